@@ -1,0 +1,208 @@
+/* model_open.c - attnrun_model_open(): file or memory -> scan -> unpack -> graph ->
+ * prepare. */
+#include <string.h>
+
+#include "onnx_load.h"
+
+/* Tensors of more bytes stay in the mapped file even where they are not aligned for their
+ * elements: runtime/align.h. */
+enum { KEEP_BYTES = 65536 };
+
+static attn_status check_source(const attnrun_source *source, attnrun_model **model)
+{
+    if (source == NULL || model == NULL || source->struct_size < sizeof *source)
+        return attn_fail(
+            ATTNRUN_E_USAGE,
+            "attnrun_model_open: source or model is NULL, or struct_size is not "
+            "that of attnrun_source");
+    if ((source->path == NULL) == (source->data == NULL))
+        return attn_fail(ATTNRUN_E_USAGE,
+                         "attnrun_model_open: path or data, one of them");
+    if (source->data != NULL && source->bytes > (uint64_t)ATTN_SCAN_FILE)
+        return attn_fail(ATTNRUN_E_LIMIT, "a model of %llu bytes, at most %lld",
+                         (unsigned long long)source->bytes, (long long)ATTN_SCAN_FILE);
+    return ATTNRUN_OK;
+}
+
+/* The bytes of the model, kept open by it. */
+static attn_status open_bytes(struct attn_model *model, const attnrun_source *source,
+                              struct attn_file *file)
+{
+    struct attn_memory *memory = attn_runtime_memory(model->runtime);
+    bool copy = (source->flags & ATTNRUN_COPY) != 0;
+    if (source->path != NULL) {
+        TRY(attn_file_open(memory, source->path, ATTN_SCAN_FILE, copy, file));
+        attn_status status = attn_model_keep_file(model, file);
+        if (status != ATTNRUN_OK)
+            attn_file_close(memory, file);
+        return status;
+    }
+    *file = (struct attn_file){ .data = source->data, .bytes = (int64_t)source->bytes };
+    if (!copy)
+        return ATTNRUN_OK;
+    void *bytes = attn_pool_alloc(&model->weights, file->bytes > 0 ? file->bytes : 1);
+    if (bytes == NULL)
+        return ATTNRUN_E_MEMORY;
+    if (file->bytes > 0)
+        memcpy(bytes, source->data, (size_t)file->bytes);
+    file->data = bytes;
+    return ATTNRUN_OK;
+}
+
+/* Where external data is looked for, or NULL. */
+static attn_status external_dir(struct attn_pool *pool, const attnrun_source *source,
+                                const char **dir)
+{
+    *dir = NULL;
+    if (source->external_dir != NULL) {
+        *dir = attn_pool_string(pool, source->external_dir);
+        return *dir != NULL ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
+    }
+    if (source->path == NULL)
+        return ATTNRUN_OK;
+    const char *slash = strrchr(source->path, '/');
+    if (slash == NULL)
+        *dir = attn_pool_string(pool, ".");
+    else if (slash == source->path)
+        *dir = attn_pool_string(pool, "/");
+    else
+        *dir = attn_pool_printf(pool, "%.*s", (int)(slash - source->path), source->path);
+    return *dir != NULL ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
+}
+
+static attn_status take_text(struct attn_model *model, const char *text, const char **to)
+{
+    *to = attn_pool_string(&model->pool, pb_text(text));
+    return *to != NULL ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
+}
+
+static attn_status read_header(struct attn_load *load, const PB(ModelProto) * pb)
+{
+    struct attn_model *model = load->model;
+    model->ir_version = pb->ir_version;
+    if (pb->ir_version < 1)
+        return attn_fail(ATTNRUN_E_MODEL, "ir_version %lld, expected 3 to %d",
+                         (long long)pb->ir_version, ATTN_LOAD_IR);
+    bool newer = pb->ir_version > ATTN_LOAD_IR && !(model->flags & ATTNRUN_ALLOW_NEWER);
+    if (pb->ir_version < 3 || newer)
+        return attn_fail(ATTNRUN_E_VERSION, "ir_version %lld, known are 3 to %d",
+                         (long long)pb->ir_version, ATTN_LOAD_IR);
+    if (pb->graph == NULL)
+        return attn_fail(ATTNRUN_E_MODEL, "the model has no graph");
+    if (pb->n_opset_import == 0)
+        return attn_fail(ATTNRUN_E_MODEL, "the model imports no opset");
+    TRY(take_text(model, pb->producer_name, &model->producer));
+    TRY(take_text(model, pb->producer_version, &model->producer_version));
+    TRY(take_text(model, pb->graph->name, &model->graph_name));
+    TRY(take_text(model, pb->doc_string, &model->doc));
+    model->metadata = attn_pool_alloc(&model->pool, ((int64_t)pb->n_metadata_props + 1) *
+                                                        (int64_t)sizeof *model->metadata);
+    if (model->metadata == NULL)
+        return ATTNRUN_E_MEMORY;
+    for (size_t k = 0; k < pb->n_metadata_props; k++) {
+        TRY(take_text(model, pb->metadata_props[k]->key, &model->metadata[k].key));
+        TRY(take_text(model, pb->metadata_props[k]->value, &model->metadata[k].value));
+    }
+    model->n_metadata = (int32_t)pb->n_metadata_props;
+    return ATTNRUN_OK;
+}
+
+static attn_status build(struct attn_load *load, const PB(ModelProto) * pb)
+{
+    struct attn_model *model = load->model;
+    const struct attn_opset *opsets;
+    TRY(read_header(load, pb));
+    TRY(attn_read_opsets(load, pb->n_opset_import, pb->opset_import, &opsets,
+                         &model->n_opsets));
+    model->opsets = (struct attn_opset *)(uintptr_t)opsets;
+    TRY(attn_load_functions(load, pb));
+    load->attrs =
+        attn_pool_alloc(load->pool, ATTN_SCAN_ATTRIBUTES * (int64_t)sizeof *load->attrs);
+    if (load->attrs == NULL)
+        return ATTNRUN_E_MEMORY;
+    return attn_load_main(load, pb->graph, opsets, model->n_opsets);
+}
+
+/* Errors of the bytes as such name the file. */
+static attn_status fail_bytes(const attnrun_source *source)
+{
+    attn_status status = attnrun_last_error()->status;
+    if (source->path == NULL)
+        return status;
+    const char *slash = strrchr(source->path, '/');
+    return attn_load_fail_in(status, "file", slash != NULL ? slash + 1 : source->path);
+}
+
+/* Scan, unpack, build: what `pool` and `scan` hold ends with the load. */
+static attn_status load_model(struct attn_model *model, const attnrun_source *source,
+                              struct attn_pool *pool, struct attn_scan *scan)
+{
+    struct attn_file file;
+    struct attn_external external = { .model = model, .by_location = { .pool = pool } };
+    struct attn_load load = { .model = model,
+                              .pool = pool,
+                              .reader = { .pool = &model->weights,
+                                          .scan = scan,
+                                          .external = &external,
+                                          .unaligned_above = KEEP_BYTES },
+                              .by_name = { .pool = pool } };
+    TRY(open_bytes(model, source, &file));
+    TRY(external_dir(pool, source, &external.dir));
+    model->file_bytes = file.bytes;
+    if (file.bytes == 0) {
+        attn_fail(ATTNRUN_E_PARSE, "is empty");
+        return fail_bytes(source);
+    }
+    const ProtobufCMessageDescriptor *descriptor =
+        &attnrun__onnx__model_proto__descriptor;
+    if (attn_wire_scan(attn_runtime_memory(model->runtime), descriptor, file.data,
+                       file.bytes, scan) != ATTNRUN_OK)
+        return fail_bytes(source);
+    const PB(ModelProto) *pb =
+        (const PB(ModelProto) *)attn_scan_unpack(scan, pool, descriptor);
+    if (pb == NULL)
+        return fail_bytes(source);
+    attn_free(scan->memory, ATTN_MEM_MODEL, scan->copy, scan->copy_capacity);
+    scan->copy = NULL;
+    scan->copy_capacity = scan->copy_bytes = 0;
+    return build(&load, pb);
+}
+
+static attn_status open_model(attnrun_runtime *runtime, const attnrun_source *source,
+                              struct attn_model **opened)
+{
+    struct attn_model *model = attn_model_create(runtime, source);
+    if (model == NULL)
+        return attnrun_last_error()->status;
+    struct attn_scan scan = { .memory = attn_runtime_memory(runtime) };
+    struct attn_pool pool;
+    attn_pool_init(&pool, attn_runtime_memory(runtime), ATTN_MEM_MODEL);
+    attn_status status = load_model(model, source, &pool, &scan);
+    attn_scan_free(&scan);
+    attn_pool_free(&pool);
+    if (status == ATTNRUN_OK)
+        status = attn_model_prepare(model);
+    if (status == ATTNRUN_OK)
+        *opened = model;
+    else
+        attn_model_destroy(model);
+    if (status == ATTNRUN_E_PARSE && source->path != NULL)
+        attn_hint("is '%s' an ONNX model, and complete?", attn_quote(source->path));
+    return status;
+}
+
+attnrun_status attnrun_model_open(attnrun_runtime *runtime, const attnrun_source *source,
+                                  attnrun_model **model)
+{
+    TRY(check_source(source, model));
+    bool own = runtime == NULL;
+    if (own)
+        TRY(attn_runtime_default(&runtime));
+    struct attn_model *opened = NULL;
+    attn_status status = open_model(runtime, source, &opened);
+    if (own)
+        attn_runtime_release(runtime); /* the model holds it */
+    if (status == ATTNRUN_OK)
+        *model = (attnrun_model *)opened;
+    return status;
+}

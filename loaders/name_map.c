@@ -1,0 +1,67 @@
+/* name_map.c - open addressing with linear probing, at most half full. */
+#include "name_map.h"
+
+#include <string.h>
+
+static uint64_t hash_of(const void *key, int64_t length)
+{
+    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+    for (int64_t k = 0; k < length; k++)
+        hash = (hash ^ ((const uint8_t *)key)[k]) * UINT64_C(1099511628211);
+    return hash ^ hash >> 29;
+}
+
+static struct attn_name_entry *slot_of(const struct attn_name_map *map, const void *key,
+                                       int64_t length, uint64_t hash)
+{
+    uint64_t mask = (uint64_t)map->capacity - 1;
+    for (uint64_t k = hash;; k++) {
+        struct attn_name_entry *entry = &map->entries[k & mask];
+        if (entry->key == NULL)
+            return entry;
+        if (entry->hash == hash && entry->length == length &&
+            memcmp(entry->key, key, (size_t)length) == 0)
+            return entry;
+    }
+}
+
+int64_t *attn_map_find(const struct attn_name_map *map, const void *key, int64_t length)
+{
+    if (map->capacity == 0)
+        return NULL;
+    struct attn_name_entry *entry = slot_of(map, key, length, hash_of(key, length));
+    return entry->key != NULL ? &entry->value : NULL;
+}
+
+static attn_status make_room(struct attn_name_map *map)
+{
+    if (map->used * 2 < map->capacity)
+        return ATTNRUN_OK;
+    struct attn_name_map larger = { .pool = map->pool,
+                                    .capacity =
+                                        map->capacity > 0 ? map->capacity * 2 : 16,
+                                    .used = map->used };
+    larger.entries =
+        attn_pool_alloc(map->pool, larger.capacity * (int64_t)sizeof *larger.entries);
+    if (larger.entries == NULL)
+        return ATTNRUN_E_MEMORY;
+    for (int64_t k = 0; k < map->capacity; k++) {
+        const struct attn_name_entry *entry = &map->entries[k];
+        if (entry->key != NULL)
+            *slot_of(&larger, entry->key, entry->length, entry->hash) = *entry;
+    }
+    *map = larger;
+    return ATTNRUN_OK;
+}
+
+attn_status attn_map_add(struct attn_name_map *map, const void *key, int64_t length,
+                         int64_t value)
+{
+    TRY(make_room(map));
+    uint64_t hash = hash_of(key, length);
+    map->used++;
+    *slot_of(map, key, length, hash) = (struct attn_name_entry){
+        .key = key, .length = length, .hash = hash, .value = value
+    };
+    return ATTNRUN_OK;
+}

@@ -1,0 +1,255 @@
+/* onnx_graph.c - GraphProto to struct attn_graph.
+ *
+ * A graph is entered first: its inputs, initializers, the outputs of all its nodes and
+ * the constants of its Constant nodes get their values, so that nodes may come in any
+ * order. Then its nodes are made, one by one, from the stack of work; at the end its
+ * outputs are looked up. Initializers that are also inputs are constants and no inputs.
+ */
+#include <string.h>
+
+#include "onnx_load.h"
+
+static attn_status set_name(struct attn_load *load, struct attn_graph *graph,
+                            const char *name)
+{
+    graph->name = attn_pool_string(&load->model->pool, pb_text(name));
+    return graph->name != NULL ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
+}
+
+/* ---- initializers ---- */
+
+static attn_status add_initializer(struct attn_load *load, struct attn_load_scope *scope,
+                                   const char *name, const attnrun_tensor *tensor)
+{
+    int32_t id;
+    if (name[0] == 0)
+        return attn_fail(ATTNRUN_E_MODEL, "an initializer without a name");
+    TRY(attn_load_define(load, scope, name, &id));
+    attn_load_set_constant(scope->place->graph, id, tensor);
+    load->model->n_parameters += tensor_count(tensor);
+    load->model->weights_bytes += tensor_bytes(tensor);
+    return ATTNRUN_OK;
+}
+
+static attn_status add_initializers(struct attn_load *load, struct attn_load_scope *scope,
+                                    const PB(GraphProto) * pb)
+{
+    attnrun_tensor tensor;
+    for (size_t k = 0; k < pb->n_initializer; k++) {
+        TRY(attn_read_tensor(&load->reader, pb->initializer[k], &tensor));
+        TRY(add_initializer(load, scope, pb_text(pb->initializer[k]->name), &tensor));
+    }
+    for (size_t k = 0; k < pb->n_sparse_initializer; k++) {
+        const PB(SparseTensorProto) *sparse = pb->sparse_initializer[k];
+        TRY(attn_read_sparse(&load->reader, sparse, &tensor));
+        TRY(add_initializer(load, scope, pb_text(sparse->values->name), &tensor));
+    }
+    return ATTNRUN_OK;
+}
+
+/* ---- inputs ---- */
+
+/* The input is an initializer: returns true in *given. In a subgraph that is no default.
+ */
+static attn_status is_initializer(const struct attn_load_scope *scope, const char *name,
+                                  bool *given)
+{
+    const int64_t *known = attn_map_find(&scope->names, name, (int64_t)strlen(name));
+    *given = known != NULL && scope->place->graph->values[*known].data.data != NULL;
+    if (*given && scope->place->owner != NULL)
+        return attn_fail(ATTNRUN_E_MODEL,
+                         "'%s' is an input and an initializer of a subgraph",
+                         attn_quote(name));
+    return ATTNRUN_OK;
+}
+
+static attn_status input_type(struct attn_load *load, struct attn_graph *graph,
+                              const PB(ValueInfoProto) * pb, attnrun_type *type)
+{
+    bool main = graph->outer == NULL;
+    attn_status status = attn_read_type(load->model->dims, pb->type, main, type);
+    if (status == ATTNRUN_OK && main &&
+        (type->kind == ATTNRUN_ABSENT ||
+         (type->kind == ATTNRUN_TENSOR && type->dtype == 0)))
+        status = attn_fail(ATTNRUN_E_MODEL, "has no type");
+    if (status == ATTNRUN_OK)
+        return ATTNRUN_OK;
+    attn_load_fail_in(status, "graph input", pb_text(pb->name));
+    attn_fail_tensor(pb_text(pb->name));
+    return status;
+}
+
+static attn_status add_inputs(struct attn_load *load, struct attn_load_scope *scope,
+                              const PB(GraphProto) * pb)
+{
+    struct attn_graph *graph = scope->place->graph;
+    graph->inputs = attn_pool_alloc(
+        &load->model->pool, ((int64_t)pb->n_input + 1) * (int64_t)sizeof *graph->inputs);
+    if (graph->inputs == NULL)
+        return ATTNRUN_E_MEMORY;
+    struct attn_name_map seen = { .pool = load->pool };
+    for (size_t k = 0; k < pb->n_input; k++) {
+        const char *name = pb_text(pb->input[k]->name);
+        int64_t length = (int64_t)strlen(name);
+        bool given;
+        if (attn_map_find(&seen, name, length) != NULL)
+            return attn_fail(ATTNRUN_E_MODEL, "two graph inputs are named '%s'",
+                             attn_quote(name));
+        TRY(attn_map_add(&seen, name, length, 1));
+        TRY(is_initializer(scope, name, &given));
+        if (given)
+            continue;
+        int32_t id;
+        attnrun_type type;
+        TRY(input_type(load, graph, pb->input[k], &type));
+        TRY(attn_load_define(load, scope, name, &id));
+        graph->values[id].type = type;
+        graph->values[id].flags |= ATTN_VALUE_INPUT;
+        graph->inputs[graph->n_inputs++] = id;
+    }
+    return ATTNRUN_OK;
+}
+
+/* ---- outputs of nodes, and what the file says of inner values ---- */
+
+attn_status attn_load_outputs(struct attn_load *load, struct attn_load_scope *scope,
+                              PB(NodeProto) *const *nodes, size_t n)
+{
+    for (size_t k = 0; k < n; k++) {
+        const PB(NodeProto) *pb = nodes[k];
+        attn_status status = ATTNRUN_OK;
+        int32_t id = -1;
+        for (size_t o = 0; status == ATTNRUN_OK && o < pb->n_output; o++)
+            if (pb_text(pb->output[o])[0] != 0)
+                status = attn_load_define(load, scope, pb->output[o], &id);
+        attnrun_tensor tensor;
+        if (status == ATTNRUN_OK && attn_load_is_constant(pb)) {
+            status = attn_load_constant(load, scope, pb, &tensor);
+            if (status == ATTNRUN_OK && id >= 0)
+                attn_load_set_constant(scope->place->graph, id, &tensor);
+        }
+        if (status != ATTNRUN_OK)
+            return attn_load_fail(status, pb);
+    }
+    return ATTNRUN_OK;
+}
+
+/* A hint for values that inference cannot tell; what it can tell wins. */
+static void set_hints(struct attn_load *load, struct attn_load_scope *scope, size_t n,
+                      PB(ValueInfoProto) *const *infos)
+{
+    struct attn_graph *graph = scope->place->graph;
+    for (size_t k = 0; k < n; k++) {
+        const char *name = pb_text(infos[k]->name);
+        const int64_t *id = attn_map_find(&scope->names, name, (int64_t)strlen(name));
+        attnrun_type type;
+        if (id == NULL || *id < 0 || graph->values[*id].type.kind != ATTNRUN_ABSENT)
+            continue;
+        if (attn_read_type(load->model->dims, infos[k]->type, false, &type) ==
+                ATTNRUN_OK &&
+            type.dtype != 0)
+            graph->values[*id].type = type;
+    }
+}
+
+/* ---- a whole graph ---- */
+
+attn_status attn_load_push(struct attn_load *load, struct attn_load_scope *scope,
+                           PB(NodeProto) *const *nodes, size_t n,
+                           const PB(GraphProto) * graph)
+{
+    if (load->n_works == load->works_capacity)
+        TRY(attn_pool_grow(load->pool, (void **)&load->works, &load->works_capacity,
+                           load->n_works, (int64_t)sizeof *load->works));
+    load->works[load->n_works++] =
+        (struct attn_load_work){ .scope = scope, .nodes = nodes, .n = n, .graph = graph };
+    return ATTNRUN_OK;
+}
+
+static attn_status enter(struct attn_load *load, struct attn_load_scope *scope,
+                         const PB(GraphProto) * pb)
+{
+    TRY(set_name(load, scope->place->graph, pb->name));
+    TRY(add_initializers(load, scope, pb));
+    TRY(add_inputs(load, scope, pb));
+    TRY(attn_load_outputs(load, scope, pb->node, pb->n_node));
+    set_hints(load, scope, pb->n_value_info, pb->value_info);
+    set_hints(load, scope, pb->n_output, pb->output);
+    return attn_load_push(load, scope, pb->node, pb->n_node, pb);
+}
+
+static attn_status add_graph_outputs(struct attn_load *load,
+                                     struct attn_load_scope *scope,
+                                     const PB(GraphProto) * pb)
+{
+    struct attn_graph *graph = scope->place->graph;
+    graph->outputs =
+        attn_pool_alloc(&load->model->pool,
+                        ((int64_t)pb->n_output + 1) * (int64_t)sizeof *graph->outputs);
+    if (graph->outputs == NULL)
+        return ATTNRUN_E_MEMORY;
+    for (size_t k = 0; k < pb->n_output; k++) {
+        const char *name = pb_text(pb->output[k]->name);
+        int32_t id = -1;
+        attn_status status = ATTNRUN_OK;
+        if (name[0] != 0)
+            status = attn_load_find(load, scope, name, &id);
+        if (id < 0 && (status == ATTNRUN_OK || status == ATTNRUN_E_MODEL))
+            return attn_fail(ATTNRUN_E_MODEL, "graph output '%s' is given by nothing",
+                             attn_quote(name));
+        TRY(status);
+        graph->values[id].flags |= ATTN_VALUE_OUTPUT;
+        graph->outputs[graph->n_outputs++] = id;
+    }
+    return ATTNRUN_OK;
+}
+
+/* Works through the stack. What a node adds lies on top and is done before its successor.
+ */
+static attn_status do_works(struct attn_load *load)
+{
+    while (load->n_works > 0) {
+        struct attn_load_work *work = &load->works[load->n_works - 1];
+        struct attn_load_scope *scope = work->scope;
+        if (work->next < work->n) {
+            TRY(attn_load_node(load, scope, work->nodes[work->next++]));
+            continue;
+        }
+        const PB(GraphProto) *graph = work->graph;
+        load->n_works--;
+        if (graph != NULL)
+            TRY(add_graph_outputs(load, scope, graph));
+    }
+    return ATTNRUN_OK;
+}
+
+attn_status attn_load_subgraph(struct attn_load *load, struct attn_load_place *outer,
+                               struct attn_load_scope *around, struct attn_node *owner,
+                               struct attn_name_map *owner_inputs,
+                               const PB(GraphProto) * pb, struct attn_graph **graph)
+{
+    struct attn_load_place *place = attn_load_place(load, outer, owner, owner_inputs);
+    if (place == NULL)
+        return attnrun_last_error()->status;
+    struct attn_load_scope *scope = attn_load_scope(load, place, around);
+    if (scope == NULL)
+        return ATTNRUN_E_MEMORY;
+    *graph = place->graph;
+    return enter(load, scope, pb);
+}
+
+attn_status attn_load_main(struct attn_load *load, const PB(GraphProto) * pb,
+                           const struct attn_opset *opsets, int32_t n_opsets)
+{
+    struct attn_load_place *place = attn_load_place(load, NULL, NULL, NULL);
+    if (place == NULL)
+        return attnrun_last_error()->status;
+    struct attn_load_scope *scope = attn_load_scope(load, place, NULL);
+    if (scope == NULL)
+        return ATTNRUN_E_MEMORY;
+    scope->opsets = opsets;
+    scope->n_opsets = n_opsets;
+    load->model->n_file_nodes = (int32_t)pb->n_node;
+    TRY(enter(load, scope, pb));
+    return do_works(load);
+}

@@ -1,0 +1,51 @@
+/* onnx_tensor.h - tensors of a file as attnrun tensors. */
+#ifndef ATTN_ONNX_TENSOR_H
+#define ATTN_ONNX_TENSOR_H
+
+#include "../runtime/align.h"
+#include "../runtime/graph.h"
+#include "../runtime/io.h"
+#include "name_map.h"
+#include "onnx.pb-c.h"
+#include "wire_scan.h"
+
+#define PB(message) Attnrun__Onnx__##message
+
+/* An absent string of a message is NULL. */
+static inline const char *pb_text(const char *text) { return text != NULL ? text : ""; }
+
+/* The files that tensors of a model name, opened once each and kept by the model. */
+struct attn_external {
+    struct attn_model *model;
+    const char *dir; /* NULL: external data is refused */
+    struct attn_name_map by_location;
+    struct attn_file *files;
+    int64_t n, capacity, bytes;
+};
+
+struct attn_tensor_reader {
+    struct attn_pool *pool; /* for data that cannot stay where it is */
+    const struct attn_scan *scan;
+    struct attn_external *external; /* NULL: external data is refused */
+    /* Data in place that is not aligned for its elements is copied, but for tensors of
+     * more bytes than this. */
+    int64_t unaligned_above;
+    bool copy; /* no views of the file at all */
+};
+
+/* E_MODEL, E_LIMIT, E_IO, E_PATH, E_UNSUPPORTED. Data is never NULL, dense, and of
+ * exactly the bytes that dims say; bytes of a bool are 0 or 1. */
+attn_status attn_read_tensor(struct attn_tensor_reader *reader,
+                             const PB(TensorProto) * pb, attnrun_tensor *tensor);
+/* The same as a dense tensor. */
+attn_status attn_read_sparse(struct attn_tensor_reader *reader,
+                             const PB(SparseTensorProto) * pb, attnrun_tensor *tensor);
+/* Checks dtype and dims and makes a view without data. `most` bounds the bytes. */
+attn_status attn_read_shape(const char *name, int32_t dtype, size_t rank,
+                            const int64_t *dims, int64_t most, attnrun_tensor *tensor);
+/* The bytes of an external tensor of `wanted` bytes. */
+attn_status attn_external_bytes(struct attn_external *external,
+                                const PB(TensorProto) * pb, int64_t wanted,
+                                const uint8_t **bytes);
+
+#endif

@@ -1,0 +1,102 @@
+/* onnx_type.c - TypeProto to attnrun_type: tensors, sequences and optionals of tensors.
+ */
+#include <string.h>
+
+#include "onnx_load.h"
+
+static attn_status read_dim(struct attn_dims *dims,
+                            const PB(TensorShapeProto__Dimension) * pb, bool fresh,
+                            attnrun_dim *dim)
+{
+    *dim = (attnrun_dim){ .expr = ATTN_DIM_UNKNOWN };
+    if (pb->value_case == ATTNRUN__ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE) {
+        int64_t value = pb->dim_value;
+        if (value < -1) /* -1 is how some exporters write "any" */
+            return attn_fail(ATTNRUN_E_MODEL,
+                             "a declared dim is %lld, expected 0 or more",
+                             (long long)value);
+        if (value > ATTN_MAX_DIM)
+            return attn_fail(ATTNRUN_E_LIMIT, "a declared dim is %lld, at most %lld",
+                             (long long)value, (long long)ATTN_MAX_DIM);
+        if (value >= 0) {
+            *dim = dim_of(value);
+            return ATTNRUN_OK;
+        }
+    }
+    const char *name = "";
+    if (pb->value_case == ATTNRUN__ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM)
+        name = pb_text(pb->dim_param);
+    if (name[0] != 0)
+        *dim = attn_dim_parse(dims, name);
+    else if (fresh)
+        *dim = attn_dim_symbol(dims, NULL);
+    return ATTNRUN_OK;
+}
+
+static attn_status read_tensor_type(struct attn_dims *dims,
+                                    const PB(TypeProto__Tensor) * pb, bool fresh,
+                                    attnrun_type *type)
+{
+    type->dtype = pb->elem_type;
+    type->rank = -1;
+    if (type->dtype == 0) /* not said */
+        return ATTNRUN_OK;
+    if (attnrun_dtype_bits(type->dtype) == 0)
+        return attn_fail(ATTNRUN_E_UNSUPPORTED, "element type %d, expected 1 to %d",
+                         type->dtype, ATTNRUN_DTYPE_COUNT - 1);
+    if (pb->shape == NULL)
+        return ATTNRUN_OK;
+    if (pb->shape->n_dim > ATTNRUN_MAX_RANK)
+        return attn_fail(ATTNRUN_E_LIMIT, "a type of %zu dims, at most %d",
+                         pb->shape->n_dim, ATTNRUN_MAX_RANK);
+    type->rank = (int32_t)pb->shape->n_dim;
+    for (int32_t k = 0; k < type->rank; k++)
+        TRY(read_dim(dims, pb->shape->dim[k], fresh, &type->dims[k]));
+    return ATTNRUN_OK;
+}
+
+/* The type of the elements of a sequence or optional, at most two levels down. */
+static attn_status read_elements(struct attn_dims *dims, const PB(TypeProto) * pb,
+                                 attnrun_type *type)
+{
+    if (pb == NULL || pb->value_case == ATTNRUN__ONNX__TYPE_PROTO__VALUE__NOT_SET)
+        return ATTNRUN_OK;
+    if (pb->value_case != ATTNRUN__ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE)
+        return attn_fail(ATTNRUN_E_UNSUPPORTED,
+                         "a sequence or optional of something else than tensors");
+    attnrun_type element = { .rank = -1 };
+    TRY(read_tensor_type(dims, pb->tensor_type, false, &element));
+    type->dtype = element.dtype;
+    return ATTNRUN_OK;
+}
+
+attn_status attn_read_type(struct attn_dims *dims, const PB(TypeProto) * pb, bool fresh,
+                           attnrun_type *type)
+{
+    *type = (attnrun_type){ .rank = -1 };
+    if (pb == NULL)
+        return ATTNRUN_OK;
+    const PB(TypeProto) * inner;
+    switch (pb->value_case) {
+    case ATTNRUN__ONNX__TYPE_PROTO__VALUE__NOT_SET:
+        return ATTNRUN_OK;
+    case ATTNRUN__ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE:
+        type->kind = ATTNRUN_TENSOR;
+        return read_tensor_type(dims, pb->tensor_type, fresh, type);
+    case ATTNRUN__ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE:
+        type->kind = ATTNRUN_SEQUENCE;
+        return read_elements(dims, pb->sequence_type->elem_type, type);
+    case ATTNRUN__ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE:
+        inner = pb->optional_type->elem_type;
+        type->kind = ATTNRUN_OPTIONAL;
+        if (inner != NULL &&
+            inner->value_case == ATTNRUN__ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE) {
+            type->kind = ATTNRUN_OPTIONAL_SEQUENCE;
+            inner = inner->sequence_type->elem_type;
+        }
+        return read_elements(dims, inner, type);
+    default:
+        return attn_fail(ATTNRUN_E_UNSUPPORTED,
+                         "a map, sparse or opaque type where a tensor was expected");
+    }
+}

@@ -1,0 +1,32 @@
+/* scan_rules.h - what wire_scan.c knows of single fields beyond their type in the schema.
+ */
+#ifndef ATTN_SCAN_RULES_H
+#define ATTN_SCAN_RULES_H
+
+#include <protobuf-c/protobuf-c.h>
+#include <stdint.h>
+
+enum scan_kind {
+    SCAN_PLAIN, /* copied */
+    SCAN_NAME,  /* a text of at most ATTN_SCAN_NAME bytes */
+    SCAN_BULK,  /* tensor data: left in the file where it is large */
+    SCAN_DROP   /* checked, not copied: nobody reads it */
+};
+
+struct scan_rule {
+    uint32_t id;
+    enum scan_kind kind;
+    int64_t most; /* elements of a repeated field; 0: no limit */
+};
+
+struct scan_rules {
+    const ProtobufCMessageDescriptor *descriptor;
+    uint32_t required;          /* a field that must be there, or 0 */
+    struct scan_rule rules[16]; /* end with id 0 */
+};
+
+/* NULL where a message has no rules. */
+const struct scan_rules *attn_scan_rules_of(const ProtobufCMessageDescriptor *descriptor);
+struct scan_rule attn_scan_rule_of(const struct scan_rules *rules, uint32_t id);
+
+#endif

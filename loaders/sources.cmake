@@ -1,0 +1,19 @@
+# Sources of loaders/.
+set(ATTN_LOADERS
+  loaders/load_error.c
+  loaders/model_open.c
+  loaders/name_map.c
+  loaders/onnx_attr.c
+  loaders/onnx_constant.c
+  loaders/onnx_external.c
+  loaders/onnx_function.c
+  loaders/onnx_graph.c
+  loaders/onnx_node.c
+  loaders/onnx_scope.c
+  loaders/onnx_sparse.c
+  loaders/onnx_tensor.c
+  loaders/onnx_type.c
+  loaders/scan_rules.c
+  loaders/tensor_from_pb.c
+  loaders/wire_scan.c
+)

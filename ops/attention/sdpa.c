@@ -1,0 +1,274 @@
+/* sdpa.c - the streaming attention core: a task is a block of queries of one key head; it
+ * walks over the keys that any of them sees, a tile at a time: scores by a product with
+ * K, cap, mask, online softmax, product with V added to the sums so far. */
+#include "sdpa.h"
+
+#include <math.h>
+
+enum { QUERIES = ATTN_GEMM_MC, KEYS = 128 };
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Queries of all heads of a group are rows of one matrix where they lie one behind the
+ * other. */
+static bool mergeable(const struct attn_sdpa *s)
+{
+    return s->q.head == s->q_len * s->q.row && s->y.head == s->q_len * s->y.row;
+}
+
+attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
+{
+    const bool empty = s->batch == 0 || s->q_heads == 0 || s->q_len == 0 || s->v_dim == 0;
+    s->blocks = s->block = s->heads = 1;
+    if (empty)
+        return ATTNRUN_OK;
+    int64_t group = s->q_heads / s->kv_heads;
+    s->rows = s->q_len;
+    s->heads = s->q_heads;
+    if (group > 1 && mergeable(s) && s->q_len <= QUERIES / 2) {
+        s->rows = s->q_len * group;
+        s->heads = s->kv_heads;
+    }
+    s->blocks = s->rows / QUERIES + (s->rows % QUERIES != 0);
+    s->block = s->rows / s->blocks + (s->rows % s->blocks != 0);
+    s->blocks = s->rows / s->block + (s->rows % s->block != 0);
+    int64_t bytes;
+    bool fits = ck_mul(s->batch, s->heads, &s->n_tasks) &&
+                ck_mul(s->n_tasks, s->blocks, &s->n_tasks) &&
+                ck_mul(s->block, s->v_dim + KEYS + 4, &bytes) && bytes < INT64_MAX / 64;
+    if (!fits)
+        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+    double cost = 2.0 * (double)s->block * (double)s->kv_len *
+                  (double)(s->head_dim + s->v_dim + 32) / 100.0;
+    s->task_cost = cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15;
+    s->scratch_bytes = (bytes + (int64_t)ATTN_GEMM_SCRATCH(s->block) + 64) * 4;
+    return ATTNRUN_OK;
+}
+
+/* ---- one task ---- */
+
+struct queries {
+    const struct attn_sdpa *s;
+    const struct attn_kernels *kernels;
+    const struct attn_sdpa_operands *o;
+    int64_t b, kv_head, head, row,
+        n;               /* rows row … row + n - 1, the first of head `head` */
+    int64_t offset, len; /* position of query 0; keys that exist for this sample */
+    float *scores, *sums, *state,
+        *scratch; /* n x KEYS, n x v_dim, n x {max, sum, factor} */
+};
+
+/* Keys seen by row r of the block: [*from, *to). */
+static void keys_of(const struct queries *t, int64_t r, int64_t *from, int64_t *to)
+{
+    const struct attn_sdpa *s = t->s;
+    int64_t position = t->offset + (t->row + r) % s->q_len;
+    *from = s->left >= 0 ? most(0, position - s->left) : 0;
+    *to = s->causal ? least(t->len, position + 1) : t->len;
+    if (s->right >= 0)
+        *to = least(*to, position + s->right + 1);
+    if (s->mask_kind != ATTN_MASK_NONE)
+        *to = least(*to, s->mask_len);
+    *to = most(*to, *from);
+}
+
+/* scores[r][j] = scale q_r k_(first + j) for n keys that lie in one piece. */
+static void score_tile(const struct queries *t, int64_t first, int64_t n, bool plain)
+{
+    const struct attn_sdpa *s = t->s;
+    const bool past = first < s->past_len;
+    const struct attn_heads *at = past ? &s->past_k : &s->k;
+    const struct attn_epilogue scale = { .kind = ATTN_EPI_SCALE, .alpha = s->scale };
+    const int64_t q_row =
+        t->head * s->q.head + (t->row - t->row / s->q_len * s->q_len) * s->q.row;
+    struct attn_gemm_f32 g = { .a = t->o->q + t->b * s->q.batch + q_row,
+                               .a_row = s->q.row,
+                               .b_row = 1,
+                               .b_col = at->row,
+                               .c = t->scores,
+                               .c_row = KEYS,
+                               .m = (size_t)t->n,
+                               .n = (size_t)n,
+                               .k = (size_t)s->head_dim,
+                               .epilogue = &scale,
+                               .n_epilogue = plain ? 0 : 1,
+                               .scratch = t->scratch };
+    g.b = (past ? t->o->past_k : t->o->k) + t->b * at->batch + t->kv_head * at->head +
+          (first - (past ? 0 : s->past_len)) * at->row;
+    t->kernels->gemm_f32(&g);
+}
+
+/* sums = factor * sums + scores V, rows already multiplied by their factors. */
+static void value_tile(const struct queries *t, int64_t first, int64_t n)
+{
+    const struct attn_sdpa *s = t->s;
+    const bool past = first < s->past_len;
+    const struct attn_heads *at = past ? &s->past_v : &s->v;
+    const struct attn_epilogue add = {
+        .kind = ATTN_EPI_ADD, .alpha = 1, .data = t->sums, .row = s->v_dim, .col = 1
+    };
+    struct attn_gemm_f32 g = { .a = t->scores,
+                               .a_row = KEYS,
+                               .b_row = at->row,
+                               .b_col = 1,
+                               .c = t->sums,
+                               .c_row = s->v_dim,
+                               .m = (size_t)t->n,
+                               .n = (size_t)s->v_dim,
+                               .k = (size_t)n,
+                               .epilogue = &add,
+                               .n_epilogue = 1,
+                               .scratch = t->scratch };
+    g.b = (past ? t->o->past_v : t->o->v) + t->b * at->batch + t->kv_head * at->head +
+          (first - (past ? 0 : s->past_len)) * at->row;
+    t->kernels->gemm_f32(&g);
+}
+
+static float *scores_out(const struct queries *t, int64_t r)
+{
+    const struct attn_sdpa *s = t->s;
+    if (t->o->scores == NULL)
+        return NULL;
+    int64_t row = (t->b * s->q_heads + t->head) * s->q_len + t->row % s->q_len + r;
+    return t->o->scores + row * s->kv_len;
+}
+
+/* Adds the mask's part for keys first … first + n - 1 to row r. */
+static void mask_row(const struct queries *t, int64_t r, int64_t first, int64_t n)
+{
+    const struct attn_sdpa *s = t->s;
+    if (s->mask_kind == ATTN_MASK_NONE)
+        return;
+    int64_t row = t->row + r, head = t->head - t->row / s->q_len + row / s->q_len;
+    int64_t at =
+        t->b * s->mask.batch + head * s->mask.head + row % s->q_len * s->mask.row + first;
+    n = least(n, s->mask_len - first);
+    if (n <= 0)
+        return;
+    float *scores = t->scores + r * KEYS;
+    if (s->mask_kind == ATTN_MASK_KEEP)
+        t->kernels->keep_mask_f32(scores, (const uint8_t *)t->o->mask + at, (size_t)n);
+    else
+        t->kernels->add_mask_f32(scores, (const float *)t->o->mask + at, (size_t)n);
+}
+
+static void hide(float *scores, int64_t from, int64_t to)
+{
+    for (int64_t j = from; j < to; j++)
+        scores[j] = -INFINITY;
+}
+
+/* Cap, mask, softmax of row r of a tile; its sums are multiplied by what that asks for.
+ */
+static void softmax_row(const struct queries *t, int64_t r, int64_t first, int64_t n)
+{
+    const struct attn_sdpa *s = t->s;
+    float *scores = t->scores + r * KEYS, *out = scores_out(t, r);
+    int64_t from, to;
+    if (out != NULL && s->scores_mode == ATTN_SCORES_RAW)
+        memcpy(out + first, scores, (size_t)n * sizeof *out);
+    if (s->softcap > 0)
+        t->kernels->softcap_f32(scores, (size_t)n, s->softcap);
+    if (out != NULL && s->scores_mode == ATTN_SCORES_CAPPED)
+        memcpy(out + first, scores, (size_t)n * sizeof *out);
+    mask_row(t, r, first, n);
+    keys_of(t, r, &from, &to);
+    from = least(most(from - first, 0), n);
+    to = least(most(to - first, from), n);
+    hide(scores, 0, from);
+    hide(scores, to, n);
+    if (out != NULL && s->scores_mode >= ATTN_SCORES_BIASED)
+        memcpy(out + first, scores, (size_t)n * sizeof *out);
+    float factor = t->kernels->softmax_more_f32(scores, (size_t)n, t->state + 2 * r);
+    float *sums = t->sums + r * s->v_dim;
+    if (factor != 1.0f)
+        for (int64_t i = 0; i < s->v_dim; i++)
+            sums[i] *= factor;
+}
+
+/* sums / total become Y; a row that saw nothing is zeros. */
+static void finish_row(const struct queries *t, int64_t r)
+{
+    const struct attn_sdpa *s = t->s;
+    const float *sums = t->sums + r * s->v_dim, *state = t->state + 2 * r;
+    const float scale = state[1] == 0.0f ? 0.0f : 1.0f / state[1];
+    int64_t row = t->row % s->q_len + r;
+    float *y = t->o->y + t->b * s->y.batch + t->head * s->y.head + row * s->y.row;
+    for (int64_t i = 0; i < s->v_dim; i++)
+        y[i] = sums[i] * scale;
+    float *out = s->scores_mode == ATTN_SCORES_SOFTMAX ? scores_out(t, r) : NULL;
+    for (int64_t j = 0; out != NULL && j < s->kv_len; j++)
+        out[j] = state[1] == 0.0f ? 0.0f : expf(out[j] - state[0]) * scale;
+}
+
+/* All keys that some row sees, in tiles that begin at multiples of KEYS in each piece.
+ * Where the scores are asked for, all keys. */
+static attn_status stream(const struct queries *t, const attnrun_work *work)
+{
+    const struct attn_sdpa *s = t->s;
+    int64_t least_key = s->kv_len, last_key = 0;
+    for (int64_t r = 0; r < t->n; r++) {
+        int64_t from, to;
+        keys_of(t, r, &from, &to);
+        if (from < to) {
+            least_key = least(least_key, from);
+            last_key = most(last_key, to);
+        }
+    }
+    if (t->o->scores != NULL) {
+        least_key = 0;
+        last_key = s->kv_len;
+    }
+    for (int64_t first = 0; first < last_key;) {
+        int64_t end = first < s->past_len ? s->past_len : s->kv_len;
+        int64_t n = least(KEYS, end - first);
+        if (first + n > least_key) {
+            if (OP_CANCELLED(work))
+                return ATTNRUN_E_CANCELLED;
+            score_tile(t, first, n, s->scale == 1.0f);
+            for (int64_t r = 0; r < t->n; r++)
+                softmax_row(t, r, first, n);
+            value_tile(t, first, n);
+        }
+        first += n;
+    }
+    return ATTNRUN_OK;
+}
+
+attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *kernels,
+                          const struct attn_sdpa_operands *o, int64_t task,
+                          const attnrun_work *work)
+{
+    const int64_t group = s->q_heads / s->kv_heads, per_head = s->q_heads / s->heads;
+    struct queries t = { .s = s, .kernels = kernels, .o = o };
+    t.row = task % s->blocks * s->block;
+    t.n = least(s->block, s->rows - t.row);
+    t.b = task / s->blocks / s->heads;
+    t.head = task / s->blocks % s->heads * per_head;
+    t.kv_head = t.head / group;
+    t.head += t.row / s->q_len;
+    t.offset = s->past_len;
+    t.len = s->kv_len;
+    if (o->lens != NULL) {
+        const int64_t limit = INT64_C(1) << 48;
+        int64_t len =
+            most(-limit, least(limit, tensor_get_int(o->lens, t.b))) + o->lens_add;
+        t.len = most(0, least(len, s->kv_len));
+        if (o->lens_position)
+            t.offset = len - s->q_len;
+    }
+    t.sums = work->scratch;
+    t.scores = t.sums + s->block * s->v_dim;
+    t.state = t.scores + s->block * KEYS;
+    t.scratch = t.state + 4 * s->block;
+    memset(t.sums, 0, (size_t)(t.n * s->v_dim) * sizeof *t.sums);
+    for (int64_t r = 0; r < t.n; r++) {
+        t.state[2 * r] = -INFINITY;
+        t.state[2 * r + 1] = 0.0f;
+    }
+    TRY(stream(&t, work));
+    for (int64_t r = 0; r < t.n; r++)
+        finish_row(&t, r);
+    return ATTNRUN_OK;
+}

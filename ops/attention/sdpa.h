@@ -1,0 +1,63 @@
+/* sdpa.h - softmax attention as a stream: Y = softmax(scale Q K' + bias) V, tile by tile
+ * with an online softmax. No score matrix exists unless it is asked for; scratch is a
+ * tile.
+ *
+ *   infer:  fill in struct attn_sdpa, attn_sdpa_plan(), then state its tasks and scratch
+ *   run:    attn_sdpa_run() for each task
+ *
+ * Keys and values may lie in two pieces: `past`, then the new ones. A query i of sample b
+ * is at position p = offset + i; it sees the keys j < kv_len with j <= p where causal, p
+ * - left <= j, j <= p + right. A query that sees no key gives zeros. */
+#ifndef ATTN_SDPA_H
+#define ATTN_SDPA_H
+
+#include "../../runtime/op.h"
+#include "../kernels/kernels.h"
+
+enum attn_mask_kind { ATTN_MASK_NONE, ATTN_MASK_KEEP, ATTN_MASK_ADD };
+enum attn_scores_mode {
+    ATTN_SCORES_RAW,
+    ATTN_SCORES_CAPPED,
+    ATTN_SCORES_BIASED,
+    ATTN_SCORES_SOFTMAX
+};
+
+/* Elements from one sample, head and row (token) to the next; the innermost stride is 1.
+ */
+struct attn_heads {
+    int64_t batch, head, row;
+};
+
+struct attn_sdpa {
+    int64_t batch, q_heads, kv_heads, q_len, past_len, kv_len; /* kv_len: with past */
+    int64_t head_dim, v_dim;
+    struct attn_heads q, k, v, past_k, past_v, y;
+    float scale, softcap; /* softcap 0: none */
+    bool causal;
+    int64_t left, right; /* -1: without bound */
+    int32_t mask_kind, scores_mode;
+    struct attn_heads mask; /* 0 where broadcast */
+    int64_t mask_len;       /* keys from there on are not seen */
+    /* By attn_sdpa_plan(): */
+    int64_t rows, block,
+        blocks;    /* rows of one K: of all its heads where they can be merged */
+    int64_t heads; /* such groups of rows */
+    int64_t n_tasks, task_cost, scratch_bytes;
+};
+
+struct attn_sdpa_operands {
+    const float *q, *k, *v, *past_k, *past_v;
+    const void *mask;           /* u8 (KEEP) or f32 (ADD) */
+    const attnrun_tensor *lens; /* keys per sample, integers, or NULL: all */
+    int64_t lens_add;           /* added to each */
+    bool lens_position; /* the last query is at position len - 1; else offset past_len */
+    float *y, *scores;  /* scores: (batch, q_heads, q_len, kv_len) or NULL */
+};
+
+attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s);
+/* E_CANCELLED between tiles. */
+attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *kernels,
+                          const struct attn_sdpa_operands *o, int64_t task,
+                          const attnrun_work *work);
+
+#endif

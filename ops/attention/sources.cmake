@@ -1,0 +1,3 @@
+# Sources of ops/attention.
+set(ATTN_OPS_ATTENTION
+)

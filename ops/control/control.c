@@ -1,0 +1,143 @@
+/* control.c - values between turns of a subgraph; see control.h. */
+#include "control.h"
+
+attn_status op_carry_set(const attnrun_step *step, int out, struct op_carry *carry,
+                         const attnrun_tensor *from)
+{
+    if (from->kind != ATTNRUN_TENSOR || from->dtype == ATTNRUN_STRING)
+        return op_value_copy(step, out, from, &carry->now);
+    if (from->data == carry->now.data && carry->now.data != NULL && tensor_is_dense(from)) {
+        carry->now = *from;
+        return ATTNRUN_OK;
+    }
+    int32_t next = 1 - carry->last;
+    int64_t bytes = tensor_bytes(from);
+    if (bytes < 0)
+        return op_fail(step, ATTNRUN_E_MEMORY, "a carried value overflows");
+    if (carry->buffer[next] == NULL || carry->bytes[next] < bytes) {
+        int64_t room = carry->bytes[next] * 2 > bytes ? carry->bytes[next] * 2 : bytes;
+        carry->buffer[next] = op_heap(step, out, room);
+        if (carry->buffer[next] == NULL)
+            return ATTNRUN_E_MEMORY;
+        carry->bytes[next] = room;
+    }
+    attnrun_tensor to = *from;
+    tensor_set_dense(&to);
+    to.data = carry->buffer[next];
+    tensor_copy(&to, from);
+    carry->now = to;
+    carry->last = next;
+    return ATTNRUN_OK;
+}
+
+static attn_status check_item(const attnrun_step *step, int out, const struct op_stack *stack,
+                              const attnrun_tensor *from)
+{
+    if (from->kind != ATTNRUN_TENSOR || from->rank >= ATTNRUN_MAX_RANK ||
+        dtype_bits(from->dtype) < 8)
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "output %d stacks values that are no tensors of rank < %d", out,
+                       ATTNRUN_MAX_RANK);
+    bool same = stack->n == 0 ||
+                (from->dtype == stack->item.dtype && from->rank == stack->item.rank &&
+                 memcmp(from->dims, stack->item.dims, (size_t)from->rank * 8) == 0);
+    if (same)
+        return ATTNRUN_OK;
+    return op_fail(step, ATTNRUN_E_SHAPE,
+                   "output %d: turn %lld gives another shape or type than turn 0", out,
+                   (long long)stack->n);
+}
+
+enum { FIRST_TURNS = 16, EXPECTED_BYTES = 16 << 20 };
+
+attn_status op_stack_push(const attnrun_step *step, int out, struct op_stack *stack,
+                          const attnrun_tensor *from, int64_t expected)
+{
+    TRY(check_item(step, out, stack, from));
+    int64_t bytes = tensor_bytes(from), room = 0;
+    stack->item = *from;
+    tensor_set_dense(&stack->item);
+    if (stack->n == stack->capacity) {
+        int64_t turns = stack->capacity > 0 ? stack->capacity * 2 : FIRST_TURNS;
+        if (stack->capacity == 0 && expected > 0 &&
+            ck_mul(expected, bytes, &room) && room <= EXPECTED_BYTES)
+            turns = expected;
+        if (!ck_mul(turns, bytes, &room))
+            return op_fail(step, ATTNRUN_E_MEMORY, "output %d overflows", out);
+        char *grown = op_heap(step, out, room);
+        if (grown == NULL)
+            return ATTNRUN_E_MEMORY;
+        if (stack->n > 0)
+            memcpy(grown, stack->data, (size_t)(stack->n * bytes));
+        stack->data = grown;
+        stack->capacity = turns;
+    }
+    stack->item.data = stack->data + stack->n++ * bytes;
+    tensor_copy(&stack->item, from);
+    return from->dtype == ATTNRUN_STRING ? op_value_own_strings(step, out, &stack->item)
+                                         : ATTNRUN_OK;
+}
+
+attn_status op_stack_finish(const attnrun_step *step, int out, struct op_stack *stack)
+{
+    int64_t dims[ATTNRUN_MAX_RANK] = { 0 };
+    attnrun_tensor made;
+    if (!op_has_out(step, out))
+        return ATTNRUN_OK;
+    if (stack->n == 0) { /* no turn: what inference knew of the dims, else 0 */
+        const attnrun_type *type = &step->out[out];
+        int rank = type->rank > 0 ? type->rank : 1;
+        for (int i = 1; i < rank; i++)
+            dims[i] = dim_is_const(type->dims[i]) ? type->dims[i].value : 0;
+        return attnrun_step_alloc(step, out, type->dtype, rank, dims);
+    }
+    dims[0] = stack->n;
+    memcpy(dims + 1, stack->item.dims, (size_t)stack->item.rank * 8);
+    TRY(attnrun_tensor_make(stack->item.dtype, stack->item.rank + 1, dims, stack->data,
+                            &made));
+    if (step->y[out].data == NULL) {
+        step->y[out] = made;
+        return ATTNRUN_OK;
+    }
+    TRY(attnrun_step_alloc(step, out, made.dtype, made.rank, made.dims));
+    tensor_copy(&step->y[out], &made);
+    return ATTNRUN_OK;
+}
+
+attn_status op_type_merge(attnrun_step *step, const attnrun_type *a, const attnrun_type *b,
+                          attnrun_type *merged)
+{
+    const attnrun_type *known = a->kind == ATTNRUN_ABSENT || a->dtype == 0 ? b : a;
+    if (known == b || b->kind == ATTNRUN_ABSENT || b->dtype == 0) {
+        *merged = *known; /* one of them is not known at all */
+        op_value_forget(merged);
+        return ATTNRUN_OK;
+    }
+    if (a->kind != b->kind || a->dtype != b->dtype)
+        return op_fail(step, ATTNRUN_E_DTYPE,
+                       "its subgraphs give %s and %s for one output",
+                       attnrun_dtype_name(a->dtype), attnrun_dtype_name(b->dtype));
+    *merged = *a;
+    if (a->rank != b->rank || a->rank < 0) {
+        op_value_forget(merged);
+        return ATTNRUN_OK;
+    }
+    for (int i = 0; i < a->rank; i++)
+        if (!dim_equal(a->dims[i], b->dims[i]))
+            merged->dims[i] = attnrun_dim_unknown(step);
+    return ATTNRUN_OK;
+}
+
+attn_status op_graph_check(const attnrun_step *step, int graph, int n_inputs, int n_outputs)
+{
+    int inputs = op_graph_n_inputs(step, graph), outputs = op_graph_n_outputs(step, graph);
+    if (inputs > OP_MAX_GRAPH_VALUES || outputs > OP_MAX_GRAPH_VALUES)
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "its subgraph has %d inputs and %d outputs, at most %d", inputs, outputs,
+                       OP_MAX_GRAPH_VALUES);
+    if (inputs != n_inputs || outputs < n_outputs)
+        return op_fail(step, ATTNRUN_E_MODEL,
+                       "its subgraph has %d inputs and %d outputs, expected %d and %d", inputs,
+                       outputs, n_inputs, n_outputs);
+    return ATTNRUN_OK;
+}

@@ -1,0 +1,41 @@
+/* control.h - what If, Loop, Scan and SequenceMap share: limits, merged types, and values that
+ * travel from one turn to the next. */
+#ifndef OP_CONTROL_H
+#define OP_CONTROL_H
+
+#include "../sequence/values.h"
+
+enum { OP_MAX_GRAPH_VALUES = 128 }; /* inputs or outputs of a subgraph that control flow runs */
+
+/* A value that a turn leaves for the next. Two buffers take turns, since the outputs of a
+ * subgraph may be views of its inputs. */
+struct op_carry {
+    attnrun_tensor now;
+    void *buffer[2];
+    int64_t bytes[2];
+    int32_t last;
+};
+
+/* Results of a subgraph's turn that are stacked along a new first axis. */
+struct op_stack {
+    attnrun_tensor item; /* dtype and dims of one */
+    char *data;
+    int64_t n, capacity;
+};
+
+/* Takes over `from`, a result of the subgraph; memory is of output `out`. */
+attn_status op_carry_set(const attnrun_step *step, int out, struct op_carry *carry,
+                         const attnrun_tensor *from);
+/* Adds a copy. `expected`: the count of turns where it is known, else 0. */
+attn_status op_stack_push(const attnrun_step *step, int out, struct op_stack *stack,
+                          const attnrun_tensor *from, int64_t expected);
+/* Makes the stack output `out`; an empty one has the dims of the output's type. */
+attn_status op_stack_finish(const attnrun_step *step, int out, struct op_stack *stack);
+/* infer: what holds for both types; E_DTYPE where kind or dtype differ. */
+attn_status op_type_merge(attnrun_step *step, const attnrun_type *a, const attnrun_type *b,
+                          attnrun_type *merged);
+/* Fails where the node or a subgraph has more than OP_MAX_GRAPH_VALUES, or the subgraph has
+ * not the inputs and outputs that the node needs. */
+attn_status op_graph_check(const attnrun_step *step, int graph, int n_inputs, int n_outputs);
+
+#endif

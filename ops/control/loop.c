@@ -1,0 +1,153 @@
+/* loop.c - Loop: for (i = 0; i < M && cond; i++) (cond, v…, s…) = body(i, cond, v…).
+ *
+ * M, cond   optional: no bound, true. M < 0: no turn
+ * v         values carried from turn to turn, tensors or sequences, of any shape each turn
+ * s         results stacked along a new first axis, which grow by doubling
+ * Late: how many turns there are is seen at run.  Source: ONNX Loop-1, 11, 13, 16. */
+#include "control.h"
+
+struct loop_args {
+    int32_t body;
+};
+static const attnrun_attr_def loop_attrs[] = { ATTR_GRAPH(struct loop_args, body), ATTR_END };
+
+/* Bookkeeping in scratch. */
+struct loop {
+    int n_carried, n_stacked;
+    attnrun_tensor *inputs, *outputs; /* of the body */
+    struct op_carry *carries;
+    struct op_stack *stacks;
+};
+
+static int carried(const attnrun_step *step) { return step->n_in > 2 ? step->n_in - 2 : 0; }
+
+/* What the body takes: carried values may change their shape, so only dtypes are told. */
+static void body_inputs(const attnrun_step *step, attnrun_type *inputs)
+{
+    inputs[0] = (attnrun_type){ .kind = ATTNRUN_TENSOR, .dtype = ATTNRUN_I64 };
+    inputs[1] = (attnrun_type){ .kind = ATTNRUN_TENSOR, .dtype = ATTNRUN_BOOL };
+    for (int i = 0; i < carried(step); i++) {
+        inputs[2 + i] = step->in[2 + i];
+        op_value_forget(&inputs[2 + i]);
+    }
+}
+
+static attn_status loop_out(attnrun_step *step, int i, const attnrun_type *result)
+{
+    attnrun_type *out = &step->out[i];
+    if (i < carried(step)) {
+        TRY(op_type_merge(step, &step->in[2 + i], result, out));
+    } else {
+        *out = *result;
+        out->rank = result->rank < 0 || result->rank >= ATTNRUN_MAX_RANK ? -1
+                                                                         : result->rank + 1;
+        out->dims[0] = attnrun_dim_unknown(step);
+        for (int d = 1; d < out->rank; d++)
+            out->dims[d] = result->dims[d - 1];
+    }
+    if (step->concrete && i < carried(step))
+        op_value_forget(out); /* so that the step is late, and its heap freed after each run */
+    return ATTNRUN_OK;
+}
+
+static attn_status loop_infer(attnrun_step *step)
+{
+    const struct loop_args *args = step->args;
+    attnrun_type inputs[OP_MAX_GRAPH_VALUES], results[OP_MAX_GRAPH_VALUES];
+    int n = carried(step);
+    if (args->body < 0)
+        return op_fail(step, ATTNRUN_E_ATTR, "there is no body");
+    TRY(op_graph_check(step, args->body, n + 2, step->n_out + 1));
+    if (step->n_out < n)
+        return op_fail(step, ATTNRUN_E_MODEL, "%d outputs for %d carried values", step->n_out,
+                       n);
+    body_inputs(step, inputs);
+    TRY(op_graph_infer(step, args->body, n + 2, inputs, step->n_out + 1, results));
+    for (int i = 0; i < step->n_out; i++)
+        if (op_has_out(step, i))
+            TRY(loop_out(step, i, &results[i + 1]));
+    step->scratch_bytes = (int64_t)sizeof(attnrun_tensor) * (n + 2 + step->n_out + 1) +
+                          (int64_t)sizeof(struct op_carry) * n +
+                          (int64_t)sizeof(struct op_stack) * step->n_out;
+    return ATTNRUN_OK;
+}
+
+static void lay_out(const attnrun_step *step, const attnrun_work *work, struct loop *loop)
+{
+    loop->n_carried = carried(step);
+    loop->n_stacked = step->n_out - loop->n_carried;
+    memset(work->scratch, 0, (size_t)step->scratch_bytes);
+    loop->inputs = work->scratch;
+    loop->outputs = loop->inputs + loop->n_carried + 2;
+    loop->carries = (struct op_carry *)(void *)(loop->outputs + step->n_out + 1);
+    loop->stacks = (struct op_stack *)(void *)(loop->carries + loop->n_carried);
+    for (int i = 0; i < loop->n_carried; i++)
+        loop->carries[i].now = step->x[2 + i];
+}
+
+static attn_status loop_turn(const attnrun_step *step, const attnrun_work *work,
+                             struct loop *loop, int64_t turns, bool *go)
+{
+    const struct loop_args *args = step->args;
+    for (int i = 0; i < loop->n_carried; i++)
+        loop->inputs[2 + i] = loop->carries[i].now;
+    TRY(op_graph_run(step, work, args->body, loop->n_carried + 2, loop->inputs,
+                     step->n_out + 1, loop->outputs));
+    if (loop->outputs[0].dtype != ATTNRUN_BOOL || tensor_count(&loop->outputs[0]) != 1)
+        return op_fail(step, ATTNRUN_E_MODEL, "the body's condition is not one b8");
+    *go = *(const uint8_t *)loop->outputs[0].data != 0;
+    for (int i = 0; i < loop->n_carried; i++)
+        TRY(op_carry_set(step, i, &loop->carries[i], &loop->outputs[1 + i]));
+    for (int i = loop->n_carried; i < step->n_out; i++)
+        if (op_has_out(step, i))
+            TRY(op_stack_push(step, i, &loop->stacks[i - loop->n_carried],
+                              &loop->outputs[1 + i], turns));
+    return ATTNRUN_OK;
+}
+
+static attn_status loop_finish(const attnrun_step *step, struct loop *loop)
+{
+    for (int i = 0; i < loop->n_carried; i++) {
+        const attnrun_tensor *now = &loop->carries[i].now;
+        bool ours = now->data != NULL && (now->data == loop->carries[i].buffer[0] ||
+                                          now->data == loop->carries[i].buffer[1]);
+        if (op_has_out(step, i) && ours && step->y[i].data == NULL)
+            step->y[i] = *now; /* its memory is the output's already */
+        else
+            TRY(op_value_out(step, i, now));
+    }
+    for (int i = loop->n_carried; i < step->n_out; i++)
+        TRY(op_stack_finish(step, i, &loop->stacks[i - loop->n_carried]));
+    return ATTNRUN_OK;
+}
+
+static attn_status loop_run(const attnrun_step *step, const attnrun_work *work)
+{
+    int64_t most = INT64_MAX, turn = 0;
+    bool go = true;
+    struct loop loop;
+    for (int i = 0; i < 2; i++)
+        if (op_has_in(step, i) && tensor_count(&step->x[i]) != 1)
+            return op_fail_input(step, i, ATTNRUN_E_SHAPE, "expected one element");
+    if (op_has_in(step, 0))
+        most = tensor_get_int(&step->x[0], 0);
+    if (op_has_in(step, 1))
+        go = *(const uint8_t *)step->x[1].data != 0;
+    lay_out(step, work, &loop);
+    uint8_t cond = 1;
+    TRY(attnrun_tensor_make(ATTNRUN_I64, 0, NULL, &turn, &loop.inputs[0]));
+    TRY(attnrun_tensor_make(ATTNRUN_BOOL, 0, NULL, &cond, &loop.inputs[1]));
+    for (; turn < most && go; turn++) {
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        TRY(loop_turn(step, work, &loop, most == INT64_MAX ? 0 : most, &go));
+    }
+    return loop_finish(step, &loop);
+}
+
+const attnrun_op_def op_loop_1 = {
+    OP_ROW, .flags = ATTNRUN_OP_LATE | ATTNRUN_OP_GRAPHS, .name = "Loop", .since = 1,
+    .inputs = "M:i64? cond:b8? v_initial:any*!", .outputs = "v_final_and_scan_outputs:any*!",
+    .args_bytes = sizeof(struct loop_args), .attrs = loop_attrs, .infer = loop_infer,
+    .run = loop_run
+};

@@ -1,0 +1,404 @@
+/* scan.c - Scan: (state, y[t]…) = body(state, x[t]…) over the slices of some inputs.
+ *
+ * inputs    N initial states, then num_scan_inputs tensors, all of T slices along their axes
+ * outputs   N final states, then results stacked along their axes
+ * axes, directions (0 forward, 1 backward) for each scan input and output
+ * Scan-8 has a batch dim 0 on everything, scans along dim 1, and may have a length for each
+ * sample: what lies behind is zero.
+ * The state buffers are scratch; the results are written in place.
+ * Source: ONNX Scan-8, 9. */
+#include "control.h"
+
+struct scan_args {
+    int32_t body;
+    int64_t num_scan_inputs;
+    attnrun_ints directions, scan_input_axes, scan_input_directions, scan_output_axes,
+        scan_output_directions;
+};
+static const attnrun_attr_def scan_8_attrs[] = {
+    ATTR_GRAPH(struct scan_args, body), ATTR_INT_REQUIRED(struct scan_args, num_scan_inputs),
+    ATTR_INTS(struct scan_args, directions), ATTR_END
+};
+static const attnrun_attr_def scan_9_attrs[] = {
+    ATTR_GRAPH(struct scan_args, body),
+    ATTR_INT_REQUIRED(struct scan_args, num_scan_inputs),
+    ATTR_INTS(struct scan_args, scan_input_axes),
+    ATTR_INTS(struct scan_args, scan_input_directions),
+    ATTR_INTS(struct scan_args, scan_output_axes),
+    ATTR_INTS(struct scan_args, scan_output_directions), ATTR_END
+};
+
+/* Which inputs are what; the same at infer and at run. */
+struct scan {
+    bool batched;
+    int first; /* input: the first state */
+    int n_states, n_scanned, n_stacked;
+};
+
+static void scan_layout(const attnrun_step *step, struct scan *scan)
+{
+    const struct scan_args *args = step->args;
+    scan->batched = step->node->op->since < 9;
+    scan->first = scan->batched ? 1 : 0;
+    scan->n_scanned = (int)args->num_scan_inputs;
+    scan->n_states = step->n_in - scan->first - scan->n_scanned;
+    scan->n_stacked = step->n_out - scan->n_states;
+}
+
+static bool backward(attnrun_ints directions, int i)
+{
+    return i < directions.n && directions.v[i] != 0;
+}
+
+static bool input_backward(const struct scan_args *args, const struct scan *scan, int i)
+{
+    return backward(scan->batched ? args->directions : args->scan_input_directions, i);
+}
+
+/* The axis that scan input or output i of `rank` dims runs along; batched: 1. */
+static attn_status axis_of(const attnrun_step *step, const struct scan *scan,
+                           attnrun_ints axes, int i, int rank, int *axis)
+{
+    *axis = scan->batched ? 1 : 0;
+    if (!scan->batched && i < axes.n)
+        return op_axis(step, axes.v[i], rank, false, axis);
+    if (rank <= *axis)
+        return op_fail(step, ATTNRUN_E_SHAPE, "a scanned value has rank %d, expected %d or more",
+                       rank, *axis + 1);
+    return ATTNRUN_OK;
+}
+
+static void drop_dim(attnrun_type *type, int axis)
+{
+    for (int i = axis; i + 1 < type->rank; i++)
+        type->dims[i] = type->dims[i + 1];
+    type->rank--;
+}
+
+static void put_dim(attnrun_type *type, int axis, attnrun_dim dim)
+{
+    for (int i = type->rank; i > axis; i--)
+        type->dims[i] = type->dims[i - 1];
+    type->dims[axis] = dim;
+    type->rank++;
+}
+
+static attn_status scan_check(const attnrun_step *step, const struct scan *scan)
+{
+    const struct scan_args *args = step->args;
+    if (args->body < 0 || args->num_scan_inputs < 1 ||
+        args->num_scan_inputs > step->n_in - scan->first)
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "num_scan_inputs is %lld for %d inputs, or there is no body",
+                       (long long)args->num_scan_inputs, step->n_in);
+    if (scan->n_stacked < 0)
+        return op_fail(step, ATTNRUN_E_MODEL, "%d outputs for %d states", step->n_out,
+                       scan->n_states);
+    return op_graph_check(step, args->body, scan->n_states + scan->n_scanned, step->n_out);
+}
+
+/* Types of the body's inputs; *turns: the extent of the scanned axes. */
+static attn_status body_inputs(const attnrun_step *step, const struct scan *scan,
+                               attnrun_type *types, attnrun_dim *turns)
+{
+    const struct scan_args *args = step->args;
+    *turns = attnrun_dim_unknown(step);
+    for (int i = 0; i < scan->n_states + scan->n_scanned; i++) {
+        int in = scan->first + i, axis = 0;
+        types[i] = step->in[in];
+        if (types[i].kind != ATTNRUN_TENSOR || types[i].rank < 0)
+            continue;
+        if (i >= scan->n_states) {
+            TRY(axis_of(step, scan, args->scan_input_axes, i - scan->n_states, types[i].rank,
+                        &axis));
+            attnrun_dim extent = types[i].dims[axis];
+            if (!dim_may_equal(extent, *turns))
+                return op_fail_input(step, in, ATTNRUN_E_SHAPE,
+                                     "expected %lld slices as the other scan inputs",
+                                     (long long)turns->value);
+            if (!dim_is_const(*turns))
+                *turns = extent;
+            drop_dim(&types[i], axis);
+        }
+        if (scan->batched && types[i].rank < 1)
+            return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected a batch dim");
+        if (scan->batched)
+            drop_dim(&types[i], 0);
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status scan_outputs(attnrun_step *step, const struct scan *scan,
+                                const attnrun_type *results, attnrun_dim turns)
+{
+    const struct scan_args *args = step->args;
+    attnrun_dim batch = attnrun_dim_unknown(step);
+    int axis = 0;
+    for (int i = scan->first; scan->batched && i < step->n_in; i++)
+        if (step->in[i].rank > 0)
+            batch = step->in[i].dims[0];
+    for (int i = 0; i < step->n_out; i++) {
+        if (!op_has_out(step, i))
+            continue;
+        attnrun_type type = results[i];
+        int more = scan->batched + (i >= scan->n_states);
+        if (type.rank < 0 || type.rank + more > ATTNRUN_MAX_RANK ||
+            type.dtype == ATTNRUN_STRING) {
+            op_value_forget(&type); /* late */
+        } else {
+            if (scan->batched)
+                put_dim(&type, 0, batch);
+            if (i >= scan->n_states) {
+                TRY(axis_of(step, scan, args->scan_output_axes, i - scan->n_states,
+                            type.rank + 1, &axis));
+                put_dim(&type, axis, turns);
+            }
+        }
+        step->out[i] = type;
+    }
+    return ATTNRUN_OK;
+}
+
+enum { ALIGN = 64 };
+
+/* Two buffers for each state. */
+static int64_t state_bytes(const attnrun_type *type)
+{
+    int64_t bytes = dtype_bytes_of(type->dtype, op_count(type, 0, type->rank));
+    return bytes < 0 || !ck_align(bytes, ALIGN, &bytes) ? -1 : bytes;
+}
+
+static attn_status scan_infer(attnrun_step *step)
+{
+    const struct scan_args *args = step->args;
+    attnrun_type types[OP_MAX_GRAPH_VALUES], results[OP_MAX_GRAPH_VALUES];
+    struct scan scan;
+    attnrun_dim turns;
+    scan_layout(step, &scan);
+    TRY(scan_check(step, &scan));
+    TRY(body_inputs(step, &scan, types, &turns));
+    int n = scan.n_states + scan.n_scanned;
+    TRY(op_graph_infer(step, args->body, n, types, step->n_out, results));
+    TRY(scan_outputs(step, &scan, results, turns));
+    int64_t bytes = (int64_t)sizeof(attnrun_tensor) * (n + step->n_out) +
+                    (int64_t)sizeof(struct op_carry) * scan.n_states;
+    ck_align(bytes, ALIGN, &bytes);
+    for (int i = 0; i < scan.n_states && step->concrete; i++) {
+        int64_t state = state_bytes(&types[i]);
+        if (state < 0 || !ck_add(bytes, 2 * state, &bytes))
+            return op_fail(step, ATTNRUN_E_MEMORY, "state %d is too large", i);
+    }
+    step->scratch_bytes = bytes;
+    return ATTNRUN_OK;
+}
+
+/* Slice `index` of an axis, which goes away. */
+static attnrun_tensor slice_of(const attnrun_tensor *from, int axis, int64_t index)
+{
+    attnrun_tensor t = *from;
+    t.data = (char *)from->data + index * from->strides[axis];
+    for (int i = axis; i + 1 < t.rank; i++) {
+        t.dims[i] = t.dims[i + 1];
+        t.strides[i] = t.strides[i + 1];
+    }
+    t.rank--;
+    return t;
+}
+
+/* One run of the body over all turns: bookkeeping in scratch. */
+struct turns {
+    struct scan scan;
+    attnrun_tensor *inputs, *outputs;
+    struct op_carry *carries;
+    int64_t batch, n_batches, n; /* n: turns of this sample; longest: of all */
+    int64_t longest;
+};
+
+static void lay_out(const attnrun_step *step, const attnrun_work *work, struct turns *t)
+{
+    int n = t->scan.n_states + t->scan.n_scanned;
+    t->inputs = work->scratch;
+    t->outputs = t->inputs + n;
+    t->carries = (struct op_carry *)(void *)(t->outputs + step->n_out);
+    memset(t->carries, 0, sizeof *t->carries * (size_t)t->scan.n_states);
+    int64_t at = (char *)(t->carries + t->scan.n_states) - (char *)work->scratch;
+    ck_align(at, ALIGN, &at);
+    for (int i = 0; i < t->scan.n_states; i++) {
+        attnrun_tensor now = step->x[t->scan.first + i];
+        if (t->scan.batched)
+            now = slice_of(&now, 0, t->batch);
+        int64_t bytes = tensor_bytes(&now), room = bytes;
+        ck_align(bytes, ALIGN, &room);
+        t->carries[i].now = now;
+        for (int k = 0; k < 2; k++, at += room) {
+            t->carries[i].buffer[k] = (char *)work->scratch + at;
+            t->carries[i].bytes[k] = bytes;
+        }
+    }
+}
+
+static attn_status turn_inputs(const attnrun_step *step, struct turns *t, int64_t turn)
+{
+    const struct scan_args *args = step->args;
+    const struct scan *scan = &t->scan;
+    int axis = 0;
+    for (int i = 0; i < scan->n_states; i++)
+        t->inputs[i] = t->carries[i].now;
+    for (int i = 0; i < scan->n_scanned; i++) {
+        const attnrun_tensor *x = &step->x[scan->first + scan->n_states + i];
+        TRY(axis_of(step, scan, args->scan_input_axes, i, x->rank, &axis));
+        int64_t at = input_backward(args, scan, i) ? t->n - 1 - turn : turn;
+        attnrun_tensor slice = slice_of(x, axis, at);
+        if (scan->batched)
+            slice = slice_of(&slice, 0, t->batch);
+        t->inputs[scan->n_states + i] = slice;
+    }
+    return ATTNRUN_OK;
+}
+
+/* Output i gets its memory with the first slice, unless the plan gave it some. */
+static attn_status make_stacked(const attnrun_step *step, struct turns *t, int i, int axis,
+                                const attnrun_tensor *item)
+{
+    int64_t dims[ATTNRUN_MAX_RANK];
+    int rank = 0, lead = t->scan.batched ? 1 : 0;
+    if (item->rank + 1 + lead > ATTNRUN_MAX_RANK || dtype_bits(item->dtype) < 8)
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "output %d would have rank %d, or a type under 8 bits", i,
+                       item->rank + 1 + lead);
+    for (int d = 0, from = 0; d < item->rank + 1 + lead; d++)
+        dims[rank++] = d == axis               ? t->longest
+                       : t->scan.batched && d == 0 ? t->n_batches
+                                                   : item->dims[from++];
+    const attnrun_tensor *y = &step->y[i];
+    if (y->data != NULL && (y->rank != rank || memcmp(y->dims, dims, (size_t)rank * 8) != 0))
+        return op_fail(step, ATTNRUN_E_SHAPE, "output %d has another shape than inferred", i);
+    TRY(attnrun_step_alloc(step, i, item->dtype, rank, dims));
+    if (t->scan.batched && step->y[i].data != NULL)
+        memset(step->y[i].data, 0, (size_t)tensor_bytes(&step->y[i]));
+    return ATTNRUN_OK;
+}
+
+static attn_status store_slice(const attnrun_step *step, struct turns *t, int64_t turn, int i,
+                               const attnrun_tensor *item)
+{
+    const struct scan_args *args = step->args;
+    int which = i - t->scan.n_states, axis = 0, lead = t->scan.batched ? 1 : 0;
+    TRY(axis_of(step, &t->scan, args->scan_output_axes, which, item->rank + 1 + lead, &axis));
+    if (turn == 0 && t->batch == 0)
+        TRY(make_stacked(step, t, i, axis, item));
+    if (step->y[i].data == NULL)
+        return ATTNRUN_OK;
+    int64_t at = backward(args->scan_output_directions, which) ? t->n - 1 - turn : turn;
+    bool fits = step->y[i].rank == item->rank + 1 + lead && step->y[i].dtype == item->dtype;
+    attnrun_tensor to = fits ? slice_of(&step->y[i], axis, at) : *item;
+    if (fits && t->scan.batched)
+        to = slice_of(&to, 0, t->batch);
+    if (!fits || memcmp(to.dims, item->dims, (size_t)item->rank * 8) != 0)
+        return op_fail(step, ATTNRUN_E_SHAPE,
+                       "output %d: turn %lld gives another shape than turn 0", i,
+                       (long long)turn);
+    tensor_copy(&to, item);
+    return item->dtype == ATTNRUN_STRING && tensor_is_dense(&to)
+               ? op_value_own_strings(step, i, &to)
+               : ATTNRUN_OK;
+}
+
+static attn_status scan_turn(const attnrun_step *step, const attnrun_work *work,
+                             struct turns *t, int64_t turn)
+{
+    const struct scan_args *args = step->args;
+    int n = t->scan.n_states + t->scan.n_scanned;
+    TRY(turn_inputs(step, t, turn));
+    TRY(op_graph_run(step, work, args->body, n, t->inputs, step->n_out, t->outputs));
+    for (int i = 0; i < t->scan.n_states; i++) {
+        const attnrun_tensor *from = &t->outputs[i], *now = &t->carries[i].now;
+        if (from->kind != ATTNRUN_TENSOR || from->dtype != now->dtype ||
+            from->rank != now->rank ||
+            memcmp(from->dims, now->dims, (size_t)now->rank * 8) != 0)
+            return op_fail(step, ATTNRUN_E_SHAPE, "state %d changes its shape or type", i);
+        TRY(op_carry_set(step, i, &t->carries[i], from));
+    }
+    for (int i = t->scan.n_states; i < step->n_out; i++)
+        if (op_has_out(step, i))
+            TRY(store_slice(step, t, turn, i, &t->outputs[i]));
+    return ATTNRUN_OK;
+}
+
+/* Final states; and, where there was no turn, empty results. */
+static attn_status scan_finish(const attnrun_step *step, struct turns *t)
+{
+    for (int i = 0; i < t->scan.n_states; i++) {
+        const attnrun_tensor *now = &t->carries[i].now;
+        if (!op_has_out(step, i))
+            continue;
+        if (!t->scan.batched) {
+            TRY(op_value_out(step, i, now));
+            continue;
+        }
+        const attnrun_tensor *x = &step->x[t->scan.first + i];
+        TRY(attnrun_step_alloc(step, i, x->dtype, x->rank, x->dims));
+        attnrun_tensor to = slice_of(&step->y[i], 0, t->batch);
+        tensor_copy(&to, now);
+    }
+    for (int i = t->scan.n_states; i < step->n_out && t->longest == 0; i++) {
+        const attnrun_type *type = &step->out[i];
+        int64_t dims[ATTNRUN_MAX_RANK] = { 0 };
+        int rank = type->rank < 0 ? 1 : type->rank;
+        for (int d = 0; d < rank && type->rank >= 0; d++)
+            dims[d] = dim_is_const(type->dims[d]) ? type->dims[d].value : 0;
+        TRY(attnrun_step_alloc(step, i, type->dtype, rank, dims));
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status sample_turns(const attnrun_step *step, struct turns *t)
+{
+    t->n = t->longest;
+    if (!t->scan.batched || !op_has_in(step, 0))
+        return ATTNRUN_OK;
+    if (step->x[0].rank != 1 || step->x[0].dims[0] != t->n_batches)
+        return op_fail_input(step, 0, ATTNRUN_E_SHAPE, "expected %lld lengths",
+                             (long long)t->n_batches);
+    t->n = tensor_get_int(&step->x[0], t->batch);
+    if (t->n < 0 || t->n > t->longest || (t->batch == 0 && t->n == 0 && t->longest > 0))
+        return op_fail(step, ATTNRUN_E_RANGE, "length %lld is %lld, expected 1 to %lld",
+                       (long long)t->batch, (long long)t->n, (long long)t->longest);
+    return ATTNRUN_OK;
+}
+
+static attn_status scan_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct scan_args *args = step->args;
+    struct turns t = { .n_batches = 1 };
+    int axis = 0;
+    scan_layout(step, &t.scan);
+    const attnrun_tensor *x = &step->x[t.scan.first + t.scan.n_states];
+    TRY(axis_of(step, &t.scan, args->scan_input_axes, 0, x->rank, &axis));
+    t.longest = x->dims[axis];
+    if (t.scan.batched)
+        t.n_batches = x->dims[0];
+    for (; t.batch < t.n_batches; t.batch++) {
+        TRY(sample_turns(step, &t));
+        lay_out(step, work, &t);
+        for (int64_t turn = 0; turn < t.n; turn++) {
+            if (OP_CANCELLED(work))
+                return ATTNRUN_E_CANCELLED;
+            TRY(scan_turn(step, work, &t, turn));
+        }
+        TRY(scan_finish(step, &t));
+    }
+    return ATTNRUN_OK;
+}
+
+#define SCAN_ROW                                                                            \
+    OP_ROW, .flags = ATTNRUN_OP_LATE | ATTNRUN_OP_GRAPHS, .name = "Scan",                   \
+            .outputs = "final_state_and_scan_outputs:any*!",                                \
+            .args_bytes = sizeof(struct scan_args), .infer = scan_infer, .run = scan_run
+
+const attnrun_op_def op_scan_8 = {
+    SCAN_ROW, .since = 8, .attrs = scan_8_attrs,
+    .inputs = "sequence_lens:i64? initial_state_and_scan_inputs:any*!"
+};
+const attnrun_op_def op_scan_9 = { SCAN_ROW, .since = 9, .attrs = scan_9_attrs,
+                                   .inputs = "initial_state_and_scan_inputs:any*!" };

@@ -1,0 +1,65 @@
+/* elementwise.c - infer helpers of elementwise operators; see elementwise.h. */
+#include "elementwise.h"
+
+enum { MOST_KNOWN = 64 };
+
+bool op_elementwise_same_dims(const attnrun_step *step, int in)
+{
+    const attnrun_type *x = &step->in[in], *y = &step->out[0];
+    if (y->rank < 0 || x->rank != y->rank)
+        return false;
+    for (int d = 0; d < x->rank; d++)
+        if (!dim_equal(x->dims[d], y->dims[d]))
+            return false;
+    return true;
+}
+
+void op_elementwise_inplace(attnrun_step *step, int in)
+{
+    if (dtype_bits(step->in[in].dtype) != dtype_bits(step->out[0].dtype) ||
+        !op_elementwise_same_dims(step, in))
+        return;
+    const char *const *names = step->node->inputs;
+    for (int i = 0; i < step->n_in; i++)
+        if (i != in && i < step->node->n_in && strcmp(names[i], names[in]) == 0)
+            return;
+    attnrun_step_inplace(step, 0, in);
+}
+
+attn_status op_elementwise_broadcast(attnrun_step *step, int first, int n, int32_t dtype)
+{
+    attnrun_dim dims[ATTNRUN_MAX_RANK];
+    int rank;
+    TRY(op_broadcast(step, first, n, &rank, dims));
+    return op_out(step, 0, dtype, rank, rank < 0 ? NULL : dims);
+}
+
+/* The number of elements of a type of rank 0 or 1, or -1 where that is not known. */
+static int64_t small_count(const attnrun_type *type)
+{
+    if (type->rank == 0)
+        return 1;
+    if (type->rank != 1 || !dim_is_const(type->dims[0]))
+        return -1;
+    return type->dims[0].value;
+}
+
+void op_elementwise_known(attnrun_step *step, int a, int b, elementwise_combine *combine)
+{
+    attnrun_dim values[MOST_KNOWN], va, vb = dim_of(0);
+    int32_t dtype = step->out[0].dtype;
+    int64_t n = small_count(&step->out[0]);
+    int64_t na = small_count(&step->in[a]), nb = b < 0 ? 1 : small_count(&step->in[b]);
+    if ((dtype != ATTNRUN_I64 && dtype != ATTNRUN_I32 && dtype != ATTNRUN_BOOL) ||
+        n < 0 || n > MOST_KNOWN || na < 0 || nb < 0)
+        return;
+    for (int64_t k = 0; k < n; k++) {
+        if (!attnrun_step_value(step, a, na == 1 ? 0 : k, &va) ||
+            (b >= 0 && !attnrun_step_value(step, b, nb == 1 ? 0 : k, &vb)))
+            return;
+        values[k] = combine(step, va, vb);
+        if (values[k].expr < 0)
+            return;
+    }
+    attnrun_step_set_values(step, 0, n, values);
+}

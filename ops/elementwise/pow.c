@@ -1,0 +1,154 @@
+/* pow.c - Pow: z = x ^ y with numpy broadcasting; z has x's dtype.
+ *
+ * x  f32, f64, i32, i64; y any number
+ * Integers wrap; an integer to a negative power is 0, but for 1 and -1. An integer to a
+ * broken power is computed in double and cut. Exponent 2 is a product. Source: ONNX Pow-1
+ * to 15. */
+#include <math.h>
+
+#include "binary.h"
+#include "convert.h"
+
+/* x as doubles or integers comes from the template, the exponents in their wide type. */
+typedef void pow_loop(void *z, const void *x, int64_t x_step, const union convert_run *y,
+                      int32_t wide, int64_t y_step, int64_t n);
+
+static double exponent_at(const union convert_run *y, int32_t wide, int64_t i)
+{
+    return wide == ATTNRUN_F32   ? (double)y->f32[i]
+           : wide == ATTNRUN_F64 ? y->f64[i]
+           : wide == ATTNRUN_U64 ? (double)y->u64[i]
+                                 : (double)y->i64[i];
+}
+
+static uint64_t whole_power(uint64_t base, uint64_t exponent)
+{
+    uint64_t power = 1;
+    for (; exponent > 0; exponent >>= 1, base *= base)
+        if (exponent & 1)
+            power *= base;
+    return power;
+}
+
+static int64_t int_power(int64_t x, int64_t exponent)
+{
+    if (exponent >= 0)
+        return (int64_t)whole_power((uint64_t)x, (uint64_t)exponent);
+    if (x == 1 || x == -1)
+        return x == 1 || exponent % 2 == 0 ? 1 : -1;
+    return 0;
+}
+
+#define POW_FLOAT(name, type, function)                                                  \
+    static void name(void *z, const void *x, int64_t x_step, const union convert_run *y, \
+                     int32_t wide, int64_t y_step, int64_t n)                            \
+    {                                                                                    \
+        for (int64_t i = 0; i < n; i++)                                                  \
+            ((type *)z)[i] = function(((const type *)x)[i * x_step],                     \
+                                      (type)exponent_at(y, wide, i * y_step));           \
+    }
+POW_FLOAT(pow_f32, float, powf)
+POW_FLOAT(pow_f64, double, pow)
+
+#define POW_INT(name, type)                                                              \
+    static void name(void *z, const void *x, int64_t x_step, const union convert_run *y, \
+                     int32_t wide, int64_t y_step, int64_t n)                            \
+    {                                                                                    \
+        bool whole = wide == ATTNRUN_I64 || wide == ATTNRUN_U64;                         \
+        for (int64_t i = 0; i < n; i++) {                                                \
+            type base = ((const type *)x)[i * x_step];                                   \
+            if (whole)                                                                   \
+                ((type *)z)[i] = (type)int_power(base, y->i64[i * y_step]);              \
+            else                                                                         \
+                ((type *)z)[i] = (type)double_to_int64(                                  \
+                    pow((double)base, exponent_at(y, wide, i * y_step)));                \
+        }                                                                                \
+    }
+POW_INT(pow_i32, int32_t)
+POW_INT(pow_i64, int64_t)
+
+static void finish_infer(attnrun_step *step)
+{
+    op_elementwise_inplace(step, 0);
+    elementwise_tasks(step, 10000);
+}
+
+static attn_status pow_infer(attnrun_step *step)
+{
+    TRY(op_elementwise_broadcast(step, 0, 2, step->in[0].dtype));
+    finish_infer(step);
+    return ATTNRUN_OK;
+}
+
+static attn_status pow_old_infer(attnrun_step *step)
+{
+    struct binary_state *state = step->state;
+    TRY(attn_binary_old_infer(step, step->in[0].dtype, &state->append));
+    finish_infer(step);
+    return ATTNRUN_OK;
+}
+
+/* One run of at most CONVERT_RUN elements. */
+static void pow_piece(const attnrun_step *step, const struct nd_iter *it, int64_t first,
+                      int64_t n)
+{
+    union convert_run exponents;
+    const attnrun_tensor *x = &step->x[0], *y = &step->x[1];
+    int32_t wide = attn_convert_wide(y->dtype);
+    int64_t size = dtype_bytes(x->dtype);
+    char *z = it->p[0] + first * size;
+    const char *from = it->p[1] + first * it->step[1];
+    bool one = it->step[2] == 0;
+    attn_convert_load(&exponents, y->dtype, it->p[2] + first * it->step[2], 0,
+                      one ? 1 : n);
+    if (x->dtype == ATTNRUN_F32 && one && exponent_at(&exponents, wide, 0) == 2) {
+        const float *base = (const float *)(const void *)from;
+        size_t each = it->step[1] != 0;
+        step->kernels->mul_f32((float *)(void *)z, base, each, base, each, (size_t)n);
+        return;
+    }
+    pow_loop *loop = x->dtype == ATTNRUN_F32   ? pow_f32
+                     : x->dtype == ATTNRUN_F64 ? pow_f64
+                     : x->dtype == ATTNRUN_I32 ? pow_i32
+                                               : pow_i64;
+    loop(z, from, it->step[1] != 0, &exponents, wide, !one, n);
+}
+
+static attn_status pow_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct binary_state *state = step->state;
+    const attnrun_tensor *z = &step->y[0];
+    attnrun_tensor y = step->x[1];
+    int64_t begin, end;
+    if (z->data == NULL)
+        return ATTNRUN_OK;
+    attn_binary_append(&y, state->append);
+    elementwise_range(work, tensor_count(z), &begin, &end);
+    for (int64_t k = begin; k < end; k += OP_CHUNK) {
+        struct nd_iter it;
+        attn_nd_iter_init(&it, z->rank, z->dims);
+        attn_nd_iter_add(&it, z);
+        attn_nd_iter_add(&it, &step->x[0]);
+        attn_nd_iter_add(&it, &y);
+        attn_nd_iter_start(&it, k, end - k < OP_CHUNK ? end : k + OP_CHUNK);
+        while (attn_nd_iter_next(&it))
+            for (int64_t i = 0; i < it.n; i += CONVERT_RUN)
+                pow_piece(step, &it, i, it.n - i < CONVERT_RUN ? it.n - i : CONVERT_RUN);
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+    }
+    return ATTNRUN_OK;
+}
+
+static const attnrun_attr_def pow_1_attrs[] = {
+    ATTR_INT(struct binary_args, axis, OP_INT_ABSENT),
+    ATTR_INT(struct binary_args, broadcast, 0), ATTR_END
+};
+#define POW_ROW                                                                          \
+    OP_ROW, .name = "Pow", .inputs = "x:T y:U", .outputs = "z:T",                        \
+        .types = "T=f32,f64,i32,i64 U=" TYPES_NUM,                                       \
+        .args_bytes = sizeof(struct binary_args),                                        \
+        .state_bytes = sizeof(struct binary_state), .run = pow_run
+const attnrun_op_def op_pow_1 = { POW_ROW, .since = 1, .attrs = pow_1_attrs,
+                                  .infer = pow_old_infer };
+const attnrun_op_def op_pow_7 = { POW_ROW, .since = 7, .infer = pow_infer };

@@ -1,0 +1,194 @@
+/* average_pool.c - AveragePool and LpPool.
+ *
+ * X  [N, C, spatial 1 to 3];  Y [N, C, out], see window.c
+ * AveragePool  mean of what the window sees; with count_include_pad the padding counts as
+ * zeros, but not what lies past it with ceil_mode LpPool       (sum of |x|^p)^(1/p), p =
+ * 2 by default Source: ONNX AveragePool-19, LpPool-18. */
+#include <math.h>
+
+#include "pool.h"
+
+#define POOL_ATTR_ROWS                                                                   \
+    { .name = "auto_pad",                                                                \
+      .kind = ATTNRUN_ATTR_ENUM,                                                         \
+      .offset = offsetof(struct window_attrs, auto_pad),                                 \
+      .text = "NOTSET|SAME_UPPER|SAME_LOWER|VALID" },                                    \
+        ATTR_INTS_REQUIRED(struct window_attrs, kernel_shape),                           \
+        ATTR_INTS(struct window_attrs, strides), ATTR_INTS(struct window_attrs, pads),   \
+        WINDOW_DILATIONS, ATTR_INT(struct pool_args, ceil_mode, 0)
+
+static const attnrun_attr_def average_pool_attrs[] = {
+    POOL_ATTR_ROWS, ATTR_INT(struct pool_args, count_include_pad, 0), ATTR_END
+};
+static const attnrun_attr_def lp_pool_attrs[] = { POOL_ATTR_ROWS,
+                                                  ATTR_INT(struct pool_args, p, 2),
+                                                  ATTR_END };
+static const attnrun_attr_def lp_pool_1_attrs[] = {
+    { .name = "auto_pad",
+      .kind = ATTNRUN_ATTR_ENUM,
+      .offset = offsetof(struct window_attrs, auto_pad),
+      .text = "NOTSET|SAME_UPPER|SAME_LOWER|VALID" },
+    ATTR_INTS(struct window_attrs, kernel_shape),
+    ATTR_INTS(struct window_attrs, strides),
+    ATTR_INTS(struct window_attrs, pads),
+    { .name = "p",
+      .kind = ATTNRUN_ATTR_FLOAT,
+      .offset = offsetof(struct pool_args, p_float),
+      .float_default = 2.0f },
+    ATTR_END
+};
+
+#define IN(v, p)  (v)
+#define SUM(a, v) ((a) + (v))
+#define POWER(v, p)                                                                      \
+    ((p) == 2.0   ? (v) * (v)                                                            \
+     : (p) == 1.0 ? fabs((double)(v))                                                    \
+                  : pow(fabs((double)(v)), (p)))
+#define POWER_F32(v, p) (float)(POWER((double)(v), p))
+
+#define POOL_NAME  sum_f32
+#define POOL_T     float
+#define POOL_FIRST 0.0f
+#define POOL_IN    IN
+#define POOL_JOIN  SUM
+#include "pool_row.h"
+#define POOL_NAME  sum_f64
+#define POOL_T     double
+#define POOL_FIRST 0.0
+#define POOL_IN    IN
+#define POOL_JOIN  SUM
+#include "pool_row.h"
+#define POOL_NAME  powers_f32
+#define POOL_T     float
+#define POOL_FIRST 0.0f
+#define POOL_IN    POWER_F32
+#define POOL_JOIN  SUM
+#include "pool_row.h"
+#define POOL_NAME  powers_f64
+#define POOL_T     double
+#define POOL_FIRST 0.0
+#define POOL_IN    POWER
+#define POOL_JOIN  SUM
+#include "pool_row.h"
+
+static attn_status average_pool_infer(attnrun_step *step)
+{
+    return attn_pool_infer(step, step->args);
+}
+
+/* By how many elements the sum at output position `at` of an axis is divided. */
+static int64_t share(const struct window *w, int axis, int64_t at, bool include_pad)
+{
+    int64_t from, to;
+    if (!include_pad) {
+        attn_pool_taps(w, axis, at, at, &from, &to);
+        return to - from;
+    }
+    int64_t room = w->in[axis] + w->after[axis] + w->before[axis] - at * w->stride[axis];
+    int64_t n = room > 0 ? (room - 1) / w->dilation[axis] + 1 : 0;
+    return n < w->kernel[axis] ? n : w->kernel[axis];
+}
+
+static attn_status average_pool_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct pool_args *args = step->args;
+    const struct pool_state *state = step->state;
+    const struct window *w = &state->w;
+    bool include = args->count_include_pad != 0;
+    for (int64_t task = work->begin; task < work->end; task++) {
+        int64_t plane, at[2];
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        attn_pool_at(state, task, &plane, at);
+        int64_t to = plane * state->out_plane + (at[0] * w->out[1] + at[1]) * w->out[2];
+        int64_t outer = share(w, 0, at[0], include) * share(w, 1, at[1], include);
+        if (step->x[0].dtype == ATTNRUN_F32) {
+            float *y = (float *)step->y[0].data + to;
+            const float *x = step->x[0].data;
+            sum_f32(y, work->scratch, x + plane * state->in_plane, w, at, 0);
+            for (int64_t i = 0; i < w->out[2]; i++)
+                y[i] /= (float)(outer * share(w, 2, i, include));
+        } else {
+            double *y = (double *)step->y[0].data + to;
+            const double *x = step->x[0].data;
+            sum_f64(y, work->scratch, x + plane * state->in_plane, w, at, 0);
+            for (int64_t i = 0; i < w->out[2]; i++)
+                y[i] /= (double)(outer * share(w, 2, i, include));
+        }
+    }
+    return ATTNRUN_OK;
+}
+
+const attnrun_op_def op_average_pool_1 = {
+    OP_ROW,
+    .name = "AveragePool",
+    .since = 1,
+    .args_bytes = sizeof(struct pool_args),
+    .state_bytes = sizeof(struct pool_state),
+    .inputs = "X:T",
+    .outputs = "Y:T",
+    .types = "T=f32,f64",
+    .attrs = average_pool_attrs,
+    .infer = average_pool_infer,
+    .run = average_pool_run,
+};
+
+/* ---- LpPool ---- */
+
+static double lp_power(const struct pool_args *args)
+{
+    return args->p > 0 ? (double)args->p : (double)args->p_float;
+}
+
+static attn_status lp_pool_infer(attnrun_step *step)
+{
+    const struct pool_args *args = step->args;
+    if (!(lp_power(args) > 0.0))
+        return op_fail(step, ATTNRUN_E_ATTR, "attribute p is not over 0");
+    return attn_pool_infer(step, args);
+}
+
+static attn_status lp_pool_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct pool_state *state = step->state;
+    const struct window *w = &state->w;
+    double p = lp_power(step->args);
+    for (int64_t task = work->begin; task < work->end; task++) {
+        int64_t plane, at[2];
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        attn_pool_at(state, task, &plane, at);
+        int64_t to = plane * state->out_plane + (at[0] * w->out[1] + at[1]) * w->out[2];
+        if (step->x[0].dtype == ATTNRUN_F32) {
+            float *y = (float *)step->y[0].data + to;
+            const float *x = step->x[0].data;
+            powers_f32(y, work->scratch, x + plane * state->in_plane, w, at, p);
+            for (int64_t i = 0; i < w->out[2]; i++)
+                y[i] = (float)pow((double)y[i], 1.0 / p);
+        } else {
+            double *y = (double *)step->y[0].data + to;
+            const double *x = step->x[0].data;
+            powers_f64(y, work->scratch, x + plane * state->in_plane, w, at, p);
+            for (int64_t i = 0; i < w->out[2]; i++)
+                y[i] = pow(y[i], 1.0 / p);
+        }
+    }
+    return ATTNRUN_OK;
+}
+
+#define LP_POOL(since_, attrs_)                                                          \
+    const attnrun_op_def op_lp_pool_##since_ = {                                         \
+        OP_ROW,                                                                          \
+        .name = "LpPool",                                                                \
+        .since = since_,                                                                 \
+        .args_bytes = sizeof(struct pool_args),                                          \
+        .state_bytes = sizeof(struct pool_state),                                        \
+        .inputs = "X:T",                                                                 \
+        .outputs = "Y:T",                                                                \
+        .types = "T=f32,f64",                                                            \
+        .attrs = attrs_,                                                                 \
+        .infer = lp_pool_infer,                                                          \
+        .run = lp_pool_run,                                                              \
+    }
+LP_POOL(1, lp_pool_1_attrs);
+LP_POOL(2, lp_pool_attrs);

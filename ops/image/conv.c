@@ -1,0 +1,250 @@
+/* conv.c - Conv: y[n, m] = bias[m] + sum over channels c and taps k of w[m, c, k] x[n, c,
+ * at k].
+ *
+ * X     [N, C, spatial 1 to 3];  W [M, C / group, kernel];  B [M], zeros by default
+ * Y     [N, M, out]; the sizes are in window.c
+ * Z     of the fused forms: shaped as Y, added before the activation
+ * Float convolutions with one channel per group run by rows (conv_depthwise.c), the
+ * others as matrix products (conv_gemm.c). Source: ONNX Conv-11. */
+#include "conv.h"
+
+struct conv_args {
+    struct window_attrs window;
+    int64_t group;
+    int32_t activation;
+    float alpha, beta;
+    attnrun_floats activation_params;
+};
+
+enum conv_path { CONV_GEMM, CONV_DEPTHWISE, CONV_PLAIN };
+
+struct conv_state {
+    struct conv_shape shape;
+    struct conv_tiles tiles;
+    struct conv_strip strip;
+    int32_t path;
+};
+
+static const attnrun_attr_def conv_attrs[] = { WINDOW_ATTR_ROWS, WINDOW_DILATIONS,
+                                               ATTR_INT(struct conv_args, group, 1),
+                                               ATTR_END };
+
+static attn_status check_kernel(const attnrun_step *step,
+                                const struct window_attrs *attrs, int64_t group, int w_in,
+                                int n)
+{
+    TRY(op_need_rank(step, w_in, n + 2));
+    for (int i = 0; i < n; i++)
+        if (attrs->kernel_shape.v != NULL)
+            TRY(op_need_dim(step, w_in, i + 2, dim_of(attrs->kernel_shape.v[i]),
+                            "attribute kernel_shape"));
+    const attnrun_dim *w = step->in[w_in].dims;
+    if (group < 1 || group > INT32_MAX)
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "attribute group is %lld, expected 1 or more", (long long)group);
+    if (dim_is_const(w[0]) && w[0].value % group != 0)
+        return op_fail(step, ATTNRUN_E_SHAPE,
+                       "%lld output channels cannot be split into %lld groups",
+                       (long long)w[0].value, (long long)group);
+    if (dim_is(w[1], 0))
+        return op_fail_input(step, w_in, ATTNRUN_E_SHAPE, "at least one channel");
+    attnrun_dim channels = attnrun_dim_mul(step, w[1], dim_of(group));
+    return op_need_dim(step, 0, 1, channels, "channels of the weights times groups");
+}
+
+attn_status attn_conv_infer(attnrun_step *step, const struct window_attrs *attrs,
+                            int64_t group, int w_in, int32_t out_dtype,
+                            struct conv_shape *shape)
+{
+    int n;
+    TRY(attn_window_rank(step, &n));
+    if (n < 0 || !op_rank_known(step, w_in))
+        return op_out(step, 0, out_dtype, -1, NULL);
+    TRY(attn_window_check(step, attrs, n));
+    TRY(check_kernel(step, attrs, group, w_in, n));
+    const attnrun_dim *x = step->in[0].dims, *w = step->in[w_in].dims;
+    attnrun_dim out[ATTNRUN_MAX_RANK];
+    out[0] = x[0];
+    out[1] = w[0];
+    for (int i = 0; i < n; i++)
+        TRY(attn_window_out(step, attrs, n, i, x[i + 2], w[i + 2], false, &out[i + 2]));
+    TRY(op_out(step, 0, out_dtype, n + 2, out));
+    if (!step->concrete)
+        return ATTNRUN_OK;
+    TRY(attn_window_resolve(step, attrs, n, x + 2, w + 2, false, &shape->w));
+    return attn_conv_shape(step, w_in, group, false, shape);
+}
+
+static attn_status check_extras(const attnrun_step *step)
+{
+    const attnrun_type *out = &step->out[0];
+    if (out->rank < 0)
+        return ATTNRUN_OK;
+    if (op_has_in(step, 2) && op_rank_known(step, 2)) {
+        TRY(op_need_rank(step, 2, 1));
+        TRY(op_need_dim(step, 2, 0, out->dims[1], "output channels"));
+    }
+    if (op_has_in(step, 3) && op_rank_known(step, 3)) {
+        TRY(op_need_rank(step, 3, out->rank));
+        for (int i = 0; i < out->rank; i++)
+            TRY(op_need_dim(step, 3, i, out->dims[i], "the output"));
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status conv_infer(attnrun_step *step)
+{
+    const struct conv_args *args = step->args;
+    struct conv_state *state = step->state;
+    struct conv_shape *s = &state->shape;
+    TRY(attn_conv_infer(step, &args->window, args->group, 1, step->in[0].dtype, s));
+    TRY(check_extras(step));
+    if (!step->concrete || step->out[0].rank < 0)
+        return ATTNRUN_OK;
+    if (step->in[0].dtype != ATTNRUN_F32) {
+        state->path = CONV_PLAIN;
+        return attn_conv_plain_plan(step, s);
+    }
+    if (s->channels == 1 && s->groups > 1 && s->rows <= 4) {
+        bool fits;
+        attn_conv_depthwise_plan(step, s, &state->strip, &fits);
+        state->path = CONV_DEPTHWISE;
+        if (fits)
+            return ATTNRUN_OK;
+    }
+    state->path = CONV_GEMM;
+    return attn_conv_gemm_plan(step, s, &state->tiles);
+}
+
+int attn_conv_activation(int kind, const float *alpha, const float *beta,
+                         struct attn_epilogue *steps)
+{
+    static const int32_t simple[] = {
+        [CONV_ACT_RELU] = ATTN_EPI_RELU,
+        [CONV_ACT_CLIP] = ATTN_EPI_CLIP,
+        [CONV_ACT_RELU6] = ATTN_EPI_CLIP,
+        [CONV_ACT_SILU] = ATTN_EPI_SILU,
+        [CONV_ACT_HARDSWISH] = ATTN_EPI_HARD_SWISH,
+        [CONV_ACT_SIGMOID] = ATTN_EPI_SIGMOID,
+        [CONV_ACT_TANH] = ATTN_EPI_TANH,
+        [CONV_ACT_LEAKYRELU] = ATTN_EPI_LEAKY_RELU,
+        [CONV_ACT_GELU] = ATTN_EPI_GELU,
+        [CONV_ACT_GELU_TANH] = ATTN_EPI_GELU_TANH,
+    };
+    if (kind == CONV_ACT_NONE)
+        return 0;
+    if (kind == CONV_ACT_HARDSIGMOID) { /* clip(alpha x + beta, 0, 1) */
+        steps[0] = (struct attn_epilogue){ .kind = ATTN_EPI_SCALE, .alpha = *alpha };
+        steps[1] =
+            (struct attn_epilogue){ .kind = ATTN_EPI_ADD, .alpha = 1.0f, .data = beta };
+        steps[2] =
+            (struct attn_epilogue){ .kind = ATTN_EPI_CLIP, .alpha = 0, .beta = 1.0f };
+        return 3;
+    }
+    steps[0] =
+        (struct attn_epilogue){ .kind = simple[kind], .alpha = *alpha, .beta = *beta };
+    if (kind == CONV_ACT_RELU6) {
+        steps[0].alpha = 0.0f;
+        steps[0].beta = 6.0f;
+    }
+    return 1;
+}
+
+static attn_status conv_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct conv_args *args = step->args;
+    const struct conv_state *state = step->state;
+    if (state->path == CONV_PLAIN)
+        return attn_conv_f64_run(step, work, &state->shape);
+    struct attn_epilogue steps[3];
+    const float *params = args->activation_params.v;
+    const float *alpha = args->activation_params.n > 0 ? params : &args->alpha;
+    const float *beta = args->activation_params.n > 1 ? params + 1 : &args->beta;
+    struct conv_operands o = {
+        .x = step->x[0].data,
+        .w = step->x[1].data,
+        .bias = op_has_in(step, 2) ? step->x[2].data : NULL,
+        .z = op_has_in(step, 3) ? step->x[3].data : NULL,
+        .y = step->y[0].data,
+        .activation = steps,
+        .n_activation = attn_conv_activation(args->activation, alpha, beta, steps),
+    };
+    if (state->path == CONV_DEPTHWISE)
+        return attn_conv_depthwise_run(step, work, &state->shape, &state->strip, &o);
+    return attn_conv_gemm_run(step, work, &state->shape, &state->tiles, &o);
+}
+
+const attnrun_op_def op_conv_1 = {
+    OP_ROW,
+    .name = "Conv",
+    .since = 1,
+    .args_bytes = sizeof(struct conv_args),
+    .state_bytes = sizeof(struct conv_state),
+    .inputs = "X:T W:T B:T?",
+    .outputs = "Y:T",
+    .types = "T=f32,f64",
+    .attrs = conv_attrs,
+    .infer = conv_infer,
+    .run = conv_run,
+    .cost = "O(N M C/g out kernel)",
+};
+
+/* ---- fused forms ---- */
+
+#define CONV_ACTIVATIONS                                                                 \
+    "none|relu|clip|relu6|silu|hardswish|sigmoid|tanh|leakyrelu|gelu|gelu_tanh|"         \
+    "hardsigmoid"
+
+static const attnrun_attr_def fused_attrs[] = { WINDOW_ATTR_ROWS,
+                                                WINDOW_DILATIONS,
+                                                ATTR_INT(struct conv_args, group, 1),
+                                                ATTR_ENUM(struct conv_args, activation,
+                                                          CONV_ACTIVATIONS, 0),
+                                                ATTR_FLOAT(struct conv_args, alpha, 0.0f),
+                                                ATTR_FLOAT(struct conv_args, beta, 0.0f),
+                                                ATTR_END };
+
+const attnrun_op_def op_fused_conv_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "attnrun.fused",
+    .name = "FusedConv",
+    .since = 1,
+    .args_bytes = sizeof(struct conv_args),
+    .state_bytes = sizeof(struct conv_state),
+    .inputs = "X:T W:T B:T? Z:T?",
+    .outputs = "Y:T",
+    .types = "T=f32",
+    .attrs = fused_attrs,
+    .infer = conv_infer,
+    .run = conv_run,
+    .cost = "O(N M C/g out kernel)",
+};
+
+/* The words at the same places as in CONV_ACTIVATIONS. */
+static const attnrun_attr_def ms_fused_attrs[] = {
+    WINDOW_ATTR_ROWS,
+    WINDOW_DILATIONS,
+    ATTR_INT(struct conv_args, group, 1),
+    ATTR_ENUM(struct conv_args, activation,
+              "|Relu|Clip|Relu6|Silu|HardSwish|Sigmoid|Tanh|LeakyRelu|Gelu|GeluTanh|"
+              "HardSigmoid",
+              0),
+    ATTR_FLOATS(struct conv_args, activation_params),
+    ATTR_END
+};
+
+const attnrun_op_def op_ms_fused_conv_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "com.microsoft",
+    .name = "FusedConv",
+    .since = 1,
+    .args_bytes = sizeof(struct conv_args),
+    .state_bytes = sizeof(struct conv_state),
+    .inputs = "X:T W:T B:T? Z:T?",
+    .outputs = "Y:T",
+    .types = "T=f32",
+    .attrs = ms_fused_attrs,
+    .infer = conv_infer,
+    .run = conv_run,
+    .cost = "O(N M C/g out kernel)",
+};

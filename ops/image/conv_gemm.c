@@ -1,0 +1,169 @@
+/* conv_gemm.c - convolution as Y = W columns(X), tile by tile: the columns of a tile of
+ * pixels are packed in scratch (im2col) and multiplied by gemm_f32, which reads the
+ * weights where they are. The columns of the whole image never exist.
+ *
+ * Tiles depend on shapes only. Tasks: batch x group x block of rows x block of pixels. */
+#include "conv.h"
+
+enum { PIXELS = 128, PIXELS_LONG_K = 64, ROWS = 128, TILE_K = 1024 };
+
+static bool product(int64_t *result, int64_t a, int64_t b, int64_t c)
+{
+    return ck_mul(a, b, result) && ck_mul(*result, c, result) &&
+           *result <= ATTN_MAX_ELEMENTS;
+}
+
+attn_status attn_conv_shape(const attnrun_step *step, int w_in, int64_t groups,
+                            bool transposed, struct conv_shape *s)
+{
+    const struct window *w = &s->w;
+    s->batch = step->in[0].dims[0].value;
+    s->groups = groups;
+    int64_t w0 = step->in[w_in].dims[0].value, w1 = step->in[w_in].dims[1].value;
+    s->channels = transposed ? w0 / groups : w1;
+    s->rows = transposed ? w1 : w0 / groups;
+    int64_t outputs;
+    if (!product(&s->taps, w->kernel[0], w->kernel[1], w->kernel[2]) ||
+        !product(&s->k, s->channels, s->taps, 1) ||
+        !product(&s->pixels, w->out[0], w->out[1], w->out[2]) ||
+        !product(&s->inputs, w->in[0], w->in[1], w->in[2]) ||
+        !product(&outputs, s->groups, s->rows, s->pixels) ||
+        !product(&outputs, outputs, s->batch, 1))
+        return op_fail(step, ATTNRUN_E_LIMIT, "the image or the kernel is too large");
+    return ATTNRUN_OK;
+}
+
+static void flatten(struct conv_shape *s)
+{
+    struct window *w = &s->w;
+    for (int a = 0; a < WINDOW_AXES; a++)
+        if (w->kernel[a] != 1 || w->stride[a] != 1 || w->before[a] != 0 ||
+            w->after[a] != 0)
+            return;
+    w->in[0] = w->in[1] = w->out[0] = w->out[1] = 1;
+    w->in[2] = w->out[2] = s->pixels;
+}
+
+static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
+static int64_t blocks(int64_t n, int64_t block)
+{
+    return block > 0 ? (n + block - 1) / block : 0;
+}
+
+attn_status attn_conv_gemm_plan(attnrun_step *step, struct conv_shape *s,
+                                struct conv_tiles *t)
+{
+    flatten(s);
+    t->block_pixels = at_most(s->pixels, s->k > 2048 ? PIXELS_LONG_K : PIXELS);
+    t->pixel_blocks = blocks(s->pixels, t->block_pixels);
+    t->k_blocks = s->k > 0 ? blocks(s->k, TILE_K) : 1;
+    t->block_k = blocks(s->k, t->k_blocks);
+    t->row_blocks = s->rows > 0 ? blocks(s->rows, ROWS) : 0;
+    t->block_rows = t->row_blocks > 0 ? blocks(s->rows, t->row_blocks) : 0;
+    t->line_floats = t->block_pixels + 3 * ATTN_GEMM_NR_MOST;
+    t->line_floats += -t->line_floats & 15;
+    t->panel_floats = (t->block_pixels + ATTN_GEMM_NR_MOST) * t->block_k;
+    t->panel_floats += -t->panel_floats & 15;
+    int64_t floats = t->line_floats + t->panel_floats;
+    floats += (int64_t)ATTN_GEMM_SCRATCH(t->block_rows);
+    if (floats * 4 > step->scratch_bytes)
+        step->scratch_bytes = floats * 4;
+    int64_t n;
+    if (!product(&n, s->batch, s->groups, t->row_blocks) ||
+        !product(&n, n, t->pixel_blocks, 1))
+        return op_fail(step, ATTNRUN_E_LIMIT, "the output is too large");
+    double flops = 2.0 * (double)t->block_rows * (double)s->k * (double)t->block_pixels;
+    double copies = (double)s->k * (double)t->block_pixels;
+    op_tasks(step, 0, n, (int64_t)(flops / 60.0 + copies * 0.2 + 200.0));
+    return ATTNRUN_OK;
+}
+
+static void start_tile(const struct conv_shape *s, struct attn_im2col *c)
+{
+    for (int a = 0; a < WINDOW_AXES; a++) {
+        c->in[a] = s->w.in[a];
+        c->out[a] = s->w.out[a];
+        c->kernel[a] = s->w.kernel[a];
+        c->stride[a] = s->w.stride[a];
+        c->dilation[a] = s->w.dilation[a];
+        c->before[a] = s->w.before[a];
+    }
+}
+
+/* Bias or the sum so far, then with the last block of K the residual and the activation.
+ */
+static int epilogue(struct attn_epilogue *steps, const struct conv_operands *o,
+                    int64_t row, float *y, int64_t z_offset, int64_t pixels, bool first,
+                    bool last)
+{
+    int n = 0;
+    if (!first)
+        steps[n++] = (struct attn_epilogue){
+            .kind = ATTN_EPI_ADD, .alpha = 1.0f, .row = pixels, .col = 1, .data = y
+        };
+    else if (o->bias != NULL)
+        steps[n++] = (struct attn_epilogue){
+            .kind = ATTN_EPI_ADD, .alpha = 1.0f, .row = 1, .data = o->bias + row
+        };
+    if (last && o->z != NULL)
+        steps[n++] = (struct attn_epilogue){ .kind = ATTN_EPI_ADD,
+                                             .alpha = 1.0f,
+                                             .row = pixels,
+                                             .col = 1,
+                                             .data = o->z + z_offset };
+    for (int i = 0; last && i < o->n_activation; i++)
+        steps[n++] = o->activation[i];
+    return n;
+}
+
+static void run_tile(const attnrun_step *step, const struct conv_shape *s,
+                     const struct conv_tiles *t, const struct conv_operands *o,
+                     int64_t task, float *scratch)
+{
+    int64_t pixel = task % t->pixel_blocks * t->block_pixels;
+    int64_t rest = task / t->pixel_blocks;
+    int64_t row = rest % t->row_blocks * t->block_rows;
+    rest /= t->row_blocks;
+    int64_t group = rest % s->groups, image = rest / s->groups;
+    int64_t rows = at_most(s->rows - row, t->block_rows);
+    int64_t image_floats = s->groups * s->channels * s->inputs;
+    struct attn_im2col c = { .line = scratch, .panels = scratch + t->line_floats };
+    start_tile(s, &c);
+    c.x = o->x + image * image_floats + group * s->channels * s->inputs;
+    c.x_end = o->x + s->batch * image_floats;
+    c.pixel = pixel;
+    c.n = at_most(s->pixels - pixel, t->block_pixels);
+    row += group * s->rows;
+    int64_t out = (image * s->groups * s->rows + row) * s->pixels + pixel;
+    struct attn_epilogue steps[CONV_EPILOGUES];
+    struct attn_gemm_f32 g = { .a_row = s->k, .b = c.panels, .packed = 1 };
+    g.c = o->y + out;
+    g.c_row = s->pixels;
+    g.m = (size_t)rows;
+    g.n = (size_t)c.n;
+    g.epilogue = steps;
+    g.scratch = c.panels + t->panel_floats;
+    for (int64_t b = 0; b < t->k_blocks; b++) {
+        c.k_from = b * t->block_k;
+        c.k_count = at_most(s->k - c.k_from, t->block_k);
+        step->kernels->conv_im2col_f32(&c);
+        g.a = o->w + row * s->k + c.k_from;
+        g.k = (size_t)c.k_count;
+        g.n_epilogue =
+            epilogue(steps, o, row, g.c, out, s->pixels, b == 0, b == t->k_blocks - 1);
+        step->kernels->gemm_f32(&g);
+    }
+}
+
+attn_status attn_conv_gemm_run(const attnrun_step *step, const attnrun_work *work,
+                               const struct conv_shape *shape,
+                               const struct conv_tiles *tiles,
+                               const struct conv_operands *operands)
+{
+    for (int64_t task = work->begin; task < work->end; task++) {
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        run_tile(step, shape, tiles, operands, task, work->scratch);
+    }
+    return ATTNRUN_OK;
+}

@@ -1,0 +1,192 @@
+/* max_pool.c - MaxPool: the largest element of each window; padding never wins.
+ *
+ * X        [N, C, spatial 1 to 3];  Y [N, C, out], see window.c
+ * Indices  i64, shaped as Y: where the first largest element lies in X, counted over all
+ * of X with the spatial axes in row-major (storage_order 0) or column-major order NaN
+ * wins. A window that sees nothing gives the lowest value, index -1. Source: ONNX
+ * MaxPool-12. */
+#include <math.h>
+
+#include "pool.h"
+
+static const attnrun_attr_def max_pool_attrs[] = {
+    { .name = "auto_pad",
+      .kind = ATTNRUN_ATTR_ENUM,
+      .offset = offsetof(struct window_attrs, auto_pad),
+      .text = "NOTSET|SAME_UPPER|SAME_LOWER|VALID" },
+    ATTR_INTS_REQUIRED(struct window_attrs, kernel_shape),
+    ATTR_INTS(struct window_attrs, strides),
+    ATTR_INTS(struct window_attrs, pads),
+    WINDOW_DILATIONS,
+    ATTR_INT(struct pool_args, ceil_mode, 0),
+    ATTR_INT(struct pool_args, storage_order, 0),
+    ATTR_END
+};
+
+#define IN(v, p)      (v)
+#define WIN(a, v)     ((v) > (a) || (v) != (v) ? (v) : (a))
+#define WIN_INT(a, v) ((v) > (a) ? (v) : (a))
+
+#define POOL_NAME  max_f32
+#define POOL_T     float
+#define POOL_FIRST -INFINITY
+#define POOL_IN    IN
+#define POOL_JOIN  WIN
+#include "pool_row.h"
+#define POOL_NAME  max_f64
+#define POOL_T     double
+#define POOL_FIRST (double)-INFINITY
+#define POOL_IN    IN
+#define POOL_JOIN  WIN
+#include "pool_row.h"
+#define POOL_NAME  max_i8
+#define POOL_T     int8_t
+#define POOL_FIRST INT8_MIN
+#define POOL_IN    IN
+#define POOL_JOIN  WIN_INT
+#include "pool_row.h"
+#define POOL_NAME  max_u8
+#define POOL_T     uint8_t
+#define POOL_FIRST 0
+#define POOL_IN    IN
+#define POOL_JOIN  WIN_INT
+#include "pool_row.h"
+
+static attn_status max_pool_infer(attnrun_step *step)
+{
+    const struct pool_args *args = step->args;
+    if (args->storage_order < 0 || args->storage_order > 1)
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "attribute storage_order is %lld, expected 0 or 1",
+                       (long long)args->storage_order);
+    TRY(attn_pool_infer(step, args));
+    if (step->n_out > 1) {
+        attnrun_dim dims[ATTNRUN_MAX_RANK];
+        memcpy(dims, step->out[0].dims, sizeof dims);
+        TRY(op_out(step, 1, ATTNRUN_I64, step->out[0].rank, dims));
+    }
+    return ATTNRUN_OK;
+}
+
+static void run_row(const attnrun_step *step, void *line, int64_t plane,
+                    const int64_t at[2])
+{
+    const struct pool_state *state = step->state;
+    const struct window *w = &state->w;
+    int64_t from = plane * state->in_plane;
+    int64_t to = plane * state->out_plane + (at[0] * w->out[1] + at[1]) * w->out[2];
+    const void *x = step->x[0].data;
+    void *y = step->y[0].data;
+    switch (step->x[0].dtype) {
+    case ATTNRUN_F32:
+        max_f32((float *)y + to, line, (const float *)x + from, w, at, 0);
+        break;
+    case ATTNRUN_F64:
+        max_f64((double *)y + to, line, (const double *)x + from, w, at, 0);
+        break;
+    case ATTNRUN_I8:
+        max_i8((int8_t *)y + to, line, (const int8_t *)x + from, w, at, 0);
+        break;
+    default:
+        max_u8((uint8_t *)y + to, line, (const uint8_t *)x + from, w, at, 0);
+        break;
+    }
+}
+
+static double element(const attnrun_tensor *x, int64_t i)
+{
+    switch (x->dtype) {
+    case ATTNRUN_F32:
+        return (double)((const float *)x->data)[i];
+    case ATTNRUN_F64:
+        return ((const double *)x->data)[i];
+    case ATTNRUN_I8:
+        return ((const int8_t *)x->data)[i];
+    default:
+        return ((const uint8_t *)x->data)[i];
+    }
+}
+
+/* The place of the first largest element that the window at `at` sees, within the plane.
+ */
+static int64_t find_largest(const attnrun_tensor *x, const struct window *w,
+                            int64_t plane, const int64_t at[3], bool column_major)
+{
+    int64_t k[3][2], found = -1;
+    double best = 0.0;
+    for (int a = 0; a < 3; a++)
+        attn_pool_taps(w, a, at[a], at[a], &k[a][0], &k[a][1]);
+    for (int64_t kd = k[0][0]; kd < k[0][1]; kd++)
+        for (int64_t kh = k[1][0]; kh < k[1][1]; kh++)
+            for (int64_t kw = k[2][0]; kw < k[2][1]; kw++) {
+                int64_t d = at[0] * w->stride[0] - w->before[0] + kd * w->dilation[0];
+                int64_t h = at[1] * w->stride[1] - w->before[1] + kh * w->dilation[1];
+                int64_t c = at[2] * w->stride[2] - w->before[2] + kw * w->dilation[2];
+                double v = element(x, plane + (d * w->in[1] + h) * w->in[2] + c);
+                if (found >= 0 && !(v > best || (isnan(v) && !isnan(best))))
+                    continue;
+                best = v;
+                found = column_major ? d + (h + c * w->in[1]) * w->in[0]
+                                     : (d * w->in[1] + h) * w->in[2] + c;
+            }
+    return found;
+}
+
+static void index_row(const attnrun_step *step, int64_t plane, const int64_t at[2])
+{
+    const struct pool_args *args = step->args;
+    const struct pool_state *state = step->state;
+    const struct window *w = &state->w;
+    int64_t from = plane * state->in_plane;
+    int64_t *y = (int64_t *)step->y[1].data + plane * state->out_plane;
+    y += (at[0] * w->out[1] + at[1]) * w->out[2];
+    for (int64_t i = 0; i < w->out[2]; i++) {
+        const int64_t where[3] = { at[0], at[1], i };
+        int64_t found =
+            find_largest(&step->x[0], w, from, where, args->storage_order != 0);
+        y[i] = found < 0 ? -1 : from + found;
+    }
+}
+
+static attn_status max_pool_run(const attnrun_step *step, const attnrun_work *work)
+{
+    for (int64_t task = work->begin; task < work->end; task++) {
+        int64_t plane, at[2];
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        attn_pool_at(step->state, task, &plane, at);
+        if (step->y[0].data != NULL)
+            run_row(step, work->scratch, plane, at);
+        if (step->n_out > 1 && step->y[1].data != NULL)
+            index_row(step, plane, at);
+    }
+    return ATTNRUN_OK;
+}
+
+const attnrun_op_def op_max_pool_1 = {
+    OP_ROW,
+    .name = "MaxPool",
+    .since = 1,
+    .args_bytes = sizeof(struct pool_args),
+    .state_bytes = sizeof(struct pool_state),
+    .inputs = "X:T",
+    .outputs = "Y:T",
+    .types = "T=f32,f64",
+    .attrs = max_pool_attrs,
+    .infer = max_pool_infer,
+    .run = max_pool_run,
+};
+
+const attnrun_op_def op_max_pool_8 = {
+    OP_ROW,
+    .name = "MaxPool",
+    .since = 8,
+    .args_bytes = sizeof(struct pool_args),
+    .state_bytes = sizeof(struct pool_state),
+    .inputs = "X:T",
+    .outputs = "Y:T Indices:i64?",
+    .types = "T=f32,f64,i8,u8",
+    .attrs = max_pool_attrs,
+    .infer = max_pool_infer,
+    .run = max_pool_run,
+};

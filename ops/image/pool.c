@@ -1,0 +1,55 @@
+/* pool.c - shapes and tasks of pooling: see pool.h and window.c. */
+#include "pool.h"
+
+attn_status attn_pool_infer(attnrun_step *step, const struct pool_args *args)
+{
+    struct pool_state *state = step->state;
+    int n;
+    if (args->window.kernel_shape.v == NULL)
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "attribute kernel_shape is missing or empty");
+    TRY(attn_window_rank(step, &n));
+    if (n < 0)
+        return op_out(step, 0, step->in[0].dtype, -1, NULL);
+    TRY(attn_window_check(step, &args->window, n));
+    const attnrun_dim *x = step->in[0].dims;
+    attnrun_dim out[ATTNRUN_MAX_RANK] = { x[0], x[1] }, kernel[WINDOW_AXES];
+    bool ceil_mode = args->ceil_mode != 0;
+    for (int i = 0; i < n; i++) {
+        kernel[i] = dim_of(args->window.kernel_shape.v[i]);
+        TRY(attn_window_out(step, &args->window, n, i, x[i + 2], kernel[i], ceil_mode,
+                            &out[i + 2]));
+    }
+    TRY(op_out(step, 0, step->in[0].dtype, n + 2, out));
+    if (!step->concrete)
+        return ATTNRUN_OK;
+    struct window *w = &state->w;
+    TRY(attn_window_resolve(step, &args->window, n, x + 2, kernel, ceil_mode, w));
+    state->planes = op_count(&step->in[0], 0, 2);
+    state->in_plane = op_count(&step->in[0], 2, n + 2);
+    state->out_plane = op_count(&step->out[0], 2, n + 2);
+    int64_t tasks, line, all;
+    if (state->planes < 0 || state->in_plane < 0 || state->out_plane < 0 ||
+        !ck_mul(state->planes, state->out_plane, &all) || all > ATTN_MAX_ELEMENTS ||
+        !ck_mul(w->in[2], 8, &line))
+        return op_fail(step, ATTNRUN_E_LIMIT, "the image is too large");
+    tasks = all > 0 ? state->planes * w->out[0] * w->out[1] : 0;
+    step->scratch_bytes = line;
+    int64_t d0, d1, h0, h1, k0, k1;
+    attn_pool_taps(w, 0, w->out[0] / 2, w->out[0] / 2, &d0, &d1);
+    attn_pool_taps(w, 1, w->out[1] / 2, w->out[1] / 2, &h0, &h1);
+    attn_pool_taps(w, 2, 0, w->out[2], &k0, &k1);
+    double work = (double)(d1 - d0) * (double)(h1 - h0) * (double)w->in[2] * 0.5 +
+                  (double)(k1 - k0) * (double)w->out[2];
+    op_tasks(step, 0, tasks, (int64_t)(work * 0.7 + 50.0));
+    return ATTNRUN_OK;
+}
+
+void attn_pool_at(const struct pool_state *state, int64_t task, int64_t *plane,
+                  int64_t at[2])
+{
+    int64_t rows = state->w.out[0] * state->w.out[1];
+    *plane = task / rows;
+    at[0] = task % rows / state->w.out[1];
+    at[1] = task % rows % state->w.out[1];
+}

@@ -1,0 +1,50 @@
+/* pool_row.h - template: one row of output pixels of a pooling of one plane. First the rows of
+ * the input that the windows see are put together into `line`, then the taps along the row.
+ * Parameters, undefined at the end:
+ *   POOL_NAME  the function;  POOL_T  element type;  POOL_FIRST  what an empty window gives
+ *   POOL_IN(v, p)   an input element on its way in;  POOL_JOIN(a, v)  a after seeing v
+ * y must hold w->out[2] elements, line w->in[2]. */
+static void POOL_NAME(POOL_T *y, POOL_T *line, const POOL_T *x, const struct window *w,
+                      const int64_t at[2], double p)
+{
+    int64_t d0, d1, h0, h1, k0, k1;
+    attn_pool_taps(w, 0, at[0], at[0], &d0, &d1);
+    attn_pool_taps(w, 1, at[1], at[1], &h0, &h1);
+    attn_pool_taps(w, 2, 0, w->out[2] - 1, &k0, &k1);
+    for (int64_t i = 0; i < w->out[2]; i++)
+        y[i] = POOL_FIRST;
+    if (d0 >= d1 || h0 >= h1)
+        return;
+    for (int64_t i = 0; i < w->in[2]; i++)
+        line[i] = POOL_FIRST;
+    (void)p;
+    for (int64_t kd = d0; kd < d1; kd++)
+        for (int64_t kh = h0; kh < h1; kh++) {
+            int64_t d = at[0] * w->stride[0] - w->before[0] + kd * w->dilation[0];
+            int64_t h = at[1] * w->stride[1] - w->before[1] + kh * w->dilation[1];
+            const POOL_T *row = x + (d * w->in[1] + h) * w->in[2];
+            for (int64_t i = 0; i < w->in[2]; i++) {
+                const POOL_T v = POOL_IN(row[i], p);
+                line[i] = POOL_JOIN(line[i], v);
+            }
+        }
+    for (int64_t kw = k0; kw < k1; kw++) {
+        int64_t offset = kw * w->dilation[2], from, to;
+        window_valid(w, 2, offset, &from, &to);
+        const POOL_T *tap = line + offset - w->before[2];
+        if (w->stride[2] == 1)
+            for (int64_t i = from; i < to; i++)
+                y[i] = POOL_JOIN(y[i], tap[i]);
+        else if (w->stride[2] == 2)
+            for (int64_t i = from; i < to; i++)
+                y[i] = POOL_JOIN(y[i], tap[2 * i]);
+        else
+            for (int64_t i = from; i < to; i++)
+                y[i] = POOL_JOIN(y[i], tap[i * w->stride[2]]);
+    }
+}
+#undef POOL_NAME
+#undef POOL_T
+#undef POOL_FIRST
+#undef POOL_IN
+#undef POOL_JOIN

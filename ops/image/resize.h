@@ -1,0 +1,50 @@
+/* resize.h - the tables of a separable resize: for every output position of an axis the input
+ * positions it reads and their weights. */
+#ifndef ATTN_OPS_RESIZE_H
+#define ATTN_OPS_RESIZE_H
+
+#include "../kernels/kernels.h"
+#include "../../runtime/op.h"
+
+enum { RESIZE_NEAREST, RESIZE_LINEAR, RESIZE_CUBIC };
+enum {
+    RESIZE_HALF_PIXEL,
+    RESIZE_PYTORCH_HALF_PIXEL,
+    RESIZE_ALIGN_CORNERS,
+    RESIZE_ASYMMETRIC,
+    RESIZE_TF_HALF_PIXEL_FOR_NN,
+    RESIZE_TF_CROP_AND_RESIZE,
+    RESIZE_HALF_PIXEL_SYMMETRIC
+};
+enum { RESIZE_ROUND_PREFER_FLOOR, RESIZE_ROUND_PREFER_CEIL, RESIZE_FLOOR, RESIZE_CEIL };
+
+struct resize_args {
+    int32_t mode, coordinate_transformation_mode, nearest_mode, keep_aspect_ratio_policy;
+    int64_t antialias, exclude_outside;
+    float cubic_coeff_a, extrapolation_value;
+    attnrun_ints axes;
+    attnrun_floats scales; /* Upsample-7 */
+};
+
+struct resize_axis {
+    int64_t in, out, taps;
+    double scale;
+    bool active;           /* false: output position i is input position i */
+    int64_t index, weight, weight_f32; /* byte offsets of the tables in shared memory */
+};
+
+struct resize_state {
+    struct resize_axis axes[ATTNRUN_MAX_RANK];
+    int32_t rank;
+    int64_t rows, in_rows; /* lines along the last axis */
+    int64_t last_in, last_out;
+};
+
+/* Taps of an axis that is `scale` times as long in the output. */
+int64_t attn_resize_taps(const struct resize_args *args, double scale);
+/* Fills index[out][taps] (-1 in the first: extrapolated) and both weight tables. roi: start and
+ * end, 0 and 1 where not used. */
+void attn_resize_table(const struct resize_args *args, const struct resize_axis *axis,
+                       const double roi[2], int64_t *index, double *weight, float *weight_f32);
+
+#endif

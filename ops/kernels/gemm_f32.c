@@ -1,0 +1,340 @@
+/* gemm_f32.c - C = epilogue(A B) for a block of C that one task computes.
+ *
+ * Loops: groups of 4 panels of NR columns, blocks of K, panels, tiles of MR rows. A panel
+ * of B of one block of K (32 KiB) stays in L1 while the rows of A pass by; A is read
+ * where it is, row by row, and its block of K stays in L2 for the group. Sums of the
+ * first blocks of K wait in scratch; the last one runs the epilogue. A sum is that of its
+ * blocks, each from zero in the order of k: no element depends on its tile. Few rows
+ * times a transposed B are dot products instead, without packing.
+ *
+ * MR x NR: 8 x 32 (AVX-512), 6 x 16 (AVX2), 6 x 8 (base): what fills the registers. */
+#include "vmath.h"
+#include "transpose.h"
+
+#if VEC_BYTES == 64
+enum { MR = 8 };
+#else
+enum { MR = 6 };
+#endif
+enum { NR = 2 * VF, KC = ATTN_GEMM_KC, GROUP = 4 };
+
+/* ---- register tiles ---- */
+
+/* out[i][j] = sum[i][j] + sum over k of a[i][k] b[k][j] for i < mr, j < nv * VF; sum
+ * NULL: 0. */
+struct tile {
+    const float *a, *b, *sum;
+    ptrdiff_t a_row, b_row, out_row;
+    float *out;
+    size_t k;
+};
+
+static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int nv)
+{
+    v_f32 acc[MR][2];
+    UNROLL
+    for (int i = 0; i < mr; i++)
+        UNROLL
+    for (int v = 0; v < nv; v++)
+        acc[i][v] = (v_f32){ 0 };
+    const float *a = t->a, *b = t->b;
+    const ptrdiff_t a_row = t->a_row, b_row = t->b_row;
+    for (size_t k = t->k; k > 0; k--, a++, b += b_row) {
+        v_f32 column[2];
+        UNROLL
+        for (int v = 0; v < nv; v++)
+            column[v] = v_load(b + v * VF);
+        UNROLL
+        for (int i = 0; i < mr; i++) {
+            v_f32 x = v_set(a[i * a_row]);
+            UNROLL
+            for (int v = 0; v < nv; v++)
+                acc[i][v] += x * column[v];
+        }
+    }
+    if (t->sum != NULL) {
+        UNROLL
+        for (int i = 0; i < mr; i++)
+            UNROLL
+        for (int v = 0; v < nv; v++)
+            acc[i][v] += v_load(t->sum + i * NR + v * VF);
+    }
+    UNROLL
+    for (int i = 0; i < mr; i++)
+        UNROLL
+    for (int v = 0; v < nv; v++)
+        v_store(t->out + i * t->out_row + v * VF, acc[i][v]);
+}
+
+#define TILE(mr, nv)                                                                     \
+    static void tile_##mr##x##nv(const struct tile *t) { tile_sum(t, mr, nv); }
+TILE(1, 1)
+TILE(2, 1)
+TILE(3, 1) TILE(4, 1) TILE(5, 1) TILE(6, 1) TILE(1, 2) TILE(2, 2) TILE(3, 2) TILE(4, 2)
+    TILE(5, 2) TILE(6, 2)
+#if VEC_BYTES == 64
+        TILE(7, 1) TILE(8, 1) TILE(7, 2) TILE(8, 2)
+#endif
+#undef TILE
+
+            static void (*const tiles[2][MR])(const struct tile *t) = {
+                { tile_1x1, tile_2x1, tile_3x1, tile_4x1, tile_5x1, tile_6x1,
+#if VEC_BYTES == 64
+                  tile_7x1, tile_8x1
+#endif
+                },
+                { tile_1x2, tile_2x2, tile_3x2, tile_4x2, tile_5x2, tile_6x2,
+#if VEC_BYTES == 64
+                  tile_7x2, tile_8x2
+#endif
+                },
+            };
+
+/* ---- epilogue ---- */
+
+static ALWAYS_INLINE v_f32 activate(v_f32 x, const struct attn_epilogue *e)
+{
+    switch (e->kind) {
+    case ATTN_EPI_SCALE:
+        return x * e->alpha;
+    case ATTN_EPI_RELU:
+        return v_relu(x);
+    case ATTN_EPI_GELU:
+        return v_gelu(x);
+    case ATTN_EPI_GELU_TANH:
+        return v_gelu_tanh(x);
+    case ATTN_EPI_SILU:
+        return v_silu(x);
+    case ATTN_EPI_TANH:
+        return v_tanh(x);
+    case ATTN_EPI_SIGMOID:
+        return v_sigmoid(x);
+    case ATTN_EPI_CLIP:
+        return v_min(v_set(e->beta), v_max(v_set(e->alpha), x));
+    case ATTN_EPI_LEAKY_RELU:
+        return v_select(x < 0.0f, x * e->alpha, x);
+    case ATTN_EPI_HARD_SWISH:
+        return x * v_min(v_set(1.0f), v_max(v_set(0.0f), x * (1.0f / 6.0f) + 0.5f));
+    default:
+        return x;
+    }
+}
+
+/* x[n] (n <= NR, scratch of NR floats) runs through one step for row i, columns from j
+ * on. */
+static void apply(float *x, size_t n, const struct attn_epilogue *e, size_t i, size_t j)
+{
+    if (e->kind != ATTN_EPI_ADD) {
+        for (size_t v = 0; v < n; v += VF)
+            v_store(x + v, activate(v_load(x + v), e));
+        return;
+    }
+    const float *data = e->data + (ptrdiff_t)i * e->row + (ptrdiff_t)j * e->col;
+    for (size_t v = 0; v < n; v += VF) {
+        v_f32 y;
+        if (e->col == 0)
+            y = v_set(data[0]);
+        else if (n - v >= VF)
+            y = v_load(data + v);
+        else
+            y = v_load_tail(data + v, n - v, 0.0f);
+        v_store(x + v, v_load(x + v) + y * e->alpha);
+    }
+}
+
+/* Rows i … i + m - 1 of sum (NR floats each) become C[i …][j … j + n - 1]. */
+static void finish(const struct attn_gemm_f32 *g, float *sum, size_t i, size_t m,
+                   size_t j, size_t n)
+{
+    for (size_t e = 0; e < (size_t)g->n_epilogue; e++)
+        for (size_t r = 0; r < m; r++)
+            apply(sum + r * NR, n, &g->epilogue[e], i + r, j);
+    for (size_t r = 0; r < m; r++)
+        memcpy(g->c + (ptrdiff_t)(i + r) * g->c_row + j, sum + r * NR, n * sizeof(float));
+}
+
+/* ---- panels ---- */
+
+/* Columns j … j + n - 1 (n <= width) and rows k0 … k0 + k - 1 of B as a panel. */
+static void pack_panel(float *panel, size_t width, const float *b, ptrdiff_t row,
+                       ptrdiff_t col, size_t k, size_t n)
+{
+    if (row == 1 && n == width) {
+        transpose_block(panel, (ptrdiff_t)width, b, col, n, k);
+        return;
+    }
+    for (size_t i = 0; i < k; i++, panel += width, b += row) {
+        if (col == 1)
+            memcpy(panel, b, n * sizeof(float));
+        else
+            for (size_t j = 0; j < n; j++)
+                panel[j] = b[(ptrdiff_t)j * col];
+        for (size_t j = n; j < width; j++)
+            panel[j] = 0.0f;
+    }
+}
+
+void K(gemm_pack_f32)(float *packed, const float *b, ptrdiff_t row, ptrdiff_t col,
+                      size_t k, size_t n)
+{
+    for (size_t j = 0; j < n; j += NR) {
+        size_t left = n - j < NR ? n - j : NR;
+        size_t width = left <= VF ? VF : NR;
+        pack_panel(packed, width, b + (ptrdiff_t)j * col, row, col, k, left);
+        packed += width * k;
+    }
+}
+
+/* ---- blocks ---- */
+
+struct block {
+    size_t k0, k;   /* rows of B */
+    const float *a; /* columns k0 … of A */
+    ptrdiff_t a_row;
+    bool first, last;
+};
+
+/* Block `block` of K for columns j … j + n - 1 of B: where it is, or packed into scratch.
+ */
+static void find_panel(const struct attn_gemm_f32 *g, struct tile *t, struct block block,
+                       size_t j, size_t n)
+{
+    const size_t width = n <= VF ? VF : NR;
+    t->b_row = (ptrdiff_t)width;
+    if (g->packed) {
+        t->b = g->b + j * g->k + block.k0 * width;
+        return;
+    }
+    const float *b = g->b + (ptrdiff_t)block.k0 * g->b_row + (ptrdiff_t)j * g->b_col;
+    if (g->b_col == 1 && n == width && g->m <= 2 * MR) {
+        t->b = b;
+        t->b_row = g->b_row;
+        return;
+    }
+    float *panel = g->scratch + GROUP * g->m * NR;
+    pack_panel(panel, width, b, g->b_row, g->b_col, block.k, n);
+    t->b = panel;
+}
+
+/* Rows that are a multiple of 4 KiB apart fall into the same few lines of L1: copied. */
+static void find_rows(const struct attn_gemm_f32 *g, struct block *block)
+{
+    block->a = g->a + block->k0;
+    block->a_row = g->a_row;
+    if (g->m <= 32 || g->a_row % 1024 != 0)
+        return;
+    enum { ROW = KC + 16 };
+    float *rows = g->scratch + (GROUP * g->m + KC) * NR;
+    for (size_t i = 0; i < g->m; i++)
+        memcpy(rows + i * ROW, block->a + (ptrdiff_t)i * g->a_row,
+               block->k * sizeof *rows);
+    block->a = rows;
+    block->a_row = ROW;
+}
+
+/* Adds one block of K to all rows of C for columns j … j + n - 1; the sums before are
+ * kept. */
+static void add_block(const struct attn_gemm_f32 *g, struct block block, float *sums,
+                      size_t j, size_t n)
+{
+    const size_t width = n <= VF ? VF : NR, n_tiles = (g->m + MR - 1) / MR;
+    const bool direct = block.last && n == width && g->n_epilogue == 0;
+    struct tile t = { .a_row = block.a_row, .k = block.k };
+    find_panel(g, &t, block, j, n);
+    for (size_t tile = 0; tile < n_tiles; tile++) {
+        size_t i = g->m * tile / n_tiles, m = g->m * (tile + 1) / n_tiles - i;
+        t.a = block.a + (ptrdiff_t)i * block.a_row;
+        t.sum = block.first ? NULL : sums + i * NR;
+        t.out = direct ? g->c + (ptrdiff_t)i * g->c_row + j : sums + i * NR;
+        t.out_row = direct ? g->c_row : NR;
+        tiles[width / VF - 1][m - 1](&t);
+        if (block.last && !direct)
+            finish(g, sums + i * NR, i, m, j, n);
+    }
+}
+
+/* Up to GROUP panels from column j on, so that a block of A is read once for all of them.
+ */
+static void run_group(const struct attn_gemm_f32 *g, size_t j, size_t n)
+{
+    const size_t n_blocks = g->k > KC ? (g->k + KC - 1) / KC : 1;
+    for (size_t i = 0; i < n_blocks; i++) {
+        struct block block = { .k0 = g->k * i / n_blocks,
+                               .first = i == 0,
+                               .last = i + 1 == n_blocks };
+        block.k = g->k * (i + 1) / n_blocks - block.k0;
+        find_rows(g, &block);
+        for (size_t p = 0; p < n; p += NR)
+            add_block(g, block, g->scratch + p * g->m, j + p, n - p < NR ? n - p : NR);
+    }
+}
+
+/* ---- dot products: few rows, and both operands contiguous along k ---- */
+
+/* y[j] += a . b_j for nj columns of stride b_col; the tail of k is padded with zeros. */
+static ALWAYS_INLINE void dot_columns(float *y, const float *a, const float *b,
+                                      ptrdiff_t b_col, size_t k, const int nj)
+{
+    v_f32 acc[4];
+    UNROLL
+    for (int j = 0; j < nj; j++)
+        acc[j] = (v_f32){ 0 };
+    size_t i = 0;
+    for (; i + VF <= k; i += VF) {
+        v_f32 x = v_load(a + i);
+        UNROLL
+        for (int j = 0; j < nj; j++)
+            acc[j] += x * v_load(b + j * b_col + i);
+    }
+    if (i < k) {
+        v_f32 x = v_load_tail(a + i, k - i, 0.0f);
+        UNROLL
+        for (int j = 0; j < nj; j++)
+            acc[j] += x * v_load_tail(b + j * b_col + i, k - i, 0.0f);
+    }
+    UNROLL
+    for (int j = 0; j < nj; j++)
+        y[j] += v_reduce_add(acc[j]);
+}
+
+/* Columns j … j + n - 1 (n <= NR) of all rows. */
+static void run_dots(const struct attn_gemm_f32 *g, size_t j, size_t n)
+{
+    enum { DEPTH = KC * VF }; /* at most KC products in a lane */
+    float *const sums = g->scratch;
+    memset(sums, 0, g->m * NR * sizeof *sums);
+    for (size_t k0 = 0; k0 < g->k; k0 += DEPTH) {
+        size_t k = g->k - k0 < DEPTH ? g->k - k0 : DEPTH, p = 0;
+        const float *b = g->b + (ptrdiff_t)j * g->b_col + k0;
+        for (; p + 4 <= n; p += 4)
+            for (size_t i = 0; i < g->m; i++)
+                dot_columns(sums + i * NR + p, g->a + (ptrdiff_t)i * g->a_row + k0,
+                            b + (ptrdiff_t)p * g->b_col, g->b_col, k, 4);
+        for (; p < n; p++)
+            for (size_t i = 0; i < g->m; i++)
+                dot_columns(sums + i * NR + p, g->a + (ptrdiff_t)i * g->a_row + k0,
+                            b + (ptrdiff_t)p * g->b_col, g->b_col, k, 1);
+    }
+    finish(g, sums, 0, g->m, j, n);
+}
+
+void K(gemm_f32)(const struct attn_gemm_f32 *g)
+{
+    if (g->m == 0)
+        return;
+    const bool dots = !g->packed && g->b_row == 1 && (g->m <= 4 || g->n == 1);
+    const size_t step = !dots && g->m > 32 ? GROUP * NR : NR;
+    for (size_t j = 0; j < g->n; j += step) {
+        size_t n = g->n - j < step ? g->n - j : step;
+        if (dots)
+            run_dots(g, j, n);
+        else
+            run_group(g, j, n);
+    }
+}
+
+void K(transpose_f32)(float *y, ptrdiff_t y_row, const float *x, ptrdiff_t x_row,
+                      size_t rows, size_t columns)
+{
+    transpose_block(y, y_row, x, x_row, rows, columns);
+}

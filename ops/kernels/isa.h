@@ -1,0 +1,110 @@
+/* isa.h - what a kernel file needs to be compiled once per instruction set: the suffix of its
+ * symbols, vector types of GCC/Clang vector extensions, and a few verbs. Arithmetic is written
+ * a * b + c; verbs exist only where the plain expression loses.
+ *
+ * ATTN_ISA_SUFFIX  base | avx2 | avx512, set by the build
+ * VEC_BYTES        16 | 32 | 64, set by the build */
+#ifndef ATTN_ISA_H
+#define ATTN_ISA_H
+
+#include <float.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kernel_types.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define ATTN_CAT4_(a, b, c, d) a##b##c##d
+#define ATTN_CAT4(a, b, c, d) ATTN_CAT4_(a, b, c, d)
+/* The name of a kernel in this build: K(softmax_f32) is attn_softmax_f32_avx2. */
+#define K(name) ATTN_CAT4(attn_, name, _, ATTN_ISA_SUFFIX)
+
+/* Before a loop of a constant number of turns whose array must stay in registers. */
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+/* Prototypes of all kernels of this ISA. */
+#define KERNEL(type, name, arguments) type K(name) arguments;
+#include "kernels.def"
+#undef KERNEL
+
+enum { VF = VEC_BYTES / 4 }; /* floats per vector */
+typedef float v_f32 __attribute__((vector_size(VEC_BYTES)));
+typedef int32_t v_i32 __attribute__((vector_size(VEC_BYTES)));
+typedef uint32_t v_u32 __attribute__((vector_size(VEC_BYTES)));
+typedef float v_f32_u __attribute__((vector_size(VEC_BYTES), aligned(4), may_alias));
+typedef int32_t v_i32_u __attribute__((vector_size(VEC_BYTES), aligned(4), may_alias));
+
+static inline v_f32 v_load(const float *p) { return *(const v_f32_u *)p; }
+static inline void v_store(float *p, v_f32 v) { *(v_f32_u *)p = v; }
+static inline v_f32 v_set(float x) { return x - (v_f32){ 0 }; }
+
+/* The first n (< VF) floats at p; the rest is `fill`. */
+static inline v_f32 v_load_tail(const float *p, size_t n, float fill)
+{
+    v_f32 v = v_set(fill);
+    memcpy(&v, p, n * sizeof(float));
+    return v;
+}
+static inline void v_store_tail(float *p, v_f32 v, size_t n) { memcpy(p, &v, n * sizeof(float)); }
+
+/* max(a, b) where a NaN in either operand gives b: what maxps does. */
+static inline v_f32 v_max(v_f32 a, v_f32 b)
+{
+#if VEC_BYTES == 64 && defined(__AVX512F__)
+    return (v_f32)_mm512_max_ps((__m512)a, (__m512)b);
+#elif VEC_BYTES == 32 && defined(__AVX__)
+    return (v_f32)_mm256_max_ps((__m256)a, (__m256)b);
+#elif defined(__SSE__)
+    return (v_f32)_mm_max_ps((__m128)a, (__m128)b);
+#else
+    return a > b ? a : b;
+#endif
+}
+static inline v_f32 v_min(v_f32 a, v_f32 b)
+{
+#if VEC_BYTES == 64 && defined(__AVX512F__)
+    return (v_f32)_mm512_min_ps((__m512)a, (__m512)b);
+#elif VEC_BYTES == 32 && defined(__AVX__)
+    return (v_f32)_mm256_min_ps((__m256)a, (__m256)b);
+#elif defined(__SSE__)
+    return (v_f32)_mm_min_ps((__m128)a, (__m128)b);
+#else
+    return a < b ? a : b;
+#endif
+}
+/* Lane by lane: mask (all ones or zeros) ? a : b. */
+static inline v_f32 v_select(v_i32 mask, v_f32 a, v_f32 b)
+{
+    return (v_f32)((mask & (v_i32)a) | (~mask & (v_i32)b));
+}
+static inline float v_reduce_add(v_f32 v)
+{
+    float lanes[VF];
+    memcpy(lanes, &v, sizeof lanes);
+    for (int half = VF / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            lanes[i] += lanes[i + half];
+    return lanes[0];
+}
+static inline float v_reduce_max(v_f32 v)
+{
+    float lanes[VF];
+    memcpy(lanes, &v, sizeof lanes);
+    for (int half = VF / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
+    return lanes[0];
+}
+
+#endif

@@ -1,0 +1,89 @@
+/* norm_f32.c - layer and RMS normalization of a row, mean and variance, scale and shift.
+ *
+ * The variance is that of the differences from the mean (two passes over a row in cache),
+ * not E[x^2] - E[x]^2, which cancels. Four sums run side by side. */
+#include "vmath.h"
+
+/* Sum of (x - shift), or of its squares. */
+static ALWAYS_INLINE float row_sum(const float *x, size_t n, float shift,
+                                   const bool square)
+{
+    v_f32 s[4] = { { 0 }, { 0 }, { 0 }, { 0 } };
+    size_t i = 0;
+    for (; i + 4 * VF <= n; i += 4 * VF) {
+        UNROLL
+        for (int l = 0; l < 4; l++) {
+            v_f32 d = v_load(x + i + l * VF) - shift;
+            s[l] += square ? d * d : d;
+        }
+    }
+    for (; i + VF <= n; i += VF) {
+        v_f32 d = v_load(x + i) - shift;
+        s[0] += square ? d * d : d;
+    }
+    if (i < n) {
+        v_f32 d = v_load_tail(x + i, n - i, shift) - shift;
+        v_f32 term = square ? d * d : d; /* inf - inf in the padding is NaN */
+        s[1] += v_load_tail((const float *)&term, n - i, 0.0f);
+    }
+    return v_reduce_add((s[0] + s[1]) + (s[2] + s[3]));
+}
+
+/* A mean that is infinite or overflowed gives NaN, as the formula does. The second pass
+ * mends the rounding of the first. */
+static float row_mean(const float *x, size_t n)
+{
+    float mean = row_sum(x, n, 0.0f, false) / (float)n;
+    return mean + row_sum(x, n, mean, false) / (float)n;
+}
+
+void K(mean_variance_f32)(const float *x, size_t n, float *stats)
+{
+    stats[0] = row_mean(x, n);
+    stats[1] = row_sum(x, n, stats[0], true) / (float)n;
+}
+
+/* y = (x - shift) * factor * scale + bias; scale and bias may be NULL. */
+static void row_affine(float *y, const float *x, const float *scale, const float *bias,
+                       size_t n, float shift, float factor)
+{
+    size_t i = 0;
+    for (; i + VF <= n; i += VF) {
+        v_f32 v = (v_load(x + i) - shift) * factor;
+        if (scale != NULL)
+            v *= v_load(scale + i);
+        if (bias != NULL)
+            v += v_load(bias + i);
+        v_store(y + i, v);
+    }
+    for (; i < n; i++) {
+        float v = (x[i] - shift) * factor;
+        v *= scale != NULL ? scale[i] : 1.0f;
+        y[i] = v + (bias != NULL ? bias[i] : 0.0f);
+    }
+}
+
+void K(layer_norm_f32)(float *y, const float *x, const float *scale, const float *bias,
+                       size_t n, float epsilon, float *stats)
+{
+    K(mean_variance_f32)(x, n, stats);
+    stats[1] = 1.0f / sqrtf(stats[1] + epsilon);
+    row_affine(y, x, scale, bias, n, stats[0], stats[1]);
+}
+
+void K(rms_norm_f32)(float *y, const float *x, const float *scale, size_t n,
+                     float epsilon, float *inverse)
+{
+    *inverse = 1.0f / sqrtf(row_sum(x, n, 0.0f, true) / (float)n + epsilon);
+    row_affine(y, x, scale, NULL, n, 0.0f, *inverse);
+}
+
+void K(scale_shift_f32)(float *y, const float *x, size_t n, float shift, float scale,
+                        float bias)
+{
+    size_t i = 0;
+    for (; i + VF <= n; i += VF)
+        v_store(y + i, (v_load(x + i) - shift) * scale + bias);
+    for (; i < n; i++)
+        y[i] = (x[i] - shift) * scale + bias;
+}

@@ -1,0 +1,94 @@
+/* reduce_f32.c - folds n contiguous floats to one number, or a row of n floats into n
+ * running sums. Sums are taken in vectors over blocks of at most 1024 elements and added
+ * in double from block to block, in an order that depends on n only. */
+#include "vmath.h"
+
+enum { BLOCK = 1024 };
+
+#define SUM_KERNEL(name, expression)                                                     \
+    static inline v_f32 name##_of(v_f32 x, v_f32 shift)                                  \
+    {                                                                                    \
+        (void)shift;                                                                     \
+        return expression;                                                               \
+    }                                                                                    \
+    static double name##_blocks(const float *x, float shift, size_t n)                   \
+    {                                                                                    \
+        v_f32 s = v_set(shift);                                                          \
+        double sum = 0;                                                                  \
+        while (n > 0) {                                                                  \
+            size_t size = n < BLOCK ? n : BLOCK, i = 0;                                  \
+            v_f32 even = v_set(0.0f), odd = even;                                        \
+            for (; i + 2 * VF <= size; i += 2 * VF) {                                    \
+                even += name##_of(v_load(x + i), s);                                     \
+                odd += name##_of(v_load(x + i + VF), s);                                 \
+            }                                                                            \
+            float rest = 0;                                                              \
+            for (size_t k; i < size; i += k) {                                           \
+                k = size - i < VF ? size - i : VF;                                       \
+                float lanes[VF];                                                         \
+                v_store(lanes, name##_of(v_load_tail(x + i, k, 0.0f), s));               \
+                for (size_t j = 0; j < k; j++)                                           \
+                    rest += lanes[j];                                                    \
+            }                                                                            \
+            sum += (double)(v_reduce_add(even + odd) + rest);                            \
+            x += size;                                                                   \
+            n -= size;                                                                   \
+        }                                                                                \
+        return sum;                                                                      \
+    }
+SUM_KERNEL(sum, x)
+SUM_KERNEL(sum_square, x *x)
+SUM_KERNEL(sum_abs, v_abs(x))
+SUM_KERNEL(sum_exp, v_exp(x - shift))
+
+double K(sum_f32)(const float *x, size_t n) { return sum_blocks(x, 0, n); }
+double K(sum_square_f32)(const float *x, size_t n) { return sum_square_blocks(x, 0, n); }
+double K(sum_abs_f32)(const float *x, size_t n) { return sum_abs_blocks(x, 0, n); }
+double K(sum_exp_f32)(const float *x, float shift, size_t n)
+{
+    return sum_exp_blocks(x, shift, n);
+}
+
+/* The largest (or smallest) of x, or NaN where any is NaN; n > 0. */
+static inline float extreme(const float *x, bool largest, size_t n)
+{
+    v_f32 best = v_set(x[0]);
+    v_i32 nan = best != best;
+    for (size_t i = 0; i < n; i += VF) {
+        v_f32 v = i + VF <= n ? v_load(x + i) : v_load_tail(x + i, n - i, x[0]);
+        best = largest ? v_max(v, best) : v_min(v, best);
+        nan |= v != v;
+    }
+    float lanes[VF], found = x[0];
+    int32_t is_nan[VF];
+    v_store(lanes, best);
+    memcpy(is_nan, &nan, sizeof is_nan);
+    for (int k = 0; k < VF; k++) {
+        if (is_nan[k])
+            return NAN;
+        if (largest ? lanes[k] > found : lanes[k] < found)
+            found = lanes[k];
+    }
+    return found;
+}
+
+float K(reduce_max_f32)(const float *x, size_t n) { return extreme(x, true, n); }
+float K(reduce_min_f32)(const float *x, size_t n) { return extreme(x, false, n); }
+
+void K(add_row_f32)(double *sum, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        sum[i] += (double)x[i];
+}
+
+void K(add_row_square_f32)(double *sum, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        sum[i] += (double)x[i] * (double)x[i];
+}
+
+void K(add_row_abs_f32)(double *sum, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        sum[i] += (double)fabsf(x[i]);
+}

@@ -1,0 +1,98 @@
+/* softmax_f32.c - softmax and log-softmax of a row, or down columns.
+ *
+ * Three passes over a row that stays in L1: maximum, exponential and sum, scale. A NaN in
+ * a row makes the sum NaN, and so the row. */
+#include "vmath.h"
+
+static float row_max(const float *x, size_t n)
+{
+    v_f32 m0 = v_set(-INFINITY), m1 = m0;
+    size_t i = 0;
+    for (; i + 2 * VF <= n; i += 2 * VF) {
+        m0 = v_max(m0, v_load(x + i));
+        m1 = v_max(m1, v_load(x + i + VF));
+    }
+    for (; i + VF <= n; i += VF)
+        m0 = v_max(m0, v_load(x + i));
+    if (i < n)
+        m1 = v_max(m1, v_load_tail(x + i, n - i, -INFINITY));
+    return v_reduce_max(v_max(m0, m1));
+}
+
+/* Sum of exp(x - max); y, where not NULL, gets the terms. */
+static float row_exp(float *y, const float *x, size_t n, float max)
+{
+    v_f32 s0 = { 0 }, s1 = { 0 };
+    size_t i = 0;
+    for (; i + 2 * VF <= n; i += 2 * VF) {
+        v_f32 e0 = v_exp(v_load(x + i) - max), e1 = v_exp(v_load(x + i + VF) - max);
+        s0 += e0;
+        s1 += e1;
+        if (y != NULL) {
+            v_store(y + i, e0);
+            v_store(y + i + VF, e1);
+        }
+    }
+    for (; i < n; i += VF) {
+        size_t left = n - i < VF ? n - i : VF;
+        v_f32 e = v_exp(v_load_tail(x + i, left, -INFINITY) - max);
+        if (y != NULL)
+            v_store_tail(y + i, e, left);
+        /* -inf - -inf in the padding is NaN */
+        s0 += left == VF ? e : v_load_tail((const float *)&e, left, 0.0f);
+    }
+    return v_reduce_add(s0 + s1);
+}
+
+void K(softmax_f32)(float *y, const float *x, size_t n, int log)
+{
+    const float max = row_max(x, n);
+    if (!log) {
+        const float scale = 1.0f / row_exp(y, x, n, max);
+        size_t i = 0;
+        for (; i + VF <= n; i += VF)
+            v_store(y + i, v_load(y + i) * scale);
+        for (; i < n; i++)
+            y[i] *= scale;
+        return;
+    }
+    const float shift = logf(row_exp(NULL, x, n, max));
+    for (size_t i = 0; i < n; i++)
+        y[i] = x[i] - max - shift;
+}
+
+/* One vector of columns, the last of them padded. */
+static ALWAYS_INLINE void columns(float *y, const float *x, size_t length, size_t stride,
+                                  const size_t n, int log)
+{
+    v_f32 max = v_set(-INFINITY), sum = { 0 };
+    for (size_t i = 0; i < length; i++)
+        max = v_max(max, v_load_tail(x + i * stride, n, 0.0f));
+    for (size_t i = 0; i < length; i++) {
+        v_f32 e = v_exp(v_load_tail(x + i * stride, n, 0.0f) - max);
+        sum += e;
+        if (!log)
+            v_store_tail(y + i * stride, e, n);
+    }
+    if (log) {
+        v_f32 shift = v_log(sum);
+        for (size_t i = 0; i < length; i++) {
+            v_f32 v = v_load_tail(x + i * stride, n, 0.0f) - max;
+            v_store_tail(y + i * stride, v - shift, n);
+        }
+        return;
+    }
+    sum = 1.0f / sum;
+    for (size_t i = 0; i < length; i++)
+        v_store_tail(y + i * stride, v_load_tail(y + i * stride, n, 0.0f) * sum, n);
+}
+
+void K(softmax_columns_f32)(float *y, const float *x, size_t length, size_t stride,
+                            size_t n, int log)
+{
+    size_t j = 0;
+    for (; j + VF <= n; j += VF)
+        columns(y + j, x + j, length, stride, VF, log);
+    if (j < n)
+        columns(y + j, x + j, length, stride, n - j, log);
+}

@@ -1,0 +1,73 @@
+/* transpose.h - y[j * y_row + i] = x[i * x_row + j] for i < rows, j < columns, by squares
+ * that stay in registers. Strides in elements. */
+#ifndef ATTN_TRANSPOSE_H
+#define ATTN_TRANSPOSE_H
+
+#include "isa.h"
+
+/* Lane l after the blocks of h x h off the diagonal of two rows that are h apart changed
+ * places: of the upper and of the lower row. Lanes from VF on are the lower row's. */
+#define UPPER(l, h)     ((l) & (h) ? VF + (l) - (h) : (l))
+#define LOWER(l, h)     ((l) & (h) ? VF + (l) : (l) + (h))
+#define LANES4(F, l, h) F(l, h), F(l + 1, h), F(l + 2, h), F(l + 3, h)
+#if VEC_BYTES == 64
+#define LANES(F, h) LANES4(F, 0, h), LANES4(F, 4, h), LANES4(F, 8, h), LANES4(F, 12, h)
+#elif VEC_BYTES == 32
+#define LANES(F, h) LANES4(F, 0, h), LANES4(F, 4, h)
+#else
+#define LANES(F, h) LANES4(F, 0, h)
+#endif
+#define SWAP_BLOCKS(h)                                                                   \
+    UNROLL                                                                               \
+    for (int i = 0; i < VF; i++)                                                         \
+        if ((i & (h)) == 0) {                                                            \
+            v_f32 upper = r[i], lower = r[i + (h)];                                      \
+            r[i] = __builtin_shufflevector(upper, lower, LANES(UPPER, h));               \
+            r[i + (h)] = __builtin_shufflevector(upper, lower, LANES(LOWER, h));         \
+        }
+
+static ALWAYS_INLINE void transpose_square(float *y, ptrdiff_t y_row, const float *x,
+                                           ptrdiff_t x_row)
+{
+    v_f32 r[VF];
+    UNROLL
+    for (int i = 0; i < VF; i++)
+        r[i] = v_load(x + i * x_row);
+    SWAP_BLOCKS(1)
+    SWAP_BLOCKS(2)
+#if VEC_BYTES >= 32
+    SWAP_BLOCKS(4)
+#endif
+#if VEC_BYTES >= 64
+    SWAP_BLOCKS(8)
+#endif
+    UNROLL
+    for (int i = 0; i < VF; i++)
+        v_store(y + i * y_row, r[i]);
+}
+#undef SWAP_BLOCKS
+#undef LANES
+#undef LANES4
+#undef LOWER
+#undef UPPER
+
+static inline void transpose_block(float *y, ptrdiff_t y_row, const float *x,
+                                   ptrdiff_t x_row, size_t rows, size_t columns)
+{
+    const size_t whole_rows = rows / VF * VF, whole_columns = columns / VF * VF;
+    for (size_t i = 0; i < whole_rows; i += VF) {
+        const float *from = x + (ptrdiff_t)i * x_row;
+        for (size_t j = 0; j < whole_columns; j += VF)
+            transpose_square(y + (ptrdiff_t)j * y_row + i, y_row, from + j, x_row);
+        for (size_t j = whole_columns; j < columns; j++)
+            for (size_t l = 0; l < VF; l++)
+                y[(ptrdiff_t)j * y_row + (ptrdiff_t)(i + l)] =
+                    from[(ptrdiff_t)l * x_row + (ptrdiff_t)j];
+    }
+    for (size_t i = whole_rows; i < rows; i++)
+        for (size_t j = 0; j < columns; j++)
+            y[(ptrdiff_t)j * y_row + (ptrdiff_t)i] =
+                x[(ptrdiff_t)i * x_row + (ptrdiff_t)j];
+}
+
+#endif

@@ -1,0 +1,135 @@
+/* vmath.h - exp, log, tanh, erf and sigmoid of a vector of floats. Each bound is the
+ * largest error over its range, checked against double by tests/kernels/check_vmath.c.
+ * NaN gives NaN.
+ *
+ * v_exp      1 ulp, denormal results included; exp(-inf) = 0, exp(x > 88.73) = inf
+ * v_log      1 ulp; log(0) = -inf, log(x < 0) = NaN, log(inf) = inf
+ * v_tanh     2 ulp, odd, |y| <= 1
+ * v_erf      3 ulp, odd, |y| <= 1
+ * v_sigmoid  3 ulp for x > -87, 0 below -89
+ * v_gelu     x/2 (1 + erf(x / sqrt 2)); v_gelu_tanh the tanh form of it
+ * v_silu     x sigmoid(x)
+ *
+ * The polynomials are weighted minimax fits of our own, coefficients rounded one after
+ * the other, lowest power first. */
+#ifndef ATTN_VMATH_H
+#define ATTN_VMATH_H
+
+#include "isa.h"
+
+/* x * 2^k for whole k in [-252, 254], rounded once where the result is denormal. */
+static inline v_f32 v_scale2(v_f32 x, v_i32 k)
+{
+#if VEC_BYTES == 64 && defined(__AVX512F__)
+    return (v_f32)_mm512_scalef_ps((__m512)x, _mm512_cvtepi32_ps((__m512i)k));
+#else
+    v_i32 half = k >> 1; /* 2^k itself may be out of range */
+    v_f32 low = (v_f32)((v_u32)(half + 127) << 23);
+    v_f32 high = (v_f32)((v_u32)(k - half + 127) << 23);
+    return x * low * high;
+#endif
+}
+
+static inline v_f32 v_exp(v_f32 x)
+{
+    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
+    x = v_max(v_set(-104.0f), v_min(v_set(89.0f), x));
+    v_f32 t = x * 1.44269504f + magic;
+    v_f32 k = t - magic;
+    /* ln 2 in two parts; the first has 10 bits, so k * 0.693359375 is exact. */
+    v_f32 r = x - k * 0.693359375f;
+    r = r - k * -2.12194440e-4f;
+    v_f32 q = 1.381893875e-03f * r + 8.368703537e-03f;
+    q = q * r + 4.166828841e-02f;
+    q = q * r + 1.666652113e-01f;
+    q = q * r + 4.999999404e-01f;
+    v_f32 p = q * (r * r) + r;
+    return v_scale2(p + 1.0f, (v_i32)t - (v_i32)v_set(magic));
+}
+
+static inline v_f32 v_log(v_f32 x)
+{
+    v_i32 tiny = x < 1.17549435e-38f; /* 0 and negative ones too; mended at the end */
+    v_f32 scaled = v_select(tiny, x * 8388608.0f, x);
+    /* x = 2^e (1 + f) with sqrt(1/2) <= 1 + f < sqrt 2 */
+    v_i32 shifted = (v_i32)scaled - 0x3f3504f3;
+    v_i32 e = (shifted >> 23) - (tiny & 23);
+    v_f32 f = (v_f32)((shifted & 0x7fffff) + 0x3f3504f3) - 1.0f;
+    v_f32 p = -7.635800540e-02f * f + 1.276586950e-01f;
+    p = p * f + -1.316153407e-01f;
+    p = p * f + 1.420122236e-01f;
+    p = p * f + -1.662318856e-01f;
+    p = p * f + 2.000124902e-01f;
+    p = p * f + -2.500082552e-01f;
+    p = p * f + 3.333333135e-01f;
+    v_f32 k = __builtin_convertvector(e, v_f32);
+    v_f32 square = f * f;
+    v_f32 low = p * (square * f) + k * -2.12194440e-4f;
+    low = low - 0.5f * square;
+    v_f32 y = k * 0.693359375f + (f + low);
+    y = v_select(x < INFINITY, y, x); /* inf and NaN */
+    y = v_select(x == 0.0f, v_set(-INFINITY), y);
+    return v_select(x < 0.0f, v_set(NAN), y);
+}
+
+static inline v_f32 v_abs(v_f32 x) { return (v_f32)((v_i32)x & 0x7fffffff); }
+/* |magnitude| with the sign of `sign`; magnitude must not be negative. */
+static inline v_f32 v_with_sign(v_f32 magnitude, v_f32 sign)
+{
+    return (v_f32)((v_u32)magnitude | ((v_u32)sign & 0x80000000u));
+}
+
+static inline v_f32 v_tanh(v_f32 x)
+{
+    v_f32 a = v_abs(x);
+    v_f32 z = a * a;
+    v_f32 p = -5.680683535e-03f * z + 2.061959729e-02f;
+    p = p * z + -5.373455957e-02f;
+    p = p * z + 1.333139241e-01f;
+    p = p * z + -3.333328068e-01f;
+    v_f32 small = p * z * a + a;
+    v_f32 large = 1.0f - 2.0f / (v_exp(a + a) + 1.0f);
+    return v_with_sign(v_select(a < 0.625f, small, large), x);
+}
+
+static inline v_f32 v_erf(v_f32 x)
+{
+    v_f32 a = v_abs(x);
+    v_f32 z = a * a;
+    v_f32 p = 3.260666854e-04f * z + -1.452660421e-03f;
+    p = p * z + 5.833573639e-03f;
+    p = p * z + -2.714950964e-02f;
+    p = p * z + 1.128974706e-01f;
+    p = p * z + -3.761309981e-01f;
+    p = p * z + 1.283791661e-01f; /* 2 / sqrt(pi) - 1 */
+    v_f32 small = p * a + a;
+    v_f32 b = v_min(v_set(4.0f), a); /* from there on erf rounds to 1 */
+    v_f32 g = 1.971786551e-04f * b + -3.055583686e-03f;
+    g = g * b + 2.227701619e-02f;
+    g = g * b + -1.040372625e-01f;
+    g = g * b + -6.370598078e-01f;
+    g = g * b + -1.127749562e+00f;
+    g = g * b + -1.774872508e-04f; /* ln erfc on [0.9, 4] */
+    return v_with_sign(v_select(a < 0.92f, small, 1.0f - v_exp(g)), x);
+}
+
+static inline v_f32 v_sigmoid(v_f32 x) { return 1.0f / (v_exp(-x) + 1.0f); }
+static inline v_f32 v_silu(v_f32 x)
+{
+    /* -inf * 0 would be NaN; the limit is -0. */
+    return v_max(v_set(-1e30f), x) * v_sigmoid(x);
+}
+static inline v_f32 v_gelu(v_f32 x)
+{
+    v_f32 half = 0.5f * v_max(v_set(-1e30f), x);
+    return half * v_erf(x * 0.707106781f) + half;
+}
+static inline v_f32 v_gelu_tanh(v_f32 x)
+{
+    v_f32 half = 0.5f * v_max(v_set(-1e30f), x);
+    v_f32 inner = 0.797884561f * (x + 0.044715f * (x * x * x));
+    return half * v_tanh(inner) + half;
+}
+static inline v_f32 v_relu(v_f32 x) { return v_max(v_set(0.0f), x); }
+
+#endif

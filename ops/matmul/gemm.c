@@ -1,0 +1,207 @@
+/* gemm.c - cuts matrix products into tasks by their shapes, and runs a task. */
+#include "gemm.h"
+
+enum {
+    MOST_BLOCK = ATTN_GEMM_MC,
+    LEAST_COLUMNS = 64,
+    GRAIN = ATTN_GEMM_NR_MOST, /* whole panels on every ISA */
+    TASK_NS = 25000,
+    MOST_A = 1 << 18 /* elements of A in a task: what is transposed into scratch */
+};
+
+static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+void attn_gemm_describe(struct attn_gemm *g, int64_t m, int64_t n, int64_t k,
+                        bool trans_a, bool trans_b)
+{
+    *g = (struct attn_gemm){ .a_type = ATTNRUN_F32,
+                             .b_type = ATTNRUN_F32,
+                             .c_type = ATTNRUN_F32,
+                             .m = m,
+                             .n = n,
+                             .k = k };
+    g->a_row = trans_a ? 1 : k;
+    g->a_col = trans_a ? m : 1;
+    g->b_row = trans_b ? 1 : n;
+    g->b_col = trans_b ? k : 1;
+    g->c_row = n;
+}
+
+/* Nanoseconds for a column of C in a block of m rows: by arithmetic, or by reading B. */
+static double column_cost(int64_t m, int64_t k)
+{
+    double flops = 2.0 * (double)m * (double)k / 150.0, read = 4.0 * (double)k / 30.0;
+    return (flops > read ? flops : read) + (double)m * 0.1;
+}
+
+static bool transposed_a(const struct attn_gemm *g) { return g->a_col != 1 && g->k > 1; }
+
+attn_status attn_gemm_plan(const attnrun_step *step, struct attn_gemm *g)
+{
+    int64_t n_batch = 1;
+    bool fits = true;
+    for (int i = 0; i < g->n_batch; i++)
+        fits = fits && ck_mul(n_batch, g->batch[i], &n_batch);
+    if (g->m == 0 || g->n == 0 || (fits && n_batch == 0)) {
+        g->n_tasks = 0;
+        g->m_blocks = g->n_blocks = g->m_block = g->n_block = 1;
+        return ATTNRUN_OK;
+    }
+    g->m_block = least(g->m, MOST_BLOCK);
+    while (g->m_block > 8 && g->m_block * least(g->k, MOST_A) > MOST_A)
+        g->m_block /= 2;
+    g->m_blocks = ceil_div(g->m, g->m_block);
+    g->m_block = ceil_div(ceil_div(g->m, g->m_blocks), 8) * 8;
+    g->m_blocks = ceil_div(g->m, g->m_block);
+    double columns = TASK_NS / column_cost(least(g->m, g->m_block), g->k);
+    g->n_block = columns > 1e9 ? 1000000000 : (int64_t)columns;
+    g->n_block = most(g->n_block, LEAST_COLUMNS);
+    g->n_blocks = ceil_div(g->n, g->n_block);
+    g->n_block = ceil_div(ceil_div(g->n, g->n_blocks), GRAIN) * GRAIN;
+    g->n_blocks = ceil_div(g->n, g->n_block);
+    fits = fits && ck_mul(n_batch, g->m_blocks, &g->n_tasks) &&
+           ck_mul(g->n_tasks, g->n_blocks, &g->n_tasks);
+    int64_t rows = least(g->m, g->m_block), a_elements = 0;
+    fits = fits && (!transposed_a(g) || ck_mul(rows, g->k, &a_elements)) &&
+           a_elements < INT64_MAX / 64;
+    if (!fits)
+        return op_fail(step, ATTNRUN_E_LIMIT, "the matrix product is too large");
+    g->task_cost =
+        (int64_t)(column_cost(rows, g->k) * (double)least(g->n, g->n_block)) + 100;
+    g->scratch_bytes = ((int64_t)ATTN_GEMM_SCRATCH(rows) + a_elements) * 4;
+    return ATTNRUN_OK;
+}
+
+/* Element offsets of a batch. */
+struct offsets {
+    int64_t a, b, c;
+};
+
+static struct offsets batch_offsets(const struct attn_gemm *g, int64_t index)
+{
+    struct offsets at = { 0, 0, 0 };
+    for (int i = g->n_batch - 1; i >= 0; i--) {
+        int64_t position = index % g->batch[i];
+        index /= g->batch[i];
+        at.a += position * g->a_batch[i];
+        at.b += position * g->b_batch[i];
+        at.c += position * g->c_batch[i];
+    }
+    return at;
+}
+
+/* The rows of A with stride 1 along k: where they are, or copied. */
+static void find_a(const struct attn_gemm *g, const struct attn_kernels *kernels,
+                   struct attn_gemm_f32 *t, const float *a, float *copy)
+{
+    t->a = a;
+    t->a_row = g->a_row;
+    if (!transposed_a(g))
+        return;
+    t->a = copy;
+    t->a_row = g->k;
+    if (g->a_row == 1) {
+        kernels->transpose_f32(copy, g->k, a, g->a_col, (size_t)g->k, t->m);
+        return;
+    }
+    for (size_t i = 0; i < t->m; i++)
+        for (int64_t k = 0; k < g->k; k++)
+            copy[(int64_t)i * g->k + k] = a[(int64_t)i * g->a_row + k * g->a_col];
+}
+
+/* Steps whose matrices have rows begin at this task's first element of C. */
+static int move_epilogue(const struct attn_gemm *g, const struct attn_gemm_operands *o,
+                         struct attn_epilogue *steps, int64_t c_batch, int64_t i,
+                         int64_t j)
+{
+    int n = o->n_epilogue < 8 ? o->n_epilogue : 8;
+    for (int e = 0; e < n; e++) {
+        steps[e] = o->epilogue[e];
+        if (steps[e].kind != ATTN_EPI_ADD)
+            continue;
+        if (steps[e].row == g->c_row && steps[e].col == 1)
+            steps[e].data += c_batch;
+        steps[e].data += i * steps[e].row + j * steps[e].col;
+    }
+    return n;
+}
+
+void attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *kernels,
+                   const struct attn_gemm_operands *o, int64_t task, void *scratch)
+{
+    const int64_t j = task % g->n_blocks * g->n_block;
+    const int64_t i = task / g->n_blocks % g->m_blocks * g->m_block;
+    const struct offsets at = batch_offsets(g, task / g->n_blocks / g->m_blocks);
+    struct attn_epilogue steps[8];
+    struct attn_gemm_f32 t = { .m = (size_t)least(g->m - i, g->m_block),
+                               .n = (size_t)least(g->n - j, g->n_block),
+                               .k = (size_t)g->k,
+                               .b_row = g->b_row,
+                               .b_col = g->b_col,
+                               .c_row = g->c_row,
+                               .scratch = scratch,
+                               .epilogue = steps };
+    t.n_epilogue = move_epilogue(g, o, steps, at.c, i, j);
+    float *copy = t.scratch + ATTN_GEMM_SCRATCH(least(g->m, g->m_block));
+    find_a(g, kernels, &t, (const float *)o->a + at.a + i * g->a_row, copy);
+    if (o->packed != NULL) {
+        t.packed = 1;
+        t.b = (const float *)((const struct attn_packed *)o->packed + 1) + j * g->k;
+    } else {
+        t.b = (const float *)o->b + at.b + j * g->b_col;
+    }
+    t.c = (float *)o->c + at.c + i * g->c_row + j;
+    kernels->gemm_f32(&t);
+}
+
+/* ---- packing ---- */
+
+int64_t attn_gemm_pack_bytes(const struct attn_kernels *kernels, int64_t k, int64_t n)
+{
+    int64_t lanes = kernels->vec_bytes / 4, bytes;
+    if (!ck_add(n, lanes - 1, &n) || !ck_mul(n / lanes * lanes, k, &bytes) ||
+        !ck_mul(bytes, 4, &bytes) ||
+        !ck_add(bytes, (int64_t)sizeof(struct attn_packed), &bytes))
+        return -1;
+    return bytes;
+}
+
+void attn_gemm_pack(const struct attn_kernels *kernels, struct attn_packed *packed,
+                    const float *b, int64_t row, int64_t col, int64_t k, int64_t n)
+{
+    *packed = (struct attn_packed){ .magic = ATTN_PACKED_MAGIC,
+                                    .version = ATTN_PACKED_VERSION,
+                                    .dtype = ATTNRUN_F32,
+                                    .vec_bytes = kernels->vec_bytes,
+                                    .k = k,
+                                    .n = n };
+    kernels->gemm_pack_f32((float *)(packed + 1), b, row, col, (size_t)k, (size_t)n);
+}
+
+attn_status attn_gemm_pack_input(attnrun_pack *pack, int in, bool trans_b, int64_t *bytes,
+                                 void *packed)
+{
+    const attnrun_tensor *b = in < pack->n_in ? &pack->x[in] : NULL;
+    *bytes = 0;
+    if (b == NULL || b->data == NULL || b->dtype != ATTNRUN_F32 || b->rank < 2)
+        return ATTNRUN_OK;
+    for (int i = 0; i < b->rank - 2; i++)
+        if (b->dims[i] != 1)
+            return ATTNRUN_OK;
+    int64_t k = b->dims[b->rank - (trans_b ? 1 : 2)],
+            n = b->dims[b->rank - (trans_b ? 2 : 1)];
+    if (k == 0 || n < 2)
+        return ATTNRUN_OK;
+    *bytes = attn_gemm_pack_bytes(pack->kernels, k, n);
+    if (*bytes < 0)
+        return attn_fail_node(ATTNRUN_E_LIMIT, pack->node,
+                              "input %d is too large to pack", in);
+    if (packed == NULL)
+        return ATTNRUN_OK;
+    attn_gemm_pack(pack->kernels, packed, b->data, trans_b ? 1 : n, trans_b ? k : 1, k,
+                   n);
+    pack->replaces |= UINT32_C(1) << in;
+    return ATTNRUN_OK;
+}

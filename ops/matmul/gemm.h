@@ -1,0 +1,64 @@
+/* gemm.h - matrix products for operators: a descriptor, its cut into tasks, packed
+ * operands. Here are the shapes and strides; the arithmetic is in ops/kernels/gemm_f32.c.
+ *
+ *   infer:  struct attn_gemm g = { … }; attn_gemm_plan(&g); then state g.n_tasks,
+ * g.task_cost and g.scratch_bytes run:    attn_gemm_run(&g, kernels, operands, task,
+ * scratch) for each task of the range pack:   attn_gemm_pack_bytes(), attn_gemm_pack()
+ * for a constant B */
+#ifndef ATTN_GEMM_H
+#define ATTN_GEMM_H
+
+#include "../../runtime/op.h"
+#include "../kernels/kernels.h"
+
+/* C[…,m,n] = epilogue(A[…,m,k] B[…,k,n]). Strides in elements. Zero m, n, k are fine. */
+struct attn_gemm {
+    int32_t a_type, b_type, c_type; /* f32 so far */
+    int32_t n_batch;
+    int64_t batch[ATTNRUN_MAX_RANK]; /* leading dims */
+    int64_t a_batch[ATTNRUN_MAX_RANK], b_batch[ATTNRUN_MAX_RANK],
+        c_batch[ATTNRUN_MAX_RANK];
+    int64_t m, n, k;
+    int64_t a_row, a_col, b_row, b_col, c_row;
+    /* By attn_gemm_plan(), from the shapes alone: */
+    int64_t m_block, n_block, m_blocks, n_blocks;
+    int64_t n_tasks, task_cost; /* nanoseconds */
+    int64_t scratch_bytes;      /* per worker */
+};
+
+/* An ADD step whose data has C's row stride and col 1 moves with C's batch. */
+struct attn_gemm_operands {
+    const void *a;
+    const void *b;      /* NULL where packed is given */
+    const void *packed; /* by attn_gemm_pack(), or NULL */
+    void *c;
+    const struct attn_epilogue *epilogue;
+    int32_t n_epilogue;
+};
+
+/* Dense operands without batch; `trans_a`: A is [k,m]; `trans_b`: B is [n,k]. */
+void attn_gemm_describe(struct attn_gemm *g, int64_t m, int64_t n, int64_t k,
+                        bool trans_a, bool trans_b);
+/* E_LIMIT where the number of tasks overflows. */
+attn_status attn_gemm_plan(const attnrun_step *step, struct attn_gemm *g);
+void attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *kernels,
+                   const struct attn_gemm_operands *o, int64_t task, void *scratch);
+
+/* A packed B: position-independent, for one vector length. */
+enum { ATTN_PACKED_MAGIC = 0x42504E41, ATTN_PACKED_VERSION = 1 };
+struct attn_packed {
+    uint32_t magic, version;
+    int32_t dtype, vec_bytes;
+    int64_t k, n;
+    int64_t reserved[4]; /* the panels follow */
+};
+/* Bytes, -1 where that overflows. */
+int64_t attn_gemm_pack_bytes(const struct attn_kernels *kernels, int64_t k, int64_t n);
+void attn_gemm_pack(const struct attn_kernels *kernels, struct attn_packed *packed,
+                    const float *b, int64_t row, int64_t col, int64_t k, int64_t n);
+/* pack() of an operator whose input `in` is B: packs it where that is a constant matrix.
+ */
+attn_status attn_gemm_pack_input(attnrun_pack *pack, int in, bool trans_b, int64_t *bytes,
+                                 void *packed);
+
+#endif

@@ -1,0 +1,68 @@
+/* matmul.c - MatMul: Y = A B, numpy's matmul.
+ *
+ * A, B   (…,m,k) and (…,k,n), leading dims broadcast; a vector is a row on the left, a
+ * column on the right Source: ONNX MatMul-13. f32 is tuned: a constant B is packed, one B
+ * for a whole batch of A is one product. The other types are plain. */
+#include "plain.h"
+#include "shapes.h"
+
+struct matmul_state {
+    struct attn_gemm gemm;
+};
+
+static attn_status matmul_infer(attnrun_step *step)
+{
+    attnrun_dim dims[ATTNRUN_MAX_RANK];
+    int rank;
+    TRY(attn_matmul_dims(step, 0, 1, 0, &rank, dims));
+    TRY(op_out(step, 0, step->in[0].dtype, rank, rank < 0 ? NULL : dims));
+    if (!step->concrete)
+        return ATTNRUN_OK;
+    struct attn_gemm *g = &((struct matmul_state *)step->state)->gemm;
+    TRY(attn_matmul_describe(step, 0, 1, 0, g));
+    if (step->in[0].dtype == ATTNRUN_F32)
+        TRY(attn_gemm_plan(step, g));
+    else
+        TRY(attn_plain_plan(step, g));
+    op_tasks(step, 0, g->n_tasks, g->task_cost);
+    step->scratch_bytes = g->scratch_bytes;
+    return ATTNRUN_OK;
+}
+
+static attn_status matmul_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
+{
+    return attn_gemm_pack_input(pack, 1, false, bytes, packed);
+}
+
+static attn_status matmul_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct attn_gemm *g = &((const struct matmul_state *)step->state)->gemm;
+    const struct attn_gemm_operands o = { .a = step->x[0].data,
+                                          .b = step->x[1].data,
+                                          .packed = step->node->packed,
+                                          .c = step->y[0].data };
+    const struct attn_plain plain = { .dtype = step->x[0].dtype, .alpha = 1.0 };
+    for (int64_t task = work->begin; task < work->end; task++) {
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        if (plain.dtype == ATTNRUN_F32)
+            attn_gemm_run(g, step->kernels, &o, task, work->scratch);
+        else
+            TRY(attn_plain_row(g, &plain, &o, NULL, task, work));
+    }
+    return ATTNRUN_OK;
+}
+
+const attnrun_op_def op_matmul_1 = {
+    OP_ROW,
+    .name = "MatMul",
+    .since = 1,
+    .inputs = "A:T B:T",
+    .outputs = "Y:T",
+    .types = "T=f32,f64,i32,i64,u32,u64",
+    .state_bytes = sizeof(struct matmul_state),
+    .infer = matmul_infer,
+    .pack = matmul_pack,
+    .run = matmul_run,
+    .cost = "O(m n k)",
+};

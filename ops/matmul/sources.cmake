@@ -1,0 +1,10 @@
+# Sources of ops/matmul.
+set(ATTN_OPS_MATMUL
+  ops/matmul/blas.c
+  ops/matmul/gemm.c
+  ops/matmul/plain.c
+  ops/matmul/shapes.c
+  ops/matmul/matmul.c
+  ops/matmul/gemm_op.c
+  ops/matmul/fused_matmul.c
+)

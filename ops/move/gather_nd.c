@@ -1,0 +1,85 @@
+/* gather_nd.c - GatherND: y[b, i] = x[b][indices[b, i]], where the last dim of indices holds
+ * tuples that name slices of x.
+ *
+ * batch_dims   0 by default: leading dims that x and indices share
+ * y            indices' dims without the last one, then those of a slice
+ * Phase 0 checks the indices.  Source: ONNX GatherND-11, 12. */
+#include "tuples.h"
+
+struct gather_nd_args {
+    int64_t batch_dims;
+};
+static const attnrun_attr_def gather_nd_attrs[] = {
+    ATTR_INT(struct gather_nd_args, batch_dims, 0), ATTR_END
+};
+struct gather_nd_state {
+    struct op_tuples tuples;
+    int64_t per_task;
+};
+
+static attn_status gather_nd_infer(attnrun_step *step)
+{
+    const struct gather_nd_args *args = op_move_args(step);
+    const attnrun_type *in = &step->in[0], *indices = &step->in[1];
+    struct gather_nd_state *s = step->state;
+    int64_t batch = args != NULL ? args->batch_dims : 0;
+    attnrun_dim dims[2 * ATTNRUN_MAX_RANK];
+    int length = 0, rank = 0;
+    bool known = false;
+    if (batch < 0 || batch >= ATTNRUN_MAX_RANK)
+        return op_fail(step, ATTNRUN_E_ATTR, "batch_dims is %lld", (long long)batch);
+    TRY(op_tuples_check(step, (int)batch, &known, &length));
+    if (!known)
+        return op_move_unknown(step, 0, in->dtype, -1);
+    for (int i = 0; i < indices->rank - 1; i++)
+        dims[rank++] = indices->dims[i];
+    for (int i = (int)batch + length; i < in->rank; i++)
+        dims[rank++] = in->dims[i];
+    TRY(op_out(step, 0, in->dtype, rank, dims));
+    if (!op_move_planned(step, 0))
+        return ATTNRUN_OK;
+    TRY(op_move_need_bytes(step, 0));
+    if (op_count(&step->out[0], 0, rank) == 0) {
+        op_tasks(step, 0, 0, 0);
+        return ATTNRUN_OK;
+    }
+    op_tuples_plan(step, &s->tuples, (int)batch, length);
+    s->per_task = OP_MOVE_CHUNK / s->tuples.slice_bytes;
+    s->per_task = s->per_task < 1 ? 1 : s->per_task > 8192 ? 8192 : s->per_task;
+    op_tasks(step, 0, op_chunks(s->tuples.count), OP_CHUNK * 4);
+    op_tasks(step, 1, s->tuples.count / s->per_task + (s->tuples.count % s->per_task != 0),
+             OP_MOVE_CHUNK / 4);
+    return ATTNRUN_OK;
+}
+
+static attn_status gather_nd_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct gather_nd_state *s = step->state;
+    const struct op_tuples *t = &s->tuples;
+    int64_t each = work->phase == 0 ? OP_CHUNK : s->per_task;
+    int64_t begin = work->begin * each, end = work->end * each;
+    end = end < t->count ? end : t->count;
+    if (work->phase == 0)
+        return op_tuples_verify(step, t, begin, end);
+    const char *x = step->x[0].data;
+    char *y = step->y[0].data;
+    for (int64_t k = begin; k < end && y != NULL; k++) {
+        if ((k & 1023) == 0 && OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        memcpy(y + k * t->slice_bytes, x + op_tuples_slice(step, t, k) * t->slice_bytes,
+               (size_t)t->slice_bytes);
+    }
+    return ATTNRUN_OK;
+}
+
+const attnrun_op_def op_gather_nd_11 = {
+    OP_ROW, .name = "GatherND", .since = 11, .inputs = "data:T indices:i64",
+    .outputs = "output:T", .types = "T=all", .state_bytes = sizeof(struct gather_nd_state),
+    .infer = gather_nd_infer, .run = gather_nd_run
+};
+const attnrun_op_def op_gather_nd_12 = {
+    OP_ROW, .name = "GatherND", .since = 12, .inputs = "data:T indices:i64",
+    .outputs = "output:T", .types = "T=all", .args_bytes = sizeof(struct gather_nd_args),
+    .state_bytes = sizeof(struct gather_nd_state), .attrs = gather_nd_attrs,
+    .infer = gather_nd_infer, .run = gather_nd_run
+};

@@ -1,0 +1,146 @@
+/* range.c - Range: y[i] = start + i * delta, as many as stay before limit.
+ *
+ * start, limit, delta   one element each; delta is not 0
+ * n                     max(0, ceil((limit - start) / delta))
+ * Source: ONNX Range-11, 27. */
+#include <math.h>
+
+#include "move.h"
+
+struct range_args {
+    int64_t stash_type;
+};
+static const attnrun_attr_def range_27_attrs[] = { ATTR_INT(struct range_args, stash_type, 1),
+                                                   ATTR_END };
+
+static bool is_int(int32_t dtype) { return dtype_in(dtype, ATTN_DT_SINT | ATTN_DT_UINT); }
+
+/* -1 where it overflows. */
+static int64_t count_ints(int64_t start, int64_t limit, int64_t delta)
+{
+    if (delta > 0 ? start >= limit : start <= limit)
+        return 0;
+    uint64_t span = delta > 0 ? (uint64_t)limit - (uint64_t)start
+                              : (uint64_t)start - (uint64_t)limit;
+    uint64_t pace = delta > 0 ? (uint64_t)delta : 0 - (uint64_t)delta;
+    uint64_t n = span / pace + (span % pace != 0);
+    return n > (uint64_t)ATTN_MAX_DIM ? -1 : (int64_t)n;
+}
+
+static int64_t count_reals(double start, double limit, double delta)
+{
+    double n = ceil((limit - start) / delta);
+    if (!(n > 0)) /* NaN too */
+        return isnan(n) ? -1 : 0;
+    return n > (double)ATTN_MAX_DIM ? -1 : (int64_t)n;
+}
+
+static attn_status range_counted(attnrun_step *step, int64_t n)
+{
+    attnrun_dim dim = dim_of(n), values[64], start, delta;
+    if (n < 0)
+        return op_fail(step, ATTNRUN_E_RANGE,
+                       "start, limit and delta give no count of elements below 2^47");
+    TRY(op_out(step, 0, step->in[0].dtype, 1, &dim));
+    op_tasks(step, 0, op_chunks(n), OP_CHUNK);
+    if (n > 64 || !op_move_value(step, 0, 0, &start) || !op_move_value(step, 2, 0, &delta))
+        return ATTNRUN_OK;
+    for (int64_t k = 0; k < n; k++)
+        values[k] = dim_of((int64_t)((uint64_t)start.value +
+                                     (uint64_t)k * (uint64_t)delta.value));
+    attnrun_step_set_values(step, 0, n, values);
+    return ATTNRUN_OK;
+}
+
+/* Symbolic: 0 … S has S elements. */
+static attn_status range_symbolic(attnrun_step *step)
+{
+    attnrun_dim v[3], n = attnrun_dim_unknown(step);
+    bool known = is_int(step->in[0].dtype) && dtype_bits(step->in[0].dtype) >= 32;
+    for (int i = 0; i < 3; i++)
+        known = known && op_move_value(step, i, 0, &v[i]);
+    if (known && dim_is_const(v[2]) && v[2].value == 1)
+        n = attnrun_dim_sub(step, v[1], v[0]);
+    return op_out(step, 0, step->in[0].dtype, 1, &n);
+}
+
+static attn_status range_infer(attnrun_step *step)
+{
+    attnrun_dim v[3];
+    bool data = true, ints = is_int(step->in[0].dtype), known = ints;
+    for (int i = 0; i < 3; i++) {
+        TRY(op_need_rank_between(step, i, 0, 1));
+        if (step->in[i].rank == 1)
+            TRY(op_need_dim(step, i, 0, dim_of(1), "one element"));
+        data = data && op_known(step, i);
+    }
+    for (int i = 0; i < 3 && known; i++)
+        known = op_move_value(step, i, 0, &v[i]) && dim_is_const(v[i]);
+    if (known ? v[2].value == 0 : !ints && data && !(tensor_get_real(&step->x[2], 0) != 0))
+        return op_fail(step, ATTNRUN_E_RANGE, "delta is 0");
+    if (known)
+        return range_counted(step, count_ints(v[0].value, v[1].value, v[2].value));
+    if (ints || !data)
+        return range_symbolic(step);
+    return range_counted(step, count_reals(tensor_get_real(&step->x[0], 0),
+                                           tensor_get_real(&step->x[1], 0),
+                                           tensor_get_real(&step->x[2], 0)));
+}
+
+static void write_range(const attnrun_step *step, int64_t from, int64_t end)
+{
+    const attnrun_tensor *y = &step->y[0];
+    bool ints = is_int(y->dtype);
+    int64_t a = ints ? tensor_get_int(&step->x[0], 0) : 0;
+    int64_t d = ints ? tensor_get_int(&step->x[2], 0) : 0;
+    double start = ints ? 0 : tensor_get_real(&step->x[0], 0);
+    double delta = ints ? 0 : tensor_get_real(&step->x[2], 0);
+    for (int64_t i = from; i < end; i++) {
+        int64_t k = (int64_t)((uint64_t)a + (uint64_t)i * (uint64_t)d);
+        double real = start + (double)i * delta;
+        switch (y->dtype) {
+        case ATTNRUN_F32:
+            ((float *)y->data)[i] = (float)real;
+            break;
+        case ATTNRUN_F64:
+            ((double *)y->data)[i] = real;
+            break;
+        case ATTNRUN_F16:
+            ((uint16_t *)y->data)[i] = attn_f32_to_f16((float)real);
+            break;
+        case ATTNRUN_BF16:
+            ((uint16_t *)y->data)[i] = attn_f32_to_bf16((float)real);
+            break;
+        case ATTNRUN_I16:
+            ((int16_t *)y->data)[i] = (int16_t)k;
+            break;
+        case ATTNRUN_I32:
+            ((int32_t *)y->data)[i] = (int32_t)k;
+            break;
+        default:
+            ((int64_t *)y->data)[i] = k;
+        }
+    }
+}
+
+static attn_status range_run(const attnrun_step *step, const attnrun_work *work)
+{
+    int64_t n = step->y[0].dims[0];
+    for (int64_t t = work->begin; t < work->end && step->y[0].data != NULL; t++) {
+        int64_t end = (t + 1) * OP_CHUNK;
+        write_range(step, t * OP_CHUNK, end < n ? end : n);
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+    }
+    return ATTNRUN_OK;
+}
+
+#define RANGE_ROW                                                                           \
+    OP_ROW, .name = "Range", .inputs = "start:T limit:T delta:T", .outputs = "output:T",    \
+            .types = "T=f32,f64,f16,bf16,i16,i32,i64", .infer = range_infer,                \
+            .run = range_run
+
+const attnrun_op_def op_range_11 = { RANGE_ROW, .since = 11 };
+const attnrun_op_def op_range_27 = { RANGE_ROW, .since = 27,
+                                     .args_bytes = sizeof(struct range_args),
+                                     .attrs = range_27_attrs };

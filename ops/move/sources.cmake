@@ -1,0 +1,39 @@
+# Sources of ops/move.
+set(ATTN_OPS_MOVE
+  ops/move/center_crop_pad.c
+  ops/move/combine.c
+  ops/move/compress.c
+  ops/move/concat.c
+  ops/move/constant_of_shape.c
+  ops/move/depth_to_space.c
+  ops/move/elements.c
+  ops/move/expand.c
+  ops/move/eye_like.c
+  ops/move/flatten.c
+  ops/move/gather.c
+  ops/move/gather_elements.c
+  ops/move/gather_nd.c
+  ops/move/move.c
+  ops/move/non_zero.c
+  ops/move/one_hot.c
+  ops/move/pad.c
+  ops/move/padding.c
+  ops/move/range.c
+  ops/move/reshape.c
+  ops/move/reverse_sequence.c
+  ops/move/scatter_elements.c
+  ops/move/scatter_nd.c
+  ops/move/shape.c
+  ops/move/slice.c
+  ops/move/split.c
+  ops/move/squeeze.c
+  ops/move/strided_copy.c
+  ops/move/tensor_scatter.c
+  ops/move/tile.c
+  ops/move/transpose.c
+  ops/move/trilu.c
+  ops/move/tuples.c
+  ops/move/unique.c
+  ops/move/unsqueeze.c
+  ops/move/view.c
+)

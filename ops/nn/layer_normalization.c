@@ -1,0 +1,169 @@
+/* layer_normalization.c - LayerNormalization: Y = (X - mean) / sqrt(variance + epsilon) *
+ * Scale
+ * + B over the dims from `axis` on; RMSNormalization: Y = X / sqrt(mean X^2 + epsilon) *
+ * scale.
+ *
+ * X           any shape; axis -1 by default
+ * Scale, B    broadcast to the normalized dims
+ * Mean, InvStdDev  f32, the dims of X with 1 from axis on
+ * Source: ONNX LayerNormalization-17, RMSNormalization-23; SimplifiedLayerNormalization
+ * is the latter as ONNX Runtime's exporters write it. */
+#include "norm_rows.h"
+
+struct layer_normalization_args {
+    int64_t axis;
+    float epsilon;
+};
+static const attnrun_attr_def layer_normalization_attrs[] = {
+    ATTR_INT(struct layer_normalization_args, axis, -1),
+    ATTR_FLOAT(struct layer_normalization_args, epsilon, 1e-5f),
+    ATTR_IGNORED("stash_type"),
+    ATTR_END,
+};
+
+static attn_status infer_rows(attnrun_step *step, int bias_in, int first_stats,
+                              int n_stats)
+{
+    const struct layer_normalization_args *args = step->args;
+    int axis = 0, rank = step->in[0].rank;
+    TRY(op_out_like(step, 0, 0));
+    attnrun_step_inplace(step, 0, 0);
+    if (step->in[1].dtype != step->in[0].dtype)
+        return op_fail_input(step, 1, ATTNRUN_E_UNSUPPORTED,
+                             "expected the type of the input");
+    if (rank >= 0) {
+        TRY(op_axis(step, args->axis, rank, false, &axis));
+        TRY(norm_check_weight(step, 1, axis));
+        if (bias_in >= 0 && op_has_in(step, bias_in))
+            TRY(norm_check_weight(step, bias_in, axis));
+    }
+    for (int i = 0; i < n_stats; i++)
+        TRY(norm_stats_out(step, first_stats + i, ATTNRUN_F32, axis));
+    if (!step->concrete)
+        return ATTNRUN_OK;
+    return norm_rows_plan(step, step->state, axis, 1, bias_in);
+}
+
+static attn_status layer_normalization_infer(attnrun_step *step)
+{
+    return infer_rows(step, 2, 1, 2);
+}
+static attn_status rms_normalization_infer(attnrun_step *step)
+{
+    return infer_rows(step, -1, 1, 0);
+}
+static attn_status simplified_infer(attnrun_step *step)
+{
+    return infer_rows(step, -1, 1, 1);
+}
+
+static void put_stat(const attnrun_step *step, int out, int64_t row, float value)
+{
+    if (op_has_out(step, out) && step->y[out].data != NULL)
+        ((float *)step->y[out].data)[row] = value;
+}
+
+/* stats[0] mean, stats[1] the inverse deviation, of row `row`. */
+static void one_row(const attnrun_step *step, const void *scale, const void *bias,
+                    int64_t row, bool rms, float *stats)
+{
+    const struct layer_normalization_args *args = step->args;
+    const int64_t n = ((const struct norm_rows *)step->state)->lines.length;
+    if (step->x[0].dtype == ATTNRUN_F64) {
+        double wide[2];
+        norm_row_f64((double *)step->y[0].data + row * n,
+                     (const double *)step->x[0].data + row * n, scale, bias, n,
+                     (double)args->epsilon, rms, wide);
+        stats[0] = (float)wide[0];
+        stats[1] = (float)wide[1];
+        return;
+    }
+    float *y = (float *)step->y[0].data + row * n;
+    const float *x = (const float *)step->x[0].data + row * n;
+    if (rms)
+        step->kernels->rms_norm_f32(y, x, scale, (size_t)n, args->epsilon, &stats[1]);
+    else
+        step->kernels->layer_norm_f32(y, x, scale, bias, (size_t)n, args->epsilon, stats);
+}
+
+static attn_status run_rows(const attnrun_step *step, const attnrun_work *work, bool rms)
+{
+    const struct norm_rows *rows = step->state;
+    const int64_t row_bytes = rows->lines.length * dtype_bytes(step->x[0].dtype);
+    const bool expanded = rows->scale.present && !rows->scale.direct;
+    char *room = work->scratch;
+    const void *scale = norm_find_weight(&rows->scale, &step->x[1], room);
+    const void *bias = norm_find_weight(&rows->bias, &step->x[rows->bias.present ? 2 : 1],
+                                        expanded ? room + row_bytes : room);
+    for (int64_t task = work->begin; task < work->end; task++) {
+        const struct lines_of_task t = lines_of(&rows->lines, task);
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        for (int64_t i = 0; i < t.n; i++) {
+            float stats[2];
+            one_row(step, scale, bias, t.index + i, rms, stats);
+            if (!rms)
+                put_stat(step, 1, t.index + i, stats[0]);
+            put_stat(step, rms ? 1 : 2, t.index + i, stats[1]);
+        }
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status layer_normalization_run(const attnrun_step *step,
+                                           const attnrun_work *work)
+{
+    return run_rows(step, work, false);
+}
+static attn_status rms_normalization_run(const attnrun_step *step,
+                                         const attnrun_work *work)
+{
+    return run_rows(step, work, true);
+}
+
+const attnrun_op_def op_layer_normalization_17 = {
+    OP_ROW,
+    .name = "LayerNormalization",
+    .since = 1, /* exporters wrote it before it was standard */
+    .inputs = "X:T Scale:T B:T?",
+    .outputs = "Y:T Mean:f32? InvStdDev:f32?",
+    .types = "T=f32,f64",
+    .args_bytes = sizeof(struct layer_normalization_args),
+    .state_bytes = sizeof(struct norm_rows),
+    .attrs = layer_normalization_attrs,
+    .infer = layer_normalization_infer,
+    .run = layer_normalization_run,
+    .cost = "O(n)",
+    .source = "Ba 2016, arXiv:1607.06450",
+};
+
+const attnrun_op_def op_rms_normalization_23 = {
+    OP_ROW,
+    .name = "RMSNormalization",
+    .since = 23,
+    .inputs = "X:T scale:V",
+    .outputs = "Y:V",
+    .types = "T=f32,f64 V=f32,f64",
+    .args_bytes = sizeof(struct layer_normalization_args),
+    .state_bytes = sizeof(struct norm_rows),
+    .attrs = layer_normalization_attrs,
+    .infer = rms_normalization_infer,
+    .run = rms_normalization_run,
+    .cost = "O(n)",
+    .source = "Zhang 2019, arXiv:1910.07467",
+};
+
+const attnrun_op_def op_simplified_layer_normalization_1 = {
+    OP_ROW,
+    .name = "SimplifiedLayerNormalization",
+    .since = 1,
+    .inputs = "X:T scale:V",
+    .outputs = "Y:V inv_std_var:f32?",
+    .types = "T=f32,f64 V=f32,f64",
+    .args_bytes = sizeof(struct layer_normalization_args),
+    .state_bytes = sizeof(struct norm_rows),
+    .attrs = layer_normalization_attrs,
+    .infer = simplified_infer,
+    .run = rms_normalization_run,
+    .cost = "O(n)",
+};

@@ -1,0 +1,35 @@
+/* planes.h - (batch, channel, positions) views of a tensor, plane by plane: what the
+ * normalizations over positions share. */
+#ifndef ATTN_NN_PLANES_H
+#define ATTN_NN_PLANES_H
+
+#include "../../runtime/op.h"
+#include "../kernels/kernels.h"
+
+struct planes {
+    int64_t batch, channels, positions;
+};
+
+/* Dims of a type with constant dims; rank 1 has one channel. E_LIMIT where they overflow.
+ */
+attn_status planes_of(const attnrun_step *step, const attnrun_type *type,
+                      struct planes *planes);
+/* Inputs first … last are vectors of as many elements as input 0 has channels. */
+attn_status planes_check_vectors(const attnrun_step *step, int first, int last);
+
+/* Element i of an f32 or f64 tensor. */
+static inline double planes_get(const attnrun_tensor *x, int64_t i)
+{
+    return x->dtype == ATTNRUN_F64 ? ((const double *)x->data)[i]
+                                   : (double)((const float *)x->data)[i];
+}
+
+/* stats = mean and variance of n elements from `from` on. */
+void planes_stats(const attnrun_step *step, const attnrun_tensor *x, int64_t from,
+                  int64_t n, double *stats);
+/* y = (x - shift) * scale + bias for n elements from `from` on. */
+void planes_affine(const attnrun_step *step, const attnrun_tensor *y,
+                   const attnrun_tensor *x, int64_t from, int64_t n, double shift,
+                   double scale, double bias);
+
+#endif

@@ -1,0 +1,11 @@
+# Sources of ops/nn.
+set(ATTN_OPS_NN
+  ops/nn/lines.c
+  ops/nn/norm_rows.c
+  ops/nn/softmax.c
+  ops/nn/layer_normalization.c
+  ops/nn/skip_layer_normalization.c
+  ops/nn/planes.c
+  ops/nn/batch_normalization.c
+  ops/nn/group_normalization.c
+)

@@ -1,0 +1,444 @@
+/* recurrent.c - shapes, packing and the walk of RNN, GRU and LSTM: see recurrent.h. */
+#include "recurrent.h"
+
+enum { PROJECT_ROWS = 64, PROJECT_COLUMNS = 512 };
+
+/* ---- shapes ---- */
+
+static attn_status need(const attnrun_step *step, int in, int rank,
+                        const attnrun_dim *dims, const char *what)
+{
+    if (!op_has_in(step, in) || !op_rank_known(step, in))
+        return ATTNRUN_OK;
+    TRY(op_need_rank(step, in, rank));
+    for (int i = 0; i < rank; i++)
+        TRY(op_need_dim(step, in, i, dims[i], what));
+    return ATTNRUN_OK;
+}
+
+static attn_status check_inputs(const attnrun_step *step,
+                                const struct recurrent_kind *kind, int directions,
+                                attnrun_dim batch, attnrun_dim inputs, attnrun_dim hidden)
+{
+    const struct recurrent_args *args = step->args;
+    attnrun_dim d = dim_of(directions);
+    attnrun_dim gates = attnrun_dim_mul(step, hidden, dim_of(kind->gates));
+    attnrun_dim biases = attnrun_dim_mul(step, gates, dim_of(2));
+    attnrun_dim peepholes = attnrun_dim_mul(step, hidden, dim_of(3));
+    bool batch_first = args->layout != 0;
+    attnrun_dim state[3] = { batch_first ? batch : d, batch_first ? d : batch, hidden };
+    TRY(need(step, RECURRENT_W, 3, (attnrun_dim[]){ d, gates, inputs },
+             "directions, gates times hidden size, inputs"));
+    TRY(need(step, RECURRENT_R, 3, (attnrun_dim[]){ d, gates, hidden },
+             "directions, gates times hidden size, hidden size"));
+    TRY(need(step, RECURRENT_B, 2, (attnrun_dim[]){ d, biases },
+             "directions, twice gates times hidden size"));
+    TRY(need(step, RECURRENT_LENGTHS, 1, &batch, "the batch"));
+    TRY(need(step, RECURRENT_H0, 3, state, "the state"));
+    TRY(need(step, RECURRENT_C0, 3, state, "the state"));
+    return need(step, RECURRENT_P, 2, (attnrun_dim[]){ d, peepholes },
+                "directions, three times hidden size");
+}
+
+static int64_t round16(int64_t n) { return n + (-n & 15); }
+
+static attn_status plan(attnrun_step *step, const struct recurrent_kind *kind)
+{
+    struct recurrent_state *s = step->state;
+    int64_t columns = s->gates * s->hidden, rows = s->steps * s->batch;
+    int64_t d = s->directions, projected;
+    s->split = kind->split_last ? columns - s->hidden : columns;
+    if (!ck_mul(s->steps, s->batch, &rows) || !ck_mul(rows, columns, &projected) ||
+        projected > ATTN_MAX_ELEMENTS || s->inputs > ATTN_MAX_ELEMENTS / (columns + 16) ||
+        s->hidden > ATTN_MAX_ELEMENTS / (columns + 16))
+        return op_fail(step, ATTNRUN_E_LIMIT, "the layer is too large");
+    s->w_floats = s->inputs * round16(columns);
+    s->r_floats = s->hidden * round16(s->split);
+    s->r2_floats = s->hidden * round16(columns - s->split);
+    s->pack_in_run = step->node->packed == NULL;
+    int64_t packed = s->pack_in_run ? d * (s->w_floats + s->r_floats + s->r2_floats) : 0;
+    s->bias_at = packed;
+    s->gates_at = round16(packed + d * columns);
+    step->shared_bytes = 4 * (s->gates_at + d * projected);
+    s->row_blocks = (rows + PROJECT_ROWS - 1) / PROJECT_ROWS;
+    s->column_blocks = (columns + PROJECT_COLUMNS - 1) / PROJECT_COLUMNS;
+    s->blocks = (s->batch + RECURRENT_BLOCK - 1) / RECURRENT_BLOCK;
+    s->gemm_floats = (int64_t)ATTN_GEMM_SCRATCH(PROJECT_ROWS);
+    int64_t block = RECURRENT_BLOCK * (5 * s->hidden + columns);
+    step->scratch_bytes = 4 * (s->gemm_floats + block);
+    int64_t pack_cost = s->pack_in_run ? s->w_floats + s->r_floats : 0;
+    op_tasks(step, 0, d, pack_cost + columns);
+    op_tasks(step, 1, d * s->row_blocks * s->column_blocks,
+             PROJECT_ROWS * PROJECT_COLUMNS / 30 * s->inputs + 100);
+    op_tasks(step, 2, d * s->blocks,
+             s->steps * (s->hidden * columns / 8 + columns * 4 + 200));
+    return ATTNRUN_OK;
+}
+
+static attn_status set_outputs(attnrun_step *step, const struct recurrent_kind *kind,
+                               attnrun_dim steps, attnrun_dim batch,
+                               attnrun_dim directions, attnrun_dim hidden)
+{
+    const struct recurrent_args *args = step->args;
+    bool batch_first = args->layout != 0;
+    attnrun_dim y[4] = { steps, directions, batch, hidden };
+    attnrun_dim state[3] = { directions, batch, hidden };
+    if (batch_first) {
+        y[0] = batch;
+        y[1] = steps;
+        y[2] = state[1] = directions;
+        state[0] = batch;
+    }
+    int32_t dtype = step->in[0].dtype;
+    if (step->n_out > 0)
+        TRY(op_out(step, 0, dtype, 4, y));
+    if (step->n_out > 1)
+        TRY(op_out(step, 1, dtype, 3, state));
+    if (step->n_out > 2 && kind->cell_state)
+        TRY(op_out(step, 2, dtype, 3, state));
+    return ATTNRUN_OK;
+}
+
+attn_status attn_recurrent_infer(attnrun_step *step, const struct recurrent_kind *kind)
+{
+    const struct recurrent_args *args = step->args;
+    struct recurrent_state *s = step->state;
+    int directions = args->direction == RECURRENT_BIDIRECTIONAL ? 2 : 1;
+    bool batch_first = args->layout != 0, known = op_rank_known(step, RECURRENT_X);
+    attnrun_dim unknown = attnrun_dim_unknown(step), hidden = unknown;
+    attnrun_dim steps = unknown, batch = unknown, inputs = unknown;
+    if (args->layout < 0 || args->layout > 1)
+        return op_fail(step, ATTNRUN_E_ATTR, "attribute layout is %lld, expected 0 or 1",
+                       (long long)args->layout);
+    if (known) {
+        TRY(op_need_rank(step, RECURRENT_X, 3));
+        steps = step->in[RECURRENT_X].dims[batch_first ? 1 : 0];
+        batch = step->in[RECURRENT_X].dims[batch_first ? 0 : 1];
+        inputs = step->in[RECURRENT_X].dims[2];
+    }
+    if (op_rank_known(step, RECURRENT_R)) {
+        TRY(op_need_rank(step, RECURRENT_R, 3));
+        hidden = step->in[RECURRENT_R].dims[2];
+        if (args->hidden_size != OP_INT_ABSENT)
+            TRY(op_need_dim(step, RECURRENT_R, 2, dim_of(args->hidden_size),
+                            "attribute hidden_size"));
+    } else if (args->hidden_size != OP_INT_ABSENT) {
+        hidden = dim_of(args->hidden_size);
+    }
+    if (dim_is_const(hidden) && (hidden.value < 1 || hidden.value > INT32_MAX))
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "the hidden size is %lld, expected 1 or more",
+                       (long long)hidden.value);
+    TRY(check_inputs(step, kind, directions, batch, inputs, hidden));
+    TRY(set_outputs(step, kind, steps, batch, dim_of(directions), hidden));
+    if (!step->concrete)
+        return ATTNRUN_OK;
+    s->steps = steps.value;
+    s->batch = batch.value;
+    s->inputs = inputs.value;
+    s->hidden = hidden.value;
+    s->gates = kind->gates;
+    s->directions = directions;
+    TRY(attn_recurrent_functions(step, kind, s));
+    return plan(step, kind);
+}
+
+/* ---- weights ---- */
+
+static void pack_direction(const struct attn_kernels *k, const struct recurrent_state *s,
+                           const float *w, const float *r, float *to)
+{
+    int64_t columns = s->gates * s->hidden, rest = columns - s->split;
+    k->gemm_pack_f32(to, w, 1, s->inputs, (size_t)s->inputs, (size_t)columns);
+    to += s->w_floats;
+    k->gemm_pack_f32(to, r, 1, s->hidden, (size_t)s->hidden, (size_t)s->split);
+    to += s->r_floats;
+    if (rest > 0)
+        k->gemm_pack_f32(to, r + s->split * s->hidden, 1, s->hidden, (size_t)s->hidden,
+                         (size_t)rest);
+}
+
+attn_status attn_recurrent_pack(attnrun_pack *pack, const struct recurrent_kind *kind,
+                                int64_t *bytes, void *packed)
+{
+    const attnrun_tensor *w = &pack->x[RECURRENT_W], *r = &pack->x[RECURRENT_R];
+    *bytes = 0;
+    if (w->data == NULL || r->data == NULL || w->rank != 3 || r->rank != 3 ||
+        w->dtype != ATTNRUN_F32 || w->dims[0] != r->dims[0] || w->dims[1] != r->dims[1] ||
+        r->dims[1] != kind->gates * r->dims[2] || tensor_count(r) <= 0)
+        return ATTNRUN_OK;
+    struct recurrent_state s = { .inputs = w->dims[2],
+                                 .hidden = r->dims[2],
+                                 .gates = kind->gates };
+    int64_t columns = s.gates * s.hidden;
+    s.split = kind->split_last ? columns - s.hidden : columns;
+    s.w_floats = s.inputs * round16(columns);
+    s.r_floats = s.hidden * round16(s.split);
+    s.r2_floats = s.hidden * round16(columns - s.split);
+    int64_t per_direction = s.w_floats + s.r_floats + s.r2_floats;
+    *bytes = 4 * per_direction * w->dims[0];
+    if (packed == NULL)
+        return ATTNRUN_OK;
+    memset(packed, 0, (size_t)*bytes);
+    for (int64_t d = 0; d < w->dims[0]; d++)
+        pack_direction(pack->kernels, &s, (const float *)w->data + d * columns * s.inputs,
+                       (const float *)r->data + d * columns * s.hidden,
+                       (float *)packed + d * per_direction);
+    pack->replaces = 1u << RECURRENT_W | 1u << RECURRENT_R;
+    return ATTNRUN_OK;
+}
+
+static const float *packed_of(const attnrun_step *step, const attnrun_work *work,
+                              int64_t d)
+{
+    const struct recurrent_state *s = step->state;
+    const float *packed = s->pack_in_run ? work->shared : step->node->packed;
+    return packed + d * (s->w_floats + s->r_floats + s->r2_floats);
+}
+
+/* ---- phases 0 and 1 ---- */
+
+static attn_status check_lengths(const attnrun_step *step)
+{
+    const struct recurrent_state *s = step->state;
+    if (!op_has_in(step, RECURRENT_LENGTHS))
+        return ATTNRUN_OK;
+    const int32_t *lengths = step->x[RECURRENT_LENGTHS].data;
+    for (int64_t b = 0; b < s->batch; b++)
+        if (lengths[b] < 0 || lengths[b] > s->steps)
+            return op_fail(step, ATTNRUN_E_RANGE,
+                           "sequence_lens[%lld] is %d, expected 0 to %lld", (long long)b,
+                           lengths[b], (long long)s->steps);
+    return ATTNRUN_OK;
+}
+
+/* The bias of direction d that goes onto X W'. */
+static void sum_bias(const attnrun_step *step, const struct recurrent_kind *kind,
+                     int64_t d, float *to)
+{
+    const struct recurrent_args *args = step->args;
+    const struct recurrent_state *s = step->state;
+    int64_t columns = s->gates * s->hidden;
+    if (!op_has_in(step, RECURRENT_B)) {
+        memset(to, 0, (size_t)columns * sizeof(float));
+        return;
+    }
+    const float *bias = (const float *)step->x[RECURRENT_B].data + d * 2 * columns;
+    bool keep = kind->keep_bias_r && args->linear_before_reset != 0;
+    int64_t summed = keep ? columns - s->hidden : columns;
+    for (int64_t i = 0; i < columns; i++)
+        to[i] = i < summed ? bias[i] + bias[columns + i] : bias[i];
+}
+
+static void prepare(const attnrun_step *step, const attnrun_work *work,
+                    const struct recurrent_kind *kind, int64_t d)
+{
+    const struct recurrent_state *s = step->state;
+    int64_t columns = s->gates * s->hidden;
+    float *shared = work->shared;
+    sum_bias(step, kind, d, shared + s->bias_at + d * columns);
+    if (s->pack_in_run)
+        pack_direction(step->kernels, s,
+                       (const float *)step->x[RECURRENT_W].data + d * columns * s->inputs,
+                       (const float *)step->x[RECURRENT_R].data + d * columns * s->hidden,
+                       shared + d * (s->w_floats + s->r_floats + s->r2_floats));
+}
+
+static void project(const attnrun_step *step, const attnrun_work *work, int64_t task)
+{
+    const struct recurrent_state *s = step->state;
+    int64_t columns = s->gates * s->hidden, rows = s->steps * s->batch;
+    int64_t column = task % s->column_blocks * PROJECT_COLUMNS;
+    int64_t row = task / s->column_blocks % s->row_blocks * PROJECT_ROWS;
+    int64_t d = task / s->column_blocks / s->row_blocks;
+    int64_t n = columns - column < PROJECT_COLUMNS ? columns - column : PROJECT_COLUMNS;
+    int64_t m = rows - row < PROJECT_ROWS ? rows - row : PROJECT_ROWS;
+    float *shared = work->shared;
+    struct attn_epilogue bias = { .kind = ATTN_EPI_ADD,
+                                  .alpha = 1.0f,
+                                  .col = 1,
+                                  .data = shared + s->bias_at + d * columns + column };
+    struct attn_gemm_f32 g = {
+        .a = (const float *)step->x[RECURRENT_X].data + row * s->inputs,
+        .a_row = s->inputs,
+        .b = packed_of(step, work, d) + column * s->inputs,
+        .packed = 1,
+        .c = shared + s->gates_at + (d * rows + row) * columns + column,
+        .c_row = columns,
+        .m = (size_t)m,
+        .n = (size_t)n,
+        .k = (size_t)s->inputs,
+        .epilogue = &bias,
+        .n_epilogue = 1,
+        .scratch = work->scratch,
+    };
+    step->kernels->gemm_f32(&g);
+}
+
+/* ---- phase 2 ---- */
+
+/* The row of time t and sequence b in X and in the projections. */
+static int64_t time_row(const attnrun_step *step, int64_t t, int64_t b)
+{
+    const struct recurrent_args *args = step->args;
+    const struct recurrent_state *s = step->state;
+    return args->layout ? b * s->steps + t : t * s->batch + b;
+}
+
+static int64_t y_row(const attnrun_step *step, int64_t t, int64_t b, int64_t d)
+{
+    const struct recurrent_args *args = step->args;
+    const struct recurrent_state *s = step->state;
+    if (args->layout)
+        return (b * s->steps + t) * s->directions + d;
+    return (t * s->directions + d) * s->batch + b;
+}
+
+static int64_t state_row(const attnrun_step *step, int64_t b, int64_t d)
+{
+    const struct recurrent_args *args = step->args;
+    const struct recurrent_state *s = step->state;
+    return args->layout ? b * s->directions + d : d * s->batch + b;
+}
+
+static int64_t length_of(const attnrun_step *step, int64_t b)
+{
+    if (!op_has_in(step, RECURRENT_LENGTHS))
+        return ((const struct recurrent_state *)step->state)->steps;
+    return ((const int32_t *)step->x[RECURRENT_LENGTHS].data)[b];
+}
+
+static void load_state(const attnrun_step *step, int in, float *to, int64_t first,
+                       int64_t rows, int64_t d)
+{
+    const struct recurrent_state *s = step->state;
+    for (int64_t r = 0; r < rows; r++, to += s->hidden) {
+        if (op_has_in(step, in))
+            memcpy(to,
+                   (const float *)step->x[in].data +
+                       state_row(step, first + r, d) * s->hidden,
+                   (size_t)s->hidden * sizeof(float));
+        else
+            memset(to, 0, (size_t)s->hidden * sizeof(float));
+    }
+}
+
+static bool wants(const attnrun_step *step, int out)
+{
+    return out < step->n_out && step->y[out].data != NULL;
+}
+
+static void store_row(const attnrun_step *step, int out, int64_t row, const float *from)
+{
+    int64_t hidden = ((const struct recurrent_state *)step->state)->hidden;
+    float *to = (float *)step->y[out].data + row * hidden;
+    if (from != NULL)
+        memcpy(to, from, (size_t)hidden * sizeof(float));
+    else
+        memset(to, 0, (size_t)hidden * sizeof(float));
+}
+
+/* Step `i` of the walk of a block of sequences. Sequences that have ended keep their
+ * state, and leave it to `extra` while the cell computes over all rows. */
+static void walk_step(const struct recurrent_kind *kind, struct recurrent_cell *cell,
+                      const float *projected, int64_t first, int64_t i, bool reverse,
+                      float *kept)
+{
+    const attnrun_step *step = cell->step;
+    const struct recurrent_state *s = cell->state;
+    int64_t columns = s->gates * s->hidden;
+    size_t bytes = (size_t)s->hidden * sizeof(float);
+    for (int64_t r = 0; r < cell->rows; r++) {
+        int64_t length = length_of(step, first + r);
+        float *gates = cell->gates + r * columns;
+        if (i >= length) {
+            memset(gates, 0, (size_t)columns * sizeof(float));
+            if (wants(step, 1) || (kind->cell_state && wants(step, 2))) {
+                memcpy(kept + r * s->hidden, cell->h + r * s->hidden, bytes);
+                memcpy(kept + (cell->rows + r) * s->hidden, cell->c + r * s->hidden,
+                       bytes);
+            }
+            continue;
+        }
+        int64_t t = reverse ? length - 1 - i : i;
+        memcpy(gates, projected + time_row(step, t, first + r) * columns,
+               (size_t)columns * sizeof(float));
+    }
+    kind->cell(cell);
+    for (int64_t r = 0; r < cell->rows; r++) {
+        int64_t length = length_of(step, first + r), t = reverse ? length - 1 - i : i;
+        float *h = cell->h + r * s->hidden, *c = cell->c + r * s->hidden;
+        if (i >= length) {
+            if (wants(step, 1) || (kind->cell_state && wants(step, 2))) {
+                memcpy(h, kept + r * s->hidden, bytes);
+                memcpy(c, kept + (cell->rows + r) * s->hidden, bytes);
+            }
+            t = i; /* past its end in either direction */
+            h = NULL;
+        }
+        if (wants(step, 0))
+            store_row(step, 0, y_row(step, t, first + r, cell->direction), h);
+    }
+}
+
+static attn_status walk(const attnrun_step *step, const attnrun_work *work,
+                        const struct recurrent_kind *kind, int64_t task)
+{
+    const struct recurrent_args *args = step->args;
+    const struct recurrent_state *s = step->state;
+    int64_t d = task / s->blocks, first = task % s->blocks * RECURRENT_BLOCK;
+    int64_t columns = s->gates * s->hidden, left = s->batch - first;
+    bool reverse = args->direction == RECURRENT_REVERSE || d == 1;
+    struct recurrent_cell cell = { .step = step,
+                                   .state = s,
+                                   .direction = (int32_t)d,
+                                   .rows =
+                                       left < RECURRENT_BLOCK ? left : RECURRENT_BLOCK };
+    cell.scratch = work->scratch;
+    cell.h = cell.scratch + s->gemm_floats;
+    cell.c = cell.h + RECURRENT_BLOCK * s->hidden;
+    cell.extra = cell.c + RECURRENT_BLOCK * s->hidden;
+    cell.gates = cell.extra + RECURRENT_BLOCK * s->hidden;
+    float *kept = cell.gates + RECURRENT_BLOCK * columns;
+    cell.r = packed_of(step, work, d) + s->w_floats;
+    cell.r2 = cell.r + s->r_floats;
+    if (op_has_in(step, RECURRENT_B))
+        cell.bias_r = (const float *)step->x[RECURRENT_B].data + (2 * d + 1) * columns;
+    if (op_has_in(step, RECURRENT_P))
+        cell.peephole = (const float *)step->x[RECURRENT_P].data + d * 3 * s->hidden;
+    const float *projected = (const float *)work->shared + s->gates_at;
+    projected += d * s->steps * s->batch * columns;
+    load_state(step, RECURRENT_H0, cell.h, first, cell.rows, d);
+    load_state(step, RECURRENT_C0, cell.c, first, cell.rows, d);
+    for (int64_t i = 0; i < s->steps; i++) {
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        walk_step(kind, &cell, projected, first, i, reverse, kept);
+    }
+    for (int64_t r = 0; r < cell.rows; r++) {
+        int64_t row = state_row(step, first + r, d);
+        if (wants(step, 1))
+            store_row(step, 1, row, cell.h + r * s->hidden);
+        if (kind->cell_state && wants(step, 2))
+            store_row(step, 2, row, cell.c + r * s->hidden);
+    }
+    return ATTNRUN_OK;
+}
+
+attn_status attn_recurrent_run(const attnrun_step *step, const attnrun_work *work,
+                               const struct recurrent_kind *kind)
+{
+    if (work->phase == 0)
+        TRY(check_lengths(step));
+    for (int64_t task = work->begin; task < work->end; task++) {
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        if (work->phase == 0)
+            prepare(step, work, kind, task);
+        else if (work->phase == 1)
+            project(step, work, task);
+        else
+            TRY(walk(step, work, kind, task));
+    }
+    return ATTNRUN_OK;
+}

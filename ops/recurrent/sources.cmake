@@ -1,0 +1,8 @@
+# Sources of ops/recurrent.
+set(ATTN_OPS_RECURRENT
+  ops/recurrent/activation.c
+  ops/recurrent/recurrent.c
+  ops/recurrent/rnn.c
+  ops/recurrent/gru.c
+  ops/recurrent/lstm.c
+)

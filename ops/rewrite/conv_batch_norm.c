@@ -1,0 +1,112 @@
+/* conv_batch_norm.c - Conv (or ConvTranspose of one group) with constant weights,
+ * followed by BatchNormalization with constant statistics, becomes a Conv with scaled
+ * weights: s = scale / sqrt(var + epsilon);  W' = W * s;  B' = (B - mean) * s + bias. */
+#include <math.h>
+
+#include "../../runtime/align.h"
+#include "match.h"
+
+/* The constant f32 vector of n elements that input `in` of a node is, or NULL. */
+static const float *constant_vector(const struct attn_graph *graph,
+                                    const struct attn_node *node, int in, int64_t n)
+{
+    if (in >= node->pub.n_in || !match_is_constant(graph, node->in[in]))
+        return NULL;
+    const attnrun_tensor *t = &graph->values[node->in[in]].data;
+    return t->dtype == ATTNRUN_F32 && t->rank == 1 && t->dims[0] == n ? t->data : NULL;
+}
+
+struct norm {
+    const float *scale, *bias, *mean, *var, *conv_bias; /* conv_bias NULL: zeros */
+    double epsilon;
+    int64_t channels;
+};
+
+static bool read_norm(const struct attn_graph *graph, const struct attn_node *conv,
+                      const struct attn_node *bn, struct norm *norm)
+{
+    int64_t n = norm->channels;
+    norm->scale = constant_vector(graph, bn, 1, n);
+    norm->bias = constant_vector(graph, bn, 2, n);
+    norm->mean = constant_vector(graph, bn, 3, n);
+    norm->var = constant_vector(graph, bn, 4, n);
+    norm->epsilon = (double)match_float(bn, "epsilon", 1e-5f);
+    bool has_bias = conv->pub.n_in > 2 && conv->in[2] >= 0;
+    norm->conv_bias = has_bias ? constant_vector(graph, conv, 2, n) : NULL;
+    for (int32_t i = 1; i < bn->pub.n_out; i++)
+        if (bn->out[i] >= 0)
+            return false;
+    return norm->scale && norm->bias && norm->mean && norm->var &&
+           (!has_bias || norm->conv_bias) && match_int(bn, "training_mode", 0) == 0 &&
+           match_int(bn, "spatial", 1) == 1;
+}
+
+/* New weights, scaled along axis `axis` of a dense tensor. */
+static attn_status scale_weights(struct attn_graph *graph, const attnrun_tensor *w,
+                                 int axis, const struct norm *norm, int32_t *w_id,
+                                 int32_t *b_id)
+{
+    void *made;
+    const float *from = w->data;
+    float *to, *bias;
+    TRY(attn_graph_new_constant(graph, ATTNRUN_F32, w->rank, w->dims, w_id, &made));
+    to = made;
+    TRY(attn_graph_new_constant(graph, ATTNRUN_F32, 1, &norm->channels, b_id, &made));
+    bias = made;
+    int64_t inner = tensor_dims_product(w, axis + 1, w->rank);
+    int64_t outer = tensor_dims_product(w, 0, axis);
+    for (int64_t c = 0; c < norm->channels; c++) {
+        double s = (double)norm->scale[c] / sqrt((double)norm->var[c] + norm->epsilon);
+        double b = norm->conv_bias ? (double)norm->conv_bias[c] : 0;
+        bias[c] = (float)((b - (double)norm->mean[c]) * s + (double)norm->bias[c]);
+        for (int64_t o = 0; o < outer; o++)
+            for (int64_t i = 0; i < inner; i++) {
+                int64_t k = (o * norm->channels + c) * inner + i;
+                to[k] = (float)((double)from[k] * s);
+            }
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv, int axis,
+                            int32_t *applied)
+{
+    struct attn_node *bn = match_user(graph, conv, "BatchNormalization");
+    if (bn == NULL || bn->in[0] != conv->out[0] || !match_is_constant(graph, conv->in[1]))
+        return ATTNRUN_OK;
+    attnrun_tensor w = graph->values[conv->in[1]].data;
+    struct norm norm = { .channels = w.rank > axis ? w.dims[axis] : 0 };
+    if (w.dtype != ATTNRUN_F32 || w.rank < 3 || !read_norm(graph, conv, bn, &norm))
+        return ATTNRUN_OK;
+    int32_t in[3] = { conv->in[0] };
+    struct attn_pool scratch; /* for weights that a mapped file has at odd addresses */
+    attn_pool_init(&scratch, graph->model->pool.memory, ATTN_MEM_WEIGHTS);
+    attn_status status = attn_tensor_align(&scratch, &w);
+    if (status == ATTNRUN_OK)
+        status = scale_weights(graph, &w, axis, &norm, &in[1], &in[2]);
+    attn_pool_free(&scratch);
+    TRY(status);
+    struct attn_node *made = match_make(graph, conv, "", conv->pub.op_type, 3, in,
+                                        bn->out[0], conv->n_attrs, conv->attrs);
+    if (made == NULL)
+        return ATTNRUN_E_MEMORY;
+    match_replace(graph, bn->out[0], made);
+    ++*applied;
+    return ATTNRUN_OK;
+}
+
+static attn_status run(struct attn_graph *graph, int32_t *applied)
+{
+    int64_t n_nodes = graph->n_nodes;
+    for (int64_t n = 0; n < n_nodes; n++) {
+        struct attn_node *node = graph->nodes[n];
+        if (node_is(node, "Conv"))
+            TRY(try_conv(graph, node, 0, applied));
+        else if (node_is(node, "ConvTranspose") && match_int(node, "group", 1) == 1)
+            TRY(try_conv(graph, node, 1, applied));
+    }
+    return ATTNRUN_OK;
+}
+
+const struct attn_pass attn_pass_conv_batch_norm = { .name = "conv_batch_norm",
+                                                     .run = run };

@@ -1,0 +1,87 @@
+/* conv_epilogue.c - Conv, then Add of a tensor of the result's shape, and an activation
+ * become one FusedConv: y = activation(conv(X, W) + B + Z). Runs after conv_batch_norm.
+ */
+#include "epilogue.h"
+
+struct fusion {
+    struct attn_node *conv;
+    int32_t residual; /* -1: none */
+    int32_t result;
+    int n_fused;
+    struct epilogue epilogue;
+};
+
+static void take_residual(const struct attn_graph *graph, struct fusion *fusion)
+{
+    struct attn_node *add = attn_graph_only_user(graph, fusion->result);
+    if (!node_is(add, "Add"))
+        return;
+    int32_t other = match_other(add, fusion->result);
+    if (other < 0 || !match_is_f32(graph, other) || match_is_constant(graph, other) ||
+        !match_same_shape(graph, other, fusion->result))
+        return;
+    fusion->residual = other;
+    fusion->result = add->out[0];
+    fusion->n_fused++;
+}
+
+static void take_activation(const struct attn_graph *graph, struct fusion *fusion)
+{
+    struct attn_node *user = attn_graph_only_user(graph, fusion->result);
+    if (match_activation(graph, user, &fusion->epilogue)) {
+        fusion->result = user->out[0];
+        fusion->n_fused++;
+        return;
+    }
+    fusion->epilogue = (struct epilogue){ "none", 0, 0 };
+}
+
+static struct attn_node *make_fused(struct attn_graph *graph, const struct fusion *fusion)
+{
+    struct attn_node *conv = fusion->conv;
+    struct attn_attr attrs[16];
+    int32_t n = conv->n_attrs;
+    if (n + 3 > 16)
+        return NULL;
+    for (int32_t i = 0; i < n; i++)
+        attrs[i] = conv->attrs[i];
+    attrs[n++] =
+        (struct attn_attr)MATCH_STRING("activation", fusion->epilogue.activation);
+    attrs[n++] = (struct attn_attr)MATCH_FLOAT("alpha", fusion->epilogue.alpha);
+    attrs[n++] = (struct attn_attr)MATCH_FLOAT("beta", fusion->epilogue.beta);
+    int32_t in[4] = { conv->in[0], conv->in[1], conv->pub.n_in > 2 ? conv->in[2] : -1,
+                      fusion->residual };
+    return match_make(graph, conv, "attnrun.fused", "FusedConv",
+                      fusion->residual >= 0 ? 4 : 3, in, fusion->result, n, attrs);
+}
+
+static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv,
+                            int32_t *applied)
+{
+    struct fusion fusion = { .conv = conv, .residual = -1, .result = conv->out[0] };
+    if (!match_is_f32(graph, conv->out[0]) || conv->n_attrs > 12)
+        return ATTNRUN_OK;
+    if (match_user(graph, conv, "BatchNormalization") != NULL)
+        return ATTNRUN_OK;
+    take_residual(graph, &fusion);
+    take_activation(graph, &fusion);
+    if (fusion.n_fused == 0)
+        return ATTNRUN_OK;
+    struct attn_node *made = make_fused(graph, &fusion);
+    if (made == NULL)
+        return ATTNRUN_E_MEMORY;
+    match_replace(graph, fusion.result, made);
+    ++*applied;
+    return ATTNRUN_OK;
+}
+
+static attn_status run(struct attn_graph *graph, int32_t *applied)
+{
+    int64_t n_nodes = graph->n_nodes;
+    for (int64_t n = 0; n < n_nodes; n++)
+        if (node_is(graph->nodes[n], "Conv"))
+            TRY(try_conv(graph, graph->nodes[n], applied));
+    return ATTNRUN_OK;
+}
+
+const struct attn_pass attn_pass_conv_epilogue = { .name = "conv_epilogue", .run = run };

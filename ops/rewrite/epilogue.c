@@ -1,0 +1,51 @@
+/* epilogue.c - activations that a product or a convolution can apply on the way out. */
+#include "epilogue.h"
+
+static bool match_clip(const struct attn_graph *graph, const struct attn_node *node,
+                       struct epilogue *epilogue)
+{
+    double low, high;
+    if (node->pub.n_in == 1 && attn_node_attr(node, "min") &&
+        attn_node_attr(node, "max")) {
+        low = (double)match_float(node, "min", 0);
+        high = (double)match_float(node, "max", 0);
+    } else if (node->pub.n_in != 3 || !attn_value_scalar(graph, node->in[1], &low) ||
+               !attn_value_scalar(graph, node->in[2], &high)) {
+        return false;
+    }
+    *epilogue = (struct epilogue){ "clip", (float)low, (float)high };
+    return true;
+}
+
+bool match_activation(const struct attn_graph *graph, const struct attn_node *node,
+                      struct epilogue *epilogue)
+{
+    static const struct {
+        const char *op_type, *word;
+    } plain[] = {
+        { "Relu", "relu" },
+        { "Tanh", "tanh" },
+        { "Sigmoid", "sigmoid" },
+        { "HardSwish", "hardswish" },
+    };
+    if (node == NULL || !match_is_f32(graph, node->out[0]))
+        return false;
+    *epilogue = (struct epilogue){ NULL, 0, 0 };
+    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++)
+        if (node_is(node, plain[i].op_type))
+            epilogue->activation = plain[i].word;
+    if (node_is(node, "Gelu"))
+        epilogue->activation =
+            match_string(node, "approximate", "tanh") ? "gelu_tanh" : "gelu";
+    if (node_is(node, "Swish") && match_near((double)match_float(node, "alpha", 1), 1))
+        epilogue->activation = "silu";
+    if (node_is(node, "LeakyRelu"))
+        *epilogue =
+            (struct epilogue){ "leakyrelu", match_float(node, "alpha", 0.01f), 0 };
+    if (node_is(node, "HardSigmoid"))
+        *epilogue = (struct epilogue){ "hardsigmoid", match_float(node, "alpha", 0.2f),
+                                       match_float(node, "beta", 0.5f) };
+    if (node_is(node, "Clip"))
+        return match_clip(graph, node, epilogue);
+    return epilogue->activation != NULL;
+}

@@ -1,0 +1,17 @@
+/* epilogue.h - activations that a product or a convolution can apply on the way out. */
+#ifndef ATTN_EPILOGUE_H
+#define ATTN_EPILOGUE_H
+
+#include "match.h"
+
+struct epilogue {
+    const char *activation; /* the word of the fused operators */
+    float alpha, beta;
+};
+
+/* Whether `node`, reading the value as its only data input, is an activation with a word.
+ */
+bool match_activation(const struct attn_graph *graph, const struct attn_node *node,
+                      struct epilogue *epilogue);
+
+#endif

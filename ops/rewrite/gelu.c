@@ -1,0 +1,145 @@
+/* gelu.c - the decomposed Gelu and Silu of exporters:
+ *   x * 0.5 * (1 + erf(x / sqrt 2))                         -> Gelu
+ *   x * 0.5 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))   -> Gelu, approximate "tanh"
+ *   x * sigmoid(x)                                          -> Swish
+ * with the factors in any order. */
+#include "match.h"
+
+/* The Erf's input is x / sqrt 2: x, or -1. */
+static int32_t erf_argument(const struct attn_graph *graph, const struct attn_node *erf)
+{
+    int32_t x;
+    struct attn_node *scale = match_in(graph, erf, 0, "Div");
+    if (scale != NULL && match_number(graph, scale, false, 1.4142135623730951, &x))
+        return x;
+    scale = match_in(graph, erf, 0, "Mul");
+    if (scale != NULL && match_number(graph, scale, true, 0.7071067811865476, &x))
+        return x;
+    return -1;
+}
+
+/* x^3 as Pow(x, 3) or x * (x * x): x, or -1. */
+static int32_t cube_argument(const struct attn_graph *graph, const struct attn_node *node)
+{
+    int32_t x, y;
+    if (node_is(node, "Pow"))
+        return match_number(graph, node, false, 3, &x) ? x : -1;
+    if (!node_is(node, "Mul"))
+        return -1;
+    struct attn_node *square = match_either(graph, node, "Mul", &x);
+    if (square != NULL && square->in[0] == x && square->in[1] == x)
+        return x;
+    square = match_either(graph, node, "Pow", &y);
+    return square != NULL && match_number(graph, square, false, 2, &x) && x == y ? x : -1;
+}
+
+/* 0.044715 * x^3: x, or -1. */
+static int32_t cubic_term(const struct attn_graph *graph, const struct attn_node *node)
+{
+    int32_t rest;
+    if (!node_is(node, "Mul"))
+        return -1;
+    if (match_number(graph, node, true, 0.044715, &rest)) {
+        struct attn_node *cube = attn_graph_producer(graph, rest);
+        return cube ? cube_argument(graph, cube) : -1;
+    }
+    return -1;
+}
+
+/* sqrt(2/pi) * (x + 0.044715 x^3): x, or -1. */
+static int32_t tanh_argument(const struct attn_graph *graph, const struct attn_node *tanh)
+{
+    int32_t inner;
+    struct attn_node *scale = match_in(graph, tanh, 0, "Mul");
+    if (scale == NULL || !match_number(graph, scale, true, 0.7978845608028654, &inner))
+        return -1;
+    struct attn_node *sum = attn_graph_producer(graph, inner);
+    if (!node_is(sum, "Add"))
+        return -1;
+    for (int in = 0; in < 2; in++) {
+        struct attn_node *term = attn_graph_producer(graph, sum->in[in]);
+        int32_t x = term ? cubic_term(graph, term) : -1;
+        if (x >= 0 && x == sum->in[1 - in])
+            return x;
+    }
+    return -1;
+}
+
+/* From the value 1 + f(x), read once, to the value x * 0.5 * (1 + f(x)); -1 where it is
+ * not of that form. */
+static int32_t halved_product(const struct attn_graph *graph, const struct attn_node *sum,
+                              int32_t x)
+{
+    int32_t rest, other;
+    struct attn_node *first = match_user(graph, sum, "Mul");
+    if (first == NULL)
+        return -1;
+    other = match_other(first, sum->out[0]);
+    if (other == x) { /* (x * s) * 0.5 */
+        struct attn_node *half = match_user(graph, first, "Mul");
+        return half && match_number(graph, half, true, 0.5, &rest) ? half->out[0] : -1;
+    }
+    if (match_number(graph, first, true, 0.5, &rest)) { /* x * (0.5 * s) */
+        struct attn_node *product = match_user(graph, first, "Mul");
+        return product && match_other(product, first->out[0]) == x ? product->out[0] : -1;
+    }
+    struct attn_node *half = attn_graph_producer(graph, other); /* (0.5 * x) * s */
+    if (node_is(half, "Mul") && match_number(graph, half, true, 0.5, &rest) && rest == x)
+        return first->out[0];
+    return -1;
+}
+
+static attn_status try_gelu(struct attn_graph *graph, struct attn_node *node,
+                            bool is_tanh, int32_t *applied)
+{
+    int32_t rest, x = is_tanh ? tanh_argument(graph, node) : erf_argument(graph, node);
+    if (x < 0 || !match_is_f32(graph, x))
+        return ATTNRUN_OK;
+    struct attn_node *sum = match_user(graph, node, "Add");
+    if (sum == NULL || !match_number(graph, sum, true, 1, &rest))
+        return ATTNRUN_OK;
+    int32_t old = halved_product(graph, sum, x);
+    if (old < 0)
+        return ATTNRUN_OK;
+    struct attn_attr attr = MATCH_STRING("approximate", is_tanh ? "tanh" : "none");
+    struct attn_node *gelu = match_make(graph, node, "", "Gelu", 1, &x, old, 1, &attr);
+    if (gelu == NULL)
+        return ATTNRUN_E_MEMORY;
+    match_replace(graph, old, gelu);
+    ++*applied;
+    return ATTNRUN_OK;
+}
+
+static attn_status try_silu(struct attn_graph *graph, struct attn_node *sigmoid,
+                            int32_t *applied)
+{
+    struct attn_node *product = match_user(graph, sigmoid, "Mul");
+    int32_t x = sigmoid->in[0];
+    if (product == NULL || !match_is_f32(graph, x) ||
+        match_other(product, sigmoid->out[0]) != x)
+        return ATTNRUN_OK;
+    struct attn_node *swish =
+        match_make(graph, sigmoid, "", "Swish", 1, &x, product->out[0], 0, NULL);
+    if (swish == NULL)
+        return ATTNRUN_E_MEMORY;
+    match_replace(graph, product->out[0], swish);
+    ++*applied;
+    return ATTNRUN_OK;
+}
+
+static attn_status run(struct attn_graph *graph, int32_t *applied)
+{
+    int64_t n_nodes = graph->n_nodes;
+    for (int64_t n = 0; n < n_nodes; n++) {
+        struct attn_node *node = graph->nodes[n];
+        if (node_is(node, "Erf"))
+            TRY(try_gelu(graph, node, false, applied));
+        else if (node_is(node, "Tanh"))
+            TRY(try_gelu(graph, node, true, applied));
+        else if (node_is(node, "Sigmoid"))
+            TRY(try_silu(graph, node, applied));
+    }
+    return ATTNRUN_OK;
+}
+
+const struct attn_pass attn_pass_gelu = { .name = "gelu", .run = run };

@@ -1,0 +1,67 @@
+/* identity.c - takes out nodes that pass their input on unchanged: Identity, Dropout
+ * without a mask, Cast to the same type, Transpose that keeps the order, Mul and Div by
+ * 1, Add 0 - the last ones only where the shape stays. Exact. */
+#include "match.h"
+
+static bool keeps_order(const struct attn_node *node)
+{
+    const struct attn_attr *perm = attn_node_attr(node, "perm");
+    if (perm == NULL || perm->kind != ATTN_ATTR_INTS)
+        return false;
+    for (int64_t i = 0; i < perm->ints.n; i++)
+        if (perm->ints.v[i] != i)
+            return false;
+    return true;
+}
+
+/* Mul or Div by 1: the value that goes in, or -1. Adding 0 would turn -0 into 0. */
+static int32_t times_one(const struct attn_graph *graph, const struct attn_node *node)
+{
+    double x;
+    int32_t other;
+    bool multiplies = node_is(node, "Mul");
+    if ((!multiplies && !node_is(node, "Div")) ||
+        !match_scalar(graph, node, multiplies, &x, &other) || x < 1 || x > 1)
+        return -1;
+    return match_same_shape(graph, other, node->out[0]) ? other : -1;
+}
+
+static int32_t passed_on(const struct attn_graph *graph, const struct attn_node *node)
+{
+    if (node->pub.n_in < 1 || node->in[0] < 0 || node->pub.n_out < 1 || node->out[0] < 0)
+        return -1;
+    const attnrun_type *in = &graph->values[node->in[0]].type;
+    if (in->kind != ATTNRUN_TENSOR)
+        return -1;
+    if (node_is(node, "Identity"))
+        return node->in[0];
+    if (node_is(node, "Dropout") && node->pub.n_in == 1 &&
+        (node->pub.n_out == 1 || node->out[1] < 0) &&
+        match_int(node, "is_test", 1) == 1 && node->pub.opset >= 7)
+        return node->in[0];
+    if (node_is(node, "Cast") && in->dtype != 0 && match_int(node, "to", 0) == in->dtype)
+        return node->in[0];
+    if (node_is(node, "Transpose") && keeps_order(node))
+        return node->in[0];
+    return times_one(graph, node);
+}
+
+static attn_status run(struct attn_graph *graph, int32_t *applied)
+{
+    for (int64_t n = 0; n < graph->n_nodes; n++) {
+        struct attn_node *node = graph->nodes[n];
+        int32_t from = node ? passed_on(graph, node) : -1;
+        if (from < 0)
+            continue;
+        const struct attn_value *value = &graph->values[from];
+        bool output = (graph->values[node->out[0]].flags & ATTN_VALUE_OUTPUT) != 0;
+        if (output && (value->producer < 0 || (value->flags & ATTN_VALUE_OUTPUT)))
+            continue; /* an input or constant must not become an output under its name */
+        attn_graph_replace(graph, node->out[0], from);
+        attn_graph_remove(graph, node);
+        ++*applied;
+    }
+    return ATTNRUN_OK;
+}
+
+const struct attn_pass attn_pass_identity = { .name = "identity", .run = run };

@@ -1,0 +1,182 @@
+/* match.c - small questions that rewrite passes ask about a graph. */
+#include "match.h"
+
+#include <math.h>
+
+struct attn_node *match_in(const struct attn_graph *graph, const struct attn_node *node,
+                           int in, const char *op_type)
+{
+    if (in >= node->pub.n_in)
+        return NULL;
+    struct attn_node *producer = attn_graph_producer(graph, node->in[in]);
+    return node_is(producer, op_type) ? producer : NULL;
+}
+
+struct attn_node *match_sole_in(const struct attn_graph *graph,
+                                const struct attn_node *node, int in, const char *op_type)
+{
+    struct attn_node *producer = match_in(graph, node, in, op_type);
+    return producer != NULL && graph->values[node->in[in]].n_uses == 1 ? producer : NULL;
+}
+
+struct attn_node *match_either(const struct attn_graph *graph,
+                               const struct attn_node *node, const char *op_type,
+                               int32_t *other)
+{
+    if (node->pub.n_in != 2)
+        return NULL;
+    for (int in = 0; in < 2; in++) {
+        struct attn_node *producer = match_in(graph, node, in, op_type);
+        if (producer != NULL) {
+            *other = node->in[1 - in];
+            return producer;
+        }
+    }
+    return NULL;
+}
+
+bool match_scalar(const struct attn_graph *graph, const struct attn_node *node,
+                  bool commutes, double *x, int32_t *other)
+{
+    if (node == NULL || node->pub.n_in != 2)
+        return false;
+    if (attn_value_scalar(graph, node->in[1], x)) {
+        *other = node->in[0];
+        return *other >= 0;
+    }
+    if (commutes && attn_value_scalar(graph, node->in[0], x)) {
+        *other = node->in[1];
+        return *other >= 0;
+    }
+    return false;
+}
+
+bool match_near(double a, double b) { return fabs(a - b) <= 1e-4 * fabs(b); }
+
+bool match_number(const struct attn_graph *graph, const struct attn_node *node,
+                  bool commutes, double x, int32_t *other)
+{
+    double found;
+    return match_scalar(graph, node, commutes, &found, other) && match_near(found, x);
+}
+
+struct attn_node *match_user(const struct attn_graph *graph, const struct attn_node *node,
+                             const char *op_type)
+{
+    struct attn_node *user = attn_graph_only_user(graph, node->out[0]);
+    return node_is(user, op_type) ? user : NULL;
+}
+
+int32_t match_other(const struct attn_node *node, int32_t value)
+{
+    if (node->pub.n_in != 2 || (node->in[0] == value) == (node->in[1] == value))
+        return -1;
+    return node->in[0] == value ? node->in[1] : node->in[0];
+}
+
+static bool one_axis(const struct attn_graph *graph, const struct attn_node *node,
+                     int64_t *axis)
+{
+    const struct attn_attr *attr = attn_node_attr(node, "axes");
+    if (attr != NULL && attr->kind == ATTN_ATTR_INTS && attr->ints.n == 1) {
+        *axis = attr->ints.v[0];
+        return true;
+    }
+    if (attr != NULL || node->pub.n_in < 2 || !match_is_constant(graph, node->in[1]))
+        return false;
+    const attnrun_tensor *axes = &graph->values[node->in[1]].data;
+    if (axes->dtype != ATTNRUN_I64 || tensor_count(axes) != 1)
+        return false;
+    *axis = tensor_get_int(axes, 0);
+    return true;
+}
+
+bool match_reduces_last(const struct attn_graph *graph, const struct attn_node *node)
+{
+    int64_t axis;
+    int rank = graph->values[node->in[0]].type.rank;
+    return one_axis(graph, node, &axis) &&
+           (axis == -1 || (rank > 0 && axis == rank - 1)) &&
+           match_int(node, "keepdims", 1) == 1;
+}
+
+bool match_vector(const struct attn_graph *graph, int32_t value, int64_t *n)
+{
+    if (!match_is_constant(graph, value) || !match_is_f32(graph, value))
+        return false;
+    const attnrun_tensor *t = &graph->values[value].data;
+    for (int i = 0; i + 1 < t->rank; i++)
+        if (t->dims[i] != 1)
+            return false;
+    *n = t->rank > 0 ? t->dims[t->rank - 1] : 1;
+    return t->rank > 0 && *n > 0;
+}
+
+int32_t match_as_vector(struct attn_graph *graph, int32_t value)
+{
+    int32_t made;
+    attnrun_tensor t = graph->values[value].data, vector;
+    if (t.rank == 1)
+        return value;
+    int64_t n = tensor_count(&t);
+    if (attnrun_tensor_make(t.dtype, 1, &n, t.data, &vector) != ATTNRUN_OK ||
+        attn_graph_add_constant(graph, NULL, &vector, &made) != ATTNRUN_OK)
+        return -1;
+    return made;
+}
+
+bool match_same_shape(const struct attn_graph *graph, int32_t a, int32_t b)
+{
+    const attnrun_type *x = &graph->values[a].type, *y = &graph->values[b].type;
+    if (x->kind != ATTNRUN_TENSOR || y->kind != ATTNRUN_TENSOR || x->rank < 0 ||
+        x->rank != y->rank)
+        return false;
+    for (int i = 0; i < x->rank; i++)
+        if (!dim_equal(x->dims[i], y->dims[i]))
+            return false;
+    return true;
+}
+
+bool match_is_f32(const struct attn_graph *graph, int32_t value)
+{
+    return value >= 0 && graph->values[value].type.kind == ATTNRUN_TENSOR &&
+           graph->values[value].type.dtype == ATTNRUN_F32;
+}
+
+int64_t match_int(const struct attn_node *node, const char *name, int64_t otherwise)
+{
+    const struct attn_attr *attr = attn_node_attr(node, name);
+    return attr != NULL && attr->kind == ATTN_ATTR_INT ? attr->i : otherwise;
+}
+
+float match_float(const struct attn_node *node, const char *name, float otherwise)
+{
+    const struct attn_attr *attr = attn_node_attr(node, name);
+    return attr != NULL && attr->kind == ATTN_ATTR_FLOAT ? attr->f : otherwise;
+}
+
+bool match_string(const struct attn_node *node, const char *name, const char *text)
+{
+    const struct attn_attr *attr = attn_node_attr(node, name);
+    return attr != NULL && attr->kind == ATTN_ATTR_STRING &&
+           attr->s.n == (int64_t)strlen(text) &&
+           memcmp(attr->s.data, text, strlen(text)) == 0;
+}
+
+struct attn_node *match_make(struct attn_graph *graph, struct attn_node *before,
+                             const char *domain, const char *op_type, int32_t n_in,
+                             const int32_t *in, int32_t like, int32_t n_attrs,
+                             const struct attn_attr *attrs)
+{
+    int32_t out;
+    if (attn_graph_add_value(graph, NULL, &out) != ATTNRUN_OK)
+        return NULL;
+    graph->values[out].type = graph->values[like].type;
+    return attn_graph_insert(graph, before, domain, op_type, n_in, in, 1, &out, n_attrs,
+                             attrs);
+}
+
+void match_replace(struct attn_graph *graph, int32_t old, struct attn_node *made)
+{
+    attn_graph_replace(graph, old, made->out[0]);
+}

@@ -1,0 +1,134 @@
+/* matmul_epilogue.c - MatMul (or a plain Gemm) by a constant, then Add of a constant
+ * vector, Add of a tensor of the result's shape, and an activation become one
+ * FusedMatMul: y = activation(A B + bias + residual). */
+#include "epilogue.h"
+
+struct product {
+    struct attn_node *root; /* MatMul or Gemm */
+    int32_t in[4];          /* A, B, bias, residual; -1 absent */
+    int32_t result;         /* value at the end of what is fused so far */
+    int n_fused;            /* nodes beyond the root */
+    struct epilogue epilogue;
+    bool transposed_b;
+};
+
+static bool read_root(const struct attn_graph *graph, struct attn_node *node,
+                      struct product *product)
+{
+    *product = (struct product){ .root = node, .in = { -1, -1, -1, -1 } };
+    if (node->pub.n_in < 2 || node->out[0] < 0 || !match_is_f32(graph, node->out[0]) ||
+        !match_is_constant(graph, node->in[1]) ||
+        graph->values[node->in[1]].data.rank != 2 ||
+        graph->values[node->in[0]].type.rank < 2)
+        return false;
+    product->in[0] = node->in[0];
+    product->in[1] = node->in[1];
+    product->result = node->out[0];
+    if (node_is(node, "MatMul"))
+        return true;
+    if (!node_is(node, "Gemm") || match_int(node, "transA", 0) != 0 ||
+        !match_near((double)match_float(node, "alpha", 1), 1) ||
+        !match_near((double)match_float(node, "beta", 1), 1))
+        return false;
+    product->transposed_b = match_int(node, "transB", 0) != 0;
+    if (node->pub.n_in < 3 || node->in[2] < 0)
+        return true;
+    product->in[2] = node->in[2];
+    return graph->values[node->in[2]].type.rank == 1 &&
+           match_is_constant(graph, node->in[2]);
+}
+
+static int64_t columns(const struct attn_graph *graph, const struct product *product)
+{
+    const attnrun_tensor *b = &graph->values[product->in[1]].data;
+    return b->dims[product->transposed_b ? 0 : 1];
+}
+
+static attn_status take_bias(struct attn_graph *graph, struct product *product)
+{
+    int64_t n;
+    struct attn_node *add = attn_graph_only_user(graph, product->result);
+    if (product->in[2] >= 0 || !node_is(add, "Add"))
+        return ATTNRUN_OK;
+    int32_t other = match_other(add, product->result);
+    if (other < 0 || !match_vector(graph, other, &n) || n != columns(graph, product) ||
+        graph->values[other].data.rank > graph->values[product->result].type.rank)
+        return ATTNRUN_OK;
+    other = match_as_vector(graph, other);
+    if (other < 0)
+        return ATTNRUN_E_MEMORY;
+    product->in[2] = other;
+    product->result = add->out[0];
+    product->n_fused++;
+    return ATTNRUN_OK;
+}
+
+static void take_residual(const struct attn_graph *graph, struct product *product)
+{
+    struct attn_node *add = attn_graph_only_user(graph, product->result);
+    if (!node_is(add, "Add"))
+        return;
+    int32_t other = match_other(add, product->result);
+    if (other < 0 || !match_is_f32(graph, other) || match_is_constant(graph, other) ||
+        !match_same_shape(graph, other, product->result))
+        return;
+    product->in[3] = other;
+    product->result = add->out[0];
+    product->n_fused++;
+}
+
+static void take_activation(const struct attn_graph *graph, struct product *product)
+{
+    static const char *const words[] = { "relu", "gelu", "gelu_tanh",
+                                         "silu", "tanh", "sigmoid" };
+    struct epilogue epilogue;
+    struct attn_node *user = attn_graph_only_user(graph, product->result);
+    if (!match_activation(graph, user, &epilogue))
+        return;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(words[i], epilogue.activation) == 0) {
+            product->epilogue = epilogue;
+            product->result = user->out[0];
+            product->n_fused++;
+        }
+}
+
+static attn_status try_product(struct attn_graph *graph, struct attn_node *node,
+                               int32_t *applied)
+{
+    struct product product;
+    if (!read_root(graph, node, &product))
+        return ATTNRUN_OK;
+    TRY(take_bias(graph, &product));
+    take_residual(graph, &product);
+    take_activation(graph, &product);
+    if (product.n_fused == 0)
+        return ATTNRUN_OK;
+    const char *word = product.epilogue.activation ? product.epilogue.activation : "none";
+    struct attn_attr attrs[] = { MATCH_STRING("activation", word),
+                                 MATCH_INT("transB", product.transposed_b) };
+    struct attn_node *made = match_make(graph, node, "attnrun.fused", "FusedMatMul",
+                                        product.in[3] >= 0   ? 4
+                                        : product.in[2] >= 0 ? 3
+                                                             : 2,
+                                        product.in, product.result, 2, attrs);
+    if (made == NULL)
+        return ATTNRUN_E_MEMORY;
+    match_replace(graph, product.result, made);
+    ++*applied;
+    return ATTNRUN_OK;
+}
+
+static attn_status run(struct attn_graph *graph, int32_t *applied)
+{
+    int64_t n_nodes = graph->n_nodes;
+    for (int64_t n = 0; n < n_nodes; n++) {
+        struct attn_node *node = graph->nodes[n];
+        if (node_is(node, "MatMul") || node_is(node, "Gemm"))
+            TRY(try_product(graph, node, applied));
+    }
+    return ATTNRUN_OK;
+}
+
+const struct attn_pass attn_pass_matmul_epilogue = { .name = "matmul_epilogue",
+                                                     .run = run };

@@ -1,0 +1,12 @@
+# Sources of ops/rewrite.
+set(ATTN_OPS_REWRITE
+  ops/rewrite/conv_batch_norm.c
+  ops/rewrite/conv_epilogue.c
+  ops/rewrite/epilogue.c
+  ops/rewrite/gelu.c
+  ops/rewrite/identity.c
+  ops/rewrite/layer_norm.c
+  ops/rewrite/match.c
+  ops/rewrite/matmul_epilogue.c
+  ops/rewrite/passes.c
+)

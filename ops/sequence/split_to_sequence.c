@@ -1,0 +1,98 @@
+/* split_to_sequence.c - SplitToSequence: the pieces of a tensor along an axis, as a list.
+ *
+ * split      a scalar: pieces of that extent, the last one smaller; a list: the extents;
+ *            absent: pieces of 1, without the axis where keepdims is 0
+ * axis       0 by default
+ * Source: ONNX SplitToSequence-11. */
+#include "values.h"
+
+struct split_args {
+    int64_t axis, keepdims;
+};
+static const attnrun_attr_def split_attrs[] = { ATTR_INT(struct split_args, axis, 0),
+                                                ATTR_INT(struct split_args, keepdims, 1),
+                                                ATTR_END };
+
+static attn_status split_infer(attnrun_step *step)
+{
+    const struct split_args *args = step->args;
+    int axis = 0;
+    TRY(op_need_rank_between(step, 0, 1, ATTNRUN_MAX_RANK));
+    if (op_rank_known(step, 0))
+        TRY(op_axis(step, args->axis, step->in[0].rank, false, &axis));
+    if (op_has_in(step, 1))
+        TRY(op_need_rank_between(step, 1, 0, 1));
+    if (dtype_bits(step->in[0].dtype) < 8)
+        return op_fail_input(step, 0, ATTNRUN_E_UNSUPPORTED, "expected a type of whole bytes");
+    return op_value_unknown(step, 0, ATTNRUN_SEQUENCE, step->in[0].dtype);
+}
+
+/* How many pieces; fails where the extents do not fit. */
+static attn_status count_pieces(const attnrun_step *step, int64_t extent, int64_t *pieces)
+{
+    const attnrun_tensor *split = &step->x[1];
+    int64_t sum = 0;
+    *pieces = extent;
+    if (!op_has_in(step, 1))
+        return ATTNRUN_OK;
+    *pieces = split->rank == 0 ? 1 : split->dims[0];
+    for (int64_t i = 0; i < *pieces; i++) {
+        int64_t n = tensor_get_int(split, i);
+        if (n < 0 || (n == 0 && split->rank == 0) || !ck_add(sum, n, &sum))
+            return op_fail(step, ATTNRUN_E_RANGE, "element %lld of split is %lld",
+                           (long long)i, (long long)n);
+    }
+    if (split->rank == 0)
+        *pieces = extent / sum + (extent % sum != 0);
+    else if (sum != extent)
+        return op_fail(step, ATTNRUN_E_RANGE, "split sums up to %lld, expected %lld",
+                       (long long)sum, (long long)extent);
+    return ATTNRUN_OK;
+}
+
+static int64_t piece_extent(const attnrun_step *step, int64_t i, int64_t left)
+{
+    if (!op_has_in(step, 1))
+        return 1;
+    if (step->x[1].rank == 1)
+        return tensor_get_int(&step->x[1], i);
+    int64_t n = tensor_get_int(&step->x[1], 0);
+    return n < left ? n : left;
+}
+
+static attn_status split_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct split_args *args = step->args;
+    const attnrun_tensor *x = &step->x[0];
+    int axis = (int)(args->axis < 0 ? args->axis + x->rank : args->axis);
+    bool squeeze = !op_has_in(step, 1) && args->keepdims == 0;
+    int64_t extent = x->dims[axis], pieces = 0, at = 0;
+    TRY(count_pieces(step, extent, &pieces));
+    TRY(op_sequence(step, 0, pieces));
+    if (!op_has_out(step, 0))
+        return ATTNRUN_OK;
+    attnrun_tensor *items = step->y[0].data;
+    step->y[0].dtype = x->dtype;
+    for (int64_t i = 0; i < pieces; i++) {
+        attnrun_tensor piece = *x;
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        piece.dims[axis] = piece_extent(step, i, extent - at);
+        piece.data = (char *)x->data + (tensor_count(x) > 0 ? at * x->strides[axis] : 0);
+        at += piece.dims[axis];
+        for (int k = axis; squeeze && k + 1 < x->rank; k++) {
+            piece.dims[k] = x->dims[k + 1];
+            piece.strides[k] = x->strides[k + 1];
+        }
+        piece.rank -= squeeze;
+        TRY(op_value_copy(step, 0, &piece, &items[i]));
+    }
+    return ATTNRUN_OK;
+}
+
+const attnrun_op_def op_split_to_sequence_11 = {
+    OP_ROW, .flags = ATTNRUN_OP_LATE, .name = "SplitToSequence", .since = 11,
+    .inputs = "input:T split:I?", .outputs = "output_sequence:seq(T)",
+    .types = "T=all I=i32,i64", .args_bytes = sizeof(struct split_args), .attrs = split_attrs,
+    .infer = split_infer, .run = split_run
+};

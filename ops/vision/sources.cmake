@@ -1,0 +1,3 @@
+# Sources of ops/vision.
+set(ATTN_OPS_VISION
+)

@@ -1,0 +1,53 @@
+/* align.c - aligned copies of constants in mapped files. */
+#include "align.h"
+
+int64_t attn_dtype_align(int32_t dtype)
+{
+    switch (dtype) {
+    case ATTNRUN_STRING:
+    case ATTNRUN_C128:
+        return 8;
+    case ATTNRUN_C64:
+        return 4;
+    default:
+        return dtype_bits(dtype) >= 16 ? dtype_bits(dtype) / 8 : 1;
+    }
+}
+
+bool attn_tensor_is_aligned(const attnrun_tensor *tensor)
+{
+    return tensor->kind != ATTNRUN_TENSOR || tensor->data == NULL ||
+           (uintptr_t)tensor->data % (uintptr_t)attn_dtype_align(tensor->dtype) == 0;
+}
+
+attn_status attn_tensor_align(struct attn_pool *pool, attnrun_tensor *tensor)
+{
+    if (attn_tensor_is_aligned(tensor))
+        return ATTNRUN_OK;
+    void *data = attn_pool_copy(pool, tensor->data, tensor_bytes(tensor));
+    if (data == NULL)
+        return ATTNRUN_E_MEMORY;
+    tensor->data = data;
+    return ATTNRUN_OK;
+}
+
+static attn_status align_value(struct attn_graph *graph, int32_t id)
+{
+    if (id < 0)
+        return ATTNRUN_OK;
+    return attn_tensor_align(&graph->model->weights, &graph->values[id].data);
+}
+
+attn_status attn_graph_align(struct attn_graph *graph)
+{
+    for (int64_t n = 0; n < graph->n_nodes; n++) {
+        const struct attn_node *node = graph->nodes[n];
+        int32_t n_in = node->pub.n_in + node->n_captures;
+        for (int32_t i = 0; i < n_in; i++)
+            if (i >= 32 || !(node->pack_replaces >> i & 1))
+                TRY(align_value(graph, node->in[i]));
+    }
+    for (int32_t i = 0; i < graph->n_outputs; i++)
+        TRY(align_value(graph, graph->outputs[i]));
+    return ATTNRUN_OK;
+}

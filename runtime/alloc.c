@@ -1,0 +1,318 @@
+/* alloc.c - memory behind a budget, and pools. */
+#include "alloc.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checked.h"
+#include "host.h"
+
+enum {
+    ALIGNMENT = 64,
+    POOL_FIRST_BLOCK = 64 << 10,
+    POOL_LARGEST_BLOCK = 1 << 20,
+    POOL_HEADER = 64 /* bytes before a block's data: keeps that aligned */
+};
+
+struct attn_memory {
+    attnrun_allocator allocator;
+    uint64_t max_bytes;
+    _Atomic uint64_t used, peak, calls;
+    _Atomic uint64_t kinds[ATTN_MEM_KINDS];
+};
+
+/* ---- the default allocator ---- */
+static void *system_alloc(void *user, size_t bytes, size_t align)
+{
+    (void)user;
+    void *block;
+    return posix_memalign(&block, align, bytes) == 0 ? block : NULL;
+}
+
+static void system_free(void *user, void *block, size_t bytes)
+{
+    (void)user;
+    (void)bytes;
+    free(block);
+}
+
+static uint64_t default_budget(void)
+{
+    const uint64_t most = UINT64_C(8) << 30;
+    uint64_t half = (uint64_t)attn_host_memory() / 2;
+    return half < most ? half : most;
+}
+
+/* ---- memory ---- */
+struct attn_memory *attn_memory_create(const attnrun_allocator *allocator,
+                                       uint64_t max_bytes)
+{
+    attnrun_allocator use = { sizeof use, NULL, system_alloc, system_free };
+    if (allocator != NULL)
+        use = *allocator;
+    struct attn_memory *memory = use.alloc(use.user, sizeof *memory, ALIGNMENT);
+    if (memory == NULL) {
+        attn_fail(ATTNRUN_E_MEMORY, "the allocator has no %zu bytes", sizeof *memory);
+        return NULL;
+    }
+    memory->allocator = use;
+    memory->max_bytes = max_bytes == 0 ? default_budget() : max_bytes;
+    atomic_init(&memory->used, 0);
+    atomic_init(&memory->peak, 0);
+    atomic_init(&memory->calls, 0);
+    for (int kind = 0; kind < ATTN_MEM_KINDS; kind++)
+        atomic_init(&memory->kinds[kind], 0);
+    return memory;
+}
+
+void attn_memory_destroy(struct attn_memory *memory)
+{
+    if (memory == NULL)
+        return;
+    attnrun_allocator allocator = memory->allocator;
+    allocator.free(allocator.user, memory, sizeof *memory);
+}
+
+static void raise_peak(struct attn_memory *memory, uint64_t used)
+{
+    uint64_t peak = atomic_load_explicit(&memory->peak, memory_order_relaxed);
+    while (used > peak &&
+           !atomic_compare_exchange_weak_explicit(
+               &memory->peak, &peak, used, memory_order_relaxed, memory_order_relaxed))
+        ;
+}
+
+/* Takes `bytes` out of the budget; false where it does not hold them. */
+static bool reserve(struct attn_memory *memory, uint64_t bytes, uint64_t *used)
+{
+    *used = atomic_load_explicit(&memory->used, memory_order_relaxed);
+    do {
+        if (*used > memory->max_bytes || bytes > memory->max_bytes - *used)
+            return false;
+    } while (!atomic_compare_exchange_weak_explicit(
+        &memory->used, used, *used + bytes, memory_order_relaxed, memory_order_relaxed));
+    return true;
+}
+
+void *attn_alloc(struct attn_memory *memory, enum attn_memory_kind kind, int64_t bytes)
+{
+    if (bytes < 0 || (uint64_t)bytes > SIZE_MAX - ALIGNMENT) {
+        attn_fail(ATTNRUN_E_MEMORY,
+                  "wanted %" PRId64 " bytes: more than can be addressed", bytes);
+        return NULL;
+    }
+    uint64_t used;
+    if (!reserve(memory, (uint64_t)bytes, &used)) {
+        attn_fail(ATTNRUN_E_MEMORY,
+                  "wanted %" PRId64 " bytes with %" PRIu64
+                  " in use: over the memory budget of %" PRIu64 " bytes",
+                  bytes, used, memory->max_bytes);
+        attn_hint("raise max_memory (--max-memory)");
+        return NULL;
+    }
+    atomic_fetch_add_explicit(&memory->calls, 1, memory_order_relaxed);
+    size_t size = bytes == 0 ? 1 : (size_t)bytes;
+    void *block = memory->allocator.alloc(memory->allocator.user, size, ALIGNMENT);
+    if (block == NULL) {
+        atomic_fetch_sub_explicit(&memory->used, (uint64_t)bytes, memory_order_relaxed);
+        attn_fail(ATTNRUN_E_MEMORY,
+                  "wanted %" PRId64 " bytes with %" PRIu64
+                  " in use: the system has no more (the budget is %" PRIu64 " bytes)",
+                  bytes, used, memory->max_bytes);
+        return NULL;
+    }
+    atomic_fetch_add_explicit(&memory->kinds[kind], (uint64_t)bytes,
+                              memory_order_relaxed);
+    raise_peak(memory, used + (uint64_t)bytes);
+    return block;
+}
+
+void *attn_alloc_zeroed(struct attn_memory *memory, enum attn_memory_kind kind,
+                        int64_t bytes)
+{
+    void *block = attn_alloc(memory, kind, bytes);
+    if (block != NULL)
+        memset(block, 0, (size_t)bytes);
+    return block;
+}
+
+void attn_free(struct attn_memory *memory, enum attn_memory_kind kind, void *block,
+               int64_t bytes)
+{
+    if (block == NULL)
+        return;
+    memory->allocator.free(memory->allocator.user, block, bytes == 0 ? 1 : (size_t)bytes);
+    atomic_fetch_sub_explicit(&memory->kinds[kind], (uint64_t)bytes,
+                              memory_order_relaxed);
+    atomic_fetch_sub_explicit(&memory->used, (uint64_t)bytes, memory_order_relaxed);
+}
+
+void attn_memory_counts(struct attn_memory *memory, struct attn_memory_counts *counts)
+{
+    counts->max_bytes = memory->max_bytes;
+    counts->used_bytes = atomic_load_explicit(&memory->used, memory_order_relaxed);
+    counts->peak_bytes = atomic_load_explicit(&memory->peak, memory_order_relaxed);
+    counts->calls = atomic_load_explicit(&memory->calls, memory_order_relaxed);
+    for (int kind = 0; kind < ATTN_MEM_KINDS; kind++)
+        counts->kind_bytes[kind] =
+            atomic_load_explicit(&memory->kinds[kind], memory_order_relaxed);
+}
+
+/* ---- pools ---- */
+struct attn_pool_block {
+    struct attn_pool_block *before;
+    int64_t bytes, used; /* of the data after the header */
+};
+_Static_assert(sizeof(struct attn_pool_block) <= POOL_HEADER,
+               "the header must hold a block");
+
+void attn_pool_init(struct attn_pool *pool, struct attn_memory *memory,
+                    enum attn_memory_kind kind)
+{
+    *pool = (struct attn_pool){ .memory = memory, .kind = kind };
+}
+
+static char *block_data(struct attn_pool_block *block)
+{
+    return (char *)block + POOL_HEADER;
+}
+
+static struct attn_pool_block *new_block(struct attn_pool *pool, int64_t bytes,
+                                         bool zeroed)
+{
+    int64_t total;
+    if (bytes < 0 || !ck_add(bytes, POOL_HEADER, &total))
+        total = bytes < 0 ? bytes : INT64_MAX; /* refused below, with a sentence */
+    struct attn_pool_block *block =
+        zeroed ? attn_alloc_zeroed(pool->memory, pool->kind, total)
+               : attn_alloc(pool->memory, pool->kind, total);
+    if (block != NULL)
+        *block = (struct attn_pool_block){ .bytes = bytes };
+    return block;
+}
+
+/* A block of its own, put behind the current one so that this one goes on being filled.
+ */
+static void *alloc_alone(struct attn_pool *pool, int64_t bytes, bool zeroed)
+{
+    struct attn_pool_block *block = new_block(pool, bytes, zeroed);
+    if (block == NULL)
+        return NULL;
+    block->used = bytes;
+    if (pool->last == NULL) {
+        pool->last = block;
+    } else {
+        block->before = pool->last->before;
+        pool->last->before = block;
+    }
+    return block_data(block);
+}
+
+/* The next block to be filled: twice the last one. */
+static bool add_block(struct attn_pool *pool)
+{
+    int64_t bytes = POOL_FIRST_BLOCK;
+    if (pool->last != NULL && pool->last->bytes >= POOL_FIRST_BLOCK - POOL_HEADER)
+        bytes = 2 * (pool->last->bytes + POOL_HEADER);
+    if (bytes > POOL_LARGEST_BLOCK)
+        bytes = POOL_LARGEST_BLOCK;
+    struct attn_pool_block *block = new_block(pool, bytes - POOL_HEADER, true);
+    if (block == NULL)
+        return false;
+    block->before = pool->last;
+    pool->last = block;
+    return true;
+}
+
+static void *pool_alloc(struct attn_pool *pool, int64_t bytes, bool zeroed)
+{
+    if (bytes < 0 || bytes > POOL_FIRST_BLOCK / 4)
+        return alloc_alone(pool, bytes, zeroed);
+    int64_t align = bytes > 4096 ? 64 : 16, at = 0;
+    if (pool->last != NULL)
+        at = (pool->last->used + align - 1) & ~(align - 1);
+    if (pool->last == NULL || at > pool->last->bytes || bytes > pool->last->bytes - at) {
+        if (!add_block(pool))
+            return NULL;
+        at = 0;
+    }
+    pool->last->used = at + (bytes == 0 ? 1 : bytes);
+    return block_data(pool->last) + at;
+}
+
+void *attn_pool_alloc(struct attn_pool *pool, int64_t bytes)
+{
+    return pool_alloc(pool, bytes, true);
+}
+
+void *attn_pool_copy(struct attn_pool *pool, const void *data, int64_t bytes)
+{
+    void *copy = pool_alloc(pool, bytes, false);
+    if (copy != NULL && bytes > 0)
+        memcpy(copy, data, (size_t)bytes);
+    return copy;
+}
+
+char *attn_pool_string(struct attn_pool *pool, const char *text)
+{
+    if (text == NULL)
+        text = "";
+    return attn_pool_copy(pool, text, (int64_t)strlen(text) + 1);
+}
+
+char *attn_pool_printf(struct attn_pool *pool, const char *format, ...)
+{
+    char first[1]; /* only the length is asked for */
+    va_list arguments;
+    va_start(arguments, format);
+    int n = vsnprintf(first, sizeof first, format, arguments);
+    va_end(arguments);
+    char *text = attn_pool_alloc(pool, (n < 0 ? 0 : n) + 1);
+    if (text == NULL || n < 0)
+        return text;
+    va_start(arguments, format);
+    vsnprintf(text, (size_t)n + 1, format, arguments);
+    va_end(arguments);
+    return text;
+}
+
+attn_status attn_pool_grow(struct attn_pool *pool, void **items, int64_t *capacity,
+                           int64_t used, int64_t item_bytes)
+{
+    if (used < *capacity)
+        return ATTNRUN_OK;
+    int64_t wanted, bytes;
+    if (!ck_add(used, used / 2, &wanted) || !ck_add(wanted, 8, &wanted) ||
+        !ck_mul(wanted, item_bytes, &bytes))
+        return attn_fail(ATTNRUN_E_MEMORY, "an array of %" PRId64 " items overflows",
+                         used);
+    void *grown = attn_pool_alloc(pool, bytes);
+    if (grown == NULL)
+        return ATTNRUN_E_MEMORY;
+    if (used > 0)
+        memcpy(grown, *items, (size_t)(used * item_bytes));
+    *items = grown;
+    *capacity = wanted;
+    return ATTNRUN_OK;
+}
+
+void attn_pool_free(struct attn_pool *pool)
+{
+    while (pool->last != NULL) {
+        struct attn_pool_block *block = pool->last;
+        pool->last = block->before;
+        attn_free(pool->memory, pool->kind, block, block->bytes + POOL_HEADER);
+    }
+}
+
+int64_t attn_pool_bytes(const struct attn_pool *pool)
+{
+    int64_t bytes = 0;
+    for (const struct attn_pool_block *b = pool->last; b != NULL; b = b->before)
+        bytes += b->bytes + POOL_HEADER;
+    return bytes;
+}

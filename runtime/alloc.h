@@ -1,0 +1,59 @@
+/* alloc.h - the one way to memory: the caller's allocator (or malloc) behind a budget,
+ * with categories and counters; and a pool for things that die together. */
+#ifndef ATTN_ALLOC_H
+#define ATTN_ALLOC_H
+
+#include "status.h"
+
+enum attn_memory_kind {
+    ATTN_MEM_MODEL,   /* graph, names, attributes */
+    ATTN_MEM_WEIGHTS, /* read (not mapped), folded and packed constants */
+    ATTN_MEM_PLAN,
+    ATTN_MEM_ARENA,
+    ATTN_MEM_HEAP, /* data-dependent shapes at run */
+    ATTN_MEM_KINDS
+};
+
+struct attn_memory; /* allocator + budget + counters; shared, thread-safe */
+
+struct attn_memory *attn_memory_create(const attnrun_allocator *allocator,
+                                       uint64_t max_bytes);
+void attn_memory_destroy(struct attn_memory *memory);
+
+/* 64-byte aligned, not cleared; NULL (with the error recorded: wanted, used, budget)
+ * where the budget or the allocator says no. bytes 0 gives a valid pointer. Negative
+ * bytes fail. */
+void *attn_alloc(struct attn_memory *memory, enum attn_memory_kind kind, int64_t bytes);
+void *attn_alloc_zeroed(struct attn_memory *memory, enum attn_memory_kind kind,
+                        int64_t bytes);
+/* bytes must be what was asked for. NULL is allowed. */
+void attn_free(struct attn_memory *memory, enum attn_memory_kind kind, void *block,
+               int64_t bytes);
+
+struct attn_memory_counts {
+    uint64_t max_bytes, used_bytes, peak_bytes, calls;
+    uint64_t kind_bytes[ATTN_MEM_KINDS];
+};
+void attn_memory_counts(struct attn_memory *memory, struct attn_memory_counts *counts);
+
+/* A pool: blocks freed all at once. Not thread-safe. */
+struct attn_pool {
+    struct attn_memory *memory;
+    enum attn_memory_kind kind;
+    struct attn_pool_block *last;
+};
+void attn_pool_init(struct attn_pool *pool, struct attn_memory *memory,
+                    enum attn_memory_kind kind);
+/* Zeroed, 16-byte aligned (64 for blocks over 4 KiB). NULL with the error recorded. */
+void *attn_pool_alloc(struct attn_pool *pool, int64_t bytes);
+void *attn_pool_copy(struct attn_pool *pool, const void *data, int64_t bytes);
+char *attn_pool_string(struct attn_pool *pool, const char *text); /* NULL text: "" */
+char *attn_pool_printf(struct attn_pool *pool, const char *format, ...) ATTN_PRINTF(2, 3);
+/* A growing array: makes room for one more element. *items and *capacity are updated; the
+ * old array stays in the pool until that ends. */
+attn_status attn_pool_grow(struct attn_pool *pool, void **items, int64_t *capacity,
+                           int64_t used, int64_t item_bytes);
+void attn_pool_free(struct attn_pool *pool);
+int64_t attn_pool_bytes(const struct attn_pool *pool);
+
+#endif

@@ -1,0 +1,578 @@
+/* attnrun.h - the public interface of libattnrun, the only installed header.
+ *
+ * Four objects:
+ *   runtime  allocator, memory budget, thread pool, log, operators. Thread-safe.
+ *   model    one loaded file: graph and weights. Immutable, reference counted, thread-safe.
+ *   context  one run at a time: plans, arena, bindings. One thread at a time, may move.
+ *   tensor   a view (dtype, rank, dims, byte strides, pointer). Owns nothing.
+ *
+ * Rules for every call:
+ *   - it returns an attnrun_status; 0 is ATTNRUN_OK; out-parameters are untouched on failure;
+ *   - attnrun_last_error() then has the sentence, in the thread that made the call;
+ *   - what you create you destroy; what you get you borrow until its owner changes;
+ *   - structs that you fill begin with struct_size = sizeof(the struct); zero is the default;
+ *   - the library never aborts, exits, prints, installs signal handlers or reads the
+ *     environment after attnrun_runtime_create(). */
+#ifndef ATTNRUN_H
+#define ATTNRUN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ATTNRUN_VERSION_MAJOR 0
+#define ATTNRUN_VERSION_MINOR 1
+#define ATTNRUN_VERSION_PATCH 0
+#define ATTNRUN_VERSION "0.1.0"
+
+#define ATTNRUN_API __attribute__((visibility("default")))
+
+#define ATTNRUN_MAX_RANK 8
+#define ATTNRUN_MAX_PHASES 4
+
+/* ---- status -------------------------------------------------------------------------- */
+
+typedef int32_t attnrun_status;
+
+/* exit code * 100 + k: attnrun_status_exit() gives the exit code back. */
+#define ATTNRUN_STATUS_LIST(X)                                                              \
+    X(OK, 0, "ok")                                                                          \
+    X(E_USAGE, 200, "the call itself is wrong")                                             \
+    X(E_IO, 300, "a file cannot be read or written")                                        \
+    X(E_PARSE, 301, "the bytes are not of the expected format")                             \
+    X(E_MODEL, 302, "the model breaks a rule of ONNX")                                      \
+    X(E_PATH, 303, "a path that the model names is not allowed")                            \
+    X(E_UNSUPPORTED, 400, "valid, but not supported here")                                  \
+    X(E_VERSION, 401, "a newer IR or opset than this library knows")                        \
+    X(E_SHAPE, 500, "shapes do not fit")                                                    \
+    X(E_DTYPE, 501, "element types do not fit")                                             \
+    X(E_ATTR, 502, "an attribute does not fit")                                             \
+    X(E_INPUT, 503, "an input is missing, unknown or does not fit")                         \
+    X(E_MEMORY, 600, "out of memory, or over the memory budget")                            \
+    X(E_LIMIT, 601, "over another limit")                                                   \
+    X(E_RANGE, 700, "a value at run time is out of range")                                  \
+    X(E_NONFINITE, 800, "an output is not finite")                                          \
+    X(E_INTERNAL, 7000, "a fault of attnrun itself")                                        \
+    X(E_TIME, 12400, "the deadline passed")                                                 \
+    X(E_CANCELLED, 13000, "the run was cancelled")
+
+enum {
+#define X(name, code, text) ATTNRUN_##name = code,
+    ATTNRUN_STATUS_LIST(X)
+#undef X
+};
+
+typedef struct attnrun_error {
+    attnrun_status status;
+    int32_t node_index;   /* -1 where no node is concerned */
+    char node_name[96];   /* cut and escaped: safe for a terminal */
+    char op_type[64];
+    char tensor[96];
+    char message[768];    /* "SHAPE: node 'enc.3' (MatMul): input 1 'k' is f32[2,511], …" */
+    char hint[256];       /* what to do about it, or "" */
+} attnrun_error;
+
+ATTNRUN_API const char *attnrun_version(void);
+ATTNRUN_API int32_t attnrun_abi_version(void);
+/* The exit code that the command line uses for a status. */
+ATTNRUN_API int32_t attnrun_status_exit(attnrun_status status);
+/* "SHAPE" for ATTNRUN_E_SHAPE; "UNKNOWN" for a number that is no status. */
+ATTNRUN_API const char *attnrun_status_name(attnrun_status status);
+/* The error of the last failed call of this thread; valid until its next failing call. */
+ATTNRUN_API const attnrun_error *attnrun_last_error(void);
+
+/* ---- element types and tensors ------------------------------------------------------- */
+
+/* ONNX's TensorProto.DataType numbers, with the short names used everywhere here. */
+#define ATTNRUN_DTYPE_LIST(X)                                                               \
+    X(F32, 1, "f32", 32) X(U8, 2, "u8", 8) X(I8, 3, "i8", 8) X(U16, 4, "u16", 16)           \
+    X(I16, 5, "i16", 16) X(I32, 6, "i32", 32) X(I64, 7, "i64", 64)                          \
+    X(STRING, 8, "string", 128) X(BOOL, 9, "b8", 8) X(F16, 10, "f16", 16)                   \
+    X(F64, 11, "f64", 64) X(U32, 12, "u32", 32) X(U64, 13, "u64", 64)                       \
+    X(C64, 14, "c64", 64) X(C128, 15, "c128", 128) X(BF16, 16, "bf16", 16)                  \
+    X(F8E4M3FN, 17, "f8e4m3fn", 8) X(F8E4M3FNUZ, 18, "f8e4m3fnuz", 8)                       \
+    X(F8E5M2, 19, "f8e5m2", 8) X(F8E5M2FNUZ, 20, "f8e5m2fnuz", 8)                           \
+    X(U4, 21, "u4", 4) X(I4, 22, "i4", 4) X(F4E2M1, 23, "f4e2m1", 4)                        \
+    X(F8E8M0, 24, "f8e8m0", 8) X(U2, 25, "u2", 2) X(I2, 26, "i2", 2)                        \
+    X(F6E2M3, 27, "f6e2m3", 6) X(F6E3M2, 28, "f6e3m2", 6)
+
+enum {
+    ATTNRUN_UNDEFINED = 0,
+#define X(name, code, text, bits) ATTNRUN_##name = code,
+    ATTNRUN_DTYPE_LIST(X)
+#undef X
+    ATTNRUN_DTYPE_COUNT = 29
+};
+
+enum { /* what a value is */
+    ATTNRUN_ABSENT = 0,
+    ATTNRUN_TENSOR = 1,
+    ATTNRUN_SEQUENCE = 2,          /* of tensors */
+    ATTNRUN_OPTIONAL = 3,          /* of a tensor */
+    ATTNRUN_OPTIONAL_SEQUENCE = 4
+};
+
+enum { ATTNRUN_PLAIN = 0, ATTNRUN_BLOCKED_C16 = 1 }; /* layouts; only PLAIN crosses the API */
+
+/* An element of a string tensor: n bytes, no terminator promised. */
+typedef struct attnrun_string {
+    const char *data;
+    int64_t n;
+} attnrun_string;
+
+/* A view. Elements of 8 bits and more are addressed by strides; types under 8 bits are
+ * packed from the low bits upwards, always dense, and their strides are not looked at.
+ * A sequence has rank 1, dims[0] = its length, data = attnrun_tensor[length].
+ * An optional has rank 0 and data = one attnrun_tensor, or NULL for none. */
+typedef struct attnrun_tensor {
+    int32_t kind;
+    int32_t dtype;
+    int32_t rank;
+    int32_t layout;
+    int64_t dims[ATTNRUN_MAX_RANK];
+    int64_t strides[ATTNRUN_MAX_RANK]; /* bytes; 0 where broadcast */
+    void *data;
+} attnrun_tensor;
+
+ATTNRUN_API const char *attnrun_dtype_name(int32_t dtype); /* "f32"; "undefined" */
+ATTNRUN_API int32_t attnrun_dtype_bits(int32_t dtype);     /* 32; 0 for an unknown number */
+/* A dense row-major view of `data`. Fails where the sizes overflow or are negative. */
+ATTNRUN_API attnrun_status attnrun_tensor_make(int32_t dtype, int32_t rank, const int64_t *dims,
+                                               void *data, attnrun_tensor *tensor);
+/* Elements and bytes of a dense tensor of these dims; -1 where that overflows. */
+ATTNRUN_API int64_t attnrun_tensor_count(const attnrun_tensor *tensor);
+ATTNRUN_API int64_t attnrun_tensor_bytes(const attnrun_tensor *tensor);
+
+/* ---- runtime ------------------------------------------------------------------------- */
+
+typedef struct attnrun_runtime attnrun_runtime;
+typedef struct attnrun_model attnrun_model;
+typedef struct attnrun_context attnrun_context;
+
+/* Memory for everything the library holds. alloc returns NULL when it has none; `align` is a
+ * power of two. Both may be called from any thread. */
+typedef struct attnrun_allocator {
+    uint32_t struct_size;
+    void *user;
+    void *(*alloc)(void *user, size_t bytes, size_t align);
+    void (*free)(void *user, void *memory, size_t bytes);
+} attnrun_allocator;
+
+/* The caller's threads. parallel_for calls fn over [0, n) in ranges of at most about `grain`
+ * tasks, from up to max_workers threads at once, each with a worker number of its own below
+ * max_workers, and returns when all are done. */
+typedef void (*attnrun_task_fn)(void *arg, int64_t begin, int64_t end, int32_t worker);
+typedef struct attnrun_pool {
+    uint32_t struct_size;
+    int32_t max_workers;
+    void *user;
+    void (*parallel_for)(void *user, int64_t n, int64_t grain, attnrun_task_fn fn, void *arg);
+} attnrun_pool;
+
+typedef void (*attnrun_log_fn)(void *user, int32_t level, const char *message);
+
+typedef struct attnrun_runtime_options {
+    uint32_t struct_size;
+    int32_t threads;                    /* 0: ATTNRUN_NUM_THREADS, OMP_NUM_THREADS, or CPUs */
+    const char *isa;                    /* NULL: ATTNRUN_ISA or the best; "base" "avx2" "avx512" */
+    uint64_t max_memory;                /* bytes; 0: the smaller of RAM/2 and 8 GiB */
+    const attnrun_allocator *allocator; /* NULL: malloc */
+    const attnrun_pool *pool;           /* NULL: own threads, started at the first run */
+    attnrun_log_fn log;
+    void *log_user;
+} attnrun_runtime_options;
+
+/* `options` may be NULL. Starts no thread. */
+ATTNRUN_API attnrun_status attnrun_runtime_create(const attnrun_runtime_options *options,
+                                                  attnrun_runtime **runtime);
+/* Drops the caller's hold; the runtime ends with its last model. NULL is allowed. */
+ATTNRUN_API void attnrun_runtime_destroy(attnrun_runtime *runtime);
+
+typedef struct attnrun_runtime_info {
+    uint32_t struct_size;
+    int32_t threads;
+    const char *isa;          /* "base", "avx2", "avx512" */
+    const char *cpu_features; /* space-separated, those that matter here */
+    const char *blas;         /* "OpenBLAS 0.3.21", or "none" */
+    uint64_t max_memory;      /* bytes */
+    uint64_t used_memory;     /* bytes, now */
+    uint64_t peak_memory;     /* bytes */
+    uint64_t allocations;     /* calls of the allocator so far */
+} attnrun_runtime_info;
+ATTNRUN_API attnrun_status attnrun_runtime_query(attnrun_runtime *runtime,
+                                                 attnrun_runtime_info *info);
+
+/* ---- model --------------------------------------------------------------------------- */
+
+enum { /* attnrun_source.flags */
+    ATTNRUN_COPY = 1,          /* read the weights instead of mapping them */
+    ATTNRUN_NO_FUSION = 2,     /* no rewrite pass that changes what is computed */
+    ATTNRUN_FORCE_BODIES = 4,  /* run function bodies even where a native operator exists */
+    ATTNRUN_ALLOW_NEWER = 8,   /* try an IR or opset newer than known */
+    ATTNRUN_ALLOW_MISSING = 16 /* open for inspection although operators are missing */
+};
+
+/* Where a model comes from: `path`, or `data` of `bytes` bytes, which stays the caller's and
+ * must live as long as the model unless ATTNRUN_COPY is set. */
+typedef struct attnrun_source {
+    uint32_t struct_size;
+    uint32_t flags;
+    const char *path;
+    const void *data;
+    uint64_t bytes;
+    const char *external_dir;   /* for external data; NULL: the directory of `path` */
+    const char *disable_passes; /* comma-separated names, or NULL */
+} attnrun_source;
+
+/* Loads, checks and prepares a model. `runtime` NULL: a runtime of default options.
+ * Cost: reads the graph; weights stay in the mapped file. Packs nothing. */
+ATTNRUN_API attnrun_status attnrun_model_open(attnrun_runtime *runtime,
+                                              const attnrun_source *source,
+                                              attnrun_model **model);
+ATTNRUN_API void attnrun_model_retain(attnrun_model *model);
+/* Ends the model with its last holder (contexts hold it too). NULL is allowed. */
+ATTNRUN_API void attnrun_model_release(attnrun_model *model);
+
+typedef struct attnrun_model_info {
+    uint32_t struct_size;
+    int32_t n_inputs, n_outputs; /* inputs: those that are no initializer */
+    int32_t n_nodes;             /* after rewriting */
+    int32_t n_file_nodes;        /* in the file's main graph */
+    int32_t n_functions, n_metadata, n_opsets, n_passes, n_missing;
+    int64_t ir_version;
+    int64_t n_parameters;        /* elements of all initializers */
+    int64_t weights_bytes;       /* of all initializers */
+    int64_t file_bytes;          /* of the model and its external data */
+    const char *producer, *producer_version, *graph_name, *doc;
+    const char *missing;         /* "Foo-11, dom::Bar-1", or "" */
+} attnrun_model_info;
+ATTNRUN_API attnrun_status attnrun_model_query(const attnrun_model *model,
+                                               attnrun_model_info *info);
+
+/* An input, output or inner value: what is known of it before a run. */
+typedef struct attnrun_value_info {
+    uint32_t struct_size;
+    int32_t kind, dtype;
+    int32_t rank;                               /* -1: unknown */
+    int64_t dims[ATTNRUN_MAX_RANK];             /* -1: symbolic or unknown */
+    char dim_names[ATTNRUN_MAX_RANK][48];       /* "S", "2*S+1"; "" where constant */
+    const char *name;
+    const attnrun_tensor *constant;             /* NULL unless known at load */
+} attnrun_value_info;
+ATTNRUN_API attnrun_status attnrun_model_input(const attnrun_model *model, int32_t index,
+                                               attnrun_value_info *info);
+ATTNRUN_API attnrun_status attnrun_model_output(const attnrun_model *model, int32_t index,
+                                                attnrun_value_info *info);
+ATTNRUN_API attnrun_status attnrun_model_value(const attnrun_model *model, const char *name,
+                                               attnrun_value_info *info);
+/* The index of a named input or output, or -1. */
+ATTNRUN_API int32_t attnrun_model_find_input(const attnrun_model *model, const char *name);
+ATTNRUN_API int32_t attnrun_model_find_output(const attnrun_model *model, const char *name);
+
+enum { ATTNRUN_NATIVE = 0, ATTNRUN_BODY = 1, ATTNRUN_MISSING = 2 };
+typedef struct attnrun_node_info {
+    uint32_t struct_size;
+    int32_t coverage;        /* ATTNRUN_NATIVE …; BODY: came out of a function body */
+    int32_t opset;
+    int32_t n_inputs, n_outputs;
+    const char *name, *op_type, *domain;
+    const char *function;    /* the function it came from, or "" */
+    const char *const *inputs; /* names; "" where absent */
+    const char *const *outputs;
+} attnrun_node_info;
+/* Nodes of the main graph in the order of execution, after rewriting. */
+ATTNRUN_API attnrun_status attnrun_model_node(const attnrun_model *model, int32_t index,
+                                              attnrun_node_info *info);
+ATTNRUN_API attnrun_status attnrun_model_metadata(const attnrun_model *model, int32_t index,
+                                                  const char **key, const char **value);
+ATTNRUN_API attnrun_status attnrun_model_opset(const attnrun_model *model, int32_t index,
+                                               const char **domain, int64_t *version);
+/* Rewrite passes in order, with how often each applied to this model. */
+ATTNRUN_API attnrun_status attnrun_model_pass(const attnrun_model *model, int32_t index,
+                                              const char **name, int32_t *applied);
+
+/* ---- context ------------------------------------------------------------------------- */
+
+/* The first context of a model packs its constant weights, once for all contexts. */
+ATTNRUN_API attnrun_status attnrun_context_create(attnrun_model *model,
+                                                  attnrun_context **context);
+ATTNRUN_API void attnrun_context_destroy(attnrun_context *context);
+
+/* Binds input `index` to the caller's memory, which must live and stay unchanged until the
+ * run returns. Any byte strides are accepted. The dtype, rank and constant dims must fit. */
+ATTNRUN_API attnrun_status attnrun_set_input(attnrun_context *context, int32_t index,
+                                             const attnrun_tensor *tensor);
+/* Writes output `index` into the caller's dense memory; its shape must be the output's.
+ * `tensor` NULL: back to the context's own memory. */
+ATTNRUN_API attnrun_status attnrun_set_output(attnrun_context *context, int32_t index,
+                                              const attnrun_tensor *tensor);
+
+typedef struct attnrun_run_options {
+    uint32_t struct_size;
+    int32_t validate;      /* nonzero: fail with E_NONFINITE where an output is not finite */
+    int64_t timeout_us;    /* 0: none */
+    /* Called after each step from the running thread, or NULL. */
+    void (*on_step)(void *user, int32_t node_index, const char *name, const char *op_type,
+                    double microseconds);
+    void *on_step_user;
+} attnrun_run_options;
+
+/* Computes all outputs from the inputs set. `options` may be NULL.
+ * Returns E_INPUT for an input that is not set, E_SHAPE/E_DTYPE where shapes don't fit,
+ * E_MEMORY over the budget, E_RANGE for a bad value, E_CANCELLED, E_TIME.
+ * Cost: plans and allocates only where the input shapes are new to this context. */
+ATTNRUN_API attnrun_status attnrun_run(attnrun_context *context,
+                                       const attnrun_run_options *options);
+/* A view of output `index` of the last successful run; valid until the next run. */
+ATTNRUN_API attnrun_status attnrun_output(attnrun_context *context, int32_t index,
+                                          attnrun_tensor *tensor);
+/* Stops a run of this context soon, from any thread or signal handler; cleared by the next
+ * run's end. */
+ATTNRUN_API void attnrun_cancel(attnrun_context *context);
+/* Gives back the arena, all plans and the side heap. */
+ATTNRUN_API void attnrun_trim(attnrun_context *context);
+
+typedef struct attnrun_plan_info {
+    uint32_t struct_size;
+    int32_t n_steps, n_blocks, n_late_steps; /* late: shapes known only at run */
+    int32_t peak_step;
+    int64_t arena_bytes;        /* exact, for the steps that are not late */
+    int64_t lower_bound_bytes;  /* largest sum of bytes alive at one step */
+    int64_t weights_bytes;      /* constants in mapped or read files */
+    int64_t packed_bytes;       /* packed weights, made by the first context */
+    int64_t folded_bytes;       /* constants computed at load */
+    const char *peak_node, *peak_op;
+} attnrun_plan_info;
+/* One piece of the arena: `name` lives at [offset, offset + bytes) from the first step to the
+ * last. */
+typedef struct attnrun_plan_block {
+    uint32_t struct_size;
+    int32_t first_step, last_step;
+    int64_t offset, bytes;
+    const char *name;    /* value name; "scratch" for a step's scratch */
+    const char *op_type; /* of the producer */
+    attnrun_tensor tensor; /* dtype and dims; data NULL */
+} attnrun_plan_block;
+/* Plans for these input shapes (data pointers are not looked at; inputs whose values decide
+ * shapes are read when their data is not NULL), without allocating the arena. `inputs` has
+ * one tensor per model input. `info` may be NULL. */
+ATTNRUN_API attnrun_status attnrun_plan(attnrun_context *context, const attnrun_tensor *inputs,
+                                        attnrun_plan_info *info);
+/* Block of the last plan made or run. */
+ATTNRUN_API attnrun_status attnrun_plan_get_block(attnrun_context *context, int32_t index,
+                                                  attnrun_plan_block *block);
+/* attnrun_plan() and the arena with it: later runs of these or smaller shapes do not grow. */
+ATTNRUN_API attnrun_status attnrun_reserve(attnrun_context *context,
+                                           const attnrun_tensor *inputs);
+
+typedef struct attnrun_memory_info {
+    uint32_t struct_size;
+    int64_t arena_bytes;      /* allocated now */
+    int64_t arena_used_bytes; /* highest byte that the last run's plan touched */
+    int64_t side_heap_bytes;  /* of data-dependent shapes, highest of the last run */
+    int32_t n_plans;
+} attnrun_memory_info;
+ATTNRUN_API attnrun_status attnrun_context_memory(const attnrun_context *context,
+                                                  attnrun_memory_info *info);
+
+/* Reads a serialized TensorProto, SequenceProto or OptionalProto (`kind` ATTNRUN_TENSOR …;
+ * `dtype` is the element type expected of an empty sequence, or 0). The memory belongs to the
+ * caller: attnrun_tensor_free(). `name`, where not NULL, is set to the message's name or "". */
+ATTNRUN_API attnrun_status attnrun_tensor_from_pb(attnrun_runtime *runtime, const void *data,
+                                                  uint64_t bytes, int32_t kind,
+                                                  attnrun_tensor **tensor, const char **name);
+ATTNRUN_API void attnrun_tensor_free(attnrun_runtime *runtime, attnrun_tensor *tensor);
+
+/* ---- operators (unstable until the attention operators are all here) ------------------ */
+
+/* A dimension or a small integer: a constant (expr 0), or an expression of symbols. Read and
+ * combined by the attnrun_dim_ functions; an overflow makes an invalid one, which the
+ * runtime refuses after infer(). */
+typedef struct attnrun_dim {
+    int64_t value; /* where expr is 0 */
+    int32_t expr;  /* 0 constant, > 0 expression, < 0 unknown or invalid */
+    int32_t reserved;
+} attnrun_dim;
+
+/* What is known of a value at infer time. */
+typedef struct attnrun_type {
+    int32_t kind;
+    int32_t dtype;
+    int32_t rank; /* -1: unknown */
+    int32_t layout;
+    attnrun_dim dims[ATTNRUN_MAX_RANK];
+} attnrun_type;
+
+typedef struct attnrun_ints { const int64_t *v; int64_t n; } attnrun_ints;     /* v NULL: absent */
+typedef struct attnrun_floats { const float *v; int64_t n; } attnrun_floats;
+typedef struct attnrun_strings { const attnrun_string *v; int64_t n; } attnrun_strings;
+
+enum { /* attribute kinds, and the C type of the member of the args struct */
+    ATTNRUN_ATTR_END = 0,
+    ATTNRUN_ATTR_INT,     /* int64_t */
+    ATTNRUN_ATTR_FLOAT,   /* float */
+    ATTNRUN_ATTR_STRING,  /* attnrun_string, terminated by NUL; data NULL: absent */
+    ATTNRUN_ATTR_ENUM,    /* int32_t: index into the words of `text` ("a|b|c") */
+    ATTNRUN_ATTR_INTS,    /* attnrun_ints */
+    ATTNRUN_ATTR_FLOATS,  /* attnrun_floats */
+    ATTNRUN_ATTR_STRINGS, /* attnrun_strings */
+    ATTNRUN_ATTR_TENSOR,  /* attnrun_tensor; kind ABSENT: absent */
+    ATTNRUN_ATTR_GRAPH,   /* int32_t: number of the subgraph within the node, -1: absent */
+    ATTNRUN_ATTR_TYPE,    /* attnrun_type; kind ABSENT: absent */
+    ATTNRUN_ATTR_IGNORED  /* known, checked by nobody, stored nowhere */
+};
+enum { ATTNRUN_ATTR_REQUIRED = 1 };
+
+typedef struct attnrun_attr_def {
+    const char *name;
+    int32_t kind;
+    uint32_t offset;      /* of the member in the args struct */
+    uint32_t flags;
+    int64_t int_default;  /* INT, ENUM */
+    float float_default;
+    const char *text;     /* STRING: default or NULL; ENUM: the words */
+} attnrun_attr_def;
+
+typedef struct attnrun_op_def attnrun_op_def;
+struct attn_kernels;
+
+/* A node: const after load, belongs to the model. */
+typedef struct attnrun_node {
+    const char *name, *op_type, *domain;
+    int32_t index;
+    int32_t opset;             /* of the node's domain */
+    int32_t n_in, n_out;
+    const char *const *inputs; /* names, "" where absent */
+    const char *const *outputs;
+    const attnrun_op_def *op;
+    const void *args;          /* parsed attributes: the op's args struct */
+    const void *packed;        /* what pack() wrote, or NULL */
+} attnrun_node;
+
+typedef struct attnrun_phase {
+    int64_t n_tasks;   /* independent; the split depends on shapes only */
+    int64_t task_cost; /* about how many nanoseconds one task takes; 0: tiny */
+} attnrun_phase;
+
+/* What depends on a shape: written by infer(), read by run(). */
+typedef struct attnrun_step {
+    const attnrun_node *node;
+    const void *args;                   /* node->args */
+    const struct attn_kernels *kernels; /* this CPU's table; opaque outside the library */
+    int32_t n_in, n_out;
+    const attnrun_type *in;             /* kind ABSENT where not given */
+    attnrun_type *out;                  /* dtype and shape to be set by infer() */
+    const attnrun_tensor *x;            /* run: inputs. infer: data is NULL unless known */
+    attnrun_tensor *y;                  /* run: outputs; kind ABSENT where nobody reads it */
+    void *state;                        /* op->state_bytes, zeroed before infer() */
+    int32_t n_phases;                   /* 1 by default */
+    int32_t concrete;                   /* infer: all input dims are constant */
+    attnrun_phase phases[ATTNRUN_MAX_PHASES]; /* one task by default */
+    int64_t scratch_bytes;              /* per worker */
+    int64_t shared_bytes;               /* one for all workers, kept between phases */
+    void *internal;
+} attnrun_step;
+
+/* One call of run(): tasks [begin, end) of a phase. */
+typedef struct attnrun_work {
+    int32_t phase, worker;
+    int64_t begin, end;
+    void *scratch;         /* 64-byte aligned; this worker's alone; undefined content */
+    void *shared;          /* 64-byte aligned; undefined content in phase 0 */
+    const int32_t *cancel; /* nonzero: return E_CANCELLED soon; look every few ms */
+} attnrun_work;
+
+/* Constant inputs to pack: x[i].data is NULL where input i is not constant. */
+typedef struct attnrun_pack {
+    const attnrun_node *node;
+    const void *args;
+    const struct attn_kernels *kernels;
+    int32_t n_in;
+    const attnrun_type *in;
+    const attnrun_tensor *x;
+    uint32_t replaces; /* out: bit i set: input i is not read any more once packed */
+} attnrun_pack;
+
+enum { /* attnrun_op_def.flags */
+    ATTNRUN_OP_LATE = 1,    /* output shapes are known only at run: see attnrun_step_alloc */
+    ATTNRUN_OP_IMPURE = 2,  /* not to be folded or merged: random numbers */
+    ATTNRUN_OP_GRAPHS = 4,  /* runs subgraphs; captured values follow its inputs in x */
+    ATTNRUN_OP_NOWIDEN = 8  /* f16/bf16 are refused rather than computed in f32 */
+};
+
+/* One operator from one opset on. Inputs and outputs are listed as words "name:T", where T is
+ * a letter of `types` or a dtype; a mark follows: '?' optional, '*' variadic (last only,
+ * zero or more), '!' not of one dtype among variadic operands. `types` is like
+ * "T=f32,f64 I=i32,i64"; groups: all, float, int, uint, num, fixed (all but strings). All
+ * operands of one letter have one dtype. Operands f16/bf16 of a letter that lists f32 but
+ * not them are widened to f32 around the node by the runtime. Kinds: "x:seq(T)",
+ * "x:opt(T)", "x:any" (checked by infer). */
+struct attnrun_op_def {
+    uint32_t struct_size;
+    uint32_t flags;
+    const char *domain; /* "" is ai.onnx */
+    const char *name;
+    int32_t since;      /* first opset version; the next row of this name ends it */
+    uint32_t args_bytes, state_bytes;
+    const char *inputs, *outputs, *types;
+    const attnrun_attr_def *attrs; /* ends with kind END; NULL: no attributes */
+    /* Sets out types, tasks, scratch, aliases, state. Called with symbolic dims at load and
+     * with constant ones for each new shape. Checks everything that can be checked. */
+    attnrun_status (*infer)(attnrun_step *step);
+    /* NULL, or packs constants: first with packed NULL, sets *bytes (0: nothing); then with
+     * memory of that size, 64-byte aligned, whose content must not depend on its address. */
+    attnrun_status (*pack)(attnrun_pack *pack, int64_t *bytes, void *packed);
+    attnrun_status (*run)(const attnrun_step *step, const attnrun_work *work);
+    void (*release)(void *user);
+    void *user;
+    uint32_t strided_in;  /* bit i: input i may have any strides (else it is dense) */
+    uint32_t strided_out; /* bit i: output i may have any strides (else it is dense) */
+    const char *cost;     /* for listings: "O(n d)", or NULL */
+    const char *source;   /* for listings: paper or standard, or NULL */
+};
+
+/* Adds an operator; later ones win over earlier and built-in ones of the same domain, name
+ * and since. `op` must live as long as the runtime. Fails on a malformed row. */
+ATTNRUN_API attnrun_status attnrun_register_op(attnrun_runtime *runtime,
+                                               const attnrun_op_def *op);
+/* Loads a shared library and calls its `attnrun_status attnrun_plugin(attnrun_runtime *)`. */
+ATTNRUN_API attnrun_status attnrun_load_plugin(attnrun_runtime *runtime, const char *path);
+/* The operators in the order of domain, name, since; NULL past the end. */
+ATTNRUN_API const attnrun_op_def *attnrun_get_op(attnrun_runtime *runtime, int32_t index);
+
+/* For infer() and run(): records the sentence, returns `status`. */
+ATTNRUN_API attnrun_status attnrun_step_fail(const attnrun_step *step, attnrun_status status,
+                                             const char *message);
+ATTNRUN_API attnrun_dim attnrun_dim_make(int64_t value);
+ATTNRUN_API attnrun_dim attnrun_dim_add(const attnrun_step *step, attnrun_dim a, attnrun_dim b);
+ATTNRUN_API attnrun_dim attnrun_dim_sub(const attnrun_step *step, attnrun_dim a, attnrun_dim b);
+ATTNRUN_API attnrun_dim attnrun_dim_mul(const attnrun_step *step, attnrun_dim a, attnrun_dim b);
+/* Rounds towards minus infinity; b must not be 0. */
+ATTNRUN_API attnrun_dim attnrun_dim_div(const attnrun_step *step, attnrun_dim a, attnrun_dim b);
+ATTNRUN_API attnrun_dim attnrun_dim_min(const attnrun_step *step, attnrun_dim a, attnrun_dim b);
+ATTNRUN_API attnrun_dim attnrun_dim_max(const attnrun_step *step, attnrun_dim a, attnrun_dim b);
+/* A size that is known only at run. */
+ATTNRUN_API attnrun_dim attnrun_dim_unknown(const attnrun_step *step);
+/* infer: output `out` shows the bytes of input `in`, from `byte_offset` on, dense. */
+ATTNRUN_API void attnrun_step_view(attnrun_step *step, int32_t out, int32_t in,
+                                   int64_t byte_offset);
+/* infer: output `out` may be written over input `in` where that is read by nobody later. */
+ATTNRUN_API void attnrun_step_inplace(attnrun_step *step, int32_t out, int32_t in);
+/* infer: element k of integer input `in`, where known (returns 1), else 0. */
+ATTNRUN_API int32_t attnrun_step_value(const attnrun_step *step, int32_t in, int64_t k,
+                                       attnrun_dim *value);
+/* infer: states the n elements of integer output `out` (at most 64; more is ignored). */
+ATTNRUN_API void attnrun_step_set_values(attnrun_step *step, int32_t out, int64_t n,
+                                         const attnrun_dim *values);
+/* run of an ATTNRUN_OP_LATE operator: memory for output `out` of these dims; fills in
+ * step->y[out]. Bounded by the memory budget. */
+ATTNRUN_API attnrun_status attnrun_step_alloc(const attnrun_step *step, int32_t out,
+                                              int32_t dtype, int32_t rank, const int64_t *dims);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,33 @@
+/* checked.h - arithmetic on sizes that come from a file or a caller. Every function returns
+ * false instead of wrapping; grep for a raw '*' on dims finds a bug. */
+#ifndef ATTN_CHECKED_H
+#define ATTN_CHECKED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+static inline bool ck_add(int64_t a, int64_t b, int64_t *sum)
+{
+    return !__builtin_add_overflow(a, b, sum);
+}
+
+static inline bool ck_sub(int64_t a, int64_t b, int64_t *difference)
+{
+    return !__builtin_sub_overflow(a, b, difference);
+}
+
+static inline bool ck_mul(int64_t a, int64_t b, int64_t *product)
+{
+    return !__builtin_mul_overflow(a, b, product);
+}
+
+/* Rounds up to a multiple of `align` (a power of two). */
+static inline bool ck_align(int64_t n, int64_t align, int64_t *rounded)
+{
+    if (!ck_add(n, align - 1, rounded))
+        return false;
+    *rounded &= ~(align - 1);
+    return true;
+}
+
+#endif

@@ -1,0 +1,368 @@
+/* context.c - the context object: inputs bound, runs, outputs, plans as users see them.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "frame.h"
+#include "model.h"
+
+struct attnrun_context {
+    struct attn_model *model;
+    struct attn_frame *frame;
+    struct attn_control control;
+    attnrun_tensor *inputs;  /* bound; kind ABSENT: not set */
+    attnrun_tensor *outputs; /* the caller's memory; kind ABSENT: the context's own */
+    int32_t n_inputs, n_outputs;
+};
+
+/* ---- life ---- */
+
+static attn_status context_init(struct attnrun_context *context,
+                                struct attn_memory *memory)
+{
+    struct attn_graph *graph = context->model->graph;
+    context->n_inputs = graph->n_inputs;
+    context->n_outputs = graph->n_outputs;
+    context->inputs = attn_alloc_zeroed(
+        memory, ATTN_MEM_PLAN, (graph->n_inputs + 1) * (int64_t)sizeof *context->inputs);
+    context->outputs =
+        attn_alloc_zeroed(memory, ATTN_MEM_PLAN,
+                          (graph->n_outputs + 1) * (int64_t)sizeof *context->outputs);
+    if (!context->inputs || !context->outputs)
+        return ATTNRUN_E_MEMORY;
+    TRY(attn_model_pack(context->model));
+    return attn_frame_create(context->model->runtime, graph, &context->control,
+                             &context->frame);
+}
+
+attnrun_status attnrun_context_create(attnrun_model *model, attnrun_context **context)
+{
+    if (model == NULL || context == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "model or context is NULL");
+    struct attn_memory *memory = attn_runtime_memory(model_of(model)->runtime);
+    attnrun_context *made =
+        attn_alloc_zeroed(memory, ATTN_MEM_PLAN, (int64_t)sizeof *made);
+    if (made == NULL)
+        return ATTNRUN_E_MEMORY;
+    made->model = model_of(model);
+    attnrun_model_retain(model);
+    attn_status status = context_init(made, memory);
+    if (status != ATTNRUN_OK) {
+        attnrun_context_destroy(made);
+        return status;
+    }
+    *context = made;
+    return ATTNRUN_OK;
+}
+
+void attnrun_context_destroy(attnrun_context *context)
+{
+    if (context == NULL)
+        return;
+    struct attn_model *model = context->model;
+    struct attn_memory *memory = attn_runtime_memory(model->runtime);
+    attn_frame_destroy(context->frame);
+    attn_free(memory, ATTN_MEM_PLAN, context->inputs,
+              (model->graph->n_inputs + 1) * (int64_t)sizeof *context->inputs);
+    attn_free(memory, ATTN_MEM_PLAN, context->outputs,
+              (model->graph->n_outputs + 1) * (int64_t)sizeof *context->outputs);
+    attn_free(memory, ATTN_MEM_PLAN, context, (int64_t)sizeof *context);
+    attnrun_model_release((attnrun_model *)model);
+}
+
+void attnrun_trim(attnrun_context *context)
+{
+    if (context != NULL)
+        attn_frame_trim(context->frame);
+}
+
+void attnrun_cancel(attnrun_context *context)
+{
+    if (context != NULL)
+        __atomic_store_n(&context->control.stop, ATTN_STOP_CANCEL, __ATOMIC_RELAXED);
+}
+
+/* ---- inputs ---- */
+
+static attn_status fail_input(const struct attnrun_context *context, int32_t index,
+                              attn_status status, const attnrun_tensor *given)
+{
+    const struct attn_graph *graph = context->model->graph;
+    const struct attn_value *value = &graph->values[graph->inputs[index]];
+    attn_fail(status, "input %d '%s' is given as %s, the model takes %s", index,
+              attn_quote(value->name), attn_tensor_format(given),
+              attn_type_format(context->model->dims, &value->type));
+    attn_fail_tensor(value->name);
+    return status;
+}
+
+/* A tensor struct from a caller: consistent, and of a size that can exist. */
+static bool well_formed(const attnrun_tensor *t)
+{
+    if (t->kind != ATTNRUN_TENSOR)
+        return t->kind > ATTNRUN_TENSOR && t->kind <= ATTNRUN_OPTIONAL_SEQUENCE;
+    if (t->rank < 0 || t->rank > ATTNRUN_MAX_RANK || t->layout != ATTNRUN_PLAIN ||
+        attnrun_dtype_bits(t->dtype) == 0)
+        return false;
+    for (int i = 0; i < t->rank; i++)
+        if (t->dims[i] < 0 || t->dims[i] > ATTN_MAX_DIM)
+            return false;
+    int64_t count = tensor_count(t);
+    return count >= 0 && count <= ATTN_MAX_ELEMENTS && tensor_bytes(t) >= 0;
+}
+
+static attn_status check_input(const struct attnrun_context *context, int32_t index,
+                               const attnrun_tensor *tensor)
+{
+    const struct attn_graph *graph = context->model->graph;
+    const attnrun_type *type = &graph->values[graph->inputs[index]].type;
+    if (!well_formed(tensor))
+        return attn_fail(ATTNRUN_E_USAGE, "input %d: the tensor struct is malformed",
+                         index);
+    if (type->kind != ATTNRUN_ABSENT && type->kind != tensor->kind &&
+        !(type->kind == ATTNRUN_OPTIONAL && tensor->kind == ATTNRUN_TENSOR))
+        return fail_input(context, index, ATTNRUN_E_INPUT, tensor);
+    if (tensor->kind != ATTNRUN_TENSOR)
+        return ATTNRUN_OK;
+    if (type->dtype != 0 && type->dtype != tensor->dtype)
+        return fail_input(context, index, ATTNRUN_E_DTYPE, tensor);
+    if (type->rank >= 0 && type->rank != tensor->rank)
+        return fail_input(context, index, ATTNRUN_E_SHAPE, tensor);
+    for (int i = 0; i < type->rank; i++)
+        if (dim_is_const(type->dims[i]) && type->dims[i].value != tensor->dims[i])
+            return fail_input(context, index, ATTNRUN_E_SHAPE, tensor);
+    return ATTNRUN_OK;
+}
+
+attnrun_status attnrun_set_input(attnrun_context *context, int32_t index,
+                                 const attnrun_tensor *tensor)
+{
+    static int64_t nothing; /* of an empty tensor without memory */
+    if (context == NULL || tensor == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "context or tensor is NULL");
+    if (index < 0 || index >= context->n_inputs)
+        return attn_fail(ATTNRUN_E_USAGE, "input %d is not in 0..%d", index,
+                         context->n_inputs - 1);
+    TRY(check_input(context, index, tensor));
+    if (tensor->kind == ATTNRUN_TENSOR && tensor->data == NULL &&
+        tensor_count(tensor) > 0)
+        return attn_fail(ATTNRUN_E_USAGE, "input %d has no data", index);
+    context->inputs[index] = *tensor;
+    if (tensor->kind == ATTNRUN_TENSOR && tensor->data == NULL)
+        context->inputs[index].data = &nothing;
+    return ATTNRUN_OK;
+}
+
+attnrun_status attnrun_set_output(attnrun_context *context, int32_t index,
+                                  const attnrun_tensor *tensor)
+{
+    if (context == NULL || index < 0 || index >= context->n_outputs)
+        return attn_fail(ATTNRUN_E_USAGE, "context is NULL or output %d does not exist",
+                         index);
+    if (tensor != NULL && (tensor->kind != ATTNRUN_TENSOR || !well_formed(tensor) ||
+                           !tensor_is_dense(tensor) || tensor->dtype == ATTNRUN_STRING))
+        return attn_fail(ATTNRUN_E_USAGE, "output %d: not a dense tensor", index);
+    context->outputs[index] =
+        tensor ? *tensor : (attnrun_tensor){ .kind = ATTNRUN_ABSENT };
+    return ATTNRUN_OK;
+}
+
+static attn_status all_inputs_set(const struct attnrun_context *context)
+{
+    const struct attn_graph *graph = context->model->graph;
+    for (int32_t i = 0; i < context->n_inputs; i++)
+        if (context->inputs[i].kind == ATTNRUN_ABSENT) {
+            const struct attn_value *value = &graph->values[graph->inputs[i]];
+            attn_fail(ATTNRUN_E_INPUT, "input %d '%s' (%s) is not given", i,
+                      attn_quote(value->name),
+                      attn_type_format(context->model->dims, &value->type));
+            attn_fail_tensor(value->name);
+            return ATTNRUN_E_INPUT;
+        }
+    return ATTNRUN_OK;
+}
+
+/* ---- runs ---- */
+
+static bool all_finite(const attnrun_tensor *t)
+{
+    int64_t n = tensor_count(t);
+    if (t->kind != ATTNRUN_TENSOR || !dtype_in(t->dtype, ATTN_DT_FLOAT))
+        return true;
+    if (t->dtype == ATTNRUN_F32) {
+        const float *x = t->data;
+        for (int64_t i = 0; i < n; i++)
+            if (!isfinite(x[i]))
+                return false;
+        return true;
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(tensor_get_real(t, i)))
+            return false;
+    return true;
+}
+
+static attn_status finish_outputs(struct attnrun_context *context, bool validate)
+{
+    for (int32_t i = 0; i < context->n_outputs; i++) {
+        attnrun_tensor made;
+        attnrun_tensor *bound = &context->outputs[i];
+        TRY(attn_frame_output(context->frame, i, &made));
+        if (validate && !all_finite(&made))
+            return attn_fail(ATTNRUN_E_NONFINITE, "output %d '%s' is not finite", i,
+                             attn_quote(context->model->graph
+                                            ->values[context->model->graph->outputs[i]]
+                                            .name));
+        if (bound->kind == ATTNRUN_ABSENT)
+            continue;
+        if (bound->dtype != made.dtype || bound->rank != made.rank ||
+            memcmp(bound->dims, made.dims, (size_t)made.rank * sizeof made.dims[0]) != 0)
+            return attn_fail(ATTNRUN_E_SHAPE,
+                             "output %d is %s, the memory bound to it is %s", i,
+                             attn_tensor_format(&made), attn_tensor_format(bound));
+        tensor_copy(bound, &made);
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status start_clock(struct attnrun_context *context,
+                               const attnrun_run_options *options)
+{
+    struct timespec now;
+    context->control.options = options;
+    context->control.deadline_ns = 0;
+    if (options == NULL)
+        return ATTNRUN_OK;
+    if (options->struct_size != sizeof *options)
+        return attn_fail(ATTNRUN_E_USAGE, "attnrun_run_options of another ABI");
+    if (options->timeout_us > 0) {
+        int64_t start;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        start = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+        if (!ck_mul(options->timeout_us, 1000, &context->control.deadline_ns) ||
+            !ck_add(start, context->control.deadline_ns, &context->control.deadline_ns))
+            context->control.deadline_ns = INT64_MAX;
+    }
+    return ATTNRUN_OK;
+}
+
+attnrun_status attnrun_run(attnrun_context *context, const attnrun_run_options *options)
+{
+    if (context == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "the context is NULL");
+    TRY(start_clock(context, options));
+    attn_status status = all_inputs_set(context);
+    if (status == ATTNRUN_OK)
+        status = attn_frame_run(context->frame, context->inputs);
+    if (status == ATTNRUN_OK)
+        status = finish_outputs(context, options != NULL && options->validate);
+    context->control.options = NULL;
+    __atomic_store_n(&context->control.stop, ATTN_GO, __ATOMIC_RELAXED);
+    return status;
+}
+
+attnrun_status attnrun_output(attnrun_context *context, int32_t index,
+                              attnrun_tensor *tensor)
+{
+    if (context == NULL || tensor == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "context or tensor is NULL");
+    return attn_frame_output(context->frame, index, tensor);
+}
+
+/* ---- plans ---- */
+
+static void fill_plan_info(const struct attnrun_context *context,
+                           const struct attn_plan *plan, attnrun_plan_info *info)
+{
+    const struct attn_model *model = context->model;
+    attnrun_plan_info filled = {
+        .struct_size = sizeof filled,
+        .n_steps = plan->n_steps,
+        .n_blocks = (int32_t)plan->n_blocks,
+        .n_late_steps = plan->n_late,
+        .peak_step = plan->peak_step,
+        .arena_bytes = plan->arena_bytes,
+        .lower_bound_bytes = plan->lower_bound,
+        .weights_bytes = model->weights_bytes,
+        .packed_bytes = model->packed_bytes,
+        .folded_bytes = model->folded_bytes,
+        .peak_node = "",
+        .peak_op = "",
+    };
+    if (plan->peak_step < plan->n_steps) {
+        filled.peak_node = plan->steps[plan->peak_step]->pub.node->name;
+        filled.peak_op = plan->steps[plan->peak_step]->pub.node->op_type;
+    }
+    *info = filled;
+}
+
+attnrun_status attnrun_plan(attnrun_context *context, const attnrun_tensor *inputs,
+                            attnrun_plan_info *info)
+{
+    struct attn_plan *plan;
+    if (context == NULL || (inputs == NULL && context->n_inputs > 0))
+        return attn_fail(ATTNRUN_E_USAGE, "context or inputs is NULL");
+    if (info != NULL && info->struct_size != sizeof *info)
+        return attn_fail(ATTNRUN_E_USAGE, "attnrun_plan_info of another ABI");
+    for (int32_t i = 0; i < context->n_inputs; i++)
+        TRY(check_input(context, i, &inputs[i]));
+    TRY(attn_frame_plan(context->frame, inputs, &plan));
+    if (plan != context->frame->current)
+        context->frame->current = NULL; /* blocks are of this plan; outputs are gone */
+    context->frame->shown = plan;
+    if (info != NULL)
+        fill_plan_info(context, plan, info);
+    return ATTNRUN_OK;
+}
+
+attnrun_status attnrun_reserve(attnrun_context *context, const attnrun_tensor *inputs)
+{
+    TRY(attnrun_plan(context, inputs, NULL));
+    return attn_frame_reserve(context->frame, context->frame->shown);
+}
+
+attnrun_status attnrun_plan_get_block(attnrun_context *context, int32_t index,
+                                      attnrun_plan_block *block)
+{
+    if (context == NULL || block == NULL || block->struct_size != sizeof *block)
+        return attn_fail(ATTNRUN_E_USAGE, "context or block is NULL or of another ABI");
+    const struct attn_plan *plan = context->frame->shown;
+    if (plan == NULL || index < 0 || index >= plan->n_blocks)
+        return attn_fail(ATTNRUN_E_USAGE, "there is no plan, or no block %d in it",
+                         index);
+    const struct attn_block *from = &plan->blocks[index];
+    attnrun_plan_block filled = { .struct_size = sizeof filled,
+                                  .first_step = from->first,
+                                  .last_step = from->last,
+                                  .offset = from->offset,
+                                  .bytes = from->bytes,
+                                  .name = "scratch",
+                                  .op_type = "" };
+    if (from->value >= 0) {
+        filled.name = plan->graph->values[from->value].name;
+        filled.tensor = plan->values[from->value].tensor;
+        filled.tensor.data = NULL;
+    }
+    if (from->first < plan->n_steps)
+        filled.op_type = plan->steps[from->first]->pub.node->op_type;
+    *block = filled;
+    return ATTNRUN_OK;
+}
+
+attnrun_status attnrun_context_memory(const attnrun_context *context,
+                                      attnrun_memory_info *info)
+{
+    if (context == NULL || info == NULL || info->struct_size != sizeof *info)
+        return attn_fail(ATTNRUN_E_USAGE, "context or info is NULL or of another ABI");
+    const struct attn_frame *frame = context->frame;
+    attnrun_memory_info filled = { .struct_size = sizeof filled,
+                                   .arena_bytes = frame->arena_bytes,
+                                   .side_heap_bytes = frame->heap.peak_bytes };
+    if (frame->current != NULL)
+        filled.arena_used_bytes = frame->current->arena_bytes;
+    for (int i = 0; i < ATTN_MAX_PLANS; i++)
+        filled.n_plans += frame->plans[i] != NULL;
+    *info = filled;
+    return ATTNRUN_OK;
+}

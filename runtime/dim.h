@@ -1,0 +1,86 @@
+/* dim.h - dimensions: constants and expressions of symbols, in one checked type.
+ *
+ * An expression is c + sum of k_i * s_i over symbols s_i. What is not linear (S*B, S/2,
+ * max(S, T)) is a derived symbol, so equal expressions have equal handles. A table
+ * belongs to a model and is written at load only; the plans of contexts use constants, or
+ * UNKNOWN. */
+#ifndef ATTN_DIM_H
+#define ATTN_DIM_H
+
+#include <stdbool.h>
+
+#include "alloc.h"
+#include "checked.h"
+
+enum { ATTN_DIM_UNKNOWN = -1, ATTN_DIM_INVALID = -2 }; /* values of attnrun_dim.expr */
+
+#define ATTN_MAX_DIM      (INT64_C(1) << 47)
+#define ATTN_MAX_ELEMENTS (INT64_C(1) << 46)
+
+struct attn_dims; /* the table */
+
+struct attn_dims *attn_dims_create(struct attn_pool *pool);
+/* The symbol of this name, made where new. NULL or "": a fresh one, named "u1", "u2", …
+ * A symbol is a size, 0 … ATTN_MAX_DIM: min(S, 2^62) is S. UNKNOWN where `dims` is NULL. */
+attnrun_dim attn_dim_symbol(struct attn_dims *dims, const char *name);
+
+static inline attnrun_dim dim_of(int64_t value)
+{
+    return (attnrun_dim){ .value = value };
+}
+static inline bool dim_is_const(attnrun_dim d) { return d.expr == 0; }
+static inline bool dim_is(attnrun_dim d, int64_t value)
+{
+    return d.expr == 0 && d.value == value;
+}
+/* The same constant or the same expression; unknown ones are never equal. */
+static inline bool dim_equal(attnrun_dim a, attnrun_dim b)
+{
+    return a.expr == b.expr && a.expr >= 0 && (a.expr > 0 || a.value == b.value);
+}
+/* False only where both are constants and differ. */
+static inline bool dim_may_equal(attnrun_dim a, attnrun_dim b)
+{
+    return a.expr != 0 || b.expr != 0 || a.value == b.value;
+}
+
+enum attn_dim_op { DIM_ADD, DIM_SUB, DIM_MUL, DIM_DIV, DIM_MIN, DIM_MAX, DIM_BROADCAST };
+/* `dims` NULL: whatever is not constant becomes UNKNOWN. */
+attnrun_dim attn_dim_combine(struct attn_dims *dims, enum attn_dim_op op, attnrun_dim a,
+                             attnrun_dim b);
+/* a must be divisible by b: S*B*4 / 4. INVALID where both are constants and it is not. */
+attnrun_dim attn_dim_div_exact(struct attn_dims *dims, attnrun_dim a, attnrun_dim b);
+/* Writes "2*S+1" (or "128", "?") and returns `text`. */
+const char *attn_dim_format(const struct attn_dims *dims, attnrun_dim dim, char *text,
+                            size_t bytes);
+/* Parses "N", "2*S+1", "batch": what dim_param holds; any other text is a symbol name. */
+attnrun_dim attn_dim_parse(struct attn_dims *dims, const char *text);
+
+/* ---- values of symbols ----
+ * Symbols are numbered from 0; those derived from others (S*B, floor(S/2)) are among
+ * them. */
+int32_t attn_dims_n_symbols(const struct attn_dims *dims);
+/* The name as in the file; "" for a derived symbol. */
+const char *attn_dims_symbol_name(const struct attn_dims *dims, int32_t symbol);
+/* The number of the symbol where `dim` is one named symbol and nothing else, else -1. */
+int32_t attn_dim_symbol_of(const struct attn_dims *dims, attnrun_dim dim);
+/* The value of `dim` for these values of symbols, by number; -1 where not known (of
+ * derived ones that is normal). False where a symbol needed is not known, or where the
+ * value overflows, divides by 0, or broadcasts sizes that don't fit. */
+bool attn_dim_eval(const struct attn_dims *dims, attnrun_dim dim,
+                   const int64_t *symbol_values, int64_t *value);
+/* Solves dim == value where exactly one named symbol is not known and it stands alone
+ * (k*S + the rest): sets it in symbol_values and returns true. False where there is
+ * nothing to solve or no size fits. */
+bool attn_dim_solve(const struct attn_dims *dims, attnrun_dim dim, int64_t value,
+                    int64_t *symbol_values);
+
+/* ---- types ---- */
+/* "f32[B,128]" for messages; one of 8 rotating buffers of this thread. */
+const char *attn_type_format(const struct attn_dims *dims, const attnrun_type *type);
+const char *attn_tensor_format(const attnrun_tensor *tensor);
+/* Product of dims from..to-1. */
+attnrun_dim attn_dims_product(struct attn_dims *dims, const attnrun_dim *d, int from,
+                              int to);
+
+#endif

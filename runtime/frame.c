@@ -1,0 +1,462 @@
+/* frame.c - running a graph: the loop over steps, late steps, and subgraphs. */
+#include "frame.h"
+
+#include <stdatomic.h>
+#include <time.h>
+
+#include "infer.h"
+
+/* Ranges of tasks shorter than this are not worth handing to another thread. */
+enum { RANGE_NS = 10000, LONGEST_RANGE_NS = 2000000 };
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* ---- plans and memory ---- */
+
+static void release_all_late(struct attn_frame *frame, struct attn_plan *plan)
+{
+    for (int32_t s = 0; plan->has_late && s < plan->n_steps; s++)
+        for (int32_t i = 0; plan->steps[s]->late && i < plan->steps[s]->pub.n_out; i++)
+            attn_heap_release(&frame->heap, &plan->steps[s]->lists[i]);
+}
+
+int32_t attn_frame_n_inputs(const struct attn_frame *frame)
+{
+    return frame->graph->n_inputs + frame->n_captures;
+}
+
+static struct attn_plan **plan_slot(struct attn_frame *frame)
+{
+    struct attn_plan **oldest = &frame->plans[0];
+    for (int i = 0; i < ATTN_MAX_PLANS; i++) {
+        if (frame->plans[i] == NULL)
+            return &frame->plans[i];
+        if (frame->plans[i]->last_used < (*oldest)->last_used)
+            oldest = &frame->plans[i];
+    }
+    return oldest;
+}
+
+attn_status attn_frame_plan(struct attn_frame *frame, const attnrun_tensor *inputs,
+                            struct attn_plan **plan)
+{
+    for (int i = 0; i < ATTN_MAX_PLANS; i++)
+        if (frame->plans[i] != NULL && attn_plan_fits(frame->plans[i], inputs)) {
+            frame->plans[i]->last_used = ++frame->clock;
+            *plan = frame->plans[i];
+            return ATTNRUN_OK;
+        }
+    struct attn_plan *made;
+    TRY(attn_plan_create(frame, inputs, attn_frame_n_inputs(frame), &made));
+    struct attn_plan **slot = plan_slot(frame);
+    if (*slot != NULL && *slot == frame->current)
+        frame->current = NULL;
+    if (*slot != NULL)
+        release_all_late(frame, *slot);
+    if (*slot != NULL && *slot == frame->shown)
+        frame->shown = NULL;
+    attn_plan_destroy(*slot, frame->memory);
+    *slot = made;
+    made->last_used = ++frame->clock;
+    *plan = made;
+    return ATTNRUN_OK;
+}
+
+attn_status attn_frame_reserve(struct attn_frame *frame, const struct attn_plan *plan)
+{
+    int64_t bytes = plan->arena_bytes > 0 ? plan->arena_bytes : ATTN_ARENA_ALIGN;
+    if (frame->arena != NULL && bytes <= frame->arena_bytes)
+        return ATTNRUN_OK;
+    attn_free(frame->memory, ATTN_MEM_ARENA, frame->arena, frame->arena_bytes);
+    frame->arena = NULL;
+    frame->arena_bytes = 0;
+    for (int i = 0; i < ATTN_MAX_PLANS; i++)
+        if (frame->plans[i] != NULL)
+            frame->plans[i]->bound_arena = NULL;
+    frame->arena = attn_alloc(frame->memory, ATTN_MEM_ARENA, bytes);
+    if (frame->arena == NULL)
+        return ATTNRUN_E_MEMORY;
+    frame->arena_bytes = bytes;
+    return ATTNRUN_OK;
+}
+
+/* ---- one step ---- */
+
+struct step_run {
+    struct attn_frame *frame;
+    struct attn_step *step;
+    int32_t phase;
+    atomic_int failed;
+    attnrun_error error;
+};
+
+/* Stops all workers where the caller cancelled or the time is up. */
+static attn_status look_at_clock(struct attn_control *control)
+{
+    int32_t stop = __atomic_load_n(&control->stop, __ATOMIC_RELAXED);
+    if (stop == ATTN_GO && control->deadline_ns != 0 && now_ns() > control->deadline_ns) {
+        stop = ATTN_STOP_TIME;
+        __atomic_store_n(&control->stop, stop, __ATOMIC_RELAXED);
+    }
+    if (stop == ATTN_STOP_TIME)
+        return attn_fail(ATTNRUN_E_TIME, "the deadline passed");
+    return stop == ATTN_GO ? ATTNRUN_OK
+                           : attn_fail(ATTNRUN_E_CANCELLED, "the run was cancelled");
+}
+
+static attn_status run_range(struct attn_step *step, int32_t phase, int64_t begin,
+                             int64_t end, int32_t worker, const int32_t *cancel)
+{
+    attnrun_work work = { .phase = phase,
+                          .worker = worker,
+                          .begin = begin,
+                          .end = end,
+                          .scratch = step->scratch + worker * step->scratch_stride,
+                          .shared = step->shared,
+                          .cancel = cancel };
+    return step->pub.node->op->run(&step->pub, &work);
+}
+
+static void run_task(void *arg, int64_t begin, int64_t end, int32_t worker)
+{
+    struct step_run *run = arg;
+    struct attn_control *control = run->frame->control;
+    attn_status status = look_at_clock(control);
+    if (status == ATTNRUN_OK)
+        status = run_range(run->step, run->phase, begin, end, worker, &control->stop);
+    if (status == ATTNRUN_OK || atomic_exchange(&run->failed, 1) != 0)
+        return;
+    run->error = *attnrun_last_error();
+    int32_t go = ATTN_GO;
+    __atomic_compare_exchange_n(&control->stop, &go, ATTN_STOP_FAILED, false,
+                                __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+/* The real reason where a kernel returned because of the flag. */
+static attn_status reason(struct attn_frame *frame, attn_status status)
+{
+    if (status == ATTNRUN_E_CANCELLED)
+        return look_at_clock(frame->control);
+    return status;
+}
+
+static attn_status run_phase(struct attn_frame *frame, struct attn_step *step,
+                             int32_t phase)
+{
+    int64_t n = step->pub.phases[phase].n_tasks, cost = step->pub.phases[phase].task_cost;
+    if (n <= 0)
+        return ATTNRUN_OK;
+    if (cost < 1)
+        cost = 1;
+    bool small = n == 1 || step->n_workers == 1 || n <= 2 * RANGE_NS / cost;
+    if (small && (frame->control->deadline_ns == 0 || n <= LONGEST_RANGE_NS / cost))
+        return reason(frame, run_range(step, phase, 0, n, 0, &frame->control->stop));
+    struct step_run run = { .frame = frame, .step = step, .phase = phase };
+    int64_t grain = RANGE_NS / cost > 1 ? RANGE_NS / cost : 1;
+    if (small) { /* alone, but with looks at the clock */
+        for (int64_t begin = 0; begin < n && !run.failed; begin += grain)
+            run_task(&run, begin, begin + grain < n ? begin + grain : n, 0);
+    } else {
+        attn_parallel_for(frame->threads, n, grain, run_task, &run);
+    }
+    if (!atomic_load(&run.failed))
+        return ATTNRUN_OK;
+    int32_t failed = ATTN_STOP_FAILED;
+    __atomic_compare_exchange_n(&frame->control->stop, &failed, ATTN_GO, false,
+                                __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return reason(frame, attn_fail_again(&run.error));
+}
+
+attn_status attn_frame_run_step(struct attn_frame *frame, struct attn_step *step)
+{
+    if (step->pub.node->op->run == NULL)
+        return attn_step_copy_views(step);
+    for (int32_t phase = 0; phase < step->pub.n_phases; phase++)
+        TRY(run_phase(frame, step, phase));
+    return ATTNRUN_OK;
+}
+
+/* ---- late steps: shapes are known only now ---- */
+
+static void load_late(struct attn_plan *plan, struct attn_step *step)
+{
+    attnrun_type *types = (attnrun_type *)(uintptr_t)step->pub.in;
+    attnrun_tensor *x = (attnrun_tensor *)(uintptr_t)step->pub.x;
+    for (int32_t i = 0; i < step->pub.n_in + step->node->n_captures; i++) {
+        int32_t id = step->node->in[i];
+        if (id < 0)
+            continue;
+        x[i] = plan->values[id].tensor;
+        attn_tensor_to_type(&x[i], &types[i]);
+        step->known[i] = NULL;
+    }
+    for (int32_t i = 0; i < step->pub.n_out; i++)
+        if (step->node->out[i] >= 0 &&
+            plan->values[step->node->out[i]].place == ATTN_PLACE_LATE)
+            step->pub.y[i] = (attnrun_tensor){ .kind = ATTNRUN_ABSENT };
+}
+
+static attn_status allocate_late(struct attn_frame *frame, struct attn_plan *plan,
+                                 struct attn_step *step)
+{
+    bool own = (step->pub.node->op->flags & (ATTNRUN_OP_LATE | ATTNRUN_OP_GRAPHS)) != 0;
+    for (int32_t i = 0; i < step->pub.n_out; i++) {
+        int32_t id = step->node->out[i];
+        const attnrun_type *type = &step->pub.out[i];
+        if (id < 0)
+            continue;
+        if (plan->values[id].place != ATTN_PLACE_LATE) {
+            attnrun_type planned = plan->values[id].type;
+            for (int d = 0; d < planned.rank; d++)
+                if (type->rank != planned.rank ||
+                    (attn_type_is_concrete(type) &&
+                     type->dims[d].value != planned.dims[d].value))
+                    return op_fail(&step->pub, ATTNRUN_E_INTERNAL,
+                                   "output %d has another shape than planned", i);
+            continue;
+        }
+        if (!attn_type_is_concrete(type)) {
+            if (!own)
+                return op_fail(&step->pub, ATTNRUN_E_INTERNAL,
+                               "output %d has no known shape", i);
+            continue;
+        }
+        TRY(attn_type_to_tensor(type, &step->pub.y[i]));
+        step->pub.y[i].data =
+            attn_heap_alloc(&frame->heap, &step->lists[i], tensor_bytes(&step->pub.y[i]));
+        if (step->pub.y[i].data == NULL)
+            return ATTNRUN_E_MEMORY;
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status scratch_late(struct attn_frame *frame, struct attn_step *step,
+                                struct attn_heap_list *list)
+{
+    int64_t bytes;
+    step->n_workers = attn_threads_count(frame->threads);
+    if (!ck_align(step->pub.scratch_bytes, ATTN_ARENA_ALIGN, &step->scratch_stride) ||
+        !ck_mul(step->scratch_stride, step->n_workers, &bytes))
+        return op_fail(&step->pub, ATTNRUN_E_MEMORY, "its scratch overflows");
+    step->scratch = attn_heap_alloc(&frame->heap, list, bytes);
+    step->shared = attn_heap_alloc(&frame->heap, list, step->pub.shared_bytes);
+    return step->scratch && step->shared ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
+}
+
+static attn_status run_late(struct attn_frame *frame, struct attn_plan *plan,
+                            struct attn_step *step)
+{
+    struct attn_heap_list scratch = { NULL };
+    load_late(plan, step);
+    step->pool = &frame->late_pool;
+    step->heap = &frame->heap;
+    for (int32_t i = 0; i < step->pub.n_out; i++)
+        attn_heap_release(&frame->heap, &step->lists[i]);
+    attn_status status = attn_step_infer(step);
+    if (status == ATTNRUN_OK)
+        status = allocate_late(frame, plan, step);
+    if (status == ATTNRUN_OK)
+        status = scratch_late(frame, step, &scratch);
+    if (status == ATTNRUN_OK)
+        status = attn_frame_run_step(frame, step);
+    attn_heap_release(&frame->heap, &scratch);
+    attn_pool_free(&frame->late_pool);
+    TRY(status);
+    for (int32_t i = 0; i < step->pub.n_out; i++) {
+        int32_t id = step->node->out[i];
+        if (id < 0 || plan->values[id].place != ATTN_PLACE_LATE)
+            continue;
+        if (step->pub.y[i].kind == ATTNRUN_ABSENT)
+            return op_fail(&step->pub, ATTNRUN_E_INTERNAL, "output %d was not written",
+                           i);
+        plan->values[id].tensor = step->pub.y[i];
+    }
+    return ATTNRUN_OK;
+}
+
+/* Frees late values that this step was the last to read. */
+static void release_late(struct attn_frame *frame, struct attn_plan *plan,
+                         const struct attn_step *step)
+{
+    for (int32_t i = 0; i < step->pub.n_in + step->node->n_captures; i++) {
+        int32_t id = step->node->in[i];
+        if (id < 0 || plan->values[id].place != ATTN_PLACE_LATE ||
+            plan->values[id].last_use != step->index || plan->values[id].producer < 0)
+            continue;
+        struct attn_step *producer = plan->steps[plan->values[id].producer];
+        for (int32_t o = 0; o < producer->pub.n_out; o++)
+            if (producer->node->out[o] == id)
+                attn_heap_release(&frame->heap, &producer->lists[o]);
+    }
+}
+
+/* ---- the loop ---- */
+
+static void report_step(struct attn_frame *frame, const struct attn_step *step,
+                        int64_t start)
+{
+    const attnrun_run_options *options = frame->control->options;
+    options->on_step(options->on_step_user, step->pub.node->index, step->pub.node->name,
+                     step->pub.node->op_type, (double)(now_ns() - start) * 1e-3);
+}
+
+static attn_status run_steps(struct attn_frame *frame, struct attn_plan *plan)
+{
+    const attnrun_run_options *options = frame->control->options;
+    bool report = frame->outer == NULL && options != NULL && options->on_step != NULL;
+    for (int32_t s = 0; s < plan->n_steps; s++) {
+        struct attn_step *step = plan->steps[s];
+        if (step->is_view)
+            continue;
+        int64_t start = report ? now_ns() : 0;
+        TRY(look_at_clock(frame->control));
+        if (step->late) {
+            TRY(run_late(frame, plan, step));
+        } else {
+            step->heap = &frame->heap;
+            TRY(attn_frame_run_step(frame, step));
+        }
+        if (plan->has_late)
+            release_late(frame, plan, step);
+        if (report)
+            report_step(frame, step, start);
+    }
+    return ATTNRUN_OK;
+}
+
+static void copy_in(struct attn_frame *frame, const struct attn_plan *plan,
+                    const attnrun_tensor *inputs)
+{
+    for (int32_t i = 0; i < plan->n_key; i++) {
+        if (inputs[i].kind != ATTNRUN_TENSOR || plan->input_copies[i] < 0)
+            continue;
+        attnrun_tensor dense = inputs[i];
+        tensor_set_dense(&dense);
+        dense.data = frame->arena + plan->blocks[plan->input_copies[i]].offset;
+        tensor_copy(&dense, &inputs[i]);
+    }
+}
+
+/* Sequences and optionals among the inputs are read by late steps from the value itself.
+ */
+static void pass_others(struct attn_frame *frame, struct attn_plan *plan,
+                        const attnrun_tensor *inputs)
+{
+    for (int32_t i = 0; i < plan->n_key; i++) {
+        if (inputs[i].kind == ATTNRUN_TENSOR)
+            continue;
+        int32_t formal = frame->graph->n_inputs;
+        int32_t id =
+            i < formal ? frame->graph->inputs[i] : frame->capture_ids[i - formal];
+        plan->values[id].tensor = inputs[i];
+    }
+}
+
+static void copy_out(struct attn_frame *frame, const struct attn_plan *plan)
+{
+    for (int32_t i = 0; i < frame->graph->n_outputs; i++) {
+        if (plan->copies[i] < 0)
+            continue;
+        attnrun_tensor to = plan->values[frame->graph->outputs[i]].tensor;
+        to.data = frame->arena + plan->blocks[plan->copies[i]].offset;
+        tensor_copy(&to, &plan->values[frame->graph->outputs[i]].tensor);
+    }
+}
+
+attn_status attn_frame_run(struct attn_frame *frame, const attnrun_tensor *inputs)
+{
+    struct attn_plan *plan;
+    if (frame->current != NULL)
+        release_all_late(frame, frame->current);
+    TRY(attn_frame_plan(frame, inputs, &plan));
+    TRY(attn_frame_reserve(frame, plan));
+    frame->current = NULL; /* outputs of the run before are gone */
+    frame->shown = plan;
+    attn_plan_bind(plan, frame->arena, inputs);
+    copy_in(frame, plan, inputs);
+    pass_others(frame, plan, inputs);
+    attn_status status = run_steps(frame, plan);
+    if (status != ATTNRUN_OK) {
+        release_all_late(frame, plan);
+        return status;
+    }
+    copy_out(frame, plan);
+    frame->current = plan;
+    return ATTNRUN_OK;
+}
+
+attn_status attn_frame_output(const struct attn_frame *frame, int32_t index,
+                              attnrun_tensor *tensor)
+{
+    const struct attn_plan *plan = frame->current;
+    if (plan == NULL)
+        return attn_fail(ATTNRUN_E_USAGE,
+                         "there is no successful run to take outputs from");
+    if (index < 0 || index >= frame->graph->n_outputs)
+        return attn_fail(ATTNRUN_E_USAGE, "output %d is not in 0..%d", index,
+                         frame->graph->n_outputs - 1);
+    *tensor = plan->values[frame->graph->outputs[index]].tensor;
+    if (plan->copies[index] >= 0)
+        tensor->data = frame->arena + plan->blocks[plan->copies[index]].offset;
+    return ATTNRUN_OK;
+}
+
+/* ---- life ---- */
+
+attn_status attn_frame_create(attnrun_runtime *runtime, struct attn_graph *graph,
+                              struct attn_control *control, struct attn_frame **frame)
+{
+    struct attn_memory *memory = attn_runtime_memory(runtime);
+    struct attn_frame *made =
+        attn_alloc_zeroed(memory, ATTN_MEM_PLAN, (int64_t)sizeof *made);
+    if (made == NULL)
+        return ATTNRUN_E_MEMORY;
+    made->graph = graph;
+    made->runtime = runtime;
+    made->memory = memory;
+    made->threads = attn_runtime_threads(runtime);
+    made->kernels = attn_runtime_kernels(runtime);
+    made->control = control;
+    made->heap = (struct attn_heap){ .memory = memory, .kind = ATTN_MEM_HEAP };
+    attn_pool_init(&made->late_pool, memory, ATTN_MEM_PLAN);
+    *frame = made;
+    return ATTNRUN_OK;
+}
+
+void attn_frame_trim(struct attn_frame *frame)
+{
+    for (int i = 0; i < ATTN_MAX_PLANS; i++) {
+        if (frame->plans[i] != NULL)
+            release_all_late(frame, frame->plans[i]);
+        attn_plan_destroy(frame->plans[i], frame->memory);
+        frame->plans[i] = NULL;
+    }
+    frame->current = frame->shown = NULL;
+    attn_free(frame->memory, ATTN_MEM_ARENA, frame->arena, frame->arena_bytes);
+    frame->arena = NULL;
+    frame->arena_bytes = 0;
+    for (struct attn_frame *child = frame->children; child != NULL; child = child->next)
+        attn_frame_trim(child);
+}
+
+void attn_frame_destroy(struct attn_frame *frame)
+{
+    if (frame == NULL)
+        return;
+    attn_frame_trim(frame);
+    for (struct attn_frame *child = frame->children; child != NULL;) {
+        struct attn_frame *next = child->next;
+        attn_frame_destroy(child);
+        child = next;
+    }
+    attn_free(frame->memory, ATTN_MEM_PLAN, frame->capture_ids,
+              frame->n_captures * (int64_t)(2 * sizeof(int32_t)));
+    attn_free(frame->memory, ATTN_MEM_PLAN, frame->call,
+              (attn_frame_n_inputs(frame) + 1) * (int64_t)sizeof *frame->call);
+    attn_free(frame->memory, ATTN_MEM_PLAN, frame, (int64_t)sizeof *frame);
+}

@@ -1,0 +1,65 @@
+/* frame.h - a graph being run: plans by shape, an arena, a side heap, and frames of the
+ * subgraphs below. A context is a frame of the main graph. */
+#ifndef ATTN_FRAME_H
+#define ATTN_FRAME_H
+
+#include "plan.h"
+#include "threads.h"
+
+enum { ATTN_MAX_PLANS = 16 };
+
+enum { ATTN_GO = 0, ATTN_STOP_CANCEL = 1, ATTN_STOP_TIME = 2, ATTN_STOP_FAILED = 3 };
+
+/* What all frames of a run share. */
+struct attn_control {
+    int32_t stop;        /* ATTN_GO … ; read by kernels as work->cancel */
+    int64_t deadline_ns; /* of CLOCK_MONOTONIC; 0: none */
+    const attnrun_run_options *options;
+};
+
+struct attn_frame {
+    struct attn_graph *graph;
+    struct attn_frame *outer;
+    const struct attn_node *node; /* of the outer graph, for a subgraph's frame */
+    int32_t graph_index;
+    struct attn_frame *children, *next;
+    attnrun_runtime *runtime;
+    struct attn_memory *memory;
+    struct attn_threads *threads;
+    const struct attn_kernels *kernels;
+    struct attn_control *control;
+    struct attn_plan *plans[ATTN_MAX_PLANS];
+    struct attn_plan *current; /* of the last successful run */
+    struct attn_plan *shown;   /* of the last run or attnrun_plan() */
+    uint64_t clock;            /* for the least recently used plan */
+    char *arena;
+    int64_t arena_bytes;
+    struct attn_heap heap;
+    struct attn_pool late_pool; /* of the late step under way */
+    int32_t *capture_ids;       /* subgraphs: capture values, in the order of inputs */
+    int32_t *capture_slots;     /* where each is among the outer node's x */
+    int32_t n_captures;
+    attnrun_tensor *call; /* subgraphs: formal inputs and captures of a call */
+    bool busy;            /* a subgraph that runs itself is refused */
+};
+
+attn_status attn_frame_create(attnrun_runtime *runtime, struct attn_graph *graph,
+                              struct attn_control *control, struct attn_frame **frame);
+void attn_frame_destroy(struct attn_frame *frame);
+/* Number of inputs that plans of this frame take: formal ones and captures. */
+int32_t attn_frame_n_inputs(const struct attn_frame *frame);
+/* The plan for these inputs, made where it is new. */
+attn_status attn_frame_plan(struct attn_frame *frame, const attnrun_tensor *inputs,
+                            struct attn_plan **plan);
+/* Makes the arena at least as large as the plan needs. */
+attn_status attn_frame_reserve(struct attn_frame *frame, const struct attn_plan *plan);
+/* Plans where needed, and runs. Outputs: attn_frame_output(), until the next run. */
+attn_status attn_frame_run(struct attn_frame *frame, const attnrun_tensor *inputs);
+attn_status attn_frame_output(const struct attn_frame *frame, int32_t index,
+                              attnrun_tensor *tensor);
+/* Gives back plans, arena and heap, here and in the frames below. */
+void attn_frame_trim(struct attn_frame *frame);
+/* Runs all phases of a step whose memory is bound. */
+attn_status attn_frame_run_step(struct attn_frame *frame, struct attn_step *step);
+
+#endif

@@ -1,0 +1,232 @@
+/* graph.h - the graph in memory: values, nodes, subgraphs, functions; and the model that
+ * owns them. The loader builds it, rewrite passes change it, plans read it. All memory is
+ * in the model's pool. */
+#ifndef ATTN_GRAPH_H
+#define ATTN_GRAPH_H
+
+#include "dim.h"
+#include "heap.h"
+#include "op.h"
+#include "tensor.h"
+
+enum { ATTN_NEWEST_OPSET = 28 }; /* of ai.onnx, that is known here */
+
+/* ---- attributes as the file has them, before a row parses them into an args struct ----
+ */
+enum attn_attr_kind { /* ONNX's AttributeProto.AttributeType numbers */
+                      ATTN_ATTR_FLOAT = 1,
+                      ATTN_ATTR_INT = 2,
+                      ATTN_ATTR_STRING = 3,
+                      ATTN_ATTR_TENSOR = 4,
+                      ATTN_ATTR_GRAPH = 5,
+                      ATTN_ATTR_FLOATS = 6,
+                      ATTN_ATTR_INTS = 7,
+                      ATTN_ATTR_STRINGS = 8,
+                      ATTN_ATTR_TENSORS = 9,
+                      ATTN_ATTR_GRAPHS = 10,
+                      ATTN_ATTR_SPARSE_TENSOR = 11,
+                      ATTN_ATTR_SPARSE_TENSORS = 12,
+                      ATTN_ATTR_TYPE_PROTO = 13,
+                      ATTN_ATTR_TYPE_PROTOS = 14
+};
+
+struct attn_attr {
+    const char *name;
+    int32_t kind;
+    int32_t graph; /* GRAPH: index into the node's graphs[] */
+    int64_t i;
+    float f;
+    attnrun_string s;
+    attnrun_ints ints;
+    attnrun_floats floats;
+    attnrun_strings strings;
+    attnrun_tensor tensor; /* TENSOR; a SPARSE_TENSOR comes dense */
+    attnrun_type type;
+};
+
+/* ---- values ---- */
+enum {
+    ATTN_VALUE_INPUT = 1,   /* input of this graph */
+    ATTN_VALUE_OUTPUT = 2,  /* output of this graph */
+    ATTN_VALUE_CAPTURE = 4, /* of a subgraph: stands for a value of the graph around it */
+    ATTN_VALUE_FOLDED = 8   /* constant computed at load: memory of the model */
+};
+
+struct attn_value {
+    const char *name;         /* never NULL, never "" */
+    attnrun_type type;        /* kind ABSENT until known; rank -1 where unknown */
+    attnrun_tensor data;      /* data NULL unless constant */
+    const attnrun_dim *known; /* elements of a small integer tensor, or NULL */
+    int64_t n_known;
+    int32_t producer; /* index of the node; -1: input, capture or constant */
+    int32_t outer;    /* CAPTURE: value id in the graph around */
+    int32_t n_uses;   /* by nodes (captures too) and as graph output */
+    uint32_t flags;
+};
+
+/* ---- nodes ---- */
+struct attn_node {
+    attnrun_node pub; /* first: step->node points here */
+    int32_t *in;  /* value ids, -1 absent; pub.n_in formal ones, then n_captures more */
+    int32_t *out; /* value ids, -1 not wanted; pub.n_out */
+    int32_t n_captures;
+    struct attn_attr *attrs;
+    int32_t n_attrs;
+    struct attn_graph **graphs; /* of graph attributes, in the order of attrs */
+    int32_t n_graphs;
+    const char *function; /* the function it was inlined from, or "" */
+    uint32_t pack_replaces;
+    int64_t packed_bytes;
+};
+
+struct attn_graph {
+    struct attn_model *model;
+    struct attn_graph *outer; /* NULL: the main graph */
+    const char *name;
+    struct attn_value *values;
+    struct attn_node **nodes;  /* in an order of execution; NULL entries were removed */
+    int32_t *inputs, *outputs; /* value ids */
+    int64_t n_values, n_nodes, values_capacity, nodes_capacity;
+    int32_t n_inputs, n_outputs;
+    int32_t depth;
+    struct attn_names *names; /* values by name */
+};
+
+struct attn_file;
+struct attn_opset {
+    const char *domain;
+    int64_t version;
+};
+struct attn_property {
+    const char *key, *value;
+};
+struct attn_pass_count {
+    const char *name;
+    int32_t applied;
+};
+
+/* The object behind attnrun_model. */
+struct attn_model {
+    attnrun_runtime *runtime;
+    struct attn_pool pool;
+    struct attn_pool weights;     /* read and made constants, packed weights */
+    struct attn_heap heap;        /* for folding */
+    struct attn_heap_list folded; /* constants computed at load */
+    struct attn_dims *dims;
+    struct attn_graph *graph;
+    struct attn_opset *opsets;
+    struct attn_property *metadata;
+    struct attn_pass_count *passes;
+    struct attn_file_list *files; /* mapped or read; closed with the model */
+    const char *producer, *producer_version, *graph_name, *doc, *missing;
+    const char *disable_passes;
+    int64_t ir_version, n_parameters, weights_bytes, file_bytes, folded_bytes,
+        packed_bytes;
+    int32_t n_opsets, n_metadata, n_functions, n_passes, n_missing, n_file_nodes;
+    uint32_t flags; /* attnrun_source.flags */
+    int32_t refs;
+    struct attn_model_private *priv; /* lock and packing state: model.c */
+};
+
+/* ---- building ---- */
+struct attn_graph *attn_graph_create(struct attn_model *model, struct attn_graph *outer);
+/* A new value; *id is its index. `name` NULL or "": a fresh one. */
+attn_status attn_graph_add_value(struct attn_graph *graph, const char *name, int32_t *id);
+/* A constant; `tensor` data must live as long as the model (pool, mapped file). */
+attn_status attn_graph_add_constant(struct attn_graph *graph, const char *name,
+                                    const attnrun_tensor *tensor, int32_t *id);
+/* The value of that name in this graph, or -1. O(1). */
+int32_t attn_graph_find(const struct attn_graph *graph, const char *name);
+/* Appends a node (not yet resolved). The arrays are copied; names are taken from the
+ * values. `name` may be NULL. Returns NULL with the error recorded. */
+struct attn_node *attn_graph_add_node(struct attn_graph *graph, const char *domain,
+                                      const char *op_type, const char *name, int32_t n_in,
+                                      const int32_t *in, int32_t n_out,
+                                      const int32_t *out);
+attn_status attn_node_set_attrs(struct attn_graph *graph, struct attn_node *node,
+                                int32_t n_attrs, const struct attn_attr *attrs);
+const struct attn_attr *attn_node_attr(const struct attn_node *node, const char *name);
+
+/* ---- after building ---- */
+/* Finds the operator row for domain, op_type and the domain's opset, checks arity and
+ * attributes, and parses them. E_UNSUPPORTED where there is no row. */
+attn_status attn_node_resolve(struct attn_graph *graph, struct attn_node *node);
+/* Sorts nodes topologically, drops removed ones, sets producers and use counts. E_MODEL
+ * where the graph has a cycle or reads a value that nothing gives. Subgraphs first. */
+attn_status attn_graph_finish(struct attn_graph *graph);
+/* Infers types of all values; folds nodes whose inputs are all constant (and small
+ * enough). */
+attn_status attn_graph_infer(struct attn_graph *graph);
+
+/* ---- for rewrite passes: keep use counts right, leave order to attn_graph_finish() ----
+ */
+struct attn_pass {
+    const char *name;
+    /* Changes `graph` (not its subgraphs); *applied counts the places. */
+    attn_status (*run)(struct attn_graph *graph, int32_t *applied);
+    bool lowering; /* needed for correctness: runs under --no-fusion too */
+};
+extern const struct attn_pass *const
+    attn_passes[]; /* ops/rewrite/passes.c; ends with NULL */
+/* Runs all passes on the graph and its subgraphs until nothing changes (bounded), with
+ * finish and infer after each that applied. */
+attn_status attn_graph_rewrite(struct attn_graph *graph);
+
+/* The node that produces a value, or NULL. */
+struct attn_node *attn_graph_producer(const struct attn_graph *graph, int32_t value);
+/* The only node that reads the value and no graph output does: else NULL. O(nodes). */
+struct attn_node *attn_graph_only_user(const struct attn_graph *graph, int32_t value);
+/* All reads of `from` (graph outputs too) become reads of `to`. A graph output keeps its
+ * name: the names are swapped. */
+void attn_graph_replace(struct attn_graph *graph, int32_t from, int32_t to);
+/* Takes a node out. Its outputs must not be used any more. */
+void attn_graph_remove(struct attn_graph *graph, struct attn_node *node);
+/* A new node in the place of (before) `before`; resolved by this call. NULL on failure.
+ */
+struct attn_node *attn_graph_insert(struct attn_graph *graph, struct attn_node *before,
+                                    const char *domain, const char *op_type, int32_t n_in,
+                                    const int32_t *in, int32_t n_out, const int32_t *out,
+                                    int32_t n_attrs, const struct attn_attr *attrs);
+static inline bool node_is(const struct attn_node *node, const char *op_type)
+{
+    return node != NULL && node->pub.domain[0] == 0 &&
+           strcmp(node->pub.op_type, op_type) == 0;
+}
+/* A constant with exactly one element (any real dtype): its value in *x. */
+bool attn_value_scalar(const struct attn_graph *graph, int32_t value, double *x);
+/* A constant in the model's memory: space for `bytes` in *data, zeroed. */
+attn_status attn_graph_new_constant(struct attn_graph *graph, int32_t dtype, int rank,
+                                    const int64_t *dims, int32_t *id, void **data);
+
+/* ---- the model ---- */
+struct attn_model *attn_model_create(attnrun_runtime *runtime,
+                                     const attnrun_source *source);
+/* Takes over an open file, closed with the model. */
+attn_status attn_model_keep_file(struct attn_model *model, const struct attn_file *file);
+/* After the loader built model->graph: finish, infer, rewrite, infer. E_UNSUPPORTED with
+ * all missing operators at once. */
+attn_status attn_model_prepare(struct attn_model *model);
+void attn_model_destroy(struct attn_model *model);
+
+/* ---- the registry and the runtime ---- */
+/* The row for (domain, name) with the largest since <= version, or NULL. */
+const attnrun_op_def *attn_runtime_find_op(attnrun_runtime *runtime, const char *domain,
+                                           const char *name, int64_t version);
+/* Whether any row has that domain and name. */
+bool attn_runtime_has_op(attnrun_runtime *runtime, const char *domain, const char *name);
+struct attn_memory *attn_runtime_memory(attnrun_runtime *runtime);
+struct attn_threads *attn_runtime_threads(attnrun_runtime *runtime);
+const struct attn_kernels *attn_runtime_kernels(attnrun_runtime *runtime);
+void attn_runtime_retain(attnrun_runtime *runtime);
+void attn_runtime_release(attnrun_runtime *runtime);
+/* The default runtime, made at first use; retained for the caller. */
+attn_status attn_runtime_default(attnrun_runtime **runtime);
+
+/* ops/op_list.c: all built-in rows, ends with NULL. */
+extern const attnrun_op_def *const attn_ops[];
+/* ops/kernels/table.c: the table of an ISA. */
+const struct attn_kernels *attn_kernels_for(int isa);
+/* ops/matmul/blas.c: "OpenBLAS 0.3.21", or "none". */
+const char *attn_blas_name(void);
+
+#endif

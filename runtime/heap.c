@@ -1,0 +1,49 @@
+/* heap.c - blocks of the side heap. */
+#include "heap.h"
+
+#include "checked.h"
+
+struct attn_heap_block {
+    struct attn_heap_block *next;
+    int64_t bytes; /* with this header */
+    char pad[48];
+};
+
+void *attn_heap_alloc(struct attn_heap *heap, struct attn_heap_list *list, int64_t bytes)
+{
+    int64_t total;
+    if (bytes < 0 || !ck_add(bytes, (int64_t)sizeof(struct attn_heap_block), &total)) {
+        attn_fail(ATTNRUN_E_MEMORY, "a size at run time overflows");
+        return NULL;
+    }
+    struct attn_heap_block *block = attn_alloc(heap->memory, heap->kind, total);
+    if (block == NULL)
+        return NULL;
+    block->bytes = total;
+    block->next = list->first;
+    list->first = block;
+    heap->used_bytes += total;
+    if (heap->used_bytes > heap->peak_bytes)
+        heap->peak_bytes = heap->used_bytes;
+    return block + 1;
+}
+
+void attn_heap_release(struct attn_heap *heap, struct attn_heap_list *list)
+{
+    while (list->first != NULL) {
+        struct attn_heap_block *block = list->first;
+        list->first = block->next;
+        heap->used_bytes -= block->bytes;
+        attn_free(heap->memory, heap->kind, block, block->bytes);
+    }
+}
+
+void attn_heap_move(struct attn_heap_list *to, struct attn_heap_list *from)
+{
+    while (from->first != NULL) {
+        struct attn_heap_block *block = from->first;
+        from->first = block->next;
+        block->next = to->first;
+        to->first = block;
+    }
+}

@@ -1,0 +1,25 @@
+/* heap.h - the side heap of a run: memory of values whose size is known only then. A list
+ * holds the blocks of one value and is released as a whole. */
+#ifndef ATTN_HEAP_H
+#define ATTN_HEAP_H
+
+#include "alloc.h"
+
+struct attn_heap {
+    struct attn_memory *memory;
+    enum attn_memory_kind kind;
+    int64_t used_bytes, peak_bytes;
+};
+
+struct attn_heap_block; /* header in front of the bytes */
+struct attn_heap_list {
+    struct attn_heap_block *first;
+};
+
+/* 64-byte aligned; NULL with the error recorded. */
+void *attn_heap_alloc(struct attn_heap *heap, struct attn_heap_list *list, int64_t bytes);
+void attn_heap_release(struct attn_heap *heap, struct attn_heap_list *list);
+/* Moves all blocks of `from` to `to`. */
+void attn_heap_move(struct attn_heap_list *to, struct attn_heap_list *from);
+
+#endif

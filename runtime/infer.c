@@ -1,0 +1,395 @@
+/* infer.c - types of all values at load, with symbolic dims; folding of what is constant;
+ * casts around nodes whose operator computes f16 and bf16 in f32. */
+#include "align.h"
+#include "infer.h"
+
+#include "node.h"
+#include "step.h"
+
+enum {
+    FOLD_SMALL_ELEMENTS = 4096, /* folded even where fusion is off */
+    FOLD_BYTES = 64 << 20,      /* of one node's outputs */
+    FOLD_ALL_BYTES = 256 << 20,
+    NODES_PER_POOL = 64
+};
+
+struct inference {
+    struct attn_graph *graph;
+    struct attn_pool scratch;
+    const struct attn_kernels *kernels;
+    int nodes_in_pool;
+};
+
+/* ---- values into a step, and back ---- */
+
+void attn_step_load_inputs(struct attn_step *step)
+{
+    attnrun_type *types = (attnrun_type *)(uintptr_t)step->pub.in;
+    attnrun_tensor *x = (attnrun_tensor *)(uintptr_t)step->pub.x;
+    for (int32_t i = 0; i < step->pub.n_in + step->node->n_captures; i++) {
+        int32_t id = step->node->in[i];
+        if (id < 0)
+            continue;
+        const struct attn_value *value = &step->graph->values[id];
+        types[i] = value->type;
+        x[i] = value->data;
+        step->known[i] = value->known;
+        step->n_known[i] = value->n_known;
+    }
+}
+
+static attn_status keep_known(struct attn_graph *graph, struct attn_value *value,
+                              const struct attn_out_facts *facts)
+{
+    if (facts->known == NULL)
+        return ATTNRUN_OK;
+    value->known = attn_pool_copy(&graph->model->pool, facts->known,
+                                  facts->n_known * (int64_t)sizeof(attnrun_dim));
+    value->n_known = facts->n_known;
+    return value->known ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
+}
+
+/* All elements known and constant, in a value of known size: its tensor. */
+static bool known_tensor(const attnrun_type *type, const struct attn_out_facts *facts)
+{
+    if (facts->known == NULL || !attn_type_is_concrete(type) ||
+        (type->dtype != ATTNRUN_I64 && type->dtype != ATTNRUN_I32) ||
+        op_count(type, 0, type->rank) != facts->n_known)
+        return false;
+    for (int64_t k = 0; k < facts->n_known; k++)
+        if (!dim_is_const(facts->known[k]))
+            return false;
+    return true;
+}
+
+bool attn_step_known_tensor(const struct attn_step *step, int out, struct attn_pool *pool,
+                            attnrun_tensor *tensor)
+{
+    const struct attn_out_facts *facts = &step->facts[out];
+    attnrun_tensor made;
+    if (!known_tensor(&step->pub.out[out], facts) ||
+        attn_type_to_tensor(&step->pub.out[out], &made) != ATTNRUN_OK)
+        return false;
+    made.data = attn_pool_alloc(pool, tensor_bytes(&made) + 1);
+    if (made.data == NULL)
+        return false;
+    for (int64_t k = 0; k < facts->n_known; k++) {
+        if (made.dtype == ATTNRUN_I64)
+            ((int64_t *)made.data)[k] = facts->known[k].value;
+        else
+            ((int32_t *)made.data)[k] = (int32_t)facts->known[k].value;
+    }
+    *tensor = made;
+    return true;
+}
+
+static attn_status store_outputs(struct inference *inference, struct attn_step *step)
+{
+    struct attn_graph *graph = inference->graph;
+    for (int32_t i = 0; i < step->pub.n_out; i++) {
+        int32_t id = step->node->out[i];
+        if (id < 0)
+            continue;
+        struct attn_value *value = &graph->values[id];
+        const attnrun_type *type = &step->pub.out[i];
+        bool declared = value->type.kind == type->kind &&
+                        value->type.dtype == type->dtype && value->type.rank >= 0;
+        if (type->rank >= 0 ||
+            !declared) /* else what the file says is better than nothing */
+            value->type = *type;
+        TRY(keep_known(graph, value, &step->facts[i]));
+        attnrun_tensor tensor;
+        if (graph->depth == 0 &&
+            attn_step_known_tensor(step, i, &graph->model->pool, &tensor))
+            value->data = tensor;
+    }
+    return ATTNRUN_OK;
+}
+
+/* ---- folding ---- */
+
+static bool all_outputs_constant(const struct attn_graph *graph,
+                                 const struct attn_node *node)
+{
+    for (int32_t i = 0; i < node->pub.n_out; i++)
+        if (node->out[i] >= 0 && graph->values[node->out[i]].data.data == NULL)
+            return false;
+    return true;
+}
+
+static bool may_fold(const struct attn_graph *graph, const struct attn_step *step)
+{
+    const attnrun_op_def *op = step->pub.node->op;
+    if ((op->flags & (ATTNRUN_OP_IMPURE | ATTNRUN_OP_GRAPHS)) ||
+        step->node->n_captures > 0)
+        return false;
+    for (int32_t i = 0; i < step->pub.n_in; i++)
+        if (step->node->in[i] >= 0 && step->pub.x[i].data == NULL)
+            return false;
+    bool fuse = !(graph->model->flags & ATTNRUN_NO_FUSION);
+    for (int32_t i = 0; i < step->pub.n_out; i++) {
+        const attnrun_type *type = &step->pub.out[i];
+        if (type->kind == ATTNRUN_ABSENT)
+            continue;
+        if (type->kind != ATTNRUN_TENSOR || type->dtype == ATTNRUN_STRING)
+            return false;
+        if (!attn_type_is_concrete(type)) {
+            if (!(op->flags & ATTNRUN_OP_LATE))
+                return false;
+            continue;
+        }
+        int64_t count = op_count(type, 0, type->rank);
+        int64_t bytes = dtype_bytes_of(type->dtype, count);
+        if (bytes < 0 || bytes > FOLD_BYTES || (!fuse && count > FOLD_SMALL_ELEMENTS) ||
+            graph->model->folded_bytes + bytes > FOLD_ALL_BYTES)
+            return false;
+    }
+    return true;
+}
+
+/* Inputs that are only shown as outputs stay where they are. */
+static attn_status align_inputs(struct attn_step *step, struct attn_pool *scratch)
+{
+    attnrun_tensor *x = (attnrun_tensor *)(uintptr_t)step->pub.x;
+    for (int32_t i = 0; i < step->pub.n_in; i++) {
+        bool shown = false;
+        for (int32_t o = 0; o < step->pub.n_out; o++)
+            shown = shown || step->facts[o].view_of == i;
+        if (!shown)
+            TRY(attn_tensor_align(scratch, &x[i]));
+    }
+    return ATTNRUN_OK;
+}
+
+/* Runs a node whose inputs are constant. A failing one stays, to fail when it is run. */
+static void fold_node(struct inference *inference, struct attn_step *step)
+{
+    struct attn_graph *graph = inference->graph;
+    struct attn_model *model = graph->model;
+    struct attn_pool scratch; /* for inputs that a mapped file has at odd addresses */
+    attn_pool_init(&scratch, model->pool.memory, ATTN_MEM_WEIGHTS);
+    attn_status status = align_inputs(step, &scratch);
+    if (status == ATTNRUN_OK)
+        status = attn_step_execute(step, &model->heap, NULL);
+    attn_pool_free(&scratch);
+    if (status != ATTNRUN_OK) {
+        for (int32_t i = 0; i < step->pub.n_out; i++)
+            attn_heap_release(&model->heap, &step->lists[i]);
+        return;
+    }
+    for (int32_t i = 0; i < step->pub.n_out; i++) {
+        int32_t id = step->node->out[i];
+        attn_heap_move(&model->folded, &step->lists[i]);
+        if (id < 0)
+            continue;
+        struct attn_value *value = &graph->values[id];
+        value->data = step->pub.y[i];
+        value->flags |= ATTN_VALUE_FOLDED;
+        attn_tensor_to_type(&value->data, &value->type);
+        model->folded_bytes += tensor_bytes(&value->data);
+    }
+}
+
+/* ---- widening ---- */
+
+static attn_status add_cast(struct attn_graph *graph, struct attn_node *node,
+                            int32_t from, int32_t to, int32_t dtype)
+{
+    struct attn_attr attr = { .name = "to", .kind = ATTN_ATTR_INT, .i = dtype };
+    struct attn_node *cast =
+        attn_graph_add_node(graph, "", "Cast", node->pub.name, 1, &from, 1, &to);
+    if (cast == NULL)
+        return ATTNRUN_E_MEMORY;
+    TRY(attn_node_set_attrs(graph, cast, 1, &attr));
+    cast->pub.opset = 13;
+    cast->function = node->function;
+    return attn_node_resolve(graph, cast);
+}
+
+/* Puts casts in front of the widened inputs and behind the widened outputs. The types of
+ * the new inputs are known at once; narrow[i] is the value that output i gave before. */
+static attn_status widen_node(struct attn_graph *graph, struct attn_node *node,
+                              const struct attn_widening *widening, int32_t *narrow)
+{
+    for (int32_t i = 0; i < node->pub.n_in && i < 64; i++) {
+        int32_t wide;
+        if (!(widening->inputs >> i & 1) || node->in[i] < 0)
+            continue;
+        TRY(attn_graph_add_value(graph, NULL, &wide));
+        graph->values[wide].type = graph->values[node->in[i]].type;
+        graph->values[wide].type.dtype = ATTNRUN_F32;
+        TRY(add_cast(graph, node, node->in[i], wide, ATTNRUN_F32));
+        graph->values[wide].n_uses = 1;
+        node->in[i] = wide;
+    }
+    for (int32_t i = 0; i < node->pub.n_out && i < 64; i++) {
+        int32_t wide;
+        if (!(widening->outputs >> i & 1) || node->out[i] < 0)
+            continue;
+        narrow[i] = node->out[i];
+        TRY(attn_graph_add_value(graph, NULL, &wide));
+        TRY(add_cast(graph, node, wide, node->out[i], widening->dtype));
+        graph->values[wide].producer = node->pub.index;
+        graph->values[wide].n_uses = 1;
+        node->out[i] = wide;
+    }
+    return ATTNRUN_OK;
+}
+
+/* ---- the walk ---- */
+
+static struct attn_step *next_step(struct inference *inference, struct attn_node *node)
+{
+    if (inference->nodes_in_pool++ == NODES_PER_POOL) {
+        inference->nodes_in_pool = 0;
+        attn_pool_free(&inference->scratch);
+    }
+    struct attn_step *step =
+        attn_step_create(&inference->scratch, inference->graph, node, inference->kernels);
+    if (step != NULL) {
+        step->dims = inference->graph->model->dims;
+        attn_step_load_inputs(step);
+    }
+    return step;
+}
+
+static attn_status infer_plain(struct inference *inference, struct attn_step *step)
+{
+    struct attn_graph *graph = inference->graph;
+    TRY(attn_step_infer(step));
+    if (may_fold(graph, step))
+        fold_node(inference, step);
+    else
+        TRY(store_outputs(inference, step));
+    if (all_outputs_constant(graph, step->node))
+        attn_graph_remove(graph, step->node);
+    return ATTNRUN_OK;
+}
+
+/* *widened: casts were added at the end of the graph, which is to be ordered again. */
+static attn_status infer_node(struct inference *inference, struct attn_node *node,
+                              bool *widened)
+{
+    struct attn_graph *graph = inference->graph;
+    struct attn_widening widening;
+    int32_t narrow[64];
+    struct attn_step *step = next_step(inference, node);
+    if (step == NULL)
+        return ATTNRUN_E_MEMORY;
+    TRY(attn_node_check_types(&step->pub, &widening));
+    if (widening.inputs == 0)
+        return infer_plain(inference, step);
+    *widened = true;
+    TRY(widen_node(graph, node, &widening, narrow));
+    step = next_step(inference, node);
+    if (step == NULL)
+        return ATTNRUN_E_MEMORY;
+    TRY(attn_step_infer(step));
+    TRY(store_outputs(inference, step));
+    for (int32_t i = 0; i < node->pub.n_out && i < 64; i++)
+        if ((widening.outputs >> i & 1) && node->out[i] >= 0) {
+            graph->values[narrow[i]].type = graph->values[node->out[i]].type;
+            graph->values[narrow[i]].type.dtype = widening.dtype;
+        }
+    return ATTNRUN_OK;
+}
+
+/* A node without an operator (inspection only): nothing is known of its outputs. */
+static void forget_outputs(struct attn_graph *graph, const struct attn_node *node)
+{
+    for (int32_t i = 0; i < node->pub.n_out; i++)
+        if (node->out[i] >= 0 && graph->values[node->out[i]].type.kind == ATTNRUN_ABSENT)
+            graph->values[node->out[i]].type = (attnrun_type){ .rank = -1 };
+}
+
+static attn_status infer_nodes(struct inference *inference, bool *again)
+{
+    struct attn_graph *graph = inference->graph;
+    int64_t n = graph->n_nodes; /* casts are appended behind */
+    *again = false;
+    for (int64_t i = 0; i < n; i++) {
+        struct attn_node *node = graph->nodes[i];
+        if (node == NULL)
+            continue;
+        if (node->pub.op == NULL) {
+            forget_outputs(graph, node);
+            continue;
+        }
+        TRY(infer_node(inference, node, again));
+    }
+    return ATTNRUN_OK;
+}
+
+/* Takes out what nobody reads. */
+static void sweep(struct attn_graph *graph)
+{
+    for (int64_t n = graph->n_nodes - 1; n >= 0; n--) {
+        struct attn_node *node = graph->nodes[n];
+        bool used = node == NULL;
+        for (int32_t i = 0; !used && i < node->pub.n_out; i++)
+            used = node->out[i] >= 0 && graph->values[node->out[i]].n_uses > 0;
+        if (!used)
+            attn_graph_remove(graph, node);
+    }
+    for (int64_t n = 0; n < graph->n_nodes; n++) {
+        struct attn_node *node = graph->nodes[n];
+        for (int32_t i = 0; node && node->pub.op && i < node->pub.n_out; i++)
+            if (node->out[i] >= 0 && graph->values[node->out[i]].n_uses == 0)
+                node->out[i] = -1;
+    }
+}
+
+attn_status attn_graph_infer(struct attn_graph *graph)
+{
+    struct inference inference = { .graph = graph };
+    bool again = true;
+    attn_status status = ATTNRUN_OK;
+    inference.kernels = attn_runtime_kernels(graph->model->runtime);
+    attn_pool_init(&inference.scratch, graph->model->pool.memory, ATTN_MEM_MODEL);
+    while (again && status == ATTNRUN_OK) {
+        status = infer_nodes(&inference, &again);
+        if (again && status == ATTNRUN_OK)
+            status = attn_graph_finish(graph);
+    }
+    attn_pool_free(&inference.scratch);
+    TRY(status);
+    sweep(graph);
+    return attn_graph_finish(graph);
+}
+
+/* ---- subgraphs ---- */
+
+int op_graph_n_inputs(const attnrun_step *step, int graph)
+{
+    return step_of(step)->node->graphs[graph]->n_inputs;
+}
+
+int op_graph_n_outputs(const attnrun_step *step, int graph)
+{
+    return step_of(step)->node->graphs[graph]->n_outputs;
+}
+
+attn_status attn_graph_infer_inner(const attnrun_step *step, int graph, int n_inputs,
+                                   const attnrun_type *inputs, int n_outputs,
+                                   attnrun_type *outputs)
+{
+    struct attn_step *full = step_of(step);
+    struct attn_graph *inner = full->node->graphs[graph];
+    for (int i = 0; i < n_inputs; i++)
+        inner->values[inner->inputs[i]].type = inputs[i];
+    for (int64_t v = 0; v < inner->n_values; v++) {
+        struct attn_value *value = &inner->values[v];
+        if (!(value->flags & ATTN_VALUE_CAPTURE))
+            continue;
+        const struct attn_value *outer = &full->graph->values[value->outer];
+        value->type = outer->type;
+        value->known = outer->known;
+        value->n_known = outer->n_known;
+        if (outer->data.data != NULL)
+            value->data = outer->data; /* constant outside, constant here */
+    }
+    TRY(attn_graph_infer(inner));
+    for (int i = 0; i < n_outputs; i++)
+        outputs[i] = inner->values[inner->outputs[i]].type;
+    return ATTNRUN_OK;
+}

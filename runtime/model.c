@@ -1,0 +1,284 @@
+/* model.c - the model object: life, preparation after loading, packing, and what it
+ * tells. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "align.h"
+#include "io.h"
+#include "model.h"
+
+struct attn_file_list {
+    struct attn_file_list *next;
+    struct attn_file file;
+};
+
+struct attn_model_private {
+    atomic_int refs;
+    pthread_mutex_t lock; /* of packing */
+    bool packed;
+    attn_status pack_status;
+    struct attn_packed *blocks;
+};
+
+/* Packed weights of one node. */
+struct attn_packed {
+    struct attn_packed *next;
+    void *data;
+    int64_t bytes;
+};
+
+/* ---- life ---- */
+
+static int32_t count_passes(void)
+{
+    int32_t n = 0;
+    while (attn_passes[n] != NULL)
+        n++;
+    return n;
+}
+
+static attn_status init_model(struct attn_model *model, const attnrun_source *source)
+{
+    struct attn_pool *pool = &model->pool;
+    model->n_passes = count_passes();
+    model->dims = attn_dims_create(pool);
+    model->passes =
+        attn_pool_alloc(pool, (model->n_passes + 1) * (int64_t)sizeof *model->passes);
+    model->disable_passes = attn_pool_string(pool, source->disable_passes);
+    if (!model->dims || !model->passes || !model->disable_passes)
+        return ATTNRUN_E_MEMORY;
+    for (int32_t i = 0; i < model->n_passes; i++)
+        model->passes[i].name = attn_passes[i]->name;
+    model->graph = attn_graph_create(model, NULL);
+    return model->graph ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
+}
+
+struct attn_model *attn_model_create(attnrun_runtime *runtime,
+                                     const attnrun_source *source)
+{
+    struct attn_memory *memory = attn_runtime_memory(runtime);
+    int64_t bytes =
+        (int64_t)(sizeof(struct attn_model) + sizeof(struct attn_model_private));
+    struct attn_model *model = attn_alloc_zeroed(memory, ATTN_MEM_MODEL, bytes);
+    if (model == NULL)
+        return NULL;
+    model->priv = (struct attn_model_private *)(model + 1);
+    atomic_init(&model->priv->refs, 1);
+    pthread_mutex_init(&model->priv->lock, NULL);
+    model->runtime = runtime;
+    model->flags = source->flags;
+    attn_runtime_retain(runtime);
+    attn_pool_init(&model->pool, memory, ATTN_MEM_MODEL);
+    attn_pool_init(&model->weights, memory, ATTN_MEM_WEIGHTS);
+    model->heap = (struct attn_heap){ .memory = memory, .kind = ATTN_MEM_WEIGHTS };
+    model->producer = model->producer_version = model->graph_name = model->doc = "";
+    model->missing = "";
+    if (init_model(model, source) != ATTNRUN_OK) {
+        attn_model_destroy(model);
+        return NULL;
+    }
+    return model;
+}
+
+void attn_model_destroy(struct attn_model *model)
+{
+    if (model == NULL)
+        return;
+    attnrun_runtime *runtime = model->runtime;
+    struct attn_memory *memory = attn_runtime_memory(runtime);
+    for (struct attn_packed *p = model->priv->blocks; p != NULL; p = p->next)
+        attn_free(memory, ATTN_MEM_WEIGHTS, p->data, p->bytes);
+    for (struct attn_file_list *f = model->files; f != NULL; f = f->next)
+        attn_file_close(memory, &f->file);
+    attn_heap_release(&model->heap, &model->folded);
+    attn_pool_free(&model->weights);
+    attn_pool_free(&model->pool);
+    pthread_mutex_destroy(&model->priv->lock);
+    attn_free(memory, ATTN_MEM_MODEL, model,
+              (int64_t)(sizeof *model + sizeof *model->priv));
+    attn_runtime_release(runtime);
+}
+
+attn_status attn_model_keep_file(struct attn_model *model, const struct attn_file *file)
+{
+    struct attn_file_list *item = attn_pool_alloc(&model->pool, (int64_t)sizeof *item);
+    if (item == NULL)
+        return ATTNRUN_E_MEMORY;
+    item->file = *file;
+    item->next = model->files;
+    model->files = item;
+    return ATTNRUN_OK;
+}
+
+void attnrun_model_retain(attnrun_model *model)
+{
+    if (model != NULL)
+        atomic_fetch_add(&((struct attn_model *)model)->priv->refs, 1);
+}
+
+void attnrun_model_release(attnrun_model *model)
+{
+    struct attn_model *inner = (struct attn_model *)model;
+    if (inner != NULL && atomic_fetch_sub(&inner->priv->refs, 1) == 1)
+        attn_model_destroy(inner);
+}
+
+/* ---- preparation ---- */
+
+struct missing {
+    char text[1024];
+    size_t used;
+    int32_t n;
+};
+
+static void note_missing(struct missing *missing, const struct attn_node *node)
+{
+    char word[200];
+    snprintf(word, sizeof word, "%s%s%s-%d", attn_quote(node->pub.domain),
+             node->pub.domain[0] ? "." : "", attn_quote(node->pub.op_type),
+             node->pub.opset);
+    const char *found = strstr(missing->text, word);
+    size_t length = strlen(word);
+    if (found != NULL && (found[length] == 0 || found[length] == ','))
+        return;
+    missing->n++;
+    if (missing->used + length + 3 < sizeof missing->text)
+        missing->used += (size_t)snprintf(missing->text + missing->used,
+                                          sizeof missing->text - missing->used, "%s%s",
+                                          missing->used ? ", " : "", word);
+}
+
+static attn_status resolve_graph(struct attn_graph *graph, struct missing *missing)
+{
+    for (int64_t n = 0; n < graph->n_nodes; n++) {
+        struct attn_node *node = graph->nodes[n];
+        attn_status status = attn_node_resolve(graph, node);
+        if (status == ATTNRUN_E_UNSUPPORTED)
+            note_missing(missing, node);
+        else if (status != ATTNRUN_OK)
+            return status;
+        for (int32_t g = 0; g < node->n_graphs; g++)
+            TRY(resolve_graph(node->graphs[g], missing));
+    }
+    return ATTNRUN_OK;
+}
+
+attn_status attn_model_prepare(struct attn_model *model)
+{
+    struct missing missing = { .n = 0 };
+    TRY(resolve_graph(model->graph, &missing));
+    TRY(attn_graph_finish(model->graph));
+    model->n_missing = missing.n;
+    model->missing = attn_pool_string(&model->pool, missing.text);
+    if (model->missing == NULL)
+        return ATTNRUN_E_MEMORY;
+    if (missing.n > 0 && !(model->flags & ATTNRUN_ALLOW_MISSING)) {
+        attn_fail(ATTNRUN_E_UNSUPPORTED, "%d operator%s not supported: %s", missing.n,
+                  missing.n == 1 ? " is" : "s are", missing.text);
+        attn_hint("attnrun inspect --coverage lists every node");
+        return ATTNRUN_E_UNSUPPORTED;
+    }
+    TRY(attn_graph_infer(model->graph));
+    return missing.n > 0 ? ATTNRUN_OK : attn_graph_rewrite(model->graph);
+}
+
+/* ---- packing ---- */
+
+static attn_status pack_node(struct attn_model *model, struct attn_graph *graph,
+                             struct attn_node *node, struct attn_pool *scratch)
+{
+    const attnrun_op_def *op = node->pub.op;
+    int32_t n = node->pub.n_in;
+    attnrun_type *types = attn_pool_alloc(scratch, (n + 1) * (int64_t)sizeof *types);
+    attnrun_tensor *x = attn_pool_alloc(scratch, (n + 1) * (int64_t)sizeof *x);
+    if (!types || !x)
+        return ATTNRUN_E_MEMORY;
+    for (int32_t i = 0; i < n; i++)
+        if (node->in[i] >= 0) {
+            types[i] = graph->values[node->in[i]].type;
+            x[i] = graph->values[node->in[i]].data;
+        }
+    attnrun_pack pack = { .node = &node->pub,
+                          .args = node->pub.args,
+                          .n_in = n,
+                          .in = types,
+                          .kernels = attn_runtime_kernels(model->runtime),
+                          .x = x };
+    int64_t bytes = 0;
+    TRY(op->pack(&pack, &bytes, NULL));
+    if (bytes <= 0)
+        return ATTNRUN_OK;
+    for (int32_t i = 0; i < n; i++)
+        TRY(attn_tensor_align(scratch, &x[i]));
+    struct attn_packed *block = attn_pool_alloc(&model->pool, (int64_t)sizeof *block);
+    void *data = block ? attn_alloc(model->pool.memory, ATTN_MEM_WEIGHTS, bytes) : NULL;
+    if (data == NULL)
+        return ATTNRUN_E_MEMORY;
+    *block =
+        (struct attn_packed){ .next = model->priv->blocks, .data = data, .bytes = bytes };
+    model->priv->blocks = block;
+    pack.replaces = 0;
+    TRY(op->pack(&pack, &bytes, data));
+    node->pub.packed = data;
+    node->packed_bytes = bytes;
+    node->pack_replaces = pack.replaces;
+    model->packed_bytes += bytes;
+    return ATTNRUN_OK;
+}
+
+/* Gives back the pages of a constant that every reader has packed. */
+static void drop_replaced(struct attn_model *model, struct attn_graph *graph)
+{
+    for (int64_t n = 0; n < graph->n_nodes; n++) {
+        struct attn_node *node = graph->nodes[n];
+        for (int32_t i = 0; i < node->pub.n_in && i < 32; i++) {
+            int32_t id = node->in[i];
+            if (id < 0 || !(node->pack_replaces >> i & 1) ||
+                graph->values[id].n_uses != 1)
+                continue;
+            const attnrun_tensor *data = &graph->values[id].data;
+            for (struct attn_file_list *f = model->files; f != NULL; f = f->next) {
+                const uint8_t *start = data->data;
+                if (f->file.mapped && start >= f->file.data &&
+                    start < f->file.data + f->file.bytes)
+                    attn_file_drop(&f->file, start, tensor_bytes(data));
+            }
+        }
+    }
+}
+
+static attn_status pack_graph(struct attn_model *model, struct attn_graph *graph)
+{
+    for (int64_t n = 0; n < graph->n_nodes; n++) {
+        struct attn_node *node = graph->nodes[n];
+        if (node->pub.op == NULL)
+            return attn_fail(ATTNRUN_E_UNSUPPORTED, "%d operators are not supported: %s",
+                             model->n_missing, model->missing);
+        if (node->pub.op->pack != NULL && node->pub.packed == NULL) {
+            struct attn_pool scratch;
+            attn_pool_init(&scratch, model->pool.memory, ATTN_MEM_MODEL);
+            attn_status status = pack_node(model, graph, node, &scratch);
+            attn_pool_free(&scratch);
+            TRY(status);
+        }
+        for (int32_t g = 0; g < node->n_graphs; g++)
+            TRY(pack_graph(model, node->graphs[g]));
+    }
+    drop_replaced(model, graph);
+    return attn_graph_align(graph);
+}
+
+attn_status attn_model_pack(struct attn_model *model)
+{
+    struct attn_model_private *priv = model->priv;
+    attn_status status = ATTNRUN_OK;
+    pthread_mutex_lock(&priv->lock);
+    if (!priv->packed) {
+        status = pack_graph(model, model->graph);
+        priv->packed = status == ATTNRUN_OK; /* out of memory now may be fine later */
+    }
+    pthread_mutex_unlock(&priv->lock);
+    return status;
+}

@@ -1,0 +1,198 @@
+/* model_info.c - what a model tells about itself. */
+#include <stdio.h>
+
+#include "model.h"
+
+/* Copies the first struct_size bytes of a filled info struct; E_USAGE for another ABI. */
+static attn_status give(void *to, const void *filled, size_t known_bytes)
+{
+    uint32_t bytes;
+    if (to == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "an info struct is NULL");
+    memcpy(&bytes, to, sizeof bytes);
+    if (bytes < sizeof bytes || bytes > known_bytes)
+        return attn_fail(ATTNRUN_E_USAGE, "struct_size %u is not of this ABI (%zu)",
+                         bytes, known_bytes);
+    memcpy((char *)to + sizeof bytes, (const char *)filled + sizeof bytes,
+           bytes - sizeof bytes);
+    return ATTNRUN_OK;
+}
+
+static attn_status need(const void *model)
+{
+    return model ? ATTNRUN_OK : attn_fail(ATTNRUN_E_USAGE, "the model is NULL");
+}
+
+attnrun_status attnrun_model_query(const attnrun_model *model, attnrun_model_info *info)
+{
+    TRY(need(model));
+    const struct attn_model *m = model_of(model);
+    attnrun_model_info filled = {
+        .n_inputs = m->graph->n_inputs,
+        .n_outputs = m->graph->n_outputs,
+        .n_nodes = (int32_t)m->graph->n_nodes,
+        .n_file_nodes = m->n_file_nodes,
+        .n_functions = m->n_functions,
+        .n_metadata = m->n_metadata,
+        .n_opsets = m->n_opsets,
+        .n_passes = m->n_passes,
+        .n_missing = m->n_missing,
+        .ir_version = m->ir_version,
+        .n_parameters = m->n_parameters,
+        .weights_bytes = m->weights_bytes,
+        .file_bytes = m->file_bytes,
+        .producer = m->producer,
+        .producer_version = m->producer_version,
+        .graph_name = m->graph_name,
+        .doc = m->doc,
+        .missing = m->missing,
+    };
+    return give(info, &filled, sizeof filled);
+}
+
+static void fill_value(const struct attn_graph *graph, int32_t id,
+                       attnrun_value_info *info)
+{
+    const struct attn_value *value = &graph->values[id];
+    memset(info, 0, sizeof *info);
+    info->kind = value->type.kind;
+    info->dtype = value->type.dtype;
+    info->rank = value->type.rank;
+    info->name = value->name;
+    info->constant = value->data.data ? &value->data : NULL;
+    for (int i = 0; i < value->type.rank; i++) {
+        attnrun_dim d = value->type.dims[i];
+        info->dims[i] = dim_is_const(d) ? d.value : -1;
+        if (!dim_is_const(d))
+            attn_dim_format(graph->model->dims, d, info->dim_names[i],
+                            sizeof info->dim_names[i]);
+    }
+}
+
+static attn_status give_value(const struct attn_graph *graph, const int32_t *ids,
+                              int32_t n, int32_t index, attnrun_value_info *info)
+{
+    attnrun_value_info filled;
+    if (index < 0 || index >= n)
+        return attn_fail(ATTNRUN_E_USAGE, "index %d is not in 0..%d", index, n - 1);
+    fill_value(graph, ids[index], &filled);
+    return give(info, &filled, sizeof filled);
+}
+
+attnrun_status attnrun_model_input(const attnrun_model *model, int32_t index,
+                                   attnrun_value_info *info)
+{
+    TRY(need(model));
+    const struct attn_graph *graph = model_of(model)->graph;
+    return give_value(graph, graph->inputs, graph->n_inputs, index, info);
+}
+
+attnrun_status attnrun_model_output(const attnrun_model *model, int32_t index,
+                                    attnrun_value_info *info)
+{
+    TRY(need(model));
+    const struct attn_graph *graph = model_of(model)->graph;
+    return give_value(graph, graph->outputs, graph->n_outputs, index, info);
+}
+
+attnrun_status attnrun_model_value(const attnrun_model *model, const char *name,
+                                   attnrun_value_info *info)
+{
+    TRY(need(model));
+    const struct attn_graph *graph = model_of(model)->graph;
+    int32_t id = name ? attn_graph_find(graph, name) : -1;
+    if (id < 0)
+        return attn_fail(ATTNRUN_E_USAGE, "there is no value '%s'",
+                         attn_quote(name ? name : ""));
+    return give_value(graph, &id, 1, 0, info);
+}
+
+static int32_t find(const struct attn_graph *graph, const int32_t *ids, int32_t n,
+                    const char *name)
+{
+    for (int32_t i = 0; name != NULL && i < n; i++)
+        if (strcmp(graph->values[ids[i]].name, name) == 0)
+            return i;
+    return -1;
+}
+
+int32_t attnrun_model_find_input(const attnrun_model *model, const char *name)
+{
+    if (model == NULL)
+        return -1;
+    const struct attn_graph *graph = model_of(model)->graph;
+    return find(graph, graph->inputs, graph->n_inputs, name);
+}
+
+int32_t attnrun_model_find_output(const attnrun_model *model, const char *name)
+{
+    if (model == NULL)
+        return -1;
+    const struct attn_graph *graph = model_of(model)->graph;
+    return find(graph, graph->outputs, graph->n_outputs, name);
+}
+
+attnrun_status attnrun_model_node(const attnrun_model *model, int32_t index,
+                                  attnrun_node_info *info)
+{
+    TRY(need(model));
+    const struct attn_graph *graph = model_of(model)->graph;
+    if (index < 0 || index >= graph->n_nodes)
+        return attn_fail(ATTNRUN_E_USAGE, "node %d is not in 0..%lld", index,
+                         (long long)graph->n_nodes - 1);
+    const struct attn_node *node = graph->nodes[index];
+    attnrun_node_info filled = {
+        .coverage = node->pub.op == NULL     ? ATTNRUN_MISSING
+                    : node->function[0] != 0 ? ATTNRUN_BODY
+                                             : ATTNRUN_NATIVE,
+        .opset = node->pub.opset,
+        .n_inputs = node->pub.n_in,
+        .n_outputs = node->pub.n_out,
+        .name = node->pub.name,
+        .op_type = node->pub.op_type,
+        .domain = node->pub.domain,
+        .function = node->function,
+        .inputs = node->pub.inputs,
+        .outputs = node->pub.outputs,
+    };
+    return give(info, &filled, sizeof filled);
+}
+
+attnrun_status attnrun_model_metadata(const attnrun_model *model, int32_t index,
+                                      const char **key, const char **value)
+{
+    TRY(need(model));
+    const struct attn_model *m = model_of(model);
+    if (index < 0 || index >= m->n_metadata || key == NULL || value == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "metadata %d is not in 0..%d", index,
+                         m->n_metadata - 1);
+    *key = m->metadata[index].key;
+    *value = m->metadata[index].value;
+    return ATTNRUN_OK;
+}
+
+attnrun_status attnrun_model_opset(const attnrun_model *model, int32_t index,
+                                   const char **domain, int64_t *version)
+{
+    TRY(need(model));
+    const struct attn_model *m = model_of(model);
+    if (index < 0 || index >= m->n_opsets || domain == NULL || version == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "opset %d is not in 0..%d", index,
+                         m->n_opsets - 1);
+    *domain = m->opsets[index].domain;
+    *version = m->opsets[index].version;
+    return ATTNRUN_OK;
+}
+
+attnrun_status attnrun_model_pass(const attnrun_model *model, int32_t index,
+                                  const char **name, int32_t *applied)
+{
+    TRY(need(model));
+    const struct attn_model *m = model_of(model);
+    if (index < 0 || index >= m->n_passes || name == NULL || applied == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "pass %d is not in 0..%d", index,
+                         m->n_passes - 1);
+    *name = m->passes[index].name;
+    *applied = m->passes[index].applied;
+    return ATTNRUN_OK;
+}

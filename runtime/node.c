@@ -1,0 +1,310 @@
+/* node.c - a node meets its operator row: arity, attributes into the args struct, element
+ * types of the operands. */
+#include "node.h"
+
+#include "row.h"
+#include "step.h"
+
+/* ---- attributes ---- */
+
+static const char *const kind_names[] = {
+    "nothing", "a float",         "an int",         "a string", "a tensor",
+    "a graph", "floats",          "ints",           "strings",  "tensors",
+    "graphs",  "a sparse tensor", "sparse tensors", "a type",   "types",
+};
+
+static attn_status wrong_kind(const struct attn_node *node, const struct attn_attr *attr,
+                              const char *expected)
+{
+    return attn_fail_node(
+        ATTNRUN_E_ATTR, &node->pub, "attribute '%s' is %s, expected %s",
+        attn_quote(attr->name),
+        attr->kind >= 0 && attr->kind <= 14 ? kind_names[attr->kind] : "?", expected);
+}
+
+static attn_status parse_enum(const struct attn_node *node, const attnrun_attr_def *def,
+                              const struct attn_attr *attr, int32_t *value)
+{
+    if (attr->kind != ATTN_ATTR_STRING)
+        return wrong_kind(node, attr, "a string");
+    const char *word = def->text;
+    for (int32_t index = 0; word != NULL; index++) {
+        size_t length = strcspn(word, "|");
+        if ((int64_t)length == attr->s.n && memcmp(word, attr->s.data, length) == 0) {
+            *value = index;
+            return ATTNRUN_OK;
+        }
+        word = word[length] == '|' ? word + length + 1 : NULL;
+    }
+    return attn_fail_node(ATTNRUN_E_ATTR, &node->pub,
+                          "attribute '%s' is '%s', expected one of %s", def->name,
+                          attn_quote(attr->s.data), def->text);
+}
+
+static attn_status parse_attr(const struct attn_node *node, const attnrun_attr_def *def,
+                              const struct attn_attr *attr, void *member)
+{
+    static const struct {
+        int32_t kind;
+        const char *expected;
+    } wanted[] = {
+        [ATTNRUN_ATTR_INT] = { ATTN_ATTR_INT, "an int" },
+        [ATTNRUN_ATTR_FLOAT] = { ATTN_ATTR_FLOAT, "a float" },
+        [ATTNRUN_ATTR_STRING] = { ATTN_ATTR_STRING, "a string" },
+        [ATTNRUN_ATTR_ENUM] = { ATTN_ATTR_STRING, "a string" },
+        [ATTNRUN_ATTR_INTS] = { ATTN_ATTR_INTS, "ints" },
+        [ATTNRUN_ATTR_FLOATS] = { ATTN_ATTR_FLOATS, "floats" },
+        [ATTNRUN_ATTR_STRINGS] = { ATTN_ATTR_STRINGS, "strings" },
+        [ATTNRUN_ATTR_TENSOR] = { ATTN_ATTR_TENSOR, "a tensor" },
+        [ATTNRUN_ATTR_GRAPH] = { ATTN_ATTR_GRAPH, "a graph" },
+        [ATTNRUN_ATTR_TYPE] = { ATTN_ATTR_TYPE_PROTO, "a type" },
+    };
+    if (def->kind == ATTNRUN_ATTR_IGNORED)
+        return ATTNRUN_OK;
+    bool dense_sparse =
+        def->kind == ATTNRUN_ATTR_TENSOR && attr->kind == ATTN_ATTR_SPARSE_TENSOR;
+    if (attr->kind != wanted[def->kind].kind && !dense_sparse)
+        return wrong_kind(node, attr, wanted[def->kind].expected);
+    switch (def->kind) {
+    case ATTNRUN_ATTR_INT:
+        *(int64_t *)member = attr->i;
+        break;
+    case ATTNRUN_ATTR_FLOAT:
+        *(float *)member = attr->f;
+        break;
+    case ATTNRUN_ATTR_STRING:
+        *(attnrun_string *)member = attr->s;
+        break;
+    case ATTNRUN_ATTR_ENUM:
+        return parse_enum(node, def, attr, member);
+    case ATTNRUN_ATTR_INTS:
+        *(attnrun_ints *)member = attr->ints;
+        break;
+    case ATTNRUN_ATTR_FLOATS:
+        *(attnrun_floats *)member = attr->floats;
+        break;
+    case ATTNRUN_ATTR_STRINGS:
+        *(attnrun_strings *)member = attr->strings;
+        break;
+    case ATTNRUN_ATTR_TENSOR:
+        *(attnrun_tensor *)member = attr->tensor;
+        break;
+    case ATTNRUN_ATTR_GRAPH:
+        *(int32_t *)member = attr->graph;
+        break;
+    default:
+        *(attnrun_type *)member = attr->type;
+        break;
+    }
+    return ATTNRUN_OK;
+}
+
+static void set_default(const attnrun_attr_def *def, void *member)
+{
+    switch (def->kind) {
+    case ATTNRUN_ATTR_INT:
+        *(int64_t *)member = def->int_default;
+        break;
+    case ATTNRUN_ATTR_ENUM:
+        *(int32_t *)member = (int32_t)def->int_default;
+        break;
+    case ATTNRUN_ATTR_FLOAT:
+        *(float *)member = def->float_default;
+        break;
+    case ATTNRUN_ATTR_STRING:
+        if (def->text != NULL)
+            *(attnrun_string *)member =
+                (attnrun_string){ def->text, (int64_t)strlen(def->text) };
+        break;
+    case ATTNRUN_ATTR_GRAPH:
+        *(int32_t *)member = -1;
+        break;
+    default: /* zero: absent */
+        break;
+    }
+}
+
+static const attnrun_attr_def *find_def(const attnrun_op_def *op, const char *name)
+{
+    for (const attnrun_attr_def *d = op->attrs; d != NULL && d->kind != ATTNRUN_ATTR_END;
+         d++)
+        if (strcmp(d->name, name) == 0)
+            return d;
+    return NULL;
+}
+
+static attn_status refuse_unknown(const struct attn_node *node)
+{
+    for (int32_t i = 0; i < node->n_attrs; i++) {
+        const char *name = node->attrs[i].name;
+        if (find_def(node->pub.op, name) == NULL && strcmp(name, "consumed_inputs") != 0)
+            return attn_fail_node(ATTNRUN_E_ATTR, &node->pub,
+                                  "attribute '%s' is unknown to %s-%d", attn_quote(name),
+                                  node->pub.op->name, node->pub.op->since);
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status parse_attrs(struct attn_graph *graph, struct attn_node *node)
+{
+    const attnrun_op_def *op = node->pub.op;
+    char *args =
+        attn_pool_alloc(&graph->model->pool, op->args_bytes > 0 ? op->args_bytes : 1);
+    if (args == NULL)
+        return ATTNRUN_E_MEMORY;
+    for (const attnrun_attr_def *d = op->attrs; d != NULL && d->kind != ATTNRUN_ATTR_END;
+         d++) {
+        const struct attn_attr *attr = attn_node_attr(node, d->name);
+        if (attr != NULL)
+            TRY(parse_attr(node, d, attr, args + d->offset));
+        else if (d->flags & ATTNRUN_ATTR_REQUIRED)
+            return attn_fail_node(ATTNRUN_E_ATTR, &node->pub,
+                                  "attribute '%s' is required and missing", d->name);
+        else if (d->kind != ATTNRUN_ATTR_IGNORED)
+            set_default(d, args + d->offset);
+    }
+    node->pub.args = args;
+    return refuse_unknown(node);
+}
+
+/* ---- arity ---- */
+
+static attn_status check_arity(const struct attn_node *node)
+{
+    const attnrun_op_def *op = node->pub.op;
+    bool variadic;
+    int count = attn_row_count(op->inputs, &variadic);
+    if (node->pub.n_in > count && !variadic)
+        return attn_fail_node(ATTNRUN_E_MODEL, &node->pub,
+                              "has %d inputs, %s-%d takes %d", node->pub.n_in, op->name,
+                              op->since, count);
+    for (int i = 0; i < count; i++) {
+        struct attn_operand operand;
+        attn_row_operand(op, op->inputs, i, &operand);
+        bool given = i < node->pub.n_in && node->in[i] >= 0;
+        if (!given && !operand.optional)
+            return attn_fail_node(ATTNRUN_E_MODEL, &node->pub, "input %d '%s' is missing",
+                                  i, operand.name);
+    }
+    count = attn_row_count(op->outputs, &variadic);
+    if (node->pub.n_out > count && !variadic)
+        return attn_fail_node(ATTNRUN_E_MODEL, &node->pub,
+                              "has %d outputs, %s-%d gives %d", node->pub.n_out, op->name,
+                              op->since, count);
+    return ATTNRUN_OK;
+}
+
+static int64_t opset_of(const struct attn_model *model, const char *domain)
+{
+    for (int32_t i = 0; i < model->n_opsets; i++)
+        if (strcmp(model->opsets[i].domain, domain) == 0)
+            return model->opsets[i].version;
+    return domain[0] == 0 ? INT32_MAX : 1;
+}
+
+attn_status attn_node_resolve(struct attn_graph *graph, struct attn_node *node)
+{
+    struct attn_model *model = graph->model;
+    if (node->pub.opset <= 0)
+        node->pub.opset = (int32_t)opset_of(model, node->pub.domain);
+    node->pub.op = attn_runtime_find_op(model->runtime, node->pub.domain,
+                                        node->pub.op_type, node->pub.opset);
+    if (node->pub.op == NULL)
+        return attn_fail_node(
+            ATTNRUN_E_UNSUPPORTED, &node->pub, "there is no operator %s%s%s for opset %d",
+            attn_quote(node->pub.domain), node->pub.domain[0] ? "." : "",
+            attn_quote(node->pub.op_type), node->pub.opset);
+    TRY(check_arity(node));
+    return parse_attrs(graph, node);
+}
+
+/* ---- element types ---- */
+
+enum { MAX_LETTERS = 12 };
+struct letters {
+    struct {
+        char letter[16];
+        int32_t dtype;
+        bool widened;
+    } seen[MAX_LETTERS];
+    int n;
+};
+
+static int find_letter(struct letters *letters, const char *letter)
+{
+    for (int i = 0; i < letters->n; i++)
+        if (strcmp(letters->seen[i].letter, letter) == 0)
+            return i;
+    return -1;
+}
+
+static bool may_widen(const attnrun_op_def *op, int32_t dtype, uint32_t dtypes)
+{
+    return (dtype == ATTNRUN_F16 || dtype == ATTNRUN_BF16) &&
+           dtype_in(ATTNRUN_F32, dtypes) && !(op->flags & ATTNRUN_OP_NOWIDEN);
+}
+
+static attn_status check_input(const attnrun_step *step, int in, struct letters *letters,
+                               bool *widen)
+{
+    const attnrun_op_def *op = step->node->op;
+    const attnrun_type *type = &step->in[in];
+    struct attn_operand operand;
+    *widen = false;
+    attn_row_operand(op, op->inputs, in, &operand);
+    if (operand.kind == ROW_ANY || type->kind == ATTNRUN_ABSENT || type->dtype == 0)
+        return ATTNRUN_OK;
+    bool optional =
+        operand.kind == ATTNRUN_OPTIONAL &&
+        (type->kind == ATTNRUN_OPTIONAL_SEQUENCE || type->kind == ATTNRUN_TENSOR);
+    if (type->kind != operand.kind && !optional)
+        return op_fail_input(step, in, ATTNRUN_E_DTYPE, "expected a %s",
+                             operand.kind == ATTNRUN_SEQUENCE ? "sequence"
+                             : operand.kind == ATTNRUN_TENSOR ? "tensor"
+                                                              : "optional");
+    if (!dtype_in(type->dtype, operand.dtypes)) {
+        if (!may_widen(op, type->dtype, operand.dtypes))
+            return op_fail_input(step, in, ATTNRUN_E_DTYPE, "expected %s",
+                                 attn_dtype_set_names(operand.dtypes));
+        *widen = true;
+    }
+    if (operand.letter[0] == 0 || operand.mixed)
+        return ATTNRUN_OK;
+    int i = find_letter(letters, operand.letter);
+    if (i >= 0 && letters->seen[i].dtype != type->dtype)
+        return op_fail_input(step, in, ATTNRUN_E_DTYPE,
+                             "expected %s as in the inputs before",
+                             attnrun_dtype_name(letters->seen[i].dtype));
+    if (i < 0 && letters->n < MAX_LETTERS) {
+        i = letters->n++;
+        memcpy(letters->seen[i].letter, operand.letter, sizeof operand.letter);
+        letters->seen[i].dtype = type->dtype;
+        letters->seen[i].widened = *widen;
+    }
+    return ATTNRUN_OK;
+}
+
+attn_status attn_node_check_types(const attnrun_step *step,
+                                  struct attn_widening *widening)
+{
+    const attnrun_op_def *op = step->node->op;
+    struct letters letters = { .n = 0 };
+    memset(widening, 0, sizeof *widening);
+    for (int i = 0; i < step->n_in; i++) {
+        bool widen;
+        TRY(check_input(step, i, &letters, &widen));
+        if (widen && i < 64) {
+            widening->inputs |= UINT64_C(1) << i;
+            widening->dtype = step->in[i].dtype;
+        }
+    }
+    for (int i = 0; widening->inputs != 0 && i < step->n_out && i < 64; i++) {
+        struct attn_operand operand;
+        int letter;
+        if (attn_row_operand(op, op->outputs, i, &operand) && operand.letter[0] != 0 &&
+            (letter = find_letter(&letters, operand.letter)) >= 0 &&
+            letters.seen[letter].widened)
+            widening->outputs |= UINT64_C(1) << i;
+    }
+    return ATTNRUN_OK;
+}

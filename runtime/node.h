@@ -1,0 +1,18 @@
+/* node.h - checks of a node's operands against its row. */
+#ifndef ATTN_NODE_H
+#define ATTN_NODE_H
+
+#include "graph.h"
+
+/* Operands that are f16 or bf16 where the row computes in f32: bit i, input or output i.
+ */
+struct attn_widening {
+    uint64_t inputs, outputs;
+    int32_t dtype; /* the narrow type */
+};
+
+/* Kinds and element types of the inputs of a step against the row's operand lists. */
+attn_status attn_node_check_types(const attnrun_step *step,
+                                  struct attn_widening *widening);
+
+#endif

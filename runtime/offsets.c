@@ -1,0 +1,205 @@
+/* offsets.c - greedy placement: blocks in some order, each into the smallest gap that
+ * fits between the blocks already placed that are alive with it. Orders by size, by area
+ * and by time are tried until one is near the lower bound; then blocks that raise the
+ * arena are moved to the front and the order is tried again. */
+#include "offsets.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "checked.h"
+
+struct packing {
+    struct attn_block *blocks;
+    int64_t n;
+    int32_t *order, *best_order; /* indices of blocks */
+    int32_t *placed;             /* those placed so far, by offset */
+    int64_t *offsets;            /* of the try under way */
+    int64_t best;
+};
+
+static bool alive_together(const struct attn_block *a, const struct attn_block *b)
+{
+    return a->first <= b->last && b->first <= a->last;
+}
+
+/* The best offset for a block: the smallest gap that holds it, else behind all. */
+static int64_t best_fit(const struct packing *packing, int64_t n_placed, int32_t block)
+{
+    const struct attn_block *b = &packing->blocks[block];
+    int64_t end = 0, best = -1, best_gap = INT64_MAX;
+    for (int64_t i = 0; i < n_placed; i++) {
+        int32_t other = packing->placed[i];
+        if (!alive_together(b, &packing->blocks[other]))
+            continue;
+        int64_t gap = packing->offsets[other] - end;
+        if (gap >= b->bytes && gap < best_gap) {
+            best = end;
+            best_gap = gap;
+        }
+        int64_t other_end = packing->offsets[other] + packing->blocks[other].bytes;
+        if (other_end > end)
+            end = other_end;
+    }
+    return best >= 0 ? best : end;
+}
+
+static void insert_placed(struct packing *packing, int64_t n_placed, int32_t block)
+{
+    int64_t i = n_placed;
+    for (; i > 0 && packing->offsets[packing->placed[i - 1]] > packing->offsets[block];
+         i--)
+        packing->placed[i] = packing->placed[i - 1];
+    packing->placed[i] = block;
+}
+
+/* Places all blocks in packing->order; keeps the result where it is the best so far. *top
+ * is the place in the order of the block that ends highest. */
+static void try_order(struct packing *packing, int64_t *top)
+{
+    int64_t arena = 0;
+    *top = 0;
+    for (int64_t i = 0; i < packing->n; i++) {
+        int32_t block = packing->order[i];
+        packing->offsets[block] = best_fit(packing, i, block);
+        insert_placed(packing, i, block);
+        int64_t end = packing->offsets[block] + packing->blocks[block].bytes;
+        if (end > arena) {
+            arena = end;
+            *top = i;
+        }
+    }
+    if (arena >= packing->best)
+        return;
+    packing->best = arena;
+    memcpy(packing->best_order, packing->order, (size_t)packing->n * sizeof(int32_t));
+    for (int64_t i = 0; i < packing->n; i++)
+        packing->blocks[i].offset = packing->offsets[i];
+}
+
+static _Thread_local const struct attn_block *sort_blocks; /* of the qsort under way */
+
+static int by_size(const void *left, const void *right)
+{
+    const struct attn_block *a = &sort_blocks[*(const int32_t *)left];
+    const struct attn_block *b = &sort_blocks[*(const int32_t *)right];
+    if (a->bytes != b->bytes)
+        return a->bytes < b->bytes ? 1 : -1;
+    return (a->first > b->first) - (a->first < b->first);
+}
+
+static int by_area(const void *left, const void *right)
+{
+    const struct attn_block *a = &sort_blocks[*(const int32_t *)left];
+    const struct attn_block *b = &sort_blocks[*(const int32_t *)right];
+    double x = (double)a->bytes * (a->last - a->first + 1);
+    double y = (double)b->bytes * (b->last - b->first + 1);
+    if (x > y || x < y)
+        return x < y ? 1 : -1;
+    return (a->first > b->first) - (a->first < b->first);
+}
+
+static int by_life(const void *left, const void *right)
+{
+    const struct attn_block *a = &sort_blocks[*(const int32_t *)left];
+    const struct attn_block *b = &sort_blocks[*(const int32_t *)right];
+    int32_t x = a->last - a->first, y = b->last - b->first;
+    return x != y ? (x < y ? 1 : -1) : by_size(left, right);
+}
+
+static int by_start(const void *left, const void *right)
+{
+    const struct attn_block *a = &sort_blocks[*(const int32_t *)left];
+    const struct attn_block *b = &sort_blocks[*(const int32_t *)right];
+    return a->first != b->first ? (a->first > b->first ? 1 : -1) : by_size(left, right);
+}
+
+static bool good_enough(int64_t arena, int64_t bound)
+{
+    return arena - bound <= bound / 100;
+}
+
+static void search(struct packing *packing, int64_t bound)
+{
+    int (*const orders[])(const void *, const void *) = { by_size, by_area, by_life,
+                                                          by_start };
+    int64_t top;
+    sort_blocks = packing->blocks;
+    for (size_t k = 0; k < 4 && !good_enough(packing->best, bound); k++) {
+        for (int64_t i = 0; i < packing->n; i++)
+            packing->order[i] = (int32_t)i;
+        qsort(packing->order, (size_t)packing->n, sizeof(int32_t), orders[k]);
+        try_order(packing, &top);
+    }
+    /* Pull the block that sticks out to the front of the best order, a bounded time. */
+    int64_t tries = packing->n < 1000 ? 200 : packing->n < 5000 ? 20 : 4;
+    memcpy(packing->order, packing->best_order, (size_t)packing->n * sizeof(int32_t));
+    for (int64_t t = 0; t < tries && !good_enough(packing->best, bound); t++) {
+        try_order(packing, &top);
+        int64_t to = t % 2 == 0 ? 0 : top / 2;
+        int32_t block = packing->order[top];
+        memmove(&packing->order[to + 1], &packing->order[to],
+                (size_t)(top - to) * sizeof(int32_t));
+        packing->order[to] = block;
+    }
+}
+
+static attn_status measure_bound(struct attn_memory *memory,
+                                 const struct attn_block *blocks, int64_t n,
+                                 int32_t n_steps, int64_t *bound, int32_t *peak)
+{
+    int64_t bytes = ((int64_t)n_steps + 1) * (int64_t)sizeof(int64_t);
+    int64_t *change = attn_alloc_zeroed(memory, ATTN_MEM_PLAN, bytes);
+    if (change == NULL)
+        return ATTNRUN_E_MEMORY;
+    bool fits = true;
+    for (int64_t i = 0; i < n; i++) {
+        fits = fits &&
+               ck_add(change[blocks[i].first], blocks[i].bytes, &change[blocks[i].first]);
+        fits = fits && ck_sub(change[blocks[i].last + 1], blocks[i].bytes,
+                              &change[blocks[i].last + 1]);
+    }
+    int64_t alive = 0;
+    *bound = 0;
+    *peak = 0;
+    for (int32_t s = 0; fits && s < n_steps; s++) {
+        fits = ck_add(alive, change[s], &alive);
+        if (alive > *bound) {
+            *bound = alive;
+            *peak = s;
+        }
+    }
+    attn_free(memory, ATTN_MEM_PLAN, change, bytes);
+    return fits ? ATTNRUN_OK
+                : attn_fail(ATTNRUN_E_MEMORY, "the sizes of the arena's blocks overflow");
+}
+
+attn_status attn_pack_offsets(struct attn_memory *memory, struct attn_block *blocks,
+                              int64_t n, int32_t n_steps, int64_t *arena_bytes,
+                              int64_t *lower_bound, int32_t *peak_step)
+{
+    struct packing packing = { .blocks = blocks, .n = n, .best = INT64_MAX };
+    struct attn_pool scratch;
+    *arena_bytes = *lower_bound = 0;
+    *peak_step = 0;
+    if (n == 0)
+        return ATTNRUN_OK;
+    TRY(measure_bound(memory, blocks, n, n_steps, lower_bound, peak_step));
+    int64_t sum = 0; /* the worst arena must not overflow either */
+    for (int64_t i = 0; i < n; i++)
+        if (!ck_add(sum, blocks[i].bytes, &sum))
+            return attn_fail(ATTNRUN_E_MEMORY,
+                             "the sizes of the arena's blocks overflow");
+    attn_pool_init(&scratch, memory, ATTN_MEM_PLAN);
+    packing.order = attn_pool_alloc(&scratch, n * (int64_t)sizeof(int32_t));
+    packing.best_order = attn_pool_alloc(&scratch, n * (int64_t)sizeof(int32_t));
+    packing.placed = attn_pool_alloc(&scratch, n * (int64_t)sizeof(int32_t));
+    packing.offsets = attn_pool_alloc(&scratch, n * (int64_t)sizeof(int64_t));
+    bool made = packing.order && packing.best_order && packing.placed && packing.offsets;
+    if (made) {
+        search(&packing, *lower_bound);
+        *arena_bytes = packing.best;
+    }
+    attn_pool_free(&scratch);
+    return made ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
+}

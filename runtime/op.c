@@ -1,0 +1,460 @@
+/* op.c - the helpers that operators use: errors, shapes, known values, late outputs. */
+#include "op.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "step.h"
+
+/* ---- errors ---- */
+
+attn_status op_fail(const attnrun_step *step, attn_status status, const char *format, ...)
+{
+    char text[640];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    return attn_fail_node(status, step->node, "%s", text);
+}
+
+/* The name of operand `in` in a row: the text before ':' of its word. */
+static void operand_name(const char *spec, int in, char *name, size_t bytes)
+{
+    name[0] = 0;
+    while (spec != NULL && *spec != 0) {
+        size_t skip = strspn(spec, " "), length = strcspn(spec + skip, " ");
+        const char *word = spec + skip;
+        if (length == 0)
+            return;
+        if (in-- == 0 || word[length - 1] == '*' ||
+            (length > 1 && word[length - 2] == '*')) {
+            size_t n = 0;
+            while (n < length && word[n] != ':' && n + 1 < bytes)
+                n++;
+            memcpy(name, word, n);
+            name[n] = 0;
+            return;
+        }
+        spec = word + length;
+    }
+}
+
+attn_status op_fail_input(const attnrun_step *step, int in, attn_status status,
+                          const char *format, ...)
+{
+    char text[480], name[48];
+    const struct attn_step *full = step_of(step);
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    operand_name(step->node->op->inputs, in, name, sizeof name);
+    attn_fail_node(
+        status, step->node, "input %d %s '%s' is %s, %s", in, name,
+        in < step->n_in ? attn_quote(step->node->inputs[in]) : "",
+        in < step->n_in ? attn_type_format(full->dims, &step->in[in]) : "absent", text);
+    if (in < step->n_in)
+        attn_fail_tensor(step->node->inputs[in]);
+    return status;
+}
+
+attnrun_status attnrun_step_fail(const attnrun_step *step, attnrun_status status,
+                                 const char *message)
+{
+    return op_fail(step, status, "%s", message);
+}
+
+/* ---- dims ---- */
+
+attnrun_dim attnrun_dim_make(int64_t value) { return dim_of(value); }
+
+attnrun_dim attnrun_dim_add(const attnrun_step *step, attnrun_dim a, attnrun_dim b)
+{
+    return attn_dim_combine(step_of(step)->dims, DIM_ADD, a, b);
+}
+
+attnrun_dim attnrun_dim_sub(const attnrun_step *step, attnrun_dim a, attnrun_dim b)
+{
+    return attn_dim_combine(step_of(step)->dims, DIM_SUB, a, b);
+}
+
+attnrun_dim attnrun_dim_mul(const attnrun_step *step, attnrun_dim a, attnrun_dim b)
+{
+    return attn_dim_combine(step_of(step)->dims, DIM_MUL, a, b);
+}
+
+attnrun_dim attnrun_dim_div(const attnrun_step *step, attnrun_dim a, attnrun_dim b)
+{
+    return attn_dim_combine(step_of(step)->dims, DIM_DIV, a, b);
+}
+
+attnrun_dim attnrun_dim_min(const attnrun_step *step, attnrun_dim a, attnrun_dim b)
+{
+    return attn_dim_combine(step_of(step)->dims, DIM_MIN, a, b);
+}
+
+attnrun_dim attnrun_dim_max(const attnrun_step *step, attnrun_dim a, attnrun_dim b)
+{
+    return attn_dim_combine(step_of(step)->dims, DIM_MAX, a, b);
+}
+
+attnrun_dim op_dim_div_exact(const attnrun_step *step, attnrun_dim a, attnrun_dim b)
+{
+    return attn_dim_div_exact(step_of(step)->dims, a, b);
+}
+
+attnrun_dim attnrun_dim_unknown(const attnrun_step *step)
+{
+    struct attn_dims *dims = step_of(step)->dims;
+    return dims ? attn_dim_symbol(dims, NULL) : (attnrun_dim){ .expr = ATTN_DIM_UNKNOWN };
+}
+
+attnrun_dim op_dims_product(const attnrun_step *step, const attnrun_dim *d, int from,
+                            int to)
+{
+    return attn_dims_product(step_of(step)->dims, d, from, to);
+}
+
+int64_t op_count(const attnrun_type *type, int from, int to)
+{
+    int64_t count = 1;
+    for (int i = from; i < to; i++) {
+        if (type->dims[i].expr != 0)
+            return -1;
+        if (type->dims[i].value == 0)
+            return 0;
+    }
+    for (int i = from; i < to; i++)
+        if (!ck_mul(count, type->dims[i].value, &count))
+            return -1;
+    return count;
+}
+
+/* ---- checks ---- */
+
+attn_status op_axis(const attnrun_step *step, int64_t axis, int rank, bool one_past,
+                    int *wrapped)
+{
+    int64_t end = rank + (one_past ? 1 : 0);
+    if (axis < -end || axis >= end)
+        return op_fail(step, ATTNRUN_E_ATTR, "axis %lld is out of range [%lld, %lld]",
+                       (long long)axis, (long long)-end, (long long)end - 1);
+    *wrapped = (int)(axis < 0 ? axis + end : axis);
+    return ATTNRUN_OK;
+}
+
+attn_status op_need_rank_between(const attnrun_step *step, int in, int least, int most)
+{
+    int rank = step->in[in].rank;
+    if (rank < 0 || (rank >= least && rank <= most))
+        return ATTNRUN_OK;
+    if (least == most)
+        return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected rank %d", least);
+    return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected rank %d to %d", least,
+                         most);
+}
+
+attn_status op_need_rank(const attnrun_step *step, int in, int rank)
+{
+    return op_need_rank_between(step, in, rank, rank);
+}
+
+attn_status op_need_dim(const attnrun_step *step, int in, int axis, attnrun_dim expected,
+                        const char *what)
+{
+    const attnrun_type *type = &step->in[in];
+    if (type->rank <= axis || dim_may_equal(type->dims[axis], expected))
+        return ATTNRUN_OK;
+    return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected %lld in dim %d (%s)",
+                         (long long)expected.value, axis, what);
+}
+
+/* ---- outputs ---- */
+
+attn_status op_out(attnrun_step *step, int out, int32_t dtype, int rank,
+                   const attnrun_dim *dims)
+{
+    if (!op_has_out(step, out))
+        return ATTNRUN_OK;
+    if (rank > ATTNRUN_MAX_RANK)
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "output %d would have rank %d, at most %d", out, rank,
+                       ATTNRUN_MAX_RANK);
+    attnrun_type *type = &step->out[out];
+    *type = (attnrun_type){ .kind = ATTNRUN_TENSOR, .dtype = dtype, .rank = rank };
+    for (int i = 0; i < rank; i++)
+        type->dims[i] = dims[i];
+    return ATTNRUN_OK;
+}
+
+attn_status op_out_like(attnrun_step *step, int out, int in)
+{
+    if (op_has_out(step, out))
+        step->out[out] = step->in[in];
+    return ATTNRUN_OK;
+}
+
+attn_status op_broadcast(const attnrun_step *step, int first, int n, int *rank,
+                         attnrun_dim *dims)
+{
+    struct attn_dims *table = step_of(step)->dims;
+    *rank = 0;
+    for (int i = first; i < first + n; i++) {
+        if (!op_has_in(step, i))
+            continue;
+        if (step->in[i].rank < 0) {
+            *rank = -1;
+            return ATTNRUN_OK;
+        }
+        if (step->in[i].rank > *rank)
+            *rank = step->in[i].rank;
+    }
+    for (int d = 0; d < *rank; d++)
+        dims[d] = dim_of(1);
+    for (int i = first; i < first + n; i++) {
+        if (!op_has_in(step, i))
+            continue;
+        int shift = *rank - step->in[i].rank;
+        for (int d = 0; d < step->in[i].rank; d++) {
+            attnrun_dim a = dims[shift + d], b = step->in[i].dims[d];
+            if (dim_is_const(a) && dim_is_const(b) && a.value != b.value &&
+                a.value != 1 && b.value != 1)
+                return op_fail_input(
+                    step, i, ATTNRUN_E_SHAPE,
+                    "dim %d cannot be broadcast to %lld as in the others", d,
+                    (long long)a.value);
+            dims[shift + d] = attn_dim_combine(table, DIM_BROADCAST, a, b);
+        }
+    }
+    return ATTNRUN_OK;
+}
+
+attnrun_dim op_broadcast_dim(const attnrun_step *step, attnrun_dim a, attnrun_dim b)
+{
+    return attn_dim_combine(step_of(step)->dims, DIM_BROADCAST, a, b);
+}
+
+void op_tasks(attnrun_step *step, int phase, int64_t n, int64_t cost)
+{
+    if (phase >= ATTNRUN_MAX_PHASES)
+        return;
+    step->phases[phase] = (attnrun_phase){ .n_tasks = n, .task_cost = cost };
+    if (phase + 1 > step->n_phases || phase == 0)
+        step->n_phases = phase + 1;
+}
+
+void attnrun_step_view(attnrun_step *step, int32_t out, int32_t in, int64_t byte_offset)
+{
+    struct attn_step *full = step_of(step);
+    if (out < step->n_out && in < step->n_in) {
+        full->facts[out].view_of = in;
+        full->facts[out].view_offset = byte_offset;
+    }
+}
+
+void attnrun_step_inplace(attnrun_step *step, int32_t out, int32_t in)
+{
+    if (out < step->n_out && in < step->n_in)
+        step_of(step)->facts[out].inplace |= UINT64_C(1) << (in & 63);
+}
+
+/* ---- known values ---- */
+
+int32_t attnrun_step_value(const attnrun_step *step, int32_t in, int64_t k,
+                           attnrun_dim *value)
+{
+    const struct attn_step *full = step_of(step);
+    if (in < 0 || in >= step->n_in || k < 0)
+        return 0;
+    const attnrun_tensor *x = &step->x[in];
+    if (x->data != NULL && (x->dtype == ATTNRUN_I64 || x->dtype == ATTNRUN_I32)) {
+        if (k >= tensor_count(x))
+            return 0;
+        *value = dim_of(tensor_get_int(x, k));
+        return 1;
+    }
+    if (full->known[in] == NULL || k >= full->n_known[in])
+        return 0;
+    *value = full->known[in][k];
+    return value->expr >= 0;
+}
+
+void attnrun_step_set_values(attnrun_step *step, int32_t out, int64_t n,
+                             const attnrun_dim *values)
+{
+    struct attn_step *full = step_of(step);
+    if (out >= step->n_out || n > ATTN_MAX_KNOWN || n < 0)
+        return;
+    struct attn_out_facts *facts = &full->facts[out];
+    if (facts->known == NULL)
+        facts->known =
+            attn_pool_alloc(full->pool, ATTN_MAX_KNOWN * (int64_t)sizeof(attnrun_dim));
+    if (facts->known == NULL)
+        return; /* only an optimization */
+    memcpy(facts->known, values, (size_t)n * sizeof *values);
+    facts->n_known = n;
+}
+
+attn_status op_dims(const attnrun_step *step, int in, attnrun_dim *values, int most,
+                    int *n, bool *known)
+{
+    const attnrun_type *type = &step->in[in];
+    *known = false;
+    *n = 0;
+    if (type->dtype != ATTNRUN_I64 && type->dtype != ATTNRUN_I32)
+        return op_fail_input(step, in, ATTNRUN_E_DTYPE, "expected i64 or i32");
+    TRY(op_need_rank_between(step, in, 0, 1));
+    if (type->rank < 0 || (type->rank == 1 && type->dims[0].expr != 0))
+        return ATTNRUN_OK;
+    int64_t count = type->rank == 0 ? 1 : type->dims[0].value;
+    if (count > most)
+        return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected at most %d elements",
+                             most);
+    *n = (int)count;
+    for (int i = 0; i < count; i++)
+        if (!attnrun_step_value(step, in, i, &values[i]))
+            return ATTNRUN_OK;
+    *known = true;
+    return ATTNRUN_OK;
+}
+
+attn_status op_ints(const attnrun_step *step, int in, int64_t *values, int most, int *n,
+                    bool *known)
+{
+    attnrun_dim dims[ATTN_MAX_KNOWN];
+    int room = most < ATTN_MAX_KNOWN ? most : ATTN_MAX_KNOWN;
+    TRY(op_dims(step, in, dims, room, n, known));
+    for (int i = 0; *known && i < *n; i++) {
+        if (!dim_is_const(dims[i]))
+            *known = false;
+        else
+            values[i] = dims[i].value;
+    }
+    return ATTNRUN_OK;
+}
+
+/* ---- late outputs ---- */
+
+static struct attn_heap_list *late_list(const attnrun_step *step, int out)
+{
+    return &step_of(step)->lists[out];
+}
+
+attnrun_status attnrun_step_alloc(const attnrun_step *step, int32_t out, int32_t dtype,
+                                  int32_t rank, const int64_t *dims)
+{
+    struct attn_step *full = step_of(step);
+    if (!op_has_out(step, out))
+        return ATTNRUN_OK;
+    attnrun_tensor tensor;
+    TRY(attnrun_tensor_make(dtype, rank, dims, NULL, &tensor));
+    attnrun_tensor *y = &step->y[out];
+    bool same = y->data != NULL && y->kind == ATTNRUN_TENSOR && y->rank == rank &&
+                y->dtype == dtype && memcmp(y->dims, tensor.dims, sizeof y->dims) == 0;
+    if (same) /* its place was planned */
+        return ATTNRUN_OK;
+    tensor.data =
+        attn_heap_alloc(full->heap, late_list(step, out), tensor_bytes(&tensor));
+    if (tensor.data == NULL)
+        return ATTNRUN_E_MEMORY;
+    *y = tensor;
+    return ATTNRUN_OK;
+}
+
+void *op_heap(const attnrun_step *step, int out, int64_t bytes)
+{
+    return attn_heap_alloc(step_of(step)->heap, late_list(step, out), bytes);
+}
+
+attn_status op_heap_tensor(const attnrun_step *step, int out, int32_t dtype, int rank,
+                           const int64_t *dims, attnrun_tensor *tensor)
+{
+    attnrun_tensor made;
+    TRY(attnrun_tensor_make(dtype, rank, dims, NULL, &made));
+    made.data = op_heap(step, out, tensor_bytes(&made));
+    if (made.data == NULL)
+        return ATTNRUN_E_MEMORY;
+    *tensor = made;
+    return ATTNRUN_OK;
+}
+
+attn_status op_sequence(const attnrun_step *step, int out, int64_t n)
+{
+    if (!op_has_out(step, out))
+        return ATTNRUN_OK;
+    int64_t bytes;
+    if (!ck_mul(n, (int64_t)sizeof(attnrun_tensor), &bytes))
+        return op_fail(step, ATTNRUN_E_MEMORY, "a sequence of %lld elements",
+                       (long long)n);
+    attnrun_tensor *items = op_heap(step, out, bytes);
+    if (items == NULL)
+        return ATTNRUN_E_MEMORY;
+    memset(items, 0, (size_t)bytes);
+    step->y[out] = (attnrun_tensor){ .kind = ATTNRUN_SEQUENCE,
+                                     .dtype = step->out[out].dtype,
+                                     .rank = 1,
+                                     .dims = { n },
+                                     .data = items };
+    return ATTNRUN_OK;
+}
+
+/* Copies strings so that their bytes live as long as the output. */
+static attn_status own_strings(const attnrun_step *step, int out, attnrun_tensor *t)
+{
+    attnrun_string *strings = t->data;
+    int64_t count = tensor_count(t);
+    for (int64_t i = 0; i < count; i++) {
+        char *copy = op_heap(step, out, strings[i].n);
+        if (copy == NULL)
+            return ATTNRUN_E_MEMORY;
+        memcpy(copy, strings[i].data, (size_t)strings[i].n);
+        strings[i].data = copy;
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status copy_tensor(const attnrun_step *step, int out,
+                               const attnrun_tensor *from, attnrun_tensor *to)
+{
+    TRY(op_heap_tensor(step, out, from->dtype, from->rank, from->dims, to));
+    tensor_copy(to, from);
+    return from->dtype == ATTNRUN_STRING ? own_strings(step, out, to) : ATTNRUN_OK;
+}
+
+static attn_status copy_items(const attnrun_step *step, int out,
+                              const attnrun_tensor *from, int64_t n, attnrun_tensor *to)
+{
+    const attnrun_tensor *items = from->data;
+    for (int64_t i = 0; i < n; i++)
+        TRY(copy_tensor(step, out, &items[i], &to[i]));
+    return ATTNRUN_OK;
+}
+
+attn_status op_copy_out(const attnrun_step *step, int out, const attnrun_tensor *from)
+{
+    if (!op_has_out(step, out))
+        return ATTNRUN_OK;
+    attnrun_tensor *y = &step->y[out];
+    if (from->kind == ATTNRUN_SEQUENCE || from->kind == ATTNRUN_OPTIONAL_SEQUENCE) {
+        if (from->data == NULL) {
+            *y = *from;
+            return ATTNRUN_OK;
+        }
+        TRY(op_sequence(step, out, from->dims[0]));
+        y->kind = from->kind;
+        y->dtype = from->dtype;
+        return copy_items(step, out, from, from->dims[0], y->data);
+    }
+    if (from->kind == ATTNRUN_OPTIONAL) {
+        *y = *from;
+        if (from->data == NULL)
+            return ATTNRUN_OK;
+        y->data = op_heap(step, out, (int64_t)sizeof(attnrun_tensor));
+        return y->data ? copy_items(step, out, from, 1, y->data) : ATTNRUN_E_MEMORY;
+    }
+    TRY(attnrun_step_alloc(step, out, from->dtype, from->rank, from->dims));
+    if (y->data != NULL)
+        tensor_copy(y, from);
+    return from->dtype == ATTNRUN_STRING ? own_strings(step, out, y) : ATTNRUN_OK;
+}

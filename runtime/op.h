@@ -1,0 +1,179 @@
+/* op.h - what operator files include: the public contract (attnrun_op_def and step) with
+ * the helpers that keep an operator file down to its formula.
+ *
+ * Life of a node: the loader fills attributes into the op's args struct and checks arity,
+ * dtypes and kinds against the row; infer() is called with symbolic dims at load, and
+ * with constant ones (step->concrete) for each new input shape; pack() once per model;
+ * run() many times, from several workers, over disjoint ranges of the tasks of a phase. A
+ * worker's result must not depend on how tasks are grouped into ranges. Operators never
+ * allocate, start threads, print, or keep statics that change. */
+#ifndef ATTN_OP_H
+#define ATTN_OP_H
+
+#include <string.h>
+
+#include "dim.h"
+#include "dtype.h"
+#include "status.h"
+#include "tensor.h"
+
+/* ---- attribute rows:  static const attnrun_attr_def softmax_attrs[] = {
+ *          ATTR_INT(struct softmax_args, axis, -1), ATTR_END };  ---- */
+#define ATTR_INT(args, member, value)                                                    \
+    { .name = #member,                                                                   \
+      .kind = ATTNRUN_ATTR_INT,                                                          \
+      .offset = offsetof(args, member),                                                  \
+      .int_default = (value) }
+#define ATTR_INT_REQUIRED(args, member)                                                  \
+    { .name = #member,                                                                   \
+      .kind = ATTNRUN_ATTR_INT,                                                          \
+      .offset = offsetof(args, member),                                                  \
+      .flags = ATTNRUN_ATTR_REQUIRED }
+#define ATTR_FLOAT(args, member, value)                                                  \
+    { .name = #member,                                                                   \
+      .kind = ATTNRUN_ATTR_FLOAT,                                                        \
+      .offset = offsetof(args, member),                                                  \
+      .float_default = (value) }
+#define ATTR_STRING(args, member, value)                                                 \
+    { .name = #member,                                                                   \
+      .kind = ATTNRUN_ATTR_STRING,                                                       \
+      .offset = offsetof(args, member),                                                  \
+      .text = (value) }
+#define ATTR_ENUM(args, member, words, value)                                            \
+    { .name = #member,                                                                   \
+      .kind = ATTNRUN_ATTR_ENUM,                                                         \
+      .offset = offsetof(args, member),                                                  \
+      .text = (words),                                                                   \
+      .int_default = (value) }
+#define ATTR_INTS(args, member)                                                          \
+    { .name = #member, .kind = ATTNRUN_ATTR_INTS, .offset = offsetof(args, member) }
+#define ATTR_INTS_REQUIRED(args, member)                                                 \
+    { .name = #member,                                                                   \
+      .kind = ATTNRUN_ATTR_INTS,                                                         \
+      .offset = offsetof(args, member),                                                  \
+      .flags = ATTNRUN_ATTR_REQUIRED }
+#define ATTR_FLOATS(args, member)                                                        \
+    { .name = #member, .kind = ATTNRUN_ATTR_FLOATS, .offset = offsetof(args, member) }
+#define ATTR_STRINGS(args, member)                                                       \
+    { .name = #member, .kind = ATTNRUN_ATTR_STRINGS, .offset = offsetof(args, member) }
+#define ATTR_TENSOR(args, member)                                                        \
+    { .name = #member, .kind = ATTNRUN_ATTR_TENSOR, .offset = offsetof(args, member) }
+#define ATTR_GRAPH(args, member)                                                         \
+    { .name = #member, .kind = ATTNRUN_ATTR_GRAPH, .offset = offsetof(args, member) }
+#define ATTR_TYPE(args, member)                                                          \
+    { .name = #member, .kind = ATTNRUN_ATTR_TYPE, .offset = offsetof(args, member) }
+#define ATTR_IGNORED(attribute) { .name = (attribute), .kind = ATTNRUN_ATTR_IGNORED }
+#define ATTR_END                { .name = NULL, .kind = ATTNRUN_ATTR_END }
+
+/* Every row starts with this: const attnrun_op_def op_softmax_13 = { OP_ROW, .name = … }.
+ */
+#define OP_ROW .struct_size = sizeof(attnrun_op_def), .domain = ""
+
+/* An absent integer attribute where no value of its own can say so. */
+#define OP_INT_ABSENT INT64_MIN
+
+/* ---- errors ---- */
+attn_status op_fail(const attnrun_step *step, attn_status status, const char *format, ...)
+    ATTN_PRINTF(3, 4);
+/* "input 1 'k' is f32[2,511], expected <text>": names the input by the row and the model.
+ */
+attn_status op_fail_input(const attnrun_step *step, int in, attn_status status,
+                          const char *format, ...) ATTN_PRINTF(4, 5);
+
+/* ---- what is there ---- */
+static inline bool op_has_in(const attnrun_step *step, int in)
+{
+    return in < step->n_in && step->in[in].kind != ATTNRUN_ABSENT;
+}
+/* An output that somebody reads; run() skips the others (their y has data NULL). */
+static inline bool op_has_out(const attnrun_step *step, int out)
+{
+    return out < step->n_out && step->out[out].kind != ATTNRUN_ABSENT;
+}
+static inline bool op_rank_known(const attnrun_step *step, int in)
+{
+    return step->in[in].rank >= 0;
+}
+/* infer: the contents of input `in` are known (constant, or computed for this shape). */
+static inline bool op_known(const attnrun_step *step, int in)
+{
+    return in < step->n_in && step->x[in].data != NULL;
+}
+
+/* ---- infer: shapes. The rank helpers fail with a sentence that names the input. ---- */
+/* Wraps a negative axis: 0 <= *wrapped < rank (rank itself too where `one_past`). */
+attn_status op_axis(const attnrun_step *step, int64_t axis, int rank, bool one_past,
+                    int *wrapped);
+attn_status op_need_rank(const attnrun_step *step, int in, int rank);
+attn_status op_need_rank_between(const attnrun_step *step, int in, int least, int most);
+/* Fails where the dims are constants and differ. */
+attn_status op_need_dim(const attnrun_step *step, int in, int axis, attnrun_dim expected,
+                        const char *what);
+/* Sets output `out`: a tensor of `dtype`. rank -1 where unknown (dims NULL). */
+attn_status op_out(attnrun_step *step, int out, int32_t dtype, int rank,
+                   const attnrun_dim *dims);
+/* Output `out` has the dtype and dims of input `in`. */
+attn_status op_out_like(attnrun_step *step, int out, int in);
+/* Numpy broadcasting of inputs first..first+n-1 (absent ones left out). *rank -1:
+ * unknown. */
+attn_status op_broadcast(const attnrun_step *step, int first, int n, int *rank,
+                         attnrun_dim *dims);
+/* One dim of numpy broadcasting; an invalid dim where constants do not fit. */
+attnrun_dim op_broadcast_dim(const attnrun_step *step, attnrun_dim a, attnrun_dim b);
+/* The whole of a small integer input (i32, i64, rank <= 1) as constants; *known false
+ * where it is not known yet; fails where it has more than `most` elements or a wrong
+ * dtype. */
+attn_status op_ints(const attnrun_step *step, int in, int64_t *values, int most, int *n,
+                    bool *known);
+/* The same with symbolic elements. */
+attn_status op_dims(const attnrun_step *step, int in, attnrun_dim *values, int most,
+                    int *n, bool *known);
+/* Product of dims from..to-1 of an input. */
+attnrun_dim op_dims_product(const attnrun_step *step, const attnrun_dim *d, int from,
+                            int to);
+/* a / b where b is known to divide a: 2*S*B / B = 2*S. */
+attnrun_dim op_dim_div_exact(const attnrun_step *step, attnrun_dim a, attnrun_dim b);
+/* The constant dims of a type; only where step->concrete. -1 elements: overflow. */
+int64_t op_count(const attnrun_type *type, int from, int to);
+
+/* ---- infer: work ---- */
+/* n tasks of about `cost` nanoseconds each in `phase`; phases must be stated in order. */
+void op_tasks(attnrun_step *step, int phase, int64_t n, int64_t cost);
+
+/* ---- run ---- */
+#define OP_CANCELLED(work) (__atomic_load_n((work)->cancel, __ATOMIC_RELAXED) != 0)
+
+/* Elementwise helper: the range of elements of a task when n elements are cut into tasks
+ * of OP_CHUNK elements: op_tasks(step, 0, op_chunks(n), …), then for each task t of the
+ * range elements [t * OP_CHUNK, min(n, (t + 1) * OP_CHUNK)). */
+#define OP_CHUNK 16384
+static inline int64_t op_chunks(int64_t n) { return n / OP_CHUNK + (n % OP_CHUNK != 0); }
+
+/* ---- subgraphs (ATTNRUN_OP_GRAPHS) ----
+ * infer: types of subgraph `graph` given the types of its formal inputs (captures are
+ * known); `outputs` has room for its outputs. */
+attn_status op_graph_infer(attnrun_step *step, int graph, int n_inputs,
+                           const attnrun_type *inputs, int n_outputs,
+                           attnrun_type *outputs);
+int op_graph_n_inputs(const attnrun_step *step, int graph);
+int op_graph_n_outputs(const attnrun_step *step, int graph);
+/* run: computes subgraph `graph`. The outputs are views into memory of the frame, valid
+ * until the next op_graph_run() of the same step and graph; copy what must live longer.
+ */
+attn_status op_graph_run(const attnrun_step *step, const attnrun_work *work, int graph,
+                         int n_inputs, const attnrun_tensor *inputs, int n_outputs,
+                         attnrun_tensor *outputs);
+
+/* ---- run of late operators ---- */
+/* Deep copies `from` (tensor, sequence, optional) as output `out`. */
+attn_status op_copy_out(const attnrun_step *step, int out, const attnrun_tensor *from);
+/* Memory of the output's lifetime, for elements of sequences and for strings; NULL with
+ * the error recorded. */
+void *op_heap(const attnrun_step *step, int out, int64_t bytes);
+/* Makes output `out` a sequence of n tensors, all absent at first; step->y[out].data is
+ * the array to fill. Elements come from op_heap_tensor(). */
+attn_status op_sequence(const attnrun_step *step, int out, int64_t n);
+attn_status op_heap_tensor(const attnrun_step *step, int out, int32_t dtype, int rank,
+                           const int64_t *dims, attnrun_tensor *tensor);
+
+#endif

@@ -1,0 +1,553 @@
+/* plan.c - from a graph and input shapes to steps, lifetimes and arena blocks. */
+#include "plan.h"
+
+#include "frame.h"
+#include "infer.h"
+
+enum { PLAN_FOLD_ELEMENTS = 1024 }; /* small values are computed while planning */
+
+struct planning {
+    struct attn_frame *frame;
+    struct attn_plan *plan;
+    struct attn_graph *graph;
+};
+
+/* ---- inputs ---- */
+
+static int32_t input_value(const struct attn_frame *frame, int32_t index)
+{
+    int32_t formal = frame->graph->n_inputs;
+    return index < formal ? frame->graph->inputs[index]
+                          : frame->capture_ids[index - formal];
+}
+
+static attn_status plan_inputs(struct planning *planning, const attnrun_tensor *inputs)
+{
+    struct attn_plan *plan = planning->plan;
+    for (int32_t i = 0; i < plan->n_key; i++) {
+        int32_t id = input_value(planning->frame, i);
+        struct attn_plan_value *value = &plan->values[id];
+        plan->key[i] = inputs[i];
+        plan->key[i].data = NULL;
+        plan->input_copies[i] = -1;
+        attn_tensor_to_type(&inputs[i], &value->type);
+        value->tensor = inputs[i];
+        value->tensor.data = NULL;
+        value->place = ATTN_PLACE_INPUT;
+        value->input = i;
+        value->root = id;
+        plan->key[i].strides[0] = 0;
+        if (inputs[i].kind == ATTNRUN_TENSOR && !tensor_is_dense(&inputs[i])) {
+            plan->key[i].strides[0] = 1;
+            tensor_set_dense(&value->tensor);
+            value->place = ATTN_PLACE_ARENA;
+            value->first = 0;
+        }
+    }
+    return ATTNRUN_OK;
+}
+
+static void plan_constants(struct planning *planning)
+{
+    for (int64_t v = 0; v < planning->graph->n_values; v++) {
+        const struct attn_value *from = &planning->graph->values[v];
+        struct attn_plan_value *value = &planning->plan->values[v];
+        value->last_use = value->producer = value->block = -1;
+        value->root = (int32_t)v;
+        if (from->data.data == NULL)
+            continue;
+        value->type = from->type;
+        value->tensor = from->data;
+        value->place = ATTN_PLACE_CONST;
+    }
+}
+
+/* ---- steps ---- */
+
+static void load_step(struct planning *planning, struct attn_step *step)
+{
+    attnrun_type *types = (attnrun_type *)(uintptr_t)step->pub.in;
+    attnrun_tensor *x = (attnrun_tensor *)(uintptr_t)step->pub.x;
+    for (int32_t i = 0; i < step->pub.n_in + step->node->n_captures; i++) {
+        int32_t id = step->node->in[i];
+        if (id < 0)
+            continue;
+        const struct attn_plan_value *value = &planning->plan->values[id];
+        types[i] = value->type;
+        x[i] = value->tensor;
+        if (value->place != ATTN_PLACE_CONST)
+            x[i].data = NULL;
+        step->known[i] = value->known;
+        step->n_known[i] = value->n_known;
+        if (!attn_type_is_concrete(&value->type))
+            step->late = true;
+    }
+}
+
+static bool foldable(const struct attn_step *step)
+{
+    int64_t total = 0;
+    if ((step->pub.node->op->flags &
+         (ATTNRUN_OP_IMPURE | ATTNRUN_OP_GRAPHS | ATTNRUN_OP_LATE)) ||
+        step->late)
+        return false;
+    for (int32_t i = 0; i < step->pub.n_in; i++)
+        if (step->node->in[i] >= 0 && step->pub.x[i].data == NULL)
+            return false;
+    for (int32_t i = 0; i < step->pub.n_out; i++) {
+        const attnrun_type *type = &step->pub.out[i];
+        if (type->kind == ATTNRUN_ABSENT)
+            continue;
+        int64_t count = attn_type_is_concrete(type) ? op_count(type, 0, type->rank) : -1;
+        if (count < 0 || type->dtype == ATTNRUN_STRING)
+            return false;
+        total += count;
+        if (total > PLAN_FOLD_ELEMENTS)
+            return false;
+    }
+    return true;
+}
+
+/* Computes a small step now; false where it fails (it will fail again when run). */
+static bool fold_step(struct planning *planning, struct attn_step *step)
+{
+    struct attn_plan *plan = planning->plan;
+    bool done = attn_step_execute(step, &plan->heap, NULL) == ATTNRUN_OK;
+    for (int32_t i = 0; i < step->pub.n_out; i++) {
+        int32_t id = step->node->out[i];
+        attn_heap_move(&plan->folded, &step->lists[i]);
+        if (done && id >= 0) {
+            plan->values[id].tensor = step->pub.y[i];
+            plan->values[id].place = ATTN_PLACE_CONST;
+        }
+        step->pub.y[i].data = NULL;
+    }
+    return done;
+}
+
+static void store_outputs(struct planning *planning, struct attn_step *step,
+                          bool *all_known)
+{
+    struct attn_plan *plan = planning->plan;
+    *all_known = true;
+    for (int32_t i = 0; i < step->pub.n_out; i++) {
+        int32_t id = step->node->out[i];
+        if (id < 0)
+            continue;
+        struct attn_plan_value *value = &plan->values[id];
+        value->type = step->pub.out[i];
+        value->known = step->facts[i].known;
+        value->n_known = step->facts[i].n_known;
+        if (attn_step_known_tensor(step, i, &plan->pool, &value->tensor))
+            value->place = ATTN_PLACE_CONST;
+        else
+            *all_known = false;
+    }
+}
+
+static attn_status add_step(struct planning *planning, struct attn_step *step)
+{
+    struct attn_plan *plan = planning->plan;
+    step->index = plan->n_steps;
+    for (int32_t i = 0; i < step->pub.n_out; i++) {
+        int32_t id = step->node->out[i];
+        if (id < 0 || plan->values[id].place == ATTN_PLACE_CONST)
+            continue;
+        struct attn_plan_value *value = &plan->values[id];
+        value->producer = step->index;
+        if (attn_type_is_concrete(&value->type)) {
+            TRY(attn_type_to_tensor(&value->type, &value->tensor));
+            value->place = ATTN_PLACE_ARENA;
+            value->first = step->index;
+        } else {
+            value->place = ATTN_PLACE_LATE;
+            step->late = true;
+        }
+    }
+    if (step->late) {
+        plan->n_late++;
+        plan->has_late = true;
+    }
+    plan->steps[plan->n_steps++] = step;
+    return ATTNRUN_OK;
+}
+
+static attn_status plan_node(struct planning *planning, struct attn_node *node)
+{
+    bool all_known;
+    struct attn_step *step = attn_step_create(&planning->plan->pool, planning->graph,
+                                              node, planning->frame->kernels);
+    if (step == NULL)
+        return ATTNRUN_E_MEMORY;
+    step->frame = planning->frame;
+    load_step(planning, step);
+    TRY(attn_step_infer(step));
+    store_outputs(planning, step, &all_known);
+    if (all_known || (foldable(step) && fold_step(planning, step)))
+        return ATTNRUN_OK;
+    return add_step(planning, step);
+}
+
+/* ---- lifetimes ---- */
+
+static void note_uses(struct planning *planning)
+{
+    struct attn_plan *plan = planning->plan;
+    for (int32_t s = 0; s < plan->n_steps; s++) {
+        const struct attn_node *node = plan->steps[s]->node;
+        for (int32_t i = 0; i < node->pub.n_in + node->n_captures; i++)
+            if (node->in[i] >= 0)
+                plan->values[node->in[i]].last_use = s;
+    }
+    for (int32_t i = 0; i < planning->graph->n_outputs; i++) {
+        struct attn_plan_value *value = &plan->values[planning->graph->outputs[i]];
+        value->last_use = plan->n_steps;
+        value->keep = true;
+    }
+}
+
+static void extend(struct attn_plan *plan, int32_t root,
+                   const struct attn_plan_value *value, int32_t step)
+{
+    struct attn_plan_value *owner = &plan->values[root];
+    int32_t last = value->last_use > step ? value->last_use : step;
+    if (last > owner->last)
+        owner->last = last;
+    owner->keep = owner->keep || value->keep;
+}
+
+/* Output `out` of a step as a view of its input, where that is possible. */
+static bool place_view(struct planning *planning, struct attn_step *step, int32_t out)
+{
+    struct attn_plan *plan = planning->plan;
+    int32_t in = step->facts[out].view_of;
+    struct attn_plan_value *value = &plan->values[step->node->out[out]];
+    if (in < 0 || step->late || step->node->in[in] < 0)
+        return false;
+    const struct attn_plan_value *from = &plan->values[step->node->in[in]];
+    int64_t offset = step->facts[out].view_offset;
+    if (value->keep && from->place != ATTN_PLACE_ARENA)
+        return false; /* an output has memory of its own */
+    if (from->place == ATTN_PLACE_CONST) {
+        value->place = ATTN_PLACE_CONST;
+        value->tensor.data = (char *)from->tensor.data + offset;
+        return true;
+    }
+    if (from->place != ATTN_PLACE_INPUT && from->place != ATTN_PLACE_ARENA)
+        return false;
+    value->place = from->place;
+    value->input = from->input;
+    value->root = from->root;
+    value->offset = from->offset + offset;
+    if (value->place == ATTN_PLACE_ARENA)
+        extend(plan, value->root, value, step->index);
+    return true;
+}
+
+/* No other input of the step reads the same block in another way. */
+static bool alone_in_block(const struct attn_plan *plan, const struct attn_step *step,
+                           int32_t in)
+{
+    int32_t id = step->node->in[in];
+    for (int32_t i = 0; i < step->pub.n_in; i++) {
+        int32_t other = step->node->in[i];
+        if (i == in || other < 0 || plan->values[other].place != ATTN_PLACE_ARENA ||
+            plan->values[other].root != plan->values[id].root)
+            continue;
+        if (other != id)
+            return false;
+    }
+    return true;
+}
+
+static bool place_inplace(struct planning *planning, struct attn_step *step, int32_t out)
+{
+    struct attn_plan *plan = planning->plan;
+    int32_t id = step->node->out[out];
+    struct attn_plan_value *value = &plan->values[id];
+    for (int32_t in = 0; !step->late && in < step->pub.n_in && in < 64; in++) {
+        int32_t from_id = step->node->in[in];
+        if (!(step->facts[out].inplace >> in & 1) || from_id < 0)
+            continue;
+        const struct attn_plan_value *from = &plan->values[from_id];
+        if (from->place != ATTN_PLACE_ARENA)
+            continue;
+        const struct attn_plan_value *root = &plan->values[from->root];
+        if (root->last != step->index || root->keep || !alone_in_block(plan, step, in) ||
+            tensor_bytes(&from->tensor) != tensor_bytes(&value->tensor))
+            continue;
+        value->root = from->root;
+        value->offset = from->offset;
+        extend(plan, value->root, value, step->index);
+        return true;
+    }
+    return false;
+}
+
+static void place_outputs(struct planning *planning, struct attn_step *step)
+{
+    struct attn_plan *plan = planning->plan;
+    uint64_t taken = 0;
+    for (int32_t i = 0; i < step->pub.n_out; i++) {
+        int32_t id = step->node->out[i];
+        if (id < 0 || plan->values[id].place != ATTN_PLACE_ARENA)
+            continue;
+        struct attn_plan_value *value = &plan->values[id];
+        if (place_view(planning, step, i))
+            continue;
+        if (taken == 0 && place_inplace(planning, step, i)) {
+            taken = 1; /* one output over one input: others would have to be checked */
+            continue;
+        }
+        extend(plan, id, value, step->index);
+    }
+}
+
+static void place_values(struct planning *planning)
+{
+    struct attn_plan *plan = planning->plan;
+    for (int64_t v = 0; v < planning->graph->n_values; v++) {
+        plan->values[v].last = plan->values[v].first;
+        if (plan->values[v].place == ATTN_PLACE_ARENA && plan->values[v].producer < 0)
+            extend(plan, (int32_t)v, &plan->values[v],
+                   0); /* the dense copy of an input */
+    }
+    for (int32_t s = 0; s < plan->n_steps; s++)
+        place_outputs(planning, plan->steps[s]);
+}
+
+/* ---- blocks ---- */
+
+static attn_status add_block(struct attn_plan *plan, int64_t bytes, int32_t first,
+                             int32_t last, int32_t value)
+{
+    struct attn_block *block = &plan->blocks[plan->n_blocks];
+    *block = (struct attn_block){ .first = first, .last = last, .value = value };
+    if (!ck_align(bytes, ATTN_ARENA_ALIGN, &block->bytes))
+        return attn_fail(ATTNRUN_E_MEMORY, "a block of the arena overflows");
+    plan->n_blocks++;
+    return ATTNRUN_OK;
+}
+
+static attn_status add_scratch(struct planning *planning, struct attn_step *step)
+{
+    int64_t stride, shared, bytes, most = 1;
+    int32_t workers = attn_threads_count(planning->frame->threads);
+    for (int32_t p = 0; p < step->pub.n_phases; p++)
+        if (step->pub.phases[p].n_tasks > most)
+            most = step->pub.phases[p].n_tasks;
+    step->n_workers = most < workers ? (int32_t)most : workers;
+    if (!ck_align(step->pub.scratch_bytes, ATTN_ARENA_ALIGN, &stride) ||
+        !ck_align(step->pub.shared_bytes, ATTN_ARENA_ALIGN, &shared) ||
+        !ck_mul(stride, step->n_workers, &bytes) || !ck_add(bytes, shared, &bytes))
+        return op_fail(&step->pub, ATTNRUN_E_MEMORY, "its scratch overflows");
+    step->scratch_stride = stride;
+    if (bytes == 0 || step->late)
+        return ATTNRUN_OK;
+    return add_block(planning->plan, bytes, step->index, step->index, -1);
+}
+
+static attn_status make_blocks(struct planning *planning)
+{
+    struct attn_plan *plan = planning->plan;
+    int64_t most = planning->graph->n_values + plan->n_steps + planning->graph->n_outputs;
+    plan->blocks =
+        attn_pool_alloc(&plan->pool, (most + 1) * (int64_t)sizeof *plan->blocks);
+    plan->copies = attn_pool_alloc(&plan->pool, (planning->graph->n_outputs + 1) *
+                                                    (int64_t)sizeof *plan->copies);
+    if (!plan->blocks || !plan->copies)
+        return ATTNRUN_E_MEMORY;
+    for (int64_t v = 0; v < planning->graph->n_values; v++) {
+        struct attn_plan_value *value = &plan->values[v];
+        if (value->place != ATTN_PLACE_ARENA || value->root != v)
+            continue;
+        value->block = (int32_t)plan->n_blocks;
+        if (value->producer < 0)
+            plan->input_copies[value->input] = value->block;
+        TRY(add_block(plan, tensor_bytes(&value->tensor), value->first,
+                      value->keep ? plan->n_steps : value->last, (int32_t)v));
+    }
+    for (int32_t i = 0; i < planning->graph->n_outputs; i++) {
+        const struct attn_plan_value *value = &plan->values[planning->graph->outputs[i]];
+        plan->copies[i] = -1;
+        if (value->type.kind != ATTNRUN_TENSOR ||
+            (value->place != ATTN_PLACE_CONST && value->place != ATTN_PLACE_INPUT))
+            continue;
+        plan->copies[i] = (int32_t)plan->n_blocks;
+        TRY(add_block(plan, tensor_bytes(&value->tensor), plan->n_steps, plan->n_steps,
+                      planning->graph->outputs[i]));
+    }
+    for (int32_t s = 0; s < plan->n_steps; s++)
+        TRY(add_scratch(planning, plan->steps[s]));
+    return attn_pack_offsets(planning->frame->memory, plan->blocks, plan->n_blocks,
+                             plan->n_steps + 1, &plan->arena_bytes, &plan->lower_bound,
+                             &plan->peak_step);
+}
+
+/* ---- patches ---- */
+
+static void patch_operand(struct attn_plan *plan, int32_t id, attnrun_tensor *tensor,
+                          bool inputs)
+{
+    const struct attn_plan_value *value = &plan->values[id];
+    bool is_input =
+        value->place == ATTN_PLACE_INPUT && value->type.kind == ATTNRUN_TENSOR;
+    if (!is_input && value->place != ATTN_PLACE_ARENA)
+        return;
+    if (is_input != inputs)
+        return;
+    int64_t offset = value->offset;
+    if (!is_input)
+        offset += plan->blocks[plan->values[value->root].block].offset;
+    plan->patches[plan->n_patches++] = (struct attn_patch){
+        .tensor = tensor, .offset = offset, .input = is_input ? value->input : -1
+    };
+}
+
+static void collect_patches(struct planning *planning, bool inputs)
+{
+    struct attn_plan *plan = planning->plan;
+    for (int32_t s = 0; s < plan->n_steps; s++) {
+        struct attn_step *step = plan->steps[s];
+        attnrun_tensor *x = (attnrun_tensor *)(uintptr_t)step->pub.x;
+        for (int32_t i = 0; i < step->pub.n_in + step->node->n_captures; i++)
+            if (step->node->in[i] >= 0) {
+                x[i] = plan->values[step->node->in[i]].tensor;
+                patch_operand(plan, step->node->in[i], &x[i], inputs);
+            }
+        for (int32_t i = 0; i < step->pub.n_out; i++)
+            if (step->node->out[i] >= 0) {
+                step->pub.y[i] = plan->values[step->node->out[i]].tensor;
+                patch_operand(plan, step->node->out[i], &step->pub.y[i], inputs);
+            }
+    }
+    for (int64_t v = 0; v < planning->graph->n_values; v++)
+        patch_operand(plan, (int32_t)v, &plan->values[v].tensor, inputs);
+}
+
+static attn_status make_patches(struct planning *planning)
+{
+    struct attn_plan *plan = planning->plan;
+    int64_t most = planning->graph->n_values;
+    for (int32_t s = 0; s < plan->n_steps; s++)
+        most += plan->steps[s]->pub.n_in + plan->steps[s]->node->n_captures +
+                plan->steps[s]->pub.n_out;
+    plan->patches =
+        attn_pool_alloc(&plan->pool, (most + 1) * (int64_t)sizeof *plan->patches);
+    if (plan->patches == NULL)
+        return ATTNRUN_E_MEMORY;
+    collect_patches(planning, true);
+    plan->n_input_patches = plan->n_patches;
+    collect_patches(planning, false);
+    for (int32_t s = 0; s < plan->n_steps; s++) {
+        struct attn_step *step = plan->steps[s];
+        step->is_view = !step->late;
+        for (int32_t i = 0; i < step->pub.n_out; i++) {
+            int32_t id = step->node->out[i], in = step->facts[i].view_of;
+            if (id < 0)
+                continue;
+            const struct attn_plan_value *value = &plan->values[id];
+            bool view = in >= 0 && step->node->in[in] >= 0 &&
+                        value->place == plan->values[step->node->in[in]].place &&
+                        (value->place == ATTN_PLACE_CONST ||
+                         (value->root == plan->values[step->node->in[in]].root &&
+                          value->root != id));
+            step->is_view = step->is_view && view;
+        }
+    }
+    return ATTNRUN_OK;
+}
+
+/* ---- the whole ---- */
+
+static attn_status plan_graph(struct planning *planning, const attnrun_tensor *inputs)
+{
+    plan_constants(planning);
+    TRY(plan_inputs(planning, inputs));
+    for (int64_t n = 0; n < planning->graph->n_nodes; n++)
+        TRY(plan_node(planning, planning->graph->nodes[n]));
+    note_uses(planning);
+    place_values(planning);
+    TRY(make_blocks(planning));
+    return make_patches(planning);
+}
+
+attn_status attn_plan_create(struct attn_frame *frame, const attnrun_tensor *inputs,
+                             int32_t n_inputs, struct attn_plan **plan)
+{
+    struct attn_graph *graph = frame->graph;
+    struct attn_plan *made =
+        attn_alloc_zeroed(frame->memory, ATTN_MEM_PLAN, (int64_t)sizeof *made);
+    if (made == NULL)
+        return ATTNRUN_E_MEMORY;
+    attn_pool_init(&made->pool, frame->memory, ATTN_MEM_PLAN);
+    made->heap = (struct attn_heap){ .memory = frame->memory, .kind = ATTN_MEM_PLAN };
+    made->graph = graph;
+    made->n_key = n_inputs;
+    made->key = attn_pool_alloc(&made->pool, (n_inputs + 1) * (int64_t)sizeof *made->key);
+    made->input_copies = attn_pool_alloc(
+        &made->pool, (n_inputs + 1) * (int64_t)sizeof *made->input_copies);
+    made->values = attn_pool_alloc(&made->pool,
+                                   (graph->n_values + 1) * (int64_t)sizeof *made->values);
+    made->steps =
+        attn_pool_alloc(&made->pool, (graph->n_nodes + 1) * (int64_t)sizeof *made->steps);
+    struct planning planning = { .frame = frame, .plan = made, .graph = graph };
+    attn_status status = ATTNRUN_E_MEMORY;
+    if (made->key && made->values && made->steps && made->input_copies)
+        status = plan_graph(&planning, inputs);
+    if (status != ATTNRUN_OK) {
+        attn_plan_destroy(made, frame->memory);
+        return status;
+    }
+    *plan = made;
+    return ATTNRUN_OK;
+}
+
+void attn_plan_destroy(struct attn_plan *plan, struct attn_memory *memory)
+{
+    if (plan == NULL)
+        return;
+    attn_heap_release(&plan->heap, &plan->folded);
+    attn_pool_free(&plan->pool);
+    attn_free(memory, ATTN_MEM_PLAN, plan, (int64_t)sizeof *plan);
+}
+
+bool attn_plan_fits(const struct attn_plan *plan, const attnrun_tensor *inputs)
+{
+    for (int32_t i = 0; i < plan->n_key; i++) {
+        const attnrun_tensor *a = &plan->key[i], *b = &inputs[i];
+        if (a->kind != b->kind || a->dtype != b->dtype)
+            return false;
+        if (a->kind != ATTNRUN_TENSOR)
+            continue;
+        if (a->rank != b->rank ||
+            memcmp(a->dims, b->dims, (size_t)a->rank * sizeof a->dims[0]) != 0 ||
+            (a->strides[0] == 0) != tensor_is_dense(b))
+            return false;
+    }
+    return true;
+}
+
+void attn_plan_bind(struct attn_plan *plan, char *arena, const attnrun_tensor *inputs)
+{
+    for (int64_t i = 0; i < plan->n_input_patches; i++) {
+        const struct attn_patch *patch = &plan->patches[i];
+        patch->tensor->data = (char *)inputs[patch->input].data + patch->offset;
+    }
+    if (plan->bound_arena == arena && arena != NULL)
+        return;
+    for (int64_t i = plan->n_input_patches; i < plan->n_patches; i++)
+        plan->patches[i].tensor->data = arena + plan->patches[i].offset;
+    int64_t block = plan->n_blocks;
+    for (int32_t s = plan->n_steps - 1; s >= 0;
+         s--) { /* scratch blocks are the last ones */
+        struct attn_step *step = plan->steps[s];
+        bool has =
+            !step->late && (step->pub.scratch_bytes > 0 || step->pub.shared_bytes > 0);
+        if (!has)
+            continue;
+        step->scratch = arena + plan->blocks[--block].offset;
+        step->shared = step->scratch + step->scratch_stride * step->n_workers;
+    }
+    plan->bound_arena = arena;
+}

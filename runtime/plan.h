@@ -1,0 +1,74 @@
+/* plan.h - a plan: the steps of a graph for given input shapes, and where every value
+ * lives. */
+#ifndef ATTN_PLAN_H
+#define ATTN_PLAN_H
+
+#include "offsets.h"
+#include "step.h"
+
+enum attn_place {
+    ATTN_PLACE_NONE,  /* nobody reads it */
+    ATTN_PLACE_CONST, /* data is set for good */
+    ATTN_PLACE_INPUT, /* in the caller's memory */
+    ATTN_PLACE_ARENA,
+    ATTN_PLACE_LATE /* side heap, known at run */
+};
+
+struct attn_plan_value {
+    attnrun_type type;
+    attnrun_tensor tensor; /* dims; data for CONST, and LATE while alive */
+    const attnrun_dim *known;
+    int64_t n_known;
+    enum attn_place place;
+    int32_t input;       /* INPUT: which */
+    int32_t root;        /* ARENA: the value whose block it is in */
+    int64_t offset;      /* bytes from the root's, or the input's, start */
+    int32_t first, last; /* of a root: steps; n_steps: until the next run */
+    int32_t last_use;    /* step that reads it last; -1 none */
+    int32_t producer;    /* step; -1 */
+    int32_t block;       /* of a root */
+    bool keep;           /* root: lives until the next run (graph output) */
+};
+
+/* A data pointer to set when the arena or an input moves. */
+struct attn_patch {
+    attnrun_tensor *tensor;
+    int64_t offset;
+    int32_t input; /* -1: arena */
+};
+
+struct attn_plan {
+    struct attn_pool pool;
+    struct attn_graph *graph;
+    attnrun_tensor *key; /* dtype, dims per input; strides[0] = 1 where a copy is made */
+    int32_t n_key;
+    struct attn_plan_value *values;
+    struct attn_step **steps;
+    int32_t n_steps, n_late;
+    struct attn_block *blocks;
+    int64_t n_blocks;
+    struct attn_patch *patches;
+    int64_t n_patches, n_input_patches; /* input patches come first */
+    int64_t arena_bytes, lower_bound;
+    int32_t peak_step;
+    int32_t
+        *copies; /* per graph output: block to copy a constant or an input into, or -1 */
+    int32_t *input_copies; /* per input: block for the dense copy, or -1 */
+    struct attn_heap heap; /* values computed while planning */
+    struct attn_heap_list folded;
+    char *bound_arena; /* the arena that the patches were made for */
+    uint64_t last_used;
+    bool has_late;
+};
+
+struct attn_frame;
+
+/* Plans `frame`'s graph for these inputs (dims and dtypes; data is not looked at). */
+attn_status attn_plan_create(struct attn_frame *frame, const attnrun_tensor *inputs,
+                             int32_t n_inputs, struct attn_plan **plan);
+void attn_plan_destroy(struct attn_plan *plan, struct attn_memory *memory);
+bool attn_plan_fits(const struct attn_plan *plan, const attnrun_tensor *inputs);
+/* Sets data pointers for this arena and these inputs. */
+void attn_plan_bind(struct attn_plan *plan, char *arena, const attnrun_tensor *inputs);
+
+#endif

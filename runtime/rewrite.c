@@ -1,0 +1,56 @@
+/* rewrite.c - runs the rewrite passes over a graph and its subgraphs. The passes
+ * themselves know operators and are in ops/rewrite/. */
+#include "graph.h"
+
+enum {
+    MAX_ROUNDS = 8
+}; /* one pass may open the way for another; real models take 2 or 3 */
+
+static bool is_disabled(const struct attn_model *model, const struct attn_pass *pass)
+{
+    if ((model->flags & ATTNRUN_NO_FUSION) && !pass->lowering)
+        return true;
+    const char *list = model->disable_passes;
+    size_t length = strlen(pass->name);
+    while (list != NULL && *list != 0) {
+        size_t n = strcspn(list, ",");
+        if (n == length && memcmp(list, pass->name, n) == 0)
+            return true;
+        list += n + (list[n] == ',');
+    }
+    return false;
+}
+
+static attn_status run_pass(struct attn_graph *graph, int32_t index, bool *changed)
+{
+    const struct attn_pass *pass = attn_passes[index];
+    int32_t applied = 0;
+    if (is_disabled(graph->model, pass))
+        return ATTNRUN_OK;
+    TRY(pass->run(graph, &applied));
+    if (applied == 0)
+        return ATTNRUN_OK;
+    *changed = true;
+    graph->model->passes[index].applied += applied;
+    TRY(attn_graph_finish(graph));
+    return attn_graph_infer(graph);
+}
+
+static attn_status rewrite_inner(struct attn_graph *graph)
+{
+    for (int64_t n = 0; n < graph->n_nodes; n++)
+        for (int32_t g = 0; g < graph->nodes[n]->n_graphs; g++)
+            TRY(attn_graph_rewrite(graph->nodes[n]->graphs[g]));
+    return ATTNRUN_OK;
+}
+
+attn_status attn_graph_rewrite(struct attn_graph *graph)
+{
+    bool changed = true;
+    for (int round = 0; changed && round < MAX_ROUNDS; round++) {
+        changed = false;
+        for (int32_t i = 0; i < graph->model->n_passes; i++)
+            TRY(run_pass(graph, i, &changed));
+    }
+    return rewrite_inner(graph);
+}

@@ -1,0 +1,211 @@
+/* row.c - reading the operand lists of operator rows. */
+#include "row.h"
+
+#include <string.h>
+
+#include "dtype.h"
+
+struct word {
+    const char *text;
+    size_t length;
+};
+
+static bool next_word(const char **text, char separator, struct word *word)
+{
+    while (**text == separator)
+        ++*text;
+    word->text = *text;
+    word->length = 0;
+    while (**text != 0 && **text != separator) {
+        ++*text;
+        word->length++;
+    }
+    return word->length > 0;
+}
+
+static bool word_is(struct word word, const char *text)
+{
+    return strlen(text) == word.length && memcmp(word.text, text, word.length) == 0;
+}
+
+/* One name of a dtype or of a group of them; 0 where unknown. */
+static uint32_t dtype_set(struct word word)
+{
+    static const struct {
+        const char *name;
+        uint32_t set;
+    } groups[] = {
+        { "all", (UINT32_C(1) << ATTNRUN_DTYPE_COUNT) - 2 },
+        { "fixed", ((UINT32_C(1) << ATTNRUN_DTYPE_COUNT) - 2) & ~ATTN_DT(STRING) },
+        { "float", ATTN_DT_FLOAT },
+        { "int", ATTN_DT_SINT },
+        { "uint", ATTN_DT_UINT },
+        { "num", ATTN_DT_NUM },
+    };
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
+        if (word_is(word, groups[i].name))
+            return groups[i].set;
+    for (int32_t dtype = 1; dtype < ATTNRUN_DTYPE_COUNT; dtype++)
+        if (word_is(word, attnrun_dtype_name(dtype)))
+            return UINT32_C(1) << dtype;
+    return 0;
+}
+
+static uint32_t dtype_list(const char *text, size_t length)
+{
+    uint32_t set = 0;
+    char copy[256];
+    if (length >= sizeof copy)
+        return 0;
+    memcpy(copy, text, length);
+    copy[length] = 0;
+    const char *rest = copy;
+    struct word word;
+    while (next_word(&rest, ',', &word)) {
+        uint32_t one = dtype_set(word);
+        if (one == 0)
+            return 0;
+        set |= one;
+    }
+    return set;
+}
+
+/* The set that `types` gives for a letter; 0 where the letter is not there. */
+static uint32_t letter_set(const char *types, struct word letter)
+{
+    struct word word;
+    while (types != NULL && next_word(&types, ' ', &word)) {
+        if (word.length > letter.length && word.text[letter.length] == '=' &&
+            memcmp(word.text, letter.text, letter.length) == 0)
+            return dtype_list(word.text + letter.length + 1,
+                              word.length - letter.length - 1);
+    }
+    return 0;
+}
+
+static void copy_word(char *to, size_t room, struct word word)
+{
+    size_t n = word.length < room - 1 ? word.length : room - 1;
+    memcpy(to, word.text, n);
+    to[n] = 0;
+}
+
+static void read_type(const attnrun_op_def *row, struct word type,
+                      struct attn_operand *operand)
+{
+    operand->kind = ATTNRUN_TENSOR;
+    if (type.length > 5 && type.text[type.length - 1] == ')') {
+        if (memcmp(type.text, "seq(", 4) == 0)
+            operand->kind = ATTNRUN_SEQUENCE;
+        else if (memcmp(type.text, "opt(", 4) == 0)
+            operand->kind = ATTNRUN_OPTIONAL;
+        type.text += 4;
+        type.length -= 5;
+    }
+    if (word_is(type, "any")) {
+        operand->kind = ROW_ANY;
+        operand->dtypes = (UINT32_C(1) << ATTNRUN_DTYPE_COUNT) - 2;
+        return;
+    }
+    operand->dtypes = letter_set(row->types, type);
+    if (operand->dtypes != 0)
+        copy_word(operand->letter, sizeof operand->letter, type);
+    else
+        operand->dtypes = dtype_list(type.text, type.length);
+}
+
+static void read_operand(const attnrun_op_def *row, struct word word,
+                         struct attn_operand *operand)
+{
+    memset(operand, 0, sizeof *operand);
+    for (; word.length > 0; word.length--) {
+        char mark = word.text[word.length - 1];
+        if (mark == '?')
+            operand->optional = true;
+        else if (mark == '*')
+            operand->variadic = operand->optional = true;
+        else if (mark == '!')
+            operand->mixed = true;
+        else
+            break;
+    }
+    const char *colon = memchr(word.text, ':', word.length);
+    if (colon == NULL)
+        return;
+    struct word name = { word.text, (size_t)(colon - word.text) };
+    struct word type = { colon + 1, word.length - name.length - 1 };
+    copy_word(operand->name, sizeof operand->name, name);
+    read_type(row, type, operand);
+}
+
+bool attn_row_operand(const attnrun_op_def *row, const char *list, int index,
+                      struct attn_operand *operand)
+{
+    struct word word, last = { NULL, 0 };
+    while (list != NULL && next_word(&list, ' ', &word)) {
+        last = word;
+        if (index-- == 0) {
+            read_operand(row, word, operand);
+            return true;
+        }
+    }
+    if (last.text == NULL)
+        return false;
+    read_operand(row, last, operand);
+    return operand->variadic;
+}
+
+int attn_row_count(const char *list, bool *variadic)
+{
+    int count = 0;
+    struct word word;
+    *variadic = false;
+    while (list != NULL && next_word(&list, ' ', &word)) {
+        count++;
+        *variadic = memchr(word.text, '*', word.length) != NULL;
+    }
+    return count;
+}
+
+static attn_status check_list(const attnrun_op_def *row, const char *list)
+{
+    bool variadic;
+    int count = attn_row_count(list, &variadic);
+    for (int i = 0; i < count; i++) {
+        struct attn_operand operand;
+        attn_row_operand(row, list, i, &operand);
+        if (operand.dtypes == 0 || operand.name[0] == 0)
+            return attn_fail(ATTNRUN_E_USAGE,
+                             "operator row %s-%d: operand %d of '%s' is malformed",
+                             attn_quote(row->name), row->since, i, list);
+        if (operand.variadic && i + 1 < count)
+            return attn_fail(ATTNRUN_E_USAGE,
+                             "operator row %s-%d: only the last can be '*'",
+                             attn_quote(row->name), row->since);
+    }
+    return ATTNRUN_OK;
+}
+
+attn_status attn_row_check(const attnrun_op_def *row)
+{
+    if (row == NULL || row->struct_size < offsetof(attnrun_op_def, cost) ||
+        row->struct_size > sizeof *row)
+        return attn_fail(ATTNRUN_E_USAGE,
+                         "an operator row has a struct_size of another ABI");
+    if (row->name == NULL || row->name[0] == 0 || row->domain == NULL ||
+        row->infer == NULL || row->since < 1 || row->inputs == NULL ||
+        row->outputs == NULL)
+        return attn_fail(
+            ATTNRUN_E_USAGE,
+            "an operator row needs domain, name, since, inputs, outputs, infer");
+    TRY(check_list(row, row->inputs));
+    TRY(check_list(row, row->outputs));
+    for (const attnrun_attr_def *a = row->attrs; a != NULL && a->kind != ATTNRUN_ATTR_END;
+         a++)
+        if (a->name == NULL || a->kind < 0 || a->kind > ATTNRUN_ATTR_IGNORED ||
+            (a->kind != ATTNRUN_ATTR_IGNORED && a->offset >= row->args_bytes))
+            return attn_fail(ATTNRUN_E_USAGE,
+                             "operator row %s-%d: a malformed attribute row",
+                             attn_quote(row->name), row->since);
+    return ATTNRUN_OK;
+}

@@ -1,0 +1,360 @@
+/* runtime.c - the runtime object: memory, threads, kernels, and the registry of
+ * operators. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "cpu.h"
+#include "graph.h"
+#include "row.h"
+#include "threads.h"
+
+struct attnrun_runtime {
+    atomic_int refs;
+    attnrun_allocator allocator;
+    struct attn_memory *memory;
+    struct attn_threads *threads;
+    enum attn_isa isa;
+    uint64_t max_memory;
+    attnrun_log_fn log;
+    void *log_user;
+    pthread_mutex_t lock; /* of the registry */
+    const attnrun_op_def *
+        *ops; /* sorted by domain, name, since; later registered first */
+    int64_t n_ops, ops_capacity;
+    void **plugins;
+    int64_t n_plugins;
+    char features[96];
+};
+
+/* ---- the registry ---- */
+
+static int compare_key(const attnrun_op_def *a, const char *domain, const char *name)
+{
+    int order = strcmp(a->domain, domain);
+    return order != 0 ? order : strcmp(a->name, name);
+}
+
+static int compare_rows(const void *left, const void *right)
+{
+    const attnrun_op_def *a = *(const attnrun_op_def *const *)left;
+    const attnrun_op_def *b = *(const attnrun_op_def *const *)right;
+    int order = compare_key(a, b->domain, b->name);
+    return order != 0 ? order : (a->since > b->since) - (a->since < b->since);
+}
+
+/* The first row that is not before (domain, name, since). */
+static int64_t lower_bound(const attnrun_runtime *runtime, const char *domain,
+                           const char *name, int64_t since)
+{
+    int64_t low = 0, high = runtime->n_ops;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        const attnrun_op_def *row = runtime->ops[middle];
+        int order = compare_key(row, domain, name);
+        if (order < 0 || (order == 0 && row->since < since))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+const attnrun_op_def *attn_runtime_find_op(attnrun_runtime *runtime, const char *domain,
+                                           const char *name, int64_t version)
+{
+    const attnrun_op_def *found = NULL;
+    pthread_mutex_lock(&runtime->lock);
+    int64_t i =
+        lower_bound(runtime, domain, name, version < INT64_MAX ? version + 1 : version);
+    if (i > 0 && compare_key(runtime->ops[i - 1], domain, name) == 0)
+        found = runtime->ops[i - 1];
+    pthread_mutex_unlock(&runtime->lock);
+    return found;
+}
+
+bool attn_runtime_has_op(attnrun_runtime *runtime, const char *domain, const char *name)
+{
+    return attn_runtime_find_op(runtime, domain, name, INT32_MAX) != NULL;
+}
+
+static attn_status reserve_rows(attnrun_runtime *runtime, int64_t capacity)
+{
+    if (capacity <= runtime->ops_capacity)
+        return ATTNRUN_OK;
+    int64_t bytes = capacity * (int64_t)sizeof *runtime->ops;
+    const attnrun_op_def **rows = attn_alloc(runtime->memory, ATTN_MEM_MODEL, bytes);
+    if (rows == NULL)
+        return ATTNRUN_E_MEMORY;
+    if (runtime->n_ops > 0)
+        memcpy(rows, runtime->ops, (size_t)runtime->n_ops * sizeof *rows);
+    attn_free(runtime->memory, ATTN_MEM_MODEL, runtime->ops,
+              runtime->ops_capacity * (int64_t)sizeof *rows);
+    runtime->ops = rows;
+    runtime->ops_capacity = capacity;
+    return ATTNRUN_OK;
+}
+
+static attn_status insert_row(attnrun_runtime *runtime, const attnrun_op_def *row)
+{
+    int64_t i = lower_bound(runtime, row->domain, row->name, row->since);
+    bool same = i < runtime->n_ops && compare_rows(&runtime->ops[i], &row) == 0;
+    if (!same) {
+        if (runtime->n_ops == runtime->ops_capacity)
+            TRY(reserve_rows(runtime, runtime->ops_capacity * 2 + 64));
+        memmove(&runtime->ops[i + 1], &runtime->ops[i],
+                (size_t)(runtime->n_ops - i) * sizeof *runtime->ops);
+        runtime->n_ops++;
+    }
+    runtime->ops[i] = row;
+    return ATTNRUN_OK;
+}
+
+attnrun_status attnrun_register_op(attnrun_runtime *runtime, const attnrun_op_def *op)
+{
+    if (runtime == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "the runtime is NULL");
+    TRY(attn_row_check(op));
+    pthread_mutex_lock(&runtime->lock);
+    attn_status status = insert_row(runtime, op);
+    pthread_mutex_unlock(&runtime->lock);
+    return status;
+}
+
+const attnrun_op_def *attnrun_get_op(attnrun_runtime *runtime, int32_t index)
+{
+    const attnrun_op_def *row = NULL;
+    if (runtime == NULL || index < 0)
+        return NULL;
+    pthread_mutex_lock(&runtime->lock);
+    if (index < runtime->n_ops)
+        row = runtime->ops[index];
+    pthread_mutex_unlock(&runtime->lock);
+    return row;
+}
+
+static attn_status add_builtin(attnrun_runtime *runtime)
+{
+    int64_t n = 0;
+    while (attn_ops[n] != NULL)
+        n++;
+    TRY(reserve_rows(runtime, n + 16));
+    for (int64_t i = 0; i < n; i++)
+        runtime->ops[i] = attn_ops[i];
+    runtime->n_ops = n;
+    qsort(runtime->ops, (size_t)n, sizeof *runtime->ops, compare_rows);
+    return ATTNRUN_OK;
+}
+
+static attn_status keep_plugin(attnrun_runtime *runtime, void *library)
+{
+    int64_t bytes = (runtime->n_plugins + 1) * (int64_t)sizeof(void *);
+    void **plugins = attn_alloc(runtime->memory, ATTN_MEM_MODEL, bytes);
+    if (plugins == NULL)
+        return ATTNRUN_E_MEMORY;
+    if (runtime->n_plugins > 0)
+        memcpy(plugins, runtime->plugins, (size_t)(bytes - (int64_t)sizeof(void *)));
+    attn_free(runtime->memory, ATTN_MEM_MODEL, runtime->plugins,
+              bytes - (int64_t)sizeof(void *));
+    plugins[runtime->n_plugins++] = library;
+    runtime->plugins = plugins;
+    return ATTNRUN_OK;
+}
+
+attnrun_status attnrun_load_plugin(attnrun_runtime *runtime, const char *path)
+{
+    if (runtime == NULL || path == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "the runtime or the path is NULL");
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL)
+        return attn_fail(ATTNRUN_E_IO, "plugin '%s' cannot be loaded: %s",
+                         attn_quote(path), dlerror());
+    attnrun_status (*entry)(attnrun_runtime *) = NULL;
+    *(void **)&entry = dlsym(library, "attnrun_plugin");
+    attn_status status = ATTNRUN_OK;
+    if (entry == NULL)
+        status = attn_fail(ATTNRUN_E_IO, "plugin '%s' has no function attnrun_plugin()",
+                           attn_quote(path));
+    else
+        status = entry(runtime);
+    if (status == ATTNRUN_OK)
+        status = keep_plugin(runtime, library);
+    if (status != ATTNRUN_OK && entry == NULL)
+        dlclose(library); /* else its rows may already be registered */
+    return status;
+}
+
+/* ---- life ---- */
+
+static int32_t environment_threads(void)
+{
+    static const char *const names[] = { "ATTNRUN_NUM_THREADS", "OMP_NUM_THREADS" };
+    for (size_t i = 0; i < 2; i++) {
+        const char *text = secure_getenv(names[i]);
+        long count = text ? strtol(text, NULL, 10) : 0;
+        if (count > 0 && count <= 1024)
+            return (int32_t)count;
+    }
+    return 0;
+}
+
+static attn_status choose_isa(attnrun_runtime *runtime, const char *name)
+{
+    if (name == NULL)
+        name = secure_getenv("ATTNRUN_ISA");
+    runtime->isa = attn_cpu_isa();
+    return name != NULL && name[0] != 0 ? attn_isa_parse(name, &runtime->isa)
+                                        : ATTNRUN_OK;
+}
+
+static void describe_cpu(attnrun_runtime *runtime)
+{
+    uint32_t bits = attn_cpu_features();
+    runtime->features[0] = 0;
+    static const char *const steps[] = { "", "avx2 fma f16c", "avx2 fma f16c avx512" };
+    strcat(runtime->features, steps[attn_cpu_isa()]);
+    if (bits & ATTN_CPU_VNNI)
+        strcat(runtime->features, " avx512_vnni");
+    if (bits & ATTN_CPU_AVX512_BF16)
+        strcat(runtime->features, " avx512_bf16");
+    if (bits & ATTN_CPU_AVX_VNNI)
+        strcat(runtime->features, " avx_vnni");
+}
+
+static attn_status fill_runtime(attnrun_runtime *runtime,
+                                const attnrun_runtime_options *options)
+{
+    TRY(choose_isa(runtime, options->isa));
+    describe_cpu(runtime);
+    runtime->memory = attn_memory_create(options->allocator, options->max_memory);
+    if (runtime->memory == NULL)
+        return ATTNRUN_E_MEMORY;
+    int32_t threads = options->threads > 0 ? options->threads : environment_threads();
+    if (threads <= 0)
+        threads = attn_threads_available();
+    runtime->threads =
+        attn_threads_create(threads < 1024 ? threads : 1024, options->pool);
+    if (runtime->threads == NULL)
+        return ATTNRUN_E_MEMORY;
+    return add_builtin(runtime);
+}
+
+static void runtime_end(attnrun_runtime *runtime)
+{
+    attn_threads_destroy(runtime->threads);
+    if (runtime->memory != NULL) {
+        for (int64_t i = 0; i < runtime->n_plugins; i++)
+            dlclose(runtime->plugins[i]);
+        attn_free(runtime->memory, ATTN_MEM_MODEL, runtime->plugins,
+                  runtime->n_plugins * (int64_t)sizeof(void *));
+        attn_free(runtime->memory, ATTN_MEM_MODEL, runtime->ops,
+                  runtime->ops_capacity * (int64_t)sizeof *runtime->ops);
+        attn_memory_destroy(runtime->memory);
+    }
+    pthread_mutex_destroy(&runtime->lock);
+    if (runtime->allocator.free != NULL)
+        runtime->allocator.free(runtime->allocator.user, runtime, sizeof *runtime);
+    else
+        free(runtime);
+}
+
+attnrun_status attnrun_runtime_create(const attnrun_runtime_options *options,
+                                      attnrun_runtime **runtime)
+{
+    attnrun_runtime_options given = { .struct_size = sizeof given };
+    if (runtime == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "runtime is NULL");
+    if (options != NULL && options->struct_size > sizeof given)
+        return attn_fail(ATTNRUN_E_USAGE, "attnrun_runtime_options of a newer ABI");
+    if (options != NULL)
+        memcpy(&given, options, options->struct_size);
+    const attnrun_allocator *own = given.allocator;
+    if (own != NULL && (own->alloc == NULL || own->free == NULL))
+        return attn_fail(ATTNRUN_E_USAGE, "an allocator needs alloc and free");
+    attnrun_runtime *made =
+        own ? own->alloc(own->user, sizeof *made, 64) : malloc(sizeof *made);
+    if (made == NULL)
+        return attn_fail(ATTNRUN_E_MEMORY, "no memory for the runtime");
+    memset(made, 0, sizeof *made);
+    if (own != NULL)
+        made->allocator = *own;
+    atomic_init(&made->refs, 1);
+    pthread_mutex_init(&made->lock, NULL);
+    made->log = given.log;
+    made->log_user = given.log_user;
+    attn_status status = fill_runtime(made, &given);
+    if (status != ATTNRUN_OK) {
+        runtime_end(made);
+        return status;
+    }
+    *runtime = made;
+    return ATTNRUN_OK;
+}
+
+void attn_runtime_retain(attnrun_runtime *runtime)
+{
+    atomic_fetch_add(&runtime->refs, 1);
+}
+
+void attn_runtime_release(attnrun_runtime *runtime)
+{
+    if (runtime != NULL && atomic_fetch_sub(&runtime->refs, 1) == 1)
+        runtime_end(runtime);
+}
+
+void attnrun_runtime_destroy(attnrun_runtime *runtime) { attn_runtime_release(runtime); }
+
+attn_status attn_runtime_default(attnrun_runtime **runtime)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static attnrun_runtime *shared;
+    attn_status status = ATTNRUN_OK;
+    pthread_mutex_lock(&lock);
+    if (shared == NULL)
+        status = attnrun_runtime_create(NULL, &shared);
+    if (status == ATTNRUN_OK) {
+        attn_runtime_retain(shared);
+        *runtime = shared;
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+/* ---- access ---- */
+
+struct attn_memory *attn_runtime_memory(attnrun_runtime *runtime)
+{
+    return runtime->memory;
+}
+
+struct attn_threads *attn_runtime_threads(attnrun_runtime *runtime)
+{
+    return runtime->threads;
+}
+
+const struct attn_kernels *attn_runtime_kernels(attnrun_runtime *runtime)
+{
+    return attn_kernels_for(runtime->isa);
+}
+
+attnrun_status attnrun_runtime_query(attnrun_runtime *runtime, attnrun_runtime_info *info)
+{
+    if (runtime == NULL || info == NULL || info->struct_size > sizeof *info)
+        return attn_fail(ATTNRUN_E_USAGE, "runtime or info is NULL or of another ABI");
+    struct attn_memory_counts counts;
+    attn_memory_counts(runtime->memory, &counts);
+    attnrun_runtime_info filled = {
+        .struct_size = info->struct_size,
+        .threads = attn_threads_count(runtime->threads),
+        .isa = attn_isa_name(runtime->isa),
+        .cpu_features = runtime->features,
+        .blas = attn_blas_name(),
+        .max_memory = counts.max_bytes,
+        .used_memory = counts.used_bytes,
+        .peak_memory = counts.peak_bytes,
+        .allocations = counts.calls,
+    };
+    memcpy(info, &filled, info->struct_size);
+    return ATTNRUN_OK;
+}

@@ -1,0 +1,32 @@
+# Sources of runtime/.
+set(ATTN_RUNTIME
+  runtime/align.c
+  runtime/alloc.c
+  runtime/context.c
+  runtime/cpu.c
+  runtime/dim.c
+  runtime/dim_eval.c
+  runtime/dim_table.c
+  runtime/dim_text.c
+  runtime/dtype.c
+  runtime/frame.c
+  runtime/graph.c
+  runtime/heap.c
+  runtime/host.c
+  runtime/infer.c
+  runtime/io.c
+  runtime/model.c
+  runtime/model_info.c
+  runtime/node.c
+  runtime/offsets.c
+  runtime/op.c
+  runtime/plan.c
+  runtime/rewrite.c
+  runtime/row.c
+  runtime/runtime.c
+  runtime/status.c
+  runtime/step.c
+  runtime/subgraph.c
+  runtime/tensor.c
+  runtime/threads.c
+)

@@ -1,0 +1,150 @@
+/* status.c - statuses, and the sentence of the last failure of each thread. */
+#include "status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { QUOTE_MAX = 80, QUOTE_BUFFERS = 8 };
+
+static _Thread_local attnrun_error last_error = { .node_index = -1 };
+
+const char *attnrun_version(void) { return ATTNRUN_VERSION; }
+
+int32_t attnrun_abi_version(void) { return ATTNRUN_VERSION_MAJOR; }
+
+int32_t attnrun_status_exit(attnrun_status status)
+{
+    return status < 0 ? ATTNRUN_E_INTERNAL / 100 : status / 100;
+}
+
+/* "E_SHAPE" is printed as "SHAPE". */
+static const char *without_prefix(const char *name)
+{
+    return name[0] == 'E' && name[1] == '_' ? name + 2 : name;
+}
+
+const char *attnrun_status_name(attnrun_status status)
+{
+    switch (status) {
+#define X(name, code, text)                                                              \
+    case code:                                                                           \
+        return without_prefix(#name);
+        ATTNRUN_STATUS_LIST(X)
+#undef X
+    default:
+        return "UNKNOWN";
+    }
+}
+
+const attnrun_error *attnrun_last_error(void) { return &last_error; }
+
+const char *attn_quote(const char *name)
+{
+    static _Thread_local char buffers[QUOTE_BUFFERS][QUOTE_MAX + 4];
+    static _Thread_local unsigned next;
+    static const char hex[] = "0123456789abcdef";
+    char *text = buffers[next++ % QUOTE_BUFFERS];
+    size_t n = 0;
+    for (const char *p = name == NULL ? "" : name; *p != 0; p++) {
+        unsigned char c = (unsigned char)*p;
+        char piece[4] = { (char)c };
+        size_t length = 1;
+        if (c < 0x20 || c >= 0x7f) {
+            piece[0] = '\\';
+            piece[1] = 'x';
+            piece[2] = hex[c >> 4];
+            piece[3] = hex[c & 15];
+            length = 4;
+        }
+        if (n + length > QUOTE_MAX) {
+            memcpy(text + n, "...", 3);
+            n += 3;
+            break;
+        }
+        memcpy(text + n, piece, length);
+        n += length;
+    }
+    text[n] = 0;
+    return text;
+}
+
+static void copy_text(char *to, size_t bytes, const char *from)
+{
+    snprintf(to, bytes, "%s", from);
+}
+
+/* "SHAPE: node 'enc.3' (MatMul): "; a node without a name goes by its number. */
+static void write_place(char *text, size_t bytes, attn_status status,
+                        const attnrun_node *node)
+{
+    const char *name = attnrun_status_name(status);
+    if (node == NULL)
+        snprintf(text, bytes, "%s: ", name);
+    else if (node->name != NULL && node->name[0] != 0)
+        snprintf(text, bytes, "%s: node '%s' (%s): ", name, attn_quote(node->name),
+                 attn_quote(node->op_type));
+    else
+        snprintf(text, bytes, "%s: node %d (%s): ", name, node->index,
+                 attn_quote(node->op_type));
+}
+
+/* Built aside: the arguments may point into the error before. */
+ATTN_PRINTF(3, 0)
+static attn_status record(attn_status status, const attnrun_node *node,
+                          const char *format, va_list arguments)
+{
+    attnrun_error error = { .status = status, .node_index = -1 };
+    write_place(error.message, sizeof error.message, status, node);
+    size_t n = strlen(error.message);
+    vsnprintf(error.message + n, sizeof error.message - n, format, arguments);
+    if (node != NULL) {
+        error.node_index = node->index;
+        copy_text(error.node_name, sizeof error.node_name, attn_quote(node->name));
+        copy_text(error.op_type, sizeof error.op_type, attn_quote(node->op_type));
+    }
+    last_error = error;
+    return status;
+}
+
+attn_status attn_fail(attn_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    record(status, NULL, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+attn_status attn_fail_node(attn_status status, const attnrun_node *node,
+                           const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    record(status, node, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+void attn_hint(const char *format, ...)
+{
+    char hint[sizeof last_error.hint];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(hint, sizeof hint, format, arguments);
+    va_end(arguments);
+    copy_text(last_error.hint, sizeof last_error.hint, hint);
+}
+
+void attn_fail_tensor(const char *name)
+{
+    copy_text(last_error.tensor, sizeof last_error.tensor, attn_quote(name));
+}
+
+attn_status attn_fail_again(const attnrun_error *error)
+{
+    attn_status status = error->status;
+    if (error != &last_error)
+        last_error = *error;
+    return status;
+}

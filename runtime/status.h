@@ -1,0 +1,36 @@
+/* status.h - how a call inside the library fails: a status, and a sentence in this
+ * thread. */
+#ifndef ATTN_STATUS_H
+#define ATTN_STATUS_H
+
+#include "attnrun.h"
+
+typedef attnrun_status attn_status;
+
+#define TRY(call)                                                                        \
+    do {                                                                                 \
+        attn_status try_status_ = (call);                                                \
+        if (try_status_ != ATTNRUN_OK)                                                   \
+            return try_status_;                                                          \
+    } while (0)
+
+#define ATTN_PRINTF(text, first) __attribute__((__format__(__printf__, text, first)))
+
+/* Records "NAME: <sentence>" for this thread and returns `status`. Text that comes from a
+ * file goes through attn_quote() first. */
+attn_status attn_fail(attn_status status, const char *format, ...) ATTN_PRINTF(2, 3);
+/* The same with the place of a node; `node` may be NULL. */
+attn_status attn_fail_node(attn_status status, const attnrun_node *node,
+                           const char *format, ...) ATTN_PRINTF(3, 4);
+/* Adds a hint to the error recorded last in this thread. */
+void attn_hint(const char *format, ...) ATTN_PRINTF(1, 2);
+/* Names the tensor that the error recorded last is about. */
+void attn_fail_tensor(const char *name);
+/* Copies an error into this thread's slot (from a worker's); returns its status. */
+attn_status attn_fail_again(const attnrun_error *error);
+
+/* A name from a file made safe to print: control and non-ASCII bytes escaped, cut at 80.
+ * Returns one of 8 rotating buffers of this thread. */
+const char *attn_quote(const char *name);
+
+#endif

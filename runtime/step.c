@@ -1,0 +1,237 @@
+/* step.c - making, inferring and executing single steps. */
+#include "step.h"
+
+struct attn_step *attn_step_create(struct attn_pool *pool, struct attn_graph *graph,
+                                   struct attn_node *node,
+                                   const struct attn_kernels *kernels)
+{
+    int64_t n_in = node->pub.n_in + node->n_captures, n_out = node->pub.n_out;
+    struct attn_step *step = attn_pool_alloc(pool, (int64_t)sizeof *step);
+    attnrun_type *types =
+        attn_pool_alloc(pool, (n_in + n_out) * (int64_t)sizeof(attnrun_type));
+    attnrun_tensor *tensors =
+        attn_pool_alloc(pool, (n_in + n_out) * (int64_t)sizeof(attnrun_tensor));
+    struct attn_out_facts *facts = attn_pool_alloc(pool, n_out * (int64_t)sizeof *facts);
+    const attnrun_dim **known = attn_pool_alloc(pool, n_in * (int64_t)sizeof *known);
+    int64_t *n_known = attn_pool_alloc(pool, n_in * (int64_t)sizeof *n_known);
+    struct attn_heap_list *lists = attn_pool_alloc(pool, n_out * (int64_t)sizeof *lists);
+    void *state = attn_pool_alloc(pool, node->pub.op->state_bytes);
+    if (!step || !types || !tensors || !facts || !known || !n_known || !lists || !state)
+        return NULL;
+    step->pub = (attnrun_step){ .node = &node->pub,
+                                .args = node->pub.args,
+                                .kernels = kernels,
+                                .n_in = node->pub.n_in,
+                                .n_out = node->pub.n_out,
+                                .in = types,
+                                .out = types + n_in,
+                                .x = tensors,
+                                .y = tensors + n_in,
+                                .state = state,
+                                .internal = step };
+    step->node = node;
+    step->graph = graph;
+    step->pool = pool;
+    step->facts = facts;
+    step->known = known;
+    step->n_known = n_known;
+    step->lists = lists;
+    return step;
+}
+
+bool attn_type_is_concrete(const attnrun_type *type)
+{
+    if (type->kind != ATTNRUN_TENSOR || type->rank < 0)
+        return false;
+    for (int i = 0; i < type->rank; i++)
+        if (type->dims[i].expr != 0)
+            return false;
+    return true;
+}
+
+bool attn_step_out_known(const struct attn_step *step)
+{
+    for (int i = 0; i < step->pub.n_out; i++)
+        if (step->pub.out[i].kind != ATTNRUN_ABSENT &&
+            !attn_type_is_concrete(&step->pub.out[i]))
+            return false;
+    return true;
+}
+
+attn_status attn_type_to_tensor(const attnrun_type *type, attnrun_tensor *tensor)
+{
+    attnrun_tensor t = { .kind = type->kind,
+                         .dtype = type->dtype,
+                         .rank = type->rank,
+                         .layout = type->layout };
+    for (int i = 0; i < type->rank; i++)
+        t.dims[i] = type->dims[i].value;
+    int64_t count = tensor_count(&t);
+    if (count < 0 || count > ATTN_MAX_ELEMENTS || tensor_bytes(&t) < 0)
+        return attn_fail(ATTNRUN_E_MEMORY, "a tensor of shape %s is too large",
+                         attn_tensor_format(&t));
+    tensor_set_dense(&t);
+    *tensor = t;
+    return ATTNRUN_OK;
+}
+
+void attn_tensor_to_type(const attnrun_tensor *tensor, attnrun_type *type)
+{
+    memset(type, 0, sizeof *type);
+    type->kind = tensor->kind;
+    type->dtype = tensor->dtype;
+    type->rank = tensor->rank;
+    if (tensor->kind != ATTNRUN_TENSOR) {
+        type->rank = -1;
+        return;
+    }
+    for (int i = 0; i < tensor->rank; i++)
+        type->dims[i] = dim_of(tensor->dims[i]);
+}
+
+/* One output as infer() left it. */
+static attn_status check_out(struct attn_step *step, int out)
+{
+    attnrun_type *type = &step->pub.out[out];
+    if (type->kind == ATTNRUN_ABSENT)
+        return ATTNRUN_OK;
+    if (type->dtype <= 0 || type->dtype >= ATTNRUN_DTYPE_COUNT)
+        return op_fail(&step->pub, ATTNRUN_E_DTYPE, "output %d has no element type", out);
+    if (type->rank > ATTNRUN_MAX_RANK)
+        return op_fail(&step->pub, ATTNRUN_E_UNSUPPORTED,
+                       "output %d has rank %d, at most %d", out, type->rank,
+                       ATTNRUN_MAX_RANK);
+    if (type->kind != ATTNRUN_TENSOR)
+        return ATTNRUN_OK;
+    int64_t count = 1;
+    for (int i = 0; i < type->rank; i++) {
+        attnrun_dim d = type->dims[i];
+        if (d.expr == ATTN_DIM_INVALID ||
+            (d.expr == 0 && (d.value < 0 || d.value > ATTN_MAX_DIM)))
+            return op_fail(&step->pub,
+                           d.expr == 0 && d.value < 0 ? ATTNRUN_E_SHAPE
+                                                      : ATTNRUN_E_MEMORY,
+                           "output %d would be %s: dim %d is negative or too large", out,
+                           attn_type_format(step->dims, type), i);
+        if (d.expr == 0 && d.value == 0)
+            return ATTNRUN_OK; /* empty, whatever the other dims are */
+    }
+    for (int i = 0; i < type->rank; i++)
+        if (type->dims[i].expr == 0 &&
+            (!ck_mul(count, type->dims[i].value, &count) || count > ATTN_MAX_ELEMENTS))
+            return op_fail(&step->pub, ATTNRUN_E_MEMORY,
+                           "output %d would be %s: more elements than memory holds", out,
+                           attn_type_format(step->dims, type));
+    return ATTNRUN_OK;
+}
+
+attn_status attn_step_infer(struct attn_step *step)
+{
+    attnrun_step *pub = &step->pub;
+    for (int i = 0; i < pub->n_out; i++) {
+        step->facts[i] = (struct attn_out_facts){ .view_of = -1 };
+        if (step->node->out[i] >= 0)
+            pub->out[i] = (attnrun_type){ .kind = ATTNRUN_TENSOR, .rank = -1 };
+    }
+    pub->n_phases = 1;
+    pub->phases[0] = (attnrun_phase){ .n_tasks = 1, .task_cost = 0 };
+    pub->scratch_bytes = pub->shared_bytes = 0;
+    pub->concrete = 1;
+    for (int i = 0; i < pub->n_in + step->node->n_captures; i++)
+        if (pub->in[i].kind != ATTNRUN_ABSENT && !attn_type_is_concrete(&pub->in[i]) &&
+            !(pub->in[i].kind != ATTNRUN_TENSOR && pub->x[i].data != NULL))
+            pub->concrete = 0;
+    if (step->node->pub.op->state_bytes > 0)
+        memset(pub->state, 0, step->node->pub.op->state_bytes);
+    TRY(pub->node->op->infer(pub));
+    for (int i = 0; i < pub->n_out; i++)
+        TRY(check_out(step, i));
+    if (pub->n_phases < 1 || pub->n_phases > ATTNRUN_MAX_PHASES ||
+        pub->scratch_bytes < 0 || pub->shared_bytes < 0)
+        return op_fail(pub, ATTNRUN_E_MEMORY, "the scratch that it asks for overflows");
+    return ATTNRUN_OK;
+}
+
+bool attn_step_is_view(const struct attn_step *step)
+{
+    const attnrun_step *pub = &step->pub;
+    for (int i = 0; i < pub->n_out; i++) {
+        int32_t in = step->facts[i].view_of;
+        if (pub->y[i].data == NULL || pub->out[i].kind == ATTNRUN_ABSENT)
+            continue;
+        if (in < 0 ||
+            (char *)pub->x[in].data + step->facts[i].view_offset != pub->y[i].data)
+            return false;
+    }
+    return true;
+}
+
+attn_status attn_step_copy_views(const struct attn_step *step)
+{
+    for (int i = 0; i < step->pub.n_out; i++) {
+        attnrun_tensor *y = &step->pub.y[i];
+        int32_t in = step->facts[i].view_of;
+        int64_t bytes = y->data ? tensor_bytes(y) : 0;
+        if (in >= 0 && bytes > 0)
+            memmove(y->data, (char *)step->pub.x[in].data + step->facts[i].view_offset,
+                    (size_t)bytes);
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status run_phases(struct attn_step *step, void *scratch, void *shared,
+                              const int32_t *cancel)
+{
+    static const int32_t never = 0;
+    if (step->pub.node->op->run == NULL)
+        return attn_step_copy_views(step);
+    for (int32_t phase = 0; phase < step->pub.n_phases; phase++) {
+        attnrun_work work = { .phase = phase,
+                              .end = step->pub.phases[phase].n_tasks,
+                              .scratch = scratch,
+                              .shared = shared,
+                              .cancel = cancel ? cancel : &never };
+        if (work.end > 0)
+            TRY(step->pub.node->op->run(&step->pub, &work));
+    }
+    return ATTNRUN_OK;
+}
+
+attn_status attn_step_execute(struct attn_step *step, struct attn_heap *heap,
+                              const int32_t *cancel)
+{
+    attnrun_step *pub = &step->pub;
+    bool late = (pub->node->op->flags & (ATTNRUN_OP_LATE | ATTNRUN_OP_GRAPHS)) != 0;
+    step->heap = heap;
+    for (int i = 0; i < pub->n_out; i++) {
+        if (pub->out[i].kind == ATTNRUN_ABSENT || pub->y[i].data != NULL)
+            continue;
+        const struct attn_out_facts *facts = &step->facts[i];
+        if (!attn_type_is_concrete(&pub->out[i])) {
+            if (!late)
+                return op_fail(pub, ATTNRUN_E_INTERNAL, "output %d has no known shape",
+                               i);
+            continue;
+        }
+        TRY(attn_type_to_tensor(&pub->out[i], &pub->y[i]));
+        if (facts->view_of >= 0 && !step->late && pub->x[facts->view_of].data != NULL) {
+            pub->y[i].data = (char *)pub->x[facts->view_of].data + facts->view_offset;
+            continue;
+        }
+        pub->y[i].data = attn_heap_alloc(heap, &step->lists[i], tensor_bytes(&pub->y[i]));
+        if (pub->y[i].data == NULL)
+            return ATTNRUN_E_MEMORY;
+    }
+    if (!late && attn_step_is_view(step))
+        return ATTNRUN_OK;
+    struct attn_heap_list temporary = { NULL };
+    void *scratch = NULL, *shared = NULL;
+    attn_status status = ATTNRUN_E_MEMORY;
+    scratch = attn_heap_alloc(heap, &temporary, pub->scratch_bytes);
+    if (scratch != NULL)
+        shared = attn_heap_alloc(heap, &temporary, pub->shared_bytes);
+    if (shared != NULL)
+        status = run_phases(step, scratch, shared, cancel);
+    attn_heap_release(heap, &temporary);
+    return status;
+}

@@ -1,0 +1,67 @@
+/* step.h - a step inside the runtime: the public step with what infer() stated beside it.
+ * Used at load (symbolic dims), in plans (constant dims) and for late steps at run. */
+#ifndef ATTN_STEP_H
+#define ATTN_STEP_H
+
+#include "graph.h"
+#include "heap.h"
+
+enum { ATTN_MAX_KNOWN = 64 }; /* elements of a small integer tensor that infer follows */
+
+/* What infer() said about one output besides its type. */
+struct attn_out_facts {
+    int32_t view_of;  /* input, or -1 */
+    uint64_t inplace; /* bit i: may be written over input i */
+    int64_t view_offset;
+    attnrun_dim *known; /* ATTN_MAX_KNOWN elements, or NULL; in the step's pool */
+    int64_t n_known;
+};
+
+struct attn_step {
+    attnrun_step pub; /* first */
+    struct attn_node *node;
+    struct attn_graph *graph;
+    struct attn_dims *dims; /* NULL in plans */
+    struct attn_pool *pool; /* where infer's facts go */
+    struct attn_out_facts *facts;
+    const attnrun_dim **known; /* per input: symbolic elements, or NULL */
+    int64_t *n_known;
+    struct attn_frame *frame;     /* plans: for subgraphs and the side heap; else NULL */
+    struct attn_heap *heap;       /* late outputs */
+    struct attn_heap_list *lists; /* per output, where it is late */
+    int32_t index;                /* in the plan */
+    bool late;                    /* shapes are known only at run */
+    bool is_view;                 /* nothing to run: the outputs are in place already */
+    int32_t n_workers;            /* that scratch is planned for */
+    int64_t scratch_stride;       /* bytes from one worker's scratch to the next */
+    char *scratch, *shared;       /* in the arena */
+};
+
+/* An empty step for a node, in `pool`: arrays sized, types ABSENT. NULL on failure. */
+struct attn_step *attn_step_create(struct attn_pool *pool, struct attn_graph *graph,
+                                   struct attn_node *node,
+                                   const struct attn_kernels *kernels);
+/* Calls infer() and checks what it says: sizes in range, dtypes set, facts consistent. */
+attn_status attn_step_infer(struct attn_step *step);
+/* All dims of all wanted outputs are constants. */
+bool attn_step_out_known(const struct attn_step *step);
+/* Allocates outputs (not late ones, unless data is set already) and scratch from `heap`,
+ * and runs the step on this thread. For folding; infer() must have been called with
+ * concrete dims. Outputs stay in `lists`. `cancel` may be NULL. */
+attn_status attn_step_execute(struct attn_step *step, struct attn_heap *heap,
+                              const int32_t *cancel);
+/* Every wanted output already is a view into its input: nothing to run. */
+bool attn_step_is_view(const struct attn_step *step);
+/* What an operator without run() does where its output cannot be a view. */
+attn_status attn_step_copy_views(const struct attn_step *step);
+/* The dense tensor of a concrete type, without data. E_LIMIT where it is too large. */
+attn_status attn_type_to_tensor(const attnrun_type *type, attnrun_tensor *tensor);
+void attn_tensor_to_type(const attnrun_tensor *tensor, attnrun_type *type);
+bool attn_type_is_concrete(const attnrun_type *type);
+
+static inline struct attn_step *step_of(const attnrun_step *step)
+{
+    return (struct attn_step *)(uintptr_t)step;
+}
+
+#endif

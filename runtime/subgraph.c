@@ -1,0 +1,155 @@
+/* subgraph.c - If, Loop and Scan ask here for their subgraphs: types while planning,
+ * results while running. Each subgraph of a node has one frame in the frame of the graph
+ * around. */
+#include "frame.h"
+#include "infer.h"
+
+static attn_status collect_captures(struct attn_frame *child,
+                                    const struct attn_node *node)
+{
+    struct attn_graph *graph = child->graph;
+    int32_t n = 0;
+    for (int64_t v = 0; v < graph->n_values; v++)
+        n += (graph->values[v].flags & ATTN_VALUE_CAPTURE) && !graph->values[v].data.data;
+    if (n == 0)
+        return ATTNRUN_OK;
+    child->capture_ids =
+        attn_alloc(child->memory, ATTN_MEM_PLAN, n * (int64_t)(2 * sizeof(int32_t)));
+    if (child->capture_ids == NULL)
+        return ATTNRUN_E_MEMORY;
+    child->capture_slots = child->capture_ids + n;
+    child->n_captures = n;
+    n = 0;
+    for (int64_t v = 0; v < graph->n_values; v++) {
+        if (!(graph->values[v].flags & ATTN_VALUE_CAPTURE) || graph->values[v].data.data)
+            continue;
+        int32_t slot = node->pub.n_in, end = node->pub.n_in + node->n_captures;
+        while (slot < end && node->in[slot] != graph->values[v].outer)
+            slot++;
+        if (slot == end)
+            return attn_fail_node(ATTNRUN_E_INTERNAL, &node->pub,
+                                  "captured value '%s' is not among its inputs",
+                                  attn_quote(graph->values[v].name));
+        child->capture_ids[n] = (int32_t)v;
+        child->capture_slots[n++] = slot;
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status make_child(struct attn_frame *frame, const struct attn_node *node,
+                              int32_t graph, struct attn_frame **made)
+{
+    struct attn_frame *child;
+    TRY(attn_frame_create(frame->runtime, node->graphs[graph], frame->control, &child));
+    child->outer = frame;
+    child->node = node;
+    child->graph_index = graph;
+    attn_status status = collect_captures(child, node);
+    if (status == ATTNRUN_OK) {
+        child->call = attn_alloc_zeroed(frame->memory, ATTN_MEM_PLAN,
+                                        (attn_frame_n_inputs(child) + 1) *
+                                            (int64_t)sizeof *child->call);
+        status = child->call ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
+    }
+    if (status != ATTNRUN_OK) {
+        attn_frame_destroy(child);
+        return status;
+    }
+    child->next = frame->children;
+    frame->children = child;
+    *made = child;
+    return ATTNRUN_OK;
+}
+
+static attn_status child_frame(struct attn_frame *frame, const struct attn_node *node,
+                               int32_t graph, struct attn_frame **found)
+{
+    for (struct attn_frame *child = frame->children; child != NULL; child = child->next)
+        if (child->node == node && child->graph_index == graph) {
+            *found = child;
+            return ATTNRUN_OK;
+        }
+    return make_child(frame, node, graph, found);
+}
+
+/* Formal inputs and captures of a call, in child->call. */
+static attn_status fill_call(struct attn_frame *child, const attnrun_step *step,
+                             int n_inputs, const attnrun_tensor *inputs)
+{
+    if (n_inputs != child->graph->n_inputs)
+        return op_fail(step, ATTNRUN_E_MODEL, "its subgraph takes %d inputs, it gives %d",
+                       child->graph->n_inputs, n_inputs);
+    for (int i = 0; i < n_inputs; i++)
+        child->call[i] = inputs[i];
+    for (int32_t k = 0; k < child->n_captures; k++)
+        child->call[n_inputs + k] = step->x[child->capture_slots[k]];
+    return ATTNRUN_OK;
+}
+
+/* While planning: the plan of the subgraph for these types tells the shapes, where all
+ * are known; else only what load time knew. */
+static attn_status infer_planned(const attnrun_step *step, int graph, int n_inputs,
+                                 const attnrun_type *inputs, int n_outputs,
+                                 attnrun_type *outputs)
+{
+    struct attn_step *full = step_of(step);
+    struct attn_frame *child;
+    struct attn_plan *plan;
+    TRY(child_frame(full->frame, full->node, graph, &child));
+    bool known = n_inputs == child->graph->n_inputs;
+    for (int i = 0; known && i < n_inputs; i++)
+        known = attn_type_is_concrete(&inputs[i]);
+    for (int32_t k = 0; known && k < child->n_captures; k++)
+        known = attn_type_is_concrete(&step->in[child->capture_slots[k]]);
+    for (int i = 0; i < n_outputs; i++) {
+        outputs[i] = child->graph->values[child->graph->outputs[i]].type;
+        for (int d = 0; d < outputs[i].rank; d++)
+            if (outputs[i].dims[d].expr != 0)
+                outputs[i].dims[d] = (attnrun_dim){ .expr = ATTN_DIM_UNKNOWN };
+    }
+    if (!known)
+        return ATTNRUN_OK;
+    for (int i = 0; i < n_inputs; i++)
+        TRY(attn_type_to_tensor(&inputs[i], &child->call[i]));
+    for (int32_t k = 0; k < child->n_captures; k++)
+        TRY(attn_type_to_tensor(&step->in[child->capture_slots[k]],
+                                &child->call[n_inputs + k]));
+    TRY(attn_frame_plan(child, child->call, &plan));
+    for (int i = 0; i < n_outputs; i++)
+        outputs[i] = plan->values[child->graph->outputs[i]].type;
+    return ATTNRUN_OK;
+}
+
+attn_status op_graph_infer(attnrun_step *step, int graph, int n_inputs,
+                           const attnrun_type *inputs, int n_outputs,
+                           attnrun_type *outputs)
+{
+    struct attn_step *full = step_of(step);
+    if (graph < 0 || graph >= full->node->n_graphs ||
+        n_outputs > full->node->graphs[graph]->n_outputs ||
+        n_inputs != full->node->graphs[graph]->n_inputs)
+        return op_fail(step, ATTNRUN_E_MODEL,
+                       "its subgraph does not have %d inputs and %d outputs", n_inputs,
+                       n_outputs);
+    if (full->dims != NULL)
+        return attn_graph_infer_inner(step, graph, n_inputs, inputs, n_outputs, outputs);
+    return infer_planned(step, graph, n_inputs, inputs, n_outputs, outputs);
+}
+
+attn_status op_graph_run(const attnrun_step *step, const attnrun_work *work, int graph,
+                         int n_inputs, const attnrun_tensor *inputs, int n_outputs,
+                         attnrun_tensor *outputs)
+{
+    struct attn_step *full = step_of(step);
+    struct attn_frame *child;
+    if (OP_CANCELLED(work))
+        return attn_fail(ATTNRUN_E_CANCELLED, "the run was cancelled");
+    if (full->frame == NULL)
+        return op_fail(step, ATTNRUN_E_INTERNAL, "a subgraph outside a run");
+    TRY(child_frame(full->frame, full->node, graph, &child));
+    TRY(fill_call(child, step, n_inputs, inputs));
+    TRY(attn_frame_run(child, child->call));
+    for (int i = 0; i < n_outputs; i++)
+        TRY(attn_frame_output(child, i, &outputs[i]));
+    return ATTNRUN_OK;
+}

@@ -1,0 +1,322 @@
+/* threads.c - the pool of workers.
+ *
+ * A loop is opened by setting GATE_OPEN in `gate` after its description is written. A
+ * worker joins by counting itself into an open gate, takes chunks from `next` until none
+ * is left, and counts itself out. The caller works too; then it closes the gate and waits
+ * only for those who joined: a worker that wakes late finds the gate closed and costs
+ * nothing. Idle workers watch `signal` for SPIN_NS, then sleep on it (futex). */
+#include "threads.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "host.h"
+
+enum { LINE = 64, SPIN_NS = 50000, STACK_BYTES = 2 << 20, MAX_THREADS = 1024 };
+#define GATE_OPEN (UINT32_C(1) << 31)
+
+struct loop {
+    attnrun_task_fn fn;
+    void *arg;
+    int64_t n, grain, n_chunks;
+};
+
+struct attn_threads {
+    int32_t count, n_started; /* n_started: with the caller */
+    int64_t spin_ns;
+    bool external;
+    attnrun_pool pool;
+    _Atomic pid_t owner; /* the process whose threads these are; 0: not started */
+    struct worker *workers;
+    struct loop
+        loop; /* written by the holder of `busy` while the gate is closed and empty */
+    _Alignas(LINE) _Atomic uint32_t busy;   /* a loop runs */
+    _Alignas(LINE) _Atomic uint32_t gate;   /* GATE_OPEN | workers inside */
+    _Alignas(LINE) _Atomic int64_t next;    /* chunk to take */
+    _Alignas(LINE) _Atomic uint32_t signal; /* counts loops; futex */
+    _Atomic uint32_t sleepers;
+    _Atomic uint32_t caller_sleeps;
+    _Atomic uint32_t stop;
+};
+
+struct worker {
+    struct attn_threads *threads;
+    pthread_t thread;
+    int32_t index;
+};
+
+/* This thread is inside a task: loops that it starts are done inline. */
+static _Thread_local bool inside;
+
+/* ---- waiting ---- */
+static void futex_wait(_Atomic uint32_t *word, uint32_t seen)
+{
+    syscall(SYS_futex, (void *)word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word, int n)
+{
+    syscall(SYS_futex, (void *)word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Spins until *word differs from `seen` or spin_ns have passed; returns its value. */
+static uint32_t spin(_Atomic uint32_t *word, uint32_t seen, int64_t spin_ns)
+{
+    int64_t start = spin_ns > 0 ? now_ns() : 0;
+    for (unsigned turn = 1;; turn++) {
+        uint32_t value = atomic_load_explicit(word, memory_order_acquire);
+        if (value != seen || spin_ns == 0)
+            return value;
+        relax();
+        if (turn % 32 == 0 && now_ns() - start > spin_ns)
+            return value;
+    }
+}
+
+/* ---- doing tasks ---- */
+static void run_chunks(struct attn_threads *t, int32_t worker)
+{
+    struct loop loop = t->loop;
+    for (;;) {
+        int64_t chunk = atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed);
+        if (chunk >= loop.n_chunks)
+            return;
+        int64_t begin = chunk * loop.grain, left = loop.n - begin;
+        loop.fn(loop.arg, begin, begin + (left < loop.grain ? left : loop.grain), worker);
+    }
+}
+
+static void run_inline(const struct loop *loop)
+{
+    bool before = inside;
+    inside = true;
+    for (int64_t begin = 0; begin < loop->n;) {
+        int64_t left = loop->n - begin;
+        int64_t end = begin + (left < loop->grain ? left : loop->grain);
+        loop->fn(loop->arg, begin, end, 0);
+        begin = end;
+    }
+    inside = before;
+}
+
+/* ---- workers ---- */
+static bool join_gate(struct attn_threads *t)
+{
+    uint32_t gate = atomic_load_explicit(&t->gate, memory_order_relaxed);
+    while ((gate & GATE_OPEN) != 0)
+        if (atomic_compare_exchange_weak_explicit(
+                &t->gate, &gate, gate + 1, memory_order_acquire, memory_order_relaxed))
+            return true;
+    return false;
+}
+
+static void leave_gate(struct attn_threads *t)
+{
+    uint32_t before = atomic_fetch_sub(&t->gate, 1);
+    if (before == 1 && atomic_load(&t->caller_sleeps) != 0) /* closed, and the last one */
+        futex_wake(&t->gate, 1);
+}
+
+/* Returns when `signal` is no longer `seen`. */
+static uint32_t wait_signal(struct attn_threads *t, uint32_t seen)
+{
+    uint32_t value = spin(&t->signal, seen, t->spin_ns);
+    while (value == seen) {
+        atomic_fetch_add(&t->sleepers, 1);
+        futex_wait(&t->signal, seen);
+        atomic_fetch_sub(&t->sleepers, 1);
+        value = atomic_load(&t->signal);
+    }
+    return value;
+}
+
+static void *worker_main(void *arg)
+{
+    struct worker *worker = arg;
+    struct attn_threads *t = worker->threads;
+    uint32_t seen = 0; /* a loop opened before this thread ran is joined at once */
+    inside = true;
+    for (;;) {
+        seen = wait_signal(t, seen);
+        if (atomic_load(&t->stop) != 0)
+            return NULL;
+        if (join_gate(t)) {
+            run_chunks(t, worker->index);
+            leave_gate(t);
+        }
+    }
+}
+
+/* Threads get no signals: those belong to the host's. One that cannot be made is done
+ * without. */
+static void start_workers(struct attn_threads *t)
+{
+    sigset_t all, before;
+    pthread_attr_t attributes;
+    t->n_started = 1;
+    atomic_store(&t->owner, getpid());
+    if (pthread_attr_init(&attributes) != 0)
+        return;
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (int32_t i = 1; i < t->count; i++) {
+        struct worker *worker = &t->workers[i];
+        *worker = (struct worker){ .threads = t, .index = i };
+        if (pthread_create(&worker->thread, &attributes, worker_main, worker) != 0)
+            break;
+        t->n_started++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+}
+
+/* ---- the loop ---- */
+static void wait_workers(struct attn_threads *t)
+{
+    uint32_t gate = atomic_fetch_and(&t->gate, ~GATE_OPEN) & ~GATE_OPEN;
+    int64_t start = gate != 0 ? now_ns() : 0;
+    while (gate != 0) {
+        int64_t left = t->spin_ns - (now_ns() - start);
+        if (left > 0) {
+            gate = spin(&t->gate, gate, left);
+            continue;
+        }
+        atomic_store(&t->caller_sleeps, 1);
+        gate = atomic_load(&t->gate);
+        if (gate != 0)
+            futex_wait(&t->gate, gate);
+        atomic_store(&t->caller_sleeps, 0);
+        gate = atomic_load(&t->gate);
+    }
+}
+
+static void run_shared(struct attn_threads *t, const struct loop *loop)
+{
+    t->loop = *loop;
+    atomic_store_explicit(&t->next, 0, memory_order_relaxed);
+    atomic_store(&t->gate, GATE_OPEN);
+    atomic_fetch_add(&t->signal, 1);
+    uint32_t sleepers = atomic_load(&t->sleepers);
+    if (sleepers > 0) {
+        int64_t wanted = loop->n_chunks - 1;
+        futex_wake(&t->signal, wanted < sleepers ? (int)wanted : INT_MAX);
+    }
+    inside = true;
+    run_chunks(t, 0);
+    inside = false;
+    wait_workers(t);
+}
+
+/* The host's threads do not know that they are inside a task. */
+static void external_task(void *arg, int64_t begin, int64_t end, int32_t worker)
+{
+    const struct loop *loop = arg;
+    bool before = inside;
+    inside = true;
+    loop->fn(loop->arg, begin, end, worker);
+    inside = before;
+}
+
+/* A forked child has none of its parent's threads, and `busy` may be held for ever. */
+static bool is_forked(const struct attn_threads *t)
+{
+    pid_t owner = atomic_load_explicit(&t->owner, memory_order_relaxed);
+    return owner != 0 && owner != getpid();
+}
+
+void attn_parallel_for(struct attn_threads *threads, int64_t n, int64_t grain,
+                       attnrun_task_fn fn, void *arg)
+{
+    struct loop loop = { .fn = fn, .arg = arg, .n = n, .grain = grain > 0 ? grain : 1 };
+    if (n <= 0)
+        return;
+    loop.n_chunks = n / loop.grain + (n % loop.grain != 0 ? 1 : 0);
+    uint32_t idle = 0;
+    if (loop.n_chunks == 1 || threads->count == 1 || inside || is_forked(threads) ||
+        !atomic_compare_exchange_strong(&threads->busy, &idle, 1)) {
+        run_inline(&loop);
+        return;
+    }
+    if (threads->external) {
+        threads->pool.parallel_for(threads->pool.user, n, loop.grain, external_task,
+                                   &loop);
+    } else {
+        if (threads->n_started == 0)
+            start_workers(threads);
+        if (threads->n_started == 1)
+            run_inline(&loop);
+        else
+            run_shared(threads, &loop);
+    }
+    atomic_store(&threads->busy, 0);
+}
+
+/* ---- life ---- */
+int32_t attn_threads_available(void) { return attn_host_cpus(); }
+
+int32_t attn_threads_count(const struct attn_threads *threads) { return threads->count; }
+
+struct attn_threads *attn_threads_create(int32_t count, const attnrun_pool *pool)
+{
+    void *memory;
+    if (pool != NULL)
+        count = pool->max_workers;
+    count = count < 1 ? 1 : count > MAX_THREADS && pool == NULL ? MAX_THREADS : count;
+    size_t workers_bytes = pool == NULL ? (size_t)count * sizeof(struct worker) : 0;
+    size_t bytes = sizeof(struct attn_threads) + workers_bytes;
+    if (posix_memalign(&memory, LINE, bytes) != 0) {
+        attn_fail(ATTNRUN_E_MEMORY, "no memory for a pool of %d threads", count);
+        return NULL;
+    }
+    memset(memory, 0, bytes);
+    struct attn_threads *threads = memory;
+    threads->count = count;
+    threads->workers = (struct worker *)(threads + 1);
+    /* More workers than CPUs: who spins keeps another one from working. */
+    threads->spin_ns = count <= attn_threads_available() ? SPIN_NS : 0;
+    if (pool != NULL) {
+        threads->external = true;
+        threads->pool = *pool;
+    }
+    return threads;
+}
+
+void attn_threads_destroy(struct attn_threads *threads)
+{
+    if (threads == NULL)
+        return;
+    if (threads->n_started > 1 && !is_forked(threads)) {
+        atomic_store(&threads->stop, 1);
+        atomic_fetch_add(&threads->signal, 1);
+        futex_wake(&threads->signal, INT_MAX);
+        for (int32_t i = 1; i < threads->n_started; i++)
+            pthread_join(threads->workers[i].thread, NULL);
+    }
+    free(threads);
+}

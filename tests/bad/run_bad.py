@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Run every case of make_bad.py: the exit code, the one line, and nothing written.
+
+usage: run_bad.py ATTNRUN CASES [--only GLOB] [--list]
+
+A case passes when the exit code is among the expected ones, a failure says exactly one
+line on stderr ("attnrun: ...") that matches the case's expression, no sanitizer spoke, the
+process was not killed, and the folder holds the same files as before.
+"""
+import argparse
+import concurrent.futures
+import fnmatch
+import json
+import os
+import re
+import subprocess
+import sys
+
+DEADLINE_S = 60
+SANITIZER = re.compile(r"AddressSanitizer|LeakSanitizer|runtime error:|ThreadSanitizer")
+
+
+def files_below(folder):
+    return sorted(os.path.join(base, name) for base, _, names in os.walk(folder)
+                  for name in names)
+
+
+def judge(case, code, stderr, before, after):
+    """"" or what is wrong."""
+    if SANITIZER.search(stderr):
+        line = next(line for line in stderr.splitlines() if SANITIZER.search(line))
+        return f"sanitizer: {line[:200]}"
+    if code < 0:
+        return f"killed by signal {-code}"
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    if code not in case["exits"]:
+        return f"exit code {code}, expected {case['exits']}: {' '.join(lines)[:200]}"
+    if before != after:
+        return f"wrote {sorted(set(after) - set(before))}"
+    if code == 0 or not case["says"]:
+        return ""
+    lines = [line for line in lines if line.startswith("attnrun: ")]
+    if len(lines) != 1:
+        return f"{len(lines)} error lines instead of one: {stderr.strip()[:200]!r}"
+    if not re.search(case["says"], lines[0], re.IGNORECASE):
+        return f"does not say /{case['says']}/: {lines[0][:200]}"
+    return ""
+
+
+def run_case(attnrun, cases, case):
+    """(what is wrong, the error line)"""
+    folder = os.path.join(cases, case["id"])
+    before = files_below(folder)
+    try:
+        done = subprocess.run([attnrun, *case["args"]], cwd=folder, capture_output=True,
+                              stdin=subprocess.DEVNULL, timeout=DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        return f"still running after {DEADLINE_S} s", ""
+    stderr = done.stderr.decode("utf-8", "replace")
+    wrong = judge(case, done.returncode, stderr, before, files_below(folder))
+    return wrong, f"{done.returncode} {stderr.strip()[:300]}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("attnrun")
+    parser.add_argument("cases")
+    parser.add_argument("--only", default="*")
+    parser.add_argument("--list", action="store_true", help="print every error line")
+    options = parser.parse_args()
+    with open(os.path.join(options.cases, "cases.json"), encoding="utf-8") as file:
+        cases = [c for c in json.load(file) if fnmatch.fnmatch(c["id"], options.only)]
+    attnrun = os.path.abspath(options.attnrun)
+    bad = 0
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        jobs = [(c, pool.submit(run_case, attnrun, options.cases, c)) for c in cases]
+        for case, job in jobs:
+            wrong, line = job.result()
+            bad += bool(wrong)
+            if wrong:
+                print(f"FAIL {case['id']} ({case['what']}): {wrong}")
+            elif options.list:
+                print(f"PASS {case['id']}: {line}")
+    print(f"{len(cases) - bad} passed, {bad} failed")
+    return 1 if bad or not cases else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

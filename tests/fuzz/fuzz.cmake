@@ -1,0 +1,17 @@
+# libFuzzer targets, with clang: cmake -DATTNRUN_FUZZ=ON -DATTNRUN_ASAN=ON
+# -DCMAKE_C_COMPILER=clang. Run one by hand: fuzz_loader CORPUS -max_total_time=300.
+option(ATTNRUN_FUZZ "Build the fuzz targets (clang only)" OFF)
+set(ATTNRUN_FUZZ_SECONDS 20 CACHE STRING "How long each fuzz test runs")
+if(ATTNRUN_FUZZ)
+  target_compile_options(attn_flags INTERFACE -fsanitize=fuzzer-no-link)
+  foreach(name loader)
+    add_executable(fuzz_${name} tests/fuzz/fuzz_${name}.c)
+    target_include_directories(fuzz_${name} PRIVATE runtime)
+    target_link_libraries(fuzz_${name} PRIVATE attn_flags attnrun_static)
+    target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+    add_test(NAME fuzz.${name} COMMAND fuzz_${name}
+      -max_total_time=${ATTNRUN_FUZZ_SECONDS} -timeout=20 -rss_limit_mb=2048
+      -artifact_prefix=${CMAKE_BINARY_DIR}/ -verbosity=0 -print_final_stats=1)
+    set_tests_properties(fuzz.${name} PROPERTIES LABELS slow)
+  endforeach()
+endif()

@@ -1,0 +1,69 @@
+/* fuzz_loader.c - libFuzzer target: any bytes as a model, or as a tensor of test data.
+ *
+ * Beside what the sanitizers see: after each try the library holds as much memory as before. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "attnrun.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+static attnrun_runtime *runtime;
+
+static uint64_t used_memory(void)
+{
+    attnrun_runtime_info info = { .struct_size = sizeof info };
+    if (attnrun_runtime_query(runtime, &info) != ATTNRUN_OK)
+        abort();
+    return info.used_memory;
+}
+
+static void start(void)
+{
+    attnrun_runtime_options options = { .struct_size = sizeof options, .threads = 1,
+                                        .max_memory = UINT64_C(256) << 20 };
+    if (runtime == NULL && attnrun_runtime_create(&options, &runtime) != ATTNRUN_OK)
+        abort();
+}
+
+static void try_model(const uint8_t *data, size_t bytes, uint32_t flags)
+{
+    attnrun_source source = { .struct_size = sizeof source, .flags = flags, .data = data,
+                              .bytes = bytes };
+    attnrun_model *model = NULL;
+    if (attnrun_model_open(runtime, &source, &model) != ATTNRUN_OK)
+        return;
+    attnrun_model_info info = { .struct_size = sizeof info };
+    if (attnrun_model_query(model, &info) != ATTNRUN_OK)
+        abort();
+    attnrun_model_release(model);
+}
+
+static void try_tensor(const uint8_t *data, size_t bytes, int32_t kind)
+{
+    attnrun_tensor *tensor = NULL;
+    const char *name = NULL;
+    if (attnrun_tensor_from_pb(runtime, data, bytes, kind, &tensor, &name) == ATTNRUN_OK)
+        attnrun_tensor_free(runtime, tensor);
+}
+
+/* The last byte says what the others are and which options to take. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    if (bytes == 0)
+        return 0;
+    start();
+    uint64_t before = used_memory();
+    uint8_t how = data[bytes - 1];
+    if ((how & 0xe0) == 0xe0)
+        try_tensor(data, bytes - 1, 1 + (how & 3));
+    else
+        try_model(data, bytes - 1, how & 0x1f);
+    if (used_memory() != before) {
+        fprintf(stderr, "memory held: %llu bytes before, %llu after\n",
+                (unsigned long long)before, (unsigned long long)used_memory());
+        abort();
+    }
+    return 0;
+}

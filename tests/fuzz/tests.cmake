@@ -1,0 +1,1 @@
+include(tests/fuzz/fuzz.cmake)

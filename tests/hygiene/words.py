@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Words that must not be in the tree: machine paths, registry hosts, notes to self.
+
+usage: words.py ROOT
+"""
+import re
+import sys
+
+from files import text_of, walk
+
+# Split so that this file does not find itself.
+FORBIDDEN = [
+    ("a path of some machine", r"/wor" r"k/|/roo" r"t/|/hom" r"e/\w|/opt/whee" r"ls"),
+    ("a package registry's host", r"pypi\.o" r"rg|pythonhos" r"ted|download\.pyto" r"rch"),
+    ("a note to self", r"\bTO" r"DO\b|\bFIX" r"ME\b|\bXX" r"X\b|\bHA" r"CK\b"),
+    ("a ticket", r"\bissue" r"s? #?\d|\btick" r"et #?\d"),
+    ("who typed it", r"\bcla" r"ude\b|\bcop" r"ilot\b|\bchat" r"gpt\b"),
+]
+CODE = (".c", ".h", ".def", ".proto", ".py", ".sh", ".cmake", ".txt", ".md", ".yml", ".in")
+SESSION = re.compile(r"sess" r"ion", re.IGNORECASE)  # the noun is context
+
+
+def complaints(path, text):
+    for what, pattern in FORBIDDEN:
+        for match in re.finditer(pattern, text, re.IGNORECASE):
+            line = text.count("\n", 0, match.start()) + 1
+            yield f"{path}:{line}: {what}: {match.group()}"
+    if path.startswith(("runtime/", "ops/", "loaders/")) and path.endswith((".c", ".h")):
+        for match in SESSION.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            yield f"{path}:{line}: the noun is context, not {match.group()}"
+
+
+def form(path, text):
+    if text and not text.endswith("\n"):
+        yield f"{path}: no newline at the end"
+    for number, line in enumerate(text.splitlines(), 1):
+        if line != line.rstrip():
+            yield f"{path}:{number}: space at the end of the line"
+            break
+
+
+def main():
+    root = sys.argv[1]
+    bad = 0
+    for path in walk(root):
+        text = text_of(root, path)
+        if text is None:
+            continue
+        found = list(complaints(path, text))
+        if path.endswith(CODE):
+            found += form(path, text)
+        for line in found:
+            print(line)
+            bad += 1
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

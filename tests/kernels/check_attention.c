@@ -1,0 +1,88 @@
+/* check_attention.c - row steps of the streaming attention core. */
+#include "checks.h"
+
+static void fill_scores(struct check *c, float *s, size_t n)
+{
+    int form = (int)check_below(c, 4);
+    for (size_t i = 0; i < n; i++)
+        s[i] = form == 0 || (form == 1 && check_below(c, 2) == 0) ? -INFINITY
+                                                                  : 5 * check_normal(c);
+}
+
+/* Two calls give the softmax of both halves together. */
+void check_softmax_more_f32(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        float *s[2], state[2] = { -INFINITY, 0 }, before[2][1000], factor = 0;
+        for (int part = 0; part < 2; part++) {
+            s[part] = check_memory(c, n * sizeof(float));
+            fill_scores(c, s[part], n);
+            for (size_t i = 0; i < n; i++)
+                before[part][i] = s[part][i];
+            factor = c->k->softmax_more_f32(s[part], n, state);
+        }
+        double max = (double)-INFINITY, sum = 0;
+        for (int part = 0; part < 2; part++)
+            for (size_t i = 0; i < n; i++)
+                max = fmax(max, (double)before[part][i]);
+        for (int part = 0; part < 2 && isfinite(max); part++)
+            for (size_t i = 0; i < n; i++)
+                sum += exp((double)before[part][i] - max);
+        check_near(c, n, (double)state[0], max, 0);
+        check_near(c, n + 1, (double)state[1], sum, 2e-6 * sum);
+        for (int part = 0; part < 2; part++)
+            for (size_t i = 0; i < n; i++) {
+                double want = isfinite(max) ? exp((double)before[part][i] - max) : 0.0;
+                double got = (double)s[part][i] * (part == 0 ? (double)factor : 1.0);
+                check_near(c, i, got, want, 4e-6 * want + 1e-37);
+            }
+    }
+}
+
+void check_softcap_f32(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        float *s = check_memory(c, n * sizeof *s), before[1000];
+        for (size_t i = 0; i < n; i++)
+            before[i] = s[i] = 20 * check_normal(c);
+        c->k->softcap_f32(s, n, 7.0f);
+        for (size_t i = 0; i < n; i++) {
+            double want = 7 * tanh((double)before[i] / 7);
+            check_near(c, i, (double)s[i], want, 1e-6 * fabs(want) + 1e-30);
+        }
+    }
+}
+
+void check_add_mask_f32(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        float *s = check_edge_f32(c, n), *mask = check_memory(c, n * sizeof *mask),
+              old[1000];
+        fill_scores(c, mask, n);
+        for (size_t i = 0; i < n; i++)
+            old[i] = s[i];
+        c->k->add_mask_f32(s, mask, n);
+        for (size_t i = 0; i < n; i++)
+            check_f32(c, i, s[i], (double)(isinf(mask[i]) ? mask[i] : old[i] + mask[i]),
+                      0);
+    }
+}
+
+void check_keep_mask_f32(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        float *s = check_edge_f32(c, n), old[1000];
+        uint8_t *keep = check_bytes(c, n);
+        for (size_t i = 0; i < n; i++) {
+            keep[i] &= 1;
+            old[i] = s[i];
+        }
+        c->k->keep_mask_f32(s, keep, n);
+        for (size_t i = 0; i < n; i++)
+            check_f32(c, i, s[i], (double)(keep[i] ? old[i] : -INFINITY), 0);
+    }
+}

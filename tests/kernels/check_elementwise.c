@@ -1,0 +1,129 @@
+/* check_elementwise.c - the kernels of elementwise.def against libm in double. */
+#include <string.h>
+
+#include "checks.h"
+
+typedef void unary_kernel(float *y, const float *x, size_t n, const float *p);
+typedef double unary_reference(double x, const float *p);
+
+/* Within `ulp` of the double result, or `absolute` off; in place the same bits. */
+static void check_unary(struct check *c, unary_kernel *kernel, unary_reference *reference,
+                        double ulp, double absolute)
+{
+    const float p[2] = { 0.75f, 1.25f };
+    CHECK_SIZES(c, n)
+    {
+        float *x = check_edge_f32(c, n), *y = check_memory(c, n * sizeof *y);
+        kernel(y, x, n, p);
+        for (size_t i = 0; i < n; i++) {
+            double want = reference((double)x[i], p);
+            if (fabs(want) < 1e-37 && fabs((double)y[i]) < 1e-37)
+                want = (double)y[i]; /* denormal results may be flushed by the formula */
+            if (isfinite(want) && fabs((double)y[i] - want) <= absolute)
+                check_true(c, i, true, "");
+            else
+                check_f32(c, i, y[i], want, ulp);
+        }
+        kernel(x, x, n, p);
+        check_true(c, 0, n == 0 || memcmp(x, y, n * sizeof *x) == 0, "differs in place");
+    }
+    float *x = check_normal_f32(c, 4096), *y = check_memory(c, 4096 * sizeof *y);
+    CHECK_BENCH(c, "4096", 8.0 * 4096, "GB/s")
+    kernel(y, x, 4096, p);
+}
+
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+static double limited(double x) { return fmax(x, -1e30); } /* -inf * 0 is to be 0 */
+
+#define UNARY(name, ulp, absolute, f)                                                    \
+    static double name##_of(double x, const float *p)                                    \
+    {                                                                                    \
+        double p0 = (double)p[0], p1 = (double)p[1];                                     \
+        (void)p0;                                                                        \
+        (void)p1;                                                                        \
+        return f;                                                                        \
+    }                                                                                    \
+    void check_##name##_f32(struct check *c)                                             \
+    {                                                                                    \
+        check_unary(c, c->k->name##_f32, name##_of, ulp, absolute);                      \
+    }
+UNARY(abs, 0, 0, fabs(x))
+UNARY(neg, 0, 0, -x)
+UNARY(reciprocal, 0.5, 0, 1 / x)
+UNARY(relu, 0, 0, x < 0 ? 0 : x)
+UNARY(leaky_relu, 0.5, 0, x < 0 ? p0 * x : x)
+UNARY(thresholded_relu, 0, 0, x <= p0 ? 0 : x)
+UNARY(clip, 0, 0, x<p0 ? p0 : x> p1 ? p1 : x)
+UNARY(hard_sigmoid, 1, 1e-7, isnan(x) ? x : fmax(0, fmin(1, p0 *x + p1)))
+UNARY(hard_swish, 2, 1e-6, isnan(x) ? x : x * fmax(0, fmin(1, x / 6 + 0.5)))
+UNARY(exp, 2, 0, exp(x))
+UNARY(log, 2, 0, log(x))
+UNARY(tanh, 3, 0, tanh(x))
+UNARY(erf, 3, 0, erf(x))
+UNARY(sigmoid, 4, 1e-37, sigmoid(x))
+UNARY(gelu, 4, 2e-6, isnan(x) ? x : 0.5 * limited(x) * (1 + erf(x * 0.70710678118654752)))
+UNARY(gelu_tanh, 4, 2e-6,
+      isnan(x) ? x
+               : 0.5 * limited(x) *
+                     (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x))))
+/* The rounding of p0 * x is magnified by its size, up to 88. */
+UNARY(swish, 100, 1e-37, isnan(x) ? x : limited(x) * sigmoid(p0 * x))
+UNARY(elu, 4, 1e-37, x < 0 ? p0 * expm1(x) : x)
+UNARY(celu, 5, 1e-37, x < 0 ? p0 * expm1(x / p0) : x)
+UNARY(selu, 5, 1e-37, p1 *(x <= 0 ? p0 * expm1(x) : x))
+UNARY(softplus, 4, 1e-37, isnan(x) ? x : fmax(x, 0) + log1p(exp(-fabs(x))))
+UNARY(softsign, 2, 0, isinf(x) ? (double)NAN : x / (1 + fabs(x)))
+UNARY(mish, 6, 1e-36, isnan(x) ? x : limited(x) * tanh(fmax(x, 0) + log1p(exp(-fabs(x)))))
+UNARY(sqrt, 0.5, 0, sqrt(x))
+UNARY(floor, 0, 0, floor(x))
+UNARY(ceil, 0, 0, ceil(x))
+UNARY(round, 0, 0, nearbyint(x))
+
+typedef void binary_kernel(float *y, const float *a, size_t a_step, const float *b,
+                           size_t b_step, size_t n);
+typedef double binary_reference(double a, double b);
+
+static void compare_binary(struct check *c, const float *y, const float *a, size_t a_step,
+                           const float *b, size_t b_step, size_t n,
+                           binary_reference *reference)
+{
+    for (size_t i = 0; i < n; i++)
+        check_f32(c, i, y[i], reference((double)a[i * a_step], (double)b[i * b_step]),
+                  0.5);
+}
+
+static void check_binary(struct check *c, binary_kernel *kernel,
+                         binary_reference *reference)
+{
+    CHECK_SIZES(c, n)
+    {
+        size_t a_step = check_below(c, 3) != 0, b_step = check_below(c, 3) != 0;
+        float *a = check_edge_f32(c, a_step ? n : 1),
+              *b = check_edge_f32(c, b_step ? n : 1);
+        float *y = check_memory(c, n * sizeof *y);
+        kernel(y, a, a_step, b, b_step, n);
+        compare_binary(c, y, a, a_step, b, b_step, n, reference);
+        if (a_step) {
+            kernel(a, a, 1, b, b_step, n);
+            check_true(c, 0, n == 0 || memcmp(a, y, n * sizeof *a) == 0,
+                       "differs in place");
+        }
+    }
+    float *a = check_normal_f32(c, 4096), *y = check_memory(c, 4096 * sizeof *y);
+    CHECK_BENCH(c, "4096", 12.0 * 4096, "GB/s")
+    kernel(y, a, 1, a, 1, 4096);
+}
+
+#define BINARY(name, f)                                                                  \
+    static double name##_of(double a, double b) { return f; }                            \
+    void check_##name##_f32(struct check *c)                                             \
+    {                                                                                    \
+        check_binary(c, c->k->name##_f32, name##_of);                                    \
+    }
+BINARY(add, a + b)
+BINARY(sub, a - b)
+BINARY(mul, a *b)
+BINARY(div, a / b)
+BINARY(max, a > b || isnan(a) ? a : b)
+BINARY(min, a < b || isnan(a) ? a : b)
+BINARY(prelu, a < 0 ? a * b : a)

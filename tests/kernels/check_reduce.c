@@ -1,0 +1,104 @@
+/* check_reduce.c - the kernels of reduce.def against sums in double. */
+#include "checks.h"
+
+typedef double sum_kernel(const float *x, size_t n);
+typedef double term(double x);
+
+static double same(double x) { return x; }
+static double square(double x) { return x * x; }
+
+/* A block of 1024 floats is summed in float: its rounding is bounded by the sum of
+ * magnitudes. */
+static void check_sum(struct check *c, sum_kernel *kernel, term *of)
+{
+    CHECK_SIZES(c, n)
+    {
+        float *x = check_normal_f32(c, n);
+        double want = 0, magnitude = 0;
+        for (size_t i = 0; i < n; i++) {
+            want += of((double)x[i]);
+            magnitude += fabs(of((double)x[i]));
+        }
+        check_near(c, 0, kernel(x, n), want, 64 * 6e-8 * magnitude);
+        if (n > 0) {
+            x[check_below(c, (int64_t)n)] = NAN;
+            check_near(c, 0, kernel(x, n), (double)NAN, 0);
+        }
+    }
+    float *x = check_normal_f32(c, 5000);
+    double want = 0, magnitude = 0;
+    for (size_t i = 0; i < 5000; i++) {
+        want += of((double)x[i]);
+        magnitude += fabs(of((double)x[i]));
+    }
+    check_near(c, 5000, kernel(x, 5000), want, 64 * 6e-8 * magnitude);
+    CHECK_BENCH(c, "5000", 4.0 * 5000, "GB/s")
+    kernel(x, 5000);
+}
+
+void check_sum_f32(struct check *c) { check_sum(c, c->k->sum_f32, same); }
+void check_sum_square_f32(struct check *c) { check_sum(c, c->k->sum_square_f32, square); }
+void check_sum_abs_f32(struct check *c) { check_sum(c, c->k->sum_abs_f32, fabs); }
+
+void check_sum_exp_f32(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        float *x = check_normal_f32(c, n);
+        double want = 0;
+        if (n > 3)
+            x[2] = -INFINITY;
+        for (size_t i = 0; i < n; i++)
+            want += exp((double)x[i] - 2.5);
+        check_near(c, 0, c->k->sum_exp_f32(x, 2.5f, n), want, 1e-6 * want);
+    }
+}
+
+static void check_extreme(struct check *c, float (*kernel)(const float *, size_t),
+                          double sign)
+{
+    CHECK_SIZES(c, n)
+    {
+        float *x = check_edge_f32(c, n);
+        double want = -(double)INFINITY;
+        if (n == 0)
+            continue;
+        for (size_t i = 0; i < n; i++)
+            want = isnan(x[i]) || isnan(want) ? (double)NAN
+                                              : fmax(want, sign * (double)x[i]);
+        check_f32(c, 0, kernel(x, n), sign * want, 0);
+        for (size_t i = 0; i < n; i++)
+            x[i] = isnan(x[i]) ? 0 : x[i];
+        want = -(double)INFINITY;
+        for (size_t i = 0; i < n; i++)
+            want = fmax(want, sign * (double)x[i]);
+        check_f32(c, 1, kernel(x, n), sign * want, 0);
+    }
+}
+
+void check_reduce_max_f32(struct check *c) { check_extreme(c, c->k->reduce_max_f32, 1); }
+void check_reduce_min_f32(struct check *c) { check_extreme(c, c->k->reduce_min_f32, -1); }
+
+static void check_row(struct check *c, void (*kernel)(double *, const float *, size_t),
+                      term *of)
+{
+    CHECK_SIZES(c, n)
+    {
+        const float *x = check_edge_f32(c, n);
+        double *sum = check_memory(c, n * sizeof *sum);
+        for (size_t i = 0; i < n; i++)
+            sum[i] = (double)i;
+        kernel(sum, x, n);
+        for (size_t i = 0; i < n; i++) {
+            double want = (double)i + of((double)x[i]);
+            check_near(c, i, sum[i], want, 1e-15 * fabs(want));
+        }
+    }
+}
+
+void check_add_row_f32(struct check *c) { check_row(c, c->k->add_row_f32, same); }
+void check_add_row_square_f32(struct check *c)
+{
+    check_row(c, c->k->add_row_square_f32, square);
+}
+void check_add_row_abs_f32(struct check *c) { check_row(c, c->k->add_row_abs_f32, fabs); }

@@ -1,0 +1,8 @@
+# Checks of kernels: one file per area, listed here by whoever adds the kernels.
+set(ATTN_KERNEL_CHECKS
+  tests/kernels/main.c
+  tests/kernels/checks.c
+  tests/kernels/check_elementwise.c
+  tests/kernels/check_gemm.c
+  tests/kernels/check_reduce.c
+)

@@ -1,0 +1,25 @@
+# Model families exported by torch.onnx.export, and MiniLM with its real weights.
+option(ATTNRUN_TESTS_FULL "All exporters and opsets of the model families" OFF)
+set(families ${ATTNRUN_TEST_DATA}/families)
+set(full)
+if(ATTNRUN_TESTS_FULL)
+  set(families ${ATTNRUN_TEST_DATA}/families-full)
+  set(full --full)
+endif()
+add_python_test(models.export models/make_families.py ${families} ${full})
+add_python_test(models.families models/run_models.py $<TARGET_FILE:attnrun> ${families})
+add_python_test(models.minilm_make models/make_minilm.py ${ATTNRUN_TEST_DATA}/minilm)
+add_python_test(models.minilm models/run_models.py $<TARGET_FILE:attnrun>
+  ${ATTNRUN_TEST_DATA}/minilm)
+if(ATTNRUN_PYTHON)
+  set_tests_properties(models.export PROPERTIES FIXTURES_SETUP model_families
+    PROCESSORS 2)
+  set_tests_properties(models.families PROPERTIES FIXTURES_REQUIRED model_families)
+  set_tests_properties(models.minilm_make PROPERTIES FIXTURES_SETUP minilm_folder)
+  set_tests_properties(models.minilm PROPERTIES FIXTURES_REQUIRED minilm_folder)
+  set_tests_properties(models.export models.families models.minilm_make models.minilm
+    PROPERTIES LABELS "python;slow")
+  if(ATTNRUN_TESTS_FULL)
+    set_tests_properties(models.export models.families PROPERTIES TIMEOUT 7200)
+  endif()
+endif()

@@ -1,0 +1,4 @@
+# Tests of what operators share.
+add_executable(test_nd_iter tests/ops/test_nd_iter.c ops/nd_iter.c)
+target_link_libraries(test_nd_iter PRIVATE attn_flags)
+add_test(NAME ops-nd-iter COMMAND test_nd_iter)

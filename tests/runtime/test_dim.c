@@ -1,0 +1,406 @@
+/* test_dim.c - identities of dimensions, text, limits; and random expressions against
+ * int64 arithmetic. */
+#include "check.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dim.h"
+
+struct fixture {
+    struct attn_memory *memory;
+    struct attn_pool pool;
+    struct attn_dims *dims;
+};
+
+static int set_up(void **state)
+{
+    static struct fixture f;
+    f.memory = attn_memory_create(NULL, UINT64_C(1) << 30);
+    attn_pool_init(&f.pool, f.memory, ATTN_MEM_MODEL);
+    f.dims = attn_dims_create(&f.pool);
+    *state = &f;
+    return f.dims == NULL;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    attn_pool_free(&f->pool);
+    attn_memory_destroy(f->memory);
+    return 0;
+}
+
+static struct attn_dims *dims_of(void **state)
+{
+    return ((struct fixture *)*state)->dims;
+}
+
+static void assert_text(const struct attn_dims *dims, attnrun_dim dim,
+                        const char *expected)
+{
+    char text[200];
+    assert_string_equal(attn_dim_format(dims, dim, text, sizeof text), expected);
+}
+
+static void assert_same(struct attn_dims *dims, const char *a, const char *b)
+{
+    attnrun_dim x = attn_dim_parse(dims, a), y = attn_dim_parse(dims, b);
+    char xt[200], yt[200];
+    if (!dim_equal(x, y))
+        fail_msg("%s is %s, %s is %s", a, attn_dim_format(dims, x, xt, sizeof xt), b,
+                 attn_dim_format(dims, y, yt, sizeof yt));
+}
+
+static void test_equal_expressions_have_equal_handles(void **state)
+{
+    static const char *const pairs[][2] = {
+        { "S+1-S", "1" },
+        { "(S+1)*B", "S*B+B" },
+        { "S*B", "B*S" },
+        { "S*(B*T)", "(T*S)*B" },
+        { "2*(S+T)-T", "2*S+T" },
+        { "S*B*4//B", "4*S" },
+        { "(S+1)*(B+T)//(B+T)", "S+1" },
+        { "(2*S+4)//2", "S+2" },
+        { "(2*S+3)//2", "S+1" },
+        { "(S+5)//2", "(S+1)//2+2" },
+        { "S//(-1)", "-S" },
+        { "max(S,S+1)", "S+1" },
+        { "min(S,S+1)", "S" },
+        { "max(S,0)", "S" },
+        { "min(S,4611686018427387904)", "S" },
+        { "max(S,T)", "max(T,S)" },
+        { "floor(S/2)", "S//2" },
+        { " N ", "N" },
+        { "-(S - T)", "T - S" },
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        assert_same(dims_of(state), pairs[i][0], pairs[i][1]);
+}
+
+static void test_broadcast_follows_numpy(void **state)
+{
+    struct attn_dims *dims = dims_of(state);
+    attnrun_dim s = attn_dim_symbol(dims, "S"), t = attn_dim_symbol(dims, "T");
+    const attnrun_dim one = dim_of(1), four = dim_of(4),
+                      unknown = { .expr = ATTN_DIM_UNKNOWN };
+    assert_true(dim_equal(attn_dim_combine(dims, DIM_BROADCAST, one, s), s));
+    assert_true(dim_equal(attn_dim_combine(dims, DIM_BROADCAST, s, s), s));
+    assert_true(dim_is(attn_dim_combine(dims, DIM_BROADCAST, s, four), 4));
+    assert_true(dim_is(attn_dim_combine(dims, DIM_BROADCAST, unknown, four), 4));
+    assert_true(dim_is(attn_dim_combine(dims, DIM_BROADCAST, one, four), 4));
+    assert_true(dim_is(attn_dim_combine(NULL, DIM_BROADCAST, s, four), 4));
+    assert_int_equal(attn_dim_combine(dims, DIM_BROADCAST, dim_of(3), four).expr,
+                     ATTN_DIM_INVALID);
+    attnrun_dim both = attn_dim_combine(dims, DIM_BROADCAST, s, t);
+    assert_true(dim_equal(both, attn_dim_combine(dims, DIM_BROADCAST, t, s)));
+    assert_true(dim_equal(both, attn_dim_combine(dims, DIM_BROADCAST, both, s)));
+}
+
+static void test_div_exact_simplifies(void **state)
+{
+    struct attn_dims *dims = dims_of(state);
+    attnrun_dim product = attn_dim_parse(dims, "S*B*4"), b = attn_dim_symbol(dims, "B");
+    assert_text(dims, attn_dim_div_exact(dims, product, dim_of(4)), "S*B");
+    assert_text(dims, attn_dim_div_exact(dims, product, b), "4*S");
+    assert_text(dims, attn_dim_div_exact(dims, product, product), "1");
+    assert_text(dims, attn_dim_div_exact(dims, dim_of(12), dim_of(4)), "3");
+    assert_text(dims, attn_dim_div_exact(dims, dim_of(12), dim_of(5)), "overflow");
+    assert_text(dims, attn_dim_div_exact(dims, product, dim_of(0)), "overflow");
+}
+
+static void test_overflow_and_unknown(void **state)
+{
+    struct attn_dims *dims = dims_of(state);
+    attnrun_dim s = attn_dim_symbol(dims, "S"), big = dim_of(INT64_MAX);
+    const attnrun_dim unknown = { .expr = ATTN_DIM_UNKNOWN };
+    assert_int_equal(attn_dim_combine(dims, DIM_MUL, big, dim_of(2)).expr,
+                     ATTN_DIM_INVALID);
+    assert_int_equal(attn_dim_combine(dims, DIM_ADD, big, dim_of(1)).expr,
+                     ATTN_DIM_INVALID);
+    assert_int_equal(attn_dim_combine(dims, DIM_DIV, dim_of(INT64_MIN), dim_of(-1)).expr,
+                     ATTN_DIM_INVALID);
+    assert_int_equal(attn_dim_combine(dims, DIM_DIV, s, dim_of(0)).expr,
+                     ATTN_DIM_INVALID);
+    attnrun_dim most = attn_dim_combine(dims, DIM_MUL, s, big);
+    assert_int_equal(attn_dim_combine(dims, DIM_MUL, most, dim_of(2)).expr,
+                     ATTN_DIM_INVALID);
+    assert_int_equal(attn_dim_combine(dims, DIM_ADD, most, most).expr, ATTN_DIM_INVALID);
+    assert_int_equal(attn_dim_combine(NULL, DIM_ADD, s, dim_of(1)).expr,
+                     ATTN_DIM_UNKNOWN);
+    assert_int_equal(attn_dim_combine(dims, DIM_ADD, unknown, s).expr, ATTN_DIM_UNKNOWN);
+    assert_true(dim_is(attn_dim_combine(dims, DIM_MUL, unknown, dim_of(0)), 0));
+    assert_false(dim_equal(unknown, unknown));
+    assert_true(dim_is(attn_dim_combine(NULL, DIM_DIV, dim_of(-7), dim_of(2)), -4));
+    const attnrun_dim shape[3] = { big, big, dim_of(0) };
+    assert_true(dim_is(attn_dims_product(dims, shape, 0, 3), 0));
+    assert_int_equal(attn_dims_product(dims, shape, 0, 2).expr, ATTN_DIM_INVALID);
+    assert_true(dim_is(attn_dims_product(dims, shape, 1, 1), 1));
+}
+
+static void test_text_goes_both_ways(void **state)
+{
+    static const char *const rows[][2] = {
+        { "2*S+1", "2*S+1" },
+        { "past + seq", "past+seq" },
+        { "batch-size", "batch-size" }, /* a name: two letters around the '-' */
+        { "S-1", "S-1" },
+        { "batch size", "batch size" },
+        { "floor(S/2 - 1/2) + 1", "floor(S/2 - 1/2) + 1" }, /* not ours to cut: a name */
+        { "floor((H+1)/2)", "floor((H+1)/2)" },
+        { "unk__12", "unk__12" },
+        { "x.1:0", "x.1:0" },
+        { "3x", "3x" },
+        { "((", "((" },
+        { "S+", "S+" },
+        { "\xc3\xa9", "\\xc3\\xa9" },
+        { "128", "128" },
+        { "99999999999999999999", "99999999999999999999" },
+    };
+    struct attn_dims *dims = dims_of(state);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_text(dims, attn_dim_parse(dims, rows[i][0]), rows[i][1]);
+    assert_false(dim_equal(attn_dim_parse(dims, "?"), attn_dim_parse(dims, "?")));
+    assert_true(attn_dim_parse(dims, "-1").expr > 0); /* a size of its own */
+    assert_int_equal(attn_dim_parse(NULL, "S").expr, ATTN_DIM_UNKNOWN);
+}
+
+static void test_fresh_symbols_take_no_name(void **state)
+{
+    struct attn_dims *dims = dims_of(state);
+    attnrun_dim u1 = attn_dim_symbol(dims, "u1"), fresh = attn_dim_symbol(dims, NULL);
+    assert_false(dim_equal(u1, fresh));
+    assert_text(dims, fresh, "u2");
+    assert_int_equal(attn_dim_symbol(NULL, "S").expr, ATTN_DIM_UNKNOWN);
+}
+
+static void test_types_are_printed(void **state)
+{
+    struct attn_dims *dims = dims_of(state);
+    attnrun_type type = { .kind = ATTNRUN_TENSOR, .dtype = ATTNRUN_F32, .rank = 3 };
+    type.dims[0] = attn_dim_symbol(dims, "B");
+    type.dims[1] = dim_of(128);
+    type.dims[2] = (attnrun_dim){ .expr = ATTN_DIM_UNKNOWN };
+    assert_string_equal(attn_type_format(dims, &type), "f32[B,128,?]");
+    type.rank = -1;
+    type.kind = ATTNRUN_SEQUENCE;
+    assert_string_equal(attn_type_format(dims, &type), "seq(f32[...])");
+    type.kind = ATTNRUN_ABSENT;
+    assert_string_equal(attn_type_format(dims, &type), "nothing");
+    attnrun_tensor tensor = {
+        .kind = ATTNRUN_TENSOR, .dtype = ATTNRUN_I64, .rank = 2, .dims = { 2, 511 }
+    };
+    assert_string_equal(attn_tensor_format(&tensor), "i64[2,511]");
+}
+
+static void test_symbols_are_numbered(void **state)
+{
+    struct attn_dims *dims = dims_of(state);
+    attnrun_dim s = attn_dim_symbol(dims, "S"), sum = attn_dim_parse(dims, "2*S+T*S+3");
+    int32_t n = attn_dims_n_symbols(dims);
+    int64_t values[16], value;
+    assert_in_range(n, 3, 16);
+    assert_string_equal(attn_dims_symbol_name(dims, attn_dim_symbol_of(dims, s)), "S");
+    assert_int_equal(attn_dim_symbol_of(dims, sum), -1);
+    assert_int_equal(attn_dim_symbol_of(dims, dim_of(3)), -1);
+    for (int32_t i = 0; i < n; i++)
+        values[i] = -1;
+    assert_false(attn_dim_eval(dims, sum, values, &value));
+    values[attn_dim_symbol_of(dims, s)] = 5;
+    assert_false(attn_dim_eval(dims, sum, values, &value));
+    values[attn_dim_symbol_of(dims, attn_dim_symbol(dims, "T"))] = 7;
+    assert_true(attn_dim_eval(dims, sum, values, &value));
+    assert_int_equal(value, 2 * 5 + 7 * 5 + 3);
+    assert_true(attn_dim_eval(NULL, dim_of(9), NULL, &value));
+    assert_int_equal(value, 9);
+}
+
+static void test_solve_finds_the_open_symbol(void **state)
+{
+    struct attn_dims *dims = dims_of(state);
+    attnrun_dim sum = attn_dim_parse(dims, "past + 2*seq + 1");
+    int32_t past = attn_dim_symbol_of(dims, attn_dim_symbol(dims, "past"));
+    int32_t seq = attn_dim_symbol_of(dims, attn_dim_symbol(dims, "seq"));
+    int64_t values[4] = { -1, -1, -1, -1 };
+    assert_false(attn_dim_solve(dims, sum, 12, values)); /* two are open */
+    values[past] = 5;
+    assert_false(attn_dim_solve(dims, sum, 13, values)); /* 3.5 */
+    assert_false(attn_dim_solve(dims, sum, 2, values));  /* negative */
+    assert_true(attn_dim_solve(dims, sum, 12, values));
+    assert_int_equal(values[seq], 3);
+    assert_false(attn_dim_solve(dims, sum, 12, values)); /* nothing is open */
+}
+
+/* A full table gives UNKNOWN, and keeps answering for what it has. */
+static void test_table_is_bounded(void **state)
+{
+    struct attn_dims *dims = dims_of(state);
+    attnrun_dim s = attn_dim_symbol(dims, "S"), last = s;
+    int64_t n = 0;
+    for (; n < 100000 && last.expr > 0; n++)
+        last = attn_dim_combine(dims, DIM_ADD, s, dim_of(n + 1));
+    assert_int_equal(last.expr, ATTN_DIM_UNKNOWN);
+    assert_in_range(n, 1000, 70000);
+    assert_text(dims, attn_dim_combine(dims, DIM_ADD, s, dim_of(1)), "S+1");
+}
+
+/* Deep nesting: no recursion, and evaluation ends. */
+static void test_deep_expressions_evaluate(void **state)
+{
+    struct attn_dims *dims = dims_of(state);
+    attnrun_dim s = attn_dim_symbol(dims, "S"), t = attn_dim_symbol(dims, "T"), d = s;
+    static int64_t values[16384];
+    int64_t value, expected = 1000;
+    for (int i = 0; i < 100; i++) {
+        d = attn_dim_combine(dims, DIM_DIV, d, dim_of(2));
+        d = attn_dim_combine(dims, DIM_ADD, attn_dim_combine(dims, DIM_MIN, d, t), d);
+        int64_t half = expected / 2;
+        expected = (half < 10 ? half : 10) + half;
+    }
+    assert_true(d.expr > 0);
+    memset(values, 0xff, sizeof values);
+    values[0] = 1000;
+    values[1] = 10;
+    assert_true(attn_dim_eval(dims, d, values, &value));
+    assert_int_equal(value, expected);
+    for (int i = 0; i < 3000 && d.expr > 0; i++) /* much deeper: refused, not crashed */
+        d = attn_dim_combine(dims, DIM_ADD, attn_dim_combine(dims, DIM_DIV, d, dim_of(3)),
+                             t);
+    assert_in_range(attn_dims_n_symbols(dims), 3000, 16384);
+    assert_false(attn_dim_eval(dims, d, values, &value));
+}
+
+/* ---- random expressions ---- */
+enum { N_SYMBOLS = 4, N_NODES = 24 };
+
+/* The same operation on numbers; false where it has no value. */
+static bool compute(enum attn_dim_op op, int64_t a, int64_t b, int64_t *result)
+{
+    switch (op) {
+    case DIM_ADD:
+        return ck_add(a, b, result);
+    case DIM_SUB:
+        return ck_sub(a, b, result);
+    case DIM_MUL:
+        return ck_mul(a, b, result);
+    case DIM_DIV:
+        if (b == 0)
+            return false;
+        *result = a / b - (a % b != 0 && (a < 0) != (b < 0));
+        return true;
+    case DIM_MIN:
+        *result = a < b ? a : b;
+        return true;
+    case DIM_MAX:
+        *result = a > b ? a : b;
+        return true;
+    default:
+        *result = a == 1 ? b : a;
+        return a == b || a == 1 || b == 1;
+    }
+}
+
+/* Grows expressions of expressions and compares each value; returns how many it compared.
+ */
+static int check_random(struct attn_dims *dims, uint64_t *seed)
+{
+    attnrun_dim nodes[N_NODES];
+    int64_t numbers[N_NODES], *values, value;
+    int n = 0, compared = 0;
+    for (; n < N_SYMBOLS; n++) {
+        nodes[n] = attn_dim_symbol(dims, (const char *[]){ "S", "B", "H", "T" }[n]);
+        numbers[n] = random_below(seed, 12);
+    }
+    for (; n < N_SYMBOLS + 4; n++) {
+        numbers[n] = random_below(seed, 9) - 3;
+        nodes[n] = dim_of(numbers[n]);
+    }
+    while (n < N_NODES) {
+        enum attn_dim_op op = (enum attn_dim_op)random_below(seed, 7);
+        int a = (int)random_below(seed, n), b = (int)random_below(seed, n);
+        if (!compute(op, numbers[a], numbers[b], &numbers[n]))
+            continue;
+        nodes[n] = attn_dim_combine(dims, op, nodes[a], nodes[b]);
+        if (nodes[n].expr >= 0)
+            n++;
+        else /* too big is allowed, wrong is not */
+            return compared;
+    }
+    values = malloc((size_t)attn_dims_n_symbols(dims) * sizeof *values);
+    for (int32_t i = 0; i < attn_dims_n_symbols(dims); i++)
+        values[i] = -1;
+    for (int i = 0; i < N_SYMBOLS; i++)
+        values[attn_dim_symbol_of(dims, nodes[i])] = numbers[i];
+    for (int i = 0; i < n; i++, compared++)
+        if (!attn_dim_eval(dims, nodes[i], values, &value) || value != numbers[i]) {
+            char text[300];
+            print_message("%s is %" PRId64 ", expected %" PRId64 "\n",
+                          attn_dim_format(dims, nodes[i], text, sizeof text), value,
+                          numbers[i]);
+            compared = -1;
+            break;
+        }
+    free(values);
+    return compared;
+}
+
+static void test_random_expressions_equal_arithmetic(void **state)
+{
+    uint64_t seed = 20;
+    int64_t total = 0;
+    for (int turn = 0; turn < 4000; turn++) {
+        uint64_t before = seed;
+        if (turn % 100 == 0) { /* a fresh table now and then */
+            tear_down(state);
+            assert_int_equal(set_up(state), 0);
+        }
+        int compared = check_random(dims_of(state), &seed);
+        if (compared < 0)
+            fail_msg("seed %" PRIu64, before);
+        total += compared;
+    }
+    assert_true(total > 40000);
+}
+
+/* Text that a model could hold: never a crash, and a handle or a refusal. */
+static void test_random_text_parses_or_names(void **state)
+{
+    static const char letters[] = "SB12+-*/(), .floormin?\xc3";
+    struct attn_dims *dims = dims_of(state);
+    uint64_t seed = 5;
+    for (int turn = 0; turn < 20000; turn++) {
+        char text[40], printed[200];
+        int n = (int)random_below(&seed, sizeof text);
+        for (int i = 0; i < n; i++)
+            text[i] = letters[random_below(&seed, sizeof letters - 1)];
+        text[n < (int)sizeof text ? n : 0] = 0;
+        attnrun_dim dim = attn_dim_parse(dims, text);
+        attn_dim_format(dims, dim, printed, sizeof printed);
+        assert_true(dim.expr != ATTN_DIM_INVALID);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_equal_expressions_have_equal_handles),
+        TEST(test_broadcast_follows_numpy),
+        TEST(test_div_exact_simplifies),
+        TEST(test_overflow_and_unknown),
+        TEST(test_text_goes_both_ways),
+        TEST(test_fresh_symbols_take_no_name),
+        TEST(test_types_are_printed),
+        TEST(test_symbols_are_numbered),
+        TEST(test_solve_finds_the_open_symbol),
+        TEST(test_table_is_bounded),
+        TEST(test_deep_expressions_evaluate),
+        TEST(test_random_expressions_equal_arithmetic),
+        TEST(test_random_text_parses_or_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,141 @@
+/* test_status.c - statuses, sentences, quoting; errors belong to their thread. */
+#include "check.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "status.h"
+
+static void test_status_has_exit_code(void **state)
+{
+    (void)state;
+    assert_int_equal(attnrun_status_exit(ATTNRUN_OK), 0);
+    assert_int_equal(attnrun_status_exit(ATTNRUN_E_SHAPE), 5);
+    assert_int_equal(attnrun_status_exit(ATTNRUN_E_DTYPE), 5);
+    assert_int_equal(attnrun_status_exit(ATTNRUN_E_INTERNAL), 70);
+    assert_int_equal(attnrun_status_exit(ATTNRUN_E_TIME), 124);
+    assert_int_equal(attnrun_status_exit(ATTNRUN_E_CANCELLED), 130);
+    assert_int_equal(attnrun_status_exit(-5), 70);
+}
+
+static void test_status_has_name(void **state)
+{
+    (void)state;
+    assert_string_equal(attnrun_status_name(ATTNRUN_OK), "OK");
+    assert_string_equal(attnrun_status_name(ATTNRUN_E_SHAPE), "SHAPE");
+    assert_string_equal(attnrun_status_name(ATTNRUN_E_NONFINITE), "NONFINITE");
+    assert_string_equal(attnrun_status_name(12345), "UNKNOWN");
+    assert_string_equal(attnrun_version(), ATTNRUN_VERSION);
+    assert_int_equal(attnrun_abi_version(), ATTNRUN_VERSION_MAJOR);
+}
+
+static void test_fail_names_node_and_tensor(void **state)
+{
+    (void)state;
+    const attnrun_node node = { .name = "enc.3.attn", .op_type = "MatMul", .index = 7 };
+    const attnrun_node nameless = { .name = "", .op_type = "Add", .index = 2 };
+    const attnrun_error *error = attnrun_last_error();
+    assert_int_equal(attn_fail_node(ATTNRUN_E_SHAPE, &node, "input %d", 1),
+                     ATTNRUN_E_SHAPE);
+    assert_string_equal(error->message, "SHAPE: node 'enc.3.attn' (MatMul): input 1");
+    assert_string_equal(error->node_name, "enc.3.attn");
+    assert_string_equal(error->op_type, "MatMul");
+    assert_int_equal(error->node_index, 7);
+    attn_hint("try %s", "this");
+    attn_fail_tensor("k\n");
+    assert_string_equal(error->hint, "try this");
+    assert_string_equal(error->tensor, "k\\x0a");
+    attn_fail_node(ATTNRUN_E_DTYPE, &nameless, "x");
+    assert_string_equal(error->message, "DTYPE: node 2 (Add): x");
+    assert_string_equal(error->hint, "");
+    attn_fail(ATTNRUN_E_IO, "gone");
+    assert_string_equal(error->message, "IO: gone");
+    assert_int_equal(error->node_index, -1);
+}
+
+/* The sentence of an error may be part of the next one. */
+static void test_fail_may_quote_the_last_error(void **state)
+{
+    (void)state;
+    attn_fail(ATTNRUN_E_PARSE, "inner");
+    attn_fail(ATTNRUN_E_MODEL, "outer (%s)", attnrun_last_error()->message);
+    assert_string_equal(attnrun_last_error()->message, "MODEL: outer (PARSE: inner)");
+}
+
+static void test_fail_cuts_long_sentences(void **state)
+{
+    (void)state;
+    char text[5000];
+    memset(text, 'a', sizeof text);
+    text[sizeof text - 1] = 0;
+    attn_fail(ATTNRUN_E_MODEL, "%s", text);
+    assert_int_equal(strlen(attnrun_last_error()->message),
+                     sizeof attnrun_last_error()->message - 1);
+}
+
+static void test_quote_escapes_and_cuts(void **state)
+{
+    (void)state;
+    char text[300], longest[200] = "";
+    assert_string_equal(attn_quote(NULL), "");
+    assert_string_equal(attn_quote("plain.name/0"), "plain.name/0");
+    assert_string_equal(attn_quote("\x1b[31m\xc3\xa9\x7f"), "\\x1b[31m\\xc3\\xa9\\x7f");
+    memset(text, 'a', sizeof text);
+    for (size_t n = 78; n < 84; n++) {
+        text[n] = 0;
+        size_t length = strlen(attn_quote(text));
+        assert_int_equal(length, n <= 80 ? n : 83);
+        text[n] = 'a';
+    }
+    for (int i = 0; i < 40; i++)
+        strcat(longest, "\x01");
+    assert_int_equal(strlen(attn_quote(longest)), 83);
+}
+
+static void test_quote_keeps_eight(void **state)
+{
+    (void)state;
+    const char *names[8];
+    char name[2] = "0";
+    for (int i = 0; i < 8; i++) {
+        name[0] = (char)('0' + i);
+        names[i] = attn_quote(name);
+    }
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(names[i][0], '0' + i);
+}
+
+static void *fail_elsewhere(void *error)
+{
+    attn_fail(ATTNRUN_E_RANGE, "in a worker");
+    *(attnrun_error *)error = *attnrun_last_error();
+    return NULL;
+}
+
+static void test_errors_belong_to_their_thread(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    attnrun_error error;
+    attn_fail(ATTNRUN_E_USAGE, "mine");
+    assert_int_equal(pthread_create(&thread, NULL, fail_elsewhere, &error), 0);
+    pthread_join(thread, NULL);
+    assert_string_equal(attnrun_last_error()->message, "USAGE: mine");
+    assert_int_equal(attn_fail_again(&error), ATTNRUN_E_RANGE);
+    assert_string_equal(attnrun_last_error()->message, "RANGE: in a worker");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_status_has_exit_code),
+        cmocka_unit_test(test_status_has_name),
+        cmocka_unit_test(test_fail_names_node_and_tensor),
+        cmocka_unit_test(test_fail_may_quote_the_last_error),
+        cmocka_unit_test(test_fail_cuts_long_sentences),
+        cmocka_unit_test(test_quote_escapes_and_cuts),
+        cmocka_unit_test(test_quote_keeps_eight),
+        cmocka_unit_test(test_errors_belong_to_their_thread),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

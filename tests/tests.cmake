@@ -1,0 +1,24 @@
+# Tests: ctest --test-dir BUILD. Labels: "slow" for minutes, "python" for the pinned
+# packages of tests/requirements.txt, "threads" for what ThreadSanitizer should see.
+find_program(ATTNRUN_PYTHON NAMES python3 python
+  PATHS ${CMAKE_CURRENT_SOURCE_DIR}/build/venv/bin NO_DEFAULT_PATH
+  DOC "Python with tests/requirements.txt")
+if(NOT ATTNRUN_PYTHON)
+  message(STATUS "no build/venv: tests that need Python are left out (see tools/test.sh)")
+endif()
+set(ATTNRUN_TEST_DATA ${CMAKE_CURRENT_SOURCE_DIR}/build/data CACHE PATH
+  "Generated test data, shared by all builds")
+
+# add_python_test(NAME SCRIPT ARGUMENT...)
+function(add_python_test name script)
+  if(ATTNRUN_PYTHON)
+    add_test(NAME ${name} COMMAND ${ATTNRUN_PYTHON}
+      ${CMAKE_CURRENT_SOURCE_DIR}/tests/${script} ${ARGN})
+    set_tests_properties(${name} PROPERTIES LABELS python TIMEOUT 1500)
+  endif()
+endfunction()
+
+foreach(folder
+    runtime loaders kernels ops tools package fuzz conformance models bad hygiene)
+  include(tests/${folder}/tests.cmake OPTIONAL)
+endforeach()

@@ -1,0 +1,80 @@
+/* bench.c - attnrun bench: time and memory of a model. */
+#include <inttypes.h>
+
+#include "job.h"
+
+static void print_json(const struct job *job, const attnrun_runtime_info *runtime)
+{
+    const struct timing *t = &job->timing;
+    struct json json = { .out = stdout };
+    json_open(&json, NULL, '{');
+    json_text(&json, "schema", "attnrun/bench/1");
+    json_text(&json, "model", job->path);
+    json_real(&json, "load_ms", t->load_ms);
+    json_real(&json, "first_ms", t->first_ms);
+    json_real(&json, "min_ms", t->min_ms);
+    json_real(&json, "median_ms", t->median_ms);
+    json_real(&json, "spread", t->spread);
+    json_int(&json, "repeat", t->n);
+    json_int(&json, "arena_bytes", job->plan.arena_bytes);
+    json_int(&json, "weights_bytes", job->plan.weights_bytes);
+    json_int(&json, "packed_bytes", job->plan.packed_bytes);
+    json_int(&json, "folded_bytes", job->plan.folded_bytes);
+    json_int(&json, "allocated_peak_bytes", (int64_t)runtime->peak_memory);
+    json_int(&json, "peak_rss_bytes", cli_peak_rss_bytes());
+    json_text(&json, "isa", runtime->isa);
+    json_text(&json, "blas", runtime->blas);
+    json_int(&json, "threads", runtime->threads);
+    json_open(&json, "inputs", '[');
+    for (int32_t i = 0; i < job->inputs.n; i++) {
+        json_open(&json, NULL, '{');
+        json_text(&json, "name", job->inputs.v[i].info.name);
+        json_text(&json, "dtype", attnrun_dtype_name(job->inputs.v[i].held.tensor.dtype));
+        json_dims(&json, "shape", &job->inputs.v[i].held.tensor);
+        json_close(&json, '}');
+    }
+    json_close(&json, ']');
+    json_close(&json, '}');
+}
+
+static void print_table(const struct job *job, const attnrun_runtime_info *runtime)
+{
+    const struct timing *t = &job->timing;
+    printf("%-12s %s", "model", text_file_name(job->path));
+    for (int32_t i = 0; i < job->inputs.n && i < 4; i++)
+        printf("  %s %s", tool_quote(job->inputs.v[i].info.name),
+               text_input(&job->inputs.v[i]));
+    printf("\n%-12s %d, %s, BLAS %s\n", "threads", runtime->threads, runtime->isa,
+           runtime->blas);
+    printf("%-12s %s\n%-12s %s\n", "load", text_ms(t->load_ms), "first", text_ms(t->first_ms));
+    printf("%-12s %s\n", "min", text_ms(t->min_ms));
+    printf("%-12s %s (%" PRId64 " runs, ±%.1f%%)\n", "median", text_ms(t->median_ms), t->n,
+           t->spread * 100);
+    printf("%-12s %s\n", "arena", text_bytes(job->plan.arena_bytes));
+    printf("%-12s %s, packed %s\n", "weights", text_bytes(job->plan.weights_bytes),
+           text_bytes(job->plan.packed_bytes));
+    printf("%-12s %s\n", "peak RSS", text_bytes(cli_peak_rss_bytes()));
+}
+
+static attnrun_status bench(struct job *job, struct cli *cli)
+{
+    attnrun_runtime_info runtime = { .struct_size = sizeof runtime };
+    TRY(job_open(job, cli, cli->paths.v[0]));
+    TRY(job_first_run(job, NULL));
+    TRY(job_repeat(job, cli->repeat > 0 ? cli->repeat : 20, cli->repeat > 0 ? 0 : 10000));
+    TRY_LIB(attnrun_runtime_query(cli->runtime, &runtime));
+    if (cli->json)
+        print_json(job, &runtime);
+    else
+        print_table(job, &runtime);
+    return ATTNRUN_OK;
+}
+
+attnrun_status command_bench(struct cli *cli, int *exit_code)
+{
+    struct job job = { .cli = cli };
+    attnrun_status status = bench(&job, cli);
+    job_close(&job);
+    *exit_code = 0;
+    return status;
+}

@@ -1,0 +1,332 @@
+/* check.c - attnrun check: folders of the ONNX backend test form, and files against --ref.
+ *
+ * A folder with a model.onnx is a test: each test_data_set_N holds input_K.pb, the K-th graph
+ * input that is no initializer, and output_K.pb; tol.txt may hold "rtol atol". A folder without
+ * one is searched one level down. */
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../io/file.h"
+#include "cli.h"
+#include "files.h"
+
+enum { PATH_BYTES = 4096 };
+
+struct check {
+    struct cli *cli;
+    struct json json;
+    struct progress progress;
+    int64_t passed, failed;
+};
+
+/* Quantising operators round: their integers may be one off. */
+static bool quantizes(const attnrun_model *model, int32_t n_nodes)
+{
+    attnrun_node_info node = { .struct_size = sizeof node };
+    for (int32_t i = 0; i < n_nodes; i++)
+        if (attnrun_model_node(model, i, &node) == ATTNRUN_OK &&
+            (strncmp(node.op_type, "QLinear", 7) == 0 ||
+             strstr(node.op_type, "QuantizeLinear") == node.op_type ||
+             strcmp(node.op_type, "DynamicQuantizeLinear") == 0))
+            return true;
+    return false;
+}
+
+/* "rtol atol" of the folder, then the options. */
+static attnrun_status read_tolerance(const struct cli *cli, const char *folder,
+                                     struct tolerance *tolerance)
+{
+    char path[PATH_BYTES], *text = NULL;
+    int64_t bytes;
+    tolerance->rtol = 1e-3;
+    tolerance->atol = 1e-5;
+    TRY(file_join(path, sizeof path, folder, "tol.txt"));
+    if (file_exists(path)) {
+        TRY(file_read_all(path, 4096, &text, &bytes));
+        char *end, *second;
+        double rtol = strtod(text, &second), atol = strtod(second, &end);
+        bool good = second != text && end != second && rtol >= 0 && atol >= 0;
+        free(text);
+        if (!good)
+            return tool_fail(ATTNRUN_E_PARSE, "tol.txt is not \"rtol atol\"");
+        tolerance->rtol = rtol;
+        tolerance->atol = atol;
+    }
+    if (cli->rtol >= 0)
+        tolerance->rtol = cli->rtol;
+    if (cli->atol >= 0)
+        tolerance->atol = cli->atol;
+    return ATTNRUN_OK;
+}
+
+/* Reads <folder>/<kind>_<index>.pb; *found says whether there is one. */
+static attnrun_status read_numbered(struct cli *cli, const char *folder, const char *word,
+                                    int32_t index, int32_t kind, struct held *held, bool *found)
+{
+    char path[PATH_BYTES], name[48];
+    snprintf(name, sizeof name, "%s_%d.pb", word, index);
+    TRY(file_join(path, sizeof path, folder, name));
+    *found = file_exists(path);
+    return *found ? file_read_pb(cli->runtime, path, kind, held) : ATTNRUN_OK;
+}
+
+static attnrun_status set_inputs(struct cli *cli, attnrun_context *context,
+                                 const attnrun_model *model, const char *folder,
+                                 struct held *inputs, int32_t n)
+{
+    bool found;
+    struct held more = { 0 };
+    for (int32_t i = 0; i < n; i++) {
+        attnrun_value_info info = { .struct_size = sizeof info };
+        TRY_LIB(attnrun_model_input(model, i, &info));
+        TRY(read_numbered(cli, folder, "input", i, info.kind, &inputs[i], &found));
+        if (found)
+            TRY_LIB(attnrun_set_input(context, i, &inputs[i].tensor));
+    }
+    TRY(read_numbered(cli, folder, "input", n, ATTNRUN_TENSOR, &more, &found));
+    held_free(&more);
+    if (found)
+        return tool_fail(ATTNRUN_E_INPUT, "there is an input_%d.pb, but the model has %d inputs",
+                         n, n);
+    return ATTNRUN_OK;
+}
+
+static attnrun_status compare_output(struct cli *cli, attnrun_context *context,
+                                     const attnrun_model *model, const char *folder, int32_t i,
+                                     const struct tolerance *tolerance)
+{
+    attnrun_value_info info = { .struct_size = sizeof info };
+    attnrun_tensor got;
+    struct held expected = { 0 };
+    bool found;
+    TRY_LIB(attnrun_model_output(model, i, &info));
+    TRY_LIB(attnrun_output(context, i, &got));
+    int32_t kind = info.kind == ATTNRUN_ABSENT ? got.kind : info.kind;
+    TRY(read_numbered(cli, folder, "output", i, kind, &expected, &found));
+    if (!found)
+        return tool_fail(ATTNRUN_E_IO, "there is no output_%d.pb", i);
+    attnrun_status status = compare_values(&got, &expected.tensor, tolerance);
+    if (status != ATTNRUN_OK)
+        tool_fail_at("output %d '%s'", i, tool_quote(info.name));
+    held_free(&expected);
+    return status;
+}
+
+/* Runs one data set on a fresh context, so that nothing is left of the one before. */
+static attnrun_status check_data_set(struct cli *cli, attnrun_model *model, const char *folder,
+                                     const struct tolerance *tolerance)
+{
+    attnrun_model_info info = { .struct_size = sizeof info };
+    attnrun_context *context;
+    TRY_LIB(attnrun_model_query(model, &info));
+    TRY_LIB(attnrun_context_create(model, &context));
+    struct held *inputs = calloc((size_t)info.n_inputs + 1, sizeof *inputs);
+    attnrun_status status = inputs == NULL ? tool_fail(ATTNRUN_E_MEMORY, "no memory for inputs")
+                                           : ATTNRUN_OK;
+    if (status == ATTNRUN_OK)
+        status = set_inputs(cli, context, model, folder, inputs, info.n_inputs);
+    if (status == ATTNRUN_OK)
+        status = cli_run_context(cli, context, NULL);
+    for (int32_t i = 0; i < info.n_outputs && status == ATTNRUN_OK; i++)
+        status = compare_output(cli, context, model, folder, i, tolerance);
+    attnrun_context_destroy(context);
+    for (int32_t i = 0; inputs != NULL && i < info.n_inputs; i++)
+        held_free(&inputs[i]);
+    free(inputs);
+    return status;
+}
+
+static attnrun_status check_data_sets(struct cli *cli, attnrun_model *model, const char *folder,
+                                      const struct tolerance *tolerance)
+{
+    struct folder_list sets;
+    TRY(folder_list_read(&sets, folder, "test_data_set_*"));
+    attnrun_status status = ATTNRUN_OK;
+    for (int64_t i = 0; i < sets.n && status == ATTNRUN_OK; i++) {
+        char path[PATH_BYTES];
+        status = file_join(path, sizeof path, folder, sets.names[i]);
+        if (status == ATTNRUN_OK)
+            status = check_data_set(cli, model, path, tolerance);
+        if (status != ATTNRUN_OK && sets.n > 1)
+            tool_fail_at("%s", tool_quote(sets.names[i]));
+    }
+    if (sets.n == 0)
+        status = tool_fail(ATTNRUN_E_IO, "there is no test_data_set_* beside model.onnx");
+    folder_list_free(&sets);
+    return status;
+}
+
+static attnrun_status check_folder(struct cli *cli, const char *folder)
+{
+    struct tolerance tolerance = { 0 };
+    attnrun_model_info info = { .struct_size = sizeof info };
+    attnrun_model *model;
+    char path[PATH_BYTES];
+    TRY(read_tolerance(cli, folder, &tolerance));
+    TRY(file_join(path, sizeof path, folder, "model.onnx"));
+    TRY(cli_open_model(cli, path, 0, &model));
+    attnrun_status status = attnrun_model_query(model, &info);
+    tolerance.quantized = status == ATTNRUN_OK && quantizes(model, info.n_nodes);
+    status = status != ATTNRUN_OK ? tool_fail_library(status)
+                                  : check_data_sets(cli, model, folder, &tolerance);
+    attnrun_model_release(model);
+    return status;
+}
+
+/* The child's end of --isolate: the error goes through the pipe. */
+static void run_child(struct cli *cli, const char *folder, int to_parent)
+{
+    if (cli->timeout_us > 0)
+        alarm((unsigned)(cli->timeout_us / 1000000) * 2 + 5);
+    attnrun_status status = check_folder(cli, folder);
+    if (status != ATTNRUN_OK)
+        (void)!write(to_parent, &tool_error, sizeof tool_error);
+    attnrun_runtime_destroy(cli->runtime);
+    close(to_parent);
+    _exit(status == ATTNRUN_OK ? 0 : 1);
+}
+
+static attnrun_status check_isolated(struct cli *cli, const char *folder)
+{
+    int ends[2], result = 0;
+    if (pipe(ends) != 0)
+        return tool_fail_io("cannot make a pipe");
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        close(ends[0]);
+        run_child(cli, folder, ends[1]);
+    }
+    close(ends[1]);
+    if (child < 0) {
+        close(ends[0]);
+        return tool_fail_io("cannot start a process");
+    }
+    struct tool_error error;
+    ssize_t n = read(ends[0], &error, sizeof error);
+    close(ends[0]);
+    waitpid(child, &result, 0);
+    if (WIFSIGNALED(result))
+        return tool_fail(ATTNRUN_E_INTERNAL, "crashed: %s", strsignal(WTERMSIG(result)));
+    if (n == (ssize_t)sizeof error) {
+        tool_error = error;
+        return error.status;
+    }
+    return WEXITSTATUS(result) == 0 ? ATTNRUN_OK
+                                    : tool_fail(ATTNRUN_E_INTERNAL, "ended with exit code %d",
+                                                WEXITSTATUS(result));
+}
+
+/* One folder: counted, reported, and no reason to stop unless the user says so. */
+static attnrun_status count_folder(struct check *check, const char *folder)
+{
+    struct cli *cli = check->cli;
+    attnrun_status status = cli->isolate ? check_isolated(cli, folder)
+                                         : check_folder(cli, folder);
+    if (cli_signal() != 0)
+        return tool_fail(ATTNRUN_E_CANCELLED, "interrupted");
+    check->passed += status == ATTNRUN_OK;
+    check->failed += status != ATTNRUN_OK;
+    if (cli->json) {
+        json_open(&check->json, NULL, '{');
+        json_text(&check->json, "path", folder);
+        json_bool(&check->json, "passed", status == ATTNRUN_OK);
+        if (status != ATTNRUN_OK)
+            json_text(&check->json, "reason", tool_error.message);
+        json_close(&check->json, '}');
+        return ATTNRUN_OK;
+    }
+    if (status != ATTNRUN_OK || cli->list_passed)
+        progress_end(&check->progress);
+    if (status != ATTNRUN_OK)
+        printf("FAIL %s: %s\n", tool_path(folder), tool_error.message);
+    else if (cli->list_passed)
+        printf("PASS %s\n", tool_path(folder));
+    progress_show(&check->progress, check->passed + check->failed, 0, folder);
+    return ATTNRUN_OK;
+}
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? path : slash + 1;
+}
+
+static bool is_test_folder(const char *folder)
+{
+    char path[PATH_BYTES];
+    return file_join(path, sizeof path, folder, "model.onnx") == ATTNRUN_OK && file_exists(path);
+}
+
+static bool is_wanted(const struct cli *cli, const char *folder)
+{
+    return cli->filter == NULL || fnmatch(cli->filter, base_name(folder), 0) == 0;
+}
+
+static attnrun_status check_path(struct check *check, const char *given)
+{
+    char folder[PATH_BYTES], below[PATH_BYTES];
+    if (!file_is_folder(given)) {
+        if (!file_exists(given))
+            return tool_fail(ATTNRUN_E_IO, "there is no %s", tool_path(given));
+        return tool_fail(ATTNRUN_E_USAGE, "%s is a file: compare it with --ref",
+                         tool_path(given));
+    }
+    snprintf(folder, sizeof folder, "%s", given);
+    for (size_t n = strlen(folder); n > 1 && folder[n - 1] == '/'; n--)
+        folder[n - 1] = 0;
+    if (is_test_folder(folder))
+        return is_wanted(check->cli, folder) ? count_folder(check, folder) : ATTNRUN_OK;
+    struct folder_list names;
+    attnrun_status status = ATTNRUN_OK;
+    TRY(folder_list_read(&names, folder, "*"));
+    for (int64_t i = 0; i < names.n && status == ATTNRUN_OK; i++) {
+        status = file_join(below, sizeof below, folder, names.names[i]);
+        if (status == ATTNRUN_OK && is_test_folder(below) && is_wanted(check->cli, below))
+            status = count_folder(check, below);
+    }
+    folder_list_free(&names);
+    return status;
+}
+
+static attnrun_status check_folders(struct check *check)
+{
+    struct cli *cli = check->cli;
+    if (!cli->isolate)
+        TRY(cli_open_runtime(cli));
+    for (int64_t i = 0; i < cli->paths.n; i++)
+        TRY(check_path(check, cli->paths.v[i]));
+    if (check->passed + check->failed == 0)
+        return tool_fail(ATTNRUN_E_USAGE, "nothing to check: no folder with a model.onnx%s",
+                         cli->filter != NULL ? " of such a name" : "");
+    return ATTNRUN_OK;
+}
+
+attnrun_status command_check(struct cli *cli, int *exit_code)
+{
+    struct check check = { .cli = cli, .json = { .out = stdout } };
+    if (cli->ref != NULL)
+        return check_against_reference(cli, exit_code);
+    progress_start(&check.progress, cli);
+    if (cli->json) {
+        json_open(&check.json, NULL, '{');
+        json_text(&check.json, "schema", "attnrun/check/1");
+        json_open(&check.json, "folders", '[');
+    }
+    attnrun_status status = check_folders(&check);
+    progress_end(&check.progress);
+    if (cli->json) {
+        json_close(&check.json, ']');
+        json_int(&check.json, "passed", check.passed);
+        json_int(&check.json, "failed", check.failed);
+        json_close(&check.json, '}');
+    } else if (check.passed + check.failed > 0) {
+        printf("%" PRId64 " passed, %" PRId64 " failed\n", check.passed, check.failed);
+    }
+    *exit_code = check.failed > 0 ? 1 : 0;
+    return status;
+}

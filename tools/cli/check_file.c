@@ -1,0 +1,137 @@
+/* check_file.c - attnrun check model.onnx --ref: one run against expected outputs in a file or
+ * folder, with the inputs of -i and --inputs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "../io/file.h"
+#include "../io/npy.h"
+#include "../io/npz.h"
+#include "files.h"
+#include "job.h"
+
+struct reference {
+    struct job *job;
+    const char *path;
+    struct tolerance tolerance;
+    int64_t compared, failed;
+};
+
+/* output_N.pb or NAME.npy of a folder. */
+static attnrun_status read_from_folder(struct reference *r, int32_t index, const char *name,
+                                       int32_t kind, struct held *held, bool *found)
+{
+    char path[4096], file[512];
+    snprintf(file, sizeof file, "output_%d.pb", index);
+    TRY(file_join(path, sizeof path, r->path, file));
+    *found = true;
+    if (file_exists(path))
+        return file_read_pb(r->job->cli->runtime, path, kind, held);
+    file_name_of(name, ".npy", file, sizeof file);
+    TRY(file_join(path, sizeof path, r->path, file));
+    *found = file_exists(path);
+    return *found ? npy_read(path, r->job->inputs.max_bytes, held) : ATTNRUN_OK;
+}
+
+static attnrun_status read_from_archive(struct reference *r, int32_t index, const char *name,
+                                        struct held *held, bool *found)
+{
+    struct zip zip;
+    char place[32];
+    snprintf(place, sizeof place, "arr_%d", index);
+    TRY(zip_open(&zip, r->path));
+    const struct zip_entry *entry = npz_find(&zip, name);
+    entry = entry != NULL ? entry : npz_find(&zip, place);
+    *found = entry != NULL;
+    attnrun_status status = ATTNRUN_OK;
+    if (*found)
+        status = npz_read(&zip, entry, r->job->inputs.max_bytes, held);
+    zip_close(&zip);
+    return status;
+}
+
+static attnrun_status read_expected(struct reference *r, int32_t index,
+                                    const attnrun_value_info *info, struct held *held,
+                                    bool *found)
+{
+    *found = false;
+    if (file_is_folder(r->path))
+        return read_from_folder(r, index, info->name, info->kind, held, found);
+    if (file_has_extension(r->path, ".npz"))
+        return read_from_archive(r, index, info->name, held, found);
+    *found = index == 0;
+    if (index > 0)
+        return ATTNRUN_OK;
+    if (file_has_extension(r->path, ".npy"))
+        return npy_read(r->path, r->job->inputs.max_bytes, held);
+    if (file_has_extension(r->path, ".pb"))
+        return file_read_pb(r->job->cli->runtime, r->path, info->kind, held);
+    return tool_fail(ATTNRUN_E_USAGE, "--ref %s: neither a npz, npy or pb file nor a folder",
+                     tool_path(r->path));
+}
+
+static attnrun_status compare_one(struct reference *r, int32_t index)
+{
+    attnrun_value_info info = { .struct_size = sizeof info };
+    attnrun_tensor got;
+    struct held expected = { 0 }, copy = { 0 };
+    bool found;
+    TRY_LIB(attnrun_model_output(r->job->model, index, &info));
+    TRY(read_expected(r, index, &info, &expected, &found));
+    if (!found)
+        return ATTNRUN_OK;
+    attnrun_status status = output_dense(r->job, index, &got, &copy);
+    if (status == ATTNRUN_OK) {
+        r->compared++;
+        if (compare_values(&got, &expected.tensor, &r->tolerance) != ATTNRUN_OK) {
+            tool_fail_at("output %d '%s'", index, tool_quote(info.name));
+            r->failed++;
+            if (!r->job->cli->json)
+                printf("FAIL %s: %s\n", tool_path(r->job->path), tool_error.message);
+        }
+    }
+    held_free(&copy);
+    held_free(&expected);
+    return status;
+}
+
+static attnrun_status compare_all(struct reference *r, struct cli *cli)
+{
+    TRY(job_open(r->job, cli, cli->paths.v[0]));
+    if (!file_exists(r->path))
+        return tool_fail(ATTNRUN_E_IO, "--ref: there is no %s", tool_path(r->path));
+    TRY(job_first_run(r->job, NULL));
+    for (int32_t i = 0; i < r->job->info.n_outputs; i++)
+        TRY(compare_one(r, i));
+    if (r->compared == 0)
+        return tool_fail(ATTNRUN_E_USAGE, "nothing to check: %s has none of the outputs",
+                         tool_path(r->path));
+    return ATTNRUN_OK;
+}
+
+attnrun_status check_against_reference(struct cli *cli, int *exit_code)
+{
+    struct job job = { .cli = cli };
+    struct reference r = { .job = &job, .path = cli->ref };
+    r.tolerance.rtol = cli->rtol >= 0 ? cli->rtol : 1e-3;
+    r.tolerance.atol = cli->atol >= 0 ? cli->atol : 1e-5;
+    if (cli->paths.n != 1 || file_is_folder(cli->paths.v[0]))
+        return tool_fail(ATTNRUN_E_USAGE, "--ref needs one model file");
+    attnrun_status status = compare_all(&r, cli);
+    job_close(&job);
+    if (status == ATTNRUN_OK && cli->json) {
+        struct json json = { .out = stdout };
+        json_open(&json, NULL, '{');
+        json_text(&json, "schema", "attnrun/check/1");
+        json_int(&json, "outputs_compared", r.compared);
+        json_int(&json, "outputs_failed", r.failed);
+        if (r.failed > 0)
+            json_text(&json, "reason", tool_error.message);
+        json_int(&json, "passed", r.failed == 0);
+        json_int(&json, "failed", r.failed != 0);
+        json_close(&json, '}');
+    } else if (status == ATTNRUN_OK) {
+        printf("%d passed, %d failed\n", r.failed == 0, r.failed != 0);
+    }
+    *exit_code = r.failed > 0 ? 1 : 0;
+    return status;
+}

@@ -1,0 +1,132 @@
+/* cli.h - what the commands share: the options, opening models, inputs, outputs, errors. */
+#ifndef TOOL_CLI_H
+#define TOOL_CLI_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "../io/json.h"
+#include "../io/value.h"
+
+struct list {
+    const char **v;
+    int64_t n, capacity;
+};
+
+/* Every option of every command; the table in options.c says which command takes which. */
+struct cli {
+    const struct cli_command *command;
+    struct list paths; /* positional arguments */
+    struct list owned; /* strings to free */
+
+    struct list inputs, sets, shapes, plugins, disable_passes;
+    const char *inputs_dir, *output, *print, *isa, *config, *ref, *filter, *svg, *domain;
+    int64_t threads, seed, max_memory, repeat, timeout_us;
+    double rtol, atol; /* negative: not given */
+    int32_t json, no_fusion, validate, force_bodies, allow_newer, copy_weights, profile;
+    int32_t coverage, layers, weights, list_passed, isolate, verbose, quiet, help;
+
+    attnrun_runtime *runtime;
+};
+
+enum cli_commands {
+    CLI_RUN = 1,
+    CLI_CHECK = 2,
+    CLI_PLAN = 4,
+    CLI_INSPECT = 8,
+    CLI_OPS = 16,
+    CLI_BENCH = 32,
+    CLI_DOCTOR = 64,
+    CLI_HELP = 128,
+    CLI_VERSION = 256,
+    CLI_CONVERT = 512
+};
+
+/* `run` returns an exit code where it is done, or a status: see cli_main(). */
+struct cli_command {
+    const char *name;
+    uint32_t bit;
+    int32_t min_paths, max_paths; /* max -1: any number */
+    const char *arguments;        /* for the usage line */
+    const char *summary;
+    attnrun_status (*run)(struct cli *cli, int *exit_code);
+    const char *text; /* more for the help page */
+};
+extern const struct cli_command cli_commands[]; /* ends with name NULL */
+const struct cli_command *cli_find_command(const char *name);
+
+/* ---- options.c, config.c, help.c, suggest.c ---- */
+enum cli_option_kind { OPT_FLAG, OPT_COUNT, OPT_INT, OPT_BYTES, OPT_TIME, OPT_REAL, OPT_TEXT,
+                       OPT_LIST };
+struct cli_option {
+    const char *name;
+    char letter;
+    enum cli_option_kind kind;
+    size_t offset;     /* of the member of struct cli */
+    uint32_t commands; /* that take it */
+    const char *value; /* for the help page: FILE, N, … */
+    const char *help;
+    int64_t low, high;   /* OPT_INT */
+    const char *choices; /* OPT_TEXT: "a|b|c", or NULL */
+};
+extern const struct cli_option cli_options[]; /* ends with name NULL */
+const struct cli_option *cli_find_option(const char *name);
+/* `where` starts messages: "--threads", "run.yaml:3: threads". */
+attnrun_status cli_set_option(struct cli *cli, const struct cli_option *option,
+                              const char *value, const char *where, bool config);
+attnrun_status cli_parse(struct cli *cli, int argc, char **argv);
+attnrun_status cli_read_config(struct cli *cli, const char *path);
+void cli_print_help(FILE *out, const struct cli_command *command); /* NULL: all commands */
+attnrun_status list_add(struct list *list, const char *text);
+/* A copy of n bytes that lives as long as `cli`; NULL without memory. */
+const char *cli_keep(struct cli *cli, const char *text, size_t n);
+void cli_free(struct cli *cli);
+/* The word of words[0..n) nearest to `word`, or NULL where none is near. */
+const char *suggest(const char *word, const char *const *words, int64_t n);
+
+/* ---- setup.c ---- */
+attnrun_status cli_open_runtime(struct cli *cli);
+attnrun_status cli_open_model(struct cli *cli, const char *path, uint32_t more_flags,
+                              attnrun_model **model);
+/* attnrun_run() that SIGINT and SIGTERM stop. */
+attnrun_status cli_run_context(const struct cli *cli, attnrun_context *context,
+                               const attnrun_run_options *options);
+void cli_catch_signals(void);
+int cli_signal(void); /* the signal that came, or 0 */
+/* Prints the recorded error; returns its exit code. */
+int cli_report(void);
+double cli_now_ms(void);
+int64_t cli_peak_rss_bytes(void);
+
+/* ---- progress.c: a line on the terminal for what takes longer than a second ---- */
+struct progress {
+    double start_ms, last_ms;
+    bool shown, enabled;
+};
+void progress_start(struct progress *progress, const struct cli *cli);
+void progress_show(struct progress *progress, int64_t done, int64_t total, const char *what);
+void progress_end(struct progress *progress);
+
+/* ---- compare.c ---- */
+struct tolerance {
+    double rtol, atol;
+    bool quantized; /* small integers may be one step off */
+};
+/* OK, or E_RANGE with the sentence of what differs ("output 0 'y': …" is the caller's). */
+attnrun_status compare_values(const attnrun_tensor *got, const attnrun_tensor *expected,
+                              const struct tolerance *tolerance);
+
+/* ---- the commands, each in its file ---- */
+attnrun_status check_against_reference(struct cli *cli, int *exit_code); /* check_file.c */
+attnrun_status command_run(struct cli *cli, int *exit_code);
+attnrun_status command_check(struct cli *cli, int *exit_code);
+attnrun_status command_plan(struct cli *cli, int *exit_code);
+attnrun_status command_inspect(struct cli *cli, int *exit_code);
+attnrun_status command_ops(struct cli *cli, int *exit_code);
+attnrun_status command_bench(struct cli *cli, int *exit_code);
+attnrun_status command_doctor(struct cli *cli, int *exit_code);
+attnrun_status command_help(struct cli *cli, int *exit_code);
+attnrun_status command_version(struct cli *cli, int *exit_code);
+attnrun_status command_convert(struct cli *cli, int *exit_code);
+
+#endif

@@ -1,0 +1,128 @@
+/* compare.c - is a computed value the expected one?
+ *
+ * Type and shape must be equal. Integers, bool and strings: exactly, but small integers may be
+ * one step off behind a quantisation. Floats: |got - expected| <= atol + rtol * |expected|, or
+ * one step of a float type of 16 bits and fewer; NaN equals NaN, infinities by sign. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "cli.h"
+
+static bool same_string(const attnrun_tensor *a, const attnrun_tensor *b, int64_t k)
+{
+    const attnrun_string *s = &((const attnrun_string *)a->data)[k];
+    const attnrun_string *t = &((const attnrun_string *)b->data)[k];
+    return s->n == t->n && (s->n == 0 || memcmp(s->data, t->data, (size_t)s->n) == 0);
+}
+
+static bool close_number(double got, double expected, const struct tolerance *tolerance)
+{
+    if (isnan(got) || isnan(expected))
+        return isnan(got) && isnan(expected);
+    if (isinf(got) || isinf(expected))
+        return got == expected;
+    return fabs(got - expected) <= tolerance->atol + tolerance->rtol * fabs(expected);
+}
+
+static bool close_element(const attnrun_tensor *a, const attnrun_tensor *b, int64_t k,
+                          const struct tolerance *tolerance)
+{
+    if (a->dtype == ATTNRUN_STRING)
+        return same_string(a, b, k);
+    if (value_is_complex(a->dtype))
+        return close_number(value_get(a, k), value_get(b, k), tolerance) &&
+               close_number(value_get_imaginary(a, k), value_get_imaginary(b, k), tolerance);
+    if (!value_is_float(a->dtype)) {
+        int64_t got = value_get_int(a, k), expected = value_get_int(b, k);
+        bool may_step = tolerance->quantized && a->dtype != ATTNRUN_BOOL &&
+                        attnrun_dtype_bits(a->dtype) <= 16;
+        return got == expected ||
+               (may_step && got - expected <= 1 && expected - got <= 1);
+    }
+    double got = value_get(a, k), expected = value_get(b, k);
+    if (close_number(got, expected, tolerance))
+        return true;
+    if (!value_has_code(a->dtype) || !isfinite(got) || !isfinite(expected))
+        return false;
+    int32_t steps = value_step(a, k) - value_step(b, k);
+    return steps >= -1 && steps <= 1;
+}
+
+/* The largest |difference| of finite numbers, for the sentence. */
+static double largest_difference(const attnrun_tensor *a, const attnrun_tensor *b, int64_t n)
+{
+    double largest = 0;
+    for (int64_t k = 0; k < n; k++) {
+        double d = fabs(value_get(a, k) - value_get(b, k));
+        if (isfinite(d) && d > largest)
+            largest = d;
+    }
+    return largest;
+}
+
+static attnrun_status compare_tensors(const attnrun_tensor *got, const attnrun_tensor *expected,
+                                      const struct tolerance *tolerance)
+{
+    int64_t n = attnrun_tensor_count(got), wrong = 0, first = 0;
+    if (got->dtype != expected->dtype || got->rank != expected->rank ||
+        memcmp(got->dims, expected->dims, (size_t)got->rank * sizeof *got->dims) != 0)
+        return tool_fail(ATTNRUN_E_RANGE, "is %s, expected %s", value_shape(got),
+                         value_shape(expected));
+    for (int64_t k = 0; k < n; k++)
+        if (!close_element(got, expected, k, tolerance) && wrong++ == 0)
+            first = k;
+    if (wrong == 0)
+        return ATTNRUN_OK;
+    if (!value_is_float(got->dtype))
+        return tool_fail(ATTNRUN_E_RANGE,
+                         "%" PRId64 " of %" PRId64 " elements of %s differ; at %s: %s, "
+                         "expected %s", wrong, n, value_shape(got), value_index(got, first),
+                         value_text(got, first), value_text(expected, first));
+    return tool_fail(ATTNRUN_E_RANGE,
+                     "%" PRId64 " of %" PRId64 " elements of %s differ; first at %s: %s, "
+                     "expected %s; largest difference %.3g (rtol %g, atol %g)", wrong, n,
+                     value_shape(got), value_index(got, first), value_text(got, first),
+                     value_text(expected, first), largest_difference(got, expected, n),
+                     tolerance->rtol, tolerance->atol);
+}
+
+static attnrun_status compare_sequences(const attnrun_tensor *got,
+                                        const attnrun_tensor *expected,
+                                        const struct tolerance *tolerance)
+{
+    const attnrun_tensor *a = got->data, *b = expected->data;
+    if (got->dims[0] != expected->dims[0])
+        return tool_fail(ATTNRUN_E_RANGE, "is a %s, expected a %s", value_shape(got),
+                         value_shape(expected));
+    for (int64_t i = 0; i < got->dims[0]; i++)
+        if (compare_tensors(&a[i], &b[i], tolerance) != ATTNRUN_OK)
+            return tool_fail_at("element %" PRId64, i);
+    return ATTNRUN_OK;
+}
+
+/* Optionals are looked into; none is ABSENT. */
+static const attnrun_tensor *unwrap(const attnrun_tensor *value, attnrun_tensor *none)
+{
+    while (value->kind == ATTNRUN_OPTIONAL || value->kind == ATTNRUN_OPTIONAL_SEQUENCE) {
+        memset(none, 0, sizeof *none);
+        if (value->data == NULL)
+            return none;
+        value = value->data;
+    }
+    return value;
+}
+
+attnrun_status compare_values(const attnrun_tensor *got, const attnrun_tensor *expected,
+                              const struct tolerance *tolerance)
+{
+    attnrun_tensor none_got, none_expected;
+    got = unwrap(got, &none_got);
+    expected = unwrap(expected, &none_expected);
+    if (got->kind != expected->kind)
+        return tool_fail(ATTNRUN_E_RANGE, "is %s, expected %s", value_shape(got),
+                         value_shape(expected));
+    if (got->kind == ATTNRUN_SEQUENCE)
+        return compare_sequences(got, expected, tolerance);
+    return got->kind == ATTNRUN_TENSOR ? compare_tensors(got, expected, tolerance) : ATTNRUN_OK;
+}

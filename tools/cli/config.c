@@ -1,0 +1,255 @@
+/* config.c - options from a YAML file: a mapping from option names to values.
+ *
+ *     threads: 4
+ *     set: { S: 128, B: 2 }         # the same as a list: [ S=128, B=2 ]
+ *     input: { ids: ids.npy }
+ *
+ * Read by libyaml's events, whose parser stays linear at this depth; 64 kB, depth 16, 1000
+ * events. Anchors, aliases, tags, several documents, unknown and repeated keys are refused. */
+#include <stdlib.h>
+#include <string.h>
+#include <yaml.h>
+
+#include "../io/file.h"
+#include "cli.h"
+
+enum { MAX_BYTES = 64 << 10, MAX_DEPTH = 16, MAX_EVENTS = 1000, MAX_KEYS = 64 };
+
+struct config {
+    struct cli *cli;
+    char path[256]; /* for messages */
+    yaml_parser_t parser;
+    yaml_event_t event;
+    int events, depth;
+    const struct cli_option *seen[MAX_KEYS];
+    int n_seen;
+};
+
+static unsigned long line_of(const struct config *config)
+{
+    return (unsigned long)config->event.start_mark.line + 1;
+}
+
+/* What no configuration needs, and what would let a small file grow. */
+static attnrun_status refuse_features(const struct config *config)
+{
+    const yaml_event_t *e = &config->event;
+    const yaml_char_t *anchor = NULL, *tag = NULL;
+    if (e->type == YAML_SCALAR_EVENT) {
+        anchor = e->data.scalar.anchor;
+        tag = e->data.scalar.tag;
+    } else if (e->type == YAML_SEQUENCE_START_EVENT) {
+        anchor = e->data.sequence_start.anchor;
+        tag = e->data.sequence_start.tag;
+    } else if (e->type == YAML_MAPPING_START_EVENT) {
+        anchor = e->data.mapping_start.anchor;
+        tag = e->data.mapping_start.tag;
+    }
+    if (e->type == YAML_ALIAS_EVENT || anchor != NULL)
+        return tool_fail_config("%s:%lu: anchors and aliases are not allowed", config->path,
+                                line_of(config));
+    if (tag != NULL)
+        return tool_fail_config("%s:%lu: tags are not allowed", config->path, line_of(config));
+    return ATTNRUN_OK;
+}
+
+static attnrun_status next_event(struct config *config)
+{
+    yaml_event_delete(&config->event);
+    if (!yaml_parser_parse(&config->parser, &config->event)) {
+        const char *problem = config->parser.problem;
+        memset(&config->event, 0, sizeof config->event);
+        return tool_fail_config("%s:%lu: %s", config->path,
+                                (unsigned long)config->parser.problem_mark.line + 1,
+                                problem != NULL ? problem : "not YAML");
+    }
+    yaml_event_type_t type = config->event.type;
+    if (type == YAML_SEQUENCE_START_EVENT || type == YAML_MAPPING_START_EVENT)
+        config->depth++;
+    if (type == YAML_SEQUENCE_END_EVENT || type == YAML_MAPPING_END_EVENT)
+        config->depth--;
+    if (config->depth > MAX_DEPTH)
+        return tool_fail(ATTNRUN_E_LIMIT, "%s: nested more than %d deep", config->path,
+                         MAX_DEPTH);
+    if (++config->events > MAX_EVENTS)
+        return tool_fail(ATTNRUN_E_LIMIT, "%s: more than %d items", config->path, MAX_EVENTS);
+    return refuse_features(config);
+}
+
+/* The scalar's text, kept. */
+static attnrun_status scalar_text(struct config *config, const char **text)
+{
+    const char *value = (const char *)config->event.data.scalar.value;
+    if (config->event.type != YAML_SCALAR_EVENT)
+        return tool_fail_config("%s:%lu: a plain value is expected here", config->path,
+                                line_of(config));
+    if (strlen(value) != config->event.data.scalar.length)
+        return tool_fail_config("%s:%lu: a NUL byte in a value", config->path,
+                                line_of(config));
+    *text = cli_keep(config->cli, value, strlen(value));
+    return *text != NULL ? ATTNRUN_OK : tool_fail(ATTNRUN_E_MEMORY, "no memory for a value");
+}
+
+/* Inner lists ([[1,2]] as an input, [1,3] as a shape) become the text they were written as. */
+static attnrun_status flow_text(struct config *config, const char **text)
+{
+    char flow[4096];
+    size_t n = 0;
+    bool comma = false;
+    int open = 0;
+    do {
+        yaml_event_type_t type = config->event.type;
+        const char *part = (const char *)config->event.data.scalar.value;
+        if (type == YAML_SEQUENCE_END_EVENT) {
+            part = "]";
+            open--;
+        } else if (type == YAML_SEQUENCE_START_EVENT) {
+            part = "[";
+            open++;
+        } else if (type != YAML_SCALAR_EVENT) {
+            return tool_fail_config("%s:%lu: a list of values is expected here", config->path,
+                                    line_of(config));
+        }
+        bool separate = comma && type != YAML_SEQUENCE_END_EVENT;
+        if (n + strlen(part) + 2 > sizeof flow)
+            return tool_fail(ATTNRUN_E_LIMIT, "%s:%lu: a list of more than %zu bytes",
+                             config->path, line_of(config), sizeof flow);
+        n += (size_t)snprintf(flow + n, sizeof flow - n, "%s%s", separate ? "," : "", part);
+        comma = type != YAML_SEQUENCE_START_EVENT;
+        if (open > 0)
+            TRY(next_event(config));
+    } while (open > 0);
+    *text = cli_keep(config->cli, flow, n);
+    return *text != NULL ? ATTNRUN_OK : tool_fail(ATTNRUN_E_MEMORY, "no memory for a value");
+}
+
+/* { S: 128 } of a list option: each pair is "S=128". */
+static attnrun_status read_pairs(struct config *config, const struct cli_option *option,
+                                 const char *where)
+{
+    for (;;) {
+        const char *name, *value;
+        TRY(next_event(config));
+        if (config->event.type == YAML_MAPPING_END_EVENT)
+            return ATTNRUN_OK;
+        TRY(scalar_text(config, &name));
+        TRY(next_event(config));
+        TRY(flow_text(config, &value));
+        size_t n = strlen(name) + strlen(value) + 2;
+        char *pair = malloc(n);
+        if (pair == NULL)
+            return tool_fail(ATTNRUN_E_MEMORY, "no memory for a value");
+        snprintf(pair, n, "%s=%s", name, value);
+        const char *kept = cli_keep(config->cli, pair, n - 1);
+        free(pair);
+        if (kept == NULL)
+            return tool_fail(ATTNRUN_E_MEMORY, "no memory for a value");
+        TRY(cli_set_option(config->cli, option, kept, where, true));
+    }
+}
+
+static attnrun_status read_items(struct config *config, const struct cli_option *option,
+                                 const char *where)
+{
+    for (;;) {
+        const char *value;
+        TRY(next_event(config));
+        if (config->event.type == YAML_SEQUENCE_END_EVENT)
+            return ATTNRUN_OK;
+        TRY(scalar_text(config, &value));
+        TRY(cli_set_option(config->cli, option, value, where, true));
+    }
+}
+
+static attnrun_status read_value(struct config *config, const struct cli_option *option)
+{
+    char where[400];
+    const char *value;
+    snprintf(where, sizeof where, "%.300s:%lu: %s", config->path, line_of(config),
+             option->name);
+    TRY(next_event(config));
+    if (option->kind == OPT_LIST && config->event.type == YAML_MAPPING_START_EVENT)
+        return read_pairs(config, option, where);
+    if (option->kind == OPT_LIST && config->event.type == YAML_SEQUENCE_START_EVENT)
+        return read_items(config, option, where);
+    TRY(scalar_text(config, &value));
+    return cli_set_option(config->cli, option, value, where, true);
+}
+
+static attnrun_status find_key(struct config *config, const struct cli_option **found)
+{
+    const char *key, *names[MAX_KEYS];
+    int64_t n = 0;
+    TRY(scalar_text(config, &key));
+    const struct cli_option *option = cli_find_option(key);
+    if (option != NULL && (strcmp(key, "config") == 0 || strcmp(key, "help") == 0))
+        option = NULL;
+    for (const struct cli_option *o = cli_options; o->name != NULL && n < MAX_KEYS; o++)
+        names[n++] = o->name;
+    const char *near = option == NULL ? suggest(key, names, n) : NULL;
+    if (option == NULL && near != NULL)
+        return tool_fail_config("%s:%lu: unknown key '%s' (did you mean '%s'?)", config->path,
+                                line_of(config), tool_quote(key), near);
+    if (option == NULL)
+        return tool_fail_config("%s:%lu: unknown key '%s'", config->path, line_of(config),
+                                tool_quote(key));
+    if ((option->commands & config->cli->command->bit) == 0)
+        return tool_fail_config("%s:%lu: 'attnrun %s' takes no '%s'", config->path,
+                                line_of(config), config->cli->command->name, key);
+    for (int i = 0; i < config->n_seen; i++)
+        if (config->seen[i] == option)
+            return tool_fail_config("%s:%lu: '%s' stands there twice", config->path,
+                                    line_of(config), key);
+    if (config->n_seen < MAX_KEYS)
+        config->seen[config->n_seen++] = option;
+    *found = option;
+    return ATTNRUN_OK;
+}
+
+static attnrun_status read_document(struct config *config)
+{
+    const struct cli_option *option = NULL;
+    TRY(next_event(config)); /* stream start */
+    TRY(next_event(config));
+    if (config->event.type == YAML_STREAM_END_EVENT)
+        return ATTNRUN_OK;
+    TRY(next_event(config));
+    if (config->event.type != YAML_MAPPING_START_EVENT)
+        return tool_fail_config("%s:%lu: 'option: value' lines are expected", config->path,
+                                line_of(config));
+    for (;;) {
+        TRY(next_event(config));
+        if (config->event.type == YAML_MAPPING_END_EVENT)
+            break;
+        TRY(find_key(config, &option));
+        TRY(read_value(config, option));
+    }
+    TRY(next_event(config)); /* document end */
+    TRY(next_event(config));
+    if (config->event.type != YAML_STREAM_END_EVENT)
+        return tool_fail_config("%s:%lu: a second document", config->path, line_of(config));
+    return ATTNRUN_OK;
+}
+
+attnrun_status cli_read_config(struct cli *cli, const char *path)
+{
+    struct config config;
+    char *text;
+    int64_t bytes;
+    TRY(file_read_all(path, MAX_BYTES, &text, &bytes));
+    memset(&config, 0, sizeof config);
+    config.cli = cli;
+    snprintf(config.path, sizeof config.path, "%s", tool_path(path));
+    attnrun_status status;
+    if (!yaml_parser_initialize(&config.parser)) {
+        status = tool_fail(ATTNRUN_E_MEMORY, "no memory for the YAML parser");
+    } else {
+        yaml_parser_set_input_string(&config.parser, (const unsigned char *)text,
+                                     (size_t)bytes);
+        status = read_document(&config);
+        yaml_event_delete(&config.event);
+        yaml_parser_delete(&config.parser);
+    }
+    free(text);
+    return status;
+}

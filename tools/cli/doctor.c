@@ -1,0 +1,49 @@
+/* doctor.c - attnrun doctor: what attnrun found on this machine. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <yaml.h>
+#include <zlib.h>
+
+#include "job.h"
+
+static void print_environment(const char *name)
+{
+    const char *value = getenv(name);
+    if (value != NULL)
+        printf("%-12s %s=%s\n", "environment", name, tool_quote(value));
+}
+
+attnrun_status command_doctor(struct cli *cli, int *exit_code)
+{
+    attnrun_runtime_info info = { .struct_size = sizeof info };
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    TRY(cli_open_runtime(cli));
+    TRY_LIB(attnrun_runtime_query(cli->runtime, &info));
+    *exit_code = 0;
+    if (cli->json) {
+        struct json json = { .out = stdout };
+        json_open(&json, NULL, '{');
+        json_text(&json, "schema", "attnrun/doctor/1");
+        json_text(&json, "version", attnrun_version());
+        json_text(&json, "isa", info.isa);
+        json_text(&json, "cpu_features", info.cpu_features);
+        json_int(&json, "cpus_online", cpus);
+        json_int(&json, "threads", info.threads);
+        json_text(&json, "blas", info.blas);
+        json_int(&json, "max_memory_bytes", (int64_t)info.max_memory);
+        json_close(&json, '}');
+        return ATTNRUN_OK;
+    }
+    printf("%-12s %s (ABI %" PRId32 ")\n", "attnrun", attnrun_version(), attnrun_abi_version());
+    printf("%-12s %s; features: %s\n", "isa", info.isa, info.cpu_features);
+    printf("%-12s %d of %ld CPUs online\n", "threads", info.threads, cpus);
+    printf("%-12s %s\n", "blas", info.blas);
+    printf("%-12s %s\n", "memory", text_bytes((int64_t)info.max_memory));
+    printf("%-12s libyaml %s, zlib %s\n", "tools", yaml_get_version_string(), zlibVersion());
+    print_environment("ATTNRUN_NUM_THREADS");
+    print_environment("OMP_NUM_THREADS");
+    print_environment("ATTNRUN_ISA");
+    print_environment("ATTNRUN_LOG");
+    return ATTNRUN_OK;
+}

@@ -1,0 +1,133 @@
+/* inputs.c - the inputs of a run: collected, made, bound to a context. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "inputs.h"
+
+static attnrun_status collect(struct inputs *inputs)
+{
+    TRY_LIB(attnrun_model_query(inputs->model, &inputs->model_info));
+    int32_t n = inputs->model_info.n_inputs;
+    inputs->v = calloc((size_t)n + 1, sizeof *inputs->v);
+    if (inputs->v == NULL)
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for inputs");
+    inputs->n = n;
+    for (int32_t i = 0; i < n; i++) {
+        inputs->v[i].info.struct_size = sizeof inputs->v[i].info;
+        inputs->v[i].shape_rank = -1;
+        TRY_LIB(attnrun_model_input(inputs->model, i, &inputs->v[i].info));
+    }
+    return ATTNRUN_OK;
+}
+
+/* "ones" and "zeros" of -i, on top of what was made up. */
+static void overwrite(struct input *input)
+{
+    const attnrun_tensor *tensor = &input->held.tensor;
+    if (input->value == NULL || strcmp(input->value, "random") == 0 ||
+        tensor->kind != ATTNRUN_TENSOR || tensor->dtype == ATTNRUN_STRING)
+        return;
+    int64_t n = attnrun_tensor_count(tensor);
+    for (int64_t k = 0; k < n; k++)
+        value_set_int(tensor, k, strcmp(input->value, "ones") == 0);
+    snprintf(input->how, sizeof input->how, "%s", input->value);
+}
+
+static attnrun_status make_up_rest(struct inputs *inputs)
+{
+    inputs->guessed = false;
+    for (int32_t i = 0; i < inputs->n; i++) {
+        struct input *input = &inputs->v[i];
+        if (input->given)
+            continue;
+        held_free(&input->held);
+        TRY(make_up_input(inputs, input));
+        overwrite(input);
+    }
+    return ATTNRUN_OK;
+}
+
+attnrun_status inputs_make(struct inputs *inputs, struct cli *cli, attnrun_model *model)
+{
+    attnrun_runtime_info info = { .struct_size = sizeof info };
+    memset(inputs, 0, sizeof *inputs);
+    inputs->cli = cli;
+    inputs->model = model;
+    inputs->model_info.struct_size = sizeof inputs->model_info;
+    TRY_LIB(attnrun_runtime_query(cli->runtime, &info));
+    inputs->max_bytes = info.max_memory;
+    TRY(collect(inputs));
+    TRY(symbols_collect(inputs));
+    TRY(symbols_set(inputs));
+    TRY(give_inputs(inputs));
+    return make_up_rest(inputs);
+}
+
+bool inputs_shrink(struct inputs *inputs, attnrun_status *status)
+{
+    if (!inputs->guessed || inputs->attempt >= 7)
+        return false;
+    inputs->attempt++;
+    *status = make_up_rest(inputs);
+    return *status == ATTNRUN_OK;
+}
+
+attnrun_status inputs_set(const struct inputs *inputs, attnrun_context *context)
+{
+    for (int32_t i = 0; i < inputs->n; i++)
+        TRY_LIB(attnrun_set_input(context, i, &inputs->v[i].held.tensor));
+    return ATTNRUN_OK;
+}
+
+attnrun_tensor *inputs_tensors(const struct inputs *inputs)
+{
+    attnrun_tensor *tensors = calloc((size_t)inputs->n + 1, sizeof *tensors);
+    for (int32_t i = 0; tensors != NULL && i < inputs->n; i++)
+        tensors[i] = inputs->v[i].held.tensor;
+    return tensors;
+}
+
+void inputs_free(struct inputs *inputs)
+{
+    for (int32_t i = 0; i < inputs->n; i++)
+        held_free(&inputs->v[i].held);
+    free(inputs->v);
+    free(inputs->symbols);
+    memset(inputs, 0, sizeof *inputs);
+}
+
+/* Is it the sizes that do not fit, rather than the model? */
+static bool may_be_size(attnrun_status status)
+{
+    int32_t code = attnrun_status_exit(status);
+    return code == 5 || code == 7;
+}
+
+static attnrun_status plan_once(struct inputs *inputs, attnrun_context *context,
+                                attnrun_plan_info *plan)
+{
+    attnrun_tensor *tensors = inputs_tensors(inputs);
+    if (tensors == NULL)
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for inputs");
+    attnrun_status status = attnrun_plan(context, tensors, plan);
+    free(tensors);
+    if (status != ATTNRUN_OK)
+        return tool_fail_library(status);
+    return inputs_set(inputs, context);
+}
+
+attnrun_status inputs_fit(struct inputs *inputs, attnrun_context *context,
+                          attnrun_plan_info *plan)
+{
+    attnrun_status status = plan_once(inputs, context, plan);
+    struct tool_error first = tool_error;
+    attnrun_status made = status;
+    while (status != ATTNRUN_OK && may_be_size(status) && inputs_shrink(inputs, &made))
+        status = plan_once(inputs, context, plan);
+    if (status == ATTNRUN_OK)
+        return ATTNRUN_OK;
+    tool_error = first; /* the sizes that were asked for say most */
+    if (inputs->conflict[0] != 0)
+        tool_hint("%s", inputs->conflict);
+    return first.status;
+}

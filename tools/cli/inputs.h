@@ -1,0 +1,77 @@
+/* inputs.h - the inputs of a run: given ones from files and the command line, the others made
+ * up so that a model of its kind runs. */
+#ifndef TOOL_INPUTS_H
+#define TOOL_INPUTS_H
+
+#include "cli.h"
+
+/* What an unknown dimension most likely is, and so how large it is made. */
+enum dim_class { DIM_BATCH, DIM_SEQUENCE, DIM_PAST, DIM_CHANNELS, DIM_IMAGE, DIM_AUDIO };
+
+struct symbol {
+    char name[48];
+    int64_t value;
+    enum dim_class class;
+    bool set;     /* by --set */
+    bool bound;   /* by a given input */
+    char from[64]; /* the input that bound it */
+};
+
+struct input {
+    attnrun_value_info info;
+    struct held held;
+    bool given;
+    const char *value;      /* of -i name=value, or NULL */
+    int64_t dims[ATTNRUN_MAX_RANK]; /* of --shape, or -1 */
+    int32_t shape_rank;     /* of --shape, or -1 */
+    char how[160];          /* "ones", "random 0..30521 (rows of 'emb')", "a.npy" */
+};
+
+struct inputs {
+    struct cli *cli;
+    attnrun_model *model;
+    attnrun_model_info model_info;
+    uint64_t max_bytes;
+    struct input *v;
+    int32_t n;
+    struct symbol *symbols;
+    int64_t n_symbols;
+    int32_t attempt;        /* made-up sizes are halved this often */
+    bool guessed;           /* a size was made up: a smaller one may be tried */
+    char conflict[256];     /* "symbol 'K' is 3 in 'a' and 4 in 'b'", or "" */
+};
+
+/* Reads what is given and makes up the rest. */
+attnrun_status inputs_make(struct inputs *inputs, struct cli *cli, attnrun_model *model);
+/* Makes the made-up inputs again with smaller sizes; false where there is nothing smaller. */
+bool inputs_shrink(struct inputs *inputs, attnrun_status *status);
+attnrun_status inputs_set(const struct inputs *inputs, attnrun_context *context);
+/* An array of inputs->n tensors for attnrun_plan(), to free(); NULL without memory. */
+attnrun_tensor *inputs_tensors(const struct inputs *inputs);
+void inputs_free(struct inputs *inputs);
+
+/* ---- symbols.c ---- */
+struct symbol *symbol_find(const struct inputs *inputs, const char *name, size_t n);
+attnrun_status symbols_collect(struct inputs *inputs);
+attnrun_status symbols_set(struct inputs *inputs); /* --set */
+void symbols_bind(struct inputs *inputs, const struct input *input);
+/* The size of dimension d of an input that is made up. */
+attnrun_status symbols_dim(struct inputs *inputs, const struct input *input, int32_t d,
+                           int64_t *size);
+int64_t symbols_default(const struct inputs *inputs, enum dim_class class);
+
+/* ---- trace.c: rows of the smallest table that the values of an input index; 0: none ---- */
+int64_t trace_table_rows(const struct inputs *inputs, const char *name, char *table,
+                         size_t bytes);
+
+/* ---- make_up.c, given.c ---- */
+attnrun_status make_up_input(struct inputs *inputs, struct input *input);
+attnrun_status give_inputs(struct inputs *inputs);
+attnrun_status check_fit(const struct input *input, const attnrun_tensor *tensor);
+
+/* Makes inputs, a context, and a plan; tries smaller made-up sizes where the first ones do not
+ * fit. `context` is NULL on failure. */
+attnrun_status inputs_fit(struct inputs *inputs, attnrun_context *context,
+                          attnrun_plan_info *plan);
+
+#endif

@@ -1,0 +1,159 @@
+/* inspect_json.c - attnrun inspect for programs. */
+#include <string.h>
+
+#include "inspect.h"
+
+static const char *const coverage_names[] = { "native", "body", "missing" };
+
+static void json_type(struct json *json, const attnrun_value_info *info)
+{
+    json_open(json, NULL, '{');
+    json_text(json, "name", info->name);
+    json_text(json, "dtype", attnrun_dtype_name(info->dtype));
+    json_int(json, "kind", info->kind);
+    if (info->rank >= 0) {
+        json_open(json, "shape", '[');
+        for (int32_t d = 0; d < info->rank; d++) {
+            if (info->dims[d] >= 0)
+                json_int(json, NULL, info->dims[d]);
+            else
+                json_text(json, NULL, info->dim_names[d]);
+        }
+        json_close(json, ']');
+    }
+    json_close(json, '}');
+}
+
+static attnrun_status json_values(const struct inspect *inspect, struct json *json)
+{
+    attnrun_value_info info = { .struct_size = sizeof info };
+    json_open(json, "inputs", '[');
+    for (int32_t i = 0; i < inspect->info.n_inputs; i++) {
+        TRY_LIB(attnrun_model_input(inspect->model, i, &info));
+        json_type(json, &info);
+    }
+    json_close(json, ']');
+    json_open(json, "outputs", '[');
+    for (int32_t i = 0; i < inspect->info.n_outputs; i++) {
+        TRY_LIB(attnrun_model_output(inspect->model, i, &info));
+        json_type(json, &info);
+    }
+    json_close(json, ']');
+    return ATTNRUN_OK;
+}
+
+static attnrun_status json_about(const struct inspect *inspect, struct json *json)
+{
+    const attnrun_model_info *info = &inspect->info;
+    json_text(json, "producer", info->producer);
+    json_text(json, "producer_version", info->producer_version);
+    json_text(json, "graph", info->graph_name);
+    json_text(json, "doc", info->doc);
+    json_int(json, "ir_version", info->ir_version);
+    json_int(json, "parameters", info->n_parameters);
+    json_int(json, "weights_bytes", info->weights_bytes);
+    json_int(json, "file_bytes", info->file_bytes);
+    json_open(json, "opsets", '{');
+    for (int32_t i = 0; i < info->n_opsets; i++) {
+        const char *domain;
+        int64_t version;
+        TRY_LIB(attnrun_model_opset(inspect->model, i, &domain, &version));
+        json_int(json, domain[0] == 0 ? "ai.onnx" : domain, version);
+    }
+    json_close(json, '}');
+    json_open(json, "metadata", '{');
+    for (int32_t i = 0; i < info->n_metadata; i++) {
+        const char *key, *value;
+        TRY_LIB(attnrun_model_metadata(inspect->model, i, &key, &value));
+        json_text(json, key, value);
+    }
+    json_close(json, '}');
+    json_open(json, "passes", '{');
+    for (int32_t i = 0; i < info->n_passes; i++) {
+        const char *name;
+        int32_t applied;
+        TRY_LIB(attnrun_model_pass(inspect->model, i, &name, &applied));
+        json_int(json, name, applied);
+    }
+    json_close(json, '}');
+    return ATTNRUN_OK;
+}
+
+static void json_ops(const struct inspect *inspect, struct json *json)
+{
+    json_open(json, "coverage", '{');
+    for (int c = 0; c < 3; c++)
+        json_int(json, coverage_names[c], inspect->coverage[c]);
+    json_text(json, "missing_operators", inspect->info.missing);
+    json_close(json, '}');
+    json_open(json, "ops", '[');
+    for (int64_t i = 0; i < inspect->n_ops; i++) {
+        const struct op_count *op = &inspect->ops[i];
+        json_open(json, NULL, '{');
+        json_text(json, "domain", op->domain);
+        json_text(json, "op_type", op->op_type);
+        json_int(json, "opset", op->opset);
+        json_text(json, "coverage", coverage_names[op->coverage]);
+        json_text(json, "function", op->function);
+        json_int(json, "nodes", op->n);
+        json_close(json, '}');
+    }
+    json_close(json, ']');
+}
+
+static void json_names(struct json *json, const char *key, const char *const *names, int32_t n)
+{
+    json_open(json, key, '[');
+    for (int32_t i = 0; i < n; i++)
+        json_text(json, NULL, names[i]);
+    json_close(json, ']');
+}
+
+static attnrun_status json_layers(const struct inspect *inspect, struct json *json)
+{
+    json_open(json, "layers", '[');
+    for (int32_t i = 0; i < inspect->info.n_nodes; i++) {
+        attnrun_node_info node = { .struct_size = sizeof node };
+        TRY_LIB(attnrun_model_node(inspect->model, i, &node));
+        json_open(json, NULL, '{');
+        json_text(json, "name", node.name);
+        json_text(json, "domain", node.domain);
+        json_text(json, "op_type", node.op_type);
+        json_names(json, "inputs", node.inputs, node.n_inputs);
+        json_names(json, "outputs", node.outputs, node.n_outputs);
+        json_close(json, '}');
+    }
+    json_close(json, ']');
+    return ATTNRUN_OK;
+}
+
+static void json_weight(void *user, const attnrun_value_info *info)
+{
+    struct json *json = user;
+    json_open(json, NULL, '{');
+    json_text(json, "name", info->name);
+    json_text(json, "dtype", attnrun_dtype_name(info->dtype));
+    json_dims(json, "shape", info->constant);
+    json_int(json, "bytes", attnrun_tensor_bytes(info->constant));
+    json_close(json, '}');
+}
+
+attnrun_status inspect_json(const struct inspect *inspect)
+{
+    struct json json = { .out = stdout };
+    json_open(&json, NULL, '{');
+    json_text(&json, "schema", "attnrun/inspect/1");
+    json_text(&json, "model", inspect->path);
+    TRY(json_about(inspect, &json));
+    TRY(json_values(inspect, &json));
+    json_ops(inspect, &json);
+    if (inspect->cli->layers)
+        TRY(json_layers(inspect, &json));
+    if (inspect->cli->weights) {
+        json_open(&json, "weights", '[');
+        TRY(inspect_weights(inspect, json_weight, &json));
+        json_close(&json, ']');
+    }
+    json_close(&json, '}');
+    return ATTNRUN_OK;
+}

@@ -1,0 +1,157 @@
+/* inspect_print.c - attnrun inspect for people. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "inspect.h"
+#include "job.h"
+
+static const char *const coverage_names[] = { "native", "body", "MISSING" };
+
+/* "f32[B,128]" */
+static void print_type(const attnrun_value_info *info)
+{
+    static const char *const kinds[] = { "", "", "sequence of ", "optional ",
+                                         "optional sequence of " };
+    printf("%s%s[", info->kind > 0 && info->kind < 5 ? kinds[info->kind] : "",
+           attnrun_dtype_name(info->dtype));
+    for (int32_t d = 0; d < info->rank; d++) {
+        if (info->dims[d] >= 0)
+            printf("%s%" PRId64, d > 0 ? "," : "", info->dims[d]);
+        else
+            printf("%s%s", d > 0 ? "," : "",
+                   info->dim_names[d][0] != 0 ? tool_quote(info->dim_names[d]) : "?");
+    }
+    printf(info->rank < 0 ? "...]" : "]");
+}
+
+typedef attnrun_status value_getter(const attnrun_model *model, int32_t index,
+                                    attnrun_value_info *info);
+
+static attnrun_status print_values(const struct inspect *inspect, const char *title, int32_t n,
+                                   value_getter *get)
+{
+    for (int32_t i = 0; i < n; i++) {
+        attnrun_value_info info = { .struct_size = sizeof info };
+        TRY_LIB(get(inspect->model, i, &info));
+        printf("%-10s %s ", i == 0 ? title : "", tool_quote(info.name));
+        print_type(&info);
+        putchar('\n');
+    }
+    return ATTNRUN_OK;
+}
+
+static attnrun_status print_metadata(const struct inspect *inspect)
+{
+    for (int32_t i = 0; i < inspect->info.n_metadata; i++) {
+        const char *key, *value;
+        TRY_LIB(attnrun_model_metadata(inspect->model, i, &key, &value));
+        printf("%-10s %s = %s\n", i == 0 ? "metadata" : "", tool_quote(key), tool_quote(value));
+    }
+    return ATTNRUN_OK;
+}
+
+static attnrun_status print_passes(const struct inspect *inspect)
+{
+    bool first = true;
+    for (int32_t i = 0; i < inspect->info.n_passes; i++) {
+        const char *name;
+        int32_t applied;
+        TRY_LIB(attnrun_model_pass(inspect->model, i, &name, &applied));
+        if (applied == 0)
+            continue;
+        printf("%-10s %s %d times\n", first ? "passes" : "", name, applied);
+        first = false;
+    }
+    return ATTNRUN_OK;
+}
+
+static void print_ops(const struct inspect *inspect)
+{
+    for (int64_t i = 0; i < inspect->n_ops; i++) {
+        const struct op_count *op = &inspect->ops[i];
+        const char *domain = op->domain[0] == 0 ? "" : tool_quote(op->domain);
+        printf("  %6" PRId64 "  %s%s%s-%d", op->n, domain, domain[0] != 0 ? "." : "",
+               tool_quote(op->op_type), op->opset);
+        if (op->coverage != ATTNRUN_NATIVE || op->function[0] != 0)
+            printf("  %s", coverage_names[op->coverage]);
+        if (op->function[0] != 0)
+            printf(" of %s", tool_quote(op->function));
+        putchar('\n');
+    }
+}
+
+attnrun_status inspect_print(const struct inspect *inspect)
+{
+    const attnrun_model_info *info = &inspect->info;
+    printf("%-10s %s\n", "model", text_file_name(inspect->path));
+    printf("%-10s %s %s\n", "producer", tool_quote(info->producer),
+           tool_quote(info->producer_version));
+    if (info->graph_name[0] != 0)
+        printf("%-10s %s\n", "graph", tool_quote(info->graph_name));
+    if (info->doc[0] != 0)
+        printf("%-10s %s\n", "doc", tool_quote(info->doc));
+    printf("%-10s IR %" PRId64 ", opsets %s\n", "format", info->ir_version,
+           text_opsets(inspect->model, info));
+    printf("%-10s %s parameters, %" PRId64 " bytes; files %" PRId64 " bytes\n", "weights",
+           text_count(info->n_parameters), info->weights_bytes, info->file_bytes);
+    TRY(print_metadata(inspect));
+    TRY(print_values(inspect, "inputs", info->n_inputs, attnrun_model_input));
+    TRY(print_values(inspect, "outputs", info->n_outputs, attnrun_model_output));
+    TRY(print_passes(inspect));
+    printf("%-10s %d in the file, %d after rewriting: %" PRId64 " native, %" PRId64
+           " by function body, %" PRId64 " missing\n", "nodes", info->n_file_nodes,
+           info->n_nodes, inspect->coverage[0], inspect->coverage[1], inspect->coverage[2]);
+    print_ops(inspect);
+    return ATTNRUN_OK;
+}
+
+void inspect_print_coverage(const struct inspect *inspect)
+{
+    printf("%" PRId64 " native, %" PRId64 " by function body, %" PRId64 " missing\n",
+           inspect->coverage[0], inspect->coverage[1], inspect->coverage[2]);
+    for (int32_t c = ATTNRUN_MISSING; c >= ATTNRUN_NATIVE; c--)
+        for (int64_t i = 0; i < inspect->n_ops; i++) {
+            const struct op_count *op = &inspect->ops[i];
+            if (op->coverage != c)
+                continue;
+            printf("%-8s %6" PRId64 "  %s%s%s-%d", coverage_names[c], op->n,
+                   tool_quote(op->domain), op->domain[0] != 0 ? "." : "",
+                   tool_quote(op->op_type), op->opset);
+            if (op->function[0] != 0)
+                printf("  in %s", tool_quote(op->function));
+            putchar('\n');
+        }
+}
+
+attnrun_status inspect_print_layers(const struct inspect *inspect)
+{
+    for (int32_t i = 0; i < inspect->info.n_nodes; i++) {
+        attnrun_node_info node = { .struct_size = sizeof node };
+        TRY_LIB(attnrun_model_node(inspect->model, i, &node));
+        printf("%5d %-20s %s:", i, tool_quote(node.op_type), tool_quote(node.name));
+        for (int32_t k = 0; k < node.n_inputs; k++)
+            printf(" %s", node.inputs[k][0] != 0 ? tool_quote(node.inputs[k]) : "-");
+        printf(" ->");
+        for (int32_t k = 0; k < node.n_outputs; k++) {
+            attnrun_value_info info = { .struct_size = sizeof info };
+            printf(" %s ", node.outputs[k][0] != 0 ? tool_quote(node.outputs[k]) : "-");
+            if (node.outputs[k][0] != 0 &&
+                attnrun_model_value(inspect->model, node.outputs[k], &info) == ATTNRUN_OK)
+                print_type(&info);
+        }
+        putchar('\n');
+    }
+    return ATTNRUN_OK;
+}
+
+static void print_weight(void *user, const attnrun_value_info *info)
+{
+    (void)user;
+    printf("%14" PRId64 "  %s %s\n", attnrun_tensor_bytes(info->constant),
+           value_shape(info->constant), tool_quote(info->name));
+}
+
+attnrun_status inspect_print_weights(const struct inspect *inspect)
+{
+    return inspect_weights(inspect, print_weight, NULL);
+}

@@ -1,0 +1,120 @@
+/* job.c - one model with its inputs and a context, run and timed. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "job.h"
+
+static void count_coverage(struct job *job)
+{
+    for (int32_t i = 0; i < job->info.n_nodes; i++) {
+        attnrun_node_info node = { .struct_size = sizeof node };
+        if (attnrun_model_node(job->model, i, &node) != ATTNRUN_OK)
+            continue;
+        job->native += node.coverage == ATTNRUN_NATIVE;
+        job->body += node.coverage == ATTNRUN_BODY;
+        job->missing += node.coverage == ATTNRUN_MISSING;
+    }
+}
+
+attnrun_status job_open(struct job *job, struct cli *cli, const char *path)
+{
+    struct progress progress;
+    memset(job, 0, sizeof *job);
+    job->cli = cli;
+    job->path = path;
+    job->info.struct_size = sizeof job->info;
+    job->plan.struct_size = sizeof job->plan;
+    TRY(cli_open_runtime(cli));
+    progress_start(&progress, cli);
+    double start = cli_now_ms();
+    TRY(cli_open_model(cli, path, 0, &job->model));
+    progress_show(&progress, 1, 3, "packing weights");
+    attnrun_status status = attnrun_context_create(job->model, &job->context);
+    job->timing.load_ms = cli_now_ms() - start;
+    progress_end(&progress);
+    if (status != ATTNRUN_OK) {
+        job->context = NULL;
+        return tool_fail_library(status);
+    }
+    TRY_LIB(attnrun_model_query(job->model, &job->info));
+    count_coverage(job);
+    TRY(inputs_make(&job->inputs, cli, job->model));
+    return inputs_fit(&job->inputs, job->context, &job->plan);
+}
+
+attnrun_status job_first_run(struct job *job, const attnrun_run_options *options)
+{
+    struct tool_error first = { 0 };
+    for (;;) {
+        double start = cli_now_ms();
+        attnrun_status status = cli_run_context(job->cli, job->context, options);
+        job->timing.first_ms = cli_now_ms() - start;
+        if (status == ATTNRUN_OK)
+            return ATTNRUN_OK;
+        if (first.status == ATTNRUN_OK)
+            first = tool_error;
+        int32_t code = attnrun_status_exit(status);
+        attnrun_status made;
+        bool again = (code == 5 || code == 7) && inputs_shrink(&job->inputs, &made) &&
+                     inputs_fit(&job->inputs, job->context, &job->plan) == ATTNRUN_OK;
+        if (again)
+            continue;
+        tool_error = first;
+        if (job->inputs.conflict[0] != 0)
+            tool_hint("%s", job->inputs.conflict);
+        return first.status;
+    }
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void evaluate(struct timing *timing)
+{
+    int64_t n = timing->n;
+    const double *ms = timing->runs_ms;
+    if (n == 0) {
+        timing->min_ms = timing->median_ms = timing->first_ms;
+        return;
+    }
+    qsort(timing->runs_ms, (size_t)n, sizeof *ms, by_size);
+    timing->min_ms = ms[0];
+    timing->median_ms = n % 2 != 0 ? ms[n / 2] : (ms[n / 2 - 1] + ms[n / 2]) / 2;
+    double range = ms[n - 1 - n / 4] - ms[n / 4];
+    timing->spread = timing->median_ms > 0 ? range / 2 / timing->median_ms : 0;
+}
+
+attnrun_status job_repeat(struct job *job, int64_t n, double max_ms)
+{
+    struct timing *timing = &job->timing;
+    struct progress progress;
+    timing->runs_ms = calloc((size_t)n + 1, sizeof *timing->runs_ms);
+    if (timing->runs_ms == NULL)
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for %lld times", (long long)n);
+    progress_start(&progress, job->cli);
+    double begin = cli_now_ms();
+    attnrun_status status = ATTNRUN_OK;
+    while (timing->n < n && status == ATTNRUN_OK) {
+        if (timing->n > 0 && max_ms > 0 && cli_now_ms() - begin > max_ms)
+            break;
+        double start = cli_now_ms();
+        status = cli_run_context(job->cli, job->context, NULL);
+        timing->runs_ms[timing->n++] = cli_now_ms() - start;
+        progress_show(&progress, timing->n, n, "runs");
+    }
+    progress_end(&progress);
+    evaluate(timing);
+    return status;
+}
+
+void job_close(struct job *job)
+{
+    free(job->timing.runs_ms);
+    attnrun_context_destroy(job->context);
+    inputs_free(&job->inputs);
+    attnrun_model_release(job->model);
+}

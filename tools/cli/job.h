@@ -1,0 +1,63 @@
+/* job.h - one model with its inputs and a context, run and timed: what run, plan and bench
+ * share. */
+#ifndef TOOL_JOB_H
+#define TOOL_JOB_H
+
+#include "inputs.h"
+
+struct timing {
+    double load_ms;  /* open, and pack the weights */
+    double first_ms; /* the first run, with its plan */
+    double *runs_ms; /* later runs, sorted */
+    int64_t n;
+    double min_ms, median_ms, spread; /* half the range from the quartiles over the median */
+};
+
+struct job {
+    struct cli *cli;
+    const char *path;
+    attnrun_model *model;
+    attnrun_context *context;
+    attnrun_model_info info;
+    attnrun_plan_info plan;
+    struct inputs inputs;
+    struct timing timing;
+    int64_t native, body, missing; /* nodes */
+};
+
+/* Opens the model, makes the inputs, plans. On failure job_close() is still to be called. */
+attnrun_status job_open(struct job *job, struct cli *cli, const char *path);
+/* The first run; with smaller made-up sizes where the first ones do not fit. */
+attnrun_status job_first_run(struct job *job, const attnrun_run_options *options);
+/* `n` more runs, or fewer once `max_ms` have passed (0: no bound). */
+attnrun_status job_repeat(struct job *job, int64_t n, double max_ms);
+void job_close(struct job *job);
+
+/* ---- outputs.c ---- */
+struct summary {
+    double mean, min, max;
+    int64_t not_finite;
+    uint64_t digest;
+    bool has_numbers;
+};
+/* A dense view of output `index`; `copy` is to be freed. */
+attnrun_status output_dense(struct job *job, int32_t index, attnrun_tensor *tensor,
+                            struct held *copy);
+void summarize(const attnrun_tensor *tensor, struct summary *summary);
+/* Is `path` a form that outputs can be written to? Asked before the run. */
+attnrun_status outputs_check_path(const struct job *job, const char *path);
+attnrun_status outputs_write(struct job *job, const char *path);
+attnrun_status outputs_print(struct job *job);
+attnrun_status outputs_print_full(struct job *job);
+attnrun_status outputs_json(struct job *job, struct json *json);
+
+/* ---- text.c ---- One of 8 rotating buffers each. */
+const char *text_bytes(int64_t bytes);  /* "165 MB" */
+const char *text_count(int64_t count);  /* "41.2 M" */
+const char *text_ms(double ms);         /* "188 ms" */
+const char *text_opsets(const attnrun_model *model, const attnrun_model_info *info);
+/* "i64[B=1,S=512]" */
+const char *text_input(const struct input *input);
+const char *text_file_name(const char *path);
+
+#endif

@@ -1,0 +1,113 @@
+/* ops.c - attnrun ops: the operators that this build (and its plugins) can run. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "cli.h"
+
+static bool is_wanted(const struct cli *cli, const attnrun_op_def *op)
+{
+    const char *domain = cli->domain;
+    if (domain == NULL)
+        return true;
+    if (strcmp(domain, "ai.onnx") == 0)
+        domain = "";
+    return strcmp(op->domain, domain) == 0;
+}
+
+static void json_default(struct json *json, const attnrun_attr_def *attr)
+{
+    switch (attr->kind) {
+    case ATTNRUN_ATTR_INT:
+        if ((attr->flags & ATTNRUN_ATTR_REQUIRED) == 0 && attr->int_default != INT64_MIN)
+            json_int(json, "default", attr->int_default);
+        break;
+    case ATTNRUN_ATTR_FLOAT:
+        if ((attr->flags & ATTNRUN_ATTR_REQUIRED) == 0)
+            json_real(json, "default", (double)attr->float_default);
+        break;
+    case ATTNRUN_ATTR_STRING:
+        if (attr->text != NULL)
+            json_text(json, "default", attr->text);
+        break;
+    case ATTNRUN_ATTR_ENUM: {
+        json_text(json, "words", attr->text);
+        json_int(json, "default_index", attr->int_default);
+        break;
+    }
+    default:
+        break;
+    }
+}
+
+static void json_op(struct json *json, const attnrun_op_def *op)
+{
+    static const char *const kinds[] = { "end",    "int",     "float",  "string", "string",
+                                         "ints",   "floats",  "strings", "tensor", "graph",
+                                         "type",   "ignored" };
+    json_open(json, NULL, '{');
+    json_text(json, "domain", op->domain);
+    json_text(json, "name", op->name);
+    json_int(json, "since", op->since);
+    json_text(json, "inputs", op->inputs);
+    json_text(json, "outputs", op->outputs);
+    json_text(json, "types", op->types);
+    if (op->cost != NULL)
+        json_text(json, "cost", op->cost);
+    if (op->source != NULL)
+        json_text(json, "source", op->source);
+    json_open(json, "attributes", '[');
+    for (const attnrun_attr_def *a = op->attrs; a != NULL && a->kind != ATTNRUN_ATTR_END; a++) {
+        json_open(json, NULL, '{');
+        json_text(json, "name", a->name);
+        json_text(json, "kind", a->kind > 0 && a->kind < 12 ? kinds[a->kind] : "unknown");
+        json_bool(json, "required", (a->flags & ATTNRUN_ATTR_REQUIRED) != 0);
+        json_default(json, a);
+        json_close(json, '}');
+    }
+    json_close(json, ']');
+    json_close(json, '}');
+}
+
+static void print_op(const attnrun_op_def *op)
+{
+    printf("%-14s %-28s %3d  %s -> %s", op->domain[0] == 0 ? "ai.onnx" : op->domain, op->name,
+           op->since, op->inputs, op->outputs);
+    if (op->types != NULL && op->types[0] != 0)
+        printf("  %s", op->types);
+    if (op->cost != NULL)
+        printf("  %s", op->cost);
+    if (op->source != NULL)
+        printf("  %s", op->source);
+    putchar('\n');
+}
+
+attnrun_status command_ops(struct cli *cli, int *exit_code)
+{
+    struct json json = { .out = stdout };
+    const attnrun_op_def *op;
+    int64_t n = 0;
+    TRY(cli_open_runtime(cli));
+    if (cli->json) {
+        json_open(&json, NULL, '{');
+        json_text(&json, "schema", "attnrun/ops/1");
+        json_open(&json, "ops", '[');
+    }
+    for (int32_t i = 0; (op = attnrun_get_op(cli->runtime, i)) != NULL; i++) {
+        if (!is_wanted(cli, op))
+            continue;
+        n++;
+        if (cli->json)
+            json_op(&json, op);
+        else
+            print_op(op);
+    }
+    if (cli->json) {
+        json_close(&json, ']');
+        json_close(&json, '}');
+    }
+    if (n == 0 && cli->domain != NULL)
+        return tool_fail(ATTNRUN_E_USAGE, "no operator of a domain '%s'",
+                         tool_quote(cli->domain));
+    *exit_code = 0;
+    return ATTNRUN_OK;
+}

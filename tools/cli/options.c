@@ -1,0 +1,412 @@
+/* options.c - the table of all options: parsing, the help pages and the keys of a configuration
+ * file come from it. */
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../io/file.h"
+#include "cli.h"
+
+#define AT(member) offsetof(struct cli, member)
+enum {
+    USES_MODEL = CLI_RUN | CLI_CHECK | CLI_PLAN | CLI_INSPECT | CLI_BENCH,
+    MAKES_INPUTS = CLI_RUN | CLI_PLAN | CLI_BENCH | CLI_CHECK,
+    RUNS = CLI_RUN | CLI_CHECK | CLI_BENCH,
+    ANY = 0x3ff
+};
+
+const struct cli_option cli_options[] = {
+    { "input", 'i', OPT_LIST, AT(inputs), MAKES_INPUTS, "NAME=WHAT",
+      "x=f.npy, x=f.npz[:key], x=f.pb, x=[[1,2]], x=ones|zeros, or f.npz by its keys", 0, 0, 0 },
+    { "inputs", 0, OPT_TEXT, AT(inputs_dir), MAKES_INPUTS, "DIR",
+      "all inputs from DIR/input_N.pb or DIR/NAME.npy", 0, 0, 0 },
+    { "set", 's', OPT_LIST, AT(sets), MAKES_INPUTS, "SYMBOL=N",
+      "bind a symbolic dimension: --set S=128", 0, 0, 0 },
+    { "shape", 0, OPT_LIST, AT(shapes), MAKES_INPUTS, "NAME=SHAPE",
+      "shape of an input: x=1x3x224x224 or x=[1,3,224,224]", 0, 0, 0 },
+    { "output", 'o', OPT_TEXT, AT(output), CLI_RUN, "PATH",
+      "write outputs: f.npz, f.npy (one output), or a folder of npy files", 0, 0, 0 },
+    { "print", 0, OPT_TEXT, AT(print), CLI_RUN, "HOW", "what to show of outputs", 0, 0,
+      "full|summary|none" },
+    { "ref", 0, OPT_TEXT, AT(ref), CLI_CHECK, "PATH",
+      "expected outputs of a model file: f.npz, f.npy, f.pb, or a folder of them", 0, 0, 0 },
+    { "rtol", 0, OPT_REAL, AT(rtol), CLI_CHECK, "X", "relative tolerance (1e-3, or tol.txt)", 0,
+      0, 0 },
+    { "atol", 0, OPT_REAL, AT(atol), CLI_CHECK, "X", "absolute tolerance (1e-5, or tol.txt)", 0,
+      0, 0 },
+    { "filter", 0, OPT_TEXT, AT(filter), CLI_CHECK, "GLOB", "only folders of these names", 0, 0,
+      0 },
+    { "list-passed", 0, OPT_FLAG, AT(list_passed), CLI_CHECK, NULL,
+      "also print a line for each folder that passes", 0, 0, 0 },
+    { "isolate", 0, OPT_FLAG, AT(isolate), CLI_CHECK, NULL,
+      "run each folder in a process of its own", 0, 0, 0 },
+    { "svg", 0, OPT_TEXT, AT(svg), CLI_PLAN, "FILE", "draw the arena: time by offset", 0, 0, 0 },
+    { "coverage", 0, OPT_FLAG, AT(coverage), CLI_INSPECT, NULL,
+      "which nodes are native, run by a function body, or missing", 0, 0, 0 },
+    { "layers", 0, OPT_FLAG, AT(layers), CLI_INSPECT, NULL, "every node, in order", 0, 0, 0 },
+    { "weights", 0, OPT_FLAG, AT(weights), CLI_INSPECT, NULL, "every weight", 0, 0, 0 },
+    { "domain", 0, OPT_TEXT, AT(domain), CLI_OPS, "NAME", "only operators of this domain", 0, 0,
+      0 },
+    { "repeat", 'n', OPT_INT, AT(repeat), CLI_RUN | CLI_BENCH, "N",
+      "timed runs (run: at most 5 or 1 s; bench: 20)", 1, 1000000000, 0 },
+    { "threads", 't', OPT_INT, AT(threads), RUNS | CLI_PLAN | CLI_INSPECT | CLI_DOCTOR, "N",
+      "threads (the CPUs that this process may use)", 1, 1024, 0 },
+    { "seed", 0, OPT_INT, AT(seed), MAKES_INPUTS, "N", "seed of made-up inputs (0)", 0,
+      INT64_MAX, 0 },
+    { "max-memory", 'm', OPT_BYTES, AT(max_memory), USES_MODEL | CLI_DOCTOR, "SIZE",
+      "memory budget: 512M, 2G (the smaller of half the RAM and 8G)", 1, INT64_MAX, 0 },
+    { "timeout", 0, OPT_TIME, AT(timeout_us), RUNS, "TIME", "for one run: 500ms, 3s, 2m", 1,
+      INT64_MAX, 0 },
+    { "isa", 0, OPT_TEXT, AT(isa), USES_MODEL | CLI_DOCTOR, "NAME",
+      "instruction set, at most what the CPU has", 0, 0, "base|avx2|avx512" },
+    { "no-fusion", 0, OPT_FLAG, AT(no_fusion), USES_MODEL, NULL,
+      "no rewrite pass that changes what is computed", 0, 0, 0 },
+    { "disable-pass", 0, OPT_LIST, AT(disable_passes), USES_MODEL, "NAME",
+      "leave out one rewrite pass (see inspect)", 0, 0, 0 },
+    { "force-bodies", 0, OPT_FLAG, AT(force_bodies), USES_MODEL, NULL,
+      "run function bodies even where a native operator exists", 0, 0, 0 },
+    { "allow-newer", 0, OPT_FLAG, AT(allow_newer), USES_MODEL, NULL,
+      "try an IR version or opset newer than known", 0, 0, 0 },
+    { "copy-weights", 0, OPT_FLAG, AT(copy_weights), USES_MODEL, NULL,
+      "read the weights instead of mapping the file", 0, 0, 0 },
+    { "plugin", 0, OPT_LIST, AT(plugins), USES_MODEL | CLI_OPS, "FILE",
+      "load operators from a shared library", 0, 0, 0 },
+    { "validate", 0, OPT_FLAG, AT(validate), RUNS, NULL,
+      "fail where an output is not finite (exit 8)", 0, 0, 0 },
+    { "profile", 0, OPT_FLAG, AT(profile), CLI_RUN, NULL, "time of each operator", 0, 0, 0 },
+    { "json", 0, OPT_FLAG, AT(json), USES_MODEL | CLI_OPS | CLI_DOCTOR, NULL,
+      "one JSON object on standard output", 0, 0, 0 },
+    { "config", 'c', OPT_TEXT, AT(config), ANY & ~(CLI_HELP | CLI_VERSION | CLI_CONVERT), "FILE",
+      "options from a YAML file; its keys are these names", 0, 0, 0 },
+    { "verbose", 'v', OPT_COUNT, AT(verbose), ANY, NULL, "say more (-vv: more still)", 0, 0, 0 },
+    { "quiet", 'q', OPT_FLAG, AT(quiet), ANY, NULL, "no progress, no summary", 0, 0, 0 },
+    { "help", 'h', OPT_FLAG, AT(help), ANY, NULL, "this page", 0, 0, 0 },
+    { 0 }
+};
+
+attnrun_status list_add(struct list *list, const char *text)
+{
+    if (list->n == list->capacity) {
+        int64_t capacity = list->capacity * 2 + 8;
+        const char **v = realloc(list->v, (size_t)capacity * sizeof *v);
+        if (v == NULL)
+            return tool_fail(ATTNRUN_E_MEMORY, "no memory for a list");
+        list->v = v;
+        list->capacity = capacity;
+    }
+    list->v[list->n++] = text;
+    return ATTNRUN_OK;
+}
+
+const char *cli_keep(struct cli *cli, const char *text, size_t n)
+{
+    char *copy = strndup(text, n);
+    if (copy != NULL && list_add(&cli->owned, copy) != ATTNRUN_OK) {
+        free(copy);
+        return NULL;
+    }
+    return copy;
+}
+
+void cli_free(struct cli *cli)
+{
+    struct list *lists[] = { &cli->paths,  &cli->inputs,  &cli->sets,
+                             &cli->shapes, &cli->plugins, &cli->disable_passes };
+    attnrun_runtime_destroy(cli->runtime);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        free(lists[i]->v);
+    for (int64_t i = 0; i < cli->owned.n; i++)
+        free((char *)(uintptr_t)cli->owned.v[i]);
+    free(cli->owned.v);
+    memset(cli, 0, sizeof *cli);
+}
+
+const struct cli_option *cli_find_option(const char *name)
+{
+    for (const struct cli_option *o = cli_options; o->name != NULL; o++)
+        if (strcmp(o->name, name) == 0)
+            return o;
+    return NULL;
+}
+
+const struct cli_command *cli_find_command(const char *name)
+{
+    for (const struct cli_command *c = cli_commands; c->name != NULL; c++)
+        if (strcmp(c->name, name) == 0)
+            return c;
+    return NULL;
+}
+
+/* One of "a|b|c"? */
+static bool is_choice(const char *choices, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *at = choices; at != NULL; at = strchr(at, '|')) {
+        at += *at == '|';
+        if (strncmp(at, word, n) == 0 && (at[n] == '|' || at[n] == 0) && n > 0)
+            return true;
+    }
+    return false;
+}
+
+/* A usage fault: with the word CONFIG where it stands in a file. */
+static attnrun_status refuse(bool config, const char *where, const char *value,
+                             const char *expected)
+{
+    if (config)
+        return tool_fail_config("%s: '%s' is not %s", where, tool_quote(value), expected);
+    return tool_fail(ATTNRUN_E_USAGE, "%s: '%s' is not %s", where, tool_quote(value), expected);
+}
+
+/* The factor of a unit, 0 where the text is none of this kind. */
+static double unit_factor(enum cli_option_kind kind, const char *unit)
+{
+    static const struct {
+        const char *text;
+        enum cli_option_kind kind;
+        double factor;
+    } units[] = { { "", OPT_BYTES, 1 },        { "k", OPT_BYTES, 1024 },
+                  { "m", OPT_BYTES, 0x1p20 },  { "g", OPT_BYTES, 0x1p30 },
+                  { "t", OPT_BYTES, 0x1p40 },  { "kb", OPT_BYTES, 1024 },
+                  { "mb", OPT_BYTES, 0x1p20 }, { "gb", OPT_BYTES, 0x1p30 },
+                  { "", OPT_TIME, 1e6 },       { "s", OPT_TIME, 1e6 },
+                  { "us", OPT_TIME, 1 },       { "ms", OPT_TIME, 1e3 },
+                  { "m", OPT_TIME, 60e6 },     { "min", OPT_TIME, 60e6 } };
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (units[i].kind == kind && strcasecmp(units[i].text, unit) == 0)
+            return units[i].factor;
+    return 0;
+}
+
+static attnrun_status set_number(struct cli *cli, const struct cli_option *o,
+                                 const char *value, const char *where, bool config)
+{
+    char *end = NULL, expected[96];
+    int64_t number = 0;
+    bool good;
+    errno = 0;
+    if (o->kind == OPT_INT) {
+        number = strtoll(value, &end, 10);
+        snprintf(expected, sizeof expected, "a whole number from %lld to %lld",
+                 (long long)o->low, (long long)o->high);
+        good = end != value && *end == 0 && errno == 0;
+    } else {
+        double real = strtod(value, &end);
+        double factor = end == value ? 0 : unit_factor(o->kind, end);
+        snprintf(expected, sizeof expected, "%s",
+                 o->kind == OPT_BYTES ? "a size such as 512M or 2G"
+                                      : "a time such as 500ms, 3s or 2m");
+        good = factor > 0 && isfinite(real) && real * factor >= 1 && real * factor < 9e18;
+        number = good ? (int64_t)(real * factor) : 0;
+    }
+    if (!good || number < o->low || number > o->high)
+        return refuse(config, where, value, expected);
+    memcpy((char *)cli + o->offset, &number, sizeof number);
+    return ATTNRUN_OK;
+}
+
+static attnrun_status set_flag(int32_t *flag, const struct cli_option *o, const char *value,
+                               const char *where, bool config)
+{
+    if (value == NULL || strcmp(value, "true") == 0 || strcmp(value, "yes") == 0 ||
+        strcmp(value, "on") == 0)
+        *flag = o->kind == OPT_COUNT ? *flag + 1 : 1;
+    else if (strcmp(value, "false") == 0 || strcmp(value, "no") == 0 ||
+             strcmp(value, "off") == 0)
+        *flag = 0;
+    else
+        return refuse(config, where, value, "true or false");
+    return ATTNRUN_OK;
+}
+
+static attnrun_status set_real(double *real, const char *value, const char *where, bool config)
+{
+    char *end = NULL;
+    double number = strtod(value, &end);
+    if (end == value || *end != 0 || !(number >= 0) || !isfinite(number))
+        return refuse(config, where, value, "a number from 0 on");
+    *real = number;
+    return ATTNRUN_OK;
+}
+
+attnrun_status cli_set_option(struct cli *cli, const struct cli_option *o, const char *value,
+                              const char *where, bool config)
+{
+    char *member = (char *)cli + o->offset, expected[96];
+    switch (o->kind) {
+    case OPT_FLAG:
+    case OPT_COUNT:
+        return set_flag((int32_t *)(void *)member, o, value, where, config);
+    case OPT_INT:
+    case OPT_BYTES:
+    case OPT_TIME:
+        return set_number(cli, o, value, where, config);
+    case OPT_REAL:
+        return set_real((double *)(void *)member, value, where, config);
+    case OPT_LIST:
+        return list_add((struct list *)(void *)member, value);
+    case OPT_TEXT:
+        snprintf(expected, sizeof expected, "one of %s", o->choices ? o->choices : "");
+        if (o->choices != NULL && !is_choice(o->choices, value))
+            return refuse(config, where, value, expected);
+        if (value[0] == 0)
+            return refuse(config, where, value, "a name");
+        memcpy(member, &value, sizeof value);
+        return ATTNRUN_OK;
+    }
+    return ATTNRUN_OK;
+}
+
+static attnrun_status unknown_option(const struct cli *cli, const char *name)
+{
+    const char *names[64];
+    int64_t n = 0;
+    const char *command = cli->command == NULL ? "run" : cli->command->name;
+    const struct cli_option *known = cli_find_option(name);
+    if (known != NULL)
+        return tool_fail(ATTNRUN_E_USAGE, "'attnrun %s' takes no --%s", command, name);
+    for (const struct cli_option *o = cli_options; o->name != NULL && n < 64; o++)
+        if (o->commands & cli->command->bit)
+            names[n++] = o->name;
+    const char *near = suggest(name, names, n);
+    if (near != NULL)
+        return tool_fail(ATTNRUN_E_USAGE, "unknown option '--%s' (did you mean '--%s'?)",
+                         tool_quote(name), near);
+    tool_fail(ATTNRUN_E_USAGE, "unknown option '--%s'", tool_quote(name));
+    tool_hint("attnrun help %s", command);
+    return ATTNRUN_E_USAGE;
+}
+
+/* "--name", "--name=value", "--name value"; *at moves over a value that follows. */
+static attnrun_status parse_long(struct cli *cli, int argc, char **argv, int *at)
+{
+    const char *text = argv[*at] + 2, *equals = strchr(text, '='), *value = NULL;
+    char name[64], where[80];
+    size_t n = equals == NULL ? strlen(text) : (size_t)(equals - text);
+    snprintf(name, sizeof name, "%.*s", n > 60 ? 60 : (int)n, text);
+    snprintf(where, sizeof where, "--%s", name);
+    const struct cli_option *o = cli_find_option(name);
+    if (o == NULL || (o->commands & cli->command->bit) == 0)
+        return unknown_option(cli, name);
+    bool flag = o->kind == OPT_FLAG || o->kind == OPT_COUNT;
+    if (equals != NULL)
+        value = equals + 1;
+    else if (!flag && *at + 1 < argc)
+        value = argv[++*at];
+    if (!flag && value == NULL)
+        return tool_fail(ATTNRUN_E_USAGE, "--%s needs a value (%s)", name, o->value);
+    return cli_set_option(cli, o, value, where, false);
+}
+
+/* "-v", "-n5", "-n 5", "-vq". */
+static attnrun_status parse_short(struct cli *cli, int argc, char **argv, int *at)
+{
+    for (const char *c = argv[*at] + 1; *c != 0; c++) {
+        const struct cli_option *o = cli_options;
+        char where[4] = { '-', *c, 0, 0 };
+        while (o->name != NULL && o->letter != *c)
+            o++;
+        if (o->name == NULL || (o->commands & cli->command->bit) == 0)
+            return tool_fail(ATTNRUN_E_USAGE, "'attnrun %s' takes no option '%s'",
+                             cli->command->name, tool_quote(where));
+        if (o->kind == OPT_FLAG || o->kind == OPT_COUNT) {
+            TRY(cli_set_option(cli, o, NULL, where, false));
+            continue;
+        }
+        const char *value = c[1] != 0 ? c + 1 : *at + 1 < argc ? argv[++*at] : NULL;
+        if (value == NULL)
+            return tool_fail(ATTNRUN_E_USAGE, "%s needs a value (%s)", where, o->value);
+        return cli_set_option(cli, o, value, where, false);
+    }
+    return ATTNRUN_OK;
+}
+
+/* The first word chooses the command; a file means `run`. */
+static attnrun_status find_command(struct cli *cli, int argc, char **argv, int *first)
+{
+    const char *names[32];
+    int64_t n = 0;
+    *first = 1;
+    if (argc < 2)
+        cli->command = cli_find_command("help");
+    else if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        cli->command = cli_find_command("help");
+    else if (strcmp(argv[1], "--version") == 0)
+        cli->command = cli_find_command("version");
+    else
+        cli->command = cli_find_command(argv[1]);
+    if (cli->command != NULL) {
+        *first = argc < 2 ? 1 : 2;
+        return ATTNRUN_OK;
+    }
+    cli->command = cli_find_command("run");
+    if (argv[1][0] == '-' || file_exists(argv[1]) || strchr(argv[1], '/') != NULL ||
+        strchr(argv[1], '.') != NULL)
+        return ATTNRUN_OK;
+    for (const struct cli_command *c = cli_commands; c->name != NULL && n < 32; c++)
+        names[n++] = c->name;
+    const char *near = suggest(argv[1], names, n);
+    if (near != NULL)
+        return tool_fail(ATTNRUN_E_USAGE,
+                         "'%s' is neither a command nor a file (did you mean '%s'?)",
+                         tool_quote(argv[1]), near);
+    return tool_fail(ATTNRUN_E_USAGE, "'%s' is neither a command nor a file",
+                     tool_quote(argv[1]));
+}
+
+static attnrun_status check_paths(const struct cli *cli)
+{
+    const struct cli_command *c = cli->command;
+    if (cli->paths.n < c->min_paths)
+        return tool_fail(ATTNRUN_E_USAGE, "usage: attnrun %s %s", c->name, c->arguments);
+    if (c->max_paths >= 0 && cli->paths.n > c->max_paths)
+        return tool_fail(ATTNRUN_E_USAGE, "'%s' is one argument too many: attnrun %s %s",
+                         tool_quote(cli->paths.v[c->max_paths]), c->name, c->arguments);
+    return ATTNRUN_OK;
+}
+
+/* What the command line gives twice wins over the file: that is read first. */
+static attnrun_status read_config_first(struct cli *cli, int first, int argc, char **argv)
+{
+    const char *path = NULL;
+    for (int i = first; i < argc; i++) {
+        if (strcmp(argv[i], "--") == 0)
+            break;
+        if (strncmp(argv[i], "--config=", 9) == 0)
+            path = argv[i] + 9;
+        else if ((strcmp(argv[i], "--config") == 0 || strcmp(argv[i], "-c") == 0) &&
+                 i + 1 < argc)
+            path = argv[i + 1];
+    }
+    const struct cli_option *o = cli_find_option("config");
+    if (path == NULL || (o->commands & cli->command->bit) == 0)
+        return ATTNRUN_OK;
+    return cli_read_config(cli, path);
+}
+
+attnrun_status cli_parse(struct cli *cli, int argc, char **argv)
+{
+    int first;
+    bool only_paths = false;
+    cli->rtol = cli->atol = -1;
+    TRY(find_command(cli, argc, argv, &first));
+    if (cli->command->bit == CLI_CONVERT) { /* its options are its own */
+        for (int i = first; i < argc; i++)
+            TRY(list_add(&cli->paths, argv[i]));
+        return ATTNRUN_OK;
+    }
+    TRY(read_config_first(cli, first, argc, argv));
+    for (int i = first; i < argc; i++) {
+        if (!only_paths && strcmp(argv[i], "--") == 0)
+            only_paths = true;
+        else if (!only_paths && strncmp(argv[i], "--", 2) == 0)
+            TRY(parse_long(cli, argc, argv, &i));
+        else if (!only_paths && argv[i][0] == '-' && argv[i][1] != 0)
+            TRY(parse_short(cli, argc, argv, &i));
+        else
+            TRY(list_add(&cli->paths, argv[i]));
+    }
+    return cli->help ? ATTNRUN_OK : check_paths(cli);
+}

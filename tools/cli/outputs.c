@@ -1,0 +1,282 @@
+/* outputs.c - the outputs of a run: summaries on the screen, values, files. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "../io/digest.h"
+#include "../io/npy.h"
+#include "../io/npz.h"
+#include "files.h"
+#include "job.h"
+
+static bool is_dense(const attnrun_tensor *tensor)
+{
+    int64_t stride = attnrun_dtype_bits(tensor->dtype) / 8;
+    if (tensor->kind != ATTNRUN_TENSOR || attnrun_dtype_bits(tensor->dtype) < 8)
+        return true;
+    for (int32_t d = tensor->rank - 1; d >= 0; d--) {
+        if (tensor->dims[d] != 1 && tensor->strides[d] != stride)
+            return attnrun_tensor_count(tensor) == 0;
+        stride *= tensor->dims[d];
+    }
+    return true;
+}
+
+static attnrun_status make_dense(attnrun_tensor *tensor, struct held *copy)
+{
+    int64_t index[ATTNRUN_MAX_RANK] = { 0 }, n = attnrun_tensor_count(tensor);
+    int64_t bytes = attnrun_dtype_bits(tensor->dtype) / 8;
+    TRY(held_make(copy, tensor->dtype, tensor->rank, tensor->dims, 0));
+    const uint8_t *from = tensor->data;
+    for (int64_t k = 0; k < n; k++) {
+        memcpy((uint8_t *)copy->memory + k * bytes, from, (size_t)bytes);
+        for (int32_t d = tensor->rank - 1; d >= 0; d--) {
+            from += tensor->strides[d];
+            if (++index[d] < tensor->dims[d])
+                break;
+            from -= tensor->strides[d] * tensor->dims[d];
+            index[d] = 0;
+        }
+    }
+    *tensor = copy->tensor;
+    return ATTNRUN_OK;
+}
+
+attnrun_status output_dense(struct job *job, int32_t index, attnrun_tensor *tensor,
+                            struct held *copy)
+{
+    memset(copy, 0, sizeof *copy);
+    TRY_LIB(attnrun_output(job->context, index, tensor));
+    return is_dense(tensor) ? ATTNRUN_OK : make_dense(tensor, copy);
+}
+
+static uint64_t digest_strings(const attnrun_tensor *tensor, int64_t n)
+{
+    const attnrun_string *s = tensor->data;
+    uint64_t digest = 0;
+    for (int64_t k = 0; k < n; k++)
+        digest = digest_xxh64(s[k].data, (size_t)s[k].n, digest + 1);
+    return digest;
+}
+
+void summarize(const attnrun_tensor *tensor, struct summary *summary)
+{
+    int64_t n = attnrun_tensor_count(tensor), counted = 0;
+    double sum = 0;
+    memset(summary, 0, sizeof *summary);
+    if (tensor->dtype == ATTNRUN_STRING) {
+        summary->digest = digest_strings(tensor, n);
+        return;
+    }
+    summary->digest = digest_xxh64(tensor->data, (size_t)attnrun_tensor_bytes(tensor), 0);
+    for (int64_t k = 0; k < n; k++) {
+        double v = value_get(tensor, k);
+        if (!isfinite(v)) {
+            summary->not_finite++;
+            continue;
+        }
+        summary->min = counted == 0 || v < summary->min ? v : summary->min;
+        summary->max = counted == 0 || v > summary->max ? v : summary->max;
+        sum += v;
+        counted++;
+    }
+    summary->has_numbers = counted > 0;
+    summary->mean = counted > 0 ? sum / (double)counted : 0;
+}
+
+/* Optionals are looked into; `none` stands for an empty one. */
+static const attnrun_tensor *unwrap(const attnrun_tensor *value)
+{
+    static const attnrun_tensor none = { .kind = ATTNRUN_ABSENT };
+    while (value->kind == ATTNRUN_OPTIONAL || value->kind == ATTNRUN_OPTIONAL_SEQUENCE)
+        value = value->data == NULL ? &none : value->data;
+    return value;
+}
+
+static void print_line(const char *name, const attnrun_tensor *tensor)
+{
+    struct summary s;
+    printf("output   %s %s", tool_quote(name), value_shape(tensor));
+    if (tensor->kind == ATTNRUN_TENSOR) {
+        summarize(tensor, &s);
+        if (s.has_numbers)
+            printf("  mean %.5g  min %.5g  max %.5g", s.mean, s.min, s.max);
+        if (s.not_finite > 0)
+            printf("  %" PRId64 " not finite", s.not_finite);
+        else if (s.has_numbers && value_is_float(tensor->dtype))
+            printf("  finite");
+        printf("  xxh64 %016" PRIx64, s.digest);
+    }
+    putchar('\n');
+}
+
+/* One output: its name, and itself or a tensor of the sequence that it is. */
+typedef attnrun_status output_visit(void *user, const char *name, const attnrun_tensor *tensor);
+
+static attnrun_status visit_value(const char *name, const attnrun_tensor *value,
+                                  output_visit *visit, void *user)
+{
+    value = unwrap(value);
+    if (value->kind != ATTNRUN_SEQUENCE)
+        return visit(user, name, value);
+    const attnrun_tensor *items = value->data;
+    for (int64_t i = 0; i < value->dims[0]; i++) {
+        char item[320];
+        snprintf(item, sizeof item, "%.280s.%" PRId64, name, i);
+        TRY(visit(user, item, &items[i]));
+    }
+    return ATTNRUN_OK;
+}
+
+static attnrun_status visit_outputs(struct job *job, output_visit *visit, void *user)
+{
+    for (int32_t i = 0; i < job->info.n_outputs; i++) {
+        attnrun_value_info info = { .struct_size = sizeof info };
+        attnrun_tensor tensor;
+        struct held copy;
+        TRY_LIB(attnrun_model_output(job->model, i, &info));
+        TRY(output_dense(job, i, &tensor, &copy));
+        attnrun_status status = visit_value(info.name, &tensor, visit, user);
+        held_free(&copy);
+        TRY(status);
+    }
+    return ATTNRUN_OK;
+}
+
+static attnrun_status print_one(void *user, const char *name, const attnrun_tensor *tensor)
+{
+    (void)user;
+    print_line(name, tensor);
+    return ATTNRUN_OK;
+}
+
+attnrun_status outputs_print(struct job *job)
+{
+    return visit_outputs(job, print_one, NULL);
+}
+
+/* Nested lists, one innermost list a line. */
+static attnrun_status print_values(void *user, const char *name, const attnrun_tensor *tensor)
+{
+    int64_t n = tensor->kind == ATTNRUN_TENSOR ? attnrun_tensor_count(tensor) : 0;
+    (void)user;
+    printf("%s %s\n", tool_quote(name), value_shape(tensor));
+    for (int64_t k = 0; k < n; k++) {
+        int opened = 0, closed = 0;
+        int64_t block = 1;
+        for (int32_t d = tensor->rank - 1; d >= 0; d--) {
+            block *= tensor->dims[d];
+            opened += k % block == 0;
+            closed += (k + 1) % block == 0;
+        }
+        for (int i = 0; i < opened; i++)
+            putchar('[');
+        fputs(value_text(tensor, k), stdout);
+        for (int i = 0; i < closed; i++)
+            putchar(']');
+        fputs(k + 1 == n ? "\n" : closed > 0 ? ",\n" : ", ", stdout);
+    }
+    return ATTNRUN_OK;
+}
+
+attnrun_status outputs_print_full(struct job *job)
+{
+    return visit_outputs(job, print_values, NULL);
+}
+
+static attnrun_status json_one(void *user, const char *name, const attnrun_tensor *tensor)
+{
+    struct json *json = user;
+    struct summary s;
+    char digest[24];
+    json_open(json, NULL, '{');
+    json_text(json, "name", name);
+    json_text(json, "dtype", attnrun_dtype_name(tensor->dtype));
+    json_dims(json, "shape", tensor);
+    if (tensor->kind == ATTNRUN_TENSOR) {
+        summarize(tensor, &s);
+        json_real(json, "mean", s.has_numbers ? s.mean : (double)NAN);
+        json_real(json, "min", s.has_numbers ? s.min : (double)NAN);
+        json_real(json, "max", s.has_numbers ? s.max : (double)NAN);
+        json_int(json, "not_finite", s.not_finite);
+        snprintf(digest, sizeof digest, "%016" PRIx64, s.digest);
+        json_text(json, "xxh64", digest);
+    }
+    json_close(json, '}');
+    return ATTNRUN_OK;
+}
+
+attnrun_status outputs_json(struct job *job, struct json *json)
+{
+    json_open(json, "outputs", '[');
+    attnrun_status status = visit_outputs(job, json_one, json);
+    json_close(json, ']');
+    return status;
+}
+
+static attnrun_status add_to_archive(void *user, const char *name, const attnrun_tensor *tensor)
+{
+    return tensor->kind == ATTNRUN_TENSOR ? npz_add(user, name, tensor) : ATTNRUN_OK;
+}
+
+static attnrun_status write_archive(struct job *job, const char *path)
+{
+    struct zip_writer zip;
+    TRY(zip_create(&zip, path));
+    attnrun_status status = visit_outputs(job, add_to_archive, &zip);
+    if (status == ATTNRUN_OK)
+        return zip_commit(&zip);
+    zip_abandon(&zip);
+    return status;
+}
+
+static attnrun_status save_in_folder(void *user, const char *name, const attnrun_tensor *tensor)
+{
+    char path[4096], file[512];
+    if (tensor->kind != ATTNRUN_TENSOR)
+        return ATTNRUN_OK;
+    file_name_of(name, ".npy", file, sizeof file);
+    TRY(file_join(path, sizeof path, user, file));
+    return npy_save(path, tensor);
+}
+
+attnrun_status outputs_check_path(const struct job *job, const char *path)
+{
+    bool known = file_has_extension(path, ".npz") || file_has_extension(path, ".npy");
+    if (file_has_extension(path, ".npy") && job->info.n_outputs != 1)
+        return tool_fail(ATTNRUN_E_USAGE, "-o %s: a npy file holds one output, the model has %d",
+                         tool_path(path), job->info.n_outputs);
+    if (!known && !file_is_folder(path) && path[strlen(path) - 1] != '/')
+        return tool_fail(ATTNRUN_E_USAGE, "-o %s: neither a npz file, a npy file nor a folder "
+                         "(a new folder ends in /)", tool_path(path));
+    return ATTNRUN_OK;
+}
+
+static attnrun_status write_single(struct job *job, const char *path)
+{
+    attnrun_tensor tensor;
+    struct held copy;
+    TRY(output_dense(job, 0, &tensor, &copy));
+    attnrun_status status = tensor.kind == ATTNRUN_TENSOR
+                                ? npy_save(path, &tensor)
+                                : tool_fail(ATTNRUN_E_USAGE, "-o %s: the output is a %s",
+                                            tool_path(path), value_shape(&tensor));
+    held_free(&copy);
+    return status;
+}
+
+attnrun_status outputs_write(struct job *job, const char *path)
+{
+    char folder[4096];
+    if (file_has_extension(path, ".npz"))
+        return write_archive(job, path);
+    if (file_has_extension(path, ".npy"))
+        return write_single(job, path);
+    if (!file_is_folder(path) && mkdir(path, 0777) != 0)
+        return tool_fail_io("cannot make the folder %s", tool_path(path));
+    snprintf(folder, sizeof folder, "%s", path);
+    return visit_outputs(job, save_in_folder, folder);
+}

@@ -1,0 +1,151 @@
+/* plan.c - attnrun plan: the arena before any run, as a table, JSON, and a drawing. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "job.h"
+#include "svg.h"
+
+enum { TABLE_ROWS = 20 };
+
+struct blocks {
+    attnrun_plan_block *v;
+    int64_t n;
+};
+
+static attnrun_status read_blocks(struct job *job, struct blocks *blocks)
+{
+    blocks->n = job->plan.n_blocks;
+    blocks->v = calloc((size_t)blocks->n + 1, sizeof *blocks->v);
+    if (blocks->v == NULL)
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for the plan");
+    for (int32_t i = 0; i < job->plan.n_blocks; i++) {
+        blocks->v[i].struct_size = sizeof *blocks->v;
+        TRY_LIB(attnrun_plan_get_block(job->context, i, &blocks->v[i]));
+    }
+    return ATTNRUN_OK;
+}
+
+static double ratio(const attnrun_plan_info *plan)
+{
+    return plan->lower_bound_bytes > 0
+               ? (double)plan->arena_bytes / (double)plan->lower_bound_bytes
+               : 1;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    const attnrun_plan_block *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+static void print_blocks(struct blocks *blocks)
+{
+    qsort(blocks->v, (size_t)blocks->n, sizeof *blocks->v, by_bytes);
+    int64_t shown = blocks->n < TABLE_ROWS ? blocks->n : TABLE_ROWS;
+    if (shown > 0)
+        printf("\n%14s %14s  %-11s  %-20s %s\n", "bytes", "offset", "steps", "shape",
+               "tensor (made by)");
+    for (int64_t i = 0; i < shown; i++) {
+        const attnrun_plan_block *b = &blocks->v[i];
+        char steps[32];
+        snprintf(steps, sizeof steps, "%d-%d", b->first_step, b->last_step);
+        printf("%14" PRId64 " %14" PRId64 "  %-11s  %-20s %s (%s)\n", b->bytes, b->offset, steps,
+               value_shape(&b->tensor), tool_quote(b->name), tool_quote(b->op_type));
+    }
+    if (blocks->n > shown)
+        printf("%14s and %" PRId64 " smaller ones\n", "", blocks->n - shown);
+}
+
+static void print_plan(struct job *job, struct blocks *blocks)
+{
+    const attnrun_plan_info *p = &job->plan;
+    printf("model    %s\n", text_file_name(job->path));
+    for (int32_t i = 0; i < job->inputs.n; i++)
+        printf("%s%s %s\n", i == 0 ? "inputs   " : "         ",
+               tool_quote(job->inputs.v[i].info.name), text_input(&job->inputs.v[i]));
+    printf("arena    %" PRId64 " bytes (%s), exact", p->arena_bytes, text_bytes(p->arena_bytes));
+    if (p->n_late_steps > 0)
+        printf(" but for %d of %d steps whose shapes are known only at run", p->n_late_steps,
+               p->n_steps);
+    printf("\nbound    %" PRId64 " bytes alive at once; ratio %.4f\n", p->lower_bound_bytes,
+           ratio(p));
+    if (p->peak_node != NULL && p->n_steps > 0)
+        printf("peak     step %d of %d: %s (%s)\n", p->peak_step, p->n_steps,
+               tool_quote(p->peak_node), tool_quote(p->peak_op));
+    printf("weights  %" PRId64 " bytes mapped, %" PRId64 " packed, %" PRId64 " folded\n",
+           p->weights_bytes, p->packed_bytes, p->folded_bytes);
+    print_blocks(blocks);
+    if (job->cli->svg != NULL)
+        printf("\nwritten  %s\n", tool_path(job->cli->svg));
+}
+
+static void json_blocks(const struct blocks *blocks, struct json *json)
+{
+    json_open(json, "blocks", '[');
+    for (int64_t i = 0; i < blocks->n; i++) {
+        const attnrun_plan_block *b = &blocks->v[i];
+        json_open(json, NULL, '{');
+        json_text(json, "name", b->name);
+        json_text(json, "op_type", b->op_type);
+        json_int(json, "offset", b->offset);
+        json_int(json, "bytes", b->bytes);
+        json_int(json, "first_step", b->first_step);
+        json_int(json, "last_step", b->last_step);
+        json_text(json, "dtype", attnrun_dtype_name(b->tensor.dtype));
+        json_dims(json, "shape", &b->tensor);
+        json_close(json, '}');
+    }
+    json_close(json, ']');
+}
+
+static void print_json(const struct job *job, const struct blocks *blocks)
+{
+    const attnrun_plan_info *p = &job->plan;
+    struct json json = { .out = stdout };
+    json_open(&json, NULL, '{');
+    json_text(&json, "schema", "attnrun/plan/1");
+    json_text(&json, "model", job->path);
+    json_int(&json, "arena_bytes", p->arena_bytes);
+    json_int(&json, "lower_bound_bytes", p->lower_bound_bytes);
+    json_real(&json, "ratio", ratio(p));
+    json_int(&json, "steps", p->n_steps);
+    json_int(&json, "late_steps", p->n_late_steps);
+    json_int(&json, "peak_step", p->peak_step);
+    json_text(&json, "peak_node", p->peak_node);
+    json_text(&json, "peak_op", p->peak_op);
+    json_int(&json, "weights_bytes", p->weights_bytes);
+    json_int(&json, "packed_bytes", p->packed_bytes);
+    json_int(&json, "folded_bytes", p->folded_bytes);
+    json_open(&json, "inputs", '[');
+    for (int32_t i = 0; i < job->inputs.n; i++) {
+        json_open(&json, NULL, '{');
+        json_text(&json, "name", job->inputs.v[i].info.name);
+        json_dims(&json, "shape", &job->inputs.v[i].held.tensor);
+        json_close(&json, '}');
+    }
+    json_close(&json, ']');
+    json_blocks(blocks, &json);
+    json_close(&json, '}');
+}
+
+attnrun_status command_plan(struct cli *cli, int *exit_code)
+{
+    struct job job;
+    struct blocks blocks = { 0 };
+    attnrun_status status = job_open(&job, cli, cli->paths.v[0]);
+    if (status == ATTNRUN_OK)
+        status = read_blocks(&job, &blocks);
+    if (status == ATTNRUN_OK && cli->svg != NULL)
+        status = svg_write(cli->svg, text_file_name(job.path), &job.plan, blocks.v, blocks.n);
+    if (status == ATTNRUN_OK && cli->json)
+        print_json(&job, &blocks);
+    else if (status == ATTNRUN_OK && !cli->quiet)
+        print_plan(&job, &blocks);
+    free(blocks.v);
+    job_close(&job);
+    *exit_code = 0;
+    return status;
+}

@@ -1,0 +1,203 @@
+/* run.c - attnrun run, and attnrun model.onnx: one screen about the model and its run. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "job.h"
+#include "profile.h"
+
+static void print_model(const struct job *job)
+{
+    const attnrun_model_info *info = &job->info;
+    printf("model    %s", text_file_name(job->path));
+    if (info->producer[0] != 0)
+        printf("  %s %s", tool_quote(info->producer), tool_quote(info->producer_version));
+    printf("  IR %" PRId64 "  opsets %s   %s params, %s (%s)\n", info->ir_version,
+           text_opsets(job->model, info), text_count(info->n_parameters),
+           text_bytes(info->weights_bytes), job->cli->copy_weights ? "read" : "mapped");
+}
+
+static void print_inputs(const struct job *job)
+{
+    bool free_symbols = false;
+    for (int32_t i = 0; i < job->inputs.n; i++) {
+        const struct input *input = &job->inputs.v[i];
+        printf("%s%s %s %s", i == 0 ? "inputs   " : "         ", tool_quote(input->info.name),
+               text_input(input), input->how);
+        putchar('\n');
+    }
+    for (int64_t i = 0; i < job->inputs.n_symbols; i++)
+        free_symbols = free_symbols || !(job->inputs.symbols[i].set ||
+                                         job->inputs.symbols[i].bound);
+    if (job->inputs.n == 0)
+        printf("inputs   none\n");
+    else if (job->inputs.attempt > 0)
+        printf("         (larger made-up sizes do not fit this model; see --set)\n");
+    else if (free_symbols)
+        printf("         set sizes with --set %s=..., values with -i %s=...\n",
+               tool_quote(job->inputs.symbols[0].name), tool_quote(job->inputs.v[0].info.name));
+}
+
+static void print_nodes(const struct job *job)
+{
+    printf("nodes    %d: %" PRId64 " native", job->info.n_nodes, job->native);
+    if (job->body > 0)
+        printf(", %" PRId64 " from function bodies", job->body);
+    if (job->info.n_file_nodes != job->info.n_nodes)
+        printf(" (%d in the file)", job->info.n_file_nodes);
+    if (job->body > 0)
+        printf("   see: attnrun inspect --coverage");
+    putchar('\n');
+}
+
+static void print_memory(const struct job *job, const attnrun_runtime_info *runtime)
+{
+    const attnrun_plan_info *plan = &job->plan;
+    printf("memory   weights %s %s", text_bytes(plan->weights_bytes),
+           job->cli->copy_weights ? "read" : "mapped");
+    if (plan->packed_bytes > 0)
+        printf(", packed %s", text_bytes(plan->packed_bytes));
+    if (plan->folded_bytes > 0)
+        printf(", folded %s", text_bytes(plan->folded_bytes));
+    printf(", arena %s", text_bytes(plan->arena_bytes));
+    if (plan->arena_bytes > 0 && plan->peak_node != NULL)
+        printf(" (peak at %s)", tool_quote(plan->peak_node[0] != 0 ? plan->peak_node
+                                                                   : plan->peak_op));
+    if (plan->n_late_steps > 0)
+        printf(" and what %d nodes need whose shapes are known at run", plan->n_late_steps);
+    printf(", %d thread%s, %s, BLAS %s\n", runtime->threads, runtime->threads == 1 ? "" : "s",
+           runtime->isa, runtime->blas);
+}
+
+static void print_time(const struct job *job)
+{
+    const struct timing *t = &job->timing;
+    printf("time     load %s, first %s", text_ms(t->load_ms), text_ms(t->first_ms));
+    if (t->n > 0)
+        printf(", median %s (%" PRId64 " run%s, ±%.1f%%)", text_ms(t->median_ms), t->n,
+               t->n == 1 ? "" : "s", t->spread * 100);
+    putchar('\n');
+}
+
+static attnrun_status print_screen(struct job *job)
+{
+    attnrun_runtime_info runtime = { .struct_size = sizeof runtime };
+    TRY_LIB(attnrun_runtime_query(job->cli->runtime, &runtime));
+    print_model(job);
+    print_inputs(job);
+    print_nodes(job);
+    print_memory(job, &runtime);
+    print_time(job);
+    TRY(outputs_print(job));
+    if (job->cli->output != NULL)
+        printf("written  %s\n", tool_path(job->cli->output));
+    else
+        printf("next     attnrun plan %s   |   attnrun bench %s   |   -o out.npz\n",
+               tool_path(job->path), tool_path(job->path));
+    return ATTNRUN_OK;
+}
+
+static void json_inputs(const struct job *job, struct json *json)
+{
+    json_open(json, "inputs", '[');
+    for (int32_t i = 0; i < job->inputs.n; i++) {
+        const struct input *input = &job->inputs.v[i];
+        json_open(json, NULL, '{');
+        json_text(json, "name", input->info.name);
+        json_text(json, "dtype", attnrun_dtype_name(input->held.tensor.dtype));
+        json_dims(json, "shape", &input->held.tensor);
+        json_bool(json, "given", input->given);
+        json_text(json, "filled", input->how);
+        json_close(json, '}');
+    }
+    json_close(json, ']');
+}
+
+static attnrun_status print_json(struct job *job, const struct profile *profile)
+{
+    struct json json = { .out = stdout };
+    attnrun_runtime_info runtime = { .struct_size = sizeof runtime };
+    const struct timing *t = &job->timing;
+    TRY_LIB(attnrun_runtime_query(job->cli->runtime, &runtime));
+    json_open(&json, NULL, '{');
+    json_text(&json, "schema", "attnrun/run/1");
+    json_text(&json, "model", job->path);
+    json_inputs(job, &json);
+    json_open(&json, "nodes", '{');
+    json_int(&json, "total", job->info.n_nodes);
+    json_int(&json, "native", job->native);
+    json_int(&json, "body", job->body);
+    json_int(&json, "missing", job->missing);
+    json_close(&json, '}');
+    json_int(&json, "weights_bytes", job->plan.weights_bytes);
+    json_int(&json, "packed_bytes", job->plan.packed_bytes);
+    json_int(&json, "arena_bytes", job->plan.arena_bytes);
+    json_int(&json, "peak_rss_bytes", cli_peak_rss_bytes());
+    json_text(&json, "isa", runtime.isa);
+    json_int(&json, "threads", runtime.threads);
+    json_real(&json, "load_ms", t->load_ms);
+    json_real(&json, "first_ms", t->first_ms);
+    if (t->n > 0)
+        json_real(&json, "median_ms", t->median_ms);
+    if (profile->n > 0)
+        profile_json(profile, &json);
+    attnrun_status status = outputs_json(job, &json);
+    json_close(&json, '}');
+    return status;
+}
+
+/* How often to run after the first time: as asked; for a screen up to 5 times or 1 s. */
+static attnrun_status repeat(struct job *job)
+{
+    const struct cli *cli = job->cli;
+    bool screen = cli->print == NULL && cli->output == NULL && !cli->quiet;
+    if (cli->repeat > 0)
+        return job_repeat(job, cli->repeat - 1, 0);
+    return screen ? job_repeat(job, 5, 1000) : ATTNRUN_OK;
+}
+
+static attnrun_status show(struct job *job, const struct profile *profile)
+{
+    const char *print = job->cli->print;
+    if (job->cli->json)
+        return print_json(job, profile);
+    if (profile->n > 0)
+        profile_print(profile);
+    if (print != NULL && strcmp(print, "full") == 0)
+        return outputs_print_full(job);
+    if (print != NULL && strcmp(print, "summary") == 0)
+        return outputs_print(job);
+    if (print != NULL || job->cli->quiet)
+        return ATTNRUN_OK;
+    return print_screen(job);
+}
+
+static attnrun_status run_job(struct job *job, struct profile *profile)
+{
+    struct cli *cli = job->cli;
+    attnrun_run_options options = { .struct_size = sizeof options };
+    TRY(job_open(job, cli, cli->paths.v[0]));
+    if (cli->output != NULL)
+        TRY(outputs_check_path(job, cli->output));
+    TRY(job_first_run(job, NULL));
+    TRY(repeat(job));
+    if (cli->profile) { /* a run of its own: looking costs time */
+        options.on_step = profile_step;
+        options.on_step_user = profile;
+        TRY(cli_run_context(cli, job->context, &options));
+    }
+    if (cli->output != NULL)
+        TRY(outputs_write(job, cli->output));
+    return show(job, profile);
+}
+
+attnrun_status command_run(struct cli *cli, int *exit_code)
+{
+    struct job job = { .cli = cli };
+    struct profile profile = { 0 };
+    attnrun_status status = run_job(&job, &profile);
+    profile_free(&profile);
+    job_close(&job);
+    *exit_code = 0;
+    return status;
+}

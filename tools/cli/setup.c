@@ -1,0 +1,130 @@
+/* setup.c - runtime and model from the options, signals, the error line. */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../io/file.h"
+#include "cli.h"
+
+/* The context in a run, for the signal handler. */
+static attnrun_context *volatile running;
+static volatile sig_atomic_t caught;
+
+static void on_signal(int number)
+{
+    if (caught || running == NULL) {
+        output_file_interrupted();
+        _exit(128 + number);
+    }
+    caught = number;
+    attnrun_cancel(running);
+}
+
+void cli_catch_signals(void)
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    sigemptyset(&action.sa_mask);
+    action.sa_handler = on_signal;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    action.sa_handler = SIG_IGN;
+    sigaction(SIGPIPE, &action, NULL);
+    sigaction(SIGXFSZ, &action, NULL);
+}
+
+int cli_signal(void)
+{
+    return caught;
+}
+
+static void on_log(void *user, int32_t level, const char *message)
+{
+    const struct cli *cli = user;
+    if (level < cli->verbose)
+        fprintf(stderr, "attnrun: %s\n", message);
+}
+
+attnrun_status cli_open_runtime(struct cli *cli)
+{
+    if (cli->runtime != NULL)
+        return ATTNRUN_OK;
+    attnrun_runtime_options options = { .struct_size = sizeof options };
+    options.threads = (int32_t)cli->threads;
+    options.isa = cli->isa;
+    options.max_memory = (uint64_t)cli->max_memory;
+    options.log = on_log;
+    options.log_user = cli;
+    TRY_LIB(attnrun_runtime_create(&options, &cli->runtime));
+    for (int64_t i = 0; i < cli->plugins.n; i++)
+        TRY_LIB(attnrun_load_plugin(cli->runtime, cli->plugins.v[i]));
+    return ATTNRUN_OK;
+}
+
+attnrun_status cli_open_model(struct cli *cli, const char *path, uint32_t more_flags,
+                              attnrun_model **model)
+{
+    char passes[1024] = "";
+    size_t n = 0;
+    for (int64_t i = 0; i < cli->disable_passes.n && n < sizeof passes; i++)
+        n += (size_t)snprintf(passes + n, sizeof passes - n, "%s%s", i > 0 ? "," : "",
+                              cli->disable_passes.v[i]);
+    attnrun_source source = { .struct_size = sizeof source, .flags = more_flags, .path = path };
+    source.disable_passes = passes[0] == 0 ? NULL : passes;
+    source.flags |= cli->copy_weights ? (uint32_t)ATTNRUN_COPY : 0;
+    source.flags |= cli->no_fusion ? (uint32_t)ATTNRUN_NO_FUSION : 0;
+    source.flags |= cli->force_bodies ? (uint32_t)ATTNRUN_FORCE_BODIES : 0;
+    source.flags |= cli->allow_newer ? (uint32_t)ATTNRUN_ALLOW_NEWER : 0;
+    TRY(cli_open_runtime(cli));
+    TRY_LIB(attnrun_model_open(cli->runtime, &source, model));
+    return ATTNRUN_OK;
+}
+
+attnrun_status cli_run_context(const struct cli *cli, attnrun_context *context,
+                               const attnrun_run_options *options)
+{
+    attnrun_run_options all = { .struct_size = sizeof all };
+    if (options != NULL)
+        all = *options;
+    all.validate = cli->validate;
+    all.timeout_us = cli->timeout_us;
+    running = context;
+    attnrun_status status = attnrun_run(context, &all);
+    running = NULL;
+    if (status != ATTNRUN_OK)
+        return tool_fail_library(status);
+    if (caught)
+        return tool_fail(ATTNRUN_E_CANCELLED, "interrupted");
+    return ATTNRUN_OK;
+}
+
+int cli_report(void)
+{
+    int code = attnrun_status_exit(tool_error.status);
+    if (caught)
+        code = 128 + caught;
+    fprintf(stderr, "attnrun: %s\n", tool_error.message);
+    if (tool_error.hint[0] != 0 && isatty(STDERR_FILENO))
+        fprintf(stderr, "hint: %s\n", tool_error.hint);
+    if (code == 70)
+        fprintf(stderr, "This is a fault of attnrun %s. Please report it with the model.\n",
+                attnrun_version());
+    return code;
+}
+
+double cli_now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
+int64_t cli_peak_rss_bytes(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+}

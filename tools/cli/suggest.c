@@ -1,0 +1,50 @@
+/* suggest.c - "did you mean": the nearest word by edit distance. */
+#include <string.h>
+
+#include "cli.h"
+
+enum { MAX_WORD = 64 };
+
+static int least(int a, int b, int c)
+{
+    int ab = a < b ? a : b;
+    return ab < c ? ab : c;
+}
+
+/* Insertions, deletions and changes from a to b, both of fewer than MAX_WORD bytes. */
+static int edit_distance(const char *a, const char *b)
+{
+    int row[MAX_WORD + 1];
+    int n = (int)strlen(a), m = (int)strlen(b);
+    for (int j = 0; j <= m; j++)
+        row[j] = j;
+    for (int i = 1; i <= n; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= m; j++) {
+            int above = row[j];
+            row[j] = least(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
+            diagonal = above;
+        }
+    }
+    return row[m];
+}
+
+const char *suggest(const char *word, const char *const *words, int64_t n)
+{
+    const char *best = NULL;
+    size_t length = strlen(word);
+    int best_distance = 1 + (int)(length < 9 ? (length + 2) / 3 : length / 3);
+    if (length >= MAX_WORD)
+        return NULL;
+    for (int64_t i = 0; i < n; i++) {
+        if (strlen(words[i]) >= MAX_WORD)
+            continue;
+        int distance = edit_distance(word, words[i]);
+        if (distance < best_distance) {
+            best = words[i];
+            best_distance = distance;
+        }
+    }
+    return best;
+}

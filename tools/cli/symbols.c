@@ -1,0 +1,302 @@
+/* symbols.c - symbolic dimensions of inputs: bound by --set and by given inputs, else sized by
+ * what their names and places say. */
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inputs.h"
+
+struct symbol *symbol_find(const struct inputs *inputs, const char *name, size_t n)
+{
+    for (int64_t i = 0; i < inputs->n_symbols; i++)
+        if (strncmp(inputs->symbols[i].name, name, n) == 0 && inputs->symbols[i].name[n] == 0)
+            return &inputs->symbols[i];
+    return NULL;
+}
+
+static bool holds(const char *text, const char *words)
+{
+    char word[16];
+    for (const char *at = words; *at != 0;) {
+        size_t n = strcspn(at, "|");
+        snprintf(word, sizeof word, "%.*s", (int)n, at);
+        if (strcasestr(text, word) != NULL)
+            return true;
+        at += n + (at[n] == '|');
+    }
+    return false;
+}
+
+static bool is_word(const char *text, const char *words)
+{
+    size_t n = strlen(text);
+    for (const char *at = words; *at != 0; at += strcspn(at, "|") + (at[strcspn(at, "|")] != 0))
+        if (strcspn(at, "|") == n && strncasecmp(at, text, n) == 0)
+            return true;
+    return false;
+}
+
+/* By the symbol's name; *known is false where it says nothing ("s0", "dim_1"). */
+static enum dim_class class_of_name(const char *name, bool *known)
+{
+    static const struct {
+        const char *parts, *words;
+        enum dim_class class;
+    } rules[] = {
+        { "batch", "n|b|bs", DIM_BATCH },
+        { "past", "p", DIM_PAST },
+        { "height|width|image|pixel", "h|w", DIM_IMAGE },
+        { "channel", "c", DIM_CHANNELS },
+        { "sample|audio|wave", "", DIM_AUDIO },
+        { "seq|len|token|time|total|frame", "s|t|l", DIM_SEQUENCE },
+    };
+    *known = true;
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (holds(name, rules[i].parts) || is_word(name, rules[i].words)) {
+            bool total = holds(name, "total") || strchr(name, '+') != NULL;
+            return rules[i].class == DIM_PAST && total ? DIM_SEQUENCE : rules[i].class;
+        }
+    *known = false;
+    return DIM_SEQUENCE;
+}
+
+/* By where the dimension stands. */
+static enum dim_class class_of_place(const struct input *input, int32_t d)
+{
+    const attnrun_value_info *info = &input->info;
+    bool real = value_is_float(info->dtype);
+    if (d == 0)
+        return DIM_BATCH;
+    if (real && info->rank == 4 && holds(info->name, "past|cache"))
+        return d == 2 ? DIM_PAST : DIM_CHANNELS;
+    if (real && info->rank >= 4)
+        return d == 1 ? DIM_CHANNELS : DIM_IMAGE;
+    if (real && info->rank == 2 && d == 1 && holds(info->name, "input_values|audio|wave|speech"))
+        return DIM_AUDIO;
+    return DIM_SEQUENCE;
+}
+
+static enum dim_class class_of(const struct input *input, int32_t d)
+{
+    bool known;
+    enum dim_class class = class_of_name(input->info.dim_names[d], &known);
+    return known ? class : class_of_place(input, d);
+}
+
+int64_t symbols_default(const struct inputs *inputs, enum dim_class class)
+{
+    int32_t k = inputs->attempt;
+    switch (class) {
+    case DIM_SEQUENCE:
+        return k < 7 ? 128 >> k : 1;
+    case DIM_IMAGE:
+        return k == 0 ? 224 : k < 4 ? 256 >> k : 32;
+    case DIM_AUDIO:
+        return k < 5 ? 16000 >> k : 1000;
+    case DIM_CHANNELS:
+        return 3;
+    case DIM_PAST:
+        return 0;
+    case DIM_BATCH:
+        break;
+    }
+    return 1;
+}
+
+/* The length of the symbol that an expression has at `at`, 0 where there is none. */
+static size_t symbol_length(const char *at)
+{
+    size_t n = 0;
+    if (!isalpha((unsigned char)*at) && *at != '_')
+        return 0;
+    while (isalnum((unsigned char)at[n]) || (at[n] != 0 && strchr("_.:", at[n]) != NULL))
+        n++;
+    return n;
+}
+
+/* Sums of [number *] symbol and numbers. Without `value`, checks the form and adds symbols. */
+static bool parse_sum(const struct inputs *inputs, const char *text, int64_t *value)
+{
+    int64_t sum = 0, sign = 1;
+    for (const char *at = text;;) {
+        int64_t factor = 1;
+        at += strspn(at, " ");
+        char *end;
+        if (isdigit((unsigned char)*at)) {
+            factor = strtoll(at, &end, 10);
+            at = end + strspn(end, " ");
+            if (*at == '*')
+                at += 1 + strspn(at + 1, " ");
+            else
+                goto term_done;
+        }
+        size_t n = symbol_length(at);
+        const struct symbol *symbol = n == 0 ? NULL : symbol_find(inputs, at, n);
+        if (symbol == NULL)
+            return false;
+        if (__builtin_mul_overflow(factor, symbol->value, &factor))
+            return false;
+        at += n;
+    term_done:
+        if (__builtin_mul_overflow(factor, sign, &factor) ||
+            __builtin_add_overflow(sum, factor, &sum))
+            return false;
+        at += strspn(at, " ");
+        if (*at == 0)
+            break;
+        if (*at != '+' && *at != '-')
+            return false;
+        sign = *at++ == '-' ? -1 : 1;
+    }
+    *value = sum;
+    return true;
+}
+
+static attnrun_status add_symbol(struct inputs *inputs, const char *name, size_t n,
+                                 enum dim_class class)
+{
+    if (n == 0 || n >= sizeof inputs->symbols[0].name || symbol_find(inputs, name, n) != NULL)
+        return ATTNRUN_OK;
+    size_t bytes = (size_t)(inputs->n_symbols + 1) * sizeof *inputs->symbols;
+    struct symbol *symbols = realloc(inputs->symbols, bytes);
+    if (symbols == NULL)
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for symbols");
+    inputs->symbols = symbols;
+    struct symbol *symbol = &symbols[inputs->n_symbols++];
+    memset(symbol, 0, sizeof *symbol);
+    memcpy(symbol->name, name, n);
+    symbol->class = class;
+    return ATTNRUN_OK;
+}
+
+/* All of a dimension's text is one symbol: what can be bound. */
+static bool is_plain(const char *text)
+{
+    return text[0] != 0 && symbol_length(text) == strlen(text);
+}
+
+/* Symbols inside expressions are sized by their own names. */
+static attnrun_status add_inner_symbols(struct inputs *inputs, const char *text)
+{
+    bool known;
+    char name[64];
+    while (*text != 0) {
+        size_t n = symbol_length(text);
+        if (n == 0) {
+            text++;
+            continue;
+        }
+        snprintf(name, sizeof name, "%.*s", n > 60 ? 60 : (int)n, text);
+        enum dim_class class = class_of_name(name, &known);
+        TRY(add_symbol(inputs, text, n, class));
+        text += n;
+    }
+    return ATTNRUN_OK;
+}
+
+attnrun_status symbols_collect(struct inputs *inputs)
+{
+    for (int pass = 0; pass < 2; pass++)
+        for (int32_t i = 0; i < inputs->n; i++)
+            for (int32_t d = 0; d < inputs->v[i].info.rank; d++) {
+                const char *name = inputs->v[i].info.dim_names[d];
+                if (inputs->v[i].info.dims[d] >= 0)
+                    continue;
+                if (pass == 0 && is_plain(name))
+                    TRY(add_symbol(inputs, name, strlen(name), class_of(&inputs->v[i], d)));
+                if (pass == 1 && !is_plain(name))
+                    TRY(add_inner_symbols(inputs, name));
+            }
+    return ATTNRUN_OK;
+}
+
+static attnrun_status unknown_symbol(const struct inputs *inputs, const char *name)
+{
+    const char *names[64], *near;
+    int64_t n = 0;
+    for (; n < inputs->n_symbols && n < 64; n++)
+        names[n] = inputs->symbols[n].name;
+    near = suggest(name, names, n);
+    if (near != NULL)
+        return tool_fail(ATTNRUN_E_USAGE, "--set: no input has a dimension '%s' (did you mean "
+                         "'%s'?)", tool_quote(name), tool_quote(near));
+    if (n == 0)
+        return tool_fail(ATTNRUN_E_USAGE, "--set: no input has a dimension '%s'; all sizes are "
+                         "fixed", tool_quote(name));
+    return tool_fail(ATTNRUN_E_USAGE, "--set: no input has a dimension '%s'; there is '%s'%s",
+                     tool_quote(name), tool_quote(names[0]), n > 1 ? " and others" : "");
+}
+
+attnrun_status symbols_set(struct inputs *inputs)
+{
+    const struct list *sets = &inputs->cli->sets;
+    for (int64_t i = 0; i < sets->n; i++) {
+        char name[64], *end;
+        const char *equals = strchr(sets->v[i], '=');
+        size_t n = equals == NULL ? 0 : (size_t)(equals - sets->v[i]);
+        int64_t value = equals == NULL ? -1 : strtoll(equals + 1, &end, 10);
+        if (equals == NULL || n == 0 || equals[1] == 0 || *end != 0 || value < 0 ||
+            value > INT64_C(1) << 47)
+            return tool_fail(ATTNRUN_E_USAGE, "--set: '%s' is not SYMBOL=N",
+                             tool_quote(sets->v[i]));
+        snprintf(name, sizeof name, "%.*s", n > 60 ? 60 : (int)n, sets->v[i]);
+        struct symbol *symbol = symbol_find(inputs, name, strlen(name));
+        if (symbol == NULL)
+            return unknown_symbol(inputs, name);
+        symbol->value = value;
+        symbol->set = true;
+    }
+    return ATTNRUN_OK;
+}
+
+void symbols_bind(struct inputs *inputs, const struct input *input)
+{
+    const attnrun_tensor *tensor = &input->held.tensor;
+    for (int32_t d = 0; d < tensor->rank && tensor->rank == input->info.rank; d++) {
+        const char *name = input->info.dim_names[d];
+        if (input->info.dims[d] >= 0 || !is_plain(name))
+            continue;
+        struct symbol *symbol = symbol_find(inputs, name, strlen(name));
+        if (symbol == NULL)
+            continue;
+        if ((symbol->set || symbol->bound) && symbol->value != tensor->dims[d]) {
+            const char *from = symbol->bound ? tool_quote(symbol->from) : "--set";
+            snprintf(inputs->conflict, sizeof inputs->conflict,
+                     "symbol %s was bound to %" PRId64 " by %s'%s' and to %" PRId64
+                     " by input '%s'", tool_quote(name), symbol->value,
+                     symbol->bound ? "input " : "", from, tensor->dims[d],
+                     tool_quote(input->info.name));
+            continue;
+        }
+        if (!symbol->set && !symbol->bound) {
+            symbol->bound = true;
+            symbol->value = tensor->dims[d];
+            snprintf(symbol->from, sizeof symbol->from, "%.60s", input->info.name);
+        }
+    }
+}
+
+attnrun_status symbols_dim(struct inputs *inputs, const struct input *input, int32_t d,
+                           int64_t *size)
+{
+    const char *name = input->info.dim_names[d];
+    *size = input->info.dims[d];
+    if (*size >= 0)
+        return ATTNRUN_OK;
+    for (int64_t i = 0; i < inputs->n_symbols; i++) {
+        struct symbol *symbol = &inputs->symbols[i];
+        if (!symbol->set && !symbol->bound)
+            symbol->value = symbols_default(inputs, symbol->class);
+    }
+    struct symbol *symbol = symbol_find(inputs, name, strlen(name));
+    if (symbol == NULL || !symbol->set)
+        inputs->guessed = true;
+    if (name[0] != 0 && parse_sum(inputs, name, size) && *size >= 0)
+        return ATTNRUN_OK;
+    if (name[0] != 0 && *size < -1)
+        return tool_fail(ATTNRUN_E_INPUT, "dimension '%s' of input '%s' would be %" PRId64,
+                         tool_quote(name), tool_quote(input->info.name), *size);
+    *size = symbols_default(inputs, class_of(input, d));
+    return ATTNRUN_OK;
+}

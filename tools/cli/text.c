@@ -1,0 +1,91 @@
+/* text.c - quantities as people read them. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "job.h"
+
+enum { TEXT_BYTES = 512 };
+
+static char *next_buffer(void)
+{
+    static char buffers[8][TEXT_BYTES];
+    static unsigned next;
+    return buffers[next++ % 8];
+}
+
+/* Three digits and a unit of a thousand. */
+static const char *scaled(double value, const char *const *units, const char *last)
+{
+    char *out = next_buffer();
+    int unit = 0;
+    while (value >= 999.5 && unit < 4) {
+        value /= 1000;
+        unit++;
+    }
+    int digits = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+    snprintf(out, TEXT_BYTES, "%.*f%s%s", digits, value, units[unit], last);
+    return out;
+}
+
+const char *text_bytes(int64_t bytes)
+{
+    static const char *const units[] = { " B", " kB", " MB", " GB", " TB" };
+    return scaled((double)bytes, units, "");
+}
+
+const char *text_count(int64_t count)
+{
+    static const char *const units[] = { "", " k", " M", " G", " T" };
+    return scaled((double)count, units, "");
+}
+
+const char *text_ms(double ms)
+{
+    char *out = next_buffer();
+    if (ms >= 9995)
+        snprintf(out, TEXT_BYTES, "%.1f s", ms / 1000);
+    else
+        snprintf(out, TEXT_BYTES, "%.*f ms", ms >= 99.95 ? 0 : ms >= 9.995 ? 1 : 2, ms);
+    return out;
+}
+
+const char *text_opsets(const attnrun_model *model, const attnrun_model_info *info)
+{
+    char *out = next_buffer();
+    size_t n = 0;
+    out[0] = 0;
+    for (int32_t i = 0; i < info->n_opsets && n < 200; i++) {
+        const char *domain;
+        int64_t version;
+        if (attnrun_model_opset(model, i, &domain, &version) != ATTNRUN_OK)
+            continue;
+        n += (size_t)snprintf(out + n, TEXT_BYTES - n, "%s%s %" PRId64, i > 0 ? ", " : "",
+                              domain[0] == 0 ? "ai.onnx" : tool_quote(domain), version);
+    }
+    return out;
+}
+
+const char *text_input(const struct input *input)
+{
+    const attnrun_tensor *tensor = &input->held.tensor;
+    char *out = next_buffer();
+    if (tensor->kind != ATTNRUN_TENSOR)
+        return value_shape(tensor);
+    size_t n = (size_t)snprintf(out, TEXT_BYTES, "%s[", attnrun_dtype_name(tensor->dtype));
+    for (int32_t d = 0; d < tensor->rank; d++) {
+        const char *name = input->info.rank == tensor->rank && input->info.dims[d] < 0
+                               ? input->info.dim_names[d]
+                               : "";
+        n += (size_t)snprintf(out + n, TEXT_BYTES - n, "%s%s%s%" PRId64, d > 0 ? "," : "",
+                              tool_quote(name), name[0] != 0 ? "=" : "", tensor->dims[d]);
+    }
+    snprintf(out + n, TEXT_BYTES - n, "]");
+    return out;
+}
+
+const char *text_file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return tool_path(slash == NULL ? path : slash + 1);
+}

@@ -1,0 +1,135 @@
+/* fail.c - the one error of the tools, and names made safe to print. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "fail.h"
+
+struct tool_error tool_error;
+
+static attnrun_status record(attnrun_status status, const char *word, const char *format,
+                             va_list args)
+{
+    char text[sizeof tool_error.message];
+    vsnprintf(text, sizeof text, format, args);
+    snprintf(tool_error.message, sizeof tool_error.message, "%s: %.*s", word,
+             (int)(sizeof tool_error.message - 40), text);
+    tool_error.hint[0] = 0;
+    tool_error.status = status;
+    return status;
+}
+
+/* "SHAPE" for ATTNRUN_E_SHAPE. */
+static const char *status_word(attnrun_status status)
+{
+    const char *name = attnrun_status_name(status);
+    return strncmp(name, "E_", 2) == 0 ? name + 2 : name;
+}
+
+attnrun_status tool_fail(attnrun_status status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    record(status, status_word(status), format, args);
+    va_end(args);
+    return status;
+}
+
+attnrun_status tool_fail_config(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    record(ATTNRUN_E_USAGE, "CONFIG", format, args);
+    va_end(args);
+    return ATTNRUN_E_USAGE;
+}
+
+attnrun_status tool_fail_io(const char *format, ...)
+{
+    const char *reason = strerror(errno);
+    va_list args;
+    va_start(args, format);
+    record(ATTNRUN_E_IO, "IO", format, args);
+    va_end(args);
+    size_t n = strlen(tool_error.message);
+    snprintf(tool_error.message + n, sizeof tool_error.message - n, ": %s", reason);
+    return ATTNRUN_E_IO;
+}
+
+attnrun_status tool_fail_library(attnrun_status status)
+{
+    const attnrun_error *error = attnrun_last_error();
+    if (error == NULL || error->status != status)
+        return tool_fail(status, "no more is known");
+    snprintf(tool_error.message, sizeof tool_error.message, "%s", error->message);
+    snprintf(tool_error.hint, sizeof tool_error.hint, "%s", error->hint);
+    tool_error.status = status;
+    return status;
+}
+
+void tool_hint(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(tool_error.hint, sizeof tool_error.hint, format, args);
+    va_end(args);
+}
+
+attnrun_status tool_fail_at(const char *format, ...)
+{
+    char place[320], old[sizeof tool_error.message];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(place, sizeof place, format, args);
+    va_end(args);
+    memcpy(old, tool_error.message, sizeof old);
+    char *rest = strstr(old, ": ");
+    int word = rest == NULL ? 0 : (int)(rest - old);
+    snprintf(tool_error.message, sizeof tool_error.message, "%.*s: %s: %.600s", word, old,
+             place, rest == NULL ? old : rest + 2);
+    return tool_error.status;
+}
+
+/* Writes `text` with escapes into `out`; stops at `limit` bytes and marks the cut. */
+static void escape(const char *text, char *out, size_t limit, int keep_utf8)
+{
+    size_t n = 0;
+    if (text == NULL)
+        text = "";
+    for (; *text != 0; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (n + 8 > limit) {
+            snprintf(out + n, 4, "...");
+            return;
+        }
+        if ((c >= 32 && c < 127) || (keep_utf8 && c >= 0xa0))
+            out[n++] = (char)c;
+        else if (keep_utf8 && c >= 0x80 && n > 0 && (unsigned char)out[n - 1] > 0xc2)
+            out[n++] = (char)c;
+        else
+            n += (size_t)snprintf(out + n, 5, "\\x%02x", c);
+    }
+    out[n] = 0;
+}
+
+static char *next_buffer(void)
+{
+    static char buffers[8][256];
+    static unsigned next;
+    return buffers[next++ % 8];
+}
+
+const char *tool_quote(const char *text)
+{
+    char *out = next_buffer();
+    escape(text, out, 88, 0);
+    return out;
+}
+
+const char *tool_path(const char *path)
+{
+    char *out = next_buffer();
+    escape(path, out, 250, 1);
+    return out;
+}

@@ -1,0 +1,48 @@
+/* file.h - bytes from files, and files that appear whole or not at all. */
+#ifndef TOOL_FILE_H
+#define TOOL_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "fail.h"
+
+/* An open regular file for reading at offsets. */
+struct input_file {
+    int fd;
+    int64_t bytes;
+    char path[4096];
+};
+attnrun_status input_file_open(struct input_file *file, const char *path);
+/* All of `bytes` at `offset`, or an error: the file must hold them. */
+attnrun_status input_file_read(const struct input_file *file, int64_t offset, void *data,
+                               int64_t bytes);
+void input_file_close(struct input_file *file);
+
+/* A whole file of at most max_bytes; `*data` is malloc's, with a NUL behind it. */
+attnrun_status file_read_all(const char *path, int64_t max_bytes, char **data, int64_t *bytes);
+
+/* A file in writing: bytes go to "<path>.tmp.<pid>", which becomes `path` at the commit. */
+struct output_file {
+    int fd;
+    int64_t bytes;       /* written so far */
+    attnrun_status status; /* the first failure; later writes do nothing */
+    char path[4096];
+    char temporary[4128];
+};
+attnrun_status output_file_open(struct output_file *file, const char *path);
+attnrun_status output_file_write(struct output_file *file, const void *data, int64_t bytes);
+/* Syncs, renames; on any failure the temporary file is gone and `path` as it was. */
+attnrun_status output_file_commit(struct output_file *file);
+void output_file_abandon(struct output_file *file);
+/* Removes the file in writing, if any. Safe in a signal handler. */
+void output_file_interrupted(void);
+
+bool file_is_folder(const char *path);
+bool file_exists(const char *path);
+/* Does `path` end in `extension` (".npy")? */
+bool file_has_extension(const char *path, const char *extension);
+/* folder/name into out; E_LIMIT where that is too long. */
+attnrun_status file_join(char *out, size_t bytes, const char *folder, const char *name);
+
+#endif

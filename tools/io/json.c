@@ -1,0 +1,108 @@
+/* json.c - writes one JSON document to a stream. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "json.h"
+
+/* Bytes of the UTF-8 sequence at `s`, 0 where it is none. */
+static int utf8_length(const unsigned char *s)
+{
+    int n = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3
+            : s[0] >= 0xf0 && s[0] < 0xf5                 ? 4
+                                                          : 0;
+    for (int i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    return n;
+}
+
+static void put_text(FILE *out, const char *text)
+{
+    const unsigned char *s = (const unsigned char *)(text == NULL ? "" : text);
+    putc('"', out);
+    while (*s != 0) {
+        int n = utf8_length(s);
+        if (n == 0) {
+            fputs("\\ufffd", out);
+            n = 1;
+        } else if (*s == '"' || *s == '\\') {
+            fprintf(out, "\\%c", *s);
+        } else if (*s < 32 || *s == 127) {
+            fprintf(out, "\\u%04x", *s);
+        } else {
+            fwrite(s, 1, (size_t)n, out);
+        }
+        s += n;
+    }
+    putc('"', out);
+}
+
+/* What stands before an item: comma, line, indent, key. */
+static void begin_item(struct json *json, const char *key)
+{
+    if (json->comma)
+        putc(',', json->out);
+    if (json->depth > 0)
+        fprintf(json->out, "\n%*s", 2 * json->depth, "");
+    if (key != NULL) {
+        put_text(json->out, key);
+        fputs(": ", json->out);
+    }
+    json->comma = true;
+}
+
+void json_open(struct json *json, const char *key, char bracket)
+{
+    begin_item(json, key);
+    putc(bracket, json->out);
+    json->depth++;
+    json->comma = false;
+}
+
+void json_close(struct json *json, char bracket)
+{
+    json->depth--;
+    if (json->comma)
+        fprintf(json->out, "\n%*s", 2 * json->depth, "");
+    putc(bracket, json->out);
+    if (json->depth == 0)
+        putc('\n', json->out);
+    json->comma = true;
+}
+
+void json_text(struct json *json, const char *key, const char *value)
+{
+    begin_item(json, key);
+    put_text(json->out, value);
+}
+
+void json_int(struct json *json, const char *key, int64_t value)
+{
+    begin_item(json, key);
+    fprintf(json->out, "%" PRId64, value);
+}
+
+void json_real(struct json *json, const char *key, double value)
+{
+    begin_item(json, key);
+    if (isfinite(value))
+        fprintf(json->out, "%.9g", value);
+    else
+        fputs("null", json->out);
+}
+
+void json_bool(struct json *json, const char *key, bool value)
+{
+    begin_item(json, key);
+    fputs(value ? "true" : "false", json->out);
+}
+
+void json_dims(struct json *json, const char *key, const attnrun_tensor *tensor)
+{
+    begin_item(json, key);
+    putc('[', json->out);
+    for (int32_t i = 0; i < tensor->rank && i < ATTNRUN_MAX_RANK; i++)
+        fprintf(json->out, "%s%" PRId64, i > 0 ? ", " : "", tensor->dims[i]);
+    putc(']', json->out);
+}

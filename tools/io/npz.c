@@ -1,0 +1,61 @@
+/* npz.c - NumPy's archives: zip files of npy entries "key.npy". */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "npy.h"
+#include "npz.h"
+
+bool npz_key(const struct zip_entry *entry, char *key, size_t bytes)
+{
+    size_t n = strlen(entry->name);
+    if (!file_has_extension(entry->name, ".npy") || n - 4 >= bytes)
+        return false;
+    memcpy(key, entry->name, n - 4);
+    key[n - 4] = 0;
+    return true;
+}
+
+const struct zip_entry *npz_find(const struct zip *zip, const char *key)
+{
+    size_t n = strlen(key);
+    for (int64_t i = 0; i < zip->n; i++)
+        if (strncmp(zip->entries[i].name, key, n) == 0 &&
+            strcmp(zip->entries[i].name + n, ".npy") == 0)
+            return &zip->entries[i];
+    return NULL;
+}
+
+attnrun_status npz_read(const struct zip *zip, const struct zip_entry *entry,
+                        uint64_t max_bytes, struct held *held)
+{
+    char name[320];
+    if (max_bytes != 0 && (uint64_t)entry->bytes > max_bytes)
+        return tool_fail(ATTNRUN_E_LIMIT, "%s: entry '%s' has %" PRId64
+                         " bytes, the limit is %" PRIu64, tool_path(zip->file.path),
+                         tool_quote(entry->name), entry->bytes, max_bytes);
+    uint8_t *data = malloc((size_t)entry->bytes + 1);
+    if (data == NULL)
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for %" PRId64 " bytes", entry->bytes);
+    snprintf(name, sizeof name, "%s:%s", tool_path(zip->file.path), tool_quote(entry->name));
+    attnrun_status status = zip_read(zip, entry, data);
+    if (status == ATTNRUN_OK)
+        status = npy_parse(name, data, entry->bytes, max_bytes, held);
+    free(data);
+    return status;
+}
+
+attnrun_status npz_add(struct zip_writer *zip, const char *key, const attnrun_tensor *tensor)
+{
+    size_t n = strlen(key) + 5;
+    char *name = malloc(n);
+    if (name == NULL)
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for a name");
+    snprintf(name, n, "%s.npy", key);
+    attnrun_status status = zip_begin(zip, name, npy_file_bytes(tensor));
+    free(name);
+    TRY(status);
+    TRY(npy_write(tensor, zip_add, zip));
+    return zip_end(zip);
+}

@@ -1,0 +1,396 @@
+/* value.c - elements of dense tensors as numbers, and tensors that the tools own. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "value.h"
+
+/* A binary float of up to 16 bits: sign, exponent, mantissa. */
+struct small_float {
+    int bits, mantissa, bias;
+    uint32_t largest;  /* largest finite code without sign */
+    uint32_t infinity; /* code, or 0: there is none */
+    int nan_from;      /* codes without sign from here on are NaN; -1: none */
+    int nan_code;      /* the one NaN code with sign, or -1 */
+};
+
+static const struct small_float *small_float(int32_t dtype)
+{
+    static const struct small_float f16 = { 16, 10, 15, 0x7bff, 0x7c00, 0x7c01, -1 };
+    static const struct small_float bf16 = { 16, 7, 127, 0x7f7f, 0x7f80, 0x7f81, -1 };
+    static const struct small_float e4m3fn = { 8, 3, 7, 0x7e, 0, 0x7f, -1 };
+    static const struct small_float e4m3fnuz = { 8, 3, 8, 0x7f, 0, -1, 0x80 };
+    static const struct small_float e5m2 = { 8, 2, 15, 0x7b, 0x7c, 0x7d, -1 };
+    static const struct small_float e5m2fnuz = { 8, 2, 16, 0x7f, 0, -1, 0x80 };
+    static const struct small_float e2m1 = { 4, 1, 1, 7, 0, -1, -1 };
+    static const struct small_float e2m3 = { 6, 3, 1, 31, 0, -1, -1 };
+    static const struct small_float e3m2 = { 6, 2, 3, 31, 0, -1, -1 };
+    switch (dtype) {
+    case ATTNRUN_F16:
+        return &f16;
+    case ATTNRUN_BF16:
+        return &bf16;
+    case ATTNRUN_F8E4M3FN:
+        return &e4m3fn;
+    case ATTNRUN_F8E4M3FNUZ:
+        return &e4m3fnuz;
+    case ATTNRUN_F8E5M2:
+        return &e5m2;
+    case ATTNRUN_F8E5M2FNUZ:
+        return &e5m2fnuz;
+    case ATTNRUN_F4E2M1:
+        return &e2m1;
+    case ATTNRUN_F6E2M3:
+        return &e2m3;
+    case ATTNRUN_F6E3M2:
+        return &e3m2;
+    default:
+        return NULL;
+    }
+}
+
+static double small_decode(const struct small_float *f, uint32_t code)
+{
+    uint32_t sign = UINT32_C(1) << (f->bits - 1), magnitude = code & (sign - 1);
+    if ((int)code == f->nan_code || (f->nan_from >= 0 && (int)magnitude >= f->nan_from))
+        return (double)NAN;
+    double value;
+    uint32_t one = UINT32_C(1) << f->mantissa;
+    int exponent = (int)(magnitude >> f->mantissa);
+    if (f->infinity != 0 && magnitude == f->infinity)
+        value = (double)INFINITY;
+    else if (exponent == 0)
+        value = ldexp((double)magnitude, 1 - f->bias - f->mantissa);
+    else
+        value = ldexp((double)((magnitude & (one - 1)) + one),
+                      exponent - f->bias - f->mantissa);
+    return (code & sign) != 0 ? -value : value;
+}
+
+static uint32_t small_encode(const struct small_float *f, double value)
+{
+    uint32_t sign = signbit(value) ? UINT32_C(1) << (f->bits - 1) : 0;
+    if (isnan(value))
+        return f->nan_code >= 0 ? (uint32_t)f->nan_code
+                                : (f->nan_from >= 0 ? (uint32_t)f->nan_from : 0);
+    double size = fabs(value);
+    if (isinf(size))
+        return sign | (f->infinity != 0 ? f->infinity : f->largest);
+    int exponent = 1 - f->bias;
+    if (size > 0 && ilogb(size) > exponent)
+        exponent = ilogb(size);
+    if (exponent > f->bias + 1)
+        exponent = f->bias + 1;
+    double units = nearbyint(ldexp(size, f->mantissa - exponent));
+    double code = ldexp((double)(exponent + f->bias - 1), f->mantissa) + units;
+    uint32_t magnitude = code > (double)f->largest
+                             ? (f->infinity != 0 ? f->infinity : f->largest)
+                             : (uint32_t)code;
+    return magnitude == 0 && f->nan_code >= 0 ? 0 : sign | magnitude;
+}
+
+/* Bits [k * bits, k * bits + bits) of packed data; types of 8 and 16 bits as well. */
+static uint32_t code_get(const void *data, int bits, int64_t k)
+{
+    const uint8_t *bytes = data;
+    int64_t bit = k * bits;
+    uint32_t word = bytes[bit / 8];
+    if (bit % 8 + bits > 8)
+        word |= (uint32_t)bytes[bit / 8 + 1] << 8;
+    return word >> bit % 8 & ((UINT32_C(1) << bits) - 1);
+}
+
+static void code_set(void *data, int bits, int64_t k, uint32_t code)
+{
+    uint8_t *bytes = data;
+    int64_t bit = k * bits;
+    uint32_t mask = ((UINT32_C(1) << bits) - 1) << bit % 8;
+    bytes[bit / 8] = (uint8_t)((bytes[bit / 8] & ~mask) | (code << bit % 8 & mask));
+    if (bit % 8 + bits > 8)
+        bytes[bit / 8 + 1] = (uint8_t)((bytes[bit / 8 + 1] & ~(mask >> 8)) |
+                                       ((code << bit % 8) >> 8 & mask >> 8));
+}
+
+attnrun_status held_make(struct held *held, int32_t dtype, int32_t rank, const int64_t *dims,
+                         uint64_t max_bytes)
+{
+    attnrun_tensor tensor;
+    memset(held, 0, sizeof *held);
+    TRY_LIB(attnrun_tensor_make(dtype, rank, dims, NULL, &tensor));
+    int64_t bytes = attnrun_tensor_bytes(&tensor);
+    if (bytes < 0)
+        return tool_fail(ATTNRUN_E_LIMIT, "a tensor of this shape is too large");
+    if (max_bytes != 0 && (uint64_t)bytes > max_bytes)
+        return tool_fail(ATTNRUN_E_MEMORY,
+                         "%s needs %" PRId64 " bytes, the limit is %" PRIu64,
+                         value_shape(&tensor), bytes, max_bytes);
+    held->memory = calloc(1, (size_t)bytes + 1);
+    if (held->memory == NULL)
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for %" PRId64 " bytes", bytes);
+    tensor.data = held->memory;
+    held->tensor = tensor;
+    return ATTNRUN_OK;
+}
+
+void held_free(struct held *held)
+{
+    free(held->memory);
+    if (held->library != NULL)
+        attnrun_tensor_free(held->runtime, held->library);
+    memset(held, 0, sizeof *held);
+}
+
+bool value_is_float(int32_t dtype)
+{
+    return dtype == ATTNRUN_F32 || dtype == ATTNRUN_F64 || dtype == ATTNRUN_F8E8M0 ||
+           small_float(dtype) != NULL;
+}
+
+bool value_is_complex(int32_t dtype)
+{
+    return dtype == ATTNRUN_C64 || dtype == ATTNRUN_C128;
+}
+
+bool value_is_int(int32_t dtype)
+{
+    return dtype > 0 && dtype < ATTNRUN_DTYPE_COUNT && dtype != ATTNRUN_BOOL &&
+           dtype != ATTNRUN_STRING && !value_is_float(dtype) && !value_is_complex(dtype);
+}
+
+bool value_has_code(int32_t dtype)
+{
+    return small_float(dtype) != NULL || dtype == ATTNRUN_F8E8M0;
+}
+
+double value_get(const attnrun_tensor *tensor, int64_t k)
+{
+    const struct small_float *f = small_float(tensor->dtype);
+    if (f != NULL) {
+        uint16_t half;
+        if (f->bits < 16)
+            return small_decode(f, code_get(tensor->data, f->bits, k));
+        memcpy(&half, (const uint8_t *)tensor->data + 2 * k, 2);
+        return small_decode(f, half);
+    }
+    switch (tensor->dtype) {
+    case ATTNRUN_F32:
+        return (double)((const float *)tensor->data)[k];
+    case ATTNRUN_F64:
+        return ((const double *)tensor->data)[k];
+    case ATTNRUN_C64:
+        return (double)((const float *)tensor->data)[2 * k];
+    case ATTNRUN_C128:
+        return ((const double *)tensor->data)[2 * k];
+    case ATTNRUN_F8E8M0: {
+        int code = ((const uint8_t *)tensor->data)[k];
+        return code == 255 ? (double)NAN : ldexp(1, code - 127);
+    }
+    case ATTNRUN_U64:
+        return (double)((const uint64_t *)tensor->data)[k];
+    default:
+        return (double)value_get_int(tensor, k);
+    }
+}
+
+double value_get_imaginary(const attnrun_tensor *tensor, int64_t k)
+{
+    if (tensor->dtype == ATTNRUN_C64)
+        return (double)((const float *)tensor->data)[2 * k + 1];
+    return tensor->dtype == ATTNRUN_C128 ? ((const double *)tensor->data)[2 * k + 1] : 0;
+}
+
+int64_t value_get_int(const attnrun_tensor *tensor, int64_t k)
+{
+    const void *data = tensor->data;
+    uint32_t code;
+    switch (tensor->dtype) {
+    case ATTNRUN_BOOL:
+        return ((const uint8_t *)data)[k] != 0;
+    case ATTNRUN_U8:
+        return ((const uint8_t *)data)[k];
+    case ATTNRUN_I8:
+        return ((const int8_t *)data)[k];
+    case ATTNRUN_U16:
+        return ((const uint16_t *)data)[k];
+    case ATTNRUN_I16:
+        return ((const int16_t *)data)[k];
+    case ATTNRUN_U32:
+        return ((const uint32_t *)data)[k];
+    case ATTNRUN_I32:
+        return ((const int32_t *)data)[k];
+    case ATTNRUN_U64:
+    case ATTNRUN_I64:
+        return ((const int64_t *)data)[k];
+    case ATTNRUN_U4:
+        return code_get(data, 4, k);
+    case ATTNRUN_U2:
+        return code_get(data, 2, k);
+    case ATTNRUN_I4:
+        code = code_get(data, 4, k);
+        return (int64_t)code - (code & 8 ? 16 : 0);
+    case ATTNRUN_I2:
+        code = code_get(data, 2, k);
+        return (int64_t)code - (code & 2 ? 4 : 0);
+    default:
+        return 0;
+    }
+}
+
+int32_t value_step(const attnrun_tensor *tensor, int64_t k)
+{
+    const struct small_float *f = small_float(tensor->dtype);
+    if (f == NULL)
+        return ((const uint8_t *)tensor->data)[k];
+    uint32_t code;
+    if (f->bits == 16) {
+        uint16_t half;
+        memcpy(&half, (const uint8_t *)tensor->data + 2 * k, 2);
+        code = half;
+    } else {
+        code = code_get(tensor->data, f->bits, k);
+    }
+    uint32_t sign = UINT32_C(1) << (f->bits - 1);
+    return (code & sign) != 0 ? -(int32_t)(code & (sign - 1)) : (int32_t)code;
+}
+
+bool value_set(const attnrun_tensor *tensor, int64_t k, double value)
+{
+    const struct small_float *f = small_float(tensor->dtype);
+    if (f != NULL) {
+        uint32_t code = small_encode(f, value);
+        uint16_t half = (uint16_t)code;
+        if (f->bits == 16)
+            memcpy((uint8_t *)tensor->data + 2 * k, &half, 2);
+        else
+            code_set(tensor->data, f->bits, k, code);
+        return true;
+    }
+    switch (tensor->dtype) {
+    case ATTNRUN_F32:
+        ((float *)tensor->data)[k] = (float)value;
+        return true;
+    case ATTNRUN_F64:
+        ((double *)tensor->data)[k] = value;
+        return true;
+    case ATTNRUN_C64:
+        ((float *)tensor->data)[2 * k] = (float)value;
+        return true;
+    case ATTNRUN_C128:
+        ((double *)tensor->data)[2 * k] = value;
+        return true;
+    case ATTNRUN_F8E8M0: {
+        bool fits = value > 0 && isfinite(value) && ilogb(value) >= -127;
+        ((uint8_t *)tensor->data)[k] = (uint8_t)(fits ? ilogb(value) + 127 : 0);
+        return fits;
+    }
+    default:
+        if (!(value >= -9.2e18 && value <= 9.2e18) || value != nearbyint(value))
+            return false;
+        return value_set_int(tensor, k, (int64_t)value);
+    }
+}
+
+/* Lowest and highest value of an integer type. */
+static void int_range(int32_t dtype, int64_t *low, int64_t *high)
+{
+    int bits = attnrun_dtype_bits(dtype);
+    bool is_signed = dtype == ATTNRUN_I8 || dtype == ATTNRUN_I16 || dtype == ATTNRUN_I32 ||
+                     dtype == ATTNRUN_I64 || dtype == ATTNRUN_I4 || dtype == ATTNRUN_I2;
+    if (dtype == ATTNRUN_BOOL)
+        bits = 1;
+    *high = bits >= 63 ? INT64_MAX : (INT64_C(1) << (bits - (is_signed ? 1 : 0))) - 1;
+    *low = is_signed ? -*high - 1 : 0;
+}
+
+bool value_set_int(const attnrun_tensor *tensor, int64_t k, int64_t value)
+{
+    int64_t low, high;
+    void *data = tensor->data;
+    if (!value_is_int(tensor->dtype) && tensor->dtype != ATTNRUN_BOOL)
+        return tensor->dtype != ATTNRUN_STRING && value_set(tensor, k, (double)value);
+    int_range(tensor->dtype, &low, &high);
+    if (value < low || value > high)
+        return false;
+    switch (attnrun_dtype_bits(tensor->dtype)) {
+    case 64:
+        ((int64_t *)data)[k] = value;
+        return true;
+    case 32:
+        ((uint32_t *)data)[k] = (uint32_t)value;
+        return true;
+    case 16:
+        ((uint16_t *)data)[k] = (uint16_t)value;
+        return true;
+    case 8:
+        ((uint8_t *)data)[k] = (uint8_t)value;
+        return true;
+    default:
+        code_set(data, attnrun_dtype_bits(tensor->dtype), k, (uint32_t)value);
+        return true;
+    }
+}
+
+static char *next_buffer(void)
+{
+    static char buffers[8][224];
+    static unsigned next;
+    return buffers[next++ % 8];
+}
+
+const char *value_shape(const attnrun_tensor *tensor)
+{
+    char *out = next_buffer();
+    if (tensor->kind == ATTNRUN_SEQUENCE)
+        snprintf(out, 224, "sequence of %" PRId64, tensor->dims[0]);
+    if (tensor->kind == ATTNRUN_OPTIONAL || tensor->kind == ATTNRUN_OPTIONAL_SEQUENCE)
+        snprintf(out, 224, "optional");
+    if (tensor->kind == ATTNRUN_ABSENT)
+        snprintf(out, 224, "nothing");
+    if (tensor->kind != ATTNRUN_TENSOR)
+        return out;
+    int n = snprintf(out, 224, "%s[", attnrun_dtype_name(tensor->dtype));
+    for (int32_t i = 0; i < tensor->rank && i < ATTNRUN_MAX_RANK; i++)
+        n += snprintf(out + n, (size_t)(224 - n), "%s%" PRId64, i > 0 ? "," : "",
+                      tensor->dims[i]);
+    snprintf(out + n, (size_t)(224 - n), "]");
+    return out;
+}
+
+const char *value_text(const attnrun_tensor *tensor, int64_t k)
+{
+    char *out = next_buffer();
+    if (tensor->dtype == ATTNRUN_STRING) {
+        const attnrun_string *s = &((const attnrun_string *)tensor->data)[k];
+        char text[81];
+        snprintf(text, sizeof text, "%.*s", (int)(s->n > 80 ? 80 : s->n), s->n ? s->data : "");
+        snprintf(out, 224, "'%s'", tool_quote(text));
+    } else if (value_is_complex(tensor->dtype)) {
+        snprintf(out, 224, "%.7g%+.7gi", value_get(tensor, k), value_get_imaginary(tensor, k));
+    } else if (tensor->dtype == ATTNRUN_U64) {
+        snprintf(out, 224, "%" PRIu64, ((const uint64_t *)tensor->data)[k]);
+    } else if (value_is_float(tensor->dtype)) {
+        snprintf(out, 224, tensor->dtype == ATTNRUN_F64 ? "%.15g" : "%.7g",
+                 value_get(tensor, k));
+    } else {
+        snprintf(out, 224, "%" PRId64, value_get_int(tensor, k));
+    }
+    return out;
+}
+
+const char *value_index(const attnrun_tensor *tensor, int64_t k)
+{
+    char *out = next_buffer();
+    int64_t index[ATTNRUN_MAX_RANK];
+    for (int32_t i = tensor->rank - 1; i >= 0; i--) {
+        int64_t d = tensor->dims[i] > 0 ? tensor->dims[i] : 1;
+        index[i] = k % d;
+        k /= d;
+    }
+    int n = snprintf(out, 224, "[");
+    for (int32_t i = 0; i < tensor->rank; i++)
+        n += snprintf(out + n, (size_t)(224 - n), "%s%" PRId64, i > 0 ? "," : "", index[i]);
+    snprintf(out + n, (size_t)(224 - n), "]");
+    return out;
+}

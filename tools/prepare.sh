@@ -1,0 +1,48 @@
+# prepare.sh - sourced by demo.sh and test.sh: system packages and Python environments.
+# shellcheck shell=bash
+
+# need_packages PACKAGE... - install the missing Debian packages; root or sudo.
+need_packages() {
+    local missing=() package
+    for package in "$@"; do
+        dpkg-query -W -f='${Status}\n' "$package" 2>/dev/null |
+            grep -q '^install ok installed$' || missing+=("$package")
+    done
+    [ ${#missing[@]} -eq 0 ] && return 0
+    echo "installing: ${missing[*]}"
+    local as_root=()
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null || {
+            echo "run as root or install sudo: apt-get install ${missing[*]}" >&2
+            return 1
+        }
+        as_root=(sudo)
+    fi
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -q
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -q -y --no-install-recommends "${missing[@]}"
+}
+
+# need_venv FOLDER REQUIREMENTS [PIP OPTION...] - a virtual environment with these pins.
+# It is made again when the file changes. The user's pip configuration applies.
+need_venv() {
+    local folder=$1 requirements=$2
+    shift 2
+    cmp -s "$requirements" "$folder/requirements.txt" && return 0
+    echo "python packages: $folder"
+    rm -rf "$folder"
+    python3 -m venv "$folder"
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$@" \
+        -r "$requirements"
+    cp "$requirements" "$folder/requirements.txt"
+}
+
+# build FOLDER [CMAKE OPTION...] - configure and build.
+build() {
+    local folder=$1
+    shift
+    local launcher=()
+    command -v ccache >/dev/null && launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache)
+    cmake -S . -B "$folder" -G Ninja "${launcher[@]}" "$@"
+    cmake --build "$folder"
+}

@@ -1,0 +1,44 @@
+# Sources of the command line.
+set(ATTN_TOOLS
+  tools/attnrun.c
+  tools/io/digest.c
+  tools/io/fail.c
+  tools/io/file.c
+  tools/io/json.c
+  tools/io/json_read.c
+  tools/io/npy_read.c
+  tools/io/npy_write.c
+  tools/io/npz.c
+  tools/io/value.c
+  tools/io/zip_read.c
+  tools/io/zip_write.c
+  tools/cli/bench.c
+  tools/cli/check.c
+  tools/cli/check_file.c
+  tools/cli/compare.c
+  tools/cli/config.c
+  tools/cli/convert.c
+  tools/cli/doctor.c
+  tools/cli/files.c
+  tools/cli/given.c
+  tools/cli/help.c
+  tools/cli/inputs.c
+  tools/cli/inspect.c
+  tools/cli/inspect_json.c
+  tools/cli/inspect_print.c
+  tools/cli/job.c
+  tools/cli/make_up.c
+  tools/cli/ops.c
+  tools/cli/options.c
+  tools/cli/outputs.c
+  tools/cli/plan.c
+  tools/cli/profile.c
+  tools/cli/progress.c
+  tools/cli/run.c
+  tools/cli/setup.c
+  tools/cli/suggest.c
+  tools/cli/svg.c
+  tools/cli/symbols.c
+  tools/cli/text.c
+  tools/cli/trace.c
+)

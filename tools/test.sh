@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+# test.sh - every check that a change must pass; complete on a fresh Debian 12.
+#
+# usage: bash tools/test.sh [--full] [STEP...]
+#
+# Steps, all by default, in this order:
+#   style     clang-format, clang-tidy
+#   release   gcc Release, warnings are errors; all of ctest
+#   clang     clang builds the same without warnings
+#   asan      AddressSanitizer + UBSan: unit tests, bad inputs, a part of conformance
+#   tsan      ThreadSanitizer: the tests labelled "threads"
+#   valgrind  a few runs without an error or a leak
+# --full takes every exporter and opset of the model families, all of clang-tidy and the
+# whole conformance set under the sanitizers. Root or sudo is needed for missing packages.
+# Everything is written under build/; build/logs holds one log a step.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source tools/prepare.sh
+
+passed=0
+failed=0
+full=0
+steps=()
+for argument in "$@"; do
+    case $argument in
+    --full) full=1 ;;
+    style | release | clang | asan | tsan | valgrind) steps+=("$argument") ;;
+    *)
+        sed -n '2,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+        exit 2
+        ;;
+    esac
+done
+[ ${#steps[@]} -gt 0 ] || steps=(style release clang asan tsan valgrind)
+
+# step NAME COMMAND... - one counted step with its log; the end of the log on failure.
+step() {
+    local name=$1 log=build/logs/$1.log started=$SECONDS
+    shift
+    if "$@" >"$log" 2>&1; then
+        passed=$((passed + 1))
+        echo "ok    $name ($((SECONDS - started)) s)"
+        return 0
+    fi
+    failed=$((failed + 1))
+    echo "FAIL  $name ($((SECONDS - started)) s), the end of $log:"
+    tail -n 40 "$log"
+    return 1
+}
+
+# run_ctest NAME FOLDER OPTION... - ctest, each of its tests counted.
+run_ctest() {
+    local name=$1 folder=$2 log=build/logs/$1.log started=$SECONDS ok bad
+    shift 2
+    ctest --test-dir "$folder" -j2 --output-on-failure --no-tests=error "$@" >"$log" 2>&1
+    local code=$?
+    ok=$(grep -cE '^ *[0-9]+/[0-9]+ Test .* Passed ' "$log")
+    bad=$(grep -cE '^ *[0-9]+/[0-9]+ Test .*(\*\*\*|Not Run)' "$log")
+    [ $code -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+    passed=$((passed + ok))
+    failed=$((failed + bad))
+    echo "$([ "$bad" -eq 0 ] && echo ok || echo FAIL)    $name: $ok passed, $bad failed" \
+        "($((SECONDS - started)) s)"
+    [ "$bad" -eq 0 ] || {
+        grep -E '^ *[0-9]+/[0-9]+ Test .*(\*\*\*|Not Run)' "$log"
+        grep -E '^(FAIL|[0-9]+ passed,)|Error|error:|ERROR' "$log" | head -n 60
+        echo "      all of it: $log"
+    }
+}
+
+prepare() {
+    need_packages build-essential cmake ninja-build pkg-config git ca-certificates \
+        libopenblas-serial-dev libprotobuf-c-dev protobuf-c-compiler libyaml-dev \
+        zlib1g-dev libcmocka-dev valgrind clang-14 libclang-rt-14-dev ccache \
+        python3 python3-venv &&
+        need_venv build/venv tests/requirements.txt
+}
+
+c_files() {
+    git ls-files -co --exclude-standard '*.c' '*.h'
+}
+
+format_is_kept() {
+    c_files | xargs build/venv/bin/clang-format --dry-run -Werror
+}
+
+# clang-tidy takes a second or more a file: in the short mode every fifth one.
+tidy_is_quiet() {
+    local every=5
+    [ $full -eq 1 ] && every=1
+    cmake -S . -B build/tidy -G Ninja -DCMAKE_C_COMPILER=clang-14 >/dev/null &&
+        cmake --build build/tidy --target attn_schema >/dev/null || return 1
+    git ls-files -co --exclude-standard 'runtime/*.c' 'loaders/*.c' 'ops/*.c' 'tools/*.c' |
+        grep -v -e '^ops/kernels/' -e '^tools/examples/' | awk "NR % $every == 0" |
+        xargs -P2 -n4 build/venv/bin/clang-tidy --quiet -p build/tidy
+}
+
+run_style() {
+    step format format_is_kept
+    step tidy tidy_is_quiet
+}
+
+run_release() {
+    local options=(-DATTNRUN_WERROR=ON -DCMAKE_C_COMPILER=gcc)
+    [ $full -eq 1 ] && options+=(-DATTNRUN_TESTS_FULL=ON)
+    step release-build build build/release "${options[@]}" || return
+    run_ctest release build/release
+}
+
+run_clang() {
+    step clang-build build build/clang -DATTNRUN_WERROR=ON -DCMAKE_C_COMPILER=clang-14
+}
+
+run_asan() {
+    step asan-build build build/asan -DATTNRUN_ASAN=ON -DCMAKE_C_COMPILER=clang-14 || return
+    local leave_out=(-LE slow -E 'hygiene|package')
+    [ $full -eq 1 ] && leave_out=(-E 'hygiene|package|conformance.sample')
+    run_ctest asan build/asan "${leave_out[@]}"
+}
+
+run_tsan() {
+    step tsan-build build build/tsan -DATTNRUN_TSAN=ON -DCMAKE_C_COMPILER=clang-14 || return
+    run_ctest tsan build/tsan -L threads
+}
+
+# valgrind knows AVX2 but not AVX-512.
+valgrind_is_quiet() {
+    local attnrun=build/release/attnrun cases=build/data/cases name
+    for name in node/test_softmax_axis_1 node/test_lstm_defaults node/test_loop11 \
+        node/test_conv_with_strides_padding simple/test_sequence_model1 \
+        node/test_attention_4d_causal; do
+        ATTNRUN_ISA=avx2 valgrind -q --error-exitcode=99 --leak-check=full \
+            "$attnrun" check "$cases/$name" || return 1
+    done
+}
+
+run_valgrind() {
+    [ -x build/release/attnrun ] || step release-build build build/release || return
+    [ -e build/data/cases/stamp.txt ] || build/venv/bin/python \
+        tests/conformance/make_cases.py build/data/cases || return
+    step valgrind valgrind_is_quiet
+}
+
+mkdir -p build/logs
+step prepare prepare || {
+    echo "$passed passed, $failed failed"
+    exit 1
+}
+for name in "${steps[@]}"; do
+    "run_$name"
+done
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]
