@@ -1,7 +1,8 @@
 /* attnrun.c - the command line: the table of commands, and what surrounds each of them.
  *
- * tools/cli/ has one file per command and what they share; tools/io/ has the file formats that
- * the library does not know (npy, npz, json). Only attnrun.h is used of the library. */
+ * tools/cli/ has one file per command and what they share; tools/io/ has the file formats
+ * that the library does not know (npy, npz, json). Only attnrun.h is used of the library.
+ */
 #include <errno.h>
 #include <string.h>
 
@@ -10,15 +11,18 @@
 const struct cli_command cli_commands[] = {
     { "run", CLI_RUN, 1, 1, "[options] model.onnx", "run a model and show its outputs",
       command_run,
-      "Inputs that are not given are made up: token ids within the table that they index,\n"
-      "masks of ones, positions in order, other numbers random by --seed. Symbolic dimensions\n"
+      "Inputs that are not given are made up: token ids within the table that they "
+      "index,\n"
+      "masks of ones, positions in order, other numbers random by --seed. Symbolic "
+      "dimensions\n"
       "that are not --set: batch 1, sequence 128, past 0, images 224.\n" },
     { "check", CLI_CHECK, 1, -1, "[options] PATH...", "compare with expected outputs",
       command_check,
-      "A folder is a test of the ONNX backend form (model.onnx, test_data_set_N), or holds such\n"
+      "A folder is a test of the ONNX backend form (model.onnx, test_data_set_N), or "
+      "holds such\n"
       "folders; a model file is compared with --ref.\n" },
-    { "plan", CLI_PLAN, 1, 1, "[options] model.onnx", "show the memory plan without running",
-      command_plan, NULL },
+    { "plan", CLI_PLAN, 1, 1, "[options] model.onnx",
+      "show the memory plan without running", command_plan, NULL },
     { "inspect", CLI_INSPECT, 1, 1, "[options] model.onnx", "show what is in a model",
       command_inspect, NULL },
     { "ops", CLI_OPS, 0, 0, "[options]", "list the operators", command_ops, NULL },
@@ -26,8 +30,8 @@ const struct cli_command cli_commands[] = {
       command_bench, NULL },
     { "doctor", CLI_DOCTOR, 0, 0, "[options]", "show what attnrun found on this machine",
       command_doctor, NULL },
-    { "convert", CLI_CONVERT, 0, -1, "...", "PyTorch to ONNX (starts Python)", command_convert,
-      NULL },
+    { "convert", CLI_CONVERT, 0, -1, "...", "PyTorch to ONNX (starts Python)",
+      command_convert, NULL },
     { "help", CLI_HELP, 0, 1, "[command]", "help", command_help, NULL },
     { "version", CLI_VERSION, 0, 0, "", "version", command_version, NULL },
     { 0 }

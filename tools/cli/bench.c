@@ -46,10 +46,11 @@ static void print_table(const struct job *job, const attnrun_runtime_info *runti
                text_input(&job->inputs.v[i]));
     printf("\n%-12s %d, %s, BLAS %s\n", "threads", runtime->threads, runtime->isa,
            runtime->blas);
-    printf("%-12s %s\n%-12s %s\n", "load", text_ms(t->load_ms), "first", text_ms(t->first_ms));
+    printf("%-12s %s\n%-12s %s\n", "load", text_ms(t->load_ms), "first",
+           text_ms(t->first_ms));
     printf("%-12s %s\n", "min", text_ms(t->min_ms));
-    printf("%-12s %s (%" PRId64 " runs, ±%.1f%%)\n", "median", text_ms(t->median_ms), t->n,
-           t->spread * 100);
+    printf("%-12s %s (%" PRId64 " runs, ±%.1f%%)\n", "median", text_ms(t->median_ms),
+           t->n, t->spread * 100);
     printf("%-12s %s\n", "arena", text_bytes(job->plan.arena_bytes));
     printf("%-12s %s, packed %s\n", "weights", text_bytes(job->plan.weights_bytes),
            text_bytes(job->plan.packed_bytes));

@@ -1,8 +1,9 @@
-/* check.c - attnrun check: folders of the ONNX backend test form, and files against --ref.
+/* check.c - attnrun check: folders of the ONNX backend test form, and files against
+ * --ref.
  *
- * A folder with a model.onnx is a test: each test_data_set_N holds input_K.pb, the K-th graph
- * input that is no initializer, and output_K.pb; tol.txt may hold "rtol atol". A folder without
- * one is searched one level down. */
+ * A folder with a model.onnx is a test: each test_data_set_N holds input_K.pb, the K-th
+ * graph input that is no initializer, and output_K.pb; tol.txt may hold "rtol atol". A
+ * folder without one is searched one level down. */
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -65,7 +66,8 @@ static attnrun_status read_tolerance(const struct cli *cli, const char *folder,
 
 /* Reads <folder>/<kind>_<index>.pb; *found says whether there is one. */
 static attnrun_status read_numbered(struct cli *cli, const char *folder, const char *word,
-                                    int32_t index, int32_t kind, struct held *held, bool *found)
+                                    int32_t index, int32_t kind, struct held *held,
+                                    bool *found)
 {
     char path[PATH_BYTES], name[48];
     snprintf(name, sizeof name, "%s_%d.pb", word, index);
@@ -90,14 +92,14 @@ static attnrun_status set_inputs(struct cli *cli, attnrun_context *context,
     TRY(read_numbered(cli, folder, "input", n, ATTNRUN_TENSOR, &more, &found));
     held_free(&more);
     if (found)
-        return tool_fail(ATTNRUN_E_INPUT, "there is an input_%d.pb, but the model has %d inputs",
-                         n, n);
+        return tool_fail(ATTNRUN_E_INPUT,
+                         "there is an input_%d.pb, but the model has %d inputs", n, n);
     return ATTNRUN_OK;
 }
 
 static attnrun_status compare_output(struct cli *cli, attnrun_context *context,
-                                     const attnrun_model *model, const char *folder, int32_t i,
-                                     const struct tolerance *tolerance)
+                                     const attnrun_model *model, const char *folder,
+                                     int32_t i, const struct tolerance *tolerance)
 {
     attnrun_value_info info = { .struct_size = sizeof info };
     attnrun_tensor got;
@@ -117,7 +119,8 @@ static attnrun_status compare_output(struct cli *cli, attnrun_context *context,
 }
 
 /* Runs one data set on a fresh context, so that nothing is left of the one before. */
-static attnrun_status check_data_set(struct cli *cli, attnrun_model *model, const char *folder,
+static attnrun_status check_data_set(struct cli *cli, attnrun_model *model,
+                                     const char *folder,
                                      const struct tolerance *tolerance)
 {
     attnrun_model_info info = { .struct_size = sizeof info };
@@ -125,8 +128,8 @@ static attnrun_status check_data_set(struct cli *cli, attnrun_model *model, cons
     TRY_LIB(attnrun_model_query(model, &info));
     TRY_LIB(attnrun_context_create(model, &context));
     struct held *inputs = calloc((size_t)info.n_inputs + 1, sizeof *inputs);
-    attnrun_status status = inputs == NULL ? tool_fail(ATTNRUN_E_MEMORY, "no memory for inputs")
-                                           : ATTNRUN_OK;
+    attnrun_status status =
+        inputs == NULL ? tool_fail(ATTNRUN_E_MEMORY, "no memory for inputs") : ATTNRUN_OK;
     if (status == ATTNRUN_OK)
         status = set_inputs(cli, context, model, folder, inputs, info.n_inputs);
     if (status == ATTNRUN_OK)
@@ -140,7 +143,8 @@ static attnrun_status check_data_set(struct cli *cli, attnrun_model *model, cons
     return status;
 }
 
-static attnrun_status check_data_sets(struct cli *cli, attnrun_model *model, const char *folder,
+static attnrun_status check_data_sets(struct cli *cli, attnrun_model *model,
+                                      const char *folder,
                                       const struct tolerance *tolerance)
 {
     struct folder_list sets;
@@ -216,17 +220,18 @@ static attnrun_status check_isolated(struct cli *cli, const char *folder)
         tool_error = error;
         return error.status;
     }
-    return WEXITSTATUS(result) == 0 ? ATTNRUN_OK
-                                    : tool_fail(ATTNRUN_E_INTERNAL, "ended with exit code %d",
-                                                WEXITSTATUS(result));
+    return WEXITSTATUS(result) == 0
+               ? ATTNRUN_OK
+               : tool_fail(ATTNRUN_E_INTERNAL, "ended with exit code %d",
+                           WEXITSTATUS(result));
 }
 
 /* One folder: counted, reported, and no reason to stop unless the user says so. */
 static attnrun_status count_folder(struct check *check, const char *folder)
 {
     struct cli *cli = check->cli;
-    attnrun_status status = cli->isolate ? check_isolated(cli, folder)
-                                         : check_folder(cli, folder);
+    attnrun_status status =
+        cli->isolate ? check_isolated(cli, folder) : check_folder(cli, folder);
     if (cli_signal() != 0)
         return tool_fail(ATTNRUN_E_CANCELLED, "interrupted");
     check->passed += status == ATTNRUN_OK;
@@ -259,7 +264,8 @@ static const char *base_name(const char *path)
 static bool is_test_folder(const char *folder)
 {
     char path[PATH_BYTES];
-    return file_join(path, sizeof path, folder, "model.onnx") == ATTNRUN_OK && file_exists(path);
+    return file_join(path, sizeof path, folder, "model.onnx") == ATTNRUN_OK &&
+           file_exists(path);
 }
 
 static bool is_wanted(const struct cli *cli, const char *folder)
@@ -301,7 +307,8 @@ static attnrun_status check_folders(struct check *check)
     for (int64_t i = 0; i < cli->paths.n; i++)
         TRY(check_path(check, cli->paths.v[i]));
     if (check->passed + check->failed == 0)
-        return tool_fail(ATTNRUN_E_USAGE, "nothing to check: no folder with a model.onnx%s",
+        return tool_fail(ATTNRUN_E_USAGE,
+                         "nothing to check: no folder with a model.onnx%s",
                          cli->filter != NULL ? " of such a name" : "");
     return ATTNRUN_OK;
 }

@@ -1,5 +1,5 @@
-/* check_file.c - attnrun check model.onnx --ref: one run against expected outputs in a file or
- * folder, with the inputs of -i and --inputs. */
+/* check_file.c - attnrun check model.onnx --ref: one run against expected outputs in a
+ * file or folder, with the inputs of -i and --inputs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,8 +17,9 @@ struct reference {
 };
 
 /* output_N.pb or NAME.npy of a folder. */
-static attnrun_status read_from_folder(struct reference *r, int32_t index, const char *name,
-                                       int32_t kind, struct held *held, bool *found)
+static attnrun_status read_from_folder(struct reference *r, int32_t index,
+                                       const char *name, int32_t kind, struct held *held,
+                                       bool *found)
 {
     char path[4096], file[512];
     snprintf(file, sizeof file, "output_%d.pb", index);
@@ -32,8 +33,8 @@ static attnrun_status read_from_folder(struct reference *r, int32_t index, const
     return *found ? npy_read(path, r->job->inputs.max_bytes, held) : ATTNRUN_OK;
 }
 
-static attnrun_status read_from_archive(struct reference *r, int32_t index, const char *name,
-                                        struct held *held, bool *found)
+static attnrun_status read_from_archive(struct reference *r, int32_t index,
+                                        const char *name, struct held *held, bool *found)
 {
     struct zip zip;
     char place[32];
@@ -65,7 +66,8 @@ static attnrun_status read_expected(struct reference *r, int32_t index,
         return npy_read(r->path, r->job->inputs.max_bytes, held);
     if (file_has_extension(r->path, ".pb"))
         return file_read_pb(r->job->cli->runtime, r->path, info->kind, held);
-    return tool_fail(ATTNRUN_E_USAGE, "--ref %s: neither a npz, npy or pb file nor a folder",
+    return tool_fail(ATTNRUN_E_USAGE,
+                     "--ref %s: neither a npz, npy or pb file nor a folder",
                      tool_path(r->path));
 }
 

@@ -1,4 +1,5 @@
-/* cli.h - what the commands share: the options, opening models, inputs, outputs, errors. */
+/* cli.h - what the commands share: the options, opening models, inputs, outputs, errors.
+ */
 #ifndef TOOL_CLI_H
 #define TOOL_CLI_H
 
@@ -13,7 +14,8 @@ struct list {
     int64_t n, capacity;
 };
 
-/* Every option of every command; the table in options.c says which command takes which. */
+/* Every option of every command; the table in options.c says which command takes which.
+ */
 struct cli {
     const struct cli_command *command;
     struct list paths; /* positional arguments */
@@ -56,8 +58,16 @@ extern const struct cli_command cli_commands[]; /* ends with name NULL */
 const struct cli_command *cli_find_command(const char *name);
 
 /* ---- options.c, config.c, help.c, suggest.c ---- */
-enum cli_option_kind { OPT_FLAG, OPT_COUNT, OPT_INT, OPT_BYTES, OPT_TIME, OPT_REAL, OPT_TEXT,
-                       OPT_LIST };
+enum cli_option_kind {
+    OPT_FLAG,
+    OPT_COUNT,
+    OPT_INT,
+    OPT_BYTES,
+    OPT_TIME,
+    OPT_REAL,
+    OPT_TEXT,
+    OPT_LIST
+};
 struct cli_option {
     const char *name;
     char letter;
@@ -76,7 +86,8 @@ attnrun_status cli_set_option(struct cli *cli, const struct cli_option *option,
                               const char *value, const char *where, bool config);
 attnrun_status cli_parse(struct cli *cli, int argc, char **argv);
 attnrun_status cli_read_config(struct cli *cli, const char *path);
-void cli_print_help(FILE *out, const struct cli_command *command); /* NULL: all commands */
+void cli_print_help(FILE *out,
+                    const struct cli_command *command); /* NULL: all commands */
 attnrun_status list_add(struct list *list, const char *text);
 /* A copy of n bytes that lives as long as `cli`; NULL without memory. */
 const char *cli_keep(struct cli *cli, const char *text, size_t n);
@@ -104,7 +115,8 @@ struct progress {
     bool shown, enabled;
 };
 void progress_start(struct progress *progress, const struct cli *cli);
-void progress_show(struct progress *progress, int64_t done, int64_t total, const char *what);
+void progress_show(struct progress *progress, int64_t done, int64_t total,
+                   const char *what);
 void progress_end(struct progress *progress);
 
 /* ---- compare.c ---- */
@@ -112,12 +124,14 @@ struct tolerance {
     double rtol, atol;
     bool quantized; /* small integers may be one step off */
 };
-/* OK, or E_RANGE with the sentence of what differs ("output 0 'y': …" is the caller's). */
+/* OK, or E_RANGE with the sentence of what differs ("output 0 'y': …" is the caller's).
+ */
 attnrun_status compare_values(const attnrun_tensor *got, const attnrun_tensor *expected,
                               const struct tolerance *tolerance);
 
 /* ---- the commands, each in its file ---- */
-attnrun_status check_against_reference(struct cli *cli, int *exit_code); /* check_file.c */
+attnrun_status check_against_reference(struct cli *cli,
+                                       int *exit_code); /* check_file.c */
 attnrun_status command_run(struct cli *cli, int *exit_code);
 attnrun_status command_check(struct cli *cli, int *exit_code);
 attnrun_status command_plan(struct cli *cli, int *exit_code);

@@ -1,8 +1,9 @@
 /* compare.c - is a computed value the expected one?
  *
- * Type and shape must be equal. Integers, bool and strings: exactly, but small integers may be
- * one step off behind a quantisation. Floats: |got - expected| <= atol + rtol * |expected|, or
- * one step of a float type of 16 bits and fewer; NaN equals NaN, infinities by sign. */
+ * Type and shape must be equal. Integers, bool and strings: exactly, but small integers
+ * may be one step off behind a quantisation. Floats: |got - expected| <= atol + rtol *
+ * |expected|, or one step of a float type of 16 bits and fewer; NaN equals NaN,
+ * infinities by sign. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -32,7 +33,8 @@ static bool close_element(const attnrun_tensor *a, const attnrun_tensor *b, int6
         return same_string(a, b, k);
     if (value_is_complex(a->dtype))
         return close_number(value_get(a, k), value_get(b, k), tolerance) &&
-               close_number(value_get_imaginary(a, k), value_get_imaginary(b, k), tolerance);
+               close_number(value_get_imaginary(a, k), value_get_imaginary(b, k),
+                            tolerance);
     if (!value_is_float(a->dtype)) {
         int64_t got = value_get_int(a, k), expected = value_get_int(b, k);
         bool may_step = tolerance->quantized && a->dtype != ATTNRUN_BOOL &&
@@ -50,7 +52,8 @@ static bool close_element(const attnrun_tensor *a, const attnrun_tensor *b, int6
 }
 
 /* The largest |difference| of finite numbers, for the sentence. */
-static double largest_difference(const attnrun_tensor *a, const attnrun_tensor *b, int64_t n)
+static double largest_difference(const attnrun_tensor *a, const attnrun_tensor *b,
+                                 int64_t n)
 {
     double largest = 0;
     for (int64_t k = 0; k < n; k++) {
@@ -61,7 +64,8 @@ static double largest_difference(const attnrun_tensor *a, const attnrun_tensor *
     return largest;
 }
 
-static attnrun_status compare_tensors(const attnrun_tensor *got, const attnrun_tensor *expected,
+static attnrun_status compare_tensors(const attnrun_tensor *got,
+                                      const attnrun_tensor *expected,
                                       const struct tolerance *tolerance)
 {
     int64_t n = attnrun_tensor_count(got), wrong = 0, first = 0;
@@ -77,14 +81,16 @@ static attnrun_status compare_tensors(const attnrun_tensor *got, const attnrun_t
     if (!value_is_float(got->dtype))
         return tool_fail(ATTNRUN_E_RANGE,
                          "%" PRId64 " of %" PRId64 " elements of %s differ; at %s: %s, "
-                         "expected %s", wrong, n, value_shape(got), value_index(got, first),
+                         "expected %s",
+                         wrong, n, value_shape(got), value_index(got, first),
                          value_text(got, first), value_text(expected, first));
     return tool_fail(ATTNRUN_E_RANGE,
                      "%" PRId64 " of %" PRId64 " elements of %s differ; first at %s: %s, "
-                     "expected %s; largest difference %.3g (rtol %g, atol %g)", wrong, n,
-                     value_shape(got), value_index(got, first), value_text(got, first),
-                     value_text(expected, first), largest_difference(got, expected, n),
-                     tolerance->rtol, tolerance->atol);
+                     "expected %s; largest difference %.3g (rtol %g, atol %g)",
+                     wrong, n, value_shape(got), value_index(got, first),
+                     value_text(got, first), value_text(expected, first),
+                     largest_difference(got, expected, n), tolerance->rtol,
+                     tolerance->atol);
 }
 
 static attnrun_status compare_sequences(const attnrun_tensor *got,
@@ -124,5 +130,6 @@ attnrun_status compare_values(const attnrun_tensor *got, const attnrun_tensor *e
                          value_shape(expected));
     if (got->kind == ATTNRUN_SEQUENCE)
         return compare_sequences(got, expected, tolerance);
-    return got->kind == ATTNRUN_TENSOR ? compare_tensors(got, expected, tolerance) : ATTNRUN_OK;
+    return got->kind == ATTNRUN_TENSOR ? compare_tensors(got, expected, tolerance)
+                                       : ATTNRUN_OK;
 }

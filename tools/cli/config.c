@@ -4,8 +4,9 @@
  *     set: { S: 128, B: 2 }         # the same as a list: [ S=128, B=2 ]
  *     input: { ids: ids.npy }
  *
- * Read by libyaml's events, whose parser stays linear at this depth; 64 kB, depth 16, 1000
- * events. Anchors, aliases, tags, several documents, unknown and repeated keys are refused. */
+ * Read by libyaml's events, whose parser stays linear at this depth; 64 kB, depth 16,
+ * 1000 events. Anchors, aliases, tags, several documents, unknown and repeated keys are
+ * refused. */
 #include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
@@ -46,10 +47,11 @@ static attnrun_status refuse_features(const struct config *config)
         tag = e->data.mapping_start.tag;
     }
     if (e->type == YAML_ALIAS_EVENT || anchor != NULL)
-        return tool_fail_config("%s:%lu: anchors and aliases are not allowed", config->path,
-                                line_of(config));
+        return tool_fail_config("%s:%lu: anchors and aliases are not allowed",
+                                config->path, line_of(config));
     if (tag != NULL)
-        return tool_fail_config("%s:%lu: tags are not allowed", config->path, line_of(config));
+        return tool_fail_config("%s:%lu: tags are not allowed", config->path,
+                                line_of(config));
     return ATTNRUN_OK;
 }
 
@@ -72,7 +74,8 @@ static attnrun_status next_event(struct config *config)
         return tool_fail(ATTNRUN_E_LIMIT, "%s: nested more than %d deep", config->path,
                          MAX_DEPTH);
     if (++config->events > MAX_EVENTS)
-        return tool_fail(ATTNRUN_E_LIMIT, "%s: more than %d items", config->path, MAX_EVENTS);
+        return tool_fail(ATTNRUN_E_LIMIT, "%s: more than %d items", config->path,
+                         MAX_EVENTS);
     return refuse_features(config);
 }
 
@@ -87,10 +90,12 @@ static attnrun_status scalar_text(struct config *config, const char **text)
         return tool_fail_config("%s:%lu: a NUL byte in a value", config->path,
                                 line_of(config));
     *text = cli_keep(config->cli, value, strlen(value));
-    return *text != NULL ? ATTNRUN_OK : tool_fail(ATTNRUN_E_MEMORY, "no memory for a value");
+    return *text != NULL ? ATTNRUN_OK
+                         : tool_fail(ATTNRUN_E_MEMORY, "no memory for a value");
 }
 
-/* Inner lists ([[1,2]] as an input, [1,3] as a shape) become the text they were written as. */
+/* Inner lists ([[1,2]] as an input, [1,3] as a shape) become the text they were written
+ * as. */
 static attnrun_status flow_text(struct config *config, const char **text)
 {
     char flow[4096];
@@ -107,20 +112,22 @@ static attnrun_status flow_text(struct config *config, const char **text)
             part = "[";
             open++;
         } else if (type != YAML_SCALAR_EVENT) {
-            return tool_fail_config("%s:%lu: a list of values is expected here", config->path,
-                                    line_of(config));
+            return tool_fail_config("%s:%lu: a list of values is expected here",
+                                    config->path, line_of(config));
         }
         bool separate = comma && type != YAML_SEQUENCE_END_EVENT;
         if (n + strlen(part) + 2 > sizeof flow)
             return tool_fail(ATTNRUN_E_LIMIT, "%s:%lu: a list of more than %zu bytes",
                              config->path, line_of(config), sizeof flow);
-        n += (size_t)snprintf(flow + n, sizeof flow - n, "%s%s", separate ? "," : "", part);
+        n += (size_t)snprintf(flow + n, sizeof flow - n, "%s%s", separate ? "," : "",
+                              part);
         comma = type != YAML_SEQUENCE_START_EVENT;
         if (open > 0)
             TRY(next_event(config));
     } while (open > 0);
     *text = cli_keep(config->cli, flow, n);
-    return *text != NULL ? ATTNRUN_OK : tool_fail(ATTNRUN_E_MEMORY, "no memory for a value");
+    return *text != NULL ? ATTNRUN_OK
+                         : tool_fail(ATTNRUN_E_MEMORY, "no memory for a value");
 }
 
 /* { S: 128 } of a list option: each pair is "S=128". */
@@ -188,8 +195,8 @@ static attnrun_status find_key(struct config *config, const struct cli_option **
         names[n++] = o->name;
     const char *near = option == NULL ? suggest(key, names, n) : NULL;
     if (option == NULL && near != NULL)
-        return tool_fail_config("%s:%lu: unknown key '%s' (did you mean '%s'?)", config->path,
-                                line_of(config), tool_quote(key), near);
+        return tool_fail_config("%s:%lu: unknown key '%s' (did you mean '%s'?)",
+                                config->path, line_of(config), tool_quote(key), near);
     if (option == NULL)
         return tool_fail_config("%s:%lu: unknown key '%s'", config->path, line_of(config),
                                 tool_quote(key));
@@ -215,8 +222,8 @@ static attnrun_status read_document(struct config *config)
         return ATTNRUN_OK;
     TRY(next_event(config));
     if (config->event.type != YAML_MAPPING_START_EVENT)
-        return tool_fail_config("%s:%lu: 'option: value' lines are expected", config->path,
-                                line_of(config));
+        return tool_fail_config("%s:%lu: 'option: value' lines are expected",
+                                config->path, line_of(config));
     for (;;) {
         TRY(next_event(config));
         if (config->event.type == YAML_MAPPING_END_EVENT)
@@ -227,7 +234,8 @@ static attnrun_status read_document(struct config *config)
     TRY(next_event(config)); /* document end */
     TRY(next_event(config));
     if (config->event.type != YAML_STREAM_END_EVENT)
-        return tool_fail_config("%s:%lu: a second document", config->path, line_of(config));
+        return tool_fail_config("%s:%lu: a second document", config->path,
+                                line_of(config));
     return ATTNRUN_OK;
 }
 

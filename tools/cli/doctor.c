@@ -35,12 +35,14 @@ attnrun_status command_doctor(struct cli *cli, int *exit_code)
         json_close(&json, '}');
         return ATTNRUN_OK;
     }
-    printf("%-12s %s (ABI %" PRId32 ")\n", "attnrun", attnrun_version(), attnrun_abi_version());
+    printf("%-12s %s (ABI %" PRId32 ")\n", "attnrun", attnrun_version(),
+           attnrun_abi_version());
     printf("%-12s %s; features: %s\n", "isa", info.isa, info.cpu_features);
     printf("%-12s %d of %ld CPUs online\n", "threads", info.threads, cpus);
     printf("%-12s %s\n", "blas", info.blas);
     printf("%-12s %s\n", "memory", text_bytes((int64_t)info.max_memory));
-    printf("%-12s libyaml %s, zlib %s\n", "tools", yaml_get_version_string(), zlibVersion());
+    printf("%-12s libyaml %s, zlib %s\n", "tools", yaml_get_version_string(),
+           zlibVersion());
     print_environment("ATTNRUN_NUM_THREADS");
     print_environment("OMP_NUM_THREADS");
     print_environment("ATTNRUN_ISA");

@@ -18,8 +18,8 @@ attnrun_status file_read_pb(attnrun_runtime *runtime, const char *path, int32_t 
     int64_t bytes;
     TRY(file_read_all(path, MAX_PB_BYTES, &data, &bytes));
     attnrun_tensor *tensor = NULL;
-    attnrun_status status = attnrun_tensor_from_pb(runtime, data, (uint64_t)bytes, kind, &tensor,
-                                                   NULL);
+    attnrun_status status =
+        attnrun_tensor_from_pb(runtime, data, (uint64_t)bytes, kind, &tensor, NULL);
     free(data);
     if (status != ATTNRUN_OK) {
         tool_fail_library(status);
@@ -74,7 +74,8 @@ static int compare_names(const void *a, const void *b)
     return strverscmp(*(char *const *)a, *(char *const *)b);
 }
 
-attnrun_status folder_list_read(struct folder_list *list, const char *folder, const char *glob)
+attnrun_status folder_list_read(struct folder_list *list, const char *folder,
+                                const char *glob)
 {
     memset(list, 0, sizeof *list);
     DIR *dir = opendir(folder);

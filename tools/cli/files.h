@@ -8,16 +8,19 @@
 attnrun_status file_read_pb(attnrun_runtime *runtime, const char *path, int32_t kind,
                             struct held *held);
 
-/* The file name of a value: what is not a letter, digit or one of "._-" becomes %XX, so that no
- * name leaves its folder. Names too long for a file are cut, with a digest at the end. */
+/* The file name of a value: what is not a letter, digit or one of "._-" becomes %XX, so
+ * that no name leaves its folder. Names too long for a file are cut, with a digest at the
+ * end. */
 void file_name_of(const char *name, const char *extension, char *out, size_t bytes);
 
-/* The names in a folder that match `glob`, numbers in them in the order of their values. */
+/* The names in a folder that match `glob`, numbers in them in the order of their values.
+ */
 struct folder_list {
     char **names;
     int64_t n, capacity;
 };
-attnrun_status folder_list_read(struct folder_list *list, const char *folder, const char *glob);
+attnrun_status folder_list_read(struct folder_list *list, const char *folder,
+                                const char *glob);
 void folder_list_free(struct folder_list *list);
 
 #endif

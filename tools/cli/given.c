@@ -1,4 +1,5 @@
-/* given.c - inputs that the user gives: -i name=what, -i file.npz, --inputs folder, --shape. */
+/* given.c - inputs that the user gives: -i name=what, -i file.npz, --inputs folder,
+ * --shape. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -83,7 +84,8 @@ static attnrun_status unknown_input(const struct inputs *inputs, const char *nam
     }
     near = suggest(name, names, n);
     if (near != NULL)
-        return tool_fail(ATTNRUN_E_INPUT, "the model has no input '%s' (did you mean '%s'?)",
+        return tool_fail(ATTNRUN_E_INPUT,
+                         "the model has no input '%s' (did you mean '%s'?)",
                          tool_quote(name), tool_quote(near));
     return tool_fail(ATTNRUN_E_INPUT, "the model has no input '%s'; its inputs are %s",
                      tool_quote(name), list);
@@ -115,25 +117,28 @@ static attnrun_status take(struct inputs *inputs, struct input *input, const cha
     return ATTNRUN_OK;
 }
 
-static attnrun_status read_npz_key(struct inputs *inputs, struct input *input, const char *path,
-                                   const char *key)
+static attnrun_status read_npz_key(struct inputs *inputs, struct input *input,
+                                   const char *path, const char *key)
 {
     struct zip zip;
     char only[256];
     TRY(zip_open(&zip, path));
     const struct zip_entry *entry = npz_find(&zip, key);
-    if (entry == NULL && key[0] == 0 && zip.n == 1 && npz_key(zip.entries, only, sizeof only))
+    if (entry == NULL && key[0] == 0 && zip.n == 1 &&
+        npz_key(zip.entries, only, sizeof only))
         entry = zip.entries;
     attnrun_status status =
-        entry != NULL ? npz_read(&zip, entry, inputs->max_bytes, &input->held)
-                      : tool_fail(ATTNRUN_E_INPUT, "%s has no array '%s'", tool_path(path),
-                                  tool_quote(key[0] != 0 ? key : input->info.name));
+        entry != NULL
+            ? npz_read(&zip, entry, inputs->max_bytes, &input->held)
+            : tool_fail(ATTNRUN_E_INPUT, "%s has no array '%s'", tool_path(path),
+                        tool_quote(key[0] != 0 ? key : input->info.name));
     zip_close(&zip);
     return status;
 }
 
 /* f.npy, f.npz (the key is the input's name), f.npz:key, f.pb */
-static attnrun_status read_file(struct inputs *inputs, struct input *input, const char *path)
+static attnrun_status read_file(struct inputs *inputs, struct input *input,
+                                const char *path)
 {
     char copy[4096];
     const char *key = strstr(path, ".npz:");
@@ -149,7 +154,8 @@ static attnrun_status read_file(struct inputs *inputs, struct input *input, cons
         snprintf(copy, sizeof copy, "%.*s", (int)(key + 4 - path), path);
         return read_npz_key(inputs, input, copy, key + 5);
     }
-    return tool_fail(ATTNRUN_E_USAGE, "-i %s=%s: neither a npy, npz or pb file nor a value",
+    return tool_fail(ATTNRUN_E_USAGE,
+                     "-i %s=%s: neither a npy, npz or pb file nor a value",
                      tool_quote(input->info.name), tool_path(path));
 }
 
@@ -174,8 +180,9 @@ static bool is_inline(const char *what)
     if (strchr("[\"", what[0]) != NULL)
         return true;
     (void)strtod(what, &end);
-    return end != what && *end == 0 ? true
-                                    : strcmp(what, "true") == 0 || strcmp(what, "false") == 0;
+    return end != what && *end == 0
+               ? true
+               : strcmp(what, "true") == 0 || strcmp(what, "false") == 0;
 }
 
 static attnrun_status read_inline(struct input *input, const char *what)
@@ -196,9 +203,10 @@ static attnrun_status give_value(struct inputs *inputs, const char *text)
     held_free(&input->held);
     input->value = NULL;
     if (what[0] == 0)
-        return tool_fail(ATTNRUN_E_USAGE, "-i '%s': there is nothing behind the =",
-                         tool_quote(text));
-    if (strcmp(what, "ones") == 0 || strcmp(what, "zeros") == 0 || strcmp(what, "random") == 0) {
+        return tool_fail(ATTNRUN_E_USAGE,
+                         "-i '%s': there is nothing behind the =", tool_quote(text));
+    if (strcmp(what, "ones") == 0 || strcmp(what, "zeros") == 0 ||
+        strcmp(what, "random") == 0) {
         input->value = what; /* once all symbols are bound */
         return ATTNRUN_OK;
     }
@@ -206,7 +214,8 @@ static attnrun_status give_value(struct inputs *inputs, const char *text)
     return take(inputs, input, is_inline(what) ? "given" : tool_path(what));
 }
 
-/* All arrays of an archive; arr_0, arr_1, … count the inputs where none has such a name. */
+/* All arrays of an archive; arr_0, arr_1, … count the inputs where none has such a name.
+ */
 static attnrun_status give_archive(struct inputs *inputs, const char *path)
 {
     struct zip zip;
@@ -244,7 +253,8 @@ static attnrun_status give_folder(struct inputs *inputs, const char *folder)
     char path[4096], name[512];
     int32_t found = 0;
     if (!file_is_folder(folder))
-        return tool_fail(ATTNRUN_E_IO, "--inputs: there is no folder %s", tool_path(folder));
+        return tool_fail(ATTNRUN_E_IO, "--inputs: there is no folder %s",
+                         tool_path(folder));
     for (int32_t i = 0; i < inputs->n; i++) {
         struct input *input = &inputs->v[i];
         snprintf(name, sizeof name, "input_%d.pb", i);
@@ -260,8 +270,10 @@ static attnrun_status give_folder(struct inputs *inputs, const char *folder)
         found++;
     }
     if (found == 0)
-        return tool_fail(ATTNRUN_E_INPUT, "%s holds neither input_N.pb nor a npy file named "
-                         "like an input", tool_path(folder));
+        return tool_fail(ATTNRUN_E_INPUT,
+                         "%s holds neither input_N.pb nor a npy file named "
+                         "like an input",
+                         tool_path(folder));
     return ATTNRUN_OK;
 }
 
@@ -271,7 +283,8 @@ static attnrun_status set_shape(struct inputs *inputs, const char *text)
     const char *equals = strchr(text, '=');
     struct input *input = NULL;
     if (equals == NULL)
-        return tool_fail(ATTNRUN_E_USAGE, "--shape: '%s' is not NAME=SHAPE", tool_quote(text));
+        return tool_fail(ATTNRUN_E_USAGE, "--shape: '%s' is not NAME=SHAPE",
+                         tool_quote(text));
     TRY(find_input(inputs, text, (size_t)(equals - text), &input));
     const char *at = equals + 1;
     bool bracket = *at == '[', scalar = strcmp(at, "[]") == 0;
@@ -281,7 +294,8 @@ static attnrun_status set_shape(struct inputs *inputs, const char *text)
         char *end;
         long long d = isdigit((unsigned char)*at) ? strtoll(at, &end, 10) : -1;
         if (d < 0 || d > INT64_C(1) << 47 || input->shape_rank == ATTNRUN_MAX_RANK)
-            return tool_fail(ATTNRUN_E_USAGE, "--shape: '%s' is not a shape such as 1x3x224x224",
+            return tool_fail(ATTNRUN_E_USAGE,
+                             "--shape: '%s' is not a shape such as 1x3x224x224",
                              tool_quote(equals + 1));
         input->dims[input->shape_rank++] = d;
         at = end;
@@ -289,7 +303,8 @@ static attnrun_status set_shape(struct inputs *inputs, const char *text)
             break;
         at++;
     }
-    attnrun_tensor shape = { .kind = ATTNRUN_TENSOR, .dtype = input->info.dtype,
+    attnrun_tensor shape = { .kind = ATTNRUN_TENSOR,
+                             .dtype = input->info.dtype,
                              .rank = input->shape_rank };
     memcpy(shape.dims, input->dims, sizeof shape.dims);
     TRY(check_fit(input, &shape));
@@ -308,12 +323,14 @@ attnrun_status give_inputs(struct inputs *inputs)
         TRY(give_folder(inputs, cli->inputs_dir));
     for (int64_t i = 0; i < cli->inputs.n; i++) {
         const char *text = cli->inputs.v[i];
-        if (strchr(text, '=') != NULL && !(file_exists(text) && file_has_extension(text, ".npz")))
+        if (strchr(text, '=') != NULL &&
+            !(file_exists(text) && file_has_extension(text, ".npz")))
             TRY(give_value(inputs, text));
         else if (file_has_extension(text, ".npz"))
             TRY(give_archive(inputs, text));
         else
-            return tool_fail(ATTNRUN_E_USAGE, "-i: '%s' is neither NAME=WHAT nor a npz file",
+            return tool_fail(ATTNRUN_E_USAGE,
+                             "-i: '%s' is neither NAME=WHAT nor a npz file",
                              tool_quote(text));
     }
     return ATTNRUN_OK;

@@ -1,4 +1,5 @@
-/* help.c - the help pages, made from the tables of commands and options; and the version. */
+/* help.c - the help pages, made from the tables of commands and options; and the version.
+ */
 #include <inttypes.h>
 #include <string.h>
 
@@ -37,10 +38,12 @@ static void print_overview(FILE *out)
                  "  attnrun <command> [options] [paths]\n\n");
     for (const struct cli_command *c = cli_commands; c->name != NULL; c++)
         fprintf(out, "  %-9s %s\n", c->name, c->summary);
-    fprintf(out, "\nattnrun help <command> lists its options.\n"
-                 "Exit codes: 0 ok, 1 comparison failed, 2 usage, 3 file, 4 not supported,\n"
-                 "5 inputs or shapes do not fit, 6 memory, 7 value at run time, 8 not finite,\n"
-                 "70 internal, 124 time, 130/143 interrupted.\n");
+    fprintf(
+        out,
+        "\nattnrun help <command> lists its options.\n"
+        "Exit codes: 0 ok, 1 comparison failed, 2 usage, 3 file, 4 not supported,\n"
+        "5 inputs or shapes do not fit, 6 memory, 7 value at run time, 8 not finite,\n"
+        "70 internal, 124 time, 130/143 interrupted.\n");
 }
 
 void cli_print_help(FILE *out, const struct cli_command *command)

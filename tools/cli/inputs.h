@@ -1,5 +1,5 @@
-/* inputs.h - the inputs of a run: given ones from files and the command line, the others made
- * up so that a model of its kind runs. */
+/* inputs.h - the inputs of a run: given ones from files and the command line, the others
+ * made up so that a model of its kind runs. */
 #ifndef TOOL_INPUTS_H
 #define TOOL_INPUTS_H
 
@@ -12,8 +12,8 @@ struct symbol {
     char name[48];
     int64_t value;
     enum dim_class class;
-    bool set;     /* by --set */
-    bool bound;   /* by a given input */
+    bool set;      /* by --set */
+    bool bound;    /* by a given input */
     char from[64]; /* the input that bound it */
 };
 
@@ -21,10 +21,10 @@ struct input {
     attnrun_value_info info;
     struct held held;
     bool given;
-    const char *value;      /* of -i name=value, or NULL */
+    const char *value;              /* of -i name=value, or NULL */
     int64_t dims[ATTNRUN_MAX_RANK]; /* of --shape, or -1 */
-    int32_t shape_rank;     /* of --shape, or -1 */
-    char how[160];          /* "ones", "random 0..30521 (rows of 'emb')", "a.npy" */
+    int32_t shape_rank;             /* of --shape, or -1 */
+    char how[160]; /* "ones", "random 0..30521 (rows of 'emb')", "a.npy" */
 };
 
 struct inputs {
@@ -36,14 +36,15 @@ struct inputs {
     int32_t n;
     struct symbol *symbols;
     int64_t n_symbols;
-    int32_t attempt;        /* made-up sizes are halved this often */
-    bool guessed;           /* a size was made up: a smaller one may be tried */
-    char conflict[256];     /* "symbol 'K' is 3 in 'a' and 4 in 'b'", or "" */
+    int32_t attempt;    /* made-up sizes are halved this often */
+    bool guessed;       /* a size was made up: a smaller one may be tried */
+    char conflict[256]; /* "symbol 'K' is 3 in 'a' and 4 in 'b'", or "" */
 };
 
 /* Reads what is given and makes up the rest. */
 attnrun_status inputs_make(struct inputs *inputs, struct cli *cli, attnrun_model *model);
-/* Makes the made-up inputs again with smaller sizes; false where there is nothing smaller. */
+/* Makes the made-up inputs again with smaller sizes; false where there is nothing
+ * smaller. */
 bool inputs_shrink(struct inputs *inputs, attnrun_status *status);
 attnrun_status inputs_set(const struct inputs *inputs, attnrun_context *context);
 /* An array of inputs->n tensors for attnrun_plan(), to free(); NULL without memory. */
@@ -60,7 +61,8 @@ attnrun_status symbols_dim(struct inputs *inputs, const struct input *input, int
                            int64_t *size);
 int64_t symbols_default(const struct inputs *inputs, enum dim_class class);
 
-/* ---- trace.c: rows of the smallest table that the values of an input index; 0: none ---- */
+/* ---- trace.c: rows of the smallest table that the values of an input index; 0: none
+ * ---- */
 int64_t trace_table_rows(const struct inputs *inputs, const char *name, char *table,
                          size_t bytes);
 
@@ -69,8 +71,8 @@ attnrun_status make_up_input(struct inputs *inputs, struct input *input);
 attnrun_status give_inputs(struct inputs *inputs);
 attnrun_status check_fit(const struct input *input, const attnrun_tensor *tensor);
 
-/* Makes inputs, a context, and a plan; tries smaller made-up sizes where the first ones do not
- * fit. `context` is NULL on failure. */
+/* Makes inputs, a context, and a plan; tries smaller made-up sizes where the first ones
+ * do not fit. `context` is NULL on failure. */
 attnrun_status inputs_fit(struct inputs *inputs, attnrun_context *context,
                           attnrun_plan_info *plan);
 

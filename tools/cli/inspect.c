@@ -16,7 +16,8 @@ static attnrun_status count_op(struct inspect *inspect, const attnrun_node_info 
     for (int64_t i = 0; i < inspect->n_ops; i++) {
         struct op_count *op = &inspect->ops[i];
         if (op->coverage == node->coverage && op->opset == node->opset &&
-            strcmp(op->op_type, node->op_type) == 0 && strcmp(op->domain, node->domain) == 0 &&
+            strcmp(op->op_type, node->op_type) == 0 &&
+            strcmp(op->domain, node->domain) == 0 &&
             strcmp(op->function, node->function) == 0) {
             op->n++;
             return ATTNRUN_OK;
@@ -27,9 +28,12 @@ static attnrun_status count_op(struct inspect *inspect, const attnrun_node_info 
     if (ops == NULL)
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for a list of operators");
     inspect->ops = ops;
-    ops[inspect->n_ops++] = (struct op_count){ .op_type = node->op_type, .domain = node->domain,
-                                               .function = node->function, .opset = node->opset,
-                                               .coverage = node->coverage, .n = 1 };
+    ops[inspect->n_ops++] = (struct op_count){ .op_type = node->op_type,
+                                               .domain = node->domain,
+                                               .function = node->function,
+                                               .opset = node->opset,
+                                               .coverage = node->coverage,
+                                               .n = 1 };
     return ATTNRUN_OK;
 }
 
@@ -47,7 +51,8 @@ static attnrun_status count_ops(struct inspect *inspect)
 }
 
 /* All weights are named by the nodes that read them. */
-attnrun_status inspect_weights(const struct inspect *inspect, weight_visit *visit, void *user)
+attnrun_status inspect_weights(const struct inspect *inspect, weight_visit *visit,
+                               void *user)
 {
     struct list seen = { 0 };
     attnrun_status status = ATTNRUN_OK;
@@ -59,7 +64,8 @@ attnrun_status inspect_weights(const struct inspect *inspect, weight_visit *visi
             bool known = node.inputs[k][0] == 0;
             for (int64_t s = 0; s < seen.n && !known; s++)
                 known = strcmp(seen.v[s], node.inputs[k]) == 0;
-            if (known || attnrun_model_value(inspect->model, node.inputs[k], &info) != 0 ||
+            if (known ||
+                attnrun_model_value(inspect->model, node.inputs[k], &info) != 0 ||
                 info.constant == NULL)
                 continue;
             status = list_add(&seen, info.name);
@@ -100,9 +106,9 @@ attnrun_status command_inspect(struct cli *cli, int *exit_code)
         status = show(&inspect);
     *exit_code = 0;
     if (status == ATTNRUN_OK && cli->coverage && inspect.info.n_missing > 0)
-        status = tool_fail(ATTNRUN_E_UNSUPPORTED, "%d operator%s missing: %s",
-                           inspect.info.n_missing, inspect.info.n_missing == 1 ? " is" : "s are",
-                           inspect.info.missing);
+        status = tool_fail(
+            ATTNRUN_E_UNSUPPORTED, "%d operator%s missing: %s", inspect.info.n_missing,
+            inspect.info.n_missing == 1 ? " is" : "s are", inspect.info.missing);
     free(inspect.ops);
     attnrun_model_release(inspect.model);
     return status;

@@ -20,7 +20,8 @@ struct inspect {
 };
 
 typedef void weight_visit(void *user, const attnrun_value_info *info);
-attnrun_status inspect_weights(const struct inspect *inspect, weight_visit *visit, void *user);
+attnrun_status inspect_weights(const struct inspect *inspect, weight_visit *visit,
+                               void *user);
 
 /* ---- inspect_print.c ---- */
 attnrun_status inspect_print(const struct inspect *inspect);

@@ -101,7 +101,8 @@ static void json_ops(const struct inspect *inspect, struct json *json)
     json_close(json, ']');
 }
 
-static void json_names(struct json *json, const char *key, const char *const *names, int32_t n)
+static void json_names(struct json *json, const char *key, const char *const *names,
+                       int32_t n)
 {
     json_open(json, key, '[');
     for (int32_t i = 0; i < n; i++)

@@ -27,8 +27,8 @@ static void print_type(const attnrun_value_info *info)
 typedef attnrun_status value_getter(const attnrun_model *model, int32_t index,
                                     attnrun_value_info *info);
 
-static attnrun_status print_values(const struct inspect *inspect, const char *title, int32_t n,
-                                   value_getter *get)
+static attnrun_status print_values(const struct inspect *inspect, const char *title,
+                                   int32_t n, value_getter *get)
 {
     for (int32_t i = 0; i < n; i++) {
         attnrun_value_info info = { .struct_size = sizeof info };
@@ -45,7 +45,8 @@ static attnrun_status print_metadata(const struct inspect *inspect)
     for (int32_t i = 0; i < inspect->info.n_metadata; i++) {
         const char *key, *value;
         TRY_LIB(attnrun_model_metadata(inspect->model, i, &key, &value));
-        printf("%-10s %s = %s\n", i == 0 ? "metadata" : "", tool_quote(key), tool_quote(value));
+        printf("%-10s %s = %s\n", i == 0 ? "metadata" : "", tool_quote(key),
+               tool_quote(value));
     }
     return ATTNRUN_OK;
 }
@@ -99,8 +100,9 @@ attnrun_status inspect_print(const struct inspect *inspect)
     TRY(print_values(inspect, "outputs", info->n_outputs, attnrun_model_output));
     TRY(print_passes(inspect));
     printf("%-10s %d in the file, %d after rewriting: %" PRId64 " native, %" PRId64
-           " by function body, %" PRId64 " missing\n", "nodes", info->n_file_nodes,
-           info->n_nodes, inspect->coverage[0], inspect->coverage[1], inspect->coverage[2]);
+           " by function body, %" PRId64 " missing\n",
+           "nodes", info->n_file_nodes, info->n_nodes, inspect->coverage[0],
+           inspect->coverage[1], inspect->coverage[2]);
     print_ops(inspect);
     return ATTNRUN_OK;
 }

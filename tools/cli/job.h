@@ -1,5 +1,5 @@
-/* job.h - one model with its inputs and a context, run and timed: what run, plan and bench
- * share. */
+/* job.h - one model with its inputs and a context, run and timed: what run, plan and
+ * bench share. */
 #ifndef TOOL_JOB_H
 #define TOOL_JOB_H
 
@@ -10,7 +10,8 @@ struct timing {
     double first_ms; /* the first run, with its plan */
     double *runs_ms; /* later runs, sorted */
     int64_t n;
-    double min_ms, median_ms, spread; /* half the range from the quartiles over the median */
+    double min_ms, median_ms,
+        spread; /* half the range from the quartiles over the median */
 };
 
 struct job {
@@ -25,7 +26,8 @@ struct job {
     int64_t native, body, missing; /* nodes */
 };
 
-/* Opens the model, makes the inputs, plans. On failure job_close() is still to be called. */
+/* Opens the model, makes the inputs, plans. On failure job_close() is still to be called.
+ */
 attnrun_status job_open(struct job *job, struct cli *cli, const char *path);
 /* The first run; with smaller made-up sizes where the first ones do not fit. */
 attnrun_status job_first_run(struct job *job, const attnrun_run_options *options);
@@ -52,9 +54,9 @@ attnrun_status outputs_print_full(struct job *job);
 attnrun_status outputs_json(struct job *job, struct json *json);
 
 /* ---- text.c ---- One of 8 rotating buffers each. */
-const char *text_bytes(int64_t bytes);  /* "165 MB" */
-const char *text_count(int64_t count);  /* "41.2 M" */
-const char *text_ms(double ms);         /* "188 ms" */
+const char *text_bytes(int64_t bytes); /* "165 MB" */
+const char *text_count(int64_t count); /* "41.2 M" */
+const char *text_ms(double ms);        /* "188 ms" */
 const char *text_opsets(const attnrun_model *model, const attnrun_model_info *info);
 /* "i64[B=1,S=512]" */
 const char *text_input(const struct input *input);

@@ -1,6 +1,7 @@
-/* make_up.c - inputs that nobody gave, so that a model of its kind runs: token ids within the
- * table that they index, masks of ones, positions in order, lengths, an empty past, images and
- * other numbers from a normal distribution. The same seed gives the same values. */
+/* make_up.c - inputs that nobody gave, so that a model of its kind runs: token ids within
+ * the table that they index, masks of ones, positions in order, lengths, an empty past,
+ * images and other numbers from a normal distribution. The same seed gives the same
+ * values. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -94,8 +95,8 @@ static void fill_ids(struct inputs *inputs, struct input *input)
     }
     if (rows > 0) {
         fill_below(tensor, seed_of(inputs, input->info.name), rows);
-        snprintf(input->how, sizeof input->how, "random 0..%" PRId64 " (rows of '%s')", rows - 1,
-                 table);
+        snprintf(input->how, sizeof input->how, "random 0..%" PRId64 " (rows of '%s')",
+                 rows - 1, table);
         return;
     }
     fill_below(tensor, seed_of(inputs, input->info.name), 2);
@@ -171,7 +172,8 @@ attnrun_status make_up_input(struct inputs *inputs, struct input *input)
     if (info->kind != ATTNRUN_TENSOR && info->kind != ATTNRUN_ABSENT)
         return make_up_container(input);
     if (rank < 0) {
-        tool_fail(ATTNRUN_E_INPUT, "the model does not say how many dimensions input '%s' has",
+        tool_fail(ATTNRUN_E_INPUT,
+                  "the model does not say how many dimensions input '%s' has",
                   tool_quote(info->name));
         tool_hint("--shape %s=..., or -i %s=...", tool_quote(info->name),
                   tool_quote(info->name));
@@ -182,7 +184,8 @@ attnrun_status make_up_input(struct inputs *inputs, struct input *input)
             dims[d] = input->dims[d];
         else
             TRY(symbols_dim(inputs, input, d, &dims[d]));
-    attnrun_status status = held_make(&input->held, info->dtype, rank, dims, inputs->max_bytes);
+    attnrun_status status =
+        held_make(&input->held, info->dtype, rank, dims, inputs->max_bytes);
     if (status != ATTNRUN_OK)
         return tool_fail_at("input '%s'", tool_quote(info->name));
     fill_tensor(inputs, input);

@@ -41,9 +41,9 @@ static void json_default(struct json *json, const attnrun_attr_def *attr)
 
 static void json_op(struct json *json, const attnrun_op_def *op)
 {
-    static const char *const kinds[] = { "end",    "int",     "float",  "string", "string",
-                                         "ints",   "floats",  "strings", "tensor", "graph",
-                                         "type",   "ignored" };
+    static const char *const kinds[] = { "end",    "int",   "float",  "string",
+                                         "string", "ints",  "floats", "strings",
+                                         "tensor", "graph", "type",   "ignored" };
     json_open(json, NULL, '{');
     json_text(json, "domain", op->domain);
     json_text(json, "name", op->name);
@@ -56,7 +56,8 @@ static void json_op(struct json *json, const attnrun_op_def *op)
     if (op->source != NULL)
         json_text(json, "source", op->source);
     json_open(json, "attributes", '[');
-    for (const attnrun_attr_def *a = op->attrs; a != NULL && a->kind != ATTNRUN_ATTR_END; a++) {
+    for (const attnrun_attr_def *a = op->attrs; a != NULL && a->kind != ATTNRUN_ATTR_END;
+         a++) {
         json_open(json, NULL, '{');
         json_text(json, "name", a->name);
         json_text(json, "kind", a->kind > 0 && a->kind < 12 ? kinds[a->kind] : "unknown");
@@ -70,8 +71,8 @@ static void json_op(struct json *json, const attnrun_op_def *op)
 
 static void print_op(const attnrun_op_def *op)
 {
-    printf("%-14s %-28s %3d  %s -> %s", op->domain[0] == 0 ? "ai.onnx" : op->domain, op->name,
-           op->since, op->inputs, op->outputs);
+    printf("%-14s %-28s %3d  %s -> %s", op->domain[0] == 0 ? "ai.onnx" : op->domain,
+           op->name, op->since, op->inputs, op->outputs);
     if (op->types != NULL && op->types[0] != 0)
         printf("  %s", op->types);
     if (op->cost != NULL)

@@ -1,5 +1,5 @@
-/* options.c - the table of all options: parsing, the help pages and the keys of a configuration
- * file come from it. */
+/* options.c - the table of all options: parsing, the help pages and the keys of a
+ * configuration file come from it. */
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
@@ -19,7 +19,8 @@ enum {
 
 const struct cli_option cli_options[] = {
     { "input", 'i', OPT_LIST, AT(inputs), MAKES_INPUTS, "NAME=WHAT",
-      "x=f.npy, x=f.npz[:key], x=f.pb, x=[[1,2]], x=ones|zeros, or f.npz by its keys", 0, 0, 0 },
+      "x=f.npy, x=f.npz[:key], x=f.pb, x=[[1,2]], x=ones|zeros, or f.npz by its keys", 0,
+      0, 0 },
     { "inputs", 0, OPT_TEXT, AT(inputs_dir), MAKES_INPUTS, "DIR",
       "all inputs from DIR/input_N.pb or DIR/NAME.npy", 0, 0, 0 },
     { "set", 's', OPT_LIST, AT(sets), MAKES_INPUTS, "SYMBOL=N",
@@ -31,34 +32,37 @@ const struct cli_option cli_options[] = {
     { "print", 0, OPT_TEXT, AT(print), CLI_RUN, "HOW", "what to show of outputs", 0, 0,
       "full|summary|none" },
     { "ref", 0, OPT_TEXT, AT(ref), CLI_CHECK, "PATH",
-      "expected outputs of a model file: f.npz, f.npy, f.pb, or a folder of them", 0, 0, 0 },
-    { "rtol", 0, OPT_REAL, AT(rtol), CLI_CHECK, "X", "relative tolerance (1e-3, or tol.txt)", 0,
-      0, 0 },
-    { "atol", 0, OPT_REAL, AT(atol), CLI_CHECK, "X", "absolute tolerance (1e-5, or tol.txt)", 0,
-      0, 0 },
-    { "filter", 0, OPT_TEXT, AT(filter), CLI_CHECK, "GLOB", "only folders of these names", 0, 0,
+      "expected outputs of a model file: f.npz, f.npy, f.pb, or a folder of them", 0, 0,
       0 },
+    { "rtol", 0, OPT_REAL, AT(rtol), CLI_CHECK, "X",
+      "relative tolerance (1e-3, or tol.txt)", 0, 0, 0 },
+    { "atol", 0, OPT_REAL, AT(atol), CLI_CHECK, "X",
+      "absolute tolerance (1e-5, or tol.txt)", 0, 0, 0 },
+    { "filter", 0, OPT_TEXT, AT(filter), CLI_CHECK, "GLOB", "only folders of these names",
+      0, 0, 0 },
     { "list-passed", 0, OPT_FLAG, AT(list_passed), CLI_CHECK, NULL,
       "also print a line for each folder that passes", 0, 0, 0 },
     { "isolate", 0, OPT_FLAG, AT(isolate), CLI_CHECK, NULL,
       "run each folder in a process of its own", 0, 0, 0 },
-    { "svg", 0, OPT_TEXT, AT(svg), CLI_PLAN, "FILE", "draw the arena: time by offset", 0, 0, 0 },
+    { "svg", 0, OPT_TEXT, AT(svg), CLI_PLAN, "FILE", "draw the arena: time by offset", 0,
+      0, 0 },
     { "coverage", 0, OPT_FLAG, AT(coverage), CLI_INSPECT, NULL,
       "which nodes are native, run by a function body, or missing", 0, 0, 0 },
-    { "layers", 0, OPT_FLAG, AT(layers), CLI_INSPECT, NULL, "every node, in order", 0, 0, 0 },
-    { "weights", 0, OPT_FLAG, AT(weights), CLI_INSPECT, NULL, "every weight", 0, 0, 0 },
-    { "domain", 0, OPT_TEXT, AT(domain), CLI_OPS, "NAME", "only operators of this domain", 0, 0,
+    { "layers", 0, OPT_FLAG, AT(layers), CLI_INSPECT, NULL, "every node, in order", 0, 0,
       0 },
+    { "weights", 0, OPT_FLAG, AT(weights), CLI_INSPECT, NULL, "every weight", 0, 0, 0 },
+    { "domain", 0, OPT_TEXT, AT(domain), CLI_OPS, "NAME", "only operators of this domain",
+      0, 0, 0 },
     { "repeat", 'n', OPT_INT, AT(repeat), CLI_RUN | CLI_BENCH, "N",
       "timed runs (run: at most 5 or 1 s; bench: 20)", 1, 1000000000, 0 },
-    { "threads", 't', OPT_INT, AT(threads), RUNS | CLI_PLAN | CLI_INSPECT | CLI_DOCTOR, "N",
-      "threads (the CPUs that this process may use)", 1, 1024, 0 },
+    { "threads", 't', OPT_INT, AT(threads), RUNS | CLI_PLAN | CLI_INSPECT | CLI_DOCTOR,
+      "N", "threads (the CPUs that this process may use)", 1, 1024, 0 },
     { "seed", 0, OPT_INT, AT(seed), MAKES_INPUTS, "N", "seed of made-up inputs (0)", 0,
       INT64_MAX, 0 },
     { "max-memory", 'm', OPT_BYTES, AT(max_memory), USES_MODEL | CLI_DOCTOR, "SIZE",
       "memory budget: 512M, 2G (the smaller of half the RAM and 8G)", 1, INT64_MAX, 0 },
-    { "timeout", 0, OPT_TIME, AT(timeout_us), RUNS, "TIME", "for one run: 500ms, 3s, 2m", 1,
-      INT64_MAX, 0 },
+    { "timeout", 0, OPT_TIME, AT(timeout_us), RUNS, "TIME", "for one run: 500ms, 3s, 2m",
+      1, INT64_MAX, 0 },
     { "isa", 0, OPT_TEXT, AT(isa), USES_MODEL | CLI_DOCTOR, "NAME",
       "instruction set, at most what the CPU has", 0, 0, "base|avx2|avx512" },
     { "no-fusion", 0, OPT_FLAG, AT(no_fusion), USES_MODEL, NULL,
@@ -75,12 +79,14 @@ const struct cli_option cli_options[] = {
       "load operators from a shared library", 0, 0, 0 },
     { "validate", 0, OPT_FLAG, AT(validate), RUNS, NULL,
       "fail where an output is not finite (exit 8)", 0, 0, 0 },
-    { "profile", 0, OPT_FLAG, AT(profile), CLI_RUN, NULL, "time of each operator", 0, 0, 0 },
+    { "profile", 0, OPT_FLAG, AT(profile), CLI_RUN, NULL, "time of each operator", 0, 0,
+      0 },
     { "json", 0, OPT_FLAG, AT(json), USES_MODEL | CLI_OPS | CLI_DOCTOR, NULL,
       "one JSON object on standard output", 0, 0, 0 },
-    { "config", 'c', OPT_TEXT, AT(config), ANY & ~(CLI_HELP | CLI_VERSION | CLI_CONVERT), "FILE",
-      "options from a YAML file; its keys are these names", 0, 0, 0 },
-    { "verbose", 'v', OPT_COUNT, AT(verbose), ANY, NULL, "say more (-vv: more still)", 0, 0, 0 },
+    { "config", 'c', OPT_TEXT, AT(config), ANY & ~(CLI_HELP | CLI_VERSION | CLI_CONVERT),
+      "FILE", "options from a YAML file; its keys are these names", 0, 0, 0 },
+    { "verbose", 'v', OPT_COUNT, AT(verbose), ANY, NULL, "say more (-vv: more still)", 0,
+      0, 0 },
     { "quiet", 'q', OPT_FLAG, AT(quiet), ANY, NULL, "no progress, no summary", 0, 0, 0 },
     { "help", 'h', OPT_FLAG, AT(help), ANY, NULL, "this page", 0, 0, 0 },
     { 0 }
@@ -157,7 +163,8 @@ static attnrun_status refuse(bool config, const char *where, const char *value,
 {
     if (config)
         return tool_fail_config("%s: '%s' is not %s", where, tool_quote(value), expected);
-    return tool_fail(ATTNRUN_E_USAGE, "%s: '%s' is not %s", where, tool_quote(value), expected);
+    return tool_fail(ATTNRUN_E_USAGE, "%s: '%s' is not %s", where, tool_quote(value),
+                     expected);
 }
 
 /* The factor of a unit, 0 where the text is none of this kind. */
@@ -207,8 +214,8 @@ static attnrun_status set_number(struct cli *cli, const struct cli_option *o,
     return ATTNRUN_OK;
 }
 
-static attnrun_status set_flag(int32_t *flag, const struct cli_option *o, const char *value,
-                               const char *where, bool config)
+static attnrun_status set_flag(int32_t *flag, const struct cli_option *o,
+                               const char *value, const char *where, bool config)
 {
     if (value == NULL || strcmp(value, "true") == 0 || strcmp(value, "yes") == 0 ||
         strcmp(value, "on") == 0)
@@ -221,7 +228,8 @@ static attnrun_status set_flag(int32_t *flag, const struct cli_option *o, const 
     return ATTNRUN_OK;
 }
 
-static attnrun_status set_real(double *real, const char *value, const char *where, bool config)
+static attnrun_status set_real(double *real, const char *value, const char *where,
+                               bool config)
 {
     char *end = NULL;
     double number = strtod(value, &end);
@@ -231,8 +239,8 @@ static attnrun_status set_real(double *real, const char *value, const char *wher
     return ATTNRUN_OK;
 }
 
-attnrun_status cli_set_option(struct cli *cli, const struct cli_option *o, const char *value,
-                              const char *where, bool config)
+attnrun_status cli_set_option(struct cli *cli, const struct cli_option *o,
+                              const char *value, const char *where, bool config)
 {
     char *member = (char *)cli + o->offset, expected[96];
     switch (o->kind) {

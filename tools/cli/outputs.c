@@ -114,7 +114,8 @@ static void print_line(const char *name, const attnrun_tensor *tensor)
 }
 
 /* One output: its name, and itself or a tensor of the sequence that it is. */
-typedef attnrun_status output_visit(void *user, const char *name, const attnrun_tensor *tensor);
+typedef attnrun_status output_visit(void *user, const char *name,
+                                    const attnrun_tensor *tensor);
 
 static attnrun_status visit_value(const char *name, const attnrun_tensor *value,
                                   output_visit *visit, void *user)
@@ -146,7 +147,8 @@ static attnrun_status visit_outputs(struct job *job, output_visit *visit, void *
     return ATTNRUN_OK;
 }
 
-static attnrun_status print_one(void *user, const char *name, const attnrun_tensor *tensor)
+static attnrun_status print_one(void *user, const char *name,
+                                const attnrun_tensor *tensor)
 {
     (void)user;
     print_line(name, tensor);
@@ -159,7 +161,8 @@ attnrun_status outputs_print(struct job *job)
 }
 
 /* Nested lists, one innermost list a line. */
-static attnrun_status print_values(void *user, const char *name, const attnrun_tensor *tensor)
+static attnrun_status print_values(void *user, const char *name,
+                                   const attnrun_tensor *tensor)
 {
     int64_t n = tensor->kind == ATTNRUN_TENSOR ? attnrun_tensor_count(tensor) : 0;
     (void)user;
@@ -217,7 +220,8 @@ attnrun_status outputs_json(struct job *job, struct json *json)
     return status;
 }
 
-static attnrun_status add_to_archive(void *user, const char *name, const attnrun_tensor *tensor)
+static attnrun_status add_to_archive(void *user, const char *name,
+                                     const attnrun_tensor *tensor)
 {
     return tensor->kind == ATTNRUN_TENSOR ? npz_add(user, name, tensor) : ATTNRUN_OK;
 }
@@ -233,7 +237,8 @@ static attnrun_status write_archive(struct job *job, const char *path)
     return status;
 }
 
-static attnrun_status save_in_folder(void *user, const char *name, const attnrun_tensor *tensor)
+static attnrun_status save_in_folder(void *user, const char *name,
+                                     const attnrun_tensor *tensor)
 {
     char path[4096], file[512];
     if (tensor->kind != ATTNRUN_TENSOR)
@@ -247,11 +252,14 @@ attnrun_status outputs_check_path(const struct job *job, const char *path)
 {
     bool known = file_has_extension(path, ".npz") || file_has_extension(path, ".npy");
     if (file_has_extension(path, ".npy") && job->info.n_outputs != 1)
-        return tool_fail(ATTNRUN_E_USAGE, "-o %s: a npy file holds one output, the model has %d",
+        return tool_fail(ATTNRUN_E_USAGE,
+                         "-o %s: a npy file holds one output, the model has %d",
                          tool_path(path), job->info.n_outputs);
     if (!known && !file_is_folder(path) && path[strlen(path) - 1] != '/')
-        return tool_fail(ATTNRUN_E_USAGE, "-o %s: neither a npz file, a npy file nor a folder "
-                         "(a new folder ends in /)", tool_path(path));
+        return tool_fail(ATTNRUN_E_USAGE,
+                         "-o %s: neither a npz file, a npy file nor a folder "
+                         "(a new folder ends in /)",
+                         tool_path(path));
     return ATTNRUN_OK;
 }
 

@@ -52,8 +52,9 @@ static void print_blocks(struct blocks *blocks)
         const attnrun_plan_block *b = &blocks->v[i];
         char steps[32];
         snprintf(steps, sizeof steps, "%d-%d", b->first_step, b->last_step);
-        printf("%14" PRId64 " %14" PRId64 "  %-11s  %-20s %s (%s)\n", b->bytes, b->offset, steps,
-               value_shape(&b->tensor), tool_quote(b->name), tool_quote(b->op_type));
+        printf("%14" PRId64 " %14" PRId64 "  %-11s  %-20s %s (%s)\n", b->bytes, b->offset,
+               steps, value_shape(&b->tensor), tool_quote(b->name),
+               tool_quote(b->op_type));
     }
     if (blocks->n > shown)
         printf("%14s and %" PRId64 " smaller ones\n", "", blocks->n - shown);
@@ -66,12 +67,13 @@ static void print_plan(struct job *job, struct blocks *blocks)
     for (int32_t i = 0; i < job->inputs.n; i++)
         printf("%s%s %s\n", i == 0 ? "inputs   " : "         ",
                tool_quote(job->inputs.v[i].info.name), text_input(&job->inputs.v[i]));
-    printf("arena    %" PRId64 " bytes (%s), exact", p->arena_bytes, text_bytes(p->arena_bytes));
+    printf("arena    %" PRId64 " bytes (%s), exact", p->arena_bytes,
+           text_bytes(p->arena_bytes));
     if (p->n_late_steps > 0)
-        printf(" but for %d of %d steps whose shapes are known only at run", p->n_late_steps,
-               p->n_steps);
-    printf("\nbound    %" PRId64 " bytes alive at once; ratio %.4f\n", p->lower_bound_bytes,
-           ratio(p));
+        printf(" but for %d of %d steps whose shapes are known only at run",
+               p->n_late_steps, p->n_steps);
+    printf("\nbound    %" PRId64 " bytes alive at once; ratio %.4f\n",
+           p->lower_bound_bytes, ratio(p));
     if (p->peak_node != NULL && p->n_steps > 0)
         printf("peak     step %d of %d: %s (%s)\n", p->peak_step, p->n_steps,
                tool_quote(p->peak_node), tool_quote(p->peak_op));
@@ -139,7 +141,8 @@ attnrun_status command_plan(struct cli *cli, int *exit_code)
     if (status == ATTNRUN_OK)
         status = read_blocks(&job, &blocks);
     if (status == ATTNRUN_OK && cli->svg != NULL)
-        status = svg_write(cli->svg, text_file_name(job.path), &job.plan, blocks.v, blocks.n);
+        status =
+            svg_write(cli->svg, text_file_name(job.path), &job.plan, blocks.v, blocks.n);
     if (status == ATTNRUN_OK && cli->json)
         print_json(&job, &blocks);
     else if (status == ATTNRUN_OK && !cli->quiet)

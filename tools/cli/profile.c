@@ -8,11 +8,13 @@
 static struct profile_row *find_row(struct profile *profile, const char *op_type)
 {
     for (int64_t i = 0; i < profile->n; i++)
-        if (strncmp(profile->rows[i].op_type, op_type, sizeof profile->rows[i].op_type - 1) == 0)
+        if (strncmp(profile->rows[i].op_type, op_type,
+                    sizeof profile->rows[i].op_type - 1) == 0)
             return &profile->rows[i];
     if (profile->n == profile->capacity) {
         int64_t capacity = profile->capacity * 2 + 32;
-        struct profile_row *rows = realloc(profile->rows, (size_t)capacity * sizeof *rows);
+        struct profile_row *rows =
+            realloc(profile->rows, (size_t)capacity * sizeof *rows);
         if (rows == NULL)
             return NULL;
         profile->rows = rows;
@@ -45,18 +47,21 @@ void profile_step(void *user, int32_t node_index, const char *name, const char *
 
 static int by_time(const void *a, const void *b)
 {
-    double x = ((const struct profile_row *)a)->us, y = ((const struct profile_row *)b)->us;
+    double x = ((const struct profile_row *)a)->us,
+           y = ((const struct profile_row *)b)->us;
     return (x < y) - (x > y);
 }
 
 void profile_print(const struct profile *profile)
 {
     qsort(profile->rows, (size_t)profile->n, sizeof *profile->rows, by_time);
-    printf("%-28s %8s %12s %7s  %s\n", "operator", "calls", "ms", "share", "slowest node");
+    printf("%-28s %8s %12s %7s  %s\n", "operator", "calls", "ms", "share",
+           "slowest node");
     for (int64_t i = 0; i < profile->n; i++) {
         const struct profile_row *row = &profile->rows[i];
-        printf("%-28s %8" PRId64 " %12.3f %6.1f%%  %s (%.3f ms)\n", tool_quote(row->op_type),
-               row->calls, row->us / 1e3, profile->us > 0 ? 100 * row->us / profile->us : 0,
+        printf("%-28s %8" PRId64 " %12.3f %6.1f%%  %s (%.3f ms)\n",
+               tool_quote(row->op_type), row->calls, row->us / 1e3,
+               profile->us > 0 ? 100 * row->us / profile->us : 0,
                tool_quote(row->slowest), row->slowest_us / 1e3);
     }
     printf("%-28s %8s %12.3f\n\n", "all", "", profile->us / 1e3);

@@ -22,20 +22,21 @@ static void print_inputs(const struct job *job)
     bool free_symbols = false;
     for (int32_t i = 0; i < job->inputs.n; i++) {
         const struct input *input = &job->inputs.v[i];
-        printf("%s%s %s %s", i == 0 ? "inputs   " : "         ", tool_quote(input->info.name),
-               text_input(input), input->how);
+        printf("%s%s %s %s", i == 0 ? "inputs   " : "         ",
+               tool_quote(input->info.name), text_input(input), input->how);
         putchar('\n');
     }
     for (int64_t i = 0; i < job->inputs.n_symbols; i++)
-        free_symbols = free_symbols || !(job->inputs.symbols[i].set ||
-                                         job->inputs.symbols[i].bound);
+        free_symbols =
+            free_symbols || !(job->inputs.symbols[i].set || job->inputs.symbols[i].bound);
     if (job->inputs.n == 0)
         printf("inputs   none\n");
     else if (job->inputs.attempt > 0)
         printf("         (larger made-up sizes do not fit this model; see --set)\n");
     else if (free_symbols)
         printf("         set sizes with --set %s=..., values with -i %s=...\n",
-               tool_quote(job->inputs.symbols[0].name), tool_quote(job->inputs.v[0].info.name));
+               tool_quote(job->inputs.symbols[0].name),
+               tool_quote(job->inputs.v[0].info.name));
 }
 
 static void print_nodes(const struct job *job)
@@ -61,12 +62,13 @@ static void print_memory(const struct job *job, const attnrun_runtime_info *runt
         printf(", folded %s", text_bytes(plan->folded_bytes));
     printf(", arena %s", text_bytes(plan->arena_bytes));
     if (plan->arena_bytes > 0 && plan->peak_node != NULL)
-        printf(" (peak at %s)", tool_quote(plan->peak_node[0] != 0 ? plan->peak_node
-                                                                   : plan->peak_op));
+        printf(" (peak at %s)",
+               tool_quote(plan->peak_node[0] != 0 ? plan->peak_node : plan->peak_op));
     if (plan->n_late_steps > 0)
-        printf(" and what %d nodes need whose shapes are known at run", plan->n_late_steps);
-    printf(", %d thread%s, %s, BLAS %s\n", runtime->threads, runtime->threads == 1 ? "" : "s",
-           runtime->isa, runtime->blas);
+        printf(" and what %d nodes need whose shapes are known at run",
+               plan->n_late_steps);
+    printf(", %d thread%s, %s, BLAS %s\n", runtime->threads,
+           runtime->threads == 1 ? "" : "s", runtime->isa, runtime->blas);
 }
 
 static void print_time(const struct job *job)

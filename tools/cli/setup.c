@@ -37,10 +37,7 @@ void cli_catch_signals(void)
     sigaction(SIGXFSZ, &action, NULL);
 }
 
-int cli_signal(void)
-{
-    return caught;
-}
+int cli_signal(void) { return caught; }
 
 static void on_log(void *user, int32_t level, const char *message)
 {
@@ -73,7 +70,9 @@ attnrun_status cli_open_model(struct cli *cli, const char *path, uint32_t more_f
     for (int64_t i = 0; i < cli->disable_passes.n && n < sizeof passes; i++)
         n += (size_t)snprintf(passes + n, sizeof passes - n, "%s%s", i > 0 ? "," : "",
                               cli->disable_passes.v[i]);
-    attnrun_source source = { .struct_size = sizeof source, .flags = more_flags, .path = path };
+    attnrun_source source = { .struct_size = sizeof source,
+                              .flags = more_flags,
+                              .path = path };
     source.disable_passes = passes[0] == 0 ? NULL : passes;
     source.flags |= cli->copy_weights ? (uint32_t)ATTNRUN_COPY : 0;
     source.flags |= cli->no_fusion ? (uint32_t)ATTNRUN_NO_FUSION : 0;
@@ -111,7 +110,8 @@ int cli_report(void)
     if (tool_error.hint[0] != 0 && isatty(STDERR_FILENO))
         fprintf(stderr, "hint: %s\n", tool_error.hint);
     if (code == 70)
-        fprintf(stderr, "This is a fault of attnrun %s. Please report it with the model.\n",
+        fprintf(stderr,
+                "This is a fault of attnrun %s. Please report it with the model.\n",
                 attnrun_version());
     return code;
 }

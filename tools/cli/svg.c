@@ -1,4 +1,5 @@
-/* svg.c - the arena as a drawing: time to the right, offset upwards, a rectangle per block. */
+/* svg.c - the arena as a drawing: time to the right, offset upwards, a rectangle per
+ * block. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,7 +25,8 @@ static void put(struct drawing *drawing, const char *format, ...)
     va_start(args, format);
     int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    output_file_write(&drawing->file, text, n < (int)sizeof text ? n : (int)sizeof text - 1);
+    output_file_write(&drawing->file, text,
+                      n < (int)sizeof text ? n : (int)sizeof text - 1);
 }
 
 /* Text for XML; names are quoted before, so only five characters are left to replace. */
@@ -75,9 +77,10 @@ static void draw_block(struct drawing *drawing, const attnrun_plan_block *b)
     double top = y_of(drawing, (double)(b->offset + b->bytes));
     double bottom = y_of(drawing, (double)b->offset);
     bool scratch = strcmp(b->name, "scratch") == 0;
-    put(drawing, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"hsl(%d,%d%%,"
-        "72%%)\"><title>", x, top, right - x, bottom - top, hue_of(b->op_type),
-        scratch ? 0 : 60);
+    put(drawing,
+        "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"hsl(%d,%d%%,"
+        "72%%)\"><title>",
+        x, top, right - x, bottom - top, hue_of(b->op_type), scratch ? 0 : 60);
     put_text(drawing, tool_quote(b->name));
     put(drawing, " (");
     put_text(drawing, tool_quote(b->op_type));
@@ -85,11 +88,13 @@ static void draw_block(struct drawing *drawing, const attnrun_plan_block *b)
         value_shape(&b->tensor), b->bytes, b->offset, b->first_step, b->last_step);
     if (right - x < 80 || bottom - top < 12)
         return;
-    put(drawing, "<text x=\"%.2f\" y=\"%.2f\" clip-path=\"inset(0)\" pointer-events=\"none\">",
+    put(drawing,
+        "<text x=\"%.2f\" y=\"%.2f\" clip-path=\"inset(0)\" pointer-events=\"none\">",
         x + 3, (top + bottom) / 2 + 4);
     char name[96];
     size_t room = (size_t)((right - x) / 7);
-    snprintf(name, sizeof name, "%.*s", (int)(room < 90 ? room : 90), tool_quote(b->name));
+    snprintf(name, sizeof name, "%.*s", (int)(room < 90 ? room : 90),
+             tool_quote(b->name));
     put_text(drawing, name);
     put(drawing, "</text>\n");
 }
@@ -98,46 +103,55 @@ static void draw_axes(struct drawing *drawing)
 {
     for (int i = 0; i <= 8; i++) {
         double offset = drawing->bytes * i / 8, y = y_of(drawing, offset);
-        put(drawing, "<path d=\"M%d %.2fH%d\" stroke=\"#ddd\"/><text x=\"%d\" y=\"%.2f\" "
-            "text-anchor=\"end\">%s</text>\n", LEFT, y, WIDTH - RIGHT, LEFT - 6, y + 4,
-            text_bytes((int64_t)offset));
+        put(drawing,
+            "<path d=\"M%d %.2fH%d\" stroke=\"#ddd\"/><text x=\"%d\" y=\"%.2f\" "
+            "text-anchor=\"end\">%s</text>\n",
+            LEFT, y, WIDTH - RIGHT, LEFT - 6, y + 4, text_bytes((int64_t)offset));
     }
     for (int i = 0; i <= 8; i++) {
         double step = drawing->steps * i / 8;
         put(drawing, "<text x=\"%.2f\" y=\"%d\" text-anchor=\"middle\">%.0f</text>\n",
             x_of(drawing, step), HEIGHT - BOTTOM + 18, step);
     }
-    put(drawing, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">step</text>\n", WIDTH / 2,
-        HEIGHT - 12);
+    put(drawing, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">step</text>\n",
+        WIDTH / 2, HEIGHT - 12);
 }
 
-static void draw(struct drawing *drawing, const char *model, const attnrun_plan_info *plan,
-                 const attnrun_plan_block *blocks, int64_t n)
+static void draw(struct drawing *drawing, const char *model,
+                 const attnrun_plan_info *plan, const attnrun_plan_block *blocks,
+                 int64_t n)
 {
-    put(drawing, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
+    put(drawing,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
         "font-family=\"sans-serif\" font-size=\"12\">\n"
         "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n"
-        "<text x=\"%d\" y=\"24\" font-size=\"16\">", WIDTH, HEIGHT, LEFT);
+        "<text x=\"%d\" y=\"24\" font-size=\"16\">",
+        WIDTH, HEIGHT, LEFT);
     put_text(drawing, model);
-    put(drawing, ": arena of %" PRId64 " bytes</text>\n<text x=\"%d\" y=\"44\">peak at step %d, ",
+    put(drawing,
+        ": arena of %" PRId64 " bytes</text>\n<text x=\"%d\" y=\"44\">peak at step %d, ",
         plan->arena_bytes, LEFT, plan->peak_step);
     put_text(drawing, tool_quote(plan->peak_node != NULL ? plan->peak_node : ""));
-    put(drawing, "; at least %" PRId64 " bytes are alive there; %" PRId64 " blocks</text>\n",
+    put(drawing,
+        "; at least %" PRId64 " bytes are alive there; %" PRId64 " blocks</text>\n",
         plan->lower_bound_bytes, n);
     draw_axes(drawing);
     put(drawing, "<g stroke=\"#0006\" stroke-width=\"0.5\">\n");
     for (int64_t i = 0; i < n; i++)
         draw_block(drawing, &blocks[i]);
-    put(drawing, "</g>\n<path d=\"M%.2f %dV%d\" stroke=\"#c00\" stroke-dasharray=\"4 3\"/>\n",
+    put(drawing,
+        "</g>\n<path d=\"M%.2f %dV%d\" stroke=\"#c00\" stroke-dasharray=\"4 3\"/>\n",
         x_of(drawing, plan->peak_step + 0.5), TOP, HEIGHT - BOTTOM);
     put(drawing, "</svg>\n");
 }
 
-attnrun_status svg_write(const char *path, const char *model, const attnrun_plan_info *plan,
-                         const attnrun_plan_block *blocks, int64_t n)
+attnrun_status svg_write(const char *path, const char *model,
+                         const attnrun_plan_info *plan, const attnrun_plan_block *blocks,
+                         int64_t n)
 {
     struct drawing drawing = { .steps = plan->n_steps > 0 ? plan->n_steps : 1,
-                               .bytes = plan->arena_bytes > 0 ? (double)plan->arena_bytes : 1 };
+                               .bytes = plan->arena_bytes > 0 ? (double)plan->arena_bytes
+                                                              : 1 };
     TRY(output_file_open(&drawing.file, path));
     draw(&drawing, model, plan, blocks, n);
     return output_file_commit(&drawing.file);

@@ -1,5 +1,5 @@
-/* symbols.c - symbolic dimensions of inputs: bound by --set and by given inputs, else sized by
- * what their names and places say. */
+/* symbols.c - symbolic dimensions of inputs: bound by --set and by given inputs, else
+ * sized by what their names and places say. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,7 +10,8 @@
 struct symbol *symbol_find(const struct inputs *inputs, const char *name, size_t n)
 {
     for (int64_t i = 0; i < inputs->n_symbols; i++)
-        if (strncmp(inputs->symbols[i].name, name, n) == 0 && inputs->symbols[i].name[n] == 0)
+        if (strncmp(inputs->symbols[i].name, name, n) == 0 &&
+            inputs->symbols[i].name[n] == 0)
             return &inputs->symbols[i];
     return NULL;
 }
@@ -31,7 +32,8 @@ static bool holds(const char *text, const char *words)
 static bool is_word(const char *text, const char *words)
 {
     size_t n = strlen(text);
-    for (const char *at = words; *at != 0; at += strcspn(at, "|") + (at[strcspn(at, "|")] != 0))
+    for (const char *at = words; *at != 0;
+         at += strcspn(at, "|") + (at[strcspn(at, "|")] != 0))
         if (strcspn(at, "|") == n && strncasecmp(at, text, n) == 0)
             return true;
     return false;
@@ -72,7 +74,8 @@ static enum dim_class class_of_place(const struct input *input, int32_t d)
         return d == 2 ? DIM_PAST : DIM_CHANNELS;
     if (real && info->rank >= 4)
         return d == 1 ? DIM_CHANNELS : DIM_IMAGE;
-    if (real && info->rank == 2 && d == 1 && holds(info->name, "input_values|audio|wave|speech"))
+    if (real && info->rank == 2 && d == 1 &&
+        holds(info->name, "input_values|audio|wave|speech"))
         return DIM_AUDIO;
     return DIM_SEQUENCE;
 }
@@ -115,7 +118,8 @@ static size_t symbol_length(const char *at)
     return n;
 }
 
-/* Sums of [number *] symbol and numbers. Without `value`, checks the form and adds symbols. */
+/* Sums of [number *] symbol and numbers. Without `value`, checks the form and adds
+ * symbols. */
 static bool parse_sum(const struct inputs *inputs, const char *text, int64_t *value)
 {
     int64_t sum = 0, sign = 1;
@@ -156,7 +160,8 @@ static bool parse_sum(const struct inputs *inputs, const char *text, int64_t *va
 static attnrun_status add_symbol(struct inputs *inputs, const char *name, size_t n,
                                  enum dim_class class)
 {
-    if (n == 0 || n >= sizeof inputs->symbols[0].name || symbol_find(inputs, name, n) != NULL)
+    if (n == 0 || n >= sizeof inputs->symbols[0].name ||
+        symbol_find(inputs, name, n) != NULL)
         return ATTNRUN_OK;
     size_t bytes = (size_t)(inputs->n_symbols + 1) * sizeof *inputs->symbols;
     struct symbol *symbols = realloc(inputs->symbols, bytes);
@@ -204,7 +209,8 @@ attnrun_status symbols_collect(struct inputs *inputs)
                 if (inputs->v[i].info.dims[d] >= 0)
                     continue;
                 if (pass == 0 && is_plain(name))
-                    TRY(add_symbol(inputs, name, strlen(name), class_of(&inputs->v[i], d)));
+                    TRY(add_symbol(inputs, name, strlen(name),
+                                   class_of(&inputs->v[i], d)));
                 if (pass == 1 && !is_plain(name))
                     TRY(add_inner_symbols(inputs, name));
             }
@@ -219,12 +225,17 @@ static attnrun_status unknown_symbol(const struct inputs *inputs, const char *na
         names[n] = inputs->symbols[n].name;
     near = suggest(name, names, n);
     if (near != NULL)
-        return tool_fail(ATTNRUN_E_USAGE, "--set: no input has a dimension '%s' (did you mean "
-                         "'%s'?)", tool_quote(name), tool_quote(near));
+        return tool_fail(ATTNRUN_E_USAGE,
+                         "--set: no input has a dimension '%s' (did you mean "
+                         "'%s'?)",
+                         tool_quote(name), tool_quote(near));
     if (n == 0)
-        return tool_fail(ATTNRUN_E_USAGE, "--set: no input has a dimension '%s'; all sizes are "
-                         "fixed", tool_quote(name));
-    return tool_fail(ATTNRUN_E_USAGE, "--set: no input has a dimension '%s'; there is '%s'%s",
+        return tool_fail(ATTNRUN_E_USAGE,
+                         "--set: no input has a dimension '%s'; all sizes are "
+                         "fixed",
+                         tool_quote(name));
+    return tool_fail(ATTNRUN_E_USAGE,
+                     "--set: no input has a dimension '%s'; there is '%s'%s",
                      tool_quote(name), tool_quote(names[0]), n > 1 ? " and others" : "");
 }
 
@@ -264,9 +275,9 @@ void symbols_bind(struct inputs *inputs, const struct input *input)
             const char *from = symbol->bound ? tool_quote(symbol->from) : "--set";
             snprintf(inputs->conflict, sizeof inputs->conflict,
                      "symbol %s was bound to %" PRId64 " by %s'%s' and to %" PRId64
-                     " by input '%s'", tool_quote(name), symbol->value,
-                     symbol->bound ? "input " : "", from, tensor->dims[d],
-                     tool_quote(input->info.name));
+                     " by input '%s'",
+                     tool_quote(name), symbol->value, symbol->bound ? "input " : "", from,
+                     tensor->dims[d], tool_quote(input->info.name));
             continue;
         }
         if (!symbol->set && !symbol->bound) {
@@ -295,7 +306,8 @@ attnrun_status symbols_dim(struct inputs *inputs, const struct input *input, int
     if (name[0] != 0 && parse_sum(inputs, name, size) && *size >= 0)
         return ATTNRUN_OK;
     if (name[0] != 0 && *size < -1)
-        return tool_fail(ATTNRUN_E_INPUT, "dimension '%s' of input '%s' would be %" PRId64,
+        return tool_fail(ATTNRUN_E_INPUT,
+                         "dimension '%s' of input '%s' would be %" PRId64,
                          tool_quote(name), tool_quote(input->info.name), *size);
     *size = symbols_default(inputs, class_of(input, d));
     return ATTNRUN_OK;

@@ -72,7 +72,8 @@ const char *text_input(const struct input *input)
     char *out = next_buffer();
     if (tensor->kind != ATTNRUN_TENSOR)
         return value_shape(tensor);
-    size_t n = (size_t)snprintf(out, TEXT_BYTES, "%s[", attnrun_dtype_name(tensor->dtype));
+    size_t n =
+        (size_t)snprintf(out, TEXT_BYTES, "%s[", attnrun_dtype_name(tensor->dtype));
     for (int32_t d = 0; d < tensor->rank; d++) {
         const char *name = input->info.rank == tensor->rank && input->info.dims[d] < 0
                                ? input->info.dim_names[d]

@@ -1,6 +1,6 @@
-/* trace.c - which table do the values of an input index? Follows them through the operators
- * that only move or select values, to a Gather from a constant; so that made-up token ids lie
- * in the vocabulary. */
+/* trace.c - which table do the values of an input index? Follows them through the
+ * operators that only move or select values, to a Gather from a constant; so that made-up
+ * token ids lie in the vocabulary. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,18 +38,19 @@ static void add_name(struct trace *trace, const char *name)
     trace->names[trace->n++] = name;
 }
 
-/* Which inputs of an operator come out unchanged: bits, 0 for an operator that computes. */
+/* Which inputs of an operator come out unchanged: bits, 0 for an operator that computes.
+ */
 static uint32_t passes(const char *op_type)
 {
     static const struct {
         const char *op_type;
         uint32_t inputs;
     } rules[] = {
-        { "Cast", 1 },    { "CastLike", 1 },  { "Identity", 1 }, { "Reshape", 1 },
-        { "Squeeze", 1 }, { "Unsqueeze", 1 }, { "Flatten", 1 },  { "Transpose", 1 },
-        { "Slice", 1 },   { "Split", 1 },     { "Expand", 1 },   { "Tile", 1 },
-        { "Clip", 1 },    { "Pad", 1 },       { "Gather", 1 },   { "Where", 6 },
-        { "Concat", ~0u }, { "Max", ~0u },    { "Min", ~0u },    { "Trilu", 1 },
+        { "Cast", 1 },     { "CastLike", 1 },  { "Identity", 1 }, { "Reshape", 1 },
+        { "Squeeze", 1 },  { "Unsqueeze", 1 }, { "Flatten", 1 },  { "Transpose", 1 },
+        { "Slice", 1 },    { "Split", 1 },     { "Expand", 1 },   { "Tile", 1 },
+        { "Clip", 1 },     { "Pad", 1 },       { "Gather", 1 },   { "Where", 6 },
+        { "Concat", ~0u }, { "Max", ~0u },     { "Min", ~0u },    { "Trilu", 1 },
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (strcmp(rules[i].op_type, op_type) == 0)
@@ -61,7 +62,8 @@ static uint32_t passes(const char *op_type)
 static void see_table(struct trace *trace, const char *data)
 {
     attnrun_value_info info = { .struct_size = sizeof info };
-    if (attnrun_model_value(trace->inputs->model, data, &info) != ATTNRUN_OK || info.rank < 1)
+    if (attnrun_model_value(trace->inputs->model, data, &info) != ATTNRUN_OK ||
+        info.rank < 1)
         return;
     bool fixed = info.constant != NULL || info.rank == 2;
     for (int32_t d = 0; d < info.rank; d++)

@@ -1,5 +1,5 @@
-/* digest.c - XXH64 as its specification defines it: four lanes of 32-byte stripes, then the
- * rest in pieces of 8, 4 and 1. Little-endian. */
+/* digest.c - XXH64 as its specification defines it: four lanes of 32-byte stripes, then
+ * the rest in pieces of 8, 4 and 1. Little-endian. */
 #include <string.h>
 
 #include "digest.h"
@@ -10,10 +10,7 @@
 #define P4 UINT64_C(0x85ebca77c2b2ae63)
 #define P5 UINT64_C(0x27d4eb2f165667c5)
 
-static uint64_t rotate(uint64_t x, int n)
-{
-    return x << n | x >> (64 - n);
-}
+static uint64_t rotate(uint64_t x, int n) { return x << n | x >> (64 - n); }
 
 static uint64_t read64(const uint8_t *p)
 {

@@ -1,4 +1,5 @@
-/* fail.h - how a call inside the tools fails: a status, and one sentence kept for the end. */
+/* fail.h - how a call inside the tools fails: a status, and one sentence kept for the
+ * end. */
 #ifndef TOOL_FAIL_H
 #define TOOL_FAIL_H
 
@@ -6,18 +7,18 @@
 
 #define TOOL_PRINTF(text, first) __attribute__((format(printf, text, first)))
 
-#define TRY(call)                                                                           \
-    do {                                                                                    \
-        attnrun_status try_status_ = (call);                                                \
-        if (try_status_ != ATTNRUN_OK)                                                      \
-            return try_status_;                                                             \
+#define TRY(call)                                                                        \
+    do {                                                                                 \
+        attnrun_status try_status_ = (call);                                             \
+        if (try_status_ != ATTNRUN_OK)                                                   \
+            return try_status_;                                                          \
     } while (0)
 /* The same for a call of the library: keeps its sentence. */
-#define TRY_LIB(call)                                                                       \
-    do {                                                                                    \
-        attnrun_status try_status_ = (call);                                                \
-        if (try_status_ != ATTNRUN_OK)                                                      \
-            return tool_fail_library(try_status_);                                          \
+#define TRY_LIB(call)                                                                    \
+    do {                                                                                 \
+        attnrun_status try_status_ = (call);                                             \
+        if (try_status_ != ATTNRUN_OK)                                                   \
+            return tool_fail_library(try_status_);                                       \
     } while (0)
 
 struct tool_error {
@@ -28,8 +29,10 @@ struct tool_error {
 /* The error of the last call that failed. The tools run on one thread. */
 extern struct tool_error tool_error;
 
-/* Records "NAME: <sentence>"; returns `status`. Names from files go through tool_quote(). */
-attnrun_status tool_fail(attnrun_status status, const char *format, ...) TOOL_PRINTF(2, 3);
+/* Records "NAME: <sentence>"; returns `status`. Names from files go through tool_quote().
+ */
+attnrun_status tool_fail(attnrun_status status, const char *format, ...)
+    TOOL_PRINTF(2, 3);
 /* E_USAGE with the word CONFIG in front: a fault in a configuration file. */
 attnrun_status tool_fail_config(const char *format, ...) TOOL_PRINTF(1, 2);
 /* E_IO, with the sentence of errno at its end. */
@@ -38,11 +41,12 @@ attnrun_status tool_fail_io(const char *format, ...) TOOL_PRINTF(1, 2);
 attnrun_status tool_fail_library(attnrun_status status);
 /* Adds a hint to the error recorded last. */
 void tool_hint(const char *format, ...) TOOL_PRINTF(1, 2);
-/* Puts "<text>: " behind the status word of the error recorded last; returns its status. */
+/* Puts "<text>: " behind the status word of the error recorded last; returns its status.
+ */
 attnrun_status tool_fail_at(const char *format, ...) TOOL_PRINTF(1, 2);
 
-/* Text from a file or the user made safe for a terminal: control and non-ASCII bytes escaped,
- * cut at 80 characters. One of 8 rotating buffers. */
+/* Text from a file or the user made safe for a terminal: control and non-ASCII bytes
+ * escaped, cut at 80 characters. One of 8 rotating buffers. */
 const char *tool_quote(const char *text);
 /* The same for a path: UTF-8 passes, and up to 240 bytes. */
 const char *tool_path(const char *path);

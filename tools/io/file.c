@@ -14,7 +14,8 @@ attnrun_status input_file_open(struct input_file *file, const char *path)
 {
     struct stat st;
     if (snprintf(file->path, sizeof file->path, "%s", path) >= (int)sizeof file->path)
-        return tool_fail(ATTNRUN_E_IO, "a path of more than %zu bytes", sizeof file->path);
+        return tool_fail(ATTNRUN_E_IO, "a path of more than %zu bytes",
+                         sizeof file->path);
     file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file->fd < 0)
         return tool_fail_io("cannot open %s", tool_path(path));
@@ -44,8 +45,9 @@ attnrun_status input_file_read(const struct input_file *file, int64_t offset, vo
         if (n < 0)
             return tool_fail_io("cannot read %s", tool_path(file->path));
         if (n == 0)
-            return tool_fail(ATTNRUN_E_IO, "%s ends at byte %" PRId64 ", %" PRId64
-                             " bytes too early", tool_path(file->path), offset, bytes);
+            return tool_fail(ATTNRUN_E_IO,
+                             "%s ends at byte %" PRId64 ", %" PRId64 " bytes too early",
+                             tool_path(file->path), offset, bytes);
         to += n;
         offset += n;
         bytes -= n;
@@ -60,7 +62,8 @@ void input_file_close(struct input_file *file)
     file->fd = -1;
 }
 
-attnrun_status file_read_all(const char *path, int64_t max_bytes, char **data, int64_t *bytes)
+attnrun_status file_read_all(const char *path, int64_t max_bytes, char **data,
+                             int64_t *bytes)
 {
     struct input_file file;
     TRY(input_file_open(&file, path));
@@ -101,7 +104,8 @@ attnrun_status output_file_open(struct output_file *file, const char *path)
     memset(file, 0, sizeof *file);
     file->fd = -1;
     if (snprintf(file->path, sizeof file->path, "%s", path) >= (int)sizeof file->path)
-        return tool_fail(ATTNRUN_E_IO, "a path of more than %zu bytes", sizeof file->path);
+        return tool_fail(ATTNRUN_E_IO, "a path of more than %zu bytes",
+                         sizeof file->path);
     snprintf(file->temporary, sizeof file->temporary, "%s.tmp.%ld", path, (long)getpid());
     file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file->fd < 0)
@@ -111,7 +115,8 @@ attnrun_status output_file_open(struct output_file *file, const char *path)
     return ATTNRUN_OK;
 }
 
-attnrun_status output_file_write(struct output_file *file, const void *data, int64_t bytes)
+attnrun_status output_file_write(struct output_file *file, const void *data,
+                                 int64_t bytes)
 {
     const uint8_t *from = data;
     if (file->status != ATTNRUN_OK)

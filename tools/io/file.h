@@ -20,18 +20,21 @@ attnrun_status input_file_read(const struct input_file *file, int64_t offset, vo
 void input_file_close(struct input_file *file);
 
 /* A whole file of at most max_bytes; `*data` is malloc's, with a NUL behind it. */
-attnrun_status file_read_all(const char *path, int64_t max_bytes, char **data, int64_t *bytes);
+attnrun_status file_read_all(const char *path, int64_t max_bytes, char **data,
+                             int64_t *bytes);
 
-/* A file in writing: bytes go to "<path>.tmp.<pid>", which becomes `path` at the commit. */
+/* A file in writing: bytes go to "<path>.tmp.<pid>", which becomes `path` at the commit.
+ */
 struct output_file {
     int fd;
-    int64_t bytes;       /* written so far */
+    int64_t bytes;         /* written so far */
     attnrun_status status; /* the first failure; later writes do nothing */
     char path[4096];
     char temporary[4128];
 };
 attnrun_status output_file_open(struct output_file *file, const char *path);
-attnrun_status output_file_write(struct output_file *file, const void *data, int64_t bytes);
+attnrun_status output_file_write(struct output_file *file, const void *data,
+                                 int64_t bytes);
 /* Syncs, renames; on any failure the temporary file is gone and `path` as it was. */
 attnrun_status output_file_commit(struct output_file *file);
 void output_file_abandon(struct output_file *file);

@@ -1,5 +1,5 @@
-/* json.h - writes one JSON document to a stream; and a small strict reader of the inline lists
- * that inputs are written as. */
+/* json.h - writes one JSON document to a stream; and a small strict reader of the inline
+ * lists that inputs are written as. */
 #ifndef TOOL_JSON_H
 #define TOOL_JSON_H
 
@@ -21,8 +21,8 @@ void json_real(struct json *json, const char *key, double value); /* null if not
 void json_bool(struct json *json, const char *key, bool value);
 void json_dims(struct json *json, const char *key, const attnrun_tensor *tensor);
 
-/* Parses "[[1,2],[3,4]]", "3.5", "true", "[\"a\"]" as a tensor of `dtype`. Ragged lists, values
- * that don't fit the type, ranks over 8 and trailing text are refused. */
+/* Parses "[[1,2],[3,4]]", "3.5", "true", "[\"a\"]" as a tensor of `dtype`. Ragged lists,
+ * values that don't fit the type, ranks over 8 and trailing text are refused. */
 attnrun_status json_parse_tensor(const char *text, int32_t dtype, struct held *held);
 
 #endif

@@ -1,6 +1,7 @@
-/* json_read.c - inline values of inputs: numbers, true, false, strings, and lists of lists of
- * them, of one shape. Two passes over the text: the first finds the shape and checks the
- * syntax, the second stores. No recursion: the lists of at most 8 levels are counters. */
+/* json_read.c - inline values of inputs: numbers, true, false, strings, and lists of
+ * lists of them, of one shape. Two passes over the text: the first finds the shape and
+ * checks the syntax, the second stores. No recursion: the lists of at most 8 levels are
+ * counters. */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -11,12 +12,12 @@
 
 struct reader {
     const char *text, *at;
-    int32_t depth, rank;                 /* rank -1: not known yet */
-    int64_t counts[ATTNRUN_MAX_RANK];    /* items so far at each open level */
-    int64_t dims[ATTNRUN_MAX_RANK];      /* -1: not known yet */
-    attnrun_tensor *tensor;              /* NULL in the first pass */
-    char *strings;                       /* room for the bytes of strings */
-    int64_t n;                           /* scalars so far */
+    int32_t depth, rank;              /* rank -1: not known yet */
+    int64_t counts[ATTNRUN_MAX_RANK]; /* items so far at each open level */
+    int64_t dims[ATTNRUN_MAX_RANK];   /* -1: not known yet */
+    attnrun_tensor *tensor;           /* NULL in the first pass */
+    char *strings;                    /* room for the bytes of strings */
+    int64_t n;                        /* scalars so far */
 };
 
 static attnrun_status bad(const struct reader *reader, const char *what)
@@ -57,7 +58,8 @@ static attnrun_status read_unicode(struct reader *reader, char *out, int *n)
     return ATTNRUN_OK;
 }
 
-/* Reads a string at its opening quote into `out`, which has room for the rest of the text. */
+/* Reads a string at its opening quote into `out`, which has room for the rest of the
+ * text. */
 static attnrun_status read_string(struct reader *reader, char *out, int *n)
 {
     static const char escapes[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
@@ -92,7 +94,8 @@ static attnrun_status store_string(struct reader *reader)
         return ATTNRUN_OK;
     if (reader->tensor->dtype != ATTNRUN_STRING)
         return bad(reader, "a string where a number is expected");
-    ((attnrun_string *)reader->tensor->data)[reader->n] = (attnrun_string){ reader->strings, n };
+    ((attnrun_string *)reader->tensor->data)[reader->n] =
+        (attnrun_string){ reader->strings, n };
     reader->strings += n;
     return ATTNRUN_OK;
 }
@@ -199,7 +202,8 @@ static attnrun_status read_values(struct reader *reader)
         }
         if (reader->depth == 0 && !expect_value) {
             skip_spaces(reader);
-            return *reader->at == 0 ? ATTNRUN_OK : bad(reader, "more text than one value");
+            return *reader->at == 0 ? ATTNRUN_OK
+                                    : bad(reader, "more text than one value");
         }
     }
 }

@@ -1,8 +1,8 @@
-/* npy_read.c - reads NumPy's array files. Every field of the header is checked against the
- * bytes that are there before anything is allocated.
+/* npy_read.c - reads NumPy's array files. Every field of the header is checked against
+ * the bytes that are there before anything is allocated.
  *
- *     "\x93NUMPY" major minor header_bytes(2 or 4) "{'descr': '<f4', 'fortran_order': False,
- *     'shape': (3, 4), }" data */
+ *     "\x93NUMPY" major minor header_bytes(2 or 4) "{'descr': '<f4', 'fortran_order':
+ * False, 'shape': (3, 4), }" data */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -56,11 +56,11 @@ static attnrun_status set_type(struct npy *npy, const char *descr)
         int bytes;
         int32_t dtype;
     } types[] = {
-        { 'f', 2, ATTNRUN_F16 },  { 'f', 4, ATTNRUN_F32 }, { 'f', 8, ATTNRUN_F64 },
-        { 'i', 1, ATTNRUN_I8 },   { 'i', 2, ATTNRUN_I16 }, { 'i', 4, ATTNRUN_I32 },
-        { 'i', 8, ATTNRUN_I64 },  { 'u', 1, ATTNRUN_U8 },  { 'u', 2, ATTNRUN_U16 },
-        { 'u', 4, ATTNRUN_U32 },  { 'u', 8, ATTNRUN_U64 }, { 'b', 1, ATTNRUN_BOOL },
-        { 'c', 8, ATTNRUN_C64 },  { 'c', 16, ATTNRUN_C128 },
+        { 'f', 2, ATTNRUN_F16 }, { 'f', 4, ATTNRUN_F32 },   { 'f', 8, ATTNRUN_F64 },
+        { 'i', 1, ATTNRUN_I8 },  { 'i', 2, ATTNRUN_I16 },   { 'i', 4, ATTNRUN_I32 },
+        { 'i', 8, ATTNRUN_I64 }, { 'u', 1, ATTNRUN_U8 },    { 'u', 2, ATTNRUN_U16 },
+        { 'u', 4, ATTNRUN_U32 }, { 'u', 8, ATTNRUN_U64 },   { 'b', 1, ATTNRUN_BOOL },
+        { 'c', 8, ATTNRUN_C64 }, { 'c', 16, ATTNRUN_C128 },
     };
     bool order = strchr("<>|=", descr[0]) != NULL && descr[0] != 0;
     const char *type = descr + (order ? 1 : 0);
@@ -75,8 +75,9 @@ static attnrun_status set_type(struct npy *npy, const char *descr)
             npy->swapped = descr[0] == '>' && bytes > 1;
             return ATTNRUN_OK;
         }
-    return tool_fail(ATTNRUN_E_INPUT, "%s holds elements of type '%s', which no input can be",
-                     npy->name, tool_quote(descr));
+    return tool_fail(ATTNRUN_E_INPUT,
+                     "%s holds elements of type '%s', which no input can be", npy->name,
+                     tool_quote(descr));
 }
 
 /* "(3, 4)", "(3,)", "()"; sets *at behind it. */
@@ -91,7 +92,8 @@ static attnrun_status set_shape(struct npy *npy, const char **at)
         for (; isdigit((unsigned char)*c); c++) {
             d = d * 10 + (uint64_t)(*c - '0');
             if (d > INT64_C(1) << 47)
-                return tool_fail(ATTNRUN_E_LIMIT, "%s has a dimension above 2^47", npy->name);
+                return tool_fail(ATTNRUN_E_LIMIT, "%s has a dimension above 2^47",
+                                 npy->name);
         }
         if (npy->rank == ATTNRUN_MAX_RANK)
             return tool_fail(ATTNRUN_E_LIMIT, "%s has more than %d dimensions", npy->name,
@@ -169,7 +171,8 @@ static attnrun_status read_dictionary(struct npy *npy, const char *text)
 static attnrun_status check_bytes(struct npy *npy, int64_t there)
 {
     attnrun_tensor tensor;
-    if (attnrun_tensor_make(npy->dtype, npy->rank, npy->dims, NULL, &tensor) != ATTNRUN_OK)
+    if (attnrun_tensor_make(npy->dtype, npy->rank, npy->dims, NULL, &tensor) !=
+        ATTNRUN_OK)
         return tool_fail(ATTNRUN_E_LIMIT, "%s has a shape that is too large", npy->name);
     npy->data_bytes = attnrun_tensor_bytes(&tensor);
     if (npy->data_bytes < 0)
@@ -196,7 +199,8 @@ static attnrun_status read_prefix(struct npy *npy, const uint8_t *head, int64_t 
     if (*text_bytes > bytes - *text_offset)
         return malformed(npy, "its header is said to be longer than the file");
     if (*text_bytes > MAX_HEADER)
-        return tool_fail(ATTNRUN_E_LIMIT, "%s has a header of more than 64 KiB", npy->name);
+        return tool_fail(ATTNRUN_E_LIMIT, "%s has a header of more than 64 KiB",
+                         npy->name);
     npy->data_offset = *text_offset + *text_bytes;
     return ATTNRUN_OK;
 }
@@ -231,7 +235,8 @@ static attnrun_status from_fortran(const struct npy *npy, struct held *held)
     int64_t strides[ATTNRUN_MAX_RANK], stride = npy->item_bytes;
     uint8_t *to = malloc((size_t)npy->data_bytes + 1);
     if (to == NULL)
-        return tool_fail(ATTNRUN_E_MEMORY, "no memory for %" PRId64 " bytes", npy->data_bytes);
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for %" PRId64 " bytes",
+                         npy->data_bytes);
     for (int32_t i = 0; i < t->rank; i++) {
         strides[i] = stride;
         stride *= t->dims[i];
@@ -257,8 +262,8 @@ static attnrun_status finish(const struct npy *npy, struct held *held)
 {
     bool complex = value_is_complex(npy->dtype);
     if (npy->swapped)
-        swap_bytes(held->memory, npy->data_bytes, complex ? npy->item_bytes / 2
-                                                          : npy->item_bytes);
+        swap_bytes(held->memory, npy->data_bytes,
+                   complex ? npy->item_bytes / 2 : npy->item_bytes);
     if (npy->dtype == ATTNRUN_BOOL) /* any byte but 0 is true */
         for (int64_t k = 0; k < npy->data_bytes; k++)
             ((uint8_t *)held->memory)[k] = ((uint8_t *)held->memory)[k] != 0;

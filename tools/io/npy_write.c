@@ -88,16 +88,19 @@ static attnrun_status write_header(const attnrun_tensor *tensor, const char *des
     n += (size_t)snprintf(header + n, sizeof header - n,
                           "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
     for (int32_t i = 0; i < tensor->rank; i++)
-        n += (size_t)snprintf(header + n, sizeof header - n, "%" PRId64 "%s", tensor->dims[i],
-                              i + 1 < tensor->rank ? ", " : tensor->rank == 1 ? "," : "");
+        n += (size_t)snprintf(header + n, sizeof header - n, "%" PRId64 "%s",
+                              tensor->dims[i],
+                              i + 1 < tensor->rank ? ", "
+                              : tensor->rank == 1  ? ","
+                                                   : "");
     n += (size_t)snprintf(header + n, sizeof header - n, "), }");
     memset(header + n, ' ', sizeof header - n);
     header[sizeof header - 1] = '\n';
     return sink(user, header, sizeof header);
 }
 
-static attnrun_status write_strings(const attnrun_tensor *tensor, int64_t width, npy_sink *sink,
-                                    void *user)
+static attnrun_status write_strings(const attnrun_tensor *tensor, int64_t width,
+                                    npy_sink *sink, void *user)
 {
     static const char zeros[CHUNK];
     const attnrun_string *s = tensor->data;

@@ -32,13 +32,16 @@ attnrun_status npz_read(const struct zip *zip, const struct zip_entry *entry,
 {
     char name[320];
     if (max_bytes != 0 && (uint64_t)entry->bytes > max_bytes)
-        return tool_fail(ATTNRUN_E_LIMIT, "%s: entry '%s' has %" PRId64
-                         " bytes, the limit is %" PRIu64, tool_path(zip->file.path),
-                         tool_quote(entry->name), entry->bytes, max_bytes);
+        return tool_fail(ATTNRUN_E_LIMIT,
+                         "%s: entry '%s' has %" PRId64 " bytes, the limit is %" PRIu64,
+                         tool_path(zip->file.path), tool_quote(entry->name), entry->bytes,
+                         max_bytes);
     uint8_t *data = malloc((size_t)entry->bytes + 1);
     if (data == NULL)
-        return tool_fail(ATTNRUN_E_MEMORY, "no memory for %" PRId64 " bytes", entry->bytes);
-    snprintf(name, sizeof name, "%s:%s", tool_path(zip->file.path), tool_quote(entry->name));
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for %" PRId64 " bytes",
+                         entry->bytes);
+    snprintf(name, sizeof name, "%s:%s", tool_path(zip->file.path),
+             tool_quote(entry->name));
     attnrun_status status = zip_read(zip, entry, data);
     if (status == ATTNRUN_OK)
         status = npy_parse(name, data, entry->bytes, max_bytes, held);
@@ -46,7 +49,8 @@ attnrun_status npz_read(const struct zip *zip, const struct zip_entry *entry,
     return status;
 }
 
-attnrun_status npz_add(struct zip_writer *zip, const char *key, const attnrun_tensor *tensor)
+attnrun_status npz_add(struct zip_writer *zip, const char *key,
+                       const attnrun_tensor *tensor)
 {
     size_t n = strlen(key) + 5;
     char *name = malloc(n);

@@ -11,6 +11,7 @@ const struct zip_entry *npz_find(const struct zip *zip, const char *key);
 bool npz_key(const struct zip_entry *entry, char *key, size_t bytes);
 attnrun_status npz_read(const struct zip *zip, const struct zip_entry *entry,
                         uint64_t max_bytes, struct held *held);
-attnrun_status npz_add(struct zip_writer *zip, const char *key, const attnrun_tensor *tensor);
+attnrun_status npz_add(struct zip_writer *zip, const char *key,
+                       const attnrun_tensor *tensor);
 
 #endif

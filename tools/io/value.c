@@ -113,8 +113,8 @@ static void code_set(void *data, int bits, int64_t k, uint32_t code)
                                        ((code << bit % 8) >> 8 & mask >> 8));
 }
 
-attnrun_status held_make(struct held *held, int32_t dtype, int32_t rank, const int64_t *dims,
-                         uint64_t max_bytes)
+attnrun_status held_make(struct held *held, int32_t dtype, int32_t rank,
+                         const int64_t *dims, uint64_t max_bytes)
 {
     attnrun_tensor tensor;
     memset(held, 0, sizeof *held);
@@ -296,8 +296,9 @@ bool value_set(const attnrun_tensor *tensor, int64_t k, double value)
 static void int_range(int32_t dtype, int64_t *low, int64_t *high)
 {
     int bits = attnrun_dtype_bits(dtype);
-    bool is_signed = dtype == ATTNRUN_I8 || dtype == ATTNRUN_I16 || dtype == ATTNRUN_I32 ||
-                     dtype == ATTNRUN_I64 || dtype == ATTNRUN_I4 || dtype == ATTNRUN_I2;
+    bool is_signed = dtype == ATTNRUN_I8 || dtype == ATTNRUN_I16 ||
+                     dtype == ATTNRUN_I32 || dtype == ATTNRUN_I64 ||
+                     dtype == ATTNRUN_I4 || dtype == ATTNRUN_I2;
     if (dtype == ATTNRUN_BOOL)
         bits = 1;
     *high = bits >= 63 ? INT64_MAX : (INT64_C(1) << (bits - (is_signed ? 1 : 0))) - 1;
@@ -364,10 +365,12 @@ const char *value_text(const attnrun_tensor *tensor, int64_t k)
     if (tensor->dtype == ATTNRUN_STRING) {
         const attnrun_string *s = &((const attnrun_string *)tensor->data)[k];
         char text[81];
-        snprintf(text, sizeof text, "%.*s", (int)(s->n > 80 ? 80 : s->n), s->n ? s->data : "");
+        snprintf(text, sizeof text, "%.*s", (int)(s->n > 80 ? 80 : s->n),
+                 s->n ? s->data : "");
         snprintf(out, 224, "'%s'", tool_quote(text));
     } else if (value_is_complex(tensor->dtype)) {
-        snprintf(out, 224, "%.7g%+.7gi", value_get(tensor, k), value_get_imaginary(tensor, k));
+        snprintf(out, 224, "%.7g%+.7gi", value_get(tensor, k),
+                 value_get_imaginary(tensor, k));
     } else if (tensor->dtype == ATTNRUN_U64) {
         snprintf(out, 224, "%" PRIu64, ((const uint64_t *)tensor->data)[k]);
     } else if (value_is_float(tensor->dtype)) {
@@ -390,7 +393,8 @@ const char *value_index(const attnrun_tensor *tensor, int64_t k)
     }
     int n = snprintf(out, 224, "[");
     for (int32_t i = 0; i < tensor->rank; i++)
-        n += snprintf(out + n, (size_t)(224 - n), "%s%" PRId64, i > 0 ? "," : "", index[i]);
+        n += snprintf(out + n, (size_t)(224 - n), "%s%" PRId64, i > 0 ? "," : "",
+                      index[i]);
     snprintf(out + n, (size_t)(224 - n), "]");
     return out;
 }

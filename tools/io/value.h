@@ -15,12 +15,12 @@ struct held {
 };
 
 /* Zeroed dense memory for these dims. E_MEMORY over `max_bytes` (0: no bound). */
-attnrun_status held_make(struct held *held, int32_t dtype, int32_t rank, const int64_t *dims,
-                         uint64_t max_bytes);
+attnrun_status held_make(struct held *held, int32_t dtype, int32_t rank,
+                         const int64_t *dims, uint64_t max_bytes);
 void held_free(struct held *held);
 
-bool value_is_float(int32_t dtype);  /* f32, f64, f16, bf16 and the smaller ones */
-bool value_is_int(int32_t dtype);    /* i*, u*; bool is neither */
+bool value_is_float(int32_t dtype); /* f32, f64, f16, bf16 and the smaller ones */
+bool value_is_int(int32_t dtype);   /* i*, u*; bool is neither */
 bool value_is_complex(int32_t dtype);
 /* One code of a small type is one number of `bits` bits: 0 for types above 16 bits. */
 bool value_has_code(int32_t dtype);
@@ -30,8 +30,8 @@ double value_get(const attnrun_tensor *tensor, int64_t k);
 double value_get_imaginary(const attnrun_tensor *tensor, int64_t k);
 /* Integers and bool, exactly; u64 above 2^63 wraps. */
 int64_t value_get_int(const attnrun_tensor *tensor, int64_t k);
-/* Position of the code of element k among all codes in the order of their values: neighbours
- * differ by one, -0 equals 0. For the floats of 16 bits and fewer. */
+/* Position of the code of element k among all codes in the order of their values:
+ * neighbours differ by one, -0 equals 0. For the floats of 16 bits and fewer. */
 int32_t value_step(const attnrun_tensor *tensor, int64_t k);
 
 /* Stores a number; floats round to nearest even. False where it does not fit. */

@@ -1,5 +1,5 @@
-/* zip.h - zip archives: a reader that trusts nothing it has not checked, and a writer of stored
- * entries. Zip64 both ways; stored and deflated entries are read. */
+/* zip.h - zip archives: a reader that trusts nothing it has not checked, and a writer of
+ * stored entries. Zip64 both ways; stored and deflated entries are read. */
 #ifndef TOOL_ZIP_H
 #define TOOL_ZIP_H
 
@@ -19,12 +19,13 @@ struct zip {
     struct zip_entry *entries;
     int64_t n;
 };
-/* Reads the directory. Refuses more than 4096 entries, repeated names, overlapping entries,
- * encryption, other methods, and ratios over 1000. */
+/* Reads the directory. Refuses more than 4096 entries, repeated names, overlapping
+ * entries, encryption, other methods, and ratios over 1000. */
 attnrun_status zip_open(struct zip *zip, const char *path);
 void zip_close(struct zip *zip);
 /* Unpacks an entry into `data` of entry->bytes bytes and checks its CRC. */
-attnrun_status zip_read(const struct zip *zip, const struct zip_entry *entry, uint8_t *data);
+attnrun_status zip_read(const struct zip *zip, const struct zip_entry *entry,
+                        uint8_t *data);
 
 struct zip_writer {
     struct output_file file;

@@ -1,7 +1,7 @@
 /* zip_read.c - reads zip archives: the central directory, and single entries.
  *
- * Little-endian records: end of directory "PK\5\6", zip64 locator "PK\6\7" and end "PK\6\6",
- * directory entry "PK\1\2", local header "PK\3\4". */
+ * Little-endian records: end of directory "PK\5\6", zip64 locator "PK\6\7" and end
+ * "PK\6\6", directory entry "PK\1\2", local header "PK\3\4". */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,18 +9,19 @@
 
 #include "zip.h"
 
-enum { END_BYTES = 22, END64_BYTES = 56, LOCATOR_BYTES = 20, ENTRY_BYTES = 46, LOCAL_BYTES = 30,
-       MAX_DIRECTORY = 16 << 20, CHUNK = 64 << 10 };
+enum {
+    END_BYTES = 22,
+    END64_BYTES = 56,
+    LOCATOR_BYTES = 20,
+    ENTRY_BYTES = 46,
+    LOCAL_BYTES = 30,
+    MAX_DIRECTORY = 16 << 20,
+    CHUNK = 64 << 10
+};
 
-static uint32_t get16(const uint8_t *p)
-{
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8;
-}
+static uint32_t get16(const uint8_t *p) { return (uint32_t)p[0] | (uint32_t)p[1] << 8; }
 
-static uint32_t get32(const uint8_t *p)
-{
-    return get16(p) | get16(p + 2) << 16;
-}
+static uint32_t get32(const uint8_t *p) { return get16(p) | get16(p + 2) << 16; }
 
 /* Sizes beyond what a file can have become -1. */
 static int64_t get64(const uint8_t *p)
@@ -31,8 +32,8 @@ static int64_t get64(const uint8_t *p)
 
 static attnrun_status malformed(const struct zip *zip, const char *what)
 {
-    return tool_fail(ATTNRUN_E_PARSE, "%s is no proper zip file: %s", tool_path(zip->file.path),
-                     what);
+    return tool_fail(ATTNRUN_E_PARSE, "%s is no proper zip file: %s",
+                     tool_path(zip->file.path), what);
 }
 
 struct directory {
@@ -58,17 +59,20 @@ static attnrun_status find_end64(const struct zip *zip, int64_t end, struct dire
     return ATTNRUN_OK;
 }
 
-/* The end record stands in the last 64 KiB, before a comment that fills the rest exactly. */
+/* The end record stands in the last 64 KiB, before a comment that fills the rest exactly.
+ */
 static attnrun_status find_directory(const struct zip *zip, struct directory *d)
 {
-    int64_t size = zip->file.bytes, tail = size < END_BYTES + 65535 ? size : END_BYTES + 65535;
+    int64_t size = zip->file.bytes,
+            tail = size < END_BYTES + 65535 ? size : END_BYTES + 65535;
     uint8_t *bytes = malloc((size_t)tail + 1);
     if (bytes == NULL)
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for a zip directory");
     attnrun_status status = input_file_read(&zip->file, size - tail, bytes, tail);
     int64_t at = tail - END_BYTES;
     while (status == ATTNRUN_OK && at >= 0 &&
-           (get32(bytes + at) != 0x06054b50 || get16(bytes + at + 20) != tail - at - END_BYTES))
+           (get32(bytes + at) != 0x06054b50 ||
+            get16(bytes + at + 20) != tail - at - END_BYTES))
         at--;
     if (status == ATTNRUN_OK && at < 0)
         status = malformed(zip, "it has no end record (cut short?)");
@@ -132,7 +136,8 @@ static attnrun_status check_entry(const struct zip *zip, const struct zip_entry 
     if (entry->method == 0 && entry->bytes != entry->stored_bytes)
         return malformed(zip, "a stored entry has two sizes");
     if (entry->bytes / ZIP_MAX_RATIO > entry->stored_bytes + 1)
-        return tool_fail(ATTNRUN_E_LIMIT, "%s: entry '%s' unpacks to more than %d times its size",
+        return tool_fail(ATTNRUN_E_LIMIT,
+                         "%s: entry '%s' unpacks to more than %d times its size",
                          tool_path(zip->file.path), name, ZIP_MAX_RATIO);
     return ATTNRUN_OK;
 }
@@ -148,7 +153,8 @@ static attnrun_status read_entry(struct zip *zip, const uint8_t **at, const uint
     if (end - p - ENTRY_BYTES < name + extra + comment)
         return malformed(zip, "its directory is damaged");
     if (get16(p + 8) & 1)
-        return tool_fail(ATTNRUN_E_UNSUPPORTED, "%s is encrypted", tool_path(zip->file.path));
+        return tool_fail(ATTNRUN_E_UNSUPPORTED, "%s is encrypted",
+                         tool_path(zip->file.path));
     struct zip_entry *entry = &zip->entries[zip->n];
     entry->method = (int32_t)get16(p + 10);
     entry->crc = get32(p + 16);
@@ -207,9 +213,10 @@ static attnrun_status read_directory(struct zip *zip)
     TRY(find_directory(zip, &d));
     uint8_t *bytes = malloc((size_t)d.bytes + 1);
     zip->entries = calloc((size_t)d.n + 1, sizeof *zip->entries);
-    attnrun_status status = bytes == NULL || zip->entries == NULL
-                                ? tool_fail(ATTNRUN_E_MEMORY, "no memory for a zip directory")
-                                : input_file_read(&zip->file, d.offset, bytes, d.bytes);
+    attnrun_status status =
+        bytes == NULL || zip->entries == NULL
+            ? tool_fail(ATTNRUN_E_MEMORY, "no memory for a zip directory")
+            : input_file_read(&zip->file, d.offset, bytes, d.bytes);
     const uint8_t *at = bytes;
     for (int64_t i = 0; i < d.n && status == ATTNRUN_OK; i++)
         status = read_entry(zip, &at, bytes + d.bytes, d.offset);
@@ -292,7 +299,8 @@ static attnrun_status inflate_entry(const struct zip *zip, const struct zip_entr
     return status;
 }
 
-attnrun_status zip_read(const struct zip *zip, const struct zip_entry *entry, uint8_t *data)
+attnrun_status zip_read(const struct zip *zip, const struct zip_entry *entry,
+                        uint8_t *data)
 {
     int64_t offset;
     TRY(find_data(zip, entry, &offset));

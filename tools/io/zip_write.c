@@ -1,5 +1,5 @@
-/* zip_write.c - writes zip archives of stored entries. Sizes are known before the bytes, so a
- * header is right but for its CRC, which is filled in at the entry's end. */
+/* zip_write.c - writes zip archives of stored entries. Sizes are known before the bytes,
+ * so a header is right but for its CRC, which is filled in at the entry's end. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,13 +26,11 @@ static uint8_t *put32(uint8_t *p, uint32_t v)
 
 static uint8_t *put64(uint8_t *p, int64_t v)
 {
-    return put32(put32(p, (uint32_t)((uint64_t)v & 0xffffffff)), (uint32_t)((uint64_t)v >> 32));
+    return put32(put32(p, (uint32_t)((uint64_t)v & 0xffffffff)),
+                 (uint32_t)((uint64_t)v >> 32));
 }
 
-static uint32_t clip32(int64_t v)
-{
-    return v > LIMIT32 ? UINT32_MAX : (uint32_t)v;
-}
+static uint32_t clip32(int64_t v) { return v > LIMIT32 ? UINT32_MAX : (uint32_t)v; }
 
 attnrun_status zip_create(struct zip_writer *zip, const char *path)
 {
@@ -72,7 +70,8 @@ attnrun_status zip_begin(struct zip_writer *zip, const char *name, int64_t bytes
         return tool_fail(ATTNRUN_E_LIMIT, "a name of more than 65535 bytes");
     if (zip->n == zip->capacity) {
         int64_t capacity = zip->capacity * 2 + 16;
-        struct zip_entry *entries = realloc(zip->entries, (size_t)capacity * sizeof *entries);
+        struct zip_entry *entries =
+            realloc(zip->entries, (size_t)capacity * sizeof *entries);
         if (entries == NULL)
             return tool_fail(ATTNRUN_E_MEMORY, "no memory for a zip directory");
         zip->entries = entries;
@@ -104,7 +103,8 @@ attnrun_status zip_end(struct zip_writer *zip)
         return tool_fail(ATTNRUN_E_INTERNAL, "an entry of another size than announced");
     put32(crc, entry->crc);
     if (pwrite(zip->file.fd, crc, 4, (off_t)entry->header_offset + 14) != 4)
-        return zip->file.status = tool_fail_io("cannot write %s", tool_path(zip->file.path));
+        return zip->file.status =
+                   tool_fail_io("cannot write %s", tool_path(zip->file.path));
     return ATTNRUN_OK;
 }
 
