@@ -315,8 +315,23 @@ static bool has_broadcast(const struct attn_dims *dims, attnrun_dim dim, attnrun
            (dim_equal(symbol->a, part) || dim_equal(symbol->b, part));
 }
 
+/* `a` is min(part, …): the same as part, or 1, or not to be broadcast with it at all. */
+static bool is_min_of(const struct attn_dims *dims, attnrun_dim a, attnrun_dim part)
+{
+    struct dim_expression e = dim_expression_of(dims, a);
+    if (e.n_terms != 1 || e.constant != 0 || e.terms[0].k != 1)
+        return false;
+    const struct dim_symbol *symbol = &dims->symbols[e.terms[0].symbol];
+    return symbol->kind == SYMBOL_MIN &&
+           (dim_equal(symbol->a, part) || dim_equal(symbol->b, part));
+}
+
 static attnrun_dim broadcast(struct attn_dims *dims, attnrun_dim a, attnrun_dim b)
 {
+    if (is_min_of(dims, b, a))
+        return a;
+    if (is_min_of(dims, a, b))
+        return b;
     if (has_broadcast(dims, a, b))
         return a;
     if (has_broadcast(dims, b, a))
