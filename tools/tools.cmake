@@ -8,4 +8,13 @@ set_target_properties(attnrun PROPERTIES ENABLE_EXPORTS ON
   RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
 target_link_libraries(attnrun PRIVATE attn_flags
   -Wl,--whole-archive attnrun_static -Wl,--no-whole-archive
-  PkgConfig::YAML ZLIB::ZLIB m)
+  PkgConfig::YAML ZLIB::ZLIB Threads::Threads m)
+
+# The example of a plugin: it has no library to link to, the host has the symbols.
+if(ATTNRUN_TESTS)
+  add_library(attnrun_example_plugin MODULE tools/examples/plugin_op.c)
+  target_link_libraries(attnrun_example_plugin PRIVATE attn_flags m)
+  target_include_directories(attnrun_example_plugin PRIVATE
+    ${CMAKE_CURRENT_SOURCE_DIR}/runtime)
+  set_target_properties(attnrun_example_plugin PROPERTIES PREFIX "" OUTPUT_NAME plugin_op)
+endif()

@@ -45,7 +45,7 @@ static void print_table(const struct job *job, const attnrun_runtime_info *runti
         printf("  %s %s", tool_quote(job->inputs.v[i].info.name),
                text_input(&job->inputs.v[i]));
     printf("\n%-12s %d, %s, BLAS %s\n", "threads", runtime->threads, runtime->isa,
-           runtime->blas);
+           text_blas(runtime->blas));
     printf("%-12s %s\n%-12s %s\n", "load", text_ms(t->load_ms), "first",
            text_ms(t->first_ms));
     printf("%-12s %s\n", "min", text_ms(t->min_ms));

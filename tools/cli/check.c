@@ -20,7 +20,6 @@ enum { PATH_BYTES = 4096 };
 struct check {
     struct cli *cli;
     struct json json;
-    struct progress progress;
     int64_t passed, failed;
 };
 
@@ -246,12 +245,13 @@ static attnrun_status count_folder(struct check *check, const char *folder)
         return ATTNRUN_OK;
     }
     if (status != ATTNRUN_OK || cli->list_passed)
-        progress_end(&check->progress);
+        progress_end();
     if (status != ATTNRUN_OK)
         printf("FAIL %s: %s\n", tool_path(folder), tool_error.message);
     else if (cli->list_passed)
         printf("PASS %s\n", tool_path(folder));
-    progress_show(&check->progress, check->passed + check->failed, 0, folder);
+    progress_start(cli, "check");
+    progress_show(check->passed + check->failed, 0, folder);
     return ATTNRUN_OK;
 }
 
@@ -318,14 +318,14 @@ attnrun_status command_check(struct cli *cli, int *exit_code)
     struct check check = { .cli = cli, .json = { .out = stdout } };
     if (cli->ref != NULL)
         return check_against_reference(cli, exit_code);
-    progress_start(&check.progress, cli);
+    progress_start(cli, "check");
     if (cli->json) {
         json_open(&check.json, NULL, '{');
         json_text(&check.json, "schema", "attnrun/check/1");
         json_open(&check.json, "folders", '[');
     }
     attnrun_status status = check_folders(&check);
-    progress_end(&check.progress);
+    progress_end();
     if (cli->json) {
         json_close(&check.json, ']');
         json_int(&check.json, "passed", check.passed);

@@ -109,15 +109,12 @@ int cli_report(void);
 double cli_now_ms(void);
 int64_t cli_peak_rss_bytes(void);
 
-/* ---- progress.c: a line on the terminal for what takes longer than a second ---- */
-struct progress {
-    double start_ms, last_ms;
-    bool shown, enabled;
-};
-void progress_start(struct progress *progress, const struct cli *cli);
-void progress_show(struct progress *progress, int64_t done, int64_t total,
-                   const char *what);
-void progress_end(struct progress *progress);
+/* ---- progress.c: a line on the terminal for what takes longer than a second; one at a
+ * time */
+void progress_start(const struct cli *cli, const char *what);
+void progress_show(int64_t done, int64_t total,
+                   const char *what); /* total 0: not known */
+void progress_end(void);
 
 /* ---- compare.c ---- */
 struct tolerance {

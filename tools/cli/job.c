@@ -19,24 +19,24 @@ static void count_coverage(struct job *job)
 
 attnrun_status job_open(struct job *job, struct cli *cli, const char *path)
 {
-    struct progress progress;
     memset(job, 0, sizeof *job);
     job->cli = cli;
     job->path = path;
     job->info.struct_size = sizeof job->info;
     job->plan.struct_size = sizeof job->plan;
     TRY(cli_open_runtime(cli));
-    progress_start(&progress, cli);
+    progress_start(cli, "loading");
     double start = cli_now_ms();
-    TRY(cli_open_model(cli, path, 0, &job->model));
-    progress_show(&progress, 1, 3, "packing weights");
-    attnrun_status status = attnrun_context_create(job->model, &job->context);
-    job->timing.load_ms = cli_now_ms() - start;
-    progress_end(&progress);
-    if (status != ATTNRUN_OK) {
-        job->context = NULL;
-        return tool_fail_library(status);
+    attnrun_status status = cli_open_model(cli, path, 0, &job->model);
+    if (status == ATTNRUN_OK) {
+        progress_show(0, 0, "packing weights");
+        status = attnrun_context_create(job->model, &job->context);
+        if (status != ATTNRUN_OK)
+            tool_fail_library(status);
     }
+    job->timing.load_ms = cli_now_ms() - start;
+    progress_end();
+    TRY(status);
     TRY_LIB(attnrun_model_query(job->model, &job->info));
     count_coverage(job);
     TRY(inputs_make(&job->inputs, cli, job->model));
@@ -48,8 +48,10 @@ attnrun_status job_first_run(struct job *job, const attnrun_run_options *options
     struct tool_error first = { 0 };
     for (;;) {
         double start = cli_now_ms();
+        progress_start(job->cli, "first run");
         attnrun_status status = cli_run_context(job->cli, job->context, options);
         job->timing.first_ms = cli_now_ms() - start;
+        progress_end();
         if (status == ATTNRUN_OK)
             return ATTNRUN_OK;
         if (first.status == ATTNRUN_OK)
@@ -91,11 +93,10 @@ static void evaluate(struct timing *timing)
 attnrun_status job_repeat(struct job *job, int64_t n, double max_ms)
 {
     struct timing *timing = &job->timing;
-    struct progress progress;
     timing->runs_ms = calloc((size_t)n + 1, sizeof *timing->runs_ms);
     if (timing->runs_ms == NULL)
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for %lld times", (long long)n);
-    progress_start(&progress, job->cli);
+    progress_start(job->cli, "runs");
     double begin = cli_now_ms();
     attnrun_status status = ATTNRUN_OK;
     while (timing->n < n && status == ATTNRUN_OK) {
@@ -104,9 +105,9 @@ attnrun_status job_repeat(struct job *job, int64_t n, double max_ms)
         double start = cli_now_ms();
         status = cli_run_context(job->cli, job->context, NULL);
         timing->runs_ms[timing->n++] = cli_now_ms() - start;
-        progress_show(&progress, timing->n, n, "runs");
+        progress_show(timing->n, n, "runs");
     }
-    progress_end(&progress);
+    progress_end();
     evaluate(timing);
     return status;
 }

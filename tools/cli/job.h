@@ -60,6 +60,8 @@ const char *text_ms(double ms);        /* "188 ms" */
 const char *text_opsets(const attnrun_model *model, const attnrun_model_info *info);
 /* "i64[B=1,S=512]" */
 const char *text_input(const struct input *input);
+const char *
+text_blas(const char *blas); /* "OpenBLAS 0.3.21", without its build options */
 const char *text_file_name(const char *path);
 
 #endif

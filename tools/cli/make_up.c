@@ -83,14 +83,19 @@ static int64_t sequence_length(const struct inputs *inputs)
     return symbols_default(inputs, DIM_SEQUENCE);
 }
 
+static void fill_positions_of(struct input *input, int64_t rows)
+{
+    fill_positions(&input->held.tensor, rows);
+    snprintf(input->how, sizeof input->how, "0, 1, 2, ...");
+}
+
 static void fill_ids(struct inputs *inputs, struct input *input)
 {
     const attnrun_tensor *tensor = &input->held.tensor;
     char table[96] = "";
     int64_t rows = trace_table_rows(inputs, input->info.name, table, sizeof table);
     if (named(input, "position") || named(input, "pos_ids")) {
-        fill_positions(tensor, rows);
-        snprintf(input->how, sizeof input->how, "0, 1, 2, ...");
+        fill_positions_of(input, rows);
         return;
     }
     if (rows > 0) {
@@ -121,7 +126,7 @@ static void fill_integers(struct inputs *inputs, struct input *input)
     else if (named(input, "past") && attnrun_tensor_count(&input->held.tensor) <= 1)
         fill_same_as(input, 0, NULL);
     else if (named(input, "cache_position"))
-        fill_ids(inputs, input), fill_positions(&input->held.tensor, 0);
+        fill_positions_of(input, 0);
     else if (named(input, "len"))
         fill_same_as(input, sequence_length(inputs), NULL);
     else
@@ -189,5 +194,7 @@ attnrun_status make_up_input(struct inputs *inputs, struct input *input)
     if (status != ATTNRUN_OK)
         return tool_fail_at("input '%s'", tool_quote(info->name));
     fill_tensor(inputs, input);
+    if (attnrun_tensor_count(&input->held.tensor) == 0)
+        snprintf(input->how, sizeof input->how, "empty");
     return ATTNRUN_OK;
 }

@@ -9,7 +9,7 @@
 static void print_model(const struct job *job)
 {
     const attnrun_model_info *info = &job->info;
-    printf("model    %s", text_file_name(job->path));
+    printf("model    %s", tool_path(job->path));
     if (info->producer[0] != 0)
         printf("  %s %s", tool_quote(info->producer), tool_quote(info->producer_version));
     printf("  IR %" PRId64 "  opsets %s   %s params, %s (%s)\n", info->ir_version,
@@ -17,26 +17,35 @@ static void print_model(const struct job *job)
            text_bytes(info->weights_bytes), job->cli->copy_weights ? "read" : "mapped");
 }
 
+static void print_free_symbols(const struct inputs *inputs)
+{
+    const char *word = "         set with";
+    for (int64_t i = 0; i < inputs->n_symbols && i < 6; i++) {
+        const struct symbol *symbol = &inputs->symbols[i];
+        if (symbol->set || symbol->bound)
+            continue;
+        printf("%s --set %s=...", word, tool_quote(symbol->name));
+        word = "";
+    }
+    printf("%s -i %s=...\n", word, tool_quote(inputs->v[0].info.name));
+}
+
 static void print_inputs(const struct job *job)
 {
-    bool free_symbols = false;
-    for (int32_t i = 0; i < job->inputs.n; i++) {
-        const struct input *input = &job->inputs.v[i];
-        printf("%s%s %s %s", i == 0 ? "inputs   " : "         ",
+    const struct inputs *inputs = &job->inputs;
+    bool made_up = false;
+    for (int32_t i = 0; i < inputs->n; i++) {
+        const struct input *input = &inputs->v[i];
+        printf("%s%s %s %s\n", i == 0 ? "inputs   " : "         ",
                tool_quote(input->info.name), text_input(input), input->how);
-        putchar('\n');
+        made_up = made_up || !input->given;
     }
-    for (int64_t i = 0; i < job->inputs.n_symbols; i++)
-        free_symbols =
-            free_symbols || !(job->inputs.symbols[i].set || job->inputs.symbols[i].bound);
-    if (job->inputs.n == 0)
+    if (inputs->n == 0)
         printf("inputs   none\n");
-    else if (job->inputs.attempt > 0)
-        printf("         (larger made-up sizes do not fit this model; see --set)\n");
-    else if (free_symbols)
-        printf("         set sizes with --set %s=..., values with -i %s=...\n",
-               tool_quote(job->inputs.symbols[0].name),
-               tool_quote(job->inputs.v[0].info.name));
+    if (inputs->attempt > 0)
+        printf("         larger made-up sizes do not fit this model\n");
+    if (made_up)
+        print_free_symbols(inputs);
 }
 
 static void print_nodes(const struct job *job)

@@ -85,6 +85,15 @@ const char *text_input(const struct input *input)
     return out;
 }
 
+const char *text_blas(const char *blas)
+{
+    char *out = next_buffer();
+    size_t n = strcspn(blas, " ");
+    n += blas[n] == ' ' ? 1 + strcspn(blas + n + 1, " ") : 0;
+    snprintf(out, TEXT_BYTES, "%.*s", (int)n, blas);
+    return out;
+}
+
 const char *text_file_name(const char *path)
 {
     const char *slash = strrchr(path, '/');

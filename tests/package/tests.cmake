@@ -1,0 +1,10 @@
+# The installed package: pkg-config, find_package, exported and internal symbols.
+add_test(NAME package_install COMMAND sh
+  ${CMAKE_CURRENT_SOURCE_DIR}/tests/package/test_package.sh
+  ${CMAKE_BINARY_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+add_test(NAME package_symbols COMMAND sh
+  ${CMAKE_CURRENT_SOURCE_DIR}/tests/package/test_symbols.sh
+  $<TARGET_FILE:attnrun_shared> $<TARGET_FILE:attnrun_static>)
+if(ATTNRUN_ASAN OR ATTNRUN_TSAN) # sanitizers bring symbols and flags of their own
+  set_tests_properties(package_install package_symbols PROPERTIES DISABLED ON)
+endif()
