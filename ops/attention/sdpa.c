@@ -55,8 +55,7 @@ struct queries {
     int64_t b, kv_head, head, row,
         n;               /* rows row … row + n - 1, the first of head `head` */
     int64_t offset, len; /* position of query 0; keys that exist for this sample */
-    float *scores, *sums, *state,
-        *scratch; /* n x KEYS, n x v_dim, n x {max, sum, factor} */
+    float *scores, *sums, *state, *scratch; /* n x KEYS, n x v_dim, n x {max, sum} */
 };
 
 /* Keys seen by row r of the block: [*from, *to). */
@@ -192,7 +191,8 @@ static void finish_row(const struct queries *t, int64_t r)
 {
     const struct attn_sdpa *s = t->s;
     const float *sums = t->sums + r * s->v_dim, *state = t->state + 2 * r;
-    const float scale = state[1] == 0.0f ? 0.0f : 1.0f / state[1];
+    const float empty = s->nan_rows && s->kv_len > 0 ? NAN : 0.0f;
+    const float scale = state[1] == 0.0f ? empty : 1.0f / state[1];
     int64_t row = t->row % s->q_len + r;
     float *y = t->o->y + t->b * s->y.batch + t->head * s->y.head + row * s->y.row;
     for (int64_t i = 0; i < s->v_dim; i++)
@@ -258,10 +258,10 @@ attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *
         if (o->lens_position)
             t.offset = len - s->q_len;
     }
-    t.sums = work->scratch;
-    t.scores = t.sums + s->block * s->v_dim;
-    t.state = t.scores + s->block * KEYS;
-    t.scratch = t.state + 4 * s->block;
+    t.scratch = work->scratch;
+    t.scores = t.scratch + ATTN_GEMM_SCRATCH(s->block);
+    t.sums = t.scores + s->block * KEYS;
+    t.state = t.sums + s->block * s->v_dim;
     memset(t.sums, 0, (size_t)(t.n * s->v_dim) * sizeof *t.sums);
     for (int64_t r = 0; r < t.n; r++) {
         t.state[2 * r] = -INFINITY;

@@ -34,6 +34,7 @@ struct attn_sdpa {
     struct attn_heads q, k, v, past_k, past_v, y;
     float scale, softcap; /* softcap 0: none */
     bool causal;
+    bool nan_rows; /* a query that sees no key gives NaN, as a plain Softmax would */
     int64_t left, right; /* -1: without bound */
     int32_t mask_kind, scores_mode;
     struct attn_heads mask; /* 0 where broadcast */

@@ -1,5 +1,7 @@
 # Sources of ops/rewrite.
 set(ATTN_OPS_REWRITE
+  ops/rewrite/attention.c
+  ops/rewrite/attention_heads.c
   ops/rewrite/conv_batch_norm.c
   ops/rewrite/conv_epilogue.c
   ops/rewrite/epilogue.c
