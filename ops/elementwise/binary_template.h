@@ -81,6 +81,14 @@ static bool N(any_zero)(const char *b, int64_t step, int64_t n)
             }                                                                            \
             return;                                                                      \
         }                                                                                \
+        if (a_step == sizeof(T) && b_step == 0) {                                        \
+            T b = *(const T *)(const void *)pb;                                          \
+            for (int64_t i = 0; i < n; i++) {                                            \
+                T a = ((const T *)(const void *)pa)[i];                                  \
+                z[i] = (to_type)(f);                                                     \
+            }                                                                            \
+            return;                                                                      \
+        }                                                                                \
         for (int64_t i = 0; i < n; i++) {                                                \
             T a = *(const T *)(const void *)(pa + i * a_step);                           \
             T b = *(const T *)(const void *)(pb + i * b_step);                           \

@@ -61,7 +61,7 @@ static attn_status cast_infer_to(attnrun_step *step, int64_t to)
     if (dtype_in(x->dtype, ATTN_DT(I32) | ATTN_DT(I64) | ATTN_DT(BOOL)))
         op_elementwise_known(step, 0, -1, cast_value);
     if (dtype != ATTNRUN_STRING)
-        elementwise_tasks(step, 1000);
+        elementwise_tasks(step, 500);
     return ATTNRUN_OK;
 }
 
@@ -98,6 +98,26 @@ static attn_status cast_1_infer(attnrun_step *step)
 
 /* ---- numbers ---- */
 
+/* The pairs that have kernels. */
+static bool cast_kernel(const attnrun_step *step, int64_t begin, int64_t n)
+{
+    const attnrun_tensor *x = &step->x[0], *y = &step->y[0];
+    const struct attn_kernels *kernels = step->kernels;
+    const char *from = (const char *)x->data + begin * dtype_bytes(x->dtype);
+    char *to = (char *)y->data + begin * dtype_bytes(y->dtype);
+    if (x->dtype == ATTNRUN_F32 && y->dtype == ATTNRUN_F16)
+        kernels->f32_to_f16((void *)to, (const void *)from, (size_t)n);
+    else if (x->dtype == ATTNRUN_F32 && y->dtype == ATTNRUN_BF16)
+        kernels->f32_to_bf16((void *)to, (const void *)from, (size_t)n);
+    else if (x->dtype == ATTNRUN_F16 && y->dtype == ATTNRUN_F32)
+        kernels->f16_to_f32((void *)to, (const void *)from, (size_t)n);
+    else if (x->dtype == ATTNRUN_BF16 && y->dtype == ATTNRUN_F32)
+        kernels->bf16_to_f32((void *)to, (const void *)from, (size_t)n);
+    else
+        return false;
+    return true;
+}
+
 static attn_status cast_numbers(const attnrun_step *step, int64_t begin, int64_t end,
                                 const attnrun_work *work)
 {
@@ -109,6 +129,8 @@ static attn_status cast_numbers(const attnrun_step *step, int64_t begin, int64_t
     int32_t wide = attn_convert_wide(x->dtype);
     union convert_run run;
     int64_t size = dtype_bytes(x->dtype);
+    if (end > begin && cast_kernel(step, begin, end - begin))
+        return ATTNRUN_OK;
     for (int64_t k = begin; k < end; k += CONVERT_RUN) {
         int64_t n = end - k < CONVERT_RUN ? end - k : CONVERT_RUN;
         const void *from = &run;

@@ -47,6 +47,15 @@ static int64_t int_power(int64_t x, int64_t exponent)
             ((type *)z)[i] = function(((const type *)x)[i * x_step],                     \
                                       (type)exponent_at(y, wide, i * y_step));           \
     }
+/* x ^ 0.5 of n floats: unlike sqrt, -0 gives 0 and -inf gives inf. */
+static void pow_half(float *z, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float root = sqrtf(x[i] + 0.0f);
+        z[i] = x[i] == -HUGE_VALF ? HUGE_VALF : root;
+    }
+}
+
 POW_FLOAT(pow_f32, float, powf)
 POW_FLOAT(pow_f64, double, pow)
 
@@ -105,6 +114,11 @@ static void pow_piece(const attnrun_step *step, const struct nd_iter *it, int64_
         const float *base = (const float *)(const void *)from;
         size_t each = it->step[1] != 0;
         step->kernels->mul_f32((float *)(void *)z, base, each, base, each, (size_t)n);
+        return;
+    }
+    if (x->dtype == ATTNRUN_F32 && one && it->step[1] != 0 &&
+        exponent_at(&exponents, wide, 0) == 0.5) {
+        pow_half((float *)(void *)z, (const float *)(const void *)from, n);
         return;
     }
     pow_loop *loop = x->dtype == ATTNRUN_F32   ? pow_f32

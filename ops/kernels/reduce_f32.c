@@ -92,3 +92,22 @@ void K(add_row_abs_f32)(double *sum, const float *x, size_t n)
     for (size_t i = 0; i < n; i++)
         sum[i] += (double)fabsf(x[i]);
 }
+
+/* best[i] = max(best[i], x[i]); NaN in either gives NaN. */
+void K(max_row_f32)(double *best, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        double v = (double)x[i];
+        double larger = best[i] > v ? best[i] : v; /* v where either is NaN */
+        best[i] = best[i] != best[i] ? best[i] : larger;
+    }
+}
+
+void K(min_row_f32)(double *best, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        double v = (double)x[i];
+        double smaller = best[i] < v ? best[i] : v;
+        best[i] = best[i] != best[i] ? best[i] : smaller;
+    }
+}

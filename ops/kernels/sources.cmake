@@ -3,6 +3,8 @@ set(ATTN_KERNELS
   ops/kernels/gemm_f32.c
   ops/kernels/softmax_f32.c
   ops/kernels/norm_f32.c
+  ops/kernels/attention_f32.c
+  ops/kernels/convert_f32.c
   ops/kernels/unary_f32.c
   ops/kernels/binary_f32.c
   ops/kernels/reduce_f32.c

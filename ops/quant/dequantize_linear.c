@@ -32,6 +32,25 @@ static attn_status dequantize_infer(attnrun_step *step)
     return attn_scales_infer(step, args->axis, args->block_size, step->state);
 }
 
+/* Bytes to f32 with one scale have kernels. */
+static bool dequantize_kernel(const attnrun_step *step, int64_t k, int64_t n, float scale,
+                              float zero)
+{
+    const attnrun_tensor *x = &step->x[0], *y = &step->y[0];
+    float *to = (float *)y->data + k;
+    if (y->dtype != ATTNRUN_F32)
+        return false;
+    if (x->dtype == ATTNRUN_U8)
+        step->kernels->dequantize_u8_f32(to, (const uint8_t *)x->data + k, scale, zero,
+                                         (size_t)n);
+    else if (x->dtype == ATTNRUN_I8)
+        step->kernels->dequantize_i8_f32(to, (const int8_t *)x->data + k, scale, zero,
+                                         (size_t)n);
+    else
+        return false;
+    return true;
+}
+
 static attn_status dequantize_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct scales *scales = step->state;
@@ -42,11 +61,13 @@ static attn_status dequantize_run(const attnrun_step *step, const attnrun_work *
     for (int64_t k = begin, n; k < end; k += n) {
         n = scales_run(scales, k, end - k < CONVERT_RUN ? end - k : CONVERT_RUN, &index,
                        &along);
-        attn_convert_load_f32(values, x->dtype, x->data, k, n);
         attn_convert_load_f32(scale, step->x[1].dtype, step->x[1].data, index,
                               along ? n : 1);
         if (op_has_in(step, 2))
             attn_convert_load_f32(zero, x->dtype, step->x[2].data, index, along ? n : 1);
+        if (along == 0 && dequantize_kernel(step, k, n, scale[0], zero[0]))
+            continue;
+        attn_convert_load_f32(values, x->dtype, x->data, k, n);
         for (int64_t i = 0; i < n; i++)
             values[i] = (values[i] - zero[i * along]) * scale[i * along];
         attn_convert_store_f32(y->dtype, y->data, k, n, values);

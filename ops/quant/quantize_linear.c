@@ -85,6 +85,20 @@ static void quantize_run_of(float *x, int64_t n, const float *scale, const float
     }
 }
 
+/* f32 to bytes with one scale has kernels. */
+static bool quantize_kernel(const attnrun_step *step, const float *x, int64_t k,
+                            int64_t n, float scale, float zero)
+{
+    const attnrun_tensor *y = &step->y[0];
+    if (y->dtype == ATTNRUN_U8)
+        step->kernels->quantize_u8_f32((uint8_t *)y->data + k, x, scale, zero, (size_t)n);
+    else if (y->dtype == ATTNRUN_I8)
+        step->kernels->quantize_i8_f32((int8_t *)y->data + k, x, scale, zero, (size_t)n);
+    else
+        return false;
+    return true;
+}
+
 static attn_status quantize_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct quantize_args *args = step->args;
@@ -105,6 +119,9 @@ static attn_status quantize_run(const attnrun_step *step, const attnrun_work *wo
                               along ? n : 1);
         if (op_has_in(step, 2))
             attn_convert_load_f32(zero, y->dtype, step->x[2].data, index, along ? n : 1);
+        if (quotient == ATTNRUN_F32 && along == 0 &&
+            quantize_kernel(step, values, k, n, scale[0], zero[0]))
+            continue;
         quantize_run_of(values, n, scale, zero, along, quotient, y->dtype);
         attn_convert_store(y->dtype, y->data, k, n, ATTNRUN_F32, values, &rule);
         if (OP_CANCELLED(work))

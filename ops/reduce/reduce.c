@@ -72,34 +72,42 @@ FOLD_KERNEL(sum, sum_f32, add_row_f32)
 FOLD_KERNEL(square, sum_square_f32, add_row_square_f32)
 FOLD_KERNEL(abs, sum_abs_f32, add_row_abs_f32)
 
-static void max_kernel_f32(const struct attn_kernels *kernels, union accumulator *to,
-                           const void *from, int64_t n)
+static void max_rows_f32(const struct attn_kernels *kernels, union accumulator *to,
+                         const void *from, int64_t n)
 {
-    float best = kernels->reduce_max_f32(from, (size_t)n);
-    max_run_f32(kernels, to, &best, 1);
+    kernels->max_row_f32(&to->f, from, (size_t)n);
 }
 
-static void min_kernel_f32(const struct attn_kernels *kernels, union accumulator *to,
-                           const void *from, int64_t n)
+static void min_rows_f32(const struct attn_kernels *kernels, union accumulator *to,
+                         const void *from, int64_t n)
+{
+    kernels->min_row_f32(&to->f, from, (size_t)n);
+}
+
+static void max_runs_f32(const struct attn_kernels *kernels, union accumulator *to,
+                         const void *from, int64_t n)
+{
+    float best = kernels->reduce_max_f32(from, (size_t)n);
+    kernels->max_row_f32(&to->f, &best, 1);
+}
+
+static void min_runs_f32(const struct attn_kernels *kernels, union accumulator *to,
+                         const void *from, int64_t n)
 {
     float best = kernels->reduce_min_f32(from, (size_t)n);
-    min_run_f32(kernels, to, &best, 1);
+    kernels->min_row_f32(&to->f, &best, 1);
 }
 
 #define FOLDS_OF(name)                                                                   \
     {                                                                                    \
         { LOOPS_NUM(name##_run) }, { LOOPS_NUM(name##_row) }                             \
     }
-#define FOLDS_OF_ALL(name)                                                               \
-    {                                                                                    \
-        { [ATTNRUN_F32] = name##_kernel_f32,                                             \
-          LOOPS_F64(name##_run),                                                         \
-          LOOPS_INT(name##_run),                                                         \
-          LOOPS_B8(name##_run) },                                                        \
-        {                                                                                \
-            LOOPS_ALL(name##_row)                                                        \
-        }                                                                                \
-    }
+#define FOLDS_OF_BEST(name, kind)                                                        \
+    { [ATTNRUN_F32] = name##_##kind##s_f32,                                              \
+      LOOPS_F64(name##_##kind),                                                          \
+      LOOPS_INT(name##_##kind),                                                          \
+      LOOPS_B8(name##_##kind) }
+#define FOLDS_OF_ALL(name) { FOLDS_OF_BEST(name, run), FOLDS_OF_BEST(name, row) }
 static const struct fold_table {
     fold_fn *run[ATTNRUN_DTYPE_COUNT], *row[ATTNRUN_DTYPE_COUNT];
 } fold_tables[FOLDS] = {

@@ -1,7 +1,7 @@
 /* reduce_template.h - folds of one element type into accumulators; see for_each_dtype.h.
  *
  * Floats accumulate in double, integers modulo 2^64. Rows: n elements into n
- * accumulators. f32 sums have kernels and are left out here. No include guard. */
+ * accumulators. f32 has kernels but for products. No include guard. */
 #if T_FLOAT
 #define SUM_MEMBER   f
 #define BEST_MEMBER  f
@@ -53,10 +53,10 @@ FOLD(abs, a.SUM_MEMBER += MAGNITUDE(v))
 #endif
 FOLD(prod, a.SUM_MEMBER *= WIDE(v))
 #endif
-#if T_FLOAT
-FOLD(max, a.f = v > (T)a.f || v != v ? (double)v : a.f)
-FOLD(min, a.f = v < (T)a.f || v != v ? (double)v : a.f)
-#else
+#if T_FLOAT && !T_IS_F32
+FOLD(max, a.f = v > a.f || v != v ? v : a.f)
+FOLD(min, a.f = v < a.f || v != v ? v : a.f)
+#elif !T_FLOAT
 FOLD(max, if (v > a.BEST_MEMBER) a.BEST_MEMBER = v)
 FOLD(min, if (v < a.BEST_MEMBER) a.BEST_MEMBER = v)
 #endif

@@ -37,11 +37,16 @@ static void N(top_k)(const struct top_k_line *line, int64_t k, int64_t *index)
         index[i] = i;
     for (int64_t i = k / 2 - 1; i >= 0; i--)
         N(sift_down)(line, index, k, i);
-    for (int64_t i = k; k > 0 && i < line->length; i++)
+    const T *x = line->x;
+    for (int64_t i = k; k > 0 && i < line->length; i++) {
+        T v = x[i * line->stride], worst = x[index[0] * line->stride];
+        if (line->largest ? v <= worst : v >= worst)
+            continue; /* behind an equal one too */
         if (N(better)(line, i, index[0])) {
             index[0] = i;
             N(sift_down)(line, index, k, 0);
         }
+    }
     for (int64_t n = k - 1; n > 0; n--) {
         int64_t worst = index[0];
         index[0] = index[n];

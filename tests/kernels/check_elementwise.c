@@ -127,3 +127,132 @@ BINARY(div, a / b)
 BINARY(max, a > b || isnan(a) ? a : b)
 BINARY(min, a < b || isnan(a) ? a : b)
 BINARY(prelu, a < 0 ? a * b : a)
+
+/* ---- 16-bit floats and bytes ---- */
+
+static double f16_value(uint16_t half)
+{
+    int exponent = half >> 10 & 31, fraction = half & 1023;
+    double magnitude = exponent == 31  ? (fraction ? (double)NAN : (double)INFINITY)
+                       : exponent == 0 ? ldexp(fraction, -24)
+                                       : ldexp(1024 + fraction, exponent - 25);
+    return half & 0x8000 ? -magnitude : magnitude;
+}
+
+static double bf16_value(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return (double)value;
+}
+
+static void check_widen(struct check *c,
+                        void (*kernel)(float *, const uint16_t *, size_t),
+                        double (*value)(uint16_t))
+{
+    CHECK_SIZES(c, n)
+    {
+        const uint16_t *x = check_bytes(c, n * sizeof *x);
+        float *y = check_memory(c, n * sizeof *y);
+        kernel(y, x, n);
+        for (size_t i = 0; i < n; i++)
+            check_f32(c, i, y[i], value(x[i]), 0);
+    }
+}
+
+/* The nearest: neither neighbour is nearer, and halves are even. */
+static void check_narrow(struct check *c,
+                         void (*kernel)(uint16_t *, const float *, size_t),
+                         double (*value)(uint16_t), double overflow)
+{
+    CHECK_SIZES(c, n)
+    {
+        const float *x = check_edge_f32(c, n);
+        uint16_t *y = check_memory(c, n * sizeof *y);
+        kernel(y, x, n);
+        for (size_t i = 0; i < n; i++) {
+            double want = (double)x[i], got = value(y[i]), error = fabs(got - want);
+            if (isnan(want) || fabs(want) >= overflow) {
+                check_near(c, i, got,
+                           isnan(want) ? want : copysign((double)INFINITY, want), 0);
+                continue;
+            }
+            double above = fabs(value((uint16_t)(y[i] + 1)) - want);
+            double below =
+                (y[i] & 0x7fff) ? fabs(value((uint16_t)(y[i] - 1)) - want) : above;
+            bool even = (y[i] & 1) == 0;
+            check_true(c, i, isfinite(got) && (!(above < error) && !(below < error)),
+                       "a neighbour is nearer");
+            check_true(c, i, even || (above != error && below != error),
+                       "half is not even");
+        }
+    }
+}
+
+void check_f16_to_f32(struct check *c) { check_widen(c, c->k->f16_to_f32, f16_value); }
+void check_bf16_to_f32(struct check *c) { check_widen(c, c->k->bf16_to_f32, bf16_value); }
+void check_f32_to_f16(struct check *c)
+{
+    check_narrow(c, c->k->f32_to_f16, f16_value, 65520);
+}
+void check_f32_to_bf16(struct check *c)
+{
+    check_narrow(c, c->k->f32_to_bf16, bf16_value, 3.3961775292304952e38);
+}
+
+static double quantized(float x, float scale, float zero, double low, double high)
+{
+    double v = nearbyint((double)(x / scale)) + (double)zero;
+    return v > low ? fmin(v, high) : low; /* NaN too */
+}
+
+void check_quantize_u8_f32(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        const float *x = check_edge_f32(c, n);
+        uint8_t *y = check_memory(c, n);
+        float zero = (float)check_below(c, 256);
+        c->k->quantize_u8_f32(y, x, 0.25f, zero, n);
+        for (size_t i = 0; i < n; i++)
+            check_i64(c, i, y[i], (int64_t)quantized(x[i], 0.25f, zero, 0, 255));
+    }
+}
+
+void check_quantize_i8_f32(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        const float *x = check_edge_f32(c, n);
+        int8_t *y = check_memory(c, n);
+        float zero = (float)(check_below(c, 256) - 128);
+        c->k->quantize_i8_f32(y, x, 0.25f, zero, n);
+        for (size_t i = 0; i < n; i++)
+            check_i64(c, i, y[i], (int64_t)quantized(x[i], 0.25f, zero, -128, 127));
+    }
+}
+
+void check_dequantize_u8_f32(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        const uint8_t *x = check_bytes(c, n);
+        float *y = check_memory(c, n * sizeof *y);
+        c->k->dequantize_u8_f32(y, x, 0.3f, 7, n);
+        for (size_t i = 0; i < n; i++)
+            check_f32(c, i, y[i], (double)(((float)x[i] - 7) * 0.3f), 0);
+    }
+}
+
+void check_dequantize_i8_f32(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        const int8_t *x = check_bytes(c, n);
+        float *y = check_memory(c, n * sizeof *y);
+        c->k->dequantize_i8_f32(y, x, 0.3f, 7, n);
+        for (size_t i = 0; i < n; i++)
+            check_f32(c, i, y[i], (double)(((float)x[i] - 7) * 0.3f), 0);
+    }
+}

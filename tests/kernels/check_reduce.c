@@ -102,3 +102,24 @@ void check_add_row_square_f32(struct check *c)
     check_row(c, c->k->add_row_square_f32, square);
 }
 void check_add_row_abs_f32(struct check *c) { check_row(c, c->k->add_row_abs_f32, fabs); }
+
+static void check_best_row(struct check *c,
+                           void (*kernel)(double *, const float *, size_t), double sign)
+{
+    CHECK_SIZES(c, n)
+    {
+        const float *x = check_edge_f32(c, n), *first = check_edge_f32(c, n);
+        double *best = check_memory(c, n * sizeof *best);
+        for (size_t i = 0; i < n; i++)
+            best[i] = (double)first[i];
+        kernel(best, x, n);
+        for (size_t i = 0; i < n; i++) {
+            double a = sign * (double)first[i], b = sign * (double)x[i];
+            check_near(c, i, sign * best[i],
+                       isnan(a) || isnan(b) ? (double)NAN : fmax(a, b), 0);
+        }
+    }
+}
+
+void check_max_row_f32(struct check *c) { check_best_row(c, c->k->max_row_f32, 1); }
+void check_min_row_f32(struct check *c) { check_best_row(c, c->k->min_row_f32, -1); }
