@@ -1,0 +1,216 @@
+/* rotary_embedding.c - RotaryEmbedding: pairs of features of a head turn by an angle that
+ * grows with the position: (a, b) becomes (a cos - b sin, a sin + b cos).
+ *
+ * X        f32 (batch, heads, tokens, dim), or (batch, tokens, heads * dim) with
+ * num_heads cos_cache, sin_cache  (positions, r/2) with position_ids, else (batch or 1,
+ * tokens, r/2) position_ids          i64 (batch or 1, tokens); com.microsoft: also (1),
+ * the first position r = rotary_embedding_dim (0: dim): the first r features of a head
+ * turn, the rest stays. Pairs are (i, i + r/2), or neighbours where `interleaved`.
+ * Source: ONNX RotaryEmbedding-23; Su 2021, arXiv:2104.09864. */
+#include "../../runtime/op.h"
+
+struct rotary_args {
+    int64_t interleaved, num_heads, rotary_embedding_dim;
+};
+static const attnrun_attr_def rotary_attrs[] = {
+    ATTR_INT(struct rotary_args, interleaved, 0),
+    ATTR_INT(struct rotary_args, num_heads, 0),
+    ATTR_INT(struct rotary_args, rotary_embedding_dim, 0),
+    ATTR_END,
+};
+static const attnrun_attr_def ms_rotary_attrs[] = {
+    ATTR_INT(struct rotary_args, interleaved, 0),
+    ATTR_INT(struct rotary_args, num_heads, 0),
+    ATTR_INT(struct rotary_args, rotary_embedding_dim, 0),
+    ATTR_IGNORED("scale"),
+    ATTR_IGNORED("is_packed_batching"),
+    ATTR_END,
+};
+
+struct rotary_state {
+    int64_t batch, heads, tokens, dim, half;
+    int64_t batch_stride, head_stride, token_stride; /* elements of X */
+    int64_t positions;                               /* rows of the caches */
+    int64_t cache_batch, ids_batch;                  /* strides; 0 where one serves all */
+    int32_t ids_in, cos_in;
+    bool by_id, one_id;
+};
+
+static attn_status split_heads(const attnrun_step *step, struct rotary_state *s)
+{
+    const struct rotary_args *args = step->args;
+    const attnrun_type *x = &step->in[0];
+    s->batch = x->dims[0].value;
+    if (x->rank == 4) {
+        s->heads = x->dims[1].value;
+        s->tokens = x->dims[2].value;
+        s->dim = x->dims[3].value;
+        s->token_stride = s->dim;
+        s->head_stride = s->tokens * s->dim;
+    } else {
+        s->heads = args->num_heads;
+        if (s->heads == 0 && step->in[s->cos_in].dims[1].value > 0) /* com.microsoft */
+            s->heads = x->dims[2].value / (2 * step->in[s->cos_in].dims[1].value);
+        if (s->heads < 1 || x->dims[2].value % s->heads != 0)
+            return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
+                                 "its hidden size is no multiple of "
+                                 "num_heads %lld",
+                                 (long long)s->heads);
+        s->tokens = x->dims[1].value;
+        s->dim = x->dims[2].value / s->heads;
+        s->token_stride = x->dims[2].value;
+        s->head_stride = s->dim;
+    }
+    s->batch_stride = s->heads * s->tokens * s->dim;
+    int64_t r = args->rotary_embedding_dim == 0 ? s->dim : args->rotary_embedding_dim;
+    if (r < 0 || r > s->dim || r % 2 != 0)
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "rotary_embedding_dim is %lld, expected an even number up to %lld",
+                       (long long)r, (long long)s->dim);
+    s->half = r / 2;
+    return ATTNRUN_OK;
+}
+
+static attn_status check_cache(const attnrun_step *step, struct rotary_state *s, int in)
+{
+    const attnrun_type *t = &step->in[in];
+    TRY(op_need_rank(step, in, s->by_id ? 2 : 3));
+    TRY(op_need_dim(step, in, t->rank - 1, dim_of(s->half), "half the rotated features"));
+    if (s->by_id) {
+        s->positions = t->dims[0].value;
+        return ATTNRUN_OK;
+    }
+    if (!dim_is(t->dims[0], 1))
+        TRY(op_need_dim(step, in, 0, dim_of(s->batch), "the batch"));
+    TRY(op_need_dim(step, in, 1, dim_of(s->tokens), "the tokens"));
+    s->cache_batch = dim_is(t->dims[0], 1) ? 0 : s->tokens * s->half;
+    return ATTNRUN_OK;
+}
+
+static attn_status check_ids(const attnrun_step *step, struct rotary_state *s)
+{
+    const attnrun_type *t = &step->in[s->ids_in];
+    TRY(op_need_rank_between(step, s->ids_in, s->ids_in == 1 ? 1 : 2, 2));
+    s->one_id = t->rank == 1;
+    if (s->one_id)
+        return op_need_dim(step, s->ids_in, 0, dim_of(1), "the first position");
+    if (!dim_is(t->dims[0], 1))
+        TRY(op_need_dim(step, s->ids_in, 0, dim_of(s->batch), "the batch"));
+    TRY(op_need_dim(step, s->ids_in, 1, dim_of(s->tokens), "the tokens"));
+    s->ids_batch = dim_is(t->dims[0], 1) ? 0 : s->tokens;
+    return ATTNRUN_OK;
+}
+
+static attn_status infer_rotary(attnrun_step *step, int ids_in, int cos_in)
+{
+    struct rotary_state *s = step->state;
+    TRY(op_need_rank_between(step, 0, 3, 4));
+    TRY(op_out_like(step, 0, 0));
+    if (!step->concrete)
+        return ATTNRUN_OK;
+    s->ids_in = ids_in;
+    s->cos_in = cos_in;
+    s->by_id = op_has_in(step, ids_in);
+    TRY(op_need_rank_between(step, cos_in, 2, 3));
+    TRY(split_heads(step, s));
+    for (int in = cos_in; in < cos_in + 2; in++)
+        TRY(check_cache(step, s, in));
+    if (s->by_id && step->in[cos_in].dims[0].value != step->in[cos_in + 1].dims[0].value)
+        return op_fail_input(step, cos_in + 1, ATTNRUN_E_SHAPE,
+                             "expected cos_cache's shape");
+    if (s->by_id)
+        TRY(check_ids(step, s));
+    op_tasks(step, 0, s->batch * s->tokens, s->heads * s->dim);
+    return ATTNRUN_OK;
+}
+
+static attn_status rotary_infer(attnrun_step *step) { return infer_rotary(step, 3, 1); }
+static attn_status ms_rotary_infer(attnrun_step *step)
+{
+    return infer_rotary(step, 1, 2);
+}
+
+static void turn(float *y, const float *x, const float *cosine, const float *sine,
+                 int64_t half, int64_t dim, bool interleaved)
+{
+    const int64_t step = interleaved ? 2 : 1, other = interleaved ? 1 : half;
+    for (int64_t i = 0; i < half; i++) {
+        float a = x[i * step], b = x[i * step + other];
+        y[i * step] = a * cosine[i] - b * sine[i];
+        y[i * step + other] = a * sine[i] + b * cosine[i];
+    }
+    for (int64_t i = 2 * half; i < dim; i++)
+        y[i] = x[i];
+}
+
+/* Where the row of the caches for token `token` of sample b begins. */
+static attn_status cache_row(const attnrun_step *step, int64_t b, int64_t token,
+                             int64_t *row)
+{
+    const struct rotary_state *s = step->state;
+    if (!s->by_id) {
+        *row = b * s->cache_batch + token * s->half;
+        return ATTNRUN_OK;
+    }
+    const int64_t *ids = step->x[s->ids_in].data;
+    int64_t id = s->one_id ? ids[0] : ids[b * s->ids_batch + token];
+    if (id < 0 || id >= s->positions || (s->one_id && id + token >= s->positions))
+        return op_fail_input(step, s->ids_in, ATTNRUN_E_RANGE,
+                             "holds position %lld, expected 0 to %lld", (long long)id,
+                             (long long)s->positions - 1);
+    *row = (s->one_id ? id + token : id) * s->half;
+    return ATTNRUN_OK;
+}
+
+static attn_status rotary_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct rotary_args *args = step->args;
+    const struct rotary_state *s = step->state;
+    const float *cosine = step->x[s->cos_in].data, *sine = step->x[s->cos_in + 1].data;
+    for (int64_t task = work->begin; task < work->end; task++) {
+        int64_t b = task / s->tokens, token = task % s->tokens, row = 0;
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        TRY(cache_row(step, b, token, &row));
+        for (int64_t h = 0; h < s->heads; h++) {
+            int64_t at =
+                b * s->batch_stride + h * s->head_stride + token * s->token_stride;
+            turn((float *)step->y[0].data + at, (const float *)step->x[0].data + at,
+                 cosine + row, sine + row, s->half, s->dim, args->interleaved != 0);
+        }
+    }
+    return ATTNRUN_OK;
+}
+
+const attnrun_op_def op_rotary_embedding_23 = {
+    OP_ROW,
+    .name = "RotaryEmbedding",
+    .since = 23,
+    .inputs = "X:T cos_cache:T sin_cache:T position_ids:i64?",
+    .outputs = "Y:T",
+    .types = "T=f32",
+    .args_bytes = sizeof(struct rotary_args),
+    .state_bytes = sizeof(struct rotary_state),
+    .attrs = rotary_attrs,
+    .infer = rotary_infer,
+    .run = rotary_run,
+    .cost = "O(n)",
+    .source = "Su 2021, arXiv:2104.09864",
+};
+
+const attnrun_op_def op_ms_rotary_embedding_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "com.microsoft",
+    .name = "RotaryEmbedding",
+    .since = 1,
+    .inputs = "input:T position_ids:i64 cos_cache:T sin_cache:T",
+    .outputs = "output:T",
+    .types = "T=f32",
+    .args_bytes = sizeof(struct rotary_args),
+    .state_bytes = sizeof(struct rotary_state),
+    .attrs = ms_rotary_attrs,
+    .infer = ms_rotary_infer,
+    .run = rotary_run,
+    .cost = "O(n)",
+    .source = "Su 2021, arXiv:2104.09864",
+};
