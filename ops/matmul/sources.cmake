@@ -7,4 +7,7 @@ set(ATTN_OPS_MATMUL
   ops/matmul/matmul.c
   ops/matmul/gemm_op.c
   ops/matmul/fused_matmul.c
+  ops/matmul/einsum_equation.c
+  ops/matmul/einsum.c
+  ops/matmul/integer_matmul.c
 )

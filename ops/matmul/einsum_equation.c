@@ -1,0 +1,167 @@
+/* einsum_equation.c - reads "bij,bjk->bik", "...ij->...", "ii->i", "ij,jk". */
+#include "einsum_equation.h"
+
+#include <ctype.h>
+
+enum { LETTERS = 128 };
+
+struct reader {
+    const attnrun_step *step;
+    const char *text;
+    struct einsum_equation *e;
+    int8_t label_of[LETTERS]; /* of a letter; -1: not seen yet */
+    int8_t uses[LETTERS];     /* in inputs */
+    bool ellipsis;            /* in some input */
+};
+
+static attn_status malformed(const struct reader *r, const char *what)
+{
+    return op_fail(r->step, ATTNRUN_E_ATTR, "equation '%.100s': %s", attn_quote(r->text),
+                   what);
+}
+
+static const char *skip_spaces(const char *at)
+{
+    while (*at == ' ')
+        at++;
+    return at;
+}
+
+/* A term's letters and where its ellipsis stands (-1: nowhere). Stops at ',', '-', the
+ * end. */
+struct term {
+    char letters[ATTNRUN_MAX_RANK];
+    int n, ellipsis;
+};
+
+static attn_status read_term(const struct reader *r, const char **at, struct term *term)
+{
+    *term = (struct term){ .ellipsis = -1 };
+    for (*at = skip_spaces(*at); **at != 0 && **at != ',' && **at != '-';
+         *at = skip_spaces(*at)) {
+        if (isalpha((unsigned char)**at)) {
+            if (term->n == ATTNRUN_MAX_RANK)
+                return malformed(r, "an operand has too many letters");
+            term->letters[term->n++] = *(*at)++;
+        } else if (strncmp(*at, "...", 3) == 0 && term->ellipsis < 0) {
+            term->ellipsis = term->n;
+            *at += 3;
+        } else {
+            return malformed(r, "expected letters, '...', ',' and '->'");
+        }
+    }
+    return ATTNRUN_OK;
+}
+
+/* First pass: how many dims the widest ellipsis stands for. */
+static attn_status count_ellipsis(const struct reader *r)
+{
+    const char *at = r->text;
+    for (int op = 0; op < r->step->n_in; op++) {
+        struct term term;
+        TRY(read_term(r, &at, &term));
+        int left = r->step->in[op].rank - term.n;
+        if (left < 0 || (left > 0 && term.ellipsis < 0))
+            return op_fail_input(r->step, op, ATTNRUN_E_SHAPE,
+                                 "expected rank %d by the equation '%.60s'", term.n,
+                                 attn_quote(r->text));
+        if (left > r->e->n_ellipsis)
+            r->e->n_ellipsis = left;
+        bool more = op + 1 < r->step->n_in;
+        if (more ? *at != ',' : *at == ',')
+            return malformed(r, "expected as many operands as inputs");
+        at += more;
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status add_letter(struct reader *r, int op, char letter)
+{
+    struct einsum_equation *e = r->e;
+    int8_t *label = &r->label_of[(int)letter];
+    if (*label < 0) {
+        if (op == EINSUM_OUT)
+            return malformed(r, "the output has a letter that no operand has");
+        if (e->n_labels == EINSUM_LABELS)
+            return malformed(r, "too many different letters");
+        *label = (int8_t)e->n_labels++;
+    }
+    if (e->rank[op] == ATTNRUN_MAX_RANK)
+        return malformed(r, "too many dims");
+    if (op != EINSUM_OUT && r->uses[(int)letter] < 2)
+        r->uses[(int)letter]++;
+    e->labels[op][e->rank[op]++] = *label;
+    return ATTNRUN_OK;
+}
+
+/* `n` dims of the ellipsis, aligned to the right. */
+static attn_status add_ellipsis(struct reader *r, int op, int n)
+{
+    struct einsum_equation *e = r->e;
+    if (e->rank[op] + n > ATTNRUN_MAX_RANK)
+        return malformed(r, "too many dims");
+    for (int i = 0; i < n; i++)
+        e->labels[op][e->rank[op]++] = (int8_t)(e->n_ellipsis - n + i);
+    return ATTNRUN_OK;
+}
+
+static attn_status add_term(struct reader *r, int op, const struct term *term,
+                            int n_ellipsis)
+{
+    for (int i = 0; i <= term->n; i++) {
+        if (term->ellipsis == i)
+            TRY(add_ellipsis(r, op, n_ellipsis));
+        if (i < term->n)
+            TRY(add_letter(r, op, term->letters[i]));
+    }
+    return ATTNRUN_OK;
+}
+
+/* Without "->": the ellipsis, then the letters that occur once, in order. */
+static attn_status implicit_output(struct reader *r)
+{
+    TRY(add_ellipsis(r, EINSUM_OUT, r->e->n_ellipsis));
+    for (int letter = 0; letter < LETTERS; letter++)
+        if (r->uses[letter] == 1)
+            TRY(add_letter(r, EINSUM_OUT, (char)letter));
+    return ATTNRUN_OK;
+}
+
+static attn_status check_output(const struct reader *r)
+{
+    const struct einsum_equation *e = r->e;
+    for (int i = 0; i < e->rank[EINSUM_OUT]; i++)
+        for (int j = 0; j < i; j++)
+            if (e->labels[EINSUM_OUT][i] == e->labels[EINSUM_OUT][j])
+                return malformed(r, "the output has a letter twice");
+    return ATTNRUN_OK;
+}
+
+attn_status einsum_parse(const attnrun_step *step, const char *text,
+                         struct einsum_equation *equation)
+{
+    struct reader r = { .step = step, .text = text, .e = equation };
+    *equation = (struct einsum_equation){ .n_operands = step->n_in };
+    memset(r.label_of, -1, sizeof r.label_of);
+    if (step->n_in > EINSUM_OPERANDS)
+        return malformed(&r, "more operands than are supported");
+    TRY(count_ellipsis(&r));
+    equation->n_labels = equation->n_ellipsis;
+    const char *at = text;
+    struct term term;
+    for (int op = 0; op < step->n_in; op++) {
+        TRY(read_term(&r, &at, &term));
+        TRY(add_term(&r, op, &term, step->in[op].rank - term.n));
+        at += *at == ',';
+    }
+    if (*at == 0)
+        return implicit_output(&r);
+    if (strncmp(at, "->", 2) != 0)
+        return malformed(&r, "expected '->'");
+    at += 2;
+    TRY(read_term(&r, &at, &term));
+    if (*at != 0)
+        return malformed(&r, "text after the output");
+    TRY(add_term(&r, EINSUM_OUT, &term, equation->n_ellipsis));
+    return check_output(&r);
+}
