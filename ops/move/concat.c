@@ -1,8 +1,8 @@
 /* concat.c - Concat: joins tensors along one axis. All other dims must be equal.
  *
  * axis   1 by default up to 3, required from 4
- * Tasks are pieces of 64 KiB of the result; pieces that the plan put in place already are not
- * copied.  Source: ONNX Concat-1, 4. */
+ * Tasks are pieces of 64 KiB of the result; pieces that the plan put in place already are
+ * not copied.  Source: ONNX Concat-1, 4. */
 #include "move.h"
 
 struct concat_args {
@@ -18,7 +18,8 @@ struct concat_state {
     int32_t axis;
 };
 
-/* The elements of the result in order, where only the axis has an extent before the pieces. */
+/* The elements of the result in order, where only the axis has an extent before the
+ * pieces. */
 static void concat_values(attnrun_step *step, int axis)
 {
     attnrun_dim values[64];
@@ -126,15 +127,25 @@ static attn_status concat_run(const attnrun_step *step, const attnrun_work *work
     return ATTNRUN_OK;
 }
 
-const attnrun_op_def op_concat_1 = {
-    OP_ROW, .name = "Concat", .since = 1, .inputs = "inputs:T*", .outputs = "concat_result:T",
-    .types = "T=all", .args_bytes = sizeof(struct concat_args),
-    .state_bytes = sizeof(struct concat_state), .attrs = concat_1_attrs,
-    .infer = concat_infer, .run = concat_run
-};
-const attnrun_op_def op_concat_4 = {
-    OP_ROW, .name = "Concat", .since = 4, .inputs = "inputs:T*", .outputs = "concat_result:T",
-    .types = "T=all", .args_bytes = sizeof(struct concat_args),
-    .state_bytes = sizeof(struct concat_state), .attrs = concat_4_attrs,
-    .infer = concat_infer, .run = concat_run
-};
+const attnrun_op_def op_concat_1 = { OP_ROW,
+                                     .name = "Concat",
+                                     .since = 1,
+                                     .inputs = "inputs:T*",
+                                     .outputs = "concat_result:T",
+                                     .types = "T=all",
+                                     .args_bytes = sizeof(struct concat_args),
+                                     .state_bytes = sizeof(struct concat_state),
+                                     .attrs = concat_1_attrs,
+                                     .infer = concat_infer,
+                                     .run = concat_run };
+const attnrun_op_def op_concat_4 = { OP_ROW,
+                                     .name = "Concat",
+                                     .since = 4,
+                                     .inputs = "inputs:T*",
+                                     .outputs = "concat_result:T",
+                                     .types = "T=all",
+                                     .args_bytes = sizeof(struct concat_args),
+                                     .state_bytes = sizeof(struct concat_state),
+                                     .attrs = concat_4_attrs,
+                                     .infer = concat_infer,
+                                     .run = concat_run };

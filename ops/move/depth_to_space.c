@@ -20,12 +20,13 @@ static const attnrun_attr_def depth_11_attrs[] = {
 };
 
 /* `divided` must be divisible by `by`; what then is left. */
-static attn_status divide(const attnrun_step *step, int axis, int64_t by, attnrun_dim *dim)
+static attn_status divide(const attnrun_step *step, int axis, int64_t by,
+                          attnrun_dim *dim)
 {
     attnrun_dim d = step->in[0].dims[axis];
     if (dim_is_const(d) && d.value % by != 0)
-        return op_fail_input(step, 0, ATTNRUN_E_SHAPE, "expected dim %d divisible by %lld",
-                             axis, (long long)by);
+        return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
+                             "expected dim %d divisible by %lld", axis, (long long)by);
     *dim = dim_is_const(d) ? dim_of(d.value / by) : attnrun_dim_div(step, d, dim_of(by));
     return ATTNRUN_OK;
 }
@@ -75,7 +76,8 @@ static attn_status depth_to_space_infer(attnrun_step *step)
     TRY(op_out(step, 0, in->dtype, 4, dims));
     if (!step->concrete)
         return ATTNRUN_OK;
-    int64_t n = dims[0].value, c = dims[1].value, h = in->dims[2].value, w = in->dims[3].value;
+    int64_t n = dims[0].value, c = dims[1].value, h = in->dims[2].value,
+            w = in->dims[3].value;
     int64_t dcr[6] = { n, b, b, c, h, w }, crd[6] = { n, c, b, b, h, w };
     plan_six(step, args->mode == DCR ? dcr : crd, orders[args->mode]);
     return ATTNRUN_OK;
@@ -91,15 +93,17 @@ static attn_status space_to_depth_infer(attnrun_step *step)
     TRY(check_block(step));
     if (in->rank < 0)
         return op_move_unknown(step, 0, in->dtype, 4);
-    attnrun_dim dims[4] = { in->dims[0], attnrun_dim_mul(step, in->dims[1], dim_of(b * b)),
+    attnrun_dim dims[4] = { in->dims[0],
+                            attnrun_dim_mul(step, in->dims[1], dim_of(b * b)),
                             in->dims[2], in->dims[3] };
     TRY(divide(step, 2, b, &dims[2]));
     TRY(divide(step, 3, b, &dims[3]));
     TRY(op_out(step, 0, in->dtype, 4, dims));
     if (!step->concrete)
         return ATTNRUN_OK;
-    int64_t source[6] = { dims[0].value, in->dims[1].value, dims[2].value, b, dims[3].value,
-                          b };
+    int64_t source[6] = { dims[0].value, in->dims[1].value,
+                          dims[2].value, b,
+                          dims[3].value, b };
     plan_six(step, source, orders[args->mode]);
     return ATTNRUN_OK;
 }
@@ -109,20 +113,20 @@ static attn_status depth_run(const attnrun_step *step, const attnrun_work *work)
     return op_copy_run(step->state, work, step->y[0].data, step->x[0].data);
 }
 
-#define DEPTH_ROW                                                                           \
-    OP_ROW, .inputs = "input:T", .outputs = "output:T", .types = "T=all",                   \
-            .args_bytes = sizeof(struct depth_args), .state_bytes = sizeof(struct op_copy), \
-            .run = depth_run
+#define DEPTH_ROW                                                                        \
+    OP_ROW, .inputs = "input:T", .outputs = "output:T", .types = "T=all",                \
+        .args_bytes = sizeof(struct depth_args), .state_bytes = sizeof(struct op_copy),  \
+        .run = depth_run
 
-const attnrun_op_def op_depth_to_space_1 = { DEPTH_ROW, .name = "DepthToSpace", .since = 1,
-                                             .attrs = depth_1_attrs,
+const attnrun_op_def op_depth_to_space_1 = { DEPTH_ROW, .name = "DepthToSpace",
+                                             .since = 1, .attrs = depth_1_attrs,
                                              .infer = depth_to_space_infer };
-const attnrun_op_def op_depth_to_space_11 = { DEPTH_ROW, .name = "DepthToSpace", .since = 11,
-                                              .attrs = depth_11_attrs,
+const attnrun_op_def op_depth_to_space_11 = { DEPTH_ROW, .name = "DepthToSpace",
+                                              .since = 11, .attrs = depth_11_attrs,
                                               .infer = depth_to_space_infer };
-const attnrun_op_def op_space_to_depth_1 = { DEPTH_ROW, .name = "SpaceToDepth", .since = 1,
-                                             .attrs = depth_1_attrs,
+const attnrun_op_def op_space_to_depth_1 = { DEPTH_ROW, .name = "SpaceToDepth",
+                                             .since = 1, .attrs = depth_1_attrs,
                                              .infer = space_to_depth_infer };
-const attnrun_op_def op_space_to_depth_28 = { DEPTH_ROW, .name = "SpaceToDepth", .since = 28,
-                                              .attrs = depth_11_attrs,
+const attnrun_op_def op_space_to_depth_28 = { DEPTH_ROW, .name = "SpaceToDepth",
+                                              .since = 28, .attrs = depth_11_attrs,
                                               .infer = space_to_depth_infer };

@@ -1,5 +1,5 @@
-/* expand.c - Expand: numpy broadcasting of x to `shape` (both ways: an extent of 1 in shape
- * keeps x's).  Source: ONNX Expand-8. */
+/* expand.c - Expand: numpy broadcasting of x to `shape` (both ways: an extent of 1 in
+ * shape keeps x's).  Source: ONNX Expand-8. */
 #include "move.h"
 
 static attnrun_dim broadcast_dim(const attnrun_step *step, attnrun_dim a, attnrun_dim b)
@@ -92,8 +92,12 @@ static attn_status expand_run(const attnrun_step *step, const attnrun_work *work
     return op_copy_run(step->state, work, step->y[0].data, step->x[0].data);
 }
 
-const attnrun_op_def op_expand_8 = {
-    OP_ROW, .name = "Expand", .since = 8, .inputs = "input:T shape:i64",
-    .outputs = "output:T", .types = "T=all", .state_bytes = sizeof(struct op_copy),
-    .infer = expand_infer, .run = expand_run
-};
+const attnrun_op_def op_expand_8 = { OP_ROW,
+                                     .name = "Expand",
+                                     .since = 8,
+                                     .inputs = "input:T shape:i64",
+                                     .outputs = "output:T",
+                                     .types = "T=all",
+                                     .state_bytes = sizeof(struct op_copy),
+                                     .infer = expand_infer,
+                                     .run = expand_run };

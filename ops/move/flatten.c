@@ -1,5 +1,6 @@
 /* flatten.c - Flatten: (d0 * … * d[axis-1], d[axis] * …), a view.
- * axis   1 by default, 0 to rank; negative counts from the end.  Source: ONNX Flatten-11. */
+ * axis   1 by default, 0 to rank; negative counts from the end.  Source: ONNX Flatten-11.
+ */
 #include "view.h"
 
 struct flatten_args {
@@ -24,8 +25,13 @@ static attn_status flatten_infer(attnrun_step *step)
     return op_view_out(step, 2, dims);
 }
 
-const attnrun_op_def op_flatten_1 = {
-    OP_ROW, .name = "Flatten", .since = 1, .inputs = "input:T", .outputs = "output:T",
-    .types = "T=all", .args_bytes = sizeof(struct flatten_args), .attrs = flatten_attrs,
-    .infer = flatten_infer, .run = op_view_run
-};
+const attnrun_op_def op_flatten_1 = { OP_ROW,
+                                      .name = "Flatten",
+                                      .since = 1,
+                                      .inputs = "input:T",
+                                      .outputs = "output:T",
+                                      .types = "T=all",
+                                      .args_bytes = sizeof(struct flatten_args),
+                                      .attrs = flatten_attrs,
+                                      .infer = flatten_infer,
+                                      .run = op_view_run };

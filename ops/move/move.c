@@ -1,4 +1,5 @@
-/* move.c - helpers of the data-movement operators: known values, indices, plain copies. */
+/* move.c - helpers of the data-movement operators: known values, indices, plain copies.
+ */
 #include "move.h"
 
 bool op_move_value(const attnrun_step *step, int in, int64_t k, attnrun_dim *value)
@@ -13,8 +14,8 @@ bool op_move_value(const attnrun_step *step, int in, int64_t k, attnrun_dim *val
 int64_t op_move_n_values(const attnrun_step *step, int in)
 {
     const attnrun_type *t = &step->in[in];
-    if (t->kind != ATTNRUN_TENSOR || (t->dtype != ATTNRUN_I64 && t->dtype != ATTNRUN_I32) ||
-        t->rank < 0)
+    if (t->kind != ATTNRUN_TENSOR ||
+        (t->dtype != ATTNRUN_I64 && t->dtype != ATTNRUN_I32) || t->rank < 0)
         return -1;
     for (int i = 0; i < t->rank; i++)
         if (!dim_is_const(t->dims[i]))
@@ -47,8 +48,9 @@ attn_status op_move_need_bytes(const attnrun_step *step, int in)
 {
     if (dtype_bits(step->in[in].dtype) >= 8)
         return ATTNRUN_OK;
-    return op_fail_input(step, in, ATTNRUN_E_UNSUPPORTED,
-                         "expected a type of whole bytes (types of fewer bits are not moved here)");
+    return op_fail_input(
+        step, in, ATTNRUN_E_UNSUPPORTED,
+        "expected a type of whole bytes (types of fewer bits are not moved here)");
 }
 
 void op_move_strides(int rank, const int64_t *dims, int64_t *strides)
@@ -94,14 +96,14 @@ attn_status op_move_same(const attnrun_step *step, int in, int axis, attnrun_dim
 {
     attnrun_dim b = step->in[in].dims[axis];
     if (!dim_may_equal(a, b))
-        return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected %lld as dim %d", (long long)a.value,
-                             axis);
+        return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected %lld as dim %d",
+                             (long long)a.value, axis);
     *both = dim_is_const(b) || a.expr < 0 ? b : a;
     return ATTNRUN_OK;
 }
 
-attn_status op_move_check_indices(const attnrun_step *step, int in, int64_t begin, int64_t end,
-                                  int64_t limit)
+attn_status op_move_check_indices(const attnrun_step *step, int in, int64_t begin,
+                                  int64_t end, int64_t limit)
 {
     const attnrun_tensor *t = &step->x[in];
     for (int64_t k = begin; k < end; k++) {
@@ -109,12 +111,14 @@ attn_status op_move_check_indices(const attnrun_step *step, int in, int64_t begi
         if (i >= -limit && i < limit)
             continue;
         if (limit == 0)
-            return op_fail(step, ATTNRUN_E_RANGE,
-                           "element %lld of input %d is %lld, but the axis it indexes is empty",
-                           (long long)k, in, (long long)i);
+            return op_fail(
+                step, ATTNRUN_E_RANGE,
+                "element %lld of input %d is %lld, but the axis it indexes is empty",
+                (long long)k, in, (long long)i);
         return op_fail(step, ATTNRUN_E_RANGE,
-                       "element %lld of input %d is %lld, expected %lld to %lld", (long long)k,
-                       in, (long long)i, (long long)-limit, (long long)(limit - 1));
+                       "element %lld of input %d is %lld, expected %lld to %lld",
+                       (long long)k, in, (long long)i, (long long)-limit,
+                       (long long)(limit - 1));
     }
     return ATTNRUN_OK;
 }
@@ -140,7 +144,8 @@ int64_t op_move_chunks(int64_t bytes)
     return bytes / OP_MOVE_CHUNK + (bytes % OP_MOVE_CHUNK != 0);
 }
 
-void op_move_copy_chunks(void *to, const void *from, int64_t bytes, int64_t begin, int64_t end)
+void op_move_copy_chunks(void *to, const void *from, int64_t bytes, int64_t begin,
+                         int64_t end)
 {
     int64_t first = begin * OP_MOVE_CHUNK, last = end * OP_MOVE_CHUNK;
     if (last > bytes)

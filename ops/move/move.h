@@ -12,13 +12,12 @@ static inline const void *op_move_args(const attnrun_step *step)
 /* infer: element k of integer input `in`, constant or symbolic; false where not known. */
 bool op_move_value(const attnrun_step *step, int in, int64_t k, attnrun_dim *value);
 /* An element that is not known: not a symbol, since it may be -1 or 0 with a meaning. */
-static inline attnrun_dim op_move_no_value(void)
-{
-    return (attnrun_dim){ .expr = -1 };
-}
-/* infer: how many elements the input has, where that is a constant of at most 64; else -1. */
+static inline attnrun_dim op_move_no_value(void) { return (attnrun_dim){ .expr = -1 }; }
+/* infer: how many elements the input has, where that is a constant of at most 64; else
+ * -1. */
 int64_t op_move_n_values(const attnrun_step *step, int in);
-/* infer: output 0 has the elements of input 0, whatever its shape, where they are known. */
+/* infer: output 0 has the elements of input 0, whatever its shape, where they are known.
+ */
 void op_move_values_along(attnrun_step *step);
 /* Elements of a small list: `n` of them or fewer; -1 where the length is not known. */
 int64_t op_move_list_length(const attnrun_step *step, int in);
@@ -28,21 +27,29 @@ attn_status op_move_need_bytes(const attnrun_step *step, int in);
 void op_move_strides(int rank, const int64_t *dims, int64_t *strides);
 /* The constant dims of a type. */
 void op_move_dims(const attnrun_type *type, int64_t *dims);
-/* infer: output `out` has constant dims that memory can hold (the runtime refuses others). */
+/* infer: output `out` has constant dims that memory can hold (the runtime refuses
+ * others). */
 bool op_move_planned(const attnrun_step *step, int out);
 /* Every output of a step has an unknown shape of this rank (-1: unknown). */
 attn_status op_move_unknown(attnrun_step *step, int out, int32_t dtype, int rank);
 /* The dim that both stand for; fails where both are constants and differ. */
 attn_status op_move_same(const attnrun_step *step, int in, int axis, attnrun_dim a,
                          attnrun_dim *both);
-/* run: elements [begin, end) of integer input `in` are in [-limit, limit): E_RANGE else. */
-attn_status op_move_check_indices(const attnrun_step *step, int in, int64_t begin, int64_t end,
-                                  int64_t limit);
+/* run: elements [begin, end) of integer input `in` are in [-limit, limit): E_RANGE else.
+ */
+attn_status op_move_check_indices(const attnrun_step *step, int in, int64_t begin,
+                                  int64_t end, int64_t limit);
 /* Element k of an i32 or i64 tensor, wrapped into [0, limit). */
 static inline int64_t op_move_index(const attnrun_tensor *t, int64_t k, int64_t limit)
 {
-    int64_t i = t->dtype == ATTNRUN_I32 ? ((const int32_t *)t->data)[k]
-                                        : ((const int64_t *)t->data)[k];
+    int64_t i; /* of a mapped file: perhaps not aligned */
+    int32_t narrow;
+    if (t->dtype == ATTNRUN_I32) {
+        memcpy(&narrow, (const char *)t->data + k * 4, 4);
+        i = narrow;
+    } else {
+        memcpy(&i, (const char *)t->data + k * 8, 8);
+    }
     return i < 0 ? i + limit : i;
 }
 /* Writes n elements of `bytes` bytes with the pattern at `value`. */

@@ -1,18 +1,18 @@
 /* reshape.c - Reshape: the same elements under another shape.
  *
  * data   any shape; y: a view of it
- * shape  up to 8 integers, each a size; -1 (once): what is left; 0: the size of data at that
- *        place, or, with allowzero, an empty dim
- * Source: ONNX Reshape-1 (attribute), 5, 14. */
+ * shape  up to 8 integers, each a size; -1 (once): what is left; 0: the size of data at
+ * that place, or, with allowzero, an empty dim Source: ONNX Reshape-1 (attribute), 5, 14.
+ */
 #include "view.h"
 
 struct reshape_args {
     attnrun_ints shape;
     int64_t allowzero;
 };
-static const attnrun_attr_def reshape_1_attrs[] = {
-    ATTR_INTS(struct reshape_args, shape), ATTR_IGNORED("consumed_inputs"), ATTR_END
-};
+static const attnrun_attr_def reshape_1_attrs[] = { ATTR_INTS(struct reshape_args, shape),
+                                                    ATTR_IGNORED("consumed_inputs"),
+                                                    ATTR_END };
 static const attnrun_attr_def reshape_14_attrs[] = {
     ATTR_INT(struct reshape_args, allowzero, 0), ATTR_END
 };
@@ -31,8 +31,8 @@ static attn_status target_dim(const attnrun_step *step, bool allowzero, attnrun_
         return ATTNRUN_OK;
     if (value.value == -1) {
         if (t->left >= 0)
-            return op_fail(step, ATTNRUN_E_SHAPE, "the shape has -1 at %d and at %d", t->left,
-                           i);
+            return op_fail(step, ATTNRUN_E_SHAPE, "the shape has -1 at %d and at %d",
+                           t->left, i);
         t->left = i;
     } else if (value.value < -1) {
         return op_fail(step, ATTNRUN_E_SHAPE,
@@ -43,8 +43,8 @@ static attn_status target_dim(const attnrun_step *step, bool allowzero, attnrun_
     } else if (!allowzero) {
         if (i >= step->in[0].rank)
             return op_fail(step, ATTNRUN_E_SHAPE,
-                           "element %d of the shape is 0, but the input has %d dims only", i,
-                           step->in[0].rank);
+                           "element %d of the shape is 0, but the input has %d dims only",
+                           i, step->in[0].rank);
         t->dims[i] = step->in[0].dims[i];
     }
     return ATTNRUN_OK;
@@ -58,7 +58,8 @@ static attnrun_dim divide_left(const attnrun_step *step, const struct target *t)
     attnrun_dim above = dim_of(1), below = dim_of(1);
     for (int i = 0; i < t->rank; i++) {
         int k = 0;
-        while (i != t->left && k < in->rank && (gone[k] || !dim_equal(in->dims[k], t->dims[i])))
+        while (i != t->left && k < in->rank &&
+               (gone[k] || !dim_equal(in->dims[k], t->dims[i])))
             k++;
         if (i != t->left && k < in->rank)
             gone[k] = true;
@@ -86,12 +87,14 @@ static attn_status find_left(const attnrun_step *step, struct target *t)
             rest = attnrun_dim_mul(step, rest, t->dims[i]);
     attnrun_dim all = op_dims_product(step, in->dims, 0, in->rank);
     if (dim_is(rest, 0))
-        return op_fail(step, ATTNRUN_E_SHAPE,
-                       "-1 in the shape stands for no size: the other dims have an empty one");
+        return op_fail(
+            step, ATTNRUN_E_SHAPE,
+            "-1 in the shape stands for no size: the other dims have an empty one");
     if (dim_is_const(rest) && dim_is_const(all) && all.value % rest.value != 0)
-        return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
-                             "expected a count of elements divisible by %lld for -1 in the shape",
-                             (long long)rest.value);
+        return op_fail_input(
+            step, 0, ATTNRUN_E_SHAPE,
+            "expected a count of elements divisible by %lld for -1 in the shape",
+            (long long)rest.value);
     t->dims[t->left] = dim_is_const(rest) && dim_is_const(all)
                            ? dim_of(all.value / rest.value)
                            : divide_left(step, t);
@@ -159,7 +162,8 @@ static attn_status reshape_infer(attnrun_step *step)
         }
     }
     if (allowzero && zero && t.left >= 0)
-        return op_fail(step, ATTNRUN_E_SHAPE, "the shape has both 0 and -1 under allowzero");
+        return op_fail(step, ATTNRUN_E_SHAPE,
+                       "the shape has both 0 and -1 under allowzero");
     if (all_known)
         return finish(step, &t);
     if (t.left >= 0)
@@ -167,17 +171,31 @@ static attn_status reshape_infer(attnrun_step *step)
     return op_view_out(step, t.rank, t.dims);
 }
 
-const attnrun_op_def op_reshape_1 = {
-    OP_ROW, .name = "Reshape", .since = 1, .inputs = "data:T", .outputs = "reshaped:T",
-    .types = "T=all", .args_bytes = sizeof(struct reshape_args), .attrs = reshape_1_attrs,
-    .infer = reshape_1_infer, .run = op_view_run
-};
-const attnrun_op_def op_reshape_5 = {
-    OP_ROW, .name = "Reshape", .since = 5, .inputs = "data:T shape:i64",
-    .outputs = "reshaped:T", .types = "T=all", .infer = reshape_infer, .run = op_view_run
-};
-const attnrun_op_def op_reshape_14 = {
-    OP_ROW, .name = "Reshape", .since = 14, .inputs = "data:T shape:i64",
-    .outputs = "reshaped:T", .types = "T=all", .args_bytes = sizeof(struct reshape_args),
-    .attrs = reshape_14_attrs, .infer = reshape_infer, .run = op_view_run
-};
+const attnrun_op_def op_reshape_1 = { OP_ROW,
+                                      .name = "Reshape",
+                                      .since = 1,
+                                      .inputs = "data:T",
+                                      .outputs = "reshaped:T",
+                                      .types = "T=all",
+                                      .args_bytes = sizeof(struct reshape_args),
+                                      .attrs = reshape_1_attrs,
+                                      .infer = reshape_1_infer,
+                                      .run = op_view_run };
+const attnrun_op_def op_reshape_5 = { OP_ROW,
+                                      .name = "Reshape",
+                                      .since = 5,
+                                      .inputs = "data:T shape:i64",
+                                      .outputs = "reshaped:T",
+                                      .types = "T=all",
+                                      .infer = reshape_infer,
+                                      .run = op_view_run };
+const attnrun_op_def op_reshape_14 = { OP_ROW,
+                                       .name = "Reshape",
+                                       .since = 14,
+                                       .inputs = "data:T shape:i64",
+                                       .outputs = "reshaped:T",
+                                       .types = "T=all",
+                                       .args_bytes = sizeof(struct reshape_args),
+                                       .attrs = reshape_14_attrs,
+                                       .infer = reshape_infer,
+                                       .run = op_view_run };

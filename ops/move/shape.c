@@ -72,16 +72,29 @@ static attn_status size_run(const attnrun_step *step, const attnrun_work *work)
     return ATTNRUN_OK;
 }
 
-const attnrun_op_def op_shape_1 = {
-    OP_ROW, .name = "Shape", .since = 1, .inputs = "data:T", .outputs = "shape:i64",
-    .types = "T=all", .infer = shape_infer, .run = shape_run
-};
-const attnrun_op_def op_shape_15 = {
-    OP_ROW, .name = "Shape", .since = 15, .inputs = "data:T", .outputs = "shape:i64",
-    .types = "T=all", .args_bytes = sizeof(struct shape_args), .attrs = shape_attrs,
-    .infer = shape_infer, .run = shape_run
-};
-const attnrun_op_def op_size_1 = {
-    OP_ROW, .name = "Size", .since = 1, .inputs = "data:T", .outputs = "size:i64",
-    .types = "T=all", .infer = size_infer, .run = size_run
-};
+const attnrun_op_def op_shape_1 = { OP_ROW,
+                                    .name = "Shape",
+                                    .since = 1,
+                                    .inputs = "data:T",
+                                    .outputs = "shape:i64",
+                                    .types = "T=all",
+                                    .infer = shape_infer,
+                                    .run = shape_run };
+const attnrun_op_def op_shape_15 = { OP_ROW,
+                                     .name = "Shape",
+                                     .since = 15,
+                                     .inputs = "data:T",
+                                     .outputs = "shape:i64",
+                                     .types = "T=all",
+                                     .args_bytes = sizeof(struct shape_args),
+                                     .attrs = shape_attrs,
+                                     .infer = shape_infer,
+                                     .run = shape_run };
+const attnrun_op_def op_size_1 = { OP_ROW,
+                                   .name = "Size",
+                                   .since = 1,
+                                   .inputs = "data:T",
+                                   .outputs = "size:i64",
+                                   .types = "T=all",
+                                   .infer = size_infer,
+                                   .run = size_run };

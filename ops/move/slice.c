@@ -1,30 +1,31 @@
-/* slice.c - Slice: start:end:step along some axes, as Python does: bounds clamped, negative
- * ones counted from the end, steps of either sign.
+/* slice.c - Slice: start:end:step along some axes, as Python does: bounds clamped,
+ * negative ones counted from the end, steps of either sign.
  *
- * starts, ends, axes, steps   attributes up to 9 (without steps), then inputs; axes 0, 1, …
- *                             and steps 1 by default
- * A slice that is one run of bytes is a view.  Source: ONNX Slice-1, 10. */
+ * starts, ends, axes, steps   attributes up to 9 (without steps), then inputs; axes 0, 1,
+ * … and steps 1 by default A slice that is one run of bytes is a view.  Source: ONNX
+ * Slice-1, 10. */
 #include "move.h"
 
 struct slice_args {
     attnrun_ints starts, ends, axes;
 };
 static const attnrun_attr_def slice_1_attrs[] = {
-    ATTR_INTS_REQUIRED(struct slice_args, starts), ATTR_INTS_REQUIRED(struct slice_args, ends),
-    ATTR_INTS(struct slice_args, axes), ATTR_END
+    ATTR_INTS_REQUIRED(struct slice_args, starts),
+    ATTR_INTS_REQUIRED(struct slice_args, ends), ATTR_INTS(struct slice_args, axes),
+    ATTR_END
 };
 
 /* What is known of one axis. */
 struct bounds {
     attnrun_dim start, end;
     int64_t step;
-    bool set;      /* the slice names this axis */
-    bool unknown;  /* a bound or the step is not known */
+    bool set;     /* the slice names this axis */
+    bool unknown; /* a bound or the step is not known */
 };
 
 /* Start and count of a slice of n elements; exact for all 64-bit bounds. */
-static void count_slice(int64_t n, int64_t start, int64_t end, int64_t step, int64_t *first,
-                        int64_t *count)
+static void count_slice(int64_t n, int64_t start, int64_t end, int64_t step,
+                        int64_t *first, int64_t *count)
 {
     int64_t low = step > 0 ? 0 : -1, high = step > 0 ? n : n - 1;
     if (start < 0)
@@ -56,16 +57,16 @@ static attnrun_dim place(const attnrun_step *step, attnrun_dim n, attnrun_dim bo
     return bound.value == 0 ? bound : attnrun_dim_min(step, bound, n);
 }
 
-/* The extent of a slice of a symbolic extent. Bounds past the end and starts behind the end
- * of a short axis are settled once the extent is a constant. */
+/* The extent of a slice of a symbolic extent. Bounds past the end and starts behind the
+ * end of a short axis are settled once the extent is a constant. */
 static attnrun_dim symbolic_extent(const attnrun_step *step, attnrun_dim n,
                                    const struct bounds *b)
 {
     if (b->unknown || n.expr < 0)
         return attnrun_dim_unknown(step);
     if (b->step < 0) {
-        bool all = dim_is_const(b->start) && (b->start.value == -1 ||
-                                              b->start.value >= ATTN_MAX_DIM) &&
+        bool all = dim_is_const(b->start) &&
+                   (b->start.value == -1 || b->start.value >= ATTN_MAX_DIM) &&
                    dim_is_const(b->end) && b->end.value < -ATTN_MAX_DIM;
         return all && b->step == -1 ? n : attnrun_dim_unknown(step);
     }
@@ -110,7 +111,8 @@ static attn_status axis_bounds(const attnrun_step *step, const struct slice_args
     int axis = 0;
     if (args->axes.v != NULL)
         at = dim_of(args->axes.v[k]);
-    else if (op_has_in(step, 3) && (!op_move_value(step, 3, k, &at) || !dim_is_const(at))) {
+    else if (op_has_in(step, 3) &&
+             (!op_move_value(step, 3, k, &at) || !dim_is_const(at))) {
         for (int i = 0; i < rank; i++)
             all[i].set = all[i].unknown = true; /* any axis may be the one */
         return ATTNRUN_OK;
@@ -231,7 +233,8 @@ static attn_status slice_infer(attnrun_step *step)
     TRY(op_out(step, 0, in->dtype, in->rank, dims));
     if (in->rank == 1)
         slice_values(step, first[0], paces[0]);
-    return planned && op_move_planned(step, 0) ? slice_plan(step, first, paces) : ATTNRUN_OK;
+    return planned && op_move_planned(step, 0) ? slice_plan(step, first, paces)
+                                               : ATTNRUN_OK;
 }
 
 static attn_status slice_run(const attnrun_step *step, const attnrun_work *work)
@@ -239,15 +242,23 @@ static attn_status slice_run(const attnrun_step *step, const attnrun_work *work)
     return op_copy_run(step->state, work, step->y[0].data, step->x[0].data);
 }
 
-const attnrun_op_def op_slice_1 = {
-    OP_ROW, .name = "Slice", .since = 1, .inputs = "data:T", .outputs = "output:T",
-    .types = "T=all", .args_bytes = sizeof(struct slice_args),
-    .state_bytes = sizeof(struct op_copy), .attrs = slice_1_attrs, .infer = slice_infer,
-    .run = slice_run
-};
-const attnrun_op_def op_slice_10 = {
-    OP_ROW, .name = "Slice", .since = 10,
-    .inputs = "data:T starts:I ends:I axes:I? steps:I?", .outputs = "output:T",
-    .types = "T=all I=i32,i64", .state_bytes = sizeof(struct op_copy), .infer = slice_infer,
-    .run = slice_run
-};
+const attnrun_op_def op_slice_1 = { OP_ROW,
+                                    .name = "Slice",
+                                    .since = 1,
+                                    .inputs = "data:T",
+                                    .outputs = "output:T",
+                                    .types = "T=all",
+                                    .args_bytes = sizeof(struct slice_args),
+                                    .state_bytes = sizeof(struct op_copy),
+                                    .attrs = slice_1_attrs,
+                                    .infer = slice_infer,
+                                    .run = slice_run };
+const attnrun_op_def op_slice_10 = { OP_ROW,
+                                     .name = "Slice",
+                                     .since = 10,
+                                     .inputs = "data:T starts:I ends:I axes:I? steps:I?",
+                                     .outputs = "output:T",
+                                     .types = "T=all I=i32,i64",
+                                     .state_bytes = sizeof(struct op_copy),
+                                     .infer = slice_infer,
+                                     .run = slice_run };

@@ -1,4 +1,5 @@
-/* split.c - Split: cuts a tensor along one axis; views where nothing lies before the axis.
+/* split.c - Split: cuts a tensor along one axis; views where nothing lies before the
+ * axis.
  *
  * split        the extents (attribute up to 12, then input); absent: equal parts
  * num_outputs  from 18: parts of ceil(n / num_outputs), the last one smaller
@@ -15,7 +16,8 @@ static const attnrun_attr_def split_1_attrs[] = { ATTR_INT(struct split_args, ax
 static const attnrun_attr_def split_13_attrs[] = { ATTR_INT(struct split_args, axis, 0),
                                                    ATTR_END };
 static const attnrun_attr_def split_18_attrs[] = {
-    ATTR_INT(struct split_args, axis, 0), ATTR_INT(struct split_args, num_outputs, 0), ATTR_END
+    ATTR_INT(struct split_args, axis, 0), ATTR_INT(struct split_args, num_outputs, 0),
+    ATTR_END
 };
 struct split_state {
     int64_t row_bytes, total_bytes;
@@ -23,7 +25,8 @@ struct split_state {
 };
 
 /* The extent of part i where nothing states it. */
-static attn_status even_part(const attnrun_step *step, attnrun_dim n, int i, attnrun_dim *part)
+static attn_status even_part(const attnrun_step *step, attnrun_dim n, int i,
+                             attnrun_dim *part)
 {
     const struct split_args *args = step->args;
     int64_t parts = args->num_outputs > 0 ? args->num_outputs : step->n_out;
@@ -38,7 +41,8 @@ static attn_status even_part(const attnrun_step *step, attnrun_dim n, int i, att
     }
     if (args->num_outputs == 0 && n.value % parts != 0)
         return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
-                             "expected an extent that divides into %lld equal parts", (long long)parts);
+                             "expected an extent that divides into %lld equal parts",
+                             (long long)parts);
     int64_t chunk = n.value / parts + (n.value % parts != 0);
     int64_t start = i * chunk < n.value ? i * chunk : n.value;
     *part = dim_of(n.value - start < chunk ? n.value - start : chunk);
@@ -68,8 +72,9 @@ static attn_status stated_part(const attnrun_step *step, attnrun_dim n, int i,
     if (!known)
         *part = attnrun_dim_unknown(step);
     else if (dim_is_const(*part) && part->value < 0)
-        return op_fail(step, ATTNRUN_E_SHAPE, "element %d of split is %lld, expected 0 or more",
-                       i, (long long)part->value);
+        return op_fail(step, ATTNRUN_E_SHAPE,
+                       "element %d of split is %lld, expected 0 or more", i,
+                       (long long)part->value);
     return ATTNRUN_OK;
 }
 
@@ -157,8 +162,8 @@ static attn_status split_infer(attnrun_step *step)
     bool partial = args->num_outputs > step->n_out;
     if (!partial && !dim_may_equal(sum, in->dims[axis]))
         return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
-                             "expected %lld at axis %d, the sum of the parts", (long long)sum.value,
-                             axis);
+                             "expected %lld at axis %d, the sum of the parts",
+                             (long long)sum.value, axis);
     split_values(step, axis);
     bool planned = step->concrete && dim_is_const(sum);
     return planned ? split_plan(step, axis, starts) : ATTNRUN_OK;
@@ -176,7 +181,8 @@ static attn_status split_run(const attnrun_step *step, const attnrun_work *work)
         int64_t row = at / state->row_bytes, skip = at % state->row_bytes;
         int64_t row_end = (row + 1) * state->row_bytes;
         for (int i = 0; i < step->n_out && at < end; i++) {
-            int64_t bytes = dtype_bytes_of(step->in[0].dtype, part_at_run(step, i) * inner);
+            int64_t bytes =
+                dtype_bytes_of(step->in[0].dtype, part_at_run(step, i) * inner);
             if (skip >= bytes) {
                 skip -= bytes;
                 continue;
@@ -196,15 +202,18 @@ static attn_status split_run(const attnrun_step *step, const attnrun_work *work)
     return ATTNRUN_OK;
 }
 
-#define SPLIT_ROW                                                                           \
-    OP_ROW, .name = "Split", .types = "T=all", .args_bytes = sizeof(struct split_args),     \
-            .state_bytes = sizeof(struct split_state), .infer = split_infer, .run = split_run
+#define SPLIT_ROW                                                                        \
+    OP_ROW, .name = "Split", .types = "T=all", .args_bytes = sizeof(struct split_args),  \
+        .state_bytes = sizeof(struct split_state), .infer = split_infer,                 \
+        .run = split_run
 
 const attnrun_op_def op_split_1 = { SPLIT_ROW, .since = 1, .inputs = "input:T split:T?",
                                     .outputs = "outputs:T*", .attrs = split_1_attrs };
 const attnrun_op_def op_split_2 = { SPLIT_ROW, .since = 2, .inputs = "input:T",
                                     .outputs = "outputs:T*", .attrs = split_1_attrs };
-const attnrun_op_def op_split_13 = { SPLIT_ROW, .since = 13, .inputs = "input:T split:i64?",
+const attnrun_op_def op_split_13 = { SPLIT_ROW, .since = 13,
+                                     .inputs = "input:T split:i64?",
                                      .outputs = "outputs:T*", .attrs = split_13_attrs };
-const attnrun_op_def op_split_18 = { SPLIT_ROW, .since = 18, .inputs = "input:T split:i64?",
+const attnrun_op_def op_split_18 = { SPLIT_ROW, .since = 18,
+                                     .inputs = "input:T split:i64?",
                                      .outputs = "outputs:T*", .attrs = split_18_attrs };

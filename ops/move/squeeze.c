@@ -19,7 +19,8 @@ static attn_status squeeze_marked(attnrun_step *step, const bool *marked)
         if (!marked[i])
             dims[rank++] = in->dims[i];
         else if (dim_is_const(in->dims[i]) && in->dims[i].value != 1)
-            return op_fail_input(step, 0, ATTNRUN_E_SHAPE, "expected extent 1 at axis %d", i);
+            return op_fail_input(step, 0, ATTNRUN_E_SHAPE, "expected extent 1 at axis %d",
+                                 i);
     }
     return op_view_out(step, rank, dims);
 }
@@ -71,12 +72,21 @@ static attn_status squeeze_13_infer(attnrun_step *step)
     return squeeze_axes(step, axes, n);
 }
 
-const attnrun_op_def op_squeeze_1 = {
-    OP_ROW, .name = "Squeeze", .since = 1, .inputs = "data:T", .outputs = "squeezed:T",
-    .types = "T=all", .args_bytes = sizeof(struct squeeze_args), .attrs = squeeze_attrs,
-    .infer = squeeze_1_infer, .run = op_view_run
-};
-const attnrun_op_def op_squeeze_13 = {
-    OP_ROW, .name = "Squeeze", .since = 13, .inputs = "data:T axes:i64?",
-    .outputs = "squeezed:T", .types = "T=all", .infer = squeeze_13_infer, .run = op_view_run
-};
+const attnrun_op_def op_squeeze_1 = { OP_ROW,
+                                      .name = "Squeeze",
+                                      .since = 1,
+                                      .inputs = "data:T",
+                                      .outputs = "squeezed:T",
+                                      .types = "T=all",
+                                      .args_bytes = sizeof(struct squeeze_args),
+                                      .attrs = squeeze_attrs,
+                                      .infer = squeeze_1_infer,
+                                      .run = op_view_run };
+const attnrun_op_def op_squeeze_13 = { OP_ROW,
+                                       .name = "Squeeze",
+                                       .since = 13,
+                                       .inputs = "data:T axes:i64?",
+                                       .outputs = "squeezed:T",
+                                       .types = "T=all",
+                                       .infer = squeeze_13_infer,
+                                       .run = op_view_run };

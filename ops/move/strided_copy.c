@@ -1,7 +1,7 @@
 /* strided_copy.c - planning and running copies between strided views.
  *
- * Dims of extent 1 vanish and neighbours that are contiguous on both sides merge; what is left
- * decides the inner loop. Tasks are cut by extents only. */
+ * Dims of extent 1 vanish and neighbours that are contiguous on both sides merge; what is
+ * left decides the inner loop. Tasks are cut by extents only. */
 #include "strided_copy.h"
 
 enum {
@@ -19,7 +19,8 @@ static int merge(int rank, const int64_t *dims, const int64_t *from, const int64
         if (dims[i] == 1)
             continue;
         int last = left - 1;
-        if (left > 0 && c->from[last] == from[i] * dims[i] && c->to[last] == to[i] * dims[i]) {
+        if (left > 0 && c->from[last] == from[i] * dims[i] &&
+            c->to[last] == to[i] * dims[i]) {
             c->n[last] *= dims[i];
             c->from[last] = from[i];
             c->to[last] = to[i];
@@ -91,8 +92,7 @@ static void cut(struct op_copy *c)
         c->col_step = least(c->cols, TILE_EXTENT);
     } else {
         c->col_step = least(c->cols, UNIT_BYTES / c->elem_bytes);
-        c->row_step =
-            most(1, least(c->rows, UNIT_BYTES / (c->col_step * c->elem_bytes)));
+        c->row_step = most(1, least(c->rows, UNIT_BYTES / (c->col_step * c->elem_bytes)));
     }
     c->row_blocks = ceil_div(c->rows, c->row_step);
     c->col_blocks = ceil_div(c->cols, c->col_step);
@@ -153,8 +153,10 @@ void op_copy_tasks(attnrun_step *step, int phase, const struct op_copy *c)
 }
 
 /* ---- inner loops: rows x cols at `to` and `from` ---- */
-typedef uint32_t four __attribute__((vector_size(16), aligned(4)));
-typedef struct { uint64_t half[2]; } pair;
+typedef uint32_t four __attribute__((vector_size(16), aligned(1)));
+typedef struct {
+    uint64_t half[2];
+} pair;
 
 static void tile_4x4(char *to, int64_t row_to, const char *from, int64_t col_from)
 {
@@ -168,18 +170,20 @@ static void tile_4x4(char *to, int64_t row_to, const char *from, int64_t col_fro
     four bd_high = __builtin_shufflevector(b, d, 2, 6, 3, 7);
     *(four *)(void *)to = __builtin_shufflevector(ac, bd, 0, 4, 1, 5);
     *(four *)(void *)(to + row_to) = __builtin_shufflevector(ac, bd, 2, 6, 3, 7);
-    *(four *)(void *)(to + 2 * row_to) = __builtin_shufflevector(ac_high, bd_high, 0, 4, 1, 5);
-    *(four *)(void *)(to + 3 * row_to) = __builtin_shufflevector(ac_high, bd_high, 2, 6, 3, 7);
+    *(four *)(void *)(to + 2 * row_to) =
+        __builtin_shufflevector(ac_high, bd_high, 0, 4, 1, 5);
+    *(four *)(void *)(to + 3 * row_to) =
+        __builtin_shufflevector(ac_high, bd_high, 2, 6, 3, 7);
 }
 
-#define STRIDED(name, type)                                                                 \
-    static void name(char *to, int64_t row_to, int64_t col_to, const char *from,            \
-                     int64_t row_from, int64_t col_from, int64_t rows, int64_t cols)        \
-    {                                                                                       \
-        for (int64_t r = 0; r < rows; r++)                                                  \
-            for (int64_t c = 0; c < cols; c++)                                              \
-                *(type *)(void *)(to + r * row_to + c * col_to) =                           \
-                    *(const type *)(const void *)(from + r * row_from + c * col_from);      \
+#define STRIDED(name, type)                                                              \
+    static void name(char *to, int64_t row_to, int64_t col_to, const char *from,         \
+                     int64_t row_from, int64_t col_from, int64_t rows, int64_t cols)     \
+    {                                                                                    \
+        for (int64_t r = 0; r < rows; r++)                                               \
+            for (int64_t c = 0; c < cols; c++)                                           \
+                memcpy(to + r * row_to + c * col_to, from + r * row_from + c * col_from, \
+                       sizeof(type));                                                    \
     }
 STRIDED(strided_1, uint8_t)
 STRIDED(strided_2, uint16_t)
@@ -220,8 +224,8 @@ static void copy_tile(const struct op_copy *c, char *to, const char *from, int64
                 tile_4x4(to + row * c->row_to + col * 4, c->row_to,
                          from + row * 4 + col * c->col_from, c->col_from);
     if (row > 0) /* the columns past the last 4 of the rows done */
-        strided(4, to + col * 4, c->row_to, 4, from + col * c->col_from, 4, c->col_from, row,
-                cols - col);
+        strided(4, to + col * 4, c->row_to, 4, from + col * c->col_from, 4, c->col_from,
+                row, cols - col);
     strided(c->elem_bytes, to + row * c->row_to, c->row_to, c->col_to,
             from + row * c->row_from, c->row_from, c->col_from, rows - row, cols);
 }
@@ -241,9 +245,10 @@ static void copy_bits(const struct op_copy *c, char *to, int64_t to_at, const ch
 {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t k = 0; k < cols; k++)
-            attn_subbyte_set(c->dtype, to, to_at + r * c->row_to + k * c->col_to,
-                             attn_subbyte_get(c->dtype, from,
-                                              from_at + r * c->row_from + k * c->col_from));
+            attn_subbyte_set(
+                c->dtype, to, to_at + r * c->row_to + k * c->col_to,
+                attn_subbyte_get(c->dtype, from,
+                                 from_at + r * c->row_from + k * c->col_from));
 }
 
 static void copy_unit(const struct op_copy *c, char *to, int64_t to_at, const char *from,
@@ -260,8 +265,8 @@ static void copy_unit(const struct op_copy *c, char *to, int64_t to_at, const ch
         copy_bits(c, to, to_at, from, from_at, rows, cols);
         break;
     default:
-        strided(c->elem_bytes, to + to_at, c->row_to, c->col_to, from + from_at, c->row_from,
-                c->col_from, rows, cols);
+        strided(c->elem_bytes, to + to_at, c->row_to, c->col_to, from + from_at,
+                c->row_from, c->col_from, rows, cols);
     }
 }
 

@@ -1,6 +1,7 @@
 /* strided_copy.h - one engine for all that rearranges elements: Transpose, Slice, Expand,
- * Tile, DepthToSpace, Pad's inner block. An operator states extents and element strides of
- * both sides; the plan merges dims, picks the inner loop and cuts the work into tasks. */
+ * Tile, DepthToSpace, Pad's inner block. An operator states extents and element strides
+ * of both sides; the plan merges dims, picks the inner loop and cuts the work into tasks.
+ */
 #ifndef OP_STRIDED_COPY_H
 #define OP_STRIDED_COPY_H
 
@@ -9,16 +10,17 @@
 enum { OP_COPY_RANK = 2 * ATTNRUN_MAX_RANK };
 
 enum op_copy_mode {
-    OP_COPY_NONE,    /* nothing to do */
-    OP_COPY_RUN,     /* both inner strides are one element */
-    OP_COPY_FILL,    /* the inner source stride is 0 */
-    OP_COPY_TILE,    /* a transposition: rows are dense in the source, columns in the result */
+    OP_COPY_NONE, /* nothing to do */
+    OP_COPY_RUN,  /* both inner strides are one element */
+    OP_COPY_FILL, /* the inner source stride is 0 */
+    OP_COPY_TILE, /* a transposition: rows are dense in the source, columns in the result
+                   */
     OP_COPY_STRIDED, /* anything else */
     OP_COPY_BITS     /* types under 8 bits: one task, element by element */
 };
 
-/* The inner block is rows x cols; around it n_outer dims. Strides in bytes (in elements for
- * OP_COPY_BITS). Lives in a step's state. */
+/* The inner block is rows x cols; around it n_outer dims. Strides in bytes (in elements
+ * for OP_COPY_BITS). Lives in a step's state. */
 struct op_copy {
     int32_t mode, n_outer, elem_bytes, dtype;
     int64_t n[OP_COPY_RANK], from[OP_COPY_RANK], to[OP_COPY_RANK];

@@ -95,13 +95,21 @@ static attn_status tile_run(const attnrun_step *step, const attnrun_work *work)
     return op_copy_run(step->state, work, step->y[0].data, step->x[0].data);
 }
 
-const attnrun_op_def op_tile_1 = {
-    OP_ROW, .name = "Tile", .since = 1, .inputs = "input:T tiles:T axis:T",
-    .outputs = "output:T", .types = "T=fixed", .state_bytes = sizeof(struct op_copy),
-    .infer = tile_1_infer, .run = tile_run
-};
-const attnrun_op_def op_tile_6 = {
-    OP_ROW, .name = "Tile", .since = 6, .inputs = "input:T repeats:i64",
-    .outputs = "output:T", .types = "T=all", .state_bytes = sizeof(struct op_copy),
-    .infer = tile_6_infer, .run = tile_run
-};
+const attnrun_op_def op_tile_1 = { OP_ROW,
+                                   .name = "Tile",
+                                   .since = 1,
+                                   .inputs = "input:T tiles:T axis:T",
+                                   .outputs = "output:T",
+                                   .types = "T=fixed",
+                                   .state_bytes = sizeof(struct op_copy),
+                                   .infer = tile_1_infer,
+                                   .run = tile_run };
+const attnrun_op_def op_tile_6 = { OP_ROW,
+                                   .name = "Tile",
+                                   .since = 6,
+                                   .inputs = "input:T repeats:i64",
+                                   .outputs = "output:T",
+                                   .types = "T=all",
+                                   .state_bytes = sizeof(struct op_copy),
+                                   .infer = tile_6_infer,
+                                   .run = tile_run };

@@ -1,22 +1,24 @@
 /* transpose.c - Transpose: y[i_perm[0], …] = x[i_0, …].
  *
  * perm   reversed dims by default
- * Cost: merged dims; runs of bytes where the inner dims stay, 64 x 64 tiles where not; a view
- * where only dims of 1 move.  Source: ONNX Transpose-1. */
+ * Cost: merged dims; runs of bytes where the inner dims stay, 64 x 64 tiles where not; a
+ * view where only dims of 1 move.  Source: ONNX Transpose-1. */
 #include "move.h"
 
 struct transpose_args {
     attnrun_ints perm;
 };
-static const attnrun_attr_def transpose_attrs[] = { ATTR_INTS(struct transpose_args, perm),
-                                                    ATTR_END };
+static const attnrun_attr_def transpose_attrs[] = {
+    ATTR_INTS(struct transpose_args, perm), ATTR_END
+};
 
 static attn_status transpose_perm(const attnrun_step *step, int rank, int *perm)
 {
     const struct transpose_args *args = step->args;
     bool used[ATTNRUN_MAX_RANK] = { false };
     if (args->perm.v != NULL && args->perm.n != rank)
-        return op_fail_input(step, 0, ATTNRUN_E_SHAPE, "expected rank %lld, the length of perm",
+        return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
+                             "expected rank %lld, the length of perm",
                              (long long)args->perm.n);
     for (int i = 0; i < rank; i++) {
         if (args->perm.v == NULL)
@@ -66,9 +68,14 @@ static attn_status transpose_run(const attnrun_step *step, const attnrun_work *w
     return op_copy_run(step->state, work, step->y[0].data, step->x[0].data);
 }
 
-const attnrun_op_def op_transpose_1 = {
-    OP_ROW, .name = "Transpose", .since = 1, .inputs = "data:T", .outputs = "transposed:T",
-    .types = "T=all", .args_bytes = sizeof(struct transpose_args),
-    .state_bytes = sizeof(struct op_copy), .attrs = transpose_attrs,
-    .infer = transpose_infer, .run = transpose_run
-};
+const attnrun_op_def op_transpose_1 = { OP_ROW,
+                                        .name = "Transpose",
+                                        .since = 1,
+                                        .inputs = "data:T",
+                                        .outputs = "transposed:T",
+                                        .types = "T=all",
+                                        .args_bytes = sizeof(struct transpose_args),
+                                        .state_bytes = sizeof(struct op_copy),
+                                        .attrs = transpose_attrs,
+                                        .infer = transpose_infer,
+                                        .run = transpose_run };

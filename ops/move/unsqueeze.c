@@ -17,8 +17,9 @@ static attn_status unsqueeze_axes(attnrun_step *step, const int64_t *axes, int64
     if (in->rank < 0)
         return op_move_unknown(step, 0, in->dtype, -1);
     if (n > ATTNRUN_MAX_RANK - in->rank)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "the result has %lld dims, at most %d",
-                       (long long)(in->rank + n), ATTNRUN_MAX_RANK);
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "the result has %lld dims, at most %d", (long long)(in->rank + n),
+                       ATTNRUN_MAX_RANK);
     int rank = in->rank + (int)n, next = 0;
     TRY(op_view_axes(step, axes, (int)n, rank, marked));
     for (int i = 0; i < rank; i++)
@@ -48,13 +49,21 @@ static attn_status unsqueeze_13_infer(attnrun_step *step)
                                : -1);
 }
 
-const attnrun_op_def op_unsqueeze_1 = {
-    OP_ROW, .name = "Unsqueeze", .since = 1, .inputs = "data:T", .outputs = "expanded:T",
-    .types = "T=all", .args_bytes = sizeof(struct unsqueeze_args), .attrs = unsqueeze_attrs,
-    .infer = unsqueeze_1_infer, .run = op_view_run
-};
-const attnrun_op_def op_unsqueeze_13 = {
-    OP_ROW, .name = "Unsqueeze", .since = 13, .inputs = "data:T axes:i64",
-    .outputs = "expanded:T", .types = "T=all", .infer = unsqueeze_13_infer,
-    .run = op_view_run
-};
+const attnrun_op_def op_unsqueeze_1 = { OP_ROW,
+                                        .name = "Unsqueeze",
+                                        .since = 1,
+                                        .inputs = "data:T",
+                                        .outputs = "expanded:T",
+                                        .types = "T=all",
+                                        .args_bytes = sizeof(struct unsqueeze_args),
+                                        .attrs = unsqueeze_attrs,
+                                        .infer = unsqueeze_1_infer,
+                                        .run = op_view_run };
+const attnrun_op_def op_unsqueeze_13 = { OP_ROW,
+                                         .name = "Unsqueeze",
+                                         .since = 13,
+                                         .inputs = "data:T axes:i64",
+                                         .outputs = "expanded:T",
+                                         .types = "T=all",
+                                         .infer = unsqueeze_13_infer,
+                                         .run = op_view_run };
