@@ -5,7 +5,13 @@
 #include "../../runtime/op.h"
 
 #define OP_REDUCTIONS "none|add|mul|max|min" /* in the order of the enum */
-enum op_reduction { OP_REDUCE_NONE, OP_REDUCE_ADD, OP_REDUCE_MUL, OP_REDUCE_MAX, OP_REDUCE_MIN };
+enum op_reduction {
+    OP_REDUCE_NONE,
+    OP_REDUCE_ADD,
+    OP_REDUCE_MUL,
+    OP_REDUCE_MAX,
+    OP_REDUCE_MIN
+};
 
 /* y[i] = y[i] op x[i] for n dense elements. */
 typedef void (*op_combine_fn)(void *y, const void *x, int64_t n);

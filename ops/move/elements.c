@@ -45,7 +45,8 @@ void op_elements_plan(const attnrun_step *step, struct op_elements *e, int axis)
     e->task_ns = e->lines_per_task * (e->length * 3 + 10);
 }
 
-void op_elements_line(const struct op_elements *e, int64_t line, int64_t *index, int64_t *data)
+void op_elements_line(const struct op_elements *e, int64_t line, int64_t *index,
+                      int64_t *data)
 {
     *index = *data = 0;
     for (int i = e->n_outer - 1; i >= 0; i--) {

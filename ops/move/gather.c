@@ -1,7 +1,7 @@
 /* gather.c - Gather: y[a, i, b] = x[a, indices[i], b] with a, b the dims around `axis`.
  *
- * x, indices   any shapes, axis 0 by default; y: x's dims with the axis replaced by indices'
- * Phase 0 checks the indices, phase 1 copies rows.  Source: ONNX Gather-1. */
+ * x, indices   any shapes, axis 0 by default; y: x's dims with the axis replaced by
+ * indices' Phase 0 checks the indices, phase 1 copies rows.  Source: ONNX Gather-1. */
 #include "move.h"
 
 struct gather_args {
@@ -46,9 +46,8 @@ static attn_status gather_plan(attnrun_step *step, int axis)
     s->rows = op_count(in, 0, axis) * s->n_indices;
     s->row_bytes = dtype_bytes_of(in->dtype, op_count(in, axis + 1, in->rank));
     s->pieces = s->row_bytes <= 2 * OP_MOVE_CHUNK ? 1 : op_move_chunks(s->row_bytes);
-    s->rows_per_task = s->pieces > 1 || s->row_bytes >= OP_MOVE_CHUNK
-                           ? 1
-                           : OP_MOVE_CHUNK / s->row_bytes;
+    s->rows_per_task =
+        s->pieces > 1 || s->row_bytes >= OP_MOVE_CHUNK ? 1 : OP_MOVE_CHUNK / s->row_bytes;
     if (s->rows_per_task > 8192)
         s->rows_per_task = 8192;
     int64_t groups = s->rows / s->rows_per_task + (s->rows % s->rows_per_task != 0);
@@ -105,7 +104,8 @@ static attn_status gather_run(const attnrun_step *step, const attnrun_work *work
             return ATTNRUN_E_CANCELLED;
         if (s->pieces > 1) {
             int64_t from = t % s->pieces * OP_MOVE_CHUNK, left = s->row_bytes - from;
-            gather_row(step, t / s->pieces, from, left < OP_MOVE_CHUNK ? left : OP_MOVE_CHUNK);
+            gather_row(step, t / s->pieces, from,
+                       left < OP_MOVE_CHUNK ? left : OP_MOVE_CHUNK);
             continue;
         }
         int64_t end = (t + 1) * s->rows_per_task;
@@ -115,9 +115,14 @@ static attn_status gather_run(const attnrun_step *step, const attnrun_work *work
     return ATTNRUN_OK;
 }
 
-const attnrun_op_def op_gather_1 = {
-    OP_ROW, .name = "Gather", .since = 1, .inputs = "data:T indices:I", .outputs = "output:T",
-    .types = "T=all I=i32,i64", .args_bytes = sizeof(struct gather_args),
-    .state_bytes = sizeof(struct gather_state), .attrs = gather_attrs, .infer = gather_infer,
-    .run = gather_run
-};
+const attnrun_op_def op_gather_1 = { OP_ROW,
+                                     .name = "Gather",
+                                     .since = 1,
+                                     .inputs = "data:T indices:I",
+                                     .outputs = "output:T",
+                                     .types = "T=all I=i32,i64",
+                                     .args_bytes = sizeof(struct gather_args),
+                                     .state_bytes = sizeof(struct gather_state),
+                                     .attrs = gather_attrs,
+                                     .infer = gather_infer,
+                                     .run = gather_run };

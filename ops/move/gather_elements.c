@@ -1,8 +1,7 @@
 /* gather_elements.c - GatherElements: y[.., i, ..] = x[.., indices[.., i, ..], ..].
  *
- * x, indices   the same rank; y has indices' shape, whose extents off the axis are at most x's
- * axis         0 by default
- * Source: ONNX GatherElements-11. */
+ * x, indices   the same rank; y has indices' shape, whose extents off the axis are at
+ * most x's axis         0 by default Source: ONNX GatherElements-11. */
 #include "elements.h"
 
 struct gather_elements_args {
@@ -34,7 +33,8 @@ static attn_status gather_elements_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static void gather_line(const struct op_elements *e, const attnrun_step *step, int64_t line)
+static void gather_line(const struct op_elements *e, const attnrun_step *step,
+                        int64_t line)
 {
     int64_t x = 0, y = 0, bytes = e->elem_bytes;
     op_elements_line(e, line, &y, &x);
@@ -71,10 +71,15 @@ static attn_status gather_elements_run(const attnrun_step *step, const attnrun_w
     return ATTNRUN_OK;
 }
 
-const attnrun_op_def op_gather_elements_11 = {
-    OP_ROW, .name = "GatherElements", .since = 11, .inputs = "data:T indices:I",
-    .outputs = "output:T", .types = "T=all I=i32,i64",
-    .args_bytes = sizeof(struct gather_elements_args),
-    .state_bytes = sizeof(struct op_elements), .attrs = gather_elements_attrs,
-    .infer = gather_elements_infer, .run = gather_elements_run
-};
+const attnrun_op_def op_gather_elements_11 = { OP_ROW,
+                                               .name = "GatherElements",
+                                               .since = 11,
+                                               .inputs = "data:T indices:I",
+                                               .outputs = "output:T",
+                                               .types = "T=all I=i32,i64",
+                                               .args_bytes =
+                                                   sizeof(struct gather_elements_args),
+                                               .state_bytes = sizeof(struct op_elements),
+                                               .attrs = gather_elements_attrs,
+                                               .infer = gather_elements_infer,
+                                               .run = gather_elements_run };

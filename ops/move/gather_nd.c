@@ -1,5 +1,5 @@
-/* gather_nd.c - GatherND: y[b, i] = x[b][indices[b, i]], where the last dim of indices holds
- * tuples that name slices of x.
+/* gather_nd.c - GatherND: y[b, i] = x[b][indices[b, i]], where the last dim of indices
+ * holds tuples that name slices of x.
  *
  * batch_dims   0 by default: leading dims that x and indices share
  * y            indices' dims without the last one, then those of a slice
@@ -47,7 +47,8 @@ static attn_status gather_nd_infer(attnrun_step *step)
     s->per_task = OP_MOVE_CHUNK / s->tuples.slice_bytes;
     s->per_task = s->per_task < 1 ? 1 : s->per_task > 8192 ? 8192 : s->per_task;
     op_tasks(step, 0, op_chunks(s->tuples.count), OP_CHUNK * 4);
-    op_tasks(step, 1, s->tuples.count / s->per_task + (s->tuples.count % s->per_task != 0),
+    op_tasks(step, 1,
+             s->tuples.count / s->per_task + (s->tuples.count % s->per_task != 0),
              OP_MOVE_CHUNK / 4);
     return ATTNRUN_OK;
 }
@@ -72,14 +73,23 @@ static attn_status gather_nd_run(const attnrun_step *step, const attnrun_work *w
     return ATTNRUN_OK;
 }
 
-const attnrun_op_def op_gather_nd_11 = {
-    OP_ROW, .name = "GatherND", .since = 11, .inputs = "data:T indices:i64",
-    .outputs = "output:T", .types = "T=all", .state_bytes = sizeof(struct gather_nd_state),
-    .infer = gather_nd_infer, .run = gather_nd_run
-};
-const attnrun_op_def op_gather_nd_12 = {
-    OP_ROW, .name = "GatherND", .since = 12, .inputs = "data:T indices:i64",
-    .outputs = "output:T", .types = "T=all", .args_bytes = sizeof(struct gather_nd_args),
-    .state_bytes = sizeof(struct gather_nd_state), .attrs = gather_nd_attrs,
-    .infer = gather_nd_infer, .run = gather_nd_run
-};
+const attnrun_op_def op_gather_nd_11 = { OP_ROW,
+                                         .name = "GatherND",
+                                         .since = 11,
+                                         .inputs = "data:T indices:i64",
+                                         .outputs = "output:T",
+                                         .types = "T=all",
+                                         .state_bytes = sizeof(struct gather_nd_state),
+                                         .infer = gather_nd_infer,
+                                         .run = gather_nd_run };
+const attnrun_op_def op_gather_nd_12 = { OP_ROW,
+                                         .name = "GatherND",
+                                         .since = 12,
+                                         .inputs = "data:T indices:i64",
+                                         .outputs = "output:T",
+                                         .types = "T=all",
+                                         .args_bytes = sizeof(struct gather_nd_args),
+                                         .state_bytes = sizeof(struct gather_nd_state),
+                                         .attrs = gather_nd_attrs,
+                                         .infer = gather_nd_infer,
+                                         .run = gather_nd_run };

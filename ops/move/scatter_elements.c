@@ -1,11 +1,11 @@
 /* scatter_elements.c - ScatterElements (and Scatter-9): y = x, then
  * y[.., indices[.., i, ..], ..] op= updates[.., i, ..] along `axis`.
  *
- * indices, updates   one shape, whose extents off the axis are at most x's; axis 0 by default
- * reduction          none (the last of equal indices wins), add, mul, max, min
- * Phase 0 checks the indices, phase 1 copies x where y is elsewhere, phase 2 scatters; lines
- * are independent, so the order of equal indices is that of the tensor.
- * Source: ONNX ScatterElements-11, 16, 18. */
+ * indices, updates   one shape, whose extents off the axis are at most x's; axis 0 by
+ * default reduction          none (the last of equal indices wins), add, mul, max, min
+ * Phase 0 checks the indices, phase 1 copies x where y is elsewhere, phase 2 scatters;
+ * lines are independent, so the order of equal indices is that of the tensor. Source:
+ * ONNX ScatterElements-11, 16, 18. */
 #include "combine.h"
 #include "elements.h"
 
@@ -13,8 +13,9 @@ struct scatter_args {
     int64_t axis;
     int32_t reduction;
 };
-static const attnrun_attr_def scatter_11_attrs[] = { ATTR_INT(struct scatter_args, axis, 0),
-                                                     ATTR_END };
+static const attnrun_attr_def scatter_11_attrs[] = {
+    ATTR_INT(struct scatter_args, axis, 0), ATTR_END
+};
 static const attnrun_attr_def scatter_16_attrs[] = {
     ATTR_INT(struct scatter_args, axis, 0),
     ATTR_ENUM(struct scatter_args, reduction, OP_REDUCTIONS, OP_REDUCE_NONE), ATTR_END
@@ -94,11 +95,11 @@ static attn_status scatter_run(const attnrun_step *step, const attnrun_work *wor
     return ATTNRUN_OK;
 }
 
-#define SCATTER_ROW                                                                         \
-    OP_ROW, .inputs = "data:T indices:I updates:T", .outputs = "output:T",                  \
-            .types = "T=all I=i32,i64", .args_bytes = sizeof(struct scatter_args),          \
-            .state_bytes = sizeof(struct op_elements), .infer = scatter_infer,              \
-            .run = scatter_run
+#define SCATTER_ROW                                                                      \
+    OP_ROW, .inputs = "data:T indices:I updates:T", .outputs = "output:T",               \
+        .types = "T=all I=i32,i64", .args_bytes = sizeof(struct scatter_args),           \
+        .state_bytes = sizeof(struct op_elements), .infer = scatter_infer,               \
+        .run = scatter_run
 
 const attnrun_op_def op_scatter_9 = { SCATTER_ROW, .name = "Scatter", .since = 9,
                                       .attrs = scatter_11_attrs };

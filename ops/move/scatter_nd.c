@@ -3,9 +3,9 @@
  * indices     (…, n): tuples of n indices into x's first dims
  * updates     indices' dims without the last, then x's after the first n
  * reduction   none (the last of equal tuples wins), add, mul, max, min
- * Phase 0 checks the indices, phase 1 copies x where y is elsewhere, phase 2 scatters. Tasks
- * cut the slices, not the tuples, so equal tuples are taken in order.
- * Source: ONNX ScatterND-11, 16, 18. */
+ * Phase 0 checks the indices, phase 1 copies x where y is elsewhere, phase 2 scatters.
+ * Tasks cut the slices, not the tuples, so equal tuples are taken in order. Source: ONNX
+ * ScatterND-11, 16, 18. */
 #include "combine.h"
 #include "tuples.h"
 
@@ -64,11 +64,12 @@ static attn_status scatter_nd_infer(attnrun_step *step)
         s->piece = s->piece < elements ? s->piece : elements;
         pieces = elements / s->piece + (elements % s->piece != 0);
     }
-    int64_t bytes = dtype_bytes_of(step->in[0].dtype,
-                                   op_count(&step->in[0], 0, step->in[0].rank));
+    int64_t bytes =
+        dtype_bytes_of(step->in[0].dtype, op_count(&step->in[0], 0, step->in[0].rank));
     op_tasks(step, 0, op_chunks(s->tuples.count), OP_CHUNK * 4);
     op_tasks(step, 1, op_move_chunks(bytes), OP_MOVE_CHUNK / 8);
-    op_tasks(step, 2, s->tuples.count > 0 ? pieces : 0, s->tuples.count * (s->piece / 4 + 10));
+    op_tasks(step, 2, s->tuples.count > 0 ? pieces : 0,
+             s->tuples.count * (s->piece / 4 + 10));
     return ATTNRUN_OK;
 }
 
@@ -83,8 +84,8 @@ static attn_status scatter_piece(const attnrun_step *step, const attnrun_work *w
     for (int64_t k = 0; k < t->count; k++) {
         if ((k & 1023) == 0 && OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        char *to = (char *)step->y[0].data + op_tuples_slice(step, t, k) * t->slice_bytes +
-                   from * elem;
+        char *to = (char *)step->y[0].data +
+                   op_tuples_slice(step, t, k) * t->slice_bytes + from * elem;
         const char *x = (const char *)step->x[2].data + k * t->slice_bytes + from * elem;
         if (combine != NULL)
             combine(to, x, n);
@@ -114,11 +115,11 @@ static attn_status scatter_nd_run(const attnrun_step *step, const attnrun_work *
     return ATTNRUN_OK;
 }
 
-#define SCATTER_ND_ROW                                                                      \
-    OP_ROW, .name = "ScatterND", .inputs = "data:T indices:i64 updates:T",                  \
-            .outputs = "output:T", .types = "T=all",                                        \
-            .state_bytes = sizeof(struct scatter_nd_state), .infer = scatter_nd_infer,      \
-            .run = scatter_nd_run
+#define SCATTER_ND_ROW                                                                   \
+    OP_ROW, .name = "ScatterND", .inputs = "data:T indices:i64 updates:T",               \
+        .outputs = "output:T", .types = "T=all",                                         \
+        .state_bytes = sizeof(struct scatter_nd_state), .infer = scatter_nd_infer,       \
+        .run = scatter_nd_run
 
 const attnrun_op_def op_scatter_nd_11 = { SCATTER_ND_ROW, .since = 11 };
 const attnrun_op_def op_scatter_nd_16 = { SCATTER_ND_ROW, .since = 16,

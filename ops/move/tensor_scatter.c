@@ -58,7 +58,8 @@ static attn_status tensor_scatter_infer(attnrun_step *step)
         s->row_bytes = dtype_bytes_of(past->dtype, op_count(past, axis + 1, past->rank));
     }
     op_tasks(step, 0, 1, 0);
-    op_tasks(step, 1, op_move_chunks(dtype_bytes_of(past->dtype, count)), OP_MOVE_CHUNK / 8);
+    op_tasks(step, 1, op_move_chunks(dtype_bytes_of(past->dtype, count)),
+             OP_MOVE_CHUNK / 8);
     op_tasks(step, 2, filled > 0 ? s->prefixes : 0, s->length * s->row_bytes / 8 + 10);
     return ATTNRUN_OK;
 }
@@ -71,9 +72,10 @@ static attn_status check_writes(const attnrun_step *step)
         int64_t at = ((const int64_t *)step->x[2].data)[b];
         if (at < 0 || (args->mode == 0 && at > s->room - s->length))
             return op_fail(step, ATTNRUN_E_RANGE,
-                           "element %lld of input 2 is %lld, expected 0 to %lld", (long long)b,
-                           (long long)at,
-                           args->mode == 0 ? (long long)(s->room - s->length) : INT64_MAX);
+                           "element %lld of input 2 is %lld, expected 0 to %lld",
+                           (long long)b, (long long)at,
+                           args->mode == 0 ? (long long)(s->room - s->length)
+                                           : INT64_MAX);
     }
     return ATTNRUN_OK;
 }
@@ -93,10 +95,12 @@ static attn_status tensor_scatter_run(const attnrun_step *step, const attnrun_wo
         const char *from = (const char *)step->x[1].data + p * s->length * s->row_bytes;
         int64_t at = 0;
         if (op_has_in(step, 2)) /* below room: linear ones were checked */
-            at = ((const int64_t *)step->x[2].data)[p / (s->prefixes / s->batch)] % s->room;
+            at = ((const int64_t *)step->x[2].data)[p / (s->prefixes / s->batch)] %
+                 s->room;
         int64_t first = s->room - at < s->length ? s->room - at : s->length;
         memcpy(to + at * s->row_bytes, from, (size_t)(first * s->row_bytes));
-        memcpy(to, from + first * s->row_bytes, (size_t)((s->length - first) * s->row_bytes));
+        memcpy(to, from + first * s->row_bytes,
+               (size_t)((s->length - first) * s->row_bytes));
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
     }
@@ -104,9 +108,15 @@ static attn_status tensor_scatter_run(const attnrun_step *step, const attnrun_wo
 }
 
 const attnrun_op_def op_tensor_scatter_24 = {
-    OP_ROW, .name = "TensorScatter", .since = 24,
-    .inputs = "past_cache:T update:T write_indices:i64?", .outputs = "present_cache:T",
-    .types = "T=all", .args_bytes = sizeof(struct tensor_scatter_args),
-    .state_bytes = sizeof(struct tensor_scatter_state), .attrs = tensor_scatter_attrs,
-    .infer = tensor_scatter_infer, .run = tensor_scatter_run
+    OP_ROW,
+    .name = "TensorScatter",
+    .since = 24,
+    .inputs = "past_cache:T update:T write_indices:i64?",
+    .outputs = "present_cache:T",
+    .types = "T=all",
+    .args_bytes = sizeof(struct tensor_scatter_args),
+    .state_bytes = sizeof(struct tensor_scatter_state),
+    .attrs = tensor_scatter_attrs,
+    .infer = tensor_scatter_infer,
+    .run = tensor_scatter_run
 };

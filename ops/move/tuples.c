@@ -1,7 +1,8 @@
 /* tuples.c - index tuples; see tuples.h. */
 #include "tuples.h"
 
-attn_status op_tuples_check(const attnrun_step *step, int batch_dims, bool *known, int *length)
+attn_status op_tuples_check(const attnrun_step *step, int batch_dims, bool *known,
+                            int *length)
 {
     const attnrun_type *data = &step->in[0], *indices = &step->in[1];
     *known = false;
@@ -15,14 +16,16 @@ attn_status op_tuples_check(const attnrun_step *step, int batch_dims, bool *know
     if (!dim_is_const(last))
         return ATTNRUN_OK;
     if (last.value < 0 || last.value > data->rank - batch_dims)
-        return op_fail_input(step, 1, ATTNRUN_E_SHAPE, "expected tuples of at most %d indices",
+        return op_fail_input(step, 1, ATTNRUN_E_SHAPE,
+                             "expected tuples of at most %d indices",
                              data->rank - batch_dims);
     *known = true;
     *length = (int)last.value;
     return ATTNRUN_OK;
 }
 
-void op_tuples_plan(const attnrun_step *step, struct op_tuples *t, int batch_dims, int length)
+void op_tuples_plan(const attnrun_step *step, struct op_tuples *t, int batch_dims,
+                    int length)
 {
     const attnrun_type *data = &step->in[0], *indices = &step->in[1];
     int64_t stride = 1;
@@ -59,6 +62,7 @@ int64_t op_tuples_slice(const attnrun_step *step, const struct op_tuples *t, int
 {
     int64_t slice = k / t->per_batch * t->batch_stride;
     for (int i = 0; i < t->length; i++)
-        slice += op_move_index(&step->x[1], k * t->length + i, t->dims[i]) * t->strides[i];
+        slice +=
+            op_move_index(&step->x[1], k * t->length + i, t->dims[i]) * t->strides[i];
     return slice;
 }
