@@ -46,8 +46,9 @@ static attn_status center_infer(attnrun_step *step)
         end[axis] = more - more / 2;
     }
     TRY(op_out(step, 0, in->dtype, in->rank, dims));
-    return planned && op_move_planned(step, 0) ? op_padding_plan(step, step->state, OP_PAD_CONSTANT, begin, end)
-                   : ATTNRUN_OK;
+    return planned && op_move_planned(step, 0)
+               ? op_padding_plan(step, step->state, OP_PAD_CONSTANT, begin, end)
+               : ATTNRUN_OK;
 }
 
 static attn_status center_run(const attnrun_step *step, const attnrun_work *work)
@@ -59,9 +60,14 @@ static attn_status center_run(const attnrun_step *step, const attnrun_work *work
     return op_padding_run(step, step->state, work, value);
 }
 
-const attnrun_op_def op_center_crop_pad_18 = {
-    OP_ROW, .name = "CenterCropPad", .since = 18, .inputs = "input_data:T shape:I",
-    .outputs = "output_data:T", .types = "T=all I=i32,i64",
-    .args_bytes = sizeof(struct center_args), .state_bytes = sizeof(struct op_padding),
-    .attrs = center_attrs, .infer = center_infer, .run = center_run
-};
+const attnrun_op_def op_center_crop_pad_18 = { OP_ROW,
+                                               .name = "CenterCropPad",
+                                               .since = 18,
+                                               .inputs = "input_data:T shape:I",
+                                               .outputs = "output_data:T",
+                                               .types = "T=all I=i32,i64",
+                                               .args_bytes = sizeof(struct center_args),
+                                               .state_bytes = sizeof(struct op_padding),
+                                               .attrs = center_attrs,
+                                               .infer = center_infer,
+                                               .run = center_run };

@@ -1,6 +1,6 @@
-/* compress.c - Compress: the slices along `axis` where condition is true; without an axis, of
- * the flattened input. A shorter condition stands for false behind its end. Late.
- * Source: ONNX Compress-9. */
+/* compress.c - Compress: the slices along `axis` where condition is true; without an
+ * axis, of the flattened input. A shorter condition stands for false behind its end.
+ * Late. Source: ONNX Compress-9. */
 #include "move.h"
 
 struct compress_args {
@@ -34,7 +34,8 @@ static attn_status compress_run(const attnrun_step *step, const attnrun_work *wo
     const uint8_t *condition = step->x[1].data;
     bool flat = args->axis == OP_INT_ABSENT;
     int axis = flat ? 0 : (int)(args->axis < 0 ? args->axis + x->rank : args->axis);
-    int64_t extent = flat ? tensor_count(x) : x->dims[axis], n = 0, dims[ATTNRUN_MAX_RANK];
+    int64_t extent = flat ? tensor_count(x) : x->dims[axis], n = 0,
+            dims[ATTNRUN_MAX_RANK];
     int64_t length = step->x[1].dims[0] < extent ? step->x[1].dims[0] : extent;
     for (int64_t k = 0; k < length; k++)
         n += condition[k] != 0;
@@ -60,9 +61,14 @@ static attn_status compress_run(const attnrun_step *step, const attnrun_work *wo
     return ATTNRUN_OK;
 }
 
-const attnrun_op_def op_compress_9 = {
-    OP_ROW, .flags = ATTNRUN_OP_LATE, .name = "Compress", .since = 9,
-    .inputs = "input:T condition:b8", .outputs = "output:T", .types = "T=all",
-    .args_bytes = sizeof(struct compress_args), .attrs = compress_attrs,
-    .infer = compress_infer, .run = compress_run
-};
+const attnrun_op_def op_compress_9 = { OP_ROW,
+                                       .flags = ATTNRUN_OP_LATE,
+                                       .name = "Compress",
+                                       .since = 9,
+                                       .inputs = "input:T condition:b8",
+                                       .outputs = "output:T",
+                                       .types = "T=all",
+                                       .args_bytes = sizeof(struct compress_args),
+                                       .attrs = compress_attrs,
+                                       .infer = compress_infer,
+                                       .run = compress_run };

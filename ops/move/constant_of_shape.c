@@ -5,8 +5,9 @@
 struct constant_args {
     attnrun_tensor value;
 };
-static const attnrun_attr_def constant_attrs[] = { ATTR_TENSOR(struct constant_args, value),
-                                                   ATTR_END };
+static const attnrun_attr_def constant_attrs[] = {
+    ATTR_TENSOR(struct constant_args, value), ATTR_END
+};
 
 static void constant_values(attnrun_step *step)
 {
@@ -64,16 +65,22 @@ static attn_status constant_run(const attnrun_step *step, const attnrun_work *wo
     int64_t bytes = dtype_bytes(step->y[0].dtype), n = tensor_count(&step->y[0]);
     for (int64_t t = work->begin; t < work->end && step->y[0].data != NULL; t++) {
         int64_t from = t * OP_CHUNK, left = n - from;
-        op_move_fill((char *)step->y[0].data + from * bytes, left < OP_CHUNK ? left : OP_CHUNK,
-                     value, bytes);
+        op_move_fill((char *)step->y[0].data + from * bytes,
+                     left < OP_CHUNK ? left : OP_CHUNK, value, bytes);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
     }
     return ATTNRUN_OK;
 }
 
-const attnrun_op_def op_constant_of_shape_9 = {
-    OP_ROW, .name = "ConstantOfShape", .since = 9, .inputs = "input:i64",
-    .outputs = "output:T", .types = "T=all", .args_bytes = sizeof(struct constant_args),
-    .attrs = constant_attrs, .infer = constant_infer, .run = constant_run
-};
+const attnrun_op_def op_constant_of_shape_9 = { OP_ROW,
+                                                .name = "ConstantOfShape",
+                                                .since = 9,
+                                                .inputs = "input:i64",
+                                                .outputs = "output:T",
+                                                .types = "T=all",
+                                                .args_bytes =
+                                                    sizeof(struct constant_args),
+                                                .attrs = constant_attrs,
+                                                .infer = constant_infer,
+                                                .run = constant_run };

@@ -65,8 +65,13 @@ static attn_status eye_run(const attnrun_step *step, const attnrun_work *work)
     return ATTNRUN_OK;
 }
 
-const attnrun_op_def op_eye_like_9 = {
-    OP_ROW, .name = "EyeLike", .since = 9, .inputs = "input:T", .outputs = "output:U",
-    .types = "T=all U=num,b8", .args_bytes = sizeof(struct eye_args), .attrs = eye_attrs,
-    .infer = eye_infer, .run = eye_run
-};
+const attnrun_op_def op_eye_like_9 = { OP_ROW,
+                                       .name = "EyeLike",
+                                       .since = 9,
+                                       .inputs = "input:T",
+                                       .outputs = "output:U",
+                                       .types = "T=all U=num,b8",
+                                       .args_bytes = sizeof(struct eye_args),
+                                       .attrs = eye_attrs,
+                                       .infer = eye_infer,
+                                       .run = eye_run };

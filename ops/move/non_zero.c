@@ -1,6 +1,6 @@
-/* non_zero.c - NonZero: the coordinates of the elements that are not zero, as i64 (rank, n)
- * in row-major order; a scalar gives (0, n). Late: n is known at run.
- * Source: ONNX NonZero-9. */
+/* non_zero.c - NonZero: the coordinates of the elements that are not zero, as i64 (rank,
+ * n) in row-major order; a scalar gives (0, n). Late: n is known at run. Source: ONNX
+ * NonZero-9. */
 #include "move.h"
 
 static attn_status non_zero_infer(attnrun_step *step)
@@ -63,6 +63,7 @@ static attn_status non_zero_run(const attnrun_step *step, const attnrun_work *wo
 }
 
 const attnrun_op_def op_non_zero_9 = {
-    OP_ROW, .flags = ATTNRUN_OP_LATE, .name = "NonZero", .since = 9, .inputs = "X:T",
-    .outputs = "Y:i64", .types = "T=all", .infer = non_zero_infer, .run = non_zero_run
+    OP_ROW,           .flags = ATTNRUN_OP_LATE, .name = "NonZero",
+    .since = 9,       .inputs = "X:T",          .outputs = "Y:i64",
+    .types = "T=all", .infer = non_zero_infer,  .run = non_zero_run
 };

@@ -1,10 +1,9 @@
-/* one_hot.c - OneHot: a new axis of `depth`, with the on value at the place that the index
- * names and the off value elsewhere.
+/* one_hot.c - OneHot: a new axis of `depth`, with the on value at the place that the
+ * index names and the off value elsewhere.
  *
- * indices   any shape and number type; values outside -depth … depth-1 give off everywhere
- * depth     one number; values: (off, on)
- * axis      of the result, -1 by default
- * Source: ONNX OneHot-9, 11. */
+ * indices   any shape and number type; values outside -depth … depth-1 give off
+ * everywhere depth     one number; values: (off, on) axis      of the result, -1 by
+ * default Source: ONNX OneHot-9, 11. */
 #include "move.h"
 
 struct one_hot_args {
@@ -24,7 +23,8 @@ static attn_status depth_of(const attnrun_step *step, attnrun_dim *depth)
             return op_fail_input(step, 1, ATTNRUN_E_SHAPE, "expected one element");
         double real = tensor_get_real(&step->x[1], 0);
         if (!(real >= 0 && real <= (double)ATTN_MAX_DIM))
-            return op_fail(step, ATTNRUN_E_RANGE, "depth is %g, expected 0 to 2^47", real);
+            return op_fail(step, ATTNRUN_E_RANGE, "depth is %g, expected 0 to 2^47",
+                           real);
         *depth = dim_of((int64_t)real);
     } else {
         attnrun_dim value;
@@ -94,7 +94,8 @@ static attn_status one_hot_run(const attnrun_step *step, const attnrun_work *wor
             for (int64_t i = 0; i < s->inner; i++) {
                 int64_t at = index_at(&step->x[0], b * s->inner + i, s->depth);
                 if (at >= 0 && at < s->depth)
-                    memcpy(y + (at * s->inner + i) * bytes, values + bytes, (size_t)bytes);
+                    memcpy(y + (at * s->inner + i) * bytes, values + bytes,
+                           (size_t)bytes);
             }
         }
         if (OP_CANCELLED(work))
@@ -104,10 +105,16 @@ static attn_status one_hot_run(const attnrun_step *step, const attnrun_work *wor
 }
 
 const attnrun_op_def op_one_hot_9 = {
-    OP_ROW, .name = "OneHot", .since = 9, .inputs = "indices:I depth:D values:T",
+    OP_ROW,
+    .name = "OneHot",
+    .since = 9,
+    .inputs = "indices:I depth:D values:T",
     .outputs = "output:T",
     .types = "T=all I=f16,bf16,f32,f64,i8,i16,i32,i64,u8,u16,u32,u64 "
              "D=f16,bf16,f32,f64,i8,i16,i32,i64,u8,u16,u32,u64",
-    .args_bytes = sizeof(struct one_hot_args), .state_bytes = sizeof(struct one_hot_state),
-    .attrs = one_hot_attrs, .infer = one_hot_infer, .run = one_hot_run
+    .args_bytes = sizeof(struct one_hot_args),
+    .state_bytes = sizeof(struct one_hot_state),
+    .attrs = one_hot_attrs,
+    .infer = one_hot_infer,
+    .run = one_hot_run
 };

@@ -1,9 +1,8 @@
 /* pad.c - Pad: puts elements before and after each axis; negative counts take some away.
  *
- * pads     all befores, then all afters (attribute up to 10, then input), of all axes or of
- *          `axes` (from 18)
- * mode     constant (0 by default), reflect (without the edge), edge, wrap
- * Source: ONNX Pad-1, 2, 11, 18, 19. */
+ * pads     all befores, then all afters (attribute up to 10, then input), of all axes or
+ * of `axes` (from 18) mode     constant (0 by default), reflect (without the edge), edge,
+ * wrap Source: ONNX Pad-1, 2, 11, 18, 19. */
 #include "padding.h"
 
 struct pad_args {
@@ -13,16 +12,21 @@ struct pad_args {
 };
 #define MODES "constant|reflect|edge|wrap"
 static const attnrun_attr_def pad_1_attrs[] = {
-    { .name = "paddings", .kind = ATTNRUN_ATTR_INTS, .flags = ATTNRUN_ATTR_REQUIRED,
+    { .name = "paddings",
+      .kind = ATTNRUN_ATTR_INTS,
+      .flags = ATTNRUN_ATTR_REQUIRED,
       .offset = offsetof(struct pad_args, pads) },
-    ATTR_FLOAT(struct pad_args, value, 0), ATTR_ENUM(struct pad_args, mode, MODES, 0), ATTR_END
+    ATTR_FLOAT(struct pad_args, value, 0),
+    ATTR_ENUM(struct pad_args, mode, MODES, 0),
+    ATTR_END
 };
-static const attnrun_attr_def pad_2_attrs[] = { ATTR_INTS_REQUIRED(struct pad_args, pads),
-                                                ATTR_FLOAT(struct pad_args, value, 0),
-                                                ATTR_ENUM(struct pad_args, mode, MODES, 0),
-                                                ATTR_END };
-static const attnrun_attr_def pad_11_attrs[] = { ATTR_ENUM(struct pad_args, mode, MODES, 0),
-                                                 ATTR_END };
+static const attnrun_attr_def pad_2_attrs[] = {
+    ATTR_INTS_REQUIRED(struct pad_args, pads), ATTR_FLOAT(struct pad_args, value, 0),
+    ATTR_ENUM(struct pad_args, mode, MODES, 0), ATTR_END
+};
+static const attnrun_attr_def pad_11_attrs[] = {
+    ATTR_ENUM(struct pad_args, mode, MODES, 0), ATTR_END
+};
 
 /* The pads of all axes; expr -1 where not known. */
 struct pads {
@@ -83,10 +87,11 @@ static attn_status pad_axis(const attnrun_step *step, int i, attnrun_dim begin,
     *dim = attnrun_dim_add(step, attnrun_dim_add(step, extent, begin), end);
     *planned = *planned && dim_is_const(begin) && dim_is_const(end);
     if (dim_is_const(*dim) && dim_is_const(begin) && dim_is_const(end) && dim->value < 0)
-        return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
-                             "expected more elements along axis %d than the %lld that the "
-                             "pads take away",
-                             i, (long long)(extent.value - dim->value));
+        return op_fail_input(
+            step, 0, ATTNRUN_E_SHAPE,
+            "expected more elements along axis %d than the %lld that the "
+            "pads take away",
+            i, (long long)(extent.value - dim->value));
     return ATTNRUN_OK;
 }
 
@@ -109,9 +114,9 @@ static attn_status pad_infer(attnrun_step *step)
         begin[i] = pads.begin[i].value;
         end[i] = pads.end[i].value;
         if (planned && (begin[i] < -in->dims[i].value || end[i] < -in->dims[i].value))
-            return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
-                                 "expected more elements along axis %d than the pads take away",
-                                 i);
+            return op_fail_input(
+                step, 0, ATTNRUN_E_SHAPE,
+                "expected more elements along axis %d than the pads take away", i);
     }
     TRY(op_out(step, 0, in->dtype, in->rank, dims));
     if (op_has_in(step, 2) && op_rank_known(step, 2)) {
@@ -119,7 +124,9 @@ static attn_status pad_infer(attnrun_step *step)
         if (!dim_may_equal(one, dim_of(1)))
             return op_fail_input(step, 2, ATTNRUN_E_SHAPE, "expected one element");
     }
-    return planned && op_move_planned(step, 0) ? op_padding_plan(step, step->state, args->mode, begin, end) : ATTNRUN_OK;
+    return planned && op_move_planned(step, 0)
+               ? op_padding_plan(step, step->state, args->mode, begin, end)
+               : ATTNRUN_OK;
 }
 
 static attn_status pad_run(const attnrun_step *step, const attnrun_work *work)
@@ -144,9 +151,9 @@ static attn_status pad_run(const attnrun_step *step, const attnrun_work *work)
     return op_padding_run(step, step->state, work, value);
 }
 
-#define PAD_ROW                                                                             \
-    OP_ROW, .name = "Pad", .outputs = "output:T", .args_bytes = sizeof(struct pad_args),    \
-            .state_bytes = sizeof(struct op_padding), .infer = pad_infer, .run = pad_run
+#define PAD_ROW                                                                          \
+    OP_ROW, .name = "Pad", .outputs = "output:T", .args_bytes = sizeof(struct pad_args), \
+        .state_bytes = sizeof(struct op_padding), .infer = pad_infer, .run = pad_run
 
 const attnrun_op_def op_pad_1 = { PAD_ROW, .since = 1, .inputs = "data:T",
                                   .types = "T=f32,f64,f16,bf16", .attrs = pad_1_attrs };

@@ -41,7 +41,8 @@ attn_status op_padding_plan(attnrun_step *step, struct op_padding *p, int32_t mo
         p->n[0] = p->dims[0] = 1;
         p->unit_bytes = p->elem_bytes;
     } else {
-        p->unit_bytes = dtype_bytes_of(in->dtype, op_count(out, p->row_axis + 1, in->rank));
+        p->unit_bytes =
+            dtype_bytes_of(in->dtype, op_count(out, p->row_axis + 1, in->rank));
     }
     for (int i = p->row_axis; i >= 0; i--) {
         p->strides[i] = stride;
@@ -103,7 +104,8 @@ static void pad_row(const attnrun_step *step, const struct op_padding *p, int64_
         int64_t source = source_of(p, i, left % p->dims[i]);
         left /= p->dims[i];
         if (source < 0) {
-            op_move_fill(to, length * (p->unit_bytes / p->elem_bytes), value, p->elem_bytes);
+            op_move_fill(to, length * (p->unit_bytes / p->elem_bytes), value,
+                         p->elem_bytes);
             return;
         }
         at += source * p->strides[i];

@@ -10,8 +10,9 @@
 struct range_args {
     int64_t stash_type;
 };
-static const attnrun_attr_def range_27_attrs[] = { ATTR_INT(struct range_args, stash_type, 1),
-                                                   ATTR_END };
+static const attnrun_attr_def range_27_attrs[] = {
+    ATTR_INT(struct range_args, stash_type, 1), ATTR_END
+};
 
 static bool is_int(int32_t dtype) { return dtype_in(dtype, ATTN_DT_SINT | ATTN_DT_UINT); }
 
@@ -20,8 +21,8 @@ static int64_t count_ints(int64_t start, int64_t limit, int64_t delta)
 {
     if (delta > 0 ? start >= limit : start <= limit)
         return 0;
-    uint64_t span = delta > 0 ? (uint64_t)limit - (uint64_t)start
-                              : (uint64_t)start - (uint64_t)limit;
+    uint64_t span =
+        delta > 0 ? (uint64_t)limit - (uint64_t)start : (uint64_t)start - (uint64_t)limit;
     uint64_t pace = delta > 0 ? (uint64_t)delta : 0 - (uint64_t)delta;
     uint64_t n = span / pace + (span % pace != 0);
     return n > (uint64_t)ATTN_MAX_DIM ? -1 : (int64_t)n;
@@ -43,11 +44,12 @@ static attn_status range_counted(attnrun_step *step, int64_t n)
                        "start, limit and delta give no count of elements below 2^47");
     TRY(op_out(step, 0, step->in[0].dtype, 1, &dim));
     op_tasks(step, 0, op_chunks(n), OP_CHUNK);
-    if (n > 64 || !op_move_value(step, 0, 0, &start) || !op_move_value(step, 2, 0, &delta))
+    if (n > 64 || !op_move_value(step, 0, 0, &start) ||
+        !op_move_value(step, 2, 0, &delta))
         return ATTNRUN_OK;
     for (int64_t k = 0; k < n; k++)
-        values[k] = dim_of((int64_t)((uint64_t)start.value +
-                                     (uint64_t)k * (uint64_t)delta.value));
+        values[k] = dim_of(
+            (int64_t)((uint64_t)start.value + (uint64_t)k * (uint64_t)delta.value));
     attnrun_step_set_values(step, 0, n, values);
     return ATTNRUN_OK;
 }
@@ -76,7 +78,8 @@ static attn_status range_infer(attnrun_step *step)
     }
     for (int i = 0; i < 3 && known; i++)
         known = op_move_value(step, i, 0, &v[i]) && dim_is_const(v[i]);
-    if (known ? v[2].value == 0 : !ints && data && !(tensor_get_real(&step->x[2], 0) != 0))
+    if (known ? v[2].value == 0
+              : !ints && data && !(tensor_get_real(&step->x[2], 0) != 0))
         return op_fail(step, ATTNRUN_E_RANGE, "delta is 0");
     if (known)
         return range_counted(step, count_ints(v[0].value, v[1].value, v[2].value));
@@ -135,10 +138,10 @@ static attn_status range_run(const attnrun_step *step, const attnrun_work *work)
     return ATTNRUN_OK;
 }
 
-#define RANGE_ROW                                                                           \
-    OP_ROW, .name = "Range", .inputs = "start:T limit:T delta:T", .outputs = "output:T",    \
-            .types = "T=f32,f64,f16,bf16,i16,i32,i64", .infer = range_infer,                \
-            .run = range_run
+#define RANGE_ROW                                                                        \
+    OP_ROW, .name = "Range", .inputs = "start:T limit:T delta:T", .outputs = "output:T", \
+        .types = "T=f32,f64,f16,bf16,i16,i32,i64", .infer = range_infer,                 \
+        .run = range_run
 
 const attnrun_op_def op_range_11 = { RANGE_ROW, .since = 11 };
 const attnrun_op_def op_range_27 = { RANGE_ROW, .since = 27,

@@ -10,8 +10,8 @@ struct reverse_args {
     int64_t batch_axis, time_axis;
 };
 static const attnrun_attr_def reverse_attrs[] = {
-    ATTR_INT(struct reverse_args, batch_axis, 1), ATTR_INT(struct reverse_args, time_axis, 0),
-    ATTR_END
+    ATTR_INT(struct reverse_args, batch_axis, 1),
+    ATTR_INT(struct reverse_args, time_axis, 0), ATTR_END
 };
 
 static attn_status reverse_infer(attnrun_step *step)
@@ -23,9 +23,10 @@ static attn_status reverse_infer(attnrun_step *step)
     TRY(op_need_rank(step, 1, 1));
     if (!(args->batch_axis == 0 && args->time_axis == 1) &&
         !(args->batch_axis == 1 && args->time_axis == 0))
-        return op_fail(step, ATTNRUN_E_ATTR,
-                       "batch_axis is %lld and time_axis %lld, expected 0 and 1, or 1 and 0",
-                       (long long)args->batch_axis, (long long)args->time_axis);
+        return op_fail(
+            step, ATTNRUN_E_ATTR,
+            "batch_axis is %lld and time_axis %lld, expected 0 and 1, or 1 and 0",
+            (long long)args->batch_axis, (long long)args->time_axis);
     if (in->rank >= 0 && op_rank_known(step, 1))
         TRY(op_need_dim(step, 1, 0, in->dims[args->batch_axis], "the batch"));
     if (!op_move_planned(step, 0))
@@ -63,17 +64,23 @@ static attn_status reverse_run(const attnrun_step *step, const attnrun_work *wor
         int64_t batch = args->batch_axis == 0 ? i : j, t = args->batch_axis == 0 ? j : i;
         int64_t n = ((const int64_t *)step->x[1].data)[batch];
         int64_t from = t < n ? n - 1 - t : t;
-        int64_t source = args->batch_axis == 0 ? batch * second + from : from * second + batch;
-        memcpy((char *)step->y[0].data + r * bytes, (const char *)x->data + source * bytes,
-               (size_t)bytes);
+        int64_t source =
+            args->batch_axis == 0 ? batch * second + from : from * second + batch;
+        memcpy((char *)step->y[0].data + r * bytes,
+               (const char *)x->data + source * bytes, (size_t)bytes);
         if ((r & 255) == 0 && OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
     }
     return ATTNRUN_OK;
 }
 
-const attnrun_op_def op_reverse_sequence_10 = {
-    OP_ROW, .name = "ReverseSequence", .since = 10, .inputs = "input:T sequence_lens:i64",
-    .outputs = "Y:T", .types = "T=all", .args_bytes = sizeof(struct reverse_args),
-    .attrs = reverse_attrs, .infer = reverse_infer, .run = reverse_run
-};
+const attnrun_op_def op_reverse_sequence_10 = { OP_ROW,
+                                                .name = "ReverseSequence",
+                                                .since = 10,
+                                                .inputs = "input:T sequence_lens:i64",
+                                                .outputs = "Y:T",
+                                                .types = "T=all",
+                                                .args_bytes = sizeof(struct reverse_args),
+                                                .attrs = reverse_attrs,
+                                                .infer = reverse_infer,
+                                                .run = reverse_run };

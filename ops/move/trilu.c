@@ -40,21 +40,28 @@ static attn_status trilu_run(const attnrun_step *step, const attnrun_work *work)
     for (int64_t r = work->begin; r < work->end && y->data != NULL; r++) {
         const char *from = (const char *)x->data + r * n * bytes;
         char *to = (char *)y->data + r * n * bytes;
-        /* The upper triangle begins at column row + k; the lower one ends there, inclusive. */
+        /* The upper triangle begins at column row + k; the lower one ends there,
+         * inclusive. */
         if (!ck_add(r % rows + (args->upper != 0 ? 0 : 1), k, &begin))
             begin = n;
         begin = begin < 0 ? 0 : begin > n ? n : begin;
         int64_t keep = args->upper != 0 ? begin : 0, end = args->upper != 0 ? n : begin;
         if (to != from)
-            memcpy(to + keep * bytes, from + keep * bytes, (size_t)((end - keep) * bytes));
+            memcpy(to + keep * bytes, from + keep * bytes,
+                   (size_t)((end - keep) * bytes));
         memset(to, 0, (size_t)(keep * bytes));
         memset(to + end * bytes, 0, (size_t)((n - end) * bytes));
     }
     return ATTNRUN_OK;
 }
 
-const attnrun_op_def op_trilu_14 = {
-    OP_ROW, .name = "Trilu", .since = 14, .inputs = "input:T k:i64?", .outputs = "output:T",
-    .types = "T=num,b8", .args_bytes = sizeof(struct trilu_args), .attrs = trilu_attrs,
-    .infer = trilu_infer, .run = trilu_run
-};
+const attnrun_op_def op_trilu_14 = { OP_ROW,
+                                     .name = "Trilu",
+                                     .since = 14,
+                                     .inputs = "input:T k:i64?",
+                                     .outputs = "output:T",
+                                     .types = "T=num,b8",
+                                     .args_bytes = sizeof(struct trilu_args),
+                                     .attrs = trilu_attrs,
+                                     .infer = trilu_infer,
+                                     .run = trilu_run };

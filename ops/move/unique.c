@@ -13,8 +13,8 @@ struct unique_args {
     int64_t axis, sorted;
 };
 static const attnrun_attr_def unique_attrs[] = {
-    ATTR_INT(struct unique_args, axis, OP_INT_ABSENT), ATTR_INT(struct unique_args, sorted, 1),
-    ATTR_END
+    ATTR_INT(struct unique_args, axis, OP_INT_ABSENT),
+    ATTR_INT(struct unique_args, sorted, 1), ATTR_END
 };
 
 /* The slices that are compared: slice k is element (o, k, i) for all o, i. */
@@ -130,7 +130,8 @@ static int64_t number_groups(const struct slices *s, bool sorted)
     }
     if (sorted)
         return groups;
-    /* By first occurrence: other[] maps old numbers to new ones, order[] keeps the counts. */
+    /* By first occurrence: other[] maps old numbers to new ones, order[] keeps the
+     * counts. */
     for (int64_t g = 0; g < groups; g++)
         s->other[g] = -1;
     for (int64_t k = 0; k < s->n; k++) {
@@ -198,8 +199,15 @@ static attn_status unique_run(const attnrun_step *step, const attnrun_work *work
 }
 
 const attnrun_op_def op_unique_11 = {
-    OP_ROW, .flags = ATTNRUN_OP_LATE, .name = "Unique", .since = 11, .inputs = "X:T",
-    .outputs = "Y:T indices:i64? inverse_indices:i64? counts:i64?", .types = "T=all",
-    .args_bytes = sizeof(struct unique_args), .attrs = unique_attrs, .infer = unique_infer,
+    OP_ROW,
+    .flags = ATTNRUN_OP_LATE,
+    .name = "Unique",
+    .since = 11,
+    .inputs = "X:T",
+    .outputs = "Y:T indices:i64? inverse_indices:i64? counts:i64?",
+    .types = "T=all",
+    .args_bytes = sizeof(struct unique_args),
+    .attrs = unique_attrs,
+    .infer = unique_infer,
     .run = unique_run
 };
