@@ -6,7 +6,8 @@ attn_status op_carry_set(const attnrun_step *step, int out, struct op_carry *car
 {
     if (from->kind != ATTNRUN_TENSOR || from->dtype == ATTNRUN_STRING)
         return op_value_copy(step, out, from, &carry->now);
-    if (from->data == carry->now.data && carry->now.data != NULL && tensor_is_dense(from)) {
+    if (from->data == carry->now.data && carry->now.data != NULL &&
+        tensor_is_dense(from)) {
         carry->now = *from;
         return ATTNRUN_OK;
     }
@@ -30,8 +31,8 @@ attn_status op_carry_set(const attnrun_step *step, int out, struct op_carry *car
     return ATTNRUN_OK;
 }
 
-static attn_status check_item(const attnrun_step *step, int out, const struct op_stack *stack,
-                              const attnrun_tensor *from)
+static attn_status check_item(const attnrun_step *step, int out,
+                              const struct op_stack *stack, const attnrun_tensor *from)
 {
     if (from->kind != ATTNRUN_TENSOR || from->rank >= ATTNRUN_MAX_RANK ||
         dtype_bits(from->dtype) < 8)
@@ -59,8 +60,8 @@ attn_status op_stack_push(const attnrun_step *step, int out, struct op_stack *st
     tensor_set_dense(&stack->item);
     if (stack->n == stack->capacity) {
         int64_t turns = stack->capacity > 0 ? stack->capacity * 2 : FIRST_TURNS;
-        if (stack->capacity == 0 && expected > 0 &&
-            ck_mul(expected, bytes, &room) && room <= EXPECTED_BYTES)
+        if (stack->capacity == 0 && expected > 0 && ck_mul(expected, bytes, &room) &&
+            room <= EXPECTED_BYTES)
             turns = expected;
         if (!ck_mul(turns, bytes, &room))
             return op_fail(step, ATTNRUN_E_MEMORY, "output %d overflows", out);
@@ -104,8 +105,8 @@ attn_status op_stack_finish(const attnrun_step *step, int out, struct op_stack *
     return ATTNRUN_OK;
 }
 
-attn_status op_type_merge(attnrun_step *step, const attnrun_type *a, const attnrun_type *b,
-                          attnrun_type *merged)
+attn_status op_type_merge(attnrun_step *step, const attnrun_type *a,
+                          const attnrun_type *b, attnrun_type *merged)
 {
     const attnrun_type *known = a->kind == ATTNRUN_ABSENT || a->dtype == 0 ? b : a;
     if (known == b || b->kind == ATTNRUN_ABSENT || b->dtype == 0) {
@@ -128,16 +129,18 @@ attn_status op_type_merge(attnrun_step *step, const attnrun_type *a, const attnr
     return ATTNRUN_OK;
 }
 
-attn_status op_graph_check(const attnrun_step *step, int graph, int n_inputs, int n_outputs)
+attn_status op_graph_check(const attnrun_step *step, int graph, int n_inputs,
+                           int n_outputs)
 {
-    int inputs = op_graph_n_inputs(step, graph), outputs = op_graph_n_outputs(step, graph);
+    int inputs = op_graph_n_inputs(step, graph),
+        outputs = op_graph_n_outputs(step, graph);
     if (inputs > OP_MAX_GRAPH_VALUES || outputs > OP_MAX_GRAPH_VALUES)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "its subgraph has %d inputs and %d outputs, at most %d", inputs, outputs,
-                       OP_MAX_GRAPH_VALUES);
+                       "its subgraph has %d inputs and %d outputs, at most %d", inputs,
+                       outputs, OP_MAX_GRAPH_VALUES);
     if (inputs != n_inputs || outputs < n_outputs)
         return op_fail(step, ATTNRUN_E_MODEL,
-                       "its subgraph has %d inputs and %d outputs, expected %d and %d", inputs,
-                       outputs, n_inputs, n_outputs);
+                       "its subgraph has %d inputs and %d outputs, expected %d and %d",
+                       inputs, outputs, n_inputs, n_outputs);
     return ATTNRUN_OK;
 }

@@ -1,11 +1,13 @@
-/* control.h - what If, Loop, Scan and SequenceMap share: limits, merged types, and values that
- * travel from one turn to the next. */
+/* control.h - what If, Loop, Scan and SequenceMap share: limits, merged types, and values
+ * that travel from one turn to the next. */
 #ifndef OP_CONTROL_H
 #define OP_CONTROL_H
 
 #include "../sequence/values.h"
 
-enum { OP_MAX_GRAPH_VALUES = 128 }; /* inputs or outputs of a subgraph that control flow runs */
+enum {
+    OP_MAX_GRAPH_VALUES = 128
+}; /* inputs or outputs of a subgraph that control flow runs */
 
 /* A value that a turn leaves for the next. Two buffers take turns, since the outputs of a
  * subgraph may be views of its inputs. */
@@ -32,10 +34,11 @@ attn_status op_stack_push(const attnrun_step *step, int out, struct op_stack *st
 /* Makes the stack output `out`; an empty one has the dims of the output's type. */
 attn_status op_stack_finish(const attnrun_step *step, int out, struct op_stack *stack);
 /* infer: what holds for both types; E_DTYPE where kind or dtype differ. */
-attn_status op_type_merge(attnrun_step *step, const attnrun_type *a, const attnrun_type *b,
-                          attnrun_type *merged);
-/* Fails where the node or a subgraph has more than OP_MAX_GRAPH_VALUES, or the subgraph has
- * not the inputs and outputs that the node needs. */
-attn_status op_graph_check(const attnrun_step *step, int graph, int n_inputs, int n_outputs);
+attn_status op_type_merge(attnrun_step *step, const attnrun_type *a,
+                          const attnrun_type *b, attnrun_type *merged);
+/* Fails where the node or a subgraph has more than OP_MAX_GRAPH_VALUES, or the subgraph
+ * has not the inputs and outputs that the node needs. */
+attn_status op_graph_check(const attnrun_step *step, int graph, int n_inputs,
+                           int n_outputs);
 
 #endif

@@ -1,8 +1,8 @@
 /* if.c - If: runs one of two subgraphs, without inputs of their own, by a condition.
  *
  * cond   one b8; outputs: those of the branch, of which both give the same types
- * A branch whose shapes cannot be right (as exporters leave behind) matters only when taken.
- * Source: ONNX If-1. */
+ * A branch whose shapes cannot be right (as exporters leave behind) matters only when
+ * taken. Source: ONNX If-1. */
 #include "control.h"
 
 struct if_args {
@@ -53,12 +53,15 @@ static attn_status if_infer(attnrun_step *step)
     const struct if_args *args = step->args;
     attnrun_type types[OP_MAX_GRAPH_VALUES];
     bool taken = false;
-    if (args->then_branch < 0 || args->else_branch < 0 || step->n_out > OP_MAX_GRAPH_VALUES)
-        return op_fail(step, ATTNRUN_E_ATTR, "a branch is missing, or more than %d outputs",
+    if (args->then_branch < 0 || args->else_branch < 0 ||
+        step->n_out > OP_MAX_GRAPH_VALUES)
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "a branch is missing, or more than %d outputs",
                        OP_MAX_GRAPH_VALUES);
     if (op_known(step, 0)) {
         TRY(condition(step, &taken));
-        TRY(branch_types(step, taken ? args->then_branch : args->else_branch, types, true));
+        TRY(branch_types(step, taken ? args->then_branch : args->else_branch, types,
+                         true));
     } else {
         TRY(both_branches(step, types));
     }
@@ -86,8 +89,13 @@ static attn_status if_run(const attnrun_step *step, const attnrun_work *work)
     return ATTNRUN_OK;
 }
 
-const attnrun_op_def op_if_1 = {
-    OP_ROW, .flags = ATTNRUN_OP_LATE | ATTNRUN_OP_GRAPHS, .name = "If", .since = 1,
-    .inputs = "cond:b8", .outputs = "outputs:any*!", .args_bytes = sizeof(struct if_args),
-    .attrs = if_attrs, .infer = if_infer, .run = if_run
-};
+const attnrun_op_def op_if_1 = { OP_ROW,
+                                 .flags = ATTNRUN_OP_LATE | ATTNRUN_OP_GRAPHS,
+                                 .name = "If",
+                                 .since = 1,
+                                 .inputs = "cond:b8",
+                                 .outputs = "outputs:any*!",
+                                 .args_bytes = sizeof(struct if_args),
+                                 .attrs = if_attrs,
+                                 .infer = if_infer,
+                                 .run = if_run };

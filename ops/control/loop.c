@@ -1,15 +1,16 @@
 /* loop.c - Loop: for (i = 0; i < M && cond; i++) (cond, v…, s…) = body(i, cond, v…).
  *
  * M, cond   optional: no bound, true. M < 0: no turn
- * v         values carried from turn to turn, tensors or sequences, of any shape each turn
- * s         results stacked along a new first axis, which grow by doubling
- * Late: how many turns there are is seen at run.  Source: ONNX Loop-1, 11, 13, 16. */
+ * v         values carried from turn to turn, tensors or sequences, of any shape each
+ * turn s         results stacked along a new first axis, which grow by doubling Late: how
+ * many turns there are is seen at run.  Source: ONNX Loop-1, 11, 13, 16. */
 #include "control.h"
 
 struct loop_args {
     int32_t body;
 };
-static const attnrun_attr_def loop_attrs[] = { ATTR_GRAPH(struct loop_args, body), ATTR_END };
+static const attnrun_attr_def loop_attrs[] = { ATTR_GRAPH(struct loop_args, body),
+                                               ATTR_END };
 
 /* Bookkeeping in scratch. */
 struct loop {
@@ -19,7 +20,10 @@ struct loop {
     struct op_stack *stacks;
 };
 
-static int carried(const attnrun_step *step) { return step->n_in > 2 ? step->n_in - 2 : 0; }
+static int carried(const attnrun_step *step)
+{
+    return step->n_in > 2 ? step->n_in - 2 : 0;
+}
 
 /* What the body takes: carried values may change their shape, so only dtypes are told. */
 static void body_inputs(const attnrun_step *step, attnrun_type *inputs)
@@ -36,17 +40,24 @@ static attn_status loop_out(attnrun_step *step, int i, const attnrun_type *resul
 {
     attnrun_type *out = &step->out[i];
     if (i < carried(step)) {
-        TRY(op_type_merge(step, &step->in[2 + i], result, out));
+        const attnrun_type *initial = &step->in[2 + i];
+        bool other = initial->kind != result->kind && initial->dtype == result->dtype;
+        *out = *result;
+        if (other) /* an optional at first, then what it holds */
+            op_value_forget(out);
+        else
+            TRY(op_type_merge(step, initial, result, out));
     } else {
         *out = *result;
-        out->rank = result->rank < 0 || result->rank >= ATTNRUN_MAX_RANK ? -1
-                                                                         : result->rank + 1;
+        out->rank =
+            result->rank < 0 || result->rank >= ATTNRUN_MAX_RANK ? -1 : result->rank + 1;
         out->dims[0] = attnrun_dim_unknown(step);
         for (int d = 1; d < out->rank; d++)
             out->dims[d] = result->dims[d - 1];
     }
     if (step->concrete && i < carried(step))
-        op_value_forget(out); /* so that the step is late, and its heap freed after each run */
+        op_value_forget(
+            out); /* so that the step is late, and its heap freed after each run */
     return ATTNRUN_OK;
 }
 
@@ -59,8 +70,8 @@ static attn_status loop_infer(attnrun_step *step)
         return op_fail(step, ATTNRUN_E_ATTR, "there is no body");
     TRY(op_graph_check(step, args->body, n + 2, step->n_out + 1));
     if (step->n_out < n)
-        return op_fail(step, ATTNRUN_E_MODEL, "%d outputs for %d carried values", step->n_out,
-                       n);
+        return op_fail(step, ATTNRUN_E_MODEL, "%d outputs for %d carried values",
+                       step->n_out, n);
     body_inputs(step, inputs);
     TRY(op_graph_infer(step, args->body, n + 2, inputs, step->n_out + 1, results));
     for (int i = 0; i < step->n_out; i++)
@@ -145,9 +156,13 @@ static attn_status loop_run(const attnrun_step *step, const attnrun_work *work)
     return loop_finish(step, &loop);
 }
 
-const attnrun_op_def op_loop_1 = {
-    OP_ROW, .flags = ATTNRUN_OP_LATE | ATTNRUN_OP_GRAPHS, .name = "Loop", .since = 1,
-    .inputs = "M:i64? cond:b8? v_initial:any*!", .outputs = "v_final_and_scan_outputs:any*!",
-    .args_bytes = sizeof(struct loop_args), .attrs = loop_attrs, .infer = loop_infer,
-    .run = loop_run
-};
+const attnrun_op_def op_loop_1 = { OP_ROW,
+                                   .flags = ATTNRUN_OP_LATE | ATTNRUN_OP_GRAPHS,
+                                   .name = "Loop",
+                                   .since = 1,
+                                   .inputs = "M:i64? cond:b8? v_initial:any*!",
+                                   .outputs = "v_final_and_scan_outputs:any*!",
+                                   .args_bytes = sizeof(struct loop_args),
+                                   .attrs = loop_attrs,
+                                   .infer = loop_infer,
+                                   .run = loop_run };

@@ -1,12 +1,11 @@
 /* scan.c - Scan: (state, y[t]…) = body(state, x[t]…) over the slices of some inputs.
  *
- * inputs    N initial states, then num_scan_inputs tensors, all of T slices along their axes
- * outputs   N final states, then results stacked along their axes
- * axes, directions (0 forward, 1 backward) for each scan input and output
- * Scan-8 has a batch dim 0 on everything, scans along dim 1, and may have a length for each
- * sample: what lies behind is zero.
- * The state buffers are scratch; the results are written in place.
- * Source: ONNX Scan-8, 9. */
+ * inputs    N initial states, then num_scan_inputs tensors, all of T slices along their
+ * axes outputs   N final states, then results stacked along their axes axes, directions
+ * (0 forward, 1 backward) for each scan input and output Scan-8 has a batch dim 0 on
+ * everything, scans along dim 1, and may have a length for each sample: what lies behind
+ * is zero. The state buffers are scratch; the results are written in place. Source: ONNX
+ * Scan-8, 9. */
 #include "control.h"
 
 struct scan_args {
@@ -16,7 +15,8 @@ struct scan_args {
         scan_output_directions;
 };
 static const attnrun_attr_def scan_8_attrs[] = {
-    ATTR_GRAPH(struct scan_args, body), ATTR_INT_REQUIRED(struct scan_args, num_scan_inputs),
+    ATTR_GRAPH(struct scan_args, body),
+    ATTR_INT_REQUIRED(struct scan_args, num_scan_inputs),
     ATTR_INTS(struct scan_args, directions), ATTR_END
 };
 static const attnrun_attr_def scan_9_attrs[] = {
@@ -25,7 +25,8 @@ static const attnrun_attr_def scan_9_attrs[] = {
     ATTR_INTS(struct scan_args, scan_input_axes),
     ATTR_INTS(struct scan_args, scan_input_directions),
     ATTR_INTS(struct scan_args, scan_output_axes),
-    ATTR_INTS(struct scan_args, scan_output_directions), ATTR_END
+    ATTR_INTS(struct scan_args, scan_output_directions),
+    ATTR_END
 };
 
 /* Which inputs are what; the same at infer and at run. */
@@ -63,8 +64,9 @@ static attn_status axis_of(const attnrun_step *step, const struct scan *scan,
     if (!scan->batched && i < axes.n)
         return op_axis(step, axes.v[i], rank, false, axis);
     if (rank <= *axis)
-        return op_fail(step, ATTNRUN_E_SHAPE, "a scanned value has rank %d, expected %d or more",
-                       rank, *axis + 1);
+        return op_fail(step, ATTNRUN_E_SHAPE,
+                       "a scanned value has rank %d, expected %d or more", rank,
+                       *axis + 1);
     return ATTNRUN_OK;
 }
 
@@ -94,7 +96,8 @@ static attn_status scan_check(const attnrun_step *step, const struct scan *scan)
     if (scan->n_stacked < 0)
         return op_fail(step, ATTNRUN_E_MODEL, "%d outputs for %d states", step->n_out,
                        scan->n_states);
-    return op_graph_check(step, args->body, scan->n_states + scan->n_scanned, step->n_out);
+    return op_graph_check(step, args->body, scan->n_states + scan->n_scanned,
+                          step->n_out);
 }
 
 /* Types of the body's inputs; *turns: the extent of the scanned axes. */
@@ -109,8 +112,8 @@ static attn_status body_inputs(const attnrun_step *step, const struct scan *scan
         if (types[i].kind != ATTNRUN_TENSOR || types[i].rank < 0)
             continue;
         if (i >= scan->n_states) {
-            TRY(axis_of(step, scan, args->scan_input_axes, i - scan->n_states, types[i].rank,
-                        &axis));
+            TRY(axis_of(step, scan, args->scan_input_axes, i - scan->n_states,
+                        types[i].rank, &axis));
             attnrun_dim extent = types[i].dims[axis];
             if (!dim_may_equal(extent, *turns))
                 return op_fail_input(step, in, ATTNRUN_E_SHAPE,
@@ -257,8 +260,8 @@ static attn_status turn_inputs(const attnrun_step *step, struct turns *t, int64_
 }
 
 /* Output i gets its memory with the first slice, unless the plan gave it some. */
-static attn_status make_stacked(const attnrun_step *step, struct turns *t, int i, int axis,
-                                const attnrun_tensor *item)
+static attn_status make_stacked(const attnrun_step *step, struct turns *t, int i,
+                                int axis, const attnrun_tensor *item)
 {
     int64_t dims[ATTNRUN_MAX_RANK];
     int rank = 0, lead = t->scan.batched ? 1 : 0;
@@ -267,30 +270,34 @@ static attn_status make_stacked(const attnrun_step *step, struct turns *t, int i
                        "output %d would have rank %d, or a type under 8 bits", i,
                        item->rank + 1 + lead);
     for (int d = 0, from = 0; d < item->rank + 1 + lead; d++)
-        dims[rank++] = d == axis               ? t->longest
+        dims[rank++] = d == axis                   ? t->longest
                        : t->scan.batched && d == 0 ? t->n_batches
                                                    : item->dims[from++];
     const attnrun_tensor *y = &step->y[i];
-    if (y->data != NULL && (y->rank != rank || memcmp(y->dims, dims, (size_t)rank * 8) != 0))
-        return op_fail(step, ATTNRUN_E_SHAPE, "output %d has another shape than inferred", i);
+    if (y->data != NULL &&
+        (y->rank != rank || memcmp(y->dims, dims, (size_t)rank * 8) != 0))
+        return op_fail(step, ATTNRUN_E_SHAPE, "output %d has another shape than inferred",
+                       i);
     TRY(attnrun_step_alloc(step, i, item->dtype, rank, dims));
     if (t->scan.batched && step->y[i].data != NULL)
         memset(step->y[i].data, 0, (size_t)tensor_bytes(&step->y[i]));
     return ATTNRUN_OK;
 }
 
-static attn_status store_slice(const attnrun_step *step, struct turns *t, int64_t turn, int i,
-                               const attnrun_tensor *item)
+static attn_status store_slice(const attnrun_step *step, struct turns *t, int64_t turn,
+                               int i, const attnrun_tensor *item)
 {
     const struct scan_args *args = step->args;
     int which = i - t->scan.n_states, axis = 0, lead = t->scan.batched ? 1 : 0;
-    TRY(axis_of(step, &t->scan, args->scan_output_axes, which, item->rank + 1 + lead, &axis));
+    TRY(axis_of(step, &t->scan, args->scan_output_axes, which, item->rank + 1 + lead,
+                &axis));
     if (turn == 0 && t->batch == 0)
         TRY(make_stacked(step, t, i, axis, item));
     if (step->y[i].data == NULL)
         return ATTNRUN_OK;
     int64_t at = backward(args->scan_output_directions, which) ? t->n - 1 - turn : turn;
-    bool fits = step->y[i].rank == item->rank + 1 + lead && step->y[i].dtype == item->dtype;
+    bool fits =
+        step->y[i].rank == item->rank + 1 + lead && step->y[i].dtype == item->dtype;
     attnrun_tensor to = fits ? slice_of(&step->y[i], axis, at) : *item;
     if (fits && t->scan.batched)
         to = slice_of(&to, 0, t->batch);
@@ -316,7 +323,8 @@ static attn_status scan_turn(const attnrun_step *step, const attnrun_work *work,
         if (from->kind != ATTNRUN_TENSOR || from->dtype != now->dtype ||
             from->rank != now->rank ||
             memcmp(from->dims, now->dims, (size_t)now->rank * 8) != 0)
-            return op_fail(step, ATTNRUN_E_SHAPE, "state %d changes its shape or type", i);
+            return op_fail(step, ATTNRUN_E_SHAPE, "state %d changes its shape or type",
+                           i);
         TRY(op_carry_set(step, i, &t->carries[i], from));
     }
     for (int i = t->scan.n_states; i < step->n_out; i++)
@@ -391,10 +399,10 @@ static attn_status scan_run(const attnrun_step *step, const attnrun_work *work)
     return ATTNRUN_OK;
 }
 
-#define SCAN_ROW                                                                            \
-    OP_ROW, .flags = ATTNRUN_OP_LATE | ATTNRUN_OP_GRAPHS, .name = "Scan",                   \
-            .outputs = "final_state_and_scan_outputs:any*!",                                \
-            .args_bytes = sizeof(struct scan_args), .infer = scan_infer, .run = scan_run
+#define SCAN_ROW                                                                         \
+    OP_ROW, .flags = ATTNRUN_OP_LATE | ATTNRUN_OP_GRAPHS, .name = "Scan",                \
+        .outputs = "final_state_and_scan_outputs:any*!",                                 \
+        .args_bytes = sizeof(struct scan_args), .infer = scan_infer, .run = scan_run
 
 const attnrun_op_def op_scan_8 = {
     SCAN_ROW, .since = 8, .attrs = scan_8_attrs,

@@ -1,11 +1,13 @@
-/* sequence_map.c - SequenceMap: runs a subgraph on the i-th elements of its sequences (tensors
- * are given whole each time); the results are sequences.  Source: ONNX SequenceMap-17. */
+/* sequence_map.c - SequenceMap: runs a subgraph on the i-th elements of its sequences
+ * (tensors are given whole each time); the results are sequences.  Source: ONNX
+ * SequenceMap-17. */
 #include "control.h"
 
 struct map_args {
     int32_t body;
 };
-static const attnrun_attr_def map_attrs[] = { ATTR_GRAPH(struct map_args, body), ATTR_END };
+static const attnrun_attr_def map_attrs[] = { ATTR_GRAPH(struct map_args, body),
+                                              ATTR_END };
 
 static attn_status map_infer(attnrun_step *step)
 {
@@ -28,7 +30,8 @@ static attn_status map_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static attn_status map_element(const attnrun_step *step, const attnrun_work *work, int64_t k)
+static attn_status map_element(const attnrun_step *step, const attnrun_work *work,
+                               int64_t k)
 {
     const struct map_args *args = step->args;
     attnrun_tensor *inputs = work->scratch, *outputs = inputs + step->n_in;
@@ -41,7 +44,8 @@ static attn_status map_element(const attnrun_step *step, const attnrun_work *wor
     for (int i = 0; i < step->n_out; i++)
         if (op_has_out(step, i)) {
             step->y[i].dtype = outputs[i].dtype;
-            TRY(op_value_copy(step, i, &outputs[i], (attnrun_tensor *)step->y[i].data + k));
+            TRY(op_value_copy(step, i, &outputs[i],
+                              (attnrun_tensor *)step->y[i].data + k));
         }
     return ATTNRUN_OK;
 }
@@ -67,8 +71,14 @@ static attn_status map_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_sequence_map_17 = {
-    OP_ROW, .flags = ATTNRUN_OP_LATE | ATTNRUN_OP_GRAPHS, .name = "SequenceMap", .since = 17,
-    .inputs = "input_sequence:any additional_inputs:any*!", .outputs = "out_sequence:any*!",
-    .args_bytes = sizeof(struct map_args), .attrs = map_attrs, .infer = map_infer,
+    OP_ROW,
+    .flags = ATTNRUN_OP_LATE | ATTNRUN_OP_GRAPHS,
+    .name = "SequenceMap",
+    .since = 17,
+    .inputs = "input_sequence:any additional_inputs:any*!",
+    .outputs = "out_sequence:any*!",
+    .args_bytes = sizeof(struct map_args),
+    .attrs = map_attrs,
+    .infer = map_infer,
     .run = map_run
 };
