@@ -1,13 +1,15 @@
-/* concat_from_sequence.c - ConcatFromSequence: joins the tensors of a list along an axis, or,
- * with new_axis 1, stacks them along a new one.  Source: ONNX ConcatFromSequence-11. */
+/* concat_from_sequence.c - ConcatFromSequence: joins the tensors of a list along an axis,
+ * or, with new_axis 1, stacks them along a new one.  Source: ONNX ConcatFromSequence-11.
+ */
 #include "values.h"
 
 struct concat_args {
     int64_t axis, new_axis;
 };
-static const attnrun_attr_def concat_attrs[] = { ATTR_INT_REQUIRED(struct concat_args, axis),
-                                                 ATTR_INT(struct concat_args, new_axis, 0),
-                                                 ATTR_END };
+static const attnrun_attr_def concat_attrs[] = {
+    ATTR_INT_REQUIRED(struct concat_args, axis),
+    ATTR_INT(struct concat_args, new_axis, 0), ATTR_END
+};
 
 static attn_status concat_infer(attnrun_step *step)
 {
@@ -28,8 +30,8 @@ static attnrun_tensor shaped(const attnrun_tensor *item, int axis, bool new_axis
     return t;
 }
 
-static attn_status sum_dims(const attnrun_step *step, int axis, bool new_axis, int64_t *dims,
-                            int *rank)
+static attn_status sum_dims(const attnrun_step *step, int axis, bool new_axis,
+                            int64_t *dims, int *rank)
 {
     const attnrun_tensor *items = step->x[0].data;
     for (int64_t i = 0; i < step->x[0].dims[0]; i++) {
@@ -88,9 +90,15 @@ static attn_status concat_run(const attnrun_step *step, const attnrun_work *work
     return strings ? op_value_own_strings(step, 0, &step->y[0]) : ATTNRUN_OK;
 }
 
-const attnrun_op_def op_concat_from_sequence_11 = {
-    OP_ROW, .flags = ATTNRUN_OP_LATE, .name = "ConcatFromSequence", .since = 11,
-    .inputs = "input_sequence:seq(T)", .outputs = "concat_result:T", .types = "T=all",
-    .args_bytes = sizeof(struct concat_args), .attrs = concat_attrs, .infer = concat_infer,
-    .run = concat_run
-};
+const attnrun_op_def op_concat_from_sequence_11 = { OP_ROW,
+                                                    .flags = ATTNRUN_OP_LATE,
+                                                    .name = "ConcatFromSequence",
+                                                    .since = 11,
+                                                    .inputs = "input_sequence:seq(T)",
+                                                    .outputs = "concat_result:T",
+                                                    .types = "T=all",
+                                                    .args_bytes =
+                                                        sizeof(struct concat_args),
+                                                    .attrs = concat_attrs,
+                                                    .infer = concat_infer,
+                                                    .run = concat_run };

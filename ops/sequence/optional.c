@@ -1,5 +1,5 @@
-/* optional.c - Optional, OptionalGetElement, OptionalHasElement: a tensor or a sequence, or
- * nothing. The result holds a copy.
+/* optional.c - Optional, OptionalGetElement, OptionalHasElement: a tensor or a sequence,
+ * or nothing. The result holds a copy.
  *
  * Optional without an input is none, of the type that its attribute states.
  * Source: ONNX Optional-15, OptionalGetElement-15, 18, OptionalHasElement-15, 18. */
@@ -23,7 +23,8 @@ static attn_status made_kind(const attnrun_step *step, int32_t *kind, int32_t *d
     const attnrun_type *type = op_has_in(step, 0) ? &step->in[0] : &args->type;
     if (type->kind == ATTNRUN_ABSENT)
         return op_fail(step, ATTNRUN_E_ATTR, "neither an input nor the attribute type");
-    if (op_has_in(step, 0) && type->kind != ATTNRUN_TENSOR && type->kind != ATTNRUN_SEQUENCE)
+    if (op_has_in(step, 0) && type->kind != ATTNRUN_TENSOR &&
+        type->kind != ATTNRUN_SEQUENCE)
         return op_fail_input(step, 0, ATTNRUN_E_DTYPE, "expected a tensor or a sequence");
     *kind = optional_kind(type->kind);
     *dtype = type->dtype;
@@ -91,17 +92,28 @@ static attn_status has_run(const attnrun_step *step, const attnrun_work *work)
     return ATTNRUN_OK;
 }
 
-const attnrun_op_def op_optional_15 = {
-    OP_ROW, .flags = ATTNRUN_OP_LATE, .name = "Optional", .since = 15,
-    .inputs = "input:any?", .outputs = "output:any",
-    .args_bytes = sizeof(struct optional_args), .attrs = optional_attrs,
-    .infer = optional_infer, .run = optional_run
-};
-const attnrun_op_def op_optional_get_element_15 = {
-    OP_ROW, .flags = ATTNRUN_OP_LATE, .name = "OptionalGetElement", .since = 15,
-    .inputs = "input:any", .outputs = "output:any", .infer = get_infer, .run = get_run
-};
-const attnrun_op_def op_optional_has_element_15 = {
-    OP_ROW, .name = "OptionalHasElement", .since = 15, .inputs = "input:any?",
-    .outputs = "output:b8", .infer = has_infer, .run = has_run
-};
+const attnrun_op_def op_optional_15 = { OP_ROW,
+                                        .flags = ATTNRUN_OP_LATE,
+                                        .name = "Optional",
+                                        .since = 15,
+                                        .inputs = "input:any?",
+                                        .outputs = "output:any",
+                                        .args_bytes = sizeof(struct optional_args),
+                                        .attrs = optional_attrs,
+                                        .infer = optional_infer,
+                                        .run = optional_run };
+const attnrun_op_def op_optional_get_element_15 = { OP_ROW,
+                                                    .flags = ATTNRUN_OP_LATE,
+                                                    .name = "OptionalGetElement",
+                                                    .since = 15,
+                                                    .inputs = "input:any",
+                                                    .outputs = "output:any",
+                                                    .infer = get_infer,
+                                                    .run = get_run };
+const attnrun_op_def op_optional_has_element_15 = { OP_ROW,
+                                                    .name = "OptionalHasElement",
+                                                    .since = 15,
+                                                    .inputs = "input:any?",
+                                                    .outputs = "output:b8",
+                                                    .infer = has_infer,
+                                                    .run = has_run };

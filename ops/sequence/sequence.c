@@ -1,5 +1,5 @@
-/* sequence.c - SequenceConstruct, -Empty, -At, -Insert, -Erase, -Length: lists of tensors of
- * one dtype. Values are immutable, so what a result holds is copied; all are late.
+/* sequence.c - SequenceConstruct, -Empty, -At, -Insert, -Erase, -Length: lists of tensors
+ * of one dtype. Values are immutable, so what a result holds is copied; all are late.
  *
  * position   one i32 or i64; negative counts from the end; E_RANGE outside
  * Source: ONNX Sequence*-11. */
@@ -49,8 +49,8 @@ static attn_status empty_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 /* The position in input `in` for a list of n places; `absent` where it is not given. */
-static attn_status position_of(const attnrun_step *step, int in, int64_t n, int64_t absent,
-                               int64_t *position)
+static attn_status position_of(const attnrun_step *step, int in, int64_t n,
+                               int64_t absent, int64_t *position)
 {
     if (!op_has_in(step, in)) {
         *position = absent;
@@ -145,31 +145,49 @@ static attn_status length_run(const attnrun_step *step, const attnrun_work *work
     return ATTNRUN_OK;
 }
 
-#define SEQUENCE_ROW OP_ROW, .since = 11, .flags = ATTNRUN_OP_LATE, .types = "T=all I=i32,i64"
+#define SEQUENCE_ROW                                                                     \
+    OP_ROW, .since = 11, .flags = ATTNRUN_OP_LATE, .types = "T=all I=i32,i64"
 
-const attnrun_op_def op_sequence_construct_11 = {
-    SEQUENCE_ROW, .name = "SequenceConstruct", .inputs = "inputs:T*",
-    .outputs = "output_sequence:seq(T)", .infer = construct_infer, .run = construct_run
-};
-const attnrun_op_def op_sequence_empty_11 = {
-    SEQUENCE_ROW, .name = "SequenceEmpty", .inputs = "", .outputs = "output:seq(T)",
-    .args_bytes = sizeof(struct empty_args), .attrs = empty_attrs, .infer = empty_infer,
-    .run = empty_run
-};
-const attnrun_op_def op_sequence_at_11 = {
-    SEQUENCE_ROW, .name = "SequenceAt", .inputs = "input_sequence:seq(T) position:I",
-    .outputs = "tensor:T", .infer = at_infer, .run = at_run
-};
+const attnrun_op_def op_sequence_construct_11 = { SEQUENCE_ROW,
+                                                  .name = "SequenceConstruct",
+                                                  .inputs = "inputs:T*",
+                                                  .outputs = "output_sequence:seq(T)",
+                                                  .infer = construct_infer,
+                                                  .run = construct_run };
+const attnrun_op_def op_sequence_empty_11 = { SEQUENCE_ROW,
+                                              .name = "SequenceEmpty",
+                                              .inputs = "",
+                                              .outputs = "output:seq(T)",
+                                              .args_bytes = sizeof(struct empty_args),
+                                              .attrs = empty_attrs,
+                                              .infer = empty_infer,
+                                              .run = empty_run };
+const attnrun_op_def op_sequence_at_11 = { SEQUENCE_ROW,
+                                           .name = "SequenceAt",
+                                           .inputs = "input_sequence:seq(T) position:I",
+                                           .outputs = "tensor:T",
+                                           .infer = at_infer,
+                                           .run = at_run };
 const attnrun_op_def op_sequence_insert_11 = {
-    SEQUENCE_ROW, .name = "SequenceInsert",
+    SEQUENCE_ROW,
+    .name = "SequenceInsert",
     .inputs = "input_sequence:seq(T) tensor:T position:I?",
-    .outputs = "output_sequence:seq(T)", .infer = insert_infer, .run = insert_run
+    .outputs = "output_sequence:seq(T)",
+    .infer = insert_infer,
+    .run = insert_run
 };
-const attnrun_op_def op_sequence_erase_11 = {
-    SEQUENCE_ROW, .name = "SequenceErase", .inputs = "input_sequence:seq(T) position:I?",
-    .outputs = "output_sequence:seq(T)", .infer = erase_infer, .run = erase_run
-};
-const attnrun_op_def op_sequence_length_11 = {
-    OP_ROW, .name = "SequenceLength", .since = 11, .inputs = "input_sequence:seq(T)",
-    .outputs = "length:i64", .types = "T=all", .infer = length_infer, .run = length_run
-};
+const attnrun_op_def op_sequence_erase_11 = { SEQUENCE_ROW,
+                                              .name = "SequenceErase",
+                                              .inputs =
+                                                  "input_sequence:seq(T) position:I?",
+                                              .outputs = "output_sequence:seq(T)",
+                                              .infer = erase_infer,
+                                              .run = erase_run };
+const attnrun_op_def op_sequence_length_11 = { OP_ROW,
+                                               .name = "SequenceLength",
+                                               .since = 11,
+                                               .inputs = "input_sequence:seq(T)",
+                                               .outputs = "length:i64",
+                                               .types = "T=all",
+                                               .infer = length_infer,
+                                               .run = length_run };

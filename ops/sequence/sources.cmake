@@ -4,5 +4,9 @@ set(ATTN_OPS_SEQUENCE
   ops/sequence/optional.c
   ops/sequence/sequence.c
   ops/sequence/split_to_sequence.c
+  ops/sequence/string_concat.c
+  ops/sequence/string_normalizer.c
+  ops/sequence/string_split.c
+  ops/sequence/tf_idf_vectorizer.c
   ops/sequence/values.c
 )

@@ -23,7 +23,8 @@ static attn_status split_infer(attnrun_step *step)
     if (op_has_in(step, 1))
         TRY(op_need_rank_between(step, 1, 0, 1));
     if (dtype_bits(step->in[0].dtype) < 8)
-        return op_fail_input(step, 0, ATTNRUN_E_UNSUPPORTED, "expected a type of whole bytes");
+        return op_fail_input(step, 0, ATTNRUN_E_UNSUPPORTED,
+                             "expected a type of whole bytes");
     return op_value_unknown(step, 0, ATTNRUN_SEQUENCE, step->in[0].dtype);
 }
 
@@ -90,9 +91,14 @@ static attn_status split_run(const attnrun_step *step, const attnrun_work *work)
     return ATTNRUN_OK;
 }
 
-const attnrun_op_def op_split_to_sequence_11 = {
-    OP_ROW, .flags = ATTNRUN_OP_LATE, .name = "SplitToSequence", .since = 11,
-    .inputs = "input:T split:I?", .outputs = "output_sequence:seq(T)",
-    .types = "T=all I=i32,i64", .args_bytes = sizeof(struct split_args), .attrs = split_attrs,
-    .infer = split_infer, .run = split_run
-};
+const attnrun_op_def op_split_to_sequence_11 = { OP_ROW,
+                                                 .flags = ATTNRUN_OP_LATE,
+                                                 .name = "SplitToSequence",
+                                                 .since = 11,
+                                                 .inputs = "input:T split:I?",
+                                                 .outputs = "output_sequence:seq(T)",
+                                                 .types = "T=all I=i32,i64",
+                                                 .args_bytes = sizeof(struct split_args),
+                                                 .attrs = split_attrs,
+                                                 .infer = split_infer,
+                                                 .run = split_run };

@@ -1,7 +1,8 @@
 /* values.c - deep copies of values; see values.h. */
 #include "values.h"
 
-attn_status op_value_own_strings(const attnrun_step *step, int out, attnrun_tensor *tensor)
+attn_status op_value_own_strings(const attnrun_step *step, int out,
+                                 attnrun_tensor *tensor)
 {
     attnrun_string *strings = tensor->data;
     int64_t count = tensor_count(tensor), bytes = 0;
@@ -20,21 +21,23 @@ attn_status op_value_own_strings(const attnrun_step *step, int out, attnrun_tens
     return ATTNRUN_OK;
 }
 
-static attn_status copy_tensor(const attnrun_step *step, int out, const attnrun_tensor *from,
-                               attnrun_tensor *to)
+static attn_status copy_tensor(const attnrun_step *step, int out,
+                               const attnrun_tensor *from, attnrun_tensor *to)
 {
     TRY(op_heap_tensor(step, out, from->dtype, from->rank, from->dims, to));
     tensor_copy(to, from);
-    return from->dtype == ATTNRUN_STRING ? op_value_own_strings(step, out, to) : ATTNRUN_OK;
+    return from->dtype == ATTNRUN_STRING ? op_value_own_strings(step, out, to)
+                                         : ATTNRUN_OK;
 }
 
-static attn_status copy_sequence(const attnrun_step *step, int out, const attnrun_tensor *from,
-                                 attnrun_tensor *to)
+static attn_status copy_sequence(const attnrun_step *step, int out,
+                                 const attnrun_tensor *from, attnrun_tensor *to)
 {
     const attnrun_tensor *items = from->data;
     int64_t n = from->dims[0], bytes;
     if (!ck_mul(n, (int64_t)sizeof *items, &bytes))
-        return op_fail(step, ATTNRUN_E_MEMORY, "a sequence of %lld elements", (long long)n);
+        return op_fail(step, ATTNRUN_E_MEMORY, "a sequence of %lld elements",
+                       (long long)n);
     attnrun_tensor *copies = op_heap(step, out, bytes);
     if (copies == NULL)
         return ATTNRUN_E_MEMORY;
@@ -45,8 +48,8 @@ static attn_status copy_sequence(const attnrun_step *step, int out, const attnru
     return ATTNRUN_OK;
 }
 
-static attn_status copy_plain(const attnrun_step *step, int out, const attnrun_tensor *from,
-                              attnrun_tensor *to)
+static attn_status copy_plain(const attnrun_step *step, int out,
+                              const attnrun_tensor *from, attnrun_tensor *to)
 {
     return from->kind == ATTNRUN_SEQUENCE ? copy_sequence(step, out, from, to)
                                           : copy_tensor(step, out, from, to);
@@ -79,7 +82,8 @@ attn_status op_value_out(const attnrun_step *step, int out, const attnrun_tensor
     if (y->data == NULL)
         return ATTNRUN_OK;
     tensor_copy(y, from);
-    return from->dtype == ATTNRUN_STRING ? op_value_own_strings(step, out, y) : ATTNRUN_OK;
+    return from->dtype == ATTNRUN_STRING ? op_value_own_strings(step, out, y)
+                                         : ATTNRUN_OK;
 }
 
 attn_status op_value_unknown(attnrun_step *step, int out, int32_t kind, int32_t dtype)

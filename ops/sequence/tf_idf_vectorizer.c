@@ -1,0 +1,174 @@
+/* tf_idf_vectorizer.c - TfIdfVectorizer: how often each n-gram of a pool occurs in a list
+ * of tokens, with gaps of up to max_skip_count tokens between its members.
+ *
+ * x             (C) or (N, C) of i32, i64 or strings; y: f32, max(ngram_indexes) + 1 a
+ * row ngram_counts  where the 1-grams, 2-grams, … begin in the pool mode          TF:
+ * counts; IDF: weight where it occurs; TFIDF: count * weight Cost: O(C * pool * skips)
+ * comparisons a row; rows are tasks. Source: ONNX TfIdfVectorizer-9. */
+#include "values.h"
+
+struct tf_idf_args {
+    attnrun_ints ngram_counts, ngram_indexes, pool_int64s;
+    attnrun_strings pool_strings;
+    attnrun_floats weights;
+    int64_t max_gram_length, max_skip_count, min_gram_length;
+    int32_t mode;
+};
+enum { TF, IDF, TFIDF };
+static const attnrun_attr_def tf_idf_attrs[] = {
+    ATTR_INTS_REQUIRED(struct tf_idf_args, ngram_counts),
+    ATTR_INTS_REQUIRED(struct tf_idf_args, ngram_indexes),
+    ATTR_INTS(struct tf_idf_args, pool_int64s),
+    ATTR_STRINGS(struct tf_idf_args, pool_strings),
+    ATTR_FLOATS(struct tf_idf_args, weights),
+    ATTR_INT_REQUIRED(struct tf_idf_args, max_gram_length),
+    ATTR_INT_REQUIRED(struct tf_idf_args, max_skip_count),
+    ATTR_INT_REQUIRED(struct tf_idf_args, min_gram_length),
+    ATTR_ENUM(struct tf_idf_args, mode, "TF|IDF|TFIDF", TF),
+    ATTR_END
+};
+
+static int64_t pool_size(const struct tf_idf_args *args)
+{
+    return args->pool_strings.v != NULL ? args->pool_strings.n : args->pool_int64s.n;
+}
+
+/* Pool elements [*from, *end) are the n-grams of this n. */
+static void grams_of(const struct tf_idf_args *args, int64_t n, int64_t *from,
+                     int64_t *end)
+{
+    *from = n - 1 < args->ngram_counts.n ? args->ngram_counts.v[n - 1] : pool_size(args);
+    *end = n < args->ngram_counts.n ? args->ngram_counts.v[n] : pool_size(args);
+}
+
+static attn_status check_pool(const attnrun_step *step, int64_t *width)
+{
+    const struct tf_idf_args *args = step->args;
+    int64_t grams = 0, from, end;
+    bool strings = args->pool_strings.v != NULL;
+    if (strings == (args->pool_int64s.v != NULL) ||
+        strings != (step->in[0].dtype == ATTNRUN_STRING))
+        return op_fail(step, ATTNRUN_E_ATTR, "the pool is not of the input's type");
+    if (args->min_gram_length < 1 || args->max_gram_length < args->min_gram_length ||
+        args->max_gram_length > 1024 || args->max_skip_count < 0)
+        return op_fail(step, ATTNRUN_E_ATTR, "gram lengths %lld to %lld, skips %lld",
+                       (long long)args->min_gram_length, (long long)args->max_gram_length,
+                       (long long)args->max_skip_count);
+    for (int64_t n = 1; n <= args->ngram_counts.n; n++) {
+        grams_of(args, n, &from, &end);
+        if (from < 0 || end < from || end > pool_size(args) || (end - from) % n != 0)
+            return op_fail(step, ATTNRUN_E_ATTR, "the pool of %lld-grams is [%lld, %lld)",
+                           (long long)n, (long long)from, (long long)end);
+        grams += (end - from) / n;
+    }
+    if (grams != args->ngram_indexes.n ||
+        (args->weights.v != NULL && args->weights.n != grams))
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "%lld n-grams, but %lld indexes and %lld weights",
+                       (long long)grams, (long long)args->ngram_indexes.n,
+                       (long long)args->weights.n);
+    *width = 0;
+    for (int64_t g = 0; g < grams; g++) {
+        int64_t at = args->ngram_indexes.v[g];
+        if (at < 0 || at > INT32_MAX)
+            return op_fail(step, ATTNRUN_E_ATTR, "element %lld of ngram_indexes is %lld",
+                           (long long)g, (long long)at);
+        *width = at >= *width ? at + 1 : *width;
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status tf_idf_infer(attnrun_step *step)
+{
+    const attnrun_type *in = &step->in[0];
+    int64_t width = 0;
+    TRY(check_pool(step, &width));
+    TRY(op_need_rank_between(step, 0, 1, 2));
+    attnrun_dim dims[2] = { in->dims[0], dim_of(width) };
+    if (in->rank == 1)
+        dims[0] = dim_of(width);
+    TRY(op_out(step, 0, ATTNRUN_F32, in->rank, dims));
+    if (step->concrete && in->rank == 2)
+        op_tasks(step, 0, in->dims[0].value, 10000);
+    return ATTNRUN_OK;
+}
+
+static bool same_token(const struct tf_idf_args *args, const attnrun_tensor *x, int64_t k,
+                       int64_t entry)
+{
+    if (x->dtype != ATTNRUN_STRING)
+        return tensor_get_int(x, k) == args->pool_int64s.v[entry];
+    const attnrun_string *a = (const attnrun_string *)x->data + k;
+    const attnrun_string *b = &args->pool_strings.v[entry];
+    return a->n == b->n && (a->n == 0 || memcmp(a->data, b->data, (size_t)a->n) == 0);
+}
+
+/* Counts the n-grams whose members are `pace` apart, in x[from, from + length). */
+static attn_status count_grams(const attnrun_step *step, const attnrun_work *work,
+                               int64_t from, int64_t length, int64_t n, int64_t pace,
+                               float *y)
+{
+    const struct tf_idf_args *args = step->args;
+    int64_t first, end, before = 0, a, b;
+    grams_of(args, n, &first, &end);
+    for (int64_t k = 1; k < n; k++) { /* n-grams of fewer members come first */
+        grams_of(args, k, &a, &b);
+        before += (b - a) / k;
+    }
+    for (int64_t start = 0; start + (n - 1) * pace < length; start++) {
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        for (int64_t entry = first; entry < end; entry += n) {
+            int64_t k = 0;
+            while (k < n &&
+                   same_token(args, &step->x[0], from + start + k * pace, entry + k))
+                k++;
+            if (k == n)
+                y[args->ngram_indexes.v[before + (entry - first) / n]] += 1;
+        }
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status count_row(const attnrun_step *step, const attnrun_work *work,
+                             int64_t from, int64_t length, int64_t width, float *y)
+{
+    const struct tf_idf_args *args = step->args;
+    memset(y, 0, (size_t)width * sizeof *y);
+    for (int64_t n = args->min_gram_length; n <= args->max_gram_length; n++) {
+        int64_t skips = n == 1 ? 0 : args->max_skip_count;
+        skips = skips < length ? skips : length; /* wider ones fit nowhere */
+        for (int64_t skip = 0; skip <= skips; skip++)
+            TRY(count_grams(step, work, from, length, n, skip + 1, y));
+    }
+    for (int64_t g = 0; g < args->ngram_indexes.n && args->mode != TF; g++) {
+        float weight = args->weights.v != NULL ? args->weights.v[g] : 1;
+        float *at = &y[args->ngram_indexes.v[g]];
+        if (args->mode == TFIDF)
+            *at *= weight;
+        else if (*at > 0)
+            *at = weight;
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status tf_idf_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const attnrun_tensor *x = &step->x[0], *y = &step->y[0];
+    int64_t length = x->dims[x->rank - 1], width = y->dims[y->rank - 1];
+    for (int64_t row = work->begin; row < work->end && y->data != NULL; row++)
+        TRY(count_row(step, work, row * length, length, width,
+                      (float *)y->data + row * width));
+    return ATTNRUN_OK;
+}
+
+const attnrun_op_def op_tf_idf_vectorizer_9 = { OP_ROW,
+                                                .name = "TfIdfVectorizer",
+                                                .since = 9,
+                                                .inputs = "X:T",
+                                                .outputs = "Y:f32",
+                                                .types = "T=string,i32,i64",
+                                                .args_bytes = sizeof(struct tf_idf_args),
+                                                .attrs = tf_idf_attrs,
+                                                .infer = tf_idf_infer,
+                                                .run = tf_idf_run };
