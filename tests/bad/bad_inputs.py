@@ -1,12 +1,15 @@
 """bad_inputs.py - what a user gives: inputs, npy, npz and yaml files, options.
 
-U inputs, N npy, Z npz, Y yaml, O options. An input that does not fit is exit code 5, a
-file that cannot be read 3, a wrong option or configuration 2.
+F test folders, U inputs, N npy, Z npz, Y yaml, O options. An input that does not fit is
+exit code 5, a file that cannot be read 3, a wrong option or configuration 2; a test folder
+that fails for any reason 1.
 """
 import io
 import struct
 import warnings
 import zipfile
+
+from onnx import numpy_helper
 
 from bad_case import (FLOAT, Case, as_list, graph_of, helper, model_of, np, os, save,
                       value)
@@ -63,6 +66,45 @@ def nothing(folder):
     del folder
 
 
+def folder_case(name, what, exits, prepare):
+    """A test folder of three values; `prepare` spoils it."""
+    def write(folder):
+        add_model(folder)
+        data = os.path.join(folder, "test_data_set_0")
+        os.makedirs(data)
+        for label in ("input_0", "input_1", "output_0"):
+            array_proto = numpy_helper.from_array(
+                np.full((2, 3), 2 if label == "output_0" else 1, np.float32))
+            put(array_proto.SerializeToString(), f"{label}.pb")(data)
+        prepare(data)
+        return ["check", "."]
+    return Case(name, what, as_list(exits), "", write)
+
+
+def remove(name):
+    return lambda folder: os.remove(os.path.join(folder, name))
+
+
+def cut(name):
+    return lambda folder: os.truncate(os.path.join(folder, name), 9)
+
+
+FOLDERS = [
+    folder_case("F00_good", "control: a test folder that passes", 0, nothing),
+    folder_case("F01_input_missing", "input_1.pb is missing", 1, remove("input_1.pb")),
+    folder_case("F02_output_missing", "output_0.pb is missing", 1, remove("output_0.pb")),
+    folder_case("F03_input_cut", "input_0.pb is cut", 1, cut("input_0.pb")),
+    folder_case("F04_input_empty", "input_0.pb is empty", 1, put(b"", "input_0.pb")),
+    folder_case("F05_too_many", "input_2.pb of a model with two", 1,
+                put(b"", "input_2.pb")),
+    folder_case("F06_differs", "another result", 1, put(numpy_helper.from_array(
+        np.ones((2, 3), np.float32)).SerializeToString(), "output_0.pb")),
+    folder_case("F07_shape", "another shape", 1, put(numpy_helper.from_array(
+        np.full((3, 2), 2, np.float32)).SerializeToString(), "output_0.pb")),
+    folder_case("F08_dtype", "another type", 1, put(numpy_helper.from_array(
+        np.full((2, 3), 2.0)).SerializeToString(), "output_0.pb")),
+]
+
 INPUTS = [
     input_case("U00_good", "control: both inputs fit", 0, "", nothing,
                ["-i", "x=good.npy", "-i", "z=good.npy"]),
@@ -74,7 +116,7 @@ INPUTS = [
                array(np.ones((2, 4), np.float32)), BOTH),
     input_case("U05_short_dim", "[1,3] fed to [2,3]", 5, "x",
                array(np.ones((1, 3), np.float32)), BOTH),
-    input_case("U06_missing", "only one of two inputs given", 5, "'z'", nothing,
+    input_case("U06_made_up", "one of two inputs given, the other made up", 0, "", nothing,
                ["-i", "x=good.npy"]),
     input_case("U07_unknown", "an input the model does not have", (2, 5), "w", nothing,
                ["-i", "x=good.npy", "-i", "z=good.npy", "-i", "w=good.npy"]),
@@ -229,6 +271,7 @@ YAML = [
 def option_case(name, what, exits, says, args):
     def write(folder):
         add_model(folder)
+        os.makedirs(os.path.join(folder, "empty"))
         return args
     return Case(name, what, as_list(exits), says, write)
 
@@ -251,7 +294,7 @@ OPTIONS = [
     option_case("O08_output_folder", "-o into a folder that does not exist", 3,
                 "nowhere", ["run", "model.onnx", "-o", "nowhere/deep/out.npz"]),
     option_case("O09_check_nothing", "check of a folder without cases", 2, "",
-                ["check", "."]),
+                ["check", "empty"]),
     option_case("O10_two_models", "run of two models", 2, "",
                 ["run", "model.onnx", "model.onnx"]),
     option_case("O11_folder", "W30: the model is a folder", 3, "directory|folder|'?\\.'?",
@@ -262,4 +305,4 @@ OPTIONS = [
                 ["run", "model.onnx", "--max-memory", "1K"]),
 ]
 
-CASES = INPUTS + NPY + NPZ + YAML + OPTIONS
+CASES = FOLDERS + INPUTS + NPY + NPZ + YAML + OPTIONS

@@ -102,9 +102,21 @@ def branch(count, source="x"):
                     [value(f"o{k}") for k in range(count)])
 
 
-def if_model(then, otherwise, before=(), after=()):
+def if_model(then, otherwise, after=(), fed=False):
+    """`fed`: the condition is an input, so that no branch is dropped at load."""
     made = node("If", ["c"], ["y"], then_branch=then, else_branch=otherwise)
-    return simple([*before, made, *after], consts={"c": np.array(True)})
+    model = simple([made, *after], consts={} if fed else {"c": np.array(True)})
+    if fed:
+        model.graph.input.append(value("c", TensorProto.BOOL, []))
+    return model
+
+
+def if_of_two(folder):
+    made = node("If", ["c"], ["y", "z"], then_branch=branch(1), else_branch=branch(1))
+    model = simple([made])
+    model.graph.input.append(value("c", TensorProto.BOOL, []))
+    model.graph.output.append(value("z"))
+    return model
 
 
 def nested_if(depth):
@@ -165,7 +177,8 @@ def chain(folder):
 
 def fold_bomb(folder):
     nodes = [node("Concat", [f"c{k}", f"c{k}"], [f"c{k + 1}"], axis=0) for k in range(40)]
-    nodes.append(node("Add", ["x", "c40"], ["y"]))
+    nodes.append(node("ReduceMax", ["c40"], ["m"]))
+    nodes.append(node("Add", ["x", "m"], ["y"]))
     return simple(nodes, consts={"c0": np.ones(1, np.float32)})
 
 
@@ -272,12 +285,14 @@ GRAPH = [
                lambda f: input_type(FLOAT, [-3])),
     model_case("M41_huge_declared_dim", "graph input declared [2^62, 2^62]", (3, 5, 6),
                "'x'", lambda f: input_type(FLOAT, [2**62, 2**62])),
-    model_case("M42_if_branch_outputs", "branches give one and two values", MODEL, "If",
-               lambda f: if_model(branch(1), branch(2))),
+    model_case("M42_if_branch_outputs", "branches give one and two values", (0, 3, 5), "If",
+               lambda f: if_model(branch(1), branch(2), fed=True)),
+    model_case("M43_if_too_few", "an If of two values, branches give one", MODEL, "If",
+               if_of_two),
     model_case("M45_outer_name_missing", "a branch reads a name the graph lacks", MODEL,
                "ghost", lambda f: if_model(branch(1, "ghost"), branch(1))),
     model_case("M46_outer_name_later", "a branch reads a name made after the If", MODEL,
-               "later", lambda f: if_model(branch(1, "later"), branch(1), after=[
+               "later|cycle", lambda f: if_model(branch(1, "later"), branch(1), after=[
                    node("Relu", ["y"], ["later"])])),
     model_case("M49_if_nested_8", "If nested 8 deep", 0, "", lambda f: nested_if(8)),
     model_case("M51_if_nested_200", "If nested 200 deep", (3, 6), "nest|deep|depth",

@@ -18,7 +18,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXPECTED = os.path.join(HERE, "expected_failures.txt")
 KINDS = ["node", "simple", "pytorch-converted", "pytorch-operator"]
-BATCH = 250
+BATCH = 100
 
 
 def read_expected():
@@ -45,7 +45,7 @@ def run_batch(options, names):
     """{name: "" or the reason of the failure}"""
     folders = {os.path.join(options.cases, name): name for name in names}
     command = [options.attnrun, "check", "--isolate", "--list-passed", "--quiet",
-               "--timeout", "60s", *options.rest, *folders]
+               "--timeout", "20s", *options.rest, *folders]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     results = {}
     for line in done.stdout.splitlines():

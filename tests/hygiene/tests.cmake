@@ -2,8 +2,6 @@
 add_python_test(hygiene.layering hygiene/layering.py ${CMAKE_CURRENT_SOURCE_DIR})
 add_python_test(hygiene.sizes hygiene/sizes.py ${CMAKE_CURRENT_SOURCE_DIR})
 add_python_test(hygiene.words hygiene/words.py ${CMAKE_CURRENT_SOURCE_DIR})
-add_python_test(hygiene.symbols hygiene/symbols.py
-  $<TARGET_FILE:attnrun_static> $<TARGET_FILE:attnrun_shared>)
 foreach(language c cpp)
   set(wrapper ${CMAKE_BINARY_DIR}/header_${language}.${language})
   file(WRITE ${wrapper} "#include \"attnrun.h\"\nint main(void) { return 0; }\n")

@@ -21,7 +21,7 @@ RATIO = {}  # folder name -> "why it may reach 1.10"
 def check(attnrun, folder, *options):
     """"" or the reason."""
     done = subprocess.run(
-        [attnrun, "check", "--isolate", "--quiet", "--timeout", "120s", *options, folder],
+        [attnrun, "check", "--isolate", "--quiet", "--timeout", "30s", *options, folder],
         capture_output=True, text=True, errors="replace")
     if done.returncode == 0:
         return ""
