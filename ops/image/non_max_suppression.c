@@ -1,0 +1,179 @@
+/* non_max_suppression.c - NonMaxSuppression: of boxes that overlap, the one with the best
+ * score.
+ *
+ * boxes   [images, n, 4]: two opposite corners (y, x, y, x), or with center_point_box 1
+ * the centre and size (x, y, width, height);  scores [images, classes, n]
+ * max_output_boxes_per_class  i64, 0 by default: none;  iou_threshold, score_threshold
+ * f32 Y       i64 [found, 3]: image, class, box; by image, class, falling score (equal
+ * ones by number). A box goes where its overlap with a chosen one is over iou_threshold.
+ * Late: how many are found is known at run. Source: ONNX NonMaxSuppression-11. */
+#include <math.h>
+
+#include "../../runtime/op.h"
+
+struct nms_args {
+    int64_t center_point_box;
+};
+
+static const attnrun_attr_def nms_attrs[] = {
+    ATTR_INT(struct nms_args, center_point_box, 0), ATTR_END
+};
+
+static attn_status nms_infer(attnrun_step *step)
+{
+    attnrun_dim out[2] = { attnrun_dim_unknown(step), dim_of(3) };
+    for (int in = 0; in < 2; in++)
+        if (op_rank_known(step, in))
+            TRY(op_need_rank(step, in, 3));
+    if (op_rank_known(step, 0))
+        TRY(op_need_dim(step, 0, 2, dim_of(4), "four numbers of a box"));
+    if (op_rank_known(step, 0) && op_rank_known(step, 1)) {
+        TRY(op_need_dim(step, 1, 0, step->in[0].dims[0], "the images of boxes"));
+        TRY(op_need_dim(step, 1, 2, step->in[0].dims[1], "the boxes"));
+    }
+    for (int in = 2; in < 5; in++)
+        if (op_has_in(step, in) && op_rank_known(step, in)) {
+            TRY(op_need_rank_between(step, in, 0, 1));
+            if (step->in[in].rank == 1)
+                TRY(op_need_dim(step, in, 0, dim_of(1), "one number"));
+        }
+    TRY(op_out(step, 0, ATTNRUN_I64, 2, out));
+    if (!step->concrete)
+        return ATTNRUN_OK;
+    /* Per class a heap of the boxes, and the chosen ones of all classes. */
+    int64_t n = op_count(&step->in[1], 2, 3), all = op_count(&step->in[1], 0, 3);
+    if (n > INT32_MAX || all < 0 || all > ATTN_MAX_ELEMENTS)
+        return op_fail(step, ATTNRUN_E_LIMIT, "there are too many boxes");
+    step->scratch_bytes = (n + all) * 4 + 64;
+    return ATTNRUN_OK;
+}
+
+struct box {
+    double y0, x0, y1, x1;
+};
+
+static struct box get_box(const float *b, bool centre)
+{
+    double v[4] = { (double)b[0], (double)b[1], (double)b[2], (double)b[3] };
+    if (centre)
+        return (struct box){ v[1] - v[3] / 2, v[0] - v[2] / 2, v[1] + v[3] / 2,
+                             v[0] + v[2] / 2 };
+    return (struct box){ fmin(v[0], v[2]), fmin(v[1], v[3]), fmax(v[0], v[2]),
+                         fmax(v[1], v[3]) };
+}
+
+static bool overlaps(struct box a, struct box b, double threshold)
+{
+    double h = fmin(a.y1, b.y1) - fmax(a.y0, b.y0),
+           w = fmin(a.x1, b.x1) - fmax(a.x0, b.x0);
+    if (!(h > 0.0 && w > 0.0))
+        return false;
+    double area_a = (a.y1 - a.y0) * (a.x1 - a.x0), area_b = (b.y1 - b.y0) * (b.x1 - b.x0);
+    double both = h * w;
+    return area_a > 0.0 && area_b > 0.0 && both / (area_a + area_b - both) > threshold;
+}
+
+/* A max-heap of box numbers by score, then by number. */
+static bool before(const float *score, int32_t a, int32_t b)
+{
+    return score[a] > score[b] || (score[a] == score[b] && a < b);
+}
+
+static void sift(int32_t *heap, int64_t n, int64_t i, const float *score)
+{
+    int32_t moved = heap[i];
+    for (int64_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && before(score, heap[child + 1], heap[child]))
+            child++;
+        if (!before(score, heap[child], moved))
+            break;
+        heap[i] = heap[child];
+    }
+    heap[i] = moved;
+}
+
+struct nms {
+    const float *boxes, *score;
+    int64_t n, most;
+    double overlap;
+    bool centre, limited;
+    double least;
+};
+
+/* Chooses the boxes of one class; returns how many, or -1 where cancelled. */
+static int64_t choose(const struct nms *c, int32_t *heap, int32_t *chosen,
+                      const attnrun_work *work)
+{
+    int64_t n = 0, found = 0;
+    for (int64_t i = 0; i < c->n; i++)
+        if (!isnan(c->score[i]) && (!c->limited || (double)c->score[i] > c->least))
+            heap[n++] = (int32_t)i;
+    for (int64_t i = n / 2 - 1; i >= 0; i--)
+        sift(heap, n, i, c->score);
+    while (n > 0 && found < c->most) {
+        if (OP_CANCELLED(work))
+            return -1;
+        int32_t best = heap[0];
+        heap[0] = heap[--n];
+        if (n > 0)
+            sift(heap, n, 0, c->score);
+        struct box box = get_box(c->boxes + 4 * (int64_t)best, c->centre);
+        bool keep = true;
+        for (int64_t i = 0; keep && i < found; i++)
+            keep = !overlaps(box, get_box(c->boxes + 4 * (int64_t)chosen[i], c->centre),
+                             c->overlap);
+        if (keep)
+            chosen[found++] = best;
+    }
+    return found;
+}
+
+static attn_status nms_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct nms_args *args = step->args;
+    int64_t images = step->x[1].dims[0], classes = step->x[1].dims[1],
+            n = step->x[1].dims[2];
+    struct nms c = { .n = n, .centre = args->center_point_box != 0 };
+    c.most = op_has_in(step, 2) ? tensor_get_int(&step->x[2], 0) : 0;
+    c.overlap = op_has_in(step, 3) ? tensor_get_real(&step->x[3], 0) : 0.0;
+    c.limited = op_has_in(step, 4);
+    c.least = c.limited ? tensor_get_real(&step->x[4], 0) : 0.0;
+    if (!(c.overlap >= 0.0 && c.overlap <= 1.0))
+        return op_fail(step, ATTNRUN_E_RANGE, "iou_threshold is %g, expected 0 to 1",
+                       c.overlap);
+    int32_t *heap = work->scratch, *chosen = heap + n;
+    int64_t total = 0;
+    for (int64_t k = 0; k < images * classes; k++) {
+        c.boxes = (const float *)step->x[0].data + k / classes * n * 4;
+        c.score = (const float *)step->x[1].data + k * n;
+        int64_t found = choose(&c, heap, chosen + k * n, work);
+        if (found < 0)
+            return ATTNRUN_E_CANCELLED;
+        if (found < n)
+            chosen[k * n + found] = -1;
+        total += found;
+    }
+    TRY(attnrun_step_alloc(step, 0, ATTNRUN_I64, 2, (int64_t[]){ total, 3 }));
+    int64_t *y = step->y[0].data;
+    for (int64_t k = 0; y != NULL && k < images * classes; k++)
+        for (int64_t i = 0; i < n && chosen[k * n + i] >= 0; i++) {
+            *y++ = k / classes;
+            *y++ = k % classes;
+            *y++ = chosen[k * n + i];
+        }
+    return ATTNRUN_OK;
+}
+
+const attnrun_op_def op_non_max_suppression_10 = {
+    OP_ROW,
+    .flags = ATTNRUN_OP_LATE,
+    .name = "NonMaxSuppression",
+    .since = 10,
+    .args_bytes = sizeof(struct nms_args),
+    .inputs = "boxes:f32 scores:f32 max_output_boxes_per_class:i64? iou_threshold:f32? "
+              "score_threshold:f32?",
+    .outputs = "selected_indices:i64",
+    .attrs = nms_attrs,
+    .infer = nms_infer,
+    .run = nms_run,
+};
