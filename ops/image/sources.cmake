@@ -13,4 +13,14 @@ set(ATTN_OPS_IMAGE
   ops/image/global_pool.c
   ops/image/resize_table.c
   ops/image/resize.c
+  ops/image/deform_conv.c
+  ops/image/col2im.c
+  ops/image/max_unpool.c
+  ops/image/roi_align.c
+  ops/image/grid_sample.c
+  ops/image/affine_grid.c
+  ops/image/non_max_suppression.c
+  ops/image/signal_window.c
+  ops/image/fft.c
+  ops/image/dft.c
 )
