@@ -1,9 +1,10 @@
-/* conv_row.h - template: adds to one row of output pixels what all taps of one output channel
- * give. Parameters, undefined at the end:
- *   ROW_NAME  the function;  ROW_X, ROW_W  element types;  ROW_SUM  type of the sums
- * `x` is the first channel of the group, `w` the weights of the output channel. */
-static void ROW_NAME(ROW_SUM *sum, const ROW_X *x, const ROW_W *w, const struct conv_shape *s,
-                     const int64_t row[2], ROW_SUM x_zero, ROW_SUM w_zero)
+/* conv_row.h - template: adds to one row of output pixels what all taps of one output
+ * channel give. Parameters, undefined at the end: ROW_NAME  the function;  ROW_X, ROW_W
+ * element types;  ROW_SUM  type of the sums `x` is the first channel of the group, `w`
+ * the weights of the output channel. */
+static void ROW_NAME(ROW_SUM *sum, const ROW_X *x, const ROW_W *w,
+                     const struct conv_shape *s, const int64_t row[2], ROW_SUM x_zero,
+                     ROW_SUM w_zero)
 {
     const struct window *win = &s->w;
     for (int64_t tap = 0; tap < s->k; tap++) {
@@ -15,7 +16,8 @@ static void ROW_NAME(ROW_SUM *sum, const ROW_X *x, const ROW_W *w, const struct 
             continue;
         int64_t offset = kw * win->dilation[2], from, to;
         window_valid(win, 2, offset, &from, &to);
-        const ROW_X *at = x + ((tap / s->taps * win->in[0] + d) * win->in[1] + h) * win->in[2];
+        const ROW_X *at =
+            x + ((tap / s->taps * win->in[0] + d) * win->in[1] + h) * win->in[2];
         const ROW_SUM weight = (ROW_SUM)w[tap] - w_zero;
         int64_t stride = win->stride[2], shift = offset - win->before[2];
         if (stride == 1)

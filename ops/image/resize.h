@@ -1,5 +1,5 @@
-/* resize.h - the tables of a separable resize: for every output position of an axis the input
- * positions it reads and their weights. */
+/* resize.h - the tables of a separable resize: for every output position of an axis the
+ * input positions it reads and their weights. */
 #ifndef ATTN_OPS_RESIZE_H
 #define ATTN_OPS_RESIZE_H
 
@@ -29,7 +29,7 @@ struct resize_args {
 struct resize_axis {
     int64_t in, out, taps;
     double scale;
-    bool active;           /* false: output position i is input position i */
+    bool active;                       /* false: output position i is input position i */
     int64_t index, weight, weight_f32; /* byte offsets of the tables in shared memory */
 };
 
@@ -42,9 +42,10 @@ struct resize_state {
 
 /* Taps of an axis that is `scale` times as long in the output. */
 int64_t attn_resize_taps(const struct resize_args *args, double scale);
-/* Fills index[out][taps] (-1 in the first: extrapolated) and both weight tables. roi: start and
- * end, 0 and 1 where not used. */
+/* Fills index[out][taps] (-1 in the first: extrapolated) and both weight tables. roi:
+ * start and end, 0 and 1 where not used. */
 void attn_resize_table(const struct resize_args *args, const struct resize_axis *axis,
-                       const double roi[2], int64_t *index, double *weight, float *weight_f32);
+                       const double roi[2], int64_t *index, double *weight,
+                       float *weight_f32);
 
 #endif

@@ -4,9 +4,9 @@
 
 #include <stdint.h>
 
-/* Columns of a convolution: `k_count` taps from `k_from` on (order: channel, kernel axes) for
- * `n` output pixels from `pixel` on, as the panels of gemm_pack_f32, filled up with anything
- * finite or from the input. Axes are three, as in ops/image/window.h. */
+/* Columns of a convolution: `k_count` taps from `k_from` on (order: channel, kernel axes)
+ * for `n` output pixels from `pixel` on, as the panels of gemm_pack_f32, filled up with
+ * anything finite or from the input. Axes are three, as in ops/image/window.h. */
 struct attn_im2col {
     const float *x;     /* first channel of the group */
     const float *x_end; /* one past the last float that may be read */

@@ -1,20 +1,28 @@
-/* recurrent.h - what RNN, GRU and LSTM share: shapes, activations, packed weights, the input
- * projection, and the walk along the sequence.
+/* recurrent.h - what RNN, GRU and LSTM share: shapes, activations, packed weights, the
+ * input projection, and the walk along the sequence.
  *
  * T steps, B sequences, I inputs, H hidden, D directions (1 or 2), G gates (1, 3, 4)
- * X [T,B,I]  W [D,G H,I]  R [D,G H,H]  B [D,2 G H]  initial_h, initial_c [D,B,H]  P [D,3 H]
- * Y [T,D,B,H]  Y_h, Y_c [D,B,H];  with layout 1 X [B,T,I], Y [B,T,D,H], states [B,D,H]
+ * X [T,B,I]  W [D,G H,I]  R [D,G H,H]  B [D,2 G H]  initial_h, initial_c [D,B,H]  P [D,3
+ * H] Y [T,D,B,H]  Y_h, Y_c [D,B,H];  with layout 1 X [B,T,I], Y [B,T,D,H], states [B,D,H]
  *
- * Phases: 0 bias sums, and packing where the weights are no constants; 1 X W' + bias for all
- * steps; 2 the steps, one task per direction and block of sequences. */
+ * Phases: 0 bias sums, and packing where the weights are no constants; 1 X W' + bias for
+ * all steps; 2 the steps, one task per direction and block of sequences. */
 #ifndef ATTN_OPS_RECURRENT_H
 #define ATTN_OPS_RECURRENT_H
 
 #include "../../runtime/op.h"
 #include "../kernels/kernels.h"
 
-enum { RECURRENT_X, RECURRENT_W, RECURRENT_R, RECURRENT_B, RECURRENT_LENGTHS, RECURRENT_H0,
-       RECURRENT_C0, RECURRENT_P };
+enum {
+    RECURRENT_X,
+    RECURRENT_W,
+    RECURRENT_R,
+    RECURRENT_B,
+    RECURRENT_LENGTHS,
+    RECURRENT_H0,
+    RECURRENT_C0,
+    RECURRENT_P
+};
 enum { RECURRENT_FORWARD, RECURRENT_REVERSE, RECURRENT_BIDIRECTIONAL };
 enum { RECURRENT_BLOCK = 8, RECURRENT_FUNCTIONS = 3 };
 
@@ -26,13 +34,13 @@ struct recurrent_args {
     int64_t hidden_size, layout, linear_before_reset, input_forget;
 };
 
-#define RECURRENT_ATTR_ROWS                                                                 \
-    ATTR_STRINGS(struct recurrent_args, activations),                                       \
-        ATTR_FLOATS(struct recurrent_args, activation_alpha),                               \
-        ATTR_FLOATS(struct recurrent_args, activation_beta),                                \
-        ATTR_FLOAT(struct recurrent_args, clip, 0.0f),                                      \
-        ATTR_ENUM(struct recurrent_args, direction, "forward|reverse|bidirectional", 0),    \
-        ATTR_INT(struct recurrent_args, hidden_size, OP_INT_ABSENT),                        \
+#define RECURRENT_ATTR_ROWS                                                              \
+    ATTR_STRINGS(struct recurrent_args, activations),                                    \
+        ATTR_FLOATS(struct recurrent_args, activation_alpha),                            \
+        ATTR_FLOATS(struct recurrent_args, activation_beta),                             \
+        ATTR_FLOAT(struct recurrent_args, clip, 0.0f),                                   \
+        ATTR_ENUM(struct recurrent_args, direction, "forward|reverse|bidirectional", 0), \
+        ATTR_INT(struct recurrent_args, hidden_size, OP_INT_ABSENT),                     \
         ATTR_INT(struct recurrent_args, layout, 0), ATTR_IGNORED("output_sequence")
 
 struct recurrent_function {
@@ -45,9 +53,9 @@ struct recurrent_state {
     int32_t directions;
     int32_t pack_in_run;
     struct recurrent_function functions[2][RECURRENT_FUNCTIONS];
-    int64_t split;                        /* columns of R in its first packed part */
+    int64_t split;                         /* columns of R in its first packed part */
     int64_t w_floats, r_floats, r2_floats; /* packed, per direction */
-    int64_t packed_at, bias_at, gates_at; /* float offsets in shared memory */
+    int64_t packed_at, bias_at, gates_at;  /* float offsets in shared memory */
     int64_t row_blocks, column_blocks, blocks;
     int64_t gemm_floats; /* of scratch; then h, c, gates, extra of a block */
 };
@@ -70,9 +78,9 @@ typedef void (*recurrent_cell_fn)(const struct recurrent_cell *cell);
 struct recurrent_kind {
     int gates, functions;
     const char *activations[RECURRENT_FUNCTIONS]; /* defaults */
-    bool cell_state;   /* has Y_c */
-    bool split_last;   /* the last gate of R is packed apart */
-    bool keep_bias_r;  /* R's bias of the last gate is not added to X W' */
+    bool cell_state;                              /* has Y_c */
+    bool split_last;                              /* the last gate of R is packed apart */
+    bool keep_bias_r; /* R's bias of the last gate is not added to X W' */
     recurrent_cell_fn cell;
 };
 
@@ -83,7 +91,8 @@ attn_status attn_recurrent_run(const attnrun_step *step, const attnrun_work *wor
                                const struct recurrent_kind *kind);
 
 /* activation.c */
-attn_status attn_recurrent_functions(const attnrun_step *step, const struct recurrent_kind *kind,
+attn_status attn_recurrent_functions(const attnrun_step *step,
+                                     const struct recurrent_kind *kind,
                                      struct recurrent_state *state);
 /* y = f(x), in place allowed. */
 void attn_recurrent_apply(const struct attn_kernels *kernels,
