@@ -8,4 +8,8 @@ set(ATTN_OPS_NN
   ops/nn/planes.c
   ops/nn/batch_normalization.c
   ops/nn/group_normalization.c
+  ops/nn/lp_normalization.c
+  ops/nn/lrn.c
+  ops/nn/mean_variance_normalization.c
+  ops/nn/bias_gelu.c
 )
