@@ -69,17 +69,19 @@ attn_status attn_window_out(const attnrun_step *step, const struct window_attrs 
         return ATTNRUN_OK;
     }
     attnrun_dim room = travel(step, attrs, n, axis, in, kernel);
-    if (dim_is_const(room) && room.value < 0)
+    ceil_mode = ceil_mode && stride.value > 1;
+    int64_t least = ceil_mode ? 1 - stride.value : 0; /* ceil: one window may hang over */
+    if (dim_is_const(room) && room.value < least)
         return op_fail(
             step, ATTNRUN_E_SHAPE,
             "spatial axis %d: input %lld with its padding is narrower than the "
             "kernel of %lld (dilation %lld)",
             axis, (long long)in.value, (long long)kernel.value,
             (long long)window_attr(attrs->dilations, axis, 1));
-    if (ceil_mode && stride.value > 1)
+    if (ceil_mode)
         room = attnrun_dim_add(step, room, up);
     *out = attnrun_dim_add(step, attnrun_dim_div(step, room, stride), dim_of(1));
-    if (ceil_mode && stride.value > 1) {
+    if (ceil_mode) {
         int64_t front =
             attrs->auto_pad == WINDOW_NOTSET ? window_attr(attrs->pads, axis, 0) : 0;
         attnrun_dim most = attnrun_dim_add(step, in, dim_of(front - 1));
