@@ -8,7 +8,7 @@ set_target_properties(attnrun PROPERTIES ENABLE_EXPORTS ON
   RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
 target_link_libraries(attnrun PRIVATE attn_flags
   -Wl,--whole-archive attnrun_static -Wl,--no-whole-archive
-  PkgConfig::YAML ZLIB::ZLIB Threads::Threads m)
+  PkgConfig::YAML ZLIB::ZLIB m)
 
 # The example of a plugin: it has no library to link to, the host has the symbols.
 if(ATTNRUN_TESTS)

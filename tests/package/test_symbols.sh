@@ -28,6 +28,7 @@ complain "ends the process or prints" \
         grep -x -e abort -e exit -e _exit -e quick_exit -e printf -e __printf_chk -e puts \
             -e putchar -e fprintf -e __fprintf_chk -e vprintf -e vfprintf -e perror \
             -e __vfprintf_chk -e fputs -e fwrite -e signal -e sigaction -e setlocale || true)"
-readelf -d "$shared" | grep -q 'soname: \[libattnrun.so.0\]' || complain "soname" "not libattnrun.so.0"
+readelf -d "$shared" | grep -q 'soname: \[libattnrun.so.0\]' ||
+    complain "soname" "not libattnrun.so.0"
 [ "$bad" = 0 ] && echo "ok: $(nm -D --defined-only "$shared" | grep -c ATTNRUN_1) exported symbols"
 exit "$bad"

@@ -6,6 +6,7 @@
  * folder without one is searched one level down. */
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -183,6 +184,7 @@ static attnrun_status check_folder(struct cli *cli, const char *folder)
 /* The child's end of --isolate: the error goes through the pipe. */
 static void run_child(struct cli *cli, const char *folder, int to_parent)
 {
+    signal(SIGALRM, SIG_DFL);
     if (cli->timeout_us > 0)
         alarm((unsigned)(cli->timeout_us / 1000000) * 2 + 5);
     attnrun_status status = check_folder(cli, folder);
@@ -251,7 +253,7 @@ static attnrun_status count_folder(struct check *check, const char *folder)
     else if (cli->list_passed)
         printf("PASS %s\n", tool_path(folder));
     progress_start(cli, "check");
-    progress_show(check->passed + check->failed, 0, folder);
+    progress_show(check->passed + check->failed, 0, "check");
     return ATTNRUN_OK;
 }
 

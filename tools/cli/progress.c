@@ -1,98 +1,90 @@
 /* progress.c - one line on the terminal, rewritten, for what takes longer than a second.
- * A thread of its own writes it, so that one long call shows as well; without a terminal
- * there is neither line nor thread. */
-#include <errno.h>
-#include <inttypes.h>
-#include <pthread.h>
+ * A timer's signal writes it, so that one long call shows as well; without a terminal
+ * there is neither line nor timer. */
+#include <signal.h>
 #include <string.h>
-#include <time.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "cli.h"
 
-static struct {
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t wake;
-    bool running, end;
-    double start_ms;
-    int64_t done, total; /* total 0: not known */
-    char what[96];
-} line = { .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER };
+static const char *volatile line_what;
+static volatile sig_atomic_t line_done, line_total, line_ticks, line_shown;
+static bool running;
 
-static void print_line(double elapsed_s)
+/* Decimal digits of n at `out`; only what a signal handler may do. */
+static size_t put_number(char *out, int n)
 {
-    char text[256];
-    size_t n = (size_t)snprintf(text, sizeof text, "\r\033[K%s  ", line.what);
-    if (line.total > 0)
-        n += (size_t)snprintf(text + n, sizeof text - n, "%" PRId64 "/%" PRId64 "  ",
-                              line.done, line.total);
-    else if (line.done > 0)
-        n += (size_t)snprintf(text + n, sizeof text - n, "%" PRId64 "  ", line.done);
-    n += (size_t)snprintf(text + n, sizeof text - n, "%.0f s", elapsed_s);
-    if (line.done > 0 && line.done < line.total)
-        n += (size_t)snprintf(text + n, sizeof text - n, ", %.0f s left",
-                              elapsed_s * (double)(line.total - line.done) /
-                                  (double)line.done);
-    (void)!write(STDERR_FILENO, text, n);
+    char digits[16];
+    size_t count = 0, length = 0;
+    do
+        digits[count++] = (char)('0' + n % 10);
+    while ((n /= 10) > 0);
+    while (count > 0)
+        out[length++] = digits[--count];
+    return length;
 }
 
-static void *watch(void *unused)
+static size_t put_text(char *out, const char *text)
 {
-    bool shown = false;
-    (void)unused;
-    pthread_mutex_lock(&line.lock);
-    while (!line.end) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec += shown ? 0 : 1;
-        until.tv_nsec += shown ? 200000000 : 0;
-        if (until.tv_nsec >= 1000000000) {
-            until.tv_sec++;
-            until.tv_nsec -= 1000000000;
-        }
-        if (pthread_cond_timedwait(&line.wake, &line.lock, &until) != ETIMEDOUT ||
-            line.end)
-            continue;
-        print_line((cli_now_ms() - line.start_ms) / 1000);
-        shown = true;
+    size_t n = strlen(text);
+    memcpy(out, text, n);
+    return n;
+}
+
+/* "what  12/100  3 s" */
+static void on_tick(int number)
+{
+    char out[160];
+    size_t n = put_text(out, "\r\033[K");
+    (void)number;
+    n += put_text(out + n, line_what);
+    if (line_done > 0 || line_total > 0) {
+        n += put_text(out + n, "  ");
+        n += put_number(out + n, line_done);
     }
-    pthread_mutex_unlock(&line.lock);
-    if (shown)
-        (void)!write(STDERR_FILENO, "\r\033[K", 4);
-    return NULL;
+    if (line_total > 0) {
+        n += put_text(out + n, "/");
+        n += put_number(out + n, line_total);
+    }
+    n += put_text(out + n, "  ");
+    n += put_number(out + n, 1 + line_ticks++ / 4);
+    n += put_text(out + n, " s");
+    line_shown = 1;
+    (void)!write(STDERR_FILENO, out, n);
 }
 
 void progress_start(const struct cli *cli, const char *what)
 {
-    if (cli->quiet || line.running || !isatty(STDERR_FILENO))
+    struct itimerval timer = { .it_value = { 1, 0 }, .it_interval = { 0, 250000 } };
+    struct sigaction action;
+    if (cli->quiet || running || !isatty(STDERR_FILENO))
         return;
-    line.end = false;
-    line.start_ms = cli_now_ms();
-    line.done = line.total = 0;
-    snprintf(line.what, sizeof line.what, "%s", what);
-    line.running = pthread_create(&line.thread, NULL, watch, NULL) == 0;
+    line_what = what;
+    line_done = line_total = line_ticks = 0;
+    memset(&action, 0, sizeof action);
+    sigemptyset(&action.sa_mask);
+    action.sa_handler = on_tick;
+    action.sa_flags = SA_RESTART;
+    running = sigaction(SIGALRM, &action, NULL) == 0 &&
+              setitimer(ITIMER_REAL, &timer, NULL) == 0;
 }
 
 void progress_show(int64_t done, int64_t total, const char *what)
 {
-    if (!line.running)
-        return;
-    pthread_mutex_lock(&line.lock);
-    line.done = done;
-    line.total = total;
-    snprintf(line.what, sizeof line.what, "%s", tool_quote(what));
-    pthread_mutex_unlock(&line.lock);
+    line_what = what;
+    line_done = done < INT32_MAX ? (int)done : INT32_MAX;
+    line_total = total < INT32_MAX ? (int)total : INT32_MAX;
 }
 
 void progress_end(void)
 {
-    if (!line.running)
+    struct itimerval never = { .it_value = { 0, 0 } };
+    if (!running)
         return;
-    pthread_mutex_lock(&line.lock);
-    line.end = true;
-    pthread_cond_signal(&line.wake);
-    pthread_mutex_unlock(&line.lock);
-    pthread_join(line.thread, NULL);
-    line.running = false;
+    setitimer(ITIMER_REAL, &never, NULL);
+    if (line_shown)
+        (void)!write(STDERR_FILENO, "\r\033[K", 4);
+    line_shown = 0;
+    running = false;
 }

@@ -11,23 +11,30 @@ static int least(int a, int b, int c)
     return ab < c ? ab : c;
 }
 
-/* Insertions, deletions and changes from a to b, both of fewer than MAX_WORD bytes. */
+/* Insertions, deletions, changes and swaps of neighbours from a to b, both of fewer than
+ * MAX_WORD bytes. */
 static int edit_distance(const char *a, const char *b)
 {
-    int row[MAX_WORD + 1];
+    int rows[3][MAX_WORD + 1];
     int n = (int)strlen(a), m = (int)strlen(b);
+    int *before = rows[0], *last = rows[1], *row = rows[2];
     for (int j = 0; j <= m; j++)
-        row[j] = j;
+        last[j] = before[j] = j;
     for (int i = 1; i <= n; i++) {
-        int diagonal = row[0];
         row[0] = i;
         for (int j = 1; j <= m; j++) {
-            int above = row[j];
-            row[j] = least(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
-            diagonal = above;
+            row[j] =
+                least(last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                before[j - 2] + 1 < row[j])
+                row[j] = before[j - 2] + 1;
         }
+        int *free_row = before;
+        before = last;
+        last = row;
+        row = free_row;
     }
-    return row[m];
+    return last[m];
 }
 
 const char *suggest(const char *word, const char *const *words, int64_t n)

@@ -120,7 +120,10 @@ static attnrun_status read_entry(struct npy *npy, const char **at, int *seen)
     c = skip_spaces(c + 1);
     if (strcmp(key, "descr") == 0) {
         bit = 1;
+        bool records = *c == '[';
         c = quoted(c, descr, sizeof descr);
+        if (c == NULL && !records)
+            return malformed(npy, "its descr is not quoted");
         if (c == NULL)
             return tool_fail(ATTNRUN_E_INPUT, "%s holds records, which no input can be",
                              npy->name);

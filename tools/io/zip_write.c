@@ -131,8 +131,8 @@ static attnrun_status write_entry(struct zip_writer *zip, const struct zip_entry
     p = put32(p, clip32(entry->bytes));
     p = put16(p, (uint32_t)name);
     p = put16(p, field_bytes);
-    memset(p, 0, 12); /* comment, disk, attributes */
-    p = put32(p + 12, clip32(entry->header_offset));
+    memset(p, 0, 10); /* comment, disk, attributes */
+    p = put32(p + 10, clip32(entry->header_offset));
     TRY(output_file_write(&zip->file, record, p - record));
     TRY(output_file_write(&zip->file, entry->name, (int64_t)name));
     return output_file_write(&zip->file, field, field_bytes);

@@ -1,0 +1,401 @@
+#!/usr/bin/env python3
+"""The command line end to end: what it prints, writes, refuses, and how it ends.
+
+usage: test_cli.py ATTNRUN PLUGIN
+"""
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import xml.dom.minidom
+import zipfile
+from pathlib import Path
+
+import numpy
+import onnx.numpy_helper
+
+sys.path.insert(0, str(Path(__file__).parent))
+import cli_models  # noqa: E402
+
+ATTNRUN, PLUGIN = sys.argv[1:3]
+
+
+def attnrun(*arguments, **options):
+    return subprocess.run([ATTNRUN, *map(str, arguments)], capture_output=True, text=True,
+                          timeout=60, **options)
+
+
+class Cli(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.dir = Path(cls.folder.name)
+        for name in ("matmul", "relu", "embedding", "endless", "swiglu", "missing", "divide"):
+            setattr(cls, name, getattr(cli_models, name)(cls.dir / f"{name}.onnx"))
+        cls.x = numpy.array([[1, -2, 3], [-4, 5, -6]], "f")
+        cls.x_file = cls.dir / "x.npy"
+        numpy.save(cls.x_file, cls.x)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def ok(self, *arguments, **options):
+        done = attnrun(*arguments, **options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr, "")
+        return done.stdout
+
+    def fails(self, code, pattern, *arguments, **options):
+        """Exit code `code`, one line on stderr that the pattern matches, no stdout."""
+        done = attnrun(*arguments, **options)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertRegex(done.stderr, pattern)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertTrue(done.stderr.startswith("attnrun: "))
+        self.assertEqual(done.stdout, "")
+
+    # ---- what works ----
+    def test_bare_model_prints_one_screen(self):
+        out = self.ok(self.embedding)
+        for word in ("model ", "inputs ", "nodes ", "memory ", "time ", "output ", "next "):
+            self.assertRegex(out, f"(?m)^{word}")
+        self.assertIn("random 0..36 (rows of 'table')", out)
+        self.assertRegex(out, r"attention_mask i64\[B=1,S=64\] ones")  # 128 does not fit
+
+    def test_same_seed_same_bytes(self):
+        runs = [json.loads(self.ok("run", self.matmul, "--json", "--seed", s, "-t", t))
+                for s, t in ((1, 1), (1, 2), (2, 1))]
+        digests = [r["outputs"][0]["xxh64"] for r in runs]
+        self.assertEqual(digests[0], digests[1])
+        self.assertNotEqual(digests[0], digests[2])
+
+    def test_set_and_shape(self):
+        run = json.loads(self.ok("run", self.matmul, "--json", "--set", "M=2", "--set=K=3",
+                                 "--shape", "b=3x5"))
+        self.assertEqual(run["outputs"][0]["shape"], [2, 5])
+        run = json.loads(self.ok("run", self.matmul, "--json", "--shape", "a=[2,3]"))
+        self.assertEqual(run["inputs"][1]["shape"][0], 3)
+
+    def test_inputs_and_outputs_in_every_form(self):
+        expected = numpy.maximum(self.x, 0)
+        archive, single, folder = self.dir / "in.npz", self.dir / "y.npy", self.dir / "out"
+        numpy.savez_compressed(archive, x=self.x)
+        pb = self.dir / "x.pb"
+        pb.write_bytes(onnx.numpy_helper.from_array(self.x, "x").SerializeToString())
+        inputs = self.dir / "inputs"
+        inputs.mkdir()
+        numpy.save(inputs / "x.npy", self.x)
+        forms = [("-i", f"x={self.x_file}"), ("-i", f"x={archive}"), ("-i", f"x={archive}:x"),
+                 ("-i", archive), ("-i", f"x={pb}"), ("--inputs", inputs),
+                 ("-i", "x=[[1,-2,3],[-4,5,-6]]")]
+        for form in forms:
+            self.ok("run", self.relu, *form, "-o", single, "-q")
+            numpy.testing.assert_array_equal(numpy.load(single), expected)
+        out = self.dir / "out.npz"
+        self.ok("run", self.relu, "-i", f"x={self.x_file}", "-o", out, "-q")
+        self.assertIsNone(zipfile.ZipFile(out).testzip())
+        numpy.testing.assert_array_equal(numpy.load(out)["y"], expected)
+        self.ok("run", self.relu, "-i", f"x={self.x_file}", "-o", f"{folder}/", "-q")
+        numpy.testing.assert_array_equal(numpy.load(folder / "y.npy"), expected)
+
+    def test_words_as_inputs(self):
+        out = self.ok("run", self.relu, "-i", "x=ones", "--print", "full")
+        self.assertEqual(out, "y f32[2,3]\n[[1, 1, 1],\n[1, 1, 1]]\n")
+
+    def test_big_archive_entries_and_fortran_order(self):
+        a = numpy.asfortranarray(numpy.arange(12, dtype="f").reshape(3, 4))
+        numpy.save(self.dir / "a.npy", a)
+        numpy.save(self.dir / "b.npy", numpy.eye(4, dtype=">f4"))
+        out = self.dir / "ab.npy"
+        self.ok("run", self.matmul, "-i", f"a={self.dir}/a.npy", "-i", f"b={self.dir}/b.npy",
+                "-o", out, "-q")
+        numpy.testing.assert_array_equal(numpy.load(out), a)
+
+    def test_check_against_reference(self):
+        ref = self.dir / "ref.npz"
+        numpy.savez(ref, y=numpy.maximum(self.x, 0))
+        given = ("-i", f"x={self.x_file}")
+        self.assertIn("1 passed, 0 failed", self.ok("check", self.relu, "--ref", ref, *given))
+        numpy.savez(ref, y=self.x)
+        done = attnrun("check", self.relu, "--ref", ref, *given)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("3 of 6 elements", done.stdout)
+        self.assertIn("0 passed, 1 failed", done.stdout)
+
+    def make_test_folder(self, name, y, n_sets=1, tolerance=None):
+        folder = self.dir / "folders" / name
+        for k in range(n_sets):
+            (folder / f"test_data_set_{k}").mkdir(parents=True, exist_ok=True)
+            for word, array in (("input_0", self.x), ("output_0", y)):
+                (folder / f"test_data_set_{k}" / f"{word}.pb").write_bytes(
+                    onnx.numpy_helper.from_array(array).SerializeToString())
+        (folder / "model.onnx").write_bytes(Path(self.relu).read_bytes())
+        if tolerance:
+            (folder / "tol.txt").write_text(tolerance)
+        return folder
+
+    def test_check_folders(self):
+        y = numpy.maximum(self.x, 0)
+        self.make_test_folder("good", y, n_sets=2)
+        self.make_test_folder("loose", y + numpy.float32(0.01), tolerance="0 0.1\n")
+        self.make_test_folder("bad", y + 1)
+        self.make_test_folder("shape", y.reshape(3, 2))
+        self.make_test_folder("dtype", y.astype("d"))
+        done = attnrun("check", self.dir / "folders", "--list-passed")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"(?m)^PASS .*/good$")
+        self.assertRegex(done.stdout, r"(?m)^FAIL .*/bad: .*6 of 6 elements")
+        self.assertRegex(done.stdout, r"(?m)^FAIL .*/shape: .*f32\[2,3\], expected f32\[3,2\]")
+        self.assertRegex(done.stdout, r"(?m)^FAIL .*/dtype: .*expected f64\[2,3\]")
+        self.assertEqual(done.stdout.splitlines()[-1], "2 passed, 3 failed")
+        out = self.ok("check", self.dir / "folders" / "good", "--isolate")
+        self.assertEqual(out, "1 passed, 0 failed\n")
+        self.assertIn("1 passed, 0 failed",
+                      self.ok("check", self.dir / "folders", "--filter", "go*"))
+        report = json.loads(attnrun("check", self.dir / "folders", "--json").stdout)
+        self.assertEqual((report["passed"], report["failed"]), (2, 3))
+        self.assertEqual(len(report["folders"]), 5)
+        out = self.ok("check", self.dir / "folders" / "bad", "--atol", "2")
+        self.assertEqual(out, "1 passed, 0 failed\n")
+        self.fails(2, "nothing to check", "check", self.dir / "folders", "--filter", "zzz")
+
+    def test_plan_and_its_drawing(self):
+        svg = self.dir / "plan.svg"
+        plan = json.loads(self.ok("plan", self.embedding, "--json", "--svg", svg))
+        self.assertGreaterEqual(plan["arena_bytes"], plan["lower_bound_bytes"])
+        for block in plan["blocks"]:
+            self.assertLessEqual(block["offset"] + block["bytes"], plan["arena_bytes"])
+        drawing = xml.dom.minidom.parse(str(svg))
+        titles = drawing.getElementsByTagName("title")
+        self.assertEqual(len(titles), len(plan["blocks"]))
+        self.assertIn("ratio", self.ok("plan", self.embedding))
+
+    def test_bench_fields(self):
+        bench = json.loads(self.ok("bench", self.relu, "-t", 1, "--repeat", 3, "--json"))
+        for key in ("load_ms", "first_ms", "min_ms", "median_ms", "arena_bytes",
+                    "weights_bytes", "peak_rss_bytes", "isa", "threads"):
+            self.assertIn(key, bench)
+        self.assertEqual((bench["threads"], bench["repeat"]), (1, 3))
+        self.assertIn("median", self.ok("bench", self.relu, "-n", 2))
+
+    def test_inspect(self):
+        out = self.ok("inspect", self.embedding)
+        self.assertIn("ids i64[B,S]", out)
+        self.assertIn("ai.onnx 18", out)
+        facts = json.loads(self.ok("inspect", self.embedding, "--json", "--layers",
+                                   "--weights"))
+        self.assertEqual(facts["opsets"], {"ai.onnx": 18})
+        self.assertEqual(facts["inputs"][0]["shape"], ["B", "S"])
+        done = attnrun("inspect", self.missing, "--coverage")
+        self.assertEqual(done.returncode, 4)
+        self.assertRegex(done.stderr, "Nowhere.*Unheard")
+
+    def test_ops_doctor_help_version(self):
+        ops = json.loads(self.ok("ops", "--json"))["ops"]
+        self.assertIn("MatMul", [op["name"] for op in ops if op["domain"] == ""])
+        self.assertIn("example", self.ok("ops", "--plugin", PLUGIN, "--domain", "example"))
+        self.assertIn("isa", self.ok("doctor"))
+        self.assertIn("threads", json.loads(self.ok("doctor", "--json")))
+        for command in ("run", "check", "plan", "inspect", "ops", "bench", "doctor"):
+            self.assertIn("--", self.ok("help", command))
+            self.assertEqual(self.ok(command, "--help"), self.ok("help", command))
+        self.assertRegex(self.ok("version"), r"^attnrun \d+\.\d+\.\d+")
+        self.assertEqual(self.ok("--version"), self.ok("version"))
+        self.assertIn("Exit codes", self.ok())
+
+    def test_plugin(self):
+        self.fails(4, "example.*Swiglu", self.swiglu)
+        a, b, y = (self.dir / f"{n}.npy" for n in "aby")
+        numpy.save(a, numpy.linspace(-3, 3, 40001).astype("f"))
+        numpy.save(b, numpy.linspace(1, 2, 40001).astype("f"))
+        self.ok("run", self.swiglu, "--plugin", PLUGIN, "-i", f"a={a}", "-i", f"b={b}", "-o", y,
+                "-q")
+        a, b, y = map(numpy.load, (a, b, y))
+        numpy.testing.assert_allclose(y, 2 * a / (1 + numpy.exp(-a)) * b, rtol=1e-5, atol=1e-6)
+        self.fails(5, "SHAPE.*Swiglu.*differ", "run", self.swiglu, "--plugin", PLUGIN, "-i",
+                   "a=[1,2]", "-i", "b=[1,2,3]")
+
+    def test_config(self):
+        config = self.dir / "run.yaml"
+        config.write_text("threads: 1\njson: true\nset: { M: 2, N: 5 }\nshape: { a: [2, 3] }\n"
+                          "input: { b: ones }\nmax-memory: 64M\n")
+        run = json.loads(self.ok("run", self.matmul, "--config", config))
+        self.assertEqual((run["threads"], run["outputs"][0]["shape"]), (1, [2, 5]))
+        run = json.loads(self.ok("run", self.matmul, "-c", config, "-t", "2"))
+        self.assertEqual(run["threads"], 2)
+
+    def test_profile(self):
+        self.assertIn("Relu", self.ok("run", self.relu, "--profile"))
+
+    def test_no_fusion_and_isa_agree(self):
+        outputs = []
+        for more in ((), ("--no-fusion",), ("--isa", "base"), ("--copy-weights",)):
+            path = self.dir / "fusion.npy"
+            self.ok("run", self.embedding, "-q", "-o", path, "--set", "S=9", *more)
+            outputs.append(numpy.load(path))
+        for other in outputs[1:]:
+            numpy.testing.assert_allclose(other, outputs[0], rtol=1e-4, atol=1e-4)
+
+    # ---- what is refused ----
+    def test_usage(self):
+        refused = [
+            (["rnu", self.relu], "neither a command nor a file .did you mean 'run'"),
+            (["run"], "usage: attnrun run"),
+            (["run", self.relu, self.relu], "one argument too many"),
+            (["run", self.relu, "--treads", "2"], "unknown option '--treads' .did you mean "
+             "'--threads'"),
+            (["run", self.relu, "--threads", "0"], "whole number from 1 to 1024"),
+            (["run", self.relu, "--threads", "two"], "'two' is not a whole number"),
+            (["run", self.relu, "--threads"], "--threads needs a value"),
+            (["run", self.relu, "--isa", "mmx"], "one of base.avx2.avx512"),
+            (["run", self.relu, "--max-memory", "2X"], "a size such as"),
+            (["run", self.relu, "--timeout", "-1s"], "a time such as"),
+            (["run", self.relu, "--print", "loud"], "one of full.summary.none"),
+            (["run", self.relu, "--svg", "x"], "takes no --svg"),
+            (["run", self.relu, "-Z"], "takes no option"),
+            (["run", self.relu, "-i", "x"], "neither NAME=WHAT nor a npz file"),
+            (["run", self.relu, "-i", "x=words"], "neither a npy, npz or pb file"),
+            (["run", self.relu, "-i", "x="], "nothing behind the ="),
+            (["run", self.matmul, "--set", "M"], "not SYMBOL=N"),
+            (["run", self.matmul, "--set", "Q=2"], "no input has a dimension 'Q'"),
+            (["run", self.matmul, "--shape", "a=2y"], "not a shape"),
+            (["run", self.relu, "-o", "there"], "neither a npz file"),
+            (["check", self.relu], "compare it with --ref"),
+            (["check", self.relu, "--ref", self.x_file, "--rtol", "-1"], "a number from 0 on"),
+            (["help", "dance"], "no command 'dance'"),
+        ]
+        for arguments, pattern in refused:
+            with self.subTest(arguments=arguments):
+                self.fails(2, "USAGE: .*" + pattern, *arguments)
+
+    def test_inputs_that_do_not_fit(self):
+        numpy.save(self.dir / "d.npy", self.x.astype("d"))
+        numpy.save(self.dir / "wide.npy", numpy.zeros((2, 4), "f"))
+        numpy.savez(self.dir / "other.npz", z=self.x)
+        refused = [
+            (["-i", f"x={self.dir}/d.npy"], r"input 'x' is f64\[2,3\], expected f32\[2,3\]"),
+            (["-i", f"x={self.dir}/wide.npy"], r"is f32\[2,4\], expected f32\[2,3\]"),
+            (["-i", "x=[[1,2],[3,4]]"], r"is f32\[2,2\], expected f32\[2,3\]"),
+            (["-i", "xx=ones"], "no input 'xx' .did you mean 'x'"),
+            (["-i", "y=ones"], "no input 'y'"),
+            (["-i", "x=[[1,2,3],[4,5]]"], "lists of different length"),
+            (["-i", "x=[[1,2,3],[4,5,six]]"], "no number"),
+            (["-i", "x=[[1,2,3],4]"], "different depth"),
+            (["-i", 'x=["a"]'], "a string where a number"),
+            (["-i", self.dir / "other.npz"], "no input 'z'"),
+            (["-i", f"x={self.dir}/other.npz"], "has no array 'x'"),
+        ]
+        for arguments, pattern in refused:
+            with self.subTest(arguments=arguments):
+                self.fails(5, pattern, "run", self.relu, *arguments)
+        self.fails(5, r"SHAPE: node 'product' \(MatMul\)", "run", self.matmul, "-i",
+                   f"a={self.x_file}", "-i", f"b={self.x_file}")
+        self.fails(5, "i64", "run", self.embedding, "-i", "ids=[[1.5]]")
+        self.fails(7, r"RANGE: .*Gather.*37", "run", self.embedding, "-i", "ids=[[5,37]]", "-i",
+                   "attention_mask=[[1,1]]")
+
+    def test_files_that_cannot_be_read_or_written(self):
+        self.fails(3, "IO: .*none.onnx", "run", self.dir / "none.onnx")
+        self.fails(3, "IO: ", "run", self.relu, "-i", "x=none.npy")
+        self.fails(3, "IO: ", "run", self.relu, "-i", f"x={self.dir}/none.npz")
+        self.fails(3, "IO: .*folder", "run", self.relu, "--inputs", self.dir / "none")
+        self.fails(3, "IO: ", "run", self.relu, "--config", self.dir / "none.yaml")
+        self.fails(3, "IO: cannot write", "run", self.relu, "-q", "-o", "/none/there/y.npy")
+        self.fails(3, "IO: cannot make", "run", self.relu, "-q", "-o", "/none/there/")
+        self.fails(3, "IO: there is no", "check", self.dir / "none")
+        broken = self.dir / "broken.onnx"
+        broken.write_bytes(Path(self.relu).read_bytes()[:40])
+        self.fails(3, "PARSE|MODEL", "run", broken)
+
+    def test_config_faults(self):
+        faults = [("threads: 1\nthreads: 2\n", "twice"), ("treads: 1\n", "did you mean"),
+                  ("threads: 1000000\n", "1 to 1024"), ("threads: 99999999999999999999\n", "1 to"),
+                  ("threads: &a 1\n", "anchors"), ("a: &a [*a]\n", "unknown key|anchors"),
+                  ("!!python/object {}\n", "tags"), ("[1, 2]\n", "option: value"),
+                  ("threads: [\n", ":"), ("threads: {a: 1}\n", "plain value"),
+                  ("svg: x\n", "takes no 'svg'"), ("--- {}\n--- {}\n", "second document"),
+                  ("json: maybe\n", "true or false"), (b"threads: \xff\xfe\n", ":")]
+        path = self.dir / "fault.yaml"
+        for text, pattern in faults:
+            with self.subTest(text=text):
+                path.write_bytes(text if isinstance(text, bytes) else text.encode())
+                self.fails(2, "CONFIG: .*(" + pattern + ")", "run", self.relu, "-c", path)
+        for text in ("[" * 60000, "{a: " * 16000, "input: [" + "1," * 1200 + "]",
+                     "".join(f"k{i}: 1\n" for i in range(20000))):
+            path.write_text(text)
+            start = time.monotonic()
+            done = attnrun("run", self.relu, "-c", path)
+            self.assertIn(done.returncode, (2, 6), done.stderr)
+            self.assertLess(time.monotonic() - start, 2)
+
+    def test_missing_operators_all_at_once(self):
+        self.fails(4, "UNSUPPORTED: .*Nowhere.*Unheard", "run", self.missing)
+
+    def test_limits(self):
+        self.fails(6, "MEMORY", "run", self.matmul, "--max-memory", "1M", "--set", "M=4096",
+                   "--set", "N=4096", "--set", "K=1")
+        self.fails(8, "NONFINITE", "run", self.divide, "--validate", "-q")
+        start = time.monotonic()
+        self.fails(124, "TIME", "run", self.endless, "--timeout", "500ms")
+        self.assertLess(time.monotonic() - start, 3)
+
+    def test_signals(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            out = self.dir / "late.npy"
+            run = subprocess.Popen([ATTNRUN, "run", self.endless, "-o", out],
+                                   stderr=subprocess.PIPE)
+            time.sleep(0.5)
+            start = time.monotonic()
+            run.send_signal(number)
+            run.communicate(timeout=10)
+            self.assertEqual(run.returncode, 128 + number)
+            self.assertLess(time.monotonic() - start, 1)
+            self.assertFalse(out.exists())
+
+    def test_standard_output(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([ATTNRUN, "help"], stdout=full, stderr=subprocess.PIPE,
+                                  text=True)
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("cannot write to standard output", done.stderr)
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = subprocess.run([ATTNRUN, "ops", "--json"], stdout=writer, stderr=subprocess.PIPE)
+        os.close(writer)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertEqual(done.stderr, b"")
+
+    def test_full_disk_leaves_the_old_file(self):
+        out = self.dir / "old.npz"
+        out.write_bytes(b"old")
+
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+        self.fails(3, "cannot write", "run", self.matmul, "-q", "-o", out, "--set", "M=128",
+                   "--set", "N=128", preexec_fn=limit)
+        self.assertEqual(out.read_bytes(), b"old")
+        self.assertEqual(list(self.dir.glob("*.tmp.*")), [])
+
+    def test_names_are_safe(self):
+        from onnx import TensorProto, helper
+        evil = "../../\x1b[31m/y"
+        path = cli_models.save(self.dir / "evil.onnx",
+                               [helper.make_node("Relu", ["x"], [evil])],
+                               [("x", TensorProto.FLOAT, [2])],
+                               [(evil, TensorProto.FLOAT, [2])])
+        self.assertNotIn("\x1b", self.ok(path))
+        folder = self.dir / "evil"
+        self.ok("run", path, "-q", "-o", f"{folder}/")
+        self.assertEqual(len(list(folder.iterdir())), 1)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

@@ -1,0 +1,4 @@
+# The command line, end to end.
+add_python_test(tools_cli tools/test_cli.py $<TARGET_FILE:attnrun>
+  $<TARGET_FILE:attnrun_example_plugin>)
+add_python_test(tools_formats tools/test_formats.py $<TARGET_FILE:attnrun>)
