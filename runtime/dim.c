@@ -304,17 +304,6 @@ static attnrun_dim derive_sorted(struct attn_dims *dims, enum dim_symbol_kind ki
     return derive(dims, kind, swap ? b : a, swap ? a : b);
 }
 
-/* Whether `dim` is a broadcast of `part` and another. */
-static bool has_broadcast(const struct attn_dims *dims, attnrun_dim dim, attnrun_dim part)
-{
-    struct dim_expression e = dim_expression_of(dims, dim);
-    if (e.n_terms != 1 || e.constant != 0 || e.terms[0].k != 1)
-        return false;
-    const struct dim_symbol *symbol = &dims->symbols[e.terms[0].symbol];
-    return symbol->kind == SYMBOL_BROADCAST &&
-           (dim_equal(symbol->a, part) || dim_equal(symbol->b, part));
-}
-
 /* `a` is min(part, …): the same as part, or 1, or not to be broadcast with it at all. */
 static bool is_min_of(const struct attn_dims *dims, attnrun_dim a, attnrun_dim part)
 {
@@ -326,15 +315,33 @@ static bool is_min_of(const struct attn_dims *dims, attnrun_dim a, attnrun_dim p
            (dim_equal(symbol->a, part) || dim_equal(symbol->b, part));
 }
 
+/* broadcast(big, part) is big: part is big, the minimum of it and another, or one of
+ * those of a dim that big was broadcast from. */
+static bool absorbs(const struct attn_dims *dims, attnrun_dim big, attnrun_dim part)
+{
+    attnrun_dim open[8] = { big }; /* broadcasts nest a few levels; deeper ones stay */
+    int n = 1;
+    while (n > 0) {
+        attnrun_dim dim = open[--n];
+        if (dim_equal(dim, part) || is_min_of(dims, part, dim))
+            return true;
+        struct dim_expression e = dim_expression_of(dims, dim);
+        if (e.n_terms != 1 || e.constant != 0 || e.terms[0].k != 1 || n + 2 > 8)
+            continue;
+        const struct dim_symbol *symbol = &dims->symbols[e.terms[0].symbol];
+        if (symbol->kind == SYMBOL_BROADCAST) {
+            open[n++] = symbol->a;
+            open[n++] = symbol->b;
+        }
+    }
+    return false;
+}
+
 static attnrun_dim broadcast(struct attn_dims *dims, attnrun_dim a, attnrun_dim b)
 {
-    if (is_min_of(dims, b, a))
+    if (absorbs(dims, a, b))
         return a;
-    if (is_min_of(dims, a, b))
-        return b;
-    if (has_broadcast(dims, a, b))
-        return a;
-    if (has_broadcast(dims, b, a))
+    if (absorbs(dims, b, a))
         return b;
     return derive_sorted(dims, SYMBOL_BROADCAST, a, b);
 }

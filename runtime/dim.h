@@ -44,6 +44,9 @@ static inline bool dim_may_equal(attnrun_dim a, attnrun_dim b)
     return a.expr != 0 || b.expr != 0 || a.value == b.value;
 }
 
+/* Made of a fresh symbol: nothing but its place is known. */
+bool attn_dim_is_vague(const struct attn_dims *dims, attnrun_dim dim);
+
 enum attn_dim_op { DIM_ADD, DIM_SUB, DIM_MUL, DIM_DIV, DIM_MIN, DIM_MAX, DIM_BROADCAST };
 /* `dims` NULL: whatever is not constant becomes UNKNOWN. */
 attnrun_dim attn_dim_combine(struct attn_dims *dims, enum attn_dim_op op, attnrun_dim a,

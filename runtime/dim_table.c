@@ -185,6 +185,28 @@ static void write_symbol(const struct attn_dims *dims, const struct dim_symbol *
 }
 
 /* Adds what find_symbol() did not find. */
+bool attn_dim_is_vague(const struct attn_dims *dims, attnrun_dim dim)
+{
+    if (dims == NULL || dim.expr < 0)
+        return true;
+    struct dim_expression e = dim_expression_of(dims, dim);
+    for (int32_t i = 0; i < e.n_terms; i++)
+        if (dims->symbols[e.terms[i].symbol].vague)
+            return true;
+    return false;
+}
+
+static bool made_of_vague(const struct attn_dims *dims, const struct dim_symbol *key)
+{
+    if (key->kind == SYMBOL_PLAIN)
+        return key->vague;
+    for (int32_t i = 0; i < key->n_factors; i++)
+        if (dims->symbols[key->factors[i]].vague)
+            return true;
+    return key->kind != SYMBOL_PRODUCT &&
+           (attn_dim_is_vague(dims, key->a) || attn_dim_is_vague(dims, key->b));
+}
+
 static int32_t add_symbol(struct attn_dims *dims, const struct dim_symbol *key)
 {
     char text[DIM_TEXT];
@@ -197,6 +219,7 @@ static int32_t add_symbol(struct attn_dims *dims, const struct dim_symbol *key)
     dims->symbols = symbols;
     struct dim_symbol *symbol = &dims->symbols[number];
     *symbol = *key;
+    symbol->vague = made_of_vague(dims, key);
     if (key->kind == SYMBOL_PLAIN) {
         symbol->name = attn_pool_string(dims->pool, key->name);
         symbol->text = attn_pool_string(dims->pool, attn_quote(key->name));
@@ -272,6 +295,7 @@ attnrun_dim attn_dim_symbol(struct attn_dims *dims, const char *name)
     if (name == NULL || name[0] == 0) {
         fresh_name(dims, fresh, sizeof fresh);
         key.name = fresh;
+        key.vague = true;
         key.hash = hash_text(fresh);
     } else {
         key.hash = hash_text(name);

@@ -9,6 +9,25 @@
 /* Ranges of tasks shorter than this are not worth handing to another thread. */
 enum { RANGE_NS = 10000, LONGEST_RANGE_NS = 2000000 };
 
+static int64_t task_cost(const attnrun_phase *phase)
+{
+    return phase->task_cost > 1 ? phase->task_cost : 1;
+}
+
+/* Too little to share. */
+static bool is_small(const attnrun_phase *phase)
+{
+    return phase->n_tasks <= 1 || phase->n_tasks <= 2 * RANGE_NS / task_cost(phase);
+}
+
+bool attn_step_is_alone(const struct attn_step *step)
+{
+    for (int32_t p = 0; p < step->pub.n_phases; p++)
+        if (!is_small(&step->pub.phases[p]))
+            return false;
+    return true;
+}
+
 static int64_t now_ns(void)
 {
     struct timespec now;
@@ -148,12 +167,11 @@ static attn_status reason(struct attn_frame *frame, attn_status status)
 static attn_status run_phase(struct attn_frame *frame, struct attn_step *step,
                              int32_t phase)
 {
-    int64_t n = step->pub.phases[phase].n_tasks, cost = step->pub.phases[phase].task_cost;
+    int64_t n = step->pub.phases[phase].n_tasks;
+    int64_t cost = task_cost(&step->pub.phases[phase]);
     if (n <= 0)
         return ATTNRUN_OK;
-    if (cost < 1)
-        cost = 1;
-    bool small = n == 1 || step->n_workers == 1 || n <= 2 * RANGE_NS / cost;
+    bool small = step->n_workers == 1 || is_small(&step->pub.phases[phase]);
     if (small && (frame->control->deadline_ns == 0 || n <= LONGEST_RANGE_NS / cost))
         return reason(frame, run_range(step, phase, 0, n, 0, &frame->control->stop));
     struct step_run run = { .frame = frame, .step = step, .phase = phase };
@@ -373,9 +391,9 @@ attn_status attn_frame_run(struct attn_frame *frame, const attnrun_tensor *input
     struct attn_plan *plan;
     if (frame->current != NULL)
         release_all_late(frame, frame->current);
+    frame->current = NULL; /* outputs of the run before are gone */
     TRY(attn_frame_plan(frame, inputs, &plan));
     TRY(attn_frame_reserve(frame, plan));
-    frame->current = NULL; /* outputs of the run before are gone */
     frame->shown = plan;
     attn_plan_bind(plan, frame->arena, inputs);
     copy_in(frame, plan, inputs);

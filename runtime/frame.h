@@ -59,6 +59,8 @@ attn_status attn_frame_output(const struct attn_frame *frame, int32_t index,
                               attnrun_tensor *tensor);
 /* Gives back plans, arena and heap, here and in the frames below. */
 void attn_frame_trim(struct attn_frame *frame);
+/* All phases of the step are run by the caller's thread, as worker 0. */
+bool attn_step_is_alone(const struct attn_step *step);
 /* Runs all phases of a step whose memory is bound. */
 attn_status attn_frame_run_step(struct attn_frame *frame, struct attn_step *step);
 

@@ -53,7 +53,8 @@ static attn_status keep_known(struct attn_graph *graph, struct attn_value *value
 static bool known_tensor(const attnrun_type *type, const struct attn_out_facts *facts)
 {
     if (facts->known == NULL || !attn_type_is_concrete(type) ||
-        (type->dtype != ATTNRUN_I64 && type->dtype != ATTNRUN_I32) ||
+        (type->dtype != ATTNRUN_I64 && type->dtype != ATTNRUN_I32 &&
+         type->dtype != ATTNRUN_BOOL) ||
         op_count(type, 0, type->rank) != facts->n_known)
         return false;
     for (int64_t k = 0; k < facts->n_known; k++)
@@ -74,13 +75,34 @@ bool attn_step_known_tensor(const struct attn_step *step, int out, struct attn_p
     if (made.data == NULL)
         return false;
     for (int64_t k = 0; k < facts->n_known; k++) {
+        int64_t k_value = facts->known[k].value;
         if (made.dtype == ATTNRUN_I64)
-            ((int64_t *)made.data)[k] = facts->known[k].value;
+            ((int64_t *)made.data)[k] = k_value;
+        else if (made.dtype == ATTNRUN_I32)
+            ((int32_t *)made.data)[k] = (int32_t)k_value;
         else
-            ((int32_t *)made.data)[k] = (int32_t)facts->known[k].value;
+            ((uint8_t *)made.data)[k] = k_value != 0;
     }
     *tensor = made;
     return true;
+}
+
+/* Inferred dims win over those that the file declares, but for those of which nothing is
+ * known: there a symbol of the file says more. A constant of the file may be stale. */
+static void merge_type(const struct attn_graph *graph, const attnrun_type *inferred,
+                       attnrun_type *declared)
+{
+    const struct attn_dims *dims = graph->model->dims;
+    attnrun_type merged = *inferred;
+    if (graph->depth > 0) { /* inferred several times, for other types each time */
+        *declared = merged;
+        return;
+    }
+    for (int i = 0; i < merged.rank && declared->rank == merged.rank; i++)
+        if (attn_dim_is_vague(dims, merged.dims[i]) && declared->dims[i].expr > 0 &&
+            !attn_dim_is_vague(dims, declared->dims[i]))
+            merged.dims[i] = declared->dims[i];
+    *declared = merged;
 }
 
 static attn_status store_outputs(struct inference *inference, struct attn_step *step)

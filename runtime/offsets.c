@@ -9,13 +9,15 @@
 
 #include "checked.h"
 
+enum { PULLS = 24 };
+
 struct packing {
     struct attn_block *blocks;
     int64_t n;
     int32_t *order, *best_order; /* indices of blocks */
     int32_t *placed;             /* those placed so far, by offset */
     int64_t *offsets;            /* of the try under way */
-    int64_t best;
+    int64_t best, best_top;      /* bytes; place in the order of what ends there */
 };
 
 static bool alive_together(const struct attn_block *a, const struct attn_block *b)
@@ -72,6 +74,7 @@ static void try_order(struct packing *packing, int64_t *top)
     if (arena >= packing->best)
         return;
     packing->best = arena;
+    packing->best_top = *top;
     memcpy(packing->best_order, packing->order, (size_t)packing->n * sizeof(int32_t));
     for (int64_t i = 0; i < packing->n; i++)
         packing->blocks[i].offset = packing->offsets[i];
@@ -131,12 +134,21 @@ static void search(struct packing *packing, int64_t bound)
         qsort(packing->order, (size_t)packing->n, sizeof(int32_t), orders[k]);
         try_order(packing, &top);
     }
-    /* Pull the block that sticks out to the front of the best order, a bounded time. */
+    /* Pull the block that sticks out towards the front of the order, a bounded time; from
+     * the best order again where some pulls have not made it better. */
     int64_t tries = packing->n < 1000 ? 200 : packing->n < 5000 ? 20 : 4;
+    uint32_t mix = 1;
     memcpy(packing->order, packing->best_order, (size_t)packing->n * sizeof(int32_t));
     for (int64_t t = 0; t < tries && !good_enough(packing->best, bound); t++) {
         try_order(packing, &top);
-        int64_t to = t % 2 == 0 ? 0 : top / 2;
+        if (t % PULLS == PULLS - 1) {
+            memcpy(packing->order, packing->best_order,
+                   (size_t)packing->n * sizeof(int32_t));
+            top = packing->best_top;
+        }
+        mix = mix * 1664525 + 1013904223; /* the same plan every time */
+        int64_t to =
+            t % 2 == 0 ? 0 : (int64_t)((uint64_t)mix * (uint64_t)(top + 1) >> 32);
         int32_t block = packing->order[top];
         memmove(&packing->order[to + 1], &packing->order[to],
                 (size_t)(top - to) * sizeof(int32_t));

@@ -331,12 +331,11 @@ static attn_status add_block(struct attn_plan *plan, int64_t bytes, int32_t firs
 
 static attn_status add_scratch(struct planning *planning, struct attn_step *step)
 {
-    int64_t stride, shared, bytes, most = 1;
-    int32_t workers = attn_threads_count(planning->frame->threads);
-    for (int32_t p = 0; p < step->pub.n_phases; p++)
-        if (step->pub.phases[p].n_tasks > most)
-            most = step->pub.phases[p].n_tasks;
-    step->n_workers = most < workers ? (int32_t)most : workers;
+    int64_t stride, shared, bytes;
+    /* Any worker may take a task, however few there are. */
+    step->n_workers = attn_step_is_alone(step)
+                          ? 1
+                          : attn_threads_count(planning->frame->threads);
     if (!ck_align(step->pub.scratch_bytes, ATTN_ARENA_ALIGN, &stride) ||
         !ck_align(step->pub.shared_bytes, ATTN_ARENA_ALIGN, &shared) ||
         !ck_mul(stride, step->n_workers, &bytes) || !ck_add(bytes, shared, &bytes))

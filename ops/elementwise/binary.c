@@ -49,6 +49,21 @@ static attnrun_dim known_mod(const attnrun_step *step, attnrun_dim a, attnrun_di
     return attnrun_dim_sub(step, a, whole);
 }
 
+/* Expressions of sizes are often known to differ: S == -1 is false. */
+static attnrun_dim known_equal(const attnrun_step *step, attnrun_dim a, attnrun_dim b)
+{
+    if (dim_equal(a, b))
+        return dim_of(1);
+    if (dim_is_const(a) && dim_is_const(b))
+        return dim_of(0);
+    attnrun_dim above = attnrun_dim_add(step, b, dim_of(1));
+    attnrun_dim below = attnrun_dim_sub(step, b, dim_of(1));
+    if (dim_equal(attnrun_dim_min(step, a, above), above) ||
+        dim_equal(attnrun_dim_max(step, a, below), below))
+        return dim_of(0);
+    return unknown;
+}
+
 #define KNOWN(name, f)                                                                   \
     static attnrun_dim known_##name(const attnrun_step *step, attnrun_dim x,             \
                                     attnrun_dim y)                                       \
@@ -60,7 +75,6 @@ static attnrun_dim known_mod(const attnrun_step *step, attnrun_dim a, attnrun_di
 KNOWN(and, a &&b)
 KNOWN(or, a || b)
 KNOWN(xor, !a != !b)
-KNOWN(equal, a == b)
 KNOWN(greater, a > b)
 KNOWN(greater_or_equal, a >= b)
 KNOWN(less, a < b)

@@ -1,6 +1,6 @@
-/* attention_heads.c - attention whose operands were split into heads by Reshape and Transpose
- * reads (batch, tokens, heads * dim) directly, and gives that: four transposes less. For
- * Attention and FusedAttention without a past or present. */
+/* attention_heads.c - attention whose operands were split into heads by Reshape and
+ * Transpose reads (batch, tokens, heads * dim) directly, and gives that: four transposes
+ * less. For Attention and FusedAttention without a past or present. */
 #include "match.h"
 
 static const int64_t split_perm[] = { 0, 2, 1, 3 };
@@ -19,7 +19,7 @@ static int32_t unsplit(const struct attn_graph *graph, int32_t value, int64_t *h
     struct attn_node *transpose = attn_graph_producer(graph, value);
     if (!transposes_heads(transpose))
         return -1;
-    struct attn_node *reshape = match_in(graph, transpose, 0, "Reshape");
+    struct attn_node *reshape = attn_match_in(graph, transpose, 0, "Reshape");
     if (reshape == NULL)
         return -1;
     int32_t from = reshape->in[0];
@@ -27,7 +27,7 @@ static int32_t unsplit(const struct attn_graph *graph, int32_t value, int64_t *h
     const attnrun_type *flat = &graph->values[from].type;
     if (wide->rank != 4 || flat->rank != 3 || !dim_is_const(wide->dims[2]) ||
         !dim_is_const(wide->dims[3]) || !dim_equal(wide->dims[0], flat->dims[0]) ||
-        !dim_equal(wide->dims[1], flat->dims[1]) || !match_is_f32(graph, from))
+        !dim_equal(wide->dims[1], flat->dims[1]) || !attn_match_is_f32(graph, from))
         return -1;
     *heads = wide->dims[2].value;
     return from;
@@ -39,7 +39,7 @@ static int32_t joined(const struct attn_graph *graph, const struct attn_node *no
     struct attn_node *transpose = attn_graph_only_user(graph, node->out[0]);
     if (!transposes_heads(transpose))
         return -1;
-    struct attn_node *reshape = match_user(graph, transpose, "Reshape");
+    struct attn_node *reshape = attn_match_user(graph, transpose, "Reshape");
     if (reshape == NULL || reshape->in[0] != transpose->out[0])
         return -1;
     const attnrun_type *wide = &graph->values[transpose->out[0]].type;
@@ -68,7 +68,8 @@ static bool plain(const struct attn_node *node)
     return node->n_attrs < 12;
 }
 
-static attn_status try_node(struct attn_graph *graph, struct attn_node *node, int32_t *applied)
+static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
+                            int32_t *applied)
 {
     int64_t heads[3];
     int32_t in[4] = { -1, -1, -1, node->pub.n_in > 3 ? node->in[3] : -1 };
@@ -90,11 +91,12 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node, in
             attrs[n++] = node->attrs[i];
     attrs[n++] = (struct attn_attr)MATCH_INT("q_num_heads", heads[0]);
     attrs[n++] = (struct attn_attr)MATCH_INT("kv_num_heads", heads[1]);
-    struct attn_node *made = match_make(graph, node, node->pub.domain, node->pub.op_type,
-                                        in[3] >= 0 ? 4 : 3, in, result, n, attrs);
+    struct attn_node *made =
+        attn_match_make(graph, node, node->pub.domain, node->pub.op_type,
+                        in[3] >= 0 ? 4 : 3, in, result, n, attrs);
     if (made == NULL)
         return ATTNRUN_E_MEMORY;
-    match_replace(graph, result, made);
+    attn_match_replace(graph, result, made);
     ++*applied;
     return ATTNRUN_OK;
 }
@@ -103,9 +105,11 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes; n++)
-        if (is_attention(graph->nodes[n]) && graph->values[graph->nodes[n]->out[0]].n_uses > 0)
+        if (is_attention(graph->nodes[n]) &&
+            graph->values[graph->nodes[n]->out[0]].n_uses > 0)
             TRY(try_node(graph, graph->nodes[n], applied));
     return ATTNRUN_OK;
 }
 
-const struct attn_pass attn_pass_attention_heads = { .name = "attention_heads", .run = run };
+const struct attn_pass attn_pass_attention_heads = { .name = "attention_heads",
+                                                     .run = run };

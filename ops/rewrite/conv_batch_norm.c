@@ -30,15 +30,16 @@ static bool read_norm(const struct attn_graph *graph, const struct attn_node *co
     norm->bias = constant_vector(graph, bn, 2, n);
     norm->mean = constant_vector(graph, bn, 3, n);
     norm->var = constant_vector(graph, bn, 4, n);
-    norm->epsilon = (double)match_float(bn, "epsilon", 1e-5f);
+    norm->epsilon = (double)attn_match_float(bn, "epsilon", 1e-5f);
     bool has_bias = conv->pub.n_in > 2 && conv->in[2] >= 0;
     norm->conv_bias = has_bias ? constant_vector(graph, conv, 2, n) : NULL;
     for (int32_t i = 1; i < bn->pub.n_out; i++)
         if (bn->out[i] >= 0)
             return false;
     return norm->scale && norm->bias && norm->mean && norm->var &&
-           (!has_bias || norm->conv_bias) && match_int(bn, "training_mode", 0) == 0 &&
-           match_int(bn, "spatial", 1) == 1;
+           (!has_bias || norm->conv_bias) &&
+           attn_match_int(bn, "training_mode", 0) == 0 &&
+           attn_match_int(bn, "spatial", 1) == 1;
 }
 
 /* New weights, scaled along axis `axis` of a dense tensor. */
@@ -71,7 +72,7 @@ static attn_status scale_weights(struct attn_graph *graph, const attnrun_tensor 
 static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv, int axis,
                             int32_t *applied)
 {
-    struct attn_node *bn = match_user(graph, conv, "BatchNormalization");
+    struct attn_node *bn = attn_match_user(graph, conv, "BatchNormalization");
     if (bn == NULL || bn->in[0] != conv->out[0] || !match_is_constant(graph, conv->in[1]))
         return ATTNRUN_OK;
     attnrun_tensor w = graph->values[conv->in[1]].data;
@@ -86,11 +87,11 @@ static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv, in
         status = scale_weights(graph, &w, axis, &norm, &in[1], &in[2]);
     attn_pool_free(&scratch);
     TRY(status);
-    struct attn_node *made = match_make(graph, conv, "", conv->pub.op_type, 3, in,
-                                        bn->out[0], conv->n_attrs, conv->attrs);
+    struct attn_node *made = attn_match_make(graph, conv, "", conv->pub.op_type, 3, in,
+                                             bn->out[0], conv->n_attrs, conv->attrs);
     if (made == NULL)
         return ATTNRUN_E_MEMORY;
-    match_replace(graph, bn->out[0], made);
+    attn_match_replace(graph, bn->out[0], made);
     ++*applied;
     return ATTNRUN_OK;
 }
@@ -102,7 +103,7 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
         struct attn_node *node = graph->nodes[n];
         if (node_is(node, "Conv"))
             TRY(try_conv(graph, node, 0, applied));
-        else if (node_is(node, "ConvTranspose") && match_int(node, "group", 1) == 1)
+        else if (node_is(node, "ConvTranspose") && attn_match_int(node, "group", 1) == 1)
             TRY(try_conv(graph, node, 1, applied));
     }
     return ATTNRUN_OK;

@@ -16,9 +16,10 @@ static void take_residual(const struct attn_graph *graph, struct fusion *fusion)
     struct attn_node *add = attn_graph_only_user(graph, fusion->result);
     if (!node_is(add, "Add"))
         return;
-    int32_t other = match_other(add, fusion->result);
-    if (other < 0 || !match_is_f32(graph, other) || match_is_constant(graph, other) ||
-        !match_same_shape(graph, other, fusion->result))
+    int32_t other = attn_match_other(add, fusion->result);
+    if (other < 0 || !attn_match_is_f32(graph, other) ||
+        match_is_constant(graph, other) ||
+        !attn_match_same_shape(graph, other, fusion->result))
         return;
     fusion->residual = other;
     fusion->result = add->out[0];
@@ -28,7 +29,7 @@ static void take_residual(const struct attn_graph *graph, struct fusion *fusion)
 static void take_activation(const struct attn_graph *graph, struct fusion *fusion)
 {
     struct attn_node *user = attn_graph_only_user(graph, fusion->result);
-    if (match_activation(graph, user, &fusion->epilogue)) {
+    if (attn_match_activation(graph, user, &fusion->epilogue)) {
         fusion->result = user->out[0];
         fusion->n_fused++;
         return;
@@ -51,17 +52,17 @@ static struct attn_node *make_fused(struct attn_graph *graph, const struct fusio
     attrs[n++] = (struct attn_attr)MATCH_FLOAT("beta", fusion->epilogue.beta);
     int32_t in[4] = { conv->in[0], conv->in[1], conv->pub.n_in > 2 ? conv->in[2] : -1,
                       fusion->residual };
-    return match_make(graph, conv, "attnrun.fused", "FusedConv",
-                      fusion->residual >= 0 ? 4 : 3, in, fusion->result, n, attrs);
+    return attn_match_make(graph, conv, "attnrun.fused", "FusedConv",
+                           fusion->residual >= 0 ? 4 : 3, in, fusion->result, n, attrs);
 }
 
 static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv,
                             int32_t *applied)
 {
     struct fusion fusion = { .conv = conv, .residual = -1, .result = conv->out[0] };
-    if (!match_is_f32(graph, conv->out[0]) || conv->n_attrs > 12)
+    if (!attn_match_is_f32(graph, conv->out[0]) || conv->n_attrs > 12)
         return ATTNRUN_OK;
-    if (match_user(graph, conv, "BatchNormalization") != NULL)
+    if (attn_match_user(graph, conv, "BatchNormalization") != NULL)
         return ATTNRUN_OK;
     take_residual(graph, &fusion);
     take_activation(graph, &fusion);
@@ -70,7 +71,7 @@ static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv,
     struct attn_node *made = make_fused(graph, &fusion);
     if (made == NULL)
         return ATTNRUN_E_MEMORY;
-    match_replace(graph, fusion.result, made);
+    attn_match_replace(graph, fusion.result, made);
     ++*applied;
     return ATTNRUN_OK;
 }

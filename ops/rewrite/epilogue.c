@@ -7,8 +7,8 @@ static bool match_clip(const struct attn_graph *graph, const struct attn_node *n
     double low, high;
     if (node->pub.n_in == 1 && attn_node_attr(node, "min") &&
         attn_node_attr(node, "max")) {
-        low = (double)match_float(node, "min", 0);
-        high = (double)match_float(node, "max", 0);
+        low = (double)attn_match_float(node, "min", 0);
+        high = (double)attn_match_float(node, "max", 0);
     } else if (node->pub.n_in != 3 || !attn_value_scalar(graph, node->in[1], &low) ||
                !attn_value_scalar(graph, node->in[2], &high)) {
         return false;
@@ -17,8 +17,8 @@ static bool match_clip(const struct attn_graph *graph, const struct attn_node *n
     return true;
 }
 
-bool match_activation(const struct attn_graph *graph, const struct attn_node *node,
-                      struct epilogue *epilogue)
+bool attn_match_activation(const struct attn_graph *graph, const struct attn_node *node,
+                           struct epilogue *epilogue)
 {
     static const struct {
         const char *op_type, *word;
@@ -28,7 +28,7 @@ bool match_activation(const struct attn_graph *graph, const struct attn_node *no
         { "Sigmoid", "sigmoid" },
         { "HardSwish", "hardswish" },
     };
-    if (node == NULL || !match_is_f32(graph, node->out[0]))
+    if (node == NULL || !attn_match_is_f32(graph, node->out[0]))
         return false;
     *epilogue = (struct epilogue){ NULL, 0, 0 };
     for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++)
@@ -36,15 +36,17 @@ bool match_activation(const struct attn_graph *graph, const struct attn_node *no
             epilogue->activation = plain[i].word;
     if (node_is(node, "Gelu"))
         epilogue->activation =
-            match_string(node, "approximate", "tanh") ? "gelu_tanh" : "gelu";
-    if (node_is(node, "Swish") && match_near((double)match_float(node, "alpha", 1), 1))
+            attn_match_string(node, "approximate", "tanh") ? "gelu_tanh" : "gelu";
+    if (node_is(node, "Swish") &&
+        attn_match_near((double)attn_match_float(node, "alpha", 1), 1))
         epilogue->activation = "silu";
     if (node_is(node, "LeakyRelu"))
         *epilogue =
-            (struct epilogue){ "leakyrelu", match_float(node, "alpha", 0.01f), 0 };
+            (struct epilogue){ "leakyrelu", attn_match_float(node, "alpha", 0.01f), 0 };
     if (node_is(node, "HardSigmoid"))
-        *epilogue = (struct epilogue){ "hardsigmoid", match_float(node, "alpha", 0.2f),
-                                       match_float(node, "beta", 0.5f) };
+        *epilogue =
+            (struct epilogue){ "hardsigmoid", attn_match_float(node, "alpha", 0.2f),
+                               attn_match_float(node, "beta", 0.5f) };
     if (node_is(node, "Clip"))
         return match_clip(graph, node, epilogue);
     return epilogue->activation != NULL;

@@ -11,7 +11,7 @@ struct epilogue {
 
 /* Whether `node`, reading the value as its only data input, is an activation with a word.
  */
-bool match_activation(const struct attn_graph *graph, const struct attn_node *node,
-                      struct epilogue *epilogue);
+bool attn_match_activation(const struct attn_graph *graph, const struct attn_node *node,
+                           struct epilogue *epilogue);
 
 #endif

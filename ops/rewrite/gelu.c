@@ -9,11 +9,11 @@
 static int32_t erf_argument(const struct attn_graph *graph, const struct attn_node *erf)
 {
     int32_t x;
-    struct attn_node *scale = match_in(graph, erf, 0, "Div");
-    if (scale != NULL && match_number(graph, scale, false, 1.4142135623730951, &x))
+    struct attn_node *scale = attn_match_in(graph, erf, 0, "Div");
+    if (scale != NULL && attn_match_number(graph, scale, false, 1.4142135623730951, &x))
         return x;
-    scale = match_in(graph, erf, 0, "Mul");
-    if (scale != NULL && match_number(graph, scale, true, 0.7071067811865476, &x))
+    scale = attn_match_in(graph, erf, 0, "Mul");
+    if (scale != NULL && attn_match_number(graph, scale, true, 0.7071067811865476, &x))
         return x;
     return -1;
 }
@@ -23,14 +23,16 @@ static int32_t cube_argument(const struct attn_graph *graph, const struct attn_n
 {
     int32_t x, y;
     if (node_is(node, "Pow"))
-        return match_number(graph, node, false, 3, &x) ? x : -1;
+        return attn_match_number(graph, node, false, 3, &x) ? x : -1;
     if (!node_is(node, "Mul"))
         return -1;
-    struct attn_node *square = match_either(graph, node, "Mul", &x);
+    struct attn_node *square = attn_match_either(graph, node, "Mul", &x);
     if (square != NULL && square->in[0] == x && square->in[1] == x)
         return x;
-    square = match_either(graph, node, "Pow", &y);
-    return square != NULL && match_number(graph, square, false, 2, &x) && x == y ? x : -1;
+    square = attn_match_either(graph, node, "Pow", &y);
+    return square != NULL && attn_match_number(graph, square, false, 2, &x) && x == y
+               ? x
+               : -1;
 }
 
 /* 0.044715 * x^3: x, or -1. */
@@ -39,7 +41,7 @@ static int32_t cubic_term(const struct attn_graph *graph, const struct attn_node
     int32_t rest;
     if (!node_is(node, "Mul"))
         return -1;
-    if (match_number(graph, node, true, 0.044715, &rest)) {
+    if (attn_match_number(graph, node, true, 0.044715, &rest)) {
         struct attn_node *cube = attn_graph_producer(graph, rest);
         return cube ? cube_argument(graph, cube) : -1;
     }
@@ -50,8 +52,9 @@ static int32_t cubic_term(const struct attn_graph *graph, const struct attn_node
 static int32_t tanh_argument(const struct attn_graph *graph, const struct attn_node *tanh)
 {
     int32_t inner;
-    struct attn_node *scale = match_in(graph, tanh, 0, "Mul");
-    if (scale == NULL || !match_number(graph, scale, true, 0.7978845608028654, &inner))
+    struct attn_node *scale = attn_match_in(graph, tanh, 0, "Mul");
+    if (scale == NULL ||
+        !attn_match_number(graph, scale, true, 0.7978845608028654, &inner))
         return -1;
     struct attn_node *sum = attn_graph_producer(graph, inner);
     if (!node_is(sum, "Add"))
@@ -71,20 +74,23 @@ static int32_t halved_product(const struct attn_graph *graph, const struct attn_
                               int32_t x)
 {
     int32_t rest, other;
-    struct attn_node *first = match_user(graph, sum, "Mul");
+    struct attn_node *first = attn_match_user(graph, sum, "Mul");
     if (first == NULL)
         return -1;
-    other = match_other(first, sum->out[0]);
+    other = attn_match_other(first, sum->out[0]);
     if (other == x) { /* (x * s) * 0.5 */
-        struct attn_node *half = match_user(graph, first, "Mul");
-        return half && match_number(graph, half, true, 0.5, &rest) ? half->out[0] : -1;
+        struct attn_node *half = attn_match_user(graph, first, "Mul");
+        return half && attn_match_number(graph, half, true, 0.5, &rest) ? half->out[0]
+                                                                        : -1;
     }
-    if (match_number(graph, first, true, 0.5, &rest)) { /* x * (0.5 * s) */
-        struct attn_node *product = match_user(graph, first, "Mul");
-        return product && match_other(product, first->out[0]) == x ? product->out[0] : -1;
+    if (attn_match_number(graph, first, true, 0.5, &rest)) { /* x * (0.5 * s) */
+        struct attn_node *product = attn_match_user(graph, first, "Mul");
+        return product && attn_match_other(product, first->out[0]) == x ? product->out[0]
+                                                                        : -1;
     }
     struct attn_node *half = attn_graph_producer(graph, other); /* (0.5 * x) * s */
-    if (node_is(half, "Mul") && match_number(graph, half, true, 0.5, &rest) && rest == x)
+    if (node_is(half, "Mul") && attn_match_number(graph, half, true, 0.5, &rest) &&
+        rest == x)
         return first->out[0];
     return -1;
 }
@@ -93,19 +99,20 @@ static attn_status try_gelu(struct attn_graph *graph, struct attn_node *node,
                             bool is_tanh, int32_t *applied)
 {
     int32_t rest, x = is_tanh ? tanh_argument(graph, node) : erf_argument(graph, node);
-    if (x < 0 || !match_is_f32(graph, x))
+    if (x < 0 || !attn_match_is_f32(graph, x))
         return ATTNRUN_OK;
-    struct attn_node *sum = match_user(graph, node, "Add");
-    if (sum == NULL || !match_number(graph, sum, true, 1, &rest))
+    struct attn_node *sum = attn_match_user(graph, node, "Add");
+    if (sum == NULL || !attn_match_number(graph, sum, true, 1, &rest))
         return ATTNRUN_OK;
     int32_t old = halved_product(graph, sum, x);
     if (old < 0)
         return ATTNRUN_OK;
     struct attn_attr attr = MATCH_STRING("approximate", is_tanh ? "tanh" : "none");
-    struct attn_node *gelu = match_make(graph, node, "", "Gelu", 1, &x, old, 1, &attr);
+    struct attn_node *gelu =
+        attn_match_make(graph, node, "", "Gelu", 1, &x, old, 1, &attr);
     if (gelu == NULL)
         return ATTNRUN_E_MEMORY;
-    match_replace(graph, old, gelu);
+    attn_match_replace(graph, old, gelu);
     ++*applied;
     return ATTNRUN_OK;
 }
@@ -113,16 +120,16 @@ static attn_status try_gelu(struct attn_graph *graph, struct attn_node *node,
 static attn_status try_silu(struct attn_graph *graph, struct attn_node *sigmoid,
                             int32_t *applied)
 {
-    struct attn_node *product = match_user(graph, sigmoid, "Mul");
+    struct attn_node *product = attn_match_user(graph, sigmoid, "Mul");
     int32_t x = sigmoid->in[0];
-    if (product == NULL || !match_is_f32(graph, x) ||
-        match_other(product, sigmoid->out[0]) != x)
+    if (product == NULL || !attn_match_is_f32(graph, x) ||
+        attn_match_other(product, sigmoid->out[0]) != x)
         return ATTNRUN_OK;
     struct attn_node *swish =
-        match_make(graph, sigmoid, "", "Swish", 1, &x, product->out[0], 0, NULL);
+        attn_match_make(graph, sigmoid, "", "Swish", 1, &x, product->out[0], 0, NULL);
     if (swish == NULL)
         return ATTNRUN_E_MEMORY;
-    match_replace(graph, product->out[0], swish);
+    attn_match_replace(graph, product->out[0], swish);
     ++*applied;
     return ATTNRUN_OK;
 }

@@ -1,6 +1,6 @@
 /* identity.c - takes out nodes that pass their input on unchanged: Identity, Dropout
- * without a mask, Cast to the same type, Transpose that keeps the order, Mul and Div by
- * 1, Add 0 - the last ones only where the shape stays. Exact. */
+ * without a mask, Cast to the same type, Transpose that keeps the order, Reshape and
+ * Expand to the same shape, Mul and Div by 1. Exact. */
 #include "match.h"
 
 static bool keeps_order(const struct attn_node *node)
@@ -21,9 +21,9 @@ static int32_t times_one(const struct attn_graph *graph, const struct attn_node 
     int32_t other;
     bool multiplies = node_is(node, "Mul");
     if ((!multiplies && !node_is(node, "Div")) ||
-        !match_scalar(graph, node, multiplies, &x, &other) || x < 1 || x > 1)
+        !attn_match_scalar(graph, node, multiplies, &x, &other) || x < 1 || x > 1)
         return -1;
-    return match_same_shape(graph, other, node->out[0]) ? other : -1;
+    return attn_match_same_shape(graph, other, node->out[0]) ? other : -1;
 }
 
 static int32_t passed_on(const struct attn_graph *graph, const struct attn_node *node)
@@ -37,11 +37,15 @@ static int32_t passed_on(const struct attn_graph *graph, const struct attn_node 
         return node->in[0];
     if (node_is(node, "Dropout") && node->pub.n_in == 1 &&
         (node->pub.n_out == 1 || node->out[1] < 0) &&
-        match_int(node, "is_test", 1) == 1 && node->pub.opset >= 7)
+        attn_match_int(node, "is_test", 1) == 1 && node->pub.opset >= 7)
         return node->in[0];
-    if (node_is(node, "Cast") && in->dtype != 0 && match_int(node, "to", 0) == in->dtype)
+    if (node_is(node, "Cast") && in->dtype != 0 &&
+        attn_match_int(node, "to", 0) == in->dtype)
         return node->in[0];
     if (node_is(node, "Transpose") && keeps_order(node))
+        return node->in[0];
+    if ((node_is(node, "Reshape") || node_is(node, "Expand")) &&
+        attn_match_same_shape(graph, node->in[0], node->out[0]))
         return node->in[0];
     return times_one(graph, node);
 }

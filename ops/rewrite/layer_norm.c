@@ -9,7 +9,7 @@ static int32_t square_argument(const struct attn_graph *graph,
                                const struct attn_node *node)
 {
     int32_t y;
-    if (node_is(node, "Pow") && match_number(graph, node, false, 2, &y))
+    if (node_is(node, "Pow") && attn_match_number(graph, node, false, 2, &y))
         return y;
     return node_is(node, "Mul") && node->in[0] == node->in[1] ? node->in[0] : -1;
 }
@@ -19,12 +19,12 @@ static int32_t root_argument(const struct attn_graph *graph, const struct attn_n
                              double *epsilon)
 {
     int32_t mean_value;
-    struct attn_node *sum = match_in(graph, root, 0, "Add");
+    struct attn_node *sum = attn_match_in(graph, root, 0, "Add");
     if (!node_is(root, "Sqrt") || sum == NULL ||
-        !match_scalar(graph, sum, true, epsilon, &mean_value))
+        !attn_match_scalar(graph, sum, true, epsilon, &mean_value))
         return -1;
     struct attn_node *mean = attn_graph_producer(graph, mean_value);
-    if (!node_is(mean, "ReduceMean") || !match_reduces_last(graph, mean))
+    if (!node_is(mean, "ReduceMean") || !attn_match_reduces_last(graph, mean))
         return -1;
     struct attn_node *square = attn_graph_producer(graph, mean->in[0]);
     return square ? square_argument(graph, square) : -1;
@@ -36,8 +36,9 @@ static int32_t centred_argument(const struct attn_graph *graph, int32_t d)
     struct attn_node *sub = attn_graph_producer(graph, d);
     if (!node_is(sub, "Sub"))
         return -1;
-    struct attn_node *mean = match_in(graph, sub, 1, "ReduceMean");
-    if (mean == NULL || !match_reduces_last(graph, mean) || mean->in[0] != sub->in[0])
+    struct attn_node *mean = attn_match_in(graph, sub, 1, "ReduceMean");
+    if (mean == NULL || !attn_match_reduces_last(graph, mean) ||
+        mean->in[0] != sub->in[0])
         return -1;
     return sub->in[0];
 }
@@ -60,10 +61,10 @@ static int32_t applied_vector(struct attn_graph *graph, int32_t *result,
     struct attn_node *user = attn_graph_only_user(graph, *result);
     if (!node_is(user, op_type))
         return -1;
-    int32_t vector = match_other(user, *result);
-    if (vector < 0 || !match_vector(graph, vector, &found) || found != n)
+    int32_t vector = attn_match_other(user, *result);
+    if (vector < 0 || !attn_match_vector(graph, vector, &found) || found != n)
         return -1;
-    vector = match_as_vector(graph, vector);
+    vector = attn_match_as_vector(graph, vector);
     if (vector >= 0)
         *result = user->out[0];
     return vector;
@@ -89,12 +90,12 @@ static attn_status replace_norm(struct attn_graph *graph, struct attn_node *node
         in[2] = applied_vector(graph, &result, "Add", n);
     struct attn_attr attrs[] = { MATCH_INT("axis", -1),
                                  MATCH_FLOAT("epsilon", (float)epsilon) };
-    struct attn_node *made =
-        match_make(graph, node, "", centred ? "LayerNormalization" : "RMSNormalization",
-                   in[2] >= 0 ? 3 : 2, in, result, 2, attrs);
+    struct attn_node *made = attn_match_make(
+        graph, node, "", centred ? "LayerNormalization" : "RMSNormalization",
+        in[2] >= 0 ? 3 : 2, in, result, 2, attrs);
     if (made == NULL)
         return ATTNRUN_E_MEMORY;
-    match_replace(graph, result, made);
+    attn_match_replace(graph, result, made);
     return ATTNRUN_OK;
 }
 
@@ -103,10 +104,10 @@ static attn_status try_layer_norm(struct attn_graph *graph, struct attn_node *di
                                   int32_t *applied)
 {
     double epsilon;
-    struct attn_node *root = match_in(graph, div, 1, "Sqrt");
+    struct attn_node *root = attn_match_in(graph, div, 1, "Sqrt");
     int32_t d = root ? root_argument(graph, root, &epsilon) : -1;
     int32_t x = d >= 0 && d == div->in[0] ? centred_argument(graph, d) : -1;
-    if (x < 0 || !match_is_f32(graph, x) || last_dim(graph, x) < 1)
+    if (x < 0 || !attn_match_is_f32(graph, x) || last_dim(graph, x) < 1)
         return ATTNRUN_OK;
     ++*applied;
     return replace_norm(graph, div, x, div->out[0], epsilon, true);
@@ -118,10 +119,10 @@ static struct attn_node *inverse_root(const struct attn_graph *graph,
 {
     double one;
     if (node_is(node, "Reciprocal"))
-        return match_in(graph, node, 0, "Sqrt");
+        return attn_match_in(graph, node, 0, "Sqrt");
     if (node_is(node, "Div") && attn_value_scalar(graph, node->in[0], &one) &&
-        match_near(one, 1))
-        return match_in(graph, node, 1, "Sqrt");
+        attn_match_near(one, 1))
+        return attn_match_in(graph, node, 1, "Sqrt");
     return NULL;
 }
 
@@ -133,7 +134,7 @@ static attn_status try_rms_norm(struct attn_graph *graph, struct attn_node *prod
         struct attn_node *inverse = attn_graph_producer(graph, product->in[in]);
         struct attn_node *root = inverse ? inverse_root(graph, inverse) : NULL;
         int32_t x = root ? root_argument(graph, root, &epsilon) : -1;
-        if (x < 0 || x != product->in[1 - in] || !match_is_f32(graph, x) ||
+        if (x < 0 || x != product->in[1 - in] || !attn_match_is_f32(graph, x) ||
             last_dim(graph, x) < 1)
             continue;
         ++*applied;

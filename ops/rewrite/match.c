@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-struct attn_node *match_in(const struct attn_graph *graph, const struct attn_node *node,
-                           int in, const char *op_type)
+struct attn_node *attn_match_in(const struct attn_graph *graph,
+                                const struct attn_node *node, int in, const char *op_type)
 {
     if (in >= node->pub.n_in)
         return NULL;
@@ -12,21 +12,22 @@ struct attn_node *match_in(const struct attn_graph *graph, const struct attn_nod
     return node_is(producer, op_type) ? producer : NULL;
 }
 
-struct attn_node *match_sole_in(const struct attn_graph *graph,
-                                const struct attn_node *node, int in, const char *op_type)
+struct attn_node *attn_match_sole_in(const struct attn_graph *graph,
+                                     const struct attn_node *node, int in,
+                                     const char *op_type)
 {
-    struct attn_node *producer = match_in(graph, node, in, op_type);
+    struct attn_node *producer = attn_match_in(graph, node, in, op_type);
     return producer != NULL && graph->values[node->in[in]].n_uses == 1 ? producer : NULL;
 }
 
-struct attn_node *match_either(const struct attn_graph *graph,
-                               const struct attn_node *node, const char *op_type,
-                               int32_t *other)
+struct attn_node *attn_match_either(const struct attn_graph *graph,
+                                    const struct attn_node *node, const char *op_type,
+                                    int32_t *other)
 {
     if (node->pub.n_in != 2)
         return NULL;
     for (int in = 0; in < 2; in++) {
-        struct attn_node *producer = match_in(graph, node, in, op_type);
+        struct attn_node *producer = attn_match_in(graph, node, in, op_type);
         if (producer != NULL) {
             *other = node->in[1 - in];
             return producer;
@@ -35,8 +36,8 @@ struct attn_node *match_either(const struct attn_graph *graph,
     return NULL;
 }
 
-bool match_scalar(const struct attn_graph *graph, const struct attn_node *node,
-                  bool commutes, double *x, int32_t *other)
+bool attn_match_scalar(const struct attn_graph *graph, const struct attn_node *node,
+                       bool commutes, double *x, int32_t *other)
 {
     if (node == NULL || node->pub.n_in != 2)
         return false;
@@ -51,23 +52,24 @@ bool match_scalar(const struct attn_graph *graph, const struct attn_node *node,
     return false;
 }
 
-bool match_near(double a, double b) { return fabs(a - b) <= 1e-4 * fabs(b); }
+bool attn_match_near(double a, double b) { return fabs(a - b) <= 1e-4 * fabs(b); }
 
-bool match_number(const struct attn_graph *graph, const struct attn_node *node,
-                  bool commutes, double x, int32_t *other)
+bool attn_match_number(const struct attn_graph *graph, const struct attn_node *node,
+                       bool commutes, double x, int32_t *other)
 {
     double found;
-    return match_scalar(graph, node, commutes, &found, other) && match_near(found, x);
+    return attn_match_scalar(graph, node, commutes, &found, other) &&
+           attn_match_near(found, x);
 }
 
-struct attn_node *match_user(const struct attn_graph *graph, const struct attn_node *node,
-                             const char *op_type)
+struct attn_node *attn_match_user(const struct attn_graph *graph,
+                                  const struct attn_node *node, const char *op_type)
 {
     struct attn_node *user = attn_graph_only_user(graph, node->out[0]);
     return node_is(user, op_type) ? user : NULL;
 }
 
-int32_t match_other(const struct attn_node *node, int32_t value)
+int32_t attn_match_other(const struct attn_node *node, int32_t value)
 {
     if (node->pub.n_in != 2 || (node->in[0] == value) == (node->in[1] == value))
         return -1;
@@ -91,18 +93,18 @@ static bool one_axis(const struct attn_graph *graph, const struct attn_node *nod
     return true;
 }
 
-bool match_reduces_last(const struct attn_graph *graph, const struct attn_node *node)
+bool attn_match_reduces_last(const struct attn_graph *graph, const struct attn_node *node)
 {
     int64_t axis;
     int rank = graph->values[node->in[0]].type.rank;
     return one_axis(graph, node, &axis) &&
            (axis == -1 || (rank > 0 && axis == rank - 1)) &&
-           match_int(node, "keepdims", 1) == 1;
+           attn_match_int(node, "keepdims", 1) == 1;
 }
 
-bool match_vector(const struct attn_graph *graph, int32_t value, int64_t *n)
+bool attn_match_vector(const struct attn_graph *graph, int32_t value, int64_t *n)
 {
-    if (!match_is_constant(graph, value) || !match_is_f32(graph, value))
+    if (!match_is_constant(graph, value) || !attn_match_is_f32(graph, value))
         return false;
     const attnrun_tensor *t = &graph->values[value].data;
     for (int i = 0; i + 1 < t->rank; i++)
@@ -112,7 +114,7 @@ bool match_vector(const struct attn_graph *graph, int32_t value, int64_t *n)
     return t->rank > 0 && *n > 0;
 }
 
-int32_t match_as_vector(struct attn_graph *graph, int32_t value)
+int32_t attn_match_as_vector(struct attn_graph *graph, int32_t value)
 {
     int32_t made;
     attnrun_tensor t = graph->values[value].data, vector;
@@ -125,7 +127,7 @@ int32_t match_as_vector(struct attn_graph *graph, int32_t value)
     return made;
 }
 
-bool match_same_shape(const struct attn_graph *graph, int32_t a, int32_t b)
+bool attn_match_same_shape(const struct attn_graph *graph, int32_t a, int32_t b)
 {
     const attnrun_type *x = &graph->values[a].type, *y = &graph->values[b].type;
     if (x->kind != ATTNRUN_TENSOR || y->kind != ATTNRUN_TENSOR || x->rank < 0 ||
@@ -137,25 +139,25 @@ bool match_same_shape(const struct attn_graph *graph, int32_t a, int32_t b)
     return true;
 }
 
-bool match_is_f32(const struct attn_graph *graph, int32_t value)
+bool attn_match_is_f32(const struct attn_graph *graph, int32_t value)
 {
     return value >= 0 && graph->values[value].type.kind == ATTNRUN_TENSOR &&
            graph->values[value].type.dtype == ATTNRUN_F32;
 }
 
-int64_t match_int(const struct attn_node *node, const char *name, int64_t otherwise)
+int64_t attn_match_int(const struct attn_node *node, const char *name, int64_t otherwise)
 {
     const struct attn_attr *attr = attn_node_attr(node, name);
     return attr != NULL && attr->kind == ATTN_ATTR_INT ? attr->i : otherwise;
 }
 
-float match_float(const struct attn_node *node, const char *name, float otherwise)
+float attn_match_float(const struct attn_node *node, const char *name, float otherwise)
 {
     const struct attn_attr *attr = attn_node_attr(node, name);
     return attr != NULL && attr->kind == ATTN_ATTR_FLOAT ? attr->f : otherwise;
 }
 
-bool match_string(const struct attn_node *node, const char *name, const char *text)
+bool attn_match_string(const struct attn_node *node, const char *name, const char *text)
 {
     const struct attn_attr *attr = attn_node_attr(node, name);
     return attr != NULL && attr->kind == ATTN_ATTR_STRING &&
@@ -163,10 +165,10 @@ bool match_string(const struct attn_node *node, const char *name, const char *te
            memcmp(attr->s.data, text, strlen(text)) == 0;
 }
 
-struct attn_node *match_make(struct attn_graph *graph, struct attn_node *before,
-                             const char *domain, const char *op_type, int32_t n_in,
-                             const int32_t *in, int32_t like, int32_t n_attrs,
-                             const struct attn_attr *attrs)
+struct attn_node *attn_match_make(struct attn_graph *graph, struct attn_node *before,
+                                  const char *domain, const char *op_type, int32_t n_in,
+                                  const int32_t *in, int32_t like, int32_t n_attrs,
+                                  const struct attn_attr *attrs)
 {
     int32_t out;
     if (attn_graph_add_value(graph, NULL, &out) != ATTNRUN_OK)
@@ -176,7 +178,7 @@ struct attn_node *match_make(struct attn_graph *graph, struct attn_node *before,
                              attrs);
 }
 
-void match_replace(struct attn_graph *graph, int32_t old, struct attn_node *made)
+void attn_match_replace(struct attn_graph *graph, int32_t old, struct attn_node *made)
 {
     attn_graph_replace(graph, old, made->out[0]);
 }

@@ -5,56 +5,58 @@
 #include "../../runtime/graph.h"
 
 /* The producer of input `in` of a node, where it is an ai.onnx `op_type`; else NULL. */
-struct attn_node *match_in(const struct attn_graph *graph, const struct attn_node *node,
-                           int in, const char *op_type);
-/* The same, where nobody else reads that value. */
-struct attn_node *match_sole_in(const struct attn_graph *graph,
+struct attn_node *attn_match_in(const struct attn_graph *graph,
                                 const struct attn_node *node, int in,
                                 const char *op_type);
+/* The same, where nobody else reads that value. */
+struct attn_node *attn_match_sole_in(const struct attn_graph *graph,
+                                     const struct attn_node *node, int in,
+                                     const char *op_type);
 /* Of a node with two inputs: the producer of either one, where it is `op_type`; *other is
  * the value of the other input. */
-struct attn_node *match_either(const struct attn_graph *graph,
-                               const struct attn_node *node, const char *op_type,
-                               int32_t *other);
+struct attn_node *attn_match_either(const struct attn_graph *graph,
+                                    const struct attn_node *node, const char *op_type,
+                                    int32_t *other);
 /* Of a node with two inputs, one a constant of one element: that number, and the other
  * value. `commutes` false: the constant must be input 1. */
-bool match_scalar(const struct attn_graph *graph, const struct attn_node *node,
-                  bool commutes, double *x, int32_t *other);
+bool attn_match_scalar(const struct attn_graph *graph, const struct attn_node *node,
+                       bool commutes, double *x, int32_t *other);
 /* The same where the number is about `x`. */
-bool match_number(const struct attn_graph *graph, const struct attn_node *node,
-                  bool commutes, double x, int32_t *other);
-bool match_near(double a, double b);
+bool attn_match_number(const struct attn_graph *graph, const struct attn_node *node,
+                       bool commutes, double x, int32_t *other);
+bool attn_match_near(double a, double b);
 /* The only user of output 0 of a node, where it is an ai.onnx `op_type`; else NULL. */
-struct attn_node *match_user(const struct attn_graph *graph, const struct attn_node *node,
-                             const char *op_type);
+struct attn_node *attn_match_user(const struct attn_graph *graph,
+                                  const struct attn_node *node, const char *op_type);
 /* Of a node with two inputs: the one that is not `value`, -1 where none or both are. */
-int32_t match_other(const struct attn_node *node, int32_t value);
+int32_t attn_match_other(const struct attn_node *node, int32_t value);
 /* A reduction over the last axis alone that keeps the dim. */
-bool match_reduces_last(const struct attn_graph *graph, const struct attn_node *node);
+bool attn_match_reduces_last(const struct attn_graph *graph,
+                             const struct attn_node *node);
 /* A constant f32 of n elements along the last axis: dims all 1 but the last. */
-bool match_vector(const struct attn_graph *graph, int32_t value, int64_t *n);
+bool attn_match_vector(const struct attn_graph *graph, int32_t value, int64_t *n);
 /* The value as a constant of rank 1 (itself, or a view of its data); -1 on failure. */
-int32_t match_as_vector(struct attn_graph *graph, int32_t value);
+int32_t attn_match_as_vector(struct attn_graph *graph, int32_t value);
 /* Both types known, of the same rank and provably equal dims. */
-bool match_same_shape(const struct attn_graph *graph, int32_t a, int32_t b);
-bool match_is_f32(const struct attn_graph *graph, int32_t value);
+bool attn_match_same_shape(const struct attn_graph *graph, int32_t a, int32_t b);
+bool attn_match_is_f32(const struct attn_graph *graph, int32_t value);
 static inline bool match_is_constant(const struct attn_graph *graph, int32_t value)
 {
     return value >= 0 && graph->values[value].data.data != NULL;
 }
 /* An int attribute, or `otherwise`. */
-int64_t match_int(const struct attn_node *node, const char *name, int64_t otherwise);
-float match_float(const struct attn_node *node, const char *name, float otherwise);
-bool match_string(const struct attn_node *node, const char *name, const char *text);
+int64_t attn_match_int(const struct attn_node *node, const char *name, int64_t otherwise);
+float attn_match_float(const struct attn_node *node, const char *name, float otherwise);
+bool attn_match_string(const struct attn_node *node, const char *name, const char *text);
 
 /* Puts `made` (output 0) in the place of value `old`, and takes `node` out where nobody
  * reads it any more. */
-void match_replace(struct attn_graph *graph, int32_t old, struct attn_node *made);
+void attn_match_replace(struct attn_graph *graph, int32_t old, struct attn_node *made);
 /* A node with one output of the type of value `like`; NULL with the error recorded. */
-struct attn_node *match_make(struct attn_graph *graph, struct attn_node *before,
-                             const char *domain, const char *op_type, int32_t n_in,
-                             const int32_t *in, int32_t like, int32_t n_attrs,
-                             const struct attn_attr *attrs);
+struct attn_node *attn_match_make(struct attn_graph *graph, struct attn_node *before,
+                                  const char *domain, const char *op_type, int32_t n_in,
+                                  const int32_t *in, int32_t like, int32_t n_attrs,
+                                  const struct attn_attr *attrs);
 
 #define MATCH_INT(attribute, value)                                                      \
     { .name = (attribute), .kind = ATTN_ATTR_INT, .i = (value) }

@@ -16,7 +16,8 @@ static bool read_root(const struct attn_graph *graph, struct attn_node *node,
                       struct product *product)
 {
     *product = (struct product){ .root = node, .in = { -1, -1, -1, -1 } };
-    if (node->pub.n_in < 2 || node->out[0] < 0 || !match_is_f32(graph, node->out[0]) ||
+    if (node->pub.n_in < 2 || node->out[0] < 0 ||
+        !attn_match_is_f32(graph, node->out[0]) ||
         !match_is_constant(graph, node->in[1]) ||
         graph->values[node->in[1]].data.rank != 2 ||
         graph->values[node->in[0]].type.rank < 2)
@@ -26,11 +27,11 @@ static bool read_root(const struct attn_graph *graph, struct attn_node *node,
     product->result = node->out[0];
     if (node_is(node, "MatMul"))
         return true;
-    if (!node_is(node, "Gemm") || match_int(node, "transA", 0) != 0 ||
-        !match_near((double)match_float(node, "alpha", 1), 1) ||
-        !match_near((double)match_float(node, "beta", 1), 1))
+    if (!node_is(node, "Gemm") || attn_match_int(node, "transA", 0) != 0 ||
+        !attn_match_near((double)attn_match_float(node, "alpha", 1), 1) ||
+        !attn_match_near((double)attn_match_float(node, "beta", 1), 1))
         return false;
-    product->transposed_b = match_int(node, "transB", 0) != 0;
+    product->transposed_b = attn_match_int(node, "transB", 0) != 0;
     if (node->pub.n_in < 3 || node->in[2] < 0)
         return true;
     product->in[2] = node->in[2];
@@ -50,11 +51,12 @@ static attn_status take_bias(struct attn_graph *graph, struct product *product)
     struct attn_node *add = attn_graph_only_user(graph, product->result);
     if (product->in[2] >= 0 || !node_is(add, "Add"))
         return ATTNRUN_OK;
-    int32_t other = match_other(add, product->result);
-    if (other < 0 || !match_vector(graph, other, &n) || n != columns(graph, product) ||
+    int32_t other = attn_match_other(add, product->result);
+    if (other < 0 || !attn_match_vector(graph, other, &n) ||
+        n != columns(graph, product) ||
         graph->values[other].data.rank > graph->values[product->result].type.rank)
         return ATTNRUN_OK;
-    other = match_as_vector(graph, other);
+    other = attn_match_as_vector(graph, other);
     if (other < 0)
         return ATTNRUN_E_MEMORY;
     product->in[2] = other;
@@ -68,9 +70,10 @@ static void take_residual(const struct attn_graph *graph, struct product *produc
     struct attn_node *add = attn_graph_only_user(graph, product->result);
     if (!node_is(add, "Add"))
         return;
-    int32_t other = match_other(add, product->result);
-    if (other < 0 || !match_is_f32(graph, other) || match_is_constant(graph, other) ||
-        !match_same_shape(graph, other, product->result))
+    int32_t other = attn_match_other(add, product->result);
+    if (other < 0 || !attn_match_is_f32(graph, other) ||
+        match_is_constant(graph, other) ||
+        !attn_match_same_shape(graph, other, product->result))
         return;
     product->in[3] = other;
     product->result = add->out[0];
@@ -83,7 +86,7 @@ static void take_activation(const struct attn_graph *graph, struct product *prod
                                          "silu", "tanh", "sigmoid" };
     struct epilogue epilogue;
     struct attn_node *user = attn_graph_only_user(graph, product->result);
-    if (!match_activation(graph, user, &epilogue))
+    if (!attn_match_activation(graph, user, &epilogue))
         return;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (strcmp(words[i], epilogue.activation) == 0) {
@@ -107,14 +110,14 @@ static attn_status try_product(struct attn_graph *graph, struct attn_node *node,
     const char *word = product.epilogue.activation ? product.epilogue.activation : "none";
     struct attn_attr attrs[] = { MATCH_STRING("activation", word),
                                  MATCH_INT("transB", product.transposed_b) };
-    struct attn_node *made = match_make(graph, node, "attnrun.fused", "FusedMatMul",
-                                        product.in[3] >= 0   ? 4
-                                        : product.in[2] >= 0 ? 3
-                                                             : 2,
-                                        product.in, product.result, 2, attrs);
+    struct attn_node *made = attn_match_make(graph, node, "attnrun.fused", "FusedMatMul",
+                                             product.in[3] >= 0   ? 4
+                                             : product.in[2] >= 0 ? 3
+                                                                  : 2,
+                                             product.in, product.result, 2, attrs);
     if (made == NULL)
         return ATTNRUN_E_MEMORY;
-    match_replace(graph, product.result, made);
+    attn_match_replace(graph, product.result, made);
     ++*applied;
     return ATTNRUN_OK;
 }
