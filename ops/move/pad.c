@@ -113,7 +113,8 @@ static attn_status pad_infer(attnrun_step *step)
         TRY(pad_axis(step, i, pads.begin[i], pads.end[i], &dims[i], &planned));
         begin[i] = pads.begin[i].value;
         end[i] = pads.end[i].value;
-        if (planned && (begin[i] < -in->dims[i].value || end[i] < -in->dims[i].value))
+        if (planned && args->mode != OP_PAD_CONSTANT &&
+            (begin[i] < -in->dims[i].value || end[i] < -in->dims[i].value))
             return op_fail_input(
                 step, 0, ATTNRUN_E_SHAPE,
                 "expected more elements along axis %d than the pads take away", i);

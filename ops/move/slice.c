@@ -23,16 +23,18 @@ struct bounds {
     bool unknown; /* a bound or the step is not known */
 };
 
-/* Start and count of a slice of n elements; exact for all 64-bit bounds. */
+/* Start and count of a slice of n elements; exact for all 64-bit bounds. Clamped as ONNX
+ * says: unlike Python, a start before the first element is the first one for negative
+ * steps too. */
 static void count_slice(int64_t n, int64_t start, int64_t end, int64_t step,
                         int64_t *first, int64_t *count)
 {
     int64_t low = step > 0 ? 0 : -1, high = step > 0 ? n : n - 1;
     if (start < 0)
-        start = start < -n ? low : start + n;
+        start = start < -n ? 0 : start + n;
     if (end < 0)
         end = end < -n ? low : end + n;
-    start = start < low ? low : start > high ? high : start;
+    start = start > high ? high : start;
     end = end < low ? low : end > high ? high : end;
     uint64_t span = 0, pace = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
     if (step > 0 && end > start)
