@@ -3,6 +3,9 @@ set(ATTN_KERNEL_CHECKS
   tests/kernels/main.c
   tests/kernels/checks.c
   tests/kernels/check_elementwise.c
+  tests/kernels/check_attention.c
   tests/kernels/check_gemm.c
+  tests/kernels/check_rows.c
   tests/kernels/check_reduce.c
+  tests/kernels/check_image.c
 )
