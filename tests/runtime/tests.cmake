@@ -1,10 +1,14 @@
 # Unit tests of runtime/, one executable each.
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
-foreach(name alloc dim dtype io status tensor threads)
+add_library(attn_runtime_harness STATIC tests/runtime/harness.c
+  tests/runtime/onnx_write.c tests/runtime/sample_models.c)
+target_link_libraries(attn_runtime_harness PUBLIC
+  attn_flags attnrun_static PkgConfig::CMOCKA Threads::Threads)
+target_include_directories(attn_runtime_harness PUBLIC runtime)
+foreach(name alloc concurrent dim dtype io offsets status tensor threads)
   add_executable(test_runtime_${name} tests/runtime/test_${name}.c)
-  target_link_libraries(test_runtime_${name} PRIVATE
-    attn_flags attnrun_static PkgConfig::CMOCKA Threads::Threads)
-  target_include_directories(test_runtime_${name} PRIVATE runtime)
+  target_link_libraries(test_runtime_${name} PRIVATE attn_runtime_harness)
   add_test(NAME runtime.${name} COMMAND test_runtime_${name})
 endforeach()
-set_tests_properties(runtime.alloc runtime.status runtime.threads PROPERTIES LABELS threads)
+set_tests_properties(runtime.alloc runtime.concurrent runtime.status runtime.threads
+  PROPERTIES LABELS threads)

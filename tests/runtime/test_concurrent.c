@@ -1,0 +1,356 @@
+/* test_concurrent.c - contexts of one model on many threads, contexts made and ended
+ * meanwhile, and the same bits for every number of threads. */
+#include "harness.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include "sample_models.h"
+
+enum { SHAPES = 6, CALLERS = 4 };
+static const int64_t shapes[SHAPES][2] = { { 1, 5 },  { 2, 17 }, { 4, 64 },
+                                           { 1, 64 }, { 3, 1 },  { 2, 33 } };
+
+struct answers {
+    float hidden[SHAPES][4 * ENCODER_LONGEST * ENCODER_WIDTH], pooled[SHAPES][4 * 16];
+};
+
+static void compute(attnrun_context *context, int shape, float *hidden, float *pooled)
+{
+    struct encoder_inputs inputs;
+    uint64_t seed = 99 + (uint64_t)shape;
+    int64_t b = shapes[shape][0], s = shapes[shape][1];
+    set_encoder_inputs(context, &inputs, &seed, b, s);
+    OK(attnrun_run(context, NULL));
+    attnrun_tensor h = get_output(context, 0), p = get_output(context, 1);
+    assert_int_equal(attnrun_tensor_bytes(&h), b * s * ENCODER_WIDTH * 4);
+    assert_int_equal(attnrun_tensor_bytes(&p), b * ENCODER_WIDTH * 4);
+    memcpy(hidden, h.data, (size_t)attnrun_tensor_bytes(&h));
+    memcpy(pooled, p.data, (size_t)attnrun_tensor_bytes(&p));
+}
+
+static void compute_all(attnrun_context *context, struct answers *answers)
+{
+    memset(answers, 0, sizeof *answers);
+    for (int i = 0; i < SHAPES; i++)
+        compute(context, i, answers->hidden[i], answers->pooled[i]);
+}
+
+/* ---- many callers ---- */
+
+struct caller {
+    pthread_t thread;
+    attnrun_model *model;
+    const struct answers *expected;
+    uint64_t seed;
+    int64_t turns;
+    int wrong; /* cmocka's asserts are for the main thread only */
+};
+
+static int one_answer(attnrun_context *context, const struct answers *expected, int shape)
+{
+    struct encoder_inputs in;
+    uint64_t seed = 99 + (uint64_t)shape;
+    int64_t b = shapes[shape][0], s = shapes[shape][1], dims[2] = { b, s };
+    attnrun_tensor ids, mask, h, p;
+    in.b = b;
+    for (int64_t i = 0; i < b * s; i++) {
+        in.ids[i] = random_below(&seed, ENCODER_WORDS);
+        in.mask[i] = i % s == 0 || random_below(&seed, 4) != 0;
+    }
+    if (attnrun_tensor_make(ATTNRUN_I64, 2, dims, in.ids, &ids) ||
+        attnrun_tensor_make(ATTNRUN_I64, 2, dims, in.mask, &mask) ||
+        attnrun_set_input(context, 0, &ids) || attnrun_set_input(context, 1, &mask) ||
+        attnrun_run(context, NULL) || attnrun_output(context, 0, &h) ||
+        attnrun_output(context, 1, &p))
+        return 1;
+    return memcmp(h.data, expected->hidden[shape], (size_t)attnrun_tensor_bytes(&h)) ||
+           memcmp(p.data, expected->pooled[shape], (size_t)attnrun_tensor_bytes(&p));
+}
+
+static void *call(void *arg)
+{
+    struct caller *caller = arg;
+    attnrun_context *context = NULL;
+    for (int64_t turn = 0; turn < caller->turns; turn++) {
+        if (context == NULL && attnrun_context_create(caller->model, &context) != 0) {
+            caller->wrong++;
+            return NULL;
+        }
+        caller->wrong += one_answer(context, caller->expected,
+                                    (int)random_below(&caller->seed, SHAPES));
+        if (random_below(&caller->seed, 5) == 0) {
+            attnrun_context_destroy(context);
+            context = NULL;
+        }
+    }
+    attnrun_context_destroy(context);
+    return NULL;
+}
+
+static void run_callers(attnrun_model *model, const struct answers *expected,
+                        int64_t turns)
+{
+    struct caller callers[CALLERS];
+    for (int i = 0; i < CALLERS; i++) {
+        callers[i] = (struct caller){ .model = model,
+                                      .expected = expected,
+                                      .seed = (uint64_t)i * 7 + 1,
+                                      .turns = turns };
+        assert_int_equal(pthread_create(&callers[i].thread, NULL, call, &callers[i]), 0);
+    }
+    for (int i = 0; i < CALLERS; i++) {
+        pthread_join(callers[i].thread, NULL);
+        assert_int_equal(callers[i].wrong, 0);
+    }
+}
+
+static struct answers expected, found;
+
+/* The first contexts are made at once too: packing happens under way. */
+static void test_concurrent_contexts_agree(void **state)
+{
+    (void)state;
+    struct test_memory memory;
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    attnrun_model *model = open_model(runtime, write_encoder(2), 0);
+    attnrun_context *context = make_context(model);
+    compute_all(context, &expected);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+    for (int32_t threads = 1; threads <= 3; threads += 2) {
+        test_memory_init(&memory);
+        runtime = make_runtime(&memory, threads);
+        model = open_model(runtime, write_encoder(2), 0);
+        run_callers(model, &expected, rounds(25, 500));
+        attnrun_model_release(model);
+        attnrun_runtime_destroy(runtime);
+        test_memory_check(&memory);
+    }
+}
+
+/* The model and the runtime live as long as the last context. */
+static void test_concurrent_owners_end_in_any_order(void **state)
+{
+    (void)state;
+    struct test_memory memory;
+    test_memory_init(&memory);
+    attnrun_runtime *runtime = make_runtime(&memory, 2);
+    attnrun_model *model = open_model(runtime, write_encoder(1), 0);
+    attnrun_context *context = make_context(model);
+    attnrun_runtime_destroy(runtime);
+    attnrun_model_release(model);
+    static float hidden[4 * ENCODER_LONGEST * ENCODER_WIDTH], pooled[64];
+    compute(context, 2, hidden, pooled);
+    attnrun_context_destroy(context);
+    test_memory_check(&memory);
+}
+
+/* ---- the same bits ---- */
+
+static void test_bits_do_not_depend_on_threads(void **state)
+{
+    (void)state;
+    static const int32_t counts[] = { 1, 2, 3, 8 };
+    for (size_t k = 0; k < 4; k++) {
+        struct test_memory memory;
+        test_memory_init(&memory);
+        attnrun_runtime *runtime = make_runtime(&memory, counts[k]);
+        attnrun_model *model = open_model(runtime, write_encoder(2), 0);
+        attnrun_context *context = make_context(model);
+        compute_all(context, k == 0 ? &expected : &found);
+        if (k > 0)
+            assert_memory_equal(&expected, &found, sizeof found);
+        attnrun_context_destroy(context);
+        attnrun_model_release(model);
+        attnrun_runtime_destroy(runtime);
+        test_memory_check(&memory);
+    }
+}
+
+struct op_case {
+    const char *op, *x_dims, *w_dims; /* w: a second, constant operand or NULL */
+    void (*attrs)(struct onnx_writer *w);
+};
+
+static void last_axis(struct onnx_writer *w) { onnx_attr_int(w, "axis", -1); }
+static void first_axis(struct onnx_writer *w) { onnx_attr_int(w, "axis", 0); }
+static void pads(struct onnx_writer *w)
+{
+    onnx_attr_ints(w, "pads", 4, (int64_t[]){ 1, 1, 1, 1 });
+}
+static void keep(struct onnx_writer *w) { onnx_attr_int(w, "keepdims", 1); }
+
+static const struct op_case op_cases[] = {
+    { "MatMul", "150,300", "300,170", NULL },
+    { "MatMul", "3,40,1000", "1000,16", NULL },
+    { "MatMul", "1,4096", "4096,64", NULL },
+    { "Softmax", "300,257", NULL, last_axis },
+    { "Softmax", "4000,16", NULL, first_axis },
+    { "LogSoftmax", "40,3000", NULL, last_axis },
+    { "LayerNormalization", "500,256", "256", last_axis },
+    { "ReduceSum", "300000", NULL, keep },
+    { "ReduceMean", "100000,3", NULL, keep },
+    { "ReduceL2", "64,5000", NULL, keep },
+    { "ReduceMax", "100000", NULL, keep },
+    { "CumSum", "70000", NULL, NULL },
+    { "Conv", "2,16,40,40", "24,16,3,3", pads },
+    { "Conv", "1,3,64,64", "16,3,7,7", NULL },
+    { "GlobalAveragePool", "1,8,200,200", NULL, NULL },
+    { "InstanceNormalization", "2,4,64,64", NULL, NULL },
+    { "Erf", "200000", NULL, NULL },
+    { "Transpose", "300,400", NULL, NULL },
+};
+
+static int64_t count_of(const char *dims)
+{
+    attnrun_tensor t = tensor_of(ATTNRUN_F32, dims, NULL);
+    return attnrun_tensor_count(&t);
+}
+
+static struct onnx_writer *write_op(const struct op_case *c, const float *data)
+{
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_input(w, "x", ATTNRUN_F32, NULL);
+    if (c->w_dims != NULL)
+        onnx_constant(w, "w", ATTNRUN_F32, c->w_dims, data);
+    onnx_int(w, "zero", 0);
+    onnx_constant(w, "four", ATTNRUN_F32, "4", data);
+    bool sums = strcmp(c->op, "CumSum") == 0;
+    bool instance = strcmp(c->op, "InstanceNormalization") == 0;
+    onnx_node(w, c->op,
+              c->w_dims  ? "x,w"
+              : sums     ? "x,zero"
+              : instance ? "x,four,four"
+                         : "x",
+              "y");
+    if (c->attrs != NULL)
+        c->attrs(w);
+    onnx_output(w, "y", ATTNRUN_F32, NULL);
+    return w;
+}
+
+static void run_op(const struct op_case *c, int32_t threads, float *x, void **y,
+                   int64_t *bytes)
+{
+    struct test_memory memory;
+    test_memory_init(&memory);
+    attnrun_runtime *runtime = make_runtime(&memory, threads);
+    attnrun_model *model = open_model(runtime, write_op(c, x), 0);
+    attnrun_context *context = make_context(model);
+    set_input(context, 0, ATTNRUN_F32, c->x_dims, x);
+    OK(attnrun_run(context, NULL));
+    attnrun_tensor out = get_output(context, 0);
+    *bytes = attnrun_tensor_bytes(&out);
+    *y = malloc((size_t)*bytes);
+    assert_non_null(*y);
+    memcpy(*y, out.data, (size_t)*bytes);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+    test_memory_check(&memory);
+}
+
+static void test_bits_of_operators_do_not_depend_on_threads(void **state)
+{
+    (void)state;
+    static const int32_t counts[] = { 2, 3, 8 };
+    uint64_t seed = test_seed();
+    for (size_t i = 0; i < sizeof op_cases / sizeof *op_cases; i++) {
+        const struct op_case *c = &op_cases[i];
+        int64_t n = count_of(c->x_dims), bytes, other_bytes;
+        if (c->w_dims != NULL && count_of(c->w_dims) > n)
+            n = count_of(c->w_dims);
+        float *x = malloc((size_t)n * sizeof *x);
+        void *y, *other;
+        assert_non_null(x);
+        for (int64_t k = 0; k < n; k++) /* sums of these round */
+            x[k] = (float)random_below(&seed, 1 << 20) * 0.1f - 50000.0f;
+        run_op(c, 1, x, &y, &bytes);
+        for (size_t k = 0; k < 3; k++) {
+            run_op(c, counts[k], x, &other, &other_bytes);
+            if (bytes != other_bytes || memcmp(y, other, (size_t)bytes) != 0)
+                fail_msg("%s of %s: other bits with %d threads", c->op, c->x_dims,
+                         (int)counts[k]);
+            free(other);
+        }
+        free(y);
+        free(x);
+    }
+}
+
+/* ---- scratch ---- */
+
+/* An operator of two long tasks whose scratch is looked at again after a while. */
+static attnrun_status slow_infer(attnrun_step *step)
+{
+    step->out[0] = step->in[0];
+    step->phases[0] = (attnrun_phase){ .n_tasks = 2, .task_cost = 1000000 };
+    step->scratch_bytes = 1000;
+    return ATTNRUN_OK;
+}
+
+static attnrun_status slow_run(const attnrun_step *step, const attnrun_work *work)
+{
+    for (int64_t t = work->begin; t < work->end; t++) {
+        volatile unsigned char *scratch = work->scratch;
+        for (int i = 0; i < 1000; i++)
+            scratch[i] = (unsigned char)(t + 1);
+        usleep(300);
+        for (int i = 0; i < 1000; i++)
+            if (scratch[i] != (unsigned char)(t + 1))
+                return attnrun_step_fail(step, ATTNRUN_E_INTERNAL, "scratch is shared");
+        ((float *)step->y[0].data)[t] = (float)t;
+    }
+    return ATTNRUN_OK;
+}
+
+static const attnrun_op_def slow_op = { .struct_size = sizeof slow_op,
+                                        .domain = "test",
+                                        .name = "Slow",
+                                        .since = 1,
+                                        .inputs = "x:T",
+                                        .outputs = "y:T",
+                                        .types = "T=f32",
+                                        .infer = slow_infer,
+                                        .run = slow_run };
+
+/* Any of 8 workers may take one of 2 tasks. */
+static void test_scratch_is_there_for_every_worker(void **state)
+{
+    (void)state;
+    struct test_memory memory;
+    float x[2] = { 5, 5 };
+    test_memory_init(&memory);
+    attnrun_runtime *runtime = make_runtime(&memory, 8);
+    OK(attnrun_register_op(runtime, &slow_op));
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_domain(w, "test");
+    onnx_input(w, "x", ATTNRUN_F32, "2");
+    onnx_node(w, "test::Slow", "x", "y");
+    onnx_output(w, "y", ATTNRUN_F32, "2");
+    attnrun_model *model = open_model(runtime, w, 0);
+    attnrun_context *context = make_context(model);
+    set_input(context, 0, ATTNRUN_F32, "2", x);
+    for (int64_t turn = 0; turn < rounds(100, 3000); turn++)
+        OK(attnrun_run(context, NULL));
+    attnrun_tensor y = get_output(context, 0);
+    assert_true(((float *)y.data)[1] > 0.5f);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+    test_memory_check(&memory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_concurrent_contexts_agree),
+        cmocka_unit_test(test_concurrent_owners_end_in_any_order),
+        cmocka_unit_test(test_bits_do_not_depend_on_threads),
+        cmocka_unit_test(test_bits_of_operators_do_not_depend_on_threads),
+        cmocka_unit_test(test_scratch_is_there_for_every_worker),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,176 @@
+/* test_offsets.c - blocks alive together never overlap, the arena is no larger than it
+ * says and near the lower bound, and sizes that overflow are refused. */
+#include "harness.h"
+
+#include "offsets.h"
+
+static struct attn_memory *memory;
+
+static int set_up(void **state)
+{
+    (void)state;
+    memory = attn_memory_create(NULL, 0);
+    return memory == NULL;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    struct attn_memory_counts counts;
+    attn_memory_counts(memory, &counts);
+    attn_memory_destroy(memory);
+    return counts.used_bytes != 0;
+}
+
+struct result {
+    int64_t arena, bound;
+    int32_t peak;
+};
+
+static struct result pack(struct attn_block *blocks, int64_t n, int32_t n_steps)
+{
+    struct result r;
+    OK(attn_pack_offsets(memory, blocks, n, n_steps, &r.arena, &r.bound, &r.peak));
+    return r;
+}
+
+/* Everything that must hold of a packing, computed the slow way. */
+static void check_packing(const struct attn_block *blocks, int64_t n, int32_t n_steps,
+                          const struct result *r)
+{
+    int64_t highest = 0, bound = 0;
+    int32_t peak = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const struct attn_block *a = &blocks[i];
+        assert_true(a->offset >= 0 && a->offset % ATTN_ARENA_ALIGN == 0);
+        if (a->offset + a->bytes > highest)
+            highest = a->offset + a->bytes;
+        for (int64_t k = 0; k < i; k++) {
+            const struct attn_block *b = &blocks[k];
+            bool together = a->first <= b->last && b->first <= a->last;
+            bool apart =
+                a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset;
+            if (together && !apart)
+                fail_msg("blocks %d and %d of %d overlap", (int)i, (int)k, (int)n);
+        }
+    }
+    for (int32_t s = 0; s < n_steps; s++) {
+        int64_t alive = 0;
+        for (int64_t i = 0; i < n; i++)
+            if (blocks[i].first <= s && s <= blocks[i].last)
+                alive += blocks[i].bytes;
+        if (alive > bound) {
+            bound = alive;
+            peak = s;
+        }
+    }
+    assert_int_equal(r->arena, highest);
+    assert_int_equal(r->bound, bound);
+    assert_int_equal(r->peak, peak);
+    assert_true(r->arena >= r->bound);
+}
+
+static void test_offsets_never_overlap(void **state)
+{
+    (void)state;
+    static struct attn_block blocks[200];
+    uint64_t seed = test_seed();
+    for (int64_t turn = 0; turn < rounds(400, 20000); turn++) {
+        int64_t n = random_below(&seed, 60) + (turn % 50 == 0 ? 140 : 0);
+        int32_t n_steps = 1 + (int32_t)random_below(&seed, 80);
+        for (int64_t i = 0; i < n; i++) {
+            int32_t first = (int32_t)random_below(&seed, n_steps);
+            blocks[i] = (struct attn_block){
+                .bytes = random_below(&seed, 40) * ATTN_ARENA_ALIGN, /* 0 too */
+                .first = first,
+                .last = first + (int32_t)random_below(&seed, n_steps - first)
+            };
+        }
+        struct result r = pack(blocks, n, n_steps);
+        check_packing(blocks, n, n_steps, &r);
+    }
+}
+
+/* Lifetimes as in networks: each step makes a value, read by one of the next few steps;
+ * some live long (residuals); sizes are one of a few. */
+static int64_t graph_like(uint64_t *seed, struct attn_block *blocks, int64_t n)
+{
+    int64_t sizes[5];
+    for (int i = 0; i < 5; i++)
+        sizes[i] = ATTN_ARENA_ALIGN * (1 + random_below(seed, 1000));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t far = random_below(seed, 6) == 0 ? random_below(seed, 12) : 0;
+        int64_t last = i + 1 + random_below(seed, 2) + far;
+        blocks[i] = (struct attn_block){ .bytes = sizes[random_below(seed, 5)],
+                                         .first = (int32_t)i,
+                                         .last = (int32_t)(last < n ? last : n) };
+    }
+    return n + 1;
+}
+
+static void test_offsets_are_near_the_bound(void **state)
+{
+    (void)state;
+    static struct attn_block blocks[400];
+    uint64_t seed = test_seed();
+    double worst = 1, sum = 0;
+    int64_t turns = rounds(150, 3000), over = 0;
+    for (int64_t turn = 0; turn < turns; turn++) {
+        int64_t n = 20 + random_below(&seed, 300);
+        int32_t n_steps = (int32_t)graph_like(&seed, blocks, n);
+        struct result r = pack(blocks, n, n_steps);
+        check_packing(blocks, n, n_steps, &r);
+        double ratio = (double)r.arena / (double)r.bound;
+        sum += ratio;
+        over += ratio > 1.05;
+        worst = ratio > worst ? ratio : worst;
+    }
+    print_message("arena / lower bound: mean %.4f, worst %.4f, over 1.05: %d of %d\n",
+                  sum / (double)turns, worst, (int)over, (int)turns);
+    assert_true(worst <= 1.10);
+    assert_true(over * 100 <= turns);
+}
+
+static void test_offsets_chain_needs_two_blocks(void **state)
+{
+    (void)state;
+    static struct attn_block blocks[1000];
+    for (int32_t i = 0; i < 1000; i++)
+        blocks[i] = (struct attn_block){ .bytes = 4096, .first = i, .last = i + 1 };
+    struct result r = pack(blocks, 1000, 1001);
+    assert_int_equal(r.arena, 8192);
+    assert_int_equal(r.bound, 8192);
+    r = pack(blocks, 0, 5);
+    assert_int_equal(r.arena, 0);
+}
+
+static void test_offsets_refuse_overflow(void **state)
+{
+    (void)state;
+    const int64_t huge = INT64_MAX / 2 / ATTN_ARENA_ALIGN * ATTN_ARENA_ALIGN;
+    struct attn_block blocks[3] = { { .bytes = huge, .last = 1 },
+                                    { .bytes = huge, .first = 1, .last = 1 },
+                                    { .bytes = huge, .first = 1, .last = 2 } };
+    struct result r;
+    FAILS(ATTNRUN_E_MEMORY, "overflow",
+          attn_pack_offsets(memory, blocks, 3, 3, &r.arena, &r.bound, &r.peak));
+    /* Never alive together, but the sum of all does not fit either. */
+    for (int32_t i = 0; i < 3; i++)
+        blocks[i] = (struct attn_block){ .bytes = huge, .first = i, .last = i };
+    FAILS(ATTNRUN_E_MEMORY, "overflow",
+          attn_pack_offsets(memory, blocks, 3, 3, &r.arena, &r.bound, &r.peak));
+    assert_int_equal(attn_pack_offsets(memory, blocks, 2, 2, &r.arena, &r.bound, &r.peak),
+                     ATTNRUN_OK);
+    assert_int_equal(r.arena, huge);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_offsets_never_overlap),
+        cmocka_unit_test(test_offsets_are_near_the_bound),
+        cmocka_unit_test(test_offsets_chain_needs_two_blocks),
+        cmocka_unit_test(test_offsets_refuse_overflow),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
