@@ -277,7 +277,7 @@ attnrun_status npy_parse(const char *name, const uint8_t *data, int64_t bytes,
                          uint64_t max_bytes, struct held *held)
 {
     struct npy npy = { .name = name };
-    int64_t text_offset, text_bytes;
+    int64_t text_offset = 0, text_bytes = 0;
     TRY(read_prefix(&npy, data, bytes, &text_offset, &text_bytes));
     char *text = malloc((size_t)text_bytes + 1);
     if (text == NULL)
@@ -299,7 +299,7 @@ static attnrun_status read_open_file(const struct input_file *file, struct npy *
                                      uint64_t max_bytes, struct held *held)
 {
     uint8_t head[12] = { 0 };
-    int64_t text_offset, text_bytes;
+    int64_t text_offset = 0, text_bytes = 0;
     TRY(input_file_read(file, 0, head, file->bytes < 12 ? file->bytes : 12));
     TRY(read_prefix(npy, head, file->bytes, &text_offset, &text_bytes));
     char *text = malloc((size_t)text_bytes + 1);

@@ -209,7 +209,7 @@ static attnrun_status check_distinct(const struct zip *zip)
 
 static attnrun_status read_directory(struct zip *zip)
 {
-    struct directory d;
+    struct directory d = { 0 };
     TRY(find_directory(zip, &d));
     uint8_t *bytes = malloc((size_t)d.bytes + 1);
     zip->entries = calloc((size_t)d.n + 1, sizeof *zip->entries);
@@ -302,7 +302,7 @@ static attnrun_status inflate_entry(const struct zip *zip, const struct zip_entr
 attnrun_status zip_read(const struct zip *zip, const struct zip_entry *entry,
                         uint8_t *data)
 {
-    int64_t offset;
+    int64_t offset = 0;
     TRY(find_data(zip, entry, &offset));
     if (entry->method == 0)
         TRY(input_file_read(&zip->file, offset, data, entry->bytes));
