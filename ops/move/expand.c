@@ -2,17 +2,6 @@
  * shape keeps x's).  Source: ONNX Expand-8. */
 #include "move.h"
 
-static attnrun_dim broadcast_dim(const attnrun_step *step, attnrun_dim a, attnrun_dim b)
-{
-    if (dim_is(a, 1) || dim_equal(a, b))
-        return b;
-    if (dim_is(b, 1))
-        return a;
-    if (dim_is_const(a) && a.value != 1)
-        return a;
-    return dim_is_const(b) && b.value != 1 ? b : attnrun_dim_unknown(step);
-}
-
 static attn_status expand_plan(attnrun_step *step)
 {
     const attnrun_type *in = &step->in[0], *out = &step->out[0];
@@ -80,7 +69,7 @@ static attn_status expand_infer(attnrun_step *step)
             return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
                                  "expected 1 or %lld in dim %d to be expanded",
                                  (long long)wanted.value, at);
-        dims[i] = broadcast_dim(step, dims[i], wanted);
+        dims[i] = op_broadcast_dim(step, dims[i], wanted);
     }
     TRY(op_out(step, 0, in->dtype, rank, dims));
     expand_values(step);
