@@ -43,8 +43,9 @@ attn_status attn_graph_align(struct attn_graph *graph)
     for (int64_t n = 0; n < graph->n_nodes; n++) {
         const struct attn_node *node = graph->nodes[n];
         int32_t n_in = node->pub.n_in + node->n_captures;
+        uint32_t skip = node->pack_replaces | node->pub.op->unaligned_in;
         for (int32_t i = 0; i < n_in; i++)
-            if (i >= 32 || !(node->pack_replaces >> i & 1))
+            if (i >= 32 || !(skip >> i & 1))
                 TRY(align_value(graph, node->in[i]));
     }
     for (int32_t i = 0; i < graph->n_outputs; i++)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "checked.h"
 #include "host.h"
@@ -15,6 +16,8 @@ enum {
     ALIGNMENT = 64,
     POOL_FIRST_BLOCK = 64 << 10,
     POOL_LARGEST_BLOCK = 1 << 20,
+    HUGE_PAGE = 2 << 20,
+    HUGE_BYTES = 4 << 20, /* blocks from here on ask for huge pages */
     POOL_HEADER = 64 /* bytes before a block's data: keeps that aligned */
 };
 
@@ -30,7 +33,13 @@ static void *system_alloc(void *user, size_t bytes, size_t align)
 {
     (void)user;
     void *block;
-    return posix_memalign(&block, align, bytes) == 0 ? block : NULL;
+    if (bytes >= HUGE_BYTES) /* fewer page faults and TLB misses on weights and arenas */
+        align = HUGE_PAGE;
+    if (posix_memalign(&block, align, bytes) != 0)
+        return NULL;
+    if (bytes >= HUGE_BYTES)
+        madvise(block, bytes, MADV_HUGEPAGE);
+    return block;
 }
 
 static void system_free(void *user, void *block, size_t bytes)

@@ -530,6 +530,7 @@ struct attnrun_op_def {
     void *user;
     uint32_t strided_in;  /* bit i: input i may have any strides (else it is dense) */
     uint32_t strided_out; /* bit i: output i may have any strides (else it is dense) */
+    uint32_t unaligned_in; /* bit i: input i is read byte by byte, from any address */
     const char *cost;     /* for listings: "O(n d)", or NULL */
     const char *source;   /* for listings: paper or standard, or NULL */
 };

@@ -163,6 +163,8 @@ attnrun_status attnrun_set_output(attnrun_context *context, int32_t index,
     if (tensor != NULL && (tensor->kind != ATTNRUN_TENSOR || !well_formed(tensor) ||
                            !tensor_is_dense(tensor) || tensor->dtype == ATTNRUN_STRING))
         return attn_fail(ATTNRUN_E_USAGE, "output %d: not a dense tensor", index);
+    if (tensor != NULL && tensor->data == NULL && tensor_count(tensor) > 0)
+        return attn_fail(ATTNRUN_E_USAGE, "output %d: the tensor has no data", index);
     context->outputs[index] =
         tensor ? *tensor : (attnrun_tensor){ .kind = ATTNRUN_ABSENT };
     return ATTNRUN_OK;
@@ -203,25 +205,36 @@ static bool all_finite(const attnrun_tensor *t)
     return true;
 }
 
+static attn_status check_output(const struct attnrun_context *context, int32_t index,
+                                const attnrun_tensor *made, bool validate)
+{
+    const struct attn_graph *graph = context->model->graph;
+    const attnrun_tensor *bound = &context->outputs[index];
+    if (validate && !all_finite(made))
+        return attn_fail(ATTNRUN_E_NONFINITE, "output %d '%s' is not finite", index,
+                         attn_quote(graph->values[graph->outputs[index]].name));
+    if (bound->kind == ATTNRUN_ABSENT ||
+        (bound->kind == made->kind && bound->dtype == made->dtype &&
+         bound->rank == made->rank &&
+         memcmp(bound->dims, made->dims, (size_t)made->rank * sizeof made->dims[0]) == 0))
+        return ATTNRUN_OK;
+    return attn_fail(bound->dtype != made->dtype ? ATTNRUN_E_DTYPE : ATTNRUN_E_SHAPE,
+                     "output %d is %s, the memory bound to it is %s", index,
+                     attn_tensor_format(made), attn_tensor_format(bound));
+}
+
+/* The caller's memory is written only where all outputs are as they should be. */
 static attn_status finish_outputs(struct attnrun_context *context, bool validate)
 {
+    attnrun_tensor made;
     for (int32_t i = 0; i < context->n_outputs; i++) {
-        attnrun_tensor made;
-        attnrun_tensor *bound = &context->outputs[i];
         TRY(attn_frame_output(context->frame, i, &made));
-        if (validate && !all_finite(&made))
-            return attn_fail(ATTNRUN_E_NONFINITE, "output %d '%s' is not finite", i,
-                             attn_quote(context->model->graph
-                                            ->values[context->model->graph->outputs[i]]
-                                            .name));
-        if (bound->kind == ATTNRUN_ABSENT)
-            continue;
-        if (bound->dtype != made.dtype || bound->rank != made.rank ||
-            memcmp(bound->dims, made.dims, (size_t)made.rank * sizeof made.dims[0]) != 0)
-            return attn_fail(ATTNRUN_E_SHAPE,
-                             "output %d is %s, the memory bound to it is %s", i,
-                             attn_tensor_format(&made), attn_tensor_format(bound));
-        tensor_copy(bound, &made);
+        TRY(check_output(context, i, &made, validate));
+    }
+    for (int32_t i = 0; i < context->n_outputs; i++) {
+        TRY(attn_frame_output(context->frame, i, &made));
+        if (context->outputs[i].kind != ATTNRUN_ABSENT)
+            tensor_copy(&context->outputs[i], &made);
     }
     return ATTNRUN_OK;
 }

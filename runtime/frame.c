@@ -392,6 +392,7 @@ attn_status attn_frame_run(struct attn_frame *frame, const attnrun_tensor *input
     if (frame->current != NULL)
         release_all_late(frame, frame->current);
     frame->current = NULL; /* outputs of the run before are gone */
+    frame->heap.peak_bytes = frame->heap.used_bytes;
     TRY(attn_frame_plan(frame, inputs, &plan));
     TRY(attn_frame_reserve(frame, plan));
     frame->shown = plan;

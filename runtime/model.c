@@ -8,25 +8,14 @@
 #include "align.h"
 #include "io.h"
 #include "model.h"
-
-struct attn_file_list {
-    struct attn_file_list *next;
-    struct attn_file file;
-};
+#include "pack.h"
 
 struct attn_model_private {
     atomic_int refs;
     pthread_mutex_t lock; /* of packing */
     bool packed;
-    attn_status pack_status;
-    struct attn_packed *blocks;
-};
-
-/* Packed weights of one node. */
-struct attn_packed {
-    struct attn_packed *next;
-    void *data;
-    int64_t bytes;
+    void *block; /* all packed weights */
+    int64_t block_bytes;
 };
 
 /* ---- life ---- */
@@ -88,8 +77,7 @@ void attn_model_destroy(struct attn_model *model)
         return;
     attnrun_runtime *runtime = model->runtime;
     struct attn_memory *memory = attn_runtime_memory(runtime);
-    for (struct attn_packed *p = model->priv->blocks; p != NULL; p = p->next)
-        attn_free(memory, ATTN_MEM_WEIGHTS, p->data, p->bytes);
+    attn_free(memory, ATTN_MEM_WEIGHTS, model->priv->block, model->priv->block_bytes);
     for (struct attn_file_list *f = model->files; f != NULL; f = f->next)
         attn_file_close(memory, &f->file);
     attn_heap_release(&model->heap, &model->folded);
@@ -186,97 +174,13 @@ attn_status attn_model_prepare(struct attn_model *model)
 
 /* ---- packing ---- */
 
-static attn_status pack_node(struct attn_model *model, struct attn_graph *graph,
-                             struct attn_node *node, struct attn_pool *scratch)
-{
-    const attnrun_op_def *op = node->pub.op;
-    int32_t n = node->pub.n_in;
-    attnrun_type *types = attn_pool_alloc(scratch, (n + 1) * (int64_t)sizeof *types);
-    attnrun_tensor *x = attn_pool_alloc(scratch, (n + 1) * (int64_t)sizeof *x);
-    if (!types || !x)
-        return ATTNRUN_E_MEMORY;
-    for (int32_t i = 0; i < n; i++)
-        if (node->in[i] >= 0) {
-            types[i] = graph->values[node->in[i]].type;
-            x[i] = graph->values[node->in[i]].data;
-        }
-    attnrun_pack pack = { .node = &node->pub,
-                          .args = node->pub.args,
-                          .n_in = n,
-                          .in = types,
-                          .kernels = attn_runtime_kernels(model->runtime),
-                          .x = x };
-    int64_t bytes = 0;
-    TRY(op->pack(&pack, &bytes, NULL));
-    if (bytes <= 0)
-        return ATTNRUN_OK;
-    for (int32_t i = 0; i < n; i++)
-        TRY(attn_tensor_align(scratch, &x[i]));
-    struct attn_packed *block = attn_pool_alloc(&model->pool, (int64_t)sizeof *block);
-    void *data = block ? attn_alloc(model->pool.memory, ATTN_MEM_WEIGHTS, bytes) : NULL;
-    if (data == NULL)
-        return ATTNRUN_E_MEMORY;
-    *block =
-        (struct attn_packed){ .next = model->priv->blocks, .data = data, .bytes = bytes };
-    model->priv->blocks = block;
-    pack.replaces = 0;
-    TRY(op->pack(&pack, &bytes, data));
-    node->pub.packed = data;
-    node->packed_bytes = bytes;
-    node->pack_replaces = pack.replaces;
-    model->packed_bytes += bytes;
-    return ATTNRUN_OK;
-}
-
-/* Gives back the pages of a constant that every reader has packed. */
-static void drop_replaced(struct attn_model *model, struct attn_graph *graph)
-{
-    for (int64_t n = 0; n < graph->n_nodes; n++) {
-        struct attn_node *node = graph->nodes[n];
-        for (int32_t i = 0; i < node->pub.n_in && i < 32; i++) {
-            int32_t id = node->in[i];
-            if (id < 0 || !(node->pack_replaces >> i & 1) ||
-                graph->values[id].n_uses != 1)
-                continue;
-            const attnrun_tensor *data = &graph->values[id].data;
-            for (struct attn_file_list *f = model->files; f != NULL; f = f->next) {
-                const uint8_t *start = data->data;
-                if (f->file.mapped && start >= f->file.data &&
-                    start < f->file.data + f->file.bytes)
-                    attn_file_drop(&f->file, start, tensor_bytes(data));
-            }
-        }
-    }
-}
-
-static attn_status pack_graph(struct attn_model *model, struct attn_graph *graph)
-{
-    for (int64_t n = 0; n < graph->n_nodes; n++) {
-        struct attn_node *node = graph->nodes[n];
-        if (node->pub.op == NULL)
-            return attn_fail(ATTNRUN_E_UNSUPPORTED, "%d operators are not supported: %s",
-                             model->n_missing, model->missing);
-        if (node->pub.op->pack != NULL && node->pub.packed == NULL) {
-            struct attn_pool scratch;
-            attn_pool_init(&scratch, model->pool.memory, ATTN_MEM_MODEL);
-            attn_status status = pack_node(model, graph, node, &scratch);
-            attn_pool_free(&scratch);
-            TRY(status);
-        }
-        for (int32_t g = 0; g < node->n_graphs; g++)
-            TRY(pack_graph(model, node->graphs[g]));
-    }
-    drop_replaced(model, graph);
-    return attn_graph_align(graph);
-}
-
 attn_status attn_model_pack(struct attn_model *model)
 {
     struct attn_model_private *priv = model->priv;
     attn_status status = ATTNRUN_OK;
     pthread_mutex_lock(&priv->lock);
     if (!priv->packed) {
-        status = pack_graph(model, model->graph);
+        status = attn_pack_model(model, model->files, &priv->block, &priv->block_bytes);
         priv->packed = status == ATTNRUN_OK; /* out of memory now may be fine later */
     }
     pthread_mutex_unlock(&priv->lock);

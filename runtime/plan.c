@@ -1,6 +1,7 @@
 /* plan.c - from a graph and input shapes to steps, lifetimes and arena blocks. */
 #include "plan.h"
 
+#include "align.h"
 #include "frame.h"
 #include "infer.h"
 
@@ -13,6 +14,13 @@ struct planning {
 };
 
 /* ---- inputs ---- */
+
+/* Read where it is: dense, and at an address that its elements can have. */
+static bool is_readable(const attnrun_tensor *input)
+{
+    return input->kind != ATTNRUN_TENSOR ||
+           (tensor_is_dense(input) && attn_tensor_is_aligned(input));
+}
 
 static int32_t input_value(const struct attn_frame *frame, int32_t index)
 {
@@ -37,7 +45,7 @@ static attn_status plan_inputs(struct planning *planning, const attnrun_tensor *
         value->input = i;
         value->root = id;
         plan->key[i].strides[0] = 0;
-        if (inputs[i].kind == ATTNRUN_TENSOR && !tensor_is_dense(&inputs[i])) {
+        if (!is_readable(&inputs[i])) {
             plan->key[i].strides[0] = 1;
             tensor_set_dense(&value->tensor);
             value->place = ATTN_PLACE_ARENA;
@@ -521,7 +529,7 @@ bool attn_plan_fits(const struct attn_plan *plan, const attnrun_tensor *inputs)
             continue;
         if (a->rank != b->rank ||
             memcmp(a->dims, b->dims, (size_t)a->rank * sizeof a->dims[0]) != 0 ||
-            (a->strides[0] == 0) != tensor_is_dense(b))
+            (a->strides[0] == 0) != is_readable(b))
             return false;
     }
     return true;

@@ -20,6 +20,7 @@ set(ATTN_RUNTIME
   runtime/node.c
   runtime/offsets.c
   runtime/op.c
+  runtime/pack.c
   runtime/plan.c
   runtime/rewrite.c
   runtime/row.c

@@ -125,4 +125,5 @@ const attnrun_op_def op_gather_1 = { OP_ROW,
                                      .state_bytes = sizeof(struct gather_state),
                                      .attrs = gather_attrs,
                                      .infer = gather_infer,
-                                     .run = gather_run };
+                                     .run = gather_run,
+                                     .unaligned_in = 1 };
