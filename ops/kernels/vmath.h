@@ -1,6 +1,6 @@
 /* vmath.h - exp, log, tanh, erf and sigmoid of a vector of floats. Each bound is the
- * largest error over its range, checked against double by tests/kernels/check_vmath.c.
- * NaN gives NaN.
+ * largest error over its range, checked against double by
+ * tests/kernels/check_elementwise.c. NaN gives NaN.
  *
  * v_exp      1 ulp, denormal results included; exp(-inf) = 0, exp(x > 88.73) = inf
  * v_log      1 ulp; log(0) = -inf, log(x < 0) = NaN, log(inf) = inf
@@ -52,7 +52,7 @@ static inline v_f32 v_log(v_f32 x)
     v_i32 tiny = x < 1.17549435e-38f; /* 0 and negative ones too; mended at the end */
     v_f32 scaled = v_select(tiny, x * 8388608.0f, x);
     /* x = 2^e (1 + f) with sqrt(1/2) <= 1 + f < sqrt 2 */
-    v_i32 shifted = (v_i32)scaled - 0x3f3504f3;
+    v_i32 shifted = (v_i32)((v_u32)scaled - 0x3f3504f3u); /* wraps for negative x */
     v_i32 e = (shifted >> 23) - (tiny & 23);
     v_f32 f = (v_f32)((shifted & 0x7fffff) + 0x3f3504f3) - 1.0f;
     v_f32 p = -7.635800540e-02f * f + 1.276586950e-01f;

@@ -85,7 +85,7 @@ static void check_row(struct check *c, void (*kernel)(double *, const float *, s
     CHECK_SIZES(c, n)
     {
         const float *x = check_edge_f32(c, n);
-        double *sum = check_memory(c, n * sizeof *sum);
+        double *sum = check_memory_f64(c, n);
         for (size_t i = 0; i < n; i++)
             sum[i] = (double)i;
         kernel(sum, x, n);
@@ -109,7 +109,7 @@ static void check_best_row(struct check *c,
     CHECK_SIZES(c, n)
     {
         const float *x = check_edge_f32(c, n), *first = check_edge_f32(c, n);
-        double *best = check_memory(c, n * sizeof *best);
+        double *best = check_memory_f64(c, n);
         for (size_t i = 0; i < n; i++)
             best[i] = (double)first[i];
         kernel(best, x, n);

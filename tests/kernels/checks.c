@@ -83,14 +83,14 @@ float check_normal(struct check *c)
     return (float)sum;
 }
 
-void *check_memory(struct check *c, size_t bytes)
+static void *place_memory(struct check *c, size_t bytes, size_t unit)
 {
     if (c->n_blocks == CHECK_BLOCKS) {
         fprintf(stderr, "%s: more than %d blocks in a case\n", c->kernel, CHECK_BLOCKS);
         exit(2);
     }
     struct check_block *b = &c->blocks[c->n_blocks++];
-    size_t inner = (bytes + 4 * CHECK_PLACES + PAGE - 1) / PAGE * PAGE;
+    size_t inner = (bytes + unit * CHECK_PLACES + PAGE - 1) / PAGE * PAGE;
     b->map_bytes = inner + 2 * PAGE;
     b->map = mmap(NULL, b->map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                   -1, 0);
@@ -102,9 +102,16 @@ void *check_memory(struct check *c, size_t bytes)
     mprotect(b->map, PAGE, PROT_NONE);
     mprotect(b->map + PAGE + inner, PAGE, PROT_NONE);
     b->bytes = bytes;
-    b->data =
-        c->place == 0 ? b->map + PAGE + inner - bytes : b->map + PAGE + 4 * c->place;
+    b->data = b->map + PAGE;
+    b->data += c->place == 0 ? inner - bytes : unit * (size_t)c->place;
     return b->data;
+}
+
+void *check_memory(struct check *c, size_t bytes) { return place_memory(c, bytes, 4); }
+
+double *check_memory_f64(struct check *c, size_t n)
+{
+    return place_memory(c, n * sizeof(double), sizeof(double));
 }
 
 float *check_normal_f32(struct check *c, size_t n)

@@ -79,6 +79,8 @@ int64_t check_below(struct check *c, int64_t below);
 float check_normal(struct check *c);
 /* Undefined content (not zero), between guards. */
 void *check_memory(struct check *c, size_t bytes);
+/* The same for n doubles, aligned to 8 bytes. */
+double *check_memory_f64(struct check *c, size_t n);
 /* Filled with check_normal(). */
 float *check_normal_f32(struct check *c, size_t n);
 /* A third of them edge values: +-0, +-inf, NaN, denormals, huge, tiny; else normal * 8.

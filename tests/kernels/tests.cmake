@@ -1,0 +1,6 @@
+# The kernel checker: `kernel_checks --bench` times, ctest checks.
+include(tests/kernels/sources.cmake)
+add_executable(kernel_checks ${ATTN_KERNEL_CHECKS})
+target_link_libraries(kernel_checks PRIVATE attn_flags attnrun_static m)
+add_test(NAME kernels COMMAND kernel_checks)
+set_tests_properties(kernels PROPERTIES TIMEOUT 600)
