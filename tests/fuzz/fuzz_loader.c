@@ -1,6 +1,7 @@
 /* fuzz_loader.c - libFuzzer target: any bytes as a model, or as a tensor of test data.
  *
- * Beside what the sanitizers see: after each try the library holds as much memory as before. */
+ * Beside what the sanitizers see: after each try the library holds as much memory as
+ * before. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +22,8 @@ static uint64_t used_memory(void)
 
 static void start(void)
 {
-    attnrun_runtime_options options = { .struct_size = sizeof options, .threads = 1,
+    attnrun_runtime_options options = { .struct_size = sizeof options,
+                                        .threads = 1,
                                         .max_memory = UINT64_C(256) << 20 };
     if (runtime == NULL && attnrun_runtime_create(&options, &runtime) != ATTNRUN_OK)
         abort();
@@ -29,8 +31,9 @@ static void start(void)
 
 static void try_model(const uint8_t *data, size_t bytes, uint32_t flags)
 {
-    attnrun_source source = { .struct_size = sizeof source, .flags = flags, .data = data,
-                              .bytes = bytes };
+    attnrun_source source = {
+        .struct_size = sizeof source, .flags = flags, .data = data, .bytes = bytes
+    };
     attnrun_model *model = NULL;
     if (attnrun_model_open(runtime, &source, &model) != ATTNRUN_OK)
         return;

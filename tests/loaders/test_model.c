@@ -1,0 +1,378 @@
+/* test_model.c - whole models: cut at every byte, mutated, reaching for files, of more
+ * than 2 GiB; nothing may crash, and nothing may be held afterwards. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "run_model.h"
+
+enum { MUTANTS = 20000 };
+
+/* x -> Add(w) -> If(cond) {Mul(w)} {Relu} -> f.Neg -> y, with value_info and metadata. */
+static struct pb small_model(void)
+{
+    const float values[3] = { 1, 2, 3 };
+    struct pb graph = { 0 }, tensor = pb_f32("w", values, 3), node, attr = { 0 },
+              branch = { 0 };
+    pb_string(&graph, 2, "small");
+    pb_message(&graph, 5, &tensor);
+    pb_value(&graph, 11, "x", 3);
+    pb_value(&graph, 11, "c", 3);
+    pb_value(&graph, 12, "y", 3);
+    pb_value(&graph, 13, "a", 3);
+    pb_add_node(&graph, 1, "", "Add", "x,w", "a");
+    pb_add_node(&graph, 1, "", "ReduceMax", "c", "m");
+    pb_add_node(&graph, 1, "", "Greater", "m,m", "cond");
+    node = pb_node("", "If", "cond", "b");
+    pb_add_node(&branch, 1, "", "Mul", "a,w", "t");
+    pb_value(&branch, 12, "t", 3);
+    pb_string(&attr, 1, "then_branch");
+    pb_int(&attr, 20, 5);
+    pb_message(&attr, 6, &branch);
+    pb_message(&node, 5, &attr);
+    pb_add_node(&branch, 1, "", "Relu", "a", "e");
+    pb_value(&branch, 12, "e", 3);
+    pb_string(&attr, 1, "else_branch");
+    pb_int(&attr, 20, 5);
+    pb_message(&attr, 6, &branch);
+    pb_message(&node, 5, &attr);
+    pb_message(&graph, 1, &node);
+    pb_add_node(&graph, 1, "f", "Minus", "b", "y");
+    struct pb model = pb_model(&graph), f = { 0 }, property = { 0 };
+    pb_string(&f, 1, "Minus");
+    pb_string(&f, 10, "f");
+    pb_names(&f, 4, "u");
+    pb_names(&f, 5, "v");
+    pb_opset(&f, 9, "", 18);
+    pb_add_node(&f, 7, "", "Neg", "u", "v");
+    pb_message(&model, 25, &f);
+    pb_string(&property, 1, "key");
+    pb_string(&property, 2, "value");
+    pb_message(&model, 14, &property);
+    return model;
+}
+
+static void what_it_tells(void **state)
+{
+    (void)state;
+    struct pb pb = small_model();
+    attnrun_model *model = NULL;
+    assert_int_equal(open_bytes(pb.data, pb.bytes, 0, &model), ATTNRUN_OK);
+    attnrun_model_info info = { .struct_size = sizeof info };
+    assert_int_equal(attnrun_model_query(model, &info), ATTNRUN_OK);
+    assert_int_equal(info.n_inputs, 2);
+    assert_int_equal(info.n_outputs, 1);
+    assert_int_equal(info.n_file_nodes, 5);
+    assert_int_equal(info.n_functions, 1);
+    assert_int_equal(info.n_parameters, 3);
+    assert_int_equal(info.weights_bytes, 12);
+    assert_int_equal(info.file_bytes, (int64_t)pb.bytes);
+    assert_int_equal(info.ir_version, 8);
+    assert_string_equal(info.graph_name, "small");
+    const char *key, *value;
+    assert_int_equal(attnrun_model_metadata(model, 0, &key, &value), ATTNRUN_OK);
+    assert_string_equal(key, "key");
+    assert_string_equal(value, "value");
+    attnrun_model_release(model);
+    pb_free(&pb);
+}
+
+static void cut_at_every_byte(void **state)
+{
+    (void)state;
+    struct pb pb = small_model();
+    assert_int_equal(try_bytes(pb.data, pb.bytes, 0), ATTNRUN_OK);
+    for (size_t n = 0; n < pb.bytes; n++) {
+        uint8_t *cut = malloc(n + 1); /* of its own, so that ASan sees its end */
+        assert_non_null(cut);
+        memcpy(cut, pb.data, n);
+        attnrun_status status = try_bytes(n > 0 ? cut : pb.data, n, 0);
+        int32_t code = attnrun_status_exit(status);
+        assert_true(code == 0 || code == 3 || code == 4);
+        free(cut);
+    }
+    pb_free(&pb);
+}
+
+static void mutants(void **state)
+{
+    (void)state;
+    struct pb pb = small_model();
+    uint64_t seed = 20260727;
+    uint8_t *bytes = malloc(pb.bytes);
+    assert_non_null(bytes);
+    int opened = 0;
+    for (int k = 0; k < MUTANTS; k++) {
+        memcpy(bytes, pb.data, pb.bytes);
+        for (int64_t m = 1 + random_below(&seed, 3); m > 0; m--) {
+            size_t at = (size_t)random_below(&seed, (int64_t)pb.bytes);
+            if (random_below(&seed, 2) == 0)
+                bytes[at] = (uint8_t)random_below(&seed, 256);
+            else
+                bytes[at] ^= (uint8_t)(1u << random_below(&seed, 8));
+        }
+        uint32_t flags = (uint32_t)random_below(&seed, 32);
+        opened += try_bytes(bytes, pb.bytes, flags) == ATTNRUN_OK;
+    }
+    assert_true(opened > 0 && opened < MUTANTS);
+    free(bytes);
+    pb_free(&pb);
+}
+
+static void wrong_calls(void **state)
+{
+    (void)state;
+    attnrun_source source = { .struct_size = sizeof source };
+    attnrun_model *model = NULL;
+    assert_int_equal(attnrun_model_open(test_runtime, NULL, &model), ATTNRUN_E_USAGE);
+    assert_int_equal(attnrun_model_open(test_runtime, &source, &model), ATTNRUN_E_USAGE);
+    source.path = "/nonexistent/model.onnx";
+    assert_int_equal(attnrun_model_open(test_runtime, &source, &model), ATTNRUN_E_IO);
+    assert_int_equal(attnrun_model_open(test_runtime, &source, NULL), ATTNRUN_E_USAGE);
+    source.data = "x";
+    assert_int_equal(attnrun_model_open(test_runtime, &source, &model), ATTNRUN_E_USAGE);
+    assert_null(model);
+}
+
+static struct pb versioned(int64_t ir, int64_t opset)
+{
+    struct pb graph = { 0 }, model = { 0 };
+    pb_value(&graph, 11, "x", 2);
+    pb_value(&graph, 12, "y", 2);
+    pb_add_node(&graph, 1, "", "Relu", "x", "y");
+    pb_int(&model, 1, ir);
+    if (opset > 0)
+        pb_opset(&model, 8, "ai.onnx", opset);
+    pb_message(&model, 7, &graph);
+    return model;
+}
+
+static void versions(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t ir, opset;
+        uint32_t flags;
+        attnrun_status status;
+    } cases[] = {
+        { 3, 7, 0, ATTNRUN_OK },
+        { 14, 28, 0, ATTNRUN_OK },
+        { 15, 28, 0, ATTNRUN_E_VERSION },
+        { 14, 29, 0, ATTNRUN_E_VERSION },
+        { 15, 29, ATTNRUN_ALLOW_NEWER, ATTNRUN_OK },
+        { 2, 7, 0, ATTNRUN_E_VERSION },
+        { 0, 7, 0, ATTNRUN_E_MODEL },
+        { 8, 0, 0, ATTNRUN_E_MODEL },
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        struct pb pb = versioned(cases[k].ir, cases[k].opset);
+        assert_int_equal(try_bytes(pb.data, pb.bytes, cases[k].flags), cases[k].status);
+        pb_free(&pb);
+    }
+}
+
+/* ---- external data ---- */
+
+static void external_entry(struct pb *tensor, const char *key, const char *value)
+{
+    struct pb entry = { 0 };
+    pb_string(&entry, 1, key);
+    pb_string(&entry, 2, value);
+    pb_message(tensor, 13, &entry);
+}
+
+static struct pb external_model(const char *location, const char *offset,
+                                const char *length)
+{
+    struct pb graph = { 0 }, tensor = { 0 };
+    pb_int(&tensor, 1, 2);
+    pb_int(&tensor, 2, 1);
+    pb_string(&tensor, 8, "w");
+    if (location != NULL)
+        external_entry(&tensor, "location", location);
+    if (offset != NULL)
+        external_entry(&tensor, "offset", offset);
+    if (length != NULL)
+        external_entry(&tensor, "length", length);
+    external_entry(&tensor, "checksum", "ignored");
+    pb_int(&tensor, 14, 1);
+    pb_message(&graph, 5, &tensor);
+    pb_value(&graph, 11, "x", 2);
+    pb_value(&graph, 12, "y", 2);
+    pb_add_node(&graph, 1, "", "Add", "x,w", "y");
+    return pb_model(&graph);
+}
+
+static attnrun_status open_external(const char *dir, const char *location,
+                                    const char *offset, const char *length,
+                                    uint32_t flags)
+{
+    struct pb pb = external_model(location, offset, length);
+    uint64_t before = memory_in_use();
+    attnrun_source source = { .struct_size = sizeof source,
+                              .flags = flags,
+                              .data = pb.data,
+                              .bytes = pb.bytes,
+                              .external_dir = dir };
+    attnrun_model *model = NULL;
+    attnrun_status status = attnrun_model_open(test_runtime, &source, &model);
+    if (status == ATTNRUN_OK) {
+        attnrun_value_info info = { .struct_size = sizeof info };
+        assert_int_equal(attnrun_model_value(model, "w", &info), ATTNRUN_OK);
+        assert_non_null(info.constant);
+        const float expected[2] = { 5, 6 };
+        assert_memory_equal(info.constant->data, expected, sizeof expected);
+        attnrun_model_release(model);
+    }
+    assert_int_equal(memory_in_use(), before);
+    pb_free(&pb);
+    return status;
+}
+
+static void write_floats(const char *dir, const char *name)
+{
+    const float values[4] = { 0, 5, 6, 7 };
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(values, sizeof values, 1, f), 1);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void external_data(void **state)
+{
+    (void)state;
+    char root[] = "/tmp/attnrun-loaders-XXXXXX", dir[64], path[128];
+    assert_non_null(mkdtemp(root));
+    snprintf(dir, sizeof dir, "%s/model", root);
+    assert_int_equal(mkdir(dir, 0700), 0);
+    write_floats(root, "secret.bin");
+    write_floats(dir, "w.bin");
+    snprintf(path, sizeof path, "%s/link.bin", dir);
+    assert_int_equal(symlink("../secret.bin", path), 0);
+    snprintf(path, sizeof path, "%s/secret.bin", root);
+    const struct {
+        const char *location, *offset, *length;
+        attnrun_status status;
+    } cases[] = {
+        { "w.bin", "4", "8", ATTNRUN_OK },
+        { "w.bin", "4", NULL, ATTNRUN_OK },
+        { "w.bin", "4", "12", ATTNRUN_E_MODEL },
+        { "w.bin", "12", NULL, ATTNRUN_E_IO },
+        { "w.bin", "17", "8", ATTNRUN_E_IO },
+        { "w.bin", "-4", "8", ATTNRUN_E_MODEL },
+        { "w.bin", "four", "8", ATTNRUN_E_MODEL },
+        { "w.bin", "", "8", ATTNRUN_E_MODEL },
+        { "w.bin", "9223372036854775808", "8", ATTNRUN_E_MODEL },
+        { "w.bin", "18446744073709551612", "8", ATTNRUN_E_MODEL },
+        { "w.bin", "9223372036854775807", "8", ATTNRUN_E_IO },
+        { "none.bin", "4", "8", ATTNRUN_E_IO },
+        { "../secret.bin", "4", "8", ATTNRUN_E_PATH },
+        { "x/../../secret.bin", "4", "8", ATTNRUN_E_PATH },
+        { "link.bin", "4", "8", ATTNRUN_E_PATH },
+        { path, "4", "8", ATTNRUN_E_PATH },
+        { "*/_ORT_MEM_ADDR_/*", "4", "8", ATTNRUN_E_PATH },
+        { "", "4", "8", ATTNRUN_E_MODEL },
+        { NULL, NULL, NULL, ATTNRUN_E_MODEL },
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++)
+        for (uint32_t flags = 0; flags <= ATTNRUN_COPY; flags++) {
+            attnrun_status status = open_external(dir, cases[k].location, cases[k].offset,
+                                                  cases[k].length, flags);
+            if (status != cases[k].status)
+                fail_msg("case %zu: status %d, expected %d", k, status, cases[k].status);
+        }
+    assert_int_equal(open_external(NULL, "w.bin", "4", "8", 0), ATTNRUN_E_PATH);
+    char command[160];
+    snprintf(command, sizeof command, "rm -r '%s'", root);
+    assert_int_equal(system(command), 0);
+}
+
+/* ---- more than 2 GiB in one file ---- */
+
+enum { WIDE = 1 << 10 };
+#define ROWS (INT64_C(1) << 20)
+
+static void write_wide_model(int fd)
+{
+    struct pb graph = { 0 }, head = { 0 }, tensor = { 0 }, model = { 0 };
+    int64_t bytes = ROWS * WIDE * 4; /* raw_data: 4 GiB, a hole in the file */
+    pb_value(&graph, 11, "x", WIDE);
+    pb_value(&graph, 12, "y", -1);
+    pb_add_node(&graph, 1, "", "MatMul", "w,x", "y");
+    pb_int(&tensor, 1, ROWS);
+    pb_int(&tensor, 1, WIDE);
+    pb_int(&tensor, 2, 1);
+    pb_string(&tensor, 8, "w");
+    pb_varint(&tensor, 9u << 3 | 2);
+    pb_varint(&tensor, (uint64_t)bytes);
+    pb_varint(&graph, 5u << 3 | 2);
+    pb_varint(&graph, tensor.bytes + (uint64_t)bytes);
+    pb_put(&graph, tensor.data, tensor.bytes);
+    pb_int(&model, 1, 8);
+    pb_opset(&model, 8, "", 18);
+    pb_varint(&model, 7u << 3 | 2);
+    pb_varint(&model, graph.bytes + (uint64_t)bytes);
+    pb_put(&head, model.data, model.bytes);
+    pb_put(&head, graph.data, graph.bytes);
+    assert_int_equal(write(fd, head.data, head.bytes), (ssize_t)head.bytes);
+    assert_int_equal(ftruncate(fd, (off_t)((int64_t)head.bytes + bytes)), 0);
+    pb_free(&graph);
+    pb_free(&head);
+    pb_free(&tensor);
+    pb_free(&model);
+}
+
+static int64_t resident_bytes(void)
+{
+    long long pages = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%lld %lld", &pages, &resident), 2);
+    fclose(f);
+    return resident * sysconf(_SC_PAGESIZE);
+}
+
+static void four_gigabytes(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/attnrun-wide-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    if (ftruncate(fd, (off_t)1 << 33) != 0) {
+        print_message("skipped: no files of 8 GiB in /tmp\n");
+        close(fd);
+        unlink(path);
+        skip();
+    }
+    assert_int_equal(ftruncate(fd, 0), 0);
+    write_wide_model(fd);
+    close(fd);
+    attnrun_source source = { .struct_size = sizeof source, .path = path };
+    attnrun_model *model = NULL;
+    int64_t before = resident_bytes();
+    attnrun_status status = attnrun_model_open(test_runtime, &source, &model);
+    int64_t after = resident_bytes();
+    unlink(path);
+    if (status != ATTNRUN_OK)
+        fail_msg("%s", attnrun_last_error()->message);
+    attnrun_model_info info = { .struct_size = sizeof info };
+    assert_int_equal(attnrun_model_query(model, &info), ATTNRUN_OK);
+    assert_int_equal(info.weights_bytes, ROWS * WIDE * 4);
+    assert_true(info.file_bytes > ROWS * WIDE * 4);
+    assert_true(after - before < 64 << 20);
+    attnrun_model_release(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_it_tells),  cmocka_unit_test(cut_at_every_byte),
+        cmocka_unit_test(mutants),        cmocka_unit_test(wrong_calls),
+        cmocka_unit_test(versions),       cmocka_unit_test(external_data),
+        cmocka_unit_test(four_gigabytes),
+    };
+    return cmocka_run_group_tests(tests, start_runtime, stop_runtime);
+}

@@ -1,0 +1,296 @@
+/* test_wire_scan.c - the scan in front of protobuf-c: each limit just below, at, and
+ * above it; broken wire forms; what is left out; where bulk data goes. */
+#include "../runtime/check.h"
+
+#include "onnx.pb-c.h"
+#include "pb_write.h"
+#include "wire_scan.h"
+
+#define MODEL  (&attnrun__onnx__model_proto__descriptor)
+#define TENSOR (&attnrun__onnx__tensor_proto__descriptor)
+
+static struct attn_memory *memory;
+
+static attn_status scan_as(const ProtobufCMessageDescriptor *type, const struct pb *m)
+{
+    struct attn_scan scan;
+    attn_status status = attn_wire_scan(memory, type, m->data, (int64_t)m->bytes, &scan);
+    attn_scan_free(&scan);
+    struct attn_memory_counts counts;
+    attn_memory_counts(memory, &counts);
+    assert_int_equal(counts.used_bytes, 0);
+    return status;
+}
+
+static attn_status scan_and_free(const ProtobufCMessageDescriptor *type, struct pb *m)
+{
+    attn_status status = scan_as(type, m);
+    pb_free(m);
+    return status;
+}
+
+static void wrong_wire_forms(void **state)
+{
+    (void)state;
+    static const struct {
+        uint8_t bytes[16];
+        size_t n;
+        attn_status status;
+    } cases[] = {
+        { { 0x08, 0x08 }, 2, ATTNRUN_OK },
+        { { 0x08 }, 1, ATTNRUN_E_PARSE },       /* no value */
+        { { 0x08, 0x80 }, 2, ATTNRUN_E_PARSE }, /* varint cut off */
+        { { 0x08, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01 },
+          12,
+          ATTNRUN_E_PARSE },                          /* of 11 bytes */
+        { { 0x00, 0x01 }, 2, ATTNRUN_E_PARSE },       /* field 0 */
+        { { 0x3a, 0x05, 0x01 }, 3, ATTNRUN_E_PARSE }, /* length over the end */
+        { { 0x3a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f },
+          10,
+          ATTNRUN_E_PARSE },                             /* length 2^63 - 1 */
+        { { 0x38, 0x01 }, 2, ATTNRUN_E_PARSE },          /* graph as a number */
+        { { 0x0a, 0x00 }, 2, ATTNRUN_E_PARSE },          /* ir_version as bytes */
+        { { 0x9b, 0x06 }, 2, ATTNRUN_E_PARSE },          /* a group */
+        { { 0x9d, 0x06, 1, 2, 3 }, 5, ATTNRUN_E_PARSE }, /* 32 bits cut off */
+        { { 0x9d, 0x06, 1, 2, 3, 4 }, 6, ATTNRUN_OK },   /* unknown, 32 bits */
+        { { 0x99, 0x06, 1, 2, 3, 4, 5, 6, 7, 8 }, 10, ATTNRUN_OK },
+        { { 0x9a, 0x06, 2, 1, 2 }, 5, ATTNRUN_OK },
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        struct pb m = { 0 };
+        pb_put(&m, cases[k].bytes, cases[k].n);
+        assert_int_equal(scan_and_free(MODEL, &m), cases[k].status);
+    }
+    struct pb empty = { 0 };
+    assert_int_equal(scan_as(MODEL, &empty), ATTNRUN_OK);
+}
+
+/* Messages nested `depth` deep in all: model, graph, input, type, then sequence and type.
+ */
+static struct pb nested_types(int depth)
+{
+    struct pb m = { 0 };
+    for (int k = depth; k > 1; k--) {
+        uint32_t field = k == 2 ? 7 : k == 3 ? 11 : k == 4 ? 2 : k % 2 == 1 ? 4 : 1;
+        struct pb outer = { 0 };
+        pb_message(&outer, field, &m);
+        m = outer;
+    }
+    return m;
+}
+
+static void depth(void **state)
+{
+    (void)state;
+    for (int k = ATTN_SCAN_DEPTH - 1; k <= ATTN_SCAN_DEPTH + 1; k++) {
+        struct pb m = nested_types(k);
+        assert_int_equal(scan_and_free(MODEL, &m),
+                         k <= ATTN_SCAN_DEPTH ? ATTNRUN_OK : ATTNRUN_E_LIMIT);
+    }
+    struct pb m = nested_types(30000);
+    assert_int_equal(scan_and_free(MODEL, &m), ATTNRUN_E_LIMIT);
+}
+
+static struct pb nested_graphs(int subgraphs)
+{
+    struct pb graph = { 0 };
+    for (int k = 0; k < subgraphs; k++) {
+        struct pb attr = { 0 }, node = pb_node("", "If", "", ""), outer = { 0 };
+        pb_string(&attr, 1, "then_branch");
+        pb_message(&attr, 6, &graph);
+        pb_message(&node, 5, &attr);
+        pb_message(&outer, 1, &node);
+        graph = outer;
+    }
+    struct pb model = { 0 };
+    pb_message(&model, 7, &graph);
+    return model;
+}
+
+static void subgraphs(void **state)
+{
+    (void)state;
+    for (int k = ATTN_SCAN_SUBGRAPHS - 1; k <= ATTN_SCAN_SUBGRAPHS + 1; k++) {
+        struct pb m = nested_graphs(k);
+        assert_int_equal(scan_and_free(MODEL, &m),
+                         k <= ATTN_SCAN_SUBGRAPHS ? ATTNRUN_OK : ATTNRUN_E_LIMIT);
+    }
+}
+
+static attn_status with_name(uint32_t field, size_t bytes)
+{
+    char *text = malloc(bytes + 1);
+    assert_non_null(text);
+    memset(text, 'n', bytes);
+    struct pb model = { 0 };
+    pb_bytes(&model, field, text, bytes);
+    free(text);
+    return scan_and_free(MODEL, &model);
+}
+
+static attn_status with_graph_name(size_t bytes)
+{
+    char *text = calloc(1, bytes + 1);
+    assert_non_null(text);
+    memset(text, 'n', bytes);
+    struct pb graph = { 0 }, model = { 0 };
+    pb_bytes(&graph, 2, text, bytes);
+    free(text);
+    pb_message(&model, 7, &graph);
+    return scan_and_free(MODEL, &model);
+}
+
+static void texts(void **state)
+{
+    (void)state;
+    assert_int_equal(with_name(2, ATTN_SCAN_STRING), ATTNRUN_OK);
+    assert_int_equal(with_name(2, ATTN_SCAN_STRING + 1), ATTNRUN_E_LIMIT);
+    assert_int_equal(with_graph_name(ATTN_SCAN_NAME), ATTNRUN_OK);
+    assert_int_equal(with_graph_name(ATTN_SCAN_NAME + 1), ATTNRUN_E_LIMIT);
+    struct pb m = { 0 };
+    pb_bytes(&m, 2, "a\0b", 3);
+    assert_int_equal(scan_and_free(MODEL, &m), ATTNRUN_E_MODEL);
+}
+
+static attn_status with_attributes(int n, bool named)
+{
+    struct pb node = pb_node("", "Relu", "x", "y"), graph = { 0 }, model = { 0 };
+    for (int k = 0; k < n; k++) {
+        struct pb attr = { 0 };
+        if (named)
+            pb_string(&attr, 1, "a");
+        pb_message(&node, 5, &attr);
+    }
+    pb_message(&graph, 1, &node);
+    pb_message(&model, 7, &graph);
+    return scan_and_free(MODEL, &model);
+}
+
+static attn_status with_nodes(int n)
+{
+    struct pb graph = { 0 }, model = { 0 };
+    for (int k = 0; k < n; k++)
+        pb_add_node(&graph, 1, "", "R", "", "");
+    pb_message(&model, 7, &graph);
+    return scan_and_free(MODEL, &model);
+}
+
+static void counts(void **state)
+{
+    (void)state;
+    assert_int_equal(with_attributes(ATTN_SCAN_ATTRIBUTES, true), ATTNRUN_OK);
+    assert_int_equal(with_attributes(ATTN_SCAN_ATTRIBUTES + 1, true), ATTNRUN_E_LIMIT);
+    assert_int_equal(with_attributes(1, false), ATTNRUN_E_MODEL);
+    assert_int_equal(with_nodes(ATTN_SCAN_NODES), ATTNRUN_OK);
+    assert_int_equal(with_nodes(ATTN_SCAN_NODES + 1), ATTNRUN_E_LIMIT);
+    struct pb empty = { 0 }, graph = { 0 }, model = { 0 };
+    pb_message(&graph, 1, &empty); /* a node of nothing */
+    pb_message(&model, 7, &graph);
+    assert_int_equal(scan_and_free(MODEL, &model), ATTNRUN_E_MODEL);
+}
+
+static attn_status with_graphs(int n)
+{
+    struct pb model = { 0 };
+    for (int k = 0; k < n; k++)
+        pb_bytes(&model, 7, "\x12\x01g", 3);
+    return scan_and_free(MODEL, &model);
+}
+
+static void singular_messages_twice(void **state)
+{
+    (void)state;
+    assert_int_equal(with_graphs(1), ATTNRUN_OK);
+    assert_int_equal(with_graphs(2), ATTNRUN_E_PARSE);
+    assert_int_equal(with_graphs(20000), ATTNRUN_E_LIMIT);
+}
+
+/* The bytes come out as they went in, but for what nobody reads. */
+static void unpacked(void **state)
+{
+    (void)state;
+    struct pb graph = { 0 };
+    struct pb node = pb_node("", "Relu", "x", "y");
+    pb_string(&node, 6, "a text about the node");
+    pb_bytes(&node, 19000, "\x00\x00\x00\x00", 4);
+    pb_message(&graph, 1, &node);
+    struct pb model = pb_model(&graph);
+    struct attn_scan scan;
+    struct attn_pool pool;
+    attn_pool_init(&pool, memory, ATTN_MEM_MODEL);
+    assert_int_equal(
+        attn_wire_scan(memory, MODEL, model.data, (int64_t)model.bytes, &scan),
+        ATTNRUN_OK);
+    const Attnrun__Onnx__ModelProto *pb =
+        (const Attnrun__Onnx__ModelProto *)attn_scan_unpack(&scan, &pool, MODEL);
+    assert_non_null(pb);
+    assert_int_equal(pb->ir_version, 8);
+    assert_int_equal(pb->n_opset_import, 2);
+    assert_int_equal(pb->graph->n_node, 1);
+    assert_string_equal(pb->graph->node[0]->op_type, "Relu");
+    assert_string_equal(pb->graph->node[0]->input[0], "x");
+    assert_null(pb->graph->node[0]->doc_string);
+    assert_int_equal(pb->graph->node[0]->base.n_unknown_fields, 0);
+    attn_scan_free(&scan);
+    attn_pool_free(&pool);
+    pb_free(&model);
+}
+
+/* Bulk data stays out of the copy, and no file can name an entry of the table. */
+static void bulk(void **state)
+{
+    (void)state;
+    uint8_t data[ATTN_SCAN_BULK + 1] = { 7 };
+    for (int more = 0; more <= 1; more++) {
+        struct pb tensor = { 0 };
+        pb_bytes(&tensor, 9, data, ATTN_SCAN_BULK + (size_t)more);
+        pb_varint(&tensor, 19000u << 3 | 5);
+        pb_put(&tensor, "\x00\x00\x00\x00", 4);
+        struct attn_scan scan;
+        struct attn_pool pool;
+        attn_pool_init(&pool, memory, ATTN_MEM_MODEL);
+        assert_int_equal(
+            attn_wire_scan(memory, TENSOR, tensor.data, (int64_t)tensor.bytes, &scan),
+            ATTNRUN_OK);
+        const ProtobufCMessage *pb = attn_scan_unpack(&scan, &pool, TENSOR);
+        assert_non_null(pb);
+        const struct attn_bulk *entry = attn_scan_bulk(&scan, pb);
+        assert_int_equal(entry != NULL, more);
+        if (entry != NULL) {
+            assert_int_equal(entry->id, 9);
+            assert_int_equal(entry->bytes, sizeof data);
+            assert_memory_equal(tensor.data + entry->offset, data, sizeof data);
+            assert_true(scan.copy_bytes < 64);
+        }
+        attn_scan_free(&scan);
+        attn_pool_free(&pool);
+        pb_bytes(&tensor, 9, data, sizeof data);
+        assert_int_equal(scan_and_free(TENSOR, &tensor),
+                         more ? ATTNRUN_E_MODEL : ATTNRUN_OK);
+    }
+}
+
+static int start(void **state)
+{
+    (void)state;
+    memory = attn_memory_create(NULL, UINT64_C(1) << 30);
+    return memory == NULL;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    attn_memory_destroy(memory);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wrong_wire_forms), cmocka_unit_test(depth),
+        cmocka_unit_test(subgraphs),        cmocka_unit_test(texts),
+        cmocka_unit_test(counts),           cmocka_unit_test(singular_messages_twice),
+        cmocka_unit_test(unpacked),         cmocka_unit_test(bulk),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}
