@@ -85,3 +85,15 @@ def divide(path):
     return save(path, [helper.make_node("Div", ["x", "zero"], ["y"])],
                 [("x", TensorProto.FLOAT, [2])], [("y", TensorProto.FLOAT, [2])],
                 [("zero", numpy.zeros(2, "f"))])
+
+
+def with_past(path):
+    """A mask over the past and the sequence, as models with a cache have it."""
+    return save(path, [helper.make_node("Identity", ["ids"], ["y"]),
+                       helper.make_node("Identity", ["attention_mask"], ["m"]),
+                       helper.make_node("Identity", ["past_k"], ["k"])],
+                [("ids", TensorProto.INT64, ["B", "S"]),
+                 ("attention_mask", TensorProto.INT64, ["B", "T2"]),
+                 ("past_k", TensorProto.FLOAT, ["B", 2, "P", 4])],
+                [("y", TensorProto.INT64, ["B", "S"]), ("m", TensorProto.INT64, ["B", "T2"]),
+                 ("k", TensorProto.FLOAT, ["B", 2, "P", 4])])

@@ -83,6 +83,14 @@ class Cli(unittest.TestCase):
         run = json.loads(self.ok("run", self.matmul, "--json", "--shape", "a=[2,3]"))
         self.assertEqual(run["inputs"][1]["shape"][0], 3)
 
+    def test_made_up_lengths_of_a_past(self):
+        path = cli_models.with_past(self.dir / "past.onnx")
+        for sets, shapes in (((), [[1, 128], [1, 128], [1, 2, 0, 4]]),
+                             (("P=5",), [[1, 128], [1, 133], [1, 2, 5, 4]]),
+                             (("P=5", "S=3"), [[1, 3], [1, 8], [1, 2, 5, 4]])):
+            run = json.loads(self.ok("run", path, "--json", *(f"--set={s}" for s in sets)))
+            self.assertEqual([i["shape"] for i in run["inputs"]], shapes)
+
     def test_inputs_and_outputs_in_every_form(self):
         expected = numpy.maximum(self.x, 0)
         archive, single, folder = self.dir / "in.npz", self.dir / "y.npy", self.dir / "out"

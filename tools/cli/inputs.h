@@ -12,6 +12,7 @@ struct symbol {
     char name[48];
     int64_t value;
     enum dim_class class;
+    bool total;    /* the length of a mask over the past and the sequence */
     bool set;      /* by --set */
     bool bound;    /* by a given input */
     char from[64]; /* the input that bound it */

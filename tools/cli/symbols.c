@@ -200,6 +200,55 @@ static attnrun_status add_inner_symbols(struct inputs *inputs, const char *text)
     return ATTNRUN_OK;
 }
 
+static bool stands_in(const struct input *input, const char *symbol)
+{
+    for (int32_t d = 0; d < input->info.rank; d++)
+        if (input->info.dims[d] < 0 && strcmp(input->info.dim_names[d], symbol) == 0)
+            return true;
+    return false;
+}
+
+/* Where there is a past, a length that masks alone have is that of past and sequence. */
+static void find_totals(struct inputs *inputs)
+{
+    bool past = false;
+    for (int64_t k = 0; k < inputs->n_symbols; k++)
+        past = past || inputs->symbols[k].class == DIM_PAST;
+    for (int64_t k = 0; past && k < inputs->n_symbols; k++) {
+        struct symbol *symbol = &inputs->symbols[k];
+        bool in_mask = false, elsewhere = false;
+        for (int32_t i = 0; i < inputs->n; i++) {
+            bool mask = holds(inputs->v[i].info.name, "mask");
+            bool here = stands_in(&inputs->v[i], symbol->name);
+            in_mask = in_mask || (here && mask);
+            elsewhere = elsewhere || (here && !mask);
+        }
+        symbol->total = symbol->class == DIM_SEQUENCE &&
+                        (holds(symbol->name, "total") || (in_mask && !elsewhere));
+    }
+}
+
+/* Defaults of the symbols that are neither set nor bound. */
+static void set_defaults(struct inputs *inputs)
+{
+    int64_t sequence = -1, past = 0;
+    for (int64_t i = 0; i < inputs->n_symbols; i++) {
+        struct symbol *symbol = &inputs->symbols[i];
+        if (!symbol->set && !symbol->bound)
+            symbol->value = symbols_default(inputs, symbol->class);
+        if (symbol->class == DIM_SEQUENCE && !symbol->total && sequence < 0)
+            sequence = symbol->value;
+        if (symbol->class == DIM_PAST)
+            past = symbol->value;
+    }
+    for (int64_t i = 0; i < inputs->n_symbols; i++) {
+        struct symbol *symbol = &inputs->symbols[i];
+        if (symbol->total && !symbol->set && !symbol->bound && sequence >= 0 &&
+            __builtin_add_overflow(sequence, past, &symbol->value))
+            symbol->value = sequence;
+    }
+}
+
 attnrun_status symbols_collect(struct inputs *inputs)
 {
     for (int pass = 0; pass < 2; pass++)
@@ -214,6 +263,7 @@ attnrun_status symbols_collect(struct inputs *inputs)
                 if (pass == 1 && !is_plain(name))
                     TRY(add_inner_symbols(inputs, name));
             }
+    find_totals(inputs);
     return ATTNRUN_OK;
 }
 
@@ -295,11 +345,7 @@ attnrun_status symbols_dim(struct inputs *inputs, const struct input *input, int
     *size = input->info.dims[d];
     if (*size >= 0)
         return ATTNRUN_OK;
-    for (int64_t i = 0; i < inputs->n_symbols; i++) {
-        struct symbol *symbol = &inputs->symbols[i];
-        if (!symbol->set && !symbol->bound)
-            symbol->value = symbols_default(inputs, symbol->class);
-    }
+    set_defaults(inputs);
     struct symbol *symbol = symbol_find(inputs, name, strlen(name));
     if (symbol == NULL || !symbol->set)
         inputs->guessed = true;
