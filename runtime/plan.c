@@ -341,9 +341,8 @@ static attn_status add_scratch(struct planning *planning, struct attn_step *step
 {
     int64_t stride, shared, bytes;
     /* Any worker may take a task, however few there are. */
-    step->n_workers = attn_step_is_alone(step)
-                          ? 1
-                          : attn_threads_count(planning->frame->threads);
+    step->n_workers =
+        attn_step_is_alone(step) ? 1 : attn_threads_count(planning->frame->threads);
     if (!ck_align(step->pub.scratch_bytes, ATTN_ARENA_ALIGN, &stride) ||
         !ck_align(step->pub.shared_bytes, ATTN_ARENA_ALIGN, &shared) ||
         !ck_mul(stride, step->n_workers, &bytes) || !ck_add(bytes, shared, &bytes))
