@@ -2,6 +2,9 @@
 set(ATTN_OPS_SEQUENCE
   ops/sequence/concat_from_sequence.c
   ops/sequence/optional.c
+  ops/sequence/regex.c
+  ops/sequence/regex_full_match.c
+  ops/sequence/regex_states.c
   ops/sequence/sequence.c
   ops/sequence/split_to_sequence.c
   ops/sequence/string_concat.c

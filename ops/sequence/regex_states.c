@@ -1,0 +1,145 @@
+/* regex_states.c - the graph of states of a postfix expression, and reading a text with
+ * the set of all states it may be in. */
+#include "regex_text.h"
+
+#include <string.h>
+
+/* ---- states ---- */
+
+static int32_t add_state(struct op_regex *r, int32_t kind, int32_t value, int32_t next,
+                         int32_t other)
+{
+    r->states[r->n_states] = (struct op_regex_state){ kind, value, next, other };
+    return r->n_states++;
+}
+
+/* Each token makes at most two states, so they fit. */
+void op_regex_build(struct op_regex *r)
+{
+    int32_t top = 0;
+    for (int32_t i = 0; i < r->n_tokens; i++) {
+        const struct op_regex_token *token = &r->tokens[i];
+        int32_t pass, split;
+        switch (token->kind) {
+        case CONCAT:
+            top--;
+            r->states[r->exit[top - 1]].next = r->entry[top];
+            r->exit[top - 1] = r->exit[top];
+            break;
+        case EITHER:
+            top--;
+            pass = add_state(r, PASS, 0, -1, -1);
+            split = add_state(r, SPLIT, 0, r->entry[top - 1], r->entry[top]);
+            r->states[r->exit[top - 1]].next = r->states[r->exit[top]].next = pass;
+            r->entry[top - 1] = split;
+            r->exit[top - 1] = pass;
+            break;
+        case STAR:
+        case PLUS:
+        case MAYBE:
+            pass = add_state(r, PASS, 0, -1, -1);
+            split = add_state(r, SPLIT, 0, r->entry[top - 1], pass);
+            r->states[r->exit[top - 1]].next = token->kind == MAYBE ? pass : split;
+            r->entry[top - 1] = token->kind == PLUS ? r->entry[top - 1] : split;
+            r->exit[top - 1] = pass;
+            break;
+        default:
+            r->entry[top] = r->exit[top] = add_state(
+                r, token->kind == EMPTY ? PASS : token->kind, token->value, -1, -1);
+            top++;
+        }
+    }
+    r->start = r->entry[0];
+    r->states[r->exit[0]].next = add_state(r, MATCH, 0, -1, -1);
+}
+
+/* ---- matching ---- */
+
+/* The characters around a place; -1 at the ends. */
+struct place {
+    int64_t before, after;
+};
+
+static bool holds(int32_t kind, struct place p)
+{
+    bool left = p.before >= 0 && is_word((uint32_t)p.before);
+    bool right = p.after >= 0 && is_word((uint32_t)p.after);
+    switch (kind) {
+    case BEGIN:
+        return p.before < 0;
+    case END:
+        return p.after < 0;
+    case WORD:
+        return left != right;
+    default:
+        return left == right;
+    }
+}
+
+/* Adds a state and all that it leads to without reading; n: size of the set. */
+static int32_t add_closure(struct op_regex *r, int32_t *set, int32_t n, int32_t state,
+                           struct place p)
+{
+    int32_t waiting = 0;
+    r->follow[waiting++] = state;
+    while (waiting > 0) {
+        int32_t s = r->follow[--waiting];
+        if (s < 0 || (r->places[s] < n && set[r->places[s]] == s))
+            continue;
+        const struct op_regex_state *state_of = &r->states[s];
+        r->places[s] = n;
+        set[n++] = s;
+        bool passes = state_of->kind == PASS || state_of->kind == SPLIT ||
+                      (state_of->kind >= BEGIN && state_of->kind <= NO_WORD &&
+                       holds(state_of->kind, p));
+        if (!passes)
+            continue;
+        r->follow[waiting++] = state_of->next;
+        if (state_of->kind == SPLIT)
+            r->follow[waiting++] = state_of->other;
+    }
+    return n;
+}
+
+static bool reads(const struct op_regex *r, const struct op_regex_state *s, uint32_t c)
+{
+    if (s->kind == CHAR)
+        return (uint32_t)s->value == c;
+    if (s->kind == ANY)
+        return c != '\n';
+    if (s->kind != CLASS)
+        return false;
+    bool in = false;
+    for (int32_t i = 0; i < r->classes[s->value].n && !in; i++) {
+        int32_t k = r->classes[s->value].first + i;
+        in = c >= r->ranges[k].low && c <= r->ranges[k].high;
+    }
+    return in != r->classes[s->value].negated;
+}
+
+static int64_t peek(struct text t) { return t.at < t.end ? (int64_t)take(&t) : -1; }
+
+bool op_regex_match(struct op_regex *r, const char *text, int64_t bytes,
+                    const int32_t *stop)
+{
+    struct text t = { (const unsigned char *)text, (const unsigned char *)text + bytes };
+    int32_t *now = r->sets[0], *next = r->sets[1], n, m;
+    memset(r->places, 0, (size_t)r->n_states * sizeof r->places[0]);
+    n = add_closure(r, now, 0, r->start, (struct place){ -1, peek(t) });
+    while (t.at < t.end && n > 0 && __atomic_load_n(stop, __ATOMIC_RELAXED) == 0) {
+        uint32_t c = take(&t);
+        struct place p = { (int64_t)c, peek(t) };
+        m = 0;
+        for (int32_t i = 0; i < n; i++)
+            if (reads(r, &r->states[now[i]], c))
+                m = add_closure(r, next, m, r->states[now[i]].next, p);
+        int32_t *old = now;
+        now = next;
+        next = old;
+        n = m;
+    }
+    bool matched = false;
+    for (int32_t i = 0; i < n && t.at == t.end; i++)
+        matched = matched || r->states[now[i]].kind == MATCH;
+    return matched;
+}
