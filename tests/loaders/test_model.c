@@ -120,6 +120,84 @@ static void mutants(void **state)
     pb_free(&pb);
 }
 
+/* ---- an allocator that says no ---- */
+
+static struct {
+    int64_t calls, fail_at; /* -1: never */
+    bool stay;              /* all later calls fail too */
+    int64_t held;
+} failing;
+
+static void *failing_alloc(void *user, size_t bytes, size_t align)
+{
+    (void)user;
+    int64_t call = failing.calls++;
+    if (failing.fail_at >= 0 &&
+        (call == failing.fail_at || (failing.stay && call > failing.fail_at)))
+        return NULL;
+    void *block = NULL;
+    if (posix_memalign(&block, align < sizeof block ? sizeof block : align, bytes) != 0)
+        return NULL;
+    failing.held++;
+    return block;
+}
+
+static void failing_free(void *user, void *block, size_t bytes)
+{
+    (void)user;
+    (void)bytes;
+    failing.held -= block != NULL;
+    free(block);
+}
+
+static attnrun_status open_with_failure(const struct pb *pb, uint32_t flags,
+                                        int64_t fail_at, bool stay)
+{
+    attnrun_allocator allocator = { .struct_size = sizeof allocator,
+                                    .alloc = failing_alloc,
+                                    .free = failing_free };
+    attnrun_runtime_options options = { .struct_size = sizeof options,
+                                        .threads = 1,
+                                        .allocator = &allocator };
+    attnrun_runtime *runtime = NULL;
+    attnrun_model *model = NULL;
+    failing.fail_at = -1;
+    assert_int_equal(attnrun_runtime_create(&options, &runtime), ATTNRUN_OK);
+    attnrun_source source = {
+        .struct_size = sizeof source, .flags = flags, .data = pb->data, .bytes = pb->bytes
+    };
+    failing.calls = 0;
+    failing.fail_at = fail_at;
+    failing.stay = stay;
+    attnrun_status status = attnrun_model_open(runtime, &source, &model);
+    failing.fail_at = -1;
+    if (status == ATTNRUN_OK)
+        attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+    assert_int_equal(failing.held, 0);
+    return status;
+}
+
+/* The n-th allocation fails, once or for ever: an error or, where the failure can be
+ * lived with, a model; and nothing is left. */
+static void no_memory(void **state)
+{
+    (void)state;
+    struct pb pb = small_model();
+    for (uint32_t flags = 0; flags <= ATTNRUN_COPY; flags++) {
+        assert_int_equal(open_with_failure(&pb, flags, -1, false), ATTNRUN_OK);
+        int64_t calls = failing.calls;
+        assert_true(calls > 5);
+        for (int64_t n = 0; n < calls; n++)
+            for (int stay = 0; stay <= 1; stay++) {
+                attnrun_status status = open_with_failure(&pb, flags, n, stay != 0);
+                if (status != ATTNRUN_E_MEMORY && status != ATTNRUN_OK)
+                    fail_msg("call %d fails: %s", (int)n, attnrun_last_error()->message);
+            }
+    }
+    pb_free(&pb);
+}
+
 static void wrong_calls(void **state)
 {
     (void)state;
@@ -372,7 +450,7 @@ int main(void)
         cmocka_unit_test(what_it_tells),  cmocka_unit_test(cut_at_every_byte),
         cmocka_unit_test(mutants),        cmocka_unit_test(wrong_calls),
         cmocka_unit_test(versions),       cmocka_unit_test(external_data),
-        cmocka_unit_test(four_gigabytes),
+        cmocka_unit_test(four_gigabytes), cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, start_runtime, stop_runtime);
 }
