@@ -116,9 +116,10 @@ static attn_status store_outputs(struct inference *inference, struct attn_step *
         const attnrun_type *type = &step->pub.out[i];
         bool declared = value->type.kind == type->kind &&
                         value->type.dtype == type->dtype && value->type.rank >= 0;
-        if (type->rank >= 0 ||
-            !declared) /* else what the file says is better than nothing */
+        if (!declared)
             value->type = *type;
+        else if (type->rank >= 0) /* else what the file says is better than nothing */
+            merge_type(graph, type, &value->type);
         TRY(keep_known(graph, value, &step->facts[i]));
         attnrun_tensor tensor;
         if (graph->depth == 0 &&

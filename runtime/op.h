@@ -165,8 +165,6 @@ attn_status op_graph_run(const attnrun_step *step, const attnrun_work *work, int
                          attnrun_tensor *outputs);
 
 /* ---- run of late operators ---- */
-/* Deep copies `from` (tensor, sequence, optional) as output `out`. */
-attn_status op_copy_out(const attnrun_step *step, int out, const attnrun_tensor *from);
 /* Memory of the output's lifetime, for elements of sequences and for strings; NULL with
  * the error recorded. */
 void *op_heap(const attnrun_step *step, int out, int64_t bytes);

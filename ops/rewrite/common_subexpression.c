@@ -1,0 +1,135 @@
+/* common_subexpression.c - of nodes that compute the same from the same values, the first
+ * one stays: exporters write masks, shapes and rotary tables once for each layer. Exact.
+ */
+#include "match.h"
+
+static bool same_attr(const struct attn_attr *a, const struct attn_attr *b)
+{
+    if (a->kind != b->kind || strcmp(a->name, b->name) != 0)
+        return false;
+    switch (a->kind) {
+    case ATTN_ATTR_INT:
+        return a->i == b->i;
+    case ATTN_ATTR_FLOAT:
+        return memcmp(&a->f, &b->f, sizeof a->f) == 0;
+    case ATTN_ATTR_STRING:
+        return a->s.n == b->s.n && memcmp(a->s.data, b->s.data, (size_t)a->s.n) == 0;
+    case ATTN_ATTR_INTS:
+        return a->ints.n == b->ints.n &&
+               memcmp(a->ints.v, b->ints.v, (size_t)a->ints.n * sizeof *a->ints.v) == 0;
+    case ATTN_ATTR_FLOATS:
+        return a->floats.n == b->floats.n &&
+               memcmp(a->floats.v, b->floats.v,
+                      (size_t)a->floats.n * sizeof *a->floats.v) == 0;
+    default: /* tensors, graphs: not worth the comparison */
+        return false;
+    }
+}
+
+/* Values that are the same: one id, or small equal constants. */
+static bool same_value(const struct attn_graph *graph, int32_t a, int32_t b)
+{
+    if (a == b)
+        return true;
+    if (a < 0 || b < 0)
+        return false;
+    const attnrun_tensor *x = &graph->values[a].data, *y = &graph->values[b].data;
+    if (x->data == NULL || y->data == NULL || x->kind != ATTNRUN_TENSOR ||
+        x->dtype != y->dtype || x->rank != y->rank || x->dtype == ATTNRUN_STRING ||
+        memcmp(x->dims, y->dims, (size_t)x->rank * sizeof x->dims[0]) != 0)
+        return false;
+    int64_t bytes = tensor_bytes(x);
+    return bytes >= 0 && bytes <= 256 && memcmp(x->data, y->data, (size_t)bytes) == 0;
+}
+
+static bool same_node(const struct attn_graph *graph, const struct attn_node *a,
+                      const struct attn_node *b)
+{
+    if (a->pub.op != b->pub.op || a->pub.n_in != b->pub.n_in ||
+        a->pub.n_out != b->pub.n_out || a->n_attrs != b->n_attrs)
+        return false;
+    for (int32_t i = 0; i < a->pub.n_in; i++)
+        if (!same_value(graph, a->in[i], b->in[i]))
+            return false;
+    for (int32_t i = 0; i < a->pub.n_out; i++)
+        if ((a->out[i] < 0) != (b->out[i] < 0))
+            return false;
+    for (int32_t i = 0; i < a->n_attrs; i++)
+        if (!same_attr(&a->attrs[i], &b->attrs[i]))
+            return false;
+    return true;
+}
+
+static bool mergeable(const struct attn_graph *graph, const struct attn_node *node)
+{
+    if (node == NULL || node->pub.op == NULL || node->n_captures > 0 ||
+        (node->pub.op->flags & (ATTNRUN_OP_IMPURE | ATTNRUN_OP_GRAPHS)) ||
+        node->pub.n_in == 0)
+        return false;
+    for (int32_t i = 0; i < node->pub.n_out; i++)
+        if (node->out[i] >= 0 && (graph->values[node->out[i]].flags & ATTN_VALUE_OUTPUT))
+            return false;
+    return true;
+}
+
+/* By operator and inputs that are no constants: equal nodes have equal hashes. */
+static uint64_t node_hash(const struct attn_graph *graph, const struct attn_node *node)
+{
+    uint64_t hash = (uint64_t)(uintptr_t)node->pub.op;
+    for (int32_t i = 0; i < node->pub.n_in; i++) {
+        int32_t id = node->in[i];
+        bool plain = id >= 0 && graph->values[id].data.data == NULL;
+        hash = (hash ^ (plain ? (uint64_t)id + 1 : 0)) * UINT64_C(0x9e3779b97f4a7c15);
+        hash ^= hash >> 29;
+    }
+    return hash;
+}
+
+static void merge(struct attn_graph *graph, struct attn_node *first,
+                  struct attn_node *again)
+{
+    for (int32_t i = 0; i < again->pub.n_out; i++)
+        if (again->out[i] >= 0)
+            attn_graph_replace(graph, again->out[i], first->out[i]);
+    attn_graph_remove(graph, again);
+}
+
+static void merge_all(struct attn_graph *graph, int32_t *table, uint64_t mask,
+                      int32_t *applied)
+{
+    for (int64_t n = 0; n < graph->n_nodes; n++) {
+        struct attn_node *node = graph->nodes[n];
+        if (!mergeable(graph, node))
+            continue;
+        uint64_t at = node_hash(graph, node);
+        for (;; at++) {
+            int32_t *slot = &table[at & mask];
+            if (*slot == 0) {
+                *slot = (int32_t)n + 1;
+                break;
+            }
+            if (same_node(graph, graph->nodes[*slot - 1], node)) {
+                merge(graph, graph->nodes[*slot - 1], node);
+                ++*applied;
+                break;
+            }
+        }
+    }
+}
+
+static attn_status run(struct attn_graph *graph, int32_t *applied)
+{
+    struct attn_pool scratch;
+    int64_t slots = 64;
+    while (slots < 2 * graph->n_nodes)
+        slots *= 2;
+    attn_pool_init(&scratch, graph->model->pool.memory, ATTN_MEM_MODEL);
+    int32_t *table = attn_pool_alloc(&scratch, slots * (int64_t)sizeof *table);
+    if (table != NULL)
+        merge_all(graph, table, (uint64_t)slots - 1, applied);
+    attn_pool_free(&scratch);
+    return table ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
+}
+
+const struct attn_pass attn_pass_common_subexpression = { .name = "common_subexpression",
+                                                          .run = run };
