@@ -1,0 +1,200 @@
+/* test_cancel.c - runs that are stopped: by another thread, by the deadline, before they
+ * begin; the context goes on afterwards. */
+#include "harness.h"
+
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "sample_models.h"
+
+enum { LENGTH = 1 << 20, STEPS = 400 };
+static float x[LENGTH];
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+struct bench {
+    struct test_memory memory;
+    attnrun_runtime *runtime;
+    attnrun_model *model;
+    attnrun_context *context;
+};
+
+static void start(struct bench *bench, struct onnx_writer *w, int32_t threads)
+{
+    test_memory_init(&bench->memory);
+    bench->runtime = make_runtime(&bench->memory, threads);
+    bench->model = open_model(bench->runtime, w, 0);
+    bench->context = make_context(bench->model);
+}
+
+static void stop(struct bench *bench)
+{
+    attnrun_context_destroy(bench->context);
+    attnrun_model_release(bench->model);
+    attnrun_runtime_destroy(bench->runtime);
+    test_memory_check(&bench->memory);
+}
+
+static void set_vector(struct bench *bench, int64_t n)
+{
+    char dims[16];
+    snprintf(dims, sizeof dims, "%d", (int)n);
+    set_input(bench->context, 0, ATTNRUN_F32, dims, x);
+}
+
+struct stopper {
+    pthread_t thread;
+    attnrun_context *context;
+    useconds_t wait_us;
+    double at_ms;
+};
+
+static void *cancel_later(void *arg)
+{
+    struct stopper *stopper = arg;
+    usleep(stopper->wait_us);
+    stopper->at_ms = now_ms();
+    attnrun_cancel(stopper->context);
+    return NULL;
+}
+
+/* How long the run goes on after it is cancelled. */
+static double cancel_after(struct bench *bench, useconds_t wait_us)
+{
+    struct stopper stopper = { .context = bench->context, .wait_us = wait_us };
+    assert_int_equal(pthread_create(&stopper.thread, NULL, cancel_later, &stopper), 0);
+    attnrun_status status = attnrun_run(bench->context, NULL);
+    double end = now_ms();
+    pthread_join(stopper.thread, NULL);
+    assert_int_equal(status, ATTNRUN_E_CANCELLED);
+    assert_string_equal(attnrun_last_error()->message,
+                        "CANCELLED: the run was cancelled");
+    return end - stopper.at_ms;
+}
+
+static void test_cancel_stops_a_run_soon(void **state)
+{
+    (void)state;
+    for (int32_t threads = 1; threads <= 2; threads++) {
+        struct bench bench;
+        start(&bench, write_long_chain(STEPS), threads);
+        double least = 1e9;
+        for (int turn = 0; turn < 5; turn++) {
+            set_vector(&bench, LENGTH);
+            double ms = cancel_after(&bench, 20000 + 7000 * (useconds_t)turn);
+            least = ms < least ? ms : least;
+            set_vector(&bench, 100); /* nothing is left of the cancellation */
+            OK(attnrun_run(bench.context, NULL));
+        }
+        print_message("%d threads: stopped %.2f ms after the call\n", (int)threads,
+                      least);
+        assert_true(least < 100);
+        stop(&bench);
+    }
+}
+
+static void test_cancel_before_a_run_stops_the_next(void **state)
+{
+    (void)state;
+    struct bench bench;
+    start(&bench, write_long_chain(2), 1);
+    set_vector(&bench, 10);
+    attnrun_cancel(bench.context);
+    FAILS(ATTNRUN_E_CANCELLED, "cancelled", attnrun_run(bench.context, NULL));
+    OK(attnrun_run(bench.context, NULL));
+    attnrun_cancel(NULL);
+    stop(&bench);
+}
+
+static void test_timeout_stops_a_run(void **state)
+{
+    (void)state;
+    attnrun_run_options options = { .struct_size = sizeof options, .timeout_us = 20000 };
+    for (int32_t threads = 1; threads <= 2; threads++) {
+        struct bench bench;
+        start(&bench, write_long_chain(STEPS), threads);
+        set_vector(&bench, LENGTH);
+        double begin = now_ms();
+        FAILS(ATTNRUN_E_TIME, "deadline", attnrun_run(bench.context, &options));
+        print_message("%d threads: timeout of 20 ms came after %.1f ms\n", (int)threads,
+                      now_ms() - begin);
+        assert_true(now_ms() - begin < 2000);
+        set_vector(&bench, 100);
+        OK(attnrun_run(bench.context, NULL));
+        options.timeout_us = INT64_MAX;
+        OK(attnrun_run(bench.context, &options));
+        options.timeout_us = 20000;
+        stop(&bench);
+    }
+}
+
+/* Loops of many short trips look at the flag too. */
+static void test_cancel_and_timeout_stop_loops(void **state)
+{
+    (void)state;
+    struct bench bench;
+    int64_t trips = 3000000;
+    float v[2] = { 0, 0 };
+    attnrun_run_options options = { .struct_size = sizeof options, .timeout_us = 20000 };
+    start(&bench, write_loop(), 1);
+    set_input(bench.context, 0, ATTNRUN_I64, "", &trips);
+    set_input(bench.context, 1, ATTNRUN_F32, "2", v);
+    assert_true(cancel_after(&bench, 20000) < 500);
+    FAILS(ATTNRUN_E_TIME, "deadline", attnrun_run(bench.context, &options));
+    trips = 3;
+    OK(attnrun_run(bench.context, NULL));
+    attnrun_tensor all = get_output(bench.context, 1);
+    assert_int_equal(all.dims[0], 3);
+    stop(&bench);
+}
+
+/* ---- on_step ---- */
+
+struct seen {
+    int32_t n, last;
+    bool wrong;
+};
+
+static void note(void *user, int32_t node_index, const char *name, const char *op_type,
+                 double microseconds)
+{
+    struct seen *seen = user;
+    seen->wrong = seen->wrong || node_index != seen->last + 1 || name == NULL ||
+                  strcmp(op_type, "Sin") != 0 || !(microseconds >= 0);
+    seen->last = node_index;
+    seen->n++;
+}
+
+static void test_on_step_sees_every_step(void **state)
+{
+    (void)state;
+    struct bench bench;
+    struct seen seen = { .last = -1 };
+    attnrun_run_options options = { .struct_size = sizeof options,
+                                    .on_step = note,
+                                    .on_step_user = &seen };
+    start(&bench, write_long_chain(7), 2);
+    set_vector(&bench, 1000);
+    OK(attnrun_run(bench.context, &options));
+    assert_int_equal(seen.n, 7);
+    assert_false(seen.wrong);
+    stop(&bench);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cancel_stops_a_run_soon),
+        cmocka_unit_test(test_cancel_before_a_run_stops_the_next),
+        cmocka_unit_test(test_timeout_stops_a_run),
+        cmocka_unit_test(test_cancel_and_timeout_stop_loops),
+        cmocka_unit_test(test_on_step_sees_every_step),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
