@@ -305,7 +305,10 @@ class Cli(unittest.TestCase):
                 self.fails(5, pattern, "run", self.relu, *arguments)
         self.fails(5, r"SHAPE: node 'product' \(MatMul\)", "run", self.matmul, "-i",
                    f"a={self.x_file}", "-i", f"b={self.x_file}")
-        self.fails(5, "i64", "run", self.embedding, "-i", "ids=[[1.5]]")
+        self.fails(5, "input 'b' is not given", "run", self.matmul, "-i", f"a={self.x_file}")
+        self.ok("run", self.matmul, "-q", "-i", f"a={self.x_file}", "-i", "b=random")
+        self.ok("run", self.embedding, "-q", "-i", "ids=[[1,2]]")  # the mask is of ones
+        self.fails(5, "does not fit i64", "run", self.embedding, "-i", "ids=[[1.5]]")
         self.fails(7, r"RANGE: .*Gather.*37", "run", self.embedding, "-i", "ids=[[5,37]]", "-i",
                    "attention_mask=[[1,1]]")
 

@@ -109,7 +109,7 @@ static attnrun_status find_input(struct inputs *inputs, const char *name, size_t
 /* What is read counts as given, and binds the symbols of its shape. */
 static attnrun_status take(struct inputs *inputs, struct input *input, const char *how)
 {
-    input->given = true;
+    input->given = inputs->some_given = true;
     snprintf(input->how, sizeof input->how, "%.150s", how);
     TRY(narrow(input));
     TRY(check_fit(input, &input->held.tensor));

@@ -33,6 +33,19 @@ static void overwrite(struct input *input)
     snprintf(input->how, sizeof input->how, "%s", input->value);
 }
 
+/* Who gives some inputs wants an answer about them: no other one may be random unasked.
+ */
+static attnrun_status check_asked(const struct inputs *inputs, const struct input *input)
+{
+    uint32_t answers = CLI_RUN | CLI_CHECK;
+    if (!inputs->some_given || !input->random || input->value != NULL ||
+        (inputs->cli->command->bit & answers) == 0)
+        return ATTNRUN_OK;
+    tool_fail(ATTNRUN_E_INPUT, "input '%s' is not given", tool_quote(input->info.name));
+    tool_hint("-i %s=random makes it up", tool_quote(input->info.name));
+    return ATTNRUN_E_INPUT;
+}
+
 static attnrun_status make_up_rest(struct inputs *inputs)
 {
     inputs->guessed = false;
@@ -42,6 +55,7 @@ static attnrun_status make_up_rest(struct inputs *inputs)
             continue;
         held_free(&input->held);
         TRY(make_up_input(inputs, input));
+        TRY(check_asked(inputs, input));
         overwrite(input);
     }
     return ATTNRUN_OK;

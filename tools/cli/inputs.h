@@ -22,6 +22,7 @@ struct input {
     attnrun_value_info info;
     struct held held;
     bool given;
+    bool random;                    /* made up of random numbers */
     const char *value;              /* of -i name=value, or NULL */
     int64_t dims[ATTNRUN_MAX_RANK]; /* of --shape, or -1 */
     int32_t shape_rank;             /* of --shape, or -1 */
@@ -38,6 +39,7 @@ struct inputs {
     struct symbol *symbols;
     int64_t n_symbols;
     int32_t attempt;    /* made-up sizes are halved this often */
+    bool some_given;    /* by files or values */
     bool guessed;       /* a size was made up: a smaller one may be tried */
     char conflict[256]; /* "symbol 'K' is 3 in 'a' and 4 in 'b'", or "" */
 };

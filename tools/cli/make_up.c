@@ -98,6 +98,7 @@ static void fill_ids(struct inputs *inputs, struct input *input)
         fill_positions_of(input, rows);
         return;
     }
+    input->random = true;
     if (rows > 0) {
         fill_below(tensor, seed_of(inputs, input->info.name), rows);
         snprintf(input->how, sizeof input->how, "random 0..%" PRId64 " (rows of '%s')",
@@ -146,6 +147,7 @@ static void fill_tensor(struct inputs *inputs, struct input *input)
     } else if (named(input, "mask")) {
         fill_same_as(input, 1, "ones");
     } else {
+        input->random = true;
         fill_normal(&input->held.tensor, seed_of(inputs, input->info.name));
         snprintf(input->how, sizeof input->how, "N(0,1)");
     }
@@ -194,7 +196,9 @@ attnrun_status make_up_input(struct inputs *inputs, struct input *input)
     if (status != ATTNRUN_OK)
         return tool_fail_at("input '%s'", tool_quote(info->name));
     fill_tensor(inputs, input);
-    if (attnrun_tensor_count(&input->held.tensor) == 0)
+    if (attnrun_tensor_count(&input->held.tensor) == 0) {
+        input->random = false;
         snprintf(input->how, sizeof input->how, "empty");
+    }
     return ATTNRUN_OK;
 }

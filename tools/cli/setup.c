@@ -46,6 +46,15 @@ static void on_log(void *user, int32_t level, const char *message)
         fprintf(stderr, "attnrun: %s\n", message);
 }
 
+/* A name without a folder is a file here, not one of the system's libraries. */
+static attnrun_status load_plugin(attnrun_runtime *runtime, const char *path)
+{
+    char here[4096];
+    TRY(file_join(here, sizeof here, strchr(path, '/') == NULL ? "." : "", path));
+    TRY_LIB(attnrun_load_plugin(runtime, strchr(path, '/') == NULL ? here : path));
+    return ATTNRUN_OK;
+}
+
 attnrun_status cli_open_runtime(struct cli *cli)
 {
     if (cli->runtime != NULL)
@@ -58,7 +67,7 @@ attnrun_status cli_open_runtime(struct cli *cli)
     options.log_user = cli;
     TRY_LIB(attnrun_runtime_create(&options, &cli->runtime));
     for (int64_t i = 0; i < cli->plugins.n; i++)
-        TRY_LIB(attnrun_load_plugin(cli->runtime, cli->plugins.v[i]));
+        TRY(load_plugin(cli->runtime, cli->plugins.v[i]));
     return ATTNRUN_OK;
 }
 
