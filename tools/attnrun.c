@@ -4,7 +4,6 @@
  * that the library does not know (npy, npz, json). Only attnrun.h is used of the library.
  */
 #include <errno.h>
-#include <string.h>
 
 #include "cli/cli.h"
 

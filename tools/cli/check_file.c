@@ -1,7 +1,5 @@
 /* check_file.c - attnrun check model.onnx --ref: one run against expected outputs in a
  * file or folder, with the inputs of -i and --inputs. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "../io/file.h"
 #include "../io/npy.h"

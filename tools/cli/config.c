@@ -135,7 +135,7 @@ static attnrun_status read_pairs(struct config *config, const struct cli_option 
                                  const char *where)
 {
     for (;;) {
-        const char *name, *value;
+        const char *name = NULL, *value = NULL;
         TRY(next_event(config));
         if (config->event.type == YAML_MAPPING_END_EVENT)
             return ATTNRUN_OK;
@@ -159,7 +159,7 @@ static attnrun_status read_items(struct config *config, const struct cli_option 
                                  const char *where)
 {
     for (;;) {
-        const char *value;
+        const char *value = NULL;
         TRY(next_event(config));
         if (config->event.type == YAML_SEQUENCE_END_EVENT)
             return ATTNRUN_OK;
@@ -171,7 +171,7 @@ static attnrun_status read_items(struct config *config, const struct cli_option 
 static attnrun_status read_value(struct config *config, const struct cli_option *option)
 {
     char where[400];
-    const char *value;
+    const char *value = NULL;
     snprintf(where, sizeof where, "%.300s:%lu: %s", config->path, line_of(config),
              option->name);
     TRY(next_event(config));
@@ -185,7 +185,7 @@ static attnrun_status read_value(struct config *config, const struct cli_option 
 
 static attnrun_status find_key(struct config *config, const struct cli_option **found)
 {
-    const char *key, *names[MAX_KEYS];
+    const char *key = NULL, *names[MAX_KEYS];
     int64_t n = 0;
     TRY(scalar_text(config, &key));
     const struct cli_option *option = cli_find_option(key);

@@ -1,5 +1,4 @@
 /* convert.c - attnrun convert: hands over to the converter, which is Python. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

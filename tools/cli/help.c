@@ -1,7 +1,6 @@
 /* help.c - the help pages, made from the tables of commands and options; and the version.
  */
 #include <inttypes.h>
-#include <string.h>
 
 #include "cli.h"
 

@@ -1,5 +1,4 @@
 /* inspect_json.c - attnrun inspect for programs. */
-#include <string.h>
 
 #include "inspect.h"
 

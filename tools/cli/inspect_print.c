@@ -1,6 +1,5 @@
 /* inspect_print.c - attnrun inspect for people. */
 #include <inttypes.h>
-#include <string.h>
 
 #include "inspect.h"
 #include "job.h"

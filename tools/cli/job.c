@@ -1,5 +1,4 @@
 /* job.c - one model with its inputs and a context, run and timed. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

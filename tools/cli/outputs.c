@@ -1,5 +1,4 @@
 /* outputs.c - the outputs of a run: summaries on the screen, values, files. */
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 /* run.c - attnrun run, and attnrun model.onnx: one screen about the model and its run. */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "job.h"

@@ -1,6 +1,5 @@
 /* text.c - quantities as people read them. */
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 #include "job.h"

@@ -1,6 +1,5 @@
 /* zip_write.c - writes zip archives of stored entries. Sizes are known before the bytes,
  * so a header is right but for its CRC, which is filled in at the entry's end. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
