@@ -3,4 +3,6 @@ set(ATTN_OPS_ATTENTION
   ops/attention/sdpa.c
   ops/attention/attention.c
   ops/attention/rotary_embedding.c
+  ops/attention/linear_attention.c
+  ops/attention/causal_conv_with_state.c
 )
