@@ -150,6 +150,52 @@ int attn_conv_activation(int kind, const float *alpha, const float *beta,
     return 1;
 }
 
+void attn_conv_apply(const struct attn_kernels *k, const struct attn_epilogue *steps,
+                     int n_steps, float *y, int64_t n)
+{
+    size_t count = (size_t)n;
+    for (const struct attn_epilogue *e = steps; e < steps + n_steps; e++) {
+        const float p[2] = { e->alpha, e->beta }, one[2] = { 1.0f, 0.0f };
+        switch (e->kind) {
+        case ATTN_EPI_SCALE:
+            k->mul_f32(y, y, 1, p, 0, count);
+            break;
+        case ATTN_EPI_ADD:
+            k->add_f32(y, y, 1, e->data, 0, count);
+            break;
+        case ATTN_EPI_RELU:
+            k->relu_f32(y, y, count, p);
+            break;
+        case ATTN_EPI_GELU:
+            k->gelu_f32(y, y, count, p);
+            break;
+        case ATTN_EPI_GELU_TANH:
+            k->gelu_tanh_f32(y, y, count, p);
+            break;
+        case ATTN_EPI_SILU:
+            k->swish_f32(y, y, count, one);
+            break;
+        case ATTN_EPI_TANH:
+            k->tanh_f32(y, y, count, p);
+            break;
+        case ATTN_EPI_SIGMOID:
+            k->sigmoid_f32(y, y, count, p);
+            break;
+        case ATTN_EPI_CLIP:
+            k->clip_f32(y, y, count, p);
+            break;
+        case ATTN_EPI_LEAKY_RELU:
+            k->leaky_relu_f32(y, y, count, p);
+            break;
+        case ATTN_EPI_HARD_SWISH:
+            k->hard_swish_f32(y, y, count, p);
+            break;
+        default:
+            break;
+        }
+    }
+}
+
 static attn_status conv_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct conv_args *args = step->args;

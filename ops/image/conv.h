@@ -6,8 +6,6 @@
 #include "../kernels/kernels.h"
 #include "window.h"
 
-enum { CONV_EPILOGUES = 6 };
-
 /* Y[batch, groups * rows, pixels] from X[batch, groups * channels, w.in] and
  * W[groups * rows, channels, w.kernel]. */
 struct conv_shape {
@@ -72,6 +70,10 @@ attn_status attn_conv_depthwise_run(const attnrun_step *step, const attnrun_work
 attn_status attn_conv_plain_plan(attnrun_step *step, const struct conv_shape *shape);
 attn_status attn_conv_f64_run(const attnrun_step *step, const attnrun_work *work,
                               const struct conv_shape *shape);
+
+/* Steps that need no matrix: y[i] = steps(y[i]). */
+void attn_conv_apply(const struct attn_kernels *kernels, const struct attn_epilogue *steps,
+                     int n_steps, float *y, int64_t n);
 
 /* The activation of a fused node as steps of a gemm epilogue, at most 3; 0 for none. */
 enum conv_activation {

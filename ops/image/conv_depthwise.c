@@ -97,54 +97,6 @@ static void tap_offsets(int64_t *offsets, const struct conv_shape *s,
         }
 }
 
-static void activate(const attnrun_step *step, const struct conv_operands *o, float *y,
-                     int64_t at, int64_t n)
-{
-    if (o->z != NULL)
-        step->kernels->add_f32(y, y, 1, o->z + at, 1, (size_t)n);
-    for (int i = 0; i < o->n_activation; i++) {
-        const struct attn_epilogue *e = &o->activation[i];
-        const float p[2] = { e->alpha, e->beta };
-        switch (e->kind) {
-        case ATTN_EPI_SCALE:
-            step->kernels->mul_f32(y, y, 1, p, 0, (size_t)n);
-            break;
-        case ATTN_EPI_ADD:
-            step->kernels->add_f32(y, y, 1, e->data, 0, (size_t)n);
-            break;
-        case ATTN_EPI_RELU:
-            step->kernels->relu_f32(y, y, (size_t)n, p);
-            break;
-        case ATTN_EPI_GELU:
-            step->kernels->gelu_f32(y, y, (size_t)n, p);
-            break;
-        case ATTN_EPI_GELU_TANH:
-            step->kernels->gelu_tanh_f32(y, y, (size_t)n, p);
-            break;
-        case ATTN_EPI_SILU:
-            step->kernels->swish_f32(y, y, (size_t)n, (float[]){ 1, 0 });
-            break;
-        case ATTN_EPI_TANH:
-            step->kernels->tanh_f32(y, y, (size_t)n, p);
-            break;
-        case ATTN_EPI_SIGMOID:
-            step->kernels->sigmoid_f32(y, y, (size_t)n, p);
-            break;
-        case ATTN_EPI_CLIP:
-            step->kernels->clip_f32(y, y, (size_t)n, p);
-            break;
-        case ATTN_EPI_LEAKY_RELU:
-            step->kernels->leaky_relu_f32(y, y, (size_t)n, p);
-            break;
-        case ATTN_EPI_HARD_SWISH:
-            step->kernels->hard_swish_f32(y, y, (size_t)n, p);
-            break;
-        default:
-            break;
-        }
-    }
-}
-
 static void run_strip(const attnrun_step *step, const struct conv_shape *s,
                       const struct conv_strip *strip, const struct conv_operands *o,
                       const int64_t *offsets, float *x, int64_t channel, int64_t out,
@@ -167,11 +119,15 @@ static void run_strip(const attnrun_step *step, const struct conv_shape *s,
         else
             step->kernels->conv_taps_f32(o->y + at, n_w, x + r * s->w.stride[1] * pitch,
                                          offsets, weights, s->taps, bias);
-        if (o->z != NULL || (o->n_activation > 0 && n_w != s->w.out[2]))
-            activate(step, o, o->y + at, at, n_w);
+        if (o->z != NULL)
+            step->kernels->add_f32(o->y + at, o->y + at, 1, o->z + at, 1, (size_t)n_w);
+        if (n_w != s->w.out[2])
+            attn_conv_apply(step->kernels, o->activation, o->n_activation, o->y + at,
+                            n_w);
     }
-    if (o->z == NULL && n_w == s->w.out[2])
-        activate(step, o, o->y + out + h * n_w, 0, n_h * n_w);
+    if (n_w == s->w.out[2])
+        attn_conv_apply(step->kernels, o->activation, o->n_activation,
+                        o->y + out + h * n_w, n_h * n_w);
 }
 
 attn_status attn_conv_depthwise_run(const attnrun_step *step, const attnrun_work *work,

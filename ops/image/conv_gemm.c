@@ -5,7 +5,8 @@
  * Tiles depend on shapes only. Tasks: batch x group x block of rows x block of pixels. */
 #include "conv.h"
 
-enum { PIXELS = 128, PIXELS_LONG_K = 64, ROWS = 128, TILE_K = 1024 };
+enum { PIXELS = 128, PIXELS_LONG_K = 64, LONG_K = 1152, ROWS = 512, LEAST_ROWS = 128 };
+enum { TILE_K = 8192, TASKS = 8 };
 
 static bool product(int64_t *result, int64_t a, int64_t b, int64_t c)
 {
@@ -54,13 +55,18 @@ attn_status attn_conv_gemm_plan(attnrun_step *step, struct conv_shape *s,
                                 struct conv_tiles *t)
 {
     flatten(s);
-    t->block_pixels = at_most(s->pixels, s->k > 2048 ? PIXELS_LONG_K : PIXELS);
+    t->block_pixels = at_most(s->pixels, s->k > LONG_K ? PIXELS_LONG_K : PIXELS);
     t->pixel_blocks = blocks(s->pixels, t->block_pixels);
     t->k_blocks = s->k > 0 ? blocks(s->k, TILE_K) : 1;
     t->block_k = blocks(s->k, t->k_blocks);
-    t->row_blocks = s->rows > 0 ? blocks(s->rows, ROWS) : 0;
-    t->block_rows = t->row_blocks > 0 ? blocks(s->rows, t->row_blocks) : 0;
-    t->line_floats = t->block_pixels + 3 * ATTN_GEMM_NR_MOST;
+    t->block_rows = at_most(s->rows, ROWS);
+    /* Every block of rows packs the columns again: few blocks, but enough tasks. */
+    double tiles = (double)s->batch * (double)s->groups * (double)t->pixel_blocks;
+    while (t->block_rows > LEAST_ROWS &&
+           tiles * (double)blocks(s->rows, t->block_rows) < TASKS)
+        t->block_rows = (t->block_rows / 2 + 7) & ~INT64_C(7);
+    t->row_blocks = blocks(s->rows, t->block_rows);
+    t->line_floats = ATTN_IM2COL_LINES * (t->block_pixels + 3 * ATTN_GEMM_NR_MOST);
     t->line_floats += -t->line_floats & 15;
     t->panel_floats = (t->block_pixels + ATTN_GEMM_NR_MOST) * t->block_k;
     t->panel_floats += -t->panel_floats & 15;
@@ -90,30 +96,27 @@ static void start_tile(const struct conv_shape *s, struct attn_im2col *c)
     }
 }
 
-/* Bias or the sum so far, then with the last block of K the residual and the activation.
- */
-static int epilogue(struct attn_epilogue *steps, const struct conv_operands *o,
-                    int64_t row, float *y, int64_t z_offset, int64_t pixels, bool first,
-                    bool last)
+/* Bias, residual and activation of the tile. */
+static void finish_tile(const attnrun_step *step, const struct conv_operands *o,
+                        const struct attn_gemm_f32 *g, int64_t row, int64_t out)
 {
-    int n = 0;
-    if (!first)
-        steps[n++] = (struct attn_epilogue){
-            .kind = ATTN_EPI_ADD, .alpha = 1.0f, .row = pixels, .col = 1, .data = y
-        };
-    else if (o->bias != NULL)
-        steps[n++] = (struct attn_epilogue){
-            .kind = ATTN_EPI_ADD, .alpha = 1.0f, .row = 1, .data = o->bias + row
-        };
-    if (last && o->z != NULL)
-        steps[n++] = (struct attn_epilogue){ .kind = ATTN_EPI_ADD,
-                                             .alpha = 1.0f,
-                                             .row = pixels,
-                                             .col = 1,
-                                             .data = o->z + z_offset };
-    for (int i = 0; last && i < o->n_activation; i++)
-        steps[n++] = o->activation[i];
-    return n;
+    const struct attn_epilogue *e = o->activation;
+    bool simple =
+        o->n_activation == 1 && (e->kind == ATTN_EPI_RELU || e->kind == ATTN_EPI_CLIP);
+    struct attn_conv_finish f = {
+        .y = g->c, .row = g->c_row, .m = (int64_t)g->m, .n = (int64_t)g->n, .step = -1
+    };
+    f.bias = o->bias != NULL ? o->bias + row : NULL;
+    f.z = o->z != NULL ? o->z + out : NULL;
+    if (simple) {
+        f.step = e->kind;
+        f.alpha = e->alpha;
+        f.beta = e->beta;
+    }
+    if (simple || f.bias != NULL || f.z != NULL)
+        step->kernels->conv_finish_f32(&f);
+    for (int64_t r = 0; !simple && o->n_activation > 0 && r < f.m; r++)
+        attn_conv_apply(step->kernels, e, o->n_activation, f.y + r * f.row, f.n);
 }
 
 static void run_tile(const attnrun_step *step, const struct conv_shape *s,
@@ -135,13 +138,15 @@ static void run_tile(const attnrun_step *step, const struct conv_shape *s,
     c.n = at_most(s->pixels - pixel, t->block_pixels);
     row += group * s->rows;
     int64_t out = (image * s->groups * s->rows + row) * s->pixels + pixel;
-    struct attn_epilogue steps[CONV_EPILOGUES];
     struct attn_gemm_f32 g = { .a_row = s->k, .b = c.panels, .packed = 1 };
     g.c = o->y + out;
     g.c_row = s->pixels;
     g.m = (size_t)rows;
     g.n = (size_t)c.n;
-    g.epilogue = steps;
+    struct attn_epilogue sum = {
+        .kind = ATTN_EPI_ADD, .alpha = 1.0f, .row = s->pixels, .col = 1, .data = g.c
+    };
+    g.epilogue = &sum;
     g.scratch = c.panels + t->panel_floats;
     for (int64_t b = 0; b < t->k_blocks; b++) {
         c.k_from = b * t->block_k;
@@ -149,10 +154,10 @@ static void run_tile(const attnrun_step *step, const struct conv_shape *s,
         step->kernels->conv_im2col_f32(&c);
         g.a = o->w + row * s->k + c.k_from;
         g.k = (size_t)c.k_count;
-        g.n_epilogue =
-            epilogue(steps, o, row, g.c, out, s->pixels, b == 0, b == t->k_blocks - 1);
+        g.n_epilogue = b > 0;
         step->kernels->gemm_f32(&g);
     }
+    finish_tile(step, o, &g, row, out);
 }
 
 attn_status attn_conv_gemm_run(const attnrun_step *step, const attnrun_work *work,

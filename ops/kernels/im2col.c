@@ -1,79 +1,78 @@
 /* im2col.c - the columns of a tile of output pixels of a convolution, packed in the
- * panels that gemm_f32 reads: see image_types.h. Rows of the input are copied in vectors;
- * what lies in the padding is zero. */
+ * panels that gemm_f32 reads: see image_types.h.
+ *
+ * A line holds what one tap sees for all pixels of a chunk. It is put together from
+ * segments, one per output row: a segment is copied in whole vectors, over its ends, and
+ * what lies in the padding is zeroed afterwards; the next segment overwrites what went
+ * too far. LINES lines are filled before they go into the panels: reading back at once
+ * what was written at other boundaries would wait for the stores. */
 #include "isa.h"
 
-enum { NR = 2 * VF };
+enum { NR = 2 * VF, LINES = ATTN_IM2COL_LINES, CHUNK = 128 };
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Writes of n floats that may go on to the end of the last vector; returns to + n. */
-INLINE float *put_zeros(float *to, int64_t n)
-{
-    for (int64_t i = 0; i < n; i += VF)
-        v_store(to + i, v_set(0.0f));
-    return to + (n > 0 ? n : 0);
-}
-
-INLINE float *put_pixels(float *to, const float *x, int64_t n, int64_t stride,
-                         const float *end)
-{
-    if (n <= 0)
-        return to;
-    if (stride == 1 && end - x >= n + VF) {
-        for (int64_t i = 0; i < n; i += VF)
-            v_store(to + i, v_load(x + i));
-    } else if (stride == 1) {
-        memcpy(to, x, (size_t)n * sizeof(float));
-    } else if (stride == 2) {
-        for (int64_t i = 0; i < n; i++)
-            to[i] = x[2 * i];
-    } else {
-        for (int64_t i = 0; i < n; i++)
-            to[i] = x[stride * i];
-    }
-    return to + n;
-}
-
-struct tap {
-    int64_t channel, at[3]; /* kernel index along each axis */
-    int64_t from, to;       /* output columns that see the input */
+/* Output pixels of one row: where the row of tap 0 lies in the input, the first column,
+ * and how many. `x` is that row for the current channel and outer kernel indices, or
+ * NULL. */
+struct segment {
+    int64_t d, h, column, n;
+    const float *x;
 };
 
-static void tap_columns(const struct attn_im2col *t, struct tap *tap)
+struct chunk {
+    const struct attn_im2col *t;
+    int64_t pixel, n, n_segments;
+    struct segment segments[CHUNK];
+    int64_t channel, at[3]; /* the current tap */
+};
+
+static void find_segments(struct chunk *c)
 {
-    int64_t s = t->stride[2], shift = t->before[2] - tap->at[2] * t->dilation[2];
-    int64_t room = t->in[2] - 1 + shift;
-    int64_t lo = shift, hi = room < 0 ? 0 : room + 1;
+    const struct attn_im2col *t = c->t;
+    int64_t row = c->pixel / t->out[2], column = c->pixel % t->out[2];
+    int64_t od = row / t->out[1], oh = row % t->out[1];
+    c->n_segments = 0;
+    for (int64_t left = c->n; left > 0;) {
+        struct segment *s = &c->segments[c->n_segments++];
+        s->d = od * t->stride[0] - t->before[0];
+        s->h = oh * t->stride[1] - t->before[1];
+        s->column = column;
+        s->n = t->out[2] - column < left ? t->out[2] - column : left;
+        left -= s->n;
+        column = 0;
+        if (++oh == t->out[1]) {
+            oh = 0;
+            od++;
+        }
+    }
+}
+
+static void find_rows(struct chunk *c)
+{
+    const struct attn_im2col *t = c->t;
+    int64_t kd = c->at[0] * t->dilation[0], kh = c->at[1] * t->dilation[1];
+    const float *x = t->x + c->channel * t->in[0] * t->in[1] * t->in[2];
+    for (int64_t i = 0; i < c->n_segments; i++) {
+        struct segment *s = &c->segments[i];
+        int64_t d = s->d + kd, h = s->h + kh;
+        bool inside = d >= 0 && d < t->in[0] && h >= 0 && h < t->in[1];
+        s->x = inside ? x + (d * t->in[1] + h) * t->in[2] : NULL;
+    }
+}
+
+/* Output columns [*from, *to) that see the input for kernel column `kw`. */
+static void find_columns(const struct attn_im2col *t, int64_t kw, int64_t *from,
+                         int64_t *to)
+{
+    int64_t s = t->stride[2], shift = t->before[2] - kw * t->dilation[2];
+    int64_t lo = shift > 0 ? shift : 0, hi = t->in[2] + shift;
     if (s > 1) {
-        lo = shift > 0 ? (shift + s - 1) / s : 0;
-        hi = room < 0 ? 0 : room / s + 1;
+        lo = (lo + s - 1) / s;
+        hi = hi > 0 ? (hi - 1) / s + 1 : 0;
     }
-    tap->from = lo > 0 ? lo : 0;
-    tap->to = hi < t->out[2] ? hi : t->out[2];
-    if (tap->to < tap->from)
-        tap->to = tap->from;
-}
-
-static void next_tap(const struct attn_im2col *t, struct tap *tap)
-{
-    for (int a = 2; a >= 0; a--) {
-        if (++tap->at[a] < t->kernel[a])
-            return;
-        tap->at[a] = 0;
-    }
-    tap->channel++;
-}
-
-/* Where column 0 of output row (od, oh) reads for this tap; NULL outside of the input. */
-INLINE const float *source_row(const struct attn_im2col *t, const struct tap *tap,
-                               int64_t od, int64_t oh)
-{
-    int64_t d = od * t->stride[0] - t->before[0] + tap->at[0] * t->dilation[0];
-    int64_t h = oh * t->stride[1] - t->before[1] + tap->at[1] * t->dilation[1];
-    if (d < 0 || d >= t->in[0] || h < 0 || h >= t->in[1])
-        return NULL;
-    return t->x + ((tap->channel * t->in[0] + d) * t->in[1] + h) * t->in[2];
+    *to = hi < t->out[2] ? hi : t->out[2];
+    *from = lo < *to ? lo : *to;
 }
 
 INLINE int64_t clamp(int64_t x, int64_t lo, int64_t hi)
@@ -81,76 +80,123 @@ INLINE int64_t clamp(int64_t x, int64_t lo, int64_t hi)
     return x < lo ? lo : x > hi ? hi : x;
 }
 
-static void fill_line(const struct attn_im2col *t, const struct tap *tap)
+/* Mostly none or one: the empty statement keeps the compiler from making vectors of it.
+ */
+INLINE void put_zeros(float *line, int64_t n)
 {
-    int64_t row = t->pixel / t->out[2], ow = t->pixel % t->out[2];
-    int64_t od = row / t->out[1], oh = row % t->out[1];
-    float *line = t->line;
-    for (int64_t left = t->n; left > 0;) {
-        int64_t end = ow + left < t->out[2] ? ow + left : t->out[2];
-        const float *x = source_row(t, tap, od, oh);
-        if (x == NULL) {
-            line = put_zeros(line, end - ow);
-        } else {
-            int64_t from = clamp(tap->from, ow, end), to = clamp(tap->to, from, end);
-            int64_t column = from * t->stride[2] - t->before[2];
-            column += tap->at[2] * t->dilation[2];
-            line = put_zeros(line, from - ow);
-            if (to > from)
-                line = put_pixels(line, x + column, to - from, t->stride[2], t->x_end);
-            line = put_zeros(line, end - to);
-        }
-        left -= end - ow;
-        ow = 0;
-        if (++oh == t->out[1]) {
-            oh = 0;
-            od++;
-        }
-    }
-    int64_t rest = -t->n & (NR - 1);
-    for (int64_t i = 0; i < rest; i++)
+    for (int64_t i = 0; i < n; i++) {
+        __asm__ volatile("");
         line[i] = 0.0f;
+    }
 }
 
-/* The pixels of this tap lie in the input one after the other: read from there. */
-static const float *direct_line(const struct attn_im2col *t, const struct tap *tap)
+/* line[0 … n - 1] from the row s->x; columns outside of [from, to) are zero. */
+INLINE void put_segment(const struct attn_im2col *t, const struct segment *s, float *line,
+                        int64_t shift, int64_t from, int64_t to)
 {
-    int64_t ow = t->pixel % t->out[2];
-    if (t->stride[2] != 1 || ow < tap->from || ow + t->n > tap->to)
-        return NULL;
-    int64_t row = t->pixel / t->out[2];
-    const float *x = source_row(t, tap, row / t->out[1], row % t->out[1]);
-    if (x == NULL)
-        return NULL;
-    x += ow - t->before[2] + tap->at[2] * t->dilation[2];
-    return t->x_end - x >= t->n + NR ? x : NULL;
+    const float *x = s->x + s->column * t->stride[2] + shift;
+    int64_t lo = clamp(from - s->column, 0, s->n), hi = clamp(to - s->column, lo, s->n);
+    if (t->stride[2] == 1 && x >= t->x && t->x_end - x >= s->n + VF) {
+        for (int64_t i = 0; i < s->n; i += VF)
+            v_store(line + i, v_load(x + i));
+    } else if (t->stride[2] == 1) {
+        for (int64_t i = lo; i < hi; i++)
+            line[i] = x[i];
+    } else if (t->stride[2] == 2) {
+        for (int64_t i = lo; i < hi; i++)
+            line[i] = x[2 * i];
+    } else {
+        for (int64_t i = lo; i < hi; i++)
+            line[i] = x[t->stride[2] * i];
+    }
+    put_zeros(line, lo);
+    put_zeros(line + hi, s->n - hi);
+}
+
+/* The current tap's line: in `line`, or where the pixels lie one after the other. */
+static const float *put_line(const struct chunk *c, float *line)
+{
+    const struct attn_im2col *t = c->t;
+    const float *const start = line;
+    int64_t from, to, shift = c->at[2] * t->dilation[2] - t->before[2];
+    find_columns(t, c->at[2], &from, &to);
+    const struct segment *s = c->segments;
+    if (c->n_segments == 1 && s->x != NULL && t->stride[2] == 1 && s->column >= from &&
+        s->column + s->n <= to && t->x_end - s->x - s->column - shift >= s->n + NR)
+        return s->x + s->column + shift;
+    for (; s < c->segments + c->n_segments; s++) {
+        if (s->x != NULL)
+            put_segment(t, s, line, shift, from, to);
+        else
+            for (int64_t i = 0; i < s->n; i += VF)
+                v_store(line + i, v_set(0.0f));
+        line += s->n;
+    }
+    for (int64_t i = 0; i < NR; i += VF)
+        v_store(line + i, v_set(0.0f));
+    return start;
+}
+
+static void next_tap(struct chunk *c)
+{
+    if (++c->at[2] < c->t->kernel[2])
+        return;
+    c->at[2] = 0;
+    if (++c->at[1] == c->t->kernel[1]) {
+        c->at[1] = 0;
+        if (++c->at[0] == c->t->kernel[0]) {
+            c->at[0] = 0;
+            c->channel++;
+        }
+    }
+}
+
+/* Lines of taps i … i + count - 1 into the panels of the chunk. */
+static void put_panels(const struct chunk *c, float *to, const float *const *lines,
+                       int64_t i, int64_t count)
+{
+    int64_t p = 0;
+    for (; p + VF < c->n; p += NR, to += c->t->k_count * NR)
+        for (int64_t j = 0; j < count; j++) {
+            v_store(to + (i + j) * NR, v_load(lines[j] + p));
+            v_store(to + (i + j) * NR + VF, v_load(lines[j] + p + VF));
+        }
+    for (int64_t j = 0; p < c->n && j < count; j++)
+        v_store(to + (i + j) * VF, v_load(lines[j] + p));
+}
+
+static void run_chunk(struct chunk *c, float *panels)
+{
+    const struct attn_im2col *t = c->t;
+    const int64_t pitch = (c->n + 2 * NR) & -(int64_t)NR;
+    int64_t k = t->k_from;
+    for (int a = 2; a >= 0; a--) {
+        c->at[a] = k % t->kernel[a];
+        k /= t->kernel[a];
+    }
+    c->channel = k;
+    find_segments(c);
+    find_rows(c);
+    for (int64_t i = 0; i < t->k_count; i += LINES) {
+        const float *lines[LINES];
+        int64_t count = t->k_count - i < LINES ? t->k_count - i : LINES;
+        for (int64_t j = 0; j < count; j++) {
+            lines[j] = put_line(c, t->line + j * pitch);
+            next_tap(c);
+            if (c->at[2] == 0 && i + j + 1 < t->k_count)
+                find_rows(c);
+        }
+        put_panels(c, panels, lines, i, count);
+    }
 }
 
 void K(conv_im2col_f32)(const struct attn_im2col *t)
 {
-    struct tap tap = { 0 };
-    int64_t k = t->k_from;
-    for (int a = 2; a >= 0; a--) {
-        tap.at[a] = k % t->kernel[a];
-        k /= t->kernel[a];
-    }
-    tap.channel = k;
-    for (int64_t i = 0; i < t->k_count; i++) {
-        tap_columns(t, &tap);
-        const float *line = direct_line(t, &tap);
-        if (line == NULL) {
-            fill_line(t, &tap);
-            line = t->line;
-        }
-        float *to = t->panels;
-        int64_t p = 0;
-        for (; p + VF < t->n; p += NR) {
-            v_store(to + i * NR, v_load(line + p));
-            v_store(to + i * NR + VF, v_load(line + p + VF));
-            to += t->k_count * NR;
-        }
-        if (p < t->n)
-            v_store(to + i * VF, v_load(line + p));
-        next_tap(t, &tap);
+    struct chunk c;
+    c.t = t;
+    for (int64_t first = 0; first < t->n; first += CHUNK) {
+        c.pixel = t->pixel + first;
+        c.n = t->n - first < CHUNK ? t->n - first : CHUNK;
+        run_chunk(&c, t->panels + first * t->k_count);
     }
 }

@@ -10,4 +10,5 @@ set(ATTN_KERNELS
   ops/kernels/reduce_f32.c
   ops/kernels/im2col.c
   ops/kernels/conv_taps.c
+  ops/kernels/conv_finish.c
 )

@@ -43,6 +43,7 @@ static float seen(const struct attn_im2col *t, int64_t tap, int64_t pixel)
 void check_conv_im2col_f32(struct check *c)
 {
     const int64_t nr = c->k->vec_bytes / 2, vf = c->k->vec_bytes / 4;
+    const size_t lines = ATTN_IM2COL_LINES;
     CHECK_SIZES(c, n)
     {
         struct attn_im2col t = { .n = (int64_t)n, .pixel = check_below(c, 3) };
@@ -55,7 +56,7 @@ void check_conv_im2col_f32(struct check *c)
         int64_t width = t.n / nr * nr + (t.n % nr > vf ? nr : t.n % nr > 0 ? vf : 0);
         t.x = check_edge_f32(c, (size_t)floats);
         t.x_end = t.x + floats;
-        t.line = check_memory(c, (n + 2 * (size_t)nr) * sizeof *t.line);
+        t.line = check_memory(c, lines * (n + 2 * (size_t)nr) * sizeof *t.line);
         t.panels = check_memory(c, (size_t)(t.k_count * width) * sizeof *t.panels);
         c->k->conv_im2col_f32(&t);
         for (int64_t i = 0; i < t.n; i++)
@@ -77,7 +78,7 @@ void check_conv_im2col_f32(struct check *c)
                              .k_count = 576 };
     t.x = check_normal_f32(c, 64 * 56 * 56);
     t.x_end = t.x + 64 * 56 * 56;
-    t.line = check_memory(c, (128 + 2 * (size_t)nr) * sizeof *t.line);
+    t.line = check_memory(c, lines * (128 + 2 * (size_t)nr) * sizeof *t.line);
     t.panels = check_memory(c, 576 * 128 * sizeof *t.panels);
     CHECK_BENCH(c, "64x56x56, 3x3", 4.0 * 576 * 128, "GB/s")
     c->k->conv_im2col_f32(&t);
@@ -115,4 +116,41 @@ void check_conv_taps_f32(struct check *c)
     float *x = check_normal_f32(c, 4096), *y = check_memory(c, 3248 * sizeof *y);
     CHECK_BENCH(c, "3x3", 18.0 * 3248, "GFLOP/s")
     c->k->conv_taps_f32(y, 3248, x, offsets, weights, 9, 0.5f);
+}
+
+void check_conv_finish_f32(struct check *c)
+{
+    const int32_t steps[3] = { -1, ATTN_EPI_RELU, ATTN_EPI_CLIP };
+    CHECK_SIZES(c, n)
+    {
+        struct attn_conv_finish f = {
+            .n = (int64_t)n, .m = 1 + check_below(c, 4), .alpha = -0.5f, .beta = 1.25f
+        };
+        f.row = f.n + check_below(c, 3);
+        f.step = steps[check_below(c, 3)];
+        size_t floats = (size_t)((f.m - 1) * f.row + f.n);
+        float *x = check_normal_f32(c, floats), *y = check_memory(c, floats * sizeof *y);
+        f.y = y;
+        f.bias = check_below(c, 2) != 0 ? check_normal_f32(c, (size_t)f.m) : NULL;
+        f.z = check_below(c, 2) != 0 ? check_normal_f32(c, floats) : NULL;
+        for (size_t i = 0; i < floats; i++)
+            y[i] = x[i];
+        c->k->conv_finish_f32(&f);
+        for (int64_t r = 0; r < f.m; r++)
+            for (int64_t i = r * f.row; i < r * f.row + f.n; i++) {
+                float want = x[i] + (f.bias != NULL ? f.bias[r] : 0.0f);
+                want += f.z != NULL ? f.z[i] : 0.0f;
+                if (f.step == ATTN_EPI_RELU)
+                    want = want > 0 ? want : 0;
+                if (f.step == ATTN_EPI_CLIP)
+                    want = want < f.alpha ? f.alpha : want > f.beta ? f.beta : want;
+                check_f32(c, (size_t)i, y[i], (double)want, 0);
+            }
+    }
+    struct attn_conv_finish f = { .n = 128, .m = 64, .row = 3136, .step = ATTN_EPI_RELU };
+    float *y = check_normal_f32(c, 64 * 3136);
+    f.y = y;
+    f.bias = y;
+    CHECK_BENCH(c, "64x128, bias, relu", 8.0 * 64 * 128, "GB/s")
+    c->k->conv_finish_f32(&f);
 }
