@@ -17,7 +17,8 @@ static void last_sentence(char *text)
     text[length] = 0;
 }
 
-attn_status attn_load_fail(attn_status status, const PB(NodeProto) * pb)
+attn_status attn_load_fail(const struct attn_load *load, attn_status status,
+                           const PB(NodeProto) * pb)
 {
     char text[MESSAGE];
     if (attnrun_last_error()->op_type[0] != 0) /* names its node already */
@@ -25,7 +26,7 @@ attn_status attn_load_fail(attn_status status, const PB(NodeProto) * pb)
     attnrun_node node = { .name = pb_text(pb->name),
                           .op_type = pb_text(pb->op_type),
                           .domain = attn_domain(pb->domain),
-                          .index = -1 };
+                          .index = load->at };
     last_sentence(text);
     return attn_fail_node(status, &node, "%s", text);
 }

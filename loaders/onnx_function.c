@@ -144,7 +144,10 @@ static attn_status check_call(struct attn_load *load,
         if (s->function == function)
             return attn_fail(ATTNRUN_E_MODEL, "the function '%s' calls itself",
                              attn_quote(function->name));
-    load->expanded += (int64_t)pb->n_node + 1;
+    if (caller->function == NULL) { /* what it calls is counted with it */
+        TRY(attn_function_count(load, function));
+        load->expanded += function->size;
+    }
     if (load->expanded > ATTN_LOAD_EXPANDED)
         return attn_fail(ATTNRUN_E_LIMIT, "functions expand to more than %d nodes",
                          ATTN_LOAD_EXPANDED);

@@ -119,6 +119,7 @@ attn_status attn_load_outputs(struct attn_load *load, struct attn_load_scope *sc
         const PB(NodeProto) *pb = nodes[k];
         attn_status status = ATTNRUN_OK;
         int32_t id = -1;
+        load->at = (int32_t)k;
         for (size_t o = 0; status == ATTNRUN_OK && o < pb->n_output; o++)
             if (pb_text(pb->output[o])[0] != 0)
                 status = attn_load_define(load, scope, pb->output[o], &id);
@@ -129,7 +130,7 @@ attn_status attn_load_outputs(struct attn_load *load, struct attn_load_scope *sc
                 attn_load_set_constant(scope->place->graph, id, &tensor);
         }
         if (status != ATTNRUN_OK)
-            return attn_load_fail(status, pb);
+            return attn_load_fail(load, status, pb);
     }
     return ATTNRUN_OK;
 }
@@ -158,6 +159,11 @@ attn_status attn_load_push(struct attn_load *load, struct attn_load_scope *scope
                            PB(NodeProto) *const *nodes, size_t n,
                            const PB(GraphProto) * graph)
 {
+    /* A graph that is an attribute of calls comes again with each use of it in a body. */
+    load->made_nodes += (int64_t)n;
+    if (load->made_nodes > load->reader.scan->n_nodes + ATTN_LOAD_EXPANDED)
+        return attn_fail(ATTNRUN_E_LIMIT, "functions expand to more than %d nodes",
+                         ATTN_LOAD_EXPANDED);
     if (load->n_works == load->works_capacity)
         TRY(attn_pool_grow(load->pool, (void **)&load->works, &load->works_capacity,
                            load->n_works, (int64_t)sizeof *load->works));
@@ -212,6 +218,7 @@ static attn_status do_works(struct attn_load *load)
         struct attn_load_work *work = &load->works[load->n_works - 1];
         struct attn_load_scope *scope = work->scope;
         if (work->next < work->n) {
+            load->at = (int32_t)work->next;
             TRY(attn_load_node(load, scope, work->nodes[work->next++]));
             continue;
         }

@@ -31,6 +31,7 @@ struct attn_function {
     const char *name;
     const struct attn_opset *opsets;
     int32_t n_opsets;
+    int64_t size; /* nodes and calls that a call of it adds; 0: not counted yet */
 };
 
 /* An attribute of a call, for references to it in the body. */
@@ -72,7 +73,8 @@ struct attn_load {
     struct attn_name_map by_name; /* function_key() -> index */
     struct attn_load_work *works;
     int64_t n_works, works_capacity;
-    int64_t expanded, made_names;
+    int64_t expanded, made_nodes, made_names;
+    int32_t at;              /* number of the node in its list, for errors */
     struct attn_attr *attrs; /* room for those of one node */
 };
 
@@ -110,7 +112,8 @@ attn_status attn_load_define(struct attn_load *load, struct attn_load_scope *sco
                              const char *name, int32_t *id);
 void attn_load_set_constant(struct attn_graph *graph, int32_t id,
                             const attnrun_tensor *data);
-int64_t attn_load_opset(const struct attn_load_scope *scope, const char *domain);
+int64_t attn_load_opset(const struct attn_opset *opsets, int32_t n_opsets,
+                        const char *domain);
 
 /* onnx_graph.c */
 attn_status attn_load_main(struct attn_load *load, const PB(GraphProto) * pb,
@@ -130,11 +133,16 @@ attn_status attn_load_subgraph(struct attn_load *load, struct attn_load_place *o
 /* onnx_node.c */
 attn_status attn_load_node(struct attn_load *load, struct attn_load_scope *scope,
                            const PB(NodeProto) * pb);
+/* The function whose body takes the place of a node, or NULL: an operator, or missing. */
+const struct attn_function *attn_load_body(const struct attn_load *load,
+                                           const struct attn_opset *opsets,
+                                           int32_t n_opsets, const PB(NodeProto) * pb);
 bool attn_load_is_constant(const PB(NodeProto) * pb);
 
 /* load_error.c: the error recorded last once more, with the node, or with another place,
  * named. */
-attn_status attn_load_fail(attn_status status, const PB(NodeProto) * pb);
+attn_status attn_load_fail(const struct attn_load *load, attn_status status,
+                           const PB(NodeProto) * pb);
 attn_status attn_load_fail_in(attn_status status, const char *what, const char *name);
 
 /* onnx_constant.c: the value of a Constant node. */
@@ -143,6 +151,10 @@ attn_status attn_load_constant(struct attn_load *load, struct attn_load_scope *s
 
 /* onnx_function.c */
 attn_status attn_load_functions(struct attn_load *load, const PB(ModelProto) * pb);
+/* function_size.c: sets function->size, for all functions that it calls too; over
+ * ATTN_LOAD_EXPANDED where it is more than that. Calls in a circle count once. */
+attn_status attn_function_count(struct attn_load *load,
+                                const struct attn_function *function);
 /* The function of that name, or NULL. */
 const struct attn_function *attn_load_find_function(const struct attn_load *load,
                                                     const PB(NodeProto) * pb);

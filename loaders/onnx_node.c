@@ -62,36 +62,55 @@ static bool base_name(const char *domain, const char *op_type, char *base, size_
 struct choice {
     const struct attn_function *function; /* NULL: an operator */
     const char *domain;
-    char op_type[ATTN_SCAN_NAME + 1];
+    const char *op_type;
     int64_t opset;
+    char base[ATTN_SCAN_NAME + 1];
 };
 
-static attn_status choose(struct attn_load *load, const struct attn_load_scope *scope,
-                          const PB(NodeProto) * pb, struct choice *choice)
+/* *native: there is an operator row for it; choice->function is what the model has. */
+static void look_up(const struct attn_load *load, const struct attn_opset *opsets,
+                    int32_t n_opsets, const PB(NodeProto) * pb, struct choice *choice,
+                    bool *native)
 {
-    attnrun_runtime *runtime = load->model->runtime;
     choice->domain = attn_domain(pb->domain);
-    choice->opset = attn_load_opset(scope, choice->domain);
+    choice->op_type = pb->op_type;
+    choice->opset = attn_load_opset(opsets, n_opsets, choice->domain);
     choice->function = attn_load_find_function(load, pb);
-    memcpy(choice->op_type, pb->op_type, strlen(pb->op_type) + 1);
+    const char *name = pb->op_type;
+    if (base_name(choice->domain, pb->op_type, choice->base, sizeof choice->base))
+        name = choice->base;
+    int64_t opset = choice->opset > 0 ? choice->opset : 1;
+    *native =
+        attn_runtime_find_op(load->model->runtime, choice->domain, name, opset) != NULL;
+    if (*native && (load->model->flags & ATTNRUN_FORCE_BODIES) == 0)
+        choice->function = NULL;
+    if (*native && choice->function == NULL)
+        choice->op_type = name;
+}
+
+const struct attn_function *attn_load_body(const struct attn_load *load,
+                                           const struct attn_opset *opsets,
+                                           int32_t n_opsets, const PB(NodeProto) * pb)
+{
+    struct choice choice;
+    bool native;
+    if (load->by_name.used == 0)
+        return NULL;
+    look_up(load, opsets, n_opsets, pb, &choice, &native);
+    return choice.function;
+}
+
+static attn_status choose(const struct attn_load *load,
+                          const struct attn_load_scope *scope, const PB(NodeProto) * pb,
+                          struct choice *choice)
+{
+    bool native;
+    look_up(load, scope->opsets, scope->n_opsets, pb, choice, &native);
     if (choice->opset == 0 && choice->function == NULL)
         return attn_fail(ATTNRUN_E_MODEL, "the model imports no opset of domain '%s'",
                          choice->domain[0] != 0 ? attn_quote(choice->domain) : "ai.onnx");
     if (choice->opset == 0)
         choice->opset = 1;
-    char base[ATTN_SCAN_NAME + 1];
-    const char *name = choice->op_type;
-    if (base_name(choice->domain, choice->op_type, base, sizeof base))
-        name = base;
-    bool native =
-        attn_runtime_find_op(runtime, choice->domain, name, choice->opset) != NULL;
-    bool body = choice->function != NULL &&
-                (!native || (load->model->flags & ATTNRUN_FORCE_BODIES) != 0);
-    if (!body) {
-        choice->function = NULL;
-        if (native && name == base)
-            memcpy(choice->op_type, base, strlen(base) + 1);
-    }
     return ATTNRUN_OK;
 }
 
@@ -208,5 +227,5 @@ attn_status attn_load_node(struct attn_load *load, struct attn_load_scope *scope
         return ATTNRUN_OK; /* is one already: attn_load_outputs() */
     struct choice choice;
     attn_status status = load_node(load, scope, pb, &choice);
-    return status == ATTNRUN_OK ? status : attn_load_fail(status, pb);
+    return status == ATTNRUN_OK ? status : attn_load_fail(load, status, pb);
 }

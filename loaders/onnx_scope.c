@@ -51,11 +51,12 @@ struct attn_load_scope *attn_load_scope(struct attn_load *load,
     return scope;
 }
 
-int64_t attn_load_opset(const struct attn_load_scope *scope, const char *domain)
+int64_t attn_load_opset(const struct attn_opset *opsets, int32_t n_opsets,
+                        const char *domain)
 {
-    for (int32_t k = 0; k < scope->n_opsets; k++)
-        if (strcmp(scope->opsets[k].domain, domain) == 0)
-            return scope->opsets[k].version;
+    for (int32_t k = 0; k < n_opsets; k++)
+        if (strcmp(opsets[k].domain, domain) == 0)
+            return opsets[k].version;
     return 0;
 }
 
