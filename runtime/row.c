@@ -186,6 +186,43 @@ static attn_status check_list(const attnrun_op_def *row, const char *list)
     return ATTNRUN_OK;
 }
 
+/* The size of the member of the args struct that an attribute of a kind is parsed into,
+ * and to what it is aligned; 0 where the kind is unknown. */
+static size_t member_bytes(int32_t kind, size_t *align)
+{
+#define MEMBER(kind, type)                                                               \
+    case kind:                                                                           \
+        *align = _Alignof(type);                                                         \
+        return sizeof(type)
+    switch (kind) {
+        MEMBER(ATTNRUN_ATTR_INT, int64_t);
+        MEMBER(ATTNRUN_ATTR_FLOAT, float);
+        MEMBER(ATTNRUN_ATTR_STRING, attnrun_string);
+        MEMBER(ATTNRUN_ATTR_ENUM, int32_t);
+        MEMBER(ATTNRUN_ATTR_INTS, attnrun_ints);
+        MEMBER(ATTNRUN_ATTR_FLOATS, attnrun_floats);
+        MEMBER(ATTNRUN_ATTR_STRINGS, attnrun_strings);
+        MEMBER(ATTNRUN_ATTR_TENSOR, attnrun_tensor);
+        MEMBER(ATTNRUN_ATTR_GRAPH, int32_t);
+        MEMBER(ATTNRUN_ATTR_TYPE, attnrun_type);
+    default:
+        return 0;
+    }
+#undef MEMBER
+}
+
+static bool attr_is_right(const attnrun_op_def *row, const attnrun_attr_def *attr)
+{
+    size_t align, bytes = member_bytes(attr->kind, &align);
+    if (attr->name == NULL)
+        return false;
+    if (attr->kind == ATTNRUN_ATTR_IGNORED)
+        return true;
+    return bytes > 0 && bytes <= row->args_bytes &&
+           attr->offset <= row->args_bytes - bytes && attr->offset % align == 0 &&
+           (attr->kind != ATTNRUN_ATTR_ENUM || attr->text != NULL);
+}
+
 attn_status attn_row_check(const attnrun_op_def *row)
 {
     if (row == NULL || row->struct_size < offsetof(attnrun_op_def, cost) ||
@@ -202,8 +239,7 @@ attn_status attn_row_check(const attnrun_op_def *row)
     TRY(check_list(row, row->outputs));
     for (const attnrun_attr_def *a = row->attrs; a != NULL && a->kind != ATTNRUN_ATTR_END;
          a++)
-        if (a->name == NULL || a->kind < 0 || a->kind > ATTNRUN_ATTR_IGNORED ||
-            (a->kind != ATTNRUN_ATTR_IGNORED && a->offset >= row->args_bytes))
+        if (!attr_is_right(row, a))
             return attn_fail(ATTNRUN_E_USAGE,
                              "operator row %s-%d: a malformed attribute row",
                              attn_quote(row->name), row->since);
