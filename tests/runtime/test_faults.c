@@ -1,0 +1,404 @@
+/* test_faults.c - every allocation and every file call fails once, and from there on: the
+ * status says so, nothing is lost or leaked, and the next try gives the right bits. */
+#include "harness.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "io.h"
+#include "sample_models.h"
+
+enum { MOST_BYTES = 1 << 16, MOST_OUTPUTS = 4 };
+
+/* ---- the models, and their inputs ---- */
+
+struct subject {
+    const char *name;
+    struct onnx_writer *(*write)(void);
+    void (*bind)(attnrun_context *context, int shape);
+    int n_outputs;
+};
+
+static struct onnx_writer *write_encoder_1(void) { return write_encoder(1); }
+
+static void bind_encoder(attnrun_context *context, int shape)
+{
+    static struct encoder_inputs inputs;
+    uint64_t seed = 4;
+    set_encoder_inputs(context, &inputs, &seed, 2, shape ? 9 : 30);
+}
+
+static void bind_convnet(attnrun_context *context, int shape)
+{
+    static float x[3 * 16 * 16];
+    uint64_t seed = 6;
+    fill_floats(&seed, x, 3 * 16 * 16);
+    set_input(context, 0, ATTNRUN_F32, shape ? "1,3,8,8" : "1,3,16,16", x);
+}
+
+static void bind_late(attnrun_context *context, int shape)
+{
+    static float x[6] = { 0, 1, 0, 2, 3, 0 };
+    set_input(context, 0, ATTNRUN_F32, shape ? "4" : "6", x);
+}
+
+static void bind_loop(attnrun_context *context, int shape)
+{
+    static int64_t trips;
+    static float x[3] = { 1, 2, 3 };
+    trips = 4 + shape;
+    set_input(context, 0, ATTNRUN_I64, "", &trips);
+    set_input(context, 1, ATTNRUN_F32, "3", x);
+}
+
+static const struct subject subjects[] = {
+    { "encoder", write_encoder_1, bind_encoder, 2 },
+    { "convnet", write_convnet, bind_convnet, 1 },
+    { "late", write_late, bind_late, 3 },
+    { "loop", write_loop, bind_loop, 2 },
+};
+enum { SUBJECTS = sizeof subjects / sizeof *subjects };
+
+/* ---- what comes out ---- */
+
+struct outputs {
+    int64_t bytes[MOST_OUTPUTS];
+    unsigned char data[MOST_OUTPUTS][MOST_BYTES];
+};
+
+static void take(attnrun_context *context, int n, struct outputs *outputs)
+{
+    for (int i = 0; i < n; i++) {
+        attnrun_tensor y = get_output(context, i);
+        outputs->bytes[i] = attnrun_tensor_bytes(&y);
+        assert_in_range(outputs->bytes[i], 1, MOST_BYTES);
+        memcpy(outputs->data[i], y.data, (size_t)outputs->bytes[i]);
+    }
+}
+
+static void check(attnrun_context *context, int n, const struct outputs *expected)
+{
+    for (int i = 0; i < n; i++) {
+        attnrun_tensor y = get_output(context, i);
+        assert_int_equal(attnrun_tensor_bytes(&y), expected->bytes[i]);
+        assert_memory_equal(y.data, expected->data[i], (size_t)expected->bytes[i]);
+    }
+}
+
+static struct outputs expected[2];
+
+static void find_expected(const struct subject *subject)
+{
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    attnrun_model *model = open_model(runtime, subject->write(), 0);
+    attnrun_context *context = make_context(model);
+    for (int shape = 0; shape < 2; shape++) {
+        subject->bind(context, shape);
+        OK(attnrun_run(context, NULL));
+        take(context, subject->n_outputs, &expected[shape]);
+    }
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+}
+
+/* ---- allocations that fail ---- */
+
+enum stage { OPEN, CREATE, FIRST_RUN, SECOND_RUN, OTHER_SHAPE, STAGES };
+static const char *const stage_names[] = { "open", "create", "first run", "second run",
+                                           "other shape" };
+
+struct trial {
+    struct test_memory memory;
+    attnrun_runtime *runtime;
+    attnrun_model *model;
+    attnrun_context *context;
+    uint8_t *data;
+    size_t bytes;
+};
+
+static attnrun_status do_stage(struct trial *trial, const struct subject *subject,
+                               enum stage stage)
+{
+    if (stage == OPEN)
+        return open_bytes(trial->runtime, trial->data, trial->bytes, 0, &trial->model);
+    if (stage == CREATE)
+        return attnrun_context_create(trial->model, &trial->context);
+    subject->bind(trial->context, stage == OTHER_SHAPE);
+    return attnrun_run(trial->context, NULL);
+}
+
+/* True where the call that was to fail came at all. */
+static bool fail_in_stage(const struct subject *subject, enum stage stage, int64_t call,
+                          bool on)
+{
+    struct trial trial = { .model = NULL };
+    test_memory_init(&trial.memory);
+    trial.runtime = make_runtime(&trial.memory, 2);
+    trial.data = onnx_end(subject->write(), &trial.bytes);
+    for (enum stage s = OPEN; s < STAGES; s++) {
+        if (s == stage) {
+            atomic_store(&trial.memory.fail_on, on);
+            atomic_store(&trial.memory.fail_at, atomic_load(&trial.memory.calls) + call);
+        }
+        attnrun_status status = do_stage(&trial, subject, s);
+        atomic_store(&trial.memory.fail_at, -1);
+        if (status != ATTNRUN_OK) {
+            if (s != stage || status != ATTNRUN_E_MEMORY ||
+                strstr(attnrun_last_error()->message, "wanted") == NULL)
+                fail_msg("%s, call %d of %s: %s", subject->name, (int)call,
+                         stage_names[stage], attnrun_last_error()->message);
+            OK(do_stage(&trial, subject, s));
+        }
+        if (s >= FIRST_RUN)
+            check(trial.context, subject->n_outputs, &expected[s == OTHER_SHAPE]);
+    }
+    attnrun_context_destroy(trial.context);
+    attnrun_model_release(trial.model);
+    attnrun_runtime_destroy(trial.runtime);
+    free(trial.data);
+    test_memory_check(&trial.memory);
+    return atomic_load(&trial.memory.failed) > 0;
+}
+
+static void test_faults_of_every_allocation(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SUBJECTS; i++) {
+        int64_t n = 0;
+        find_expected(&subjects[i]);
+        for (enum stage stage = OPEN; stage < STAGES; stage++)
+            for (int on = 0; on < 2; on++)
+                for (int64_t call = 0; fail_in_stage(&subjects[i], stage, call, on);
+                     call++)
+                    n++;
+        print_message("%s: %d failures\n", subjects[i].name, (int)n);
+        assert_true(n > 20);
+    }
+}
+
+static void test_faults_of_the_runtime(void **state)
+{
+    (void)state;
+    for (int on = 0; on < 2; on++)
+        for (int64_t call = 0;; call++) {
+            struct test_memory memory;
+            test_memory_init(&memory);
+            attnrun_runtime_options options = { .struct_size = sizeof options,
+                                                .threads = 3,
+                                                .allocator = &memory.allocator };
+            attnrun_runtime *runtime = NULL;
+            atomic_store(&memory.fail_on, on != 0);
+            atomic_store(&memory.fail_at, call);
+            attnrun_status status = attnrun_runtime_create(&options, &runtime);
+            bool failed = atomic_load(&memory.failed) > 0;
+            assert_int_equal(status, failed ? ATTNRUN_E_MEMORY : ATTNRUN_OK);
+            assert_int_equal(runtime == NULL, failed);
+            attnrun_runtime_destroy(runtime);
+            test_memory_check(&memory);
+            if (!failed)
+                break;
+        }
+}
+
+/* The budget at every size: never crossed, and each failure leaves things as they were.
+ */
+static void test_faults_of_the_budget(void **state)
+{
+    (void)state;
+    const struct subject *subject = &subjects[0];
+    size_t bytes;
+    int done = 0;
+    uint8_t *data = onnx_end(subject->write(), &bytes);
+    find_expected(subject);
+    for (uint64_t budget = 8192; done < 3; budget += budget / 8) {
+        struct test_memory memory;
+        test_memory_init(&memory);
+        attnrun_runtime_options options = { .struct_size = sizeof options,
+                                            .threads = 1,
+                                            .max_memory = budget,
+                                            .allocator = &memory.allocator };
+        attnrun_runtime *runtime = NULL;
+        attnrun_model *model = NULL;
+        attnrun_context *context = NULL;
+        attnrun_status status = attnrun_runtime_create(&options, &runtime);
+        if (status == ATTNRUN_OK)
+            status = open_bytes(runtime, data, bytes, 0, &model);
+        if (status == ATTNRUN_OK)
+            status = attnrun_context_create(model, &context);
+        if (status == ATTNRUN_OK) {
+            subject->bind(context, 0);
+            status = attnrun_run(context, NULL);
+        }
+        if (status == ATTNRUN_OK) {
+            check(context, subject->n_outputs, &expected[0]);
+            done++;
+        } else {
+            FAILS(ATTNRUN_E_MEMORY, "over the memory budget", status);
+        }
+        attnrun_context_destroy(context);
+        attnrun_model_release(model);
+        attnrun_runtime_destroy(runtime);
+        test_memory_check(&memory);
+        assert_true(budget < 1 << 30);
+    }
+    free(data);
+}
+
+/* ---- file calls that fail ---- */
+
+static struct attn_io real;
+static struct {
+    int64_t calls, fail_at;
+    int error;
+    int64_t open_files, mapped;
+    bool shorten, failed;
+} io;
+
+static bool fails(void)
+{
+    if (io.calls++ != io.fail_at)
+        return false;
+    io.failed = true;
+    errno = io.error;
+    return true;
+}
+
+static int bad_open(const char *path, int flags, int mode)
+{
+    if (fails())
+        return -1;
+    int fd = real.open(path, flags, mode);
+    io.open_files += fd >= 0;
+    return fd;
+}
+
+static int bad_fstat(int fd, struct stat *st)
+{
+    return fails() ? -1 : real.fstat(fd, st);
+}
+
+static ssize_t bad_pread(int fd, void *buffer, size_t bytes, off_t offset)
+{
+    if (fails())
+        return io.error == 0 ? 0 : -1; /* error 0: the file has become shorter */
+    return real.pread(fd, buffer, io.shorten && bytes > 100 ? 100 : bytes, offset);
+}
+
+static void *bad_mmap(size_t bytes, int fd)
+{
+    if (fails())
+        return MAP_FAILED;
+    io.mapped++;
+    return real.mmap(bytes, fd);
+}
+
+static int bad_munmap(void *address, size_t bytes)
+{
+    io.mapped--;
+    return real.munmap(address, bytes);
+}
+
+static int bad_close(int fd)
+{
+    io.open_files--;
+    return real.close(fd);
+}
+
+static const char *write_file(void)
+{
+    static char path[] = "/tmp/attnrun-faults-XXXXXX";
+    size_t bytes;
+    uint8_t *data = onnx_end(write_convnet(), &bytes);
+    strcpy(path + sizeof path - 7, "XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, data, bytes) == (ssize_t)bytes);
+    close(fd);
+    free(data);
+    return path;
+}
+
+static attnrun_status open_path(attnrun_runtime *runtime, const char *path,
+                                uint32_t flags, attnrun_model **model)
+{
+    attnrun_source source = { .struct_size = sizeof source,
+                              .flags = flags,
+                              .path = path };
+    return attnrun_model_open(runtime, &source, model);
+}
+
+static bool fail_file_call(const char *path, uint32_t flags, int64_t call, int error)
+{
+    struct test_memory memory;
+    attnrun_model *model = NULL;
+    test_memory_init(&memory);
+    attnrun_runtime *runtime = make_runtime(&memory, 1);
+    memset(&io, 0, sizeof io);
+    io.fail_at = call;
+    io.error = error;
+    io.shorten = call % 2 == 1;
+    attnrun_status status = open_path(runtime, path, flags, &model);
+    bool failed = io.failed;
+    io.fail_at = -1;
+    if (failed && error == EINTR) {
+        OK(status); /* tried again */
+    } else if (failed) {
+        assert_int_equal(status, error == ENOMEM ? ATTNRUN_E_MEMORY : ATTNRUN_E_IO);
+        assert_null(model);
+        OK(open_path(runtime, path, flags, &model));
+    } else {
+        OK(status);
+    }
+    attnrun_context *context = make_context(model);
+    bind_convnet(context, 0);
+    OK(attnrun_run(context, NULL));
+    check(context, 1, &expected[0]);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+    assert_int_equal(io.open_files, 0);
+    assert_int_equal(io.mapped, 0);
+    test_memory_check(&memory);
+    return failed;
+}
+
+static void test_faults_of_every_file_call(void **state)
+{
+    (void)state;
+    static const int errors[] = { EIO, EACCES, ENOMEM, EMFILE };
+    const char *path = write_file();
+    find_expected(&subjects[1]);
+    real = attn_io;
+    attn_io = (struct attn_io){ .open = bad_open,
+                                .openat = real.openat,
+                                .fstat = bad_fstat,
+                                .pread = bad_pread,
+                                .mmap = bad_mmap,
+                                .munmap = bad_munmap,
+                                .close = bad_close };
+    for (uint32_t flags = 0; flags <= ATTNRUN_COPY; flags++) {
+        for (size_t k = 0; k < 4; k++) {
+            int64_t call = 0;
+            while (fail_file_call(path, flags, call, errors[k]))
+                call++;
+            assert_true(call >= 3); /* open, fstat, mmap or pread */
+        }
+        assert_true(fail_file_call(path, flags, 0, EINTR)); /* open */
+    }
+    assert_true(fail_file_call(path, ATTNRUN_COPY, 2, EINTR)); /* pread */
+    assert_true(fail_file_call(path, ATTNRUN_COPY, 2, 0));
+    attn_io = real;
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_faults_of_every_allocation),
+        cmocka_unit_test(test_faults_of_the_runtime),
+        cmocka_unit_test(test_faults_of_the_budget),
+        cmocka_unit_test(test_faults_of_every_file_call),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
