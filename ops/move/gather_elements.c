@@ -33,23 +33,41 @@ static attn_status gather_elements_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
+/* One element of each size: `k` runs along a line of the indices. */
+#define GATHER(bytes)                                                                    \
+    for (int64_t k = 0; k < length; k++) {                                               \
+        int64_t at = op_move_index(&indices, y + k * inner, extent);                     \
+        memcpy(to + k * inner * (bytes), from + at * stride * (bytes), (bytes));         \
+    }
+
 static void gather_line(const struct op_elements *e, const attnrun_step *step,
                         int64_t line)
 {
-    int64_t x = 0, y = 0, bytes = e->elem_bytes;
+    /* Locals, since what is written might be anything to the compiler. */
+    const attnrun_tensor indices = { .dtype = step->x[1].dtype, .data = step->x[1].data };
+    int64_t length = e->length, inner = e->inner_stride, stride = e->data_stride;
+    int64_t extent = e->extent, x = 0, y = 0;
     op_elements_line(e, line, &y, &x);
-    const char *from = (const char *)step->x[0].data + x * bytes;
-    char *to = (char *)step->y[0].data + y * bytes;
-    for (int64_t k = 0; k < e->length; k++) {
-        int64_t at = op_move_index(&step->x[1], y + k * e->inner_stride, e->extent);
-        const char *source = from + at * e->data_stride * bytes;
-        char *target = to + k * e->inner_stride * bytes;
-        if (bytes == 4) /* by far the most frequent: spares a call */
-            memcpy(target, source, 4);
-        else
-            memcpy(target, source, (size_t)bytes);
+    const char *from = (const char *)step->x[0].data + x * e->elem_bytes;
+    char *to = (char *)step->y[0].data + y * e->elem_bytes;
+    switch (e->elem_bytes) {
+    case 1:
+        GATHER(1)
+        break;
+    case 2:
+        GATHER(2)
+        break;
+    case 4:
+        GATHER(4)
+        break;
+    case 8:
+        GATHER(8)
+        break;
+    default:
+        GATHER(16)
     }
 }
+#undef GATHER
 
 static attn_status gather_elements_run(const attnrun_step *step, const attnrun_work *work)
 {

@@ -53,12 +53,13 @@ static attn_status scatter_infer(attnrun_step *step)
 static void scatter_line(const struct op_elements *e, const attnrun_step *step,
                          op_combine_fn combine, int64_t line)
 {
+    const attnrun_tensor indices = { .dtype = step->x[1].dtype, .data = step->x[1].data };
     int64_t index = 0, data = 0, bytes = e->elem_bytes;
     op_elements_line(e, line, &index, &data);
     char *to = (char *)step->y[0].data + data * bytes;
     const char *from = (const char *)step->x[2].data + index * bytes;
     for (int64_t k = 0; k < e->length; k++) {
-        int64_t at = op_move_index(&step->x[1], index + k * e->inner_stride, e->extent);
+        int64_t at = op_move_index(&indices, index + k * e->inner_stride, e->extent);
         char *target = to + at * e->data_stride * bytes;
         const char *source = from + k * e->inner_stride * bytes;
         if (combine != NULL)

@@ -7,7 +7,7 @@
 enum {
     UNIT_BYTES = 32768,  /* of one unit of a run */
     TASK_BYTES = 262144, /* of the units that make a task */
-    TILE_EXTENT = 64     /* 64 x 64 elements of 4 bytes stay in a 32 KiB cache */
+    TILE_EXTENT = 64     /* of a unit of a transposition: about 64 x 64 elements */
 };
 
 /* Drops dims of 1 and merges; returns the rank left. */
@@ -88,8 +88,8 @@ static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 static void cut(struct op_copy *c)
 {
     if (c->mode == OP_COPY_TILE) {
-        c->row_step = least(c->rows, TILE_EXTENT);
         c->col_step = least(c->cols, TILE_EXTENT);
+        c->row_step = least(c->rows, TILE_EXTENT * (TILE_EXTENT / c->col_step));
     } else {
         c->col_step = least(c->cols, UNIT_BYTES / c->elem_bytes);
         c->row_step = most(1, least(c->rows, UNIT_BYTES / (c->col_step * c->elem_bytes)));
@@ -214,20 +214,46 @@ static void strided(int32_t elem_bytes, char *to, int64_t row_to, int64_t col_to
     }
 }
 
+/* Rows are dense in the source. As many at a time as use up each cache line that is read,
+ * and more where the lines of the result that stay open lie close enough for the first
+ * cache. */
+static int64_t tile_rows(const struct op_copy *c)
+{
+    return c->row_to <= 512 && c->row_to >= -512 ? 64 : 16;
+}
+
+static int64_t tile_fours(const struct op_copy *c, char *to, const char *from,
+                          int64_t rows, int64_t cols)
+{
+    int64_t col = 0;
+    for (; col + 4 <= cols; col += 4)
+        for (int64_t row = 0; row + 4 <= rows; row += 4)
+            tile_4x4(to + row * c->row_to + col * 4, c->row_to,
+                     from + row * 4 + col * c->col_from, c->col_from);
+    return col;
+}
+
 static void copy_tile(const struct op_copy *c, char *to, const char *from, int64_t rows,
                       int64_t cols)
 {
-    int64_t row = 0, col = 0;
-    if (c->elem_bytes == 4)
-        for (; row + 4 <= rows; row += 4)
-            for (col = 0; col + 4 <= cols; col += 4)
-                tile_4x4(to + row * c->row_to + col * 4, c->row_to,
-                         from + row * 4 + col * c->col_from, c->col_from);
-    if (row > 0) /* the columns past the last 4 of the rows done */
-        strided(4, to + col * 4, c->row_to, 4, from + col * c->col_from, 4, c->col_from,
-                row, cols - col);
-    strided(c->elem_bytes, to + row * c->row_to, c->row_to, c->col_to,
-            from + row * c->row_from, c->row_from, c->col_from, rows - row, cols);
+    int64_t most_rows = tile_rows(c);
+    for (int64_t row = 0; row < rows; row += most_rows) {
+        int64_t n = least(most_rows, rows - row), fours = 0, col = 0;
+        char *y = to + row * c->row_to;
+        const char *x = from + row * c->row_from;
+        if (c->elem_bytes == 4 && n >= 4) {
+            col = tile_fours(c, y, x, n, cols);
+            fours = n - n % 4;
+        }
+        /* The rest, with the dense side of the source innermost: columns past the last 4,
+         * then rows past the last 4. */
+        strided(c->elem_bytes, y + col * c->col_to, c->col_to, c->row_to,
+                x + col * c->col_from, c->col_from, c->row_from, cols - col,
+                fours > 0 ? fours : n);
+        if (fours > 0 && fours < n)
+            strided(c->elem_bytes, y + fours * c->row_to, c->col_to, c->row_to,
+                    x + fours * c->row_from, c->col_from, c->row_from, cols, n - fours);
+    }
 }
 
 static void copy_run(const struct op_copy *c, char *to, const char *from, int64_t rows,
