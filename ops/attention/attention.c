@@ -159,7 +159,8 @@ static attn_status plan_mask(const attnrun_step *step, struct attn_sdpa *s)
                                  "dim %d cannot be broadcast to %lld", at,
                                  (long long)want[i]);
         strides[i] = dim == 1 ? 0 : stride;
-        stride *= dim;
+        if (dim > 0) /* an empty mask is not read */
+            stride *= dim;
     }
     if (s->mask_len > s->kv_len)
         return op_fail_input(step, MASK, ATTNRUN_E_SHAPE, "expected at most %lld keys",
@@ -174,6 +175,8 @@ static attn_status plan(attnrun_step *step, const struct operand *q,
 {
     const struct attention_args *args = step->args;
     struct attn_sdpa *s = step->state;
+    TRY(attn_sdpa_fits(step, q->batch.value, q->heads.value, q->tokens.value, total,
+                       q->dim.value + v->dim.value));
     *s = (struct attn_sdpa){ .batch = q->batch.value,
                              .q_heads = q->heads.value,
                              .kv_heads = k->heads.value,

@@ -7,7 +7,7 @@
  * the first position r = rotary_embedding_dim (0: dim): the first r features of a head
  * turn, the rest stays. Pairs are (i, i + r/2), or neighbours where `interleaved`.
  * Source: ONNX RotaryEmbedding-23; Su 2021, arXiv:2104.09864. */
-#include "../../runtime/op.h"
+#include "rotary.h"
 
 struct rotary_args {
     int64_t interleaved, num_heads, rotary_embedding_dim;
@@ -51,7 +51,8 @@ static attn_status split_heads(const attnrun_step *step, struct rotary_state *s)
         s->heads = args->num_heads;
         if (s->heads == 0 && step->in[s->cos_in].dims[1].value > 0) /* com.microsoft */
             s->heads = x->dims[2].value / (2 * step->in[s->cos_in].dims[1].value);
-        if (s->heads < 1 || x->dims[2].value % s->heads != 0)
+        if (s->heads < 1 ||
+            x->dims[2].value % s->heads != 0) /* at most the hidden size */
             return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
                                  "its hidden size is no multiple of "
                                  "num_heads %lld",
@@ -108,6 +109,10 @@ static attn_status infer_rotary(attnrun_step *step, int ids_in, int cos_in)
     TRY(op_out_like(step, 0, 0));
     if (!step->concrete)
         return ATTNRUN_OK;
+    if (op_count(&step->in[0], 0, step->in[0].rank) <= 0) {
+        op_tasks(step, 0, 0, 0);
+        return ATTNRUN_OK;
+    }
     s->ids_in = ids_in;
     s->cos_in = cos_in;
     s->by_id = op_has_in(step, ids_in);
@@ -128,19 +133,6 @@ static attn_status rotary_infer(attnrun_step *step) { return infer_rotary(step, 
 static attn_status ms_rotary_infer(attnrun_step *step)
 {
     return infer_rotary(step, 1, 2);
-}
-
-static void turn(float *y, const float *x, const float *cosine, const float *sine,
-                 int64_t half, int64_t dim, bool interleaved)
-{
-    const int64_t step = interleaved ? 2 : 1, other = interleaved ? 1 : half;
-    for (int64_t i = 0; i < half; i++) {
-        float a = x[i * step], b = x[i * step + other];
-        y[i * step] = a * cosine[i] - b * sine[i];
-        y[i * step + other] = a * sine[i] + b * cosine[i];
-    }
-    for (int64_t i = 2 * half; i < dim; i++)
-        y[i] = x[i];
 }
 
 /* Where the row of the caches for token `token` of sample b begins. */
@@ -175,8 +167,9 @@ static attn_status rotary_run(const attnrun_step *step, const attnrun_work *work
         for (int64_t h = 0; h < s->heads; h++) {
             int64_t at =
                 b * s->batch_stride + h * s->head_stride + token * s->token_stride;
-            turn((float *)step->y[0].data + at, (const float *)step->x[0].data + at,
-                 cosine + row, sine + row, s->half, s->dim, args->interleaved != 0);
+            attn_rotary_turn((float *)step->y[0].data + at,
+                             (const float *)step->x[0].data + at, cosine + row,
+                             sine + row, s->half, s->dim, args->interleaved != 0);
         }
     }
     return ATTNRUN_OK;

@@ -17,6 +17,21 @@ static bool mergeable(const struct attn_sdpa *s)
     return s->q.head == s->q_len * s->q.row && s->y.head == s->q_len * s->y.row;
 }
 
+attn_status attn_sdpa_fits(const attnrun_step *step, int64_t batch, int64_t heads,
+                           int64_t q_len, int64_t kv_len, int64_t dim)
+{
+    const int64_t sizes[] = { batch, heads, q_len, dim, 8 };
+    int64_t a = 1, b = 1;
+    bool fits = ck_mul(most(kv_len, 1), most(q_len, 1), &b);
+    for (int i = 0; i < 5 && fits; i++)
+        fits = ck_mul(a, most(sizes[i], 1), &a) &&
+               (i >= 2 || ck_mul(b, most(sizes[i], 1), &b));
+    int64_t keys = most(kv_len, 1), rows = most(q_len, 1), c;
+    fits = fits && ck_mul(a / rows, keys, &c);
+    return fits ? ATTNRUN_OK
+                : op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+}
+
 attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
 {
     const bool empty = s->batch == 0 || s->q_heads == 0 || s->q_len == 0 || s->v_dim == 0;
@@ -158,6 +173,12 @@ static void hide(float *scores, int64_t from, int64_t to)
         scores[j] = -INFINITY;
 }
 
+static void keep_keys(float *scores, const int32_t *keep, int64_t n)
+{
+    for (int64_t j = 0; j < n; j++)
+        scores[j] = keep[j] != 0 ? scores[j] : -INFINITY;
+}
+
 /* Cap, mask, softmax of row r of a tile; its sums are multiplied by what that asks for.
  */
 static void softmax_row(const struct queries *t, int64_t r, int64_t first, int64_t n)
@@ -172,6 +193,8 @@ static void softmax_row(const struct queries *t, int64_t r, int64_t first, int64
     if (out != NULL && s->scores_mode == ATTN_SCORES_CAPPED)
         memcpy(out + first, scores, (size_t)n * sizeof *out);
     mask_row(t, r, first, n);
+    if (t->o->key_keep != NULL)
+        keep_keys(scores, t->o->key_keep + t->b * s->kv_len + first, n);
     keys_of(t, r, &from, &to);
     from = least(most(from - first, 0), n);
     to = least(most(to - first, from), n);
@@ -257,6 +280,8 @@ attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *
         t.len = most(0, least(len, s->kv_len));
         if (o->lens_position)
             t.offset = len - s->q_len;
+        if (o->lens_not_before)
+            t.offset = most(t.offset, 0);
     }
     t.scratch = work->scratch;
     t.scores = t.scratch + ATTN_GEMM_SCRATCH(s->block);

@@ -49,12 +49,17 @@ struct attn_sdpa {
 struct attn_sdpa_operands {
     const float *q, *k, *v, *past_k, *past_v;
     const void *mask;           /* u8 (KEEP) or f32 (ADD) */
+    const int32_t *key_keep;    /* (batch, kv_len): 0 hides a key; or NULL */
     const attnrun_tensor *lens; /* keys per sample, integers, or NULL: all */
     int64_t lens_add;           /* added to each */
+    bool lens_not_before;       /* that position is at least q_len - 1 (padded samples) */
     bool lens_position; /* the last query is at position len - 1; else offset past_len */
     float *y, *scores;  /* scores: (batch, q_heads, q_len, kv_len) or NULL */
 };
 
+/* E_LIMIT where products of these sizes would overflow, even if another one is 0. */
+attn_status attn_sdpa_fits(const attnrun_step *step, int64_t batch, int64_t heads,
+                           int64_t q_len, int64_t kv_len, int64_t dim);
 attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s);
 /* E_CANCELLED between tiles. */
 attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *kernels,

@@ -3,6 +3,8 @@ set(ATTN_OPS_ATTENTION
   ops/attention/sdpa.c
   ops/attention/attention.c
   ops/attention/rotary_embedding.c
+  ops/attention/multi_head_attention.c
+  ops/attention/group_query_attention.c
   ops/attention/linear_attention.c
   ops/attention/causal_conv_with_state.c
 )

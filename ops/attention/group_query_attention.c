@@ -1,0 +1,326 @@
+/* group_query_attention.c - com.microsoft GroupQueryAttention, by the streaming core.
+ *
+ * query   f32 (batch, q, heads * dim), or with key and value behind it in the last dim
+ * key, value  (batch, q, kv_heads * dim)
+ * past_key, past_value  (batch, kv_heads, past, dim): filled up to seqlens_k + 1 - q
+ * seqlens_k   i32 (batch): number of keys with the new ones, minus 1
+ * total_sequence_length  i32, one: the largest of them; present_ have max(past, that)
+ * keys cos_cache, sin_cache   (positions, r/2) for do_rotary Causal: query i of a sample
+ * is at position seqlens_k + 1 - q + i (i, where nothing is past). local_window_size w:
+ * it sees itself and w - 1 keys before. Source: ONNX Runtime contrib operators. */
+#include <math.h>
+
+#include "rotary.h"
+#include "sdpa.h"
+
+struct gqa_args {
+    int64_t num_heads, kv_num_heads, do_rotary, rotary_interleaved, local_window_size;
+    int64_t smooth_softmax;
+    float scale, softcap;
+};
+static const attnrun_attr_def gqa_attrs[] = {
+    ATTR_INT_REQUIRED(struct gqa_args, num_heads),
+    ATTR_INT_REQUIRED(struct gqa_args, kv_num_heads),
+    ATTR_INT(struct gqa_args, do_rotary, 0),
+    ATTR_INT(struct gqa_args, rotary_interleaved, 0),
+    ATTR_INT(struct gqa_args, local_window_size, -1),
+    ATTR_INT(struct gqa_args, smooth_softmax, 0),
+    ATTR_FLOAT(struct gqa_args, scale, 0.0f),
+    ATTR_FLOAT(struct gqa_args, softcap, 0.0f),
+    ATTR_END,
+};
+
+enum { Q, K, V, PAST_K, PAST_V, SEQLENS, TOTAL, COS, SIN, POSITIONS, SCORE_BIAS };
+enum { Y, PRESENT_K, PRESENT_V, MOST_HEADS = 1 << 16 };
+
+struct gqa_state {
+    struct attn_sdpa
+        core; /* over present keys and values, turned queries in shared memory */
+    int64_t past, total, new_tokens, dim, half, positions;
+    int64_t q_row, k_row, k_offset,
+        v_offset;             /* floats per token of the inputs; packed offsets */
+    int64_t q_at, k_at, v_at; /* floats into the shared memory */
+};
+
+static attn_status check_args(const attnrun_step *step)
+{
+    const struct gqa_args *args = step->args;
+    if (args->num_heads < 1 || args->num_heads > MOST_HEADS || args->kv_num_heads < 1 ||
+        args->num_heads % args->kv_num_heads != 0)
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "num_heads %lld is no multiple of kv_num_heads %lld",
+                       (long long)args->num_heads, (long long)args->kv_num_heads);
+    if (args->smooth_softmax > 0 || op_has_in(step, POSITIONS) ||
+        op_has_in(step, SCORE_BIAS))
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "smooth_softmax, position_ids and attention_bias");
+    if (op_has_in(step, K) != op_has_in(step, V) ||
+        op_has_in(step, PAST_K) != op_has_in(step, PAST_V))
+        return op_fail(step, ATTNRUN_E_INPUT, "keys and values go together");
+    if (args->do_rotary != 0 && (!op_has_in(step, COS) || !op_has_in(step, SIN)))
+        return op_fail(step, ATTNRUN_E_INPUT,
+                       "do_rotary without cos_cache and sin_cache");
+    return ATTNRUN_OK;
+}
+
+/* Sizes of the operands; `packed`: the query input holds key and value too. */
+static attn_status find_sizes(const attnrun_step *step, struct gqa_state *s)
+{
+    const struct gqa_args *args = step->args;
+    const attnrun_type *q = &step->in[Q];
+    const bool packed = !op_has_in(step, K);
+    const int64_t all = args->num_heads + (packed ? 2 * args->kv_num_heads : 0);
+    if (q->dims[2].value % all != 0)
+        return op_fail_input(step, Q, ATTNRUN_E_SHAPE,
+                             "dim 2 is no multiple of %lld heads", (long long)all);
+    s->dim = q->dims[2].value / all;
+    s->new_tokens = q->dims[1].value;
+    s->q_row = q->dims[2].value;
+    s->k_row = packed ? s->q_row : args->kv_num_heads * s->dim;
+    s->k_offset = packed ? args->num_heads * s->dim : 0;
+    s->v_offset = packed ? (args->num_heads + args->kv_num_heads) * s->dim : 0;
+    for (int in = K; !packed && in <= V; in++) {
+        TRY(op_need_rank(step, in, 3));
+        TRY(op_need_dim(step, in, 0, q->dims[0], "the batch"));
+        TRY(op_need_dim(step, in, 1, q->dims[1], "the tokens"));
+        TRY(op_need_dim(step, in, 2, dim_of(s->k_row), "kv_num_heads * dim"));
+    }
+    for (int in = PAST_K; in <= PAST_V && op_has_in(step, in); in++) {
+        TRY(op_need_rank(step, in, 4));
+        TRY(op_need_dim(step, in, 0, q->dims[0], "the batch"));
+        TRY(op_need_dim(step, in, 1, dim_of(args->kv_num_heads), "kv_num_heads"));
+        TRY(op_need_dim(step, in, 2, step->in[PAST_K].dims[2], "past_key's length"));
+        TRY(op_need_dim(step, in, 3, dim_of(s->dim), "the dim of a head"));
+        s->past = step->in[in].dims[2].value;
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status find_rotary(const attnrun_step *step, struct gqa_state *s)
+{
+    const struct gqa_args *args = step->args;
+    if (args->do_rotary == 0)
+        return ATTNRUN_OK;
+    for (int in = COS; in <= SIN; in++) {
+        TRY(op_need_rank(step, in, 2));
+        TRY(op_need_dim(step, in, 0, step->in[COS].dims[0], "cos_cache's positions"));
+        TRY(op_need_dim(step, in, 1, step->in[COS].dims[1], "cos_cache's features"));
+    }
+    s->half = step->in[COS].dims[1].value;
+    s->positions = step->in[COS].dims[0].value;
+    if (s->half > s->dim / 2)
+        return op_fail_input(step, COS, ATTNRUN_E_SHAPE, "expected at most %lld features",
+                             (long long)(s->dim / 2));
+    return ATTNRUN_OK;
+}
+
+static attn_status plan(attnrun_step *step, struct gqa_state *s)
+{
+    const struct gqa_args *args = step->args;
+    struct attn_sdpa *c = &s->core;
+    const int64_t batch = step->in[Q].dims[0].value, heads = args->num_heads;
+    TRY(attn_sdpa_fits(step, batch, heads, s->new_tokens, s->total, 2 * s->dim));
+    *c = (struct attn_sdpa){ .batch = batch,
+                             .q_heads = heads,
+                             .kv_heads = args->kv_num_heads,
+                             .q_len = s->new_tokens,
+                             .kv_len = s->total,
+                             .head_dim = s->dim,
+                             .v_dim = s->dim,
+                             .causal = true,
+                             .left = args->local_window_size > 0
+                                         ? args->local_window_size - 1
+                                         : -1,
+                             .right = -1,
+                             .softcap = args->softcap,
+                             .scale = args->scale };
+    if (args->scale == 0.0f && s->dim > 0)
+        c->scale = (float)(1.0 / sqrt((double)s->dim));
+    c->q = c->y =
+        (struct attn_heads){ s->new_tokens * heads * s->dim, s->dim, heads * s->dim };
+    c->k = c->v = (struct attn_heads){ args->kv_num_heads * s->total * s->dim,
+                                       s->total * s->dim, s->dim };
+    int64_t cache = batch * args->kv_num_heads * s->total * s->dim;
+    s->k_at = batch * s->new_tokens * heads * s->dim;
+    s->v_at = s->k_at + cache;
+    step->shared_bytes = (s->v_at + cache) * (int64_t)sizeof(float);
+    TRY(attn_sdpa_plan(step, c));
+    op_tasks(step, 0, batch * args->kv_num_heads, s->total * s->dim);
+    op_tasks(step, 1, c->n_tasks, c->task_cost);
+    step->scratch_bytes = c->scratch_bytes;
+    return ATTNRUN_OK;
+}
+
+static attn_status gqa_infer(attnrun_step *step)
+{
+    struct gqa_state *s = step->state;
+    const struct gqa_args *args = step->args;
+    attnrun_dim total = attnrun_dim_unknown(step), past = dim_of(0);
+    int64_t value;
+    int n;
+    bool known;
+    TRY(check_args(step));
+    TRY(op_need_rank(step, Q, 3));
+    TRY(op_ints(step, TOTAL, &value, 1, &n, &known));
+    if (op_has_in(step, PAST_K))
+        past = step->in[PAST_K].rank == 4 ? step->in[PAST_K].dims[2]
+                                          : attnrun_dim_unknown(step);
+    if (known && n == 1)
+        total = attnrun_dim_max(step, past, dim_of(value < 0 ? 0 : value));
+    if (step->in[Q].rank < 0)
+        return op_fail_input(step, Q, ATTNRUN_E_UNSUPPORTED, "expected a known rank");
+    attnrun_dim all =
+        dim_of(args->num_heads + (op_has_in(step, K) ? 0 : 2 * args->kv_num_heads));
+    attnrun_dim dim = attnrun_dim_div(step, step->in[Q].dims[2], all);
+    attnrun_dim y[3] = { step->in[Q].dims[0], step->in[Q].dims[1],
+                         attnrun_dim_mul(step, dim, dim_of(args->num_heads)) };
+    attnrun_dim cache[4] = { y[0], dim_of(args->kv_num_heads), total, dim };
+    TRY(op_out(step, Y, ATTNRUN_F32, 3, y));
+    TRY(op_out(step, PRESENT_K, ATTNRUN_F32, 4, cache));
+    TRY(op_out(step, PRESENT_V, ATTNRUN_F32, 4, cache));
+    if (!step->concrete || !dim_is_const(total))
+        return ATTNRUN_OK;
+    s->total = total.value;
+    TRY(find_sizes(step, s));
+    TRY(find_rotary(step, s));
+    TRY(op_need_rank_between(step, SEQLENS, 1, 2));
+    if (op_count(&step->in[SEQLENS], 0, step->in[SEQLENS].rank) !=
+        step->in[Q].dims[0].value)
+        return op_fail_input(step, SEQLENS, ATTNRUN_E_SHAPE,
+                             "expected one length per sample");
+    return plan(step, s);
+}
+
+/* Where the new tokens of sample b go; they must fit. */
+static attn_status first_new(const attnrun_step *step, int64_t b, int64_t *first)
+{
+    const struct gqa_state *s = step->state;
+    int64_t len = (int64_t)((const int32_t *)step->x[SEQLENS].data)[b] + 1;
+    *first = len > s->new_tokens ? len - s->new_tokens : 0;
+    if (len < 0 || *first > s->past || *first + s->new_tokens > s->total)
+        return op_fail_input(
+            step, SEQLENS, ATTNRUN_E_RANGE,
+            "holds %lld for sample %lld: with %lld new tokens and %lld past "
+            "ones it must be below %lld",
+            (long long)len - 1, (long long)b, (long long)s->new_tokens,
+            (long long)s->past, (long long)s->total);
+    if (s->half > 0 && *first + s->new_tokens > s->positions)
+        return op_fail_input(step, COS, ATTNRUN_E_RANGE,
+                             "position %lld is not in the cache",
+                             (long long)(*first + s->new_tokens - 1));
+    return ATTNRUN_OK;
+}
+
+static void put_token(const attnrun_step *step, float *to, const float *from,
+                      int64_t position)
+{
+    const struct gqa_args *args = step->args;
+    const struct gqa_state *s = step->state;
+    if (s->half == 0) {
+        memcpy(to, from, (size_t)s->dim * sizeof *to);
+        return;
+    }
+    const float *cosine = (const float *)step->x[COS].data + position * s->half;
+    const float *sine = (const float *)step->x[SIN].data + position * s->half;
+    attn_rotary_turn(to, from, cosine, sine, s->half, s->dim,
+                     args->rotary_interleaved != 0);
+}
+
+/* A cache in the output, or in shared memory where nobody reads that. */
+static float *cache_of(const attnrun_step *step, int out, float *shared)
+{
+    const struct gqa_state *s = step->state;
+    if (op_has_out(step, out) && step->y[out].data != NULL)
+        return step->y[out].data;
+    return shared + (out == PRESENT_K ? s->k_at : s->v_at);
+}
+
+/* Past, new tokens, zeros behind: head h of sample b. */
+static void fill_cache(const attnrun_step *step, int out, int64_t task, int64_t first,
+                       float *shared)
+{
+    const struct gqa_state *s = step->state;
+    const int64_t b = task / s->core.kv_heads, h = task % s->core.kv_heads;
+    const bool key = out == PRESENT_K;
+    const int in = op_has_in(step, K) ? (key ? K : V) : Q,
+              past_in = key ? PAST_K : PAST_V;
+    float *to = cache_of(step, out, shared) + task * s->total * s->dim;
+    const float *from = (const float *)step->x[in].data + b * s->new_tokens * s->k_row +
+                        (key ? s->k_offset : s->v_offset) + h * s->dim;
+    int64_t kept = first < s->past ? first : s->past;
+    if (kept > 0)
+        memcpy(to, (const float *)step->x[past_in].data + task * s->past * s->dim,
+               (size_t)(kept * s->dim) * sizeof *to);
+    memset(to + kept * s->dim, 0, (size_t)((s->total - kept) * s->dim) * sizeof *to);
+    for (int64_t i = 0; i < s->new_tokens; i++) {
+        float *token = to + (first + i) * s->dim;
+        if (key)
+            put_token(step, token, from + i * s->k_row, first + i);
+        else
+            memcpy(token, from + i * s->k_row, (size_t)s->dim * sizeof *to);
+    }
+}
+
+/* The queries of the heads that share key head h. */
+static void fill_queries(const attnrun_step *step, int64_t task, int64_t first,
+                         float *shared)
+{
+    const struct gqa_state *s = step->state;
+    const int64_t b = task / s->core.kv_heads, group = s->core.q_heads / s->core.kv_heads;
+    const int64_t head = task % s->core.kv_heads * group;
+    for (int64_t i = 0; i < s->new_tokens; i++)
+        for (int64_t h = head; h < head + group; h++) {
+            int64_t row = b * s->new_tokens + i;
+            put_token(step, shared + (row * s->core.q_heads + h) * s->dim,
+                      (const float *)step->x[Q].data + row * s->q_row + h * s->dim,
+                      first + i);
+        }
+}
+
+static attn_status gqa_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct gqa_state *s = step->state;
+    const struct attn_sdpa_operands o = {
+        .q = work->shared,
+        .k = cache_of(step, PRESENT_K, work->shared),
+        .v = cache_of(step, PRESENT_V, work->shared),
+        .lens = &step->x[SEQLENS],
+        .lens_add = 1,
+        .lens_position = true,
+        .lens_not_before = true,
+        .y = step->y[Y].data,
+    };
+    for (int64_t task = work->begin; task < work->end; task++) {
+        int64_t first = 0;
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        if (work->phase == 1) {
+            TRY(attn_sdpa_run(&s->core, step->kernels, &o, task, work));
+            continue;
+        }
+        TRY(first_new(step, task / s->core.kv_heads, &first));
+        fill_queries(step, task, first, work->shared);
+        fill_cache(step, PRESENT_K, task, first, work->shared);
+        fill_cache(step, PRESENT_V, task, first, work->shared);
+    }
+    return ATTNRUN_OK;
+}
+
+const attnrun_op_def op_group_query_attention_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "com.microsoft",
+    .name = "GroupQueryAttention",
+    .since = 1,
+    .inputs = "query:T key:T? value:T? past_key:T? past_value:T? seqlens_k:i32 "
+              "total_sequence_length:i32 cos_cache:T? sin_cache:T? position_ids:i64? "
+              "attention_bias:T?",
+    .outputs = "output:T present_key:T? present_value:T?",
+    .types = "T=f32",
+    .args_bytes = sizeof(struct gqa_args),
+    .state_bytes = sizeof(struct gqa_state),
+    .attrs = gqa_attrs,
+    .infer = gqa_infer,
+    .run = gqa_run,
+    .cost = "O(n^2 d), scratch O(tile)",
+    .source = "ONNX Runtime contrib operators",
+};
