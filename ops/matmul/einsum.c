@@ -59,8 +59,9 @@ static void add_loop(const attnrun_step *step, const struct einsum_equation *e, 
     int64_t *strides = loops->stride[loops->n];
     loops->size[loops->n++] = size;
     for (int op = 0; op < e->n_operands; op++) {
+        if (op_count(&step->in[op], 0, e->rank[op]) <= 0)
+            continue; /* never read */
         int64_t stride = 1;
-        strides[op] = 0;
         for (int i = e->rank[op] - 1; i >= 0; i--) {
             int64_t dim = step->in[op].dims[i].value;
             if (e->labels[op][i] == label && dim != 1)
