@@ -198,6 +198,33 @@ static void no_memory(void **state)
     pb_free(&pb);
 }
 
+/* Weights too large to be copied at load, at every address modulo 4. */
+static void weights_at_odd_addresses(void **state)
+{
+    (void)state;
+    enum { N = 20000 };
+    static float w[N], x[N], y[N];
+    for (int k = 0; k < N; k++) {
+        w[k] = (float)(k % 97) + 0.5f;
+        x[k] = (float)(k % 31) - 7;
+    }
+    for (size_t shift = 0; shift < 4; shift++) {
+        struct pb graph = { 0 }, tensor = pb_f32("w", w, N);
+        pb_bytes(&graph, 2, "name", shift);
+        pb_message(&graph, 5, &tensor);
+        pb_value(&graph, 11, "x", N);
+        pb_value(&graph, 12, "y", N);
+        pb_add_node(&graph, 1, "", "Neg", "w", "v"); /* folded */
+        pb_add_node(&graph, 1, "", "Mul", "x,w", "a");
+        pb_add_node(&graph, 1, "", "Add", "a,v", "y");
+        struct pb model = pb_model(&graph);
+        assert_int_equal(run_model(&model, 0, x, N, y), ATTNRUN_OK);
+        for (int k = 0; k < N; k++)
+            if (y[k] != x[k] * w[k] - w[k])
+                fail_msg("shift %zu, element %d: %g", shift, k, (double)y[k]);
+    }
+}
+
 static void wrong_calls(void **state)
 {
     (void)state;
@@ -447,10 +474,15 @@ static void four_gigabytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_it_tells),  cmocka_unit_test(cut_at_every_byte),
-        cmocka_unit_test(mutants),        cmocka_unit_test(wrong_calls),
-        cmocka_unit_test(versions),       cmocka_unit_test(external_data),
-        cmocka_unit_test(four_gigabytes), cmocka_unit_test(no_memory),
+        cmocka_unit_test(what_it_tells),
+        cmocka_unit_test(cut_at_every_byte),
+        cmocka_unit_test(mutants),
+        cmocka_unit_test(wrong_calls),
+        cmocka_unit_test(versions),
+        cmocka_unit_test(external_data),
+        cmocka_unit_test(four_gigabytes),
+        cmocka_unit_test(no_memory),
+        cmocka_unit_test(weights_at_odd_addresses),
     };
     return cmocka_run_group_tests(tests, start_runtime, stop_runtime);
 }
