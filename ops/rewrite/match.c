@@ -127,6 +127,12 @@ int32_t attn_match_as_vector(struct attn_graph *graph, int32_t value)
     return made;
 }
 
+bool attn_match_same_rank(const struct attn_graph *graph, int32_t a, int32_t b)
+{
+    int32_t rank = graph->values[a].type.rank;
+    return rank >= 0 && rank == graph->values[b].type.rank;
+}
+
 bool attn_match_same_shape(const struct attn_graph *graph, int32_t a, int32_t b)
 {
     const attnrun_type *x = &graph->values[a].type, *y = &graph->values[b].type;
@@ -180,5 +186,12 @@ struct attn_node *attn_match_make(struct attn_graph *graph, struct attn_node *be
 
 void attn_match_replace(struct attn_graph *graph, int32_t old, struct attn_node *made)
 {
+    struct attn_value *from = &graph->values[old], *to = &graph->values[made->out[0]];
+    bool output = (from->flags & ATTN_VALUE_OUTPUT) != 0;
     attn_graph_replace(graph, old, made->out[0]);
+    if (!output) { /* plans and profiles show the name that the file has */
+        const char *name = from->name;
+        from->name = to->name;
+        to->name = name;
+    }
 }
