@@ -105,7 +105,7 @@ static attn_status try_gelu(struct attn_graph *graph, struct attn_node *node,
     if (sum == NULL || !attn_match_number(graph, sum, true, 1, &rest))
         return ATTNRUN_OK;
     int32_t old = halved_product(graph, sum, x);
-    if (old < 0)
+    if (old < 0 || !attn_match_same_rank(graph, x, old))
         return ATTNRUN_OK;
     struct attn_attr attr = MATCH_STRING("approximate", is_tanh ? "tanh" : "none");
     struct attn_node *gelu =

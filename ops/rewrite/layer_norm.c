@@ -62,7 +62,8 @@ static int32_t applied_vector(struct attn_graph *graph, int32_t *result,
     if (!node_is(user, op_type))
         return -1;
     int32_t vector = attn_match_other(user, *result);
-    if (vector < 0 || !attn_match_vector(graph, vector, &found) || found != n)
+    if (vector < 0 || !attn_match_vector(graph, vector, &found) || found != n ||
+        !attn_match_same_rank(graph, user->out[0], *result))
         return -1;
     vector = attn_match_as_vector(graph, vector);
     if (vector >= 0)
@@ -107,7 +108,8 @@ static attn_status try_layer_norm(struct attn_graph *graph, struct attn_node *di
     struct attn_node *root = attn_match_in(graph, div, 1, "Sqrt");
     int32_t d = root ? root_argument(graph, root, &epsilon) : -1;
     int32_t x = d >= 0 && d == div->in[0] ? centred_argument(graph, d) : -1;
-    if (x < 0 || !attn_match_is_f32(graph, x) || last_dim(graph, x) < 1)
+    if (x < 0 || !attn_match_is_f32(graph, x) || last_dim(graph, x) < 1 ||
+        !attn_match_same_rank(graph, x, div->out[0]))
         return ATTNRUN_OK;
     ++*applied;
     return replace_norm(graph, div, x, div->out[0], epsilon, true);
@@ -135,7 +137,7 @@ static attn_status try_rms_norm(struct attn_graph *graph, struct attn_node *prod
         struct attn_node *root = inverse ? inverse_root(graph, inverse) : NULL;
         int32_t x = root ? root_argument(graph, root, &epsilon) : -1;
         if (x < 0 || x != product->in[1 - in] || !attn_match_is_f32(graph, x) ||
-            last_dim(graph, x) < 1)
+            last_dim(graph, x) < 1 || !attn_match_same_rank(graph, x, product->out[0]))
             continue;
         ++*applied;
         return replace_norm(graph, product, x, product->out[0], epsilon, false);

@@ -37,6 +37,9 @@ bool attn_match_reduces_last(const struct attn_graph *graph,
 bool attn_match_vector(const struct attn_graph *graph, int32_t value, int64_t *n);
 /* The value as a constant of rank 1 (itself, or a view of its data); -1 on failure. */
 int32_t attn_match_as_vector(struct attn_graph *graph, int32_t value);
+/* Both ranks known and equal: no scalar or vector of a higher rank raised it on the way.
+ */
+bool attn_match_same_rank(const struct attn_graph *graph, int32_t a, int32_t b);
 /* Both types known, of the same rank and provably equal dims. */
 bool attn_match_same_shape(const struct attn_graph *graph, int32_t a, int32_t b);
 bool attn_match_is_f32(const struct attn_graph *graph, int32_t value);

@@ -1,0 +1,402 @@
+/* test_rewrite.c - each rewrite pass applies where it must, keeps off where it must not,
+ * and never changes what comes out. Graphs are written as text: "Op inputs outputs
+ * attribute=value …; …". */
+#include "harness.h"
+
+#include <ctype.h>
+#include <math.h>
+
+struct rewrite_case {
+    const char *pass;
+    int applied;
+    const char *text, *outputs;
+};
+
+static const struct rewrite_case cases[] = {
+    /* -- identity -- */
+    { "identity", 1, "Relu x a; Identity a b; Neg b y", "y" },
+    { "identity", 1, "Relu x a; Cast a b to=1; Neg b y", "y" },
+    { "identity", 0, "Relu x a; Cast a b to=11; Cast b y to=1", "y" },
+    { "identity", 1, "Relu x a; Transpose a b perm=0,1; Neg b y", "y" },
+    { "identity", 0, "Relu x a; Transpose a b perm=1,0; Neg b y", "y" },
+    { "identity", 0, "Relu x a; Transpose a b; Neg b y", "y" },
+    { "identity", 1, "Relu x a; Mul a,one b; Neg b y", "y" },
+    { "identity", 1, "Relu x a; Div a,one b; Neg b y", "y" },
+    { "identity", 0, "Exp x a; Div one,a b; Neg b y", "y" },
+    { "identity", 0, "Relu x a; Mul a,wrong b; Neg b y", "y" },
+    { "identity", 0, "Relu x a; Mul a,one111 b; Neg b y", "y" }, /* rank 2 becomes 3 */
+    { "identity", 1, "Relu x a; Dropout a b; Neg b y", "y" },
+    { "identity", 0, "Relu x a; Dropout a b,m; Neg b y", "y,m" },
+    { "identity", 0, "Identity x y", "y" }, /* an input does not become an output */
+    { "identity", 1, "Relu x a; Identity a y", "y" },
+    { "identity", 0, "Relu x a; Identity a y", "y,a" },
+    { "identity", 2, "Relu x a; Identity a b; Identity b y; Neg b z2", "y,z2" },
+    /* -- conv_batch_norm -- */
+    { "conv_batch_norm", 1,
+      "Conv img,w4 c pads=1,1,1,1; BatchNormalization c,s4,b4,m4,v4 y", "y" },
+    { "conv_batch_norm", 1,
+      "Conv img,w4,b4 c; BatchNormalization c,s4,b4,m4,v4 y epsilon=0.01", "y" },
+    { "conv_batch_norm", 1, "ConvTranspose img,w4 c; BatchNormalization c,s4,b4,m4,v4 y",
+      "y" },
+    { "conv_batch_norm", 0,
+      "ConvTranspose img,w4g c group=2; BatchNormalization c,s4,b4,m4,v4 y", "y" },
+    { "conv_batch_norm", 0, "Conv img,w4 c; BatchNormalization c,s4,b4,m4,v4 y; Neg c z2",
+      "y,z2" },
+    { "conv_batch_norm", 0, "Conv img,w4 c; BatchNormalization c,s4,b4,m4,v4 y", "y,c" },
+    { "conv_batch_norm", 0,
+      "Relu v4 r; Mul r,gain g; Conv img,w4 c; BatchNormalization c,s4,b4,m4,g y", "y" },
+    /* -- layer_norm -- */
+    { "layer_norm", 1,
+      "ReduceMean x m axes=-1; Sub x,m d; Pow d,two p; ReduceMean p v axes=-1; Add v,eps "
+      "e; "
+      "Sqrt e s; Div d,s n; Mul n,vec8 g; Add g,vec8b y",
+      "y" },
+    { "layer_norm", 1,
+      "ReduceMean x m axes=1; Sub x,m d; Mul d,d p; ReduceMean p v axes=1; Add eps,v e; "
+      "Sqrt e s; Div d,s n; Add n,vec8b y",
+      "y" },
+    { "layer_norm", 1, /* the normalized value is an output: scale and bias stay */
+      "ReduceMean x m axes=-1; Sub x,m d; Pow d,two p; ReduceMean p v axes=-1; Add v,eps "
+      "e; "
+      "Sqrt e s; Div d,s n; Mul n,vec8 g; Add g,vec8b y",
+      "y,n" },
+    { "layer_norm", 1,
+      "ReduceMean x m axes=-1; Sub x,m d; Pow d,two p; ReduceMean p v axes=-1; Add v,eps "
+      "e; "
+      "Sqrt e s; Div d,s n; Mul n,vec111 g; Add g,vec8b y",
+      "y" }, /* the scale raises the rank: not taken in */
+    { "layer_norm", 1,
+      "ReduceMean x m axes=-1; Sub x,m d; Pow d,two p; ReduceMean p v axes=-1; Add v,eps "
+      "e; "
+      "Sqrt e s; Div d,s n; Mul n,vec8 g; Add g,vec111 y",
+      "y" },
+    { "layer_norm", 0,
+      "ReduceMean x m axes=-1; Sub x,m d; Pow d,two p; ReduceMean p v axes=-1; Add "
+      "v,e111 e; "
+      "Sqrt e s; Div d,s y",
+      "y" },
+    { "layer_norm", 0,
+      "ReduceMean x m axes=0; Sub x,m d; Pow d,two p; ReduceMean p v axes=0; Add v,eps "
+      "e; "
+      "Sqrt e s; Div d,s y",
+      "y" },
+    { "layer_norm", 0,
+      "ReduceMean x m axes=-1; Sub x,m d; Pow d,three p; ReduceMean p v axes=-1; Abs v "
+      "av; "
+      "Add av,eps e; Sqrt e s; Div d,s y",
+      "y" },
+    { "layer_norm", 0,
+      "ReduceMean z m axes=-1; Sub x,m d; Pow d,two p; ReduceMean p v axes=-1; Add v,eps "
+      "e; "
+      "Sqrt e s; Div d,s y",
+      "y" },
+    { "layer_norm", 0,
+      "ReduceMean x m axes=-1; Sub x,m d; Pow x,two p; ReduceMean p v axes=-1; Add v,eps "
+      "e; "
+      "Sqrt e s; Div d,s y",
+      "y" },
+    { "layer_norm", 1,
+      "Pow x,two p; ReduceMean p v axes=-1; Add v,eps e; Sqrt e s; Reciprocal s i; Mul "
+      "x,i n; "
+      "Mul n,vec8 y",
+      "y" },
+    { "layer_norm", 1,
+      "Pow x,two p; ReduceMean p v axes=-1; Add v,eps e; Sqrt e s; Div one,s i; Mul i,x "
+      "y",
+      "y" },
+    { "layer_norm", 0,
+      "Pow x,two p; ReduceMean p v axes=-1; Add v,eps e; Sqrt e s; Div wrong,s i; Mul "
+      "i,x y",
+      "y" },
+    { "layer_norm", 0,
+      "Pow x,two p; ReduceMean p v axes=-1; Add v,eps e; Sqrt e s; Div one111,s i; Mul "
+      "i,x y",
+      "y" },
+    /* -- gelu -- */
+    { "gelu", 1, "Div x,root2 a; Erf a b; Add b,one c; Mul x,c d; Mul d,half y", "y" },
+    { "gelu", 1, "Mul x,iroot2 a; Erf a b; Add one,b c; Mul x,half h; Mul h,c y", "y" },
+    { "gelu", 1, "Div x,root2 a; Erf a b; Add b,one c; Mul half,c d; Mul x,d y", "y" },
+    { "gelu", 1,
+      "Pow x,three p; Mul p,c0 q; Add x,q r; Mul r,k0 s; Tanh s t; Add t,one u; Mul "
+      "x,half h; "
+      "Mul h,u y",
+      "y" },
+    { "gelu", 1, "Sigmoid x s; Mul x,s y", "y" },
+    { "gelu", 0, "Sigmoid x s; Mul z,s y", "y" },
+    { "gelu", 0, "Sigmoid x s; Mul x,s y", "y,s" },
+    { "gelu", 0, "Div x,wrong a; Erf a b; Add b,one c; Mul x,c d; Mul d,half y", "y" },
+    { "gelu", 0, "Div x,root2 a; Erf a b; Add b,wrong c; Mul x,c d; Mul d,half y", "y" },
+    { "gelu", 0, "Div x,root2 a; Erf a b; Add b,one c; Mul x,c d; Mul d,wrong y", "y" },
+    { "gelu", 0, "Div x,root2 a; Erf a b; Add b,one c; Mul z,c d; Mul d,half y", "y" },
+    { "gelu", 0, "Div x,root2 a; Erf a b; Add b,one c; Mul x,c d; Mul d,half y", "y,b" },
+    { "gelu", 0, "Div x,root2 a; Erf a b; Add b,one c; Mul x,c d; Mul d,half y; Neg d z2",
+      "y,z2" },
+    { "gelu", 0, "Div x,root2 a; Erf a b; Add b,one c; Mul x,c d; Mul d,half111 y", "y" },
+    { "gelu", 0, "Div x,root2 a; Erf a b; Add b,one111 c; Mul x,c d; Mul d,half y", "y" },
+    /* -- matmul_epilogue -- */
+    { "matmul_epilogue", 1, "MatMul x,w8 a; Add a,vec8 b; Relu b y", "y" },
+    { "matmul_epilogue", 1, "MatMul x,w8 a; Add vec8,a b; Add b,z c; Tanh c y", "y" },
+    { "matmul_epilogue", 1, "MatMul x,w8 a; Sigmoid a y", "y" },
+    { "matmul_epilogue", 1, "Gemm x,w8,vec8 a transB=1; Relu a y", "y" },
+    { "matmul_epilogue", 1, "MatMul x,w8 a; Add a,z y", "y" },
+    { "matmul_epilogue", 0, "MatMul x,w8 y", "y" },
+    { "matmul_epilogue", 0, "MatMul w8,xt a; Relu a y", "y" },
+    { "matmul_epilogue", 0, "Gemm x,w8,vec8 a alpha=0.5; Relu a y", "y" },
+    { "matmul_epilogue", 0, "Gemm xt,w8 a transA=1; Relu a y", "y" },
+    { "matmul_epilogue", 0, "MatMul x,w8 a; Relu a y", "y,a" },
+    { "matmul_epilogue", 0, "MatMul x,w8 a; Relu a y; Neg a z2", "y,z2" },
+    { "matmul_epilogue", 0, "MatMul x,w8 a; Add a,vec111 y", "y" },
+    { "matmul_epilogue", 0, "MatMul x,w8 a; Add a,a y", "y" },
+    { "matmul_epilogue", 0, "MatMul x,w8 a; Add a,row y",
+      "y" }, /* f32[1,8], no constant */
+    { "matmul_epilogue", 0, "MatMul x,w8 a; LeakyRelu a y", "y" },
+    { "matmul_epilogue", 1, "Gemm x,w8,vec1 a; Relu a y", "y" }, /* bias of one number */
+    /* -- conv_epilogue -- */
+    { "conv_epilogue", 1, "Conv img,w4 a; Relu a y", "y" },
+    { "conv_epilogue", 1, "Conv img,w4,b4 a pads=1,1,1,1; Add a,img2 b; Relu b y", "y" },
+    { "conv_epilogue", 1, "Conv img,w4 a; LeakyRelu a y alpha=0.3", "y" },
+    { "conv_epilogue", 1, "Conv img,w4 a; Clip a,zero,one y", "y" },
+    { "conv_epilogue", 1, "Conv img,w4 a; HardSigmoid a y", "y" },
+    { "conv_epilogue", 1, "Conv img,w4 a pads=1,1,1,1; Add img,a y", "y" },
+    { "conv_epilogue", 0, "Conv img,w4 y", "y" },
+    { "conv_epilogue", 0, "Conv img,w4 a; Relu a y", "y,a" },
+    { "conv_epilogue", 0, "Conv img,w4 a; Relu a y; Neg a z2", "y,z2" },
+    { "conv_epilogue", 0, "Conv img,w4 a; Elu a y", "y" },
+    { "conv_epilogue", 0, "Conv img,w4 a; Add a,s4111 y", "y" },
+    { "conv_epilogue", 0, "Conv img,w4 a; Add a,a y", "y" },
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+/* ---- from text to a model ---- */
+
+static void scalar_of_rank_3(struct onnx_writer *w, const char *name, float x)
+{
+    onnx_constant(w, name, ATTNRUN_F32, "1,1,1", &x);
+}
+
+static void write_constants(struct onnx_writer *w)
+{
+    static float data[4 * 4 * 9];
+    uint64_t seed = 17;
+    static const struct {
+        const char *name, *dims;
+    } tensors[] = { { "vec8", "8" },      { "vec8b", "8" },    { "vec111", "1,1,8" },
+                    { "vec1", "1" },      { "w8", "8,8" },     { "w4", "4,4,3,3" },
+                    { "w4g", "4,2,3,3" }, { "b4", "4" },       { "m4", "4" },
+                    { "s4", "4" },        { "s4111", "4,1,1" } };
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+        fill_floats(&seed, data, 4 * 4 * 9);
+        onnx_constant(w, tensors[i].name, ATTNRUN_F32, tensors[i].dims, data);
+    }
+    onnx_constant(w, "v4", ATTNRUN_F32, "4", (float[4]){ 0.5f, 1, 2, 0.25f });
+    onnx_float(w, "zero", 0);
+    onnx_float(w, "one", 1);
+    onnx_float(w, "half", 0.5f);
+    onnx_float(w, "two", 2);
+    onnx_float(w, "three", 3);
+    onnx_float(w, "wrong", 1.3f);
+    onnx_float(w, "root2", 1.41421356f);
+    onnx_float(w, "iroot2", 0.70710678f);
+    onnx_float(w, "k0", 0.79788456f);
+    onnx_float(w, "c0", 0.044715f);
+    onnx_float(w, "eps", 1e-5f);
+    scalar_of_rank_3(w, "one111", 1);
+    scalar_of_rank_3(w, "half111", 0.5f);
+    scalar_of_rank_3(w, "e111", 1e-5f);
+}
+
+static const struct {
+    const char *name, *dims, *concrete;
+} inputs[] = { { "x", "N,8", "5,8" },
+               { "z", "N,8", "5,8" },
+               { "xt", "8,N", "8,5" },
+               { "row", "1,8", "1,8" },
+               { "gain", "4", "4" },
+               { "img", "N,4,9,9", "5,4,9,9" },
+               { "img2", "N,4,9,9", "5,4,9,9" } };
+enum { INPUTS = sizeof inputs / sizeof *inputs };
+
+static bool is_list(const char *name)
+{
+    return strcmp(name, "axes") == 0 || strcmp(name, "perm") == 0 ||
+           strcmp(name, "pads") == 0;
+}
+
+static void write_attribute(struct onnx_writer *w, char *word)
+{
+    char *value = strchr(word, '=');
+    int64_t numbers[8];
+    int n = 0;
+    assert_non_null(value);
+    *value++ = 0;
+    if (is_list(word)) {
+        for (char *p = value; p != NULL; p = strchr(p, ','), p = p ? p + 1 : NULL)
+            numbers[n++] = atoll(p);
+        onnx_attr_ints(w, word, n, numbers);
+    } else if (strchr(value, '.') != NULL) {
+        onnx_attr_float(w, word, (float)atof(value));
+    } else {
+        onnx_attr_int(w, word, atoll(value));
+    }
+}
+
+static void write_statement(struct onnx_writer *w, char *statement)
+{
+    char *words[8], *rest = statement, *word;
+    int n = 0;
+    while ((word = strtok_r(NULL, " ", &rest)) != NULL && n < 8)
+        words[n++] = word;
+    assert_in_range(n, 3, 8);
+    onnx_node(w, words[0], words[1], words[2]);
+    for (int i = 3; i < n; i++)
+        write_attribute(w, words[i]);
+}
+
+static struct onnx_writer *write_case(const struct rewrite_case *c)
+{
+    struct onnx_writer *w = onnx_begin(17);
+    char text[600], *rest = text, *word;
+    for (int i = 0; i < INPUTS; i++)
+        onnx_input(w, inputs[i].name, ATTNRUN_F32, inputs[i].dims);
+    write_constants(w);
+    snprintf(text, sizeof text, "%s", c->text);
+    while ((word = strtok_r(NULL, ";", &rest)) != NULL)
+        write_statement(w, word);
+    snprintf(text, sizeof text, "%s", c->outputs);
+    rest = text;
+    while ((word = strtok_r(NULL, ",", &rest)) != NULL)
+        onnx_output(w, word, strcmp(word, "m") == 0 ? ATTNRUN_BOOL : ATTNRUN_F32, NULL);
+    return w;
+}
+
+/* ---- runs ---- */
+
+enum { MOST_OUTPUTS = 3, MOST_FLOATS = 5 * 4 * 13 * 13 };
+struct result {
+    attnrun_tensor tensors[MOST_OUTPUTS];
+    float data[MOST_OUTPUTS][MOST_FLOATS];
+    int n;
+};
+
+static int count_pass(const attnrun_model *model, const char *pass)
+{
+    attnrun_model_info info = { .struct_size = sizeof info };
+    OK(attnrun_model_query(model, &info));
+    for (int32_t i = 0; i < info.n_passes; i++) {
+        const char *name;
+        int32_t applied;
+        OK(attnrun_model_pass(model, i, &name, &applied));
+        if (strcmp(name, pass) == 0)
+            return applied;
+    }
+    fail_msg("there is no pass %s", pass);
+    return -1;
+}
+
+static int run_case(const struct rewrite_case *c, uint32_t flags, const char *disable,
+                    struct result *result)
+{
+    static float data[INPUTS][5 * 4 * 81];
+    uint64_t seed = 31;
+    size_t bytes;
+    struct test_memory memory;
+    attnrun_model *model;
+    test_memory_init(&memory);
+    attnrun_runtime *runtime = make_runtime(&memory, 1);
+    uint8_t *file = onnx_end(write_case(c), &bytes);
+    attnrun_source source = { .struct_size = sizeof source,
+                              .flags = flags,
+                              .data = file,
+                              .bytes = bytes,
+                              .disable_passes = disable };
+    OK(attnrun_model_open(runtime, &source, &model));
+    attnrun_context *context = make_context(model);
+    for (int i = 0; i < INPUTS; i++) {
+        fill_floats(&seed, data[i], 5 * 4 * 81);
+        set_input(context, i, ATTNRUN_F32, inputs[i].concrete, data[i]);
+    }
+    for (int i = 0; i < 4; i++)
+        data[4][i] = 1.5f;
+    OK(attnrun_run(context, NULL));
+    attnrun_model_info info = { .struct_size = sizeof info };
+    OK(attnrun_model_query(model, &info));
+    result->n = info.n_outputs;
+    for (int i = 0; i < result->n; i++) {
+        result->tensors[i] = get_output(context, i);
+        int64_t n = attnrun_tensor_bytes(&result->tensors[i]);
+        assert_in_range(n, 1, sizeof result->data[0]);
+        memcpy(result->data[i], result->tensors[i].data, (size_t)n);
+    }
+    int applied = count_pass(model, c->pass);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+    free(file);
+    test_memory_check(&memory);
+    return applied;
+}
+
+/* Within 1e-4 * max(1, max |y|). */
+static bool same(const struct result *a, const struct result *b)
+{
+    for (int i = 0; i < a->n; i++) {
+        const attnrun_tensor *s = &a->tensors[i], *t = &b->tensors[i];
+        float largest = 1;
+        if (s->rank != t->rank || s->dtype != t->dtype ||
+            memcmp(s->dims, t->dims, sizeof s->dims) != 0)
+            return false;
+        if (s->dtype != ATTNRUN_F32)
+            continue;
+        int64_t n = attnrun_tensor_count(s);
+        for (int64_t k = 0; k < n; k++)
+            largest = fmaxf(largest, fabsf(b->data[i][k]));
+        for (int64_t k = 0; k < n; k++)
+            if (!(fabsf(a->data[i][k] - b->data[i][k]) <= 1e-4f * largest))
+                return false;
+    }
+    return true;
+}
+
+static void test_rewrite_applies_where_it_must(void **state)
+{
+    (void)state;
+    static struct result fused, plain;
+    int wrong = 0;
+    for (int i = 0; i < CASES; i++) {
+        const struct rewrite_case *c = &cases[i];
+        int applied = run_case(c, 0, NULL, &fused);
+        int never = run_case(c, ATTNRUN_NO_FUSION, NULL, &plain);
+        bool good = applied == c->applied && never == 0 && same(&fused, &plain);
+        if (!good)
+            print_error("%s: applied %d times, expected %d; %s: %s -> %s\n", c->pass,
+                        applied, c->applied, same(&fused, &plain) ? "equal" : "NOT EQUAL",
+                        c->text, c->outputs);
+        wrong += !good;
+    }
+    assert_int_equal(wrong, 0);
+}
+
+static void test_rewrite_passes_can_be_switched_off(void **state)
+{
+    (void)state;
+    static struct result with, without;
+    for (int i = 0; i < CASES; i++) {
+        char list[64];
+        if (cases[i].applied == 0)
+            continue;
+        snprintf(list, sizeof list, "nothing,%s,other", cases[i].pass);
+        assert_int_equal(run_case(&cases[i], 0, list, &without), 0);
+        assert_int_equal(run_case(&cases[i], 0, "gel,conv,identit,", &with),
+                         cases[i].applied);
+        assert_true(same(&with, &without));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rewrite_applies_where_it_must),
+        cmocka_unit_test(test_rewrite_passes_can_be_switched_off),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
