@@ -53,8 +53,8 @@ static void print_blocks(struct blocks *blocks)
         char steps[32];
         snprintf(steps, sizeof steps, "%d-%d", b->first_step, b->last_step);
         printf("%14" PRId64 " %14" PRId64 "  %-11s  %-20s %s (%s)\n", b->bytes, b->offset,
-               steps, value_shape(&b->tensor), tool_quote(b->name),
-               tool_quote(b->op_type));
+               steps, b->tensor.kind == ATTNRUN_TENSOR ? value_shape(&b->tensor) : "",
+               tool_quote(b->name), tool_quote(b->op_type));
     }
     if (blocks->n > shown)
         printf("%14s and %" PRId64 " smaller ones\n", "", blocks->n - shown);
@@ -63,7 +63,7 @@ static void print_blocks(struct blocks *blocks)
 static void print_plan(struct job *job, struct blocks *blocks)
 {
     const attnrun_plan_info *p = &job->plan;
-    printf("model    %s\n", text_file_name(job->path));
+    printf("model    %s\n", tool_path(job->path));
     for (int32_t i = 0; i < job->inputs.n; i++)
         printf("%s%s %s\n", i == 0 ? "inputs   " : "         ",
                tool_quote(job->inputs.v[i].info.name), text_input(&job->inputs.v[i]));

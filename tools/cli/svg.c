@@ -99,20 +99,32 @@ static void draw_block(struct drawing *drawing, const attnrun_plan_block *b)
     put(drawing, "</text>\n");
 }
 
+/* A round distance of at most about 8 marks: 1, 2 or 5 times a power of ten. */
+static double mark_distance(double range)
+{
+    double distance = 1;
+    while (distance * 80 < range)
+        distance *= 10;
+    return distance * 16 >= range && distance * 8 < range ? distance * 2
+           : distance * 8 >= range                        ? distance
+           : distance * 40 >= range                       ? distance * 5
+                                                          : distance * 10;
+}
+
 static void draw_axes(struct drawing *drawing)
 {
-    for (int i = 0; i <= 8; i++) {
-        double offset = drawing->bytes * i / 8, y = y_of(drawing, offset);
+    double distance = mark_distance(drawing->bytes);
+    for (double offset = 0; offset <= drawing->bytes; offset += distance) {
+        double y = y_of(drawing, offset);
         put(drawing,
             "<path d=\"M%d %.2fH%d\" stroke=\"#ddd\"/><text x=\"%d\" y=\"%.2f\" "
             "text-anchor=\"end\">%s</text>\n",
             LEFT, y, WIDTH - RIGHT, LEFT - 6, y + 4, text_bytes((int64_t)offset));
     }
-    for (int i = 0; i <= 8; i++) {
-        double step = drawing->steps * i / 8;
+    distance = mark_distance(drawing->steps);
+    for (double step = 0; step <= drawing->steps; step += distance)
         put(drawing, "<text x=\"%.2f\" y=\"%d\" text-anchor=\"middle\">%.0f</text>\n",
             x_of(drawing, step), HEIGHT - BOTTOM + 18, step);
-    }
     put(drawing, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">step</text>\n",
         WIDTH / 2, HEIGHT - 12);
 }
@@ -152,6 +164,9 @@ attnrun_status svg_write(const char *path, const char *model,
     struct drawing drawing = { .steps = plan->n_steps > 0 ? plan->n_steps : 1,
                                .bytes = plan->arena_bytes > 0 ? (double)plan->arena_bytes
                                                               : 1 };
+    for (int64_t i = 0; i < n; i++) /* outputs live on behind the last step */
+        if (blocks[i].last_step + 1.0 > drawing.steps)
+            drawing.steps = blocks[i].last_step + 1.0;
     TRY(output_file_open(&drawing.file, path));
     draw(&drawing, model, plan, blocks, n);
     return output_file_commit(&drawing.file);
