@@ -211,8 +211,8 @@ static void store(const attnrun_step *step, const attnrun_tensor *y, int64_t fir
 
 /* A block of columns of one S, and the rows of the token at work. */
 struct memory {
-    float *s; /* d_k rows of `columns` */
-    int64_t columns, sample, head, first;
+    float *s; /* d_k rows of `width`: columns and zeros up to whole vectors */
+    int64_t columns, width, sample, head, first;
     float *k, *q, *decay, *weights; /* d_k each */
     float *v, *u, *o;               /* BLOCK each */
     int64_t *offsets;               /* of the rows of s */
@@ -228,6 +228,7 @@ static void memory_open(const attnrun_step *step, int64_t task, void *scratch,
     m->head = task / state->blocks % args->kv_num_heads;
     m->sample = task / state->blocks / args->kv_num_heads;
     m->columns = state->d_v - m->first < BLOCK ? state->d_v - m->first : BLOCK;
+    m->width = (m->columns + VECTOR - 1) / VECTOR * VECTOR;
     m->offsets = scratch;
     m->s = (float *)(void *)(m->offsets + d_k);
     m->k = m->s + d_k * BLOCK + VECTOR;
@@ -240,8 +241,8 @@ static void memory_open(const attnrun_step *step, int64_t task, void *scratch,
     memset(m->s, 0, (size_t)(d_k * BLOCK + VECTOR) * sizeof *m->s);
     for (int64_t d = 0; d < d_k; d++) {
         int64_t row = (m->sample * args->kv_num_heads + m->head) * d_k + d;
-        float *s = m->s + d * m->columns;
-        m->offsets[d] = d * m->columns;
+        float *s = m->s + d * m->width;
+        m->offsets[d] = d * m->width;
         if (!op_has_in(step, PAST))
             continue;
         const float *past =
@@ -257,7 +258,7 @@ static void memory_store(const attnrun_step *step, const struct memory *m)
     for (int64_t d = 0; step->n_out > 1 && d < state->d_k; d++) {
         int64_t row = (m->sample * args->kv_num_heads + m->head) * state->d_k + d;
         store(step, &step->y[1], row * state->d_v + m->first, m->columns,
-              m->s + d * m->columns);
+              m->s + d * m->width);
     }
 }
 
@@ -292,30 +293,40 @@ static float beta_of(const attnrun_step *step, const struct memory *m, int64_t r
     return *load(step, beta, at, 1, &room);
 }
 
+/* s = decay s + k u; n is a multiple of VECTOR. The loop of fixed length is what the
+ * compiler turns into vectors. */
+static void update_row(float *restrict s, const float *restrict u, int64_t n, float decay,
+                       float k)
+{
+    for (int64_t i = 0; i < n; i += VECTOR)
+        for (int j = 0; j < VECTOR; j++)
+            s[i + j] = decay * s[i + j] + k * u[i + j];
+}
+
 /* S = exp(g) S + k (x) u. `row`: sample * tokens + token. */
 static void learn(const attnrun_step *step, const struct memory *m, int64_t row)
 {
     const struct linear_args *args = step->args;
     const struct linear_state *state = step->state;
-    int64_t at = row * args->kv_num_heads + m->head, n = m->columns;
+    int64_t at = row * args->kv_num_heads + m->head;
     const float *k = load(step, &step->x[KEY], at * state->d_k, state->d_k, m->k);
-    const float *v = load(step, &step->x[VALUE], at * state->d_v + m->first, n, m->v);
-    const float *decay = decays(step, m, row), *u = v;
+    const float *v =
+        load(step, &step->x[VALUE], at * state->d_v + m->first, m->columns, m->v);
+    const float *decay = decays(step, m, row);
+    memset(m->u, 0, BLOCK * sizeof *m->u);
     if (delta(args)) {
         float beta = beta_of(step, m, row);
         for (int64_t d = 0; d < state->d_k; d++)
             m->weights[d] = decay[d] * k[d];
-        step->kernels->conv_taps_f32(m->o, n, m->s, m->offsets, m->weights, state->d_k,
-                                     0.0f);
-        for (int64_t i = 0; i < n; i++)
+        step->kernels->conv_taps_f32(m->o, m->width, m->s, m->offsets, m->weights,
+                                     state->d_k, 0.0f);
+        for (int64_t i = 0; i < m->columns; i++)
             m->u[i] = beta * (v[i] - m->o[i]);
-        u = m->u;
+    } else {
+        memcpy(m->u, v, (size_t)m->columns * sizeof *v);
     }
-    for (int64_t d = 0; d < state->d_k; d++) {
-        float *s = m->s + d * n;
-        for (int64_t i = 0; i < n; i++)
-            s[i] = decay[d] * s[i] + k[d] * u[i];
-    }
+    for (int64_t d = 0; d < state->d_k; d++)
+        update_row(m->s + d * m->width, m->u, m->width, decay[d], k[d]);
 }
 
 static void answer(const attnrun_step *step, const struct memory *m, int64_t row)
@@ -325,7 +336,7 @@ static void answer(const attnrun_step *step, const struct memory *m, int64_t row
     for (int64_t h = m->head * state->group; h < (m->head + 1) * state->group; h++) {
         int64_t at = row * args->q_num_heads + h;
         const float *q = load(step, &step->x[QUERY], at * state->d_k, state->d_k, m->q);
-        step->kernels->conv_taps_f32(m->o, m->columns, m->s, m->offsets, q, state->d_k,
+        step->kernels->conv_taps_f32(m->o, m->width, m->s, m->offsets, q, state->d_k,
                                      0.0f);
         for (int64_t i = 0; i < m->columns; i++)
             m->o[i] *= state->scale;

@@ -7,4 +7,5 @@ set(ATTN_OPS_ATTENTION
   ops/attention/group_query_attention.c
   ops/attention/linear_attention.c
   ops/attention/causal_conv_with_state.c
+  ops/attention/flex_attention.c
 )
