@@ -150,6 +150,8 @@ static void run_task(void *arg, int64_t begin, int64_t end, int32_t worker)
         status = run_range(run->step, run->phase, begin, end, worker, &control->stop);
     if (status == ATTNRUN_OK || atomic_exchange(&run->failed, 1) != 0)
         return;
+    if (attnrun_last_error()->status != status) /* of an older failure of this thread */
+        op_fail(&run->step->pub, status, "it says no more");
     run->error = *attnrun_last_error();
     int32_t go = ATTN_GO;
     __atomic_compare_exchange_n(&control->stop, &go, ATTN_STOP_FAILED, false,
@@ -160,7 +162,7 @@ static void run_task(void *arg, int64_t begin, int64_t end, int32_t worker)
 static attn_status reason(struct attn_frame *frame, attn_status status)
 {
     if (status == ATTNRUN_E_CANCELLED)
-        return look_at_clock(frame->control);
+        TRY(look_at_clock(frame->control));
     return status;
 }
 

@@ -154,6 +154,55 @@ static void test_cancel_and_timeout_stop_loops(void **state)
     stop(&bench);
 }
 
+/* ---- operators that return because of the flag, without a sentence ---- */
+
+static attnrun_status wait_infer(attnrun_step *step)
+{
+    step->out[0] = step->in[0];
+    step->phases[0] = (attnrun_phase){ .n_tasks = 8, .task_cost = 4000000 };
+    return ATTNRUN_OK;
+}
+
+static attnrun_status wait_run(const attnrun_step *step, const attnrun_work *work)
+{
+    (void)step;
+    while (__atomic_load_n(work->cancel, __ATOMIC_RELAXED) == 0)
+        usleep(100);
+    return ATTNRUN_E_CANCELLED;
+}
+
+static const attnrun_op_def wait_op = { .struct_size = sizeof wait_op,
+                                        .domain = "test",
+                                        .name = "Wait",
+                                        .since = 1,
+                                        .inputs = "x:T",
+                                        .outputs = "y:T",
+                                        .types = "T=f32",
+                                        .infer = wait_infer,
+                                        .run = wait_run };
+
+static void test_cancel_is_told_by_operators(void **state)
+{
+    (void)state;
+    for (int32_t threads = 1; threads <= 4; threads++) {
+        struct bench bench;
+        test_memory_init(&bench.memory);
+        bench.runtime = make_runtime(&bench.memory, threads);
+        OK(attnrun_register_op(bench.runtime, &wait_op));
+        struct onnx_writer *w = onnx_begin(17);
+        onnx_domain(w, "test");
+        onnx_input(w, "x", ATTNRUN_F32, "N");
+        onnx_node(w, "test::Wait", "x", "y");
+        onnx_output(w, "y", ATTNRUN_F32, "N");
+        bench.model = open_model(bench.runtime, w, 0);
+        bench.context = make_context(bench.model);
+        set_vector(&bench, 4);
+        for (int turn = 0; turn < 5; turn++)
+            cancel_after(&bench, 2000);
+        stop(&bench);
+    }
+}
+
 /* ---- on_step ---- */
 
 struct seen {
@@ -194,6 +243,7 @@ int main(void)
         cmocka_unit_test(test_cancel_before_a_run_stops_the_next),
         cmocka_unit_test(test_timeout_stops_a_run),
         cmocka_unit_test(test_cancel_and_timeout_stop_loops),
+        cmocka_unit_test(test_cancel_is_told_by_operators),
         cmocka_unit_test(test_on_step_sees_every_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
