@@ -147,6 +147,126 @@ static void test_concurrent_owners_end_in_any_order(void **state)
     test_memory_check(&memory);
 }
 
+/* ---- many owners of one runtime ---- */
+
+struct owner {
+    pthread_t thread;
+    attnrun_runtime *runtime;
+    const uint8_t *data;
+    size_t bytes;
+    const struct answers *expected;
+    int wrong;
+};
+
+static void *open_and_close(void *arg)
+{
+    struct owner *owner = arg;
+    for (int turn = 0; turn < 6; turn++) {
+        attnrun_model *model = NULL;
+        attnrun_context *context = NULL;
+        if (open_bytes(owner->runtime, owner->data, owner->bytes, 0, &model) != 0 ||
+            attnrun_context_create(model, &context) != 0)
+            owner->wrong++;
+        else
+            owner->wrong += one_answer(context, owner->expected, turn % SHAPES);
+        attnrun_context_destroy(context);
+        attnrun_model_release(model);
+    }
+    return NULL;
+}
+
+static void test_concurrent_models_of_one_runtime(void **state)
+{
+    (void)state;
+    struct test_memory memory;
+    struct owner owners[CALLERS];
+    size_t bytes;
+    test_memory_init(&memory);
+    attnrun_runtime *runtime = make_runtime(&memory, 2);
+    uint8_t *data = onnx_end(write_encoder(2), &bytes);
+    for (int i = 0; i < CALLERS; i++) {
+        owners[i] = (struct owner){
+            .runtime = runtime, .data = data, .bytes = bytes, .expected = &expected
+        };
+        assert_int_equal(
+            pthread_create(&owners[i].thread, NULL, open_and_close, &owners[i]), 0);
+    }
+    for (int i = 0; i < CALLERS; i++) {
+        pthread_join(owners[i].thread, NULL);
+        assert_int_equal(owners[i].wrong, 0);
+    }
+    attnrun_runtime_destroy(runtime);
+    free(data);
+    test_memory_check(&memory);
+}
+
+/* ---- the host's threads ---- */
+
+struct host_part {
+    pthread_t thread;
+    attnrun_task_fn fn;
+    void *arg;
+    _Atomic int64_t *next;
+    int64_t n, grain;
+    int32_t worker;
+};
+
+static void *host_work(void *arg)
+{
+    struct host_part *part = arg;
+    for (;;) {
+        int64_t begin = atomic_fetch_add(part->next, part->grain);
+        if (begin >= part->n)
+            return NULL;
+        int64_t end = part->n - begin < part->grain ? part->n : begin + part->grain;
+        part->fn(part->arg, begin, end, part->worker);
+    }
+}
+
+static void host_parallel_for(void *user, int64_t n, int64_t grain, attnrun_task_fn fn,
+                              void *arg)
+{
+    _Atomic int64_t next = 0;
+    struct host_part parts[3];
+    ++*(int *)user;
+    for (int32_t i = 0; i < 3; i++) {
+        parts[i] = (struct host_part){
+            .fn = fn, .arg = arg, .next = &next, .n = n, .grain = grain, .worker = i
+        };
+        if (i > 0)
+            pthread_create(&parts[i].thread, NULL, host_work, &parts[i]);
+    }
+    host_work(&parts[0]);
+    for (int i = 1; i < 3; i++)
+        pthread_join(parts[i].thread, NULL);
+}
+
+static void test_host_threads_give_the_same_bits(void **state)
+{
+    (void)state;
+    struct test_memory memory;
+    int loops = 0;
+    attnrun_pool pool = { .struct_size = sizeof pool,
+                          .max_workers = 3,
+                          .user = &loops,
+                          .parallel_for = host_parallel_for };
+    test_memory_init(&memory);
+    attnrun_runtime_options options = { .struct_size = sizeof options,
+                                        .allocator = &memory.allocator,
+                                        .pool = &pool };
+    attnrun_runtime *runtime;
+    OK(attnrun_runtime_create(&options, &runtime));
+    attnrun_model *model = open_model(runtime, write_encoder(2), 0);
+    attnrun_context *context = make_context(model);
+    compute_all(context, &found);
+    assert_memory_equal(&expected, &found, sizeof found);
+    assert_true(loops > 0);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+    test_memory_check(&memory);
+}
+
 /* ---- the same bits ---- */
 
 static void test_bits_do_not_depend_on_threads(void **state)
@@ -348,6 +468,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_concurrent_contexts_agree),
         cmocka_unit_test(test_concurrent_owners_end_in_any_order),
+        cmocka_unit_test(test_concurrent_models_of_one_runtime),
+        cmocka_unit_test(test_host_threads_give_the_same_bits),
         cmocka_unit_test(test_bits_do_not_depend_on_threads),
         cmocka_unit_test(test_bits_of_operators_do_not_depend_on_threads),
         cmocka_unit_test(test_scratch_is_there_for_every_worker),

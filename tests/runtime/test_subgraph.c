@@ -3,6 +3,8 @@
  * inside. */
 #include "harness.h"
 
+#include <math.h>
+
 struct bench {
     struct test_memory memory;
     attnrun_runtime *runtime;
@@ -467,6 +469,77 @@ static void test_subgraph_scan(void **state)
     }
 }
 
+/* ---- passes inside ---- */
+
+/* n times v = Gelu(v W + b), decomposed, with all its constants in the graph around. */
+static struct onnx_writer *write_loop_of_layers(void)
+{
+    static const float weights[4] = { 0.5f, -1, 2, 0.25f }, bias[2] = { 0.5f, -0.25f };
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_input(w, "n", ATTNRUN_I64, "");
+    onnx_input(w, "x", ATTNRUN_F32, "3,2");
+    onnx_constant(w, "w", ATTNRUN_F32, "2,2", weights);
+    onnx_constant(w, "b", ATTNRUN_F32, "2", bias);
+    onnx_float(w, "root2", 1.41421356f);
+    onnx_float(w, "one", 1);
+    onnx_float(w, "half", 0.5f);
+    onnx_node(w, "Loop", "n,,x", "y");
+    onnx_graph(w, "body");
+    onnx_input(w, "i", ATTNRUN_I64, "");
+    onnx_input(w, "on", ATTNRUN_BOOL, "");
+    onnx_input(w, "v", ATTNRUN_F32, "3,2");
+    onnx_node(w, "Identity", "on", "on1");
+    onnx_node(w, "MatMul", "v,w", "m");
+    onnx_node(w, "Add", "m,b", "u");
+    onnx_node(w, "Div", "u,root2", "g0");
+    onnx_node(w, "Erf", "g0", "g1");
+    onnx_node(w, "Add", "g1,one", "g2");
+    onnx_node(w, "Mul", "u,g2", "g3");
+    onnx_node(w, "Mul", "g3,half", "g4");
+    onnx_node(w, "Identity", "g4", "v1");
+    onnx_output(w, "on1", ATTNRUN_BOOL, "");
+    onnx_output(w, "v1", ATTNRUN_F32, "3,2");
+    onnx_graph_end(w);
+    onnx_output(w, "y", ATTNRUN_F32, "3,2");
+    return w;
+}
+
+static void test_subgraph_passes_apply_inside(void **state)
+{
+    (void)state;
+    float x[6] = { 1, 2, -3, 0.5f, -1, 4 }, y[2][5][6];
+    BOTH_WAYS(i)
+    {
+        struct bench bench;
+        int64_t n;
+        int32_t total = 0;
+        start(&bench, write_loop_of_layers(), ways[i]);
+        for (int32_t p = 0;; p++) {
+            const char *name;
+            int32_t applied;
+            if (attnrun_model_pass(bench.model, p, &name, &applied) != ATTNRUN_OK)
+                break;
+            total += applied;
+        }
+        if (i == 0)
+            print_message("%d places rewritten\n", (int)total);
+        else
+            assert_int_equal(total, 0);
+        set_input(bench.context, 0, ATTNRUN_I64, "", &n);
+        set_input(bench.context, 1, ATTNRUN_F32, "3,2", x);
+        for (n = 0; n < 5; n++) {
+            OK(attnrun_run(bench.context, NULL));
+            attnrun_tensor out = get_output(bench.context, 0);
+            assert_int_equal(attnrun_tensor_count(&out), 6);
+            memcpy(y[i][n], out.data, sizeof y[i][n]);
+        }
+        stop(&bench);
+    }
+    for (int n = 0; n < 5; n++)
+        for (int k = 0; k < 6; k++)
+            assert_true(fabsf(y[0][n][k] - y[1][n][k]) <= 1e-4f * 10);
+}
+
 /* ---- failures inside ---- */
 
 static void test_subgraph_failures_inside_are_told(void **state)
@@ -512,6 +585,7 @@ int main(void)
         cmocka_unit_test(test_subgraph_loop_in_loop),
         cmocka_unit_test(test_subgraph_loop_swaps_carried_values),
         cmocka_unit_test(test_subgraph_scan),
+        cmocka_unit_test(test_subgraph_passes_apply_inside),
         cmocka_unit_test(test_subgraph_failures_inside_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
