@@ -329,6 +329,15 @@ ATTNRUN_API attnrun_status attnrun_run(attnrun_context *context,
 /* A view of output `index` of the last successful run; valid until the next run. */
 ATTNRUN_API attnrun_status attnrun_output(attnrun_context *context, int32_t index,
                                           attnrun_tensor *tensor);
+/* Makes output `output` of each run input `input` of the next one: a KV cache, or the state
+ * of a recurrent layer. The context keeps the tensor; `capacity_bytes` (0: as needed) is set
+ * aside at once so that growing allocates nothing. The first run takes what
+ * attnrun_set_input() binds (a past of length 0, say), as do runs after a reset.
+ * Returns E_USAGE for indices or dtypes that don't pair. */
+ATTNRUN_API attnrun_status attnrun_add_state(attnrun_context *context, int32_t input,
+                                             int32_t output, int64_t capacity_bytes);
+/* Forgets the content of all states. */
+ATTNRUN_API void attnrun_reset_states(attnrun_context *context);
 /* Stops a run of this context soon, from any thread or signal handler; cleared by the next
  * run's end. */
 ATTNRUN_API void attnrun_cancel(attnrun_context *context);

@@ -6,6 +6,7 @@
 
 #include "frame.h"
 #include "model.h"
+#include "state.h"
 
 struct attnrun_context {
     struct attn_model *model;
@@ -14,6 +15,7 @@ struct attnrun_context {
     attnrun_tensor *inputs;  /* bound; kind ABSENT: not set */
     attnrun_tensor *outputs; /* the caller's memory; kind ABSENT: the context's own */
     int32_t n_inputs, n_outputs;
+    struct attn_state *states;
 };
 
 /* ---- life ---- */
@@ -63,6 +65,7 @@ void attnrun_context_destroy(attnrun_context *context)
     struct attn_model *model = context->model;
     struct attn_memory *memory = attn_runtime_memory(model->runtime);
     attn_frame_destroy(context->frame);
+    attn_state_free(memory, context->states);
     attn_free(memory, ATTN_MEM_PLAN, context->inputs,
               (model->graph->n_inputs + 1) * (int64_t)sizeof *context->inputs);
     attn_free(memory, ATTN_MEM_PLAN, context->outputs,
@@ -185,6 +188,60 @@ static attn_status all_inputs_set(const struct attnrun_context *context)
     return ATTNRUN_OK;
 }
 
+/* ---- states ---- */
+
+attnrun_status attnrun_add_state(attnrun_context *context, int32_t input, int32_t output,
+                                 int64_t capacity_bytes)
+{
+    if (context == NULL || input < 0 || input >= context->n_inputs || output < 0 ||
+        output >= context->n_outputs || capacity_bytes < 0)
+        return attn_fail(ATTNRUN_E_USAGE, "there is no pair of input %d and output %d",
+                         input, output);
+    const struct attn_graph *graph = context->model->graph;
+    const attnrun_type *from = &graph->values[graph->outputs[output]].type;
+    const attnrun_type *to = &graph->values[graph->inputs[input]].type;
+    if (from->kind != to->kind || from->dtype != to->dtype ||
+        (from->rank >= 0 && to->rank >= 0 && from->rank != to->rank))
+        return attn_fail(ATTNRUN_E_USAGE,
+                         "output %d is %s, it cannot become input %d, %s", output,
+                         attn_type_format(context->model->dims, from), input,
+                         attn_type_format(context->model->dims, to));
+    for (const struct attn_state *s = context->states; s != NULL; s = s->next)
+        if (s->input == input)
+            return attn_fail(ATTNRUN_E_USAGE, "input %d is a state already", input);
+    return attn_state_add(attn_runtime_memory(context->model->runtime), &context->states,
+                          input, output, capacity_bytes);
+}
+
+void attnrun_reset_states(attnrun_context *context)
+{
+    for (struct attn_state *s = context ? context->states : NULL; s != NULL;
+         s = s->next) {
+        s->tensor.kind = ATTNRUN_ABSENT;
+        context->inputs[s->input].kind =
+            ATTNRUN_ABSENT; /* it showed the state's memory */
+    }
+}
+
+/* What the run before left becomes this run's input. */
+static attn_status load_states(struct attnrun_context *context)
+{
+    for (const struct attn_state *s = context->states; s != NULL; s = s->next)
+        if (s->tensor.kind != ATTNRUN_ABSENT)
+            TRY(attnrun_set_input(context, s->input, &s->tensor));
+    return ATTNRUN_OK;
+}
+
+static attn_status keep_states(struct attnrun_context *context)
+{
+    for (struct attn_state *s = context->states; s != NULL; s = s->next) {
+        attnrun_tensor made;
+        TRY(attn_frame_output(context->frame, s->output, &made));
+        TRY(attn_state_keep(attn_runtime_memory(context->model->runtime), s, &made));
+    }
+    return ATTNRUN_OK;
+}
+
 /* ---- runs ---- */
 
 static bool all_finite(const attnrun_tensor *t)
@@ -265,11 +322,15 @@ attnrun_status attnrun_run(attnrun_context *context, const attnrun_run_options *
     if (context == NULL)
         return attn_fail(ATTNRUN_E_USAGE, "the context is NULL");
     TRY(start_clock(context, options));
-    attn_status status = all_inputs_set(context);
+    attn_status status = load_states(context);
+    if (status == ATTNRUN_OK)
+        status = all_inputs_set(context);
     if (status == ATTNRUN_OK)
         status = attn_frame_run(context->frame, context->inputs);
     if (status == ATTNRUN_OK)
         status = finish_outputs(context, options != NULL && options->validate);
+    if (status == ATTNRUN_OK)
+        status = keep_states(context);
     context->control.options = NULL;
     __atomic_store_n(&context->control.stop, ATTN_GO, __ATOMIC_RELAXED);
     return status;

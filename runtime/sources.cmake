@@ -25,6 +25,7 @@ set(ATTN_RUNTIME
   runtime/rewrite.c
   runtime/row.c
   runtime/runtime.c
+  runtime/state.c
   runtime/status.c
   runtime/step.c
   runtime/subgraph.c

@@ -1,0 +1,130 @@
+/* test_state.c - outputs that become inputs of the next run. */
+#include "harness.h"
+
+enum { MOST = 64 };
+
+/* present = Concat(past, x); sum = ReduceSum(present) */
+static struct onnx_writer *cache_model(void)
+{
+    struct onnx_writer *w = onnx_begin(18);
+    onnx_input(w, "past", ATTNRUN_F32, "P,2");
+    onnx_input(w, "x", ATTNRUN_F32, "N,2");
+    onnx_output(w, "present", ATTNRUN_F32, "T,2");
+    onnx_output(w, "sum", ATTNRUN_F32, NULL);
+    onnx_node(w, "Concat", "past,x", "present");
+    onnx_attr_int(w, "axis", 0);
+    onnx_node(w, "ReduceSum", "present", "sum");
+    onnx_attr_int(w, "keepdims", 0);
+    return w;
+}
+
+struct bench {
+    struct test_memory memory;
+    attnrun_runtime *runtime;
+    attnrun_model *model;
+    attnrun_context *context;
+};
+
+static void start(struct bench *bench)
+{
+    test_memory_init(&bench->memory);
+    bench->runtime = make_runtime(&bench->memory, 1);
+    bench->model = open_model(bench->runtime, cache_model(), 0);
+    bench->context = make_context(bench->model);
+}
+
+static void stop(struct bench *bench)
+{
+    attnrun_context_destroy(bench->context);
+    attnrun_model_release(bench->model);
+    attnrun_runtime_destroy(bench->runtime);
+    test_memory_check(&bench->memory);
+}
+
+static void feed(struct bench *bench, float *x, int rows)
+{
+    char dims[16];
+    snprintf(dims, sizeof dims, "%d,2", rows);
+    set_input(bench->context, 1, ATTNRUN_F32, dims, x);
+    OK(attnrun_run(bench->context, NULL));
+}
+
+static void test_state_grows_by_each_run(void **state)
+{
+    struct bench bench;
+    float x[2 * MOST], total = 0;
+    (void)state;
+    start(&bench);
+    OK(attnrun_add_state(bench.context, 0, 0, 0));
+    set_input(bench.context, 0, ATTNRUN_F32, "0,2", x);
+    for (int i = 0; i < 2 * MOST; i++)
+        x[i] = (float)i;
+    for (int row = 0; row < MOST; row++) {
+        feed(&bench, x + 2 * row, 1);
+        total += x[2 * row] + x[2 * row + 1];
+        attnrun_tensor present = get_output(bench.context, 0);
+        assert_int_equal(present.dims[0], row + 1);
+        assert_memory_equal(present.data, x, (size_t)(row + 1) * 2 * sizeof *x);
+        assert_true(*(float *)get_output(bench.context, 1).data == total);
+    }
+    stop(&bench);
+}
+
+static void test_capacity_makes_later_growth_free(void **state)
+{
+    struct bench bench;
+    float x[2 * MOST] = { 0 };
+    (void)state;
+    start(&bench);
+    OK(attnrun_add_state(bench.context, 0, 0, (int64_t)sizeof x));
+    set_input(bench.context, 0, ATTNRUN_F32, "0,2", x);
+    feed(&bench, x, 1);
+    attnrun_tensor first = get_output(bench.context, 0);
+    assert_int_equal(first.dims[0], 1);
+    for (int row = 1; row < MOST; row++)
+        feed(&bench, x, 1);
+    assert_int_equal(get_output(bench.context, 0).dims[0], MOST);
+    stop(&bench);
+}
+
+static void test_reset_asks_for_the_input_again(void **state)
+{
+    struct bench bench;
+    float x[4] = { 1, 2, 3, 4 };
+    (void)state;
+    start(&bench);
+    OK(attnrun_add_state(bench.context, 0, 0, 0));
+    set_input(bench.context, 0, ATTNRUN_F32, "0,2", x);
+    feed(&bench, x, 2);
+    attnrun_reset_states(bench.context);
+    FAILS(ATTNRUN_E_INPUT, "'past'", attnrun_run(bench.context, NULL));
+    set_input(bench.context, 0, ATTNRUN_F32, "0,2", x);
+    feed(&bench, x, 1);
+    assert_int_equal(get_output(bench.context, 0).dims[0], 1);
+    stop(&bench);
+}
+
+static void test_pairs_that_do_not_fit_are_refused(void **state)
+{
+    struct bench bench;
+    (void)state;
+    start(&bench);
+    FAILS(ATTNRUN_E_USAGE, "no pair", attnrun_add_state(bench.context, 2, 0, 0));
+    FAILS(ATTNRUN_E_USAGE, "no pair", attnrun_add_state(bench.context, 0, -1, 0));
+    FAILS(ATTNRUN_E_USAGE, "cannot become", attnrun_add_state(bench.context, 0, 1, 0));
+    OK(attnrun_add_state(bench.context, 0, 0, 0));
+    FAILS(ATTNRUN_E_USAGE, "already", attnrun_add_state(bench.context, 0, 0, 0));
+    FAILS(ATTNRUN_E_MEMORY, "", attnrun_add_state(bench.context, 1, 0, INT64_MAX));
+    stop(&bench);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_state_grows_by_each_run),
+        cmocka_unit_test(test_capacity_makes_later_growth_free),
+        cmocka_unit_test(test_reset_asks_for_the_input_again),
+        cmocka_unit_test(test_pairs_that_do_not_fit_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
