@@ -1,0 +1,31 @@
+/* ml.h - what the operators of ai.onnx.ml share: rows of features, and what is done to a
+ * row of scores at the end. */
+#ifndef ATTN_ML_H
+#define ATTN_ML_H
+
+#include "../../runtime/op.h"
+
+#define ML_DOMAIN                                                                        \
+    .struct_size = sizeof(attnrun_op_def), .domain = "ai.onnx.ml", .since = 1
+#define ML_REALS "f32,f64,i64,i32"
+
+enum ml_post { ML_NONE, ML_SOFTMAX, ML_LOGISTIC, ML_SOFTMAX_ZERO, ML_PROBIT };
+#define ML_POST_WORDS "NONE|SOFTMAX|LOGISTIC|SOFTMAX_ZERO|PROBIT"
+
+/* Input 0 is (N, F), or (F): one row. Unknown dims where its rank is unknown. */
+attn_status op_ml_rows(const attnrun_step *step, attnrun_dim *rows,
+                       attnrun_dim *features);
+/* Phase `phase`: tasks of whole rows; the rows of a task. */
+struct ml_tasks {
+    int64_t rows, per_task;
+};
+void op_ml_tasks(attnrun_step *step, int phase, struct ml_tasks *tasks, int64_t rows,
+                 double cost_of_row);
+static inline int64_t ml_rows_end(const struct ml_tasks *tasks, int64_t task)
+{
+    return task > tasks->rows / tasks->per_task ? tasks->rows : task * tasks->per_task;
+}
+/* n scores in place. */
+void op_ml_post(double *scores, int64_t n, int32_t post);
+
+#endif

@@ -1,0 +1,9 @@
+# Sources of ops/ml.
+set(ATTN_OPS_ML
+  ops/ml/array_feature_extractor.c
+  ops/ml/elements.c
+  ops/ml/label_encoder.c
+  ops/ml/linear.c
+  ops/ml/ml.c
+  ops/ml/rows.c
+)
