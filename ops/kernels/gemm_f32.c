@@ -31,12 +31,7 @@ struct tile {
 
 static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int nv)
 {
-    v_f32 acc[MR][2];
-    UNROLL
-    for (int i = 0; i < mr; i++)
-        UNROLL
-    for (int v = 0; v < nv; v++)
-        acc[i][v] = (v_f32){ 0 };
+    v_f32 acc[MR][2] = { { { 0 } } }; /* a loop of zeros would keep it on clang's stack */
     const float *a = t->a, *b = t->b;
     const ptrdiff_t a_row = t->a_row, b_row = t->b_row;
     for (size_t k = t->k; k > 0; k--, a++, b += b_row) {
@@ -70,8 +65,9 @@ static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int
     static void tile_##mr##x##nv(const struct tile *t) { tile_sum(t, mr, nv); }
 TILE(1, 1)
 TILE(2, 1)
-TILE(3, 1) TILE(4, 1) TILE(5, 1) TILE(6, 1) TILE(1, 2) TILE(2, 2) TILE(3, 2) TILE(4, 2)
-    TILE(5, 2) TILE(6, 2)
+TILE(3, 1)
+TILE(4, 1) TILE(5, 1) TILE(6, 1) TILE(1, 2) TILE(2, 2) TILE(3, 2) TILE(4, 2) TILE(5, 2)
+    TILE(6, 2)
 #if VEC_BYTES == 64
         TILE(7, 1) TILE(8, 1) TILE(7, 2) TILE(8, 2)
 #endif
