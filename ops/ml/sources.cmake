@@ -6,4 +6,6 @@ set(ATTN_OPS_ML
   ops/ml/linear.c
   ops/ml/ml.c
   ops/ml/rows.c
+  ops/ml/tree_ensemble.c
+  ops/ml/trees.c
 )
