@@ -265,6 +265,7 @@ static void memory_store(const attnrun_step *step, const struct memory *m)
 /* exp(g) for each row of S. */
 static const float *decays(const attnrun_step *step, const struct memory *m, int64_t row)
 {
+    static const float unused[2] = { 0 };
     const struct linear_args *args = step->args;
     const struct linear_state *state = step->state;
     int64_t n = state->per_key ? state->d_k : 1;
@@ -276,7 +277,7 @@ static const float *decays(const attnrun_step *step, const struct memory *m, int
     const float *g = load(step, &step->x[DECAY], (row * args->kv_num_heads + m->head) * n,
                           n, m->decay);
     if (state->per_key) {
-        step->kernels->exp_f32(m->decay, g, (size_t)n, NULL);
+        step->kernels->exp_f32(m->decay, g, (size_t)n, unused);
     } else if (state->d_k > 0) {
         float all = expf(*g);
         for (int64_t d = 0; d < state->d_k; d++)

@@ -58,6 +58,7 @@ static void column_shifts_f32(const attnrun_step *step, const float *x, int64_t 
                               float *shift)
 {
     const struct lines *lines = &((const struct sce_state *)step->state)->lines;
+    static const float unused[2] = { 0 };
     float max[COLUMNS], sum[COLUMNS], e[COLUMNS];
     for (int64_t j = 0; j < n; j++) {
         max[j] = x[j];
@@ -69,7 +70,7 @@ static void column_shifts_f32(const attnrun_step *step, const float *x, int64_t 
     for (int64_t c = 0; c < lines->length; c++) {
         for (int64_t j = 0; j < n; j++)
             e[j] = x[c * lines->inner + j] - max[j];
-        step->kernels->exp_f32(e, e, (size_t)n, NULL);
+        step->kernels->exp_f32(e, e, (size_t)n, unused);
         for (int64_t j = 0; j < n; j++)
             sum[j] += e[j];
     }
