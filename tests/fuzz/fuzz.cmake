@@ -15,9 +15,14 @@ if(ATTNRUN_FUZZ)
     target_include_directories(fuzz_${name} PRIVATE runtime)
     target_link_libraries(fuzz_${name} PRIVATE attn_flags attnrun_static)
     target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+    file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz/${name} ${CMAKE_BINARY_DIR}/bad)
     add_test(NAME fuzz.${name} COMMAND fuzz_${name}
+      ${CMAKE_BINARY_DIR}/fuzz/${name} ${CMAKE_BINARY_DIR}/bad # seeds: broken models
       -max_total_time=${ATTNRUN_FUZZ_SECONDS} -timeout=20 -rss_limit_mb=2048
       -artifact_prefix=${CMAKE_BINARY_DIR}/ -verbosity=0 -print_final_stats=1)
     set_tests_properties(fuzz.${name} PROPERTIES LABELS slow)
+    if(ATTNRUN_PYTHON)
+      set_tests_properties(fuzz.${name} PROPERTIES FIXTURES_REQUIRED bad_cases)
+    endif()
   endforeach()
 endif()
