@@ -22,7 +22,10 @@ struct sample {
     uint64_t seed;
     struct onnx_writer *w;
     struct value values[MAX_VALUES]; /* named v0, v1, … */
-    int n, n_inputs, n_constants;
+    int n, n_inputs, n_constants, n_shapes;
+    bool late;                            /* some shapes are known only at run */
+    int64_t shapes[MAX_VALUES][MAX_RANK]; /* inputs s0, s1, … */
+    int ranks[MAX_VALUES];
 };
 
 static struct value *new_value(struct sample *s, int rank, const int64_t *dims)
@@ -223,6 +226,25 @@ static void add_concat(struct sample *s)
     copy_rows(z, 0, z->dims[0], y, x->dims[0]);
 }
 
+/* The same value, with a shape that is an input: known only at run. */
+static void add_late(struct sample *s)
+{
+    char in[40], *name = in + 20;
+    int from = pick(s);
+    const struct value *x = &s->values[from];
+    if (!s->late || x->rank == 0 || x->count == 0)
+        return;
+    snprintf(in, sizeof in, "%d", x->rank);
+    sprintf(name, "s%d", s->n_shapes);
+    onnx_input(s->w, name, ATTNRUN_I64, in);
+    memcpy(s->shapes[s->n_shapes], x->dims, sizeof x->dims);
+    s->ranks[s->n_shapes++] = x->rank;
+    snprintf(in, sizeof in, "v%d,s%d", from, s->n_shapes - 1);
+    node(s, "Reshape", in, 1);
+    struct value *y = new_value(s, x->rank, x->dims);
+    memcpy(y->data, x->data, sizeof y->data);
+}
+
 static void add_inputs(struct sample *s)
 {
     static const int64_t shapes[][MAX_RANK] = { { 4, 6 }, { 4, 6 }, { 24 }, { 2, 3, 8 },
@@ -244,19 +266,20 @@ static void add_inputs(struct sample *s)
     }
 }
 
-static void make_sample(struct sample *s, uint64_t seed)
+static void make_sample(struct sample *s, uint64_t seed, bool late)
 {
     static void (*const add[])(struct sample *) = { add_unary, add_binary,  add_binary,
                                                     add_unary, add_reshape, add_transpose,
-                                                    add_split, add_slice,   add_concat };
+                                                    add_split, add_slice,   add_concat,
+                                                    add_late };
     char name[16];
-    *s = (struct sample){ .seed = seed * 2 + 1, .w = onnx_begin(17) };
+    *s = (struct sample){ .seed = seed * 2 + 1, .w = onnx_begin(17), .late = late };
     for (int i = 0; i < 8; i++)
         next_random(&s->seed);
     add_inputs(s);
     int wanted = 6 + (int)random_below(&s->seed, MAX_VALUES - 10);
     for (int tries = 0; s->n < wanted && tries < 400; tries++)
-        add[random_below(&s->seed, 9)](s);
+        add[random_below(&s->seed, 10)](s);
     for (int i = 0; i < s->n; i++) {
         s->values[i].output = i == s->n - 1 || random_below(&s->seed, 12) == 0;
         snprintf(name, sizeof name, "v%d", i);
@@ -385,14 +408,22 @@ static void bind_inputs(attnrun_context *context, struct sample *s,
         }
         OK(attnrun_set_input(context, i, &inputs[i]));
     }
+    for (int i = 0; i < s->n_shapes; i++) {
+        char dims[16];
+        snprintf(dims, sizeof dims, "%d", s->ranks[i]);
+        inputs[s->n_inputs + i] = tensor_of(ATTNRUN_I64, dims, s->shapes[i]);
+        OK(attnrun_set_input(context, s->n_inputs + i, &inputs[s->n_inputs + i]));
+    }
 }
+
+static int64_t late_steps; /* of all plans so far */
 
 static void run_sample(const uint8_t *data, size_t bytes, struct sample *s, uint64_t seed,
                        uint32_t flags)
 {
     struct test_memory memory;
     attnrun_model *model;
-    attnrun_tensor inputs[8];
+    attnrun_tensor inputs[8 + MAX_VALUES];
     test_memory_init(&memory);
     attnrun_runtime *runtime = make_runtime(&memory, 1 + (int32_t)(seed % 3));
     OK(open_bytes(runtime, data, bytes, flags, &model));
@@ -403,6 +434,7 @@ static void run_sample(const uint8_t *data, size_t bytes, struct sample *s, uint
         bind_inputs(context, s, inputs, strided);
         OK(attnrun_plan(context, inputs, &info));
         check_blocks(context, &info);
+        late_steps += info.n_late_steps;
         for (int turn = 0; turn < 2; turn++) {
             OK(attnrun_run(context, NULL));
             check_outputs(context, s, seed);
@@ -427,15 +459,14 @@ static void run_sample(const uint8_t *data, size_t bytes, struct sample *s, uint
 
 /* The allocator guards the arena: a byte written behind it is noticed when it is freed.
  */
-static void test_plan_of_random_graphs(void **state)
+static void run_samples(bool late)
 {
-    (void)state;
     static struct sample s;
     uint64_t seed = test_seed();
     for (int64_t turn = 0; turn < rounds(300, 20000); turn++) {
         size_t bytes;
         uint64_t one = next_random(&seed) >> 20;
-        make_sample(&s, one);
+        make_sample(&s, one, late);
         uint8_t *data = onnx_end(s.w, &bytes);
         run_sample(data, bytes, &s, one, 0);
         run_sample(data, bytes, &s, one, ATTNRUN_NO_FUSION);
@@ -443,10 +474,28 @@ static void test_plan_of_random_graphs(void **state)
     }
 }
 
+static void test_plan_of_random_graphs(void **state)
+{
+    (void)state;
+    late_steps = 0;
+    run_samples(false);
+    assert_int_equal(late_steps, 0);
+}
+
+/* Planned and late steps read each other's values. */
+static void test_plan_of_random_graphs_with_late_shapes(void **state)
+{
+    (void)state;
+    run_samples(true);
+    print_message("%d late steps\n", (int)late_steps);
+    assert_true(late_steps > 1000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plan_of_random_graphs),
+        cmocka_unit_test(test_plan_of_random_graphs_with_late_shapes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
