@@ -272,6 +272,8 @@ attnrun_status attnrun_runtime_create(const attnrun_runtime_options *options,
     const attnrun_allocator *own = given.allocator;
     if (own != NULL && (own->alloc == NULL || own->free == NULL))
         return attn_fail(ATTNRUN_E_USAGE, "an allocator needs alloc and free");
+    if (given.pool != NULL && given.pool->parallel_for == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "a pool needs parallel_for");
     attnrun_runtime *made =
         own ? own->alloc(own->user, sizeof *made, 64) : malloc(sizeof *made);
     if (made == NULL)
