@@ -24,8 +24,10 @@ static attn_status plan(attnrun_step *step, int n, const attnrun_dim *image,
     TRY(attn_window_resolve(step, step->args, n, image, block, false, w));
     const attnrun_dim *x = step->in[0].dims;
     int64_t places;
-    state->taps = window_volume(w->kernel);
-    if (!ck_mul(w->out[0], w->out[1], &places) || !ck_mul(places, w->out[2], &places))
+    if (!ck_mul(w->kernel[0], w->kernel[1], &state->taps) ||
+        !ck_mul(state->taps, w->kernel[2], &state->taps) ||
+        !ck_mul(w->out[0], w->out[1], &places) || !ck_mul(places, w->out[2], &places) ||
+        state->taps > ATTN_MAX_ELEMENTS)
         return op_fail(step, ATTNRUN_E_LIMIT, "the image is too large");
     state->places = places;
     if (x[2].value != places)
@@ -35,7 +37,9 @@ static attn_status plan(attnrun_step *step, int n, const attnrun_dim *image,
     state->planes = op_count(&step->out[0], 0, 2);
     if (state->pixels < 0 || state->planes < 0)
         return op_fail(step, ATTNRUN_E_LIMIT, "the image is too large");
-    op_tasks(step, 0, state->planes, state->taps * places + state->pixels / 8 + 50);
+    op_tasks(step, 0, state->planes,
+             window_cost((double)state->taps * (double)places +
+                         (double)state->pixels / 8 + 50));
     return ATTNRUN_OK;
 }
 

@@ -44,30 +44,33 @@ void attn_conv_depthwise_plan(attnrun_step *step, const struct conv_shape *s,
         step->scratch_bytes = (strip->first_float + floats) * 4;
     int64_t n = s->batch * s->groups * s->rows * strip->h_blocks * strip->w_blocks;
     double pixels = (double)strip->block_h * (double)strip->block_w;
-    op_tasks(step, 0, n, (int64_t)(pixels * (double)s->taps / 15.0 + pixels + 100.0));
+    op_tasks(step, 0, n, window_cost(pixels * (double)s->taps / 30.0 + pixels + 100.0));
 }
 
-/* One input row, columns from `from` on, into `stride` phases of strip->phase floats. */
+/* One input row, columns from `from` on, into `stride` phases of strip->phase floats:
+ * position i of phase p is column from + i stride + p. */
 static void put_row(float *to, const struct conv_shape *s, const struct conv_strip *strip,
                     const float *x, int64_t from)
 {
-    int64_t stride = s->w.stride[2], width = s->w.in[2];
-    if (stride == 1) {
-        int64_t lo = from < 0 ? at_most(-from, strip->phase) : 0;
-        int64_t hi = at_most(width - from, strip->phase);
-        if (hi < lo)
-            hi = lo;
-        memset(to, 0, (size_t)lo * sizeof(float));
-        if (hi > lo)
-            memcpy(to + lo, x + from + lo, (size_t)(hi - lo) * sizeof(float));
-        memset(to + hi, 0, (size_t)(strip->phase - hi) * sizeof(float));
-        return;
+    int64_t stride = s->w.stride[2], n = strip->phase;
+    for (int64_t p = 0; p < stride; p++, to += n) {
+        int64_t first = from + p, left = s->w.in[2] - first; /* of column `first` on */
+        int64_t lo = first < 0 ? at_most((-first + stride - 1) / stride, n) : 0;
+        int64_t hi = left > 0 ? at_most((left - 1) / stride + 1, n) : 0;
+        hi = hi > lo ? hi : lo;
+        for (int64_t i = 0; i < lo; i++)
+            to[i] = 0.0f;
+        if (stride == 1)
+            memcpy(to + lo, x + first + lo, (size_t)(hi - lo) * sizeof(float));
+        else if (stride == 2)
+            for (int64_t i = lo; i < hi; i++)
+                to[i] = x[first + 2 * i];
+        else
+            for (int64_t i = lo; i < hi; i++)
+                to[i] = x[first + stride * i];
+        for (int64_t i = hi; i < n; i++)
+            to[i] = 0.0f;
     }
-    for (int64_t p = 0; p < stride; p++)
-        for (int64_t i = 0; i < strip->phase; i++) {
-            int64_t column = from + i * stride + p;
-            *to++ = column >= 0 && column < width ? x[column] : 0.0f;
-        }
 }
 
 static void put_strip(float *to, const struct conv_shape *s,
@@ -97,11 +100,17 @@ static void tap_offsets(int64_t *offsets, const struct conv_shape *s,
         }
 }
 
+/* Where a block of output pixels is: its channel, the element of Y where the plane
+ * begins, row and column. */
+struct place {
+    int64_t channel, out, h, w;
+};
+
 static void run_strip(const attnrun_step *step, const struct conv_shape *s,
                       const struct conv_strip *strip, const struct conv_operands *o,
-                      const int64_t *offsets, float *x, int64_t channel, int64_t out,
-                      int64_t h, int64_t w)
+                      const int64_t *offsets, float *x, const struct place *place)
 {
+    int64_t channel = place->channel, out = place->out, h = place->h, w = place->w;
     const float *weights = o->w + channel * s->taps;
     float bias = o->bias != NULL ? o->bias[channel] : 0.0f;
     int64_t n_h = at_most(s->w.out[1] - h, strip->block_h);
@@ -149,7 +158,8 @@ attn_status attn_conv_depthwise_run(const attnrun_step *step, const attnrun_work
         int64_t channel = plane % out_channels, image = plane / out_channels;
         const float *from = o->x + (image * s->groups + channel / s->rows) * s->inputs;
         put_strip(x, s, strip, from, h, w);
-        run_strip(step, s, strip, o, offsets, x, channel, plane * s->pixels, h, w);
+        const struct place place = { channel, plane * s->pixels, h, w };
+        run_strip(step, s, strip, o, offsets, x, &place);
     }
     return ATTNRUN_OK;
 }

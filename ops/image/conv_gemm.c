@@ -31,6 +31,8 @@ attn_status attn_conv_shape(const attnrun_step *step, int w_in, int64_t groups,
         !product(&outputs, s->groups, s->rows, s->pixels) ||
         !product(&outputs, outputs, s->batch, 1))
         return op_fail(step, ATTNRUN_E_LIMIT, "the image or the kernel is too large");
+    if (outputs == 0)
+        s->batch = 0; /* no work, whatever the other sizes are */
     return ATTNRUN_OK;
 }
 
@@ -80,7 +82,7 @@ attn_status attn_conv_gemm_plan(attnrun_step *step, struct conv_shape *s,
         return op_fail(step, ATTNRUN_E_LIMIT, "the output is too large");
     double flops = 2.0 * (double)t->block_rows * (double)s->k * (double)t->block_pixels;
     double copies = (double)s->k * (double)t->block_pixels;
-    op_tasks(step, 0, n, (int64_t)(flops / 60.0 + copies * 0.2 + 200.0));
+    op_tasks(step, 0, n, window_cost(flops / 150.0 + copies * 0.2 + 200.0));
     return ATTNRUN_OK;
 }
 

@@ -32,7 +32,7 @@ attn_status attn_conv_plain_plan(attnrun_step *step, const struct conv_shape *s)
 {
     double macs = (double)s->rows * (double)s->k * (double)s->w.out[2];
     op_tasks(step, 0, s->batch * s->groups * s->w.out[0] * s->w.out[1],
-             (int64_t)(macs * 0.5 + 200.0));
+             window_cost(macs * 0.5 + 200.0));
     return ATTNRUN_OK;
 }
 

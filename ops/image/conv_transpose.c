@@ -145,7 +145,7 @@ static attn_status plan(attnrun_step *step, struct conv_transpose_state *state)
     double macs = (double)s->rows * (double)s->k * (double)s->inputs;
     if (step->in[0].dtype != ATTNRUN_F32) {
         op_tasks(step, 0, s->batch * s->groups * s->rows,
-                 (int64_t)(macs / (double)s->rows + 100.0));
+                 window_cost(macs / (double)s->rows + 100.0));
         return ATTNRUN_OK;
     }
     state->block_pixels = s->channels > 1024 ? PIXELS / 2 : PIXELS;
@@ -177,7 +177,7 @@ static attn_status plan(attnrun_step *step, struct conv_transpose_state *state)
                  s->channels * 100);
     }
     op_tasks(step, state->transpose, s->batch * s->groups * state->row_blocks,
-             (int64_t)(macs / (double)state->row_blocks / 25.0));
+             window_cost(macs / (double)state->row_blocks / 50.0));
     return ATTNRUN_OK;
 }
 

@@ -79,7 +79,7 @@ static attn_status deform_infer(attnrun_step *step)
     columns += -columns & 15;
     step->scratch_bytes = columns * 8 + (int64_t)ATTN_GEMM_SCRATCH(s->rows) * 4;
     double cost = (double)s->groups * (double)columns * (20.0 + (double)s->rows / 15.0);
-    op_tasks(step, 0, s->batch * s->w.out[1], (int64_t)cost + 100);
+    op_tasks(step, 0, s->batch * s->w.out[1], window_cost(cost + 100.0));
     return ATTNRUN_OK;
 }
 

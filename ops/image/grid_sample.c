@@ -67,7 +67,7 @@ static attn_status plan(attnrun_step *step)
         return op_fail_input(step, 0, ATTNRUN_E_SHAPE, "an image that is not empty");
     step->scratch_bytes = bytes;
     double cost = (double)s->width * (double)s->taps * (10.0 + 2.0 * (double)s->channels);
-    op_tasks(step, 0, tasks, (int64_t)cost + 50);
+    op_tasks(step, 0, tasks, cost < 1e15 ? (int64_t)cost + 50 : INT64_C(1) << 50);
     return ATTNRUN_OK;
 }
 

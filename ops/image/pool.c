@@ -41,7 +41,7 @@ attn_status attn_pool_infer(attnrun_step *step, const struct pool_args *args)
     attn_pool_taps(w, 2, 0, w->out[2], &k0, &k1);
     double work = (double)(d1 - d0) * (double)(h1 - h0) * (double)w->in[2] * 0.5 +
                   (double)(k1 - k0) * (double)w->out[2];
-    op_tasks(step, 0, tasks, (int64_t)(work * 0.7 + 50.0));
+    op_tasks(step, 0, tasks, window_cost(work * 0.7 + 50.0));
     return ATTNRUN_OK;
 }
 

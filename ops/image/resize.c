@@ -269,7 +269,7 @@ static attn_status plan(attnrun_step *step, const struct target *t)
     double cost =
         combinations * (double)state->last_in * 0.4 + taps * (double)state->last_out;
     op_tasks(step, 0, rank, 1000);
-    op_tasks(step, 1, state->rows, (int64_t)cost + 50);
+    op_tasks(step, 1, state->rows, cost < 1e15 ? (int64_t)cost + 50 : INT64_C(1) << 50);
     return ATTNRUN_OK;
 }
 

@@ -50,7 +50,11 @@ static inline int64_t window_attr(attnrun_ints ints, int axis, int64_t otherwise
 {
     return ints.v != NULL && axis < ints.n ? ints.v[axis] : otherwise;
 }
-static inline int64_t window_volume(const int64_t *d) { return d[0] * d[1] * d[2]; }
+/* An estimate of nanoseconds as op_tasks() takes it. */
+static inline int64_t window_cost(double ns)
+{
+    return ns < 1e15 ? (int64_t)ns : INT64_C(1000000000000000);
+}
 /* Output positions [*from, *to) of an axis whose tap at `offset` = kernel index *
  * dilation falls into the input. */
 static inline void window_valid(const struct window *w, int axis, int64_t offset,
