@@ -67,11 +67,12 @@ static attn_status plan(attnrun_step *step, const struct recurrent_kind *kind)
     int64_t block = RECURRENT_BLOCK * (5 * s->hidden + columns);
     step->scratch_bytes = 4 * (s->gemm_floats + block);
     int64_t pack_cost = s->pack_in_run ? s->w_floats + s->r_floats : 0;
+    double walk = (double)s->hidden * (double)columns / 8 + (double)columns * 4 + 200;
+    walk *= (double)s->steps;
     op_tasks(step, 0, d, pack_cost + columns);
     op_tasks(step, 1, d * s->row_blocks * s->column_blocks,
              PROJECT_ROWS * PROJECT_COLUMNS / 30 * s->inputs + 100);
-    op_tasks(step, 2, d * s->blocks,
-             s->steps * (s->hidden * columns / 8 + columns * 4 + 200));
+    op_tasks(step, 2, d * s->blocks, walk < 1e15 ? (int64_t)walk : INT64_C(1) << 50);
     return ATTNRUN_OK;
 }
 
