@@ -232,12 +232,18 @@ static attn_status load_states(struct attnrun_context *context)
     return ATTNRUN_OK;
 }
 
+/* All of them or, where there is no memory, none: a run that failed can be tried again.
+ */
 static attn_status keep_states(struct attnrun_context *context)
 {
+    attnrun_tensor made;
     for (struct attn_state *s = context->states; s != NULL; s = s->next) {
-        attnrun_tensor made;
         TRY(attn_frame_output(context->frame, s->output, &made));
-        TRY(attn_state_keep(attn_runtime_memory(context->model->runtime), s, &made));
+        TRY(attn_state_reserve(attn_runtime_memory(context->model->runtime), s, &made));
+    }
+    for (struct attn_state *s = context->states; s != NULL; s = s->next) {
+        TRY(attn_frame_output(context->frame, s->output, &made));
+        attn_state_keep(s, &made);
     }
     return ATTNRUN_OK;
 }

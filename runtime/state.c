@@ -1,6 +1,8 @@
 /* state.c - tensors that a context carries from one run to the next. */
 #include "state.h"
 
+#include <string.h>
+
 static attn_status make_room(struct attn_memory *memory, struct attn_state *state,
                              int64_t bytes)
 {
@@ -12,6 +14,10 @@ static attn_status make_room(struct attn_memory *memory, struct attn_state *stat
     void *made = attn_alloc(memory, ATTN_MEM_HEAP, capacity);
     if (made == NULL)
         return ATTNRUN_E_MEMORY;
+    if (state->tensor.kind != ATTNRUN_ABSENT) {
+        memcpy(made, state->memory, (size_t)tensor_bytes(&state->tensor));
+        state->tensor.data = made;
+    }
     attn_free(memory, ATTN_MEM_HEAP, state->memory, state->capacity_bytes);
     state->memory = made;
     state->capacity_bytes = capacity;
@@ -37,17 +43,20 @@ attn_status attn_state_add(struct attn_memory *memory, struct attn_state **list,
     return ATTNRUN_OK;
 }
 
-attn_status attn_state_keep(struct attn_memory *memory, struct attn_state *state,
-                            const attnrun_tensor *made)
+attn_status attn_state_reserve(struct attn_memory *memory, struct attn_state *state,
+                               const attnrun_tensor *made)
 {
     if (made->kind != ATTNRUN_TENSOR || made->dtype == ATTNRUN_STRING)
         return attn_fail(ATTNRUN_E_USAGE, "a state must be a tensor of numbers");
-    TRY(make_room(memory, state, tensor_bytes(made)));
+    return make_room(memory, state, tensor_bytes(made));
+}
+
+void attn_state_keep(struct attn_state *state, const attnrun_tensor *made)
+{
     state->tensor = *made;
     tensor_set_dense(&state->tensor);
     state->tensor.data = state->memory;
     tensor_copy(&state->tensor, made);
-    return ATTNRUN_OK;
 }
 
 void attn_state_free(struct attn_memory *memory, struct attn_state *list)

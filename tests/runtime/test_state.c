@@ -118,6 +118,56 @@ static void test_pairs_that_do_not_fit_are_refused(void **state)
     stop(&bench);
 }
 
+/* Two states grow by each run that succeeds, and by none that fails. */
+static struct onnx_writer *two_states(void)
+{
+    struct onnx_writer *w = onnx_begin(18);
+    onnx_input(w, "p", ATTNRUN_F32, "P");
+    onnx_input(w, "q", ATTNRUN_F32, "Q");
+    onnx_input(w, "x", ATTNRUN_F32, "N");
+    onnx_node(w, "Concat", "p,x", "p1");
+    onnx_attr_int(w, "axis", 0);
+    onnx_node(w, "Concat", "q,x,x", "q1");
+    onnx_attr_int(w, "axis", 0);
+    onnx_output(w, "p1", ATTNRUN_F32, "T");
+    onnx_output(w, "q1", ATTNRUN_F32, "U");
+    return w;
+}
+
+static void test_state_of_a_failed_run_stays(void **state)
+{
+    (void)state;
+    float x[2] = { 1, 2 };
+    for (int64_t call = 0;; call++) {
+        struct bench bench;
+        test_memory_init(&bench.memory);
+        bench.runtime = make_runtime(&bench.memory, 1);
+        bench.model = open_model(bench.runtime, two_states(), 0);
+        bench.context = make_context(bench.model);
+        OK(attnrun_add_state(bench.context, 0, 0, 0));
+        OK(attnrun_add_state(bench.context, 1, 1, 0));
+        set_input(bench.context, 0, ATTNRUN_F32, "0", x);
+        set_input(bench.context, 1, ATTNRUN_F32, "0", x);
+        set_input(bench.context, 2, ATTNRUN_F32, "2", x);
+        OK(attnrun_run(bench.context, NULL));
+        atomic_store(&bench.memory.fail_at, atomic_load(&bench.memory.calls) + call);
+        attnrun_status status = attnrun_run(bench.context, NULL);
+        bool failed = atomic_load(&bench.memory.failed) > 0;
+        atomic_store(&bench.memory.fail_at, -1);
+        assert_int_equal(status, failed ? ATTNRUN_E_MEMORY : ATTNRUN_OK);
+        OK(attnrun_run(bench.context, NULL));
+        attnrun_tensor p = get_output(bench.context, 0), q = get_output(bench.context, 1);
+        int64_t runs = failed ? 2 : 3;
+        assert_int_equal(p.dims[0], 2 * runs);
+        assert_int_equal(q.dims[0], 4 * runs);
+        for (int64_t i = 0; i < 4 * runs; i++)
+            assert_int_equal((int)((float *)q.data)[i], 1 + (int)(i % 2));
+        stop(&bench);
+        if (!failed)
+            break;
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -125,6 +175,7 @@ int main(void)
         cmocka_unit_test(test_capacity_makes_later_growth_free),
         cmocka_unit_test(test_reset_asks_for_the_input_again),
         cmocka_unit_test(test_pairs_that_do_not_fit_are_refused),
+        cmocka_unit_test(test_state_of_a_failed_run_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
