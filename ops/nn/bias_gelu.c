@@ -29,6 +29,7 @@ static attn_status run_gelu(const attnrun_step *step, const attnrun_work *work,
     const struct lines *lines = step->state;
     const struct attn_kernels *k = step->kernels;
     const size_t n = (size_t)lines->length;
+    const float none[2] = { 0, 0 }; /* these take no parameters, but they are read */
     for (int64_t task = work->begin; task < work->end; task++) {
         const struct lines_of_task t = lines_of(lines, task);
         if (OP_CANCELLED(work))
@@ -41,9 +42,9 @@ static attn_status run_gelu(const attnrun_step *step, const attnrun_work *work,
                 x = y;
             }
             if (by_tanh)
-                k->gelu_tanh_f32(y, x, n, NULL);
+                k->gelu_tanh_f32(y, x, n, none);
             else
-                k->gelu_f32(y, x, n, NULL);
+                k->gelu_f32(y, x, n, none);
         }
     }
     return ATTNRUN_OK;
