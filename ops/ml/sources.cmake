@@ -8,4 +8,5 @@ set(ATTN_OPS_ML
   ops/ml/rows.c
   ops/ml/tree_ensemble.c
   ops/ml/trees.c
+  ops/ml/tree_votes.c
 )

@@ -64,6 +64,8 @@ int64_t op_trees_leaf(const struct trees *trees, int64_t root, const attnrun_ten
 {
     int64_t at = root;
     for (int64_t turn = 0; turn <= trees->n_nodes; turn++) {
+        if (at < 0)
+            return -1;
         const struct tree_node *node = &trees->nodes[at];
         if (node->mode == TREE_LEAF)
             return at;

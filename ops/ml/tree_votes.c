@@ -1,0 +1,426 @@
+/* tree_votes.c - TreeEnsembleRegressor, TreeEnsembleClassifier: each tree leads a row of
+ * features to a leaf, whose votes are weights of targets or classes.
+ *
+ * X                 (N, F) or (F), reals;  nodes_*: nodes by (tree id, node id), the
+ * first of a tree is its root; target_* or class_*: votes Y (regressor)     f32 (N,
+ * n_targets): aggregate of the votes, + base_values, transformed Y, Z (classifier) labels
+ * (N), scores f32 (N, E): base_values + sums, transformed. Where all votes are for one
+ * class of at most two: E = 2, the scores of that class s beside 1 - s, or -s where a
+ * transform other than PROBIT follows Source: ONNX ai.onnx.ml TreeEnsembleRegressor-1, 3,
+ * TreeEnsembleClassifier-1, 3. */
+#include "trees.h"
+
+struct votes_args {
+    attnrun_ints node_ids, tree_ids, features, true_ids, false_ids, missing_yes;
+    attnrun_ints vote_trees, vote_nodes, vote_targets, labels_int64s;
+    attnrun_floats values, weights, base;
+    attnrun_tensor values_tensor, weights_tensor, base_tensor;
+    attnrun_strings modes, labels_strings;
+    int64_t n_targets;
+    int32_t aggregate, post;
+};
+#define AS(attribute, type, member)                                                      \
+    { .name = attribute,                                                                 \
+      .kind = ATTNRUN_ATTR_##type,                                                       \
+      .offset = offsetof(struct votes_args, member) }
+#define POST                                                                             \
+    { .name = "post_transform",                                                          \
+      .kind = ATTNRUN_ATTR_ENUM,                                                         \
+      .offset = offsetof(struct votes_args, post),                                       \
+      .text = ML_POST_WORDS }
+#define NODES                                                                            \
+    AS("nodes_nodeids", INTS, node_ids), AS("nodes_treeids", INTS, tree_ids),            \
+        AS("nodes_featureids", INTS, features), AS("nodes_truenodeids", INTS, true_ids), \
+        AS("nodes_falsenodeids", INTS, false_ids),                                       \
+        AS("nodes_missing_value_tracks_true", INTS, missing_yes),                        \
+        AS("nodes_modes", STRINGS, modes), AS("nodes_values", FLOATS, values),           \
+        AS("nodes_values_as_tensor", TENSOR, values_tensor),                             \
+        AS("base_values", FLOATS, base),                                                 \
+        AS("base_values_as_tensor", TENSOR, base_tensor),                                \
+        ATTR_IGNORED("nodes_hitrates"), ATTR_IGNORED("nodes_hitrates_as_tensor"), POST
+static const attnrun_attr_def regressor_attrs[] = {
+    NODES,
+    AS("target_treeids", INTS, vote_trees),
+    AS("target_nodeids", INTS, vote_nodes),
+    AS("target_ids", INTS, vote_targets),
+    AS("target_weights", FLOATS, weights),
+    AS("target_weights_as_tensor", TENSOR, weights_tensor),
+    { .name = "aggregate_function",
+      .kind = ATTNRUN_ATTR_ENUM,
+      .offset = offsetof(struct votes_args, aggregate),
+      .text = "AVERAGE|SUM|MIN|MAX",
+      .int_default = TREES_SUM },
+    ATTR_INT(struct votes_args, n_targets, 1),
+    ATTR_END,
+};
+static const attnrun_attr_def classifier_attrs[] = {
+    NODES,
+    AS("class_treeids", INTS, vote_trees),
+    AS("class_nodeids", INTS, vote_nodes),
+    AS("class_ids", INTS, vote_targets),
+    AS("class_weights", FLOATS, weights),
+    AS("class_weights_as_tensor", TENSOR, weights_tensor),
+    AS("classlabels_int64s", INTS, labels_int64s),
+    AS("classlabels_strings", STRINGS, labels_strings),
+    ATTR_END,
+};
+
+struct votes_state {
+    struct ml_tasks tasks;
+    int64_t n_targets; /* scores of a row */
+    bool binary;       /* all votes are for one class of two */
+};
+
+/* ---- lists of floats, or of a tensor instead ---- */
+
+static int64_t list_count(const attnrun_floats *floats, const attnrun_tensor *tensor)
+{
+    if (tensor->kind != ATTNRUN_TENSOR)
+        return floats->n;
+    return dtype_in(tensor->dtype, ATTN_DT(F32) | ATTN_DT(F64)) ? tensor_count(tensor)
+                                                                : -1;
+}
+
+static double list_get(const attnrun_floats *floats, const attnrun_tensor *tensor,
+                       int64_t i)
+{
+    return tensor->kind == ATTNRUN_TENSOR ? tensor_get_real(tensor, i)
+                                          : (double)floats->v[i];
+}
+
+/* -1 where it is no mode. */
+static int mode_of(const attnrun_string *word)
+{
+    static const char *const words[] = {
+        [TREE_LEQ] = "BRANCH_LEQ", [TREE_LT] = "BRANCH_LT", [TREE_GTE] = "BRANCH_GTE",
+        [TREE_GT] = "BRANCH_GT",   [TREE_EQ] = "BRANCH_EQ", [TREE_NEQ] = "BRANCH_NEQ",
+        [TREE_MEMBER] = "",        [TREE_LEAF] = "LEAF",
+    };
+    for (int mode = TREE_LEQ; mode <= TREE_LEAF; mode++)
+        if (mode != TREE_MEMBER && (size_t)word->n == strlen(words[mode]) &&
+            memcmp(word->data, words[mode], (size_t)word->n) == 0)
+            return mode;
+    return -1;
+}
+
+/* ---- checks ---- */
+
+static attn_status check_nodes(const attnrun_step *step, attnrun_dim features)
+{
+    const struct votes_args *args = step->args;
+    const int64_t n = args->node_ids.n;
+    const int64_t limit = dim_is_const(features) ? features.value : INT32_MAX;
+    if (n < 1 || n > TREES_MOST || args->tree_ids.n != n || args->features.n != n ||
+        args->true_ids.n != n || args->false_ids.n != n || args->modes.n != n ||
+        (args->missing_yes.n != 0 && args->missing_yes.n != n) ||
+        list_count(&args->values, &args->values_tensor) != n)
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "expected lists of %lld nodes (1 to %d) in all of nodes_*",
+                       (long long)n, TREES_MOST);
+    for (int64_t i = 0; i < n; i++) {
+        int mode = mode_of(&args->modes.v[i]);
+        if (mode < 0)
+            return op_fail(step, ATTNRUN_E_ATTR, "the mode of node %lld is not known",
+                           (long long)i);
+        if (mode != TREE_LEAF &&
+            (args->features.v[i] < 0 || args->features.v[i] >= limit))
+            return op_fail(
+                step, ATTNRUN_E_RANGE, "feature %lld of node %lld, expected 0 to %lld",
+                (long long)args->features.v[i], (long long)i, (long long)limit - 1);
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status check_votes(const attnrun_step *step, int64_t n_targets)
+{
+    const struct votes_args *args = step->args;
+    const int64_t n = args->vote_targets.n;
+    int64_t base = list_count(&args->base, &args->base_tensor);
+    if (n > TREES_MOST || args->vote_trees.n != n || args->vote_nodes.n != n ||
+        list_count(&args->weights, &args->weights_tensor) != n)
+        return op_fail(step, ATTNRUN_E_ATTR, "expected lists of %lld votes",
+                       (long long)n);
+    if (n_targets < 1 || n_targets > TREES_MOST ||
+        (base != 0 && base != 1 && base != n_targets))
+        return op_fail(step, ATTNRUN_E_ATTR, "%lld base_values for %lld targets",
+                       (long long)base, (long long)n_targets);
+    for (int64_t i = 0; i < n; i++)
+        if (args->vote_targets.v[i] < 0 || args->vote_targets.v[i] >= n_targets)
+            return op_fail(step, ATTNRUN_E_RANGE,
+                           "vote %lld is for target %lld, expected 0 to %lld",
+                           (long long)i, (long long)args->vote_targets.v[i],
+                           (long long)n_targets - 1);
+    return ATTNRUN_OK;
+}
+
+/* ---- packing ----
+ * A slot holds node + 1, found by its ids, or -(node + 1) for the first node of a tree.
+ * roots[0] is how many roots follow. */
+
+static void count_parts(const struct votes_args *args, struct trees *trees)
+{
+    memset(trees, 0, sizeof *trees);
+    trees->n_nodes = args->node_ids.n;
+    trees->n_roots = args->node_ids.n + 1;
+    trees->n_votes = args->vote_targets.n;
+    trees->n_slots = 16;
+    while (trees->n_slots < 4 * trees->n_nodes)
+        trees->n_slots *= 2;
+}
+
+/* The slot of a node (`root`: of the first of the tree), or the empty one for it. */
+static int32_t *slot_of(const struct votes_args *args, const struct trees *trees,
+                        int64_t tree, int64_t id, bool root)
+{
+    uint64_t hash =
+        ((uint64_t)tree * 31 + (root ? 7 : (uint64_t)id)) * UINT64_C(0x9e3779b97f4a7c15);
+    for (uint64_t at = hash ^ hash >> 29;; at++) {
+        int32_t *slot = &trees->slots[at & (uint64_t)(trees->n_slots - 1)];
+        int64_t node = *slot < 0 ? -(int64_t)*slot - 1 : (int64_t)*slot - 1;
+        if (*slot == 0 || ((*slot < 0) == root && args->tree_ids.v[node] == tree &&
+                           (root || args->node_ids.v[node] == id)))
+            return slot;
+    }
+}
+
+static void compile_nodes(const struct votes_args *args, struct trees *trees)
+{
+    for (int64_t i = 0; i < trees->n_nodes; i++) {
+        const int64_t tree = args->tree_ids.v[i];
+        int32_t *slot = slot_of(args, trees, tree, args->node_ids.v[i], false);
+        *slot = *slot == 0 ? (int32_t)(i + 1) : *slot;
+        slot = slot_of(args, trees, tree, 0, true);
+        if (*slot != 0)
+            continue;
+        *slot = -(int32_t)(i + 1);
+        trees->roots[++trees->roots[0]] = (int32_t)i;
+    }
+    for (int64_t i = 0; i < trees->n_nodes; i++) {
+        const int64_t tree = args->tree_ids.v[i];
+        struct tree_node *node = &trees->nodes[i];
+        node->mode = (int8_t)mode_of(&args->modes.v[i]);
+        node->yes = -1;
+        if (node->mode == TREE_LEAF)
+            continue;
+        node->split = list_get(&args->values, &args->values_tensor, i);
+        node->feature = (int32_t)args->features.v[i];
+        node->missing_yes = args->missing_yes.n > 0 && args->missing_yes.v[i] != 0;
+        node->yes = *slot_of(args, trees, tree, args->true_ids.v[i], false) - 1;
+        node->no = *slot_of(args, trees, tree, args->false_ids.v[i], false) - 1;
+    }
+}
+
+static void compile(const struct votes_args *args, struct trees *trees, void *memory)
+{
+    memset(memory, 0, (size_t)op_trees_layout(trees, memory));
+    compile_nodes(args, trees);
+    for (int64_t i = trees->n_votes - 1; i >= 0; i--) {
+        int32_t node =
+            *slot_of(args, trees, args->vote_trees.v[i], args->vote_nodes.v[i], false);
+        if (node == 0 || trees->nodes[node - 1].mode != TREE_LEAF)
+            continue;
+        trees->next[i] = trees->nodes[node - 1].yes;
+        trees->nodes[node - 1].yes = (int32_t)i;
+    }
+}
+
+static attn_status votes_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
+{
+    struct trees trees;
+    count_parts(pack->args, &trees);
+    *bytes = op_trees_layout(&trees, NULL);
+    if (packed != NULL)
+        compile(pack->args, &trees, packed);
+    return ATTNRUN_OK;
+}
+
+static attn_status votes_plan(attnrun_step *step, int64_t rows)
+{
+    struct votes_state *state = step->state;
+    struct trees trees;
+    count_parts(step->args, &trees);
+    if (step->node->packed == NULL)
+        step->shared_bytes = op_trees_layout(&trees, NULL);
+    step->scratch_bytes = state->n_targets * (int64_t)sizeof(double);
+    op_tasks(step, 0, 1, trees.n_nodes * 20);
+    op_ml_tasks(step, 1, &state->tasks, rows,
+                (double)trees.n_nodes + (double)state->n_targets * 10);
+    return ATTNRUN_OK;
+}
+
+/* ---- rows ---- */
+
+/* Sums, or least or greatest, of the votes of all trees. */
+static attn_status vote(const attnrun_step *step, const struct trees *trees, int64_t row,
+                        int32_t sum, double *scores)
+{
+    const struct votes_args *args = step->args;
+    const attnrun_tensor *x = &step->x[0];
+    const int64_t features = x->dims[x->rank - 1];
+    for (int32_t tree = 1; tree <= trees->roots[0]; tree++) {
+        int64_t leaf = op_trees_leaf(trees, trees->roots[tree], x, row * features, NULL);
+        if (leaf < 0)
+            return op_fail(step, ATTNRUN_E_MODEL,
+                           "the nodes of tree %d are a circle, or one is missing", tree);
+        for (int32_t v = trees->nodes[leaf].yes; v >= 0; v = trees->next[v]) {
+            int64_t target = args->vote_targets.v[v];
+            double weight = list_get(&args->weights, &args->weights_tensor, v);
+            scores[target] = trees_add(sum, scores[target], weight);
+        }
+    }
+    return ATTNRUN_OK;
+}
+
+static double base_of(const struct votes_args *args, int64_t target)
+{
+    int64_t n = list_count(&args->base, &args->base_tensor);
+    return n < 1 ? 0 : list_get(&args->base, &args->base_tensor, n == 1 ? 0 : target);
+}
+
+static void put_scores(attnrun_tensor *y, int64_t row, const double *scores, int64_t n)
+{
+    for (int64_t t = 0; y->data != NULL && t < n; t++)
+        ((float *)y->data)[row * n + t] = (float)scores[t];
+}
+
+static attn_status regressor_row(const attnrun_step *step, const struct trees *trees,
+                                 int64_t row, double *scores)
+{
+    const struct votes_args *args = step->args;
+    const int64_t n = args->n_targets;
+    for (int64_t t = 0; t < n; t++)
+        scores[t] = op_trees_start(args->aggregate, false);
+    TRY(vote(step, trees, row, args->aggregate, scores));
+    for (int64_t t = 0; t < n; t++) {
+        if (args->aggregate == TREES_AVERAGE)
+            scores[t] /= trees->roots[0];
+        scores[t] += base_of(args, t);
+    }
+    op_ml_post(scores, n, args->post);
+    put_scores(&step->y[0], row, scores, n);
+    return ATTNRUN_OK;
+}
+
+static void put_label(const attnrun_step *step, int64_t row, int64_t best)
+{
+    const struct votes_args *args = step->args;
+    const attnrun_ints *ints = &args->labels_int64s;
+    const attnrun_strings *strings = &args->labels_strings;
+    const int64_t n = ints->v != NULL ? ints->n : strings->n;
+    const int64_t at = n == 1 ? 0 : best; /* one label: it, or none */
+    const bool none = n == 1 && best == 0;
+    if (step->y[0].data == NULL)
+        return;
+    if (ints->v != NULL)
+        ((int64_t *)step->y[0].data)[row] = none ? 0 : ints->v[at];
+    else
+        ((attnrun_string *)step->y[0].data)[row] =
+            none ? (attnrun_string){ "", 0 } : strings->v[at];
+}
+
+static attn_status classifier_row(const attnrun_step *step, const struct trees *trees,
+                                  int64_t row, double *scores)
+{
+    const struct votes_args *args = step->args;
+    const struct votes_state *state = step->state;
+    const int64_t n = state->n_targets;
+    int64_t best = 0;
+    for (int64_t t = 0; t < n; t++)
+        scores[t] = base_of(args, t);
+    TRY(vote(step, trees, row, TREES_SUM, scores));
+    if (state->binary) {
+        scores[1] = scores[args->vote_targets.v[0]];
+        bool rest = args->post == ML_NONE || args->post == ML_PROBIT;
+        scores[0] = rest ? 1 - scores[1] : -scores[1];
+    }
+    op_ml_post(scores, n, args->post);
+    for (int64_t t = 1; t < n; t++)
+        best = scores[t] > scores[best] ? t : best;
+    put_label(step, row, best);
+    if (step->n_out > 1)
+        put_scores(&step->y[1], row, scores, n);
+    return ATTNRUN_OK;
+}
+
+static attn_status votes_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct votes_state *state = step->state;
+    const void *packed = step->node->packed;
+    const bool regressor = step->node->op->attrs == regressor_attrs;
+    struct trees trees;
+    count_parts(step->args, &trees);
+    if (work->phase == 0) {
+        if (packed == NULL)
+            compile(step->args, &trees, work->shared);
+        return ATTNRUN_OK;
+    }
+    op_trees_layout(&trees, packed != NULL ? (void *)(uintptr_t)packed : work->shared);
+    int64_t row = ml_rows_end(&state->tasks, work->begin);
+    int64_t end = ml_rows_end(&state->tasks, work->end);
+    for (; row < end; row++) {
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        TRY((regressor ? regressor_row : classifier_row)(step, &trees, row,
+                                                         work->scratch));
+    }
+    return ATTNRUN_OK;
+}
+
+/* ---- the operators ---- */
+
+static attn_status regressor_infer(attnrun_step *step)
+{
+    const struct votes_args *args = step->args;
+    struct votes_state *state = step->state;
+    attnrun_dim rows, features;
+    TRY(op_ml_rows(step, &rows, &features));
+    TRY(check_nodes(step, features));
+    TRY(check_votes(step, args->n_targets));
+    attnrun_dim dims[2] = { rows, dim_of(args->n_targets) };
+    TRY(op_out(step, 0, ATTNRUN_F32, 2, dims));
+    state->n_targets = args->n_targets;
+    return step->concrete ? votes_plan(step, rows.value) : ATTNRUN_OK;
+}
+
+static attn_status classifier_infer(attnrun_step *step)
+{
+    const struct votes_args *args = step->args;
+    struct votes_state *state = step->state;
+    const bool strings = args->labels_strings.v != NULL;
+    int64_t labels = strings ? args->labels_strings.n : args->labels_int64s.n;
+    attnrun_dim rows, features;
+    if (strings == (args->labels_int64s.v != NULL) || labels < 1)
+        return op_fail(step, ATTNRUN_E_ATTR, "expected one list of class labels");
+    TRY(op_ml_rows(step, &rows, &features));
+    TRY(check_nodes(step, features));
+    TRY(check_votes(step, labels));
+    state->binary = labels <= 2 && args->vote_targets.n > 0;
+    for (int64_t i = 1; i < args->vote_targets.n; i++)
+        state->binary &= args->vote_targets.v[i] == args->vote_targets.v[0];
+    state->n_targets = state->binary ? 2 : labels;
+    attnrun_dim dims[2] = { rows, dim_of(state->n_targets) };
+    TRY(op_out(step, 0, strings ? ATTNRUN_STRING : ATTNRUN_I64, 1, dims));
+    if (step->n_out > 1)
+        TRY(op_out(step, 1, ATTNRUN_F32, 2, dims));
+    return step->concrete ? votes_plan(step, rows.value) : ATTNRUN_OK;
+}
+
+#define VOTES_ROW(row, onnx_name, out_list, attributes, infers)                          \
+    const attnrun_op_def row = {                                                         \
+        ML_DOMAIN,                                                                       \
+        .name = onnx_name,                                                               \
+        .inputs = "X:T",                                                                 \
+        .outputs = out_list,                                                             \
+        .types = "T=" ML_REALS " U=string,i64",                                          \
+        .args_bytes = sizeof(struct votes_args),                                         \
+        .state_bytes = sizeof(struct votes_state),                                       \
+        .attrs = attributes,                                                             \
+        .infer = infers,                                                                 \
+        .pack = votes_pack,                                                              \
+        .run = votes_run,                                                                \
+        .cost = "O(N trees depth)",                                                      \
+    }
+VOTES_ROW(op_ml_tree_ensemble_regressor_1, "TreeEnsembleRegressor", "Y:f32",
+          regressor_attrs, regressor_infer);
+VOTES_ROW(op_ml_tree_ensemble_classifier_1, "TreeEnsembleClassifier", "Y:U Z:f32?",
+          classifier_attrs, classifier_infer);
