@@ -85,13 +85,13 @@ static attn_status pad_axis(const attnrun_step *step, int i, attnrun_dim begin,
         return ATTNRUN_OK;
     }
     *dim = attnrun_dim_add(step, attnrun_dim_add(step, extent, begin), end);
+    if (dim->expr == ATTN_DIM_INVALID)
+        return op_fail(step, ATTNRUN_E_MEMORY, "axis %d with its pads overflows", i);
     *planned = *planned && dim_is_const(begin) && dim_is_const(end);
     if (dim_is_const(*dim) && dim_is_const(begin) && dim_is_const(end) && dim->value < 0)
         return op_fail_input(
             step, 0, ATTNRUN_E_SHAPE,
-            "expected more elements along axis %d than the %lld that the "
-            "pads take away",
-            i, (long long)(extent.value - dim->value));
+            "expected more elements along axis %d than the pads take away", i);
     return ATTNRUN_OK;
 }
 
