@@ -3,6 +3,7 @@
  * Names are compared without case. alpha and beta are taken from their lists in the order
  * of the functions that use them; defaults are those of the ONNX operators of the same
  * name. Source: ONNX LSTM-14. */
+#include <math.h>
 #include <strings.h>
 
 #include "recurrent.h"
@@ -77,6 +78,35 @@ attn_status attn_recurrent_functions(const attnrun_step *step,
             f->p[1] = args->activation_beta.v[betas++];
     }
     return ATTNRUN_OK;
+}
+
+double attn_recurrent_function_f64(const struct recurrent_function *f, double x)
+{
+    double alpha = (double)f->p[0], beta = (double)f->p[1];
+    switch (f->kind) {
+    case F_RELU:
+        return x < 0.0 ? 0.0 : x;
+    case F_TANH:
+        return tanh(x);
+    case F_SIGMOID:
+        return 1.0 / (1.0 + exp(-x));
+    case F_AFFINE:
+        return alpha * x + beta;
+    case F_LEAKY_RELU:
+        return x < 0.0 ? alpha * x : x;
+    case F_THRESHOLDED_RELU:
+        return x <= alpha ? 0.0 : x;
+    case F_SCALED_TANH:
+        return alpha * tanh(beta * x);
+    case F_HARD_SIGMOID:
+        return fmax(0.0, fmin(1.0, alpha * x + beta));
+    case F_ELU:
+        return x < 0.0 ? alpha * expm1(x) : x;
+    case F_SOFTSIGN:
+        return x / (1.0 + fabs(x));
+    default:
+        return fmax(x, 0.0) + log1p(exp(-fabs(x)));
+    }
 }
 
 static void scale_and_add(const struct attn_kernels *k, float *y, const float *x,

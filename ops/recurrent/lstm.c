@@ -86,7 +86,7 @@ const attnrun_op_def op_lstm_1 = {
     .state_bytes = sizeof(struct recurrent_state),
     .inputs = "X:T W:T R:T B:T? sequence_lens:i32? initial_h:T? initial_c:T? P:T?",
     .outputs = "Y:T? Y_h:T? Y_c:T?",
-    .types = "T=f32",
+    .types = "T=f32,f64",
     .attrs = lstm_attrs,
     .infer = lstm_infer,
     .pack = lstm_pack,

@@ -141,6 +141,10 @@ attn_status attn_recurrent_infer(attnrun_step *step, const struct recurrent_kind
     s->gates = kind->gates;
     s->directions = directions;
     TRY(attn_recurrent_functions(step, kind, s));
+    if (step->in[RECURRENT_X].dtype == ATTNRUN_F64) {
+        attn_recurrent_plan_f64(step);
+        return ATTNRUN_OK;
+    }
     return plan(step, kind);
 }
 
@@ -279,14 +283,14 @@ static void project(const attnrun_step *step, const attnrun_work *work, int64_t 
 /* ---- phase 2 ---- */
 
 /* The row of time t and sequence b in X and in the projections. */
-static int64_t time_row(const attnrun_step *step, int64_t t, int64_t b)
+int64_t attn_recurrent_time_row(const attnrun_step *step, int64_t t, int64_t b)
 {
     const struct recurrent_args *args = step->args;
     const struct recurrent_state *s = step->state;
     return args->layout ? b * s->steps + t : t * s->batch + b;
 }
 
-static int64_t y_row(const attnrun_step *step, int64_t t, int64_t b, int64_t d)
+int64_t attn_recurrent_y_row(const attnrun_step *step, int64_t t, int64_t b, int64_t d)
 {
     const struct recurrent_args *args = step->args;
     const struct recurrent_state *s = step->state;
@@ -295,14 +299,14 @@ static int64_t y_row(const attnrun_step *step, int64_t t, int64_t b, int64_t d)
     return (t * s->directions + d) * s->batch + b;
 }
 
-static int64_t state_row(const attnrun_step *step, int64_t b, int64_t d)
+int64_t attn_recurrent_state_row(const attnrun_step *step, int64_t b, int64_t d)
 {
     const struct recurrent_args *args = step->args;
     const struct recurrent_state *s = step->state;
     return args->layout ? b * s->directions + d : d * s->batch + b;
 }
 
-static int64_t length_of(const attnrun_step *step, int64_t b)
+int64_t attn_recurrent_length(const attnrun_step *step, int64_t b)
 {
     if (!op_has_in(step, RECURRENT_LENGTHS))
         return ((const struct recurrent_state *)step->state)->steps;
@@ -317,7 +321,7 @@ static void load_state(const attnrun_step *step, int in, float *to, int64_t firs
         if (op_has_in(step, in))
             memcpy(to,
                    (const float *)step->x[in].data +
-                       state_row(step, first + r, d) * s->hidden,
+                       attn_recurrent_state_row(step, first + r, d) * s->hidden,
                    (size_t)s->hidden * sizeof(float));
         else
             memset(to, 0, (size_t)s->hidden * sizeof(float));
@@ -350,7 +354,7 @@ static void walk_step(const struct recurrent_kind *kind, struct recurrent_cell *
     int64_t columns = s->gates * s->hidden;
     size_t bytes = (size_t)s->hidden * sizeof(float);
     for (int64_t r = 0; r < cell->rows; r++) {
-        int64_t length = length_of(step, first + r);
+        int64_t length = attn_recurrent_length(step, first + r);
         float *gates = cell->gates + r * columns;
         if (i >= length) {
             memset(gates, 0, (size_t)columns * sizeof(float));
@@ -362,12 +366,13 @@ static void walk_step(const struct recurrent_kind *kind, struct recurrent_cell *
             continue;
         }
         int64_t t = reverse ? length - 1 - i : i;
-        memcpy(gates, projected + time_row(step, t, first + r) * columns,
+        memcpy(gates, projected + attn_recurrent_time_row(step, t, first + r) * columns,
                (size_t)columns * sizeof(float));
     }
     kind->cell(cell);
     for (int64_t r = 0; r < cell->rows; r++) {
-        int64_t length = length_of(step, first + r), t = reverse ? length - 1 - i : i;
+        int64_t length = attn_recurrent_length(step, first + r),
+                t = reverse ? length - 1 - i : i;
         float *h = cell->h + r * s->hidden, *c = cell->c + r * s->hidden;
         if (i >= length) {
             if (wants(step, 1) || (kind->cell_state && wants(step, 2))) {
@@ -378,7 +383,8 @@ static void walk_step(const struct recurrent_kind *kind, struct recurrent_cell *
             h = NULL;
         }
         if (wants(step, 0))
-            store_row(step, 0, y_row(step, t, first + r, cell->direction), h);
+            store_row(step, 0, attn_recurrent_y_row(step, t, first + r, cell->direction),
+                      h);
     }
 }
 
@@ -417,7 +423,7 @@ static attn_status walk(const attnrun_step *step, const attnrun_work *work,
         walk_step(kind, &cell, projected, first, i, reverse, kept);
     }
     for (int64_t r = 0; r < cell.rows; r++) {
-        int64_t row = state_row(step, first + r, d);
+        int64_t row = attn_recurrent_state_row(step, first + r, d);
         if (wants(step, 1))
             store_row(step, 1, row, cell.h + r * s->hidden);
         if (kind->cell_state && wants(step, 2))
@@ -431,6 +437,8 @@ attn_status attn_recurrent_run(const attnrun_step *step, const attnrun_work *wor
 {
     if (work->phase == 0)
         TRY(check_lengths(step));
+    if (step->x[RECURRENT_X].dtype == ATTNRUN_F64)
+        return attn_recurrent_run_f64(step, work);
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;

@@ -90,7 +90,18 @@ attn_status attn_recurrent_pack(attnrun_pack *pack, const struct recurrent_kind 
 attn_status attn_recurrent_run(const attnrun_step *step, const attnrun_work *work,
                                const struct recurrent_kind *kind);
 
+/* Rows of [H] in X and the projections, in Y, and in the states; steps of sequence b. */
+int64_t attn_recurrent_time_row(const attnrun_step *step, int64_t t, int64_t b);
+int64_t attn_recurrent_y_row(const attnrun_step *step, int64_t t, int64_t b, int64_t d);
+int64_t attn_recurrent_state_row(const attnrun_step *step, int64_t b, int64_t d);
+int64_t attn_recurrent_length(const attnrun_step *step, int64_t b);
+
+/* recurrent_f64.c */
+void attn_recurrent_plan_f64(attnrun_step *step);
+attn_status attn_recurrent_run_f64(const attnrun_step *step, const attnrun_work *work);
+
 /* activation.c */
+double attn_recurrent_function_f64(const struct recurrent_function *f, double x);
 attn_status attn_recurrent_functions(const attnrun_step *step,
                                      const struct recurrent_kind *kind,
                                      struct recurrent_state *state);

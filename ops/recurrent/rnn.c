@@ -40,7 +40,7 @@ const attnrun_op_def op_rnn_1 = {
     .state_bytes = sizeof(struct recurrent_state),
     .inputs = "X:T W:T R:T B:T? sequence_lens:i32? initial_h:T?",
     .outputs = "Y:T? Y_h:T?",
-    .types = "T=f32",
+    .types = "T=f32,f64",
     .attrs = rnn_attrs,
     .infer = rnn_infer,
     .pack = rnn_pack,
