@@ -40,6 +40,12 @@ struct resize_state {
     int64_t last_in, last_out;
 };
 
+/* Number `k` of scales, roi or sizes speaks of axis which[k]. */
+attn_status attn_resize_axes(const attnrun_step *step, int rank, int *which, int *n);
+/* Input `in` is there and not an empty list. */
+bool attn_resize_given(const attnrun_step *step, int in);
+attn_status attn_resize_run(const attnrun_step *step, const attnrun_work *work);
+
 /* Taps of an axis that is `scale` times as long in the output. */
 int64_t attn_resize_taps(const struct resize_args *args, double scale);
 /* Fills index[out][taps] (-1 in the first: extrapolated) and both weight tables. roi:

@@ -1,0 +1,288 @@
+/* resize_run.c - the lines of a resize. Phase 0 makes the tables of positions and
+ * weights; in phase 1 a task is one line along the last axis: the lines it comes from are
+ * added up, then the taps along it. */
+#include <math.h>
+
+#include "resize.h"
+
+static void make_tables(const attnrun_step *step, uint8_t *shared, int64_t a)
+{
+    const struct resize_args *args = step->args;
+    const struct resize_state *state = step->state;
+    const struct resize_axis *axis = &state->axes[a];
+    if (a >= state->rank || !axis->active || axis->in == 0 || axis->out == 0)
+        return;
+    double roi[2] = { 0.0, 1.0 };
+    int which[ATTNRUN_MAX_RANK], n = 0;
+    bool crop = args->coordinate_transformation_mode == RESIZE_TF_CROP_AND_RESIZE;
+    if (crop && attn_resize_given(step, 1) &&
+        attn_resize_axes(step, state->rank, which, &n) == ATTNRUN_OK &&
+        tensor_count(&step->x[1]) == 2 * n)
+        for (int i = 0; i < n; i++)
+            if (which[i] == a) {
+                roi[0] = tensor_get_real(&step->x[1], i);
+                roi[1] = tensor_get_real(&step->x[1], n + i);
+            }
+    attn_resize_table(args, axis, roi, (int64_t *)(void *)(shared + axis->index),
+                      (double *)(void *)(shared + axis->weight),
+                      (float *)(void *)(shared + axis->weight_f32));
+}
+
+/* The lines that output line `row` comes from, one combination of taps after the other.
+ */
+struct lines {
+    const struct resize_state *state;
+    const uint8_t *shared;
+    int64_t at[ATTNRUN_MAX_RANK], tap[ATTNRUN_MAX_RANK];
+};
+
+static void lines_begin(struct lines *l, int64_t row)
+{
+    for (int a = l->state->rank - 2; a >= 0; a--) {
+        l->at[a] = row % l->state->axes[a].out;
+        row /= l->state->axes[a].out;
+        l->tap[a] = 0;
+    }
+}
+
+static bool lines_next(struct lines *l)
+{
+    for (int a = l->state->rank - 2; a >= 0; a--) {
+        if (++l->tap[a] < l->state->axes[a].taps)
+            return true;
+        l->tap[a] = 0;
+    }
+    return false;
+}
+
+/* The input line of the current combination, -1 where extrapolated, and its weight. */
+static int64_t lines_get(const struct lines *l, double *weight)
+{
+    int64_t line = 0;
+    bool outside = false;
+    *weight = 1.0;
+    for (int a = 0; a + 1 < l->state->rank; a++) {
+        const struct resize_axis *axis = &l->state->axes[a];
+        int64_t at = l->at[a];
+        if (axis->active) {
+            int64_t i = at * axis->taps;
+            const int64_t *index =
+                (const int64_t *)(const void *)(l->shared + axis->index);
+            const double *w = (const double *)(const void *)(l->shared + axis->weight);
+            outside = outside || index[i] < 0;
+            at = index[i + l->tap[a]];
+            *weight *= w[i + l->tap[a]];
+        }
+        line = line * axis->in + at;
+    }
+    return outside ? -1 : line;
+}
+
+static void put_real(int32_t dtype, void *data, int64_t i, double v)
+{
+    static const double least[] = { [ATTNRUN_I8] = -128.0,
+                                    [ATTNRUN_I16] = -32768.0,
+                                    [ATTNRUN_I32] = -2147483648.0,
+                                    [ATTNRUN_I64] = -9223372036854775808.0,
+                                    [ATTNRUN_U64] = 0.0 };
+    static const double most[] = { [ATTNRUN_I8] = 127.0,
+                                   [ATTNRUN_U8] = 255.0,
+                                   [ATTNRUN_I16] = 32767.0,
+                                   [ATTNRUN_U16] = 65535.0,
+                                   [ATTNRUN_I32] = 2147483647.0,
+                                   [ATTNRUN_U32] = 4294967295.0,
+                                   [ATTNRUN_I64] = 9223372036854774784.0,
+                                   [ATTNRUN_U64] = 18446744073709549568.0,
+                                   [ATTNRUN_BOOL] = 1.0 };
+    if (dtype == ATTNRUN_F32) {
+        ((float *)data)[i] = (float)v;
+        return;
+    }
+    if (dtype == ATTNRUN_F64) {
+        ((double *)data)[i] = v;
+        return;
+    }
+    v = nearbyint(v);
+    v = v > least[dtype] ? v : least[dtype];
+    v = v < most[dtype] ? v : most[dtype];
+    uint64_t bits = dtype == ATTNRUN_U64 ? (uint64_t)v : (uint64_t)(int64_t)v;
+    memcpy((uint8_t *)data + i * dtype_bytes(dtype), &bits, (size_t)dtype_bytes(dtype));
+}
+
+static void fill_line(const attnrun_step *step, int64_t row)
+{
+    const struct resize_args *args = step->args;
+    const struct resize_state *state = step->state;
+    for (int64_t i = 0; i < state->last_out; i++)
+        put_real(step->y[0].dtype, step->y[0].data, row * state->last_out + i,
+                 (double)args->extrapolation_value);
+}
+
+static void pick_line(uint8_t *y, const uint8_t *x, const int64_t *index, int64_t n,
+                      int64_t bytes)
+{
+    switch (bytes) {
+    case 1:
+        for (int64_t i = 0; i < n; i++)
+            y[i] = x[index[i]];
+        break;
+    case 2:
+        for (int64_t i = 0; i < n; i++)
+            memcpy(y + 2 * i, x + 2 * index[i], 2);
+        break;
+    case 4:
+        for (int64_t i = 0; i < n; i++)
+            memcpy(y + 4 * i, x + 4 * index[i], 4);
+        break;
+    default:
+        for (int64_t i = 0; i < n; i++)
+            memcpy(y + 8 * i, x + 8 * index[i], 8);
+        break;
+    }
+}
+
+static void run_nearest(const attnrun_step *step, struct lines *l, int64_t row)
+{
+    const struct resize_args *args = step->args;
+    const struct resize_state *state = step->state;
+    int64_t bytes = dtype_bytes(step->x[0].dtype);
+    double weight;
+    int64_t line = lines_get(l, &weight);
+    if (line < 0) {
+        fill_line(step, row);
+        return;
+    }
+    uint8_t *y = (uint8_t *)step->y[0].data + row * state->last_out * bytes;
+    const uint8_t *x = (const uint8_t *)step->x[0].data + line * state->last_in * bytes;
+    const struct resize_axis *last = &state->axes[state->rank - 1];
+    if (!last->active) {
+        memcpy(y, x, (size_t)(state->last_out * bytes));
+        return;
+    }
+    const int64_t *index = (const int64_t *)(const void *)(l->shared + last->index);
+    if (args->coordinate_transformation_mode != RESIZE_TF_CROP_AND_RESIZE) {
+        pick_line(y, x, index, state->last_out, bytes);
+        return;
+    }
+    for (int64_t i = 0; i < state->last_out; i++) {
+        if (index[i] < 0)
+            put_real(step->y[0].dtype, y, i, (double)args->extrapolation_value);
+        else
+            memcpy(y + i * bytes, x + index[i] * bytes, (size_t)bytes);
+    }
+}
+
+static void taps_f32(float *y, const float *line, const struct resize_axis *a,
+                     const int64_t *index, const float *weight)
+{
+    if (a->taps == 2) {
+        for (int64_t i = 0; i < a->out; i++, index += 2, weight += 2)
+            y[i] = weight[0] * line[index[0]] + weight[1] * line[index[1]];
+        return;
+    }
+    for (int64_t i = 0; i < a->out; i++, index += a->taps, weight += a->taps) {
+        float sum = 0.0f;
+        for (int64_t t = 0; t < a->taps; t++)
+            sum += weight[t] * line[index[t]];
+        y[i] = sum;
+    }
+}
+
+static void run_f32(const attnrun_step *step, struct lines *l, float *line, int64_t row)
+{
+    const struct resize_args *args = step->args;
+    const struct resize_state *state = step->state;
+    const struct resize_axis *last = &state->axes[state->rank - 1];
+    float *y = (float *)step->y[0].data + row * state->last_out;
+    bool first = true, direct = !last->active;
+    float *sum = direct ? y : line;
+    do {
+        double weight;
+        int64_t from = lines_get(l, &weight);
+        if (from < 0) {
+            fill_line(step, row);
+            return;
+        }
+        const float *x = (const float *)step->x[0].data + from * state->last_in;
+        float w = (float)weight;
+        if (first)
+            for (int64_t i = 0; i < state->last_in; i++)
+                sum[i] = w * x[i];
+        else if (w != 0.0f)
+            for (int64_t i = 0; i < state->last_in; i++)
+                sum[i] += w * x[i];
+        first = false;
+    } while (lines_next(l));
+    if (direct)
+        return;
+    const int64_t *index = (const int64_t *)(const void *)(l->shared + last->index);
+    const float *weight = (const float *)(const void *)(l->shared + last->weight_f32);
+    if (args->coordinate_transformation_mode != RESIZE_TF_CROP_AND_RESIZE) {
+        taps_f32(y, line, last, index, weight);
+        return;
+    }
+    for (int64_t i = 0; i < last->out; i++, index += last->taps, weight += last->taps) {
+        float value = 0.0f;
+        for (int64_t t = 0; index[0] >= 0 && t < last->taps; t++)
+            value += weight[t] * line[index[t]];
+        y[i] = index[0] < 0 ? args->extrapolation_value : value;
+    }
+}
+
+/* Any other type, in f64. */
+static void run_real(const attnrun_step *step, struct lines *l, double *line, int64_t row)
+{
+    const struct resize_args *args = step->args;
+    const struct resize_state *state = step->state;
+    const struct resize_axis *last = &state->axes[state->rank - 1];
+    for (int64_t i = 0; i < state->last_in; i++)
+        line[i] = 0.0;
+    do {
+        double weight;
+        int64_t from = lines_get(l, &weight);
+        if (from < 0) {
+            fill_line(step, row);
+            return;
+        }
+        for (int64_t i = 0; i < state->last_in; i++)
+            line[i] += weight * tensor_get_real(&step->x[0], from * state->last_in + i);
+    } while (lines_next(l));
+    bool direct = !last->active;
+    for (int64_t i = 0; i < state->last_out; i++) {
+        double value = direct ? line[i] : 0.0;
+        if (!direct) {
+            const int64_t *index =
+                (const int64_t *)(const void *)(l->shared + last->index);
+            const double *w = (const double *)(const void *)(l->shared + last->weight);
+            index += i * last->taps;
+            for (int64_t t = 0; index[0] >= 0 && t < last->taps; t++)
+                value += w[i * last->taps + t] * line[index[t]];
+            if (index[0] < 0)
+                value = (double)args->extrapolation_value;
+        }
+        put_real(step->y[0].dtype, step->y[0].data, row * state->last_out + i, value);
+    }
+}
+
+attn_status attn_resize_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct resize_args *args = step->args;
+    if (work->phase == 0) {
+        for (int64_t a = work->begin; a < work->end; a++)
+            make_tables(step, work->shared, a);
+        return ATTNRUN_OK;
+    }
+    struct lines l = { .state = step->state, .shared = work->shared };
+    for (int64_t row = work->begin; row < work->end; row++) {
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        lines_begin(&l, row);
+        if (args->mode == RESIZE_NEAREST)
+            run_nearest(step, &l, row);
+        else if (step->x[0].dtype == ATTNRUN_F32)
+            run_f32(step, &l, work->scratch, row);
+        else
+            run_real(step, &l, work->scratch, row);
+    }
+    return ATTNRUN_OK;
+}
