@@ -2,3 +2,5 @@
 add_executable(test_nd_iter tests/ops/test_nd_iter.c ops/nd_iter.c)
 target_link_libraries(test_nd_iter PRIVATE attn_flags)
 add_test(NAME ops-nd-iter COMMAND test_nd_iter)
+add_python_test(ops.products ops/check_products.py $<TARGET_FILE:attnrun>)
+add_python_test(ops.contrib ops/check_contrib.py $<TARGET_FILE:attnrun>)

@@ -1,0 +1,128 @@
+"""com.microsoft operators against ONNX Runtime, which defines them.
+Usage: check_contrib.py ATTNRUN"""
+import sys
+import tempfile
+
+import numpy as np
+import onnxruntime
+
+from cases import check, one_node_model, write_case
+
+random = np.random.default_rng(3)
+BATCH, TOKENS, KEYS, HEADS, KV_HEADS, DIM, PAST = 2, 5, 7, 4, 2, 16, 3
+WIDTH, KV_WIDTH = HEADS * DIM, KV_HEADS * DIM
+
+
+def normal(*shape):
+    return random.standard_normal(shape).astype("f4")
+
+
+def ints(*values):
+    return np.array(values, "i4")
+
+
+def attention_cases():
+    def qkv(keys=KEYS):
+        return [("q", normal(BATCH, TOKENS, WIDTH)), ("k", normal(BATCH, keys, WIDTH)),
+                ("v", normal(BATCH, keys, WIDTH))]
+
+    op, heads = "MultiHeadAttention", {"num_heads": HEADS}
+    bias, none = ("b", normal(3 * WIDTH)), ("none", None)
+    keep = np.ones((BATCH, KEYS), "i4")
+    keep[1, 5:] = 0
+    past = [("pk", normal(BATCH, HEADS, PAST, DIM)), ("pv", normal(BATCH, HEADS, PAST, DIM))]
+    cross = [("k", normal(BATCH, HEADS, KEYS, DIM)), ("v", normal(BATCH, HEADS, KEYS, DIM))]
+    yield op, qkv(), ["y"], heads
+    yield op, qkv() + [bias], ["y"], {"scale": 0.2, **heads}
+    yield op, qkv() + [none, ("m", keep)], ["y"], heads
+    yield op, qkv() + [none, ("m", ints(7, 4))], ["y"], heads
+    yield op, qkv() + [none, none, ("s", normal(1, HEADS, TOKENS, KEYS))], ["y"], heads
+    yield (op, qkv(TOKENS) + [bias, none, none] + past, ["y", "key", "value"],
+           {"unidirectional": 1, **heads})
+    yield op, [("q", normal(BATCH, TOKENS, WIDTH))] + cross, ["y"], heads
+
+
+def packed_cases():
+    """ONNX Runtime has these on GPUs only: it gets the same operands unpacked."""
+    heads = {"num_heads": HEADS}
+    packed = normal(BATCH, TOKENS, HEADS, 3, DIM)
+    flat = [np.ascontiguousarray(packed[:, :, :, i]).reshape(BATCH, TOKENS, WIDTH)
+            for i in range(3)]
+    apart = list(zip("qkv", flat))
+    yield "MultiHeadAttention", [("q", packed)], ["y"], heads, apart
+    pair = np.stack([v.reshape(BATCH, TOKENS, HEADS, DIM) for v in flat[1:]], axis=3)
+    yield "MultiHeadAttention", [apart[0], ("k", pair)], ["y"], heads, apart
+
+
+def group_query_case(batch, tokens, past, last, packed=False, rotary=0, **attributes):
+    if packed:
+        inputs = [("q", normal(batch, tokens, WIDTH + 2 * KV_WIDTH)), ("k", None), ("v", None)]
+    else:
+        inputs = [("q", normal(batch, tokens, WIDTH)), ("k", normal(batch, tokens, KV_WIDTH)),
+                  ("v", normal(batch, tokens, KV_WIDTH))]
+    inputs += [("pk", normal(batch, KV_HEADS, past, DIM)),
+               ("pv", normal(batch, KV_HEADS, past, DIM)), ("last", ints(*last)),
+               ("total", np.array(past + tokens, "i4"))]
+    if rotary:
+        angle = normal(16, DIM // 2)
+        inputs += [("cos", np.cos(angle)), ("sin", np.sin(angle))]
+    return ("GroupQueryAttention", inputs, ["y", "key", "value"],
+            {"num_heads": HEADS, "kv_num_heads": KV_HEADS, "do_rotary": rotary, **attributes})
+
+
+def group_query_cases():
+    yield group_query_case(1, 5, 0, [4])
+    yield group_query_case(2, 5, 0, [4, 4], rotary=1)
+    yield group_query_case(1, 1, 6, [6], rotary=1)
+    yield group_query_case(2, 1, 6, [6, 6], packed=True, rotary=1, rotary_interleaved=1)
+    yield group_query_case(2, 1, 6, [6, 4], rotary=1)
+    yield group_query_case(1, 6, 0, [5], local_window_size=2)
+    yield group_query_case(1, 6, 0, [5], softcap=3.0, scale=0.7)
+
+
+def other_cases():
+    angle = normal(16, DIM // 2)
+    caches = [("cos", np.cos(angle)), ("sin", np.sin(angle))]
+    for interleaved in (0, 1):
+        yield ("RotaryEmbedding", [("x", normal(BATCH, TOKENS, WIDTH)),
+                                   ("p", np.array([2], "i8"))] + caches, ["y"],
+               {"interleaved": interleaved})
+    ids = np.tile(np.arange(TOKENS, dtype="i8"), (BATCH, 1))
+    yield ("RotaryEmbedding", [("x", normal(BATCH, HEADS, TOKENS, DIM)), ("p", ids)] + caches,
+           ["y"], {})
+    x, vectors = normal(BATCH, TOKENS, 16), [(name, normal(16)) for name in ("g", "b", "bias")]
+    yield ("SkipLayerNormalization", [("x", x), ("s", normal(1, TOKENS, 16))] + vectors, ["y"],
+           {"epsilon": 1e-5})
+    yield ("SkipSimplifiedLayerNormalization", [("x", x), ("s", normal(*x.shape)), vectors[0],
+                                                vectors[2]], ["y"], {"epsilon": 1e-5})
+    yield "BiasGelu", [("x", normal(3, 40)), ("b", normal(40))], ["y"], {}
+    yield "FastGelu", [("x", normal(3, 40)), ("b", normal(40))], ["y"], {}
+    yield ("FusedMatMul", [("a", normal(2, 7, 5)), ("b", normal(2, 6, 7))], ["y"],
+           {"transA": 1, "transB": 1, "alpha": 0.3})
+
+
+def outputs_of(op, inputs, outputs, attributes):
+    model, given = one_node_model(op, inputs, outputs, domain="com.microsoft", opset=17,
+                                  **attributes)
+    for info in model.graph.output:
+        info.type.tensor_type.elem_type = 1
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    return model, given, list(zip(outputs, session.run(None, dict(given))))
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        number = 0
+        for cases in (attention_cases, packed_cases, group_query_cases, other_cases):
+            for op, inputs, outputs, attributes, *apart in cases():
+                model, given, values = outputs_of(op, apart[0] if apart else inputs, outputs,
+                                                  attributes)
+                if apart:
+                    model, given = one_node_model(op, inputs, outputs, domain="com.microsoft",
+                                                  opset=17, **attributes)
+                write_case(f"{folder}/{number:02}_{op}", model, given, values, "1e-3 1e-4")
+                number += 1
+        check(sys.argv[1], folder)
+
+
+main()
