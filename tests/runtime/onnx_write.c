@@ -247,6 +247,48 @@ void onnx_attr_ints(struct onnx_writer *w, const char *name, int n, const int64_
     put_attr(w, &attr, 7);
 }
 
+static int is_list(const char *name, const char *value)
+{
+    static const char *const names[] = { "axes",    "perm",      "pads",
+                                         "strides", "dilations", "kernel_shape" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0)
+            return 1;
+    return strchr(value, ',') != NULL;
+}
+
+static void put_attr_text(struct onnx_writer *w, const char *name, const char *value)
+{
+    int64_t numbers[16];
+    int n = 0;
+    if (is_list(name, value)) {
+        for (const char *p = value; p != NULL; p = strchr(p, ','), p = p ? p + 1 : NULL) {
+            need(n < 16);
+            numbers[n++] = atoll(p);
+        }
+        onnx_attr_ints(w, name, n, numbers);
+    } else if (value[0] >= 'A') {
+        onnx_attr_string(w, name, value);
+    } else if (strchr(value, '.') != NULL) {
+        onnx_attr_float(w, name, (float)atof(value));
+    } else {
+        onnx_attr_int(w, name, atoll(value));
+    }
+}
+
+void onnx_attrs(struct onnx_writer *w, const char *text)
+{
+    char copy[256], *rest = copy, *word;
+    need(strlen(text) < sizeof copy);
+    snprintf(copy, sizeof copy, "%s", text);
+    while ((word = strtok_r(NULL, " ", &rest)) != NULL) {
+        char *value = strchr(word, '=');
+        need(value != NULL);
+        *value++ = 0;
+        put_attr_text(w, word, value);
+    }
+}
+
 void onnx_graph(struct onnx_writer *w, const char *attribute)
 {
     need(w->depth + 1 < MAX_DEPTH && w->node[w->depth].n > 0);

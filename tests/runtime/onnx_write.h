@@ -28,6 +28,8 @@ void onnx_attr_int(struct onnx_writer *w, const char *name, int64_t x);
 void onnx_attr_float(struct onnx_writer *w, const char *name, float x);
 void onnx_attr_string(struct onnx_writer *w, const char *name, const char *x);
 void onnx_attr_ints(struct onnx_writer *w, const char *name, int n, const int64_t *x);
+/* Attributes as text: "axis=-1 alpha=0.5 pads=1,1,1,1 axes=0 mode=abc". */
+void onnx_attrs(struct onnx_writer *w, const char *text);
 /* What follows is in a subgraph of the node before, until onnx_graph_end(). */
 void onnx_graph(struct onnx_writer *w, const char *attribute);
 void onnx_graph_end(struct onnx_writer *w);

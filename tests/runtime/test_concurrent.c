@@ -289,117 +289,6 @@ static void test_bits_do_not_depend_on_threads(void **state)
     }
 }
 
-struct op_case {
-    const char *op, *x_dims, *w_dims; /* w: a second, constant operand or NULL */
-    void (*attrs)(struct onnx_writer *w);
-};
-
-static void last_axis(struct onnx_writer *w) { onnx_attr_int(w, "axis", -1); }
-static void first_axis(struct onnx_writer *w) { onnx_attr_int(w, "axis", 0); }
-static void pads(struct onnx_writer *w)
-{
-    onnx_attr_ints(w, "pads", 4, (int64_t[]){ 1, 1, 1, 1 });
-}
-static void keep(struct onnx_writer *w) { onnx_attr_int(w, "keepdims", 1); }
-
-static const struct op_case op_cases[] = {
-    { "MatMul", "150,300", "300,170", NULL },
-    { "MatMul", "3,40,1000", "1000,16", NULL },
-    { "MatMul", "1,4096", "4096,64", NULL },
-    { "Softmax", "300,257", NULL, last_axis },
-    { "Softmax", "4000,16", NULL, first_axis },
-    { "LogSoftmax", "40,3000", NULL, last_axis },
-    { "LayerNormalization", "500,256", "256", last_axis },
-    { "ReduceSum", "300000", NULL, keep },
-    { "ReduceMean", "100000,3", NULL, keep },
-    { "ReduceL2", "64,5000", NULL, keep },
-    { "ReduceMax", "100000", NULL, keep },
-    { "CumSum", "70000", NULL, NULL },
-    { "Conv", "2,16,40,40", "24,16,3,3", pads },
-    { "Conv", "1,3,64,64", "16,3,7,7", NULL },
-    { "GlobalAveragePool", "1,8,200,200", NULL, NULL },
-    { "InstanceNormalization", "2,4,64,64", NULL, NULL },
-    { "Erf", "200000", NULL, NULL },
-    { "Transpose", "300,400", NULL, NULL },
-};
-
-static int64_t count_of(const char *dims)
-{
-    attnrun_tensor t = tensor_of(ATTNRUN_F32, dims, NULL);
-    return attnrun_tensor_count(&t);
-}
-
-static struct onnx_writer *write_op(const struct op_case *c, const float *data)
-{
-    struct onnx_writer *w = onnx_begin(17);
-    onnx_input(w, "x", ATTNRUN_F32, NULL);
-    if (c->w_dims != NULL)
-        onnx_constant(w, "w", ATTNRUN_F32, c->w_dims, data);
-    onnx_int(w, "zero", 0);
-    onnx_constant(w, "four", ATTNRUN_F32, "4", data);
-    bool sums = strcmp(c->op, "CumSum") == 0;
-    bool instance = strcmp(c->op, "InstanceNormalization") == 0;
-    onnx_node(w, c->op,
-              c->w_dims  ? "x,w"
-              : sums     ? "x,zero"
-              : instance ? "x,four,four"
-                         : "x",
-              "y");
-    if (c->attrs != NULL)
-        c->attrs(w);
-    onnx_output(w, "y", ATTNRUN_F32, NULL);
-    return w;
-}
-
-static void run_op(const struct op_case *c, int32_t threads, float *x, void **y,
-                   int64_t *bytes)
-{
-    struct test_memory memory;
-    test_memory_init(&memory);
-    attnrun_runtime *runtime = make_runtime(&memory, threads);
-    attnrun_model *model = open_model(runtime, write_op(c, x), 0);
-    attnrun_context *context = make_context(model);
-    set_input(context, 0, ATTNRUN_F32, c->x_dims, x);
-    OK(attnrun_run(context, NULL));
-    attnrun_tensor out = get_output(context, 0);
-    *bytes = attnrun_tensor_bytes(&out);
-    *y = malloc((size_t)*bytes);
-    assert_non_null(*y);
-    memcpy(*y, out.data, (size_t)*bytes);
-    attnrun_context_destroy(context);
-    attnrun_model_release(model);
-    attnrun_runtime_destroy(runtime);
-    test_memory_check(&memory);
-}
-
-static void test_bits_of_operators_do_not_depend_on_threads(void **state)
-{
-    (void)state;
-    static const int32_t counts[] = { 2, 3, 8 };
-    uint64_t seed = test_seed();
-    for (size_t i = 0; i < sizeof op_cases / sizeof *op_cases; i++) {
-        const struct op_case *c = &op_cases[i];
-        int64_t n = count_of(c->x_dims), bytes, other_bytes;
-        if (c->w_dims != NULL && count_of(c->w_dims) > n)
-            n = count_of(c->w_dims);
-        float *x = malloc((size_t)n * sizeof *x);
-        void *y, *other;
-        assert_non_null(x);
-        for (int64_t k = 0; k < n; k++) /* sums of these round */
-            x[k] = (float)random_below(&seed, 1 << 20) * 0.1f - 50000.0f;
-        run_op(c, 1, x, &y, &bytes);
-        for (size_t k = 0; k < 3; k++) {
-            run_op(c, counts[k], x, &other, &other_bytes);
-            if (bytes != other_bytes || memcmp(y, other, (size_t)bytes) != 0)
-                fail_msg("%s of %s: other bits with %d threads", c->op, c->x_dims,
-                         (int)counts[k]);
-            free(other);
-        }
-        free(y);
-        free(x);
-    }
-}
-
 /* ---- scratch ---- */
 
 /* An operator of two long tasks whose scratch is looked at again after a while. */
@@ -471,7 +360,6 @@ int main(void)
         cmocka_unit_test(test_concurrent_models_of_one_runtime),
         cmocka_unit_test(test_host_threads_give_the_same_bits),
         cmocka_unit_test(test_bits_do_not_depend_on_threads),
-        cmocka_unit_test(test_bits_of_operators_do_not_depend_on_threads),
         cmocka_unit_test(test_scratch_is_there_for_every_worker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

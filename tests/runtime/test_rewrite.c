@@ -3,7 +3,6 @@
  * attribute=value …; …". */
 #include "harness.h"
 
-#include <ctype.h>
 #include <math.h>
 
 struct rewrite_case {
@@ -216,30 +215,6 @@ static const struct {
                { "img2", "N,4,9,9", "5,4,9,9" } };
 enum { INPUTS = sizeof inputs / sizeof *inputs };
 
-static bool is_list(const char *name)
-{
-    return strcmp(name, "axes") == 0 || strcmp(name, "perm") == 0 ||
-           strcmp(name, "pads") == 0;
-}
-
-static void write_attribute(struct onnx_writer *w, char *word)
-{
-    char *value = strchr(word, '=');
-    int64_t numbers[8];
-    int n = 0;
-    assert_non_null(value);
-    *value++ = 0;
-    if (is_list(word)) {
-        for (char *p = value; p != NULL; p = strchr(p, ','), p = p ? p + 1 : NULL)
-            numbers[n++] = atoll(p);
-        onnx_attr_ints(w, word, n, numbers);
-    } else if (strchr(value, '.') != NULL) {
-        onnx_attr_float(w, word, (float)atof(value));
-    } else {
-        onnx_attr_int(w, word, atoll(value));
-    }
-}
-
 static void write_statement(struct onnx_writer *w, char *statement)
 {
     char *words[8], *rest = statement, *word;
@@ -249,7 +224,7 @@ static void write_statement(struct onnx_writer *w, char *statement)
     assert_in_range(n, 3, 8);
     onnx_node(w, words[0], words[1], words[2]);
     for (int i = 3; i < n; i++)
-        write_attribute(w, words[i]);
+        onnx_attrs(w, words[i]);
 }
 
 static struct onnx_writer *write_case(const struct rewrite_case *c)
