@@ -99,17 +99,23 @@ static int64_t piece_bytes(const attnrun_step *step, int i, int axis)
     return dtype_bytes_of(x->dtype, tensor_dims_product(x, axis, x->rank));
 }
 
+enum { KNOWN_PIECES = 32 }; /* whose sizes are computed once a call */
+
 static attn_status concat_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct concat_state *state = step->state;
     char *y = step->y[0].data;
+    int64_t known[KNOWN_PIECES];
+    for (int i = 0; i < step->n_in && i < KNOWN_PIECES; i++)
+        known[i] = piece_bytes(step, i, state->axis);
     int64_t at = work->begin * OP_MOVE_CHUNK, end = work->end * OP_MOVE_CHUNK;
     if (end > state->total_bytes)
         end = state->total_bytes;
     while (y != NULL && at < end) {
         int64_t row = at / state->row_bytes, skip = at % state->row_bytes;
         for (int i = 0; i < step->n_in && at < end; i++) {
-            int64_t bytes = piece_bytes(step, i, state->axis);
+            int64_t bytes =
+                i < KNOWN_PIECES ? known[i] : piece_bytes(step, i, state->axis);
             if (skip >= bytes) {
                 skip -= bytes;
                 continue;

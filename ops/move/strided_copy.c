@@ -176,14 +176,18 @@ static void tile_4x4(char *to, int64_t row_to, const char *from, int64_t col_fro
         __builtin_shufflevector(ac_high, bd_high, 2, 6, 3, 7);
 }
 
+/* One dim of a block: its extent, and the byte strides of both sides. */
+struct axis {
+    int64_t n, to, from;
+};
+
 #define STRIDED(name, type)                                                              \
-    static void name(char *to, int64_t row_to, int64_t col_to, const char *from,         \
-                     int64_t row_from, int64_t col_from, int64_t rows, int64_t cols)     \
+    static void name(char *to, const char *from, struct axis outer, struct axis inner)   \
     {                                                                                    \
-        for (int64_t r = 0; r < rows; r++)                                               \
-            for (int64_t c = 0; c < cols; c++)                                           \
-                memcpy(to + r * row_to + c * col_to, from + r * row_from + c * col_from, \
-                       sizeof(type));                                                    \
+        for (int64_t r = 0; r < outer.n; r++)                                            \
+            for (int64_t c = 0; c < inner.n; c++)                                        \
+                memcpy(to + r * outer.to + c * inner.to,                                 \
+                       from + r * outer.from + c * inner.from, sizeof(type));            \
     }
 STRIDED(strided_1, uint8_t)
 STRIDED(strided_2, uint16_t)
@@ -192,25 +196,24 @@ STRIDED(strided_8, uint64_t)
 STRIDED(strided_16, pair)
 #undef STRIDED
 
-static void strided(int32_t elem_bytes, char *to, int64_t row_to, int64_t col_to,
-                    const char *from, int64_t row_from, int64_t col_from, int64_t rows,
-                    int64_t cols)
+static void strided(int32_t elem_bytes, char *to, const char *from, struct axis outer,
+                    struct axis inner)
 {
     switch (elem_bytes) {
     case 1:
-        strided_1(to, row_to, col_to, from, row_from, col_from, rows, cols);
+        strided_1(to, from, outer, inner);
         break;
     case 2:
-        strided_2(to, row_to, col_to, from, row_from, col_from, rows, cols);
+        strided_2(to, from, outer, inner);
         break;
     case 4:
-        strided_4(to, row_to, col_to, from, row_from, col_from, rows, cols);
+        strided_4(to, from, outer, inner);
         break;
     case 8:
-        strided_8(to, row_to, col_to, from, row_from, col_from, rows, cols);
+        strided_8(to, from, outer, inner);
         break;
     default:
-        strided_16(to, row_to, col_to, from, row_from, col_from, rows, cols);
+        strided_16(to, from, outer, inner);
     }
 }
 
@@ -222,14 +225,20 @@ static int64_t tile_rows(const struct op_copy *c)
     return c->row_to <= 512 && c->row_to >= -512 ? 64 : 16;
 }
 
+/* Where the units of a task follow each other along the rows, the lines of the next one
+ * are asked for: too many streams for the processor to foresee. */
 static int64_t tile_fours(const struct op_copy *c, char *to, const char *from,
                           int64_t rows, int64_t cols)
 {
+    bool ahead = c->col_blocks == 1 && rows == TILE_EXTENT;
     int64_t col = 0;
-    for (; col + 4 <= cols; col += 4)
+    for (; col + 4 <= cols; col += 4) {
+        const char *x = from + col * c->col_from;
+        for (int64_t k = 0; ahead && k < 16; k++)
+            __builtin_prefetch(x + (k & 3) * c->col_from + rows * 4 + (k >> 2) * 64);
         for (int64_t row = 0; row + 4 <= rows; row += 4)
-            tile_4x4(to + row * c->row_to + col * 4, c->row_to,
-                     from + row * 4 + col * c->col_from, c->col_from);
+            tile_4x4(to + row * c->row_to + col * 4, c->row_to, x + row * 4, c->col_from);
+    }
     return col;
 }
 
@@ -247,12 +256,15 @@ static void copy_tile(const struct op_copy *c, char *to, const char *from, int64
         }
         /* The rest, with the dense side of the source innermost: columns past the last 4,
          * then rows past the last 4. */
-        strided(c->elem_bytes, y + col * c->col_to, c->col_to, c->row_to,
-                x + col * c->col_from, c->col_from, c->row_from, cols - col,
-                fours > 0 ? fours : n);
+        struct axis columns = { cols - col, c->col_to, c->col_from };
+        struct axis dense = { fours > 0 ? fours : n, c->row_to, c->row_from };
+        strided(c->elem_bytes, y + col * c->col_to, x + col * c->col_from, columns,
+                dense);
+        columns.n = cols;
+        dense.n = n - fours;
         if (fours > 0 && fours < n)
-            strided(c->elem_bytes, y + fours * c->row_to, c->col_to, c->row_to,
-                    x + fours * c->row_from, c->col_from, c->row_from, cols, n - fours);
+            strided(c->elem_bytes, y + fours * c->row_to, x + fours * c->row_from,
+                    columns, dense);
     }
 }
 
@@ -291,8 +303,9 @@ static void copy_unit(const struct op_copy *c, char *to, int64_t to_at, const ch
         copy_bits(c, to, to_at, from, from_at, rows, cols);
         break;
     default:
-        strided(c->elem_bytes, to + to_at, c->row_to, c->col_to, from + from_at,
-                c->row_from, c->col_from, rows, cols);
+        strided(c->elem_bytes, to + to_at, from + from_at,
+                (struct axis){ rows, c->row_to, c->row_from },
+                (struct axis){ cols, c->col_to, c->col_from });
     }
 }
 
