@@ -137,8 +137,8 @@ static attn_status check_output(const struct reader *r)
     return ATTNRUN_OK;
 }
 
-attn_status einsum_parse(const attnrun_step *step, const char *text,
-                         struct einsum_equation *equation)
+attn_status attn_einsum_parse(const attnrun_step *step, const char *text,
+                              struct einsum_equation *equation)
 {
     struct reader r = { .step = step, .text = text, .e = equation };
     *equation = (struct einsum_equation){ .n_operands = step->n_in };

@@ -16,7 +16,7 @@ struct einsum_equation {
 
 /* Reads the equation for inputs of known ranks. E_ATTR where it is malformed, E_SHAPE
  * where it does not fit the ranks. */
-attn_status einsum_parse(const attnrun_step *step, const char *text,
-                         struct einsum_equation *equation);
+attn_status attn_einsum_parse(const attnrun_step *step, const char *text,
+                              struct einsum_equation *equation);
 
 #endif

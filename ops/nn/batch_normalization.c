@@ -76,10 +76,10 @@ static attn_status batch_normalization_infer(attnrun_step *step)
     if (state->per_element)
         TRY(check_elements(step));
     else
-        TRY(planes_check_vectors(step, 1, 4));
+        TRY(attn_planes_check_vectors(step, 1, 4));
     if (!step->concrete)
         return ATTNRUN_OK;
-    TRY(planes_of(step, &step->in[0], p));
+    TRY(attn_planes_of(step, &step->in[0], p));
     if (state->per_element) {
         p->channels = op_count(&step->in[0], 1, step->in[0].rank);
         p->positions = 1;
@@ -110,13 +110,13 @@ static void channel_stats(const attnrun_step *step, int64_t channel, double *sta
         &((const struct batch_normalization_state *)step->state)->planes;
     double plane[2], mean = 0, square = 0;
     for (int64_t n = 0; n < p->batch; n++) {
-        planes_stats(step, &step->x[0], (n * p->channels + channel) * p->positions,
-                     p->positions, plane);
+        attn_planes_stats(step, &step->x[0], (n * p->channels + channel) * p->positions,
+                          p->positions, plane);
         mean += plane[0] / (double)p->batch;
     }
     for (int64_t n = 0; n < p->batch; n++) {
-        planes_stats(step, &step->x[0], (n * p->channels + channel) * p->positions,
-                     p->positions, plane);
+        attn_planes_stats(step, &step->x[0], (n * p->channels + channel) * p->positions,
+                          p->positions, plane);
         square += (plane[1] + (plane[0] - mean) * (plane[0] - mean)) / (double)p->batch;
     }
     stats[0] = p->batch > 0 ? mean : (double)NAN;
@@ -155,8 +155,8 @@ static attn_status batch_normalization_run(const attnrun_step *step,
         double variance = state->training ? stats[2 * c + 1] : planes_get(&step->x[4], c);
         double scale =
             planes_get(&step->x[1], c) / sqrt(variance + (double)args->epsilon);
-        planes_affine(step, &step->y[0], &step->x[0], task * p->positions, p->positions,
-                      mean, scale, planes_get(&step->x[2], c));
+        attn_planes_affine(step, &step->y[0], &step->x[0], task * p->positions,
+                           p->positions, mean, scale, planes_get(&step->x[2], c));
     }
     return ATTNRUN_OK;
 }

@@ -20,7 +20,8 @@ static attn_status bias_gelu_infer(attnrun_step *step)
     }
     if (!step->concrete)
         return ATTNRUN_OK;
-    return lines_plan(step, step->state, x, x->rank > 0 ? x->rank - 1 : 0, x->rank, 0.7);
+    return attn_lines_plan(step, step->state, x, x->rank > 0 ? x->rank - 1 : 0, x->rank,
+                           0.7);
 }
 
 static attn_status run_gelu(const attnrun_step *step, const attnrun_work *work,
@@ -31,7 +32,7 @@ static attn_status run_gelu(const attnrun_step *step, const attnrun_work *work,
     const size_t n = (size_t)lines->length;
     const float none[2] = { 0, 0 }; /* these take no parameters, but they are read */
     for (int64_t task = work->begin; task < work->end; task++) {
-        const struct lines_of_task t = lines_of(lines, task);
+        const struct lines_of_task t = attn_lines_of(lines, task);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         for (int64_t i = 0; i < t.n; i++) {

@@ -34,7 +34,7 @@ static attn_status plan_groups(attnrun_step *step, int64_t groups)
 {
     struct group_normalization_state *state = step->state;
     struct planes *p = &state->planes;
-    TRY(planes_of(step, &step->in[0], p));
+    TRY(attn_planes_of(step, &step->in[0], p));
     state->groups = groups;
     op_tasks(step, 0, p->batch * groups, p->channels / groups * p->positions / 2 + 50);
     return ATTNRUN_OK;
@@ -45,7 +45,7 @@ static attn_status instance_normalization_infer(attnrun_step *step)
     TRY(op_need_rank_between(step, 0, 2, ATTNRUN_MAX_RANK));
     TRY(op_out_like(step, 0, 0));
     attnrun_step_inplace(step, 0, 0);
-    TRY(planes_check_vectors(step, 1, 2));
+    TRY(attn_planes_check_vectors(step, 1, 2));
     if (!step->concrete || step->in[0].dims[1].value == 0)
         return ATTNRUN_OK;
     return plan_groups(step, step->in[0].dims[1].value);
@@ -68,7 +68,7 @@ static attn_status infer_groups(attnrun_step *step, bool per_group)
         TRY(op_need_dim(step, in, 0, dim_of(args->num_groups), "num_groups"));
     }
     if (!per_group)
-        TRY(planes_check_vectors(step, 1, 2));
+        TRY(attn_planes_check_vectors(step, 1, 2));
     if (!step->concrete)
         return ATTNRUN_OK;
     if (x->dims[1].value % args->num_groups != 0)
@@ -99,13 +99,14 @@ static attn_status group_normalization_run(const attnrun_step *step,
         double stats[2];
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        planes_stats(step, &step->x[0], from, channels * p->positions, stats);
+        attn_planes_stats(step, &step->x[0], from, channels * p->positions, stats);
         double inverse = 1 / sqrt(stats[1] + (double)args->epsilon);
         for (int64_t c = 0; c < channels; c++) {
             int64_t at = state->per_group ? group : group * channels + c;
-            planes_affine(step, &step->y[0], &step->x[0], from + c * p->positions,
-                          p->positions, stats[0], inverse * planes_get(&step->x[1], at),
-                          planes_get(&step->x[2], at));
+            attn_planes_affine(step, &step->y[0], &step->x[0], from + c * p->positions,
+                               p->positions, stats[0],
+                               inverse * planes_get(&step->x[1], at),
+                               planes_get(&step->x[2], at));
         }
     }
     return ATTNRUN_OK;

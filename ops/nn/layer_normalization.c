@@ -33,15 +33,15 @@ static attn_status infer_rows(attnrun_step *step, int bias_in, int first_stats,
                              "expected the type of the input");
     if (rank >= 0) {
         TRY(op_axis(step, args->axis, rank, false, &axis));
-        TRY(norm_check_weight(step, 1, axis));
+        TRY(attn_norm_check_weight(step, 1, axis));
         if (bias_in >= 0 && op_has_in(step, bias_in))
-            TRY(norm_check_weight(step, bias_in, axis));
+            TRY(attn_norm_check_weight(step, bias_in, axis));
     }
     for (int i = 0; i < n_stats; i++)
-        TRY(norm_stats_out(step, first_stats + i, ATTNRUN_F32, axis));
+        TRY(attn_norm_stats_out(step, first_stats + i, ATTNRUN_F32, axis));
     if (!step->concrete)
         return ATTNRUN_OK;
-    return norm_rows_plan(step, step->state, axis, 1, bias_in);
+    return attn_norm_rows_plan(step, step->state, axis, 1, bias_in);
 }
 
 static attn_status layer_normalization_infer(attnrun_step *step)
@@ -71,9 +71,9 @@ static void one_row(const attnrun_step *step, const void *scale, const void *bia
     const int64_t n = ((const struct norm_rows *)step->state)->lines.length;
     if (step->x[0].dtype == ATTNRUN_F64) {
         double wide[2];
-        norm_row_f64((double *)step->y[0].data + row * n,
-                     (const double *)step->x[0].data + row * n, scale, bias, n,
-                     (double)args->epsilon, rms, wide);
+        attn_norm_row_f64((double *)step->y[0].data + row * n,
+                          (const double *)step->x[0].data + row * n, scale, bias, n,
+                          (double)args->epsilon, rms, wide);
         stats[0] = (float)wide[0];
         stats[1] = (float)wide[1];
         return;
@@ -92,11 +92,12 @@ static attn_status run_rows(const attnrun_step *step, const attnrun_work *work, 
     const int64_t row_bytes = rows->lines.length * dtype_bytes(step->x[0].dtype);
     const bool expanded = rows->scale.present && !rows->scale.direct;
     char *room = work->scratch;
-    const void *scale = norm_find_weight(&rows->scale, &step->x[1], room);
-    const void *bias = norm_find_weight(&rows->bias, &step->x[rows->bias.present ? 2 : 1],
-                                        expanded ? room + row_bytes : room);
+    const void *scale = attn_norm_find_weight(&rows->scale, &step->x[1], room);
+    const void *bias =
+        attn_norm_find_weight(&rows->bias, &step->x[rows->bias.present ? 2 : 1],
+                              expanded ? room + row_bytes : room);
     for (int64_t task = work->begin; task < work->end; task++) {
-        const struct lines_of_task t = lines_of(&rows->lines, task);
+        const struct lines_of_task t = attn_lines_of(&rows->lines, task);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         for (int64_t i = 0; i < t.n; i++) {

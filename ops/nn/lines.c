@@ -3,8 +3,8 @@
 
 enum { TASK_ELEMENTS = 16384, LEAST_COLUMNS = 64 };
 
-attn_status lines_plan(attnrun_step *step, struct lines *lines, const attnrun_type *type,
-                       int first, int last, double cost)
+attn_status attn_lines_plan(attnrun_step *step, struct lines *lines,
+                            const attnrun_type *type, int first, int last, double cost)
 {
     int64_t all = op_count(type, 0, type->rank);
     *lines = (struct lines){ .block = 1, .blocks = 1 };
@@ -30,7 +30,7 @@ attn_status lines_plan(attnrun_step *step, struct lines *lines, const attnrun_ty
     return ATTNRUN_OK;
 }
 
-struct lines_of_task lines_of(const struct lines *lines, int64_t task)
+struct lines_of_task attn_lines_of(const struct lines *lines, int64_t task)
 {
     struct lines_of_task t = { .step = 1 };
     int64_t first = task % lines->blocks * lines->block;

@@ -16,14 +16,14 @@ struct lines {
 
 /* Lines along dims first … last - 1 of a type with constant dims, about 16384 elements a
  * task. `cost`: nanoseconds per element. Fails where the count overflows. */
-attn_status lines_plan(attnrun_step *step, struct lines *lines, const attnrun_type *type,
-                       int first, int last, double cost);
+attn_status attn_lines_plan(attnrun_step *step, struct lines *lines,
+                            const attnrun_type *type, int first, int last, double cost);
 
 /* The lines of a task: their first element, how many, and how far apart. */
 struct lines_of_task {
     int64_t first, n, step;
     int64_t index; /* number of the first line: outer * inner + column */
 };
-struct lines_of_task lines_of(const struct lines *lines, int64_t task);
+struct lines_of_task attn_lines_of(const struct lines *lines, int64_t task);
 
 #endif

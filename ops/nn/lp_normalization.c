@@ -31,7 +31,7 @@ static attn_status lp_normalization_infer(attnrun_step *step)
     TRY(op_axis(step, args->axis, rank, false, &axis));
     if (!step->concrete)
         return ATTNRUN_OK;
-    return lines_plan(step, step->state, &step->in[0], axis, axis + 1, 1.5);
+    return attn_lines_plan(step, step->state, &step->in[0], axis, axis + 1, 1.5);
 }
 
 static double line_norm(const attnrun_tensor *x, int64_t first, int64_t n, int64_t step,
@@ -52,7 +52,7 @@ static attn_status lp_normalization_run(const attnrun_step *step,
     const struct lines *lines = step->state;
     const attnrun_tensor *x = &step->x[0], *y = &step->y[0];
     for (int64_t task = work->begin; task < work->end; task++) {
-        const struct lines_of_task t = lines_of(lines, task);
+        const struct lines_of_task t = attn_lines_of(lines, task);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         for (int64_t l = 0; l < t.n; l++) {

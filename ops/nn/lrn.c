@@ -30,7 +30,7 @@ static attn_status lrn_infer(attnrun_step *step)
     TRY(op_out_like(step, 0, 0));
     if (!step->concrete)
         return ATTNRUN_OK;
-    TRY(planes_of(step, &step->in[0], p));
+    TRY(attn_planes_of(step, &step->in[0], p));
     int64_t size = args->size < p->channels ? args->size : p->channels;
     op_tasks(step, 0, p->batch * p->channels, p->positions * (size + 30) + 20);
     return ATTNRUN_OK;

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-attn_status norm_check_weight(const attnrun_step *step, int in, int axis)
+attn_status attn_norm_check_weight(const attnrun_step *step, int in, int axis)
 {
     const attnrun_type *x = &step->in[0], *w = &step->in[in];
     if (x->rank < 0 || w->rank < 0)
@@ -41,11 +41,11 @@ static void plan_weight(const attnrun_step *step, struct norm_weight *weight, in
     }
 }
 
-attn_status norm_rows_plan(attnrun_step *step, struct norm_rows *rows, int axis,
-                           int scale_in, int bias_in)
+attn_status attn_norm_rows_plan(attnrun_step *step, struct norm_rows *rows, int axis,
+                                int scale_in, int bias_in)
 {
     const attnrun_type *x = &step->in[0];
-    TRY(lines_plan(step, &rows->lines, x, axis, x->rank, 0.4));
+    TRY(attn_lines_plan(step, &rows->lines, x, axis, x->rank, 0.4));
     if (rows->lines.n_tasks == 0)
         return ATTNRUN_OK;
     plan_weight(step, &rows->scale, scale_in, axis);
@@ -59,8 +59,8 @@ attn_status norm_rows_plan(attnrun_step *step, struct norm_rows *rows, int axis,
     return ATTNRUN_OK;
 }
 
-const void *norm_find_weight(const struct norm_weight *weight, const attnrun_tensor *x,
-                             void *room)
+const void *attn_norm_find_weight(const struct norm_weight *weight,
+                                  const attnrun_tensor *x, void *room)
 {
     if (!weight->present || weight->direct)
         return weight->present ? x->data : NULL;
@@ -82,7 +82,7 @@ const void *norm_find_weight(const struct norm_weight *weight, const attnrun_ten
     return room;
 }
 
-attn_status norm_stats_out(attnrun_step *step, int out, int32_t dtype, int axis)
+attn_status attn_norm_stats_out(attnrun_step *step, int out, int32_t dtype, int axis)
 {
     attnrun_dim dims[ATTNRUN_MAX_RANK];
     const attnrun_type *x = &step->in[0];
@@ -91,8 +91,9 @@ attn_status norm_stats_out(attnrun_step *step, int out, int32_t dtype, int axis)
     return op_out(step, out, dtype, x->rank, x->rank < 0 ? NULL : dims);
 }
 
-void norm_row_f64(double *y, const double *x, const double *scale, const double *bias,
-                  int64_t n, double epsilon, bool rms, double *stats)
+void attn_norm_row_f64(double *y, const double *x, const double *scale,
+                       const double *bias, int64_t n, double epsilon, bool rms,
+                       double *stats)
 {
     double sum = 0, squares = 0;
     for (int64_t i = 0; !rms && i < n; i++)

@@ -19,18 +19,19 @@ struct norm_rows {
 };
 
 /* Checks that input `in` broadcasts to dims axis … of input 0. */
-attn_status norm_check_weight(const attnrun_step *step, int in, int axis);
+attn_status attn_norm_check_weight(const attnrun_step *step, int in, int axis);
 /* step->concrete: lines, weights, tasks and scratch. */
-attn_status norm_rows_plan(attnrun_step *step, struct norm_rows *rows, int axis,
-                           int scale_in, int bias_in);
+attn_status attn_norm_rows_plan(attnrun_step *step, struct norm_rows *rows, int axis,
+                                int scale_in, int bias_in);
 /* The n elements of a weight: in place, or expanded into `room`. NULL where absent. */
-const void *norm_find_weight(const struct norm_weight *weight, const attnrun_tensor *x,
-                             void *room);
+const void *attn_norm_find_weight(const struct norm_weight *weight,
+                                  const attnrun_tensor *x, void *room);
 /* Output of the statistics: dims of input 0 with 1 from axis on. */
-attn_status norm_stats_out(attnrun_step *step, int out, int32_t dtype, int axis);
+attn_status attn_norm_stats_out(attnrun_step *step, int out, int32_t dtype, int axis);
 
 /* f64 row: stats = mean (0 where `rms`), 1 / sqrt(variance or mean square + epsilon). */
-void norm_row_f64(double *y, const double *x, const double *scale, const double *bias,
-                  int64_t n, double epsilon, bool rms, double *stats);
+void attn_norm_row_f64(double *y, const double *x, const double *scale,
+                       const double *bias, int64_t n, double epsilon, bool rms,
+                       double *stats);
 
 #endif

@@ -1,8 +1,8 @@
 /* planes.c - statistics and affine maps of planes, f32 by kernels, f64 plainly. */
 #include "planes.h"
 
-attn_status planes_of(const attnrun_step *step, const attnrun_type *type,
-                      struct planes *planes)
+attn_status attn_planes_of(const attnrun_step *step, const attnrun_type *type,
+                           struct planes *planes)
 {
     *planes = (struct planes){ .channels = type->rank > 1 ? type->dims[1].value : 1 };
     int64_t all = op_count(type, 0, type->rank);
@@ -15,7 +15,7 @@ attn_status planes_of(const attnrun_step *step, const attnrun_type *type,
     return ATTNRUN_OK;
 }
 
-attn_status planes_check_vectors(const attnrun_step *step, int first, int last)
+attn_status attn_planes_check_vectors(const attnrun_step *step, int first, int last)
 {
     const attnrun_type *x = &step->in[0];
     for (int in = first; in <= last; in++) {
@@ -30,8 +30,8 @@ attn_status planes_check_vectors(const attnrun_step *step, int first, int last)
     return ATTNRUN_OK;
 }
 
-void planes_stats(const attnrun_step *step, const attnrun_tensor *x, int64_t from,
-                  int64_t n, double *stats)
+void attn_planes_stats(const attnrun_step *step, const attnrun_tensor *x, int64_t from,
+                       int64_t n, double *stats)
 {
     if (x->dtype == ATTNRUN_F32) {
         float narrow[2];
@@ -51,9 +51,9 @@ void planes_stats(const attnrun_step *step, const attnrun_tensor *x, int64_t fro
     stats[1] = squares / (double)n;
 }
 
-void planes_affine(const attnrun_step *step, const attnrun_tensor *y,
-                   const attnrun_tensor *x, int64_t from, int64_t n, double shift,
-                   double scale, double bias)
+void attn_planes_affine(const attnrun_step *step, const attnrun_tensor *y,
+                        const attnrun_tensor *x, int64_t from, int64_t n, double shift,
+                        double scale, double bias)
 {
     if (x->dtype == ATTNRUN_F32) {
         step->kernels->scale_shift_f32((float *)y->data + from,

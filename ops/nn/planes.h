@@ -12,10 +12,10 @@ struct planes {
 
 /* Dims of a type with constant dims; rank 1 has one channel. E_LIMIT where they overflow.
  */
-attn_status planes_of(const attnrun_step *step, const attnrun_type *type,
-                      struct planes *planes);
+attn_status attn_planes_of(const attnrun_step *step, const attnrun_type *type,
+                           struct planes *planes);
 /* Inputs first … last are vectors of as many elements as input 0 has channels. */
-attn_status planes_check_vectors(const attnrun_step *step, int first, int last);
+attn_status attn_planes_check_vectors(const attnrun_step *step, int first, int last);
 
 /* Element i of an f32 or f64 tensor. */
 static inline double planes_get(const attnrun_tensor *x, int64_t i)
@@ -25,11 +25,11 @@ static inline double planes_get(const attnrun_tensor *x, int64_t i)
 }
 
 /* stats = mean and variance of n elements from `from` on. */
-void planes_stats(const attnrun_step *step, const attnrun_tensor *x, int64_t from,
-                  int64_t n, double *stats);
+void attn_planes_stats(const attnrun_step *step, const attnrun_tensor *x, int64_t from,
+                       int64_t n, double *stats);
 /* y = (x - shift) * scale + bias for n elements from `from` on. */
-void planes_affine(const attnrun_step *step, const attnrun_tensor *y,
-                   const attnrun_tensor *x, int64_t from, int64_t n, double shift,
-                   double scale, double bias);
+void attn_planes_affine(const attnrun_step *step, const attnrun_tensor *y,
+                        const attnrun_tensor *x, int64_t from, int64_t n, double shift,
+                        double scale, double bias);
 
 #endif

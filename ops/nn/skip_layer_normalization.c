@@ -48,12 +48,12 @@ static attn_status infer_skip(attnrun_step *step, int n_vectors)
                 TRY(op_need_dim(step, in, 0, x->dims[x->rank - 1], "the hidden size"));
         }
     TRY(op_out_like(step, 0, 0));
-    TRY(norm_stats_out(step, 1, ATTNRUN_F32, x->rank - 1));
-    TRY(norm_stats_out(step, 2, ATTNRUN_F32, x->rank - 1));
+    TRY(attn_norm_stats_out(step, 1, ATTNRUN_F32, x->rank - 1));
+    TRY(attn_norm_stats_out(step, 2, ATTNRUN_F32, x->rank - 1));
     TRY(op_out_like(step, 3, 0));
     if (!step->concrete)
         return ATTNRUN_OK;
-    TRY(lines_plan(step, &state->lines, x, x->rank - 1, x->rank, 0.6));
+    TRY(attn_lines_plan(step, &state->lines, x, x->rank - 1, x->rank, 0.6));
     state->skip_rows = op_count(&step->in[1], 0, step->in[1].rank - 1);
     step->scratch_bytes = state->lines.length * 4;
     return ATTNRUN_OK;
@@ -93,7 +93,7 @@ static attn_status run_skip(const attnrun_step *step, const attnrun_work *work, 
     const struct skip_args *args = step->args;
     const int64_t n = state->lines.length;
     for (int64_t task = work->begin; task < work->end; task++) {
-        const struct lines_of_task t = lines_of(&state->lines, task);
+        const struct lines_of_task t = attn_lines_of(&state->lines, task);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         for (int64_t row = t.index; row < t.index + t.n; row++) {

@@ -37,8 +37,8 @@ static attn_status infer_lines(attnrun_step *step, bool to_the_end)
         TRY(op_axis(step, args->axis, rank, false, &axis));
     if (!step->concrete)
         return ATTNRUN_OK;
-    return lines_plan(step, &state->lines, &step->in[0], axis,
-                      to_the_end || rank == 0 ? rank : axis + 1, 0.6);
+    return attn_lines_plan(step, &state->lines, &step->in[0], axis,
+                           to_the_end || rank == 0 ? rank : axis + 1, 0.6);
 }
 
 static attn_status softmax_infer_1(attnrun_step *step) { return infer_lines(step, true); }
@@ -63,7 +63,7 @@ static void softmax_line_f64(double *y, const double *x, int64_t n, int64_t step
 static void softmax_task(const attnrun_step *step, const struct lines *lines,
                          int64_t task, bool log_y)
 {
-    const struct lines_of_task t = lines_of(lines, task);
+    const struct lines_of_task t = attn_lines_of(lines, task);
     if (step->x[0].dtype == ATTNRUN_F64) {
         const double *x = (const double *)step->x[0].data + t.first;
         double *y = (double *)step->y[0].data + t.first;
@@ -125,7 +125,7 @@ static attn_status hardmax_run(const attnrun_step *step, const attnrun_work *wor
     const struct lines *lines = &((const struct softmax_state *)step->state)->lines;
     const bool wide = step->x[0].dtype == ATTNRUN_F64;
     for (int64_t task = work->begin; task < work->end; task++) {
-        const struct lines_of_task t = lines_of(lines, task);
+        const struct lines_of_task t = attn_lines_of(lines, task);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         for (int64_t l = 0; l < t.n; l++) {
