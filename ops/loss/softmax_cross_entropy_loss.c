@@ -28,7 +28,7 @@ static attn_status sce_infer(attnrun_step *step)
     if (dim_is(step->in[LOSS_SCORES].dims[1], 0))
         return op_fail_input(step, LOSS_SCORES, ATTNRUN_E_SHAPE,
                              "expected at least one class");
-    TRY(lines_plan(step, &state->lines, &step->in[LOSS_SCORES], 1, 2, 1.5));
+    TRY(attn_lines_plan(step, &state->lines, &step->in[LOSS_SCORES], 1, 2, 1.5));
     if (state->lines.inner == 1 && step->in[LOSS_SCORES].dtype == ATTNRUN_F32 &&
         !ck_mul(state->lines.length, (int64_t)sizeof(float), &step->scratch_bytes))
         return op_fail(step, ATTNRUN_E_LIMIT, "the tensor is too large");
@@ -134,7 +134,7 @@ static attn_status sce_run(const attnrun_step *step, const attnrun_work *work)
         return ATTNRUN_OK;
     }
     for (int64_t task = work->begin; task < work->end; task++) {
-        const struct lines_of_task t = lines_of(lines, task);
+        const struct lines_of_task t = attn_lines_of(lines, task);
         struct loss_sum sum = { 0 };
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
