@@ -135,7 +135,9 @@ static attn_status run_range(struct attn_step *step, int32_t phase, int64_t begi
                           .worker = worker,
                           .begin = begin,
                           .end = end,
-                          .scratch = step->scratch + worker * step->scratch_stride,
+                          .scratch = step->scratch_stride > 0
+                                         ? step->scratch + worker * step->scratch_stride
+                                         : step->scratch,
                           .shared = step->shared,
                           .cancel = cancel };
     return step->pub.node->op->run(&step->pub, &work);
@@ -299,7 +301,8 @@ static attn_status run_late(struct attn_frame *frame, struct attn_plan *plan,
     return ATTNRUN_OK;
 }
 
-/* Frees late values that this step was the last to read. */
+/* Frees late values that this step was the last to read. Strings stay: elements that were
+ * moved since then share their bytes. */
 static void release_late(struct attn_frame *frame, struct attn_plan *plan,
                          const struct attn_step *step)
 {
@@ -310,7 +313,8 @@ static void release_late(struct attn_frame *frame, struct attn_plan *plan,
             continue;
         struct attn_step *producer = plan->steps[plan->values[id].producer];
         for (int32_t o = 0; o < producer->pub.n_out; o++)
-            if (producer->node->out[o] == id)
+            if (producer->node->out[o] == id &&
+                producer->pub.out[o].dtype != ATTNRUN_STRING)
                 attn_heap_release(&frame->heap, &producer->lists[o]);
     }
 }
