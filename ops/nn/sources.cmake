@@ -1,5 +1,6 @@
 # Sources of ops/nn.
 set(ATTN_OPS_NN
+  ops/nn/swiglu.c
   ops/nn/lines.c
   ops/nn/norm_rows.c
   ops/nn/softmax.c
