@@ -5,7 +5,12 @@
 
 #include <math.h>
 
-enum { QUERIES = ATTN_GEMM_MC, KEYS = 128 };
+enum {
+    QUERIES = ATTN_GEMM_MC,
+    MOST_QUERIES = 4 * QUERIES, /* K and V are packed once for this many */
+    ENOUGH_TASKS = 16,          /* keep several threads busy before blocks grow */
+    KEYS = 256
+};
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -45,13 +50,18 @@ attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
         s->rows = s->q_len * group;
         s->heads = s->kv_heads;
     }
-    s->blocks = s->rows / QUERIES + (s->rows % QUERIES != 0);
+    int64_t queries = QUERIES;
+    while (queries < MOST_QUERIES &&
+           s->rows / (2 * queries) >= ENOUGH_TASKS / (s->batch * s->heads) + 1)
+        queries *= 2;
+    s->blocks = s->rows / queries + (s->rows % queries != 0);
     s->block = s->rows / s->blocks + (s->rows % s->blocks != 0);
     s->blocks = s->rows / s->block + (s->rows % s->block != 0);
     int64_t bytes;
     bool fits = ck_mul(s->batch, s->heads, &s->n_tasks) &&
                 ck_mul(s->n_tasks, s->blocks, &s->n_tasks) &&
-                ck_mul(s->block, s->v_dim + KEYS + 4, &bytes) && bytes < INT64_MAX / 64;
+                ck_mul(s->block, s->head_dim + s->v_dim + KEYS + 4, &bytes) &&
+                bytes < INT64_MAX / 64;
     if (!fits)
         return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
     double cost = 2.0 * (double)s->block * (double)s->kv_len *
@@ -70,6 +80,7 @@ struct queries {
     int64_t b, kv_head, head, row,
         n;               /* rows row … row + n - 1, the first of head `head` */
     int64_t offset, len; /* position of query 0; keys that exist for this sample */
+    float *q;            /* n x head_dim, times the scale */
     float *scores, *sums, *state, *scratch; /* n x KEYS, n x v_dim, n x {max, sum} */
 };
 
@@ -87,17 +98,25 @@ static void keys_of(const struct queries *t, int64_t r, int64_t *from, int64_t *
     *to = most(*to, *from);
 }
 
+/* The block's queries, times the scale: once for all keys. */
+static void scale_queries(const struct queries *t)
+{
+    const struct attn_sdpa *s = t->s;
+    const float *from =
+        t->o->q + t->b * s->q.batch + t->head * s->q.head + t->row % s->q_len * s->q.row;
+    for (int64_t r = 0; r < t->n; r++)
+        for (int64_t i = 0; i < s->head_dim; i++)
+            t->q[r * s->head_dim + i] = from[r * s->q.row + i] * s->scale;
+}
+
 /* scores[r][j] = scale q_r k_(first + j) for n keys that lie in one piece. */
-static void score_tile(const struct queries *t, int64_t first, int64_t n, bool plain)
+static void score_tile(const struct queries *t, int64_t first, int64_t n)
 {
     const struct attn_sdpa *s = t->s;
     const bool past = first < s->past_len;
     const struct attn_heads *at = past ? &s->past_k : &s->k;
-    const struct attn_epilogue scale = { .kind = ATTN_EPI_SCALE, .alpha = s->scale };
-    const int64_t q_row =
-        t->head * s->q.head + (t->row - t->row / s->q_len * s->q_len) * s->q.row;
-    struct attn_gemm_f32 g = { .a = t->o->q + t->b * s->q.batch + q_row,
-                               .a_row = s->q.row,
+    struct attn_gemm_f32 g = { .a = t->q,
+                               .a_row = s->head_dim,
                                .b_row = 1,
                                .b_col = at->row,
                                .c = t->scores,
@@ -105,8 +124,6 @@ static void score_tile(const struct queries *t, int64_t first, int64_t n, bool p
                                .m = (size_t)t->n,
                                .n = (size_t)n,
                                .k = (size_t)s->head_dim,
-                               .epilogue = &scale,
-                               .n_epilogue = plain ? 0 : 1,
                                .scratch = t->scratch };
     g.b = (past ? t->o->past_k : t->o->k) + t->b * at->batch + t->kv_head * at->head +
           (first - (past ? 0 : s->past_len)) * at->row;
@@ -119,9 +136,6 @@ static void value_tile(const struct queries *t, int64_t first, int64_t n)
     const struct attn_sdpa *s = t->s;
     const bool past = first < s->past_len;
     const struct attn_heads *at = past ? &s->past_v : &s->v;
-    const struct attn_epilogue add = {
-        .kind = ATTN_EPI_ADD, .alpha = 1, .data = t->sums, .row = s->v_dim, .col = 1
-    };
     struct attn_gemm_f32 g = { .a = t->scores,
                                .a_row = KEYS,
                                .b_row = at->row,
@@ -131,8 +145,7 @@ static void value_tile(const struct queries *t, int64_t first, int64_t n)
                                .m = (size_t)t->n,
                                .n = (size_t)s->v_dim,
                                .k = (size_t)n,
-                               .epilogue = &add,
-                               .n_epilogue = 1,
+                               .accumulate = 1,
                                .scratch = t->scratch };
     g.b = (past ? t->o->past_v : t->o->v) + t->b * at->batch + t->kv_head * at->head +
           (first - (past ? 0 : s->past_len)) * at->row;
@@ -249,7 +262,7 @@ static attn_status stream(const struct queries *t, const attnrun_work *work)
         if (first + n > least_key) {
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
-            score_tile(t, first, n, s->scale == 1.0f);
+            score_tile(t, first, n);
             for (int64_t r = 0; r < t->n; r++)
                 softmax_row(t, r, first, n);
             value_tile(t, first, n);
@@ -287,6 +300,8 @@ attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *
     t.scores = t.scratch + ATTN_GEMM_SCRATCH(s->block);
     t.sums = t.scores + s->block * KEYS;
     t.state = t.sums + s->block * s->v_dim;
+    t.q = t.state + 2 * s->block;
+    scale_queries(&t);
     memset(t.sums, 0, (size_t)(t.n * s->v_dim) * sizeof *t.sums);
     for (int64_t r = 0; r < t.n; r++) {
         t.state[2 * r] = -INFINITY;

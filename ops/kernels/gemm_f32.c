@@ -24,7 +24,7 @@ enum { NR = 2 * VF, KC = ATTN_GEMM_KC, GROUP = 4 };
  * NULL: 0. */
 struct tile {
     const float *a, *b, *sum;
-    ptrdiff_t a_row, b_row, out_row;
+    ptrdiff_t a_row, b_row, sum_row, out_row;
     float *out;
     size_t k;
 };
@@ -52,7 +52,7 @@ static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int
         for (int i = 0; i < mr; i++)
             UNROLL
         for (int v = 0; v < nv; v++)
-            acc[i][v] += v_load(t->sum + i * NR + v * VF);
+            acc[i][v] += v_load(t->sum + i * t->sum_row + v * VF);
     }
     UNROLL
     for (int i = 0; i < mr; i++)
@@ -66,25 +66,25 @@ static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int
 TILE(1, 1)
 TILE(2, 1)
 TILE(3, 1)
-TILE(4, 1) TILE(5, 1) TILE(6, 1) TILE(1, 2) TILE(2, 2) TILE(3, 2) TILE(4, 2) TILE(5, 2)
-    TILE(6, 2)
+TILE(4, 1)
+TILE(5, 1) TILE(6, 1) TILE(1, 2) TILE(2, 2) TILE(3, 2) TILE(4, 2) TILE(5, 2) TILE(6, 2)
 #if VEC_BYTES == 64
-        TILE(7, 1) TILE(8, 1) TILE(7, 2) TILE(8, 2)
+    TILE(7, 1) TILE(8, 1) TILE(7, 2) TILE(8, 2)
 #endif
 #undef TILE
 
-            static void (*const tiles[2][MR])(const struct tile *t) = {
-                { tile_1x1, tile_2x1, tile_3x1, tile_4x1, tile_5x1, tile_6x1,
+        static void (*const tiles[2][MR])(const struct tile *t) = {
+            { tile_1x1, tile_2x1, tile_3x1, tile_4x1, tile_5x1, tile_6x1,
 #if VEC_BYTES == 64
-                  tile_7x1, tile_8x1
+              tile_7x1, tile_8x1
 #endif
-                },
-                { tile_1x2, tile_2x2, tile_3x2, tile_4x2, tile_5x2, tile_6x2,
+            },
+            { tile_1x2, tile_2x2, tile_3x2, tile_4x2, tile_5x2, tile_6x2,
 #if VEC_BYTES == 64
-                  tile_7x2, tile_8x2
+              tile_7x2, tile_8x2
 #endif
-                },
-            };
+            },
+        };
 
 /* ---- epilogue ---- */
 
@@ -142,6 +142,11 @@ static void apply(float *x, size_t n, const struct attn_epilogue *e, size_t i, s
 static void finish(const struct attn_gemm_f32 *g, float *sum, size_t i, size_t m,
                    size_t j, size_t n)
 {
+    const struct attn_epilogue old = {
+        .kind = ATTN_EPI_ADD, .alpha = 1.0f, .row = g->c_row, .col = 1, .data = g->c
+    };
+    for (size_t r = 0; g->accumulate && r < m; r++)
+        apply(sum + r * NR, n, &old, i + r, j);
     for (size_t e = 0; e < (size_t)g->n_epilogue; e++)
         for (size_t r = 0; r < m; r++)
             apply(sum + r * NR, n, &g->epilogue[e], i + r, j);
@@ -234,13 +239,19 @@ static void add_block(const struct attn_gemm_f32 *g, struct block block, float *
                       size_t j, size_t n)
 {
     const size_t width = n <= VF ? VF : NR, n_tiles = (g->m + MR - 1) / MR;
-    const bool direct = block.last && n == width && g->n_epilogue == 0;
+    const bool direct =
+        block.last && n == width && g->n_epilogue == 0 && (block.first || !g->accumulate);
     struct tile t = { .a_row = block.a_row, .k = block.k };
     find_panel(g, &t, block, j, n);
     for (size_t tile = 0; tile < n_tiles; tile++) {
         size_t i = g->m * tile / n_tiles, m = g->m * (tile + 1) / n_tiles - i;
         t.a = block.a + (ptrdiff_t)i * block.a_row;
         t.sum = block.first ? NULL : sums + i * NR;
+        t.sum_row = NR;
+        if (direct && block.first && g->accumulate) {
+            t.sum = g->c + (ptrdiff_t)i * g->c_row + j;
+            t.sum_row = g->c_row;
+        }
         t.out = direct ? g->c + (ptrdiff_t)i * g->c_row + j : sums + i * NR;
         t.out_row = direct ? g->c_row : NR;
         tiles[width / VF - 1][m - 1](&t);

@@ -48,6 +48,7 @@ struct attn_gemm_f32 {
     const struct attn_epilogue *epilogue;
     float *scratch; /* ATTN_GEMM_SCRATCH(m) floats, 64-byte aligned */
     int32_t n_epilogue, packed;
+    int32_t accumulate; /* C += A B instead, before the epilogue */
 };
 /* Partial sums of four panels of C, a panel of B, and the rows of A, of one block of K.
  */
