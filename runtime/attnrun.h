@@ -128,10 +128,7 @@ typedef struct attnrun_string {
  * A sequence has rank 1, dims[0] = its length, data = attnrun_tensor[length].
  * An optional has rank 0 and data = one attnrun_tensor, or NULL for none. */
 typedef struct attnrun_tensor {
-    int32_t kind;
-    int32_t dtype;
-    int32_t rank;
-    int32_t layout;
+    int32_t kind, dtype, rank, layout;
     int64_t dims[ATTNRUN_MAX_RANK];
     int64_t strides[ATTNRUN_MAX_RANK]; /* bytes; 0 where broadcast */
     void *data;
@@ -197,10 +194,8 @@ typedef struct attnrun_runtime_info {
     const char *isa;          /* "base", "avx2", "avx512" */
     const char *cpu_features; /* space-separated, those that matter here */
     const char *blas;         /* "OpenBLAS 0.3.21", or "none" */
-    uint64_t max_memory;      /* bytes */
-    uint64_t used_memory;     /* bytes, now */
-    uint64_t peak_memory;     /* bytes */
-    uint64_t allocations;     /* calls of the allocator so far */
+    /* Bytes: the budget, held now, the most held; calls of the allocator so far. */
+    uint64_t max_memory, used_memory, peak_memory, allocations;
 } attnrun_runtime_info;
 ATTNRUN_API attnrun_status attnrun_runtime_query(attnrun_runtime *runtime,
                                                  attnrun_runtime_info *info);
@@ -238,14 +233,12 @@ ATTNRUN_API void attnrun_model_release(attnrun_model *model);
 
 typedef struct attnrun_model_info {
     uint32_t struct_size;
-    int32_t n_inputs, n_outputs; /* inputs: those that are no initializer */
-    int32_t n_nodes;             /* after rewriting */
-    int32_t n_file_nodes;        /* in the file's main graph */
+    int32_t n_inputs, n_outputs;   /* inputs: those that are no initializer */
+    int32_t n_nodes, n_file_nodes; /* after rewriting; in the file's main graph */
     int32_t n_functions, n_metadata, n_opsets, n_passes, n_missing;
     int64_t ir_version;
-    int64_t n_parameters;        /* elements of all initializers */
-    int64_t weights_bytes;       /* of all initializers */
-    int64_t file_bytes;          /* of the model and its external data */
+    int64_t n_parameters, weights_bytes; /* elements and bytes of all initializers */
+    int64_t file_bytes;                  /* of the model and its external data */
     const char *producer, *producer_version, *graph_name, *doc;
     const char *missing;         /* "Foo-11, dom::Bar-1", or "" */
 } attnrun_model_info;
@@ -275,13 +268,11 @@ ATTNRUN_API int32_t attnrun_model_find_output(const attnrun_model *model, const 
 enum { ATTNRUN_NATIVE = 0, ATTNRUN_BODY = 1, ATTNRUN_MISSING = 2 };
 typedef struct attnrun_node_info {
     uint32_t struct_size;
-    int32_t coverage;        /* ATTNRUN_NATIVE …; BODY: came out of a function body */
-    int32_t opset;
-    int32_t n_inputs, n_outputs;
+    int32_t coverage; /* ATTNRUN_NATIVE …; BODY: came out of a function body */
+    int32_t opset, n_inputs, n_outputs;
     const char *name, *op_type, *domain;
     const char *function;    /* the function it came from, or "" */
-    const char *const *inputs; /* names; "" where absent */
-    const char *const *outputs;
+    const char *const *inputs, *const *outputs; /* names; "" where absent */
 } attnrun_node_info;
 /* Nodes of the main graph in the order of execution, after rewriting. */
 ATTNRUN_API attnrun_status attnrun_model_node(const attnrun_model *model, int32_t index,
@@ -346,13 +337,12 @@ ATTNRUN_API void attnrun_trim(attnrun_context *context);
 
 typedef struct attnrun_plan_info {
     uint32_t struct_size;
-    int32_t n_steps, n_blocks, n_late_steps; /* late: shapes known only at run */
-    int32_t peak_step;
-    int64_t arena_bytes;        /* exact, for the steps that are not late */
-    int64_t lower_bound_bytes;  /* largest sum of bytes alive at one step */
-    int64_t weights_bytes;      /* constants in mapped or read files */
-    int64_t packed_bytes;       /* packed weights, made by the first context */
-    int64_t folded_bytes;       /* constants computed at load */
+    /* late: shapes known only at run */
+    int32_t n_steps, n_blocks, n_late_steps, peak_step;
+    int64_t arena_bytes;       /* exact, for the steps that are not late */
+    int64_t lower_bound_bytes; /* largest sum of bytes alive at one step */
+    /* Constants in files, packed by the first context, computed at load. */
+    int64_t weights_bytes, packed_bytes, folded_bytes;
     const char *peak_node, *peak_op;
 } attnrun_plan_info;
 /* One piece of the arena: `name` lives at [offset, offset + bytes) from the first step to the
@@ -365,9 +355,9 @@ typedef struct attnrun_plan_block {
     const char *op_type; /* of the producer */
     attnrun_tensor tensor; /* dtype and dims; data NULL */
 } attnrun_plan_block;
-/* Plans for these input shapes (data pointers are not looked at; inputs whose values decide
- * shapes are read when their data is not NULL), without allocating the arena. `inputs` has
- * one tensor per model input. `info` may be NULL. */
+/* Plans for these input shapes, without allocating the arena. Data is not looked at: steps
+ * whose shapes depend on it are late. `inputs` has one tensor per model input. `info` may
+ * be NULL. */
 ATTNRUN_API attnrun_status attnrun_plan(attnrun_context *context, const attnrun_tensor *inputs,
                                         attnrun_plan_info *info);
 /* Block of the last plan made or run. */
@@ -379,17 +369,17 @@ ATTNRUN_API attnrun_status attnrun_reserve(attnrun_context *context,
 
 typedef struct attnrun_memory_info {
     uint32_t struct_size;
-    int64_t arena_bytes;      /* allocated now */
-    int64_t arena_used_bytes; /* highest byte that the last run's plan touched */
-    int64_t side_heap_bytes;  /* of data-dependent shapes, highest of the last run */
+    /* Allocated now; the highest byte that the last run's plan touched; of data-dependent
+     * shapes, the most of the last run. */
+    int64_t arena_bytes, arena_used_bytes, side_heap_bytes;
     int32_t n_plans;
 } attnrun_memory_info;
 ATTNRUN_API attnrun_status attnrun_context_memory(const attnrun_context *context,
                                                   attnrun_memory_info *info);
 
-/* Reads a serialized TensorProto, SequenceProto or OptionalProto (`kind` ATTNRUN_TENSOR …;
- * `dtype` is the element type expected of an empty sequence, or 0). The memory belongs to the
- * caller: attnrun_tensor_free(). `name`, where not NULL, is set to the message's name or "". */
+/* Reads a serialized TensorProto, SequenceProto or OptionalProto (`kind` ATTNRUN_TENSOR …).
+ * The memory belongs to the caller: attnrun_tensor_free(). `name`, where not NULL, is set to
+ * the message's name or "". */
 ATTNRUN_API attnrun_status attnrun_tensor_from_pb(attnrun_runtime *runtime, const void *data,
                                                   uint64_t bytes, int32_t kind,
                                                   attnrun_tensor **tensor, const char **name);
@@ -408,8 +398,7 @@ typedef struct attnrun_dim {
 
 /* What is known of a value at infer time. */
 typedef struct attnrun_type {
-    int32_t kind;
-    int32_t dtype;
+    int32_t kind, dtype;
     int32_t rank; /* -1: unknown */
     int32_t layout;
     attnrun_dim dims[ATTNRUN_MAX_RANK];
@@ -535,13 +524,12 @@ struct attnrun_op_def {
      * memory of that size, 64-byte aligned, whose content must not depend on its address. */
     attnrun_status (*pack)(attnrun_pack *pack, int64_t *bytes, void *packed);
     attnrun_status (*run)(const attnrun_step *step, const attnrun_work *work);
-    void (*release)(void *user);
+    void (*release)(void *user); /* when the runtime ends; or NULL */
     void *user;
-    uint32_t strided_in;  /* bit i: input i may have any strides (else it is dense) */
-    uint32_t strided_out; /* bit i: output i may have any strides (else it is dense) */
-    uint32_t unaligned_in; /* bit i: input i is read byte by byte, from any address */
-    const char *cost;     /* for listings: "O(n d)", or NULL */
-    const char *source;   /* for listings: paper or standard, or NULL */
+    /* Bit i: input or output i may have any strides (else it is dense); input i is read
+     * byte by byte, from any address. */
+    uint32_t strided_in, strided_out, unaligned_in;
+    const char *cost, *source; /* for listings: "O(n d)"; paper or standard; or NULL */
 };
 
 /* Adds an operator; later ones win over earlier and built-in ones of the same domain, name

@@ -243,6 +243,9 @@ static attn_status fill_runtime(attnrun_runtime *runtime,
 static void runtime_end(attnrun_runtime *runtime)
 {
     attn_threads_destroy(runtime->threads);
+    for (int64_t i = 0; i < runtime->n_ops; i++)
+        if (runtime->ops[i]->release != NULL)
+            runtime->ops[i]->release(runtime->ops[i]->user);
     if (runtime->memory != NULL) {
         for (int64_t i = 0; i < runtime->n_plugins; i++)
             dlclose(runtime->plugins[i]);
