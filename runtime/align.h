@@ -1,9 +1,10 @@
-/* align.h - constants that lie in a mapped file at addresses that do not fit their elements.
+/* align.h - constants that lie in a mapped file at addresses that do not fit their
+ * elements.
  *
  * A file puts tensor data at any byte. The loader leaves large data where it is, so that
- * opening a model copies nothing; who reads elements gets them aligned: folding and packing
- * from copies that end with them, the steps of a run from one copy that the first context
- * makes of what is still read then. */
+ * opening a model copies nothing; who reads elements gets them aligned: folding and
+ * packing from copies that end with them, the steps of a run from one copy that the first
+ * context makes of what is still read then. */
 #ifndef ATTN_ALIGN_H
 #define ATTN_ALIGN_H
 
@@ -14,8 +15,8 @@ int64_t attn_dtype_align(int32_t dtype);
 bool attn_tensor_is_aligned(const attnrun_tensor *tensor);
 /* Lets `tensor` show a copy of its elements in `pool` where they are not aligned. */
 attn_status attn_tensor_align(struct attn_pool *pool, attnrun_tensor *tensor);
-/* Aligns for good, in the model's memory, the constants of a graph that some step reads. To be
- * called once packing is done. */
+/* Aligns for good, in the model's memory, the constants of a graph that some step reads.
+ * To be called once packing is done. */
 attn_status attn_graph_align(struct attn_graph *graph);
 
 #endif

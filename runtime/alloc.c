@@ -18,7 +18,7 @@ enum {
     POOL_LARGEST_BLOCK = 1 << 20,
     HUGE_PAGE = 2 << 20,
     HUGE_BYTES = 4 << 20, /* blocks from here on ask for huge pages */
-    POOL_HEADER = 64 /* bytes before a block's data: keeps that aligned */
+    POOL_HEADER = 64      /* bytes before a block's data: keeps that aligned */
 };
 
 struct attn_memory {

@@ -12,7 +12,8 @@ enum { ATTN_CPU_VNNI = 1, ATTN_CPU_AVX512_BF16 = 2, ATTN_CPU_AVX_VNNI = 4 };
 enum attn_isa attn_cpu_isa(void); /* the best that CPU and OS support */
 uint32_t attn_cpu_features(void); /* ATTN_CPU_ bits */
 const char *attn_isa_name(enum attn_isa isa);
-/* Parses "base", "avx2", "avx512", lowered to what the CPU has. E_USAGE for other words. */
+/* Parses "base", "avx2", "avx512", lowered to what the CPU has. E_USAGE for other words.
+ */
 attn_status attn_isa_parse(const char *name, enum attn_isa *isa);
 
 #endif

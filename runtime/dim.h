@@ -21,7 +21,8 @@ struct attn_dims; /* the table */
 
 struct attn_dims *attn_dims_create(struct attn_pool *pool);
 /* The symbol of this name, made where new. NULL or "": a fresh one, named "u1", "u2", …
- * A symbol is a size, 0 … ATTN_MAX_DIM: min(S, 2^62) is S. UNKNOWN where `dims` is NULL. */
+ * A symbol is a size, 0 … ATTN_MAX_DIM: min(S, 2^62) is S. UNKNOWN where `dims` is NULL.
+ */
 attnrun_dim attn_dim_symbol(struct attn_dims *dims, const char *name);
 
 static inline attnrun_dim dim_of(int64_t value)

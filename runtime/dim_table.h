@@ -31,7 +31,7 @@ struct dim_symbol {
     const char *name;    /* as in the file; of derived ones "" */
     const char *text;    /* safe to print */
     uint32_t hash;
-    bool vague;          /* a fresh symbol, or made of one */
+    bool vague; /* a fresh symbol, or made of one */
 };
 
 struct dim_term {

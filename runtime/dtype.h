@@ -10,10 +10,10 @@
 #define ATTN_DT(name) (UINT32_C(1) << ATTNRUN_##name)
 
 enum { /* sets of dtypes, one bit each */
-    ATTN_DT_FLOAT = ATTN_DT(F16) | ATTN_DT(BF16) | ATTN_DT(F32) | ATTN_DT(F64),
-    ATTN_DT_SINT = ATTN_DT(I8) | ATTN_DT(I16) | ATTN_DT(I32) | ATTN_DT(I64),
-    ATTN_DT_UINT = ATTN_DT(U8) | ATTN_DT(U16) | ATTN_DT(U32) | ATTN_DT(U64),
-    ATTN_DT_NUM = ATTN_DT_FLOAT | ATTN_DT_SINT | ATTN_DT_UINT
+       ATTN_DT_FLOAT = ATTN_DT(F16) | ATTN_DT(BF16) | ATTN_DT(F32) | ATTN_DT(F64),
+       ATTN_DT_SINT = ATTN_DT(I8) | ATTN_DT(I16) | ATTN_DT(I32) | ATTN_DT(I64),
+       ATTN_DT_UINT = ATTN_DT(U8) | ATTN_DT(U16) | ATTN_DT(U32) | ATTN_DT(U64),
+       ATTN_DT_NUM = ATTN_DT_FLOAT | ATTN_DT_SINT | ATTN_DT_UINT
 };
 
 static inline int64_t dtype_bits(int32_t dtype) { return attnrun_dtype_bits(dtype); }

@@ -268,8 +268,8 @@ int32_t attnrun_step_value(const attnrun_step *step, int32_t in, int64_t k,
     if (in < 0 || in >= step->n_in || k < 0)
         return 0;
     const attnrun_tensor *x = &step->x[in];
-    bool small_int = x->dtype == ATTNRUN_I64 || x->dtype == ATTNRUN_I32 ||
-                     x->dtype == ATTNRUN_BOOL;
+    bool small_int =
+        x->dtype == ATTNRUN_I64 || x->dtype == ATTNRUN_I32 || x->dtype == ATTNRUN_BOOL;
     if (x->data != NULL && small_int) {
         if (k >= tensor_count(x))
             return 0;

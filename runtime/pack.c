@@ -63,7 +63,8 @@ static attn_status ask_node(struct packing *packing, struct attn_graph *graph,
     job.offset = packing->total;
     if (!ck_align(job.bytes, 64, &rounded) ||
         !ck_add(packing->total, rounded, &packing->total))
-        return attn_fail_node(ATTNRUN_E_MEMORY, &node->pub, "its packed weights overflow");
+        return attn_fail_node(ATTNRUN_E_MEMORY, &node->pub,
+                              "its packed weights overflow");
     if (packing->n_jobs == packing->capacity)
         TRY(attn_pool_grow(&packing->pool, (void **)&packing->jobs, &packing->capacity,
                            packing->n_jobs, (int64_t)sizeof *packing->jobs));
@@ -79,8 +80,9 @@ static attn_status ask_graph(struct packing *packing, struct attn_graph *graph)
     for (int64_t n = 0; n < graph->n_nodes && status == ATTNRUN_OK; n++) {
         struct attn_node *node = graph->nodes[n];
         if (node->pub.op == NULL)
-            status = attn_fail(ATTNRUN_E_UNSUPPORTED, "%d operators are not supported: %s",
-                               packing->model->n_missing, packing->model->missing);
+            status =
+                attn_fail(ATTNRUN_E_UNSUPPORTED, "%d operators are not supported: %s",
+                          packing->model->n_missing, packing->model->missing);
         else if (node->pub.op->pack != NULL)
             status = ask_node(packing, graph, node, &scratch);
         for (int32_t g = 0; g < node->n_graphs && status == ATTNRUN_OK; g++)
@@ -150,8 +152,8 @@ static attn_status pack_all(struct packing *packing, const struct attn_file_list
         if (packing->block == NULL)
             return ATTNRUN_E_MEMORY;
     }
-    attn_parallel_for(attn_runtime_threads(model->runtime), packing->n_jobs, 1, pack_range,
-                      packing);
+    attn_parallel_for(attn_runtime_threads(model->runtime), packing->n_jobs, 1,
+                      pack_range, packing);
     if (atomic_load(&packing->failed))
         return attn_fail_again(&packing->error);
     for (int64_t i = 0; i < packing->n_jobs; i++) {

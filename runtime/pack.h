@@ -11,9 +11,9 @@ struct attn_file_list {
     struct attn_file file;
 };
 
-/* Lets every node of the model pack its constants into one block, nodes in parallel; gives
- * back pages of the files that nobody reads any more; aligns the constants that are still
- * read. On failure nothing is packed. The caller frees *block. */
+/* Lets every node of the model pack its constants into one block, nodes in parallel;
+ * gives back pages of the files that nobody reads any more; aligns the constants that are
+ * still read. On failure nothing is packed. The caller frees *block. */
 attn_status attn_pack_model(struct attn_model *model, const struct attn_file_list *files,
                             void **block, int64_t *block_bytes);
 

@@ -72,8 +72,8 @@ attn_status attn_conv_f64_run(const attnrun_step *step, const attnrun_work *work
                               const struct conv_shape *shape);
 
 /* Steps that need no matrix: y[i] = steps(y[i]). */
-void attn_conv_apply(const struct attn_kernels *kernels, const struct attn_epilogue *steps,
-                     int n_steps, float *y, int64_t n);
+void attn_conv_apply(const struct attn_kernels *kernels,
+                     const struct attn_epilogue *steps, int n_steps, float *y, int64_t n);
 
 /* The activation of a fused node as steps of a gemm epilogue, at most 3; 0 for none. */
 enum conv_activation {

@@ -67,7 +67,8 @@ TILE(1, 1)
 TILE(2, 1)
 TILE(3, 1)
 TILE(4, 1)
-TILE(5, 1) TILE(6, 1) TILE(1, 2) TILE(2, 2) TILE(3, 2) TILE(4, 2) TILE(5, 2) TILE(6, 2)
+TILE(5, 1)
+TILE(6, 1) TILE(1, 2) TILE(2, 2) TILE(3, 2) TILE(4, 2) TILE(5, 2) TILE(6, 2)
 #if VEC_BYTES == 64
     TILE(7, 1) TILE(8, 1) TILE(7, 2) TILE(8, 2)
 #endif

@@ -23,7 +23,7 @@ struct attn_conv_finish {
     const float *bias; /* one per row, or NULL */
     const float *z;    /* or NULL */
     int64_t row, m, n;
-    int32_t step;      /* -1: none; ATTN_EPI_RELU, or ATTN_EPI_CLIP to [alpha, beta] */
+    int32_t step; /* -1: none; ATTN_EPI_RELU, or ATTN_EPI_CLIP to [alpha, beta] */
     float alpha, beta;
 };
 

@@ -1,6 +1,6 @@
-/* isa.h - what a kernel file needs to be compiled once per instruction set: the suffix of its
- * symbols, vector types of GCC/Clang vector extensions, and a few verbs. Arithmetic is written
- * a * b + c; verbs exist only where the plain expression loses.
+/* isa.h - what a kernel file needs to be compiled once per instruction set: the suffix of
+ * its symbols, vector types of GCC/Clang vector extensions, and a few verbs. Arithmetic
+ * is written a * b + c; verbs exist only where the plain expression loses.
  *
  * ATTN_ISA_SUFFIX  base | avx2 | avx512, set by the build
  * VEC_BYTES        16 | 32 | 64, set by the build */
@@ -21,7 +21,7 @@
 #endif
 
 #define ATTN_CAT4_(a, b, c, d) a##b##c##d
-#define ATTN_CAT4(a, b, c, d) ATTN_CAT4_(a, b, c, d)
+#define ATTN_CAT4(a, b, c, d)  ATTN_CAT4_(a, b, c, d)
 /* The name of a kernel in this build: K(softmax_f32) is attn_softmax_f32_avx2. */
 #define K(name) ATTN_CAT4(attn_, name, _, ATTN_ISA_SUFFIX)
 
@@ -56,7 +56,10 @@ static inline v_f32 v_load_tail(const float *p, size_t n, float fill)
     memcpy(&v, p, n * sizeof(float));
     return v;
 }
-static inline void v_store_tail(float *p, v_f32 v, size_t n) { memcpy(p, &v, n * sizeof(float)); }
+static inline void v_store_tail(float *p, v_f32 v, size_t n)
+{
+    memcpy(p, &v, n * sizeof(float));
+}
 
 /* max(a, b) where a NaN in either operand gives b: what maxps does. */
 static inline v_f32 v_max(v_f32 a, v_f32 b)

@@ -1,6 +1,6 @@
-/* kernels.h - the kernel table: one struct of function pointers per instruction set, chosen
- * once by the runtime. Rows are in kernels.def. Kernels see pointers, counts and strides; no
- * shapes, nodes or threads. */
+/* kernels.h - the kernel table: one struct of function pointers per instruction set,
+ * chosen once by the runtime. Rows are in kernels.def. Kernels see pointers, counts and
+ * strides; no shapes, nodes or threads. */
 #ifndef ATTN_KERNELS_H
 #define ATTN_KERNELS_H
 

@@ -1,6 +1,7 @@
-/* test_dtype.c - names and sizes; every f16 code both ways; spot values and rounding of the
- * small floats; packed elements. Beyond this, f16 was compared with vcvtps2ph and bf16 with
- * its definition over all 2^32 floats, and all types with ml_dtypes 0.6 over 10^7 and more. */
+/* test_dtype.c - names and sizes; every f16 code both ways; spot values and rounding of
+ * the small floats; packed elements. Beyond this, f16 was compared with vcvtps2ph and
+ * bf16 with its definition over all 2^32 floats, and all types with ml_dtypes 0.6 over
+ * 10^7 and more. */
 #include "check.h"
 
 #include <math.h>

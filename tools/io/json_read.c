@@ -37,7 +37,7 @@ static attnrun_status read_unicode(struct reader *reader, char *out, int *n)
 {
     unsigned code = 0;
     for (int i = 0; i < 4; i++) {
-        int c = reader->at[i];
+        int c = (unsigned char)reader->at[i];
         if (!isxdigit((unsigned char)c))
             return bad(reader, "\\u needs four hex digits");
         code = code * 16 + (unsigned)(isdigit(c) ? c - '0' : (c | 32) - 'a' + 10);
