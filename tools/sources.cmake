@@ -28,6 +28,7 @@ set(ATTN_TOOLS
   tools/cli/inspect_print.c
   tools/cli/job.c
   tools/cli/make_up.c
+  tools/cli/measure.c
   tools/cli/ops.c
   tools/cli/options.c
   tools/cli/outputs.c

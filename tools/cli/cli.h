@@ -27,6 +27,7 @@ struct cli {
     double rtol, atol; /* negative: not given */
     int32_t json, no_fusion, validate, force_bodies, allow_newer, copy_weights, profile;
     int32_t coverage, layers, weights, list_passed, isolate, verbose, quiet, help;
+    int32_t bench;
 
     attnrun_runtime *runtime;
 };

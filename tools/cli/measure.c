@@ -1,0 +1,210 @@
+/* measure.c - the fp32 peak and the read bandwidth of this machine.
+ *
+ * Each thread works off small pieces and counts them by windows of time that are the same
+ * for all threads; the rates of one window add up, and the best window is the result. So
+ * nobody waits for anybody, and what else runs on the machine costs windows only.
+ *
+ * The peak is the better of two loops: chains of multiply-adds, and as many separate
+ * multiplications and additions, which some CPUs do beside each other at the same rate.
+ */
+#include "measure.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "cli.h"
+
+enum {
+    PIECE_TURNS = 1 << 14,     /* of an arithmetic loop: some 25 us */
+    PIECE_BYTES = 1 << 17,     /* of a reading loop: a few us */
+    BIG_BYTES = 256 << 20,     /* more than the last cache */
+    L2_BYTES = 256 << 10,      /* more than the first cache, less than the second */
+    HUGE_PAGE_BYTES = 2 << 20, /* fewer misses of the page tables' cache */
+    WINDOWS_MAX = 100
+};
+
+struct piece {
+    float start[12], factor, term;
+    int64_t n;
+    const char *data;
+    float result[16]; /* stored, so that the work is not left out */
+};
+struct loops {
+    void (*fma)(struct piece *), (*mul_add)(struct piece *), (*read)(struct piece *);
+    int32_t lanes;
+};
+
+#define LOOP(name) name##_base
+#define LOOP_TARGET
+#define LOOP_BYTES 16
+#include "measure_loops.h"
+#if defined(__x86_64__)
+#define LOOP(name)  name##_avx2
+#define LOOP_TARGET __attribute__((target("avx2,fma")))
+#define LOOP_BYTES  32
+#include "measure_loops.h"
+#define LOOP(name)  name##_avx512
+#define LOOP_TARGET __attribute__((target("avx512f")))
+#define LOOP_BYTES  64
+#include "measure_loops.h"
+#endif
+
+/* What all threads do. */
+struct job {
+    void (*loop)(struct piece *);
+    double per_piece; /* FLOPs or bytes */
+    double window_ms;
+    int32_t windows; /* at most WINDOWS_MAX */
+    double start_ms; /* of the first window */
+};
+struct worker {
+    const struct job *job;
+    struct piece piece;
+    char *data; /* its part of the buffer: NULL or whole pieces */
+    size_t bytes, at;
+    double rate[WINDOWS_MAX]; /* per ms */
+    pthread_t thread;
+    bool started;
+};
+
+static const struct loops *loops_of(const char *isa)
+{
+#if defined(__x86_64__)
+    if (strcmp(isa, "avx512") == 0)
+        return &loops_avx512;
+    if (strcmp(isa, "avx2") == 0)
+        return &loops_avx2;
+#else
+    (void)isa;
+#endif
+    return &loops_base;
+}
+
+static void next_piece(struct worker *w)
+{
+    if (w->data == NULL)
+        return;
+    w->piece.data = w->data + w->at;
+    w->at += PIECE_BYTES;
+    if (w->at + PIECE_BYTES > w->bytes)
+        w->at = 0;
+}
+
+static void *work(void *arg)
+{
+    struct worker *w = arg;
+    const struct job *job = w->job;
+    double now = cli_now_ms();
+    while (now < job->start_ms)
+        now = cli_now_ms();
+    for (int32_t i = 0; i < job->windows; i++) {
+        double planned = job->start_ms + i * job->window_ms, n = 0;
+        /* The last piece reaches into this window; longer than that, it was asleep. */
+        double begin = now - planned < job->window_ms / 10 ? now : planned;
+        while (now < planned + job->window_ms) {
+            next_piece(w);
+            job->loop(&w->piece);
+            n += job->per_piece;
+            now = cli_now_ms();
+        }
+        w->rate[i] = n == 0 ? 0 : n / (now - begin);
+    }
+    return NULL;
+}
+
+/* The best sum of the workers' rates, in 1e9 per second; 0 where threads do not start. */
+static double best_rate(struct worker *workers, int32_t n, struct job job)
+{
+    double best = 0;
+    bool good = true;
+    job.start_ms = cli_now_ms() + (n > 1 ? 1 + 0.1 * n : 0);
+    for (int32_t i = 0; i < n; i++)
+        workers[i].job = &job;
+    for (int32_t i = 1; i < n; i++) {
+        struct worker *w = &workers[i];
+        w->started = pthread_create(&w->thread, NULL, work, w) == 0;
+        good = good && w->started;
+    }
+    work(&workers[0]);
+    for (int32_t i = 1; i < n; i++)
+        if (workers[i].started)
+            pthread_join(workers[i].thread, NULL);
+    for (int32_t k = 0; k < job.windows && good; k++) {
+        double sum = 0;
+        for (int32_t i = 0; i < n; i++)
+            sum += workers[i].rate[k];
+        best = sum > best ? sum : best;
+    }
+    return best / 1e6;
+}
+
+/* Gives each of n workers its part of the first `bytes` of the buffer. */
+static void share(struct worker *workers, int32_t n, char *buffer, size_t bytes)
+{
+    size_t part = bytes / PIECE_BYTES / (size_t)n * PIECE_BYTES;
+    for (int32_t i = 0; i < n; i++) {
+        workers[i].data = buffer + (size_t)i * part;
+        workers[i].bytes = part;
+        workers[i].at = 0;
+    }
+}
+
+static void measure_peak(const struct loops *loops, struct worker *workers, int32_t n,
+                         double *gflops)
+{
+    double turn = 12.0 * loops->lanes * PIECE_TURNS;
+    double fma = best_rate(workers, n, (struct job){ loops->fma, 2 * turn, 2, 100, 0 });
+    double both = best_rate(workers, n, (struct job){ loops->mul_add, turn, 2, 100, 0 });
+    *gflops = fma > both ? fma : both;
+}
+
+static void measure_all(const struct loops *loops, struct worker *workers, int32_t n,
+                        char *buffer, struct measured *m)
+{
+    const struct job reading = { loops->read, PIECE_BYTES, 10, 40, 0 };
+    measure_peak(loops, workers, 1, &m->fp32_peak_gflops);
+    measure_peak(loops, workers, n, &m->fp32_peak_all_gflops);
+    share(workers, 1, buffer, L2_BYTES);
+    m->l2_read_gbs = best_rate(workers, 1, reading);
+    share(workers, 1, buffer, BIG_BYTES);
+    m->read_gbs = best_rate(workers, 1, reading);
+    share(workers, n, buffer, BIG_BYTES);
+    m->read_all_gbs = best_rate(workers, n, reading);
+}
+
+/* Values that stay near 1 for a piece: no slow denormal numbers. */
+static void start_values(struct worker *w)
+{
+    for (int32_t i = 0; i < 12; i++)
+        w->piece.start[i] = 1 + (float)i / 16;
+    w->piece.factor = 0.99999f;
+    w->piece.term = 0.00001f;
+    w->piece.n = PIECE_TURNS;
+}
+
+attnrun_status measure_machine(const char *isa, int32_t threads,
+                               struct measured *measured)
+{
+    struct worker *workers = calloc((size_t)threads, sizeof *workers);
+    char *buffer = aligned_alloc(HUGE_PAGE_BYTES, BIG_BYTES);
+    *measured = (struct measured){ 0 };
+    if (workers != NULL && buffer != NULL) {
+        madvise(buffer, BIG_BYTES, MADV_HUGEPAGE); /* a wish: it may be refused */
+        memset(buffer, 1, BIG_BYTES);
+        for (int32_t i = 0; i < threads; i++)
+            start_values(&workers[i]);
+        measure_all(loops_of(isa), workers, threads, buffer, measured);
+    }
+    bool memory = workers != NULL && buffer != NULL;
+    free(buffer);
+    free(workers);
+    if (!memory)
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for a buffer of %d MB to measure",
+                         BIG_BYTES >> 20);
+    if (measured->fp32_peak_all_gflops <= 0 || measured->read_all_gbs <= 0)
+        return tool_fail(ATTNRUN_E_MEMORY, "cannot start %d threads to measure", threads);
+    return ATTNRUN_OK;
+}
