@@ -109,6 +109,28 @@ def ratio(rows):
     return min(peers) / rows["attnrun"]["min_ms"] if peers else float("nan")
 
 
+def machine(args, threads):
+    """What the machine can do at best, measured; see `attnrun help doctor`."""
+    done = subprocess.run([args.attnrun, "doctor", "--bench", "--json", "--threads",
+                           str(threads)], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def limits(best):
+    return (f"fp32 {best['fp32_peak_gflops']:.0f} GFLOP/s by one thread, "
+            f"{best['fp32_peak_all_gflops']:.0f} by {best['threads']}; reads "
+            f"{best['read_gbs']:.0f} GB/s by one thread, {best['read_all_gbs']:.0f} by "
+            f"{best['threads']}, and {best['l2_read_gbs']:.0f} from L2")
+
+
+def of_peak(flops, row, threads, best):
+    """The share of the fp32 peak of these threads that a case reached, as text."""
+    if flops is None:
+        return ""
+    peak = min(threads * best["fp32_peak_gflops"], best["fp32_peak_all_gflops"])
+    return f"{flops / row['min_ms'] / 1e6 / peak:.0%}"
+
+
 def cpu_name():
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as info:
@@ -126,24 +148,29 @@ def versions(args):
     return ", ".join([own] + [f"{n} {importlib.metadata.version(n)}" for n in ENGINES])
 
 
-def page(results, args):
+def page(results, best, args):
     isa = next(iter(results.values()))["attnrun"]["isa"]
     lines = ["# Benchmarks", "", "Written by `bash tools/bench/run.sh"
              + (" --quick" if args.quick else "") + "`; do not edit.", "",
              f"{datetime.date.today()}, {cpu_name()}, {os.cpu_count()} CPUs, ISA {isa}; "
              f"{versions(args)}. All in fp32.", "",
+             f"This machine at its best, by `attnrun doctor --bench`: {limits(best)}.", "",
              "Minima and medians in ms; `load` of attnrun has the packing of weights in it; "
              "`RSS` is the peak above the process's base for the peers, and the whole "
              "process for attnrun. `ratio`: the faster of ONNX Runtime and OpenVINO over "
-             "attnrun, by minima of one interleaved run.", "", "![ratios](benchmarks.svg)",
-             "", "| case | threads | engine | load | first | min | median | RSS MiB | ratio |",
-             "|--|--|--|--|--|--|--|--|--|"]
+             "attnrun, by minima of one interleaved run. `of peak`: the FLOPs of the matrix "
+             "products over the minimum, as a share of that fp32 peak.", "",
+             "![ratios](benchmarks.svg)", "",
+             "| case | threads | engine | load | first | min | median | RSS MiB | of peak "
+             "| ratio |", "|--|--|--|--|--|--|--|--|--|--|"]
+    flops = {case[0]: case[6] for case in models.CASES}
     for (name, threads), rows in results.items():
         for engine, r in rows.items():
             mark = f"**{ratio(rows):.2f}**" if engine == "attnrun" else ""
             lines.append(f"| {name} | {threads} | {engine} | {r['load_ms']:.0f} | "
                          f"{r['first_ms']:.1f} | {r['min_ms']:.2f} | {r['median_ms']:.2f} | "
-                         f"{r['rss'] / 2**20:.0f} | {mark} |")
+                         f"{r['rss'] / 2**20:.0f} | "
+                         f"{of_peak(flops[name], r, threads, best)} | {mark} |")
     return "\n".join(lines) + "\n"
 
 
@@ -181,19 +208,23 @@ def main():
     parser.add_argument("-o", dest="out", default="models")
     args = parser.parse_args()
     wanted = [w for w in args.models.split(",") if w]
+    all_threads = [int(t) for t in args.threads.split(",")]
+    best = machine(args, max(all_threads))
+    print(limits(best), flush=True)
     results = {}
     for case in models.CASES:
         if (args.quick and not case[4]) or (wanted and not any(w in case[0] for w in wanted)):
             continue
-        for threads in [int(t) for t in args.threads.split(",")]:
+        for threads in all_threads:
             rows = measure(case, args, threads)
             results[case[0], threads] = rows
             print(f"{case[0]}, {threads} threads: " + "  ".join(
-                f"{n} {r['min_ms']:.2f} ms" for n, r in rows.items())
+                f"{n} {r['min_ms']:.2f} ms {of_peak(case[6], r, threads, best)}".strip()
+                for n, r in rows.items())
                 + f"  ratio {ratio(rows):.2f} (at least {case[5]})", flush=True)
     os.makedirs(args.out, exist_ok=True)
     with open(f"{args.out}/BENCHMARKS.md", "w", encoding="utf-8") as out:
-        out.write(page(results, args))
+        out.write(page(results, best, args))
     with open(f"{args.out}/benchmarks.svg", "w", encoding="utf-8") as out:
         out.write(chart(results))
 

@@ -103,22 +103,38 @@ def qkv(n):
     return {name: rng.standard_normal((1, 8, n, 64), dtype=np.float32) for name in "qkv"}
 
 
-# name, file, how to make it, input, in the quick pass, the least ratio to reach
+def encoder_flops(batch, seq, layers, hidden):
+    """Matrix products of a BERT encoder (feed-forward 4 * hidden); a multiply-add is two."""
+    return 2 * batch * seq * layers * (12 * hidden**2 + 2 * seq * hidden)
+
+
+def attention_flops(n):
+    return 4 * 8 * 64 * n * n
+
+
+# name, file, how to make it, input, in the quick pass, the least ratio to reach, FLOPs where
+# they are known
 CASES = [
-    ("MiniLM 1x16", "minilm", None, lambda: tokens(1, 16), True, 1.3),
-    ("MiniLM 1x128", "minilm", None, lambda: tokens(1, 128), True, 1.03),
-    ("MiniLM 1x512", "minilm", None, lambda: tokens(1, 512), True, 1.03),
-    ("MiniLM 8x128", "minilm", None, lambda: tokens(8, 128), False, 1.03),
-    ("BERT-base 1x128", "bert", bert, lambda: tokens(1, 128), False, 1.03),
-    ("BERT-base 1x384", "bert", bert, lambda: tokens(1, 384), False, 1.03),
-    ("GPT-2 prefill 1x256", "gpt2", gpt2, lambda: cached(256, 0), False, 1.05),
-    ("GPT-2 decode, 512 cached", "gpt2", gpt2, lambda: cached(1, 512), False, 1.2),
+    ("MiniLM 1x16", "minilm", None, lambda: tokens(1, 16), True, 1.3,
+     encoder_flops(1, 16, 6, 384)),
+    ("MiniLM 1x128", "minilm", None, lambda: tokens(1, 128), True, 1.03,
+     encoder_flops(1, 128, 6, 384)),
+    ("MiniLM 1x512", "minilm", None, lambda: tokens(1, 512), True, 1.03,
+     encoder_flops(1, 512, 6, 384)),
+    ("MiniLM 8x128", "minilm", None, lambda: tokens(8, 128), False, 1.03,
+     encoder_flops(8, 128, 6, 384)),
+    ("BERT-base 1x128", "bert", bert, lambda: tokens(1, 128), False, 1.03,
+     encoder_flops(1, 128, 12, 768)),
+    ("BERT-base 1x384", "bert", bert, lambda: tokens(1, 384), False, 1.03,
+     encoder_flops(1, 384, 12, 768)),
+    ("GPT-2 prefill 1x256", "gpt2", gpt2, lambda: cached(256, 0), False, 1.05, None),
+    ("GPT-2 decode, 512 cached", "gpt2", gpt2, lambda: cached(1, 512), False, 1.2, None),
     ("attention 8x64, n=1024", "attention", lambda p: attention(p, False),
-     lambda: qkv(1024), True, 1.05),
+     lambda: qkv(1024), True, 1.05, attention_flops(1024)),
     ("attention 8x64, n=4096", "attention", lambda p: attention(p, False),
-     lambda: qkv(4096), True, 1.05),
+     lambda: qkv(4096), True, 1.05, attention_flops(4096)),
     ("causal attention, n=4096", "causal", lambda p: attention(p, True),
-     lambda: qkv(4096), False, 1.05),
+     lambda: qkv(4096), False, 1.05, attention_flops(4096) / 2),
 ]
 
 
