@@ -217,6 +217,7 @@ bool attn_runtime_has_op(attnrun_runtime *runtime, const char *domain, const cha
 struct attn_memory *attn_runtime_memory(attnrun_runtime *runtime);
 struct attn_threads *attn_runtime_threads(attnrun_runtime *runtime);
 const struct attn_kernels *attn_runtime_kernels(attnrun_runtime *runtime);
+bool attn_runtime_may_use_blas(const attnrun_runtime *runtime);
 void attn_runtime_retain(attnrun_runtime *runtime);
 void attn_runtime_release(attnrun_runtime *runtime);
 /* The default runtime, made at first use; retained for the caller. */

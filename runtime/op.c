@@ -336,6 +336,11 @@ attn_status op_ints(const attnrun_step *step, int in, int64_t *values, int most,
     return ATTNRUN_OK;
 }
 
+bool op_may_use_blas(const attnrun_step *step)
+{
+    return attn_runtime_may_use_blas(step_of(step)->graph->model->runtime);
+}
+
 /* ---- late outputs ---- */
 
 static struct attn_heap_list *late_list(const attnrun_step *step, int out)

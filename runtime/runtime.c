@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "cpu.h"
 #include "graph.h"
@@ -16,6 +17,7 @@ struct attnrun_runtime {
     struct attn_memory *memory;
     struct attn_threads *threads;
     enum attn_isa isa;
+    bool may_use_blas;
     uint64_t max_memory;
     attnrun_log_fn log;
     void *log_user;
@@ -225,7 +227,12 @@ static void describe_cpu(attnrun_runtime *runtime)
 static attn_status fill_runtime(attnrun_runtime *runtime,
                                 const attnrun_runtime_options *options)
 {
+    struct rlimit space;
     TRY(choose_isa(runtime, options->isa));
+    runtime->may_use_blas = runtime->isa == attn_cpu_isa() && options->max_memory == 0 &&
+                            options->allocator == NULL &&
+                            getrlimit(RLIMIT_AS, &space) == 0 &&
+                            space.rlim_cur == RLIM_INFINITY;
     describe_cpu(runtime);
     runtime->memory = attn_memory_create(options->allocator, options->max_memory);
     if (runtime->memory == NULL)
@@ -233,8 +240,8 @@ static attn_status fill_runtime(attnrun_runtime *runtime,
     int32_t threads = options->threads > 0 ? options->threads : environment_threads();
     if (threads <= 0)
         threads = attn_threads_available();
-    runtime->threads =
-        attn_threads_create(threads < 1024 ? threads : 1024, options->pool);
+    runtime->threads = attn_threads_create(
+        runtime->memory, threads < 1024 ? threads : 1024, options->pool);
     if (runtime->threads == NULL)
         return ATTNRUN_E_MEMORY;
     return add_builtin(runtime);
@@ -331,6 +338,11 @@ attn_status attn_runtime_default(attnrun_runtime **runtime)
 struct attn_memory *attn_runtime_memory(attnrun_runtime *runtime)
 {
     return runtime->memory;
+}
+
+bool attn_runtime_may_use_blas(const attnrun_runtime *runtime)
+{
+    return runtime->may_use_blas;
 }
 
 struct attn_threads *attn_runtime_threads(attnrun_runtime *runtime)

@@ -1,10 +1,59 @@
-/* blas.c - the only file that knows OpenBLAS. */
+/* blas.c - the only file that knows OpenBLAS: products of doubles, from inside our own
+ * tasks, always on one thread. Where it is not built in, or not allowed, plain.c does the
+ * work. */
+#include "blas.h"
+
 #include "../../runtime/graph.h"
+
+#include <limits.h>
 
 #ifdef ATTN_HAVE_BLAS
 #include <cblas.h>
 
 const char *attn_blas_name(void) { return openblas_get_config(); }
+
+static bool is_plain(int64_t row, int64_t col)
+{
+    return (col == 1 && row >= 1) || (row == 1 && col >= 1);
+}
+
+bool attn_blas_fits(const attnrun_step *step, const struct attn_gemm *g)
+{
+    const int64_t sizes[] = { g->m,     g->n,     g->k,     g->a_row,
+                              g->a_col, g->b_row, g->b_col, g->c_row };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (sizes[i] > INT_MAX || sizes[i] < 0)
+            return false;
+    return g->m >= 16 && g->n >= 16 && g->k >= 16 && is_plain(g->a_row, g->a_col) &&
+           is_plain(g->b_row, g->b_col) && op_may_use_blas(step);
+}
+
+void attn_blas_product_f64(const struct attn_gemm *g, int64_t rows, const double *a,
+                           const double *b, double *c)
+{
+    const bool a_plain = g->a_col == 1, b_plain = g->b_col == 1;
+    cblas_dgemm(CblasRowMajor, a_plain ? CblasNoTrans : CblasTrans,
+                b_plain ? CblasNoTrans : CblasTrans, (int)rows, (int)g->n, (int)g->k, 1.0,
+                a, (int)(a_plain ? g->a_row : g->a_col), b,
+                (int)(b_plain ? g->b_row : g->b_col), 0.0, c, (int)g->c_row);
+}
 #else
 const char *attn_blas_name(void) { return "none"; }
+
+bool attn_blas_fits(const attnrun_step *step, const struct attn_gemm *g)
+{
+    (void)step;
+    (void)g;
+    return false;
+}
+
+void attn_blas_product_f64(const struct attn_gemm *g, int64_t rows, const double *a,
+                           const double *b, double *c)
+{
+    (void)g;
+    (void)rows;
+    (void)a;
+    (void)b;
+    (void)c;
+}
 #endif
