@@ -40,7 +40,7 @@ static int64_t now_ns(void)
 static void release_all_late(struct attn_frame *frame, struct attn_plan *plan)
 {
     for (int32_t s = 0; plan->has_late && s < plan->n_steps; s++)
-        for (int32_t i = 0; plan->steps[s]->late && i < plan->steps[s]->pub.n_out; i++)
+        for (int32_t i = 0; i < plan->steps[s]->pub.n_out; i++)
             attn_heap_release(&frame->heap, &plan->steps[s]->lists[i]);
 }
 

@@ -172,10 +172,9 @@ static attn_status add_step(struct planning *planning, struct attn_step *step)
             step->late = true;
         }
     }
-    if (step->late) {
-        plan->n_late++;
-        plan->has_late = true;
-    }
+    plan->n_late += step->late;
+    if (step->late || (step->node->pub.op->flags & ATTNRUN_OP_LATE))
+        plan->has_late = true; /* it may take memory from the side heap */
     plan->steps[plan->n_steps++] = step;
     return ATTNRUN_OK;
 }

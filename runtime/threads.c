@@ -31,6 +31,8 @@ struct loop {
 };
 
 struct attn_threads {
+    struct attn_memory *memory; /* that this is in */
+    int64_t bytes;
     int32_t count, n_started; /* n_started: with the caller */
     int64_t spin_ns;
     bool external;
@@ -282,20 +284,19 @@ int32_t attn_threads_available(void) { return attn_host_cpus(); }
 
 int32_t attn_threads_count(const struct attn_threads *threads) { return threads->count; }
 
-struct attn_threads *attn_threads_create(int32_t count, const attnrun_pool *pool)
+struct attn_threads *attn_threads_create(struct attn_memory *memory, int32_t count,
+                                         const attnrun_pool *pool)
 {
-    void *memory;
     if (pool != NULL)
         count = pool->max_workers;
     count = count < 1 ? 1 : count > MAX_THREADS && pool == NULL ? MAX_THREADS : count;
     size_t workers_bytes = pool == NULL ? (size_t)count * sizeof(struct worker) : 0;
-    size_t bytes = sizeof(struct attn_threads) + workers_bytes;
-    if (posix_memalign(&memory, LINE, bytes) != 0) {
-        attn_fail(ATTNRUN_E_MEMORY, "no memory for a pool of %d threads", count);
+    int64_t bytes = (int64_t)(sizeof(struct attn_threads) + workers_bytes);
+    struct attn_threads *threads = attn_alloc_zeroed(memory, ATTN_MEM_MODEL, bytes);
+    if (threads == NULL)
         return NULL;
-    }
-    memset(memory, 0, bytes);
-    struct attn_threads *threads = memory;
+    threads->memory = memory;
+    threads->bytes = bytes;
     threads->count = count;
     threads->workers = (struct worker *)(threads + 1);
     /* More workers than CPUs: who spins keeps another one from working. */
@@ -318,5 +319,5 @@ void attn_threads_destroy(struct attn_threads *threads)
         for (int32_t i = 1; i < threads->n_started; i++)
             pthread_join(threads->workers[i].thread, NULL);
     }
-    free(threads);
+    attn_free(threads->memory, ATTN_MEM_MODEL, threads, threads->bytes);
 }

@@ -5,7 +5,7 @@
 #ifndef ATTN_THREADS_H
 #define ATTN_THREADS_H
 
-#include "status.h"
+#include "alloc.h"
 
 struct attn_threads;
 
@@ -13,7 +13,8 @@ struct attn_threads;
 int32_t attn_threads_available(void);
 /* `count` workers with the caller as worker 0; threads start at the first parallel loop.
  * `pool`, where not NULL, is used instead. NULL with the error recorded. */
-struct attn_threads *attn_threads_create(int32_t count, const attnrun_pool *pool);
+struct attn_threads *attn_threads_create(struct attn_memory *memory, int32_t count,
+                                         const attnrun_pool *pool);
 void attn_threads_destroy(struct attn_threads *threads);
 int32_t attn_threads_count(const struct attn_threads *threads);
 /* Calls fn over [0, n) in ranges of at most `grain`, each by one worker, and waits. */

@@ -61,31 +61,29 @@ static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int
         v_store(t->out + i * t->out_row + v * VF, acc[i][v]);
 }
 
+/* clang-format off */
 #define TILE(mr, nv)                                                                     \
     static void tile_##mr##x##nv(const struct tile *t) { tile_sum(t, mr, nv); }
-TILE(1, 1)
-TILE(2, 1)
-TILE(3, 1)
-TILE(4, 1)
-TILE(5, 1)
-TILE(6, 1) TILE(1, 2) TILE(2, 2) TILE(3, 2) TILE(4, 2) TILE(5, 2) TILE(6, 2)
+TILE(1, 1) TILE(2, 1) TILE(3, 1) TILE(4, 1) TILE(5, 1) TILE(6, 1)
+TILE(1, 2) TILE(2, 2) TILE(3, 2) TILE(4, 2) TILE(5, 2) TILE(6, 2)
 #if VEC_BYTES == 64
-    TILE(7, 1) TILE(8, 1) TILE(7, 2) TILE(8, 2)
+TILE(7, 1) TILE(8, 1) TILE(7, 2) TILE(8, 2)
 #endif
 #undef TILE
 
-        static void (*const tiles[2][MR])(const struct tile *t) = {
-            { tile_1x1, tile_2x1, tile_3x1, tile_4x1, tile_5x1, tile_6x1,
+static void (*const tiles[2][MR])(const struct tile *t) = {
+    { tile_1x1, tile_2x1, tile_3x1, tile_4x1, tile_5x1, tile_6x1,
 #if VEC_BYTES == 64
-              tile_7x1, tile_8x1
+      tile_7x1, tile_8x1
 #endif
-            },
-            { tile_1x2, tile_2x2, tile_3x2, tile_4x2, tile_5x2, tile_6x2,
+    },
+    { tile_1x2, tile_2x2, tile_3x2, tile_4x2, tile_5x2, tile_6x2,
 #if VEC_BYTES == 64
-              tile_7x2, tile_8x2
+      tile_7x2, tile_8x2
 #endif
-            },
-        };
+    },
+};
+/* clang-format on */
 
 /* ---- epilogue ---- */
 

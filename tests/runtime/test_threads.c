@@ -9,10 +9,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "alloc.h"
 #include "host.h"
 #include "threads.h"
 
 enum { MAX_TASKS = 5000, MAX_WORKERS = 16 };
+
+static struct attn_memory *memory;
 
 struct record {
     _Atomic int32_t done[MAX_TASKS];
@@ -59,7 +62,7 @@ static void test_loops_cover_every_task_once(void **state)
     static const int64_t sizes[] = { 0, 1, 2, 3, 7, 64, 1000, MAX_TASKS };
     static const int64_t grains[] = { -1, 0, 1, 2, 3, 63, 64, 65, 4999, 5000, INT64_MAX };
     for (int32_t count = 1; count <= 8; count++) {
-        struct attn_threads *threads = attn_threads_create(count, NULL);
+        struct attn_threads *threads = attn_threads_create(memory, count, NULL);
         assert_int_equal(attn_threads_count(threads), count);
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
             for (size_t k = 0; k < sizeof grains / sizeof *grains; k++)
@@ -73,7 +76,7 @@ static void test_loops_cover_every_task_once(void **state)
 static void test_loops_follow_each_other(void **state)
 {
     (void)state;
-    struct attn_threads *threads = attn_threads_create(3, NULL);
+    struct attn_threads *threads = attn_threads_create(memory, 3, NULL);
     uint64_t seed = 9;
     for (int turn = 0; turn < 3000; turn++) {
         check_loop(threads, random_below(&seed, 40), 1 + random_below(&seed, 4));
@@ -86,7 +89,7 @@ static void test_loops_follow_each_other(void **state)
 static void test_unused_pool_starts_nothing(void **state)
 {
     (void)state;
-    attn_threads_destroy(attn_threads_create(4, NULL));
+    attn_threads_destroy(attn_threads_create(memory, 4, NULL));
     attn_threads_destroy(NULL);
     assert_true(attn_threads_available() >= 1);
     assert_true(attn_host_memory() > INT64_C(1) << 20);
@@ -117,7 +120,7 @@ static void outer_task(void *arg, int64_t begin, int64_t end, int32_t worker)
 static void test_nested_loops_run_inline(void **state)
 {
     (void)state;
-    struct nested nested = { .threads = attn_threads_create(3, NULL) };
+    struct nested nested = { .threads = attn_threads_create(memory, 3, NULL) };
     for (int turn = 0; turn < 200; turn++)
         attn_parallel_for(nested.threads, 20, 1, outer_task, &nested);
     assert_int_equal(nested.total, 200 * 20 * 10);
@@ -146,7 +149,7 @@ static void *call_loops(void *arg)
 static void test_three_callers_share_a_pool(void **state)
 {
     (void)state;
-    struct attn_threads *threads = attn_threads_create(3, NULL);
+    struct attn_threads *threads = attn_threads_create(memory, 3, NULL);
     pthread_t callers[3];
     for (int i = 0; i < 3; i++)
         assert_int_equal(pthread_create(&callers[i], NULL, call_loops, threads), 0);
@@ -171,7 +174,7 @@ static void test_loops_order_memory(void **state)
 {
     (void)state;
     static int64_t numbers[300];
-    struct attn_threads *threads = attn_threads_create(4, NULL);
+    struct attn_threads *threads = attn_threads_create(memory, 4, NULL);
     for (int turn = 0; turn < 1000; turn++) {
         for (int i = 0; i < 300; i++)
             numbers[i] = i + turn;
@@ -185,7 +188,7 @@ static void test_loops_order_memory(void **state)
 static void test_forked_child_goes_on_alone(void **state)
 {
     (void)state;
-    struct attn_threads *threads = attn_threads_create(3, NULL);
+    struct attn_threads *threads = attn_threads_create(memory, 3, NULL);
     _Atomic int64_t sum = 0;
     int status = 0;
     attn_parallel_for(threads, 100, 1, add_range, (void *)&sum);
@@ -241,7 +244,7 @@ static void test_host_pool_is_used(void **state)
     (void)state;
     int calls = 0;
     const attnrun_pool pool = { sizeof pool, 2, &calls, host_parallel_for };
-    struct attn_threads *threads = attn_threads_create(5, &pool);
+    struct attn_threads *threads = attn_threads_create(memory, 5, &pool);
     assert_int_equal(attn_threads_count(threads), 2);
     for (int64_t n = 2; n < 100; n++)
         check_loop(threads, n, 1);
@@ -266,5 +269,8 @@ int main(void)
         cmocka_unit_test(test_forked_child_goes_on_alone),
         cmocka_unit_test(test_host_pool_is_used),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    memory = attn_memory_create(NULL, 0);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    attn_memory_destroy(memory);
+    return failed;
 }
