@@ -140,8 +140,8 @@ int64_t op_count(const attnrun_type *type, int from, int to);
 /* n tasks of about `cost` nanoseconds each in `phase`; phases must be stated in order. */
 void op_tasks(attnrun_step *step, int phase, int64_t n, int64_t cost);
 
-/* OpenBLAS is allowed: the ISA is not lowered, and no budget or address-space limit is set
- * (it maps 128 MiB and spins for ever where that fails). */
+/* OpenBLAS is allowed: the ISA is not lowered, and no budget or address-space limit is
+ * set (it maps 128 MiB and spins for ever where that fails). */
 bool op_may_use_blas(const attnrun_step *step);
 
 /* ---- run ---- */

@@ -30,7 +30,8 @@ const struct cli_command cli_commands[] = {
     { "doctor", CLI_DOCTOR, 0, 0, "[options]", "show what attnrun found on this machine",
       command_doctor,
       "--bench measures what one thread and all threads can do at best: GFLOP/s of fp32\n"
-      "multiply-adds, and GB/s read from a buffer of 256 MB and, by one thread, of 256 KB.\n" },
+      "multiply-adds, and GB/s read from a buffer of 256 MB and, by one thread, of 256 "
+      "KB.\n" },
     { "convert", CLI_CONVERT, 0, -1, "...", "PyTorch to ONNX (starts Python)",
       command_convert, NULL },
     { "help", CLI_HELP, 0, 1, "[command]", "help", command_help, NULL },

@@ -16,8 +16,7 @@ LOOP_TARGET static void LOOP(fma)(struct piece *p)
     LOOP(reals) y0 = zero + s[0], y1 = zero + s[1], y2 = zero + s[2], y3 = zero + s[3];
     LOOP(reals) y4 = zero + s[4], y5 = zero + s[5], y6 = zero + s[6], y7 = zero + s[7];
     LOOP(reals)
-    y8 = zero + s[8],
-    y9 = zero + s[9], y10 = zero + s[10], y11 = zero + s[11];
+    y8 = zero + s[8], y9 = zero + s[9], y10 = zero + s[10], y11 = zero + s[11];
     for (int64_t i = 0; i < p->n; i++) {
         y0 = y0 * m + a;
         y1 = y1 * m + a;
