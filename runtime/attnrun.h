@@ -169,6 +169,8 @@ typedef struct attnrun_pool {
     void (*parallel_for)(void *user, int64_t n, int64_t grain, attnrun_task_fn fn, void *arg);
 } attnrun_pool;
 
+/* Levels: 1 warning, 2 what was loaded and packed, 3 each plan. ATTNRUN_LOG sets the highest
+ * that is passed on (3). Called from the thread that makes the call. */
 typedef void (*attnrun_log_fn)(void *user, int32_t level, const char *message);
 
 typedef struct attnrun_runtime_options {

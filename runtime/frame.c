@@ -82,6 +82,9 @@ attn_status attn_frame_plan(struct attn_frame *frame, const attnrun_tensor *inpu
     attn_plan_destroy(*slot, frame->memory);
     *slot = made;
     made->last_used = ++frame->clock;
+    attn_log(frame->runtime, ATTN_LOG_PLAN,
+             "plan: %d steps, %lld bytes of arena, %d late", made->n_steps,
+             (long long)made->arena_bytes, made->n_late);
     *plan = made;
     return ATTNRUN_OK;
 }

@@ -217,6 +217,10 @@ bool attn_runtime_has_op(attnrun_runtime *runtime, const char *domain, const cha
 struct attn_memory *attn_runtime_memory(attnrun_runtime *runtime);
 struct attn_threads *attn_runtime_threads(attnrun_runtime *runtime);
 const struct attn_kernels *attn_runtime_kernels(attnrun_runtime *runtime);
+enum { ATTN_LOG_WARNING = 1, ATTN_LOG_INFO, ATTN_LOG_PLAN };
+/* To the caller's log, where there is one and the level is wanted. */
+void attn_log(const attnrun_runtime *runtime, int32_t level, const char *format, ...)
+    ATTN_PRINTF(3, 4);
 bool attn_runtime_may_use_blas(const attnrun_runtime *runtime);
 void attn_runtime_retain(attnrun_runtime *runtime);
 void attn_runtime_release(attnrun_runtime *runtime);

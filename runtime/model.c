@@ -169,7 +169,11 @@ attn_status attn_model_prepare(struct attn_model *model)
         return ATTNRUN_E_UNSUPPORTED;
     }
     TRY(attn_graph_infer(model->graph));
-    return missing.n > 0 ? ATTNRUN_OK : attn_graph_rewrite(model->graph);
+    if (missing.n == 0)
+        TRY(attn_graph_rewrite(model->graph));
+    attn_log(model->runtime, ATTN_LOG_INFO, "model: %d nodes in the file, %lld to run",
+             model->n_file_nodes, (long long)model->graph->n_nodes);
+    return ATTNRUN_OK;
 }
 
 /* ---- packing ---- */
@@ -182,6 +186,8 @@ attn_status attn_model_pack(struct attn_model *model)
     if (!priv->packed) {
         status = attn_pack_model(model, model->files, &priv->block, &priv->block_bytes);
         priv->packed = status == ATTNRUN_OK; /* out of memory now may be fine later */
+        attn_log(model->runtime, ATTN_LOG_INFO, "model: %lld bytes of weights packed",
+                 (long long)model->packed_bytes);
     }
     pthread_mutex_unlock(&priv->lock);
     return status;

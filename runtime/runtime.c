@@ -2,7 +2,9 @@
  * operators. */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
@@ -21,6 +23,7 @@ struct attnrun_runtime {
     uint64_t max_memory;
     attnrun_log_fn log;
     void *log_user;
+    int32_t log_level;
     pthread_mutex_t lock; /* of the registry */
     const attnrun_op_def *
         *ops; /* sorted by domain, name, since; later registered first */
@@ -201,6 +204,13 @@ static int32_t environment_threads(void)
     return 0;
 }
 
+static int32_t environment_log_level(void)
+{
+    const char *text = secure_getenv("ATTNRUN_LOG");
+    long level = text != NULL && text[0] != 0 ? strtol(text, NULL, 10) : ATTN_LOG_PLAN;
+    return level < 0 ? 0 : level > ATTN_LOG_PLAN ? ATTN_LOG_PLAN : (int32_t)level;
+}
+
 static attn_status choose_isa(attnrun_runtime *runtime, const char *name)
 {
     if (name == NULL)
@@ -234,6 +244,7 @@ static attn_status fill_runtime(attnrun_runtime *runtime,
                             getrlimit(RLIMIT_AS, &space) == 0 &&
                             space.rlim_cur == RLIM_INFINITY;
     describe_cpu(runtime);
+    runtime->log_level = environment_log_level();
     runtime->memory = attn_memory_create(options->allocator, options->max_memory);
     if (runtime->memory == NULL)
         return ATTNRUN_E_MEMORY;
@@ -334,6 +345,18 @@ attn_status attn_runtime_default(attnrun_runtime **runtime)
 }
 
 /* ---- access ---- */
+
+void attn_log(const attnrun_runtime *runtime, int32_t level, const char *format, ...)
+{
+    char text[512];
+    if (runtime->log == NULL || level > runtime->log_level)
+        return;
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    runtime->log(runtime->log_user, level, text);
+}
 
 struct attn_memory *attn_runtime_memory(attnrun_runtime *runtime)
 {

@@ -42,7 +42,7 @@ int cli_signal(void) { return caught; }
 static void on_log(void *user, int32_t level, const char *message)
 {
     const struct cli *cli = user;
-    if (level < cli->verbose)
+    if (level <= cli->verbose + 1)
         fprintf(stderr, "attnrun: %s\n", message);
 }
 
