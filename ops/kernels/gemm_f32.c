@@ -27,26 +27,44 @@ struct tile {
     ptrdiff_t a_row, b_row, sum_row, out_row;
     float *out;
     size_t k;
+    const char *next; /* what is read after this tile's panel … */
+    int next_lines;   /* … and how many lines of it to fetch for each STRIP of k */
 };
+enum { STRIP = 8, LINE = 64 };
+
+/* One k: acc[i] += a[i] * b. */
+static ALWAYS_INLINE void tile_step(v_f32 (*acc)[2], const float *a, ptrdiff_t a_row,
+                                    const float *b, const int mr, const int nv)
+{
+    v_f32 column[2];
+    UNROLL
+    for (int v = 0; v < nv; v++)
+        column[v] = v_load(b + v * VF);
+    UNROLL
+    for (int i = 0; i < mr; i++) {
+        v_f32 x = v_set(a[i * a_row]);
+        UNROLL
+        for (int v = 0; v < nv; v++)
+            acc[i][v] += x * column[v];
+    }
+}
 
 static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int nv)
 {
     v_f32 acc[MR][2] = { { { 0 } } }; /* a loop of zeros would keep it on clang's stack */
     const float *a = t->a, *b = t->b;
     const ptrdiff_t a_row = t->a_row, b_row = t->b_row;
-    for (size_t k = t->k; k > 0; k--, a++, b += b_row) {
-        v_f32 column[2];
+    const char *next = t->next;
+    size_t k = t->k;
+    for (; k >= STRIP; k -= STRIP) {
+        for (int line = 0; line < t->next_lines; line++, next += LINE)
+            __builtin_prefetch(next, 0, 2); /* into L2: L1 is full of this panel */
         UNROLL
-        for (int v = 0; v < nv; v++)
-            column[v] = v_load(b + v * VF);
-        UNROLL
-        for (int i = 0; i < mr; i++) {
-            v_f32 x = v_set(a[i * a_row]);
-            UNROLL
-            for (int v = 0; v < nv; v++)
-                acc[i][v] += x * column[v];
-        }
+        for (int s = 0; s < STRIP; s++, a++, b += b_row)
+            tile_step(acc, a, a_row, b, mr, nv);
     }
+    for (; k > 0; k--, a++, b += b_row)
+        tile_step(acc, a, a_row, b, mr, nv);
     if (t->sum != NULL) {
         UNROLL
         for (int i = 0; i < mr; i++)
@@ -188,8 +206,9 @@ void K(gemm_pack_f32)(float *packed, const float *b, ptrdiff_t row, ptrdiff_t co
 /* ---- blocks ---- */
 
 struct block {
-    size_t k0, k;   /* rows of B */
-    const float *a; /* columns k0 … of A */
+    const float *next; /* the packed panel that comes after this one; NULL: none */
+    size_t k0, k;      /* rows of B */
+    const float *a;    /* columns k0 … of A */
     ptrdiff_t a_row;
     bool first, last;
 };
@@ -242,9 +261,16 @@ static void add_block(const struct attn_gemm_f32 *g, struct block block, float *
         block.last && n == width && g->n_epilogue == 0 && (block.first || !g->accumulate);
     struct tile t = { .a_row = block.a_row, .k = block.k };
     find_panel(g, &t, block, j, n);
+    /* The next panel of weights comes from far away while this one is used. */
+    const size_t lines = block.k * width * sizeof(float) / LINE;
+    const size_t strips = n_tiles * (block.k / STRIP);
+    if (block.next != NULL && strips > 0)
+        t.next_lines = (int)((lines + strips - 1) / strips);
     for (size_t tile = 0; tile < n_tiles; tile++) {
         size_t i = g->m * tile / n_tiles, m = g->m * (tile + 1) / n_tiles - i;
         t.a = block.a + (ptrdiff_t)i * block.a_row;
+        t.next = (const char *)block.next +
+                 tile * (block.k / STRIP) * (size_t)t.next_lines * LINE;
         t.sum = block.first ? NULL : sums + i * NR;
         t.sum_row = NR;
         if (direct && block.first && g->accumulate) {
@@ -270,8 +296,14 @@ static void run_group(const struct attn_gemm_f32 *g, size_t j, size_t n)
                                .last = i + 1 == n_blocks };
         block.k = g->k * (i + 1) / n_blocks - block.k0;
         find_rows(g, &block);
-        for (size_t p = 0; p < n; p += NR)
+        for (size_t p = 0; p < n; p += NR) {
+            bool last_panel = p + NR >= n;
+            size_t next_j = j + (!last_panel ? p + NR : block.last ? n : 0);
+            size_t next_k = !last_panel ? block.k0 : block.last ? 0 : block.k0 + block.k;
+            if (g->packed && next_j < g->n)
+                block.next = g->b + next_j * g->k + next_k * NR;
             add_block(g, block, g->scratch + p * g->m, j + p, n - p < NR ? n - p : NR);
+        }
     }
 }
 
