@@ -52,7 +52,7 @@ attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
     }
     int64_t queries = QUERIES;
     while (queries < MOST_QUERIES &&
-           s->rows / (2 * queries) >= ENOUGH_TASKS / (s->batch * s->heads) + 1)
+           s->rows / (2 * queries) >= (ENOUGH_TASKS - 1) / (s->batch * s->heads) + 1)
         queries *= 2;
     s->blocks = s->rows / queries + (s->rows % queries != 0);
     s->block = s->rows / s->blocks + (s->rows % s->blocks != 0);
@@ -105,8 +105,8 @@ static void scale_queries(const struct queries *t)
     const float *from =
         t->o->q + t->b * s->q.batch + t->head * s->q.head + t->row % s->q_len * s->q.row;
     for (int64_t r = 0; r < t->n; r++)
-        for (int64_t i = 0; i < s->head_dim; i++)
-            t->q[r * s->head_dim + i] = from[r * s->q.row + i] * s->scale;
+        t->kernels->mul_f32(t->q + r * s->head_dim, from + r * s->q.row, 1, &s->scale, 0,
+                            (size_t)s->head_dim);
 }
 
 /* scores[r][j] = scale q_r k_(first + j) for n keys that lie in one piece. */
@@ -218,8 +218,7 @@ static void softmax_row(const struct queries *t, int64_t r, int64_t first, int64
     float factor = t->kernels->softmax_more_f32(scores, (size_t)n, t->state + 2 * r);
     float *sums = t->sums + r * s->v_dim;
     if (factor != 1.0f)
-        for (int64_t i = 0; i < s->v_dim; i++)
-            sums[i] *= factor;
+        t->kernels->mul_f32(sums, sums, 1, &factor, 0, (size_t)s->v_dim);
 }
 
 /* sums / total become Y; a row that saw nothing is zeros. */
@@ -231,8 +230,7 @@ static void finish_row(const struct queries *t, int64_t r)
     const float scale = state[1] == 0.0f ? empty : 1.0f / state[1];
     int64_t row = t->row % s->q_len + r;
     float *y = t->o->y + t->b * s->y.batch + t->head * s->y.head + row * s->y.row;
-    for (int64_t i = 0; i < s->v_dim; i++)
-        y[i] = sums[i] * scale;
+    t->kernels->mul_f32(y, sums, 1, &scale, 0, (size_t)s->v_dim);
     float *out = s->scores_mode == ATTN_SCORES_SOFTMAX ? scores_out(t, r) : NULL;
     for (int64_t j = 0; out != NULL && j < s->kv_len; j++)
         out[j] = state[1] == 0.0f ? 0.0f : expf(out[j] - state[0]) * scale;

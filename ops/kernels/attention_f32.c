@@ -17,14 +17,25 @@ static ALWAYS_INLINE void store_part(float *y, v_f32 v, size_t n)
 float K(softmax_more_f32)(float *s, size_t n, float *state)
 {
     v_f32 m = v_set(-INFINITY), sum = { 0 };
-    for (size_t i = 0; i < n; i += VF)
-        m = v_max(m, load_part(s + i, n - i, -INFINITY));
+    for (size_t j = 0; j < n; j += VF)
+        m = v_max(m, load_part(s + j, n - j, -INFINITY));
     float max = v_reduce_max(m), old = state[0];
     max = old > max ? old : max;
     /* -inf - -inf is NaN: with no score yet, exp(-inf - 0) = 0 is meant. */
     const float shift = max == -INFINITY ? 0.0f : max;
-    for (size_t i = 0; i < n; i += VF) {
-        v_f32 e = v_exp(load_part(s + i, n - i, -INFINITY) - shift);
+    size_t i = 0;
+    v_f32 more = { 0 };
+    for (; i + 2 * VF <= n; i += 2 * VF) {
+        v_f32 e = v_exp_negative(v_load(s + i) - shift);
+        v_f32 f = v_exp_negative(v_load(s + i + VF) - shift);
+        sum += e;
+        more += f;
+        v_store(s + i, e);
+        v_store(s + i + VF, f);
+    }
+    sum += more;
+    for (; i < n; i += VF) {
+        v_f32 e = v_exp_negative(load_part(s + i, n - i, -INFINITY) - shift);
         sum += e;
         store_part(s + i, e, n - i);
     }

@@ -30,10 +30,10 @@ static inline v_f32 v_scale2(v_f32 x, v_i32 k)
 #endif
 }
 
-static inline v_f32 v_exp(v_f32 x)
+/* exp of x in [-104, 89], or NaN. */
+static inline v_f32 v_exp_core(v_f32 x)
 {
     const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
-    x = v_max(v_set(-104.0f), v_min(v_set(89.0f), x));
     v_f32 t = x * 1.44269504f + magic;
     v_f32 k = t - magic;
     /* ln 2 in two parts; the first has 10 bits, so k * 0.693359375 is exact. */
@@ -44,7 +44,22 @@ static inline v_f32 v_exp(v_f32 x)
     q = q * r + 1.666652113e-01f;
     q = q * r + 4.999999404e-01f;
     v_f32 p = q * (r * r) + r;
+#if VEC_BYTES == 64 && defined(__AVX512F__)
+    return (v_f32)_mm512_scalef_ps((__m512)(p + 1.0f), (__m512)k);
+#else
     return v_scale2(p + 1.0f, (v_i32)t - (v_i32)v_set(magic));
+#endif
+}
+
+static inline v_f32 v_exp(v_f32 x)
+{
+    return v_exp_core(v_max(v_set(-104.0f), v_min(v_set(89.0f), x)));
+}
+
+/* exp of x <= 0, or NaN. */
+static inline v_f32 v_exp_negative(v_f32 x)
+{
+    return v_exp_core(v_max(v_set(-104.0f), x));
 }
 
 static inline v_f32 v_log(v_f32 x)
