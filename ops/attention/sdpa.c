@@ -57,17 +57,21 @@ attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
     s->blocks = s->rows / queries + (s->rows % queries != 0);
     s->block = s->rows / s->blocks + (s->rows % s->blocks != 0);
     s->blocks = s->rows / s->block + (s->rows % s->block != 0);
+    const int64_t sub = least(s->block, QUERIES);
+    const int64_t panels = s->block > QUERIES ? KEYS * (s->head_dim + s->v_dim + 32) : 0;
     int64_t bytes;
-    bool fits = ck_mul(s->batch, s->heads, &s->n_tasks) &&
+    bool fits = s->head_dim + s->v_dim < INT64_MAX / 65536 &&
+                ck_mul(s->batch, s->heads, &s->n_tasks) &&
                 ck_mul(s->n_tasks, s->blocks, &s->n_tasks) &&
-                ck_mul(s->block, s->head_dim + s->v_dim + KEYS + 4, &bytes) &&
+                ck_mul(s->block, s->head_dim + s->v_dim + 4, &bytes) &&
                 bytes < INT64_MAX / 64;
     if (!fits)
         return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
     double cost = 2.0 * (double)s->block * (double)s->kv_len *
                   (double)(s->head_dim + s->v_dim + 32) / 100.0;
     s->task_cost = cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15;
-    s->scratch_bytes = (bytes + (int64_t)ATTN_GEMM_SCRATCH(s->block) + 64) * 4;
+    bytes += (int64_t)ATTN_GEMM_SCRATCH(sub) + sub * KEYS + panels + 64;
+    s->scratch_bytes = bytes * 4;
     return ATTNRUN_OK;
 }
 
@@ -78,10 +82,13 @@ struct queries {
     const struct attn_kernels *kernels;
     const struct attn_sdpa_operands *o;
     int64_t b, kv_head, head, row,
-        n;               /* rows row … row + n - 1, the first of head `head` */
-    int64_t offset, len; /* position of query 0; keys that exist for this sample */
-    float *q;            /* n x head_dim, times the scale */
-    float *scores, *sums, *state, *scratch; /* n x KEYS, n x v_dim, n x {max, sum} */
+        n;                /* rows row … row + n - 1, the first of head `head` */
+    int64_t offset, len;  /* position of query 0; keys that exist for this sample */
+    float *q;             /* n x head_dim, times the scale */
+    float *keys, *values; /* panels of a tile of K and V; NULL: few queries, not packed */
+    int64_t r0;           /* rows from here on are in `scores` */
+    float *scores;        /* up to QUERIES x KEYS */
+    float *sums, *state, *scratch; /* n x v_dim, n x {max, sum} */
 };
 
 /* Keys seen by row r of the block: [*from, *to). */
@@ -109,46 +116,71 @@ static void scale_queries(const struct queries *t)
                             (size_t)s->head_dim);
 }
 
-/* scores[r][j] = scale q_r k_(first + j) for n keys that lie in one piece. */
-static void score_tile(const struct queries *t, int64_t first, int64_t n)
+/* Where the n keys (or values) from `first` on begin; they lie in one piece. */
+static const float *tile_start(const struct queries *t, int64_t first, bool value)
 {
     const struct attn_sdpa *s = t->s;
     const bool past = first < s->past_len;
-    const struct attn_heads *at = past ? &s->past_k : &s->k;
-    struct attn_gemm_f32 g = { .a = t->q,
+    const struct attn_heads *at =
+        value ? (past ? &s->past_v : &s->v) : (past ? &s->past_k : &s->k);
+    const float *from =
+        value ? (past ? t->o->past_v : t->o->v) : (past ? t->o->past_k : t->o->k);
+    return from + t->b * at->batch + t->kv_head * at->head +
+           (first - (past ? 0 : s->past_len)) * at->row;
+}
+
+static void pack_tile(const struct queries *t, int64_t first, int64_t n)
+{
+    const struct attn_sdpa *s = t->s;
+    const bool past = first < s->past_len;
+    if (t->keys == NULL)
+        return;
+    t->kernels->gemm_pack_f32(t->keys, tile_start(t, first, false), 1,
+                              past ? s->past_k.row : s->k.row, (size_t)s->head_dim,
+                              (size_t)n);
+    t->kernels->gemm_pack_f32(t->values, tile_start(t, first, true),
+                              past ? s->past_v.row : s->v.row, 1, (size_t)n,
+                              (size_t)s->v_dim);
+}
+
+/* scores[r - r0][j] = scale q_r k_(first + j) for `rows` rows from r0 on and n keys. */
+static void score_tile(const struct queries *t, int64_t rows, int64_t first, int64_t n)
+{
+    const struct attn_sdpa *s = t->s;
+    const bool past = first < s->past_len;
+    struct attn_gemm_f32 g = { .a = t->q + t->r0 * s->head_dim,
                                .a_row = s->head_dim,
+                               .b = t->keys ? t->keys : tile_start(t, first, false),
                                .b_row = 1,
-                               .b_col = at->row,
+                               .b_col = past ? s->past_k.row : s->k.row,
+                               .packed = t->keys != NULL,
                                .c = t->scores,
                                .c_row = KEYS,
-                               .m = (size_t)t->n,
+                               .m = (size_t)rows,
                                .n = (size_t)n,
                                .k = (size_t)s->head_dim,
                                .scratch = t->scratch };
-    g.b = (past ? t->o->past_k : t->o->k) + t->b * at->batch + t->kv_head * at->head +
-          (first - (past ? 0 : s->past_len)) * at->row;
     t->kernels->gemm_f32(&g);
 }
 
-/* sums = factor * sums + scores V, rows already multiplied by their factors. */
-static void value_tile(const struct queries *t, int64_t first, int64_t n)
+/* sums += scores V, for rows already multiplied by their factors. */
+static void value_tile(const struct queries *t, int64_t rows, int64_t first, int64_t n)
 {
     const struct attn_sdpa *s = t->s;
     const bool past = first < s->past_len;
-    const struct attn_heads *at = past ? &s->past_v : &s->v;
     struct attn_gemm_f32 g = { .a = t->scores,
                                .a_row = KEYS,
-                               .b_row = at->row,
+                               .b = t->values ? t->values : tile_start(t, first, true),
+                               .b_row = past ? s->past_v.row : s->v.row,
                                .b_col = 1,
-                               .c = t->sums,
+                               .packed = t->values != NULL,
+                               .c = t->sums + t->r0 * s->v_dim,
                                .c_row = s->v_dim,
-                               .m = (size_t)t->n,
+                               .m = (size_t)rows,
                                .n = (size_t)s->v_dim,
                                .k = (size_t)n,
                                .accumulate = 1,
                                .scratch = t->scratch };
-    g.b = (past ? t->o->past_v : t->o->v) + t->b * at->batch + t->kv_head * at->head +
-          (first - (past ? 0 : s->past_len)) * at->row;
     t->kernels->gemm_f32(&g);
 }
 
@@ -173,7 +205,7 @@ static void mask_row(const struct queries *t, int64_t r, int64_t first, int64_t 
     n = least(n, s->mask_len - first);
     if (n <= 0)
         return;
-    float *scores = t->scores + r * KEYS;
+    float *scores = t->scores + (r - t->r0) * KEYS;
     if (s->mask_kind == ATTN_MASK_KEEP)
         t->kernels->keep_mask_f32(scores, (const uint8_t *)t->o->mask + at, (size_t)n);
     else
@@ -197,7 +229,7 @@ static void keep_keys(float *scores, const int32_t *keep, int64_t n)
 static void softmax_row(const struct queries *t, int64_t r, int64_t first, int64_t n)
 {
     const struct attn_sdpa *s = t->s;
-    float *scores = t->scores + r * KEYS, *out = scores_out(t, r);
+    float *scores = t->scores + (r - t->r0) * KEYS, *out = scores_out(t, r);
     int64_t from, to;
     if (out != NULL && s->scores_mode == ATTN_SCORES_RAW)
         memcpy(out + first, scores, (size_t)n * sizeof *out);
@@ -238,7 +270,7 @@ static void finish_row(const struct queries *t, int64_t r)
 
 /* All keys that some row sees, in tiles that begin at multiples of KEYS in each piece.
  * Where the scores are asked for, all keys. */
-static attn_status stream(const struct queries *t, const attnrun_work *work)
+static attn_status stream(struct queries *t, const attnrun_work *work)
 {
     const struct attn_sdpa *s = t->s;
     int64_t least_key = s->kv_len, last_key = 0;
@@ -260,10 +292,14 @@ static attn_status stream(const struct queries *t, const attnrun_work *work)
         if (first + n > least_key) {
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
-            score_tile(t, first, n);
-            for (int64_t r = 0; r < t->n; r++)
-                softmax_row(t, r, first, n);
-            value_tile(t, first, n);
+            pack_tile(t, first, n);
+            for (t->r0 = 0; t->r0 < t->n; t->r0 += QUERIES) {
+                int64_t rows = least(QUERIES, t->n - t->r0);
+                score_tile(t, rows, first, n);
+                for (int64_t r = t->r0; r < t->r0 + rows; r++)
+                    softmax_row(t, r, first, n);
+                value_tile(t, rows, first, n);
+            }
         }
         first += n;
     }
@@ -294,11 +330,16 @@ attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *
         if (o->lens_not_before)
             t.offset = most(t.offset, 0);
     }
+    const int64_t sub = least(s->block, QUERIES);
     t.scratch = work->scratch;
-    t.scores = t.scratch + ATTN_GEMM_SCRATCH(s->block);
-    t.sums = t.scores + s->block * KEYS;
+    t.scores = t.scratch + ATTN_GEMM_SCRATCH(sub);
+    t.sums = t.scores + sub * KEYS;
     t.state = t.sums + s->block * s->v_dim;
     t.q = t.state + 2 * s->block;
+    if (s->block > QUERIES) {
+        t.keys = t.q + s->block * s->head_dim;
+        t.values = t.keys + KEYS * s->head_dim;
+    }
     scale_queries(&t);
     memset(t.sums, 0, (size_t)(t.n * s->v_dim) * sizeof *t.sums);
     for (int64_t r = 0; r < t.n; r++) {
