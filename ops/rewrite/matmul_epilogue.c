@@ -1,6 +1,7 @@
 /* matmul_epilogue.c - MatMul (or a plain Gemm) by a constant, then Add of a constant
  * vector, Add of a tensor of the result's shape, and an activation become one
- * FusedMatMul: y = activation(A B + bias + residual). */
+ * FusedMatMul: y = activation(A B + bias + residual). A MatMul by a Transpose of a
+ * constant becomes one with transB, with or without those. */
 #include "epilogue.h"
 
 struct product {
@@ -12,19 +13,38 @@ struct product {
     bool transposed_b;
 };
 
+/* A constant matrix that MatMul reads through a Transpose too large to fold: packing
+ * transposes it for nothing. -1 where B is not of that form. */
+static int32_t transposed_constant(const struct attn_graph *graph,
+                                   const struct attn_node *node)
+{
+    struct attn_node *transpose = attn_match_in(graph, node, 1, "Transpose");
+    if (!node_is(node, "MatMul") || transpose == NULL ||
+        !match_is_constant(graph, transpose->in[0]))
+        return -1;
+    const struct attn_attr *perm = attn_node_attr(transpose, "perm");
+    bool swaps = perm == NULL || (perm->kind == ATTN_ATTR_INTS && perm->ints.n == 2 &&
+                                  perm->ints.v[0] == 1 && perm->ints.v[1] == 0);
+    return swaps ? transpose->in[0] : -1;
+}
+
 static bool read_root(const struct attn_graph *graph, struct attn_node *node,
                       struct product *product)
 {
     *product = (struct product){ .root = node, .in = { -1, -1, -1, -1 } };
-    if (node->pub.n_in < 2 || node->out[0] < 0 ||
-        !attn_match_is_f32(graph, node->out[0]) ||
-        !match_is_constant(graph, node->in[1]) ||
-        graph->values[node->in[1]].data.rank != 2 ||
+    if (node->pub.n_in < 2 || node->out[0] < 0)
+        return false;
+    int32_t transposed = transposed_constant(graph, node);
+    product->in[0] = node->in[0];
+    product->in[1] = transposed >= 0 ? transposed : node->in[1];
+    if (!attn_match_is_f32(graph, node->out[0]) ||
+        !match_is_constant(graph, product->in[1]) ||
+        graph->values[product->in[1]].data.rank != 2 ||
         graph->values[node->in[0]].type.rank < 2)
         return false;
-    product->in[0] = node->in[0];
-    product->in[1] = node->in[1];
     product->result = node->out[0];
+    product->transposed_b = transposed >= 0;
+    product->n_fused = transposed >= 0;
     if (node_is(node, "MatMul"))
         return true;
     if (!node_is(node, "Gemm") || attn_match_int(node, "transA", 0) != 0 ||

@@ -367,11 +367,54 @@ static void test_rewrite_passes_can_be_switched_off(void **state)
     }
 }
 
+/* Over 64 MiB nothing is folded: the product reads the constant transposed. */
+static void test_rewrite_takes_in_a_large_transpose(void **state)
+{
+    enum { SIZE = 4100 };
+    (void)state;
+    struct test_memory memory;
+    test_memory_init(&memory);
+    float *w = malloc((size_t)SIZE * SIZE * sizeof *w), *x = malloc(SIZE * sizeof *x);
+    uint64_t seed = test_seed();
+    assert_non_null(w);
+    assert_non_null(x);
+    fill_floats(&seed, w, (int64_t)SIZE * SIZE);
+    fill_floats(&seed, x, SIZE);
+    struct onnx_writer *writer = onnx_begin(18);
+    onnx_input(writer, "x", ATTNRUN_F32, "1,4100");
+    onnx_output(writer, "y", ATTNRUN_F32, "1,4100");
+    onnx_constant(writer, "w", ATTNRUN_F32, "4100,4100", w);
+    onnx_node(writer, "Transpose", "w", "t");
+    onnx_node(writer, "MatMul", "x,t", "y");
+    attnrun_runtime *runtime = make_runtime(&memory, 2);
+    attnrun_model *model = open_model(runtime, writer, 0);
+    attnrun_model_info info = { .struct_size = sizeof info };
+    OK(attnrun_model_query(model, &info));
+    assert_int_equal(info.n_nodes, 1);
+    attnrun_context *context = make_context(model);
+    set_input(context, 0, ATTNRUN_F32, "1,4100", x);
+    OK(attnrun_run(context, NULL));
+    const float *y = get_output(context, 0).data;
+    for (int j = 0; j < SIZE; j += 37) {
+        double sum = 0;
+        for (int i = 0; i < SIZE; i++)
+            sum += (double)x[i] * (double)w[(size_t)j * SIZE + (size_t)i];
+        assert_true(fabs((double)y[j] - sum) < 1e-3);
+    }
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+    test_memory_check(&memory);
+    free(w);
+    free(x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rewrite_applies_where_it_must),
         cmocka_unit_test(test_rewrite_passes_can_be_switched_off),
+        cmocka_unit_test(test_rewrite_takes_in_a_large_transpose),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
