@@ -222,6 +222,8 @@ def main():
                 f"{n} {r['min_ms']:.2f} ms {of_peak(case[6], r, threads, best)}".strip()
                 for n, r in rows.items())
                 + f"  ratio {ratio(rows):.2f} (at least {case[5]})", flush=True)
+    if not results:
+        sys.exit("no case has a name like that")
     os.makedirs(args.out, exist_ok=True)
     with open(f"{args.out}/BENCHMARKS.md", "w", encoding="utf-8") as out:
         out.write(page(results, best, args))

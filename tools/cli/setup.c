@@ -3,7 +3,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -132,8 +131,16 @@ double cli_now_ms(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
+/* getrusage() would count the process that started this one, from before exec. */
 int64_t cli_peak_rss_bytes(void)
 {
-    struct rusage usage;
-    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+    char line[128];
+    long long kib = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    while (status != NULL && fgets(line, sizeof line, status) != NULL)
+        if (strncmp(line, "VmHWM:", 6) == 0)
+            kib = strtoll(line + 6, NULL, 10);
+    if (status != NULL)
+        fclose(status);
+    return (int64_t)kib * 1024;
 }
