@@ -132,6 +132,16 @@ static const struct rewrite_case cases[] = {
       "y,z2" },
     { "gelu", 0, "Div x,root2 a; Erf a b; Add b,one c; Mul x,c d; Mul d,half111 y", "y" },
     { "gelu", 0, "Div x,root2 a; Erf a b; Add b,one111 c; Mul x,c d; Mul d,half y", "y" },
+    /* -- common_subexpression -- */
+    { "common_subexpression", 1, "Exp x a; Exp x b; Add a,b y", "y" },
+    { "common_subexpression", 2, "Exp x a; Neg a c; Exp x b; Neg b d; Add c,d y", "y" },
+    { "common_subexpression", 0, "Exp x a; Neg x b; Add a,b y", "y" },
+    { "common_subexpression", 0, "Exp x y; Exp x z2", "y,z2" }, /* outputs keep theirs */
+    { "common_subexpression", 0,
+      "Transpose x a perm=1,0; Transpose x b perm=0,1; "
+      "MatMul b,a y",
+      "y" },
+    { "common_subexpression", 0, "Sub x,z a; Sub z,x b; Add a,b y", "y" },
     /* -- matmul_epilogue -- */
     { "matmul_epilogue", 1, "MatMul x,w8 a; Add a,vec8 b; Relu b y", "y" },
     { "matmul_epilogue", 1, "MatMul x,w8 a; Add vec8,a b; Add b,z c; Tanh c y", "y" },
