@@ -1,7 +1,14 @@
-/* pack.c - packing the constant weights of all nodes of a model. */
+/* pack.c - packing the constant weights of all nodes of a model.
+ *
+ * Pages of a mapped file are given back as soon as a node has packed them: otherwise the
+ * peak would be twice the weights. Large constants go first, while little is packed yet,
+ * so that the peak is hardly more than what stays. Pages that somebody reads later (an
+ * embedding that is the last layer's weight too) come back from the file by themselves.
+ */
 #include "pack.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 
 #include "align.h"
 #include "threads.h"
@@ -14,10 +21,19 @@ struct pack_job {
     uint32_t replaces;
 };
 
+/* Where a worker puts aligned copies: kept from node to node, since the system's
+ * allocator may hold on to the pages of blocks that come and go. */
+struct copies {
+    void *data;
+    int64_t bytes;
+};
+
 struct packing {
     struct attn_model *model;
+    const struct attn_file_list *files;
     struct attn_pool pool;
     struct pack_job *jobs;
+    struct copies *copies; /* one a worker */
     int64_t n_jobs, capacity;
     int64_t total;
     char *block;
@@ -92,47 +108,90 @@ static attn_status ask_graph(struct packing *packing, struct attn_graph *graph)
     return status;
 }
 
+/* Gives back the pages of a mapped file that `tensor` lies in. */
+static void drop(const struct packing *packing, const attnrun_tensor *tensor)
+{
+    const uint8_t *start = tensor->data;
+    for (const struct attn_file_list *f = packing->files; f != NULL; f = f->next)
+        if (f->file.mapped && start >= f->file.data &&
+            start < f->file.data + f->file.bytes)
+            attn_file_drop(&f->file, start, tensor_bytes(tensor));
+}
+
+/* At least `bytes` in copies->data; much less than before gives memory back. */
+static attn_status reserve(struct attn_memory *memory, struct copies *copies,
+                           int64_t bytes)
+{
+    if (copies->bytes >= bytes && copies->bytes <= 2 * bytes)
+        return ATTNRUN_OK;
+    attn_free(memory, ATTN_MEM_WEIGHTS, copies->data, copies->bytes);
+    *copies = (struct copies){ .data = attn_alloc(memory, ATTN_MEM_WEIGHTS, bytes) };
+    if (copies->data == NULL)
+        return ATTNRUN_E_MEMORY;
+    copies->bytes = bytes;
+    return ATTNRUN_OK;
+}
+
+/* Lets unaligned constants show aligned copies. */
+static attn_status align_inputs(const struct packing *packing, struct copies *copies,
+                                attnrun_tensor *x, int32_t n)
+{
+    int64_t bytes = 0, at = 0, rounded;
+    for (int32_t i = 0; i < n; i++)
+        if (!attn_tensor_is_aligned(&x[i]) &&
+            (!ck_align(tensor_bytes(&x[i]), 64, &rounded) ||
+             !ck_add(bytes, rounded, &bytes)))
+            return attn_fail(ATTNRUN_E_MEMORY, "copies of weights overflow");
+    if (bytes == 0)
+        return ATTNRUN_OK;
+    TRY(reserve(packing->model->pool.memory, copies, bytes));
+    for (int32_t i = 0; i < n; i++) {
+        if (attn_tensor_is_aligned(&x[i]))
+            continue;
+        const attnrun_tensor before = x[i];
+        x[i].data =
+            memcpy((char *)copies->data + at, before.data, (size_t)tensor_bytes(&before));
+        at += (tensor_bytes(&before) + 63) / 64 * 64;
+        drop(packing, &before);
+    }
+    return ATTNRUN_OK;
+}
+
 static attn_status pack_node(struct packing *packing, struct pack_job *job,
-                             struct attn_pool *scratch)
+                             struct attn_pool *scratch, struct copies *copies)
 {
     attnrun_pack pack;
     int64_t bytes = job->bytes;
     TRY(describe(packing, job, scratch, &pack));
-    for (int32_t i = 0; i < pack.n_in; i++)
-        TRY(attn_tensor_align(scratch, &((attnrun_tensor *)(uintptr_t)pack.x)[i]));
+    TRY(align_inputs(packing, copies, (attnrun_tensor *)(uintptr_t)pack.x, pack.n_in));
     TRY(job->node->pub.op->pack(&pack, &bytes, packing->block + job->offset));
     job->replaces = pack.replaces;
+    for (int32_t i = 0; i < pack.n_in && i < 32; i++)
+        if (job->node->in[i] >= 0 && (pack.replaces >> i & 1))
+            drop(packing, &job->graph->values[job->node->in[i]].data);
     return ATTNRUN_OK;
 }
 
 static void pack_range(void *arg, int64_t begin, int64_t end, int32_t worker)
 {
     struct packing *packing = arg;
-    (void)worker;
     for (int64_t i = begin; i < end && !atomic_load(&packing->failed); i++) {
         struct attn_pool scratch;
-        attn_pool_init(&scratch, packing->model->pool.memory, ATTN_MEM_WEIGHTS);
-        attn_status status = pack_node(packing, &packing->jobs[i], &scratch);
+        attn_pool_init(&scratch, packing->model->pool.memory, ATTN_MEM_MODEL);
+        attn_status status =
+            pack_node(packing, &packing->jobs[i], &scratch, &packing->copies[worker]);
         attn_pool_free(&scratch);
         if (status != ATTNRUN_OK && atomic_exchange(&packing->failed, 1) == 0)
             packing->error = *attnrun_last_error();
     }
 }
 
-/* Gives back the pages of constants that their only reader has packed. */
-static void drop_replaced(const struct pack_job *job, const struct attn_file_list *files)
+static int by_bytes(const void *a, const void *b)
 {
-    for (int32_t i = 0; i < job->node->pub.n_in && i < 32; i++) {
-        int32_t id = job->node->in[i];
-        if (id < 0 || !(job->replaces >> i & 1) || job->graph->values[id].n_uses != 1)
-            continue;
-        const attnrun_tensor *data = &job->graph->values[id].data;
-        const uint8_t *start = data->data;
-        for (const struct attn_file_list *f = files; f != NULL; f = f->next)
-            if (f->file.mapped && start >= f->file.data &&
-                start < f->file.data + f->file.bytes)
-                attn_file_drop(&f->file, start, tensor_bytes(data));
-    }
+    const struct pack_job *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
 static attn_status align_graph(struct attn_graph *graph)
@@ -143,25 +202,36 @@ static attn_status align_graph(struct attn_graph *graph)
     return attn_graph_align(graph);
 }
 
-static attn_status pack_all(struct packing *packing, const struct attn_file_list *files)
+/* Runs all jobs, the largest first. */
+static attn_status run_jobs(struct packing *packing)
+{
+    struct attn_memory *memory = packing->model->pool.memory;
+    struct attn_threads *threads = attn_runtime_threads(packing->model->runtime);
+    int32_t n = attn_threads_count(threads);
+    packing->copies =
+        attn_pool_alloc(&packing->pool, n * (int64_t)sizeof *packing->copies);
+    packing->block = attn_alloc(memory, ATTN_MEM_WEIGHTS, packing->total);
+    if (packing->copies == NULL || packing->block == NULL)
+        return ATTNRUN_E_MEMORY;
+    qsort(packing->jobs, (size_t)packing->n_jobs, sizeof *packing->jobs, by_bytes);
+    attn_parallel_for(threads, packing->n_jobs, 1, pack_range, packing);
+    for (int32_t i = 0; i < n; i++)
+        attn_free(memory, ATTN_MEM_WEIGHTS, packing->copies[i].data,
+                  packing->copies[i].bytes);
+    return atomic_load(&packing->failed) ? attn_fail_again(&packing->error) : ATTNRUN_OK;
+}
+
+static attn_status pack_all(struct packing *packing)
 {
     struct attn_model *model = packing->model;
     TRY(ask_graph(packing, model->graph));
-    if (packing->total > 0) {
-        packing->block = attn_alloc(model->pool.memory, ATTN_MEM_WEIGHTS, packing->total);
-        if (packing->block == NULL)
-            return ATTNRUN_E_MEMORY;
-    }
-    attn_parallel_for(attn_runtime_threads(model->runtime), packing->n_jobs, 1,
-                      pack_range, packing);
-    if (atomic_load(&packing->failed))
-        return attn_fail_again(&packing->error);
+    if (packing->n_jobs > 0)
+        TRY(run_jobs(packing));
     for (int64_t i = 0; i < packing->n_jobs; i++) {
         const struct pack_job *job = &packing->jobs[i];
         job->node->pub.packed = packing->block + job->offset;
         job->node->packed_bytes = job->bytes;
         job->node->pack_replaces = job->replaces;
-        drop_replaced(job, files);
     }
     return align_graph(model->graph);
 }
@@ -169,9 +239,9 @@ static attn_status pack_all(struct packing *packing, const struct attn_file_list
 attn_status attn_pack_model(struct attn_model *model, const struct attn_file_list *files,
                             void **block, int64_t *block_bytes)
 {
-    struct packing packing = { .model = model };
+    struct packing packing = { .model = model, .files = files };
     attn_pool_init(&packing.pool, model->pool.memory, ATTN_MEM_MODEL);
-    attn_status status = pack_all(&packing, files);
+    attn_status status = pack_all(&packing);
     if (status == ATTNRUN_OK) {
         *block = packing.block;
         *block_bytes = packing.total;

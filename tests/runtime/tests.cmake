@@ -13,3 +13,6 @@ foreach(name alloc api bits cancel concurrent context dim dtype faults io offset
 endforeach()
 set_tests_properties(runtime.alloc runtime.bits runtime.cancel runtime.concurrent
   runtime.status runtime.threads PROPERTIES LABELS threads)
+if(NOT ATTNRUN_ASAN AND NOT ATTNRUN_TSAN) # these hold memory of their own
+  add_python_test(runtime.rss runtime/check_rss.py $<TARGET_FILE:attnrun_shared>)
+endif()
