@@ -4,6 +4,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/attention.c
   ops/attention/rotary_embedding.c
   ops/attention/multi_head_attention.c
+  ops/attention/ms_attention.c
   ops/attention/group_query_attention.c
   ops/attention/linear_attention.c
   ops/attention/causal_conv_with_state.c

@@ -9,7 +9,7 @@
 #include "shapes.h"
 
 struct fused_matmul_args {
-    int64_t transA, transB;
+    int64_t transA, transB, transBatchA, transBatchB;
     float alpha;
     int32_t activation;
 };
@@ -33,6 +33,8 @@ static const attnrun_attr_def fused_matmul_attrs[] = {
 static const attnrun_attr_def ms_fused_matmul_attrs[] = {
     ATTR_INT(struct fused_matmul_args, transA, 0),
     ATTR_INT(struct fused_matmul_args, transB, 0),
+    ATTR_INT(struct fused_matmul_args, transBatchA, 0),
+    ATTR_INT(struct fused_matmul_args, transBatchB, 0),
     ATTR_FLOAT(struct fused_matmul_args, alpha, 1.0f),
     ATTR_END,
 };
@@ -71,6 +73,8 @@ static attn_status fused_matmul_infer(attnrun_step *step)
     struct fused_matmul_state *state = step->state;
     attnrun_dim dims[ATTNRUN_MAX_RANK];
     int rank;
+    if (args->transBatchA != 0 || args->transBatchB != 0)
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "transBatchA and transBatchB");
     TRY(attn_matmul_dims(step, 0, 1, transposes(args), &rank, dims));
     TRY(op_out(step, 0, step->in[0].dtype, rank, rank < 0 ? NULL : dims));
     if (rank >= 0 && op_has_in(step, 2))
@@ -131,12 +135,7 @@ static attn_status fused_matmul_run(const attnrun_step *step, const attnrun_work
                                           .c = step->y[0].data,
                                           .epilogue = steps,
                                           .n_epilogue = list_epilogue(step, steps) };
-    for (int64_t task = work->begin; task < work->end; task++) {
-        if (OP_CANCELLED(work))
-            return ATTNRUN_E_CANCELLED;
-        attn_gemm_run(&state->gemm, step->kernels, &o, task, work->scratch);
-    }
-    return ATTNRUN_OK;
+    return attn_gemm_run_range(&state->gemm, step->kernels, &o, work);
 }
 
 const attnrun_op_def op_fused_matmul_1 = {

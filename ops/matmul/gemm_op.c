@@ -3,12 +3,17 @@
  *
  * A, B   (m,k) and (k,n) after transposing;  C broadcasts to (m,n), optional
  * Defaults: alpha = beta = 1. Source: ONNX Gemm-13; the `broadcast` of version 6 is how C
- * is always treated. com.microsoft FusedGemm adds an activation. */
+ * is always treated. com.microsoft FusedGemm adds an activation: on the way out of the
+ * product, or in a phase of its own. */
+#include <math.h>
+
 #include "plain.h"
 
 struct gemm_args {
     int64_t transA, transB;
     float alpha, beta;
+    int32_t activation;
+    float activation_alpha, activation_beta, activation_gamma; /* NaN: its default */
 };
 
 static const attnrun_attr_def gemm_attrs[] = {
@@ -20,9 +25,36 @@ static const attnrun_attr_def gemm_attrs[] = {
     ATTR_END,
 };
 
+/* The words at the places of ACTIVATIONS. */
+enum {
+    ACT_NONE,
+    RELU,
+    TANH,
+    SIGMOID,
+    LEAKY_RELU,
+    HARD_SIGMOID,
+    ON_THE_WAY = HARD_SIGMOID
+};
+enum { ELU = ON_THE_WAY + 1, SELU, SOFTPLUS, SOFTSIGN, THRESHOLDED_RELU };
+#define ACTIVATIONS                                                                      \
+    "|Relu|Tanh|Sigmoid|LeakyRelu|HardSigmoid|Elu|Selu|Softplus|Softsign|"               \
+    "ThresholdedRelu"
+static const attnrun_attr_def fused_gemm_attrs[] = {
+    ATTR_INT(struct gemm_args, transA, 0),
+    ATTR_INT(struct gemm_args, transB, 0),
+    ATTR_FLOAT(struct gemm_args, alpha, 1.0f),
+    ATTR_FLOAT(struct gemm_args, beta, 1.0f),
+    ATTR_ENUM(struct gemm_args, activation, ACTIVATIONS, ACT_NONE),
+    ATTR_FLOAT(struct gemm_args, activation_alpha, NAN),
+    ATTR_FLOAT(struct gemm_args, activation_beta, NAN),
+    ATTR_FLOAT(struct gemm_args, activation_gamma, NAN),
+    ATTR_END,
+};
+
 struct gemm_state {
     struct attn_gemm gemm;
     int64_t c_row, c_col;
+    int64_t n; /* elements that a second phase activates */
 };
 
 /* C's dims against the product's, from the right. */
@@ -73,6 +105,10 @@ static attn_status gemm_infer(attnrun_step *step)
         TRY(attn_plain_plan(step, &state->gemm));
     op_tasks(step, 0, state->gemm.n_tasks, state->gemm.task_cost);
     step->scratch_bytes = state->gemm.scratch_bytes;
+    if (args->activation > ON_THE_WAY) {
+        state->n = op_count(&step->out[0], 0, 2);
+        op_tasks(step, 1, op_chunks(state->n), OP_CHUNK);
+    }
     return ATTNRUN_OK;
 }
 
@@ -80,6 +116,64 @@ static attn_status gemm_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 {
     const struct gemm_args *args = pack->args;
     return attn_gemm_pack_input(pack, 1, args->transB != 0, bytes, packed);
+}
+
+static float or_default(float given, float otherwise)
+{
+    return isnan(given) ? otherwise : given;
+}
+
+static int list_activation(const struct gemm_args *args, struct attn_epilogue *steps)
+{
+    static const float one = 1.0f;
+    static const int32_t kinds[] = { -1, ATTN_EPI_RELU, ATTN_EPI_TANH, ATTN_EPI_SIGMOID,
+                                     ATTN_EPI_LEAKY_RELU };
+    if (args->activation == ACT_NONE || args->activation > ON_THE_WAY)
+        return 0;
+    if (args->activation != HARD_SIGMOID) {
+        steps[0] =
+            (struct attn_epilogue){ .kind = kinds[args->activation],
+                                    .alpha = or_default(args->activation_alpha, 0.01f) };
+        return 1;
+    }
+    steps[0] =
+        (struct attn_epilogue){ .kind = ATTN_EPI_SCALE,
+                                .alpha = or_default(args->activation_alpha, 0.2f) };
+    steps[1] = (struct attn_epilogue){ .kind = ATTN_EPI_ADD,
+                                       .alpha = or_default(args->activation_beta, 0.5f),
+                                       .data = &one };
+    steps[2] = (struct attn_epilogue){ .kind = ATTN_EPI_CLIP, .alpha = 0, .beta = 1.0f };
+    return 3;
+}
+
+/* The activations that no epilogue has, over a chunk of Y. */
+static void activate(const attnrun_step *step, int64_t task)
+{
+    const struct gemm_args *args = step->args;
+    const struct gemm_state *state = step->state;
+    const struct attn_kernels *k = step->kernels;
+    float *y = (float *)step->y[0].data + task * OP_CHUNK;
+    int64_t left = state->n - task * OP_CHUNK;
+    const size_t n = (size_t)(left < OP_CHUNK ? left : OP_CHUNK);
+    const float selu[2] = { or_default(args->activation_alpha, 1.67326319f),
+                            or_default(args->activation_gamma, 1.05070102f) };
+    const float one[2] = { or_default(args->activation_alpha, 1.0f), 0 };
+    switch (args->activation) {
+    case ELU:
+        k->elu_f32(y, y, n, one);
+        break;
+    case SELU:
+        k->selu_f32(y, y, n, selu);
+        break;
+    case SOFTPLUS:
+        k->softplus_f32(y, y, n, one);
+        break;
+    case SOFTSIGN:
+        k->softsign_f32(y, y, n, one);
+        break;
+    default:
+        k->thresholded_relu_f32(y, y, n, one);
+    }
 }
 
 static int list_epilogue(const attnrun_step *step, struct attn_epilogue *steps)
@@ -96,14 +190,14 @@ static int list_epilogue(const attnrun_step *step, struct attn_epilogue *steps)
                                              .data = step->x[2].data,
                                              .row = state->c_row,
                                              .col = state->c_col };
-    return n;
+    return n + list_activation(args, steps + n);
 }
 
 static attn_status gemm_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct gemm_args *args = step->args;
     const struct gemm_state *state = step->state;
-    struct attn_epilogue steps[4];
+    struct attn_epilogue steps[5];
     const struct attn_gemm_operands o = { .a = step->x[0].data,
                                           .b = step->x[1].data,
                                           .packed = step->node->packed,
@@ -116,11 +210,13 @@ static attn_status gemm_run(const attnrun_step *step, const attnrun_work *work)
                                       .c0_row = state->c_row,
                                       .c0_col = state->c_col };
     const void *c = op_has_in(step, 2) ? step->x[2].data : NULL;
+    if (work->phase == 0 && plain.dtype == ATTNRUN_F32)
+        return attn_gemm_run_range(&state->gemm, step->kernels, &o, work);
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        if (plain.dtype == ATTNRUN_F32)
-            attn_gemm_run(&state->gemm, step->kernels, &o, task, work->scratch);
+        if (work->phase == 1)
+            activate(step, task);
         else
             TRY(attn_plain_row(&state->gemm, &plain, &o, c, task, work));
     }
@@ -141,4 +237,22 @@ const attnrun_op_def op_gemm_1 = {
     .pack = gemm_pack,
     .run = gemm_run,
     .cost = "O(m n k)",
+};
+
+const attnrun_op_def op_ms_fused_gemm_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "com.microsoft",
+    .name = "FusedGemm",
+    .since = 1,
+    .inputs = "A:T B:T C:T?",
+    .outputs = "Y:T",
+    .types = "T=f32",
+    .args_bytes = sizeof(struct gemm_args),
+    .state_bytes = sizeof(struct gemm_state),
+    .attrs = fused_gemm_attrs,
+    .infer = gemm_infer,
+    .pack = gemm_pack,
+    .run = gemm_run,
+    .cost = "O(m n k)",
+    .source = "ONNX Runtime contrib operators",
 };

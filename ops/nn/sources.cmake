@@ -6,6 +6,7 @@ set(ATTN_OPS_NN
   ops/nn/softmax.c
   ops/nn/layer_normalization.c
   ops/nn/skip_layer_normalization.c
+  ops/nn/embed_layer_normalization.c
   ops/nn/planes.c
   ops/nn/batch_normalization.c
   ops/nn/group_normalization.c

@@ -42,6 +42,46 @@ def attention_cases():
     yield op, [("q", normal(BATCH, TOKENS, WIDTH))] + cross, ["y"], heads
 
 
+def merged_case(batch, tokens, mask=None, past=0, bias_heads=0, v_dim=DIM, unidirectional=0,
+                outputs=("y",), **attributes):
+    wide, v_width, keys = 24, HEADS * v_dim, past + tokens
+    if v_dim != DIM:
+        attributes["qkv_hidden_sizes"] = [WIDTH, WIDTH, v_width]
+    inputs = [("x", normal(batch, tokens, wide)), ("w", 0.3 * normal(wide, 2 * WIDTH + v_width)),
+              ("b", normal(2 * WIDTH + v_width)), ("m", mask),
+              ("past", normal(2, batch, HEADS, past, DIM) if past else None),
+              ("s", normal(min(batch, 1 + bias_heads % 2), bias_heads, tokens, keys)
+               if bias_heads else None)]
+    return ("Attention", inputs, list(outputs),
+            {"num_heads": HEADS, "unidirectional": unidirectional, **attributes})
+
+
+def merged_masks(batch, tokens, keys):
+    yield None
+    yield random.integers(0, 2, (batch, keys)).astype("i4")
+    yield random.integers(0, 2, (batch, tokens, keys)).astype("i4")
+    yield random.integers(1, keys + 1, batch).astype("i4")
+    yield np.concatenate([random.integers(keys // 2 + 1, keys + 1, batch),
+                          random.integers(0, keys // 2 + 1, batch)]).astype("i4")
+
+
+def merged_cases():
+    for i in range(4):
+        batch, tokens, past = (int(random.integers(1, top)) for top in (4, 40, 9))
+        # -10000 costs three digits where a query has no key left
+        common = {"unidirectional": i % 2, "mask_filter_value": -200.0}
+        for mask in merged_masks(batch, tokens, tokens):
+            yield merged_case(batch, tokens, mask, **common)
+            yield merged_case(batch, tokens, mask, bias_heads=(1, HEADS)[i % 2], **common)
+        for mask in merged_masks(batch, tokens, past + tokens):
+            yield merged_case(batch, tokens, mask, past, scale=0.2, outputs=("y", "present"),
+                              **common)
+    yield merged_case(2, 5, v_dim=8)
+    yield merged_case(2, 300, ints(200, 300), unidirectional=1, outputs=("y", "present"))
+    yield merged_case(1, 1, None, 6, unidirectional=1, outputs=("y", "present"))
+    yield merged_case(2, 4, np.eye(4, dtype="i4")[:2], mask_filter_value=-3.0)
+
+
 def packed_cases():
     """ONNX Runtime has these on GPUs only: it gets the same operands unpacked."""
     heads = {"num_heads": HEADS}
@@ -99,13 +139,48 @@ def other_cases():
     yield "FastGelu", [("x", normal(3, 40)), ("b", normal(40))], ["y"], {}
     yield ("FusedMatMul", [("a", normal(2, 7, 5)), ("b", normal(2, 6, 7))], ["y"],
            {"transA": 1, "transB": 1, "alpha": 0.3})
+    yield ("FusedMatMul", [("a", normal(2, 7, 5)), ("b", normal(5, 6))], ["y"],
+           {"transBatchA": 0, "transBatchB": 0, "alpha": 2.0})
+    yield "Gelu", [("x", normal(3, 40))], ["y"], {}
+    yield "QuickGelu", [("x", normal(3, 40))], ["y"], {"alpha": 1.702}
+
+
+def fused_gemm_cases():
+    operands = [("a", normal(7, 33)), ("b", normal(33, 20))]
+    c, alpha = ("c", normal(20)), {"activation_alpha": 0.3}
+    for activation, attributes in (
+            ("Relu", {}), ("Tanh", {}), ("Sigmoid", {}), ("LeakyRelu", alpha), ("Elu", alpha),
+            ("HardSigmoid", {"activation_beta": 0.4, **alpha}), ("Softplus", {}),
+            ("Selu", {"activation_gamma": 1.2, **alpha}), ("Softsign", {}),
+            ("ThresholdedRelu", alpha)):
+        yield ("FusedGemm", operands + [c], ["y"], {"activation": activation, **attributes})
+    yield ("FusedGemm", [("a", normal(33, 7)), ("b", normal(20, 33)), ("c", normal(7, 1))], ["y"],
+           {"activation": "Relu", "transA": 1, "transB": 1, "alpha": 0.5, "beta": 2.0})
+    yield "FusedGemm", operands, ["y"], {"activation": "Tanh"}
+
+
+def embedding_cases():
+    def ids(rows, *shape):
+        return random.integers(0, rows, shape).astype("i4")
+
+    words, places, kinds = normal(50, 24), normal(30, 24), normal(2, 24)
+    vectors = [("gamma", normal(24)), ("beta", normal(24))]
+    op, epsilon = "EmbedLayerNormalization", {"epsilon": 1e-5}
+    given = [("ids", ids(50, 3, 9)), ("kinds", ids(2, 3, 9)), ("w", words), ("p", places),
+             ("k", kinds)] + vectors
+    without = [given[0], ("kinds", None), ("w", words), ("p", places), ("k", None)] + vectors
+    mask, positions = ("m", ids(2, 3, 9)), ("at", ids(30, 3, 9))
+    yield op, given + [mask], ["y", "n"], epsilon
+    yield op, given + [mask, positions], ["y", "n", "sum"], epsilon
+    yield op, without, ["y", "n"], epsilon
+    yield op, without + [("m", None), ("at", ids(30, 1, 9))], ["y", "n", "sum"], epsilon
 
 
 def outputs_of(op, inputs, outputs, attributes):
     model, given = one_node_model(op, inputs, outputs, domain="com.microsoft", opset=17,
                                   **attributes)
     for info in model.graph.output:
-        info.type.tensor_type.elem_type = 1
+        info.type.tensor_type.elem_type = 6 if info.name == "n" else 1
     session = onnxruntime.InferenceSession(model.SerializeToString())
     return model, given, list(zip(outputs, session.run(None, dict(given))))
 
@@ -113,14 +188,15 @@ def outputs_of(op, inputs, outputs, attributes):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         number = 0
-        for cases in (attention_cases, packed_cases, group_query_cases, other_cases):
+        for cases in (attention_cases, merged_cases, packed_cases, group_query_cases,
+                      other_cases, fused_gemm_cases, embedding_cases):
             for op, inputs, outputs, attributes, *apart in cases():
                 model, given, values = outputs_of(op, apart[0] if apart else inputs, outputs,
                                                   attributes)
                 if apart:
                     model, given = one_node_model(op, inputs, outputs, domain="com.microsoft",
                                                   opset=17, **attributes)
-                write_case(f"{folder}/{number:02}_{op}", model, given, values, "1e-3 1e-4")
+                write_case(f"{folder}/{number:03}_{op}", model, given, values, "1e-3 1e-4")
                 number += 1
         check(sys.argv[1], folder)
 
