@@ -53,10 +53,12 @@ static bool names_controller(const char *list, const char *controller)
 }
 
 /* The path of this process in the hierarchy of `controller` ("" for version 2). */
-static bool find_group(const char *controller, char *path, size_t bytes)
+static bool find_group(const char *root, const char *controller, char *path, size_t bytes)
 {
-    char text[TEXT_BYTES];
-    if (!read_text("/proc/self/cgroup", text, sizeof text))
+    char text[TEXT_BYTES], file[PATH_BYTES];
+    int length = snprintf(file, sizeof file, "%s/proc/self/cgroup", root);
+    if (length < 0 || (size_t)length >= sizeof file ||
+        !read_text(file, text, sizeof text))
         return false;
     for (char *line = text; line != NULL && *line != 0;) {
         char *end = strchr(line, '\n');
@@ -77,15 +79,15 @@ static bool find_group(const char *controller, char *path, size_t bytes)
 typedef bool read_limit_fn(const char *dir, double *limit);
 
 /* The least limit on the way from the process's group to the mount point. */
-static double least_limit(const char *mount, const char *controller,
+static double least_limit(const char *root, const char *mount, const char *controller,
                           read_limit_fn *read_limit)
 {
-    char path[PATH_BYTES] = "", dir[2 * PATH_BYTES];
+    char path[PATH_BYTES] = "", dir[3 * PATH_BYTES];
     double least = -1, limit;
-    if (!find_group(controller, path, sizeof path))
+    if (!find_group(root, controller, path, sizeof path))
         return -1;
     for (;;) {
-        snprintf(dir, sizeof dir, "%s%s", mount, path);
+        snprintf(dir, sizeof dir, "%s%s%s", root, mount, path);
         if (read_limit(dir, &limit) && (least < 0 || limit < least))
             least = limit;
         char *slash = strrchr(path, '/');
@@ -97,7 +99,7 @@ static double least_limit(const char *mount, const char *controller,
 
 static bool read_value(const char *dir, const char *file, char *text, size_t bytes)
 {
-    char path[3 * PATH_BYTES];
+    char path[4 * PATH_BYTES];
     snprintf(path, sizeof path, "%s/%s", dir, file);
     return read_text(path, text, bytes);
 }
@@ -145,16 +147,16 @@ static bool cpus_v1(const char *dir, double *limit)
 
 static double smaller(double a, double b) { return b > 0 && (a < 0 || b < a) ? b : a; }
 
-int64_t attn_host_memory(void)
+int64_t attn_host_memory_below(const char *root)
 {
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     double ram = pages > 0 && page > 0 ? (double)pages * (double)page : 4e9;
-    ram = smaller(ram, least_limit("/sys/fs/cgroup", "", memory_v2));
-    ram = smaller(ram, least_limit("/sys/fs/cgroup/memory", "memory", memory_v1));
+    ram = smaller(ram, least_limit(root, "/sys/fs/cgroup", "", memory_v2));
+    ram = smaller(ram, least_limit(root, "/sys/fs/cgroup/memory", "memory", memory_v1));
     return ram < 1 ? 1 : (int64_t)ram;
 }
 
-int32_t attn_host_cpus(void)
+int32_t attn_host_cpus_below(const char *root)
 {
     cpu_set_t set;
     double cpus = 1;
@@ -162,8 +164,12 @@ int32_t attn_host_cpus(void)
         cpus = CPU_COUNT(&set);
     else if (sysconf(_SC_NPROCESSORS_ONLN) > 0) /* more CPUs than cpu_set_t holds */
         cpus = (double)sysconf(_SC_NPROCESSORS_ONLN);
-    cpus = smaller(cpus, least_limit("/sys/fs/cgroup", "", cpus_v2));
-    cpus = smaller(cpus, least_limit("/sys/fs/cgroup/cpu", "cpu", cpus_v1));
+    cpus = smaller(cpus, least_limit(root, "/sys/fs/cgroup", "", cpus_v2));
+    cpus = smaller(cpus, least_limit(root, "/sys/fs/cgroup/cpu", "cpu", cpus_v1));
     int32_t whole = (int32_t)cpus;
     return whole < 1 ? 1 : whole + (cpus > whole ? 1 : 0);
 }
+
+int64_t attn_host_memory(void) { return attn_host_memory_below(""); }
+
+int32_t attn_host_cpus(void) { return attn_host_cpus_below(""); }
