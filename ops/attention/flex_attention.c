@@ -30,6 +30,8 @@ static const attnrun_attr_def flex_attrs[] = {
 
 enum { Q, K, V };
 enum { ROWS = 64, ALIGN = 64 };
+/* For any head size and number of keys. */
+#define GEMM_FLOATS attn_gemm_scratch(ROWS, SIZE_MAX, SIZE_MAX)
 
 struct flex_state {
     int64_t dims[4]; /* of the scores */
@@ -107,7 +109,7 @@ static attn_status flex_memory(attnrun_step *step, struct flex_state *state)
                 ck_align(block, ALIGN, &block) &&
                 ck_mul(state->v_dim, (int64_t)sizeof(double), &v_row) &&
                 ck_align(v_row, ALIGN, &v_row) &&
-                ck_add(v_row, (int64_t)(ATTN_GEMM_SCRATCH(ROWS) * sizeof(float)), &v_row);
+                ck_add(v_row, (int64_t)(GEMM_FLOATS * sizeof(float)), &v_row);
     if (fits && modified(args)) {
         block = 0;
         fits = ck_mul(state->count, bytes, &state->convert_offset) &&
@@ -201,7 +203,7 @@ static struct rows rows_of(const attnrun_step *step, const attnrun_work *work,
     rows.sums = (double *)(void *)scratch;
     scratch += (state->v_dim * (int64_t)sizeof(double) + ALIGN - 1) / ALIGN * ALIGN;
     rows.gemm = (float *)(void *)scratch;
-    scratch += ATTN_GEMM_SCRATCH(ROWS) * sizeof(float);
+    scratch += GEMM_FLOATS * sizeof(float);
     rows.scores = scratch;
     if (modified(args))
         rows.scores = (char *)work->shared + rows.first * state->dims[3] * bytes;

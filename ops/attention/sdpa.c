@@ -37,6 +37,15 @@ attn_status attn_sdpa_fits(const attnrun_step *step, int64_t batch, int64_t head
                 : op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
 }
 
+/* For both products of a tile. */
+static int64_t gemm_floats(const struct attn_sdpa *s, int64_t rows)
+{
+    size_t m = (size_t)rows;
+    size_t scores = attn_gemm_scratch(m, KEYS, (size_t)s->head_dim);
+    size_t values = attn_gemm_scratch(m, (size_t)s->v_dim, KEYS);
+    return (int64_t)(scores > values ? scores : values);
+}
+
 attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
 {
     const bool empty = s->batch == 0 || s->q_heads == 0 || s->q_len == 0 || s->v_dim == 0;
@@ -70,7 +79,7 @@ attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
     double cost = 2.0 * (double)s->block * (double)s->kv_len *
                   (double)(s->head_dim + s->v_dim + 32) / 100.0;
     s->task_cost = cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15;
-    bytes += (int64_t)ATTN_GEMM_SCRATCH(sub) + sub * KEYS + panels + 64;
+    bytes += gemm_floats(s, sub) + sub * KEYS + panels + 64;
     s->scratch_bytes = bytes * 4;
     return ATTNRUN_OK;
 }
@@ -332,7 +341,7 @@ attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *
     }
     const int64_t sub = least(s->block, QUERIES);
     t.scratch = work->scratch;
-    t.scores = t.scratch + ATTN_GEMM_SCRATCH(sub);
+    t.scores = t.scratch + gemm_floats(s, sub);
     t.sums = t.scores + sub * KEYS;
     t.state = t.sums + s->block * s->v_dim;
     t.q = t.state + 2 * s->block;

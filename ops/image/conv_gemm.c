@@ -73,7 +73,8 @@ attn_status attn_conv_gemm_plan(attnrun_step *step, struct conv_shape *s,
     t->panel_floats = (t->block_pixels + ATTN_GEMM_NR_MOST) * t->block_k;
     t->panel_floats += -t->panel_floats & 15;
     int64_t floats = t->line_floats + t->panel_floats;
-    floats += (int64_t)ATTN_GEMM_SCRATCH(t->block_rows);
+    floats += (int64_t)attn_gemm_scratch((size_t)t->block_rows, (size_t)t->block_pixels,
+                                         (size_t)s->k);
     if (floats * 4 > step->scratch_bytes)
         step->scratch_bytes = floats * 4;
     int64_t n;

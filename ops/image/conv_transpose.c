@@ -167,8 +167,10 @@ static attn_status plan(attnrun_step *step, struct conv_transpose_state *state)
         return op_fail(step, ATTNRUN_E_LIMIT, "the kernel is too large");
     state->panel_floats += -state->panel_floats & 15;
     state->patch_floats += -state->patch_floats & 15;
-    step->scratch_bytes = 4 * (state->line_floats + state->panel_floats +
-                               state->patch_floats + (int64_t)ATTN_GEMM_SCRATCH(patches));
+    step->scratch_bytes =
+        4 * (state->line_floats + state->panel_floats + state->patch_floats +
+             (int64_t)attn_gemm_scratch((size_t)patches, (size_t)state->block_pixels,
+                                        (size_t)s->channels));
     state->transpose = step->node->packed == NULL;
     int64_t per_group = s->rows * s->taps;
     if (state->transpose) {

@@ -77,7 +77,9 @@ static attn_status deform_infer(attnrun_step *step)
     if (!ck_mul(s->k, s->w.out[2], &columns) || columns > ATTN_MAX_ELEMENTS)
         return op_fail(step, ATTNRUN_E_LIMIT, "the kernel is too large");
     columns += -columns & 15;
-    step->scratch_bytes = columns * 8 + (int64_t)ATTN_GEMM_SCRATCH(s->rows) * 4;
+    step->scratch_bytes =
+        columns * 8 + 4 * (int64_t)attn_gemm_scratch((size_t)s->rows, (size_t)s->w.out[2],
+                                                     (size_t)s->k);
     double cost = (double)s->groups * (double)columns * (20.0 + (double)s->rows / 15.0);
     op_tasks(step, 0, s->batch * s->w.out[1], window_cost(cost + 100.0));
     return ATTNRUN_OK;

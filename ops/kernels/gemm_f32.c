@@ -1,10 +1,10 @@
 /* gemm_f32.c - C = epilogue(A B) for a block of C that one task computes.
  *
- * Loops: groups of 4 panels of NR columns, blocks of K, panels, tiles of MR rows. A panel
- * of B of one block of K (32 KiB) stays in L1 while the rows of A pass by; A is read
- * where it is, row by row, and its block of K stays in L2 for the group. Sums of the
- * first blocks of K wait in scratch; the last one runs the epilogue. A sum is that of its
- * blocks, each from zero in the order of k: no element depends on its tile. Few rows
+ * Loops: groups of up to WIDE columns, blocks of K, panels of NR columns, tiles of MR
+ * rows. A panel of B of one block of K (48 KiB) stays near while the rows of A pass by; A
+ * is read where it is, row by row, and its block of K stays in L2 for the group. Sums of
+ * the first blocks of K wait in scratch; the last one runs the epilogue. A sum is that of
+ * its blocks, each from zero in the order of k: no element depends on its tile. Few rows
  * times a transposed B are dot products instead, without packing.
  *
  * MR x NR: 8 x 32 (AVX-512), 6 x 16 (AVX2), 6 x 8 (base): what fills the registers. */
@@ -16,7 +16,7 @@ enum { MR = 8 };
 #else
 enum { MR = 6 };
 #endif
-enum { NR = 2 * VF, KC = ATTN_GEMM_KC, GROUP = 4 };
+enum { NR = 2 * VF, KC = ATTN_GEMM_KC, FEW_ROWS = 32 };
 
 /* ---- register tiles ---- */
 
@@ -105,70 +105,132 @@ static void (*const tiles[2][MR])(const struct tile *t) = {
 
 /* ---- epilogue ---- */
 
-static ALWAYS_INLINE v_f32 activate(v_f32 x, const struct attn_epilogue *e)
+#define BOTH(f)                                                                          \
+    do {                                                                                 \
+        *x0 = f(*x0);                                                                    \
+        *x1 = f(*x1);                                                                    \
+    } while (0)
+static ALWAYS_INLINE v_f32 hard_swish(v_f32 x)
+{
+    return x * v_min(v_set(1.0f), v_max(v_set(0.0f), x * (1.0f / 6.0f) + 0.5f));
+}
+
+static ALWAYS_INLINE void activate(v_f32 *x0, v_f32 *x1, const struct attn_epilogue *e)
 {
     switch (e->kind) {
     case ATTN_EPI_SCALE:
-        return x * e->alpha;
+        *x0 *= e->alpha;
+        *x1 *= e->alpha;
+        break;
     case ATTN_EPI_RELU:
-        return v_relu(x);
+        BOTH(v_relu);
+        break;
     case ATTN_EPI_GELU:
-        return v_gelu(x);
+        BOTH(v_gelu);
+        break;
     case ATTN_EPI_GELU_TANH:
-        return v_gelu_tanh(x);
+        BOTH(v_gelu_tanh);
+        break;
     case ATTN_EPI_SILU:
-        return v_silu(x);
+        BOTH(v_silu);
+        break;
     case ATTN_EPI_TANH:
-        return v_tanh(x);
+        BOTH(v_tanh);
+        break;
     case ATTN_EPI_SIGMOID:
-        return v_sigmoid(x);
+        BOTH(v_sigmoid);
+        break;
     case ATTN_EPI_CLIP:
-        return v_min(v_set(e->beta), v_max(v_set(e->alpha), x));
+        *x0 = v_min(v_set(e->beta), v_max(v_set(e->alpha), *x0));
+        *x1 = v_min(v_set(e->beta), v_max(v_set(e->alpha), *x1));
+        break;
     case ATTN_EPI_LEAKY_RELU:
-        return v_select(x < 0.0f, x * e->alpha, x);
+        *x0 = v_select(*x0 < 0.0f, *x0 * e->alpha, *x0);
+        *x1 = v_select(*x1 < 0.0f, *x1 * e->alpha, *x1);
+        break;
     case ATTN_EPI_HARD_SWISH:
-        return x * v_min(v_set(1.0f), v_max(v_set(0.0f), x * (1.0f / 6.0f) + 0.5f));
+        BOTH(hard_swish);
+        break;
     default:
-        return x;
+        break;
     }
 }
+#undef BOTH
 
-/* x[n] (n <= NR, scratch of NR floats) runs through one step for row i, columns from j
- * on. */
-static void apply(float *x, size_t n, const struct attn_epilogue *e, size_t i, size_t j)
+/* n floats of an ADD step's row, up to VF of them. */
+static ALWAYS_INLINE v_f32 added(const struct attn_epilogue *e, size_t i, size_t j,
+                                 size_t n)
 {
-    if (e->kind != ATTN_EPI_ADD) {
-        for (size_t v = 0; v < n; v += VF)
-            v_store(x + v, activate(v_load(x + v), e));
-        return;
-    }
     const float *data = e->data + (ptrdiff_t)i * e->row + (ptrdiff_t)j * e->col;
-    for (size_t v = 0; v < n; v += VF) {
-        v_f32 y;
-        if (e->col == 0)
-            y = v_set(data[0]);
-        else if (n - v >= VF)
-            y = v_load(data + v);
-        else
-            y = v_load_tail(data + v, n - v, 0.0f);
-        v_store(x + v, v_load(x + v) + y * e->alpha);
+    v_f32 y = e->col == 0 ? v_set(data[0])
+              : n >= VF   ? v_load(data)
+                          : v_load_tail(data, n, 0.0f);
+    return y * e->alpha;
+}
+
+/* Row i of C, columns j … j + n - 1 (n <= NR), from the sums x: one pass, in registers.
+ */
+static ALWAYS_INLINE void finish_row(const struct attn_gemm_f32 *g, const float *x,
+                                     size_t i, size_t j, const size_t n)
+{
+    float *c = g->c + (ptrdiff_t)i * g->c_row + j;
+    const size_t n0 = n < VF ? n : VF, n1 = n - n0;
+    v_f32 x0 = v_load(x), x1 = n1 > 0 ? v_load(x + VF) : x0;
+    if (g->accumulate) {
+        x0 += n0 == VF ? v_load(c) : v_load_tail(c, n0, 0.0f);
+        if (n1 > 0)
+            x1 += n1 == VF ? v_load(c + VF) : v_load_tail(c + VF, n1, 0.0f);
     }
+    for (int e = 0; e < g->n_epilogue; e++) {
+        const struct attn_epilogue *step = &g->epilogue[e];
+        if (step->kind == ATTN_EPI_ADD) {
+            x0 += added(step, i, j, n0);
+            if (n1 > 0)
+                x1 += added(step, i, j + VF, n1);
+        } else {
+            activate(&x0, &x1, step);
+        }
+    }
+    if (n0 == VF)
+        v_store(c, x0);
+    else
+        v_store_tail(c, x0, n0);
+    if (n1 == VF)
+        v_store(c + VF, x1);
+    else if (n1 > 0)
+        v_store_tail(c + VF, x1, n1);
 }
 
 /* Rows i … i + m - 1 of sum (NR floats each) become C[i …][j … j + n - 1]. */
-static void finish(const struct attn_gemm_f32 *g, float *sum, size_t i, size_t m,
+static void finish(const struct attn_gemm_f32 *g, const float *sum, size_t i, size_t m,
                    size_t j, size_t n)
 {
-    const struct attn_epilogue old = {
-        .kind = ATTN_EPI_ADD, .alpha = 1.0f, .row = g->c_row, .col = 1, .data = g->c
-    };
-    for (size_t r = 0; g->accumulate && r < m; r++)
-        apply(sum + r * NR, n, &old, i + r, j);
-    for (size_t e = 0; e < (size_t)g->n_epilogue; e++)
+    if (n == NR)
         for (size_t r = 0; r < m; r++)
-            apply(sum + r * NR, n, &g->epilogue[e], i + r, j);
-    for (size_t r = 0; r < m; r++)
-        memcpy(g->c + (ptrdiff_t)(i + r) * g->c_row + j, sum + r * NR, n * sizeof(float));
+            finish_row(g, sum + r * NR, i + r, j, NR);
+    else
+        for (size_t r = 0; r < m; r++)
+            finish_row(g, sum + r * NR, i + r, j, n);
+}
+
+/* What finish() will read and write: it comes while the last block of K is multiplied. */
+static void fetch_c(const struct attn_gemm_f32 *g, size_t i, size_t m, size_t j)
+{
+    for (size_t r = 0; r < m; r++) {
+        const float *c = g->c + (ptrdiff_t)(i + r) * g->c_row + j;
+        __builtin_prefetch(c, 1, 3);
+        __builtin_prefetch(c + NR - 1, 1, 3);
+    }
+    for (int e = 0; e < g->n_epilogue; e++) {
+        const struct attn_epilogue *step = &g->epilogue[e];
+        if (step->kind != ATTN_EPI_ADD || step->row == 0 || step->col == 0)
+            continue;
+        for (size_t r = 0; r < m; r++) {
+            const float *data = step->data + (ptrdiff_t)(i + r) * step->row + j;
+            __builtin_prefetch(data, 0, 3);
+            __builtin_prefetch(data + NR - 1, 0, 3);
+        }
+    }
 }
 
 /* ---- panels ---- */
@@ -235,7 +297,7 @@ static void find_panel(const struct attn_gemm_f32 *g, struct tile *t, struct blo
         t->b_row = g->b_row;
         return;
     }
-    float *panel = g->scratch + GROUP * g->m * NR;
+    float *panel = g->scratch + g->m * (KC + 16);
     pack_panel(panel, width, b, g->b_row, g->b_col, block.k, n);
     t->b = panel;
 }
@@ -245,10 +307,10 @@ static void find_rows(const struct attn_gemm_f32 *g, struct block *block)
 {
     block->a = g->a + block->k0;
     block->a_row = g->a_row;
-    if (g->m <= 32 || g->a_row % 1024 != 0)
+    if (g->m <= FEW_ROWS || g->a_row % 1024 != 0)
         return;
     enum { ROW = KC + 16 };
-    float *rows = g->scratch + (GROUP * g->m + KC) * NR;
+    float *rows = g->scratch;
     for (size_t i = 0; i < g->m; i++)
         memcpy(rows + i * ROW, block->a + (ptrdiff_t)i * g->a_row,
                block->k * sizeof *rows);
@@ -284,17 +346,19 @@ static void add_block(const struct attn_gemm_f32 *g, struct block block, float *
         }
         t.out = direct ? g->c + (ptrdiff_t)i * g->c_row + j : sums + i * NR;
         t.out_row = direct ? g->c_row : NR;
+        if (block.last)
+            fetch_c(g, i, m, j);
         tiles[width / VF - 1][m - 1](&t);
         if (block.last && !direct)
             finish(g, sums + i * NR, i, m, j, n);
     }
 }
 
-/* Up to GROUP panels from column j on, so that a block of A is read once for all of them.
- */
+/* Columns j … j + n - 1: a block of A is read once for all of them. */
 static void run_group(const struct attn_gemm_f32 *g, size_t j, size_t n)
 {
     const size_t n_blocks = g->k > KC ? (g->k + KC - 1) / KC : 1;
+    float *const sums = g->scratch + (size_t)(KC + 16) * g->m + (size_t)KC * NR;
     for (size_t i = 0; i < n_blocks; i++) {
         struct block block = { .k0 = g->k * i / n_blocks,
                                .first = i == 0,
@@ -307,7 +371,8 @@ static void run_group(const struct attn_gemm_f32 *g, size_t j, size_t n)
             size_t next_k = !last_panel ? block.k0 : block.last ? 0 : block.k0 + block.k;
             if (g->packed && next_j < g->n)
                 block.next = g->b + next_j * g->k + next_k * NR;
-            add_block(g, block, g->scratch + p * g->m, j + p, n - p < NR ? n - p : NR);
+            add_block(g, block, n_blocks > 1 ? sums + p * g->m : sums, j + p,
+                      n - p < NR ? n - p : NR);
         }
     }
 }
@@ -366,7 +431,7 @@ void K(gemm_f32)(const struct attn_gemm_f32 *g)
     if (g->m == 0)
         return;
     const bool dots = !g->packed && g->b_row == 1 && (g->m <= 4 || g->n == 1);
-    const size_t step = !dots && g->m > 32 ? GROUP * NR : NR;
+    const size_t step = !dots && g->m > FEW_ROWS ? ATTN_GEMM_WIDE : NR;
     for (size_t j = 0; j < g->n; j += step) {
         size_t n = g->n - j < step ? g->n - j : step;
         if (dots)

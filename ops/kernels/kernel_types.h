@@ -34,7 +34,12 @@ struct attn_epilogue {
 
 /* C[m,n] = epilogue(A[m,k] B[k,n]); all strides in elements. A has stride 1 along k. K is
  * summed in blocks of at most ATTN_GEMM_KC, in order, whatever m and n are. */
-enum { ATTN_GEMM_KC = 256, ATTN_GEMM_MC = 128, ATTN_GEMM_NR_MOST = 32 };
+enum {
+    ATTN_GEMM_KC = 384,
+    ATTN_GEMM_MC = 128,
+    ATTN_GEMM_NR_MOST = 32,
+    ATTN_GEMM_WIDE = 1024 /* columns that share a block of A */
+};
 struct attn_gemm_f32 {
     const float *a;
     ptrdiff_t a_row;
@@ -46,14 +51,19 @@ struct attn_gemm_f32 {
     ptrdiff_t c_row;
     size_t m, n, k;
     const struct attn_epilogue *epilogue;
-    float *scratch; /* ATTN_GEMM_SCRATCH(m) floats, 64-byte aligned */
+    float *scratch; /* attn_gemm_scratch(m, n, k) floats, 64-byte aligned */
     int32_t n_epilogue, packed;
     int32_t accumulate; /* C += A B instead, before the epilogue */
 };
-/* Partial sums of four panels of C, a panel of B, and the rows of A, of one block of K.
- */
-#define ATTN_GEMM_SCRATCH(m)                                                             \
-    ((4 * (size_t)(m) + ATTN_GEMM_KC) * ATTN_GEMM_NR_MOST +                              \
-     (size_t)(m) * (ATTN_GEMM_KC + 16))
+/* Partial sums of the columns that share a block of A (of one panel, where K is one
+ * block), a panel of B, and the rows of A of one block of K. */
+static inline size_t attn_gemm_scratch(size_t m, size_t n, size_t k)
+{
+    const size_t panel = ATTN_GEMM_NR_MOST;
+    size_t columns = panel;
+    if (k > ATTN_GEMM_KC && m > 32)
+        columns = n < ATTN_GEMM_WIDE ? (n + panel - 1) / panel * panel : ATTN_GEMM_WIDE;
+    return (columns + ATTN_GEMM_KC + 16) * m + ATTN_GEMM_KC * panel;
+}
 
 #endif

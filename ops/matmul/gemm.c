@@ -6,6 +6,7 @@ enum {
     LEAST_COLUMNS = 64,
     GRAIN = ATTN_GEMM_NR_MOST, /* whole panels on every ISA */
     TASK_NS = 25000,
+    MOST_MERGED_NS = 4000000, /* between two looks at the cancel flag */
     MOST_A = 1 << 18 /* elements of A in a task: what is transposed into scratch */
 };
 
@@ -37,6 +38,12 @@ static double column_cost(int64_t m, int64_t k)
 }
 
 static bool transposed_a(const struct attn_gemm *g) { return g->a_col != 1 && g->k > 1; }
+
+static int64_t gemm_floats(const struct attn_gemm *g)
+{
+    return (int64_t)attn_gemm_scratch((size_t)least(g->m, g->m_block), (size_t)g->n,
+                                      (size_t)g->k);
+}
 
 attn_status attn_gemm_plan(const attnrun_step *step, struct attn_gemm *g)
 {
@@ -70,7 +77,7 @@ attn_status attn_gemm_plan(const attnrun_step *step, struct attn_gemm *g)
         return op_fail(step, ATTNRUN_E_LIMIT, "the matrix product is too large");
     g->task_cost =
         (int64_t)(column_cost(rows, g->k) * (double)least(g->n, g->n_block)) + 100;
-    g->scratch_bytes = ((int64_t)ATTN_GEMM_SCRATCH(rows) + a_elements) * 4;
+    g->scratch_bytes = (gemm_floats(g) + a_elements) * 4;
     return ATTNRUN_OK;
 }
 
@@ -128,15 +135,17 @@ static int move_epilogue(const struct attn_gemm *g, const struct attn_gemm_opera
     return n;
 }
 
-void attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *kernels,
-                   const struct attn_gemm_operands *o, int64_t task, void *scratch)
+/* `count` tasks from `task` on, which share their rows. */
+static void run_columns(const struct attn_gemm *g, const struct attn_kernels *kernels,
+                        const struct attn_gemm_operands *o, int64_t task, int64_t count,
+                        void *scratch)
 {
     const int64_t j = task % g->n_blocks * g->n_block;
     const int64_t i = task / g->n_blocks % g->m_blocks * g->m_block;
     const struct offsets at = batch_offsets(g, task / g->n_blocks / g->m_blocks);
     struct attn_epilogue steps[8];
     struct attn_gemm_f32 t = { .m = (size_t)least(g->m - i, g->m_block),
-                               .n = (size_t)least(g->n - j, g->n_block),
+                               .n = (size_t)least(g->n - j, count * g->n_block),
                                .k = (size_t)g->k,
                                .b_row = g->b_row,
                                .b_col = g->b_col,
@@ -144,7 +153,7 @@ void attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *kernels
                                .scratch = scratch,
                                .epilogue = steps };
     t.n_epilogue = move_epilogue(g, o, steps, at.c, i, j);
-    float *copy = t.scratch + ATTN_GEMM_SCRATCH(least(g->m, g->m_block));
+    float *copy = t.scratch + gemm_floats(g);
     find_a(g, kernels, &t, (const float *)o->a + at.a + i * g->a_row, copy);
     if (o->packed != NULL) {
         t.packed = 1;
@@ -154,6 +163,31 @@ void attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *kernels
     }
     t.c = (float *)o->c + at.c + i * g->c_row + j;
     kernels->gemm_f32(&t);
+}
+
+void attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *kernels,
+                   const struct attn_gemm_operands *o, int64_t task, void *scratch)
+{
+    run_columns(g, kernels, o, task, 1, scratch);
+}
+
+attn_status attn_gemm_run_range(const struct attn_gemm *g,
+                                const struct attn_kernels *kernels,
+                                const struct attn_gemm_operands *o,
+                                const attnrun_work *work)
+{
+    int64_t most_tasks = most(1, MOST_MERGED_NS / most(1, g->task_cost));
+    most_tasks = least(most_tasks, most(1, ATTN_GEMM_WIDE / g->n_block));
+    for (int64_t task = work->begin; task < work->end;) {
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        int64_t left = least(work->end - task, g->n_blocks - task % g->n_blocks);
+        /* Equal parts instead of a last one of few columns. */
+        int64_t count = ceil_div(left, ceil_div(left, most_tasks));
+        run_columns(g, kernels, o, task, count, work->scratch);
+        task += count;
+    }
+    return ATTNRUN_OK;
 }
 
 /* ---- packing ---- */

@@ -44,6 +44,12 @@ void attn_gemm_describe(struct attn_gemm *g, int64_t m, int64_t n, int64_t k,
 attn_status attn_gemm_plan(const attnrun_step *step, struct attn_gemm *g);
 void attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *kernels,
                    const struct attn_gemm_operands *o, int64_t task, void *scratch);
+/* All tasks of a range; those that share rows of A are one product, so that A is fetched
+ * once for them. E_CANCELLED. */
+attn_status attn_gemm_run_range(const struct attn_gemm *g,
+                                const struct attn_kernels *kernels,
+                                const struct attn_gemm_operands *o,
+                                const attnrun_work *work);
 
 /* A packed B: position-independent, for one vector length. */
 enum { ATTN_PACKED_MAGIC = 0x42504E41, ATTN_PACKED_VERSION = 1 };

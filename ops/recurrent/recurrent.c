@@ -63,7 +63,8 @@ static attn_status plan(attnrun_step *step, const struct recurrent_kind *kind)
     s->row_blocks = (rows + PROJECT_ROWS - 1) / PROJECT_ROWS;
     s->column_blocks = (columns + PROJECT_COLUMNS - 1) / PROJECT_COLUMNS;
     s->blocks = (s->batch + RECURRENT_BLOCK - 1) / RECURRENT_BLOCK;
-    s->gemm_floats = (int64_t)ATTN_GEMM_SCRATCH(PROJECT_ROWS);
+    s->gemm_floats =
+        (int64_t)attn_gemm_scratch(PROJECT_ROWS, PROJECT_COLUMNS, (size_t)s->inputs);
     int64_t block = RECURRENT_BLOCK * (5 * s->hidden + columns);
     step->scratch_bytes = 4 * (s->gemm_floats + block);
     int64_t pack_cost = s->pack_in_run ? s->w_floats + s->r_floats : 0;

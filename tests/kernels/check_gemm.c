@@ -121,7 +121,7 @@ static void run_case(struct check *c, struct shape s, int form, bool packed, int
     t.g.c = check_memory(c, (s.m == 0 ? 0 : s.m * (s.n + extra) - extra) * sizeof(float));
     t.g.b = b;
     add_epilogue(c, &t, kind);
-    t.g.scratch = aligned_alloc(64, ATTN_GEMM_SCRATCH(s.m) * sizeof(float));
+    t.g.scratch = aligned_alloc(64, attn_gemm_scratch(s.m, s.n, s.k) * sizeof(float));
     if (packed) {
         float *panels = check_memory(c, s.k * padded(c, s.n) * sizeof(float));
         c->k->gemm_pack_f32(panels, b, t.g.b_row, t.g.b_col, s.k, s.n);
@@ -150,7 +150,7 @@ static void bench_shape(struct check *c, size_t m, size_t n, size_t k, bool pack
                                .c_row = (ptrdiff_t)n,
                                .b_row = (ptrdiff_t)n,
                                .b_col = 1 };
-    g.scratch = aligned_alloc(64, ATTN_GEMM_SCRATCH(rows) * sizeof(float));
+    g.scratch = aligned_alloc(64, attn_gemm_scratch(rows, n, k) * sizeof(float));
     char label[64];
     snprintf(label, sizeof label, "%zux%zux%zu%s", m, n, k, packed ? " packed" : "");
     CHECK_BENCH(c, label, 2.0 * (double)m * (double)n * (double)k, "GFLOP/s")
