@@ -323,9 +323,12 @@ ATTNRUN_API attnrun_status attnrun_run(attnrun_context *context,
 ATTNRUN_API attnrun_status attnrun_output(attnrun_context *context, int32_t index,
                                           attnrun_tensor *tensor);
 /* Makes output `output` of each run input `input` of the next one: a KV cache, or the state
- * of a recurrent layer. The context keeps the tensor; `capacity_bytes` (0: as needed) is set
- * aside at once so that growing allocates nothing. The first run takes what
+ * of a recurrent layer. The context keeps the tensor; `capacity_bytes` (0: as needed, doubled
+ * when full) is set aside at once so that growing allocates nothing. The first run takes what
  * attnrun_set_input() binds (a past of length 0, say), as do runs after a reset.
+ * Where the output is the input with more behind it along one axis (Concat, Attention), and
+ * all who read them take strides, a run writes only what is new; attnrun_output() then shows
+ * the state's memory, with room behind that axis: its strides are not those of a dense tensor.
  * Returns E_USAGE for indices or dtypes that don't pair. */
 ATTNRUN_API attnrun_status attnrun_add_state(attnrun_context *context, int32_t input,
                                              int32_t output, int64_t capacity_bytes);
@@ -528,8 +531,8 @@ struct attnrun_op_def {
     attnrun_status (*run)(const attnrun_step *step, const attnrun_work *work);
     void (*release)(void *user); /* when the runtime ends; or NULL */
     void *user;
-    /* Bit i: input or output i may have any strides (else it is dense); input i is read
-     * byte by byte, from any address. */
+    /* Bit i: input or output i may have any strides but in the last dim, which is dense (else
+     * it is all dense); input i is read byte by byte, from any address. */
     uint32_t strided_in, strided_out, unaligned_in;
     const char *cost, *source; /* for listings: "O(n d)"; paper or standard; or NULL */
 };
@@ -561,6 +564,12 @@ ATTNRUN_API void attnrun_step_view(attnrun_step *step, int32_t out, int32_t in,
                                    int64_t byte_offset);
 /* infer: output `out` may be written over input `in` where that is read by nobody later. */
 ATTNRUN_API void attnrun_step_inplace(attnrun_step *step, int32_t out, int32_t in);
+/* infer: output `out` is input `in` with more behind it along `axis`; both of the same dtype.
+ * Returns 1 where the plan has put them into one buffer (infer() is called again then): in
+ * run() y[out] and x[in] begin at one address and have the same strides, and what x[in] holds
+ * need not be written. Else 0. Needs strided_in for input `in`. */
+ATTNRUN_API int32_t attnrun_step_append(attnrun_step *step, int32_t out, int32_t in,
+                                        int32_t axis);
 /* infer: element k of integer input `in`, where known (returns 1), else 0. */
 ATTNRUN_API int32_t attnrun_step_value(const attnrun_step *step, int32_t in, int64_t k,
                                        attnrun_dim *value);

@@ -12,10 +12,10 @@ struct attnrun_context {
     struct attn_model *model;
     struct attn_frame *frame;
     struct attn_control control;
-    attnrun_tensor *inputs;  /* bound; kind ABSENT: not set */
+    attnrun_tensor *inputs;  /* as set; kind ABSENT: not set */
+    attnrun_tensor *bound;   /* of the run: inputs, and states in their place */
     attnrun_tensor *outputs; /* the caller's memory; kind ABSENT: the context's own */
     int32_t n_inputs, n_outputs;
-    struct attn_state *states;
 };
 
 /* ---- life ---- */
@@ -28,10 +28,12 @@ static attn_status context_init(struct attnrun_context *context,
     context->n_outputs = graph->n_outputs;
     context->inputs = attn_alloc_zeroed(
         memory, ATTN_MEM_PLAN, (graph->n_inputs + 1) * (int64_t)sizeof *context->inputs);
+    context->bound = attn_alloc_zeroed(
+        memory, ATTN_MEM_PLAN, (graph->n_inputs + 1) * (int64_t)sizeof *context->bound);
     context->outputs =
         attn_alloc_zeroed(memory, ATTN_MEM_PLAN,
                           (graph->n_outputs + 1) * (int64_t)sizeof *context->outputs);
-    if (!context->inputs || !context->outputs)
+    if (!context->inputs || !context->bound || !context->outputs)
         return ATTNRUN_E_MEMORY;
     TRY(attn_model_pack(context->model));
     return attn_frame_create(context->model->runtime, graph, &context->control,
@@ -64,10 +66,13 @@ void attnrun_context_destroy(attnrun_context *context)
         return;
     struct attn_model *model = context->model;
     struct attn_memory *memory = attn_runtime_memory(model->runtime);
+    if (context->frame != NULL)
+        attn_state_free(memory, context->frame->states);
     attn_frame_destroy(context->frame);
-    attn_state_free(memory, context->states);
     attn_free(memory, ATTN_MEM_PLAN, context->inputs,
               (model->graph->n_inputs + 1) * (int64_t)sizeof *context->inputs);
+    attn_free(memory, ATTN_MEM_PLAN, context->bound,
+              (model->graph->n_inputs + 1) * (int64_t)sizeof *context->bound);
     attn_free(memory, ATTN_MEM_PLAN, context->outputs,
               (model->graph->n_outputs + 1) * (int64_t)sizeof *context->outputs);
     attn_free(memory, ATTN_MEM_PLAN, context, (int64_t)sizeof *context);
@@ -177,7 +182,7 @@ static attn_status all_inputs_set(const struct attnrun_context *context)
 {
     const struct attn_graph *graph = context->model->graph;
     for (int32_t i = 0; i < context->n_inputs; i++)
-        if (context->inputs[i].kind == ATTNRUN_ABSENT) {
+        if (context->bound[i].kind == ATTNRUN_ABSENT) {
             const struct attn_value *value = &graph->values[graph->inputs[i]];
             attn_fail(ATTNRUN_E_INPUT, "input %d '%s' (%s) is not given", i,
                       attn_quote(value->name),
@@ -206,29 +211,71 @@ attnrun_status attnrun_add_state(attnrun_context *context, int32_t input, int32_
                          "output %d is %s, it cannot become input %d, %s", output,
                          attn_type_format(context->model->dims, from), input,
                          attn_type_format(context->model->dims, to));
-    for (const struct attn_state *s = context->states; s != NULL; s = s->next)
+    for (const struct attn_state *s = context->frame->states; s != NULL; s = s->next)
         if (s->input == input)
             return attn_fail(ATTNRUN_E_USAGE, "input %d is a state already", input);
-    return attn_state_add(attn_runtime_memory(context->model->runtime), &context->states,
-                          input, output, capacity_bytes);
+    TRY(attn_state_add(context->frame->memory, &context->frame->states, input, output,
+                       capacity_bytes));
+    context->frame->states_version++;
+    return ATTNRUN_OK;
 }
 
 void attnrun_reset_states(attnrun_context *context)
 {
-    for (struct attn_state *s = context ? context->states : NULL; s != NULL;
+    for (struct attn_state *s = context ? context->frame->states : NULL; s != NULL;
          s = s->next) {
         s->tensor.kind = ATTNRUN_ABSENT;
-        context->inputs[s->input].kind =
-            ATTNRUN_ABSENT; /* it showed the state's memory */
+        context->inputs[s->input].kind = ATTNRUN_ABSENT; /* it is long gone, maybe */
     }
 }
 
 /* What the run before left becomes this run's input. */
-static attn_status load_states(struct attnrun_context *context)
+static attn_status load_inputs(struct attnrun_context *context)
 {
-    for (const struct attn_state *s = context->states; s != NULL; s = s->next)
-        if (s->tensor.kind != ATTNRUN_ABSENT)
-            TRY(attnrun_set_input(context, s->input, &s->tensor));
+    if (context->n_inputs > 0)
+        memcpy(context->bound, context->inputs,
+               (size_t)context->n_inputs * sizeof *context->bound);
+    for (const struct attn_state *s = context->frame->states; s != NULL; s = s->next)
+        if (s->tensor.kind != ATTNRUN_ABSENT) {
+            TRY(check_input(context, s->input, &s->tensor));
+            context->bound[s->input] = s->tensor;
+        }
+    return all_inputs_set(context);
+}
+
+/* States that the plan appends in place: their memory, with room for what the run adds.
+ */
+static attn_status extend_states(struct attnrun_context *context,
+                                 const struct attn_plan *plan)
+{
+    for (struct attn_state *s = context->frame->states; s != NULL; s = s->next) {
+        const struct attn_append *append = &plan->appends[s->input];
+        attnrun_tensor past = context->bound[s->input];
+        if (append->axis >= 0)
+            TRY(attn_state_extend(context->frame->memory, s, append->axis, &past,
+                                  &plan->values[append->output].tensor,
+                                  &context->bound[s->input]));
+    }
+    return ATTNRUN_OK;
+}
+
+/* Room in the states for a run of that plan. */
+static attn_status reserve_states(struct attnrun_context *context,
+                                  const struct attn_plan *plan)
+{
+    for (struct attn_state *s = context->frame->states; s != NULL; s = s->next) {
+        const struct attn_append *append = &plan->appends[s->input];
+        attnrun_tensor past = s->tensor, view;
+        if (append->axis < 0)
+            continue;
+        const attnrun_tensor *made = &plan->values[append->output].tensor;
+        bool fits = past.kind == ATTNRUN_ABSENT || past.rank == made->rank;
+        for (int32_t i = 0; fits && i < past.rank; i++)
+            fits = i == append->axis || past.dims[i] == made->dims[i];
+        if (fits) /* else what it holds is not a past of that plan */
+            TRY(attn_state_extend(context->frame->memory, s, append->axis, &past, made,
+                                  &view));
+    }
     return ATTNRUN_OK;
 }
 
@@ -237,24 +284,27 @@ static attn_status load_states(struct attnrun_context *context)
 static attn_status keep_states(struct attnrun_context *context)
 {
     attnrun_tensor made;
-    for (struct attn_state *s = context->states; s != NULL; s = s->next) {
+    const struct attn_append *appends = context->frame->current->appends;
+    for (struct attn_state *s = context->frame->states; s != NULL; s = s->next) {
         TRY(attn_frame_output(context->frame, s->output, &made));
-        TRY(attn_state_reserve(attn_runtime_memory(context->model->runtime), s, &made));
+        if (appends[s->input].axis < 0)
+            TRY(attn_state_reserve(context->frame->memory, s, &made));
     }
-    for (struct attn_state *s = context->states; s != NULL; s = s->next) {
+    for (struct attn_state *s = context->frame->states; s != NULL; s = s->next) {
         TRY(attn_frame_output(context->frame, s->output, &made));
-        attn_state_keep(s, &made);
+        if (appends[s->input].axis < 0)
+            attn_state_keep(s, &made);
+        else
+            attn_state_keep_extended(s, &made);
     }
     return ATTNRUN_OK;
 }
 
 /* ---- runs ---- */
 
-static bool all_finite(const attnrun_tensor *t)
+static bool dense_finite(const attnrun_tensor *t)
 {
     int64_t n = tensor_count(t);
-    if (t->kind != ATTNRUN_TENSOR || !dtype_in(t->dtype, ATTN_DT_FLOAT))
-        return true;
     if (t->dtype == ATTNRUN_F32) {
         const float *x = t->data;
         for (int64_t i = 0; i < n; i++)
@@ -266,6 +316,23 @@ static bool all_finite(const attnrun_tensor *t)
         if (!isfinite(tensor_get_real(t, i)))
             return false;
     return true;
+}
+
+static bool all_finite(const attnrun_tensor *t)
+{
+    if (t->kind != ATTNRUN_TENSOR || !dtype_in(t->dtype, ATTN_DT_FLOAT))
+        return true;
+    int from = attn_tensor_dense_from(t);
+    int64_t n = tensor_dims_product(t, 0, from);
+    attnrun_tensor part = *t;
+    part.rank -= from;
+    memmove(part.dims, t->dims + from, (size_t)part.rank * sizeof part.dims[0]);
+    bool finite = true;
+    for (int64_t k = 0; k < n && finite; k++) {
+        part.data = attn_tensor_at(t, from, k);
+        finite = dense_finite(&part);
+    }
+    return finite;
 }
 
 static attn_status check_output(const struct attnrun_context *context, int32_t index,
@@ -327,12 +394,15 @@ attnrun_status attnrun_run(attnrun_context *context, const attnrun_run_options *
 {
     if (context == NULL)
         return attn_fail(ATTNRUN_E_USAGE, "the context is NULL");
+    struct attn_plan *plan;
     TRY(start_clock(context, options));
-    attn_status status = load_states(context);
+    attn_status status = load_inputs(context);
     if (status == ATTNRUN_OK)
-        status = all_inputs_set(context);
+        status = attn_frame_prepare(context->frame, context->bound, &plan);
     if (status == ATTNRUN_OK)
-        status = attn_frame_run(context->frame, context->inputs);
+        status = extend_states(context, plan);
+    if (status == ATTNRUN_OK)
+        status = attn_frame_run_plan(context->frame, plan, context->bound);
     if (status == ATTNRUN_OK)
         status = finish_outputs(context, options != NULL && options->validate);
     if (status == ATTNRUN_OK)
@@ -399,7 +469,8 @@ attnrun_status attnrun_plan(attnrun_context *context, const attnrun_tensor *inpu
 attnrun_status attnrun_reserve(attnrun_context *context, const attnrun_tensor *inputs)
 {
     TRY(attnrun_plan(context, inputs, NULL));
-    return attn_frame_reserve(context->frame, context->frame->shown);
+    TRY(attn_frame_reserve(context->frame, context->frame->shown));
+    return reserve_states(context, context->frame->shown);
 }
 
 attnrun_status attnrun_plan_get_block(attnrun_context *context, int32_t index,

@@ -65,7 +65,9 @@ attn_status attn_frame_plan(struct attn_frame *frame, const attnrun_tensor *inpu
                             struct attn_plan **plan)
 {
     for (int i = 0; i < ATTN_MAX_PLANS; i++)
-        if (frame->plans[i] != NULL && attn_plan_fits(frame->plans[i], inputs)) {
+        if (frame->plans[i] != NULL &&
+            frame->plans[i]->states_version == frame->states_version &&
+            attn_plan_fits(frame->plans[i], inputs)) {
             frame->plans[i]->last_used = ++frame->clock;
             *plan = frame->plans[i];
             return ATTNRUN_OK;
@@ -395,16 +397,22 @@ static void copy_out(struct attn_frame *frame, const struct attn_plan *plan)
     }
 }
 
-attn_status attn_frame_run(struct attn_frame *frame, const attnrun_tensor *inputs)
+attn_status attn_frame_prepare(struct attn_frame *frame, const attnrun_tensor *inputs,
+                               struct attn_plan **plan)
 {
-    struct attn_plan *plan;
     if (frame->current != NULL)
         release_all_late(frame, frame->current);
     frame->current = NULL; /* outputs of the run before are gone */
     frame->heap.peak_bytes = frame->heap.used_bytes;
-    TRY(attn_frame_plan(frame, inputs, &plan));
-    TRY(attn_frame_reserve(frame, plan));
-    frame->shown = plan;
+    TRY(attn_frame_plan(frame, inputs, plan));
+    TRY(attn_frame_reserve(frame, *plan));
+    frame->shown = *plan;
+    return ATTNRUN_OK;
+}
+
+attn_status attn_frame_run_plan(struct attn_frame *frame, struct attn_plan *plan,
+                                const attnrun_tensor *inputs)
+{
     attn_plan_bind(plan, frame->arena, inputs);
     copy_in(frame, plan, inputs);
     pass_others(frame, plan, inputs);
@@ -416,6 +424,13 @@ attn_status attn_frame_run(struct attn_frame *frame, const attnrun_tensor *input
     copy_out(frame, plan);
     frame->current = plan;
     return ATTNRUN_OK;
+}
+
+attn_status attn_frame_run(struct attn_frame *frame, const attnrun_tensor *inputs)
+{
+    struct attn_plan *plan;
+    TRY(attn_frame_prepare(frame, inputs, &plan));
+    return attn_frame_run_plan(frame, plan, inputs);
 }
 
 attn_status attn_frame_output(const struct attn_frame *frame, int32_t index,

@@ -28,6 +28,8 @@ struct attn_frame {
     struct attn_threads *threads;
     const struct attn_kernels *kernels;
     struct attn_control *control;
+    struct attn_state *states; /* of the main graph; the context's */
+    int32_t states_version;    /* counts changes to them: plans depend on them */
     struct attn_plan *plans[ATTN_MAX_PLANS];
     struct attn_plan *current; /* of the last successful run */
     struct attn_plan *shown;   /* of the last run or attnrun_plan() */
@@ -53,7 +55,15 @@ attn_status attn_frame_plan(struct attn_frame *frame, const attnrun_tensor *inpu
                             struct attn_plan **plan);
 /* Makes the arena at least as large as the plan needs. */
 attn_status attn_frame_reserve(struct attn_frame *frame, const struct attn_plan *plan);
-/* Plans where needed, and runs. Outputs: attn_frame_output(), until the next run. */
+/* Plans where needed, and makes the arena large enough. The outputs of the run before are
+ * gone. */
+attn_status attn_frame_prepare(struct attn_frame *frame, const attnrun_tensor *inputs,
+                               struct attn_plan **plan);
+/* Runs a plan that was prepared for these inputs. Outputs: attn_frame_output(), until the
+ * next run. */
+attn_status attn_frame_run_plan(struct attn_frame *frame, struct attn_plan *plan,
+                                const attnrun_tensor *inputs);
+/* Both. */
 attn_status attn_frame_run(struct attn_frame *frame, const attnrun_tensor *inputs);
 attn_status attn_frame_output(const struct attn_frame *frame, int32_t index,
                               attnrun_tensor *tensor);

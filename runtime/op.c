@@ -259,6 +259,16 @@ void attnrun_step_inplace(attnrun_step *step, int32_t out, int32_t in)
         step_of(step)->facts[out].inplace |= UINT64_C(1) << (in & 63);
 }
 
+int32_t attnrun_step_append(attnrun_step *step, int32_t out, int32_t in, int32_t axis)
+{
+    if (out < 0 || out >= step->n_out || out >= 32 || in < 0 || in >= step->n_in)
+        return 0;
+    struct attn_step *full = step_of(step);
+    full->facts[out].append_to = in;
+    full->facts[out].append_axis = axis;
+    return (int32_t)(full->appended >> out & 1);
+}
+
 /* ---- known values ---- */
 
 int32_t attnrun_step_value(const attnrun_step *step, int32_t in, int64_t k,

@@ -15,8 +15,7 @@ struct planning {
 
 /* ---- inputs ---- */
 
-/* Read where it is: dense, and at an address that its elements can have. */
-static bool is_readable(const attnrun_tensor *input)
+bool attn_plan_is_readable(const attnrun_tensor *input)
 {
     return input->kind != ATTNRUN_TENSOR ||
            (tensor_is_dense(input) && attn_tensor_is_aligned(input));
@@ -27,6 +26,14 @@ static int32_t input_value(const struct attn_frame *frame, int32_t index)
     int32_t formal = frame->graph->n_inputs;
     return index < formal ? frame->graph->inputs[index]
                           : frame->capture_ids[index - formal];
+}
+
+void attn_plan_copy_input(struct attn_plan *plan, int32_t input, int32_t value)
+{
+    plan->key[input].strides[0] = ATTN_KEY_COPIED;
+    tensor_set_dense(&plan->values[value].tensor);
+    plan->values[value].place = ATTN_PLACE_ARENA;
+    plan->values[value].first = 0;
 }
 
 static attn_status plan_inputs(struct planning *planning, const attnrun_tensor *inputs)
@@ -44,13 +51,10 @@ static attn_status plan_inputs(struct planning *planning, const attnrun_tensor *
         value->place = ATTN_PLACE_INPUT;
         value->input = i;
         value->root = id;
-        plan->key[i].strides[0] = 0;
-        if (!is_readable(&inputs[i])) {
-            plan->key[i].strides[0] = 1;
-            tensor_set_dense(&value->tensor);
-            value->place = ATTN_PLACE_ARENA;
-            value->first = 0;
-        }
+        plan->key[i].strides[0] = ATTN_KEY_DENSE;
+        plan->appends[i].axis = -1;
+        if (!attn_plan_is_readable(&inputs[i]))
+            attn_plan_copy_input(plan, i, id);
     }
     return ATTNRUN_OK;
 }
@@ -203,8 +207,13 @@ static void note_uses(struct planning *planning)
     for (int32_t s = 0; s < plan->n_steps; s++) {
         const struct attn_node *node = plan->steps[s]->node;
         for (int32_t i = 0; i < node->pub.n_in + node->n_captures; i++)
-            if (node->in[i] >= 0)
-                plan->values[node->in[i]].last_use = s;
+            if (node->in[i] >= 0) {
+                struct attn_plan_value *value = &plan->values[node->in[i]];
+                value->last_use = s;
+                if (i >= node->pub.n_in || i >= 32 ||
+                    !(node->pub.op->strided_in >> i & 1))
+                    value->read_dense = true;
+            }
     }
     for (int32_t i = 0; i < planning->graph->n_outputs; i++) {
         struct attn_plan_value *value = &plan->values[planning->graph->outputs[i]];
@@ -375,7 +384,7 @@ static attn_status make_blocks(struct planning *planning)
     for (int32_t i = 0; i < planning->graph->n_outputs; i++) {
         const struct attn_plan_value *value = &plan->values[planning->graph->outputs[i]];
         plan->copies[i] = -1;
-        if (value->type.kind != ATTNRUN_TENSOR ||
+        if (value->type.kind != ATTNRUN_TENSOR || value->in_state ||
             (value->place != ATTN_PLACE_CONST && value->place != ATTN_PLACE_INPUT))
             continue;
         plan->copies[i] = (int32_t)plan->n_blocks;
@@ -404,9 +413,11 @@ static void patch_operand(struct attn_plan *plan, int32_t id, attnrun_tensor *te
     int64_t offset = value->offset;
     if (!is_input)
         offset += plan->blocks[plan->values[value->root].block].offset;
-    plan->patches[plan->n_patches++] = (struct attn_patch){
-        .tensor = tensor, .offset = offset, .input = is_input ? value->input : -1
-    };
+    plan->patches[plan->n_patches++] =
+        (struct attn_patch){ .tensor = tensor,
+                             .offset = offset,
+                             .input = is_input ? value->input : -1,
+                             .strided = value->in_state };
 }
 
 static void collect_patches(struct planning *planning, bool inputs)
@@ -472,6 +483,7 @@ static attn_status plan_graph(struct planning *planning, const attnrun_tensor *i
     for (int64_t n = 0; n < planning->graph->n_nodes; n++)
         TRY(plan_node(planning, planning->graph->nodes[n]));
     note_uses(planning);
+    TRY(attn_plan_append_states(planning->frame, planning->plan, inputs));
     place_values(planning);
     TRY(make_blocks(planning));
     return make_patches(planning);
@@ -492,13 +504,16 @@ attn_status attn_plan_create(struct attn_frame *frame, const attnrun_tensor *inp
     made->key = attn_pool_alloc(&made->pool, (n_inputs + 1) * (int64_t)sizeof *made->key);
     made->input_copies = attn_pool_alloc(
         &made->pool, (n_inputs + 1) * (int64_t)sizeof *made->input_copies);
+    made->appends =
+        attn_pool_alloc(&made->pool, (n_inputs + 1) * (int64_t)sizeof *made->appends);
+    made->states_version = frame->states_version;
     made->values = attn_pool_alloc(&made->pool,
                                    (graph->n_values + 1) * (int64_t)sizeof *made->values);
     made->steps =
         attn_pool_alloc(&made->pool, (graph->n_nodes + 1) * (int64_t)sizeof *made->steps);
     struct planning planning = { .frame = frame, .plan = made, .graph = graph };
     attn_status status = ATTNRUN_E_MEMORY;
-    if (made->key && made->values && made->steps && made->input_copies)
+    if (made->key && made->values && made->steps && made->input_copies && made->appends)
         status = plan_graph(&planning, inputs);
     if (status != ATTNRUN_OK) {
         attn_plan_destroy(made, frame->memory);
@@ -527,7 +542,8 @@ bool attn_plan_fits(const struct attn_plan *plan, const attnrun_tensor *inputs)
             continue;
         if (a->rank != b->rank ||
             memcmp(a->dims, b->dims, (size_t)a->rank * sizeof a->dims[0]) != 0 ||
-            (a->strides[0] == 0) != is_readable(b))
+            (a->strides[0] != ATTN_KEY_ANY &&
+             (a->strides[0] == ATTN_KEY_DENSE) != attn_plan_is_readable(b)))
             return false;
     }
     return true;
@@ -537,7 +553,10 @@ void attn_plan_bind(struct attn_plan *plan, char *arena, const attnrun_tensor *i
 {
     for (int64_t i = 0; i < plan->n_input_patches; i++) {
         const struct attn_patch *patch = &plan->patches[i];
-        patch->tensor->data = (char *)inputs[patch->input].data + patch->offset;
+        const attnrun_tensor *input = &inputs[patch->input];
+        patch->tensor->data = (char *)input->data + patch->offset;
+        if (patch->strided)
+            memcpy(patch->tensor->strides, input->strides, sizeof input->strides);
     }
     if (plan->bound_arena == arena && arena != NULL)
         return;

@@ -14,6 +14,9 @@ enum attn_place {
     ATTN_PLACE_LATE /* side heap, known at run */
 };
 
+/* What a plan expects of an input's strides. */
+enum attn_key_strides { ATTN_KEY_DENSE, ATTN_KEY_COPIED, ATTN_KEY_ANY };
+
 struct attn_plan_value {
     attnrun_type type;
     attnrun_tensor tensor; /* dims; data for CONST, and LATE while alive */
@@ -28,6 +31,14 @@ struct attn_plan_value {
     int32_t producer;    /* step; -1 */
     int32_t block;       /* of a root */
     bool keep;           /* root: lives until the next run (graph output) */
+    bool read_dense;     /* by a step that takes no strides */
+    bool in_state;       /* INPUT: its strides are those of the state */
+};
+
+/* What a state makes of an input of the plan. */
+struct attn_append {
+    int32_t axis;   /* the run writes behind it along this axis; -1: it does not */
+    int32_t output; /* value that has the input and what is behind it */
 };
 
 /* A data pointer to set when the arena or an input moves. */
@@ -35,12 +46,13 @@ struct attn_patch {
     attnrun_tensor *tensor;
     int64_t offset;
     int32_t input; /* -1: arena */
+    bool strided;  /* takes the input's strides, too */
 };
 
 struct attn_plan {
     struct attn_pool pool;
     struct attn_graph *graph;
-    attnrun_tensor *key; /* dtype, dims per input; strides[0] = 1 where a copy is made */
+    attnrun_tensor *key; /* dtype, dims per input; strides[0] is an attn_key_strides */
     int32_t n_key;
     struct attn_plan_value *values;
     struct attn_step **steps;
@@ -53,8 +65,10 @@ struct attn_plan {
     int32_t peak_step;
     int32_t
         *copies; /* per graph output: block to copy a constant or an input into, or -1 */
-    int32_t *input_copies; /* per input: block for the dense copy, or -1 */
-    struct attn_heap heap; /* values computed while planning */
+    int32_t *input_copies;       /* per input: block for the dense copy, or -1 */
+    struct attn_append *appends; /* per input */
+    int32_t states_version;      /* of the frame's states */
+    struct attn_heap heap;       /* values computed while planning */
     struct attn_heap_list folded;
     char *bound_arena; /* the arena that the patches were made for */
     uint64_t last_used;
@@ -67,6 +81,13 @@ struct attn_frame;
 attn_status attn_plan_create(struct attn_frame *frame, const attnrun_tensor *inputs,
                              int32_t n_inputs, struct attn_plan **plan);
 void attn_plan_destroy(struct attn_plan *plan, struct attn_memory *memory);
+/* Input `input` is read from a dense copy in the arena. */
+void attn_plan_copy_input(struct attn_plan *plan, int32_t input, int32_t value);
+/* Read where it is: dense, and at an address that its elements can have. */
+bool attn_plan_is_readable(const attnrun_tensor *input);
+/* Decides which of the frame's states this plan appends in place. */
+attn_status attn_plan_append_states(struct attn_frame *frame, struct attn_plan *plan,
+                                    const attnrun_tensor *inputs);
 bool attn_plan_fits(const struct attn_plan *plan, const attnrun_tensor *inputs);
 /* Sets data pointers for this arena and these inputs. */
 void attn_plan_bind(struct attn_plan *plan, char *arena, const attnrun_tensor *inputs);

@@ -2,6 +2,7 @@
 set(ATTN_RUNTIME
   runtime/align.c
   runtime/alloc.c
+  runtime/append.c
   runtime/context.c
   runtime/cpu.c
   runtime/dim.c

@@ -1,23 +1,35 @@
-/* state.c - tensors that a context carries from one run to the next. */
+/* state.c - tensors that a context carries from one run to the next. What is appended in
+ * place lies in its memory with room behind one axis: the dims before the axis step over
+ * as many places as the memory holds, however many of them are filled. */
 #include "state.h"
 
 #include <string.h>
 
-static attn_status make_room(struct attn_memory *memory, struct attn_state *state,
-                             int64_t bytes)
+/* As much as is wanted where the budget has it, else what is needed. */
+static int64_t affordable(struct attn_memory *memory, int64_t needed, int64_t wanted)
 {
-    if (bytes <= state->capacity_bytes && state->memory != NULL)
-        return ATTNRUN_OK;
-    int64_t capacity;
-    if (!ck_add(bytes, state->capacity_bytes / 2, &capacity))
-        capacity = bytes;
+    struct attn_memory_counts counts;
+    attn_memory_counts(memory, &counts);
+    if (counts.used_bytes > counts.max_bytes ||
+        (uint64_t)wanted > counts.max_bytes - counts.used_bytes)
+        return needed;
+    return wanted;
+}
+
+/* New memory in the place of the state's, with `tensor` copied to where `view`, which has
+ * its place in the new memory yet to be set, says. */
+static attn_status move(struct attn_memory *memory, struct attn_state *state,
+                        int64_t capacity, const attnrun_tensor *tensor,
+                        attnrun_tensor *view)
+{
     void *made = attn_alloc(memory, ATTN_MEM_HEAP, capacity);
     if (made == NULL)
         return ATTNRUN_E_MEMORY;
-    if (state->tensor.kind != ATTNRUN_ABSENT) {
-        memcpy(made, state->memory, (size_t)tensor_bytes(&state->tensor));
-        state->tensor.data = made;
-    }
+    view->data = made;
+    if (tensor->kind == ATTNRUN_TENSOR)
+        tensor_copy(view, tensor);
+    if (state->tensor.kind != ATTNRUN_ABSENT)
+        state->tensor = *view;
     attn_free(memory, ATTN_MEM_HEAP, state->memory, state->capacity_bytes);
     state->memory = made;
     state->capacity_bytes = capacity;
@@ -34,21 +46,31 @@ attn_status attn_state_add(struct attn_memory *memory, struct attn_state **list,
     state->input = input;
     state->output = output;
     state->next = *list;
-    attn_status status = make_room(memory, state, capacity_bytes);
-    if (status != ATTNRUN_OK) {
+    state->memory = attn_alloc(memory, ATTN_MEM_HEAP, capacity_bytes);
+    if (state->memory == NULL) {
         attn_free(memory, ATTN_MEM_PLAN, state, (int64_t)sizeof *state);
-        return status;
+        return ATTNRUN_E_MEMORY;
     }
+    state->capacity_bytes = capacity_bytes;
     *list = state;
     return ATTNRUN_OK;
 }
+
+/* ---- copied ---- */
 
 attn_status attn_state_reserve(struct attn_memory *memory, struct attn_state *state,
                                const attnrun_tensor *made)
 {
     if (made->kind != ATTNRUN_TENSOR || made->dtype == ATTNRUN_STRING)
         return attn_fail(ATTNRUN_E_USAGE, "a state must be a tensor of numbers");
-    return make_room(memory, state, tensor_bytes(made));
+    int64_t bytes = tensor_bytes(made), twice;
+    if (bytes <= state->capacity_bytes)
+        return ATTNRUN_OK;
+    if (!ck_mul(state->capacity_bytes, 2, &twice) || twice < bytes)
+        twice = bytes;
+    attnrun_tensor view = state->tensor;
+    tensor_set_dense(&view);
+    return move(memory, state, affordable(memory, bytes, twice), &state->tensor, &view);
 }
 
 void attn_state_keep(struct attn_state *state, const attnrun_tensor *made)
@@ -57,6 +79,63 @@ void attn_state_keep(struct attn_state *state, const attnrun_tensor *made)
     tensor_set_dense(&state->tensor);
     state->tensor.data = state->memory;
     tensor_copy(&state->tensor, made);
+}
+
+/* ---- appended in place ---- */
+
+/* Strides of `t` in memory of `capacity` bytes with the room behind `axis`. */
+static void lay_out(attnrun_tensor *t, int32_t axis, int64_t capacity)
+{
+    int64_t before = tensor_dims_product(t, 0, axis);
+    tensor_set_dense(t);
+    int64_t row = t->dims[axis] == 0 || before == 0 ? 0 : t->strides[axis];
+    if (before <= 1 || row == 0)
+        return;
+    int64_t stride = capacity / before / row * row;
+    for (int32_t i = axis - 1; i >= 0; i--) {
+        t->strides[i] = stride;
+        stride *= t->dims[i];
+    }
+}
+
+static bool same_strides(const attnrun_tensor *a, const attnrun_tensor *b)
+{
+    return memcmp(a->strides, b->strides, (size_t)a->rank * sizeof a->strides[0]) == 0;
+}
+
+static bool overlaps(const struct attn_state *state, const attnrun_tensor *t)
+{
+    uintptr_t at = (uintptr_t)t->data, from = (uintptr_t)state->memory;
+    return tensor_count(t) > 0 && at >= from &&
+           at - from < (uintptr_t)state->capacity_bytes;
+}
+
+attn_status attn_state_extend(struct attn_memory *memory, struct attn_state *state,
+                              int32_t axis, const attnrun_tensor *past,
+                              const attnrun_tensor *made, attnrun_tensor *view)
+{
+    int64_t bytes = tensor_bytes(made), capacity = state->capacity_bytes, twice;
+    if (bytes > capacity) {
+        if (!ck_mul(bytes, 2, &twice))
+            twice = bytes;
+        capacity = affordable(memory, bytes, twice);
+    }
+    attnrun_tensor whole = *made; /* strides depend on all dims but the axis */
+    lay_out(&whole, axis, capacity);
+    *view = *past;
+    memcpy(view->strides, whole.strides, sizeof view->strides);
+    view->data = state->memory;
+    if (capacity == state->capacity_bytes) {
+        if (past->kind != ATTNRUN_TENSOR)
+            return ATTNRUN_OK;
+        if (past->data == view->data && same_strides(past, view))
+            return ATTNRUN_OK;
+        if (!overlaps(state, past)) {
+            tensor_copy(view, past);
+            return ATTNRUN_OK;
+        }
+    }
+    return move(memory, state, capacity, past, view);
 }
 
 void attn_state_free(struct attn_memory *memory, struct attn_state *list)

@@ -129,7 +129,7 @@ attn_status attn_step_infer(struct attn_step *step)
 {
     attnrun_step *pub = &step->pub;
     for (int i = 0; i < pub->n_out; i++) {
-        step->facts[i] = (struct attn_out_facts){ .view_of = -1 };
+        step->facts[i] = (struct attn_out_facts){ .view_of = -1, .append_to = -1 };
         if (step->node->out[i] >= 0)
             pub->out[i] = (attnrun_type){ .kind = ATTNRUN_TENSOR, .rank = -1 };
     }

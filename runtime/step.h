@@ -10,7 +10,9 @@ enum { ATTN_MAX_KNOWN = 64 }; /* elements of a small integer tensor that infer f
 
 /* What infer() said about one output besides its type. */
 struct attn_out_facts {
-    int32_t view_of;  /* input, or -1 */
+    int32_t view_of;   /* input, or -1 */
+    int32_t append_to; /* input that it is, with more along append_axis; or -1 */
+    int32_t append_axis;
     uint64_t inplace; /* bit i: may be written over input i */
     int64_t view_offset;
     attnrun_dim *known; /* ATTN_MAX_KNOWN elements, or NULL; in the step's pool */
@@ -32,6 +34,7 @@ struct attn_step {
     int32_t index;                /* in the plan */
     bool late;                    /* shapes are known only at run */
     bool is_view;                 /* nothing to run: the outputs are in place already */
+    uint32_t appended;            /* bit i: output i and its append_to share a buffer */
     int32_t n_workers;            /* that scratch is planned for */
     int64_t scratch_stride;       /* bytes from one worker's scratch to the next */
     char *scratch, *shared;       /* in the arena */

@@ -80,6 +80,31 @@ bool attn_tensor_is_dense(const attnrun_tensor *t)
     return true;
 }
 
+int attn_tensor_dense_from(const attnrun_tensor *t)
+{
+    int64_t stride = dtype_bytes(t->dtype);
+    if (attn_tensor_is_dense(t))
+        return 0;
+    for (int i = t->rank - 1; i >= 0; i--) {
+        if (t->dims[i] == 1)
+            continue;
+        if (t->strides[i] != stride)
+            return i + 1;
+        stride *= t->dims[i];
+    }
+    return 0;
+}
+
+char *attn_tensor_at(const attnrun_tensor *t, int rank, int64_t k)
+{
+    char *at = t->data;
+    for (int i = rank - 1; i >= 0 && k > 0; i--) {
+        at += k % t->dims[i] * t->strides[i];
+        k /= t->dims[i];
+    }
+    return at;
+}
+
 int64_t attn_tensor_dims_product(const attnrun_tensor *t, int from, int to)
 {
     int64_t product = 1;

@@ -9,6 +9,10 @@
 
 void attn_tensor_set_dense(attnrun_tensor *t);
 bool attn_tensor_is_dense(const attnrun_tensor *t);
+/* The first dim from which on its elements lie densely, in order: 0 for a dense one. */
+int attn_tensor_dense_from(const attnrun_tensor *t);
+/* The address of element k of the dims before `rank` (0 in the others). */
+char *attn_tensor_at(const attnrun_tensor *t, int rank, int64_t k);
 int64_t attn_tensor_dims_product(const attnrun_tensor *t, int from, int to);
 void attn_tensor_copy(const attnrun_tensor *to, const attnrun_tensor *from);
 int64_t attn_tensor_get_int(const attnrun_tensor *t, int64_t k);

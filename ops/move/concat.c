@@ -1,8 +1,8 @@
 /* concat.c - Concat: joins tensors along one axis. All other dims must be equal.
  *
  * axis   1 by default up to 3, required from 4
- * Tasks are pieces of 64 KiB of the result; pieces that the plan put in place already are
- * not copied.  Source: ONNX Concat-1, 4. */
+ * Tasks are pieces of 64 KiB of what is written; the first input is not copied where the
+ * plan has the result behind it.  Source: ONNX Concat-1, 4. */
 #include "move.h"
 
 struct concat_args {
@@ -14,8 +14,9 @@ static const attnrun_attr_def concat_4_attrs[] = {
     ATTR_INT_REQUIRED(struct concat_args, axis), ATTR_END
 };
 struct concat_state {
-    int64_t row_bytes, total_bytes;
-    int32_t axis;
+    int64_t row_bytes, kept_bytes; /* of one index of the dims before the axis */
+    int64_t total_bytes;           /* to be written */
+    int32_t axis, first;           /* input that is written first */
 };
 
 /* The elements of the result in order, where only the axis has an extent before the
@@ -56,6 +57,14 @@ static attn_status concat_plan(attnrun_step *step, int axis)
     }
     state->row_bytes = dtype_bytes_of(out->dtype, row);
     state->total_bytes = dtype_bytes_of(out->dtype, count);
+    if (dtype_bits(out->dtype) >= 8)
+        state->first = attnrun_step_append(step, 0, 0, axis);
+    if (state->first > 0) {
+        const attnrun_type *kept = &step->in[0];
+        int64_t kept_count = op_count(kept, 0, kept->rank);
+        state->kept_bytes = dtype_bytes_of(kept->dtype, op_count(kept, axis, kept->rank));
+        state->total_bytes -= dtype_bytes_of(kept->dtype, kept_count);
+    }
     op_tasks(step, 0, op_move_chunks(state->total_bytes), OP_MOVE_CHUNK / 8);
     return ATTNRUN_OK;
 }
@@ -92,40 +101,72 @@ static attn_status concat_infer(attnrun_step *step)
     return op_move_planned(step, 0) ? concat_plan(step, axis) : ATTNRUN_OK;
 }
 
-/* Bytes of one row of input i. */
-static int64_t piece_bytes(const attnrun_step *step, int i, int axis)
+/* The bytes of a tensor in order, in runs that lie densely. */
+struct bytes {
+    const attnrun_tensor *t;
+    int64_t run_bytes;
+    int32_t rank; /* dims that count the runs */
+};
+
+static struct bytes bytes_of(const attnrun_tensor *t)
 {
-    const attnrun_tensor *x = &step->x[i];
-    return dtype_bytes_of(x->dtype, tensor_dims_product(x, axis, x->rank));
+    struct bytes b = { t, INT64_MAX, attn_tensor_dense_from(t) };
+    if (b.rank > 0)
+        b.run_bytes = dtype_bytes_of(t->dtype, tensor_dims_product(t, b.rank, t->rank));
+    return b;
 }
 
-enum { KNOWN_PIECES = 32 }; /* whose sizes are computed once a call */
+/* Byte `at`; *n is cut to what lies behind it in its run. */
+static char *find_byte(const struct bytes *b, int64_t at, int64_t *n)
+{
+    if (b->rank == 0)
+        return (char *)b->t->data + at;
+    int64_t left = b->run_bytes - at % b->run_bytes;
+    *n = *n < left ? *n : left;
+    return attn_tensor_at(b->t, b->rank, at / b->run_bytes) + at % b->run_bytes;
+}
+
+struct piece {
+    struct bytes x;
+    int64_t row_bytes;
+};
+
+static struct piece piece_of(const attnrun_step *step, int i)
+{
+    const attnrun_tensor *x = &step->x[i];
+    const struct concat_state *state = step->state;
+    int64_t row = tensor_dims_product(x, state->axis, x->rank);
+    return (struct piece){ bytes_of(x), dtype_bytes_of(x->dtype, row) };
+}
+
+enum { KNOWN_PIECES = 32 }; /* that are looked at once a call */
 
 static attn_status concat_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct concat_state *state = step->state;
-    char *y = step->y[0].data;
-    int64_t known[KNOWN_PIECES];
+    const struct bytes y = bytes_of(&step->y[0]);
+    const int64_t written = state->row_bytes - state->kept_bytes;
+    struct piece known[KNOWN_PIECES];
     for (int i = 0; i < step->n_in && i < KNOWN_PIECES; i++)
-        known[i] = piece_bytes(step, i, state->axis);
+        known[i] = piece_of(step, i);
     int64_t at = work->begin * OP_MOVE_CHUNK, end = work->end * OP_MOVE_CHUNK;
     if (end > state->total_bytes)
         end = state->total_bytes;
-    while (y != NULL && at < end) {
-        int64_t row = at / state->row_bytes, skip = at % state->row_bytes;
-        for (int i = 0; i < step->n_in && at < end; i++) {
-            int64_t bytes =
-                i < KNOWN_PIECES ? known[i] : piece_bytes(step, i, state->axis);
-            if (skip >= bytes) {
-                skip -= bytes;
+    while (y.t->data != NULL && at < end) {
+        int64_t row = at / written, skip = at % written;
+        for (int i = state->first; i < step->n_in && at < end;) {
+            const struct piece piece = i < KNOWN_PIECES ? known[i] : piece_of(step, i);
+            if (skip >= piece.row_bytes) {
+                skip -= piece.row_bytes;
+                i++;
                 continue;
             }
-            int64_t n = bytes - skip < end - at ? bytes - skip : end - at;
-            const char *from = (const char *)step->x[i].data + row * bytes + skip;
-            if (y + at != from)
-                memcpy(y + at, from, (size_t)n);
+            int64_t left = piece.row_bytes - skip, n = left < end - at ? left : end - at;
+            const char *from = find_byte(&piece.x, row * piece.row_bytes + skip, &n);
+            char *to = find_byte(&y, at + (row + 1) * state->kept_bytes, &n);
+            memcpy(to, from, (size_t)n);
             at += n;
-            skip = 0;
+            skip += n;
         }
         if ((row & 63) == 0 && OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
@@ -143,7 +184,8 @@ const attnrun_op_def op_concat_1 = { OP_ROW,
                                      .state_bytes = sizeof(struct concat_state),
                                      .attrs = concat_1_attrs,
                                      .infer = concat_infer,
-                                     .run = concat_run };
+                                     .run = concat_run,
+                                     .strided_in = UINT32_MAX };
 const attnrun_op_def op_concat_4 = { OP_ROW,
                                      .name = "Concat",
                                      .since = 4,
@@ -154,4 +196,5 @@ const attnrun_op_def op_concat_4 = { OP_ROW,
                                      .state_bytes = sizeof(struct concat_state),
                                      .attrs = concat_4_attrs,
                                      .infer = concat_infer,
-                                     .run = concat_run };
+                                     .run = concat_run,
+                                     .strided_in = UINT32_MAX };
