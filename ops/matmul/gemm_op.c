@@ -210,13 +210,13 @@ static attn_status gemm_run(const attnrun_step *step, const attnrun_work *work)
                                       .c0_row = state->c_row,
                                       .c0_col = state->c_col };
     const void *c = op_has_in(step, 2) ? step->x[2].data : NULL;
+    if (work->phase == 0 && plain.dtype == ATTNRUN_F32)
+        return attn_gemm_run_range(&state->gemm, step->kernels, &o, work);
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (work->phase == 1)
             activate(step, task);
-        else if (plain.dtype == ATTNRUN_F32)
-            attn_gemm_run(&state->gemm, step->kernels, &o, task, work->scratch);
         else
             TRY(attn_plain_row(&state->gemm, &plain, &o, c, task, work));
     }
