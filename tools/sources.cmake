@@ -20,6 +20,7 @@ set(ATTN_TOOLS
   tools/cli/convert.c
   tools/cli/doctor.c
   tools/cli/files.c
+  tools/cli/fork_join.c
   tools/cli/given.c
   tools/cli/help.c
   tools/cli/inputs.c

@@ -224,7 +224,23 @@ class Cli(unittest.TestCase):
                      "l2_read_gbs"):
             self.assertGreater(facts[name], 0, name)
         self.assertNotIn("read_gbs", json.loads(self.ok("doctor", "--json")))
+        facts = json.loads(self.ok("doctor", "--bench", "--json", "-t", 2))
+        self.assertGreater(facts["fork_join_us"], 0)
         self.assertRegex(self.ok("doctor", "--bench", "-t", 1), r"(?m)^fp32 peak .* GFLOP/s")
+
+    def test_doctor_sees_the_affinity(self):
+        cpu = min(os.sched_getaffinity(0))
+        environment = {k: v for k, v in os.environ.items() if "NUM_THREADS" not in k}
+        done = subprocess.run(["taskset", "-c", str(cpu), ATTNRUN, "doctor", "--json"],
+                              capture_output=True, text=True, timeout=60, env=environment)
+        self.assertEqual(json.loads(done.stdout)["threads"], 1)
+
+    def test_bench_tells_time_and_memory(self):
+        facts = json.loads(self.ok("bench", self.matmul, "--json", "--repeat", 3))
+        self.assertGreaterEqual(facts["load_ms"], facts["pack_ms"])
+        self.assertLess(facts["base_rss_bytes"], facts["loaded_rss_bytes"])
+        self.assertLessEqual(facts["loaded_rss_bytes"], facts["peak_rss_bytes"])
+        self.assertGreater(facts["inputs_bytes"], 0)
 
     def test_plugin(self):
         self.fails(4, "example.*Swiglu", self.swiglu)

@@ -3,7 +3,16 @@
 
 #include "job.h"
 
-static void print_json(const struct job *job, const attnrun_runtime_info *runtime)
+static int64_t inputs_bytes(const struct job *job)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < job->inputs.n; i++)
+        bytes += attnrun_tensor_bytes(&job->inputs.v[i].held.tensor);
+    return bytes;
+}
+
+static void print_json(const struct job *job, const attnrun_runtime_info *runtime,
+                       int64_t base_rss_bytes)
 {
     const struct timing *t = &job->timing;
     struct json json = { .out = stdout };
@@ -11,6 +20,7 @@ static void print_json(const struct job *job, const attnrun_runtime_info *runtim
     json_text(&json, "schema", "attnrun/bench/1");
     json_text(&json, "model", job->path);
     json_real(&json, "load_ms", t->load_ms);
+    json_real(&json, "pack_ms", t->pack_ms);
     json_real(&json, "first_ms", t->first_ms);
     json_real(&json, "min_ms", t->min_ms);
     json_real(&json, "median_ms", t->median_ms);
@@ -21,7 +31,10 @@ static void print_json(const struct job *job, const attnrun_runtime_info *runtim
     json_int(&json, "packed_bytes", job->plan.packed_bytes);
     json_int(&json, "folded_bytes", job->plan.folded_bytes);
     json_int(&json, "allocated_peak_bytes", (int64_t)runtime->peak_memory);
+    json_int(&json, "base_rss_bytes", base_rss_bytes);
+    json_int(&json, "loaded_rss_bytes", job->loaded_rss_bytes);
     json_int(&json, "peak_rss_bytes", cli_peak_rss_bytes());
+    json_int(&json, "inputs_bytes", inputs_bytes(job));
     json_text(&json, "isa", runtime->isa);
     json_text(&json, "blas", runtime->blas);
     json_int(&json, "threads", runtime->threads);
@@ -46,8 +59,9 @@ static void print_table(const struct job *job, const attnrun_runtime_info *runti
                text_input(&job->inputs.v[i]));
     printf("\n%-12s %d, %s, BLAS %s\n", "threads", runtime->threads, runtime->isa,
            text_blas(runtime->blas));
-    printf("%-12s %s\n%-12s %s\n", "load", text_ms(t->load_ms), "first",
-           text_ms(t->first_ms));
+    printf("%-12s %s, of that %s packing\n", "load", text_ms(t->load_ms),
+           text_ms(t->pack_ms));
+    printf("%-12s %s\n", "first", text_ms(t->first_ms));
     printf("%-12s %s\n", "min", text_ms(t->min_ms));
     printf("%-12s %s (%" PRId64 " runs, ±%.1f%%)\n", "median", text_ms(t->median_ms),
            t->n, t->spread * 100);
@@ -60,12 +74,13 @@ static void print_table(const struct job *job, const attnrun_runtime_info *runti
 static attnrun_status bench(struct job *job, struct cli *cli)
 {
     attnrun_runtime_info runtime = { .struct_size = sizeof runtime };
+    int64_t base_rss_bytes = cli_rss_bytes();
     TRY(job_open(job, cli, cli->paths.v[0]));
     TRY(job_first_run(job, NULL));
     TRY(job_repeat(job, cli->repeat > 0 ? cli->repeat : 20, cli->repeat > 0 ? 0 : 10000));
     TRY_LIB(attnrun_runtime_query(cli->runtime, &runtime));
     if (cli->json)
-        print_json(job, &runtime);
+        print_json(job, &runtime, base_rss_bytes);
     else
         print_table(job, &runtime);
     return ATTNRUN_OK;

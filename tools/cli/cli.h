@@ -109,6 +109,7 @@ int cli_signal(void); /* the signal that came, or 0 */
 int cli_report(void);
 double cli_now_ms(void);
 int64_t cli_peak_rss_bytes(void);
+int64_t cli_rss_bytes(void);
 
 /* ---- progress.c: a line on the terminal for what takes longer than a second; one at a
  * time */

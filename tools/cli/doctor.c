@@ -5,6 +5,7 @@
 #include <yaml.h>
 #include <zlib.h>
 
+#include "fork_join.h"
 #include "job.h"
 #include "measure.h"
 
@@ -15,32 +16,40 @@ static void print_environment(const char *name)
         printf("%-12s %s=%s\n", "environment", name, tool_quote(value));
 }
 
-static void print_measured(const struct measured *m, int32_t threads)
+static void print_measured(const struct measured *m, double fork_join_us, int32_t threads)
 {
     printf("%-12s %.1f GFLOP/s by one thread, %.1f by %d\n", "fp32 peak",
            m->fp32_peak_gflops, m->fp32_peak_all_gflops, threads);
     printf("%-12s %.1f GB/s by one thread, %.1f by %d; from L2 %.1f by one thread\n",
            "read", m->read_gbs, m->read_all_gbs, threads, m->l2_read_gbs);
+    if (threads > 1)
+        printf("%-12s %.1f us while workers spin, with %d\n", "fork/join", fork_join_us,
+               threads);
 }
 
-static void write_measured(struct json *json, const struct measured *m)
+static void write_measured(struct json *json, const struct measured *m,
+                           double fork_join_us)
 {
     json_real(json, "fp32_peak_gflops", m->fp32_peak_gflops);
     json_real(json, "fp32_peak_all_gflops", m->fp32_peak_all_gflops);
     json_real(json, "read_gbs", m->read_gbs);
     json_real(json, "read_all_gbs", m->read_all_gbs);
     json_real(json, "l2_read_gbs", m->l2_read_gbs);
+    json_real(json, "fork_join_us", fork_join_us);
 }
 
 attnrun_status command_doctor(struct cli *cli, int *exit_code)
 {
     attnrun_runtime_info info = { .struct_size = sizeof info };
     struct measured measured;
+    double fork_join_us = 0;
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     TRY(cli_open_runtime(cli));
     TRY_LIB(attnrun_runtime_query(cli->runtime, &info));
-    if (cli->bench)
+    if (cli->bench) {
         TRY(measure_machine(info.isa, info.threads, &measured));
+        TRY(measure_fork_join(cli->runtime, info.threads, &fork_join_us));
+    }
     *exit_code = 0;
     if (cli->json) {
         struct json json = { .out = stdout };
@@ -54,7 +63,7 @@ attnrun_status command_doctor(struct cli *cli, int *exit_code)
         json_text(&json, "blas", info.blas);
         json_int(&json, "max_memory_bytes", (int64_t)info.max_memory);
         if (cli->bench)
-            write_measured(&json, &measured);
+            write_measured(&json, &measured, fork_join_us);
         json_close(&json, '}');
         return ATTNRUN_OK;
     }
@@ -67,7 +76,7 @@ attnrun_status command_doctor(struct cli *cli, int *exit_code)
     printf("%-12s libyaml %s, zlib %s\n", "tools", yaml_get_version_string(),
            zlibVersion());
     if (cli->bench)
-        print_measured(&measured, info.threads);
+        print_measured(&measured, fork_join_us, info.threads);
     print_environment("ATTNRUN_NUM_THREADS");
     print_environment("OMP_NUM_THREADS");
     print_environment("ATTNRUN_ISA");

@@ -29,11 +29,14 @@ attnrun_status job_open(struct job *job, struct cli *cli, const char *path)
     attnrun_status status = cli_open_model(cli, path, 0, &job->model);
     if (status == ATTNRUN_OK) {
         progress_show(0, 0, "packing weights");
+        double packing = cli_now_ms();
         status = attnrun_context_create(job->model, &job->context);
+        job->timing.pack_ms = cli_now_ms() - packing;
         if (status != ATTNRUN_OK)
             tool_fail_library(status);
     }
     job->timing.load_ms = cli_now_ms() - start;
+    job->loaded_rss_bytes = cli_rss_bytes();
     progress_end();
     TRY(status);
     TRY_LIB(attnrun_model_query(job->model, &job->info));

@@ -7,6 +7,7 @@
 
 struct timing {
     double load_ms;  /* open, and pack the weights */
+    double pack_ms;  /* the part of load_ms that is the first context: packing */
     double first_ms; /* the first run, with its plan */
     double *runs_ms; /* later runs, sorted */
     int64_t n;
@@ -23,6 +24,7 @@ struct job {
     attnrun_plan_info plan;
     struct inputs inputs;
     struct timing timing;
+    int64_t loaded_rss_bytes;      /* with the context, before inputs and plans */
     int64_t native, body, missing; /* nodes */
 };
 

@@ -54,7 +54,7 @@ const struct cli_option cli_options[] = {
     { "domain", 0, OPT_TEXT, AT(domain), CLI_OPS, "NAME", "only operators of this domain",
       0, 0, 0 },
     { "bench", 0, OPT_FLAG, AT(bench), CLI_DOCTOR, NULL,
-      "measure the fp32 peak and the read bandwidth (2 s)", 0, 0, 0 },
+      "measure fp32 peak, read bandwidth, fork and join (2 s)", 0, 0, 0 },
     { "repeat", 'n', OPT_INT, AT(repeat), CLI_RUN | CLI_BENCH, "N",
       "timed runs (run: at most 5 or 1 s; bench: 20)", 1, 1000000000, 0 },
     { "threads", 't', OPT_INT, AT(threads), RUNS | CLI_PLAN | CLI_INSPECT | CLI_DOCTOR,

@@ -131,16 +131,21 @@ double cli_now_ms(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-/* getrusage() would count the process that started this one, from before exec. */
-int64_t cli_peak_rss_bytes(void)
+static int64_t status_bytes(const char *field)
 {
     char line[128];
     long long kib = 0;
+    size_t length = strlen(field);
     FILE *status = fopen("/proc/self/status", "r");
     while (status != NULL && fgets(line, sizeof line, status) != NULL)
-        if (strncmp(line, "VmHWM:", 6) == 0)
-            kib = strtoll(line + 6, NULL, 10);
+        if (strncmp(line, field, length) == 0)
+            kib = strtoll(line + length, NULL, 10);
     if (status != NULL)
         fclose(status);
     return (int64_t)kib * 1024;
 }
+
+/* getrusage() would count the process that started this one, from before exec. */
+int64_t cli_peak_rss_bytes(void) { return status_bytes("VmHWM:"); }
+
+int64_t cli_rss_bytes(void) { return status_bytes("VmRSS:"); }
