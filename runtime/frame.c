@@ -185,11 +185,12 @@ static attn_status run_phase(struct attn_frame *frame, struct attn_step *step,
         return reason(frame, run_range(step, phase, 0, n, 0, &frame->control->stop));
     struct step_run run = { .frame = frame, .step = step, .phase = phase };
     int64_t grain = RANGE_NS / cost > 1 ? RANGE_NS / cost : 1;
+    int64_t most = LONGEST_RANGE_NS / cost;
     if (small) { /* alone, but with looks at the clock */
         for (int64_t begin = 0; begin < n && !run.failed; begin += grain)
             run_task(&run, begin, begin + grain < n ? begin + grain : n, 0);
     } else {
-        attn_parallel_for(frame->threads, n, grain, run_task, &run);
+        attn_parallel_for(frame->threads, n, grain, most, run_task, &run);
     }
     if (!atomic_load(&run.failed))
         return ATTNRUN_OK;

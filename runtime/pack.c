@@ -214,7 +214,7 @@ static attn_status run_jobs(struct packing *packing)
     if (packing->copies == NULL || packing->block == NULL)
         return ATTNRUN_E_MEMORY;
     qsort(packing->jobs, (size_t)packing->n_jobs, sizeof *packing->jobs, by_bytes);
-    attn_parallel_for(threads, packing->n_jobs, 1, pack_range, packing);
+    attn_parallel_for(threads, packing->n_jobs, 1, 1, pack_range, packing);
     for (int32_t i = 0; i < n; i++)
         attn_free(memory, ATTN_MEM_WEIGHTS, packing->copies[i].data,
                   packing->copies[i].bytes);

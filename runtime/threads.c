@@ -1,10 +1,11 @@
 /* threads.c - the pool of workers.
  *
  * A loop is opened by setting GATE_OPEN in `gate` after its description is written. A
- * worker joins by counting itself into an open gate, takes chunks from `next` until none
- * is left, and counts itself out. The caller works too; then it closes the gate and waits
- * only for those who joined: a worker that wakes late finds the gate closed and costs
- * nothing. Idle workers watch `signal` for SPIN_NS, then sleep on it (futex). */
+ * worker joins by counting itself into an open gate, takes ranges from `next` until none
+ * is left, large ones first, and counts itself out. The caller works too; then it closes
+ * the gate and waits only for those who joined: a worker that wakes late finds the gate
+ * closed and costs nothing. Idle workers watch `signal` for SPIN_NS, then sleep on it
+ * (futex). */
 #include "threads.h"
 
 #include <limits.h>
@@ -27,7 +28,8 @@ enum { LINE = 64, SPIN_NS = 50000, STACK_BYTES = 2 << 20, MAX_THREADS = 1024 };
 struct loop {
     attnrun_task_fn fn;
     void *arg;
-    int64_t n, grain, n_chunks;
+    int64_t n, grain, most; /* tasks; the least and the most of a range */
+    int32_t workers;
 };
 
 struct attn_threads {
@@ -43,7 +45,7 @@ struct attn_threads {
         loop; /* written by the holder of `busy` while the gate is closed and empty */
     _Alignas(LINE) _Atomic uint32_t busy;   /* a loop runs */
     _Alignas(LINE) _Atomic uint32_t gate;   /* GATE_OPEN | workers inside */
-    _Alignas(LINE) _Atomic int64_t next;    /* chunk to take */
+    _Alignas(LINE) _Atomic int64_t next;    /* task to take */
     _Alignas(LINE) _Atomic uint32_t signal; /* counts loops; futex */
     _Atomic uint32_t sleepers;
     _Atomic uint32_t caller_sleeps;
@@ -101,15 +103,27 @@ static uint32_t spin(_Atomic uint32_t *word, uint32_t seen, int64_t spin_ns)
 }
 
 /* ---- doing tasks ---- */
+/* Tasks that a worker takes of `left`: half of its share, so that ranges shrink towards
+ * the end and nobody waits long for the last one. */
+static int64_t range_of(const struct loop *loop, int64_t left)
+{
+    int64_t size = left / loop->workers / 2;
+    size = size < loop->grain ? loop->grain : size < loop->most ? size : loop->most;
+    return size < left ? size : left;
+}
+
 static void run_chunks(struct attn_threads *t, int32_t worker)
 {
-    struct loop loop = t->loop;
-    for (;;) {
-        int64_t chunk = atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed);
-        if (chunk >= loop.n_chunks)
-            return;
-        int64_t begin = chunk * loop.grain, left = loop.n - begin;
-        loop.fn(loop.arg, begin, begin + (left < loop.grain ? left : loop.grain), worker);
+    const struct loop loop = t->loop;
+    int64_t begin = atomic_load_explicit(&t->next, memory_order_relaxed);
+    while (begin < loop.n) {
+        int64_t size = range_of(&loop, loop.n - begin);
+        if (!atomic_compare_exchange_weak_explicit(&t->next, &begin, begin + size,
+                                                   memory_order_relaxed,
+                                                   memory_order_relaxed))
+            continue;
+        loop.fn(loop.arg, begin, begin + size, worker);
+        begin = atomic_load_explicit(&t->next, memory_order_relaxed);
     }
 }
 
@@ -119,7 +133,7 @@ static void run_inline(const struct loop *loop)
     inside = true;
     for (int64_t begin = 0; begin < loop->n;) {
         int64_t left = loop->n - begin;
-        int64_t end = begin + (left < loop->grain ? left : loop->grain);
+        int64_t end = begin + (left < loop->most ? left : loop->most);
         loop->fn(loop->arg, begin, end, 0);
         begin = end;
     }
@@ -226,7 +240,7 @@ static void run_shared(struct attn_threads *t, const struct loop *loop)
     atomic_fetch_add(&t->signal, 1);
     uint32_t sleepers = atomic_load(&t->sleepers);
     if (sleepers > 0) {
-        int64_t wanted = loop->n_chunks - 1;
+        int64_t wanted = (loop->n - 1) / loop->grain;
         futex_wake(&t->signal, wanted < sleepers ? (int)wanted : INT_MAX);
     }
     inside = true;
@@ -253,21 +267,25 @@ static bool is_forked(const struct attn_threads *t)
 }
 
 void attn_parallel_for(struct attn_threads *threads, int64_t n, int64_t grain,
-                       attnrun_task_fn fn, void *arg)
+                       int64_t most, attnrun_task_fn fn, void *arg)
 {
-    struct loop loop = { .fn = fn, .arg = arg, .n = n, .grain = grain > 0 ? grain : 1 };
+    struct loop loop = { .fn = fn,
+                         .arg = arg,
+                         .n = n,
+                         .grain = grain > 0 ? grain : 1,
+                         .workers = threads->count };
+    loop.most = most > loop.grain ? most : loop.grain;
     if (n <= 0)
         return;
-    loop.n_chunks = n / loop.grain + (n % loop.grain != 0 ? 1 : 0);
     uint32_t idle = 0;
-    if (loop.n_chunks == 1 || threads->count == 1 || inside || is_forked(threads) ||
+    if (n <= loop.grain || threads->count == 1 || inside || is_forked(threads) ||
         !atomic_compare_exchange_strong(&threads->busy, &idle, 1)) {
         run_inline(&loop);
         return;
     }
     if (threads->external) {
-        threads->pool.parallel_for(threads->pool.user, n, loop.grain, external_task,
-                                   &loop);
+        threads->pool.parallel_for(threads->pool.user, n, range_of(&loop, n / 2 + 1),
+                                   external_task, &loop);
     } else {
         if (threads->n_started == 0)
             start_workers(threads);

@@ -21,14 +21,14 @@ struct record {
     _Atomic int32_t done[MAX_TASKS];
     _Atomic int32_t active[MAX_WORKERS]; /* calls running under this worker number */
     _Atomic int32_t wrong;
-    int64_t n, grain;
+    int64_t n, most;
     int32_t count;
 };
 
 static void mark(void *arg, int64_t begin, int64_t end, int32_t worker)
 {
     struct record *r = arg;
-    if (begin < 0 || end > r->n || begin >= end || end - begin > r->grain || worker < 0 ||
+    if (begin < 0 || end > r->n || begin >= end || end - begin > r->most || worker < 0 ||
         worker >= r->count) {
         atomic_fetch_add(&r->wrong, 1);
         return;
@@ -40,20 +40,28 @@ static void mark(void *arg, int64_t begin, int64_t end, int32_t worker)
     atomic_fetch_sub(&r->active[worker], 1);
 }
 
-static void check_loop(struct attn_threads *threads, int64_t n, int64_t grain)
+static void check_ranges(struct attn_threads *threads, int64_t n, int64_t grain,
+                         int64_t most)
 {
     static struct record r;
     memset(&r, 0, sizeof r);
     r.n = n;
-    r.grain = grain > 0 ? grain : 1;
+    r.most = most > grain ? most : grain > 0 ? grain : 1;
     r.count = attn_threads_count(threads);
-    attn_parallel_for(threads, n, grain, mark, &r);
+    attn_parallel_for(threads, n, grain, most, mark, &r);
     bool good = r.wrong == 0;
     for (int64_t i = 0; i < n; i++)
         good = good && r.done[i] == 1;
     if (!good)
-        fail_msg("n %jd, grain %jd, %d threads: %d wrong calls", (intmax_t)n,
-                 (intmax_t)grain, r.count, r.wrong);
+        fail_msg("n %jd, grain %jd to %jd, %d threads: %d wrong calls", (intmax_t)n,
+                 (intmax_t)grain, (intmax_t)most, r.count, r.wrong);
+}
+
+static void check_loop(struct attn_threads *threads, int64_t n, int64_t grain)
+{
+    check_ranges(threads, n, grain, 1);
+    check_ranges(threads, n, grain, grain < 1000 ? 3 * grain : grain);
+    check_ranges(threads, n, grain, INT64_MAX);
 }
 
 static void test_loops_cover_every_task_once(void **state)
@@ -114,7 +122,7 @@ static void outer_task(void *arg, int64_t begin, int64_t end, int32_t worker)
     (void)worker;
     struct nested *nested = arg;
     for (; begin < end; begin++)
-        attn_parallel_for(nested->threads, 10, 3, inner_task, nested);
+        attn_parallel_for(nested->threads, 10, 3, 0, inner_task, nested);
 }
 
 static void test_nested_loops_run_inline(void **state)
@@ -122,7 +130,7 @@ static void test_nested_loops_run_inline(void **state)
     (void)state;
     struct nested nested = { .threads = attn_threads_create(memory, 3, NULL) };
     for (int turn = 0; turn < 200; turn++)
-        attn_parallel_for(nested.threads, 20, 1, outer_task, &nested);
+        attn_parallel_for(nested.threads, 20, 1, 0, outer_task, &nested);
     assert_int_equal(nested.total, 200 * 20 * 10);
     assert_int_equal(nested.wrong_worker, 0);
     attn_threads_destroy(nested.threads);
@@ -140,7 +148,7 @@ static void *call_loops(void *arg)
     int64_t wrong = 0;
     for (int turn = 0; turn < 2000; turn++) {
         _Atomic int64_t sum = 0;
-        attn_parallel_for(arg, 100, 7, add_range, (void *)&sum);
+        attn_parallel_for(arg, 100, 7, 0, add_range, (void *)&sum);
         wrong += sum != 4950;
     }
     return (void *)(intptr_t)wrong;
@@ -178,7 +186,7 @@ static void test_loops_order_memory(void **state)
     for (int turn = 0; turn < 1000; turn++) {
         for (int i = 0; i < 300; i++)
             numbers[i] = i + turn;
-        attn_parallel_for(threads, 300, 10, double_range, numbers);
+        attn_parallel_for(threads, 300, 10, 0, double_range, numbers);
         for (int i = 0; i < 300; i++)
             assert_int_equal(numbers[i], 2 * (i + turn));
     }
@@ -191,19 +199,19 @@ static void test_forked_child_goes_on_alone(void **state)
     struct attn_threads *threads = attn_threads_create(memory, 3, NULL);
     _Atomic int64_t sum = 0;
     int status = 0;
-    attn_parallel_for(threads, 100, 1, add_range, (void *)&sum);
+    attn_parallel_for(threads, 100, 1, 0, add_range, (void *)&sum);
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         alarm(20);
         sum = 0;
-        attn_parallel_for(threads, 100, 1, add_range, (void *)&sum);
+        attn_parallel_for(threads, 100, 1, 0, add_range, (void *)&sum);
         attn_threads_destroy(threads);
         _exit(sum == 4950 ? 0 : 1);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    attn_parallel_for(threads, 100, 1, add_range, (void *)&sum);
+    attn_parallel_for(threads, 100, 1, 0, add_range, (void *)&sum);
     assert_int_equal(sum, 2 * 4950);
     attn_threads_destroy(threads);
 }
@@ -248,12 +256,12 @@ static void test_host_pool_is_used(void **state)
     assert_int_equal(attn_threads_count(threads), 2);
     for (int64_t n = 2; n < 100; n++)
         check_loop(threads, n, 1);
-    assert_int_equal(calls, 98);
+    assert_int_equal(calls, 3 * 98);
     struct nested nested = { .threads = threads };
-    attn_parallel_for(threads, 20, 1, outer_task, &nested);
+    attn_parallel_for(threads, 20, 1, 0, outer_task, &nested);
     assert_int_equal(nested.total, 200);
     assert_int_equal(nested.wrong_worker, 0);
-    assert_int_equal(calls, 99);
+    assert_int_equal(calls, 3 * 98 + 1);
     attn_threads_destroy(threads);
 }
 
