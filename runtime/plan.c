@@ -53,6 +53,8 @@ static attn_status plan_inputs(struct planning *planning, const attnrun_tensor *
         value->root = id;
         plan->key[i].strides[0] = ATTN_KEY_DENSE;
         plan->appends[i].axis = -1;
+        if (inputs[i].kind == ATTNRUN_TENSOR)
+            tensor_set_dense(&value->tensor);
         if (!attn_plan_is_readable(&inputs[i]))
             attn_plan_copy_input(plan, i, id);
     }

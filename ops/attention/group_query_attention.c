@@ -10,8 +10,8 @@
  * it sees itself and w - 1 keys before. Source: ONNX Runtime contrib operators. */
 #include <math.h>
 
+#include "cache.h"
 #include "rotary.h"
-#include "sdpa.h"
 
 struct gqa_args {
     int64_t num_heads, kv_num_heads, do_rotary, rotary_interleaved, local_window_size;
@@ -40,6 +40,7 @@ struct gqa_state {
     int64_t q_row, k_row, k_offset,
         v_offset;             /* floats per token of the inputs; packed offsets */
     int64_t q_at, k_at, v_at; /* floats into the shared memory */
+    int32_t in_place[2];      /* the past is in present_key, present_value already */
 };
 
 static attn_status check_args(const attnrun_step *step)
@@ -138,11 +139,10 @@ static attn_status plan(attnrun_step *step, struct gqa_state *s)
         c->scale = (float)(1.0 / sqrt((double)s->dim));
     c->q = c->y =
         (struct attn_heads){ s->new_tokens * heads * s->dim, s->dim, heads * s->dim };
-    c->k = c->v = (struct attn_heads){ args->kv_num_heads * s->total * s->dim,
-                                       s->total * s->dim, s->dim };
     int64_t cache = batch * args->kv_num_heads * s->total * s->dim;
     s->k_at = batch * s->new_tokens * heads * s->dim;
-    s->v_at = s->k_at + cache;
+    s->v_at = s->k_at + (op_has_out(step, PRESENT_K) ? 0 : cache);
+    cache = op_has_out(step, PRESENT_V) ? 0 : cache;
     step->shared_bytes = (s->v_at + cache) * (int64_t)sizeof(float);
     TRY(attn_sdpa_plan(step, c));
     op_tasks(step, 0, batch * args->kv_num_heads, s->total * s->dim);
@@ -178,6 +178,8 @@ static attn_status gqa_infer(attnrun_step *step)
     TRY(op_out(step, Y, ATTNRUN_F32, 3, y));
     TRY(op_out(step, PRESENT_K, ATTNRUN_F32, 4, cache));
     TRY(op_out(step, PRESENT_V, ATTNRUN_F32, 4, cache));
+    for (int i = 0; i < 2 && op_has_in(step, PAST_K + i); i++)
+        s->in_place[i] = attnrun_step_append(step, PRESENT_K + i, PAST_K + i, 2);
     if (!step->concrete || !dim_is_const(total))
         return ATTNRUN_OK;
     s->total = total.value;
@@ -227,12 +229,20 @@ static void put_token(const attnrun_step *step, float *to, const float *from,
 }
 
 /* A cache in the output, or in shared memory where nobody reads that. */
-static float *cache_of(const attnrun_step *step, int out, float *shared)
+static attnrun_tensor cache_of(const attnrun_step *step, int out, float *shared)
 {
     const struct gqa_state *s = step->state;
-    if (op_has_out(step, out) && step->y[out].data != NULL)
-        return step->y[out].data;
-    return shared + (out == PRESENT_K ? s->k_at : s->v_at);
+    if (op_has_out(step, out))
+        return step->y[out];
+    attnrun_tensor cache = {
+        .kind = ATTNRUN_TENSOR,
+        .dtype = ATTNRUN_F32,
+        .rank = 4,
+        .dims = { s->core.batch, s->core.kv_heads, s->total, s->dim },
+        .data = shared + (out == PRESENT_K ? s->k_at : s->v_at),
+    };
+    tensor_set_dense(&cache);
+    return cache;
 }
 
 /* Past, new tokens, zeros behind: head h of sample b. */
@@ -244,13 +254,13 @@ static void fill_cache(const attnrun_step *step, int out, int64_t task, int64_t 
     const bool key = out == PRESENT_K;
     const int in = op_has_in(step, K) ? (key ? K : V) : Q,
               past_in = key ? PAST_K : PAST_V;
-    float *to = cache_of(step, out, shared) + task * s->total * s->dim;
+    const attnrun_tensor cache = cache_of(step, out, shared);
+    float *to = cache_at(&cache, b, h, 0);
     const float *from = (const float *)step->x[in].data + b * s->new_tokens * s->k_row +
                         (key ? s->k_offset : s->v_offset) + h * s->dim;
     int64_t kept = first < s->past ? first : s->past;
-    if (kept > 0)
-        memcpy(to, (const float *)step->x[past_in].data + task * s->past * s->dim,
-               (size_t)(kept * s->dim) * sizeof *to);
+    if (!s->in_place[out - PRESENT_K])
+        cache_copy_past(&cache, &step->x[past_in], task, kept);
     memset(to + kept * s->dim, 0, (size_t)((s->total - kept) * s->dim) * sizeof *to);
     for (int64_t i = 0; i < s->new_tokens; i++) {
         float *token = to + (first + i) * s->dim;
@@ -280,10 +290,15 @@ static void fill_queries(const attnrun_step *step, int64_t task, int64_t first,
 static attn_status gqa_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct gqa_state *s = step->state;
+    const attnrun_tensor k = cache_of(step, PRESENT_K, work->shared);
+    const attnrun_tensor v = cache_of(step, PRESENT_V, work->shared);
+    struct attn_sdpa core = s->core;
+    core.k = cache_strides(&k, s->dim);
+    core.v = cache_strides(&v, s->dim);
     const struct attn_sdpa_operands o = {
         .q = work->shared,
-        .k = cache_of(step, PRESENT_K, work->shared),
-        .v = cache_of(step, PRESENT_V, work->shared),
+        .k = k.data,
+        .v = v.data,
         .lens = &step->x[SEQLENS],
         .lens_add = 1,
         .lens_position = true,
@@ -295,7 +310,7 @@ static attn_status gqa_run(const attnrun_step *step, const attnrun_work *work)
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (work->phase == 1) {
-            TRY(attn_sdpa_run(&s->core, step->kernels, &o, task, work));
+            TRY(attn_sdpa_run(&core, step->kernels, &o, task, work));
             continue;
         }
         TRY(first_new(step, task / s->core.kv_heads, &first));
@@ -321,6 +336,7 @@ const attnrun_op_def op_group_query_attention_1 = {
     .attrs = gqa_attrs,
     .infer = gqa_infer,
     .run = gqa_run,
+    .strided_in = 1 << PAST_K | 1 << PAST_V,
     .cost = "O(n^2 d), scratch O(tile)",
     .source = "ONNX Runtime contrib operators",
 };

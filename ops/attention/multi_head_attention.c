@@ -10,7 +10,7 @@
  * sees no key gives zeros. Source: ONNX Runtime contrib operators. */
 #include <math.h>
 
-#include "sdpa.h"
+#include "cache.h"
 
 struct mha_args {
     int64_t num_heads, unidirectional;
@@ -36,8 +36,9 @@ struct mha_operand {
     attnrun_dim n_tokens, width; /* width: heads * dim */
 };
 struct mha_state {
-    struct attn_sdpa core;
+    struct attn_sdpa core; /* without the strides of past keys and values */
     struct mha_operand operand[3];
+    int32_t in_place[2]; /* the past is in present_key, present_value already */
     bool biased;
     int64_t bias_at[3]; /* floats into the shared memory where the biased ones are */
 };
@@ -201,18 +202,15 @@ static attn_status plan(attnrun_step *step, struct mha_state *state)
     if (past_v != s->past_len)
         return op_fail(step, ATTNRUN_E_INPUT, "past_key and past_value differ in length");
     s->kv_len = s->past_len + o[1].tokens;
-    s->past_k = (struct attn_heads){ s->q_heads * s->past_len * s->head_dim,
-                                     s->past_len * s->head_dim, s->head_dim };
-    s->past_v = (struct attn_heads){ s->q_heads * s->past_len * s->v_dim,
-                                     s->past_len * s->v_dim, s->v_dim };
     s->y = (struct attn_heads){ s->q_len * s->q_heads * s->v_dim, s->v_dim,
                                 s->q_heads * s->v_dim };
     TRY(plan_masks(step, s));
     TRY(plan_bias(step, state));
     TRY(attn_sdpa_plan(step, s));
     op_tasks(step, state->biased, s->n_tasks, s->task_cost);
+    int64_t copied = state->in_place[0] && state->in_place[1] ? o[1].tokens : s->kv_len;
     op_tasks(step, state->biased + 1, s->batch * s->q_heads,
-             s->kv_len * (s->head_dim + s->v_dim) / 4);
+             copied * (s->head_dim + s->v_dim) / 4);
     step->scratch_bytes = s->scratch_bytes;
     return ATTNRUN_OK;
 }
@@ -249,6 +247,8 @@ static attn_status mha_infer(attnrun_step *step)
     TRY(op_out(step, Y, ATTNRUN_F32, 3, y));
     TRY(op_out(step, PRESENT_K, ATTNRUN_F32, 4, key));
     TRY(op_out(step, PRESENT_V, ATTNRUN_F32, 4, value));
+    for (int i = 0; i < 2 && op_has_in(step, PAST_K + i); i++)
+        state->in_place[i] = attnrun_step_append(step, PRESENT_K + i, PAST_K + i, 2);
     return step->concrete ? plan(step, state) : ATTNRUN_OK;
 }
 
@@ -281,15 +281,12 @@ static void copy_present(const attnrun_step *step, int out, int past_in,
     const struct mha_operand *o = &state->operand[out];
     if (!op_has_out(step, out) || step->y[out].data == NULL)
         return;
-    float *to = (float *)step->y[out].data + task * s->kv_len * o->dim;
-    const int64_t past = s->past_len * o->dim;
-    if (past > 0)
-        memcpy(to, (const float *)step->x[past_in].data + task * past,
-               (size_t)past * sizeof *to);
-    from += task / s->q_heads * o->strides.batch + task % s->q_heads * o->strides.head;
-    for (int64_t i = 0; i < o->tokens; i++)
-        memcpy(to + past + i * o->dim, from + i * o->strides.row,
-               (size_t)o->dim * sizeof *to);
+    const int64_t b = task / s->q_heads, h = task % s->q_heads;
+    if (!state->in_place[out - PRESENT_K])
+        cache_copy_past(&step->y[out], &step->x[past_in], task, s->past_len);
+    cache_copy(cache_at(&step->y[out], b, h, s->past_len),
+               from + b * o->strides.batch + h * o->strides.head, o->strides.row,
+               o->tokens, o->dim);
 }
 
 static const void *data_of(const attnrun_step *step, int in)
@@ -306,6 +303,11 @@ static attn_status mha_run(const attnrun_step *step, const attnrun_work *work)
         at[i] = state->biased ? (const float *)work->shared + state->bias_at[i]
                               : (const float *)step->x[state->operand[i].in].data +
                                     state->operand[i].offset;
+    struct attn_sdpa core = state->core;
+    if (op_has_in(step, PAST_K)) {
+        core.past_k = cache_strides(&step->x[PAST_K], core.head_dim);
+        core.past_v = cache_strides(&step->x[PAST_V], core.v_dim);
+    }
     const bool lens = op_has_in(step, KEY_MASK) && step->in[KEY_MASK].rank == 1;
     const struct attn_sdpa_operands o = {
         .q = at[0],
@@ -324,7 +326,7 @@ static attn_status mha_run(const attnrun_step *step, const attnrun_work *work)
         if (phase == 0) {
             add_bias(step, task, work->shared);
         } else if (phase == 1) {
-            TRY(attn_sdpa_run(&state->core, step->kernels, &o, task, work));
+            TRY(attn_sdpa_run(&core, step->kernels, &o, task, work));
         } else {
             copy_present(step, PRESENT_K, PAST_K, at[1], task);
             copy_present(step, PRESENT_V, PAST_V, at[2], task);
@@ -348,6 +350,7 @@ const attnrun_op_def op_multi_head_attention_1 = {
     .attrs = mha_attrs,
     .infer = mha_infer,
     .run = mha_run,
+    .strided_in = 1 << PAST_K | 1 << PAST_V,
     .cost = "O(n^2 d), scratch O(tile)",
     .source = "ONNX Runtime contrib operators",
 };
