@@ -240,7 +240,9 @@ class Cli(unittest.TestCase):
         self.assertGreaterEqual(facts["load_ms"], facts["pack_ms"])
         self.assertLess(facts["base_rss_bytes"], facts["loaded_rss_bytes"])
         self.assertLessEqual(facts["loaded_rss_bytes"], facts["peak_rss_bytes"])
-        self.assertGreater(facts["inputs_bytes"], 0)
+        self.assertLessEqual(facts["above_base_rss_bytes"] + facts["base_rss_bytes"],
+                             facts["peak_rss_bytes"])
+        self.assertLessEqual(facts["runs_rss_bytes"], facts["above_base_rss_bytes"])
 
     def test_plugin(self):
         self.fails(4, "example.*Swiglu", self.swiglu)

@@ -3,16 +3,28 @@
 
 #include "job.h"
 
-static int64_t inputs_bytes(const struct job *job)
+/* Resident memory. The inputs belong to who calls: what they and their reading take is in
+ * neither of the two. */
+struct resident {
+    int64_t base;       /* of the process, before the model is opened */
+    int64_t above_base; /* the peak of loading and running above that */
+    int64_t runs;       /* what the runs added to the loaded model */
+    int64_t peak;       /* of the process, inputs and all */
+};
+
+static void resident_end(struct resident *resident, const struct job *job,
+                         int64_t ready_bytes, int64_t ready_peak_bytes)
 {
-    int64_t bytes = 0;
-    for (int32_t i = 0; i < job->inputs.n; i++)
-        bytes += attnrun_tensor_bytes(&job->inputs.v[i].held.tensor);
-    return bytes;
+    int64_t peak = cli_peak_rss_bytes();
+    int64_t loading = job->load_peak_rss_bytes - resident->base;
+    resident->runs = peak > ready_bytes ? peak - ready_bytes : 0;
+    int64_t running = job->loaded_rss_bytes - resident->base + resident->runs;
+    resident->above_base = loading > running ? loading : running;
+    resident->peak = peak > ready_peak_bytes ? peak : ready_peak_bytes;
 }
 
 static void print_json(const struct job *job, const attnrun_runtime_info *runtime,
-                       int64_t base_rss_bytes)
+                       const struct resident *resident)
 {
     const struct timing *t = &job->timing;
     struct json json = { .out = stdout };
@@ -31,10 +43,11 @@ static void print_json(const struct job *job, const attnrun_runtime_info *runtim
     json_int(&json, "packed_bytes", job->plan.packed_bytes);
     json_int(&json, "folded_bytes", job->plan.folded_bytes);
     json_int(&json, "allocated_peak_bytes", (int64_t)runtime->peak_memory);
-    json_int(&json, "base_rss_bytes", base_rss_bytes);
+    json_int(&json, "base_rss_bytes", resident->base);
     json_int(&json, "loaded_rss_bytes", job->loaded_rss_bytes);
-    json_int(&json, "peak_rss_bytes", cli_peak_rss_bytes());
-    json_int(&json, "inputs_bytes", inputs_bytes(job));
+    json_int(&json, "above_base_rss_bytes", resident->above_base);
+    json_int(&json, "runs_rss_bytes", resident->runs);
+    json_int(&json, "peak_rss_bytes", resident->peak);
     json_text(&json, "isa", runtime->isa);
     json_text(&json, "blas", runtime->blas);
     json_int(&json, "threads", runtime->threads);
@@ -50,7 +63,8 @@ static void print_json(const struct job *job, const attnrun_runtime_info *runtim
     json_close(&json, '}');
 }
 
-static void print_table(const struct job *job, const attnrun_runtime_info *runtime)
+static void print_table(const struct job *job, const attnrun_runtime_info *runtime,
+                        const struct resident *resident)
 {
     const struct timing *t = &job->timing;
     printf("%-12s %s", "model", text_file_name(job->path));
@@ -68,21 +82,24 @@ static void print_table(const struct job *job, const attnrun_runtime_info *runti
     printf("%-12s %s\n", "arena", text_bytes(job->plan.arena_bytes));
     printf("%-12s %s, packed %s\n", "weights", text_bytes(job->plan.weights_bytes),
            text_bytes(job->plan.packed_bytes));
-    printf("%-12s %s\n", "peak RSS", text_bytes(cli_peak_rss_bytes()));
+    printf("%-12s %s\n", "peak RSS", text_bytes(resident->peak));
 }
 
 static attnrun_status bench(struct job *job, struct cli *cli)
 {
     attnrun_runtime_info runtime = { .struct_size = sizeof runtime };
-    int64_t base_rss_bytes = cli_rss_bytes();
+    struct resident resident = { .base = cli_rss_bytes() };
     TRY(job_open(job, cli, cli->paths.v[0]));
+    int64_t ready = cli_rss_bytes(), ready_peak = cli_peak_rss_bytes();
+    cli_reset_peak_rss();
     TRY(job_first_run(job, NULL));
     TRY(job_repeat(job, cli->repeat > 0 ? cli->repeat : 20, cli->repeat > 0 ? 0 : 10000));
     TRY_LIB(attnrun_runtime_query(cli->runtime, &runtime));
+    resident_end(&resident, job, ready, ready_peak);
     if (cli->json)
-        print_json(job, &runtime, base_rss_bytes);
+        print_json(job, &runtime, &resident);
     else
-        print_table(job, &runtime);
+        print_table(job, &runtime, &resident);
     return ATTNRUN_OK;
 }
 

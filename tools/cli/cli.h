@@ -110,6 +110,7 @@ int cli_report(void);
 double cli_now_ms(void);
 int64_t cli_peak_rss_bytes(void);
 int64_t cli_rss_bytes(void);
+void cli_reset_peak_rss(void); /* the peak counts from now on, where the system can */
 
 /* ---- progress.c: a line on the terminal for what takes longer than a second; one at a
  * time */

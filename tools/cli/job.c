@@ -37,6 +37,7 @@ attnrun_status job_open(struct job *job, struct cli *cli, const char *path)
     }
     job->timing.load_ms = cli_now_ms() - start;
     job->loaded_rss_bytes = cli_rss_bytes();
+    job->load_peak_rss_bytes = cli_peak_rss_bytes();
     progress_end();
     TRY(status);
     TRY_LIB(attnrun_model_query(job->model, &job->info));

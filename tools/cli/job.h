@@ -24,7 +24,8 @@ struct job {
     attnrun_plan_info plan;
     struct inputs inputs;
     struct timing timing;
-    int64_t loaded_rss_bytes;      /* with the context, before inputs and plans */
+    int64_t loaded_rss_bytes; /* with the context, before inputs and plans */
+    int64_t load_peak_rss_bytes;
     int64_t native, body, missing; /* nodes */
 };
 

@@ -149,3 +149,12 @@ static int64_t status_bytes(const char *field)
 int64_t cli_peak_rss_bytes(void) { return status_bytes("VmHWM:"); }
 
 int64_t cli_rss_bytes(void) { return status_bytes("VmRSS:"); }
+
+void cli_reset_peak_rss(void)
+{
+    FILE *refs = fopen("/proc/self/clear_refs", "w");
+    if (refs == NULL)
+        return;
+    fputs("5", refs); /* proc(5): the peak starts again from what is resident */
+    fclose(refs);
+}
