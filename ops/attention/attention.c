@@ -10,12 +10,14 @@
  * f32 here. Source: ONNX Attention-25. */
 #include <math.h>
 
-#include "sdpa.h"
+#include "cache.h"
 
 struct attention_args {
     int64_t is_causal, kv_num_heads, q_num_heads, qk_matmul_output_mode;
     int64_t left_window_size, right_window_size, nan_rows;
     float scale, softcap;
+    /* FusedAttention only; v NULL: as by rank. See fused_attention_attrs. */
+    attnrun_ints layouts, columns;
 };
 static const attnrun_attr_def attention_attrs[] = {
     ATTR_INT(struct attention_args, is_causal, 0),
@@ -33,32 +35,70 @@ static const attnrun_attr_def attention_attrs[] = {
 enum { Q, K, V, MASK, PAST_K, PAST_V, LENS };
 enum { Y, PRESENT_K, PRESENT_V, SCORES };
 
+/* Layouts of Q, K, V and Y: (batch, heads, tokens, dim), of rank 3 (batch, tokens,
+ * columns); (batch, tokens, heads, dim); of rank 3 (tokens, batch, columns), Y (tokens,
+ * batch, heads, dim); Y (batch, tokens, heads * dim). */
+enum { AS_GIVEN, BY_TOKEN, TOKENS_FIRST, JOINED, LAYOUTS };
+/* `columns`: where Q, K and V begin in their last dim of rank 3, dims of a head. */
+enum { HEAD_DIM = 3, V_DIM, COLUMNS };
+
+static int64_t layout_of(const struct attention_args *args, int operand)
+{
+    return args->layouts.v != NULL ? args->layouts.v[operand] : AS_GIVEN;
+}
+
+struct attention_state {
+    struct attn_sdpa core; /* keys and values as if they were dense */
+    int32_t in_place[2];   /* the past is in present_key, present_value already */
+};
+
 /* The logical dims of an operand. */
 struct operand {
     attnrun_dim batch, heads, tokens, dim;
 };
 
+/* Some columns of a wider operand of rank 3. */
+static attn_status take_columns(const attnrun_step *step, int in, int64_t heads,
+                                struct operand *o)
+{
+    const struct attention_args *args = step->args;
+    const attnrun_type *t = &step->in[in];
+    const int64_t dim = args->columns.v[in == V ? V_DIM : HEAD_DIM];
+    int64_t width;
+    if (!ck_mul(dim, heads, &width) || !ck_add(width, args->columns.v[in], &width) ||
+        (dim_is_const(t->dims[2]) && t->dims[2].value < width))
+        return op_fail_input(
+            step, in, ATTNRUN_E_SHAPE, "expected %lld heads of %lld columns from %lld on",
+            (long long)heads, (long long)dim, (long long)args->columns.v[in]);
+    o->dim = dim_of(dim);
+    return ATTNRUN_OK;
+}
+
 static attn_status split_operand(const attnrun_step *step, int in, int64_t heads,
                                  struct operand *o)
 {
+    const struct attention_args *args = step->args;
     const attnrun_type *t = &step->in[in];
+    const int64_t layout = layout_of(args, in);
     TRY(op_need_rank_between(step, in, 3, 4));
-    o->batch = t->dims[0];
+    o->batch = t->dims[layout == TOKENS_FIRST];
     if (t->rank == 4) {
-        o->heads = t->dims[1];
-        o->tokens = t->dims[2];
+        o->heads = t->dims[layout == BY_TOKEN ? 2 : 1];
+        o->tokens = t->dims[layout == BY_TOKEN ? 1 : 2];
         o->dim = t->dims[3];
-        return ATTNRUN_OK;
+        return layout == TOKENS_FIRST ? op_need_rank(step, in, 3) : ATTNRUN_OK;
     }
     if (heads < 1)
         return op_fail(
             step, ATTNRUN_E_ATTR,
             "q_num_heads and kv_num_heads must be at least 1 with inputs of rank 3");
+    o->heads = dim_of(heads);
+    o->tokens = t->dims[layout != TOKENS_FIRST];
+    if (args->columns.v != NULL)
+        return take_columns(step, in, heads, o);
     if (dim_is_const(t->dims[2]) && t->dims[2].value % heads != 0)
         return op_fail_input(step, in, ATTNRUN_E_SHAPE,
                              "dim 2 is no multiple of %lld heads", (long long)heads);
-    o->heads = dim_of(heads);
-    o->tokens = t->dims[1];
     o->dim = attnrun_dim_div(step, t->dims[2], dim_of(heads));
     return ATTNRUN_OK;
 }
@@ -118,29 +158,69 @@ static attn_status check_operands(const attnrun_step *step, const struct operand
     return ATTNRUN_OK;
 }
 
+static int64_t y_layout(const attnrun_step *step)
+{
+    const struct attention_args *args = step->args;
+    if (args->layouts.v != NULL)
+        return args->layouts.v[3];
+    return step->in[Q].rank == 3 ? JOINED : AS_GIVEN;
+}
+
 static attn_status outputs(attnrun_step *step, const struct operand *q,
                            const struct operand *k, const struct operand *v,
                            attnrun_dim total)
 {
-    const bool flat = step->in[Q].rank == 3;
-    attnrun_dim wide = attnrun_dim_mul(step, q->heads, v->dim);
-    attnrun_dim y3[3] = { q->batch, q->tokens, wide };
-    attnrun_dim y4[4] = { q->batch, q->heads, q->tokens, v->dim };
+    const int64_t layout = y_layout(step);
+    attnrun_dim y[4] = { q->batch, q->heads, q->tokens, v->dim };
+    if (layout == JOINED) {
+        y[1] = q->tokens;
+        y[2] = attnrun_dim_mul(step, q->heads, v->dim);
+    } else if (layout != AS_GIVEN) {
+        y[layout == TOKENS_FIRST] = q->batch;
+        y[layout != TOKENS_FIRST] = q->tokens;
+        y[2] = q->heads;
+    }
     attnrun_dim key[4] = { q->batch, k->heads, total, k->dim };
     attnrun_dim value[4] = { q->batch, v->heads, total, v->dim };
     attnrun_dim scores[4] = { q->batch, q->heads, q->tokens, total };
-    TRY(op_out(step, Y, step->in[Q].dtype, flat ? 3 : 4, flat ? y3 : y4));
+    TRY(op_out(step, Y, step->in[Q].dtype, layout == JOINED ? 3 : 4, y));
     TRY(op_out(step, PRESENT_K, step->in[K].dtype, 4, key));
     TRY(op_out(step, PRESENT_V, step->in[V].dtype, 4, value));
     return op_out(step, SCORES, step->in[Q].dtype, 4, scores);
 }
 
-/* Strides of a dense operand. */
-static struct attn_heads strides_of(int rank, int64_t heads, int64_t tokens, int64_t dim)
+/* Strides of (batch, heads, tokens, dim), dense. */
+static struct attn_heads by_head(int64_t heads, int64_t tokens, int64_t dim)
 {
-    if (rank == 3)
-        return (struct attn_heads){ tokens * heads * dim, dim, heads * dim };
     return (struct attn_heads){ heads * tokens * dim, tokens * dim, dim };
+}
+
+/* Strides of an operand; dim: of a head. */
+static struct attn_heads strides_of(const attnrun_step *step, int in, int64_t dim)
+{
+    const attnrun_dim *d = step->in[in].dims;
+    const int64_t layout = layout_of(step->args, in);
+    if (step->in[in].rank == 4 && layout == AS_GIVEN)
+        return by_head(d[1].value, d[2].value, dim);
+    if (step->in[in].rank == 4)
+        return (struct attn_heads){ d[1].value * d[2].value * dim, dim,
+                                    d[2].value * dim };
+    if (layout == TOKENS_FIRST)
+        return (struct attn_heads){ d[2].value, dim, d[1].value * d[2].value };
+    return (struct attn_heads){ d[1].value * d[2].value, dim, d[2].value };
+}
+
+static struct attn_heads y_strides(const attnrun_step *step, const struct attn_sdpa *s)
+{
+    const int64_t width = s->q_heads * s->v_dim;
+    switch (y_layout(step)) {
+    case AS_GIVEN:
+        return by_head(s->q_heads, s->q_len, s->v_dim);
+    case TOKENS_FIRST:
+        return (struct attn_heads){ width, s->v_dim, s->batch * width };
+    default:
+        return (struct attn_heads){ s->q_len * width, s->v_dim, width };
+    }
 }
 
 static attn_status plan_mask(const attnrun_step *step, struct attn_sdpa *s)
@@ -174,7 +254,8 @@ static attn_status plan(attnrun_step *step, const struct operand *q,
                         const struct operand *k, const struct operand *v, int64_t total)
 {
     const struct attention_args *args = step->args;
-    struct attn_sdpa *s = step->state;
+    struct attention_state *state = step->state;
+    struct attn_sdpa *s = &state->core;
     TRY(attn_sdpa_fits(step, q->batch.value, q->heads.value, q->tokens.value, total,
                        q->dim.value + v->dim.value));
     *s = (struct attn_sdpa){ .batch = q->batch.value,
@@ -194,19 +275,33 @@ static attn_status plan(attnrun_step *step, const struct operand *q,
     s->scale = args->scale;
     if (step->node->domain[0] == 0 && args->scale == 0.0f && s->head_dim > 0)
         s->scale = (float)(1.0 / sqrt((double)s->head_dim));
-    s->q = strides_of(step->in[Q].rank, s->q_heads, s->q_len, s->head_dim);
-    s->k = strides_of(step->in[K].rank, s->kv_heads, k->tokens.value, s->head_dim);
-    s->v = strides_of(step->in[V].rank, s->kv_heads, v->tokens.value, s->v_dim);
-    s->past_k = strides_of(4, s->kv_heads, s->past_len, s->head_dim);
-    s->past_v = strides_of(4, s->kv_heads, s->past_len, s->v_dim);
-    s->y = strides_of(step->in[Q].rank, s->q_heads, s->q_len, s->v_dim);
+    s->q = strides_of(step, Q, s->head_dim);
+    s->k = strides_of(step, K, s->head_dim);
+    s->v = strides_of(step, V, s->v_dim);
+    s->past_k = by_head(s->kv_heads, s->past_len, s->head_dim);
+    s->past_v = by_head(s->kv_heads, s->past_len, s->v_dim);
+    s->y = y_strides(step, s);
     TRY(plan_mask(step, s));
     TRY(attn_sdpa_plan(step, s));
     op_tasks(step, 0, s->n_tasks, s->task_cost);
-    if (op_has_out(step, PRESENT_K) || op_has_out(step, PRESENT_V))
-        op_tasks(step, 1, s->batch * s->kv_heads, total * (s->head_dim + s->v_dim) / 4);
+    if (op_has_out(step, PRESENT_K) || op_has_out(step, PRESENT_V)) {
+        int64_t copied =
+            state->in_place[0] && state->in_place[1] ? k->tokens.value : total;
+        op_tasks(step, 1, s->batch * s->kv_heads, copied * (s->head_dim + s->v_dim) / 4);
+    }
     step->scratch_bytes = s->scratch_bytes;
     return ATTNRUN_OK;
+}
+
+/* Where given, n numbers of 0 to `most`. */
+static attn_status check_ints(const attnrun_step *step, const attnrun_ints *ints,
+                              int64_t n, int64_t most)
+{
+    bool good = ints->v == NULL || ints->n == n;
+    for (int64_t i = 0; ints->v != NULL && good && i < n; i++)
+        good = ints->v[i] >= 0 && ints->v[i] <= most;
+    return good ? ATTNRUN_OK
+                : op_fail(step, ATTNRUN_E_ATTR, "layouts or columns are wrong");
 }
 
 static attn_status check_args(const attnrun_step *step)
@@ -218,6 +313,8 @@ static attn_status check_args(const attnrun_step *step)
                        (long long)args->qk_matmul_output_mode);
     if (args->left_window_size < -1 || args->right_window_size < -1)
         return op_fail(step, ATTNRUN_E_ATTR, "a window size is below -1");
+    TRY(check_ints(step, &args->layouts, 4, LAYOUTS - 1));
+    TRY(check_ints(step, &args->columns, COLUMNS, ATTN_MAX_DIM));
     if (op_has_in(step, MASK) && step->in[MASK].dtype != ATTNRUN_BOOL &&
         step->in[MASK].dtype != ATTNRUN_F32)
         return op_fail_input(step, MASK, ATTNRUN_E_DTYPE, "expected b8 or the type of Q");
@@ -242,28 +339,54 @@ static attn_status attention_infer(attnrun_step *step)
     TRY(add_past(step, PAST_V, &v, &total_v));
     TRY(check_operands(step, &q, &k, &v, total_k, total_v));
     TRY(outputs(step, &q, &k, &v, total_k));
+    struct attention_state *state = step->state;
+    for (int i = 0; i < 2 && op_has_in(step, PAST_K + i); i++)
+        state->in_place[i] = attnrun_step_append(step, PRESENT_K + i, PAST_K + i, 2);
     return step->concrete ? plan(step, &q, &k, &v, total_k.value) : ATTNRUN_OK;
 }
 
 /* present = past, then the new tokens, for one head of one sample. */
-static void copy_present(const attnrun_step *step, int out, int past, int in,
-                         int64_t task)
+static void copy_present(const attnrun_step *step, const struct attn_sdpa *s, int out,
+                         int past, int in, int64_t task)
 {
-    const struct attn_sdpa *s = step->state;
+    const struct attention_state *state = step->state;
     if (!op_has_out(step, out) || step->y[out].data == NULL)
         return;
     const bool key = out == PRESENT_K;
     const int64_t b = task / s->kv_heads, h = task % s->kv_heads;
     const int64_t dim = key ? s->head_dim : s->v_dim;
     const struct attn_heads *at = key ? &s->k : &s->v;
-    float *to = (float *)step->y[out].data + task * s->kv_len * dim;
     const float *from = (const float *)step->x[in].data + b * at->batch + h * at->head;
-    if (s->past_len > 0)
-        memcpy(to, (const float *)step->x[past].data + task * s->past_len * dim,
-               (size_t)(s->past_len * dim) * sizeof *to);
-    to += s->past_len * dim;
-    for (int64_t i = 0; i < s->kv_len - s->past_len; i++)
-        memcpy(to + i * dim, from + i * at->row, (size_t)dim * sizeof *to);
+    if (!state->in_place[out - PRESENT_K])
+        cache_copy_past(&step->y[out], &step->x[past], task, s->past_len);
+    cache_copy(cache_at(&step->y[out], b, h, s->past_len), from, at->row,
+               s->kv_len - s->past_len, dim);
+}
+
+/* Strides of keys or values in this run: they may lie in a larger buffer. */
+static struct attn_heads run_strides(const attnrun_step *step, int in, int64_t dim)
+{
+    const int64_t layout = in <= V ? layout_of(step->args, in) : AS_GIVEN;
+    const int64_t *strides = step->x[in].strides, size = (int64_t)sizeof(float);
+    if (step->x[in].rank == 4)
+        return (struct attn_heads){ strides[0] / size,
+                                    strides[layout == BY_TOKEN ? 2 : 1] / size,
+                                    strides[layout == BY_TOKEN ? 1 : 2] / size };
+    return (struct attn_heads){ strides[layout == TOKENS_FIRST] / size, dim,
+                                strides[layout != TOKENS_FIRST] / size };
+}
+
+static struct attn_sdpa with_strides(const attnrun_step *step)
+{
+    const struct attention_state *state = step->state;
+    struct attn_sdpa s = state->core;
+    s.k = run_strides(step, K, s.head_dim);
+    s.v = run_strides(step, V, s.v_dim);
+    if (op_has_in(step, PAST_K)) {
+        s.past_k = run_strides(step, PAST_K, s.head_dim);
+        s.past_v = run_strides(step, PAST_V, s.v_dim);
+    }
+    return s;
 }
 
 static const void *data_of(const attnrun_step *step, int in)
@@ -271,13 +394,20 @@ static const void *data_of(const attnrun_step *step, int in)
     return op_has_in(step, in) ? step->x[in].data : NULL;
 }
 
+static const float *operand_data(const attnrun_step *step, int in)
+{
+    const struct attention_args *args = step->args;
+    const bool part = args->columns.v != NULL && step->in[in].rank == 3;
+    return (const float *)step->x[in].data + (part ? args->columns.v[in] : 0);
+}
+
 static attn_status attention_run(const attnrun_step *step, const attnrun_work *work)
 {
-    const struct attn_sdpa *s = step->state;
+    const struct attn_sdpa s = with_strides(step);
     const struct attn_sdpa_operands o = {
-        .q = step->x[Q].data,
-        .k = step->x[K].data,
-        .v = step->x[V].data,
+        .q = operand_data(step, Q),
+        .k = operand_data(step, K),
+        .v = operand_data(step, V),
         .past_k = data_of(step, PAST_K),
         .past_v = data_of(step, PAST_V),
         .mask = data_of(step, MASK),
@@ -290,11 +420,11 @@ static attn_status attention_run(const attnrun_step *step, const attnrun_work *w
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (work->phase == 0) {
-            TRY(attn_sdpa_run(s, step->kernels, &o, task, work));
+            TRY(attn_sdpa_run(&s, step->kernels, &o, task, work));
             continue;
         }
-        copy_present(step, PRESENT_K, PAST_K, K, task);
-        copy_present(step, PRESENT_V, PAST_V, V, task);
+        copy_present(step, &s, PRESENT_K, PAST_K, K, task);
+        copy_present(step, &s, PRESENT_V, PAST_V, V, task);
     }
     return ATTNRUN_OK;
 }
@@ -308,15 +438,18 @@ const attnrun_op_def op_attention_23 = {
     .outputs = "Y:T1 present_key:T1? present_value:T2? qk_matmul_output:T1?",
     .types = "T1=f32 T2=f32 U=f32,b8",
     .args_bytes = sizeof(struct attention_args),
-    .state_bytes = sizeof(struct attn_sdpa),
+    .state_bytes = sizeof(struct attention_state),
     .attrs = attention_attrs,
     .infer = attention_infer,
     .run = attention_run,
+    .strided_in = 1 << K | 1 << V | 1 << PAST_K | 1 << PAST_V,
     .cost = "O(n^2 d), scratch O(tile)",
     .source = "Vaswani 2017, arXiv:1706.03762",
 };
 
-/* What rewrite passes make of decomposed attention: `scale` as it is, and nan_rows. */
+/* What rewrite passes make of decomposed attention: `scale` as it is; nan_rows; operands
+ * where they lie. layouts: of Q, K, V, Y, see the enum above. columns: for operands of
+ * rank 3, the first column of Q, K and V, and the dims of a head of Q and of V. */
 static const attnrun_attr_def fused_attention_attrs[] = {
     ATTR_INT(struct attention_args, is_causal, 0),
     ATTR_INT(struct attention_args, kv_num_heads, 0),
@@ -325,6 +458,9 @@ static const attnrun_attr_def fused_attention_attrs[] = {
     ATTR_INT(struct attention_args, right_window_size, -1),
     ATTR_INT(struct attention_args, nan_rows, 0),
     ATTR_FLOAT(struct attention_args, scale, 1.0f),
+    ATTR_FLOAT(struct attention_args, softcap, 0.0f),
+    ATTR_INTS(struct attention_args, layouts),
+    ATTR_INTS(struct attention_args, columns),
     ATTR_END,
 };
 
@@ -337,9 +473,10 @@ const attnrun_op_def op_fused_attention_1 = {
     .outputs = "Y:T",
     .types = "T=f32 U=f32,b8",
     .args_bytes = sizeof(struct attention_args),
-    .state_bytes = sizeof(struct attn_sdpa),
+    .state_bytes = sizeof(struct attention_state),
     .attrs = fused_attention_attrs,
     .infer = attention_infer,
     .run = attention_run,
+    .strided_in = 1 << K | 1 << V,
     .cost = "O(n^2 d), scratch O(tile)",
 };

@@ -1,52 +1,236 @@
-/* attention_heads.c - attention whose operands were split into heads by Reshape and
- * Transpose reads (batch, tokens, heads * dim) directly, and gives that: four transposes
- * less. For Attention and FusedAttention without a past or present. */
+/* attention_heads.c - attention reads its operands where they lie: split into heads by
+ * Reshape and Transpose they are (batch, tokens, heads * dim), or (tokens, batch, …) as
+ * nn.MultiheadAttention has them, or some columns of a wider product; each operand on its
+ * own. The result goes back the same way. Four transposes and a Split less. For
+ * FusedAttention, and for Attention without a past or present, which becomes one. */
+#include <math.h>
+
 #include "match.h"
 
-static const int64_t split_perm[] = { 0, 2, 1, 3 };
+enum { AS_GIVEN, BY_TOKEN, TOKENS_FIRST, JOINED }; /* of FusedAttention */
 
-static bool transposes_heads(const struct attn_node *node)
+struct operand {
+    int32_t value;
+    int64_t layout, column;
+    bool flat; /* of rank 3 */
+};
+
+static const attnrun_dim *dims_of(const struct attn_graph *graph, int32_t value)
+{
+    return graph->values[value].type.dims;
+}
+
+static int rank_of(const struct attn_graph *graph, int32_t value)
+{
+    const struct attn_value *v = &graph->values[value];
+    return v->type.kind == ATTNRUN_TENSOR ? v->type.rank : -1;
+}
+
+static bool transposes(const struct attn_node *node, const char *perm)
 {
     const struct attn_attr *attr = node ? attn_node_attr(node, "perm") : NULL;
-    return node_is(node, "Transpose") && attr != NULL && attr->kind == ATTN_ATTR_INTS &&
-           attr->ints.n == 4 && memcmp(attr->ints.v, split_perm, sizeof split_perm) == 0;
+    const int64_t n = (int64_t)strlen(perm);
+    if (!node_is(node, "Transpose") || attr == NULL || attr->kind != ATTN_ATTR_INTS ||
+        attr->ints.n != n)
+        return false;
+    for (int64_t i = 0; i < n; i++)
+        if (attr->ints.v[i] != perm[i] - '0')
+            return false;
+    return true;
 }
 
-/* (batch, tokens, heads * dim) that the value (batch, heads, tokens, dim) was made of; -1
- * where it was not. *heads: how many. */
-static int32_t unsplit(const struct attn_graph *graph, int32_t value, int64_t *heads)
+/* What a Split along the last dim of rank 3 cuts `value` out of; *column: from where. */
+static int32_t unsplit(const struct attn_graph *graph, int32_t value, int64_t *column)
+{
+    const struct attn_node *split = attn_graph_producer(graph, value);
+    if (!node_is(split, "Split") || rank_of(graph, value) != 3)
+        return -1;
+    int64_t axis = attn_match_int(split, "axis", 0);
+    if (axis != 2 && axis != -1)
+        return -1;
+    *column = 0;
+    for (int32_t out = 0; out < split->pub.n_out; out++) {
+        if (split->out[out] == value)
+            return split->in[0];
+        if (split->out[out] < 0 || !dim_is_const(dims_of(graph, split->out[out])[2]))
+            return -1;
+        *column += dims_of(graph, split->out[out])[2].value;
+    }
+    return -1;
+}
+
+/* Part `value` of (tokens, batch, parts * width), as nn.MultiheadAttention cuts it:
+ * Reshape (…, parts, width), Unsqueeze, Transpose, Squeeze (parts, …), Gather. */
+static int32_t unpacked(const struct attn_graph *graph, int32_t value, int64_t *column)
+{
+    double part;
+    struct attn_node *gather = attn_graph_producer(graph, value);
+    if (!node_is(gather, "Gather") || attn_match_int(gather, "axis", 0) != 0 ||
+        rank_of(graph, value) != 3 || !attn_value_scalar(graph, gather->in[1], &part))
+        return -1;
+    struct attn_node *squeeze = attn_match_in(graph, gather, 0, "Squeeze");
+    struct attn_node *turn =
+        squeeze ? attn_match_in(graph, squeeze, 0, "Transpose") : NULL;
+    struct attn_node *wide = turn ? attn_match_in(graph, turn, 0, "Unsqueeze") : NULL;
+    struct attn_node *cut = wide ? attn_match_in(graph, wide, 0, "Reshape") : NULL;
+    if (cut == NULL || !transposes(turn, "31204") || rank_of(graph, cut->out[0]) != 4 ||
+        rank_of(graph, cut->in[0]) != 3 || !dim_is(dims_of(graph, wide->out[0])[0], 1))
+        return -1;
+    const attnrun_dim *four = dims_of(graph, cut->out[0]),
+                      *three = dims_of(graph, cut->in[0]),
+                      *five = dims_of(graph, wide->out[0]), *one = dims_of(graph, value);
+    if (!dim_equal(four[0], three[0]) || !dim_equal(four[1], three[1]) ||
+        !dim_equal(five[1], four[0]) || !dim_equal(five[2], four[1]) ||
+        !dim_equal(five[3], four[2]) || !dim_equal(one[0], four[0]) ||
+        !dim_equal(one[1], four[1]) || !dim_is_const(four[2]) || !dim_is_const(four[3]))
+        return -1;
+    part += part < 0 ? (double)four[2].value : 0;
+    if (part < 0 || part >= (double)four[2].value || !dim_equal(one[2], four[3]))
+        return -1;
+    *column = (int64_t)part * four[3].value;
+    return cut->in[0];
+}
+
+/* A value of rank 3 that has all heads side by side, or what it is cut out of. */
+static void take_flat(const struct attn_graph *graph, int32_t flat, int64_t layout,
+                      struct operand *o)
+{
+    int64_t column;
+    *o = (struct operand){ .value = flat, .layout = layout, .flat = true };
+    int32_t from = unsplit(graph, flat, &column);
+    if (from < 0)
+        from = unpacked(graph, flat, &column);
+    if (from < 0 || !attn_match_is_f32(graph, from))
+        return;
+    o->value = from;
+    o->column = column;
+}
+
+/* (batch, tokens, heads, dim), transposed, perhaps cut out of rank 3. */
+static bool read_by_token(const struct attn_graph *graph, int32_t value,
+                          struct operand *o)
 {
     struct attn_node *transpose = attn_graph_producer(graph, value);
-    if (!transposes_heads(transpose))
-        return -1;
+    if (!transposes(transpose, "0213") || !attn_match_is_f32(graph, transpose->in[0]))
+        return false;
+    *o = (struct operand){ .value = transpose->in[0], .layout = BY_TOKEN };
     struct attn_node *reshape = attn_match_in(graph, transpose, 0, "Reshape");
-    if (reshape == NULL)
-        return -1;
-    int32_t from = reshape->in[0];
-    const attnrun_type *wide = &graph->values[reshape->out[0]].type;
-    const attnrun_type *flat = &graph->values[from].type;
-    if (wide->rank != 4 || flat->rank != 3 || !dim_is_const(wide->dims[2]) ||
-        !dim_is_const(wide->dims[3]) || !dim_equal(wide->dims[0], flat->dims[0]) ||
-        !dim_equal(wide->dims[1], flat->dims[1]) || !attn_match_is_f32(graph, from))
-        return -1;
-    *heads = wide->dims[2].value;
-    return from;
+    if (reshape == NULL || rank_of(graph, reshape->in[0]) != 3)
+        return true;
+    const attnrun_dim *wide = dims_of(graph, reshape->out[0]),
+                      *flat = dims_of(graph, reshape->in[0]);
+    if (dim_is_const(wide[2]) && dim_is_const(wide[3]) && dim_equal(wide[0], flat[0]) &&
+        dim_equal(wide[1], flat[1]))
+        take_flat(graph, reshape->in[0], AS_GIVEN, o);
+    return true;
 }
 
-/* The value (batch, tokens, heads * dim) that the result is made into, or -1. */
-static int32_t joined(const struct attn_graph *graph, const struct attn_node *node)
+/* (tokens, batch, heads * dim): Reshape (tokens, batch * heads, dim), Transpose, Reshape
+ * (batch, heads, tokens, dim). */
+static bool read_tokens_first(const struct attn_graph *graph, int32_t value,
+                              struct operand *o)
+{
+    struct attn_node *wide = attn_graph_producer(graph, value);
+    struct attn_node *transpose =
+        node_is(wide, "Reshape") ? attn_match_in(graph, wide, 0, "Transpose") : NULL;
+    struct attn_node *narrow = transposes(transpose, "102")
+                                   ? attn_match_in(graph, transpose, 0, "Reshape")
+                                   : NULL;
+    if (narrow == NULL || rank_of(graph, narrow->in[0]) != 3 ||
+        !attn_match_is_f32(graph, narrow->in[0]))
+        return false;
+    const attnrun_dim *four = dims_of(graph, value),
+                      *flat = dims_of(graph, narrow->in[0]),
+                      *three = dims_of(graph, narrow->out[0]);
+    if (!dim_is_const(four[1]) || !dim_is_const(four[3]) || !dim_is_const(flat[2]) ||
+        !dim_equal(three[0], flat[0]) || !dim_equal(three[2], four[3]) ||
+        !dim_equal(four[2], flat[0]) || !dim_equal(four[0], flat[1]) ||
+        four[3].value == 0 || flat[2].value % four[3].value != 0 ||
+        flat[2].value / four[3].value != four[1].value)
+        return false;
+    take_flat(graph, narrow->in[0], TOKENS_FIRST, o);
+    return true;
+}
+
+/* The number of the part of dim 0 that `value` is, by Gather or by Split and Squeeze;
+ * *from: of which value. -1 where it is none. */
+static int64_t part_of(const struct attn_graph *graph, int32_t value, int32_t *from)
+{
+    struct attn_node *node = attn_graph_producer(graph, value);
+    double part;
+    if (node_is(node, "Gather") && attn_match_int(node, "axis", 0) == 0 &&
+        attn_value_scalar(graph, node->in[1], &part)) {
+        *from = node->in[0];
+        attnrun_dim parts = dims_of(graph, *from)[0];
+        part += part < 0 && dim_is_const(parts) ? (double)parts.value : 0;
+        return part >= 0 && part < 16 ? (int64_t)part : -1;
+    }
+    struct attn_node *split =
+        node_is(node, "Squeeze") ? attn_match_in(graph, node, 0, "Split") : NULL;
+    if (split == NULL || attn_match_int(split, "axis", 0) != 0)
+        return -1;
+    *from = split->in[0];
+    for (int32_t out = 0; out < split->pub.n_out; out++) {
+        if (split->out[out] < 0 || rank_of(graph, split->out[out]) < 1 ||
+            !dim_is(dims_of(graph, split->out[out])[0], 1))
+            return -1;
+        if (split->out[out] == node->in[0])
+            return out;
+    }
+    return -1;
+}
+
+/* A part of (parts, batch, heads, tokens, dim), which is (batch, tokens, parts, heads,
+ * dim) transposed, made of (batch, tokens, columns). */
+static bool read_stacked(const struct attn_graph *graph, int32_t value, struct operand *o)
+{
+    int32_t from;
+    int64_t part = part_of(graph, value, &from);
+    struct attn_node *transpose = part >= 0 ? attn_graph_producer(graph, from) : NULL;
+    struct attn_node *reshape = transposes(transpose, "20314")
+                                    ? attn_match_in(graph, transpose, 0, "Reshape")
+                                    : NULL;
+    if (reshape == NULL || rank_of(graph, reshape->in[0]) != 3 ||
+        !attn_match_is_f32(graph, reshape->in[0]) || rank_of(graph, value) != 4)
+        return false;
+    const attnrun_dim *five = dims_of(graph, reshape->out[0]),
+                      *flat = dims_of(graph, reshape->in[0]),
+                      *four = dims_of(graph, value);
+    if (!dim_equal(five[0], flat[0]) || !dim_equal(five[1], flat[1]) ||
+        !dim_equal(four[0], five[0]) || !dim_equal(four[1], five[3]) ||
+        !dim_equal(four[2], five[1]) || !dim_equal(four[3], five[4]) ||
+        !dim_is_const(five[2]) || !dim_is_const(five[3]) || !dim_is_const(five[4]) ||
+        part >= five[2].value)
+        return false;
+    *o = (struct operand){ .value = reshape->in[0],
+                           .layout = AS_GIVEN,
+                           .column = part * five[3].value * five[4].value,
+                           .flat = true };
+    return true;
+}
+
+/* Where the result goes: the value that is made of it, its layout. */
+static int32_t find_result(const struct attn_graph *graph, const struct attn_node *node,
+                           int64_t *layout)
 {
     struct attn_node *transpose = attn_graph_only_user(graph, node->out[0]);
-    if (!transposes_heads(transpose))
-        return -1;
+    *layout = AS_GIVEN;
+    if (transposes(transpose, "2013")) {
+        *layout = TOKENS_FIRST;
+        return transpose->out[0];
+    }
+    if (!transposes(transpose, "0213"))
+        return node->out[0];
+    *layout = BY_TOKEN;
     struct attn_node *reshape = attn_match_user(graph, transpose, "Reshape");
-    if (reshape == NULL || reshape->in[0] != transpose->out[0])
-        return -1;
-    const attnrun_type *wide = &graph->values[transpose->out[0]].type;
-    const attnrun_type *flat = &graph->values[reshape->out[0]].type;
-    if (wide->rank != 4 || flat->rank != 3 || !dim_equal(wide->dims[0], flat->dims[0]) ||
-        !dim_equal(wide->dims[1], flat->dims[1]))
-        return -1;
+    if (reshape == NULL || reshape->in[0] != transpose->out[0] ||
+        rank_of(graph, reshape->out[0]) != 3)
+        return transpose->out[0];
+    const attnrun_dim *wide = dims_of(graph, transpose->out[0]),
+                      *flat = dims_of(graph, reshape->out[0]);
+    if (!dim_equal(wide[0], flat[0]) || !dim_equal(wide[1], flat[1]))
+        return transpose->out[0];
+    *layout = JOINED;
     return reshape->out[0];
 }
 
@@ -54,10 +238,12 @@ static bool is_attention(const struct attn_node *node)
 {
     if (node == NULL || strcmp(node->pub.domain, "attnrun.fused") != 0)
         return node_is(node, "Attention");
-    return strcmp(node->pub.op_type, "FusedAttention") == 0;
+    return strcmp(node->pub.op_type, "FusedAttention") == 0 &&
+           attn_node_attr(node, "layouts") == NULL;
 }
 
-static bool plain(const struct attn_node *node)
+/* Operands of rank 4, no past, no present, no scores. */
+static bool plain(const struct attn_graph *graph, const struct attn_node *node)
 {
     for (int32_t i = 4; i < node->pub.n_in; i++)
         if (node->in[i] >= 0)
@@ -65,35 +251,94 @@ static bool plain(const struct attn_node *node)
     for (int32_t i = 1; i < node->pub.n_out; i++)
         if (node->out[i] >= 0)
             return false;
-    return node->n_attrs < 12;
+    for (int32_t i = 0; i < 3; i++)
+        if (rank_of(graph, node->in[i]) != 4 || !attn_match_is_f32(graph, node->in[i]))
+            return false;
+    return attn_match_is_f32(graph, node->out[0]);
+}
+
+/* The attributes that both operators have; returns how many. */
+static int32_t copy_attrs(const struct attn_graph *graph, const struct attn_node *node,
+                          struct attn_attr *attrs)
+{
+    static const char *const words[] = {
+        "is_causal", "left_window_size", "right_window_size", "nan_rows",
+        "scale",     "softcap"
+    };
+    int32_t n = 0;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const struct attn_attr *attr = attn_node_attr(node, words[i]);
+        if (attr != NULL)
+            attrs[n++] = *attr;
+    }
+    float scale = attn_match_float(node, "scale", 0);
+    const double dim = (double)dims_of(graph, node->in[0])[3].value;
+    if (!node_is(node, "Attention") || scale < 0 || scale > 0)
+        return n;
+    for (int32_t i = 0; i < n; i++) /* 0 is what stands for the usual scale */
+        if (strcmp(attrs[i].name, "scale") == 0)
+            attrs[i--] = attrs[--n];
+    attrs[n++] = (struct attn_attr)MATCH_FLOAT("scale", (float)(1.0 / sqrt(dim)));
+    return n;
+}
+
+static struct attn_node *make(struct attn_graph *graph, struct attn_node *node,
+                              const struct operand *o, int32_t result, int64_t y_layout)
+{
+    const attnrun_dim *q = dims_of(graph, node->in[0]), *k = dims_of(graph, node->in[1]),
+                      *v = dims_of(graph, node->in[2]);
+    int32_t in[4] = { o[0].value, o[1].value, o[2].value,
+                      node->pub.n_in > 3 ? node->in[3] : -1 };
+    int64_t *numbers = attn_pool_alloc(&graph->model->pool, 9 * sizeof *numbers);
+    if (numbers == NULL)
+        return NULL;
+    for (int i = 0; i < 3; i++) {
+        numbers[i] = o[i].layout;
+        numbers[4 + i] = o[i].column;
+    }
+    numbers[3] = y_layout;
+    numbers[7] = q[3].value;
+    numbers[8] = v[3].value;
+    struct attn_attr attrs[12];
+    int32_t n = copy_attrs(graph, node, attrs);
+    attrs[n++] = (struct attn_attr){ .name = "layouts",
+                                     .kind = ATTN_ATTR_INTS,
+                                     .ints = { numbers, 4 } };
+    if (o[0].flat || o[1].flat || o[2].flat)
+        attrs[n++] = (struct attn_attr){ .name = "columns",
+                                         .kind = ATTN_ATTR_INTS,
+                                         .ints = { numbers + 4, 5 } };
+    if (o[0].flat)
+        attrs[n++] = (struct attn_attr)MATCH_INT("q_num_heads", q[1].value);
+    if (o[1].flat || o[2].flat)
+        attrs[n++] = (struct attn_attr)MATCH_INT("kv_num_heads", k[1].value);
+    return attn_match_make(graph, node, "attnrun.fused", "FusedAttention",
+                           in[3] >= 0 ? 4 : 3, in, result, n, attrs);
 }
 
 static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
                             int32_t *applied)
 {
-    int64_t heads[3];
-    int32_t in[4] = { -1, -1, -1, node->pub.n_in > 3 ? node->in[3] : -1 };
-    if (!plain(node) || graph->values[node->in[0]].type.rank != 4)
+    struct operand o[3];
+    int64_t y_layout;
+    if (!plain(graph, node))
         return ATTNRUN_OK;
+    const attnrun_dim *q = dims_of(graph, node->in[0]), *v = dims_of(graph, node->in[2]);
+    const bool sized = dim_is_const(q[3]) && dim_is_const(v[3]) && q[3].value > 0;
+    int n_moved = 0;
     for (int i = 0; i < 3; i++) {
-        in[i] = unsplit(graph, node->in[i], &heads[i]);
-        if (in[i] < 0)
-            return ATTNRUN_OK;
+        const struct operand as_given = { .value = node->in[i] };
+        bool moved = sized && (read_by_token(graph, node->in[i], &o[i]) ||
+                               read_tokens_first(graph, node->in[i], &o[i]) ||
+                               read_stacked(graph, node->in[i], &o[i]));
+        if (!moved)
+            o[i] = as_given;
+        n_moved += moved;
     }
-    int32_t result = joined(graph, node);
-    if (result < 0 || heads[1] != heads[2])
+    int32_t result = find_result(graph, node, &y_layout);
+    if (!sized || (n_moved == 0 && y_layout == AS_GIVEN))
         return ATTNRUN_OK;
-    struct attn_attr attrs[16];
-    int32_t n = 0;
-    for (int32_t i = 0; i < node->n_attrs; i++)
-        if (strcmp(node->attrs[i].name, "q_num_heads") != 0 &&
-            strcmp(node->attrs[i].name, "kv_num_heads") != 0)
-            attrs[n++] = node->attrs[i];
-    attrs[n++] = (struct attn_attr)MATCH_INT("q_num_heads", heads[0]);
-    attrs[n++] = (struct attn_attr)MATCH_INT("kv_num_heads", heads[1]);
-    struct attn_node *made =
-        attn_match_make(graph, node, node->pub.domain, node->pub.op_type,
-                        in[3] >= 0 ? 4 : 3, in, result, n, attrs);
+    struct attn_node *made = make(graph, node, o, result, y_layout);
     if (made == NULL)
         return ATTNRUN_E_MEMORY;
     attn_match_replace(graph, result, made);
