@@ -2,8 +2,8 @@
  *
  * x  f32, f64, i32, i64; y any number
  * Integers wrap; an integer to a negative power is 0, but for 1 and -1. An integer to a
- * broken power is computed in double and cut. Exponent 2 is a product. Source: ONNX Pow-1
- * to 15. */
+ * broken power is computed in double and cut. f32 to the powers 2, 3 and 1/2 are kernels.
+ * Source: ONNX Pow-1 to 15. */
 #include <math.h>
 
 #include "binary.h"
@@ -47,15 +47,6 @@ static int64_t int_power(int64_t x, int64_t exponent)
             ((type *)z)[i] = function(((const type *)x)[i * x_step],                     \
                                       (type)exponent_at(y, wide, i * y_step));           \
     }
-/* x ^ 0.5 of n floats: unlike sqrt, -0 gives 0 and -inf gives inf. */
-static void pow_half(float *z, const float *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        float root = sqrtf(x[i] + 0.0f);
-        z[i] = x[i] == -HUGE_VALF ? HUGE_VALF : root;
-    }
-}
-
 POW_FLOAT(pow_f32, float, powf)
 POW_FLOAT(pow_f64, double, pow)
 
@@ -97,6 +88,22 @@ static attn_status pow_old_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
+/* Exponents that are a kernel; false for others. */
+static bool pow_constant(const attnrun_step *step, float *z, const float *x, int64_t n,
+                         double exponent)
+{
+    static const float none[2];
+    if (exponent == 2)
+        step->kernels->mul_f32(z, x, 1, x, 1, (size_t)n);
+    else if (exponent == 3)
+        step->kernels->cube_f32(z, x, (size_t)n, none);
+    else if (exponent == 0.5)
+        step->kernels->pow_half_f32(z, x, (size_t)n, none);
+    else
+        return false;
+    return true;
+}
+
 /* One run of at most CONVERT_RUN elements. */
 static void pow_piece(const attnrun_step *step, const struct nd_iter *it, int64_t first,
                       int64_t n)
@@ -110,17 +117,10 @@ static void pow_piece(const attnrun_step *step, const struct nd_iter *it, int64_
     bool one = it->step[2] == 0;
     attn_convert_load(&exponents, y->dtype, it->p[2] + first * it->step[2], 0,
                       one ? 1 : n);
-    if (x->dtype == ATTNRUN_F32 && one && exponent_at(&exponents, wide, 0) == 2) {
-        const float *base = (const float *)(const void *)from;
-        size_t each = it->step[1] != 0;
-        step->kernels->mul_f32((float *)(void *)z, base, each, base, each, (size_t)n);
+    if (x->dtype == ATTNRUN_F32 && one && (it->step[1] != 0 || n == 1) &&
+        pow_constant(step, (float *)(void *)z, (const float *)(const void *)from, n,
+                     exponent_at(&exponents, wide, 0)))
         return;
-    }
-    if (x->dtype == ATTNRUN_F32 && one && it->step[1] != 0 &&
-        exponent_at(&exponents, wide, 0) == 0.5) {
-        pow_half((float *)(void *)z, (const float *)(const void *)from, n);
-        return;
-    }
     pow_loop *loop = x->dtype == ATTNRUN_F32   ? pow_f32
                      : x->dtype == ATTNRUN_F64 ? pow_f64
                      : x->dtype == ATTNRUN_I32 ? pow_i32

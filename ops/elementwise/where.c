@@ -61,7 +61,7 @@ static attn_status where_infer(attnrun_step *step)
     op_elementwise_inplace(step, 2);
     op_elementwise_inplace(step, 1);
     where_known(step);
-    elementwise_tasks(step, 600);
+    elementwise_tasks(step, 300);
     return ATTNRUN_OK;
 }
 
@@ -89,17 +89,21 @@ struct bytes16 {
     }
 WHERE_LOOP(where_1, uint8_t)
 WHERE_LOOP(where_2, uint16_t)
-WHERE_LOOP(where_4, uint32_t)
 WHERE_LOOP(where_8, uint64_t)
 WHERE_LOOP(where_16, struct bytes16)
 
+/* Elements of 4 bytes: bits are moved, whatever they stand for. */
+static void where_words(const struct nd_iter *it, const struct attn_kernels *kernels)
+{
+    kernels->where_f32((float *)(void *)it->p[0], (const uint8_t *)it->p[1],
+                       it->step[1] != 0, (const float *)(void *)it->p[2],
+                       it->step[2] != 0, (const float *)(void *)it->p[3],
+                       it->step[3] != 0, (size_t)it->n);
+}
+
 static where_loop *loop_of(int64_t bytes)
 {
-    return bytes == 1   ? where_1
-           : bytes == 2 ? where_2
-           : bytes == 4 ? where_4
-           : bytes == 8 ? where_8
-                        : where_16;
+    return bytes == 1 ? where_1 : bytes == 2 ? where_2 : bytes == 8 ? where_8 : where_16;
 }
 
 static attn_status where_run(const attnrun_step *step, const attnrun_work *work)
@@ -116,8 +120,12 @@ static attn_status where_run(const attnrun_step *step, const attnrun_work *work)
         for (int i = 0; i < 3; i++)
             attn_nd_iter_add(&it, &step->x[i]);
         attn_nd_iter_start(&it, k, end - k < 4 * OP_CHUNK ? end : k + 4 * OP_CHUNK);
-        while (attn_nd_iter_next(&it))
-            loop(&it);
+        while (attn_nd_iter_next(&it)) {
+            if (dtype_bytes(step->y[0].dtype) == 4)
+                where_words(&it, step->kernels);
+            else
+                loop(&it);
+        }
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
     }

@@ -87,6 +87,21 @@ static inline v_f32 v_log(v_f32 x)
     return v_select(x < 0.0f, v_set(NAN), y);
 }
 
+static inline v_f32 v_sqrt(v_f32 x)
+{
+#if VEC_BYTES == 64 && defined(__AVX512F__)
+    return (v_f32)_mm512_sqrt_ps((__m512)x);
+#elif VEC_BYTES == 32 && defined(__AVX__)
+    return (v_f32)_mm256_sqrt_ps((__m256)x);
+#elif defined(__SSE__)
+    return (v_f32)_mm_sqrt_ps((__m128)x);
+#else
+    for (int i = 0; i < VF; i++)
+        x[i] = sqrtf(x[i]);
+    return x;
+#endif
+}
+
 static inline v_f32 v_abs(v_f32 x) { return (v_f32)((v_i32)x & 0x7fffffff); }
 /* |magnitude| with the sign of `sign`; magnitude must not be negative. */
 static inline v_f32 v_with_sign(v_f32 magnitude, v_f32 sign)

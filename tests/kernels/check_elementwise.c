@@ -75,6 +75,8 @@ UNARY(softplus, 4, 1e-37, isnan(x) ? x : fmax(x, 0) + log1p(exp(-fabs(x))))
 UNARY(softsign, 2, 0, isinf(x) ? (double)NAN : x / (1 + fabs(x)))
 UNARY(mish, 6, 1e-36, isnan(x) ? x : limited(x) * tanh(fmax(x, 0) + log1p(exp(-fabs(x)))))
 UNARY(sqrt, 0.5, 0, sqrt(x))
+UNARY(cube, 1.5, 0, x * x * x)
+UNARY(pow_half, 0.5, 0, pow(x, 0.5))
 UNARY(floor, 0, 0, floor(x))
 UNARY(ceil, 0, 0, ceil(x))
 UNARY(round, 0, 0, nearbyint(x))
@@ -127,6 +129,36 @@ BINARY(div, a / b)
 BINARY(max, a > b || isnan(a) ? a : b)
 BINARY(min, a < b || isnan(a) ? a : b)
 BINARY(prelu, a < 0 ? a * b : a)
+
+void check_where_f32(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        size_t c_step = check_below(c, 4) != 0, a_step = check_below(c, 3) != 0,
+               b_step = check_below(c, 3) != 0;
+        uint8_t *which = check_bytes(c, c_step ? n : 1);
+        for (size_t i = 0; c_step && i < n; i++)
+            which[i] = (uint8_t)(which[i] < 100 ? 0 : which[i] < 200 ? 1 : which[i]);
+        float *a = check_edge_f32(c, a_step ? n : 1),
+              *b = check_edge_f32(c, b_step ? n : 1);
+        float *y = check_memory(c, n * sizeof *y);
+        c->k->where_f32(y, which, c_step, a, a_step, b, b_step, n);
+        for (size_t i = 0; i < n; i++) {
+            const float *want = which[i * c_step] ? a + i * a_step : b + i * b_step;
+            check_true(c, i, memcmp(y + i, want, sizeof *y) == 0, "is another number");
+        }
+        float *in_place = a_step ? a : b;
+        if (a_step || b_step) {
+            c->k->where_f32(in_place, which, c_step, a, a_step, b, b_step, n);
+            check_true(c, 0, n == 0 || memcmp(in_place, y, n * sizeof *y) == 0,
+                       "differs in place");
+        }
+    }
+    uint8_t *which = check_bytes(c, 4096);
+    float *a = check_normal_f32(c, 4096), *y = check_memory(c, 4096 * sizeof *y);
+    CHECK_BENCH(c, "4096", 13.0 * 4096, "GB/s")
+    c->k->where_f32(y, which, 1, a, 1, a, 1, 4096);
+}
 
 /* ---- 16-bit floats and bytes ---- */
 
