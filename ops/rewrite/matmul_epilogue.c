@@ -1,14 +1,16 @@
 /* matmul_epilogue.c - MatMul (or a plain Gemm) by a constant, then Add of a constant
  * vector, Add of a tensor of the result's shape, and an activation become one
  * FusedMatMul: y = activation(A B + bias + residual). A MatMul by a Transpose of a
- * constant becomes one with transB, with or without those. */
+ * constant becomes one with transB, with or without those. A Reshape that keeps the
+ * columns (GPT-2's Conv1D: Gemm, Reshape, activation) is done behind all of them. */
 #include "epilogue.h"
 
 struct product {
-    struct attn_node *root; /* MatMul or Gemm */
-    int32_t in[4];          /* A, B, bias, residual; -1 absent */
-    int32_t result;         /* value at the end of what is fused so far */
-    int n_fused;            /* nodes beyond the root */
+    struct attn_node *root;    /* MatMul or Gemm */
+    int32_t in[4];             /* A, B, bias, residual; -1 absent */
+    int32_t result;            /* value at the end of what is fused so far */
+    int n_fused;               /* nodes beyond the root */
+    struct attn_node *reshape; /* of the product, before what is fused; or NULL */
     struct epilogue epilogue;
     bool transposed_b;
 };
@@ -65,6 +67,21 @@ static int64_t columns(const struct attn_graph *graph, const struct product *pro
     return b->dims[product->transposed_b ? 0 : 1];
 }
 
+/* Goes behind a Reshape that regroups the rows of the product. */
+static void skip_reshape(const struct attn_graph *graph, struct product *product)
+{
+    struct attn_node *reshape = attn_graph_only_user(graph, product->result);
+    if (!node_is(reshape, "Reshape") || reshape->pub.n_in != 2 ||
+        reshape->in[0] != product->result)
+        return;
+    const attnrun_type *type = &graph->values[reshape->out[0]].type;
+    if (type->rank < 1 || columns(graph, product) < 1 ||
+        !dim_is(type->dims[type->rank - 1], columns(graph, product)))
+        return;
+    product->reshape = reshape;
+    product->result = reshape->out[0];
+}
+
 static attn_status take_bias(struct attn_graph *graph, struct product *product)
 {
     int64_t n;
@@ -93,7 +110,8 @@ static void take_residual(const struct attn_graph *graph, struct product *produc
     int32_t other = attn_match_other(add, product->result);
     if (other < 0 || !attn_match_is_f32(graph, other) ||
         match_is_constant(graph, other) ||
-        !attn_match_same_shape(graph, other, product->result))
+        !attn_match_same_shape(graph, other, product->result) ||
+        (product->reshape && graph->values[product->root->out[0]].type.rank != 2))
         return;
     product->in[3] = other;
     product->result = add->out[0];
@@ -116,6 +134,45 @@ static void take_activation(const struct attn_graph *graph, struct product *prod
         }
 }
 
+/* The residual with its rows grouped as the product's: (-1, columns). */
+static attn_status regroup_residual(struct attn_graph *graph, struct product *product)
+{
+    const int64_t two = 2;
+    int32_t in[2] = { product->in[3], -1 };
+    void *data;
+    TRY(attn_graph_new_constant(graph, ATTNRUN_I64, 1, &two, &in[1], &data));
+    ((int64_t *)data)[0] = -1;
+    ((int64_t *)data)[1] = columns(graph, product);
+    struct attn_node *made = attn_match_make(graph, product->root, "", "Reshape", 2, in,
+                                             product->root->out[0], 0, NULL);
+    if (made == NULL)
+        return ATTNRUN_E_MEMORY;
+    product->in[3] = made->out[0];
+    return ATTNRUN_OK;
+}
+
+/* The node that gives the result; NULL with the error recorded. */
+static struct attn_node *make(struct attn_graph *graph, struct product *product)
+{
+    const char *word =
+        product->epilogue.activation ? product->epilogue.activation : "none";
+    struct attn_attr attrs[] = { MATCH_STRING("activation", word),
+                                 MATCH_INT("transB", product->transposed_b) };
+    const int32_t *in = product->in, like = product->root->out[0];
+    if (product->reshape && in[3] >= 0 && regroup_residual(graph, product) != ATTNRUN_OK)
+        return NULL;
+    const int32_t n_in = in[3] >= 0 ? 4 : in[2] >= 0 ? 3 : 2;
+    struct attn_node *made =
+        attn_match_make(graph, product->root, "attnrun.fused", "FusedMatMul", n_in, in,
+                        product->reshape ? like : product->result, 2, attrs);
+    if (made == NULL || product->reshape == NULL)
+        return made;
+    const int32_t reshaped[2] = { made->out[0], product->reshape->in[1] };
+    const struct attn_node *old = product->reshape;
+    return attn_match_make(graph, product->root, "", "Reshape", 2, reshaped,
+                           product->result, old->n_attrs, old->attrs);
+}
+
 static attn_status try_product(struct attn_graph *graph, struct attn_node *node,
                                int32_t *applied)
 {
@@ -123,18 +180,13 @@ static attn_status try_product(struct attn_graph *graph, struct attn_node *node,
     if (!read_root(graph, node, &product))
         return ATTNRUN_OK;
     TRY(take_bias(graph, &product));
+    skip_reshape(graph, &product);
+    TRY(take_bias(graph, &product));
     take_residual(graph, &product);
     take_activation(graph, &product);
     if (product.n_fused == 0)
         return ATTNRUN_OK;
-    const char *word = product.epilogue.activation ? product.epilogue.activation : "none";
-    struct attn_attr attrs[] = { MATCH_STRING("activation", word),
-                                 MATCH_INT("transB", product.transposed_b) };
-    struct attn_node *made = attn_match_make(graph, node, "attnrun.fused", "FusedMatMul",
-                                             product.in[3] >= 0   ? 4
-                                             : product.in[2] >= 0 ? 3
-                                                                  : 2,
-                                             product.in, product.result, 2, attrs);
+    struct attn_node *made = make(graph, &product);
     if (made == NULL)
         return ATTNRUN_E_MEMORY;
     attn_match_replace(graph, product.result, made);
