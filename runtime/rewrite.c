@@ -36,6 +36,14 @@ static attn_status run_pass(struct attn_graph *graph, int32_t index, bool *chang
     return attn_graph_infer(graph);
 }
 
+static attn_status run_passes(struct attn_graph *graph, bool late, bool *changed)
+{
+    for (int32_t i = 0; i < graph->model->n_passes; i++)
+        if (attn_passes[i]->late == late)
+            TRY(run_pass(graph, i, changed));
+    return ATTNRUN_OK;
+}
+
 static attn_status rewrite_inner(struct attn_graph *graph)
 {
     for (int64_t n = 0; n < graph->n_nodes; n++)
@@ -49,8 +57,9 @@ attn_status attn_graph_rewrite(struct attn_graph *graph)
     bool changed = true;
     for (int round = 0; changed && round < MAX_ROUNDS; round++) {
         changed = false;
-        for (int32_t i = 0; i < graph->model->n_passes; i++)
-            TRY(run_pass(graph, i, &changed));
+        TRY(run_passes(graph, false, &changed));
+        if (!changed)
+            TRY(run_passes(graph, true, &changed));
     }
     return rewrite_inner(graph);
 }

@@ -8,6 +8,7 @@ set(ATTN_OPS_ELEMENTWISE
   ops/elementwise/convert.c
   ops/elementwise/dropout.c
   ops/elementwise/elementwise.c
+  ops/elementwise/fused_elementwise.c
   ops/elementwise/identity.c
   ops/elementwise/pow.c
   ops/elementwise/random.c

@@ -5,6 +5,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/common_subexpression.c
   ops/rewrite/conv_batch_norm.c
   ops/rewrite/conv_epilogue.c
+  ops/rewrite/elementwise_chain.c
   ops/rewrite/epilogue.c
   ops/rewrite/gelu.c
   ops/rewrite/identity.c

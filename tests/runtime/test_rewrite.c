@@ -173,6 +173,24 @@ static const struct rewrite_case cases[] = {
     { "conv_epilogue", 0, "Conv img,w4 a; Elu a y", "y" },
     { "conv_epilogue", 0, "Conv img,w4 a; Add a,s4111 y", "y" },
     { "conv_epilogue", 0, "Conv img,w4 a; Add a,a y", "y" },
+    /* -- elementwise_chain -- */
+    { "elementwise_chain", 1, "Exp x a; Neg a y", "y" },
+    { "elementwise_chain", 1, "Add x,z a; Mul a,vec8 b; Tanh b y", "y" },
+    { "elementwise_chain", 1, "Exp x a; Mul a,a b; Sub b,a y", "y" },
+    { "elementwise_chain", 1, "Exp x a; Max a,z,row y", "y" },
+    { "elementwise_chain", 1, "Clip x,zero,one a; Pow a,three b; Add b,half y", "y" },
+    { "elementwise_chain", 1, "Sub img,s4111 a; Mul a,s4111 y", "y" },
+    { "elementwise_chain", 1, "Greater x,z c; Where c,x,z a; Neg a y", "y" },
+    { "elementwise_chain", 1, "Exp xm a; Add a,x b; Neg b y", "y" }, /* without the Exp */
+    { "elementwise_chain", 2, "Exp x a; Neg a b; Softmax b c; Exp c d; Neg d y", "y" },
+    { "elementwise_chain", 0, "Exp x y", "y" },
+    { "elementwise_chain", 0, "Exp x a; Neg a y; Softmax a z2", "y,z2" },
+    { "elementwise_chain", 0, "Exp x a; Neg a y", "y,a" },
+    { "elementwise_chain", 0, "Exp row a; Add a,x y", "y" },
+    { "elementwise_chain", 0, "Exp xm a; Add a,x y", "y" },     /* N and M may differ */
+    { "elementwise_chain", 0, "Exp x a; Add a,one111 y", "y" }, /* raises the rank */
+    { "elementwise_chain", 0, "Cast x a to=11; Exp a b; Neg b c; Cast c y to=1", "y" },
+    { "elementwise_chain", 0, "Exp x a; Pow a,wrong y", "y" },
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
@@ -222,7 +240,8 @@ static const struct {
                { "row", "1,8", "1,8" },
                { "gain", "4", "4" },
                { "img", "N,4,9,9", "5,4,9,9" },
-               { "img2", "N,4,9,9", "5,4,9,9" } };
+               { "img2", "N,4,9,9", "5,4,9,9" },
+               { "xm", "M,8", "5,8" } };
 enum { INPUTS = sizeof inputs / sizeof *inputs };
 
 static void write_statement(struct onnx_writer *w, char *statement)
