@@ -1,30 +1,57 @@
 /* attention.c - decomposed softmax attention becomes FusedAttention, which never holds
  * the scores: Y = MatMul(Softmax(scale * MatMul(Q, K') + mask), V) Recognised on the way:
- * scalars on either operand or on the product; K transposed by one Transpose or by
- * Reshape, Transpose, Reshape; Where(keep, scores, -big) as a mask; key and value heads
- * repeated by Unsqueeze, Expand, Reshape; IsNaN and Where behind the Softmax, which turn
- * rows without a key into zeros. Without those, such rows stay NaN (nan_rows). */
+ * operands of rank 4, or of rank 3, whose batch becomes the heads; scalars on either
+ * operand or on the product; K transposed by one Transpose or by Reshape, Transpose,
+ * Reshape, or given transposed; com.microsoft FusedMatMul as a product; Where(keep,
+ * scores, -big) as a mask; key and value heads repeated by Unsqueeze, Expand, Reshape;
+ * IsNaN and Where behind the Softmax, which turn rows without a key into zeros. Without
+ * those, such rows stay NaN (nan_rows). Where somebody else reads the scores, nothing is
+ * gained, and nothing is done. */
 #include "match.h"
+
+/* k is (batch, heads, tokens, dim), (batch, tokens, heads, dim), (batch, heads, dim,
+ * tokens). */
+enum k_form { K_AS_GIVEN, K_BY_TOKEN, K_BY_DIM };
 
 struct found {
     struct attn_node *softmax;
+    int rank; /* of the operands: 4, or 3 without heads */
     int32_t q, k, v;
-    int32_t mask, mask2;     /* added to the scores; -1: none */
-    bool k_by_token;         /* k is (batch, tokens, heads, dim) */
+    int32_t mask, mask2; /* added to the scores; -1: none */
+    enum k_form k_form;
+    int32_t scores;          /* the product */
     int32_t keep, keep_fill; /* Where's condition and filling, or -1 */
     double scale;
     int32_t result;
     bool nan_rows;
 };
 
+static bool is_rank(const struct attn_graph *graph, int32_t value, int rank)
+{
+    return attn_match_is_f32(graph, value) && graph->values[value].type.rank == rank;
+}
+
 static bool is_rank4(const struct attn_graph *graph, int32_t value)
 {
-    return attn_match_is_f32(graph, value) && graph->values[value].type.rank == 4;
+    return is_rank(graph, value, 4);
 }
 
 static attnrun_dim dim_at(const struct attn_graph *graph, int32_t value, int axis)
 {
     return graph->values[value].type.dims[axis];
+}
+
+/* Dim `axis` of a value as one of rank 4, where those of rank 3 have no batch. */
+static attnrun_dim dim_of_4(const struct attn_graph *graph, int32_t value, int axis)
+{
+    axis -= 4 - graph->values[value].type.rank;
+    return axis < 0 ? dim_of(1) : dim_at(graph, value, axis);
+}
+
+static bool read_once(const struct attn_graph *graph, int32_t value)
+{
+    return graph->values[value].n_uses == 1 &&
+           !(graph->values[value].flags & ATTN_VALUE_OUTPUT);
 }
 
 static bool has_perm(const struct attn_node *node, int n, const int64_t *perm)
@@ -34,39 +61,37 @@ static bool has_perm(const struct attn_node *node, int n, const int64_t *perm)
            memcmp(attr->ints.v, perm, (size_t)n * sizeof *perm) == 0;
 }
 
-/* Takes scalars off a value: it is *scale times what is returned. */
-static int32_t strip_scalars(const struct attn_graph *graph, int32_t value, double *scale)
+/* Takes scalars off a value: it is *scale times what is returned. `sole`: nobody else
+ * may read what is in between. */
+static int32_t strip_scalars(const struct attn_graph *graph, int32_t value, double *scale,
+                             bool sole)
 {
     for (int k = 0; k < 4; k++) {
         double x;
         int32_t other;
         struct attn_node *node = attn_graph_producer(graph, value);
-        if (node_is(node, "Mul") && attn_match_scalar(graph, node, true, &x, &other))
-            *scale *= x;
-        else if (node_is(node, "Div") &&
-                 attn_match_scalar(graph, node, false, &x, &other) && (x < 0 || x > 0))
-            *scale /= x;
-        else
+        bool times =
+            node_is(node, "Mul") && attn_match_scalar(graph, node, true, &x, &other);
+        if (!times &&
+            !(node_is(node, "Div") && attn_match_scalar(graph, node, false, &x, &other) &&
+              (x < 0 || x > 0)))
             break;
-        if (!attn_match_same_shape(graph, other, value))
+        if (!attn_match_same_shape(graph, other, value) ||
+            (sole && !read_once(graph, value)))
             break;
+        *scale *= times ? x : 1 / x;
         value = other;
     }
     return value;
 }
 
-/* The value of rank 4 that `value` is with its last two dims exchanged; -1 where it is
- * not. *by_token: it has tokens before heads, too. */
-static int32_t untransposed(const struct attn_graph *graph, int32_t value, bool *by_token)
+static const int64_t swap3[] = { 0, 2, 1 }, swap4[] = { 0, 1, 3, 2 };
+
+/* The value that `value`, which is K', was made of by Reshape, Transpose, Reshape, or
+ * -1. */
+static int32_t reshaped_k(const struct attn_graph *graph, int32_t value)
 {
-    static const int64_t swap3[] = { 0, 2, 1 }, swap4[] = { 0, 1, 3, 2 };
-    static const int64_t from_tokens[] = { 0, 2, 3, 1 };
     struct attn_node *node = attn_graph_producer(graph, value);
-    *by_token = node_is(node, "Transpose") && has_perm(node, 4, from_tokens);
-    if (node_is(node, "Transpose"))
-        return (*by_token || has_perm(node, 4, swap4)) && is_rank4(graph, node->in[0])
-                   ? node->in[0]
-                   : -1;
     if (!node_is(node, "Reshape"))
         return -1;
     struct attn_node *transpose = attn_match_in(graph, node, 0, "Transpose");
@@ -85,21 +110,65 @@ static int32_t untransposed(const struct attn_graph *graph, int32_t value, bool 
     return same ? from : -1;
 }
 
+/* K, of which `value` is the transpose in a form that costs nothing; else `value`. */
+static int32_t untransposed(const struct attn_graph *graph, int32_t value,
+                            enum k_form *form)
+{
+    static const int64_t from_tokens[] = { 0, 2, 3, 1 };
+    struct attn_node *node = attn_graph_producer(graph, value);
+    bool turned = node_is(node, "Transpose") && attn_match_is_f32(graph, node->in[0]);
+    *form = K_AS_GIVEN;
+    if (turned && (has_perm(node, 4, swap4) || has_perm(node, 3, swap3)))
+        return node->in[0];
+    *form = K_BY_TOKEN;
+    if (turned && has_perm(node, 4, from_tokens))
+        return node->in[0];
+    *form = K_AS_GIVEN;
+    int32_t from = reshaped_k(graph, value);
+    if (from >= 0)
+        return from;
+    *form = K_BY_DIM;
+    return value;
+}
+
+/* MatMul, or FusedMatMul as ONNX Runtime writes it: A B' where *transposed, times
+ * *scale. */
+static bool is_product(const struct attn_node *node, bool *transposed, double *scale)
+{
+    *transposed = false;
+    if (node_is(node, "MatMul"))
+        return true;
+    if (node == NULL || strcmp(node->pub.domain, "com.microsoft") != 0 ||
+        strcmp(node->pub.op_type, "FusedMatMul") != 0 ||
+        attn_match_int(node, "transA", 0) != 0 ||
+        attn_match_int(node, "transBatchA", 0) != 0 ||
+        attn_match_int(node, "transBatchB", 0) != 0)
+        return false;
+    *transposed = attn_match_int(node, "transB", 0) != 0;
+    *scale *= (double)attn_match_float(node, "alpha", 1);
+    return true;
+}
+
 /* MatMul(Q, K') times scalars. */
 static bool read_scores(const struct attn_graph *graph, int32_t value,
                         struct found *found)
 {
+    bool transposed;
     found->scale = 1;
-    value = strip_scalars(graph, value, &found->scale);
+    value = strip_scalars(graph, value, &found->scale, true);
     struct attn_node *product = attn_graph_producer(graph, value);
-    if (!node_is(product, "MatMul"))
+    if (!is_product(product, &transposed, &found->scale) || !read_once(graph, value))
         return false;
-    found->q = strip_scalars(graph, product->in[0], &found->scale);
-    found->k = untransposed(graph, strip_scalars(graph, product->in[1], &found->scale),
-                            &found->k_by_token);
-    if (found->k >= 0)
-        found->k = strip_scalars(graph, found->k, &found->scale);
-    return found->k >= 0 && is_rank4(graph, found->q) && is_rank4(graph, found->k);
+    found->rank = graph->values[value].type.rank;
+    found->scores = value;
+    found->q = strip_scalars(graph, product->in[0], &found->scale, false);
+    found->k = strip_scalars(graph, product->in[1], &found->scale, false);
+    found->k_form = K_AS_GIVEN;
+    if (!transposed)
+        found->k = untransposed(graph, found->k, &found->k_form);
+    found->k = strip_scalars(graph, found->k, &found->scale, false);
+    return (found->rank == 3 || found->rank == 4) &&
+           is_rank(graph, found->q, found->rank) && is_rank(graph, found->k, found->rank);
 }
 
 /* Scores, or Where(keep, scores, filling) with a large negative filling. */
@@ -110,7 +179,8 @@ static bool read_kept(const struct attn_graph *graph, int32_t value, struct foun
     struct attn_node *where = attn_graph_producer(graph, value);
     if (!node_is(where, "Where"))
         return read_scores(graph, value, found);
-    if (!attn_value_scalar(graph, where->in[2], &fill) || fill > -1e4)
+    if (!attn_value_scalar(graph, where->in[2], &fill) || fill > -1e4 ||
+        !read_once(graph, value))
         return false;
     found->keep = where->in[0];
     found->keep_fill = where->in[2];
@@ -125,7 +195,7 @@ static bool read_masked(const struct attn_graph *graph, int32_t value,
     found->mask = found->mask2 = -1;
     for (int k = 0; k < 2; k++) {
         struct attn_node *add = attn_graph_producer(graph, value);
-        if (!node_is(add, "Add"))
+        if (!node_is(add, "Add") || !read_once(graph, value))
             break;
         for (int in = 0; in < 2; in++)
             if (read_kept(graph, add->in[in], found)) {
@@ -145,8 +215,11 @@ static bool read_masked(const struct attn_graph *graph, int32_t value,
 static attnrun_dim k_dim(const struct attn_graph *graph, const struct found *found,
                          int axis)
 {
-    bool swap = found->k_by_token && (axis == 1 || axis == 2);
-    return dim_at(graph, found->k, swap ? 3 - axis : axis);
+    if (found->k_form == K_BY_TOKEN && (axis == 1 || axis == 2))
+        axis = 3 - axis;
+    if (found->k_form == K_BY_DIM && axis >= 2)
+        axis = 5 - axis;
+    return dim_of_4(graph, found->k, axis);
 }
 
 /* A mask's last dim must be the number of keys: Attention reads a shorter one otherwise.
@@ -184,11 +257,14 @@ static bool read_product(const struct attn_graph *graph, struct found *found)
         p = user->out[0];
         user = attn_graph_only_user(graph, p);
     }
-    if (!node_is(user, "MatMul") || user->in[0] != p)
+    bool transposed;
+    double scale = 1;
+    if (user == NULL || !is_product(user, &transposed, &scale) || transposed ||
+        scale < 1 || scale > 1 || user->in[0] != p || user->in[1] == p)
         return false;
     found->v = user->in[1];
     found->result = user->out[0];
-    return is_rank4(graph, found->v);
+    return is_rank(graph, found->v, found->rank);
 }
 
 /* The value before each head was repeated; `value` itself where none was. */
@@ -258,28 +334,60 @@ static attn_status join_masks(struct attn_graph *graph, struct found *found)
     return add_before(graph, found, "Add", 2, both, 0, NULL, &found->mask);
 }
 
-static attn_status split_k(struct attn_graph *graph, struct found *found)
+/* K as (batch, heads, tokens, dim). */
+static attn_status turn_k(struct attn_graph *graph, struct found *found)
 {
-    static const int64_t perm[] = { 0, 2, 1, 3 };
+    static const int64_t swap_heads[] = { 0, 2, 1, 3 };
+    const int64_t *perm = found->k_form == K_BY_TOKEN ? swap_heads
+                          : found->rank == 4          ? swap4
+                                                      : swap3;
     struct attn_attr attr = { .name = "perm",
                               .kind = ATTN_ATTR_INTS,
-                              .ints = { perm, 4 } };
+                              .ints = { perm, found->rank } };
     int32_t k = found->k;
-    if (!found->k_by_token)
+    if (found->k_form == K_AS_GIVEN)
         return ATTNRUN_OK;
+    found->k_form = K_AS_GIVEN;
     return add_before(graph, found, "Transpose", 1, &k, 1, &attr, &found->k);
+}
+
+/* Operands of rank 3 get a batch of 1 before what are the heads then. *axis: a constant
+ * that says so. */
+static attn_status raise(struct attn_graph *graph, struct found *found, int32_t *axis)
+{
+    const int64_t one = 1;
+    int32_t *const operands[] = { &found->q, &found->k, &found->v };
+    void *data;
+    if (found->rank == 4)
+        return ATTNRUN_OK;
+    TRY(attn_graph_new_constant(graph, ATTNRUN_I64, 1, &one, axis, &data));
+    for (int i = 0; i < 3; i++) {
+        int32_t in[2] = { *operands[i], *axis };
+        TRY(add_before(graph, found, "Unsqueeze", 2, in, 0, NULL, operands[i]));
+    }
+    return ATTNRUN_OK;
 }
 
 static attn_status replace_attention(struct attn_graph *graph, struct found *found)
 {
+    int32_t axis = -1, y;
     TRY(join_masks(graph, found));
-    TRY(split_k(graph, found));
+    TRY(turn_k(graph, found));
+    TRY(raise(graph, found, &axis));
     int32_t in[4] = { found->q, found->k, found->v, found->mask };
     struct attn_attr attrs[] = { MATCH_FLOAT("scale", (float)found->scale),
                                  MATCH_INT("nan_rows", found->nan_rows) };
+    TRY(attn_graph_add_value(graph, NULL, &y));
+    if (found->rank == 4)
+        graph->values[y].type = graph->values[found->result].type;
     struct attn_node *made =
-        attn_match_make(graph, found->softmax, "attnrun.fused", "FusedAttention",
-                        found->mask >= 0 ? 4 : 3, in, found->result, 2, attrs);
+        attn_graph_insert(graph, found->softmax, "attnrun.fused", "FusedAttention",
+                          found->mask >= 0 ? 4 : 3, in, 1, &y, 2, attrs);
+    if (made != NULL && found->rank == 3) {
+        int32_t both[2] = { y, axis };
+        made = attn_match_make(graph, found->softmax, "", "Squeeze", 2, both,
+                               found->result, 0, NULL);
+    }
     if (made == NULL)
         return ATTNRUN_E_MEMORY;
     attn_match_replace(graph, found->result, made);
@@ -289,7 +397,24 @@ static attn_status replace_attention(struct attn_graph *graph, struct found *fou
 static bool last_axis(const struct attn_graph *graph, const struct attn_node *softmax)
 {
     int64_t axis = attn_match_int(softmax, "axis", softmax->pub.opset < 13 ? 1 : -1);
-    return graph->values[softmax->in[0]].type.rank == 4 && (axis == 3 || axis == -1);
+    int rank = graph->values[softmax->in[0]].type.rank;
+    return rank > 0 && (axis == rank - 1 || axis == -1);
+}
+
+/* Nothing is broadcast but masks, and those to the shape of the product. */
+static bool operands_fit(const struct attn_graph *graph, const struct found *found)
+{
+    for (int axis = 0; axis < 3; axis++) {
+        if (!dim_equal(k_dim(graph, found, axis), dim_of_4(graph, found->v, axis)))
+            return false;
+        if (axis < 2 &&
+            !dim_equal(k_dim(graph, found, axis), dim_of_4(graph, found->q, axis)))
+            return false;
+    }
+    return mask_fits(graph, found, found->mask) &&
+           mask_fits(graph, found, found->mask2) &&
+           mask_fits(graph, found, found->keep) &&
+           attn_match_same_shape(graph, found->scores, found->softmax->in[0]);
 }
 
 static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softmax,
@@ -299,13 +424,9 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
     if (!attn_match_is_f32(graph, softmax->in[0]) || !last_axis(graph, softmax) ||
         !read_masked(graph, softmax->in[0], &found) || !read_product(graph, &found))
         return ATTNRUN_OK;
-    if (!mask_fits(graph, &found, found.mask) || !mask_fits(graph, &found, found.mask2) ||
-        !mask_fits(graph, &found, found.keep) ||
-        !dim_equal(k_dim(graph, &found, 2), dim_at(graph, found.v, 2)) ||
-        !dim_equal(k_dim(graph, &found, 1), dim_at(graph, found.v, 1)) ||
-        !dim_equal(dim_at(graph, found.q, 1), k_dim(graph, &found, 1)))
+    if (!operands_fit(graph, &found))
         return ATTNRUN_OK;
-    if (!found.k_by_token)
+    if (found.k_form == K_AS_GIVEN && found.rank == 4)
         share_heads(graph, &found);
     TRY(replace_attention(graph, &found));
     ++*applied;
