@@ -230,7 +230,7 @@ static bool mask_fits(const struct attn_graph *graph, const struct found *found,
     if (mask < 0)
         return true;
     int rank = graph->values[mask].type.rank;
-    return rank >= 2 && rank <= 4 &&
+    return rank >= 1 && rank <= 4 &&
            dim_equal(dim_at(graph, mask, rank - 1), k_dim(graph, found, 2));
 }
 

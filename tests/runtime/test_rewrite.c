@@ -191,6 +191,8 @@ static const struct rewrite_case cases[] = {
     { "elementwise_chain", 0, "Exp x a; Add a,one111 y", "y" }, /* raises the rank */
     { "elementwise_chain", 0, "Cast x a to=11; Exp a b; Neg b c; Cast c y to=1", "y" },
     { "elementwise_chain", 0, "Exp x a; Pow a,wrong y", "y" },
+#define CASE(pass, applied, text, outputs) { pass, applied, text, outputs },
+#include "attention_cases.def"
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
@@ -201,20 +203,51 @@ static void scalar_of_rank_3(struct onnx_writer *w, const char *name, float x)
     onnx_constant(w, name, ATTNRUN_F32, "1,1,1", &x);
 }
 
+static void write_shapes(struct onnx_writer *w)
+{
+    static const struct {
+        const char *name;
+        int n;
+        int64_t x[5];
+    } shapes[] = { { "sh_q", 4, { 0, 0, 2, 4 } },
+                   { "sh_y", 3, { 0, 0, -1 } },
+                   { "sh_5", 5, { 0, 0, 3, 2, 4 } },
+                   { "sh_p", 4, { 0, 0, 3, 8 } },
+                   { "sh_n", 3, { 6, -1, 4 } },
+                   { "sh_b", 4, { -1, 2, 6, 4 } },
+                   { "sh_3", 3, { -1, 7, 4 } },
+                   { "sh_t", 4, { -1, 2, 4, 7 } },
+                   { "rep", 5, { 1, 1, 2, 1, 1 } },
+                   { "merge", 4, { 0, 2, 7, 4 } },
+                   { "sh_r", 3, { 1, -1, 8 } },
+                   { "sh_c", 2, { -1, 4 } },
+                   { "ax0", 1, { 0 } },
+                   { "ax2", 1, { 2 } },
+                   { "ax3", 1, { 3 } } };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        onnx_ints(w, shapes[i].name, shapes[i].n, shapes[i].x);
+    onnx_int(w, "i0", 0);
+    onnx_int(w, "i1", 1);
+    onnx_int(w, "im1", -1);
+    onnx_float(w, "big", -1e9f);
+}
+
 static void write_constants(struct onnx_writer *w)
 {
     static float data[4 * 4 * 9];
     uint64_t seed = 17;
     static const struct {
         const char *name, *dims;
-    } tensors[] = { { "vec8", "8" },      { "vec8b", "8" },    { "vec111", "1,1,8" },
-                    { "vec1", "1" },      { "w8", "8,8" },     { "w4", "4,4,3,3" },
-                    { "w4g", "4,2,3,3" }, { "b4", "4" },       { "m4", "4" },
-                    { "s4", "4" },        { "s4111", "4,1,1" } };
+    } tensors[] = { { "vec8", "8" },      { "vec8b", "8" },     { "vec111", "1,1,8" },
+                    { "vec1", "1" },      { "w8", "8,8" },      { "w4", "4,4,3,3" },
+                    { "w4g", "4,2,3,3" }, { "b4", "4" },        { "m4", "4" },
+                    { "s4", "4" },        { "s4111", "4,1,1" }, { "row7", "7" },
+                    { "col6", "6,1" } };
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
         fill_floats(&seed, data, 4 * 4 * 9);
         onnx_constant(w, tensors[i].name, ATTNRUN_F32, tensors[i].dims, data);
     }
+    write_shapes(w);
     onnx_constant(w, "v4", ATTNRUN_F32, "4", (float[4]){ 0.5f, 1, 2, 0.25f });
     onnx_float(w, "zero", 0);
     onnx_float(w, "one", 1);
@@ -241,7 +274,29 @@ static const struct {
                { "gain", "4", "4" },
                { "img", "N,4,9,9", "5,4,9,9" },
                { "img2", "N,4,9,9", "5,4,9,9" },
-               { "xm", "M,8", "5,8" } };
+               { "xm", "M,8", "5,8" },
+               { "Q", "N,2,6,4", "5,2,6,4" },
+               { "K", "N,2,7,4", "5,2,7,4" },
+               { "V", "N,2,7,4", "5,2,7,4" },
+               { "q1", "1,2,6,4", "1,2,6,4" },
+               { "k1", "1,2,7,4", "1,2,7,4" },
+               { "v1", "1,2,7,4", "1,2,7,4" },
+               { "kt", "N,2,4,7", "5,2,4,7" },
+               { "vt", "N,2,4,6", "5,2,4,6" },
+               { "kx", "N,4,2,7", "5,4,2,7" },
+               { "k5", "N,7,2,4", "5,7,2,4" },
+               { "kv1", "N,1,7,4", "5,1,7,4" },
+               { "q66", "6,2,6,4", "6,2,6,4" },
+               { "mask", "N,1,6,7", "5,1,6,7" },
+               { "mask7", "N,1,1,7", "5,1,1,7" },
+               { "mask3", "N,6,7", "5,6,7" },
+               { "mask5", "1,N,1,6,7", "1,5,1,6,7" },
+               { "qf", "N,6,8", "5,6,8" },
+               { "kf", "N,7,8", "5,7,8" },
+               { "vf", "N,7,8", "5,7,8" },
+               { "kft", "N,8,7", "5,8,7" },
+               { "qkv", "N,6,24", "5,6,24" },
+               { "tfirst", "6,N,24", "6,5,24" } };
 enum { INPUTS = sizeof inputs / sizeof *inputs };
 
 static void write_statement(struct onnx_writer *w, char *statement)
