@@ -100,8 +100,10 @@ struct unary_row {
 };
 static const struct unary_row unary_rows[] = {
     { "Abs", FUSED_abs, { NULL }, { 0 } },
+    { "Atan", FUSED_atan, { NULL }, { 0 } },
     { "Ceil", FUSED_ceil, { NULL }, { 0 } },
     { "Celu", FUSED_celu, { "alpha", NULL }, { 1, 0 } },
+    { "Cos", FUSED_cos, { NULL }, { 0 } },
     { "Elu", FUSED_elu, { "alpha", NULL }, { 1, 0 } },
     { "Erf", FUSED_erf, { NULL }, { 0 } },
     { "Exp", FUSED_exp, { NULL }, { 0 } },
@@ -116,10 +118,13 @@ static const struct unary_row unary_rows[] = {
     { "Relu", FUSED_relu, { NULL }, { 0 } },
     { "Round", FUSED_round, { NULL }, { 0 } },
     { "Sigmoid", FUSED_sigmoid, { NULL }, { 0 } },
+    { "Sign", FUSED_sign, { NULL }, { 0 } },
+    { "Sin", FUSED_sin, { NULL }, { 0 } },
     { "Softplus", FUSED_softplus, { NULL }, { 0 } },
     { "Softsign", FUSED_softsign, { NULL }, { 0 } },
     { "Sqrt", FUSED_sqrt, { NULL }, { 0 } },
     { "Swish", FUSED_swish, { "alpha", NULL }, { 1, 0 } },
+    { "Tan", FUSED_tan, { NULL }, { 0 } },
     { "Tanh", FUSED_tanh, { NULL }, { 0 } },
     { "ThresholdedRelu", FUSED_thresholded_relu, { "alpha", NULL }, { 1, 0 } },
 };
