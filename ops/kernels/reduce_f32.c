@@ -75,10 +75,43 @@ static inline float extreme(const float *x, bool largest, size_t n)
 float K(reduce_max_f32)(const float *x, size_t n) { return extreme(x, true, n); }
 float K(reduce_min_f32)(const float *x, size_t n) { return extreme(x, false, n); }
 
-void K(add_row_f32)(double *sum, const float *x, size_t n)
+/* sum[0 … lanes * VF - 1] += the rows. */
+static ALWAYS_INLINE void add_columns(double *sum, const float *x, ptrdiff_t row,
+                                      size_t rows, const int lanes)
 {
-    for (size_t i = 0; i < n; i++)
-        sum[i] += (double)x[i];
+    v_f32 s[4];
+    float parts[4 * VF];
+    UNROLL
+    for (int l = 0; l < lanes; l++)
+        s[l] = v_load(x + l * VF);
+    for (size_t r = 1; r < rows; r++) {
+        x += row;
+        UNROLL
+        for (int l = 0; l < lanes; l++)
+            s[l] += v_load(x + l * VF);
+    }
+    UNROLL
+    for (int l = 0; l < lanes; l++)
+        v_store(parts + l * VF, s[l]);
+    for (int i = 0; i < lanes * VF; i++)
+        sum[i] += (double)parts[i];
+}
+
+void K(add_rows_f32)(double *sum, const float *x, ptrdiff_t row, size_t rows, size_t n)
+{
+    size_t i = 0;
+    if (rows == 0)
+        return;
+    for (; i + 4 * VF <= n; i += 4 * VF)
+        add_columns(sum + i, x + i, row, rows, 4);
+    for (; i + VF <= n; i += VF)
+        add_columns(sum + i, x + i, row, rows, 1);
+    for (; i < n; i++) {
+        float part = x[i];
+        for (size_t r = 1; r < rows; r++)
+            part += x[(ptrdiff_t)r * row + (ptrdiff_t)i];
+        sum[i] += (double)part;
+    }
 }
 
 void K(add_row_square_f32)(double *sum, const float *x, size_t n)

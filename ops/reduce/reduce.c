@@ -17,6 +17,7 @@
 enum fold { SUM, SQUARE, ABS, PROD, MAX, MIN, SUM_EXP, FOLDS };
 enum finish { NONE, MEAN, SQRT, LOG };
 enum { TILE = 512 };      /* outputs that are accumulated side by side */
+enum { ROWS = 16 };       /* rows of them whose sum is taken in float */
 enum { PIECE = 1 << 20 }; /* elements of a run between two looks at the cancel flag */
 
 struct reduce_args {
@@ -68,7 +69,16 @@ typedef void fold_fn(const struct attn_kernels *kernels, union accumulator *to,
     {                                                                                    \
         kernels->row_kernel(&to->f, from, (size_t)n);                                    \
     }
-FOLD_KERNEL(sum, sum_f32, add_row_f32)
+static void sum_run_f32(const struct attn_kernels *kernels, union accumulator *to,
+                        const void *from, int64_t n)
+{
+    to->f += kernels->sum_f32(from, (size_t)n);
+}
+static void sum_row_f32(const struct attn_kernels *kernels, union accumulator *to,
+                        const void *from, int64_t n)
+{
+    kernels->add_rows_f32(&to->f, from, 0, 1, (size_t)n);
+}
 FOLD_KERNEL(square, sum_square_f32, add_row_square_f32)
 FOLD_KERNEL(abs, sum_abs_f32, add_row_abs_f32)
 
@@ -353,6 +363,23 @@ static void fold_run(const attnrun_step *step, const attnrun_work *work, fold_fn
     }
 }
 
+/* Sums of floats down neighbouring columns, a few rows at a time. */
+static void sum_rows(const attnrun_step *step, const attnrun_work *work,
+                     union accumulator *a, const float *x, int64_t width)
+{
+    const struct reduce_loops *folded =
+        &((const struct reduce_state *)step->state)->plan.folded;
+    const int64_t inner = folded->n > 0 ? folded->dims[0] : 1;
+    const int64_t stride = folded->n > 0 ? folded->strides[0] : 0;
+    for (int64_t r = 0, rows; r < folded->count; r += rows) {
+        rows = inner - r % inner < ROWS ? inner - r % inner : ROWS;
+        step->kernels->add_rows_f32(&a->f, x + reduce_offset(folded, r),
+                                    (ptrdiff_t)stride, (size_t)rows, (size_t)width);
+        if (OP_CANCELLED(work))
+            return;
+    }
+}
+
 /* `width` neighbouring outputs from output `first` on, whose first element is at `base`.
  */
 static void fold_outputs(const attnrun_step *step, const attnrun_work *work,
@@ -368,7 +395,10 @@ static void fold_outputs(const attnrun_step *step, const attnrun_work *work,
     union accumulator a[TILE];
     for (int64_t w = 0; w < width; w++)
         a[w] = start_value(fold, x->dtype);
-    for (int64_t r = 0; r < plan->folded.count && plan->folded_count > 0; r++) {
+    bool rows = fold == SUM && x->dtype == ATTNRUN_F32 && !plan->run_folded;
+    if (rows && plan->folded_count > 0)
+        sum_rows(step, work, a, (const float *)(const void *)base, width);
+    for (int64_t r = 0; r < plan->folded.count && plan->folded_count > 0 && !rows; r++) {
         const char *at = base + reduce_offset(&plan->folded, r) * dtype_bytes(x->dtype);
         if (plan->run_folded)
             fold_run(step, work, run, a, at);

@@ -96,7 +96,32 @@ static void check_row(struct check *c, void (*kernel)(double *, const float *, s
     }
 }
 
-void check_add_row_f32(struct check *c) { check_row(c, c->k->add_row_f32, same); }
+void check_add_rows_f32(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        size_t rows = (size_t)check_below(c, 9), row = n + (size_t)check_below(c, 3);
+        const float *x = check_normal_f32(c, rows > 0 ? (rows - 1) * row + n : 0);
+        double *sum = check_memory_f64(c, n);
+        for (size_t i = 0; i < n; i++)
+            sum[i] = (double)i;
+        c->k->add_rows_f32(sum, x, (ptrdiff_t)row, rows, n);
+        for (size_t i = 0; i < n; i++) {
+            double want = (double)i, size = 0;
+            for (size_t r = 0; r < rows; r++) {
+                want += (double)x[r * row + i];
+                size += fabs((double)x[r * row + i]);
+            }
+            check_near(c, i, sum[i], want, 6e-7 * size + 1e-15 * (double)i);
+        }
+    }
+    const float *x = check_normal_f32(c, 8 * 4096);
+    double *sum = check_memory_f64(c, 4096);
+    for (size_t i = 0; i < 4096; i++)
+        sum[i] = 0;
+    CHECK_BENCH(c, "8 x 4096", 4.0 * 8 * 4096, "GB/s")
+    c->k->add_rows_f32(sum, x, 4096, 8, 4096);
+}
 void check_add_row_square_f32(struct check *c)
 {
     check_row(c, c->k->add_row_square_f32, square);
