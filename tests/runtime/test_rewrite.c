@@ -493,9 +493,73 @@ static void test_rewrite_takes_in_a_large_transpose(void **state)
     free(x);
 }
 
+/* y, z = If t: (y: If f: x, else Exp(x) + r; z: r), else: (x, x); in each of the forms a
+ * result may have: made inside, of the graph around, a constant. */
+static struct onnx_writer *write_constant_if(void)
+{
+    static const float r[3] = { 1, 2, 3 };
+    static const uint8_t yes = 1, no = 0;
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_input(w, "x", ATTNRUN_F32, "3");
+    onnx_output(w, "y", ATTNRUN_F32, "3");
+    onnx_output(w, "z", ATTNRUN_F32, "3");
+    onnx_constant(w, "r", ATTNRUN_F32, "3", r);
+    onnx_constant(w, "t", ATTNRUN_BOOL, "", &yes);
+    onnx_constant(w, "f", ATTNRUN_BOOL, "", &no);
+    onnx_node(w, "If", "t", "y,z");
+    onnx_graph(w, "then_branch");
+    onnx_node(w, "Exp", "x", "a");
+    onnx_node(w, "If", "f", "b");
+    onnx_graph(w, "then_branch");
+    onnx_node(w, "Neg", "x", "c");
+    onnx_output(w, "c", ATTNRUN_F32, "3");
+    onnx_graph_end(w);
+    onnx_graph(w, "else_branch");
+    onnx_node(w, "Add", "a,r", "c");
+    onnx_output(w, "c", ATTNRUN_F32, "3");
+    onnx_graph_end(w);
+    onnx_node(w, "Identity", "r", "d");
+    onnx_output(w, "b", ATTNRUN_F32, "3");
+    onnx_output(w, "d", ATTNRUN_F32, "3");
+    onnx_graph_end(w);
+    onnx_graph(w, "else_branch");
+    onnx_node(w, "Neg", "x", "a");
+    onnx_output(w, "a", ATTNRUN_F32, "3");
+    onnx_output(w, "a", ATTNRUN_F32, "3");
+    onnx_graph_end(w);
+    return w;
+}
+
+static void test_rewrite_inlines_a_constant_if(void **state)
+{
+    (void)state;
+    for (int fused = 0; fused < 2; fused++) {
+        struct test_memory memory;
+        float x[3] = { 0, 1, 2 };
+        test_memory_init(&memory);
+        attnrun_runtime *runtime = make_runtime(&memory, 1);
+        attnrun_model *model =
+            open_model(runtime, write_constant_if(), fused ? 0 : ATTNRUN_NO_FUSION);
+        attnrun_context *context = make_context(model);
+        assert_int_equal(count_pass(model, "constant_if"), fused ? 2 : 0);
+        set_input(context, 0, ATTNRUN_F32, "3", x);
+        OK(attnrun_run(context, NULL));
+        const float *y = get_output(context, 0).data, *z = get_output(context, 1).data;
+        for (int i = 0; i < 3; i++) {
+            assert_true(fabsf(y[i] - expf(x[i]) - (float)(i + 1)) < 1e-4f);
+            assert_true(fabsf(z[i] - (float)(i + 1)) < 1e-6f);
+        }
+        attnrun_context_destroy(context);
+        attnrun_model_release(model);
+        attnrun_runtime_destroy(runtime);
+        test_memory_check(&memory);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rewrite_inlines_a_constant_if),
         cmocka_unit_test(test_rewrite_applies_where_it_must),
         cmocka_unit_test(test_rewrite_passes_can_be_switched_off),
         cmocka_unit_test(test_rewrite_takes_in_a_large_transpose),
