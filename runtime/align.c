@@ -1,6 +1,8 @@
 /* align.c - aligned copies of constants in mapped files. */
 #include "align.h"
 
+#include "pack.h"
+
 int64_t attn_dtype_align(int32_t dtype)
 {
     switch (dtype) {
@@ -31,11 +33,16 @@ attn_status attn_tensor_align(struct attn_pool *pool, attnrun_tensor *tensor)
     return ATTNRUN_OK;
 }
 
+/* The pages of the file that were copied have no reader any more. */
 static attn_status align_value(struct attn_graph *graph, int32_t id)
 {
     if (id < 0)
         return ATTNRUN_OK;
-    return attn_tensor_align(&graph->model->weights, &graph->values[id].data);
+    const attnrun_tensor before = graph->values[id].data;
+    TRY(attn_tensor_align(&graph->model->weights, &graph->values[id].data));
+    if (graph->values[id].data.data != before.data)
+        attn_files_drop(graph->model->files, &before);
+    return ATTNRUN_OK;
 }
 
 attn_status attn_graph_align(struct attn_graph *graph)

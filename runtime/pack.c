@@ -108,14 +108,13 @@ static attn_status ask_graph(struct packing *packing, struct attn_graph *graph)
     return status;
 }
 
-/* Gives back the pages of a mapped file that `tensor` lies in. */
-static void drop(const struct packing *packing, const attnrun_tensor *tensor)
+void attn_files_drop(const struct attn_file_list *files, const attnrun_tensor *constant)
 {
-    const uint8_t *start = tensor->data;
-    for (const struct attn_file_list *f = packing->files; f != NULL; f = f->next)
+    const uint8_t *start = constant->data;
+    for (const struct attn_file_list *f = files; f != NULL; f = f->next)
         if (f->file.mapped && start >= f->file.data &&
             start < f->file.data + f->file.bytes)
-            attn_file_drop(&f->file, start, tensor_bytes(tensor));
+            attn_file_drop(&f->file, start, tensor_bytes(constant));
 }
 
 /* At least `bytes` in copies->data; much less than before gives memory back. */
@@ -152,7 +151,7 @@ static attn_status align_inputs(const struct packing *packing, struct copies *co
         x[i].data =
             memcpy((char *)copies->data + at, before.data, (size_t)tensor_bytes(&before));
         at += (tensor_bytes(&before) + 63) / 64 * 64;
-        drop(packing, &before);
+        attn_files_drop(packing->files, &before);
     }
     return ATTNRUN_OK;
 }
@@ -168,7 +167,7 @@ static attn_status pack_node(struct packing *packing, struct pack_job *job,
     job->replaces = pack.replaces;
     for (int32_t i = 0; i < pack.n_in && i < 32; i++)
         if (job->node->in[i] >= 0 && (pack.replaces >> i & 1))
-            drop(packing, &job->graph->values[job->node->in[i]].data);
+            attn_files_drop(packing->files, &job->graph->values[job->node->in[i]].data);
     return ATTNRUN_OK;
 }
 

@@ -11,6 +11,10 @@ struct attn_file_list {
     struct attn_file file;
 };
 
+/* Gives back the pages of a mapped file that a constant lies in; a later reader gets them
+ * from the file again. */
+void attn_files_drop(const struct attn_file_list *files, const attnrun_tensor *constant);
+
 /* Lets every node of the model pack its constants into one block, nodes in parallel;
  * gives back pages of the files that nobody reads any more; aligns the constants that are
  * still read. On failure nothing is packed. The caller frees *block. */

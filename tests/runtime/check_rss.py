@@ -16,7 +16,7 @@ MIB = 2**20
 LAYERS, WIDE, NARROW = 12, 2048, 1024  # 8 MiB a weight
 
 
-def write_model(path, external_offset=None, gemm=False):
+def write_model(path, external_offset=None, op="MatMul"):
     """A chain of products; the weights inside the file, or outside from an offset on."""
     import numpy as np
     from onnx import TensorProto, helper, save
@@ -27,7 +27,9 @@ def write_model(path, external_offset=None, gemm=False):
     with open(f"{folder}/weights.bin", "wb") as outside:
         outside.write(b"\0" * (external_offset or 0))
         for i in range(LAYERS):
-            shape = (NARROW, WIDE) if (i % 2 == 0) != gemm else (WIDE, NARROW)
+            shape = (NARROW, WIDE) if (i % 2 == 0) == (op == "MatMul") else (WIDE, NARROW)
+            if op == "Conv":
+                shape += (1, 1)
             tensor = TensorProto(name=f"w{i}", data_type=TensorProto.FLOAT, dims=shape)
             raw = (weights + np.float32(i)).reshape(shape).tobytes()
             if external_offset is None:
@@ -39,11 +41,12 @@ def write_model(path, external_offset=None, gemm=False):
                     tensor.external_data.add(key=key, value=str(value))
                 outside.write(raw)
             constants.append(tensor)
-            nodes.append(helper.make_node("Gemm", [name, f"w{i}"], [f"y{i}"], transB=1)
-                         if gemm else helper.make_node("MatMul", [name, f"w{i}"], [f"y{i}"]))
+            nodes.append(helper.make_node(op, [name, f"w{i}"], [f"y{i}"],
+                                          **({"transB": 1} if op == "Gemm" else {})))
             name = f"y{i}"
+    dims = ["N", NARROW] + ([1, 1] if op == "Conv" else [])
     graph = helper.make_graph(
-        nodes, "rss", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", NARROW])],
+        nodes, "rss", [helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)], constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
     model.ir_version = 10
@@ -116,7 +119,8 @@ def main():
         return
     cases = (("raw_data", {}), ("external data", {"external_offset": 4096}),
              ("external data at odd addresses", {"external_offset": 4097}),
-             ("Gemm with transB", {"gemm": True}))
+             ("Gemm with transB", {"op": "Gemm"}),
+             ("Conv at odd addresses", {"op": "Conv", "external_offset": 4097}))
     for what, options in cases:
         with tempfile.TemporaryDirectory() as folder:
             path = f"{folder}/model.onnx"
