@@ -1,14 +1,130 @@
-"""models.py - the models of the benchmark, made once: real MiniLM, random weights else."""
+"""models.py - the cases of the benchmark: models, inputs, work, and what is to be reached.
+
+usage: models.py CASE WORK PACKAGE    makes the files of one case, where they are missing
+
+MiniLM has its real weights (build/minilm, PACKAGE for PyTorch), BERT and GPT-2 random ones:
+no time here depends on values. Every model is made once and kept below WORK/models.
+"""
+import dataclasses
 import os
+import sys
+import typing
 
-import numpy as np
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    name: str
+    file: str
+    feed: typing.Callable          # -> inputs by name
+    quick: bool
+    least: float                   # of the ratio
+    aim: tuple                     # ("peak" or "read" or "ratio", share or ratio)
+    flops: float                   # of the matrix products; a multiply-add is two
+    read_bytes: int = 0            # weights and caches that one run reads; 0: not the limit
+    output_bytes: int = 0          # attention alone: memory of runs beside these is extra
 
 
-def bert(path):
+# ---- work ----
+
+def encoder_flops(batch, seq, layers, hidden):
+    """A BERT encoder with a feed-forward of 4 * hidden."""
+    return 2 * batch * seq * layers * (12 * hidden**2 + 2 * seq * hidden)
+
+
+GPT2_LAYERS, GPT2_HIDDEN, GPT2_WORDS = 12, 768, 50257
+
+
+def gpt2_flops(seq, past):
+    """Each token sees the past, the tokens before it and itself; logits of the last one."""
+    seen = seq * past + seq * (seq + 1) / 2
+    return (2 * GPT2_LAYERS * (12 * seq * GPT2_HIDDEN**2 + 2 * seen * GPT2_HIDDEN)
+            + 2 * GPT2_HIDDEN * GPT2_WORDS)
+
+
+def gpt2_bytes(past):
+    """Weights but for the embeddings' rows that no token names; keys and values."""
+    layer = 12 * GPT2_HIDDEN**2 + 13 * GPT2_HIDDEN
+    cache = 2 * GPT2_LAYERS * past * GPT2_HIDDEN
+    return 4 * (GPT2_LAYERS * layer + GPT2_WORDS * GPT2_HIDDEN + cache)
+
+
+def attention_flops(n):
+    return 4 * 8 * 64 * n * n
+
+
+# ---- inputs ----
+
+def tokens(batch, seq):
+    import numpy as np
+
+    return {"input_ids": np.arange(batch * seq, dtype=np.int64).reshape(batch, seq) % 1000,
+            "attention_mask": np.ones((batch, seq), np.int64)}
+
+
+def cached(seq, past):
+    import numpy as np
+
+    feed = {"input_ids": np.arange(seq, dtype=np.int64).reshape(1, seq),
+            "attention_mask": np.ones((1, past + seq), np.int64)}
+    rng = np.random.default_rng(0)
+    for i in range(2 * GPT2_LAYERS):
+        feed[f"past_{'kv'[i % 2]}{i // 2}"] = rng.standard_normal(
+            (1, 12, past, 64), dtype=np.float32)
+    return feed
+
+
+def qkv(n):
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    return {name: rng.standard_normal((1, 8, n, 64), dtype=np.float32) for name in "qkv"}
+
+
+PEAK = ("peak", 0.92)
+CASES = [
+    Case("MiniLM 1x16", "minilm", lambda: tokens(1, 16), True, 1.3, ("ratio", 1.7),
+         encoder_flops(1, 16, 6, 384)),
+    Case("MiniLM 1x128", "minilm", lambda: tokens(1, 128), True, 1.03, PEAK,
+         encoder_flops(1, 128, 6, 384)),
+    Case("MiniLM 1x512", "minilm", lambda: tokens(1, 512), True, 1.03, PEAK,
+         encoder_flops(1, 512, 6, 384)),
+    Case("MiniLM 8x128", "minilm", lambda: tokens(8, 128), False, 1.03, PEAK,
+         encoder_flops(8, 128, 6, 384)),
+    Case("BERT-base 1x128", "bert", lambda: tokens(1, 128), False, 1.03, PEAK,
+         encoder_flops(1, 128, 12, 768)),
+    Case("BERT-base 1x384", "bert", lambda: tokens(1, 384), False, 1.03, PEAK,
+         encoder_flops(1, 384, 12, 768)),
+    Case("GPT-2 prefill 1x256", "gpt2", lambda: cached(256, 0), False, 1.05, PEAK,
+         gpt2_flops(256, 0)),
+    Case("GPT-2 decode, 512 cached", "gpt2", lambda: cached(1, 512), False, 1.2,
+         ("read", 0.85), gpt2_flops(1, 512), read_bytes=gpt2_bytes(512)),
+    Case("attention 8x64, n=1024", "attention", lambda: qkv(1024), True, 1.05,
+         ("peak", 0.90), attention_flops(1024), output_bytes=4 * 8 * 64 * 1024),
+    Case("attention 8x64, n=4096", "attention", lambda: qkv(4096), True, 1.05,
+         ("peak", 0.90), attention_flops(4096), output_bytes=4 * 8 * 64 * 4096),
+    Case("causal attention, n=4096", "causal", lambda: qkv(4096), False, 1.05,
+         ("peak", 0.90), attention_flops(4096) / 2, output_bytes=4 * 8 * 64 * 4096),
+]
+
+
+def case_paths(case, work, package):
+    """The model's ONNX file, its folder for PyTorch ("" where it needs none), the inputs."""
+    plain = "".join(c if c.isalnum() else "_" for c in case.name)
+    model, folder = f"{work}/models/{case.file}.onnx", ""
+    if case.file == "minilm":
+        model, folder = f"{work}/../minilm/model.onnx", package
+    elif case.file in ("bert", "gpt2"):
+        folder = f"{work}/models/{case.file}"
+    return model, folder, f"{work}/models/{plain}.npz"
+
+
+# ---- making ----
+
+def export_bert(folder, path):
     import torch
-    from transformers import BertConfig, BertModel
+    from transformers import BertModel
 
-    model = BertModel(BertConfig(), add_pooling_layer=False).eval()
+    model = BertModel.from_pretrained(folder, add_pooling_layer=False).eval()
     ids = torch.zeros(1, 16, dtype=torch.int64)
 
     class Wrapped(torch.nn.Module):
@@ -19,20 +135,20 @@ def bert(path):
         def forward(self, input_ids, attention_mask):
             return self.model(input_ids, attention_mask=attention_mask).last_hidden_state
 
-    _export(Wrapped().eval(), (ids, torch.ones_like(ids)), path,
-            ["input_ids", "attention_mask"], ["last_hidden_state"],
-            ({0: "batch", 1: "seq"}, {0: "batch", 1: "seq"}))
+    export(Wrapped().eval(), (ids, torch.ones_like(ids)), path,
+           ["input_ids", "attention_mask"], ["last_hidden_state"],
+           ({0: "batch", 1: "seq"}, {0: "batch", 1: "seq"}))
 
 
-def gpt2(path):
+def export_gpt2(folder, path):
     """GPT-2 small with its cache as inputs and outputs."""
     import torch
-    from transformers import GPT2Config, GPT2LMHeadModel
+    from transformers import GPT2LMHeadModel
     from transformers.cache_utils import DynamicCache
 
-    config = GPT2Config()
-    model = GPT2LMHeadModel(config).eval()
-    layers, heads, dim = config.n_layer, config.n_head, config.n_embd // config.n_head
+    model = GPT2LMHeadModel.from_pretrained(folder).eval()
+    layers, heads = GPT2_LAYERS, model.config.n_head
+    dim = model.config.n_embd // heads
 
     class Wrapped(torch.nn.Module):
         def __init__(self):
@@ -54,13 +170,23 @@ def gpt2(path):
     ids = torch.zeros(1, 2, dtype=torch.int64)
     names = [f"past_{'kv'[i % 2]}{i // 2}" for i in range(2 * layers)]
     shapes = tuple({0: "batch", 2: "past"} for _ in past)
-    _export(Wrapped().eval(), (ids, torch.ones(1, 5, dtype=torch.int64), *past), path,
-            ["input_ids", "attention_mask", *names],
-            ["logits", *[n.replace("past", "present") for n in names]],
-            ({0: "batch", 1: "seq"}, {0: "batch", 1: "total"}, shapes))
+    export(Wrapped().eval(), (ids, torch.ones(1, 5, dtype=torch.int64), *past), path,
+           ["input_ids", "attention_mask", *names],
+           ["logits", *[n.replace("past", "present") for n in names]],
+           ({0: "batch", 1: "seq"}, {0: "batch", 1: "total"}, shapes))
 
 
-def attention(path, causal):
+def export(module, args, path, inputs, outputs, shapes):
+    import torch
+
+    with torch.no_grad():
+        program = torch.onnx.export(module, args, dynamo=True, opset_version=18,
+                                    input_names=inputs, output_names=outputs,
+                                    dynamic_shapes=shapes, verbose=False)
+    program.save(path, external_data=False)
+
+
+def write_attention(path, causal):
     """Softmax attention alone, as ai.onnx Attention of opset 23."""
     from onnx import TensorProto, helper, save
 
@@ -73,83 +199,38 @@ def attention(path, causal):
     save(model, path)
 
 
-def _export(module, args, path, inputs, outputs, shapes):
+def save_random(name, folder):
     import torch
+    import transformers
 
-    with torch.no_grad():
-        program = torch.onnx.export(module, args, dynamo=True, opset_version=18,
-                                    input_names=inputs, output_names=outputs,
-                                    dynamic_shapes=shapes, verbose=False)
-    program.save(path, external_data=False)
-
-
-def tokens(batch, seq):
-    return {"input_ids": np.arange(batch * seq, dtype=np.int64).reshape(batch, seq) % 1000,
-            "attention_mask": np.ones((batch, seq), np.int64)}
+    torch.manual_seed(0)
+    model = (transformers.BertModel(transformers.BertConfig(), add_pooling_layer=False)
+             if name == "bert" else transformers.GPT2LMHeadModel(transformers.GPT2Config()))
+    model.save_pretrained(folder)
 
 
-def cached(seq, past):
-    feed = {"input_ids": np.arange(seq, dtype=np.int64).reshape(1, seq),
-            "attention_mask": np.ones((1, past + seq), np.int64)}
-    rng = np.random.default_rng(0)
-    for i in range(24):
-        feed[f"past_{'kv'[i % 2]}{i // 2}"] = rng.standard_normal(
-            (1, 12, past, 64), dtype=np.float32)
-    return feed
+def make(case, work, package):
+    import numpy as np
 
-
-def qkv(n):
-    rng = np.random.default_rng(0)
-    return {name: rng.standard_normal((1, 8, n, 64), dtype=np.float32) for name in "qkv"}
-
-
-def encoder_flops(batch, seq, layers, hidden):
-    """Matrix products of a BERT encoder (feed-forward 4 * hidden); a multiply-add is two."""
-    return 2 * batch * seq * layers * (12 * hidden**2 + 2 * seq * hidden)
-
-
-def attention_flops(n):
-    return 4 * 8 * 64 * n * n
-
-
-# name, file, how to make it, input, in the quick pass, the least ratio to reach, FLOPs where
-# they are known
-CASES = [
-    ("MiniLM 1x16", "minilm", None, lambda: tokens(1, 16), True, 1.3,
-     encoder_flops(1, 16, 6, 384)),
-    ("MiniLM 1x128", "minilm", None, lambda: tokens(1, 128), True, 1.03,
-     encoder_flops(1, 128, 6, 384)),
-    ("MiniLM 1x512", "minilm", None, lambda: tokens(1, 512), True, 1.03,
-     encoder_flops(1, 512, 6, 384)),
-    ("MiniLM 8x128", "minilm", None, lambda: tokens(8, 128), False, 1.03,
-     encoder_flops(8, 128, 6, 384)),
-    ("BERT-base 1x128", "bert", bert, lambda: tokens(1, 128), False, 1.03,
-     encoder_flops(1, 128, 12, 768)),
-    ("BERT-base 1x384", "bert", bert, lambda: tokens(1, 384), False, 1.03,
-     encoder_flops(1, 384, 12, 768)),
-    ("GPT-2 prefill 1x256", "gpt2", gpt2, lambda: cached(256, 0), False, 1.05, None),
-    ("GPT-2 decode, 512 cached", "gpt2", gpt2, lambda: cached(1, 512), False, 1.2, None),
-    ("attention 8x64, n=1024", "attention", lambda p: attention(p, False),
-     lambda: qkv(1024), True, 1.05, attention_flops(1024)),
-    ("attention 8x64, n=4096", "attention", lambda p: attention(p, False),
-     lambda: qkv(4096), True, 1.05, attention_flops(4096)),
-    ("causal attention, n=4096", "causal", lambda p: attention(p, True),
-     lambda: qkv(4096), False, 1.05, attention_flops(4096) / 2),
-]
-
-
-def make(case, work):
-    """The case's model file and its input file, made where they are not there yet."""
-    name, file, maker, feed = case[:4]
-    model = f"{work}/models/{file}.onnx"
-    if file == "minilm":
-        model = f"{work}/../minilm/model.onnx"
+    model, folder, inputs = case_paths(case, work, package)
     os.makedirs(f"{work}/models", exist_ok=True)
+    if case.file in ("bert", "gpt2") and not os.path.exists(f"{folder}/model.safetensors"):
+        save_random(case.file, folder)
+        if os.path.exists(model):
+            os.remove(model)
     if not os.path.exists(model):
-        print(f"making {model}", flush=True)
-        maker(model + ".tmp")
-        os.rename(model + ".tmp", model)
-    inputs = f"{work}/models/{''.join(c if c.isalnum() else '_' for c in name)}.npz"
+        temporary = model + ".tmp"
+        if case.file in ("attention", "causal"):
+            write_attention(temporary, case.file == "causal")
+        elif case.file in ("bert", "gpt2"):
+            (export_bert if case.file == "bert" else export_gpt2)(folder, temporary)
+        else:
+            sys.exit(f"{model} is not there")
+        os.rename(temporary, model)
     if not os.path.exists(inputs):
-        np.savez(inputs, **feed())
-    return model, inputs
+        np.savez(inputs[:-4] + ".tmp.npz", **case.feed())
+        os.rename(inputs[:-4] + ".tmp.npz", inputs)
+
+
+if __name__ == "__main__":
+    make(next(c for c in CASES if c.name == sys.argv[1]), sys.argv[2], sys.argv[3])

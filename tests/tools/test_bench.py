@@ -1,0 +1,112 @@
+"""The benchmark's own code: the page, the chart, and engines that fail.
+
+usage: test_bench.py ROOT
+"""
+import os
+import sys
+import tempfile
+import unittest
+import xml.dom.minidom
+from pathlib import Path
+
+ROOT = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
+sys.path.insert(0, str(ROOT / "tools" / "bench"))
+import chart  # noqa: E402
+import engines  # noqa: E402
+import models  # noqa: E402
+import page  # noqa: E402
+
+BEST = {"fp32_peak_gflops": 100.0, "fp32_peak_all_gflops": 200.0, "threads": 2,
+        "read_gbs": 20.0, "read_all_gbs": 30.0, "l2_read_gbs": 90.0, "fork_join_us": 0.5}
+FIGURES = {"load_ms": 20.0, "first_ms": 3.0, "median_ms": 2.5, "rss": 90 << 20,
+           "runs_rss": 3 << 20, "isa": "avx512", "weights": 80 << 20, "arena": 4 << 20}
+
+
+def results_of(times):
+    """times: {engine: (ms on one thread, ms on two)}, the same for all cases."""
+    results = page.Results(False, ["torch is left out: no disk."], ["attnrun 0"], 1300000)
+    results.best = BEST
+    for case in models.CASES:
+        for threads in (1, 2):
+            rows = {name: {**FIGURES, "min_ms": ms[threads - 1]} for name, ms in times.items()}
+            rows["attnrun"]["pack_ms"] = 9.0
+            results.add(case, threads, rows, 0.2 if threads == 2 else 0.0)
+    return results
+
+
+class Page(unittest.TestCase):
+    def test_the_faster_gating_peer_counts(self):
+        text = page.write(results_of({"attnrun": (2, 1), "onnxruntime": (3, 2),
+                                      "openvino": (4, 1.5), "torch": (1, 1)}))
+        self.assertIn("| MiniLM 1x128: ratio | ≥ 1.03 | 1.500 | 1.500 | yes |", text)
+        self.assertIn("| MiniLM 1x128: two threads over one | ≥ 1.85 |  | 2.000 | yes |", text)
+        self.assertIn("| MiniLM 1x16 | 1 | attnrun | 20 (9) |", text)
+        self.assertIn("- torch is left out: no disk.", text)
+        self.assertIn("| MiniLM 1x16 ~ | 2 | openvino |", text)
+
+    def test_missed_targets_are_said(self):
+        text = page.write(results_of({"attnrun": (2, 1.5), "onnxruntime": (2, 1.5)}))
+        self.assertIn("| MiniLM 1x128: ratio | ≥ 1.03 | 1.000 | 1.000 | **no** |", text)
+        self.assertIn("| MiniLM 1x128: two threads over one | ≥ 1.85 |  | 1.333 | **no** |",
+                      text)
+
+    def test_no_peer_leaves_ratios_empty(self):
+        results = results_of({"attnrun": (2, 1)})
+        self.assertIn("| MiniLM 1x128: ratio | ≥ 1.03 |  |  |  |", page.write(results))
+        self.assertIn("not measured", chart.draw(results))
+
+    def test_all_lines_of_a_table_have_its_columns(self):
+        width = 0
+        for line in page.write(results_of({"attnrun": (2, 1), "openvino": (3, 2)})).split("\n"):
+            columns = line.count("|")
+            self.assertIn(columns, (0, width) if width else (0, columns), line)
+            width = columns
+
+    def test_the_chart_is_xml_and_cuts_long_bars(self):
+        drawn = chart.draw(results_of({"attnrun": (2, 1), "openvino": (40, 0.5)}))
+        for bar in xml.dom.minidom.parseString(drawn).getElementsByTagName("rect"):
+            right = float(bar.getAttribute("x")) + float(bar.getAttribute("width"))
+            self.assertLessEqual(right, chart.WIDTH)
+
+
+class Work(unittest.TestCase):
+    def test_flops_are_those_of_the_products(self):
+        self.assertEqual(models.encoder_flops(1, 1, 1, 1), 2 * (12 + 2))
+        self.assertEqual(models.attention_flops(2), 2 * (2 * 2) * 64 * 8 * 2)
+        linear = 12 * 12 * 768**2 + 50257 * 768
+        self.assertEqual(models.gpt2_flops(1, 0), 2 * (linear + 12 * 2 * 768))
+
+
+class Engines(unittest.TestCase):
+    def fails(self, text, script, limit_s):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "peer.py").write_text(script, encoding="utf-8")
+            before, engines.__file__ = engines.__file__, os.path.join(folder, "engines.py")
+            try:
+                with self.assertRaisesRegex(engines.Failed, text):
+                    peer = engines.Peer("any", ("m", "", "i"), 1, limit_s)
+                    self.addCleanup(peer.close)
+                    peer.round(1)
+            finally:
+                engines.__file__ = before
+
+    def test_a_crash_is_a_sentence(self):
+        self.fails("disk on fire", "raise RuntimeError('disk on fire')", 20)
+        self.fails("it said nothing", "print('{}', flush=True)\nimport os\nos._exit(1)", 20)
+
+    def test_a_crash_while_running_is_a_sentence(self):
+        self.fails("enough", "print('{}', flush=True)\ninput()\n"
+                   "print('{\"times_ms\": [1]}', flush=True)\ninput()\nraise OSError('enough')",
+                   20)
+
+    def test_a_peer_that_hangs_is_ended(self):
+        self.fails("no answer within 1 s", "import time\ntime.sleep(60)", 1)
+
+    def test_others_are_what_is_not_ours(self):
+        self.assertAlmostEqual(engines.share_of_others((0, 0, 0), (3, 10, 1)), 0.2)
+        self.assertEqual(engines.share_of_others((0, 0, 0), (1, 10, 1.2)), 0)
+        self.assertGreater(engines.processor_time([])[1], 0)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,260 @@
+"""page.py - BENCHMARKS.md: what was to be reached, what was found, and all figures."""
+import datetime
+import math
+import os
+import platform
+
+MIB = 2**20
+NOISY = 0.05  # of the CPUs, taken by other processes: such rows are marked
+RSS_CASES = ("MiniLM 1x512", "BERT-base 1x384", "GPT-2 decode, 512 cached")
+GATING = ("onnxruntime", "openvino")  # the ratio is over the faster of these
+
+
+class Results:
+    """What one run found. rows: (case name, threads) -> {engine: figures}."""
+
+    def __init__(self, quick, notes, versions, library_bytes):
+        self.quick, self.notes, self.versions = quick, notes, versions
+        self.library_bytes = library_bytes
+        self.cases, self.rows, self.row_others = {}, {}, {}
+        self.best, self.others, self.seconds = {}, 0.0, 0.0
+
+    def add(self, case, threads, rows, others):
+        self.cases[case.name] = case
+        self.rows[case.name, threads] = rows
+        self.row_others[case.name, threads] = others
+
+    def of(self, case, threads, engine="attnrun"):
+        return self.rows.get((case.name, threads), {}).get(engine)
+
+    def threads(self):
+        return sorted({threads for _, threads in self.rows})
+
+    def ratio(self, case, threads):
+        own = self.of(case, threads)
+        peers = [p["min_ms"] for p in (self.of(case, threads, n) for n in GATING) if p]
+        return min(peers) / own["min_ms"] if own and peers else math.nan
+
+    def speed_up(self, case, threads, engine="attnrun"):
+        one, more = self.of(case, 1, engine), self.of(case, threads, engine)
+        return one["min_ms"] / more["min_ms"] if one and more and threads > 1 else math.nan
+
+    def peak_share(self, case, threads, row):
+        gflops = min(threads * self.best["fp32_peak_gflops"],
+                     self.best["fp32_peak_all_gflops"])
+        return case.flops / row["min_ms"] / 1e6 / gflops
+
+    def read_share(self, case, threads, row):
+        if not case.read_bytes:
+            return math.nan
+        gbs = self.best["read_gbs" if threads == 1 else "read_all_gbs"]
+        return case.read_bytes / row["min_ms"] / 1e6 / gbs
+
+    def extra_mib(self, case, threads, row):
+        """Memory of runs beside the outputs, a thread; only for attention alone."""
+        if not case.output_bytes:
+            return math.nan
+        return max(0, row["runs_rss"] - case.output_bytes) / MIB / threads
+
+
+# ---- words ----
+
+def number(x, form):
+    return "" if x is None or math.isnan(x) else form.format(x)
+
+
+def table(head, lines):
+    rule = ["--"] + ["--:" if h not in ("case", "engine", "what", "met") else "--"
+                     for h in head[1:]]
+    return ["| " + " | ".join(line) + " |" for line in [head, rule, *lines]]
+
+
+def met(values, bound, larger=True):
+    known = [v for v in values if not math.isnan(v)]
+    if not known:
+        return ""
+    return "yes" if all(v >= bound if larger else v <= bound for v in known) else "**no**"
+
+
+# ---- what was to be reached ----
+
+def target(results, what, value, least, form, larger=True, aim=None):
+    """A row of targets; value(threads) is a figure or NaN."""
+    counts = results.threads()
+    values = [value(t) for t in counts]
+    sign = "≥" if larger else "≤"
+    row = [what, f"{sign} {least:g}" if least is not None else "",
+           *[number(v, form) for v in values],
+           met(values, least, larger) if least is not None else ""]
+    if aim is None:
+        return row + ["", *["" for _ in counts]]
+    text, aim_value, aim_form = aim
+    return row + [text, *[number(aim_value(t), aim_form) for t in counts]]
+
+
+def speed_target(results, case):
+    kind, goal = case.aim
+
+    def share(threads):
+        own = results.of(case, threads)
+        if own is None:
+            return math.nan
+        return (results.peak_share if kind == "peak" else results.read_share)(
+            case, threads, own)
+
+    aims = {"peak": (f"{goal:.0%} of fp32 peak", share, "{:.0%}"),
+            "read": (f"{goal:.0%} of read bandwidth", share, "{:.0%}"),
+            "ratio": (f"≥ {goal}", lambda t: results.ratio(case, t), "{:.2f}")}
+    return target(results, f"{case.name}: ratio", lambda t: results.ratio(case, t),
+                  case.least, "{:.3f}", aim=aims[kind])
+
+
+def memory_targets(results):
+    rows = []
+    for case in results.cases.values():
+        if case.output_bytes:
+            rows.append(target(
+                results, f"{case.name}: extra MiB a thread",
+                lambda t, c=case: results.extra_mib(c, t, results.of(c, t))
+                if results.of(c, t) else math.nan, 2, "{:.1f}", larger=False))
+            continue
+
+        def peer_over_own(threads, c=case):
+            own, peer = results.of(c, threads), results.of(c, threads, "onnxruntime")
+            return peer["rss"] / own["rss"] if own and peer else math.nan
+
+        def beyond(threads, c=case):
+            own = results.of(c, threads)
+            return (own["rss"] - own["weights"] - own["arena"]) / MIB if own else math.nan
+
+        least = 1.4 if case.name == "MiniLM 1x512" else None
+        if case.name in RSS_CASES:
+            rows.append(target(results, f"{case.name}: RSS of ONNX Runtime over ours",
+                               peer_over_own, least, "{:.2f}",
+                               aim=("≤ 8 MiB over weights + arena", beyond, "{:+.0f}")))
+    return rows
+
+
+def targets(results):
+    counts = results.threads()
+    head = ["what", "at least", *[f"{t} thread{'s' if t > 1 else ''}" for t in counts],
+            "met", "aim", *[f"at {t}" for t in counts]]
+    rows = [speed_target(results, c) for c in results.cases.values()]
+    for case in results.cases.values():
+        if case.name == "MiniLM 1x128" and counts[-1] == 2:
+            def twice(threads, c=case):
+                return results.speed_up(c, threads)
+
+            rows.append(target(results, f"{case.name}: two threads over one", twice, 1.85,
+                               "{:.3f}", aim=("≥ 1.95", twice, "{:.2f}")))
+    rows += memory_targets(results)
+    if results.library_bytes:
+        mb = results.library_bytes / 1e6
+        rows.append(target(results, "shared library, stripped, MB",
+                           lambda t: mb if t == counts[0] else math.nan, 1.5, "{:.2f}",
+                           larger=False, aim=("≤ 1 MB", lambda t: math.nan, "{}")))
+    if results.best.get("fork_join_us"):
+        rows.append(target(results, "fork and join while workers spin, µs",
+                           lambda t: results.best["fork_join_us"] if t == counts[-1]
+                           else math.nan, 5, "{:.1f}", larger=False))
+    return table(head, rows)
+
+
+# ---- threads ----
+
+def speed_ups(results):
+    """Each engine on the most threads over itself on one."""
+    counts = results.threads()
+    if counts[0] != 1 or counts[-1] == 1:
+        return []
+    engines = sorted({e for rows in results.rows.values() for e in rows},
+                     key=["attnrun", "onnxruntime", "openvino", "torch"].index)
+    lines = [[c.name, *[number(results.speed_up(c, counts[-1], e), "{:.2f}")
+                        for e in engines]] for c in results.cases.values()]
+    return [f"## {counts[-1]} threads over one", "", *table(["case", *engines], lines), ""]
+
+
+# ---- all figures ----
+
+def figures(results):
+    lines = []
+    for (name, threads), rows in results.rows.items():
+        case = results.cases[name]
+        noisy = " ~" if results.row_others[name, threads] > NOISY else ""
+        own = rows["attnrun"]
+        for engine, r in rows.items():
+            over = r["min_ms"] / own["min_ms"]
+            gates = engine in GATING and abs(over - results.ratio(case, threads)) < 1e-9
+            load = f"{r['load_ms']:.0f}"
+            if "pack_ms" in r:
+                load += f" ({r['pack_ms']:.0f})"
+            lines.append([
+                name + noisy, str(threads), engine, load, f"{r['first_ms']:.1f}",
+                f"{r['min_ms']:.2f}", f"{r['median_ms']:.2f}", f"{r['rss'] / MIB:.0f}",
+                number(results.extra_mib(case, threads, r), "{:.1f}"),
+                f"{results.peak_share(case, threads, r):.0%}",
+                number(results.read_share(case, threads, r), "{:.0%}"),
+                "" if engine == "attnrun" else f"**{over:.2f}**" if gates else f"{over:.2f}"])
+    return table(["case", "threads", "engine", "load", "first", "min", "median", "RSS",
+                  "extra", "of peak", "of read", "ratio"], lines)
+
+
+EXPLAINED = """\
+Times in ms. `load`: open the model and pack its weights (in brackets: the packing, which
+the others don't tell apart); for attnrun the median of a process a round, for the others
+once. `first`: the first run. `min` and `median`: of the runs after that, over all rounds;
+the engines take turns. `RSS`, in MiB: the peak above what the process held before
+loading, with the engine in memory and without the inputs; the same for all. `extra`, in
+MiB a thread: what the runs of attention alone took beside their output. `of peak`: the
+FLOPs of the matrix products, by shape (causal: half), over the minimum, as a share of the
+fp32 peak of these threads. `of read`: bytes of weights and caches over the minimum, as a
+share of the read bandwidth. `ratio`: this engine's minimum over attnrun's; the bold one,
+the faster of ONNX Runtime and OpenVINO, is the one that counts. PyTorch runs eagerly, in
+inference mode; its weights stay in the mapped file.
+"""
+
+
+def cpu_name():
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as info:
+            for line in info:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor()
+
+
+def machine_text(results):
+    b = results.best
+    return (f"This machine at its best, by `attnrun doctor --bench`: fp32 "
+            f"{b['fp32_peak_gflops']:.0f} GFLOP/s by one thread, "
+            f"{b['fp32_peak_all_gflops']:.0f} by {b['threads']}; reads {b['read_gbs']:.0f} "
+            f"GB/s by one thread, {b['read_all_gbs']:.0f} by {b['threads']}, and "
+            f"{b['l2_read_gbs']:.0f} from L2.")
+
+
+def noise_text(results):
+    took = (f"{results.seconds / 60:.0f} minutes" if results.seconds > 90
+            else f"{results.seconds:.0f} seconds")
+    text = f"Other processes took {results.others:.1%} of the CPUs during this run of {took}."
+    if any(share > NOISY for share in results.row_others.values()):
+        text += f" Rows marked ~ had more than {NOISY:.0%}: read them with care."
+    return text
+
+
+def write(results):
+    isa = next(iter(results.rows.values()))["attnrun"]["isa"]
+    command = "bash tools/bench/run.sh" + (" --quick" if results.quick else "")
+    lines = ["# Benchmarks", "", f"Written by `{command}`; do not edit.", "",
+             f"{datetime.date.today()}, {cpu_name()}, {os.cpu_count()} CPUs, ISA {isa}; "
+             f"{', '.join(results.versions)}. All in fp32.", "", machine_text(results), "",
+             noise_text(results), ""]
+    for note in results.notes:
+        lines += [f"- {note}"]
+    if results.notes:
+        lines += [""]
+    lines += ["![how many times as long the faster of ONNX Runtime and OpenVINO takes]"
+              "(benchmarks.svg)", "", "## To reach", "", *targets(results), "",
+              *speed_ups(results), "## Figures", "", EXPLAINED, *figures(results)]
+    return "\n".join(lines) + "\n"
