@@ -190,15 +190,32 @@ static char *block_data(struct attn_pool_block *block)
     return (char *)block + POOL_HEADER;
 }
 
-static struct attn_pool_block *new_block(struct attn_pool *pool, int64_t bytes,
-                                         bool zeroed)
+/* A spare block that is not much too large. */
+static struct attn_pool_block *spare_block(struct attn_pool *pool, int64_t bytes)
+{
+    struct attn_pool_block **at = pool->spare ? &pool->spare->last : NULL;
+    while (at != NULL && *at != NULL) {
+        struct attn_pool_block *block = *at;
+        if (block->bytes >= bytes && block->bytes / 2 <= bytes) {
+            *at = block->before;
+            return block;
+        }
+        at = &block->before;
+    }
+    return NULL;
+}
+
+static struct attn_pool_block *new_block(struct attn_pool *pool, int64_t bytes)
 {
     int64_t total;
+    struct attn_pool_block *spare = spare_block(pool, bytes);
+    if (spare != NULL) {
+        *spare = (struct attn_pool_block){ .bytes = spare->bytes };
+        return spare;
+    }
     if (bytes < 0 || !ck_add(bytes, POOL_HEADER, &total))
         total = bytes < 0 ? bytes : INT64_MAX; /* refused below, with a sentence */
-    struct attn_pool_block *block =
-        zeroed ? attn_alloc_zeroed(pool->memory, pool->kind, total)
-               : attn_alloc(pool->memory, pool->kind, total);
+    struct attn_pool_block *block = attn_alloc(pool->memory, pool->kind, total);
     if (block != NULL)
         *block = (struct attn_pool_block){ .bytes = bytes };
     return block;
@@ -206,9 +223,9 @@ static struct attn_pool_block *new_block(struct attn_pool *pool, int64_t bytes,
 
 /* A block of its own, put behind the current one so that this one goes on being filled.
  */
-static void *alloc_alone(struct attn_pool *pool, int64_t bytes, bool zeroed)
+static void *alloc_alone(struct attn_pool *pool, int64_t bytes)
 {
-    struct attn_pool_block *block = new_block(pool, bytes, zeroed);
+    struct attn_pool_block *block = new_block(pool, bytes);
     if (block == NULL)
         return NULL;
     block->used = bytes;
@@ -229,7 +246,7 @@ static bool add_block(struct attn_pool *pool)
         bytes = 2 * (pool->last->bytes + POOL_HEADER);
     if (bytes > POOL_LARGEST_BLOCK)
         bytes = POOL_LARGEST_BLOCK;
-    struct attn_pool_block *block = new_block(pool, bytes - POOL_HEADER, true);
+    struct attn_pool_block *block = new_block(pool, bytes - POOL_HEADER);
     if (block == NULL)
         return false;
     block->before = pool->last;
@@ -237,10 +254,10 @@ static bool add_block(struct attn_pool *pool)
     return true;
 }
 
-static void *pool_alloc(struct attn_pool *pool, int64_t bytes, bool zeroed)
+static void *pool_alloc(struct attn_pool *pool, int64_t bytes)
 {
     if (bytes < 0 || bytes > POOL_FIRST_BLOCK / 4)
-        return alloc_alone(pool, bytes, zeroed);
+        return alloc_alone(pool, bytes);
     int64_t align = bytes > 4096 ? 64 : 16, at = 0;
     if (pool->last != NULL)
         at = (pool->last->used + align - 1) & ~(align - 1);
@@ -255,12 +272,15 @@ static void *pool_alloc(struct attn_pool *pool, int64_t bytes, bool zeroed)
 
 void *attn_pool_alloc(struct attn_pool *pool, int64_t bytes)
 {
-    return pool_alloc(pool, bytes, true);
+    void *made = pool_alloc(pool, bytes);
+    if (made != NULL && bytes > 0)
+        memset(made, 0, (size_t)bytes);
+    return made;
 }
 
 void *attn_pool_copy(struct attn_pool *pool, const void *data, int64_t bytes)
 {
-    void *copy = pool_alloc(pool, bytes, false);
+    void *copy = pool_alloc(pool, bytes);
     if (copy != NULL && bytes > 0)
         memcpy(copy, data, (size_t)bytes);
     return copy;
@@ -316,6 +336,13 @@ void attn_pool_free(struct attn_pool *pool)
         pool->last = block->before;
         attn_free(pool->memory, pool->kind, block, block->bytes + POOL_HEADER);
     }
+}
+
+void attn_pool_move(struct attn_pool *to, struct attn_pool *from)
+{
+    attn_pool_free(to);
+    to->last = from->last;
+    from->last = NULL;
 }
 
 int64_t attn_pool_bytes(const struct attn_pool *pool)

@@ -41,6 +41,7 @@ struct attn_pool {
     struct attn_memory *memory;
     enum attn_memory_kind kind;
     struct attn_pool_block *last;
+    struct attn_pool *spare; /* whose blocks are taken first; or NULL */
 };
 void attn_pool_init(struct attn_pool *pool, struct attn_memory *memory,
                     enum attn_memory_kind kind);
@@ -54,6 +55,8 @@ char *attn_pool_printf(struct attn_pool *pool, const char *format, ...) ATTN_PRI
 attn_status attn_pool_grow(struct attn_pool *pool, void **items, int64_t *capacity,
                            int64_t used, int64_t item_bytes);
 void attn_pool_free(struct attn_pool *pool);
+/* All blocks of `from` become those of `to`, whose own are freed. */
+void attn_pool_move(struct attn_pool *to, struct attn_pool *from);
 int64_t attn_pool_bytes(const struct attn_pool *pool);
 
 #endif

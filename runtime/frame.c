@@ -81,6 +81,8 @@ attn_status attn_frame_plan(struct attn_frame *frame, const attnrun_tensor *inpu
         release_all_late(frame, *slot);
     if (*slot != NULL && *slot == frame->shown)
         frame->shown = NULL;
+    if (*slot != NULL) /* decoding makes a plan of the same sizes for each token */
+        attn_pool_move(&frame->spare, &(*slot)->pool);
     attn_plan_destroy(*slot, frame->memory);
     *slot = made;
     made->last_used = ++frame->clock;
@@ -91,11 +93,26 @@ attn_status attn_frame_plan(struct attn_frame *frame, const attnrun_tensor *inpu
     return ATTNRUN_OK;
 }
 
+/* An arena that has to grow takes an eighth more, where the budget has it: the next token
+ * of a decoder needs a little more again. */
+static int64_t arena_size(struct attn_frame *frame, int64_t bytes)
+{
+    struct attn_memory_counts counts;
+    int64_t more;
+    attn_memory_counts(frame->memory, &counts);
+    uint64_t left = counts.max_bytes - counts.used_bytes + (uint64_t)frame->arena_bytes;
+    if (frame->arena == NULL || counts.used_bytes > counts.max_bytes ||
+        !ck_add(bytes, bytes / 8, &more) || (uint64_t)more > left)
+        return bytes;
+    return more;
+}
+
 attn_status attn_frame_reserve(struct attn_frame *frame, const struct attn_plan *plan)
 {
     int64_t bytes = plan->arena_bytes > 0 ? plan->arena_bytes : ATTN_ARENA_ALIGN;
     if (frame->arena != NULL && bytes <= frame->arena_bytes)
         return ATTNRUN_OK;
+    bytes = arena_size(frame, bytes);
     attn_free(frame->memory, ATTN_MEM_ARENA, frame->arena, frame->arena_bytes);
     frame->arena = NULL;
     frame->arena_bytes = 0;
@@ -468,6 +485,7 @@ attn_status attn_frame_create(attnrun_runtime *runtime, struct attn_graph *graph
     made->control = control;
     made->heap = (struct attn_heap){ .memory = memory, .kind = ATTN_MEM_HEAP };
     attn_pool_init(&made->late_pool, memory, ATTN_MEM_PLAN);
+    attn_pool_init(&made->spare, memory, ATTN_MEM_PLAN);
     *frame = made;
     return ATTNRUN_OK;
 }
@@ -481,6 +499,7 @@ void attn_frame_trim(struct attn_frame *frame)
         frame->plans[i] = NULL;
     }
     frame->current = frame->shown = NULL;
+    attn_pool_free(&frame->spare);
     attn_free(frame->memory, ATTN_MEM_ARENA, frame->arena, frame->arena_bytes);
     frame->arena = NULL;
     frame->arena_bytes = 0;

@@ -34,6 +34,7 @@ struct attn_frame {
     struct attn_plan *current; /* of the last successful run */
     struct attn_plan *shown;   /* of the last run or attnrun_plan() */
     uint64_t clock;            /* for the least recently used plan */
+    struct attn_pool spare;    /* memory of the last plan that was dropped */
     char *arena;
     int64_t arena_bytes;
     struct attn_heap heap;

@@ -500,6 +500,7 @@ attn_status attn_plan_create(struct attn_frame *frame, const attnrun_tensor *inp
     if (made == NULL)
         return ATTNRUN_E_MEMORY;
     attn_pool_init(&made->pool, frame->memory, ATTN_MEM_PLAN);
+    made->pool.spare = &frame->spare;
     made->heap = (struct attn_heap){ .memory = frame->memory, .kind = ATTN_MEM_PLAN };
     made->graph = graph;
     made->n_key = n_inputs;
@@ -521,6 +522,7 @@ attn_status attn_plan_create(struct attn_frame *frame, const attnrun_tensor *inp
         attn_plan_destroy(made, frame->memory);
         return status;
     }
+    made->pool.spare = NULL;
     *plan = made;
     return ATTNRUN_OK;
 }
