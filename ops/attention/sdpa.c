@@ -86,6 +86,11 @@ attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
 
 /* ---- one task ---- */
 
+/* Keys that some row of QUERIES sees, and those that all of them see. */
+struct seen {
+    int64_t from, to, all_from, all_to;
+};
+
 struct queries {
     const struct attn_sdpa *s;
     const struct attn_kernels *kernels;
@@ -97,7 +102,10 @@ struct queries {
     float *keys, *values; /* panels of a tile of K and V; NULL: few queries, not packed */
     int64_t r0;           /* rows from here on are in `scores` */
     float *scores;        /* up to QUERIES x KEYS */
-    float *sums, *state, *scratch; /* n x v_dim, n x {max, sum} */
+    float *sums, *scratch; /* n x v_dim */
+    struct attn_softmax_row *state;
+    struct seen seen[MOST_QUERIES / QUERIES];
+    bool plain; /* scores are taken as they are, where all rows see a key */
 };
 
 /* Keys seen by row r of the block: [*from, *to). */
@@ -233,9 +241,8 @@ static void keep_keys(float *scores, const int32_t *keep, int64_t n)
         scores[j] = keep[j] != 0 ? scores[j] : -INFINITY;
 }
 
-/* Cap, mask, softmax of row r of a tile; its sums are multiplied by what that asks for.
- */
-static void softmax_row(const struct queries *t, int64_t r, int64_t first, int64_t n)
+/* Cap and mask of row r of a tile. */
+static void prepare_row(const struct queries *t, int64_t r, int64_t first, int64_t n)
 {
     const struct attn_sdpa *s = t->s;
     float *scores = t->scores + (r - t->r0) * KEYS, *out = scores_out(t, r);
@@ -256,25 +263,57 @@ static void softmax_row(const struct queries *t, int64_t r, int64_t first, int64
     hide(scores, to, n);
     if (out != NULL && s->scores_mode >= ATTN_SCORES_BIASED)
         memcpy(out + first, scores, (size_t)n * sizeof *out);
-    float factor = t->kernels->softmax_more_f32(scores, (size_t)n, t->state + 2 * r);
-    float *sums = t->sums + r * s->v_dim;
-    if (factor != 1.0f)
-        t->kernels->mul_f32(sums, sums, 1, &factor, 0, (size_t)s->v_dim);
+}
+
+/* The softmax of a tile's rows; their sums are multiplied by what that asks for. */
+static void softmax_tile(const struct queries *t, int64_t rows, int64_t first, int64_t n)
+{
+    const size_t v_dim = (size_t)t->s->v_dim;
+    const struct seen *seen = &t->seen[t->r0 / QUERIES];
+    if (!t->plain || first < seen->all_from || first + n > seen->all_to)
+        for (int64_t r = t->r0; r < t->r0 + rows; r++)
+            prepare_row(t, r, first, n);
+    t->kernels->softmax_rows_f32(t->scores, KEYS, (size_t)rows, (size_t)n,
+                                 t->state + t->r0);
+    for (int64_t r = t->r0; r < t->r0 + rows; r++) {
+        float *sums = t->sums + r * t->s->v_dim;
+        if (t->state[r].factor != 1.0f)
+            t->kernels->mul_f32(sums, sums, 1, &t->state[r].factor, 0, v_dim);
+    }
 }
 
 /* sums / total become Y; a row that saw nothing is zeros. */
 static void finish_row(const struct queries *t, int64_t r)
 {
     const struct attn_sdpa *s = t->s;
-    const float *sums = t->sums + r * s->v_dim, *state = t->state + 2 * r;
+    const float *sums = t->sums + r * s->v_dim;
+    const struct attn_softmax_row *state = t->state + r;
     const float empty = s->nan_rows && s->kv_len > 0 ? NAN : 0.0f;
-    const float scale = state[1] == 0.0f ? empty : 1.0f / state[1];
+    const float scale = state->sum == 0.0f ? empty : 1.0f / state->sum;
     int64_t row = t->row % s->q_len + r;
     float *y = t->o->y + t->b * s->y.batch + t->head * s->y.head + row * s->y.row;
     t->kernels->mul_f32(y, sums, 1, &scale, 0, (size_t)s->v_dim);
     float *out = s->scores_mode == ATTN_SCORES_SOFTMAX ? scores_out(t, r) : NULL;
     for (int64_t j = 0; out != NULL && j < s->kv_len; j++)
-        out[j] = state[1] == 0.0f ? 0.0f : expf(out[j] - state[0]) * scale;
+        out[j] = state->sum == 0.0f ? 0.0f : expf(out[j] - state->max) * scale;
+}
+
+static struct seen keys_of_rows(const struct queries *t, int64_t r0, int64_t rows)
+{
+    struct seen seen = { t->s->kv_len, 0, 0, t->s->kv_len };
+    if (t->o->scores != NULL)
+        return (struct seen){ 0, t->s->kv_len, 0, 0 };
+    for (int64_t r = r0; r < r0 + rows; r++) {
+        int64_t from, to;
+        keys_of(t, r, &from, &to);
+        if (from < to) {
+            seen.from = least(seen.from, from);
+            seen.to = most(seen.to, to);
+        }
+        seen.all_from = most(seen.all_from, from);
+        seen.all_to = least(seen.all_to, to);
+    }
+    return seen;
 }
 
 /* All keys that some row sees, in tiles that begin at multiples of KEYS in each piece.
@@ -283,17 +322,11 @@ static attn_status stream(struct queries *t, const attnrun_work *work)
 {
     const struct attn_sdpa *s = t->s;
     int64_t least_key = s->kv_len, last_key = 0;
-    for (int64_t r = 0; r < t->n; r++) {
-        int64_t from, to;
-        keys_of(t, r, &from, &to);
-        if (from < to) {
-            least_key = least(least_key, from);
-            last_key = most(last_key, to);
-        }
-    }
-    if (t->o->scores != NULL) {
-        least_key = 0;
-        last_key = s->kv_len;
+    for (int64_t r0 = 0; r0 < t->n; r0 += QUERIES) {
+        struct seen *seen = &t->seen[r0 / QUERIES];
+        *seen = keys_of_rows(t, r0, least(QUERIES, t->n - r0));
+        least_key = least(least_key, seen->from);
+        last_key = most(last_key, seen->to);
     }
     for (int64_t first = 0; first < last_key;) {
         int64_t end = first < s->past_len ? s->past_len : s->kv_len;
@@ -303,10 +336,12 @@ static attn_status stream(struct queries *t, const attnrun_work *work)
                 return ATTNRUN_E_CANCELLED;
             pack_tile(t, first, n);
             for (t->r0 = 0; t->r0 < t->n; t->r0 += QUERIES) {
+                const struct seen *seen = &t->seen[t->r0 / QUERIES];
                 int64_t rows = least(QUERIES, t->n - t->r0);
+                if (first >= seen->to || first + n <= seen->from)
+                    continue;
                 score_tile(t, rows, first, n);
-                for (int64_t r = t->r0; r < t->r0 + rows; r++)
-                    softmax_row(t, r, first, n);
+                softmax_tile(t, rows, first, n);
                 value_tile(t, rows, first, n);
             }
         }
@@ -321,6 +356,8 @@ attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *
 {
     const int64_t group = s->q_heads / s->kv_heads, per_head = s->q_heads / s->heads;
     struct queries t = { .s = s, .kernels = kernels, .o = o };
+    t.plain = s->softcap <= 0 && s->mask_kind == ATTN_MASK_NONE && o->scores == NULL &&
+              o->key_keep == NULL;
     t.row = task % s->blocks * s->block;
     t.n = least(s->block, s->rows - t.row);
     t.b = task / s->blocks / s->heads;
@@ -343,18 +380,16 @@ attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *
     t.scratch = work->scratch;
     t.scores = t.scratch + gemm_floats(s, sub);
     t.sums = t.scores + sub * KEYS;
-    t.state = t.sums + s->block * s->v_dim;
-    t.q = t.state + 2 * s->block;
+    t.state = (struct attn_softmax_row *)(void *)(t.sums + s->block * s->v_dim);
+    t.q = (float *)(t.state + s->block);
     if (s->block > QUERIES) {
         t.keys = t.q + s->block * s->head_dim;
         t.values = t.keys + KEYS * s->head_dim;
     }
     scale_queries(&t);
     memset(t.sums, 0, (size_t)(t.n * s->v_dim) * sizeof *t.sums);
-    for (int64_t r = 0; r < t.n; r++) {
-        t.state[2 * r] = -INFINITY;
-        t.state[2 * r + 1] = 0.0f;
-    }
+    for (int64_t r = 0; r < t.n; r++)
+        t.state[r] = (struct attn_softmax_row){ .max = -INFINITY };
     TRY(stream(&t, work));
     for (int64_t r = 0; r < t.n; r++)
         finish_row(&t, r);

@@ -1,6 +1,8 @@
 /* attention_f32.c - what happens to a row of a score tile between the two products. */
 #include "vmath.h"
 
+#define LOG2E 1.44269504f
+
 static ALWAYS_INLINE v_f32 load_part(const float *x, size_t n, float fill)
 {
     return n >= VF ? v_load(x) : v_load_tail(x, n, fill);
@@ -14,35 +16,88 @@ static ALWAYS_INLINE void store_part(float *y, v_f32 v, size_t n)
         v_store_tail(y, v, n);
 }
 
-float K(softmax_more_f32)(float *s, size_t n, float *state)
+/* 2^t of t <= 0, or NaN; 0 below -151. 1 ulp down to the denormal results. The polynomial
+ * is a minimax fit of 2^r on [-1/2, 1/2]. */
+static ALWAYS_INLINE v_f32 exp2_negative(v_f32 t)
 {
-    v_f32 m = v_set(-INFINITY), sum = { 0 };
-    for (size_t j = 0; j < n; j += VF)
-        m = v_max(m, load_part(s + j, n - j, -INFINITY));
-    float max = v_reduce_max(m), old = state[0];
-    max = old > max ? old : max;
-    /* -inf - -inf is NaN: with no score yet, exp(-inf - 0) = 0 is meant. */
-    const float shift = max == -INFINITY ? 0.0f : max;
-    size_t i = 0;
-    v_f32 more = { 0 };
-    for (; i + 2 * VF <= n; i += 2 * VF) {
-        v_f32 e = v_exp_negative(v_load(s + i) - shift);
-        v_f32 f = v_exp_negative(v_load(s + i + VF) - shift);
-        sum += e;
-        more += f;
-        v_store(s + i, e);
-        v_store(s + i + VF, f);
+    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
+    t = v_max(v_set(-152.0f), t);
+    v_f32 shifted = t + magic, k = shifted - magic, r = t - k;
+    v_f32 p = 1.532647293e-04f * r + 1.339080627e-03f;
+    p = p * r + 9.618505836e-03f;
+    p = p * r + 5.550359935e-02f;
+    p = p * r + 2.402264774e-01f;
+    p = p * r + 6.931471825e-01f;
+    p = p * r + 1.0f;
+#if VEC_BYTES == 64 && defined(__AVX512F__)
+    return (v_f32)_mm512_scalef_ps((__m512)p, (__m512)k);
+#else
+    return v_scale2(p, (v_i32)shifted - (v_i32)v_set(magic));
+#endif
+}
+
+static ALWAYS_INLINE float row_max(const float *s, size_t n)
+{
+    v_f32 m[4];
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        m[i] = v_set(-INFINITY);
+    size_t j = 0;
+    for (; j + 4 * VF <= n; j += 4 * VF) {
+        UNROLL
+        for (int i = 0; i < 4; i++)
+            m[i] = v_max(m[i], v_load(s + j + i * VF));
     }
-    sum += more;
-    for (; i < n; i += VF) {
-        v_f32 e = v_exp_negative(load_part(s + i, n - i, -INFINITY) - shift);
-        sum += e;
-        store_part(s + i, e, n - i);
+    for (; j < n; j += VF)
+        m[0] = v_max(m[0], load_part(s + j, n - j, -INFINITY));
+    return v_reduce_max(v_max(v_max(m[0], m[1]), v_max(m[2], m[3])));
+}
+
+/* s = 2^(s log2(e) + shift); returns the sum. The difference to the maximum is rounded
+ * once, as s - max would be. */
+static ALWAYS_INLINE float row_exp(float *s, size_t n, float shift)
+{
+    v_f32 sum[4] = { { 0 } };
+    size_t j = 0;
+    for (; j + 4 * VF <= n; j += 4 * VF) {
+        UNROLL
+        for (int i = 0; i < 4; i++) {
+            v_f32 e = exp2_negative(v_load(s + j + i * VF) * LOG2E + shift);
+            sum[i] += e;
+            v_store(s + j + i * VF, e);
+        }
     }
-    const float factor = old == -INFINITY ? 0.0f : v_exp(v_set(old - shift))[0];
-    state[0] = max;
-    state[1] = state[1] * factor + v_reduce_add(sum);
-    return factor;
+    for (; j < n; j += VF) {
+        v_f32 e = exp2_negative(load_part(s + j, n - j, -INFINITY) * LOG2E + shift);
+        sum[0] += e;
+        store_part(s + j, e, n - j);
+    }
+    return v_reduce_add((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+/* Rows of n scores become exp(score - max), with the maximum of all scores so far. */
+void K(softmax_rows_f32)(float *s, ptrdiff_t row, size_t rows, size_t n,
+                         struct attn_softmax_row *state)
+{
+    if (rows == 0)
+        return;
+    float next = row_max(s, n);
+    for (size_t r = 0; r < rows; r++, s += row, state++) {
+        float max = next;
+        if (r + 1 < rows) /* its chain of operations runs beside this row's */
+            next = row_max(s + row, n);
+        state->factor = 1.0f;
+        if (max > state->max) {
+            float shift = -max * LOG2E;
+            state->factor = 0.0f;
+            if (state->max != -INFINITY)
+                state->factor = exp2_negative(v_set(shift - state->shift))[0];
+            state->max = max;
+            state->shift = shift;
+        }
+        /* With no score yet the shift is 0, and 2^(-inf + 0) = 0. */
+        state->sum = state->sum * state->factor + row_exp(s, n, state->shift);
+    }
 }
 
 void K(softcap_f32)(float *s, size_t n, float cap)

@@ -17,6 +17,7 @@ enum { MR = 8 };
 enum { MR = 6 };
 #endif
 enum { NR = 2 * VF, KC = ATTN_GEMM_KC, FEW_ROWS = 32 };
+enum { STRIP = 8, LINE = 64, MOST_FETCH = 6 * MR };
 
 /* ---- register tiles ---- */
 
@@ -29,8 +30,9 @@ struct tile {
     size_t k;
     const char *next; /* what is read after this tile's panel … */
     int next_lines;   /* … and how many lines of it to fetch for each STRIP of k */
+    int n_fetch; /* other lines, one for each STRIP: more at once would be waited for */
+    const float *fetch[MOST_FETCH];
 };
-enum { STRIP = 8, LINE = 64 };
 
 /* One k: acc[i] += a[i] * b. */
 static ALWAYS_INLINE void tile_step(v_f32 (*acc)[2], const float *a, ptrdiff_t a_row,
@@ -55,10 +57,13 @@ static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int
     const float *a = t->a, *b = t->b;
     const ptrdiff_t a_row = t->a_row, b_row = t->b_row;
     const char *next = t->next;
+    const float *const *fetch = t->fetch, *const *last = fetch + t->n_fetch;
     size_t k = t->k;
     for (; k >= STRIP; k -= STRIP) {
         for (int line = 0; line < t->next_lines; line++, next += LINE)
             __builtin_prefetch(next, 0, 2); /* into L2: L1 is full of this panel */
+        if (fetch < last)
+            __builtin_prefetch(*fetch++, 0, 2);
         UNROLL
         for (int s = 0; s < STRIP; s++, a++, b += b_row)
             tile_step(acc, a, a_row, b, mr, nv);
@@ -213,23 +218,25 @@ static void finish(const struct attn_gemm_f32 *g, const float *sum, size_t i, si
             finish_row(g, sum + r * NR, i + r, j, n);
 }
 
-/* What finish() will read and write: it comes while the last block of K is multiplied. */
-static void fetch_c(const struct attn_gemm_f32 *g, size_t i, size_t m, size_t j)
+/* m rows of NR columns are to be fetched. */
+static void fetch_rows(struct tile *t, const float *x, ptrdiff_t row, size_t m)
 {
-    for (size_t r = 0; r < m; r++) {
-        const float *c = g->c + (ptrdiff_t)(i + r) * g->c_row + j;
-        __builtin_prefetch(c, 1, 3);
-        __builtin_prefetch(c + NR - 1, 1, 3);
+    for (size_t r = 0; r < m; r++, x += row) {
+        t->fetch[t->n_fetch++] = x;
+        t->fetch[t->n_fetch++] = x + NR - 1;
     }
+}
+
+/* What finish() will read and write comes while the last block of K is multiplied. */
+static void fetch_c(struct tile *t, const struct attn_gemm_f32 *g, size_t i, size_t m,
+                    size_t j)
+{
+    fetch_rows(t, g->c + (ptrdiff_t)i * g->c_row + j, g->c_row, m);
     for (int e = 0; e < g->n_epilogue; e++) {
         const struct attn_epilogue *step = &g->epilogue[e];
-        if (step->kind != ATTN_EPI_ADD || step->row == 0 || step->col == 0)
-            continue;
-        for (size_t r = 0; r < m; r++) {
-            const float *data = step->data + (ptrdiff_t)(i + r) * step->row + j;
-            __builtin_prefetch(data, 0, 3);
-            __builtin_prefetch(data + NR - 1, 0, 3);
-        }
+        if (step->kind == ATTN_EPI_ADD && step->row != 0 && step->col != 0 &&
+            t->n_fetch + 2 * MR <= MOST_FETCH)
+            fetch_rows(t, step->data + (ptrdiff_t)i * step->row + j, step->row, m);
     }
 }
 
@@ -346,8 +353,9 @@ static void add_block(const struct attn_gemm_f32 *g, struct block block, float *
         }
         t.out = direct ? g->c + (ptrdiff_t)i * g->c_row + j : sums + i * NR;
         t.out_row = direct ? g->c_row : NR;
+        t.n_fetch = 0;
         if (block.last)
-            fetch_c(g, i, m, j);
+            fetch_c(&t, g, i, m, j);
         tiles[width / VF - 1][m - 1](&t);
         if (block.last && !direct)
             finish(g, sums + i * NR, i, m, j, n);

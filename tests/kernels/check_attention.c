@@ -1,4 +1,6 @@
 /* check_attention.c - row steps of the streaming attention core. */
+#include <string.h>
+
 #include "checks.h"
 
 static void fill_scores(struct check *c, float *s, size_t n)
@@ -9,34 +11,55 @@ static void fill_scores(struct check *c, float *s, size_t n)
                                                                   : 5 * check_normal(c);
 }
 
-/* Two calls give the softmax of both halves together. */
-void check_softmax_more_f32(struct check *c)
+/* Two calls give the softmax of both halves of three rows together. */
+enum { ROWS = 3 };
+
+static void check_softmax_row(struct check *c, size_t n, const float *before[2],
+                              const float *after[2], const struct attn_softmax_row *state,
+                              double earlier)
+{
+    double max = (double)-INFINITY, sum = 0;
+    for (int part = 0; part < 2; part++)
+        for (size_t i = 0; i < n; i++)
+            max = fmax(max, (double)before[part][i]);
+    for (int part = 0; part < 2 && isfinite(max); part++)
+        for (size_t i = 0; i < n; i++)
+            sum += exp((double)before[part][i] - max);
+    check_near(c, n, (double)state->max, max, 0);
+    check_near(c, n + 1, (double)state->sum, sum, 4e-6 * sum);
+    for (int part = 0; part < 2; part++)
+        for (size_t i = 0; i < n; i++) {
+            double want = isfinite(max) ? exp((double)before[part][i] - max) : 0.0;
+            double got = (double)after[part][i] * (part == 0 ? earlier : 1.0);
+            check_near(c, i, got, want, 6e-6 * want + 1e-37);
+            if (before[part][i] == -INFINITY)
+                check_near(c, i, got, 0, 0);
+        }
+}
+
+void check_softmax_rows_f32(struct check *c)
 {
     CHECK_SIZES(c, n)
     {
-        float *s[2], state[2] = { -INFINITY, 0 }, before[2][1000], factor = 0;
+        const size_t row = n + check_below(c, 3);
+        float *s[2], before[2][ROWS][1000];
+        struct attn_softmax_row state[ROWS];
+        for (int r = 0; r < ROWS; r++)
+            state[r] = (struct attn_softmax_row){ .max = -INFINITY };
         for (int part = 0; part < 2; part++) {
-            s[part] = check_memory(c, n * sizeof(float));
-            fill_scores(c, s[part], n);
-            for (size_t i = 0; i < n; i++)
-                before[part][i] = s[part][i];
-            factor = c->k->softmax_more_f32(s[part], n, state);
-        }
-        double max = (double)-INFINITY, sum = 0;
-        for (int part = 0; part < 2; part++)
-            for (size_t i = 0; i < n; i++)
-                max = fmax(max, (double)before[part][i]);
-        for (int part = 0; part < 2 && isfinite(max); part++)
-            for (size_t i = 0; i < n; i++)
-                sum += exp((double)before[part][i] - max);
-        check_near(c, n, (double)state[0], max, 0);
-        check_near(c, n + 1, (double)state[1], sum, 2e-6 * sum);
-        for (int part = 0; part < 2; part++)
-            for (size_t i = 0; i < n; i++) {
-                double want = isfinite(max) ? exp((double)before[part][i] - max) : 0.0;
-                double got = (double)s[part][i] * (part == 0 ? (double)factor : 1.0);
-                check_near(c, i, got, want, 4e-6 * want + 1e-37);
+            s[part] =
+                check_memory(c, (ROWS - 1) * row * sizeof(float) + n * sizeof(float));
+            for (int r = 0; r < ROWS; r++) {
+                fill_scores(c, s[part] + (size_t)r * row, n);
+                memcpy(before[part][r], s[part] + (size_t)r * row, n * sizeof(float));
             }
+            c->k->softmax_rows_f32(s[part], (ptrdiff_t)row, ROWS, n, state);
+        }
+        for (int r = 0; r < ROWS; r++)
+            check_softmax_row(
+                c, n, (const float *[]){ before[0][r], before[1][r] },
+                (const float *[]){ s[0] + (size_t)r * row, s[1] + (size_t)r * row },
+                &state[r], (double)state[r].factor);
     }
 }
 
