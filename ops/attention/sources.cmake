@@ -3,6 +3,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/sdpa.c
   ops/attention/attention.c
   ops/attention/rotary_embedding.c
+  ops/attention/fused_rotary.c
   ops/attention/multi_head_attention.c
   ops/attention/ms_attention.c
   ops/attention/group_query_attention.c

@@ -14,4 +14,5 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/match.c
   ops/rewrite/matmul_epilogue.c
   ops/rewrite/passes.c
+  ops/rewrite/rotary.c
 )

@@ -223,7 +223,13 @@ static void write_shapes(struct onnx_writer *w)
                    { "sh_c", 2, { -1, 4 } },
                    { "ax0", 1, { 0 } },
                    { "ax2", 1, { 2 } },
-                   { "ax3", 1, { 3 } } };
+                   { "ax3", 1, { 3 } },
+                   { "i_0", 1, { 0 } },
+                   { "i_1", 1, { 1 } },
+                   { "i_2", 1, { 2 } },
+                   { "i_3", 1, { 3 } },
+                   { "i_9", 1, { 9 } },
+                   { "i_m1", 1, { -1 } } };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         onnx_ints(w, shapes[i].name, shapes[i].n, shapes[i].x);
     onnx_int(w, "i0", 0);
@@ -296,7 +302,11 @@ static const struct {
                { "vf", "N,7,8", "5,7,8" },
                { "kft", "N,8,7", "5,8,7" },
                { "qkv", "N,6,24", "5,6,24" },
-               { "tfirst", "6,N,24", "6,5,24" } };
+               { "tfirst", "6,N,24", "6,5,24" },
+               { "q66b", "N,2,6,4", "5,2,6,4" },
+               { "angle", "1,1,6,4", "1,1,6,4" },
+               { "angle2", "N,1,6,4", "5,1,6,4" },
+               { "angleh", "1,2,6,4", "1,2,6,4" } };
 enum { INPUTS = sizeof inputs / sizeof *inputs };
 
 static void write_statement(struct onnx_writer *w, char *statement)

@@ -1,0 +1,134 @@
+/* rotary.c - a decomposed rotary embedding becomes FusedRotary: Add(Mul(x, cosine),
+ * Mul(Concat(Neg(second half of x), first half), sine)), with the halves by Slice or by
+ * Split. The Transpose that makes heads of tokens before it goes in, too. */
+#include "match.h"
+
+static attnrun_dim last_dim(const struct attn_graph *graph, int32_t value)
+{
+    const attnrun_type *t = &graph->values[value].type;
+    return t->dims[t->rank - 1];
+}
+
+static bool is_rank4(const struct attn_graph *graph, int32_t value)
+{
+    return attn_match_is_f32(graph, value) && graph->values[value].type.rank == 4;
+}
+
+/* A constant of one integer, or an input that is not there. */
+static bool is_number(const struct attn_graph *graph, const struct attn_node *node,
+                      int in, int64_t a, int64_t b)
+{
+    double x;
+    if (in >= node->pub.n_in || node->in[in] < 0)
+        return true;
+    if (!attn_value_scalar(graph, node->in[in], &x))
+        return false;
+    return (x >= (double)a && x <= (double)a) || (x >= (double)b && x <= (double)b);
+}
+
+/* Half 0 or 1 of which value? -1: of none. */
+static int32_t half_of(const struct attn_graph *graph, int32_t value, int half)
+{
+    struct attn_node *node = attn_graph_producer(graph, value);
+    if (node == NULL || !is_rank4(graph, value) || !dim_is_const(last_dim(graph, value)))
+        return -1;
+    const int32_t from = node->in[0];
+    const int64_t n = last_dim(graph, value).value;
+    if (!is_rank4(graph, from) || !dim_is(last_dim(graph, from), 2 * n))
+        return -1;
+    if (node_is(node, "Split")) {
+        int64_t axis = attn_match_int(node, "axis", 0);
+        bool halves = node->pub.n_out == 2 && (axis == 3 || axis == -1);
+        return halves && node->out[half] == value ? from : -1;
+    }
+    /* of half the length, so the end need not be looked at */
+    const int64_t start = half * n;
+    if (!node_is(node, "Slice") || node->pub.n_in < 4 ||
+        !is_number(graph, node, 1, start, start - 2 * n) ||
+        !is_number(graph, node, 3, 3, -1) || !is_number(graph, node, 4, 1, 1))
+        return -1;
+    return from;
+}
+
+/* Concat(Neg(second half), first half): of which value. */
+static int32_t rotated(const struct attn_graph *graph, int32_t value)
+{
+    struct attn_node *join = attn_graph_producer(graph, value);
+    if (!node_is(join, "Concat") || join->pub.n_in != 2 || !is_rank4(graph, value))
+        return -1;
+    int64_t axis = attn_match_int(join, "axis", 0);
+    struct attn_node *neg = attn_match_in(graph, join, 0, "Neg");
+    if ((axis != 3 && axis != -1) || neg == NULL)
+        return -1;
+    int32_t second = half_of(graph, neg->in[0], 1),
+            first = half_of(graph, join->in[1], 0);
+    return first == second ? first : -1;
+}
+
+/* Cosine or sine broadcast to x, without heads. */
+static bool is_angle(const struct attn_graph *graph, int32_t angle, int32_t x)
+{
+    const attnrun_type *t = &graph->values[angle].type, *like = &graph->values[x].type;
+    if (!attn_match_is_f32(graph, angle) || t->rank < 1 || t->rank > 4)
+        return false;
+    for (int i = t->rank - 1, at = 3; i >= 0; i--, at--) {
+        bool one = at < 3 && dim_is(t->dims[i], 1);
+        if (!one && (at == 1 || !dim_equal(t->dims[i], like->dims[at])))
+            return false;
+    }
+    return true;
+}
+
+/* add = x * cosine + rotated(x) * sine, with the factors in any order. */
+static bool read_sum(const struct attn_graph *graph, const struct attn_node *add,
+                     int32_t *in)
+{
+    for (int turned = 0; turned < 2; turned++) {
+        struct attn_node *with_sine = attn_match_in(graph, add, turned, "Mul");
+        struct attn_node *with_cosine = attn_match_in(graph, add, 1 - turned, "Mul");
+        for (int i = 0; with_sine != NULL && with_cosine != NULL && i < 2; i++) {
+            in[0] = rotated(graph, with_sine->in[i]);
+            in[2] = with_sine->in[1 - i];
+            in[1] = in[0] >= 0 ? attn_match_other(with_cosine, in[0]) : -1;
+            if (in[1] >= 0)
+                return is_angle(graph, in[1], in[0]) && is_angle(graph, in[2], in[0]);
+        }
+    }
+    return false;
+}
+
+static attn_status try_add(struct attn_graph *graph, struct attn_node *add,
+                           int32_t *applied)
+{
+    static const int64_t heads[] = { 0, 2, 1, 3 };
+    int32_t in[3];
+    if (!is_rank4(graph, add->out[0]) || !read_sum(graph, add, in))
+        return ATTNRUN_OK;
+    struct attn_node *transpose = attn_graph_producer(graph, in[0]);
+    const struct attn_attr *perm =
+        node_is(transpose, "Transpose") ? attn_node_attr(transpose, "perm") : NULL;
+    bool by_token = perm != NULL && perm->kind == ATTN_ATTR_INTS && perm->ints.n == 4 &&
+                    memcmp(perm->ints.v, heads, sizeof heads) == 0;
+    if (by_token)
+        in[0] = transpose->in[0];
+    struct attn_attr attr = MATCH_INT("by_token", by_token);
+    struct attn_node *made = attn_match_make(graph, add, "attnrun.fused", "FusedRotary",
+                                             3, in, add->out[0], 1, &attr);
+    if (made == NULL)
+        return ATTNRUN_E_MEMORY;
+    attn_match_replace(graph, add->out[0], made);
+    ++*applied;
+    return ATTNRUN_OK;
+}
+
+static attn_status run(struct attn_graph *graph, int32_t *applied)
+{
+    int64_t n_nodes = graph->n_nodes;
+    for (int64_t n = 0; n < n_nodes; n++)
+        if (node_is(graph->nodes[n], "Add") &&
+            graph->values[graph->nodes[n]->out[0]].n_uses > 0)
+            TRY(try_add(graph, graph->nodes[n], applied));
+    return ATTNRUN_OK;
+}
+
+const struct attn_pass attn_pass_rotary = { .name = "rotary", .run = run };
