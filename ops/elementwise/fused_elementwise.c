@@ -300,15 +300,12 @@ static struct operand find_operand(const struct tile *tile, int64_t operand)
     return (struct operand){ tile->results + slot * FUSED_TILE, 1 };
 }
 
+#define KERNEL_OF(kernel) [FUSED_##kernel] = KERNEL_AT(kernel##_f32),
+/* clang-format off */
 static const size_t kernel_at[FUSED_OPCODES] = {
-#define UNARY_F32(name, expression)  [FUSED_##name] = KERNEL_AT(name##_f32),
-#define BINARY_F32(name, expression) [FUSED_##name] = KERNEL_AT(name##_f32),
-#include "../kernels/binary_f32.def"
-#include "../kernels/unary_f32.def"
-    UNARY_F32(sqrt, ) UNARY_F32(floor, ) UNARY_F32(ceil, ) UNARY_F32(round, )
-#undef UNARY_F32
-#undef BINARY_F32
+    FUSED_UNARY_KERNELS(KERNEL_OF) FUSED_BINARY_KERNELS(KERNEL_OF)
 };
+/* clang-format on */
 
 static void run_instruction(const struct tile *tile, const int64_t *word, float *y)
 {

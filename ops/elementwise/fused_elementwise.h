@@ -12,16 +12,19 @@
  * An operand below 0 is numbers[-1 - operand], then come the inputs, then the results of
  * the instructions before. The last instruction gives the output. */
 /* clang-format off */
+#define FUSED_UNARY_KERNELS(X)                                                           \
+    X(abs) X(atan) X(ceil) X(celu) X(clip) X(cos) X(cube) X(elu) X(erf) X(exp) X(floor)  \
+    X(gelu) X(gelu_tanh) X(hard_sigmoid) X(hard_swish) X(leaky_relu) X(log) X(mish)      \
+    X(neg) X(pow_half) X(reciprocal) X(relu) X(round) X(sigmoid) X(sign) X(sin)          \
+    X(softplus) X(softsign) X(sqrt) X(swish) X(tan) X(tanh) X(thresholded_relu)
+#define FUSED_BINARY_KERNELS(X) X(add) X(sub) X(mul) X(div) X(max) X(min) X(prelu)
+
+#define FUSED_OPCODE(kernel) FUSED_##kernel,
 enum fused_opcode {
-#define UNARY_F32(name, expression) FUSED_##name,
-#include "../kernels/unary_f32.def"
-    UNARY_F32(sqrt, ) UNARY_F32(floor, ) UNARY_F32(ceil, ) UNARY_F32(round, )
-#undef UNARY_F32
+    FUSED_UNARY_KERNELS(FUSED_OPCODE)
     FUSED_UNARY_END,
-    FUSED_BEFORE_BINARY = FUSED_UNARY_END - 1,
-#define BINARY_F32(name, expression) FUSED_##name,
-#include "../kernels/binary_f32.def"
-#undef BINARY_F32
+    FUSED_LAST_UNARY = FUSED_UNARY_END - 1,
+    FUSED_BINARY_KERNELS(FUSED_OPCODE)
     FUSED_where,
     FUSED_OPCODES
 };
