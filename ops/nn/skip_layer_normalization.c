@@ -2,7 +2,8 @@
  * normalization of input + skip + bias over the last dim;
  * SkipSimplifiedLayerNormalization: the RMS one.
  *
- * input    f32 (B,S,H) or (S,H);  skip the same, or without or with 1 as batch
+ * input    f32 (B,S,H), or any rank but 1;  skip the same; of rank 3 also without or with
+ *          1 as batch
  * gamma, beta, bias  f32 (H);  mean, inv_std_var f32 (…,1);  input_skip_bias_sum as input
  * Source: ONNX Runtime contrib operators. */
 #include "norm_rows.h"
@@ -39,7 +40,7 @@ static attn_status infer_skip(attnrun_step *step, int n_vectors)
 {
     struct skip_state *state = step->state;
     const attnrun_type *x = &step->in[0];
-    TRY(op_need_rank_between(step, 0, 2, 3));
+    TRY(op_need_rank_between(step, 0, 2, ATTNRUN_MAX_RANK));
     TRY(check_skip(step));
     for (int in = 2; in < 2 + n_vectors; in++)
         if (op_has_in(step, in)) {
@@ -48,6 +49,7 @@ static attn_status infer_skip(attnrun_step *step, int n_vectors)
                 TRY(op_need_dim(step, in, 0, x->dims[x->rank - 1], "the hidden size"));
         }
     TRY(op_out_like(step, 0, 0));
+    attnrun_step_inplace(step, 0, 0); /* a row is read before it is written */
     TRY(attn_norm_stats_out(step, 1, ATTNRUN_F32, x->rank - 1));
     TRY(attn_norm_stats_out(step, 2, ATTNRUN_F32, x->rank - 1));
     TRY(op_out_like(step, 3, 0));
@@ -80,10 +82,9 @@ static const float *sum_row(const attnrun_step *step, int bias_in, int64_t row,
     const float *bias = input_row(step, bias_in, 0);
     bool wanted = op_has_out(step, 3) && step->y[3].data != NULL;
     float *sum = wanted ? (float *)step->y[3].data + row * n : room;
-    for (int64_t i = 0; i < n; i++)
-        sum[i] = x[i] + skip[i];
-    for (int64_t i = 0; bias != NULL && i < n; i++)
-        sum[i] += bias[i];
+    step->kernels->add_f32(sum, x, 1, skip, 1, (size_t)n);
+    if (bias != NULL)
+        step->kernels->add_f32(sum, sum, 1, bias, 1, (size_t)n);
     return sum;
 }
 

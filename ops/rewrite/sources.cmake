@@ -15,4 +15,5 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/matmul_epilogue.c
   ops/rewrite/passes.c
   ops/rewrite/rotary.c
+  ops/rewrite/skip_layer_norm.c
 )

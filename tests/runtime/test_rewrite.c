@@ -173,6 +173,27 @@ static const struct rewrite_case cases[] = {
     { "conv_epilogue", 0, "Conv img,w4 a; Elu a y", "y" },
     { "conv_epilogue", 0, "Conv img,w4 a; Add a,s4111 y", "y" },
     { "conv_epilogue", 0, "Conv img,w4 a; Add a,a y", "y" },
+    /* -- skip_layer_norm -- */
+    { "skip_layer_norm", 1, "Add x,z s; LayerNormalization s,vec8,vec8b y", "y" },
+    { "skip_layer_norm", 1, "Add x,z s; LayerNormalization s,vec8 y epsilon=0.1", "y" },
+    { "skip_layer_norm", 1,
+      "Add x,z s; LayerNormalization s,vec8 a; Add a,x t; LayerNormalization t,vec8b y; "
+      "Neg t z2",
+      "y,z2" },
+    { "skip_layer_norm", 1, "Add x,x s; LayerNormalization s,vec8,vec8b y axis=1", "y" },
+    { "skip_layer_norm", 1,
+      "Add x,z s; Pow s,two p; ReduceMean p v axes=-1; Add v,eps e; Sqrt e q; "
+      "Reciprocal q i; Mul s,i n; Mul n,vec8 y",
+      "y" },
+    { "skip_layer_norm", 0,
+      "Add x,z s; LayerNormalization s,vec8,vec8b a; Add a,s b; Softmax b y", "y" },
+    { "skip_layer_norm", 0, "Add x,z s; LayerNormalization s,vec8,vec8b y", "y,s" },
+    { "skip_layer_norm", 0, "Add x,row s; LayerNormalization s,vec8,vec8b y", "y" },
+    { "skip_layer_norm", 0, "Add x,xm s; LayerNormalization s,vec8,vec8b y", "y" },
+    { "skip_layer_norm", 0, "Sub x,z s; LayerNormalization s,vec8,vec8b y", "y" },
+    { "skip_layer_norm", 0, "Add x,z s; LayerNormalization s,vec1,vec8b y", "y" },
+    { "skip_layer_norm", 0, "Add img,img2 s; LayerNormalization s,one y axis=2", "y" },
+    { "skip_layer_norm", 0, "Add x,z s; LayerNormalization s,vec8,vec8b y,m2", "y,m2" },
     /* -- elementwise_chain -- */
     { "elementwise_chain", 1, "Exp x a; Neg a y", "y" },
     { "elementwise_chain", 1, "Add x,z a; Mul a,vec8 b; Tanh b y", "y" },
