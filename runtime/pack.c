@@ -13,6 +13,8 @@
 #include "align.h"
 #include "threads.h"
 
+enum { LARGE_BYTES = 16 << 20, LARGE_PART = 8 }; /* more than 1 / LARGE_PART of all */
+
 /* A node that packs: where, and how much. */
 struct pack_job {
     struct attn_graph *graph;
@@ -33,8 +35,8 @@ struct packing {
     const struct attn_file_list *files;
     struct attn_pool pool;
     struct pack_job *jobs;
-    struct copies *copies; /* one a worker */
-    int64_t n_jobs, capacity;
+    struct copies *copies;               /* one a worker */
+    int64_t n_jobs, capacity, first_job; /* first_job: of the loop that runs */
     int64_t total;
     char *block;
     atomic_int failed;
@@ -177,8 +179,8 @@ static void pack_range(void *arg, int64_t begin, int64_t end, int32_t worker)
     for (int64_t i = begin; i < end && !atomic_load(&packing->failed); i++) {
         struct attn_pool scratch;
         attn_pool_init(&scratch, packing->model->pool.memory, ATTN_MEM_MODEL);
-        attn_status status =
-            pack_node(packing, &packing->jobs[i], &scratch, &packing->copies[worker]);
+        attn_status status = pack_node(packing, &packing->jobs[packing->first_job + i],
+                                       &scratch, &packing->copies[worker]);
         attn_pool_free(&scratch);
         if (status != ATTNRUN_OK && atomic_exchange(&packing->failed, 1) == 0)
             packing->error = *attnrun_last_error();
@@ -201,22 +203,38 @@ static attn_status align_graph(struct attn_graph *graph)
     return attn_graph_align(graph);
 }
 
-/* Runs all jobs, the largest first. */
-static attn_status run_jobs(struct packing *packing)
+/* Runs jobs [first, end) and gives back what they copied. */
+static void run_jobs(struct packing *packing, int64_t first, int64_t end)
+{
+    struct attn_threads *threads = attn_runtime_threads(packing->model->runtime);
+    packing->first_job = first;
+    attn_parallel_for(threads, end - first, 1, 1, pack_range, packing);
+    for (int32_t i = 0; i < attn_threads_count(threads); i++) {
+        struct copies *copies = &packing->copies[i];
+        attn_free(packing->model->pool.memory, ATTN_MEM_WEIGHTS, copies->data,
+                  copies->bytes);
+        *copies = (struct copies){ NULL, 0 };
+    }
+}
+
+/* The largest jobs first. Those that are a good part of the whole end before the others
+ * begin: a worker that is slow with one would hold twice its bytes at the worst time. */
+static attn_status run_all(struct packing *packing)
 {
     struct attn_memory *memory = packing->model->pool.memory;
-    struct attn_threads *threads = attn_runtime_threads(packing->model->runtime);
-    int32_t n = attn_threads_count(threads);
+    int32_t n = attn_threads_count(attn_runtime_threads(packing->model->runtime));
+    int64_t n_large = 0;
     packing->copies =
         attn_pool_alloc(&packing->pool, n * (int64_t)sizeof *packing->copies);
     packing->block = attn_alloc(memory, ATTN_MEM_WEIGHTS, packing->total);
     if (packing->copies == NULL || packing->block == NULL)
         return ATTNRUN_E_MEMORY;
     qsort(packing->jobs, (size_t)packing->n_jobs, sizeof *packing->jobs, by_bytes);
-    attn_parallel_for(threads, packing->n_jobs, 1, 1, pack_range, packing);
-    for (int32_t i = 0; i < n; i++)
-        attn_free(memory, ATTN_MEM_WEIGHTS, packing->copies[i].data,
-                  packing->copies[i].bytes);
+    while (n_large < packing->n_jobs && packing->jobs[n_large].bytes > LARGE_BYTES &&
+           packing->jobs[n_large].bytes > packing->total / LARGE_PART)
+        n_large++;
+    run_jobs(packing, 0, n_large);
+    run_jobs(packing, n_large, packing->n_jobs);
     return atomic_load(&packing->failed) ? attn_fail_again(&packing->error) : ATTNRUN_OK;
 }
 
@@ -225,7 +243,7 @@ static attn_status pack_all(struct packing *packing)
     struct attn_model *model = packing->model;
     TRY(ask_graph(packing, model->graph));
     if (packing->n_jobs > 0)
-        TRY(run_jobs(packing));
+        TRY(run_all(packing));
     for (int64_t i = 0; i < packing->n_jobs; i++) {
         const struct pack_job *job = &packing->jobs[i];
         job->node->pub.packed = packing->block + job->offset;
