@@ -94,6 +94,9 @@ class Engines(unittest.TestCase):
         self.fails("disk on fire", "raise RuntimeError('disk on fire')", 20)
         self.fails("it said nothing", "print('{}', flush=True)\nimport os\nos._exit(1)", 20)
 
+    def test_a_signal_is_named(self):
+        self.fails("ended by signal 9", "import os\nos.kill(os.getpid(), 9)", 20)
+
     def test_a_crash_while_running_is_a_sentence(self):
         self.fails("enough", "print('{}', flush=True)\ninput()\n"
                    "print('{\"times_ms\": [1]}', flush=True)\ninput()\nraise OSError('enough')",

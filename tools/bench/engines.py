@@ -50,9 +50,14 @@ class Peer:
             return json.loads(line)
         except json.JSONDecodeError as error:
             self.errors.seek(0)
-            why = (f"no answer within {self.limit_s:.0f} s" if late
-                   else last_line(self.errors.read()))
-            raise Failed(why) from error
+            if late:
+                raise Failed(f"no answer within {self.limit_s:.0f} s") from error
+            try:
+                ended = self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                ended = 0
+            raise Failed(f"ended by signal {-ended}" if ended < 0
+                         else last_line(self.errors.read())) from error
 
     def ask(self, n):
         try:
