@@ -17,6 +17,20 @@ static bool match_clip(const struct attn_graph *graph, const struct attn_node *n
     return true;
 }
 
+/* Activations that ONNX Runtime writes; FastGelu without its bias. */
+static const char *microsoft_word(const struct attn_node *node)
+{
+    if (strcmp(node->pub.domain, "com.microsoft") != 0 || node->pub.n_in != 1)
+        return NULL;
+    if (strcmp(node->pub.op_type, "Gelu") == 0)
+        return "gelu";
+    if (strcmp(node->pub.op_type, "FastGelu") == 0)
+        return "gelu_tanh";
+    bool silu = strcmp(node->pub.op_type, "QuickGelu") == 0 &&
+                attn_match_near((double)attn_match_float(node, "alpha", 1.702f), 1);
+    return silu ? "silu" : NULL;
+}
+
 bool attn_match_activation(const struct attn_graph *graph, const struct attn_node *node,
                            struct epilogue *epilogue)
 {
@@ -30,7 +44,7 @@ bool attn_match_activation(const struct attn_graph *graph, const struct attn_nod
     };
     if (node == NULL || !attn_match_is_f32(graph, node->out[0]))
         return false;
-    *epilogue = (struct epilogue){ NULL, 0, 0 };
+    *epilogue = (struct epilogue){ microsoft_word(node), 0, 0 };
     for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++)
         if (node_is(node, plain[i].op_type))
             epilogue->activation = plain[i].word;

@@ -9,6 +9,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/elementwise_chain.c
   ops/rewrite/epilogue.c
   ops/rewrite/gelu.c
+  ops/rewrite/head_groups.c
   ops/rewrite/identity.c
   ops/rewrite/layer_norm.c
   ops/rewrite/match.c

@@ -250,7 +250,13 @@ static void write_shapes(struct onnx_writer *w)
                    { "i_2", 1, { 2 } },
                    { "i_3", 1, { 3 } },
                    { "i_9", 1, { 9 } },
-                   { "i_m1", 1, { -1 } } };
+                   { "i_m1", 1, { -1 } },
+                   { "j_q", 3, { -1, 6, 4 } },
+                   { "p_s", 4, { -1, 2, 6, 7 } },
+                   { "j_s", 3, { -1, 6, 7 } },
+                   { "p_y", 4, { -1, 2, 6, 4 } },
+                   { "p_1", 4, { -1, 1, 6, 7 } },
+                   { "p_t", 4, { -1, 2, 7, 6 } } };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         onnx_ints(w, shapes[i].name, shapes[i].n, shapes[i].x);
     onnx_int(w, "i0", 0);
@@ -294,40 +300,10 @@ static void write_constants(struct onnx_writer *w)
 
 static const struct {
     const char *name, *dims, *concrete;
-} inputs[] = { { "x", "N,8", "5,8" },
-               { "z", "N,8", "5,8" },
-               { "xt", "8,N", "8,5" },
-               { "row", "1,8", "1,8" },
-               { "gain", "4", "4" },
-               { "img", "N,4,9,9", "5,4,9,9" },
-               { "img2", "N,4,9,9", "5,4,9,9" },
-               { "xm", "M,8", "5,8" },
-               { "Q", "N,2,6,4", "5,2,6,4" },
-               { "K", "N,2,7,4", "5,2,7,4" },
-               { "V", "N,2,7,4", "5,2,7,4" },
-               { "q1", "1,2,6,4", "1,2,6,4" },
-               { "k1", "1,2,7,4", "1,2,7,4" },
-               { "v1", "1,2,7,4", "1,2,7,4" },
-               { "kt", "N,2,4,7", "5,2,4,7" },
-               { "vt", "N,2,4,6", "5,2,4,6" },
-               { "kx", "N,4,2,7", "5,4,2,7" },
-               { "k5", "N,7,2,4", "5,7,2,4" },
-               { "kv1", "N,1,7,4", "5,1,7,4" },
-               { "q66", "6,2,6,4", "6,2,6,4" },
-               { "mask", "N,1,6,7", "5,1,6,7" },
-               { "mask7", "N,1,1,7", "5,1,1,7" },
-               { "mask3", "N,6,7", "5,6,7" },
-               { "mask5", "1,N,1,6,7", "1,5,1,6,7" },
-               { "qf", "N,6,8", "5,6,8" },
-               { "kf", "N,7,8", "5,7,8" },
-               { "vf", "N,7,8", "5,7,8" },
-               { "kft", "N,8,7", "5,8,7" },
-               { "qkv", "N,6,24", "5,6,24" },
-               { "tfirst", "6,N,24", "6,5,24" },
-               { "q66b", "N,2,6,4", "5,2,6,4" },
-               { "angle", "1,1,6,4", "1,1,6,4" },
-               { "angle2", "N,1,6,4", "5,1,6,4" },
-               { "angleh", "1,2,6,4", "1,2,6,4" } };
+} inputs[] = {
+#define INPUT(name, dims, concrete) { name, dims, concrete },
+#include "rewrite_inputs.def"
+};
 enum { INPUTS = sizeof inputs / sizeof *inputs };
 
 static void write_statement(struct onnx_writer *w, char *statement)
@@ -345,6 +321,7 @@ static void write_statement(struct onnx_writer *w, char *statement)
 static struct onnx_writer *write_case(const struct rewrite_case *c)
 {
     struct onnx_writer *w = onnx_begin(17);
+    onnx_domain(w, "com.microsoft");
     char text[600], *rest = text, *word;
     for (int i = 0; i < INPUTS; i++)
         onnx_input(w, inputs[i].name, ATTNRUN_F32, inputs[i].dims);

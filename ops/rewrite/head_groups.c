@@ -1,0 +1,159 @@
+/* head_groups.c - batched products over (batch * heads, …), as bmm has them, become
+ * products over (batch, heads, …), which attention is recognised in: a MatMul between
+ * Reshapes that only join and part the leading dims, a Softmax behind one. Exact: no
+ * number moves. */
+#include "match.h"
+
+static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
+{
+    return &graph->values[value].type;
+}
+
+static bool is_rank(const struct attn_graph *graph, int32_t value, int rank)
+{
+    return type_of(graph, value)->kind == ATTNRUN_TENSOR &&
+           type_of(graph, value)->rank == rank;
+}
+
+/* The value (batch, heads, m, n) that `value` (batch * heads, m, n) was made of, or -1.
+ */
+static int32_t parted(const struct attn_graph *graph, int32_t value)
+{
+    struct attn_node *node = attn_graph_producer(graph, value);
+    if (!node_is(node, "Reshape") || !is_rank(graph, value, 3) || node->pub.n_in != 2 ||
+        !is_rank(graph, node->in[0], 4))
+        return -1;
+    const attnrun_dim *four = type_of(graph, node->in[0])->dims,
+                      *three = type_of(graph, value)->dims;
+    bool same = dim_equal(four[2], three[1]) && dim_equal(four[3], three[2]);
+    return same ? node->in[0] : -1;
+}
+
+/* A right operand: one that was parted, or the Transpose of one, *turned then; scalars
+ * that multiply it are left in *scalar. */
+static int32_t parted_right(const struct attn_graph *graph, int32_t value, bool *turned,
+                            const struct attn_node **scalar)
+{
+    double x;
+    int32_t other;
+    struct attn_node *node = attn_graph_producer(graph, value);
+    *scalar = NULL;
+    *turned = false;
+    if ((node_is(node, "Mul") || node_is(node, "Div")) &&
+        attn_match_scalar(graph, node, node_is(node, "Mul"), &x, &other) &&
+        attn_match_same_shape(graph, other, value)) {
+        *scalar = node;
+        value = other;
+        node = attn_graph_producer(graph, value);
+    }
+    const struct attn_attr *perm =
+        node_is(node, "Transpose") ? attn_node_attr(node, "perm") : NULL;
+    static const int64_t swap[] = { 0, 2, 1 };
+    if (perm == NULL || perm->kind != ATTN_ATTR_INTS || perm->ints.n != 3 ||
+        memcmp(perm->ints.v, swap, sizeof swap) != 0)
+        return parted(graph, value);
+    *turned = true;
+    return parted(graph, node->in[0]);
+}
+
+static bool same_leading(const struct attn_graph *graph, int32_t a, int32_t b)
+{
+    const attnrun_dim *x = type_of(graph, a)->dims, *y = type_of(graph, b)->dims;
+    return dim_equal(x[0], y[0]) && dim_equal(x[1], y[1]);
+}
+
+static attn_status insert(struct attn_graph *graph, struct attn_node *before,
+                          const char *op_type, int32_t n_in, const int32_t *in,
+                          const struct attn_node *like, int32_t *out)
+{
+    TRY(attn_graph_add_value(graph, NULL, out));
+    struct attn_node *made =
+        attn_graph_insert(graph, before, "", op_type, n_in, in, 1, out,
+                          like ? like->n_attrs : 0, like ? like->attrs : NULL);
+    return made ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
+}
+
+/* Reshape(MatMul(joined a, joined b)) to (batch, heads, …). */
+static attn_status try_product(struct attn_graph *graph, struct attn_node *node,
+                               int32_t *applied)
+{
+    static const int64_t swap[] = { 0, 1, 3, 2 };
+    static const struct attn_attr perm = { .name = "perm",
+                                           .kind = ATTN_ATTR_INTS,
+                                           .ints = { swap, 4 } };
+    bool turned;
+    const struct attn_node *scalar;
+    struct attn_node *part = attn_match_user(graph, node, "Reshape");
+    if (part == NULL || !is_rank(graph, part->out[0], 4) ||
+        !attn_match_is_f32(graph, part->out[0]))
+        return ATTNRUN_OK;
+    int32_t in[2] = { parted(graph, node->in[0]),
+                      parted_right(graph, node->in[1], &turned, &scalar) };
+    if (in[0] < 0 || in[1] < 0 || !same_leading(graph, in[0], in[1]) ||
+        !same_leading(graph, in[0], part->out[0]))
+        return ATTNRUN_OK;
+    const attnrun_dim *three = type_of(graph, node->out[0])->dims,
+                      *four = type_of(graph, part->out[0])->dims;
+    if (!is_rank(graph, node->out[0], 3) || !dim_equal(three[1], four[2]) ||
+        !dim_equal(three[2], four[3]))
+        return ATTNRUN_OK;
+    if (turned) {
+        int32_t k = in[1];
+        const struct attn_node like = { .n_attrs = 1,
+                                        .attrs = (struct attn_attr *)(uintptr_t)&perm };
+        TRY(insert(graph, node, "Transpose", 1, &k, &like, &in[1]));
+    }
+    if (scalar != NULL) {
+        int32_t both[2] = { scalar->in[0], scalar->in[1] };
+        double x;
+        both[attn_value_scalar(graph, both[1], &x) ? 0 : 1] = in[1];
+        TRY(insert(graph, node, scalar->pub.op_type, 2, both, NULL, &in[1]));
+    }
+    struct attn_node *made =
+        attn_match_make(graph, node, "", "MatMul", 2, in, part->out[0], 0, NULL);
+    if (made == NULL)
+        return ATTNRUN_E_MEMORY;
+    attn_match_replace(graph, part->out[0], made);
+    ++*applied;
+    return ATTNRUN_OK;
+}
+
+/* Softmax(joined x) becomes joined Softmax(x). */
+static attn_status try_softmax(struct attn_graph *graph, struct attn_node *node,
+                               int32_t *applied)
+{
+    int64_t axis = attn_match_int(node, "axis", node->pub.opset < 13 ? 1 : -1);
+    int32_t from = parted(graph, node->in[0]);
+    if (from < 0 || (axis != 2 && axis != -1) || !attn_match_is_f32(graph, from))
+        return ATTNRUN_OK;
+    struct attn_node *join = attn_graph_producer(graph, node->in[0]), *made;
+    struct attn_attr last = MATCH_INT("axis", -1);
+    made = attn_match_make(graph, node, "", "Softmax", 1, &from, from, 1, &last);
+    if (made == NULL)
+        return ATTNRUN_E_MEMORY;
+    const int32_t in[2] = { made->out[0], join->in[1] };
+    made = attn_match_make(graph, node, "", "Reshape", 2, in, node->out[0], join->n_attrs,
+                           join->attrs);
+    if (made == NULL)
+        return ATTNRUN_E_MEMORY;
+    attn_match_replace(graph, node->out[0], made);
+    ++*applied;
+    return ATTNRUN_OK;
+}
+
+static attn_status run(struct attn_graph *graph, int32_t *applied)
+{
+    int64_t n_nodes = graph->n_nodes;
+    for (int64_t n = 0; n < n_nodes; n++) {
+        struct attn_node *node = graph->nodes[n];
+        if (node == NULL || node->out[0] < 0 || graph->values[node->out[0]].n_uses == 0)
+            continue;
+        if (node_is(node, "MatMul"))
+            TRY(try_product(graph, node, applied));
+        else if (node_is(node, "Softmax"))
+            TRY(try_softmax(graph, node, applied));
+    }
+    return ATTNRUN_OK;
+}
+
+const struct attn_pass attn_pass_head_groups = { .name = "head_groups", .run = run };
