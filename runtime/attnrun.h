@@ -108,8 +108,7 @@ enum {
 };
 
 enum { /* what a value is */
-    ATTNRUN_ABSENT = 0,
-    ATTNRUN_TENSOR = 1,
+    ATTNRUN_ABSENT = 0, ATTNRUN_TENSOR = 1,
     ATTNRUN_SEQUENCE = 2,          /* of tensors */
     ATTNRUN_OPTIONAL = 3,          /* of a tensor */
     ATTNRUN_OPTIONAL_SEQUENCE = 4
@@ -332,6 +331,11 @@ ATTNRUN_API attnrun_status attnrun_output(attnrun_context *context, int32_t inde
  * Returns E_USAGE for indices or dtypes that don't pair. */
 ATTNRUN_API attnrun_status attnrun_add_state(attnrun_context *context, int32_t input,
                                              int32_t output, int64_t capacity_bytes);
+/* Cuts the state that becomes input `input` to its first `length` places along the axis on
+ * which runs make it longer: tokens to be computed again, or guessed wrongly.
+ * Returns E_USAGE where there is no such state, axis or length. */
+ATTNRUN_API attnrun_status attnrun_truncate_state(attnrun_context *context, int32_t input,
+                                                  int64_t length);
 /* Forgets the content of all states. */
 ATTNRUN_API void attnrun_reset_states(attnrun_context *context);
 /* Stops a run of this context soon, from any thread or signal handler; cleared by the next
@@ -445,9 +449,8 @@ struct attn_kernels;
 /* A node: const after load, belongs to the model. */
 typedef struct attnrun_node {
     const char *name, *op_type, *domain;
-    int32_t index;
+    int32_t index, n_in, n_out;
     int32_t opset;             /* of the node's domain */
-    int32_t n_in, n_out;
     const char *const *inputs; /* names, "" where absent */
     const char *const *outputs;
     const attnrun_op_def *op;
@@ -514,8 +517,7 @@ enum { /* attnrun_op_def.flags */
  * not them are widened to f32 around the node by the runtime. Kinds: "x:seq(T)",
  * "x:opt(T)", "x:any" (checked by infer). */
 struct attnrun_op_def {
-    uint32_t struct_size;
-    uint32_t flags;
+    uint32_t struct_size, flags;
     const char *domain; /* "" is ai.onnx */
     const char *name;
     int32_t since;      /* first opset version; the next row of this name ends it */

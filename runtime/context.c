@@ -220,11 +220,31 @@ attnrun_status attnrun_add_state(attnrun_context *context, int32_t input, int32_
     return ATTNRUN_OK;
 }
 
+attnrun_status attnrun_truncate_state(attnrun_context *context, int32_t input,
+                                      int64_t length)
+{
+    struct attn_state *s = context ? context->frame->states : NULL;
+    while (s != NULL && s->input != input)
+        s = s->next;
+    if (s == NULL || s->tensor.kind == ATTNRUN_ABSENT)
+        return attn_fail(ATTNRUN_E_USAGE, "input %d is no state that holds something",
+                         input);
+    if (s->axis < 0)
+        return attn_fail(ATTNRUN_E_USAGE, "no run made state %d longer along one axis",
+                         input);
+    if (length < 0 || length > s->tensor.dims[s->axis])
+        return attn_fail(ATTNRUN_E_USAGE, "the length %lld is not in 0..%lld",
+                         (long long)length, (long long)s->tensor.dims[s->axis]);
+    s->tensor.dims[s->axis] = length;
+    return ATTNRUN_OK;
+}
+
 void attnrun_reset_states(attnrun_context *context)
 {
     for (struct attn_state *s = context ? context->frame->states : NULL; s != NULL;
          s = s->next) {
         s->tensor.kind = ATTNRUN_ABSENT;
+        s->axis = -1;
         context->inputs[s->input].kind = ATTNRUN_ABSENT; /* it is long gone, maybe */
     }
 }
@@ -292,6 +312,7 @@ static attn_status keep_states(struct attnrun_context *context)
     }
     for (struct attn_state *s = context->frame->states; s != NULL; s = s->next) {
         TRY(attn_frame_output(context->frame, s->output, &made));
+        attn_state_note_axis(s, &context->bound[s->input], &made);
         if (appends[s->input].axis < 0)
             attn_state_keep(s, &made);
         else

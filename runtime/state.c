@@ -45,6 +45,7 @@ attn_status attn_state_add(struct attn_memory *memory, struct attn_state **list,
         return ATTNRUN_E_MEMORY;
     state->input = input;
     state->output = output;
+    state->axis = -1;
     state->next = *list;
     state->memory = attn_alloc(memory, ATTN_MEM_HEAP, capacity_bytes);
     if (state->memory == NULL) {
@@ -54,6 +55,19 @@ attn_status attn_state_add(struct attn_memory *memory, struct attn_state **list,
     state->capacity_bytes = capacity_bytes;
     *list = state;
     return ATTNRUN_OK;
+}
+
+void attn_state_note_axis(struct attn_state *state, const attnrun_tensor *past,
+                          const attnrun_tensor *made)
+{
+    int32_t axis = -1, n = past->rank == made->rank ? 0 : 2;
+    for (int32_t i = 0; i < made->rank && n < 2; i++)
+        if (past->dims[i] != made->dims[i]) {
+            axis = i;
+            n++;
+        }
+    if (n > 0) /* else it stays as it was */
+        state->axis = n == 1 ? axis : -1;
 }
 
 /* ---- copied ---- */

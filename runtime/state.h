@@ -8,6 +8,7 @@
 struct attn_state {
     struct attn_state *next;
     int32_t input, output; /* of the model */
+    int32_t axis;          /* on which runs make it longer; -1: not known */
     attnrun_tensor tensor; /* kind ABSENT: nothing kept yet */
     void *memory;
     int64_t capacity_bytes;
@@ -22,6 +23,9 @@ attn_status attn_state_reserve(struct attn_memory *memory, struct attn_state *st
                                const attnrun_tensor *made);
 /* Keeps a copy of an output that there is room for. */
 void attn_state_keep(struct attn_state *state, const attnrun_tensor *made);
+/* Finds the axis by what a run made of `past`. */
+void attn_state_note_axis(struct attn_state *state, const attnrun_tensor *past,
+                          const attnrun_tensor *made);
 /* For a run that appends in place: *view becomes `past` in the state's memory, with room
  * for `made`, which is longer along `axis`. `past` is what the state holds, or what the
  * caller gave, which is copied; or ABSENT: then there is only made room. What the state

@@ -113,6 +113,8 @@ static void test_pairs_that_do_not_fit_are_refused(void **state)
     FAILS(ATTNRUN_E_USAGE, "no pair", attnrun_add_state(bench.context, 0, -1, 0));
     FAILS(ATTNRUN_E_USAGE, "cannot become", attnrun_add_state(bench.context, 0, 1, 0));
     OK(attnrun_add_state(bench.context, 0, 0, 0));
+    FAILS(ATTNRUN_E_USAGE, "no state", attnrun_truncate_state(bench.context, 0, 0));
+    FAILS(ATTNRUN_E_USAGE, "no state", attnrun_truncate_state(bench.context, 1, 0));
     FAILS(ATTNRUN_E_USAGE, "already", attnrun_add_state(bench.context, 0, 0, 0));
     FAILS(ATTNRUN_E_MEMORY, "", attnrun_add_state(bench.context, 1, 0, INT64_MAX));
     stop(&bench);
