@@ -314,6 +314,9 @@ static attn_status check_args(const attnrun_step *step)
     if (args->left_window_size < -1 || args->right_window_size < -1)
         return op_fail(step, ATTNRUN_E_ATTR, "a window size is below -1");
     TRY(check_ints(step, &args->layouts, 4, LAYOUTS - 1));
+    for (int in = Q; in <= V; in++)
+        if (layout_of(args, in) == JOINED)
+            return op_fail(step, ATTNRUN_E_ATTR, "a layout is for Y alone");
     TRY(check_ints(step, &args->columns, COLUMNS, ATTN_MAX_DIM));
     if (op_has_in(step, MASK) && step->in[MASK].dtype != ATTNRUN_BOOL &&
         step->in[MASK].dtype != ATTNRUN_F32)

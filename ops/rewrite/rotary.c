@@ -1,6 +1,7 @@
 /* rotary.c - a decomposed rotary embedding becomes FusedRotary: Add(Mul(x, cosine),
  * Mul(Concat(Neg(second half of x), first half), sine)), with the halves by Slice or by
- * Split. The Transpose that makes heads of tokens before it goes in, too. */
+ * Split. The Transpose that makes heads of tokens before it goes in, too; that before a
+ * RotaryEmbedding goes behind it, where attention can take it in. */
 #include "match.h"
 
 static attnrun_dim last_dim(const struct attn_graph *graph, int32_t value)
@@ -97,18 +98,23 @@ static bool read_sum(const struct attn_graph *graph, const struct attn_node *add
     return false;
 }
 
+static bool makes_heads(const struct attn_node *node)
+{
+    static const int64_t heads[] = { 0, 2, 1, 3 };
+    const struct attn_attr *perm =
+        node_is(node, "Transpose") ? attn_node_attr(node, "perm") : NULL;
+    return perm != NULL && perm->kind == ATTN_ATTR_INTS && perm->ints.n == 4 &&
+           memcmp(perm->ints.v, heads, sizeof heads) == 0;
+}
+
 static attn_status try_add(struct attn_graph *graph, struct attn_node *add,
                            int32_t *applied)
 {
-    static const int64_t heads[] = { 0, 2, 1, 3 };
     int32_t in[3];
     if (!is_rank4(graph, add->out[0]) || !read_sum(graph, add, in))
         return ATTNRUN_OK;
     struct attn_node *transpose = attn_graph_producer(graph, in[0]);
-    const struct attn_attr *perm =
-        node_is(transpose, "Transpose") ? attn_node_attr(transpose, "perm") : NULL;
-    bool by_token = perm != NULL && perm->kind == ATTN_ATTR_INTS && perm->ints.n == 4 &&
-                    memcmp(perm->ints.v, heads, sizeof heads) == 0;
+    bool by_token = makes_heads(transpose);
     if (by_token)
         in[0] = transpose->in[0];
     struct attn_attr attr = MATCH_INT("by_token", by_token);
@@ -121,13 +127,80 @@ static attn_status try_add(struct attn_graph *graph, struct attn_node *add,
     return ATTNRUN_OK;
 }
 
+/* A Reshape to (as it was, as it was, sizes…). */
+static struct attn_node *reshape(struct attn_graph *graph, struct attn_node *before,
+                                 int32_t value, int64_t n, const int64_t *sizes)
+{
+    const int64_t rank = 2 + n;
+    int32_t in[2] = { value, -1 };
+    void *data;
+    if (attn_graph_new_constant(graph, ATTNRUN_I64, 1, &rank, &in[1], &data) !=
+        ATTNRUN_OK)
+        return NULL;
+    memcpy((int64_t *)data + 2, sizes, (size_t)n * sizeof *sizes);
+    struct attn_node *made =
+        attn_match_make(graph, before, "", "Reshape", 2, in, value, 0, NULL);
+    if (made != NULL) {
+        attnrun_type *type = &graph->values[made->out[0]].type;
+        type->rank = (int32_t)rank;
+        for (int64_t i = 0; i < n; i++)
+            type->dims[2 + i] = dim_of(sizes[i]);
+    }
+    return made;
+}
+
+/* RotaryEmbedding(Transpose(x)), x (batch, tokens, heads, dim), becomes
+ * Transpose(RotaryEmbedding(x)). */
+static attn_status try_operator(struct attn_graph *graph, struct attn_node *node,
+                                int32_t *applied)
+{
+    struct attn_node *transpose = attn_graph_producer(graph, node->in[0]), *made;
+    if (!is_rank4(graph, node->in[0]) || !makes_heads(transpose) || node->n_attrs > 3)
+        return ATTNRUN_OK;
+    if (node_is(attn_graph_only_user(graph, node->out[0]), "Concat"))
+        return ATTNRUN_OK; /* a cache by heads follows */
+    const attnrun_dim *x = graph->values[transpose->in[0]].type.dims;
+    if (!dim_is_const(x[2]) || !dim_is_const(x[3]) || x[2].value < 1 || x[3].value < 1)
+        return ATTNRUN_OK;
+    const int64_t sizes[2] = { x[2].value, x[3].value }, width = sizes[0] * sizes[1];
+    struct attn_attr attrs[4];
+    int32_t n = 0, in[4] = { -1, -1, -1, -1 };
+    for (int32_t i = 0; i < node->n_attrs; i++)
+        if (strcmp(node->attrs[i].name, "num_heads") != 0)
+            attrs[n++] = node->attrs[i];
+    attrs[n++] = (struct attn_attr)MATCH_INT("num_heads", sizes[0]);
+    for (int32_t i = 1; i < node->pub.n_in && i < 4; i++)
+        in[i] = node->in[i];
+    made = reshape(graph, node, transpose->in[0], 1, &width);
+    if (made != NULL) {
+        in[0] = made->out[0];
+        made = attn_match_make(graph, node, "", "RotaryEmbedding", node->pub.n_in, in,
+                               in[0], n, attrs);
+    }
+    if (made != NULL)
+        made = reshape(graph, node, made->out[0], 2, sizes);
+    if (made != NULL)
+        made = attn_match_make(graph, node, "", "Transpose", 1, made->out, node->out[0],
+                               transpose->n_attrs, transpose->attrs);
+    if (made == NULL)
+        return ATTNRUN_E_MEMORY;
+    attn_match_replace(graph, node->out[0], made);
+    ++*applied;
+    return ATTNRUN_OK;
+}
+
 static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes; n++)
-        if (node_is(graph->nodes[n], "Add") &&
-            graph->values[graph->nodes[n]->out[0]].n_uses > 0)
-            TRY(try_add(graph, graph->nodes[n], applied));
+    for (int64_t n = 0; n < n_nodes; n++) {
+        struct attn_node *node = graph->nodes[n];
+        if (node == NULL || node->out[0] < 0 || graph->values[node->out[0]].n_uses == 0)
+            continue;
+        if (node_is(node, "Add"))
+            TRY(try_add(graph, node, applied));
+        else if (node_is(node, "RotaryEmbedding"))
+            TRY(try_operator(graph, node, applied));
+    }
     return ATTNRUN_OK;
 }
 
