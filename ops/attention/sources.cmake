@@ -1,6 +1,7 @@
 # Sources of ops/attention.
 set(ATTN_OPS_ATTENTION
   ops/attention/sdpa.c
+  ops/attention/stream.c
   ops/attention/attention.c
   ops/attention/rotary_embedding.c
   ops/attention/fused_rotary.c

@@ -18,6 +18,9 @@ enum { MR = 6 };
 #endif
 enum { NR = 2 * VF, KC = ATTN_GEMM_KC, FEW_ROWS = 32 };
 enum { STRIP = 8, LINE = 64, MOST_FETCH = 6 * MR };
+enum {
+    FETCH_K = 16 * STRIP
+}; /* a shorter tile has no time to fetch more than it needs */
 
 /* ---- register tiles ---- */
 
@@ -295,7 +298,8 @@ static void find_panel(const struct attn_gemm_f32 *g, struct tile *t, struct blo
     const size_t width = n <= VF ? VF : NR;
     t->b_row = (ptrdiff_t)width;
     if (g->packed) {
-        t->b = g->b + j * g->k + block.k0 * width;
+        const size_t k = g->packed_k > 0 ? g->packed_k : g->k;
+        t->b = g->b + j * k + (g->packed_from + block.k0) * width;
         return;
     }
     const float *b = g->b + (ptrdiff_t)block.k0 * g->b_row + (ptrdiff_t)j * g->b_col;
@@ -333,7 +337,10 @@ static void add_block(const struct attn_gemm_f32 *g, struct block block, float *
     const size_t width = n <= VF ? VF : NR, n_tiles = (g->m + MR - 1) / MR;
     const bool direct =
         block.last && n == width && g->n_epilogue == 0 && (block.first || !g->accumulate);
-    struct tile t = { .a_row = block.a_row, .k = block.k };
+    struct tile t; /* `fetch` stays as it is */
+    t.a_row = block.a_row;
+    t.k = block.k;
+    t.next_lines = 0;
     find_panel(g, &t, block, j, n);
     /* The next panel of weights comes from far away while this one is used. */
     const size_t lines = block.k * width * sizeof(float) / LINE;
@@ -354,7 +361,7 @@ static void add_block(const struct attn_gemm_f32 *g, struct block block, float *
         t.out = direct ? g->c + (ptrdiff_t)i * g->c_row + j : sums + i * NR;
         t.out_row = direct ? g->c_row : NR;
         t.n_fetch = 0;
-        if (block.last)
+        if (block.last && block.k >= FETCH_K)
             fetch_c(&t, g, i, m, j);
         tiles[width / VF - 1][m - 1](&t);
         if (block.last && !direct)
@@ -377,7 +384,7 @@ static void run_group(const struct attn_gemm_f32 *g, size_t j, size_t n)
             bool last_panel = p + NR >= n;
             size_t next_j = j + (!last_panel ? p + NR : block.last ? n : 0);
             size_t next_k = !last_panel ? block.k0 : block.last ? 0 : block.k0 + block.k;
-            if (g->packed && next_j < g->n)
+            if (g->packed && g->packed_k == 0 && next_j < g->n)
                 block.next = g->b + next_j * g->k + next_k * NR;
             add_block(g, block, n_blocks > 1 ? sums + p * g->m : sums, j + p,
                       n - p < NR ? n - p : NR);

@@ -43,7 +43,9 @@ enum {
 struct attn_gemm_f32 {
     const float *a;
     ptrdiff_t a_row;
-    /* packed: panels as gemm_pack_f32 makes them (the panel of column j begins at k * j).
+    /* packed: panels as gemm_pack_f32 makes them (the panel of column j begins at k * j);
+     * where they were packed for more rows of B, packed_k are all of them and packed_from
+     * is the first one to use.
      * Else one of b_row, b_col is 1, or both are anything (slower). */
     const float *b;
     ptrdiff_t b_row, b_col;
@@ -52,6 +54,7 @@ struct attn_gemm_f32 {
     size_t m, n, k;
     const struct attn_epilogue *epilogue;
     float *scratch; /* attn_gemm_scratch(m, n, k) floats, 64-byte aligned */
+    size_t packed_k, packed_from;
     int32_t n_epilogue, packed;
     int32_t accumulate; /* C += A B instead, before the epilogue */
 };

@@ -1,0 +1,164 @@
+/* stream.c - the arithmetic of a tile of streaming attention. */
+#include "stream.h"
+
+#include <math.h>
+
+enum { KEYS = ATTN_STREAM_KEYS, ROWS = ATTN_STREAM_ROWS };
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
+
+/* For both products of a tile. */
+static int64_t gemm_floats(int64_t rows, int64_t dim, int64_t v_dim)
+{
+    size_t m = (size_t)rows;
+    size_t scores = attn_gemm_scratch(m, KEYS, (size_t)dim);
+    size_t values = attn_gemm_scratch(m, (size_t)v_dim, KEYS);
+    return round16((int64_t)(scores > values ? scores : values));
+}
+
+/* Panels are packed here only where several blocks of rows use them. */
+static int64_t panel_floats(int64_t most, int64_t dim)
+{
+    return most > ROWS ? KEYS * round16(dim + 16) : 0;
+}
+
+int64_t attn_stream_bytes(int64_t most, int64_t dim, int64_t v_dim)
+{
+    int64_t block;
+    if (dim > INT64_MAX / (1 << 20) || v_dim > INT64_MAX / (1 << 20) ||
+        !ck_mul(most, dim + v_dim + 64, &block) || block > INT64_MAX / 64)
+        return -1;
+    const int64_t rows = least(most, ROWS);
+    const int64_t floats = round16(most * dim) + round16(most * v_dim) + 4 * most + 16 +
+                           rows * KEYS + gemm_floats(rows, dim, v_dim) +
+                           panel_floats(most, dim) + panel_floats(most, v_dim);
+    return floats * (int64_t)sizeof(float);
+}
+
+void attn_stream_begin(struct attn_stream *s, const struct attn_kernels *kernels,
+                       int64_t most, int64_t dim, int64_t v_dim, void *scratch)
+{
+    const int64_t rows = least(most, ROWS);
+    *s = (struct attn_stream){
+        .kernels = kernels, .most = most, .dim = dim, .v_dim = v_dim
+    };
+    s->gemm = scratch;
+    s->scores = s->gemm + gemm_floats(rows, dim, v_dim);
+    s->sums = s->scores + rows * KEYS;
+    s->q = s->sums + round16(most * v_dim);
+    s->keys = s->q + round16(most * dim);
+    s->values = s->keys + panel_floats(most, dim);
+    s->state = (struct attn_softmax_row *)(void *)(s->values + panel_floats(most, v_dim));
+}
+
+void attn_stream_reset(struct attn_stream *s, int64_t n)
+{
+    s->n = n;
+    memset(s->sums, 0, (size_t)(n * s->v_dim) * sizeof *s->sums);
+    for (int64_t r = 0; r < n; r++)
+        s->state[r] = (struct attn_softmax_row){ .max = -INFINITY };
+}
+
+void attn_stream_load(struct attn_stream *s, int64_t row, const float *q, int64_t q_row,
+                      int64_t rows, float scale)
+{
+    float *to = s->q + row * s->dim;
+    for (int64_t r = 0; r < rows; r++)
+        s->kernels->mul_f32(to + r * s->dim, q + r * q_row, 1, &scale, 0, (size_t)s->dim);
+}
+
+void attn_stream_pack(struct attn_stream *s, const struct attn_stream_keys *keys)
+{
+    if (s->n <= ROWS)
+        return;
+    s->kernels->gemm_pack_f32(s->keys, keys->k, 1, keys->k_row, (size_t)s->dim,
+                              (size_t)keys->n);
+    s->kernels->gemm_pack_f32(s->values, keys->v, keys->v_row, 1, (size_t)keys->n,
+                              (size_t)s->v_dim);
+}
+
+/* Queries row … row + rows - 1 and keys from … to - 1 of a tile. */
+struct part {
+    int64_t row, rows, from, to;
+};
+
+/* scores[r][j] = q_(row + r) k_(from + j) */
+static void score(const struct attn_stream *s, const struct attn_stream_keys *keys,
+                  struct part part)
+{
+    const bool packed = s->n > ROWS;
+    struct attn_gemm_f32 g = { .a = s->q + part.row * s->dim,
+                               .a_row = s->dim,
+                               .b = packed ? s->keys + part.from * s->dim
+                                           : keys->k + part.from * keys->k_row,
+                               .b_row = 1,
+                               .b_col = keys->k_row,
+                               .packed = packed,
+                               .c = s->scores,
+                               .c_row = KEYS,
+                               .m = (size_t)part.rows,
+                               .n = (size_t)(part.to - part.from),
+                               .k = (size_t)s->dim,
+                               .scratch = s->gemm };
+    s->kernels->gemm_f32(&g);
+}
+
+/* sums_(row + r) += scores[r] V, for sums already multiplied by their factors. */
+static void add_values(const struct attn_stream *s, const struct attn_stream_keys *keys,
+                       struct part part)
+{
+    const bool packed = s->n > ROWS;
+    struct attn_gemm_f32 g = { .a = s->scores,
+                               .a_row = KEYS,
+                               .b =
+                                   packed ? s->values : keys->v + part.from * keys->v_row,
+                               .b_row = keys->v_row,
+                               .b_col = 1,
+                               .packed = packed,
+                               .packed_k = packed ? (size_t)keys->n : 0,
+                               .packed_from = packed ? (size_t)part.from : 0,
+                               .c = s->sums + part.row * s->v_dim,
+                               .c_row = s->v_dim,
+                               .m = (size_t)part.rows,
+                               .n = (size_t)s->v_dim,
+                               .k = (size_t)(part.to - part.from),
+                               .accumulate = 1,
+                               .scratch = s->gemm };
+    s->kernels->gemm_f32(&g);
+}
+
+void attn_stream_rows(struct attn_stream *s, const struct attn_stream_keys *keys,
+                      int64_t row, int64_t rows, int64_t from, int64_t to,
+                      attn_stream_mask mask, void *arg)
+{
+    const struct part part = { row, rows, from, to };
+    if (to <= from || rows == 0)
+        return;
+    score(s, keys, part);
+    if (mask != NULL)
+        mask(arg, s->scores, row, rows, from, to);
+    s->kernels->softmax_rows_f32(s->scores, KEYS, (size_t)rows, (size_t)(to - from),
+                                 s->state + row);
+    for (int64_t r = row; r < row + rows; r++) {
+        float *sums = s->sums + r * s->v_dim;
+        if (s->state[r].factor != 1.0f)
+            s->kernels->mul_f32(sums, sums, 1, &s->state[r].factor, 0, (size_t)s->v_dim);
+    }
+    add_values(s, keys, part);
+}
+
+void attn_stream_tile(struct attn_stream *s, const struct attn_stream_keys *keys,
+                      attn_stream_mask mask, void *arg)
+{
+    attn_stream_pack(s, keys);
+    for (int64_t row = 0; row < s->n; row += ROWS)
+        attn_stream_rows(s, keys, row, least(ROWS, s->n - row), 0, keys->n, mask, arg);
+}
+
+void attn_stream_store(const struct attn_stream *s, int64_t row, float *y, float empty)
+{
+    const float sum = s->state[row].sum;
+    const float scale = sum == 0.0f ? empty : 1.0f / sum;
+    s->kernels->mul_f32(y, s->sums + row * s->v_dim, 1, &scale, 0, (size_t)s->v_dim);
+}
