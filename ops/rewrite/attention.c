@@ -267,40 +267,6 @@ static bool read_product(const struct attn_graph *graph, struct found *found)
     return is_rank(graph, found->v, found->rank);
 }
 
-/* The value before each head was repeated; `value` itself where none was. */
-static int32_t unrepeated(const struct attn_graph *graph, int32_t value)
-{
-    struct attn_node *reshape = attn_graph_producer(graph, value);
-    struct attn_node *expand =
-        node_is(reshape, "Reshape") ? attn_match_in(graph, reshape, 0, "Expand") : NULL;
-    struct attn_node *unsqueeze =
-        expand ? attn_match_in(graph, expand, 0, "Unsqueeze") : NULL;
-    if (unsqueeze == NULL || !is_rank4(graph, unsqueeze->in[0]))
-        return value;
-    int32_t from = unsqueeze->in[0], wide = expand->out[0], narrow = unsqueeze->out[0];
-    const attnrun_type *w = &graph->values[wide].type, *n = &graph->values[narrow].type;
-    if (w->rank != 5 || n->rank != 5 || !dim_is(n->dims[2], 1) ||
-        !dim_is_const(w->dims[2]))
-        return value;
-    bool same = true;
-    for (int d = 0; d < 4; d++) {
-        attnrun_dim inner = dim_at(graph, from, d);
-        same = same && dim_equal(inner, w->dims[d < 2 ? d : d + 1]) &&
-               (d == 1 || dim_equal(inner, dim_at(graph, value, d)));
-    }
-    return same ? from : value;
-}
-
-static void share_heads(const struct attn_graph *graph, struct found *found)
-{
-    int32_t k = unrepeated(graph, found->k), v = unrepeated(graph, found->v);
-    if (k == found->k || v == found->v ||
-        !dim_equal(dim_at(graph, k, 1), dim_at(graph, v, 1)))
-        return;
-    found->k = k;
-    found->v = v;
-}
-
 /* A node in front of the Softmax; *out is its only output. */
 static attn_status add_before(struct attn_graph *graph, const struct found *found,
                               const char *op_type, int32_t n_in, const int32_t *in,
@@ -427,7 +393,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
     if (!operands_fit(graph, &found))
         return ATTNRUN_OK;
     if (found.k_form == K_AS_GIVEN && found.rank == 4)
-        share_heads(graph, &found);
+        attn_match_share_heads(graph, &found.k, &found.v);
     TRY(replace_attention(graph, &found));
     ++*applied;
     return ATTNRUN_OK;

@@ -1,7 +1,8 @@
 /* attention_heads.c - attention reads its operands where they lie: split into heads by
  * Reshape and Transpose they are (batch, tokens, heads * dim), or (tokens, batch, …) as
  * nn.MultiheadAttention has them, or some columns of a wider product; each operand on its
- * own. The result goes back the same way. Four transposes and a Split less. For
+ * own; keys and values whose heads were repeated, before that. The result goes back the
+ * same way. Four transposes and a Split less. For
  * FusedAttention, and for Attention without a past or present, which becomes one. */
 #include <math.h>
 
@@ -282,11 +283,13 @@ static int32_t copy_attrs(const struct attn_graph *graph, const struct attn_node
     return n;
 }
 
+/* `from`: the operands of rank 4. */
 static struct attn_node *make(struct attn_graph *graph, struct attn_node *node,
-                              const struct operand *o, int32_t result, int64_t y_layout)
+                              const int32_t *from, const struct operand *o,
+                              int32_t result, int64_t y_layout)
 {
-    const attnrun_dim *q = dims_of(graph, node->in[0]), *k = dims_of(graph, node->in[1]),
-                      *v = dims_of(graph, node->in[2]);
+    const attnrun_dim *q = dims_of(graph, from[0]), *k = dims_of(graph, from[1]),
+                      *v = dims_of(graph, from[2]);
     int32_t in[4] = { o[0].value, o[1].value, o[2].value,
                       node->pub.n_in > 3 ? node->in[3] : -1 };
     int64_t *numbers = attn_pool_alloc(&graph->model->pool, 9 * sizeof *numbers);
@@ -323,14 +326,15 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
     int64_t y_layout;
     if (!plain(graph, node))
         return ATTNRUN_OK;
-    const attnrun_dim *q = dims_of(graph, node->in[0]), *v = dims_of(graph, node->in[2]);
+    int32_t from[3] = { node->in[0], node->in[1], node->in[2] };
+    const attnrun_dim *q = dims_of(graph, from[0]), *v = dims_of(graph, from[2]);
     const bool sized = dim_is_const(q[3]) && dim_is_const(v[3]) && q[3].value > 0;
-    int n_moved = 0;
+    int n_moved = sized && attn_match_share_heads(graph, &from[1], &from[2]);
     for (int i = 0; i < 3; i++) {
-        const struct operand as_given = { .value = node->in[i] };
-        bool moved = sized && (read_by_token(graph, node->in[i], &o[i]) ||
-                               read_tokens_first(graph, node->in[i], &o[i]) ||
-                               read_stacked(graph, node->in[i], &o[i]));
+        const struct operand as_given = { .value = from[i] };
+        bool moved = sized && (read_by_token(graph, from[i], &o[i]) ||
+                               read_tokens_first(graph, from[i], &o[i]) ||
+                               read_stacked(graph, from[i], &o[i]));
         if (!moved)
             o[i] = as_given;
         n_moved += moved;
@@ -338,7 +342,7 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
     int32_t result = find_result(graph, node, &y_layout);
     if (!sized || (n_moved == 0 && y_layout == AS_GIVEN))
         return ATTNRUN_OK;
-    struct attn_node *made = make(graph, node, o, result, y_layout);
+    struct attn_node *made = make(graph, node, from, o, result, y_layout);
     if (made == NULL)
         return ATTNRUN_E_MEMORY;
     attn_match_replace(graph, result, made);

@@ -195,3 +195,39 @@ void attn_match_replace(struct attn_graph *graph, int32_t old, struct attn_node 
         to->name = name;
     }
 }
+
+/* The value before each head was repeated; `value` itself where none was. */
+static int32_t unrepeated(const struct attn_graph *graph, int32_t value)
+{
+    struct attn_node *reshape = attn_graph_producer(graph, value);
+    struct attn_node *expand =
+        node_is(reshape, "Reshape") ? attn_match_in(graph, reshape, 0, "Expand") : NULL;
+    struct attn_node *unsqueeze =
+        expand ? attn_match_in(graph, expand, 0, "Unsqueeze") : NULL;
+    if (unsqueeze == NULL || graph->values[unsqueeze->in[0]].type.rank != 4 ||
+        graph->values[value].type.rank != 4)
+        return value;
+    int32_t from = unsqueeze->in[0], wide = expand->out[0], narrow = unsqueeze->out[0];
+    const attnrun_type *w = &graph->values[wide].type, *n = &graph->values[narrow].type;
+    if (w->rank != 5 || n->rank != 5 || !dim_is(n->dims[2], 1) ||
+        !dim_is_const(w->dims[2]))
+        return value;
+    bool same = true;
+    for (int d = 0; d < 4; d++) {
+        attnrun_dim inner = graph->values[from].type.dims[d];
+        same = same && dim_equal(inner, w->dims[d < 2 ? d : d + 1]) &&
+               (d == 1 || dim_equal(inner, graph->values[value].type.dims[d]));
+    }
+    return same ? from : value;
+}
+
+bool attn_match_share_heads(const struct attn_graph *graph, int32_t *k, int32_t *v)
+{
+    int32_t few_k = unrepeated(graph, *k), few_v = unrepeated(graph, *v);
+    if (few_k == *k || few_v == *v ||
+        !dim_equal(graph->values[few_k].type.dims[1], graph->values[few_v].type.dims[1]))
+        return false;
+    *k = few_k;
+    *v = few_v;
+    return true;
+}

@@ -52,6 +52,10 @@ int64_t attn_match_int(const struct attn_node *node, const char *name, int64_t o
 float attn_match_float(const struct attn_node *node, const char *name, float otherwise);
 bool attn_match_string(const struct attn_node *node, const char *name, const char *text);
 
+/* Where the heads of both keys and values (batch, heads, tokens, dim) were repeated by
+ * Unsqueeze, Expand, Reshape: what they were before. */
+bool attn_match_share_heads(const struct attn_graph *graph, int32_t *k, int32_t *v);
+
 /* Puts `made` (output 0) in the place of value `old`, and takes `node` out where nobody
  * reads it any more. */
 void attn_match_replace(struct attn_graph *graph, int32_t old, struct attn_node *made);
