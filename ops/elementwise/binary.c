@@ -157,8 +157,15 @@ static attn_status binary_old_infer(attnrun_step *step)
 /* ---- run ---- */
 
 static void apply_kernel(const struct nd_iter *it, const struct attn_kernels *kernels,
-                         size_t at)
+                         size_t at, bool to_bool)
 {
+    if (to_bool) {
+        void (*compare)(uint8_t *, const float *, size_t, const float *, size_t, size_t);
+        memcpy(&compare, (const char *)kernels + at, sizeof compare);
+        compare((uint8_t *)it->p[0], (const float *)(void *)it->p[1], it->step[1] != 0,
+                (const float *)(void *)it->p[2], it->step[2] != 0, (size_t)it->n);
+        return;
+    }
     void (*kernel)(float *, const float *, size_t, const float *, size_t, size_t);
     memcpy(&kernel, (const char *)kernels + at, sizeof kernel);
     kernel((float *)(void *)it->p[0], (const float *)(void *)it->p[1], it->step[1] != 0,
@@ -178,7 +185,7 @@ void attn_binary_apply(const struct binary *binary, const struct attn_kernels *k
     attn_nd_iter_start(&it, begin, end);
     while (attn_nd_iter_next(&it)) {
         if (a->dtype == ATTNRUN_F32 && binary->kernel != 0)
-            apply_kernel(&it, kernels, binary->kernel);
+            apply_kernel(&it, kernels, binary->kernel, binary->to_bool);
         else
             binary->loops[a->dtype](it.p[0], it.p[1], it.step[1], it.p[2], it.step[2],
                                     it.n, args);
@@ -252,6 +259,7 @@ static const attnrun_attr_def bit_shift_attrs[] = { { .name = "direction",
 #define LOOPS_EQ(f)    LOOPS_ALL(f), [ATTNRUN_STRING] = f##_string
 #define TYPES_EQ       TYPES_ALL ",string"
 #define LOOPS_K_NUM(f) LOOPS_F64(f), LOOPS_INT(f)
+#define LOOPS_K_EQ(f)  LOOPS_K_NUM(f), LOOPS_B8(f), [ATTNRUN_STRING] = f##_string
 #define OUT_SAME       "T"
 #define OUT_B8         "b8"
 #define IS_SAME        false

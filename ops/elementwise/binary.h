@@ -20,7 +20,7 @@ typedef void binary_loop(void *z, const char *a, int64_t a_step, const char *b,
                          int64_t b_step, int64_t n, const struct binary_args *args);
 struct binary {
     binary_loop *loops[ATTNRUN_DTYPE_COUNT];
-    size_t kernel; /* KERNEL_AT() of f32, or 0 */
+    size_t kernel; /* KERNEL_AT() of f32, or 0; one of compare_f32.def where to_bool */
     int64_t cost;  /* nanoseconds per 1000 elements */
     bool to_bool;
     elementwise_combine *known;

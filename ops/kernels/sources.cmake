@@ -7,6 +7,7 @@ set(ATTN_KERNELS
   ops/kernels/convert_f32.c
   ops/kernels/unary_f32.c
   ops/kernels/binary_f32.c
+  ops/kernels/compare_f32.c
   ops/kernels/reduce_f32.c
   ops/kernels/im2col.c
   ops/kernels/conv_taps.c

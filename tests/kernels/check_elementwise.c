@@ -135,6 +135,38 @@ BINARY(max, a > b || isnan(a) ? a : b)
 BINARY(min, a < b || isnan(a) ? a : b)
 BINARY(prelu, a < 0 ? a * b : a)
 
+typedef void compare_kernel(uint8_t *y, const float *a, size_t a_step, const float *b,
+                            size_t b_step, size_t n);
+
+static void check_compare(struct check *c, compare_kernel *kernel,
+                          bool (*so)(float a, float b))
+{
+    CHECK_SIZES(c, n)
+    {
+        size_t a_step = check_below(c, 3) != 0, b_step = check_below(c, 3) != 0;
+        const float *a = check_edge_f32(c, a_step ? n : 1);
+        float *b = check_edge_f32(c, b_step ? n : 1);
+        uint8_t *y = check_memory(c, n);
+        for (size_t i = 0; a_step && b_step && i < n; i += 2)
+            b[i] = a[i];
+        kernel(y, a, a_step, b, b_step, n);
+        for (size_t i = 0; i < n; i++)
+            check_i64(c, i, y[i], so(a[i * a_step], b[i * b_step]));
+    }
+    float *a = check_normal_f32(c, 4096);
+    uint8_t *y = check_memory(c, 4096);
+    CHECK_BENCH(c, "4096", 9.0 * 4096, "GB/s")
+    kernel(y, a, 1, a, 1, 4096);
+}
+
+#define COMPARE_F32(name, relation)                                                      \
+    static bool name##_of(float a, float b) { return a relation b; }                     \
+    void check_##name##_f32(struct check *c)                                             \
+    {                                                                                    \
+        check_compare(c, c->k->name##_f32, name##_of);                                   \
+    }
+#include "../../ops/kernels/compare_f32.def"
+
 void check_where_f32(struct check *c)
 {
     CHECK_SIZES(c, n)
