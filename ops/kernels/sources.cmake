@@ -10,6 +10,7 @@ set(ATTN_KERNELS
   ops/kernels/compare_f32.c
   ops/kernels/reduce_f32.c
   ops/kernels/im2col.c
+  ops/kernels/indices.c
   ops/kernels/conv_taps.c
   ops/kernels/conv_finish.c
 )

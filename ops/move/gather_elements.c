@@ -33,39 +33,53 @@ static attn_status gather_elements_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-/* One element of each size: `k` runs along a line of the indices. */
-#define GATHER(bytes)                                                                    \
+/* Indices of a type, elements of a size: `k` runs along a line of the indices. */
+#define GATHER(type, bytes)                                                              \
     for (int64_t k = 0; k < length; k++) {                                               \
-        int64_t at = op_move_index(&indices, y + k * inner, extent);                     \
+        type index; /* of a mapped file: perhaps not aligned */                          \
+        memcpy(&index, indices + k * inner * (int64_t)sizeof index, sizeof index);       \
+        int64_t at = index + (index < 0 ? extent : 0);                                   \
         memcpy(to + k * inner * (bytes), from + at * stride * (bytes), (bytes));         \
     }
+#define GATHER_LINE(name, type)                                                          \
+    static void name(const struct op_elements *e, const char *indices, const char *from, \
+                     char *to)                                                           \
+    {                                                                                    \
+        const int64_t length = e->length, inner = e->inner_stride;                       \
+        const int64_t stride = e->data_stride, extent = e->extent;                       \
+        if (e->elem_bytes == 4 && inner == 1 && stride == 1)                             \
+            GATHER_DENSE(type, 4)                                                        \
+        else if (e->elem_bytes == 1)                                                     \
+            GATHER(type, 1)                                                              \
+        else if (e->elem_bytes == 2)                                                     \
+            GATHER(type, 2)                                                              \
+        else if (e->elem_bytes == 4)                                                     \
+            GATHER(type, 4)                                                              \
+        else if (e->elem_bytes == 8)                                                     \
+            GATHER(type, 8)                                                              \
+        else                                                                             \
+            GATHER(type, 16)                                                             \
+    }
+#define GATHER_DENSE(type, bytes)                                                        \
+    for (int64_t k = 0; k < length; k++) {                                               \
+        type index;                                                                      \
+        memcpy(&index, indices + k * (int64_t)sizeof index, sizeof index);               \
+        int64_t at = index + (index < 0 ? extent : 0);                                   \
+        memcpy(to + k * (bytes), from + at * (bytes), (bytes));                          \
+    }
+GATHER_LINE(gather_line_i32, int32_t)
+GATHER_LINE(gather_line_i64, int64_t)
 
 static void gather_line(const struct op_elements *e, const attnrun_step *step,
                         int64_t line)
 {
-    /* Locals, since what is written might be anything to the compiler. */
-    const attnrun_tensor indices = { .dtype = step->x[1].dtype, .data = step->x[1].data };
-    int64_t length = e->length, inner = e->inner_stride, stride = e->data_stride;
-    int64_t extent = e->extent, x = 0, y = 0;
+    const bool narrow = step->x[1].dtype == ATTNRUN_I32;
+    int64_t x = 0, y = 0;
     op_elements_line(e, line, &y, &x);
-    const char *from = (const char *)step->x[0].data + x * e->elem_bytes;
-    char *to = (char *)step->y[0].data + y * e->elem_bytes;
-    switch (e->elem_bytes) {
-    case 1:
-        GATHER(1)
-        break;
-    case 2:
-        GATHER(2)
-        break;
-    case 4:
-        GATHER(4)
-        break;
-    case 8:
-        GATHER(8)
-        break;
-    default:
-        GATHER(16)
-    }
+    (narrow ? gather_line_i32
+            : gather_line_i64)(e, (const char *)step->x[1].data + y * (narrow ? 4 : 8),
+                               (const char *)step->x[0].data + x * e->elem_bytes,
+                               (char *)step->y[0].data + y * e->elem_bytes);
 }
 #undef GATHER
 

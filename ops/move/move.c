@@ -2,6 +2,8 @@
  */
 #include "move.h"
 
+#include "../kernels/kernels.h"
+
 bool op_move_value(const attnrun_step *step, int in, int64_t k, attnrun_dim *value)
 {
     if (op_known(step, in)) {
@@ -102,33 +104,21 @@ attn_status op_move_same(const attnrun_step *step, int in, int axis, attnrun_dim
     return ATTNRUN_OK;
 }
 
-/* Whether elements [begin, end) are all in [-limit, limit); one pass without branches. */
-static bool all_within(const attnrun_tensor *t, int64_t begin, int64_t end, int64_t limit)
+static bool all_within(const attnrun_step *step, const attnrun_tensor *t, int64_t begin,
+                       int64_t end, int64_t limit)
 {
-    const char *data = t->data;
-    uint64_t low = 0 - (uint64_t)limit, span = 2 * (uint64_t)limit, bad = 0;
-    if (t->dtype == ATTNRUN_I64) {
-        for (int64_t k = begin, i; k < end; k++) {
-            memcpy(&i, data + k * 8, 8);
-            bad |= (uint64_t)i - low >= span;
-        }
-        return bad == 0;
-    }
-    if (t->dtype != ATTNRUN_I32)
-        return false;
-    int32_t narrow;
-    for (int64_t k = begin; k < end; k++) {
-        memcpy(&narrow, data + k * 4, 4);
-        bad |= (uint64_t)(int64_t)narrow - low >= span;
-    }
-    return bad == 0;
+    const char *first = (const char *)t->data + begin * dtype_bytes(t->dtype);
+    if (t->dtype == ATTNRUN_I64)
+        return step->kernels->indices_within_i64(first, limit, (size_t)(end - begin));
+    return t->dtype == ATTNRUN_I32 &&
+           step->kernels->indices_within_i32(first, limit, (size_t)(end - begin));
 }
 
 attn_status op_move_check_indices(const attnrun_step *step, int in, int64_t begin,
                                   int64_t end, int64_t limit)
 {
     const attnrun_tensor *t = &step->x[in];
-    if (all_within(t, begin, end, limit))
+    if (end <= begin || all_within(step, t, begin, end, limit))
         return ATTNRUN_OK;
     for (int64_t k = begin; k < end; k++) { /* which one? */
         int64_t i = tensor_get_int(t, k);

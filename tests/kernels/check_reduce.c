@@ -1,4 +1,6 @@
 /* check_reduce.c - the kernels of reduce.def against sums in double. */
+#include <string.h>
+
 #include "checks.h"
 
 typedef double sum_kernel(const float *x, size_t n);
@@ -148,3 +150,48 @@ static void check_best_row(struct check *c,
 
 void check_max_row_f32(struct check *c) { check_best_row(c, c->k->max_row_f32, 1); }
 void check_min_row_f32(struct check *c) { check_best_row(c, c->k->min_row_f32, -1); }
+
+/* Most are good; the others are beyond an edge or far out. */
+static int64_t random_index(struct check *c, int64_t limit)
+{
+    const int64_t far[] = {
+        limit, -limit - 1, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
+    };
+    if (limit == 0 || check_below(c, 40) == 0)
+        return far[check_below(c, 6)];
+    return check_below(c, 2 * limit) - limit;
+}
+
+void check_indices_within_i64(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        int64_t limit = check_below(c, 4) ? 1 + check_below(c, 1000) : 0;
+        char *x = check_memory(c, n * 8); /* not aligned */
+        bool good = true;
+        for (size_t i = 0; i < n; i++) {
+            int64_t index = random_index(c, limit);
+            memcpy(x + 8 * i, &index, 8);
+            good = good && index >= -limit && index < limit;
+        }
+        check_i64(c, n, c->k->indices_within_i64(x, limit, n), good);
+    }
+    const void *x = check_bytes(c, 8 * 4096);
+    CHECK_BENCH(c, "4096", 8.0 * 4096, "GB/s")
+    c->k->indices_within_i64(x, 1000, 4096);
+}
+
+void check_indices_within_i32(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        int64_t limit = check_below(c, 4) ? 1 + check_below(c, 1000) : INT64_C(1) << 40;
+        int32_t *x = check_memory(c, n * 4);
+        bool good = true;
+        for (size_t i = 0; i < n; i++) {
+            x[i] = (int32_t)random_index(c, limit > INT32_MAX ? 1000 : limit);
+            good = good && x[i] >= -limit && x[i] < limit;
+        }
+        check_i64(c, n, c->k->indices_within_i32(x, limit, n), good);
+    }
+}
