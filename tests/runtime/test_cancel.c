@@ -29,7 +29,7 @@ static void start(struct bench *bench, struct onnx_writer *w, int32_t threads)
 {
     test_memory_init(&bench->memory);
     bench->runtime = make_runtime(&bench->memory, threads);
-    bench->model = open_model(bench->runtime, w, 0);
+    bench->model = open_model(bench->runtime, w, ATTNRUN_NO_FUSION);
     bench->context = make_context(bench->model);
 }
 
@@ -194,7 +194,7 @@ static void test_cancel_is_told_by_operators(void **state)
         onnx_input(w, "x", ATTNRUN_F32, "N");
         onnx_node(w, "test::Wait", "x", "y");
         onnx_output(w, "y", ATTNRUN_F32, "N");
-        bench.model = open_model(bench.runtime, w, 0);
+        bench.model = open_model(bench.runtime, w, ATTNRUN_NO_FUSION);
         bench.context = make_context(bench.model);
         set_vector(&bench, 4);
         for (int turn = 0; turn < 5; turn++)
