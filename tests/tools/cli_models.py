@@ -87,6 +87,14 @@ def divide(path):
                 [("zero", numpy.zeros(2, "f"))])
 
 
+def with_cache(path):
+    return save(path, [helper.make_node("Concat", ["past_k", "k"], ["present_k"], axis=2),
+                       helper.make_node("Concat", ["past_v", "v"], ["present_v"], axis=2)],
+                [(n, TensorProto.FLOAT, ["B", 2, d, 4])
+                 for n, d in (("past_k", "P"), ("past_v", "P"), ("k", "N"), ("v", "N"))],
+                [(n, TensorProto.FLOAT, None) for n in ("present_k", "present_v")])
+
+
 def with_past(path):
     """A mask over the past and the sequence, as models with a cache have it."""
     return save(path, [helper.make_node("Identity", ["ids"], ["y"]),

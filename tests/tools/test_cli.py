@@ -91,6 +91,19 @@ class Cli(unittest.TestCase):
             run = json.loads(self.ok("run", path, "--json", *(f"--set={s}" for s in sets)))
             self.assertEqual([i["shape"] for i in run["inputs"]], shapes)
 
+    def test_states_of_timed_runs(self):
+        path = cli_models.with_cache(self.dir / "cache.onnx")
+        sizes = ("--set=P=7", "--set=N=2")
+        plain = json.loads(self.ok("plan", path, *sizes, "--json"))["arena_bytes"]
+        for states in (("past_*=present_*",), ("past_k=present_k", "past_v=present_v")):
+            states = [f"--state={s}" for s in states]
+            kept = json.loads(self.ok("plan", path, *sizes, *states, "--json"))["arena_bytes"]
+            self.assertLess(kept, plain)
+            self.ok("bench", path, *sizes, *states, "-n", 20)
+        for state, words in (("past_k", "expected PAST=PRESENT"), ("q*=k*", "no input has"),
+                             ("past_*=p_*", "no output p_k"), ("k=present_k=", "no output")):
+            self.fails(2, words, "bench", path, "--state", state)
+
     def test_inputs_and_outputs_in_every_form(self):
         expected = numpy.maximum(self.x, 0)
         archive, single, folder = self.dir / "in.npz", self.dir / "y.npy", self.dir / "out"

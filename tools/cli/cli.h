@@ -21,7 +21,7 @@ struct cli {
     struct list paths; /* positional arguments */
     struct list owned; /* strings to free */
 
-    struct list inputs, sets, shapes, plugins, disable_passes;
+    struct list inputs, sets, shapes, states, plugins, disable_passes;
     const char *inputs_dir, *output, *print, *isa, *config, *ref, *filter, *svg, *domain;
     int64_t threads, seed, max_memory, repeat, timeout_us;
     double rtol, atol; /* negative: not given */

@@ -43,6 +43,7 @@ attnrun_status job_open(struct job *job, struct cli *cli, const char *path)
     TRY_LIB(attnrun_model_query(job->model, &job->info));
     count_coverage(job);
     TRY(inputs_make(&job->inputs, cli, job->model));
+    TRY(states_bind(job));
     return inputs_fit(&job->inputs, job->context, &job->plan);
 }
 
@@ -56,7 +57,7 @@ attnrun_status job_first_run(struct job *job, const attnrun_run_options *options
         job->timing.first_ms = cli_now_ms() - start;
         progress_end();
         if (status == ATTNRUN_OK)
-            return ATTNRUN_OK;
+            return states_rewind(job);
         if (first.status == ATTNRUN_OK)
             first = tool_error;
         int32_t code = attnrun_status_exit(status);
@@ -108,6 +109,8 @@ attnrun_status job_repeat(struct job *job, int64_t n, double max_ms)
         double start = cli_now_ms();
         status = cli_run_context(job->cli, job->context, NULL);
         timing->runs_ms[timing->n++] = cli_now_ms() - start;
+        if (status == ATTNRUN_OK)
+            status = states_rewind(job);
         progress_show(timing->n, n, "runs");
     }
     progress_end();
@@ -118,6 +121,7 @@ attnrun_status job_repeat(struct job *job, int64_t n, double max_ms)
 void job_close(struct job *job)
 {
     free(job->timing.runs_ms);
+    free(job->states);
     attnrun_context_destroy(job->context);
     inputs_free(&job->inputs);
     attnrun_model_release(job->model);

@@ -27,6 +27,8 @@ struct job {
     int64_t loaded_rss_bytes; /* with the context, before inputs and plans */
     int64_t load_peak_rss_bytes;
     int64_t native, body, missing; /* nodes */
+    struct state_pair *states;
+    int64_t n_states;
 };
 
 /* Opens the model, makes the inputs, plans. On failure job_close() is still to be called.
@@ -37,6 +39,10 @@ attnrun_status job_first_run(struct job *job, const attnrun_run_options *options
 /* `n` more runs, or fewer once `max_ms` have passed (0: no bound). */
 attnrun_status job_repeat(struct job *job, int64_t n, double max_ms);
 void job_close(struct job *job);
+
+/* ---- states.c ---- --state, and back to the given length after a run */
+attnrun_status states_bind(struct job *job);
+attnrun_status states_rewind(struct job *job);
 
 /* ---- outputs.c ---- */
 struct summary {

@@ -27,6 +27,8 @@ const struct cli_option cli_options[] = {
       "bind a symbolic dimension: --set S=128", 0, 0, 0 },
     { "shape", 0, OPT_LIST, AT(shapes), MAKES_INPUTS, "NAME=SHAPE",
       "shape of an input: x=1x3x224x224 or x=[1,3,224,224]", 0, 0, 0 },
+    { "state", 0, OPT_LIST, AT(states), CLI_PLAN | CLI_BENCH, "PAST=PRESENT",
+      "output that becomes an input of the next run: past_*=present_*", 0, 0, 0 },
     { "output", 'o', OPT_TEXT, AT(output), CLI_RUN, "PATH",
       "write outputs: f.npz, f.npy (one output), or a folder of npy files", 0, 0, 0 },
     { "print", 0, OPT_TEXT, AT(print), CLI_RUN, "HOW", "what to show of outputs", 0, 0,
@@ -120,8 +122,9 @@ const char *cli_keep(struct cli *cli, const char *text, size_t n)
 
 void cli_free(struct cli *cli)
 {
-    struct list *lists[] = { &cli->paths,  &cli->inputs,  &cli->sets,
-                             &cli->shapes, &cli->plugins, &cli->disable_passes };
+    struct list *lists[] = { &cli->paths,         &cli->inputs, &cli->sets,
+                             &cli->shapes,        &cli->states, &cli->plugins,
+                             &cli->disable_passes };
     attnrun_runtime_destroy(cli->runtime);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         free(lists[i]->v);

@@ -1,0 +1,94 @@
+/* states.c - --state PAST=PRESENT: an output that becomes an input of the next run, kept
+ * by the context. A '*' in both stands for the same text: "past_*=present_*". Every timed
+ * run begins with what is given: what it added is cut off behind it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "job.h"
+
+struct state_pair {
+    int32_t input, output;
+};
+
+struct pattern {
+    const char *text;
+    size_t n, head; /* head: bytes before the star; n where there is none */
+};
+
+static struct pattern read_pattern(const char *text, size_t n)
+{
+    const char *star = memchr(text, '*', n);
+    return (struct pattern){ text, n, star ? (size_t)(star - text) : n };
+}
+
+/* What the star of `pattern` stands for in `name`; false where the name does not fit. */
+static bool fits(const struct pattern *p, const char *name, const char **middle,
+                 size_t *middle_n)
+{
+    size_t n = strlen(name), tail = p->head < p->n ? p->n - p->head - 1 : 0;
+    *middle = name + p->head;
+    *middle_n = n >= p->head + tail ? n - p->head - tail : 0;
+    return n >= p->head + tail && (p->head < p->n || n == p->n) &&
+           memcmp(name, p->text, p->head) == 0 &&
+           memcmp(name + n - tail, p->text + p->n - tail, tail) == 0;
+}
+
+static attnrun_status bind(struct job *job, int32_t input, const struct pattern *p,
+                           const char *middle, size_t middle_n)
+{
+    char name[512];
+    const char *tail = p->head < p->n ? p->text + p->head + 1 : "";
+    snprintf(name, sizeof name, "%.*s%.*s%s", (int)p->head, p->text, (int)middle_n,
+             p->head < p->n ? middle : "", tail);
+    int32_t output = attnrun_model_find_output(job->model, name);
+    if (output < 0)
+        return tool_fail(ATTNRUN_E_USAGE, "--state: there is no output %s",
+                         tool_quote(name));
+    struct state_pair *grown =
+        realloc(job->states, (size_t)(job->n_states + 1) * sizeof *grown);
+    if (grown == NULL)
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for a state");
+    job->states = grown;
+    TRY_LIB(attnrun_add_state(job->context, input, output, 0));
+    job->states[job->n_states++] = (struct state_pair){ input, output };
+    return ATTNRUN_OK;
+}
+
+attnrun_status states_bind(struct job *job)
+{
+    const struct list *given = &job->cli->states;
+    for (int64_t k = 0; k < given->n; k++) {
+        const char *equals = strchr(given->v[k], '='), *middle;
+        size_t middle_n;
+        if (equals == NULL)
+            return tool_fail(ATTNRUN_E_USAGE, "--state %s: expected PAST=PRESENT",
+                             tool_quote(given->v[k]));
+        struct pattern past = read_pattern(given->v[k], (size_t)(equals - given->v[k]));
+        struct pattern present = read_pattern(equals + 1, strlen(equals + 1));
+        int64_t before = job->n_states;
+        for (int32_t i = 0; i < job->inputs.n; i++)
+            if (fits(&past, job->inputs.v[i].info.name, &middle, &middle_n))
+                TRY(bind(job, i, &present, middle, middle_n));
+        if (job->n_states == before)
+            return tool_fail(ATTNRUN_E_USAGE, "--state %s: no input has such a name",
+                             tool_quote(given->v[k]));
+    }
+    return ATTNRUN_OK;
+}
+
+attnrun_status states_rewind(struct job *job)
+{
+    for (int64_t k = 0; k < job->n_states; k++) {
+        const struct state_pair *pair = &job->states[k];
+        const attnrun_tensor *past = &job->inputs.v[pair->input].held.tensor;
+        attnrun_tensor present;
+        TRY_LIB(attnrun_output(job->context, pair->output, &present));
+        int32_t axis = 0;
+        while (axis < present.rank && axis < past->rank &&
+               past->dims[axis] == present.dims[axis])
+            axis++;
+        if (axis < present.rank && axis < past->rank)
+            TRY_LIB(attnrun_truncate_state(job->context, pair->input, past->dims[axis]));
+    }
+    return ATTNRUN_OK;
+}
