@@ -34,7 +34,7 @@ def installed(notes):
 
 def start_engines(case, threads, args, peers, notes):
     paths = models.case_paths(case, args.work, args.minilm_package)
-    engines = {"attnrun": Attnrun(args.attnrun, paths, threads, args.limit)}
+    engines = {"attnrun": Attnrun(args.attnrun, paths, threads, args.limit, case.state)}
     for name in peers:
         try:
             engines[name] = Peer(name, paths, threads, args.limit)

@@ -102,10 +102,11 @@ class Peer:
 class Attnrun:
     """The command line; each round is a process of its own, so loading is timed each time."""
 
-    def __init__(self, binary, paths, threads, limit_s):
+    def __init__(self, binary, paths, threads, limit_s, state=""):
         model, _, inputs = paths
+        states = ["--state", state] if state else []
         self.command = [binary, "bench", model, "-i", inputs, "--threads", str(threads),
-                        "--json", "--repeat"]
+                        *states, "--json", "--repeat"]
         self.limit_s, self.found = limit_s, []
 
     def round(self, n):

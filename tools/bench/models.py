@@ -22,6 +22,7 @@ class Case:
     flops: float                   # of the matrix products; a multiply-add is two
     read_bytes: int = 0            # weights and caches that one run reads; 0: not the limit
     output_bytes: int = 0          # attention alone: memory of runs beside these is extra
+    state: str = ""                # outputs that attnrun keeps as inputs; peers take inputs
 
 
 # ---- work ----
@@ -98,6 +99,9 @@ CASES = [
          gpt2_flops(256, 0)),
     Case("GPT-2 decode, 512 cached", "gpt2", lambda: cached(1, 512), False, 1.2,
          ("read", 0.85), gpt2_flops(1, 512), read_bytes=gpt2_bytes(512)),
+    Case("GPT-2 decode, 512 in states", "gpt2", lambda: cached(1, 512), False, 1.2,
+         ("read", 0.85), gpt2_flops(1, 512), read_bytes=gpt2_bytes(512),
+         state="past_*=present_*"),
     Case("attention 8x64, n=1024", "attention", lambda: qkv(1024), True, 1.05,
          ("peak", 0.90), attention_flops(1024), output_bytes=4 * 8 * 64 * 1024),
     Case("attention 8x64, n=4096", "attention", lambda: qkv(4096), True, 1.05,
