@@ -87,6 +87,42 @@ static void test_capacity_makes_later_growth_free(void **state)
     stop(&bench);
 }
 
+/* Growth takes twice what is needed while the budget has that, then only what is needed;
+ * a state that finds no room stays, and goes on where something is cut off. */
+static void test_growth_respects_the_budget(void **state)
+{
+    (void)state;
+    enum { ROWS = 100000, MIB = 1 << 20 };
+    const int64_t piece = 2 * ROWS * (int64_t)sizeof(float); /* 0.8 MB */
+    struct bench bench;
+    attnrun_runtime_info info = { .struct_size = sizeof info };
+    float *x = calloc(2 * ROWS, sizeof *x);
+    assert_non_null(x);
+    for (int64_t i = 0; i < 2 * ROWS; i++)
+        x[i] = 1;
+    test_memory_init(&bench.memory);
+    bench.runtime = make_runtime_limited(&bench.memory, 1, 8 * MIB);
+    bench.model = open_model(bench.runtime, cache_model(), 0);
+    bench.context = make_context(bench.model);
+    OK(attnrun_add_state(bench.context, 0, 0, 0));
+    set_input(bench.context, 0, ATTNRUN_F32, "0,2", x);
+    int runs = 0;
+    set_input(bench.context, 1, ATTNRUN_F32, "100000,2", x);
+    while (attnrun_run(bench.context, NULL) == ATTNRUN_OK)
+        assert_true(++runs < 20);
+    FAILS(ATTNRUN_E_MEMORY, "budget", attnrun_run(bench.context, NULL));
+    OK(attnrun_runtime_query(bench.runtime, &info));
+    assert_true(info.peak_memory <= 8 * MIB);
+    /* n pieces are held while n + 1 are asked for beside them. */
+    assert_true((2 * runs + 1) * piece > 7 * MIB);
+    OK(attnrun_truncate_state(bench.context, 0, (runs - 1) * ROWS));
+    OK(attnrun_run(bench.context, NULL));
+    assert_int_equal(get_output(bench.context, 0).dims[0], runs * ROWS);
+    assert_true(*(float *)get_output(bench.context, 1).data == (float)(2 * runs * ROWS));
+    free(x);
+    stop(&bench);
+}
+
 static void test_reset_asks_for_the_input_again(void **state)
 {
     struct bench bench;
@@ -175,6 +211,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_state_grows_by_each_run),
         cmocka_unit_test(test_capacity_makes_later_growth_free),
+        cmocka_unit_test(test_growth_respects_the_budget),
         cmocka_unit_test(test_reset_asks_for_the_input_again),
         cmocka_unit_test(test_pairs_that_do_not_fit_are_refused),
         cmocka_unit_test(test_state_of_a_failed_run_stays),
