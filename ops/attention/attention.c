@@ -283,7 +283,9 @@ static attn_status plan(attnrun_step *step, const struct operand *q,
     s->y = y_strides(step, s);
     TRY(plan_mask(step, s));
     TRY(attn_sdpa_plan(step, s));
-    op_tasks(step, 0, s->n_tasks, s->task_cost);
+    if (!op_has_out(step, Y) && op_has_out(step, SCORES))
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "qk_matmul_output without Y");
+    op_tasks(step, 0, op_has_out(step, Y) ? s->n_tasks : 0, s->task_cost);
     if (op_has_out(step, PRESENT_K) || op_has_out(step, PRESENT_V)) {
         int64_t copied =
             state->in_place[0] && state->in_place[1] ? k->tokens.value : total;

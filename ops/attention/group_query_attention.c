@@ -146,7 +146,7 @@ static attn_status plan(attnrun_step *step, struct gqa_state *s)
     step->shared_bytes = (s->v_at + cache) * (int64_t)sizeof(float);
     TRY(attn_sdpa_plan(step, c));
     op_tasks(step, 0, batch * args->kv_num_heads, s->total * s->dim);
-    op_tasks(step, 1, c->n_tasks, c->task_cost);
+    op_tasks(step, 1, op_has_out(step, Y) ? c->n_tasks : 0, c->task_cost);
     step->scratch_bytes = c->scratch_bytes;
     return ATTNRUN_OK;
 }

@@ -172,8 +172,9 @@ static void state_tasks(attnrun_step *step, const struct ms_attention_state *s)
     op_tasks(step, MAKE_MASK,
              s->made_mask ? rows / s->rows_per_task + (rows % s->rows_per_task != 0) : 0,
              MASK_TASK / 2);
-    op_tasks(step, ATTEND, c->n_tasks, c->task_cost);
-    op_tasks(step, KEEP, op_has_out(step, PRESENT) ? 2 * c->batch * c->q_heads : 0,
+    op_tasks(step, ATTEND, op_has_out(step, Y) ? c->n_tasks : 0, c->task_cost);
+    const bool keeps = op_has_out(step, PRESENT) && c->head_dim > 0;
+    op_tasks(step, KEEP, keeps ? 2 * c->batch * c->q_heads : 0,
              c->kv_len * c->head_dim / 4);
     if (s->made_mask)
         floats += rows * c->kv_len;

@@ -207,7 +207,7 @@ static attn_status plan(attnrun_step *step, struct mha_state *state)
     TRY(plan_masks(step, s));
     TRY(plan_bias(step, state));
     TRY(attn_sdpa_plan(step, s));
-    op_tasks(step, state->biased, s->n_tasks, s->task_cost);
+    op_tasks(step, state->biased, op_has_out(step, Y) ? s->n_tasks : 0, s->task_cost);
     int64_t copied = state->in_place[0] && state->in_place[1] ? o[1].tokens : s->kv_len;
     op_tasks(step, state->biased + 1, s->batch * s->q_heads,
              copied * (s->head_dim + s->v_dim) / 4);
