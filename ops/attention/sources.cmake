@@ -2,6 +2,7 @@
 set(ATTN_OPS_ATTENTION
   ops/attention/sdpa.c
   ops/attention/stream.c
+  ops/attention/heads.c
   ops/attention/attention.c
   ops/attention/rotary_embedding.c
   ops/attention/fused_rotary.c
