@@ -107,6 +107,41 @@ static void take_flat(const struct attn_graph *graph, int32_t flat, int64_t layo
     o->column = column;
 }
 
+/* (batch, tokens, heads, dim) that a Slice and a Squeeze cut out of (batch, tokens,
+ * parts, heads, dim), which is (batch, tokens, columns) of rank 3. */
+static bool read_part(const struct attn_graph *graph, int32_t value, struct operand *o)
+{
+    double start, axis, step = 1;
+    struct attn_node *squeeze = attn_graph_producer(graph, value);
+    struct attn_node *slice =
+        node_is(squeeze, "Squeeze") ? attn_match_in(graph, squeeze, 0, "Slice") : NULL;
+    if (slice == NULL || slice->pub.n_in < 4 || rank_of(graph, value) != 4 ||
+        !attn_value_scalar(graph, slice->in[1], &start) ||
+        !attn_value_scalar(graph, slice->in[3], &axis) ||
+        ((axis < 2 || axis > 2) && (axis < -3 || axis > -3)) ||
+        (slice->pub.n_in > 4 && slice->in[4] >= 0 &&
+         (!attn_value_scalar(graph, slice->in[4], &step) || step < 1)))
+        return false;
+    struct attn_node *reshape = attn_match_in(graph, slice, 0, "Reshape");
+    if (reshape == NULL || rank_of(graph, reshape->out[0]) != 5 ||
+        rank_of(graph, reshape->in[0]) != 3 || !attn_match_is_f32(graph, reshape->in[0]))
+        return false;
+    const attnrun_dim *five = dims_of(graph, reshape->out[0]),
+                      *flat = dims_of(graph, reshape->in[0]),
+                      *cut = dims_of(graph, slice->out[0]), *four = dims_of(graph, value);
+    if (!dim_equal(five[0], flat[0]) || !dim_equal(five[1], flat[1]) ||
+        !dim_is(cut[2], 1) || !dim_equal(four[0], five[0]) ||
+        !dim_equal(four[1], five[1]) || !dim_equal(four[2], five[3]) ||
+        !dim_equal(four[3], five[4]) || !dim_is_const(five[2]) ||
+        !dim_is_const(five[3]) || !dim_is_const(five[4]) || start < 0 ||
+        start >= (double)five[2].value)
+        return false;
+    *o = (struct operand){ .value = reshape->in[0],
+                           .column = (int64_t)start * five[3].value * five[4].value,
+                           .flat = true };
+    return true;
+}
+
 /* (batch, tokens, heads, dim), transposed, perhaps cut out of rank 3. */
 static bool read_by_token(const struct attn_graph *graph, int32_t value,
                           struct operand *o)
@@ -115,6 +150,8 @@ static bool read_by_token(const struct attn_graph *graph, int32_t value,
     if (!transposes(transpose, "0213") || !attn_match_is_f32(graph, transpose->in[0]))
         return false;
     *o = (struct operand){ .value = transpose->in[0], .layout = BY_TOKEN };
+    if (read_part(graph, transpose->in[0], o))
+        return true;
     struct attn_node *reshape = attn_match_in(graph, transpose, 0, "Reshape");
     if (reshape == NULL || rank_of(graph, reshape->in[0]) != 3)
         return true;
