@@ -84,7 +84,8 @@ struct queries {
     int64_t offset, len; /* position of query 0; keys that exist for this sample */
     int64_t group;       /* rows that are given a tile together */
     struct seen seen[MOST_QUERIES / LEAST_GROUP];
-    bool plain;    /* scores are taken as they are, where all rows see a key */
+    /* Scores are taken as they are, where all rows see a key; but for the mask. */
+    bool plain, plain_but_mask;
     int64_t first; /* key of the tile in work */
 };
 
@@ -205,13 +206,30 @@ static void prepare_row(const struct queries *t, float *scores, int64_t r, int64
         memcpy(out + first, scores, (size_t)n * sizeof *out);
 }
 
+/* A mask of the keys alone that hides and adds nothing: no padding here. */
+static bool mask_is_empty(const struct queries *t, int64_t first, int64_t n)
+{
+    const struct attn_sdpa *s = t->s;
+    if (s->mask.row != 0 || s->mask.head != 0 || first + n > s->mask_len)
+        return false;
+    int64_t at = t->b * s->mask.batch + first, j = 0;
+    if (s->mask_kind == ATTN_MASK_KEEP)
+        while (j < n && ((const uint8_t *)t->o->mask)[at + j] != 0)
+            j++;
+    else
+        while (j < n && ((const float *)t->o->mask)[at + j] == 0.0f)
+            j++;
+    return j == n;
+}
+
 static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
                     int64_t to)
 {
     const struct queries *t = arg;
     const struct seen *seen = &t->seen[row / t->group];
     const int64_t first = t->first + from, n = to - from;
-    if (t->plain && first >= seen->all_from && first + n <= seen->all_to)
+    const bool whole = first >= seen->all_from && first + n <= seen->all_to;
+    if (whole && (t->plain || (t->plain_but_mask && mask_is_empty(t, first, n))))
         return;
     for (int64_t r = 0; r < rows; r++)
         prepare_row(t, scores + r * KEYS, row + r, first, n);
@@ -297,8 +315,8 @@ attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *
     const int64_t group = s->q_heads / s->kv_heads, per_head = s->q_heads / s->heads;
     const bool window = s->left >= 0 || s->right >= 0;
     struct queries t = { .s = s, .o = o, .group = window ? LEAST_GROUP : QUERIES };
-    t.plain = s->softcap <= 0 && s->mask_kind == ATTN_MASK_NONE && o->scores == NULL &&
-              o->key_keep == NULL;
+    t.plain_but_mask = s->softcap <= 0 && o->scores == NULL && o->key_keep == NULL;
+    t.plain = t.plain_but_mask && s->mask_kind == ATTN_MASK_NONE;
     t.row = task % s->blocks * s->block;
     t.b = task / s->blocks / s->heads;
     t.head = task / s->blocks % s->heads * per_head;

@@ -1,8 +1,6 @@
 /* attention_f32.c - what happens to a row of a score tile between the two products. */
 #include "vmath.h"
 
-#define LOG2E 1.44269504f
-
 static ALWAYS_INLINE v_f32 load_part(const float *x, size_t n, float fill)
 {
     return n >= VF ? v_load(x) : v_load_tail(x, n, fill);
@@ -14,26 +12,6 @@ static ALWAYS_INLINE void store_part(float *y, v_f32 v, size_t n)
         v_store(y, v);
     else
         v_store_tail(y, v, n);
-}
-
-/* 2^t of t <= 0, or NaN; 0 below -151. 1 ulp down to the denormal results. The polynomial
- * is a minimax fit of 2^r on [-1/2, 1/2]. */
-static ALWAYS_INLINE v_f32 exp2_negative(v_f32 t)
-{
-    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
-    t = v_max(v_set(-152.0f), t);
-    v_f32 shifted = t + magic, k = shifted - magic, r = t - k;
-    v_f32 p = 1.532647293e-04f * r + 1.339080627e-03f;
-    p = p * r + 9.618505836e-03f;
-    p = p * r + 5.550359935e-02f;
-    p = p * r + 2.402264774e-01f;
-    p = p * r + 6.931471825e-01f;
-    p = p * r + 1.0f;
-#if VEC_BYTES == 64 && defined(__AVX512F__)
-    return (v_f32)_mm512_scalef_ps((__m512)p, (__m512)k);
-#else
-    return v_scale2(p, (v_i32)shifted - (v_i32)v_set(magic));
-#endif
 }
 
 static ALWAYS_INLINE float row_max(const float *s, size_t n)
@@ -62,20 +40,24 @@ static ALWAYS_INLINE float row_exp(float *s, size_t n, float shift)
     for (; j + 4 * VF <= n; j += 4 * VF) {
         UNROLL
         for (int i = 0; i < 4; i++) {
-            v_f32 e = exp2_negative(v_load(s + j + i * VF) * LOG2E + shift);
+            v_f32 e = v_exp2_negative(v_load(s + j + i * VF) * LOG2E + shift);
             sum[i] += e;
             v_store(s + j + i * VF, e);
         }
     }
     for (; j < n; j += VF) {
-        v_f32 e = exp2_negative(load_part(s + j, n - j, -INFINITY) * LOG2E + shift);
+        v_f32 e = v_exp2_negative(load_part(s + j, n - j, -INFINITY) * LOG2E + shift);
         sum[0] += e;
         store_part(s + j, e, n - j);
     }
     return v_reduce_add((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-/* Rows of n scores become exp(score - max), with the maximum of all scores so far. */
+/* Rows of n scores become exp(score - max). `max` follows the maximum of all scores so
+ * far where that is more than SLACK above it: terms up to exp(8) do no harm, and what was
+ * summed so far need not be multiplied. */
+enum { SLACK = 8 };
+
 void K(softmax_rows_f32)(float *s, ptrdiff_t row, size_t rows, size_t n,
                          struct attn_softmax_row *state)
 {
@@ -87,11 +69,11 @@ void K(softmax_rows_f32)(float *s, ptrdiff_t row, size_t rows, size_t n,
         if (r + 1 < rows) /* its chain of operations runs beside this row's */
             next = row_max(s + row, n);
         state->factor = 1.0f;
-        if (max > state->max) {
+        if (max > state->max + SLACK || (max > state->max && state->sum == 0.0f)) {
             float shift = -max * LOG2E;
             state->factor = 0.0f;
             if (state->max != -INFINITY)
-                state->factor = exp2_negative(v_set(shift - state->shift))[0];
+                state->factor = v_exp2_negative(v_set(shift - state->shift))[0];
             state->max = max;
             state->shift = shift;
         }

@@ -19,8 +19,10 @@ enum { MR = 6 };
 enum { NR = 2 * VF, KC = ATTN_GEMM_KC, FEW_ROWS = 32 };
 enum { STRIP = 8, LINE = 64, MOST_FETCH = 6 * MR };
 enum {
-    FETCH_K = 16 * STRIP
-}; /* a shorter tile has no time to fetch more than it needs */
+    FETCH_K = 16 * STRIP, /* a shorter tile has no time to fetch more than it needs */
+    AHEAD = 32, /* rows of B that few rows of A read once: fetched so far ahead */
+    FEW_ROWS_AHEAD = 4
+};
 
 /* ---- register tiles ---- */
 
@@ -306,6 +308,10 @@ static void find_panel(const struct attn_gemm_f32 *g, struct tile *t, struct blo
     if (g->b_col == 1 && n == width && g->m <= 2 * MR) {
         t->b = b;
         t->b_row = g->b_row;
+        if (j == 0 && g->m <= FEW_ROWS_AHEAD && g->b_row <= 8 * NR) {
+            t->next = (const char *)(b + AHEAD * g->b_row);
+            t->next_lines = (int)(STRIP * g->b_row * (ptrdiff_t)sizeof *b / LINE);
+        }
         return;
     }
     float *panel = g->scratch + g->m * (KC + 16);
@@ -340,6 +346,7 @@ static void add_block(const struct attn_gemm_f32 *g, struct block block, float *
     struct tile t; /* `fetch` stays as it is */
     t.a_row = block.a_row;
     t.k = block.k;
+    t.next = NULL;
     t.next_lines = 0;
     find_panel(g, &t, block, j, n);
     /* The next panel of weights comes from far away while this one is used. */
@@ -350,8 +357,9 @@ static void add_block(const struct attn_gemm_f32 *g, struct block block, float *
     for (size_t tile = 0; tile < n_tiles; tile++) {
         size_t i = g->m * tile / n_tiles, m = g->m * (tile + 1) / n_tiles - i;
         t.a = block.a + (ptrdiff_t)i * block.a_row;
-        t.next = (const char *)block.next +
-                 tile * (block.k / STRIP) * (size_t)t.next_lines * LINE;
+        if (block.next != NULL)
+            t.next = (const char *)block.next +
+                     tile * (block.k / STRIP) * (size_t)t.next_lines * LINE;
         t.sum = block.first ? NULL : sums + i * NR;
         t.sum_row = NR;
         if (direct && block.first && g->accumulate) {
@@ -420,6 +428,14 @@ static ALWAYS_INLINE void dot_columns(float *y, const float *a, const float *b,
         y[j] += v_reduce_add(acc[j]);
 }
 
+/* Four short columns that come later; long ones the CPU sees coming. */
+static ALWAYS_INLINE void fetch_columns(const float *b, ptrdiff_t b_col, size_t k)
+{
+    for (int j = 0; k <= KC && j < 4; j++)
+        for (size_t i = 0; i < k; i += LINE / sizeof *b)
+            __builtin_prefetch(b + j * b_col + i, 0, 2);
+}
+
 /* Columns j … j + n - 1 (n <= NR) of all rows. */
 static void run_dots(const struct attn_gemm_f32 *g, size_t j, size_t n)
 {
@@ -429,10 +445,12 @@ static void run_dots(const struct attn_gemm_f32 *g, size_t j, size_t n)
     for (size_t k0 = 0; k0 < g->k; k0 += DEPTH) {
         size_t k = g->k - k0 < DEPTH ? g->k - k0 : DEPTH, p = 0;
         const float *b = g->b + (ptrdiff_t)j * g->b_col + k0;
-        for (; p + 4 <= n; p += 4)
+        for (; p + 4 <= n; p += 4) {
+            fetch_columns(b + ((ptrdiff_t)p + AHEAD) * g->b_col, g->b_col, k);
             for (size_t i = 0; i < g->m; i++)
                 dot_columns(sums + i * NR + p, g->a + (ptrdiff_t)i * g->a_row + k0,
                             b + (ptrdiff_t)p * g->b_col, g->b_col, k, 4);
+        }
         for (; p < n; p++)
             for (size_t i = 0; i < g->m; i++)
                 dot_columns(sums + i * NR + p, g->a + (ptrdiff_t)i * g->a_row + k0,

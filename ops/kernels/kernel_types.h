@@ -73,7 +73,7 @@ static inline size_t attn_gemm_scratch(size_t m, size_t n, size_t k)
 
 /* A row of an online softmax. Starts as { -INFINITY }. */
 struct attn_softmax_row {
-    float max, sum; /* of the scores so far, of exp(score - max) */
+    float max, sum; /* at most 8 below the scores so far; of exp(score - max) */
     float shift;    /* what takes the place of max in the exponent */
     float factor;   /* by softmax_rows_f32: what earlier terms are to be multiplied by */
 };
