@@ -208,6 +208,11 @@ void onnx_node(struct onnx_writer *w, const char *op_type, const char *inputs,
     put_text(node, 4, colons != NULL ? colons + 2 : op_type);
 }
 
+void onnx_node_name(struct onnx_writer *w, const char *name)
+{
+    put_text(&w->node[w->depth], 3, name);
+}
+
 static void put_attr(struct onnx_writer *w, struct buffer *attr, int32_t kind)
 {
     put_int(attr, 20, kind);
@@ -245,6 +250,16 @@ void onnx_attr_ints(struct onnx_writer *w, const char *name, int n, const int64_
     for (int i = 0; i < n; i++)
         put_int(&attr, 8, x[i]);
     put_attr(w, &attr, 7);
+}
+
+void onnx_attr_strings(struct onnx_writer *w, const char *name, int n,
+                       const char *const *x)
+{
+    struct buffer attr = { 0 };
+    put_text(&attr, 1, name);
+    for (int i = 0; i < n; i++)
+        put_text(&attr, 9, x[i]);
+    put_attr(w, &attr, 8);
 }
 
 static int is_list(const char *name, const char *value)

@@ -24,10 +24,14 @@ void onnx_ints(struct onnx_writer *w, const char *name, int n, const int64_t *x)
 /* "a,b" and "y": operand names; an empty one is absent. "dom::Op" has a domain. */
 void onnx_node(struct onnx_writer *w, const char *op_type, const char *inputs,
                const char *outputs);
+/* Names the node before. */
+void onnx_node_name(struct onnx_writer *w, const char *name);
 void onnx_attr_int(struct onnx_writer *w, const char *name, int64_t x);
 void onnx_attr_float(struct onnx_writer *w, const char *name, float x);
 void onnx_attr_string(struct onnx_writer *w, const char *name, const char *x);
 void onnx_attr_ints(struct onnx_writer *w, const char *name, int n, const int64_t *x);
+void onnx_attr_strings(struct onnx_writer *w, const char *name, int n,
+                       const char *const *x);
 /* Attributes as text: "axis=-1 alpha=0.5 pads=1,1,1,1 axes=0 mode=abc". */
 void onnx_attrs(struct onnx_writer *w, const char *text);
 /* What follows is in a subgraph of the node before, until onnx_graph_end(). */

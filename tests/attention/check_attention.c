@@ -1,0 +1,90 @@
+/* check_attention.c - ai.onnx Attention against its formula, also as the example of a
+ * check: see harness.h. */
+#include "harness.h"
+
+struct sizes {
+    int64_t batch, q_len, kv_len, q_heads, kv_heads, dim, v_dim;
+    bool causal;
+};
+
+/* Scores of query i of head h; false where it sees no key. */
+static bool softmax_row(const struct sizes *s, const float *q, const float *k, int64_t b,
+                        int64_t h, int64_t i, double *p)
+{
+    const int64_t g = h / (s->q_heads / s->kv_heads), width = s->kv_heads * s->dim;
+    const float *row = q + (b * s->q_len + i) * s->q_heads * s->dim + h * s->dim;
+    double most = -HUGE_VAL, sum = 0;
+    for (int64_t j = 0; j < s->kv_len; j++) {
+        const float *key = k + (b * s->kv_len + j) * width + g * s->dim;
+        p[j] = 0;
+        for (int64_t d = 0; d < s->dim; d++)
+            p[j] += (double)row[d] * (double)key[d];
+        p[j] = s->causal && j > i ? -HUGE_VAL : p[j] / sqrt((double)s->dim);
+        most = fmax(most, p[j]);
+    }
+    for (int64_t j = 0; j < s->kv_len; j++)
+        sum += exp(p[j] - most);
+    for (int64_t j = 0; j < s->kv_len; j++)
+        p[j] = exp(p[j] - most) / sum;
+    return s->kv_len > 0;
+}
+
+static void reference(const struct sizes *s, const float *q, const float *k,
+                      const float *v, double *y)
+{
+    double p[512];
+    for (int64_t b = 0; b < s->batch; b++)
+        for (int64_t h = 0; h < s->q_heads; h++)
+            for (int64_t i = 0; i < s->q_len; i++) {
+                double *out = y + ((b * s->q_len + i) * s->q_heads + h) * s->v_dim;
+                const int64_t g = h / (s->q_heads / s->kv_heads);
+                if (!softmax_row(s, q, k, b, h, i, p))
+                    continue;
+                for (int64_t j = 0; j < s->kv_len; j++)
+                    for (int64_t d = 0; d < s->v_dim; d++)
+                        out[d] +=
+                            p[j] *
+                            (double)
+                                v[((b * s->kv_len + j) * s->kv_heads + g) * s->v_dim + d];
+            }
+}
+
+static void build(struct check *c, const struct sizes *s)
+{
+    check_begin(c, "::Attention");
+    check_int(c, "q_num_heads", s->q_heads);
+    check_int(c, "kv_num_heads", s->kv_heads);
+    if (s->causal)
+        check_int(c, "is_causal", 1);
+    float *q = check_heads(c, "Q", s->batch, s->q_len, s->q_heads, s->dim);
+    float *k = check_heads(c, "K", s->batch, s->kv_len, s->kv_heads, s->dim);
+    float *v = check_heads(c, "V", s->batch, s->kv_len, s->kv_heads, s->v_dim);
+    double *y = check_heads_output(c, "Y", s->batch, s->q_len, s->q_heads, s->v_dim);
+    if (!c->blank)
+        reference(s, q, k, v, y);
+}
+
+void check_attention(struct check *c)
+{
+    CHECK_ROUNDS(c, 24)
+    {
+        struct sizes s = { .batch = check_between(c, 0, 2),
+                           .q_len = check_between(c, 1, c->round % 4 == 0 ? 300 : 20),
+                           .kv_len = check_between(c, 0, c->round % 4 == 0 ? 512 : 40),
+                           .kv_heads = check_between(c, 1, 3),
+                           .dim = check_between(c, 1, 40),
+                           .v_dim = check_between(c, 1, 40),
+                           .causal = check_chance(c, 50) };
+        s.q_heads = s.kv_heads * check_between(c, 1, 3);
+        build(c, &s);
+        c->no_twin = s.q_heads != s.kv_heads; /* groups are rows of one matrix there */
+        check_run(c, CHECK_A);
+    }
+    struct sizes large = { 1, 16384, 16384, 8, 8, 64, 64, true };
+    c->blank = true;
+    build(c, &large);
+    check_extra_memory(c, 2 << 20);
+    large.kv_heads = 3;
+    build(c, &large);
+    check_refuses(c, ATTNRUN_E_SHAPE, "multiple|key heads");
+}

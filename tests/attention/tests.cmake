@@ -1,0 +1,31 @@
+# Operators of domain attnrun: against plain loops in double (attention_checks, one file
+# for each line of checks.def), against outputs of upstream code (golden/), and against
+# samples beside the repository, where there are any.
+file(STRINGS tests/attention/checks.def check_lines REGEX "^CHECK\\(")
+foreach(line IN LISTS check_lines)
+  string(REGEX REPLACE "^CHECK\\(([a-z0-9_]+)\\).*" "\\1" name "${line}")
+  list(APPEND attention_names ${name})
+  list(APPEND attention_checks tests/attention/check_${name}.c)
+endforeach()
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS tests/attention/checks.def)
+add_executable(attention_checks tests/attention/main.c tests/attention/harness.c
+  tests/attention/harness_model.c tests/attention/harness_run.c ${attention_checks})
+target_link_libraries(attention_checks PRIVATE attn_runtime_harness m)
+foreach(name IN LISTS attention_names)
+  add_test(NAME attention.checks.${name} COMMAND attention_checks ${name})
+endforeach()
+
+set(ATTNRUN_SAMPLES ${CMAKE_CURRENT_SOURCE_DIR}/../shared/data/ops CACHE PATH
+  "Folders of cases of operators of domain attnrun, run where they exist")
+if(TARGET attnrun)
+  file(GLOB golden_cases CONFIGURE_DEPENDS tests/attention/golden/*/model.onnx)
+  if(golden_cases)
+    add_test(NAME attention.golden COMMAND attnrun check
+      ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden)
+  endif()
+  add_python_test(attention.samples attention/run_samples.py $<TARGET_FILE:attnrun>
+    ${ATTNRUN_SAMPLES})
+  if(ATTNRUN_PYTHON)
+    set_tests_properties(attention.samples PROPERTIES SKIP_RETURN_CODE 77)
+  endif()
+endif()
