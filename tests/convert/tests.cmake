@@ -1,0 +1,3 @@
+# References of operators and the function bodies made of them.
+add_python_test(convert.bodies convert/test_bodies.py ${CMAKE_CURRENT_SOURCE_DIR}
+  $<TARGET_FILE:attnrun>)
