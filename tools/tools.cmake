@@ -3,7 +3,21 @@ include(tools/sources.cmake)
 pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
 find_package(ZLIB REQUIRED)
 
+# What `attnrun ops` says of bodies: the operators that have a reference in tools/convert.
+file(GLOB references CONFIGURE_DEPENDS tools/convert/attnrun_convert/refs/*.py)
+set(bodies "/* Operators of domain attnrun with a function body: BODY(name). */\n")
+foreach(reference IN LISTS references)
+  file(STRINGS ${reference} lines REGEX "^@operator\\(\"[A-Za-z]+\"")
+  foreach(line IN LISTS lines)
+    string(REGEX REPLACE "^@operator\\(\"([A-Za-z]+)\".*" "BODY(\\1)\n" line "${line}")
+    string(APPEND bodies "${line}")
+  endforeach()
+endforeach()
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${references})
+file(CONFIGURE OUTPUT ${generated}/bodies.def CONTENT "${bodies}" @ONLY)
+
 add_executable(attnrun ${ATTN_TOOLS})
+target_include_directories(attnrun PRIVATE ${generated})
 set_target_properties(attnrun PROPERTIES ENABLE_EXPORTS ON
   RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
 target_link_libraries(attnrun PRIVATE attn_flags

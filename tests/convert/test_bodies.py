@@ -25,7 +25,7 @@ from attnrun_convert import bodies, operators, samples  # noqa: E402
 def native_operators():
     listing = subprocess.run([ATTNRUN, "ops", "--json"], capture_output=True, text=True,
                              check=True).stdout
-    return {op["name"] for op in json.loads(listing)["ops"] if op["domain"] == "attnrun"}
+    return {op["name"]: op for op in json.loads(listing)["ops"] if op["domain"] == "attnrun"}
 
 
 def in_onnxruntime(model, tensors, names, expected, tolerance):
@@ -70,6 +70,14 @@ def check_example(operator, example, folder, native):
 
 def main():
     known, here, failed = operators.load(), native_operators(), 0
+    for name, row in here.items():
+        if row["body"] != (name in known):
+            failed += 1
+            print(f"FAILED {name}: `attnrun ops` says body {row['body']}; "
+                  f"a reference {'exists' if name in known else 'is missing'}")
+        if not row.get("cost") or not row.get("source"):
+            failed += 1
+            print(f"FAILED {name}: `attnrun ops` has no cost or no source")
     for name in sys.argv[3:] or sorted(known):
         operator, sizes = known[name], []
         for number, example in enumerate(operator.examples):

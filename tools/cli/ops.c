@@ -1,5 +1,6 @@
 /* ops.c - attnrun ops: the operators that this build (and its plugins) can run. */
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "cli.h"
@@ -14,6 +15,27 @@ static bool is_wanted(const struct cli *cli, const attnrun_op_def *op)
     return strcmp(op->domain, domain) == 0;
 }
 
+/* A model that was converted with tools/convert brings a function for such a node, which
+ * runs where there is no operator. */
+static bool has_body(const attnrun_op_def *op)
+{
+    static const char *const names[] = {
+#define BODY(name) #name,
+#include "bodies.def"
+#undef BODY
+        NULL
+    };
+    for (int i = 0; names[i] != NULL; i++)
+        if (strcmp(op->name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool is_ours(const attnrun_op_def *op)
+{
+    return strcmp(op->domain, "attnrun") == 0;
+}
+
 static void json_default(struct json *json, const attnrun_attr_def *attr)
 {
     switch (attr->kind) {
@@ -22,7 +44,7 @@ static void json_default(struct json *json, const attnrun_attr_def *attr)
             json_int(json, "default", attr->int_default);
         break;
     case ATTNRUN_ATTR_FLOAT:
-        if ((attr->flags & ATTNRUN_ATTR_REQUIRED) == 0)
+        if ((attr->flags & ATTNRUN_ATTR_REQUIRED) == 0 && isfinite(attr->float_default))
             json_real(json, "default", (double)attr->float_default);
         break;
     case ATTNRUN_ATTR_STRING:
@@ -39,7 +61,7 @@ static void json_default(struct json *json, const attnrun_attr_def *attr)
     }
 }
 
-static void json_op(struct json *json, const attnrun_op_def *op)
+static void json_op(struct json *json, const attnrun_op_def *op, const char *isa)
 {
     static const char *const kinds[] = { "end",    "int",   "float",  "string",
                                          "string", "ints",  "floats", "strings",
@@ -55,6 +77,10 @@ static void json_op(struct json *json, const attnrun_op_def *op)
         json_text(json, "cost", op->cost);
     if (op->source != NULL)
         json_text(json, "source", op->source);
+    if (is_ours(op)) {
+        json_text(json, "isa", isa);
+        json_bool(json, "body", has_body(op));
+    }
     json_open(json, "attributes", '[');
     for (const attnrun_attr_def *a = op->attrs; a != NULL && a->kind != ATTNRUN_ATTR_END;
          a++) {
@@ -69,7 +95,8 @@ static void json_op(struct json *json, const attnrun_op_def *op)
     json_close(json, '}');
 }
 
-static void print_op(const attnrun_op_def *op)
+/* `isa`: whose kernels it would run here. */
+static void print_op(const attnrun_op_def *op, const char *isa)
 {
     printf("%-14s %-28s %3d  %s -> %s", op->domain[0] == 0 ? "ai.onnx" : op->domain,
            op->name, op->since, op->inputs, op->outputs);
@@ -77,6 +104,8 @@ static void print_op(const attnrun_op_def *op)
         printf("  %s", op->types);
     if (op->cost != NULL)
         printf("  %s", op->cost);
+    if (is_ours(op))
+        printf("  isa %s  body %s", isa, has_body(op) ? "yes" : "no");
     if (op->source != NULL)
         printf("  %s", op->source);
     putchar('\n');
@@ -86,8 +115,10 @@ attnrun_status command_ops(struct cli *cli, int *exit_code)
 {
     struct json json = { .out = stdout };
     const attnrun_op_def *op;
+    attnrun_runtime_info info = { .struct_size = sizeof info };
     int64_t n = 0;
     TRY(cli_open_runtime(cli));
+    TRY_LIB(attnrun_runtime_query(cli->runtime, &info));
     if (cli->json) {
         json_open(&json, NULL, '{');
         json_text(&json, "schema", "attnrun/ops/1");
@@ -98,9 +129,9 @@ attnrun_status command_ops(struct cli *cli, int *exit_code)
             continue;
         n++;
         if (cli->json)
-            json_op(&json, op);
+            json_op(&json, op, info.isa);
         else
-            print_op(op);
+            print_op(op, info.isa);
     }
     if (cli->json) {
         json_close(&json, ']');
