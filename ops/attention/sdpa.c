@@ -93,7 +93,8 @@ struct queries {
 static void keys_of(const struct queries *t, int64_t r, int64_t *from, int64_t *to)
 {
     const struct attn_sdpa *s = t->s;
-    int64_t position = t->offset + (t->row + r) % s->q_len;
+    const int64_t row = t->row + r;
+    const int64_t position = t->offset + (row < s->q_len ? row : row % s->q_len);
     *from = s->left >= 0 ? most(0, position - s->left) : 0;
     *to = s->causal ? least(t->len, position + 1) : t->len;
     if (s->right >= 0)
@@ -157,9 +158,12 @@ static void mask_row(const struct queries *t, float *scores, int64_t r, int64_t 
     const struct attn_kernels *kernels = t->stream.kernels;
     if (s->mask_kind == ATTN_MASK_NONE)
         return;
-    int64_t row = t->row + r, head = t->head - t->row / s->q_len + row / s->q_len;
-    int64_t at =
-        t->b * s->mask.batch + head * s->mask.head + row % s->q_len * s->mask.row + first;
+    int64_t row = t->row + r, head = t->head;
+    if (row >= s->q_len) { /* rows of several heads */
+        head += row / s->q_len - t->row / s->q_len;
+        row %= s->q_len;
+    }
+    int64_t at = t->b * s->mask.batch + head * s->mask.head + row * s->mask.row + first;
     n = least(n, s->mask_len - first);
     if (n <= 0)
         return;
@@ -181,9 +185,9 @@ static void keep_keys(float *scores, const int32_t *keep, int64_t n)
         scores[j] = keep[j] != 0 ? scores[j] : -INFINITY;
 }
 
-/* Cap and mask of row r for keys first … first + n - 1. */
+/* Cap and mask of row r for keys first … first + n - 1; whole: it sees all of them. */
 static void prepare_row(const struct queries *t, float *scores, int64_t r, int64_t first,
-                        int64_t n)
+                        int64_t n, bool whole)
 {
     const struct attn_sdpa *s = t->s;
     float *out = scores_out(t, r);
@@ -197,11 +201,13 @@ static void prepare_row(const struct queries *t, float *scores, int64_t r, int64
     mask_row(t, scores, r, first, n);
     if (t->o->key_keep != NULL)
         keep_keys(scores, t->o->key_keep + t->b * s->kv_len + first, n);
-    keys_of(t, r, &from, &to);
-    from = least(most(from - first, 0), n);
-    to = least(most(to - first, from), n);
-    hide(scores, 0, from);
-    hide(scores, to, n);
+    if (!whole) {
+        keys_of(t, r, &from, &to);
+        from = least(most(from - first, 0), n);
+        to = least(most(to - first, from), n);
+        hide(scores, 0, from);
+        hide(scores, to, n);
+    }
     if (out != NULL && s->scores_mode >= ATTN_SCORES_BIASED)
         memcpy(out + first, scores, (size_t)n * sizeof *out);
 }
@@ -232,22 +238,24 @@ static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t
     if (whole && (t->plain || (t->plain_but_mask && mask_is_empty(t, first, n))))
         return;
     for (int64_t r = 0; r < rows; r++)
-        prepare_row(t, scores + r * KEYS, row + r, first, n);
+        prepare_row(t, scores + r * KEYS, row + r, first, n, whole);
 }
 
 /* Sums over their total become Y; a row that saw nothing is zeros. */
-static void finish_row(const struct queries *t, int64_t r)
+static void finish_rows(struct queries *t)
 {
     const struct attn_sdpa *s = t->s;
-    const struct attn_softmax_row *state = t->stream.state + r;
     const float empty = s->nan_rows && s->kv_len > 0 ? NAN : 0.0f;
-    int64_t row = t->row % s->q_len + r;
-    attn_stream_store(&t->stream, r,
-                      t->o->y + t->b * s->y.batch + t->head * s->y.head + row * s->y.row,
-                      empty);
-    float *out = s->scores_mode == ATTN_SCORES_SOFTMAX ? scores_out(t, r) : NULL;
-    for (int64_t j = 0; out != NULL && j < s->kv_len; j++)
-        out[j] = state->sum == 0.0f ? 0.0f : expf(out[j] - state->max) / state->sum;
+    attn_stream_store_rows(&t->stream, 0, t->stream.n,
+                           t->o->y + t->b * s->y.batch + t->head * s->y.head +
+                               t->row % s->q_len * s->y.row,
+                           s->y.row, empty);
+    for (int64_t r = 0; s->scores_mode == ATTN_SCORES_SOFTMAX && r < t->stream.n; r++) {
+        const struct attn_softmax_row *state = t->stream.state + r;
+        float *out = scores_out(t, r);
+        for (int64_t j = 0; out != NULL && j < s->kv_len; j++)
+            out[j] = state->sum == 0.0f ? 0.0f : expf(out[j] - state->max) / state->sum;
+    }
 }
 
 /* A tile goes to each group of rows that sees some of it, cut to what they see. */
@@ -331,7 +339,6 @@ attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *
                          t.row % s->q_len * s->q.row,
                      s->q.row, n, s->scale);
     TRY(stream(&t, work));
-    for (int64_t r = 0; r < n; r++)
-        finish_row(&t, r);
+    finish_rows(&t);
     return ATTNRUN_OK;
 }

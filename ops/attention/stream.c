@@ -63,9 +63,8 @@ void attn_stream_reset(struct attn_stream *s, int64_t n)
 void attn_stream_load(struct attn_stream *s, int64_t row, const float *q, int64_t q_row,
                       int64_t rows, float scale)
 {
-    float *to = s->q + row * s->dim;
-    for (int64_t r = 0; r < rows; r++)
-        s->kernels->mul_f32(to + r * s->dim, q + r * q_row, 1, &scale, 0, (size_t)s->dim);
+    s->kernels->scale_rows_f32(s->q + row * s->dim, s->dim, q, q_row, (size_t)rows,
+                               (size_t)s->dim, &scale, 0);
 }
 
 void attn_stream_pack(struct attn_stream *s, const struct attn_stream_keys *keys)
@@ -154,6 +153,17 @@ void attn_stream_tile(struct attn_stream *s, const struct attn_stream_keys *keys
     attn_stream_pack(s, keys);
     for (int64_t row = 0; row < s->n; row += ROWS)
         attn_stream_rows(s, keys, row, least(ROWS, s->n - row), 0, keys->n, mask, arg);
+}
+
+void attn_stream_store_rows(struct attn_stream *s, int64_t row, int64_t rows, float *y,
+                            int64_t y_row, float empty)
+{
+    struct attn_softmax_row *state = s->state + row;
+    for (int64_t r = 0; r < rows; r++)
+        state[r].factor = state[r].sum == 0.0f ? empty : 1.0f / state[r].sum;
+    s->kernels->scale_rows_f32(y, y_row, s->sums + row * s->v_dim, s->v_dim, (size_t)rows,
+                               (size_t)s->v_dim, &state->factor,
+                               sizeof *state / sizeof(float));
 }
 
 void attn_stream_store(const struct attn_stream *s, int64_t row, float *y, float empty)

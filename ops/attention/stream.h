@@ -68,7 +68,10 @@ void attn_stream_pack(struct attn_stream *s, const struct attn_stream_keys *keys
 void attn_stream_rows(struct attn_stream *s, const struct attn_stream_keys *keys,
                       int64_t row, int64_t rows, int64_t from, int64_t to,
                       attn_stream_mask mask, void *arg);
-/* y[v_dim] = the result of a row, or `empty` where it saw no key. */
+/* y[v_dim] = the result of a row, or `empty` where it saw no key; of `rows` rows that are
+ * y_row elements apart. */
+void attn_stream_store_rows(struct attn_stream *s, int64_t row, int64_t rows, float *y,
+                            int64_t y_row, float empty);
 void attn_stream_store(const struct attn_stream *s, int64_t row, float *y, float empty);
 
 #endif

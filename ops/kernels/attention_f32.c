@@ -71,8 +71,7 @@ void K(softmax_rows_f32)(float *s, ptrdiff_t row, size_t rows, size_t n,
         state->factor = 1.0f;
         if (max > state->max + SLACK || (max > state->max && state->sum == 0.0f)) {
             float shift = -max * LOG2E;
-            state->factor = 0.0f;
-            if (state->max != -INFINITY)
+            if (state->max != -INFINITY) /* else nothing is summed yet */
                 state->factor = v_exp2_negative(v_set(shift - state->shift))[0];
             state->max = max;
             state->shift = shift;
@@ -102,4 +101,19 @@ void K(keep_mask_f32)(float *s, const uint8_t *keep, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         s[i] = keep[i] != 0 ? s[i] : -INFINITY;
+}
+
+/* y[r] = x[r] * scale[r * step] for rows of n. */
+void K(scale_rows_f32)(float *y, ptrdiff_t y_row, const float *x, ptrdiff_t x_row,
+                       size_t rows, size_t n, const float *scale, ptrdiff_t step)
+{
+    const size_t whole = n / VF * VF;
+    for (size_t r = 0; r < rows; r++, y += y_row, x += x_row, scale += step) {
+        const v_f32 factor = v_set(*scale);
+        for (size_t i = 0; i < whole; i += VF)
+            v_store(y + i, v_load(x + i) * factor);
+        if (whole < n)
+            v_store_tail(y + whole, v_load_tail(x + whole, n - whole, 0.0f) * factor,
+                         n - whole);
+    }
 }

@@ -26,10 +26,10 @@ enum {
 
 /* ---- register tiles ---- */
 
-/* out[i][j] = sum[i][j] + sum over k of a[i][k] b[k][j] for i < mr, j < nv * VF; sum
- * NULL: 0. */
+/* out[i][j] = sum over k of a[i][k] b[k][j] + bias[j] + sum[i][j] for i < mr, j < nv *
+ * VF; bias and sum NULL: 0. */
 struct tile {
-    const float *a, *b, *sum;
+    const float *a, *b, *bias, *sum;
     ptrdiff_t a_row, b_row, sum_row, out_row;
     float *out;
     size_t k;
@@ -75,6 +75,15 @@ static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int
     }
     for (; k > 0; k--, a++, b += b_row)
         tile_step(acc, a, a_row, b, mr, nv);
+    if (t->bias != NULL) {
+        UNROLL
+        for (int v = 0; v < nv; v++) {
+            v_f32 bias = v_load(t->bias + v * VF);
+            UNROLL
+            for (int i = 0; i < mr; i++)
+                acc[i][v] += bias;
+        }
+    }
     if (t->sum != NULL) {
         UNROLL
         for (int i = 0; i < mr; i++)
@@ -180,7 +189,7 @@ static ALWAYS_INLINE v_f32 added(const struct attn_epilogue *e, size_t i, size_t
 
 /* Row i of C, columns j … j + n - 1 (n <= NR), from the sums x: one pass, in registers.
  */
-static ALWAYS_INLINE void finish_row(const struct attn_gemm_f32 *g, const float *x,
+static ALWAYS_INLINE void finish_row(const struct attn_gemm_f32 *g, const float *x, int e,
                                      size_t i, size_t j, const size_t n)
 {
     float *c = g->c + (ptrdiff_t)i * g->c_row + j;
@@ -191,7 +200,7 @@ static ALWAYS_INLINE void finish_row(const struct attn_gemm_f32 *g, const float 
         if (n1 > 0)
             x1 += n1 == VF ? v_load(c + VF) : v_load_tail(c + VF, n1, 0.0f);
     }
-    for (int e = 0; e < g->n_epilogue; e++) {
+    for (; e < g->n_epilogue; e++) {
         const struct attn_epilogue *step = &g->epilogue[e];
         if (step->kind == ATTN_EPI_ADD) {
             x0 += added(step, i, j, n0);
@@ -212,15 +221,15 @@ static ALWAYS_INLINE void finish_row(const struct attn_gemm_f32 *g, const float 
 }
 
 /* Rows i … i + m - 1 of sum (NR floats each) become C[i …][j … j + n - 1]. */
-static void finish(const struct attn_gemm_f32 *g, const float *sum, size_t i, size_t m,
-                   size_t j, size_t n)
+static void finish(const struct attn_gemm_f32 *g, const float *sum, int e, size_t i,
+                   size_t m, size_t j, size_t n)
 {
     if (n == NR)
         for (size_t r = 0; r < m; r++)
-            finish_row(g, sum + r * NR, i + r, j, NR);
+            finish_row(g, sum + r * NR, e, i + r, j, NR);
     else
         for (size_t r = 0; r < m; r++)
-            finish_row(g, sum + r * NR, i + r, j, n);
+            finish_row(g, sum + r * NR, e, i + r, j, n);
 }
 
 /* m rows of NR columns are to be fetched. */
@@ -233,11 +242,11 @@ static void fetch_rows(struct tile *t, const float *x, ptrdiff_t row, size_t m)
 }
 
 /* What finish() will read and write comes while the last block of K is multiplied. */
-static void fetch_c(struct tile *t, const struct attn_gemm_f32 *g, size_t i, size_t m,
-                    size_t j)
+static void fetch_c(struct tile *t, const struct attn_gemm_f32 *g, int e, size_t i,
+                    size_t m, size_t j)
 {
     fetch_rows(t, g->c + (ptrdiff_t)i * g->c_row + j, g->c_row, m);
-    for (int e = 0; e < g->n_epilogue; e++) {
+    for (; e < g->n_epilogue; e++) {
         const struct attn_epilogue *step = &g->epilogue[e];
         if (step->kind == ATTN_EPI_ADD && step->row != 0 && step->col != 0 &&
             t->n_fetch + 2 * MR <= MOST_FETCH)
@@ -335,14 +344,60 @@ static void find_rows(const struct attn_gemm_f32 *g, struct block *block)
     block->a_row = ROW;
 }
 
+/* The first steps of the epilogue where they are a bias and a matrix of rows: the first
+ * block of K begins with them, at no cost. */
+struct addends {
+    const float *bias;                /* or NULL */
+    const struct attn_epilogue *rows; /* or NULL */
+    int n;                            /* steps of the epilogue that these are */
+};
+
+static struct addends find_addends(const struct attn_gemm_f32 *g, bool whole_panel)
+{
+    struct addends found = { NULL, NULL, 0 };
+    for (int e = 0; whole_panel && !g->accumulate && e < g->n_epilogue; e++) {
+        const struct attn_epilogue *step = &g->epilogue[e];
+        if (step->kind != ATTN_EPI_ADD || step->col != 1 || step->alpha != 1.0f)
+            break;
+        if (step->row == 0 && found.bias == NULL)
+            found.bias = step->data;
+        else if (step->row != 0 && found.rows == NULL)
+            found.rows = step;
+        else
+            break;
+        found.n++;
+    }
+    return found;
+}
+
+/* What the first block of K adds its products to. */
+static void begin_sum(const struct attn_gemm_f32 *g, const struct addends *addends,
+                      struct tile *t, size_t i, size_t m, size_t j, bool direct)
+{
+    const struct attn_epilogue *rows = addends->rows;
+    t->sum = NULL;
+    if (addends->bias != NULL)
+        t->bias = addends->bias + j;
+    if (rows != NULL) {
+        t->sum = rows->data + (ptrdiff_t)i * rows->row + j;
+        t->sum_row = rows->row;
+        if (t->k >= FETCH_K)
+            fetch_rows(t, t->sum, t->sum_row, m);
+    } else if (direct && g->accumulate) {
+        t->sum = g->c + (ptrdiff_t)i * g->c_row + j;
+        t->sum_row = g->c_row;
+    }
+}
+
 /* Adds one block of K to all rows of C for columns j … j + n - 1; the sums before are
  * kept. */
 static void add_block(const struct attn_gemm_f32 *g, struct block block, float *sums,
                       size_t j, size_t n)
 {
     const size_t width = n <= VF ? VF : NR, n_tiles = (g->m + MR - 1) / MR;
-    const bool direct =
-        block.last && n == width && g->n_epilogue == 0 && (block.first || !g->accumulate);
+    const struct addends addends = find_addends(g, n == width);
+    const bool direct = block.last && n == width && addends.n == g->n_epilogue &&
+                        (block.first || !g->accumulate);
     struct tile t; /* `fetch` stays as it is */
     t.a_row = block.a_row;
     t.k = block.k;
@@ -360,20 +415,19 @@ static void add_block(const struct attn_gemm_f32 *g, struct block block, float *
         if (block.next != NULL)
             t.next = (const char *)block.next +
                      tile * (block.k / STRIP) * (size_t)t.next_lines * LINE;
-        t.sum = block.first ? NULL : sums + i * NR;
+        t.n_fetch = 0;
+        t.bias = NULL;
+        t.sum = sums + i * NR;
         t.sum_row = NR;
-        if (direct && block.first && g->accumulate) {
-            t.sum = g->c + (ptrdiff_t)i * g->c_row + j;
-            t.sum_row = g->c_row;
-        }
+        if (block.first)
+            begin_sum(g, &addends, &t, i, m, j, direct);
         t.out = direct ? g->c + (ptrdiff_t)i * g->c_row + j : sums + i * NR;
         t.out_row = direct ? g->c_row : NR;
-        t.n_fetch = 0;
         if (block.last && block.k >= FETCH_K)
-            fetch_c(&t, g, i, m, j);
+            fetch_c(&t, g, addends.n, i, m, j);
         tiles[width / VF - 1][m - 1](&t);
         if (block.last && !direct)
-            finish(g, sums + i * NR, i, m, j, n);
+            finish(g, sums + i * NR, addends.n, i, m, j, n);
     }
 }
 
@@ -456,7 +510,7 @@ static void run_dots(const struct attn_gemm_f32 *g, size_t j, size_t n)
                 dot_columns(sums + i * NR + p, g->a + (ptrdiff_t)i * g->a_row + k0,
                             b + (ptrdiff_t)p * g->b_col, g->b_col, k, 1);
     }
-    finish(g, sums, 0, g->m, j, n);
+    finish(g, sums, 0, 0, g->m, j, n);
 }
 
 void K(gemm_f32)(const struct attn_gemm_f32 *g)

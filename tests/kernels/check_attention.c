@@ -111,3 +111,25 @@ void check_keep_mask_f32(struct check *c)
             check_f32(c, i, s[i], (double)(keep[i] ? old[i] : -INFINITY), 0);
     }
 }
+
+void check_scale_rows_f32(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        const size_t x_row = n + check_below(c, 3), y_row = n + check_below(c, 3);
+        const size_t step = check_below(c, 3);
+        float *x = check_memory(c, ((ROWS - 1) * x_row + n) * sizeof *x);
+        float *y = check_memory(c, ((ROWS - 1) * y_row + n) * sizeof *y);
+        float scale[2 * ROWS];
+        for (size_t i = 0; i < 2 * ROWS; i++)
+            scale[i] = check_normal(c);
+        for (size_t i = 0; i < (ROWS - 1) * x_row + n; i++)
+            x[i] = check_normal(c);
+        c->k->scale_rows_f32(y, (ptrdiff_t)y_row, x, (ptrdiff_t)x_row, ROWS, n, scale,
+                             (ptrdiff_t)step);
+        for (size_t r = 0; r < ROWS; r++)
+            for (size_t i = 0; i < n; i++)
+                check_f32(c, i, y[r * y_row + i],
+                          (double)(x[r * x_row + i] * scale[r * step]), 0);
+    }
+}
