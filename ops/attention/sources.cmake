@@ -3,6 +3,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/sdpa.c
   ops/attention/stream.c
   ops/attention/heads.c
+  ops/attention/blocks.c
   ops/attention/attention.c
   ops/attention/rotary_embedding.c
   ops/attention/fused_rotary.c
@@ -12,4 +13,5 @@ set(ATTN_OPS_ATTENTION
   ops/attention/linear_attention.c
   ops/attention/causal_conv_with_state.c
   ops/attention/flex_attention.c
+  ops/attention/block_sparse_attention.c
 )

@@ -1,0 +1,49 @@
+"""What the golden_<operator>.py scripts share: a folder tests/attention/golden/<case> of
+operands, upstream's output and its provenance."""
+import importlib.metadata
+import sys
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools" / "convert"))
+from attnrun_convert import bodies, operators, samples  # noqa: E402
+
+OPERATORS = operators.load()
+
+
+def random(seed, *shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def heads_of(x, heads):
+    """(B, N, heads * D) as (B, heads, N, D)."""
+    return x.unflatten(2, (heads, x.shape[2] // heads)).transpose(1, 2)
+
+
+def joined(y):
+    return y.transpose(1, 2).flatten(2)
+
+
+def write(case, op, attributes, tensors, outputs, package, what, tolerance=(1e-5, 1e-6)):
+    """tensors: in the operator's order, None where absent. Fails where the reference of
+    the converter disagrees by more than the tolerance."""
+    operator = OPERATORS[op]
+    tensors = list(tensors) + [None] * (len(operator.inputs) - len(tensors))
+    outputs = [y.detach().float() for y in outputs]
+    worst = 0.0
+    for mine, theirs in zip(samples.expected(operator, attributes, tensors), outputs):
+        error = (mine - theirs).abs()
+        if not (error <= tolerance[1] + tolerance[0] * theirs.abs()).all():
+            raise SystemExit(f"{case}: the reference is {error.max():.3g} off")
+        worst = max(worst, float(error.max()) if error.numel() else 0.0)
+    folder = ROOT / "tests" / "attention" / "golden" / case
+    model = bodies.make_model(operator, attributes, tensors, len(outputs), body=False,
+                              dynamic=False)
+    samples.write_folder(folder, model, tensors, outputs, tolerance)
+    (folder / "meta.txt").write_text(
+        f"op: {op}\nexpected from: {package} {importlib.metadata.version(package)} {what}\n"
+        f"largest difference to the converter's reference: {worst:.2g}\n")
+    size = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
+    print(f"{case}: {size} bytes, {worst:.2g}")
