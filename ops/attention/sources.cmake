@@ -14,4 +14,6 @@ set(ATTN_OPS_ATTENTION
   ops/attention/causal_conv_with_state.c
   ops/attention/flex_attention.c
   ops/attention/block_sparse_attention.c
+  ops/attention/sparse_transformer_attention.c
+  ops/attention/big_bird_attention.c
 )
