@@ -30,7 +30,7 @@ enum {
  * VF; bias and sum NULL: 0. */
 struct tile {
     const float *a, *b, *bias, *sum;
-    ptrdiff_t a_row, b_row, sum_row, out_row;
+    ptrdiff_t a_row, a_col, b_row, sum_row, out_row; /* a_col 0: 1; else a_row is 1 */
     float *out;
     size_t k;
     const char *next; /* what is read after this tile's panel … */
@@ -56,11 +56,13 @@ static ALWAYS_INLINE void tile_step(v_f32 (*acc)[2], const float *a, ptrdiff_t a
     }
 }
 
-static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int nv)
+static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int nv,
+                                   const bool transposed)
 {
     v_f32 acc[MR][2] = { { { 0 } } }; /* a loop of zeros would keep it on clang's stack */
     const float *a = t->a, *b = t->b;
-    const ptrdiff_t a_row = t->a_row, b_row = t->b_row;
+    const ptrdiff_t a_row = transposed ? 1 : t->a_row, a_col = transposed ? t->a_col : 1;
+    const ptrdiff_t b_row = t->b_row;
     const char *next = t->next;
     const float *const *fetch = t->fetch, *const *last = fetch + t->n_fetch;
     size_t k = t->k;
@@ -70,10 +72,10 @@ static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int
         if (fetch < last)
             __builtin_prefetch(*fetch++, 0, 2);
         UNROLL
-        for (int s = 0; s < STRIP; s++, a++, b += b_row)
+        for (int s = 0; s < STRIP; s++, a += a_col, b += b_row)
             tile_step(acc, a, a_row, b, mr, nv);
     }
-    for (; k > 0; k--, a++, b += b_row)
+    for (; k > 0; k--, a += a_col, b += b_row)
         tile_step(acc, a, a_row, b, mr, nv);
     if (t->bias != NULL) {
         UNROLL
@@ -100,7 +102,11 @@ static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int
 
 /* clang-format off */
 #define TILE(mr, nv)                                                                     \
-    static void tile_##mr##x##nv(const struct tile *t) { tile_sum(t, mr, nv); }
+    static void tile_##mr##x##nv(const struct tile *t)                                   \
+    {                                                                                    \
+        tile_sum(t, mr, nv, false);                                                      \
+    }                                                                                    \
+    static void tile_t##mr##x##nv(const struct tile *t) { tile_sum(t, mr, nv, true); }
 TILE(1, 1) TILE(2, 1) TILE(3, 1) TILE(4, 1) TILE(5, 1) TILE(6, 1)
 TILE(1, 2) TILE(2, 2) TILE(3, 2) TILE(4, 2) TILE(5, 2) TILE(6, 2)
 #if VEC_BYTES == 64
@@ -108,18 +114,19 @@ TILE(7, 1) TILE(8, 1) TILE(7, 2) TILE(8, 2)
 #endif
 #undef TILE
 
-static void (*const tiles[2][MR])(const struct tile *t) = {
-    { tile_1x1, tile_2x1, tile_3x1, tile_4x1, tile_5x1, tile_6x1,
 #if VEC_BYTES == 64
-      tile_7x1, tile_8x1
+#define TILES(name, nv)                                                                  \
+    { name##1x##nv, name##2x##nv, name##3x##nv, name##4x##nv, name##5x##nv, name##6x##nv, \
+      name##7x##nv, name##8x##nv }
+#else
+#define TILES(name, nv)                                                                  \
+    { name##1x##nv, name##2x##nv, name##3x##nv, name##4x##nv, name##5x##nv, name##6x##nv }
 #endif
-    },
-    { tile_1x2, tile_2x2, tile_3x2, tile_4x2, tile_5x2, tile_6x2,
-#if VEC_BYTES == 64
-      tile_7x2, tile_8x2
-#endif
-    },
+static void (*const tiles[2][2][MR])(const struct tile *t) = {
+    { TILES(tile_, 1), TILES(tile_, 2) },
+    { TILES(tile_t, 1), TILES(tile_t, 2) }, /* A transposed */
 };
+#undef TILES
 /* clang-format on */
 
 /* ---- epilogue ---- */
@@ -297,7 +304,7 @@ struct block {
     const float *next; /* the packed panel that comes after this one; NULL: none */
     size_t k0, k;      /* rows of B */
     const float *a;    /* columns k0 … of A */
-    ptrdiff_t a_row;
+    ptrdiff_t a_row;   /* 1 where A is transposed */
     bool first, last;
 };
 
@@ -331,9 +338,9 @@ static void find_panel(const struct attn_gemm_f32 *g, struct tile *t, struct blo
 /* Rows that are a multiple of 4 KiB apart fall into the same few lines of L1: copied. */
 static void find_rows(const struct attn_gemm_f32 *g, struct block *block)
 {
-    block->a = g->a + block->k0;
+    block->a = g->a + (ptrdiff_t)block->k0 * (g->a_col != 0 ? g->a_col : 1);
     block->a_row = g->a_row;
-    if (g->m <= FEW_ROWS || g->a_row % 1024 != 0)
+    if (g->a_col != 0 || g->m <= FEW_ROWS || g->a_row % 1024 != 0)
         return;
     enum { ROW = KC + 16 };
     float *rows = g->scratch;
@@ -400,6 +407,7 @@ static void add_block(const struct attn_gemm_f32 *g, struct block block, float *
                         (block.first || !g->accumulate);
     struct tile t; /* `fetch` stays as it is */
     t.a_row = block.a_row;
+    t.a_col = g->a_col;
     t.k = block.k;
     t.next = NULL;
     t.next_lines = 0;
@@ -425,7 +433,7 @@ static void add_block(const struct attn_gemm_f32 *g, struct block block, float *
         t.out_row = direct ? g->c_row : NR;
         if (block.last && block.k >= FETCH_K)
             fetch_c(&t, g, addends.n, i, m, j);
-        tiles[width / VF - 1][m - 1](&t);
+        tiles[g->a_col != 0][width / VF - 1][m - 1](&t);
         if (block.last && !direct)
             finish(g, sums + i * NR, addends.n, i, m, j, n);
     }
@@ -517,7 +525,8 @@ void K(gemm_f32)(const struct attn_gemm_f32 *g)
 {
     if (g->m == 0)
         return;
-    const bool dots = !g->packed && g->b_row == 1 && (g->m <= 4 || g->n == 1);
+    const bool dots =
+        !g->packed && g->b_row == 1 && g->a_col == 0 && (g->m <= 4 || g->n == 1);
     const size_t step = !dots && g->m > FEW_ROWS ? ATTN_GEMM_WIDE : NR;
     for (size_t j = 0; j < g->n; j += step) {
         size_t n = g->n - j < step ? g->n - j : step;

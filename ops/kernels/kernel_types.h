@@ -32,8 +32,9 @@ struct attn_epilogue {
     const float *data;
 };
 
-/* C[m,n] = epilogue(A[m,k] B[k,n]); all strides in elements. A has stride 1 along k. K is
- * summed in blocks of at most ATTN_GEMM_KC, in order, whatever m and n are. */
+/* C[m,n] = epilogue(A[m,k] B[k,n]); all strides in elements. A has stride 1 along k, or
+ * along m. K is summed in blocks of at most ATTN_GEMM_KC, in order, whatever m and n are.
+ */
 enum {
     ATTN_GEMM_KC = 384,
     ATTN_GEMM_MC = 128,
@@ -43,6 +44,7 @@ enum {
 struct attn_gemm_f32 {
     const float *a;
     ptrdiff_t a_row;
+    ptrdiff_t a_col; /* 0: 1. Else A is transposed: a_row must be 1 */
     /* packed: panels as gemm_pack_f32 makes them (the panel of column j begins at k * j);
      * where they were packed for more rows of B, packed_k are all of them and packed_from
      * is the first one to use.
@@ -76,6 +78,39 @@ struct attn_softmax_row {
     float max, sum; /* at most 8 below the scores so far; of exp(score - max) */
     float shift;    /* what takes the place of max in the exponent */
     float factor;   /* by softmax_rows_f32: what earlier terms are to be multiplied by */
+};
+
+/* What a feature is of x. */
+enum attn_feature_map {
+    ATTN_MAP_IDENTITY,
+    ATTN_MAP_RELU,
+    ATTN_MAP_ELU1, /* x + 1 where x > 0, else exp(x) */
+    ATTN_MAP_EXP,
+    ATTN_MAP_EXP2, /* 2^x for x < 127; 0 below -151 */
+    ATTN_MAP_REQU, /* relu squared */
+    ATTN_MAP_SIGMOID,
+    ATTN_MAP_TANH,
+    ATTN_MAP_GELU, /* by erf */
+    ATTN_MAP_ABS,
+    ATTN_MAP_COS,
+    ATTN_MAP_SIN
+};
+/* y[r][i] = (f(scale x[r][i] - row_shift[r] - column_shift[i]) + add)
+ *           * row_factor[r] * column_factor[i]
+ * for r < rows, i < n; vectors that are NULL have no part. A factor of 0 makes 0 of
+ * anything. y may be x. */
+struct attn_features {
+    const float *x;
+    float *y;
+    ptrdiff_t x_row, y_row;
+    size_t rows, n;
+    int32_t map;
+    float scale, add;
+    const float *row_shift, *column_shift, *row_factor, *column_factor;
+    const float *weights; /* with dots: dots[r] = sum over i of y[r][i] weights[i] */
+    float *dots;
+    float *row_sums;    /* [r] += sum over i of y[r][i] */
+    float *column_sums; /* [i] += sum over r of y[r][i] */
 };
 
 #endif

@@ -84,7 +84,8 @@ static void compare(struct check *c, const struct case_gemm *t, int32_t kind)
             double sum = 0, size = 0;
             for (size_t k = 0; k < t->s.k; k++) {
                 const float *b = t->g.b;
-                double x = (double)g->a[(ptrdiff_t)i * g->a_row + (ptrdiff_t)k] *
+                ptrdiff_t a_col = g->a_col != 0 ? g->a_col : 1;
+                double x = (double)g->a[(ptrdiff_t)i * g->a_row + (ptrdiff_t)k * a_col] *
                            (double)b[(ptrdiff_t)k * g->b_row + (ptrdiff_t)j * g->b_col];
                 sum += x;
                 size += fabs(x);
@@ -109,6 +110,11 @@ static void run_case(struct check *c, struct shape s, int form, bool packed, int
     t.g = (struct attn_gemm_f32){ .m = s.m, .n = s.n, .k = s.k };
     t.g.a_row = (ptrdiff_t)(s.k + extra);
     t.g.a = check_normal_f32(c, s.m == 0 ? 0 : s.m * (s.k + extra) - extra);
+    if (check_below(c, 3) == 0) {
+        t.g.a_row = 1;
+        t.g.a_col = (ptrdiff_t)(s.m + extra);
+        t.g.a = check_normal_f32(c, s.k == 0 ? 0 : s.k * (s.m + extra) - extra);
+    }
     t.g.b_row = form == 0   ? (ptrdiff_t)(s.n + extra)
                 : form == 1 ? 1
                             : (ptrdiff_t)(2 * s.n + 1);

@@ -1,0 +1,253 @@
+/* features_f32.c - attention by features: maps of queries and keys with the sums that go
+ * with them, and what happens to rows between two products. Each row is read and written
+ * once; the sums ride along. */
+#include "vtrig.h"
+
+/* ---- maps ---- */
+
+/* 2^t for t < 127, 0 below -151, NaN of NaN. 1 ulp; a minimax fit of 2^r on [-1/2, 1/2].
+ */
+static ALWAYS_INLINE v_f32 map_exp2(v_f32 t)
+{
+    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
+    t = v_max(v_set(-152.0f), t);
+    v_f32 shifted = t + magic, k = shifted - magic, r = t - k;
+    v_f32 p = 1.532647293e-04f * r + 1.339080627e-03f;
+    p = p * r + 9.618505836e-03f;
+    p = p * r + 5.550359935e-02f;
+    p = p * r + 2.402264774e-01f;
+    p = p * r + 6.931471825e-01f;
+    p = p * r + 1.0f;
+#if VEC_BYTES == 64 && defined(__AVX512F__)
+    return (v_f32)_mm512_scalef_ps((__m512)p, (__m512)k);
+#else
+    return v_scale2(p, (v_i32)shifted - (v_i32)v_set(magic));
+#endif
+}
+
+/* exp(x) of x <= 0 and x + 1 above: exp(min(x, 0)) + max(x, 0). */
+static ALWAYS_INLINE v_f32 map_elu1(v_f32 x)
+{
+    return v_exp_negative(v_min(v_set(0.0f), x)) + v_max(v_set(0.0f), x);
+}
+
+static ALWAYS_INLINE v_f32 map(const int kind, v_f32 x)
+{
+    v_f32 y;
+    switch (kind) {
+    case ATTN_MAP_RELU:
+        return v_relu(x);
+    case ATTN_MAP_ELU1:
+        return map_elu1(x);
+    case ATTN_MAP_EXP:
+        return v_exp(x);
+    case ATTN_MAP_EXP2:
+        return map_exp2(x);
+    case ATTN_MAP_REQU:
+        y = v_relu(x);
+        return y * y;
+    case ATTN_MAP_SIGMOID:
+        return v_sigmoid(x);
+    case ATTN_MAP_TANH:
+        return v_tanh(x);
+    case ATTN_MAP_GELU:
+        return v_gelu(x);
+    case ATTN_MAP_ABS:
+        return v_abs(x);
+    case ATTN_MAP_COS:
+        return v_cos(x);
+    case ATTN_MAP_SIN:
+        return v_sin(x);
+    default:
+        return x;
+    }
+}
+
+/* ---- rows ---- */
+
+static ALWAYS_INLINE v_f32 load_part(const float *x, size_t n, float fill)
+{
+    return n >= VF ? v_load(x) : v_load_tail(x, n, fill);
+}
+
+static ALWAYS_INLINE void store_part(float *y, v_f32 v, size_t n)
+{
+    if (n >= VF)
+        v_store(y, v);
+    else
+        v_store_tail(y, v, n);
+}
+
+/* What a loop looks at: less of it makes the frequent ones short. */
+enum form {
+    QUERIES, /* a shift for each row, add, dots */
+    KEYS,    /* sums of columns */
+    TURNED,  /* keys as columns: a shift for each, sums of rows */
+    ANY
+};
+
+struct row {
+    v_f32 sum, dot;
+    float shift, factor;
+};
+
+/* Up to VF features from i on. */
+static ALWAYS_INLINE void part(const struct attn_features *f, struct row *row,
+                               const float *x, float *y, size_t i, size_t n,
+                               const int kind, const enum form form)
+{
+    v_f32 v = load_part(x + i, n, 0.0f);
+    if (form == ANY)
+        v = v * f->scale;
+    if (form == QUERIES || form == ANY)
+        v -= row->shift;
+    if (form == TURNED || (form == ANY && f->column_shift != NULL))
+        v -= load_part(f->column_shift + i, n, 0.0f);
+    v = map(kind, v);
+    if (form == QUERIES || form == ANY)
+        v += f->add;
+    if (form == ANY) {
+        v_f32 by = v_set(row->factor);
+        if (f->column_factor != NULL)
+            by *= load_part(f->column_factor + i, n, 0.0f);
+        v = v_select(by == 0.0f, v_set(0.0f), v * by);
+    }
+    store_part(y + i, v, n);
+    if (n < VF) /* the rest of the vector is the map of nothing */
+        v = v_load_tail(y + i, n, 0.0f);
+    if (form == QUERIES || (form == ANY && f->dots != NULL))
+        row->dot += v * load_part(f->weights + i, n, 0.0f);
+    if (form == TURNED || form == ANY)
+        row->sum += v;
+    if (form == KEYS || (form == ANY && f->column_sums != NULL))
+        store_part(f->column_sums + i, load_part(f->column_sums + i, n, 0.0f) + v, n);
+}
+
+static ALWAYS_INLINE void rows(const struct attn_features *f, const int kind,
+                               const enum form form)
+{
+    for (size_t r = 0; r < f->rows; r++) {
+        const float *x = f->x + (ptrdiff_t)r * f->x_row;
+        float *y = f->y + (ptrdiff_t)r * f->y_row;
+        struct row row = { .sum = { 0 }, .dot = { 0 }, .shift = 0, .factor = 1 };
+        if (form != KEYS && f->row_shift != NULL)
+            row.shift = f->row_shift[r];
+        if (form == ANY && f->row_factor != NULL)
+            row.factor = f->row_factor[r];
+        size_t i = 0;
+        for (; i + VF <= f->n; i += VF)
+            part(f, &row, x, y, i, VF, kind, form);
+        if (i < f->n)
+            part(f, &row, x, y, i, f->n - i, kind, form);
+        if (form == QUERIES || (form == ANY && f->dots != NULL))
+            f->dots[r] = v_reduce_add(row.dot);
+        if (form == TURNED || (form == ANY && f->row_sums != NULL))
+            f->row_sums[r] += v_reduce_add(row.sum);
+    }
+}
+
+/* clang-format off */
+#define ROWS(kind, form) \
+    static __attribute__((noinline)) void rows_##kind##_##form(const struct attn_features *f) \
+    { rows(f, ATTN_MAP_##kind, form); }
+ROWS(IDENTITY, QUERIES) ROWS(RELU, QUERIES) ROWS(ELU1, QUERIES) ROWS(EXP2, QUERIES)
+ROWS(IDENTITY, KEYS) ROWS(RELU, KEYS) ROWS(ELU1, KEYS) ROWS(EXP2, TURNED)
+ROWS(IDENTITY, ANY) ROWS(RELU, ANY) ROWS(ELU1, ANY) ROWS(EXP, ANY) ROWS(EXP2, ANY)
+ROWS(REQU, ANY) ROWS(SIGMOID, ANY) ROWS(TANH, ANY) ROWS(GELU, ANY) ROWS(ABS, ANY)
+ROWS(COS, ANY) ROWS(SIN, ANY)
+#undef ROWS
+
+static void (*const any[])(const struct attn_features *) = {
+    rows_IDENTITY_ANY, rows_RELU_ANY, rows_ELU1_ANY, rows_EXP_ANY, rows_EXP2_ANY,
+    rows_REQU_ANY, rows_SIGMOID_ANY, rows_TANH_ANY, rows_GELU_ANY, rows_ABS_ANY,
+    rows_COS_ANY, rows_SIN_ANY,
+};
+/* clang-format on */
+
+static enum form form_of(const struct attn_features *f)
+{
+    const bool plain =
+        f->scale == 1.0f && f->row_factor == NULL && f->column_factor == NULL;
+    if (!plain)
+        return ANY;
+    if (f->dots != NULL && f->column_shift == NULL && f->row_sums == NULL &&
+        f->column_sums == NULL)
+        return QUERIES;
+    if (f->dots != NULL || f->row_shift != NULL || f->add != 0.0f)
+        return ANY;
+    if (f->column_sums != NULL && f->row_sums == NULL && f->column_shift == NULL)
+        return KEYS;
+    return f->row_sums != NULL && f->column_sums == NULL && f->column_shift != NULL
+               ? TURNED
+               : ANY;
+}
+
+void K(features_f32)(const struct attn_features *f)
+{
+    const enum form form = form_of(f);
+    void (*run)(const struct attn_features *) = any[f->map];
+    if (form == QUERIES)
+        run = f->map == ATTN_MAP_IDENTITY ? rows_IDENTITY_QUERIES
+              : f->map == ATTN_MAP_RELU   ? rows_RELU_QUERIES
+              : f->map == ATTN_MAP_ELU1   ? rows_ELU1_QUERIES
+              : f->map == ATTN_MAP_EXP2   ? rows_EXP2_QUERIES
+                                          : run;
+    else if (form == KEYS)
+        run = f->map == ATTN_MAP_IDENTITY ? rows_IDENTITY_KEYS
+              : f->map == ATTN_MAP_RELU   ? rows_RELU_KEYS
+              : f->map == ATTN_MAP_ELU1   ? rows_ELU1_KEYS
+                                          : run;
+    else if (form == TURNED && f->map == ATTN_MAP_EXP2)
+        run = rows_EXP2_TURNED;
+    run(f);
+}
+
+/* ---- between products ---- */
+
+void K(causal_rows_f32)(float *s, ptrdiff_t row, size_t rows, size_t n, ptrdiff_t first,
+                        float *sums)
+{
+    for (size_t r = 0; r < rows; r++, s += row) {
+        const ptrdiff_t end = first + (ptrdiff_t)r + 1;
+        const size_t keep = end <= 0 ? 0 : (size_t)end < n ? (size_t)end : n;
+        memset(s + keep, 0, (n - keep) * sizeof *s);
+        v_f32 sum = { 0 };
+        for (size_t j = 0; j < keep; j += VF)
+            sum += load_part(s + j, n - j, 0.0f); /* zeros behind `keep` */
+        sums[r] += v_reduce_add(sum);
+    }
+}
+
+void K(multiply_rows_f32)(float *y, ptrdiff_t row, size_t rows, size_t n,
+                          const float *factors)
+{
+    for (size_t r = 0; r < rows; r++, y += row) {
+        const v_f32 by = v_set(factors[r]);
+        for (size_t i = 0; i < n; i += VF)
+            store_part(y + i, load_part(y + i, n - i, 0.0f) * by, n - i);
+    }
+}
+
+void K(max_columns_f32)(float *y, const float *x, ptrdiff_t row, size_t rows, size_t n,
+                        const uint8_t *keep)
+{
+    for (size_t i = 0; i < n; i += VF) {
+        v_f32 most = load_part(y + i, n - i, 0.0f);
+        for (size_t r = 0; r < rows; r++)
+            if (keep == NULL || keep[r] != 0)
+                most = v_max(most, load_part(x + (ptrdiff_t)r * row + i, n - i, 0.0f));
+        store_part(y + i, most, n - i);
+    }
+}
+
+void K(square_rows_f32)(float *y, const float *x, ptrdiff_t row, size_t rows, size_t n)
+{
+    for (size_t r = 0; r < rows; r++, x += row) {
+        v_f32 sum = { 0 };
+        for (size_t i = 0; i < n; i += VF) {
+            v_f32 v = load_part(x + i, n - i, 0.0f);
+            sum += v * v;
+        }
+        y[r] = v_reduce_add(sum);
+    }
+}
