@@ -2,6 +2,8 @@
 set(ATTN_OPS_ATTENTION
   ops/attention/sdpa.c
   ops/attention/stream.c
+  ops/attention/feature_attention.c
+  ops/attention/attnrun_linear_attention.c
   ops/attention/heads.c
   ops/attention/blocks.c
   ops/attention/attention.c
@@ -14,6 +16,4 @@ set(ATTN_OPS_ATTENTION
   ops/attention/causal_conv_with_state.c
   ops/attention/flex_attention.c
   ops/attention/block_sparse_attention.c
-  ops/attention/sparse_transformer_attention.c
-  ops/attention/big_bird_attention.c
 )

@@ -1,0 +1,126 @@
+/* feature_attention.h - attention by features instead of softmax, in time linear in the
+ * number of tokens. With rows of features f(q), f(k) of F numbers that the operator
+ * makes:
+ *
+ *   S = sum over j of f(k_j)' v_j, (F, v_dim);   z = sum over j of f(k_j), (F)
+ *   y_i = scale f(q_i) S / g(f(q_i) z)
+ *
+ * over all keys, or, causal, over j <= i + kv_len - q_len. A query that sees no key gives
+ * zeros. Keys come in tiles whose features never exist all at once. Causal: chunks of 64;
+ * what comes before a chunk is in S and z, inside it there is a 64 x 64 triangle.
+ *
+ *   infer:  fill in struct attn_feature_plan; attn_feature_plan_make() states phases from
+ *           `first_phase` on, scratch and shared memory
+ *   run:    attn_feature_run() for those phases
+ *
+ * Phases: sums of slices of the keys, S of each head, answers; slices follow from the
+ * shapes alone and are added in order. With many heads a task is a head, in one phase.
+ * Cost: O((q_len + kv_len) F v_dim) for each head, causal 64 (F + v_dim) more a query.
+ * Memory: F (v_dim + 1) floats for each key head and slice, and a tile's features. */
+#ifndef ATTN_FEATURE_ATTENTION_H
+#define ATTN_FEATURE_ATTENTION_H
+
+#include "heads.h"
+
+struct attn_feature_call;
+
+/* Views of one memory: S, z, and what else the operator keeps with them. more[0] counts
+ * the keys seen. */
+struct attn_feature_sum {
+    float *s, *z, *more;
+};
+
+/* Tokens first … first + n - 1 of a head: of a query head or of a key head. */
+struct attn_feature_tile {
+    int64_t batch, head, first, n;
+};
+
+/* What an operator gives. Results may depend on nothing but the tile and the sum. */
+struct attn_feature_rules {
+    /* Writes the features of a tile of keys: (n, F), or where `turned` (F, n) with rows
+     * `tile` floats apart; adds them up in sum->z. Those of masked keys are 0. May scale
+     * what is in `sum`. */
+    void (*keys)(const struct attn_feature_call *call, struct attn_feature_tile tile,
+                 float *features, const struct attn_feature_sum *sum);
+    /* Writes the features (n, F) of queries; dots[i] = features_i z. */
+    void (*queries)(const struct attn_feature_call *call, struct attn_feature_tile tile,
+                    float *features, const float *z, float *dots);
+    /* NULL, or: an empty sum (all zeros) becomes one; `into` gets what `from` holds
+     * beside plain sums, which are added by the caller; all keys are in. */
+    void (*begin)(const struct attn_feature_call *call, const struct attn_feature_sum *);
+    void (*combine)(const struct attn_feature_call *call,
+                    const struct attn_feature_sum *into,
+                    const struct attn_feature_sum *from);
+    void (*end)(const struct attn_feature_call *call, const struct attn_feature_sum *);
+};
+
+enum attn_feature_denominator {
+    ATTN_DENOMINATOR_NONE,  /* 1 */
+    ATTN_DENOMINATOR_ADD,   /* R + epsilon */
+    ATTN_DENOMINATOR_CLAMP, /* max(R, epsilon) */
+    ATTN_DENOMINATOR_GUARD  /* R + 2 epsilon where |R| <= epsilon */
+};
+
+struct attn_feature_plan {
+    struct attn_sizes sizes;
+    const struct attn_feature_rules *rules;
+    int64_t features, more; /* F; floats of `more`, at least 1 */
+    int64_t tile;           /* keys of a tile: a multiple of 64 */
+    bool turned;
+    int32_t denominator;
+    float epsilon, scale, z_begin; /* z_begin: z of no key, causal */
+    int first_phase;
+    double token_cost; /* nanoseconds to make the features of a token */
+    /* By attn_feature_plan_make(): */
+    int64_t chunk;                 /* queries and, causal, keys at one time */
+    int64_t slices, slice, blocks; /* of keys; of queries in a head */
+    int64_t sum_floats, shared_offset, features_floats;
+    bool whole; /* a task is a key head */
+};
+
+struct attn_feature_operands {
+    const float *q, *k, *v;
+    const uint8_t *keep;           /* (batch, kv_len), or NULL */
+    const float *past_kv, *past_z; /* both or none */
+    float *y;                      /* or NULL */
+    float *present_kv, *present_z; /* or NULL */
+};
+
+/* One call of run(). */
+struct attn_feature_call {
+    const struct attn_feature_plan *plan;
+    const struct attn_kernels *kernels;
+    const struct attn_feature_operands *o;
+    const void *rule_arg;
+    /* Scratch of the worker: */
+    float *features, *queries, *dots, *scores, *column, *packed, *gemm, *sum,
+        *rule_scratch;
+    const attnrun_work *work;
+};
+
+/* `rule_floats`: scratch for the rules. E_LIMIT where sizes overflow. */
+attn_status attn_feature_plan_make(attnrun_step *step, struct attn_feature_plan *plan,
+                                   int64_t rule_floats);
+/* The tasks of `work`, which is of phase first_phase or later. E_CANCELLED. */
+attn_status attn_feature_run(const struct attn_feature_plan *plan,
+                             const struct attn_kernels *kernels,
+                             const struct attn_feature_operands *o, const void *rule_arg,
+                             const attnrun_work *work);
+
+/* Where the rows of a tile are. */
+static inline const float *attn_tile_rows(const float *x,
+                                          const struct attn_heads *strides,
+                                          struct attn_feature_tile t)
+{
+    return x + t.batch * strides->batch + t.head * strides->head + t.first * strides->row;
+}
+/* The mask of a tile of keys, or NULL. */
+static inline const uint8_t *attn_tile_keep(const struct attn_feature_call *call,
+                                            struct attn_feature_tile t)
+{
+    return call->o->keep == NULL
+               ? NULL
+               : call->o->keep + t.batch * call->plan->sizes.kv_len + t.first;
+}
+
+#endif
