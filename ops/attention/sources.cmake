@@ -16,4 +16,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/causal_conv_with_state.c
   ops/attention/flex_attention.c
   ops/attention/block_sparse_attention.c
+  ops/attention/weigh.c
+  ops/attention/additive.c
+  ops/attention/additive_attention.c
 )

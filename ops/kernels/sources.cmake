@@ -14,4 +14,5 @@ set(ATTN_KERNELS
   ops/kernels/indices.c
   ops/kernels/conv_taps.c
   ops/kernels/conv_finish.c
+  ops/kernels/additive_f32.c
 )

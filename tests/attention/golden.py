@@ -1,6 +1,8 @@
 """What the golden_<operator>.py scripts share: a folder tests/attention/golden/<case> of
 operands, upstream's output and its provenance."""
+import ast
 import importlib.metadata
+import math
 import sys
 from pathlib import Path
 
@@ -26,9 +28,27 @@ def joined(y):
     return y.transpose(1, 2).flatten(2)
 
 
+def class_of(path, *names):
+    """{name: class or function} of a source file below sys.path whose imports are not
+    needed for them."""
+    file = next(Path(p) / path for p in sys.path if (Path(p) / path).is_file())
+    return classes_in(file.read_text(), *names)
+
+
+def classes_in(source, *names):
+    found = {"torch": torch, "nn": torch.nn, "math": math, "F": torch.nn.functional,
+             "Module": torch.nn.Module, "Parameter": torch.nn.Parameter,
+             "Callable": callable}
+    for part in ast.parse(source).body:
+        if getattr(part, "name", None) in names:
+            exec(compile(ast.Module([part], []), "upstream", "exec"), found)
+    return found
+
+
 def write(case, op, attributes, tensors, outputs, package, what, tolerance=(1e-5, 1e-6)):
-    """tensors: in the operator's order, None where absent. Fails where the reference of
-    the converter disagrees by more than the tolerance."""
+    """tensors: in the operator's order, None where absent. `package`: its name, or None
+    where `what` says all. Fails where the reference of the converter disagrees by more than
+    the tolerance."""
     operator = OPERATORS[op]
     tensors = list(tensors) + [None] * (len(operator.inputs) - len(tensors))
     outputs = [y.detach().float() for y in outputs]
@@ -42,8 +62,9 @@ def write(case, op, attributes, tensors, outputs, package, what, tolerance=(1e-5
     model = bodies.make_model(operator, attributes, tensors, len(outputs), body=False,
                               dynamic=False)
     samples.write_folder(folder, model, tensors, outputs, tolerance)
+    version = f"{package} {importlib.metadata.version(package)} " if package else ""
     (folder / "meta.txt").write_text(
-        f"op: {op}\nexpected from: {package} {importlib.metadata.version(package)} {what}\n"
+        f"op: {op}\nexpected from: {version}{what}\n"
         f"largest difference to the converter's reference: {worst:.2g}\n")
     size = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
     print(f"{case}: {size} bytes, {worst:.2g}")

@@ -7,6 +7,7 @@ set(ATTN_KERNEL_CHECKS
   tests/kernels/check_features.c
   tests/kernels/check_gemm.c
   tests/kernels/check_rows.c
+  tests/kernels/check_additive.c
   tests/kernels/check_reduce.c
   tests/kernels/check_image.c
 )

@@ -1,0 +1,87 @@
+/* additive_attention.c - AdditiveAttention of Bahdanau: s_ij = v . f(q_i + k_j + bias),
+ * Y_i = sum_j softmax_j(s_ij) values_j.
+ *
+ * query      f32 (batch, q_len, units) or (batch, units): already projected, as are the
+ * keys       f32 (batch, kv_len, units)
+ * v          f32 (units); a normalised form has its factor in it
+ * bias       f32 (units), absent: none
+ * values     f32 (batch, kv_len, v_dim), absent: the keys
+ * key_mask   b8 (batch, kv_len): false keys are not seen; a row that sees none is zeros
+ * Y          f32 (batch, q_len, v_dim), or (batch, v_dim) for queries of rank 2
+ * weights    f32 (batch, q_len, kv_len), or (batch, kv_len); written where asked for
+ * activation f, tanh or relu
+ *
+ * Cost: q_len kv_len units terms; a term of tanh is a product, a reciprocal and a sum
+ * where |q + bias| and |k| are up to 20 (see additive.h), else an exponential more.
+ * Scratch: a block of 64 queries and a tile of keys, at most about 1 MiB for 512 units.
+ * Source: Bahdanau 2014, arXiv:1409.0473. Compared with keras 3.15.1
+ * layers.AdditiveAttention and d2l 1.0.3 AdditiveAttention; d2l gives uniform weights to
+ * a row without keys, here it is zeros. */
+#include "additive.h"
+
+enum { QUERY, KEYS, V, BIAS, VALUES, KEY_MASK, ROWS = 64 };
+
+struct additive_args {
+    int32_t activation;
+};
+
+static const attnrun_attr_def additive_attrs[] = {
+    ATTR_ENUM(struct additive_args, activation, "tanh|relu", ATTN_ADDITIVE_TANH),
+    ATTR_END,
+};
+
+struct additive_state {
+    struct attn_additive scores;
+    struct attn_weigh weigh;
+};
+
+static attn_status additive_infer(attnrun_step *step)
+{
+    const struct additive_args *args = step->args;
+    struct additive_state *s = step->state;
+    const struct attn_unheaded_inputs in = { QUERY, KEYS, VALUES, KEY_MASK, 2 };
+    struct attn_unheaded shape;
+    TRY(attn_unheaded_infer(step, &in, &shape));
+    TRY(attn_unheaded_vector(step, V, &shape));
+    TRY(attn_unheaded_vector(step, BIAS, &shape));
+    TRY(attn_unheaded_outputs(step, &shape));
+    if (!step->concrete)
+        return ATTNRUN_OK;
+    attn_unheaded_sizes(&shape, &s->weigh);
+    return attn_additive_plan(step, &s->scores, args->activation, 1.0f, shape.units.value,
+                              ROWS, &s->weigh);
+}
+
+static attn_status additive_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct additive_state *s = step->state;
+    const int values = op_has_in(step, VALUES) ? VALUES : KEYS;
+    const struct attn_additive_operands o = {
+        .q = step->x[QUERY].data,
+        .k = step->x[KEYS].data,
+        .values = step->x[values].data,
+        .bias = op_has_in(step, BIAS) ? step->x[BIAS].data : NULL,
+        .v = step->x[V].data,
+        .mask = op_has_in(step, KEY_MASK) ? step->x[KEY_MASK].data : NULL,
+        .y = step->y[0].data,
+        .weights = op_has_out(step, 1) ? step->y[1].data : NULL,
+    };
+    return attn_additive_run(&s->scores, &s->weigh, step->kernels, &o, work);
+}
+
+const attnrun_op_def op_additive_attention_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "attnrun",
+    .name = "AdditiveAttention",
+    .since = 1,
+    .inputs = "query:T keys:T v:T bias:T? values:T? key_mask:b8?",
+    .outputs = "Y:T weights:T?",
+    .types = "T=f32",
+    .args_bytes = sizeof(struct additive_args),
+    .state_bytes = sizeof(struct additive_state),
+    .attrs = additive_attrs,
+    .infer = additive_infer,
+    .run = additive_run,
+    .cost = "O(n_q n_k units), scratch O(tile units)",
+    .source = "Bahdanau 2014, arXiv:1409.0473",
+};

@@ -1,0 +1,82 @@
+/* additive_f32.c - scores of additive attention: sums over units of v f(q + k), a vector
+ * of keys in each register, so that no sum is across lanes.
+ *
+ * tanh(a + b) = 1 - 2 / (exp(2a) exp(2b) + 1): where both exponentials are at hand, a
+ * term costs one product, one quotient and one sum instead of an exponential. */
+#include "vmath.h"
+
+enum form { TANH, RELU, QUOTIENT };
+
+/* 1 / x of normal x below 2^126: 1 ulp where an estimate is used. */
+static ALWAYS_INLINE v_f32 over(v_f32 w, v_f32 x)
+{
+#if VEC_BYTES == 64 && defined(__AVX512F__)
+    v_f32 r = (v_f32)_mm512_rcp14_ps((__m512)x);
+    return w * (r + r * (1.0f - x * r));
+#else
+    return w / x;
+#endif
+}
+
+static ALWAYS_INLINE v_f32 term(enum form form, v_f32 q, v_f32 v, v_f32 k)
+{
+    if (form == QUOTIENT)
+        return over(v, q * k + 1.0f);
+    return v * (form == TANH ? v_tanh(q + k) : v_relu(q + k));
+}
+
+/* `vectors` whole vectors of keys. */
+static ALWAYS_INLINE void columns(enum form form, float *s, float base, const float *q,
+                                  const float *v, const float *k, ptrdiff_t k_row,
+                                  size_t u, const int vectors)
+{
+    v_f32 sum[4];
+    UNROLL
+    for (int c = 0; c < vectors; c++)
+        sum[c] = v_set(base);
+    for (size_t i = 0; i < u; i++, k += k_row) {
+        const v_f32 unit = v_set(q[i]), factor = v_set(v[i]);
+        UNROLL
+        for (int c = 0; c < vectors; c++)
+            sum[c] += term(form, unit, factor, v_load(k + c * VF));
+    }
+    UNROLL
+    for (int c = 0; c < vectors; c++)
+        v_store(s + c * VF, sum[c]);
+}
+
+static ALWAYS_INLINE void scores(enum form form, float *s, float base, const float *q,
+                                 const float *v, const float *k, ptrdiff_t k_row,
+                                 size_t u, size_t n)
+{
+    size_t j = 0;
+    for (; j + 4 * VF <= n; j += 4 * VF)
+        columns(form, s + j, base, q, v, k + j, k_row, u, 4);
+    for (; j + VF <= n; j += VF)
+        columns(form, s + j, base, q, v, k + j, k_row, u, 1);
+    if (j == n)
+        return;
+    v_f32 sum = v_set(base);
+    for (size_t i = 0; i < u; i++)
+        sum += term(form, v_set(q[i]), v_set(v[i]),
+                    v_load_tail(k + (ptrdiff_t)i * k_row + j, n - j, 0.0f));
+    v_store_tail(s + j, sum, n - j);
+}
+
+void K(additive_tanh_f32)(float *s, const float *q, const float *v, const float *k,
+                          ptrdiff_t k_row, size_t u, size_t n)
+{
+    scores(TANH, s, 0.0f, q, v, k, k_row, u, n);
+}
+
+void K(additive_relu_f32)(float *s, const float *q, const float *v, const float *k,
+                          ptrdiff_t k_row, size_t u, size_t n)
+{
+    scores(RELU, s, 0.0f, q, v, k, k_row, u, n);
+}
+
+void K(additive_exp_f32)(float *s, float base, const float *q, const float *w,
+                         const float *k, ptrdiff_t k_row, size_t u, size_t n)
+{
+    scores(QUOTIENT, s, base, q, w, k, k_row, u, n);
+}
