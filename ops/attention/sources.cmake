@@ -19,4 +19,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/weigh.c
   ops/attention/additive.c
   ops/attention/additive_attention.c
+  ops/attention/sparse_transformer_attention.c
+  ops/attention/big_bird_attention.c
+  ops/attention/ms_sparse_attention.c
 )

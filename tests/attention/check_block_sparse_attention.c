@@ -87,9 +87,12 @@ static void refusals(struct check *c)
     l.row_ptr[3] = 7;
     check_refuses(c, ATTNRUN_E_RANGE, "row_ptr|holds 7 at [0,3]");
     build(c, p, &l, 6);
+    l.row_ptr[1] = l.row_ptr[2] = l.row_ptr[3] = 6;
     l.col_idx[5] = 3;
     check_refuses(c, ATTNRUN_E_RANGE, "col_idx|holds 3|expected -1 to 2");
     build(c, p, &l, 6);
+    l.row_ptr[0] = 0;
+    l.row_ptr[1] = l.row_ptr[2] = l.row_ptr[3] = 6;
     l.col_idx[0] = -2;
     check_refuses(c, ATTNRUN_E_RANGE, "col_idx|holds -2");
     l.layouts = 3;
