@@ -4,6 +4,8 @@ set(ATTN_OPS_ATTENTION
   ops/attention/stream.c
   ops/attention/feature_attention.c
   ops/attention/attnrun_linear_attention.c
+  ops/attention/window.c
+  ops/attention/local_attention.c
   ops/attention/heads.c
   ops/attention/blocks.c
   ops/attention/attention.c

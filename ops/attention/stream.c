@@ -23,6 +23,13 @@ static int64_t panel_floats(int64_t most, int64_t dim)
     return most > ROWS ? KEYS * round16(dim + 16) : 0;
 }
 
+/* So are values of one element: where their rows are 1 apart, the kernel would take them
+ * for a row of keys and sum in another order than in other layouts. */
+static int64_t value_floats(int64_t most, int64_t v_dim)
+{
+    return panel_floats(v_dim == 1 ? ROWS + 1 : most, v_dim);
+}
+
 int64_t attn_stream_bytes(int64_t most, int64_t dim, int64_t v_dim)
 {
     int64_t block;
@@ -32,7 +39,7 @@ int64_t attn_stream_bytes(int64_t most, int64_t dim, int64_t v_dim)
     const int64_t rows = least(most, ROWS);
     const int64_t floats = round16(most * dim) + round16(most * v_dim) + 4 * most + 16 +
                            rows * KEYS + gemm_floats(rows, dim, v_dim) +
-                           panel_floats(most, dim) + panel_floats(most, v_dim);
+                           panel_floats(most, dim) + value_floats(most, v_dim);
     return floats * (int64_t)sizeof(float);
 }
 
@@ -49,7 +56,7 @@ void attn_stream_begin(struct attn_stream *s, const struct attn_kernels *kernels
     s->q = s->sums + round16(most * v_dim);
     s->keys = s->q + round16(most * dim);
     s->values = s->keys + panel_floats(most, dim);
-    s->state = (struct attn_softmax_row *)(void *)(s->values + panel_floats(most, v_dim));
+    s->state = (struct attn_softmax_row *)(void *)(s->values + value_floats(most, v_dim));
 }
 
 void attn_stream_reset(struct attn_stream *s, int64_t n)
@@ -69,12 +76,12 @@ void attn_stream_load(struct attn_stream *s, int64_t row, const float *q, int64_
 
 void attn_stream_pack(struct attn_stream *s, const struct attn_stream_keys *keys)
 {
-    if (s->n <= ROWS)
-        return;
-    s->kernels->gemm_pack_f32(s->keys, keys->k, 1, keys->k_row, (size_t)s->dim,
-                              (size_t)keys->n);
-    s->kernels->gemm_pack_f32(s->values, keys->v, keys->v_row, 1, (size_t)keys->n,
-                              (size_t)s->v_dim);
+    if (s->n > ROWS)
+        s->kernels->gemm_pack_f32(s->keys, keys->k, 1, keys->k_row, (size_t)s->dim,
+                                  (size_t)keys->n);
+    if (s->n > ROWS || s->v_dim == 1)
+        s->kernels->gemm_pack_f32(s->values, keys->v, keys->v_row, 1, (size_t)keys->n,
+                                  (size_t)s->v_dim);
 }
 
 /* Queries row … row + rows - 1 and keys from … to - 1 of a tile. */
@@ -107,7 +114,7 @@ static void score(const struct attn_stream *s, const struct attn_stream_keys *ke
 static void add_values(const struct attn_stream *s, const struct attn_stream_keys *keys,
                        struct part part)
 {
-    const bool packed = s->n > ROWS;
+    const bool packed = s->n > ROWS || s->v_dim == 1;
     struct attn_gemm_f32 g = { .a = s->scores,
                                .a_row = KEYS,
                                .b =

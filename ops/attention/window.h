@@ -1,0 +1,80 @@
+/* window.h - the walk of queries that see a window of the keys around them, and a few
+ * global keys: what LocalAttention, LongformerAttention, ChunkedLocalAttention and
+ * SingleHeadAttention share, on the streaming core.
+ *
+ * Query i of a head is at position p = i + kv_len - q_len. With dilation d it sees keys
+ * j = p + d t; queries and keys of one residue modulo d are a sequence of their own, in
+ * which the window is [x - left, x + right], so a dilated head is d plain ones whose rows
+ * are d tokens apart. In chunks of c > 1 the window is that of whole chunks: from the
+ * first key of the `left`th chunk before the query's to the end of the `right`th after.
+ * Global keys come once, gathered in tiles of their own; global queries see all keys.
+ * A query that sees no key gives zeros.
+ *
+ *   infer:  fill in struct attn_window, attn_window_plan(), state its tasks and scratch
+ *   run:    attn_window_list() for each sample, where there are global tokens;
+ *           attn_window_run() for each task; attn_window_run_rows() for each row task
+ *
+ * Cost: 2 (dim + v_dim) FLOPs a pair, and up to 12 % pairs that are computed and hidden.
+ * Scratch: a block of up to 1,024 queries and a tile of 256 keys. */
+#ifndef ATTN_WINDOW_H
+#define ATTN_WINDOW_H
+
+#include "heads.h"
+#include "stream.h"
+
+struct attn_window {
+    struct attn_sizes s;
+    /* Of one element, or one for each query head; v NULL: unbounded, dilation 1. An
+     * element of -1 is unbounded. */
+    attnrun_ints left, right, dilation;
+    int64_t chunk;    /* 1: no chunks */
+    bool wrap;        /* chunks before the first are the last ones, and so on */
+    bool exact;       /* of the chunks, only keys within left * chunk … right * chunk */
+    bool shared;      /* keys are the queries over their length; a query sees itself only
+                         where there is nothing else; k is not read */
+    bool zero_masked; /* a masked query gives zeros */
+    bool globals;     /* there may be global tokens */
+    int64_t most_globals;
+    /* By attn_window_plan(): */
+    int64_t block, blocks, n_tasks, task_cost, row_tasks, row_cost, scratch_bytes;
+    int64_t list_bytes; /* of struct attn_window_lists' memory, shared by the workers */
+};
+
+/* Global tokens of all samples. */
+struct attn_window_lists {
+    int32_t *count;  /* (batch) */
+    int32_t *tokens; /* (batch, kv_len), the first `count` of each in rising order */
+    uint8_t *seen; /* (batch, kv_len): a key of the window's part, as it is not global */
+    uint8_t *global; /* (batch, kv_len) */
+};
+
+struct attn_window_operands {
+    const float *q, *k, *v;
+    float *y;
+    const uint8_t *key_mask; /* (batch, kv_len): 0 hides; or NULL */
+    struct attn_window_lists lists;
+    const float *q_gate, *y_gate; /* (q_heads, dim), (q_heads, v_dim) factors, or NULL */
+};
+
+/* Attribute `name`: one element or `heads` (where known), each from `least` on. */
+attn_status attn_window_need_ints(const attnrun_step *step, const char *name,
+                                  attnrun_ints ints, attnrun_dim heads, int64_t least);
+attn_status attn_window_plan(const attnrun_step *step, struct attn_window *w);
+struct attn_window_lists attn_window_lists_at(const struct attn_window *w, void *memory);
+/* Sample b: token j is global where j < first or global_mask[j], and, with
+ * `needs_key`, key_mask[j]. Both masks (kv_len) of the sample, or NULL. */
+void attn_window_list(const struct attn_window *w, const struct attn_window_lists *lists,
+                      int64_t b, int64_t first, const uint8_t *global_mask,
+                      const uint8_t *key_mask, bool needs_key);
+/* The queries that are not global. E_CANCELLED between tiles. */
+attn_status attn_window_run(const struct attn_window *w,
+                            const struct attn_kernels *kernels,
+                            const struct attn_window_operands *o, int64_t task,
+                            const attnrun_work *work);
+/* The global queries: they see all keys. */
+attn_status attn_window_run_rows(const struct attn_window *w,
+                                 const struct attn_kernels *kernels,
+                                 const struct attn_window_operands *o, int64_t task,
+                                 const attnrun_work *work);
+
+#endif
