@@ -5,6 +5,8 @@ set(ATTN_OPS_ATTENTION
   ops/attention/feature_attention.c
   ops/attention/attnrun_linear_attention.c
   ops/attention/window.c
+  ops/attention/global_rows.c
+  ops/attention/attnrun_longformer_attention.c
   ops/attention/local_attention.c
   ops/attention/heads.c
   ops/attention/blocks.c

@@ -1,0 +1,274 @@
+/* global_rows.c - projected global queries: see global_rows.h. */
+#include "global_rows.h"
+
+#include <math.h>
+
+enum {
+    KEYS = ATTN_STREAM_KEYS,
+    FEW = 64,   /* rows of a block where keys are not formed */
+    MOST = 256, /* rows of a block where they are */
+    SOME = 32   /* rows that are projected together */
+};
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
+static int64_t blocks_of(int64_t n, int64_t block)
+{
+    return n / block + (n % block != 0);
+}
+
+/* ---- plan ---- */
+
+static int64_t gemm_floats(const struct attn_global_rows *g)
+{
+    const size_t width = (size_t)g->width, dims = (size_t)most(g->s.dim, g->s.v_dim);
+    const size_t project = attn_gemm_scratch(SOME, dims, width),
+                 back = attn_gemm_scratch(SOME, width, dims),
+                 keys = attn_gemm_scratch(KEYS, dims, width);
+    return round16((int64_t)(project > back ? (project > keys ? project : keys)
+                                            : (back > keys ? back : keys)));
+}
+
+/* Rows of X or of their means, their projection, a tile of keys and values. */
+static bool scratch_of(struct attn_global_rows *g)
+{
+    const struct attn_sizes *s = &g->s;
+    int64_t rows, tile, dims;
+    const int64_t few = attn_stream_bytes(FEW, g->width, g->width),
+                  many = attn_stream_bytes(g->block, s->dim, s->v_dim);
+    if (few < 0 || many < 0 || g->width > INT64_MAX / 65536 ||
+        !ck_add(s->dim, s->v_dim, &dims) || dims > INT64_MAX / 65536)
+        return false;
+    g->gemm_floats = gemm_floats(g);
+    rows = SOME * (round16(g->width) + round16(most(s->dim, s->v_dim)));
+    tile = KEYS * (round16(s->dim) + round16(s->v_dim));
+    return ck_add(most(few, many), 4 * (g->gemm_floats + rows + tile + KEYS + 64),
+                  &g->scratch_bytes);
+}
+
+attn_status attn_global_rows_plan(const attnrun_step *step, struct attn_global_rows *g)
+{
+    const struct attn_sizes *s = &g->s;
+    int64_t rows, heads_blocks;
+    g->block = most(least(s->kv_len, MOST), 1);
+    g->blocks = blocks_of(s->kv_len, g->block);
+    bool fits = scratch_of(g) && ck_mul(s->q_heads, s->kv_len, &rows) &&
+                ck_mul(s->q_heads, g->blocks, &heads_blocks);
+    /* The kind is known at run: enough tasks for either. */
+    g->per_batch = fits ? most(blocks_of(least(rows, g->width), FEW), heads_blocks) : 0;
+    if (!fits || !ck_mul(g->per_batch, s->batch, &g->n_tasks))
+        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+    double cost = 4.0 * (double)s->kv_len * (double)g->width * 16.0 / 100.0;
+    g->task_cost = cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15;
+    return ATTNRUN_OK;
+}
+
+/* ---- one task ---- */
+
+struct rows {
+    const struct attn_global_rows *g;
+    const struct attn_global_rows_operands *o;
+    const struct attn_kernels *kernels;
+    struct attn_stream stream;
+    float *gemm, *x, *projected, *k, *v;
+    uint8_t *keep;
+    int64_t b, count; /* global tokens of the sample */
+    bool hidden;
+};
+
+static const float *x_at(const struct rows *t, int64_t token)
+{
+    return t->o->x + (t->b * t->g->s.kv_len + token) * t->g->width;
+}
+
+static int64_t token_of(const struct rows *t, int64_t global)
+{
+    return t->o->lists.tokens[t->b * t->g->s.kv_len + global];
+}
+
+/* Head `head`'s columns of a weight as B, or with `transposed` as B'. */
+static void project(const struct rows *t, float *c, int64_t c_row, const float *a,
+                    int64_t m, int64_t k, const float *w, int64_t w_row, bool transposed,
+                    int64_t n, const float *bias, float scale)
+{
+    const struct attn_epilogue steps[2] = {
+        { .kind = ATTN_EPI_ADD, .alpha = 1.0f, .data = bias, .col = 1 },
+        { .kind = ATTN_EPI_SCALE, .alpha = scale },
+    };
+    const int skip = bias == NULL;
+    t->kernels->gemm_f32(
+        &(struct attn_gemm_f32){ .a = a,
+                                 .a_row = k,
+                                 .b = w,
+                                 .b_row = transposed ? 1 : w_row,
+                                 .b_col = transposed ? w_row : 1,
+                                 .c = c,
+                                 .c_row = c_row,
+                                 .m = (size_t)m,
+                                 .n = (size_t)n,
+                                 .k = (size_t)k,
+                                 .epilogue = steps + skip,
+                                 .n_epilogue = 2 - skip - (scale == 1.0f),
+                                 .scratch = t->gemm });
+}
+
+/* Queries of head `head` and m global tokens from number `global` on, scaled. */
+static void make_queries(const struct rows *t, float *c, int64_t head, int64_t global,
+                         int64_t m)
+{
+    const struct attn_global_rows *g = t->g;
+    const int64_t at = head * g->s.dim;
+    for (int64_t r = 0; r < m; r++)
+        memcpy(t->x + r * g->width, x_at(t, token_of(t, global + r)),
+               (size_t)g->width * sizeof *t->x);
+    project(t, c, g->s.dim, t->x, m, g->width, t->o->wq + at, g->wq, false, g->s.dim,
+            t->o->bq != NULL ? t->o->bq + at : NULL, g->s.scale);
+}
+
+static void hide_masked(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
+                        int64_t to)
+{
+    const struct rows *t = arg;
+    (void)row;
+    for (int64_t r = 0; t->hidden && r < rows; r++)
+        t->kernels->keep_mask_f32(scores + r * KEYS, t->keep + from, (size_t)(to - from));
+}
+
+/* False: no key of the tile is seen. */
+static bool find_seen(struct rows *t, int64_t first, int64_t n)
+{
+    const uint8_t *mask = t->o->key_mask;
+    int64_t seen = 0;
+    t->hidden = false;
+    if (mask == NULL)
+        return true;
+    for (int64_t j = 0; j < n; j++) {
+        t->keep[j] = mask[t->b * t->g->s.kv_len + first + j] != 0;
+        seen += t->keep[j];
+    }
+    t->hidden = seen < n;
+    return seen > 0;
+}
+
+/* All keys: rows of X, or head `head`'s keys and values made of them. */
+static attn_status walk(struct rows *t, bool formed, int64_t head,
+                        const attnrun_work *work)
+{
+    const struct attn_global_rows *g = t->g;
+    const struct attn_sizes *s = &g->s;
+    for (int64_t first = 0; first < s->kv_len; first += KEYS) {
+        const float *x = x_at(t, first);
+        struct attn_stream_keys keys = { .k = x,
+                                         .v = x,
+                                         .k_row = g->width,
+                                         .v_row = g->width,
+                                         .n = least(KEYS, s->kv_len - first) };
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        if (!find_seen(t, first, keys.n))
+            continue;
+        if (formed) {
+            project(t, t->k, s->dim, x, keys.n, g->width, t->o->wk + head * s->dim, g->wk,
+                    false, s->dim, NULL, 1.0f);
+            project(t, t->v, s->v_dim, x, keys.n, g->width, t->o->wv + head * s->v_dim,
+                    g->wv, false, s->v_dim,
+                    t->o->bv != NULL ? t->o->bv + head * s->v_dim : NULL, 1.0f);
+            keys.k = t->k;
+            keys.v = t->v;
+            keys.k_row = s->dim;
+            keys.v_row = s->v_dim;
+        }
+        attn_stream_tile(&t->stream, &keys, hide_masked, t);
+    }
+    return ATTNRUN_OK;
+}
+
+static float *y_at(const struct rows *t, int64_t head, int64_t global)
+{
+    const struct attn_heads *y = &t->g->s.y;
+    return t->o->y + t->b * y->batch + head * y->head + token_of(t, global) * y->row;
+}
+
+/* Means of X become values of head `head`, for m rows of the block from `row` on. */
+static void finish_few(const struct rows *t, int64_t row, int64_t head, int64_t global,
+                       int64_t m)
+{
+    const struct attn_global_rows *g = t->g;
+    const int64_t v_dim = g->s.v_dim, at = head * v_dim;
+    for (int64_t r = 0; r < m; r++)
+        attn_stream_store(&t->stream, row + r, t->x + r * g->width, 0.0f);
+    project(t, t->projected, v_dim, t->x, m, g->width, t->o->wv + at, g->wv, false, v_dim,
+            t->o->bv != NULL ? t->o->bv + at : NULL, 1.0f);
+    for (int64_t r = 0; r < m; r++)
+        memcpy(y_at(t, head, global + r), t->projected + r * v_dim,
+               (size_t)v_dim * sizeof(float));
+}
+
+/* Up to FEW rows, each a head and a global token, over rows of X. */
+static attn_status run_few(struct rows *t, int64_t task, const attnrun_work *work)
+{
+    const struct attn_global_rows *g = t->g;
+    const int64_t all = t->count * g->s.q_heads, first = task * FEW,
+                  n = least(FEW, all - first);
+    if (n <= 0)
+        return ATTNRUN_OK;
+    attn_stream_begin(&t->stream, t->kernels, FEW, g->width, g->width, work->scratch);
+    attn_stream_reset(&t->stream, n);
+    for (int64_t row = 0, m; row < n; row += m) {
+        const int64_t head = (first + row) / t->count, global = (first + row) % t->count;
+        m = least(least(SOME, n - row), t->count - global);
+        make_queries(t, t->projected, head, global, m);
+        project(t, t->stream.q + row * g->width, g->width, t->projected, m, g->s.dim,
+                t->o->wk + head * g->s.dim, g->wk, true, g->width, NULL, 1.0f);
+    }
+    TRY(walk(t, false, 0, work));
+    for (int64_t row = 0, m; row < n; row += m) {
+        const int64_t head = (first + row) / t->count, global = (first + row) % t->count;
+        m = least(least(SOME, n - row), t->count - global);
+        finish_few(t, row, head, global, m);
+    }
+    return ATTNRUN_OK;
+}
+
+/* A block of one head's global rows, over keys and values made for it. */
+static attn_status run_many(struct rows *t, int64_t task, const attnrun_work *work)
+{
+    const struct attn_global_rows *g = t->g;
+    const int64_t first = task % g->blocks * g->block, head = task / g->blocks,
+                  n = least(g->block, t->count - first);
+    if (n <= 0 || head >= g->s.q_heads)
+        return ATTNRUN_OK;
+    attn_stream_begin(&t->stream, t->kernels, g->block, g->s.dim, g->s.v_dim,
+                      work->scratch);
+    attn_stream_reset(&t->stream, n);
+    for (int64_t row = 0; row < n; row += SOME)
+        make_queries(t, t->stream.q + row * g->s.dim, head, first + row,
+                     least(SOME, n - row));
+    TRY(walk(t, true, head, work));
+    for (int64_t row = 0; row < n; row++)
+        attn_stream_store(&t->stream, row, y_at(t, head, first + row), 0.0f);
+    return ATTNRUN_OK;
+}
+
+attn_status attn_global_rows_run(const struct attn_global_rows *g,
+                                 const struct attn_kernels *kernels,
+                                 const struct attn_global_rows_operands *o, int64_t task,
+                                 const attnrun_work *work)
+{
+    const struct attn_sizes *s = &g->s;
+    struct rows t = { .g = g, .o = o, .kernels = kernels, .b = task / g->per_batch };
+    const int64_t few = attn_stream_bytes(FEW, g->width, g->width),
+                  many = attn_stream_bytes(g->block, s->dim, s->v_dim);
+    t.gemm = (float *)(void *)((char *)work->scratch +
+                               ((most(few, many) + 63) & ~INT64_C(63)));
+    t.x = t.gemm + g->gemm_floats;
+    t.projected = t.x + SOME * round16(g->width);
+    t.k = t.projected + SOME * round16(most(s->dim, s->v_dim));
+    t.v = t.k + KEYS * round16(s->dim);
+    t.keep = (uint8_t *)(t.v + KEYS * round16(s->v_dim));
+    t.count = o->lists.count[t.b];
+    if (t.count < g->width / s->q_heads + (g->width % s->q_heads != 0))
+        return run_few(&t, task % g->per_batch, work);
+    return run_many(&t, task % g->per_batch, work);
+}

@@ -1,0 +1,39 @@
+/* global_rows.h - global queries with projections of their own: row i of Y, where token i
+ * is global, is softmax(scale (x_i Wq + bq) (X Wk + bk)') (X Wv + bv) over all keys, head
+ * by head. What LongformerAttention and com.microsoft LongformerAttention share.
+ *
+ * Few global tokens (as many times heads as there are columns of X, or fewer): neither
+ * X Wk nor X Wv is formed, for q (X Wk)' = (q Wk') X', and P (X Wv) = (P X) Wv; bk adds
+ * the same to all scores of a row and drops out. Else keys and values are made a tile at
+ * a time, by each head for up to a block of its global rows.
+ * Cost: 4 globals heads n width FLOPs, or 2 n width (dim + v_dim) heads at most. Nothing
+ * without global tokens. Scratch: 64 rows of 2 width, or a block of the second kind. */
+#ifndef ATTN_GLOBAL_ROWS_H
+#define ATTN_GLOBAL_ROWS_H
+
+#include "window.h"
+
+struct attn_global_rows {
+    struct attn_sizes s;
+    int64_t width;      /* of X */
+    int64_t wq, wk, wv; /* floats from one row of a weight to the next */
+    /* By attn_global_rows_plan(): */
+    int64_t block, blocks, per_batch, n_tasks, task_cost, scratch_bytes, gemm_floats;
+};
+
+struct attn_global_rows_operands {
+    const float *x;            /* (batch, kv_len, width) */
+    const float *wq, *wk, *wv; /* (width, heads * dim), … v_dim */
+    const float *bq, *bv;      /* (heads * dim), (heads * v_dim), or NULL */
+    const uint8_t *key_mask;
+    struct attn_window_lists lists;
+    float *y;
+};
+
+attn_status attn_global_rows_plan(const attnrun_step *step, struct attn_global_rows *g);
+attn_status attn_global_rows_run(const struct attn_global_rows *g,
+                                 const struct attn_kernels *kernels,
+                                 const struct attn_global_rows_operands *o, int64_t task,
+                                 const attnrun_work *work);
+
+#endif
