@@ -21,6 +21,6 @@ def text_of(root, path):
     """The text, or None where it is not text."""
     with open(os.path.join(root, path), "rb") as file:
         data = file.read()
-    if b"\0" in data:
+    if b"\0" in data or path.endswith(".pb"):
         return None
     return data.decode("utf-8")
