@@ -256,6 +256,19 @@ static void run_tile(struct walk *w, int64_t first)
     }
 }
 
+static void store(const struct walk *w)
+{
+    const struct attn_sizes *s = &w->p->sizes;
+    const uint8_t *mask = w->o->query_mask;
+    float *y = w->o->y + w->b * s->y.batch + w->head * s->y.head + w->row * s->y.row;
+    for (int64_t r = 0; r < w->stream.n; r++, y += s->y.row) {
+        if (mask != NULL && !mask[w->b * s->q_len + w->row + r])
+            memset(y, 0, (size_t)s->v_dim * sizeof *y);
+        else
+            attn_stream_store(&w->stream, r, y, 0.0f);
+    }
+}
+
 attn_status attn_blocks_run(const struct attn_blocks *p,
                             const struct attn_kernels *kernels,
                             const struct attn_blocks_operands *o, int64_t task,
@@ -282,8 +295,6 @@ attn_status attn_blocks_run(const struct attn_blocks *p,
             return ATTNRUN_E_CANCELLED;
         run_tile(&w, first);
     }
-    float *y = o->y + w.b * s->y.batch + w.head * s->y.head + w.row * s->y.row;
-    for (int64_t r = 0; r < w.stream.n; r++)
-        attn_stream_store(&w.stream, r, y + r * s->y.row, 0.0f);
+    store(&w);
     return ATTNRUN_OK;
 }

@@ -32,8 +32,9 @@ typedef void (*attn_blocks_fill)(const void *arg, int64_t sample, int64_t head,
                                  int64_t block, float *counts);
 
 struct attn_blocks_operands {
-    const float *q, *k, *v;  /* strides: those of sizes */
-    const uint8_t *key_mask; /* (batch, kv_len), or NULL */
+    const float *q, *k, *v;    /* strides: those of sizes */
+    const uint8_t *key_mask;   /* (batch, kv_len), or NULL */
+    const uint8_t *query_mask; /* (batch, q_len), or NULL: false gives zeros */
     float *y;
     attn_blocks_fill fill;
     const void *arg;
