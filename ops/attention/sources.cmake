@@ -19,6 +19,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/linear_attention.c
   ops/attention/causal_conv_with_state.c
   ops/attention/flex_attention.c
+  ops/attention/fourier_mix.c
   ops/attention/block_sparse_attention.c
   ops/attention/weigh.c
   ops/attention/additive.c

@@ -113,4 +113,15 @@ struct attn_features {
     float *column_sums; /* [i] += sum over r of y[r][i] */
 };
 
+/* A pass of an FFT of `length` over ATTN_FFT_LANES transforms at once: element i is
+ * their real parts, then their imaginary parts, from float 2 * ATTN_FFT_LANES * i on.
+ * Blocks of radix * m elements become `radix` blocks of m; `s`: product of the radices
+ * before. length = s * radix * m. */
+enum { ATTN_FFT_LANES = 16, ATTN_FFT_RADIX_MOST = 31 };
+struct attn_fft_pass {
+    const float *table; /* e^(-2 pi i t / length): cos, then -sin, for t < length */
+    int64_t length, m, s;
+    int32_t radix; /* 2 … ATTN_FFT_RADIX_MOST */
+};
+
 #endif

@@ -12,6 +12,7 @@ set(ATTN_KERNELS
   ops/kernels/reduce_f32.c
   ops/kernels/im2col.c
   ops/kernels/indices.c
+  ops/kernels/fft_f32.c
   ops/kernels/conv_taps.c
   ops/kernels/conv_finish.c
   ops/kernels/additive_f32.c

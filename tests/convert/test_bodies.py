@@ -84,10 +84,12 @@ def main():
             with tempfile.TemporaryDirectory() as folder:
                 try:
                     sizes.append(check_example(operator, example, Path(folder), name in here))
-                except Exception:  # noqa: BLE001 - one example must not hide the others
+                except Exception as error:  # noqa: BLE001 - the others are tried, too
                     failed += 1
+                    while error.__cause__ is not None:  # what the exporter wraps
+                        error = error.__cause__
                     print(f"FAILED {name}, example {number}: {example.values}")
-                    traceback.print_exc(limit=4, file=sys.stdout)
+                    traceback.print_exception(error, limit=-4, chain=False, file=sys.stdout)
         print(f"{name}: bodies of {sizes} nodes; "
               + ("native operator too" if name in here else "no native operator here"))
     return 1 if failed else 0

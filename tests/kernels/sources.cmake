@@ -10,4 +10,5 @@ set(ATTN_KERNEL_CHECKS
   tests/kernels/check_additive.c
   tests/kernels/check_reduce.c
   tests/kernels/check_image.c
+  tests/kernels/check_fft.c
 )
