@@ -149,15 +149,18 @@ static void pack_panels(struct walk *w, int64_t from, int64_t to)
     const struct attn_stream *s = &w->stream;
     const struct attn_stream_keys *keys = &w->keys;
     const int64_t wide = s->kernels->vec_bytes / (int64_t)sizeof(float) * 2;
-    if (s->n <= ATTN_STREAM_ROWS)
+    const bool all = s->n > ATTN_STREAM_ROWS; /* values of one element always */
+    if (!all && s->v_dim != 1)
         return;
     for (int64_t i = from; i < to; i++) {
         const int64_t key = i * PANEL, n = least(PANEL, keys->n - key);
         if (w->packed >> i & 1)
             continue;
         w->packed |= UINT32_C(1) << i;
-        s->kernels->gemm_pack_f32(s->keys + key * s->dim, keys->k + key * keys->k_row, 1,
-                                  keys->k_row, (size_t)s->dim, (size_t)n);
+        if (all)
+            s->kernels->gemm_pack_f32(s->keys + key * s->dim,
+                                      keys->k + key * keys->k_row, 1, keys->k_row,
+                                      (size_t)s->dim, (size_t)n);
         for (int64_t d = 0; d < s->v_dim; d += wide) {
             const int64_t width = s->v_dim - d <= wide / 2 ? wide / 2 : wide;
             s->kernels->gemm_pack_f32(s->values + d * keys->n + key * width,
