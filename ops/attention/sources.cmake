@@ -27,4 +27,8 @@ set(ATTN_OPS_ATTENTION
   ops/attention/sparse_transformer_attention.c
   ops/attention/big_bird_attention.c
   ops/attention/ms_sparse_attention.c
+  ops/attention/sparse_transformer_attention.c
+  ops/attention/big_bird_attention.c
+  ops/attention/luong_local.c
+  ops/attention/luong_attention.c
 )

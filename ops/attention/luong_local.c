@@ -1,0 +1,199 @@
+/* luong_local.c - windows of LuongAttention, a query at a time: see luong_attention.c. */
+#include "luong_local.h"
+
+#include <math.h>
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
+
+static int64_t gemm_floats(const struct attn_luong_local *s)
+{
+    const size_t keys = (size_t)s->most;
+    const size_t scores = attn_gemm_scratch(1, keys, (size_t)s->units),
+                 values = attn_gemm_scratch(1, (size_t)s->v_dim, keys);
+    return round16((int64_t)(scores > values ? scores : values));
+}
+
+attn_status attn_luong_local_plan(attnrun_step *step, struct attn_luong_local *s)
+{
+    const int64_t limit = INT64_C(1) << 40;
+    int64_t pairs, extra;
+    s->most = s->window < s->kv_len ? least(2 * s->window + 1, s->kv_len) : s->kv_len;
+    s->additive = (struct attn_additive){ .units = s->units,
+                                          .tile = attn_weigh_tile(s->units),
+                                          .form = ATTN_ADDITIVE_TANH,
+                                          .scale = s->scale };
+    extra = s->concat ? attn_additive_floats(&s->additive, 1) : 0;
+    if (extra < 0 || extra > limit || s->units > limit || s->v_dim > limit ||
+        s->kv_len > INT32_MAX || s->q_len > INT32_MAX ||
+        !ck_mul(most(1, s->batch), s->q_len, &pairs) || !ck_mul(pairs, s->kv_len, &pairs))
+        return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
+    const double key_ns = s->concat ? 1.2 * (double)s->units : 0.05 * (double)s->units;
+    const double row_ns = 150 + (double)s->most * (key_ns + 0.05 * (double)s->v_dim + 1);
+    s->rows = most(1, least(s->q_len, (int64_t)(50000 / row_ns)));
+    s->blocks = s->q_len / s->rows + (s->q_len % s->rows != 0);
+    op_tasks(step, 0, s->masked ? s->batch : 0, 100 + s->kv_len);
+    op_tasks(step, 1, s->batch * s->blocks, (int64_t)(row_ns * (double)s->rows));
+    step->shared_bytes = s->masked ? s->batch * (int64_t)sizeof(int64_t) : 0;
+    step->scratch_bytes =
+        (2 * round16(s->most) + gemm_floats(s) + extra) * (int64_t)sizeof(float);
+    return ATTNRUN_OK;
+}
+
+/* The keys that are there come first. */
+static attn_status count_keys(const attnrun_step *step, const struct attn_luong_local *s,
+                              const uint8_t *mask, int64_t b, int64_t *len)
+{
+    const uint8_t *row = mask + b * s->kv_len;
+    int64_t n = 0;
+    while (n < s->kv_len && row[n] != 0)
+        n++;
+    for (int64_t j = n; j < s->kv_len; j++)
+        if (row[j] != 0)
+            return op_fail(step, ATTNRUN_E_RANGE,
+                           "key_mask [%lld,%lld] is true after a false one; in local "
+                           "modes the true ones must come first",
+                           (long long)b, (long long)j);
+    *len = n;
+    return ATTNRUN_OK;
+}
+
+/* A query: its keys from … to - 1, scores and weights of them, the centre. */
+struct row {
+    const struct attn_luong_local *s;
+    const struct attn_kernels *kernels;
+    float *scores, *bell, *gemm, *additive;
+    int64_t from, to;
+    double centre;
+};
+
+static void find_window(struct row *r, const struct attn_luong_operands *o, int64_t b,
+                        int64_t i, int64_t len)
+{
+    const struct attn_luong_local *s = r->s;
+    r->centre = (double)i + (double)s->offset;
+    if (o->pos != NULL)
+        r->centre = (double)len * (double)o->pos[b * s->q_len + i];
+    const double from = floor(r->centre) - (double)s->window,
+                 to = floor(r->centre) + (double)s->window + 1;
+    r->from = r->to = 0;
+    if (!(to > 0 && from < (double)len)) /* NaN, too */
+        return;
+    r->from = from > 0 ? (int64_t)from : 0;
+    r->to = to < (double)len ? (int64_t)to : len;
+}
+
+static void score(const struct row *r, const float *q, const float *k, const float *v)
+{
+    const struct attn_luong_local *s = r->s;
+    const int64_t n = r->to - r->from;
+    k += r->from * s->units;
+    if (s->concat) {
+        struct attn_additive_block block;
+        attn_additive_load(&block, &s->additive, r->kernels, q, s->units, 1, NULL, v,
+                           r->additive);
+        for (int64_t j = 0; j < n; j += s->additive.tile)
+            attn_additive_scores(&block, r->scores + j, k + j * s->units, s->units,
+                                 least(s->additive.tile, n - j));
+        return;
+    }
+    const struct attn_epilogue scale = { .kind = ATTN_EPI_SCALE, .alpha = s->scale };
+    struct attn_gemm_f32 g = { .a = q,
+                               .a_row = s->units,
+                               .b = k,
+                               .b_row = 1,
+                               .b_col = s->units,
+                               .c = r->scores,
+                               .c_row = n,
+                               .m = 1,
+                               .n = (size_t)n,
+                               .k = (size_t)s->units,
+                               .epilogue = &scale,
+                               .n_epilogue = 1,
+                               .scratch = r->gemm };
+    r->kernels->gemm_f32(&g);
+}
+
+/* Scores become weights. */
+static void weigh(const struct row *r)
+{
+    const struct attn_luong_local *s = r->s;
+    const size_t n = (size_t)(r->to - r->from);
+    const float none[2] = { 0.0f, 0.0f };
+    if (s->sigma > 0) {
+        for (size_t j = 0; j < n; j++) {
+            const double x = ((double)r->from + (double)j - r->centre) / s->sigma;
+            r->bell[j] = (float)(-0.5 * x * x);
+        }
+        r->kernels->exp_f32(r->bell, r->bell, n, none);
+    }
+    if (s->sigma > 0 && s->before)
+        r->kernels->mul_f32(r->scores, r->scores, 1, r->bell, 1, n);
+    r->kernels->softmax_f32(r->scores, r->scores, n, 0);
+    if (s->sigma > 0 && !s->before)
+        r->kernels->mul_f32(r->scores, r->scores, 1, r->bell, 1, n);
+}
+
+static void sum_values(const struct row *r, const float *values, float *y)
+{
+    const struct attn_luong_local *s = r->s;
+    struct attn_gemm_f32 g = { .a = r->scores,
+                               .a_row = r->to - r->from,
+                               .b = values + r->from * s->v_dim,
+                               .b_row = s->v_dim,
+                               .b_col = 1,
+                               .c = y,
+                               .c_row = s->v_dim,
+                               .m = 1,
+                               .n = (size_t)s->v_dim,
+                               .k = (size_t)(r->to - r->from),
+                               .scratch = r->gemm };
+    r->kernels->gemm_f32(&g);
+}
+
+static void run_row(struct row *r, const struct attn_luong_operands *o, int64_t b,
+                    int64_t i, int64_t len)
+{
+    const struct attn_luong_local *s = r->s;
+    const int64_t at = b * s->q_len + i, n_all = s->kv_len;
+    float *y = o->y + at * s->v_dim;
+    find_window(r, o, b, i, len);
+    const int64_t n = r->to - r->from;
+    if (o->weights != NULL)
+        memset(o->weights + at * n_all, 0, (size_t)n_all * sizeof *o->weights);
+    if (n == 0) {
+        memset(y, 0, (size_t)s->v_dim * sizeof *y);
+        return;
+    }
+    score(r, o->q + at * s->units, o->k + b * n_all * s->units, o->v);
+    weigh(r);
+    if (o->weights != NULL)
+        memcpy(o->weights + at * n_all + r->from, r->scores, (size_t)n * sizeof(float));
+    sum_values(r, o->values + b * n_all * s->v_dim, y);
+}
+
+attn_status attn_luong_local_run(const attnrun_step *step,
+                                 const struct attn_luong_local *s,
+                                 const struct attn_luong_operands *o,
+                                 const attnrun_work *work)
+{
+    int64_t *lens = work->shared;
+    struct row r = { .s = s, .kernels = step->kernels, .scores = work->scratch };
+    r.bell = r.scores + round16(s->most);
+    r.gemm = r.bell + round16(s->most);
+    r.additive = r.gemm + gemm_floats(s);
+    for (int64_t task = work->begin; task < work->end; task++) {
+        if (work->phase == 0) {
+            TRY(count_keys(step, s, o->mask, task, &lens[task]));
+            continue;
+        }
+        const int64_t b = task / s->blocks, first = task % s->blocks * s->rows;
+        for (int64_t i = first; i < least(first + s->rows, s->q_len); i++) {
+            if (OP_CANCELLED(work))
+                return ATTNRUN_E_CANCELLED;
+            run_row(&r, o, b, i, s->masked ? lens[b] : s->kv_len);
+        }
+    }
+    return ATTNRUN_OK;
+}
