@@ -31,4 +31,6 @@ set(ATTN_OPS_ATTENTION
   ops/attention/big_bird_attention.c
   ops/attention/luong_local.c
   ops/attention/luong_attention.c
+  ops/attention/synthetic_attention.c
+  ops/attention/synthetic_run.c
 )

@@ -48,7 +48,7 @@ void attn_stream_begin(struct attn_stream *s, const struct attn_kernels *kernels
 {
     const int64_t rows = least(most, ROWS);
     *s = (struct attn_stream){
-        .kernels = kernels, .most = most, .dim = dim, .v_dim = v_dim
+        .kernels = kernels, .most = most, .dim = dim, .v_dim = v_dim, .k_col = 1
     };
     s->gemm = scratch;
     s->scores = s->gemm + gemm_floats(rows, dim, v_dim);
@@ -77,7 +77,7 @@ void attn_stream_load(struct attn_stream *s, int64_t row, const float *q, int64_
 void attn_stream_pack(struct attn_stream *s, const struct attn_stream_keys *keys)
 {
     if (s->n > ROWS)
-        s->kernels->gemm_pack_f32(s->keys, keys->k, 1, keys->k_row, (size_t)s->dim,
+        s->kernels->gemm_pack_f32(s->keys, keys->k, s->k_col, keys->k_row, (size_t)s->dim,
                                   (size_t)keys->n);
     if (s->n > ROWS || s->v_dim == 1)
         s->kernels->gemm_pack_f32(s->values, keys->v, keys->v_row, 1, (size_t)keys->n,
@@ -98,7 +98,7 @@ static void score(const struct attn_stream *s, const struct attn_stream_keys *ke
                                .a_row = s->dim,
                                .b = packed ? s->keys + part.from * s->dim
                                            : keys->k + part.from * keys->k_row,
-                               .b_row = 1,
+                               .b_row = s->k_col,
                                .b_col = keys->k_row,
                                .packed = packed,
                                .c = s->scores,
@@ -134,6 +134,24 @@ static void add_values(const struct attn_stream *s, const struct attn_stream_key
     s->kernels->gemm_f32(&g);
 }
 
+/* Scores become weights, and the sums so far what they are worth beside them. */
+static void weigh(struct attn_stream *s, struct part part)
+{
+    struct attn_softmax_row *state = s->state + part.row;
+    if (s->linear) {
+        for (int64_t r = 0; r < part.rows; r++)
+            state[r].sum = 1.0f;
+        return;
+    }
+    s->kernels->softmax_rows_f32(s->scores, KEYS, (size_t)part.rows,
+                                 (size_t)(part.to - part.from), state);
+    for (int64_t r = 0; r < part.rows; r++) {
+        float *sums = s->sums + (part.row + r) * s->v_dim;
+        if (state[r].factor != 1.0f)
+            s->kernels->mul_f32(sums, sums, 1, &state[r].factor, 0, (size_t)s->v_dim);
+    }
+}
+
 void attn_stream_rows(struct attn_stream *s, const struct attn_stream_keys *keys,
                       int64_t row, int64_t rows, int64_t from, int64_t to,
                       attn_stream_mask mask, void *arg)
@@ -144,13 +162,7 @@ void attn_stream_rows(struct attn_stream *s, const struct attn_stream_keys *keys
     score(s, keys, part);
     if (mask != NULL)
         mask(arg, s->scores, row, rows, from, to);
-    s->kernels->softmax_rows_f32(s->scores, KEYS, (size_t)rows, (size_t)(to - from),
-                                 s->state + row);
-    for (int64_t r = row; r < row + rows; r++) {
-        float *sums = s->sums + r * s->v_dim;
-        if (s->state[r].factor != 1.0f)
-            s->kernels->mul_f32(sums, sums, 1, &s->state[r].factor, 0, (size_t)s->v_dim);
-    }
+    weigh(s, part);
     add_values(s, keys, part);
 }
 

@@ -33,6 +33,9 @@ struct attn_stream {
     struct attn_softmax_row *state;
     float *scores, *gemm;
     float *keys, *values; /* panels of a tile; not used for up to ROWS queries */
+    /* To be set after attn_stream_begin(), where they differ. */
+    int64_t k_col; /* from one element of a key to the next: 1 */
+    bool linear;   /* scores are the weights, without softmax; 0 hides a key: false */
 };
 
 /* A tile of n <= ATTN_STREAM_KEYS keys: (n, dim) and (n, v_dim) with rows that are
