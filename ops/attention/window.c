@@ -204,7 +204,7 @@ static void keys_of(const struct walk *t, int64_t x, int64_t *from, int64_t *to)
     }
     if (w->s.causal)
         *to = least(*to, x + 1);
-    *from = most(*from, 0);
+    *from = least(most(*from, 0), t->n_keys);
     *to = most(least(*to, t->n_keys), *from);
 }
 
