@@ -94,6 +94,10 @@ static void score(const struct attn_stream *s, const struct attn_stream_keys *ke
                   struct part part)
 {
     const bool packed = s->n > ROWS;
+    const int64_t panel = ATTN_GEMM_NR_MOST;
+    /* Of a panel within the tile all columns: how wide it was packed is told by them. */
+    const int64_t to =
+        packed ? least((part.to + panel - 1) / panel * panel, keys->n) : part.to;
     struct attn_gemm_f32 g = { .a = s->q + part.row * s->dim,
                                .a_row = s->dim,
                                .b = packed ? s->keys + part.from * s->dim
@@ -104,7 +108,7 @@ static void score(const struct attn_stream *s, const struct attn_stream_keys *ke
                                .c = s->scores,
                                .c_row = KEYS,
                                .m = (size_t)part.rows,
-                               .n = (size_t)(part.to - part.from),
+                               .n = (size_t)(to - part.from),
                                .k = (size_t)s->dim,
                                .scratch = s->gemm };
     s->kernels->gemm_f32(&g);

@@ -104,9 +104,10 @@ static void random_cases(struct check *c)
         local_case(c, &l, check_chance(c, 60));
     }
     /* Blocks of more than one group, so that tiles are packed. */
-    CHECK_ROUNDS(c, 3)
+    CHECK_ROUNDS(c, 12)
     {
-        struct local l = { .s = { 1, 2600, 2600, 1, 1, 4, 4, 0 } };
+        const int64_t n = check_between(c, 256, 600);
+        struct local l = { .s = { 2, n, n, 6, 3, 3, 2, 0 } };
         l.num_global = c->round == 1 ? 300 : 0;
         local_case(c, &l, c->round > 0);
     }
