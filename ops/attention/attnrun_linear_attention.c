@@ -101,7 +101,7 @@ static void write_queries(const struct attn_feature_call *c, struct attn_feature
     struct attn_features f = { .x = attn_tile_rows(c->o->q, &p->sizes.q, t),
                                .y = features,
                                .x_row = p->sizes.q.row,
-                               .y_row = p->features,
+                               .y_row = p->query_row,
                                .rows = (size_t)t.n,
                                .n = (size_t)p->features,
                                .map = kernel_map(args->feature_map_q),
@@ -110,7 +110,7 @@ static void write_queries(const struct attn_feature_call *c, struct attn_feature
                                .dots = dots };
     if (args->feature_map_q == MAP_SOFTMAX) {
         for (int64_t r = 0; r < t.n; r++)
-            c->kernels->softmax_f32(features + r * p->features, f.x + r * f.x_row, f.n,
+            c->kernels->softmax_f32(features + r * p->query_row, f.x + r * f.x_row, f.n,
                                     0);
         f.x = features;
         f.x_row = f.y_row;

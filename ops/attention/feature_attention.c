@@ -104,7 +104,8 @@ attn_status attn_feature_plan_make(attnrun_step *step, struct attn_feature_plan 
         !ck_add(step->shared_bytes, shared, &step->shared_bytes))
         return op_fail(step, ATTNRUN_E_LIMIT, "its sums are too large");
     p->shared_offset = step->shared_bytes - shared;
-    features = round16(most(p->tile, p->chunk) * round16(p->features));
+    p->query_row = p->features + (p->features % 256 == 0 ? 16 : 0);
+    features = round16(most(ATTN_TURNED_ROW, p->chunk) * round16(p->query_row));
     p->features_floats = features;
     panels = round16(p->features * ceil_div(s->v_dim, 32) * 32);
     step->scratch_bytes =
@@ -182,7 +183,7 @@ static void add_values(const struct attn_feature_call *c, struct attn_feature_ti
     const struct attn_feature_plan *p = c->plan;
     const float *v = attn_tile_rows(c->o->v, &p->sizes.v, t);
     struct attn_gemm_f32 g = { .a = c->features,
-                               .a_row = p->turned ? p->tile : 1,
+                               .a_row = p->turned ? ATTN_TURNED_ROW : 1,
                                .a_col = p->turned ? 0 : p->features,
                                .b = v,
                                .b_row = p->sizes.v.row,
@@ -300,7 +301,7 @@ static void read_sum(const struct attn_feature_call *c, float *y, int64_t n)
 {
     const struct attn_feature_plan *p = c->plan;
     struct attn_gemm_f32 g = { .a = c->queries,
-                               .a_row = p->features,
+                               .a_row = p->query_row,
                                .b = c->packed,
                                .packed = 1,
                                .c = y,
@@ -343,10 +344,10 @@ static void answer_inside(const struct attn_feature_call *c,
 {
     const struct attn_feature_plan *p = c->plan;
     const int64_t n = from + rows;
-    struct attn_gemm_f32 g = { .a = c->queries + from * p->features,
-                               .a_row = p->features,
+    struct attn_gemm_f32 g = { .a = c->queries + from * p->query_row,
+                               .a_row = p->query_row,
                                .b = c->features,
-                               .b_row = p->turned ? p->tile : 1,
+                               .b_row = p->turned ? ATTN_TURNED_ROW : 1,
                                .b_col = p->turned ? 1 : p->features,
                                .c = c->scores,
                                .c_row = CHUNK,
@@ -530,16 +531,26 @@ static attn_status run_answer(const struct attn_feature_call *c, int64_t task)
                   &sum);
 }
 
+struct attn_feature_call attn_feature_open(const struct attn_feature_plan *plan,
+                                           const struct attn_kernels *kernels,
+                                           const struct attn_feature_operands *o,
+                                           const void *rule_arg, const attnrun_work *work)
+{
+    struct attn_feature_call c = {
+        .plan = plan, .kernels = kernels, .o = o, .rule_arg = rule_arg, .work = work
+    };
+    open_scratch(&c, work->scratch);
+    return c;
+}
+
 attn_status attn_feature_run(const struct attn_feature_plan *plan,
                              const struct attn_kernels *kernels,
                              const struct attn_feature_operands *o, const void *rule_arg,
                              const attnrun_work *work)
 {
-    struct attn_feature_call c = {
-        .plan = plan, .kernels = kernels, .o = o, .rule_arg = rule_arg, .work = work
-    };
+    const struct attn_feature_call c =
+        attn_feature_open(plan, kernels, o, rule_arg, work);
     const int phase = work->phase - plan->first_phase;
-    open_scratch(&c, work->scratch);
     for (int64_t task = work->begin; task < work->end; task++) {
         if (plan->whole)
             TRY(run_whole(&c, task));

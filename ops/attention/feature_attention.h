@@ -24,6 +24,9 @@
 
 struct attn_feature_call;
 
+/* Rows that are 1 KiB apart would share a few lines of L1. */
+enum { ATTN_TURNED_ROW = 256 + 16 };
+
 /* Views of one memory: S, z, and what else the operator keeps with them. more[0] counts
  * the keys seen. */
 struct attn_feature_sum {
@@ -38,11 +41,12 @@ struct attn_feature_tile {
 /* What an operator gives. Results may depend on nothing but the tile and the sum. */
 struct attn_feature_rules {
     /* Writes the features of a tile of keys: (n, F), or where `turned` (F, n) with rows
-     * `tile` floats apart; adds them up in sum->z. Those of masked keys are 0. May scale
-     * what is in `sum`. */
+     * ATTN_TURNED_ROW floats apart; adds them up in sum->z. Those of masked keys are 0.
+     * May scale what is in `sum`. */
     void (*keys)(const struct attn_feature_call *call, struct attn_feature_tile tile,
                  float *features, const struct attn_feature_sum *sum);
-    /* Writes the features (n, F) of queries; dots[i] = features_i z. */
+    /* Writes the features (n, F) of queries, in rows that are `query_row` floats apart;
+     * dots[i] = features_i z. */
     void (*queries)(const struct attn_feature_call *call, struct attn_feature_tile tile,
                     float *features, const float *z, float *dots);
     /* NULL, or: an empty sum (all zeros) becomes one; `into` gets what `from` holds
@@ -65,13 +69,14 @@ struct attn_feature_plan {
     struct attn_sizes sizes;
     const struct attn_feature_rules *rules;
     int64_t features, more; /* F; floats of `more`, at least 1 */
-    int64_t tile;           /* keys of a tile: a multiple of 64 */
+    int64_t tile;           /* keys of a tile: a multiple of 64, at most 256 */
     bool turned;
     int32_t denominator;
     float epsilon, scale, z_begin; /* z_begin: z of no key, causal */
     int first_phase;
     double token_cost; /* nanoseconds to make the features of a token */
     /* By attn_feature_plan_make(): */
+    int64_t query_row;             /* from the features of a query to the next */
     int64_t chunk;                 /* queries and, causal, keys at one time */
     int64_t slices, slice, blocks; /* of keys; of queries in a head */
     int64_t sum_floats, shared_offset, features_floats;
@@ -101,6 +106,12 @@ struct attn_feature_call {
 /* `rule_floats`: scratch for the rules. E_LIMIT where sizes overflow. */
 attn_status attn_feature_plan_make(attnrun_step *step, struct attn_feature_plan *plan,
                                    int64_t rule_floats);
+/* A call whose scratch is laid out, for phases of the operator's own. */
+struct attn_feature_call attn_feature_open(const struct attn_feature_plan *plan,
+                                           const struct attn_kernels *kernels,
+                                           const struct attn_feature_operands *o,
+                                           const void *rule_arg,
+                                           const attnrun_work *work);
 /* The tasks of `work`, which is of phase first_phase or later. E_CANCELLED. */
 attn_status attn_feature_run(const struct attn_feature_plan *plan,
                              const struct attn_kernels *kernels,

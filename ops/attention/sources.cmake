@@ -9,6 +9,8 @@ set(ATTN_OPS_ATTENTION
   ops/attention/global_rows.c
   ops/attention/attnrun_longformer_attention.c
   ops/attention/local_attention.c
+  ops/attention/performer_attention.c
+  ops/attention/performer_features.c
   ops/attention/heads.c
   ops/attention/blocks.c
   ops/attention/attention.c
