@@ -23,6 +23,8 @@ set(ATTN_OPS_ATTENTION
   ops/attention/causal_conv_with_state.c
   ops/attention/flex_attention.c
   ops/attention/fourier_mix.c
+  ops/attention/spatial_gating_unit.c
+  ops/attention/token_mixing.c
   ops/attention/block_sparse_attention.c
   ops/attention/weigh.c
   ops/attention/additive.c
@@ -30,8 +32,6 @@ set(ATTN_OPS_ATTENTION
   ops/attention/sparse_transformer_attention.c
   ops/attention/big_bird_attention.c
   ops/attention/ms_sparse_attention.c
-  ops/attention/sparse_transformer_attention.c
-  ops/attention/big_bird_attention.c
   ops/attention/luong_local.c
   ops/attention/luong_attention.c
   ops/attention/synthetic_attention.c
