@@ -36,4 +36,5 @@ set(ATTN_OPS_ATTENTION
   ops/attention/luong_attention.c
   ops/attention/synthetic_attention.c
   ops/attention/synthetic_run.c
+  ops/attention/top_k_attention.c
 )
