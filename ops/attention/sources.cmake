@@ -37,4 +37,5 @@ set(ATTN_OPS_ATTENTION
   ops/attention/synthetic_attention.c
   ops/attention/synthetic_run.c
   ops/attention/top_k_attention.c
+  ops/attention/attention_pooling.c
 )

@@ -1,6 +1,8 @@
 /* weigh.c - weighted sums of tokens: see weigh.h. */
 #include "weigh.h"
 
+#include "../matmul/gemm.h"
+
 #include <math.h>
 
 enum {
@@ -296,16 +298,67 @@ void attn_weigh_merge(const struct attn_weigh *w, const struct attn_kernels *ker
                       const attnrun_work *work)
 {
     const struct attn_weigh_task t = attn_weigh_at(w, merge * w->parts, work->scratch);
-    float *first = (float *)work->shared + t.index * w->record;
-    struct attn_softmax_row *state = (struct attn_softmax_row *)(void *)first;
-    float *sums = first + state_floats(w);
+    const struct place p = place_of(w, work->scratch);
+    const float *record = (const float *)work->shared + t.index * w->record;
+    memcpy(p.state, record, (size_t)w->record * sizeof *record);
     for (int64_t part = 1; part < w->parts; part++) {
-        const float *next = first + part * w->record;
-        const struct attn_softmax_row *more =
-            (const struct attn_softmax_row *)(const void *)next;
+        record += w->record;
+        const struct attn_softmax_row *state = (const void *)record;
         for (int64_t r = 0; r < t.rows; r++)
-            merge_row(w, &state[r], sums + r * w->v_dim, &more[r],
-                      next + state_floats(w) + r * w->v_dim);
+            merge_row(w, &p.state[r], p.sums + r * w->v_dim, &state[r],
+                      record + state_floats(w) + r * w->v_dim);
     }
-    finish(w, kernels, o, &t, state, sums);
+    finish(w, kernels, o, &t, p.state, p.sums);
+}
+
+/* ---- logits ---- */
+
+int64_t attn_logits_floats(int64_t tile, int64_t k, int64_t heads)
+{
+    const int64_t limit = INT64_C(1) << 40;
+    int64_t floats;
+    if (k > limit || heads > limit || !ck_mul(tile, heads, &floats) || floats > limit)
+        return -1;
+    return round16(floats) +
+           round16((int64_t)attn_gemm_scratch((size_t)tile, (size_t)heads, (size_t)k));
+}
+
+void attn_logits_run(const struct attn_logits *l, const struct attn_kernels *kernels,
+                     int64_t n, float *scores, int64_t tile)
+{
+    struct attn_epilogue steps[3];
+    int32_t n_steps = 0;
+    if (l->bias != NULL)
+        steps[n_steps++] = (struct attn_epilogue){
+            .kind = ATTN_EPI_ADD, .alpha = 1.0f, .data = l->bias, .col = 1
+        };
+    if (l->scale != 1.0f)
+        steps[n_steps++] =
+            (struct attn_epilogue){ .kind = ATTN_EPI_SCALE, .alpha = l->scale };
+    if (l->activation >= 0)
+        steps[n_steps++] = (struct attn_epilogue){ .kind = l->activation };
+    struct attn_gemm_f32 g = { .a = l->x,
+                               .a_row = l->x_row,
+                               .b = l->b,
+                               .b_row = l->heads,
+                               .b_col = 1,
+                               .packed = l->packed,
+                               .c = l->scratch,
+                               .c_row = l->heads,
+                               .m = (size_t)n,
+                               .n = (size_t)l->heads,
+                               .k = (size_t)l->k,
+                               .epilogue = steps,
+                               .n_epilogue = n_steps,
+                               .scratch = l->scratch + round16(tile * l->heads) };
+    kernels->gemm_f32(&g);
+    kernels->transpose_f32(scores, tile, l->scratch, l->heads, (size_t)n,
+                           (size_t)l->heads);
+}
+
+const float *attn_weigh_matrix(const attnrun_step *step, int in)
+{
+    const void *packed = step->node->packed;
+    return packed != NULL ? (const float *)((const struct attn_packed *)packed + 1)
+                          : step->x[in].data;
 }

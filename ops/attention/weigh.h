@@ -67,10 +67,30 @@ struct attn_weigh_task attn_weigh_at(const struct attn_weigh *w, int64_t task,
 attn_status attn_weigh_run(const struct attn_weigh *w, const struct attn_kernels *kernels,
                            const struct attn_weigh_operands *o,
                            const struct attn_weigh_task *task, const attnrun_work *work);
-/* Task `merge` of n_merges; nothing to do where there is one part. */
+/* Task `merge` of n_merges; there are none where there is one part. Leaves work->shared as
+ * it is, so that several may merge the same. */
 void attn_weigh_merge(const struct attn_weigh *w, const struct attn_kernels *kernels,
                       const struct attn_weigh_operands *o, int64_t merge,
                       const attnrun_work *work);
+
+/* ---- scores that are rows times a matrix of a few columns ---- */
+/* scores[h][j] = f(scale (x_j B + bias)_h), f an epilogue or none (-1). */
+struct attn_logits {
+    const float *x; /* n rows */
+    int64_t x_row, k, heads;
+    const float *b; /* (k, heads) dense, or its panels */
+    bool packed;
+    const float *bias; /* (heads), or NULL */
+    float scale;
+    int32_t activation;
+    float *scratch; /* attn_logits_floats() */
+};
+/* For up to `tile` rows; -1 where that overflows. */
+int64_t attn_logits_floats(int64_t tile, int64_t k, int64_t heads);
+void attn_logits_run(const struct attn_logits *l, const struct attn_kernels *kernels,
+                     int64_t n, float *scores, int64_t tile);
+/* Of a weight that pack() may have packed. */
+const float *attn_weigh_matrix(const attnrun_step *step, int in);
 
 /* ---- shapes ---- */
 /* Dim `axis` of an input, unknown where its rank is. */

@@ -2,6 +2,7 @@
 operands, upstream's output and its provenance."""
 import ast
 import importlib.metadata
+import json
 import math
 import sys
 from pathlib import Path
@@ -43,6 +44,12 @@ def classes_in(source, *names):
         if getattr(part, "name", None) in names:
             exec(compile(ast.Module([part], []), "upstream", "exec"), found)
     return found
+
+
+def notebook(path):
+    """The code of its cells that define classes."""
+    cells = ["".join(cell["source"]) for cell in json.loads(Path(path).read_text())["cells"]]
+    return "\n".join(cell for cell in cells if "class " in cell)
 
 
 def write(case, op, attributes, tensors, outputs, package, what, tolerance=(1e-5, 1e-6)):
