@@ -5,6 +5,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/feature_attention.c
   ops/attention/attnrun_linear_attention.c
   ops/attention/window.c
+  ops/attention/single_head_attention.c
   ops/attention/ms_longformer_attention.c
   ops/attention/chunked_local_attention.c
   ops/attention/global_rows.c

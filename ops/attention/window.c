@@ -445,12 +445,14 @@ static attn_status walk_all(struct walk *t, const attnrun_work *work)
 static void load_rows(struct walk *t)
 {
     const struct attn_sizes *s = &t->w->s;
+    const float *const gates[2] = { t->o->q_gate, t->o->k_gate };
     for (int64_t r = 0; r < t->stream.n; r++) {
         float *to = t->stream.q + r * s->dim;
         attn_stream_load(&t->stream, r, query_at(t, t->at[r]), s->q.row, 1, s->scale);
-        if (t->o->q_gate != NULL)
-            t->stream.kernels->mul_f32(to, to, 1, t->o->q_gate + t->head * s->dim, 1,
-                                       (size_t)s->dim);
+        for (int i = 0; i < 2; i++)
+            if (gates[i] != NULL)
+                t->stream.kernels->mul_f32(to, to, 1, gates[i] + t->head * s->dim, 1,
+                                           (size_t)s->dim);
     }
 }
 

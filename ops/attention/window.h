@@ -53,7 +53,8 @@ struct attn_window_operands {
     float *y;
     const uint8_t *key_mask; /* (batch, kv_len): 0 hides; or NULL */
     struct attn_window_lists lists;
-    const float *q_gate, *y_gate; /* (q_heads, dim), (q_heads, v_dim) factors, or NULL */
+    /* Factors of queries (q_heads, dim) and of results (q_heads, v_dim), or NULL. */
+    const float *q_gate, *k_gate, *y_gate;
 };
 
 /* Attribute `name`: one element or `heads` (where known), each from `least` on. */
