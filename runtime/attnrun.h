@@ -31,7 +31,7 @@ extern "C" {
 #define ATTNRUN_API __attribute__((visibility("default")))
 
 #define ATTNRUN_MAX_RANK 8
-#define ATTNRUN_MAX_PHASES 4
+#define ATTNRUN_MAX_PHASES 10
 
 /* ---- status -------------------------------------------------------------------------- */
 

@@ -124,4 +124,19 @@ struct attn_fft_pass {
     int32_t radix; /* 2 … ATTN_FFT_RADIX_MOST */
 };
 
+/* By column: the greatest and the least, and the numbers of their rows. */
+struct attn_extremes {
+    float *max, *min; /* at first -INFINITY and INFINITY */
+    int32_t *at_max, *at_min;
+};
+
+/* What becomes of the score of a query and a key: `self` where both have one number
+ * (`key` NULL: nowhere), else -INFINITY where key_limit > query_limit, or where their
+ * groups differ (`key_group` NULL: nowhere). */
+struct attn_pairs {
+    const int32_t *query, *query_limit, *query_group;
+    const int32_t *key, *key_limit, *key_group;
+    float self;
+};
+
 #endif

@@ -5,6 +5,7 @@ set(ATTN_KERNELS
   ops/kernels/norm_f32.c
   ops/kernels/attention_f32.c
   ops/kernels/select_f32.c
+  ops/kernels/gather_f32.c
   ops/kernels/features_f32.c
   ops/kernels/convert_f32.c
   ops/kernels/unary_f32.c

@@ -5,6 +5,7 @@ set(ATTN_KERNEL_CHECKS
   tests/kernels/check_elementwise.c
   tests/kernels/check_attention.c
   tests/kernels/check_select.c
+  tests/kernels/check_gather.c
   tests/kernels/check_features.c
   tests/kernels/check_gemm.c
   tests/kernels/check_rows.c

@@ -1,0 +1,409 @@
+/* reformer_attention.c - attention among tokens that hash into the same buckets (LSH).
+ * Keys are the queries, made about as long as 1. For each head and round t:
+ *
+ *   u = QK_i R_t, cut into one part for each factor of num_buckets; the number of the
+ *   greatest of [part, -part] (the first of equal ones) is a digit of i's bucket.
+ *   Tokens are put in order of (bucket, position) and cut into chunks; masked ones come
+ *   last, as do those that fill up the last chunk. A query of chunk a sees the chunks
+ *   a - chunks_before … a + chunks_after of all rounds' chunks, modulo their number.
+ *   s = scale q k / |k|, hidden where the key is masked, comes later (is_causal) or is of
+ *   another bucket (attend_across_buckets 0); self_value where q and k are one token.
+ *   y = softmax of the scores of all rounds together, so of a pair once for each meeting;
+ *   deduplicate: s -= log(number of meetings + 1e-9).
+ *
+ * QK         f32 (batch, n, heads * dim) or (batch, heads, n, dim): heads.h
+ * V          f32, as QK, with v_dim
+ * rotations  f32 (heads or 1, dim, num_hashes, features), features = sum num_buckets / 2
+ * buckets    i32 or i64 (batch, heads, num_hashes, n), 0 … product of num_buckets - 1:
+ *            in place of rotations; taken as they are, also of masked tokens
+ * key_mask   bool (batch, n), optional
+ * Y          as QK, with v_dim
+ * buckets    i32 (batch, heads, num_hashes, n), optional: before the mask
+ * num_hashes 1, num_buckets (even numbers), chunk_length 64, chunks_before 1,
+ * chunks_after 0, scale 1, is_causal 0, key_norm "rms": sqrt(sum k^2 + 1e-6 dim), "l2":
+ * max(sqrt(sum k^2), 1e-12), self_value -1e5, attend_across_buckets 1, deduplicate 0,
+ * full_below_chunk 1: up to chunk_length tokens see each other without hashing.
+ *
+ * The rounds' (max, sum) are carried on from round to round, as are unfinished rows of Y:
+ * exp(lse_t - lse) of rounds that see a token alone (lse about -1e5) is never formed.
+ * Refused: other lengths of keys, fewer key heads, odd num_buckets, more chunks before or
+ * after than there are, deduplicate with other chunks or attend_across_buckets 0.
+ * Cost: 2 n T (dim features + chunk (1 + before + after) (dim + v_dim)) FLOPs a head.
+ * Memory: 4 (T + 4) bytes a token and head (more where buckets or meetings matter), 1.3
+ * MiB a thread.
+ * Source: Kitaev 2020, arXiv:2001.04451; compared with LSHSelfAttention of transformers
+ * 5.23.0 and LSHAttention of reformer-pytorch 1.4.4. */
+#include "reformer.h"
+
+#include <math.h>
+
+struct reformer_args {
+    struct attn_heads_args heads;
+    int64_t num_hashes, chunk_length, chunks_before, chunks_after;
+    int64_t attend_across_buckets, deduplicate, full_below_chunk;
+    attnrun_ints num_buckets;
+    float self_value;
+    int32_t key_norm;
+};
+static const attnrun_attr_def reformer_attrs[] = {
+    ATTN_HEADS_ATTRS_WITH(struct reformer_args, 0, 1.0f),
+    ATTR_INT(struct reformer_args, num_hashes, 1),
+    ATTR_INT(struct reformer_args, chunk_length, 64),
+    ATTR_INT(struct reformer_args, chunks_before, 1),
+    ATTR_INT(struct reformer_args, chunks_after, 0),
+    ATTR_INT(struct reformer_args, attend_across_buckets, 1),
+    ATTR_INT(struct reformer_args, deduplicate, 0),
+    ATTR_INT(struct reformer_args, full_below_chunk, 1),
+    ATTR_INTS_REQUIRED(struct reformer_args, num_buckets),
+    ATTR_FLOAT(struct reformer_args, self_value, -1e5f),
+    ATTR_ENUM(struct reformer_args, key_norm, "rms|l2", 0),
+    ATTR_END,
+};
+
+enum {
+    QK = REFORMER_QK,
+    V = REFORMER_V,
+    ROTATIONS = REFORMER_ROTATIONS,
+    BUCKETS = REFORMER_BUCKETS,
+    MASK = REFORMER_MASK
+};
+enum { HASH, SORT, ATTEND, ROUNDS_APART = ATTNRUN_MAX_PHASES - ATTEND };
+enum { MOST_ROWS = ATTN_STREAM_MOST, LEAST_ROWS = 256, ENOUGH_TASKS = 16 };
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* ---- attributes ---- */
+
+static attn_status check_flags(const attnrun_step *step)
+{
+    const struct reformer_args *args = step->args;
+    TRY(attn_need_int(step, "num_hashes", args->num_hashes, 1, INT32_MAX));
+    TRY(attn_need_int(step, "chunk_length", args->chunk_length, 1, INT32_MAX));
+    TRY(attn_need_int(step, "chunks_before", args->chunks_before, 0, INT32_MAX));
+    TRY(attn_need_int(step, "chunks_after", args->chunks_after, 0, INT32_MAX));
+    TRY(attn_need_int(step, "attend_across_buckets", args->attend_across_buckets, 0, 1));
+    TRY(attn_need_int(step, "deduplicate", args->deduplicate, 0, 1));
+    TRY(attn_need_int(step, "full_below_chunk", args->full_below_chunk, 0, 1));
+    TRY(attn_need_finite(step, "self_value", args->self_value, false));
+    if (args->deduplicate && (args->chunks_before != 1 || args->chunks_after != 0))
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "deduplicate needs chunks_before 1 and chunks_after 0");
+    if (args->deduplicate && !args->attend_across_buckets)
+        return op_fail(step, ATTNRUN_E_ATTR, "deduplicate needs attend_across_buckets 1");
+    return ATTNRUN_OK;
+}
+
+/* The factors of the number of buckets. */
+static attn_status read_buckets(const attnrun_step *step, struct reformer *s)
+{
+    const struct reformer_args *args = step->args;
+    s->n_buckets = 1;
+    if (args->num_buckets.n < 1)
+        return op_fail(step, ATTNRUN_E_ATTR, "num_buckets is empty");
+    for (int64_t i = 0; i < args->num_buckets.n; i++) {
+        int64_t n = args->num_buckets.v[i];
+        if (n < 2 || n % 2 != 0)
+            return op_fail(step, ATTNRUN_E_ATTR,
+                           "num_buckets has %lld, expected an even number", (long long)n);
+        if (!ck_mul(s->n_buckets, n, &s->n_buckets) || s->n_buckets >= INT32_MAX)
+            return op_fail(step, ATTNRUN_E_LIMIT, "num_buckets make 2^31 or more");
+        s->widths[i] = n / 2;
+        s->features += n / 2;
+        s->n_factors = i + 1;
+    }
+    return ATTNRUN_OK;
+}
+
+/* ---- shapes ---- */
+
+static attn_status check_rotations(const attnrun_step *step, const struct reformer *s,
+                                   const struct attn_qkv *shape)
+{
+    const struct reformer_args *args = step->args;
+    const attnrun_type *in = &step->in[ROTATIONS];
+    TRY(op_need_rank(step, ROTATIONS, 4));
+    if (in->rank < 0)
+        return ATTNRUN_OK;
+    if (!dim_is(in->dims[0], 1))
+        TRY(op_need_dim(step, ROTATIONS, 0, shape->q_heads, "the heads"));
+    TRY(op_need_dim(step, ROTATIONS, 1, shape->dim, "the head size"));
+    TRY(op_need_dim(step, ROTATIONS, 2, dim_of(args->num_hashes), "num_hashes"));
+    return op_need_dim(step, ROTATIONS, 3, dim_of(s->features),
+                       "half the sum of num_buckets");
+}
+
+static attn_status check_buckets(const attnrun_step *step, const struct attn_qkv *shape)
+{
+    const struct reformer_args *args = step->args;
+    TRY(op_need_rank(step, BUCKETS, 4));
+    if (step->in[BUCKETS].rank < 0)
+        return ATTNRUN_OK;
+    TRY(op_need_dim(step, BUCKETS, 0, shape->batch, "the batch"));
+    TRY(op_need_dim(step, BUCKETS, 1, shape->q_heads, "the heads"));
+    TRY(op_need_dim(step, BUCKETS, 2, dim_of(args->num_hashes), "num_hashes"));
+    return op_need_dim(step, BUCKETS, 3, shape->q_len, "the length");
+}
+
+static attn_status check_inputs(const attnrun_step *step, const struct reformer *s,
+                                const struct attn_qkv *shape)
+{
+    if (op_has_in(step, ROTATIONS) && op_has_in(step, BUCKETS))
+        return op_fail(step, ATTNRUN_E_MODEL,
+                       "rotations and buckets are given, expected one of them");
+    if (op_has_in(step, ROTATIONS))
+        TRY(check_rotations(step, s, shape));
+    if (op_has_in(step, BUCKETS))
+        TRY(check_buckets(step, shape));
+    return attn_key_mask_check(step, MASK, shape->batch, shape->kv_len);
+}
+
+static attn_status set_outputs(attnrun_step *step, const struct attn_qkv *shape)
+{
+    const struct reformer_args *args = step->args;
+    attnrun_dim dims[4] = { shape->batch, shape->q_heads, dim_of(args->num_hashes),
+                            shape->q_len };
+    TRY(attn_qkv_output(step, shape, 0));
+    return op_has_out(step, 1) ? op_out(step, 1, ATTNRUN_I32, 4, dims) : ATTNRUN_OK;
+}
+
+/* ---- the plan of a shape ---- */
+
+static attn_status plan_rounds(const attnrun_step *step, struct reformer *s)
+{
+    const struct reformer_args *args = step->args;
+    const int64_t n = s->sizes.q_len;
+    int64_t places;
+    s->whole = args->full_below_chunk && n <= args->chunk_length;
+    s->given = op_has_in(step, BUCKETS);
+    s->hashed = op_has_in(step, ROTATIONS) && (!s->whole || op_has_out(step, 1));
+    s->hashes = s->given || s->hashed ? args->num_hashes : 1;
+    s->rounds = s->whole ? 1 : args->num_hashes;
+    s->chunk = s->whole ? most(n, 1) : args->chunk_length;
+    s->before = s->whole ? 0 : args->chunks_before;
+    s->after = s->whole ? 0 : args->chunks_after;
+    s->padded = (n / s->chunk + (n % s->chunk != 0)) * s->chunk;
+    s->by_bucket = !s->whole && !args->attend_across_buckets;
+    s->deduplicate = !s->whole && args->deduplicate;
+    s->l2 = args->key_norm == 1;
+    s->self = args->self_value;
+    if (!s->given && !op_has_in(step, ROTATIONS) && (!s->whole || op_has_out(step, 1)))
+        return op_fail(step, ATTNRUN_E_MODEL, "neither rotations nor buckets are given");
+    if (!ck_mul(s->padded, s->rounds, &places) || places > INT64_MAX / 4)
+        return op_fail(step, ATTNRUN_E_LIMIT, "the rounds are too many");
+    if (n > 0 && most(s->before, s->after) > places / s->chunk)
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "%s is %lld, expected at most %lld: all chunks there are",
+                       s->before > s->after ? "chunks_before" : "chunks_after",
+                       (long long)most(s->before, s->after),
+                       (long long)(places / s->chunk));
+    return places / s->chunk < INT32_MAX
+               ? ATTNRUN_OK
+               : op_fail(step, ATTNRUN_E_LIMIT, "2^31 - 1 chunks or more");
+}
+
+/* Reserves count * size bytes of shared memory. */
+static bool reserve(attnrun_step *step, int64_t count, int64_t size, int64_t *at)
+{
+    int64_t bytes;
+    *at = step->shared_bytes;
+    return ck_mul(count, size, &bytes) && ck_add(bytes, *at, &bytes) &&
+           ck_align(bytes, 64, &step->shared_bytes);
+}
+
+static attn_status plan_memory(attnrun_step *step, struct reformer *s)
+{
+    const int64_t index = (int64_t)sizeof(int32_t);
+    const int64_t hash = reformer_hash_bytes(s), sort = reformer_sort_bytes(s),
+                  chunks = reformer_chunks_bytes(s);
+    int64_t tokens, items;
+    step->shared_bytes = 0;
+    bool fits = hash >= 0 && chunks >= 0 && ck_mul(s->heads, s->sizes.q_len, &tokens) &&
+                ck_mul(tokens, s->hashes, &items) &&
+                reserve(step, items, index, &s->order_at) &&
+                reserve(step, tokens, (int64_t)sizeof(float), &s->norms_at) &&
+                reserve(step, s->by_bucket ? items : 0, index, &s->group_at) &&
+                reserve(step, s->deduplicate ? items : 0, index, &s->place_at) &&
+                reserve(step, s->rounds > 1 ? tokens : 0,
+                        (int64_t)sizeof(struct reformer_sum), &s->sums_at);
+    if (!fits)
+        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+    step->scratch_bytes = most(hash, most(sort, chunks));
+    return ATTNRUN_OK;
+}
+
+/* Blocks of queries: whole chunks, but for very long ones. */
+static void plan_blocks(struct reformer *s)
+{
+    const int64_t n = s->sizes.q_len;
+    int64_t rows = MOST_ROWS;
+    while (rows > LEAST_ROWS && s->heads * ((n - 1) / rows + 1) < ENOUGH_TASKS)
+        rows /= 2;
+    s->rows = rows > s->chunk ? rows / s->chunk * s->chunk : rows;
+    s->rows = most(1, least(s->rows, n));
+    s->blocks = n / s->rows + (n % s->rows != 0);
+}
+
+static int64_t nanoseconds(double flops)
+{
+    return flops < 1e17 ? (int64_t)(flops / 100) + 500 : (int64_t)1e15;
+}
+
+static attn_status plan_tasks(attnrun_step *step, const struct reformer *s)
+{
+    const struct attn_sizes *z = &s->sizes;
+    const int64_t tokens = REFORMER_TOKENS;
+    const double dims = (double)(z->dim + z->v_dim + 32);
+    const double keys = (double)(s->before + s->after + 1) * (double)s->chunk;
+    const int64_t cost = nanoseconds(2 * (double)s->rows * keys * dims);
+    const bool wanted = step->y == NULL || op_has_out(step, 0);
+    const bool any = z->v_dim > 0 && z->q_len > 0 && wanted;
+    const int64_t hash_blocks = z->q_len / tokens + (z->q_len % tokens != 0);
+    int64_t hashing, sorting, attending;
+    if (!ck_mul(s->heads, hash_blocks, &hashing) ||
+        !ck_mul(s->heads, s->hashes, &sorting) ||
+        !ck_mul(any ? s->heads : 0, s->blocks, &attending))
+        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+    op_tasks(step, HASH, z->q_len > 0 ? hashing : 0,
+             nanoseconds(2.0 * (double)tokens * (double)z->dim *
+                         (double)(s->hashes * s->features + 16)));
+    op_tasks(step, SORT, z->q_len > 0 ? sorting : 0, z->q_len * 4);
+    for (int64_t t = 0; t < least(s->rounds, ROUNDS_APART - 1); t++)
+        op_tasks(step, (int)(ATTEND + t), attending, cost);
+    if (s->rounds >= ROUNDS_APART) /* all that are left */
+        op_tasks(step, ATTEND + ROUNDS_APART - 1, any ? s->heads : 0,
+                 nanoseconds((double)cost * 100 * (double)s->blocks *
+                             (double)(s->rounds - ROUNDS_APART + 1)));
+    return ATTNRUN_OK;
+}
+
+static attn_status plan(attnrun_step *step, const struct reformer *found,
+                        const struct attn_qkv *shape)
+{
+    const struct reformer_args *args = step->args;
+    struct reformer *s = step->state;
+    int64_t features;
+    *s = *found;
+    TRY(attn_qkv_sizes(step, &args->heads, shape, &s->sizes));
+    s->heads = s->sizes.batch * s->sizes.q_heads;
+    s->rotation_heads =
+        op_has_in(step, ROTATIONS) ? step->in[ROTATIONS].dims[0].value : 1;
+    TRY(plan_rounds(step, s));
+    if (!ck_mul(s->hashes, s->features, &features))
+        return op_fail(step, ATTNRUN_E_LIMIT, "the rotations are too many");
+    plan_blocks(s);
+    TRY(plan_memory(step, s));
+    return plan_tasks(step, s);
+}
+
+static attn_status reformer_infer(attnrun_step *step)
+{
+    const struct reformer_args *args = step->args;
+    struct reformer found = { 0 };
+    struct attn_qkv shape;
+    TRY(check_flags(step));
+    TRY(read_buckets(step, &found));
+    TRY(attn_qkv_infer(step, &args->heads, QK, QK, V, ATTN_SAME_LENGTH | ATTN_SAME_HEADS,
+                       &shape));
+    TRY(check_inputs(step, &found, &shape));
+    TRY(set_outputs(step, &shape));
+    return step->concrete ? plan(step, &found, &shape) : ATTNRUN_OK;
+}
+
+/* Rotations with a token's coordinates as rows. */
+static attn_status reformer_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
+{
+    *bytes = 0;
+    if (ROTATIONS >= pack->n_in || pack->x[ROTATIONS].data == NULL)
+        return ATTNRUN_OK;
+    const attnrun_tensor *x = &pack->x[ROTATIONS];
+    const int64_t all = x->dims[2] * x->dims[3], matrix = x->dims[1] * all;
+    *bytes = x->dims[0] * matrix * (int64_t)sizeof(float);
+    for (int64_t h = 0; packed != NULL && h < x->dims[0]; h++)
+        pack->kernels->transpose_f32((float *)packed + h * matrix, x->dims[1],
+                                     (const float *)x->data + h * matrix, all,
+                                     (size_t)x->dims[1], (size_t)all);
+    pack->replaces = UINT32_C(1) << ROTATIONS;
+    return ATTNRUN_OK;
+}
+
+/* ---- run ---- */
+
+static const void *data_of(const attnrun_step *step, int in)
+{
+    return op_has_in(step, in) ? step->x[in].data : NULL;
+}
+
+static struct reformer_operands operands(const attnrun_step *step,
+                                         const attnrun_work *work)
+{
+    const struct reformer *s = step->state;
+    char *shared = work->shared;
+    return (struct reformer_operands){
+        .qk = step->x[QK].data,
+        .v = step->x[V].data,
+        .rotations = data_of(step, ROTATIONS),
+        .turned = step->node->packed,
+        .given = s->given ? &step->x[BUCKETS] : NULL,
+        .key_mask = data_of(step, MASK),
+        .y = step->y[0].data,
+        .buckets_out = op_has_out(step, 1) ? step->y[1].data : NULL,
+        .order = (int32_t *)(void *)(shared + s->order_at),
+        .group = (int32_t *)(void *)(shared + s->group_at),
+        .place = (int32_t *)(void *)(shared + s->place_at),
+        .norms = (float *)(void *)(shared + s->norms_at),
+        .sums = (struct reformer_sum *)(void *)(shared + s->sums_at),
+    };
+}
+
+static attn_status rounds_left(const attnrun_step *step,
+                               const struct reformer_operands *o, int64_t head,
+                               const attnrun_work *work)
+{
+    const struct reformer *s = step->state;
+    for (int64_t round = ROUNDS_APART - 1; round < s->rounds; round++)
+        for (int64_t block = 0; block < s->blocks; block++)
+            TRY(reformer_chunks(s, step->kernels, o, head, round, block, work));
+    return ATTNRUN_OK;
+}
+
+static attn_status reformer_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct reformer *s = step->state;
+    const struct reformer_operands o = operands(step, work);
+    const int64_t hash_blocks =
+        s->sizes.q_len / REFORMER_TOKENS + (s->sizes.q_len % REFORMER_TOKENS != 0);
+    for (int64_t task = work->begin; task < work->end; task++) {
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        if (work->phase == HASH)
+            TRY(reformer_hash(step, s, &o, task / hash_blocks, task % hash_blocks,
+                              work->scratch));
+        else if (work->phase == SORT)
+            reformer_sort(s, &o, task / s->hashes, task % s->hashes, work->scratch);
+        else if (work->phase - ATTEND == ROUNDS_APART - 1)
+            TRY(rounds_left(step, &o, task, work));
+        else
+            TRY(reformer_chunks(s, step->kernels, &o, task / s->blocks,
+                                work->phase - ATTEND, task % s->blocks, work));
+    }
+    return ATTNRUN_OK;
+}
+
+const attnrun_op_def op_reformer_attention_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "attnrun",
+    .name = "ReformerAttention",
+    .since = 1,
+    .inputs = "QK:T V:T rotations:T? buckets:I? key_mask:b8?",
+    .outputs = "Y:T buckets_out:i32?",
+    .types = "T=f32 I=i32,i64",
+    .args_bytes = sizeof(struct reformer_args),
+    .state_bytes = sizeof(struct reformer),
+    .attrs = reformer_attrs,
+    .infer = reformer_infer,
+    .pack = reformer_pack,
+    .run = reformer_run,
+    .cost = "O(n T (dim features + chunk d)), scratch O(T n) integers",
+    .source = "Kitaev 2020, arXiv:2001.04451",
+};

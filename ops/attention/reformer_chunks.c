@@ -1,0 +1,302 @@
+/* reformer_chunks.c - attention of a block of queries in the order of their buckets to
+ * the chunks around their own: see reformer_attention.c.
+ *
+ * Places count through all rounds, each of `padded` places; keys lie at any place, modulo
+ * all of them, the queries of round t at t * padded …. A tile is a run of keys of one
+ * round. Places behind the last token of a round have no key and no query. */
+#include "reformer.h"
+
+#include <math.h>
+
+enum { KEYS = ATTN_STREAM_KEYS, LEAST_GROUP = 32 };
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
+
+struct chunks {
+    const struct reformer *s;
+    const struct reformer_operands *o;
+    struct attn_stream stream;
+    int64_t head, round, rows;
+    int64_t query;        /* place of the first query of the block */
+    const int32_t *token; /* of the queries */
+    /* Of the tile: */
+    int64_t key, n;           /* place of its first key, as the queries see it */
+    const int32_t *key_token; /* of its keys */
+    bool simple; /* all that is special is a query's own key, which is here */
+    bool ragged; /* rows of a group see different keys */
+    float *keys, *values, *key_factor;
+    struct attn_pairs pairs;
+    int32_t *query_limit, *key_limit;
+};
+
+int64_t reformer_chunks_bytes(const struct reformer *s)
+{
+    const int64_t stream = attn_stream_bytes(s->rows, s->sizes.dim, s->sizes.v_dim);
+    if (stream < 0)
+        return -1;
+    return stream + (KEYS * (round16(s->sizes.dim) + round16(s->sizes.v_dim)) +
+                     round16(s->rows) + 2 * KEYS + 16) *
+                        (int64_t)sizeof(float);
+}
+
+static void begin(struct chunks *t, const struct attn_kernels *kernels, void *scratch)
+{
+    const struct reformer *s = t->s;
+    const int64_t stream = attn_stream_bytes(s->rows, s->sizes.dim, s->sizes.v_dim);
+    const int64_t at = (stream + 63) & ~INT64_C(63);
+    attn_stream_begin(&t->stream, kernels, s->rows, s->sizes.dim, s->sizes.v_dim,
+                      scratch);
+    t->keys = (float *)(void *)((char *)scratch + at);
+    t->values = t->keys + KEYS * round16(s->sizes.dim);
+    t->key_limit = (int32_t *)(void *)(t->values + KEYS * round16(s->sizes.v_dim));
+    t->key_factor = (float *)(void *)(t->key_limit + KEYS);
+    t->query_limit = t->key_limit + 2 * KEYS;
+}
+
+static float *output(const struct chunks *t)
+{
+    const struct attn_sizes *z = &t->s->sizes;
+    return t->o->y + t->head / z->q_heads * z->y.batch + t->head % z->q_heads * z->y.head;
+}
+
+/* Queries, and what earlier rounds have left of their softmax. */
+static void load(struct chunks *t, const struct attn_kernels *kernels)
+{
+    const struct reformer *s = t->s;
+    const struct attn_sizes *z = &s->sizes;
+    const struct reformer_sum *sums = t->o->sums + t->head * z->q_len;
+    const size_t rows = (size_t)t->rows;
+    attn_stream_reset(&t->stream, t->rows);
+    kernels->gather_rows_f32(t->stream.q, z->dim,
+                             reformer_head(t->o->qk, &z->q, s, t->head), z->q.row,
+                             t->token, NULL, 1.0f, rows, (size_t)z->dim);
+    for (int64_t r = 0; r < t->rows; r++)
+        t->query_limit[r] = z->causal ? t->token[r] : 0;
+    if (t->round == 0)
+        return;
+    kernels->gather_rows_f32(t->stream.sums, z->v_dim, output(t), z->y.row, t->token,
+                             NULL, 1.0f, rows, (size_t)z->v_dim);
+    for (int64_t r = 0; r < t->rows; r++) {
+        const struct reformer_sum *sum = &sums[t->token[r]];
+        t->stream.state[r] = (struct attn_softmax_row){ .max = sum->max,
+                                                        .sum = sum->sum,
+                                                        .shift = sum->shift };
+    }
+}
+
+/* After the last round the result, else what the next one goes on with. */
+static void store(struct chunks *t, const struct attn_kernels *kernels)
+{
+    const struct attn_sizes *z = &t->s->sizes;
+    struct attn_softmax_row *state = t->stream.state;
+    const bool last = t->round + 1 == t->s->rounds;
+    struct reformer_sum *sums = t->o->sums + t->head * z->q_len;
+    for (int64_t r = 0; r < t->rows; r++)
+        state[r].factor = !last ? 1.0f : state[r].sum == 0.0f ? 0.0f : 1 / state[r].sum;
+    for (int64_t r = 0; !last && r < t->rows; r++)
+        sums[t->token[r]] =
+            (struct reformer_sum){ state[r].max, state[r].sum, state[r].shift };
+    kernels->scatter_rows_f32(output(t), z->y.row, t->token, t->stream.sums, z->v_dim,
+                              &state->factor, sizeof *state / sizeof(float),
+                              (size_t)t->rows, (size_t)z->v_dim);
+}
+
+/* ---- scores ---- */
+
+/* Places of the keys that query r of the block sees: [*from, *to). */
+static void seen(const struct chunks *t, int64_t r, int64_t *from, int64_t *to)
+{
+    const struct reformer *s = t->s;
+    const int64_t chunk = (t->query + r) / s->chunk;
+    *from = (chunk - s->before) * s->chunk;
+    *to = (chunk + s->after + 1) * s->chunk;
+}
+
+static void hide_unseen(const struct chunks *t, float *scores, int64_t row, int64_t rows,
+                        int64_t from, int64_t to)
+{
+    for (int64_t r = row; r < row + rows; r++, scores += KEYS) {
+        int64_t first, end;
+        seen(t, r, &first, &end);
+        for (int64_t j = from; j < least(to, first - t->key); j++)
+            scores[j - from] = -INFINITY;
+        for (int64_t j = most(from, end - t->key); j < to; j++)
+            scores[j - from] = -INFINITY;
+    }
+}
+
+/* Subtracts log(how often the pair meets in all rounds + 1e-9). */
+static void deduplicate(const struct chunks *t, float *scores, int64_t row, int64_t rows,
+                        int64_t from, int64_t to)
+{
+    const struct reformer *s = t->s;
+    const int64_t n = s->sizes.q_len;
+    const int32_t chunks = (int32_t)(s->rounds * s->padded / s->chunk);
+    const int32_t *place = t->o->place + t->head * s->hashes * n;
+    for (int64_t r = row; r < row + rows; r++, scores += KEYS)
+        for (int64_t j = from; j < to; j++) {
+            int32_t count = 0;
+            for (int64_t round = 0; round < s->rounds; round++) {
+                int32_t q = place[round * n + t->token[r]];
+                int32_t k = place[round * n + t->key_token[j]];
+                count += (q == k) + (q == (k + 1 == chunks ? 0 : k + 1));
+            }
+            scores[j - from] -= (float)log((double)count + 1e-9);
+        }
+}
+
+static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
+                    int64_t to)
+{
+    const struct chunks *t = arg;
+    const struct reformer *s = t->s;
+    struct attn_pairs pairs = t->pairs;
+    if (t->simple) { /* a query's own key is as far on as the query */
+        const int64_t at = t->query - t->key - from + row;
+        for (int64_t r = most(0, -at); r < least(rows, to - from - at); r++)
+            scores[r * KEYS + at + r] = s->self;
+    } else {
+        pairs.key += from;
+        pairs.key_limit += from;
+        pairs.query += row;
+        pairs.query_limit += row;
+        if (pairs.key_group != NULL) {
+            pairs.key_group += from;
+            pairs.query_group += row;
+        }
+        t->stream.kernels->pair_mask_f32(scores, KEYS, (size_t)rows, (size_t)(to - from),
+                                         &pairs);
+    }
+    if (s->deduplicate)
+        deduplicate(t, scores, row, rows, from, to);
+    if (t->ragged)
+        hide_unseen(t, scores, row, rows, from, to);
+}
+
+/* ---- tiles ---- */
+
+/* Keys are scaled and of length 1. Those of the block's own tokens are made of queries.
+ */
+static void load_keys(struct chunks *t, bool same_round)
+{
+    const struct attn_sizes *z = &t->s->sizes;
+    const struct attn_kernels *kernels = t->stream.kernels;
+    const float *norms = t->o->norms + t->head * z->q_len;
+    const float *x = reformer_head(t->o->qk, &z->q, t->s, t->head);
+    int64_t own = same_round ? least(most(t->query - t->key, 0), t->n) : t->n;
+    int64_t end = same_round ? most(least(t->query + t->rows - t->key, t->n), own) : own;
+    for (int64_t j = own; j < end; j++)
+        t->key_factor[j] = z->scale * norms[t->key_token[j]];
+    kernels->gather_rows_f32(t->keys, z->dim, x, z->q.row, t->key_token, norms, z->scale,
+                             (size_t)own, (size_t)z->dim);
+    if (own < end)
+        kernels->scale_rows_f32(t->keys + own * z->dim, z->dim,
+                                t->stream.q + (t->key + own - t->query) * z->dim, z->dim,
+                                (size_t)(end - own), (size_t)z->dim, t->key_factor + own,
+                                1);
+    kernels->gather_rows_f32(t->keys + end * z->dim, z->dim, x, z->q.row,
+                             t->key_token + end, norms, z->scale, (size_t)(t->n - end),
+                             (size_t)z->dim);
+}
+
+/* The keys from place t->key on, which are those from `at` on of a round. */
+static void load_tile(struct chunks *t, int64_t round, int64_t at, bool same_round)
+{
+    const struct reformer *s = t->s;
+    const struct attn_sizes *z = &s->sizes;
+    const struct attn_kernels *kernels = t->stream.kernels;
+    const int64_t first = (t->head * s->hashes + round) * z->q_len + at;
+    const bool other_buckets = s->by_bucket && round != t->round;
+    const uint8_t *keep = t->o->key_mask;
+    t->key_token = t->o->order + first;
+    load_keys(t, same_round);
+    kernels->gather_rows_f32(t->values, z->v_dim,
+                             reformer_head(t->o->v, &z->v, s, t->head), z->v.row,
+                             t->key_token, NULL, 1.0f, (size_t)t->n, (size_t)z->v_dim);
+    t->simple = same_round && !z->causal && keep == NULL && !s->by_bucket;
+    if (t->simple)
+        return;
+    if (keep != NULL)
+        keep += t->head / z->q_heads * z->q_len;
+    for (int64_t j = 0; j < t->n; j++) {
+        const int32_t token = t->key_token[j];
+        const bool hidden = (keep != NULL && !keep[token]) || other_buckets;
+        t->key_limit[j] = hidden ? INT32_MAX : z->causal ? token : 0;
+    }
+    t->pairs = (struct attn_pairs){ .query = t->token,
+                                    .query_limit = t->query_limit,
+                                    .key = t->key_token,
+                                    .key_limit = t->key_limit,
+                                    .self = s->self };
+    if (s->by_bucket) {
+        t->pairs.key_group = t->o->group + first;
+        t->pairs.query_group = t->o->group + (t->token - t->o->order);
+    }
+}
+
+/* Rows from r on that are given a tile together: of one chunk, or of several short ones.
+ */
+static int64_t group_from(const struct chunks *t, int64_t r)
+{
+    const int64_t chunk = t->s->chunk, at = (t->query + r) % chunk;
+    int64_t rows = chunk - at;
+    if (chunk < LEAST_GROUP)
+        rows += (LEAST_GROUP / chunk - 1) * chunk;
+    return least(least(rows, ATTN_STREAM_ROWS), t->rows - r);
+}
+
+static void run_tile(struct chunks *t)
+{
+    const int64_t panel = ATTN_GEMM_NR_MOST;
+    const struct attn_stream_keys keys = { .k = t->keys,
+                                           .v = t->values,
+                                           .k_row = t->s->sizes.dim,
+                                           .v_row = t->s->sizes.v_dim,
+                                           .n = t->n };
+    attn_stream_pack(&t->stream, &keys);
+    for (int64_t row = 0, rows; row < t->rows; row += rows) {
+        int64_t first, end, last_first;
+        rows = group_from(t, row);
+        seen(t, row, &first, &end);
+        seen(t, row + rows - 1, &last_first, &end);
+        int64_t from = most(first - t->key, 0), to = least(end - t->key, t->n);
+        t->ragged = last_first != first || from % panel != 0;
+        attn_stream_rows(&t->stream, &keys, row, rows, from / panel * panel, to, prepare,
+                         t);
+    }
+}
+
+attn_status reformer_chunks(const struct reformer *s, const struct attn_kernels *kernels,
+                            const struct reformer_operands *o, int64_t head,
+                            int64_t round, int64_t block, const attnrun_work *work)
+{
+    const int64_t n = s->sizes.q_len, first_row = block * s->rows;
+    struct chunks t = { .s = s, .o = o, .head = head, .round = round };
+    int64_t from, to, unused;
+    t.rows = least(s->rows, n - first_row);
+    t.query = round * s->padded + first_row;
+    t.token = o->order + (head * s->hashes + round) * n + first_row;
+    begin(&t, kernels, work->scratch);
+    load(&t, kernels);
+    seen(&t, 0, &from, &unused);
+    seen(&t, t.rows - 1, &unused, &to);
+    for (t.key = from; t.key < to;) {
+        int64_t turn = t.key / s->padded - (t.key % s->padded < 0);
+        int64_t at = t.key - turn * s->padded, key_round = turn % s->rounds;
+        if (at >= n) {
+            t.key = (turn + 1) * s->padded;
+            continue;
+        }
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        key_round += key_round < 0 ? s->rounds : 0;
+        t.n = least(least(KEYS, n - at), to - t.key);
+        load_tile(&t, key_round, at, turn == round);
+        run_tile(&t);
+        t.key += t.n;
+    }
+    store(&t, kernels);
+    return ATTNRUN_OK;
+}
