@@ -80,6 +80,13 @@ void check_attention(struct check *c)
         c->no_twin = s.q_heads != s.kv_heads; /* groups are rows of one matrix there */
         check_run(c, CHECK_A);
     }
+    CHECK_ROUNDS(c, 6) /* blocks of queries that end within a panel of a packed tile */
+    {
+        struct sizes s = { 1, 0, 0, 16, 16, 4, 3, true };
+        s.q_len = s.kv_len = check_between(c, 257, 500);
+        build(c, &s);
+        check_run(c, CHECK_A);
+    }
     struct sizes large = { 1, 16384, 16384, 8, 8, 64, 64, true };
     c->blank = true;
     build(c, &large);
