@@ -11,10 +11,14 @@ from pathlib import Path
 
 ROOT = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
 sys.path.insert(0, str(ROOT / "tools" / "bench"))
+sys.path.append(str(ROOT / "tools" / "bench" / "attention"))
+import cases  # noqa: E402
 import chart  # noqa: E402
+import draw  # noqa: E402
 import engines  # noqa: E402
 import models  # noqa: E402
 import page  # noqa: E402
+import report  # noqa: E402
 
 BEST = {"fp32_peak_gflops": 100.0, "fp32_peak_all_gflops": 200.0, "threads": 2,
         "read_gbs": 20.0, "read_all_gbs": 30.0, "l2_read_gbs": 90.0, "fork_join_us": 0.5}
@@ -109,6 +113,38 @@ class Engines(unittest.TestCase):
         self.assertAlmostEqual(engines.share_of_others((0, 0, 0), (3, 10, 1)), 0.2)
         self.assertEqual(engines.share_of_others((0, 0, 0), (1, 10, 1.2)), 0)
         self.assertGreater(engines.processor_time([])[1], 0)
+
+
+class AttentionPage(unittest.TestCase):
+    """tools/bench/attention, with figures made up."""
+
+    def test_goals_growth_and_what_is_left_out(self):
+        case, dense = cases.find("Longformer ±256"), cases.find("dense")
+        figures = {"attnrun": {"min_ms": 10.0, "arena": 2 << 20},
+                   "onnxruntime": {"min_ms": 16.0, "runs_rss": 3 << 20},
+                   "torch": {"min_ms": 60.0, "runs_rss": 4 << 20}}
+        growth = {case: [(4096, 10.0, 1 << 20), (16384, 45.0, 1 << 20)],
+                  dense: [(4096, 10.0, 1 << 20), (16384, 160.0, 1 << 20)]}
+        text = report.write("2026-11-20", 200.0, [(case, 4096, figures)], growth, ["No disk."])
+        self.assertIn("| 1.60× (≥ 1.7: **no**) | 6.00× (≥ 5: yes) | 2.0 | 3.0 | 4.0 |", text)
+        self.assertIn("| Longformer ±256 | 4.50 | **no** | 1.00 |", text)
+        self.assertIn("| dense | 16.00 | not claimed | 1.00 |", text)
+        self.assertIn("- No disk.", text)
+
+    def test_curves(self):
+        curves = {"dense": [(512, 1.0), (1024, 4.0)], "a<b": [(512, 1.0), (1024, 2.0)],
+                  "nothing": [(512, 0)]}
+        text = draw.draw("Time", "ms", curves, 1)
+        xml.dom.minidom.parseString(text)
+        self.assertEqual(text.count("<polyline"), 2)
+        draw.draw("Memory", "MiB", {}, 1)
+
+    def test_cases_are_named_once(self):
+        names = [case.name for case in cases.CASES]
+        self.assertEqual(len(names), len(set(names)))
+        for case in cases.CASES:
+            self.assertTrue(case.operands(1024))
+            self.assertTrue(case.pairs is None or case.pairs(1024) > 0)
 
 
 if __name__ == "__main__":

