@@ -44,4 +44,6 @@ set(ATTN_OPS_ATTENTION
   ops/attention/reformer_attention.c
   ops/attention/reformer_hash.c
   ops/attention/reformer_chunks.c
+  ops/attention/fastformer_attention.c
+  ops/attention/lama_attention.c
 )

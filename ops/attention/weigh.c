@@ -248,8 +248,10 @@ static void run_tile(const struct attn_weigh *w, const struct attn_kernels *kern
         if (turn == 0)
             to_weights(w, kernels, p, t->rows, n);
     }
-    add_values(w, kernels, p, t, o->v + t->b * o->v_batch + first * o->v_row, o->v_row,
-               n);
+    const float *v = o->gathered;
+    if (v == NULL)
+        v = o->v + t->b * o->v_batch + first * o->v_row;
+    add_values(w, kernels, p, t, v, o->v_row, n);
 }
 
 attn_status attn_weigh_run(const struct attn_weigh *w, const struct attn_kernels *kernels,

@@ -49,6 +49,8 @@ typedef void (*attn_weigh_scores)(void *arg, const struct attn_weigh_task *task,
 struct attn_weigh_operands {
     const float *v; /* dense rows */
     int64_t v_batch, v_row;
+    const float
+        *gathered; /* where scores() leaves the tile's tokens, v_row apart; or NULL */
     const uint8_t *mask; /* (batch, tokens), 0 hides a token; or NULL */
     float *y;
     int64_t y_batch, y_row;
@@ -67,8 +69,8 @@ struct attn_weigh_task attn_weigh_at(const struct attn_weigh *w, int64_t task,
 attn_status attn_weigh_run(const struct attn_weigh *w, const struct attn_kernels *kernels,
                            const struct attn_weigh_operands *o,
                            const struct attn_weigh_task *task, const attnrun_work *work);
-/* Task `merge` of n_merges; there are none where there is one part. Leaves work->shared as
- * it is, so that several may merge the same. */
+/* Task `merge` of n_merges; there are none where there is one part. Leaves work->shared
+ * as it is, so that several may merge the same. */
 void attn_weigh_merge(const struct attn_weigh *w, const struct attn_kernels *kernels,
                       const struct attn_weigh_operands *o, int64_t merge,
                       const attnrun_work *work);
