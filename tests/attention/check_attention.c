@@ -5,6 +5,7 @@
 struct sizes {
     int64_t batch, q_len, kv_len, q_heads, kv_heads, dim, v_dim;
     bool causal;
+    int64_t left, right; /* windows; -1: none */
 };
 
 /* Scores of query i of head h; false where it sees no key. */
@@ -19,20 +20,22 @@ static bool softmax_row(const struct sizes *s, const float *q, const float *k, i
         p[j] = 0;
         for (int64_t d = 0; d < s->dim; d++)
             p[j] += (double)row[d] * (double)key[d];
-        p[j] = s->causal && j > i ? -HUGE_VAL : p[j] / sqrt((double)s->dim);
+        const bool hidden = (s->causal && j > i) || (s->left >= 0 && j < i - s->left) ||
+                            (s->right >= 0 && j > i + s->right);
+        p[j] = hidden ? -HUGE_VAL : p[j] / sqrt((double)s->dim);
         most = fmax(most, p[j]);
     }
-    for (int64_t j = 0; j < s->kv_len; j++)
+    for (int64_t j = 0; j < s->kv_len && most > -HUGE_VAL; j++)
         sum += exp(p[j] - most);
-    for (int64_t j = 0; j < s->kv_len; j++)
+    for (int64_t j = 0; j < s->kv_len && most > -HUGE_VAL; j++)
         p[j] = exp(p[j] - most) / sum;
-    return s->kv_len > 0;
+    return most > -HUGE_VAL;
 }
 
 static void reference(const struct sizes *s, const float *q, const float *k,
                       const float *v, double *y)
 {
-    double p[512];
+    double p[704];
     for (int64_t b = 0; b < s->batch; b++)
         for (int64_t h = 0; h < s->q_heads; h++)
             for (int64_t i = 0; i < s->q_len; i++) {
@@ -56,6 +59,10 @@ static void build(struct check *c, const struct sizes *s)
     check_int(c, "kv_num_heads", s->kv_heads);
     if (s->causal)
         check_int(c, "is_causal", 1);
+    if (s->left >= 0)
+        check_int(c, "left_window_size", s->left);
+    if (s->right >= 0)
+        check_int(c, "right_window_size", s->right);
     float *q = check_heads(c, "Q", s->batch, s->q_len, s->q_heads, s->dim);
     float *k = check_heads(c, "K", s->batch, s->kv_len, s->kv_heads, s->dim);
     float *v = check_heads(c, "V", s->batch, s->kv_len, s->kv_heads, s->v_dim);
@@ -74,7 +81,9 @@ void check_attention(struct check *c)
                            .kv_heads = check_between(c, 1, 3),
                            .dim = check_between(c, 1, 40),
                            .v_dim = check_between(c, 1, 40),
-                           .causal = check_chance(c, 50) };
+                           .causal = check_chance(c, 50),
+                           .left = -1,
+                           .right = -1 };
         s.q_heads = s.kv_heads * check_between(c, 1, 3);
         build(c, &s);
         c->no_twin = s.q_heads != s.kv_heads; /* groups are rows of one matrix there */
@@ -87,7 +96,19 @@ void check_attention(struct check *c)
         build(c, &s);
         check_run(c, CHECK_A);
     }
-    struct sizes large = { 1, 16384, 16384, 8, 8, 64, 64, true };
+    /* Blocks of several groups of rows, which see different parts of a packed tile. */
+    CHECK_ROUNDS(c, 12)
+    {
+        const int64_t n = check_between(c, 256, 700);
+        struct sizes s = { 2, n, n, 8, 8, 4, 3, check_chance(c, 50), -1, -1 };
+        if (check_chance(c, 60))
+            s.left = check_between(c, 0, 300);
+        if (check_chance(c, 60))
+            s.right = check_between(c, 0, 300);
+        build(c, &s);
+        check_run(c, CHECK_A);
+    }
+    struct sizes large = { 1, 16384, 16384, 8, 8, 64, 64, true, -1, -1 };
     c->blank = true;
     build(c, &large);
     check_extra_memory(c, 2 << 20);
