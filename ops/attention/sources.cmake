@@ -46,4 +46,6 @@ set(ATTN_OPS_ATTENTION
   ops/attention/reformer_chunks.c
   ops/attention/fastformer_attention.c
   ops/attention/lama_attention.c
+  ops/attention/sinkhorn_attention.c
+  ops/attention/sinkhorn_sort.c
 )

@@ -1,0 +1,442 @@
+/* sinkhorn_attention.c - Sinkhorn attention: each bucket of queries sees its own bucket
+ * of keys and buckets that a sorting matrix between buckets brings to it.
+ *
+ * Q, K, V      see heads.h; no groups of heads
+ * sort_logits  f32 (batch, heads, n, m), n and m buckets of queries and keys, optional:
+ * else mean(queries) . mean(keys) / sqrt(dim). sortcut: (batch, heads, 1, m), of the mean
+ * of all queries. Causal: (batch, heads, n, n + top_buckets) gumbel       f32 (batch or
+ * 1, heads, n, m), optional: mode sinkhorn, 0 where absent null_k, null_v  f32 (heads,
+ * dim), (heads, v_dim): where causal key_mask     bool (batch, kv_len), optional: own
+ * keys by their own, sorted ones by that of the bucket with the largest weight mode topk:
+ * top_buckets times the largest logit, weighted by its softmax (temperature) among those
+ * left, keys and values both times that weight; sinkhorn: P = exp of log(relu(logits) +
+ * 1e-6) + gumbel over temperature, normalized iters times over rows, then columns; P K
+ * and P V over buckets sortcut      n > 0: one row of logits; the n first picks serve all
+ * queries sorted_values  "keys": the sorted values are the sorted keys (as upstream
+ * without sortcut computes) The own bucket is there only where n = m. Causal: heads from
+ * heads / 2 on are rotated to the left by bucket_size - 1; logits are of running means;
+ * columns before top_buckets are null buckets; bucket u may pick columns below u +
+ * top_buckets; its own keys j <= i; in the last bucket of a rotated head rows from 1 on
+ * see neither sorted keys nor own key 0. Cost: O(N bucket_size (picks + 1) d), sinkhorn:
+ * + n m bucket_size d for P K and P V. Shared memory: picks, or n m floats a head.
+ * Source: Tay 2020, arXiv:2002.11296; compared with sinkhorn-transformer 0.11.4, whose
+ * masked queries (q_mask) are not known here, and whose causal mask is right for two
+ * picks only. */
+#include "sinkhorn.h"
+#include "stream.h"
+
+#include <math.h>
+
+static const attnrun_attr_def sinkhorn_attrs[] = {
+    ATTN_HEADS_ATTRS(struct sinkhorn_args),
+    ATTR_INT_REQUIRED(struct sinkhorn_args, bucket_size),
+    ATTR_INT(struct sinkhorn_args, kv_bucket_size, OP_INT_ABSENT),
+    ATTR_ENUM(struct sinkhorn_args, mode, "topk|sinkhorn", SINKHORN_TOPK),
+    ATTR_INT(struct sinkhorn_args, top_buckets, 1),
+    ATTR_FLOAT(struct sinkhorn_args, temperature, 1.0f),
+    ATTR_INT(struct sinkhorn_args, iters, 7),
+    ATTR_INT(struct sinkhorn_args, sortcut, 0),
+    ATTR_ENUM(struct sinkhorn_args, sorted_values, "values|keys", SINKHORN_VALUES),
+    ATTR_END,
+};
+
+enum { Q, K, V, LOGITS, GUMBEL, NULL_K, NULL_V, KEY_MASK };
+enum { GROUP = 16, SORTED_BYTES = 512 << 10, KEYS = ATTN_STREAM_KEYS, MOST_ITERS = 1000 };
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* ---- infer ---- */
+
+static attn_status check_args(const attnrun_step *step)
+{
+    const struct sinkhorn_args *args = step->args;
+    const bool causal = args->heads.is_causal != 0;
+    TRY(attn_need_int(step, "bucket_size", args->bucket_size, 1, INT32_MAX));
+    if (args->kv_bucket_size != OP_INT_ABSENT)
+        TRY(attn_need_int(step, "kv_bucket_size", args->kv_bucket_size, 1, INT32_MAX));
+    TRY(attn_need_int(step, "top_buckets", args->top_buckets, 1, INT32_MAX));
+    TRY(attn_need_int(step, "iters", args->iters, 0, MOST_ITERS));
+    TRY(attn_need_int(step, "sortcut", args->sortcut, 0, INT32_MAX));
+    TRY(attn_need_finite(step, "temperature", args->temperature, true));
+    if (args->mode == SINKHORN_BALANCED && args->sortcut > 0)
+        return op_fail(step, ATTNRUN_E_ATTR, "sortcut needs mode topk");
+    if (!causal)
+        return ATTNRUN_OK;
+    if (args->mode == SINKHORN_BALANCED || args->sortcut > 0)
+        return op_fail(step, ATTNRUN_E_ATTR, "is_causal needs mode topk without sortcut");
+    if (args->kv_bucket_size != OP_INT_ABSENT &&
+        args->kv_bucket_size != args->bucket_size)
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "is_causal needs kv_bucket_size equal to bucket_size");
+    if (!op_has_in(step, NULL_K) || !op_has_in(step, NULL_V))
+        return op_fail(step, ATTNRUN_E_INPUT, "is_causal needs null_k and null_v");
+    return ATTNRUN_OK;
+}
+
+static attn_status check_operands(const attnrun_step *step, const struct attn_qkv *shape)
+{
+    const struct sinkhorn_args *args = step->args;
+    for (int in = LOGITS; in <= GUMBEL; in++)
+        if (op_has_in(step, in))
+            TRY(op_need_rank(step, in, 4));
+    for (int in = NULL_K; in <= NULL_V; in++)
+        if (op_has_in(step, in)) {
+            TRY(op_need_rank(step, in, 2));
+            TRY(op_need_dim(step, in, 0, shape->q_heads, "the heads"));
+            TRY(op_need_dim(step, in, 1, in == NULL_K ? shape->dim : shape->v_dim,
+                            "the head size"));
+        }
+    if (args->sorted_values == SINKHORN_KEYS)
+        TRY(attn_need_equal(step, V, shape->v_dim, shape->dim,
+                            "head size, of keys that are values,"));
+    return attn_key_mask_check(step, KEY_MASK, shape->batch, shape->kv_len);
+}
+
+static attn_status count_buckets(const attnrun_step *step, struct sinkhorn_state *s)
+{
+    const struct sinkhorn_args *args = step->args;
+    const struct attn_sizes *z = &s->sizes;
+    s->block = args->bucket_size;
+    s->kv_block = args->kv_bucket_size == OP_INT_ABSENT ? s->block : args->kv_bucket_size;
+    if (z->q_len % s->block != 0)
+        return op_fail_input(step, Q, ATTNRUN_E_SHAPE,
+                             "%lld tokens are no multiple of bucket_size, %lld",
+                             (long long)z->q_len, (long long)s->block);
+    if (z->kv_len % s->kv_block != 0)
+        return op_fail_input(step, K, ATTNRUN_E_SHAPE,
+                             "%lld tokens are no multiple of the bucket size, %lld",
+                             (long long)z->kv_len, (long long)s->kv_block);
+    if (z->causal && z->q_len != z->kv_len)
+        return op_fail_input(step, K, ATTNRUN_E_SHAPE,
+                             "its length is %lld, expected %lld where causal",
+                             (long long)z->kv_len, (long long)z->q_len);
+    s->buckets = z->q_len / s->block;
+    s->kv_buckets = z->kv_len / s->kv_block;
+    s->balanced = args->mode == SINKHORN_BALANCED;
+    s->shared = args->sortcut > 0;
+    s->picks = least(s->shared ? args->sortcut : args->top_buckets, s->kv_buckets);
+    s->nulls = z->causal ? s->picks : 0;
+    s->rows = s->shared ? least(1, s->buckets) : s->buckets;
+    s->columns = s->kv_buckets + s->nulls;
+    s->own = s->buckets == s->kv_buckets;
+    s->sorted_rows = (s->balanced ? least(1, s->kv_buckets) : s->picks) * s->kv_block;
+    return ATTNRUN_OK;
+}
+
+static attn_status check_matrices(const attnrun_step *step,
+                                  const struct sinkhorn_state *s)
+{
+    for (int in = LOGITS; in <= GUMBEL; in++) {
+        if (!op_has_in(step, in))
+            continue;
+        if (in == LOGITS || !dim_is(step->in[in].dims[0], 1))
+            TRY(op_need_dim(step, in, 0, dim_of(s->sizes.batch), "the batch"));
+        TRY(op_need_dim(step, in, 1, dim_of(s->sizes.q_heads), "the heads"));
+        TRY(op_need_dim(step, in, 2, dim_of(s->rows), "the buckets of queries"));
+        TRY(op_need_dim(step, in, 3, dim_of(s->columns), "the buckets of keys"));
+    }
+    return ATTNRUN_OK;
+}
+
+static bool place(int64_t *at, int64_t *end, int64_t n, int64_t m)
+{
+    int64_t bytes;
+    *at = *end;
+    return ck_mul(n, m, &bytes) && ck_mul(bytes, (int64_t)sizeof(float), &bytes) &&
+           ck_add(*end, bytes, end) && ck_align(*end, 64, end);
+}
+
+static attn_status plan(attnrun_step *step, struct sinkhorn_state *s)
+{
+    const struct attn_sizes *z = &s->sizes;
+    int64_t end = 0, heads = z->batch * z->q_heads, tasks = 0, rows, row = 0, ignored;
+    op_tasks(step, 0, 0, 0);
+    op_tasks(step, 1, 0, 0);
+    if (heads == 0 || z->q_len == 0 || z->v_dim == 0)
+        return ATTNRUN_OK;
+    bool fits = ck_mul(heads, s->rows, &rows) &&
+                place(&s->index_at, &end, rows, s->balanced ? 1 : s->picks) &&
+                place(&s->weight_at, &end, rows, s->balanced ? s->columns : s->picks);
+    step->shared_bytes = end;
+    fits = fits && ck_mul(s->sorted_rows, (z->dim + z->v_dim) * 4, &row);
+    s->group = s->shared || row == 0 ? GROUP : most(1, least(GROUP, SORTED_BYTES / row));
+    s->group = least(s->group, s->buckets);
+    s->groups = (s->buckets - 1) / s->group + 1;
+    const int64_t copies = s->shared ? 1 : s->group;
+    const size_t gemm = attn_gemm_scratch(
+        (size_t)s->group, (size_t)most(z->dim, z->v_dim), (size_t)most(s->columns, 1));
+    const int64_t sort = sinkhorn_sort_bytes(s);
+    end = attn_stream_bytes(ATTN_STREAM_ROWS, z->dim, z->v_dim);
+    fits = fits && sort >= 0 && end >= 0 && ck_align(end, 64, &end) &&
+           ck_mul(copies, s->sorted_rows, &rows) &&
+           place(&s->keys_at, &end, rows, z->dim) &&
+           place(&s->values_at, &end, rows, z->v_dim) &&
+           place(&s->gemm_at, &end, s->balanced ? (int64_t)gemm : 0, 1) &&
+           ck_mul(heads, s->groups, &tasks) && ck_mul(z->q_len, 64, &ignored);
+    if (!fits)
+        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+    step->scratch_bytes = most(end, sort);
+    const double keys = (double)(s->sorted_rows + s->kv_block);
+    const double cost = (double)s->group * (double)s->block * keys *
+                        (double)(z->dim + z->v_dim + 32) / 50.0;
+    op_tasks(step, 0, heads, z->q_len * z->dim);
+    op_tasks(step, 1, tasks, cost < 1e15 ? (int64_t)cost + 2000 : (int64_t)1e15);
+    return ATTNRUN_OK;
+}
+
+static attn_status sinkhorn_infer(attnrun_step *step)
+{
+    const struct sinkhorn_args *args = step->args;
+    struct sinkhorn_state *s = step->state;
+    struct attn_qkv shape;
+    TRY(check_args(step));
+    TRY(attn_qkv_infer(step, &args->heads, Q, K, V, ATTN_SAME_HEADS, &shape));
+    TRY(check_operands(step, &shape));
+    TRY(attn_qkv_output(step, &shape, 0));
+    if (!step->concrete)
+        return ATTNRUN_OK;
+    TRY(attn_qkv_sizes(step, &args->heads, &shape, &s->sizes));
+    TRY(count_buckets(step, s));
+    TRY(check_matrices(step, s));
+    return plan(step, s);
+}
+
+/* ---- attention ---- */
+
+struct walk {
+    const attnrun_step *step;
+    const struct sinkhorn_state *s;
+    struct attn_stream stream;
+    int64_t b, h, head; /* head: over all samples */
+    const float *q, *k, *v;
+    const uint8_t *mask; /* of the sample, or NULL */
+    const int32_t *index;
+    const float *weight;
+    float *keys, *values, *gemm;
+    /* The tile in work. */
+    int64_t bucket, row; /* the stream's rows are rows row … of this bucket */
+    int64_t first;       /* first key of a sorted, or own, tile */
+    bool sorted;
+};
+
+/* Row of the sorting matrix that bucket u of the queries uses. */
+static int64_t matrix_row(const struct walk *w, int64_t u)
+{
+    return w->head * w->s->rows + (w->s->shared ? 0 : u);
+}
+
+/* Sorted bucket `at` = weight times bucket `column`, of keys or values of size dim. */
+static void copy_bucket(const struct walk *w, float *to, bool keys, int64_t column,
+                        float weight)
+{
+    const struct sinkhorn_state *s = w->s;
+    const int64_t dim = keys ? s->sizes.dim : s->sizes.v_dim;
+    const int64_t row = keys ? s->sizes.k.row : s->sizes.v.row;
+    const float *from = keys ? w->k : w->v;
+    for (int64_t i = 0; i < s->kv_block; i++, to += dim) {
+        const float *x;
+        if (column < s->nulls)
+            x = (const float *)w->step->x[keys ? NULL_K : NULL_V].data + w->h * dim;
+        else
+            x = from +
+                sinkhorn_token(s, w->h, (column - s->nulls) * s->kv_block + i) * row;
+        w->step->kernels->mul_f32(to, x, 1, &weight, 0, (size_t)dim);
+    }
+}
+
+/* Sorted keys or values of n buckets of queries from u on. */
+static void sort_group(const struct walk *w, int64_t u, int64_t n, bool keys)
+{
+    const struct sinkhorn_state *s = w->s;
+    const int64_t dim = keys ? s->sizes.dim : s->sizes.v_dim;
+    const int64_t row = keys ? s->sizes.k.row : s->sizes.v.row;
+    float *to = keys ? w->keys : w->values;
+    for (int64_t i = 0; i < n && !s->balanced; i++)
+        for (int64_t p = 0; p < s->picks; p++) {
+            const int64_t at = matrix_row(w, u + i) * s->picks + p;
+            copy_bucket(w, to + (i * s->sorted_rows + p * s->kv_block) * dim, keys,
+                        w->index[at], w->weight[at]);
+        }
+    for (int64_t t = 0; t < s->sorted_rows && s->balanced; t++)
+        w->step->kernels->gemm_f32(
+            &(struct attn_gemm_f32){ .a = w->weight + matrix_row(w, u) * s->columns,
+                                     .a_row = s->columns,
+                                     .b = (keys ? w->k : w->v) + t * row,
+                                     .b_row = s->kv_block * row,
+                                     .b_col = 1,
+                                     .c = to + t * dim,
+                                     .c_row = s->sorted_rows * dim,
+                                     .m = (size_t)n,
+                                     .n = (size_t)dim,
+                                     .k = (size_t)s->columns,
+                                     .scratch = w->gemm });
+}
+
+static bool key_seen(const struct walk *w, int64_t j)
+{
+    const struct sinkhorn_state *s = w->s;
+    int64_t bucket = w->bucket;
+    if (w->mask == NULL)
+        return true;
+    if (w->sorted) {
+        const int64_t row = matrix_row(w, w->bucket);
+        bucket = w->index[s->balanced ? row : row * s->picks + j / s->kv_block];
+        if (bucket < s->nulls)
+            return true;
+        bucket -= s->nulls;
+        j %= s->kv_block;
+    }
+    return w->mask[sinkhorn_token(s, w->h, bucket * s->kv_block + j)];
+}
+
+static void mask_rows(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
+                      int64_t to)
+{
+    const struct walk *w = arg;
+    const struct sinkhorn_state *s = w->s;
+    const bool last =
+        s->sizes.causal && w->h >= s->sizes.q_heads / 2 && w->bucket == s->buckets - 1;
+    for (int64_t j = 0; j < to - from; j++) {
+        const int64_t key = w->first + from + j;
+        const bool seen = key_seen(w, key);
+        for (int64_t r = 0; r < rows; r++) {
+            const int64_t i = w->row + row + r;
+            const bool hidden = !seen || (s->sizes.causal && !w->sorted && key > i) ||
+                                (last && i > 0 && (w->sorted || key == 0));
+            if (hidden)
+                scores[r * KEYS + j] = -INFINITY;
+        }
+    }
+}
+
+/* Own keys `first` … of the bucket, as many as lie in one piece and fit into a tile. */
+static struct attn_stream_keys own_tile(const struct walk *w, int64_t first)
+{
+    const struct sinkhorn_state *s = w->s;
+    const int64_t token = sinkhorn_token(s, w->h, w->bucket * s->kv_block + first);
+    return (struct attn_stream_keys){
+        .k = w->k + token * s->sizes.k.row,
+        .v = w->v + token * s->sizes.v.row,
+        .k_row = s->sizes.k.row,
+        .v_row = s->sizes.v.row,
+        .n = least(least(KEYS, s->kv_block - first), s->sizes.kv_len - token),
+    };
+}
+
+static void run_rows(struct walk *w, int64_t sorted_at)
+{
+    const struct sinkhorn_state *s = w->s;
+    const struct attn_sizes *z = &s->sizes;
+    const bool plain = w->mask == NULL && !z->causal;
+    const float *values = w->values + sorted_at * z->v_dim;
+    int64_t v_dim = z->v_dim;
+    const struct sinkhorn_args *args = w->step->args;
+    if (args->sorted_values == SINKHORN_KEYS)
+        values = w->keys + sorted_at * z->dim;
+    w->sorted = true;
+    for (w->first = 0; w->first < s->sorted_rows; w->first += KEYS) {
+        const struct attn_stream_keys keys = {
+            .k = w->keys + (sorted_at + w->first) * z->dim,
+            .v = values + w->first * v_dim,
+            .k_row = z->dim,
+            .v_row = v_dim,
+            .n = least(KEYS, s->sorted_rows - w->first),
+        };
+        attn_stream_tile(&w->stream, &keys, plain ? NULL : mask_rows, w);
+    }
+    w->sorted = false;
+    for (w->first = 0; s->own && w->first < s->kv_block;) {
+        const struct attn_stream_keys keys = own_tile(w, w->first);
+        attn_stream_tile(&w->stream, &keys, plain ? NULL : mask_rows, w);
+        w->first += keys.n;
+    }
+}
+
+static attn_status run_group(struct walk *w, int64_t u, int64_t n,
+                             const attnrun_work *work)
+{
+    const struct sinkhorn_state *s = w->s;
+    const struct attn_sizes *z = &s->sizes;
+    const struct sinkhorn_args *args = w->step->args;
+    float *y = (float *)w->step->y[0].data + w->b * z->y.batch + w->h * z->y.head;
+    sort_group(w, u, s->shared ? 1 : n, true);
+    if (args->sorted_values == SINKHORN_VALUES)
+        sort_group(w, u, s->shared ? 1 : n, false);
+    for (w->bucket = u; w->bucket < u + n; w->bucket++)
+        for (w->row = 0; w->row < s->block; w->row += ATTN_STREAM_ROWS) {
+            const int64_t rows = least(ATTN_STREAM_ROWS, s->block - w->row);
+            if (OP_CANCELLED(work))
+                return ATTNRUN_E_CANCELLED;
+            attn_stream_reset(&w->stream, rows);
+            for (int64_t r = 0; r < rows; r++)
+                attn_stream_load(
+                    &w->stream, r,
+                    w->q + sinkhorn_token(s, w->h, w->bucket * s->block + w->row + r) *
+                               z->q.row,
+                    z->q.row, 1, z->scale);
+            run_rows(w, s->shared ? 0 : (w->bucket - u) * s->sorted_rows);
+            for (int64_t r = 0; r < rows; r++)
+                attn_stream_store(
+                    &w->stream, r,
+                    y + sinkhorn_token(s, w->h, w->bucket * s->block + w->row + r) *
+                            z->y.row,
+                    0.0f);
+        }
+    return ATTNRUN_OK;
+}
+
+static attn_status sinkhorn_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct sinkhorn_state *s = step->state;
+    const struct attn_sizes *z = &s->sizes;
+    char *scratch = work->scratch, *shared = work->shared;
+    for (int64_t task = work->begin; task < work->end; task++) {
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        if (work->phase == 0) {
+            sinkhorn_sort(step, work, task);
+            continue;
+        }
+        const int64_t head = task / s->groups, u = task % s->groups * s->group;
+        const int64_t b = head / z->q_heads, h = head % z->q_heads;
+        struct walk w = {
+            .step = step,
+            .s = s,
+            .b = b,
+            .h = h,
+            .head = head,
+            .q = (const float *)step->x[Q].data + b * z->q.batch + h * z->q.head,
+            .k = (const float *)step->x[K].data + b * z->k.batch + h * z->k.head,
+            .v = (const float *)step->x[V].data + b * z->v.batch + h * z->v.head,
+            .index = (const int32_t *)(const void *)(shared + s->index_at),
+            .weight = (const float *)(const void *)(shared + s->weight_at),
+            .keys = (float *)(void *)(scratch + s->keys_at),
+            .values = (float *)(void *)(scratch + s->values_at),
+            .gemm = (float *)(void *)(scratch + s->gemm_at),
+        };
+        if (op_has_in(step, KEY_MASK))
+            w.mask = (const uint8_t *)step->x[KEY_MASK].data + b * z->kv_len;
+        attn_stream_begin(&w.stream, step->kernels, ATTN_STREAM_ROWS, z->dim, z->v_dim,
+                          scratch);
+        TRY(run_group(&w, u, least(s->group, s->buckets - u), work));
+    }
+    return ATTNRUN_OK;
+}
+
+const attnrun_op_def op_sinkhorn_attention_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "attnrun",
+    .name = "SinkhornAttention",
+    .since = 1,
+    .inputs = "Q:T K:T V:T sort_logits:T? gumbel:T? null_k:T? null_v:T? key_mask:b8?",
+    .outputs = "Y:T",
+    .types = "T=f32",
+    .args_bytes = sizeof(struct sinkhorn_args),
+    .state_bytes = sizeof(struct sinkhorn_state),
+    .attrs = sinkhorn_attrs,
+    .infer = sinkhorn_infer,
+    .run = sinkhorn_run,
+    .cost = "O(n bucket_size d)",
+    .source = "Tay 2020, arXiv:2002.11296",
+};
