@@ -14,6 +14,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/performer_attention.c
   ops/attention/performer_features.c
   ops/attention/linformer_attention.c
+  ops/attention/compressed_attention.c
   ops/attention/heads.c
   ops/attention/blocks.c
   ops/attention/attention.c
