@@ -28,7 +28,7 @@ static int64_t gemm_floats(const struct attn_feature_plan *p)
     size_t c = attn_gemm_scratch(PANEL, n, f), d = attn_gemm_scratch(PANEL, v, n);
     a = a > b ? a : b;
     c = c > d ? c : d;
-    return round16((int64_t)(a > c ? a : c));
+    return round16(most((int64_t)(a > c ? a : c), p->rule_gemm));
 }
 
 static void cut(struct attn_feature_plan *p)

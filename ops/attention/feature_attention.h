@@ -74,6 +74,7 @@ struct attn_feature_plan {
     int32_t denominator;
     float epsilon, scale, z_begin; /* z_begin: z of no key, causal */
     int first_phase;
+    int64_t rule_gemm; /* floats of `gemm` that the rules need, or 0 */
     double token_cost; /* nanoseconds to make the features of a token */
     /* By attn_feature_plan_make(): */
     int64_t query_row;             /* from the features of a query to the next */

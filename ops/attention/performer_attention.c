@@ -160,7 +160,8 @@ static attn_status plan_phases(attnrun_step *step, struct performer_state *s)
     const size_t values = attn_gemm_scratch(1, (size_t)z->v_dim, PERFORMER_TILE);
     size_t gemm = keys > queries ? keys : queries;
     gemm = gemm > values ? gemm : values;
-    return attn_feature_plan_make(step, p, 3 * PERFORMER_TILE + (int64_t)gemm);
+    p->rule_gemm = (int64_t)gemm;
+    return attn_feature_plan_make(step, p, 2 * PERFORMER_TILE);
 }
 
 static attn_status performer_infer(attnrun_step *step)

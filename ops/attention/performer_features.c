@@ -47,11 +47,6 @@ static float *factors_of(const struct attn_feature_call *c)
 {
     return c->rule_scratch + PERFORMER_TILE;
 }
-static float *gemm_of(const struct attn_feature_call *c)
-{
-    return c->rule_scratch + 3 * PERFORMER_TILE;
-}
-
 /* (M, n): u of keys, as columns, by W of their head. */
 static void project_keys(const struct attn_feature_call *c, struct attn_feature_tile t,
                          const float *w, float *u)
@@ -69,7 +64,7 @@ static void project_keys(const struct attn_feature_call *c, struct attn_feature_
                                .m = (size_t)s->rows,
                                .n = (size_t)t.n,
                                .k = (size_t)dim,
-                               .scratch = gemm_of(c) };
+                               .scratch = c->gemm };
     c->kernels->gemm_f32(&g);
 }
 
@@ -90,7 +85,7 @@ static void project_queries(const struct attn_feature_call *c, struct attn_featu
                                .m = (size_t)t.n,
                                .n = (size_t)s->rows,
                                .k = (size_t)c->plan->sizes.dim,
-                               .scratch = gemm_of(c) };
+                               .scratch = c->gemm };
     c->kernels->gemm_f32(&g);
 }
 
@@ -228,7 +223,7 @@ static void add_plain_values(const struct attn_feature_call *c,
                                .n = (size_t)c->plan->sizes.v_dim,
                                .k = (size_t)t.n,
                                .accumulate = 1,
-                               .scratch = gemm_of(c) };
+                               .scratch = c->gemm };
     if (g.b_row == 1) { /* one column: summed in the same order whatever its stride */
         c->kernels->gemm_pack_f32(c->column, g.b, 1, 1, g.k, 1);
         g.b = c->column;

@@ -341,6 +341,6 @@ void check_performer_attention(struct check *c)
         large.causal = causal;
         c->blank = true;
         build(c, &large);
-        check_extra_memory(c, 3 << 20);
+        check_extra_memory(c, 2 << 20);
     }
 }
