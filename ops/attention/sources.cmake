@@ -42,6 +42,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/synthetic_run.c
   ops/attention/top_k_attention.c
   ops/attention/attention_pooling.c
+  ops/attention/routing_attention.c
   ops/attention/reformer_attention.c
   ops/attention/reformer_hash.c
   ops/attention/reformer_chunks.c
