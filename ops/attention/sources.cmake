@@ -50,4 +50,5 @@ set(ATTN_OPS_ATTENTION
   ops/attention/lama_attention.c
   ops/attention/sinkhorn_attention.c
   ops/attention/sinkhorn_sort.c
+  ops/attention/afm_pooling.c
 )

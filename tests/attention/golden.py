@@ -32,8 +32,11 @@ def joined(y):
 def class_of(path, *names):
     """{name: class or function} of a source file below sys.path whose imports are not
     needed for them."""
-    file = next(Path(p) / path for p in sys.path if (Path(p) / path).is_file())
-    return classes_in(file.read_text(), *names)
+    return classes_in(source_of(path), *names)
+
+
+def source_of(path):
+    return next(Path(p) / path for p in sys.path if (Path(p) / path).is_file()).read_text()
 
 
 def classes_in(source, *names):
