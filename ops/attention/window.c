@@ -7,7 +7,7 @@ enum {
     KEYS = ATTN_STREAM_KEYS,
     ROWS = ATTN_STREAM_ROWS,
     MOST = ATTN_STREAM_MOST,
-    GROUP = 64,       /* rows that are cut to what they see */
+    GROUP = 32,       /* rows that are cut to what they see */
     ENOUGH_TASKS = 16 /* keep several threads busy before blocks grow */
 };
 
@@ -442,18 +442,32 @@ static attn_status walk_all(struct walk *t, const attnrun_work *work)
     return ATTNRUN_OK;
 }
 
+/* Rows from `row` on whose queries are `step` apart, as far as they go. */
+static int64_t run_of(const struct walk *t, int64_t row, int64_t *step)
+{
+    int64_t n = 1;
+    *step = row + 1 < t->stream.n ? t->at[row + 1] - t->at[row] : 1;
+    while (row + n < t->stream.n && t->at[row + n] - t->at[row + n - 1] == *step)
+        n++;
+    return n;
+}
+
 static void load_rows(struct walk *t)
 {
     const struct attn_sizes *s = &t->w->s;
     const float *const gates[2] = { t->o->q_gate, t->o->k_gate };
-    for (int64_t r = 0; r < t->stream.n; r++) {
-        float *to = t->stream.q + r * s->dim;
-        attn_stream_load(&t->stream, r, query_at(t, t->at[r]), s->q.row, 1, s->scale);
-        for (int i = 0; i < 2; i++)
-            if (gates[i] != NULL)
-                t->stream.kernels->mul_f32(to, to, 1, gates[i] + t->head * s->dim, 1,
-                                           (size_t)s->dim);
+    int64_t step;
+    for (int64_t row = 0, n; row < t->stream.n; row += n) {
+        n = run_of(t, row, &step);
+        attn_stream_load(&t->stream, row, query_at(t, t->at[row]), step * s->q.row, n,
+                         s->scale);
     }
+    for (int i = 0; i < 2; i++)
+        for (int64_t r = 0; gates[i] != NULL && r < t->stream.n; r++) {
+            float *to = t->stream.q + r * s->dim;
+            t->stream.kernels->mul_f32(to, to, 1, gates[i] + t->head * s->dim, 1,
+                                       (size_t)s->dim);
+        }
 }
 
 /* `globals`: the rows are global ones. */

@@ -14,7 +14,7 @@
  *   run:    attn_window_list() for each sample, where there are global tokens;
  *           attn_window_run() for each task; attn_window_run_rows() for each row task
  *
- * Cost: 2 (dim + v_dim) FLOPs a pair, and up to 12 % pairs that are computed and hidden.
+ * Cost: 2 (dim + v_dim) FLOPs a pair; with 256 keys a side 6 % are computed and hidden.
  * Scratch: a block of up to 1,024 queries and a tile of 256 keys. */
 #ifndef ATTN_WINDOW_H
 #define ATTN_WINDOW_H
