@@ -51,4 +51,5 @@ set(ATTN_OPS_ATTENTION
   ops/attention/sinkhorn_attention.c
   ops/attention/sinkhorn_sort.c
   ops/attention/afm_pooling.c
+  ops/attention/boom.c
 )
