@@ -2,7 +2,7 @@
  * from and put to places of a list, their norms, and choices among scores. */
 #include "vmath.h"
 
-enum { LINE = 64, ROWS_AHEAD = 8 };
+enum { LINE = 64, ROWS_AHEAD = 16 };
 
 static ALWAYS_INLINE v_f32 load_part(const float *x, size_t n, float fill)
 {
