@@ -158,9 +158,8 @@ static void pack_panels(struct walk *w, int64_t from, int64_t to)
             continue;
         w->packed |= UINT32_C(1) << i;
         if (all)
-            s->kernels->gemm_pack_f32(s->keys + key * s->dim,
-                                      keys->k + key * keys->k_row, 1, keys->k_row,
-                                      (size_t)s->dim, (size_t)n);
+            s->kernels->gemm_pack_f32(s->keys + key * s->dim, keys->k + key * keys->k_row,
+                                      1, keys->k_row, (size_t)s->dim, (size_t)n);
         for (int64_t d = 0; d < s->v_dim; d += wide) {
             const int64_t width = s->v_dim - d <= wide / 2 ? wide / 2 : wide;
             s->kernels->gemm_pack_f32(s->values + d * keys->n + key * width,

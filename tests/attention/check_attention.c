@@ -91,7 +91,7 @@ void check_attention(struct check *c)
     }
     CHECK_ROUNDS(c, 6) /* blocks of queries that end within a panel of a packed tile */
     {
-        struct sizes s = { 1, 0, 0, 16, 16, 4, 3, true };
+        struct sizes s = { 1, 0, 0, 16, 16, 4, 3, true, -1, -1 };
         s.q_len = s.kv_len = check_between(c, 257, 500);
         build(c, &s);
         check_run(c, CHECK_A);

@@ -11,6 +11,8 @@ def walk(root, suffixes=None):
         folders[:] = [f for f in folders
                       if f not in SKIP and not (base == root and f.startswith("build"))]
         for name in names:
+            if name in SKIP:  # .git of a worktree
+                continue
             path = os.path.relpath(os.path.join(base, name), root)
             if suffixes is None or path.endswith(suffixes):
                 found.append(path)
