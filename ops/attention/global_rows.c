@@ -88,23 +88,29 @@ static int64_t token_of(const struct rows *t, int64_t global)
 }
 
 /* Head `head`'s columns of a weight as B, or with `transposed` as B'. */
-static void project(const struct rows *t, float *c, int64_t c_row, const float *a,
-                    int64_t m, int64_t k, const float *w, int64_t w_row, bool transposed,
-                    int64_t n, const float *bias, float scale)
+struct weight {
+    const float *w;
+    int64_t row;
+    const float *bias; /* or NULL */
+    bool transposed;
+};
+
+static void project(const struct rows *t, float *c, int64_t n, const float *a, int64_t m,
+                    int64_t k, const struct weight *w, float scale)
 {
     const struct attn_epilogue steps[2] = {
-        { .kind = ATTN_EPI_ADD, .alpha = 1.0f, .data = bias, .col = 1 },
+        { .kind = ATTN_EPI_ADD, .alpha = 1.0f, .data = w->bias, .col = 1 },
         { .kind = ATTN_EPI_SCALE, .alpha = scale },
     };
-    const int skip = bias == NULL;
+    const int skip = w->bias == NULL;
     t->kernels->gemm_f32(
         &(struct attn_gemm_f32){ .a = a,
                                  .a_row = k,
-                                 .b = w,
-                                 .b_row = transposed ? 1 : w_row,
-                                 .b_col = transposed ? w_row : 1,
+                                 .b = w->w,
+                                 .b_row = w->transposed ? 1 : w->row,
+                                 .b_col = w->transposed ? w->row : 1,
                                  .c = c,
-                                 .c_row = c_row,
+                                 .c_row = n,
                                  .m = (size_t)m,
                                  .n = (size_t)n,
                                  .k = (size_t)k,
@@ -122,8 +128,9 @@ static void make_queries(const struct rows *t, float *c, int64_t head, int64_t g
     for (int64_t r = 0; r < m; r++)
         memcpy(t->x + r * g->width, x_at(t, token_of(t, global + r)),
                (size_t)g->width * sizeof *t->x);
-    project(t, c, g->s.dim, t->x, m, g->width, t->o->wq + at, g->wq, false, g->s.dim,
-            t->o->bq != NULL ? t->o->bq + at : NULL, g->s.scale);
+    const struct weight wq = { t->o->wq + at, g->wq,
+                               t->o->bq != NULL ? t->o->bq + at : NULL, false };
+    project(t, c, g->s.dim, t->x, m, g->width, &wq, g->s.scale);
 }
 
 static void hide_masked(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
@@ -169,11 +176,11 @@ static attn_status walk(struct rows *t, bool formed, int64_t head,
         if (!find_seen(t, first, keys.n))
             continue;
         if (formed) {
-            project(t, t->k, s->dim, x, keys.n, g->width, t->o->wk + head * s->dim, g->wk,
-                    false, s->dim, NULL, 1.0f);
-            project(t, t->v, s->v_dim, x, keys.n, g->width, t->o->wv + head * s->v_dim,
-                    g->wv, false, s->v_dim,
-                    t->o->bv != NULL ? t->o->bv + head * s->v_dim : NULL, 1.0f);
+            const float *bv = t->o->bv != NULL ? t->o->bv + head * s->v_dim : NULL;
+            const struct weight wk = { t->o->wk + head * s->dim, g->wk, NULL, false };
+            const struct weight wv = { t->o->wv + head * s->v_dim, g->wv, bv, false };
+            project(t, t->k, s->dim, x, keys.n, g->width, &wk, 1.0f);
+            project(t, t->v, s->v_dim, x, keys.n, g->width, &wv, 1.0f);
             keys.k = t->k;
             keys.v = t->v;
             keys.k_row = s->dim;
@@ -198,8 +205,9 @@ static void finish_few(const struct rows *t, int64_t row, int64_t head, int64_t 
     const int64_t v_dim = g->s.v_dim, at = head * v_dim;
     for (int64_t r = 0; r < m; r++)
         attn_stream_store(&t->stream, row + r, t->x + r * g->width, 0.0f);
-    project(t, t->projected, v_dim, t->x, m, g->width, t->o->wv + at, g->wv, false, v_dim,
-            t->o->bv != NULL ? t->o->bv + at : NULL, 1.0f);
+    const struct weight wv = { t->o->wv + at, g->wv,
+                               t->o->bv != NULL ? t->o->bv + at : NULL, false };
+    project(t, t->projected, v_dim, t->x, m, g->width, &wv, 1.0f);
     for (int64_t r = 0; r < m; r++)
         memcpy(y_at(t, head, global + r), t->projected + r * v_dim,
                (size_t)v_dim * sizeof(float));
@@ -219,8 +227,9 @@ static attn_status run_few(struct rows *t, int64_t task, const attnrun_work *wor
         const int64_t head = (first + row) / t->count, global = (first + row) % t->count;
         m = least(least(SOME, n - row), t->count - global);
         make_queries(t, t->projected, head, global, m);
-        project(t, t->stream.q + row * g->width, g->width, t->projected, m, g->s.dim,
-                t->o->wk + head * g->s.dim, g->wk, true, g->width, NULL, 1.0f);
+        const struct weight wk = { t->o->wk + head * g->s.dim, g->wk, NULL, true };
+        project(t, t->stream.q + row * g->width, g->width, t->projected, m, g->s.dim, &wk,
+                1.0f);
     }
     TRY(walk(t, false, 0, work));
     for (int64_t row = 0, m; row < n; row += m) {

@@ -72,7 +72,7 @@ static bool good_instruction(const attnrun_step *step, int32_t k)
     if (word[0] < FUSED_UNARY_END)
         return word[1] >= 0 && good_operand(step, word[1], k) && word[2] >= 0 &&
                word[2] < args->numbers.n - 1;
-    if (word[0] == FUSED_where)
+    if (word[0] == FUSED_WHERE)
         return word[1] >= 0 && word[1] < step->n_in &&
                step->in[word[1]].dtype == ATTNRUN_BOOL &&
                good_operand(step, word[2], k) && good_operand(step, word[3], k);
@@ -104,8 +104,8 @@ static attn_status check_program(const attnrun_step *step)
 /* The operands of an instruction that may be results. */
 static int operands_of(const int64_t *word, int64_t operands[2])
 {
-    operands[0] = word[0] == FUSED_where ? word[2] : word[1];
-    operands[1] = word[0] == FUSED_where ? word[3] : word[2];
+    operands[0] = word[0] == FUSED_WHERE ? word[2] : word[1];
+    operands[1] = word[0] == FUSED_WHERE ? word[3] : word[2];
     return word[0] < FUSED_UNARY_END ? 1 : 2;
 }
 
@@ -321,7 +321,7 @@ static void run_instruction(const struct tile *tile, const int64_t *word, float 
         return;
     }
     struct operand b = find_operand(tile, word[2]);
-    if (word[0] == FUSED_where) {
+    if (word[0] == FUSED_WHERE) {
         struct operand c = find_operand(tile, word[3]);
         step->kernels->where_f32(y, a.at, a.each, b.at, b.each, c.at, c.each, n);
         return;

@@ -7,7 +7,7 @@
  *
  *   unary   opcode, operand, index of its two parameters in `numbers`, 0
  *   binary  opcode, operand, operand, 0
- *   where   FUSED_where, input that is b8, operand, operand
+ *   where   FUSED_WHERE, input that is b8, operand, operand
  *
  * An operand below 0 is numbers[-1 - operand], then come the inputs, then the results of
  * the instructions before. The last instruction gives the output. */
@@ -25,7 +25,7 @@ enum fused_opcode {
     FUSED_UNARY_END,
     FUSED_LAST_UNARY = FUSED_UNARY_END - 1,
     FUSED_BINARY_KERNELS(FUSED_OPCODE)
-    FUSED_where,
+    FUSED_WHERE,
     FUSED_OPCODES
 };
 /* clang-format on */

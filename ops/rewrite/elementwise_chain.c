@@ -225,7 +225,7 @@ static bool translate_where(struct chain *chain, const struct attn_node *node)
     int64_t condition = put_input(chain, node->in[0]);
     int64_t a = operand_of(chain, node->in[1], true);
     int64_t b = operand_of(chain, node->in[2], true);
-    put_code(chain, FUSED_where, condition, a, b);
+    put_code(chain, FUSED_WHERE, condition, a, b);
     return true;
 }
 
