@@ -50,20 +50,21 @@ struct reformer_operands {
     } *sums;
 };
 
-int64_t reformer_hash_bytes(const struct reformer *s); /* scratch; -1: overflow */
-int64_t reformer_sort_bytes(const struct reformer *s);
-int64_t reformer_chunks_bytes(const struct reformer *s);
+int64_t attn_reformer_hash_bytes(const struct reformer *s); /* scratch; -1: overflow */
+int64_t attn_reformer_sort_bytes(const struct reformer *s);
+int64_t attn_reformer_chunks_bytes(const struct reformer *s);
 /* Norms and buckets of a block of tokens. */
-attn_status reformer_hash(const attnrun_step *step, const struct reformer *s,
-                          const struct reformer_operands *o, int64_t head, int64_t block,
-                          void *scratch);
+attn_status attn_reformer_hash(const attnrun_step *step, const struct reformer *s,
+                               const struct reformer_operands *o, int64_t head,
+                               int64_t block, void *scratch);
 /* Brings a round's tokens into order. */
-void reformer_sort(const struct reformer *s, const struct reformer_operands *o,
-                   int64_t head, int64_t round, void *scratch);
+void attn_reformer_sort(const struct reformer *s, const struct reformer_operands *o,
+                        int64_t head, int64_t round, void *scratch);
 /* Attention of a block of a round's queries, in order; rounds come one by one. */
-attn_status reformer_chunks(const struct reformer *s, const struct attn_kernels *kernels,
-                            const struct reformer_operands *o, int64_t head,
-                            int64_t round, int64_t block, const attnrun_work *work);
+attn_status attn_reformer_chunks(const struct reformer *s,
+                                 const struct attn_kernels *kernels,
+                                 const struct reformer_operands *o, int64_t head,
+                                 int64_t round, int64_t block, const attnrun_work *work);
 
 static inline const float *reformer_head(const float *x, const struct attn_heads *strides,
                                          const struct reformer *s, int64_t head)

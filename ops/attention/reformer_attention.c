@@ -214,8 +214,8 @@ static bool reserve(attnrun_step *step, int64_t count, int64_t size, int64_t *at
 static attn_status plan_memory(attnrun_step *step, struct reformer *s)
 {
     const int64_t index = (int64_t)sizeof(int32_t);
-    const int64_t hash = reformer_hash_bytes(s), sort = reformer_sort_bytes(s),
-                  chunks = reformer_chunks_bytes(s);
+    const int64_t hash = attn_reformer_hash_bytes(s), sort = attn_reformer_sort_bytes(s),
+                  chunks = attn_reformer_chunks_bytes(s);
     int64_t tokens, items;
     step->shared_bytes = 0;
     bool fits = hash >= 0 && chunks >= 0 && ck_mul(s->heads, s->sizes.q_len, &tokens) &&
@@ -363,7 +363,7 @@ static attn_status rounds_left(const attnrun_step *step,
     const struct reformer *s = step->state;
     for (int64_t round = ROUNDS_APART - 1; round < s->rounds; round++)
         for (int64_t block = 0; block < s->blocks; block++)
-            TRY(reformer_chunks(s, step->kernels, o, head, round, block, work));
+            TRY(attn_reformer_chunks(s, step->kernels, o, head, round, block, work));
     return ATTNRUN_OK;
 }
 
@@ -377,15 +377,15 @@ static attn_status reformer_run(const attnrun_step *step, const attnrun_work *wo
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (work->phase == HASH)
-            TRY(reformer_hash(step, s, &o, task / hash_blocks, task % hash_blocks,
-                              work->scratch));
+            TRY(attn_reformer_hash(step, s, &o, task / hash_blocks, task % hash_blocks,
+                                   work->scratch));
         else if (work->phase == SORT)
-            reformer_sort(s, &o, task / s->hashes, task % s->hashes, work->scratch);
+            attn_reformer_sort(s, &o, task / s->hashes, task % s->hashes, work->scratch);
         else if (work->phase - ATTEND == ROUNDS_APART - 1)
             TRY(rounds_left(step, &o, task, work));
         else
-            TRY(reformer_chunks(s, step->kernels, &o, task / s->blocks,
-                                work->phase - ATTEND, task % s->blocks, work));
+            TRY(attn_reformer_chunks(s, step->kernels, &o, task / s->blocks,
+                                     work->phase - ATTEND, task % s->blocks, work));
     }
     return ATTNRUN_OK;
 }

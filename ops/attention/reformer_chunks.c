@@ -31,7 +31,7 @@ struct chunks {
     int32_t *query_limit, *key_limit;
 };
 
-int64_t reformer_chunks_bytes(const struct reformer *s)
+int64_t attn_reformer_chunks_bytes(const struct reformer *s)
 {
     const int64_t stream = attn_stream_bytes(s->rows, s->sizes.dim, s->sizes.v_dim);
     if (stream < 0)
@@ -268,9 +268,10 @@ static void run_tile(struct chunks *t)
     }
 }
 
-attn_status reformer_chunks(const struct reformer *s, const struct attn_kernels *kernels,
-                            const struct reformer_operands *o, int64_t head,
-                            int64_t round, int64_t block, const attnrun_work *work)
+attn_status attn_reformer_chunks(const struct reformer *s,
+                                 const struct attn_kernels *kernels,
+                                 const struct reformer_operands *o, int64_t head,
+                                 int64_t round, int64_t block, const attnrun_work *work)
 {
     const int64_t n = s->sizes.q_len, first_row = block * s->rows;
     struct chunks t = { .s = s, .o = o, .head = head, .round = round };

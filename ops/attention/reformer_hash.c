@@ -22,7 +22,7 @@ struct hash {
     int64_t n, first, end;
 };
 
-int64_t reformer_hash_bytes(const struct reformer *s)
+int64_t attn_reformer_hash_bytes(const struct reformer *s)
 {
     const int64_t dim = s->sizes.dim, all = s->hashes * s->features;
     if (!s->hashed)
@@ -141,9 +141,9 @@ static attn_status take_given(const attnrun_step *step, const struct reformer *s
     return ATTNRUN_OK;
 }
 
-attn_status reformer_hash(const attnrun_step *step, const struct reformer *s,
-                          const struct reformer_operands *o, int64_t head, int64_t block,
-                          void *scratch)
+attn_status attn_reformer_hash(const attnrun_step *step, const struct reformer *s,
+                               const struct reformer_operands *o, int64_t head,
+                               int64_t block, void *scratch)
 {
     const struct attn_sizes *z = &s->sizes;
     const int64_t first = block * TOKENS, n = least(TOKENS, z->q_len - first);
@@ -167,7 +167,7 @@ attn_status reformer_hash(const attnrun_step *step, const struct reformer *s,
 
 enum { DIGIT = 11, DIGITS = 1 << DIGIT };
 
-int64_t reformer_sort_bytes(const struct reformer *s)
+int64_t attn_reformer_sort_bytes(const struct reformer *s)
 {
     if (s->whole)
         return 0;
@@ -208,8 +208,8 @@ static const int32_t *sorted(const struct reformer *s, const int32_t *bucket,
     return from;
 }
 
-void reformer_sort(const struct reformer *s, const struct reformer_operands *o,
-                   int64_t head, int64_t round, void *scratch)
+void attn_reformer_sort(const struct reformer *s, const struct reformer_operands *o,
+                        int64_t head, int64_t round, void *scratch)
 {
     const int64_t n = s->sizes.q_len, at = (head * s->hashes + round) * n;
     int32_t *order = o->order + at;

@@ -52,8 +52,8 @@ static inline int64_t sinkhorn_token(const struct sinkhorn_state *s, int64_t h, 
 }
 
 /* -1 where that overflows. */
-int64_t sinkhorn_sort_bytes(const struct sinkhorn_state *s);
+int64_t attn_sinkhorn_sort_bytes(const struct sinkhorn_state *s);
 /* Fills the shared memory of head `task`, over all samples. */
-void sinkhorn_sort(const attnrun_step *step, const attnrun_work *work, int64_t task);
+void attn_sinkhorn_sort(const attnrun_step *step, const attnrun_work *work, int64_t task);
 
 #endif

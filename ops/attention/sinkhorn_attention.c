@@ -166,7 +166,7 @@ static attn_status plan(attnrun_step *step, struct sinkhorn_state *s)
     const int64_t copies = s->shared ? 1 : s->group;
     const size_t gemm = attn_gemm_scratch(
         (size_t)s->group, (size_t)most(z->dim, z->v_dim), (size_t)most(s->columns, 1));
-    const int64_t sort = sinkhorn_sort_bytes(s);
+    const int64_t sort = attn_sinkhorn_sort_bytes(s);
     end = attn_stream_bytes(ATTN_STREAM_ROWS, z->dim, z->v_dim);
     fits = fits && sort >= 0 && end >= 0 && ck_align(end, 64, &end) &&
            ck_mul(copies, s->sorted_rows, &rows) &&
@@ -395,7 +395,7 @@ static attn_status sinkhorn_run(const attnrun_step *step, const attnrun_work *wo
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (work->phase == 0) {
-            sinkhorn_sort(step, work, task);
+            attn_sinkhorn_sort(step, work, task);
             continue;
         }
         const int64_t head = task / s->groups, u = task % s->groups * s->group;

@@ -15,7 +15,7 @@ static bool place(int64_t *end, int64_t n, int64_t m)
            ck_add(*end, bytes, end) && ck_align(*end, 64, end);
 }
 
-int64_t sinkhorn_sort_bytes(const struct sinkhorn_state *s)
+int64_t attn_sinkhorn_sort_bytes(const struct sinkhorn_state *s)
 {
     const size_t gemm =
         attn_gemm_scratch(SINKHORN_ROWS, (size_t)s->columns, (size_t)s->sizes.dim);
@@ -188,7 +188,7 @@ static void *take(char **at, int64_t floats)
     return found;
 }
 
-void sinkhorn_sort(const attnrun_step *step, const attnrun_work *work, int64_t task)
+void attn_sinkhorn_sort(const attnrun_step *step, const attnrun_work *work, int64_t task)
 {
     const struct sinkhorn_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
