@@ -40,13 +40,13 @@ static ALWAYS_INLINE float row_exp(float *s, size_t n, float shift)
     for (; j + 4 * VF <= n; j += 4 * VF) {
         UNROLL
         for (int i = 0; i < 4; i++) {
-            v_f32 e = v_exp2_negative(v_load(s + j + i * VF) * LOG2E + shift);
+            v_f32 e = v_exp2(v_load(s + j + i * VF) * LOG2E + shift);
             sum[i] += e;
             v_store(s + j + i * VF, e);
         }
     }
     for (; j < n; j += VF) {
-        v_f32 e = v_exp2_negative(load_part(s + j, n - j, -INFINITY) * LOG2E + shift);
+        v_f32 e = v_exp2(load_part(s + j, n - j, -INFINITY) * LOG2E + shift);
         sum[0] += e;
         store_part(s + j, e, n - j);
     }
@@ -72,7 +72,7 @@ void K(softmax_rows_f32)(float *s, ptrdiff_t row, size_t rows, size_t n,
         if (max > state->max + SLACK || (max > state->max && state->sum == 0.0f)) {
             float shift = -max * LOG2E;
             if (state->max != -INFINITY) /* else nothing is summed yet */
-                state->factor = v_exp2_negative(v_set(shift - state->shift))[0];
+                state->factor = v_exp2(v_set(shift - state->shift))[0];
             state->max = max;
             state->shift = shift;
         }

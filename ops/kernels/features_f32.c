@@ -5,26 +5,6 @@
 
 /* ---- maps ---- */
 
-/* 2^t for t < 127, 0 below -151, NaN of NaN. 1 ulp; a minimax fit of 2^r on [-1/2, 1/2].
- */
-static ALWAYS_INLINE v_f32 map_exp2(v_f32 t)
-{
-    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
-    t = v_max(v_set(-152.0f), t);
-    v_f32 shifted = t + magic, k = shifted - magic, r = t - k;
-    v_f32 p = 1.532647293e-04f * r + 1.339080627e-03f;
-    p = p * r + 9.618505836e-03f;
-    p = p * r + 5.550359935e-02f;
-    p = p * r + 2.402264774e-01f;
-    p = p * r + 6.931471825e-01f;
-    p = p * r + 1.0f;
-#if VEC_BYTES == 64 && defined(__AVX512F__)
-    return (v_f32)_mm512_scalef_ps((__m512)p, (__m512)k);
-#else
-    return v_scale2(p, (v_i32)shifted - (v_i32)v_set(magic));
-#endif
-}
-
 /* exp(x) of x <= 0 and x + 1 above: exp(min(x, 0)) + max(x, 0). */
 static ALWAYS_INLINE v_f32 map_elu1(v_f32 x)
 {
@@ -42,7 +22,7 @@ static ALWAYS_INLINE v_f32 map(const int kind, v_f32 x)
     case ATTN_MAP_EXP:
         return v_exp(x);
     case ATTN_MAP_EXP2:
-        return map_exp2(x);
+        return v_exp2(x);
     case ATTN_MAP_REQU:
         y = v_relu(x);
         return y * y;

@@ -7,7 +7,7 @@
  * v_tanh     2 ulp, odd, |y| <= 1
  * v_erf      3 ulp, odd, |y| <= 1
  * v_sigmoid  3 ulp for x > -87, 0 below -89
- * v_exp2_negative  2^t for t <= 126: 1 ulp, denormal results included; 0 below -151
+ * v_exp2     2^t for t <= 126: 1 ulp, denormal results included; 0 below -151
  * v_gelu     x Phi(x): 3e-7 + 4 ulp; v_gelu_tanh the tanh form of it
  * v_silu     x sigmoid(x)
  *
@@ -66,7 +66,7 @@ static inline v_f32 v_exp_negative(v_f32 x)
 #define LOG2E 1.44269504f
 
 /* 2^t of t <= 126, or NaN. */
-static ALWAYS_INLINE v_f32 v_exp2_negative(v_f32 t)
+static ALWAYS_INLINE v_f32 v_exp2(v_f32 t)
 {
     const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
     t = v_max(v_set(-152.0f), t);
@@ -186,7 +186,7 @@ static inline v_f32 v_gelu(v_f32 x)
     p = p * a + -4.591662884e-01f;
     p = p * a + -1.151110530e+00f;
     p = p * a + -1.0f;
-    return v_relu(x) - a * v_exp2_negative(p);
+    return v_relu(x) - a * v_exp2(p);
 }
 /* x sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3): the same with e = exp(-2 |u|)
  * and e / (1 + e). */
@@ -194,7 +194,7 @@ static inline v_f32 v_gelu_tanh(v_f32 x)
 {
     v_f32 a = v_min(v_set(14.0f), v_abs(x));
     v_f32 t = a * (-2.302208198f + -0.1029432397f * (a * a));
-    v_f32 e = v_exp2_negative(t);
+    v_f32 e = v_exp2(t);
     return v_relu(x) - a * (e / (1.0f + e));
 }
 
