@@ -368,8 +368,7 @@ static attn_status attend(const attnrun_step *step, const attnrun_work *work,
     }
     float *y = (float *)step->y[0].data + batch * z->y.batch + head * z->y.head +
                query * z->y.row;
-    for (int64_t r = 0; r < n; r++)
-        attn_stream_store(&stream, r, y + r * z->y.row, 0.0f);
+    attn_stream_store_rows(&stream, 0, n, y, z->y.row, 0.0f);
     return ATTNRUN_OK;
 }
 

@@ -254,8 +254,7 @@ static attn_status ms_attention_pack(attnrun_pack *pack, int64_t *bytes, void *p
     return attn_gemm_pack_input(pack, WEIGHTS, false, bytes, packed);
 }
 
-static attn_status project(const attnrun_step *step, int64_t task,
-                           const attnrun_work *work)
+static attn_status project(const attnrun_step *step, const attnrun_work *work)
 {
     const struct ms_attention_state *s = step->state;
     const struct attn_epilogue bias = { .kind = ATTN_EPI_ADD,
@@ -269,8 +268,7 @@ static attn_status project(const attnrun_step *step, int64_t task,
                                           .c = work->shared,
                                           .epilogue = &bias,
                                           .n_epilogue = bias.data != NULL };
-    attn_gemm_run(&s->gemm, step->kernels, &o, task, work->scratch);
-    return ATTNRUN_OK;
+    return attn_gemm_run(&s->gemm, step->kernels, &o, work);
 }
 
 /* What is added to key j of sample b, query i, by mask_index. */
@@ -360,12 +358,12 @@ static attn_status ms_attention_run(const attnrun_step *step, const attnrun_work
                                               : NULL,
         .y = step->y[Y].data,
     };
+    if (work->phase == PROJECT)
+        return project(step, work);
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        if (work->phase == PROJECT)
-            TRY(project(step, task, work));
-        else if (work->phase == MAKE_MASK)
+        if (work->phase == MAKE_MASK)
             make_mask(step, task, shared + s->mask_at);
         else if (work->phase == ATTEND)
             TRY(attn_sdpa_run(&s->core, step->kernels, &o, task, work));

@@ -157,7 +157,7 @@ static attn_status ms_longformer_pack(attnrun_pack *pack, int64_t *bytes, void *
     return attn_gemm_pack_input(pack, WEIGHT, false, bytes, packed);
 }
 
-static void project(const attnrun_step *step, int64_t task, const attnrun_work *work)
+static attn_status project(const attnrun_step *step, const attnrun_work *work)
 {
     const struct ms_longformer_state *s = step->state;
     const struct attn_epilogue bias = {
@@ -169,7 +169,7 @@ static void project(const attnrun_step *step, int64_t task, const attnrun_work *
                                           .c = work->shared,
                                           .epilogue = &bias,
                                           .n_epilogue = 1 };
-    attn_gemm_run(&s->gemm, step->kernels, &o, task, work->scratch);
+    return attn_gemm_run(&s->gemm, step->kernels, &o, work);
 }
 
 /* Masks of sample b as bytes, and its global tokens. */
@@ -223,14 +223,14 @@ static attn_status attend(const attnrun_step *step, int64_t task,
 
 static attn_status ms_longformer_run(const attnrun_step *step, const attnrun_work *work)
 {
+    if (step->y[Y].data == NULL)
+        return ATTNRUN_OK;
+    if (work->phase == PROJECT)
+        return project(step, work);
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        if (step->y[Y].data == NULL)
-            return ATTNRUN_OK;
-        if (work->phase == PROJECT)
-            project(step, task, work);
-        else if (work->phase == LIST)
+        if (work->phase == LIST)
             list(step, task, work->shared);
         else
             TRY(attend(step, task, work));

@@ -325,17 +325,15 @@ static attn_status einsum_run(const attnrun_step *step, const attnrun_work *work
 {
     const struct einsum_state *state = step->state;
     const int a = state->swapped ? 1 : 0;
+    const struct attn_gemm_operands o = { .a = step->x[a].data,
+                                          .b = step->x[1 - a].data,
+                                          .c = step->y[0].data };
+    if (state->product)
+        return attn_gemm_run(&state->gemm, step->kernels, &o, work);
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        if (!state->product) {
-            TRY(sum_task(step, task, work));
-            continue;
-        }
-        const struct attn_gemm_operands o = { .a = step->x[a].data,
-                                              .b = step->x[1 - a].data,
-                                              .c = step->y[0].data };
-        attn_gemm_run(&state->gemm, step->kernels, &o, task, work->scratch);
+        TRY(sum_task(step, task, work));
     }
     return ATTNRUN_OK;
 }

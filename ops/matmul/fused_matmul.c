@@ -135,7 +135,7 @@ static attn_status fused_matmul_run(const attnrun_step *step, const attnrun_work
                                           .c = step->y[0].data,
                                           .epilogue = steps,
                                           .n_epilogue = list_epilogue(step, steps) };
-    return attn_gemm_run_range(&state->gemm, step->kernels, &o, work);
+    return attn_gemm_run(&state->gemm, step->kernels, &o, work);
 }
 
 const attnrun_op_def op_fused_matmul_1 = {

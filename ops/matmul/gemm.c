@@ -165,16 +165,8 @@ static void run_columns(const struct attn_gemm *g, const struct attn_kernels *ke
     kernels->gemm_f32(&t);
 }
 
-void attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *kernels,
-                   const struct attn_gemm_operands *o, int64_t task, void *scratch)
-{
-    run_columns(g, kernels, o, task, 1, scratch);
-}
-
-attn_status attn_gemm_run_range(const struct attn_gemm *g,
-                                const struct attn_kernels *kernels,
-                                const struct attn_gemm_operands *o,
-                                const attnrun_work *work)
+attn_status attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *kernels,
+                          const struct attn_gemm_operands *o, const attnrun_work *work)
 {
     int64_t most_tasks = most(1, MOST_MERGED_NS / most(1, g->task_cost));
     most_tasks = least(most_tasks, most(1, ATTN_GEMM_WIDE / g->n_block));

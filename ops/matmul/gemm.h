@@ -2,9 +2,10 @@
  * operands. Here are the shapes and strides; the arithmetic is in ops/kernels/gemm_f32.c.
  *
  *   infer:  struct attn_gemm g = { … }; attn_gemm_plan(&g); then state g.n_tasks,
- * g.task_cost and g.scratch_bytes run:    attn_gemm_run(&g, kernels, operands, task,
- * scratch) for each task of the range pack:   attn_gemm_pack_bytes(), attn_gemm_pack()
- * for a constant B */
+ *           g.task_cost and g.scratch_bytes
+ *   run:    attn_gemm_run(&g, kernels, operands, work) does the tasks of work's range
+ *   pack:   attn_gemm_pack_bytes(), attn_gemm_pack() for a constant B
+ */
 #ifndef ATTN_GEMM_H
 #define ATTN_GEMM_H
 
@@ -42,14 +43,10 @@ void attn_gemm_describe(struct attn_gemm *g, int64_t m, int64_t n, int64_t k,
                         bool trans_a, bool trans_b);
 /* E_LIMIT where the number of tasks overflows. */
 attn_status attn_gemm_plan(const attnrun_step *step, struct attn_gemm *g);
-void attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *kernels,
-                   const struct attn_gemm_operands *o, int64_t task, void *scratch);
 /* All tasks of a range; those that share rows of A are one product, so that A is fetched
  * once for them. E_CANCELLED. */
-attn_status attn_gemm_run_range(const struct attn_gemm *g,
-                                const struct attn_kernels *kernels,
-                                const struct attn_gemm_operands *o,
-                                const attnrun_work *work);
+attn_status attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *kernels,
+                          const struct attn_gemm_operands *o, const attnrun_work *work);
 
 /* A packed B: position-independent, for one vector length. */
 enum { ATTN_PACKED_MAGIC = 0x42504E41, ATTN_PACKED_VERSION = 1 };

@@ -211,7 +211,7 @@ static attn_status gemm_run(const attnrun_step *step, const attnrun_work *work)
                                       .c0_col = state->c_col };
     const void *c = op_has_in(step, 2) ? step->x[2].data : NULL;
     if (work->phase == 0 && plain.dtype == ATTNRUN_F32)
-        return attn_gemm_run_range(&state->gemm, step->kernels, &o, work);
+        return attn_gemm_run(&state->gemm, step->kernels, &o, work);
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;

@@ -43,7 +43,7 @@ static attn_status matmul_run(const attnrun_step *step, const attnrun_work *work
                                           .c = step->y[0].data };
     const struct attn_plain plain = { .dtype = step->x[0].dtype, .alpha = 1.0 };
     if (plain.dtype == ATTNRUN_F32)
-        return attn_gemm_run_range(g, step->kernels, &o, work);
+        return attn_gemm_run(g, step->kernels, &o, work);
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
