@@ -23,6 +23,10 @@ import cases  # noqa: E402
 import draw  # noqa: E402
 import engines  # noqa: E402
 import report  # noqa: E402
+import vision  # noqa: E402
+
+
+RUNS_OF_A_MAP = 20  # a round; most take less than a millisecond
 
 
 def operators(binary):
@@ -55,17 +59,16 @@ def start(case, n, args, notes):
     if case.upstream is None:
         return found
     why = run_cases("export", case, n, folder, args.limit)
-    ways = {"onnxruntime": lambda: engines.Peer(
-        "onnxruntime", (str(folder / "upstream.onnx"), "", str(folder / "upstream.npz")), 1,
-        args.limit), "torch": lambda: engines.Peer(
-            "torch", (), 1, args.limit,
-            [str(HERE / "upstream.py"), case.name, str(n), "1"])}
+    paths = (str(folder / "upstream.onnx"), "", str(folder / "upstream.npz"))
+    in_torch = [str(HERE / "upstream.py"), case.name, str(n), "1"]
     if why:
         notes.append(f"{case.name}, n = {n}: no ONNX export of upstream: {why}.")
-        del ways["onnxruntime"]
-    for name, begin in ways.items():
+    for name in case.peers:
+        if why and name != "torch":
+            continue
         try:
-            found[name] = begin()
+            found[name] = (engines.Peer("torch", (), 1, args.limit, in_torch)
+                           if name == "torch" else engines.Peer(name, paths, 1, args.limit))
         except engines.Failed as failed:
             notes.append(f"{case.name}, n = {n}: {name} does not run upstream: {failed}.")
     return found
@@ -78,7 +81,7 @@ def measure(case, n, args, notes):
         for _ in range(args.rounds):
             for name, engine in list(running.items()):
                 try:
-                    engine.round(2)
+                    engine.round(RUNS_OF_A_MAP if case.vision else 2)
                 except engines.Failed as why:
                     notes.append(f"{case.name}, n = {n}: {name} fails: {why}.")
                     engine.close()
@@ -145,7 +148,7 @@ def main():
     args, notes, rows, growth = arguments(), [], [], {}
     wanted, here = [w for w in args.cases.split(",") if w], operators(args.attnrun)
     chosen = []
-    for case in cases.CASES:
+    for case in cases.CASES + vision.CASES:
         if wanted and not any(w in case.name for w in wanted):
             continue
         if (case.domain, case.op) in here:
@@ -156,7 +159,7 @@ def main():
                             capture_output=True, text=True, check=True)
     peak = json.loads(doctor.stdout)["fp32_peak_gflops"]
     for case in chosen:
-        for n in args.lengths or case.lengths:
+        for n in (not case.vision and args.lengths) or case.lengths:
             try:
                 figures = measure(case, n, args, notes)
             except engines.Failed as why:
@@ -166,7 +169,8 @@ def main():
                 rows.append((case, n, figures))
                 print(f"{case.name}, n = {n}: " + "  ".join(
                     f"{k} {f['min_ms']:.2f} ms" for k, f in figures.items()), flush=True)
-        growth[case] = grow(case, args, notes)
+        if not case.vision:
+            growth[case] = grow(case, args, notes)
     os.makedirs(args.out, exist_ok=True)
     page = report.write(datetime.date.today(), peak, rows, growth, notes)
     Path(args.out, "ATTENTION.md").write_text(page, encoding="utf-8")

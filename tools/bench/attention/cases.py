@@ -33,6 +33,10 @@ class Case:
     heads: bool = True        # has q_num_heads
     pairs: object = None      # n -> query-key pairs of a head that the mechanism allows
     domain: str = "attnrun"
+    flops: object = None      # n -> of all of it, where there are no pairs
+    vision: bool = False      # a map of n x n pixels; no growth is drawn
+    peers: tuple = ("onnxruntime", "torch")
+    model: object = None      # n -> (nodes, weights), where one node is not all
 
 
 def qkv(n, **more):
@@ -340,7 +344,8 @@ CASES = [
 
 
 def find(name):
-    return next(case for case in CASES if case.name == name)
+    import vision
+    return next(case for case in CASES + vision.CASES if case.name == name)
 
 
 # ---- files ----
@@ -350,37 +355,49 @@ def arrays(case, n):
     draw, made = np.random.default_rng(1), {}
     for name, value in case.operands(n).items():
         if isinstance(value, tuple):
-            scale = value[-2] ** -0.5 if name in CONSTANTS and len(value) > 1 else 1
+            weight = is_constant(case, name) and len(value) > 1
+            scale = value[-1 if case.vision else -2] ** -0.5 if weight else 1
             value = (draw.standard_normal(value) * scale).astype(np.float32)
         made[name] = value
     return made
 
 
-def make(case, n, folder):
-    import numpy as np
-    from onnx import helper, numpy_helper, save
+def is_constant(case, name):
+    return name != "x" if case.vision else name in CONSTANTS and case.domain
 
-    values = arrays(case, n)
+
+def one_node(case, n, values):
+    """The node, its weights."""
+    from onnx import helper, numpy_helper
+
     attributes = dict((case.attributes or (lambda _n: {}))(n))
     if case.heads:
         attributes = {"q_num_heads": HEADS, **attributes}
     if not case.domain:
         attributes["kv_num_heads"] = HEADS
-    given = {k: v for k, v in values.items() if v is not None}
-    inputs = [helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype),
-                                            v.shape)
-              for k, v in given.items() if k not in CONSTANTS or not case.domain]
-    weights = [numpy_helper.from_array(v, k) for k, v in given.items()
-               if k in CONSTANTS and case.domain]
-    node = helper.make_node(case.op, [k if v is not None else "" for k, v in values.items()],
-                            ["Y"], domain=case.domain, **attributes)
-    graph = helper.make_graph([node], "g", inputs,
-                              [helper.make_tensor_value_info("Y", 1, None)], weights)
+    names = [v if isinstance(v, str) else k if v is not None else "" for k, v in values.items()]
+    node = helper.make_node(case.op, names, ["Y"], domain=case.domain, **attributes)
+    return [node], [numpy_helper.from_array(v, k) for k, v in values.items()
+                    if hasattr(v, "dtype") and is_constant(case, k)]
+
+
+def make(case, n, folder):
+    import numpy as np
+    from onnx import helper, save
+
+    values = arrays(case, n)
+    nodes, weights = case.model(n) if case.model else one_node(case, n, values)
+    inputs = {k: v for k, v in values.items()
+              if hasattr(v, "dtype") and not is_constant(case, k)}
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype),
+                                                   v.shape) for k, v in inputs.items()],
+        [helper.make_tensor_value_info("Y", 1, None)], weights)
     opsets = [helper.make_opsetid("", 24)]
     opsets += [helper.make_opsetid(case.domain, 1)] if case.domain else []
     save(helper.make_model(graph, opset_imports=opsets, ir_version=10),
          str(folder / "model.onnx"))
-    np.savez(folder / "inputs.npz", **{i.name: given[i.name] for i in inputs})
+    np.savez(folder / "inputs.npz", **inputs)
 
 
 def upstream_of(case, n):

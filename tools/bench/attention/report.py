@@ -14,13 +14,25 @@ are the identity.
 
 ![memory over tokens](attention-memory.svg)
 """
+VISION = """\
+## Operators of maps
+
+One sample of 256 channels (External attention, SAGAN: 64 x 64, and so on: n is the side),
+one thread. `over export`: over the faster of the two exports. `of peak`: all FLOPs of
+products over the machine's best.
+"""
 FLOPS_PER_PAIR = 4 * 64 * 8
 
 
-def ratio(figures, engine):
-    if engine not in figures:
-        return None
-    return figures[engine]["min_ms"] / figures["attnrun"]["min_ms"]
+def ratio(figures, *engines):
+    """Over the fastest of these; None where there is none."""
+    found = [figures[engine]["min_ms"] for engine in engines if engine in figures]
+    return min(found) / figures["attnrun"]["min_ms"] if found else None
+
+
+def share_of_peak(case, n, figures, peak):
+    flops = case.flops(n) if case.flops else FLOPS_PER_PAIR * case.pairs(n) if case.pairs else 0
+    return f"{flops / figures['attnrun']['min_ms'] * 1e-6 / peak:.0%}" if flops else ""
 
 
 def times(value, least):
@@ -46,16 +58,28 @@ def table(rows, peak):
     lines = ["| operator | n | against | attnrun | export | torch | over export | over torch |"
              " MiB: attnrun | export | torch | of peak |", "|--" * 12 + "|"]
     for case, n, figures in rows:
-        share = ""
-        if case.pairs is not None:
-            gflops = FLOPS_PER_PAIR * case.pairs(n) / figures["attnrun"]["min_ms"] * 1e-6
-            share = f"{gflops / peak:.0%}"
         cells = [case.name, str(n), case.against]
         cells += [milliseconds(figures, e) for e in ("attnrun", "onnxruntime", "torch")]
         cells += [times(ratio(figures, "onnxruntime"), case.least),
                   times(ratio(figures, "torch"), case.least_torch)]
         cells += [mebibytes(figures, e) for e in ("attnrun", "onnxruntime", "torch")]
-        lines.append("| " + " | ".join(cells + [share]) + " |")
+        cells.append(share_of_peak(case, n, figures, peak))
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def vision_table(rows, peak):
+    lines = [VISION, "| operator | n | against | attnrun | ONNX Runtime | OpenVINO | torch |"
+             " over export | over torch | MiB: attnrun | ONNX Runtime | of peak |",
+             "|--" * 12 + "|"]
+    for case, n, figures in rows:
+        cells = [case.name, str(n), case.against]
+        cells += [milliseconds(figures, e)
+                  for e in ("attnrun", "onnxruntime", "openvino", "torch")]
+        cells += [times(ratio(figures, "onnxruntime", "openvino"), case.least),
+                  times(ratio(figures, "torch"), case.least_torch)]
+        cells += [mebibytes(figures, e) for e in ("attnrun", "onnxruntime")]
+        lines.append("| " + " | ".join([*cells, share_of_peak(case, n, figures, peak)]) + " |")
     return lines
 
 
@@ -76,7 +100,10 @@ def growth_lines(growth):
 
 
 def write(date, peak, rows, growth, notes):
-    lines = [HEAD.format(date=date, peak=peak), *table(rows, peak), "", *growth_lines(growth)]
+    tokens, maps = ([row for row in rows if row[0].vision == is_map] for is_map in (False, True))
+    lines = [HEAD.format(date=date, peak=peak), *table(tokens, peak), "", *growth_lines(growth)]
+    if maps:
+        lines += ["", *vision_table(maps, peak)]
     if notes:
         lines += ["", "## Left out", "", *(f"- {note}" for note in notes)]
     return "\n".join(lines) + "\n"
