@@ -35,10 +35,20 @@ class _Module(torch.nn.Module):
                              self.attributes)[:self.n_outputs]
 
 
-def _dims(operator, tensors):
+def _dims(operator, tensors, dynamic):
     """What may differ, in the form of torch.export: strings, which must stay symbolic."""
-    return tuple(operand.dims_for(tensor.dim()) or None
-                 for operand, tensor in zip(operator.inputs, tensors) if tensor is not None)
+    dims = []
+    for operand, tensor, axes in zip(operator.inputs, tensors, _axes(dynamic, tensors)):
+        if tensor is not None:
+            words = operand.dims_for(tensor.dim())
+            dims.append({axis: word for axis, word in words.items()
+                         if axes is None or axis in axes} or None)
+    return tuple(dims)
+
+
+def _axes(dynamic, tensors):
+    """Which axes may be symbolic, per operand; None: all that the operator names."""
+    return [None] * len(tensors) if dynamic is True else dynamic
 
 
 def _export(operator, attributes, tensors, n_outputs, opset, dynamic):
@@ -53,7 +63,7 @@ def _export(operator, attributes, tensors, n_outputs, opset, dynamic):
             module, tuple(t for t in tensors if t is not None), dynamo=True, verbose=False,
             opset_version=opset, optimize=False, input_names=names,
             output_names=list(operator.outputs[:n_outputs]),
-            dynamic_shapes=(_dims(operator, tensors),) if dynamic else None)
+            dynamic_shapes=(_dims(operator, tensors, dynamic),) if dynamic else None)
     onnxscript.optimizer.optimize_ir(program.model, inline=False)
     return onnx_ir.to_proto(program.model)
 
@@ -90,7 +100,8 @@ def _strip(nodes):
 
 
 def make_body(operator, attributes, tensors, n_outputs=1, opset=18, dynamic=True):
-    """The FunctionProto of a node with these operands (None: absent) and attributes."""
+    """The FunctionProto of a node with these operands (None: absent) and attributes.
+    `dynamic`: whether sizes may differ; or, per operand, the axes that may."""
     tensors = list(tensors)
     while tensors and tensors[-1] is None:
         tensors.pop()

@@ -70,6 +70,9 @@ class Operator:
         if unknown:
             raise ValueError(f"{self.name} has no attribute {sorted(unknown)}")
         full = {**self.attributes, **given}
+        for name, default in self.attributes.items():  # an int given for a float
+            if isinstance(default, float) and full[name] is not None:
+                full[name] = float(full[name])
         missing = [name for name, value in full.items() if value is REQUIRED]
         if missing:
             raise ValueError(f"{self.name} needs attribute {missing}")

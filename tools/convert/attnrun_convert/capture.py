@@ -1,0 +1,174 @@
+"""From a module and example arguments to an onnx_ir model with body-less operators.
+
+Sizes that may differ are given by name, {input: {axis: "batch"}}; a size that the model
+fixes although a name was given is an error, never a silent constant.
+"""
+import contextlib
+import inspect
+import io
+import logging
+import re
+import warnings
+
+import onnx_ir
+import onnxscript.optimizer
+import torch
+from torch.utils import _pytree
+
+from .call import recording
+from .errors import CaptureError, UnsupportedError, UsageError, innermost
+
+
+def refuse_training(module):
+    """Modules in training mode compute something else than what a file can hold."""
+    names = [name or "the model" for name, m in module.named_modules() if m.training]
+    if names:
+        raise UnsupportedError(
+            f"{names[0]} ({type(module).__name__}) is in training mode, where dropout and "
+            "batch statistics are active; call .eval() on the model first")
+
+
+def bound(module, args, kwargs=None):
+    """{parameter of forward: value} of the arguments given, in the order of the call."""
+    args = (args,) if isinstance(args, torch.Tensor) else args
+    if isinstance(args, dict):
+        args, kwargs = (), {**args, **(kwargs or {})}
+    try:
+        given = inspect.signature(module.forward).bind(*args, **(kwargs or {}))
+    except TypeError as error:
+        raise UsageError(f"the arguments do not fit {type(module).__name__}.forward: "
+                         f"{error}") from error
+    return given
+
+
+def flat_names(arguments):
+    """Names of the tensors in `arguments`: the parameter's own, or with a number where
+    one parameter holds several."""
+    names = []
+    for name, value in arguments.items():
+        leaves = [x for x in _pytree.tree_leaves(value) if isinstance(x, torch.Tensor)]
+        names += [name] if len(leaves) == 1 else [f"{name}_{i}" for i in range(len(leaves))]
+    return names
+
+
+def axis_names(dynamic, names):
+    """{input: {axis: name}} of what the user gave: names may be Dim objects, axes a list."""
+    clean = {}
+    for name, axes in (dynamic or {}).items():
+        if name not in names:
+            raise UsageError(f"dynamic axes are given for '{name}', but the inputs are "
+                             f"{', '.join(names)}")
+        axes = axes or {}
+        if not isinstance(axes, dict):
+            axes = {axis: f"{name}_{axis}" for axis in axes}
+        clean[name] = {int(axis): getattr(word, "__name__", str(word))
+                       for axis, word in axes.items() if word is not None}
+    return clean
+
+
+def _shapes_of(arguments, dynamic):
+    """The tree that torch.export wants; an unnamed axis is static."""
+    names = iter(flat_names(arguments))
+
+    def leaf(value):
+        if not isinstance(value, torch.Tensor):
+            return None
+        name = next(names)
+        for axis in dynamic.get(name, {}):
+            if not -value.dim() <= axis < value.dim():
+                raise UsageError(f"input '{name}' has {value.dim()} axes, a name is given "
+                                 f"for axis {axis}")
+        return {axis % value.dim(): torch.export.Dim.DYNAMIC
+                for axis in dynamic.get(name, {})} or None
+    return _pytree.tree_map(leaf, arguments)
+
+
+def _signature_tree(given, dynamic):
+    """Dynamic shapes by parameter; *args are a tuple in it."""
+    return _shapes_of(dict(given.arguments), dynamic)
+
+
+@contextlib.contextmanager
+def _quiet():
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "torch.fx")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels):
+            logger.setLevel(level)
+
+
+def _sentence(error):
+    """The first line of the innermost cause."""
+    cause = innermost(error)
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    return f"{type(cause).__name__}: {lines[0] if lines else 'no message'}"
+
+
+def exported(module, given, dynamic):
+    """The ExportedProgram of one call; `given`: bound arguments."""
+    try:
+        with _quiet(), torch.no_grad():
+            return torch.export.export(module, given.args, given.kwargs, strict=False,
+                                       dynamic_shapes=_signature_tree(given, dynamic))
+    except (UsageError, UnsupportedError):
+        raise
+    except Exception as error:
+        raise CaptureError(f"{type(module).__name__} cannot be exported: "
+                           f"{_sentence(error)}") from error
+
+
+def translated(program, opset, input_names, output_names):
+    """The onnx_ir model of an ExportedProgram, optimised without inlining."""
+    try:
+        with _quiet():
+            made = torch.onnx.export(program, dynamo=True, verbose=False, optimize=False,
+                                     opset_version=opset, input_names=input_names,
+                                     output_names=output_names).model
+            onnxscript.optimizer.optimize_ir(made, inline=False)
+    except Exception as error:
+        raise CaptureError(f"the exported program cannot be written as ONNX: "
+                           f"{_sentence(error)}") from error
+    return made
+
+
+def captured(module, given, dynamic, opset, output_names=None):
+    """(onnx_ir model, calls of attnrun operators in it)."""
+    names = flat_names(given.arguments)
+    with recording() as calls:
+        model = translated(exported(module, given, dynamic), opset, names, output_names)
+    name_axes(model, dynamic)
+    return model, calls
+
+
+def name_axes(model, dynamic):
+    """Gives symbolic sizes the users' names, in all shapes of the model."""
+    inputs, words = {value.name: value for value in model.graph.inputs}, {}
+    for name, axes in dynamic.items():
+        for axis, word in axes.items() if name in inputs else ():
+            size = inputs[name].shape[axis]
+            if not isinstance(size, onnx_ir.SymbolicDim) or size.value is None:
+                raise UnsupportedError(
+                    f"axis {axis} ('{word}') of input '{name}' is {size} in the exported "
+                    "model, which does not work for other sizes of it; leave it out of the "
+                    "dynamic axes or change the model")
+            words.setdefault(size.value, word)
+    identifiers = re.compile(r"[A-Za-z_]\w*")
+    for value in _values(model):
+        if value.shape is None or value.shape.is_static():
+            continue
+        sizes = [identifiers.sub(lambda m: words.get(m[0], m[0]), s.value)
+                 if isinstance(s, onnx_ir.SymbolicDim) and s.value is not None else s
+                 for s in value.shape]
+        value.shape = onnx_ir.Shape(sizes)
+
+
+def _values(model):
+    yield from model.graph.inputs
+    for node in model.graph.all_nodes():
+        yield from node.outputs

@@ -1,0 +1,38 @@
+"""What ends a conversion: one sentence and the exit code of the command line."""
+
+
+class ConvertError(Exception):
+    code = 70
+
+
+class UsageError(ConvertError):
+    """An argument that does not fit."""
+    code = 2
+
+
+class FileError(ConvertError):
+    """A file that cannot be read or written."""
+    code = 3
+
+
+class UnsupportedError(ConvertError):
+    """A model, or a variant of a module, that the converter does not know."""
+    code = 4
+
+
+class CaptureError(ConvertError):
+    """The exporter failed."""
+    code = 70
+
+
+class VerifyError(ConvertError):
+    """Results differ by more than the tolerance."""
+    code = 1
+
+
+def innermost(error):
+    """The first cause of a chain of exceptions."""
+    while error.__cause__ is not None or (error.__context__ is not None
+                                          and not error.__suppress_context__):
+        error = error.__cause__ or error.__context__
+    return error
