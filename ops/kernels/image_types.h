@@ -2,6 +2,7 @@
 #ifndef ATTN_IMAGE_TYPES_H
 #define ATTN_IMAGE_TYPES_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* Columns of a convolution: `k_count` taps from `k_from` on (order: channel, kernel axes)
@@ -25,6 +26,41 @@ struct attn_conv_finish {
     int64_t row, m, n;
     int32_t step; /* -1: none; ATTN_EPI_RELU, or ATTN_EPI_CLIP to [alpha, beta] */
     float alpha, beta;
+};
+
+/* What is known of the pixels of a channel so far. Starts as ATTN_PLANE_STATS. */
+enum attn_plane_stat {
+    ATTN_STAT_SUM = 1,
+    ATTN_STAT_MAX = 2,     /* NaN where any pixel is */
+    ATTN_STAT_SQUARES = 4, /* their sum */
+    ATTN_STAT_EXP = 8      /* sum of exp(x - max); gives MAX, too */
+};
+struct attn_plane_stats {
+    double sum, squares;
+    double exp_sum; /* 0 while max is -inf */
+    float max;
+};
+#define ATTN_PLANE_STATS ((struct attn_plane_stats){ .max = -__builtin_inff() })
+
+/* y[i][r] = sum over j < k of w[r][j] z[i][j], + bias[r] * bias_factor, for i < m and
+ * r < rows. Each sum has one order, whatever m and rows are. */
+struct attn_dense {
+    const float *w, *z, *bias; /* bias: one per row, or NULL */
+    float *y;
+    ptrdiff_t w_row, z_row, y_row;
+    size_t m, rows, k;
+    float bias_factor;
+};
+
+/* y[c][p] = act(x[c][p] * gate[c] * pixels[p] + identity[c][p]) for c < planes, p < n,
+ * each product and the sum rounded; NULL has no part. x, y and identity have rows that
+ * are `row` floats apart; y may be x or identity. */
+struct attn_gate {
+    const float *x, *gate, *pixels, *identity;
+    float *y;
+    ptrdiff_t row;
+    size_t planes, n;
+    int32_t relu; /* act is max(…, 0), NaN stays; else nothing */
 };
 
 #endif

@@ -52,13 +52,35 @@ static inline v_f32 v_set(float x) { return x - (v_f32){ 0 }; }
 /* The first n (< VF) floats at p; the rest is `fill`. */
 static inline v_f32 v_load_tail(const float *p, size_t n, float fill)
 {
+#if VEC_BYTES == 64 && defined(__AVX512F__)
+    const __mmask16 first = (__mmask16)((1u << n) - 1);
+    return (v_f32)_mm512_mask_loadu_ps((__m512)v_set(fill), first, p);
+#else
     v_f32 v = v_set(fill);
     memcpy(&v, p, n * sizeof(float));
     return v;
+#endif
 }
 static inline void v_store_tail(float *p, v_f32 v, size_t n)
 {
+#if VEC_BYTES == 64 && defined(__AVX512F__)
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
+#else
     memcpy(p, &v, n * sizeof(float));
+#endif
+}
+/* x, and what comes next is not joined with the product that made it: a * b + c in one
+ * rounding is not what a stored product and a sum give. */
+static ALWAYS_INLINE v_f32 v_rounded(v_f32 x)
+{
+#if defined(__x86_64__) && VEC_BYTES == 64
+    __asm__("" : "+v"(x));
+#elif defined(__x86_64__)
+    __asm__("" : "+x"(x));
+#else
+    __asm__("" : "+m"(x));
+#endif
+    return x;
 }
 
 /* max(a, b) where a NaN in either operand gives b: what maxps does. */

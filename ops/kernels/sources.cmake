@@ -18,4 +18,5 @@ set(ATTN_KERNELS
   ops/kernels/conv_taps.c
   ops/kernels/conv_finish.c
   ops/kernels/additive_f32.c
+  ops/kernels/maps_f32.c
 )

@@ -45,6 +45,26 @@ static ALWAYS_INLINE void transpose_square(float *y, ptrdiff_t y_row, const floa
     for (int i = 0; i < VF; i++)
         v_store(y + i * y_row, r[i]);
 }
+
+#define ADD_BLOCKS(h)                                                                    \
+    UNROLL                                                                               \
+    for (int i = 0; i < VF; i += 2 * (h))                                                \
+        r[i] = __builtin_shufflevector(r[i], r[i + (h)], LANES(UPPER, h)) +              \
+               __builtin_shufflevector(r[i], r[i + (h)], LANES(LOWER, h));
+/* Lane i: the sum of the lanes of r[i]. */
+static ALWAYS_INLINE v_f32 add_lanes_of_rows(v_f32 *r)
+{
+    ADD_BLOCKS(1)
+    ADD_BLOCKS(2)
+#if VEC_BYTES >= 32
+    ADD_BLOCKS(4)
+#endif
+#if VEC_BYTES >= 64
+    ADD_BLOCKS(8)
+#endif
+    return r[0];
+}
+#undef ADD_BLOCKS
 #undef SWAP_BLOCKS
 #undef LANES
 #undef LANES4

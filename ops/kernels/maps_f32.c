@@ -1,0 +1,299 @@
+/* maps_f32.c - what gates over maps (batch, channel, pixel) do with them: statistics of a
+ * plane, maximum and sum over channels, products of a matrix with a few vectors, and the
+ * product of map, gates and pixels with what is added to it. */
+#include "transpose.h"
+#include "vmath.h"
+
+static ALWAYS_INLINE v_f32 load_part(const float *x, size_t n, float fill)
+{
+    return n >= VF ? v_load(x) : v_load_tail(x, n, fill);
+}
+
+static ALWAYS_INLINE void store_part(float *y, v_f32 v, size_t n)
+{
+    if (n >= VF)
+        v_store(y, v);
+    else
+        v_store_tail(y, v, n);
+}
+
+/* ---- statistics ---- */
+
+/* Sums are taken in floats over a block and in double over blocks. */
+enum { BLOCK = 1024, CHAINS = 4 };
+
+struct block {
+    v_f32 sum[CHAINS], squares[CHAINS], max[CHAINS];
+};
+
+static ALWAYS_INLINE void add_vector(struct block *b, int chain, v_f32 v, v_f32 greatest,
+                                     const int what)
+{
+    b->sum[chain] += v;
+    if (what & ATTN_STAT_SQUARES)
+        b->squares[chain] += v * v;
+    if (what & ATTN_STAT_MAX)
+        b->max[chain] = v_max(greatest, b->max[chain]);
+}
+
+static float scalar_max(const float *x, size_t n)
+{
+    float best = x[0];
+    for (size_t i = 0; i < n; i++) {
+        if (x[i] != x[i])
+            return NAN;
+        best = x[i] > best ? x[i] : best;
+    }
+    return best;
+}
+
+/* Up to BLOCK pixels; their maximum goes to *max. Without a NaN in the sum there is none
+ * in x. */
+static ALWAYS_INLINE void add_block(const float *x, size_t n, const int what,
+                                    struct attn_plane_stats *s, float *max)
+{
+    struct block b;
+    size_t i = 0;
+    UNROLL
+    for (int l = 0; l < CHAINS; l++) {
+        b.sum[l] = b.squares[l] = v_set(0.0f);
+        b.max[l] = v_set(-INFINITY);
+    }
+    for (; i + CHAINS * VF <= n; i += CHAINS * VF)
+        UNROLL
+    for (int l = 0; l < CHAINS; l++) {
+        const v_f32 v = v_load(x + i + l * VF);
+        add_vector(&b, l, v, v, what);
+    }
+    for (; i + VF <= n; i += VF)
+        add_vector(&b, 0, v_load(x + i), v_load(x + i), what);
+    if (i < n)
+        add_vector(&b, 1, v_load_tail(x + i, n - i, 0.0f),
+                   v_load_tail(x + i, n - i, -INFINITY), what);
+    const float sum = v_reduce_add((b.sum[0] + b.sum[1]) + (b.sum[2] + b.sum[3]));
+    s->sum += (double)sum;
+    if (what & ATTN_STAT_SQUARES)
+        s->squares += (double)v_reduce_add((b.squares[0] + b.squares[1]) +
+                                           (b.squares[2] + b.squares[3]));
+    if (what & ATTN_STAT_MAX)
+        *max = sum != sum ? scalar_max(x, n)
+                          : v_reduce_max(v_max(v_max(b.max[0], b.max[1]),
+                                               v_max(b.max[2], b.max[3])));
+}
+
+static float sum_exp(const float *x, size_t n, float shift)
+{
+    v_f32 even = v_set(0.0f), odd = even;
+    size_t i = 0;
+    for (; i + 2 * VF <= n; i += 2 * VF) {
+        even += v_exp(v_load(x + i) - shift);
+        odd += v_exp(v_load(x + i + VF) - shift);
+    }
+    for (; i < n; i += VF)
+        even += v_exp(load_part(x + i, n - i, -INFINITY) - shift);
+    return v_reduce_add(even + odd);
+}
+
+/* The maximum of before is s->max; NaN in either stays. */
+static void add_exp(const float *x, size_t n, float max, struct attn_plane_stats *s)
+{
+    const float most = s->max > max || s->max != s->max ? s->max : max;
+    if (most == -INFINITY)
+        return;
+    if (s->exp_sum > 0)
+        s->exp_sum *= (double)expf(s->max - most);
+    s->exp_sum += (double)sum_exp(x, n, most);
+}
+
+static ALWAYS_INLINE void stats(const float *x, size_t n, const int what,
+                                struct attn_plane_stats *s)
+{
+    for (size_t size; n > 0; x += size, n -= size) {
+        float max = -INFINITY;
+        size = n < BLOCK ? n : BLOCK;
+        add_block(x, size, what, s, &max);
+        if (what & ATTN_STAT_EXP)
+            add_exp(x, size, max, s);
+        if ((what & ATTN_STAT_MAX) && !(s->max > max) && s->max == s->max)
+            s->max = max;
+    }
+}
+
+void K(plane_stats_f32)(const float *x, size_t n, int what, struct attn_plane_stats *s)
+{
+    if (what == ATTN_STAT_SUM)
+        stats(x, n, ATTN_STAT_SUM, s);
+    else if ((what | ATTN_STAT_SUM) == (ATTN_STAT_SUM | ATTN_STAT_MAX))
+        stats(x, n, ATTN_STAT_MAX, s);
+    else if ((what & ATTN_STAT_EXP) == 0)
+        stats(x, n, ATTN_STAT_MAX | ATTN_STAT_SQUARES, s);
+    else
+        stats(x, n, ATTN_STAT_MAX | ATTN_STAT_SQUARES | ATTN_STAT_EXP, s);
+}
+
+/* ---- over channels ---- */
+
+enum { CHANNELS = 64, STRIP = VF == 16 ? 8 : 4 };
+
+/* `strip` vectors of pixels, the last of which has `last` of them. */
+static ALWAYS_INLINE void pool_strip(float *max, float *sum, const float *x,
+                                     ptrdiff_t row, const float *gate, size_t channels,
+                                     const int strip, const size_t last)
+{
+    v_f32 most[STRIP], total[STRIP];
+    UNROLL
+    for (int i = 0; i < strip; i++) {
+        most[i] = v_set(-INFINITY);
+        total[i] = v_set(0.0f);
+    }
+    for (size_t c = 0; c < channels;) {
+        const size_t end = channels - c < CHANNELS ? channels : c + CHANNELS;
+        v_f32 part[STRIP];
+        UNROLL
+        for (int i = 0; i < strip; i++)
+            part[i] = v_set(0.0f);
+        for (; c < end; c++, x += row) {
+            const v_f32 g = v_set(gate != NULL ? gate[c] : 1.0f);
+            UNROLL
+            for (int i = 0; i < strip; i++) {
+                const size_t n = i + 1 < strip ? VF : last;
+                const v_f32 v = g * load_part(x + i * VF, n, 0.0f);
+                part[i] += v;
+                most[i] = v_max(v, most[i]);
+            }
+        }
+        UNROLL
+        for (int i = 0; i < strip; i++)
+            total[i] += part[i];
+    }
+    UNROLL
+    for (int i = 0; i < strip; i++) {
+        store_part(max + i * VF, most[i], i + 1 < strip ? VF : last);
+        store_part(sum + i * VF, total[i], i + 1 < strip ? VF : last);
+    }
+}
+
+void K(pool_channels_f32)(float *max, float *sum, const float *x, ptrdiff_t row,
+                          const float *gate, size_t channels, size_t n)
+{
+    size_t i = 0;
+    for (; i + STRIP * VF <= n; i += STRIP * VF)
+        pool_strip(max + i, sum + i, x + i, row, gate, channels, STRIP, VF);
+    for (; i + 2 * VF <= n; i += 2 * VF)
+        pool_strip(max + i, sum + i, x + i, row, gate, channels, 2, VF);
+    for (; i + VF <= n; i += VF)
+        pool_strip(max + i, sum + i, x + i, row, gate, channels, 1, VF);
+    if (i < n)
+        pool_strip(max + i, sum + i, x + i, row, gate, channels, 1, n - i);
+}
+
+/* ---- a matrix and a few vectors ---- */
+
+enum { VECTORS = VF == 4 ? 2 : VF / 4 };
+
+/* sum[i * high + r] += the products of n <= VF columns. */
+static ALWAYS_INLINE void dense_step(v_f32 *sum, const float *const *row, const float *z,
+                                     ptrdiff_t z_row, size_t j, size_t n, const int m)
+{
+    const int high = VF / m;
+    v_f32 part[VECTORS];
+    UNROLL
+    for (int i = 0; i < m; i++)
+        part[i] = load_part(z + i * z_row + j, n, 0.0f);
+    UNROLL
+    for (int r = 0; r < high; r++) {
+        const v_f32 of_row = load_part(row[r] + j, n, 0.0f);
+        UNROLL
+        for (int i = 0; i < m; i++)
+            sum[i * high + r] += of_row * part[i];
+    }
+}
+
+/* VF sums: of VF / m rows (those behind the last are the last again) and m vectors. */
+static ALWAYS_INLINE void dense_block(const struct attn_dense *d, const float *w,
+                                      size_t rows, const float *z, float *y,
+                                      const float *bias, const int m)
+{
+    const int high = VF / m;
+    const float *row[VF];
+    v_f32 sum[VF];
+    size_t j = 0;
+    UNROLL
+    for (int r = 0; r < high; r++)
+        row[r] = w + (ptrdiff_t)((size_t)r < rows ? (size_t)r : rows - 1) * d->w_row;
+    UNROLL
+    for (int i = 0; i < VF; i++)
+        sum[i] = v_set(0.0f);
+    for (; j + VF <= d->k; j += VF)
+        dense_step(sum, row, z, d->z_row, j, VF, m);
+    if (j < d->k)
+        dense_step(sum, row, z, d->z_row, j, d->k - j, m);
+    float all[VF];
+    v_store(all, add_lanes_of_rows(sum));
+    for (int i = 0; i < m; i++)
+        for (size_t r = 0; r < rows && r < (size_t)high; r++)
+            y[i * d->y_row + (ptrdiff_t)r] =
+                all[(size_t)(i * high) + r] +
+                (bias != NULL ? bias[r] * d->bias_factor : 0.0f);
+}
+
+void K(dense_rows_f32)(const struct attn_dense *d)
+{
+    size_t i = 0;
+    for (int m; i < d->m; i += (size_t)m) {
+        const float *z = d->z + (ptrdiff_t)i * d->z_row;
+        float *y = d->y + (ptrdiff_t)i * d->y_row;
+        m = i + VECTORS <= d->m ? VECTORS : 1;
+        for (size_t r = 0; r < d->rows; r += VF / (size_t)m) {
+            const float *w = d->w + (ptrdiff_t)r * d->w_row;
+            const float *bias = d->bias != NULL ? d->bias + r : NULL;
+            if (m == VECTORS)
+                dense_block(d, w, d->rows - r, z, y + r, bias, VECTORS);
+            else
+                dense_block(d, w, d->rows - r, z, y + r, bias, 1);
+        }
+    }
+}
+
+/* ---- the product ---- */
+
+static ALWAYS_INLINE void gate_part(const struct attn_gate *g, ptrdiff_t at, size_t p,
+                                    v_f32 factor, const bool pixels, const bool identity,
+                                    const bool relu)
+{
+    v_f32 v = load_part(g->x + at, g->n - p, 0.0f) * factor;
+    if (pixels)
+        v *= load_part(g->pixels + p, g->n - p, 0.0f);
+    if (identity)
+        v = v_rounded(v) + load_part(g->identity + at, g->n - p, 0.0f);
+    if (relu)
+        v = v_relu(v);
+    store_part(g->y + at, v, g->n - p);
+}
+
+static ALWAYS_INLINE void gate_planes(const struct attn_gate *g, const bool pixels,
+                                      const bool identity, const bool relu)
+{
+    for (size_t c = 0; c < g->planes; c++) {
+        const v_f32 factor = v_set(g->gate != NULL ? g->gate[c] : 1.0f);
+        const ptrdiff_t at = (ptrdiff_t)c * g->row;
+        size_t p = 0;
+        for (; p + VF <= g->n; p += VF)
+            gate_part(g, at + (ptrdiff_t)p, p, factor, pixels, identity, relu);
+        if (p < g->n)
+            gate_part(g, at + (ptrdiff_t)p, p, factor, pixels, identity, relu);
+    }
+}
+
+void K(gate_planes_f32)(const struct attn_gate *g)
+{
+    const bool identity = g->identity != NULL;
+    if (g->pixels != NULL && g->relu)
+        gate_planes(g, true, identity, true);
+    else if (g->pixels != NULL)
+        gate_planes(g, true, identity, false);
+    else if (g->relu)
+        gate_planes(g, false, identity, true);
+    else
+        gate_planes(g, false, identity, false);
+}
