@@ -85,6 +85,11 @@ static inline bool op_has_in(const attnrun_step *step, int in)
 {
     return in < step->n_in && step->in[in].kind != ATTNRUN_ABSENT;
 }
+/* At run: the elements of an input, NULL where it is absent. */
+static inline const void *op_in_data(const attnrun_step *step, int in)
+{
+    return op_has_in(step, in) ? step->x[in].data : NULL;
+}
 /* An output that somebody reads; run() skips the others (their y has data NULL). */
 static inline bool op_has_out(const attnrun_step *step, int out)
 {

@@ -60,9 +60,9 @@ static attn_status additive_run(const attnrun_step *step, const attnrun_work *wo
         .q = step->x[QUERY].data,
         .k = step->x[KEYS].data,
         .values = step->x[values].data,
-        .bias = op_has_in(step, BIAS) ? step->x[BIAS].data : NULL,
+        .bias = op_in_data(step, BIAS),
         .v = step->x[V].data,
-        .mask = op_has_in(step, KEY_MASK) ? step->x[KEY_MASK].data : NULL,
+        .mask = op_in_data(step, KEY_MASK),
         .y = step->y[0].data,
         .weights = op_has_out(step, 1) ? step->y[1].data : NULL,
     };

@@ -394,11 +394,6 @@ static struct attn_sdpa with_strides(const attnrun_step *step)
     return s;
 }
 
-static const void *data_of(const attnrun_step *step, int in)
-{
-    return op_has_in(step, in) ? step->x[in].data : NULL;
-}
-
 static const float *operand_data(const attnrun_step *step, int in)
 {
     const struct attention_args *args = step->args;
@@ -413,9 +408,9 @@ static attn_status attention_run(const attnrun_step *step, const attnrun_work *w
         .q = operand_data(step, Q),
         .k = operand_data(step, K),
         .v = operand_data(step, V),
-        .past_k = data_of(step, PAST_K),
-        .past_v = data_of(step, PAST_V),
-        .mask = data_of(step, MASK),
+        .past_k = op_in_data(step, PAST_K),
+        .past_v = op_in_data(step, PAST_V),
+        .mask = op_in_data(step, MASK),
         .lens = op_has_in(step, LENS) ? &step->x[LENS] : NULL,
         .lens_position = true,
         .y = step->y[Y].data,

@@ -182,17 +182,13 @@ static attn_status longformer_infer(attnrun_step *step)
 
 /* ---- run ---- */
 
-static const void *data_of(const attnrun_step *step, int in)
-{
-    return op_has_in(step, in) ? step->x[in].data : NULL;
-}
-
 static void list_globals(const attnrun_step *step, const struct attn_window_lists *lists,
                          int64_t b)
 {
     const struct longformer_state *state = step->state;
     const int64_t at = b * state->window.s.kv_len;
-    const uint8_t *global = data_of(step, GLOBAL_MASK), *key = data_of(step, KEY_MASK);
+    const uint8_t *global = op_in_data(step, GLOBAL_MASK),
+                  *key = op_in_data(step, KEY_MASK);
     attn_window_list(&state->window, lists, b, 0, global + at,
                      key != NULL ? key + at : NULL, true);
 }
@@ -207,8 +203,8 @@ static attn_status run_rows(const attnrun_step *step,
                                                      .wq = step->x[WQ].data,
                                                      .wk = step->x[WK].data,
                                                      .wv = step->x[WV].data,
-                                                     .bq = data_of(step, BQ),
-                                                     .bv = data_of(step, BV),
+                                                     .bq = op_in_data(step, BQ),
+                                                     .bv = op_in_data(step, BV),
                                                      .key_mask = o->key_mask,
                                                      .lists = o->lists,
                                                      .y = o->y };
@@ -231,7 +227,7 @@ static attn_status longformer_run(const attnrun_step *step, const attnrun_work *
                                             .k = step->x[K].data,
                                             .v = step->x[V].data,
                                             .y = step->y[Y].data,
-                                            .key_mask = data_of(step, KEY_MASK),
+                                            .key_mask = op_in_data(step, KEY_MASK),
                                             .lists =
                                                 attn_window_lists_at(w, work->shared) };
     if (o.y == NULL)

@@ -126,7 +126,7 @@ static void fill(const void *arg, int64_t sample, int64_t head, int64_t block,
 static attn_status big_bird_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct big_bird_state *s = step->state;
-    const void *mask = op_has_in(step, KEY_MASK) ? step->x[KEY_MASK].data : NULL;
+    const void *mask = op_in_data(step, KEY_MASK);
     const struct attn_blocks_operands o = {
         .q = step->x[Q].data,
         .k = step->x[K].data,

@@ -115,7 +115,7 @@ static attn_status block_sparse_run(const attnrun_step *step, const attnrun_work
         .q = step->x[Q].data,
         .k = step->x[K].data,
         .v = step->x[V].data,
-        .key_mask = op_has_in(step, KEY_MASK) ? step->x[KEY_MASK].data : NULL,
+        .key_mask = op_in_data(step, KEY_MASK),
         .y = step->y[0].data,
         .fill = fill,
         .arg = step,

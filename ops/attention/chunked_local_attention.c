@@ -116,7 +116,7 @@ static attn_status chunked_run(const attnrun_step *step, const attnrun_work *wor
         .k = step->x[K].data,
         .v = step->x[V].data,
         .y = step->y[Y].data,
-        .key_mask = op_has_in(step, KEY_MASK) ? step->x[KEY_MASK].data : NULL,
+        .key_mask = op_in_data(step, KEY_MASK),
     };
     w.left.v = &state->before;
     w.right.v = &state->after;

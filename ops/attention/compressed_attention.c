@@ -208,23 +208,18 @@ struct operand {
     int64_t to_row;
 };
 
-static const float *data_of(const attnrun_step *step, int in)
-{
-    return op_has_in(step, in) ? step->x[in].data : NULL;
-}
-
 static struct operand open_operand(const attnrun_step *step, bool values)
 {
     const struct compressed_state *s = step->state;
     const bool own = values && op_has_in(step, WV);
-    struct operand o = { .x = data_of(step, values ? V : K),
-                         .weight = data_of(step, own ? WV : WK),
-                         .bias = data_of(step, values ? BV : BK),
-                         .null = data_of(step, values ? NULL_V : NULL_K),
+    struct operand o = { .x = op_in_data(step, values ? V : K),
+                         .weight = op_in_data(step, own ? WV : WK),
+                         .bias = op_in_data(step, values ? BV : BK),
+                         .null = op_in_data(step, values ? NULL_V : NULL_K),
                          .strides = values ? s->sizes.v : s->sizes.k,
                          .group = values ? s->v_group : s->k_group };
     if (values && !own && o.bias == NULL)
-        o.bias = data_of(step, BK);
+        o.bias = op_in_data(step, BK);
     return o;
 }
 
@@ -234,7 +229,7 @@ static void gather(const attnrun_step *step, const struct operand *o, int64_t ba
 {
     const struct compressed_state *s = step->state;
     const uint8_t *keep =
-        data_of(step, KEY_MASK) == NULL
+        op_in_data(step, KEY_MASK) == NULL
             ? NULL
             : (const uint8_t *)step->x[KEY_MASK].data + batch * s->sizes.kv_len;
     const int64_t channel = s->rank == 4 ? group * o->strides.head : group * o->group;

@@ -180,7 +180,7 @@ static struct attn_weigh_operands operands_of(const struct pass *p, bool keys,
         .v = p->x,
         .v_batch = s->sizes.q.batch,
         .v_row = s->width,
-        .mask = op_has_in(step, KEY_MASK) ? step->x[KEY_MASK].data : NULL,
+        .mask = op_in_data(step, KEY_MASK),
         .y = pooled(s, work) + (keys ? s->weigh.batch * s->width : 0),
         .y_batch = s->width,
         .y_row = s->sizes.dim,
@@ -198,7 +198,7 @@ static attn_status pool(const attnrun_step *step, const attnrun_work *work, bool
     struct pass p = {
         .step = step, .s = s, .x = step->x[keys ? K : Q].data, .w = weights
     };
-    p.bias = op_has_in(step, bias) ? step->x[bias].data : NULL;
+    p.bias = op_in_data(step, bias);
     struct attn_weigh_operands o = operands_of(&p, keys, work);
     for (int64_t task = work->begin; task < work->end; task++) {
         if (work->phase == MERGE) {

@@ -305,7 +305,7 @@ static attn_status lama_run(const attnrun_step *step, const attnrun_work *work)
         .v = step->x[X].data,
         .v_batch = w->tokens * w->v_dim,
         .v_row = w->v_dim,
-        .mask = op_has_in(step, KEY_MASK) ? step->x[KEY_MASK].data : NULL,
+        .mask = op_in_data(step, KEY_MASK),
         .y = step->y[0].data,
         .y_batch = w->rows * w->v_dim,
         .y_row = w->v_dim,

@@ -191,7 +191,7 @@ static struct sum open_sum(const attnrun_step *step, const attnrun_work *work,
     const bool own = values && op_has_in(step, F);
     struct sum sum = { .x = step->x[values ? V : K].data,
                        .e = step->x[own ? F : E].data,
-                       .bias = op_has_in(step, bias) ? step->x[bias].data : NULL,
+                       .bias = op_in_data(step, bias),
                        .strides = values ? s->sizes.v : s->sizes.k,
                        .dim = values ? s->sizes.v_dim : s->sizes.dim,
                        .by_head = own ? s->f_by_head : s->e_by_head };

@@ -89,19 +89,14 @@ static attn_status local_infer(attnrun_step *step)
     return step->concrete ? plan(step, &shape) : ATTNRUN_OK;
 }
 
-static const uint8_t *mask_data(const attnrun_step *step, int in)
-{
-    return op_has_in(step, in) ? step->x[in].data : NULL;
-}
-
 static void list_globals(const attnrun_step *step, const struct attn_window_lists *lists,
                          int64_t b)
 {
     const struct local_args *args = step->args;
     const struct local_state *state = step->state;
     const int64_t at = b * state->window.s.kv_len;
-    const uint8_t *global = mask_data(step, GLOBAL_MASK),
-                  *key = mask_data(step, KEY_MASK);
+    const uint8_t *global = op_in_data(step, GLOBAL_MASK),
+                  *key = op_in_data(step, KEY_MASK);
     attn_window_list(&state->window, lists, b, args->num_global,
                      global != NULL ? global + at : NULL, key != NULL ? key + at : NULL,
                      false);
@@ -115,7 +110,7 @@ static attn_status local_run(const attnrun_step *step, const attnrun_work *work)
                                             .k = step->x[K].data,
                                             .v = step->x[V].data,
                                             .y = step->y[Y].data,
-                                            .key_mask = mask_data(step, KEY_MASK),
+                                            .key_mask = op_in_data(step, KEY_MASK),
                                             .lists =
                                                 attn_window_lists_at(w, work->shared) };
     if (o.y == NULL)

@@ -257,11 +257,9 @@ static attn_status ms_attention_pack(attnrun_pack *pack, int64_t *bytes, void *p
 static attn_status project(const attnrun_step *step, const attnrun_work *work)
 {
     const struct ms_attention_state *s = step->state;
-    const struct attn_epilogue bias = { .kind = ATTN_EPI_ADD,
-                                        .alpha = 1.0f,
-                                        .data = op_has_in(step, BIAS) ? step->x[BIAS].data
-                                                                      : NULL,
-                                        .col = 1 };
+    const struct attn_epilogue bias = {
+        .kind = ATTN_EPI_ADD, .alpha = 1.0f, .data = op_in_data(step, BIAS), .col = 1
+    };
     const struct attn_gemm_operands o = { .a = step->x[X].data,
                                           .b = step->x[WEIGHTS].data,
                                           .packed = step->node->packed,
@@ -353,9 +351,7 @@ static attn_status ms_attention_run(const attnrun_step *step, const attnrun_work
         .v = shared + 2 * hidden,
         .past_k = past_of(step, false),
         .past_v = past_of(step, true),
-        .mask = s->made_mask                  ? shared + s->mask_at
-                : op_has_in(step, SCORE_BIAS) ? step->x[SCORE_BIAS].data
-                                              : NULL,
+        .mask = s->made_mask ? shared + s->mask_at : op_in_data(step, SCORE_BIAS),
         .y = step->y[Y].data,
     };
     if (work->phase == PROJECT)

@@ -289,11 +289,6 @@ static void copy_present(const attnrun_step *step, int out, int past_in,
                o->tokens, o->dim);
 }
 
-static const void *data_of(const attnrun_step *step, int in)
-{
-    return op_has_in(step, in) ? step->x[in].data : NULL;
-}
-
 static attn_status mha_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct mha_state *state = step->state;
@@ -313,10 +308,10 @@ static attn_status mha_run(const attnrun_step *step, const attnrun_work *work)
         .q = at[0],
         .k = at[1],
         .v = at[2],
-        .past_k = data_of(step, PAST_K),
-        .past_v = data_of(step, PAST_V),
-        .mask = data_of(step, SCORE_BIAS),
-        .key_keep = lens ? NULL : data_of(step, KEY_MASK),
+        .past_k = op_in_data(step, PAST_K),
+        .past_v = op_in_data(step, PAST_V),
+        .mask = op_in_data(step, SCORE_BIAS),
+        .key_keep = lens ? NULL : op_in_data(step, KEY_MASK),
         .lens = lens ? &step->x[KEY_MASK] : NULL,
         .y = step->y[Y].data,
     };

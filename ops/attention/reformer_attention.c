@@ -329,11 +329,6 @@ static attn_status reformer_pack(attnrun_pack *pack, int64_t *bytes, void *packe
 
 /* ---- run ---- */
 
-static const void *data_of(const attnrun_step *step, int in)
-{
-    return op_has_in(step, in) ? step->x[in].data : NULL;
-}
-
 static struct reformer_operands operands(const attnrun_step *step,
                                          const attnrun_work *work)
 {
@@ -342,10 +337,10 @@ static struct reformer_operands operands(const attnrun_step *step,
     return (struct reformer_operands){
         .qk = step->x[QK].data,
         .v = step->x[V].data,
-        .rotations = data_of(step, ROTATIONS),
+        .rotations = op_in_data(step, ROTATIONS),
         .turned = step->node->packed,
         .given = s->given ? &step->x[BUCKETS] : NULL,
-        .key_mask = data_of(step, MASK),
+        .key_mask = op_in_data(step, MASK),
         .y = step->y[0].data,
         .buckets_out = op_has_out(step, 1) ? step->y[1].data : NULL,
         .order = (int32_t *)(void *)(shared + s->order_at),

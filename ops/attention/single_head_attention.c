@@ -73,11 +73,6 @@ static attn_status single_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static const void *data_of(const attnrun_step *step, int in)
-{
-    return op_has_in(step, in) ? step->x[in].data : NULL;
-}
-
 static attn_status single_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct single_state *state = step->state;
@@ -85,10 +80,10 @@ static attn_status single_run(const attnrun_step *step, const attnrun_work *work
                                             .k = step->x[MEMORY].data,
                                             .v = step->x[MEMORY].data,
                                             .y = step->y[Y].data,
-                                            .key_mask = data_of(step, KEY_MASK),
-                                            .q_gate = data_of(step, Q_GATE),
-                                            .k_gate = data_of(step, K_GATE),
-                                            .y_gate = data_of(step, V_GATE) };
+                                            .key_mask = op_in_data(step, KEY_MASK),
+                                            .q_gate = op_in_data(step, Q_GATE),
+                                            .k_gate = op_in_data(step, K_GATE),
+                                            .y_gate = op_in_data(step, V_GATE) };
     for (int64_t task = work->begin; task < work->end && o.y != NULL; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;

@@ -82,8 +82,7 @@ static attn_status clip_attrs_run(const attnrun_step *step, const attnrun_work *
 
 static attn_status clip_run(const attnrun_step *step, const attnrun_work *work)
 {
-    return clip_range(step, work, op_has_in(step, 1) ? step->x[1].data : NULL,
-                      op_has_in(step, 2) ? step->x[2].data : NULL);
+    return clip_range(step, work, op_in_data(step, 1), op_in_data(step, 2));
 }
 
 #define CLIP_OLD(row, first, attributes)                                                 \

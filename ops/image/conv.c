@@ -209,8 +209,8 @@ static attn_status conv_run(const attnrun_step *step, const attnrun_work *work)
     struct conv_operands o = {
         .x = step->x[0].data,
         .w = step->x[1].data,
-        .bias = op_has_in(step, 2) ? step->x[2].data : NULL,
-        .z = op_has_in(step, 3) ? step->x[3].data : NULL,
+        .bias = op_in_data(step, 2),
+        .z = op_in_data(step, 3),
         .y = step->y[0].data,
         .activation = steps,
         .n_activation = attn_conv_activation(args->activation, alpha, beta, steps),

@@ -134,7 +134,7 @@ static void requantize(const attnrun_step *step, const uint32_t *sum, int64_t n,
 static attn_status qlinear_conv_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct conv_shape *s = step->state;
-    const int32_t *bias = op_has_in(step, 8) ? step->x[8].data : NULL;
+    const int32_t *bias = op_in_data(step, 8);
     int32_t x_zero = zero_point(step, 2, 0);
     uint32_t *sum = work->scratch;
     for (int64_t task = work->begin; task < work->end; task++) {

@@ -53,7 +53,7 @@ attn_status attn_conv_f64_run(const attnrun_step *step, const attnrun_work *work
                               const struct conv_shape *s)
 {
     const double *x = step->x[0].data, *w = step->x[1].data;
-    const double *bias = op_has_in(step, 2) ? step->x[2].data : NULL;
+    const double *bias = op_in_data(step, 2);
     double *y = step->y[0].data;
     for (int64_t task = work->begin; task < work->end; task++) {
         struct conv_plain_row row;

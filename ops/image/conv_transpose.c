@@ -304,7 +304,7 @@ static attn_status run_planes(const attnrun_step *step, const attnrun_work *work
     int64_t channel = group * s->rows + row;
     float *y =
         (float *)step->y[0].data + (image * s->groups * s->rows + channel) * s->pixels;
-    const float *bias = op_has_in(step, 2) ? step->x[2].data : NULL;
+    const float *bias = op_in_data(step, 2);
     fill_planes(y, bias != NULL ? bias + channel : NULL, rows, s->pixels);
     float *line = work->scratch,
           *patches = line + state->line_floats + state->panel_floats;
@@ -373,7 +373,7 @@ static void run_plane_f64(const attnrun_step *step, const struct conv_shape *s,
     int64_t channels = s->groups * s->rows;
     int64_t channel = task % channels, image = task / channels;
     int64_t group = channel / s->rows, row = channel % s->rows;
-    const double *bias = op_has_in(step, 2) ? step->x[2].data : NULL;
+    const double *bias = op_in_data(step, 2);
     double *y = (double *)step->y[0].data + task * s->pixels;
     for (int64_t i = 0; i < s->pixels; i++)
         y[i] = bias != NULL ? bias[channel] : 0.0;

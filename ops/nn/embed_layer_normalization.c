@@ -128,7 +128,7 @@ static void count_mask(const attnrun_step *step)
     const struct embed_state *s = step->state;
     if (!op_has_out(step, MASK_INDEX) || step->y[MASK_INDEX].data == NULL)
         return;
-    const int32_t *mask = op_has_in(step, MASK) ? step->x[MASK].data : NULL;
+    const int32_t *mask = op_in_data(step, MASK);
     for (int64_t b = 0; b < s->batch; b++) {
         int32_t n = 0;
         for (int64_t i = 0; mask != NULL && i < s->tokens; i++)
