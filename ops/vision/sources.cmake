@@ -1,4 +1,6 @@
 # Sources of ops/vision.
 set(ATTN_OPS_VISION
   ops/vision/maps.c
+  ops/vision/external_attention.c
+  ops/vision/external_run.c
 )

@@ -7,6 +7,7 @@ import math
 import sys
 from pathlib import Path
 
+import onnx
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,3 +79,31 @@ def write(case, op, attributes, tensors, outputs, package, what, tolerance=(1e-5
         f"largest difference to the converter's reference: {worst:.2g}\n")
     size = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
     print(f"{case}: {size} bytes, {worst:.2g}")
+
+
+def amid(case, same):
+    """Puts the node of a written case between pairs of Neg, so that it may write over an
+    inner value: the operands `same`, which are equal, become one of them."""
+    folder = ROOT / "tests" / "attention" / "golden" / case
+    model = onnx.load(folder / "model.onnx")
+    graph, node = model.graph, model.graph.node[0]
+    first, out = same[0], node.output[0]
+    for i, name in reversed(list(enumerate(v.name for v in graph.input))):
+        if name in same[1:]:
+            del graph.input[i]
+    kept = [v.name for v in graph.input]
+    names = [n for n in node.input if n]
+    data = folder / "test_data_set_0"
+    tensors = {n: (data / f"input_{i}.pb").read_bytes() for i, n in enumerate(names)}
+    for path in data.glob("input_*.pb"):
+        path.unlink()
+    for i, name in enumerate(kept):
+        (data / f"input_{i}.pb").write_bytes(tensors[name])
+    node.input[:] = ["turned" if n in same else n for n in node.input]
+    node.output[:] = ["inner"]
+    make = onnx.helper.make_node
+    nodes = [make("Neg", [first], ["negative"]), make("Neg", ["negative"], ["turned"]), node,
+             make("Neg", ["inner"], ["outer"]), make("Neg", ["outer"], [out])]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    onnx.save(model, folder / "model.onnx")

@@ -1,5 +1,4 @@
 """What the tests of the converter share: both runtimes, and a count of failures."""
-import os
 import subprocess
 import sys
 import tempfile
@@ -11,7 +10,6 @@ import onnxruntime
 
 ROOT, ATTNRUN = Path(sys.argv[1]), sys.argv[2]
 sys.path.insert(0, str(ROOT / "tools" / "convert"))
-os.environ["XDG_CACHE_HOME"] = str(Path(ATTNRUN).resolve().parent / "cache")
 
 
 def in_onnxruntime(path, feeds):

@@ -11,7 +11,7 @@ A reference is one torch function in refs/<snake_name>.py:
 
 Absent operands are None. After the colon: a word for each dim that may differ from run to
 run ("." for one that may not); nothing for an operand of fixed shape; "heads B N" for
-(B, N, heads * D) or (B, heads, N, D).
+(B, N, heads * D) or (B, heads, N, D); "B N . | B . h w" for the one that has the rank.
 """
 import importlib
 import pkgutil
@@ -30,6 +30,9 @@ class Operand:
     def dims_for(self, rank):
         """{axis: word} of the dims that may differ."""
         words = self.dims
+        if "|" in words:
+            forms = " ".join(words).split("|")
+            words = next(form.split() for form in forms if len(form.split()) == rank)
         if self.heads:
             batch, tokens = words
             words = (batch, tokens, ".") if rank == 3 else (batch, ".", tokens, ".")

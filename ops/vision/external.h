@@ -1,0 +1,45 @@
+/* external.h - what infer, pack and run of ExternalAttention know; see
+ * external_attention.c. */
+#ifndef ATTN_EXTERNAL_H
+#define ATTN_EXTERNAL_H
+
+#include "../../runtime/op.h"
+#include "../kernels/kernels.h"
+
+struct attn_external_args {
+    int64_t num_heads;
+    float epsilon;
+    int32_t post_activation;
+};
+
+enum { X, MK, MV, BV, IDENTITY };
+enum { LOGITS, WORTH, VALUES };           /* phases */
+enum { TILE = 128, ROWS = ATTN_GEMM_MC }; /* tokens; rows of a product */
+
+struct attn_external {
+    int64_t batch, n, heads, ch, slots, co;
+    bool tokens; /* rank 3 */
+    bool alone;  /* a task is a group: a head of a sample */
+    int64_t groups, tiles, width;
+    /* Of a group: logits (tiles, slots, width), largest (tiles, slots), sums. */
+    int64_t group_floats;
+    int64_t turned_floats, panel_floats, gemm_floats;
+};
+
+/* Of tokens x channels mk' and mv' are right operands: constants are packed. */
+struct attn_external_packed {
+    int64_t mk_bytes, mv_bytes; /* 0: read where it is. mk, then mv, head by head */
+    int64_t reserved[6];
+};
+
+/* Of a (k, n) right operand. */
+static inline int64_t attn_external_panel(const struct attn_kernels *kernels, int64_t k,
+                                          int64_t n)
+{
+    const int64_t lanes = kernels->vec_bytes / (int64_t)sizeof(float);
+    return (n + lanes - 1) / lanes * lanes * k;
+}
+
+attn_status attn_external_run(const attnrun_step *step, const attnrun_work *work);
+
+#endif
