@@ -113,6 +113,22 @@ struct attn_features {
     float *column_sums; /* [i] += sum over r of y[r][i] */
 };
 
+/* One or two tokens of a recurrence over S, (rows, n), in rows of whole vectors (16
+ * floats): S = decay_t S + k_t u_t', o_t = scale S' q_t for t < tokens;  r_t = S' next_t
+ * for t < n_next. u_t = v_t; or, where r is not NULL and as r was before,
+ * u_0 = beta_0 (v_0 - r_0), u_1 = beta_1 (v_1 - r_1 - cross u_0). */
+struct attn_recurrence {
+    const float *from; /* S before */
+    float *to;         /* S after: NULL (S is only read), `from`, or elsewhere */
+    ptrdiff_t from_row, to_row;
+    size_t rows, n;
+    int32_t tokens, n_next;                     /* 0 … 2 */
+    const float *decay[2], *k[2], *q[2], *v[2]; /* decay NULL: 1 */
+    const float *next[2];
+    float *o[2], *r[2];
+    float beta[2], cross, scale;
+};
+
 /* A pass of an FFT of `length` over ATTN_FFT_LANES transforms at once: element i is
  * their real parts, then their imaginary parts, from float 2 * ATTN_FFT_LANES * i on.
  * Blocks of radix * m elements become `radix` blocks of m; `s`: product of the radices

@@ -7,6 +7,7 @@ set(ATTN_KERNELS
   ops/kernels/select_f32.c
   ops/kernels/gather_f32.c
   ops/kernels/features_f32.c
+  ops/kernels/recurrence_f32.c
   ops/kernels/convert_f32.c
   ops/kernels/unary_f32.c
   ops/kernels/binary_f32.c

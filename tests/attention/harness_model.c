@@ -79,7 +79,7 @@ uint8_t *case_model(const struct check *c, int layout, enum case_shapes style,
                     size_t *bytes)
 {
     char names[NODE_TEXT], outs[NODE_TEXT], text[256];
-    struct onnx_writer *w = onnx_begin(24);
+    struct onnx_writer *w = onnx_begin(27);
     const char *colons = strstr(c->op, "::");
     if (colons != NULL && colons != c->op) {
         snprintf(text, sizeof text, "%.*s", (int)(colons - c->op), c->op);

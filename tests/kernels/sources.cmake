@@ -7,6 +7,7 @@ set(ATTN_KERNEL_CHECKS
   tests/kernels/check_select.c
   tests/kernels/check_gather.c
   tests/kernels/check_features.c
+  tests/kernels/check_recurrence.c
   tests/kernels/check_gemm.c
   tests/kernels/check_rows.c
   tests/kernels/check_additive.c
