@@ -1,4 +1,5 @@
 """What the tests of the converter share: both runtimes, and a count of failures."""
+import os
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,7 @@ import onnxruntime
 
 ROOT, ATTNRUN = Path(sys.argv[1]), sys.argv[2]
 sys.path.insert(0, str(ROOT / "tools" / "convert"))
+os.environ["XDG_CACHE_HOME"] = str(Path(ATTNRUN).resolve().parent / "cache")
 
 
 def in_onnxruntime(path, feeds):

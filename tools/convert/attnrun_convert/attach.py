@@ -2,7 +2,7 @@
 name Op__xxxxxxxx, equal bodies are shared. See bodies.py for what a body must keep to."""
 import onnx_ir
 
-from . import bodies
+from . import cache
 from .call import CALL_KEY, DOMAIN
 from .errors import CaptureError, innermost
 
@@ -14,8 +14,8 @@ def _body(call, opset, used):
     problems = []
     for axes in (True, call.dynamic):
         try:
-            return bodies.make_body(call.operator, call.attributes, tensors, used, opset,
-                                    axes)
+            return cache.make_body(call.operator, call.attributes, tensors, used, opset,
+                                   axes)
         except Exception as error:  # noqa: BLE001 - any failure of the exporter
             problems.append(str(innermost(error)).splitlines()[0])
     raise CaptureError(f"no body can be made for {call.operator.name}: {problems[0]}")

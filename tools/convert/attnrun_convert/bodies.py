@@ -38,7 +38,7 @@ class _Module(torch.nn.Module):
 def _dims(operator, tensors, dynamic):
     """What may differ, in the form of torch.export: strings, which must stay symbolic."""
     dims = []
-    for operand, tensor, axes in zip(operator.inputs, tensors, _axes(dynamic, tensors)):
+    for operand, tensor, axes in zip(operator.inputs, tensors, axes_of(dynamic, tensors)):
         if tensor is not None:
             words = operand.dims_for(tensor.dim())
             dims.append({axis: word for axis, word in words.items()
@@ -46,7 +46,7 @@ def _dims(operator, tensors, dynamic):
     return tuple(dims)
 
 
-def _axes(dynamic, tensors):
+def axes_of(dynamic, tensors):
     """Which axes may be symbolic, per operand; None: all that the operator names."""
     return [None] * len(tensors) if dynamic is True else dynamic
 
@@ -116,9 +116,17 @@ def make_body(operator, attributes, tensors, n_outputs=1, opset=18, dynamic=True
     _rename(nodes, inputs + outputs)
     body = helper.make_function(DOMAIN, operator.name, inputs, outputs, nodes,
                                 [helper.make_opsetid("", opset)])
-    digest = hashlib.sha1(body.SerializeToString(deterministic=True)).hexdigest()
-    body.name = f"{operator.name}__{digest[:8]}"
+    body.name = name_of(operator.name, body)
     return body
+
+
+def name_of(name, body):
+    """Op__xxxxxxxx of a body; what its name is now does not matter."""
+    plain = onnx.FunctionProto()
+    plain.CopyFrom(body)
+    plain.name = name
+    digest = hashlib.sha1(plain.SerializeToString(deterministic=True)).hexdigest()
+    return f"{name}__{digest[:8]}"
 
 
 def make_node(operator, attributes, inputs, outputs, op_type=None):

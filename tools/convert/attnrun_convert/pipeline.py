@@ -6,7 +6,7 @@ from pathlib import Path
 import onnx
 import onnx_ir
 
-from . import attach, capture
+from . import attach, capture, registry
 from .errors import ConvertError, FileError
 
 OPSET = 25  # the newest that the exporter writes and both runtimes run
@@ -26,7 +26,13 @@ def convert(module, args=(), kwargs=None, *, dynamic=None, output="model.onnx", 
     given = capture.bound(module, args, kwargs)
     names = capture.flat_names(given.arguments)
     dynamic = capture.axis_names(dynamic, names)
-    model, calls = capture.captured(module, given, dynamic, opset, output_names)
+    plan = registry.plan(module, given.args, given.kwargs)
+    try:
+        with plan.applied():
+            model, calls = capture.captured(module, given, dynamic, opset, output_names)
+    finally:
+        plan.close()
+    print(*plan.lines(), sep="\n")
     attach.attach(model, calls, opset)
     _strip(model)
     return save(model, output, external_data)

@@ -1,0 +1,135 @@
+"""Known modules are replaced: classes of the packages themselves with random weights, each
+in a file that ONNX Runtime and attnrun run at other sizes like PyTorch.
+
+usage: test_adapters.py ROOT ATTNRUN [test …]
+"""
+import onnx
+import torch
+
+import common
+from attnrun_convert import capture, convert, registry
+
+
+def randomised(model, seed=0):
+    """Random weights of a size that tells wrong operators from right ones."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randn(p.shape, generator=generator) * 0.2)
+    return model.eval()
+
+
+def check(folder, model, feeds, sizes, dynamic, operators, outputs, rtol=1e-3, atol=1e-4):
+    """`feeds(*sizes)`: arguments by name; `operators`: how many nodes of each the file
+    must hold; `outputs`: names. The first of `sizes` is exported."""
+    path = folder / "model.onnx"
+    convert(model, feeds(*sizes[0]), dynamic=dynamic, output=path, output_names=outputs)
+    file = onnx.load(path)
+    onnx.checker.check_model(file, full_check=True)
+    found = {}
+    for node in file.graph.node:
+        if node.domain == "attnrun":
+            name = node.op_type.rpartition("__")[0]
+            found[name] = found.get(name, 0) + 1
+    assert found == operators, f"{found}, expected {operators}"
+    for size in sizes:
+        given = feeds(*size)
+        with torch.no_grad():
+            want = torch.utils._pytree.tree_leaves(model(**given))
+        for name, got in (("onnxruntime", common.in_onnxruntime(path, given)),
+                          ("attnrun", common.in_attnrun(path, given, outputs))):
+            common.close(got, want, rtol, atol, f"{name} at {size}")
+
+
+def _plan(model, *args, **kwargs):
+    plan = registry.plan(model, args, kwargs)
+    plan.close()
+    return plan
+
+
+# Longformer and LED of transformers
+
+def _tokens(batch, length, vocabulary=100):
+    generator = torch.Generator().manual_seed(length)
+    ids = torch.randint(3, vocabulary, (batch, length), generator=generator)
+    mask = torch.ones(batch, length, dtype=torch.long)
+    mask[-1, -length // 4:] = 0
+    ids[mask == 0] = 1
+    everywhere = torch.zeros_like(mask)
+    everywhere[:, 0] = 1
+    everywhere[0, length // 2] = 1
+    return {"input_ids": ids, "attention_mask": mask, "global_attention_mask": everywhere}
+
+
+def _longformer():
+    from transformers import LongformerConfig, LongformerModel
+    return randomised(LongformerModel(LongformerConfig(
+        vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=48, attention_window=[4, 12], max_position_embeddings=150)))
+
+
+def test_longformer_with_global_tokens(folder):
+    axes = {0: "batch", 1: "seq"}
+    check(folder, _longformer(), _tokens, [(2, 24), (3, 71), (1, 33)],
+          dict.fromkeys(("input_ids", "attention_mask", "global_attention_mask"), axes),
+          {"LongformerAttention": 2}, ["last_hidden_state", "pooler_output"])
+
+
+# The three gates
+
+def test_gate_structure(folder):
+    class LongformerSelfAttention(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.query = torch.nn.Linear(8, 8)
+
+        def forward(self, x):
+            return self.query(x)
+    plan = _plan(LongformerSelfAttention().eval(), torch.randn(2, 3, 8))
+    assert [e.reason for e in plan.entries] == ["it has no linear layer 'key'"], plan.lines()
+    assert not plan.taken
+
+
+def test_gate_probe(folder):
+    """The class and its structure, but other numbers."""
+    model = _longformer()
+    attention = model.encoder.layer[1].attention.self
+    original = type(attention).forward
+    attention.forward = lambda *a, **k: (1.01 * original(attention, *a, **k)[0],)
+    plan = _plan(model, **_tokens(2, 24))
+    first, second = plan.entries
+    assert first.taken and not second.taken and "the probe differs by" in second.reason, \
+        plan.lines()
+
+
+def test_plan_leaves_the_model_as_it_was(folder):
+    model = _longformer()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    buffers = [name for name, _ in model.named_buffers()]
+    plan = registry.plan(model, (), _tokens(2, 24))
+    with plan.applied():
+        assert "forward" in vars(model.encoder.layer[0].attention.self)
+    plan.close()
+    assert "forward" not in vars(model.encoder.layer[0].attention.self)
+    assert "_pad_to_window_size" not in vars(model)
+    assert [name for name, _ in model.named_buffers()] == buffers
+    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+
+
+def test_capture_names_every_axis(folder):
+    """A size that the model fixes is an error when a name was given for it."""
+    class Fixed(torch.nn.Module):
+        def forward(self, x):
+            return x.reshape(4, 6)
+    try:
+        given = capture.bound(Fixed().eval(), (torch.zeros(4, 6),))
+        capture.captured(Fixed().eval(), given, {"x": {0: "batch"}}, 18)
+    except capture.CaptureError as error:
+        assert "Fixed cannot be exported" in str(error), error
+        return
+    raise AssertionError("no error")
+
+
+if __name__ == "__main__":
+    common.main([value for name, value in list(globals().items())
+                 if name.startswith("test_")])

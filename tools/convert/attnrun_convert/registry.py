@@ -1,0 +1,349 @@
+"""Known modules and what replaces their forward: adapters, three gates, the swap.
+
+A module is replaced when its class name is one of an adapter's, its structure passes the
+adapter's `check`, and a probe finds its results equal to the adapter's: on every call of
+one pass over the user's example arguments, each also with random numbers of two other
+magnitudes in place of its activations. A class that is called like a known one proves
+nothing; the probe does. What is not replaced is left as it is, with the reason.
+
+To add a module: a class in adapters/, see ../README.md and adapters/longformer.py.
+"""
+import contextlib
+import importlib
+import pkgutil
+from dataclasses import dataclass, field
+
+import torch
+from torch.utils import _pytree
+
+from .errors import innermost
+
+TOLERANCE = 1e-4  # of max(1, largest result), in the probe
+CALLS = 2  # calls of a module that are probed
+PREFIX = "attnrun_"  # of buffers that an adapter adds while the model is exported
+
+
+class Mismatch(Exception):
+    """Why a module, or a call of it, is not what an adapter knows."""
+
+
+def need(condition, reason):
+    if not condition:
+        raise Mismatch(reason)
+
+
+def need_linear(module, *names):
+    """The children `names` are linear layers."""
+    for name in names:
+        need(isinstance(getattr(module, name, None), torch.nn.Linear),
+             f"it has no linear layer '{name}'")
+
+
+class Adapter:
+    """One kind of module. A subclass says `names` (qualified; the last part alone matches
+    a vendored copy), `operator` (for the report), and has
+
+        check(self)              raises Mismatch unless self.module has the structure
+        tensors(self)            {name: tensor}: folded weights, read by self.tensor(name)
+        choices(self)            attributes to try in turn, as dicts; self.choice is one
+        forward(self, …)         the module's own parameters and results, with `call`
+        reference(self)          a context in which the original forward is deterministic
+    """
+    names = ()
+    operator = ""
+    known = []  # all subclasses with names
+
+    def __init_subclass__(cls):
+        if cls.names:
+            Adapter.known.append(cls)
+
+    def __init__(self, module):
+        self.module = module
+        self.choice = {}
+
+    def check(self):
+        pass
+
+    def tensors(self):
+        return {}
+
+    def choices(self):
+        return [{}]
+
+    def reference(self):
+        return contextlib.nullcontext()
+
+    def forward(self, *args, **kwargs):
+        raise NotImplementedError
+
+    def tensor(self, name):
+        return getattr(self.module, PREFIX + name)
+
+    def install(self):
+        """The tensors become buffers, so that an export sees weights, not constants."""
+        with torch.no_grad():
+            for name, tensor in self.tensors().items():
+                self.module.register_buffer(PREFIX + name, tensor.detach().contiguous(),
+                                            persistent=False)
+
+    def remove(self):
+        for name in [n for n in self.module._buffers if n.startswith(PREFIX)]:
+            delattr(self.module, name)
+
+
+@dataclass(frozen=True)
+class Companion:
+    """A method of a surrounding module that is replaced, too, when all modules of
+    `adapter` inside it are."""
+    name: str
+    method: str
+    adapter: type
+    function: object
+
+
+COMPANIONS = []
+
+
+def companion(name, method, adapter):
+    """Decorates f(self, …), the replacement of `method` of classes called `name`."""
+    def register(function):
+        COMPANIONS.append(Companion(name, method, adapter, function))
+        return function
+    return register
+
+
+@dataclass
+class Entry:
+    """One module of the plan."""
+    path: str
+    module: torch.nn.Module
+    adapter: Adapter
+    reason: str = ""  # why it stays as it is
+    error: float = 0.0  # the largest of the probe
+    probes: int = 0
+    taken: bool = False
+    failures: dict = field(default_factory=dict)  # choice number: reason
+
+    @property
+    def kind(self):
+        return type(self.module).__name__
+
+    def line(self):
+        if self.taken:
+            return (f"{self.path or '(model)'} ({self.kind}): {self.adapter.operator}"
+                    f"{self.adapter.choice or ''}, probe {self.error:.1e}")
+        return f"{self.path or '(model)'} ({self.kind}): kept, {self.reason}"
+
+
+def load():
+    """Imports all of adapters/; the adapter classes."""
+    from . import adapters
+    for module in pkgutil.iter_modules(adapters.__path__):
+        importlib.import_module(f"{adapters.__name__}.{module.name}")
+    return Adapter.known
+
+
+def _matches(module, names):
+    """By qualified name of a class or of one it derives from, or by the bare name."""
+    kinds = [k for k in type(module).__mro__ if k.__module__ != "builtins"]
+    full = {f"{k.__module__}.{k.__qualname__}" for k in kinds}
+    bare = type(module).__name__
+    return any(name in full or name.rpartition(".")[2] == bare for name in names)
+
+
+def _checked(path, module, kind):
+    entry = Entry(path, module, kind(module))
+    try:
+        entry.adapter.check()
+        entry.adapter.install()
+    except Mismatch as error:
+        entry.reason = str(error)
+    except Exception as error:  # noqa: BLE001 - a class of that name with other insides
+        entry.reason = f"its structure is another one: {innermost(error)}"
+    return entry
+
+
+def find(model, extra=()):
+    """Entries of the modules whose names are known; those with a reason stay."""
+    entries = []
+    for path, module in model.named_modules():
+        for kind in (*extra, *load()):
+            if _matches(module, kind.names):
+                entries.append(_checked(path, module, kind))
+                if not entries[-1].reason:
+                    break
+    return entries
+
+
+def _is_activation(x):
+    """A float tensor that is no mask: it has more than two values, none of them huge."""
+    if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.numel() < 3:
+        return False
+    return bool(x.abs().max() < 1e3) and len(torch.unique(x.flatten()[:1000])) > 2
+
+
+def _scaled(arguments, factor, seed):
+    """Arguments with random numbers of another magnitude for activations."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def fresh(x):
+        if not _is_activation(x):
+            return x.clone() if isinstance(x, torch.Tensor) else x
+        size = factor * x.float().std().item()
+        return (torch.randn(x.shape, generator=generator) * size).to(x.dtype)
+    return _pytree.tree_map(fresh, arguments)
+
+
+def _difference(got, want):
+    """The largest one in units of max(1, largest value); Mismatch where the kind of result
+    is another one."""
+    got, want = ([x for x in _pytree.tree_leaves(y)] for y in (got, want))
+    need(len(got) == len(want), f"it gives {len(want)} results, the operator {len(got)}")
+    worst = 0.0
+    for a, b in zip(got, want):
+        if not isinstance(b, torch.Tensor):
+            continue
+        need(isinstance(a, torch.Tensor) and a.shape == b.shape and a.dtype == b.dtype,
+             f"a result is {tuple(b.shape)}, the operator's another one")
+        a, b = a.double(), b.double()
+        off = torch.where(a.isnan() & b.isnan(), 0.0, (a - b).abs()).nan_to_num(torch.inf)
+        if off.numel():
+            worst = max(worst, off.max().item() / max(1.0, b.nan_to_num().abs().max().item()))
+    return worst
+
+
+class _Probe:
+    """Hooks one module: compares on its calls, and chooses among the adapter's choices."""
+
+    def __init__(self, entry):
+        self.entry, self.calls, self.busy, self.kept = entry, 0, False, None
+        self.choices = list(entry.adapter.choices())
+        self.errors = [0.0] * len(self.choices)
+
+    def before(self, module, args, kwargs):
+        if not self.busy and self.calls < CALLS:
+            self.kept = _pytree.tree_map(
+                lambda x: x.clone() if isinstance(x, torch.Tensor) else x, (args, kwargs))
+
+    def after(self, module, args, kwargs, output):
+        if self.busy or self.kept is None:
+            return
+        self.busy, self.calls = True, self.calls + 1
+        try:
+            self._compare(self.kept)
+            for seed, factor in enumerate((0.3, 3.0)):
+                self._compare(_scaled(self.kept, factor, seed + 1))
+        finally:
+            self.busy, self.kept = False, None
+
+    def _compare(self, arguments):
+        entry = self.entry
+        copy = _pytree.tree_map(
+            lambda x: x.clone() if isinstance(x, torch.Tensor) else x, arguments)
+        with entry.adapter.reference():
+            want = entry.module.forward(*copy[0], **copy[1])
+        for number, choice in enumerate(self.choices):
+            if number in entry.failures:
+                continue
+            entry.adapter.choice = choice
+            try:
+                error = _difference(entry.adapter.forward(*arguments[0], **arguments[1]),
+                                    want)
+                need(error <= TOLERANCE, f"the probe differs by {error:.1e}")
+                self.errors[number] = max(self.errors[number], error)
+            except Mismatch as reason:
+                entry.failures[number] = str(reason)
+            except Exception as reason:  # noqa: BLE001 - operands of other shapes
+                entry.failures[number] = f"the probe fails: {innermost(reason)}"
+        entry.probes += 1
+
+    def settle(self):
+        entry = self.entry
+        left = [n for n in range(len(self.choices)) if n not in entry.failures]
+        if not self.calls:
+            entry.reason = "the example arguments never reach it"
+        elif not left:
+            entry.reason = "; ".join(sorted(set(entry.failures.values())))
+        else:
+            entry.adapter.choice = self.choices[left[0]]
+            entry.error = self.errors[left[0]]
+
+
+class Plan:
+    """What is replaced in one model. `results`: the model's own, on the example."""
+
+    def __init__(self, model, entries, results):
+        self.model, self.entries, self.results = model, entries, results
+        inside = ()
+        for entry in entries:
+            covered = any(entry.path.startswith(path + ".") or path == "" != entry.path
+                          for path in inside)
+            entry.taken = not entry.reason and not covered
+            if covered:
+                entry.reason = entry.reason or "a module around it is replaced"
+            if entry.taken:
+                inside += (entry.path,)
+
+    @property
+    def taken(self):
+        return [entry for entry in self.entries if entry.taken]
+
+    def lines(self):
+        return [entry.line() for entry in self.entries]
+
+    @contextlib.contextmanager
+    def applied(self):
+        """The model with the forwards replaced, as it was afterwards."""
+        undo = []
+        try:
+            for entry in self.taken:
+                _replace(undo, entry.module, "forward", entry.adapter.forward)
+            for module, patch in self._companions():
+                _replace(undo, module, patch.method, patch.function.__get__(module))
+            yield
+        finally:
+            for module, name in reversed(undo):
+                delattr(module, name)
+
+    def close(self):
+        for entry in self.entries:
+            entry.adapter.remove()
+
+    def _companions(self):
+        load()
+        for path, module in self.model.named_modules():
+            for patch in COMPANIONS:
+                if not _matches(module, (patch.name,)) or not hasattr(module, patch.method):
+                    continue
+                inner = [e for e in self.entries if isinstance(e.adapter, patch.adapter)
+                         and (path == "" or e.path.startswith(path + "."))]
+                if inner and all(e.taken for e in inner):
+                    yield module, patch
+
+
+def _replace(undo, module, name, function):
+    if name in vars(module):
+        raise RuntimeError(f"{type(module).__name__}.{name} is already replaced")
+    setattr(module, name, function)
+    undo.append((module, name))
+
+
+def plan(model, args, kwargs, extra=()):
+    """Runs the model once on its example and decides what to replace; `extra`: adapters of
+    the user, which come first."""
+    entries = find(model, extra)
+    probes = [_Probe(entry) for entry in entries if not entry.reason]
+    hooks = []
+    for probe in probes:
+        module = probe.entry.module
+        hooks += [module.register_forward_pre_hook(probe.before, with_kwargs=True),
+                  module.register_forward_hook(probe.after, with_kwargs=True)]
+    try:
+        with torch.no_grad():
+            results = model(*args, **kwargs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    for probe in probes:
+        probe.settle()
+    return Plan(model, entries, results)
