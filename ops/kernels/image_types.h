@@ -28,6 +28,7 @@ struct attn_conv_finish {
     float alpha, beta;
 };
 
+enum { ATTN_SMALL_PLANE = 1024 };
 /* What is known of the pixels of a channel so far. Starts as ATTN_PLANE_STATS. */
 enum attn_plane_stat {
     ATTN_STAT_SUM = 1,

@@ -49,12 +49,24 @@ static inline v_f32 v_load(const float *p) { return *(const v_f32_u *)p; }
 static inline void v_store(float *p, v_f32 v) { *(v_f32_u *)p = v; }
 static inline v_f32 v_set(float x) { return x - (v_f32){ 0 }; }
 
+#if VEC_BYTES == 32 && defined(__AVX2__)
+/* All ones in the first n lanes. */
+static inline __m256i v_first(size_t n)
+{
+    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lanes);
+}
+#endif
 /* The first n (< VF) floats at p; the rest is `fill`. */
 static inline v_f32 v_load_tail(const float *p, size_t n, float fill)
 {
 #if VEC_BYTES == 64 && defined(__AVX512F__)
     const __mmask16 first = (__mmask16)((1u << n) - 1);
     return (v_f32)_mm512_mask_loadu_ps((__m512)v_set(fill), first, p);
+#elif VEC_BYTES == 32 && defined(__AVX2__)
+    const __m256i first = v_first(n);
+    return (v_f32)_mm256_blendv_ps((__m256)v_set(fill), _mm256_maskload_ps(p, first),
+                                   _mm256_castsi256_ps(first));
 #else
     v_f32 v = v_set(fill);
     memcpy(&v, p, n * sizeof(float));
@@ -65,6 +77,8 @@ static inline void v_store_tail(float *p, v_f32 v, size_t n)
 {
 #if VEC_BYTES == 64 && defined(__AVX512F__)
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
+#elif VEC_BYTES == 32 && defined(__AVX2__)
+    _mm256_maskstore_ps(p, v_first(n), (__m256)v);
 #else
     memcpy(p, &v, n * sizeof(float));
 #endif

@@ -20,7 +20,7 @@ static ALWAYS_INLINE void store_part(float *y, v_f32 v, size_t n)
 /* ---- statistics ---- */
 
 /* Sums are taken in floats over a block and in double over blocks. */
-enum { BLOCK = 1024, CHAINS = 4 };
+enum { BLOCK = ATTN_SMALL_PLANE, CHAINS = 4 };
 
 struct block {
     v_f32 sum[CHAINS], squares[CHAINS], max[CHAINS];
@@ -129,6 +129,65 @@ void K(plane_stats_f32)(const float *x, size_t n, int what, struct attn_plane_st
         stats(x, n, ATTN_STAT_MAX | ATTN_STAT_SQUARES, s);
     else
         stats(x, n, ATTN_STAT_MAX | ATTN_STAT_SQUARES | ATTN_STAT_EXP, s);
+}
+
+/* ---- statistics of VF planes at a time ---- */
+
+/* One vector of partial sums a plane, two where that is of four floats. */
+static ALWAYS_INLINE void small_plane(const float *x, size_t n, v_f32 *sum, v_f32 *max,
+                                      const bool with_max)
+{
+    v_f32 odd = v_set(0.0f);
+    size_t i = 0;
+    *sum = v_set(0.0f);
+    *max = v_set(-INFINITY);
+    for (; VF < 8 && i + 2 * VF <= n; i += 2 * VF) {
+        *sum += v_load(x + i);
+        odd += v_load(x + i + VF);
+        if (with_max)
+            *max = v_max(v_load(x + i), v_max(v_load(x + i + VF), *max));
+    }
+    for (; i + VF <= n; i += VF) {
+        *sum += v_load(x + i);
+        if (with_max)
+            *max = v_max(v_load(x + i), *max);
+    }
+    *sum += odd;
+    if (i < n) {
+        *sum += v_load_tail(x + i, n - i, 0.0f);
+        if (with_max)
+            *max = v_max(v_load_tail(x + i, n - i, -INFINITY), *max);
+    }
+}
+
+static ALWAYS_INLINE void small_planes(float *sum, float *max, const float *x, size_t n,
+                                       size_t planes, const bool with_max)
+{
+    v_f32 sums[VF], maxima[VF], all;
+    for (size_t i = 0; i < VF; i++)
+        small_plane(x + (i < planes ? i : 0) * n, n, sums + i, maxima + i, with_max);
+    all = add_lanes_of_rows(sums);
+    if (sum != NULL)
+        store_part(sum, all, planes);
+    if (with_max) {
+        float lanes[VF];
+        v_store(lanes, all);
+        store_part(max, max_lanes_of_rows(maxima), planes);
+        for (size_t i = 0; i < VF && i < planes; i++)
+            if (lanes[i] != lanes[i])
+                max[i] = scalar_max(x + i * n, n);
+    }
+}
+
+void K(small_planes_f32)(float *sum, float *max, const float *x, size_t n, size_t planes)
+{
+    for (size_t c = 0; c < planes; c += VF, x += VF * n) {
+        float *to = sum != NULL ? sum + c : NULL;
+        if (max != NULL)
+            small_planes(to, max + c, x, n, planes - c, true);
+        else
+            small_planes(to, NULL, x, n, planes - c, false);
+    }
 }
 
 /* ---- over channels ---- */

@@ -46,25 +46,36 @@ static ALWAYS_INLINE void transpose_square(float *y, ptrdiff_t y_row, const floa
         v_store(y + i * y_row, r[i]);
 }
 
-#define ADD_BLOCKS(h)                                                                    \
+#define JOIN_BLOCKS(h, joined)                                                           \
     UNROLL                                                                               \
-    for (int i = 0; i < VF; i += 2 * (h))                                                \
-        r[i] = __builtin_shufflevector(r[i], r[i + (h)], LANES(UPPER, h)) +              \
-               __builtin_shufflevector(r[i], r[i + (h)], LANES(LOWER, h));
-/* Lane i: the sum of the lanes of r[i]. */
+    for (int i = 0; i < VF; i += 2 * (h)) {                                              \
+        v_f32 a = __builtin_shufflevector(r[i], r[i + (h)], LANES(UPPER, h));            \
+        v_f32 b = __builtin_shufflevector(r[i], r[i + (h)], LANES(LOWER, h));            \
+        r[i] = joined;                                                                   \
+    }
+#if VEC_BYTES == 64
+#define JOIN_ALL(joined)                                                                 \
+    JOIN_BLOCKS(1, joined)                                                               \
+    JOIN_BLOCKS(2, joined) JOIN_BLOCKS(4, joined) JOIN_BLOCKS(8, joined)
+#elif VEC_BYTES == 32
+#define JOIN_ALL(joined)                                                                 \
+    JOIN_BLOCKS(1, joined) JOIN_BLOCKS(2, joined) JOIN_BLOCKS(4, joined)
+#else
+#define JOIN_ALL(joined) JOIN_BLOCKS(1, joined) JOIN_BLOCKS(2, joined)
+#endif
+/* Lane i: the sum, or the maximum, of the lanes of r[i]. */
 static ALWAYS_INLINE v_f32 add_lanes_of_rows(v_f32 *r)
 {
-    ADD_BLOCKS(1)
-    ADD_BLOCKS(2)
-#if VEC_BYTES >= 32
-    ADD_BLOCKS(4)
-#endif
-#if VEC_BYTES >= 64
-    ADD_BLOCKS(8)
-#endif
+    JOIN_ALL(a + b)
     return r[0];
 }
-#undef ADD_BLOCKS
+static ALWAYS_INLINE v_f32 max_lanes_of_rows(v_f32 *r)
+{
+    JOIN_ALL(v_max(a, b))
+    return r[0];
+}
+#undef JOIN_ALL
+#undef JOIN_BLOCKS
 #undef SWAP_BLOCKS
 #undef LANES
 #undef LANES4

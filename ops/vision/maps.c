@@ -109,12 +109,29 @@ static float pooled(const struct attn_plane_stats *s, int32_t word, int64_t n)
     }
 }
 
+/* Means and maxima of planes of one block; each may be absent. */
+static void pool_small(const attnrun_step *step, const struct attn_map_pools *pools,
+                       const float *x, int64_t planes, int64_t n, float *z, int64_t z_row)
+{
+    float *rows[2] = { NULL, NULL };
+    for (int32_t t = 0; t < pools->n; t++)
+        rows[pools->words[t]] = z + t * z_row;
+    step->kernels->small_planes_f32(rows[ATTN_POOL_AVG], rows[ATTN_POOL_MAX], x,
+                                    (size_t)n, (size_t)planes);
+    for (int64_t c = 0; rows[ATTN_POOL_AVG] != NULL && c < planes; c++)
+        rows[ATTN_POOL_AVG][c] /= (float)n;
+}
+
 attn_status attn_map_pool(const attnrun_step *step, const attnrun_work *work,
                           const struct attn_map_pools *pools, const float *x,
                           int64_t planes, int64_t n, float *z, int64_t z_row)
 {
     enum { AT_ONCE = 1 << 18 };
     const int what = stats_wanted(pools);
+    if (n <= ATTN_SMALL_PLANE && what < ATTN_STAT_SQUARES) {
+        pool_small(step, pools, x, planes, n, z, z_row);
+        return ATTNRUN_OK;
+    }
     for (int64_t c = 0; c < planes; c++, x += n) {
         struct attn_plane_stats s = ATTN_PLANE_STATS;
         for (int64_t at = 0; at < n; at += AT_ONCE) {
@@ -178,4 +195,29 @@ struct attn_gate attn_map_tail(const attnrun_step *step, int x, int identity,
         .row = row,
         .relu = tail,
     };
+}
+
+attn_status attn_map_scale(const attnrun_step *step, const attnrun_work *work,
+                           const struct attn_gate *gate)
+{
+    enum { FEW = 1 << 13, MANY = 1 << 18 };
+    const size_t at_once = gate->n < FEW ? FEW / gate->n : 1;
+    for (size_t end = gate->planes, first; end > 0; end = first) {
+        first = end > at_once ? end - at_once : 0;
+        for (size_t p = 0; p < gate->n; p += MANY) {
+            const ptrdiff_t at = (ptrdiff_t)first * gate->row + (ptrdiff_t)p;
+            struct attn_gate part = *gate;
+            if (OP_CANCELLED(work))
+                return ATTNRUN_E_CANCELLED;
+            part.x += at;
+            part.y += at;
+            part.identity = gate->identity != NULL ? gate->identity + at : NULL;
+            part.gate = gate->gate != NULL ? gate->gate + first : NULL;
+            part.pixels = gate->pixels != NULL ? gate->pixels + p : NULL;
+            part.planes = end - first;
+            part.n = gate->n - p < MANY ? gate->n - p : MANY;
+            step->kernels->gate_planes_f32(&part);
+        }
+    }
+    return ATTNRUN_OK;
 }

@@ -79,10 +79,13 @@ struct attn_dense attn_map_dense(const attnrun_step *step, int w, int b, int64_t
                                  int64_t rows);
 void attn_map_activate(const attnrun_step *step, int32_t activation, float *v, int64_t n);
 void attn_map_gate(const attnrun_step *step, int32_t gate, float *v, int64_t n);
-/* Y (output 0) of `planes` planes of n pixels from element `at` of the map on, `row`
- * apart, with input `identity` where given, and relu where `tail` is 1; gate and pixels
- * are the caller's to set. */
+/* Y (output 0) of some planes, `row` apart, from element `at` of the map on, with input
+ * `identity` where given, and relu where `tail` is 1; planes, n, gate and pixels are the
+ * caller's to set. */
 struct attn_gate attn_map_tail(const attnrun_step *step, int x, int identity,
                                int32_t tail, int64_t at, int64_t row);
+/* The last plane first: what was pooled last may still be in a cache. */
+attn_status attn_map_scale(const attnrun_step *step, const attnrun_work *work,
+                           const struct attn_gate *gate);
 
 #endif

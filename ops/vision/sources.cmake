@@ -3,4 +3,5 @@ set(ATTN_OPS_VISION
   ops/vision/maps.c
   ops/vision/external_attention.c
   ops/vision/external_run.c
+  ops/vision/squeeze_excite.c
 )

@@ -1,10 +1,12 @@
 """What the golden_<operator>.py scripts share: a folder tests/attention/golden/<case> of
 operands, upstream's output and its provenance."""
 import ast
+import importlib.machinery
 import importlib.metadata
 import json
 import math
 import sys
+import types
 from pathlib import Path
 
 import onnx
@@ -48,6 +50,17 @@ def classes_in(source, *names):
         if getattr(part, "name", None) in names:
             exec(compile(ast.Module([part], []), "upstream", "exec"), found)
     return found
+
+
+def timm_layers():
+    """Lets `timm.layers` be imported alone and without torchvision, which the rest of timm
+    and a layer that no case needs ask for."""
+    for name in ("timm", "torchvision", "torchvision.ops", "torchvision.ops.misc"):
+        module = sys.modules.setdefault(name, types.ModuleType(name))
+        module.__path__ = []
+        module.__getattr__ = lambda part: type(part, (torch.nn.Module,), {})
+    spec = importlib.machinery.PathFinder.find_spec("timm")
+    sys.modules["timm"].__path__ = spec.submodule_search_locations
 
 
 def notebook(path):

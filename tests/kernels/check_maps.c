@@ -94,6 +94,42 @@ void check_plane_stats_f32(struct check *c)
     c->k->plane_stats_f32(x, 49, ATTN_STAT_SUM | ATTN_STAT_MAX, &s);
 }
 
+void check_small_planes_f32(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        const size_t planes = (size_t)check_below(c, 40);
+        float *x = check_normal_f32(c, planes * n);
+        const int which = (int)check_below(c, 3);
+        float *sum = which == 0 ? NULL : check_memory(c, planes * sizeof *sum);
+        float *max = which == 1 ? NULL : check_memory(c, planes * sizeof *max);
+        if (n == 0)
+            continue;
+        if (planes > 0 && check_below(c, 2))
+            x[check_below(c, (int64_t)(planes * n))] = NAN;
+        if (planes > 0 && check_below(c, 2))
+            x[check_below(c, (int64_t)(planes * n))] = -INFINITY;
+        c->k->small_planes_f32(sum, max, x, n, planes);
+        for (size_t i = 0; i < planes; i++) {
+            const struct wanted w = stats_of(x + i * n, n);
+            if (sum)
+                check_near(c, i, (double)sum[i], w.sum,
+                           isinf(w.sum) ? 0 : 2e-6 * w.magnitude);
+            if (max)
+                check_f32(c, i, max[i], w.max, 0);
+        }
+    }
+    const float *x = check_normal_f32(c, 49 * 512);
+    float *sum = check_memory(c, 4 * 512), *max = check_memory(c, 4 * 512);
+    CHECK_BENCH(c, "sums of 512 x 7 x 7", 4.0 * 49 * 512, "GB/s")
+    c->k->small_planes_f32(sum, NULL, x, 49, 512);
+    CHECK_BENCH(c, "both of 512 x 7 x 7", 4.0 * 49 * 512, "GB/s")
+    c->k->small_planes_f32(sum, max, x, 49, 512);
+    const float *larger = check_normal_f32(c, 784 * 64);
+    CHECK_BENCH(c, "sums of 64 x 28 x 28", 4.0 * 784 * 64, "GB/s")
+    c->k->small_planes_f32(sum, NULL, larger, 784, 64);
+}
+
 /* ---- over channels ---- */
 
 void check_pool_channels_f32(struct check *c)
