@@ -15,6 +15,7 @@ import onnxscript.optimizer
 import torch
 from torch.utils import _pytree
 
+from . import recurrent
 from .call import recording
 from .errors import CaptureError, UnsupportedError, UsageError, innermost
 
@@ -113,7 +114,7 @@ def _sentence(error):
 def exported(module, given, dynamic):
     """The ExportedProgram of one call; `given`: bound arguments."""
     try:
-        with _quiet(), torch.no_grad():
+        with _quiet(), torch.no_grad(), recurrent.as_nodes(module):
             return torch.export.export(module, given.args, given.kwargs, strict=False,
                                        dynamic_shapes=_signature_tree(given, dynamic))
     except (UsageError, UnsupportedError):
