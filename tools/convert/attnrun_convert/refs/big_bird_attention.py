@@ -23,16 +23,16 @@ def _counts(rand_blocks, blocks, like):
 
 
 @operator("BigBirdAttention",
-          inputs=["Q: heads B N", "K: heads B N", "V: heads B N", "rand_blocks?",
+          inputs=["Q: heads B N", "K: heads B N", "V: heads B N", "rand_blocks?: . R .",
                   "key_mask?: B N"],
           outputs=["Y"], attributes={**HEADS, "block_size": REQUIRED},
           examples=[
               example(q_num_heads=2, block_size=3, Q=(2, 17, 8), K=(2, 17, 8), V=(2, 17, 8)),
               example(q_num_heads=4, kv_num_heads=2, scale=0.3, block_size=2, Q=(2, 12, 12),
                       K=(2, 12, 6), V=(2, 12, 10), rand_blocks=integers(0, 6, 4, 4, 3),
-                      key_mask=mask(2, 12), sizes={"B": 3, "N": 11}),
+                      key_mask=mask(2, 12), sizes={"B": 3, "N": 14, "R": 5}),
               example(block_size=4, Q=(1, 3, 21, 8), K=(1, 3, 21, 8), V=(1, 3, 21, 6),
-                      rand_blocks=integers(0, 6, 1, 4, 2, dtype="int32"), sizes={"N": 24}),
+                      rand_blocks=integers(0, 6, 1, 4, 2, dtype="int32"), sizes={"N": 24, "R": 4}),
           ])
 def big_bird_attention(Q, K, V, rand_blocks, key_mask, *, q_num_heads, kv_num_heads,
                        is_causal, scale, block_size):
