@@ -4,6 +4,7 @@
 #include "infer.h"
 
 #include "node.h"
+#include "row.h"
 #include "step.h"
 
 enum {
@@ -343,6 +344,14 @@ static attn_status infer_nodes(struct inference *inference, bool *again)
     return ATTNRUN_OK;
 }
 
+/* Operators look for their optional outputs alone; others they write in any case. */
+static bool is_optional_output(const struct attn_node *node, int32_t out)
+{
+    struct attn_operand operand;
+    return attn_row_operand(node->pub.op, node->pub.op->outputs, out, &operand) &&
+           operand.optional;
+}
+
 /* Takes out what nobody reads. */
 static void sweep(struct attn_graph *graph)
 {
@@ -357,7 +366,8 @@ static void sweep(struct attn_graph *graph)
     for (int64_t n = 0; n < graph->n_nodes; n++) {
         struct attn_node *node = graph->nodes[n];
         for (int32_t i = 0; node && node->pub.op && i < node->pub.n_out; i++)
-            if (node->out[i] >= 0 && graph->values[node->out[i]].n_uses == 0)
+            if (node->out[i] >= 0 && graph->values[node->out[i]].n_uses == 0 &&
+                is_optional_output(node, i))
                 node->out[i] = -1;
     }
 }

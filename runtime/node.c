@@ -194,6 +194,19 @@ static attn_status check_arity(const struct attn_node *node)
     return ATTNRUN_OK;
 }
 
+/* An output that is not optional is written even where the file gives it no name. */
+static attn_status add_outputs(struct attn_graph *graph, struct attn_node *node)
+{
+    for (int32_t i = 0; i < node->pub.n_out; i++) {
+        struct attn_operand operand;
+        if (node->out[i] < 0 &&
+            attn_row_operand(node->pub.op, node->pub.op->outputs, i, &operand) &&
+            !operand.optional)
+            TRY(attn_graph_add_value(graph, NULL, &node->out[i]));
+    }
+    return ATTNRUN_OK;
+}
+
 static int64_t opset_of(const struct attn_model *model, const char *domain)
 {
     for (int32_t i = 0; i < model->n_opsets; i++)
@@ -215,6 +228,7 @@ attn_status attn_node_resolve(struct attn_graph *graph, struct attn_node *node)
             attn_quote(node->pub.domain), node->pub.domain[0] ? "." : "",
             attn_quote(node->pub.op_type), node->pub.opset);
     TRY(check_arity(node));
+    TRY(add_outputs(graph, node));
     return parse_attrs(graph, node);
 }
 

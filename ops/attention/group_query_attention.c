@@ -167,6 +167,9 @@ static attn_status gqa_infer(attnrun_step *step)
                                           : attnrun_dim_unknown(step);
     if (known && n == 1)
         total = attnrun_dim_max(step, past, dim_of(value < 0 ? 0 : value));
+    else if (!op_has_out(step, PRESENT_K) && !op_has_out(step, PRESENT_V) &&
+             step->in[Q].rank == 3) /* nobody sees how long it is: the most it may be */
+        total = attnrun_dim_add(step, past, step->in[Q].dims[1]);
     if (step->in[Q].rank < 0)
         return op_fail_input(step, Q, ATTNRUN_E_UNSUPPORTED, "expected a known rank");
     attnrun_dim all =
