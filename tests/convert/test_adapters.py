@@ -23,7 +23,8 @@ def check(folder, model, feeds, sizes, dynamic, operators, outputs, rtol=1e-3, a
     """`feeds(*sizes)`: arguments by name; `operators`: how many nodes of each the file
     must hold; `outputs`: names. The first of `sizes` is exported."""
     path = folder / "model.onnx"
-    convert(model, feeds(*sizes[0]), dynamic=dynamic, output=path, output_names=outputs)
+    convert(model, feeds(*sizes[0]), dynamic=dynamic, output=path,
+            output_names=outputs, check=(), quiet=True)
     file = onnx.load(path)
     onnx.checker.check_model(file, full_check=True)
     found = {}

@@ -3,8 +3,9 @@ name Op__xxxxxxxx, equal bodies are shared. See bodies.py for what a body must k
 import onnx_ir
 
 from . import cache
-from .call import CALL_KEY, DOMAIN
+from .call import CALL_KEY
 from .errors import CaptureError, innermost
+from .naming import DOMAIN
 
 
 def _body(call, opset, used):

@@ -7,7 +7,6 @@ the name Op__xxxxxxxx of the first digits of the SHA-1 of its bytes, as does its
 node writes every attribute. `overload` is never used: some runtimes ignore it.
 """
 import contextlib
-import hashlib
 import io
 import logging
 import warnings
@@ -18,7 +17,7 @@ import onnx_ir
 import torch
 from onnx import helper
 
-DOMAIN = "attnrun"
+from .naming import DOMAIN, name_of
 
 
 class _Module(torch.nn.Module):
@@ -118,15 +117,6 @@ def make_body(operator, attributes, tensors, n_outputs=1, opset=18, dynamic=True
                                 [helper.make_opsetid("", opset)])
     body.name = name_of(operator.name, body)
     return body
-
-
-def name_of(name, body):
-    """Op__xxxxxxxx of a body; what its name is now does not matter."""
-    plain = onnx.FunctionProto()
-    plain.CopyFrom(body)
-    plain.name = name
-    digest = hashlib.sha1(plain.SerializeToString(deterministic=True)).hexdigest()
-    return f"{name}__{digest[:8]}"
 
 
 def make_node(operator, attributes, inputs, outputs, op_type=None):

@@ -14,6 +14,7 @@ import onnxscript
 import torch
 
 from . import bodies
+from .naming import name_of
 
 
 def folder():
@@ -52,7 +53,7 @@ def _read(path, name):
         body = onnx.FunctionProto.FromString(path.read_bytes())
     except Exception:  # noqa: BLE001 - protobuf's own kind of error
         return None
-    return body if bodies.name_of(name, body) == body.name else None
+    return body if name_of(name, body) == body.name else None
 
 
 def _write(path, body):

@@ -15,8 +15,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import operators
+from .naming import DOMAIN
 
-DOMAIN = "attnrun"
 CALL_KEY = "attnrun.call"  # metadata of a node: which of the recorded calls it is
 
 _recorded = []  # the innermost list of `recording`

@@ -9,10 +9,12 @@ import io
 import logging
 import re
 import warnings
+from dataclasses import dataclass
 
 import onnx_ir
 import onnxscript.optimizer
 import torch
+from torch.export.graph_signature import InputKind, TensorArgument
 from torch.utils import _pytree
 
 from . import recurrent
@@ -22,11 +24,11 @@ from .errors import CaptureError, UnsupportedError, UsageError, innermost
 
 def refuse_training(module):
     """Modules in training mode compute something else than what a file can hold."""
-    names = [name or "the model" for name, m in module.named_modules() if m.training]
-    if names:
-        raise UnsupportedError(
-            f"{names[0]} ({type(module).__name__}) is in training mode, where dropout and "
-            "batch statistics are active; call .eval() on the model first")
+    for name, inner in module.named_modules():
+        if inner.training:
+            raise UnsupportedError(
+                f"{name or 'the model'} ({type(inner).__name__}) is in training mode, where "
+                "dropout and batch statistics are active; call .eval() on the model first")
 
 
 def bound(module, args, kwargs=None):
@@ -40,6 +42,34 @@ def bound(module, args, kwargs=None):
         raise UsageError(f"the arguments do not fit {type(module).__name__}.forward: "
                          f"{error}") from error
     return given
+
+
+@dataclass
+class Arguments:
+    """Arguments of a program, as inspect.BoundArguments has those of a module."""
+    args: tuple
+    kwargs: dict
+
+
+def program_inputs(program):
+    """Names of the user's inputs of an ExportedProgram, tensors only."""
+    return [spec.arg.name for spec in program.graph_signature.input_specs
+            if spec.kind == InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument)]
+
+
+def program_axes(program, names):
+    """{input: {axis: name}} of what is symbolic: batch for axis 0, else n1, n2, …"""
+    words, axes = {}, {}
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes
+              if node.op == "placeholder"}
+    for name in names:
+        for axis, size in enumerate(values[name].shape):
+            if isinstance(size, torch.SymInt):
+                symbol = str(size.node.expr)
+                free = "batch" if axis == 0 and "batch" not in words.values() else \
+                    f"n{1 + sum(word != 'batch' for word in words.values())}"
+                axes.setdefault(name, {})[axis] = words.setdefault(symbol, free)
+    return axes
 
 
 def flat_names(arguments):
@@ -90,7 +120,8 @@ def _signature_tree(given, dynamic):
 
 
 @contextlib.contextmanager
-def _quiet():
+def quiet():
+    """Without what the exporter prints, warns and logs."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "torch.fx")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -114,7 +145,7 @@ def _sentence(error):
 def exported(module, given, dynamic):
     """The ExportedProgram of one call; `given`: bound arguments."""
     try:
-        with _quiet(), torch.no_grad(), recurrent.as_nodes(module):
+        with quiet(), torch.no_grad(), recurrent.as_nodes(module):
             return torch.export.export(module, given.args, given.kwargs, strict=False,
                                        dynamic_shapes=_signature_tree(given, dynamic))
     except (UsageError, UnsupportedError):
@@ -127,7 +158,7 @@ def exported(module, given, dynamic):
 def translated(program, opset, input_names, output_names):
     """The onnx_ir model of an ExportedProgram, optimised without inlining."""
     try:
-        with _quiet():
+        with quiet():
             made = torch.onnx.export(program, dynamo=True, verbose=False, optimize=False,
                                      opset_version=opset, input_names=input_names,
                                      output_names=output_names).model

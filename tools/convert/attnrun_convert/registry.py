@@ -163,11 +163,11 @@ def _checked(path, module, kind):
     return entry
 
 
-def find(model, extra=()):
+def find(model, kinds):
     """Entries of the modules whose names are known; those with a reason stay."""
     entries = []
     for path, module in model.named_modules():
-        for kind in (*extra, *load()):
+        for kind in kinds:
             if _matches(module, kind.names):
                 entries.append(_checked(path, module, kind))
                 if not entries[-1].reason:
@@ -328,10 +328,10 @@ def _replace(undo, module, name, function):
     undo.append((module, name))
 
 
-def plan(model, args, kwargs, extra=()):
+def plan(model, args, kwargs, extra=(), known=True):
     """Runs the model once on its example and decides what to replace; `extra`: adapters of
-    the user, which come first."""
-    entries = find(model, extra)
+    the user, which come first; `known`: whether those of adapters/ are tried."""
+    entries = find(model, (*extra, *(load() if known else ())))
     probes = [_Probe(entry) for entry in entries if not entry.reason]
     hooks = []
     for probe in probes:

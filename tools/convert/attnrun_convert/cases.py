@@ -1,0 +1,130 @@
+"""Inputs of other sizes for a module, made of its example arguments, and what the module
+gives for them.
+
+Values of an input come from its example: of floats and ids any of them at random, masks (at
+most two values) are continued. Sizes: the example's, a prime number above it, a prime number
+below it, so that one at least is no multiple of a window or block; what the module itself
+refuses is left out and said.
+"""
+import numpy
+import torch
+from torch.utils import _pytree
+
+from .errors import UsageError, innermost
+from .verify import Case
+
+COUNT = 3
+
+
+def array_of(tensor):
+    """A numpy array; bfloat16 through ml_dtypes."""
+    tensor = tensor.detach().cpu().contiguous()
+    if tensor.dtype == torch.bfloat16:
+        import ml_dtypes
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
+def sizes_of(tensors, dynamic):
+    """{axis name: size} in the example."""
+    found = {}
+    for name, axes in dynamic.items():
+        for axis, word in axes.items():
+            size = tensors[name].shape[axis]
+            if found.setdefault(word, size) != size:
+                raise UsageError(f"'{word}' is {found[word]} in one input and {size} on axis "
+                                 f"{axis} of '{name}'; give different names to axes that "
+                                 "differ")
+    return found
+
+
+def _is_prime(n):
+    return n > 1 and all(n % d for d in range(2, int(n ** 0.5) + 1))
+
+
+def _prime(start, step):
+    n = start
+    while n > 2 and not _is_prime(n):
+        n += step
+    return max(n, 1)
+
+
+def trials(sizes, dynamic):
+    """Sizes to try in turn."""
+    first = {word for axes in dynamic.values() for axis, word in axes.items() if axis == 0}
+    others = [word for word in sizes if word not in first]
+    base = {word: n + 1 for word, n in sizes.items() if word in first}
+    ones = dict.fromkeys(base, 1)
+
+    def each(function, outer):
+        return {**outer, **{word: function(sizes[word], i) for i, word in enumerate(others)}}
+    above = [each(lambda n, i: _prime(n + n // 2 + 1 + 2 * i, 1), base),
+             each(lambda n, i: _prime(n - 1, -1), ones),
+             each(lambda n, i: _prime(max(n // 2, 2), 1), base),
+             each(lambda n, i: 2 * n, base), each(lambda n, i: 3 * n, ones),
+             each(lambda n, i: n, base), each(lambda n, i: n, ones)]
+    return [dict(sizes)] + [t for t in above if t != sizes]
+
+
+def resampled(tensor, shape, generator):
+    """A tensor of another shape with values of this one."""
+    flat = tensor.reshape(-1)
+    if flat.numel() == 0:
+        return torch.zeros(shape, dtype=tensor.dtype)
+    if tensor.dtype == torch.bool or len(torch.unique(flat.float())) <= 2:
+        for axis, size in enumerate(shape):
+            tensor = tensor.index_select(axis, torch.arange(size) % tensor.shape[axis])
+        return tensor
+    return flat[torch.randint(flat.numel(), tuple(shape), generator=generator)]
+
+
+def _arguments(given, names, dynamic, sizes, seed):
+    """The bound arguments with tensors of these sizes; as they are where `seed` is None."""
+    generator = torch.Generator().manual_seed(seed or 0)
+    order = iter(names)
+
+    def fresh(x):
+        if not isinstance(x, torch.Tensor):
+            return x
+        name, shape = next(order), list(x.shape)
+        for axis, word in dynamic.get(name, {}).items():
+            shape[axis] = sizes[word]
+        return x.clone() if seed is None else resampled(x, shape, generator)
+    return _pytree.tree_map(fresh, (given.args, given.kwargs))
+
+
+def tensors_in(tree):
+    return [x for x in _pytree.tree_leaves(tree) if isinstance(x, torch.Tensor)]
+
+
+def _case(function, label, arguments, names, sizes):
+    feeds = dict(zip(names, map(array_of, tensors_in(arguments))))
+    with torch.no_grad():
+        results = function(*arguments[0], **arguments[1])
+    return Case(label, feeds, [array_of(y) for y in tensors_in(results)], sizes)
+
+
+def make(function, given, names, dynamic, wanted_sizes=None, seed=0, say=print):
+    """COUNT cases of `function`, the example first; `wanted_sizes`: a list of {name: size}
+    in place of the chosen ones."""
+    example = dict(zip(names, tensors_in((given.args, given.kwargs))))
+    sizes = sizes_of(example, dynamic)
+    tries = trials(sizes, dynamic) if sizes else [{}] * COUNT
+    if wanted_sizes:
+        tries = [dict(sizes)] + [{**sizes, **wanted} for wanted in wanted_sizes]
+    cases, count = [], len(tries) if wanted_sizes else COUNT
+    for number, trial in enumerate(tries):
+        if len(cases) == count:
+            break
+        label = " ".join(f"{word}={n}" for word, n in trial.items()) or f"inputs {number}"
+        arguments = _arguments(given, names, dynamic, trial,
+                               None if number == 0 else seed + number)
+        try:
+            cases.append(_case(function, label, arguments, names, trial))
+        except Exception as error:
+            if wanted_sizes or number == 0:
+                raise UsageError(f"the model itself fails at {label}: "
+                                 f"{innermost(error)}") from error
+            say(f"{label}: the model itself refuses it "
+                f"({str(innermost(error)).splitlines()[0][:100]})")
+    return cases

@@ -1,0 +1,157 @@
+"""A module or an ExportedProgram as the source of a conversion."""
+import platform
+
+import torch
+from torch.utils import _pytree
+
+from . import attach, capture, cases, registry
+from .errors import CaptureError, UnsupportedError, UsageError, innermost
+
+
+def of(module, args, kwargs, dynamic, options):
+    if isinstance(module, torch.export.ExportedProgram):
+        return ProgramSource(module, dynamic, options)
+    refuse_no_module(module)
+    return ModuleSource(module, args, kwargs, dynamic, options)
+
+
+def refuse_no_module(module):
+    if not isinstance(module, torch.nn.Module):
+        raise UsageError(f"convert takes a torch.nn.Module or an ExportedProgram, given is "
+                         f"{type(module).__name__}")
+
+
+def versions():
+    return {"torch": f"{torch.__version__} ({torch.version.git_version or 'unknown'})",
+            "python": platform.python_version()}
+
+
+def output_names(results):
+    """Names of the tensors in what a forward gives: keys, or output_N; `output` where there
+    is one."""
+    found = []
+    for path, leaf in _pytree.tree_flatten_with_path(results)[0]:
+        if not isinstance(leaf, torch.Tensor):
+            continue
+        keys = [getattr(k, "key", getattr(k, "name", getattr(k, "idx", None))) for k in path]
+        name = "_".join(str(key) for key in keys)
+        found.append(name if name and not name[0].isdigit() else f"output_{name}".rstrip("_"))
+    if found == ["output_0"]:
+        return ["output"]
+    return found
+
+
+class Source:
+    """What both kinds share."""
+
+    def __init__(self, options):
+        self.options, self.replaced, self.versions = options, {}, versions()
+        self.plan_lines = []
+
+    def _names(self, results, inputs):
+        names = self.options.output_names or output_names(results)
+        tensors = cases.tensors_in(results)
+        if not tensors:
+            raise UnsupportedError("the model gives no tensor")
+        if len(names) != len(tensors):
+            raise UsageError(f"the model gives {len(tensors)} tensors, {len(names)} names "
+                             "are given for them")
+        return [f"{name}_out" if name in inputs else name for name in names]
+
+    def _finish(self, model, calls):
+        if self.options.fuse:
+            from . import fuse
+            self.replaced.update(fuse.fuse(model, self.options.say))
+        attach.attach(model, calls, self.options.opset)
+        return model
+
+    def cases(self):
+        return cases.make(self.function, self.given, self.names, self.dynamic,
+                          self.options.trials, self.options.seed, self.options.say)
+
+
+class ModuleSource(Source):
+    def __init__(self, module, args, kwargs, dynamic, options):
+        super().__init__(options)
+        capture.refuse_training(module)
+        self.function, self.module = module, module
+        self.given = capture.bound(module, args, kwargs)
+        self.names = capture.flat_names(self.given.arguments)
+        self.dynamic = capture.axis_names(dynamic, self.names)
+
+    def model(self):
+        plan = self.plan()
+        try:
+            self.options.say(*plan.lines())
+            names = self._names(plan.results, self.names)
+            plan.results = None
+            self.replaced = {e.path or "(model)": e.adapter.operator for e in plan.taken}
+            self.plan_lines = plan.lines()
+            with plan.applied():
+                model, calls = capture.captured(self.module, self.given, self.dynamic,
+                                                self.options.opset, names)
+            return self._finish(model, calls)
+        except CaptureError as error:
+            raise CaptureError(_with_reasons(error, plan)) from error
+        finally:
+            plan.close()
+
+    def plan(self):
+        from . import moduleop
+        extra = [moduleop.adapter(text) for text in self.options.moduleop]
+        try:
+            plan = registry.plan(self.module, self.given.args, self.given.kwargs, extra,
+                                 self.options.swap)
+        except Exception as error:
+            raise UsageError(f"the model itself fails on the example arguments: "
+                             f"{innermost(error)}") from error
+        for kind in extra:
+            kind.demand(plan)
+        return plan
+
+
+def _with_reasons(error, plan):
+    """What the exporter says, and which known modules it met as they are."""
+    kept = [entry.line() for entry in plan.entries if not entry.taken]
+    return "; ".join([str(error)] + kept)
+
+
+class ProgramSource(Source):
+    """A graph: modules cannot be replaced in it, decomposed attention can (fuse)."""
+
+    def __init__(self, program, dynamic, options):
+        super().__init__(options)
+        _refuse_training_graph(program)
+        if program.example_inputs is None:
+            raise UnsupportedError("the exported program holds no example inputs, without "
+                                   "which its conversion cannot be checked")
+        self.program, self.function = program, program.module()
+        args, kwargs = program.example_inputs
+        self.given = capture.Arguments(args, kwargs)
+        self.names = capture.program_inputs(program)
+        named = capture.program_axes(program, self.names)
+        for name, axes in capture.axis_names(dynamic, self.names).items():
+            for axis, word in axes.items():
+                if axis not in named.get(name, {}):
+                    raise UsageError(f"axis {axis} of '{name}' is fixed in the exported "
+                                     "program; export it again with that axis dynamic")
+                named[name][axis] = word
+        self.dynamic = named
+
+    def model(self):
+        with torch.no_grad():
+            results = self.function(*self.given.args, **self.given.kwargs)
+        names = self._names(results, self.names)
+        model = capture.translated(self.program, self.options.opset, self.names, names)
+        capture.name_axes(model, self.dynamic)
+        return self._finish(model, [])
+
+
+def _refuse_training_graph(program):
+    for node in program.graph.nodes:
+        name = str(node.target)
+        drops = "aten.dropout" in name and len(node.args) > 2 and node.args[2]
+        if drops or "aten.native_dropout" in name or "aten.bernoulli" in name:
+            raise UnsupportedError(
+                f"the program was exported in training mode (node '{node.name}', {name}): "
+                "call .eval() on the model and export it again")

@@ -1,0 +1,164 @@
+"""The proof at the end: the file in attnrun and in ONNX Runtime against the source's own
+results, on the same inputs. No torch here: inputs and results are numpy arrays."""
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+
+import numpy
+import onnx
+
+from .errors import UsageError, VerifyError
+
+RTOL, ATOL = 1e-3, 1e-4  # whole models: |difference| <= ATOL + RTOL |expected|
+
+
+@dataclass
+class Case:
+    """One set of inputs. `sizes`: {name of an axis: size}."""
+    label: str
+    feeds: dict
+    wanted: list
+    sizes: dict = field(default_factory=dict)
+
+
+@dataclass
+class Row:
+    """One output of one case in one runtime."""
+    case: str
+    output: str
+    engine: str
+    shape: tuple
+    max_abs: float
+    max_rel: float
+    ok: bool
+
+    def line(self):
+        return (f"{self.case}: '{self.output}' {list(self.shape)} {self.engine}: max abs "
+                f"{self.max_abs:.1e}, relative {self.max_rel:.1e} "
+                f"{'ok' if self.ok else 'FAILED'}")
+
+
+class Attnrun:
+    name = "attnrun"
+
+    def __init__(self, path, executable=None):
+        self.path, self.executable = path, executable or shutil.which("attnrun")
+
+    def run(self, feeds, outputs):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [self.executable, "run", str(self.path), "--quiet", "--print", "none",
+                       "-o", f"{folder}/out.npz"]
+            for i, (name, array) in enumerate(feeds.items()):
+                write_tensor(f"{folder}/{i}.pb", array)
+                command += ["-i", f"{name}={folder}/{i}.pb"]
+            result = subprocess.run(command, capture_output=True, text=True)
+            if result.returncode != 0:
+                raise VerifyError(f"attnrun does not run the file: {result.stderr.strip()}")
+            with numpy.load(f"{folder}/out.npz") as file:
+                return [_bfloat16(file[name]) for name in outputs]
+
+
+class OnnxRuntime:
+    name = "onnxruntime"
+
+    def __init__(self, path, executable=None):
+        self.path, self.session = path, None
+
+    def run(self, feeds, outputs):
+        import onnxruntime
+        try:
+            if self.session is None:
+                options = onnxruntime.SessionOptions()
+                options.log_severity_level = 4
+                self.session = onnxruntime.InferenceSession(
+                    str(self.path), options, providers=["CPUExecutionProvider"])
+            return self.session.run(outputs, feeds)
+        except Exception as error:
+            raise VerifyError(f"onnxruntime does not run the file: {error}") from error
+
+
+ENGINES = {engine.name: engine for engine in (Attnrun, OnnxRuntime)}
+
+
+def _bfloat16(array):
+    """numpy reads the type that it does not know as two bytes each."""
+    if array.dtype.kind == "V" and array.dtype.itemsize == 2:
+        import ml_dtypes
+        return array.view(ml_dtypes.bfloat16)
+    return array
+
+
+def write_tensor(path, array):
+    with open(path, "wb") as file:
+        file.write(onnx.numpy_helper.from_array(numpy.ascontiguousarray(array))
+                   .SerializeToString())
+
+
+def available(names, executable=None):
+    """The engines of `names` that are here; a sentence where none is."""
+    import importlib.util
+    found = []
+    for name in names:
+        if name not in ENGINES:
+            raise UsageError(f"there is no runtime '{name}' to check with; known are "
+                             f"{', '.join(ENGINES)}")
+        here = (executable or shutil.which("attnrun") if name == "attnrun"
+                else importlib.util.find_spec("onnxruntime"))
+        if here:
+            found.append(name)
+    if names and not found:
+        raise UsageError(f"nothing to check the file with: neither {' nor '.join(names)} is "
+                         "here; say --attnrun PATH, install onnxruntime, or turn the check "
+                         "off with --check none")
+    return found
+
+
+def differences(got, want):
+    """(largest absolute, largest relative) difference. Relative to values that are not
+    small beside the largest one; NaN equals NaN."""
+    if got.shape != want.shape or got.dtype != want.dtype:
+        raise VerifyError(f"a result is {got.dtype}{list(got.shape)}, expected "
+                          f"{want.dtype}{list(want.shape)}")
+    if want.size == 0:
+        return 0.0, 0.0
+    a, b = got.astype(numpy.float64), want.astype(numpy.float64)
+    same = (a == b) | (numpy.isnan(a) & numpy.isnan(b))
+    off = numpy.where(same, 0.0, numpy.abs(numpy.where(same, 0, a) - numpy.where(same, 0, b)))
+    off = numpy.nan_to_num(off, nan=numpy.inf)
+    size = numpy.abs(numpy.where(numpy.isfinite(b), b, 0.0))
+    large = size >= max(1e-3 * size.max(), 1e-30)
+    return float(off.max()), float((off[large] / size[large]).max() if large.any() else 0)
+
+
+def within(got, want, rtol, atol):
+    a, b = got.astype(numpy.float64), want.astype(numpy.float64)
+    if not numpy.issubdtype(want.dtype, numpy.integer) and want.dtype != bool:
+        return bool(numpy.all(numpy.isclose(a, b, rtol, atol, equal_nan=True)))
+    return bool(numpy.all(a == b))
+
+
+def compare(path, cases, outputs, engines, rtol=RTOL, atol=ATOL, executable=None, say=print):
+    """All rows; each is said as it is known."""
+    rows = []
+    for name in engines:
+        engine = ENGINES[name](path, executable)
+        for case in cases:
+            got = engine.run(case.feeds, outputs)
+            for output, a, b in zip(outputs, got, case.wanted):
+                error, relative = differences(a, b)
+                rows.append(Row(case.label, output, name, b.shape, error, relative,
+                                within(a, b, rtol, atol)))
+                say(rows[-1].line())
+    return rows
+
+
+def demand(rows, rtol, atol):
+    """Raises where a row is above the tolerance."""
+    bad = [row for row in rows if not row.ok]
+    if bad:
+        worst = max(bad, key=lambda row: row.max_abs)
+        raise VerifyError(
+            f"{len(bad)} of {len(rows)} results differ from the source by more than "
+            f"{atol:g} + {rtol:g} |expected|, the worst is {worst.line()}; nothing was "
+            "written")
