@@ -42,7 +42,7 @@ class Options:
     quiet: bool = False
 
     def say(self, *lines):
-        if not self.quiet:
+        if lines and not self.quiet:
             print(*lines, sep="\n", flush=True)
 
 
