@@ -4,7 +4,8 @@
  *   y[r + s (p q + j)] = w_l^(q j) sum over k of x[r + s (q + m k)] w_p^(j k)
  *
  * for r < s, q < m, j < p with l = p m. No value crosses lanes, so every instruction set
- * runs the same text. Source: Stockham 1966. */
+ * runs the same text. Around them: the turns between the two steps of a long transform,
+ * and the columns of a matrix that become lanes and back. Source: Stockham 1966. */
 #include "isa.h"
 
 enum { LANES = ATTN_FFT_LANES, ELEMENT = 2 * LANES };
@@ -47,24 +48,24 @@ static inline const float *root(const struct attn_fft_pass *f, int64_t t)
 
 static void pass_2(float *y, const float *x, const struct attn_fft_pass *f)
 {
-    const int64_t s = f->s, gap = s * f->m;
+    const int64_t s = f->s, in = f->x_step, out = f->y_step, gap = in * s * f->m;
     for (int64_t q = 0; q < f->m; q++)
         for (int64_t r = 0; r < s; r++)
             for (int v = 0; v < LANES; v += VF) {
-                const struct value a = get(x + v, r + s * q);
-                const struct value b = get(x + v, r + s * q + gap);
-                put(y + v, r + s * 2 * q, plus(a, b));
-                put(y + v, r + s * (2 * q + 1), times(minus(a, b), root(f, q * s)));
+                const int64_t from = in * (r + s * q), to = out * (r + s * 2 * q);
+                const struct value a = get(x + v, from), b = get(x + v, from + gap);
+                put(y + v, to, plus(a, b));
+                put(y + v, to + out * s, times(minus(a, b), root(f, q * s)));
             }
 }
 
 static void pass_4(float *y, const float *x, const struct attn_fft_pass *f)
 {
-    const int64_t s = f->s, gap = s * f->m;
+    const int64_t s = f->s, in = f->x_step, out = f->y_step, gap = in * s * f->m;
     for (int64_t q = 0; q < f->m; q++)
         for (int64_t r = 0; r < s; r++)
             for (int v = 0; v < LANES; v += VF) {
-                const int64_t from = r + s * q, to = r + s * 4 * q;
+                const int64_t from = in * (r + s * q), to = out * (r + s * 4 * q);
                 const struct value a = get(x + v, from), b = get(x + v, from + gap);
                 const struct value c = get(x + v, from + 2 * gap);
                 const struct value d = get(x + v, from + 3 * gap);
@@ -72,9 +73,9 @@ static void pass_4(float *y, const float *x, const struct attn_fft_pass *f)
                 const struct value odd = plus(b, d), odd_gap = minus(b, d);
                 const struct value turned = { odd_gap.im, -odd_gap.re }; /* times -i */
                 put(y + v, to, plus(even, odd));
-                put(y + v, to + s, times(plus(even_gap, turned), root(f, q * s)));
-                put(y + v, to + 2 * s, times(minus(even, odd), root(f, 2 * q * s)));
-                put(y + v, to + 3 * s,
+                put(y + v, to + out * s, times(plus(even_gap, turned), root(f, q * s)));
+                put(y + v, to + 2 * out * s, times(minus(even, odd), root(f, 2 * q * s)));
+                put(y + v, to + 3 * out * s,
                     times(minus(even_gap, turned), root(f, 3 * q * s)));
             }
 }
@@ -82,20 +83,22 @@ static void pass_4(float *y, const float *x, const struct attn_fft_pass *f)
 /* A radix of any size: sums of that many terms. */
 static void pass_any(float *y, const float *x, const struct attn_fft_pass *f)
 {
-    const int64_t s = f->s, gap = s * f->m, p = f->radix, turn = f->length / p;
+    const int64_t s = f->s, p = f->radix, turn = f->length / p;
+    const int64_t in = f->x_step, out = f->y_step, gap = in * s * f->m;
     struct value terms[ATTN_FFT_RADIX_MOST];
     for (int64_t q = 0; q < f->m; q++)
         for (int64_t r = 0; r < s; r++)
             for (int v = 0; v < LANES; v += VF) {
                 for (int64_t k = 0; k < p; k++)
-                    terms[k] = get(x + v, r + s * q + k * gap);
+                    terms[k] = get(x + v, in * (r + s * q) + k * gap);
                 for (int64_t j = 0; j < p; j++) {
                     struct value sum = terms[0];
                     for (int64_t k = 1, at = j; k < p; k++, at += j) {
                         at -= at >= p ? p : 0;
                         sum = plus(sum, times(terms[k], root(f, at * turn)));
                     }
-                    put(y + v, r + s * (p * q + j), times(sum, root(f, q * j * s)));
+                    put(y + v, out * (r + s * (p * q + j)),
+                        times(sum, root(f, q * j * s)));
                 }
             }
 }
@@ -108,4 +111,75 @@ void K(fft_pass_f32)(float *y, const float *x, const struct attn_fft_pass *pass)
         pass_2(y, x, pass);
     else
         pass_any(y, x, pass);
+}
+
+void K(fft_turn_f32)(float *y, int64_t y_step, const float *x, size_t n, const float *w)
+{
+    for (int64_t i = 0; i < (int64_t)n; i++)
+        for (int v = 0; v < LANES; v += VF)
+            put(y + v, i * y_step, times(get(x + v, i), w + 2 * i));
+}
+
+void K(fft_halves_f32)(float *y, const float *x, size_t n)
+{
+    for (int64_t k = 0; k <= (int64_t)n / 2; k++) {
+        const int64_t opposite = k == 0 ? 0 : (int64_t)n - k;
+        for (int v = 0; v < LANES; v += VF) {
+            const struct value a = get(x + v, k), b = get(x + v, opposite);
+            if (opposite != k)
+                put(y + v, opposite,
+                    (struct value){ (a.im - b.im) * 0.5f, (b.re - a.re) * 0.5f });
+            put(y + v, k, (struct value){ (a.re + b.re) * 0.5f, (a.im + b.im) * 0.5f });
+        }
+    }
+}
+
+/* ---- columns ---- */
+
+/* Lane VF - 1 - i. */
+static ALWAYS_INLINE v_f32 backwards(v_f32 x)
+{
+#if VEC_BYTES == 64
+    return __builtin_shufflevector(x, x, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2,
+                                   1, 0);
+#elif VEC_BYTES == 32
+    return __builtin_shufflevector(x, x, 7, 6, 5, 4, 3, 2, 1, 0);
+#else
+    return __builtin_shufflevector(x, x, 3, 2, 1, 0);
+#endif
+}
+
+void K(fft_columns_in_f32)(float *x, const struct attn_fft_columns *f, size_t n)
+{
+    const float *row = f->row, *mirror = f->mirror;
+    const bool whole = f->lanes == LANES && f->im_begin == 0 && f->im_end == LANES;
+    for (size_t i = 0; i < n; i++, x += ELEMENT, row += f->step, mirror += f->step) {
+        for (int v = 0; whole && v < LANES; v += VF) {
+            v_store(x + v, v_load(row + v));
+            v_store(x + LANES + v, backwards(v_load(mirror - v - (VF - 1))));
+        }
+        if (whole)
+            continue;
+        memset(x, 0, ELEMENT * sizeof *x);
+        memcpy(x, row, (size_t)f->lanes * sizeof *x);
+        for (int l = f->im_begin; l < f->im_end; l++)
+            x[LANES + l] = mirror[-l];
+    }
+}
+
+void K(fft_columns_out_f32)(const struct attn_fft_columns *f, const float *x, size_t n)
+{
+    float *row = f->row, *mirror = f->mirror;
+    const bool whole = f->lanes == LANES && f->im_begin == 0 && f->im_end == LANES;
+    for (size_t i = 0; i < n; i++, x += ELEMENT, row += f->step, mirror -= f->step) {
+        for (int v = 0; whole && v < LANES; v += VF) {
+            v_store(row + v, v_load(x + v));
+            v_store(mirror - v - (VF - 1), backwards(v_load(x + v)));
+        }
+        if (whole)
+            continue;
+        memcpy(row, x, (size_t)f->lanes * sizeof *x);
+        for (int l = f->im_begin; l < f->im_end; l++)
+            mirror[-l] = x[l];
+    }
 }

@@ -130,14 +130,23 @@ struct attn_recurrence {
 };
 
 /* A pass of an FFT of `length` over ATTN_FFT_LANES transforms at once: element i is
- * their real parts, then their imaginary parts, from float 2 * ATTN_FFT_LANES * i on.
- * Blocks of radix * m elements become `radix` blocks of m; `s`: product of the radices
- * before. length = s * radix * m. */
+ * their real parts, then their imaginary parts, from float 2 * ATTN_FFT_LANES * i * step
+ * on. Blocks of radix * m elements become `radix` blocks of m; `s`: product of the
+ * radices before. length = s * radix * m. */
 enum { ATTN_FFT_LANES = 16, ATTN_FFT_RADIX_MOST = 31 };
 struct attn_fft_pass {
     const float *table; /* e^(-2 pi i t / length): cos, then -sin, for t < length */
     int64_t length, m, s;
+    int64_t x_step, y_step;
     int32_t radix; /* 2 … ATTN_FFT_RADIX_MOST */
+};
+
+/* Columns of a matrix that are lanes: row[l] is the real part of lane l < lanes, and
+ * mirror[-l] belongs to the imaginary part of lanes im_begin … im_end - 1. */
+struct attn_fft_columns {
+    float *row, *mirror;
+    ptrdiff_t step; /* from a row to the next */
+    int32_t lanes, im_begin, im_end;
 };
 
 /* By column: the greatest and the least, and the numbers of their rows. */
