@@ -64,4 +64,32 @@ struct attn_gate {
     int32_t relu; /* act is max(…, 0), NaN stays; else nothing */
 };
 
+/* A tile of an involution: for `channels` channels and rows x columns output pixels from
+ * (row, column) on, y = sum over the taps of a size x size window of kernel * x, with
+ * zeros around x. kernel[tap * kernel_tap + r * kernel_row + i] is that of the tile's
+ * pixel (r, i). The window of output pixel p begins at pixel p stride - (size - 1) / 2.
+ */
+enum {
+    ATTN_INVOLUTION_SIZE = 31,
+    ATTN_INVOLUTION_CHANNELS = 4,
+    ATTN_INVOLUTION_OVER = 15
+};
+struct attn_involution {
+    const float *x;
+    const float *kernel; /* ATTN_INVOLUTION_OVER more floats behind them are read */
+    float *y;            /* pixel (0, 0) of the tile */
+    float *strip;        /* attn_involution_strip() floats */
+    int64_t x_channel, y_channel, y_row, kernel_tap, kernel_row;
+    int64_t channels, h, w; /* of x */
+    int64_t size, stride, row, column, rows, columns;
+};
+static inline int64_t attn_involution_strip(int64_t size, int64_t stride, int64_t rows,
+                                            int64_t columns)
+{
+    const int64_t step = stride < size ? stride : size;
+    const int64_t pitch = step * (columns + (size - 1) / stride);
+    return ATTN_INVOLUTION_CHANNELS * ((rows - 1) * step + size) * pitch +
+           ATTN_INVOLUTION_OVER;
+}
+
 #endif

@@ -18,6 +18,7 @@ set(ATTN_KERNELS
   ops/kernels/fft_f32.c
   ops/kernels/conv_taps.c
   ops/kernels/conv_finish.c
+  ops/kernels/involution_f32.c
   ops/kernels/additive_f32.c
   ops/kernels/maps_f32.c
 )

@@ -4,4 +4,5 @@ set(ATTN_OPS_VISION
   ops/vision/external_attention.c
   ops/vision/external_run.c
   ops/vision/squeeze_excite.c
+  ops/vision/involution.c
 )

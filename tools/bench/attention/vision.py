@@ -61,8 +61,8 @@ def selective_kernel(groups):
 
 
 def involution(_n):
-    from involution_pytorch import Inv2d
-    return alone(Inv2d(CHANNELS, 7, 1, group_ch=16, red_ratio=4))
+    from fightingcv_attention.conv.Involution import Involution
+    return alone(Involution(7, CHANNELS, group=16))
 
 
 def halo(_n):
@@ -151,8 +151,8 @@ CASES = [
          model=selective_kernel_model(1), flops=conv_flops(1), **VISION),
     Case("Involution 7×7, 16 groups", "Involution",
          lambda n: maps(n, w1=(64, CHANNELS), b1=(64,), w2=(16 * 49, 64), b2=(16 * 49,)),
-         lambda n: {"kernel_size": 7, "groups": 16, "activation": "none"}, involution,
-         "involution-pytorch Inv2d", 10, lengths=(28,),
+         lambda n: {"kernel_size": 7, "groups": 16}, involution,
+         "fightingcv-attention Involution", 10, lengths=(28,),
          flops=lambda n: 2 * n * n * (49 * CHANNELS + 64 * CHANNELS + 64 * 16 * 49), **VISION),
     Case("HaloNet, block 8, halo 3", "HaloAttention",
          lambda n: maps(n, wq=(256, CHANNELS), wk=(256, CHANNELS), wv=(256, CHANNELS),
