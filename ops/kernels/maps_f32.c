@@ -192,58 +192,57 @@ void K(small_planes_f32)(float *sum, float *max, const float *x, size_t n, size_
 
 /* ---- over channels ---- */
 
-enum { CHANNELS = 64, STRIP = VF == 16 ? 8 : 4 };
+enum { CHANNELS = 8 };
 
-/* `strip` vectors of pixels, the last of which has `last` of them. */
-static ALWAYS_INLINE void pool_strip(float *max, float *sum, const float *x,
-                                     ptrdiff_t row, const float *gate, size_t channels,
-                                     const int strip, const size_t last)
+/* The pixels of `channels` planes; `more`: beside what max and sum hold. */
+static ALWAYS_INLINE void pool_part(float *max, float *sum, const float *x, ptrdiff_t row,
+                                    const float *gate, size_t n, const int channels,
+                                    const bool more)
 {
-    v_f32 most[STRIP], total[STRIP];
+    v_f32 most = v_set(-INFINITY), part[2] = { v_set(0.0f), v_set(0.0f) };
     UNROLL
-    for (int i = 0; i < strip; i++) {
-        most[i] = v_set(-INFINITY);
-        total[i] = v_set(0.0f);
+    for (int c = 0; c < channels; c++) {
+        const v_f32 v = v_set(gate[c]) * load_part(x + c * row, n, 0.0f);
+        part[c % 2] += v;
+        most = v_max(v, most);
     }
-    for (size_t c = 0; c < channels;) {
-        const size_t end = channels - c < CHANNELS ? channels : c + CHANNELS;
-        v_f32 part[STRIP];
-        UNROLL
-        for (int i = 0; i < strip; i++)
-            part[i] = v_set(0.0f);
-        for (; c < end; c++, x += row) {
-            const v_f32 g = v_set(gate != NULL ? gate[c] : 1.0f);
-            UNROLL
-            for (int i = 0; i < strip; i++) {
-                const size_t n = i + 1 < strip ? VF : last;
-                const v_f32 v = g * load_part(x + i * VF, n, 0.0f);
-                part[i] += v;
-                most[i] = v_max(v, most[i]);
-            }
-        }
-        UNROLL
-        for (int i = 0; i < strip; i++)
-            total[i] += part[i];
+    v_f32 total = part[0] + part[1];
+    if (more) {
+        total += load_part(sum, n, 0.0f);
+        most = v_max(most, load_part(max, n, 0.0f));
     }
-    UNROLL
-    for (int i = 0; i < strip; i++) {
-        store_part(max + i * VF, most[i], i + 1 < strip ? VF : last);
-        store_part(sum + i * VF, total[i], i + 1 < strip ? VF : last);
-    }
+    store_part(sum, total, n);
+    store_part(max, most, n);
+}
+
+/* One plane after the other would be slow, each pixel in one go as well: this way it is
+ * as many streams as a core can prefetch. */
+static ALWAYS_INLINE void pool_planes(float *max, float *sum, const float *x,
+                                      ptrdiff_t row, const float *gate, size_t n,
+                                      const int channels, const bool more)
+{
+    static const float ones[CHANNELS] = { 1, 1, 1, 1, 1, 1, 1, 1 };
+    const float *g = gate != NULL ? gate : ones;
+    size_t i = 0;
+    for (; i + VF <= n; i += VF)
+        pool_part(max + i, sum + i, x + i, row, g, VF, channels, more);
+    if (i < n)
+        pool_part(max + i, sum + i, x + i, row, g, n - i, channels, more);
 }
 
 void K(pool_channels_f32)(float *max, float *sum, const float *x, ptrdiff_t row,
                           const float *gate, size_t channels, size_t n)
 {
-    size_t i = 0;
-    for (; i + STRIP * VF <= n; i += STRIP * VF)
-        pool_strip(max + i, sum + i, x + i, row, gate, channels, STRIP, VF);
-    for (; i + 2 * VF <= n; i += 2 * VF)
-        pool_strip(max + i, sum + i, x + i, row, gate, channels, 2, VF);
-    for (; i + VF <= n; i += VF)
-        pool_strip(max + i, sum + i, x + i, row, gate, channels, 1, VF);
-    if (i < n)
-        pool_strip(max + i, sum + i, x + i, row, gate, channels, 1, n - i);
+    for (size_t c = 0, step; c < channels; c += step) {
+        const float *from = x + (ptrdiff_t)c * row, *g = gate != NULL ? gate + c : NULL;
+        step = channels - c < CHANNELS ? 1 : CHANNELS;
+        if (step == 1)
+            pool_planes(max, sum, from, row, g, n, 1, c > 0);
+        else if (c == 0)
+            pool_planes(max, sum, from, row, g, n, CHANNELS, false);
+        else
+            pool_planes(max, sum, from, row, g, n, CHANNELS, true);
+    }
 }
 
 /* ---- a matrix and a few vectors ---- */

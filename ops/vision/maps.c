@@ -83,6 +83,24 @@ attn_status attn_map_sizes(const attnrun_step *step, int in, struct attn_map *ma
     return ATTNRUN_OK;
 }
 
+struct attn_map_cut attn_map_cut(const struct attn_map *map, int64_t weights, int most)
+{
+    enum { MANY_IMAGES = 8, PIXELS = 32768, ROWS = 16 };
+    struct attn_map_cut cut = { 0 };
+    if (map->batch == 0 ||
+        (map->batch >= MANY_IMAGES && weights <= map->channels * map->pixels))
+        return cut;
+    cut.images = (map->batch + most - 1) / most;
+    cut.block = PIXELS / map->pixels / cut.images;
+    if (cut.block < ROWS && cut.images * map->pixels <= PIXELS)
+        cut.block = ROWS; /* worth a product */
+    cut.block = cut.block < 1 ? 1 : cut.block < map->channels ? cut.block : map->channels;
+    if (cut.block > ROWS)
+        cut.block -= cut.block % ROWS;
+    cut.blocks = (map->channels + cut.block - 1) / cut.block;
+    return cut;
+}
+
 /* ---- run ---- */
 
 static int stats_wanted(const struct attn_map_pools *pools)

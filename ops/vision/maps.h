@@ -61,6 +61,16 @@ attn_status attn_map_check_mlp(const attnrun_step *step, int w1, attnrun_dim cha
 attnrun_dim attn_map_channels(const attnrun_step *step, int in);
 /* Constant dims in numbers; E_LIMIT where a product of them and 4 overflows. */
 attn_status attn_map_sizes(const attnrun_step *step, int in, struct attn_map *map);
+/* How the work on a batch is cut. Small ones: into groups of `images`, each with phases
+ * of its own, whose tasks are blocks of channels of all images of the group. Others: an
+ * image is a task, and stays in a cache between its passes; then `images` is 0. */
+struct attn_map_cut {
+    int64_t images;
+    int64_t block, blocks; /* channels of a task; tasks of a group */
+};
+/* `weights`: numbers that each image needs beside its own; if these are more, images
+ * share them. At most `most` groups. */
+struct attn_map_cut attn_map_cut(const struct attn_map *map, int64_t weights, int most);
 
 /* ---- run ---- */
 

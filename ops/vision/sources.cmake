@@ -5,4 +5,6 @@ set(ATTN_OPS_VISION
   ops/vision/external_run.c
   ops/vision/squeeze_excite.c
   ops/vision/involution.c
+  ops/vision/cbam.c
+  ops/vision/spatial_gate.c
 )

@@ -21,13 +21,13 @@
  * Cost: reads the map twice, from a cache where an image fits, and writes it once.
  * Memory: C + R floats an image of a group, a worker 2 C + R or those of its block.
  * Source: Hu 2018, arXiv:1709.01507; Lee 2020 (effective), arXiv:1911.06667. Compared
- * with timm 1.0.28 SEModule, EffectiveSEModule and fightingcv-attention 1.0.1
+ * with timm 1.0.28 SEModule, EffectiveSEModule and fightingcv-attention 1.0.0
  * SEAttention. */
 #include "maps.h"
 
 enum { X, W1, B1, W2, B2, IDENTITY };
 enum { POOL, HIDDEN, SCALE, STAGES };
-enum { MOST_GROUPS = ATTNRUN_MAX_PHASES / STAGES, MANY_IMAGES = 8, ROWS = 16 };
+enum { MOST_GROUPS = ATTNRUN_MAX_PHASES / STAGES, ROWS = 16 };
 enum { AVG_MAX = 2 }; /* word of `pool` behind those of enum attn_map_pool_word */
 
 struct se_args {
@@ -43,9 +43,8 @@ static const attnrun_attr_def se_attrs[] = {
 
 struct se_state {
     struct attn_map map;
-    int64_t hidden;        /* R; 0 without w2 */
-    int64_t images;        /* of a group; 0: an image is a task */
-    int64_t block, blocks; /* channels of a task; tasks of a group */
+    struct attn_map_cut cut;
+    int64_t hidden; /* R; 0 without w2 */
 };
 
 /* ---- infer ---- */
@@ -67,31 +66,21 @@ static attn_status check_weights(const attnrun_step *step)
     return op_need_dim(step, W1, 0, channels, "the channels, without w2");
 }
 
-/* Blocks of channels of about 32768 pixels. */
-static attn_status plan_group(attnrun_step *step, struct se_state *s)
+static attn_status plan_groups(attnrun_step *step, const struct se_state *s)
 {
-    enum { PIXELS = 32768 };
     const struct attn_map *map = &s->map;
-    const int64_t groups = map->batch < MOST_GROUPS ? map->batch : MOST_GROUPS;
-    s->images = (map->batch + groups - 1) / groups;
-    s->block = PIXELS / map->pixels / s->images;
-    if (s->block < ROWS && s->images * map->pixels <= PIXELS)
-        s->block = ROWS;
-    s->block = s->block < 1 ? 1 : s->block < map->channels ? s->block : map->channels;
-    if (s->block > ROWS)
-        s->block -= s->block % ROWS;
-    s->blocks = (map->channels + s->block - 1) / s->block;
-    const int64_t elements = s->block * map->pixels * s->images;
-    for (int64_t g = 0; g * s->images < map->batch; g++) {
-        op_tasks(step, (int)g * STAGES + POOL, s->blocks, elements / 16 + 20);
+    const struct attn_map_cut *cut = &s->cut;
+    const int64_t elements = cut->block * map->pixels * cut->images;
+    for (int64_t g = 0; g * cut->images < map->batch; g++) {
+        op_tasks(step, (int)g * STAGES + POOL, cut->blocks, elements / 16 + 20);
         op_tasks(step, (int)g * STAGES + HIDDEN, (s->hidden + ROWS - 1) / ROWS,
-                 ROWS * map->channels * s->images / 16 + 20);
-        op_tasks(step, (int)g * STAGES + SCALE, s->blocks, elements / 8 + 20);
+                 ROWS * map->channels * cut->images / 16 + 20);
+        op_tasks(step, (int)g * STAGES + SCALE, cut->blocks, elements / 8 + 20);
     }
     int64_t floats;
-    if (!ck_mul(map->channels + s->hidden, s->images, &floats) ||
+    if (!ck_mul(map->channels + s->hidden, cut->images, &floats) ||
         !ck_mul(floats, 4, &step->shared_bytes) ||
-        !ck_mul(s->block, s->images > 2 ? s->images : 2, &floats) ||
+        !ck_mul(cut->block, cut->images > 2 ? cut->images : 2, &floats) ||
         !ck_mul(floats, 4, &step->scratch_bytes))
         return op_fail(step, ATTNRUN_E_LIMIT, "the batch is too large");
     return ATTNRUN_OK;
@@ -100,15 +89,17 @@ static attn_status plan_group(attnrun_step *step, struct se_state *s)
 static attn_status plan(attnrun_step *step, struct se_state *s)
 {
     const struct attn_map *map = &s->map;
+    int64_t weights;
     *s = (struct se_state){ 0 };
     TRY(attn_map_sizes(step, X, &s->map));
     if (op_has_in(step, W2))
         s->hidden = step->in[W1].dims[0].value;
-    if (map->batch < MANY_IMAGES || 2 * s->hidden > map->pixels ||
-        (s->hidden == 0 && map->channels > map->pixels))
-        return map->batch > 0 ? plan_group(step, s) : ATTNRUN_OK;
-    const int64_t pixels = map->channels * map->pixels;
-    op_tasks(step, 0, map->batch, pixels / 5 + map->channels * s->hidden / 8);
+    if (!ck_mul(s->hidden > 0 ? 2 * s->hidden : map->channels, map->channels, &weights))
+        return op_fail_input(step, W1, ATTNRUN_E_LIMIT, "it is too large");
+    s->cut = attn_map_cut(map, weights, MOST_GROUPS);
+    if (s->cut.images > 0)
+        return plan_groups(step, s);
+    op_tasks(step, 0, map->batch, map->channels * map->pixels / 5 + weights / 16);
     if (!ck_mul(2 * map->channels + s->hidden, 4, &step->scratch_bytes))
         return op_fail(step, ATTNRUN_E_LIMIT, "it has too many channels");
     return ATTNRUN_OK;
@@ -224,8 +215,8 @@ static attn_status run_task(struct part *part, int stage, int64_t task)
 {
     const struct se_state *s = part->step->state;
     const int64_t length = stage == HIDDEN ? s->hidden : s->map.channels;
-    const int64_t block = stage == HIDDEN ? ROWS : s->block;
-    const int64_t first = (stage == SCALE ? s->blocks - 1 - task : task) * block;
+    const int64_t block = stage == HIDDEN ? ROWS : s->cut.block;
+    const int64_t first = (stage == SCALE ? s->cut.blocks - 1 - task : task) * block;
     const int64_t n = length - first < block ? length - first : block;
     if (stage == POOL)
         return pool_channels(part, first, n, part->work->scratch);
@@ -239,16 +230,16 @@ static attn_status se_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct se_state *s = step->state;
     struct part part = { .step = step, .work = work };
-    if (s->images > 0) {
-        part.image = work->phase / STAGES * s->images;
+    if (s->cut.images > 0) {
+        part.image = work->phase / STAGES * s->cut.images;
         const int64_t left = s->map.batch - part.image;
-        part.images = left < s->images ? left : s->images;
+        part.images = left < s->cut.images ? left : s->cut.images;
         part.z = work->shared;
-        part.u = part.z + s->images * s->map.channels;
+        part.u = part.z + s->cut.images * s->map.channels;
     }
     for (int64_t task = work->begin; s->map.batch > 0 && task < work->end; task++)
-        TRY(s->images > 0 ? run_task(&part, work->phase % STAGES, task)
-                          : run_image(&part, task));
+        TRY(s->cut.images > 0 ? run_task(&part, work->phase % STAGES, task)
+                              : run_image(&part, task));
     return ATTNRUN_OK;
 }
 

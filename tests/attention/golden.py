@@ -52,13 +52,19 @@ def classes_in(source, *names):
     return found
 
 
+def layer_of_that_name(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return type(name, (torch.nn.Module,), {})
+
+
 def timm_layers():
     """Lets `timm.layers` be imported alone and without torchvision, which the rest of timm
     and a layer that no case needs ask for."""
     for name in ("timm", "torchvision", "torchvision.ops", "torchvision.ops.misc"):
         module = sys.modules.setdefault(name, types.ModuleType(name))
         module.__path__ = []
-        module.__getattr__ = lambda part: type(part, (torch.nn.Module,), {})
+        module.__getattr__ = layer_of_that_name
     spec = importlib.machinery.PathFinder.find_spec("timm")
     sys.modules["timm"].__path__ = spec.submodule_search_locations
 
