@@ -30,31 +30,55 @@ static int64_t value_floats(int64_t most, int64_t v_dim)
     return panel_floats(v_dim == 1 ? ROWS + 1 : most, v_dim);
 }
 
-int64_t attn_stream_bytes(int64_t most, int64_t dim, int64_t v_dim)
+/* Of everything but the panels; -1 where that overflows. */
+static int64_t stream_floats(int64_t most, int64_t dim, int64_t v_dim)
 {
     int64_t block;
     if (dim > INT64_MAX / (1 << 20) || v_dim > INT64_MAX / (1 << 20) ||
         !ck_mul(most, dim + v_dim + 64, &block) || block > INT64_MAX / 64)
         return -1;
     const int64_t rows = least(most, ROWS);
-    const int64_t floats = round16(most * dim) + round16(most * v_dim) + 4 * most + 16 +
-                           rows * KEYS + gemm_floats(rows, dim, v_dim) +
-                           panel_floats(most, dim) + value_floats(most, v_dim);
-    return floats * (int64_t)sizeof(float);
+    return round16(most * dim) + round16(most * v_dim) + 4 * most + 16 + rows * KEYS +
+           gemm_floats(rows, dim, v_dim);
+}
+
+int64_t attn_stream_packed_bytes(int64_t most, int64_t dim, int64_t v_dim)
+{
+    const int64_t floats = stream_floats(most, dim, v_dim);
+    return floats < 0 ? -1 : floats * (int64_t)sizeof(float);
+}
+
+int64_t attn_stream_bytes(int64_t most, int64_t dim, int64_t v_dim)
+{
+    const int64_t floats = stream_floats(most, dim, v_dim);
+    return floats < 0 ? -1
+                      : (floats + panel_floats(most, dim) + value_floats(most, v_dim)) *
+                            (int64_t)sizeof(float);
+}
+
+void attn_stream_begin_packed(struct attn_stream *s, const struct attn_kernels *kernels,
+                              int64_t most, int64_t dim, int64_t v_dim, void *scratch)
+{
+    const int64_t rows = least(most, ROWS);
+    *s = (struct attn_stream){ .kernels = kernels,
+                               .most = most,
+                               .dim = dim,
+                               .v_dim = v_dim,
+                               .k_col = 1,
+                               .packed = true };
+    s->gemm = scratch;
+    s->scores = s->gemm + gemm_floats(rows, dim, v_dim);
+    s->sums = s->scores + rows * KEYS;
+    s->q = s->sums + round16(most * v_dim);
+    s->state = (struct attn_softmax_row *)(void *)(s->q + round16(most * dim));
 }
 
 void attn_stream_begin(struct attn_stream *s, const struct attn_kernels *kernels,
                        int64_t most, int64_t dim, int64_t v_dim, void *scratch)
 {
-    const int64_t rows = least(most, ROWS);
-    *s = (struct attn_stream){
-        .kernels = kernels, .most = most, .dim = dim, .v_dim = v_dim, .k_col = 1
-    };
-    s->gemm = scratch;
-    s->scores = s->gemm + gemm_floats(rows, dim, v_dim);
-    s->sums = s->scores + rows * KEYS;
-    s->q = s->sums + round16(most * v_dim);
-    s->keys = s->q + round16(most * dim);
+    attn_stream_begin_packed(s, kernels, most, dim, v_dim, scratch);
+    s->packed = false;
+    s->keys = (float *)(void *)s->state;
     s->values = s->keys + panel_floats(most, dim);
     s->state = (struct attn_softmax_row *)(void *)(s->values + value_floats(most, v_dim));
 }
@@ -76,6 +100,8 @@ void attn_stream_load(struct attn_stream *s, int64_t row, const float *q, int64_
 
 void attn_stream_pack(struct attn_stream *s, const struct attn_stream_keys *keys)
 {
+    if (s->packed)
+        return;
     if (s->n > ROWS)
         s->kernels->gemm_pack_f32(s->keys, keys->k, s->k_col, keys->k_row, (size_t)s->dim,
                                   (size_t)keys->n);
@@ -93,14 +119,15 @@ struct part {
 static void score(const struct attn_stream *s, const struct attn_stream_keys *keys,
                   struct part part)
 {
-    const bool packed = s->n > ROWS;
+    const bool packed = s->packed || s->n > ROWS;
+    const float *panels = s->packed ? keys->k : s->keys;
     const int64_t panel = ATTN_GEMM_NR_MOST;
     /* Of a panel within the tile all columns: how wide it was packed is told by them. */
     const int64_t to =
         packed ? least((part.to + panel - 1) / panel * panel, keys->n) : part.to;
     struct attn_gemm_f32 g = { .a = s->q + part.row * s->dim,
                                .a_row = s->dim,
-                               .b = packed ? s->keys + part.from * s->dim
+                               .b = packed ? panels + part.from * s->dim
                                            : keys->k + part.from * keys->k_row,
                                .b_row = s->k_col,
                                .b_col = keys->k_row,
@@ -118,11 +145,11 @@ static void score(const struct attn_stream *s, const struct attn_stream_keys *ke
 static void add_values(const struct attn_stream *s, const struct attn_stream_keys *keys,
                        struct part part)
 {
-    const bool packed = s->n > ROWS || s->v_dim == 1;
+    const bool packed = s->packed || s->n > ROWS || s->v_dim == 1;
+    const float *panels = s->packed ? keys->v : s->values;
     struct attn_gemm_f32 g = { .a = s->scores,
                                .a_row = KEYS,
-                               .b =
-                                   packed ? s->values : keys->v + part.from * keys->v_row,
+                               .b = packed ? panels : keys->v + part.from * keys->v_row,
                                .b_row = keys->v_row,
                                .b_col = 1,
                                .packed = packed,

@@ -36,6 +36,7 @@ struct attn_stream {
     /* To be set after attn_stream_begin(), where they differ. */
     int64_t k_col; /* from one element of a key to the next: 1 */
     bool linear;   /* scores are the weights, without softmax; 0 hides a key: false */
+    bool packed;   /* by attn_stream_begin_packed() */
 };
 
 /* A tile of n <= ATTN_STREAM_KEYS keys: (n, dim) and (n, v_dim) with rows that are
@@ -56,6 +57,11 @@ int64_t attn_stream_bytes(int64_t most, int64_t dim, int64_t v_dim);
 /* `scratch`: attn_stream_bytes(), aligned to 64. */
 void attn_stream_begin(struct attn_stream *s, const struct attn_kernels *kernels,
                        int64_t most, int64_t dim, int64_t v_dim, void *scratch);
+/* The same where tiles come as panels: k and v as gemm_pack_f32() makes them of (dim, n)
+ * and (n, v_dim); their rows are not looked at, and scratch has no room for panels. */
+int64_t attn_stream_packed_bytes(int64_t most, int64_t dim, int64_t v_dim);
+void attn_stream_begin_packed(struct attn_stream *s, const struct attn_kernels *kernels,
+                              int64_t most, int64_t dim, int64_t v_dim, void *scratch);
 /* A new block of n <= most queries, which saw nothing so far. */
 void attn_stream_reset(struct attn_stream *s, int64_t n);
 /* Queries row … row + rows - 1 are those at q, q_row elements apart, times `scale`. */

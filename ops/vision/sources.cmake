@@ -7,4 +7,6 @@ set(ATTN_OPS_VISION
   ops/vision/involution.c
   ops/vision/cbam.c
   ops/vision/spatial_gate.c
+  ops/vision/sagan_attention.c
+  ops/vision/sagan_run.c
 )

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 OPEN = Path(__file__).with_name("samples_open.txt")
-VISION = ("bam_", "halo_", "sagan_", "sk_")
+VISION = ("bam_", "halo_", "sk_")
 SKIPPED = 77
 
 
