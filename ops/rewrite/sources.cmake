@@ -12,6 +12,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/head_groups.c
   ops/rewrite/identity.c
   ops/rewrite/layer_norm.c
+  ops/rewrite/map_tail.c
   ops/rewrite/match.c
   ops/rewrite/matmul_epilogue.c
   ops/rewrite/passes.c
