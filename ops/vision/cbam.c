@@ -32,7 +32,12 @@
 
 enum { X, W1, B1, W2, B2, WS, BS, IDENTITY };
 enum { POOL, HIDDEN, GATES, APPLY, STAGES };
-enum { MOST_GROUPS = ATTNRUN_MAX_PHASES / STAGES, ROWS = 16, MOST_KERNEL = 63 };
+enum {
+    MOST_GROUPS = ATTNRUN_MAX_PHASES / STAGES,
+    ROWS = 16,
+    MANY_ROWS = 256,
+    MOST_KERNEL = 63
+};
 
 struct cbam_args {
     attnrun_strings pools;
@@ -133,29 +138,39 @@ static attn_status find_pools(const attnrun_step *step, struct attn_map_pools *p
 
 static bool has_spatial(const attnrun_step *step) { return op_has_in(step, WS); }
 
+/* Pixels a nanosecond. */
+static double pool_rate(const struct attn_map_pools *pools)
+{
+    double rate = 12;
+    for (int32_t t = 0; t < pools->n; t++)
+        if (pools->words[t] == ATTN_POOL_LSE)
+            rate = 2;
+    return rate;
+}
+
 static void plan_groups(attnrun_step *step, const struct cbam_state *s)
 {
     const struct attn_map *map = &s->map;
     const struct attn_map_cut *cut = &s->cut;
-    const int64_t elements = cut->block * map->pixels * cut->images;
-    const bool exp = s->pools.words[s->pools.n - 1] == ATTN_POOL_LSE;
+    const double elements = (double)cut->block * (double)(map->pixels * cut->images);
+    const double images_of = (double)cut->images * (double)s->pools.n;
+    const double pixel = (double)map->channels / 5 + (double)s->spatial.taps / 8;
     const bool gates = s->hidden > 0;
     for (int64_t g = 0; g * cut->images < map->batch; g++) {
         const int phase = (int)g * STAGES;
         const int64_t left = map->batch - g * cut->images;
         const int64_t images = left < cut->images ? left : cut->images;
         op_tasks(step, phase + POOL, gates ? cut->blocks : 0,
-                 elements / (exp ? 2 : 12) + 20);
+                 map_cost(elements / pool_rate(&s->pools)));
         op_tasks(step, phase + HIDDEN, (s->hidden + ROWS - 1) / ROWS,
-                 ROWS * map->channels * cut->images * s->pools.n / 16 + 20);
+                 map_cost(ROWS * (double)map->channels * images_of / 16));
         op_tasks(step, phase + GATES, gates ? cut->blocks : 0,
-                 cut->block * s->hidden * cut->images / 16 + 20);
+                 map_cost((double)cut->block * (double)s->hidden * images_of / 16));
         if (has_spatial(step))
             op_tasks(step, phase + APPLY, images * s->spatial.tiles,
-                     s->spatial.tile * map->width *
-                         (map->channels / 5 + s->spatial.taps / 8));
+                     map_cost((double)(s->spatial.tile * map->width) * pixel));
         else
-            op_tasks(step, phase + APPLY, cut->blocks, elements / 8 + 20);
+            op_tasks(step, phase + APPLY, cut->blocks, map_cost(elements / 8));
     }
 }
 
@@ -189,7 +204,9 @@ static attn_status plan(attnrun_step *step, struct cbam_state *s)
     if (s->cut.images > 0)
         plan_groups(step, s);
     else
-        op_tasks(step, 0, map->batch, map->channels * map->pixels / 3 + weights / 8);
+        op_tasks(
+            step, 0, map->batch,
+            map_cost((double)(map->channels * map->pixels) / 3 + (double)weights / 8));
     /* Else a worker finds rows above its own again, that another one may have written. */
     if (!has_spatial(step) || s->cut.images == 0 || s->spatial.tiles == 1) {
         attnrun_step_inplace(step, 0, X);
@@ -342,7 +359,13 @@ static attn_status run_images(struct part *part, int64_t begin, int64_t end)
     for (part->image = begin; part->image < end; part->image++) {
         if (s->hidden > 0) {
             TRY(pool_channels(part, 0, s->map.channels));
-            find_hidden(part, 0, s->hidden);
+            for (int64_t first = 0; first < s->hidden; first += MANY_ROWS) {
+                if (OP_CANCELLED(part->work))
+                    return ATTNRUN_E_CANCELLED;
+                find_hidden(part, first,
+                            s->hidden - first < MANY_ROWS ? s->hidden - first
+                                                          : MANY_ROWS);
+            }
             find_gates(part, 0, s->map.channels);
         }
         TRY(has_spatial(part->step) ? run_tiles(part, 0, s->spatial.tiles)

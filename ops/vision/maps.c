@@ -146,11 +146,14 @@ attn_status attn_map_pool(const attnrun_step *step, const attnrun_work *work,
 {
     enum { AT_ONCE = 1 << 18 };
     const int what = stats_wanted(pools);
-    if (n <= ATTN_SMALL_PLANE && what < ATTN_STAT_SQUARES) {
-        pool_small(step, pools, x, planes, n, z, z_row);
-        return ATTNRUN_OK;
+    const bool small = n <= ATTN_SMALL_PLANE && what < ATTN_STAT_SQUARES;
+    for (int64_t c = 0, some; small && c < planes; c += some) {
+        some = planes - c < AT_ONCE / n ? planes - c : AT_ONCE / n;
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        pool_small(step, pools, x + c * n, some, n, z + c, z_row);
     }
-    for (int64_t c = 0; c < planes; c++, x += n) {
+    for (int64_t c = small ? planes : 0; c < planes; c++, x += n) {
         struct attn_plane_stats s = ATTN_PLANE_STATS;
         for (int64_t at = 0; at < n; at += AT_ONCE) {
             if (OP_CANCELLED(work))

@@ -27,7 +27,7 @@
 
 enum { X, W1, B1, W2, B2, IDENTITY };
 enum { POOL, HIDDEN, SCALE, STAGES };
-enum { MOST_GROUPS = ATTNRUN_MAX_PHASES / STAGES, ROWS = 16 };
+enum { MOST_GROUPS = ATTNRUN_MAX_PHASES / STAGES, ROWS = 16, MANY_ROWS = 256 };
 enum { AVG_MAX = 2 }; /* word of `pool` behind those of enum attn_map_pool_word */
 
 struct se_args {
@@ -70,12 +70,13 @@ static attn_status plan_groups(attnrun_step *step, const struct se_state *s)
 {
     const struct attn_map *map = &s->map;
     const struct attn_map_cut *cut = &s->cut;
-    const int64_t elements = cut->block * map->pixels * cut->images;
+    const double elements = (double)cut->block * (double)(map->pixels * cut->images);
+    const double weights = ROWS * (double)map->channels * (double)cut->images;
     for (int64_t g = 0; g * cut->images < map->batch; g++) {
-        op_tasks(step, (int)g * STAGES + POOL, cut->blocks, elements / 16 + 20);
+        op_tasks(step, (int)g * STAGES + POOL, cut->blocks, map_cost(elements / 16));
         op_tasks(step, (int)g * STAGES + HIDDEN, (s->hidden + ROWS - 1) / ROWS,
-                 ROWS * map->channels * cut->images / 16 + 20);
-        op_tasks(step, (int)g * STAGES + SCALE, cut->blocks, elements / 8 + 20);
+                 map_cost(weights / 16));
+        op_tasks(step, (int)g * STAGES + SCALE, cut->blocks, map_cost(elements / 8));
     }
     int64_t floats;
     if (!ck_mul(map->channels + s->hidden, cut->images, &floats) ||
@@ -99,7 +100,8 @@ static attn_status plan(attnrun_step *step, struct se_state *s)
     s->cut = attn_map_cut(map, weights, MOST_GROUPS);
     if (s->cut.images > 0)
         return plan_groups(step, s);
-    op_tasks(step, 0, map->batch, map->channels * map->pixels / 5 + weights / 16);
+    op_tasks(step, 0, map->batch,
+             map_cost((double)(map->channels * map->pixels) / 5 + (double)weights / 16));
     if (!ck_mul(2 * map->channels + s->hidden, 4, &step->scratch_bytes))
         return op_fail(step, ATTNRUN_E_LIMIT, "it has too many channels");
     return ATTNRUN_OK;
@@ -206,8 +208,12 @@ static attn_status run_image(struct part *part, int64_t image)
     part->z = gates;
     part->u = gates + 2 * channels;
     TRY(pool_channels(part, 0, channels, gates));
-    if (s->hidden > 0)
-        find_hidden(part, 0, s->hidden);
+    for (int64_t first = 0; first < s->hidden; first += MANY_ROWS) {
+        if (OP_CANCELLED(part->work))
+            return ATTNRUN_E_CANCELLED;
+        find_hidden(part, first,
+                    s->hidden - first < MANY_ROWS ? s->hidden - first : MANY_ROWS);
+    }
     return scale_channels(part, 0, channels, gates + channels);
 }
 
