@@ -11,7 +11,7 @@
  * key_mask     b8 (batch, n)
  * edge         "pad": chunks outside do not exist. "wrap": they are those of the other
  *              end (n % chunk_size == 0), and keys of a chunk that comes twice count
- *              twice. A single chunk has no neighbours either way
+ *              twice; a single chunk has no neighbours
  * shared_qk    keys are q_j / max(|q_j|, 1e-12), K is not read; a query's score with
  *              itself is -5e4: it sees itself where nothing else is left. A masked token
  *              is not its own key either; without any key, zeros
@@ -82,7 +82,7 @@ static attn_status plan(attnrun_step *step, const struct attn_qkv *shape)
     state->before = args->chunks_before;
     state->after =
         args->chunks_after == OP_INT_ABSENT ? !w->s.causal : args->chunks_after;
-    if (w->s.kv_len <= w->chunk) { /* one chunk */
+    if (w->wrap && w->s.kv_len <= w->chunk) { /* one chunk is not its own neighbour */
         state->before = state->after = 0;
         w->chunk = w->s.kv_len > 0 ? w->s.kv_len : 1;
         w->wrap = false;

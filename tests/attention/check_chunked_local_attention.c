@@ -13,7 +13,8 @@ static int sees(const void *arg, int64_t b, int64_t h, int64_t i, int64_t j,
 {
     const struct chunked *t = arg;
     const int64_t n = (t->s.q_len + t->chunk - 1) / t->chunk, a = i / t->chunk,
-                  before = n > 1 ? t->before : 0, after = n > 1 ? t->after : 0;
+                  before = n > 1 || !t->wrap ? t->before : 0,
+                  after = n > 1 || !t->wrap ? t->after : 0;
     int times = 0;
     (void)h;
     for (int64_t c = a - before; c <= a + after; c++) {

@@ -45,6 +45,7 @@ def main():
     mask = torch.arange(22) < torch.tensor([[22], [17]])
     lucidrains("chunked_exact_masked", 1, 22, mask=mask, look_backward=2, look_forward=1,
                exact_windowsize=True)
+    lucidrains("chunked_exact_single", 10, 6, exact_windowsize=True)
     lucidrains("chunked_shared_causal", 4, 20, causal=True, shared_qk=True)
     mask = torch.arange(20) < torch.tensor([[20], [13]])
     reformer("chunked_wrap", 7, False, 20, mask)

@@ -42,8 +42,10 @@ def chunked_local_attention(Q, K, V, key_mask, *, q_num_heads, kv_num_heads, is_
     after = chunks_after if chunks_after is not None else 1 - is_causal
     queries, keys = positions(q.shape[2], q.shape[2], Q.device)
     n = torch.div(keys[-1:] + chunk_size, chunk_size, rounding_mode="floor")
-    some = (n > 1).to(torch.int64)  # a single chunk has no neighbours
-    before, after = chunks_before * some, after * some
+    before = chunks_before
+    if edge == "wrap":  # a single chunk is not its own neighbour
+        some = (n > 1).to(torch.int64)
+        before, after = before * some, after * some
     times = _times(queries, keys, n, chunk_size, before, after, edge == "wrap")
     if exact_window:
         distance = keys - queries
