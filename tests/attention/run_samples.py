@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 OPEN = Path(__file__).with_name("samples_open.txt")
-VISION = ("bam_", "halo_", "sk_")
+VISION = ("halo_",)
 SKIPPED = 77
 
 
