@@ -98,9 +98,12 @@ def _node(operator, operands, attributes, n_outputs):
     inputs = list(operands)
     while inputs[-1] is None:
         inputs.pop()
+    traced = {s.node.expr: s for x in inputs if x is not None for s in x.shape
+              if isinstance(s, torch.SymInt)}  # what the trace knows a size by
     return torch.onnx.ops.symbolic_multi_out(
         f"{DOMAIN}::{operator.name}", inputs, given, dtypes=[y.dtype for y in results],
-        shapes=[tuple(y.shape) for y in results], version=1,
+        shapes=[tuple(traced.get(s.node.expr, s) if isinstance(s, torch.SymInt) else s
+                      for s in y.shape) for y in results], version=1,
         metadata_props=_record(operator, operands, attributes, n_outputs))
 
 
