@@ -38,6 +38,16 @@ need_venv() {
     cp "$requirements" "$folder/requirements.txt"
 }
 
+# need_more FOLDER REQUIREMENTS - packages without what they ask for, into an environment.
+need_more() {
+    local stamp
+    stamp=$1/more-$(basename "$(dirname "$2")").txt
+    cmp -s "$2" "$stamp" && return 0
+    echo "python packages: $1, $2"
+    "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -r "$2"
+    cp "$2" "$stamp"
+}
+
 # build FOLDER [CMAKE OPTION...] - configure and build.
 build() {
     local folder=$1

@@ -75,6 +75,7 @@ prepare() {
         zlib1g-dev libcmocka-dev valgrind clang-14 libclang-rt-14-dev ccache \
         python3 python3-venv &&
         need_venv build/venv tests/requirements.txt &&
+        need_more build/venv tests/convert/requirements.txt &&
         need_minilm
 }
 

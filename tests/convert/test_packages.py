@@ -3,6 +3,9 @@ file that ONNX Runtime and attnrun run at other sizes like PyTorch.
 
 usage: test_packages.py ROOT ATTNRUN [test …]
 """
+import sys
+import types
+
 import torch
 from torch import nn
 
@@ -93,6 +96,8 @@ def test_linformer_shared(folder):
 
 
 def test_linformer_pytorch(folder):
+    # Draws pictures, and needs what does.
+    sys.modules["linformer_pytorch.visualizer"] = types.SimpleNamespace(Visualizer=None)
     from linformer_pytorch import Linformer
     model = Linformer(input_size=20, channels=WIDTH, dim_k=6, dim_ff=32, nhead=2, depth=1,
                       dropout=0.0, dropout_ff=0.0, parameter_sharing="headwise")
