@@ -28,6 +28,8 @@ set(ATTN_OPS_ATTENTION
   ops/attention/causal_conv_with_state.c
   ops/attention/flex_attention.c
   ops/attention/fourier_mix.c
+  ops/attention/fourier_lanes.c
+  ops/attention/fourier_rows.c
   ops/attention/spatial_gating_unit.c
   ops/attention/token_mixing.c
   ops/attention/block_sparse_attention.c

@@ -14,15 +14,15 @@ struct value {
     v_f32 re, im;
 };
 
-static inline struct value get(const float *x, int64_t i)
+static ALWAYS_INLINE struct value get(const float *x, ptrdiff_t im)
 {
-    return (struct value){ v_load(x + i * ELEMENT), v_load(x + i * ELEMENT + LANES) };
+    return (struct value){ v_load(x), v_load(x + im) };
 }
 
-static inline void put(float *y, int64_t i, struct value v)
+static ALWAYS_INLINE void put(float *y, ptrdiff_t im, struct value v)
 {
-    v_store(y + i * ELEMENT, v.re);
-    v_store(y + i * ELEMENT + LANES, v.im);
+    v_store(y, v.re);
+    v_store(y + im, v.im);
 }
 
 static inline struct value plus(struct value a, struct value b)
@@ -48,34 +48,39 @@ static inline const float *root(const struct attn_fft_pass *f, int64_t t)
 
 static void pass_2(float *y, const float *x, const struct attn_fft_pass *f)
 {
-    const int64_t s = f->s, in = f->x_step, out = f->y_step, gap = in * s * f->m;
+    const int64_t s = f->s;
+    const ptrdiff_t in = f->x_im, out = f->y_im, gap = f->x_row * s * f->m;
     for (int64_t q = 0; q < f->m; q++)
         for (int64_t r = 0; r < s; r++)
             for (int v = 0; v < LANES; v += VF) {
-                const int64_t from = in * (r + s * q), to = out * (r + s * 2 * q);
-                const struct value a = get(x + v, from), b = get(x + v, from + gap);
-                put(y + v, to, plus(a, b));
-                put(y + v, to + out * s, times(minus(a, b), root(f, q * s)));
+                const float *from = x + v + f->x_row * (r + s * q);
+                float *to = y + v + f->y_row * (r + s * 2 * q);
+                const struct value a = get(from, in), b = get(from + gap, in);
+                put(to, out, plus(a, b));
+                put(to + f->y_row * s, out, times(minus(a, b), root(f, q * s)));
             }
 }
 
 static void pass_4(float *y, const float *x, const struct attn_fft_pass *f)
 {
-    const int64_t s = f->s, in = f->x_step, out = f->y_step, gap = in * s * f->m;
+    const int64_t s = f->s;
+    const ptrdiff_t in = f->x_im, out = f->y_im, gap = f->x_row * s * f->m;
+    const ptrdiff_t next = f->y_row * s;
     for (int64_t q = 0; q < f->m; q++)
         for (int64_t r = 0; r < s; r++)
             for (int v = 0; v < LANES; v += VF) {
-                const int64_t from = in * (r + s * q), to = out * (r + s * 4 * q);
-                const struct value a = get(x + v, from), b = get(x + v, from + gap);
-                const struct value c = get(x + v, from + 2 * gap);
-                const struct value d = get(x + v, from + 3 * gap);
+                const float *from = x + v + f->x_row * (r + s * q);
+                float *to = y + v + f->y_row * (r + s * 4 * q);
+                const struct value a = get(from, in), b = get(from + gap, in);
+                const struct value c = get(from + 2 * gap, in);
+                const struct value d = get(from + 3 * gap, in);
                 const struct value even = plus(a, c), even_gap = minus(a, c);
                 const struct value odd = plus(b, d), odd_gap = minus(b, d);
                 const struct value turned = { odd_gap.im, -odd_gap.re }; /* times -i */
-                put(y + v, to, plus(even, odd));
-                put(y + v, to + out * s, times(plus(even_gap, turned), root(f, q * s)));
-                put(y + v, to + 2 * out * s, times(minus(even, odd), root(f, 2 * q * s)));
-                put(y + v, to + 3 * out * s,
+                put(to, out, plus(even, odd));
+                put(to + next, out, times(plus(even_gap, turned), root(f, q * s)));
+                put(to + 2 * next, out, times(minus(even, odd), root(f, 2 * q * s)));
+                put(to + 3 * next, out,
                     times(minus(even_gap, turned), root(f, 3 * q * s)));
             }
 }
@@ -84,21 +89,22 @@ static void pass_4(float *y, const float *x, const struct attn_fft_pass *f)
 static void pass_any(float *y, const float *x, const struct attn_fft_pass *f)
 {
     const int64_t s = f->s, p = f->radix, turn = f->length / p;
-    const int64_t in = f->x_step, out = f->y_step, gap = in * s * f->m;
+    const ptrdiff_t gap = f->x_row * s * f->m;
     struct value terms[ATTN_FFT_RADIX_MOST];
     for (int64_t q = 0; q < f->m; q++)
         for (int64_t r = 0; r < s; r++)
             for (int v = 0; v < LANES; v += VF) {
+                const float *from = x + v + f->x_row * (r + s * q);
+                float *to = y + v + f->y_row * (r + s * p * q);
                 for (int64_t k = 0; k < p; k++)
-                    terms[k] = get(x + v, in * (r + s * q) + k * gap);
-                for (int64_t j = 0; j < p; j++) {
+                    terms[k] = get(from + k * gap, f->x_im);
+                for (int64_t j = 0; j < p; j++, to += f->y_row * s) {
                     struct value sum = terms[0];
                     for (int64_t k = 1, at = j; k < p; k++, at += j) {
                         at -= at >= p ? p : 0;
                         sum = plus(sum, times(terms[k], root(f, at * turn)));
                     }
-                    put(y + v, out * (r + s * (p * q + j)),
-                        times(sum, root(f, q * j * s)));
+                    put(to, f->y_im, times(sum, root(f, q * j * s)));
                 }
             }
 }
@@ -113,23 +119,27 @@ void K(fft_pass_f32)(float *y, const float *x, const struct attn_fft_pass *pass)
         pass_any(y, x, pass);
 }
 
-void K(fft_turn_f32)(float *y, int64_t y_step, const float *x, size_t n, const float *w)
+void K(fft_turn_f32)(float *y, ptrdiff_t y_row, ptrdiff_t y_im, const float *x, size_t n,
+                     const float *w)
 {
-    for (int64_t i = 0; i < (int64_t)n; i++)
+    for (size_t i = 0; i < n; i++, y += y_row, x += ELEMENT, w += 2)
         for (int v = 0; v < LANES; v += VF)
-            put(y + v, i * y_step, times(get(x + v, i), w + 2 * i));
+            put(y + v, y_im, times(get(x + v, LANES), w));
 }
 
-void K(fft_halves_f32)(float *y, const float *x, size_t n)
+void K(fft_halves_f32)(float *y, const float *x, size_t n, int beside)
 {
-    for (int64_t k = 0; k <= (int64_t)n / 2; k++) {
-        const int64_t opposite = k == 0 ? 0 : (int64_t)n - k;
+    for (size_t k = 0; k <= n / 2; k++) {
+        const size_t opposite = k == 0 ? 0 : n - k;
+        const float *one = x + k * ELEMENT, *other = x + opposite * ELEMENT;
+        float *im = y + (beside ? n / 2 + k : opposite) * ELEMENT;
         for (int v = 0; v < LANES; v += VF) {
-            const struct value a = get(x + v, k), b = get(x + v, opposite);
+            const struct value a = get(one + v, LANES), b = get(other + v, LANES);
             if (opposite != k)
-                put(y + v, opposite,
+                put(im + v, LANES,
                     (struct value){ (a.im - b.im) * 0.5f, (b.re - a.re) * 0.5f });
-            put(y + v, k, (struct value){ (a.re + b.re) * 0.5f, (a.im + b.im) * 0.5f });
+            put(y + k * ELEMENT + v, LANES,
+                (struct value){ (a.re + b.re) * 0.5f, (a.im + b.im) * 0.5f });
         }
     }
 }
@@ -182,4 +192,13 @@ void K(fft_columns_out_f32)(const struct attn_fft_columns *f, const float *x, si
         for (int l = f->im_begin; l < f->im_end; l++)
             mirror[-l] = x[l];
     }
+}
+
+void K(reverse_f32)(float *y, const float *x, size_t n)
+{
+    const size_t whole = n / VF * VF;
+    for (size_t i = 0; i < whole; i += VF)
+        v_store(y + i, backwards(v_load(x + n - VF - i)));
+    for (size_t i = whole; i < n; i++)
+        y[i] = x[n - 1 - i];
 }

@@ -130,14 +130,15 @@ struct attn_recurrence {
 };
 
 /* A pass of an FFT of `length` over ATTN_FFT_LANES transforms at once: element i is
- * their real parts, then their imaginary parts, from float 2 * ATTN_FFT_LANES * i * step
- * on. Blocks of radix * m elements become `radix` blocks of m; `s`: product of the
- * radices before. length = s * radix * m. */
+ * their real parts from float i * row on, and their imaginary parts `im` floats later
+ * (side by side: 2 * ATTN_FFT_LANES and ATTN_FFT_LANES). Blocks of radix * m elements
+ * become `radix` blocks of m; `s`: product of the radices before. length = s * radix * m.
+ */
 enum { ATTN_FFT_LANES = 16, ATTN_FFT_RADIX_MOST = 31 };
 struct attn_fft_pass {
     const float *table; /* e^(-2 pi i t / length): cos, then -sin, for t < length */
     int64_t length, m, s;
-    int64_t x_step, y_step;
+    ptrdiff_t x_row, x_im, y_row, y_im;
     int32_t radix; /* 2 … ATTN_FFT_RADIX_MOST */
 };
 

@@ -18,18 +18,16 @@ static void check_element(struct check *c, const struct attn_fft_pass *f, const 
     for (int lane = 0; lane < ATTN_FFT_LANES; lane++) {
         double re = 0, im = 0, w[2];
         for (int64_t k = 0; k < p; k++) {
-            const float *from =
-                x + f->x_step * (r + f->s * (q + f->m * k)) * ELEMENT + lane;
+            const float *from = x + f->x_row * (r + f->s * (q + f->m * k)) + lane;
             root(p, j * k % p, w);
-            const double a = (double)from[0], b = (double)from[ATTN_FFT_LANES];
+            const double a = (double)from[0], b = (double)from[f->x_im];
             re += a * w[0] - b * w[1];
             im += a * w[1] + b * w[0];
         }
         root(l, q * j, w);
-        const int64_t at = f->y_step * (r + f->s * (p * q + j)) * ELEMENT + lane;
+        const int64_t at = f->y_row * (r + f->s * (p * q + j)) + lane;
         check_near(c, (size_t)at, (double)y[at], re * w[0] - im * w[1], 3e-5);
-        check_near(c, (size_t)at, (double)y[at + ATTN_FFT_LANES], re * w[1] + im * w[0],
-                   3e-5);
+        check_near(c, (size_t)at, (double)y[at + f->y_im], re * w[1] + im * w[0], 3e-5);
     }
 }
 
@@ -40,8 +38,10 @@ void check_fft_pass_f32(struct check *c)
         struct attn_fft_pass f = { .radix = radices[round % 7],
                                    .m = 1 + check_below(c, 5),
                                    .s = 1 + check_below(c, 5),
-                                   .x_step = 1 + check_below(c, 3),
-                                   .y_step = 1 + check_below(c, 3) };
+                                   .x_im = ATTN_FFT_LANES + check_below(c, 3),
+                                   .y_im = ATTN_FFT_LANES + check_below(c, 3) };
+        f.x_row = f.x_im + ATTN_FFT_LANES + check_below(c, 20);
+        f.y_row = f.y_im + ATTN_FFT_LANES + check_below(c, 20);
         f.length = f.radix * f.m * f.s;
         check_again(c);
         float *table = check_memory(c, (size_t)f.length * 2 * sizeof *table);
@@ -52,8 +52,8 @@ void check_fft_pass_f32(struct check *c)
             table[2 * t + 1] = (float)w[1];
         }
         f.table = table;
-        const float *x = check_normal_f32(c, (size_t)(f.length * f.x_step) * ELEMENT);
-        float *y = check_memory(c, (size_t)(f.length * f.y_step) * ELEMENT * sizeof *y);
+        const float *x = check_normal_f32(c, (size_t)(f.length * f.x_row));
+        float *y = check_memory(c, (size_t)(f.length * f.y_row) * sizeof *y);
         c->k->fft_pass_f32(y, x, &f);
         for (int64_t q = 0; q < f.m; q++)
             for (int64_t j = 0; j < f.radix; j++)
@@ -65,26 +65,28 @@ void check_fft_pass_f32(struct check *c)
 void check_fft_turn_f32(struct check *c)
 {
     for (size_t n = 0; n < 20; n++) {
-        const int64_t step = 1 + check_below(c, 3);
+        const ptrdiff_t im = ATTN_FFT_LANES + check_below(c, 3);
+        const ptrdiff_t row = im + ATTN_FFT_LANES + check_below(c, 20);
         check_again(c);
         const float *x = check_normal_f32(c, n * ELEMENT);
         const float *w = check_normal_f32(c, n * 2);
-        float *y = check_memory(c, n * (size_t)step * ELEMENT * sizeof *y);
-        c->k->fft_turn_f32(y, step, x, n, w);
+        float *y = check_memory(c, n * (size_t)row * sizeof *y);
+        c->k->fft_turn_f32(y, row, im, x, n, w);
         for (size_t i = 0; i < n * ATTN_FFT_LANES; i++) {
             const size_t element = i / ATTN_FFT_LANES, lane = i % ATTN_FFT_LANES;
             const float *from = x + element * ELEMENT + lane, *u = w + 2 * element;
-            const float *to = y + element * (size_t)step * ELEMENT + lane;
-            const double re = (double)from[0], im = (double)from[ATTN_FFT_LANES];
+            const float *to = y + (ptrdiff_t)element * row + lane;
+            const double re = (double)from[0], f = (double)from[ATTN_FFT_LANES];
             const double a = (double)u[0], b = (double)u[1];
-            check_near(c, i, (double)to[0], re * a - im * b, 1e-5);
-            check_near(c, i, (double)to[ATTN_FFT_LANES], re * b + im * a, 1e-5);
+            check_near(c, i, (double)to[0], re * a - f * b, 1e-5);
+            check_near(c, i, (double)to[im], re * b + f * a, 1e-5);
         }
     }
 }
 
 /* Spectra of real lines a and b, and what is to be told from the spectrum of a + i b. */
-static void check_halves(struct check *c, const float *x, const float *y, size_t n)
+static void check_halves(struct check *c, const float *x, const float *y, size_t n,
+                         bool beside)
 {
     for (size_t k = 0; k <= n / 2; k++)
         for (size_t lane = 0; lane < ATTN_FFT_LANES; lane++) {
@@ -98,7 +100,7 @@ static void check_halves(struct check *c, const float *x, const float *y, size_t
                        1e-6);
             if (k == opposite)
                 continue;
-            const float *im = y + opposite * ELEMENT + lane;
+            const float *im = y + (beside ? n / 2 + k : opposite) * ELEMENT + lane;
             check_near(c, k, (double)im[0], (s - t) / 2, 1e-6);
             check_near(c, k, (double)im[ATTN_FFT_LANES], (q - p) / 2, 1e-6);
         }
@@ -110,9 +112,13 @@ void check_fft_halves_f32(struct check *c)
         check_again(c);
         float *x = check_normal_f32(c, n * ELEMENT);
         float *y = check_memory(c, n * ELEMENT * sizeof *y);
-        c->k->fft_halves_f32(y, x, n);
-        check_halves(c, x, y, n);
-        c->k->fft_halves_f32(x, x, n); /* in place */
+        if (n % 2 == 0) {
+            c->k->fft_halves_f32(y, x, n, 1);
+            check_halves(c, x, y, n, true);
+        }
+        c->k->fft_halves_f32(y, x, n, 0);
+        check_halves(c, x, y, n, false);
+        c->k->fft_halves_f32(x, x, n, 0); /* in place */
         for (size_t i = 0; i < n * ELEMENT; i++)
             check_near(c, i, (double)x[i], (double)y[i], 0);
     }
@@ -173,5 +179,17 @@ void check_fft_columns_out_f32(struct check *c)
                 if (lane >= f.im_begin && lane < f.im_end)
                     check_near(c, i, (double)up[f.step - 1 - lane], want, 0);
             }
+    }
+}
+
+void check_reverse_f32(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        const float *x = check_normal_f32(c, n);
+        float *y = check_memory(c, n * sizeof *y);
+        c->k->reverse_f32(y, x, n);
+        for (size_t i = 0; i < n; i++)
+            check_near(c, i, (double)y[i], (double)x[n - 1 - i], 0);
     }
 }
