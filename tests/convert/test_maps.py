@@ -1,0 +1,98 @@
+"""Gates and attention over maps: classes of timm and fightingcv-attention, each replaced by
+one operator, in a file that ONNX Runtime and attnrun run at other sizes like PyTorch.
+
+usage: test_maps.py ROOT ATTNRUN [test …]
+"""
+import importlib
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import common
+from test_adapters import check, randomised
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "attention"))
+from golden import timm_layers  # noqa: E402
+
+
+def timm(module, name):
+    """A class of timm's layers, which ask for a torchvision that is not there; the exporter
+    must not meet what stands for it."""
+    timm_layers()
+    found = getattr(importlib.import_module(f"timm.layers.{module}"), name)
+    for key in [key for key in sys.modules if key.partition(".")[0] == "torchvision"]:
+        del sys.modules[key]
+    return found
+
+
+def maps(channels):
+    def feeds(*size):
+        generator = torch.Generator().manual_seed(size[1])
+        return {"x": torch.randn(size[0], channels, *size[1:], generator=generator)}
+    return feeds
+
+
+AXES = {"x": {0: "batch", 2: "height", 3: "width"}}
+
+
+class Named(nn.Module):
+    """Calls its argument x."""
+
+    def __init__(self, module, run=lambda m, x: m(x)):
+        super().__init__()
+        self.module, self.run = module, run
+
+    def forward(self, x):
+        return self.run(self.module, x)
+
+
+def one(folder, module, operator, channels=12, sizes=((2, 9, 7), (3, 6, 11)), **more):
+    model = randomised(Named(module, **more))
+    for layer in model.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.running_mean.normal_()
+            layer.running_var.uniform_(0.5, 2)
+    check(folder, model, maps(channels), list(sizes), AXES, {operator: 1}, ["y"])
+
+
+def test_squeeze_excite(folder):
+    from fightingcv_attention.attention.SEAttention import SEAttention
+    one(folder, SEAttention(12, 4), "SqueezeExcite")
+
+
+def test_squeeze_excite_of_timm(folder):
+    SEModule = timm("squeeze_excite", "SEModule")
+    one(folder, SEModule(12, rd_channels=3, add_maxpool=True, norm_layer=nn.BatchNorm2d,
+                         gate_layer="hard_sigmoid"), "SqueezeExcite")
+
+
+def test_cbam(folder):
+    from fightingcv_attention.attention.CBAM import CBAMBlock
+    one(folder, CBAMBlock(12, 4, 5), "CBAM")
+
+
+def test_cbam_of_timm(folder):
+    one(folder, timm("cbam", "CbamModule")(12, rd_channels=3), "CBAM")
+
+
+def test_selective_kernel(folder):
+    from fightingcv_attention.attention.SKAttention import SKAttention
+    one(folder, SKAttention(12, [1, 3, 5], 4, 2, 4), "SKSelect")
+
+
+def test_external_attention(folder):
+    from fightingcv_attention.attention.ExternalAttention import ExternalAttention
+    one(folder, ExternalAttention(12, 5), "ExternalAttention",
+        run=lambda m, x: m(x.flatten(2).transpose(1, 2)))
+
+
+def test_involution(folder):
+    from fightingcv_attention.conv.Involution import Involution
+    one(folder, Involution(3, 12, 2, 3, 2), "Involution", sizes=((2, 8, 6), (3, 4, 10)))
+
+
+if __name__ == "__main__":
+    common.main([value for name, value in list(globals().items())
+                 if name.startswith("test_")])

@@ -1,0 +1,115 @@
+"""Attention over maps: selective kernels, SAGAN's self-attention, external attention,
+involution, halo attention, in their usual published forms."""
+import torch
+from torch import nn
+
+from ..call import call
+from ..registry import Adapter, need, need_linear
+from ._layers import activation_of, matrix, named, need_matrix
+
+
+class SKAttention(Adapter):
+    """Branches `convs`, `fc` and a list `fcs`."""
+    names = ("SKAttention", "SKConv")
+    operator = "SKSelect"
+
+    def check(self):
+        m = self.module
+        need_linear(m, "fc")
+        need(2 <= len(m.fcs) == len(m.convs) <= 8, "it has not 2 to 8 branches")
+
+    def tensors(self):
+        fcs = self.module.fcs
+        return {"wsel": torch.stack([fc.weight for fc in fcs]),
+                "bsel": torch.stack([fc.bias for fc in fcs])}
+
+    def forward(self, x):
+        m = self.module
+        return call("SKSelect", m.fc.weight, m.fc.bias, self.tensor("wsel"),
+                    self.tensor("bsel"), None, *(conv(x) for conv in m.convs))
+
+
+class SelectiveKernel(Adapter):
+    names = ("timm.layers.selective_kernel.SelectiveKernel",)
+    operator = "SKSelect"
+
+    def check(self):
+        attn = self.module.attn
+        self.activation = activation_of(attn.act)
+        need(self.activation in ("none", "relu"), f"its activation is {self.activation}")
+        need(isinstance(attn.bn, nn.BatchNorm2d), "its normalization is no BatchNorm2d")
+
+    def tensors(self):
+        attn = self.module.attn
+        return named(**{"1": matrix(attn.fc_reduce, attn.bn)}) | {
+            "wsel": attn.fc_select.weight.flatten(1).unflatten(0, (attn.num_paths, -1))}
+
+    def forward(self, x):
+        m = self.module
+        parts = ([x] * len(m.paths) if not m.split_input
+                 else torch.split(x, m.in_channels // m.num_paths, 1))
+        return call("SKSelect", self.tensor("w1"), self.tensor("b1"), self.tensor("wsel"), None,
+                    None, *(path(part) for path, part in zip(m.paths, parts)),
+                    activation=self.activation)
+
+
+class SelfAttn(Adapter):
+    """SAGAN's in the common PyTorch port; its second result, the attention map, is not
+    there."""
+    names = ("Self_Attn", "SelfAttn")
+    operator = "SAGANAttention"
+
+    def check(self):
+        for name in ("query_conv", "key_conv", "value_conv"):
+            need_matrix(getattr(self.module, name, None), f"its {name}")
+        need(self.module.gamma.numel() == 1, "its gamma is no number")
+
+    def tensors(self):
+        m = self.module
+        return named(q=matrix(m.query_conv), k=matrix(m.key_conv), v=matrix(m.value_conv))
+
+    def forward(self, x):
+        have = self.tensors()
+        operands = [self.tensor(n) if n in have else None
+                    for n in ("wq", "bq", "wk", "bk", "wv", "bv")]
+        return call("SAGANAttention", x, *operands, self.module.gamma), None
+
+    def results(self, output):
+        return output[0]
+
+
+class ExternalAttention(Adapter):
+    """Over tokens: linear layers mk and mv, softmax over tokens, then sums over slots."""
+    names = ("ExternalAttention",)
+    operator = "ExternalAttention"
+
+    def check(self):
+        need_linear(self.module, "mk", "mv")
+
+    def forward(self, queries):
+        m = self.module
+        need(queries.dim() == 3, f"its input has rank {queries.dim()}")
+        return call("ExternalAttention", queries, m.mk.weight, m.mv.weight, m.mv.bias)
+
+
+class Involution(Adapter):
+    """conv1, bn, relu, conv2 make the kernels of `group` groups."""
+    names = ("Involution",)
+    operator = "Involution"
+
+    def check(self):
+        m = self.module
+        need_matrix(m.conv1, "its conv1")
+        need_matrix(m.conv2, "its conv2")
+        self.activation = activation_of(m.relu)
+        need(m.kernel_size % 2 == 1, "its kernel is even")
+
+    def tensors(self):
+        m = self.module
+        return named(**{"1": matrix(m.conv1, m.bn), "2": matrix(m.conv2)})
+
+    def forward(self, inputs):
+        m = self.module
+        return call("Involution", inputs, self.tensor("w1"), self.tensor("b1"),
+                    self.tensor("w2"), self.tensor("b2"), kernel_size=m.kernel_size,
+                    groups=m.group, stride=m.stride, activation=self.activation)
