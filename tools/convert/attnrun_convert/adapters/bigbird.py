@@ -30,6 +30,9 @@ class BigBirdBlockSparseAttention(Adapter):
                  q_num_heads=m.num_attention_heads, block_size=block)
         return y, None
 
+    def results(self, output):
+        return output[0]  # upstream's second one is a table of its weights
+
 
 @companion(BIG_BIRD + "BigBirdModel", "_pad_to_block_size", BigBirdBlockSparseAttention)
 def _pads_nothing(self, input_ids, attention_mask, token_type_ids, position_ids,
