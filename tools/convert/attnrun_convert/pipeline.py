@@ -36,7 +36,7 @@ class Options:
     seed: int = 0
     swap: bool = True  # replace known modules
     moduleop: tuple = ()  # "pkg.Class=attnrun::Op(…)", see moduleop.py
-    fuse: bool = False  # replace decomposed attention, see fuse.py
+    fuse: bool = False  # decomposed attention, too; bands of Attention always, see fuse.py
     allow_random: bool = False  # leave random numbers in the graph
     keep_metadata: bool = False  # of the exporter: module paths, stack traces
     quiet: bool = False
@@ -156,6 +156,8 @@ def save(model, path, external_data=None):
     size = sum(v.const_value.nbytes for v in model.graph.initializers.values())
     if external_data is None:
         external_data = size > INLINE_LIMIT
+    if not external_data:
+        onnx_ir.external_data.load_to_model(model)
     try:
         onnx_ir.save(model, path, external_data=path.name + ".data" if external_data else None,
                      size_threshold_bytes=1024, alignment=4096, align_threshold=65536)

@@ -4,7 +4,7 @@ import platform
 import torch
 from torch.utils import _pytree
 
-from . import attach, capture, cases, registry
+from . import attach, capture, cases, fuse, registry
 from .errors import CaptureError, UnsupportedError, UsageError, innermost
 
 
@@ -59,9 +59,8 @@ class Source:
         return [f"{name}_out" if name in inputs else name for name in names]
 
     def _finish(self, model, calls):
-        if self.options.fuse:
-            from . import fuse
-            self.replaced.update(fuse.fuse(model, self.options.say))
+        replace = fuse.fuse if self.options.fuse else fuse.localise_all
+        self.replaced.update(replace(model, self.options.say))
         attach.attach(model, calls, self.options.opset)
         return model
 

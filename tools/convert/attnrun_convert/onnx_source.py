@@ -1,0 +1,128 @@
+"""An ONNX file as the source of a conversion: decomposed attention in it is replaced, and
+the result compared with the file itself. No torch here."""
+import logging
+
+import numpy
+import onnx
+import onnx_ir
+from onnx_ir.passes.common import ShapeInferencePass
+
+from . import fuse, pipeline
+from .errors import FileError, UnsupportedError, VerifyError
+from .verify import ENGINES, Case, available
+
+SIZES = ({"first": 1, "other": 64}, {"first": 2, "other": 71}, {"first": 3, "other": 37})
+
+
+def convert(path, given):
+    options = pipeline.options_of(given)
+    return pipeline.write(OnnxSource(path, options), options)
+
+
+def _load(path):
+    try:
+        onnx.checker.check_model(str(path))
+        return onnx_ir.load(path)
+    except (OSError, onnx.checker.ValidationError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise FileError(f"cannot read {path}: {reason}") from error
+    except Exception as error:  # noqa: BLE001 - protobuf's own kind of error
+        raise FileError(f"cannot read {path}: it is no ONNX file") from error
+
+
+class OnnxSource:
+    def __init__(self, path, options):
+        self.path, self.options = path, options
+        self.loaded = _load(path)
+        self.replaced, self.dynamic, self.plan_lines = {}, self._axes(), []
+        self.versions = {"onnx": onnx.__version__}
+
+    def _axes(self):
+        """{input: {axis: name}} of the symbolic sizes."""
+        found = {}
+        for value in self.loaded.graph.inputs:
+            for axis, size in enumerate(value.shape or ()):
+                if isinstance(size, onnx_ir.SymbolicDim):
+                    word = size.value or f"{value.name}_{axis}"
+                    found.setdefault(value.name, {})[axis] = word
+        return found
+
+    def model(self):
+        model = self._at_opset(self.loaded)
+        ShapeInferencePass()(model)
+        self.replaced = fuse.fuse(model, self.options.say)
+        if not self.replaced:
+            raise UnsupportedError(f"{self.path} holds no attention that could be replaced")
+        return model
+
+    def _at_opset(self, model):
+        """The same model at an opset that has Attention, where it is older."""
+        opset = model.graph.opset_imports.get("", 0)
+        if opset >= fuse.ATTENTION_OPSET or model.functions:
+            return model
+        from onnxscript import version_converter
+        logging.getLogger("onnxscript").setLevel(logging.ERROR)
+        try:
+            version_converter.convert_version(model, fuse.ATTENTION_OPSET, fallback=True)
+        except Exception as error:  # noqa: BLE001 - bands are replaced all the same
+            self.options.say(f"stays at opset {opset}: {str(error).splitlines()[0]}")
+            return onnx_ir.load(self.path)
+        if model.graph.opset_imports.get("", 0) < fuse.ATTENTION_OPSET:
+            self.options.say(f"stays at opset {opset}, which has no Attention")
+        return model
+
+    def cases(self):
+        """Made-up inputs at three sizes, and what the file as it was gives for them."""
+        engines = [ENGINES[name](self.path, self.options.attnrun) for name in
+                   available(("onnxruntime", "attnrun"), self.options.attnrun)]
+        outputs = [value.name for value in self.loaded.graph.outputs]
+        found = []
+        for number, sizes in enumerate(self.options.trials or SIZES):
+            words, feeds = {}, {}
+            for value in self.loaded.graph.inputs:
+                feeds[value.name] = self._made_up(value, sizes, words, number)
+            label = " ".join(f"{w}={n}" for w, n in words.items()) or f"inputs {number}"
+            results = self._results(engines, feeds, outputs, label)
+            if results is not None:
+                found.append(Case(label, feeds, results, words))
+        if not found:
+            raise VerifyError(f"{self.path} runs at none of the sizes tried; say --at")
+        return found
+
+    def _results(self, engines, feeds, outputs, label):
+        """Of the first runtime that takes the file as it was."""
+        for engine in engines:
+            try:
+                return engine.run(feeds, outputs)
+            except VerifyError as error:
+                self.options.say(f"{label}: the file as it was: {str(error)[:160]}")
+        return None
+
+    def _made_up(self, value, sizes, words, number):
+        shape = []
+        for axis, size in enumerate(value.shape):
+            if isinstance(size, onnx_ir.SymbolicDim):
+                word = self.dynamic[value.name][axis]
+                size = words.setdefault(word, sizes.get(
+                    word, sizes.get("first" if axis == 0 else "other", 1)))
+            shape.append(size)
+        random = numpy.random.default_rng(self.options.seed + number)
+        kind = value.dtype.numpy()
+        if numpy.issubdtype(kind, numpy.floating):
+            return random.standard_normal(shape).astype(kind)
+        rows = self._rows(value)
+        if rows is not None:
+            return random.integers(0, rows, shape).astype(kind)
+        return numpy.ones(shape, kind)
+
+    def _rows(self, value):
+        """How many rows the table has that an input indexes; None where it indexes none."""
+        for use in value.uses():
+            table = use.node.inputs[0] if use.node.op_type == "Gather" else None
+            if table is not None and use.idx == 1 and table.const_value is not None:
+                return table.const_value.shape[0]
+            if use.node.op_type in ("Cast", "Identity"):
+                rows = self._rows(use.node.outputs[0])
+                if rows is not None:
+                    return rows
+        return None
