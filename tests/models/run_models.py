@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Run the exported model families through attnrun: results, fusion, plan.
 
-usage: run_models.py ATTNRUN FOLDER [--only GLOB]
+usage: run_models.py ATTNRUN FOLDER [--only GLOB] [--bodies]
 
-FOLDER holds test folders (make_families.py, make_minilm.py). Each is checked with the
-passes and with --no-fusion; `attnrun plan` must be within 1.05 of the lower bound, or
-within 1.10 for the models that RATIO names.
+FOLDER holds test folders (make_families.py, models/build.py). Each is checked with the
+passes, with --no-fusion, and where asked for with function bodies in place of operators;
+`attnrun plan` must be within 1.05 of the lower bound, or within 1.10 for the models that
+RATIO names.
 """
 import argparse
 import concurrent.futures
@@ -42,12 +43,13 @@ def plan_ratio(attnrun, folder):
     return (arena / bound if bound else 1.0), ""
 
 
-def run_one(attnrun, folder):
+def run_one(attnrun, folder, *options):
     """[(what, reason)] of what failed, and the ratio."""
     name = os.path.basename(folder)
-    failed = [(what, reason) for what, reason in
-              (("check", check(attnrun, folder)),
-               ("--no-fusion", check(attnrun, folder, "--no-fusion"))) if reason]
+    runs = {"check": check(attnrun, folder)}
+    for option in ("--no-fusion", *options):
+        runs[option] = check(attnrun, folder, option)
+    failed = [(what, reason) for what, reason in runs.items() if reason]
     ratio, reason = plan_ratio(attnrun, folder)
     if ratio is None:
         failed.append(("plan", reason))
@@ -61,14 +63,16 @@ def main():
     parser.add_argument("attnrun")
     parser.add_argument("folder")
     parser.add_argument("--only", default="*")
+    parser.add_argument("--bodies", action="store_true")
     options = parser.parse_args()
+    more = ["--force-bodies"] if options.bodies else []
     folders = [os.path.join(options.folder, name)
                for name in sorted(os.listdir(options.folder))
                if fnmatch.fnmatch(name, options.only)]
     folders = [f for f in folders if os.path.exists(os.path.join(f, "model.onnx"))]
     bad = 0
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        jobs = [(f, pool.submit(run_one, options.attnrun, f)) for f in folders]
+        jobs = [(f, pool.submit(run_one, options.attnrun, f, *more)) for f in folders]
         for folder, job in jobs:
             failed, ratio = job.result()
             bad += bool(failed)

@@ -1,4 +1,4 @@
-# Model families exported by torch.onnx.export, and MiniLM with its real weights.
+# Model families exported by torch.onnx.export, and the systems that models/ describes.
 option(ATTNRUN_TESTS_FULL "All exporters and opsets of the model families" OFF)
 set(families ${ATTNRUN_TEST_DATA}/families)
 set(full)
@@ -6,19 +6,31 @@ if(ATTNRUN_TESTS_FULL)
   set(families ${ATTNRUN_TEST_DATA}/families-full)
   set(full --full)
 endif()
+set(systems ${CMAKE_CURRENT_SOURCE_DIR}/build/models)
 add_python_test(models.export models/make_families.py ${families} ${full})
 add_python_test(models.families models/run_models.py $<TARGET_FILE:attnrun> ${families})
-add_python_test(models.minilm_make models/make_minilm.py ${ATTNRUN_TEST_DATA}/minilm)
-add_python_test(models.minilm models/run_models.py $<TARGET_FILE:attnrun>
-  ${ATTNRUN_TEST_DATA}/minilm)
+add_python_test(models.build ../models/build.py ${systems})
+add_python_test(models.systems models/test_systems.py ${CMAKE_CURRENT_SOURCE_DIR}
+  $<TARGET_FILE:attnrun> ${systems})
+add_python_test(models.check models/run_models.py $<TARGET_FILE:attnrun> ${systems} --bodies)
+add_python_test(models.onnxruntime models/run_onnxruntime.py ${systems})
+foreach(name run_folders run_steps)
+  add_executable(${name} tests/models/${name}.c)
+  target_link_libraries(${name} PRIVATE attn_flags attnrun_static Threads::Threads m)
+  target_include_directories(${name} PRIVATE runtime)
+endforeach()
 if(ATTNRUN_PYTHON)
+  add_test(NAME models.c_api COMMAND run_folders ${systems})
+  add_test(NAME models.steps_linear COMMAND run_steps ${systems}/linear-transformer-causal 0)
+  add_test(NAME models.steps_llama COMMAND run_steps ${systems}/llama 2)
   set_tests_properties(models.export PROPERTIES FIXTURES_SETUP model_families
     PROCESSORS 2)
   set_tests_properties(models.families PROPERTIES FIXTURES_REQUIRED model_families)
-  set_tests_properties(models.minilm_make PROPERTIES FIXTURES_SETUP minilm_folder)
-  set_tests_properties(models.minilm PROPERTIES FIXTURES_REQUIRED minilm_folder)
-  set_tests_properties(models.export models.families models.minilm_make models.minilm
-    PROPERTIES LABELS "python;slow")
+  set_tests_properties(models.build PROPERTIES FIXTURES_SETUP systems PROCESSORS 2)
+  set_tests_properties(models.systems models.check models.onnxruntime models.c_api
+    models.steps_linear models.steps_llama PROPERTIES FIXTURES_REQUIRED systems)
+  set_tests_properties(models.export models.families models.build models.systems
+    models.check models.onnxruntime PROPERTIES LABELS "python;slow")
   if(ATTNRUN_TESTS_FULL)
     set_tests_properties(models.export models.families PROPERTIES TIMEOUT 7200)
   endif()
