@@ -4,8 +4,10 @@
  * X     [N, C, spatial 1 to 3];  W [M, C / group, kernel];  B [M], zeros by default
  * Y     [N, M, out]; the sizes are in window.c
  * Z     of the fused forms: shaped as Y, added before the activation
- * Float convolutions with one channel per group run by rows (conv_depthwise.c), the
- * others as matrix products (conv_gemm.c). Source: ONNX Conv-11. */
+ * Float convolutions with few channels per group run directly (conv_planes.c,
+ * conv_strip.c), the others as matrix products (conv_gemm.c). Source: ONNX Conv-11. */
+#include <math.h>
+
 #include "conv.h"
 
 struct conv_args {
@@ -16,13 +18,9 @@ struct conv_args {
     attnrun_floats activation_params;
 };
 
-enum conv_path { CONV_GEMM, CONV_DEPTHWISE, CONV_PLAIN };
-
 struct conv_state {
-    struct conv_shape shape;
-    struct conv_tiles tiles;
-    struct conv_strip strip;
-    int32_t path;
+    struct conv_plan plan;
+    bool plain; /* doubles */
 };
 
 static const attnrun_attr_def conv_attrs[] = { WINDOW_ATTR_ROWS, WINDOW_DILATIONS,
@@ -96,24 +94,65 @@ static attn_status conv_infer(attnrun_step *step)
 {
     const struct conv_args *args = step->args;
     struct conv_state *state = step->state;
-    struct conv_shape *s = &state->shape;
-    TRY(attn_conv_infer(step, &args->window, args->group, 1, step->in[0].dtype, s));
+    struct conv_plan *plan = &state->plan;
+    const int32_t dtype = step->in[0].dtype;
+    TRY(attn_conv_infer(step, &args->window, args->group, 1, dtype, &plan->shape));
     TRY(check_extras(step));
     if (!step->concrete || step->out[0].rank < 0)
         return ATTNRUN_OK;
-    if (step->in[0].dtype != ATTNRUN_F32) {
-        state->path = CONV_PLAIN;
-        return attn_conv_plain_plan(step, s);
-    }
-    if (s->channels == 1 && s->groups > 1 && s->rows <= 4) {
-        bool fits;
-        attn_conv_depthwise_plan(step, s, &state->strip, &fits);
-        state->path = CONV_DEPTHWISE;
-        if (fits)
-            return ATTNRUN_OK;
-    }
-    state->path = CONV_GEMM;
-    return attn_conv_gemm_plan(step, s, &state->tiles);
+    state->plain = dtype != ATTNRUN_F32;
+    if (state->plain)
+        return attn_conv_plain_plan(step, &plan->shape);
+    TRY(attn_conv_plan(step, plan));
+    step->scratch_bytes = plan->scratch_bytes;
+    step->shared_bytes = plan->shared_bytes;
+    op_tasks(step, 0, plan->shared_bytes > 0, plan->shared_bytes);
+    op_tasks(step, 1, plan->n_tasks, plan->task_cost);
+    return ATTNRUN_OK;
+}
+
+attn_status attn_conv_plan(const attnrun_step *step, struct conv_plan *plan)
+{
+    bool fits;
+    plan->way = CONV_PLANES;
+    attn_conv_planes_plan(plan, &fits);
+    if (fits)
+        return ATTNRUN_OK;
+    plan->way = CONV_STRIP;
+    attn_conv_strip_plan(plan, &fits);
+    if (fits)
+        return ATTNRUN_OK;
+    plan->way = CONV_GEMM;
+    return attn_conv_gemm_plan(step, plan);
+}
+
+void attn_conv_prepare(const attnrun_step *step, const struct conv_plan *plan,
+                       void *shared)
+{
+    if (plan->way == CONV_PLANES)
+        attn_conv_planes_prepare(step, plan, shared);
+    else if (plan->way == CONV_STRIP)
+        attn_conv_strip_prepare(plan, shared);
+}
+
+attn_status attn_conv_run(const attnrun_step *step, const attnrun_work *work,
+                          const struct conv_plan *plan, const struct conv_operands *o)
+{
+    if (plan->way == CONV_PLANES)
+        return attn_conv_planes_run(step, work, plan, o);
+    if (plan->way == CONV_STRIP)
+        return attn_conv_strip_run(step, work, plan, o);
+    return attn_conv_gemm_run(step, work, plan, o);
+}
+
+bool attn_conv_limits(const struct conv_operands *o, float *least, float *most)
+{
+    const struct attn_epilogue *e = o->activation;
+    const bool relu = o->n_activation == 1 && e->kind == ATTN_EPI_RELU;
+    const bool clip = o->n_activation == 1 && e->kind == ATTN_EPI_CLIP;
+    *least = relu ? 0.0f : clip ? e->alpha : -INFINITY;
+    *most = clip ? e->beta : INFINITY;
+    return relu || clip || o->n_activation == 0;
 }
 
 int attn_conv_activation(int kind, const float *alpha, const float *beta,
@@ -200,8 +239,8 @@ static attn_status conv_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct conv_args *args = step->args;
     const struct conv_state *state = step->state;
-    if (state->path == CONV_PLAIN)
-        return attn_conv_f64_run(step, work, &state->shape);
+    if (state->plain)
+        return attn_conv_f64_run(step, work, &state->plan.shape);
     struct attn_epilogue steps[3];
     const float *params = args->activation_params.v;
     const float *alpha = args->activation_params.n > 0 ? params : &args->alpha;
@@ -215,9 +254,10 @@ static attn_status conv_run(const attnrun_step *step, const attnrun_work *work)
         .activation = steps,
         .n_activation = attn_conv_activation(args->activation, alpha, beta, steps),
     };
-    if (state->path == CONV_DEPTHWISE)
-        return attn_conv_depthwise_run(step, work, &state->shape, &state->strip, &o);
-    return attn_conv_gemm_run(step, work, &state->shape, &state->tiles, &o);
+    if (work->phase == 1)
+        return attn_conv_run(step, work, &state->plan, &o);
+    attn_conv_prepare(step, &state->plan, work->shared);
+    return ATTNRUN_OK;
 }
 
 const attnrun_op_def op_conv_1 = {

@@ -27,43 +27,73 @@ attn_status attn_conv_infer(attnrun_step *step, const struct window_attrs *attrs
                             int64_t group, int w_in, int32_t out_dtype,
                             struct conv_shape *shape);
 
-/* A tile of the product: `block_rows` rows of one group, `block_pixels` pixels, K in
- * chunks of at most `block_k`. */
+/* By columns and matrix products. A tile of the product: `block_rows` rows of one group,
+ * `block_pixels` pixels, K in chunks of at most `block_k`. */
 struct conv_tiles {
     int64_t block_rows, block_pixels, block_k;
     int64_t row_blocks, pixel_blocks, k_blocks;
     int64_t line_floats, panel_floats;
 };
 
-/* By columns and matrix products. A window of 1 without stride and padding is flattened
- * to one row first. */
-attn_status attn_conv_gemm_plan(attnrun_step *step, struct conv_shape *shape,
-                                struct conv_tiles *tiles);
+/* Directly, from the planes as they are: blocks of pixels of `groups` groups. */
+struct conv_planes {
+    int64_t block, blocks, groups, group_blocks;
+};
+
+/* Directly: blocks of pixels of one group, whose padded input is in scratch. */
+struct conv_strip {
+    int64_t block_h, block_w, h_blocks, w_blocks;
+    int64_t rows, pitch, tail; /* of a plane of the strip: see conv_strip.c */
+    int64_t floats;
+};
+
+/* How a convolution of floats is computed; the tiling depends on the shape alone. */
+enum conv_way { CONV_GEMM, CONV_PLANES, CONV_STRIP };
+struct conv_plan {
+    struct conv_shape shape; /* as given, but flattened where the window is 1 */
+    struct conv_tiles tiles;
+    struct conv_planes planes;
+    struct conv_strip strip;
+    enum conv_way way;
+    int64_t n_tasks, task_cost, scratch_bytes;
+    int64_t shared_bytes; /* what attn_conv_prepare() writes; 0: nothing */
+};
 struct conv_operands {
     const float *x, *w, *bias, *z; /* bias, z may be NULL */
     float *y;
     const struct attn_epilogue *activation;
     int n_activation;
 };
-attn_status attn_conv_gemm_run(const attnrun_step *step, const attnrun_work *work,
-                               const struct conv_shape *shape,
-                               const struct conv_tiles *tiles,
-                               const struct conv_operands *operands);
+/* From plan->shape. Fails where sizes overflow. */
+attn_status attn_conv_plan(const attnrun_step *step, struct conv_plan *plan);
+/* Before the tasks: tables for all of them. */
+void attn_conv_prepare(const attnrun_step *step, const struct conv_plan *plan,
+                       void *shared);
+/* The tasks of `work`: its scratch has plan->scratch_bytes, `shared` is as prepared.
+ * E_CANCELLED. */
+attn_status attn_conv_run(const attnrun_step *step, const attnrun_work *work,
+                          const struct conv_plan *plan,
+                          const struct conv_operands *operands);
 
-/* Depthwise, one channel per group: rows of the input are padded and de-interleaved into
- * scratch. *fits is false where the kernel spans too much for that. */
-struct conv_strip {
-    int64_t block_h, block_w, h_blocks, w_blocks;
-    int64_t rows;        /* of input, per block */
-    int64_t phase;       /* floats of one phase (stride) of a row */
-    int64_t first_float; /* of the strip in scratch; the tap offsets come before */
-};
-void attn_conv_depthwise_plan(attnrun_step *step, const struct conv_shape *shape,
-                              struct conv_strip *strip, bool *fits);
-attn_status attn_conv_depthwise_run(const attnrun_step *step, const attnrun_work *work,
-                                    const struct conv_shape *shape,
-                                    const struct conv_strip *strip,
-                                    const struct conv_operands *operands);
+/* The ways; *fits is false where one is not possible or not the best. */
+attn_status attn_conv_gemm_plan(const attnrun_step *step, struct conv_plan *plan);
+attn_status attn_conv_gemm_run(const attnrun_step *step, const attnrun_work *work,
+                               const struct conv_plan *plan,
+                               const struct conv_operands *operands);
+void attn_conv_planes_plan(struct conv_plan *plan, bool *fits);
+void attn_conv_planes_prepare(const attnrun_step *step, const struct conv_plan *plan,
+                              uint16_t *edges);
+attn_status attn_conv_planes_run(const attnrun_step *step, const attnrun_work *work,
+                                 const struct conv_plan *plan,
+                                 const struct conv_operands *operands);
+void attn_conv_strip_plan(struct conv_plan *plan, bool *fits);
+void attn_conv_strip_prepare(const struct conv_plan *plan, int64_t *offsets);
+attn_status attn_conv_strip_run(const attnrun_step *step, const attnrun_work *work,
+                                const struct conv_plan *plan,
+                                const struct conv_operands *operands);
+/* [*least, *most] is what relu or clip leaves, everything for none of them; false where
+ * there is another activation. */
+bool attn_conv_limits(const struct conv_operands *o, float *least, float *most);
 
 /* Plain loops: one task is one row of output pixels (out axis 2) of all rows of one
  * group. */

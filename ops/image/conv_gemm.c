@@ -53,9 +53,10 @@ static int64_t blocks(int64_t n, int64_t block)
     return block > 0 ? (n + block - 1) / block : 0;
 }
 
-attn_status attn_conv_gemm_plan(attnrun_step *step, struct conv_shape *s,
-                                struct conv_tiles *t)
+attn_status attn_conv_gemm_plan(const attnrun_step *step, struct conv_plan *plan)
 {
+    struct conv_shape *s = &plan->shape;
+    struct conv_tiles *t = &plan->tiles;
     flatten(s);
     t->block_pixels = at_most(s->pixels, s->k > LONG_K ? PIXELS_LONG_K : PIXELS);
     t->pixel_blocks = blocks(s->pixels, t->block_pixels);
@@ -75,15 +76,14 @@ attn_status attn_conv_gemm_plan(attnrun_step *step, struct conv_shape *s,
     int64_t floats = t->line_floats + t->panel_floats;
     floats += (int64_t)attn_gemm_scratch((size_t)t->block_rows, (size_t)t->block_pixels,
                                          (size_t)s->k);
-    if (floats * 4 > step->scratch_bytes)
-        step->scratch_bytes = floats * 4;
-    int64_t n;
-    if (!product(&n, s->batch, s->groups, t->row_blocks) ||
-        !product(&n, n, t->pixel_blocks, 1))
+    plan->scratch_bytes = floats * 4;
+    plan->shared_bytes = 0;
+    if (!product(&plan->n_tasks, s->batch, s->groups, t->row_blocks) ||
+        !product(&plan->n_tasks, plan->n_tasks, t->pixel_blocks, 1))
         return op_fail(step, ATTNRUN_E_LIMIT, "the output is too large");
     double flops = 2.0 * (double)t->block_rows * (double)s->k * (double)t->block_pixels;
     double copies = (double)s->k * (double)t->block_pixels;
-    op_tasks(step, 0, n, window_cost(flops / 150.0 + copies * 0.2 + 200.0));
+    plan->task_cost = window_cost(flops / 150.0 + copies * 0.2 + 200.0);
     return ATTNRUN_OK;
 }
 
@@ -164,14 +164,13 @@ static void run_tile(const attnrun_step *step, const struct conv_shape *s,
 }
 
 attn_status attn_conv_gemm_run(const attnrun_step *step, const attnrun_work *work,
-                               const struct conv_shape *shape,
-                               const struct conv_tiles *tiles,
+                               const struct conv_plan *plan,
                                const struct conv_operands *operands)
 {
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        run_tile(step, shape, tiles, operands, task, work->scratch);
+        run_tile(step, &plan->shape, &plan->tiles, operands, task, work->scratch);
     }
     return ATTNRUN_OK;
 }

@@ -3,7 +3,8 @@ set(ATTN_OPS_IMAGE
   ops/image/window.c
   ops/image/conv.c
   ops/image/conv_gemm.c
-  ops/image/conv_depthwise.c
+  ops/image/conv_planes.c
+  ops/image/conv_strip.c
   ops/image/conv_plain.c
   ops/image/conv_integer.c
   ops/image/conv_transpose.c

@@ -91,5 +91,56 @@ static inline int64_t attn_involution_strip(int64_t size, int64_t stride, int64_
     return ATTN_INVOLUTION_CHANNELS * ((rows - 1) * step + size) * pitch +
            ATTN_INVOLUTION_OVER;
 }
+/* Output channels of one group, for rows of pixels: with position p = row * pitch +
+ * column, y[channel][row][column] = clip(bias[channel] + sum over taps t of w[channel][t]
+ * x[offsets[t] + p] + z[channel][row][column]). x may be read one vector past the last
+ * position, and is where y is not stored, between two rows. */
+struct attn_conv_direct {
+    const float *x, *w;
+    const int64_t *offsets;
+    int64_t taps, w_row;
+    int64_t m;                    /* channels */
+    int64_t rows, columns, pitch; /* columns <= pitch */
+    float *y;
+    const float *z, *bias; /* or NULL */
+    int64_t y_channel, y_row;
+    float least, most; /* of y; NaN stays */
+};
+
+/* A padded part of an image, cut into planes by the remainders of row and column: element
+ * [channel][a][b][row][column] is x[channel][h + row * stride[0] + a][w + column *
+ * stride[1] + b], 0 outside of the image. Rows follow each other; at the end are `tail`
+ * zeros, at least a vector. */
+struct attn_conv_strip {
+    const float *x;     /* first channel */
+    const float *x_end; /* one past the last float that may be read */
+    float *to;
+    int64_t channels, in[2], stride[2], h, w;
+    int64_t rows, columns, tail;
+};
+
+/* Output channels of one group from planes as they lie in memory, where rows of the
+ * output are as long as those of the input and strides are 1: pixels from … to - 1 (from
+ * is a multiple of a vector) of y[channel][p] = clip(bias[channel] + sum over kernel rows
+ * i, columns j, channels c of w[channel][c][i][j] x[c][p + (i dilation[0] - before[0])
+ * width + j dilation[1]
+ * - before[1]] + z[channel][p]), where x is 0 outside of its rows and columns.
+ * edges: by attn_conv_edges(). */
+struct attn_conv_planes {
+    const float *x, *w;
+    const uint16_t *edges;
+    int64_t channels, plane; /* plane: floats of a channel of x, height times width */
+    int64_t m, w_row;
+    int64_t height, width; /* of x */
+    int64_t kernel[2], dilation[2], before[2];
+    int64_t from, to;
+    float *y;
+    const float *z, *bias; /* or NULL */
+    int64_t y_channel;
+    float least, most; /* of y; NaN stays */
+};
+/* For each kernel column, width + ATTN_CONV_EDGES masks: bit l of mask i is set where
+ * column (i * lanes + l) mod width of the output sees a column of the input. */
+enum { ATTN_CONV_EDGES = 8 };
 
 #endif

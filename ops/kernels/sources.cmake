@@ -19,6 +19,10 @@ set(ATTN_KERNELS
   ops/kernels/conv_taps.c
   ops/kernels/conv_finish.c
   ops/kernels/involution_f32.c
+  ops/kernels/conv_strip.c
+  ops/kernels/conv_direct.c
+  ops/kernels/conv_planes.c
+  ops/kernels/conv_depthwise.c
   ops/kernels/additive_f32.c
   ops/kernels/maps_f32.c
 )

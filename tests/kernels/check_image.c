@@ -1,4 +1,6 @@
 /* check_image.c - columns of a convolution, and rows of a depthwise one. */
+#include <string.h>
+
 #include "checks.h"
 
 static void random_window(struct check *c, struct attn_im2col *t, size_t n)
@@ -153,4 +155,290 @@ void check_conv_finish_f32(struct check *c)
     f.bias = y;
     CHECK_BENCH(c, "64x128, bias, relu", 8.0 * 64 * 128, "GB/s")
     c->k->conv_finish_f32(&f);
+}
+
+/* What lies at [channel][a][b][row][column] of a strip. */
+static float in_strip(const struct attn_conv_strip *s, int64_t channel, int64_t row,
+                      int64_t column)
+{
+    if (row < 0 || row >= s->in[0] || column < 0 || column >= s->in[1])
+        return 0.0f;
+    return s->x[(channel * s->in[0] + row) * s->in[1] + column];
+}
+
+void check_conv_strip_f32(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        struct attn_conv_strip s = { .channels = 1 + check_below(c, 3),
+                                     .in = { 1 + check_below(c, 5), (int64_t)n + 1 },
+                                     .stride = { 1 + check_below(c, 3),
+                                                 1 + check_below(c, 4) },
+                                     .h = check_below(c, 12) - 6,
+                                     .w = check_below(c, 90) - 60,
+                                     .rows = 1 + check_below(c, 6),
+                                     .columns = 1 + check_below(c, 70),
+                                     .tail = c->k->vec_bytes / 4 + check_below(c, 9) };
+        const int64_t floats = s.channels * s.in[0] * s.in[1];
+        const int64_t planes = s.channels * s.stride[0] * s.stride[1];
+        const int64_t all = planes * s.rows * s.columns + s.tail;
+        float *to = check_memory(c, (size_t)all * sizeof *to);
+        s.x = check_edge_f32(c, (size_t)floats);
+        s.x_end = s.x + floats;
+        s.to = to;
+        c->k->conv_strip_f32(&s);
+        for (int64_t i = 0; i < all; i++) {
+            const int64_t column = i % s.columns, row = i / s.columns % s.rows;
+            const int64_t plane = i / (s.columns * s.rows);
+            const int64_t b = plane % s.stride[1], a = plane / s.stride[1] % s.stride[0];
+            const float want = i >= all - s.tail
+                                   ? 0.0f
+                                   : in_strip(&s, plane / (s.stride[0] * s.stride[1]),
+                                              s.h + row * s.stride[0] + a,
+                                              s.w + column * s.stride[1] + b);
+            check_f32(c, (size_t)i, to[i], (double)want, 0);
+        }
+    }
+    struct attn_conv_strip s = { .channels = 8, .in = { 56, 56 }, .stride = { 1, 1 } };
+    s.h = s.w = -1;
+    s.rows = 16;
+    s.columns = 57;
+    s.tail = 64;
+    s.x = check_normal_f32(c, 8 * 56 * 56 + 100);
+    s.x_end = s.x + 8 * 56 * 56 + 100;
+    s.to = check_memory(c, (8 * 16 * 57 + 64) * sizeof(float));
+    CHECK_BENCH(c, "8 x 16 x 57", 8.0 * 8 * 16 * 57, "GB/s")
+    c->k->conv_strip_f32(&s);
+}
+
+static void compare_direct(struct check *c, const struct attn_conv_direct *d)
+{
+    for (int64_t m = 0; m < d->m; m++)
+        for (int64_t i = 0; i < d->rows * d->columns; i++) {
+            const int64_t p = i / d->columns * d->pitch + i % d->columns;
+            const int64_t at =
+                m * d->y_channel + i / d->columns * d->y_row + i % d->columns;
+            double want = d->bias != NULL ? (double)d->bias[m] : 0, size = fabs(want);
+            for (int64_t t = 0; t < d->taps; t++) {
+                const double product =
+                    (double)d->w[m * d->w_row + t] * (double)d->x[d->offsets[t] + p];
+                want += product;
+                size += fabs(product);
+            }
+            want += d->z != NULL ? (double)d->z[at] : 0;
+            want = fmin((double)d->most, fmax((double)d->least, want));
+            check_near(c, (size_t)at, (double)d->y[at], want, 2e-6 * (size + 1));
+        }
+}
+
+void check_conv_direct_f32(struct check *c)
+{
+    const int64_t over = c->k->vec_bytes / 4;
+    int64_t offsets[40];
+    CHECK_SIZES(c, n)
+    {
+        struct attn_conv_direct d = { .offsets = offsets,
+                                      .taps = check_below(c, 40),
+                                      .m = 1 + check_below(c, 19),
+                                      .rows = check_below(c, n < 20 ? 9 : 3),
+                                      .columns = (int64_t)n,
+                                      .least = -INFINITY,
+                                      .most = INFINITY };
+        d.pitch = d.columns + check_below(c, 4) + (n == 0);
+        d.w_row = d.taps + check_below(c, 3);
+        d.y_row = d.columns + check_below(c, 2);
+        d.y_channel = d.rows * d.y_row + check_below(c, 3);
+        if (check_below(c, 2) != 0)
+            d.least = -0.5f;
+        if (check_below(c, 2) != 0)
+            d.most = 1.5f;
+        int64_t reach = 0;
+        for (int64_t t = 0; t < d.taps; t++) {
+            offsets[t] = check_below(c, 50);
+            reach = offsets[t] > reach ? offsets[t] : reach;
+        }
+        d.x = check_normal_f32(c, (size_t)(d.rows * d.pitch + reach + over));
+        d.w = check_normal_f32(c, (size_t)(d.m * d.w_row));
+        const size_t floats = (size_t)(d.m * d.y_channel);
+        float *y = check_memory(c, floats * sizeof *y);
+        uint8_t *before = check_memory(c, floats * sizeof *y);
+        memcpy(before, y, floats * sizeof *y);
+        d.y = y;
+        d.bias = check_below(c, 2) != 0 ? check_normal_f32(c, (size_t)d.m) : NULL;
+        d.z = check_below(c, 2) != 0 ? check_normal_f32(c, floats) : NULL;
+        c->k->conv_direct_f32(&d);
+        compare_direct(c, &d);
+        for (size_t i = 0; i < floats; i++) {
+            const int64_t in = (int64_t)i % d.y_channel;
+            if (in >= d.rows * d.y_row || in % d.y_row >= d.columns)
+                check_true(c, i, memcmp(before + 4 * i, y + i, 4) == 0, "untouched");
+        }
+    }
+    int64_t taps[72];
+    for (int64_t t = 0; t < 72; t++)
+        taps[t] = t / 9 * 16 * 57 + t % 9 / 3 * 57 + t % 3;
+    struct attn_conv_direct d = { .offsets = taps,
+                                  .taps = 72,
+                                  .w_row = 72,
+                                  .m = 8,
+                                  .rows = 14,
+                                  .columns = 56,
+                                  .pitch = 57,
+                                  .y_row = 56,
+                                  .y_channel = 56 * 56,
+                                  .least = 0,
+                                  .most = INFINITY };
+    d.x = check_normal_f32(c, 8 * 16 * 57 + 64);
+    d.w = check_normal_f32(c, 72 * 8);
+    d.y = check_normal_f32(c, 8 * 56 * 56);
+    CHECK_BENCH(c, "8 x 8, 3x3, 14x56", 2.0 * 8 * 72 * 14 * 56, "GFLOP/s")
+    c->k->conv_direct_f32(&d);
+    d.m = 1;
+    d.taps = 9;
+    CHECK_BENCH(c, "1 x 1, 3x3, 14x56", 2.0 * 9 * 14 * 56, "GFLOP/s")
+    c->k->conv_direct_f32(&d);
+}
+
+/* Column (i * lanes + l) % width of the output sees a column of the input. */
+static uint16_t edge(const struct attn_conv_planes *d, int64_t j, int64_t i,
+                     int64_t lanes)
+{
+    uint16_t bits = 0;
+    for (int64_t l = 0; l < lanes; l++) {
+        const int64_t column =
+            (i * lanes + l) % d->width + j * d->dilation[1] - d->before[1];
+        if (column >= 0 && column < d->width)
+            bits |= (uint16_t)(1u << l);
+    }
+    return bits;
+}
+
+/* `own`: each output channel has a plane of its own. */
+static void compare_planes(struct check *c, const struct attn_conv_planes *d, bool own)
+{
+    const int64_t taps = d->kernel[0] * d->kernel[1];
+    for (int64_t i = 0; i < d->m * (d->to - d->from); i++) {
+        const int64_t m = i / (d->to - d->from), p = d->from + i % (d->to - d->from);
+        double want = d->bias != NULL ? (double)d->bias[m] : 0, size = fabs(want) + 1;
+        for (int64_t k = 0; k < d->channels * taps; k++) {
+            const int64_t row =
+                p / d->width + k % taps / d->kernel[1] * d->dilation[0] - d->before[0];
+            const int64_t column =
+                p % d->width + k % d->kernel[1] * d->dilation[1] - d->before[1];
+            const int64_t plane = own ? m : k / taps;
+            if (row < 0 || row >= d->height || column < 0 || column >= d->width)
+                continue;
+            const double product =
+                (double)d->w[m * d->w_row + k] *
+                (double)d->x[plane * d->plane + row * d->width + column];
+            want += product;
+            size += fabs(product);
+        }
+        want += d->z != NULL ? (double)d->z[m * d->y_channel + p] : 0;
+        want = fmin((double)d->most, fmax((double)d->least, want));
+        check_near(c, (size_t)i, (double)d->y[m * d->y_channel + p], want, 2e-6 * size);
+    }
+}
+
+static void random_planes(struct check *c, struct attn_conv_planes *d, size_t n, bool own)
+{
+    const int64_t lanes = c->k->vec_bytes / 4;
+    *d = (struct attn_conv_planes){
+        .channels = own ? 1 : 1 + check_below(c, 4),
+        .m = 1 + check_below(c, 19),
+        .height = 1 + check_below(c, n < 20 ? 9 : 3),
+        .width = (int64_t)n + 1,
+        .kernel = { 1 + check_below(c, 3), 1 + check_below(c, 4) },
+        .dilation = { 1 + check_below(c, 2), 1 + check_below(c, 3) },
+        .before = { check_below(c, 4), check_below(c, 6) },
+        .least = check_below(c, 2) != 0 ? -0.5f : -INFINITY,
+        .most = check_below(c, 2) != 0 ? 1.5f : INFINITY,
+    };
+    if (check_below(c, 2) != 0) {
+        d->kernel[1] = 3;
+        d->before[1] = d->dilation[1];
+        d->height += 4;
+    }
+    const int64_t pixels = (d->height + check_below(c, 6)) * d->width;
+    d->plane = d->height * d->width;
+    d->from = check_below(c, (pixels - 1) / lanes + 1) * lanes;
+    d->to = d->from + 1 + check_below(c, pixels - d->from);
+    d->w_row = d->channels * d->kernel[0] * d->kernel[1] + check_below(c, 3);
+    d->y_channel = pixels + check_below(c, 3);
+    const int64_t masks = d->width + ATTN_CONV_EDGES;
+    uint16_t *edges = check_memory(c, (size_t)(d->kernel[1] * masks) * sizeof *edges);
+    for (int64_t i = 0; i < d->kernel[1] * masks; i++)
+        edges[i] = edge(d, i / masks, i % masks, lanes);
+    d->edges = edges;
+    d->x = check_normal_f32(c, (size_t)((own ? d->m : d->channels) * d->plane));
+    d->w = check_normal_f32(c, (size_t)(d->m * d->w_row));
+    d->bias = check_below(c, 2) != 0 ? check_normal_f32(c, (size_t)d->m) : NULL;
+}
+
+static void check_planes(struct check *c, void (*run)(const struct attn_conv_planes *d),
+                         bool own)
+{
+    CHECK_SIZES(c, n)
+    {
+        struct attn_conv_planes d;
+        random_planes(c, &d, n, own);
+        const size_t floats = (size_t)(d.m * d.y_channel);
+        float *y = check_memory(c, floats * sizeof *y);
+        uint8_t *before = check_memory(c, floats * sizeof *y);
+        memcpy(before, y, floats * sizeof *y);
+        d.y = y;
+        d.z = check_below(c, 2) != 0 ? check_normal_f32(c, floats) : NULL;
+        run(&d);
+        compare_planes(c, &d, own);
+        for (size_t i = 0; i < floats; i++) {
+            const int64_t p = (int64_t)i % d.y_channel;
+            if (p < d.from || p >= d.to)
+                check_true(c, i, memcmp(before + 4 * i, y + i, 4) == 0, "untouched");
+        }
+    }
+}
+
+/* 8 planes of 56 x 56, 3 x 3, edges[3 * (56 + ATTN_CONV_EDGES)]. */
+static struct attn_conv_planes bench_planes(struct check *c, uint16_t *edges)
+{
+    struct attn_conv_planes d = { .channels = 8,
+                                  .m = 8,
+                                  .height = 56,
+                                  .width = 56,
+                                  .plane = 56 * 56,
+                                  .kernel = { 3, 3 },
+                                  .dilation = { 1, 1 },
+                                  .before = { 1, 1 },
+                                  .edges = edges,
+                                  .w_row = 72,
+                                  .to = 56 * 56,
+                                  .y_channel = 56 * 56,
+                                  .most = INFINITY };
+    for (int64_t i = 0; i < 3 * (56 + ATTN_CONV_EDGES); i++)
+        edges[i] = edge(&d, i / (56 + ATTN_CONV_EDGES), i % (56 + ATTN_CONV_EDGES),
+                        c->k->vec_bytes / 4);
+    d.x = check_normal_f32(c, 8 * 56 * 56);
+    d.w = check_normal_f32(c, 72 * 8);
+    d.y = check_normal_f32(c, 8 * 56 * 56);
+    return d;
+}
+
+void check_conv_planes_f32(struct check *c)
+{
+    uint16_t edges[3 * (56 + ATTN_CONV_EDGES)];
+    check_planes(c, c->k->conv_planes_f32, false);
+    const struct attn_conv_planes d = bench_planes(c, edges);
+    CHECK_BENCH(c, "8 x 8, 3x3, 56x56", 2.0 * 8 * 72 * 56 * 56, "GFLOP/s")
+    c->k->conv_planes_f32(&d);
+}
+
+void check_conv_depthwise_f32(struct check *c)
+{
+    uint16_t edges[3 * (56 + ATTN_CONV_EDGES)];
+    check_planes(c, c->k->conv_depthwise_f32, true);
+    struct attn_conv_planes d = bench_planes(c, edges);
+    d.channels = 1;
+    d.w_row = 9;
+    CHECK_BENCH(c, "8 planes, 3x3, 56x56", 2.0 * 8 * 9 * 56 * 56, "GFLOP/s")
+    c->k->conv_depthwise_f32(&d);
 }

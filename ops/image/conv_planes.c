@@ -1,0 +1,140 @@
+/* conv_planes.c - convolution with few channels per group, without columns and without a
+ * copy of the input: for strides of 1 where rows of the output are as long as those of
+ * the input, so that the pixels of all rows are one row (conv_planes_f32, and with one
+ * channel conv_depthwise_f32). What lies outside of the image is left out by masks, which
+ * are made once.
+ *
+ * Tasks: batch x group (or a few of them, where they have one channel) x block of pixels.
+ */
+#include "conv.h"
+
+enum { BLOCK = 240, LEAST_TASKS = 8, LEAST_NS = 20000, MOST_NS = 500000, TOGETHER = 4 };
+
+static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
+static int64_t up(int64_t n, int64_t block) { return (n + block - 1) / block; }
+
+static bool is_depthwise(const struct conv_shape *s)
+{
+    return s->channels == 1 && s->rows == 1;
+}
+
+/* Planes that lie a multiple of 2 KiB apart share a few lines of L1. */
+static bool is_best(const struct conv_shape *s)
+{
+    const struct window *w = &s->w;
+    for (int a = 1; a < WINDOW_AXES; a++)
+        if (w->dilation[a] > 4096 || w->before[a] > 65536)
+            return false;
+    return s->batch > 0 && w->kernel[0] == 1 && w->in[0] == 1 && w->out[0] == 1 &&
+           w->stride[1] == 1 && w->stride[2] == 1 && w->in[2] == w->out[2] &&
+           s->rows <= 64 && s->k <= 1024 && s->taps > 1 &&
+           (s->channels >= 4 || is_depthwise(s)) &&
+           (s->channels <= 8 || s->inputs % 512 != 0) && w->in[2] <= 4096 &&
+           w->kernel[2] <= 64;
+}
+
+void attn_conv_planes_plan(struct conv_plan *plan, bool *fits)
+{
+    const struct conv_shape *s = &plan->shape;
+    struct conv_planes *p = &plan->planes;
+    *fits = is_best(s);
+    if (!*fits)
+        return;
+    const double pixel_ns = (double)s->rows * (double)s->k * (s->k < 64 ? 0.03 : 0.01);
+    const double plane_ns = pixel_ns * (double)s->pixels + 30;
+    const int64_t planes = s->batch * s->groups;
+    p->groups = 1;
+    if (is_depthwise(s) && plane_ns < LEAST_NS)
+        p->groups = up((int64_t)(LEAST_NS / plane_ns), TOGETHER) * TOGETHER;
+    else if (is_depthwise(s))
+        p->groups = TOGETHER;
+    const double most = MOST_NS / pixel_ns / (double)p->groups;
+    p->block = most < 1e9 ? (int64_t)most : s->pixels;
+    if (planes < LEAST_TASKS)
+        p->block = at_most(p->block, up(s->pixels, up(LEAST_TASKS, planes)));
+    p->block = up(p->block > 0 ? p->block : 1, BLOCK) * BLOCK;
+    p->blocks = up(s->pixels, p->block);
+    p->group_blocks = up(s->groups, p->groups);
+    plan->n_tasks = s->batch * p->group_blocks * p->blocks;
+    plan->task_cost = window_cost(
+        (double)p->groups * pixel_ns * (double)at_most(p->block, s->pixels) + 100);
+    plan->scratch_bytes = 0;
+    plan->shared_bytes = s->w.kernel[2] * (s->w.in[2] + ATTN_CONV_EDGES) * 2;
+}
+
+/* Lanes of a vector from column `column` of the output on that see one of the input. */
+static uint16_t find_edge(const struct window *w, int64_t kernel_column, int64_t column,
+                          int64_t lanes)
+{
+    const int64_t shift = kernel_column * w->dilation[2] - w->before[2];
+    uint32_t bits = 0;
+    for (int64_t l = 0; l < lanes; l++) {
+        if (column + shift >= 0 && column + shift < w->in[2])
+            bits |= 1u << l;
+        if (++column == w->in[2])
+            column = 0;
+    }
+    return (uint16_t)bits;
+}
+
+void attn_conv_planes_prepare(const attnrun_step *step, const struct conv_plan *plan,
+                              uint16_t *edges)
+{
+    const struct window *w = &plan->shape.w;
+    const int64_t lanes = step->kernels->vec_bytes / (int64_t)sizeof(float);
+    for (int64_t j = 0; j < w->kernel[2]; j++)
+        for (int64_t i = 0; i < w->in[2] + ATTN_CONV_EDGES; i++)
+            *edges++ = find_edge(w, j, i * lanes % w->in[2], lanes);
+}
+
+/* `group`: of all images. */
+static void run_block(const attnrun_step *step, const struct conv_shape *s,
+                      const struct conv_operands *o, struct attn_conv_planes *p,
+                      int64_t group)
+{
+    const int64_t channel = group % s->groups * s->rows;
+    const int64_t at = group * s->rows * s->pixels;
+    const bool clipped = attn_conv_limits(o, &p->least, &p->most);
+    p->x = o->x + group * s->channels * s->inputs;
+    p->w = o->w + channel * s->k;
+    p->y = o->y + at;
+    p->z = o->z != NULL ? o->z + at : NULL;
+    p->bias = o->bias != NULL ? o->bias + channel : NULL;
+    if (is_depthwise(s))
+        step->kernels->conv_depthwise_f32(p);
+    else
+        step->kernels->conv_planes_f32(p);
+    for (int64_t i = 0; !clipped && i < p->m; i++)
+        attn_conv_apply(step->kernels, o->activation, o->n_activation,
+                        p->y + i * s->pixels + p->from, p->to - p->from);
+}
+
+attn_status attn_conv_planes_run(const attnrun_step *step, const attnrun_work *work,
+                                 const struct conv_plan *plan,
+                                 const struct conv_operands *o)
+{
+    const struct conv_shape *s = &plan->shape;
+    const struct conv_planes *tiles = &plan->planes;
+    const struct window *w = &s->w;
+    struct attn_conv_planes p = { .edges = work->shared,
+                                  .channels = s->channels,
+                                  .plane = s->inputs,
+                                  .w_row = s->k,
+                                  .height = w->in[1],
+                                  .width = w->in[2],
+                                  .kernel = { w->kernel[1], w->kernel[2] },
+                                  .dilation = { w->dilation[1], w->dilation[2] },
+                                  .before = { w->before[1], w->before[2] },
+                                  .y_channel = s->pixels };
+    for (int64_t task = work->begin; task < work->end; task++) {
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        const int64_t rest = task / tiles->blocks;
+        const int64_t group = rest % tiles->group_blocks * tiles->groups;
+        p.from = task % tiles->blocks * tiles->block;
+        p.to = at_most(p.from + tiles->block, s->pixels);
+        p.m = s->rows * at_most(s->groups - group, tiles->groups);
+        run_block(step, s, o, &p, rest / tiles->group_blocks * s->groups + group);
+    }
+    return ATTNRUN_OK;
+}

@@ -1,0 +1,192 @@
+/* conv_strip.c - convolution with few channels per group, without columns.
+ *
+ * A block of output pixels of one group: the input rows that it sees are copied into
+ * scratch with their padding (conv_strip_f32), cut by the remainders of row and column
+ * modulo the strides, so that every tap reads consecutive floats at an offset of its own
+ * (conv_direct_f32). Where a block is as wide as the image, the padding right of a row is
+ * that left of the next one.
+ *
+ * Tasks: batch x group x block of rows x block of columns. */
+#include "conv.h"
+
+enum { BLOCK_W = 2048, BLOCK_FLOATS = 16384, STRIP_LIMIT = 1 << 17, TAPS = 1024 };
+enum { ROWS = 64, LEAST_TASKS = 8, PIXELS = 256 };
+
+static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
+static int64_t up(int64_t n, int64_t block) { return (n + block - 1) / block; }
+
+/* Columns of a row of the strip, and how many zeros it shares with the next one. */
+static void find_columns(const struct window *w, struct conv_strip *s)
+{
+    const int64_t stride = w->stride[2], before = w->before[2];
+    const int64_t seen = s->block_w + (w->kernel[2] - 1) * w->dilation[2] / stride;
+    s->pitch = seen;
+    if (s->block_w == w->out[2]) {
+        int64_t left = before / stride, right = seen - up(w->in[2] + before, stride);
+        int64_t shared = at_most(left, right);
+        shared = at_most(shared, seen - s->block_w);
+        s->pitch -= shared > 0 ? shared : 0;
+    }
+    s->tail = seen - s->pitch + 2 * ATTN_GEMM_NR_MOST;
+}
+
+/* Rows of a block: about BLOCK_FLOATS of input, but enough tasks. */
+static void find_rows(const struct conv_shape *shape, struct conv_strip *s)
+{
+    const struct window *w = &shape->w;
+    const int64_t phases = w->stride[1] * w->stride[2];
+    const int64_t halo = (w->kernel[1] - 1) * w->dilation[1] / w->stride[1];
+    const int64_t row_floats = shape->channels * phases * s->pitch;
+    int64_t rows = BLOCK_FLOATS / row_floats - halo;
+    rows = rows < 2 * halo ? 2 * halo : rows;
+    const int64_t others = shape->batch * shape->groups * s->w_blocks;
+    if (others > 0 && others < LEAST_TASKS) {
+        int64_t most = up(w->out[1], up(LEAST_TASKS, others));
+        int64_t least = up(PIXELS, s->block_w);
+        rows = at_most(rows, most > least ? most : least);
+    }
+    rows = rows > 0 ? at_most(rows, w->out[1]) : 1;
+    s->h_blocks = up(w->out[1], rows);
+    s->block_h = up(w->out[1], s->h_blocks);
+    s->rows = s->block_h + halo;
+    s->floats = s->rows * row_floats + s->tail;
+}
+
+/* Strips are 2-D: rows of all (out 0, out 1) would need 3-D tap offsets. */
+static bool is_direct(const struct conv_shape *shape)
+{
+    const struct window *w = &shape->w;
+    const int64_t reach_h = (w->kernel[1] - 1) * w->dilation[1];
+    const int64_t reach_w = (w->kernel[2] - 1) * w->dilation[2];
+    return w->kernel[0] == 1 && w->in[0] == 1 && w->out[0] == 1 && shape->batch > 0 &&
+           shape->k > 0 && shape->k <= TAPS && shape->rows <= ROWS && reach_h < 65536 &&
+           reach_w < 65536 && w->stride[1] < 4096 && w->stride[2] < 4096;
+}
+
+void attn_conv_strip_plan(struct conv_plan *plan, bool *fits)
+{
+    const struct conv_shape *shape = &plan->shape;
+    const struct window *w = &shape->w;
+    struct conv_strip *s = &plan->strip;
+    *fits = is_direct(shape);
+    if (!*fits)
+        return;
+    s->block_w = at_most(w->out[2], BLOCK_W);
+    s->w_blocks = up(w->out[2], s->block_w);
+    find_columns(w, s);
+    *fits = s->pitch * w->stride[1] * w->stride[2] <= STRIP_LIMIT / shape->channels;
+    if (!*fits)
+        return;
+    find_rows(shape, s);
+    *fits = s->floats <= STRIP_LIMIT;
+    plan->scratch_bytes = s->floats * 4;
+    plan->shared_bytes = shape->k * (int64_t)sizeof(int64_t);
+    plan->n_tasks = shape->batch * shape->groups * s->h_blocks * s->w_blocks;
+    const double pixels = (double)s->block_h * (double)s->pitch;
+    const double products = pixels * (double)shape->rows * (double)shape->k;
+    plan->task_cost = window_cost(products / 60.0 + (double)s->floats / 8 + 100);
+}
+
+void attn_conv_strip_prepare(const struct conv_plan *plan, int64_t *offsets)
+{
+    const struct conv_shape *shape = &plan->shape;
+    const struct conv_strip *s = &plan->strip;
+    const struct window *w = &shape->w;
+    const int64_t plane = s->rows * s->pitch, *stride = w->stride + 1;
+    for (int64_t c = 0; c < shape->channels; c++)
+        for (int64_t i = 0; i < w->kernel[1]; i++)
+            for (int64_t j = 0; j < w->kernel[2]; j++) {
+                const int64_t h = i * w->dilation[1], x = j * w->dilation[2];
+                const int64_t phase = h % stride[0] * stride[1] + x % stride[1];
+                *offsets++ = (c * stride[0] * stride[1] + phase) * plane +
+                             h / stride[0] * s->pitch + x / stride[1];
+            }
+}
+
+/* Where a block of output pixels is. */
+struct place {
+    int64_t image, group, h, w;
+};
+
+static void find_strip(const attnrun_step *step, const struct conv_shape *shape,
+                       const struct conv_strip *s, const struct conv_operands *o,
+                       const struct place *p, float *to)
+{
+    const struct window *w = &shape->w;
+    const int64_t plane = shape->channels * shape->inputs;
+    step->kernels->conv_strip_f32(&(struct attn_conv_strip){
+        .x = o->x + (p->image * shape->groups + p->group) * plane,
+        .x_end = o->x + shape->batch * shape->groups * plane,
+        .to = to,
+        .channels = shape->channels,
+        .in = { w->in[1], w->in[2] },
+        .stride = { w->stride[1], w->stride[2] },
+        .h = p->h * w->stride[1] - w->before[1],
+        .w = p->w * w->stride[2] - w->before[2],
+        .rows = s->rows,
+        .columns = s->pitch,
+        .tail = s->tail,
+    });
+}
+
+/* What the kernel does not do itself. */
+static void activate(const attnrun_step *step, const struct conv_operands *o,
+                     const struct attn_conv_direct *d)
+{
+    const bool whole = d->columns == d->y_row;
+    for (int64_t i = 0; i < d->m; i++)
+        for (int64_t r = 0; r < (whole ? 1 : d->rows); r++)
+            attn_conv_apply(step->kernels, o->activation, o->n_activation,
+                            d->y + i * d->y_channel + r * d->y_row,
+                            whole ? d->rows * d->columns : d->columns);
+}
+
+static void run_block(const attnrun_step *step, const struct conv_shape *shape,
+                      const struct conv_strip *s, const struct conv_operands *o,
+                      const struct place *p, struct attn_conv_direct *d)
+{
+    const struct window *w = &shape->w;
+    const int64_t channel = p->group * shape->rows;
+    const int64_t at =
+        ((p->image * shape->groups * shape->rows + channel) * w->out[1] + p->h) *
+            w->out[2] +
+        p->w;
+    const bool clipped = attn_conv_limits(o, &d->least, &d->most);
+    d->w = o->w + channel * shape->k;
+    d->rows = at_most(w->out[1] - p->h, s->block_h);
+    d->columns = at_most(w->out[2] - p->w, s->block_w);
+    d->y = o->y + at;
+    d->z = o->z != NULL ? o->z + at : NULL;
+    d->bias = o->bias != NULL ? o->bias + channel : NULL;
+    step->kernels->conv_direct_f32(d);
+    if (!clipped)
+        activate(step, o, d);
+}
+
+attn_status attn_conv_strip_run(const attnrun_step *step, const attnrun_work *work,
+                                const struct conv_plan *plan,
+                                const struct conv_operands *o)
+{
+    const struct conv_shape *shape = &plan->shape;
+    const struct conv_strip *s = &plan->strip;
+    float *x = work->scratch;
+    struct attn_conv_direct d = { .x = x,
+                                  .offsets = work->shared,
+                                  .taps = shape->k,
+                                  .w_row = shape->k,
+                                  .m = shape->rows,
+                                  .pitch = s->pitch,
+                                  .y_channel = shape->pixels,
+                                  .y_row = shape->w.out[2] };
+    for (int64_t task = work->begin; task < work->end; task++) {
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        const int64_t plane = task / (s->h_blocks * s->w_blocks);
+        const struct place p = { plane / shape->groups, plane % shape->groups,
+                                 task / s->w_blocks % s->h_blocks * s->block_h,
+                                 task % s->w_blocks * s->block_w };
+        find_strip(step, shape, s, o, &p, x);
+        run_block(step, shape, s, o, &p, &d);
+    }
+    return ATTNRUN_OK;
+}
