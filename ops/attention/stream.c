@@ -175,7 +175,8 @@ static void weigh(struct attn_stream *s, struct part part)
         return;
     }
     s->kernels->softmax_rows_f32(s->scores, KEYS, (size_t)part.rows,
-                                 (size_t)(part.to - part.from), state);
+                                 (size_t)(part.to - part.from), ATTN_TERMS_THAT_COUNT,
+                                 state);
     for (int64_t r = 0; r < part.rows; r++) {
         float *sums = s->sums + (part.row + r) * s->v_dim;
         if (state[r].factor != 1.0f)

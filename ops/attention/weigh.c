@@ -167,7 +167,8 @@ static void to_weights(const struct attn_weigh *w, const struct attn_kernels *ke
 {
     const float none[2] = { 0.0f, 0.0f };
     if (w->form == ATTN_WEIGH_SOFTMAX) {
-        kernels->softmax_rows_f32(p->scores, w->tile, (size_t)rows, (size_t)n, p->state);
+        kernels->softmax_rows_f32(p->scores, w->tile, (size_t)rows, (size_t)n,
+                                  ATTN_TERMS_THAT_COUNT, p->state);
         for (int64_t r = 0; r < rows; r++)
             if (p->state[r].factor != 1.0f)
                 kernels->mul_f32(p->sums + r * w->v_dim, p->sums + r * w->v_dim, 1,

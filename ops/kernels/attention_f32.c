@@ -31,22 +31,29 @@ static ALWAYS_INLINE float row_max(const float *s, size_t n)
     return v_reduce_max(v_max(v_max(m[0], m[1]), v_max(m[2], m[3])));
 }
 
+/* 2^t, or 0 below 2^least. */
+static ALWAYS_INLINE v_f32 term(v_f32 t, float least)
+{
+    const v_f32 none = { 0 }, e = v_exp2_core(v_max(v_set(least), t));
+    return v_select(t < least, none, e);
+}
+
 /* s = 2^(s log2(e) + shift); returns the sum. The difference to the maximum is rounded
  * once, as s - max would be. */
-static ALWAYS_INLINE float row_exp(float *s, size_t n, float shift)
+static ALWAYS_INLINE float row_exp(float *s, size_t n, float shift, float least)
 {
     v_f32 sum[4] = { { 0 } };
     size_t j = 0;
     for (; j + 4 * VF <= n; j += 4 * VF) {
         UNROLL
         for (int i = 0; i < 4; i++) {
-            v_f32 e = v_exp2(v_load(s + j + i * VF) * LOG2E + shift);
+            v_f32 e = term(v_load(s + j + i * VF) * LOG2E + shift, least);
             sum[i] += e;
             v_store(s + j + i * VF, e);
         }
     }
     for (; j < n; j += VF) {
-        v_f32 e = v_exp2(load_part(s + j, n - j, -INFINITY) * LOG2E + shift);
+        v_f32 e = term(load_part(s + j, n - j, -INFINITY) * LOG2E + shift, least);
         sum[0] += e;
         store_part(s + j, e, n - j);
     }
@@ -58,7 +65,7 @@ static ALWAYS_INLINE float row_exp(float *s, size_t n, float shift)
  * summed so far need not be multiplied. */
 enum { SLACK = 8 };
 
-void K(softmax_rows_f32)(float *s, ptrdiff_t row, size_t rows, size_t n,
+void K(softmax_rows_f32)(float *s, ptrdiff_t row, size_t rows, size_t n, float least,
                          struct attn_softmax_row *state)
 {
     if (rows == 0)
@@ -77,7 +84,7 @@ void K(softmax_rows_f32)(float *s, ptrdiff_t row, size_t rows, size_t n,
             state->shift = shift;
         }
         /* With no score yet the shift is 0, and 2^(-inf + 0) = 0. */
-        state->sum = state->sum * state->factor + row_exp(s, n, state->shift);
+        state->sum = state->sum * state->factor + row_exp(s, n, state->shift, least);
     }
 }
 

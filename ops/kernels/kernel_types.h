@@ -80,6 +80,12 @@ struct attn_softmax_row {
     float factor;   /* by softmax_rows_f32: what earlier terms are to be multiplied by */
 };
 
+/* Powers of 2 below which softmax_rows_f32 writes 0. Beside a largest term of about 1
+ * small ones are nothing, but sums of denormal products take 20 times as long; where
+ * terms are divided by others than their own sum they must all be there. */
+#define ATTN_TERMS_THAT_COUNT (-100.0f)
+#define ATTN_TERMS_ALL        (-152.0f)
+
 /* What a feature is of x. */
 enum attn_feature_map {
     ATTN_MAP_IDENTITY,

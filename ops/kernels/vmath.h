@@ -65,11 +65,10 @@ static inline v_f32 v_exp_negative(v_f32 x)
 
 #define LOG2E 1.44269504f
 
-/* 2^t of t <= 126, or NaN. */
-static ALWAYS_INLINE v_f32 v_exp2(v_f32 t)
+/* 2^t of t in [-152, 126], or NaN. */
+static ALWAYS_INLINE v_f32 v_exp2_core(v_f32 t)
 {
     const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
-    t = v_max(v_set(-152.0f), t);
     v_f32 shifted = t + magic, k = shifted - magic, r = t - k;
     v_f32 p = 1.532647293e-04f * r + 1.339080627e-03f;
     p = p * r + 9.618505836e-03f;
@@ -82,6 +81,12 @@ static ALWAYS_INLINE v_f32 v_exp2(v_f32 t)
 #else
     return v_scale2(p, (v_i32)shifted - (v_i32)v_set(magic));
 #endif
+}
+
+/* 2^t of t <= 126, or NaN. */
+static ALWAYS_INLINE v_f32 v_exp2(v_f32 t)
+{
+    return v_exp2_core(v_max(v_set(-152.0f), t));
 }
 
 static inline v_f32 v_log(v_f32 x)

@@ -119,7 +119,7 @@ static void run_logits(const attnrun_step *step, const struct group *group, int6
     for (int64_t i = 0; i < s->slots; i++)
         room->rows[i] = (struct attn_softmax_row){ .max = -INFINITY };
     step->kernels->softmax_rows_f32(logits, s->width, (size_t)s->slots, (size_t)n,
-                                    room->rows);
+                                    ATTN_TERMS_ALL, room->rows);
     for (int64_t i = 0; i < s->slots; i++) {
         group->largest[tile * s->slots + i] = room->rows[i].max;
         group->sums[tile * s->slots + i] = room->rows[i].sum;

@@ -5,10 +5,12 @@
 
 static void fill_scores(struct check *c, float *s, size_t n)
 {
-    int form = (int)check_below(c, 4);
+    int form = (int)check_below(c, 5);
+    const float scale = form == 2 ? 60.0f : 5.0f; /* of 60, many terms are nothing */
     for (size_t i = 0; i < n; i++)
-        s[i] = form == 0 || (form == 1 && check_below(c, 2) == 0) ? -INFINITY
-                                                                  : 5 * check_normal(c);
+        s[i] = form == 0 || (form == 1 && check_below(c, 2) == 0)
+                   ? -INFINITY
+                   : scale * check_normal(c);
 }
 
 /* Two calls give the softmax of both halves of three rows together. */
@@ -16,7 +18,7 @@ enum { ROWS = 3 };
 
 static void check_softmax_row(struct check *c, size_t n, const float *before[2],
                               const float *after[2], const struct attn_softmax_row *state,
-                              double earlier)
+                              double earlier, float least)
 {
     double max = (double)-INFINITY, sum = 0;
     for (int part = 0; part < 2; part++)
@@ -28,12 +30,21 @@ static void check_softmax_row(struct check *c, size_t n, const float *before[2],
     for (int part = 0; part < 2 && isfinite(max); part++)
         for (size_t i = 0; i < n; i++)
             sum += exp((double)before[part][i] - max);
-    check_near(c, n + 1, (double)state->sum, sum, 4e-6 * sum);
+    check_near(c, n + 1, (double)state->sum, sum,
+               (4e-6 + (isfinite(max) ? 1.2e-7 * fabs(max) : 0)) * sum);
     for (int part = 0; part < 2; part++)
         for (size_t i = 0; i < n; i++) {
             double want = isfinite(max) ? exp((double)before[part][i] - max) : 0.0;
             double got = (double)after[part][i] * (part == 0 ? earlier : 1.0);
-            check_near(c, i, got, want, 6e-6 * want + 1e-37);
+            /* Scores and maximum are rounded before their difference is. */
+            double bound = 6e-6 + 6e-8 * (fabs((double)before[part][i]) + fabs(max));
+            check_near(c, i, got, want,
+                       isinf(before[part][i])
+                           ? 0
+                           : bound * want + 1.2 * exp2(fmax((double)least, -149)));
+            const double lowest = 0.9999 * exp2(fmax((double)least, -149));
+            if (after[part][i] != 0.0f)
+                check_near(c, i, fmin((double)after[part][i], lowest), lowest, 0);
             if (before[part][i] == -INFINITY)
                 check_near(c, i, got, 0, 0);
         }
@@ -44,6 +55,7 @@ void check_softmax_rows_f32(struct check *c)
     CHECK_SIZES(c, n)
     {
         const size_t row = n + check_below(c, 3);
+        const float least = check_below(c, 2) ? ATTN_TERMS_THAT_COUNT : ATTN_TERMS_ALL;
         float *s[2], before[2][ROWS][1000];
         struct attn_softmax_row state[ROWS];
         for (int r = 0; r < ROWS; r++)
@@ -55,13 +67,13 @@ void check_softmax_rows_f32(struct check *c)
                 fill_scores(c, s[part] + (size_t)r * row, n);
                 memcpy(before[part][r], s[part] + (size_t)r * row, n * sizeof(float));
             }
-            c->k->softmax_rows_f32(s[part], (ptrdiff_t)row, ROWS, n, state);
+            c->k->softmax_rows_f32(s[part], (ptrdiff_t)row, ROWS, n, least, state);
         }
         for (int r = 0; r < ROWS; r++)
             check_softmax_row(
                 c, n, (const float *[]){ before[0][r], before[1][r] },
                 (const float *[]){ s[0] + (size_t)r * row, s[1] + (size_t)r * row },
-                &state[r], (double)state[r].factor);
+                &state[r], (double)state[r].factor, least);
     }
 }
 
