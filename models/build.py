@@ -167,7 +167,7 @@ def make(description, folder):
     else:
         convert(module.eval(), sets[0], dynamic=dynamic_axes(description), output=path,
                 opset=description.get("opset", OPSET),
-                output_names=list(description["outputs"]))
+                output_names=list(description["outputs"]), check=(), quiet=True)
     if hasattr(factory, "finish"):
         factory.finish(path)
     tolerance = description["tolerance"]
