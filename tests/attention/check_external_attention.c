@@ -203,7 +203,7 @@ static void not_a_number(struct check *c)
     for (int64_t b = 0; b < s.b; b++)
         for (int64_t i = 0; i < tokens_of(&s); i++)
             for (int64_t o = 0; o < s.co && b == 1; o++)
-                c->out[0].want[at(&s, b, i, o, s.heads * s.co)] = NAN;
+                c->out[0].want[at(&s, b, i, o, s.heads * s.co)] = (double)NAN;
     check_true(c, n > 0, "there is nothing to compare");
     check_run(c, CHECK_A);
 }

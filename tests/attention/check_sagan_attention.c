@@ -196,7 +196,7 @@ static void one_pixel(struct check *c, int64_t kv_pool, bool with_wo)
     float *x = c->in[0].data;
     x[n + 7] = NAN;
     for (int64_t i = 0; i < n; i++)
-        y[n + i] = NAN;
+        y[n + i] = (double)NAN;
     check_run(c, CHECK_B);
     /* All keys but one are hidden by scores that are far below. */
     s.d = s.c = s.e = 1;
