@@ -64,6 +64,18 @@ struct attn_gate {
     int32_t relu; /* act is max(…, 0), NaN stays; else nothing */
 };
 
+/* y[p] = act(sum over m < maps of x[m][p] * weight[m] + identity[p]) for p < n, the sum
+ * rounded before identity (or NULL) is added; y may be any of x, or identity. */
+enum { ATTN_SUM_MAPS = 8 };
+struct attn_sum_planes {
+    const float *x[ATTN_SUM_MAPS], *identity;
+    float weight[ATTN_SUM_MAPS];
+    float *y;
+    size_t n;
+    int32_t maps; /* 1 … ATTN_SUM_MAPS */
+    int32_t relu; /* act is max(…, 0), NaN stays; else nothing */
+};
+
 /* A tile of an involution: for `channels` channels and rows x columns output pixels from
  * (row, column) on, y = sum over the taps of a size x size window of kernel * x, with
  * zeros around x. kernel[tap * kernel_tap + r * kernel_row + i] is that of the tile's

@@ -355,3 +355,60 @@ void K(gate_planes_f32)(const struct attn_gate *g)
     else
         gate_planes(g, false, identity, false);
 }
+
+/* ---- the sum ---- */
+
+/* Up to VF pixels; all is read before y is written. */
+static ALWAYS_INLINE void sum_part(const struct attn_sum_planes *s, size_t p, size_t n,
+                                   const int maps)
+{
+    v_f32 v = load_part(s->x[0] + p, n, 0.0f) * s->weight[0];
+    UNROLL
+    for (int m = 1; m < maps; m++)
+        v += load_part(s->x[m] + p, n, 0.0f) * s->weight[m];
+    if (s->identity != NULL)
+        v = v_rounded(v) + load_part(s->identity + p, n, 0.0f);
+    if (s->relu)
+        v = v_relu(v);
+    store_part(s->y + p, v, n);
+}
+
+static ALWAYS_INLINE void sum_planes(const struct attn_sum_planes *given, const int maps)
+{
+    const struct attn_sum_planes s = *given; /* stores may write anywhere, but not here */
+    size_t p = 0;
+    for (; p + VF <= s.n; p += VF)
+        sum_part(&s, p, VF, maps);
+    if (p < s.n)
+        sum_part(&s, p, s.n - p, maps);
+}
+
+void K(sum_planes_f32)(const struct attn_sum_planes *s)
+{
+    switch (s->maps) {
+    case 1:
+        sum_planes(s, 1);
+        break;
+    case 2:
+        sum_planes(s, 2);
+        break;
+    case 3:
+        sum_planes(s, 3);
+        break;
+    case 4:
+        sum_planes(s, 4);
+        break;
+    case 5:
+        sum_planes(s, 5);
+        break;
+    case 6:
+        sum_planes(s, 6);
+        break;
+    case 7:
+        sum_planes(s, 7);
+        break;
+    default:
+        sum_planes(s, 8);
+        break;
+    }
+}

@@ -11,8 +11,8 @@
  *
  * Up to three images go one by one, each with the phases pool (blocks of channels),
  * select (the small products) and sum (blocks of channels); of more, an image is a task.
- * A plane of Y is summed branch by branch while it lies in a cache; Y may lie in f_0 or
- * identity.
+ * A pixel of all branches and identity is read before it is written: Y may lie in any of
+ * them, and one map may be given twice.
  *
  * Refuses: fewer than 2 or more than 8 maps, sizes that disagree, d = 0.
  * Cost: reads each map twice and writes one. Memory: C + d + M C floats an image; neither
@@ -117,8 +117,8 @@ static attn_status sk_infer(attnrun_step *step)
     TRY(check_maps(step, maps));
     TRY(check_weights(step, maps));
     TRY(op_out_like(step, 0, F));
-    attnrun_step_inplace(step, 0, F);
-    attnrun_step_inplace(step, 0, IDENTITY);
+    for (int in = IDENTITY; in < F + maps; in++)
+        attnrun_step_inplace(step, 0, in);
     return step->concrete ? plan(step, maps) : ATTNRUN_OK;
 }
 
@@ -197,30 +197,24 @@ static void find_weights(const attnrun_step *step, float *floats)
 static attn_status sum_plane(const attnrun_step *step, const attnrun_work *work,
                              int64_t image, int64_t c, const float *weights)
 {
-    enum { AT_ONCE = 4096 };
+    enum { AT_ONCE = 65536 };
     const struct sk_args *args = step->args;
     const struct sk_state *s = step->state;
     const int64_t n = s->map.pixels, plane = image * s->map.channels + c;
     const float *identity = op_in_data(step, IDENTITY);
+    struct attn_sum_planes sum = { .maps = (int32_t)s->maps,
+                                   .relu = args->post_activation };
     for (int64_t p = 0; p < n; p += AT_ONCE) {
-        float *y = (float *)step->y[0].data + plane * n + p;
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         for (int64_t m = 0; m < s->maps; m++) {
-            const struct attn_gate part = {
-                .x = planes(step, m, plane) + p,
-                .gate = weights + m * s->map.channels + c,
-                .identity = m > 0              ? y
-                            : identity != NULL ? identity + plane * n + p
-                                               : NULL,
-                .y = y,
-                .row = n,
-                .planes = 1,
-                .n = (size_t)(n - p < AT_ONCE ? n - p : AT_ONCE),
-                .relu = m == s->maps - 1 ? args->post_activation : 0,
-            };
-            step->kernels->gate_planes_f32(&part);
+            sum.x[m] = planes(step, m, plane) + p;
+            sum.weight[m] = weights[m * s->map.channels + c];
         }
+        sum.identity = identity != NULL ? identity + plane * n + p : NULL;
+        sum.y = (float *)step->y[0].data + plane * n + p;
+        sum.n = (size_t)(n - p < AT_ONCE ? n - p : AT_ONCE);
+        step->kernels->sum_planes_f32(&sum);
     }
     return ATTNRUN_OK;
 }

@@ -294,3 +294,50 @@ void check_gate_planes_f32(struct check *c)
     CHECK_BENCH(c, "16 x 56 x 56, all", 8.0 * 16 * 3136, "GB/s")
     c->k->gate_planes_f32(&g);
 }
+
+/* y is apart, or one of what is read, which may be given twice. */
+void check_sum_planes_f32(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        struct attn_sum_planes s = { .n = n,
+                                     .maps = 1 + (int32_t)check_below(c, ATTN_SUM_MAPS),
+                                     .relu = (int32_t)check_below(c, 2) };
+        float *y = check_edge_f32(c, n), *kept = check_memory(c, n * sizeof *kept);
+        memcpy(kept, y, n * sizeof *kept);
+        double weight[ATTN_SUM_MAPS];
+        for (int m = 0; m < s.maps; m++) {
+            s.x[m] = check_below(c, 3) == 0 ? y : check_normal_f32(c, n);
+            s.weight[m] = check_normal(c);
+            weight[m] = (double)s.weight[m];
+        }
+        const int place = (int)check_below(c, 3); /* of identity: none, apart, y */
+        s.identity = place == 0 ? NULL : place == 1 ? check_normal_f32(c, n) : y;
+        s.y = y;
+        c->k->sum_planes_f32(&s);
+        for (size_t p = 0; p < n; p++) {
+            double want = 0, size = 0;
+            for (int m = 0; m < s.maps; m++) {
+                const float x = s.x[m] == y ? kept[p] : s.x[m][p];
+                want += weight[m] * (double)x;
+                size += fabs(weight[m] * (double)x);
+            }
+            if (place > 0) {
+                const double x = (double)(place == 1 ? s.identity[p] : kept[p]);
+                want += x;
+                size += fabs(x);
+            }
+            if (s.relu && !(want > 0) && !isnan(want))
+                want = 0;
+            if (size > 3e38) /* at the edge of what a float holds */
+                continue;
+            check_near(c, p, (double)y[p], want, 1e-6 * size + 1e-37);
+        }
+    }
+    struct attn_sum_planes s = { .n = 3136, .maps = 2, .weight = { 0.25f, 0.75f } };
+    s.x[0] = check_normal_f32(c, 3136);
+    s.x[1] = check_normal_f32(c, 3136);
+    s.y = check_normal_f32(c, 3136);
+    CHECK_BENCH(c, "2 x 56 x 56", 12.0 * 3136, "GB/s")
+    c->k->sum_planes_f32(&s);
+}
