@@ -272,12 +272,13 @@ static void write_constants(struct onnx_writer *w)
     uint64_t seed = 17;
     static const struct {
         const char *name, *dims;
-    } tensors[] = { { "vec8", "8" },      { "vec8b", "8" },     { "vec111", "1,1,8" },
-                    { "vec1", "1" },      { "w8", "8,8" },      { "w4", "4,4,3,3" },
-                    { "w4g", "4,2,3,3" }, { "b4", "4" },        { "m4", "4" },
-                    { "s4", "4" },        { "s4111", "4,1,1" }, { "row7", "7" },
-                    { "col6", "6,1" },    { "se1", "2,4" },     { "se2", "4,2" },
-                    { "ws", "1,2,3,3" },  { "img1", "1,4,9,9" } };
+    } tensors[] = { { "vec8", "8" },      { "vec8b", "8" },      { "vec111", "1,1,8" },
+                    { "vec1", "1" },      { "w8", "8,8" },       { "w4", "4,4,3,3" },
+                    { "w4g", "4,2,3,3" }, { "b4", "4" },         { "m4", "4" },
+                    { "s4", "4" },        { "s4111", "4,1,1" },  { "row7", "7" },
+                    { "col6", "6,1" },    { "se1", "2,4" },      { "se2", "4,2" },
+                    { "ws", "1,2,3,3" },  { "img1", "1,4,9,9" }, { "sel", "2,4,2" },
+                    { "sw1", "1,2" } };
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
         fill_floats(&seed, data, 4 * 81);
         onnx_constant(w, tensors[i].name, ATTNRUN_F32, tensors[i].dims, data);
