@@ -60,7 +60,9 @@ static ALWAYS_INLINE void columns(const struct attn_recurrence *g, size_t j, siz
         for (int v = 0; v < nv; v++)
             s[v] = v_load(from + v * VF);
         UNROLL
-        for (int t = 0; t < p.tokens; t++) {
+        for (int t = 0; t < 2; t++) {
+            if (t >= p.tokens)
+                continue;
             UNROLL
             for (int v = 0; v < nv; v++) {
                 if (p.decay)
@@ -70,10 +72,13 @@ static ALWAYS_INLINE void columns(const struct attn_recurrence *g, size_t j, siz
             }
         }
         UNROLL
-        for (int t = 0; t < p.next; t++)
+        for (int t = 0; t < 2; t++) {
+            if (t >= p.next)
+                continue;
             UNROLL
-        for (int v = 0; v < nv; v++)
-            r[t][v] += x.next[t][d] * s[v];
+            for (int v = 0; v < nv; v++)
+                r[t][v] += x.next[t][d] * s[v];
+        }
         if (!p.store)
             continue;
         UNROLL
