@@ -2,135 +2,13 @@
  * feature_attention.h. */
 #include "feature_attention.h"
 
-enum {
-    CHUNK = 64,    /* causal: tokens of a triangle */
-    PANEL = 32,    /* rows of it that are computed together */
-    QUERIES = 128, /* at one time, where all keys are seen */
-    BLOCK = 1024,  /* queries of a task */
-    PARTS = 32,    /* wanted: (key heads) x slices */
-    LEAST_SLICE = 1024,
-    MOST_SHARED = 1 << 18, /* floats of all slices beyond one for each head */
-    MANY_HEADS = 32
-};
+enum { CHUNK = ATTN_FEATURE_CHUNK, PANEL = ATTN_FEATURE_PANEL };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
-static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-
-/* ---- plan ---- */
-
-static int64_t gemm_floats(const struct attn_feature_plan *p)
-{
-    const size_t f = (size_t)p->features, v = (size_t)p->sizes.v_dim;
-    const size_t n = (size_t)p->chunk, tile = (size_t)p->tile;
-    size_t a = attn_gemm_scratch(f, v, tile), b = attn_gemm_scratch(n, v, f);
-    size_t c = attn_gemm_scratch(PANEL, n, f), d = attn_gemm_scratch(PANEL, v, n);
-    a = a > b ? a : b;
-    c = c > d ? c : d;
-    return round16(most((int64_t)(a > c ? a : c), p->rule_gemm));
-}
-
-static void cut(struct attn_feature_plan *p)
-{
-    const struct attn_sizes *s = &p->sizes;
-    const int64_t heads = s->batch * s->kv_heads;
-    p->chunk = s->causal ? CHUNK : QUERIES;
-    p->slices = 1;
-    p->whole = heads >= (s->causal ? PARTS / 4 : MANY_HEADS) ||
-               (s->causal && s->kv_len < 2 * LEAST_SLICE);
-    if (!p->whole && heads > 0)
-        p->slices = most(1, least(least(ceil_div(PARTS, heads), s->kv_len / LEAST_SLICE),
-                                  MOST_SHARED / (p->sum_floats * heads)));
-    if (s->causal && p->slices == 1)
-        p->whole = true;
-    /* Slices end with whole tiles; causal, also with whole chunks, and all but the keys
-     * before the first query are in step with queries. */
-    const int64_t unit = most(p->tile, p->chunk);
-    p->slice = most(1, ceil_div(ceil_div(s->kv_len, p->slices), unit)) * unit;
-    p->slices = most(1, ceil_div(s->kv_len, p->slice));
-    p->blocks = ceil_div(s->q_len, BLOCK);
-}
-
-static int64_t nanoseconds(double x)
-{
-    return x < 1e15 ? (int64_t)x + 100 : INT64_C(1) << 50;
-}
-
-static void state_tasks(attnrun_step *step, const struct attn_feature_plan *p)
-{
-    const struct attn_sizes *s = &p->sizes;
-    const double sum =
-        (double)p->features * (double)(s->v_dim + 1) * 0.01 + p->token_cost;
-    const double triangle =
-        s->causal ? 0.01 * CHUNK * (double)(p->features + s->v_dim) : 0.0;
-    const double answer = sum + triangle;
-    const int64_t heads = s->batch * s->kv_heads;
-    const int first = p->first_phase;
-    if (p->whole) {
-        op_tasks(step, first, heads,
-                 nanoseconds(sum * (double)s->kv_len +
-                             answer * (double)s->q_len * (double)s->group));
-        return;
-    }
-    op_tasks(step, first, heads * p->slices, nanoseconds(sum * (double)p->slice));
-    op_tasks(step, first + 1, heads,
-             nanoseconds(0.3 * (double)p->sum_floats * (double)p->slices));
-    if (s->causal)
-        op_tasks(step, first + 2, heads * p->slices,
-                 nanoseconds((sum + answer * (double)s->group) * (double)p->slice));
-    else
-        op_tasks(step, first + 2, s->batch * s->q_heads * p->blocks,
-                 nanoseconds(answer * BLOCK));
-}
-
-attn_status attn_feature_plan_make(attnrun_step *step, struct attn_feature_plan *p,
-                                   int64_t rule_floats)
-{
-    const struct attn_sizes *s = &p->sizes;
-    int64_t row, sum, count, shared, panels, features;
-    p->sum_floats = 1;
-    if (s->v_dim >= INT64_C(1) << 40 || p->features >= INT64_C(1) << 40 ||
-        !ck_mul(round16(p->features) + 512, s->v_dim + 1024 + 2 * p->tile, &row) ||
-        row > INT64_C(1) << 40 || p->more > INT64_C(1) << 40 ||
-        rule_floats > INT64_C(1) << 44)
-        return op_fail(step, ATTNRUN_E_LIMIT, "its %lld features are too many",
-                       (long long)p->features);
-    sum = round16(p->features * s->v_dim) + round16(p->features) + round16(p->more);
-    p->sum_floats = sum;
-    cut(p);
-    if (!ck_mul(s->batch, s->kv_heads, &count) || !ck_mul(count, p->slices, &count) ||
-        !ck_mul(count, p->whole ? 0 : sum * (int64_t)sizeof(float), &shared) ||
-        !ck_add(step->shared_bytes, shared, &step->shared_bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "its sums are too large");
-    p->shared_offset = step->shared_bytes - shared;
-    p->query_row = p->features + (p->features % 256 == 0 ? 16 : 0);
-    features = round16(most(ATTN_TURNED_ROW, p->chunk) * round16(p->query_row));
-    p->features_floats = features;
-    panels = round16(p->features * ceil_div(s->v_dim, 32) * 32);
-    step->scratch_bytes =
-        (2 * features + round16(p->features) + round16(p->chunk) + PANEL * CHUNK +
-         16 * p->tile + panels + gemm_floats(p) + sum + round16(rule_floats)) *
-        (int64_t)sizeof(float);
-    state_tasks(step, p);
-    return ATTNRUN_OK;
-}
 
 /* ---- sums ---- */
-
-static void open_scratch(struct attn_feature_call *c, void *scratch)
-{
-    const struct attn_feature_plan *p = c->plan;
-    c->features = scratch;
-    c->queries = c->features + p->features_floats;
-    c->dots = c->queries + p->features_floats;
-    c->scores = c->dots + round16(p->chunk) + round16(p->features);
-    c->column = c->scores + PANEL * CHUNK;
-    c->packed = c->column + 16 * p->tile;
-    c->gemm = c->packed + round16(p->features * ceil_div(p->sizes.v_dim, 32) * 32);
-    c->sum = c->gemm + gemm_floats(p);
-    c->rule_scratch = c->sum + p->sum_floats;
-}
 
 static struct attn_feature_sum sum_at(const struct attn_feature_plan *p, float *memory)
 {
@@ -199,20 +77,35 @@ static void add_values(const struct attn_feature_call *c, struct attn_feature_ti
     c->kernels->gemm_f32(&g);
 }
 
-/* Keys from … to - 1 of a key head, tile by tile. */
-static attn_status add_keys(const struct attn_feature_call *c, int64_t batch,
-                            int64_t head, int64_t from, int64_t to,
-                            const struct attn_feature_sum *sum)
+/* Key heads from `head` (sample * kv_heads + head) on, with the sums of each. */
+struct heads {
+    int64_t head, n;
+    struct attn_feature_sum sums[ATTN_FEATURE_TOGETHER];
+};
+
+static struct attn_feature_tile tile_of(const struct attn_feature_call *c, int64_t head,
+                                        int64_t first, int64_t n)
+{
+    const int64_t heads = c->plan->sizes.kv_heads;
+    return (struct attn_feature_tile){ head / heads, head % heads, first, n };
+}
+
+/* Keys from … to - 1, tile by tile, and head by head within a tile: the rows of heads lie
+ * side by side. */
+static attn_status add_keys(const struct attn_feature_call *c, const struct heads *h,
+                            int64_t from, int64_t to)
 {
     const struct attn_feature_plan *p = c->plan;
-    struct attn_feature_tile t = { batch, head, from, 0 };
-    for (; t.first < to; t.first += p->tile) {
-        if (OP_CANCELLED(c->work))
-            return ATTNRUN_E_CANCELLED;
-        t.n = least(p->tile, to - t.first);
-        p->rules->keys(c, t, c->features, sum);
-        add_values(c, t, sum);
-        sum->more[0] += count_kept(c, t);
+    for (int64_t at = from; at < to; at += p->tile) {
+        for (int64_t i = 0; i < h->n; i++) {
+            const struct attn_feature_tile t =
+                tile_of(c, h->head + i, at, least(p->tile, to - at));
+            if (OP_CANCELLED(c->work))
+                return ATTNRUN_E_CANCELLED;
+            p->rules->keys(c, t, c->features, &h->sums[i]);
+            add_values(c, t, &h->sums[i]);
+            h->sums[i].more[0] += count_kept(c, t);
+        }
     }
     return ATTNRUN_OK;
 }
@@ -288,21 +181,28 @@ static void divide(const struct attn_feature_call *c, float *y, int64_t row, int
                                       (size_t)p->sizes.v_dim, by + empty);
 }
 
-static void pack_sum(const struct attn_feature_call *c,
-                     const struct attn_feature_sum *sum)
+/* Where S is in panels: there is room for that of each head. */
+static float *panels_of(const struct attn_feature_call *c, int64_t place)
 {
-    const struct attn_feature_plan *p = c->plan;
-    c->kernels->gemm_pack_f32(c->packed, sum->s, p->sizes.v_dim, 1, (size_t)p->features,
-                              (size_t)p->sizes.v_dim);
+    return c->packed + place * c->plan->panel_floats;
 }
 
-/* y = features of queries times S, packed. */
-static void read_sum(const struct attn_feature_call *c, float *y, int64_t n)
+static void pack_sum(const struct attn_feature_call *c,
+                     const struct attn_feature_sum *sum, int64_t place)
+{
+    const struct attn_feature_plan *p = c->plan;
+    c->kernels->gemm_pack_f32(panels_of(c, place), sum->s, p->sizes.v_dim, 1,
+                              (size_t)p->features, (size_t)p->sizes.v_dim);
+}
+
+/* y = features of queries times S in panels. */
+static void read_sum(const struct attn_feature_call *c, float *y, int64_t n,
+                     int64_t place)
 {
     const struct attn_feature_plan *p = c->plan;
     struct attn_gemm_f32 g = { .a = c->queries,
                                .a_row = p->query_row,
-                               .b = c->packed,
+                               .b = panels_of(c, place),
                                .packed = 1,
                                .c = y,
                                .c_row = p->sizes.y.row,
@@ -319,21 +219,33 @@ static float *rows_of_y(const struct attn_feature_call *c, struct attn_feature_t
     return c->o->y + t.batch * y->batch + t.head * y->head + t.first * y->row;
 }
 
-/* Queries from … to - 1 that see all keys of `sum`, whose S is packed. */
-static attn_status answer(const struct attn_feature_call *c, int64_t batch, int64_t head,
-                          int64_t from, int64_t to, const struct attn_feature_sum *sum)
+/* A tile of queries that see all keys of `sum`, whose S is in panels. */
+static void answer_tile(const struct attn_feature_call *c, struct attn_feature_tile t,
+                        const struct attn_feature_sum *sum, int64_t place)
 {
     const struct attn_feature_plan *p = c->plan;
-    struct attn_feature_tile t = { batch, head, from, 0 };
-    for (; t.first < to; t.first += p->chunk) {
-        if (OP_CANCELLED(c->work))
-            return ATTNRUN_E_CANCELLED;
-        t.n = least(p->chunk, to - t.first);
-        float *y = rows_of_y(c, t);
-        p->rules->queries(c, t, c->queries, sum->z, c->dots);
-        read_sum(c, y, t.n);
-        divide(c, y, p->sizes.y.row, t.n, sum->more[0] > 0 ? 0 : t.n);
-    }
+    float *y = rows_of_y(c, t);
+    p->rules->queries(c, t, c->queries, sum->z, c->dots);
+    read_sum(c, y, t.n, place);
+    divide(c, y, p->sizes.y.row, t.n, sum->more[0] > 0 ? 0 : t.n);
+}
+
+/* Queries from … to - 1 of the query heads of `h`, chunk by chunk. */
+static attn_status answer(const struct attn_feature_call *c, const struct heads *h,
+                          int64_t from, int64_t to)
+{
+    const struct attn_feature_plan *p = c->plan;
+    for (int64_t i = 0; i < h->n; i++)
+        pack_sum(c, &h->sums[i], i);
+    for (int64_t at = from; at < to; at += p->chunk)
+        for (int64_t i = 0; i < h->n * p->sizes.group; i++) {
+            struct attn_feature_tile t =
+                tile_of(c, h->head + i / p->sizes.group, at, least(p->chunk, to - at));
+            if (OP_CANCELLED(c->work))
+                return ATTNRUN_E_CANCELLED;
+            t.head = t.head * p->sizes.group + i % p->sizes.group;
+            answer_tile(c, t, &h->sums[i / p->sizes.group], i / p->sizes.group);
+        }
     return ATTNRUN_OK;
 }
 
@@ -400,13 +312,13 @@ static void run_chunk(const struct attn_feature_call *c, struct attn_feature_til
     p->rules->keys(c, keys, c->features, &inside);
     const int64_t empty = empty_rows(c, keys, sum);
     if (c->o->y != NULL)
-        pack_sum(c, sum);
+        pack_sum(c, sum, 0);
     for (int64_t h = 0; c->o->y != NULL && h < p->sizes.group; h++) {
         const struct attn_feature_tile t = { keys.batch, keys.head * p->sizes.group + h,
                                              query, keys.n };
         float *y = rows_of_y(c, t);
         p->rules->queries(c, t, c->queries, sum->z, c->dots);
-        read_sum(c, y, t.n);
+        read_sum(c, y, t.n, 0);
         for (int64_t from = 0; from < t.n; from += PANEL)
             answer_inside(c, keys, y, from, least(PANEL, t.n - from));
         divide(c, y, p->sizes.y.row, t.n, empty);
@@ -418,67 +330,70 @@ static void run_chunk(const struct attn_feature_call *c, struct attn_feature_til
 
 /* ---- tasks ---- */
 
-/* Keys from … to - 1 of a key head, whose sum holds those before, and their queries. */
-static attn_status run_causal(const struct attn_feature_call *c, int64_t head,
-                              int64_t from, int64_t to,
-                              const struct attn_feature_sum *sum)
+/* Sums in scratch, empty. */
+static void open_sums(const struct attn_feature_call *c, struct heads *h)
+{
+    for (int64_t i = 0; i < h->n; i++)
+        h->sums[i] = empty_sum(c, c->sum + i * c->plan->sum_floats);
+}
+
+static void shared_sums(const struct attn_feature_call *c, struct heads *h, int64_t slice)
+{
+    for (int64_t i = 0; i < h->n; i++)
+        h->sums[i] = sum_at(c->plan, shared_sum(c, h->head + i, slice));
+}
+
+/* Keys from … to - 1, whose sums hold those before, and their queries. */
+static attn_status run_causal(const struct attn_feature_call *c, const struct heads *h,
+                              int64_t from, int64_t to)
 {
     const struct attn_feature_plan *p = c->plan;
     const struct attn_sizes *s = &p->sizes;
-    const int64_t batch = head / s->kv_heads, kv_head = head % s->kv_heads;
-    if (from == 0 && s->offset < 0 && c->o->y != NULL) { /* queries before all keys */
-        pack_sum(c, sum);
-        for (int64_t h = 0; h < s->group; h++)
-            TRY(answer(c, batch, kv_head * s->group + h, 0, least(-s->offset, s->q_len),
-                       sum));
-    }
+    if (from == 0 && s->offset < 0 && c->o->y != NULL) /* queries before all keys */
+        TRY(answer(c, h, 0, least(-s->offset, s->q_len)));
     const int64_t first = least(most(from, s->offset), to); /* the first with a query */
-    TRY(add_keys(c, batch, kv_head, from, first, sum));
-    struct attn_feature_tile t = { batch, kv_head, first, 0 };
-    for (; t.first < to; t.first += t.n) {
-        if (OP_CANCELLED(c->work))
-            return ATTNRUN_E_CANCELLED;
-        t.n = least(p->chunk, to - t.first);
-        run_chunk(c, t, t.first - s->offset, sum);
-    }
-    if (to == s->kv_len)
-        store_present(c, head, sum);
+    TRY(add_keys(c, h, from, first));
+    for (int64_t at = first; at < to; at += p->chunk)
+        for (int64_t i = 0; i < h->n; i++) {
+            if (OP_CANCELLED(c->work))
+                return ATTNRUN_E_CANCELLED;
+            run_chunk(c, tile_of(c, h->head + i, at, least(p->chunk, to - at)),
+                      at - s->offset, &h->sums[i]);
+        }
+    for (int64_t i = 0; to == s->kv_len && i < h->n; i++)
+        store_present(c, h->head + i, &h->sums[i]);
     return ATTNRUN_OK;
 }
 
-static attn_status run_whole(const struct attn_feature_call *c, int64_t head)
+static attn_status run_whole(const struct attn_feature_call *c, struct heads *h)
 {
     const struct attn_feature_plan *p = c->plan;
-    const struct attn_sizes *s = &p->sizes;
-    const int64_t batch = head / s->kv_heads, kv_head = head % s->kv_heads;
-    const struct attn_feature_sum sum = empty_sum(c, c->sum);
-    if (s->causal) {
-        take_past(c, head, &sum);
-        return run_causal(c, head, 0, s->kv_len, &sum);
+    open_sums(c, h);
+    if (p->sizes.causal) {
+        for (int64_t i = 0; i < h->n; i++)
+            take_past(c, h->head + i, &h->sums[i]);
+        return run_causal(c, h, 0, p->sizes.kv_len);
     }
-    TRY(add_keys(c, batch, kv_head, 0, s->kv_len, &sum));
-    if (p->rules->end != NULL)
-        p->rules->end(c, &sum);
-    store_present(c, head, &sum);
-    if (c->o->y == NULL)
-        return ATTNRUN_OK;
-    pack_sum(c, &sum);
-    for (int64_t h = 0; h < s->group; h++)
-        TRY(answer(c, batch, kv_head * s->group + h, 0, s->q_len, &sum));
-    return ATTNRUN_OK;
+    TRY(add_keys(c, h, 0, p->sizes.kv_len));
+    for (int64_t i = 0; i < h->n; i++) {
+        if (p->rules->end != NULL)
+            p->rules->end(c, &h->sums[i]);
+        store_present(c, h->head + i, &h->sums[i]);
+    }
+    return c->o->y == NULL ? ATTNRUN_OK : answer(c, h, 0, p->sizes.q_len);
 }
 
 /* Phase 0: a slice of the keys. The last one of causal attention has nobody behind it. */
-static attn_status run_slice(const struct attn_feature_call *c, int64_t task)
+static attn_status run_slice(const struct attn_feature_call *c, struct heads *h,
+                             int64_t slice)
 {
     const struct attn_feature_plan *p = c->plan;
-    const int64_t head = task / p->slices, slice = task % p->slices;
-    const struct attn_feature_sum sum = empty_sum(c, shared_sum(c, head, slice));
+    for (int64_t i = 0; i < h->n; i++)
+        h->sums[i] = empty_sum(c, shared_sum(c, h->head + i, slice));
     if (p->sizes.causal && slice + 1 == p->slices)
         return ATTNRUN_OK;
-    return add_keys(c, head / p->sizes.kv_heads, head % p->sizes.kv_heads,
-                    slice * p->slice, least((slice + 1) * p->slice, p->sizes.kv_len),
-                    &sum);
+    return add_keys(c, h, slice * p->slice,
+                    least((slice + 1) * p->slice, p->sizes.kv_len));
 }
 
 /* Phase 1: slices in order. Causal: each gets what comes before it. */
@@ -510,37 +425,18 @@ static void run_combine(const struct attn_feature_call *c, int64_t head)
     }
 }
 
-static attn_status run_answer(const struct attn_feature_call *c, int64_t task)
+/* Phase 2: a slice of causal attention, or a block of queries. */
+static attn_status run_answers(const struct attn_feature_call *c, struct heads *h,
+                               int64_t part)
 {
     const struct attn_feature_plan *p = c->plan;
     const struct attn_sizes *s = &p->sizes;
-    if (s->causal) {
-        const int64_t head = task / p->slices, slice = task % p->slices;
-        const struct attn_feature_sum sum = sum_at(p, shared_sum(c, head, slice));
-        return run_causal(c, head, slice * p->slice,
-                          least((slice + 1) * p->slice, s->kv_len), &sum);
-    }
-    if (c->o->y == NULL)
-        return ATTNRUN_OK;
-    const int64_t block = task % p->blocks, head = task / p->blocks % s->q_heads;
-    const int64_t batch = task / p->blocks / s->q_heads;
-    const struct attn_feature_sum sum =
-        sum_at(p, shared_sum(c, batch * s->kv_heads + head / s->group, 0));
-    pack_sum(c, &sum);
-    return answer(c, batch, head, block * BLOCK, least((block + 1) * BLOCK, s->q_len),
-                  &sum);
-}
-
-struct attn_feature_call attn_feature_open(const struct attn_feature_plan *plan,
-                                           const struct attn_kernels *kernels,
-                                           const struct attn_feature_operands *o,
-                                           const void *rule_arg, const attnrun_work *work)
-{
-    struct attn_feature_call c = {
-        .plan = plan, .kernels = kernels, .o = o, .rule_arg = rule_arg, .work = work
-    };
-    open_scratch(&c, work->scratch);
-    return c;
+    shared_sums(c, h, s->causal ? part : 0);
+    if (s->causal)
+        return run_causal(c, h, part * p->slice, least((part + 1) * p->slice, s->kv_len));
+    return c->o->y == NULL
+               ? ATTNRUN_OK
+               : answer(c, h, part * p->block, least((part + 1) * p->block, s->q_len));
 }
 
 attn_status attn_feature_run(const struct attn_feature_plan *plan,
@@ -551,15 +447,21 @@ attn_status attn_feature_run(const struct attn_feature_plan *plan,
     const struct attn_feature_call c =
         attn_feature_open(plan, kernels, o, rule_arg, work);
     const int phase = work->phase - plan->first_phase;
-    for (int64_t task = work->begin; task < work->end; task++) {
+    const int64_t heads = plan->sizes.batch * plan->sizes.kv_heads;
+    struct heads h;
+    for (int64_t task = work->begin; task < work->end; task += h.n) {
+        const int64_t part = task / heads; /* heads side by side take turns */
+        h.head = task % heads;
+        h.n = least(plan->sizes.kv_heads - h.head % plan->sizes.kv_heads,
+                    least(plan->together, work->end - task));
         if (plan->whole)
-            TRY(run_whole(&c, task));
+            TRY(run_whole(&c, &h));
         else if (phase == 0)
-            TRY(run_slice(&c, task));
-        else if (phase == 1)
-            run_combine(&c, task);
-        else
-            TRY(run_answer(&c, task));
+            TRY(run_slice(&c, &h, part));
+        else if (phase == 2)
+            TRY(run_answers(&c, &h, part));
+        for (int64_t i = 0; !plan->whole && phase == 1 && i < h.n; i++)
+            run_combine(&c, h.head + i);
     }
     return ATTNRUN_OK;
 }

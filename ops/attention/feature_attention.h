@@ -24,8 +24,12 @@
 
 struct attn_feature_call;
 
-/* Rows that are 1 KiB apart would share a few lines of L1. */
-enum { ATTN_TURNED_ROW = 256 + 16 };
+enum {
+    ATTN_TURNED_ROW = 256 + 16, /* rows 1 KiB apart would share a few lines of L1 */
+    ATTN_FEATURE_CHUNK = 64,    /* causal: tokens of a triangle */
+    ATTN_FEATURE_PANEL = 32,    /* rows of it that are computed together */
+    ATTN_FEATURE_TOGETHER = 8   /* most heads that take turns */
+};
 
 /* Views of one memory: S, z, and what else the operator keeps with them. more[0] counts
  * the keys seen. */
@@ -77,11 +81,12 @@ struct attn_feature_plan {
     int64_t rule_gemm; /* floats of `gemm` that the rules need, or 0 */
     double token_cost; /* nanoseconds to make the features of a token */
     /* By attn_feature_plan_make(): */
-    int64_t query_row;             /* from the features of a query to the next */
-    int64_t chunk;                 /* queries and, causal, keys at one time */
-    int64_t slices, slice, blocks; /* of keys; of queries in a head */
-    int64_t sum_floats, shared_offset, features_floats;
-    bool whole; /* a task is a key head */
+    int64_t query_row;                    /* from the features of a query to the next */
+    int64_t chunk;                        /* queries and, causal, keys at one time */
+    int64_t slices, slice, blocks, block; /* of keys; of queries in a head */
+    int64_t sum_floats, panel_floats, shared_offset, features_floats;
+    int64_t together; /* heads that take turns */
+    bool whole;       /* a task is a key head */
 };
 
 struct attn_feature_operands {

@@ -1,0 +1,155 @@
+/* feature_plan.c - attention by features: phases, tasks and scratch. See
+ * feature_attention.h. */
+#include "feature_attention.h"
+
+enum {
+    CHUNK = ATTN_FEATURE_CHUNK,
+    PANEL = ATTN_FEATURE_PANEL,
+    QUERIES = 128, /* at one time, where all keys are seen */
+    BLOCK = 1024,  /* queries of a task */
+    PARTS = 32,    /* wanted: (key heads) x slices */
+    LEAST_SLICE = 1024,
+    MOST_SHARED = 1 << 18, /* floats of all slices beyond one for each head */
+    MANY_HEADS = 32,
+    TOGETHER = ATTN_FEATURE_TOGETHER,
+    TOGETHER_FLOATS = 3 << 15
+};
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
+static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+static int64_t gemm_floats(const struct attn_feature_plan *p)
+{
+    const size_t f = (size_t)p->features, v = (size_t)p->sizes.v_dim;
+    const size_t n = (size_t)p->chunk, tile = (size_t)p->tile;
+    size_t a = attn_gemm_scratch(f, v, tile), b = attn_gemm_scratch(n, v, f);
+    size_t c = attn_gemm_scratch(PANEL, n, f), d = attn_gemm_scratch(PANEL, v, n);
+    a = a > b ? a : b;
+    c = c > d ? c : d;
+    return round16(most((int64_t)(a > c ? a : c), p->rule_gemm));
+}
+
+static void cut(struct attn_feature_plan *p)
+{
+    const struct attn_sizes *s = &p->sizes;
+    const int64_t heads = s->batch * s->kv_heads;
+    p->chunk = s->causal ? CHUNK : QUERIES;
+    p->slices = 1;
+    p->whole = heads >= (s->causal ? PARTS / 4 : MANY_HEADS) ||
+               (s->causal && s->kv_len < 2 * LEAST_SLICE);
+    if (!p->whole && heads > 0)
+        p->slices = most(1, least(least(ceil_div(PARTS, heads), s->kv_len / LEAST_SLICE),
+                                  MOST_SHARED / (p->sum_floats * heads)));
+    if (s->causal && p->slices == 1)
+        p->whole = true;
+    /* Slices end with whole tiles; causal, also with whole chunks, and all but the keys
+     * before the first query are in step with queries. */
+    const int64_t unit = most(p->tile, p->chunk);
+    p->slice = most(1, ceil_div(ceil_div(s->kv_len, p->slices), unit)) * unit;
+    p->slices = most(1, ceil_div(s->kv_len, p->slice));
+    p->block = most(QUERIES, BLOCK / s->group / QUERIES * QUERIES);
+    p->blocks = ceil_div(s->q_len, p->block);
+}
+
+static int64_t nanoseconds(double x)
+{
+    return x < 1e15 ? (int64_t)x + 100 : INT64_C(1) << 50;
+}
+
+static void state_tasks(attnrun_step *step, const struct attn_feature_plan *p)
+{
+    const struct attn_sizes *s = &p->sizes;
+    const double sum =
+        (double)p->features * (double)(s->v_dim + 1) * 0.01 + p->token_cost;
+    const double triangle =
+        s->causal ? 0.01 * CHUNK * (double)(p->features + s->v_dim) : 0.0;
+    const double answer = sum + triangle;
+    const int64_t heads = s->batch * s->kv_heads;
+    const int first = p->first_phase;
+    if (p->whole) {
+        op_tasks(step, first, heads,
+                 nanoseconds(sum * (double)s->kv_len +
+                             answer * (double)s->q_len * (double)s->group));
+        return;
+    }
+    op_tasks(step, first, heads * p->slices, nanoseconds(sum * (double)p->slice));
+    op_tasks(step, first + 1, heads,
+             nanoseconds(0.3 * (double)p->sum_floats * (double)p->slices));
+    if (s->causal)
+        op_tasks(step, first + 2, heads * p->slices,
+                 nanoseconds((sum + answer * (double)s->group) * (double)p->slice));
+    else
+        op_tasks(step, first + 2, heads * p->blocks,
+                 nanoseconds(answer * (double)(p->block * s->group)));
+}
+
+/* Heads whose sums and panels may be at hand at one time. */
+static int64_t sharing(const struct attn_feature_plan *p)
+{
+    const int64_t one = p->sum_floats + p->panel_floats;
+    return most(1, least(TOGETHER, TOGETHER_FLOATS / one));
+}
+
+attn_status attn_feature_plan_make(attnrun_step *step, struct attn_feature_plan *p,
+                                   int64_t rule_floats)
+{
+    const struct attn_sizes *s = &p->sizes;
+    int64_t row, sum, count, shared, features;
+    p->sum_floats = 1;
+    if (s->v_dim >= INT64_C(1) << 40 || p->features >= INT64_C(1) << 40 ||
+        !ck_mul(round16(p->features) + 512, s->v_dim + 1024 + 2 * p->tile, &row) ||
+        row > INT64_C(1) << 40 || p->more > INT64_C(1) << 40 ||
+        rule_floats > INT64_C(1) << 44)
+        return op_fail(step, ATTNRUN_E_LIMIT, "its %lld features are too many",
+                       (long long)p->features);
+    sum = round16(p->features * s->v_dim) + round16(p->features) + round16(p->more);
+    p->sum_floats = sum;
+    cut(p);
+    if (!ck_mul(s->batch, s->kv_heads, &count) || !ck_mul(count, p->slices, &count) ||
+        !ck_mul(count, p->whole ? 0 : sum * (int64_t)sizeof(float), &shared) ||
+        !ck_add(step->shared_bytes, shared, &step->shared_bytes))
+        return op_fail(step, ATTNRUN_E_LIMIT, "its sums are too large");
+    p->shared_offset = step->shared_bytes - shared;
+    p->panel_floats = round16(p->features * ceil_div(s->v_dim, 32) * 32);
+    p->together = sharing(p);
+    p->query_row = p->features + (p->features % 256 == 0 ? 16 : 0);
+    features = round16(most(ATTN_TURNED_ROW, p->chunk) * round16(p->query_row));
+    p->features_floats = features;
+    step->scratch_bytes =
+        (2 * features + round16(p->features) + round16(p->chunk) + PANEL * CHUNK +
+         16 * p->tile + (p->panel_floats + sum) * p->together + gemm_floats(p) +
+         round16(rule_floats)) *
+        (int64_t)sizeof(float);
+    state_tasks(step, p);
+    return ATTNRUN_OK;
+}
+
+/* ---- scratch ---- */
+
+static void open_scratch(struct attn_feature_call *c, void *scratch)
+{
+    const struct attn_feature_plan *p = c->plan;
+    c->features = scratch;
+    c->queries = c->features + p->features_floats;
+    c->dots = c->queries + p->features_floats;
+    c->scores = c->dots + round16(p->chunk) + round16(p->features);
+    c->column = c->scores + PANEL * CHUNK;
+    c->packed = c->column + 16 * p->tile;
+    c->gemm = c->packed + p->panel_floats * p->together;
+    c->sum = c->gemm + gemm_floats(p);
+    c->rule_scratch = c->sum + p->sum_floats * p->together;
+}
+
+struct attn_feature_call attn_feature_open(const struct attn_feature_plan *plan,
+                                           const struct attn_kernels *kernels,
+                                           const struct attn_feature_operands *o,
+                                           const void *rule_arg, const attnrun_work *work)
+{
+    struct attn_feature_call c = {
+        .plan = plan, .kernels = kernels, .o = o, .rule_arg = rule_arg, .work = work
+    };
+    open_scratch(&c, work->scratch);
+    return c;
+}
