@@ -25,7 +25,8 @@ SYSTEMS = [
     "Bahdanau seq2seq, RNN decoder step", "Luong seq2seq, global dot",
     "Luong seq2seq, global general", "Luong seq2seq, global concat", "Luong seq2seq, local-p",
     "hierarchical attention network", "AFM recommender", "FNet", "gMLP", "MLP-Mixer",
-    "SE-ResNet", "External-attention classifier",
+    "ResNet with CBAM", "SE-ResNet", "SKNet", "SAGAN generator block",
+    "External-attention classifier", "RedNet",
     "Llama-style decoder with GQA and KV cache", "gated-delta decoder layer",
 ]
 KEYS = ("system", "paper", "upstream", "expected", "factory", "inputs", "outputs",
