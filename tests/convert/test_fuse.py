@@ -22,7 +22,7 @@ from attnrun_convert import bands, cli, convert, fuse
 KINDS = {"plain": "Attention", "by_hand": "Attention", "one_factor": "Attention",
          "padding": "Attention", "padding_float": "Attention", "samples": "Attention",
          "triangle": "causal", "band": (2, 2), "band_float": (3, 3), "behind": (4, 0),
-         "band_and_keys": (1, 1)}
+         "band_and_keys": (1, 1), "two_bands_and_keys": (3, 0)}
 KEPT = {"read_twice": "its weights are read by somebody else",
         "scaled_mask": "the mask is scaled, too"}
 
@@ -82,6 +82,10 @@ class Spellings(torch.nn.Module):
     def band_and_keys(self, q, k, v, keys, distance):
         return F.scaled_dot_product_attention(q, k, v,
                                               attn_mask=(distance.abs() <= 1) & keys)
+
+    def two_bands_and_keys(self, q, k, v, keys, distance):
+        allowed = (distance <= 0) & ((distance >= -3) & keys)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
 
     def read_twice(self, q, k, v, keys, distance):
         weights = torch.softmax(q @ k.transpose(-1, -2), -1)

@@ -19,7 +19,7 @@ OPS = {"Shape", "Range", "Sub", "Add", "Abs", "Neg", "Mul", "Div", "And", "Or", 
        "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Where", "Trilu",
        "Unsqueeze", "Squeeze", "Reshape", "Expand", "Cast", "Concat", "Gather", "Slice",
        "Transpose", "Constant", "ConstantOfShape", "Identity", "Min", "Max", "Flatten",
-       "CumSum", "Tile", "EyeLike", "Mod", "Pow", "Size"}
+       "CumSum", "Tile", "EyeLike", "Mod", "Pow", "Size", "GatherND"}
 
 
 def array_of(value):
@@ -166,21 +166,31 @@ def _outer(value):
     return {s.value for s in shape[:-2] if isinstance(s, onnx_ir.SymbolicDim)} - last
 
 
-def split(value, opset):
-    """(band, value of a key mask or None) of a condition: And of a band and (batch, 1, 1,
-    keys); None where it is something else."""
+def _narrower(a, b):
+    """The smaller of two bounds, of which -1 is none."""
+    return max(a, b) if min(a, b) < 0 else min(a, b)
+
+
+def split(value, opset, depth=4):
+    """(band, value of a key mask or None) of a condition: a band, (batch, 1, 1, keys), or
+    And of such; None where it is something else."""
     band = band_of(value, True, opset)
     if band is not None:
         return band, None
+    array = array_of(value)
+    if array is not None and array.all():
+        return (-1, -1), None
+    shape = list(value.shape) if value.shape is not None else []
+    if len(shape) == 4 and shape[1] == shape[2] == 1:
+        return (-1, -1), value
     node = value.producer()
-    if node is None or node.op_type != "And":
+    if node is None or node.op_type != "And" or depth == 0:
         return None
-    for mine, other in (node.inputs, reversed(node.inputs)):
-        band = band_of(mine, True, opset)
-        shape = list(other.shape) if other.shape is not None else []
-        if band is not None and len(shape) == 4 and shape[1] == shape[2] == 1:
-            return band, other
-    return None
+    halves = [split(operand, opset, depth - 1) for operand in node.inputs]
+    if None in halves or all(half[1] is not None for half in halves):
+        return None
+    bounds = tuple(_narrower(a, b) for a, b in zip(halves[0][0], halves[1][0]))
+    return bounds, halves[0][1] if halves[0][1] is not None else halves[1][1]
 
 
 def local_body(attributes, left, right, has_key_mask, opset):
