@@ -155,4 +155,12 @@ struct attn_conv_planes {
  * column (i * lanes + l) mod width of the output sees a column of the input. */
 enum { ATTN_CONV_EDGES = 8 };
 
+/* y[p * y_plane + r * y_row + i] = x[p * x_plane + r * x_row + i * x_step]. */
+struct attn_boxes {
+    const float *x;
+    float *y;
+    ptrdiff_t x_plane, x_row, x_step, y_plane, y_row;
+    size_t planes, rows, n;
+};
+
 #endif

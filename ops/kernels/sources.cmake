@@ -23,6 +23,7 @@ set(ATTN_KERNELS
   ops/kernels/conv_direct.c
   ops/kernels/conv_planes.c
   ops/kernels/conv_depthwise.c
+  ops/kernels/halo_f32.c
   ops/kernels/additive_f32.c
   ops/kernels/maps_f32.c
 )

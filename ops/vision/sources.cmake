@@ -12,4 +12,9 @@ set(ATTN_OPS_VISION
   ops/vision/spatial_gate.c
   ops/vision/sagan_attention.c
   ops/vision/sagan_run.c
+  ops/vision/halo_attention.c
+  ops/vision/halo_plan.c
+  ops/vision/halo_run.c
+  ops/vision/halo_tile.c
+  ops/vision/halo_mean.c
 )

@@ -1,7 +1,6 @@
-"""Cases of sequence operators from a folder outside the repository.
+"""Cases of operators from a folder outside the repository.
 
-A case whose name is in samples_open.txt may fail; once it passes, its line must go. Cases
-of vision operators are left out here.
+A case whose name is in samples_open.txt may fail; once it passes, its line must go.
 
 usage: run_samples.py ATTNRUN FOLDER
 """
@@ -10,7 +9,6 @@ import sys
 from pathlib import Path
 
 OPEN = Path(__file__).with_name("samples_open.txt")
-VISION = ("halo_",)
 SKIPPED = 77
 
 
@@ -26,7 +24,7 @@ def main(attnrun, folder):
         return SKIPPED
     listed = {line for line in OPEN.read_text().split("\n") if line and line[0] != "#"}
     cases = [case for case in sorted(Path(folder).iterdir())
-             if (case / "model.onnx").is_file() and not case.name.startswith(VISION)]
+             if (case / "model.onnx").is_file()]
     n_passed, wrong = 0, 0
     for case in cases:
         good, text = passes(attnrun, case)

@@ -1,0 +1,175 @@
+/* halo_plan.c - what HaloAttention keeps of the shapes, and its tasks: from the shapes
+ * come tiles of queries, regions of blocks and the sizes of memory. */
+#include "halo.h"
+
+enum { MOST_SCORES = 1 << 18, LEAST_QUERIES = 16, MOST_QUERIES = 128 };
+enum {
+    ENOUGH_TASKS = 16,
+    ENOUGH_CHUNKS = 8,
+    MOST_WHOLE = 16 << 20,
+    MOST_STORE = 2 << 20
+};
+
+static int64_t least(int64_t a, int64_t b) { return attn_halo_least(a, b); }
+static int64_t most(int64_t a, int64_t b) { return attn_halo_most(a, b); }
+static int64_t parts(int64_t n, int64_t part) { return attn_halo_parts(n, part); }
+static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
+
+/* Queries whose scores fit, of whole rows of a block where one fits. */
+static void choose_queries(const attnrun_step *step, struct attn_halo *s)
+{
+    const struct attn_halo_args *args = step->args;
+    s->keys = args->padding == ATTN_HALO_ATTEND
+                  ? s->window * s->window
+                  : least(s->window, s->map.height) * least(s->window, s->map.width);
+    const int64_t n =
+        least(most(MOST_SCORES / s->keys, LEAST_QUERIES), (int64_t)MOST_QUERIES);
+    s->tile_columns = least(s->side, n);
+    s->tile_rows = least(s->side, n / s->tile_columns);
+    s->width = round16(s->tile_rows * s->tile_columns);
+}
+
+/* Halves regions until there are enough of them, and K and V of one are small. */
+static void choose_regions(struct attn_halo *s)
+{
+    const double row = 4.0 * (double)least(s->map.height, s->window) *
+                       (double)(s->heads * (s->dk + s->dv));
+    s->region_rows = s->rows;
+    s->region_columns = s->columns;
+    for (;;) {
+        s->values.columns =
+            least(s->map.width, s->region_columns * s->block + 2 * s->halo);
+        s->y_regions = parts(s->rows, s->region_rows);
+        s->x_regions = parts(s->columns, s->region_columns);
+        const bool few = s->map.batch * s->y_regions * s->x_regions < ENOUGH_TASKS;
+        const bool large = row * (double)s->values.columns > MOST_STORE;
+        if (s->region_columns > 1 &&
+            (large || (few && s->region_columns >= s->region_rows)))
+            s->region_columns = parts(s->region_columns, 2);
+        else if (s->region_rows > 1 && few)
+            s->region_rows = parts(s->region_rows, 2);
+        else
+            break;
+    }
+    s->queries.columns = least(s->out_w, s->region_columns * s->side);
+}
+
+static bool plan_grid(struct attn_halo_grid *g)
+{
+    return ck_mul(g->planes, g->chunk_rows * g->columns, &g->chunk_floats) &&
+           ck_mul(g->chunk_floats, g->slots, &g->floats) &&
+           ck_align(g->floats, 16, &g->floats);
+}
+
+/* All rows, in chunks for one product each, but some for each of several threads. */
+static bool plan_whole(struct attn_halo_grid *g, int64_t rows, int64_t columns,
+                       int64_t batch)
+{
+    g->columns = columns;
+    g->chunk_rows = most(1, PIXELS / columns);
+    while (g->chunk_rows > 1 && batch * parts(rows, g->chunk_rows) < ENOUGH_CHUNKS)
+        g->chunk_rows = parts(g->chunk_rows, 2);
+    g->chunks = g->slots = parts(rows, g->chunk_rows);
+    return plan_grid(g);
+}
+
+static bool plan_stores(struct attn_halo *s, int64_t *shared)
+{
+    struct attn_halo_grid *v = &s->values, *q = &s->queries;
+    int64_t floats = 0;
+    v->planes = s->heads * (s->dk + s->dv);
+    q->planes = attn_halo_results(s) + s->heads * s->dv;
+    s->whole = plan_whole(v, s->map.height, s->map.width, s->map.batch) &&
+               plan_whole(q, s->out_h, s->out_w, s->map.batch) &&
+               ck_add(v->floats, q->floats, &floats) &&
+               ck_mul(floats, 4 * s->map.batch, shared) && *shared <= MOST_WHOLE;
+    if (s->whole)
+        return true;
+    *shared = 0;
+    choose_regions(s);
+    v->chunk_rows = most(1, PIXELS / v->columns);
+    v->chunks = parts(s->map.height, v->chunk_rows);
+    v->slots = least(v->chunks, parts(s->window - 1, v->chunk_rows) + 1);
+    q->chunk_rows = s->side;
+    q->chunks = s->rows;
+    q->slots = 1;
+    return plan_grid(v) && plan_grid(q);
+}
+
+/* Sizes of a worker's parts, and their sum; false where it overflows. */
+static bool plan_scratch(struct attn_halo *s, int64_t *floats)
+{
+    const int64_t inner = s->heads * s->dv, n = most(PIXELS, s->width);
+    const int64_t depth = most(s->map.channels, inner);
+    const int64_t k = most(most(depth, s->dk), KEYS);
+    const int64_t keys = most(KEYS, s->window), head = most(s->dk, s->dv);
+    const int64_t relative = 2 * s->window + s->tile_rows + s->tile_columns;
+    const int64_t sizes[][2] = {
+        { depth, PIXELS },
+        { s->map.channels, PIXELS },
+        { keys, head },
+        { s->relative ? relative : 0, s->width },
+        { s->keys, s->width },
+        { 2 * head, s->width },
+        { s->out_channels, PIXELS },
+    };
+    int64_t *const to[] = { &s->panel_floats, &s->gather_floats, &s->key_floats,
+                            &s->rel_floats,   &s->score_floats,  &s->query_floats,
+                            &s->out_floats };
+    s->gemm_floats = round16((int64_t)attn_gemm_scratch(ROWS, (size_t)n, (size_t)k));
+    *floats = s->gemm_floats + 2 * s->width;
+    for (size_t i = 0; i < sizeof to / sizeof *to; i++)
+        if (!ck_mul(sizes[i][0], sizes[i][1], to[i]) || !ck_align(*to[i], 16, to[i]) ||
+            !ck_add(*floats, *to[i], floats))
+            return false;
+    return s->whole || (ck_add(*floats, s->values.floats, floats) &&
+                        ck_add(*floats, s->queries.floats, floats));
+}
+
+/* ---- tasks ---- */
+
+static int64_t cost(double products)
+{
+    const double ns = products / 40.0;
+    return 200 + (ns < 1e15 ? (int64_t)ns : INT64_C(1000000000000000));
+}
+
+static void state_tasks(attnrun_step *step, const struct attn_halo *s)
+{
+    const double q = (double)(s->heads * s->dk), v = (double)(s->heads * s->dv);
+    const double c = (double)s->map.channels;
+    const double results = op_has_in(step, WO) ? (double)s->out_channels * v : v;
+    const double block = (double)(s->side * s->side) * (double)s->keys * (q + v);
+    const double pixels = (double)(s->values.chunk_rows * s->values.columns);
+    const double chunk = (double)(s->queries.chunk_rows * s->queries.columns);
+    const int64_t batch = s->map.batch;
+    if (s->whole) {
+        op_tasks(step, VALUES, batch * s->values.chunks, cost(pixels * c * (q + v)));
+        op_tasks(step, QUERIES, batch * s->queries.chunks, cost(chunk * c * q));
+        op_tasks(step, BLOCKS, batch * s->rows * s->columns * s->head_parts,
+                 cost(block / (double)s->head_parts));
+        op_tasks(step, RESULTS, batch * s->queries.chunks, cost(chunk * results));
+        return;
+    }
+    const double rows = (double)s->region_rows, columns = (double)s->region_columns;
+    const double made = (double)(s->block * s->block) * c * (q + v);
+    op_tasks(step, VALUES, 0, 0);
+    op_tasks(step, QUERIES, 0, 0);
+    op_tasks(step, BLOCKS, batch * s->y_regions * s->x_regions,
+             cost(rows * (chunk * (c * q + results) + columns * (block + made))));
+    op_tasks(step, RESULTS, 0, 0);
+}
+
+attn_status attn_halo_plan(attnrun_step *step, struct attn_halo *s)
+{
+    int64_t floats, n;
+    choose_queries(step, s);
+    if (!plan_stores(s, &step->shared_bytes) || !plan_scratch(s, &floats) ||
+        !ck_mul(floats, 4, &step->scratch_bytes) || !ck_mul(s->rows, s->columns, &n) ||
+        !ck_mul(n, s->map.batch, &n) || !ck_mul(n, s->heads, &n))
+        return op_fail(step, ATTNRUN_E_LIMIT, "windows or heads are too large");
+    const int64_t blocks = s->map.batch * s->rows * s->columns;
+    s->head_parts = blocks < 2 * ENOUGH_TASKS ? s->heads : 1;
+    state_tasks(step, s);
+    return ATTNRUN_OK;
+}

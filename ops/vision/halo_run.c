@@ -1,0 +1,261 @@
+/* halo_run.c - the phases of HaloAttention: K, V and Q of pixels, blocks, results; or all
+ * of them for regions, one after the other. See halo_attention.c. */
+#include "halo.h"
+
+static int64_t least(int64_t a, int64_t b) { return attn_halo_least(a, b); }
+static int64_t most(int64_t a, int64_t b) { return attn_halo_most(a, b); }
+
+static struct attn_halo_worker open_worker(const attnrun_step *step,
+                                           const attnrun_work *work)
+{
+    const struct attn_halo *s = step->state;
+    struct attn_halo_worker w = { .step = step, .s = s };
+    float *at = work->scratch;
+    float **const to[] = { &w.gemm,     &w.panels, &w.gathered, &w.keys,
+                           &w.relative, &w.scores, &w.query,    &w.out };
+    const int64_t sizes[] = { s->gemm_floats,  s->panel_floats, s->gather_floats,
+                              s->key_floats,   s->rel_floats,   s->score_floats,
+                              s->query_floats, s->out_floats };
+    for (size_t i = 0; i < sizeof to / sizeof *to; at += sizes[i++])
+        *to[i] = at;
+    w.shifts = (int32_t *)(void *)at;
+    w.own = at + 2 * s->width;
+    w.values.grid = &s->values;
+    w.queries.grid = &s->queries;
+    return w;
+}
+
+/* The stores of an image, which workers share. */
+static void open_image(struct attn_halo_worker *w, const attnrun_work *work,
+                       int64_t image)
+{
+    const struct attn_halo *s = w->s;
+    w->image = image;
+    w->values.data =
+        (float *)work->shared + image * (s->values.floats + s->queries.floats);
+    w->queries.data = w->values.data + s->values.floats;
+    w->values.columns = s->map.width;
+    w->queries.columns = s->out_w;
+}
+
+/* ---- products with weights ---- */
+
+void attn_halo_product(const struct attn_kernels *kernels, struct attn_gemm_f32 g,
+                       const float *bias, float scale)
+{
+    struct attn_epilogue steps[2];
+    const size_t rows = g.m;
+    for (size_t i = 0; i < rows; i += ROWS) {
+        g.n_epilogue = 0;
+        if (bias != NULL)
+            steps[g.n_epilogue++] = (struct attn_epilogue){
+                .kind = ATTN_EPI_ADD, .alpha = 1.0f, .row = 1, .data = bias + i
+            };
+        if (scale != 1.0f)
+            steps[g.n_epilogue++] =
+                (struct attn_epilogue){ .kind = ATTN_EPI_SCALE, .alpha = scale };
+        g.epilogue = steps;
+        g.m = rows - i < ROWS ? rows - i : ROWS;
+        kernels->gemm_f32(&g);
+        g.a += ROWS * g.a_row;
+        g.c += ROWS * g.c_row;
+    }
+}
+
+/* y[rows x n] = (weight input `in` times the panels + bias) * scale. */
+static void apply(const struct attn_halo_worker *w, int in, int bias, int64_t n,
+                  float scale, float *y, int64_t y_row)
+{
+    const attnrun_tensor *weight = &w->step->x[in];
+    const struct attn_gemm_f32 g = { .a = weight->data,
+                                     .a_row = weight->dims[1],
+                                     .b = w->panels,
+                                     .packed = 1,
+                                     .c = y,
+                                     .c_row = y_row,
+                                     .m = (size_t)weight->dims[0],
+                                     .n = (size_t)n,
+                                     .k = (size_t)weight->dims[1],
+                                     .scratch = w->gemm };
+    attn_halo_product(w->step->kernels, g, op_in_data(w->step, bias), scale);
+}
+
+/* Pixels from (y, x) on, every stride-th of both directions, as panels. */
+static void load_pixels(const struct attn_halo_worker *w, int64_t stride, int64_t y,
+                        int64_t x, int64_t rows, int64_t columns)
+{
+    const struct attn_map *map = &w->s->map;
+    const int64_t n = rows * columns;
+    const struct attn_boxes b = {
+        .x = (const float *)w->step->x[X].data +
+             (w->image * map->channels * map->height + y * stride) * map->width +
+             x * stride,
+        .x_plane = map->pixels,
+        .x_row = stride * map->width,
+        .x_step = stride,
+        .y = w->gathered,
+        .y_plane = n,
+        .y_row = columns,
+        .planes = (size_t)map->channels,
+        .rows = (size_t)rows,
+        .n = (size_t)columns,
+    };
+    const bool dense = stride == 1 && (rows == 1 || columns == map->width);
+    if (!dense)
+        w->step->kernels->copy_boxes_f32(&b);
+    w->step->kernels->gemm_pack_f32(w->panels, dense ? b.x : b.y, dense ? b.x_plane : n,
+                                    1, b.planes, (size_t)n);
+}
+
+/* ---- parts of chunks that are one product ---- */
+
+static void make_values(const struct attn_halo_worker *w, int64_t y, int64_t x,
+                        int64_t rows, int64_t columns)
+{
+    const struct attn_halo *s = w->s;
+    const int64_t plane = attn_halo_plane(&w->values);
+    load_pixels(w, 1, y, x, rows, columns);
+    apply(w, WK, BK, rows * columns, 1.0f, attn_halo_at(&w->values, 0, y, x), plane);
+    apply(w, WV, BV, rows * columns, 1.0f,
+          attn_halo_at(&w->values, s->heads * s->dk, y, x), plane);
+}
+
+/* Times the scale, unless the relative terms need them without. */
+static void make_queries(const struct attn_halo_worker *w, int64_t y, int64_t x,
+                         int64_t rows, int64_t columns)
+{
+    const struct attn_halo_args *args = w->step->args;
+    const struct attn_halo *s = w->s;
+    load_pixels(w, s->stride, y, x, rows, columns);
+    apply(w, WQ, BQ, rows * columns,
+          s->relative && args->rel_scaled == 0 ? 1.0f : s->scale,
+          attn_halo_at(&w->queries, 0, y, x), attn_halo_plane(&w->queries));
+}
+
+static void make_results(const struct attn_halo_worker *w, int64_t y, int64_t x,
+                         int64_t rows, int64_t columns)
+{
+    const struct attn_halo *s = w->s;
+    const int64_t n = rows * columns, plane = s->out_h * s->out_w;
+    struct attn_boxes b = {
+        .x = attn_halo_at(&w->queries, attn_halo_results(s), y, x),
+        .x_plane = attn_halo_plane(&w->queries),
+        .x_row = columns,
+        .x_step = 1,
+        .y = (float *)w->step->y[0].data +
+             (w->image * s->out_channels * s->out_h + y) * s->out_w + x,
+        .y_plane = plane,
+        .y_row = s->out_w,
+        .planes = (size_t)s->out_channels,
+        .rows = (size_t)rows,
+        .n = (size_t)columns,
+    };
+    const bool dense = rows == 1 || columns == s->out_w;
+    if (op_has_in(w->step, WO)) {
+        w->step->kernels->gemm_pack_f32(w->panels, b.x, b.x_plane, 1,
+                                        (size_t)(s->heads * s->dv), (size_t)n);
+        apply(w, WO, BO, n, 1.0f, dense ? b.y : w->out, dense ? plane : n);
+        b.x = w->out;
+        b.x_plane = n;
+    }
+    if (!dense || !op_has_in(w->step, WO))
+        w->step->kernels->copy_boxes_f32(&b);
+}
+
+/* Rows y … y_end - 1 of all columns of a store, a part at a time: rows of one chunk, or
+ * pixels of one row. */
+static attn_status for_parts(const struct attn_halo_worker *w,
+                             const struct attn_halo_store *store, int64_t y,
+                             int64_t y_end, const attnrun_work *work,
+                             void (*make)(const struct attn_halo_worker *w, int64_t y,
+                                          int64_t x, int64_t rows, int64_t columns))
+{
+    const int64_t chunk = store->grid->chunk_rows, columns = store->columns;
+    for (int64_t rows; y < y_end; y += rows) {
+        rows = least(most(1, PIXELS / columns), least(y_end - y, chunk - y % chunk));
+        const int64_t n = least(columns, PIXELS);
+        for (int64_t x = 0; x < columns; x += n) {
+            if (OP_CANCELLED(work))
+                return ATTNRUN_E_CANCELLED;
+            make(w, y, store->first + x, rows, least(n, columns - x));
+        }
+    }
+    return ATTNRUN_OK;
+}
+
+/* ---- tasks ---- */
+
+/* A chunk of K and V, of Q, or of results. */
+static attn_status run_chunk(struct attn_halo_worker *w, const attnrun_work *work,
+                             int64_t task)
+{
+    const struct attn_halo *s = w->s;
+    const bool values = work->phase == VALUES;
+    const struct attn_halo_grid *grid = values ? &s->values : &s->queries;
+    const int64_t y = task % grid->chunks * grid->chunk_rows;
+    const int64_t rows = least(grid->chunk_rows, (values ? s->map.height : s->out_h) - y);
+    open_image(w, work, task / grid->chunks);
+    return for_parts(w, values ? &w->values : &w->queries, y, y + rows, work,
+                     values                   ? make_values
+                     : work->phase == QUERIES ? make_queries
+                                              : make_results);
+}
+
+static attn_status run_block(struct attn_halo_worker *w, const attnrun_work *work,
+                             int64_t task)
+{
+    const struct attn_halo *s = w->s;
+    const int64_t part = s->heads / s->head_parts, head = task % s->head_parts * part;
+    task /= s->head_parts;
+    open_image(w, work, task / s->columns / s->rows);
+    return attn_halo_block(w, task / s->columns % s->rows, task % s->columns, head,
+                           head + part, work);
+}
+
+/* Rows of blocks one after the other; K and V that the next one sees, too, stay. */
+static attn_status run_region(struct attn_halo_worker *w, const attnrun_work *work,
+                              int64_t task)
+{
+    const struct attn_halo *s = w->s;
+    const int64_t x = task % s->x_regions * s->region_columns;
+    const int64_t y = task / s->x_regions % s->y_regions * s->region_rows;
+    const int64_t x_end = least(s->columns, x + s->region_columns);
+    w->image = task / s->x_regions / s->y_regions;
+    w->values.data = w->own;
+    w->values.first = most(0, x * s->block - s->halo);
+    w->values.columns = least(s->map.width, x_end * s->block + s->halo) - w->values.first;
+    w->queries.data = w->own + s->values.floats;
+    w->queries.first = x * s->side;
+    w->queries.columns = least(s->out_w, x_end * s->side) - w->queries.first;
+    const int64_t chunk = s->values.chunk_rows;
+    int64_t made = most(0, y * s->block - s->halo) / chunk * chunk;
+    for (int64_t row = y; row < least(s->rows, y + s->region_rows); row++) {
+        int64_t to = least(s->map.height, (row + 1) * s->block + s->halo);
+        to = least(s->map.height, attn_halo_parts(to, chunk) * chunk);
+        TRY(for_parts(w, &w->values, made, to, work, make_values));
+        made = most(made, to);
+        to = least(s->out_h, (row + 1) * s->side);
+        TRY(for_parts(w, &w->queries, row * s->side, to, work, make_queries));
+        for (int64_t column = x; column < x_end; column++)
+            TRY(attn_halo_block(w, row, column, 0, s->heads, work));
+        TRY(for_parts(w, &w->queries, row * s->side, to, work, make_results));
+    }
+    return ATTNRUN_OK;
+}
+
+attn_status attn_halo_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct attn_halo *s = step->state;
+    struct attn_halo_worker w = open_worker(step, work);
+    for (int64_t task = work->begin; task < work->end; task++) {
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        if (!s->whole)
+            TRY(run_region(&w, work, task));
+        else if (work->phase == BLOCKS)
+            TRY(run_block(&w, work, task));
+        else
+            TRY(run_chunk(&w, work, task));
+    }
+    return ATTNRUN_OK;
+}
