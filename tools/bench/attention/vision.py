@@ -4,9 +4,16 @@ convolutions, too), and the published modules that they are set against.
 A case's n is the side of its map; one sample, NCHW. Weights are random on both sides: times
 do not depend on them.
 """
+import sys
+from pathlib import Path
+
 from cases import Case, module_of
 
+MODELS = Path(__file__).resolve().parents[3] / "models"
+
 CHANNELS = 256
+SELECTING = 32  # channels of what selects a kernel
+FULL, PUBLISHED = ((3, 1), (5, 1)), ((3, 1), (3, 2))  # kernels and dilations
 
 
 def maps(n, **weights):
@@ -60,6 +67,14 @@ def selective_kernel(groups):
     return make
 
 
+def published_block(_n):
+    """The paper's: 32 groups, 3x3 and 3x3 of dilation 2, each with norm and relu."""
+    sys.path.append(str(MODELS))
+    from factories._timm import SelectiveKernel
+    return alone(SelectiveKernel(CHANNELS, groups=32, rd_channels=SELECTING,
+                                 split_input=False))
+
+
 def involution(_n):
     from fightingcv_attention.conv.Involution import Involution
     return alone(Involution(7, CHANNELS, group=16))
@@ -99,32 +114,36 @@ def external(_n):
 
 # ---- attnrun ----
 
-def selective_kernel_model(groups):
-    """Convolutions of 3x3 and 5x5 with Relu, then SKSelect."""
-    def make(n):
+def selective_kernel_model(groups, *kernels, select_bias=True, activation="none"):
+    """A convolution with Relu for each (kernel, dilation), then SKSelect."""
+    def make(_n):
         import numpy as np
         from onnx import helper, numpy_helper
 
-        draw, d = np.random.default_rng(1), 32
-        shapes = {"k3": (CHANNELS, CHANNELS // groups, 3, 3), "b3": (CHANNELS,),
-                  "k5": (CHANNELS, CHANNELS // groups, 5, 5), "b5": (CHANNELS,),
-                  "w1": (d, CHANNELS), "b1": (d,), "wsel": (2, CHANNELS, d),
-                  "bsel": (2, CHANNELS)}
+        draw, d, paths, nodes = np.random.default_rng(1), SELECTING, len(kernels), []
+        shapes = {"w1": (d, CHANNELS), "b1": (d,), "wsel": (paths, CHANNELS, d)}
+        if select_bias:
+            shapes["bsel"] = (paths, CHANNELS)
+        for i, (k, dilation) in enumerate(kernels):
+            shapes[f"kernel{i}"] = (CHANNELS, CHANNELS // groups, k, k)
+            shapes[f"bias{i}"] = (CHANNELS,)
+            nodes += [helper.make_node("Conv", ["x", f"kernel{i}", f"bias{i}"],
+                                       [f"c{i}"],
+                                       pads=[k // 2 * dilation] * 4,
+                                       dilations=[dilation] * 2, group=groups),
+                      helper.make_node("Relu", [f"c{i}"], [f"f{i}"])]
         weights = [numpy_helper.from_array(
             (draw.standard_normal(s) * 0.05).astype(np.float32), k) for k, s in shapes.items()]
-        nodes = []
-        for k in (3, 5):
-            nodes += [helper.make_node("Conv", ["x", f"k{k}", f"b{k}"], [f"c{k}"],
-                                       pads=[k // 2] * 4, group=groups),
-                      helper.make_node("Relu", [f"c{k}"], [f"f{k}"])]
-        nodes.append(helper.make_node("SKSelect", ["w1", "b1", "wsel", "bsel", "", "f3", "f5"],
-                                      ["Y"], domain="attnrun", activation="none"))
+        nodes.append(helper.make_node(
+            "SKSelect", ["w1", "b1", "wsel", "bsel" if select_bias else "", "",
+                         *(f"f{i}" for i in range(paths))],
+            ["Y"], domain="attnrun", activation=activation))
         return nodes, weights
     return make
 
 
-def conv_flops(groups):
-    return lambda n: 2 * n * n * CHANNELS * CHANNELS // groups * (9 + 25)
+def conv_flops(groups, *kernels):
+    return lambda n: 2 * n * n * CHANNELS * CHANNELS // groups * sum(k * k for k, _ in kernels)
 
 
 ROOT = CHANNELS // 16
@@ -145,10 +164,14 @@ CASES = [
          None, bam, "BAM's formula in torch", 0, lengths=(56,), **VISION),
     Case("Selective Kernel, 32 groups", "SKSelect", maps, None, selective_kernel(32),
          "fightingcv-attention SKAttention, 3 and 5", 1.5, lengths=(56,),
-         model=selective_kernel_model(32), flops=conv_flops(32), **VISION),
+         model=selective_kernel_model(32, *FULL), flops=conv_flops(32, *FULL), **VISION),
+    Case("Selective Kernel block, 32 groups", "SKSelect", maps, None, published_block,
+         "timm SelectiveKernel, 3 and 3 of dilation 2", 1.5, lengths=(56,),
+         model=selective_kernel_model(32, *PUBLISHED, select_bias=False, activation="relu"),
+         flops=conv_flops(32, *PUBLISHED), **VISION),
     Case("Selective Kernel, 1 group", "SKSelect", maps, None, selective_kernel(1),
          "fightingcv-attention SKAttention, 3 and 5", 1.5, lengths=(28,),
-         model=selective_kernel_model(1), flops=conv_flops(1), **VISION),
+         model=selective_kernel_model(1, *FULL), flops=conv_flops(1, *FULL), **VISION),
     Case("Involution 7×7, 16 groups", "Involution",
          lambda n: maps(n, w1=(64, CHANNELS), b1=(64,), w2=(16 * 49, 64), b2=(16 * 49,)),
          lambda n: {"kernel_size": 7, "groups": 16}, involution,
