@@ -7,10 +7,12 @@ import importlib
 import sys
 from pathlib import Path
 
+import onnx
 import torch
 from torch import nn
 
 import common
+from test_adapters import _plan as plan
 from test_adapters import check, randomised
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "attention"))
@@ -91,6 +93,53 @@ def test_external_attention(folder):
 def test_involution(folder):
     from fightingcv_attention.conv.Involution import Involution
     one(folder, Involution(3, 12, 2, 3, 2), "Involution", sizes=((2, 8, 6), (3, 4, 10)))
+
+
+BLOCKS = ((2, 8, 4), (3, 4, 12))
+
+
+def test_halo(folder):
+    from halonet_pytorch import HaloAttention
+    layer = HaloAttention(dim=12, block_size=4, halo_size=1, dim_head=6, heads=2)
+    one(folder, layer, "HaloAttention", sizes=BLOCKS)
+    assert padding_of(folder) == b"mask"
+
+
+def test_halo_with_the_inverted_mask(folder):
+    from fightingcv_attention.attention.HaloAttention import HaloAttention
+    layer = HaloAttention(dim=12, block_size=2, halo_size=1, dim_head=6, heads=2)
+    one(folder, layer, "HaloAttention", sizes=((2, 8, 6), (3, 4, 12)))
+    assert padding_of(folder) == b"inverted"
+
+
+def test_halo_of_timm(folder):
+    HaloAttn = timm("halo_attn", "HaloAttn")
+    one(folder, HaloAttn(12, 8, stride=2, num_heads=2, dim_head=5, block_size=4, halo_size=1,
+                         qkv_bias=True), "HaloAttention", sizes=BLOCKS)
+    assert padding_of(folder) == b"attend"
+
+
+def test_halo_of_timm_with_a_mean(folder):
+    HaloAttn = timm("halo_attn", "HaloAttn")
+    one(folder, HaloAttn(12, stride=2, num_heads=2, block_size=4, halo_size=2, avg_down=True,
+                         scale_pos_embed=True), "HaloAttention", sizes=BLOCKS)
+
+
+def test_halo_with_another_softmax_stays(folder):
+    from halonet_pytorch import HaloAttention as Upstream
+
+    class HaloAttention(Upstream):
+        def forward(self, x):
+            return super().forward(x).softmax(1)
+
+    layer = HaloAttention(dim=12, block_size=4, halo_size=1, dim_head=6, heads=2)
+    entry = plan(randomised(Named(layer)), **maps(12)(2, 8, 4)).entries[0]
+    assert not entry.taken and "the probe differs" in entry.reason, entry.line()
+
+
+def padding_of(folder):
+    [node] = [n for n in onnx.load(folder / "model.onnx").graph.node if n.domain == "attnrun"]
+    return next(a.s for a in node.attribute if a.name == "padding")
 
 
 if __name__ == "__main__":

@@ -113,3 +113,68 @@ class Involution(Adapter):
         return call("Involution", inputs, self.tensor("w1"), self.tensor("b1"),
                     self.tensor("w2"), self.tensor("b2"), kernel_size=m.kernel_size,
                     groups=m.group, stride=m.stride, activation=self.activation)
+
+
+class Halo(Adapter):
+    """Linear layers on windows: to_q; to_kv with the keys of all heads, then the values;
+    to_out. Releases disagree on which cells of a window its mask hides."""
+    names = ("HaloAttention",)
+    operator = "HaloAttention"
+
+    def check(self):
+        m = self.module
+        need_linear(m, "to_q", "to_kv", "to_out")
+        need(m.to_kv.bias is None, "its to_kv has a bias")
+
+    def choices(self):
+        return [{"padding": word} for word in ("mask", "inverted", "attend")]
+
+    def tensors(self):
+        m = self.module
+        wk, wv = m.to_kv.weight.split([m.to_q.out_features, m.to_out.in_features])
+        return {"wk": wk, "wv": wv}
+
+    def forward(self, x):
+        m, position = self.module, self.module.rel_pos_emb
+        return call("HaloAttention", x, m.to_q.weight, self.tensor("wk"), self.tensor("wv"),
+                    position.rel_height, position.rel_width, m.to_q.bias, None, None,
+                    m.to_out.weight, m.to_out.bias, num_heads=m.heads,
+                    block_size=m.block_size, halo_size=m.halo_size, scale=m.scale,
+                    **self.choice)
+
+
+class HaloAttn(Adapter):
+    """timm's: 1 x 1 convolutions q and kv, of which each head's rows are its keys, then its
+    values. A mean of 2 x 2 pixels may follow."""
+    names = ("timm.layers.halo_attn.HaloAttn",)
+    operator = "HaloAttention"
+
+    def check(self):
+        m = self.module
+        need(isinstance(m.q, nn.Conv2d) and m.q.kernel_size == (1, 1)
+             and m.q.stride == (m.block_stride,) * 2, "its q is another convolution")
+        need_matrix(m.kv, "its kv")
+
+    def choices(self):
+        return [{"padding": word} for word in ("attend", "mask")]
+
+    def tensors(self):
+        m = self.module
+        found = named(q=matrix(m.q))
+        for letter, rows in zip("wb", matrix(m.kv)):
+            if rows is not None:
+                heads = rows.unflatten(0, (m.num_heads, -1))
+                parts = heads.split([m.dim_head_qk, m.dim_head_v], 1)
+                found |= {letter + name: part.flatten(0, 1) for name, part in zip("kv", parts)}
+        return found
+
+    def forward(self, x):
+        m, have = self.module, self.tensors()
+        wq, wk, wv, bq, bk, bv = (self.tensor(letter + name) if letter + name in have else None
+                                  for letter in "wb" for name in "qkv")
+        position = m.pos_embed
+        return m.pool(call("HaloAttention", x, wq, wk, wv, position.height_rel,
+                           position.width_rel, bq, bk, bv, num_heads=m.num_heads,
+                           block_size=m.block_size, halo_size=m.halo_size, scale=m.scale,
+                           rel_scaled=int(m.scale_pos_embed), q_stride=m.block_stride,
+                           **self.choice))
