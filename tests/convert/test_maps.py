@@ -1,5 +1,6 @@
-"""Gates and attention over maps: classes of timm and fightingcv-attention, each replaced by
-one operator, in a file that ONNX Runtime and attnrun run at other sizes like PyTorch.
+"""Gates and attention over maps: classes of timm and fightingcv-attention, and BAM in its
+published form, each replaced by one operator, in a file that ONNX Runtime and attnrun run at
+other sizes like PyTorch.
 
 usage: test_maps.py ROOT ATTNRUN [test …]
 """
@@ -77,6 +78,90 @@ def test_cbam(folder):
 
 def test_cbam_of_timm(folder):
     one(folder, timm("cbam", "CbamModule")(12, rd_channels=3), "CBAM")
+
+
+class ChannelGate(nn.Module):
+    """With the names and the pooling of BAM's authors."""
+
+    def __init__(self, channels, low, layers):
+        super().__init__()
+        sizes = [channels, *[low] * layers]
+        self.gate_c = nn.Sequential(nn.Flatten())
+        for i, (have, make) in enumerate(zip(sizes, sizes[1:])):
+            self.gate_c.add_module(f"gate_c_fc_{i}", nn.Linear(have, make))
+            self.gate_c.add_module(f"gate_c_bn_{i + 1}", nn.BatchNorm1d(make))
+            self.gate_c.add_module(f"gate_c_relu_{i + 1}", nn.ReLU())
+        self.gate_c.add_module("gate_c_fc_final", nn.Linear(low, channels))
+
+    def forward(self, x):
+        side = x.shape[2]
+        pooled = nn.functional.avg_pool2d(x, side, stride=side)
+        return self.gate_c(pooled)[:, :, None, None].expand_as(x)
+
+
+class SpatialGate(nn.Module):
+    def __init__(self, channels, low, dilations):
+        super().__init__()
+        self.gate_s = nn.Sequential()
+
+        def add(name, number, *layers):
+            for kind, layer in zip(("conv", "bn", "relu"), layers):
+                self.gate_s.add_module(f"gate_s_{kind}_{name}{number}", layer)
+        add("reduce", 0, nn.Conv2d(channels, low, 1), nn.BatchNorm2d(low), nn.ReLU())
+        for i, dilation in enumerate(dilations):
+            add("di_", i, nn.Conv2d(low, low, 3, padding=dilation,
+                                    dilation=dilation), nn.BatchNorm2d(low), nn.ReLU())
+        add("final", "", nn.Conv2d(low, 1, 1))
+
+    def forward(self, x):
+        return self.gate_s(x).expand_as(x)
+
+
+class BAM(nn.Module):
+    """The published form, which itself cannot be constructed: a name in it is undefined."""
+
+    def __init__(self, channels, low, layers=1, dilations=(4, 4)):
+        super().__init__()
+        self.channel_att = ChannelGate(channels, low, layers)
+        self.spatial_att = SpatialGate(channels, low, dilations)
+
+    def forward(self, x):
+        return x * (1 + torch.sigmoid(self.channel_att(x) * self.spatial_att(x)))
+
+
+SQUARES = ((2, 9, 9), (3, 6, 6), (1, 14, 14))
+
+
+def test_bam(folder):
+    one(folder, BAM(12, 3), "BAM", sizes=SQUARES)
+
+
+def test_bam_of_other_depth(folder):
+    one(folder, BAM(12, 4, 3, (2,)), "BAM", sizes=SQUARES)
+
+
+def test_bam_without_middle(folder):
+    one(folder, BAM(12, 4, 1, ()), "BAM", sizes=SQUARES)
+
+
+def test_bam_of_a_sum(folder):
+    """As the paper has it; at other dilations that class fits no map."""
+    from fightingcv_attention.attention.BAM import BAMBlock
+    one(folder, BAMBlock(12, 4, 1), "BAM")
+
+
+def stays(module, reason, size):
+    found = plan(randomised(Named(module)), maps(12)(*size)["x"])
+    assert not found.taken and [reason in e.reason for e in found.entries] == [True], \
+        found.lines()
+
+
+def test_bam_that_stays(folder):
+    stays(BAM(12, 3), "the probe differs by", (2, 7, 11))  # four columns are not pooled
+    stays(BAM(12, 3, dilations=(4, 2)), "as much around the map as its dilation", (2, 9, 9))
+    gates = BAM(12, 3)
+    gates.spatial_att.gate_s.gate_s_relu_di_0 = nn.SiLU()
+    stays(gates, "it has a SiLU among its layers", (2, 9, 9))
 
 
 def test_selective_kernel(folder):

@@ -45,3 +45,25 @@ def named(**layers):
         if bias is not None:
             found["b" + name] = bias
     return found
+
+
+def layers_of(stack):
+    """[(linear layer or convolution, norm or None)] of an nn.Sequential in which each but
+    the last has a ReLU behind it; what flattens a pooled map has no part."""
+    found, active = [], True
+    for layer in stack:
+        if isinstance(layer, (nn.Linear, nn.Conv2d)):
+            need(active, "two of its layers have no ReLU between them")
+            found.append([layer, None])
+            active = False
+        elif isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d)):
+            need(found and not active and found[-1][1] is None, "a norm is in another place")
+            found[-1][1] = layer
+        elif isinstance(layer, nn.ReLU):
+            need(not active, "a ReLU is in another place")
+            active = True
+        else:
+            need(not found and type(layer).__name__ == "Flatten",
+                 f"it has a {type(layer).__name__} among its layers")
+    need(not active and len(found) >= 2, "its last layer has a ReLU, or there is no other")
+    return [tuple(pair) for pair in found]

@@ -1,11 +1,72 @@
-"""Attention over maps: selective kernels, SAGAN's self-attention, external attention,
-involution, halo attention, in their usual published forms."""
+"""Gates and attention over maps: BAM, selective kernels, SAGAN's self-attention, external
+attention, involution, halo attention, in their usual published forms."""
 import torch
 from torch import nn
 
 from ..call import call
 from ..registry import Adapter, need, need_linear
-from ._layers import activation_of, matrix, named, need_matrix
+from ._layers import activation_of, layers_of, matrix, named, need_matrix
+
+
+def one_weight(layers):
+    """(weights, biases) of layers of one shape: a row each, None where all have none."""
+    if not layers:
+        return None, None
+    pairs = [matrix(layer, norm) for layer, norm in layers]
+    biases = [torch.zeros(w.shape[0]) if b is None else b for w, b in pairs]
+    return (torch.stack([w.unflatten(1, layer.weight.shape[1:])
+                         for (w, _), (layer, _) in zip(pairs, layers)]),
+            torch.stack(biases) if any(b is not None for _, b in pairs) else None)
+
+
+class BAM(Adapter):
+    """A gate of channels, linear layers over the mean, and one of pixels, dilated
+    convolutions of 3 x 3 between two of 1 x 1; sigmoid of their product, as the authors'
+    code has it, or of their sum, as the paper. That code pools a square: where a map is
+    wider, its other columns are not in the mean, and the probe finds it."""
+    names = ("BAM", "BAMBlock")
+    operator = "BAM"
+    PARTS = ((("channel_att", "gate_c"), ("spatial_att", "gate_s")),
+             (("ca", "ca"), ("sa", "sa")))
+
+    def check(self):
+        for parts in self.PARTS:
+            stacks = [getattr(getattr(self.module, outer, None), inner, None)
+                      for outer, inner in parts]
+            if None not in stacks:
+                break
+        need(None not in stacks, "it has no gates of channels and pixels")
+        self.channel, self.spatial = (layers_of(stack) for stack in stacks)
+        first, *middle, last = (layer for layer, _ in self.spatial)
+        for layer, _ in self.channel:
+            need(isinstance(layer, nn.Linear), "its gate of channels is not linear")
+        for layer in (first, last):
+            need_matrix(layer, "a layer of its gate of pixels")
+        need(last.weight.shape[0] == 1, "its gate of pixels has more than one plane")
+        self.dilation = middle[0].dilation[0] if middle else 1
+        for layer in middle:
+            need(layer.kernel_size == (3, 3) and layer.stride == (1, 1)
+                 and layer.groups == 1 and layer.padding_mode == "zeros"
+                 and layer.dilation == layer.padding == (self.dilation, self.dilation),
+                 "a convolution is not 3 x 3 with as much around the map as its dilation")
+
+    def tensors(self):
+        c, s = self.channel, self.spatial
+        found = named(c0=matrix(*c[0]), c1=matrix(*c[-1]), s0=matrix(*s[0]), s1=matrix(*s[-1]))
+        for name, layers in (("c", c[1:-1]), ("s", s[1:-1])):
+            weights, biases = one_weight(layers)
+            found |= {f"w{name}m": weights, f"b{name}m": biases}
+        return {name: tensor for name, tensor in found.items() if tensor is not None}
+
+    def choices(self):
+        return [{"combine": "mul"}, {"combine": "add"}]
+
+    def forward(self, in_tensor):
+        have = self.tensors()
+        operands = [self.tensor(name) if name in have else None
+                    for name in ("wc0", "bc0", "wc1", "bc1", "ws0", "bs0", "wsm", "bsm",
+                                 "ws1", "bs1", "wcm", "bcm")]
+        return call("BAM", in_tensor, *operands, dilation=self.dilation, **self.choice)
 
 
 class SKAttention(Adapter):
