@@ -26,7 +26,7 @@ SYSTEMS = [
     "Luong seq2seq, global general", "Luong seq2seq, global concat", "Luong seq2seq, local-p",
     "hierarchical attention network", "AFM recommender", "FNet", "gMLP", "MLP-Mixer",
     "ResNet with CBAM", "SE-ResNet", "SKNet", "SAGAN generator block",
-    "External-attention classifier", "RedNet",
+    "External-attention classifier", "RedNet", "HaloNet",
     "Llama-style decoder with GQA and KV cache", "gated-delta decoder layer",
 ]
 KEYS = ("system", "paper", "upstream", "expected", "factory", "inputs", "outputs",
