@@ -6,6 +6,7 @@ enum { MOST_SCORES = 1 << 18, LEAST_QUERIES = 16, MOST_QUERIES = 128 };
 enum {
     ENOUGH_TASKS = 16,
     ENOUGH_CHUNKS = 8,
+    LEAST_PIXELS = 32, /* of a chunk, where there are more: two vectors at most */
     MOST_WHOLE = 16 << 20,
     MOST_STORE = 2 << 20
 };
@@ -67,7 +68,8 @@ static bool plan_whole(struct attn_halo_grid *g, int64_t rows, int64_t columns,
 {
     g->columns = columns;
     g->chunk_rows = most(1, PIXELS / columns);
-    while (g->chunk_rows > 1 && batch * parts(rows, g->chunk_rows) < ENOUGH_CHUNKS)
+    while (parts(g->chunk_rows, 2) * columns >= LEAST_PIXELS && g->chunk_rows > 1 &&
+           batch * parts(rows, g->chunk_rows) < ENOUGH_CHUNKS)
         g->chunk_rows = parts(g->chunk_rows, 2);
     g->chunks = g->slots = parts(rows, g->chunk_rows);
     return plan_grid(g);
