@@ -8,6 +8,8 @@
 # since the last time is kept. Then, for instance:
 #
 #     attnrun check build/models
+#
+# models/gallery.html is made again, of the descriptions and models/gallery.json.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source tools/prepare.sh
@@ -17,3 +19,4 @@ need_venv build/venv tests/requirements.txt
 need_more build/venv models/requirements.txt
 [ $# -gt 0 ] || set -- build/models
 build/venv/bin/python models/build.py "$@"
+build/venv/bin/python tools/gallery/gallery.py

@@ -1,0 +1,286 @@
+"""page.py - the gallery as one HTML file: descriptions, systems.py and gallery.json in, text
+out. No script, nothing from elsewhere, and nothing that differs from machine to machine.
+"""
+import re
+import sys
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+import formula
+import picture
+import style
+import systems
+
+MODELS = Path(__file__).resolve().parents[2] / "models"
+sys.path.insert(0, str(MODELS))
+import build  # noqa: E402
+
+SIZE_PX, THINNEST_PX, TOKENS = 256, 12, 64
+THUMBNAIL_PX = 64
+SET = {"64 queries": "64 queries, 4,096 keys", "maps": "64 × 64 pixels, 256 channels",
+       "samples": "fields of 64", "": "4,096 tokens, 8 heads of 64"}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A description and what systems.py says of it."""
+    name: str
+    description: dict
+    system: systems.System
+
+
+def described():
+    """{model: Model}, by section and in the order of systems.py."""
+    found = {name: build.read(path) for name, path in build.described().items()}
+    known = {name: one["operators"] for name, one in found.items()}
+    models = [Model(name, one, systems.system_of(name, one["operators"], known))
+              for name, one in found.items()]
+    order = list(systems.SYSTEMS)
+    models.sort(key=lambda m: (systems.SECTIONS.index(m.system.section),
+                               order.index(m.name) if m.name in order else len(order)))
+    return {model.name: model for model in models}
+
+
+def operators(model):
+    """domain::name of what the figures and pictures are of."""
+    return [f"attnrun::{name}" for name in model.description["operators"]] + [
+        f"ai.onnx::{name}" for name in model.system.standard]
+
+
+# ---- words ----
+
+def minus(text):
+    return text.replace("-", "−")
+
+
+def number(value):
+    if value == 0:
+        return "0"
+    text = f"{value:.1e}" if abs(value) < 1e-3 else f"{value:.2g}"
+    digits, _, power = text.partition("e")
+    if not power:
+        return minus(text)
+    return f"{digits.removesuffix('.0')}·10<sup>{minus(str(int(power)))}</sup>"
+
+
+def three_digits(value):
+    digits = 3 if value < 0.1 else 2 if value < 10 else 1 if value < 100 else 0
+    return f"{value:,.{digits}f}"
+
+
+def of_bytes(value):
+    return f"{three_digits(value / 1e6)} MB" if value >= 1e5 else f"{value / 1e3:.1f} kB"
+
+
+def powers(text):
+    """n^2 and n_q of a cost as HTML; other names with _ are words."""
+    text = re.sub(r"\^(\d+(?:\.\d+)?|\w)", r"<sup>\1</sup>", escape(text))
+    text = re.sub(r"\b([a-z])_(\w+)", r"\1<sub>\2</sub>", text)
+    return re.sub(r"(?<=\w)_(?=\w)", "\u2011", text)
+
+
+def share_of(kept):
+    """How much of a picture of tokens by tokens is seen, in words."""
+    if (kept["rows"], kept["columns"]) != (TOKENS, TOKENS):
+        return ""
+    percent = 100 * (picture.unpacked(kept) != 0).mean()
+    return f"{percent:.0f}% of pairs" if percent < 99.5 else ""
+
+
+def papers(text):
+    """Links: arXiv:…, doi:… of each paper; papers are parted by semicolons."""
+    found = []
+    for paper in text.split("; "):
+        link = re.search(r"(arXiv|doi):(\S+)", paper)
+        if not link:
+            raise ValueError(f"{paper}: neither arXiv: nor doi:")
+        host = "https://arxiv.org/abs/" if link[1] == "arXiv" else "https://doi.org/"
+        found.append(f'<a href="{host}{escape(link[2])}">{escape(paper)}</a>')
+    return "<br>".join(found)
+
+
+# ---- pictures ----
+
+def sources(kept, sizes, alt):
+    light, dark = (picture.data_uri(kept, theme) for theme in (picture.LIGHT, picture.DARK))
+    return (f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
+            f'<img src="{light}" {sizes} alt="{escape(alt)}"></picture>')
+
+
+def ends(kept):
+    low, high = number(kept["low"]), number(kept["high"])
+    return low, f"≥ {high}" if kept["cut"] else high
+
+
+def figure(system, kept):
+    rows, columns = kept["rows"], kept["columns"]
+    unit = SIZE_PX // max(rows, columns)
+    width, height = (max(THINNEST_PX, k * unit) for k in (columns, rows))
+    share, mark = share_of(kept), ""
+    if "mark" in kept:
+        row, column = kept["mark"]
+        mark = (f'<span class="mark" style="left:{100 * column / columns:g}%;'
+                f'top:{100 * row / rows:g}%;width:{100 / columns:g}%;'
+                f'height:{100 / rows:g}%"></span>')
+    low, high = ends(kept)
+    alt = f"{system}: {kept['caption']}; {rows} by {columns}" + (share and f", {share} seen")
+    sizes = f'width="{width}" height="{height}" style="aspect-ratio:{width}/{height}"'
+    return (f'<figure><div class="frame">{sources(kept, sizes, alt)}{mark}</div>'
+            f'<div class="scale"><span>{low}</span><i class="{kept["scale"]}"></i>'
+            f"<span>{high}</span></div><figcaption>{escape(kept['caption'])}" +
+            (f'<span class="share">{share}</span>' if share else "") +
+            "</figcaption></figure>")
+
+
+def thumbnail(kept):
+    rows, columns = kept["rows"], kept["columns"]
+    return sources(kept, f'width="{THUMBNAIL_PX}" '
+                   f'height="{max(THINNEST_PX, THUMBNAIL_PX * rows // max(rows, columns))}"',
+                   "")
+
+
+# ---- figures ----
+
+def sizes_of(name, found):
+    if "samples" in name:
+        return SET["samples"]
+    if "64 queries" in name or found["beside"] == "dense, 64 queries":
+        return SET["64 queries"]
+    return SET["maps"] if name in MAPS or found["beside"] in MAPS else SET[""]
+
+
+MAPS = ("SAGAN self-attention", "Squeeze-and-Excitation", "CBAM",
+        "Selective Kernel block, 32 groups")
+
+
+def ratio(value, dense):
+    if abs(value - dense) < 0.005 * dense:
+        return "" if value == dense else "the same"
+    if value < dense:
+        return f"{three_digits(dense / value)} × less"
+    return f"{three_digits(value / dense)} × more"
+
+
+def row(name, found, dense, longest, css=""):
+    times, less = found["ms"], ratio(found["ms"], dense["ms"]) if dense else ""
+    memory = ratio(found["bytes"], dense["bytes"]) if dense and found["bytes"] else ""
+    return (f'<tr{css}><th scope="row">{escape(name)}</th>'
+            f'<td>{three_digits(times)} ms<span class="bar" style="width:'
+            f'{max(1, 100 * times / longest):.0f}%"></span></td><td class="by">{less}</td>'
+            f'<td>{of_bytes(found["bytes"])}</td><td class="by">{memory}</td></tr>')
+
+
+def partner_name(name):
+    return {"dense": "dense attention", "dense, 64 queries": "dense attention",
+            "SAGAN self-attention": "all pixels (SAGAN)"}[name]
+
+
+def table(system, measured):
+    rows = []
+    cases = {name: measured[name] for name in system.cases}
+    beside = next((one["beside"] for one in cases.values() if one["beside"]), "")
+    dense = measured[beside] if beside else None
+    longest = max(one["ms"] for one in [*cases.values(), *filter(None, [dense])])
+    for name, found in cases.items():
+        if name != beside:
+            rows.append(row(partner_name(name) if name == "dense" else name, found, dense,
+                            longest))
+    if beside:
+        rows.append(row(partner_name(beside), dense, dense, longest, ' class="dense"'))
+    heading = sizes_of(*next(iter(cases.items())))
+    return (f'<div class="table"><table><thead><tr><th scope="col">{heading}</th>'
+            '<th scope="col">time</th><td></td><th scope="col">memory</th><td></td></tr>'
+            f"</thead><tbody>{''.join(rows)}</tbody></table></div>")
+
+
+# ---- the page ----
+
+def facts(model, stored):
+    costs = [(name, powers(stored["costs"][name])) for name in operators(model)]
+    lines = [f"<dt>Cost of <code>{escape(name)}</code></dt><dd>{cost}</dd>"
+             for name, cost in costs]
+    lines.append(f'<dt>Model</dt><dd><a href="{model.name}.yaml">models/{model.name}.yaml'
+                 f"</a>: {powers(model.description['cost']['order'])}</dd>")
+    lines.append(f"<dt>Paper</dt><dd>{papers(model.description['paper'])}</dd>")
+    return f"<dl>{''.join(lines)}</dl>"
+
+
+def title(model):
+    name = model.description["system"]
+    return name[0].upper() + name[1:]
+
+
+def card(model, stored):
+    system, name = model.system, title(model)
+    lines = "".join(f"<div>{formula.mathml(line)}</div>" for line in system.formula)
+    pictures = "".join(figure(name, kept) for kept in stored["patterns"][model.name])
+    note = f'<p class="note">{escape(system.note)}</p>' if system.note else ""
+    return (f'<article id="{model.name}" aria-labelledby="{model.name}-name">'
+            f'<h3 id="{model.name}-name">{escape(name)}</h3>'
+            f'<p>{escape(system.text)}</p><div class="halves">'
+            f'<div class="pictures">{pictures}</div><div class="details"><div>'
+            f'<div class="formula">{lines}</div>{facts(model, stored)}</div><div>'
+            f"{table(system, stored['measured'])}{note}</div></div></div></article>")
+
+
+def entry(model, stored):
+    system, measured = model.system, stored["measured"]
+    found = measured[system.cases[0]]
+    beside = found["beside"]
+    words = ratio(found["ms"], measured[beside]["ms"]) if beside else ""
+    words = words.replace(" × less", " × faster").replace(" × more", " × slower")
+    return (f'<li><a href="#{model.name}">{thumbnail(stored["patterns"][model.name][0])}'
+            f"<span>{escape(title(model))}"
+            f"<small>{words}</small></span></a></li>")
+
+
+INTRODUCTION = """
+<p class="lead">The attention of {count} systems. Each picture is made by the operator
+itself: attnrun runs it on a small input, and what comes out is drawn.</p>
+<div class="columns"><div><h2>How to read it</h2>
+<p>A row is a query, from above; a column is a key, from the left; the colour is the weight.
+Where a query does not see a key, the picture is empty. All systems see the same 64 tokens:
+eight runs of eight, of the topics A&nbsp;B&nbsp;C&nbsp;B&nbsp;A&nbsp;D&nbsp;C&nbsp;D. What
+attends to content shows as squares, what attends to position as bands.</p>
+<p>Systems over images see 16 × 16 pixels with a disc and a bar; there a picture is what the
+outlined pixel sees. Values are one-hot rows, so that the result is the weights. Where an
+operator has no values to weigh, the picture is how much a row of the result moves when a
+token moves.</p>
+<ul class="legend"><li><i class="linear"></i> a weight, from small to large</li>
+<li><i class="log"></i> four powers of ten</li>
+<li><i class="signed"></i> negative and positive</li>
+<li><b class="unseen"></b> not seen</li></ul></div>
+<div><h2>How it was measured</h2>
+<p>One operator of full size next to dense attention over as much: 8 heads of 64 over 4,096
+tokens, or a map of 64 × 64 pixels with 256 channels; others say so. Projections before and
+behind are left out of both. Both sides run in turns; the times are the least of all.</p>
+<p>Memory is what a run needs beside inputs, weights and the result, as the plan says before
+the run. The scores of dense attention, written out, would take 537&nbsp;MB.</p>
+<p class="note">{machine}. <code>bash tools/gallery/build.sh --measure</code> measures
+again.</p></div></div>
+"""
+
+
+def page(models, stored):
+    by_section = {}
+    for model in models.values():
+        by_section.setdefault(model.system.section, []).append(model)
+    index, cards = [], []
+    for section, members in by_section.items():
+        anchor = re.sub(r"\W+", "-", section.lower())
+        entries = "".join(entry(model, stored) for model in members)
+        index.append(f'<h3><a href="#{anchor}">{escape(section)}</a></h3><ul>{entries}</ul>')
+        cards += [f'<section aria-labelledby="{anchor}"><h2 id="{anchor}">{escape(section)}'
+                  "</h2>", *(card(model, stored) for model in members), "</section>"]
+    return "\n".join([
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="color-scheme" content="light dark">',
+        '<link rel="icon" href="data:,">',
+        "<title>attnrun: what a query sees</title>", f"<style>{style.STYLE}</style></head>",
+        '<body><header><p class="name">attnrun</p><h1>What a query sees</h1>',
+        INTRODUCTION.format(count=len(models), machine=escape(stored["machine"])),
+        '</header><nav aria-label="Systems">', *index, "</nav><main>", *cards,
+        "</main><footer>Made of <code>models/*.yaml</code> and <code>models/gallery.json"
+        "</code> by <code>bash tools/gallery/build.sh</code>.</footer></body></html>"]) + "\n"

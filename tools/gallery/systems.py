@@ -1,0 +1,246 @@
+"""systems.py - what the gallery says about the systems of models/*.yaml, by file name:
+section, a sentence, formula, pictures, and the cases that are measured for it (names of
+measure.ALL). Name, paper, operators and the model's cost are read from the description.
+
+Formulas are written as formula.py reads them. A description that is not listed here is
+shown as the first system here that has one of its operators.
+"""
+from dataclasses import dataclass
+
+import maps
+import minilm
+import patterns
+
+DENSE, FIXED, CONTENT = "Dense attention", "Fixed patterns", "Patterns from content"
+LINEAR, POOLS = "Kernels, low rank, states", "Learned weights, pooling, recurrent networks"
+MIXERS, MAPS = "Mixers", "Maps of pixels"
+SECTIONS = (DENSE, FIXED, CONTENT, LINEAR, POOLS, MIXERS, MAPS)
+SOFTMAX = "Y = softmax({Q K^⊤}/{√d}) V"
+
+
+@dataclass(frozen=True)
+class System:
+    section: str
+    text: str
+    formula: tuple       # lines
+    pictures: object     # Runner -> [Picture]
+    cases: tuple = ()
+    standard: tuple = ()  # operators of ONNX itself that do the attention
+    note: str = ""       # about the figures
+
+
+ONE_RESULT = "Pools all tokens to one result, where dense attention makes one a token."
+GATE = ("It weighs channels and pixels, and relates no pixel to another: dense attention is "
+        "no partner to compare with.")
+
+SYSTEMS = {
+    "transformer": System(
+        DENSE, "Each token of the encoder sees all others; in the decoder it sees those "
+        "before it, and the whole encoder.", (SOFTMAX,), patterns.transformer,
+        ("dense", "dense, causal"), ("Attention",)),
+    "bert": System(
+        DENSE, "The Transformer's encoder alone. Padding is hidden by a mask.",
+        ("Y = softmax({Q K^⊤}/{√d} + M) V",), patterns.bert, ("dense",), ("Attention",)),
+    "minilm": System(
+        DENSE, "A small BERT that was taught the attention of a large one. Here: heads of its "
+        "real weights over 64 tokens of a text, from neighbours over phrases to single words.",
+        ("Y = softmax({Q K^⊤}/{√d} + M) V",), minilm.pictures, ("dense",), ("Attention",)),
+    "llama": System(
+        DENSE, "Several query heads share a head of keys and values, which makes the cache "
+        "small. Queries and keys are rotated by their positions.",
+        ("y_h = softmax({R(q_h) R(k_g)^⊤}/{√d}) v_g", "g = ⌊h G ∕ H⌋"),
+        patterns.grouped_queries, ("grouped queries, 8 on 2", "dense, causal"),
+        ("Attention",)),
+    "memory-compressed": System(
+        DENSE, "A convolution makes keys and values fewer by its stride. Layers between see "
+        "blocks.", ("K_c = conv_r(K),  V_c = conv_r(V)",
+                    "Y = softmax({Q K_c^⊤}/{√d}) V_c"), patterns.compressed,
+        ("compressed, 4", "blocks of 256, causal")),
+    "longformer": System(
+        FIXED, "A window around each token, dilated if wanted, and some global tokens that "
+        "see all and are seen by all.",
+        ("y_i = ∑_{j ∈ S(i)} softmax_j({q_i ⋅ k_j}/{√d}) v_j",
+         'S(i) = {{j : |i − j| ≤ w}} ∪ "global"'),
+        patterns.longformer, ("Longformer ±256",)),
+    "led": System(
+        FIXED, "Longformer's encoder, and a plain decoder that sees all of it.",
+        ('"encoder:"  |i − j| ≤ w, "or global"', '"decoder:"  j ≤ i, "and the encoder"'),
+        patterns.led, ("LED ±256, one global token", "dense, causal"), ("Attention",)),
+    "big-bird": System(
+        FIXED, "Blocks of tokens see their neighbours, the first and the last block, and a few "
+        "blocks at random; the first and the last see all.",
+        ("y_i = ∑_{j ∈ S(b)} softmax_j({q_i ⋅ k_j}/{√d}) v_j",
+         'S(b) = {{1, b − 1, b, b + 1, B}} ∪ "random"(b)'), patterns.big_bird, ("BigBird",)),
+    "sparse-transformer-strided": System(
+        FIXED, "Attention in two factors: one sees the last l tokens, the other each l-th.",
+        ("i − j < l", '"or"  (i − j) mod l = 0'), patterns.sparse_strided,
+        ("Sparse Transformer, strided",)),
+    "sparse-transformer-fixed": System(
+        FIXED, "Attention in two factors: one sees its block of l tokens, the other the last c "
+        "tokens of all blocks before.",
+        ("⌊i ∕ l⌋ = ⌊j ∕ l⌋", '"or"  j mod l ≥ l − c'), patterns.sparse_fixed,
+        ("Sparse Transformer, fixed",)),
+    "reformer": System(
+        CONTENT, "Tokens are hashed by random rotations and sorted by bucket; each sees its "
+        "chunk and the one before. Several rounds are put together.",
+        ("b(x) = argmax [x R; −x R]",
+         "y_i = ∑_{j ∈ S(i)} softmax_j({q_i ⋅ k_j}/{√d}) v_j,  S \"of\" b"),
+        patterns.reformer, ("Reformer, 2 rounds", "Reformer, 4 rounds")),
+    "routing-transformer": System(
+        CONTENT, "k-means in the space of queries and keys: each cluster takes the w nearest of "
+        "both, and these see each other. Other heads are local.",
+        ('S_c = "the" w "largest of" μ_c ⋅ k_j',
+         "y_i = ∑_{j ∈ S_c} softmax_j({q_i ⋅ k_j}/{√d}) v_j"), patterns.routing,
+        ("Routing, window 256", "blocks of 256, causal")),
+    "sinkhorn-transformer": System(
+        CONTENT, "A bucket of queries sees its own keys and the buckets that a learned sorting "
+        "brings to it.", ("P = Sinkhorn(R(K))",
+                          "Y_b = softmax({Q_b [K_b; (P K)_b]^⊤}/{√d}) [V_b; (P V)_b]"),
+        patterns.sinkhorn, ("Sinkhorn, buckets of 64",)),
+    "explicit-sparse": System(
+        CONTENT, "A query keeps its k largest scores, and the softmax is over these.",
+        ("S(i) = top_k(q_i K^⊤)",
+         "y_i = ∑_{j ∈ S(i)} softmax_j({q_i ⋅ k_j}/{√d}) v_j"), patterns.top_k, ("top 32",)),
+    "linear-transformer": System(
+        LINEAR, "A feature map takes the place of the exponential, so that sums over keys are "
+        "made once for all queries.",
+        ("y_i = {φ(q_i) ∑_j φ(k_j)^⊤ v_j}/{φ(q_i) ∑_j φ(k_j)^⊤}", "φ(x) = elu(x) + 1"),
+        patterns.linear_attention, ("linear",)),
+    "linear-transformer-causal": System(
+        LINEAR, "The same sums carried on from token to token: a recurrent network whose state "
+        "does not grow.", ("S_t = S_{t−1} + φ(k_t)^⊤ v_t,  z_t = z_{t−1} + φ(k_t)",
+                           "y_t = {φ(q_t) S_t}/{φ(q_t) z_t^⊤}"),
+        lambda runner: patterns.linear_attention(runner, causal=True), ("linear, causal",)),
+    "performer": System(
+        LINEAR, "Random features whose products are, on average, the exponential of the score.",
+        ("φ(x) = {1}/{√m} exp(W x − {|x|^2}/{2})",
+         "Y = {φ(Q) (φ(K)^⊤ V)}/{φ(Q) (φ(K)^⊤ 1)}"), patterns.performer,
+        ("Performer, 256 features",)),
+    "performer-causal": System(
+        LINEAR, "Performer's features, their sums carried on from token to token.",
+        ("S_t = S_{t−1} + φ(k_t)^⊤ v_t,  z_t = z_{t−1} + φ(k_t)",
+         "y_t = {φ(q_t) S_t}/{φ(q_t) z_t^⊤}"),
+        lambda runner: patterns.performer(runner, causal=True), ("Performer, causal",)),
+    "linformer": System(
+        LINEAR, "Keys and values are projected along the sequence to a fixed number of places.",
+        ("Y = softmax({Q (E^⊤ K)^⊤}/{√d}) (F^⊤ V)",), patterns.linformer,
+        ("Linformer, 256",)),
+    "gated-delta": System(
+        LINEAR, "A state that forgets by a gate and replaces what it held for a key. Weights of "
+        "earlier values can be negative.",
+        ("S_t = α_t S_{t−1} (I − β_t k_t k_t^⊤) + β_t v_t k_t^⊤", "y_t = S_t q_t"),
+        patterns.gated_delta, ("gated delta",), ("LinearAttention",)),
+    "fastformer": System(
+        LINEAR, "Queries are pooled to one, which multiplies the keys; these are pooled to one, "
+        "which multiplies the values.",
+        ("g = ∑_i softmax_i(q_i ⋅ w_q) q_i", "u = ∑_i softmax_i((g ∘ k_i) ⋅ w_k) (g ∘ k_i)",
+         "y_i = u ∘ v_i"), patterns.fastformer, ("Fastformer",)),
+    "synthesizer": System(
+        POOLS, "Weights without products of queries and keys: made of each token alone, or "
+        "learned outright; both factorized if wanted.",
+        ("Y = softmax(B) V",
+         "B_i = W_2 relu(W_1 x_i),  B = R,  B_i = a_i ⊗ b_i,  B = R_1 R_2^⊤"),
+        patterns.synthesizer,
+        ("Synthesizer, dense", "Synthesizer, random", "Synthesizer, factorized dense",
+         "Synthesizer, factorized random")),
+    "sha-rnn": System(
+        POOLS, "An LSTM with one head of attention over a memory that is keys and values at "
+        "once.", ("y_i = ∑_{j ≤ i} softmax_j({(g_q ∘ g_k ∘ q_i) ⋅ m_j}/{√d}) (g_v ∘ m_j)",),
+        patterns.sha_rnn, ("SHA-RNN",), ("LSTM",)),
+    "lama": System(
+        POOLS, "Heads of rank 1 pool all tokens for one context.",
+        ("f_{hn} = tanh((P^⊤ c)_h (Q^⊤ x_n)_h)",
+         "y_h = ∑_n softmax_n({f_h}/{|f|}) x_n"), patterns.lama, ("LAMA, 16",),
+        note=ONE_RESULT),
+    "bahdanau-encoder": System(
+        POOLS, "The side of the translator that reads: a recurrent network in both directions. "
+        "What a place knows of others fades with their distance.",
+        ("h_i = [GRU(x_i, h_{i−1}); GRU(x_i, h_{i+1})]",), patterns.bahdanau_encoder,
+        ("GRU, both directions",), ("GRU",)),
+    "bahdanau-step": System(
+        POOLS, "The first attention: a small network scores each pair of a decoder's state and "
+        "an annotation.", ("e_{ij} = v^⊤ tanh(W s_{i−1} + U h_j)",
+                           "c_i = ∑_j softmax_j(e_{ij}) h_j"), patterns.bahdanau,
+        ("Bahdanau, 64 queries",)),
+    "luong-dot": System(
+        POOLS, "The score is the product of the decoder's state with the encoder's.",
+        ("e_{ij} = q_i ⋅ h_j", "c_i = ∑_j softmax_j(e_{ij}) h_j"), patterns.luong_dot,
+        ("Luong, dot, 64 queries",)),
+    "luong-general": System(
+        POOLS, "A learned matrix stands between both states.",
+        ("e_{ij} = q_i^⊤ W h_j", "c_i = ∑_j softmax_j(e_{ij}) h_j"), patterns.luong_general,
+        ("Luong, dot, 64 queries",), note="W q is a product before this operator."),
+    "luong-concat": System(
+        POOLS, "A small network scores each pair, as Bahdanau's.",
+        ("e_{ij} = v^⊤ tanh(W [q_i; h_j])", "c_i = ∑_j softmax_j(e_{ij}) h_j"),
+        patterns.luong_concat, ("Luong, concat, 64 queries",)),
+    "luong-local-p": System(
+        POOLS, "A state predicts a place of the source, and looks around it alone.",
+        ("p_i = S σ(v^⊤ tanh(W q_i))",
+         "a_{ij} = softmax_j(e_{ij}) exp(− {(j − p_i)^2}/{2 σ^2}),  |j − p_i| ≤ D"),
+        patterns.luong_local, ("Luong, local-p, 64 queries",)),
+    "han": System(
+        POOLS, "Words are pooled to sentences, sentences to the document, each by a learned "
+        "vector.", ("a_n = softmax_n(c^⊤ tanh(W x_n + b))", "y = ∑_n a_n x_n"),
+        patterns.hierarchical, ("pooling, 64 sentences of 64",),
+        note="Pools each sentence to one result, where dense attention makes one a word."),
+    "afm": System(
+        POOLS, "Features are multiplied in pairs; the products are scored and summed.",
+        ("p_{ij} = e_i ∘ e_j", "y = ∑_{i<j} softmax(h^⊤ relu(W p_{ij} + b)) p_{ij}"),
+        patterns.factorization_machine, ("AFM, 256 samples of 39 fields",),
+        note="It weighs pairs of a few fields and has no long sequence: there is no dense "
+        "partner to compare with."),
+    "fnet": System(
+        MIXERS, "A Fourier transform over tokens and channels takes attention's place: nothing "
+        "is learned.", ('Y = "Re" F_"tokens" (F_"channels" (X))',), patterns.fourier,
+        ("FNet",)),
+    "gmlp": System(
+        MIXERS, "A learned matrix over tokens gates the other half of the channels.",
+        ("[U, G] = X", "Y = U ∘ (W LayerNorm(G) + b)"), patterns.gating_unit, ("gMLP",)),
+    "mlp-mixer": System(
+        MIXERS, "A network of two layers over the tokens, the same for each channel.",
+        ("Y = W_2 gelu(W_1 X)",), patterns.mixer, ("MLP-Mixer, 256 hidden",)),
+    "se-resnet": System(
+        MAPS, "Each channel is multiplied by a number that is made of the means of all "
+        "channels: a pixel moves with itself, and a little with all others.",
+        ("g = σ(W_2 relu(W_1 mean(x)))", "y = g ∘ x"), maps.squeeze_excite,
+        ("Squeeze-and-Excitation",), note=GATE),
+    "resnet-cbam": System(
+        MAPS, "Channels are gated by their means and maxima, then pixels by a convolution over "
+        "mean and maximum of the channels.",
+        ("v = σ(f(mean x) + f(max x)) ∘ x", "y = σ(conv([max v; mean v])) ∘ v"), maps.cbam,
+        ("CBAM",), note=GATE),
+    "sknet": System(
+        MAPS, "Convolutions of several sizes; each channel is a mixture of them, chosen by the "
+        "means of their sum.", ("α = softmax_m(W_m relu(W mean(∑_m f_m)))",
+                                "y = ∑_m α_m ∘ f_m"), maps.selective_kernel,
+        ("Selective Kernel block, 32 groups",), ("Conv",), note="Time and memory include the two "
+        "convolutions. It weighs channels, so that dense attention is no partner."),
+    "sagan": System(
+        MAPS, "Pixels see all pixels, by content; the result is added with a learned factor.",
+        ("o_i = ∑_j softmax_j(q_i ⋅ k_j) v_j", "y = γ o + x"), maps.sagan,
+        ("SAGAN self-attention",), note="This is dense attention over all pixels, the partner "
+        "of the other maps."),
+    "external-attention": System(
+        MAPS, "Pixels look at learned slots, and meet through the normalization alone. Shown "
+        "are the slots that like disc, bar and ground best.",
+        ('A = "L1"_"slots" (softmax_"pixels" (X M_k^⊤))', "Y = A M_v"), maps.external,
+        ("External attention, 64 slots",)),
+    "halonet": System(
+        MAPS, "A block of pixels sees itself and a border around it.",
+        ("y_i = ∑_{j ∈ S(i)} softmax_j({q_i ⋅ (k_j + r_{j−i})}/{√d}) v_j",
+         'S(i) = "block"(i) + "halo"'), maps.halo, ("HaloNet, block 8, halo 3",)),
+    "rednet": System(
+        MAPS, "Involution: each pixel makes the kernel that is applied around it; channels "
+        "share it.", ("κ_i = W_2 relu(W_1 x_i)", "y_i = ∑_{j ∈ S(i)} κ_{i, j−i} x_j"),
+        maps.involution, ("Involution 7×7, 16 groups",)),
+}
+
+def system_of(model, operators, described):
+    """The entry of a model; described: {model: its operators}, to find one that is alike."""
+    if model in SYSTEMS:
+        return SYSTEMS[model]
+    for other, system in SYSTEMS.items():
+        if set(operators) & set(described.get(other, ())):
+            return system
+    raise KeyError(f"tools/gallery/systems.py says nothing of models/{model}.yaml")
