@@ -12,7 +12,8 @@
 #   tsan      ThreadSanitizer: the tests labelled "threads"
 #   valgrind  a few runs without an error or a leak
 # --full takes every exporter and opset of the model families, all of clang-tidy and the
-# whole conformance set under the sanitizers. Root or sudo is needed for missing packages.
+# whole conformance set and the converter under the sanitizers. Root or sudo is needed for
+# missing packages.
 # Everything is written under build/; build/logs holds one log a step.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -27,7 +28,7 @@ for argument in "$@"; do
     --full) full=1 ;;
     style | release | clang | asan | tsan | valgrind) steps+=("$argument") ;;
     *)
-        sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+        sed -n '2,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
         exit 2
         ;;
     esac
