@@ -5,8 +5,11 @@
  * segments, one per output row: a segment is copied in whole vectors, over its ends, and
  * what lies in the padding is zeroed afterwards; the next segment overwrites what went
  * too far. LINES lines are filled before they go into the panels: reading back at once
- * what was written at other boundaries would wait for the stores. */
-#include "isa.h"
+ * what was written at other boundaries would wait for the stores.
+ *
+ * Where rows of the output are as long as those of the input and strides are 1, a tap is
+ * the plane at an offset, with a mask for what lies outside: no lines. */
+#include "lanes.h"
 
 enum { NR = 2 * VF, LINES = ATTN_IM2COL_LINES, CHUNK = 128 };
 
@@ -190,8 +193,110 @@ static void run_chunk(struct chunk *c, float *panels)
     }
 }
 
+/* ---- rows as long as those of the input ---- */
+
+enum { MOST_TAPS = 64, MOST_PANELS = 4, MOST_VECTORS = 2 * MOST_PANELS };
+
+/* Some panels: for each tap of the kernel its offset and what its vectors see. */
+struct flat {
+    const struct attn_im2col *t;
+    int64_t pixel, n, taps;
+    int64_t offset[MOST_TAPS];
+    uint32_t bits[MOST_TAPS][MOST_VECTORS];
+};
+
+/* Vectors of four have no loads with a mask. */
+static bool is_flat(const struct attn_im2col *t)
+{
+    return VF > 4 && t->kernel[0] == 1 && t->in[0] == 1 && t->out[0] == 1 &&
+           t->before[0] == 0 && t->stride[1] == 1 && t->stride[2] == 1 &&
+           t->in[2] == t->out[2] && t->kernel[1] <= MOST_TAPS &&
+           t->kernel[2] <= MOST_TAPS && t->kernel[1] * t->kernel[2] > 1 &&
+           t->kernel[1] * t->kernel[2] <= MOST_TAPS;
+}
+
+/* Lanes of the vector that begins in this column that see the input for kernel column
+ * `kw`. */
+static uint32_t column_bits(const struct attn_im2col *t, int64_t column, int64_t kw)
+{
+    uint32_t bits = 0;
+    int64_t from, to;
+    find_columns(t, kw, &from, &to);
+    for (int64_t start = -column; start < VF; start += t->out[2])
+        bits |= v_bits(clamp(start + from, 0, VF), clamp(start + to, 0, VF));
+    return bits;
+}
+
+static void find_bits(struct flat *f)
+{
+    const struct attn_im2col *t = f->t;
+    const int64_t width = t->in[2], plane = t->in[1] * width;
+    for (int64_t v = 0; v * VF < f->n; v++) {
+        const int64_t at = f->pixel + v * VF;
+        for (int64_t j = 0; j < t->kernel[2]; j++) {
+            const uint32_t columns =
+                column_bits(t, at % width, j) & v_bits(0, clamp(f->n - v * VF, 0, VF));
+            for (int64_t i = 0; i < t->kernel[1]; i++) {
+                const int64_t tap = i * t->kernel[2] + j;
+                const int64_t down = (i * t->dilation[1] - t->before[1]) * width;
+                f->offset[tap] = down + j * t->dilation[2] - t->before[2];
+                f->bits[tap][v] = columns & v_bits(clamp(-down - at, 0, VF),
+                                                   clamp(plane - down - at, 0, VF));
+            }
+        }
+    }
+}
+
+/* All taps of so many panels of so many vectors, from vector `from` on. */
+INLINE void copy_panels(const struct flat *f, float *to, int64_t from, const int panels,
+                        const int vectors)
+{
+    const struct attn_im2col *t = f->t;
+    const int64_t plane = t->in[1] * t->in[2], taps = f->taps, rows = t->k_count;
+    const float *x = t->x + t->k_from / taps * plane + f->pixel + from * VF;
+    int64_t tap = t->k_from % taps;
+    for (int64_t k = 0; k < rows; k++, to += vectors * VF) {
+        const float *at = x + f->offset[tap];
+        const uint32_t *bits = f->bits[tap] + from;
+        UNROLL
+        for (int v = 0; v < panels * vectors; v++)
+            v_store(to + v / vectors * rows * NR + v % vectors * VF,
+                    v_load_lanes(at + v * VF, v_lanes(bits[v])));
+        if (++tap == taps) {
+            tap = 0;
+            x += plane;
+        }
+    }
+}
+
+static void run_flat(const struct attn_im2col *t)
+{
+    struct flat f = { .t = t, .taps = t->kernel[1] * t->kernel[2] };
+    for (int64_t first = 0; first < t->n; first += f.n) {
+        f.n = t->n - first < MOST_PANELS * NR ? t->n - first : MOST_PANELS * NR;
+        f.pixel = t->pixel + first;
+        find_bits(&f);
+        float *to = t->panels + first * t->k_count;
+        const int64_t panels = (f.n + VF - 1) / NR;
+        if (panels == 4)
+            copy_panels(&f, to, 0, 4, 2);
+        else if (panels == 3)
+            copy_panels(&f, to, 0, 3, 2);
+        else if (panels == 2)
+            copy_panels(&f, to, 0, 2, 2);
+        else if (panels == 1)
+            copy_panels(&f, to, 0, 1, 2);
+        if (panels * NR < f.n)
+            copy_panels(&f, to + panels * NR * t->k_count, 2 * panels, 1, 1);
+    }
+}
+
 void K(conv_im2col_f32)(const struct attn_im2col *t)
 {
+    if (is_flat(t)) {
+        run_flat(t);
+        return;
+    }
     struct chunk c;
     c.t = t;
     for (int64_t first = 0; first < t->n; first += CHUNK) {

@@ -18,6 +18,17 @@ static void random_window(struct check *c, struct attn_im2col *t, size_t n)
         t->before[2] = 0;
         t->in[2] = t->out[2] = 1200;
     }
+    if (check_below(c, 3) == 0) { /* rows of one length, no strides, one plane */
+        for (int a = 0; a < 3; a++)
+            t->stride[a] = 1;
+        t->kernel[0] = t->in[0] = t->out[0] = 1;
+        t->before[0] = 0;
+        t->kernel[1] = 1 + check_below(c, 5);
+        t->in[2] = t->out[2];
+        t->in[1] = 1 + check_below(c, 40);
+        while (t->out[1] * t->out[2] < (int64_t)n + 3)
+            t->out[1]++;
+    }
     while (t->out[0] * t->out[1] * t->out[2] < (int64_t)n + 3)
         t->out[2] += 50;
 }
