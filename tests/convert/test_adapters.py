@@ -76,6 +76,39 @@ def test_longformer_with_global_tokens(folder):
           {"LongformerAttention": 2}, ["last_hidden_state", "pooler_output"])
 
 
+def _led():
+    from transformers import LEDConfig, LEDForConditionalGeneration
+    model = LEDForConditionalGeneration(LEDConfig(
+        vocab_size=100, d_model=32, encoder_layers=2, decoder_layers=1,
+        encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=48,
+        decoder_ffn_dim=48, max_encoder_position_embeddings=150,
+        max_decoder_position_embeddings=64, attention_window=[4, 12]))
+
+    class Logits(torch.nn.Module):
+        """A dynamic cache is no tensor."""
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids, attention_mask, global_attention_mask,
+                    decoder_input_ids):
+            return self.model(input_ids=input_ids, attention_mask=attention_mask,
+                              global_attention_mask=global_attention_mask,
+                              decoder_input_ids=decoder_input_ids, use_cache=False).logits
+    return randomised(Logits())
+
+
+def test_led(folder):
+    def feeds(batch, source, target):
+        return {**_tokens(batch, source),
+                "decoder_input_ids": _tokens(batch, target)["input_ids"]}
+    source, target = {0: "batch", 1: "source"}, {0: "batch", 1: "target"}
+    check(folder, _led(), feeds, [(2, 24, 9), (3, 71, 22), (1, 33, 5)],
+          {"input_ids": source, "attention_mask": source, "global_attention_mask": source,
+           "decoder_input_ids": target},
+          {"LongformerAttention": 2}, ["logits"])
+
+
 # The three gates
 
 def test_gate_structure(folder):
