@@ -7,7 +7,9 @@ enum {
     GRAIN = ATTN_GEMM_NR_MOST, /* whole panels on every ISA */
     TASK_NS = 25000,
     MOST_MERGED_NS = 4000000, /* between two looks at the cancel flag */
-    MOST_A = 1 << 18 /* elements of A in a task: what is transposed into scratch */
+    MOST_A = 1 << 18,    /* elements of A in a task: what is transposed into scratch */
+    MOST_READ = 1 << 20, /* where it is read in place: a bound on time */
+    ENOUGH_TASKS = 8
 };
 
 static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
@@ -39,6 +41,19 @@ static double column_cost(int64_t m, int64_t k)
 
 static bool transposed_a(const struct attn_gemm *g) { return g->a_col != 1 && g->k > 1; }
 
+/* Every block of rows packs B again, or reads what is packed: many, where that leaves
+ * enough tasks. */
+static int64_t rows_of_a_task(const struct attn_gemm *g, int64_t n_batch)
+{
+    const double tasks = (double)n_batch * (double)ceil_div(g->m, MOST_BLOCK) *
+                         (double)ceil_div(g->n, LEAST_COLUMNS);
+    const int64_t most_a = transposed_a(g) || tasks < ENOUGH_TASKS ? MOST_A : MOST_READ;
+    int64_t rows = least(g->m, MOST_BLOCK);
+    while (rows > 8 && rows * least(g->k, most_a) > most_a)
+        rows /= 2;
+    return rows;
+}
+
 static int64_t gemm_floats(const struct attn_gemm *g)
 {
     return (int64_t)attn_gemm_scratch((size_t)least(g->m, g->m_block), (size_t)g->n,
@@ -56,9 +71,7 @@ attn_status attn_gemm_plan(const attnrun_step *step, struct attn_gemm *g)
         g->m_blocks = g->n_blocks = g->m_block = g->n_block = 1;
         return ATTNRUN_OK;
     }
-    g->m_block = least(g->m, MOST_BLOCK);
-    while (g->m_block > 8 && g->m_block * least(g->k, MOST_A) > MOST_A)
-        g->m_block /= 2;
+    g->m_block = rows_of_a_task(g, n_batch);
     g->m_blocks = ceil_div(g->m, g->m_block);
     g->m_block = ceil_div(ceil_div(g->m, g->m_blocks), 8) * 8;
     g->m_blocks = ceil_div(g->m, g->m_block);
