@@ -1,12 +1,16 @@
 """formula.py - short formulas as text -> MathML.
 
-Letters and words are identifiers (one letter is italic), digits are numbers, "…" is text.
-x_i, x^2, x_{i j}, √x and {a}/{b} are what they are in TeX; {{ and }} are braces that are
-shown; two spaces are a wide one.
+Letters and words are identifiers (one letter is italic), digits are numbers, "…" is text
+with its spaces. x_i, x^2, x_{i j}, √x and {a}/{b} are what they are in TeX; (…) and […] are
+one thing to an index behind them; {{ and }} are braces that are shown; two spaces are a wide
+one.
 """
 import re
 from xml.sax.saxutils import escape
 
+NO_BREAK = "\u00a0"
+CLOSING = {"(": ")", "[": "]", "{": "}"}
+WORD = re.compile(r"(?:<msub>|<msup>)?<mi>\w\w")
 TOKEN = re.compile(r'"[^"]*"|\{\{|\}\}|  |[^\W\d_]+|\d+(?:\.\d+)?|\S')
 
 
@@ -24,8 +28,11 @@ class Reader:
 
     def row(self):
         found = []
-        while self.next() and self.next() != "}":
-            found.append(self.item())
+        while self.next() and self.next() not in CLOSING.values():
+            item = self.item()
+            if found and apart(found[-1], item):
+                found.append('<mspace width=".17em"/>')
+            found.append(item)
         return f"<mrow>{''.join(found)}</mrow>" if len(found) != 1 else found[0]
 
     def item(self):
@@ -44,12 +51,19 @@ class Reader:
             return f"<{tag}>{found}{low or high}</{tag}>"
         return found
 
-    def group(self):
+    def group(self, opening="{"):
+        """What is between brackets; the opening one has been taken."""
         found = self.row()
-        if self.next() != "}":
-            raise ValueError("a brace is not closed")
+        if self.next() != CLOSING[opening]:
+            raise ValueError(f"{opening} is not closed")
         self.take()
         return found
+
+    def fenced(self, opening):
+        found = self.group(opening)
+        form = "" if "<mfrac" in found else ' stretchy="false"'
+        return (f"<mrow><mo{form}>{opening}</mo>{found}<mo{form}>{CLOSING[opening]}</mo>"
+                "</mrow>")
 
     def atom(self):
         token = self.take()
@@ -59,14 +73,25 @@ class Reader:
                 self.at += 2
                 return f"<mfrac>{found}{self.group()}</mfrac>"
             return found
+        if token in ("(", "["):
+            return self.fenced(token)
         if token == "√":
             return f"<msqrt>{self.atom()}</msqrt>"
         return leaf(token)
 
 
+def apart(left, right):
+    """Words such as max stand apart from factors, but not from brackets behind them."""
+    if left.startswith(("<mo", "<mspace", "<mtext")) or right.startswith(
+            ("<mo", "<mspace", "<mtext")):
+        return False
+    bracket = right.startswith("<mrow><mo")
+    return bool(WORD.match(right)) or bool(WORD.match(left)) and not bracket
+
+
 def leaf(token):
     if token[0] == '"':
-        return f"<mtext>{escape(token[1:-1])}</mtext>"
+        return f"<mtext>{escape(token[1:-1]).replace(' ', NO_BREAK)}</mtext>"
     if token == "  ":
         return '<mspace width="1.2em"/>'
     if token in ("{{", "}}"):
@@ -85,9 +110,10 @@ def leaf(token):
 
 
 def mathml(text):
-    """One line; the text itself is what is read out where MathML is not known."""
+    """One line."""
     reader = Reader(text)
     found = reader.row()
     if reader.next():
-        raise ValueError(f"{text}: a brace too many")
-    return f'<math xmlns="http://www.w3.org/1998/Math/MathML">{found}</math>'
+        raise ValueError(f"{text}: a bracket too many")
+    return ('<math xmlns="http://www.w3.org/1998/Math/MathML" displaystyle="true">'
+            f"{found}</math>")

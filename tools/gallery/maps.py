@@ -33,11 +33,11 @@ def pixels(noise=0.3):
 X = pixels()
 
 
-def views(matrix, scale="linear", seen=tuple(SEEN)):
-    """Rows of a matrix of pixels by pixels, as maps."""
+def views(matrix, scale="linear"):
+    """Rows of a matrix of pixels by pixels, as maps; a scale "log" is of what moves."""
     return [Picture(f"from a pixel of the {name}",
-                    matrix[SEEN[name][0] * SIDE + SEEN[name][1]].reshape(SIDE, SIDE), scale,
-                    SEEN[name]) for name in seen]
+                    matrix[row * SIDE + column].reshape(SIDE, SIDE), scale, (row, column),
+                    scale == "log") for name, (row, column) in SEEN.items()]
 
 
 def weights(draw, **shapes):

@@ -5,7 +5,6 @@ in turns with the dense attention that it stands beside, minima. Memory: what th
 beside inputs, weights and the result; exact.
 """
 import json
-import math
 import subprocess
 import sys
 import tempfile
@@ -72,7 +71,7 @@ MORE = [
     alone("dense, 64 queries", of_nodes(helper.make_node(
         **ATTENTION, q_num_heads=HEADS, kv_num_heads=HEADS)),
         Q=(1, QUERIES, WIDTH), K=(1, TOKENS, WIDTH), V=(1, TOKENS, WIDTH)),
-    alone("grouped queries, 8 on 2", of_nodes(helper.make_node(
+    alone("grouped queries, 8 on 2, causal", of_nodes(helper.make_node(
         **ATTENTION, q_num_heads=HEADS, kv_num_heads=2, is_causal=1)),
         Q=PROJECTED, K=(1, TOKENS, 2 * DIM), V=(1, TOKENS, 2 * DIM)),
     alone("GRU, both directions", of_nodes(
@@ -113,11 +112,17 @@ PIXELS = "SAGAN self-attention"
 GATES = {"Squeeze-and-Excitation", "CBAM", "Selective Kernel block, 32 groups",
          "AFM, 256 samples of 39 fields", DENSE, "dense, 64 queries", PIXELS}
 
+CAUSAL = {"grouped queries, 8 on 2, causal", "blocks of 256, causal", "linear, causal",
+          "Performer, causal", "gated delta", "Sparse Transformer, strided",
+          "Sparse Transformer, fixed"}
+
 
 def partner(name):
     """The dense attention that a case stands beside, "" for none."""
     if name in GATES:
         return ""
+    if name in CAUSAL:
+        return "dense, causal"
     if "64 queries" in name:
         return "dense, 64 queries"
     return PIXELS if ALL[name].vision else DENSE
@@ -161,31 +166,28 @@ def machine(attnrun):
     return f"{names[0] if names else 'unknown processor'}, {isa}, one thread"
 
 
-def together(attnrun, names, rounds, figures):
-    """Figures of a case and its partner, in turns; minima. A partner's may be known."""
-    known = {name: figures[name]["ms"] for name in names[1:] if name in figures}
+def together(attnrun, names, rounds):
+    """[(ms, bytes)] of cases in turns; minima."""
     with tempfile.TemporaryDirectory() as base:
-        folders = {name: Path(base, str(k)) for k, name in enumerate(names)}
-        for name, folder in folders.items():
+        folders = [Path(base, str(k)) for k in range(len(names))]
+        for name, folder in zip(names, folders):
             folder.mkdir()
             make(ALL[name], folder)
-            figures[name] = {"ms": known.get(name, math.inf),
-                             "bytes": memory_bytes(attnrun, folder)}
-        for _ in range(rounds):
-            for name, folder in folders.items():
-                figures[name]["ms"] = min(figures[name]["ms"],
-                                          round(run_ms(attnrun, folder), 4))
+        times = [[run_ms(attnrun, folder) for folder in folders] for _ in range(rounds)]
+        return [(round(min(runs), 4), memory_bytes(attnrun, folder))
+                for runs, folder in zip(zip(*times), folders)]
 
 
 def measure(attnrun, names, rounds, stored):
-    """Renews the figures of these cases; their partners keep what is less."""
+    """Renews the figures of these cases, each with those of its partner in its turns."""
     figures = stored.setdefault("measured", {})
-    beside = {name: partner(name) for name in names}
     for name in names:
-        together(attnrun, [name, *filter(None, [beside[name]])], rounds, figures)
-        print(f"{name}: {figures[name]['ms']:.2f} ms, {figures[name]['bytes'] / 1e6:.2f} MB",
-              flush=True)
-    for name in figures:
-        figures[name]["beside"] = partner(name)
+        beside = partner(name)
+        found = together(attnrun, [name, *filter(None, [beside])], rounds)
+        figures[name] = {"ms": found[0][0], "bytes": found[0][1]}
+        if beside:
+            figures[name] |= {"beside": beside, "beside_ms": found[1][0],
+                              "beside_bytes": found[1][1]}
+        print(f"{name}: {found}", flush=True)
     stored["machine"] = machine(attnrun)
     stored["measured"] = dict(sorted(figures.items()))

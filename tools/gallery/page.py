@@ -19,7 +19,7 @@ import build  # noqa: E402
 SIZE_PX, THINNEST_PX, TOKENS = 256, 12, 64
 THUMBNAIL_PX = 64
 SET = {"64 queries": "64 queries, 4,096 keys", "maps": "64 × 64 pixels, 256 channels",
-       "samples": "fields of 64", "": "4,096 tokens, 8 heads of 64"}
+       "samples": "fields of 64", "": "4,096 tokens, 512 wide"}
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,9 @@ def powers(text):
 
 
 def share_of(kept):
-    """How much of a picture of tokens by tokens is seen, in words."""
-    if (kept["rows"], kept["columns"]) != (TOKENS, TOKENS):
+    """How much of a picture of weights of tokens by tokens is seen, in words."""
+    if (kept["rows"], kept["columns"]) != (TOKENS, TOKENS) or kept["scale"] != "linear" or (
+            kept.get("moved")):
         return ""
     percent = 100 * (picture.unpacked(kept) != 0).mean()
     return f"{percent:.0f}% of pairs" if percent < 99.5 else ""
@@ -142,16 +143,19 @@ def thumbnail(kept):
 
 # ---- figures ----
 
+MAPS = {"SAGAN self-attention", "Squeeze-and-Excitation", "CBAM",
+        "Selective Kernel block, 32 groups"}
+DENSE = {"dense": "dense attention", "dense, causal": "dense attention, causal",
+         "dense, 64 queries": "dense attention",
+         "SAGAN self-attention": "all pixels (SAGAN)"}
+
+
 def sizes_of(name, found):
     if "samples" in name:
         return SET["samples"]
-    if "64 queries" in name or found["beside"] == "dense, 64 queries":
+    if "64 queries" in name:
         return SET["64 queries"]
-    return SET["maps"] if name in MAPS or found["beside"] in MAPS else SET[""]
-
-
-MAPS = ("SAGAN self-attention", "Squeeze-and-Excitation", "CBAM",
-        "Selective Kernel block, 32 groups")
+    return SET["maps"] if MAPS & {name, found.get("beside")} else SET[""]
 
 
 def ratio(value, dense):
@@ -163,34 +167,45 @@ def ratio(value, dense):
 
 
 def row(name, found, dense, longest, css=""):
-    times, less = found["ms"], ratio(found["ms"], dense["ms"]) if dense else ""
-    memory = ratio(found["bytes"], dense["bytes"]) if dense and found["bytes"] else ""
+    """dense: figures to compare with, or None; longest: the ms of a bar of full width, 0
+    for no bar."""
+    less = memory = bar = ""
+    if dense:
+        less = ratio(found["ms"], dense["ms"])
+        memory = ratio(found["bytes"], dense["bytes"])
+    if longest:
+        width = max(1, 100 * found["ms"] / longest)
+        bar = f'<span class="bar" style="width:{width:.0f}%"></span>'
     return (f'<tr{css}><th scope="row">{escape(name)}</th>'
-            f'<td>{three_digits(times)} ms<span class="bar" style="width:'
-            f'{max(1, 100 * times / longest):.0f}%"></span></td><td class="by">{less}</td>'
-            f'<td>{of_bytes(found["bytes"])}</td><td class="by">{memory}</td></tr>')
+            f'<td>{three_digits(found["ms"])} ms{bar}</td><td class="by">{less}</td>'
+            f'<td>{of_bytes(found["bytes"])}</td>'
+            f'<td class="by wide">{memory}</td></tr>')
 
 
-def partner_name(name):
-    return {"dense": "dense attention", "dense, 64 queries": "dense attention",
-            "SAGAN self-attention": "all pixels (SAGAN)"}[name]
+def partners(cases):
+    """{dense attention that these stand beside: its figures, the least of their turns}"""
+    found = {}
+    for one in cases.values():
+        if "beside" in one:
+            new = {"ms": one["beside_ms"], "bytes": one["beside_bytes"]}
+            found[one["beside"]] = min(new, found.get(one["beside"], new),
+                                       key=lambda figures: figures["ms"])
+    return found
 
 
 def table(system, measured):
-    rows = []
     cases = {name: measured[name] for name in system.cases}
-    beside = next((one["beside"] for one in cases.values() if one["beside"]), "")
-    dense = measured[beside] if beside else None
-    longest = max(one["ms"] for one in [*cases.values(), *filter(None, [dense])])
-    for name, found in cases.items():
-        if name != beside:
-            rows.append(row(partner_name(name) if name == "dense" else name, found, dense,
-                            longest))
-    if beside:
-        rows.append(row(partner_name(beside), dense, dense, longest, ' class="dense"'))
+    beside = partners(cases)
+    longest = max(one["ms"] for one in [*cases.values(), *beside.values()])
+    rows = [row(DENSE.get(name, name) if name.startswith("dense") else name, found,
+                beside.get(found.get("beside")), longest if beside else 0)
+            for name, found in cases.items() if name not in beside]
+    rows += [row(DENSE[name], found, None, longest, ' class="dense"')
+             for name, found in beside.items()]
     heading = sizes_of(*next(iter(cases.items())))
     return (f'<div class="table"><table><thead><tr><th scope="col">{heading}</th>'
-            '<th scope="col">time</th><td></td><th scope="col">memory</th><td></td></tr>'
+            '<th scope="col">time</th><td></td><th scope="col">memory</th>'
+            '<td class="wide"></td></tr>'
             f"</thead><tbody>{''.join(rows)}</tbody></table></div>")
 
 
@@ -200,15 +215,15 @@ def facts(model, stored):
     costs = [(name, powers(stored["costs"][name])) for name in operators(model)]
     lines = [f"<dt>Cost of <code>{escape(name)}</code></dt><dd>{cost}</dd>"
              for name, cost in costs]
-    lines.append(f'<dt>Model</dt><dd><a href="{model.name}.yaml">models/{model.name}.yaml'
-                 f"</a>: {powers(model.description['cost']['order'])}</dd>")
+    lines.append(f'<dt>Cost in the model of <a href="{model.name}.yaml">{model.name}.yaml</a>'
+                 f"</dt><dd>{powers(model.description['cost']['order'])}</dd>")
     lines.append(f"<dt>Paper</dt><dd>{papers(model.description['paper'])}</dd>")
     return f"<dl>{''.join(lines)}</dl>"
 
 
 def title(model):
     name = model.description["system"]
-    return name[0].upper() + name[1:]
+    return name if name[1:2].isupper() else name[0].upper() + name[1:]
 
 
 def card(model, stored):
@@ -225,10 +240,10 @@ def card(model, stored):
 
 
 def entry(model, stored):
-    system, measured = model.system, stored["measured"]
-    found = measured[system.cases[0]]
-    beside = found["beside"]
-    words = ratio(found["ms"], measured[beside]["ms"]) if beside else ""
+    cases = {name: stored["measured"][name] for name in model.system.cases}
+    first = cases[model.system.cases[0]]
+    dense = partners(cases).get(first.get("beside"))
+    words = ratio(first["ms"], dense["ms"]) if dense else ""
     words = words.replace(" × less", " × faster").replace(" × more", " × slower")
     return (f'<li><a href="#{model.name}">{thumbnail(stored["patterns"][model.name][0])}'
             f"<span>{escape(title(model))}"
@@ -247,14 +262,14 @@ attends to content shows as squares, what attends to position as bands.</p>
 outlined pixel sees. Values are one-hot rows, so that the result is the weights. Where an
 operator has no values to weigh, the picture is how much a row of the result moves when a
 token moves.</p>
-<ul class="legend"><li><i class="linear"></i> a weight, from small to large</li>
-<li><i class="log"></i> four powers of ten</li>
+<ul class="legend"><li><i class="linear"></i> from small to large, or over powers of ten</li>
 <li><i class="signed"></i> negative and positive</li>
 <li><b class="unseen"></b> not seen</li></ul></div>
 <div><h2>How it was measured</h2>
-<p>One operator of full size next to dense attention over as much: 8 heads of 64 over 4,096
-tokens, or a map of 64 × 64 pixels with 256 channels; others say so. Projections before and
-behind are left out of both. Both sides run in turns; the times are the least of all.</p>
+<p>One operator of full size next to dense attention over as much, causal next to causal:
+8 heads of 64 over 4,096 tokens, or a map of 64 × 64 pixels with 256 channels; others say so.
+Projections before and behind are left out of both. Both sides run in turns, so that a card
+has a time of dense attention of its own; times are the least of all turns.</p>
 <p>Memory is what a run needs beside inputs, weights and the result, as the plan says before
 the run. The scores of dense attention, written out, would take 537&nbsp;MB.</p>
 <p class="note">{machine}. <code>bash tools/gallery/build.sh --measure</code> measures

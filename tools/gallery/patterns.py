@@ -179,7 +179,7 @@ def sha_rnn(runner):
                                            "q_gate": gate * 2.5}, is_causal=1)
     return [linear("one head, causal", y[0, :, DIM:]),
             Picture("the LSTM: how states move with tokens",
-                    recurrent(runner, "LSTM", "forward", 4), "log")]
+                    recurrent(runner, "LSTM", "forward", 4), "log", moved=True)]
 
 
 def lama(runner):
@@ -243,7 +243,8 @@ def fastformer(runner):
     def apply(x):
         return runner.run("FastformerAttention", {"Q": x, "K": x, "V": x, **weights},
                           **ONE)
-    return [Picture("how the result moves with each token", sensitivity(apply, X), "log")]
+    return [Picture("how the result moves with each token", sensitivity(apply, X), "log",
+                    moved=True)]
 
 
 def alike():
@@ -278,7 +279,7 @@ def recurrent(runner, op, direction, gates, hidden=48):
 
 def bahdanau_encoder(runner):
     return [Picture("how annotations move with words",
-                    recurrent(runner, "GRU", "bidirectional", 3), "log")]
+                    recurrent(runner, "GRU", "bidirectional", 3), "log", moved=True)]
 
 
 ROWS = {"query": DECODER["Q"], "keys": QKV["K"], "values": ONE_HOT}
@@ -359,7 +360,8 @@ def gating_unit(runner):
         return runner.run("SpatialGatingUnit", {
             "X": both, "gamma": np.ones(DIM), "beta": np.zeros(DIM), "Ws": matrix[None],
             "bs": np.ones((1, N))})
-    return [Picture("how the gated half moves with each token", sensitivity(apply, X))]
+    return [Picture("how the gated half moves with each token", sensitivity(apply, X),
+                    moved=True)]
 
 
 def mixer(runner):
@@ -369,7 +371,8 @@ def mixer(runner):
 
     def apply(x):
         return runner.run("TokenMixing", {"X": x, "W1": first, "W2": second})
-    return [Picture("how the result moves with each token", sensitivity(apply, X))]
+    return [Picture("how the result moves with each token", sensitivity(apply, X),
+                    moved=True)]
 
 
 def grouped_queries(runner):

@@ -27,6 +27,7 @@ class Picture:
     matrix: np.ndarray   # rows x columns
     scale: str = "linear"
     mark: tuple = ()     # row and column of a pixel to be outlined
+    moved: bool = False  # how results move with operands, not weights
 
 
 # ---- to be kept ----
@@ -65,7 +66,8 @@ def stored(picture):
             "columns": matrix.shape[1], "low": float(f"{low:.3g}"),
             "high": float(f"{high:.3g}"), "cut": bool(cut),
             "data": base64.b64encode(zlib.compress(rows, 9)).decode()}
-    return kept | ({"mark": list(picture.mark)} if picture.mark else {})
+    kept |= {"mark": list(picture.mark)} if picture.mark else {}
+    return kept | ({"moved": True} if picture.moved else {})
 
 
 def unpacked(kept):

@@ -54,7 +54,7 @@ nav {{ margin-top: 28px; padding-top: 4px; border-top: 1px solid var(--line) }}
 nav h3 {{ font-size: 13px; font-weight: 600; margin: 20px 0 8px }}
 nav h3 a {{ color: var(--faint) }}
 nav ul {{ list-style: none; margin: 0; padding: 0; display: grid; gap: 10px 16px;
-  grid-template-columns: repeat(auto-fill, minmax(216px, 1fr)) }}
+  align-items: start; grid-template-columns: repeat(auto-fill, minmax(216px, 1fr)) }}
 nav li a {{ display: flex; gap: 10px; align-items: center; color: var(--text);
   font-size: 14px; line-height: 1.3 }}
 nav li picture {{ flex: none; width: 64px; height: 64px; display: grid; align-items: center;
@@ -115,5 +115,6 @@ footer {{ color: var(--faint); font-size: 13px; margin-top: 40px }}
   .pictures:has(> figure:only-child) {{ grid-template-columns: 1fr }}
   .details {{ flex-basis: 100% }}
   th, td {{ padding-left: 8px; font-size: 12.5px }}
+  .wide {{ display: none }}
 }}
 """

@@ -30,7 +30,7 @@ class System:
 
 
 ONE_RESULT = "Pools all tokens to one result, where dense attention makes one a token."
-GATE = ("It weighs channels and pixels, and relates no pixel to another: dense attention is "
+GATE = ("It weighs channels or pixels, and relates no pixel to another: dense attention is "
         "no partner to compare with.")
 
 SYSTEMS = {
@@ -49,7 +49,7 @@ SYSTEMS = {
         DENSE, "Several query heads share a head of keys and values, which makes the cache "
         "small. Queries and keys are rotated by their positions.",
         ("y_h = softmax({R(q_h) R(k_g)^⊤}/{√d}) v_g", "g = ⌊h G ∕ H⌋"),
-        patterns.grouped_queries, ("grouped queries, 8 on 2", "dense, causal"),
+        patterns.grouped_queries, ("grouped queries, 8 on 2, causal",),
         ("Attention",)),
     "memory-compressed": System(
         DENSE, "A convolution makes keys and values fewer by its stride. Layers between see "
@@ -64,7 +64,7 @@ SYSTEMS = {
         patterns.longformer, ("Longformer ±256",)),
     "led": System(
         FIXED, "Longformer's encoder, and a plain decoder that sees all of it.",
-        ('"encoder:"  |i − j| ≤ w, "or global"', '"decoder:"  j ≤ i, "and the encoder"'),
+        ('"encoder:"  |i − j| ≤ w " or global"', '"decoder:"  j ≤ i " and the encoder"'),
         patterns.led, ("LED ±256, one global token", "dense, causal"), ("Attention",)),
     "big-bird": System(
         FIXED, "Blocks of tokens see their neighbours, the first and the last block, and a few "
@@ -73,23 +73,24 @@ SYSTEMS = {
          'S(b) = {{1, b − 1, b, b + 1, B}} ∪ "random"(b)'), patterns.big_bird, ("BigBird",)),
     "sparse-transformer-strided": System(
         FIXED, "Attention in two factors: one sees the last l tokens, the other each l-th.",
-        ("i − j < l", '"or"  (i − j) mod l = 0'), patterns.sparse_strided,
+        ("i − j < l", '"or " (i − j) mod l = 0'), patterns.sparse_strided,
         ("Sparse Transformer, strided",)),
     "sparse-transformer-fixed": System(
         FIXED, "Attention in two factors: one sees its block of l tokens, the other the last c "
         "tokens of all blocks before.",
-        ("⌊i ∕ l⌋ = ⌊j ∕ l⌋", '"or"  j mod l ≥ l − c'), patterns.sparse_fixed,
+        ("⌊i ∕ l⌋ = ⌊j ∕ l⌋", '"or " j mod l ≥ l − c'), patterns.sparse_fixed,
         ("Sparse Transformer, fixed",)),
     "reformer": System(
         CONTENT, "Tokens are hashed by random rotations and sorted by bucket; each sees its "
         "chunk and the one before. Several rounds are put together.",
         ("b(x) = argmax [x R; −x R]",
-         "y_i = ∑_{j ∈ S(i)} softmax_j({q_i ⋅ k_j}/{√d}) v_j,  S \"of\" b"),
+         "y_i = ∑_{j ∈ S(i)} softmax_j({q_i ⋅ k_j}/{√d}) v_j",
+         'S(i) = "chunks around " i " in the order of " b'),
         patterns.reformer, ("Reformer, 2 rounds", "Reformer, 4 rounds")),
     "routing-transformer": System(
         CONTENT, "k-means in the space of queries and keys: each cluster takes the w nearest of "
         "both, and these see each other. Other heads are local.",
-        ('S_c = "the" w "largest of" μ_c ⋅ k_j',
+        ('S_c = "the " w " largest of " μ_c ⋅ k_j',
          "y_i = ∑_{j ∈ S_c} softmax_j({q_i ⋅ k_j}/{√d}) v_j"), patterns.routing,
         ("Routing, window 256", "blocks of 256, causal")),
     "sinkhorn-transformer": System(
@@ -149,7 +150,7 @@ SYSTEMS = {
         patterns.sha_rnn, ("SHA-RNN",), ("LSTM",)),
     "lama": System(
         POOLS, "Heads of rank 1 pool all tokens for one context.",
-        ("f_{hn} = tanh((P^⊤ c)_h (Q^⊤ x_n)_h)",
+        ("f_{h n} = tanh((P^⊤ c)_h (Q^⊤ x_n)_h)",
          "y_h = ∑_n softmax_n({f_h}/{|f|}) x_n"), patterns.lama, ("LAMA, 16",),
         note=ONE_RESULT),
     "bahdanau-encoder": System(
@@ -159,25 +160,25 @@ SYSTEMS = {
         ("GRU, both directions",), ("GRU",)),
     "bahdanau-step": System(
         POOLS, "The first attention: a small network scores each pair of a decoder's state and "
-        "an annotation.", ("e_{ij} = v^⊤ tanh(W s_{i−1} + U h_j)",
-                           "c_i = ∑_j softmax_j(e_{ij}) h_j"), patterns.bahdanau,
+        "an annotation.", ("e_{i j} = v^⊤ tanh(W s_{i−1} + U h_j)",
+                           "c_i = ∑_j softmax_j(e_{i j}) h_j"), patterns.bahdanau,
         ("Bahdanau, 64 queries",)),
     "luong-dot": System(
         POOLS, "The score is the product of the decoder's state with the encoder's.",
-        ("e_{ij} = q_i ⋅ h_j", "c_i = ∑_j softmax_j(e_{ij}) h_j"), patterns.luong_dot,
+        ("e_{i j} = q_i ⋅ h_j", "c_i = ∑_j softmax_j(e_{i j}) h_j"), patterns.luong_dot,
         ("Luong, dot, 64 queries",)),
     "luong-general": System(
         POOLS, "A learned matrix stands between both states.",
-        ("e_{ij} = q_i^⊤ W h_j", "c_i = ∑_j softmax_j(e_{ij}) h_j"), patterns.luong_general,
+        ("e_{i j} = q_i^⊤ W h_j", "c_i = ∑_j softmax_j(e_{i j}) h_j"), patterns.luong_general,
         ("Luong, dot, 64 queries",), note="W q is a product before this operator."),
     "luong-concat": System(
         POOLS, "A small network scores each pair, as Bahdanau's.",
-        ("e_{ij} = v^⊤ tanh(W [q_i; h_j])", "c_i = ∑_j softmax_j(e_{ij}) h_j"),
+        ("e_{i j} = v^⊤ tanh(W [q_i; h_j])", "c_i = ∑_j softmax_j(e_{i j}) h_j"),
         patterns.luong_concat, ("Luong, concat, 64 queries",)),
     "luong-local-p": System(
         POOLS, "A state predicts a place of the source, and looks around it alone.",
         ("p_i = S σ(v^⊤ tanh(W q_i))",
-         "a_{ij} = softmax_j(e_{ij}) exp(− {(j − p_i)^2}/{2 σ^2}),  |j − p_i| ≤ D"),
+         "a_{i j} = softmax_j(e_{i j}) exp(− {(j − p_i)^2}/{2 σ^2}),  |j − p_i| ≤ D"),
         patterns.luong_local, ("Luong, local-p, 64 queries",)),
     "han": System(
         POOLS, "Words are pooled to sentences, sentences to the document, each by a learned "
@@ -186,13 +187,13 @@ SYSTEMS = {
         note="Pools each sentence to one result, where dense attention makes one a word."),
     "afm": System(
         POOLS, "Features are multiplied in pairs; the products are scored and summed.",
-        ("p_{ij} = e_i ∘ e_j", "y = ∑_{i<j} softmax(h^⊤ relu(W p_{ij} + b)) p_{ij}"),
+        ("p_{i j} = e_i ∘ e_j", "y = ∑_{i<j} softmax(h^⊤ relu(W p_{i j} + b)) p_{i j}"),
         patterns.factorization_machine, ("AFM, 256 samples of 39 fields",),
         note="It weighs pairs of a few fields and has no long sequence: there is no dense "
         "partner to compare with."),
     "fnet": System(
         MIXERS, "A Fourier transform over tokens and channels takes attention's place: nothing "
-        "is learned.", ('Y = "Re" F_"tokens" (F_"channels" (X))',), patterns.fourier,
+        "is learned.", ('Y = Re F_"tokens" (F_"channels" (X))',), patterns.fourier,
         ("FNet",)),
     "gmlp": System(
         MIXERS, "A learned matrix over tokens gates the other half of the channels.",
@@ -211,7 +212,7 @@ SYSTEMS = {
         ("v = σ(f(mean x) + f(max x)) ∘ x", "y = σ(conv([max v; mean v])) ∘ v"), maps.cbam,
         ("CBAM",), note=GATE),
     "sknet": System(
-        MAPS, "Convolutions of several sizes; each channel is a mixture of them, chosen by the "
+        MAPS, "Convolutions of several reaches; each channel is a mixture of them, chosen by the "
         "means of their sum.", ("α = softmax_m(W_m relu(W mean(∑_m f_m)))",
                                 "y = ∑_m α_m ∘ f_m"), maps.selective_kernel,
         ("Selective Kernel block, 32 groups",), ("Conv",), note="Time and memory include the two "
