@@ -95,6 +95,19 @@ def check_text(root, models, text):
             check((root / "models" / link).is_file(), f"{link} leads nowhere")
 
 
+def check_unlisted(systems, models):
+    """A description that systems.py does not know is shown as one with its operator."""
+    known = {name: model.description["operators"] for name, model in models.items()}
+    found = systems.system_of("unlisted", ["TopKAttention"], known)
+    check(found is systems.SYSTEMS["explicit-sparse"], "an unlisted top-k system is shown "
+          f"by {found.cases}")
+    try:
+        systems.system_of("unlisted", [], known)
+        check(False, "a system without operators is shown as another one")
+    except LookupError as why:
+        check("models/unlisted.yaml" in str(why), f"says {why}")
+
+
 # ---- the pictures ----
 
 def check_same(name, drawn, kept, unpacked, least):
@@ -282,6 +295,7 @@ def main():
         check(False, f"gallery.json has no {missing}: bash tools/gallery/build.sh --draw")
     check(len(text) < 1.5e6, f"{len(text)} bytes, at most 1.5 MB")
     check_text(root, models, text)
+    check_unlisted(page.systems, models)
     check_pictures(attnrun, models, stored)
     check_browser(text)
     for reason in wrong:

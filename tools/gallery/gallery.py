@@ -49,7 +49,10 @@ def main():
     parser.add_argument("--measure", nargs="?", const="", default=None)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    models = page.described()
+    try:
+        models = page.described()
+    except LookupError as unknown:
+        sys.exit(f"gallery.py: {unknown}")
     stored = json.loads(args.figures.read_text("utf-8")) if args.figures.exists() else {}
     if args.draw is not None:
         draw(args.attnrun, {name: models[name] for name in chosen(models, args.draw)}, stored)

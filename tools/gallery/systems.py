@@ -244,4 +244,4 @@ def system_of(model, operators, described):
     for other, system in SYSTEMS.items():
         if set(operators) & set(described.get(other, ())):
             return system
-    raise KeyError(f"tools/gallery/systems.py says nothing of models/{model}.yaml")
+    raise LookupError(f"tools/gallery/systems.py says nothing of models/{model}.yaml")
