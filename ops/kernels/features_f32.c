@@ -58,8 +58,6 @@ static ALWAYS_INLINE void store_part(float *y, v_f32 v, size_t n)
         v_store_tail(y, v, n);
 }
 
-enum { AHEAD = 8 /* rows */, LINE = 16 /* floats */ };
-
 /* What a loop looks at: less of it makes the frequent ones short. */
 enum form {
     QUERIES, /* a shift for each row, add, dots */
@@ -111,10 +109,7 @@ static ALWAYS_INLINE void rows(const struct attn_features *f, const int kind,
     for (size_t r = 0; r < f->rows; r++) {
         const float *x = f->x + (ptrdiff_t)r * f->x_row;
         float *y = f->y + (ptrdiff_t)r * f->y_row;
-        if (f->x_row >
-            2 * (ptrdiff_t)f->n) /* far apart: the CPU does not see them coming */
-            for (size_t i = 0; i < f->n; i += LINE)
-                __builtin_prefetch(x + AHEAD * f->x_row + i);
+        ask_for_row(x, f->x_row, f->n);
         struct row row = { .sum = { 0 }, .dot = { 0 }, .shift = 0, .factor = 1 };
         if (form != KEYS && f->row_shift != NULL)
             row.shift = f->row_shift[r];

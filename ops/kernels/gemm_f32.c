@@ -271,9 +271,11 @@ static void pack_panel(float *panel, size_t width, const float *b, ptrdiff_t row
         transpose_block(panel, (ptrdiff_t)width, b, col, n, k);
         return;
     }
-    for (size_t i = 0; col == 1 && n == width && i < k; i++, panel += width, b += row)
+    for (size_t i = 0; col == 1 && n == width && i < k; i++, panel += width, b += row) {
+        ask_for_row(b, row, n);
         for (size_t v = 0; v < width; v += VF)
             v_store(panel + v, v_load(b + v));
+    }
     if (col == 1 && n == width)
         return;
     for (size_t i = 0; i < k; i++, panel += width, b += row) {
