@@ -1,4 +1,5 @@
 /* value.c - elements of dense tensors as numbers, and tensors that the tools own. */
+#include <sys/mman.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -113,6 +114,20 @@ static void code_set(void *data, int bits, int64_t k, uint32_t code)
                                        ((code << bit % 8) >> 8 & mask >> 8));
 }
 
+/* Zeroed memory for free(); much of it lies in huge pages, as numpy's arrays and the
+ * runtime's memory do. */
+static void *zeroed(size_t bytes)
+{
+    enum { HUGE_PAGE = 2 << 20 };
+    void *memory;
+    if (bytes < 2 * HUGE_PAGE)
+        return calloc(1, bytes);
+    if (posix_memalign(&memory, HUGE_PAGE, bytes) != 0)
+        return NULL;
+    madvise(memory, bytes, MADV_HUGEPAGE);
+    return memset(memory, 0, bytes);
+}
+
 attnrun_status held_make(struct held *held, int32_t dtype, int32_t rank,
                          const int64_t *dims, uint64_t max_bytes)
 {
@@ -126,7 +141,7 @@ attnrun_status held_make(struct held *held, int32_t dtype, int32_t rank,
         return tool_fail(ATTNRUN_E_MEMORY,
                          "%s needs %" PRId64 " bytes, the limit is %" PRIu64,
                          value_shape(&tensor), bytes, max_bytes);
-    held->memory = calloc(1, (size_t)bytes + 1);
+    held->memory = zeroed((size_t)bytes + 1);
     if (held->memory == NULL)
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for %" PRId64 " bytes", bytes);
     tensor.data = held->memory;
