@@ -106,4 +106,21 @@ struct attn_heads attn_heads_dense(int rank, int64_t heads, int64_t tokens, int6
 /* run, for inputs with strided_in: the strides as they are in this run. */
 struct attn_heads attn_heads_of(const attnrun_tensor *x, int64_t dim);
 
+/* Where heads lie side by side in a row: reads the rows of `n` tokens of `heads` heads at
+ * x in the order in which they lie, so that they come in streams. A walk of one head
+ * alone waits for each of its rows. */
+static inline void attn_touch_heads(const void *x, const struct attn_heads *at,
+                                    int64_t dim, int64_t heads, int64_t n)
+{
+    enum { LINE = 64 / sizeof(float) };
+    const int64_t floats = (heads - 1) * at->head + dim;
+    if (heads < 2 || at->head != dim || at->row < floats)
+        return;
+    for (int64_t i = 0; i < n; i++) {
+        const volatile float *row = (const float *)x + i * at->row;
+        for (int64_t j = 0; j < floats; j += LINE)
+            (void)row[j];
+    }
+}
+
 #endif

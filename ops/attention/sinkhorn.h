@@ -36,6 +36,7 @@ struct sinkhorn_state {
      * balanced: (rows, columns) of weights, and per row the column with the largest. */
     int64_t index_at, weight_at;
     int64_t group, groups; /* buckets of a task; tasks of a head */
+    int64_t together;      /* heads whose buckets are averaged in turns */
     int64_t sorted_rows;   /* sorted keys that a bucket of queries sees */
     bool own;              /* and its own bucket */
     /* Bytes into the scratch of the attention. */
@@ -53,7 +54,9 @@ static inline int64_t sinkhorn_token(const struct sinkhorn_state *s, int64_t h, 
 
 /* -1 where that overflows. */
 int64_t attn_sinkhorn_sort_bytes(const struct sinkhorn_state *s);
-/* Fills the shared memory of head `task`, over all samples. */
-void attn_sinkhorn_sort(const attnrun_step *step, const attnrun_work *work, int64_t task);
+/* Fills the shared memory of up to `together` heads from `task` on (sample * heads +
+ * head), which are of one sample. */
+void attn_sinkhorn_sort(const attnrun_step *step, const attnrun_work *work, int64_t task,
+                        int64_t heads);
 
 #endif

@@ -41,7 +41,15 @@ static const attnrun_attr_def sinkhorn_attrs[] = {
 };
 
 enum { Q, K, V, LOGITS, GUMBEL, NULL_K, NULL_V, KEY_MASK };
-enum { GROUP = 16, SORTED_BYTES = 512 << 10, KEYS = ATTN_STREAM_KEYS, MOST_ITERS = 1000 };
+enum {
+    GROUP = 16, /* buckets of a task at most */
+    FEW = 1,    /* where they are only copied */
+    SORTED_BYTES = 512 << 10,
+    TOGETHER = 8,
+    TOGETHER_FLOATS = 1 << 17,
+    KEYS = ATTN_STREAM_KEYS,
+    MOST_ITERS = 1000
+};
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -147,6 +155,15 @@ static bool place(int64_t *at, int64_t *end, int64_t n, int64_t m)
            ck_add(*end, bytes, end) && ck_align(*end, 64, end);
 }
 
+/* Heads whose means may be at hand at one time. */
+static int64_t sharing(const struct sinkhorn_state *s)
+{
+    int64_t one;
+    if (!ck_add(s->rows, s->columns, &one) || !ck_mul(one, s->sizes.dim, &one))
+        return 1;
+    return most(1, least(TOGETHER, TOGETHER_FLOATS / most(one, 1)));
+}
+
 static attn_status plan(attnrun_step *step, struct sinkhorn_state *s)
 {
     const struct attn_sizes *z = &s->sizes;
@@ -160,12 +177,14 @@ static attn_status plan(attnrun_step *step, struct sinkhorn_state *s)
                 place(&s->weight_at, &end, rows, s->balanced ? s->columns : s->picks);
     step->shared_bytes = end;
     fits = fits && ck_mul(s->sorted_rows, (z->dim + z->v_dim) * 4, &row);
-    s->group = s->shared || row == 0 ? GROUP : most(1, least(GROUP, SORTED_BYTES / row));
+    const int64_t group = s->balanced ? GROUP : FEW;
+    s->group = s->shared || row == 0 ? group : most(1, least(group, SORTED_BYTES / row));
     s->group = least(s->group, s->buckets);
     s->groups = (s->buckets - 1) / s->group + 1;
     const int64_t copies = s->shared ? 1 : s->group;
     const size_t gemm = attn_gemm_scratch(
         (size_t)s->group, (size_t)most(z->dim, z->v_dim), (size_t)most(s->columns, 1));
+    s->together = sharing(s);
     const int64_t sort = attn_sinkhorn_sort_bytes(s);
     end = attn_stream_bytes(ATTN_STREAM_ROWS, z->dim, z->v_dim);
     fits = fits && sort >= 0 && end >= 0 && ck_align(end, 64, &end) &&
@@ -226,32 +245,41 @@ static int64_t matrix_row(const struct walk *w, int64_t u)
     return w->head * w->s->rows + (w->s->shared ? 0 : u);
 }
 
-/* Sorted bucket `at` = weight times bucket `column`, of keys or values of size dim. */
+/* Tokens from n on, up to `most`, that lie behind each other. */
+static int64_t in_one_piece(const struct walk *w, int64_t n, int64_t most)
+{
+    const struct sinkhorn_state *s = w->s;
+    return least(most, s->sizes.q_len - sinkhorn_token(s, w->h, n));
+}
+
+/* A sorted bucket: `weight` times bucket `column` of keys or values. */
 static void copy_bucket(const struct walk *w, float *to, bool keys, int64_t column,
                         float weight)
 {
     const struct sinkhorn_state *s = w->s;
     const int64_t dim = keys ? s->sizes.dim : s->sizes.v_dim;
     const int64_t row = keys ? s->sizes.k.row : s->sizes.v.row;
-    const float *from = keys ? w->k : w->v;
-    for (int64_t i = 0; i < s->kv_block; i++, to += dim) {
+    const int64_t first = (column - s->nulls) * s->kv_block;
+    for (int64_t i = 0, n = s->kv_block; i < s->kv_block; i += n) {
         const float *x;
-        if (column < s->nulls)
+        if (column < s->nulls) {
             x = (const float *)w->step->x[keys ? NULL_K : NULL_V].data + w->h * dim;
-        else
-            x = from +
-                sinkhorn_token(s, w->h, (column - s->nulls) * s->kv_block + i) * row;
-        w->step->kernels->mul_f32(to, x, 1, &weight, 0, (size_t)dim);
+        } else {
+            x = (keys ? w->k : w->v) + sinkhorn_token(s, w->h, first + i) * row;
+            n = s->sizes.causal ? in_one_piece(w, first + i, s->kv_block - i) : n;
+        }
+        w->step->kernels->scale_rows_f32(to + i * dim, dim, x,
+                                         column < s->nulls ? 0 : row, (size_t)n,
+                                         (size_t)dim, &weight, 0);
     }
 }
 
 /* Sorted keys or values of n buckets of queries from u on. */
-static void sort_group(const struct walk *w, int64_t u, int64_t n, bool keys)
+static void sort_group(const struct walk *w, float *to, int64_t u, int64_t n, bool keys)
 {
     const struct sinkhorn_state *s = w->s;
     const int64_t dim = keys ? s->sizes.dim : s->sizes.v_dim;
     const int64_t row = keys ? s->sizes.k.row : s->sizes.v.row;
-    float *to = keys ? w->keys : w->values;
     for (int64_t i = 0; i < n && !s->balanced; i++)
         for (int64_t p = 0; p < s->picks; p++) {
             const int64_t at = matrix_row(w, u + i) * s->picks + p;
@@ -324,23 +352,21 @@ static struct attn_stream_keys own_tile(const struct walk *w, int64_t first)
     };
 }
 
-static void run_rows(struct walk *w, int64_t sorted_at)
+/* The rows of the stream see the tiles from row `at` of the copies on, and own keys. */
+static void run_rows(struct walk *w, int64_t at)
 {
     const struct sinkhorn_state *s = w->s;
     const struct attn_sizes *z = &s->sizes;
     const bool plain = w->mask == NULL && !z->causal;
-    const float *values = w->values + sorted_at * z->v_dim;
-    int64_t v_dim = z->v_dim;
     const struct sinkhorn_args *args = w->step->args;
-    if (args->sorted_values == SINKHORN_KEYS)
-        values = w->keys + sorted_at * z->dim;
+    const float *values = args->sorted_values == SINKHORN_KEYS ? w->keys : w->values;
     w->sorted = true;
     for (w->first = 0; w->first < s->sorted_rows; w->first += KEYS) {
         const struct attn_stream_keys keys = {
-            .k = w->keys + (sorted_at + w->first) * z->dim,
-            .v = values + w->first * v_dim,
+            .k = w->keys + (at + w->first) * z->dim,
+            .v = values + (at + w->first) * z->v_dim,
             .k_row = z->dim,
-            .v_row = v_dim,
+            .v_row = z->v_dim,
             .n = least(KEYS, s->sorted_rows - w->first),
         };
         attn_stream_tile(&w->stream, &keys, plain ? NULL : mask_rows, w);
@@ -353,6 +379,24 @@ static void run_rows(struct walk *w, int64_t sorted_at)
     }
 }
 
+/* What the buckets from u on read of `heads` heads from this one on, and where they
+ * write. */
+static void touch_tokens(const struct walk *w, int64_t u, int64_t heads)
+{
+    const struct sinkhorn_state *s = w->s;
+    const struct attn_sizes *z = &s->sizes;
+    const int64_t first = u * s->block, n = least(s->group * s->block, z->q_len - first);
+    const float *y = (const float *)w->step->y[0].data + w->b * z->y.batch;
+    attn_touch_heads(w->q + first * z->q.row, &z->q, z->dim, heads, n);
+    attn_touch_heads(y + w->h * z->y.head + first * z->y.row, &z->y, z->v_dim, heads, n);
+    if (!s->own)
+        return;
+    const int64_t key = u * s->kv_block,
+                  keys = least(s->group * s->kv_block, z->kv_len - key);
+    attn_touch_heads(w->k + key * z->k.row, &z->k, z->dim, heads, keys);
+    attn_touch_heads(w->v + key * z->v.row, &z->v, z->v_dim, heads, keys);
+}
+
 static attn_status run_group(struct walk *w, int64_t u, int64_t n,
                              const attnrun_work *work)
 {
@@ -360,28 +404,29 @@ static attn_status run_group(struct walk *w, int64_t u, int64_t n,
     const struct attn_sizes *z = &s->sizes;
     const struct sinkhorn_args *args = w->step->args;
     float *y = (float *)w->step->y[0].data + w->b * z->y.batch + w->h * z->y.head;
-    sort_group(w, u, s->shared ? 1 : n, true);
+    sort_group(w, w->keys, u, s->shared ? 1 : n, true);
     if (args->sorted_values == SINKHORN_VALUES)
-        sort_group(w, u, s->shared ? 1 : n, false);
+        sort_group(w, w->values, u, s->shared ? 1 : n, false);
     for (w->bucket = u; w->bucket < u + n; w->bucket++)
         for (w->row = 0; w->row < s->block; w->row += ATTN_STREAM_ROWS) {
             const int64_t rows = least(ATTN_STREAM_ROWS, s->block - w->row);
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
             attn_stream_reset(&w->stream, rows);
-            for (int64_t r = 0; r < rows; r++)
-                attn_stream_load(
-                    &w->stream, r,
-                    w->q + sinkhorn_token(s, w->h, w->bucket * s->block + w->row + r) *
-                               z->q.row,
-                    z->q.row, 1, z->scale);
+            const int64_t first = w->bucket * s->block + w->row;
+            for (int64_t r = 0, m; r < rows; r += m) {
+                m = in_one_piece(w, first + r, rows - r);
+                attn_stream_load(&w->stream, r,
+                                 w->q + sinkhorn_token(s, w->h, first + r) * z->q.row,
+                                 z->q.row, m, z->scale);
+            }
             run_rows(w, s->shared ? 0 : (w->bucket - u) * s->sorted_rows);
-            for (int64_t r = 0; r < rows; r++)
-                attn_stream_store(
-                    &w->stream, r,
-                    y + sinkhorn_token(s, w->h, w->bucket * s->block + w->row + r) *
-                            z->y.row,
-                    0.0f);
+            for (int64_t r = 0, m; r < rows; r += m) {
+                m = in_one_piece(w, first + r, rows - r);
+                attn_stream_store_rows(&w->stream, r, m,
+                                       y + sinkhorn_token(s, w->h, first + r) * z->y.row,
+                                       z->y.row, 0.0f);
+            }
         }
     return ATTNRUN_OK;
 }
@@ -391,15 +436,19 @@ static attn_status sinkhorn_run(const attnrun_step *step, const attnrun_work *wo
     const struct sinkhorn_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
     char *scratch = work->scratch, *shared = work->shared;
-    for (int64_t task = work->begin; task < work->end; task++) {
+    for (int64_t task = work->begin, n = 1; task < work->end; task += n) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (work->phase == 0) {
-            attn_sinkhorn_sort(step, work, task);
+            n = least(z->q_heads - task % z->q_heads,
+                      least(s->together, work->end - task));
+            attn_sinkhorn_sort(step, work, task, n);
             continue;
         }
-        const int64_t head = task / s->groups, u = task % s->groups * s->group;
-        const int64_t b = head / z->q_heads, h = head % z->q_heads;
+        /* Heads take turns: their rows lie side by side. */
+        const int64_t h = task % z->q_heads, at = task / z->q_heads;
+        const int64_t b = at / s->groups, u = at % s->groups * s->group;
+        const int64_t head = b * z->q_heads + h;
         struct walk w = {
             .step = step,
             .s = s,
@@ -415,6 +464,8 @@ static attn_status sinkhorn_run(const attnrun_step *step, const attnrun_work *wo
             .values = (float *)(void *)(scratch + s->values_at),
             .gemm = (float *)(void *)(scratch + s->gemm_at),
         };
+        if (h == 0 || task == work->begin)
+            touch_tokens(&w, u, least(z->q_heads - h, work->end - task));
         if (op_has_in(step, KEY_MASK))
             w.mask = (const uint8_t *)step->x[KEY_MASK].data + b * z->kv_len;
         attn_stream_begin(&w.stream, step->kernels, ATTN_STREAM_ROWS, z->dim, z->v_dim,

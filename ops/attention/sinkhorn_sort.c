@@ -6,6 +6,8 @@
 
 #include "../kernels/kernels.h"
 
+enum { SUMMED = 32 /* rows at one time */ };
+
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static bool place(int64_t *end, int64_t n, int64_t m)
@@ -21,8 +23,9 @@ int64_t attn_sinkhorn_sort_bytes(const struct sinkhorn_state *s)
         attn_gemm_scratch(SINKHORN_ROWS, (size_t)s->columns, (size_t)s->sizes.dim);
     int64_t end = 0;
     /* Two sums in double, of queries, of keys; rows of logits. */
-    bool fits = place(&end, 4, s->sizes.dim) && place(&end, s->rows, s->sizes.dim) &&
-                place(&end, s->columns, s->sizes.dim) &&
+    int64_t means;
+    bool fits = place(&end, 4, s->sizes.dim) && ck_add(s->rows, s->columns, &means) &&
+                ck_mul(means, s->together, &means) && place(&end, means, s->sizes.dim) &&
                 place(&end, SINKHORN_ROWS, s->columns) && place(&end, 1, (int64_t)gemm);
     return fits ? end : -1;
 }
@@ -30,9 +33,10 @@ int64_t attn_sinkhorn_sort_bytes(const struct sinkhorn_state *s)
 struct sort {
     const attnrun_step *step;
     const struct sinkhorn_state *s;
-    int64_t b, h;
+    int64_t b, h;         /* sample, the head in work */
+    int64_t heads, apart; /* how many take turns; from the means of one to the next */
     double *sum, *total;  /* (dim) each */
-    float *q, *k;         /* (rows, dim), (columns, dim) */
+    float *q, *k;         /* (rows, dim), (columns, dim) of the head */
     float *logits, *gemm; /* (ROWS, columns) */
 };
 
@@ -41,21 +45,24 @@ static void mean(const struct sort *t, float *out, const float *x, int64_t row,
                  int64_t first, int64_t n)
 {
     const int64_t dim = t->s->sizes.dim;
-    const float scale = 1.0f / (float)n;
-    memset(out, 0, (size_t)dim * sizeof *out);
-    for (int64_t i = first; i < first + n; i++)
-        t->step->kernels->add_f32(out, out, 1, x + i * row, 1, (size_t)dim);
-    t->step->kernels->mul_f32(out, out, 1, &scale, 0, (size_t)dim);
+    memset(t->sum, 0, (size_t)dim * sizeof *t->sum);
+    for (int64_t i = first; i < first + n; i += SUMMED)
+        t->step->kernels->add_rows_f32(t->sum, x + i * row, row,
+                                       (size_t)least(SUMMED, first + n - i), (size_t)dim);
+    for (int64_t d = 0; d < dim; d++)
+        out[d] = (float)(t->sum[d] / (double)n);
 }
 
-static void means(const struct sort *t, const float *q, const float *k)
+/* Means of the buckets of `n` tokens of several heads, which take turns: their rows lie
+ * side by side. Those of head i come i * apart floats after those of the first. */
+static void means(const struct sort *t, float *out, const float *x,
+                  const struct attn_heads *rows, int64_t buckets, int64_t n)
 {
     const struct sinkhorn_state *s = t->s;
-    const int64_t dim = s->sizes.dim, block = s->shared ? s->sizes.q_len : s->block;
-    for (int64_t u = 0; u < s->rows; u++)
-        mean(t, t->q + u * dim, q, s->sizes.q.row, u * block, block);
-    for (int64_t v = 0; v < s->columns; v++)
-        mean(t, t->k + v * dim, k, s->sizes.k.row, v * s->kv_block, s->kv_block);
+    for (int64_t u = 0; u < buckets; u++)
+        for (int64_t i = 0; i < t->heads; i++)
+            mean(t, out + i * t->apart + u * s->sizes.dim, x + i * rows->head, rows->row,
+                 u * n, n);
 }
 
 /* Running means: that of the first query of a bucket; the sum of those of its keys. */
@@ -188,42 +195,58 @@ static void *take(char **at, int64_t floats)
     return found;
 }
 
-void attn_sinkhorn_sort(const attnrun_step *step, const attnrun_work *work, int64_t task)
+/* Logits of a head, and what they choose. */
+static void sort_head(const struct sort *t, char *shared, int64_t head)
+{
+    const struct sinkhorn_state *s = t->s;
+    int32_t *index = (int32_t *)(void *)(shared + s->index_at);
+    float *weight = (float *)(void *)(shared + s->weight_at);
+    weight += head * s->rows * (s->balanced ? s->columns : s->picks);
+    index += head * s->rows * (s->balanced ? 1 : s->picks);
+    for (int64_t row = 0; row < s->rows; row += SINKHORN_ROWS) {
+        const int64_t n = least(SINKHORN_ROWS, s->rows - row);
+        float *logits = s->balanced ? weight + row * s->columns : t->logits;
+        make_logits(t, logits, row, n);
+        for (int64_t i = 0; i < n && !s->balanced; i++)
+            pick(t, logits + i * s->columns, row + i, index + (row + i) * s->picks,
+                 weight + (row + i) * s->picks);
+    }
+    if (s->balanced)
+        balance(t, weight, index);
+}
+
+void attn_sinkhorn_sort(const attnrun_step *step, const attnrun_work *work, int64_t task,
+                        int64_t heads)
 {
     const struct sinkhorn_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
-    struct sort t = {
-        .step = step, .s = s, .b = task / z->q_heads, .h = task % z->q_heads
-    };
-    char *at = work->scratch, *shared = work->shared;
+    const bool given = op_has_in(step, SINKHORN_LOGITS);
+    struct sort t = { .step = step,
+                      .s = s,
+                      .b = task / z->q_heads,
+                      .h = task % z->q_heads,
+                      .heads = heads,
+                      .apart = (s->rows + s->columns) * z->dim };
+    char *at = work->scratch;
     t.sum = take(&at, 4 * z->dim);
     t.total = t.sum + z->dim;
-    t.q = take(&at, s->rows * z->dim);
-    t.k = take(&at, s->columns * z->dim);
+    t.q = take(&at, heads * t.apart);
+    t.k = t.q + s->rows * z->dim;
     t.logits = take(&at, SINKHORN_ROWS * s->columns);
     t.gemm = (float *)(void *)at;
-    int32_t *index = (int32_t *)(void *)(shared + s->index_at);
-    float *weight = (float *)(void *)(shared + s->weight_at);
     const float *q =
         (const float *)step->x[SINKHORN_Q].data + t.b * z->q.batch + t.h * z->q.head;
     const float *k =
         (const float *)step->x[SINKHORN_K].data + t.b * z->k.batch + t.h * z->k.head;
     if (s->columns == 0)
         return;
-    if (!op_has_in(step, SINKHORN_LOGITS) && z->causal)
-        running_means(&t, q, k);
-    else if (!op_has_in(step, SINKHORN_LOGITS))
-        means(&t, q, k);
-    weight += task * s->rows * (s->balanced ? s->columns : s->picks);
-    index += task * s->rows * (s->balanced ? 1 : s->picks);
-    for (int64_t row = 0; row < s->rows; row += SINKHORN_ROWS) {
-        const int64_t n = least(SINKHORN_ROWS, s->rows - row);
-        float *logits = s->balanced ? weight + row * s->columns : t.logits;
-        make_logits(&t, logits, row, n);
-        for (int64_t i = 0; i < n && !s->balanced; i++)
-            pick(&t, logits + i * s->columns, row + i, index + (row + i) * s->picks,
-                 weight + (row + i) * s->picks);
+    if (!given && !z->causal) {
+        means(&t, t.q, q, &z->q, s->rows, s->shared ? z->q_len : s->block);
+        means(&t, t.k, k, &z->k, s->columns, s->kv_block);
     }
-    if (s->balanced)
-        balance(&t, weight, index);
+    for (int64_t i = 0; i < heads; i++, t.h++, t.q += t.apart, t.k += t.apart) {
+        if (!given && z->causal)
+            running_means(&t, q + i * z->q.head, k + i * z->k.head);
+        sort_head(&t, work->shared, task + i);
+    }
 }
