@@ -39,6 +39,7 @@ struct sinkhorn_state {
     int64_t together;      /* heads whose buckets are averaged in turns */
     int64_t sorted_rows;   /* sorted keys that a bucket of queries sees */
     bool own;              /* and its own bucket */
+    bool joined;           /* in one tile with them */
     /* Bytes into the scratch of the attention. */
     int64_t keys_at, values_at, gemm_at;
 };

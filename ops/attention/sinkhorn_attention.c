@@ -129,6 +129,7 @@ static attn_status count_buckets(const attnrun_step *step, struct sinkhorn_state
     s->columns = s->kv_buckets + s->nulls;
     s->own = s->buckets == s->kv_buckets;
     s->sorted_rows = (s->balanced ? least(1, s->kv_buckets) : s->picks) * s->kv_block;
+    s->joined = s->own && s->kv_block <= KEYS && s->sorted_rows <= KEYS - s->kv_block;
     return ATTNRUN_OK;
 }
 
@@ -301,13 +302,13 @@ static void sort_group(const struct walk *w, float *to, int64_t u, int64_t n, bo
                                      .scratch = w->gemm });
 }
 
-static bool key_seen(const struct walk *w, int64_t j)
+static bool key_seen(const struct walk *w, bool sorted, int64_t j)
 {
     const struct sinkhorn_state *s = w->s;
     int64_t bucket = w->bucket;
     if (w->mask == NULL)
         return true;
-    if (w->sorted) {
+    if (sorted) {
         const int64_t row = matrix_row(w, w->bucket);
         bucket = w->index[s->balanced ? row : row * s->picks + j / s->kv_block];
         if (bucket < s->nulls)
@@ -326,12 +327,14 @@ static void mask_rows(void *arg, float *scores, int64_t row, int64_t rows, int64
     const bool last =
         s->sizes.causal && w->h >= s->sizes.q_heads / 2 && w->bucket == s->buckets - 1;
     for (int64_t j = 0; j < to - from; j++) {
-        const int64_t key = w->first + from + j;
-        const bool seen = key_seen(w, key);
+        int64_t key = w->first + from + j;
+        const bool sorted = w->sorted && key < s->sorted_rows;
+        key -= w->sorted && !sorted ? s->sorted_rows : 0; /* joined */
+        const bool seen = key_seen(w, sorted, key);
         for (int64_t r = 0; r < rows; r++) {
             const int64_t i = w->row + row + r;
-            const bool hidden = !seen || (s->sizes.causal && !w->sorted && key > i) ||
-                                (last && i > 0 && (w->sorted || key == 0));
+            const bool hidden = !seen || (s->sizes.causal && !sorted && key > i) ||
+                                (last && i > 0 && (sorted || key == 0));
             if (hidden)
                 scores[r * KEYS + j] = -INFINITY;
         }
@@ -361,18 +364,21 @@ static void run_rows(struct walk *w, int64_t at)
     const struct sinkhorn_args *args = w->step->args;
     const float *values = args->sorted_values == SINKHORN_KEYS ? w->keys : w->values;
     w->sorted = true;
-    for (w->first = 0; w->first < s->sorted_rows; w->first += KEYS) {
-        const struct attn_stream_keys keys = {
+    for (w->first = 0; w->first == 0 || w->first < s->sorted_rows; w->first += KEYS) {
+        struct attn_stream_keys pieces[3] = { {
             .k = w->keys + (at + w->first) * z->dim,
             .v = values + (at + w->first) * z->v_dim,
             .k_row = z->dim,
             .v_row = z->v_dim,
             .n = least(KEYS, s->sorted_rows - w->first),
-        };
-        attn_stream_tile(&w->stream, &keys, plain ? NULL : mask_rows, w);
+        } };
+        int n = 1;
+        for (int64_t own = 0; s->joined && own < s->kv_block; own += pieces[n++].n)
+            pieces[n] = own_tile(w, own);
+        attn_stream_pieces(&w->stream, pieces, n, plain ? NULL : mask_rows, w);
     }
     w->sorted = false;
-    for (w->first = 0; s->own && w->first < s->kv_block;) {
+    for (w->first = 0; s->own && !s->joined && w->first < s->kv_block;) {
         const struct attn_stream_keys keys = own_tile(w, w->first);
         attn_stream_tile(&w->stream, &keys, plain ? NULL : mask_rows, w);
         w->first += keys.n;

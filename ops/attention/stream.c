@@ -110,9 +110,10 @@ void attn_stream_pack(struct attn_stream *s, const struct attn_stream_keys *keys
                                   (size_t)s->v_dim);
 }
 
-/* Queries row … row + rows - 1 and keys from … to - 1 of a tile. */
+/* Queries row … row + rows - 1 and keys from … to - 1 of a tile, in columns `at` … of the
+ * scores. */
 struct part {
-    int64_t row, rows, from, to;
+    int64_t row, rows, from, to, at;
 };
 
 /* scores[r][j] = q_(row + r) k_(from + j) */
@@ -132,7 +133,7 @@ static void score(const struct attn_stream *s, const struct attn_stream_keys *ke
                                .b_row = s->k_col,
                                .b_col = keys->k_row,
                                .packed = packed,
-                               .c = s->scores,
+                               .c = s->scores + part.at,
                                .c_row = KEYS,
                                .m = (size_t)part.rows,
                                .n = (size_t)(to - part.from),
@@ -147,7 +148,7 @@ static void add_values(const struct attn_stream *s, const struct attn_stream_key
 {
     const bool packed = s->packed || s->n > ROWS || s->v_dim == 1;
     const float *panels = s->packed ? keys->v : s->values;
-    struct attn_gemm_f32 g = { .a = s->scores,
+    struct attn_gemm_f32 g = { .a = s->scores + part.at,
                                .a_row = KEYS,
                                .b = packed ? panels : keys->v + part.from * keys->v_row,
                                .b_row = keys->v_row,
@@ -188,7 +189,7 @@ void attn_stream_rows(struct attn_stream *s, const struct attn_stream_keys *keys
                       int64_t row, int64_t rows, int64_t from, int64_t to,
                       attn_stream_mask mask, void *arg)
 {
-    const struct part part = { row, rows, from, to };
+    const struct part part = { row, rows, from, to, 0 };
     if (to <= from || rows == 0)
         return;
     score(s, keys, part);
@@ -204,6 +205,23 @@ void attn_stream_tile(struct attn_stream *s, const struct attn_stream_keys *keys
     attn_stream_pack(s, keys);
     for (int64_t row = 0; row < s->n; row += ROWS)
         attn_stream_rows(s, keys, row, least(ROWS, s->n - row), 0, keys->n, mask, arg);
+}
+
+void attn_stream_pieces(struct attn_stream *s, const struct attn_stream_keys *pieces,
+                        int n, attn_stream_mask mask, void *arg)
+{
+    struct part all = { .rows = s->n };
+    for (int i = 0; i < n; all.to += pieces[i++].n)
+        score(s, pieces + i, (struct part){ 0, s->n, 0, pieces[i].n, all.to });
+    if (all.to == 0 || s->n == 0)
+        return;
+    if (mask != NULL)
+        mask(arg, s->scores, 0, s->n, 0, all.to);
+    weigh(s, all);
+    for (int i = 0, at = 0; i < n; at += (int)pieces[i++].n) {
+        attn_stream_pack(s, pieces + i);
+        add_values(s, pieces + i, (struct part){ 0, s->n, 0, pieces[i].n, at });
+    }
 }
 
 void attn_stream_store_rows(struct attn_stream *s, int64_t row, int64_t rows, float *y,

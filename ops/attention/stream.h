@@ -70,6 +70,10 @@ void attn_stream_load(struct attn_stream *s, int64_t row, const float *q, int64_
 /* All queries of the block see this tile, but for what `mask` (or NULL) hides. */
 void attn_stream_tile(struct attn_stream *s, const struct attn_stream_keys *keys,
                       attn_stream_mask mask, void *arg);
+/* A block of up to ATTN_STREAM_ROWS queries sees a tile whose keys lie in n pieces,
+ * together at most ATTN_STREAM_KEYS; `mask` counts its keys through. */
+void attn_stream_pieces(struct attn_stream *s, const struct attn_stream_keys *pieces,
+                        int n, attn_stream_mask mask, void *arg);
 /* The two halves of attn_stream_tile(), for blocks whose queries see different parts of a
  * tile: pack it, then give keys from … to - 1 of it (`from` a multiple of
  * ATTN_GEMM_NR_MOST) to up to ATTN_STREAM_ROWS queries from `row` on. */

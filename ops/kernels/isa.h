@@ -138,23 +138,36 @@ static inline v_f32 v_select(v_i32 mask, v_f32 a, v_f32 b)
 {
     return (v_f32)((mask & (v_i32)a) | (~mask & (v_i32)b));
 }
-static inline float v_reduce_add(v_f32 v)
+/* Lane i gets lane i + n, around the end; n is a constant. */
+#define V_AT(n, i)   (((n) + (i)) % VF)
+#define V_FOUR(n, i) V_AT(n, i), V_AT(n, (i) + 1), V_AT(n, (i) + 2), V_AT(n, (i) + 3)
+#if VEC_BYTES == 64
+#define V_TURN(v, n)                                                                     \
+    __builtin_shufflevector(v, v, V_FOUR(n, 0), V_FOUR(n, 4), V_FOUR(n, 8), V_FOUR(n, 12))
+#elif VEC_BYTES == 32
+#define V_TURN(v, n) __builtin_shufflevector(v, v, V_FOUR(n, 0), V_FOUR(n, 4))
+#else
+#define V_TURN(v, n) __builtin_shufflevector(v, v, V_FOUR(n, 0))
+#endif
+static ALWAYS_INLINE float v_reduce_add(v_f32 v)
 {
-    float lanes[VF];
-    memcpy(lanes, &v, sizeof lanes);
-    for (int half = VF / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++)
-            lanes[i] += lanes[i + half];
-    return lanes[0];
+    v += V_TURN(v, VF / 2);
+    v += V_TURN(v, VF / 4);
+    if (VF >= 8)
+        v += V_TURN(v, VF / 8);
+    if (VF >= 16)
+        v += V_TURN(v, VF / 16);
+    return v[0];
 }
-static inline float v_reduce_max(v_f32 v)
+static ALWAYS_INLINE float v_reduce_max(v_f32 v)
 {
-    float lanes[VF];
-    memcpy(lanes, &v, sizeof lanes);
-    for (int half = VF / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++)
-            lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
-    return lanes[0];
+    v = v_max(v, V_TURN(v, VF / 2));
+    v = v_max(v, V_TURN(v, VF / 4));
+    if (VF >= 8)
+        v = v_max(v, V_TURN(v, VF / 8));
+    if (VF >= 16)
+        v = v_max(v, V_TURN(v, VF / 16));
+    return v[0];
 }
 
 #endif
