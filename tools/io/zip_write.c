@@ -53,7 +53,7 @@ static attnrun_status write_local(struct zip_writer *zip, const struct zip_entry
     p = put32(p, clip32(entry->bytes));
     p = put32(p, clip32(entry->bytes));
     p = put16(p, (uint32_t)name);
-    p = put16(p, large ? FIELD64_BYTES : 0);
+    put16(p, large ? FIELD64_BYTES : 0);
     TRY(output_file_write(&zip->file, header, 30));
     TRY(output_file_write(&zip->file, entry->name, (int64_t)name));
     if (!large)
