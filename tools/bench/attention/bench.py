@@ -5,9 +5,11 @@ upstream's ONNX export in ONNX Runtime, in turns within one run; minima. The gro
 scratch of attnrun's operators over n = 512 … 65536, with dense attention. Operators that this
 build lacks, modules that are not installed and exports that fail are left out with a sentence.
 Writes ATTENTION.md, attention-time.svg and attention-memory.svg; BENCHMARKS.md links them.
+What each part measured is kept in FOLDER, so that --part measures one of them again.
 
-usage: bench.py --attnrun BINARY --work FOLDER [-o models] [--cases NAME,…] [--lengths N,…]
-                [--grow N,…] [--rounds 5] [--limit SECONDS]
+usage: bench.py --attnrun BINARY --work FOLDER [-o models] [--part table|growth|page]
+                [--cases NAME,…] [--lengths N,…] [--grow N,…] [--rounds 5]
+                [--limit SECONDS] [--patience SECONDS]
 """
 import argparse
 import datetime
@@ -15,6 +17,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -78,10 +81,15 @@ def measure(case, n, args, notes):
     """{engine: figures} by turns."""
     running = start(case, n, args, notes)
     try:
+        spent = dict.fromkeys(running, 0.0)
         for _ in range(args.rounds):
             for name, engine in list(running.items()):
+                if spent[name] > args.patience:  # a slow peer gets fewer rounds
+                    continue
+                started = time.monotonic()
                 try:
                     engine.round(RUNS_OF_A_MAP if case.vision else 2)
+                    spent[name] += time.monotonic() - started
                 except engines.Failed as why:
                     notes.append(f"{case.name}, n = {n}: {name} fails: {why}.")
                     engine.close()
@@ -139,47 +147,84 @@ def arguments():
                         default=[512, 1024, 2048, 4096, 8192, 16384, 32768, 65536])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--limit", type=float, default=180)
+    parser.add_argument("--patience", type=float, default=10)
+    parser.add_argument("--part", choices=("table", "growth", "page"),
+                        help="page: of what was measured before")
     parser.add_argument("--longest-ms", type=float, default=5000)
     parser.add_argument("-o", dest="out", default="models")
     return parser.parse_args()
 
 
-def main():
-    args, notes, rows, growth = arguments(), [], [], {}
+def chosen_cases(args, notes):
     wanted, here = [w for w in args.cases.split(",") if w], operators(args.attnrun)
-    chosen = []
     for case in cases.CASES + vision.CASES:
         if wanted and not any(w in case.name for w in wanted):
             continue
         if (case.domain, case.op) in here:
-            chosen.append(case)
+            yield case
         else:
             notes.append(f"{case.name}: this build has no {case.op}.")
+
+
+def measure_table(args):
     doctor = subprocess.run([args.attnrun, "doctor", "--bench", "--json", "--threads", "1"],
                             capture_output=True, text=True, check=True)
-    peak = json.loads(doctor.stdout)["fp32_peak_gflops"]
-    for case in chosen:
+    found = {"peak": json.loads(doctor.stdout)["fp32_peak_gflops"], "rows": [], "notes": []}
+    for case in chosen_cases(args, found["notes"]):
         for n in (not case.vision and args.lengths) or case.lengths:
             try:
-                figures = measure(case, n, args, notes)
+                figures = measure(case, n, args, found["notes"])
             except engines.Failed as why:
-                notes.append(f"{case.name}, n = {n}: {why}.")
+                found["notes"].append(f"{case.name}, n = {n}: {why}.")
                 continue
             if "attnrun" in figures:
-                rows.append((case, n, figures))
+                found["rows"].append((case.name, n, figures))
                 print(f"{case.name}, n = {n}: " + "  ".join(
                     f"{k} {f['min_ms']:.2f} ms" for k, f in figures.items()), flush=True)
+        keep(args, "table", found)
+
+
+def measure_growth(args):
+    found = {"growth": {}, "notes": []}
+    for case in chosen_cases(args, found["notes"]):
         if not case.vision:
-            growth[case] = grow(case, args, notes)
+            found["growth"][case.name] = grow(case, args, found["notes"])
+            keep(args, "growth", found)
+
+
+def keep(args, part, found):
+    Path(args.work).mkdir(parents=True, exist_ok=True)
+    Path(args.work, f"{part}.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+def kept(args, part):
+    path = Path(args.work, f"{part}.json")
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def write_page(args):
+    table, growth = kept(args, "table"), kept(args, "growth")
+    rows = [(cases.find(name), n, figures) for name, n, figures in table.get("rows", ())]
+    grown = {cases.find(name): points for name, points in growth.get("growth", {}).items()}
     os.makedirs(args.out, exist_ok=True)
-    page = report.write(datetime.date.today(), peak, rows, growth, notes)
+    page = report.write(datetime.date.today(), table.get("peak", 1), rows, grown,
+                        table.get("notes", []) + growth.get("notes", []))
     Path(args.out, "ATTENTION.md").write_text(page, encoding="utf-8")
     for name, index, title, unit in (("time", 1, "Time over tokens", "ms"),
                                      ("memory", 2, "Memory beyond inputs and outputs", "MiB")):
         picture = draw.draw(title, unit, {case.name: [(p[0], p[index]) for p in points]
-                                          for case, points in growth.items() if points},
+                                          for case, points in grown.items() if points},
                             1 if index == 1 else 2 ** -20)
         Path(args.out, f"attention-{name}.svg").write_text(picture, encoding="utf-8")
+
+
+def main():
+    args = arguments()
+    if args.part in (None, "table"):
+        measure_table(args)
+    if args.part in (None, "growth"):
+        measure_growth(args)
+    write_page(args)
 
 
 if __name__ == "__main__":

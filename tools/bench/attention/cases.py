@@ -333,7 +333,7 @@ CASES = [
     Case("LAMA, 16", "LAMAAttention",
          lambda n: {"X": (1, n, WIDTH), "P": (WIDTH, 16), "Q": (WIDTH, 16)}, heads=False),
     Case("FNet", "FourierMix", lambda n: {"X": (1, n, WIDTH)}, None, fourier, "torch.fft",
-         heads=False),
+         heads=False, linear=False),  # n log n
     Case("gMLP", "SpatialGatingUnit",
          lambda n: {"X": (1, n, 2 * WIDTH), "gamma": (WIDTH,), "beta": (WIDTH,),
                     "Ws": (1, n, n), "bs": (1, n)}, heads=False, linear=False,

@@ -6,9 +6,9 @@ Written by `tools/bench/attention/bench.py`; do not edit.
 
 {date}; 8 heads of 64, one sample, one thread, fp32; the machine's best is {peak:.0f} GFLOP/s.
 `export`: upstream's ONNX export in ONNX Runtime; `torch`: upstream itself; minima in ms of
-one run with turns. Memory: of the peers what runs add to the process, of attnrun the arena.
-`of peak`: 4 · 64 FLOPs for each allowed pair of query and key and head. Upstream's projections
-are the identity.
+one run with turns, of which a slow peer gets fewer. Memory: of the peers what runs add to
+the process, of attnrun the arena. `of peak`: 4 · 64 FLOPs for each allowed pair of query and
+key and head. Upstream's projections are the identity.
 
 ![time over tokens](attention-time.svg)
 
