@@ -281,8 +281,8 @@ attn_status attn_blocks_run(const struct attn_blocks *p,
     struct walk w = { .p = p,
                       .o = o,
                       .b = attn_blocks_sample(p, task),
-                      .head = task / p->groups % s->q_heads,
-                      .row = task % p->groups * p->rows };
+                      .head = task % s->q_heads, /* their rows lie side by side */
+                      .row = task / s->q_heads % p->groups * p->rows };
     ck_align(attn_stream_bytes(p->rows, s->dim, s->v_dim), 64, &stream);
     w.bias = (float *)(void *)((char *)work->scratch + stream);
     w.first_block = (o->first + w.row) / p->block;
