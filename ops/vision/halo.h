@@ -92,9 +92,6 @@ struct attn_halo_worker {
     float *own;      /* the stores of a region */
 };
 
-/* g, ROWS rows at a time: (A B, added to C where g.accumulate, + bias[row]) * scale. */
-void attn_halo_product(const struct attn_kernels *kernels, struct attn_gemm_f32 g,
-                       const float *bias, float scale);
 /* Results of heads from … to - 1 of a block: windows in values, Q and results in queries.
  */
 attn_status attn_halo_block(const struct attn_halo_worker *w, int64_t block_y,

@@ -40,28 +40,6 @@ static void open_image(struct attn_halo_worker *w, const attnrun_work *work,
 
 /* ---- products with weights ---- */
 
-void attn_halo_product(const struct attn_kernels *kernels, struct attn_gemm_f32 g,
-                       const float *bias, float scale)
-{
-    struct attn_epilogue steps[2];
-    const size_t rows = g.m;
-    for (size_t i = 0; i < rows; i += ROWS) {
-        g.n_epilogue = 0;
-        if (bias != NULL)
-            steps[g.n_epilogue++] = (struct attn_epilogue){
-                .kind = ATTN_EPI_ADD, .alpha = 1.0f, .row = 1, .data = bias + i
-            };
-        if (scale != 1.0f)
-            steps[g.n_epilogue++] =
-                (struct attn_epilogue){ .kind = ATTN_EPI_SCALE, .alpha = scale };
-        g.epilogue = steps;
-        g.m = rows - i < ROWS ? rows - i : ROWS;
-        kernels->gemm_f32(&g);
-        g.a += ROWS * g.a_row;
-        g.c += ROWS * g.c_row;
-    }
-}
-
 /* y[rows x n] = (weight input `in` times the panels + bias) * scale. */
 static void apply(const struct attn_halo_worker *w, int in, int bias, int64_t n,
                   float scale, float *y, int64_t y_row)
@@ -77,7 +55,9 @@ static void apply(const struct attn_halo_worker *w, int in, int bias, int64_t n,
                                      .n = (size_t)n,
                                      .k = (size_t)weight->dims[1],
                                      .scratch = w->gemm };
-    attn_halo_product(w->step->kernels, g, op_in_data(w->step, bias), scale);
+    const struct attn_epilogue last = { .kind = ATTN_EPI_SCALE, .alpha = scale };
+    attn_map_product(w->step->kernels, g, op_in_data(w->step, bias),
+                     scale != 1.0f ? &last : NULL);
 }
 
 /* Pixels from (y, x) on, every stride-th of both directions, as panels. */

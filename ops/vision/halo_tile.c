@@ -83,7 +83,7 @@ static const float *make_terms(const struct attn_halo_worker *w, int in, int64_t
                                      .n = (size_t)s->width,
                                      .k = (size_t)s->dk,
                                      .scratch = w->gemm };
-    attn_halo_product(w->step->kernels, g, NULL, 1.0f);
+    attn_map_product(w->step->kernels, g, NULL, NULL);
     w->step->kernels->shear_columns_f32(to, (size_t)rows, (size_t)s->width, shifts);
     return to + (n - 1) * s->width;
 }
@@ -176,7 +176,7 @@ static void add_products(const struct attn_halo_worker *w, const struct tile *t,
                                      .k = (size_t)s->dk,
                                      .scratch = w->gemm,
                                      .accumulate = s->relative };
-    attn_halo_product(w->step->kernels, g, NULL, 1.0f);
+    attn_map_product(w->step->kernels, g, NULL, NULL);
 }
 
 static void weigh_values(const struct attn_halo_worker *w, const struct tile *t,
@@ -198,7 +198,7 @@ static void weigh_values(const struct attn_halo_worker *w, const struct tile *t,
                                      .k = (size_t)(rows * columns),
                                      .scratch = w->gemm,
                                      .accumulate = y > t->y_from };
-    attn_halo_product(w->step->kernels, g, NULL, 1.0f);
+    attn_map_product(w->step->kernels, g, NULL, NULL);
 }
 
 static void run_head(const struct attn_halo_worker *w, const struct tile *t, int64_t head)

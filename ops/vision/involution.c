@@ -303,35 +303,14 @@ static const float *gather(const attnrun_step *step, const struct tile *t, int64
     return t->rest;
 }
 
-/* g, ROWS rows at a time; `bias` is one per row, or NULL. */
-static void run_product(const attnrun_step *step, struct attn_gemm_f32 g,
-                        const float *bias, int32_t activation)
-{
-    static const int32_t kinds[] = { -1, ATTN_EPI_RELU, ATTN_EPI_SILU, ATTN_EPI_GELU,
-                                     ATTN_EPI_HARD_SWISH };
-    struct attn_epilogue steps[2];
-    const size_t rows = g.m;
-    for (size_t i = 0; i < rows; i += ROWS) {
-        g.n_epilogue = 0;
-        if (bias != NULL)
-            steps[g.n_epilogue++] = (struct attn_epilogue){
-                .kind = ATTN_EPI_ADD, .alpha = 1.0f, .row = 1, .data = bias + i
-            };
-        if (activation != ATTN_ACT_NONE)
-            steps[g.n_epilogue++] = (struct attn_epilogue){ .kind = kinds[activation] };
-        g.epilogue = steps;
-        g.m = rows - i < ROWS ? rows - i : ROWS;
-        step->kernels->gemm_f32(&g);
-        g.a += ROWS * g.a_row;
-        g.c += ROWS * g.c_row;
-    }
-}
-
 /* t->panels: H and a row of ones. */
 static void run_hidden(const attnrun_step *step, const struct tile *t)
 {
+    static const int32_t kinds[] = { -1, ATTN_EPI_RELU, ATTN_EPI_SILU, ATTN_EPI_GELU,
+                                     ATTN_EPI_HARD_SWISH };
     const struct involution_args *args = step->args;
     const struct involution_state *s = t->state;
+    const struct attn_epilogue activation = { .kind = kinds[args->activation] };
     struct attn_gemm_f32 g = { .a = step->x[W1].data,
                                .a_row = s->map.channels,
                                .b_col = 1,
@@ -347,7 +326,8 @@ static void run_hidden(const attnrun_step *step, const struct tile *t)
     if (s->gathers)
         hidden += s->map.channels * round16(s->tile_h * s->tile_w);
     g.c = hidden;
-    run_product(step, g, op_in_data(step, B1), args->activation);
+    attn_map_product(step->kernels, g, op_in_data(step, B1),
+                     args->activation != ATTN_ACT_NONE ? &activation : NULL);
     for (int64_t i = 0; i < t->pixels; i++)
         hidden[s->hidden * t->pixels + i] = 1.0f;
     step->kernels->gemm_pack_f32(t->panels, hidden, t->pixels, 1, (size_t)s->depth,
@@ -374,7 +354,7 @@ static void run_kernels(const attnrun_step *step, const struct tile *t, int64_t 
                                      .n = (size_t)t->pixels,
                                      .k = (size_t)row,
                                      .scratch = t->gemm };
-    run_product(step, g, bias != NULL ? bias + group * taps : NULL, ATTN_ACT_NONE);
+    attn_map_product(step->kernels, g, bias != NULL ? bias + group * taps : NULL, NULL);
 }
 
 /* Where the kernels are: in t->rest, or in input `kernel`. From there rows of less than a

@@ -242,3 +242,25 @@ attn_status attn_map_scale(const attnrun_step *step, const attnrun_work *work,
     }
     return ATTNRUN_OK;
 }
+
+void attn_map_product(const struct attn_kernels *kernels, struct attn_gemm_f32 g,
+                      const float *bias, const struct attn_epilogue *last)
+{
+    enum { ROWS = ATTN_GEMM_MC };
+    struct attn_epilogue steps[2];
+    const size_t rows = g.m;
+    for (size_t i = 0; i < rows; i += ROWS) {
+        g.n_epilogue = 0;
+        if (bias != NULL)
+            steps[g.n_epilogue++] = (struct attn_epilogue){
+                .kind = ATTN_EPI_ADD, .alpha = 1.0f, .row = 1, .data = bias + i
+            };
+        if (last != NULL)
+            steps[g.n_epilogue++] = *last;
+        g.epilogue = steps;
+        g.m = rows - i < ROWS ? rows - i : ROWS;
+        kernels->gemm_f32(&g);
+        g.a += ROWS * g.a_row;
+        g.c += ROWS * g.c_row;
+    }
+}

@@ -99,6 +99,10 @@ void attn_map_gate(const attnrun_step *step, int32_t gate, float *v, int64_t n);
  * caller's to set. */
 struct attn_gate attn_map_tail(const attnrun_step *step, int x, int identity,
                                int32_t tail, int64_t at, int64_t row);
+/* g, ATTN_GEMM_MC rows at a time, for which its scratch is: A B, added to C where
+ * g.accumulate, + bias[row] (or NULL), then `last` (or NULL). */
+void attn_map_product(const struct attn_kernels *kernels, struct attn_gemm_f32 g,
+                      const float *bias, const struct attn_epilogue *last);
 /* The last plane first: what was pooled last may still be in a cache. */
 attn_status attn_map_scale(const attnrun_step *step, const attnrun_work *work,
                            const struct attn_gate *gate);
