@@ -452,8 +452,7 @@ attn_status attn_feature_run(const struct attn_feature_plan *plan,
     for (int64_t task = work->begin; task < work->end; task += h.n) {
         const int64_t part = task / heads; /* heads side by side take turns */
         h.head = task % heads;
-        h.n = least(plan->sizes.kv_heads - h.head % plan->sizes.kv_heads,
-                    least(plan->together, work->end - task));
+        h.n = attn_heads_in_turn(task, work->end, plan->sizes.kv_heads, plan->together);
         if (plan->whole)
             TRY(run_whole(&c, &h));
         else if (phase == 0)

@@ -106,6 +106,16 @@ struct attn_heads attn_heads_dense(int rank, int64_t heads, int64_t tokens, int6
 /* run, for inputs with strided_in: the strides as they are in this run. */
 struct attn_heads attn_heads_of(const attnrun_tensor *x, int64_t dim);
 
+/* Of tasks from `task` to end - 1, a head of all samples each: how many from the first on
+ * are of one sample, at most `most`. */
+static inline int64_t attn_heads_in_turn(int64_t task, int64_t end, int64_t heads,
+                                         int64_t most)
+{
+    const int64_t left = heads - task % heads;
+    const int64_t n = end - task < left ? end - task : left;
+    return n < most ? n : most;
+}
+
 /* Where heads lie side by side in a row: reads the rows of `n` tokens of `heads` heads at
  * x in the order in which they lie, so that they come in streams. A walk of one head
  * alone waits for each of its rows. */

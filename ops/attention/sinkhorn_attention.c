@@ -446,8 +446,7 @@ static attn_status sinkhorn_run(const attnrun_step *step, const attnrun_work *wo
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (work->phase == 0) {
-            n = least(z->q_heads - task % z->q_heads,
-                      least(s->together, work->end - task));
+            n = attn_heads_in_turn(task, work->end, z->q_heads, s->together);
             attn_sinkhorn_sort(step, work, task, n);
             continue;
         }
@@ -471,7 +470,8 @@ static attn_status sinkhorn_run(const attnrun_step *step, const attnrun_work *wo
             .gemm = (float *)(void *)(scratch + s->gemm_at),
         };
         if (h == 0 || task == work->begin)
-            touch_tokens(&w, u, least(z->q_heads - h, work->end - task));
+            touch_tokens(&w, u,
+                         attn_heads_in_turn(task, work->end, z->q_heads, z->q_heads));
         if (op_has_in(step, KEY_MASK))
             w.mask = (const uint8_t *)step->x[KEY_MASK].data + b * z->kv_len;
         attn_stream_begin(&w.stream, step->kernels, ATTN_STREAM_ROWS, z->dim, z->v_dim,
