@@ -125,7 +125,7 @@ static attn_status plan(attnrun_step *step)
     TRY(attn_gemm_plan(step, &s->gemm));
     TRY(plan_memory(step, s));
     op_tasks(step, PROJECT, s->gemm.n_tasks, s->gemm.task_cost);
-    op_tasks(step, LIST, w->s.batch, 4 * w->s.kv_len);
+    op_tasks(step, LIST, w->globals ? w->s.batch : 0, 4 * w->s.kv_len);
     op_tasks(step, WINDOW, w->n_tasks, w->task_cost);
     op_tasks(step, ROWS, s->rows.n_tasks, s->rows.task_cost);
     return ATTNRUN_OK;

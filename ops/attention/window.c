@@ -84,8 +84,10 @@ attn_status attn_window_plan(const attnrun_step *step, struct attn_window *w)
     const struct attn_sizes *s = &w->s;
     int64_t heads, bytes, lists = 0;
     w->blocks = w->block = 1;
-    if (s->batch == 0 || s->q_heads == 0 || s->q_len == 0 || s->v_dim == 0)
+    if (s->batch == 0 || s->q_heads == 0 || s->q_len == 0 || s->v_dim == 0) {
+        w->globals = false; /* no lists of them, which would have no memory */
         return ATTNRUN_OK;
+    }
     bool fits = ck_mul(s->batch, s->q_heads, &heads);
     int64_t queries = ROWS;
     while (fits && queries < MOST &&

@@ -91,10 +91,10 @@ static void random_cases(struct check *c)
     {
         const bool large = c->round % 10 == 0;
         struct local l = { .s = { .batch = check_between(c, 0, 2),
-                                  .q_len = check_between(c, 1, large ? 700 : 40),
+                                  .q_len = check_between(c, 0, large ? 700 : 40),
                                   .kv_heads = check_between(c, 1, 3),
                                   .dim = check_between(c, 1, large ? 8 : 40),
-                                  .v_dim = check_between(c, 1, large ? 8 : 40) } };
+                                  .v_dim = check_between(c, 0, large ? 8 : 40) } };
         l.s.q_heads = l.s.kv_heads * check_between(c, 1, 2);
         l.s.kv_len = l.s.q_len;
         if (check_chance(c, 40))

@@ -122,7 +122,7 @@ void check_ms_longformer_attention(struct check *c)
     {
         const int64_t heads = check_between(c, 1, 4);
         random_case(c, check_between(c, 0, 2),
-                    check_between(c, 1, c->round % 8 == 0 ? 400 : 40), heads,
+                    check_between(c, 0, c->round % 8 == 0 ? 400 : 40), heads,
                     check_between(c, 1, 8));
     }
     blank_case(c, 5, 2, 36);
