@@ -82,8 +82,7 @@ static attn_status plan(attnrun_step *step, const struct attn_qkv *shape)
     state->before = args->chunks_before;
     state->after =
         args->chunks_after == OP_INT_ABSENT ? !w->s.causal : args->chunks_after;
-    if (w->wrap && w->s.kv_len <= w->chunk) { /* one chunk is not its own neighbour */
-        state->before = state->after = 0;
+    if (w->s.kv_len <= w->chunk) { /* one chunk is not its own neighbour */
         w->chunk = w->s.kv_len > 0 ? w->s.kv_len : 1;
         w->wrap = false;
     }

@@ -12,8 +12,8 @@ static int sees(const void *arg, int64_t b, int64_t h, int64_t i, int64_t j,
                 double *score)
 {
     const struct chunked *t = arg;
-    const int64_t n = (t->s.q_len + t->chunk - 1) / t->chunk, a = i / t->chunk,
-                  before = n > 1 || !t->wrap ? t->before : 0,
+    const int64_t n = t->s.q_len / t->chunk + (t->s.q_len % t->chunk != 0),
+                  a = i / t->chunk, before = n > 1 || !t->wrap ? t->before : 0,
                   after = n > 1 || !t->wrap ? t->after : 0;
     int times = 0;
     (void)h;
@@ -21,7 +21,9 @@ static int sees(const void *arg, int64_t b, int64_t h, int64_t i, int64_t j,
         const int64_t in = t->wrap ? (c % n + n) % n : c;
         times += j / t->chunk == in;
     }
-    if (t->exact && (j - i < -before * t->chunk || j - i > after * t->chunk))
+    const double chunk = (double)t->chunk, distance = (double)(j - i);
+    if (t->exact &&
+        (distance < -(double)t->before * chunk || distance > (double)t->after * chunk))
         times = 0;
     if ((t->causal && j > i) ||
         (t->key_mask != NULL && t->key_mask[b * t->s.kv_len + j] == 0))
@@ -119,6 +121,10 @@ void check_chunked_local_attention(struct check *c)
         t.wrap = check_chance(c, 40);
         if (t.wrap)
             t.s.q_len = (t.s.q_len + t.chunk - 1) / t.chunk * t.chunk;
+        if (t.wrap && c->round % 5 == 0) /* one chunk */
+            t.chunk = t.s.q_len;
+        if (!t.wrap && c->round % 9 == 0)
+            t.chunk = INT64_MAX;
         t.shared = check_chance(c, 30);
         t.s.kv_len = t.s.q_len;
         t.s.q_heads = t.s.kv_heads * (t.shared ? 1 : check_between(c, 1, 2));

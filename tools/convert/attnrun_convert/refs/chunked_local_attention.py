@@ -42,14 +42,15 @@ def chunked_local_attention(Q, K, V, key_mask, *, q_num_heads, kv_num_heads, is_
     after = chunks_after if chunks_after is not None else 1 - is_causal
     queries, keys = positions(q.shape[2], q.shape[2], Q.device)
     n = torch.div(keys[-1:] + chunk_size, chunk_size, rounding_mode="floor")
-    before = chunks_before
+    some = 1
     if edge == "wrap":  # a single chunk is not its own neighbour
         some = (n > 1).to(torch.int64)
-        before, after = before * some, after * some
-    times = _times(queries, keys, n, chunk_size, before, after, edge == "wrap")
+    times = _times(queries, keys, n, chunk_size, chunks_before * some, after * some,
+                   edge == "wrap")
     if exact_window:
         distance = keys - queries
-        times = times * ((distance >= -before * chunk_size) & (distance <= after * chunk_size))
+        times = times * ((distance >= -chunks_before * chunk_size)
+                         & (distance <= after * chunk_size))
     if is_causal:
         times = times * (keys <= queries)
     times = times[None, None].to(q.dtype)
