@@ -278,13 +278,12 @@ static void select_row(const struct walk *w, int64_t r, int64_t first, int64_t n
     }
 }
 
-/* Scores become weights; returns the factor to divide by, 0 where there are none. */
-static float weigh(float *value, int64_t n, float max)
+/* Scores become weights; returns their sum. */
+static float weigh(const struct attn_kernels *kernels, float *value, int64_t n, float max)
 {
-    float sum = 0;
     for (int64_t i = 0; i < n; i++)
-        sum += value[i] = expf(value[i] - max);
-    return sum;
+        value[i] = expf(value[i] - max);
+    return (float)kernels->sum_f32(value, (size_t)n);
 }
 
 static float largest(const float *value, int64_t n)
@@ -312,7 +311,7 @@ static void finish_row(const struct walk *w, int64_t r)
     shrink(row, s->k, value, w->index + r * s->room, w->keys);
     if (row->again || row->n == 0)
         return;
-    const float sum = weigh(value, row->n, largest(value, row->n));
+    const float sum = weigh(w->step->kernels, value, row->n, largest(value, row->n));
     const float factor = 1.0f / sum;
     w->step->kernels->mul_f32(value, value, 1, &factor, 0, (size_t)row->n);
     w->step->kernels->gather_sum_f32(y, w->v, z->v.row, w->index + r * s->room, value,
@@ -351,7 +350,8 @@ static attn_status finish_again(struct walk *w, int64_t keys, const attnrun_work
             const size_t found = w->step->kernels->select_f32(
                 index, value, w->scores + r * KEYS, (size_t)n, (int32_t)first,
                 w->state[r].threshold);
-            value[s->room - 2] += weigh(value, (int64_t)found, value[s->room - 1]);
+            value[s->room - 2] +=
+                weigh(w->step->kernels, value, (int64_t)found, value[s->room - 1]);
             w->step->kernels->gather_sum_f32(output_row(w, r), w->v, z->v.row, index,
                                              value, found, (size_t)z->v_dim);
         }

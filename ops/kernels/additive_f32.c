@@ -6,6 +6,7 @@
 #include "vmath.h"
 
 enum form { TANH, RELU, QUOTIENT };
+enum { UNITS = 32 };
 
 /* 1 / x of normal x below 2^126: 1 ulp where an estimate is used. */
 static ALWAYS_INLINE v_f32 over(v_f32 w, v_f32 x)
@@ -25,15 +26,12 @@ static ALWAYS_INLINE v_f32 term(enum form form, v_f32 q, v_f32 v, v_f32 k)
     return v * (form == TANH ? v_tanh(q + k) : v_relu(q + k));
 }
 
-/* `vectors` whole vectors of keys. */
-static ALWAYS_INLINE void columns(enum form form, float *s, float base, const float *q,
+/* Adds units 0 … u - 1 to `vectors` whole vectors of keys. */
+static ALWAYS_INLINE void columns(enum form form, float *s, const float *q,
                                   const float *v, const float *k, ptrdiff_t k_row,
                                   size_t u, const int vectors)
 {
-    v_f32 sum[4];
-    UNROLL
-    for (int c = 0; c < vectors; c++)
-        sum[c] = v_set(base);
+    v_f32 sum[4] = { 0 };
     for (size_t i = 0; i < u; i++, k += k_row) {
         const v_f32 unit = v_set(q[i]), factor = v_set(v[i]);
         UNROLL
@@ -42,25 +40,37 @@ static ALWAYS_INLINE void columns(enum form form, float *s, float base, const fl
     }
     UNROLL
     for (int c = 0; c < vectors; c++)
-        v_store(s + c * VF, sum[c]);
+        v_store(s + c * VF, v_load(s + c * VF) + sum[c]);
 }
 
+static ALWAYS_INLINE void add_units(enum form form, float *s, const float *q,
+                                    const float *v, const float *k, ptrdiff_t k_row,
+                                    size_t u, size_t n)
+{
+    size_t j = 0;
+    for (; j + 4 * VF <= n; j += 4 * VF)
+        columns(form, s + j, q, v, k + j, k_row, u, 4);
+    for (; j + VF <= n; j += VF)
+        columns(form, s + j, q, v, k + j, k_row, u, 1);
+    if (j == n)
+        return;
+    v_f32 sum = v_set(0.0f);
+    for (size_t i = 0; i < u; i++)
+        sum += term(form, v_set(q[i]), v_set(v[i]),
+                    v_load_tail(k + (ptrdiff_t)i * k_row + j, n - j, 0.0f));
+    v_store_tail(s + j, v_load_tail(s + j, n - j, 0.0f) + sum, n - j);
+}
+
+/* UNITS at a time: many terms of about one size lose less in short sums. */
 static ALWAYS_INLINE void scores(enum form form, float *s, float base, const float *q,
                                  const float *v, const float *k, ptrdiff_t k_row,
                                  size_t u, size_t n)
 {
-    size_t j = 0;
-    for (; j + 4 * VF <= n; j += 4 * VF)
-        columns(form, s + j, base, q, v, k + j, k_row, u, 4);
-    for (; j + VF <= n; j += VF)
-        columns(form, s + j, base, q, v, k + j, k_row, u, 1);
-    if (j == n)
-        return;
-    v_f32 sum = v_set(base);
-    for (size_t i = 0; i < u; i++)
-        sum += term(form, v_set(q[i]), v_set(v[i]),
-                    v_load_tail(k + (ptrdiff_t)i * k_row + j, n - j, 0.0f));
-    v_store_tail(s + j, sum, n - j);
+    for (size_t j = 0; j < n; j++)
+        s[j] = base;
+    for (size_t i = 0; i < u; i += UNITS)
+        add_units(form, s, q + i, v + i, k + (ptrdiff_t)i * k_row, k_row,
+                  u - i < UNITS ? u - i : UNITS, n);
 }
 
 void K(additive_tanh_f32)(float *s, const float *q, const float *v, const float *k,

@@ -149,6 +149,32 @@ static void build(struct check *c, struct top_k *s, bool key_mask, bool mask)
     free(scores);
 }
 
+/* Many equal scores: equal weights, each of which a long sum would round the same way. */
+static void many_equal(struct check *c)
+{
+    struct top_k s = { 1, 6, 16384, 1, 1, 8, 5, 0, .causal = false };
+    s.k = 12000;
+    check_begin(c, "TopKAttention");
+    check_int(c, "q_num_heads", 1);
+    check_int(c, "k", s.k);
+    float *q = check_heads(c, "Q", 1, s.q_len, 1, s.dim);
+    float *k = check_heads(c, "K", 1, s.kv_len, 1, s.dim);
+    float *v = check_heads(c, "V", 1, s.kv_len, 1, s.v_dim);
+    for (int64_t i = 0; i < s.q_len * s.dim; i++)
+        q[i] = 0.13f * (float)(i / s.dim + 1);
+    for (int64_t i = 0; i < s.kv_len * s.dim; i++)
+        k[i] = i / s.dim == 7 ? 0.9f : 0.3f;
+    for (int64_t i = 0; i < s.kv_len * s.v_dim; i++)
+        v[i] = 1.0f + 0.1f * v[i];
+    double *y = check_heads_output(c, "Y", 1, s.q_len, 1, s.v_dim), *scores;
+    scores = malloc((size_t)(2 * s.kv_len) * sizeof *scores);
+    s.whole = true;
+    for (int64_t i = 0; i < s.q_len; i++)
+        row(&s, q, k, v, (const int64_t[]){ 0, 0, i }, scores, y + i * s.v_dim);
+    free(scores);
+    check_run(c, CHECK_A);
+}
+
 void check_top_k_attention(struct check *c)
 {
     CHECK_ROUNDS(c, 80)
@@ -169,6 +195,7 @@ void check_top_k_attention(struct check *c)
         build(c, &s, check_chance(c, 50), check_chance(c, 40));
         check_run(c, CHECK_A);
     }
+    many_equal(c);
     struct top_k s = { 1, 9, 9, 2, 2, 4, 4, 0, .causal = false };
     build(c, &s, false, false);
     check_refuses(c, ATTNRUN_E_ATTR, "k is 0|at least 1");

@@ -48,6 +48,31 @@ static void compare(struct check *c, const struct scores *x, int form, double ba
     }
 }
 
+/* Terms of one size, each of which a long sum would round the same way. */
+static void many_units(struct check *c, int form)
+{
+    enum { MANY = 4001, KEYS = 20 };
+    const float one = form == FORM_EXP ? 1.3f : 0.3f;
+    float *k = check_memory(c, MANY * KEYS * sizeof *k), *s, *q, *v;
+    s = check_memory(c, KEYS * sizeof *s);
+    q = check_memory(c, MANY * sizeof *q);
+    v = check_memory(c, MANY * sizeof *v);
+    for (int i = 0; i < MANY; i++)
+        q[i] = v[i] = one;
+    for (int i = 0; i < MANY * KEYS; i++)
+        k[i] = one + (float)(i % KEYS) / 8.0f;
+    if (form == FORM_TANH)
+        c->k->additive_tanh_f32(s, q, v, k, KEYS, MANY, KEYS);
+    else if (form == FORM_RELU)
+        c->k->additive_relu_f32(s, q, v, k, KEYS, MANY, KEYS);
+    else
+        c->k->additive_exp_f32(s, 0.0f, q, v, k, KEYS, MANY, KEYS);
+    for (size_t j = 0; j < KEYS; j++) {
+        const double want = MANY * term(form, (double)one, (double)one, (double)k[j]);
+        check_near(c, j, (double)s[j], want, 2e-6 * fabs(want));
+    }
+}
+
 void check_additive_tanh_f32(struct check *c)
 {
     CHECK_SIZES(c, n)
@@ -56,6 +81,7 @@ void check_additive_tanh_f32(struct check *c)
         c->k->additive_tanh_f32(x.s, x.q, x.v, x.k, x.k_row, x.u, n);
         compare(c, &x, FORM_TANH, 0);
     }
+    many_units(c, FORM_TANH);
     const float *k = check_normal_f32(c, 64 * 256), *q = check_normal_f32(c, 64);
     float *s = check_memory(c, 256 * sizeof *s);
     CHECK_BENCH(c, "64 x 256", 64.0 * 256, "G terms/s")
@@ -70,6 +96,7 @@ void check_additive_relu_f32(struct check *c)
         c->k->additive_relu_f32(x.s, x.q, x.v, x.k, x.k_row, x.u, n);
         compare(c, &x, FORM_RELU, 0);
     }
+    many_units(c, FORM_RELU);
 }
 
 void check_additive_exp_f32(struct check *c)
@@ -80,6 +107,7 @@ void check_additive_exp_f32(struct check *c)
         c->k->additive_exp_f32(x.s, 3.5f, x.q, x.v, x.k, x.k_row, x.u, n);
         compare(c, &x, FORM_EXP, 3.5);
     }
+    many_units(c, FORM_EXP);
     float *k = check_normal_f32(c, 64 * 256), *s = check_memory(c, 256 * sizeof *s);
     for (int i = 0; i < 64 * 256; i++)
         k[i] = expf(k[i]);

@@ -23,9 +23,31 @@ void check_select_f32(struct check *c)
     }
 }
 
+/* Terms of one size, each of which a long sum would round the same way. */
+static void gather_many(struct check *c)
+{
+    enum { MANY = 20000, N = 75 };
+    int32_t *index = check_memory(c, MANY * sizeof *index);
+    float *weight = check_memory(c, MANY * sizeof *weight), x[N], y[N];
+    for (int i = 0; i < MANY; i++) {
+        index[i] = 0;
+        weight[i] = 0.3f;
+    }
+    for (int i = 0; i < N; i++) {
+        x[i] = 1.0f + (float)i / 128.0f;
+        y[i] = 0.0f;
+    }
+    c->k->gather_sum_f32(y, x, N, index, weight, MANY, N);
+    for (size_t i = 0; i < N; i++) {
+        const double want = MANY * (double)0.3f * (double)x[i];
+        check_near(c, i, (double)y[i], want, 1e-5 * want);
+    }
+}
+
 void check_gather_sum_f32(struct check *c)
 {
     enum { ROWS = 5 };
+    gather_many(c);
     CHECK_SIZES(c, n)
     {
         const size_t x_row = n + (size_t)check_below(c, 3);
