@@ -1,6 +1,8 @@
 /* additive.c - scores of additive attention: see additive.h. */
 #include "additive.h"
 
+#define LARGE 8.0 /* length of v; a usual one is about 1 */
+
 static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
 
 int64_t attn_additive_floats(const struct attn_additive *a, int64_t most_rows)
@@ -13,17 +15,20 @@ int64_t attn_additive_floats(const struct attn_additive *a, int64_t most_rows)
     return floats;
 }
 
-/* x = exp(2 x); false where a result is beyond exp(40) and one over it. */
+/* x = exp(2 x); false where a result is beyond exp(40) and one over it. *close: still
+ * false where one is beyond exp(1/2). */
 static bool exponentials(const struct attn_kernels *kernels, float *y, const float *x,
-                         int64_t n)
+                         int64_t n, bool *close)
 {
-    const float two = 2.0f, none[2] = { 0.0f, 0.0f }, limit = 2.3e17f;
+    const float two = 2.0f, none[2] = { 0.0f, 0.0f }, limit = 2.3e17f, near = 1.65f;
     if (n == 0)
         return true;
     kernels->mul_f32(y, x, 1, &two, 0, (size_t)n);
     kernels->exp_f32(y, y, (size_t)n, none);
-    return kernels->reduce_max_f32(y, (size_t)n) < limit &&
-           kernels->reduce_min_f32(y, (size_t)n) > 1.0f / limit;
+    const float max = kernels->reduce_max_f32(y, (size_t)n);
+    const float min = kernels->reduce_min_f32(y, (size_t)n);
+    *close = *close && max < near && min > 1.0f / near;
+    return max < limit && min > 1.0f / limit;
 }
 
 void attn_additive_load(struct attn_additive_block *block, const struct attn_additive *a,
@@ -47,26 +52,31 @@ void attn_additive_load(struct attn_additive_block *block, const struct attn_add
     }
     if (a->form != ATTN_ADDITIVE_TANH || rows < 2) /* a single row saves nothing */
         return;
-    block->small = exponentials(kernels, block->q_exp, block->q, rows * a->units);
-    double total = 0;
+    double total = 0, square = 0;
     for (size_t i = 0; i < units; i++) {
         block->v_twice[i] = -2.0f * block->v[i];
         total += (double)block->v[i];
+        square += (double)block->v[i] * (double)block->v[i];
     }
     block->total = (float)total;
+    block->close = square > LARGE * LARGE;
+    block->small =
+        exponentials(kernels, block->q_exp, block->q, rows * a->units, &block->close);
 }
 
-/* Keys as columns, exp(2 k) where that is true. */
+/* Keys as columns, exp(2 k) where that is true. Not where all is close to 0 and v is
+ * large: 1 - 2 / (exp(2 x) + 1) has an error of 2^-24 however small x is. */
 static bool load_keys(const struct attn_additive_block *block, const float *k,
                       int64_t k_row, int64_t n)
 {
     const struct attn_additive *a = block->a;
     const struct attn_kernels *kernels = block->kernels;
-    bool small = block->small;
+    bool small = block->small, close = block->close;
     kernels->transpose_f32(block->keys, a->tile, k, k_row, (size_t)n, (size_t)a->units);
     for (int64_t i = 0; small && i < a->units; i++)
         small = exponentials(kernels, block->keys + i * a->tile,
-                             block->keys + i * a->tile, n);
+                             block->keys + i * a->tile, n, &close);
+    small = small && !close;
     if (block->small && !small)
         kernels->transpose_f32(block->keys, a->tile, k, k_row, (size_t)n,
                                (size_t)a->units);

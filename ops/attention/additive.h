@@ -22,6 +22,7 @@ struct attn_additive_block {
     const struct attn_kernels *kernels;
     int64_t rows;
     bool small;  /* the queries allow for exponentials */
+    bool close;  /* and would lose digits: they are all near 0, and v is large */
     float total; /* of v */
     float *q, *q_exp, *keys;
     float *v, *v_twice; /* times the scale, times -2 */
