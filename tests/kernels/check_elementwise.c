@@ -35,14 +35,29 @@ static void check_unary(struct check *c, unary_kernel *kernel, unary_reference *
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 static double limited(double x) { return fmax(x, -1e30); } /* -inf * 0 is to be 0 */
 
-#define UNARY(name, ulp, absolute, f)                                                    \
+/* Where activations are far below 0, products with what is left of them are to be fast.
+ */
+static void check_no_denormals(struct check *c, unary_kernel *kernel)
+{
+    enum { N = 4000 };
+    float *x = check_memory(c, N * sizeof *x), *y = check_memory(c, N * sizeof *y);
+    for (int i = 0; i < N; i++)
+        x[i] = -0.01f * (float)(i + 1);
+    kernel(y, x, N, NULL);
+    for (size_t i = 0; i < N; i++)
+        check_true(c, i, fpclassify(y[i]) != FP_SUBNORMAL, "is denormal");
+}
+
+#define REFERENCE(name, f)                                                               \
     static double name##_of(double x, const float *p)                                    \
     {                                                                                    \
         double p0 = (double)p[0], p1 = (double)p[1];                                     \
         (void)p0;                                                                        \
         (void)p1;                                                                        \
         return f;                                                                        \
-    }                                                                                    \
+    }
+#define UNARY(name, ulp, absolute, f)                                                    \
+    REFERENCE(name, f)                                                                   \
     void check_##name##_f32(struct check *c)                                             \
     {                                                                                    \
         check_unary(c, c->k->name##_f32, name##_of, ulp, absolute);                      \
@@ -61,11 +76,21 @@ UNARY(log, 2, 0, log(x))
 UNARY(tanh, 3, 0, tanh(x))
 UNARY(erf, 3, 0, erf(x))
 UNARY(sigmoid, 4, 1e-37, sigmoid(x))
-UNARY(gelu, 4, 2e-6, isnan(x) ? x : 0.5 * limited(x) * (1 + erf(x * 0.70710678118654752)))
-UNARY(gelu_tanh, 4, 2e-6,
-      isnan(x) ? x
-               : 0.5 * limited(x) *
-                     (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x))))
+REFERENCE(gelu, isnan(x) ? x : 0.5 * limited(x) * (1 + erf(x * 0.70710678118654752)))
+void check_gelu_f32(struct check *c)
+{
+    check_unary(c, c->k->gelu_f32, gelu_of, 4, 2e-6);
+    check_no_denormals(c, c->k->gelu_f32);
+}
+REFERENCE(gelu_tanh,
+          isnan(x) ? x
+                   : 0.5 * limited(x) *
+                         (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x))))
+void check_gelu_tanh_f32(struct check *c)
+{
+    check_unary(c, c->k->gelu_tanh_f32, gelu_tanh_of, 4, 2e-6);
+    check_no_denormals(c, c->k->gelu_tanh_f32);
+}
 /* The rounding of p0 * x is magnified by its size, up to 88. */
 UNARY(swish, 100, 1e-37, isnan(x) ? x : limited(x) * sigmoid(p0 * x))
 UNARY(elu, 4, 1e-37, x < 0 ? p0 * expm1(x) : x)
