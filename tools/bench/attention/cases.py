@@ -356,7 +356,8 @@ def arrays(case, n):
     for name, value in case.operands(n).items():
         if isinstance(value, tuple):
             weight = is_constant(case, name) and len(value) > 1
-            scale = value[-1 if case.vision else -2] ** -0.5 if weight else 1
+            sums = value[-1] if case.vision else max(value[-2:])  # of so many terms
+            scale = sums ** -0.5 if weight else 1
             value = (draw.standard_normal(value) * scale).astype(np.float32)
         made[name] = value
     return made
