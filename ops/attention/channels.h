@@ -1,38 +1,57 @@
-/* channels.h - tasks of operators that multiply tokens from the left: blocks of channels
- * of one group (a head, or all) of one sample. */
+/* channels.h - operators that multiply tokens from the left, Y = epilogue(W X) with X
+ * (tokens, channels): tasks are blocks of channels, of which a worker takes several that
+ * lie side by side, and walks over the tokens once for each block of rows of Y. */
 #ifndef ATTN_CHANNELS_H
 #define ATTN_CHANNELS_H
 
 #include "../../runtime/op.h"
 #include "../kernels/kernels.h"
 
+enum {
+    ATTN_CHANNELS = 64,         /* of a task */
+    ATTN_CHANNELS_MOST = 256,   /* side by side: more would push the sums out of L2 */
+    ATTN_SUMMED = ATTN_GEMM_KC, /* tokens at a time */
+    ATTN_SUM_ROWS = 512         /* rows of Y that wait for their sums at a time */
+};
+
 struct attn_channels {
-    int64_t n, width, blocks; /* channels of a group; of a block; blocks of a group */
+    int64_t n, blocks, most; /* channels and tasks of a group; channels side by side */
     int64_t n_tasks;
 };
 
-/* `groups` times `n` channels over `tokens` tokens: 128 channels a task, 64 where that
- * gives few tasks or much scratch. Widths are multiples of ATTN_GEMM_NR_MOST. */
-static inline attn_status attn_channels_plan(const attnrun_step *step,
-                                             struct attn_channels *c, int64_t groups,
-                                             int64_t n, int64_t tokens)
-{
-    enum { WIDE = 128, NARROW = 64, ENOUGH_TASKS = 8, MANY_TOKENS = 2048 };
-    c->n = n;
-    c->width = tokens > MANY_TOKENS || n / WIDE < ENOUGH_TASKS / groups ? NARROW : WIDE;
-    c->blocks = n / c->width + (n % c->width != 0);
-    if (!ck_mul(groups, c->blocks, &c->n_tasks))
-        return op_fail(step, ATTNRUN_E_LIMIT, "too many channels");
-    return ATTNRUN_OK;
-}
+/* `groups` (samples, or heads of samples) of n channels each, where a worker keeps
+ * `floats` of its own for each channel. */
+attn_status attn_channels_plan(const attnrun_step *step, struct attn_channels *c,
+                               int64_t groups, int64_t n, int64_t floats);
+/* Of tasks task … end - 1, how many from the first on are taken together; their group is
+ * task / c->blocks, *first the first of their channels within it, *width how many. */
+int64_t attn_channels_take(const struct attn_channels *c, int64_t task, int64_t end,
+                           int64_t *first, int64_t *width);
 
-/* The group of a task, its first channel within the group and their number. */
-static inline int64_t attn_channels_of(const struct attn_channels *c, int64_t task,
-                                       int64_t *first, int64_t *width)
-{
-    *first = task % c->blocks * c->width;
-    *width = c->n - *first < c->width ? c->n - *first : c->width;
-    return task / c->blocks;
-}
+/* C (rows, width) = epilogue(W X). */
+struct attn_token_sums {
+    const struct attn_kernels *kernels;
+    const float *w; /* (rows, tokens), w_row apart */
+    int64_t w_row, tokens;
+    bool lower; /* W[m, n] counts as 0 for n > m, and is not read */
+    /* Packs tokens first … first + n - 1 as gemm_pack_f32 does; NULL: rows of x. */
+    void (*pack)(const void *from, int64_t first, int64_t n, float *packed);
+    const void *from;
+    const float *x;
+    int64_t x_row;
+    float *c;
+    int64_t c_row, width;
+    const struct attn_epilogue *epilogue; /* up to ATTN_SUM_STEPS; data: of row 0 */
+    int n_epilogue;
+    float *scratch; /* attn_token_sums_floats() */
+};
+enum { ATTN_SUM_STEPS = 3 };
+
+/* Scratch for up to `width` channels, a multiple of 16 floats. */
+int64_t attn_token_sums_floats(int64_t width);
+/* Rows first … first + n - 1 of C, n <= ATTN_SUM_ROWS; first is a multiple of that.
+ * E_CANCELLED where work says so. */
+attn_status attn_token_sums_run(const struct attn_token_sums *s, int64_t first, int64_t n,
+                                const attnrun_work *work);
 
 #endif

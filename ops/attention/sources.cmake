@@ -32,6 +32,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/fourier_lanes.c
   ops/attention/fourier_rows.c
   ops/attention/spatial_gating_unit.c
+  ops/attention/channels.c
   ops/attention/token_mixing.c
   ops/attention/block_sparse_attention.c
   ops/attention/weigh.c

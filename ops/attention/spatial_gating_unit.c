@@ -8,13 +8,12 @@
  * Not causal: N == Nw. Causal: N <= Nw, the top left part, and Ws[m, n] counts as 0 for
  * n > m: whole blocks above the diagonal are left out (half of the work).
  *
- * Phase 0 finds mean and deviation of each row of g. A task of phase 1 normalizes a block
- * of channels into a packed operand, then goes over blocks of rows of Ws, which is the
- * left operand and read where it lies.
+ * Phase 0 finds mean and deviation of each row of g. A task of phase 1 is a block of
+ * channels; Ws is the left operand and read where it lies, see channels.h.
  *
  * Refuses: other ranks, sizes that disagree, C not divisible by num_heads.
  * Cost: 2 N^2 C flops a sample, half where causal. Memory: 8 bytes a token; a worker
- * holds 2 N floats for each of 64 to 128 channels. Source: Liu 2021 (gMLP),
+ * holds 768 floats for each of up to 256 channels. Source: Liu 2021 (gMLP),
  * arXiv:2105.08050; compared with g-mlp-pytorch 0.1.5 SpatialGatingUnit, which is the
  * same. */
 #include <math.h>
@@ -36,12 +35,10 @@ static const attnrun_attr_def gating_attrs[] = {
 };
 
 enum { X, GAMMA, BETA, WS, BS, RES };
-enum { ROWS = ATTN_GEMM_MC };
 
 struct gating_state {
     int64_t batch, n, c, heads, weight_row;
     struct attn_channels channels;
-    int64_t block_floats;
 };
 
 /* ---- infer ---- */
@@ -109,7 +106,7 @@ static attn_status gating_plan(attnrun_step *step, int64_t c)
 {
     const struct gating_args *args = step->args;
     struct gating_state *s = step->state;
-    int64_t groups, floats, gemm;
+    int64_t groups, floats;
     *s = (struct gating_state){ .batch = step->in[X].dims[0].value,
                                 .n = step->in[X].dims[1].value,
                                 .c = c,
@@ -119,14 +116,12 @@ static attn_status gating_plan(attnrun_step *step, int64_t c)
         return ATTNRUN_OK;
     if (!ck_mul(s->batch, s->heads, &groups))
         return op_fail(step, ATTNRUN_E_LIMIT, "too many heads");
-    TRY(attn_channels_plan(step, &s->channels, groups, c / s->heads, s->n));
-    const int64_t width = s->channels.width;
-    gemm = (int64_t)attn_gemm_scratch(ROWS, (size_t)width, (size_t)s->n) + ROWS * ROWS;
-    if (!ck_mul(s->n, width, &s->block_floats) || !ck_mul(s->block_floats, 2, &floats) ||
-        !ck_add(floats, gemm, &floats) || !ck_mul(floats, 4, &step->scratch_bytes) ||
-        !ck_mul(s->batch, s->n, &floats) || !ck_mul(floats, 8, &step->shared_bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the product is too large");
-    double cost = 2.0 * (double)s->n * (double)s->n * (double)width / 100.0;
+    TRY(attn_channels_plan(step, &s->channels, groups, c / s->heads, 0));
+    const int64_t width = s->channels.most;
+    step->scratch_bytes = (attn_token_sums_floats(width) + ATTN_SUMMED * width) * 4;
+    if (!ck_mul(s->batch, s->n, &floats) || !ck_mul(floats, 8, &step->shared_bytes))
+        return op_fail(step, ATTNRUN_E_LIMIT, "too many tokens");
+    const double cost = 2.0 * (double)s->n * (double)s->n * ATTN_CHANNELS / 100.0;
     op_tasks(step, 0, s->batch * s->n, c / 8 + 20);
     op_tasks(step, 1, s->channels.n_tasks,
              cost < 1e15 ? (int64_t)cost + 200 : INT64_C(1) << 50);
@@ -166,25 +161,34 @@ static void find_stats(const attnrun_step *step, float *shared, int64_t row)
     stats[1] = 1.0f / sqrtf(stats[1] + args->epsilon);
 }
 
-/* LayerNorm(g) for channels first … first + width - 1 of sample b, as packed B. */
-static void normalize(const attnrun_step *step, const float *stats, int64_t b,
-                      int64_t first, int64_t width, float *packed, float *rows)
+/* Some channels of a sample. */
+struct gating_channels {
+    const attnrun_step *step;
+    const float *g, *stats; /* of its first token */
+    int64_t first, width;
+    float *rows; /* (ATTN_SUMMED, width) */
+};
+
+/* LayerNorm(g) of n tokens, as packed B. */
+static void pack_normalized(const void *from, int64_t token, int64_t n, float *packed)
 {
+    const struct gating_channels *c = from;
+    const attnrun_step *step = c->step;
     const struct gating_state *s = step->state;
-    const float *gamma = (const float *)step->x[GAMMA].data + first;
-    const float *beta = (const float *)step->x[BETA].data + first;
-    for (int64_t n = 0; n < s->n; n++) {
-        const float *g =
-            (const float *)step->x[X].data + (b * s->n + n) * 2 * s->c + s->c;
-        const float mean = stats[2 * (b * s->n + n)],
-                    factor = stats[2 * (b * s->n + n) + 1];
-        for (int64_t i = 0; i < width; i++)
-            rows[n * width + i] = (g[first + i] - mean) * factor * gamma[i] + beta[i];
+    const float *gamma = (const float *)step->x[GAMMA].data + c->first;
+    const float *beta = (const float *)step->x[BETA].data + c->first;
+    for (int64_t t = 0; t < n; t++) {
+        const float *stats = c->stats + 2 * (token + t);
+        step->kernels->normalize_f32(c->rows + t * c->width,
+                                     c->g + (token + t) * 2 * s->c, gamma, beta,
+                                     (size_t)c->width, stats[0], stats[1]);
     }
-    step->kernels->gemm_pack_f32(packed, rows, width, 1, (size_t)s->n, (size_t)width);
+    step->kernels->gemm_pack_f32(packed, c->rows, c->width, 1, (size_t)n,
+                                 (size_t)c->width);
 }
 
-static int list_epilogue(const attnrun_step *step, int64_t head, int64_t m, int64_t y_at,
+/* `at`: element of Y where the channels of the sample's first token begin. */
+static int list_epilogue(const attnrun_step *step, int64_t head, int64_t at,
                          struct attn_epilogue *steps)
 {
     static const int32_t kinds[] = { -1, ATTN_EPI_TANH, ATTN_EPI_SILU, ATTN_EPI_GELU };
@@ -195,87 +199,68 @@ static int list_epilogue(const attnrun_step *step, int64_t head, int64_t m, int6
                                          .alpha = 1.0f,
                                          .row = 1,
                                          .data = (const float *)step->x[BS].data +
-                                                 head * s->weight_row + m };
+                                                 head * s->weight_row };
     if (op_has_in(step, RES))
         steps[n++] =
             (struct attn_epilogue){ .kind = ATTN_EPI_ADD,
                                     .alpha = 1.0f,
                                     .row = s->c,
                                     .col = 1,
-                                    .data = (const float *)step->x[RES].data + y_at };
+                                    .data = (const float *)step->x[RES].data + at };
     if (args->activation != 0)
         steps[n++] = (struct attn_epilogue){ .kind = kinds[args->activation] };
     return n;
 }
 
-/* The rows of Ws on the diagonal with what lies above it as zeros. */
-static void lower_part(float *to, const float *w, int64_t row, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t j = 0; j < n; j++)
-            to[i * n + j] = j <= i ? w[i * row + j] : 0.0f;
-}
-
-/* Rows m … of Y; `gemm`: scratch of the product, then ROWS * ROWS floats. */
-static void run_rows(const attnrun_step *step, int64_t head, int64_t m, int64_t y_at,
-                     const float *packed, int64_t width, float *gemm)
+/* Channels first … first + width - 1, of one head, of sample b. */
+static attn_status run_channels(const attnrun_step *step, const attnrun_work *work,
+                                int64_t b, int64_t first, int64_t width)
 {
     const struct gating_args *args = step->args;
     const struct gating_state *s = step->state;
-    const int64_t rows = s->n - m < ROWS ? s->n - m : ROWS;
-    const float *w =
-        (const float *)step->x[WS].data + (head * s->weight_row + m) * s->weight_row;
-    struct attn_epilogue steps[3];
-    struct attn_gemm_f32 g = { .a = w,
-                               .a_row = s->weight_row,
-                               .b = packed,
-                               .packed = 1,
-                               .packed_k = (size_t)s->n,
-                               .c = (float *)step->y[0].data + y_at,
-                               .c_row = s->c,
-                               .m = (size_t)rows,
-                               .n = (size_t)width,
-                               .k = (size_t)s->n,
-                               .epilogue = steps,
-                               .scratch = gemm + ROWS * ROWS };
-    if (args->is_causal != 0) {
-        lower_part(gemm, w + m, s->weight_row, rows);
-        g.k = (size_t)m;
-        if (m > 0)
-            step->kernels->gemm_f32(&g);
-        g.a = gemm;
-        g.a_row = rows;
-        g.k = (size_t)rows;
-        g.packed_from = (size_t)m;
-        g.accumulate = m > 0;
-    }
-    g.n_epilogue = list_epilogue(step, head, m, y_at, steps);
-    step->kernels->gemm_f32(&g);
-}
-
-static attn_status run_block(const attnrun_step *step, const attnrun_work *work,
-                             int64_t task)
-{
-    const struct gating_state *s = step->state;
-    float *packed = work->scratch, *rest = packed + s->block_floats;
-    int64_t first, width;
-    const int64_t group = attn_channels_of(&s->channels, task, &first, &width);
-    const int64_t b = group / s->heads, head = group % s->heads;
-    first += head * s->channels.n;
-    normalize(step, work->shared, b, first, width, packed, rest);
-    for (int64_t m = 0; m < s->n; m += ROWS) {
-        if (OP_CANCELLED(work))
-            return ATTNRUN_E_CANCELLED;
-        const int64_t y_at = (b * s->n + m) * s->c + first;
-        run_rows(step, head, m, y_at, packed, width, rest + s->block_floats);
-        for (int64_t i = m; i < s->n && i < m + ROWS; i++) {
-            float *y = (float *)step->y[0].data + (b * s->n + i) * s->c + first;
-            const float *u =
-                (const float *)step->x[X].data + (b * s->n + i) * 2 * s->c + first;
-            step->kernels->mul_f32(y, y, 1, u, 1, (size_t)width);
-        }
+    const int64_t head = first / s->channels.n, at = b * s->n * s->c + first;
+    const float *u = (const float *)step->x[X].data + b * s->n * 2 * s->c + first;
+    float *const y = (float *)step->y[0].data + at;
+    struct attn_epilogue steps[ATTN_SUM_STEPS];
+    const struct gating_channels channels = {
+        step,  u + s->c, (const float *)work->shared + 2 * b * s->n,
+        first, width,    work->scratch
+    };
+    const struct attn_token_sums sums = {
+        .kernels = step->kernels,
+        .w = (const float *)step->x[WS].data + head * s->weight_row * s->weight_row,
+        .w_row = s->weight_row,
+        .tokens = s->n,
+        .lower = args->is_causal != 0,
+        .pack = pack_normalized,
+        .from = &channels,
+        .c = y,
+        .c_row = s->c,
+        .width = width,
+        .epilogue = steps,
+        .n_epilogue = list_epilogue(step, head, at, steps),
+        .scratch = channels.rows + ATTN_SUMMED * s->channels.most
+    };
+    for (int64_t m = 0; m < s->n; m += ATTN_SUM_ROWS) {
+        const int64_t n = s->n - m < ATTN_SUM_ROWS ? s->n - m : ATTN_SUM_ROWS;
+        TRY(attn_token_sums_run(&sums, m, n, work));
+        for (int64_t i = m; i < m + n; i++)
+            step->kernels->mul_f32(y + i * s->c, y + i * s->c, 1, u + i * 2 * s->c, 1,
+                                   (size_t)width);
     }
     return ATTNRUN_OK;
+}
+
+/* Tasks from `task` on that lie side by side; *taken: how many. */
+static attn_status run_block(const attnrun_step *step, const attnrun_work *work,
+                             int64_t task, int64_t *taken)
+{
+    const struct gating_state *s = step->state;
+    int64_t first, width;
+    *taken = attn_channels_take(&s->channels, task, work->end, &first, &width);
+    const int64_t group = task / s->channels.blocks, head = group % s->heads;
+    return run_channels(step, work, group / s->heads, head * s->channels.n + first,
+                        width);
 }
 
 static attn_status gating_run(const attnrun_step *step, const attnrun_work *work)
@@ -283,9 +268,9 @@ static attn_status gating_run(const attnrun_step *step, const attnrun_work *work
     const struct gating_state *s = step->state;
     if (s->batch == 0 || s->n == 0 || s->c == 0)
         return ATTNRUN_OK;
-    for (int64_t task = work->begin; task < work->end; task++) {
+    for (int64_t task = work->begin, taken = 1; task < work->end; task += taken) {
         if (work->phase == 1)
-            TRY(run_block(step, work, task));
+            TRY(run_block(step, work, task, &taken));
         else
             find_stats(step, work->shared, task);
     }

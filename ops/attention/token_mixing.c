@@ -5,13 +5,13 @@
  * Y        (batch, No, C)
  * activation  gelu (by erf) | gelu_tanh | relu
  *
- * A task is a block of channels of one sample: its tokens are packed once, the hidden
- * values of these channels live in scratch alone. The weights are left operands, read
- * along rows where they lie, so there is nothing to pack at load.
+ * A task is a block of channels of one sample, whose hidden values live in scratch alone.
+ * The weights are left operands, read along rows where they lie, so there is nothing to
+ * pack at load; see channels.h.
  *
  * Refuses: ranks other than 3, 2 and 1, sizes that disagree.
- * Cost: 2 (N + No) T C flops a sample. Memory: a worker holds (N + 2 T) floats for each
- * of 64 to 128 channels. Source: Tolstikhin 2021 (MLP-Mixer), arXiv:2105.01601; compared
+ * Cost: 2 (N + No) T C flops a sample. Memory: a worker holds T + 384 floats for each of
+ * 64 to 256 channels. Source: Tolstikhin 2021 (MLP-Mixer), arXiv:2105.01601; compared
  * with mlp-mixer-pytorch 0.3.1 (FeedForward of Conv1d over patches: W = weight[:, :, 0],
  * erf) and, for the tanh form, with flax as google-research/vision_transformer uses it
  * (formula only). */
@@ -31,7 +31,7 @@ enum { X, W1, W2, B1, B2 };
 struct mixing_state {
     int64_t batch, n, c, hidden, out;
     struct attn_channels channels;
-    int64_t packed_floats, hidden_floats;
+    int64_t hidden_floats;
 };
 
 /* Vector `in` has the length of dim 0 of matrix `of`. */
@@ -49,7 +49,7 @@ static attn_status mixing_plan(attnrun_step *step)
 {
     struct mixing_state *s = step->state;
     const attnrun_type *in = step->in;
-    int64_t floats, gemm;
+    int64_t floats;
     s->batch = in[X].dims[0].value;
     s->n = in[X].dims[1].value;
     s->c = in[X].dims[2].value;
@@ -57,17 +57,14 @@ static attn_status mixing_plan(attnrun_step *step)
     s->out = in[W2].dims[0].value;
     if (s->batch == 0 || s->c == 0 || s->out == 0)
         return ATTNRUN_OK;
-    const int64_t longest = s->n > s->hidden ? s->n : s->hidden;
-    TRY(attn_channels_plan(step, &s->channels, s->batch, s->c, longest));
-    const int64_t width = s->channels.width;
-    gemm = (int64_t)attn_gemm_scratch(ATTN_GEMM_MC, (size_t)width, (size_t)longest);
-    if (!ck_mul(longest, width, &s->packed_floats) ||
-        !ck_mul(s->hidden, width, &s->hidden_floats) ||
-        !ck_add(s->packed_floats, s->hidden_floats, &floats) ||
-        !ck_add(floats, gemm, &floats) || !ck_mul(floats, 4, &step->scratch_bytes))
+    TRY(attn_channels_plan(step, &s->channels, s->batch, s->c, s->hidden));
+    const int64_t width = s->channels.most, sums = attn_token_sums_floats(width);
+    if (!ck_mul(s->hidden, width, &s->hidden_floats) ||
+        !ck_add(s->hidden_floats, sums, &floats) ||
+        !ck_mul(floats, 4, &step->scratch_bytes))
         return op_fail(step, ATTNRUN_E_LIMIT, "the product is too large");
-    double cost =
-        2.0 * (double)s->hidden * (double)(s->n + s->out) * (double)width / 100.0;
+    const double cost =
+        2.0 * (double)s->hidden * (double)(s->n + s->out) * ATTN_CHANNELS / 100.0;
     op_tasks(step, 0, s->channels.n_tasks,
              cost < 1e15 ? (int64_t)cost + 200 : INT64_C(1) << 50);
     return ATTNRUN_OK;
@@ -97,64 +94,60 @@ static attn_status mixing_infer(attnrun_step *step)
     return step->concrete ? mixing_plan(step) : ATTNRUN_OK;
 }
 
-/* to = epilogue(W x + bias), W (rows, k), x packed for `width` channels. */
+/* to (rows, width) = activation(W x + bias), W (rows, k); `kind` < 0: no activation. */
 static attn_status product(const attnrun_step *step, const attnrun_work *work, int w,
-                           int bias, const float *packed, int64_t width, float *to,
-                           int64_t to_row, int32_t activation, float *gemm)
+                           int bias, int32_t kind, struct attn_token_sums sums)
 {
-    const int64_t rows = step->in[w].dims[0].value, k = step->in[w].dims[1].value;
-    for (int64_t m = 0; m < rows; m += ATTN_GEMM_MC) {
-        struct attn_epilogue steps[2];
-        int n = 0;
-        if (OP_CANCELLED(work))
-            return ATTNRUN_E_CANCELLED;
-        if (op_has_in(step, bias))
-            steps[n++] =
-                (struct attn_epilogue){ .kind = ATTN_EPI_ADD,
-                                        .alpha = 1.0f,
-                                        .row = 1,
-                                        .data = (const float *)step->x[bias].data + m };
-        if (activation >= 0)
-            steps[n++] = (struct attn_epilogue){ .kind = activation };
-        const struct attn_gemm_f32 g = {
-            .a = (const float *)step->x[w].data + m * k,
-            .a_row = k,
-            .b = packed,
-            .packed = 1,
-            .c = to + m * to_row,
-            .c_row = to_row,
-            .m = (size_t)(rows - m < ATTN_GEMM_MC ? rows - m : ATTN_GEMM_MC),
-            .n = (size_t)width,
-            .k = (size_t)k,
-            .epilogue = steps,
-            .n_epilogue = n,
-            .scratch = gemm,
+    const int64_t rows = step->in[w].dims[0].value;
+    struct attn_epilogue steps[2];
+    sums.kernels = step->kernels;
+    sums.w = step->x[w].data;
+    sums.w_row = sums.tokens = step->in[w].dims[1].value;
+    sums.epilogue = steps;
+    if (op_has_in(step, bias))
+        steps[sums.n_epilogue++] = (struct attn_epilogue){
+            .kind = ATTN_EPI_ADD, .alpha = 1.0f, .row = 1, .data = step->x[bias].data
         };
-        step->kernels->gemm_f32(&g);
-    }
+    if (kind >= 0)
+        steps[sums.n_epilogue++] = (struct attn_epilogue){ .kind = kind };
+    for (int64_t m = 0; m < rows; m += ATTN_SUM_ROWS)
+        TRY(attn_token_sums_run(
+            &sums, m, rows - m < ATTN_SUM_ROWS ? rows - m : ATTN_SUM_ROWS, work));
     return ATTNRUN_OK;
 }
 
-static attn_status mixing_run(const attnrun_step *step, const attnrun_work *work)
+/* Channels first … first + width - 1 of sample b. */
+static attn_status run_channels(const attnrun_step *step, const attnrun_work *work,
+                                int64_t b, int64_t first, int64_t width)
 {
     static const int32_t kinds[] = { ATTN_EPI_GELU, ATTN_EPI_GELU_TANH, ATTN_EPI_RELU };
     const struct mixing_args *args = step->args;
     const struct mixing_state *s = step->state;
-    float *packed = work->scratch, *hidden = packed + s->packed_floats;
-    float *gemm = hidden + s->hidden_floats;
+    float *hidden = work->scratch;
+    struct attn_token_sums sums = { .x = (const float *)step->x[X].data +
+                                         b * s->n * s->c + first,
+                                    .x_row = s->c,
+                                    .c = hidden,
+                                    .c_row = width,
+                                    .width = width,
+                                    .scratch = hidden + s->hidden_floats };
+    TRY(product(step, work, W1, B1, kinds[args->activation], sums));
+    sums.x = hidden;
+    sums.x_row = width;
+    sums.c = (float *)step->y[0].data + b * s->out * s->c + first;
+    sums.c_row = s->c;
+    return product(step, work, W2, B2, -1, sums);
+}
+
+static attn_status mixing_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct mixing_state *s = step->state;
+    int64_t first, width, taken;
     if (s->batch == 0 || s->c == 0 || s->out == 0)
         return ATTNRUN_OK;
-    for (int64_t task = work->begin; task < work->end; task++) {
-        int64_t first, width;
-        const int64_t b = attn_channels_of(&s->channels, task, &first, &width);
-        const float *x = (const float *)step->x[X].data + b * s->n * s->c + first;
-        float *y = (float *)step->y[0].data + b * s->out * s->c + first;
-        step->kernels->gemm_pack_f32(packed, x, s->c, 1, (size_t)s->n, (size_t)width);
-        TRY(product(step, work, W1, B1, packed, width, hidden, width,
-                    kinds[args->activation], gemm));
-        step->kernels->gemm_pack_f32(packed, hidden, width, 1, (size_t)s->hidden,
-                                     (size_t)width);
-        TRY(product(step, work, W2, B2, packed, width, y, s->c, -1, gemm));
+    for (int64_t task = work->begin; task < work->end; task += taken) {
+        taken = attn_channels_take(&s->channels, task, work->end, &first, &width);
+        TRY(run_channels(step, work, task / s->channels.blocks, first, width));
     }
     return ATTNRUN_OK;
 }

@@ -43,9 +43,8 @@ void K(mean_variance_f32)(const float *x, size_t n, float *stats)
     stats[1] = row_sum(x, n, stats[0], true) / (float)n;
 }
 
-/* y = (x - shift) * factor * scale + bias; scale and bias may be NULL. */
-static void row_affine(float *y, const float *x, const float *scale, const float *bias,
-                       size_t n, float shift, float factor)
+void K(normalize_f32)(float *y, const float *x, const float *scale, const float *bias,
+                      size_t n, float shift, float factor)
 {
     size_t i = 0;
     for (; i + VF <= n; i += VF) {
@@ -68,14 +67,14 @@ void K(layer_norm_f32)(float *y, const float *x, const float *scale, const float
 {
     K(mean_variance_f32)(x, n, stats);
     stats[1] = 1.0f / sqrtf(stats[1] + epsilon);
-    row_affine(y, x, scale, bias, n, stats[0], stats[1]);
+    K(normalize_f32)(y, x, scale, bias, n, stats[0], stats[1]);
 }
 
 void K(rms_norm_f32)(float *y, const float *x, const float *scale, size_t n,
                      float epsilon, float *inverse)
 {
     *inverse = 1.0f / sqrtf(row_sum(x, n, 0.0f, true) / (float)n + epsilon);
-    row_affine(y, x, scale, NULL, n, 0.0f, *inverse);
+    K(normalize_f32)(y, x, scale, NULL, n, 0.0f, *inverse);
 }
 
 void K(scale_shift_f32)(float *y, const float *x, size_t n, float shift, float scale,

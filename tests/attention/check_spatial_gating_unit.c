@@ -97,7 +97,7 @@ static void refusals(struct check *c)
     check_refuses(c, ATTNRUN_E_SHAPE, "input 0 X|even dim 2");
     build(c, &s, true);
     c->in[1].dims[0] = 5;
-    check_refuses(c, ATTNRUN_E_SHAPE, "input 1 gamma|expected 6 in dim 0");
+    check_refuses(c, ATTNRUN_E_SHAPE, "in dim 0|half the channels of X");
     build(c, &s, true);
     c->in[5].dims[1] = 3;
     check_refuses(c, ATTNRUN_E_SHAPE, "input 5 gate_res|expected 4 in dim 1");
@@ -140,11 +140,23 @@ void check_spatial_gating_unit(struct check *c)
         /* A constant row (c == 1) turns rounding into values: nothing to compare. */
         check_run_with(c, s.c > 1 ? 2e-5 : 1e9, 1e-5 * (1 + sqrt((double)s.n)));
     }
+    for (int causal = 0; causal < 2;
+         causal++) { /* several blocks of tokens and of rows */
+        struct gating s = { .b = 1,
+                            .n = check_between(c, 1025, 1160),
+                            .heads = 1,
+                            .causal = causal,
+                            .c = check_between(c, 2, 20),
+                            .epsilon = 1e-5f };
+        s.weights = s.n;
+        build(c, &s, true);
+        check_run_with(c, 2e-5, 1e-5 * (1 + sqrt((double)s.n)));
+    }
     refusals(c);
     struct gating s = {
         .b = 1, .n = 4096, .c = 512, .heads = 1, .weights = 4096, .epsilon = 1e-5f
     };
     c->blank = true;
     build(c, &s, false);
-    check_extra_memory(c, 3 << 20);
+    check_extra_memory(c, 2 << 20);
 }

@@ -65,7 +65,7 @@ static void refusals(struct check *c)
 {
     struct mixing s = { 1, 4, 3, 5, 6, 0, NULL, NULL, NULL, NULL, NULL };
     build(c, &s);
-    c->in[1].dims[1] = 5;
+    c->in[1].dims[1] = 3;
     check_refuses(c, ATTNRUN_E_SHAPE, "input 1 W1|expected 4 in dim 1|tokens of X");
     build(c, &s);
     c->in[2].dims[1] = 4;
@@ -96,9 +96,18 @@ void check_token_mixing(struct check *c)
         build(c, &s);
         check_run_with(c, 1e-5, 3e-6 * (1 + sqrt((double)(s.n * s.hidden))));
     }
+    { /* several blocks of tokens, of hidden values and of rows */
+        struct mixing s = { .b = 1,
+                            .n = check_between(c, 385, 800),
+                            .c = check_between(c, 1, 20),
+                            .hidden = check_between(c, 513, 800),
+                            .out = check_between(c, 513, 800) };
+        build(c, &s);
+        check_run_with(c, 1e-5, 3e-6 * (1 + sqrt((double)(s.n * s.hidden))));
+    }
     refusals(c);
     struct mixing s = { 1, 4096, 512, 4096, 4096, 0, NULL, NULL, NULL, NULL, NULL };
     c->blank = true;
     build(c, &s);
-    check_extra_memory(c, 3 << 20);
+    check_extra_memory(c, 2 << 20);
 }

@@ -154,6 +154,24 @@ void check_mean_variance_f32(struct check *c)
     }
 }
 
+void check_normalize_f32(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        const float *x = check_normal_f32(c, n);
+        const float *scale = check_below(c, 3) ? check_normal_f32(c, n) : NULL;
+        const float *bias = check_below(c, 3) ? check_normal_f32(c, n) : NULL;
+        float *y = check_memory(c, n * sizeof *y);
+        c->k->normalize_f32(y, x, scale, bias, n, 0.5f, 3.0f);
+        for (size_t i = 0; i < n; i++) {
+            double want = ((double)x[i] - 0.5) * 3.0 * (scale ? (double)scale[i] : 1);
+            double tolerance = 1e-6 * (fabs(want) + 2);
+            want += bias ? (double)bias[i] : 0;
+            check_near(c, i, (double)y[i], want, tolerance + 1e-6 * fabs(want));
+        }
+    }
+}
+
 void check_scale_shift_f32(struct check *c)
 {
     CHECK_SIZES(c, n)
