@@ -1,13 +1,20 @@
 /* group_query_attention.c - com.microsoft GroupQueryAttention, by the streaming core.
  *
- * query   f32 (batch, q, heads * dim), or with key and value behind it in the last dim
+ * query       f32 (batch, q, heads * dim), or with key and value behind it in its rows
  * key, value  (batch, q, kv_heads * dim)
  * past_key, past_value  (batch, kv_heads, past, dim): filled up to seqlens_k + 1 - q
  * seqlens_k   i32 (batch): number of keys with the new ones, minus 1
- * total_sequence_length  i32, one: the largest of them; present_ have max(past, that)
- * keys cos_cache, sin_cache   (positions, r/2) for do_rotary Causal: query i of a sample
- * is at position seqlens_k + 1 - q + i (i, where nothing is past). local_window_size w:
- * it sees itself and w - 1 keys before. Source: ONNX Runtime contrib operators. */
+ * total_sequence_length  i32, one: the largest of them; present_ have max(past, it) keys
+ * cos_cache, sin_cache   (positions, r/2) for do_rotary
+ * position_ids    i64 (batch, q): where tokens are, else as they lie in the cache; of a
+ *                 prompt (total_sequence_length is q) only the first number counts
+ * attention_bias  (batch or 1, heads or 1, q, total), added to the scores
+ * head_sink   (heads): the score of one more key, without a value; smooth_softmax: 0
+ *
+ * Causal (unless `causal` is 0): query i of a sample is at position seqlens_k + 1 - q + i
+ * (i, where nothing is past). local_window_size w: it sees itself and w - 1 keys before.
+ * Refused: quantised caches, qk_output, sliding_window_cache, norms of queries and keys.
+ * Source: ONNX Runtime contrib operators, compared with 1.31.1. */
 #include <math.h>
 
 #include "cache.h"
@@ -15,7 +22,8 @@
 
 struct gqa_args {
     int64_t num_heads, kv_num_heads, do_rotary, rotary_interleaved, local_window_size;
-    int64_t smooth_softmax;
+    int64_t smooth_softmax, causal, qk_output, sliding_window_cache, kv_cache_bit_width;
+    int32_t k_quant_type, v_quant_type;
     float scale, softcap;
 };
 static const attnrun_attr_def gqa_attrs[] = {
@@ -25,12 +33,20 @@ static const attnrun_attr_def gqa_attrs[] = {
     ATTR_INT(struct gqa_args, rotary_interleaved, 0),
     ATTR_INT(struct gqa_args, local_window_size, -1),
     ATTR_INT(struct gqa_args, smooth_softmax, 0),
+    ATTR_INT(struct gqa_args, causal, 1),
+    ATTR_INT(struct gqa_args, qk_output, 0),
+    ATTR_INT(struct gqa_args, sliding_window_cache, 0),
+    ATTR_INT(struct gqa_args, kv_cache_bit_width, 0),
+    ATTR_ENUM(struct gqa_args, k_quant_type, "NONE|PER_TENSOR|PER_CHANNEL", 0),
+    ATTR_ENUM(struct gqa_args, v_quant_type, "NONE|PER_TENSOR|PER_CHANNEL", 0),
+    ATTR_IGNORED("qk_norm_epsilon"),
     ATTR_FLOAT(struct gqa_args, scale, 0.0f),
     ATTR_FLOAT(struct gqa_args, softcap, 0.0f),
     ATTR_END,
 };
 
-enum { Q, K, V, PAST_K, PAST_V, SEQLENS, TOTAL, COS, SIN, POSITIONS, SCORE_BIAS };
+enum { Q, K, V, PAST_K, PAST_V, SEQLENS, TOTAL, COS, SIN, POSITIONS, SCORE_BIAS, SINK };
+enum { K_SCALE = SINK + 1, V_SCALE, Q_NORM, K_NORM };
 enum { Y, PRESENT_K, PRESENT_V, MOST_HEADS = 1 << 16 };
 
 struct gqa_state {
@@ -51,10 +67,14 @@ static attn_status check_args(const attnrun_step *step)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "num_heads %lld is no multiple of kv_num_heads %lld",
                        (long long)args->num_heads, (long long)args->kv_num_heads);
-    if (args->smooth_softmax > 0 || op_has_in(step, POSITIONS) ||
-        op_has_in(step, SCORE_BIAS))
+    if (args->k_quant_type != 0 || args->v_quant_type != 0 ||
+        args->kv_cache_bit_width != 0 || op_has_in(step, K_SCALE) ||
+        op_has_in(step, V_SCALE))
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "quantised keys and values");
+    if (args->qk_output != 0 || args->sliding_window_cache != 0 ||
+        op_has_in(step, Q_NORM) || op_has_in(step, K_NORM))
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "smooth_softmax, position_ids and attention_bias");
+                       "qk_output, sliding_window_cache and norms of queries and keys");
     if (op_has_in(step, K) != op_has_in(step, V) ||
         op_has_in(step, PAST_K) != op_has_in(step, PAST_V))
         return op_fail(step, ATTNRUN_E_INPUT, "keys and values go together");
@@ -115,6 +135,35 @@ static attn_status find_rotary(const attnrun_step *step, struct gqa_state *s)
     return ATTNRUN_OK;
 }
 
+/* attention_bias, head_sink and position_ids, where given. */
+static attn_status plan_extras(const attnrun_step *step, struct attn_sdpa *c)
+{
+    const attnrun_type *t = &step->in[SCORE_BIAS];
+    if (op_has_in(step, SINK)) {
+        TRY(op_need_rank(step, SINK, 1));
+        TRY(op_need_dim(step, SINK, 0, dim_of(c->q_heads), "num_heads"));
+    }
+    if (op_has_in(step, POSITIONS)) {
+        TRY(op_need_rank(step, POSITIONS, 2));
+        TRY(op_need_dim(step, POSITIONS, 0, dim_of(c->batch), "the batch"));
+        TRY(op_need_dim(step, POSITIONS, 1, dim_of(c->q_len), "the tokens"));
+    }
+    if (!op_has_in(step, SCORE_BIAS))
+        return ATTNRUN_OK;
+    TRY(op_need_rank(step, SCORE_BIAS, 4));
+    if (!dim_is(t->dims[0], 1))
+        TRY(op_need_dim(step, SCORE_BIAS, 0, dim_of(c->batch), "the batch"));
+    if (!dim_is(t->dims[1], 1))
+        TRY(op_need_dim(step, SCORE_BIAS, 1, dim_of(c->q_heads), "num_heads"));
+    TRY(op_need_dim(step, SCORE_BIAS, 2, dim_of(c->q_len), "the tokens"));
+    c->mask_kind = ATTN_MASK_ADD;
+    c->mask_len = t->dims[3].value;
+    const int64_t matrix = c->q_len * c->mask_len;
+    c->mask = (struct attn_heads){ dim_is(t->dims[0], 1) ? 0 : matrix * t->dims[1].value,
+                                   dim_is(t->dims[1], 1) ? 0 : matrix, c->mask_len };
+    return ATTNRUN_OK;
+}
+
 static attn_status plan(attnrun_step *step, struct gqa_state *s)
 {
     const struct gqa_args *args = step->args;
@@ -128,7 +177,7 @@ static attn_status plan(attnrun_step *step, struct gqa_state *s)
                              .kv_len = s->total,
                              .head_dim = s->dim,
                              .v_dim = s->dim,
-                             .causal = true,
+                             .causal = args->causal != 0,
                              .left = args->local_window_size > 0
                                          ? args->local_window_size - 1
                                          : -1,
@@ -144,6 +193,7 @@ static attn_status plan(attnrun_step *step, struct gqa_state *s)
     s->v_at = s->k_at + (op_has_out(step, PRESENT_K) ? 0 : cache);
     cache = op_has_out(step, PRESENT_V) ? 0 : cache;
     step->shared_bytes = (s->v_at + cache) * (int64_t)sizeof(float);
+    TRY(plan_extras(step, c));
     TRY(attn_sdpa_plan(step, c));
     op_tasks(step, 0, batch * args->kv_num_heads, s->total * s->dim);
     op_tasks(step, 1, op_has_out(step, Y) ? c->n_tasks : 0, c->task_cost);
@@ -196,6 +246,29 @@ static attn_status gqa_infer(attnrun_step *step)
     return plan(step, s);
 }
 
+/* By position_ids; of a prompt only the first number counts: the others follow it. */
+static int64_t position_of(const attnrun_step *step, int64_t b, int64_t i)
+{
+    const struct gqa_state *s = step->state;
+    const int64_t *positions = step->x[POSITIONS].data;
+    if (tensor_get_int(&step->x[TOTAL], 0) == s->new_tokens)
+        return positions[0] < s->positions ? positions[0] + i : positions[0];
+    return positions[b * s->new_tokens + i];
+}
+
+static attn_status check_positions(const attnrun_step *step, int64_t b)
+{
+    const struct gqa_state *s = step->state;
+    for (int64_t i = 0; s->half > 0 && i < s->new_tokens; i++) {
+        const int64_t position = position_of(step, b, i);
+        if (position < 0 || position >= s->positions)
+            return op_fail_input(step, POSITIONS, ATTNRUN_E_RANGE,
+                                 "says position %lld, expected 0 to %lld as in cos_cache",
+                                 (long long)position, (long long)s->positions - 1);
+    }
+    return ATTNRUN_OK;
+}
+
 /* Where the new tokens of sample b go; they must fit. */
 static attn_status first_new(const attnrun_step *step, int64_t b, int64_t *first)
 {
@@ -209,6 +282,13 @@ static attn_status first_new(const attnrun_step *step, int64_t b, int64_t *first
             "ones it must be below %lld",
             (long long)len - 1, (long long)b, (long long)s->new_tokens,
             (long long)s->past, (long long)s->total);
+    const int64_t total = tensor_get_int(&step->x[TOTAL], 0);
+    if (op_has_in(step, SCORE_BIAS) && total != step->x[SCORE_BIAS].dims[3])
+        return op_fail_input(step, SCORE_BIAS, ATTNRUN_E_RANGE,
+                             "expected total_sequence_length, %lld, in dim 3",
+                             (long long)total);
+    if (op_has_in(step, POSITIONS))
+        return check_positions(step, b);
     if (s->half > 0 && *first + s->new_tokens > s->positions)
         return op_fail_input(step, COS, ATTNRUN_E_RANGE,
                              "position %lld is not in the cache",
@@ -216,8 +296,9 @@ static attn_status first_new(const attnrun_step *step, int64_t b, int64_t *first
     return ATTNRUN_OK;
 }
 
-static void put_token(const attnrun_step *step, float *to, const float *from,
-                      int64_t position)
+/* Token i of sample b, which is the one at `position`. */
+static void put_token(const attnrun_step *step, float *to, const float *from, int64_t b,
+                      int64_t i, int64_t position)
 {
     const struct gqa_args *args = step->args;
     const struct gqa_state *s = step->state;
@@ -225,6 +306,8 @@ static void put_token(const attnrun_step *step, float *to, const float *from,
         memcpy(to, from, (size_t)s->dim * sizeof *to);
         return;
     }
+    if (op_has_in(step, POSITIONS))
+        position = position_of(step, b, i);
     const float *cosine = (const float *)step->x[COS].data + position * s->half;
     const float *sine = (const float *)step->x[SIN].data + position * s->half;
     attn_rotary_turn(to, from, cosine, sine, s->half, s->dim,
@@ -268,7 +351,7 @@ static void fill_cache(const attnrun_step *step, int out, int64_t task, int64_t 
     for (int64_t i = 0; i < s->new_tokens; i++) {
         float *token = to + (first + i) * s->dim;
         if (key)
-            put_token(step, token, from + i * s->k_row, first + i);
+            put_token(step, token, from + i * s->k_row, b, i, first + i);
         else
             memcpy(token, from + i * s->k_row, (size_t)s->dim * sizeof *to);
     }
@@ -285,13 +368,16 @@ static void fill_queries(const attnrun_step *step, int64_t task, int64_t first,
         for (int64_t h = head; h < head + group; h++) {
             int64_t row = b * s->new_tokens + i;
             put_token(step, shared + (row * s->core.q_heads + h) * s->dim,
-                      (const float *)step->x[Q].data + row * s->q_row + h * s->dim,
+                      (const float *)step->x[Q].data + row * s->q_row + h * s->dim, b, i,
                       first + i);
         }
 }
 
 static attn_status gqa_run(const attnrun_step *step, const attnrun_work *work)
 {
+    static const float no_sink = 0.0f; /* smooth_softmax */
+    const struct gqa_args *args = step->args;
+    const bool sinks = op_has_in(step, SINK);
     const struct gqa_state *s = step->state;
     const attnrun_tensor k = cache_of(step, PRESENT_K, work->shared);
     const attnrun_tensor v = cache_of(step, PRESENT_V, work->shared);
@@ -306,6 +392,11 @@ static attn_status gqa_run(const attnrun_step *step, const attnrun_work *work)
         .lens_add = 1,
         .lens_position = true,
         .lens_not_before = true,
+        .mask = op_in_data(step, SCORE_BIAS),
+        .sinks = sinks                      ? step->x[SINK].data
+                 : args->smooth_softmax > 0 ? &no_sink
+                                            : NULL,
+        .sink_step = sinks,
         .y = step->y[Y].data,
     };
     for (int64_t task = work->begin; task < work->end; task++) {
@@ -331,7 +422,8 @@ const attnrun_op_def op_group_query_attention_1 = {
     .since = 1,
     .inputs = "query:T key:T? value:T? past_key:T? past_value:T? seqlens_k:i32 "
               "total_sequence_length:i32 cos_cache:T? sin_cache:T? position_ids:i64? "
-              "attention_bias:T?",
+              "attention_bias:T? head_sink:T? k_scale:f32? v_scale:f32? q_norm_weight:T? "
+              "k_norm_weight:T?",
     .outputs = "output:T present_key:T? present_value:T?",
     .types = "T=f32",
     .args_bytes = sizeof(struct gqa_args),

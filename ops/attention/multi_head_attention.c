@@ -2,25 +2,29 @@
  *
  * query   f32 (batch, q, hidden), or (batch, q, heads, 3, dim) with key and value in it
  * key     (batch, k, hidden), (batch, heads, k, dim), or (batch, k, heads, 2, dim) with
- * value value   (batch, k, v_hidden) or (batch, heads, k, v_dim) bias    (hidden + hidden
- * + v_hidden), added to query, key and value of rank 3 key_padding_mask  i32 (batch,
- * total): 0 hides; or (batch): the number of keys attention_bias    (batch or 1, heads or
- * 1, q, total), added to the scores past_, present_   (batch, heads, past or total, dim)
+ *         value
+ * value   (batch, k, v_hidden) or (batch, heads, k, v_dim)
+ * bias    (hidden + hidden + v_hidden), added to query, key and value of rank 3
+ * key_padding_mask  i32 (batch, total) or (batch, q, total): keys that are not above 0
+ * get mask_filter_value added; or (batch) or (3 batch + 2): those from there on do
+ * attention_bias    (batch or 1, heads or 1, q, total), added to the scores
+ * past_, present_   (batch, heads, past or total, dim)
  * scale 0: 1 / sqrt(dim). unidirectional: query i sees keys up to past + i. A query that
- * sees no key gives zeros. Source: ONNX Runtime contrib operators. */
+ * sees no key gives zeros; a mask alone hides no key from a query that has no other.
+ * Source: ONNX Runtime contrib operators, compared with 1.31.1. */
 #include <math.h>
 
 #include "cache.h"
 
 struct mha_args {
     int64_t num_heads, unidirectional;
-    float scale;
+    float scale, mask_filter_value;
 };
 static const attnrun_attr_def mha_attrs[] = {
     ATTR_INT_REQUIRED(struct mha_args, num_heads),
     ATTR_INT(struct mha_args, unidirectional, 0),
     ATTR_FLOAT(struct mha_args, scale, 0.0f),
-    ATTR_IGNORED("mask_filter_value"),
+    ATTR_FLOAT(struct mha_args, mask_filter_value, -10000.0f),
     ATTR_END,
 };
 
@@ -40,7 +44,8 @@ struct mha_state {
     struct mha_operand operand[3];
     int32_t in_place[2]; /* the past is in present_key, present_value already */
     bool biased;
-    int64_t bias_at[3]; /* floats into the shared memory where the biased ones are */
+    /* Rows that get a bias; floats into the shared memory where they are then. */
+    int64_t bias_rows[3], bias_at[3];
 };
 
 /* `part` of `parts` operands packed in input `in` (parts 1: alone). */
@@ -122,10 +127,15 @@ static attn_status plan_masks(const attnrun_step *step, struct attn_sdpa *s)
 {
     s->mask_len = s->kv_len;
     if (op_has_in(step, KEY_MASK)) {
-        TRY(op_need_rank_between(step, KEY_MASK, 1, 2));
-        TRY(op_need_dim(step, KEY_MASK, 0, dim_of(s->batch), "the batch"));
-        if (step->in[KEY_MASK].rank == 2)
-            TRY(op_need_dim(step, KEY_MASK, 1, dim_of(s->kv_len), "all keys"));
+        const attnrun_type *mask = &step->in[KEY_MASK];
+        TRY(op_need_rank_between(step, KEY_MASK, 1, 3));
+        if (mask->rank > 1 || !dim_is(mask->dims[0], 3 * s->batch + 2))
+            TRY(op_need_dim(step, KEY_MASK, 0, dim_of(s->batch), "the batch"));
+        if (mask->rank == 3)
+            TRY(op_need_dim(step, KEY_MASK, 1, dim_of(s->q_len), "the queries"));
+        if (mask->rank > 1)
+            TRY(op_need_dim(step, KEY_MASK, mask->rank - 1, dim_of(s->kv_len),
+                            "all keys"));
     }
     if (!op_has_in(step, SCORE_BIAS))
         return ATTNRUN_OK;
@@ -145,28 +155,30 @@ static attn_status plan_masks(const attnrun_step *step, struct attn_sdpa *s)
     return ATTNRUN_OK;
 }
 
-/* Room for query, key and value with their bias. */
+/* Room for query, key and value with their bias; those of rank 4 have it already. */
 static attn_status plan_bias(attnrun_step *step, struct mha_state *state)
 {
     struct attn_sdpa *s = &state->core;
-    int64_t width = 0, at = 0;
+    int64_t width = 0, at = 0, rows = 0;
     state->biased = op_has_in(step, BIAS);
     if (!state->biased)
         return ATTNRUN_OK;
     for (int i = 0; i < 3; i++) {
         const struct mha_operand *o = &state->operand[i];
-        if (step->in[o->in].rank != 3)
+        if (step->in[o->in].rank == 5)
             return op_fail_input(step, o->in, ATTNRUN_E_UNSUPPORTED,
-                                 "expected rank 3 with a bias");
+                                 "expected rank 3 or 4 with a bias");
+        state->bias_rows[i] = step->in[o->in].rank == 3 ? s->batch * o->tokens : 0;
         state->bias_at[i] = at;
-        at += s->batch * o->tokens * s->q_heads * o->dim;
+        at += state->bias_rows[i] * s->q_heads * o->dim;
         width += s->q_heads * o->dim;
+        rows += state->bias_rows[i];
     }
     TRY(op_need_rank(step, BIAS, 1));
     TRY(op_need_dim(step, BIAS, 0, dim_of(width),
                     "hidden sizes of query, key and value"));
     step->shared_bytes = at * (int64_t)sizeof(float);
-    op_tasks(step, 0, s->batch * (s->q_len + 2 * state->operand[1].tokens), width / 3);
+    op_tasks(step, 0, rows, width / 3);
     return ATTNRUN_OK;
 }
 
@@ -259,8 +271,7 @@ static void add_bias(const attnrun_step *step, int64_t task, float *shared)
     const float *bias = step->x[BIAS].data;
     for (int i = 0; i < 3; i++) {
         const struct mha_operand *o = &state->operand[i];
-        const int64_t rows = state->core.batch * o->tokens,
-                      width = state->core.q_heads * o->dim;
+        const int64_t rows = state->bias_rows[i], width = state->core.q_heads * o->dim;
         if (task < rows) {
             const float *x = (const float *)step->x[o->in].data + task * width;
             step->kernels->add_f32(shared + state->bias_at[i] + task * width, x, 1, bias,
@@ -295,15 +306,16 @@ static attn_status mha_run(const attnrun_step *step, const attnrun_work *work)
     const int phase = work->phase + (state->biased ? 0 : 1);
     const float *at[3];
     for (int i = 0; i < 3; i++)
-        at[i] = state->biased ? (const float *)work->shared + state->bias_at[i]
-                              : (const float *)step->x[state->operand[i].in].data +
-                                    state->operand[i].offset;
+        at[i] = state->bias_rows[i] > 0
+                    ? (const float *)work->shared + state->bias_at[i]
+                    : (const float *)step->x[state->operand[i].in].data +
+                          state->operand[i].offset;
     struct attn_sdpa core = state->core;
     if (op_has_in(step, PAST_K)) {
         core.past_k = cache_strides(&step->x[PAST_K], core.head_dim);
         core.past_v = cache_strides(&step->x[PAST_V], core.v_dim);
     }
-    const bool lens = op_has_in(step, KEY_MASK) && step->in[KEY_MASK].rank == 1;
+    const int rank = op_has_in(step, KEY_MASK) ? step->in[KEY_MASK].rank : 0;
     const struct attn_sdpa_operands o = {
         .q = at[0],
         .k = at[1],
@@ -311,8 +323,11 @@ static attn_status mha_run(const attnrun_step *step, const attnrun_work *work)
         .past_k = op_in_data(step, PAST_K),
         .past_v = op_in_data(step, PAST_V),
         .mask = op_in_data(step, SCORE_BIAS),
-        .key_keep = lens ? NULL : op_in_data(step, KEY_MASK),
-        .lens = lens ? &step->x[KEY_MASK] : NULL,
+        .key_keep = rank > 1 ? step->x[KEY_MASK].data : NULL,
+        .key_ends = rank == 1 ? step->x[KEY_MASK].data : NULL,
+        .keep_batch = (rank == 3 ? core.q_len : 1) * core.kv_len,
+        .keep_row = rank == 3 ? core.kv_len : 0,
+        .masked = ((const struct mha_args *)step->args)->mask_filter_value,
         .y = step->y[Y].data,
     };
     for (int64_t task = work->begin; task < work->end; task++) {

@@ -150,6 +150,12 @@ static float *scores_out(const struct queries *t, int64_t r)
     return t->o->scores + row * s->kv_len;
 }
 
+/* Rows of several heads lie one behind the other. */
+static int64_t head_of(const struct queries *t, int64_t r)
+{
+    return t->head + (t->row + r) / t->s->q_len - t->row / t->s->q_len;
+}
+
 /* Adds the mask's part for keys first … first + n - 1 to the scores of row r. */
 static void mask_row(const struct queries *t, float *scores, int64_t r, int64_t first,
                      int64_t n)
@@ -158,12 +164,8 @@ static void mask_row(const struct queries *t, float *scores, int64_t r, int64_t 
     const struct attn_kernels *kernels = t->stream.kernels;
     if (s->mask_kind == ATTN_MASK_NONE)
         return;
-    int64_t row = t->row + r, head = t->head;
-    if (row >= s->q_len) { /* rows of several heads */
-        head += row / s->q_len - t->row / s->q_len;
-        row %= s->q_len;
-    }
-    int64_t at = t->b * s->mask.batch + head * s->mask.head + row * s->mask.row + first;
+    int64_t at = t->b * s->mask.batch + head_of(t, r) * s->mask.head +
+                 (t->row + r) % s->q_len * s->mask.row + first;
     n = least(n, s->mask_len - first);
     if (n <= 0)
         return;
@@ -179,10 +181,21 @@ static void hide(float *scores, int64_t from, int64_t to)
         scores[j] = -INFINITY;
 }
 
-static void keep_keys(float *scores, const int32_t *keep, int64_t n)
+/* What operators of com.microsoft add to masked keys first … first + n - 1 of row r. */
+static void add_masked(const struct queries *t, float *scores, int64_t r, int64_t first,
+                       int64_t n)
 {
-    for (int64_t j = 0; j < n; j++)
-        scores[j] = keep[j] != 0 ? scores[j] : -INFINITY;
+    const struct attn_sdpa_operands *o = t->o;
+    const int64_t row = (t->row + r) % t->s->q_len;
+    if (o->key_keep != NULL) {
+        const int32_t *keep =
+            o->key_keep + t->b * o->keep_batch + row * o->keep_row + first;
+        for (int64_t j = 0; j < n; j++)
+            scores[j] += keep[j] > 0 ? 0.0f : o->masked;
+    }
+    if (o->key_ends != NULL)
+        for (int64_t j = most(o->key_ends[t->b] - first, 0); j < n; j++)
+            scores[j] += o->masked;
 }
 
 /* Cap and mask of row r for keys first … first + n - 1; whole: it sees all of them. */
@@ -199,8 +212,7 @@ static void prepare_row(const struct queries *t, float *scores, int64_t r, int64
     if (out != NULL && s->scores_mode == ATTN_SCORES_CAPPED)
         memcpy(out + first, scores, (size_t)n * sizeof *out);
     mask_row(t, scores, r, first, n);
-    if (t->o->key_keep != NULL)
-        keep_keys(scores, t->o->key_keep + t->b * s->kv_len + first, n);
+    add_masked(t, scores, r, first, n);
     if (!whole) {
         keys_of(t, r, &from, &to);
         from = least(most(from - first, 0), n);
@@ -241,11 +253,22 @@ static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t
         prepare_row(t, scores + r * KEYS, row + r, first, n, whole);
 }
 
+/* The key without value counts in the totals. */
+static void add_sinks(struct queries *t)
+{
+    for (int64_t r = 0; t->o->sinks != NULL && r < t->stream.n; r++) {
+        struct attn_softmax_row *state = t->stream.state + r;
+        if (state->sum > 0)
+            state->sum += expf(t->o->sinks[head_of(t, r) * t->o->sink_step] - state->max);
+    }
+}
+
 /* Sums over their total become Y; a row that saw nothing is zeros. */
 static void finish_rows(struct queries *t)
 {
     const struct attn_sdpa *s = t->s;
     const float empty = s->nan_rows && s->kv_len > 0 ? NAN : 0.0f;
+    add_sinks(t);
     attn_stream_store_rows(&t->stream, 0, t->stream.n,
                            t->o->y + t->b * s->y.batch + t->head * s->y.head +
                                t->row % s->q_len * s->y.row,
@@ -323,7 +346,8 @@ attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *
     const int64_t group = s->q_heads / s->kv_heads, per_head = s->q_heads / s->heads;
     const bool window = s->left >= 0 || s->right >= 0;
     struct queries t = { .s = s, .o = o, .group = window ? LEAST_GROUP : QUERIES };
-    t.plain_but_mask = s->softcap <= 0 && o->scores == NULL && o->key_keep == NULL;
+    t.plain_but_mask = s->softcap <= 0 && o->scores == NULL && o->key_keep == NULL &&
+                       o->key_ends == NULL;
     t.plain = t.plain_but_mask && s->mask_kind == ATTN_MASK_NONE;
     t.row = task % s->blocks * s->block;
     t.b = task / s->blocks / s->heads;

@@ -48,8 +48,15 @@ struct attn_sdpa {
 
 struct attn_sdpa_operands {
     const float *q, *k, *v, *past_k, *past_v;
-    const void *mask;           /* u8 (KEEP) or f32 (ADD) */
-    const int32_t *key_keep;    /* (batch, kv_len): 0 hides a key; or NULL */
+    const void *mask; /* u8 (KEEP) or f32 (ADD) */
+    /* Keys that get `masked` added: where key_keep is 0, of samples and queries so many
+     * numbers apart; from key_ends of a sample on. Or NULL. */
+    const int32_t *key_keep, *key_ends;
+    int64_t keep_batch, keep_row;
+    float masked;
+    /* For each head, so many floats apart: the score of a key without value. Or NULL. */
+    const float *sinks;
+    int64_t sink_step;
     const attnrun_tensor *lens; /* keys per sample, integers, or NULL: all */
     int64_t lens_add;           /* added to each */
     bool lens_not_before;       /* that position is at least q_len - 1 (padded samples) */

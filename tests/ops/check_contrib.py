@@ -40,6 +40,14 @@ def attention_cases():
     yield (op, qkv(TOKENS) + [bias, none, none] + past, ["y", "key", "value"],
            {"unidirectional": 1, **heads})
     yield op, [("q", normal(BATCH, TOKENS, WIDTH))] + cross, ["y"], heads
+    yield op, [("q", normal(BATCH, TOKENS, WIDTH))] + cross + [bias], ["y"], heads
+    # Masks that leave a query without a key; -10000 costs three digits there.
+    weak = {"mask_filter_value": -200.0, **heads}
+    for mask in (keep * ints([1], [0]), ints(0, 4), ints(0, 5, 0, 5, 7, 0, 7, 14),
+                 random.integers(0, 2, (BATCH, TOKENS, KEYS)).astype("i4")):
+        yield op, qkv() + [none, ("m", mask)], ["y"], weak
+        yield (op, qkv() + [bias, ("m", mask), ("s", normal(1, 1, TOKENS, KEYS))], ["y"],
+               {"mask_filter_value": -2.0, **heads})
 
 
 def merged_case(batch, tokens, mask=None, past=0, bias_heads=0, v_dim=DIM, unidirectional=0,
@@ -94,7 +102,8 @@ def packed_cases():
     yield "MultiHeadAttention", [apart[0], ("k", pair)], ["y"], heads, apart
 
 
-def group_query_case(batch, tokens, past, last, packed=False, rotary=0, **attributes):
+def group_query_case(batch, tokens, past, last, packed=False, rotary=0, positions=None,
+                     bias=None, sink=None, **attributes):
     if packed:
         inputs = [("q", normal(batch, tokens, WIDTH + 2 * KV_WIDTH)), ("k", None), ("v", None)]
     else:
@@ -106,6 +115,9 @@ def group_query_case(batch, tokens, past, last, packed=False, rotary=0, **attrib
     if rotary:
         angle = normal(16, DIM // 2)
         inputs += [("cos", np.cos(angle)), ("sin", np.sin(angle))]
+    else:
+        inputs += [("cos", None), ("sin", None)]
+    inputs += [("p", positions), ("s", bias), ("sink", sink)]
     return ("GroupQueryAttention", inputs, ["y", "key", "value"],
             {"num_heads": HEADS, "kv_num_heads": KV_HEADS, "do_rotary": rotary, **attributes})
 
@@ -120,6 +132,16 @@ def group_query_cases():
     yield group_query_case(2, 1, 6, [6, 4], rotary=1)
     yield group_query_case(1, 6, 0, [5], local_window_size=2)
     yield group_query_case(1, 6, 0, [5], softcap=3.0, scale=0.7)
+    yield group_query_case(2, 5, 0, [4, 4], smooth_softmax=1)
+    yield group_query_case(2, 5, 0, [4, 4], sink=normal(HEADS), smooth_softmax=1)
+    yield group_query_case(2, 1, 6, [6, 6], sink=normal(HEADS), local_window_size=3)
+    yield group_query_case(1, 300, 0, [299], sink=3 * normal(HEADS), softcap=2.0)
+    yield group_query_case(2, 5, 0, [4, 4], bias=normal(1, HEADS, 5, 5))
+    yield group_query_case(2, 1, 6, [6, 6], bias=normal(2, 1, 1, 7), sink=normal(HEADS))
+    yield group_query_case(1, 5, 0, [4], causal=0)
+    where = np.array([[3, 1, 0, 4, 9], [2, 5, 6, 7, 8]], "i8")  # of a prompt the first counts
+    yield group_query_case(2, 5, 0, [4, 4], rotary=1, positions=where)
+    yield group_query_case(2, 1, 6, [6, 6], rotary=1, positions=where[:, 3:4])
 
 
 def other_cases():
