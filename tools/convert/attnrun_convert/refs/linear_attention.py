@@ -21,11 +21,15 @@ def features(x, name, allowed):
     return x
 
 
+def masked(k, allowed):
+    """Features of masked keys are zeros, even where they were infinite."""
+    return k if allowed is None else torch.where(allowed, k, torch.zeros_like(k))
+
+
 def attend(q, k, v, allowed, is_causal, past=None):
     """(f(q) S, f(q) z, whether a query sees a key) of features of rank 4; `allowed` None or
     (B, 1, Nk, 1); `past` None or (S, z)."""
-    if allowed is not None:
-        k = k * allowed
+    k = masked(k, allowed)
     seen = allowed if allowed is not None else torch.ones_like(k[:, :1, :, :1]) > 0
     if is_causal:
         at, keys = positions(q.shape[2], k.shape[2], q.device)
@@ -66,6 +70,9 @@ def safe_divide(top, sums, seen):
                       feature_map_k="relu", epsilon=0.5, Q=(2, 5, 8), K=(2, 5, 8),
                       V=(2, 5, 6), past_kv=(2, 2, 4, 3), past_z=torch.ones(2, 2, 4),
                       sizes={"B": 2}),
+              example(q_num_heads=1, outputs=3, feature_map_k="exp", Q=(1, 3, 2),
+                      K=torch.tensor([[[0.5, -1], [1e4, 1e4], [1, 2]]]), V=(1, 3, 4),
+                      key_mask=torch.tensor([[True, False, True]]), sizes=None),
           ])
 def linear_attention(Q, K, V, key_mask, past_kv, past_z, *, q_num_heads, kv_num_heads,
                      is_causal, scale, feature_map_q, feature_map_k, denominator, epsilon):
@@ -74,7 +81,7 @@ def linear_attention(Q, K, V, key_mask, past_kv, past_z, *, q_num_heads, kv_num_
     allowed = None if key_mask is None else key_mask[:, None, :, None]
     groups = q.shape[1] // k.shape[1]
     q, k = features(q, feature_map_q, None), features(k, feature_map_k, allowed)
-    present_k = k if allowed is None else k * allowed
+    present_k = masked(k, allowed)
     past = None if past_kv is None else (repeat(past_kv, groups), repeat(past_z, groups))
     top, sums, seen = attend(q, repeat(k, groups), repeat(v, groups), allowed, is_causal, past)
     if denominator == "clamp":
