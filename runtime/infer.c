@@ -230,6 +230,14 @@ static attn_status add_cast(struct attn_graph *graph, struct attn_node *node,
     return attn_node_resolve(graph, cast);
 }
 
+/* What value `of` is in f32; its name is for messages. */
+static attn_status add_wide(struct attn_graph *graph, int32_t of, int32_t *wide)
+{
+    const char *name =
+        attn_pool_printf(&graph->model->pool, "%s (f32)", graph->values[of].name);
+    return name != NULL ? attn_graph_add_value(graph, name, wide) : ATTNRUN_E_MEMORY;
+}
+
 /* Puts casts in front of the widened inputs and behind the widened outputs. The types of
  * the new inputs are known at once; narrow[i] is the value that output i gave before. */
 static attn_status widen_node(struct attn_graph *graph, struct attn_node *node,
@@ -239,7 +247,7 @@ static attn_status widen_node(struct attn_graph *graph, struct attn_node *node,
         int32_t wide;
         if (!(widening->inputs >> i & 1) || node->in[i] < 0)
             continue;
-        TRY(attn_graph_add_value(graph, NULL, &wide));
+        TRY(add_wide(graph, node->in[i], &wide));
         graph->values[wide].type = graph->values[node->in[i]].type;
         graph->values[wide].type.dtype = ATTNRUN_F32;
         TRY(add_cast(graph, node, node->in[i], wide, ATTNRUN_F32));
@@ -251,7 +259,7 @@ static attn_status widen_node(struct attn_graph *graph, struct attn_node *node,
         if (!(widening->outputs >> i & 1) || node->out[i] < 0)
             continue;
         narrow[i] = node->out[i];
-        TRY(attn_graph_add_value(graph, NULL, &wide));
+        TRY(add_wide(graph, node->out[i], &wide));
         TRY(add_cast(graph, node, wide, node->out[i], widening->dtype));
         graph->values[wide].producer = node->pub.index;
         graph->values[wide].n_uses = 1;
