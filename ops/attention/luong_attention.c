@@ -88,7 +88,7 @@ static attn_status check_args(const attnrun_step *step)
         TRY(attn_need_finite(step, "sigma", args->sigma, true));
     if (has_gaussian(args) && args->mode == GLOBAL)
         return op_fail(step, ATTNRUN_E_ATTR, "gaussian is 1, expected 0 in mode global");
-    if (has_gaussian(args) && !(sigma_of(args) > 0))
+    if ((has_gaussian(args) || attn_scale_given(args->sigma)) && !(sigma_of(args) > 0))
         return op_fail(step, ATTNRUN_E_ATTR, "sigma is %g, expected more than 0",
                        sigma_of(args));
     if ((args->score == CONCAT) != op_has_in(step, V))

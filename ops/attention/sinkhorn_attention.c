@@ -67,6 +67,9 @@ static attn_status check_args(const attnrun_step *step)
     TRY(attn_need_int(step, "iters", args->iters, 0, MOST_ITERS));
     TRY(attn_need_int(step, "sortcut", args->sortcut, 0, INT32_MAX));
     TRY(attn_need_finite(step, "temperature", args->temperature, true));
+    if (args->temperature < 0.0f)
+        return op_fail(step, ATTNRUN_E_ATTR, "temperature is %g, expected more than 0",
+                       (double)args->temperature);
     if (args->mode == SINKHORN_BALANCED && args->sortcut > 0)
         return op_fail(step, ATTNRUN_E_ATTR, "sortcut needs mode topk");
     if (!causal)

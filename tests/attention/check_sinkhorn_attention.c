@@ -329,6 +329,8 @@ static void refusals(struct check *c)
     s = plain();
     s.temperature = 0.0f;
     refuse(c, s, ATTNRUN_E_ATTR, "temperature is 0");
+    s.temperature = -0.5f;
+    refuse(c, s, ATTNRUN_E_ATTR, "temperature is -0.5|more than 0");
     s = plain();
     s.keys = true;
     s.v_dim = 5;
