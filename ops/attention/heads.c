@@ -95,7 +95,10 @@ static attn_status split(const attnrun_step *step, int in, int rank, int64_t hea
                          struct operand *o)
 {
     const attnrun_type *t = &step->in[in];
-    o->batch = o->heads = o->tokens = o->dim = attnrun_dim_unknown(step);
+    o->batch = attnrun_dim_unknown(step); /* one each: they need not be equal */
+    o->heads = attnrun_dim_unknown(step);
+    o->tokens = attnrun_dim_unknown(step);
+    o->dim = attnrun_dim_unknown(step);
     if (rank == 3)
         o->heads = dim_of(heads);
     if (t->rank < 0)

@@ -73,8 +73,7 @@ static attn_status mixing_plan(attnrun_step *step)
 static attn_status mixing_infer(attnrun_step *step)
 {
     const attnrun_type *in = step->in;
-    const attnrun_dim unknown = attnrun_dim_unknown(step);
-    attnrun_dim y[3] = { unknown, unknown, unknown };
+    attnrun_dim y[3];
     TRY(op_need_rank(step, X, 3));
     TRY(op_need_rank(step, W1, 2));
     TRY(op_need_rank(step, W2, 2));
@@ -84,12 +83,9 @@ static attn_status mixing_infer(attnrun_step *step)
         TRY(op_need_dim(step, W2, 1, in[W1].dims[0], "the rows of W1"));
     TRY(check_bias(step, B1, W1));
     TRY(check_bias(step, B2, W2));
-    if (op_rank_known(step, X)) {
-        y[0] = in[X].dims[0];
-        y[2] = in[X].dims[2];
-    }
-    if (op_rank_known(step, W2))
-        y[1] = in[W2].dims[0];
+    y[0] = op_rank_known(step, X) ? in[X].dims[0] : attnrun_dim_unknown(step);
+    y[1] = op_rank_known(step, W2) ? in[W2].dims[0] : attnrun_dim_unknown(step);
+    y[2] = op_rank_known(step, X) ? in[X].dims[2] : attnrun_dim_unknown(step);
     TRY(op_out(step, 0, in[X].dtype, 3, y));
     return step->concrete ? mixing_plan(step) : ATTNRUN_OK;
 }

@@ -257,8 +257,9 @@ static attn_status stft_infer(attnrun_step *step)
 {
     const struct dft_args *args = step->args;
     struct stft_state *s = step->state;
-    attnrun_dim unknown = attnrun_dim_unknown(step), hop, length;
-    attnrun_dim out[4] = { unknown, unknown, unknown, dim_of(2) };
+    attnrun_dim hop, length;
+    attnrun_dim out[4] = { attnrun_dim_unknown(step), attnrun_dim_unknown(step),
+                           dim_of(0), dim_of(2) };
     bool known = false;
     TRY(scalar(step, 1, &hop, &known));
     TRY(frame_length(step, &length));

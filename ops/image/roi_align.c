@@ -53,8 +53,8 @@ static attn_status infer(attnrun_step *step, int64_t down, int64_t across,
         return op_fail(step, ATTNRUN_E_ATTR,
                        "the output is %lld x %lld, expected 1 or more", (long long)down,
                        (long long)across);
-    attnrun_dim unknown = attnrun_dim_unknown(step);
-    attnrun_dim out[4] = { unknown, unknown, dim_of(down), dim_of(across) };
+    attnrun_dim out[4] = { attnrun_dim_unknown(step), attnrun_dim_unknown(step),
+                           dim_of(down), dim_of(across) };
     if (op_rank_known(step, 1)) {
         TRY(op_need_rank(step, 1, 2));
         TRY(op_need_dim(step, 1, 1, dim_of(roi_numbers), "numbers of a region"));

@@ -9,7 +9,8 @@ attn_status op_ml_rows(const attnrun_step *step, attnrun_dim *rows, attnrun_dim 
 {
     const attnrun_type *x = &step->in[0];
     TRY(op_need_rank_between(step, 0, 1, 2));
-    *rows = *features = attnrun_dim_unknown(step);
+    *rows = attnrun_dim_unknown(step);
+    *features = attnrun_dim_unknown(step);
     if (x->rank < 0)
         return ATTNRUN_OK;
     *rows = x->rank == 2 ? x->dims[0] : dim_of(1);

@@ -28,7 +28,8 @@ static attn_status unique_infer(attnrun_step *step)
 {
     const struct unique_args *args = step->args;
     const attnrun_type *in = &step->in[0];
-    attnrun_dim dims[ATTNRUN_MAX_RANK], n = attnrun_dim_unknown(step), all = n;
+    attnrun_dim dims[ATTNRUN_MAX_RANK], n = attnrun_dim_unknown(step),
+                                        all = attnrun_dim_unknown(step);
     int axis = 0, rank = args->axis == OP_INT_ABSENT ? 1 : in->rank;
     TRY(op_move_need_bytes(step, 0));
     if (in->dtype == ATTNRUN_C64 || in->dtype == ATTNRUN_C128)

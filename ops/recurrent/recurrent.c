@@ -107,8 +107,8 @@ attn_status attn_recurrent_infer(attnrun_step *step, const struct recurrent_kind
     struct recurrent_state *s = step->state;
     int directions = args->direction == RECURRENT_BIDIRECTIONAL ? 2 : 1;
     bool batch_first = args->layout != 0, known = op_rank_known(step, RECURRENT_X);
-    attnrun_dim unknown = attnrun_dim_unknown(step), hidden = unknown;
-    attnrun_dim steps = unknown, batch = unknown, inputs = unknown;
+    attnrun_dim hidden = attnrun_dim_unknown(step), steps = attnrun_dim_unknown(step);
+    attnrun_dim batch = attnrun_dim_unknown(step), inputs = attnrun_dim_unknown(step);
     if (args->layout < 0 || args->layout > 1)
         return op_fail(step, ATTNRUN_E_ATTR, "attribute layout is %lld, expected 0 or 1",
                        (long long)args->layout);

@@ -268,6 +268,34 @@ static bool take_outputs(struct check *c, attnrun_context *context, int layout,
     return good;
 }
 
+/* Dims that inference gives one name have one size. */
+static void check_names(struct check *c, const attnrun_model *model, int layout)
+{
+    struct {
+        char name[48];
+        int64_t size;
+    } seen[4 * ATTNRUN_MAX_RANK];
+    int n = 0;
+    for (int i = 0; i < c->n_out; i++) {
+        int64_t dims[ATTNRUN_MAX_RANK];
+        const int rank = case_dims(&c->out[i], layout, dims);
+        attnrun_value_info info = { .struct_size = sizeof info };
+        OK(attnrun_model_output(model, i, &info));
+        for (int d = 0; d < rank && info.rank == rank; d++) {
+            if (info.dim_names[d][0] == 0)
+                continue;
+            memcpy(seen[n].name, info.dim_names[d], sizeof seen[n].name);
+            seen[n++].size = dims[d];
+            for (int j = 0; j < n - 1; j++)
+                check_true(c,
+                           strcmp(seen[j].name, seen[n - 1].name) != 0 ||
+                               seen[j].size == dims[d],
+                           "inference calls dim %d of %s %s, as another one that is %lld",
+                           d, c->out[i].name, seen[j].name, (long long)seen[j].size);
+        }
+    }
+}
+
 /* What is known at load must not contradict; constant shapes must be known. */
 static void check_shapes(struct check *c, const attnrun_model *model, int layout,
                          enum case_shapes style)
@@ -300,6 +328,8 @@ static bool run_case(struct check *c, attnrun_runtime *runtime, int layout,
         return false;
     }
     check_shapes(c, model, layout, style);
+    if (style != SYMBOLIC) /* there inputs share symbols, whatever their sizes are */
+        check_names(c, model, layout);
     bool good = bind(c, context, layout, copies) == ATTNRUN_OK;
     for (int run = 0; run < 2 && good; run++) {
         good = attnrun_run(context, NULL) == ATTNRUN_OK;

@@ -5,7 +5,7 @@
 #include "harness.h"
 
 /* How inputs are declared: dims, symbols for batch and the next dim, symbols for all, no
- * shape at all. */
+ * shape at all but for every third. */
 enum case_shapes { CONSTANT, SYMBOLIC, RANK_ONLY, UNKNOWN, SHAPE_STYLES };
 /* The dims of an operand in a layout of rank 3 or 4; returns its rank there. */
 int case_dims(const struct check_operand *o, int layout, int64_t *dims);
