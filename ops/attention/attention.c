@@ -11,6 +11,7 @@
 #include <math.h>
 
 #include "cache.h"
+#include "heads.h"
 
 struct attention_args {
     int64_t is_causal, kv_num_heads, q_num_heads, qk_matmul_output_mode;
@@ -26,7 +27,7 @@ static const attnrun_attr_def attention_attrs[] = {
     ATTR_INT(struct attention_args, qk_matmul_output_mode, 0),
     ATTR_INT(struct attention_args, left_window_size, -1),
     ATTR_INT(struct attention_args, right_window_size, -1),
-    ATTR_FLOAT(struct attention_args, scale, 0.0f), /* 0: 1 / sqrt(head dim) */
+    ATTR_FLOAT(struct attention_args, scale, ATTN_SCALE_ABSENT),
     ATTR_FLOAT(struct attention_args, softcap, 0.0f),
     ATTR_IGNORED("softmax_precision"),
     ATTR_END,
@@ -136,6 +137,10 @@ static attn_status check_operands(const attnrun_step *step, const struct operand
                                   const struct operand *k, const struct operand *v,
                                   attnrun_dim total_k, attnrun_dim total_v)
 {
+    if (op_has_in(step, PAST_K) != op_has_in(step, PAST_V))
+        return op_fail(step, ATTNRUN_E_INPUT,
+                       "past_key and past_value go together; only %s is given",
+                       op_has_in(step, PAST_K) ? "past_key" : "past_value");
     TRY(agree(step, K, k->batch, q->batch, "batch"));
     TRY(agree(step, V, v->batch, q->batch, "batch"));
     TRY(agree(step, V, v->heads, k->heads, "number of heads"));
@@ -146,8 +151,6 @@ static attn_status check_operands(const attnrun_step *step, const struct operand
         return op_fail_input(step, Q, ATTNRUN_E_SHAPE,
                              "its %lld heads are no multiple of %lld key heads",
                              (long long)q->heads.value, (long long)k->heads.value);
-    if (op_has_in(step, PAST_K) != op_has_in(step, PAST_V))
-        return op_fail(step, ATTNRUN_E_INPUT, "past_key and past_value go together");
     if (op_has_in(step, LENS)) {
         TRY(op_need_rank(step, LENS, 1));
         TRY(op_need_dim(step, LENS, 0, q->batch, "the batch"));
@@ -273,7 +276,7 @@ static attn_status plan(attnrun_step *step, const struct operand *q,
                              .right = args->right_window_size,
                              .scores_mode = (int32_t)args->qk_matmul_output_mode };
     s->scale = args->scale;
-    if (step->node->domain[0] == 0 && args->scale == 0.0f && s->head_dim > 0)
+    if (!attn_scale_given(args->scale))
         s->scale = (float)(1.0 / sqrt((double)s->head_dim));
     s->q = strides_of(step, Q, s->head_dim);
     s->k = strides_of(step, K, s->head_dim);

@@ -309,13 +309,9 @@ static int32_t copy_attrs(const struct attn_graph *graph, const struct attn_node
         if (attr != NULL)
             attrs[n++] = *attr;
     }
-    float scale = attn_match_float(node, "scale", 0);
     const double dim = (double)dims_of(graph, node->in[0])[3].value;
-    if (!node_is(node, "Attention") || scale < 0 || scale > 0)
+    if (!node_is(node, "Attention") || attn_node_attr(node, "scale") != NULL)
         return n;
-    for (int32_t i = 0; i < n; i++) /* 0 is what stands for the usual scale */
-        if (strcmp(attrs[i].name, "scale") == 0)
-            attrs[i--] = attrs[--n];
     attrs[n++] = (struct attn_attr)MATCH_FLOAT("scale", (float)(1.0 / sqrt(dim)));
     return n;
 }

@@ -6,6 +6,8 @@ struct sizes {
     int64_t batch, q_len, kv_len, q_heads, kv_heads, dim, v_dim;
     bool causal;
     int64_t left, right; /* windows; -1: none */
+    bool scaled;         /* by `scale` */
+    float scale;
 };
 
 /* Scores of query i of head h; false where it sees no key. */
@@ -22,7 +24,8 @@ static bool softmax_row(const struct sizes *s, const float *q, const float *k, i
             p[j] += (double)row[d] * (double)key[d];
         const bool hidden = (s->causal && j > i) || (s->left >= 0 && j < i - s->left) ||
                             (s->right >= 0 && j > i + s->right);
-        p[j] = hidden ? -HUGE_VAL : p[j] / sqrt((double)s->dim);
+        p[j] *= s->scaled ? (double)s->scale : 1 / sqrt((double)s->dim);
+        p[j] = hidden ? -HUGE_VAL : p[j];
         most = fmax(most, p[j]);
     }
     for (int64_t j = 0; j < s->kv_len && most > -HUGE_VAL; j++)
@@ -59,6 +62,8 @@ static void build(struct check *c, const struct sizes *s)
     check_int(c, "kv_num_heads", s->kv_heads);
     if (s->causal)
         check_int(c, "is_causal", 1);
+    if (s->scaled)
+        check_float(c, "scale", s->scale);
     if (s->left >= 0)
         check_int(c, "left_window_size", s->left);
     if (s->right >= 0)
@@ -85,13 +90,15 @@ void check_attention(struct check *c)
                            .left = -1,
                            .right = -1 };
         s.q_heads = s.kv_heads * check_between(c, 1, 3);
+        s.scaled = check_chance(c, 40);
+        s.scale = check_chance(c, 50) ? 0.3f : 0.0f; /* 0 is no default */
         build(c, &s);
         c->no_twin = s.q_heads != s.kv_heads; /* groups are rows of one matrix there */
         check_run(c, CHECK_A);
     }
     CHECK_ROUNDS(c, 6) /* blocks of queries that end within a panel of a packed tile */
     {
-        struct sizes s = { 1, 0, 0, 16, 16, 4, 3, true, -1, -1 };
+        struct sizes s = { 1, 0, 0, 16, 16, 4, 3, true, -1, -1, false, 0 };
         s.q_len = s.kv_len = check_between(c, 257, 500);
         build(c, &s);
         check_run(c, CHECK_A);
@@ -100,7 +107,7 @@ void check_attention(struct check *c)
     CHECK_ROUNDS(c, 12)
     {
         const int64_t n = check_between(c, 256, 700);
-        struct sizes s = { 2, n, n, 8, 8, 4, 3, check_chance(c, 50), -1, -1 };
+        struct sizes s = { 2, n, n, 8, 8, 4, 3, check_chance(c, 50), -1, -1, false, 0 };
         if (check_chance(c, 60))
             s.left = check_between(c, 0, 300);
         if (check_chance(c, 60))
@@ -108,11 +115,16 @@ void check_attention(struct check *c)
         build(c, &s);
         check_run(c, CHECK_A);
     }
-    struct sizes large = { 1, 16384, 16384, 8, 8, 64, 64, true, -1, -1 };
+    struct sizes large = { 1, 16384, 16384, 8, 8, 64, 64, true, -1, -1, false, 0 };
     c->blank = true;
     build(c, &large);
     check_extra_memory(c, 2 << 20);
     large.kv_heads = 3;
     build(c, &large);
     check_refuses(c, ATTNRUN_E_SHAPE, "multiple|key heads");
+    large.kv_heads = 8;
+    build(c, &large);
+    check_absent(c);
+    check_f32(c, "past_key", 4, (const int64_t[]){ 1, 8, 3, 64 });
+    check_refuses(c, ATTNRUN_E_INPUT, "past_key and past_value|only past_key");
 }
