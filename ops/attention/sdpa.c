@@ -346,12 +346,12 @@ attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *
     const int64_t group = s->q_heads / s->kv_heads, per_head = s->q_heads / s->heads;
     const bool window = s->left >= 0 || s->right >= 0;
     struct queries t = { .s = s, .o = o, .group = window ? LEAST_GROUP : QUERIES };
-    t.plain_but_mask = s->softcap <= 0 && o->scores == NULL && o->key_keep == NULL &&
-                       o->key_ends == NULL;
-    t.plain = t.plain_but_mask && s->mask_kind == ATTN_MASK_NONE;
     t.row = task % s->blocks * s->block;
     t.b = task / s->blocks / s->heads;
     t.head = task / s->blocks % s->heads * per_head;
+    t.plain_but_mask = s->softcap <= 0 && o->scores == NULL && o->key_keep == NULL &&
+                       (o->key_ends == NULL || o->key_ends[t.b] >= s->kv_len);
+    t.plain = t.plain_but_mask && s->mask_kind == ATTN_MASK_NONE;
     t.kv_head = t.head / group;
     t.head += t.row / s->q_len;
     find_length(&t);

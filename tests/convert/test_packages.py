@@ -163,6 +163,11 @@ def test_local_rotary(folder):
         "ChunkedLocalAttention")
 
 
+def test_local_own_window_alone(folder):
+    one(folder, Layer(local(autopad=True, look_backward=0, look_forward=0,
+                            use_rotary_pos_emb=False)), "ChunkedLocalAttention")
+
+
 def test_local_with_xpos_stays(folder):
     layer = Layer(local(dim=WIDTH // HEADS, causal=True, use_xpos=True, autopad=True))
     assert "use_xpos" in reasons(layer, **tokens(1, 24))[0]

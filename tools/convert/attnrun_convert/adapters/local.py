@@ -28,7 +28,7 @@ def check_local(m):
 def run_local(m, q, k, v, mask=None):
     """q, k, v (B, H, N, D). With autopad alone, upstream sees the zeros behind the end."""
     n = q.shape[2]
-    if m.autopad and m.look_forward and mask is None:
+    if m.autopad and not m.causal and mask is None:
         missing = (-n) % m.window_size
         q, k, v = (torch.nn.functional.pad(x, (0, 0, 0, missing)) for x in (q, k, v))
         return _windows(m, q, k, v, None)[:, :, :n]
