@@ -11,10 +11,13 @@ add_python_test(conformance.no_fusion conformance/run_conformance.py
   $<TARGET_FILE:attnrun> ${cases} --every 3 -- --no-fusion)
 add_python_test(conformance.single_outputs conformance/single_outputs.py
   $<TARGET_FILE:attnrun> ${cases} ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden)
+add_python_test(conformance.unknown_shapes conformance/unknown_shapes.py
+  $<TARGET_FILE:attnrun> ${cases})
 if(ATTNRUN_PYTHON)
   set_tests_properties(conformance.make PROPERTIES FIXTURES_SETUP conformance_cases)
   set_tests_properties(conformance.all conformance.sample conformance.base
-    conformance.no_fusion conformance.single_outputs PROPERTIES FIXTURES_REQUIRED conformance_cases)
+    conformance.no_fusion conformance.single_outputs conformance.unknown_shapes
+    PROPERTIES FIXTURES_REQUIRED conformance_cases)
   set_tests_properties(conformance.all conformance.base conformance.no_fusion
     PROPERTIES LABELS "python;slow")
 endif()
