@@ -1,13 +1,15 @@
 /* attention.c - Attention: Y = softmax(scale Q K' + bias) V, by the streaming core.
  *
- * Q, K, V   f32 (batch, heads, tokens, dim), or (batch, tokens, heads * dim) with
- * q_num_heads and kv_num_heads; fewer key heads than query heads are shared by groups of
- * those attn_mask b8 (true: seen) or f32 (added), broadcast to (batch, heads, q, total);
- * a shorter last dim hides the rest past_key, past_value  (batch, kv_heads, past, dim);
- * present_ = past and new ones nonpad_kv_seqlen      i64 (batch): keys that exist in each
- * sample Causal (and the windows of version 25): query i is at position past + i, or
- * nonpad - q_len + i. A query that sees no key gives zeros. softmax_precision is at least
- * f32 here. Source: ONNX Attention-25. */
+ * Q, K, V    f32 (batch, heads, tokens, dim), or (batch, tokens, heads * dim) with
+ *            q_num_heads and kv_num_heads; groups of query heads may share a key head
+ * attn_mask  b8 (true: seen), or f32 or integers that are added, broadcast to (batch,
+ *            heads, q, total); a shorter last dim hides the rest
+ * past_key, past_value  (batch, kv_heads, past, dim); present_: past and new ones
+ * nonpad_kv_seqlen      i64 (batch): keys that exist in each sample
+ *
+ * Causal (and the windows of version 25): query i is at position past + i, or nonpad -
+ * q_len + i. A query that sees no key gives zeros. softmax_precision is at least f32
+ * here. Source: ONNX Attention-25. */
 #include <math.h>
 
 #include "cache.h"
@@ -249,7 +251,9 @@ static attn_status plan_mask(const attnrun_step *step, struct attn_sdpa *s)
         return op_fail_input(step, MASK, ATTNRUN_E_SHAPE, "expected at most %lld keys",
                              (long long)s->kv_len);
     s->mask = (struct attn_heads){ strides[0], strides[1], strides[2] };
-    s->mask_kind = t->dtype == ATTNRUN_BOOL ? ATTN_MASK_KEEP : ATTN_MASK_ADD;
+    s->mask_kind = t->dtype == ATTNRUN_BOOL  ? ATTN_MASK_KEEP
+                   : t->dtype == ATTNRUN_F32 ? ATTN_MASK_ADD
+                                             : ATTN_MASK_INTS;
     return ATTNRUN_OK;
 }
 
@@ -323,9 +327,6 @@ static attn_status check_args(const attnrun_step *step)
         if (layout_of(args, in) == JOINED)
             return op_fail(step, ATTNRUN_E_ATTR, "a layout is for Y alone");
     TRY(check_ints(step, &args->columns, COLUMNS, ATTN_MAX_DIM));
-    if (op_has_in(step, MASK) && step->in[MASK].dtype != ATTNRUN_BOOL &&
-        step->in[MASK].dtype != ATTNRUN_F32)
-        return op_fail_input(step, MASK, ATTNRUN_E_DTYPE, "expected b8 or the type of Q");
     return ATTNRUN_OK;
 }
 
@@ -414,6 +415,7 @@ static attn_status attention_run(const attnrun_step *step, const attnrun_work *w
         .past_k = op_in_data(step, PAST_K),
         .past_v = op_in_data(step, PAST_V),
         .mask = op_in_data(step, MASK),
+        .ints = op_has_in(step, MASK) ? &step->x[MASK] : NULL,
         .lens = op_has_in(step, LENS) ? &step->x[LENS] : NULL,
         .lens_position = true,
         .y = step->y[Y].data,
@@ -439,7 +441,7 @@ const attnrun_op_def op_attention_23 = {
     .inputs =
         "Q:T1 K:T1 V:T2 attn_mask:U? past_key:T1? past_value:T2? nonpad_kv_seqlen:i64?",
     .outputs = "Y:T1 present_key:T1? present_value:T2? qk_matmul_output:T1?",
-    .types = "T1=f32 T2=f32 U=f32,b8",
+    .types = "T1=f32 T2=f32 U=f32,b8,int,uint",
     .args_bytes = sizeof(struct attention_args),
     .state_bytes = sizeof(struct attention_state),
     .attrs = attention_attrs,

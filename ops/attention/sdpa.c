@@ -169,9 +169,11 @@ static void mask_row(const struct queries *t, float *scores, int64_t r, int64_t 
     n = least(n, s->mask_len - first);
     if (n <= 0)
         return;
+    for (int64_t j = 0; s->mask_kind == ATTN_MASK_INTS && j < n; j++)
+        scores[j] += (float)tensor_get_int(t->o->ints, at + j);
     if (s->mask_kind == ATTN_MASK_KEEP)
         kernels->keep_mask_f32(scores, (const uint8_t *)t->o->mask + at, (size_t)n);
-    else
+    else if (s->mask_kind == ATTN_MASK_ADD)
         kernels->add_mask_f32(scores, (const float *)t->o->mask + at, (size_t)n);
 }
 
@@ -228,7 +230,8 @@ static void prepare_row(const struct queries *t, float *scores, int64_t r, int64
 static bool mask_is_empty(const struct queries *t, int64_t first, int64_t n)
 {
     const struct attn_sdpa *s = t->s;
-    if (s->mask.row != 0 || s->mask.head != 0 || first + n > s->mask_len)
+    if (s->mask_kind == ATTN_MASK_INTS || s->mask.row != 0 || s->mask.head != 0 ||
+        first + n > s->mask_len)
         return false;
     int64_t at = t->b * s->mask.batch + first, j = 0;
     if (s->mask_kind == ATTN_MASK_KEEP)

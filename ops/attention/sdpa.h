@@ -14,7 +14,7 @@
 #include "../../runtime/op.h"
 #include "../kernels/kernels.h"
 
-enum attn_mask_kind { ATTN_MASK_NONE, ATTN_MASK_KEEP, ATTN_MASK_ADD };
+enum attn_mask_kind { ATTN_MASK_NONE, ATTN_MASK_KEEP, ATTN_MASK_ADD, ATTN_MASK_INTS };
 enum attn_scores_mode {
     ATTN_SCORES_RAW,
     ATTN_SCORES_CAPPED,
@@ -48,7 +48,8 @@ struct attn_sdpa {
 
 struct attn_sdpa_operands {
     const float *q, *k, *v, *past_k, *past_v;
-    const void *mask; /* u8 (KEEP) or f32 (ADD) */
+    const void *mask;           /* u8 (KEEP) or f32 (ADD) */
+    const attnrun_tensor *ints; /* INTS: they are added */
     /* Keys that get `masked` added: where key_keep is 0, of samples and queries so many
      * numbers apart; from key_ends of a sample on. Or NULL. */
     const int32_t *key_keep, *key_ends;

@@ -8,6 +8,8 @@ struct sizes {
     int64_t left, right; /* windows; -1: none */
     bool scaled;         /* by `scale` */
     float scale;
+    bool masked; /* by integers (q_len, kv_len), which are added */
+    const int16_t *mask;
 };
 
 /* Scores of query i of head h; false where it sees no key. */
@@ -25,6 +27,8 @@ static bool softmax_row(const struct sizes *s, const float *q, const float *k, i
         const bool hidden = (s->causal && j > i) || (s->left >= 0 && j < i - s->left) ||
                             (s->right >= 0 && j > i + s->right);
         p[j] *= s->scaled ? (double)s->scale : 1 / sqrt((double)s->dim);
+        if (s->masked)
+            p[j] += s->mask[i * s->kv_len + j];
         p[j] = hidden ? -HUGE_VAL : p[j];
         most = fmax(most, p[j]);
     }
@@ -55,7 +59,7 @@ static void reference(const struct sizes *s, const float *q, const float *k,
             }
 }
 
-static void build(struct check *c, const struct sizes *s)
+static void build(struct check *c, struct sizes *s)
 {
     check_begin(c, "::Attention");
     check_int(c, "q_num_heads", s->q_heads);
@@ -71,6 +75,12 @@ static void build(struct check *c, const struct sizes *s)
     float *q = check_heads(c, "Q", s->batch, s->q_len, s->q_heads, s->dim);
     float *k = check_heads(c, "K", s->batch, s->kv_len, s->kv_heads, s->dim);
     float *v = check_heads(c, "V", s->batch, s->kv_len, s->kv_heads, s->v_dim);
+    int16_t *mask = NULL;
+    if (s->masked)
+        s->mask = mask = check_data(c, "attn_mask", ATTNRUN_I16, 2,
+                                    (const int64_t[]){ s->q_len, s->kv_len });
+    for (int64_t i = 0; s->masked && i < s->q_len * s->kv_len; i++)
+        mask[i] = (int16_t)check_between(c, -3, 3);
     double *y = check_heads_output(c, "Y", s->batch, s->q_len, s->q_heads, s->v_dim);
     if (!c->blank)
         reference(s, q, k, v, y);
@@ -91,6 +101,7 @@ void check_attention(struct check *c)
                            .right = -1 };
         s.q_heads = s.kv_heads * check_between(c, 1, 3);
         s.scaled = check_chance(c, 40);
+        s.masked = check_chance(c, 30);
         s.scale = check_chance(c, 50) ? 0.3f : 0.0f; /* 0 is no default */
         build(c, &s);
         c->no_twin = s.q_heads != s.kv_heads; /* groups are rows of one matrix there */
@@ -98,7 +109,7 @@ void check_attention(struct check *c)
     }
     CHECK_ROUNDS(c, 6) /* blocks of queries that end within a panel of a packed tile */
     {
-        struct sizes s = { 1, 0, 0, 16, 16, 4, 3, true, -1, -1, false, 0 };
+        struct sizes s = { 1, 0, 0, 16, 16, 4, 3, true, -1, -1, false, 0, false, NULL };
         s.q_len = s.kv_len = check_between(c, 257, 500);
         build(c, &s);
         check_run(c, CHECK_A);
@@ -107,7 +118,8 @@ void check_attention(struct check *c)
     CHECK_ROUNDS(c, 12)
     {
         const int64_t n = check_between(c, 256, 700);
-        struct sizes s = { 2, n, n, 8, 8, 4, 3, check_chance(c, 50), -1, -1, false, 0 };
+        struct sizes s = { 2,  n,  n,     8, 8,     4,   3, check_chance(c, 50),
+                           -1, -1, false, 0, false, NULL };
         if (check_chance(c, 60))
             s.left = check_between(c, 0, 300);
         if (check_chance(c, 60))
@@ -115,7 +127,8 @@ void check_attention(struct check *c)
         build(c, &s);
         check_run(c, CHECK_A);
     }
-    struct sizes large = { 1, 16384, 16384, 8, 8, 64, 64, true, -1, -1, false, 0 };
+    struct sizes large = { 1,    16384, 16384, 8,     8, 64,    64,
+                           true, -1,    -1,    false, 0, false, NULL };
     c->blank = true;
     build(c, &large);
     check_extra_memory(c, 2 << 20);
