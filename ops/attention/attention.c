@@ -149,7 +149,7 @@ static attn_status check_operands(const attnrun_step *step, const struct operand
     TRY(agree(step, K, k->dim, q->dim, "head dim"));
     TRY(agree(step, V, total_v, total_k, "number of keys with the past"));
     if (dim_is_const(q->heads) && dim_is_const(k->heads) &&
-        (k->heads.value < 1 || q->heads.value % k->heads.value != 0))
+        (k->heads.value < 1 ? q->heads.value != 0 : q->heads.value % k->heads.value != 0))
         return op_fail_input(step, Q, ATTNRUN_E_SHAPE,
                              "its %lld heads are no multiple of %lld key heads",
                              (long long)q->heads.value, (long long)k->heads.value);

@@ -276,6 +276,37 @@ static void test_context_takes_empty_inputs(void **state)
     stop(bench);
 }
 
+/* Attention of rank 3 becomes a node whose heads are the samples: there may be none. */
+static void test_context_runs_attention_of_no_samples(void **state)
+{
+    (void)state;
+    struct test_memory memory;
+    float x[2 * 4 * 8] = { 0 };
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_input(w, "q", ATTNRUN_F32, "B,4,8");
+    onnx_input(w, "k", ATTNRUN_F32, "B,4,8");
+    onnx_node(w, "Transpose", "k", "t");
+    onnx_attrs(w, "perm=0,2,1");
+    onnx_node(w, "MatMul", "q,t", "s");
+    onnx_node(w, "Softmax", "s", "p");
+    onnx_node(w, "MatMul", "p,k", "y");
+    onnx_output(w, "y", ATTNRUN_F32, NULL);
+    test_memory_init(&memory);
+    attnrun_runtime *runtime = make_runtime(&memory, 1);
+    attnrun_model *model = open_model(runtime, w, 0);
+    attnrun_context *context = make_context(model);
+    for (int64_t batch = 2; batch >= 0; batch -= 2) {
+        for (int i = 0; i < 2; i++)
+            set_input(context, i, ATTNRUN_F32, batch > 0 ? "2,4,8" : "0,4,8", x);
+        OK(attnrun_run(context, NULL));
+        assert_int_equal(get_output(context, 0).dims[0], batch);
+    }
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+    test_memory_check(&memory);
+}
+
 static void test_context_refuses_inputs_that_do_not_fit(void **state)
 {
     (void)state;
@@ -519,6 +550,7 @@ int main(void)
         cmocka_unit_test(test_context_outputs_may_be_inputs_or_constants),
         cmocka_unit_test(test_context_takes_strided_inputs),
         cmocka_unit_test(test_context_takes_empty_inputs),
+        cmocka_unit_test(test_context_runs_attention_of_no_samples),
         cmocka_unit_test(test_context_refuses_inputs_that_do_not_fit),
         cmocka_unit_test(test_context_writes_into_the_callers_memory),
         cmocka_unit_test(test_context_refuses_output_memory_that_does_not_fit),
