@@ -225,7 +225,7 @@ static void mask_cell(void *arg, float *scores, int64_t row, int64_t rows, int64
     if (all_seen(w, row, rows, from, to))
         return;
     for (int64_t r = 0; r < rows; r++)
-        mask_row(w, scores + r * KEYS, row + r, from, to);
+        mask_row(w, scores + r * ATTN_STREAM_SCORES, row + r, from, to);
 }
 
 static void run_tile(struct walk *w, int64_t first)

@@ -307,7 +307,7 @@ static void hide(void *arg, float *scores, int64_t row, int64_t rows, int64_t fr
                  int64_t to)
 {
     const struct seen *seen = arg;
-    for (int64_t r = 0; r < rows; r++, scores += KEYS) {
+    for (int64_t r = 0; r < rows; r++, scores += ATTN_STREAM_SCORES) {
         const int64_t end = seen_by(seen->s, seen->query + row + r) - seen->tile;
         for (int64_t j = from; j < to; j++)
             if (j >= end || !seen->valid[j])

@@ -139,7 +139,8 @@ static void hide_masked(void *arg, float *scores, int64_t row, int64_t rows, int
     const struct rows *t = arg;
     (void)row;
     for (int64_t r = 0; t->hidden && r < rows; r++)
-        t->kernels->keep_mask_f32(scores + r * KEYS, t->keep + from, (size_t)(to - from));
+        t->kernels->keep_mask_f32(scores + r * ATTN_STREAM_SCORES, t->keep + from,
+                                  (size_t)(to - from));
 }
 
 /* False: no key of the tile is seen. */

@@ -117,7 +117,7 @@ static void seen(const struct chunks *t, int64_t r, int64_t *from, int64_t *to)
 static void hide_unseen(const struct chunks *t, float *scores, int64_t row, int64_t rows,
                         int64_t from, int64_t to)
 {
-    for (int64_t r = row; r < row + rows; r++, scores += KEYS) {
+    for (int64_t r = row; r < row + rows; r++, scores += ATTN_STREAM_SCORES) {
         int64_t first, end;
         seen(t, r, &first, &end);
         for (int64_t j = from; j < least(to, first - t->key); j++)
@@ -135,7 +135,7 @@ static void deduplicate(const struct chunks *t, float *scores, int64_t row, int6
     const int64_t n = s->sizes.q_len;
     const int32_t chunks = (int32_t)(s->rounds * s->padded / s->chunk);
     const int32_t *place = t->o->place + t->head * s->hashes * n;
-    for (int64_t r = row; r < row + rows; r++, scores += KEYS)
+    for (int64_t r = row; r < row + rows; r++, scores += ATTN_STREAM_SCORES)
         for (int64_t j = from; j < to; j++) {
             int32_t count = 0;
             for (int64_t round = 0; round < s->rounds; round++) {
@@ -156,7 +156,7 @@ static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t
     if (t->simple) { /* a query's own key is as far on as the query */
         const int64_t at = t->query - t->key - from + row;
         for (int64_t r = most(0, -at); r < least(rows, to - from - at); r++)
-            scores[r * KEYS + at + r] = s->self;
+            scores[r * ATTN_STREAM_SCORES + at + r] = s->self;
     } else {
         pairs.key += from;
         pairs.key_limit += from;
@@ -166,8 +166,8 @@ static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t
             pairs.key_group += from;
             pairs.query_group += row;
         }
-        t->stream.kernels->pair_mask_f32(scores, KEYS, (size_t)rows, (size_t)(to - from),
-                                         &pairs);
+        t->stream.kernels->pair_mask_f32(scores, ATTN_STREAM_SCORES, (size_t)rows,
+                                         (size_t)(to - from), &pairs);
     }
     if (s->deduplicate)
         deduplicate(t, scores, row, rows, from, to);

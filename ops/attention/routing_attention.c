@@ -418,8 +418,8 @@ static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t
     pairs.key_limit += from;
     if (pairs.key != NULL)
         pairs.key += from;
-    t->stream.kernels->pair_mask_f32(scores, KEYS, (size_t)rows, (size_t)(to - from),
-                                     &pairs);
+    t->stream.kernels->pair_mask_f32(scores, ATTN_STREAM_SCORES, (size_t)rows,
+                                     (size_t)(to - from), &pairs);
 }
 
 /* Keys `first` … of the cluster, memory before all others, as a tile. */

@@ -253,7 +253,7 @@ static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t
     if (whole && (t->plain || (t->plain_but_mask && mask_is_empty(t, first, n))))
         return;
     for (int64_t r = 0; r < rows; r++)
-        prepare_row(t, scores + r * KEYS, row + r, first, n, whole);
+        prepare_row(t, scores + r * ATTN_STREAM_SCORES, row + r, first, n, whole);
 }
 
 /* The key without value counts in the totals. */

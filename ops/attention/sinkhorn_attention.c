@@ -339,7 +339,7 @@ static void mask_rows(void *arg, float *scores, int64_t row, int64_t rows, int64
             const bool hidden = !seen || (s->sizes.causal && !sorted && key > i) ||
                                 (last && i > 0 && (sorted || key == 0));
             if (hidden)
-                scores[r * KEYS + j] = -INFINITY;
+                scores[r * ATTN_STREAM_SCORES + j] = -INFINITY;
         }
     }
 }

@@ -285,7 +285,7 @@ static void mask_rows(void *arg, float *scores, int64_t row, int64_t rows, int64
 {
     const struct walk *w = arg;
     const int64_t first = w->first + from, n = to - from;
-    for (int64_t r = 0; r < rows; r++, scores += KEYS) {
+    for (int64_t r = 0; r < rows; r++, scores += ATTN_STREAM_SCORES) {
         const struct span seen = keys_of(w, w->position + (row + r) * row_step(w));
         hide(scores, 0, least(seen.from - first, n));
         hide(scores, most(seen.to - first, 0), n);

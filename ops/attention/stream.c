@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-enum { KEYS = ATTN_STREAM_KEYS, ROWS = ATTN_STREAM_ROWS };
+enum { KEYS = ATTN_STREAM_KEYS, ROWS = ATTN_STREAM_ROWS, SCORES = ATTN_STREAM_SCORES };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
@@ -38,7 +38,7 @@ static int64_t stream_floats(int64_t most, int64_t dim, int64_t v_dim)
         !ck_mul(most, dim + v_dim + 64, &block) || block > INT64_MAX / 64)
         return -1;
     const int64_t rows = least(most, ROWS);
-    return round16(most * dim) + round16(most * v_dim) + 4 * most + 16 + rows * KEYS +
+    return round16(most * dim) + round16(most * v_dim) + 4 * most + 16 + rows * SCORES +
            gemm_floats(rows, dim, v_dim);
 }
 
@@ -68,7 +68,7 @@ void attn_stream_begin_packed(struct attn_stream *s, const struct attn_kernels *
                                .packed = true };
     s->gemm = scratch;
     s->scores = s->gemm + gemm_floats(rows, dim, v_dim);
-    s->sums = s->scores + rows * KEYS;
+    s->sums = s->scores + rows * SCORES;
     s->q = s->sums + round16(most * v_dim);
     s->state = (struct attn_softmax_row *)(void *)(s->q + round16(most * dim));
 }
@@ -134,7 +134,7 @@ static void score(const struct attn_stream *s, const struct attn_stream_keys *ke
                                .b_col = keys->k_row,
                                .packed = packed,
                                .c = s->scores + part.at,
-                               .c_row = KEYS,
+                               .c_row = SCORES,
                                .m = (size_t)part.rows,
                                .n = (size_t)(to - part.from),
                                .k = (size_t)s->dim,
@@ -149,7 +149,7 @@ static void add_values(const struct attn_stream *s, const struct attn_stream_key
     const bool packed = s->packed || s->n > ROWS || s->v_dim == 1;
     const float *panels = s->packed ? keys->v : s->values;
     struct attn_gemm_f32 g = { .a = s->scores + part.at,
-                               .a_row = KEYS,
+                               .a_row = SCORES,
                                .b = packed ? panels : keys->v + part.from * keys->v_row,
                                .b_row = keys->v_row,
                                .b_col = 1,
@@ -175,7 +175,7 @@ static void weigh(struct attn_stream *s, struct part part)
             state[r].sum = 1.0f;
         return;
     }
-    s->kernels->softmax_rows_f32(s->scores, KEYS, (size_t)part.rows,
+    s->kernels->softmax_rows_f32(s->scores, SCORES, (size_t)part.rows,
                                  (size_t)(part.to - part.from), ATTN_TERMS_THAT_COUNT,
                                  state);
     for (int64_t r = 0; r < part.rows; r++) {

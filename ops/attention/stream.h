@@ -18,8 +18,11 @@
 #include "../kernels/kernels.h"
 
 enum {
-    ATTN_STREAM_KEYS = 256,                 /* of a tile at most */
-    ATTN_STREAM_ROWS = 128,                 /* queries whose scores exist at one time */
+    ATTN_STREAM_KEYS = 256, /* of a tile at most */
+    ATTN_STREAM_SCORES = ATTN_STREAM_KEYS +
+        16,                 /* from the scores of a row to the next: no power
+                             * of two, or they share lines of L1 */
+    ATTN_STREAM_ROWS = 128, /* queries whose scores exist at one time */
     ATTN_STREAM_MOST = 8 * ATTN_STREAM_ROWS /* worth having in a block */
 };
 
@@ -47,7 +50,7 @@ struct attn_stream_keys {
 };
 
 /* May change the scores of queries row … row + rows - 1 and keys from … to - 1 of the
- * tile: those of a query are ATTN_STREAM_KEYS floats after those of the one before, key
+ * tile: those of a query are ATTN_STREAM_SCORES floats after those of the one before, key
  * `from` comes first. -INFINITY hides a key. */
 typedef void (*attn_stream_mask)(void *arg, float *scores, int64_t row, int64_t rows,
                                  int64_t from, int64_t to);

@@ -297,7 +297,7 @@ static void finish_scores(void *arg, float *scores, int64_t row, int64_t rows,
         end_of(w, row) >= w->first + to)
         return;
     for (int64_t r = 0; r < rows; r++)
-        finish_row(w, scores + r * KEYS, row + r, from, to);
+        finish_row(w, scores + r * ATTN_STREAM_SCORES, row + r, from, to);
 }
 
 static void run_tile(struct walk *w, int64_t last)

@@ -222,7 +222,7 @@ static void cut_rows(const struct walk *t, float *scores, int64_t row, int64_t r
 {
     for (int64_t r = 0; r < rows; r++) {
         const int64_t x = t->x + row + r - t->row;
-        float *line = scores + r * KEYS;
+        float *line = scores + r * ATTN_STREAM_SCORES;
         int64_t from, to;
         keys_of(t, x, &from, &to);
         from = least(most(from - first, 0), n);
@@ -246,7 +246,7 @@ static void cut_causal(const struct walk *t, float *scores, int64_t row, int64_t
         else
             while (end > 0 && t->globals[from + end - 1] > position)
                 end--;
-        hide(scores + r * KEYS, most(end, 0), n);
+        hide(scores + r * ATTN_STREAM_SCORES, most(end, 0), n);
     }
 }
 
@@ -254,7 +254,8 @@ static void keep_seen(const struct walk *t, float *scores, int64_t rows, int64_t
                       int64_t n)
 {
     for (int64_t r = 0; t->hidden && r < rows; r++)
-        t->stream.kernels->keep_mask_f32(scores + r * KEYS, t->keep + from, (size_t)n);
+        t->stream.kernels->keep_mask_f32(scores + r * ATTN_STREAM_SCORES, t->keep + from,
+                                         (size_t)n);
 }
 
 static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
