@@ -19,6 +19,7 @@
 #ifndef ATTN_HEADS_H
 #define ATTN_HEADS_H
 
+#include "../kernels/kernels.h"
 #include "sdpa.h"
 
 struct attn_heads_args {
@@ -114,23 +115,6 @@ static inline int64_t attn_heads_in_turn(int64_t task, int64_t end, int64_t head
     const int64_t left = heads - task % heads;
     const int64_t n = end - task < left ? end - task : left;
     return n < most ? n : most;
-}
-
-/* Where heads lie side by side in a row: reads the rows of `n` tokens of `heads` heads at
- * x in the order in which they lie, so that they come in streams. A walk of one head
- * alone waits for each of its rows. */
-static inline void attn_touch_heads(const void *x, const struct attn_heads *at,
-                                    int64_t dim, int64_t heads, int64_t n)
-{
-    enum { LINE = 64 / sizeof(float) };
-    const int64_t floats = (heads - 1) * at->head + dim;
-    if (heads < 2 || at->head != dim || at->row < floats)
-        return;
-    for (int64_t i = 0; i < n; i++) {
-        const volatile float *row = (const float *)x + i * at->row;
-        for (int64_t j = 0; j < floats; j += LINE)
-            (void)row[j];
-    }
 }
 
 #endif

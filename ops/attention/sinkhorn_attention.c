@@ -22,6 +22,7 @@
  * Source: Tay 2020, arXiv:2002.11296; compared with sinkhorn-transformer 0.11.4, whose
  * masked queries (q_mask) are not known here, and whose causal mask is right for two
  * picks only. */
+#include "ahead.h"
 #include "sinkhorn.h"
 #include "stream.h"
 
@@ -388,22 +389,47 @@ static void run_rows(struct walk *w, int64_t at)
     }
 }
 
-/* What the buckets from u on read of `heads` heads from this one on, and where they
- * write. */
-static void touch_tokens(const struct walk *w, int64_t u, int64_t heads)
+/* Sorted buckets of bucket u of the queries of `heads` heads from this one on. */
+static void add_sorted(struct attn_ahead *all, const struct walk *w, int64_t u,
+                       int64_t heads)
 {
     const struct sinkhorn_state *s = w->s;
     const struct attn_sizes *z = &s->sizes;
+    const struct sinkhorn_args *args = w->step->args;
+    for (int64_t i = 0; i < heads && !s->balanced; i++)
+        for (int64_t p = 0; p < s->picks; p++) {
+            const int64_t row = (w->head + i) * s->rows + (s->shared ? 0 : u);
+            const int64_t bucket = w->index[row * s->picks + p] - s->nulls;
+            if (bucket < 0)
+                continue;
+            attn_ahead_add(all, w->k + i * z->k.head + bucket * s->kv_block * z->k.row,
+                           z->k.row, s->kv_block, z->dim);
+            if (args->sorted_values == SINKHORN_VALUES)
+                attn_ahead_add(all,
+                               w->v + i * z->v.head + bucket * s->kv_block * z->v.row,
+                               z->v.row, s->kv_block, z->v_dim);
+        }
+}
+
+/* Buckets u … of `heads` heads from this one on: what is read of them, and written. */
+static struct attn_ahead tokens_of(const struct walk *w, int64_t u, int64_t heads)
+{
+    const struct sinkhorn_state *s = w->s;
+    const struct attn_sizes *z = &s->sizes;
+    struct attn_ahead all = { .n = 0 };
     const int64_t first = u * s->block, n = least(s->group * s->block, z->q_len - first);
     const float *y = (const float *)w->step->y[0].data + w->b * z->y.batch;
-    attn_touch_heads(w->q + first * z->q.row, &z->q, z->dim, heads, n);
-    attn_touch_heads(y + w->h * z->y.head + first * z->y.row, &z->y, z->v_dim, heads, n);
+    add_sorted(&all, w, u, heads);
+    attn_ahead_heads(&all, w->q + first * z->q.row, &z->q, z->dim, heads, n);
+    attn_ahead_heads(&all, y + w->h * z->y.head + first * z->y.row, &z->y, z->v_dim,
+                     heads, n);
     if (!s->own)
-        return;
+        return all;
     const int64_t key = u * s->kv_block,
                   keys = least(s->group * s->kv_block, z->kv_len - key);
-    attn_touch_heads(w->k + key * z->k.row, &z->k, z->dim, heads, keys);
-    attn_touch_heads(w->v + key * z->v.row, &z->v, z->v_dim, heads, keys);
+    attn_ahead_heads(&all, w->k + key * z->k.row, &z->k, z->dim, heads, keys);
+    attn_ahead_heads(&all, w->v + key * z->v.row, &z->v, z->v_dim, heads, keys);
+    return all;
 }
 
 static attn_status run_group(struct walk *w, int64_t u, int64_t n,
@@ -440,46 +466,79 @@ static attn_status run_group(struct walk *w, int64_t u, int64_t n,
     return ATTNRUN_OK;
 }
 
-static attn_status sinkhorn_run(const attnrun_step *step, const attnrun_work *work)
+/* Task `task` of the attention: heads take turns, since their rows lie side by side. */
+static struct walk open_task(const attnrun_step *step, const attnrun_work *work,
+                             int64_t task, int64_t *u)
 {
     const struct sinkhorn_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
     char *scratch = work->scratch, *shared = work->shared;
-    for (int64_t task = work->begin, n = 1; task < work->end; task += n) {
+    const int64_t h = task % z->q_heads, at = task / z->q_heads, b = at / s->groups;
+    struct walk w = {
+        .step = step,
+        .s = s,
+        .b = b,
+        .h = h,
+        .head = b * z->q_heads + h,
+        .q = (const float *)step->x[Q].data + b * z->q.batch + h * z->q.head,
+        .k = (const float *)step->x[K].data + b * z->k.batch + h * z->k.head,
+        .v = (const float *)step->x[V].data + b * z->v.batch + h * z->v.head,
+        .index = (const int32_t *)(const void *)(shared + s->index_at),
+        .weight = (const float *)(const void *)(shared + s->weight_at),
+        .keys = (float *)(void *)(scratch + s->keys_at),
+        .values = (float *)(void *)(scratch + s->values_at),
+        .gemm = (float *)(void *)(scratch + s->gemm_at),
+    };
+    if (op_has_in(step, KEY_MASK))
+        w.mask = (const uint8_t *)step->x[KEY_MASK].data + b * z->kv_len;
+    *u = at % s->groups * s->group;
+    return w;
+}
+
+/* The tokens of the heads that take turns from `task` on. */
+static struct attn_ahead ahead_of(const attnrun_step *step, const attnrun_work *work,
+                                  int64_t task)
+{
+    const struct sinkhorn_state *s = step->state;
+    const int64_t heads = s->sizes.q_heads;
+    int64_t u;
+    if (task >= work->end)
+        return (struct attn_ahead){ .n = 0 };
+    const struct walk w = open_task(step, work, task, &u);
+    return tokens_of(&w, u, attn_heads_in_turn(task, work->end, heads, heads));
+}
+
+static attn_status run_attention(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct sinkhorn_state *s = step->state;
+    const struct attn_sizes *z = &s->sizes;
+    struct attn_ahead ahead = ahead_of(step, work, work->begin);
+    attn_ahead_now(&ahead);
+    for (int64_t task = work->begin; task < work->end; task++) {
+        int64_t u;
+        struct walk w = open_task(step, work, task, &u);
+        if (task % z->q_heads == 0 || task == work->begin)
+            ahead = ahead_of(
+                step, work,
+                task + attn_heads_in_turn(task, work->end, z->q_heads, z->q_heads));
+        attn_stream_begin(&w.stream, step->kernels, ATTN_STREAM_ROWS, z->dim, z->v_dim,
+                          work->scratch);
+        w.stream.ahead = &ahead;
+        TRY(run_group(&w, u, least(s->group, s->buckets - u), work));
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status sinkhorn_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct sinkhorn_state *s = step->state;
+    if (work->phase == 1)
+        return run_attention(step, work);
+    for (int64_t task = work->begin, n; task < work->end; task += n) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        if (work->phase == 0) {
-            n = attn_heads_in_turn(task, work->end, z->q_heads, s->together);
-            attn_sinkhorn_sort(step, work, task, n);
-            continue;
-        }
-        /* Heads take turns: their rows lie side by side. */
-        const int64_t h = task % z->q_heads, at = task / z->q_heads;
-        const int64_t b = at / s->groups, u = at % s->groups * s->group;
-        const int64_t head = b * z->q_heads + h;
-        struct walk w = {
-            .step = step,
-            .s = s,
-            .b = b,
-            .h = h,
-            .head = head,
-            .q = (const float *)step->x[Q].data + b * z->q.batch + h * z->q.head,
-            .k = (const float *)step->x[K].data + b * z->k.batch + h * z->k.head,
-            .v = (const float *)step->x[V].data + b * z->v.batch + h * z->v.head,
-            .index = (const int32_t *)(const void *)(shared + s->index_at),
-            .weight = (const float *)(const void *)(shared + s->weight_at),
-            .keys = (float *)(void *)(scratch + s->keys_at),
-            .values = (float *)(void *)(scratch + s->values_at),
-            .gemm = (float *)(void *)(scratch + s->gemm_at),
-        };
-        if (h == 0 || task == work->begin)
-            touch_tokens(&w, u,
-                         attn_heads_in_turn(task, work->end, z->q_heads, z->q_heads));
-        if (op_has_in(step, KEY_MASK))
-            w.mask = (const uint8_t *)step->x[KEY_MASK].data + b * z->kv_len;
-        attn_stream_begin(&w.stream, step->kernels, ATTN_STREAM_ROWS, z->dim, z->v_dim,
-                          scratch);
-        TRY(run_group(&w, u, least(s->group, s->buckets - u), work));
+        n = attn_heads_in_turn(task, work->end, s->sizes.q_heads, s->together);
+        attn_sinkhorn_sort(step, work, task, n);
     }
     return ATTNRUN_OK;
 }

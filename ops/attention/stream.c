@@ -138,6 +138,7 @@ static void score(const struct attn_stream *s, const struct attn_stream_keys *ke
                                .m = (size_t)part.rows,
                                .n = (size_t)(to - part.from),
                                .k = (size_t)s->dim,
+                               .ahead = s->ahead,
                                .scratch = s->gemm };
     s->kernels->gemm_f32(&g);
 }
@@ -162,6 +163,7 @@ static void add_values(const struct attn_stream *s, const struct attn_stream_key
                                .n = (size_t)s->v_dim,
                                .k = (size_t)(part.to - part.from),
                                .accumulate = 1,
+                               .ahead = s->ahead,
                                .scratch = s->gemm };
     s->kernels->gemm_f32(&g);
 }

@@ -37,9 +37,10 @@ struct attn_stream {
     float *scores, *gemm;
     float *keys, *values; /* panels of a tile; not used for up to ROWS queries */
     /* To be set after attn_stream_begin(), where they differ. */
-    int64_t k_col; /* from one element of a key to the next: 1 */
-    bool linear;   /* scores are the weights, without softmax; 0 hides a key: false */
-    bool packed;   /* by attn_stream_begin_packed() */
+    int64_t k_col;            /* from one element of a key to the next: 1 */
+    struct attn_ahead *ahead; /* what is read after this block, or NULL */
+    bool linear; /* scores are the weights, without softmax; 0 hides a key: false */
+    bool packed; /* by attn_stream_begin_packed() */
 };
 
 /* A tile of n <= ATTN_STREAM_KEYS keys: (n, dim) and (n, v_dim) with rows that are

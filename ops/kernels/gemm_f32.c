@@ -21,7 +21,8 @@ enum { STRIP = 8, LINE = 64, MOST_FETCH = 6 * MR };
 enum {
     FETCH_K = 16 * STRIP, /* a shorter tile has no time to fetch more than it needs */
     AHEAD = 32, /* rows of B that few rows of A read once: fetched so far ahead */
-    FEW_ROWS_AHEAD = 4
+    FEW_ROWS_AHEAD = 4,
+    LINES_A_STRIP = 3 /* of rows that are read soon */
 };
 
 /* ---- register tiles ---- */
@@ -35,7 +36,8 @@ struct tile {
     size_t k;
     const char *next; /* what is read after this tile's panel … */
     int next_lines;   /* … and how many lines of it to fetch for each STRIP of k */
-    int n_fetch; /* other lines, one for each STRIP: more at once would be waited for */
+    int n_fetch; /* other lines, a few for each STRIP: more at once would be waited for */
+    int a_strip; /* so many */
     const float *fetch[MOST_FETCH];
 };
 
@@ -69,7 +71,7 @@ static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int
     for (; k >= STRIP; k -= STRIP) {
         for (int line = 0; line < t->next_lines; line++, next += LINE)
             __builtin_prefetch(next, 0, 2); /* into L2: L1 is full of this panel */
-        if (fetch < last)
+        for (int line = 0; line < t->a_strip && fetch < last; line++)
             __builtin_prefetch(*fetch++, 0, 2);
         UNROLL
         for (int s = 0; s < STRIP; s++, a += a_col, b += b_row)
@@ -261,6 +263,44 @@ static void fetch_c(struct tile *t, const struct attn_gemm_f32 *g, int e, size_t
     }
 }
 
+/* Moves on by `lines`, into the next row where this one ends. */
+static void pass(struct attn_ahead *ahead, int lines)
+{
+    ahead->line += lines;
+    if (ahead->line < ahead->list[ahead->at].lines)
+        return;
+    ahead->line = 0;
+    if (++ahead->row < ahead->list[ahead->at].rows)
+        return;
+    ahead->row = 0;
+    ahead->at++;
+}
+
+/* A tile asks for the next lines of what is read soon: for a run of one row where that is
+ * most of its share, else for lines of several rows, by a list. */
+static void fetch_ahead(struct tile *t, struct attn_ahead *ahead)
+{
+    const int strips = (int)(t->k / STRIP), share = strips * LINES_A_STRIP;
+    const int most = share < MOST_FETCH ? share : MOST_FETCH;
+    const bool empty = t->n_fetch == 0;
+    t->a_strip = LINES_A_STRIP;
+    while (ahead->at < ahead->n && t->n_fetch < most) {
+        const struct attn_ahead_rows *rows = &ahead->list[ahead->at];
+        const float *x = rows->first + ahead->row * rows->row + ahead->line * (LINE / 4);
+        const int left = rows->lines - ahead->line;
+        const int n = left < most - t->n_fetch ? left : most - t->n_fetch;
+        if (empty && n > most / 2) {
+            t->next = (const char *)x;
+            t->next_lines = (n + strips - 1) / strips;
+            pass(ahead, t->next_lines * strips);
+            return;
+        }
+        for (int line = 0; line < n; line++)
+            t->fetch[t->n_fetch++] = x + line * (LINE / 4);
+        pass(ahead, n);
+    }
+}
+
 /* ---- panels ---- */
 
 /* Columns j … j + n - 1 (n <= width) and rows k0 … k0 + k - 1 of B as a panel. */
@@ -413,6 +453,7 @@ static void add_block(const struct attn_gemm_f32 *g, struct block block, float *
     t.k = block.k;
     t.next = NULL;
     t.next_lines = 0;
+    t.a_strip = 1;
     find_panel(g, &t, block, j, n);
     /* The next panel of weights comes from far away while this one is used. */
     const size_t lines = block.k * width * sizeof(float) / LINE;
@@ -435,6 +476,11 @@ static void add_block(const struct attn_gemm_f32 *g, struct block block, float *
         t.out_row = direct ? g->c_row : NR;
         if (block.last && block.k >= FETCH_K)
             fetch_c(&t, g, addends.n, i, m, j);
+        if (g->ahead != NULL && block.next == NULL) {
+            t.next = NULL;
+            t.next_lines = 0;
+            fetch_ahead(&t, g->ahead);
+        }
         tiles[g->a_col != 0][width / VF - 1][m - 1](&t);
         if (block.last && !direct)
             finish(g, sums + i * NR, addends.n, i, m, j, n);

@@ -32,6 +32,20 @@ struct attn_epilogue {
     const float *data;
 };
 
+/* Rows that are read soon: a product asks for a few of their lines with each step, so
+ * that they are in L2 when their turn comes. The CPU itself does not see rows coming that
+ * are far apart, and asking for all of them at once would be waited for. */
+struct attn_ahead_rows {
+    const float *first;
+    ptrdiff_t row;       /* from one to the next */
+    int32_t rows, lines; /* lines of a row */
+};
+enum { ATTN_AHEAD_MOST = 24 };
+struct attn_ahead {
+    struct attn_ahead_rows list[ATTN_AHEAD_MOST];
+    int32_t n, at, row, line; /* length of the list; the next line */
+};
+
 /* C[m,n] = epilogue(A[m,k] B[k,n]); all strides in elements. A has stride 1 along k, or
  * along m. K is summed in blocks of at most ATTN_GEMM_KC, in order, whatever m and n are.
  */
@@ -55,7 +69,8 @@ struct attn_gemm_f32 {
     ptrdiff_t c_row;
     size_t m, n, k;
     const struct attn_epilogue *epilogue;
-    float *scratch; /* attn_gemm_scratch(m, n, k) floats, 64-byte aligned */
+    float *scratch;           /* attn_gemm_scratch(m, n, k) floats, 64-byte aligned */
+    struct attn_ahead *ahead; /* or NULL */
     size_t packed_k, packed_from;
     int32_t n_epilogue, packed;
     int32_t accumulate; /* C += A B instead, before the epilogue */
