@@ -144,6 +144,66 @@ def group_query_cases():
     yield group_query_case(2, 1, 6, [6, 6], rotary=1, positions=where[:, 3:4])
 
 
+def decoder_step():
+    """One step over a shared buffer, which is what ONNX Runtime has on CPUs."""
+    batch, heads, dim, past = (int(random.integers(*top)) for top in
+                               ((1, 4), (1, 6), (1, 40), (0, 300)))
+    most, width = past + int(random.integers(1, 30)), heads * dim
+    attributes = {"num_heads": heads, "past_present_share_buffer": 1, "output_qk": 1,
+                  "mask_filter_value": float(random.choice([-200.0, -3.0]))}
+    if random.integers(2):
+        attributes["scale"] = 0.3
+    bias = normal(int(random.choice([1, batch])), int(random.choice([1, heads])), 1, past + 1)
+    given = {"q": normal(batch, 1, width), "k": normal(batch, 1, width),
+             "v": normal(batch, 1, width),
+             "m": random.integers(-1, 3, (batch, past + 1)).astype("i4"), "s": bias,
+             "pk": normal(batch, heads, most, dim), "pv": normal(batch, heads, most, dim),
+             "past": ints(past), "beams": ints(1), "from": None, "b": normal(3 * width)}
+    for name in ("m", "s", "beams", "b"):
+        if random.integers(2):
+            given[name] = None
+    return past, given, attributes
+
+
+def with_bias(given):
+    """The new key and value as the cache keeps them."""
+    heads = given["pk"].shape[1]
+    biases = [0, 0] if given["b"] is None else np.split(given["b"], 3)[1:]
+    return [(given[name] + bias).reshape(len(given["q"]), heads, 1, -1)
+            for name, bias in zip("kv", biases)]
+
+
+def decoder_models(number):
+    """Yields the models of other forms with what the shared buffer gives, too."""
+    op = "DecoderMaskedMultiHeadAttention"
+    past, given, attributes = decoder_step()
+    if number == 0:
+        given["m"] = given["s"] = None  # how long qk is, only past_sequence_length says
+    model, inputs, values = outputs_of(op, list(given.items()), ["y", "key", "value", "qk"],
+                                       attributes)
+    yield model, inputs, values
+    packed = {**given, "q": np.concatenate([given[name] for name in "qkv"], -1), "k": None,
+              "v": None}
+    grown = {**given, "pk": np.ascontiguousarray(given["pk"][:, :, :past]),
+             "pv": np.ascontiguousarray(given["pv"][:, :, :past]), "past": None}
+    cut = [(name, np.ascontiguousarray(value[:, :, :past + 1])
+            if name in ("key", "value") else value) for name, value in values]
+    cross = {**given, "pk": None, "pv": None, "past": None}
+    for name, new in zip("kv", with_bias(given)):
+        cross[name] = np.concatenate([grown["p" + name], new], 2)
+    apart = {**attributes, "past_present_share_buffer": 0}
+    for inputs, outputs, attributes, values in (
+            (packed, ["y", "key", "value", "qk"], attributes, values),
+            (grown, ["y", "key", "value", "qk"], apart, cut),
+            (cross, ["y", "", "", "qk"], apart, [values[0], values[3]])):
+        model, inputs = one_node_model(op, list(inputs.items()), outputs,
+                                       domain="com.microsoft", opset=17, **attributes)
+        for i in range(len(model.graph.output) - 1, -1, -1):
+            if model.graph.output[i].name == "":
+                del model.graph.output[i]
+        yield model, inputs, values
+
+
 def other_cases():
     angle = normal(16, DIM // 2)
     caches = [("cos", np.cos(angle)), ("sin", np.sin(angle))]
@@ -221,6 +281,10 @@ def main():
                     model, given = one_node_model(op, inputs, outputs, domain="com.microsoft",
                                                   opset=17, **attributes)
                 write_case(f"{folder}/{number:03}_{op}", model, given, values, "1e-3 1e-4")
+                number += 1
+        for i in range(12):
+            for model, given, values in decoder_models(i):
+                write_case(f"{folder}/{number:03}_decoder", model, given, values, "1e-3 1e-4")
                 number += 1
         check(sys.argv[1], folder)
 

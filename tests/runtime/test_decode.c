@@ -17,7 +17,8 @@ enum { MOST_TOKENS = 8 + STEPS * MOST_NEW, MOST = MOST_BATCH * MOST_TOKENS * 4 *
 enum { PAST_K, PAST_V, Q, K, V, LENS, SEEN };
 enum { Y, PRESENT_K, PRESENT_V };
 
-/* Where batch (b), heads (h), tokens (t) and dim (d) of an operand are; w: h * d. */
+/* Where batch (b), heads (h), tokens (t) and dim (d) of an operand are; w: h * d, 1: one
+ * token at a time. */
 struct kind {
     const char *name;
     struct onnx_writer *(*write)(void);
@@ -171,6 +172,23 @@ static struct onnx_writer *write_multi_head(void)
     return w;
 }
 
+static struct onnx_writer *write_decoder(bool shared)
+{
+    struct onnx_writer *w = begin(18, "B,2,P,8", "B,1,16");
+    onnx_domain(w, "com.microsoft");
+    if (shared)
+        onnx_input(w, "length", ATTNRUN_I32, "1");
+    onnx_node(w, "com.microsoft::DecoderMaskedMultiHeadAttention",
+              shared ? "q,k,v,,,past_k,past_v,length" : "q,k,v,,,past_k,past_v",
+              "y,present_k,present_v");
+    onnx_attr_int(w, "num_heads", HEADS);
+    onnx_attr_int(w, "past_present_share_buffer", shared);
+    return w;
+}
+
+static struct onnx_writer *write_growing(void) { return write_decoder(false); }
+static struct onnx_writer *write_shared(void) { return write_decoder(true); }
+
 static struct onnx_writer *write_group_query(void)
 {
     struct onnx_writer *w = onnx_begin(18);
@@ -209,6 +227,8 @@ static const struct kind kinds[] = {
       false },
     { "MultiHeadAttention", write_multi_head, "bhtd", "btw", HEADS, 0, true, false,
       false },
+    { "DecoderMaskedMultiHeadAttention", write_growing, "bhtd", "b1w", HEADS, 0, true,
+      false, false },
     { "GroupQueryAttention", write_group_query, "bhtd", "btw", 2 * HEADS, 0, true, false,
       true },
 };
@@ -265,6 +285,7 @@ static attnrun_tensor shaped(const struct pair *pair, const char *layout, int64_
                        : *p == 'h' ? heads
                        : *p == 't' ? tokens
                        : *p == 'd' ? DIM
+                       : *p == '1' ? 1
                                    : heads * DIM;
     OK(attnrun_tensor_make(ATTNRUN_F32, rank, dims, data, &tensor));
     return tensor;
@@ -374,7 +395,8 @@ static void cut(struct pair *pair, int64_t n)
 static void step(struct pair *pair, uint64_t *seed, int number)
 {
     int64_t n = random_below(seed, MOST_NEW + 1);
-    n = pair->kind->has_lens && n == 0 ? 1 : n;
+    if (strchr(pair->kind->fresh, '1') != NULL || (pair->kind->has_lens && n == 0))
+        n = 1;
     for (int i = 0; i < 3; i++)
         fill_floats(seed, fresh[i], pair->batch * n * 2 * WIDTH);
     set_past(pair, pair->plain);
@@ -453,11 +475,54 @@ static void test_decode_memory_is_bounded(void **state)
     stop(&pair);
 }
 
+/* A buffer that does not grow: each step writes one token of it, where it is. */
+static void test_decode_shared_buffer_stays_in_place(void **state)
+{
+    (void)state;
+    enum { CAPACITY = 12 };
+    static const struct kind kind = { .name = "shared",
+                                      .write = write_shared,
+                                      .cache = "bhtd",
+                                      .fresh = "b1w",
+                                      .q_heads = HEADS };
+    struct pair pair;
+    uint64_t seed = test_seed();
+    int64_t one = 1;
+    int32_t length;
+    attnrun_tensor t;
+    start(&pair, &kind, MOST_BATCH, 0);
+    pair.past = CAPACITY;
+    for (int i = 0; i < 2; i++)
+        fill_floats(&seed, cache[i], MOST_BATCH * CAPACITY * WIDTH);
+    set_past(&pair, pair.states);
+    OK(attnrun_tensor_make(ATTNRUN_I32, 1, &one, &length, &t));
+    for (length = 0; length < CAPACITY; length++) {
+        for (int i = 0; i < 3; i++)
+            fill_floats(&seed, fresh[i], MOST_BATCH * WIDTH);
+        set_past(&pair, pair.plain);
+        set_new(&pair, pair.plain, 1);
+        set_new(&pair, pair.states, 1);
+        set(pair.plain, V + 1, t);
+        set(pair.states, V + 1, t);
+        OK(attnrun_run(pair.plain, NULL));
+        OK(attnrun_run(pair.states, NULL));
+        compare(&pair, length);
+        assert_false(has_block(pair.states, "present_k"));
+        for (int i = 0; i < 2; i++) {
+            attnrun_tensor made = get_output(pair.plain, PRESENT_K + i);
+            gather(&made, cache[i]);
+        }
+    }
+    assert_int_equal(pair.moves, 1);
+    stop(&pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decode_states_equal_plain_inputs),
         cmocka_unit_test(test_decode_memory_is_bounded),
+        cmocka_unit_test(test_decode_shared_buffer_stays_in_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
