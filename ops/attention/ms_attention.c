@@ -3,250 +3,31 @@
  *
  * input       f32 (batch, q, input hidden);  weights (input hidden, hidden + hidden +
  *             v_hidden), packed where constant; bias of that width
- * mask_index  i32 (batch, total) or (batch, q, total): 0 hides a key; (batch): the number
- *             of keys; (2 * batch): ends, then begins
- * past, present   (2, batch, heads, past or total, dim)
- * attention_bias  (batch or 1, heads or 1, q, total), added to the scores
- * scale 0: 1 / sqrt(dim). unidirectional: query i sees keys up to past + i. Hidden keys
- * get mask_filter_value, so a query that has none left sees all of them. Source: ONNX
- * Runtime contrib operators. */
-#include <math.h>
+ * mask_index, past, attention_bias, present   as in merged.c
+ * Source: ONNX Runtime contrib operators. */
+#include "merged.h"
 
-#include "../matmul/gemm.h"
-#include "sdpa.h"
-
-struct ms_attention_args {
-    int64_t num_heads, unidirectional, do_rotary, past_present_share_buffer;
-    float scale, mask_filter_value;
-    attnrun_ints qkv_hidden_sizes;
-};
 static const attnrun_attr_def ms_attention_attrs[] = {
-    ATTR_INT_REQUIRED(struct ms_attention_args, num_heads),
-    ATTR_INT(struct ms_attention_args, unidirectional, 0),
-    ATTR_INT(struct ms_attention_args, do_rotary, 0),
-    ATTR_INT(struct ms_attention_args, past_present_share_buffer, 0),
-    ATTR_FLOAT(struct ms_attention_args, scale, 0.0f),
-    ATTR_FLOAT(struct ms_attention_args, mask_filter_value, -10000.0f),
-    ATTR_INTS(struct ms_attention_args, qkv_hidden_sizes),
+    ATTN_MERGED_ATTRS(struct attn_merged_args),
+    ATTR_INTS(struct attn_merged_args, qkv_hidden_sizes),
     ATTR_IGNORED("rotary_embedding_dim"),
     ATTR_END,
 };
 
 enum { X, WEIGHTS, BIAS, MASK, PAST, SCORE_BIAS, PAST_LEN };
-enum { Y, PRESENT };
-enum { MOST_HEADS = 1 << 16, MASK_TASK = 1 << 15 /* elements */ };
-enum phase { PROJECT, MAKE_MASK, ATTEND, KEEP };
-
-struct ms_attention_state {
-    struct attn_gemm gemm;
-    struct attn_sdpa core;
-    int64_t width;     /* of a row of the projections */
-    bool made_mask;    /* in shared memory, from mask_index and attention_bias */
-    int64_t mask_at;   /* floats into the shared memory */
-    int64_t mask_rows; /* of one head: 1 where all queries share them */
-    int64_t mask_heads, rows_per_task;
-};
-
-static attn_status check_args(const attnrun_step *step)
-{
-    const struct ms_attention_args *args = step->args;
-    const attnrun_ints *sizes = &args->qkv_hidden_sizes;
-    if (args->num_heads < 1 || args->num_heads > MOST_HEADS)
-        return op_fail(step, ATTNRUN_E_ATTR, "num_heads is %lld, expected 1 to %d",
-                       (long long)args->num_heads, MOST_HEADS);
-    if (args->do_rotary != 0)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "do_rotary");
-    if (args->past_present_share_buffer != 0 || op_has_in(step, PAST_LEN))
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "a shared key buffer (past_present_share_buffer)");
-    if (sizes->v == NULL)
-        return ATTNRUN_OK;
-    if (sizes->n != 3)
-        return op_fail(step, ATTNRUN_E_ATTR, "qkv_hidden_sizes has %lld numbers, not 3",
-                       (long long)sizes->n);
-    for (int i = 0; i < 3; i++)
-        if (sizes->v[i] < 1 || sizes->v[i] > ATTN_MAX_DIM ||
-            sizes->v[i] % args->num_heads != 0)
-            return op_fail(step, ATTNRUN_E_ATTR,
-                           "qkv_hidden_sizes holds %lld, no multiple of num_heads",
-                           (long long)sizes->v[i]);
-    if (sizes->v[0] != sizes->v[1])
-        return op_fail(step, ATTNRUN_E_ATTR, "qkv_hidden_sizes differ for query and key");
-    return ATTNRUN_OK;
-}
-
-/* Hidden sizes of query and key, and of value. */
-static attn_status find_widths(const attnrun_step *step, attnrun_dim *hidden,
-                               attnrun_dim *v_hidden)
-{
-    const struct ms_attention_args *args = step->args;
-    const attnrun_ints *sizes = &args->qkv_hidden_sizes;
-    attnrun_dim width = attnrun_dim_unknown(step);
-    if (step->in[WEIGHTS].rank == 2)
-        width = step->in[WEIGHTS].dims[1];
-    if (sizes->v != NULL) {
-        *hidden = dim_of(sizes->v[0]);
-        *v_hidden = dim_of(sizes->v[2]);
-        return op_need_dim(step, WEIGHTS, 1, dim_of(2 * sizes->v[0] + sizes->v[2]),
-                           "the sum of qkv_hidden_sizes");
-    }
-    if (dim_is_const(width) && width.value % (3 * args->num_heads) != 0)
-        return op_fail_input(step, WEIGHTS, ATTNRUN_E_SHAPE,
-                             "dim 1 is no multiple of 3 * %lld heads",
-                             (long long)args->num_heads);
-    *hidden = *v_hidden = attnrun_dim_div(step, width, dim_of(3));
-    return ATTNRUN_OK;
-}
-
-static attn_status plan_mask(attnrun_step *step, struct ms_attention_state *s)
-{
-    struct attn_sdpa *c = &s->core;
-    const attnrun_type *mask = &step->in[MASK], *bias = &step->in[SCORE_BIAS];
-    const int64_t matrix = c->q_len * c->kv_len;
-    const bool has_mask = op_has_in(step, MASK), has_bias = op_has_in(step, SCORE_BIAS);
-    int64_t bias_heads = 1, bias_batch = 1;
-    if (has_bias) {
-        TRY(op_need_rank(step, SCORE_BIAS, 4));
-        TRY(op_need_dim(step, SCORE_BIAS, 2, dim_of(c->q_len), "the queries"));
-        TRY(op_need_dim(step, SCORE_BIAS, 3, dim_of(c->kv_len), "all keys"));
-        if (!dim_is(bias->dims[0], 1))
-            TRY(op_need_dim(step, SCORE_BIAS, 0, dim_of(c->batch), "the batch"));
-        if (!dim_is(bias->dims[1], 1))
-            TRY(op_need_dim(step, SCORE_BIAS, 1, dim_of(c->q_heads), "num_heads"));
-        bias_batch = bias->dims[0].value;
-        bias_heads = bias->dims[1].value;
-        c->mask = (struct attn_heads){ bias_batch == 1 ? 0 : matrix * bias_heads,
-                                       bias_heads == 1 ? 0 : matrix, c->kv_len };
-    }
-    c->mask_kind = has_mask || has_bias ? ATTN_MASK_ADD : ATTN_MASK_NONE;
-    c->mask_len = c->kv_len;
-    s->made_mask = has_mask;
-    if (!has_mask)
-        return ATTNRUN_OK;
-    TRY(op_need_rank_between(step, MASK, 1, 3));
-    if (mask->rank > 1 || !dim_is(mask->dims[0], 2 * c->batch))
-        TRY(op_need_dim(step, MASK, 0, dim_of(c->batch), "the batch"));
-    if (mask->rank > 1)
-        TRY(op_need_dim(step, MASK, mask->rank - 1, dim_of(c->kv_len), "all keys"));
-    if (mask->rank == 3)
-        TRY(op_need_dim(step, MASK, 1, dim_of(c->q_len), "the queries"));
-    s->mask_rows = has_bias || mask->rank == 3 ? c->q_len : 1;
-    s->mask_heads = bias_heads;
-    s->rows_per_task = c->kv_len < MASK_TASK ? MASK_TASK / (c->kv_len + 1) + 1 : 1;
-    c->mask = (struct attn_heads){ s->mask_rows * bias_heads * c->kv_len,
-                                   bias_heads == 1 ? 0 : matrix,
-                                   s->mask_rows == 1 ? 0 : c->kv_len };
-    return ATTNRUN_OK;
-}
-
-static attn_status plan_past(const attnrun_step *step, struct attn_sdpa *c)
-{
-    int64_t past = 0;
-    if (op_has_in(step, PAST)) {
-        const int64_t want[5] = { 2, c->batch, c->q_heads, -1, c->head_dim };
-        TRY(op_need_rank(step, PAST, 5));
-        for (int i = 0; i < 5; i++)
-            if (i != 3)
-                TRY(op_need_dim(step, PAST, i, dim_of(want[i]),
-                                "(2, batch, num_heads, past, dim)"));
-        past = step->in[PAST].dims[3].value;
-    }
-    if ((op_has_in(step, PAST) || op_has_out(step, PRESENT)) && c->head_dim != c->v_dim)
-        return op_fail(step, ATTNRUN_E_ATTR,
-                       "past and present need values as wide as keys");
-    TRY(attn_sdpa_fits(step, c->batch, c->q_heads, c->q_len, c->q_len + past,
-                       2 * c->head_dim + c->v_dim));
-    c->past_len = past;
-    c->kv_len = past + c->q_len;
-    c->past_k = c->past_v = (struct attn_heads){ c->q_heads * past * c->head_dim,
-                                                 past * c->head_dim, c->head_dim };
-    return ATTNRUN_OK;
-}
-
-static void state_tasks(attnrun_step *step, const struct ms_attention_state *s)
-{
-    const struct attn_sdpa *c = &s->core;
-    const int64_t rows = c->batch * s->mask_heads * s->mask_rows;
-    int64_t floats = c->batch * c->q_len * s->width;
-    op_tasks(step, PROJECT, s->gemm.n_tasks, s->gemm.task_cost);
-    op_tasks(step, MAKE_MASK,
-             s->made_mask ? rows / s->rows_per_task + (rows % s->rows_per_task != 0) : 0,
-             MASK_TASK / 2);
-    op_tasks(step, ATTEND, op_has_out(step, Y) ? c->n_tasks : 0, c->task_cost);
-    const bool keeps = op_has_out(step, PRESENT) && c->head_dim > 0;
-    op_tasks(step, KEEP, keeps ? 2 * c->batch * c->q_heads : 0,
-             c->kv_len * c->head_dim / 4);
-    if (s->made_mask)
-        floats += rows * c->kv_len;
-    step->shared_bytes = floats * (int64_t)sizeof(float);
-    step->scratch_bytes = s->gemm.scratch_bytes > c->scratch_bytes ? s->gemm.scratch_bytes
-                                                                   : c->scratch_bytes;
-}
-
-static attn_status plan(attnrun_step *step, int64_t hidden, int64_t v_hidden)
-{
-    const struct ms_attention_args *args = step->args;
-    struct ms_attention_state *s = step->state;
-    struct attn_sdpa *c = &s->core;
-    const int64_t heads = args->num_heads, tokens = step->in[X].dims[1].value;
-    *c = (struct attn_sdpa){ .batch = step->in[X].dims[0].value,
-                             .q_heads = heads,
-                             .kv_heads = heads,
-                             .q_len = tokens,
-                             .head_dim = hidden / heads,
-                             .v_dim = v_hidden / heads,
-                             .causal = args->unidirectional != 0,
-                             .left = -1,
-                             .right = -1,
-                             .scale = args->scale };
-    if (args->scale == 0.0f && c->head_dim > 0)
-        c->scale = (float)(1.0 / sqrt((double)c->head_dim));
-    TRY(plan_past(step, c));
-    s->width = 2 * hidden + v_hidden;
-    c->q = c->k = (struct attn_heads){ tokens * s->width, c->head_dim, s->width };
-    c->v = (struct attn_heads){ tokens * s->width, c->v_dim, s->width };
-    c->y = (struct attn_heads){ tokens * v_hidden, c->v_dim, v_hidden };
-    TRY(plan_mask(step, s));
-    s->mask_at = c->batch * tokens * s->width;
-    attn_gemm_describe(&s->gemm, c->batch * tokens, s->width, step->in[X].dims[2].value,
-                       false, false);
-    TRY(attn_gemm_plan(step, &s->gemm));
-    TRY(attn_sdpa_plan(step, c));
-    state_tasks(step, s);
-    return ATTNRUN_OK;
-}
+enum { PROJECT, ATTEND };
+static const struct attn_merged_inputs inputs = { MASK, PAST, SCORE_BIAS, PAST_LEN };
 
 static attn_status ms_attention_infer(attnrun_step *step)
 {
-    const struct ms_attention_args *args = step->args;
-    attnrun_dim hidden, v_hidden, total;
-    TRY(check_args(step));
-    TRY(op_need_rank(step, X, 3));
-    TRY(op_need_rank(step, WEIGHTS, 2));
-    if (!op_rank_known(step, X)) {
-        TRY(op_out(step, Y, ATTNRUN_F32, -1, NULL));
-        return op_out(step, PRESENT, ATTNRUN_F32, -1, NULL);
-    }
-    const attnrun_dim *x = step->in[X].dims;
-    TRY(op_need_dim(step, WEIGHTS, 0, x[2], "the width of the input"));
-    TRY(find_widths(step, &hidden, &v_hidden));
-    if (op_has_in(step, BIAS)) {
-        TRY(op_need_rank(step, BIAS, 1));
-        if (step->in[WEIGHTS].rank == 2)
-            TRY(op_need_dim(step, BIAS, 0, step->in[WEIGHTS].dims[1],
-                            "the columns of weights"));
-    }
-    total = x[1];
-    if (op_has_in(step, PAST))
-        total = step->in[PAST].rank == 5
-                    ? attnrun_dim_add(step, total, step->in[PAST].dims[3])
-                    : attnrun_dim_unknown(step);
-    attnrun_dim y[3] = { x[0], x[1], v_hidden };
-    attnrun_dim present[5] = { dim_of(2), x[0], dim_of(args->num_heads), total,
-                               attnrun_dim_div(step, hidden, dim_of(args->num_heads)) };
-    TRY(op_out(step, Y, ATTNRUN_F32, 3, y));
-    TRY(op_out(step, PRESENT, ATTNRUN_F32, 5, present));
-    return step->concrete ? plan(step, hidden.value, v_hidden.value) : ATTNRUN_OK;
+    struct attn_merged *m = step->state;
+    TRY(attn_merged_infer(step, &inputs));
+    if (!step->concrete)
+        return ATTNRUN_OK;
+    TRY(attn_gemm_plan(step, &m->gemm));
+    op_tasks(step, PROJECT, m->gemm.n_tasks, m->gemm.task_cost);
+    attn_merged_tasks(step, ATTEND);
+    return ATTNRUN_OK;
 }
 
 static attn_status ms_attention_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
@@ -254,9 +35,9 @@ static attn_status ms_attention_pack(attnrun_pack *pack, int64_t *bytes, void *p
     return attn_gemm_pack_input(pack, WEIGHTS, false, bytes, packed);
 }
 
-static attn_status project(const attnrun_step *step, const attnrun_work *work)
+static attn_status ms_attention_run(const attnrun_step *step, const attnrun_work *work)
 {
-    const struct ms_attention_state *s = step->state;
+    const struct attn_merged *m = step->state;
     const struct attn_epilogue bias = {
         .kind = ATTN_EPI_ADD, .alpha = 1.0f, .data = op_in_data(step, BIAS), .col = 1
     };
@@ -266,107 +47,8 @@ static attn_status project(const attnrun_step *step, const attnrun_work *work)
                                           .c = work->shared,
                                           .epilogue = &bias,
                                           .n_epilogue = bias.data != NULL };
-    return attn_gemm_run(&s->gemm, step->kernels, &o, work);
-}
-
-/* What is added to key j of sample b, query i, by mask_index. */
-static void mask_row(const attnrun_step *step, float *to, int64_t b, int64_t i)
-{
-    const struct ms_attention_args *args = step->args;
-    const struct ms_attention_state *s = step->state;
-    const attnrun_tensor *mask = &step->x[MASK];
-    const int32_t *m = mask->data;
-    const int64_t keys = s->core.kv_len;
-    if (mask->rank > 1) {
-        m += (mask->rank == 3 ? b * s->core.q_len + i : b) * keys;
-        for (int64_t j = 0; j < keys; j++)
-            to[j] = m[j] > 0 ? 0.0f : args->mask_filter_value;
-        return;
-    }
-    const int64_t end = m[b],
-                  begin = mask->dims[0] == s->core.batch ? 0 : m[b + s->core.batch];
-    for (int64_t j = 0; j < keys; j++)
-        to[j] = j >= begin && j < end ? 0.0f : args->mask_filter_value;
-}
-
-/* mask_index and attention_bias as one mask to be added. */
-static void make_mask(const attnrun_step *step, int64_t task, float *mask)
-{
-    const struct ms_attention_state *s = step->state;
-    const struct attn_sdpa *c = &s->core;
-    const int64_t rows = c->batch * s->mask_heads * s->mask_rows;
-    int64_t end = (task + 1) * s->rows_per_task;
-    end = end < rows ? end : rows;
-    for (int64_t row = task * s->rows_per_task; row < end; row++) {
-        const int64_t i = row % s->mask_rows, head = row / s->mask_rows % s->mask_heads,
-                      b = row / s->mask_rows / s->mask_heads;
-        float *to = mask + row * c->kv_len;
-        mask_row(step, to, b, i);
-        if (!op_has_in(step, SCORE_BIAS))
-            continue;
-        const int64_t sample = step->x[SCORE_BIAS].dims[0] == 1 ? 0 : b;
-        const float *bias = (const float *)step->x[SCORE_BIAS].data +
-                            ((sample * s->mask_heads + head) * c->q_len + i) * c->kv_len;
-        step->kernels->add_f32(to, to, 1, bias, 1, (size_t)c->kv_len);
-    }
-}
-
-static const float *past_of(const attnrun_step *step, bool value)
-{
-    const struct attn_sdpa *c = &((const struct ms_attention_state *)step->state)->core;
-    if (!op_has_in(step, PAST))
-        return NULL;
-    return (const float *)step->x[PAST].data + (value ? c->batch * c->past_k.batch : 0);
-}
-
-/* Keys (first half of the tasks) or values of a head: the past, then the new ones. */
-static void keep_head(const attnrun_step *step, int64_t task, const float *projected)
-{
-    const struct ms_attention_state *s = step->state;
-    const struct attn_sdpa *c = &s->core;
-    const int64_t heads = c->batch * c->q_heads, past = c->past_len * c->head_dim;
-    const bool value = task >= heads;
-    const int64_t head = task % heads;
-    if (step->y[PRESENT].data == NULL)
-        return;
-    float *to = (float *)step->y[PRESENT].data + task * c->kv_len * c->head_dim;
-    const float *from = projected + head / c->q_heads * c->k.batch +
-                        head % c->q_heads * c->head_dim +
-                        (value ? 2 : 1) * c->q_heads * c->head_dim;
-    if (past > 0)
-        memcpy(to, past_of(step, value) + head * past, (size_t)past * sizeof *to);
-    for (int64_t i = 0; i < c->q_len; i++)
-        memcpy(to + past + i * c->head_dim, from + i * s->width,
-               (size_t)c->head_dim * sizeof *to);
-}
-
-static attn_status ms_attention_run(const attnrun_step *step, const attnrun_work *work)
-{
-    const struct ms_attention_state *s = step->state;
-    const int64_t hidden = s->core.q_heads * s->core.head_dim;
-    float *shared = work->shared;
-    const struct attn_sdpa_operands o = {
-        .q = shared,
-        .k = shared + hidden,
-        .v = shared + 2 * hidden,
-        .past_k = past_of(step, false),
-        .past_v = past_of(step, true),
-        .mask = s->made_mask ? shared + s->mask_at : op_in_data(step, SCORE_BIAS),
-        .y = step->y[Y].data,
-    };
-    if (work->phase == PROJECT)
-        return project(step, work);
-    for (int64_t task = work->begin; task < work->end; task++) {
-        if (OP_CANCELLED(work))
-            return ATTNRUN_E_CANCELLED;
-        if (work->phase == MAKE_MASK)
-            make_mask(step, task, shared + s->mask_at);
-        else if (work->phase == ATTEND)
-            TRY(attn_sdpa_run(&s->core, step->kernels, &o, task, work));
-        else
-            keep_head(step, task, shared);
-    }
-    return ATTNRUN_OK;
+    return work->phase == PROJECT ? attn_gemm_run(&m->gemm, step->kernels, &o, work)
+                                  : attn_merged_run(step, work);
 }
 
 const attnrun_op_def op_ms_attention_1 = {
@@ -378,8 +60,8 @@ const attnrun_op_def op_ms_attention_1 = {
               "past_sequence_length:i32?",
     .outputs = "output:T present:T?",
     .types = "T=f32",
-    .args_bytes = sizeof(struct ms_attention_args),
-    .state_bytes = sizeof(struct ms_attention_state),
+    .args_bytes = sizeof(struct attn_merged_args),
+    .state_bytes = sizeof(struct attn_merged),
     .attrs = ms_attention_attrs,
     .infer = ms_attention_infer,
     .pack = ms_attention_pack,

@@ -23,6 +23,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/fused_rotary.c
   ops/attention/multi_head_attention.c
   ops/attention/decoder_masked_multi_head_attention.c
+  ops/attention/merged.c
   ops/attention/ms_attention.c
   ops/attention/group_query_attention.c
   ops/attention/linear_attention.c
