@@ -25,6 +25,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/decoder_masked_multi_head_attention.c
   ops/attention/merged.c
   ops/attention/ms_attention.c
+  ops/attention/q_attention.c
   ops/attention/group_query_attention.c
   ops/attention/linear_attention.c
   ops/attention/linear_memory.c

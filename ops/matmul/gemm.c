@@ -207,8 +207,8 @@ int64_t attn_gemm_pack_bytes(const struct attn_kernels *kernels, int64_t k, int6
     return bytes;
 }
 
-void attn_gemm_pack(const struct attn_kernels *kernels, struct attn_packed *packed,
-                    const float *b, int64_t row, int64_t col, int64_t k, int64_t n)
+static float *pack_head(const struct attn_kernels *kernels, struct attn_packed *packed,
+                        int64_t k, int64_t n)
 {
     *packed = (struct attn_packed){ .magic = ATTN_PACKED_MAGIC,
                                     .version = ATTN_PACKED_VERSION,
@@ -216,7 +216,14 @@ void attn_gemm_pack(const struct attn_kernels *kernels, struct attn_packed *pack
                                     .vec_bytes = kernels->vec_bytes,
                                     .k = k,
                                     .n = n };
-    kernels->gemm_pack_f32((float *)(packed + 1), b, row, col, (size_t)k, (size_t)n);
+    return (float *)(packed + 1);
+}
+
+void attn_gemm_pack(const struct attn_kernels *kernels, struct attn_packed *packed,
+                    const float *b, int64_t row, int64_t col, int64_t k, int64_t n)
+{
+    kernels->gemm_pack_f32(pack_head(kernels, packed, k, n), b, row, col, (size_t)k,
+                           (size_t)n);
 }
 
 attn_status attn_gemm_pack_input(attnrun_pack *pack, int in, bool trans_b, int64_t *bytes,
@@ -241,6 +248,71 @@ attn_status attn_gemm_pack_input(attnrun_pack *pack, int in, bool trans_b, int64
         return ATTNRUN_OK;
     attn_gemm_pack(pack->kernels, packed, b->data, trans_b ? 1 : n, trans_b ? k : 1, k,
                    n);
+    pack->replaces |= UINT32_C(1) << in;
+    return ATTNRUN_OK;
+}
+
+/* ---- integers ---- */
+
+static float integer_at(const attnrun_tensor *x, int64_t i)
+{
+    return x->dtype == ATTNRUN_I8 ? (float)((const int8_t *)x->data)[i]
+                                  : (float)((const uint8_t *)x->data)[i];
+}
+
+void attn_gemm_widen(const struct attn_kernels *kernels, float *y,
+                     const attnrun_tensor *x, const attnrun_tensor *zero, int64_t row,
+                     int64_t column, int64_t n)
+{
+    const int64_t at = row * x->dims[x->rank - 1] + column;
+    const bool by_column = zero != NULL && tensor_count(zero) > 1;
+    const float one = zero != NULL && !by_column && n > 0 ? integer_at(zero, 0) : 0.0f;
+    if (x->dtype == ATTNRUN_I8)
+        kernels->dequantize_i8_f32(y, (const int8_t *)x->data + at, 1.0f, one, (size_t)n);
+    else
+        kernels->dequantize_u8_f32(y, (const uint8_t *)x->data + at, 1.0f, one,
+                                   (size_t)n);
+    for (int64_t i = 0; by_column && i < n; i++)
+        y[i] -= integer_at(zero, column + i);
+}
+
+/* The panels that gemm_pack_f32 makes. */
+static void pack_integers(const struct attn_kernels *kernels, struct attn_packed *packed,
+                          const attnrun_tensor *b, const attnrun_tensor *zero)
+{
+    const int64_t k = b->dims[0], n = b->dims[1], lanes = kernels->vec_bytes / 4;
+    float *to = pack_head(kernels, packed, k, n);
+    for (int64_t j = 0; j < n; j += 2 * lanes) {
+        const int64_t left = least(n - j, 2 * lanes),
+                      width = left <= lanes ? lanes : 2 * lanes;
+        for (int64_t row = 0; row < k; row++, to += width) {
+            attn_gemm_widen(kernels, to, b, zero, row, j, left);
+            memset(to + left, 0, (size_t)(width - left) * sizeof *to);
+        }
+    }
+}
+
+attn_status attn_gemm_pack_integers(attnrun_pack *pack, int in, int zero_in,
+                                    int64_t *bytes, void *packed)
+{
+    const attnrun_tensor *b = &pack->x[in], *zero = NULL;
+    *bytes = 0;
+    if (zero_in < pack->n_in && pack->in[zero_in].kind != ATTNRUN_ABSENT) {
+        zero = &pack->x[zero_in];
+        if (zero->data == NULL)
+            return ATTNRUN_OK;
+    }
+    if (b->data == NULL || b->rank != 2 || b->dims[0] == 0 || b->dims[1] < 2)
+        return ATTNRUN_OK;
+    if (zero != NULL && tensor_count(zero) != 1 && tensor_count(zero) != b->dims[1])
+        return ATTNRUN_OK;
+    *bytes = attn_gemm_pack_bytes(pack->kernels, b->dims[0], b->dims[1]);
+    if (*bytes < 0)
+        return attn_fail_node(ATTNRUN_E_LIMIT, pack->node,
+                              "input %d is too large to pack", in);
+    if (packed == NULL)
+        return ATTNRUN_OK;
+    pack_integers(pack->kernels, packed, b, zero);
     pack->replaces |= UINT32_C(1) << in;
     return ATTNRUN_OK;
 }

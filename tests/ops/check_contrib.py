@@ -90,6 +90,53 @@ def merged_cases():
     yield merged_case(2, 4, np.eye(4, dtype="i4")[:2], mask_filter_value=-3.0)
 
 
+def bytes_of(kind, *shape, spread=128):
+    middle = 128 if kind == "u1" else 0
+    return np.asarray(random.integers(middle - spread, middle + spread, shape), kind)
+
+
+def unsigned(inputs):
+    """The same for ONNX Runtime, whose kernel takes u8 inputs only."""
+    given = dict(inputs)
+    zero = given["xz"] if given["xz"] is not None else np.array(0, "i1")
+    given.update({name: np.asarray(value.astype("i2") + 128, "u1")
+                  for name, value in (("x", given["x"]), ("xz", zero))})
+    return list(given.items())
+
+
+def quantized_case(batch, tokens, mask=None, past=0, kinds=("u1", "i1"), zeros=True,
+                   columns=False, heads=HEADS, constants=True, outputs=("y",), **attributes):
+    wide, width = int(random.integers(1, 60)), 3 * heads * DIM
+    some = (width,) if columns else ()
+    inputs = [("x", bytes_of(kinds[0], batch, tokens, wide)),
+              ("w", bytes_of(kinds[1], wide, width)), ("b", normal(width)),
+              ("xs", np.array(0.01, "f4")),
+              ("ws", np.asarray(random.uniform(0.001, 0.008, some), "f4")), ("m", mask),
+              ("xz", bytes_of(kinds[0], spread=20) if zeros else None),
+              ("wz", bytes_of(kinds[1], *some, spread=20) if zeros else None),
+              ("past", normal(2, batch, heads, past, DIM) if past else None)]
+    return ("QAttention", inputs, list(outputs), {"num_heads": heads, **attributes},
+            unsigned(inputs) if kinds[0] == "i1" else inputs,
+            ("w", "ws", "wz") if constants else ())
+
+
+def quantized_cases():
+    for i in range(16):
+        batch, tokens, past = (int(random.integers(1, top)) for top in (4, 40, 9))
+        common = {"kinds": ("ui"[i % 2] + "1", "ui"[i // 2 % 2] + "1"),
+                  "unidirectional": i // 4 % 2, "columns": i // 8 == 1,
+                  "constants": i % 3 > 0, "zeros": i % 5 > 0, "mask_filter_value": -200.0,
+                  "heads": int(random.integers(1, 6))}
+        for mask in merged_masks(batch, tokens, tokens):
+            yield quantized_case(batch, tokens, mask, **common)
+        for mask in merged_masks(batch, tokens, past + tokens):
+            yield quantized_case(batch, tokens, mask, past, scale=0.2,
+                                 outputs=("y", "present"), **common)
+    yield quantized_case(2, 300, ints(200, 300), unidirectional=1, outputs=("y", "present"))
+    yield quantized_case(1, 1, None, 6, outputs=("y", "present"))
+    yield quantized_case(2, 4, np.eye(4, dtype="i4")[:2], mask_filter_value=-3.0)
+
+
 def packed_cases():
     """ONNX Runtime has these on GPUs only: it gets the same operands unpacked."""
     heads = {"num_heads": HEADS}
@@ -260,9 +307,9 @@ def embedding_cases():
     yield op, without + [("m", None), ("at", ids(30, 1, 9))], ["y", "n", "sum"], epsilon
 
 
-def outputs_of(op, inputs, outputs, attributes):
-    model, given = one_node_model(op, inputs, outputs, domain="com.microsoft", opset=17,
-                                  **attributes)
+def outputs_of(op, inputs, outputs, attributes, constants=()):
+    model, given = one_node_model(op, inputs, outputs, constants, domain="com.microsoft",
+                                  opset=17, **attributes)
     for info in model.graph.output:
         info.type.tensor_type.elem_type = 6 if info.name == "n" else 1
     session = onnxruntime.InferenceSession(model.SerializeToString())
@@ -272,14 +319,15 @@ def outputs_of(op, inputs, outputs, attributes):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         number = 0
-        for cases in (attention_cases, merged_cases, packed_cases, group_query_cases,
-                      other_cases, fused_gemm_cases, embedding_cases):
-            for op, inputs, outputs, attributes, *apart in cases():
-                model, given, values = outputs_of(op, apart[0] if apart else inputs, outputs,
-                                                  attributes)
+        for cases in (attention_cases, merged_cases, quantized_cases, packed_cases,
+                      group_query_cases, other_cases, fused_gemm_cases, embedding_cases):
+            for op, inputs, outputs, attributes, *more in cases():
+                apart, constants = (*more, *(None, ())[len(more):])
+                model, given, values = outputs_of(op, apart or inputs, outputs, attributes,
+                                                  constants)
                 if apart:
-                    model, given = one_node_model(op, inputs, outputs, domain="com.microsoft",
-                                                  opset=17, **attributes)
+                    model, given = one_node_model(op, inputs, outputs, constants,
+                                                  domain="com.microsoft", opset=17, **attributes)
                 write_case(f"{folder}/{number:03}_{op}", model, given, values, "1e-3 1e-4")
                 number += 1
         for i in range(12):
