@@ -191,6 +191,28 @@ def reformer(rounds):
     return make
 
 
+def buckets_of_transformers(n):
+    """What ReformerModel sets on its first run where its configuration names no number."""
+    power = (2 * (n // 64)).bit_length() - 1
+    limit = 2 * max(int((n // 64) ** 0.5), 64)
+    return ([2 ** power] if 2 ** power <= limit
+            else [2 ** (power // 2), 2 ** (power - power // 2)])
+
+
+def reformer_of_transformers(rounds):
+    def make(n):
+        from transformers import ReformerConfig
+        from transformers.models.reformer.modeling_reformer import LSHSelfAttention
+
+        config = ReformerConfig(hidden_size=WIDTH, num_attention_heads=HEADS,
+                                attention_head_size=DIM, num_hashes=rounds, is_decoder=False,
+                                lsh_attn_chunk_length=64, max_position_embeddings=n,
+                                num_buckets=buckets_of_transformers(n), hash_seed=1)
+        layer = identities(LSHSelfAttention(config).eval(), "query_key", "value")
+        return module_of(lambda x: layer(x, num_hashes=rounds).hidden_states), ("QK",)
+    return make
+
+
 def chunked(_n):
     from local_attention import LocalAttention
     return with_heads(LocalAttention(256, causal=True, look_backward=1,
@@ -246,9 +268,30 @@ def band_blocks(n):
             "col_idx": np.concatenate(rows)[None].astype(np.int32)}
 
 
-def reformer_operands(rounds):
+def reformer_operands(rounds, buckets):
     return lambda n: {"QK": (1, n, WIDTH), "V": (1, n, WIDTH),
-                      "rotations": (HEADS, DIM, rounds, n // 128)}
+                      "rotations": (HEADS, DIM, rounds, sum(buckets(n)) // 2)}
+
+
+def buckets_of_lucidrains(n):
+    return [n // 64]
+
+
+def reformer_case(name, rounds, buckets, upstream, against, **more):
+    return Case(f"{name}, {rounds} rounds", "ReformerAttention",
+                reformer_operands(rounds, buckets),
+                lambda n: {"num_hashes": rounds, "num_buckets": buckets(n),
+                           "chunk_length": 64},
+                upstream(rounds), against, 4, 4, pairs=lambda n: rounds * n * 128, **more)
+
+
+def reformer_cases():
+    """Hashing into n / 64 buckets costs n^2; in two factors it does not."""
+    for rounds in (2, 4):
+        yield reformer_case("Reformer", rounds, buckets_of_lucidrains, reformer,
+                            "reformer-pytorch LSHAttention", linear=False)
+        yield reformer_case("Reformer, factored buckets", rounds, buckets_of_transformers,
+                            reformer_of_transformers, "transformers LSHSelfAttention")
 
 
 def strided(i, j):
@@ -279,19 +322,14 @@ CASES = [
     Case("linear", "LinearAttention", qkv, None, linear(False), "elu + 1 in torch", 2,
          lengths=(4096, 65536)),
     Case("linear, causal", "LinearAttention", qkv, lambda n: {"is_causal": 1}, linear(True),
-         "elu + 1 with cumulative sums in torch", 10, lengths=(4096, 65536)),
+         "elu + 1 with cumulative sums in torch", 10),  # at 65,536 its states take 35 GiB
     Case("Linformer, 256", "LinformerAttention", lambda n: qkv(n, E=(n, 256)), None,
          linformer, "linformer LinformerSelfAttention", 1.3, lengths=(4096,)),
     Case("compressed, 4", "CompressedAttention",
          lambda n: qkv(n, Wk=(WIDTH, DIM, 4)), lambda n: {"compression": 4}, compressed,
          "memory-compressed-attention", 1.3, lengths=(4096,), linear=False,
          pairs=lambda n: n * n // 4),
-    Case("Reformer, 2 rounds", "ReformerAttention", reformer_operands(2),
-         lambda n: {"num_hashes": 2, "num_buckets": [n // 64], "chunk_length": 64},
-         reformer(2), "reformer-pytorch LSHAttention", 4, 4, pairs=lambda n: 2 * n * 128),
-    Case("Reformer, 4 rounds", "ReformerAttention", reformer_operands(4),
-         lambda n: {"num_hashes": 4, "num_buckets": [n // 64], "chunk_length": 64},
-         reformer(4), "reformer-pytorch LSHAttention", 4, 4, pairs=lambda n: 4 * n * 128),
+    *reformer_cases(),
     Case("Sparse Transformer, strided", "SparseTransformerAttention", qkv,
          lambda n: {"pattern": ["strided"], "stride": 64}, masked(strided),
          "torch, dense with a mask", 0, 3, (4096,), False,
