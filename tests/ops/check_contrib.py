@@ -4,7 +4,10 @@ import sys
 import tempfile
 
 import numpy as np
+import onnx
 import onnxruntime
+from onnx import helper, numpy_helper
+from onnxruntime.quantization import quantize_dynamic
 
 from cases import check, one_node_model, write_case
 
@@ -316,6 +319,34 @@ def outputs_of(op, inputs, outputs, attributes, constants=()):
     return model, given, list(zip(outputs, session.run(None, dict(given))))
 
 
+def quantized_models(folder):
+    """Two layers of Attention and a sum, quantized by ONNX Runtime's tool."""
+    weights = {}
+    for layer in "01":
+        weights["w" + layer] = 0.2 * normal(WIDTH, 3 * WIDTH)
+        weights["b" + layer] = normal(3 * WIDTH)
+    x, mask = normal(BATCH, TOKENS, WIDTH), ints(5, 3)
+    nodes = []
+    for layer, (to, out) in enumerate((("x", "h"), ("h", "y"))):
+        nodes += [helper.make_node("Attention", [to, f"w{layer}", f"b{layer}", "m"],
+                                   [f"a{layer}"], domain="com.microsoft", num_heads=HEADS),
+                  helper.make_node("Add", [to, f"a{layer}"], [out])]
+    infos = [helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in
+             (("x", 1, x.shape), ("m", 6, mask.shape), ("y", 1, x.shape))]
+    graph = helper.make_graph(nodes, "layers", infos[:2], infos[2:],
+                              [numpy_helper.from_array(*pair[::-1]) for pair in weights.items()])
+    model = helper.make_model(graph, ir_version=9, opset_imports=[
+        helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)])
+    for columns in (False, True):
+        quantize_dynamic(model, f"{folder}/quantized.onnx", per_channel=columns,
+                         op_types_to_quantize=["Attention"])
+        made = onnx.load(f"{folder}/quantized.onnx")
+        assert sum(node.op_type == "QAttention" for node in made.graph.node) == 2
+        session = onnxruntime.InferenceSession(made.SerializeToString())
+        given = {"x": x, "m": mask}
+        yield made, list(given.items()), [("y", session.run(None, given)[0])]
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         number = 0
@@ -329,6 +360,10 @@ def main():
                     model, given = one_node_model(op, inputs, outputs, constants,
                                                   domain="com.microsoft", opset=17, **attributes)
                 write_case(f"{folder}/{number:03}_{op}", model, given, values, "1e-3 1e-4")
+                number += 1
+        with tempfile.TemporaryDirectory() as work:
+            for model, given, values in quantized_models(work):
+                write_case(f"{folder}/{number:03}_quantized", model, given, values, "1e-3 1e-4")
                 number += 1
         for i in range(12):
             for model, given, values in decoder_models(i):
