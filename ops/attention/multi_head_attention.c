@@ -11,6 +11,8 @@
  * past_, present_   (batch, heads, past or total, dim)
  * scale 0: 1 / sqrt(dim). unidirectional: query i sees keys up to past + i. A query that
  * sees no key gives zeros; a mask alone hides no key from a query that has no other.
+ * Padding (keys from some one on, for all queries of a sample) costs a look at its keys
+ * where no score of theirs can count beside those of the others.
  * Source: ONNX Runtime contrib operators, compared with 1.31.1. */
 #include <math.h>
 

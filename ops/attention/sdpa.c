@@ -84,9 +84,12 @@ struct queries {
     int64_t offset, len; /* position of query 0; keys that exist for this sample */
     int64_t group;       /* rows that are given a tile together */
     struct seen seen[MOST_QUERIES / LEAST_GROUP];
+    /* Keys before `shown` get nothing added, all those from `padding` on `masked`. */
+    int64_t shown, padding;
     /* Scores are taken as they are, where all rows see a key; but for the mask. */
     bool plain, plain_but_mask;
-    int64_t first; /* key of the tile in work */
+    int64_t first;     /* key of the tile in work */
+    int64_t least_key; /* that some row sees */
 };
 
 /* Keys seen by row r of the block: [*from, *to). */
@@ -156,6 +159,13 @@ static int64_t head_of(const struct queries *t, int64_t r)
     return t->head + (t->row + r) / t->s->q_len - t->row / t->s->q_len;
 }
 
+static int64_t mask_at(const struct queries *t, int64_t r, int64_t key)
+{
+    const struct attn_heads *mask = &t->s->mask;
+    return t->b * mask->batch + head_of(t, r) * mask->head +
+           (t->row + r) % t->s->q_len * mask->row + key;
+}
+
 /* Adds the mask's part for keys first … first + n - 1 to the scores of row r. */
 static void mask_row(const struct queries *t, float *scores, int64_t r, int64_t first,
                      int64_t n)
@@ -164,8 +174,7 @@ static void mask_row(const struct queries *t, float *scores, int64_t r, int64_t 
     const struct attn_kernels *kernels = t->stream.kernels;
     if (s->mask_kind == ATTN_MASK_NONE)
         return;
-    int64_t at = t->b * s->mask.batch + head_of(t, r) * s->mask.head +
-                 (t->row + r) % s->q_len * s->mask.row + first;
+    const int64_t at = mask_at(t, r, first);
     n = least(n, s->mask_len - first);
     if (n <= 0)
         return;
@@ -214,7 +223,8 @@ static void prepare_row(const struct queries *t, float *scores, int64_t r, int64
     if (out != NULL && s->scores_mode == ATTN_SCORES_CAPPED)
         memcpy(out + first, scores, (size_t)n * sizeof *out);
     mask_row(t, scores, r, first, n);
-    add_masked(t, scores, r, first, n);
+    if (first + n > t->shown)
+        add_masked(t, scores, r, first, n);
     if (!whole) {
         keys_of(t, r, &from, &to);
         from = least(most(from - first, 0), n);
@@ -250,7 +260,8 @@ static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t
     const struct seen *seen = &t->seen[row / t->group];
     const int64_t first = t->first + from, n = to - from;
     const bool whole = first >= seen->all_from && first + n <= seen->all_to;
-    if (whole && (t->plain || (t->plain_but_mask && mask_is_empty(t, first, n))))
+    if (whole && first + n <= t->shown &&
+        (t->plain || (t->plain_but_mask && mask_is_empty(t, first, n))))
         return;
     for (int64_t r = 0; r < rows; r++)
         prepare_row(t, scores + r * ATTN_STREAM_SCORES, row + r, first, n, whole);
@@ -298,22 +309,62 @@ static void run_tile(struct queries *t, const struct attn_stream_keys *keys)
     }
 }
 
-/* All keys that some row sees, in tiles that begin at multiples of KEYS in each piece.
- * Where the scores are asked for, all keys. */
-static attn_status stream(struct queries *t, const attnrun_work *work)
+/* The squared length of the longest key from … to - 1; not a finite number, then -1. */
+static double longest_key(const struct queries *t, int64_t from, int64_t to)
 {
     const struct attn_sdpa *s = t->s;
-    int64_t least_key = s->kv_len, last_key = 0;
-    for (int64_t row = 0; row < t->stream.n; row += t->group) {
-        struct seen *seen = &t->seen[row / t->group];
-        *seen = keys_of_rows(t, row, least(t->group, t->stream.n - row));
-        least_key = least(least_key, seen->from);
-        last_key = most(last_key, seen->to);
+    double longest = 0;
+    for (int64_t first = from; first < to;) {
+        const int64_t end = first < s->past_len ? least(s->past_len, to) : to;
+        const struct attn_stream_keys keys = tile_at(t, first, end - first);
+        for (int64_t j = 0; j < keys.n; j++) {
+            const double x = t->stream.kernels->sum_square_f32(keys.k + j * keys.k_row,
+                                                               (size_t)s->head_dim);
+            if (!(x < 1e30))
+                return -1;
+            longest = x > longest ? x : longest;
+        }
+        first = end;
     }
-    for (t->first = 0; t->first < last_key;) {
-        int64_t end = t->first < s->past_len ? s->past_len : s->kv_len;
+    return longest;
+}
+
+/* Keys from … to - 1, which get `masked` added, are lost beside those seen so far: |q k|
+ * <= |q| |k| bounds their scores, and no row's weights of them reach what the softmax
+ * counts. So whatever the scores and `masked` are, the result is that of taking them
+ * literally. */
+static bool padding_is_lost(const struct queries *t, int64_t from, int64_t to)
+{
+    const struct attn_sdpa *s = t->s;
+    const struct attn_kernels *kernels = t->stream.kernels;
+    const size_t n = (size_t)(t->stream.n * s->head_dim);
+    const double longest = from > 0 ? longest_key(t, from, to) : -1;
+    if (longest < 0)
+        return false;
+    const double high = n > 0 ? (double)kernels->reduce_max_f32(t->stream.q, n) : 0;
+    const double low = n > 0 ? (double)kernels->reduce_min_f32(t->stream.q, n) : 0;
+    const double bound = /* of scores, and what rounding adds */
+        1.001 * sqrt(longest * (double)s->head_dim) * (high > -low ? high : -low);
+    for (int64_t r = 0; r < t->stream.n; r++) {
+        double most = bound + (double)t->o->masked - (double)t->stream.state[r].max;
+        if (s->mask_kind == ATTN_MASK_ADD)
+            most += (double)kernels->reduce_max_f32(
+                (const float *)t->o->mask + mask_at(t, r, from), (size_t)(to - from));
+        if (!(most < (double)ATTN_TERMS_THAT_COUNT))
+            return false;
+    }
+    return true;
+}
+
+/* Keys from … to - 1 in tiles of KEYS that end where a piece does, and at `limit`. */
+static attn_status walk(struct queries *t, int64_t from, int64_t to, int64_t limit,
+                        const attnrun_work *work)
+{
+    const struct attn_sdpa *s = t->s;
+    for (t->first = from; t->first < to;) {
+        int64_t end = t->first < s->past_len ? least(s->past_len, limit) : limit;
         int64_t n = least(KEYS, end - t->first);
-        if (t->first + n > least_key) {
+        if (t->first + n > t->least_key) {
             const struct attn_stream_keys keys = tile_at(t, t->first, n);
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
@@ -322,6 +373,48 @@ static attn_status stream(struct queries *t, const attnrun_work *work)
         t->first += n;
     }
     return ATTNRUN_OK;
+}
+
+/* All keys that some row sees. Where the scores are asked for, all keys. */
+static attn_status stream(struct queries *t, const attnrun_work *work)
+{
+    const struct attn_sdpa *s = t->s;
+    int64_t last_key = 0;
+    t->least_key = s->kv_len;
+    for (int64_t row = 0; row < t->stream.n; row += t->group) {
+        struct seen *seen = &t->seen[row / t->group];
+        *seen = keys_of_rows(t, row, least(t->group, t->stream.n - row));
+        t->least_key = least(t->least_key, seen->from);
+        last_key = most(last_key, seen->to);
+    }
+    const bool whole = t->padding >= last_key || !t->plain_but_mask ||
+                       s->mask_kind == ATTN_MASK_KEEP || s->mask_kind == ATTN_MASK_INTS;
+    if (whole)
+        return walk(t, 0, last_key, s->kv_len, work);
+    TRY(walk(t, 0, t->padding, t->padding, work));
+    if (padding_is_lost(t, t->padding, last_key))
+        return ATTNRUN_OK;
+    return walk(t, t->padding, last_key, s->kv_len, work);
+}
+
+/* Which keys have `masked` added, where all queries of a sample agree on that. */
+static void find_padding(struct queries *t)
+{
+    const struct attn_sdpa_operands *o = t->o;
+    const int64_t keys = t->s->kv_len;
+    t->shown = t->padding = keys;
+    if (o->key_ends != NULL) {
+        t->shown = t->padding = most(0, least(o->key_ends[t->b], keys));
+    } else if (o->key_keep != NULL) {
+        const int32_t *keep = o->key_keep + t->b * o->keep_batch;
+        t->shown = 0;
+        if (o->keep_row != 0)
+            return;
+        while (t->padding > 0 && keep[t->padding - 1] <= 0)
+            t->padding--;
+        while (t->shown < t->padding && keep[t->shown] > 0)
+            t->shown++;
+    }
 }
 
 /* Where sample b's keys end, and the position of its first query. */
@@ -352,12 +445,12 @@ attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *
     t.row = task % s->blocks * s->block;
     t.b = task / s->blocks / s->heads;
     t.head = task / s->blocks % s->heads * per_head;
-    t.plain_but_mask = s->softcap <= 0 && o->scores == NULL && o->key_keep == NULL &&
-                       (o->key_ends == NULL || o->key_ends[t.b] >= s->kv_len);
+    t.plain_but_mask = s->softcap <= 0 && o->scores == NULL;
     t.plain = t.plain_but_mask && s->mask_kind == ATTN_MASK_NONE;
     t.kv_head = t.head / group;
     t.head += t.row / s->q_len;
     find_length(&t);
+    find_padding(&t);
     const int64_t n = least(s->block, s->rows - t.row);
     attn_stream_begin(&t.stream, kernels, s->block, s->head_dim, s->v_dim, work->scratch);
     attn_stream_reset(&t.stream, n);

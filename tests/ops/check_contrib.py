@@ -53,6 +53,40 @@ def attention_cases():
                {"mask_filter_value": -2.0, **heads})
 
 
+def padded_cases():
+    """Samples with padding: it may be left out only where that changes nothing."""
+    op, tokens, none = "MultiHeadAttention", 3, ("none", None)
+    for past, new in ((0, 300), (290, 40)):
+        total = past + new
+        ends = ints(total - 7, 60)
+        prefix = (np.arange(total) < ends[:, None]).astype("i4")
+        prefix[0, 3] = 0
+        for mask in (ends, prefix):
+            # Scores beyond the filler, and a bias that takes it back.
+            for loud, filler, back in ((1, -10000.0, 0), (3, -20.0, 0), (1000, -10000.0, 0),
+                                       (1, -200.0, 200)):
+                inputs = [("q", loud * normal(BATCH, new if past else tokens, WIDTH)),
+                          ("k", normal(BATCH, new, WIDTH)), ("v", normal(BATCH, new, WIDTH)), none,
+                          ("m", mask),
+                          ("s", (back * random.integers(0, 2, (1, HEADS, new if past else tokens,
+                                                               total))).astype("f4")
+                           if back else None)]
+                if past:
+                    inputs += [("pk", normal(BATCH, HEADS, past, DIM)),
+                               ("pv", normal(BATCH, HEADS, past, DIM))]
+                yield (op, inputs, ["y", "key", "value"] if past else ["y"],
+                       {"num_heads": HEADS, "mask_filter_value": filler,
+                        "unidirectional": int(past > 0)})
+    # Values of padding are not read.
+    q, k, v = (normal(1, n, WIDTH) for n in (tokens, 300, 300))
+    broken = v.copy()
+    broken[:, 60:] = np.nan
+    for mask in (ints(60), (np.arange(300) < 60).astype("i4")[None]):
+        yield (op, [("q", q), ("k", k), ("v", broken), none, ("m", mask)], ["y"],
+               {"num_heads": HEADS},
+               [("q", q), ("k", k[:, :60].copy()), ("v", v[:, :60].copy())])
+
+
 def merged_case(batch, tokens, mask=None, past=0, bias_heads=0, v_dim=DIM, unidirectional=0,
                 outputs=("y",), **attributes):
     wide, v_width, keys = 24, HEADS * v_dim, past + tokens
@@ -351,7 +385,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         number = 0
         for cases in (attention_cases, merged_cases, quantized_cases, packed_cases,
-                      group_query_cases, other_cases, fused_gemm_cases, embedding_cases):
+                      group_query_cases, other_cases, fused_gemm_cases, embedding_cases,
+                      padded_cases):
             for op, inputs, outputs, attributes, *more in cases():
                 apart, constants = (*more, *(None, ())[len(more):])
                 model, given, values = outputs_of(op, apart or inputs, outputs, attributes,
