@@ -10,6 +10,7 @@ _Static_assert(ATTN_SUMMED % ROWS == 0 && ATTN_SUM_ROWS % ROWS == 0,
                "rows on the diagonal lie in one block of tokens");
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 attn_status attn_channels_plan(const attnrun_step *step, struct attn_channels *c,
                                int64_t groups, int64_t n, int64_t floats)
@@ -19,7 +20,8 @@ attn_status attn_channels_plan(const attnrun_step *step, struct attn_channels *c
     c->n = n;
     c->blocks = n / ATTN_CHANNELS + (n % ATTN_CHANNELS != 0);
     c->most = ATTN_CHANNELS * (fit > 1 ? fit : 1);
-    c->most = least(c->most, ATTN_CHANNELS_MOST);
+    c->most =
+        least(least(c->most, ATTN_CHANNELS_MOST), most(c->blocks, 1) * ATTN_CHANNELS);
     if (!ck_mul(groups, c->blocks, &c->n_tasks))
         return op_fail(step, ATTNRUN_E_LIMIT, "too many channels");
     return ATTNRUN_OK;
@@ -38,16 +40,21 @@ int64_t attn_channels_take(const struct attn_channels *c, int64_t task, int64_t 
 
 /* ---- sums ---- */
 
-static int64_t packed_floats(int64_t width)
+static int64_t packed_floats(int64_t width, int64_t tokens)
 {
     const int64_t panel = ATTN_GEMM_NR_MOST;
-    return (width + panel - 1) / panel * panel * ATTN_SUMMED;
+    return (width + panel - 1) / panel * panel * least(ATTN_SUMMED, tokens);
 }
 
-int64_t attn_token_sums_floats(int64_t width)
+/* A square on the diagonal of W. */
+static int64_t square_floats(bool lower) { return lower ? ROWS * ROWS : 0; }
+
+int64_t attn_token_sums_floats(int64_t width, int64_t tokens, bool lower)
 {
-    const size_t gemm = attn_gemm_scratch(ROWS, (size_t)width, ATTN_SUMMED);
-    return packed_floats(width) + ROWS * ROWS + (((int64_t)gemm + 15) & ~INT64_C(15));
+    const size_t gemm =
+        attn_gemm_scratch(ROWS, (size_t)width, (size_t)least(ATTN_SUMMED, tokens));
+    return packed_floats(width, tokens) + square_floats(lower) +
+           (((int64_t)gemm + 15) & ~INT64_C(15));
 }
 
 /* A square on the diagonal of W with what lies above it as zeros. */
@@ -75,7 +82,7 @@ static void add_tokens(const struct attn_token_sums *s, const float *packed, int
                        int64_t n, int64_t m, int64_t rows)
 {
     struct attn_epilogue steps[ATTN_SUM_STEPS];
-    float *square = s->scratch + packed_floats(s->width);
+    float *square = s->scratch + packed_floats(s->width, s->tokens);
     struct attn_gemm_f32 g = { .a = s->w + m * s->w_row + t,
                                .a_row = s->w_row,
                                .b = packed,
@@ -88,7 +95,7 @@ static void add_tokens(const struct attn_token_sums *s, const float *packed, int
                                .k = (size_t)n,
                                .accumulate = t > 0,
                                .epilogue = steps,
-                               .scratch = square + ROWS * ROWS };
+                               .scratch = square + square_floats(s->lower) };
     bool last = t + n >= s->tokens;
     if (s->lower && t > m)
         return;

@@ -47,8 +47,8 @@ struct attn_token_sums {
 };
 enum { ATTN_SUM_STEPS = 3 };
 
-/* Scratch for up to `width` channels, a multiple of 16 floats. */
-int64_t attn_token_sums_floats(int64_t width);
+/* Scratch for up to `width` channels of `tokens` tokens, a multiple of 16 floats. */
+int64_t attn_token_sums_floats(int64_t width, int64_t tokens, bool lower);
 /* Rows first … first + n - 1 of C, n <= ATTN_SUM_ROWS; first is a multiple of that.
  * E_CANCELLED where work says so. */
 attn_status attn_token_sums_run(const struct attn_token_sums *s, int64_t first, int64_t n,

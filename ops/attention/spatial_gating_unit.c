@@ -39,6 +39,7 @@ enum { X, GAMMA, BETA, WS, BS, RES };
 struct gating_state {
     int64_t batch, n, c, heads, weight_row;
     struct attn_channels channels;
+    int64_t rows_floats; /* of normalized tokens */
 };
 
 /* ---- infer ---- */
@@ -118,7 +119,9 @@ static attn_status gating_plan(attnrun_step *step, int64_t c)
         return op_fail(step, ATTNRUN_E_LIMIT, "too many heads");
     TRY(attn_channels_plan(step, &s->channels, groups, c / s->heads, 0));
     const int64_t width = s->channels.most;
-    step->scratch_bytes = (attn_token_sums_floats(width) + ATTN_SUMMED * width) * 4;
+    s->rows_floats = ((s->n < ATTN_SUMMED ? s->n : ATTN_SUMMED) * width + 15) / 16 * 16;
+    step->scratch_bytes =
+        (attn_token_sums_floats(width, s->n, args->is_causal != 0) + s->rows_floats) * 4;
     if (!ck_mul(s->batch, s->n, &floats) || !ck_mul(floats, 8, &step->shared_bytes))
         return op_fail(step, ATTNRUN_E_LIMIT, "too many tokens");
     const double cost = 2.0 * (double)s->n * (double)s->n * ATTN_CHANNELS / 100.0;
@@ -166,7 +169,7 @@ struct gating_channels {
     const attnrun_step *step;
     const float *g, *stats; /* of its first token */
     int64_t first, width;
-    float *rows; /* (ATTN_SUMMED, width) */
+    float *rows; /* (up to ATTN_SUMMED, width) */
 };
 
 /* LayerNorm(g) of n tokens, as packed B. */
@@ -239,7 +242,7 @@ static attn_status run_channels(const attnrun_step *step, const attnrun_work *wo
         .width = width,
         .epilogue = steps,
         .n_epilogue = list_epilogue(step, head, at, steps),
-        .scratch = channels.rows + ATTN_SUMMED * s->channels.most
+        .scratch = channels.rows + s->rows_floats
     };
     for (int64_t m = 0; m < s->n; m += ATTN_SUM_ROWS) {
         const int64_t n = s->n - m < ATTN_SUM_ROWS ? s->n - m : ATTN_SUM_ROWS;
