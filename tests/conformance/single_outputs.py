@@ -8,14 +8,13 @@ more than one output, all outputs but one are taken away, in turn; once the rest
 names, once it has none. The one that is left must be what it was. Cases that
 expected_failures.txt lists are left out, as are random ones.
 """
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import onnx
 
-from run_conformance import BATCH, read_expected
+from run_conformance import batches_that_fail, read_expected
 
 RANDOM = ("node/test_training_dropout",)
 
@@ -77,14 +76,7 @@ def main():
                     to = Path(folder) / f"{name}-{k}{'' if named else '-unnamed'}"
                     if write(source, data, k, named, to):
                         made.append(str(to))
-        bad = 0
-        for first in range(0, len(made), BATCH):
-            done = subprocess.run([attnrun, "check", "--isolate", "--quiet", "--timeout",
-                                   "20s", *made[first:first + BATCH]], capture_output=True,
-                                  text=True, check=False)
-            if done.returncode:
-                bad += 1
-                print((done.stdout + done.stderr).replace(folder, ""))
+        bad = batches_that_fail(attnrun, made, folder)
     print(f"{len(made)} models")
     return 1 if bad or len(made) < 500 else 0
 
