@@ -226,6 +226,16 @@ void attn_gemm_pack(const struct attn_kernels *kernels, struct attn_packed *pack
                            (size_t)n);
 }
 
+/* *bytes of packed input `in`, a (k, n) matrix. */
+static attn_status pack_room(const attnrun_pack *pack, int in, int64_t k, int64_t n,
+                             int64_t *bytes)
+{
+    *bytes = attn_gemm_pack_bytes(pack->kernels, k, n);
+    return *bytes < 0 ? attn_fail_node(ATTNRUN_E_LIMIT, pack->node,
+                                       "input %d is too large to pack", in)
+                      : ATTNRUN_OK;
+}
+
 attn_status attn_gemm_pack_input(attnrun_pack *pack, int in, bool trans_b, int64_t *bytes,
                                  void *packed)
 {
@@ -240,10 +250,7 @@ attn_status attn_gemm_pack_input(attnrun_pack *pack, int in, bool trans_b, int64
             n = b->dims[b->rank - (trans_b ? 2 : 1)];
     if (k == 0 || n < 2)
         return ATTNRUN_OK;
-    *bytes = attn_gemm_pack_bytes(pack->kernels, k, n);
-    if (*bytes < 0)
-        return attn_fail_node(ATTNRUN_E_LIMIT, pack->node,
-                              "input %d is too large to pack", in);
+    TRY(pack_room(pack, in, k, n, bytes));
     if (packed == NULL)
         return ATTNRUN_OK;
     attn_gemm_pack(pack->kernels, packed, b->data, trans_b ? 1 : n, trans_b ? k : 1, k,
@@ -306,10 +313,7 @@ attn_status attn_gemm_pack_integers(attnrun_pack *pack, int in, int zero_in,
         return ATTNRUN_OK;
     if (zero != NULL && tensor_count(zero) != 1 && tensor_count(zero) != b->dims[1])
         return ATTNRUN_OK;
-    *bytes = attn_gemm_pack_bytes(pack->kernels, b->dims[0], b->dims[1]);
-    if (*bytes < 0)
-        return attn_fail_node(ATTNRUN_E_LIMIT, pack->node,
-                              "input %d is too large to pack", in);
+    TRY(pack_room(pack, in, b->dims[0], b->dims[1], bytes));
     if (packed == NULL)
         return ATTNRUN_OK;
     pack_integers(pack->kernels, packed, b, zero);
