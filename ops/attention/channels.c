@@ -69,11 +69,8 @@ static void lower_part(float *to, const float *w, int64_t row, int64_t n)
 static int steps_of(const struct attn_token_sums *s, int64_t m,
                     struct attn_epilogue *steps)
 {
-    for (int i = 0; i < s->n_epilogue; i++) {
-        steps[i] = s->epilogue[i];
-        if (steps[i].kind == ATTN_EPI_ADD)
-            steps[i].data += m * steps[i].row;
-    }
+    for (int i = 0; i < s->n_epilogue; i++)
+        steps[i] = attn_epilogue_at(s->epilogue[i], m, 0);
     return s->n_epilogue;
 }
 

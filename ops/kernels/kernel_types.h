@@ -32,6 +32,15 @@ struct attn_epilogue {
     const float *data;
 };
 
+/* The step for the part of C that begins at row i, column j. */
+static inline struct attn_epilogue attn_epilogue_at(struct attn_epilogue step,
+                                                    ptrdiff_t i, ptrdiff_t j)
+{
+    if (step.kind == ATTN_EPI_ADD)
+        step.data += i * step.row + j * step.col;
+    return step;
+}
+
 /* Rows that are read soon: a product asks for a few of their lines with each step, so
  * that they are in L2 when their turn comes. The CPU itself does not see rows coming that
  * are far apart, and asking for all of them at once would be waited for. */

@@ -138,12 +138,10 @@ static int move_epilogue(const struct attn_gemm *g, const struct attn_gemm_opera
 {
     int n = o->n_epilogue < 8 ? o->n_epilogue : 8;
     for (int e = 0; e < n; e++) {
-        steps[e] = o->epilogue[e];
-        if (steps[e].kind != ATTN_EPI_ADD)
-            continue;
-        if (steps[e].row == g->c_row && steps[e].col == 1)
+        steps[e] = attn_epilogue_at(o->epilogue[e], i, j);
+        if (steps[e].kind == ATTN_EPI_ADD && steps[e].row == g->c_row &&
+            steps[e].col == 1)
             steps[e].data += c_batch;
-        steps[e].data += i * steps[e].row + j * steps[e].col;
     }
     return n;
 }
