@@ -6,16 +6,17 @@
  * past, present   (2, batch, heads, past or total, dim)
  * attention_bias  (batch or 1, heads or 1, q, total), added to the scores
  * scale 0: 1 / sqrt(dim). unidirectional: query i sees keys up to past + i. Hidden keys
- * get mask_filter_value, so a query that has none left sees all of them. Source: ONNX
- * Runtime contrib operators. */
+ * get mask_filter_value added, so a query that has none left sees all of them. Padding
+ * before and behind what all queries of a sample may see costs a look at its keys where
+ * no score of theirs can count. Source: ONNX Runtime contrib operators. */
 #include "merged.h"
 
 #include <math.h>
 
 enum { X = ATTN_MERGED_X, WEIGHTS = ATTN_MERGED_WEIGHTS, BIAS = ATTN_MERGED_BIAS };
 enum { Y = ATTN_MERGED_Y, PRESENT = ATTN_MERGED_PRESENT };
-enum { MOST_HEADS = 1 << 16, MASK_TASK = 1 << 15 /* elements */ };
-enum { MAKE_MASK, ATTEND, KEEP };
+enum { MOST_HEADS = 1 << 16 };
+enum { ATTEND, KEEP };
 
 static attn_status check_args(const attnrun_step *step,
                               const struct attn_merged_inputs *in)
@@ -69,46 +70,37 @@ static attn_status find_widths(const attnrun_step *step, attnrun_dim *hidden,
     return ATTNRUN_OK;
 }
 
-static attn_status plan_mask(attnrun_step *step, struct attn_merged *m)
+static attn_status check_mask(const attnrun_step *step, int in, const struct attn_sdpa *c)
 {
-    struct attn_sdpa *c = &m->core;
-    const int64_t matrix = c->q_len * c->kv_len;
-    const bool has_mask = op_has_in(step, m->in.mask),
-               has_bias = op_has_in(step, m->in.score_bias);
-    int64_t bias_heads = 1, bias_batch = 1;
-    if (has_bias) {
-        const attnrun_type *bias = &step->in[m->in.score_bias];
-        TRY(op_need_rank(step, m->in.score_bias, 4));
-        TRY(op_need_dim(step, m->in.score_bias, 2, dim_of(c->q_len), "the queries"));
-        TRY(op_need_dim(step, m->in.score_bias, 3, dim_of(c->kv_len), "all keys"));
-        if (!dim_is(bias->dims[0], 1))
-            TRY(op_need_dim(step, m->in.score_bias, 0, dim_of(c->batch), "the batch"));
-        if (!dim_is(bias->dims[1], 1))
-            TRY(op_need_dim(step, m->in.score_bias, 1, dim_of(c->q_heads), "num_heads"));
-        bias_batch = bias->dims[0].value;
-        bias_heads = bias->dims[1].value;
-        c->mask = (struct attn_heads){ bias_batch == 1 ? 0 : matrix * bias_heads,
-                                       bias_heads == 1 ? 0 : matrix, c->kv_len };
-    }
-    c->mask_kind = has_mask || has_bias ? ATTN_MASK_ADD : ATTN_MASK_NONE;
-    c->mask_len = c->kv_len;
-    m->made_mask = has_mask;
-    if (!has_mask)
+    if (!op_has_in(step, in))
         return ATTNRUN_OK;
-    const attnrun_type *mask = &step->in[m->in.mask];
-    TRY(op_need_rank_between(step, m->in.mask, 1, 3));
+    const attnrun_type *mask = &step->in[in];
+    TRY(op_need_rank_between(step, in, 1, 3));
     if (mask->rank > 1 || !dim_is(mask->dims[0], 2 * c->batch))
-        TRY(op_need_dim(step, m->in.mask, 0, dim_of(c->batch), "the batch"));
+        TRY(op_need_dim(step, in, 0, dim_of(c->batch), "the batch"));
     if (mask->rank > 1)
-        TRY(op_need_dim(step, m->in.mask, mask->rank - 1, dim_of(c->kv_len), "all keys"));
-    if (mask->rank == 3)
-        TRY(op_need_dim(step, m->in.mask, 1, dim_of(c->q_len), "the queries"));
-    m->mask_rows = has_bias || mask->rank == 3 ? c->q_len : 1;
-    m->mask_heads = bias_heads;
-    m->rows_per_task = c->kv_len < MASK_TASK ? MASK_TASK / (c->kv_len + 1) + 1 : 1;
-    c->mask = (struct attn_heads){ m->mask_rows * bias_heads * c->kv_len,
-                                   bias_heads == 1 ? 0 : matrix,
-                                   m->mask_rows == 1 ? 0 : c->kv_len };
+        TRY(op_need_dim(step, in, mask->rank - 1, dim_of(c->kv_len), "all keys"));
+    return mask->rank == 3 ? op_need_dim(step, in, 1, dim_of(c->q_len), "the queries")
+                           : ATTNRUN_OK;
+}
+
+static attn_status plan_bias(const attnrun_step *step, int in, struct attn_sdpa *c)
+{
+    const int64_t matrix = c->q_len * c->kv_len;
+    c->mask_len = c->kv_len;
+    if (!op_has_in(step, in))
+        return ATTNRUN_OK;
+    const attnrun_dim *dims = step->in[in].dims;
+    TRY(op_need_rank(step, in, 4));
+    TRY(op_need_dim(step, in, 2, dim_of(c->q_len), "the queries"));
+    TRY(op_need_dim(step, in, 3, dim_of(c->kv_len), "all keys"));
+    if (!dim_is(dims[0], 1))
+        TRY(op_need_dim(step, in, 0, dim_of(c->batch), "the batch"));
+    if (!dim_is(dims[1], 1))
+        TRY(op_need_dim(step, in, 1, dim_of(c->q_heads), "num_heads"));
+    c->mask_kind = ATTN_MASK_ADD;
+    c->mask = (struct attn_heads){ dim_is(dims[0], 1) ? 0 : matrix * dims[1].value,
+                                   dim_is(dims[1], 1) ? 0 : matrix, c->kv_len };
     return ATTNRUN_OK;
 }
 
@@ -161,10 +153,9 @@ static attn_status plan(attnrun_step *step, const struct attn_merged_inputs *in,
     c->q = c->k = (struct attn_heads){ tokens * m->width, c->head_dim, m->width };
     c->v = (struct attn_heads){ tokens * m->width, c->v_dim, m->width };
     c->y = (struct attn_heads){ tokens * v_hidden, c->v_dim, v_hidden };
-    TRY(plan_mask(step, m));
-    m->floats = m->mask_at = c->batch * tokens * m->width;
-    if (m->made_mask)
-        m->floats += c->batch * m->mask_heads * m->mask_rows * c->kv_len;
+    TRY(plan_bias(step, in->score_bias, c));
+    TRY(check_mask(step, in->mask, c));
+    m->floats = c->batch * tokens * m->width;
     attn_gemm_describe(&m->gemm, c->batch * tokens, m->width, step->in[X].dims[2].value,
                        false, false);
     return attn_sdpa_plan(step, c);
@@ -174,12 +165,8 @@ void attn_merged_tasks(attnrun_step *step, int phase)
 {
     struct attn_merged *m = step->state;
     const struct attn_sdpa *c = &m->core;
-    const int64_t rows = c->batch * m->mask_heads * m->mask_rows;
     const bool keeps = op_has_out(step, PRESENT) && c->head_dim > 0;
     m->phase = phase;
-    op_tasks(step, phase + MAKE_MASK,
-             m->made_mask ? rows / m->rows_per_task + (rows % m->rows_per_task != 0) : 0,
-             MASK_TASK / 2);
     op_tasks(step, phase + ATTEND, op_has_out(step, Y) ? c->n_tasks : 0, c->task_cost);
     op_tasks(step, phase + KEEP, keeps ? 2 * c->batch * c->q_heads : 0,
              c->kv_len * c->head_dim / 4);
@@ -221,48 +208,6 @@ attn_status attn_merged_infer(attnrun_step *step, const struct attn_merged_input
     return step->concrete ? plan(step, in, hidden.value, v_hidden.value) : ATTNRUN_OK;
 }
 
-/* What is added to key j of sample b, query i, by mask_index. */
-static void mask_row(const attnrun_step *step, float *to, int64_t b, int64_t i)
-{
-    const struct attn_merged_args *args = step->args;
-    const struct attn_merged *m = step->state;
-    const attnrun_tensor *mask = &step->x[m->in.mask];
-    const int32_t *from = mask->data;
-    const int64_t keys = m->core.kv_len;
-    if (mask->rank > 1) {
-        from += (mask->rank == 3 ? b * m->core.q_len + i : b) * keys;
-        for (int64_t j = 0; j < keys; j++)
-            to[j] = from[j] > 0 ? 0.0f : args->mask_filter_value;
-        return;
-    }
-    const int64_t end = from[b],
-                  begin = mask->dims[0] == m->core.batch ? 0 : from[b + m->core.batch];
-    for (int64_t j = 0; j < keys; j++)
-        to[j] = j >= begin && j < end ? 0.0f : args->mask_filter_value;
-}
-
-/* mask_index and attention_bias as one mask to be added. */
-static void make_mask(const attnrun_step *step, int64_t task, float *mask)
-{
-    const struct attn_merged *m = step->state;
-    const struct attn_sdpa *c = &m->core;
-    const int64_t rows = c->batch * m->mask_heads * m->mask_rows;
-    int64_t end = (task + 1) * m->rows_per_task;
-    end = end < rows ? end : rows;
-    for (int64_t row = task * m->rows_per_task; row < end; row++) {
-        const int64_t i = row % m->mask_rows, head = row / m->mask_rows % m->mask_heads,
-                      b = row / m->mask_rows / m->mask_heads;
-        float *to = mask + row * c->kv_len;
-        mask_row(step, to, b, i);
-        if (!op_has_in(step, m->in.score_bias))
-            continue;
-        const int64_t sample = step->x[m->in.score_bias].dims[0] == 1 ? 0 : b;
-        const float *bias = (const float *)step->x[m->in.score_bias].data +
-                            ((sample * m->mask_heads + head) * c->q_len + i) * c->kv_len;
-        step->kernels->add_f32(to, to, 1, bias, 1, (size_t)c->kv_len);
-    }
-}
-
 static const float *past_of(const attnrun_step *step, bool value)
 {
     const struct attn_merged *m = step->state;
@@ -294,27 +239,46 @@ static void keep_head(const attnrun_step *step, int64_t task, const float *proje
                (size_t)c->head_dim * sizeof *to);
 }
 
+/* Where mask_index adds mask_filter_value. */
+static void give_mask(const attnrun_step *step, struct attn_sdpa_operands *o)
+{
+    const struct attn_merged_args *args = step->args;
+    const struct attn_merged *m = step->state;
+    const struct attn_sdpa *c = &m->core;
+    if (!op_has_in(step, m->in.mask))
+        return;
+    const attnrun_tensor *mask = &step->x[m->in.mask];
+    o->masked = args->mask_filter_value;
+    if (mask->rank == 1) {
+        o->key_ends = mask->data;
+        o->key_begins = mask->dims[0] == c->batch ? NULL : o->key_ends + c->batch;
+        return;
+    }
+    o->key_keep = mask->data;
+    o->keep_row = mask->rank == 3 ? c->kv_len : 0;
+    o->keep_batch = mask->rank == 3 ? c->q_len * c->kv_len : c->kv_len;
+}
+
 attn_status attn_merged_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct attn_merged *m = step->state;
     const int64_t hidden = m->core.q_heads * m->core.head_dim;
     const int phase = work->phase - m->phase;
     float *shared = work->shared;
-    const struct attn_sdpa_operands o = {
+    struct attn_sdpa_operands o = {
         .q = shared,
         .k = shared + hidden,
         .v = shared + 2 * hidden,
         .past_k = past_of(step, false),
         .past_v = past_of(step, true),
-        .mask = m->made_mask ? shared + m->mask_at : op_in_data(step, m->in.score_bias),
+        .mask = op_in_data(step, m->in.score_bias),
         .y = step->y[Y].data,
     };
+    give_mask(step, &o);
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        if (phase == MAKE_MASK)
-            make_mask(step, task, shared + m->mask_at);
-        else if (phase == ATTEND)
+        if (phase == ATTEND)
             TRY(attn_sdpa_run(&m->core, step->kernels, &o, task, work));
         else
             keep_head(step, task, shared);

@@ -7,7 +7,7 @@
  *   run:    the product into the shared memory, rows of `width` floats (query, key,
  *           value); attn_merged_run() for the phases from `phase` on
  *
- * The shared memory begins with `floats` floats: the projections, then the mask. */
+ * The shared memory begins with `floats` floats, the projections. */
 #ifndef ATTN_MERGED_H
 #define ATTN_MERGED_H
 
@@ -37,18 +37,14 @@ struct attn_merged {
     struct attn_gemm gemm; /* x by weights into dense rows */
     struct attn_sdpa core;
     struct attn_merged_inputs in;
-    int64_t floats;    /* of the shared memory */
-    int64_t width;     /* of a row of the projections */
-    int32_t phase;     /* the first one of attn_merged_run() */
-    bool made_mask;    /* in shared memory, from mask_index and attention_bias */
-    int64_t mask_at;   /* floats into the shared memory */
-    int64_t mask_rows; /* of one head: 1 where all queries share them */
-    int64_t mask_heads, rows_per_task;
+    int64_t floats; /* of the shared memory */
+    int64_t width;  /* of a row of the projections */
+    int32_t phase;  /* the first one of attn_merged_run() */
 };
 
 /* Checks attributes and shapes, sets outputs, and fills step->state where concrete. */
 attn_status attn_merged_infer(attnrun_step *step, const struct attn_merged_inputs *in);
-/* Three phases from `phase` on, shared memory of `floats` floats, scratch. */
+/* Two phases from `phase` on, shared memory of `floats` floats, scratch. */
 void attn_merged_tasks(attnrun_step *step, int phase);
 attn_status attn_merged_run(const attnrun_step *step, const attnrun_work *work);
 

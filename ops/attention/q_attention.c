@@ -56,7 +56,8 @@ static attn_status check_columns(const attnrun_step *step, int in)
 
 static int64_t pieces(int64_t n, int64_t piece) { return n / piece + (n % piece != 0); }
 
-/* Floats of the input and, where it is not packed, the weight lie behind the mask. */
+/* Floats of the input and, where it is not packed, the weight lie behind the projections.
+ */
 static attn_status plan(attnrun_step *step)
 {
     struct q_attention_state *s = step->state;

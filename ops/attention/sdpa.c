@@ -84,8 +84,9 @@ struct queries {
     int64_t offset, len; /* position of query 0; keys that exist for this sample */
     int64_t group;       /* rows that are given a tile together */
     struct seen seen[MOST_QUERIES / LEAST_GROUP];
-    /* Keys before `shown` get nothing added, all those from `padding` on `masked`. */
-    int64_t shown, padding;
+    /* Keys from `front` to `shown` get nothing added, all those before `front` and from
+     * `padding` on get `masked`. */
+    int64_t front, shown, padding;
     /* Scores are taken as they are, where all rows see a key; but for the mask. */
     bool plain, plain_but_mask;
     int64_t first;     /* key of the tile in work */
@@ -204,8 +205,8 @@ static void add_masked(const struct queries *t, float *scores, int64_t r, int64_
         for (int64_t j = 0; j < n; j++)
             scores[j] += keep[j] > 0 ? 0.0f : o->masked;
     }
-    if (o->key_ends != NULL)
-        for (int64_t j = most(o->key_ends[t->b] - first, 0); j < n; j++)
+    for (int64_t j = 0; o->key_ends != NULL && j < n; j++)
+        if (first + j < t->front || first + j >= t->padding)
             scores[j] += o->masked;
 }
 
@@ -223,7 +224,7 @@ static void prepare_row(const struct queries *t, float *scores, int64_t r, int64
     if (out != NULL && s->scores_mode == ATTN_SCORES_CAPPED)
         memcpy(out + first, scores, (size_t)n * sizeof *out);
     mask_row(t, scores, r, first, n);
-    if (first + n > t->shown)
+    if (first < t->front || first + n > t->shown)
         add_masked(t, scores, r, first, n);
     if (!whole) {
         keys_of(t, r, &from, &to);
@@ -260,7 +261,7 @@ static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t
     const struct seen *seen = &t->seen[row / t->group];
     const int64_t first = t->first + from, n = to - from;
     const bool whole = first >= seen->all_from && first + n <= seen->all_to;
-    if (whole && first + n <= t->shown &&
+    if (whole && first >= t->front && first + n <= t->shown &&
         (t->plain || (t->plain_but_mask && mask_is_empty(t, first, n))))
         return;
     for (int64_t r = 0; r < rows; r++)
@@ -338,7 +339,7 @@ static bool padding_is_lost(const struct queries *t, int64_t from, int64_t to)
     const struct attn_sdpa *s = t->s;
     const struct attn_kernels *kernels = t->stream.kernels;
     const size_t n = (size_t)(t->stream.n * s->head_dim);
-    const double longest = from > 0 ? longest_key(t, from, to) : -1;
+    const double longest = longest_key(t, from, to);
     if (longest < 0)
         return false;
     const double high = n > 0 ? (double)kernels->reduce_max_f32(t->stream.q, n) : 0;
@@ -387,33 +388,47 @@ static attn_status stream(struct queries *t, const attnrun_work *work)
         t->least_key = least(t->least_key, seen->from);
         last_key = most(last_key, seen->to);
     }
-    const bool whole = t->padding >= last_key || !t->plain_but_mask ||
-                       s->mask_kind == ATTN_MASK_KEEP || s->mask_kind == ATTN_MASK_INTS;
+    const int64_t front = least(t->front, last_key), back = least(t->padding, last_key);
+    const bool whole = (front == 0 && back == last_key) || front >= back ||
+                       !t->plain_but_mask || s->mask_kind == ATTN_MASK_KEEP ||
+                       s->mask_kind == ATTN_MASK_INTS;
     if (whole)
         return walk(t, 0, last_key, s->kv_len, work);
-    TRY(walk(t, 0, t->padding, t->padding, work));
-    if (padding_is_lost(t, t->padding, last_key))
-        return ATTNRUN_OK;
-    return walk(t, t->padding, last_key, s->kv_len, work);
+    TRY(walk(t, front, back, back, work));
+    if (front > t->least_key && !padding_is_lost(t, t->least_key, front))
+        TRY(walk(t, 0, front, front, work));
+    if (back < last_key && !padding_is_lost(t, back, last_key))
+        TRY(walk(t, back, last_key, s->kv_len, work));
+    return ATTNRUN_OK;
 }
 
-/* Which keys have `masked` added, where all queries of a sample agree on that. */
+/* By key_keep, where all queries of a sample agree on it. */
+static void find_kept(struct queries *t, const int32_t *keep)
+{
+    while (t->padding > 0 && keep[t->padding - 1] <= 0)
+        t->padding--;
+    while (t->front < t->padding && keep[t->front] <= 0)
+        t->front++;
+    t->shown = t->front;
+    while (t->shown < t->padding && keep[t->shown] > 0)
+        t->shown++;
+}
+
+/* Which keys have `masked` added. */
 static void find_padding(struct queries *t)
 {
     const struct attn_sdpa_operands *o = t->o;
     const int64_t keys = t->s->kv_len;
+    t->front = 0;
     t->shown = t->padding = keys;
     if (o->key_ends != NULL) {
         t->shown = t->padding = most(0, least(o->key_ends[t->b], keys));
+        if (o->key_begins != NULL)
+            t->front = most(0, least(o->key_begins[t->b], keys));
+    } else if (o->key_keep != NULL && o->keep_row == 0) {
+        find_kept(t, o->key_keep + t->b * o->keep_batch);
     } else if (o->key_keep != NULL) {
-        const int32_t *keep = o->key_keep + t->b * o->keep_batch;
         t->shown = 0;
-        if (o->keep_row != 0)
-            return;
-        while (t->padding > 0 && keep[t->padding - 1] <= 0)
-            t->padding--;
-        while (t->shown < t->padding && keep[t->shown] > 0)
-            t->shown++;
     }
 }
 

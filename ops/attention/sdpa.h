@@ -51,9 +51,10 @@ struct attn_sdpa_operands {
     const void *mask;           /* u8 (KEEP) or f32 (ADD) */
     const attnrun_tensor *ints; /* INTS: they are added */
     /* Keys that get `masked` added: where key_keep is 0, of samples and queries so many
-     * numbers apart; from key_ends of a sample on. Or NULL. Where a sample's last keys
-     * all are such and cannot count beside the others, their values are not read. */
-    const int32_t *key_keep, *key_ends;
+     * numbers apart; from key_ends of a sample on and before its key_begins. Or NULL.
+     * Where a sample's first or last keys all are such and cannot count beside the
+     * others, their values are not read. */
+    const int32_t *key_keep, *key_ends, *key_begins;
     int64_t keep_batch, keep_row;
     float masked;
     /* For each head, so many floats apart: the score of a key without value. Or NULL. */

@@ -77,6 +77,12 @@ def padded_cases():
                 yield (op, inputs, ["y", "key", "value"] if past else ["y"],
                        {"num_heads": HEADS, "mask_filter_value": filler,
                         "unidirectional": int(past > 0)})
+    # Padding before the keys, too; queries between there see nothing else where causal.
+    gaps = np.stack([np.arange(300) >= 20, np.arange(300) % 270 >= 130]).astype("i4")
+    for loud, filler in ((1, -10000.0), (3, -20.0), (1000, -10000.0)):
+        yield (op, [("q", loud * normal(BATCH, 300, WIDTH)), ("k", normal(BATCH, 300, WIDTH)),
+                    ("v", normal(BATCH, 300, WIDTH)), none, ("m", gaps)], ["y"],
+               {"num_heads": HEADS, "mask_filter_value": filler, "unidirectional": int(loud == 3)})
     # Values of padding are not read.
     q, k, v = (normal(1, n, WIDTH) for n in (tokens, 300, 300))
     broken = v.copy()
@@ -85,6 +91,11 @@ def padded_cases():
         yield (op, [("q", q), ("k", k), ("v", broken), none, ("m", mask)], ["y"],
                {"num_heads": HEADS},
                [("q", q), ("k", k[:, :60].copy()), ("v", v[:, :60].copy())])
+    broken[:, :20] = np.nan
+    yield (op, [("q", q), ("k", k), ("v", broken), none,
+                ("m", (np.arange(300) // 20 % 15 % 3 == 1).astype("i4")[None] *
+                 (np.arange(300) < 60))], ["y"], {"num_heads": HEADS},
+           [("q", q), ("k", k[:, 20:40].copy()), ("v", v[:, 20:40].copy())])
 
 
 def merged_case(batch, tokens, mask=None, past=0, bias_heads=0, v_dim=DIM, unidirectional=0,
@@ -125,6 +136,18 @@ def merged_cases():
     yield merged_case(2, 300, ints(200, 300), unidirectional=1, outputs=("y", "present"))
     yield merged_case(1, 1, None, 6, unidirectional=1, outputs=("y", "present"))
     yield merged_case(2, 4, np.eye(4, dtype="i4")[:2], mask_filter_value=-3.0)
+    # Padding that counts and that does not; the last sample of each has none to see.
+    for past in (0, 290):
+        total = past + 40
+        between = [[total - 3, 60, 7], [20, 40, 9]]
+        at = np.arange(total)[None]
+        prefix = ((at < ints(between[0][0], 60, 0)[:, None]) &
+                  (at >= ints(20, 40, 0)[:, None])).astype("i4")
+        for i, mask in enumerate((ints(*between[0]), ints(*between[0], *between[1]), prefix)):
+            for filler in (-200.0, -3.0):
+                yield merged_case(3, 40, mask, past, bias_heads=0 if past or i == 0 else HEADS,
+                                  outputs=("y", "present"), unidirectional=int(filler == -3.0),
+                                  mask_filter_value=filler)
 
 
 def bytes_of(kind, *shape, spread=128):
