@@ -13,7 +13,9 @@
  *
  * Causal (unless `causal` is 0): query i of a sample is at position seqlens_k + 1 - q + i
  * (i, where nothing is past). local_window_size w: it sees itself and w - 1 keys before.
- * Refused: quantised caches, qk_output, sliding_window_cache, norms of queries and keys.
+ * output_qk (batch, heads, q, total_sequence_length): scores with cap and bias (qk_output
+ * 1), or their softmax (2); 0 where a key is not seen.
+ * Refused: quantised caches, sliding_window_cache, norms of queries and keys.
  * Source: ONNX Runtime contrib operators, compared with 1.31.1. */
 #include <math.h>
 
@@ -47,7 +49,8 @@ static const attnrun_attr_def gqa_attrs[] = {
 
 enum { Q, K, V, PAST_K, PAST_V, SEQLENS, TOTAL, COS, SIN, POSITIONS, SCORE_BIAS, SINK };
 enum { K_SCALE = SINK + 1, V_SCALE, Q_NORM, K_NORM };
-enum { Y, PRESENT_K, PRESENT_V, MOST_HEADS = 1 << 16 };
+enum { Y, PRESENT_K, PRESENT_V, QK, MOST_HEADS = 1 << 16 };
+enum { NO_QK, QK_BEFORE, QK_AFTER }; /* qk_output */
 
 struct gqa_state {
     struct attn_sdpa
@@ -71,10 +74,17 @@ static attn_status check_args(const attnrun_step *step)
         args->kv_cache_bit_width != 0 || op_has_in(step, K_SCALE) ||
         op_has_in(step, V_SCALE))
         return op_fail(step, ATTNRUN_E_UNSUPPORTED, "quantised keys and values");
-    if (args->qk_output != 0 || args->sliding_window_cache != 0 ||
-        op_has_in(step, Q_NORM) || op_has_in(step, K_NORM))
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "qk_output, sliding_window_cache and norms of queries and keys");
+    if (args->sliding_window_cache != 0)
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "sliding_window_cache");
+    for (int in = Q_NORM; in <= K_NORM; in++)
+        if (op_has_in(step, in))
+            return op_fail_input(step, in, ATTNRUN_E_UNSUPPORTED,
+                                 "norms of queries and keys are for GPUs");
+    if (args->qk_output < NO_QK || args->qk_output > QK_AFTER)
+        return op_fail(step, ATTNRUN_E_ATTR, "qk_output is %lld, expected 0 to 2",
+                       (long long)args->qk_output);
+    if (op_has_out(step, QK) && (args->qk_output == NO_QK || !op_has_out(step, Y)))
+        return op_fail(step, ATTNRUN_E_ATTR, "output_qk needs qk_output and output");
     if (op_has_in(step, K) != op_has_in(step, V) ||
         op_has_in(step, PAST_K) != op_has_in(step, PAST_V))
         return op_fail(step, ATTNRUN_E_INPUT, "keys and values go together");
@@ -164,6 +174,15 @@ static attn_status plan_extras(const attnrun_step *step, struct attn_sdpa *c)
     return ATTNRUN_OK;
 }
 
+/* Of output_qk a row has total_sequence_length keys. */
+static attn_status need_total(const attnrun_step *step, int64_t tokens)
+{
+    if (step->out[QK].dims[3].value >= tokens)
+        return ATTNRUN_OK;
+    return op_fail_input(step, TOTAL, ATTNRUN_E_RANGE, "is %lld, below %lld new tokens",
+                         (long long)step->out[QK].dims[3].value, (long long)tokens);
+}
+
 static attn_status plan(attnrun_step *step, struct gqa_state *s)
 {
     const struct gqa_args *args = step->args;
@@ -194,6 +213,12 @@ static attn_status plan(attnrun_step *step, struct gqa_state *s)
     cache = op_has_out(step, PRESENT_V) ? 0 : cache;
     step->shared_bytes = (s->v_at + cache) * (int64_t)sizeof(float);
     TRY(plan_extras(step, c));
+    if (op_has_out(step, QK)) {
+        TRY(need_total(step, s->new_tokens));
+        c->scores_mode =
+            args->qk_output == QK_AFTER ? ATTN_SCORES_SOFTMAX : ATTN_SCORES_SEEN;
+        c->scores_len = step->out[QK].dims[3].value;
+    }
     TRY(attn_sdpa_plan(step, c));
     op_tasks(step, 0, batch * args->kv_num_heads, s->total * s->dim);
     op_tasks(step, 1, op_has_out(step, Y) ? c->n_tasks : 0, c->task_cost);
@@ -218,6 +243,7 @@ static attn_status gqa_infer(attnrun_step *step)
     if (known && n == 1)
         total = attnrun_dim_max(step, past, dim_of(value < 0 ? 0 : value));
     else if (!op_has_out(step, PRESENT_K) && !op_has_out(step, PRESENT_V) &&
+             !op_has_out(step, QK) &&
              step->in[Q].rank == 3) /* nobody sees how long it is: the most it may be */
         total = attnrun_dim_add(step, past, step->in[Q].dims[1]);
     if (step->in[Q].rank < 0)
@@ -231,6 +257,10 @@ static attn_status gqa_infer(attnrun_step *step)
     TRY(op_out(step, Y, ATTNRUN_F32, 3, y));
     TRY(op_out(step, PRESENT_K, ATTNRUN_F32, 4, cache));
     TRY(op_out(step, PRESENT_V, ATTNRUN_F32, 4, cache));
+    attnrun_dim qk[4] = { y[0], dim_of(args->num_heads), y[1],
+                          known && n == 1 ? dim_of(value < 0 ? 0 : value)
+                                          : attnrun_dim_unknown(step) };
+    TRY(op_out(step, QK, ATTNRUN_F32, 4, qk));
     for (int i = 0; i < 2 && op_has_in(step, PAST_K + i); i++)
         s->in_place[i] = attnrun_step_append(step, PRESENT_K + i, PAST_K + i, 2);
     if (!step->concrete || !dim_is_const(total))
@@ -398,6 +428,7 @@ static attn_status gqa_run(const attnrun_step *step, const attnrun_work *work)
                                             : NULL,
         .sink_step = sinks,
         .y = step->y[Y].data,
+        .scores = op_has_out(step, QK) ? step->y[QK].data : NULL,
     };
     for (int64_t task = work->begin; task < work->end; task++) {
         int64_t first = 0;
@@ -424,7 +455,7 @@ const attnrun_op_def op_group_query_attention_1 = {
               "total_sequence_length:i32 cos_cache:T? sin_cache:T? position_ids:i64? "
               "attention_bias:T? head_sink:T? k_scale:f32? v_scale:f32? q_norm_weight:T? "
               "k_norm_weight:T?",
-    .outputs = "output:T present_key:T? present_value:T?",
+    .outputs = "output:T present_key:T? present_value:T? output_qk:T?",
     .types = "T=f32",
     .args_bytes = sizeof(struct gqa_args),
     .state_bytes = sizeof(struct gqa_state),

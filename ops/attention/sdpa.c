@@ -145,13 +145,18 @@ static struct attn_stream_keys tile_at(const struct queries *t, int64_t first, i
     };
 }
 
+static int64_t scores_len(const struct attn_sdpa *s)
+{
+    return s->scores_len > 0 ? s->scores_len : s->kv_len;
+}
+
 static float *scores_out(const struct queries *t, int64_t r)
 {
     const struct attn_sdpa *s = t->s;
     if (t->o->scores == NULL)
         return NULL;
     int64_t row = (t->b * s->q_heads + t->head) * s->q_len + t->row % s->q_len + r;
-    return t->o->scores + row * s->kv_len;
+    return t->o->scores + row * scores_len(s);
 }
 
 /* Rows of several heads lie one behind the other. */
@@ -210,19 +215,39 @@ static void add_masked(const struct queries *t, float *scores, int64_t r, int64_
             scores[j] += o->masked;
 }
 
+/* Scores of row r as they are in `mode`, to where they are asked for. */
+static void show(const struct queries *t, const float *scores, int64_t r, int64_t first,
+                 int64_t n, int32_t mode)
+{
+    float *out = scores_out(t, r);
+    const int64_t shown = least(n, scores_len(t->s) - first);
+    if (out != NULL && mode == t->s->scores_mode && shown > 0)
+        memcpy(out + first, scores, (size_t)shown * sizeof *out);
+}
+
+/* Those of a key that row r does not see become 0. */
+static void show_unseen(const struct queries *t, int64_t r, int64_t first, int64_t n)
+{
+    float *out = scores_out(t, r);
+    int64_t from, to;
+    if (out == NULL || t->s->scores_mode != ATTN_SCORES_SEEN)
+        return;
+    keys_of(t, r, &from, &to);
+    for (int64_t j = first; j < first + n && j < scores_len(t->s); j++)
+        if (j < from || j >= to)
+            out[j] = 0.0f;
+}
+
 /* Cap and mask of row r for keys first … first + n - 1; whole: it sees all of them. */
 static void prepare_row(const struct queries *t, float *scores, int64_t r, int64_t first,
                         int64_t n, bool whole)
 {
     const struct attn_sdpa *s = t->s;
-    float *out = scores_out(t, r);
     int64_t from, to;
-    if (out != NULL && s->scores_mode == ATTN_SCORES_RAW)
-        memcpy(out + first, scores, (size_t)n * sizeof *out);
+    show(t, scores, r, first, n, ATTN_SCORES_RAW);
     if (s->softcap > 0)
         t->stream.kernels->softcap_f32(scores, (size_t)n, s->softcap);
-    if (out != NULL && s->scores_mode == ATTN_SCORES_CAPPED)
-        memcpy(out + first, scores, (size_t)n * sizeof *out);
+    show(t, scores, r, first, n, ATTN_SCORES_CAPPED);
     mask_row(t, scores, r, first, n);
     if (first < t->front || first + n > t->shown)
         add_masked(t, scores, r, first, n);
@@ -233,8 +258,9 @@ static void prepare_row(const struct queries *t, float *scores, int64_t r, int64
         hide(scores, 0, from);
         hide(scores, to, n);
     }
-    if (out != NULL && s->scores_mode >= ATTN_SCORES_BIASED)
-        memcpy(out + first, scores, (size_t)n * sizeof *out);
+    for (int32_t mode = ATTN_SCORES_BIASED; mode <= ATTN_SCORES_SEEN; mode++)
+        show(t, scores, r, first, n, mode);
+    show_unseen(t, r, first, n);
 }
 
 /* A mask of the keys alone that hides and adds nothing: no padding here. */
@@ -291,7 +317,7 @@ static void finish_rows(struct queries *t)
     for (int64_t r = 0; s->scores_mode == ATTN_SCORES_SOFTMAX && r < t->stream.n; r++) {
         const struct attn_softmax_row *state = t->stream.state + r;
         float *out = scores_out(t, r);
-        for (int64_t j = 0; out != NULL && j < s->kv_len; j++)
+        for (int64_t j = 0; out != NULL && j < scores_len(s); j++)
             out[j] = state->sum == 0.0f ? 0.0f : expf(out[j] - state->max) / state->sum;
     }
 }

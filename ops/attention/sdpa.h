@@ -19,7 +19,8 @@ enum attn_scores_mode {
     ATTN_SCORES_RAW,
     ATTN_SCORES_CAPPED,
     ATTN_SCORES_BIASED,
-    ATTN_SCORES_SOFTMAX
+    ATTN_SCORES_SOFTMAX,
+    ATTN_SCORES_SEEN /* capped and biased; 0 where a key is not seen */
 };
 
 /* Elements from one sample, head and row (token) to the next; the innermost stride is 1.
@@ -39,6 +40,7 @@ struct attn_sdpa {
     int32_t mask_kind, scores_mode;
     struct attn_heads mask; /* 0 where broadcast */
     int64_t mask_len;       /* keys from there on are not seen */
+    int64_t scores_len;     /* keys of a row of the scores; 0: kv_len */
     /* By attn_sdpa_plan(): */
     int64_t rows, block,
         blocks;    /* rows of one K: of all its heads where they can be merged */
@@ -64,7 +66,8 @@ struct attn_sdpa_operands {
     int64_t lens_add;           /* added to each */
     bool lens_not_before;       /* that position is at least q_len - 1 (padded samples) */
     bool lens_position; /* the last query is at position len - 1; else offset past_len */
-    float *y, *scores;  /* scores: (batch, q_heads, q_len, kv_len) or NULL */
+    float *y,
+        *scores; /* scores: (batch, q_heads, q_len, scores_len or kv_len), or NULL */
 };
 
 /* E_LIMIT where products of these sizes would overflow, even if another one is 0. */

@@ -251,6 +251,55 @@ def group_query_cases():
     yield group_query_case(2, 1, 6, [6, 6], rotary=1, positions=where[:, 3:4])
 
 
+def random_group_query():
+    """Prompts, later pieces of one (ONNX Runtime has them for one sample) and steps."""
+    dim, kv_heads = 16 * int(random.integers(1, 4)), int(random.integers(1, 4))
+    heads = kv_heads * int(random.integers(1, 5))
+    past = int(random.choice([0, random.integers(1, 300)]))
+    tokens = int(random.choice([1, random.integers(2, 80)]))
+    batch = 1 if past and tokens > 1 else int(random.integers(1, 4))
+    # Keys of each sample; one has all of them.
+    lens = random.integers(1 if past == 0 else tokens + 1, past + tokens + 1, batch)
+    lens[int(random.integers(batch))] = total = past + tokens
+    # A cache that grows, or with room for the new ones.
+    room = total + int(random.integers(0, 20)) if past and random.integers(2) else past
+    q, k = normal(batch, tokens, heads * dim), normal(batch, tokens, kv_heads * dim)
+    v = normal(batch, tokens, kv_heads * dim)
+    packed, rotary, bias, sink = random.integers(0, 2, 4)
+    angle = normal(past + tokens + 5, dim // 2)
+    given = {"q": np.concatenate([q, k, v], -1) if packed else q,
+             "k": None if packed else k, "v": None if packed else v,
+             "pk": normal(batch, kv_heads, room, dim), "pv": normal(batch, kv_heads, room, dim),
+             "last": np.asarray(lens - 1, "i4"), "total": np.array(total, "i4"),
+             "cos": np.cos(angle) if rotary else None, "sin": np.sin(angle) if rotary else None,
+             "p": None, "s": normal(int(random.choice([1, batch])), int(random.choice([1, heads])),
+                                    tokens, total) if bias else None,
+             "sink": normal(heads) if sink else None}
+    attributes = {"num_heads": heads, "kv_num_heads": kv_heads, "do_rotary": int(rotary),
+                  "rotary_interleaved": int(random.integers(2)),
+                  "smooth_softmax": int(random.integers(2)),
+                  "softcap": float(random.choice([0.0, 1.5])),
+                  "scale": float(random.choice([0.0, 0.3]))}
+    # Of tokens that are padding ONNX Runtime places the window elsewhere.
+    if random.integers(2) and (past or min(lens) == total):
+        attributes["local_window_size"] = int(random.integers(1, total + 2))
+    elif random.integers(3) == 0:
+        attributes["causal"] = 0
+    return given, lens, attributes
+
+
+def group_query_models():
+    """Yields models with output_qk; ONNX Runtime leaves there what a sample has no key for."""
+    op, outputs = "GroupQueryAttention", ["y", "key", "value", "qk"]
+    for number in range(60):
+        given, lens, attributes = random_group_query()
+        attributes["qk_output"] = 1 + number % 2
+        model, inputs, values = outputs_of(op, list(given.items()), outputs, attributes)
+        for qk, keys in zip(values[3][1], lens):
+            qk[:, :, keys:] = 0
+        yield op, model, inputs, values
+
+
 def decoder_step():
     """One step over a shared buffer, which is what ONNX Runtime has on CPUs."""
     batch, heads, dim, past = (int(random.integers(*top)) for top in
@@ -419,6 +468,9 @@ def main():
                                                   domain="com.microsoft", opset=17, **attributes)
                 write_case(f"{folder}/{number:03}_{op}", model, given, values, "1e-3 1e-4")
                 number += 1
+        for op, model, given, values in group_query_models():
+            write_case(f"{folder}/{number:03}_{op}", model, given, values, "1e-3 1e-4")
+            number += 1
         with tempfile.TemporaryDirectory() as work:
             for model, given, values in quantized_models(work):
                 write_case(f"{folder}/{number:03}_quantized", model, given, values, "1e-3 1e-4")
