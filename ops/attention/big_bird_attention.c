@@ -115,9 +115,11 @@ static void fill(const void *arg, int64_t sample, int64_t head, int64_t block,
     const struct big_bird_state *s = step->state;
     const bool all = block == 0 || block == s->blocks - 1;
     (void)sample;
-    for (int64_t i = 0; i < s->blocks; i++)
-        if (all || i == 0 || i == s->blocks - 1 || (i >= block - 1 && i <= block + 1))
-            counts[i] = 1.0f;
+    for (int64_t i = 0; all && i < s->blocks; i++)
+        counts[i] = 1.0f;
+    counts[0] = counts[s->blocks - 1] = 1.0f;
+    for (int64_t i = block - 1; !all && i <= block + 1; i++)
+        counts[i] = 1.0f;
     const int64_t list = (s->lists == 1 ? 0 : head) * (s->blocks - 2) + block - 1;
     for (int64_t i = 0; !all && i < s->random; i++)
         counts[index_at(&step->x[RAND_BLOCKS], list * s->random + i)] += 1.0f;

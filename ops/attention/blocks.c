@@ -1,5 +1,6 @@
 /* blocks.c - the walk over a layout of blocks: see blocks.h. */
 #include "blocks.h"
+#include "ahead.h"
 #include "stream.h"
 
 #include <math.h>
@@ -10,6 +11,7 @@ enum {
     PANELS = KEYS / PANEL,
     CELL = 64,       /* more would see more on the diagonal than they need */
     LEAST_CELL = 32, /* fewer queries would not be worth a product */
+    MOST_ROWS = 2 * ATTN_STREAM_MOST, /* the more, the more of them share a panel */
     ENOUGH_TASKS = 16,
     BIAS_BYTES = 512 << 10
 };
@@ -47,7 +49,7 @@ attn_status attn_blocks_plan(const attnrun_step *step, struct attn_blocks *p)
         return ATTNRUN_OK;
     p->key_blocks = parts(s->kv_len, p->block);
     p->cell = cell_of(p->block);
-    p->rows = ATTN_STREAM_MOST;
+    p->rows = MOST_ROWS;
     while (p->rows > 2 * CELL &&
            parts(s->q_len, p->rows) < (ENOUGH_TASKS - 1) / (s->batch * s->q_heads) + 1)
         p->rows /= 2;
@@ -73,6 +75,12 @@ attn_status attn_blocks_plan(const attnrun_step *step, struct attn_blocks *p)
 
 /* ---- one task ---- */
 
+struct tile {
+    int64_t first;
+    struct attn_stream_keys keys;
+    uint32_t seen; /* bit i: some query of the group sees some of panel i */
+};
+
 struct walk {
     const struct attn_blocks *p;
     const struct attn_blocks_operands *o;
@@ -80,10 +88,8 @@ struct walk {
     int64_t b, head, row; /* rows row … row + stream.n - 1 */
     int64_t first_block;  /* of the layout: that of the first row */
     float *bias;          /* (blocks of the group, key_blocks): log of the count */
-    /* The tile in work. */
-    int64_t first;
-    struct attn_stream_keys keys;
-    uint32_t packed; /* bit i: panel i is */
+    struct tile tile;     /* in work */
+    uint32_t packed;      /* bit i: its panel i is */
 };
 
 static int64_t block_of(const struct walk *w, int64_t row)
@@ -100,7 +106,9 @@ static void fill_bias(struct walk *w)
         memset(bias, 0, (size_t)columns * sizeof *bias);
         w->o->fill(w->o->arg, w->b, w->head, w->first_block + i, bias);
         for (int64_t j = 0; j < columns; j++)
-            bias[j] = bias[j] == 1.0f ? 0.0f : logf(bias[j]);
+            bias[j] = bias[j] == 0.0f   ? -INFINITY
+                      : bias[j] == 1.0f ? 0.0f
+                                        : logf(bias[j]);
     }
 }
 
@@ -116,38 +124,88 @@ static int64_t cell_rows(const struct walk *w, int64_t row)
     return least(rows, w->stream.n - row);
 }
 
-/* Keys of the tile that are there for the last of some rows. */
-static int64_t keys_seen(const struct walk *w, int64_t last_row)
+/* Keys of a tile that are there for the last of some rows. */
+static int64_t keys_seen(const struct walk *w, const struct tile *tile, int64_t last_row)
 {
-    const int64_t n = w->keys.n;
+    const int64_t n = tile->keys.n;
     if (!w->p->sizes.causal)
         return n;
-    return most(0, least(n, w->o->position + w->row + last_row + 1 - w->first));
+    return most(0, least(n, w->o->position + w->row + last_row + 1 - tile->first));
 }
 
 /* Bit i: some of the rows see some of panel i. */
-static uint32_t panels_seen(const struct walk *w, int64_t row, int64_t rows)
+static uint32_t panels_seen(const struct walk *w, const struct tile *tile, int64_t row,
+                            int64_t rows)
 {
-    const int64_t block = w->p->block, n = keys_seen(w, row + rows - 1);
+    const int64_t block = w->p->block, n = keys_seen(w, tile, row + rows - 1);
+    const int64_t begin = tile->first / block, end = (tile->first + n - 1) / block;
+    const int64_t last = block_of(w, row + rows - 1);
     uint32_t seen = 0;
-    for (int64_t i = block_of(w, row); n > 0 && i <= block_of(w, row + rows - 1); i++) {
+    for (int64_t i = block_of(w, row); n > 0 && i <= last; i++) {
         const float *bias = w->bias + i * w->p->key_blocks;
-        for (int64_t j = w->first / block; j <= (w->first + n - 1) / block; j++) {
+        for (int64_t j = begin; j <= end; j++) {
             if (bias[j] == -INFINITY)
                 continue;
-            const int64_t from = most(0, j * block - w->first) / PANEL;
-            const int64_t to = least(n, (j + 1) * block - w->first) - 1;
+            const int64_t from = most(0, j * block - tile->first) / PANEL;
+            const int64_t to = least(n, (j + 1) * block - tile->first) - 1;
             seen |= (UINT32_C(2) << to / PANEL) - (UINT32_C(1) << from);
         }
     }
     return seen;
 }
 
+/* The next run of panels from *i on: *i … *end - 1. False: there is none. */
+static bool next_run(uint32_t seen, int64_t *i, int64_t *end)
+{
+    while (*i < PANELS && !(seen >> *i & 1))
+        ++*i;
+    for (*end = *i; *end < PANELS && (seen >> *end & 1);)
+        ++*end;
+    return *i < PANELS;
+}
+
+/* The first tile from `first` on of which the group sees something. False: none. */
+static bool find_tile(const struct walk *w, int64_t first, struct tile *tile)
+{
+    const struct attn_sizes *s = &w->p->sizes;
+    const int64_t kv_head = w->head / s->group;
+    for (; first < w->o->kv_len; first += KEYS) {
+        *tile =
+            (struct tile){ .first = first, .keys.n = least(KEYS, w->o->kv_len - first) };
+        tile->seen = panels_seen(w, tile, 0, w->stream.n);
+        if (tile->seen == 0)
+            continue;
+        tile->keys.k_row = s->k.row;
+        tile->keys.v_row = s->v.row;
+        tile->keys.k =
+            w->o->k + w->b * s->k.batch + kv_head * s->k.head + first * s->k.row;
+        tile->keys.v =
+            w->o->v + w->b * s->v.batch + kv_head * s->v.head + first * s->v.row;
+        return true;
+    }
+    return false;
+}
+
+/* What packing the tile will read. */
+static struct attn_ahead rows_of(const struct walk *w, const struct tile *tile)
+{
+    const struct attn_stream_keys *keys = &tile->keys;
+    struct attn_ahead rows = { .n = 0 };
+    for (int64_t i = 0, end; next_run(tile->seen, &i, &end); i = end) {
+        const int64_t key = i * PANEL, n = least(end * PANEL, keys->n) - key;
+        attn_ahead_add(&rows, keys->k + key * keys->k_row, keys->k_row, n,
+                       w->p->sizes.dim);
+        attn_ahead_add(&rows, keys->v + key * keys->v_row, keys->v_row, n,
+                       w->p->sizes.v_dim);
+    }
+    return rows;
+}
+
 /* Panels from … to - 1 of the tile, where they are not packed yet. */
 static void pack_panels(struct walk *w, int64_t from, int64_t to)
 {
     const struct attn_stream *s = &w->stream;
-    const struct attn_stream_keys *keys = &w->keys;
+    const struct attn_stream_keys *keys = &w->tile.keys;
     const int64_t wide = s->kernels->vec_bytes / (int64_t)sizeof(float) * 2;
     const bool all = s->n > ATTN_STREAM_ROWS; /* values of one element always */
     if (!all && s->v_dim != 1)
@@ -180,13 +238,13 @@ static const uint8_t *mask_of(const struct walk *w, int64_t key)
 static bool all_seen(const struct walk *w, int64_t row, int64_t rows, int64_t from,
                      int64_t to)
 {
-    const int64_t block = w->p->block, key = w->first + from;
+    const int64_t block = w->p->block, key = w->tile.first + from;
     const uint8_t *mask = mask_of(w, key);
-    if (keys_seen(w, row) < to ||
+    if (keys_seen(w, &w->tile, row) < to ||
         (mask != NULL && memchr(mask, 0, (size_t)(to - from)) != NULL))
         return false;
     for (int64_t i = block_of(w, row); i <= block_of(w, row + rows - 1); i++)
-        for (int64_t j = key / block; j <= (w->first + to - 1) / block; j++)
+        for (int64_t j = key / block; j <= (w->tile.first + to - 1) / block; j++)
             if (w->bias[i * w->p->key_blocks + j] != 0.0f)
                 return false;
     return true;
@@ -201,7 +259,8 @@ static void hide(float *scores, int64_t from, int64_t to)
 static void mask_row(const struct walk *w, float *scores, int64_t row, int64_t from,
                      int64_t to)
 {
-    const int64_t block = w->p->block, key = w->first + from, end = w->first + to;
+    const int64_t block = w->p->block, key = w->tile.first + from;
+    const int64_t end = w->tile.first + to;
     const float *bias = w->bias + block_of(w, row) * w->p->key_blocks;
     const uint8_t *mask = mask_of(w, key);
     for (int64_t j = key / block; j <= (end - 1) / block; j++) {
@@ -215,7 +274,7 @@ static void mask_row(const struct walk *w, float *scores, int64_t row, int64_t f
     }
     if (mask != NULL)
         w->stream.kernels->keep_mask_f32(scores, mask, (size_t)(to - from));
-    hide(scores, most(keys_seen(w, row) - from, 0), to - from);
+    hide(scores, most(keys_seen(w, &w->tile, row) - from, 0), to - from);
 }
 
 static void mask_cell(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
@@ -228,34 +287,35 @@ static void mask_cell(void *arg, float *scores, int64_t row, int64_t rows, int64
         mask_row(w, scores + r * ATTN_STREAM_SCORES, row + r, from, to);
 }
 
-static void run_tile(struct walk *w, int64_t first)
+static void run_tile(struct walk *w)
 {
-    const struct attn_sizes *s = &w->p->sizes;
-    const int64_t kv_head = w->head / s->group;
-    w->first = first;
+    const struct attn_stream_keys *keys = &w->tile.keys;
     w->packed = 0;
-    w->keys = (struct attn_stream_keys){
-        .k = w->o->k + w->b * s->k.batch + kv_head * s->k.head + first * s->k.row,
-        .v = w->o->v + w->b * s->v.batch + kv_head * s->v.head + first * s->v.row,
-        .k_row = s->k.row,
-        .v_row = s->v.row,
-        .n = least(KEYS, w->o->kv_len - first),
-    };
     for (int64_t row = 0, rows; row < w->stream.n; row += rows) {
         rows = cell_rows(w, row);
-        const uint32_t seen = panels_seen(w, row, rows);
-        for (int64_t i = 0, end; i < PANELS; i = end) {
-            for (end = i; end < PANELS && (seen >> end & 1); end++)
-                ;
-            if (end > i) {
-                pack_panels(w, i, end);
-                attn_stream_rows(&w->stream, &w->keys, row, rows, i * PANEL,
-                                 least(end * PANEL, w->keys.n), mask_cell, w);
-            } else {
-                end++;
-            }
+        const uint32_t seen = panels_seen(w, &w->tile, row, rows);
+        for (int64_t i = 0, end; next_run(seen, &i, &end); i = end) {
+            pack_panels(w, i, end);
+            attn_stream_rows(&w->stream, keys, row, rows, i * PANEL,
+                             least(end * PANEL, keys->n), mask_cell, w);
         }
     }
+}
+
+/* While a tile is in work, its products ask for the rows of the next. */
+static attn_status run_tiles(struct walk *w, const attnrun_work *work)
+{
+    struct tile next = { 0 };
+    struct attn_ahead ahead;
+    for (bool more = find_tile(w, 0, &w->tile); more; w->tile = next) {
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        more = find_tile(w, w->tile.first + KEYS, &next);
+        ahead = more ? rows_of(w, &next) : (struct attn_ahead){ .n = 0 };
+        w->stream.ahead = &ahead;
+        run_tile(w);
+    }
+    return ATTNRUN_OK;
 }
 
 static void store(const struct walk *w)
@@ -292,11 +352,7 @@ attn_status attn_blocks_run(const struct attn_blocks *p,
                      o->q + w.b * s->q.batch + w.head * s->q.head + w.row * s->q.row,
                      s->q.row, w.stream.n, s->scale);
     fill_bias(&w);
-    for (int64_t first = 0; first < o->kv_len; first += KEYS) {
-        if (OP_CANCELLED(work))
-            return ATTNRUN_E_CANCELLED;
-        run_tile(&w, first);
-    }
+    TRY(run_tiles(&w, work));
     store(&w);
     return ATTNRUN_OK;
 }

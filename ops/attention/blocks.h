@@ -9,7 +9,7 @@
  * A task is a group of queries of one head. It walks over tiles of 256 keys; a tile's
  * panels that some query sees are packed once, and each cell of up to 64 queries gets the
  * runs of panels that it sees. A block named m times is computed once, with log m added.
- * Scratch: up to 1,024 queries with their sums, a tile, and 4 bytes for each pair of
+ * Scratch: up to 2,048 queries with their sums, a tile, and 4 bytes for each pair of
  * blocks of the group (at most 512 KiB where a group has more than one cell). */
 #ifndef ATTN_BLOCKS_H
 #define ATTN_BLOCKS_H

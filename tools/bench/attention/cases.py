@@ -252,10 +252,13 @@ def fourier(_n):
 # ---- operands ----
 
 def rand_blocks(n):
+    """Three blocks for each block and head, none of those that it sees anyway: as upstream
+    draws them for training."""
     import numpy as np
-    blocks = n // 64
-    draw = np.random.default_rng(0).integers(0, blocks, (1, max(blocks - 2, 0), 3))
-    return {"rand_blocks": draw.astype(np.int32)}
+    rng, blocks = np.random.default_rng(0), n // 64
+    rows = [[b for b in range(1, blocks - 1) if abs(b - a) > 1] for a in range(1, blocks - 1)]
+    draw = [[rng.choice(row, 3, replace=False) for row in rows] for _ in range(HEADS)]
+    return {"rand_blocks": np.array(draw, np.int32)}
 
 
 def band_blocks(n):
