@@ -3,7 +3,6 @@
  * __builtin_cpu_supports asks the OS too (whether it saves the wide registers). */
 #include "cpu.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 static const char *const isa_names[ATTN_ISA_COUNT] = { "base", "avx2", "avx512" };
@@ -54,6 +53,13 @@ enum attn_isa attn_cpu_isa(void) { return ATTN_ISA_BASE; }
 uint32_t attn_cpu_features(void) { return 0; }
 
 #endif
+
+bool attn_cpu_has_dot(enum attn_isa isa)
+{
+    const uint32_t features = attn_cpu_features();
+    return (isa == ATTN_ISA_AVX512 && (features & ATTN_CPU_VNNI) != 0) ||
+           (isa == ATTN_ISA_AVX2 && (features & ATTN_CPU_AVX_VNNI) != 0);
+}
 
 attn_status attn_isa_parse(const char *name, enum attn_isa *isa)
 {

@@ -2,6 +2,8 @@
 #ifndef ATTN_CPU_H
 #define ATTN_CPU_H
 
+#include <stdbool.h>
+
 #include "status.h"
 
 enum attn_isa { ATTN_ISA_BASE, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_COUNT };
@@ -9,8 +11,9 @@ enum attn_isa { ATTN_ISA_BASE, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_COUNT };
 /* An ISA is a list of features; those beyond the kernel table's three steps are bits. */
 enum { ATTN_CPU_VNNI = 1, ATTN_CPU_AVX512_BF16 = 2, ATTN_CPU_AVX_VNNI = 4 };
 
-enum attn_isa attn_cpu_isa(void); /* the best that CPU and OS support */
-uint32_t attn_cpu_features(void); /* ATTN_CPU_ bits */
+enum attn_isa attn_cpu_isa(void);         /* the best that CPU and OS support */
+uint32_t attn_cpu_features(void);         /* ATTN_CPU_ bits */
+bool attn_cpu_has_dot(enum attn_isa isa); /* products of bytes in vectors of `isa` */
 const char *attn_isa_name(enum attn_isa isa);
 /* Parses "base", "avx2", "avx512", lowered to what the CPU has. E_USAGE for other words.
  */

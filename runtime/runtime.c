@@ -375,7 +375,7 @@ struct attn_threads *attn_runtime_threads(attnrun_runtime *runtime)
 
 const struct attn_kernels *attn_runtime_kernels(attnrun_runtime *runtime)
 {
-    return attn_kernels_for(runtime->isa);
+    return attn_kernels_for(runtime->isa, attn_cpu_has_dot(runtime->isa));
 }
 
 attnrun_status attnrun_runtime_query(attnrun_runtime *runtime, attnrun_runtime_info *info)

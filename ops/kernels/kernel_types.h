@@ -2,6 +2,7 @@
 #ifndef ATTN_KERNEL_TYPES_H
 #define ATTN_KERNEL_TYPES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -93,6 +94,33 @@ static inline size_t attn_gemm_scratch(size_t m, size_t n, size_t k)
     if (k > ATTN_GEMM_KC && m > 32)
         columns = n < ATTN_GEMM_WIDE ? (n + panel - 1) / panel * panel : ATTN_GEMM_WIDE;
     return (columns + ATTN_GEMM_KC + 16) * m + ATTN_GEMM_KC * panel;
+}
+
+/* C[m,n] = (A[m,k] - a_zero) (B[k,n] - b_zero) of bytes, modulo 2^32; strides in
+ * elements. A word of a packed B is 4 rows of a column, the last one filled with zeros;
+ * panels are ATTN_GEMM_NR_MOST columns for 64-byte vectors, half and a quarter of it for
+ * shorter ones. */
+enum { ATTN_GEMM_I8_KC = 1024 };
+struct attn_gemm_i8 {
+    const void *a;
+    ptrdiff_t a_row, a_col; /* a_col 0: 1 */
+    /* With `sums` the panels that gemm_pack_i8 makes, beginning with column 0 of C. */
+    const void *b;
+    const uint32_t *sums;
+    ptrdiff_t b_row, b_col;
+    const int32_t *a_zero, *b_zero; /* m and n of them, or NULL: 0 */
+    uint32_t *c;
+    ptrdiff_t c_row;
+    size_t m, n, k;
+    bool a_signed, b_signed;
+    uint32_t *scratch; /* attn_gemm_i8_scratch(m, n) words, 64-byte aligned */
+};
+/* A panel of B, a block of A widened, what zero points need, and a tile. */
+static inline size_t attn_gemm_i8_scratch(size_t m, size_t n)
+{
+    const size_t panel = ATTN_GEMM_NR_MOST;
+    return panel * (ATTN_GEMM_I8_KC / 4) + m * (ATTN_GEMM_I8_KC / 2 + 18) +
+           2 * (n + panel) + 8 * panel;
 }
 
 /* ---- attention ---- */

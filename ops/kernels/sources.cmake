@@ -1,6 +1,8 @@
 # Kernel files: each is compiled once per instruction set.
 set(ATTN_KERNELS
   ops/kernels/gemm_f32.c
+  ops/kernels/gemm_i8.c
+  ops/kernels/integers.c
   ops/kernels/softmax_f32.c
   ops/kernels/norm_f32.c
   ops/kernels/attention_f32.c
@@ -27,3 +29,5 @@ set(ATTN_KERNELS
   ops/kernels/additive_f32.c
   ops/kernels/maps_f32.c
 )
+# Those with a second text for CPUs with dot products of bytes.
+set(ATTN_KERNELS_DOT ops/kernels/gemm_i8.c)

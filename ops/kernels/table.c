@@ -1,4 +1,5 @@
-/* table.c - the kernel table of each instruction set. */
+/* table.c - the kernel table of each instruction set. Those with VNNI have the kernels of
+ * KERNEL_DOT rows from a text of their own, the others are shared. */
 #include "kernels.h"
 
 #define KERNEL(type, name, arguments) type attn_##name##_base arguments;
@@ -24,6 +25,19 @@ static const struct attn_kernels table_avx2 = {
 #undef KERNEL
 };
 
+#define KERNEL(type, name, arguments)
+#define KERNEL_DOT(type, name, arguments) type attn_##name##_avx2_vnni arguments;
+#include "kernels.def"
+#undef KERNEL
+static const struct attn_kernels table_avx2_vnni = {
+    .isa = 1,
+    .vec_bytes = 32,
+#define KERNEL(type, name, arguments)     .name = attn_##name##_avx2,
+#define KERNEL_DOT(type, name, arguments) .name = attn_##name##_avx2_vnni,
+#include "kernels.def"
+#undef KERNEL
+};
+
 #define KERNEL(type, name, arguments) type attn_##name##_avx512 arguments;
 #include "kernels.def"
 #undef KERNEL
@@ -34,18 +48,32 @@ static const struct attn_kernels table_avx512 = {
 #include "kernels.def"
 #undef KERNEL
 };
+
+#define KERNEL(type, name, arguments)
+#define KERNEL_DOT(type, name, arguments) type attn_##name##_avx512_vnni arguments;
+#include "kernels.def"
+#undef KERNEL
+static const struct attn_kernels table_avx512_vnni = {
+    .isa = 2,
+    .vec_bytes = 64,
+#define KERNEL(type, name, arguments)     .name = attn_##name##_avx512,
+#define KERNEL_DOT(type, name, arguments) .name = attn_##name##_avx512_vnni,
+#include "kernels.def"
+#undef KERNEL
+};
 #endif
 
-const struct attn_kernels *attn_kernels_for(int isa);
+const struct attn_kernels *attn_kernels_for(int isa, bool dot);
 
-const struct attn_kernels *attn_kernels_for(int isa)
+const struct attn_kernels *attn_kernels_for(int isa, bool dot)
 {
 #if defined(__x86_64__)
     if (isa == 2)
-        return &table_avx512;
+        return dot ? &table_avx512_vnni : &table_avx512;
     if (isa == 1)
-        return &table_avx2;
+        return dot ? &table_avx2_vnni : &table_avx2;
 #endif
     (void)isa;
+    (void)dot;
     return &table_base;
 }

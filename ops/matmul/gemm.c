@@ -94,14 +94,9 @@ attn_status attn_gemm_plan(const attnrun_step *step, struct attn_gemm *g)
     return ATTNRUN_OK;
 }
 
-/* Element offsets of a batch. */
-struct offsets {
-    int64_t a, b, c;
-};
-
-static struct offsets batch_offsets(const struct attn_gemm *g, int64_t index)
+struct attn_gemm_offsets attn_gemm_batch(const struct attn_gemm *g, int64_t index)
 {
-    struct offsets at = { 0, 0, 0 };
+    struct attn_gemm_offsets at = { 0, 0, 0 };
     for (int i = g->n_batch - 1; i >= 0; i--) {
         int64_t position = index % g->batch[i];
         index /= g->batch[i];
@@ -153,7 +148,8 @@ static void run_columns(const struct attn_gemm *g, const struct attn_kernels *ke
 {
     const int64_t j = task % g->n_blocks * g->n_block;
     const int64_t i = task / g->n_blocks % g->m_blocks * g->m_block;
-    const struct offsets at = batch_offsets(g, task / g->n_blocks / g->m_blocks);
+    const struct attn_gemm_offsets at =
+        attn_gemm_batch(g, task / g->n_blocks / g->m_blocks);
     struct attn_epilogue steps[8];
     struct attn_gemm_f32 t = { .m = (size_t)least(g->m - i, g->m_block),
                                .n = (size_t)least(g->n - j, count * g->n_block),

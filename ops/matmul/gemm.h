@@ -41,6 +41,11 @@ struct attn_gemm_operands {
 /* Dense operands without batch; `trans_a`: A is [k,m]; `trans_b`: B is [n,k]. */
 void attn_gemm_describe(struct attn_gemm *g, int64_t m, int64_t n, int64_t k,
                         bool trans_a, bool trans_b);
+/* Element offsets of matrix `index` of the batch. */
+struct attn_gemm_offsets {
+    int64_t a, b, c;
+};
+struct attn_gemm_offsets attn_gemm_batch(const struct attn_gemm *g, int64_t index);
 /* E_LIMIT where the number of tasks overflows. */
 attn_status attn_gemm_plan(const attnrun_step *step, struct attn_gemm *g);
 /* All tasks of a range; those that share rows of A are one product, so that A is fetched

@@ -9,5 +9,7 @@ set(ATTN_OPS_MATMUL
   ops/matmul/fused_matmul.c
   ops/matmul/einsum_equation.c
   ops/matmul/einsum.c
+  ops/matmul/gemm_i8.c
   ops/matmul/integer_matmul.c
+  ops/matmul/qlinear_matmul.c
 )

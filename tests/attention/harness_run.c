@@ -351,6 +351,8 @@ static double element(const struct check_operand *o, const void *data, int64_t i
     switch (o->dtype) {
     case ATTNRUN_F32:
         return (double)((const float *)data)[i];
+    case ATTNRUN_I8:
+        return ((const int8_t *)data)[i];
     case ATTNRUN_I32:
         return ((const int32_t *)data)[i];
     case ATTNRUN_I64:

@@ -7,16 +7,18 @@
 
 #include "../../runtime/cpu.h"
 
-const struct attn_kernels *attn_kernels_for(int isa);
+const struct attn_kernels *attn_kernels_for(int isa, bool dot);
 
 static const struct {
     const char *name;
     void (*check)(struct check *c);
+    bool dot; /* has a second text */
 } checks[] = {
-#define KERNEL(type, name, arguments) { #name, check_##name },
+#define KERNEL(type, name, arguments)     { #name, check_##name, false },
+#define KERNEL_DOT(type, name, arguments) { #name, check_##name, true },
 #include "../../ops/kernels/kernels.def"
 #undef KERNEL
-    { NULL, NULL },
+    { NULL, NULL, false },
 };
 
 struct options {
@@ -36,13 +38,14 @@ static bool wanted(const struct options *options, const char *name)
 }
 
 /* Returns the number of kernels that failed. */
-static int check_isa(const struct options *options, int isa, int64_t *comparisons)
+static int check_isa(const struct options *options, int isa, bool dot,
+                     int64_t *comparisons)
 {
     int failed = 0;
     for (int i = 0; checks[i].name != NULL; i++) {
-        if (!wanted(options, checks[i].name))
+        if (!wanted(options, checks[i].name) || (dot && !checks[i].dot))
             continue;
-        struct check c = { .k = attn_kernels_for(isa),
+        struct check c = { .k = attn_kernels_for(isa, dot),
                            .isa = attn_isa_name((enum attn_isa)isa),
                            .kernel = checks[i].name,
                            .random = options->seed * 2654435761u + 1,
@@ -51,8 +54,9 @@ static int check_isa(const struct options *options, int isa, int64_t *comparison
         check_again(&c);
         *comparisons += c.comparisons;
         if (c.failures > 0)
-            printf("FAILED %s %s: %lld of %lld comparisons\n", c.isa, c.kernel,
-                   (long long)c.failures, (long long)c.comparisons);
+            printf("FAILED %s%s %s: %lld of %lld comparisons\n", c.isa,
+                   dot ? " vnni" : "", c.kernel, (long long)c.failures,
+                   (long long)c.comparisons);
         failed += c.failures > 0;
     }
     return failed;
@@ -79,7 +83,8 @@ int main(int argc, char **argv)
     for (int isa = 0; isa <= (int)attn_cpu_isa(); isa++) {
         const char *name = attn_isa_name((enum attn_isa)isa);
         if (options.isa == NULL || strcmp(options.isa, name) == 0)
-            failed += check_isa(&options, isa, &comparisons);
+            for (int dot = 0; dot <= (int)attn_cpu_has_dot((enum attn_isa)isa); dot++)
+                failed += check_isa(&options, isa, dot != 0, &comparisons);
     }
     printf("kernels: %d failed, %lld comparisons, seed %llu\n", failed,
            (long long)comparisons, (unsigned long long)options.seed);

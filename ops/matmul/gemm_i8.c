@@ -1,0 +1,251 @@
+/* gemm_i8.c - cuts products of quantized matrices into tasks, and runs them; the
+ * arithmetic is in ops/kernels/gemm_i8.c. Cost: m n k / 256 cycles with VNNI; scratch of
+ * about 2 KiB a row of a block. Source: ONNX MatMulInteger-10. */
+#include "gemm_i8.h"
+
+#include "shapes.h"
+
+enum {
+    MOST_ROWS = 128,
+    LEAST_COLUMNS = 64,
+    MOST_COLUMNS = 512, /* of a block */
+    TASK_NS = 25000,
+    MOST_MERGED_NS = 4000000 /* between two looks at the cancel flag */
+};
+
+static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* ---- zero points ---- */
+
+attn_status attn_integer_check_vector(const attnrun_step *step, int in, int64_t lines,
+                                      int64_t matrices, const char *what)
+{
+    if (!op_has_in(step, in))
+        return ATTNRUN_OK;
+    int64_t n = op_count(&step->in[in], 0, step->in[in].rank);
+    if (n == 1 || n == lines ||
+        (matrices > 0 && n / matrices == lines && n % matrices == 0))
+        return ATTNRUN_OK;
+    return op_fail_input(step, in, ATTNRUN_E_SHAPE,
+                         "expected 1 or %lld elements, one per %s", (long long)lines,
+                         what);
+}
+
+int64_t attn_integer_pick(const attnrun_tensor *x, int64_t lines, int64_t matrix,
+                          int64_t line)
+{
+    int64_t n = tensor_count(x);
+    return n == 1 ? 0 : n == lines ? line : matrix * lines + line;
+}
+
+int32_t attn_integer_at(const attnrun_tensor *x, int64_t i)
+{
+    return x->dtype == ATTNRUN_I8 ? ((const int8_t *)x->data)[i]
+                                  : ((const uint8_t *)x->data)[i];
+}
+
+/* ---- the cut ---- */
+
+/* Nanoseconds for a column of C in a block of m rows: by arithmetic, or by reading B. */
+static double column_cost(int64_t m, int64_t k)
+{
+    const double products = (double)m * (double)k / 250.0, read = (double)k / 12.0;
+    return (products > read ? products : read) + (double)m * 0.3;
+}
+
+static attn_status too_large(const attnrun_step *step)
+{
+    return op_fail(step, ATTNRUN_E_LIMIT, "the matrix product is too large");
+}
+
+attn_status attn_integer_cut(const attnrun_step *step, bool summed,
+                             struct attn_integer_gemm *s)
+{
+    struct attn_gemm *g = &s->gemm;
+    int64_t n_batch = 1;
+    bool fits = true;
+    for (int i = 0; i < g->n_batch; i++)
+        fits = fits && ck_mul(n_batch, g->batch[i], &n_batch);
+    g->m_blocks = most(1, ceil_div(g->m, MOST_ROWS));
+    g->m_block = most(8, ceil_div(ceil_div(g->m, g->m_blocks), 8) * 8);
+    g->m_blocks = most(1, ceil_div(g->m, g->m_block));
+    const int64_t rows = least(g->m, g->m_block);
+    const double cost = column_cost(rows, g->k), columns = TASK_NS / cost;
+    g->n_block = columns > MOST_COLUMNS ? MOST_COLUMNS : (int64_t)columns;
+    g->n_block = most(g->n_block, LEAST_COLUMNS);
+    g->n_blocks = most(1, ceil_div(g->n, g->n_block));
+    g->n_block = most(1, ceil_div(ceil_div(g->n, g->n_blocks), ATTN_GEMM_NR_MOST)) *
+                 ATTN_GEMM_NR_MOST;
+    g->n_blocks = most(1, ceil_div(g->n, g->n_block));
+    if (g->n == 0 || g->m == 0)
+        n_batch = 0;
+    if (!fits || !ck_mul(n_batch, g->m_blocks, &g->n_tasks) ||
+        !ck_mul(g->n_tasks, g->n_blocks, &g->n_tasks))
+        return too_large(step);
+    const double task = cost * (double)least(g->n, g->n_block);
+    g->task_cost = task < 1e15 ? (int64_t)task + 100 : (int64_t)1e15;
+    s->columns = least(g->n, MOST_COLUMNS);
+    s->zeros_at =
+        (int64_t)(attn_gemm_i8_scratch((size_t)rows, (size_t)s->columns) * 4 + 63) / 64 *
+        64;
+    s->sums_at = s->zeros_at + ((rows + s->columns) * 4 + 63) / 64 * 64;
+    g->scratch_bytes = s->sums_at + (summed ? (rows * s->columns * 4 + 63) / 64 * 64 : 0);
+    if (!summed)
+        s->sums_at = -1;
+    return ATTNRUN_OK;
+}
+
+attn_status attn_integer_plan(const attnrun_step *step, int a, int b, bool summed,
+                              struct attn_integer_gemm *g)
+{
+    const attnrun_type *ta = &step->in[a], *tb = &step->in[b];
+    TRY(attn_matmul_describe(step, a, b, 0, &g->gemm));
+    g->rows = ta->rank < 2 ? 1 : ta->dims[ta->rank - 2].value;
+    g->a_matrices = ta->rank < 3 ? 1 : op_count(ta, 0, ta->rank - 2);
+    g->b_matrices = tb->rank < 3 ? 1 : op_count(tb, 0, tb->rank - 2);
+    return attn_integer_cut(step, summed, g);
+}
+
+/* ---- a task ---- */
+
+/* Zero points of a block as the kernel takes them; NULL: none. */
+static const int32_t *zeros_of_rows(const struct attn_integer_gemm *g,
+                                    const attnrun_tensor *zero,
+                                    const struct attn_integer_block *block, int32_t *to)
+{
+    if (zero == NULL)
+        return NULL;
+    for (int64_t i = 0; i < block->m; i++) {
+        const int64_t line = block->line + i;
+        to[i] = attn_integer_at(
+            zero, attn_integer_pick(zero, g->rows, line / g->rows, line % g->rows));
+    }
+    return to;
+}
+
+static const int32_t *zeros_of_columns(const struct attn_integer_gemm *g,
+                                       const attnrun_tensor *zero,
+                                       const struct attn_integer_block *block,
+                                       int32_t *to)
+{
+    if (zero == NULL)
+        return NULL;
+    for (int64_t j = 0; j < block->n; j++)
+        to[j] = attn_integer_at(
+            zero, attn_integer_pick(zero, g->gemm.n, block->b_matrix, block->column + j));
+    return to;
+}
+
+static void find_b(const struct attn_gemm *g, const struct attn_integer_operands *o,
+                   struct attn_gemm_i8 *t, int64_t b, int64_t j)
+{
+    const struct attn_packed *packed = o->packed;
+    t->b_row = g->b_row;
+    t->b_col = g->b_col;
+    t->b_signed = o->b_signed;
+    if (packed == NULL) {
+        t->b = (const uint8_t *)o->b + b + j * g->b_col;
+        return;
+    }
+    const int64_t panel = packed->vec_bytes / 2, wide = ceil_div(g->n, panel) * panel;
+    t->sums = (const uint32_t *)(packed + 1) + j;
+    t->b = (const uint8_t *)((const uint32_t *)(packed + 1) + wide) +
+           j * (ceil_div(g->k, 4) * 4);
+}
+
+/* `count` tasks from `task` on, which share their rows. */
+static void run_columns(const struct attn_integer_gemm *s,
+                        const struct attn_kernels *kernels,
+                        const struct attn_integer_operands *o, int64_t task,
+                        int64_t count, const attnrun_work *work)
+{
+    const struct attn_gemm *g = &s->gemm;
+    const int64_t j = task % g->n_blocks * g->n_block;
+    const int64_t i = task / g->n_blocks % g->m_blocks * g->m_block;
+    const struct attn_gemm_offsets at =
+        attn_gemm_batch(g, task / g->n_blocks / g->m_blocks);
+    uint8_t *scratch = work->scratch;
+    int32_t *zeros = (int32_t *)(void *)(scratch + s->zeros_at);
+    struct attn_integer_block block = { .line = (g->k > 0 ? at.a / g->k : 0) + i,
+                                        .column = j,
+                                        .c = at.c + i * g->c_row + j,
+                                        .m = least(g->m - i, g->m_block),
+                                        .n = least(g->n - j, count * g->n_block) };
+    block.b_matrix = g->k > 0 ? at.b / (g->k * g->n) : 0;
+    block.row = s->sums_at < 0 ? g->c_row : block.n;
+    struct attn_gemm_i8 t = { .a = (const uint8_t *)o->a + at.a + i * g->a_row,
+                              .a_row = g->a_row,
+                              .a_col = g->a_col,
+                              .a_signed = o->a_signed,
+                              .a_zero = zeros_of_rows(s, o->a_zero, &block, zeros),
+                              .c_row = block.row,
+                              .m = (size_t)block.m,
+                              .n = (size_t)block.n,
+                              .k = (size_t)g->k,
+                              .scratch = (uint32_t *)(void *)scratch };
+    t.b_zero = zeros_of_columns(s, o->b_zero, &block, zeros + block.m);
+    t.c = s->sums_at < 0 ? o->c + block.c : (uint32_t *)(void *)(scratch + s->sums_at);
+    find_b(g, o, &t, at.b, j);
+    kernels->gemm_i8(&t);
+    block.sums = t.c;
+    if (s->sums_at >= 0)
+        o->finish(o->step, work, &block, scratch + g->scratch_bytes);
+}
+
+attn_status attn_integer_run(const struct attn_integer_gemm *s,
+                             const struct attn_kernels *kernels,
+                             const struct attn_integer_operands *o,
+                             const attnrun_work *work)
+{
+    const struct attn_gemm *g = &s->gemm;
+    int64_t most_tasks = most(1, MOST_MERGED_NS / most(1, g->task_cost));
+    most_tasks = least(most_tasks, most(1, s->columns / g->n_block));
+    for (int64_t task = work->begin; task < work->end;) {
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        int64_t left = least(work->end - task, g->n_blocks - task % g->n_blocks);
+        int64_t count = ceil_div(left, ceil_div(left, most_tasks));
+        run_columns(s, kernels, o, task, count, work);
+        task += count;
+    }
+    return ATTNRUN_OK;
+}
+
+/* ---- packing ---- */
+
+/* Columns' sums, then panels. */
+attn_status attn_integer_pack_input(attnrun_pack *pack, int in, int64_t *bytes,
+                                    void *packed)
+{
+    const attnrun_tensor *b = in < pack->n_in ? &pack->x[in] : NULL;
+    *bytes = 0;
+    if (b == NULL || b->data == NULL || b->rank < 2)
+        return ATTNRUN_OK;
+    for (int i = 0; i < b->rank - 2; i++)
+        if (b->dims[i] != 1)
+            return ATTNRUN_OK;
+    const int64_t k = b->dims[b->rank - 2], n = b->dims[b->rank - 1],
+                  panel = pack->kernels->vec_bytes / 2, wide = ceil_div(n, panel) * panel;
+    if (k == 0 || n == 0)
+        return ATTNRUN_OK;
+    if (!ck_mul(wide, ceil_div(k, 4) * 4 + 4, bytes) ||
+        !ck_add(*bytes, (int64_t)sizeof(struct attn_packed), bytes))
+        return attn_fail_node(ATTNRUN_E_LIMIT, pack->node,
+                              "input %d is too large to pack", in);
+    if (packed == NULL)
+        return ATTNRUN_OK;
+    struct attn_packed *head = packed;
+    *head = (struct attn_packed){ .magic = ATTN_PACKED_MAGIC,
+                                  .version = ATTN_PACKED_VERSION,
+                                  .dtype = b->dtype,
+                                  .vec_bytes = pack->kernels->vec_bytes,
+                                  .k = k,
+                                  .n = n };
+    uint32_t *sums = (uint32_t *)(head + 1);
+    pack->kernels->gemm_pack_i8((uint8_t *)(sums + wide), sums, b->data, n, 1, (size_t)k,
+                                (size_t)n, b->dtype == ATTNRUN_I8);
+    pack->replaces |= UINT32_C(1) << in;
+    return ATTNRUN_OK;
+}
