@@ -311,6 +311,10 @@ static attn_status infer_node(struct inference *inference, struct attn_node *nod
     TRY(attn_node_check_types(&step->pub, &widening));
     if (widening.inputs == 0)
         return infer_plain(inference, step);
+    for (int32_t i = 0; i < node->pub.n_out && i < 64; i++) /* as the file says */
+        if ((widening.open >> i & 1) && node->out[i] >= 0 &&
+            graph->values[node->out[i]].type.dtype == widening.dtype)
+            widening.outputs |= UINT64_C(1) << i;
     *widened = true;
     TRY(widen_node(graph, node, &widening, narrow));
     step = next_step(inference, node);

@@ -315,9 +315,12 @@ attn_status attn_node_check_types(const attnrun_step *step,
     for (int i = 0; widening->inputs != 0 && i < step->n_out && i < 64; i++) {
         struct attn_operand operand;
         int letter;
-        if (attn_row_operand(op, op->outputs, i, &operand) && operand.letter[0] != 0 &&
-            (letter = find_letter(&letters, operand.letter)) >= 0 &&
-            letters.seen[letter].widened)
+        if (!attn_row_operand(op, op->outputs, i, &operand) || operand.letter[0] == 0)
+            continue;
+        letter = find_letter(&letters, operand.letter);
+        if (letter < 0 && may_widen(op, widening->dtype, operand.dtypes))
+            widening->open |= UINT64_C(1) << i;
+        if (letter >= 0 && letters.seen[letter].widened)
             widening->outputs |= UINT64_C(1) << i;
     }
     return ATTNRUN_OK;

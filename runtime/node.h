@@ -8,6 +8,7 @@
  */
 struct attn_widening {
     uint64_t inputs, outputs;
+    uint64_t open; /* outputs in f32 whose letter no input has */
     int32_t dtype; /* the narrow type */
 };
 

@@ -15,11 +15,16 @@
  * (i, where nothing is past). local_window_size w: it sees itself and w - 1 keys before.
  * output_qk (batch, heads, q, total_sequence_length): scores with cap and bias (qk_output
  * 1), or their softmax (2); 0 where a key is not seen.
- * Refused: quantised caches, sliding_window_cache, norms of queries and keys.
+ * kv_cache_bit_width 8, 4: caches are i8 or pairs of 4 bits, the latter (batch, kv_heads,
+ * total, dim / 2); k_quant_type, v_quant_type say how many numbers k_scale and v_scale
+ * have, one or kv_heads * dim. New tokens are seen as the cache has them. Tiles of it
+ * become floats as they are needed.
+ * Refused: sliding_window_cache, norms of queries and keys, types that differ.
  * Source: ONNX Runtime contrib operators, compared with 1.31.1. */
 #include <math.h>
 
 #include "cache.h"
+#include "quantized.h"
 #include "rotary.h"
 
 struct gqa_args {
@@ -51,15 +56,18 @@ enum { Q, K, V, PAST_K, PAST_V, SEQLENS, TOTAL, COS, SIN, POSITIONS, SCORE_BIAS,
 enum { K_SCALE = SINK + 1, V_SCALE, Q_NORM, K_NORM };
 enum { Y, PRESENT_K, PRESENT_V, QK, MOST_HEADS = 1 << 16 };
 enum { NO_QK, QK_BEFORE, QK_AFTER }; /* qk_output */
+enum { NO_TYPE, PER_TENSOR, PER_CHANNEL };
 
 struct gqa_state {
     struct attn_sdpa
         core; /* over present keys and values, turned queries in shared memory */
     int64_t past, total, new_tokens, dim, half, positions;
     int64_t q_row, k_row, k_offset,
-        v_offset;             /* floats per token of the inputs; packed offsets */
-    int64_t q_at, k_at, v_at; /* floats into the shared memory */
-    int32_t in_place[2];      /* the past is in present_key, present_value already */
+        v_offset;        /* floats per token of the inputs; packed offsets */
+    int64_t k_at, v_at;  /* bytes into the shared memory */
+    int32_t in_place[2]; /* the past is in present_key, present_value already */
+    struct attn_quantized quantized; /* bits 0: the caches are floats */
+    int64_t token_bytes;             /* of a head of a cache */
 };
 
 static attn_status check_args(const attnrun_step *step)
@@ -70,10 +78,15 @@ static attn_status check_args(const attnrun_step *step)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "num_heads %lld is no multiple of kv_num_heads %lld",
                        (long long)args->num_heads, (long long)args->kv_num_heads);
-    if (args->k_quant_type != 0 || args->v_quant_type != 0 ||
-        args->kv_cache_bit_width != 0 || op_has_in(step, K_SCALE) ||
-        op_has_in(step, V_SCALE))
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "quantised keys and values");
+    if (args->k_quant_type != args->v_quant_type)
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "k_quant_type and v_quant_type that differ");
+    if (args->k_quant_type == 0
+            ? args->kv_cache_bit_width != 0
+            : args->kv_cache_bit_width != 8 && args->kv_cache_bit_width != 4)
+        return op_fail(step, ATTNRUN_E_ATTR, "kv_cache_bit_width is %lld, expected %s",
+                       (long long)args->kv_cache_bit_width,
+                       args->k_quant_type == 0 ? "0 without k_quant_type" : "8 or 4");
     if (args->sliding_window_cache != 0)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED, "sliding_window_cache");
     for (int in = Q_NORM; in <= K_NORM; in++)
@@ -91,6 +104,39 @@ static attn_status check_args(const attnrun_step *step)
     if (args->do_rotary != 0 && (!op_has_in(step, COS) || !op_has_in(step, SIN)))
         return op_fail(step, ATTNRUN_E_INPUT,
                        "do_rotary without cos_cache and sin_cache");
+    return ATTNRUN_OK;
+}
+
+static int32_t cache_dtype(const struct gqa_args *args)
+{
+    return args->kv_cache_bit_width == 8   ? ATTNRUN_I8
+           : args->kv_cache_bit_width == 4 ? ATTNRUN_U8
+                                           : ATTNRUN_F32;
+}
+
+/* What a token of a cache is, and its scales. */
+static attn_status find_cache(const attnrun_step *step, struct gqa_state *s)
+{
+    const struct gqa_args *args = step->args;
+    s->token_bytes = s->dim * (int64_t)sizeof(float);
+    s->quantized = (struct attn_quantized){ (int32_t)args->kv_cache_bit_width,
+                                            args->k_quant_type == PER_CHANNEL, s->dim };
+    if (s->quantized.bits == 0)
+        return ATTNRUN_OK;
+    if (s->quantized.bits == 4 && s->dim % 2 != 0)
+        return op_fail_input(step, Q, ATTNRUN_E_SHAPE,
+                             "heads of %lld cannot be pairs of 4 bits",
+                             (long long)s->dim);
+    s->token_bytes = attn_quantized_bytes(&s->quantized);
+    const int64_t scales = s->quantized.by_channel ? args->kv_num_heads * s->dim : 1;
+    for (int in = K_SCALE; in <= V_SCALE; in++) {
+        if (!op_has_in(step, in))
+            return op_fail(step, ATTNRUN_E_INPUT, "%s is missing",
+                           in == K_SCALE ? "k_scale" : "v_scale");
+        if (op_count(&step->in[in], 0, step->in[in].rank) != scales)
+            return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected %lld numbers",
+                                 (long long)scales);
+    }
     return ATTNRUN_OK;
 }
 
@@ -116,12 +162,17 @@ static attn_status find_sizes(const attnrun_step *step, struct gqa_state *s)
         TRY(op_need_dim(step, in, 1, q->dims[1], "the tokens"));
         TRY(op_need_dim(step, in, 2, dim_of(s->k_row), "kv_num_heads * dim"));
     }
+    TRY(find_cache(step, s));
     for (int in = PAST_K; in <= PAST_V && op_has_in(step, in); in++) {
+        if (step->in[in].dtype != cache_dtype(args))
+            return op_fail_input(step, in, ATTNRUN_E_DTYPE, "expected %s",
+                                 attnrun_dtype_name(cache_dtype(args)));
         TRY(op_need_rank(step, in, 4));
         TRY(op_need_dim(step, in, 0, q->dims[0], "the batch"));
         TRY(op_need_dim(step, in, 1, dim_of(args->kv_num_heads), "kv_num_heads"));
         TRY(op_need_dim(step, in, 2, step->in[PAST_K].dims[2], "past_key's length"));
-        TRY(op_need_dim(step, in, 3, dim_of(s->dim), "the dim of a head"));
+        TRY(op_need_dim(step, in, 3, dim_of(s->quantized.bits == 4 ? s->dim / 2 : s->dim),
+                        "the dim of a head"));
         s->past = step->in[in].dims[2].value;
     }
     return ATTNRUN_OK;
@@ -197,6 +248,7 @@ static attn_status plan(attnrun_step *step, struct gqa_state *s)
                              .head_dim = s->dim,
                              .v_dim = s->dim,
                              .causal = args->causal != 0,
+                             .widens = s->quantized.bits != 0,
                              .left = args->local_window_size > 0
                                          ? args->local_window_size - 1
                                          : -1,
@@ -207,11 +259,10 @@ static attn_status plan(attnrun_step *step, struct gqa_state *s)
         c->scale = (float)(1.0 / sqrt((double)s->dim));
     c->q = c->y =
         (struct attn_heads){ s->new_tokens * heads * s->dim, s->dim, heads * s->dim };
-    int64_t cache = batch * args->kv_num_heads * s->total * s->dim;
-    s->k_at = batch * s->new_tokens * heads * s->dim;
-    s->v_at = s->k_at + (op_has_out(step, PRESENT_K) ? 0 : cache);
-    cache = op_has_out(step, PRESENT_V) ? 0 : cache;
-    step->shared_bytes = (s->v_at + cache) * (int64_t)sizeof(float);
+    const int64_t cache = batch * args->kv_num_heads * s->total * s->token_bytes;
+    s->k_at = batch * s->new_tokens * heads * s->dim * (int64_t)sizeof(float);
+    s->v_at = s->k_at + (op_has_out(step, PRESENT_K) ? 0 : (cache + 63) / 64 * 64);
+    step->shared_bytes = s->v_at + (op_has_out(step, PRESENT_V) ? 0 : cache);
     TRY(plan_extras(step, c));
     if (op_has_out(step, QK)) {
         TRY(need_total(step, s->new_tokens));
@@ -223,6 +274,8 @@ static attn_status plan(attnrun_step *step, struct gqa_state *s)
     op_tasks(step, 0, batch * args->kv_num_heads, s->total * s->dim);
     op_tasks(step, 1, op_has_out(step, Y) ? c->n_tasks : 0, c->task_cost);
     step->scratch_bytes = c->scratch_bytes;
+    if (step->scratch_bytes < s->dim * (int64_t)sizeof(float)) /* a key to be quantised */
+        step->scratch_bytes = s->dim * (int64_t)sizeof(float);
     return ATTNRUN_OK;
 }
 
@@ -236,6 +289,14 @@ static attn_status gqa_infer(attnrun_step *step)
     bool known;
     TRY(check_args(step));
     TRY(op_need_rank(step, Q, 3));
+    if (!op_rank_known(step, Q)) {
+        for (int out = 0; out < step->n_out; out++)
+            TRY(op_out(step, out,
+                       out == PRESENT_K || out == PRESENT_V ? cache_dtype(args)
+                                                            : ATTNRUN_F32,
+                       -1, NULL));
+        return ATTNRUN_OK;
+    }
     TRY(op_ints(step, TOTAL, &value, 1, &n, &known));
     if (op_has_in(step, PAST_K))
         past = step->in[PAST_K].rank == 4 ? step->in[PAST_K].dims[2]
@@ -243,20 +304,20 @@ static attn_status gqa_infer(attnrun_step *step)
     if (known && n == 1)
         total = attnrun_dim_max(step, past, dim_of(value < 0 ? 0 : value));
     else if (!op_has_out(step, PRESENT_K) && !op_has_out(step, PRESENT_V) &&
-             !op_has_out(step, QK) &&
-             step->in[Q].rank == 3) /* nobody sees how long it is: the most it may be */
+             !op_has_out(step, QK)) /* nobody sees how long it is: the most it may be */
         total = attnrun_dim_add(step, past, step->in[Q].dims[1]);
-    if (step->in[Q].rank < 0)
-        return op_fail_input(step, Q, ATTNRUN_E_UNSUPPORTED, "expected a known rank");
     attnrun_dim all =
         dim_of(args->num_heads + (op_has_in(step, K) ? 0 : 2 * args->kv_num_heads));
     attnrun_dim dim = attnrun_dim_div(step, step->in[Q].dims[2], all);
     attnrun_dim y[3] = { step->in[Q].dims[0], step->in[Q].dims[1],
                          attnrun_dim_mul(step, dim, dim_of(args->num_heads)) };
-    attnrun_dim cache[4] = { y[0], dim_of(args->kv_num_heads), total, dim };
+    attnrun_dim cache[4] = { y[0], dim_of(args->kv_num_heads), total,
+                             args->kv_cache_bit_width == 4
+                                 ? attnrun_dim_div(step, dim, dim_of(2))
+                                 : dim };
     TRY(op_out(step, Y, ATTNRUN_F32, 3, y));
-    TRY(op_out(step, PRESENT_K, ATTNRUN_F32, 4, cache));
-    TRY(op_out(step, PRESENT_V, ATTNRUN_F32, 4, cache));
+    TRY(op_out(step, PRESENT_K, cache_dtype(args), 4, cache));
+    TRY(op_out(step, PRESENT_V, cache_dtype(args), 4, cache));
     attnrun_dim qk[4] = { y[0], dim_of(args->num_heads), y[1],
                           known && n == 1 ? dim_of(value < 0 ? 0 : value)
                                           : attnrun_dim_unknown(step) };
@@ -344,47 +405,78 @@ static void put_token(const attnrun_step *step, float *to, const float *from, in
                      args->rotary_interleaved != 0);
 }
 
-/* A cache in the output, or in shared memory where nobody reads that. */
-static attnrun_tensor cache_of(const attnrun_step *step, int out, float *shared)
+static const float *scale_of(const attnrun_step *step, int in, int64_t h)
 {
+    const struct gqa_state *s = step->state;
+    return (const float *)step->x[in].data + (s->quantized.by_channel ? h * s->dim : 0);
+}
+
+/* A cache in the output, or in shared memory where nobody reads that. */
+static attnrun_tensor cache_of(const attnrun_step *step, int out, void *shared)
+{
+    const int32_t dtype = cache_dtype(step->args);
     const struct gqa_state *s = step->state;
     if (op_has_out(step, out))
         return step->y[out];
     attnrun_tensor cache = {
         .kind = ATTNRUN_TENSOR,
-        .dtype = ATTNRUN_F32,
+        .dtype = dtype,
         .rank = 4,
-        .dims = { s->core.batch, s->core.kv_heads, s->total, s->dim },
-        .data = shared + (out == PRESENT_K ? s->k_at : s->v_at),
+        .dims = { s->core.batch, s->core.kv_heads, s->total,
+                  dtype == ATTNRUN_U8 ? s->dim / 2 : s->dim },
+        .data = (char *)shared + (out == PRESENT_K ? s->k_at : s->v_at),
     };
     tensor_set_dense(&cache);
     return cache;
 }
 
+/* n tokens of the past of head h of sample b into a cache. */
+static void keep_past(const attnrun_tensor *cache, const attnrun_tensor *past, int64_t b,
+                      int64_t h, int64_t n)
+{
+    const int64_t from = past->strides[2], to = cache->strides[2];
+    for (int64_t i = 0; i < n && from != to; i++)
+        memcpy(cache_at(cache, b, h, i), cache_at(past, b, h, i), (size_t)to);
+    if (n > 0 && from == to)
+        memcpy(cache_at(cache, b, h, 0), cache_at(past, b, h, 0), (size_t)(n * to));
+}
+
+/* New token i of head h as the cache has it; `room`: for its floats. */
+static void keep_new(const attnrun_step *step, int out, void *to, const float *from,
+                     int64_t b, int64_t h, int64_t i, int64_t position, float *room)
+{
+    const struct gqa_state *s = step->state;
+    const bool key = out == PRESENT_K;
+    float *token = s->quantized.bits == 0 ? to : room;
+    if (key)
+        put_token(step, token, from, b, i, position);
+    else
+        memcpy(token, from, (size_t)s->dim * sizeof *token);
+    if (s->quantized.bits != 0)
+        attn_quantize(&s->quantized, to, token,
+                      scale_of(step, key ? K_SCALE : V_SCALE, h));
+}
+
 /* Past, new tokens, zeros behind: head h of sample b. */
 static void fill_cache(const attnrun_step *step, int out, int64_t task, int64_t first,
-                       float *shared)
+                       const attnrun_work *work)
 {
     const struct gqa_state *s = step->state;
     const int64_t b = task / s->core.kv_heads, h = task % s->core.kv_heads;
     const bool key = out == PRESENT_K;
     const int in = op_has_in(step, K) ? (key ? K : V) : Q,
               past_in = key ? PAST_K : PAST_V;
-    const attnrun_tensor cache = cache_of(step, out, shared);
-    float *to = cache_at(&cache, b, h, 0);
+    const attnrun_tensor cache = cache_of(step, out, work->shared);
+    char *to = (char *)cache_at(&cache, b, h, 0);
     const float *from = (const float *)step->x[in].data + b * s->new_tokens * s->k_row +
                         (key ? s->k_offset : s->v_offset) + h * s->dim;
     int64_t kept = first < s->past ? first : s->past;
     if (!s->in_place[out - PRESENT_K])
-        cache_copy_past(&cache, &step->x[past_in], task, kept);
-    memset(to + kept * s->dim, 0, (size_t)((s->total - kept) * s->dim) * sizeof *to);
-    for (int64_t i = 0; i < s->new_tokens; i++) {
-        float *token = to + (first + i) * s->dim;
-        if (key)
-            put_token(step, token, from + i * s->k_row, b, i, first + i);
-        else
-            memcpy(token, from + i * s->k_row, (size_t)s->dim * sizeof *to);
-    }
+        keep_past(&cache, &step->x[past_in], b, h, kept);
+    memset(to + kept * s->token_bytes, 0, (size_t)((s->total - kept) * s->token_bytes));
+    for (int64_t i = 0; i < s->new_tokens; i++)
+        keep_new(step, out, to + (first + i) * s->token_bytes, from + i * s->k_row, b, h,
+                 i, first + i, work->scratch);
 }
 
 /* The queries of the heads that share key head h. */
@@ -403,21 +495,40 @@ static void fill_queries(const attnrun_step *step, int64_t task, int64_t first,
         }
 }
 
+struct quantized_caches {
+    const attnrun_step *step;
+    attnrun_tensor k, v;
+};
+
+static void widen(const void *arg, int64_t b, int64_t h, int64_t first, int64_t n,
+                  float *k, float *v)
+{
+    const struct quantized_caches *c = arg;
+    const struct gqa_state *s = c->step->state;
+    attn_dequantize(c->step->kernels, &s->quantized, k, cache_at(&c->k, b, h, first),
+                    scale_of(c->step, K_SCALE, h), n);
+    attn_dequantize(c->step->kernels, &s->quantized, v, cache_at(&c->v, b, h, first),
+                    scale_of(c->step, V_SCALE, h), n);
+}
+
 static attn_status gqa_run(const attnrun_step *step, const attnrun_work *work)
 {
     static const float no_sink = 0.0f; /* smooth_softmax */
     const struct gqa_args *args = step->args;
     const bool sinks = op_has_in(step, SINK);
     const struct gqa_state *s = step->state;
-    const attnrun_tensor k = cache_of(step, PRESENT_K, work->shared);
-    const attnrun_tensor v = cache_of(step, PRESENT_V, work->shared);
+    const struct quantized_caches caches = { step,
+                                             cache_of(step, PRESENT_K, work->shared),
+                                             cache_of(step, PRESENT_V, work->shared) };
     struct attn_sdpa core = s->core;
-    core.k = cache_strides(&k, s->dim);
-    core.v = cache_strides(&v, s->dim);
+    core.k = cache_strides(&caches.k, s->dim);
+    core.v = cache_strides(&caches.v, s->dim);
     const struct attn_sdpa_operands o = {
         .q = work->shared,
-        .k = k.data,
-        .v = v.data,
+        .k = caches.k.data,
+        .v = caches.v.data,
+        .widen = widen,
+        .widen_arg = &caches,
         .lens = &step->x[SEQLENS],
         .lens_add = 1,
         .lens_position = true,
@@ -440,8 +551,8 @@ static attn_status gqa_run(const attnrun_step *step, const attnrun_work *work)
         }
         TRY(first_new(step, task / s->core.kv_heads, &first));
         fill_queries(step, task, first, work->shared);
-        fill_cache(step, PRESENT_K, task, first, work->shared);
-        fill_cache(step, PRESENT_V, task, first, work->shared);
+        fill_cache(step, PRESENT_K, task, first, work);
+        fill_cache(step, PRESENT_V, task, first, work);
     }
     return ATTNRUN_OK;
 }
@@ -451,12 +562,12 @@ const attnrun_op_def op_group_query_attention_1 = {
     .domain = "com.microsoft",
     .name = "GroupQueryAttention",
     .since = 1,
-    .inputs = "query:T key:T? value:T? past_key:T? past_value:T? seqlens_k:i32 "
+    .inputs = "query:T key:T? value:T? past_key:C? past_value:C? seqlens_k:i32 "
               "total_sequence_length:i32 cos_cache:T? sin_cache:T? position_ids:i64? "
               "attention_bias:T? head_sink:T? k_scale:f32? v_scale:f32? q_norm_weight:T? "
               "k_norm_weight:T?",
-    .outputs = "output:T present_key:T? present_value:T? output_qk:T?",
-    .types = "T=f32",
+    .outputs = "output:T present_key:C? present_value:C? output_qk:T?",
+    .types = "T=f32 C=f32,i8,u8",
     .args_bytes = sizeof(struct gqa_args),
     .state_bytes = sizeof(struct gqa_state),
     .attrs = gqa_attrs,

@@ -63,6 +63,9 @@ attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
                 ck_mul(s->n_tasks, s->blocks, &s->n_tasks);
     if (!fits)
         return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+    s->wide_bytes =
+        s->widens ? KEYS * (s->head_dim + s->v_dim) * (int64_t)sizeof(float) : 0;
+    s->scratch_bytes += s->wide_bytes;
     double cost = 2.0 * (double)s->block * (double)s->kv_len *
                   (double)(s->head_dim + s->v_dim + 32) / 100.0;
     s->task_cost = cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15;
@@ -91,6 +94,7 @@ struct queries {
     bool plain, plain_but_mask;
     int64_t first;     /* key of the tile in work */
     int64_t least_key; /* that some row sees */
+    float *wide;       /* a tile of keys, then of values, where they come widened */
 };
 
 /* Keys seen by row r of the block: [*from, *to). */
@@ -130,6 +134,11 @@ static struct seen keys_of_rows(const struct queries *t, int64_t r0, int64_t row
 static struct attn_stream_keys tile_at(const struct queries *t, int64_t first, int64_t n)
 {
     const struct attn_sdpa *s = t->s;
+    if (s->widens) {
+        float *k = t->wide, *v = k + KEYS * s->head_dim;
+        t->o->widen(t->o->widen_arg, t->b, t->kv_head, first, n, k, v);
+        return (struct attn_stream_keys){ k, v, s->head_dim, s->v_dim, n };
+    }
     const bool past = first < s->past_len;
     const struct attn_heads *k = past ? &s->past_k : &s->k,
                             *v = past ? &s->past_v : &s->v;
@@ -493,7 +502,9 @@ attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *
     find_length(&t);
     find_padding(&t);
     const int64_t n = least(s->block, s->rows - t.row);
-    attn_stream_begin(&t.stream, kernels, s->block, s->head_dim, s->v_dim, work->scratch);
+    t.wide = work->scratch;
+    attn_stream_begin(&t.stream, kernels, s->block, s->head_dim, s->v_dim,
+                      (char *)work->scratch + s->wide_bytes);
     attn_stream_reset(&t.stream, n);
     attn_stream_load(&t.stream, 0,
                      o->q + t.b * s->q.batch + t.head * s->q.head +

@@ -29,6 +29,10 @@ struct attn_heads {
     int64_t batch, head, row;
 };
 
+/* Makes floats of keys and values first … first + n - 1 of a head: dense rows. */
+typedef void (*attn_sdpa_widen)(const void *arg, int64_t b, int64_t kv_head,
+                                int64_t first, int64_t n, float *k, float *v);
+
 struct attn_sdpa {
     int64_t batch, q_heads, kv_heads, q_len, past_len, kv_len; /* kv_len: with past */
     int64_t head_dim, v_dim;
@@ -36,6 +40,7 @@ struct attn_sdpa {
     float scale, softcap; /* softcap 0: none */
     bool causal;
     bool nan_rows; /* a query that sees no key gives NaN, as a plain Softmax would */
+    bool widens;   /* keys and values come by `widen` of the operands */
     int64_t left, right; /* -1: without bound */
     int32_t mask_kind, scores_mode;
     struct attn_heads mask; /* 0 where broadcast */
@@ -45,11 +50,14 @@ struct attn_sdpa {
     int64_t rows, block,
         blocks;    /* rows of one K: of all its heads where they can be merged */
     int64_t heads; /* such groups of rows */
-    int64_t n_tasks, task_cost, scratch_bytes;
+    int64_t n_tasks, task_cost, scratch_bytes, wide_bytes;
 };
 
 struct attn_sdpa_operands {
     const float *q, *k, *v, *past_k, *past_v;
+    /* Instead of k and v, not together with key_keep and key_ends. */
+    attn_sdpa_widen widen;
+    const void *widen_arg;
     const void *mask;           /* u8 (KEEP) or f32 (ADD) */
     const attnrun_tensor *ints; /* INTS: they are added */
     /* Keys that get `masked` added: where key_keep is 0, of samples and queries so many

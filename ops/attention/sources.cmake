@@ -27,6 +27,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/ms_attention.c
   ops/attention/q_attention.c
   ops/attention/group_query_attention.c
+  ops/attention/quantized.c
   ops/attention/linear_attention.c
   ops/attention/linear_memory.c
   ops/attention/causal_conv_with_state.c

@@ -2,8 +2,9 @@
  * are rounded to nearest even; NaN stays NaN. y must not overlap x.
  *
  *   quantize    y = clamp(round(x / scale), low - zero, high - zero) + zero, halves to
- * even, NaN as low; low and high within a byte, signed or not dequantize  y = (x - zero)
- * * scale */
+ *               even, NaN as low; low and high within a byte, signed or not
+ *   dequantize  y = (x - zero) * scale; u4: two numbers a byte, the first in its low half
+ */
 #include "isa.h"
 
 /* The bits of a float of at most 16 bits' range; no branch, so that it vectorises. */
@@ -115,4 +116,14 @@ void K(dequantize_i8_f32)(float *y, const int8_t *x, float scale, float zero, si
 {
     for (size_t i = 0; i < n; i++)
         y[i] = ((float)x[i] - zero) * scale;
+}
+
+void K(dequantize_u4_f32)(float *y, const uint8_t *x, float scale, float zero, size_t n)
+{
+    for (size_t i = 0; i < n / 2; i++) {
+        y[2 * i] = ((float)(x[i] & 15) - zero) * scale;
+        y[2 * i + 1] = ((float)(x[i] >> 4) - zero) * scale;
+    }
+    if (n % 2 != 0)
+        y[n - 1] = ((float)(x[n / 2] & 15) - zero) * scale;
 }

@@ -351,3 +351,17 @@ void check_dequantize_i8_f32(struct check *c)
             check_f32(c, i, y[i], (double)(((float)x[i] - 7) * 0.3f), 0);
     }
 }
+
+void check_dequantize_u4_f32(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        const uint8_t *x = check_bytes(c, (n + 1) / 2);
+        float *y = check_memory(c, n * sizeof *y);
+        c->k->dequantize_u4_f32(y, x, 0.3f, 7, n);
+        for (size_t i = 0; i < n; i++) {
+            const int half = i % 2 == 0 ? x[i / 2] & 15 : x[i / 2] >> 4;
+            check_f32(c, i, y[i], (double)(((float)half - 7) * 0.3f), 0);
+        }
+    }
+}

@@ -251,6 +251,18 @@ def group_query_cases():
     yield group_query_case(2, 1, 6, [6, 6], rotary=1, positions=where[:, 3:4])
 
 
+def quantized_caches(given, attributes, bits, kind):
+    """The same with caches of small integers, which the new tokens reach the ends of."""
+    batch, heads, room, dim = given["pk"].shape
+    for name in "kv":
+        shape = (1, heads, 1, dim) if kind == "PER_CHANNEL" else (1,)
+        given["p" + name] = (bytes_of("i1", batch, heads, room, dim) if bits == 8 else
+                             bytes_of("u1", batch, heads, room, dim // 2))
+        given[name + "s"] = (random.uniform(2, 3, shape) / 2 ** (bits - 1)).astype("f4")
+        attributes[name + "_quant_type"] = kind
+    attributes["kv_cache_bit_width"] = bits
+
+
 def random_group_query():
     """Prompts, later pieces of one (ONNX Runtime has them for one sample) and steps."""
     dim, kv_heads = 16 * int(random.integers(1, 4)), int(random.integers(1, 4))
@@ -291,13 +303,39 @@ def random_group_query():
 def group_query_models():
     """Yields models with output_qk; ONNX Runtime leaves there what a sample has no key for."""
     op, outputs = "GroupQueryAttention", ["y", "key", "value", "qk"]
-    for number in range(60):
+    for number in range(120):
         given, lens, attributes = random_group_query()
-        attributes["qk_output"] = 1 + number % 2
+        if number % 2:
+            quantized_caches(given, attributes, (4, 8)[number // 2 % 2],
+                             ("PER_TENSOR", "PER_CHANNEL")[number // 4 % 2])
+        attributes["qk_output"] = 1 + number // 8 % 2
         model, inputs, values = outputs_of(op, list(given.items()), outputs, attributes)
         for qk, keys in zip(values[3][1], lens):
             qk[:, :, keys:] = 0
         yield op, model, inputs, values
+
+
+def half_models():
+    """Of f16 operands the results are f16, caches of integers are not; with and without a past,
+    which says what caches are."""
+    op, outputs = "GroupQueryAttention", ["y", "key", "value"]
+    for past, bits in ((0, 0), (4, 0), (0, 8), (4, 8)):
+        given, attributes = group_query_case(2, 1, past, [past, past], rotary=1)[1::2]
+        given = dict(given)
+        if bits:
+            quantized_caches(given, attributes, bits, "PER_TENSOR")
+        halves = {name: value.astype("f2") for name, value in given.items()
+                  if value is not None and value.dtype == "f4" and name not in ("ks", "vs")}
+        values = outputs_of(op, [(name, halves.get(name, value).astype("f4")
+                                  if name in halves else value)
+                                 for name, value in given.items()], outputs, attributes)[2]
+        given.update(halves)
+        if not past:
+            given["pk"] = given["pv"] = None
+        model, inputs = one_node_model(op, list(given.items()), outputs, domain="com.microsoft",
+                                       opset=17, **attributes)
+        yield op, model, inputs, [(name, value.astype("f2") if value.dtype == "f4" else value)
+                                  for name, value in values]
 
 
 def decoder_step():
@@ -419,8 +457,11 @@ def embedding_cases():
 def outputs_of(op, inputs, outputs, attributes, constants=()):
     model, given = one_node_model(op, inputs, outputs, constants, domain="com.microsoft",
                                   opset=17, **attributes)
+    types = {"n": 6}
+    if "kv_cache_bit_width" in attributes:
+        types["key"] = types["value"] = 3 if attributes["kv_cache_bit_width"] == 8 else 2
     for info in model.graph.output:
-        info.type.tensor_type.elem_type = 6 if info.name == "n" else 1
+        info.type.tensor_type.elem_type = types.get(info.name, 1)
     session = onnxruntime.InferenceSession(model.SerializeToString())
     return model, given, list(zip(outputs, session.run(None, dict(given))))
 
@@ -468,7 +509,7 @@ def main():
                                                   domain="com.microsoft", opset=17, **attributes)
                 write_case(f"{folder}/{number:03}_{op}", model, given, values, "1e-3 1e-4")
                 number += 1
-        for op, model, given, values in group_query_models():
+        for op, model, given, values in (*group_query_models(), *half_models()):
             write_case(f"{folder}/{number:03}_{op}", model, given, values, "1e-3 1e-4")
             number += 1
         with tempfile.TemporaryDirectory() as work:
