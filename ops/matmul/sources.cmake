@@ -12,4 +12,5 @@ set(ATTN_OPS_MATMUL
   ops/matmul/gemm_i8.c
   ops/matmul/integer_matmul.c
   ops/matmul/qlinear_matmul.c
+  ops/matmul/integer_to_float.c
 )

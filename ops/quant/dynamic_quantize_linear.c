@@ -6,9 +6,59 @@
  * Source: ONNX DynamicQuantizeLinear-11. */
 #include <math.h>
 
-#include "../elementwise/elementwise.h"
-
 #include "../../runtime/tensor.h"
+#include "../elementwise/elementwise.h"
+#include "dynamic.h"
+
+bool attn_dynamic_bytes(int64_t count, int64_t *bytes)
+{
+    return ck_mul(op_chunks(count) + 1, 2 * (int64_t)sizeof(float), bytes);
+}
+
+void attn_dynamic_tasks(attnrun_step *step, int first, int64_t count)
+{
+    const int64_t chunks = op_chunks(count);
+    op_tasks(step, first, chunks, OP_CHUNK / 8);
+    op_tasks(step, first + 1, 1, chunks);
+    op_tasks(step, first + 2, chunks, OP_CHUNK / 4);
+}
+
+void attn_dynamic_ranges(const attnrun_step *step, const attnrun_work *work,
+                         const float *x, int64_t count, float *shared)
+{
+    float *ranges = shared + 2;
+    for (int64_t t = work->begin; t < work->end; t++) {
+        int64_t left = count - t * OP_CHUNK;
+        size_t n = (size_t)(left < OP_CHUNK ? left : OP_CHUNK);
+        ranges[2 * t] = step->kernels->reduce_min_f32(x + t * OP_CHUNK, n);
+        ranges[2 * t + 1] = step->kernels->reduce_max_f32(x + t * OP_CHUNK, n);
+    }
+}
+
+void attn_dynamic_whole(float *shared, int64_t count)
+{
+    float low = 0, high = 0;
+    for (int64_t t = 0; t < op_chunks(count); t++) {
+        low = fminf(low, shared[2 + 2 * t]);
+        high = fmaxf(high, shared[3 + 2 * t]);
+    }
+    float scale = (high - low) / 255.0f;
+    float zero = scale > 0 ? nearbyintf(0.0f - low / scale) : 0.0f;
+    shared[0] = scale;
+    shared[1] = fmaxf(0.0f, fminf(255.0f, zero));
+}
+
+void attn_dynamic_quantize(const attnrun_step *step, const attnrun_work *work, uint8_t *y,
+                           const float *x, int64_t count, const float *shared)
+{
+    int64_t begin, end;
+    elementwise_range(work, count, &begin, &end);
+    if (shared[0] > 0)
+        step->kernels->quantize_u8_f32(y + begin, x + begin, shared[0], shared[1],
+                                       (size_t)(end - begin));
+    else
+        memset(y + begin, 0, (size_t)(end - begin));
+}
 
 static attn_status dynamic_infer(attnrun_step *step)
 {
@@ -18,68 +68,32 @@ static attn_status dynamic_infer(attnrun_step *step)
     TRY(op_out(step, 2, ATTNRUN_U8, 0, NULL));
     if (!step->concrete || x->rank < 0)
         return ATTNRUN_OK;
-    int64_t chunks = op_chunks(op_count(x, 0, x->rank));
-    if (!ck_mul(chunks + 1, 2 * (int64_t)sizeof(float), &step->shared_bytes))
+    const int64_t count = op_count(x, 0, x->rank);
+    if (!attn_dynamic_bytes(count, &step->shared_bytes))
         return op_fail(step, ATTNRUN_E_MEMORY, "too many elements");
-    op_tasks(step, 0, chunks, OP_CHUNK / 4);
-    op_tasks(step, 1, 1, chunks);
-    op_tasks(step, 2, chunks, OP_CHUNK);
+    attn_dynamic_tasks(step, 0, count);
     return ATTNRUN_OK;
 }
 
-/* shared: {scale, zero point}, then {min, max} of each chunk. */
-static void chunk_ranges(const attnrun_step *step, const attnrun_work *work)
+static void whole_range(const attnrun_step *step, float *shared, int64_t count)
 {
-    const float *x = step->x[0].data;
-    int64_t count = tensor_count(&step->x[0]);
-    float *ranges = (float *)work->shared + 2;
-    for (int64_t t = work->begin; t < work->end; t++) {
-        int64_t left = count - t * OP_CHUNK;
-        size_t n = (size_t)(left < OP_CHUNK ? left : OP_CHUNK);
-        ranges[2 * t] = step->kernels->reduce_min_f32(x + t * OP_CHUNK, n);
-        ranges[2 * t + 1] = step->kernels->reduce_max_f32(x + t * OP_CHUNK, n);
-    }
-}
-
-static void whole_range(const attnrun_step *step, const attnrun_work *work)
-{
-    float *shared = work->shared, low = 0, high = 0;
-    int64_t chunks = op_chunks(tensor_count(&step->x[0]));
-    for (int64_t t = 0; t < chunks; t++) {
-        low = fminf(low, shared[2 + 2 * t]);
-        high = fmaxf(high, shared[3 + 2 * t]);
-    }
-    float scale = (high - low) / 255.0f;
-    float zero = scale > 0 ? nearbyintf(0.0f - low / scale) : 0.0f;
-    zero = fmaxf(0.0f, fminf(255.0f, zero));
-    shared[0] = scale;
-    shared[1] = zero;
+    attn_dynamic_whole(shared, count);
     if (op_has_out(step, 1) && step->y[1].data != NULL)
-        *(float *)step->y[1].data = scale;
+        *(float *)step->y[1].data = shared[0];
     if (op_has_out(step, 2) && step->y[2].data != NULL)
-        *(uint8_t *)step->y[2].data = (uint8_t)zero;
-}
-
-static void quantize(const attnrun_step *step, const attnrun_work *work)
-{
-    const float *x = step->x[0].data, *shared = work->shared;
-    uint8_t *y = step->y[0].data;
-    int64_t begin, end;
-    elementwise_range(work, tensor_count(&step->x[0]), &begin, &end);
-    for (int64_t k = begin; y != NULL && k < end; k++) {
-        float v = shared[0] > 0 ? nearbyintf(x[k] / shared[0]) + shared[1] : 0.0f;
-        y[k] = (uint8_t)fmaxf(0.0f, fminf(255.0f, v));
-    }
+        *(uint8_t *)step->y[2].data = (uint8_t)shared[1];
 }
 
 static attn_status dynamic_run(const attnrun_step *step, const attnrun_work *work)
 {
+    const float *x = step->x[0].data;
+    const int64_t count = tensor_count(&step->x[0]);
     if (work->phase == 0)
-        chunk_ranges(step, work);
+        attn_dynamic_ranges(step, work, x, count, work->shared);
     else if (work->phase == 1)
-        whole_range(step, work);
-    else
-        quantize(step, work);
+        whole_range(step, work->shared, count);
+    else if (step->y[0].data != NULL)
+        attn_dynamic_quantize(step, work, step->y[0].data, x, count, work->shared);
     return OP_CANCELLED(work) ? ATTNRUN_E_CANCELLED : ATTNRUN_OK;
 }
 

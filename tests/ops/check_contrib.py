@@ -423,6 +423,27 @@ def other_cases():
     yield "QuickGelu", [("x", normal(3, 40))], ["y"], {"alpha": 1.702}
 
 
+def integer_product_cases():
+    def scales(n):
+        return np.asarray(0.01 + 0.01 * random.random(n), "f4")
+
+    for i in range(24):
+        m, k, n = (int(random.integers(1, top)) for top in (200, 300, 200))
+        a_kind, b_kind = (("u1", "i1"), ("u1", "u1"), ("i1", "i1"))[i % 3]
+        batch = ((), (3,), (2, 3))[i // 2 % 3]
+        columns = (n,) if i % 5 else ()
+        b = ("b", bytes_of(b_kind, k, n))
+        b_zero = ("bz", bytes_of(b_kind, *columns)) if i % 4 else ("bz", None)
+        bias = ("bias", normal(n)) if i % 7 else ("bias", None)
+        yield ("MatMulIntegerToFloat", [
+            ("a", bytes_of(a_kind, *batch, m, k)), b, ("as", scales(())),
+            ("bs", scales(columns)), ("az", bytes_of(a_kind)) if i % 3 else ("az", None), b_zero,
+            bias], ["y"], {}, None, ("b",) * (i % 2))
+        yield ("DynamicQuantizeMatMul", [
+            ("a", normal(*batch, m, k) + i % 3), b, ("bs", scales(columns)), b_zero, bias], ["y"],
+            {}, None, ("b",) * (i % 2))
+
+
 def fused_gemm_cases():
     operands = [("a", normal(7, 33)), ("b", normal(33, 20))]
     c, alpha = ("c", normal(20)), {"activation_alpha": 0.3}
@@ -498,8 +519,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         number = 0
         for cases in (attention_cases, merged_cases, quantized_cases, packed_cases,
-                      group_query_cases, other_cases, fused_gemm_cases, embedding_cases,
-                      padded_cases):
+                      group_query_cases, other_cases, integer_product_cases,
+                      fused_gemm_cases, embedding_cases, padded_cases):
             for op, inputs, outputs, attributes, *more in cases():
                 apart, constants = (*more, *(None, ())[len(more):])
                 model, given, values = outputs_of(op, apart or inputs, outputs, attributes,

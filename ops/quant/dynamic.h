@@ -1,0 +1,21 @@
+/* dynamic.h - u8 by an array's own range, in three phases: DynamicQuantizeLinear and what
+ * begins with it. Tasks of the first and last phase are chunks of OP_CHUNK elements.
+ *
+ * shared   attn_dynamic_bytes(): {scale, zero point}, then {min, max} of each chunk */
+#ifndef ATTN_QUANT_DYNAMIC_H
+#define ATTN_QUANT_DYNAMIC_H
+
+#include "../../runtime/op.h"
+#include "../kernels/kernels.h"
+
+/* false: overflow. */
+bool attn_dynamic_bytes(int64_t count, int64_t *bytes);
+/* Tasks of phases first, first + 1, first + 2. */
+void attn_dynamic_tasks(attnrun_step *step, int first, int64_t count);
+void attn_dynamic_ranges(const attnrun_step *step, const attnrun_work *work,
+                         const float *x, int64_t count, float *shared);
+void attn_dynamic_whole(float *shared, int64_t count);
+void attn_dynamic_quantize(const attnrun_step *step, const attnrun_work *work, uint8_t *y,
+                           const float *x, int64_t count, const float *shared);
+
+#endif
