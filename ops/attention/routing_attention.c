@@ -128,7 +128,7 @@ static int64_t choose_bytes(const struct routing_state *s)
     const int64_t n = most(s->n[0], s->n[1]);
     const int64_t gemm =
         (int64_t)attn_gemm_scratch((size_t)s->group, (size_t)n, (size_t)s->sizes.dim);
-    return (round16(gemm) + round16(s->group * n) + 2 * round16(n) + 2048 + SAMPLE) * 4;
+    return (round16(gemm) + round16(s->group * n) + 3 * round16(n)) * 4;
 }
 
 static int64_t attend_bytes(const struct routing_state *s)
@@ -265,70 +265,31 @@ static void find_norms(const attnrun_step *step, int64_t head, int side, void *s
                                      1e-12f);
 }
 
-/* Unsigned numbers in the order of floats. */
-static uint32_t rank_of(float x)
-{
-    uint32_t bits;
-    x += 0.0f; /* -0 is 0 */
-    memcpy(&bits, &x, sizeof bits);
-    return bits >> 31 ? ~bits : bits | UINT32_C(1) << 31;
-}
-
-/* The rank of the k-th greatest of n values (1 <= k <= n), digit by digit. *above: how
- * many are greater. */
-static uint32_t kth_greatest(const float *x, int64_t n, int64_t k, uint32_t *count,
-                             int64_t *above)
-{
-    static const int shifts[] = { 21, 10, 0 }, bits[] = { 11, 11, 10 };
-    uint32_t found = 0, known = 0;
-    *above = 0;
-    for (int pass = 0; pass < 3; pass++) {
-        const uint32_t last = (UINT32_C(1) << bits[pass]) - 1;
-        uint32_t digit = last;
-        memset(count, 0, (last + 1) * sizeof *count);
-        for (int64_t i = 0; i < n; i++) {
-            const uint32_t rank = rank_of(x[i]);
-            count[rank >> shifts[pass] & last] += (rank & known) == found;
-        }
-        for (; digit > 0 && *above + count[digit] < k; digit--)
-            *above += count[digit];
-        found |= digit << shifts[pass];
-        known |= last << shifts[pass];
-    }
-    return found;
-}
-
 /* The places of the k greatest of n values, in order; of equal ones the first. A sample
- * says about where the k-th is, so that few values need a closer look. */
+ * says about where the k-th is, so that few values need a closer look. index, value and
+ * rank: room for n each. */
 static void choose(const struct attn_kernels *kernels, const float *x, int64_t n,
                    int64_t k, int32_t *chosen, int32_t *index, float *value,
-                   uint32_t *count)
+                   int32_t *rank)
 {
-    float *sample = (float *)(void *)(count + 2048);
     const int64_t step = n / SAMPLE;
     const int64_t wanted = step > 0 ? k / step + k / step / 2 + 12 : SAMPLE;
     float threshold = -INFINITY;
-    int64_t above;
+    size_t above;
     if (wanted < SAMPLE) {
         for (int64_t i = 0; i < SAMPLE; i++)
-            sample[i] = x[i * step];
-        const uint32_t rank = kth_greatest(sample, SAMPLE, wanted, count, &above);
-        for (int64_t i = 0; i < SAMPLE; i++)
-            threshold = rank_of(sample[i]) == rank ? sample[i] : threshold;
+            value[i] = x[i * step];
+        kernels->rank_f32(rank, value, SAMPLE);
+        threshold = attn_float_of_rank(
+            kernels->kth_greatest_i32(rank, SAMPLE, (size_t)wanted, &above));
     }
-    int64_t n_found =
-        (int64_t)kernels->select_f32(index, value, x, (size_t)n, 0, threshold);
-    if (n_found < k)
-        n_found = (int64_t)kernels->select_f32(index, value, x, (size_t)n, 0, -INFINITY);
-    const uint32_t last = kth_greatest(value, n_found, k, count, &above);
-    int64_t equal = k - above;
-    for (int64_t i = 0; i < n_found && k > 0; i++) {
-        const uint32_t rank = rank_of(value[i]);
-        if (rank > last || (rank == last && equal-- > 0)) {
-            *chosen++ = index[i];
-            k--;
-        }
-    }
+    size_t found = kernels->select_f32(index, value, x, (size_t)n, 0, threshold);
+    if (found < (size_t)k)
+        found = kernels->select_f32(index, value, x, (size_t)n, 0, -INFINITY);
+    kernels->rank_f32(rank, value, found);
+    const int32_t last = kernels->kth_greatest_i32(rank, found, (size_t)k, &above);
+    kernels->keep_greatest_f32(index, value, rank, found, last, (size_t)k - above);
+    memcpy(chosen, index, (size_t)k * sizeof *chosen);
 }
 
 /* The tokens of a group of clusters. */
@@ -344,7 +305,7 @@ static void choose_group(const attnrun_step *step, int64_t head, int side, int64
     float *distance = work->scratch;
     float *value = distance + round16(s->group * longest);
     int32_t *index = (int32_t *)(void *)(value + round16(longest));
-    uint32_t *count = (uint32_t *)(void *)(index + round16(longest));
+    int32_t *rank = index + round16(longest);
     int64_t row;
     const float *x = tokens_of(step, head, side, &row);
     const struct attn_gemm_f32 g = {
@@ -359,14 +320,14 @@ static void choose_group(const attnrun_step *step, int64_t head, int side, int64
         .m = (size_t)m,
         .n = (size_t)n,
         .k = (size_t)dim,
-        .scratch = (float *)(void *)(count + 2048 + SAMPLE),
+        .scratch = (float *)(void *)(rank + round16(longest)),
     };
     if (s->window[side] == 0)
         return;
     step->kernels->gemm_f32(&g);
     for (int64_t c = 0; c < m; c++, distance += n, chosen += s->window[side]) {
         step->kernels->mul_f32(distance, distance, 1, norms, 1, (size_t)n);
-        choose(step->kernels, distance, n, s->window[side], chosen, index, value, count);
+        choose(step->kernels, distance, n, s->window[side], chosen, index, value, rank);
     }
 }
 

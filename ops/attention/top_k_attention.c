@@ -42,7 +42,7 @@ struct top_k_state {
     int64_t rows, blocks; /* queries of a task; tasks of a head */
     int64_t mask[4];      /* strides of attn_mask */
     /* Bytes into the scratch. */
-    int64_t scores_at, gemm_at, value_at, index_at, state_at, keys_at;
+    int64_t scores_at, gemm_at, value_at, index_at, state_at, ranks_at;
 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -93,7 +93,7 @@ static attn_status plan(attnrun_step *step, struct top_k_state *s)
                 place(&s->value_at, &end, s->rows * s->room, size) &&
                 place(&s->index_at, &end, s->rows * s->room, size) &&
                 place(&s->state_at, &end, s->rows, 4 * size) &&
-                place(&s->keys_at, &end, s->room, size) &&
+                place(&s->ranks_at, &end, s->room, size) &&
                 ck_mul(z->batch * z->q_heads, s->blocks, &tasks);
     if (!fits)
         return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
@@ -138,63 +138,19 @@ struct row {
     bool again;      /* … though all should be: no room for them */
 };
 
-/* Greater floats give greater numbers; -0 is 0. */
-static uint32_t ordered(float x)
-{
-    uint32_t bits;
-    x += 0.0f;
-    memcpy(&bits, &x, sizeof bits);
-    return bits >> 31 ? ~bits : bits | UINT32_C(1) << 31;
-}
-
-/* The k-th largest of n >= k numbers; digit by digit, changes them. */
-static uint32_t kth_largest(uint32_t *x, int64_t n, int64_t k)
-{
-    for (int shift = 24; shift >= 0 && n > 1; shift -= 8) {
-        int32_t counts[256] = { 0 };
-        for (int64_t i = 0; i < n; i++)
-            counts[x[i] >> shift & 255]++;
-        uint32_t digit = 255;
-        for (; counts[digit] < k; digit--)
-            k -= counts[digit];
-        int64_t kept = 0;
-        for (int64_t i = 0; i < n; i++) {
-            const uint32_t value = x[i];
-            x[kept] = value;
-            kept += (value >> shift & 255) == digit;
-        }
-        n = kept;
-    }
-    return x[0];
-}
-
 /* Keeps the k largest candidates, and what is equal to the last of them. */
-static void shrink(struct row *row, int64_t k, float *value, int32_t *index,
-                   uint32_t *keys)
+static void shrink(const struct attn_kernels *kernels, struct row *row, int64_t k,
+                   float *value, int32_t *index, int32_t *ranks)
 {
+    const size_t n = (size_t)row->n;
+    size_t above;
     if (row->n <= k)
         return;
-    int64_t equal = 0, kept = 0;
-    for (int64_t i = 0; i < row->n; i++)
-        keys[i] = ordered(value[i]);
-    const uint32_t last = kth_largest(keys, row->n, k);
-    for (int64_t i = 0; i < row->n; i++)
-        equal += ordered(value[i]) > last;
-    equal = row->exact ? k - equal : row->n; /* as many of those with the k-th score */
-    float lowest = INFINITY;
-    for (int64_t i = 0; i < row->n; i++) { /* no branches: nobody could predict them */
-        const uint32_t key = ordered(value[i]);
-        const float x = value[i];
-        const int32_t at = index[i];
-        const bool same = key == last;
-        value[kept] = x;
-        index[kept] = at;
-        kept += (key > last) | (same & (equal > 0));
-        equal -= same;
-        lowest = same ? x : lowest;
-    }
-    row->threshold = lowest;
-    row->n = kept;
+    kernels->rank_f32(ranks, value, n);
+    const int32_t last = kernels->kth_greatest_i32(ranks, n, (size_t)k, &above);
+    const size_t equal = row->exact ? (size_t)k - above : n;
+    row->n = (int64_t)kernels->keep_greatest_f32(index, value, ranks, n, last, equal);
+    row->threshold = attn_float_of_rank(last);
     if (row->exact) /* a later one of that score comes too late */
         row->threshold = nextafterf(row->threshold, INFINITY);
 }
@@ -209,7 +165,7 @@ struct walk {
     float *q, *scores, *gemm, *value;
     int32_t *index;
     struct row *state;
-    uint32_t *keys;
+    int32_t *ranks;
 };
 
 /* Hides what row r must not see of keys first … first + n - 1. */
@@ -271,10 +227,10 @@ static void select_row(const struct walk *w, int64_t r, int64_t first, int64_t n
         return;
     if (s->room == s->sizes.kv_len && row->n < s->room)
         return;
-    shrink(row, s->k, value, index, w->keys);
+    shrink(w->step->kernels, row, s->k, value, index, w->ranks);
     if (s->room < s->sizes.kv_len && row->n > s->room - KEYS) {
         row->exact = row->again = true;
-        shrink(row, s->k, value, index, w->keys);
+        shrink(w->step->kernels, row, s->k, value, index, w->ranks);
     }
 }
 
@@ -308,7 +264,7 @@ static void finish_row(const struct walk *w, int64_t r)
     struct row *row = &w->state[r];
     float *value = w->value + r * s->room, *y = output_row(w, r);
     memset(y, 0, (size_t)z->v_dim * sizeof *y);
-    shrink(row, s->k, value, w->index + r * s->room, w->keys);
+    shrink(w->step->kernels, row, s->k, value, w->index + r * s->room, w->ranks);
     if (row->again || row->n == 0)
         return;
     const float sum = weigh(w->step->kernels, value, row->n, largest(value, row->n));
@@ -416,7 +372,7 @@ static attn_status top_k_run(const attnrun_step *step, const attnrun_work *work)
             .value = (float *)(void *)(scratch + s->value_at),
             .index = (int32_t *)(void *)(scratch + s->index_at),
             .state = (struct row *)(void *)(scratch + s->state_at),
-            .keys = (uint32_t *)(void *)(scratch + s->keys_at),
+            .ranks = (int32_t *)(void *)(scratch + s->ranks_at),
         };
         TRY(run_block(&w, work));
     }

@@ -2,9 +2,11 @@
 #ifndef ATTN_KERNEL_TYPES_H
 #define ATTN_KERNEL_TYPES_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "image_types.h"
 
@@ -40,6 +42,15 @@ static inline struct attn_epilogue attn_epilogue_at(struct attn_epilogue step,
     if (step.kind == ATTN_EPI_ADD)
         step.data += i * step.row + j * step.col;
     return step;
+}
+
+/* The float of a rank, see rank_f32(); INFINITY for that of NaN. */
+static inline float attn_float_of_rank(int32_t rank)
+{
+    const int32_t bits = rank < 0 ? rank ^ INT32_MAX : rank;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return rank == INT32_MAX ? INFINITY : x;
 }
 
 /* Rows that are read soon: a product asks for a few of their lines with each step, so

@@ -1,5 +1,5 @@
-/* select_f32.c - few elements out of many: candidates above a threshold, sums of some
- * rows of a matrix. */
+/* select_f32.c - few elements out of many: candidates above a threshold, the k greatest,
+ * sums of some rows of a matrix. */
 #include "vmath.h"
 
 enum { ROWS = 256 };
@@ -20,25 +20,176 @@ static ALWAYS_INLINE uint32_t not_below(v_f32 x, v_f32 t)
 #endif
 }
 
+/* Places and values of the elements whose bit is set, in order. */
+static ALWAYS_INLINE size_t put(int32_t *index, float *value, uint32_t bits, v_i32 places,
+                                v_f32 x)
+{
+#if VEC_BYTES == 64 && defined(__AVX512F__)
+    const int n = __builtin_popcount(bits);
+    const __mmask16 some = (__mmask16)bits, first = (__mmask16)((UINT32_C(1) << n) - 1);
+    _mm512_mask_storeu_epi32(index, first,
+                             _mm512_maskz_compress_epi32(some, (__m512i)places));
+    _mm512_mask_storeu_ps(value, first, _mm512_maskz_compress_ps(some, (__m512)x));
+    return (size_t)n;
+#else
+    size_t n = 0;
+    for (; bits != 0; bits &= bits - 1) {
+        const int at = __builtin_ctz(bits);
+        index[n] = places[at];
+        value[n++] = x[at];
+    }
+    return n;
+#endif
+}
+
 size_t K(select_f32)(int32_t *index, float *value, const float *s, size_t n,
                      int32_t first, float threshold)
 {
     const v_f32 t = v_set(threshold);
+    int32_t lanes[VF];
     size_t found = 0;
-    for (size_t i = 0; i < n; i += VF) {
+    v_i32 places;
+    for (int i = 0; i < VF; i++)
+        lanes[i] = first + i;
+    memcpy(&places, lanes, sizeof places);
+    for (size_t i = 0; i < n; i += VF, places += VF) {
         const size_t left = n - i;
-        uint32_t bits =
-            not_below(left >= VF ? v_load(s + i) : v_load_tail(s + i, left, 0.0f), t);
+        const v_f32 x = left >= VF ? v_load(s + i) : v_load_tail(s + i, left, 0.0f);
+        uint32_t bits = not_below(x, t);
         if (left < VF)
             bits &= (UINT32_C(1) << left) - 1;
-        for (; bits != 0; bits &= bits - 1) {
-            const size_t at = i + (size_t)__builtin_ctz(bits);
-            index[found] = first + (int32_t)at;
-            value[found++] = s[at];
-        }
+        found += put(index + found, value + found, bits, places, x);
     }
     return found;
 }
+
+/* ---- the k greatest ---- */
+
+static ALWAYS_INLINE v_i32 ranks_at(const int32_t *rank)
+{
+    v_i32 x;
+    memcpy(&x, rank, sizeof x);
+    return x;
+}
+
+static ALWAYS_INLINE v_i32 ranks_of(v_f32 x)
+{
+    const v_i32 bits = (v_i32)(x + 0.0f), nan = x != x;
+    return ((bits ^ (bits >> 31 & INT32_MAX)) & ~nan) | (nan & INT32_MAX);
+}
+
+void K(rank_f32)(int32_t *rank, const float *x, size_t n)
+{
+    size_t i = 0;
+    for (; i + VF <= n; i += VF) {
+        const v_i32 ranks = ranks_of(v_load(x + i));
+        memcpy(rank + i, &ranks, sizeof ranks);
+    }
+    if (i < n) {
+        const v_i32 ranks = ranks_of(v_load_tail(x + i, n - i, 0.0f));
+        memcpy(rank + i, &ranks, (n - i) * sizeof *rank);
+    }
+}
+
+static ALWAYS_INLINE v_i32 lesser(v_i32 a, v_i32 b)
+{
+    const v_i32 less = a < b;
+    return (a & less) | (b & ~less);
+}
+
+/* The least of the ranks that are at least `least`, else INT32_MAX. */
+static int32_t least_from(const int32_t *rank, size_t n, int32_t least)
+{
+    v_i32 found = { 0 };
+    found += INT32_MAX;
+    int32_t lanes[VF], result = INT32_MAX;
+    size_t i = 0;
+    for (; i + VF <= n; i += VF) {
+        const v_i32 x = ranks_at(rank + i), below = x < least;
+        found = lesser(found, (x & ~below) | (below & INT32_MAX));
+    }
+    memcpy(lanes, &found, sizeof lanes);
+    for (int l = 0; l < VF; l++)
+        result = lanes[l] < result ? lanes[l] : result;
+    for (; i < n; i++)
+        result = rank[i] >= least && rank[i] < result ? rank[i] : result;
+    return result;
+}
+
+/* How many of the ranks are at least `least`. */
+static size_t count_from(const int32_t *rank, size_t n, int32_t least)
+{
+    size_t i = 0, total = 0;
+#if VEC_BYTES == 64 && defined(__AVX512F__)
+    const __m512i t = _mm512_set1_epi32(least);
+    for (; i + VF <= n; i += VF)
+        total += (size_t)__builtin_popcount(
+            _mm512_cmp_epi32_mask((__m512i)ranks_at(rank + i), t, _MM_CMPINT_NLT));
+#else
+    v_i32 count = { 0 };
+    int32_t lanes[VF];
+    for (; i + VF <= n; i += VF)
+        count -= ranks_at(rank + i) >= least;
+    memcpy(lanes, &count, sizeof lanes);
+    for (int l = 0; l < VF; l++)
+        total += (size_t)lanes[l];
+#endif
+    for (; i < n; i++)
+        total += rank[i] >= least;
+    return total;
+}
+
+/* By halves of the ranks in question: where exactly k are at least the middle, the k-th
+ * is the least of those, which with different values is so after a few turns. */
+int32_t K(kth_greatest_i32)(const int32_t *rank, size_t n, size_t k, size_t *above)
+{
+    int32_t low = least_from(rank, n, INT32_MIN), high = INT32_MAX;
+    while (low < high) {
+        const int64_t sum = (int64_t)low + high + 1;
+        const int32_t middle = (int32_t)(sum >> 1); /* above low */
+        const size_t count = count_from(rank, n, middle);
+        if (count == k) {
+            low = least_from(rank, n, middle);
+            break;
+        }
+        if (count > k)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    *above = low == INT32_MAX ? 0 : count_from(rank, n, low + 1);
+    return low;
+}
+
+size_t K(keep_greatest_f32)(int32_t *index, float *value, const int32_t *rank, size_t n,
+                            int32_t last, size_t equal)
+{
+    size_t kept = 0, i = 0;
+#if VEC_BYTES == 64 && defined(__AVX512F__)
+    for (; i + VF <= n; i += VF) {
+        const __m512i r = (__m512i)ranks_at(rank + i), t = _mm512_set1_epi32(last);
+        uint32_t bits = _mm512_cmp_epi32_mask(r, t, _MM_CMPINT_NLE);
+        uint32_t same = _mm512_cmp_epi32_mask(r, t, _MM_CMPINT_EQ);
+        for (; same != 0 && equal > 0; same &= same - 1, equal--)
+            bits |= same & -same;
+        if (bits != 0)
+            kept += put(index + kept, value + kept, bits, ranks_at(index + i),
+                        v_load(value + i));
+    }
+#endif
+    for (; i < n; i++) { /* no branches: nobody could predict them */
+        const float x = value[i];
+        const int32_t at = index[i];
+        const bool same = rank[i] == last;
+        value[kept] = x;
+        index[kept] = at;
+        kept += (size_t)((rank[i] > last) | (same & (equal > 0)));
+        equal -= same & (equal > 0);
+    }
+    return kept;
+}
+
+/* ---- sums ---- */
 
 /* Columns d … d + nv * VF - 1, in registers. */
 static ALWAYS_INLINE void sum_columns(float *y, const float *x, ptrdiff_t x_row,
