@@ -4,22 +4,18 @@
  *
  * input       u8 or i8 (batch, q, input hidden); its scale and zero point: one number
  * weight      u8 or i8 (input hidden, 3 * hidden); its scale and zero point: one number,
- *             or one for each column; packed as floats where constant
+ *             or one for each column; packed where constant, a byte an element
  * bias        f32 (3 * hidden);  mask_index, past, present as in merged.c
  *
- * Integers less their zero points are exact as floats, and so are sums of their products
- * below 2^24; larger ones are rounded, as an i32 would be on its way to f32. So the
- * product is that of gemm_f32, many times the speed of the plain loops of MatMulInteger,
- * for four bytes a weight. Source: ONNX Runtime contrib operators; compared with
- * onnxruntime 1.31.1. */
+ * The projections are a product of integers (gemm_i8.h), whose sums become floats while
+ * they are in cache. Source: ONNX Runtime contrib operators; compared with onnxruntime
+ * 1.31.1. */
+#include "../matmul/gemm_i8.h"
 #include "merged.h"
 
 struct q_attention_state {
     struct attn_merged merged;
-    int64_t x_at, weight_at; /* floats into the shared memory */
-    int64_t x_tasks, rows_per_task;
-    bool widen_weight; /* in each run: it is not packed */
-    bool by_column;    /* columns have scales of their own */
+    struct attn_integer_gemm product;
 };
 
 static const attnrun_attr_def q_attention_attrs[] = {
@@ -28,7 +24,7 @@ static const attnrun_attr_def q_attention_attrs[] = {
 };
 
 enum { X, WEIGHT, BIAS, X_SCALE, WEIGHT_SCALE, MASK, X_ZERO, WEIGHT_ZERO, PAST };
-enum { WIDEN, PROJECT, SCALE, ATTEND };
+enum { PROJECT, ATTEND };
 static const struct attn_merged_inputs inputs = { MASK, PAST, ATTN_MERGED_NONE,
                                                   ATTN_MERGED_NONE };
 
@@ -54,34 +50,18 @@ static attn_status check_columns(const attnrun_step *step, int in)
                        "1, or the columns of weight");
 }
 
-static int64_t pieces(int64_t n, int64_t piece) { return n / piece + (n % piece != 0); }
-
-/* Floats of the input and, where it is not packed, the weight lie behind the projections.
- */
+/* Scales of a block's columns lie behind the scratch of the product. */
 static attn_status plan(attnrun_step *step)
 {
     struct q_attention_state *s = step->state;
-    struct attn_merged *m = &s->merged;
-    const struct attn_gemm *g = &m->gemm;
-    int64_t x, weight, bytes;
-    s->widen_weight = step->node->packed == NULL;
-    s->by_column =
-        step->in[WEIGHT_SCALE].rank == 1 && !dim_is(step->in[WEIGHT_SCALE].dims[0], 1);
-    s->x_at = m->floats;
-    if (!ck_mul(g->m, g->k, &x) || !ck_mul(g->k, g->n, &weight) ||
-        !ck_add(s->x_at, x, &s->weight_at) ||
-        !ck_add(s->weight_at, s->widen_weight ? weight : 0, &m->floats) ||
-        !ck_mul(m->floats, (int64_t)sizeof(float), &bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the projections are too large");
-    s->x_tasks = op_chunks(x);
-    s->rows_per_task = OP_CHUNK / (g->n + 1) + 1;
-    TRY(attn_gemm_plan(step, &m->gemm));
-    op_tasks(step, WIDEN,
-             s->x_tasks + (s->widen_weight ? pieces(g->k, s->rows_per_task) : 0),
-             OP_CHUNK / 4);
-    op_tasks(step, PROJECT, g->n_tasks, g->task_cost);
-    op_tasks(step, SCALE, s->by_column ? pieces(g->m, s->rows_per_task) : 0,
-             OP_CHUNK / 4);
+    struct attn_gemm *g = &s->merged.gemm;
+    s->product.gemm = *g;
+    s->product.rows = g->m;
+    s->product.a_matrices = s->product.b_matrices = 1;
+    TRY(attn_integer_cut(step, true, &s->product));
+    g->scratch_bytes =
+        s->product.gemm.scratch_bytes + s->product.columns * (int64_t)sizeof(float);
+    op_tasks(step, PROJECT, s->product.gemm.n_tasks, s->product.gemm.task_cost);
     attn_merged_tasks(step, ATTEND);
     return ATTNRUN_OK;
 }
@@ -98,80 +78,48 @@ static attn_status q_attention_infer(attnrun_step *step)
 
 static attn_status q_attention_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 {
-    return attn_gemm_pack_integers(pack, WEIGHT, WEIGHT_ZERO, bytes, packed);
+    return attn_integer_pack_input(pack, WEIGHT, bytes, packed);
 }
 
-static const attnrun_tensor *zero_of(const attnrun_step *step, int in)
-{
-    return op_has_in(step, in) ? &step->x[in] : NULL;
-}
-
-/* The first tasks are pieces of the input, then come rows of the weight. */
-static void widen(const attnrun_step *step, int64_t task, float *shared)
+static void scale_block(const attnrun_step *step, const attnrun_work *work,
+                        const struct attn_integer_block *block, void *scratch)
 {
     const struct q_attention_state *s = step->state;
-    const struct attn_gemm *g = &s->merged.gemm;
-    if (task < s->x_tasks) {
-        const int64_t from = task * OP_CHUNK, left = g->m * g->k - from;
-        attn_gemm_widen(step->kernels, shared + s->x_at + from, &step->x[X],
-                        zero_of(step, X_ZERO), 0, from,
-                        left < OP_CHUNK ? left : OP_CHUNK);
-        return;
-    }
-    const int64_t first = (task - s->x_tasks) * s->rows_per_task;
-    for (int64_t row = first; row < g->k && row < first + s->rows_per_task; row++)
-        attn_gemm_widen(step->kernels, shared + s->weight_at + row * g->n,
-                        &step->x[WEIGHT], zero_of(step, WEIGHT_ZERO), row, 0, g->n);
+    const attnrun_tensor *weight_scale = &step->x[WEIGHT_SCALE];
+    const float *x_scale = step->x[X_SCALE].data, *bias = step->x[BIAS].data;
+    const bool by_column = tensor_count(weight_scale) != 1;
+    float *scales = scratch;
+    for (int64_t j = 0; j < (by_column ? block->n : 1); j++)
+        scales[j] =
+            *x_scale *
+            ((const float *)weight_scale->data)[by_column ? block->column + j : 0];
+    for (int64_t i = 0; i < block->m; i++)
+        step->kernels->rescale_i32((float *)work->shared + block->c +
+                                       i * s->product.gemm.c_row,
+                                   (const int32_t *)block->sums + i * block->row, scales,
+                                   by_column, bias + block->column, (size_t)block->n);
 }
 
 static attn_status project(const attnrun_step *step, const attnrun_work *work)
 {
     const struct q_attention_state *s = step->state;
-    const float *x_scale = step->x[X_SCALE].data,
-                *weight_scale = step->x[WEIGHT_SCALE].data;
-    const struct attn_epilogue steps[2] = {
-        { .kind = ATTN_EPI_SCALE,
-          .alpha = *x_scale * (s->by_column ? 1.0f : *weight_scale) },
-        { .kind = ATTN_EPI_ADD, .alpha = 1.0f, .data = step->x[BIAS].data, .col = 1 }
+    const struct attn_integer_operands o = {
+        .a = step->x[X].data,
+        .b = step->x[WEIGHT].data,
+        .packed = step->node->packed,
+        .a_zero = op_has_in(step, X_ZERO) ? &step->x[X_ZERO] : NULL,
+        .b_zero = op_has_in(step, WEIGHT_ZERO) ? &step->x[WEIGHT_ZERO] : NULL,
+        .a_signed = step->in[X].dtype == ATTNRUN_I8,
+        .b_signed = step->in[WEIGHT].dtype == ATTNRUN_I8,
+        .finish = scale_block,
+        .step = step
     };
-    const struct attn_gemm_operands o = { .a = (float *)work->shared + s->x_at,
-                                          .b = (float *)work->shared + s->weight_at,
-                                          .packed =
-                                              s->widen_weight ? NULL : step->node->packed,
-                                          .c = work->shared,
-                                          .epilogue = steps,
-                                          .n_epilogue = s->by_column ? 1 : 2 };
-    return attn_gemm_run(&s->merged.gemm, step->kernels, &o, work);
-}
-
-/* Where columns have scales of their own: rows of the product by them, plus the bias. */
-static void scale(const attnrun_step *step, int64_t task, float *shared)
-{
-    const struct q_attention_state *s = step->state;
-    const struct attn_gemm *g = &s->merged.gemm;
-    const int64_t first = task * s->rows_per_task;
-    for (int64_t row = first; row < g->m && row < first + s->rows_per_task; row++) {
-        float *y = shared + row * g->n;
-        step->kernels->mul_f32(y, y, 1, step->x[WEIGHT_SCALE].data, 1, (size_t)g->n);
-        step->kernels->add_f32(y, y, 1, step->x[BIAS].data, 1, (size_t)g->n);
-    }
+    return attn_integer_run(&s->product, step->kernels, &o, work);
 }
 
 static attn_status q_attention_run(const attnrun_step *step, const attnrun_work *work)
 {
-    if (work->phase == PROJECT)
-        return project(step, work);
-    if (work->phase >= ATTEND)
-        return attn_merged_run(step, work);
-    for (int64_t task = work->begin; task < work->end; task++) {
-        if (OP_CANCELLED(work))
-            return ATTNRUN_E_CANCELLED;
-        if (work->phase == WIDEN)
-            widen(step, task, work->shared);
-        else
-            scale(step, task, work->shared);
-    }
-    return ATTNRUN_OK;
+    return work->phase == PROJECT ? project(step, work) : attn_merged_run(step, work);
 }
 
 const attnrun_op_def op_q_attention_1 = {

@@ -70,14 +70,4 @@ void attn_gemm_pack(const struct attn_kernels *kernels, struct attn_packed *pack
 attn_status attn_gemm_pack_input(attnrun_pack *pack, int in, bool trans_b, int64_t *bytes,
                                  void *packed);
 
-/* Elements [row, column … column + n) of a matrix x of u8 or i8, less its zero point, as
- * floats, which hold them exactly. `zero` is NULL, one number, or one for each column. */
-void attn_gemm_widen(const struct attn_kernels *kernels, float *y,
-                     const attnrun_tensor *x, const attnrun_tensor *zero, int64_t row,
-                     int64_t column, int64_t n);
-/* attn_gemm_pack_input() of such a matrix less the zero point that is input `zero_in`,
- * where both are constant: 4 bytes an element, packed as f32. */
-attn_status attn_gemm_pack_integers(attnrun_pack *pack, int in, int zero_in,
-                                    int64_t *bytes, void *packed);
-
 #endif
