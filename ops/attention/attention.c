@@ -1,18 +1,19 @@
 /* attention.c - Attention: Y = softmax(scale Q K' + bias) V, by the streaming core.
  *
- * Q, K, V    f32 (batch, heads, tokens, dim), or (batch, tokens, heads * dim) with
+ * Q, K, V    f32 or f64 (batch, heads, tokens, dim), or (batch, tokens, heads * dim) with
  *            q_num_heads and kv_num_heads; groups of query heads may share a key head
- * attn_mask  b8 (true: seen), or f32 or integers that are added, broadcast to (batch,
+ * attn_mask  b8 (true: seen), or floats or integers that are added, broadcast to (batch,
  *            heads, q, total); a shorter last dim hides the rest
  * past_key, past_value  (batch, kv_heads, past, dim); present_: past and new ones
  * nonpad_kv_seqlen      i64 (batch): keys that exist in each sample
  *
  * Causal (and the windows of version 25): query i is at position past + i, or nonpad -
  * q_len + i. A query that sees no key gives zeros. softmax_precision is at least f32
- * here. Source: ONNX Attention-25. */
+ * here. Doubles go through doubles.c. Source: ONNX Attention-25. */
 #include <math.h>
 
 #include "cache.h"
+#include "doubles.h"
 #include "heads.h"
 
 struct attention_args {
@@ -289,7 +290,8 @@ static attn_status plan(attnrun_step *step, const struct operand *q,
     s->past_v = by_head(s->kv_heads, s->past_len, s->v_dim);
     s->y = y_strides(step, s);
     TRY(plan_mask(step, s));
-    TRY(attn_sdpa_plan(step, s));
+    TRY(step->in[Q].dtype == ATTNRUN_F64 ? attn_doubles_plan(step, s)
+                                         : attn_sdpa_plan(step, s));
     if (!op_has_out(step, Y) && op_has_out(step, SCORES))
         return op_fail(step, ATTNRUN_E_UNSUPPORTED, "qk_matmul_output without Y");
     op_tasks(step, 0, op_has_out(step, Y) ? s->n_tasks : 0, s->task_cost);
@@ -330,12 +332,27 @@ static attn_status check_args(const attnrun_step *step)
     return ATTNRUN_OK;
 }
 
+/* Q, K and V are of one type; only doubles take a mask of doubles. */
+static attn_status check_types(const attnrun_step *step)
+{
+    const int32_t q = step->in[Q].dtype;
+    if (q == 0 || step->in[V].dtype == 0)
+        return ATTNRUN_OK;
+    if (step->in[V].dtype != q)
+        return op_fail_input(step, V, ATTNRUN_E_UNSUPPORTED, "expected %s as Q is",
+                             attnrun_dtype_name(q));
+    if (op_has_in(step, MASK) && step->in[MASK].dtype == ATTNRUN_F64 && q != ATTNRUN_F64)
+        return op_fail_input(step, MASK, ATTNRUN_E_UNSUPPORTED, "expected f32 as Q is");
+    return ATTNRUN_OK;
+}
+
 static attn_status attention_infer(attnrun_step *step)
 {
     const struct attention_args *args = step->args;
     struct operand q, k, v;
     attnrun_dim total_k, total_v;
     TRY(check_args(step));
+    TRY(check_types(step));
     if (!op_rank_known(step, Q) || !op_rank_known(step, K) || !op_rank_known(step, V)) {
         for (int out = 0; out < step->n_out; out++)
             TRY(op_out(step, out, step->in[out == PRESENT_V ? V : Q].dtype, -1, NULL));
@@ -365,18 +382,21 @@ static void copy_present(const attnrun_step *step, const struct attn_sdpa *s, in
     const int64_t b = task / s->kv_heads, h = task % s->kv_heads;
     const int64_t dim = key ? s->head_dim : s->v_dim;
     const struct attn_heads *at = key ? &s->k : &s->v;
-    const float *from = (const float *)step->x[in].data + b * at->batch + h * at->head;
+    const int64_t size = dtype_bytes(step->x[in].dtype);
+    const char *from =
+        (const char *)step->x[in].data + (b * at->batch + h * at->head) * size;
+    char *to = (char *)cache_at(&step->y[out], b, h, s->past_len);
     if (!state->in_place[out - PRESENT_K])
         cache_copy_past(&step->y[out], &step->x[past], task, s->past_len);
-    cache_copy(cache_at(&step->y[out], b, h, s->past_len), from, at->row,
-               s->kv_len - s->past_len, dim);
+    for (int64_t i = 0; i < s->kv_len - s->past_len; i++)
+        memcpy(to + i * dim * size, from + i * at->row * size, (size_t)(dim * size));
 }
 
 /* Strides of keys or values in this run: they may lie in a larger buffer. */
 static struct attn_heads run_strides(const attnrun_step *step, int in, int64_t dim)
 {
     const int64_t layout = in <= V ? layout_of(step->args, in) : AS_GIVEN;
-    const int64_t *strides = step->x[in].strides, size = (int64_t)sizeof(float);
+    const int64_t *strides = step->x[in].strides, size = dtype_bytes(step->x[in].dtype);
     if (step->x[in].rank == 4)
         return (struct attn_heads){ strides[0] / size,
                                     strides[layout == BY_TOKEN ? 2 : 1] / size,
@@ -405,9 +425,30 @@ static const float *operand_data(const attnrun_step *step, int in)
     return (const float *)step->x[in].data + (part ? args->columns.v[in] : 0);
 }
 
+static attn_status run_doubles(const attnrun_step *step, const struct attn_sdpa *s,
+                               int64_t task, const attnrun_work *work)
+{
+    const struct attention_args *args = step->args;
+    const struct attn_doubles o = {
+        .q = step->x[Q].data,
+        .k = step->x[K].data,
+        .v = step->x[V].data,
+        .past_k = op_in_data(step, PAST_K),
+        .past_v = op_in_data(step, PAST_V),
+        .mask = op_has_in(step, MASK) ? &step->x[MASK] : NULL,
+        .lens = op_has_in(step, LENS) ? &step->x[LENS] : NULL,
+        .scale = attn_scale_given(args->scale) ? (double)args->scale
+                                               : 1.0 / sqrt((double)s->head_dim),
+        .y = step->y[Y].data,
+        .scores = op_has_out(step, SCORES) ? step->y[SCORES].data : NULL,
+    };
+    return attn_doubles_run(s, &o, task, work);
+}
+
 static attn_status attention_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct attn_sdpa s = with_strides(step);
+    const bool doubles = step->x[Q].dtype == ATTNRUN_F64;
     const struct attn_sdpa_operands o = {
         .q = operand_data(step, Q),
         .k = operand_data(step, K),
@@ -425,7 +466,8 @@ static attn_status attention_run(const attnrun_step *step, const attnrun_work *w
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (work->phase == 0) {
-            TRY(attn_sdpa_run(&s, step->kernels, &o, task, work));
+            TRY(doubles ? run_doubles(step, &s, task, work)
+                        : attn_sdpa_run(&s, step->kernels, &o, task, work));
             continue;
         }
         copy_present(step, &s, PRESENT_K, PAST_K, K, task);
@@ -441,7 +483,7 @@ const attnrun_op_def op_attention_23 = {
     .inputs =
         "Q:T1 K:T1 V:T2 attn_mask:U? past_key:T1? past_value:T2? nonpad_kv_seqlen:i64?",
     .outputs = "Y:T1 present_key:T1? present_value:T2? qk_matmul_output:T1?",
-    .types = "T1=f32 T2=f32 U=f32,b8,int,uint",
+    .types = "T1=f32,f64 T2=f32,f64 U=f32,f64,b8,int,uint",
     .args_bytes = sizeof(struct attention_args),
     .state_bytes = sizeof(struct attention_state),
     .attrs = attention_attrs,

@@ -1,5 +1,5 @@
-/* cache.h - keys and values, f32, that may lie in a larger buffer: with room behind the
- * tokens of each head. */
+/* cache.h - keys and values that may lie in a larger buffer: with room behind the tokens
+ * of each head. Those of other types than f32 have cache_copy_past() alone. */
 #ifndef ATTN_CACHE_H
 #define ATTN_CACHE_H
 
@@ -41,9 +41,13 @@ static inline void cache_copy_past(const attnrun_tensor *present,
                                    const attnrun_tensor *past, int64_t head, int64_t n)
 {
     const int64_t heads = present->dims[1], b = head / heads, h = head % heads;
-    if (n > 0)
-        cache_copy(cache_at(present, b, h, 0), cache_at(past, b, h, 0),
-                   past->strides[2] / (int64_t)sizeof(float), n, past->dims[3]);
+    const int64_t bytes = past->dims[3] * dtype_bytes(past->dtype);
+    char *to = (char *)cache_at(present, b, h, 0);
+    const char *from = (const char *)cache_at(past, b, h, 0);
+    if (n > 0 && past->strides[2] == bytes)
+        memcpy(to, from, (size_t)(n * bytes));
+    for (int64_t i = 0; past->strides[2] != bytes && i < n; i++)
+        memcpy(to + i * bytes, from + i * past->strides[2], (size_t)bytes);
 }
 
 #endif

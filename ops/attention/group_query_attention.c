@@ -430,17 +430,6 @@ static attnrun_tensor cache_of(const attnrun_step *step, int out, void *shared)
     return cache;
 }
 
-/* n tokens of the past of head h of sample b into a cache. */
-static void keep_past(const attnrun_tensor *cache, const attnrun_tensor *past, int64_t b,
-                      int64_t h, int64_t n)
-{
-    const int64_t from = past->strides[2], to = cache->strides[2];
-    for (int64_t i = 0; i < n && from != to; i++)
-        memcpy(cache_at(cache, b, h, i), cache_at(past, b, h, i), (size_t)to);
-    if (n > 0 && from == to)
-        memcpy(cache_at(cache, b, h, 0), cache_at(past, b, h, 0), (size_t)(n * to));
-}
-
 /* New token i of head h as the cache has it; `room`: for its floats. */
 static void keep_new(const attnrun_step *step, int out, void *to, const float *from,
                      int64_t b, int64_t h, int64_t i, int64_t position, float *room)
@@ -472,7 +461,7 @@ static void fill_cache(const attnrun_step *step, int out, int64_t task, int64_t 
                         (key ? s->k_offset : s->v_offset) + h * s->dim;
     int64_t kept = first < s->past ? first : s->past;
     if (!s->in_place[out - PRESENT_K])
-        keep_past(&cache, &step->x[past_in], b, h, kept);
+        cache_copy_past(&cache, &step->x[past_in], task, kept);
     memset(to + kept * s->token_bytes, 0, (size_t)((s->total - kept) * s->token_bytes));
     for (int64_t i = 0; i < s->new_tokens; i++)
         keep_new(step, out, to + (first + i) * s->token_bytes, from + i * s->k_row, b, h,

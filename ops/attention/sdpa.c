@@ -97,19 +97,23 @@ struct queries {
     float *wide;       /* a tile of keys, then of values, where they come widened */
 };
 
-/* Keys seen by row r of the block: [*from, *to). */
-static void keys_of(const struct queries *t, int64_t r, int64_t *from, int64_t *to)
+void attn_sdpa_keys(const struct attn_sdpa *s, int64_t position, int64_t len,
+                    int64_t *from, int64_t *to)
 {
-    const struct attn_sdpa *s = t->s;
-    const int64_t row = t->row + r;
-    const int64_t position = t->offset + (row < s->q_len ? row : row % s->q_len);
     *from = s->left >= 0 ? most(0, position - s->left) : 0;
-    *to = s->causal ? least(t->len, position + 1) : t->len;
+    *to = s->causal ? least(len, position + 1) : len;
     if (s->right >= 0)
         *to = least(*to, position + s->right + 1);
     if (s->mask_kind != ATTN_MASK_NONE)
         *to = least(*to, s->mask_len);
     *to = most(*to, *from);
+}
+
+/* Keys seen by row r of the block: [*from, *to). */
+static void keys_of(const struct queries *t, int64_t r, int64_t *from, int64_t *to)
+{
+    const int64_t row = t->row + r, q_len = t->s->q_len;
+    attn_sdpa_keys(t->s, t->offset + (row < q_len ? row : row % q_len), t->len, from, to);
 }
 
 static struct seen keys_of_rows(const struct queries *t, int64_t r0, int64_t rows)

@@ -82,6 +82,9 @@ struct attn_sdpa_operands {
 attn_status attn_sdpa_fits(const attnrun_step *step, int64_t batch, int64_t heads,
                            int64_t q_len, int64_t kv_len, int64_t dim);
 attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s);
+/* Keys [*from, *to) that a query at `position` sees of `len`. */
+void attn_sdpa_keys(const struct attn_sdpa *s, int64_t position, int64_t len,
+                    int64_t *from, int64_t *to);
 /* E_CANCELLED between tiles. */
 attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *kernels,
                           const struct attn_sdpa_operands *o, int64_t task,

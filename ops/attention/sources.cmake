@@ -2,6 +2,7 @@
 set(ATTN_OPS_ATTENTION
   ops/attention/sdpa.c
   ops/attention/stream.c
+  ops/attention/doubles.c
   ops/attention/feature_attention.c
   ops/attention/feature_plan.c
   ops/attention/attnrun_linear_attention.c

@@ -86,6 +86,19 @@ static void build(struct check *c, struct sizes *s)
         reference(s, q, k, v, y);
 }
 
+/* Doubles have no float beside them; tests/ops/check_doubles.py has them right. */
+static void refuses_types(struct check *c, int32_t v, int32_t mask, const char *words)
+{
+    c->blank = true;
+    check_begin(c, "::Attention");
+    check_data(c, "Q", ATTNRUN_F32, DIMS(1, 2, 3, 4));
+    check_data(c, "K", ATTNRUN_F32, DIMS(1, 2, 3, 4));
+    check_data(c, "V", v, DIMS(1, 2, 3, 4));
+    check_data(c, "mask", mask, DIMS(3, 3));
+    check_output(c, "Y", DIMS(1, 2, 3, 4));
+    check_refuses(c, ATTNRUN_E_UNSUPPORTED, words);
+}
+
 void check_attention(struct check *c)
 {
     CHECK_ROUNDS(c, 24)
@@ -140,4 +153,6 @@ void check_attention(struct check *c)
     check_absent(c);
     check_f32(c, "past_key", 4, (const int64_t[]){ 1, 8, 3, 64 });
     check_refuses(c, ATTNRUN_E_INPUT, "past_key and past_value|only past_key");
+    refuses_types(c, ATTNRUN_F64, ATTNRUN_F32, "'V'|expected f32 as Q is");
+    refuses_types(c, ATTNRUN_F32, ATTNRUN_F64, "'mask'|expected f32 as Q is");
 }

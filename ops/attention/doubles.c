@@ -1,0 +1,207 @@
+/* doubles.c - the loops of attention of doubles; see doubles.h. */
+#include "doubles.h"
+
+#include <math.h>
+
+enum { ROWS = 32, KEYS = 64 };
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+struct row {
+    double max, sum;
+};
+
+struct block {
+    const struct attn_sdpa *s;
+    const struct attn_doubles *o;
+    int64_t b, head, first, n; /* queries first … first + n - 1 */
+    int64_t offset, len;       /* position of query 0; keys of this sample */
+    struct row *rows;
+    double *sums, *scores; /* (ROWS, v_dim), (KEYS) */
+};
+
+attn_status attn_doubles_plan(const attnrun_step *step, struct attn_sdpa *s)
+{
+    int64_t sums;
+    s->blocks = 1;
+    if (s->batch == 0 || s->q_heads == 0 || s->q_len == 0 || s->v_dim == 0)
+        return ATTNRUN_OK;
+    s->heads = s->q_heads;
+    s->block = least(ROWS, s->q_len);
+    s->blocks = s->q_len / s->block + (s->q_len % s->block != 0);
+    if (!ck_mul(s->batch, s->heads, &s->n_tasks) ||
+        !ck_mul(s->n_tasks, s->blocks, &s->n_tasks) || !ck_mul(ROWS, s->v_dim, &sums) ||
+        !ck_add(sums, 2 * ROWS + KEYS, &sums) ||
+        !ck_mul(sums, (int64_t)sizeof(double), &s->scratch_bytes))
+        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+    const double cost = (double)s->block * (double)s->kv_len *
+                        ((double)s->head_dim + (double)s->v_dim + 32);
+    s->task_cost = cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15;
+    return ATTNRUN_OK;
+}
+
+/* Four sums at a time do not wait for each other. */
+static double dot(const double *a, const double *b, int64_t n)
+{
+    double sums[4] = { 0, 0, 0, 0 };
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        for (int j = 0; j < 4; j++)
+            sums[j] += a[i + j] * b[i + j];
+    for (; i < n; i++)
+        sums[0] += a[i] * b[i];
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+/* Key or value j of the block's head. */
+static const double *token_at(const struct block *t, int64_t j, bool value)
+{
+    const struct attn_sdpa *s = t->s;
+    const bool past = j < s->past_len;
+    const struct attn_heads *at =
+        value ? (past ? &s->past_v : &s->v) : (past ? &s->past_k : &s->k);
+    const double *from =
+        value ? (past ? t->o->past_v : t->o->v) : (past ? t->o->past_k : t->o->k);
+    return from + t->b * at->batch + t->head / (s->q_heads / s->kv_heads) * at->head +
+           (j - (past ? 0 : s->past_len)) * at->row;
+}
+
+/* A score with what the mask adds for query i and key j < mask_len; false hides. */
+static double masked(const struct block *t, double score, int64_t i, int64_t j)
+{
+    const struct attn_heads *at = &t->s->mask;
+    const attnrun_tensor *mask = t->o->mask;
+    if (mask == NULL)
+        return score;
+    const int64_t k = t->b * at->batch + t->head * at->head + i * at->row + j;
+    switch (mask->dtype) {
+    case ATTNRUN_BOOL:
+        return ((const uint8_t *)mask->data)[k] != 0 ? score : (double)-INFINITY;
+    case ATTNRUN_F64:
+        return score + ((const double *)mask->data)[k];
+    case ATTNRUN_F32:
+        return score + (double)((const float *)mask->data)[k];
+    default:
+        return score + (double)tensor_get_int(mask, k);
+    }
+}
+
+static double *scores_out(const struct block *t, int64_t i)
+{
+    const struct attn_sdpa *s = t->s;
+    return t->o->scores == NULL
+               ? NULL
+               : t->o->scores +
+                     ((t->b * s->q_heads + t->head) * s->q_len + i) * s->kv_len;
+}
+
+/* The score of query i and key j, as the softmax takes it. */
+static double score_of(const struct block *t, const double *q, int64_t i, int64_t j,
+                       bool seen)
+{
+    const struct attn_sdpa *s = t->s;
+    double stages[ATTN_SCORES_SOFTMAX + 1], *out = scores_out(t, i);
+    double score = t->o->scale * dot(q, token_at(t, j, false), s->head_dim);
+    stages[ATTN_SCORES_RAW] = score;
+    if (s->softcap > 0)
+        score = (double)s->softcap * tanh(score / (double)s->softcap);
+    stages[ATTN_SCORES_CAPPED] = score;
+    score = seen ? masked(t, score, i, j) : (double)-INFINITY;
+    stages[ATTN_SCORES_BIASED] = stages[ATTN_SCORES_SOFTMAX] = score;
+    if (out != NULL)
+        out[j] = stages[s->scores_mode];
+    return score;
+}
+
+/* Weights of a tile's keys, in place of their scores, and the row's new state. */
+static void weigh(struct row *row, double *scores, int64_t n, double *sums, int64_t v_dim)
+{
+    double max = row->max, sum = 0;
+    for (int64_t j = 0; j < n; j++)
+        if (!(scores[j] <= max)) /* NaN too */
+            max = scores[j];
+    const double factor = max == row->max ? 1 : exp(row->max - max);
+    for (int64_t j = 0; j < n; j++) {
+        scores[j] = scores[j] == (double)-INFINITY ? 0 : exp(scores[j] - max);
+        sum += scores[j];
+    }
+    for (int64_t d = 0; factor != 1 && d < v_dim; d++)
+        sums[d] *= factor;
+    *row = (struct row){ max, row->sum * factor + sum };
+}
+
+/* Query i and keys first … end - 1. */
+static void run_row(const struct block *t, int64_t i, int64_t first, int64_t end)
+{
+    const struct attn_sdpa *s = t->s;
+    const double *q = t->o->q + t->b * s->q.batch + t->head * s->q.head + i * s->q.row;
+    double *sums = t->sums + (i - t->first) * s->v_dim;
+    int64_t from, to;
+    attn_sdpa_keys(s, t->offset + i, t->len, &from, &to);
+    if (t->o->scores == NULL) {
+        first = first > from ? first : from;
+        end = least(end, to);
+    }
+    for (int64_t j = first; j < end; j++)
+        t->scores[j - first] = score_of(t, q, i, j, j >= from && j < to);
+    if (end > first)
+        weigh(&t->rows[i - t->first], t->scores, end - first, sums, s->v_dim);
+    for (int64_t j = first; j < end; j++) {
+        const double weight = t->scores[j - first], *v = token_at(t, j, true);
+        for (int64_t d = 0; weight != 0 && d < s->v_dim; d++)
+            sums[d] += weight * v[d];
+    }
+}
+
+/* Sums over their total become Y; a row that saw nothing is zeros. */
+static void finish_row(const struct block *t, int64_t i)
+{
+    const struct attn_sdpa *s = t->s;
+    const struct row *row = &t->rows[i - t->first];
+    const double *sums = t->sums + (i - t->first) * s->v_dim;
+    double *y = t->o->y + t->b * s->y.batch + t->head * s->y.head + i * s->y.row;
+    double *out = scores_out(t, i);
+    for (int64_t d = 0; d < s->v_dim; d++)
+        y[d] = row->sum == 0 ? 0 : sums[d] / row->sum;
+    for (int64_t j = 0;
+         out != NULL && s->scores_mode == ATTN_SCORES_SOFTMAX && j < s->kv_len; j++)
+        out[j] = row->sum == 0 ? 0 : exp(out[j] - row->max) / row->sum;
+}
+
+static void find_length(struct block *t)
+{
+    const struct attn_sdpa *s = t->s;
+    t->offset = s->past_len;
+    t->len = s->kv_len;
+    if (t->o->lens == NULL)
+        return;
+    const int64_t limit = INT64_C(1) << 48, given = tensor_get_int(t->o->lens, t->b);
+    const int64_t len = given < -limit ? -limit : least(given, limit);
+    t->len = len < 0 ? 0 : least(len, s->kv_len);
+    t->offset = len - s->q_len;
+}
+
+attn_status attn_doubles_run(const struct attn_sdpa *s, const struct attn_doubles *o,
+                             int64_t task, const attnrun_work *work)
+{
+    struct block t = { .s = s, .o = o, .rows = work->scratch };
+    t.first = task % s->blocks * s->block;
+    t.head = task / s->blocks % s->heads;
+    t.b = task / s->blocks / s->heads;
+    t.n = least(s->block, s->q_len - t.first);
+    t.scores = (double *)(void *)(t.rows + ROWS);
+    t.sums = t.scores + KEYS;
+    find_length(&t);
+    memset(t.sums, 0, (size_t)(t.n * s->v_dim) * sizeof *t.sums);
+    for (int64_t i = 0; i < t.n; i++)
+        t.rows[i] = (struct row){ .max = (double)-INFINITY };
+    for (int64_t first = 0; first < s->kv_len; first += KEYS) {
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        for (int64_t i = t.first; i < t.first + t.n; i++)
+            run_row(&t, i, first, least(first + KEYS, s->kv_len));
+    }
+    for (int64_t i = t.first; i < t.first + t.n; i++)
+        finish_row(&t, i);
+    return ATTNRUN_OK;
+}
