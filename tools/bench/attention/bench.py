@@ -15,6 +15,7 @@ import argparse
 import datetime
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -108,29 +109,45 @@ def scratch_bytes(binary, model, limit):
                if block["name"] in ("scratch", "shared"))
 
 
+def predicted_ms(n, found):
+    """Of a run of n tokens, were the cost n²."""
+    last = max(found, default=0)
+    return found[last].result()["min_ms"] * (n / last) ** 2 if found else 0
+
+
+def runs_of(engine):
+    return 1 if engine.found and engine.result()["min_ms"] > 1000 else 3
+
+
 def grow(case, args, notes):
-    """[(n, ms, scratch bytes)], up to the length whose run would take too long."""
-    points = []
-    for n in args.grow:
-        if points and points[-1][1] * (n / points[-1][0]) ** 2 > args.longest_ms:
-            break
-        folder = Path(args.work) / "grow"
-        why = run_cases("make", case, n, folder, args.limit)
-        if why:
-            notes.append(f"{case.name}, n = {n}: {why}.")
-            break
-        engine = engines.Attnrun(args.attnrun, (str(folder / "model.onnx"), "",
-                                                str(folder / "inputs.npz")), 1, args.limit)
-        try:
-            for _ in range(min(args.rounds, 3)):
-                engine.round(3)
-            points.append((n, engine.result()["min_ms"],
-                           scratch_bytes(args.attnrun, str(folder / "model.onnx"),
-                                         args.limit)))
-        except (engines.Failed, subprocess.SubprocessError) as failed:
-            notes.append(f"{case.name}, n = {n}: {failed}.")
-            break
-    return points
+    """[(n, ms, scratch bytes)], in turns over the lengths, so that a clock that moves does so
+    for all; up to the length whose run would take too long."""
+    found, folders = {}, {n: Path(args.work) / "grow" / str(n) for n in args.grow}
+    longest = args.longest_ms if case.domain else 60 * args.longest_ms  # dense: to the end
+    try:
+        for n, folder in folders.items():
+            ms = predicted_ms(n, found)
+            if ms > longest:
+                break
+            why = run_cases("make", case, n, folder, args.limit)
+            if why:
+                raise engines.Failed(f"n = {n}: {why}")
+            found[n] = engines.Attnrun(args.attnrun, (str(folder / "model.onnx"), "",
+                                                      str(folder / "inputs.npz")), 1,
+                                       max(args.limit, ms / 100))
+            found[n].round(1)
+        for _ in range(args.rounds):
+            for engine in found.values():
+                if sum(engine.times) < 4 * args.longest_ms:
+                    engine.round(runs_of(engine))
+        return [(n, engine.result()["min_ms"],
+                 scratch_bytes(args.attnrun, str(folders[n] / "model.onnx"), args.limit))
+                for n, engine in found.items()]
+    except (engines.Failed, subprocess.SubprocessError) as failed:
+        notes.append(f"growth of {case.name}: {failed}.")
+        return []
+    finally:
+        shutil.rmtree(Path(args.work) / "grow", ignore_errors=True)
 
 
 def numbers(text):
@@ -187,7 +204,7 @@ def measure_table(args):
 def measure_growth(args):
     found = {"growth": {}, "notes": []}
     for case in chosen_cases(args, found["notes"]):
-        if not case.vision:
+        if not case.vision and case.n_heads == cases.HEADS:
             found["growth"][case.name] = grow(case, args, found["notes"])
             keep(args, "growth", found)
 

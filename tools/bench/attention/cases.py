@@ -1,6 +1,7 @@
 """cases.py - the attention operators as models of one node, and what they are set against.
 
-All have 8 heads of 64, one sample. A case says its operands for n tokens, its operator's
+All have 8 heads of 64, one sample, but those that say "1 head", where upstream's export needs
+too much memory for 8. A case says its operands for n tokens, its operator's
 attributes, and upstream: a torch callable over (some of) the same operands. Where upstream
 has projections, they are the identity, so that both sides do the attention alone.
 
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HEADS, DIM = 8, 64
-WIDTH = HEADS * DIM
+WIDTH = HEADS * DIM  # both as the case says, once it is taken
 CONSTANTS = {"E", "Wk", "projection", "W1", "W2", "Ws", "gamma", "beta", "bs", "means",
              "rand_blocks", "row_ptr", "col_idx", "R1", "R2", "c", "W", "P", "Wq", "v",
              "rotations"}  # operands that are weights
@@ -31,6 +32,7 @@ class Case:
     lengths: tuple = (4096, 16384)
     linear: bool = True       # time grows with n
     heads: bool = True        # has q_num_heads
+    n_heads: int = HEADS
     pairs: object = None      # n -> query-key pairs of a head that the mechanism allows
     domain: str = "attnrun"
     flops: object = None      # n -> of all of it, where there are no pairs
@@ -321,11 +323,18 @@ CASES = [
     Case("Performer, causal", "PerformerAttention",
          lambda n: qkv(n, projection=(256, DIM)),
          lambda n: {"is_causal": 1, "denominator": "add_keys"}, performer(True),
-         "performer-pytorch FastAttention", 0),
+         "performer-pytorch FastAttention", 0, lengths=(4096,)),
+    Case("Performer, causal, 1 head", "PerformerAttention",
+         lambda n: qkv(n, projection=(256, DIM)),
+         lambda n: {"is_causal": 1, "denominator": "add_keys"}, performer(True),
+         "performer-pytorch FastAttention", 0, lengths=(16384,), n_heads=1),
     Case("linear", "LinearAttention", qkv, None, linear(False), "elu + 1 in torch", 2,
          lengths=(4096, 65536)),
     Case("linear, causal", "LinearAttention", qkv, lambda n: {"is_causal": 1}, linear(True),
-         "elu + 1 with cumulative sums in torch", 10),  # at 65,536 its states take 35 GiB
+         "elu + 1 with cumulative sums in torch", 10, lengths=(4096, 16384)),
+    Case("linear, causal, 1 head", "LinearAttention", qkv, lambda n: {"is_causal": 1},
+         linear(True), "elu + 1 with cumulative sums in torch", 10, lengths=(65536,),
+         n_heads=1),
     Case("Linformer, 256", "LinformerAttention", lambda n: qkv(n, E=(n, 256)), None,
          linformer, "linformer LinformerSelfAttention", 1.3, lengths=(4096,)),
     Case("compressed, 4", "CompressedAttention",
@@ -387,6 +396,14 @@ CASES = [
 def find(name):
     import vision
     return next(case for case in CASES + vision.CASES if case.name == name)
+
+
+def take(name):
+    """The case, with its heads as those of this process."""
+    global HEADS, WIDTH
+    case = find(name)
+    HEADS, WIDTH = case.n_heads, case.n_heads * DIM
+    return case
 
 
 # ---- files ----
@@ -464,4 +481,4 @@ def export(case, n, folder):
 
 if __name__ == "__main__":
     what, name, length, target = sys.argv[1:]
-    {"make": make, "export": export}[what](find(name), int(length), Path(target))
+    {"make": make, "export": export}[what](take(name), int(length), Path(target))

@@ -20,7 +20,7 @@ def main():
     import torch
 
     torch.set_num_threads(int(threads))
-    module, tensors = cases.upstream_of(cases.find(name), int(n))
+    module, tensors = cases.upstream_of(cases.take(name), int(n))
     peer.reset_peak()
     base = peer.status_bytes("VmRSS")
     print(json.dumps({"load_ms": 0.0, "rss": 0}), file=answers, flush=True)
