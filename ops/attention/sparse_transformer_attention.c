@@ -16,8 +16,8 @@
  * is_causal   1 by default
  * A query that sees no key gives zeros.
  * Cost: O(pairs that are seen), n sqrt(n) for l = sqrt(n). Strided keys are read in steps
- * of l where they lie, for all queries of one remainder together; the sums of up to 4,096
- * queries wait for their local part.
+ * of l where they lie, for all queries of one remainder together; where they have a local
+ * part too, the sums of up to 4,096 queries wait for it.
  * Source: Child 2019, arXiv:1904.10509; openai/sparse_attention c53f3bd attention.py,
  * from which the patterns are (local is l keys with itself, where the paper writes l +
  * 1). */
@@ -121,10 +121,11 @@ static attn_status check_pattern(const attnrun_step *step, attnrun_dim heads)
                    (long long)args->pattern.n, (long long)heads.value);
 }
 
-static bool any_strided(const struct sparse_args *args)
+/* Some head's pattern has all of these parts. */
+static bool any_has(const struct sparse_args *args, int wanted)
 {
     for (int64_t i = 0; i < args->pattern.n; i++)
-        if (parts_of(args, i) & STRIDED)
+        if ((parts_of(args, i) & wanted) == wanted)
             return true;
     return false;
 }
@@ -134,7 +135,7 @@ static void cut(const struct sparse_args *args, struct sparse_state *s)
 {
     const struct attn_sizes *z = &s->sizes;
     const int64_t heads = z->batch * z->q_heads;
-    const bool far = any_strided(args);
+    const bool far = any_has(args, STRIDED);
     const int64_t row = (z->v_dim + 4) * (int64_t)sizeof(float);
     s->group = far ? FAR_GROUP : ATTN_STREAM_MOST;
     while (far && s->group > ROWS && s->group > FAR_BYTES / row)
@@ -159,7 +160,8 @@ static attn_status plan(attnrun_step *step, struct sparse_state *s)
     if (z->batch == 0 || z->q_heads == 0 || z->q_len == 0 || z->v_dim == 0)
         return ATTNRUN_OK;
     cut(args, s);
-    const int64_t far = any_strided(args) ? s->group : 0, size = sizeof(float);
+    const int64_t far = any_has(args, STRIDED | LOCAL) ? s->group : 0,
+                  size = sizeof(float);
     /* Two streams, one after the other, in one place. */
     const int64_t stream =
         attn_stream_bytes(most(s->rows, ATTN_STREAM_ROWS), z->dim, z->v_dim);
@@ -364,7 +366,25 @@ static attn_status run_part(struct walk *w, int part, const attnrun_work *work)
     return ATTNRUN_OK;
 }
 
-/* Strided keys of the queries row … row + n - 1: their sums wait in w->far. */
+/* The sums of strided keys, of queries that lie `stride` apart from i on: to the output,
+ * or to w->far, where they wait. */
+static void keep_far(struct walk *w, int64_t row, int64_t i)
+{
+    const struct attn_sizes *z = &w->s->sizes;
+    const int64_t l = w->args->stride;
+    if (!(w->parts & NEAR)) {
+        attn_stream_store_rows(&w->stream, 0, w->stream.n, w->y + (row + i) * z->y.row,
+                               l * z->y.row, 0.0f);
+        return;
+    }
+    for (int64_t r = 0; r < w->stream.n; r++) {
+        memcpy(w->far + (i + r * l) * z->v_dim, w->stream.sums + r * z->v_dim,
+               (size_t)z->v_dim * sizeof *w->far);
+        w->far_state[i + r * l] = w->stream.state[r];
+    }
+}
+
+/* Strided keys of the queries row … row + n - 1. */
 static attn_status run_far(struct walk *w, int64_t row, int64_t n, void *scratch,
                            const attnrun_work *work)
 {
@@ -381,30 +401,38 @@ static attn_status run_far(struct walk *w, int64_t row, int64_t n, void *scratch
             attn_stream_load(&w->stream, 0, w->q + (row + i) * z->q.row, l * z->q.row,
                              rows, z->scale);
             TRY(run_part(w, STRIDED, work));
-            for (int64_t r = 0; r < rows; r++) {
-                memcpy(w->far + (i + r * l) * z->v_dim, w->stream.sums + r * z->v_dim,
-                       (size_t)z->v_dim * sizeof *w->far);
-                w->far_state[i + r * l] = w->stream.state[r];
-            }
+            keep_far(w, row, i);
         }
     }
     return ATTNRUN_OK;
 }
 
-/* y = the sums of both parts over their total. */
-static void merge_row(const struct walk *w, float *y, int64_t r, int64_t far_row)
+/* What the sums of both parts of a row are worth in y. */
+static void find_factors(struct attn_softmax_row *near, struct attn_softmax_row *far)
 {
-    const struct attn_softmax_row *near = &w->stream.state[r];
-    const struct attn_softmax_row *far = &w->far_state[far_row];
-    const float *a = w->stream.sums + r * w->s->sizes.v_dim;
-    const float *b = w->far + far_row * w->s->sizes.v_dim;
     const float max = fmaxf(near->max, far->max);
     const float x = near->sum == 0.0f ? 0.0f : expf(near->max - max);
     const float z = far->sum == 0.0f ? 0.0f : expf(far->max - max);
     const float sum = near->sum * x + far->sum * z;
-    const float f = sum == 0.0f ? 0.0f : x / sum, g = sum == 0.0f ? 0.0f : z / sum;
-    for (int64_t d = 0; d < w->s->sizes.v_dim; d++)
-        y[d] = a[d] * f + b[d] * g;
+    near->factor = sum == 0.0f ? 0.0f : x / sum;
+    far->factor = sum == 0.0f ? 0.0f : z / sum;
+}
+
+/* y = the sums of both parts over their total, for the rows of the stream. */
+static void merge_rows(struct walk *w, float *y, int64_t y_row, int64_t first)
+{
+    const struct attn_kernels *kernels = w->stream.kernels;
+    const int64_t dim = w->s->sizes.v_dim;
+    enum { STEP = sizeof(struct attn_softmax_row) / sizeof(float) };
+    struct attn_softmax_row *near = w->stream.state, *far = w->far_state + first;
+    float *a = w->stream.sums, *b = w->far + first * dim;
+    const size_t rows = (size_t)w->stream.n;
+    for (size_t r = 0; r < rows; r++)
+        find_factors(&near[r], &far[r]);
+    kernels->scale_rows_f32(a, dim, a, dim, rows, (size_t)dim, &near->factor, STEP);
+    kernels->scale_rows_f32(b, dim, b, dim, rows, (size_t)dim, &far->factor, STEP);
+    for (size_t r = 0; r < rows; r++, a += dim, b += dim, y += y_row)
+        kernels->add_f32(y, a, 1, b, 1, (size_t)dim);
 }
 
 static attn_status run_group(struct walk *w, int64_t row, int64_t n, void *scratch,
@@ -413,6 +441,8 @@ static attn_status run_group(struct walk *w, int64_t row, int64_t n, void *scrat
     const struct attn_sizes *z = &w->s->sizes;
     if (w->parts & STRIDED)
         TRY(run_far(w, row, n, scratch, work));
+    if (w->parts == STRIDED)
+        return ATTNRUN_OK;
     attn_stream_begin(&w->stream, w->stream.kernels, w->s->rows, z->dim, z->v_dim,
                       scratch);
     for (int64_t at = 0; at < n; at += w->s->rows) {
@@ -424,13 +454,11 @@ static attn_status run_group(struct walk *w, int64_t row, int64_t n, void *scrat
             TRY(run_part(w, w->parts & NEAR, work));
         if (w->parts & SUMMARY)
             TRY(run_part(w, SUMMARY, work));
-        for (int64_t r = 0; r < w->stream.n; r++) {
-            float *y = w->y + (row + at + r) * z->y.row;
-            if (w->parts & STRIDED)
-                merge_row(w, y, r, at + r);
-            else
-                attn_stream_store(&w->stream, r, y, 0.0f);
-        }
+        float *y = w->y + (row + at) * z->y.row;
+        if (w->parts & STRIDED)
+            merge_rows(w, y, z->y.row, at);
+        else
+            attn_stream_store_rows(&w->stream, 0, w->stream.n, y, z->y.row, 0.0f);
     }
     return ATTNRUN_OK;
 }
