@@ -4,11 +4,10 @@
  *       counts as x_zero_point
  * ConvInteger   y = sum, i32
  * QLinearConv   y = saturate(round((sum + B) x_scale w_scale / y_scale) + y_zero_point),
- * half to even; w_scale, w_zero_point scalar or one per output channel Source: ONNX
- * ConvInteger-10, QLinearConv-10. */
-#include <math.h>
-
-#include "conv_plain.h"
+ * half to even; w_scale, w_zero_point scalar or one per output channel
+ *
+ * Sums come from conv_bytes.c. Source: ONNX ConvInteger-10, QLinearConv-10. */
+#include "conv_bytes.h"
 
 struct conv_integer_args {
     struct window_attrs window;
@@ -52,31 +51,23 @@ static float scale(const attnrun_step *step, int in, int64_t channel)
 static attn_status conv_integer_infer(attnrun_step *step)
 {
     const struct conv_integer_args *args = step->args;
-    struct conv_shape *s = step->state;
-    TRY(attn_conv_infer(step, &args->window, args->group, 1, ATTNRUN_I32, s));
+    struct conv_bytes *c = step->state;
+    TRY(attn_conv_infer(step, &args->window, args->group, 1, ATTNRUN_I32, &c->shape));
     TRY(check_scalar(step, 2, -1));
     TRY(check_scalar(step, 3, 1));
-    return step->concrete && step->out[0].rank > 0 ? attn_conv_plain_plan(step, s)
+    return step->concrete && step->out[0].rank > 0 ? attn_conv_bytes_plan(step, false, c)
                                                    : ATTNRUN_OK;
 }
 
 static attn_status conv_integer_run(const attnrun_step *step, const attnrun_work *work)
 {
-    const struct conv_shape *s = step->state;
-    int32_t x_zero = zero_point(step, 2, 0);
-    for (int64_t task = work->begin; task < work->end; task++) {
-        struct conv_plain_row row;
-        attn_conv_plain_at(s, task, &row);
-        for (int64_t m = 0; m < s->rows; m++) {
-            if (OP_CANCELLED(work))
-                return ATTNRUN_E_CANCELLED;
-            uint32_t *sum = (uint32_t *)step->y[0].data + row.y + m * s->pixels;
-            memset(sum, 0, (size_t)s->w.out[2] * sizeof(uint32_t));
-            attn_conv_int_row(sum, &step->x[0], &step->x[1], s, &row, m, x_zero,
-                              zero_point(step, 3, row.channel + m));
-        }
-    }
-    return ATTNRUN_OK;
+    const struct conv_bytes_operands o = { .x = &step->x[0],
+                                           .w = &step->x[1],
+                                           .w_zero =
+                                               op_has_in(step, 3) ? &step->x[3] : NULL,
+                                           .x_zero = zero_point(step, 2, 0),
+                                           .y = step->y[0].data };
+    return attn_conv_bytes_run(step, work, step->state, &o);
 }
 
 const attnrun_op_def op_conv_integer_10 = {
@@ -84,7 +75,7 @@ const attnrun_op_def op_conv_integer_10 = {
     .name = "ConvInteger",
     .since = 10,
     .args_bytes = sizeof(struct conv_integer_args),
-    .state_bytes = sizeof(struct conv_shape),
+    .state_bytes = sizeof(struct conv_bytes),
     .inputs = "x:T w:W x_zero_point:T? w_zero_point:W?",
     .outputs = "y:i32",
     .types = "T=u8,i8 W=u8,i8",
@@ -98,8 +89,9 @@ const attnrun_op_def op_conv_integer_10 = {
 static attn_status qlinear_conv_infer(attnrun_step *step)
 {
     const struct conv_integer_args *args = step->args;
-    struct conv_shape *s = step->state;
-    TRY(attn_conv_infer(step, &args->window, args->group, 3, step->in[7].dtype, s));
+    struct conv_bytes *c = step->state;
+    TRY(attn_conv_infer(step, &args->window, args->group, 3, step->in[7].dtype,
+                        &c->shape));
     TRY(check_scalar(step, 1, -1));
     TRY(check_scalar(step, 2, -1));
     TRY(check_scalar(step, 4, 3));
@@ -112,48 +104,44 @@ static attn_status qlinear_conv_infer(attnrun_step *step)
     }
     if (!step->concrete || step->out[0].rank < 0)
         return ATTNRUN_OK;
-    step->scratch_bytes = s->w.out[2] * 4;
-    return attn_conv_plain_plan(step, s);
+    return attn_conv_bytes_plan(step, true, c);
 }
 
-static void requantize(const attnrun_step *step, const uint32_t *sum, int64_t n,
-                       float factor, int64_t at)
+static void requantize(const attnrun_step *step, const struct conv_bytes_block *block,
+                       float *scratch)
 {
-    float zero = (float)zero_point(step, 7, 0);
-    bool is_signed = step->y[0].dtype == ATTNRUN_I8;
-    float least = is_signed ? -128.0f : 0.0f, most = is_signed ? 127.0f : 255.0f;
-    uint8_t *y = (uint8_t *)step->y[0].data + at;
-    for (int64_t i = 0; i < n; i++) {
-        float v = nearbyintf((float)(int32_t)sum[i] * factor) + zero;
-        v = v > least ? v : least; /* NaN too */
-        v = v < most ? v : most;
-        y[i] = (uint8_t)(int32_t)v;
+    const struct attn_kernels *kernels = step->kernels;
+    const float zero = (float)zero_point(step, 7, 0);
+    const bool is_signed = step->out[0].dtype == ATTNRUN_I8;
+    const struct conv_bytes *c = step->state;
+    const int32_t *bias = op_in_data(step, 8);
+    for (int64_t i = 0; i < block->m; i++) {
+        const int64_t channel = block->channel + i, at = block->y + i * c->shape.pixels;
+        const float factor =
+            scale(step, 1, 0) * scale(step, 4, channel) / scale(step, 6, 0);
+        uint32_t *sums = block->sums + i * block->row;
+        const uint32_t added = bias != NULL ? (uint32_t)bias[channel] : 0;
+        for (int64_t j = 0; added != 0 && j < block->n; j++)
+            sums[j] += added;
+        kernels->rescale_i32(scratch, (const int32_t *)sums, &factor, 0, NULL,
+                             (size_t)block->n);
+        if (is_signed)
+            kernels->quantize_i8_f32((int8_t *)step->y[0].data + at, scratch, 1.0f, zero,
+                                     (size_t)block->n);
+        else
+            kernels->quantize_u8_f32((uint8_t *)step->y[0].data + at, scratch, 1.0f, zero,
+                                     (size_t)block->n);
     }
 }
 
 static attn_status qlinear_conv_run(const attnrun_step *step, const attnrun_work *work)
 {
-    const struct conv_shape *s = step->state;
-    const int32_t *bias = op_in_data(step, 8);
-    int32_t x_zero = zero_point(step, 2, 0);
-    uint32_t *sum = work->scratch;
-    for (int64_t task = work->begin; task < work->end; task++) {
-        struct conv_plain_row row;
-        attn_conv_plain_at(s, task, &row);
-        for (int64_t m = 0; m < s->rows; m++) {
-            if (OP_CANCELLED(work))
-                return ATTNRUN_E_CANCELLED;
-            int64_t channel = row.channel + m;
-            for (int64_t i = 0; i < s->w.out[2]; i++)
-                sum[i] = bias != NULL ? (uint32_t)bias[channel] : 0;
-            attn_conv_int_row(sum, &step->x[0], &step->x[3], s, &row, m, x_zero,
-                              zero_point(step, 5, channel));
-            float factor =
-                scale(step, 1, 0) * scale(step, 4, channel) / scale(step, 6, 0);
-            requantize(step, sum, s->w.out[2], factor, row.y + m * s->pixels);
-        }
-    }
-    return ATTNRUN_OK;
+    const struct conv_bytes_operands o = { .x = &step->x[0],
+                                           .w = &step->x[3],
+                                           .w_zero = &step->x[5],
+                                           .x_zero = zero_point(step, 2, 0),
+                                           .finish = requantize };
+    return attn_conv_bytes_run(step, work, step->state, &o);
 }
 
 const attnrun_op_def op_qlinear_conv_10 = {
@@ -161,7 +149,7 @@ const attnrun_op_def op_qlinear_conv_10 = {
     .name = "QLinearConv",
     .since = 10,
     .args_bytes = sizeof(struct conv_integer_args),
-    .state_bytes = sizeof(struct conv_shape),
+    .state_bytes = sizeof(struct conv_bytes),
     .inputs = "x:T x_scale:f32 x_zero_point:T w:W w_scale:f32 w_zero_point:W y_scale:f32 "
               "y_zero_point:Y B:i32?",
     .outputs = "y:Y",

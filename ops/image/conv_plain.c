@@ -1,32 +1,36 @@
-/* conv_plain.c - convolution in plain loops: f64, and 8-bit integers with 32-bit sums.
- * One task is one row of output pixels of all output channels of a group. */
-#include "conv_plain.h"
+/* conv_plain.c - convolution of f64 in plain loops. One task is one row of output pixels
+ * of all output channels of a group. */
+#include "conv.h"
 
-#define ROW_NAME row_f64
-#define ROW_X    double
-#define ROW_W    double
-#define ROW_SUM  double
-#include "conv_row.h"
-#define ROW_NAME row_u8_u8
-#define ROW_X    uint8_t
-#define ROW_W    uint8_t
-#define ROW_SUM  uint32_t
-#include "conv_row.h"
-#define ROW_NAME row_u8_i8
-#define ROW_X    uint8_t
-#define ROW_W    int8_t
-#define ROW_SUM  uint32_t
-#include "conv_row.h"
-#define ROW_NAME row_i8_u8
-#define ROW_X    int8_t
-#define ROW_W    uint8_t
-#define ROW_SUM  uint32_t
-#include "conv_row.h"
-#define ROW_NAME row_i8_i8
-#define ROW_X    int8_t
-#define ROW_W    int8_t
-#define ROW_SUM  uint32_t
-#include "conv_row.h"
+struct plain_row {
+    int64_t at[2];   /* output depth and row */
+    int64_t x;       /* element of X where the group begins */
+    int64_t channel; /* first output channel of the group */
+    int64_t y;       /* element of Y of the row in that channel */
+};
+
+/* Adds to a row of output pixels what all taps of one output channel give; `x` is the
+ * first channel of the group, `w` the weights of the output channel. */
+static void plain_add_row(double *sum, const double *x, const double *w,
+                          const struct conv_shape *s, const int64_t row[2])
+{
+    const struct window *win = &s->w;
+    for (int64_t tap = 0; tap < s->k; tap++) {
+        int64_t kw = tap % win->kernel[2], kh = tap / win->kernel[2] % win->kernel[1];
+        int64_t kd = tap / (win->kernel[2] * win->kernel[1]) % win->kernel[0];
+        int64_t d = row[0] * win->stride[0] - win->before[0] + kd * win->dilation[0];
+        int64_t h = row[1] * win->stride[1] - win->before[1] + kh * win->dilation[1];
+        if (d < 0 || d >= win->in[0] || h < 0 || h >= win->in[1])
+            continue;
+        int64_t offset = kw * win->dilation[2], from, to;
+        window_valid(win, 2, offset, &from, &to);
+        const double *at =
+            x + ((tap / s->taps * win->in[0] + d) * win->in[1] + h) * win->in[2];
+        int64_t stride = win->stride[2], shift = offset - win->before[2];
+        for (int64_t i = from; i < to; i++)
+            sum[i] += w[tap] * at[i * stride + shift];
+    }
+}
 
 attn_status attn_conv_plain_plan(attnrun_step *step, const struct conv_shape *s)
 {
@@ -36,8 +40,8 @@ attn_status attn_conv_plain_plan(attnrun_step *step, const struct conv_shape *s)
     return ATTNRUN_OK;
 }
 
-void attn_conv_plain_at(const struct conv_shape *s, int64_t task,
-                        struct conv_plain_row *row)
+static void plain_find_row(const struct conv_shape *s, int64_t task,
+                           struct plain_row *row)
 {
     int64_t rows = s->w.out[0] * s->w.out[1];
     int64_t group = task / rows % s->groups, image = task / rows / s->groups;
@@ -56,34 +60,16 @@ attn_status attn_conv_f64_run(const attnrun_step *step, const attnrun_work *work
     const double *bias = op_in_data(step, 2);
     double *y = step->y[0].data;
     for (int64_t task = work->begin; task < work->end; task++) {
-        struct conv_plain_row row;
-        attn_conv_plain_at(s, task, &row);
+        struct plain_row row;
+        plain_find_row(s, task, &row);
         for (int64_t m = 0; m < s->rows; m++) {
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
             double *sum = y + row.y + m * s->pixels;
             for (int64_t i = 0; i < s->w.out[2]; i++)
                 sum[i] = bias != NULL ? bias[row.channel + m] : 0.0;
-            row_f64(sum, x + row.x, w + (row.channel + m) * s->k, s, row.at, 0.0, 0.0);
+            plain_add_row(sum, x + row.x, w + (row.channel + m) * s->k, s, row.at);
         }
     }
     return ATTNRUN_OK;
-}
-
-void attn_conv_int_row(uint32_t *sum, const attnrun_tensor *x, const attnrun_tensor *w,
-                       const struct conv_shape *s, const struct conv_plain_row *row,
-                       int64_t m, int32_t x_zero, int32_t w_zero)
-{
-    const void *from = (const uint8_t *)x->data + row->x;
-    const void *weights = (const uint8_t *)w->data + (row->channel + m) * s->k;
-    bool x_signed = x->dtype == ATTNRUN_I8, w_signed = w->dtype == ATTNRUN_I8;
-    uint32_t xz = (uint32_t)x_zero, wz = (uint32_t)w_zero;
-    if (x_signed && w_signed)
-        row_i8_i8(sum, from, weights, s, row->at, xz, wz);
-    else if (x_signed)
-        row_i8_u8(sum, from, weights, s, row->at, xz, wz);
-    else if (w_signed)
-        row_u8_i8(sum, from, weights, s, row->at, xz, wz);
-    else
-        row_u8_u8(sum, from, weights, s, row->at, xz, wz);
 }

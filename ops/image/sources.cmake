@@ -6,6 +6,7 @@ set(ATTN_OPS_IMAGE
   ops/image/conv_planes.c
   ops/image/conv_strip.c
   ops/image/conv_plain.c
+  ops/image/conv_bytes.c
   ops/image/conv_integer.c
   ops/image/conv_transpose.c
   ops/image/pool.c
