@@ -19,20 +19,15 @@
  * total, dim / 2); k_quant_type, v_quant_type say how many numbers k_scale and v_scale
  * have, one or kv_heads * dim. New tokens are seen as the cache has them. Tiles of it
  * become floats as they are needed.
- * Refused: sliding_window_cache, norms of queries and keys, types that differ.
- * Source: ONNX Runtime contrib operators, compared with 1.31.1. */
+ * sliding_window_cache: past_ have room for C >= local_window_size tokens, and hold, at
+ * their beginning, the last ones before the new ones; present_ are the same with those,
+ * see resident().
+ * Refused: norms of queries and keys, types of keys and values that differ, output_qk of
+ * a sliding cache. Source: ONNX Runtime contrib operators, compared with 1.31.1. */
 #include <math.h>
 
-#include "cache.h"
-#include "quantized.h"
-#include "rotary.h"
+#include "group_query.h"
 
-struct gqa_args {
-    int64_t num_heads, kv_num_heads, do_rotary, rotary_interleaved, local_window_size;
-    int64_t smooth_softmax, causal, qk_output, sliding_window_cache, kv_cache_bit_width;
-    int32_t k_quant_type, v_quant_type;
-    float scale, softcap;
-};
 static const attnrun_attr_def gqa_attrs[] = {
     ATTR_INT_REQUIRED(struct gqa_args, num_heads),
     ATTR_INT_REQUIRED(struct gqa_args, kv_num_heads),
@@ -52,23 +47,20 @@ static const attnrun_attr_def gqa_attrs[] = {
     ATTR_END,
 };
 
-enum { Q, K, V, PAST_K, PAST_V, SEQLENS, TOTAL, COS, SIN, POSITIONS, SCORE_BIAS, SINK };
-enum { K_SCALE = SINK + 1, V_SCALE, Q_NORM, K_NORM };
-enum { Y, PRESENT_K, PRESENT_V, QK, MOST_HEADS = 1 << 16 };
-enum { NO_QK, QK_BEFORE, QK_AFTER }; /* qk_output */
-enum { NO_TYPE, PER_TENSOR, PER_CHANNEL };
-
-struct gqa_state {
-    struct attn_sdpa
-        core; /* over present keys and values, turned queries in shared memory */
-    int64_t past, total, new_tokens, dim, half, positions;
-    int64_t q_row, k_row, k_offset,
-        v_offset;        /* floats per token of the inputs; packed offsets */
-    int64_t k_at, v_at;  /* bytes into the shared memory */
-    int32_t in_place[2]; /* the past is in present_key, present_value already */
-    struct attn_quantized quantized; /* bits 0: the caches are floats */
-    int64_t token_bytes;             /* of a head of a cache */
-};
+static attn_status check_sliding(const attnrun_step *step)
+{
+    const struct gqa_args *args = step->args;
+    if (args->local_window_size < 1 || args->causal == 0)
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "sliding_window_cache needs local_window_size and causal");
+    if (!op_has_in(step, PAST_K) || !op_has_in(step, PAST_V))
+        return op_fail(step, ATTNRUN_E_INPUT,
+                       "sliding_window_cache needs past_key and past_value");
+    if (op_has_out(step, QK))
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "output_qk of a sliding_window_cache");
+    return ATTNRUN_OK;
+}
 
 static attn_status check_args(const attnrun_step *step)
 {
@@ -88,7 +80,7 @@ static attn_status check_args(const attnrun_step *step)
                        (long long)args->kv_cache_bit_width,
                        args->k_quant_type == 0 ? "0 without k_quant_type" : "8 or 4");
     if (args->sliding_window_cache != 0)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "sliding_window_cache");
+        TRY(check_sliding(step));
     for (int in = Q_NORM; in <= K_NORM; in++)
         if (op_has_in(step, in))
             return op_fail_input(step, in, ATTNRUN_E_UNSUPPORTED,
@@ -105,13 +97,6 @@ static attn_status check_args(const attnrun_step *step)
         return op_fail(step, ATTNRUN_E_INPUT,
                        "do_rotary without cos_cache and sin_cache");
     return ATTNRUN_OK;
-}
-
-static int32_t cache_dtype(const struct gqa_args *args)
-{
-    return args->kv_cache_bit_width == 8   ? ATTNRUN_I8
-           : args->kv_cache_bit_width == 4 ? ATTNRUN_U8
-                                           : ATTNRUN_F32;
 }
 
 /* What a token of a cache is, and its scales. */
@@ -164,9 +149,9 @@ static attn_status find_sizes(const attnrun_step *step, struct gqa_state *s)
     }
     TRY(find_cache(step, s));
     for (int in = PAST_K; in <= PAST_V && op_has_in(step, in); in++) {
-        if (step->in[in].dtype != cache_dtype(args))
+        if (step->in[in].dtype != gqa_cache_dtype(args))
             return op_fail_input(step, in, ATTNRUN_E_DTYPE, "expected %s",
-                                 attnrun_dtype_name(cache_dtype(args)));
+                                 attnrun_dtype_name(gqa_cache_dtype(args)));
         TRY(op_need_rank(step, in, 4));
         TRY(op_need_dim(step, in, 0, q->dims[0], "the batch"));
         TRY(op_need_dim(step, in, 1, dim_of(args->kv_num_heads), "kv_num_heads"));
@@ -175,6 +160,11 @@ static attn_status find_sizes(const attnrun_step *step, struct gqa_state *s)
                         "the dim of a head"));
         s->past = step->in[in].dims[2].value;
     }
+    s->room = gqa_slides(step) ? s->past + s->new_tokens : s->total;
+    if (gqa_slides(step) && s->past < args->local_window_size)
+        return op_fail_input(step, PAST_K, ATTNRUN_E_SHAPE,
+                             "expected at least local_window_size, %lld, in dim 2",
+                             (long long)args->local_window_size);
     return ATTNRUN_OK;
 }
 
@@ -234,17 +224,19 @@ static attn_status need_total(const attnrun_step *step, int64_t tokens)
                          (long long)step->out[QK].dims[3].value, (long long)tokens);
 }
 
+static int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
 static attn_status plan(attnrun_step *step, struct gqa_state *s)
 {
     const struct gqa_args *args = step->args;
     struct attn_sdpa *c = &s->core;
     const int64_t batch = step->in[Q].dims[0].value, heads = args->num_heads;
-    TRY(attn_sdpa_fits(step, batch, heads, s->new_tokens, s->total, 2 * s->dim));
+    TRY(attn_sdpa_fits(step, batch, heads, s->new_tokens, s->room, 2 * s->dim));
     *c = (struct attn_sdpa){ .batch = batch,
                              .q_heads = heads,
                              .kv_heads = args->kv_num_heads,
                              .q_len = s->new_tokens,
-                             .kv_len = s->total,
+                             .kv_len = s->room,
                              .head_dim = s->dim,
                              .v_dim = s->dim,
                              .causal = args->causal != 0,
@@ -259,10 +251,14 @@ static attn_status plan(attnrun_step *step, struct gqa_state *s)
         c->scale = (float)(1.0 / sqrt((double)s->dim));
     c->q = c->y =
         (struct attn_heads){ s->new_tokens * heads * s->dim, s->dim, heads * s->dim };
-    const int64_t cache = batch * args->kv_num_heads * s->total * s->token_bytes;
-    s->k_at = batch * s->new_tokens * heads * s->dim * (int64_t)sizeof(float);
-    s->v_at = s->k_at + (op_has_out(step, PRESENT_K) ? 0 : (cache + 63) / 64 * 64);
-    step->shared_bytes = s->v_at + (op_has_out(step, PRESENT_V) ? 0 : cache);
+    const int64_t cache =
+        whole_lines(batch * args->kv_num_heads * s->room * s->token_bytes);
+    s->k_at =
+        whole_lines(batch * s->new_tokens * heads * s->dim * (int64_t)sizeof(float));
+    s->v_at = s->k_at + (gqa_cache_is_out(step, PRESENT_K) ? 0 : cache);
+    s->samples_at = s->v_at + (gqa_cache_is_out(step, PRESENT_V) ? 0 : cache);
+    step->shared_bytes =
+        s->samples_at + (gqa_slides(step) ? 2 * batch * (int64_t)sizeof(int64_t) : 0);
     TRY(plan_extras(step, c));
     if (op_has_out(step, QK)) {
         TRY(need_total(step, s->new_tokens));
@@ -271,7 +267,7 @@ static attn_status plan(attnrun_step *step, struct gqa_state *s)
         c->scores_len = step->out[QK].dims[3].value;
     }
     TRY(attn_sdpa_plan(step, c));
-    op_tasks(step, 0, batch * args->kv_num_heads, s->total * s->dim);
+    op_tasks(step, 0, batch * args->kv_num_heads, s->room * s->dim);
     op_tasks(step, 1, op_has_out(step, Y) ? c->n_tasks : 0, c->task_cost);
     step->scratch_bytes = c->scratch_bytes;
     if (step->scratch_bytes < s->dim * (int64_t)sizeof(float)) /* a key to be quantised */
@@ -292,7 +288,7 @@ static attn_status gqa_infer(attnrun_step *step)
     if (!op_rank_known(step, Q)) {
         for (int out = 0; out < step->n_out; out++)
             TRY(op_out(step, out,
-                       out == PRESENT_K || out == PRESENT_V ? cache_dtype(args)
+                       out == PRESENT_K || out == PRESENT_V ? gqa_cache_dtype(args)
                                                             : ATTNRUN_F32,
                        -1, NULL));
         return ATTNRUN_OK;
@@ -301,7 +297,9 @@ static attn_status gqa_infer(attnrun_step *step)
     if (op_has_in(step, PAST_K))
         past = step->in[PAST_K].rank == 4 ? step->in[PAST_K].dims[2]
                                           : attnrun_dim_unknown(step);
-    if (known && n == 1)
+    if (gqa_slides(step))
+        total = past;
+    else if (known && n == 1)
         total = attnrun_dim_max(step, past, dim_of(value < 0 ? 0 : value));
     else if (!op_has_out(step, PRESENT_K) && !op_has_out(step, PRESENT_V) &&
              !op_has_out(step, QK)) /* nobody sees how long it is: the most it may be */
@@ -316,13 +314,13 @@ static attn_status gqa_infer(attnrun_step *step)
                                  ? attnrun_dim_div(step, dim, dim_of(2))
                                  : dim };
     TRY(op_out(step, Y, ATTNRUN_F32, 3, y));
-    TRY(op_out(step, PRESENT_K, cache_dtype(args), 4, cache));
-    TRY(op_out(step, PRESENT_V, cache_dtype(args), 4, cache));
+    TRY(op_out(step, PRESENT_K, gqa_cache_dtype(args), 4, cache));
+    TRY(op_out(step, PRESENT_V, gqa_cache_dtype(args), 4, cache));
     attnrun_dim qk[4] = { y[0], dim_of(args->num_heads), y[1],
                           known && n == 1 ? dim_of(value < 0 ? 0 : value)
                                           : attnrun_dim_unknown(step) };
     TRY(op_out(step, QK, ATTNRUN_F32, 4, qk));
-    for (int i = 0; i < 2 && op_has_in(step, PAST_K + i); i++)
+    for (int i = 0; i < 2 && op_has_in(step, PAST_K + i) && !gqa_slides(step); i++)
         s->in_place[i] = attnrun_step_append(step, PRESENT_K + i, PAST_K + i, 2);
     if (!step->concrete || !dim_is_const(total))
         return ATTNRUN_OK;
@@ -337,153 +335,6 @@ static attn_status gqa_infer(attnrun_step *step)
     return plan(step, s);
 }
 
-/* By position_ids; of a prompt only the first number counts: the others follow it. */
-static int64_t position_of(const attnrun_step *step, int64_t b, int64_t i)
-{
-    const struct gqa_state *s = step->state;
-    const int64_t *positions = step->x[POSITIONS].data;
-    if (tensor_get_int(&step->x[TOTAL], 0) == s->new_tokens)
-        return positions[0] < s->positions ? positions[0] + i : positions[0];
-    return positions[b * s->new_tokens + i];
-}
-
-static attn_status check_positions(const attnrun_step *step, int64_t b)
-{
-    const struct gqa_state *s = step->state;
-    for (int64_t i = 0; s->half > 0 && i < s->new_tokens; i++) {
-        const int64_t position = position_of(step, b, i);
-        if (position < 0 || position >= s->positions)
-            return op_fail_input(step, POSITIONS, ATTNRUN_E_RANGE,
-                                 "says position %lld, expected 0 to %lld as in cos_cache",
-                                 (long long)position, (long long)s->positions - 1);
-    }
-    return ATTNRUN_OK;
-}
-
-/* Where the new tokens of sample b go; they must fit. */
-static attn_status first_new(const attnrun_step *step, int64_t b, int64_t *first)
-{
-    const struct gqa_state *s = step->state;
-    int64_t len = (int64_t)((const int32_t *)step->x[SEQLENS].data)[b] + 1;
-    *first = len > s->new_tokens ? len - s->new_tokens : 0;
-    if (len < 0 || *first > s->past || *first + s->new_tokens > s->total)
-        return op_fail_input(
-            step, SEQLENS, ATTNRUN_E_RANGE,
-            "holds %lld for sample %lld: with %lld new tokens and %lld past "
-            "ones it must be below %lld",
-            (long long)len - 1, (long long)b, (long long)s->new_tokens,
-            (long long)s->past, (long long)s->total);
-    const int64_t total = tensor_get_int(&step->x[TOTAL], 0);
-    if (op_has_in(step, SCORE_BIAS) && total != step->x[SCORE_BIAS].dims[3])
-        return op_fail_input(step, SCORE_BIAS, ATTNRUN_E_RANGE,
-                             "expected total_sequence_length, %lld, in dim 3",
-                             (long long)total);
-    if (op_has_in(step, POSITIONS))
-        return check_positions(step, b);
-    if (s->half > 0 && *first + s->new_tokens > s->positions)
-        return op_fail_input(step, COS, ATTNRUN_E_RANGE,
-                             "position %lld is not in the cache",
-                             (long long)(*first + s->new_tokens - 1));
-    return ATTNRUN_OK;
-}
-
-/* Token i of sample b, which is the one at `position`. */
-static void put_token(const attnrun_step *step, float *to, const float *from, int64_t b,
-                      int64_t i, int64_t position)
-{
-    const struct gqa_args *args = step->args;
-    const struct gqa_state *s = step->state;
-    if (s->half == 0) {
-        memcpy(to, from, (size_t)s->dim * sizeof *to);
-        return;
-    }
-    if (op_has_in(step, POSITIONS))
-        position = position_of(step, b, i);
-    const float *cosine = (const float *)step->x[COS].data + position * s->half;
-    const float *sine = (const float *)step->x[SIN].data + position * s->half;
-    attn_rotary_turn(to, from, cosine, sine, s->half, s->dim,
-                     args->rotary_interleaved != 0);
-}
-
-static const float *scale_of(const attnrun_step *step, int in, int64_t h)
-{
-    const struct gqa_state *s = step->state;
-    return (const float *)step->x[in].data + (s->quantized.by_channel ? h * s->dim : 0);
-}
-
-/* A cache in the output, or in shared memory where nobody reads that. */
-static attnrun_tensor cache_of(const attnrun_step *step, int out, void *shared)
-{
-    const int32_t dtype = cache_dtype(step->args);
-    const struct gqa_state *s = step->state;
-    if (op_has_out(step, out))
-        return step->y[out];
-    attnrun_tensor cache = {
-        .kind = ATTNRUN_TENSOR,
-        .dtype = dtype,
-        .rank = 4,
-        .dims = { s->core.batch, s->core.kv_heads, s->total,
-                  dtype == ATTNRUN_U8 ? s->dim / 2 : s->dim },
-        .data = (char *)shared + (out == PRESENT_K ? s->k_at : s->v_at),
-    };
-    tensor_set_dense(&cache);
-    return cache;
-}
-
-/* New token i of head h as the cache has it; `room`: for its floats. */
-static void keep_new(const attnrun_step *step, int out, void *to, const float *from,
-                     int64_t b, int64_t h, int64_t i, int64_t position, float *room)
-{
-    const struct gqa_state *s = step->state;
-    const bool key = out == PRESENT_K;
-    float *token = s->quantized.bits == 0 ? to : room;
-    if (key)
-        put_token(step, token, from, b, i, position);
-    else
-        memcpy(token, from, (size_t)s->dim * sizeof *token);
-    if (s->quantized.bits != 0)
-        attn_quantize(&s->quantized, to, token,
-                      scale_of(step, key ? K_SCALE : V_SCALE, h));
-}
-
-/* Past, new tokens, zeros behind: head h of sample b. */
-static void fill_cache(const attnrun_step *step, int out, int64_t task, int64_t first,
-                       const attnrun_work *work)
-{
-    const struct gqa_state *s = step->state;
-    const int64_t b = task / s->core.kv_heads, h = task % s->core.kv_heads;
-    const bool key = out == PRESENT_K;
-    const int in = op_has_in(step, K) ? (key ? K : V) : Q,
-              past_in = key ? PAST_K : PAST_V;
-    const attnrun_tensor cache = cache_of(step, out, work->shared);
-    char *to = (char *)cache_at(&cache, b, h, 0);
-    const float *from = (const float *)step->x[in].data + b * s->new_tokens * s->k_row +
-                        (key ? s->k_offset : s->v_offset) + h * s->dim;
-    int64_t kept = first < s->past ? first : s->past;
-    if (!s->in_place[out - PRESENT_K])
-        cache_copy_past(&cache, &step->x[past_in], task, kept);
-    memset(to + kept * s->token_bytes, 0, (size_t)((s->total - kept) * s->token_bytes));
-    for (int64_t i = 0; i < s->new_tokens; i++)
-        keep_new(step, out, to + (first + i) * s->token_bytes, from + i * s->k_row, b, h,
-                 i, first + i, work->scratch);
-}
-
-/* The queries of the heads that share key head h. */
-static void fill_queries(const attnrun_step *step, int64_t task, int64_t first,
-                         float *shared)
-{
-    const struct gqa_state *s = step->state;
-    const int64_t b = task / s->core.kv_heads, group = s->core.q_heads / s->core.kv_heads;
-    const int64_t head = task % s->core.kv_heads * group;
-    for (int64_t i = 0; i < s->new_tokens; i++)
-        for (int64_t h = head; h < head + group; h++) {
-            int64_t row = b * s->new_tokens + i;
-            put_token(step, shared + (row * s->core.q_heads + h) * s->dim,
-                      (const float *)step->x[Q].data + row * s->q_row + h * s->dim, b, i,
-                      first + i);
-        }
-}
-
 struct quantized_caches {
     const attnrun_step *step;
     attnrun_tensor k, v;
@@ -495,9 +346,9 @@ static void widen(const void *arg, int64_t b, int64_t h, int64_t first, int64_t 
     const struct quantized_caches *c = arg;
     const struct gqa_state *s = c->step->state;
     attn_dequantize(c->step->kernels, &s->quantized, k, cache_at(&c->k, b, h, first),
-                    scale_of(c->step, K_SCALE, h), n);
+                    attn_gqa_scale(c->step, K_SCALE, h), n);
     attn_dequantize(c->step->kernels, &s->quantized, v, cache_at(&c->v, b, h, first),
-                    scale_of(c->step, V_SCALE, h), n);
+                    attn_gqa_scale(c->step, V_SCALE, h), n);
 }
 
 static attn_status gqa_run(const attnrun_step *step, const attnrun_work *work)
@@ -506,23 +357,32 @@ static attn_status gqa_run(const attnrun_step *step, const attnrun_work *work)
     const struct gqa_args *args = step->args;
     const bool sinks = op_has_in(step, SINK);
     const struct gqa_state *s = step->state;
-    const struct quantized_caches caches = { step,
-                                             cache_of(step, PRESENT_K, work->shared),
-                                             cache_of(step, PRESENT_V, work->shared) };
+    const struct quantized_caches caches = {
+        step, attn_gqa_cache(step, PRESENT_K, work->shared),
+        attn_gqa_cache(step, PRESENT_V, work->shared)
+    };
     struct attn_sdpa core = s->core;
     core.k = cache_strides(&caches.k, s->dim);
     core.v = cache_strides(&caches.v, s->dim);
+    const attnrun_tensor lens = { .kind = ATTNRUN_TENSOR,
+                                  .dtype = ATTNRUN_I64,
+                                  .rank = 1,
+                                  .dims = { core.batch },
+                                  .data = attn_gqa_samples(step, work->shared) };
     const struct attn_sdpa_operands o = {
         .q = work->shared,
         .k = caches.k.data,
         .v = caches.v.data,
         .widen = widen,
         .widen_arg = &caches,
-        .lens = &step->x[SEQLENS],
-        .lens_add = 1,
+        .lens = gqa_slides(step) ? &lens : &step->x[SEQLENS],
+        .lens_add = !gqa_slides(step),
         .lens_position = true,
         .lens_not_before = true,
         .mask = op_in_data(step, SCORE_BIAS),
+        .mask_from = gqa_slides(step)
+                         ? attn_gqa_samples(step, work->shared) + s->core.batch
+                         : NULL,
         .sinks = sinks                      ? step->x[SINK].data
                  : args->smooth_softmax > 0 ? &no_sink
                                             : NULL,
@@ -531,17 +391,13 @@ static attn_status gqa_run(const attnrun_step *step, const attnrun_work *work)
         .scores = op_has_out(step, QK) ? step->y[QK].data : NULL,
     };
     for (int64_t task = work->begin; task < work->end; task++) {
-        int64_t first = 0;
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (work->phase == 1) {
             TRY(attn_sdpa_run(&core, step->kernels, &o, task, work));
             continue;
         }
-        TRY(first_new(step, task / s->core.kv_heads, &first));
-        fill_queries(step, task, first, work->shared);
-        fill_cache(step, PRESENT_K, task, first, work);
-        fill_cache(step, PRESENT_V, task, first, work);
+        TRY(attn_gqa_fill(step, task, work));
     }
     return ATTNRUN_OK;
 }

@@ -94,6 +94,7 @@ struct queries {
     bool plain, plain_but_mask;
     int64_t first;     /* key of the tile in work */
     int64_t least_key; /* that some row sees */
+    int64_t mask_from; /* column of the mask that is key 0 */
     float *wide;       /* a tile of keys, then of values, where they come widened */
 };
 
@@ -182,7 +183,7 @@ static int64_t mask_at(const struct queries *t, int64_t r, int64_t key)
 {
     const struct attn_heads *mask = &t->s->mask;
     return t->b * mask->batch + head_of(t, r) * mask->head +
-           (t->row + r) % t->s->q_len * mask->row + key;
+           (t->row + r) % t->s->q_len * mask->row + t->mask_from + key;
 }
 
 /* Adds the mask's part for keys first … first + n - 1 to the scores of row r. */
@@ -194,7 +195,7 @@ static void mask_row(const struct queries *t, float *scores, int64_t r, int64_t 
     if (s->mask_kind == ATTN_MASK_NONE)
         return;
     const int64_t at = mask_at(t, r, first);
-    n = least(n, s->mask_len - first);
+    n = least(n, s->mask_len - t->mask_from - first);
     if (n <= 0)
         return;
     for (int64_t j = 0; s->mask_kind == ATTN_MASK_INTS && j < n; j++)
@@ -281,7 +282,7 @@ static bool mask_is_empty(const struct queries *t, int64_t first, int64_t n)
 {
     const struct attn_sdpa *s = t->s;
     if (s->mask_kind == ATTN_MASK_INTS || s->mask.row != 0 || s->mask.head != 0 ||
-        first + n > s->mask_len)
+        first + n > s->mask_len || t->mask_from != 0)
         return false;
     int64_t at = t->b * s->mask.batch + first, j = 0;
     if (s->mask_kind == ATTN_MASK_KEEP)
@@ -501,6 +502,7 @@ attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *
     t.head = task / s->blocks % s->heads * per_head;
     t.plain_but_mask = s->softcap <= 0 && o->scores == NULL;
     t.plain = t.plain_but_mask && s->mask_kind == ATTN_MASK_NONE;
+    t.mask_from = o->mask_from != NULL ? o->mask_from[t.b] : 0;
     t.kv_head = t.head / group;
     t.head += t.row / s->q_len;
     find_length(&t);

@@ -59,6 +59,7 @@ struct attn_sdpa_operands {
     attn_sdpa_widen widen;
     const void *widen_arg;
     const void *mask;           /* u8 (KEEP) or f32 (ADD) */
+    const int64_t *mask_from;   /* per sample, the mask's column of key 0, or NULL: 0 */
     const attnrun_tensor *ints; /* INTS: they are added */
     /* Keys that get `masked` added: where key_keep is 0, of samples and queries so many
      * numbers apart; from key_ends of a sample on and before its key_begins. Or NULL.

@@ -28,6 +28,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/ms_attention.c
   ops/attention/q_attention.c
   ops/attention/group_query_attention.c
+  ops/attention/group_query_cache.c
   ops/attention/quantized.c
   ops/attention/linear_attention.c
   ops/attention/linear_memory.c

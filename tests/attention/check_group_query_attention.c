@@ -121,12 +121,13 @@ static void random_case(struct check *c, struct grouped *g)
 
 /* What a refusal is about. */
 struct wrong {
-    int64_t bits, qk_output, sliding, past_dim, scales;
+    int64_t bits, qk_output, sliding, window, past_dim, scales;
     const char *k_type, *v_type;
     int32_t past;
     bool no_scale, norm, wants_qk;
 };
 static const struct wrong right = { .bits = 8,
+                                    .window = -1,
                                     .past_dim = 8,
                                     .scales = 1,
                                     .k_type = "PER_TENSOR",
@@ -143,6 +144,7 @@ static void refuses(struct check *c, struct wrong w, attnrun_status status,
     check_int(c, "kv_cache_bit_width", w.bits);
     check_int(c, "qk_output", w.qk_output);
     check_int(c, "sliding_window_cache", w.sliding);
+    check_int(c, "local_window_size", w.window);
     check_string(c, "k_quant_type", w.k_type);
     check_string(c, "v_quant_type", w.v_type);
     check_f32(c, "q", DIMS(1, 1, 32));
@@ -192,7 +194,11 @@ static void refusals(struct check *c)
     w = right, w.norm = true;
     refuses(c, w, ATTNRUN_E_UNSUPPORTED, "q_norm|for GPUs");
     w = right, w.sliding = 1;
-    refuses(c, w, ATTNRUN_E_UNSUPPORTED, "sliding_window_cache");
+    refuses(c, w, ATTNRUN_E_ATTR, "sliding_window_cache needs local_window_size");
+    w.window = 4;
+    refuses(c, w, ATTNRUN_E_SHAPE, "past_k|local_window_size, 4, in dim 2");
+    w.window = 3, w.qk_output = 1, w.wants_qk = true;
+    refuses(c, w, ATTNRUN_E_UNSUPPORTED, "output_qk of a sliding_window_cache");
     w = right, w.qk_output = 3;
     refuses(c, w, ATTNRUN_E_ATTR, "qk_output is 3");
     w = right, w.wants_qk = true;

@@ -315,6 +315,32 @@ def group_query_models():
         yield op, model, inputs, values
 
 
+def sliding_models():
+    """Caches of a window and some room; what lies behind the tokens they hold, nobody says."""
+    op, outputs = "GroupQueryAttention", ["y", "key", "value"]
+    for number in range(60):
+        given, lens, attributes = random_group_query()
+        tokens, total = given["q"].shape[1], int(given["total"])
+        batch, kv_heads, _, dim = given["pk"].shape
+        if tokens == total:
+            lens[:] = total
+            given["last"] = np.asarray(lens - 1, "i4")
+        window = int(random.integers(1, total + 3))
+        room = window + int(random.integers(0, 12))
+        attributes.update(local_window_size=window, sliding_window_cache=1, causal=1)
+        for name in ("pk", "pv"):
+            given[name] = normal(batch, kv_heads, room, dim)
+        if number % 3 == 0:
+            quantized_caches(given, attributes, 8 if dim % 32 else 4, "PER_CHANNEL")
+        model, inputs, values = outputs_of(op, list(given.items()), outputs, attributes)
+        several = room - window + 1
+        for sample, length in enumerate(lens):
+            gone = max(0, -(-(length - room) // several) * several)
+            for _, cache in values[1:]:
+                cache[sample, :, length - gone:] = 0
+        yield op, model, inputs, values
+
+
 def half_models():
     """Of f16 operands the results are f16, caches of integers are not; with and without a past,
     which says what caches are."""
@@ -530,7 +556,8 @@ def main():
                                                   domain="com.microsoft", opset=17, **attributes)
                 write_case(f"{folder}/{number:03}_{op}", model, given, values, "1e-3 1e-4")
                 number += 1
-        for op, model, given, values in (*group_query_models(), *half_models()):
+        for op, model, given, values in (*group_query_models(), *sliding_models(),
+                                         *half_models()):
             write_case(f"{folder}/{number:03}_{op}", model, given, values, "1e-3 1e-4")
             number += 1
         with tempfile.TemporaryDirectory() as work:
