@@ -442,7 +442,7 @@ static attn_status run_doubles(const attnrun_step *step, const struct attn_sdpa 
         .y = step->y[Y].data,
         .scores = op_has_out(step, SCORES) ? step->y[SCORES].data : NULL,
     };
-    return attn_doubles_run(s, &o, task, work);
+    return attn_doubles_run(s, step->kernels, &o, task, work);
 }
 
 static attn_status attention_run(const attnrun_step *step, const attnrun_work *work)

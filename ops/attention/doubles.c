@@ -14,6 +14,7 @@ struct row {
 struct block {
     const struct attn_sdpa *s;
     const struct attn_doubles *o;
+    const struct attn_kernels *kernels;
     int64_t b, head, first, n; /* queries first … first + n - 1 */
     int64_t offset, len;       /* position of query 0; keys of this sample */
     struct row *rows;
@@ -38,19 +39,6 @@ attn_status attn_doubles_plan(const attnrun_step *step, struct attn_sdpa *s)
                         ((double)s->head_dim + (double)s->v_dim + 32);
     s->task_cost = cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15;
     return ATTNRUN_OK;
-}
-
-/* Four sums at a time do not wait for each other. */
-static double dot(const double *a, const double *b, int64_t n)
-{
-    double sums[4] = { 0, 0, 0, 0 };
-    int64_t i = 0;
-    for (; i + 4 <= n; i += 4)
-        for (int j = 0; j < 4; j++)
-            sums[j] += a[i + j] * b[i + j];
-    for (; i < n; i++)
-        sums[0] += a[i] * b[i];
-    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
 /* Key or value j of the block's head. */
@@ -95,13 +83,13 @@ static double *scores_out(const struct block *t, int64_t i)
                      ((t->b * s->q_heads + t->head) * s->q_len + i) * s->kv_len;
 }
 
-/* The score of query i and key j, as the softmax takes it. */
-static double score_of(const struct block *t, const double *q, int64_t i, int64_t j,
+/* What the softmax takes for query i and key j, of their product. */
+static double score_of(const struct block *t, double score, int64_t i, int64_t j,
                        bool seen)
 {
     const struct attn_sdpa *s = t->s;
     double stages[ATTN_SCORES_SOFTMAX + 1], *out = scores_out(t, i);
-    double score = t->o->scale * dot(q, token_at(t, j, false), s->head_dim);
+    score *= t->o->scale;
     stages[ATTN_SCORES_RAW] = score;
     if (s->softcap > 0)
         score = (double)s->softcap * tanh(score / (double)s->softcap);
@@ -130,7 +118,7 @@ static void weigh(struct row *row, double *scores, int64_t n, double *sums, int6
     *row = (struct row){ max, row->sum * factor + sum };
 }
 
-/* Query i and keys first … end - 1. */
+/* Query i and keys first … end - 1, which lie in one piece. */
 static void run_row(const struct block *t, int64_t i, int64_t first, int64_t end)
 {
     const struct attn_sdpa *s = t->s;
@@ -142,15 +130,18 @@ static void run_row(const struct block *t, int64_t i, int64_t first, int64_t end
         first = first > from ? first : from;
         end = least(end, to);
     }
+    if (end <= first)
+        return;
+    t->kernels->dot_rows_f64(t->scores, q, token_at(t, first, false),
+                             first < s->past_len ? s->past_k.row : s->k.row,
+                             (size_t)(end - first), (size_t)s->head_dim);
     for (int64_t j = first; j < end; j++)
-        t->scores[j - first] = score_of(t, q, i, j, j >= from && j < to);
-    if (end > first)
-        weigh(&t->rows[i - t->first], t->scores, end - first, sums, s->v_dim);
-    for (int64_t j = first; j < end; j++) {
-        const double weight = t->scores[j - first], *v = token_at(t, j, true);
-        for (int64_t d = 0; weight != 0 && d < s->v_dim; d++)
-            sums[d] += weight * v[d];
-    }
+        t->scores[j - first] =
+            score_of(t, t->scores[j - first], i, j, j >= from && j < to);
+    weigh(&t->rows[i - t->first], t->scores, end - first, sums, s->v_dim);
+    t->kernels->sum_rows_f64(sums, t->scores, token_at(t, first, true),
+                             first < s->past_len ? s->past_v.row : s->v.row,
+                             (size_t)(end - first), (size_t)s->v_dim);
 }
 
 /* Sums over their total become Y; a row that saw nothing is zeros. */
@@ -181,10 +172,12 @@ static void find_length(struct block *t)
     t->offset = len - s->q_len;
 }
 
-attn_status attn_doubles_run(const struct attn_sdpa *s, const struct attn_doubles *o,
-                             int64_t task, const attnrun_work *work)
+attn_status attn_doubles_run(const struct attn_sdpa *s,
+                             const struct attn_kernels *kernels,
+                             const struct attn_doubles *o, int64_t task,
+                             const attnrun_work *work)
 {
-    struct block t = { .s = s, .o = o, .rows = work->scratch };
+    struct block t = { .s = s, .o = o, .kernels = kernels, .rows = work->scratch };
     t.first = task % s->blocks * s->block;
     t.head = task / s->blocks % s->heads;
     t.b = task / s->blocks / s->heads;
@@ -195,11 +188,12 @@ attn_status attn_doubles_run(const struct attn_sdpa *s, const struct attn_double
     memset(t.sums, 0, (size_t)(t.n * s->v_dim) * sizeof *t.sums);
     for (int64_t i = 0; i < t.n; i++)
         t.rows[i] = (struct row){ .max = (double)-INFINITY };
-    for (int64_t first = 0; first < s->kv_len; first += KEYS) {
+    for (int64_t first = 0, end; first < s->kv_len; first = end) {
+        end = least(first + KEYS, first < s->past_len ? s->past_len : s->kv_len);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         for (int64_t i = t.first; i < t.first + t.n; i++)
-            run_row(&t, i, first, least(first + KEYS, s->kv_len));
+            run_row(&t, i, first, end);
     }
     for (int64_t i = t.first; i < t.first + t.n; i++)
         finish_row(&t, i);

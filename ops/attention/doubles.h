@@ -1,12 +1,12 @@
-/* doubles.h - softmax attention of doubles, by plain loops: what sdpa.h is for floats.
+/* doubles.h - softmax attention of doubles, a query at a time: what sdpa.h is for floats.
  *
  *   infer:  fill in struct attn_sdpa, attn_doubles_plan(), then state tasks and scratch
  *   run:    attn_doubles_run() for each task: up to 32 queries of a head, which take
  * their keys in tiles of 64 with an online softmax
  *
  * Which keys a query sees, the order of cap and mask, the scores that are shown and rows
- * without a key are as in sdpa.h. Cost: 2 n keys (dim + v_dim) FLOPs without vectors and
- * n keys exponentials; no score matrix unless it is asked for.
+ * without a key are as in sdpa.h. Cost: 2 n keys (dim + v_dim) FLOPs and n keys
+ * exponentials without vectors; no score matrix unless it is asked for.
  * Source: ONNX Attention-25; compared with onnx's evaluator and torch in double. */
 #ifndef ATTN_DOUBLES_H
 #define ATTN_DOUBLES_H
@@ -22,7 +22,9 @@ struct attn_doubles {
 };
 
 attn_status attn_doubles_plan(const attnrun_step *step, struct attn_sdpa *s);
-attn_status attn_doubles_run(const struct attn_sdpa *s, const struct attn_doubles *o,
-                             int64_t task, const attnrun_work *work);
+attn_status attn_doubles_run(const struct attn_sdpa *s,
+                             const struct attn_kernels *kernels,
+                             const struct attn_doubles *o, int64_t task,
+                             const attnrun_work *work);
 
 #endif

@@ -145,3 +145,53 @@ void check_scale_rows_f32(struct check *c)
                           (double)(x[r * x_row + i] * scale[r * step]), 0);
     }
 }
+
+/* ROWS rows of n numbers; of row 1 NaN where `hidden`, which is not to be read. */
+static double *rows_f64(struct check *c, size_t n, size_t row, bool hidden)
+{
+    double *rows = check_memory_f64(c, (ROWS - 1) * row + n);
+    for (size_t i = 0; i < (ROWS - 1) * row + n; i++)
+        rows[i] = hidden && i / row == 1 ? (double)NAN : (double)check_normal(c);
+    return rows;
+}
+
+void check_dot_rows_f64(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        const size_t row = n + check_below(c, 3);
+        const double *rows = rows_f64(c, n, row, false);
+        double *x = check_memory_f64(c, n), y[ROWS];
+        for (size_t i = 0; i < n; i++)
+            x[i] = (double)check_normal(c);
+        c->k->dot_rows_f64(y, x, rows, (ptrdiff_t)row, ROWS, n);
+        for (size_t r = 0; r < ROWS; r++) {
+            long double want = 0;
+            for (size_t i = 0; i < n; i++)
+                want += (long double)x[i] * (long double)rows[r * row + i];
+            check_near(c, r, y[r], (double)want, 1e-13 * (double)(n + 1));
+        }
+    }
+}
+
+void check_sum_rows_f64(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        const size_t row = n + check_below(c, 3);
+        const double *rows = rows_f64(c, n, row, n > 0);
+        double *y = check_memory_f64(c, n), weights[ROWS], old[1000];
+        for (size_t r = 0; r < ROWS; r++)
+            weights[r] = r == 1 ? 0 : (double)check_normal(c);
+        for (size_t i = 0; i < n; i++)
+            y[i] = old[i] = (double)check_normal(c);
+        c->k->sum_rows_f64(y, weights, rows, (ptrdiff_t)row, ROWS, n);
+        for (size_t i = 0; i < n; i++) {
+            long double want = (long double)old[i];
+            for (size_t r = 0; r < ROWS; r++)
+                want +=
+                    r == 1 ? 0 : (long double)weights[r] * (long double)rows[r * row + i];
+            check_near(c, i, y[i], (double)want, 1e-13);
+        }
+    }
+}
