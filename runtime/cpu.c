@@ -3,6 +3,7 @@
  * __builtin_cpu_supports asks the OS too (whether it saves the wide registers). */
 #include "cpu.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 static const char *const isa_names[ATTN_ISA_COUNT] = { "base", "avx2", "avx512" };
@@ -15,6 +16,8 @@ const char *attn_isa_name(enum attn_isa isa)
 #if defined(__x86_64__)
 
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* Every feature that the build of the kernels is given. */
 enum attn_isa attn_cpu_isa(void)
@@ -44,22 +47,45 @@ uint32_t attn_cpu_features(void)
         if (isa >= ATTN_ISA_AVX512 && (a >> 5 & 1) != 0)
             features |= ATTN_CPU_AVX512_BF16;
     }
+    /* Leaf 7: EDX bit 24 is AMX-TILE, bit 25 AMX-INT8. */
+    if (isa >= ATTN_ISA_AVX512 && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 &&
+        (d >> 24 & 3) == 3)
+        features |= ATTN_CPU_AMX;
     return features;
+}
+
+/* Refused too where the OS does not know tiles. */
+static bool may_use_tiles(void)
+{
+#if defined(__linux__) && defined(SYS_arch_prctl)
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+#else
+    return false;
+#endif
+}
+
+int attn_cpu_dot(enum attn_isa isa)
+{
+    const uint32_t features = attn_cpu_features();
+    if (isa == ATTN_ISA_AVX2)
+        return (features & ATTN_CPU_AVX_VNNI) != 0;
+    if (isa != ATTN_ISA_AVX512 || (features & ATTN_CPU_VNNI) == 0)
+        return 0;
+    return (features & ATTN_CPU_AMX) != 0 && may_use_tiles() ? 2 : 1;
 }
 
 #else
 
 enum attn_isa attn_cpu_isa(void) { return ATTN_ISA_BASE; }
 uint32_t attn_cpu_features(void) { return 0; }
+int attn_cpu_dot(enum attn_isa isa)
+{
+    (void)isa;
+    return 0;
+}
 
 #endif
-
-bool attn_cpu_has_dot(enum attn_isa isa)
-{
-    const uint32_t features = attn_cpu_features();
-    return (isa == ATTN_ISA_AVX512 && (features & ATTN_CPU_VNNI) != 0) ||
-           (isa == ATTN_ISA_AVX2 && (features & ATTN_CPU_AVX_VNNI) != 0);
-}
 
 attn_status attn_isa_parse(const char *name, enum attn_isa *isa)
 {

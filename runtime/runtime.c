@@ -19,6 +19,7 @@ struct attnrun_runtime {
     struct attn_memory *memory;
     struct attn_threads *threads;
     enum attn_isa isa;
+    const struct attn_kernels *kernels;
     bool may_use_blas;
     uint64_t max_memory;
     attnrun_log_fn log;
@@ -232,6 +233,8 @@ static void describe_cpu(attnrun_runtime *runtime)
         strcat(runtime->features, " avx512_bf16");
     if (bits & ATTN_CPU_AVX_VNNI)
         strcat(runtime->features, " avx_vnni");
+    if (bits & ATTN_CPU_AMX)
+        strcat(runtime->features, " amx_int8");
 }
 
 static attn_status fill_runtime(attnrun_runtime *runtime,
@@ -239,6 +242,7 @@ static attn_status fill_runtime(attnrun_runtime *runtime,
 {
     struct rlimit space;
     TRY(choose_isa(runtime, options->isa));
+    runtime->kernels = attn_kernels_for(runtime->isa, attn_cpu_dot(runtime->isa));
     runtime->may_use_blas = runtime->isa == attn_cpu_isa() && options->max_memory == 0 &&
                             options->allocator == NULL &&
                             getrlimit(RLIMIT_AS, &space) == 0 &&
@@ -375,7 +379,7 @@ struct attn_threads *attn_runtime_threads(attnrun_runtime *runtime)
 
 const struct attn_kernels *attn_runtime_kernels(attnrun_runtime *runtime)
 {
-    return attn_kernels_for(runtime->isa, attn_cpu_has_dot(runtime->isa));
+    return runtime->kernels;
 }
 
 attnrun_status attnrun_runtime_query(attnrun_runtime *runtime, attnrun_runtime_info *info)

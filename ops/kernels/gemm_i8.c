@@ -12,7 +12,9 @@
  * rows 0 and 2 of a word apart from 1 and 3, for pmaddwd.
  *
  * MR x NR: 8 x 32 (AVX-512), 6 or 4 x 16 (AVX2 with and without VNNI), 4 x 8 (base).
- * Compiled once more with ATTN_DOT 1 for CPUs with VNNI. Compared with a plain loop. */
+ * Compiled once more with ATTN_DOT 1 for CPUs with VNNI, and with ATTN_DOT 2 for those
+ * with AMX: there tiles of 32 x 32 are summed over words of 64 rows of B, beside C, and
+ * the tile of MR rows adds what is left. Compared with a plain loop. */
 #include "isa.h"
 
 #if VEC_BYTES == 64
@@ -120,14 +122,17 @@ static const uint32_t ones[PLANES * WORDS] = {
 
 /* ---- tiles ---- */
 
-/* out[i][j] = (add: out[i][j]) + sum over words of a[i] b[j] - a_zero[i] column_sum[j]
- * - row_sum[i] b_zero[j]; a_zero and b_zero may be NULL. */
+/* out[i][j] = (add: out[i][j]) + begun[i][j] + sum over words of a[i] b[j]
+ * - a_zero[i] column_sum[j] - row_sum[i] b_zero[j]; begun, whose rows are NR apart,
+ * a_zero and b_zero may be NULL. */
 struct tile {
-    const uint32_t *a;
+    const uint32_t *a, *begun;
     const uint8_t *b;
     uint32_t *out;
     ptrdiff_t out_row;
     size_t words;
+    const uint8_t *panel; /* of which b and words are the end */
+    size_t all_words;
     bool add;
     const uint32_t *a_zero, *row_sum, *b_zero, *column_sum;
 };
@@ -163,6 +168,13 @@ static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr)
             acc[i][1] = add_products(acc[i][1], b1, a + i * ROW);
         }
     }
+    if (t->begun != NULL) {
+        UNROLL
+        for (int i = 0; i < mr; i++) {
+            acc[i][0] += load_u32(t->begun + i * NR);
+            acc[i][1] += load_u32(t->begun + i * NR + VF);
+        }
+    }
     if (t->add) {
         UNROLL
         for (int i = 0; i < mr; i++) {
@@ -194,6 +206,49 @@ static void (*const tiles[MR])(const struct tile *t) = { tile_1, tile_2, tile_3,
 #endif
 #undef TILE
 /* clang-format on */
+
+#if ATTN_DOT == 2
+/* ---- AMX ---- */
+
+enum { SIDE = 16, DEEP = 16, LEAST_ROWS = 9 }; /* of a tile: rows, words; worth it from */
+
+static void begin_tiles(void)
+{
+    struct {
+        uint8_t palette, start, reserved[14];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } config = { .palette = 1 };
+    for (int i = 0; i < 8; i++) {
+        config.bytes[i] = 4 * DEEP;
+        config.rows[i] = SIDE;
+    }
+    _tile_loadconfig(&config);
+}
+
+/* out (rows NR apart) = sums over whole DEEPs of words for 2 * SIDE rows of A. */
+static void sum_tiles(uint32_t *out, const uint32_t *a, const uint8_t *b, size_t words)
+{
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (; words >= DEEP; words -= DEEP, a += DEEP, b += DEEP * 4 * NR) {
+        _tile_loadd(6, b, 4 * NR);
+        _tile_loadd(4, a, 4 * ROW);
+        _tile_loadd(7, b + 4 * SIDE, 4 * NR);
+        _tile_loadd(5, a + SIDE * ROW, 4 * ROW);
+        _tile_dpbusd(0, 4, 6);
+        _tile_dpbusd(1, 4, 7);
+        _tile_dpbusd(2, 5, 6);
+        _tile_dpbusd(3, 5, 7);
+    }
+    _tile_stored(0, out, 4 * NR);
+    _tile_stored(1, out + SIDE, 4 * NR);
+    _tile_stored(2, out + SIDE * NR, 4 * NR);
+    _tile_stored(3, out + SIDE * NR + SIDE, 4 * NR);
+}
+#endif
 
 /* ---- A ---- */
 
@@ -302,6 +357,7 @@ struct kept {
     uint32_t *a_zero, *row_sum;    /* m; a_zero NULL: all 0 */
     uint32_t *b_zero, *column_sum; /* n, whole panels; b_zero NULL: all 0 */
     uint32_t *edge, *panel;
+    uint32_t *begun; /* 32 x 32 sums of AMX; NULL: none */
 };
 
 static bool shift_zeros(uint32_t *to, const int32_t *zero, size_t n, uint32_t shift)
@@ -319,11 +375,14 @@ static struct kept carve(const struct attn_gemm_i8 *g)
     const size_t wide = (g->n + NR - 1) / NR * NR;
     struct kept s = { .panel = g->scratch };
     s.rows = s.panel + WORDS * NR;
-    s.column_sum = s.rows + g->m * ROW;
+    s.column_sum = s.rows + attn_gemm_i8_rows(g->m) * ROW;
     s.b_zero = s.column_sum + wide;
     s.edge = s.b_zero + wide;
     s.a_zero = s.edge + MR * NR;
     s.row_sum = s.a_zero + g->m;
+#if ATTN_DOT == 2
+    s.begun = g->m >= LEAST_ROWS ? s.row_sum + g->m : NULL;
+#endif
     memset(s.row_sum, 0, g->m * sizeof *s.row_sum);
     memset(s.b_zero, 0, wide * sizeof *s.b_zero);
     if (g->sums != NULL)
@@ -377,17 +436,39 @@ static void run_edge(const struct attn_gemm_i8 *g, const struct kept *s, struct 
         memcpy(c + (ptrdiff_t)i * g->c_row, s->edge + i * NR, n * sizeof *c);
 }
 
+/* How many rows the tile at row i has, and what is to be multiplied. */
+static size_t begin_rows(const struct attn_gemm_i8 *g, const struct kept *s,
+                         struct tile *t, size_t i)
+{
+    const size_t left = g->m - i;
+    t->a = s->rows + i * ROW;
+#if ATTN_DOT == 2
+    if (s->begun != NULL) {
+        const size_t within = i % (2 * SIDE), done = t->all_words / DEEP * DEEP;
+        if (within == 0)
+            sum_tiles(s->begun, t->a, t->panel, t->all_words);
+        t->begun = s->begun + within * NR;
+        t->a += done;
+        t->b = t->panel + done * 4 * NR;
+        t->words = t->all_words - done;
+        return left < MR ? left : MR;
+    }
+#endif
+    t->b = t->panel;
+    t->words = t->all_words;
+    return left / ((left + MR - 1) / MR);
+}
+
 static void run_panel(const struct attn_gemm_i8 *g, struct kept *s, struct block block,
                       size_t j, size_t n)
 {
-    const size_t n_tiles = (g->m + MR - 1) / MR;
-    struct tile t = { .b = find_panel(g, s, block, j, n), .words = (block.k + 3) / 4 };
+    struct tile t = { .panel = find_panel(g, s, block, j, n),
+                      .all_words = (block.k + 3) / 4 };
     t.add = !block.first;
     for (size_t c = j; block.last && s->b_zero != NULL && c < j + n; c++)
         s->column_sum[c] -= (uint32_t)g->k * s->b_zero[c];
-    for (size_t tile = 0; tile < n_tiles; tile++) {
-        const size_t i = g->m * tile / n_tiles, m = g->m * (tile + 1) / n_tiles - i;
-        t.a = s->rows + i * ROW;
+    for (size_t i = 0, m = 0; i < g->m; i += m) {
+        m = begin_rows(g, s, &t, i);
         t.out = g->c + (ptrdiff_t)i * g->c_row + j;
         t.out_row = g->c_row;
         if (block.last) {
@@ -408,6 +489,10 @@ void K(gemm_i8)(const struct attn_gemm_i8 *g)
     if (g->m == 0 || g->n == 0)
         return;
     struct kept kept = carve(g);
+#if ATTN_DOT == 2
+    if (kept.begun != NULL)
+        begin_tiles();
+#endif
     const size_t n_blocks =
         g->k > ATTN_GEMM_I8_KC ? (g->k + ATTN_GEMM_I8_KC - 1) / ATTN_GEMM_I8_KC : 1;
     const size_t depth = ((g->k + n_blocks - 1) / n_blocks + 3) / 4 * 4;
@@ -421,4 +506,8 @@ void K(gemm_i8)(const struct attn_gemm_i8 *g)
         if (block.last)
             break;
     }
+#if ATTN_DOT == 2
+    if (kept.begun != NULL)
+        _tile_release();
+#endif
 }

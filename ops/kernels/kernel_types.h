@@ -126,12 +126,18 @@ struct attn_gemm_i8 {
     bool a_signed, b_signed;
     uint32_t *scratch; /* attn_gemm_i8_scratch(m, n) words, 64-byte aligned */
 };
-/* A panel of B, a block of A widened, what zero points need, and a tile. */
+/* Rows of the copy of a block of A: tiles of 32 are read where there are many. */
+static inline size_t attn_gemm_i8_rows(size_t m)
+{
+    return m > 8 ? (m + 31) / 32 * 32 : m;
+}
+/* A panel of B, a block of A widened, what zero points need, and tiles. */
 static inline size_t attn_gemm_i8_scratch(size_t m, size_t n)
 {
     const size_t panel = ATTN_GEMM_NR_MOST;
-    return panel * (ATTN_GEMM_I8_KC / 4) + m * (ATTN_GEMM_I8_KC / 2 + 18) +
-           2 * (n + panel) + 8 * panel;
+    return panel * (ATTN_GEMM_I8_KC / 4) +
+           attn_gemm_i8_rows(m) * (ATTN_GEMM_I8_KC / 2 + 16) + 2 * m + 2 * (n + panel) +
+           8 * panel + 32 * panel;
 }
 
 /* ---- attention ---- */

@@ -1,5 +1,5 @@
-/* table.c - the kernel table of each instruction set. Those with VNNI have the kernels of
- * KERNEL_DOT rows from a text of their own, the others are shared. */
+/* table.c - the kernel table of each instruction set. Those with VNNI or AMX have the
+ * kernels of KERNEL_DOT rows from a text of their own, the others are shared. */
 #include "kernels.h"
 
 #define KERNEL(type, name, arguments) type attn_##name##_base arguments;
@@ -61,15 +61,30 @@ static const struct attn_kernels table_avx512_vnni = {
 #include "kernels.def"
 #undef KERNEL
 };
+
+#define KERNEL(type, name, arguments)
+#define KERNEL_DOT(type, name, arguments) type attn_##name##_avx512_amx arguments;
+#include "kernels.def"
+#undef KERNEL
+static const struct attn_kernels table_avx512_amx = {
+    .isa = 2,
+    .vec_bytes = 64,
+#define KERNEL(type, name, arguments)     .name = attn_##name##_avx512,
+#define KERNEL_DOT(type, name, arguments) .name = attn_##name##_avx512_amx,
+#include "kernels.def"
+#undef KERNEL
+};
 #endif
 
-const struct attn_kernels *attn_kernels_for(int isa, bool dot);
+const struct attn_kernels *attn_kernels_for(int isa, int dot);
 
-const struct attn_kernels *attn_kernels_for(int isa, bool dot)
+const struct attn_kernels *attn_kernels_for(int isa, int dot)
 {
 #if defined(__x86_64__)
     if (isa == 2)
-        return dot ? &table_avx512_vnni : &table_avx512;
+        return dot == 2   ? &table_avx512_amx
+               : dot == 1 ? &table_avx512_vnni
+                          : &table_avx512;
     if (isa == 1)
         return dot ? &table_avx2_vnni : &table_avx2;
 #endif

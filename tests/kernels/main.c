@@ -7,7 +7,7 @@
 
 #include "../../runtime/cpu.h"
 
-const struct attn_kernels *attn_kernels_for(int isa, bool dot);
+const struct attn_kernels *attn_kernels_for(int isa, int dot);
 
 static const struct {
     const char *name;
@@ -20,6 +20,8 @@ static const struct {
 #undef KERNEL
     { NULL, NULL, false },
 };
+
+static const char *const dot_names[] = { "", " vnni", " amx" };
 
 struct options {
     bool bench;
@@ -38,12 +40,12 @@ static bool wanted(const struct options *options, const char *name)
 }
 
 /* Returns the number of kernels that failed. */
-static int check_isa(const struct options *options, int isa, bool dot,
+static int check_isa(const struct options *options, int isa, int dot,
                      int64_t *comparisons)
 {
     int failed = 0;
     for (int i = 0; checks[i].name != NULL; i++) {
-        if (!wanted(options, checks[i].name) || (dot && !checks[i].dot))
+        if (!wanted(options, checks[i].name) || (dot > 0 && !checks[i].dot))
             continue;
         struct check c = { .k = attn_kernels_for(isa, dot),
                            .isa = attn_isa_name((enum attn_isa)isa),
@@ -54,9 +56,8 @@ static int check_isa(const struct options *options, int isa, bool dot,
         check_again(&c);
         *comparisons += c.comparisons;
         if (c.failures > 0)
-            printf("FAILED %s%s %s: %lld of %lld comparisons\n", c.isa,
-                   dot ? " vnni" : "", c.kernel, (long long)c.failures,
-                   (long long)c.comparisons);
+            printf("FAILED %s%s %s: %lld of %lld comparisons\n", c.isa, dot_names[dot],
+                   c.kernel, (long long)c.failures, (long long)c.comparisons);
         failed += c.failures > 0;
     }
     return failed;
@@ -83,8 +84,8 @@ int main(int argc, char **argv)
     for (int isa = 0; isa <= (int)attn_cpu_isa(); isa++) {
         const char *name = attn_isa_name((enum attn_isa)isa);
         if (options.isa == NULL || strcmp(options.isa, name) == 0)
-            for (int dot = 0; dot <= (int)attn_cpu_has_dot((enum attn_isa)isa); dot++)
-                failed += check_isa(&options, isa, dot != 0, &comparisons);
+            for (int dot = 0; dot <= attn_cpu_dot((enum attn_isa)isa); dot++)
+                failed += check_isa(&options, isa, dot, &comparisons);
     }
     printf("kernels: %d failed, %lld comparisons, seed %llu\n", failed,
            (long long)comparisons, (unsigned long long)options.seed);
