@@ -183,7 +183,9 @@ typedef struct attnrun_runtime_options {
     void *log_user;
 } attnrun_runtime_options;
 
-/* `options` may be NULL. Starts no thread. */
+/* `options` may be NULL. Starts no thread. Where CPU and isa have AMX it asks Linux for its
+ * tiles, which is for the whole process: alternate signal stacks that are set up later must
+ * have getauxval(AT_MINSIGSTKSZ) bytes and room to work. With isa "avx2" it does not ask. */
 ATTNRUN_API attnrun_status attnrun_runtime_create(const attnrun_runtime_options *options,
                                                   attnrun_runtime **runtime);
 /* Drops the caller's hold; the runtime ends with its last model. NULL is allowed. */
