@@ -25,6 +25,7 @@ static const struct attn_kernels table_avx2 = {
 #undef KERNEL
 };
 
+#if ATTN_HAVE_AVX_VNNI
 #define KERNEL(type, name, arguments)
 #define KERNEL_DOT(type, name, arguments) type attn_##name##_avx2_vnni arguments;
 #include "kernels.def"
@@ -37,6 +38,7 @@ static const struct attn_kernels table_avx2_vnni = {
 #include "kernels.def"
 #undef KERNEL
 };
+#endif
 
 #define KERNEL(type, name, arguments) type attn_##name##_avx512 arguments;
 #include "kernels.def"
@@ -62,6 +64,7 @@ static const struct attn_kernels table_avx512_vnni = {
 #undef KERNEL
 };
 
+#if ATTN_HAVE_AMX
 #define KERNEL(type, name, arguments)
 #define KERNEL_DOT(type, name, arguments) type attn_##name##_avx512_amx arguments;
 #include "kernels.def"
@@ -75,18 +78,26 @@ static const struct attn_kernels table_avx512_amx = {
 #undef KERNEL
 };
 #endif
+#endif
 
 const struct attn_kernels *attn_kernels_for(int isa, int dot);
 
+/* What the compiler did not know is left out. */
 const struct attn_kernels *attn_kernels_for(int isa, int dot)
 {
 #if defined(__x86_64__)
+#if ATTN_HAVE_AMX
+    if (isa == 2 && dot == 2)
+        return &table_avx512_amx;
+#endif
+#if ATTN_HAVE_AVX_VNNI
+    if (isa == 1 && dot != 0)
+        return &table_avx2_vnni;
+#endif
     if (isa == 2)
-        return dot == 2   ? &table_avx512_amx
-               : dot == 1 ? &table_avx512_vnni
-                          : &table_avx512;
+        return dot != 0 ? &table_avx512_vnni : &table_avx512;
     if (isa == 1)
-        return dot ? &table_avx2_vnni : &table_avx2;
+        return &table_avx2;
 #endif
     (void)isa;
     (void)dot;
