@@ -385,11 +385,10 @@ static void copy_present(const attnrun_step *step, const struct attn_sdpa *s, in
     const int64_t size = dtype_bytes(step->x[in].dtype);
     const char *from =
         (const char *)step->x[in].data + (b * at->batch + h * at->head) * size;
-    char *to = (char *)cache_at(&step->y[out], b, h, s->past_len);
     if (!state->in_place[out - PRESENT_K])
         cache_copy_past(&step->y[out], &step->x[past], task, s->past_len);
-    for (int64_t i = 0; i < s->kv_len - s->past_len; i++)
-        memcpy(to + i * dim * size, from + i * at->row * size, (size_t)(dim * size));
+    cache_copy(cache_at(&step->y[out], b, h, s->past_len), from, at->row * size,
+               s->kv_len - s->past_len, dim * size);
 }
 
 /* Strides of keys or values in this run: they may lie in a larger buffer. */

@@ -1,5 +1,5 @@
 /* cache.h - keys and values that may lie in a larger buffer: with room behind the tokens
- * of each head. Those of other types than f32 have cache_copy_past() alone. */
+ * of each head. Strides are those of floats, copies are of any type. */
 #ifndef ATTN_CACHE_H
 #define ATTN_CACHE_H
 
@@ -23,16 +23,16 @@ static inline float *cache_at(const attnrun_tensor *t, int64_t b, int64_t h,
                      token * t->strides[2]);
 }
 
-/* n tokens, `row` floats apart, to where they lie densely. */
-static inline void cache_copy(float *to, const float *from, int64_t row, int64_t n,
-                              int64_t dim)
+/* n tokens of `bytes`, `row` bytes apart, to where they lie densely. */
+static inline void cache_copy(void *to, const void *from, int64_t row, int64_t n,
+                              int64_t bytes)
 {
-    if (n > 0 && row == dim) {
-        memcpy(to, from, (size_t)(n * dim) * sizeof *to);
+    if (n > 0 && row == bytes) {
+        memcpy(to, from, (size_t)(n * bytes));
         return;
     }
     for (int64_t i = 0; i < n; i++)
-        memcpy(to + i * dim, from + i * row, (size_t)dim * sizeof *to);
+        memcpy((char *)to + i * bytes, (const char *)from + i * row, (size_t)bytes);
 }
 
 /* Head `head` (over all samples) of past keys or values into what has the new ones, too.
@@ -41,13 +41,8 @@ static inline void cache_copy_past(const attnrun_tensor *present,
                                    const attnrun_tensor *past, int64_t head, int64_t n)
 {
     const int64_t heads = present->dims[1], b = head / heads, h = head % heads;
-    const int64_t bytes = past->dims[3] * dtype_bytes(past->dtype);
-    char *to = (char *)cache_at(present, b, h, 0);
-    const char *from = (const char *)cache_at(past, b, h, 0);
-    if (n > 0 && past->strides[2] == bytes)
-        memcpy(to, from, (size_t)(n * bytes));
-    for (int64_t i = 0; past->strides[2] != bytes && i < n; i++)
-        memcpy(to + i * bytes, from + i * past->strides[2], (size_t)bytes);
+    cache_copy(cache_at(present, b, h, 0), cache_at(past, b, h, 0), past->strides[2], n,
+               past->dims[3] * dtype_bytes(past->dtype));
 }
 
 #endif

@@ -1,8 +1,8 @@
 /* integers.c - what becomes of n sums of products of bytes.
  *
  *   requantize  y = clamp(round(x * factor), low - zero, high - zero) + zero as a byte,
- * in double, halves to even, NaN as low; low and high within a byte rescale     y = x *
- * scale + bias, in float
+ *               in double, halves to even, NaN as low; low and high within a byte
+ *   rescale     y = x * scale + bias, in float
  *
  * Source: ONNX QLinearMatMul-21, ONNX Runtime's MatMulIntegerToFloat. */
 #include "isa.h"
