@@ -28,15 +28,6 @@ enum { PROJECT, ATTEND };
 static const struct attn_merged_inputs inputs = { MASK, PAST, ATTN_MERGED_NONE,
                                                   ATTN_MERGED_NONE };
 
-static attn_status check_one(const attnrun_step *step, int in)
-{
-    if (!op_has_in(step, in))
-        return ATTNRUN_OK;
-    TRY(op_need_rank_between(step, in, 0, 1));
-    return step->in[in].rank == 1 ? op_need_dim(step, in, 0, dim_of(1), "one number")
-                                  : ATTNRUN_OK;
-}
-
 /* One number, or one for each column of the weight. */
 static attn_status check_columns(const attnrun_step *step, int in)
 {
@@ -69,8 +60,8 @@ static attn_status plan(attnrun_step *step)
 static attn_status q_attention_infer(attnrun_step *step)
 {
     TRY(attn_merged_infer(step, &inputs));
-    TRY(check_one(step, X_SCALE));
-    TRY(check_one(step, X_ZERO));
+    TRY(attn_integer_check_one(step, X_SCALE));
+    TRY(attn_integer_check_one(step, X_ZERO));
     TRY(check_columns(step, WEIGHT_SCALE));
     TRY(check_columns(step, WEIGHT_ZERO));
     return step->concrete ? plan(step) : ATTNRUN_OK;
@@ -85,19 +76,9 @@ static void scale_block(const attnrun_step *step, const attnrun_work *work,
                         const struct attn_integer_block *block, void *scratch)
 {
     const struct q_attention_state *s = step->state;
-    const attnrun_tensor *weight_scale = &step->x[WEIGHT_SCALE];
-    const float *x_scale = step->x[X_SCALE].data, *bias = step->x[BIAS].data;
-    const bool by_column = tensor_count(weight_scale) != 1;
-    float *scales = scratch;
-    for (int64_t j = 0; j < (by_column ? block->n : 1); j++)
-        scales[j] =
-            *x_scale *
-            ((const float *)weight_scale->data)[by_column ? block->column + j : 0];
-    for (int64_t i = 0; i < block->m; i++)
-        step->kernels->rescale_i32((float *)work->shared + block->c +
-                                       i * s->product.gemm.c_row,
-                                   (const int32_t *)block->sums + i * block->row, scales,
-                                   by_column, bias + block->column, (size_t)block->n);
+    const struct attn_integer_scales by = { *(const float *)step->x[X_SCALE].data,
+                                            &step->x[WEIGHT_SCALE], step->x[BIAS].data };
+    attn_integer_to_floats(&s->product, step->kernels, block, &by, work->shared, scratch);
 }
 
 static attn_status project(const attnrun_step *step, const attnrun_work *work)

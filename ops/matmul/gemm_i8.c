@@ -33,6 +33,15 @@ attn_status attn_integer_check_vector(const attnrun_step *step, int in, int64_t 
                          what);
 }
 
+attn_status attn_integer_check_one(const attnrun_step *step, int in)
+{
+    if (!op_has_in(step, in))
+        return ATTNRUN_OK;
+    TRY(op_need_rank_between(step, in, 0, 1));
+    return step->in[in].rank == 1 ? op_need_dim(step, in, 0, dim_of(1), "one number")
+                                  : ATTNRUN_OK;
+}
+
 int64_t attn_integer_pick(const attnrun_tensor *x, int64_t lines, int64_t matrix,
                           int64_t line)
 {
@@ -44,6 +53,26 @@ int32_t attn_integer_at(const attnrun_tensor *x, int64_t i)
 {
     return x->dtype == ATTNRUN_I8 ? ((const int8_t *)x->data)[i]
                                   : ((const uint8_t *)x->data)[i];
+}
+
+/* ---- sums as floats ---- */
+
+void attn_integer_to_floats(const struct attn_integer_gemm *g,
+                            const struct attn_kernels *kernels,
+                            const struct attn_integer_block *block,
+                            const struct attn_integer_scales *by, float *y, float *scales)
+{
+    const float *b = by->b->data;
+    const bool by_column = tensor_count(by->b) != 1;
+    for (int64_t j = 0; j < (by_column ? block->n : 1); j++)
+        scales[j] =
+            by->a *
+            b[attn_integer_pick(by->b, g->gemm.n, block->b_matrix, block->column + j)];
+    for (int64_t i = 0; i < block->m; i++)
+        kernels->rescale_i32(
+            y + block->c + i * g->gemm.c_row,
+            (const int32_t *)block->sums + i * block->row, scales, by_column,
+            by->bias == NULL ? NULL : by->bias + block->column, (size_t)block->n);
 }
 
 /* ---- the cut ---- */

@@ -57,9 +57,25 @@ attn_status attn_integer_pack_input(attnrun_pack *pack, int in, int64_t *bytes,
  * line is. */
 attn_status attn_integer_check_vector(const attnrun_step *step, int in, int64_t lines,
                                       int64_t matrices, const char *what);
+/* Fails unless input `in`, where it is there, is one number. */
+attn_status attn_integer_check_one(const attnrun_step *step, int in);
 /* Index of an element of such a vector. */
 int64_t attn_integer_pick(const attnrun_tensor *x, int64_t lines, int64_t matrix,
                           int64_t line);
 int32_t attn_integer_at(const attnrun_tensor *x, int64_t i);
+
+/* For finish(): a block as floats, y[c] = sum * (a_scale * b_scale) + bias. b_scale is
+ * one number, or such a vector of B's columns; bias is of the columns, or NULL. `scales`:
+ * room for the columns of a block. */
+struct attn_integer_scales {
+    float a;
+    const attnrun_tensor *b;
+    const float *bias;
+};
+void attn_integer_to_floats(const struct attn_integer_gemm *g,
+                            const struct attn_kernels *kernels,
+                            const struct attn_integer_block *block,
+                            const struct attn_integer_scales *by, float *y,
+                            float *scales);
 
 #endif

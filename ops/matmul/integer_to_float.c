@@ -26,15 +26,6 @@ struct to_float_state {
     int64_t bytes_at; /* of A, in the shared memory */
 };
 
-static attn_status check_one(const attnrun_step *step, int in)
-{
-    if (!op_has_in(step, in))
-        return ATTNRUN_OK;
-    TRY(op_need_rank_between(step, in, 0, 1));
-    return step->in[in].rank == 1 ? op_need_dim(step, in, 0, dim_of(1), "one number")
-                                  : ATTNRUN_OK;
-}
-
 static attn_status plan(attnrun_step *step, const struct places *at, int phase)
 {
     struct to_float_state *state = step->state;
@@ -58,8 +49,8 @@ static attn_status infer_output(attnrun_step *step, const struct places *at)
     int rank;
     TRY(attn_matmul_dims(step, A, B, 0, &rank, dims));
     TRY(op_out(step, 0, ATTNRUN_F32, rank, rank < 0 ? NULL : dims));
-    TRY(check_one(step, at->a_scale));
-    return check_one(step, at->a_zero);
+    TRY(attn_integer_check_one(step, at->a_scale));
+    return attn_integer_check_one(step, at->a_zero);
 }
 
 static attn_status to_float_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
@@ -67,24 +58,14 @@ static attn_status to_float_pack(attnrun_pack *pack, int64_t *bytes, void *packe
     return attn_integer_pack_input(pack, B, bytes, packed);
 }
 
-/* Rows of sums as floats: their scales are the same. */
 static void scale_block(const attnrun_step *step, const struct attn_integer_block *block,
                         const struct places *at, float a_scale, float *scales)
 {
     const struct to_float_state *state = step->state;
-    const attnrun_tensor *b_scale = &step->x[at->b_scale];
-    const float *bias = op_in_data(step, at->bias);
-    const bool by_column = tensor_count(b_scale) != 1;
-    for (int64_t j = 0; j < (by_column ? block->n : 1); j++)
-        scales[j] =
-            a_scale *
-            ((const float *)b_scale->data)[attn_integer_pick(
-                b_scale, state->product.gemm.n, block->b_matrix, block->column + j)];
-    for (int64_t i = 0; i < block->m; i++)
-        step->kernels->rescale_i32(
-            (float *)step->y[0].data + block->c + i * state->product.gemm.c_row,
-            (const int32_t *)block->sums + i * block->row, scales, by_column,
-            bias == NULL ? NULL : bias + block->column, (size_t)block->n);
+    const struct attn_integer_scales by = { a_scale, &step->x[at->b_scale],
+                                            op_in_data(step, at->bias) };
+    attn_integer_to_floats(&state->product, step->kernels, block, &by, step->y[0].data,
+                           scales);
 }
 
 static attn_status multiply(const attnrun_step *step, const attnrun_work *work,
