@@ -153,11 +153,7 @@ static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t
     const struct chunks *t = arg;
     const struct reformer *s = t->s;
     struct attn_pairs pairs = t->pairs;
-    if (t->simple) { /* a query's own key is as far on as the query */
-        const int64_t at = t->query - t->key - from + row;
-        for (int64_t r = most(0, -at); r < least(rows, to - from - at); r++)
-            scores[r * ATTN_STREAM_SCORES + at + r] = s->self;
-    } else {
+    if (!t->simple) {
         pairs.key += from;
         pairs.key_limit += from;
         pairs.query += row;
@@ -249,12 +245,16 @@ static int64_t group_from(const struct chunks *t, int64_t r)
 
 static void run_tile(struct chunks *t)
 {
+    const struct reformer *s = t->s;
     const int64_t panel = ATTN_GEMM_NR_MOST;
     const struct attn_stream_keys keys = { .k = t->keys,
                                            .v = t->values,
-                                           .k_row = t->s->sizes.dim,
-                                           .v_row = t->s->sizes.v_dim,
-                                           .n = t->n };
+                                           .k_row = s->sizes.dim,
+                                           .v_row = s->sizes.v_dim,
+                                           .n = t->n,
+                                           .own = t->simple,
+                                           .own_at = t->query - t->key,
+                                           .own_score = s->self };
     attn_stream_pack(&t->stream, &keys);
     for (int64_t row = 0, rows; row < t->rows; row += rows) {
         int64_t first, end, last_first;
@@ -263,8 +263,9 @@ static void run_tile(struct chunks *t)
         seen(t, row + rows - 1, &last_first, &end);
         int64_t from = most(first - t->key, 0), to = least(end - t->key, t->n);
         t->ragged = last_first != first || from % panel != 0;
-        attn_stream_rows(&t->stream, &keys, row, rows, from / panel * panel, to, prepare,
-                         t);
+        const bool plain = t->simple && !s->deduplicate && !t->ragged;
+        attn_stream_rows(&t->stream, &keys, row, rows, from / panel * panel, to,
+                         plain ? NULL : prepare, t);
     }
 }
 

@@ -142,7 +142,9 @@ static struct attn_stream_keys tile_at(const struct queries *t, int64_t first, i
     if (s->widens) {
         float *k = t->wide, *v = k + KEYS * s->head_dim;
         t->o->widen(t->o->widen_arg, t->b, t->kv_head, first, n, k, v);
-        return (struct attn_stream_keys){ k, v, s->head_dim, s->v_dim, n };
+        return (struct attn_stream_keys){
+            .k = k, .v = v, .k_row = s->head_dim, .v_row = s->v_dim, .n = n
+        };
     }
     const bool past = first < s->past_len;
     const struct attn_heads *k = past ? &s->past_k : &s->k,
@@ -294,18 +296,41 @@ static bool mask_is_empty(const struct queries *t, int64_t first, int64_t n)
     return j == n;
 }
 
+/* Nothing but the place of a key says who sees those from … to - 1 of the tile. */
+static bool is_plain(const struct queries *t, int64_t from, int64_t to)
+{
+    const int64_t first = t->first + from, n = to - from;
+    return first >= t->front && first + n <= t->shown &&
+           (t->plain || (t->plain_but_mask && mask_is_empty(t, first, n)));
+}
+
+static bool all_seen(const struct queries *t, int64_t row, int64_t from, int64_t to)
+{
+    const struct seen *seen = &t->seen[row / t->group];
+    return t->first + from >= seen->all_from && t->first + to <= seen->all_to;
+}
+
 static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
                     int64_t to)
 {
     const struct queries *t = arg;
-    const struct seen *seen = &t->seen[row / t->group];
-    const int64_t first = t->first + from, n = to - from;
-    const bool whole = first >= seen->all_from && first + n <= seen->all_to;
-    if (whole && first >= t->front && first + n <= t->shown &&
-        (t->plain || (t->plain_but_mask && mask_is_empty(t, first, n))))
-        return;
+    const bool whole = all_seen(t, row, from, to);
     for (int64_t r = 0; r < rows; r++)
-        prepare_row(t, scores + r * ATTN_STREAM_SCORES, row + r, first, n, whole);
+        prepare_row(t, scores + r * ATTN_STREAM_SCORES, row + r, t->first + from,
+                    to - from, whole);
+}
+
+/* Queries of one head see a band of keys around their own position. */
+static void set_band(const struct queries *t, struct attn_stream_keys *keys)
+{
+    const struct attn_sdpa *s = t->s;
+    const int64_t far = INT64_C(1) << 60; /* further than any two are apart */
+    const int64_t own = t->offset + t->row % s->q_len - t->first;
+    keys->band = true;
+    keys->first = s->left >= 0 ? own - s->left : -far;
+    keys->last = s->right >= 0 ? own + s->right : far;
+    if (s->causal)
+        keys->last = least(keys->last, own);
 }
 
 /* The key without value counts in the totals. */
@@ -337,16 +362,22 @@ static void finish_rows(struct queries *t)
 }
 
 /* A tile goes to each group of rows that sees some of it, cut to what they see. */
-static void run_tile(struct queries *t, const struct attn_stream_keys *keys)
+static void run_tile(struct queries *t, const struct attn_stream_keys *all)
 {
     const int64_t panel = ATTN_GEMM_NR_MOST;
-    attn_stream_pack(&t->stream, keys);
+    const bool one_head = t->row % t->s->q_len + t->stream.n <= t->s->q_len;
+    struct attn_stream_keys band = *all;
+    set_band(t, &band);
+    attn_stream_pack(&t->stream, all);
     for (int64_t row = 0; row < t->stream.n; row += t->group) {
         const struct seen *seen = &t->seen[row / t->group];
         int64_t from = most(seen->from - t->first, 0) / panel * panel;
-        int64_t to = least(seen->to - t->first, keys->n);
-        attn_stream_rows(&t->stream, keys, row, least(t->group, t->stream.n - row), from,
-                         to, prepare, t);
+        int64_t to = least(seen->to - t->first, all->n);
+        const bool plain = is_plain(t, from, to), whole = all_seen(t, row, from, to);
+        const bool free = plain && (whole || one_head);
+        attn_stream_rows(&t->stream, free && !whole ? &band : all, row,
+                         least(t->group, t->stream.n - row), from, to,
+                         free ? NULL : prepare, t);
     }
 }
 

@@ -336,7 +336,9 @@ static struct attn_stream_keys tile_at(const struct walk *w, int64_t first, int6
                 memcpy(v + u * z->v_dim, w->v + token * z->v.row,
                        (size_t)z->v_dim * sizeof *v);
             }
-            return (struct attn_stream_keys){ k, v, z->dim, z->v_dim, n };
+            return (struct attn_stream_keys){
+                .k = k, .v = v, .k_row = z->dim, .v_row = z->v_dim, .n = n
+            };
         }
     }
     const int64_t token = token_of(w, first);

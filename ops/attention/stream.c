@@ -3,7 +3,13 @@
 
 #include <math.h>
 
-enum { KEYS = ATTN_STREAM_KEYS, ROWS = ATTN_STREAM_ROWS, SCORES = ATTN_STREAM_SCORES };
+enum {
+    KEYS = ATTN_STREAM_KEYS,
+    ROWS = ATTN_STREAM_ROWS,
+    SCORES = ATTN_STREAM_SCORES,
+    CELL = ATTN_CELL_QUERIES,
+    LEAST_CELL = 16 /* fewer queries leave too many lanes of a cell empty */
+};
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
@@ -30,6 +36,17 @@ static int64_t value_floats(int64_t most, int64_t v_dim)
     return panel_floats(v_dim == 1 ? ROWS + 1 : most, v_dim);
 }
 
+/* Scores of rows of keys, or of a cell. */
+static int64_t score_floats(int64_t rows)
+{
+    return rows < LEAST_CELL || rows * SCORES > KEYS * CELL ? rows * SCORES : KEYS * CELL;
+}
+
+static int64_t cell_floats(int64_t rows, int64_t dim)
+{
+    return rows < LEAST_CELL ? 0 : CELL * dim;
+}
+
 /* Of everything but the panels; -1 where that overflows. */
 static int64_t stream_floats(int64_t most, int64_t dim, int64_t v_dim)
 {
@@ -38,8 +55,8 @@ static int64_t stream_floats(int64_t most, int64_t dim, int64_t v_dim)
         !ck_mul(most, dim + v_dim + 64, &block) || block > INT64_MAX / 64)
         return -1;
     const int64_t rows = least(most, ROWS);
-    return round16(most * dim) + round16(most * v_dim) + 4 * most + 16 + rows * SCORES +
-           gemm_floats(rows, dim, v_dim);
+    return round16(most * dim) + round16(most * v_dim) + 4 * most + 16 +
+           score_floats(rows) + cell_floats(rows, dim) + gemm_floats(rows, dim, v_dim);
 }
 
 int64_t attn_stream_packed_bytes(int64_t most, int64_t dim, int64_t v_dim)
@@ -68,7 +85,8 @@ void attn_stream_begin_packed(struct attn_stream *s, const struct attn_kernels *
                                .packed = true };
     s->gemm = scratch;
     s->scores = s->gemm + gemm_floats(rows, dim, v_dim);
-    s->sums = s->scores + rows * SCORES;
+    s->cell = s->scores + score_floats(rows);
+    s->sums = s->cell + cell_floats(rows, dim);
     s->q = s->sums + round16(most * v_dim);
     s->state = (struct attn_softmax_row *)(void *)(s->q + round16(most * dim));
 }
@@ -86,6 +104,7 @@ void attn_stream_begin(struct attn_stream *s, const struct attn_kernels *kernels
 void attn_stream_reset(struct attn_stream *s, int64_t n)
 {
     s->n = n;
+    s->cell_rows = 0;
     memset(s->sums, 0, (size_t)(n * s->v_dim) * sizeof *s->sums);
     for (int64_t r = 0; r < n; r++)
         s->state[r] = (struct attn_softmax_row){ .max = -INFINITY };
@@ -94,14 +113,23 @@ void attn_stream_reset(struct attn_stream *s, int64_t n)
 void attn_stream_load(struct attn_stream *s, int64_t row, const float *q, int64_t q_row,
                       int64_t rows, float scale)
 {
+    s->cell_rows = 0;
     s->kernels->scale_rows_f32(s->q + row * s->dim, s->dim, q, q_row, (size_t)rows,
                                (size_t)s->dim, &scale, 0);
 }
 
 void attn_stream_pack(struct attn_stream *s, const struct attn_stream_keys *keys)
 {
-    if (s->packed)
+    (void)keys;
+    s->to_pack = !s->packed;
+}
+
+/* Packs a tile when the first queries want panels of it: cells need none. */
+static void pack_tile(struct attn_stream *s, const struct attn_stream_keys *keys)
+{
+    if (!s->to_pack)
         return;
+    s->to_pack = false;
     if (s->n > ROWS)
         s->kernels->gemm_pack_f32(s->keys, keys->k, s->k_col, keys->k_row, (size_t)s->dim,
                                   (size_t)keys->n);
@@ -168,6 +196,35 @@ static void add_values(const struct attn_stream *s, const struct attn_stream_key
     s->kernels->gemm_f32(&g);
 }
 
+/* Columns `at` … of the scores times a factor of the keys or values, plus a bias. */
+static void scale(const struct attn_stream *s, const struct attn_stream_keys *keys,
+                  struct part part, float factor, float bias)
+{
+    float *scores = s->scores + part.at;
+    for (int64_t r = 0; keys->scaled && r < part.rows; r++, scores += SCORES)
+        s->kernels->scale_shift_f32(scores, scores, (size_t)(part.to - part.from), 0.0f,
+                                    factor, bias);
+}
+
+/* Own scores and the band in columns `at` … of the scores. */
+static void cut(const struct attn_stream *s, const struct attn_stream_keys *keys,
+                struct part part)
+{
+    const int64_t n = part.to - part.from;
+    for (int64_t r = 0; (keys->band || keys->own) && r < part.rows; r++) {
+        float *scores = s->scores + r * SCORES + part.at;
+        const int64_t shift = part.row + r - part.from, own = keys->own_at + shift;
+        const int64_t from = keys->band ? keys->first + shift : 0;
+        const int64_t to = keys->band ? keys->last + shift + 1 : n;
+        if (keys->own && own >= 0 && own < n)
+            scores[own] = keys->own_score;
+        for (int64_t j = 0; j < least(from, n); j++)
+            scores[j] = -INFINITY;
+        for (int64_t j = to > 0 ? to : 0; j < n; j++)
+            scores[j] = -INFINITY;
+    }
+}
+
 /* Scores become weights, and the sums so far what they are worth beside them. */
 static void weigh(struct attn_stream *s, struct part part)
 {
@@ -187,6 +244,72 @@ static void weigh(struct attn_stream *s, struct part part)
     }
 }
 
+/* ---- cells ---- */
+
+static bool fits_cell(const struct attn_stream *s, int64_t rows)
+{
+    return rows >= LEAST_CELL && !s->packed && !s->linear && s->k_col == 1;
+}
+
+/* Queries row … row + rows - 1, up to CELL, see all of n pieces. */
+static void run_cell(struct attn_stream *s, const struct attn_cell_keys *pieces, int n,
+                     int64_t row, int64_t rows)
+{
+    if (s->cell_row != row || s->cell_rows != rows)
+        s->kernels->gemm_pack_f32(s->cell, s->q + row * s->dim, 1, s->dim, (size_t)s->dim,
+                                  (size_t)rows);
+    s->cell_row = row;
+    s->cell_rows = rows;
+    s->kernels->cell_f32(&(struct attn_cell_f32){ .q = s->cell,
+                                                  .queries = (size_t)rows,
+                                                  .dim = (size_t)s->dim,
+                                                  .v_dim = (size_t)s->v_dim,
+                                                  .keys = pieces,
+                                                  .n_keys = (size_t)n,
+                                                  .scores = s->scores,
+                                                  .state = s->state + row,
+                                                  .sums = s->sums + row * s->v_dim,
+                                                  .least = ATTN_TERMS_THAT_COUNT,
+                                                  .ahead = s->ahead });
+}
+
+static void run_cells(struct attn_stream *s, const struct attn_cell_keys *pieces, int n,
+                      int64_t row, int64_t rows)
+{
+    const int64_t end = row + rows;
+    struct attn_cell_keys cell[ATTN_STREAM_PIECES];
+    for (int64_t m; row < end; row += m) {
+        m = least(CELL, end - row);
+        for (int i = 0; i < n; i++) {
+            cell[i] = pieces[i];
+            cell[i].first += row;
+            cell[i].last += row;
+            cell[i].own_at += row;
+        }
+        run_cell(s, cell, n, row, m);
+    }
+}
+
+static struct attn_cell_keys cell_keys(const struct attn_stream_keys *keys, int64_t from,
+                                       int64_t to)
+{
+    return (struct attn_cell_keys){ .k = keys->k + from * keys->k_row,
+                                    .v = keys->v + from * keys->v_row,
+                                    .k_row = keys->k_row,
+                                    .v_row = keys->v_row,
+                                    .n = (size_t)(to - from),
+                                    .band = keys->band,
+                                    .scaled = keys->scaled,
+                                    .k_factor = keys->k_factor,
+                                    .v_factor = keys->v_factor,
+                                    .bias = keys->bias,
+                                    .first = keys->first - from,
+                                    .last = keys->last - from,
+                                    .own = keys->own,
+                                    .own_at = keys->own_at - from,
+                                    .own_score = keys->own_score };
+}
+
 void attn_stream_rows(struct attn_stream *s, const struct attn_stream_keys *keys,
                       int64_t row, int64_t rows, int64_t from, int64_t to,
                       attn_stream_mask mask, void *arg)
@@ -194,10 +317,19 @@ void attn_stream_rows(struct attn_stream *s, const struct attn_stream_keys *keys
     const struct part part = { row, rows, from, to, 0 };
     if (to <= from || rows == 0)
         return;
+    if (mask == NULL && fits_cell(s, rows)) {
+        const struct attn_cell_keys piece = cell_keys(keys, from, to);
+        run_cells(s, &piece, 1, row, rows);
+        return;
+    }
+    pack_tile(s, keys);
     score(s, keys, part);
+    scale(s, keys, part, keys->k_factor, keys->bias);
+    cut(s, keys, part);
     if (mask != NULL)
         mask(arg, s->scores, row, rows, from, to);
     weigh(s, part);
+    scale(s, keys, part, keys->v_factor, 0.0f);
     add_values(s, keys, part);
 }
 
@@ -213,16 +345,30 @@ void attn_stream_pieces(struct attn_stream *s, const struct attn_stream_keys *pi
                         int n, attn_stream_mask mask, void *arg)
 {
     struct part all = { .rows = s->n };
-    for (int i = 0; i < n; all.to += pieces[i++].n)
-        score(s, pieces + i, (struct part){ 0, s->n, 0, pieces[i].n, all.to });
+    if (mask == NULL && fits_cell(s, s->n)) {
+        struct attn_cell_keys cell[ATTN_STREAM_PIECES];
+        for (int i = 0; i < n; i++)
+            cell[i] = cell_keys(pieces + i, 0, pieces[i].n);
+        run_cells(s, cell, n, 0, s->n);
+        return;
+    }
+    for (int i = 0; i < n; all.to += pieces[i++].n) {
+        const struct part part = { 0, s->n, 0, pieces[i].n, all.to };
+        score(s, pieces + i, part);
+        scale(s, pieces + i, part, pieces[i].k_factor, pieces[i].bias);
+        cut(s, pieces + i, part);
+    }
     if (all.to == 0 || s->n == 0)
         return;
     if (mask != NULL)
         mask(arg, s->scores, 0, s->n, 0, all.to);
     weigh(s, all);
     for (int i = 0, at = 0; i < n; at += (int)pieces[i++].n) {
+        const struct part part = { 0, s->n, 0, pieces[i].n, at };
         attn_stream_pack(s, pieces + i);
-        add_values(s, pieces + i, (struct part){ 0, s->n, 0, pieces[i].n, at });
+        pack_tile(s, pieces + i);
+        scale(s, pieces + i, part, pieces[i].v_factor, 0.0f);
+        add_values(s, pieces + i, part);
     }
 }
 

@@ -10,6 +10,9 @@
  *               for each tile of keys: attn_stream_tile(&s, &keys, mask, arg);
  *               attn_stream_store(&s, row, y, 0.0f) for each row
  *
+ * Keys that no mask is given for go to cells of queries, which read keys and values where
+ * they lie (ops/kernels/cell_f32.c); others through products of panels.
+ *
  * Cost: 2 n keys (dim + v_dim) FLOPs and n keys exponentials. */
 #ifndef ATTN_STREAM_H
 #define ATTN_STREAM_H
@@ -35,19 +38,29 @@ struct attn_stream {
     /* max + log(sum) is a row's log-sum-exp; sum is 0 where a row saw no key. */
     struct attn_softmax_row *state;
     float *scores, *gemm;
+    float *cell; /* queries cell_row … cell_row + cell_rows - 1 as panels */
+    int64_t cell_row, cell_rows;
     float *keys, *values; /* panels of a tile; not used for up to ROWS queries */
     /* To be set after attn_stream_begin(), where they differ. */
     int64_t k_col;            /* from one element of a key to the next: 1 */
     struct attn_ahead *ahead; /* what is read after this block, or NULL */
-    bool linear; /* scores are the weights, without softmax; 0 hides a key: false */
-    bool packed; /* by attn_stream_begin_packed() */
+    bool linear;  /* scores are the weights, without softmax; 0 hides a key: false */
+    bool packed;  /* by attn_stream_begin_packed() */
+    bool to_pack; /* the tile in work has no panels yet */
 };
 
 /* A tile of n <= ATTN_STREAM_KEYS keys: (n, dim) and (n, v_dim) with rows that are
- * `k_row` and `v_row` elements apart, so a run of every step-th token needs no copy. */
+ * `k_row` and `v_row` elements apart, so a run of every step-th token needs no copy.
+ * With `band` query r of the block sees those keys j of it for which
+ * first <= j - r <= last, else all of them. With `scaled` they stand for keys and values
+ * times a factor, and `bias` is added to the scores. With `own` query
+ * r and key r + own_at are one token, whose score is own_score. */
 struct attn_stream_keys {
     const float *k, *v;
     int64_t k_row, v_row, n;
+    bool band, scaled, own;
+    float k_factor, v_factor, bias, own_score;
+    int64_t first, last, own_at;
 };
 
 /* May change the scores of queries row … row + rows - 1 and keys from … to - 1 of the
@@ -74,8 +87,10 @@ void attn_stream_load(struct attn_stream *s, int64_t row, const float *q, int64_
 /* All queries of the block see this tile, but for what `mask` (or NULL) hides. */
 void attn_stream_tile(struct attn_stream *s, const struct attn_stream_keys *keys,
                       attn_stream_mask mask, void *arg);
-/* A block of up to ATTN_STREAM_ROWS queries sees a tile whose keys lie in n pieces,
- * together at most ATTN_STREAM_KEYS; `mask` counts its keys through. */
+/* A block of up to ATTN_STREAM_ROWS queries sees a tile whose keys lie in n <=
+ * ATTN_STREAM_PIECES pieces, together at most ATTN_STREAM_KEYS; `mask` counts its keys
+ * through. */
+enum { ATTN_STREAM_PIECES = 16 };
 void attn_stream_pieces(struct attn_stream *s, const struct attn_stream_keys *pieces,
                         int n, attn_stream_mask mask, void *arg);
 /* The two halves of attn_stream_tile(), for blocks whose queries see different parts of a

@@ -1,5 +1,5 @@
 /* attention_f32.c - what happens to a row of a score tile between the two products. */
-#include "vmath.h"
+#include "softmax.h"
 
 static ALWAYS_INLINE v_f32 load_part(const float *x, size_t n, float fill)
 {
@@ -31,13 +31,6 @@ static ALWAYS_INLINE float row_max(const float *s, size_t n)
     return v_reduce_max(v_max(v_max(m[0], m[1]), v_max(m[2], m[3])));
 }
 
-/* 2^t, or 0 below 2^least. */
-static ALWAYS_INLINE v_f32 term(v_f32 t, float least)
-{
-    const v_f32 none = { 0 }, e = v_exp2_core(v_max(v_set(least), t));
-    return v_select(t < least, none, e);
-}
-
 /* s = 2^(s log2(e) + shift); returns the sum. The difference to the maximum is rounded
  * once, as s - max would be. */
 static ALWAYS_INLINE float row_exp(float *s, size_t n, float shift, float least)
@@ -60,11 +53,7 @@ static ALWAYS_INLINE float row_exp(float *s, size_t n, float shift, float least)
     return v_reduce_add((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-/* Rows of n scores become exp(score - max). `max` follows the maximum of all scores so
- * far where that is more than SLACK above it: terms up to exp(8) do no harm, and what was
- * summed so far need not be multiplied. */
-enum { SLACK = 8 };
-
+/* Rows of n scores become exp(score - max). */
 void K(softmax_rows_f32)(float *s, ptrdiff_t row, size_t rows, size_t n, float least,
                          struct attn_softmax_row *state)
 {

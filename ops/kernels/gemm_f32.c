@@ -9,13 +9,9 @@
  *
  * MR x NR: 8 x 32 (AVX-512), 6 x 16 (AVX2), 6 x 8 (base): what fills the registers. */
 #include "vmath.h"
+#include "outer.h"
 #include "transpose.h"
 
-#if VEC_BYTES == 64
-enum { MR = 8 };
-#else
-enum { MR = 6 };
-#endif
 enum { NR = 2 * VF, KC = ATTN_GEMM_KC, FEW_ROWS = 32 };
 enum { STRIP = 8, LINE = 64, MOST_FETCH = 6 * MR };
 enum {
@@ -41,23 +37,6 @@ struct tile {
     const float *fetch[MOST_FETCH];
 };
 
-/* One k: acc[i] += a[i] * b. */
-static ALWAYS_INLINE void tile_step(v_f32 (*acc)[2], const float *a, ptrdiff_t a_row,
-                                    const float *b, const int mr, const int nv)
-{
-    v_f32 column[2];
-    UNROLL
-    for (int v = 0; v < nv; v++)
-        column[v] = v_load(b + v * VF);
-    UNROLL
-    for (int i = 0; i < mr; i++) {
-        v_f32 x = v_set(a[i * a_row]);
-        UNROLL
-        for (int v = 0; v < nv; v++)
-            acc[i][v] += x * column[v];
-    }
-}
-
 static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int nv,
                                    const bool transposed)
 {
@@ -75,10 +54,10 @@ static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int
             __builtin_prefetch(*fetch++, 0, 2);
         UNROLL
         for (int s = 0; s < STRIP; s++, a += a_col, b += b_row)
-            tile_step(acc, a, a_row, b, mr, nv);
+            outer_step(acc, a, a_row, b, mr, nv);
     }
     for (; k > 0; k--, a += a_col, b += b_row)
-        tile_step(acc, a, a_row, b, mr, nv);
+        outer_step(acc, a, a_row, b, mr, nv);
     if (t->bias != NULL) {
         UNROLL
         for (int v = 0; v < nv; v++) {
@@ -263,19 +242,6 @@ static void fetch_c(struct tile *t, const struct attn_gemm_f32 *g, int e, size_t
     }
 }
 
-/* Moves on by `lines`, into the next row where this one ends. */
-static void pass(struct attn_ahead *ahead, int lines)
-{
-    ahead->line += lines;
-    if (ahead->line < ahead->list[ahead->at].lines)
-        return;
-    ahead->line = 0;
-    if (++ahead->row < ahead->list[ahead->at].rows)
-        return;
-    ahead->row = 0;
-    ahead->at++;
-}
-
 /* A tile asks for the next lines of what is read soon: for a run of one row where that is
  * most of its share, else for lines of several rows, by a list. */
 static void fetch_ahead(struct tile *t, struct attn_ahead *ahead)
@@ -292,12 +258,12 @@ static void fetch_ahead(struct tile *t, struct attn_ahead *ahead)
         if (empty && n > most / 2) {
             t->next = (const char *)x;
             t->next_lines = (n + strips - 1) / strips;
-            pass(ahead, t->next_lines * strips);
+            attn_ahead_pass(ahead, t->next_lines * strips);
             return;
         }
         for (int line = 0; line < n; line++)
             t->fetch[t->n_fetch++] = x + line * (LINE / 4);
-        pass(ahead, n);
+        attn_ahead_pass(ahead, n);
     }
 }
 

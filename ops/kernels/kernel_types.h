@@ -67,6 +67,19 @@ struct attn_ahead {
     int32_t n, at, row, line; /* length of the list; the next line */
 };
 
+/* Moves on by `lines`, into the next row where this one ends. */
+static inline void attn_ahead_pass(struct attn_ahead *ahead, int lines)
+{
+    ahead->line += lines;
+    if (ahead->line < ahead->list[ahead->at].lines)
+        return;
+    ahead->line = 0;
+    if (++ahead->row < ahead->list[ahead->at].rows)
+        return;
+    ahead->row = 0;
+    ahead->at++;
+}
+
 /* C[m,n] = epilogue(A[m,k] B[k,n]); all strides in elements. A has stride 1 along k, or
  * along m. K is summed in blocks of at most ATTN_GEMM_KC, in order, whatever m and n are.
  */
@@ -147,6 +160,33 @@ struct attn_softmax_row {
     float max, sum; /* at most 8 below the scores so far; of exp(score - max) */
     float shift;    /* what takes the place of max in the exponent */
     float factor;   /* by softmax_rows_f32: what earlier terms are to be multiplied by */
+};
+
+/* Keys and values of a cell that lie in one run: (n, dim) and (n, v_dim), rows that are
+ * k_row and v_row elements apart. With `band` query l sees those keys j of the run for
+ * which first <= j - l <= last, else all of them. With `scaled` they stand for keys and
+ * values times a factor, and `bias` is added to the scores. With
+ * `own` query l and key l + own_at are one token, whose score is own_score. */
+struct attn_cell_keys {
+    const float *k, *v;
+    ptrdiff_t k_row, v_row;
+    size_t n;
+    bool band, scaled, own;
+    float k_factor, v_factor, bias, own_score;
+    ptrdiff_t first, last, own_at;
+};
+/* Queries and the keys that they see: more terms of their online softmax. */
+enum { ATTN_CELL_QUERIES = 64 };
+struct attn_cell_f32 {
+    const float *q; /* panels as gemm_pack_f32() makes them of (dim, queries) */
+    size_t queries, dim, v_dim; /* queries <= ATTN_CELL_QUERIES */
+    const struct attn_cell_keys *keys;
+    size_t n_keys; /* runs */
+    float *scores; /* scratch: (keys of all runs, ATTN_CELL_QUERIES), 64-byte aligned */
+    struct attn_softmax_row *state; /* of each query */
+    float *sums;                    /* (queries, v_dim): of terms times values */
+    float least;                    /* power of 2 below which terms are 0 */
+    struct attn_ahead *ahead;       /* or NULL */
 };
 
 /* Powers of 2 below which softmax_rows_f32 writes 0. Beside a largest term of about 1

@@ -6,6 +6,7 @@ set(ATTN_KERNELS
   ops/kernels/softmax_f32.c
   ops/kernels/norm_f32.c
   ops/kernels/attention_f32.c
+  ops/kernels/cell_f32.c
   ops/kernels/attention_f64.c
   ops/kernels/select_f32.c
   ops/kernels/gather_f32.c

@@ -77,6 +77,148 @@ void check_softmax_rows_f32(struct check *c)
     }
 }
 
+/* A cell of two calls, the second with other keys, beside sums in double. */
+enum { CELL_DIM = 41, CELL_V_DIM = 83, CELL_RUNS = 3, CELL_RUN = 21, CELL_CALLS = 2 };
+enum { CELL_KEYS = CELL_CALLS * CELL_RUNS * CELL_RUN };
+
+struct cell_case {
+    size_t queries, dim, v_dim, n; /* n: keys so far */
+    float *q, *sums;
+    const float *k[CELL_KEYS], *v[CELL_KEYS];
+    ptrdiff_t first[CELL_KEYS], last[CELL_KEYS]; /* queries that see the key */
+    double k_factor[CELL_KEYS], v_factor[CELL_KEYS], bias[CELL_KEYS];
+    ptrdiff_t own[CELL_KEYS]; /* the query that the key is, or -1 */
+    float own_score;
+    struct attn_softmax_row *state;
+};
+
+static void check_cell_row(struct check *c, const struct cell_case *x, size_t r)
+{
+    double max = (double)-INFINITY, sum = 0, score[CELL_KEYS];
+    for (size_t j = 0; j < x->n; j++) {
+        score[j] = 0;
+        for (size_t d = 0; d < x->dim; d++)
+            score[j] += (double)x->q[r * x->dim + d] * (double)x->k[j][d];
+        score[j] = score[j] * x->k_factor[j] + x->bias[j];
+        if ((ptrdiff_t)r == x->own[j])
+            score[j] = (double)x->own_score;
+        if ((ptrdiff_t)r < x->first[j] || (ptrdiff_t)r > x->last[j])
+            score[j] = (double)-INFINITY;
+        max = fmax(max, score[j]);
+    }
+    if (max == (double)-INFINITY) {
+        check_near(c, r, (double)x->state[r].max, max, 0);
+        max = 0;
+    } else {
+        check_near(c, r, (double)x->state[r].max, max - 4, 4 + 1e-5 * (1 + fabs(max)));
+        max = (double)x->state[r].max;
+    }
+    for (size_t j = 0; j < x->n; j++)
+        sum += exp(score[j] - max);
+    check_near(c, r, (double)x->state[r].sum, sum, (2e-5 + 1e-6 * fabs(max)) * sum);
+    for (size_t d = 0; d < x->v_dim; d++) {
+        double want = 0, size = 0;
+        for (size_t j = 0; j < x->n; j++) {
+            const double term = exp(score[j] - max);
+            const double value = (double)x->v[j][d] * x->v_factor[j];
+            want += term * value;
+            size += term * fabs(value);
+        }
+        check_near(c, r * x->v_dim + d, (double)x->sums[r * x->v_dim + d], want,
+                   (2e-5 + 1e-6 * fabs(max)) * size);
+    }
+}
+
+/* One more run of keys, with rows of any distance, all of them or a band. */
+static struct attn_cell_keys cell_run(struct check *c, struct cell_case *x, float scale)
+{
+    struct attn_cell_keys run = { .n = 1 + check_below(c, CELL_RUN) };
+    run.k_row = (ptrdiff_t)(x->dim + check_below(c, 5));
+    run.v_row = (ptrdiff_t)(x->v_dim + check_below(c, 5));
+    float *k = check_memory(c, ((run.n - 1) * (size_t)run.k_row + x->dim) * 4);
+    float *v = check_memory(c, ((run.n - 1) * (size_t)run.v_row + x->v_dim) * 4);
+    run.band = check_below(c, 2) != 0;
+    run.first = (ptrdiff_t)check_below(c, 100) - 80;
+    run.last = run.first - 2 + (ptrdiff_t)check_below(c, 60); /* nothing at times */
+    run.scaled = check_below(c, 2) != 0;
+    run.k_factor = check_normal(c);
+    run.v_factor = check_normal(c);
+    run.bias = check_normal(c);
+    run.own = check_below(c, 2) != 0;
+    run.own_at = (ptrdiff_t)check_below(c, 90) - 70;
+    run.own_score = x->own_score;
+    for (size_t j = 0; j < run.n; j++, x->n++) {
+        const ptrdiff_t own = (ptrdiff_t)j - run.own_at;
+        x->own[x->n] = run.own ? own : -1;
+        x->k_factor[x->n] = run.scaled ? (double)run.k_factor : 1;
+        x->bias[x->n] = run.scaled ? (double)run.bias : 0;
+        x->v_factor[x->n] = run.scaled ? (double)run.v_factor : 1;
+        x->first[x->n] = run.band ? (ptrdiff_t)j - run.last : 0;
+        x->last[x->n] = run.band ? (ptrdiff_t)j - run.first : ATTN_CELL_QUERIES;
+        x->k[x->n] = k + (ptrdiff_t)j * run.k_row;
+        x->v[x->n] = v + (ptrdiff_t)j * run.v_row;
+        for (size_t d = 0; d < x->dim; d++)
+            k[(ptrdiff_t)j * run.k_row + (ptrdiff_t)d] = scale * check_normal(c);
+        for (size_t d = 0; d < x->v_dim; d++)
+            v[(ptrdiff_t)j * run.v_row + (ptrdiff_t)d] = check_normal(c);
+    }
+    run.k = k;
+    run.v = v;
+    return run;
+}
+
+static void check_cell(struct check *c, size_t queries)
+{
+    struct cell_case x = { .queries = queries,
+                           .dim = 1 + check_below(c, CELL_DIM),
+                           .v_dim = 1 + check_below(c, CELL_V_DIM),
+                           .own_score = -3 };
+    float *panels = check_memory(c, (queries + 32) * x.dim * sizeof *panels);
+    float *scores = check_memory(c, (size_t)CELL_RUNS * CELL_RUN * ATTN_CELL_QUERIES * 4);
+    x.q = check_memory(c, queries * x.dim * sizeof *x.q);
+    x.sums = check_memory(c, queries * x.v_dim * sizeof *x.sums);
+    x.state = check_memory(c, queries * sizeof *x.state);
+    for (size_t i = 0; i < queries * x.dim; i++)
+        x.q[i] = check_normal(c);
+    memset(x.sums, 0, queries * x.v_dim * sizeof *x.sums);
+    for (size_t r = 0; r < queries; r++)
+        x.state[r] = (struct attn_softmax_row){ .max = -INFINITY };
+    c->k->gemm_pack_f32(panels, x.q, 1, (ptrdiff_t)x.dim, x.dim, queries);
+    for (int call = 0; call < CELL_CALLS; call++) {
+        struct attn_cell_keys runs[CELL_RUNS];
+        const size_t n_runs = 1 + check_below(c, CELL_RUNS);
+        const float scale = check_below(c, 3) == 0 ? 6.0f : 1.0f; /* maxima move */
+        for (size_t i = 0; i < n_runs; i++)
+            runs[i] = cell_run(c, &x, scale);
+        struct attn_ahead ahead = {
+            .n = 1, .list[0] = { runs[0].k, runs[0].k_row, (int32_t)runs[0].n, 2 }
+        };
+        c->k->cell_f32(
+            &(struct attn_cell_f32){ .q = panels,
+                                     .queries = queries,
+                                     .dim = x.dim,
+                                     .v_dim = x.v_dim,
+                                     .keys = runs,
+                                     .n_keys = n_runs,
+                                     .scores = scores,
+                                     .state = x.state,
+                                     .sums = x.sums,
+                                     .least = ATTN_TERMS_THAT_COUNT,
+                                     .ahead = check_below(c, 2) ? &ahead : NULL });
+    }
+    for (size_t r = 0; r < queries; r++)
+        check_cell_row(c, &x, r);
+}
+
+void check_cell_f32(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        if (n > 0 && n <= ATTN_CELL_QUERIES)
+            check_cell(c, n);
+    }
+}
+
 void check_softcap_f32(struct check *c)
 {
     CHECK_SIZES(c, n)

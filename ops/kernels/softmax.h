@@ -1,0 +1,19 @@
+/* softmax.h - terms of an online softmax. */
+#ifndef ATTN_SOFTMAX_H
+#define ATTN_SOFTMAX_H
+
+#include "vmath.h"
+
+/* The maximum of a row follows that of all its scores so far where that is more than
+ * SLACK above it: terms up to exp(8) do no harm, and what was summed so far need not be
+ * multiplied. */
+enum { SLACK = 8 };
+
+/* 2^t, or 0 below 2^least. */
+static ALWAYS_INLINE v_f32 term(v_f32 t, float least)
+{
+    const v_f32 none = { 0 }, e = v_exp2_core(v_max(v_set(least), t));
+    return v_select(t < least, none, e);
+}
+
+#endif
