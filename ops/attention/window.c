@@ -280,6 +280,11 @@ static void prepare_all(void *arg, float *scores, int64_t row, int64_t rows, int
     keep_seen(t, scores, rows, from, to - from);
 }
 
+static attn_stream_mask all_mask(const struct walk *t)
+{
+    return t->w->s.causal || t->hidden ? prepare_all : NULL;
+}
+
 /* What is seen of n tokens, every step-th from `token` on. False: nothing. */
 static bool find_seen(struct walk *t, const uint8_t *mask, int64_t token, int64_t step,
                       int64_t n)
@@ -310,19 +315,55 @@ static void normalize_keys(struct walk *t, struct attn_stream_keys *keys, int64_
     keys->k_row = dim;
 }
 
+/* Rows that are given keys together: of one chunk, since then all of them see the same
+ * ones, or of several short ones. Keys that are queries are made anew for each. */
+static int64_t cell_of(const struct walk *t)
+{
+    const int64_t chunk = t->w->chunk,
+                  left = chunk - (t->x - floor_div(t->x, chunk) * chunk);
+    if (t->w->shared || (chunk > 1 && chunk < GROUP))
+        return t->rows;
+    return least(t->rows,
+                 chunk == 1 ? ATTN_CELL_QUERIES : least(ATTN_CELL_QUERIES, left));
+}
+
+/* All keys of the tile that some row in work sees are seen by all of them, or by those of
+ * a band, which becomes that of `keys`. */
+static bool is_band(const struct walk *t, struct attn_stream_keys *keys)
+{
+    const struct attn_window *w = t->w;
+    const int64_t all = w->s.q_len + w->s.kv_len + 1;
+    const bool near = w->chunk == 1 || w->exact; /* the window goes with the query */
+    if (w->shared || t->hidden || t->rows > ATTN_CELL_QUERIES ||
+        (w->wrap && (near || w->s.causal)) ||
+        (w->chunk > 1 &&
+         floor_div(t->x, w->chunk) != floor_div(t->x + t->rows - 1, w->chunk)))
+        return false;
+    const int64_t row = t->x - t->row - t->first; /* key of the tile that row 0 is */
+    keys->band = near || w->s.causal;
+    keys->first = near && t->left >= 0 ? row - t->left * w->chunk : -all;
+    keys->last = near && t->right >= 0 ? row + t->right * w->chunk : all;
+    if (w->s.causal)
+        keys->last = least(keys->last, row);
+    return true;
+}
+
 /* The tile goes to each group of the rows in work that sees some of it. */
-static void give_window(struct walk *t, const struct attn_stream_keys *keys)
+static void give_window(struct walk *t, const struct attn_stream_keys *all)
 {
     const int64_t panel = ATTN_GEMM_NR_MOST, end = t->row + t->rows;
-    attn_stream_pack(&t->stream, keys);
-    for (int64_t row = t->row; row < end; row += GROUP) {
-        const int64_t rows = least(GROUP, end - row), x = t->x + row - t->row;
+    struct attn_stream_keys keys = *all;
+    const bool band = is_band(t, &keys);
+    const int64_t group = band ? ATTN_CELL_QUERIES : GROUP;
+    attn_stream_pack(&t->stream, &keys);
+    for (int64_t row = t->row; row < end; row += group) {
+        const int64_t rows = least(group, end - row), x = t->x + row - t->row;
         int64_t from, to, unused;
         keys_of(t, x, &from, &unused);
         keys_of(t, x + rows - 1, &unused, &to);
         from = most(from - t->first, 0) / panel * panel;
-        attn_stream_rows(&t->stream, keys, row, rows, from, least(to - t->first, keys->n),
-                         prepare, t);
+        attn_stream_rows(&t->stream, &keys, row, rows, from, least(to - t->first, keys.n),
+                         band ? NULL : prepare, t);
     }
 }
 
@@ -333,9 +374,11 @@ static attn_status walk_period(struct walk *t, const attnrun_work *work)
     int64_t first, end, unused;
     keys_of(t, t->x, &first, &unused);
     keys_of(t, t->x + t->rows - 1, &unused, &end);
-    for (t->first = first; t->first < end; t->first += KEYS) {
+    const int64_t tiles = (end - first + KEYS - 1) / KEYS;
+    for (int64_t i = 0; i < tiles; i++) {
+        t->first = first + (end - first) * i / tiles;
         const int64_t token = t->key + t->first * t->dilation;
-        t->n = least(KEYS, end - t->first);
+        t->n = first + (end - first) * (i + 1) / tiles - t->first;
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (!find_seen(t, mask, token, t->dilation, t->n))
@@ -359,6 +402,18 @@ static attn_status walk_window(struct walk *t, const attnrun_work *work)
     for (t->period = floor_div(start - t->left * chunk, t->n_keys); t->period <= end;
          t->period++)
         TRY(walk_period(t, work));
+    return ATTNRUN_OK;
+}
+
+/* The rows in work, a few at a time; t->row ends behind them. */
+static attn_status walk_rows(struct walk *t, const attnrun_work *work)
+{
+    for (const int64_t end = t->row + t->rows; t->row < end;
+         t->row += t->rows, t->x += t->rows) {
+        t->rows = end - t->row;
+        t->rows = cell_of(t);
+        TRY(walk_window(t, work));
+    }
     return ATTNRUN_OK;
 }
 
@@ -420,7 +475,7 @@ static attn_status walk_globals(struct walk *t, const attnrun_work *work)
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         const struct attn_stream_keys keys = gather_globals(t, &next);
-        attn_stream_tile(&t->stream, &keys, prepare_all, t);
+        attn_stream_tile(&t->stream, &keys, all_mask(t), t);
     }
     return ATTNRUN_OK;
 }
@@ -440,7 +495,7 @@ static attn_status walk_all(struct walk *t, const attnrun_work *work)
         if (!find_seen(t, mask, t->first, 1, n))
             continue;
         const struct attn_stream_keys keys = tile_at(t, t->first, 1, n);
-        attn_stream_tile(&t->stream, &keys, prepare_all, t);
+        attn_stream_tile(&t->stream, &keys, all_mask(t), t);
     }
     return ATTNRUN_OK;
 }
@@ -527,9 +582,9 @@ attn_status attn_window_run(const struct attn_window *w,
         find_rows(&t, row, first + row);
     load_rows(&t);
     TRY(walk_globals(&t, work));
-    for (int64_t row = 0; row < t.stream.n; row += t.rows) {
+    for (int64_t row = 0; row < t.stream.n; row = t.row) {
         find_rows(&t, row, first + row);
-        TRY(walk_window(&t, work));
+        TRY(walk_rows(&t, work));
     }
     store_rows(&t, false);
     return ATTNRUN_OK;
