@@ -359,6 +359,41 @@ static struct attn_stream_keys own_tile(const struct walk *w, int64_t first)
     };
 }
 
+/* Sorted and own keys of a bucket are few, whole, and in few places: read where they lie.
+ */
+static bool in_place(const struct walk *w)
+{
+    const struct sinkhorn_state *s = w->s;
+    return s->joined && !s->balanced && w->mask == NULL && !s->sizes.causal &&
+           s->picks < ATTN_STREAM_PIECES;
+}
+
+static void run_in_place(struct walk *w)
+{
+    const struct sinkhorn_state *s = w->s;
+    const struct attn_sizes *z = &s->sizes;
+    const struct sinkhorn_args *args = w->step->args;
+    const bool same = args->sorted_values == SINKHORN_KEYS;
+    const int64_t row = matrix_row(w, w->bucket) * s->picks;
+    struct attn_stream_keys pieces[ATTN_STREAM_PIECES];
+    for (int64_t p = 0; p < s->picks; p++) {
+        const int64_t token = w->index[row + p] * s->kv_block;
+        const float weight = w->weight[row + p];
+        pieces[p] = (struct attn_stream_keys){
+            .k = w->k + token * z->k.row,
+            .v = same ? w->k + token * z->k.row : w->v + token * z->v.row,
+            .k_row = z->k.row,
+            .v_row = same ? z->k.row : z->v.row,
+            .n = s->kv_block,
+            .scaled = true,
+            .k_factor = weight,
+            .v_factor = weight,
+        };
+    }
+    pieces[s->picks] = own_tile(w, 0);
+    attn_stream_pieces(&w->stream, pieces, (int)s->picks + 1, NULL, NULL);
+}
+
 /* The rows of the stream see the tiles from row `at` of the copies on, and own keys. */
 static void run_rows(struct walk *w, int64_t at)
 {
@@ -439,8 +474,10 @@ static attn_status run_group(struct walk *w, int64_t u, int64_t n,
     const struct attn_sizes *z = &s->sizes;
     const struct sinkhorn_args *args = w->step->args;
     float *y = (float *)w->step->y[0].data + w->b * z->y.batch + w->h * z->y.head;
-    sort_group(w, w->keys, u, s->shared ? 1 : n, true);
-    if (args->sorted_values == SINKHORN_VALUES)
+    const bool copies = !in_place(w);
+    if (copies)
+        sort_group(w, w->keys, u, s->shared ? 1 : n, true);
+    if (copies && args->sorted_values == SINKHORN_VALUES)
         sort_group(w, w->values, u, s->shared ? 1 : n, false);
     for (w->bucket = u; w->bucket < u + n; w->bucket++)
         for (w->row = 0; w->row < s->block; w->row += ATTN_STREAM_ROWS) {
@@ -455,7 +492,10 @@ static attn_status run_group(struct walk *w, int64_t u, int64_t n,
                                  w->q + sinkhorn_token(s, w->h, first + r) * z->q.row,
                                  z->q.row, m, z->scale);
             }
-            run_rows(w, s->shared ? 0 : (w->bucket - u) * s->sorted_rows);
+            if (copies)
+                run_rows(w, s->shared ? 0 : (w->bucket - u) * s->sorted_rows);
+            else
+                run_in_place(w);
             for (int64_t r = 0, m; r < rows; r += m) {
                 m = in_one_piece(w, first + r, rows - r);
                 attn_stream_store_rows(&w->stream, r, m,
