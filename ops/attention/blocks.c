@@ -7,13 +7,13 @@
 
 enum {
     KEYS = ATTN_STREAM_KEYS,
-    PANEL = ATTN_GEMM_NR_MOST,
-    PANELS = KEYS / PANEL,
-    CELL = 64,       /* more would see more on the diagonal than they need */
-    LEAST_CELL = 32, /* fewer queries would not be worth a product */
-    MOST_ROWS = 2 * ATTN_STREAM_MOST, /* the more, the more of them share a panel */
+    CELL = ATTN_CELL_QUERIES,
+    LEAST_BLOCK = 16, /* fewer queries would not be worth a product … */
+    LEAST_CELL = 32,  /* … and are put together to so many */
+    MOST_ROWS = 512,  /* a head at a time, that window blocks stay near */
     ENOUGH_TASKS = 16,
-    BIAS_BYTES = 512 << 10
+    BIAS_BYTES = 512 << 10,
+    FEW_KEYS = 2 * KEYS /* longer runs come in a stream */
 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -25,19 +25,28 @@ static int64_t parts(int64_t n, int64_t part) { return n / part + (n % part != 0
 /* Small blocks are put together, large ones cut into equal pieces. */
 static int64_t cell_of(int64_t block)
 {
-    if (block < LEAST_CELL)
+    if (block < LEAST_BLOCK)
         return block * parts(LEAST_CELL, block);
     return parts(block, parts(block, CELL));
 }
 
-/* Bytes of the biases of a group, -1 where that overflows. */
+static int64_t words(const struct attn_blocks *p) { return parts(p->key_blocks, 64); }
+
+/* Bytes of the biases of a group, and of their words; -1 where that overflows. */
 static int64_t bias_bytes(const struct attn_blocks *p, int64_t rows)
 {
     int64_t bytes;
-    bool fits = ck_mul((rows - 1) / p->block + 2, p->key_blocks, &bytes) &&
-                ck_mul(bytes, (int64_t)sizeof(float), &bytes) &&
+    bool fits = ck_mul((rows - 1) / p->block + 2, words(p) * (64 * 4 + 8), &bytes) &&
                 ck_align(bytes, 64, &bytes);
     return fits ? bytes : -1;
+}
+
+/* Those of a task and of the first cell of the next one. */
+static int64_t task_bytes(const struct attn_blocks *p)
+{
+    const int64_t rows = bias_bytes(p, p->rows), cell = bias_bytes(p, p->cell);
+    int64_t bytes;
+    return rows >= 0 && cell >= 0 && ck_add(rows, cell, &bytes) ? bytes : -1;
 }
 
 attn_status attn_blocks_plan(const attnrun_step *step, struct attn_blocks *p)
@@ -53,14 +62,14 @@ attn_status attn_blocks_plan(const attnrun_step *step, struct attn_blocks *p)
     while (p->rows > 2 * CELL &&
            parts(s->q_len, p->rows) < (ENOUGH_TASKS - 1) / (s->batch * s->q_heads) + 1)
         p->rows /= 2;
-    int64_t bias = bias_bytes(p, p->rows);
+    int64_t bias = task_bytes(p);
     while (p->rows > CELL && (bias < 0 || bias > BIAS_BYTES)) {
         p->rows /= 2;
-        bias = bias_bytes(p, p->rows);
+        bias = task_bytes(p);
     }
     p->rows = least(p->rows, s->q_len);
     p->groups = parts(s->q_len, p->rows);
-    const int64_t stream = attn_stream_bytes(p->rows, s->dim, s->v_dim);
+    const int64_t stream = attn_stream_bytes(p->cell, s->dim, s->v_dim);
     bool fits = bias >= 0 && stream >= 0 && ck_align(stream, 64, &p->scratch_bytes) &&
                 ck_add(p->scratch_bytes, bias, &p->scratch_bytes) &&
                 ck_mul(s->batch, s->q_heads, &p->n_tasks) &&
@@ -75,21 +84,18 @@ attn_status attn_blocks_plan(const attnrun_step *step, struct attn_blocks *p)
 
 /* ---- one task ---- */
 
-struct tile {
-    int64_t first;
-    struct attn_stream_keys keys;
-    uint32_t seen; /* bit i: some query of the group sees some of panel i */
-};
-
 struct walk {
     const struct attn_blocks *p;
     const struct attn_blocks_operands *o;
     struct attn_stream stream;
-    int64_t b, head, row; /* rows row … row + stream.n - 1 */
-    int64_t first_block;  /* of the layout: that of the first row */
-    float *bias;          /* (blocks of the group, key_blocks): log of the count */
-    struct tile tile;     /* in work */
-    uint32_t packed;      /* bit i: its panel i is */
+    int64_t b, head, row, rows; /* rows row … row + rows - 1 */
+    int64_t first_block;        /* of the layout: that of the first row */
+    float *bias;                /* (blocks of the group, key_blocks): log of the count */
+    uint64_t *seen; /* (blocks of the group, words): bit j: block j of the keys is */
+    /* Keys that the cell in work sees as one; `key`: the first one of the last piece. */
+    struct attn_stream_keys pieces[ATTN_STREAM_PIECES];
+    int n_pieces;
+    int64_t cell, n_keys, key; /* cell: its first row */
 };
 
 static int64_t block_of(const struct walk *w, int64_t row)
@@ -97,18 +103,23 @@ static int64_t block_of(const struct walk *w, int64_t row)
     return (w->o->first + w->row + row) / w->p->block - w->first_block;
 }
 
-static void fill_bias(struct walk *w)
+/* What the first `rows` rows see. */
+static void fill_bias(struct walk *w, int64_t rows)
 {
     const int64_t columns = w->p->key_blocks;
-    const int64_t n = block_of(w, w->stream.n - 1) + 1;
+    const int64_t n = block_of(w, rows - 1) + 1;
     for (int64_t i = 0; i < n; i++) {
         float *bias = w->bias + i * columns;
+        uint64_t *seen = w->seen + i * words(w->p);
         memset(bias, 0, (size_t)columns * sizeof *bias);
         w->o->fill(w->o->arg, w->b, w->head, w->first_block + i, bias);
-        for (int64_t j = 0; j < columns; j++)
+        memset(seen, 0, (size_t)words(w->p) * sizeof *seen);
+        for (int64_t j = 0; j < columns; j++) {
+            seen[j / 64] |= (uint64_t)(bias[j] != 0.0f) << j % 64;
             bias[j] = bias[j] == 0.0f   ? -INFINITY
                       : bias[j] == 1.0f ? 0.0f
                                         : logf(bias[j]);
+        }
     }
 }
 
@@ -117,115 +128,119 @@ static int64_t cell_rows(const struct walk *w, int64_t row)
 {
     const int64_t block = w->p->block, at = (w->o->first + w->row + row) % block;
     int64_t rows = w->p->cell;
-    if (block < LEAST_CELL)
+    if (block < LEAST_BLOCK)
         rows -= at;
     else
         rows = least(rows - at % rows, block - at);
-    return least(rows, w->stream.n - row);
+    return least(rows, w->rows - row);
 }
 
-/* Keys of a tile that are there for the last of some rows. */
-static int64_t keys_seen(const struct walk *w, const struct tile *tile, int64_t last_row)
-{
-    const int64_t n = tile->keys.n;
-    if (!w->p->sizes.causal)
-        return n;
-    return most(0, least(n, w->o->position + w->row + last_row + 1 - tile->first));
-}
+/* ---- runs of keys ---- */
 
-/* Bit i: some of the rows see some of panel i. */
-static uint32_t panels_seen(const struct walk *w, const struct tile *tile, int64_t row,
-                            int64_t rows)
+/* Keys from … to - 1 that the rows of a cell see, all with one bias, or (`mixed`) each
+ * block of rows with its own. */
+struct run {
+    int64_t from, to;
+    float bias;
+    bool mixed;
+};
+
+/* What the rows of blocks first … last of the group think of block j of the keys. */
+static struct run block_run(const struct walk *w, int64_t first, int64_t last, int64_t j)
 {
-    const int64_t block = w->p->block, n = keys_seen(w, tile, row + rows - 1);
-    const int64_t begin = tile->first / block, end = (tile->first + n - 1) / block;
-    const int64_t last = block_of(w, row + rows - 1);
-    uint32_t seen = 0;
-    for (int64_t i = block_of(w, row); n > 0 && i <= last; i++) {
-        const float *bias = w->bias + i * w->p->key_blocks;
-        for (int64_t j = begin; j <= end; j++) {
-            if (bias[j] == -INFINITY)
-                continue;
-            const int64_t from = most(0, j * block - tile->first) / PANEL;
-            const int64_t to = least(n, (j + 1) * block - tile->first) - 1;
-            seen |= (UINT32_C(2) << to / PANEL) - (UINT32_C(1) << from);
-        }
+    const int64_t block = w->p->block;
+    const float *bias = w->bias + first * w->p->key_blocks + j;
+    struct run run = { j * block, least((j + 1) * block, w->o->kv_len), *bias, false };
+    for (int64_t i = first + 1; i <= last; i++) {
+        bias += w->p->key_blocks;
+        run.mixed = run.mixed || *bias != run.bias;
     }
-    return seen;
+    return run;
 }
 
-/* The next run of panels from *i on: *i … *end - 1. False: there is none. */
-static bool next_run(uint32_t seen, int64_t *i, int64_t *end)
+/* Keys behind the last one that row `row` may see. */
+static int64_t end_for(const struct walk *w, int64_t row)
 {
-    while (*i < PANELS && !(seen >> *i & 1))
-        ++*i;
-    for (*end = *i; *end < PANELS && (seen >> *end & 1);)
-        ++*end;
-    return *i < PANELS;
+    if (!w->p->sizes.causal)
+        return w->o->kv_len;
+    return least(w->o->kv_len, most(0, w->o->position + w->row + row + 1));
 }
 
-/* The first tile from `first` on of which the group sees something. False: none. */
-static bool find_tile(const struct walk *w, int64_t first, struct tile *tile)
+/* The first block of the keys from j on that one of the blocks first … last sees. */
+static int64_t next_block(const struct walk *w, int64_t first, int64_t last, int64_t j)
+{
+    const int64_t n = words(w->p);
+    for (uint64_t skip = ~UINT64_C(0) << j % 64; j / 64 < n; skip = ~UINT64_C(0)) {
+        uint64_t seen = 0;
+        for (int64_t i = first; i <= last; i++)
+            seen |= w->seen[i * n + j / 64];
+        if ((seen & skip) != 0)
+            return j / 64 * 64 + __builtin_ctzll(seen & skip);
+        j = (j / 64 + 1) * 64;
+    }
+    return j;
+}
+
+/* The first run from key `from` on of which rows row … row + rows - 1 see something.
+ * False: none. */
+static bool next_run(const struct walk *w, int64_t row, int64_t rows, int64_t from,
+                     struct run *run)
+{
+    const int64_t block = w->p->block, end = end_for(w, row + rows - 1);
+    const int64_t first = block_of(w, row), last = block_of(w, row + rows - 1);
+    int64_t j = next_block(w, first, last, parts(from, block));
+    if (j * block >= end)
+        return false;
+    *run = block_run(w, first, last, j);
+    while ((j + 1) * block < end) {
+        const struct run more = block_run(w, first, last, ++j);
+        if (more.mixed != run->mixed || (!run->mixed && more.bias != run->bias))
+            break;
+        run->to = more.to;
+    }
+    run->to = least(run->to, end);
+    return true;
+}
+
+static const float *head_of(const struct walk *w, const float *x,
+                            const struct attn_heads *at)
+{
+    return x + w->b * at->batch + w->head / w->p->sizes.group * at->head;
+}
+
+static void add_keys(const struct walk *w, struct attn_ahead *ahead, int64_t from,
+                     int64_t to)
 {
     const struct attn_sizes *s = &w->p->sizes;
-    const int64_t kv_head = w->head / s->group;
-    for (; first < w->o->kv_len; first += KEYS) {
-        *tile =
-            (struct tile){ .first = first, .keys.n = least(KEYS, w->o->kv_len - first) };
-        tile->seen = panels_seen(w, tile, 0, w->stream.n);
-        if (tile->seen == 0)
-            continue;
-        tile->keys.k_row = s->k.row;
-        tile->keys.v_row = s->v.row;
-        tile->keys.k =
-            w->o->k + w->b * s->k.batch + kv_head * s->k.head + first * s->k.row;
-        tile->keys.v =
-            w->o->v + w->b * s->v.batch + kv_head * s->v.head + first * s->v.row;
-        return true;
-    }
-    return false;
+    attn_ahead_add(ahead, head_of(w, w->o->k, &s->k) + from * s->k.row, s->k.row,
+                   to - from, s->dim);
+    attn_ahead_add(ahead, head_of(w, w->o->v, &s->v) + from * s->v.row, s->v.row,
+                   to - from, s->v_dim);
 }
 
-/* What packing the tile will read. */
-static struct attn_ahead rows_of(const struct walk *w, const struct tile *tile)
+/* Keys that the cell of rows row … + rows - 1 reads and the one before it, that of row
+ * `before` (-1: none), did not. */
+static struct attn_ahead rows_of(const struct walk *w, int64_t row, int64_t rows,
+                                 int64_t before)
 {
-    const struct attn_stream_keys *keys = &tile->keys;
-    struct attn_ahead rows = { .n = 0 };
-    for (int64_t i = 0, end; next_run(tile->seen, &i, &end); i = end) {
-        const int64_t key = i * PANEL, n = least(end * PANEL, keys->n) - key;
-        attn_ahead_add(&rows, keys->k + key * keys->k_row, keys->k_row, n,
-                       w->p->sizes.dim);
-        attn_ahead_add(&rows, keys->v + key * keys->v_row, keys->v_row, n,
-                       w->p->sizes.v_dim);
+    const int64_t block = w->p->block;
+    const float *known =
+        before < 0 ? NULL : w->bias + block_of(w, before) * w->p->key_blocks;
+    struct attn_ahead ahead = { .n = 0 };
+    struct run run = { .to = 0 };
+    while (next_run(w, row, rows, run.to, &run)) {
+        int64_t from = run.from, to = run.to;
+        while (known != NULL && from < to && known[from / block] != -INFINITY)
+            from = (from / block + 1) * block;
+        while (known != NULL && to > from && known[(to - 1) / block] != -INFINITY)
+            to = (to - 1) / block * block;
+        if (to > from && to - from <= FEW_KEYS)
+            add_keys(w, &ahead, from, to);
     }
-    return rows;
+    return ahead;
 }
 
-/* Panels from … to - 1 of the tile, where they are not packed yet. */
-static void pack_panels(struct walk *w, int64_t from, int64_t to)
-{
-    const struct attn_stream *s = &w->stream;
-    const struct attn_stream_keys *keys = &w->tile.keys;
-    const int64_t wide = s->kernels->vec_bytes / (int64_t)sizeof(float) * 2;
-    const bool all = s->n > ATTN_STREAM_ROWS; /* values of one element always */
-    if (!all && s->v_dim != 1)
-        return;
-    for (int64_t i = from; i < to; i++) {
-        const int64_t key = i * PANEL, n = least(PANEL, keys->n - key);
-        if (w->packed >> i & 1)
-            continue;
-        w->packed |= UINT32_C(1) << i;
-        if (all)
-            s->kernels->gemm_pack_f32(s->keys + key * s->dim, keys->k + key * keys->k_row,
-                                      1, keys->k_row, (size_t)s->dim, (size_t)n);
-        for (int64_t d = 0; d < s->v_dim; d += wide) {
-            const int64_t width = s->v_dim - d <= wide / 2 ? wide / 2 : wide;
-            s->kernels->gemm_pack_f32(s->values + d * keys->n + key * width,
-                                      keys->v + key * keys->v_row + d, keys->v_row, 1,
-                                      (size_t)n, (size_t)least(wide, s->v_dim - d));
-        }
-    }
-}
+/* ---- a cell ---- */
 
 static const uint8_t *mask_of(const struct walk *w, int64_t key)
 {
@@ -234,101 +249,138 @@ static const uint8_t *mask_of(const struct walk *w, int64_t key)
     return w->o->key_mask + w->b * w->p->sizes.kv_len + key;
 }
 
-/* Rows row … row + rows - 1 see all of the keys from … to - 1 of the tile, once. */
-static bool all_seen(const struct walk *w, int64_t row, int64_t rows, int64_t from,
-                     int64_t to)
+/* Scores of one run of keys whose rows have biases of their own, or of which some are
+ * masked. */
+static void mask_row(const struct walk *w, float *scores, int64_t row, int64_t n)
 {
-    const int64_t block = w->p->block, key = w->tile.first + from;
-    const uint8_t *mask = mask_of(w, key);
-    if (keys_seen(w, &w->tile, row) < to ||
-        (mask != NULL && memchr(mask, 0, (size_t)(to - from)) != NULL))
-        return false;
-    for (int64_t i = block_of(w, row); i <= block_of(w, row + rows - 1); i++)
-        for (int64_t j = key / block; j <= (w->tile.first + to - 1) / block; j++)
-            if (w->bias[i * w->p->key_blocks + j] != 0.0f)
-                return false;
-    return true;
-}
-
-static void hide(float *scores, int64_t from, int64_t to)
-{
-    for (int64_t j = from; j < to; j++)
-        scores[j] = -INFINITY;
-}
-
-static void mask_row(const struct walk *w, float *scores, int64_t row, int64_t from,
-                     int64_t to)
-{
-    const int64_t block = w->p->block, key = w->tile.first + from;
-    const int64_t end = w->tile.first + to;
+    const int64_t block = w->p->block, end = w->key + n;
     const float *bias = w->bias + block_of(w, row) * w->p->key_blocks;
-    const uint8_t *mask = mask_of(w, key);
-    for (int64_t j = key / block; j <= (end - 1) / block; j++) {
-        const int64_t at = most(j * block, key) - key;
-        const int64_t to_at = least((j + 1) * block, end) - key;
-        if (bias[j] == -INFINITY)
-            hide(scores, at, to_at);
-        else if (bias[j] != 0.0f)
-            for (int64_t i = at; i < to_at; i++)
-                scores[i] += bias[j];
+    const uint8_t *mask = mask_of(w, w->key);
+    for (int64_t j = w->key / block; j <= (end - 1) / block; j++) {
+        const int64_t to = least((j + 1) * block, end) - w->key;
+        for (int64_t i = most(j * block, w->key) - w->key; i < to; i++)
+            scores[i] = bias[j] == -INFINITY ? -INFINITY : scores[i] + bias[j];
     }
     if (mask != NULL)
-        w->stream.kernels->keep_mask_f32(scores, mask, (size_t)(to - from));
-    hide(scores, most(keys_seen(w, &w->tile, row) - from, 0), to - from);
+        w->stream.kernels->keep_mask_f32(scores, mask, (size_t)n);
 }
 
-static void mask_cell(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
+static void mask_rows(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
                       int64_t to)
 {
     const struct walk *w = arg;
-    if (all_seen(w, row, rows, from, to))
-        return;
     for (int64_t r = 0; r < rows; r++)
-        mask_row(w, scores + r * ATTN_STREAM_SCORES, row + r, from, to);
+        mask_row(w, scores + r * ATTN_STREAM_SCORES, w->cell + row + r, to - from);
 }
 
-static void run_tile(struct walk *w)
+static void give_pieces(struct walk *w)
 {
-    const struct attn_stream_keys *keys = &w->tile.keys;
-    w->packed = 0;
-    for (int64_t row = 0, rows; row < w->stream.n; row += rows) {
-        rows = cell_rows(w, row);
-        const uint32_t seen = panels_seen(w, &w->tile, row, rows);
-        for (int64_t i = 0, end; next_run(seen, &i, &end); i = end) {
-            pack_panels(w, i, end);
-            attn_stream_rows(&w->stream, keys, row, rows, i * PANEL,
-                             least(end * PANEL, keys->n), mask_cell, w);
-        }
+    attn_stream_pieces(&w->stream, w->pieces, w->n_pieces, NULL, NULL);
+    w->n_pieces = 0;
+    w->n_keys = 0;
+}
+
+/* Keys from … to - 1 of a run, at most KEYS of them. */
+static void give_keys(struct walk *w, struct run run)
+{
+    const struct attn_sizes *s = &w->p->sizes;
+    const int64_t n = run.to - run.from;
+    const uint8_t *mask = mask_of(w, run.from);
+    const bool masked = mask != NULL && memchr(mask, 0, (size_t)n) != NULL;
+    const struct attn_stream_keys keys = {
+        .k = head_of(w, w->o->k, &s->k) + run.from * s->k.row,
+        .v = head_of(w, w->o->v, &s->v) + run.from * s->v.row,
+        .k_row = s->k.row,
+        .v_row = s->v.row,
+        .n = n,
+        /* Of the last keys the first rows do not see all. */
+        .band = run.to > end_for(w, w->cell),
+        .first = -run.to - CELL,
+        .last = w->o->position + w->row + w->cell - run.from,
+        .scaled = !run.mixed && !masked && run.bias != 0.0f,
+        .k_factor = 1.0f,
+        .v_factor = 1.0f,
+        .bias = run.bias,
+    };
+    if (run.mixed || masked) {
+        w->key = run.from;
+        attn_stream_pieces(&w->stream, &keys, 1, mask_rows, w);
+        return;
     }
+    if (w->n_keys + n > KEYS || w->n_pieces == ATTN_STREAM_PIECES)
+        give_pieces(w);
+    w->pieces[w->n_pieces++] = keys;
+    w->n_keys += n;
 }
 
-/* While a tile is in work, its products ask for the rows of the next. */
-static attn_status run_tiles(struct walk *w, const attnrun_work *work)
+static void store(struct walk *w)
 {
-    struct tile next = { 0 };
-    struct attn_ahead ahead;
-    for (bool more = find_tile(w, 0, &w->tile); more; w->tile = next) {
+    const struct attn_sizes *s = &w->p->sizes;
+    const int64_t first = w->row + w->cell;
+    const uint8_t *mask = w->o->query_mask;
+    float *y = w->o->y + w->b * s->y.batch + w->head * s->y.head + first * s->y.row;
+    attn_stream_store_rows(&w->stream, 0, w->stream.n, y, s->y.row, 0.0f);
+    for (int64_t r = 0; mask != NULL && r < w->stream.n; r++)
+        if (!mask[w->b * s->q_len + first + r])
+            memset(y + r * s->y.row, 0, (size_t)s->v_dim * sizeof *y);
+}
+
+/* Products ask for what is read after this cell. */
+static attn_status run_cell(struct walk *w, int64_t rows, struct attn_ahead *ahead,
+                            const attnrun_work *work)
+{
+    const struct attn_sizes *s = &w->p->sizes;
+    struct run run = { .to = 0 };
+    w->stream.ahead = ahead;
+    attn_stream_reset(&w->stream, rows);
+    attn_stream_load(&w->stream, 0,
+                     w->o->q + w->b * s->q.batch + w->head * s->q.head +
+                         (w->row + w->cell) * s->q.row,
+                     s->q.row, rows, s->scale);
+    while (next_run(w, w->cell, rows, run.to, &run)) {
+        struct run part = run;
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        more = find_tile(w, w->tile.first + KEYS, &next);
-        ahead = more ? rows_of(w, &next) : (struct attn_ahead){ .n = 0 };
-        w->stream.ahead = &ahead;
-        run_tile(w);
+        for (; part.from < run.to; part.from = part.to) {
+            part.to = least(part.from + KEYS, run.to);
+            give_keys(w, part);
+        }
     }
+    give_pieces(w);
+    store(w);
     return ATTNRUN_OK;
 }
 
-static void store(const struct walk *w)
+/* Task `task`, with room for the biases of `rows` rows in *memory. */
+static struct walk open_task(const struct attn_blocks *p,
+                             const struct attn_blocks_operands *o, int64_t task,
+                             int64_t rows, char **memory)
 {
-    const struct attn_sizes *s = &w->p->sizes;
-    const uint8_t *mask = w->o->query_mask;
-    float *y = w->o->y + w->b * s->y.batch + w->head * s->y.head + w->row * s->y.row;
-    for (int64_t r = 0; r < w->stream.n; r++, y += s->y.row) {
-        if (mask != NULL && !mask[w->b * s->q_len + w->row + r])
-            memset(y, 0, (size_t)s->v_dim * sizeof *y);
-        else
-            attn_stream_store(&w->stream, r, y, 0.0f);
-    }
+    const struct attn_sizes *s = &p->sizes;
+    struct walk w = { .p = p,
+                      .o = o,
+                      .b = attn_blocks_sample(p, task),
+                      .head = task % s->q_heads, /* their rows lie side by side */
+                      .row = task / s->q_heads % p->groups * p->rows };
+    w.rows = least(rows, s->q_len - w.row);
+    w.first_block = (o->first + w.row) / p->block;
+    w.seen = (uint64_t *)(void *)*memory;
+    w.bias = (float *)(void *)(w.seen + ((rows - 1) / p->block + 2) * words(p));
+    *memory += bias_bytes(p, rows);
+    return w;
+}
+
+/* What the first cell of the task after this one reads. */
+static struct attn_ahead first_rows(const struct walk *w, int64_t task,
+                                    const attnrun_work *work, char *memory)
+{
+    const struct attn_blocks *p = w->p;
+    if (task + 1 >= work->end || attn_blocks_sample(p, task + 1) != w->b)
+        return (struct attn_ahead){ .n = 0 };
+    struct walk next = open_task(p, w->o, task + 1, p->cell, &memory);
+    const int64_t rows = cell_rows(&next, 0);
+    fill_bias(&next, rows);
+    return rows_of(&next, 0, rows, -1);
 }
 
 attn_status attn_blocks_run(const struct attn_blocks *p,
@@ -338,21 +390,19 @@ attn_status attn_blocks_run(const struct attn_blocks *p,
 {
     const struct attn_sizes *s = &p->sizes;
     int64_t stream;
-    struct walk w = { .p = p,
-                      .o = o,
-                      .b = attn_blocks_sample(p, task),
-                      .head = task % s->q_heads, /* their rows lie side by side */
-                      .row = task / s->q_heads % p->groups * p->rows };
-    ck_align(attn_stream_bytes(p->rows, s->dim, s->v_dim), 64, &stream);
-    w.bias = (float *)(void *)((char *)work->scratch + stream);
-    w.first_block = (o->first + w.row) / p->block;
-    attn_stream_begin(&w.stream, kernels, p->rows, s->dim, s->v_dim, work->scratch);
-    attn_stream_reset(&w.stream, least(p->rows, s->q_len - w.row));
-    attn_stream_load(&w.stream, 0,
-                     o->q + w.b * s->q.batch + w.head * s->q.head + w.row * s->q.row,
-                     s->q.row, w.stream.n, s->scale);
-    fill_bias(&w);
-    TRY(run_tiles(&w, work));
-    store(&w);
+    char *memory = work->scratch;
+    ck_align(attn_stream_bytes(p->cell, s->dim, s->v_dim), 64, &stream);
+    memory += stream;
+    struct walk w = open_task(p, o, task, p->rows, &memory);
+    attn_stream_begin(&w.stream, kernels, p->cell, s->dim, s->v_dim, work->scratch);
+    fill_bias(&w, w.rows);
+    for (int64_t rows; w.cell < w.rows; w.cell += rows) {
+        rows = cell_rows(&w, w.cell);
+        const int64_t next = w.cell + rows;
+        struct attn_ahead ahead = next < w.rows
+                                      ? rows_of(&w, next, cell_rows(&w, next), w.cell)
+                                      : first_rows(&w, task, work, memory);
+        TRY(run_cell(&w, rows, &ahead, work));
+    }
     return ATTNRUN_OK;
 }
