@@ -2,6 +2,7 @@
  * buckets, and the largest of them or a balanced matrix. */
 #include "sinkhorn.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "../kernels/kernels.h"
@@ -26,7 +27,8 @@ int64_t attn_sinkhorn_sort_bytes(const struct sinkhorn_state *s)
     int64_t means;
     bool fits = place(&end, 4, s->sizes.dim) && ck_add(s->rows, s->columns, &means) &&
                 ck_mul(means, s->together, &means) && place(&end, means, s->sizes.dim) &&
-                place(&end, SINKHORN_ROWS, s->columns) && place(&end, 1, (int64_t)gemm);
+                place(&end, SINKHORN_ROWS, s->columns) && place(&end, 1, s->columns) &&
+                place(&end, 1, (int64_t)gemm);
     return fits ? end : -1;
 }
 
@@ -37,7 +39,8 @@ struct sort {
     int64_t heads, apart; /* how many take turns; from the means of one to the next */
     double *sum, *total;  /* (dim) each */
     float *q, *k;         /* (rows, dim), (columns, dim) of the head */
-    float *logits, *gemm; /* (ROWS, columns) */
+    float *logits, *row;  /* (ROWS, columns), (columns) */
+    float *gemm;
 };
 
 /* out = the mean of n tokens from `first` on. */
@@ -122,6 +125,16 @@ static void make_logits(const struct sort *t, float *logits, int64_t row, int64_
                                                         .scratch = t->gemm });
 }
 
+/* The first of the largest logits; 0 where none is a number. */
+static int64_t largest(const struct sort *t, const float *logits, int64_t n)
+{
+    const float max = t->step->kernels->reduce_max_f32(logits, (size_t)n);
+    int64_t best = 0;
+    while (best < n && logits[best] != max)
+        best++;
+    return best < n ? best : 0;
+}
+
 /* The picks of one row: the largest logit, with its probability among those that are
  * left, again and again. */
 static void pick(const struct sort *t, float *logits, int64_t row, int32_t *index,
@@ -129,16 +142,15 @@ static void pick(const struct sort *t, float *logits, int64_t row, int32_t *inde
 {
     const struct sinkhorn_state *s = t->s;
     const struct sinkhorn_args *args = t->step->args;
+    const struct attn_kernels *kernels = t->step->kernels;
     const int64_t n = s->nulls > 0 ? least(s->columns, row + s->nulls) : s->columns;
     for (int64_t i = 0; i < s->picks; i++) {
-        int64_t best = 0;
-        double sum = 0;
-        for (int64_t c = 1; c < n; c++)
-            best = logits[c] > logits[best] ? c : best;
-        for (int64_t c = 0; c < n; c++)
-            sum += (double)expf((logits[c] - logits[best]) / args->temperature);
+        const int64_t best = largest(t, logits, n);
+        kernels->scale_shift_f32(t->row, logits, (size_t)n, logits[best],
+                                 fminf(1.0f / args->temperature, FLT_MAX), 0.0f);
+        kernels->softmax_f32(t->row, t->row, (size_t)n, 0);
         index[i] = (int32_t)best;
-        weight[i] = (float)(1.0 / sum);
+        weight[i] = t->row[best];
         logits[best] = -INFINITY;
     }
 }
@@ -233,6 +245,7 @@ void attn_sinkhorn_sort(const attnrun_step *step, const attnrun_work *work, int6
     t.q = take(&at, heads * t.apart);
     t.k = t.q + s->rows * z->dim;
     t.logits = take(&at, SINKHORN_ROWS * s->columns);
+    t.row = take(&at, s->columns);
     t.gemm = (float *)(void *)at;
     const float *q =
         (const float *)step->x[SINKHORN_Q].data + t.b * z->q.batch + t.h * z->q.head;
