@@ -368,13 +368,15 @@ static bool in_place(const struct walk *w)
            s->picks < ATTN_STREAM_PIECES;
 }
 
-static void run_in_place(struct walk *w)
+/* `rows` queries of the bucket from w->row on. */
+static void run_in_place(struct walk *w, float *y, int64_t rows)
 {
     const struct sinkhorn_state *s = w->s;
     const struct attn_sizes *z = &s->sizes;
     const struct sinkhorn_args *args = w->step->args;
     const bool same = args->sorted_values == SINKHORN_KEYS;
     const int64_t row = matrix_row(w, w->bucket) * s->picks;
+    const int64_t first = w->bucket * s->block + w->row;
     struct attn_stream_keys pieces[ATTN_STREAM_PIECES];
     for (int64_t p = 0; p < s->picks; p++) {
         const int64_t token = w->index[row + p] * s->kv_block;
@@ -391,7 +393,8 @@ static void run_in_place(struct walk *w)
         };
     }
     pieces[s->picks] = own_tile(w, 0);
-    attn_stream_pieces(&w->stream, pieces, (int)s->picks + 1, NULL, NULL);
+    attn_stream_once(&w->stream, w->q + first * z->q.row, z->q.row, rows, z->scale,
+                     pieces, (int)s->picks + 1, y + first * z->y.row, z->y.row);
 }
 
 /* The rows of the stream see the tiles from row `at` of the copies on, and own keys. */
@@ -467,6 +470,29 @@ static struct attn_ahead tokens_of(const struct walk *w, int64_t u, int64_t head
     return all;
 }
 
+/* `rows` queries of the bucket from w->row on, with copies that begin with those of
+ * bucket u. */
+static void run_copies(struct walk *w, float *y, int64_t u, int64_t rows)
+{
+    const struct sinkhorn_state *s = w->s;
+    const struct attn_sizes *z = &s->sizes;
+    const int64_t first = w->bucket * s->block + w->row;
+    attn_stream_reset(&w->stream, rows);
+    for (int64_t r = 0, m; r < rows; r += m) {
+        m = in_one_piece(w, first + r, rows - r);
+        attn_stream_load(&w->stream, r,
+                         w->q + sinkhorn_token(s, w->h, first + r) * z->q.row, z->q.row,
+                         m, z->scale);
+    }
+    run_rows(w, s->shared ? 0 : (w->bucket - u) * s->sorted_rows);
+    for (int64_t r = 0, m; r < rows; r += m) {
+        m = in_one_piece(w, first + r, rows - r);
+        attn_stream_store_rows(&w->stream, r, m,
+                               y + sinkhorn_token(s, w->h, first + r) * z->y.row,
+                               z->y.row, 0.0f);
+    }
+}
+
 static attn_status run_group(struct walk *w, int64_t u, int64_t n,
                              const attnrun_work *work)
 {
@@ -479,29 +505,16 @@ static attn_status run_group(struct walk *w, int64_t u, int64_t n,
         sort_group(w, w->keys, u, s->shared ? 1 : n, true);
     if (copies && args->sorted_values == SINKHORN_VALUES)
         sort_group(w, w->values, u, s->shared ? 1 : n, false);
+    const int64_t most_rows = copies ? ATTN_STREAM_ROWS : ATTN_CELL_QUERIES;
     for (w->bucket = u; w->bucket < u + n; w->bucket++)
-        for (w->row = 0; w->row < s->block; w->row += ATTN_STREAM_ROWS) {
-            const int64_t rows = least(ATTN_STREAM_ROWS, s->block - w->row);
+        for (w->row = 0; w->row < s->block; w->row += most_rows) {
+            const int64_t rows = least(most_rows, s->block - w->row);
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
-            attn_stream_reset(&w->stream, rows);
-            const int64_t first = w->bucket * s->block + w->row;
-            for (int64_t r = 0, m; r < rows; r += m) {
-                m = in_one_piece(w, first + r, rows - r);
-                attn_stream_load(&w->stream, r,
-                                 w->q + sinkhorn_token(s, w->h, first + r) * z->q.row,
-                                 z->q.row, m, z->scale);
-            }
             if (copies)
-                run_rows(w, s->shared ? 0 : (w->bucket - u) * s->sorted_rows);
+                run_copies(w, y, u, rows);
             else
-                run_in_place(w);
-            for (int64_t r = 0, m; r < rows; r += m) {
-                m = in_one_piece(w, first + r, rows - r);
-                attn_stream_store_rows(&w->stream, r, m,
-                                       y + sinkhorn_token(s, w->h, first + r) * z->y.row,
-                                       z->y.row, 0.0f);
-            }
+                run_in_place(w, y, rows);
         }
     return ATTNRUN_OK;
 }

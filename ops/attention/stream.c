@@ -372,6 +372,41 @@ void attn_stream_pieces(struct attn_stream *s, const struct attn_stream_keys *pi
     }
 }
 
+void attn_stream_once(struct attn_stream *s, const float *q, int64_t q_row, int64_t rows,
+                      float factor, const struct attn_stream_keys *pieces, int n,
+                      float *y, int64_t y_row)
+{
+    struct attn_cell_keys cell[ATTN_STREAM_PIECES];
+    int64_t keys = 0;
+    for (int i = 0; i < n; keys += pieces[i++].n) {
+        cell[i] = cell_keys(pieces + i, 0, pieces[i].n);
+        if (!cell[i].scaled)
+            cell[i].k_factor = cell[i].v_factor = 1.0f;
+        cell[i].k_factor *= factor;
+        cell[i].scaled = true;
+    }
+    if (!fits_cell(s, rows) || keys == 0) {
+        attn_stream_reset(s, rows);
+        attn_stream_load(s, 0, q, q_row, rows, factor);
+        attn_stream_pieces(s, pieces, n, NULL, NULL);
+        attn_stream_store_rows(s, 0, rows, y, y_row, 0.0f);
+        return;
+    }
+    s->cell_rows = 0;
+    s->kernels->gemm_pack_f32(s->cell, q, 1, q_row, (size_t)s->dim, (size_t)rows);
+    s->kernels->cell_f32(&(struct attn_cell_f32){ .q = s->cell,
+                                                  .queries = (size_t)rows,
+                                                  .dim = (size_t)s->dim,
+                                                  .v_dim = (size_t)s->v_dim,
+                                                  .keys = cell,
+                                                  .n_keys = (size_t)n,
+                                                  .scores = s->scores,
+                                                  .y = y,
+                                                  .y_row = y_row,
+                                                  .least = ATTN_TERMS_THAT_COUNT,
+                                                  .ahead = s->ahead });
+}
+
 void attn_stream_store_rows(struct attn_stream *s, int64_t row, int64_t rows, float *y,
                             int64_t y_row, float empty)
 {

@@ -93,6 +93,12 @@ void attn_stream_tile(struct attn_stream *s, const struct attn_stream_keys *keys
 enum { ATTN_STREAM_PIECES = 16 };
 void attn_stream_pieces(struct attn_stream *s, const struct attn_stream_keys *pieces,
                         int n, attn_stream_mask mask, void *arg);
+/* The whole of it for up to ATTN_CELL_QUERIES queries whose keys are these pieces alone:
+ * y = the results of `rows` queries at q, times `factor`; 0 where one sees no key. What
+ * the stream had in work is lost. */
+void attn_stream_once(struct attn_stream *s, const float *q, int64_t q_row, int64_t rows,
+                      float factor, const struct attn_stream_keys *pieces, int n,
+                      float *y, int64_t y_row);
 /* The two halves of attn_stream_tile(), for blocks whose queries see different parts of a
  * tile: pack it, then give keys from … to - 1 of it (`from` a multiple of
  * ATTN_GEMM_NR_MOST) to up to ATTN_STREAM_ROWS queries from `row` on. */

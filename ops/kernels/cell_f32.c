@@ -176,7 +176,8 @@ static ALWAYS_INLINE void value_step(v_f32 (*acc)[2], const float *v, const floa
     }
 }
 
-/* sums[i] = sums[i] factor[i] + sum over keys of scores[key][i] v_key. */
+/* With s = the sum over keys of scores[key][i] v_key: sums[i] = sums[i] factor[i] + s,
+ * or y[i] = factor[i] s. */
 static ALWAYS_INLINE void value(const struct value_tile *t, const int mr, const int nv)
 {
     v_f32 acc[MR][2] = { { { 0 } } };
@@ -199,6 +200,17 @@ static ALWAYS_INLINE void value(const struct value_tile *t, const int mr, const 
         }
         for (size_t j = strips * STRIP; j < n; j++, v += v_row, scores += ROW)
             value_step(acc, v, scores, lanes, mr, nv);
+    }
+    if (cell->y != NULL) {
+        float *y = cell->y + (ptrdiff_t)t->query * cell->y_row + t->column;
+        UNROLL
+        for (int i = 0; i < mr; i++, y += cell->y_row) {
+            if (nv == 1)
+                v_store_lanes(y, lanes, acc[i][0] * t->factor[i]);
+            for (int c = 0; nv == 2 && c < nv; c++)
+                v_store(y + c * VF, acc[i][c] * t->factor[i]);
+        }
+        return;
     }
     UNROLL
     for (int i = 0; i < mr; i++) {
@@ -354,7 +366,8 @@ static void weigh(const struct attn_cell_f32 *cell, struct lanes *lanes, const f
     const size_t whole = (cell->queries + VF - 1) / VF * VF;
     for (size_t r = 0; r < whole; r++) {
         const struct attn_softmax_row fresh = { .max = -INFINITY };
-        const struct attn_softmax_row *row = r < cell->queries ? &cell->state[r] : &fresh;
+        const struct attn_softmax_row *row =
+            r < cell->queries && cell->y == NULL ? &cell->state[r] : &fresh;
         lanes->max[r] = row->max;
         lanes->sum[r] = row->sum;
         lanes->shift[r] = row->shift;
@@ -366,7 +379,9 @@ static void weigh(const struct attn_cell_f32 *cell, struct lanes *lanes, const f
             make_terms(cell, lanes, l, 2);
         else
             make_terms(cell, lanes, l, 1);
-    for (size_t r = 0; r < cell->queries; r++)
+    for (size_t r = 0; cell->y != NULL && r < cell->queries; r++)
+        lanes->factor[r] = lanes->sum[r] == 0.0f ? 0.0f : 1.0f / lanes->sum[r];
+    for (size_t r = 0; cell->y == NULL && r < cell->queries; r++)
         cell->state[r] = (struct attn_softmax_row){ lanes->max[r], lanes->sum[r],
                                                     lanes->shift[r], lanes->factor[r] };
 }

@@ -185,8 +185,12 @@ struct attn_cell_f32 {
     float *scores; /* scratch: (keys of all runs, ATTN_CELL_QUERIES), 64-byte aligned */
     struct attn_softmax_row *state; /* of each query */
     float *sums;                    /* (queries, v_dim): of terms times values */
-    float least;                    /* power of 2 below which terms are 0 */
-    struct attn_ahead *ahead;       /* or NULL */
+    /* Or these are all keys that the queries see: the results, y_row apart; state and
+     * sums have no part. 0 where a query saw no key. */
+    float *y;
+    ptrdiff_t y_row;
+    float least;              /* power of 2 below which terms are 0 */
+    struct attn_ahead *ahead; /* or NULL */
 };
 
 /* Powers of 2 below which softmax_rows_f32 writes 0. Beside a largest term of about 1

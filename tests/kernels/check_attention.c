@@ -167,12 +167,32 @@ static struct attn_cell_keys cell_run(struct check *c, struct cell_case *x, floa
     return run;
 }
 
+/* Once more with the last runs alone: what they give over their sum. */
+static void check_cell_once(struct check *c, struct attn_cell_f32 cell, size_t queries)
+{
+    float *y = check_memory(c, queries * cell.v_dim * sizeof *y);
+    for (size_t r = 0; r < queries; r++)
+        cell.state[r] = (struct attn_softmax_row){ .max = -INFINITY };
+    memset(cell.sums, 0, queries * cell.v_dim * sizeof *cell.sums);
+    c->k->cell_f32(&cell);
+    cell.y = y;
+    cell.y_row = (ptrdiff_t)cell.v_dim;
+    c->k->cell_f32(&cell);
+    for (size_t i = 0; i < queries * cell.v_dim; i++) {
+        const double sum = (double)cell.state[i / cell.v_dim].sum;
+        const double want = sum == 0 ? 0 : (double)cell.sums[i] / sum;
+        check_near(c, i, (double)y[i], want, 1e-6 * fabs(want) + 1e-30);
+    }
+}
+
 static void check_cell(struct check *c, size_t queries)
 {
     struct cell_case x = { .queries = queries,
                            .dim = 1 + check_below(c, CELL_DIM),
                            .v_dim = 1 + check_below(c, CELL_V_DIM),
                            .own_score = -3 };
+    struct attn_cell_keys runs[CELL_RUNS];
+    struct attn_cell_f32 cell = { .queries = 0 };
     float *panels = check_memory(c, (queries + 32) * x.dim * sizeof *panels);
     float *scores = check_memory(c, (size_t)CELL_RUNS * CELL_RUN * ATTN_CELL_QUERIES * 4);
     x.q = check_memory(c, queries * x.dim * sizeof *x.q);
@@ -185,7 +205,6 @@ static void check_cell(struct check *c, size_t queries)
         x.state[r] = (struct attn_softmax_row){ .max = -INFINITY };
     c->k->gemm_pack_f32(panels, x.q, 1, (ptrdiff_t)x.dim, x.dim, queries);
     for (int call = 0; call < CELL_CALLS; call++) {
-        struct attn_cell_keys runs[CELL_RUNS];
         const size_t n_runs = 1 + check_below(c, CELL_RUNS);
         const float scale = check_below(c, 3) == 0 ? 6.0f : 1.0f; /* maxima move */
         for (size_t i = 0; i < n_runs; i++)
@@ -193,21 +212,23 @@ static void check_cell(struct check *c, size_t queries)
         struct attn_ahead ahead = {
             .n = 1, .list[0] = { runs[0].k, runs[0].k_row, (int32_t)runs[0].n, 2 }
         };
-        c->k->cell_f32(
-            &(struct attn_cell_f32){ .q = panels,
-                                     .queries = queries,
-                                     .dim = x.dim,
-                                     .v_dim = x.v_dim,
-                                     .keys = runs,
-                                     .n_keys = n_runs,
-                                     .scores = scores,
-                                     .state = x.state,
-                                     .sums = x.sums,
-                                     .least = ATTN_TERMS_THAT_COUNT,
-                                     .ahead = check_below(c, 2) ? &ahead : NULL });
+        cell = (struct attn_cell_f32){ .q = panels,
+                                       .queries = queries,
+                                       .dim = x.dim,
+                                       .v_dim = x.v_dim,
+                                       .keys = runs,
+                                       .n_keys = n_runs,
+                                       .scores = scores,
+                                       .state = x.state,
+                                       .sums = x.sums,
+                                       .least = ATTN_TERMS_THAT_COUNT,
+                                       .ahead = check_below(c, 2) ? &ahead : NULL };
+        c->k->cell_f32(&cell);
     }
     for (size_t r = 0; r < queries; r++)
         check_cell_row(c, &x, r);
+    cell.ahead = NULL;
+    check_cell_once(c, cell, queries);
 }
 
 void check_cell_f32(struct check *c)
