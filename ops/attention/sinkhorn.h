@@ -53,6 +53,10 @@ static inline int64_t sinkhorn_token(const struct sinkhorn_state *s, int64_t h, 
     return n < s->sizes.q_len ? n : n - s->sizes.q_len;
 }
 
+attn_status attn_sinkhorn_check_args(const attnrun_step *step);
+/* Ranks of the optional inputs, null tokens and the key mask, beside Q, K and V. */
+attn_status attn_sinkhorn_check_operands(const attnrun_step *step,
+                                         const struct attn_qkv *shape);
 /* -1 where that overflows. */
 int64_t attn_sinkhorn_sort_bytes(const struct sinkhorn_state *s);
 /* Fills the shared memory of up to `together` heads from `task` on (sample * heads +

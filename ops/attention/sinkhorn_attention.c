@@ -48,62 +48,13 @@ enum {
     SORTED_BYTES = 512 << 10,
     TOGETHER = 8,
     TOGETHER_FLOATS = 1 << 17,
-    KEYS = ATTN_STREAM_KEYS,
-    MOST_ITERS = 1000
+    KEYS = ATTN_STREAM_KEYS
 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* ---- infer ---- */
-
-static attn_status check_args(const attnrun_step *step)
-{
-    const struct sinkhorn_args *args = step->args;
-    const bool causal = args->heads.is_causal != 0;
-    TRY(attn_need_int(step, "bucket_size", args->bucket_size, 1, INT32_MAX));
-    if (args->kv_bucket_size != OP_INT_ABSENT)
-        TRY(attn_need_int(step, "kv_bucket_size", args->kv_bucket_size, 1, INT32_MAX));
-    TRY(attn_need_int(step, "top_buckets", args->top_buckets, 1, INT32_MAX));
-    TRY(attn_need_int(step, "iters", args->iters, 0, MOST_ITERS));
-    TRY(attn_need_int(step, "sortcut", args->sortcut, 0, INT32_MAX));
-    TRY(attn_need_finite(step, "temperature", args->temperature, true));
-    if (args->temperature < 0.0f)
-        return op_fail(step, ATTNRUN_E_ATTR, "temperature is %g, expected more than 0",
-                       (double)args->temperature);
-    if (args->mode == SINKHORN_BALANCED && args->sortcut > 0)
-        return op_fail(step, ATTNRUN_E_ATTR, "sortcut needs mode topk");
-    if (!causal)
-        return ATTNRUN_OK;
-    if (args->mode == SINKHORN_BALANCED || args->sortcut > 0)
-        return op_fail(step, ATTNRUN_E_ATTR, "is_causal needs mode topk without sortcut");
-    if (args->kv_bucket_size != OP_INT_ABSENT &&
-        args->kv_bucket_size != args->bucket_size)
-        return op_fail(step, ATTNRUN_E_ATTR,
-                       "is_causal needs kv_bucket_size equal to bucket_size");
-    if (!op_has_in(step, NULL_K) || !op_has_in(step, NULL_V))
-        return op_fail(step, ATTNRUN_E_INPUT, "is_causal needs null_k and null_v");
-    return ATTNRUN_OK;
-}
-
-static attn_status check_operands(const attnrun_step *step, const struct attn_qkv *shape)
-{
-    const struct sinkhorn_args *args = step->args;
-    for (int in = LOGITS; in <= GUMBEL; in++)
-        if (op_has_in(step, in))
-            TRY(op_need_rank(step, in, 4));
-    for (int in = NULL_K; in <= NULL_V; in++)
-        if (op_has_in(step, in)) {
-            TRY(op_need_rank(step, in, 2));
-            TRY(op_need_dim(step, in, 0, shape->q_heads, "the heads"));
-            TRY(op_need_dim(step, in, 1, in == NULL_K ? shape->dim : shape->v_dim,
-                            "the head size"));
-        }
-    if (args->sorted_values == SINKHORN_KEYS)
-        TRY(attn_need_equal(step, V, shape->v_dim, shape->dim,
-                            "head size, of keys that are values,"));
-    return attn_key_mask_check(step, KEY_MASK, shape->batch, shape->kv_len);
-}
 
 static attn_status count_buckets(const attnrun_step *step, struct sinkhorn_state *s)
 {
@@ -214,9 +165,9 @@ static attn_status sinkhorn_infer(attnrun_step *step)
     const struct sinkhorn_args *args = step->args;
     struct sinkhorn_state *s = step->state;
     struct attn_qkv shape;
-    TRY(check_args(step));
+    TRY(attn_sinkhorn_check_args(step));
     TRY(attn_qkv_infer(step, &args->heads, Q, K, V, ATTN_SAME_HEADS, &shape));
-    TRY(check_operands(step, &shape));
+    TRY(attn_sinkhorn_check_operands(step, &shape));
     TRY(attn_qkv_output(step, &shape, 0));
     if (!step->concrete)
         return ATTNRUN_OK;

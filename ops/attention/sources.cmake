@@ -7,6 +7,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/feature_plan.c
   ops/attention/attnrun_linear_attention.c
   ops/attention/window.c
+  ops/attention/window_lists.c
   ops/attention/single_head_attention.c
   ops/attention/ms_longformer_attention.c
   ops/attention/chunked_local_attention.c
@@ -60,6 +61,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/fastformer_attention.c
   ops/attention/lama_attention.c
   ops/attention/sinkhorn_attention.c
+  ops/attention/sinkhorn_check.c
   ops/attention/sinkhorn_sort.c
   ops/attention/afm_pooling.c
   ops/attention/boom.c
