@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include "fill.h"
 #include "infer.h"
 
 /* Ranges of tasks shorter than this are not worth handing to another thread. */
@@ -221,6 +222,7 @@ attn_status attn_frame_run_step(struct attn_frame *frame, struct attn_step *step
 {
     if (step->pub.node->op->run == NULL)
         return attn_step_copy_views(step);
+    attn_fill_step(step);
     for (int32_t phase = 0; phase < step->pub.n_phases; phase++)
         TRY(run_phase(frame, step, phase));
     return ATTNRUN_OK;
@@ -432,6 +434,7 @@ attn_status attn_frame_run_plan(struct attn_frame *frame, struct attn_plan *plan
                                 const attnrun_tensor *inputs)
 {
     attn_plan_bind(plan, frame->arena, inputs);
+    attn_fill(frame->arena, frame->arena_bytes);
     copy_in(frame, plan, inputs);
     pass_others(frame, plan, inputs);
     attn_status status = run_steps(frame, plan);

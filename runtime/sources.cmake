@@ -10,6 +10,7 @@ set(ATTN_RUNTIME
   runtime/dim_table.c
   runtime/dim_text.c
   runtime/dtype.c
+  runtime/fill.c
   runtime/frame.c
   runtime/graph.c
   runtime/heap.c

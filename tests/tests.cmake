@@ -19,6 +19,7 @@ function(add_python_test name script)
 endfunction()
 
 foreach(folder
-    runtime loaders kernels ops attention convert tools package fuzz conformance models bad hygiene)
+    runtime loaders kernels ops attention convert tools package fuzz conformance models oracle
+    bad hygiene)
   include(tests/${folder}/tests.cmake OPTIONAL)
 endforeach()

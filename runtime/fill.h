@@ -1,0 +1,31 @@
+/* fill.h - a hook of the tests: memory that a run must write before it reads.
+ *
+ * in:  a byte, set by a test before it runs contexts; -1 switches the hook off
+ * out: the arena before a run, and each step's outputs and scratch before the step, hold
+ *      that byte
+ *
+ * Two runs with different bytes give the same results where nothing reads what nobody
+ * wrote. Outputs that share memory with an input (views, in-place results, appended
+ * states) are left as they are. */
+#ifndef ATTN_FILL_H
+#define ATTN_FILL_H
+
+#include <stdint.h>
+#include <string.h>
+
+struct attn_step;
+
+/* The byte, or -1. Only tests write it, and only while no context runs. */
+extern int32_t attn_fill_byte;
+
+/* Fills [memory, memory + bytes) where the hook is on. */
+static inline void attn_fill(void *memory, int64_t bytes)
+{
+    if (attn_fill_byte >= 0 && memory != NULL && bytes > 0)
+        memset(memory, attn_fill_byte, (size_t)bytes);
+}
+
+/* Fills the outputs, the scratch and the shared memory of a step that is about to run. */
+void attn_fill_step(const struct attn_step *step);
+
+#endif
