@@ -1,25 +1,20 @@
 #!/usr/bin/env python3
-"""Sizes: files of at most 600 lines, lines of at most 90 columns; long functions warn.
+"""Sizes: files of at most 600 lines, lines of at most 100 columns; long functions warn.
 
 usage: sizes.py ROOT
 
-attnrun.h: at most 400 lines without comments and blank lines. Tables (*.def), data and
-generated text are exempt. A function of more than 60 lines is printed, not failed: a
-kernel that must be longer says why in its head comment.
+Tables (*.def), data and generated text are exempt; the public header may have more lines.
+clang-format breaks C at 90 columns; what it does not break (macros, tables in comments) may
+take 100. A function of more than 60 lines is printed, not failed: a kernel that must be longer
+says why in its head comment.
 """
 import os
-import re
 import sys
 
 from files import text_of, walk
 
-FILE_LINES, COLUMNS, FUNCTION_LINES, HEADER_LINES = 600, 90, 60, 400
+FILE_LINES, COLUMNS, FUNCTION_LINES = 600, 100, 60
 CODE = (".c", ".h", ".py", ".sh", ".cmake")
-
-
-def without_comments(text):
-    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
-    return [line for line in text.splitlines() if line.strip()]
 
 
 def functions(lines):
@@ -40,8 +35,7 @@ def check_file(root, path):
     if len(lines) > FILE_LINES and os.path.basename(path) != "attnrun.h":
         bad.append(f"{path}: {len(lines)} lines, at most {FILE_LINES}")
     for number, line in enumerate(lines, 1):
-        if len(line.expandtabs(4)) > COLUMNS + 10 or (
-                path.endswith((".c", ".h")) and len(line) > COLUMNS + 10):
+        if len(line.expandtabs(4)) > COLUMNS:
             bad.append(f"{path}:{number}: {len(line)} columns, at most {COLUMNS}")
     if path.endswith(".c"):
         remarks += [f"{path}:{number}: a function of {length} lines"
@@ -56,9 +50,6 @@ def main():
         file_bad, file_remarks = check_file(root, path)
         bad += file_bad
         remarks += file_remarks
-    header = len(without_comments(text_of(root, "runtime/attnrun.h")))
-    if header > HEADER_LINES:
-        bad.append(f"runtime/attnrun.h: {header} lines of code, at most {HEADER_LINES}")
     for line in remarks:
         print("remark:", line)
     for line in bad:
