@@ -256,7 +256,8 @@ typedef struct attnrun_value_info {
     int64_t dims[ATTNRUN_MAX_RANK];             /* -1: symbolic or unknown */
     char dim_names[ATTNRUN_MAX_RANK][48];       /* "S", "2*S+1"; "" where constant */
     const char *name;
-    const attnrun_tensor *constant;             /* NULL unless known at load */
+    const attnrun_tensor *constant; /* NULL unless known at load, or where only its packed
+                                     * form is left once a context exists */
 } attnrun_value_info;
 ATTNRUN_API attnrun_status attnrun_model_input(const attnrun_model *model, int32_t index,
                                                attnrun_value_info *info);
@@ -502,6 +503,13 @@ typedef struct attnrun_pack {
     const attnrun_type *in;
     const attnrun_tensor *x;
     uint32_t replaces; /* out: bit i set: input i is not read any more once packed */
+    /* out, in the first call: where `form` is not NULL, the packed bytes depend on nothing but
+     * this address (of an object of the operator's own), on the kernels, and on the constant
+     * inputs whose bits are set in `sources`, which also are all that `replaces` may name.
+     * Nodes of one form with the same constants share one packed copy, whatever their
+     * operators. */
+    uint32_t sources;
+    const void *form;
 } attnrun_pack;
 
 enum { /* attnrun_op_def.flags */

@@ -49,7 +49,9 @@ enum {
     ATTN_VALUE_INPUT = 1,   /* input of this graph */
     ATTN_VALUE_OUTPUT = 2,  /* output of this graph */
     ATTN_VALUE_CAPTURE = 4, /* of a subgraph: stands for a value of the graph around it */
-    ATTN_VALUE_FOLDED = 8   /* constant computed at load: memory of the model */
+    ATTN_VALUE_FOLDED = 8,  /* constant computed at load: memory of the model */
+    ATTN_VALUE_RELEASED = 16 /* such a constant whose bytes are gone: only its packed form
+                                is left */
 };
 
 struct attn_value {
@@ -109,9 +111,10 @@ struct attn_pass_count {
 struct attn_model {
     attnrun_runtime *runtime;
     struct attn_pool pool;
-    struct attn_pool weights;     /* read and made constants, packed weights */
-    struct attn_heap heap;        /* for folding */
-    struct attn_heap_list folded; /* constants computed at load */
+    struct attn_pool weights;           /* read and made constants, packed weights */
+    struct attn_heap heap;              /* for folding */
+    struct attn_heap_list folded;       /* constants computed at load */
+    struct attn_fold_table *fold_table; /* of nodes whose results are among them */
     struct attn_dims *dims;
     struct attn_graph *graph;
     struct attn_opset *opsets;

@@ -28,6 +28,22 @@ void *attn_heap_alloc(struct attn_heap *heap, struct attn_heap_list *list, int64
     return block + 1;
 }
 
+void attn_heap_sweep(struct attn_heap *heap, struct attn_heap_list *list,
+                     bool (*keep)(const void *arg, const char *first, const char *end),
+                     const void *arg)
+{
+    for (struct attn_heap_block **at = &list->first; *at != NULL;) {
+        struct attn_heap_block *block = *at;
+        if (keep(arg, (const char *)(block + 1), (const char *)block + block->bytes)) {
+            at = &block->next;
+            continue;
+        }
+        *at = block->next;
+        heap->used_bytes -= block->bytes;
+        attn_free(heap->memory, heap->kind, block, block->bytes);
+    }
+}
+
 void attn_heap_release(struct attn_heap *heap, struct attn_heap_list *list)
 {
     while (list->first != NULL) {

@@ -3,6 +3,8 @@
 #ifndef ATTN_HEAP_H
 #define ATTN_HEAP_H
 
+#include <stdbool.h>
+
 #include "alloc.h"
 
 struct attn_heap {
@@ -19,6 +21,10 @@ struct attn_heap_list {
 /* 64-byte aligned; NULL with the error recorded. */
 void *attn_heap_alloc(struct attn_heap *heap, struct attn_heap_list *list, int64_t bytes);
 void attn_heap_release(struct attn_heap *heap, struct attn_heap_list *list);
+/* Releases the blocks for which keep(arg, first byte, end) says no. */
+void attn_heap_sweep(struct attn_heap *heap, struct attn_heap_list *list,
+                     bool (*keep)(const void *arg, const char *first, const char *end),
+                     const void *arg);
 /* Moves all blocks of `from` to `to`. */
 void attn_heap_move(struct attn_heap_list *to, struct attn_heap_list *from);
 

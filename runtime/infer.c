@@ -1,18 +1,13 @@
-/* infer.c - types of all values at load, with symbolic dims; folding of what is constant;
- * casts around nodes whose operator computes f16 and bf16 in f32. */
-#include "align.h"
+/* infer.c - types of all values at load, with symbolic dims; casts around nodes whose
+ * operator computes f16 and bf16 in f32. */
 #include "infer.h"
 
+#include "fold.h"
 #include "node.h"
 #include "row.h"
 #include "step.h"
 
-enum {
-    FOLD_SMALL_ELEMENTS = 4096, /* folded even where fusion is off */
-    FOLD_BYTES = 64 << 20,      /* of one node's outputs */
-    FOLD_ALL_BYTES = 256 << 20,
-    NODES_PER_POOL = 64
-};
+enum { NODES_PER_POOL = 64 };
 
 struct inference {
     struct attn_graph *graph;
@@ -130,90 +125,6 @@ static attn_status store_outputs(struct inference *inference, struct attn_step *
     return ATTNRUN_OK;
 }
 
-/* ---- folding ---- */
-
-static bool all_outputs_constant(const struct attn_graph *graph,
-                                 const struct attn_node *node)
-{
-    for (int32_t i = 0; i < node->pub.n_out; i++)
-        if (node->out[i] >= 0 && graph->values[node->out[i]].data.data == NULL)
-            return false;
-    return true;
-}
-
-static bool may_fold(const struct attn_graph *graph, const struct attn_step *step)
-{
-    const attnrun_op_def *op = step->pub.node->op;
-    if ((op->flags & (ATTNRUN_OP_IMPURE | ATTNRUN_OP_GRAPHS)) ||
-        step->node->n_captures > 0)
-        return false;
-    for (int32_t i = 0; i < step->pub.n_in; i++)
-        if (step->node->in[i] >= 0 && step->pub.x[i].data == NULL)
-            return false;
-    bool fuse = !(graph->model->flags & ATTNRUN_NO_FUSION);
-    for (int32_t i = 0; i < step->pub.n_out; i++) {
-        const attnrun_type *type = &step->pub.out[i];
-        if (type->kind == ATTNRUN_ABSENT)
-            continue;
-        if (type->kind != ATTNRUN_TENSOR || type->dtype == ATTNRUN_STRING)
-            return false;
-        if (!attn_type_is_concrete(type)) {
-            if (!(op->flags & ATTNRUN_OP_LATE))
-                return false;
-            continue;
-        }
-        int64_t count = op_count(type, 0, type->rank);
-        int64_t bytes = dtype_bytes_of(type->dtype, count);
-        if (bytes < 0 || bytes > FOLD_BYTES || (!fuse && count > FOLD_SMALL_ELEMENTS) ||
-            graph->model->folded_bytes + bytes > FOLD_ALL_BYTES)
-            return false;
-    }
-    return true;
-}
-
-/* Inputs that are only shown as outputs stay where they are. */
-static attn_status align_inputs(struct attn_step *step, struct attn_pool *scratch)
-{
-    attnrun_tensor *x = (attnrun_tensor *)(uintptr_t)step->pub.x;
-    for (int32_t i = 0; i < step->pub.n_in; i++) {
-        bool shown = false;
-        for (int32_t o = 0; o < step->pub.n_out; o++)
-            shown = shown || step->facts[o].view_of == i;
-        if (!shown)
-            TRY(attn_tensor_align(scratch, &x[i]));
-    }
-    return ATTNRUN_OK;
-}
-
-/* Runs a node whose inputs are constant. A failing one stays, to fail when it is run. */
-static void fold_node(struct inference *inference, struct attn_step *step)
-{
-    struct attn_graph *graph = inference->graph;
-    struct attn_model *model = graph->model;
-    struct attn_pool scratch; /* for inputs that a mapped file has at odd addresses */
-    attn_pool_init(&scratch, model->pool.memory, ATTN_MEM_WEIGHTS);
-    attn_status status = align_inputs(step, &scratch);
-    if (status == ATTNRUN_OK)
-        status = attn_step_execute(step, &model->heap, NULL);
-    attn_pool_free(&scratch);
-    if (status != ATTNRUN_OK) {
-        for (int32_t i = 0; i < step->pub.n_out; i++)
-            attn_heap_release(&model->heap, &step->lists[i]);
-        return;
-    }
-    for (int32_t i = 0; i < step->pub.n_out; i++) {
-        int32_t id = step->node->out[i];
-        attn_heap_move(&model->folded, &step->lists[i]);
-        if (id < 0)
-            continue;
-        struct attn_value *value = &graph->values[id];
-        value->data = step->pub.y[i];
-        value->flags |= ATTN_VALUE_FOLDED;
-        attn_tensor_to_type(&value->data, &value->type);
-        model->folded_bytes += tensor_bytes(&value->data);
-    }
-}
-
 /* ---- widening ---- */
 
 static attn_status add_cast(struct attn_graph *graph, struct attn_node *node,
@@ -285,12 +196,21 @@ static struct attn_step *next_step(struct inference *inference, struct attn_node
     return step;
 }
 
+static bool all_outputs_constant(const struct attn_graph *graph,
+                                 const struct attn_node *node)
+{
+    for (int32_t i = 0; i < node->pub.n_out; i++)
+        if (node->out[i] >= 0 && graph->values[node->out[i]].data.data == NULL)
+            return false;
+    return true;
+}
+
 static attn_status infer_plain(struct inference *inference, struct attn_step *step)
 {
     struct attn_graph *graph = inference->graph;
     TRY(attn_step_infer(step));
-    if (may_fold(graph, step))
-        fold_node(inference, step);
+    if (attn_fold_is_possible(graph, step))
+        TRY(attn_fold_node(graph, step));
     else
         TRY(store_outputs(inference, step));
     if (all_outputs_constant(graph, step->node))

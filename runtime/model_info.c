@@ -59,7 +59,8 @@ static void fill_value(const struct attn_graph *graph, int32_t id,
     info->dtype = value->type.dtype;
     info->rank = value->type.rank;
     info->name = value->name;
-    info->constant = value->data.data ? &value->data : NULL;
+    bool here = value->data.data != NULL && !(value->flags & ATTN_VALUE_RELEASED);
+    info->constant = here ? &value->data : NULL;
     for (int i = 0; i < value->type.rank; i++) {
         attnrun_dim d = value->type.dims[i];
         info->dims[i] = dim_is_const(d) ? d.value : -1;

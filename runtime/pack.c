@@ -11,16 +11,25 @@
 #include <stdlib.h>
 
 #include "align.h"
+#include "fold.h"
 #include "threads.h"
 
 enum { LARGE_BYTES = 16 << 20, LARGE_PART = 8 }; /* more than 1 / LARGE_PART of all */
 
-/* A node that packs: where, and how much. */
+/* A node whose packed constants a job makes. */
+struct pack_user {
+    struct attn_node *node;
+    struct pack_user *next;
+};
+
+/* What is packed once: for one node, or for all that share its form and its constants.
+ * The first user is the node whose pack() is called. */
 struct pack_job {
     struct attn_graph *graph;
-    struct attn_node *node;
+    struct pack_user *users;
     int64_t offset, bytes;
-    uint32_t replaces;
+    const void *form;
+    uint32_t sources, replaces;
 };
 
 /* Where a worker puts aligned copies: kept from node to node, since the system's
@@ -35,7 +44,9 @@ struct packing {
     const struct attn_file_list *files;
     struct attn_pool pool;
     struct pack_job *jobs;
-    struct copies *copies;               /* one a worker */
+    int32_t *slots;         /* jobs by form and constants: index + 1; open addressing */
+    int64_t slots_capacity; /* a power of two */
+    struct copies *copies;  /* one a worker */
     int64_t n_jobs, capacity, first_job; /* first_job: of the loop that runs */
     int64_t total;
     char *block;
@@ -47,7 +58,7 @@ struct packing {
 static attn_status describe(const struct packing *packing, const struct pack_job *job,
                             struct attn_pool *scratch, attnrun_pack *pack)
 {
-    const struct attn_node *node = job->node;
+    const struct attn_node *node = job->users->node;
     int32_t n = node->pub.n_in;
     attnrun_type *types = attn_pool_alloc(scratch, (n + 1) * (int64_t)sizeof *types);
     attnrun_tensor *x = attn_pool_alloc(scratch, (n + 1) * (int64_t)sizeof *x);
@@ -67,27 +78,108 @@ static attn_status describe(const struct packing *packing, const struct pack_job
     return ATTNRUN_OK;
 }
 
+/* ---- jobs by what they pack ---- */
+
+/* Constants are the same where their bytes are at one address: so are copies by Identity.
+ */
+static uint64_t hash_sources(const struct pack_job *job)
+{
+    uint64_t hash = (uintptr_t)job->form ^ job->sources;
+    for (int32_t i = 0; i < 32; i++)
+        if (job->sources >> i & 1) {
+            int32_t id = job->users->node->in[i];
+            hash = hash * UINT64_C(0x9E3779B97F4A7C15) +
+                   (uintptr_t)job->graph->values[id].data.data;
+        }
+    return hash ^ hash >> 29;
+}
+
+static bool same_job(const struct pack_job *a, const struct pack_job *b)
+{
+    if (a->form != b->form || a->sources != b->sources || a->bytes != b->bytes)
+        return false;
+    for (int32_t i = 0; i < 32; i++)
+        if ((a->sources >> i & 1) &&
+            !attn_tensor_is_same(&a->graph->values[a->users->node->in[i]].data,
+                                 &b->graph->values[b->users->node->in[i]].data))
+            return false;
+    return true;
+}
+
+/* The slot of this job, or the free one where it belongs. */
+static int32_t *find_slot(const struct packing *packing, const struct pack_job *job)
+{
+    for (uint64_t i = hash_sources(job);; i++) {
+        int32_t *slot = &packing->slots[i & (uint64_t)(packing->slots_capacity - 1)];
+        if (*slot == 0 || same_job(&packing->jobs[*slot - 1], job))
+            return slot;
+    }
+}
+
+static attn_status grow_slots(struct packing *packing)
+{
+    packing->slots_capacity = packing->slots_capacity ? packing->slots_capacity * 2 : 64;
+    packing->slots = attn_pool_alloc(&packing->pool, packing->slots_capacity *
+                                                         (int64_t)sizeof *packing->slots);
+    if (packing->slots == NULL)
+        return ATTNRUN_E_MEMORY;
+    for (int64_t j = 0; j < packing->n_jobs; j++)
+        if (packing->jobs[j].form != NULL)
+            *find_slot(packing, &packing->jobs[j]) = (int32_t)j + 1;
+    return ATTNRUN_OK;
+}
+
+/* Notes a job, or its node as one more user of a job that packs the same. */
+static attn_status add_job(struct packing *packing, struct pack_job *job)
+{
+    int32_t *slot = NULL;
+    int64_t rounded;
+    if (packing->n_jobs * 2 >= packing->slots_capacity)
+        TRY(grow_slots(packing));
+    if (job->form != NULL)
+        slot = find_slot(packing, job);
+    if (slot != NULL && *slot > 0) {
+        struct pack_user *first = packing->jobs[*slot - 1].users;
+        job->users->next = first->next;
+        first->next = job->users;
+        return ATTNRUN_OK;
+    }
+    job->offset = packing->total;
+    if (!ck_align(job->bytes, 64, &rounded) ||
+        !ck_add(packing->total, rounded, &packing->total))
+        return attn_fail_node(ATTNRUN_E_MEMORY, &job->users->node->pub,
+                              "the packed weights are too large");
+    if (packing->n_jobs == packing->capacity)
+        TRY(attn_pool_grow(&packing->pool, (void **)&packing->jobs, &packing->capacity,
+                           packing->n_jobs, (int64_t)sizeof *packing->jobs));
+    packing->jobs[packing->n_jobs++] = *job;
+    if (slot != NULL)
+        *slot = (int32_t)packing->n_jobs;
+    return ATTNRUN_OK;
+}
+
 /* Asks a node how much it packs, and notes it where that is anything. */
 static attn_status ask_node(struct packing *packing, struct attn_graph *graph,
                             struct attn_node *node, struct attn_pool *scratch)
 {
-    struct pack_job job = { .graph = graph, .node = node };
+    struct pack_job job = { .graph = graph };
     attnrun_pack pack;
+    job.users = attn_pool_alloc(&packing->pool, (int64_t)sizeof *job.users);
+    if (job.users == NULL)
+        return ATTNRUN_E_MEMORY;
+    job.users->node = node;
     TRY(describe(packing, &job, scratch, &pack));
     TRY(node->pub.op->pack(&pack, &job.bytes, NULL));
     if (job.bytes <= 0)
         return ATTNRUN_OK;
-    int64_t rounded;
-    job.offset = packing->total;
-    if (!ck_align(job.bytes, 64, &rounded) ||
-        !ck_add(packing->total, rounded, &packing->total))
-        return attn_fail_node(ATTNRUN_E_MEMORY, &node->pub,
-                              "its packed weights overflow");
-    if (packing->n_jobs == packing->capacity)
-        TRY(attn_pool_grow(&packing->pool, (void **)&packing->jobs, &packing->capacity,
-                           packing->n_jobs, (int64_t)sizeof *packing->jobs));
-    packing->jobs[packing->n_jobs++] = job;
-    return ATTNRUN_OK;
+    job.form = pack.form;
+    job.sources = pack.sources;
+    for (int32_t i = 0; i < 32 && job.form != NULL; i++)
+        if ((job.sources >> i & 1) &&
+            (i >= node->pub.n_in || node->in[i] < 0 || pack.x[i].data == NULL))
+            return attn_fail_node(ATTNRUN_E_INTERNAL, &node->pub,
+                                  "pack() names a source that is not constant");
+    return add_job(packing, &job);
 }
 
 static attn_status ask_graph(struct packing *packing, struct attn_graph *graph)
@@ -165,11 +257,12 @@ static attn_status pack_node(struct packing *packing, struct pack_job *job,
     int64_t bytes = job->bytes;
     TRY(describe(packing, job, scratch, &pack));
     TRY(align_inputs(packing, copies, (attnrun_tensor *)(uintptr_t)pack.x, pack.n_in));
-    TRY(job->node->pub.op->pack(&pack, &bytes, packing->block + job->offset));
+    const struct attn_node *node = job->users->node;
+    TRY(node->pub.op->pack(&pack, &bytes, packing->block + job->offset));
     job->replaces = pack.replaces;
     for (int32_t i = 0; i < pack.n_in && i < 32; i++)
-        if (job->node->in[i] >= 0 && (pack.replaces >> i & 1))
-            attn_files_drop(packing->files, &job->graph->values[job->node->in[i]].data);
+        if (node->in[i] >= 0 && (pack.replaces >> i & 1))
+            attn_files_drop(packing->files, &job->graph->values[node->in[i]].data);
     return ATTNRUN_OK;
 }
 
@@ -246,11 +339,14 @@ static attn_status pack_all(struct packing *packing)
         TRY(run_all(packing));
     for (int64_t i = 0; i < packing->n_jobs; i++) {
         const struct pack_job *job = &packing->jobs[i];
-        job->node->pub.packed = packing->block + job->offset;
-        job->node->packed_bytes = job->bytes;
-        job->node->pack_replaces = job->replaces;
+        for (struct pack_user *user = job->users; user != NULL; user = user->next) {
+            user->node->pub.packed = packing->block + job->offset;
+            user->node->packed_bytes = job->bytes;
+            user->node->pack_replaces = job->replaces;
+        }
     }
-    return align_graph(model->graph);
+    TRY(align_graph(model->graph));
+    return attn_fold_release(model);
 }
 
 attn_status attn_pack_model(struct attn_model *model, const struct attn_file_list *files,
@@ -264,10 +360,12 @@ attn_status attn_pack_model(struct attn_model *model, const struct attn_file_lis
         *block_bytes = packing.total;
         model->packed_bytes = packing.total;
     } else {
-        for (int64_t i = 0; i < packing.n_jobs; i++) {
-            packing.jobs[i].node->pub.packed = NULL;
-            packing.jobs[i].node->pack_replaces = 0;
-        }
+        for (int64_t i = 0; i < packing.n_jobs; i++)
+            for (struct pack_user *user = packing.jobs[i].users; user != NULL;
+                 user = user->next) {
+                user->node->pub.packed = NULL;
+                user->node->pack_replaces = 0;
+            }
         attn_free(model->pool.memory, ATTN_MEM_WEIGHTS, packing.block, packing.total);
     }
     attn_pool_free(&packing.pool);

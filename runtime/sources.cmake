@@ -11,6 +11,7 @@ set(ATTN_RUNTIME
   runtime/dim_text.c
   runtime/dtype.c
   runtime/fill.c
+  runtime/fold.c
   runtime/frame.c
   runtime/graph.c
   runtime/heap.c

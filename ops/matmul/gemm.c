@@ -230,6 +230,9 @@ static attn_status pack_room(const attnrun_pack *pack, int in, int64_t k, int64_
                       : ATTNRUN_OK;
 }
 
+/* Addresses for attnrun_pack.form: B as it is, B transposed. */
+static const char packed_forms[2];
+
 attn_status attn_gemm_pack_input(attnrun_pack *pack, int in, bool trans_b, int64_t *bytes,
                                  void *packed)
 {
@@ -245,6 +248,8 @@ attn_status attn_gemm_pack_input(attnrun_pack *pack, int in, bool trans_b, int64
     if (k == 0 || n < 2)
         return ATTNRUN_OK;
     TRY(pack_room(pack, in, k, n, bytes));
+    pack->form = &packed_forms[trans_b];
+    pack->sources = UINT32_C(1) << in;
     if (packed == NULL)
         return ATTNRUN_OK;
     attn_gemm_pack(pack->kernels, packed, b->data, trans_b ? 1 : n, trans_b ? k : 1, k,

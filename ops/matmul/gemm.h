@@ -66,7 +66,7 @@ int64_t attn_gemm_pack_bytes(const struct attn_kernels *kernels, int64_t k, int6
 void attn_gemm_pack(const struct attn_kernels *kernels, struct attn_packed *packed,
                     const float *b, int64_t row, int64_t col, int64_t k, int64_t n);
 /* pack() of an operator whose input `in` is B: packs it where that is a constant matrix.
- */
+ * All nodes that multiply by the same constant share the packed copy. */
 attn_status attn_gemm_pack_input(attnrun_pack *pack, int in, bool trans_b, int64_t *bytes,
                                  void *packed);
 

@@ -245,6 +245,8 @@ attn_status attn_integer_run(const struct attn_integer_gemm *s,
 /* ---- packing ---- */
 
 /* Columns' sums, then panels. */
+static const char packed_form; /* its address is for attnrun_pack.form */
+
 attn_status attn_integer_pack_input(attnrun_pack *pack, int in, int64_t *bytes,
                                     void *packed)
 {
@@ -263,6 +265,8 @@ attn_status attn_integer_pack_input(attnrun_pack *pack, int in, int64_t *bytes,
         !ck_add(*bytes, (int64_t)sizeof(struct attn_packed), bytes))
         return attn_fail_node(ATTNRUN_E_LIMIT, pack->node,
                               "input %d is too large to pack", in);
+    pack->form = &packed_form;
+    pack->sources = UINT32_C(1) << in;
     if (packed == NULL)
         return ATTNRUN_OK;
     struct attn_packed *head = packed;

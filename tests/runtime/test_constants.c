@@ -1,0 +1,124 @@
+/* test_constants.c - constants that several nodes use are computed, packed and kept once.
+ */
+#include "harness.h"
+
+enum { SIZE = 96, ROWS = 5, LAYERS = 12 };
+
+/* A chain of products: `shared` of two weights, one after the other, else of copies of them. Every
+ * other weight goes through a Transpose of its own. */
+static struct onnx_writer *write_chain(bool shared, const float *w0, const float *w1)
+{
+    struct onnx_writer *w = onnx_begin(18);
+    char weight[16], operand[16], in[16] = "x", out[16], operands[40];
+    onnx_input(w, "x", ATTNRUN_F32, "5,96");
+    for (int i = 0; i < LAYERS; i++) {
+        snprintf(weight, sizeof weight, "w%d", shared ? i % 2 : i);
+        if (!shared || i < 2)
+            onnx_constant(w, weight, ATTNRUN_F32, "96,96", i % 2 ? w1 : w0);
+        snprintf(operand, sizeof operand, "%s", weight);
+        if (i % 2 == 1) {
+            snprintf(operand, sizeof operand, "t%d", i);
+            onnx_node(w, "Transpose", weight, operand);
+            onnx_attrs(w, "perm=1,0");
+        }
+        snprintf(out, sizeof out, i == LAYERS - 1 ? "y" : "a%d", i);
+        snprintf(operands, sizeof operands, "%s,%s", in, operand);
+        onnx_node(w, "MatMul", operands, out);
+        snprintf(in, sizeof in, "%s", out);
+    }
+    onnx_output(w, "y", 0, NULL);
+    return w;
+}
+
+static attnrun_plan_info run_chain(bool shared, uint32_t flags, float *y)
+{
+    struct test_memory memory;
+    test_memory_init(&memory);
+    attnrun_runtime *runtime = make_runtime(&memory, 2);
+    static float w0[SIZE * SIZE], w1[SIZE * SIZE], x[ROWS * SIZE];
+    uint64_t seed = 7;
+    fill_floats(&seed, w0, SIZE * SIZE);
+    fill_floats(&seed, w1, SIZE * SIZE);
+    fill_floats(&seed, x, ROWS * SIZE);
+    for (int k = 0; k < SIZE * SIZE; k++) {
+        w0[k] *= 0.2f;
+        w1[k] *= 0.2f;
+    }
+    attnrun_model *model = open_model(runtime, write_chain(shared, w0, w1), flags);
+    attnrun_context *context = make_context(model);
+    set_input(context, 0, ATTNRUN_F32, "5,96", x);
+    OK(attnrun_run(context, NULL));
+    attnrun_tensor out = get_output(context, 0), in = tensor_of(ATTNRUN_F32, "5,96", x);
+    memcpy(y, out.data, sizeof x);
+    attnrun_plan_info info = { .struct_size = sizeof info };
+    OK(attnrun_plan(context, &in, &info));
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+    test_memory_check(&memory);
+    return info;
+}
+
+static void test_shared_weights_are_packed_once(void **state)
+{
+    (void)state;
+    static float y[ROWS * SIZE], expected[ROWS * SIZE];
+    const uint32_t flags[] = { 0, ATTNRUN_NO_FUSION };
+    for (int i = 0; i < 2; i++) {
+        attnrun_plan_info once = run_chain(true, flags[i], y);
+        attnrun_plan_info each = run_chain(false, flags[i], expected);
+        assert_memory_equal(y, expected, sizeof y);
+        assert_int_equal(each.packed_bytes, once.packed_bytes * (LAYERS / 2));
+        /* without fusion large constants are not computed at load: nothing to pack there
+         */
+        assert_true(once.packed_bytes >= (i == 0 ? 2 : 1) * SIZE * SIZE * 4);
+    }
+}
+
+/* What only packing reads is released; what a node or a caller reads stays. */
+static void test_folded_constants_end_with_packing(void **state)
+{
+    (void)state;
+    static float y[ROWS * SIZE];
+    assert_int_equal(run_chain(true, 0, y).folded_bytes, 0);
+
+    static float w[SIZE * SIZE];
+    uint64_t seed = 9;
+    fill_floats(&seed, w, SIZE * SIZE);
+    struct test_memory memory;
+    test_memory_init(&memory);
+    attnrun_runtime *runtime = make_runtime(&memory, 1);
+    struct onnx_writer *writer = onnx_begin(18);
+    onnx_input(writer, "x", ATTNRUN_F32, "96,96");
+    onnx_constant(writer, "w", ATTNRUN_F32, "96,96", w);
+    onnx_node(writer, "Transpose", "w", "t");
+    onnx_attrs(writer, "perm=1,0");
+    onnx_node(writer, "MatMul", "x,t", "y");
+    onnx_node(writer, "Add", "x,t", "z"); /* reads the transposed constant at run */
+    onnx_output(writer, "y", 0, NULL);
+    onnx_output(writer, "z", 0, NULL);
+    attnrun_model *model = open_model(runtime, writer, 0);
+    attnrun_value_info info = { .struct_size = sizeof info };
+    attnrun_context *context = make_context(model);
+    OK(attnrun_model_value(model, "t", &info));
+    assert_non_null(info.constant);
+    set_input(context, 0, ATTNRUN_F32, "96,96", w);
+    OK(attnrun_run(context, NULL));
+    const float *z = get_output(context, 1).data;
+    for (int i = 0; i < SIZE; i++)
+        for (int k = 0; k < SIZE; k++)
+            assert_true(z[i * SIZE + k] == w[i * SIZE + k] + w[k * SIZE + i]);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+    test_memory_check(&memory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shared_weights_are_packed_once),
+        cmocka_unit_test(test_folded_constants_end_with_packing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
