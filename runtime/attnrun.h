@@ -523,8 +523,9 @@ enum { /* attnrun_op_def.flags */
  * a letter of `types` or a dtype; a mark follows: '?' optional, '*' variadic (last only,
  * zero or more), '!' not of one dtype among variadic operands. `types` is like
  * "T=f32,f64 I=i32,i64"; groups: all, float, int, uint, num, fixed (all but strings). All
- * operands of one letter have one dtype. Operands f16/bf16 of a letter that lists f32 but
- * not them are widened to f32 around the node by the runtime. Kinds: "x:seq(T)",
+ * operands of one letter have one dtype. Where a letter lists f32, but not f16 and bf16,
+ * operands of these types are promoted: the operator sees f32, and the runtime casts at the
+ * borders of the region that computes so. Kinds: "x:seq(T)",
  * "x:opt(T)", "x:any" (checked by infer). */
 struct attnrun_op_def {
     uint32_t struct_size, flags;
@@ -547,6 +548,9 @@ struct attnrun_op_def {
      * it is all dense); input i is read byte by byte, from any address. */
     uint32_t strided_in, strided_out, unaligned_in;
     const char *cost, *source; /* for listings: "O(n d)"; paper or standard; or NULL */
+    /* Bit i: input i may be a constant in f16 or bf16 where the operands around it were
+     * promoted to f32. Not bit 0. */
+    uint32_t storage_in;
 };
 
 /* Adds an operator; later ones win over earlier and built-in ones of the same domain, name

@@ -91,6 +91,7 @@ struct attn_graph {
     int64_t n_values, n_nodes, values_capacity, nodes_capacity;
     int32_t n_inputs, n_outputs;
     int32_t depth;
+    bool promoted; /* constants that operators read in 16 bits are left so: promote.c */
     struct attn_names *names; /* values by name */
 };
 

@@ -1,5 +1,5 @@
-/* infer.c - types of all values at load, with symbolic dims; casts around nodes whose
- * operator computes f16 and bf16 in f32. */
+/* infer.c - types of all values at load, with symbolic dims. Where an operator computes f16
+ * and bf16 in f32, its values keep the types of the file: see promote.c. */
 #include "infer.h"
 
 #include "fold.h"
@@ -125,58 +125,30 @@ static attn_status store_outputs(struct inference *inference, struct attn_step *
     return ATTNRUN_OK;
 }
 
-/* ---- widening ---- */
+/* ---- f16 and bf16 where the row computes in f32 ---- */
 
-static attn_status add_cast(struct attn_graph *graph, struct attn_node *node,
-                            int32_t from, int32_t to, int32_t dtype)
+/* Shows the operator f32 in their place. Its infer() must not read their elements. */
+static void show_promoted(struct attn_step *step, const struct attn_promotion *promotion)
 {
-    struct attn_attr attr = { .name = "to", .kind = ATTN_ATTR_INT, .i = dtype };
-    struct attn_node *cast =
-        attn_graph_add_node(graph, "", "Cast", node->pub.name, 1, &from, 1, &to);
-    if (cast == NULL)
-        return ATTNRUN_E_MEMORY;
-    TRY(attn_node_set_attrs(graph, cast, 1, &attr));
-    cast->pub.opset = 13;
-    cast->function = node->function;
-    return attn_node_resolve(graph, cast);
+    attnrun_type *types = (attnrun_type *)(uintptr_t)step->pub.in;
+    attnrun_tensor *x = (attnrun_tensor *)(uintptr_t)step->pub.x;
+    for (int32_t i = 0; i < step->pub.n_in && i < 64; i++)
+        if (promotion->inputs >> i & 1) {
+            types[i].dtype = ATTNRUN_F32;
+            x[i] = (attnrun_tensor){ .kind = ATTNRUN_ABSENT };
+        }
 }
 
-/* What value `of` is in f32; its name is for messages. */
-static attn_status add_wide(struct attn_graph *graph, int32_t of, int32_t *wide)
+/* Gives its outputs the type that the file means. */
+static void narrow_outputs(struct attn_step *step, const struct attn_promotion *promotion)
 {
-    const char *name =
-        attn_pool_printf(&graph->model->pool, "%s (f32)", graph->values[of].name);
-    return name != NULL ? attn_graph_add_value(graph, name, wide) : ATTNRUN_E_MEMORY;
-}
-
-/* Puts casts in front of the widened inputs and behind the widened outputs. The types of
- * the new inputs are known at once; narrow[i] is the value that output i gave before. */
-static attn_status widen_node(struct attn_graph *graph, struct attn_node *node,
-                              const struct attn_widening *widening, int32_t *narrow)
-{
-    for (int32_t i = 0; i < node->pub.n_in && i < 64; i++) {
-        int32_t wide;
-        if (!(widening->inputs >> i & 1) || node->in[i] < 0)
-            continue;
-        TRY(add_wide(graph, node->in[i], &wide));
-        graph->values[wide].type = graph->values[node->in[i]].type;
-        graph->values[wide].type.dtype = ATTNRUN_F32;
-        TRY(add_cast(graph, node, node->in[i], wide, ATTNRUN_F32));
-        graph->values[wide].n_uses = 1;
-        node->in[i] = wide;
+    const struct attn_graph *graph = step->graph;
+    for (int32_t i = 0; i < step->pub.n_out && i < 64; i++) {
+        const int32_t id = step->node->out[i];
+        bool declared = id >= 0 && graph->values[id].type.dtype == promotion->dtype;
+        if ((promotion->outputs >> i & 1) || ((promotion->open >> i & 1) && declared))
+            step->pub.out[i].dtype = promotion->dtype;
     }
-    for (int32_t i = 0; i < node->pub.n_out && i < 64; i++) {
-        int32_t wide;
-        if (!(widening->outputs >> i & 1) || node->out[i] < 0)
-            continue;
-        narrow[i] = node->out[i];
-        TRY(add_wide(graph, node->out[i], &wide));
-        TRY(add_cast(graph, node, wide, node->out[i], widening->dtype));
-        graph->values[wide].producer = node->pub.index;
-        graph->values[wide].n_uses = 1;
-        node->out[i] = wide;
-    }
-    return ATTNRUN_OK;
 }
 
 /* ---- the walk ---- */
@@ -218,36 +190,19 @@ static attn_status infer_plain(struct inference *inference, struct attn_step *st
     return ATTNRUN_OK;
 }
 
-/* *widened: casts were added at the end of the graph, which is to be ordered again. */
-static attn_status infer_node(struct inference *inference, struct attn_node *node,
-                              bool *widened)
+static attn_status infer_node(struct inference *inference, struct attn_node *node)
 {
-    struct attn_graph *graph = inference->graph;
-    struct attn_widening widening;
-    int32_t narrow[64];
+    struct attn_promotion promotion;
     struct attn_step *step = next_step(inference, node);
     if (step == NULL)
         return ATTNRUN_E_MEMORY;
-    TRY(attn_node_check_types(&step->pub, &widening));
-    if (widening.inputs == 0)
+    TRY(attn_node_check_types(&step->pub, &promotion));
+    if (promotion.inputs == 0)
         return infer_plain(inference, step);
-    for (int32_t i = 0; i < node->pub.n_out && i < 64; i++) /* as the file says */
-        if ((widening.open >> i & 1) && node->out[i] >= 0 &&
-            graph->values[node->out[i]].type.dtype == widening.dtype)
-            widening.outputs |= UINT64_C(1) << i;
-    *widened = true;
-    TRY(widen_node(graph, node, &widening, narrow));
-    step = next_step(inference, node);
-    if (step == NULL)
-        return ATTNRUN_E_MEMORY;
+    show_promoted(step, &promotion);
     TRY(attn_step_infer(step));
-    TRY(store_outputs(inference, step));
-    for (int32_t i = 0; i < node->pub.n_out && i < 64; i++)
-        if ((widening.outputs >> i & 1) && node->out[i] >= 0) {
-            graph->values[narrow[i]].type = graph->values[node->out[i]].type;
-            graph->values[narrow[i]].type.dtype = widening.dtype;
-        }
-    return ATTNRUN_OK;
+    narrow_outputs(step, &promotion);
+    return store_outputs(inference, step);
 }
 
 /* A node without an operator (inspection only): nothing is known of its outputs. */
@@ -258,20 +213,17 @@ static void forget_outputs(struct attn_graph *graph, const struct attn_node *nod
             graph->values[node->out[i]].type = (attnrun_type){ .rank = -1 };
 }
 
-static attn_status infer_nodes(struct inference *inference, bool *again)
+static attn_status infer_nodes(struct inference *inference)
 {
     struct attn_graph *graph = inference->graph;
-    int64_t n = graph->n_nodes; /* casts are appended behind */
-    *again = false;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
         struct attn_node *node = graph->nodes[i];
         if (node == NULL)
             continue;
-        if (node->pub.op == NULL) {
+        if (node->pub.op == NULL)
             forget_outputs(graph, node);
-            continue;
-        }
-        TRY(infer_node(inference, node, again));
+        else
+            TRY(infer_node(inference, node));
     }
     return ATTNRUN_OK;
 }
@@ -307,15 +259,9 @@ static void sweep(struct attn_graph *graph)
 attn_status attn_graph_infer(struct attn_graph *graph)
 {
     struct inference inference = { .graph = graph };
-    bool again = true;
-    attn_status status = ATTNRUN_OK;
     inference.kernels = attn_runtime_kernels(graph->model->runtime);
     attn_pool_init(&inference.scratch, graph->model->pool.memory, ATTN_MEM_MODEL);
-    while (again && status == ATTNRUN_OK) {
-        status = infer_nodes(&inference, &again);
-        if (again && status == ATTNRUN_OK)
-            status = attn_graph_finish(graph);
-    }
+    attn_status status = infer_nodes(&inference);
     attn_pool_free(&inference.scratch);
     TRY(status);
     sweep(graph);

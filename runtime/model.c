@@ -9,6 +9,7 @@
 #include "io.h"
 #include "model.h"
 #include "pack.h"
+#include "promote.h"
 
 struct attn_model_private {
     atomic_int refs;
@@ -169,8 +170,10 @@ attn_status attn_model_prepare(struct attn_model *model)
         return ATTNRUN_E_UNSUPPORTED;
     }
     TRY(attn_graph_infer(model->graph));
-    if (missing.n == 0)
+    if (missing.n == 0) {
+        TRY(attn_graph_promote(model->graph));
         TRY(attn_graph_rewrite(model->graph));
+    }
     attn_log(model->runtime, ATTN_LOG_INFO, "model: %d nodes in the file, %lld to run",
              model->n_file_nodes, (long long)model->graph->n_nodes);
     return ATTNRUN_OK;

@@ -239,7 +239,7 @@ struct letters {
     struct {
         char letter[16];
         int32_t dtype;
-        bool widened;
+        bool promoted;
     } seen[MAX_LETTERS];
     int n;
 };
@@ -252,19 +252,30 @@ static int find_letter(struct letters *letters, const char *letter)
     return -1;
 }
 
-static bool may_widen(const attnrun_op_def *op, int32_t dtype, uint32_t dtypes)
+static bool may_promote(const attnrun_op_def *op, int32_t dtype, uint32_t dtypes)
 {
     return (dtype == ATTNRUN_F16 || dtype == ATTNRUN_BF16) &&
            dtype_in(ATTNRUN_F32, dtypes) && !(op->flags & ATTNRUN_OP_NOWIDEN);
 }
 
+/* A constant that its operator reads in 16 bits beside operands in f32: so since the region
+ * around it was promoted. */
+static bool is_stored(const attnrun_step *step, int in)
+{
+    const int32_t dtype = step->in[in].dtype;
+    return step_of(step)->graph->promoted && in < 32 &&
+           (step->node->op->storage_in >> in & 1) &&
+           (dtype == ATTNRUN_F16 || dtype == ATTNRUN_BF16) && step->x[in].data != NULL &&
+           in > 0 && step->in[0].dtype == ATTNRUN_F32;
+}
+
 static attn_status check_input(const attnrun_step *step, int in, struct letters *letters,
-                               bool *widen)
+                               bool *promote)
 {
     const attnrun_op_def *op = step->node->op;
     const attnrun_type *type = &step->in[in];
     struct attn_operand operand;
-    *widen = false;
+    *promote = false;
     attn_row_operand(op, op->inputs, in, &operand);
     if (operand.kind == ROW_ANY || type->kind == ATTNRUN_ABSENT || type->dtype == 0)
         return ATTNRUN_OK;
@@ -276,11 +287,13 @@ static attn_status check_input(const attnrun_step *step, int in, struct letters 
                              operand.kind == ATTNRUN_SEQUENCE ? "sequence"
                              : operand.kind == ATTNRUN_TENSOR ? "tensor"
                                                               : "optional");
+    if (is_stored(step, in))
+        return ATTNRUN_OK;
     if (!dtype_in(type->dtype, operand.dtypes)) {
-        if (!may_widen(op, type->dtype, operand.dtypes))
+        if (!may_promote(op, type->dtype, operand.dtypes))
             return op_fail_input(step, in, ATTNRUN_E_DTYPE, "expected %s",
                                  attn_dtype_set_names(operand.dtypes));
-        *widen = true;
+        *promote = true;
     }
     if (operand.letter[0] == 0 || operand.mixed)
         return ATTNRUN_OK;
@@ -293,35 +306,35 @@ static attn_status check_input(const attnrun_step *step, int in, struct letters 
         i = letters->n++;
         memcpy(letters->seen[i].letter, operand.letter, sizeof operand.letter);
         letters->seen[i].dtype = type->dtype;
-        letters->seen[i].widened = *widen;
+        letters->seen[i].promoted = *promote;
     }
     return ATTNRUN_OK;
 }
 
 attn_status attn_node_check_types(const attnrun_step *step,
-                                  struct attn_widening *widening)
+                                  struct attn_promotion *promotion)
 {
     const attnrun_op_def *op = step->node->op;
     struct letters letters = { .n = 0 };
-    memset(widening, 0, sizeof *widening);
+    memset(promotion, 0, sizeof *promotion);
     for (int i = 0; i < step->n_in; i++) {
-        bool widen;
-        TRY(check_input(step, i, &letters, &widen));
-        if (widen && i < 64) {
-            widening->inputs |= UINT64_C(1) << i;
-            widening->dtype = step->in[i].dtype;
+        bool promote;
+        TRY(check_input(step, i, &letters, &promote));
+        if (promote && i < 64) {
+            promotion->inputs |= UINT64_C(1) << i;
+            promotion->dtype = step->in[i].dtype;
         }
     }
-    for (int i = 0; widening->inputs != 0 && i < step->n_out && i < 64; i++) {
+    for (int i = 0; promotion->inputs != 0 && i < step->n_out && i < 64; i++) {
         struct attn_operand operand;
         int letter;
         if (!attn_row_operand(op, op->outputs, i, &operand) || operand.letter[0] == 0)
             continue;
         letter = find_letter(&letters, operand.letter);
-        if (letter < 0 && may_widen(op, widening->dtype, operand.dtypes))
-            widening->open |= UINT64_C(1) << i;
-        if (letter >= 0 && letters.seen[letter].widened)
-            widening->outputs |= UINT64_C(1) << i;
+        if (letter < 0 && may_promote(op, promotion->dtype, operand.dtypes))
+            promotion->open |= UINT64_C(1) << i;
+        if (letter >= 0 && letters.seen[letter].promoted)
+            promotion->outputs |= UINT64_C(1) << i;
     }
     return ATTNRUN_OK;
 }

@@ -25,6 +25,7 @@ set(ATTN_RUNTIME
   runtime/op.c
   runtime/pack.c
   runtime/plan.c
+  runtime/promote.c
   runtime/rewrite.c
   runtime/row.c
   runtime/runtime.c

@@ -306,23 +306,71 @@ void K(gemm_pack_f32)(float *packed, const float *b, ptrdiff_t row, ptrdiff_t co
     }
 }
 
+/* ---- panels of 16-bit elements ---- */
+
+void K(gemm_pack_16)(uint16_t *packed, const uint16_t *b, ptrdiff_t row, ptrdiff_t col,
+                     size_t k, size_t n)
+{
+    for (size_t j = 0; j < n; j += NR, b += NR * col) {
+        const size_t left = n - j < NR ? n - j : NR, width = left <= VF ? VF : NR;
+        for (size_t i = 0; i < k; i++, packed += width)
+            for (size_t v = 0; v < width; v++)
+                packed[v] =
+                    v < left ? b[(ptrdiff_t)i * row + (ptrdiff_t)v * col] : (uint16_t)0;
+    }
+}
+
+static void to_floats(float *y, const uint16_t *x, size_t n, int32_t type)
+{
+    if (type == ATTN_B_F16)
+        K(f16_to_f32)(y, x, n);
+    else
+        K(bf16_to_f32)(y, x, n);
+}
+
+/* Rows k0 … k0 + k - 1 of columns j … j + n - 1, packed or not, as a panel of floats. */
+static void convert_panel(const struct attn_gemm_f32 *g, float *panel, size_t width,
+                          size_t k0, size_t k, size_t j, size_t n)
+{
+    const uint16_t *b = (const uint16_t *)(const void *)g->b;
+    if (g->packed) {
+        const size_t all = g->packed_k > 0 ? g->packed_k : g->k;
+        to_floats(panel, b + j * all + (g->packed_from + k0) * width, k * width,
+                  g->b_type);
+        return;
+    }
+    uint16_t row[NR] = { 0 };
+    b += (ptrdiff_t)k0 * g->b_row + (ptrdiff_t)j * g->b_col;
+    for (size_t i = 0; i < k; i++, b += g->b_row, panel += width) {
+        for (size_t v = 0; v < n; v++)
+            row[v] = b[(ptrdiff_t)v * g->b_col];
+        to_floats(panel, row, width, g->b_type);
+    }
+}
+
 /* ---- blocks ---- */
 
 struct block {
-    const float *next; /* the packed panel that comes after this one; NULL: none */
-    size_t k0, k;      /* rows of B */
-    const float *a;    /* columns k0 … of A */
-    ptrdiff_t a_row;   /* 1 where A is transposed */
+    const char *next; /* the packed panel that comes after this one; NULL: none */
+    size_t k0, k;     /* rows of B */
+    const float *a;   /* columns k0 … of A */
+    ptrdiff_t a_row;  /* 1 where A is transposed */
     bool first, last;
 };
 
-/* Block `block` of K for columns j … j + n - 1 of B: where it is, or packed into scratch.
- */
+/* Block `block` of K for columns j … j + n - 1 of B: where it is, or packed or converted
+ * into scratch. */
 static void find_panel(const struct attn_gemm_f32 *g, struct tile *t, struct block block,
                        size_t j, size_t n)
 {
     const size_t width = n <= VF ? VF : NR;
     t->b_row = (ptrdiff_t)width;
+    if (g->b_type != ATTN_B_F32) {
+        float *floats = g->scratch + g->m * (KC + 16);
+        convert_panel(g, floats, width, block.k0, block.k, j, n);
+        t->b = floats;
+        return;
+    }
     if (g->packed) {
         const size_t k = g->packed_k > 0 ? g->packed_k : g->k;
         t->b = g->b + j * k + (g->packed_from + block.k0) * width;
@@ -422,7 +470,8 @@ static void add_block(const struct attn_gemm_f32 *g, struct block block, float *
     t.a_strip = 1;
     find_panel(g, &t, block, j, n);
     /* The next panel of weights comes from far away while this one is used. */
-    const size_t lines = block.k * width * sizeof(float) / LINE;
+    const size_t size = g->b_type == ATTN_B_F32 ? sizeof(float) : sizeof(uint16_t);
+    const size_t lines = block.k * width * size / LINE;
     const size_t strips = n_tiles * (block.k / STRIP);
     if (block.next != NULL && strips > 0)
         t.next_lines = (int)((lines + strips - 1) / strips);
@@ -430,8 +479,7 @@ static void add_block(const struct attn_gemm_f32 *g, struct block block, float *
         size_t i = g->m * tile / n_tiles, m = g->m * (tile + 1) / n_tiles - i;
         t.a = block.a + (ptrdiff_t)i * block.a_row;
         if (block.next != NULL)
-            t.next = (const char *)block.next +
-                     tile * (block.k / STRIP) * (size_t)t.next_lines * LINE;
+            t.next = block.next + tile * (block.k / STRIP) * (size_t)t.next_lines * LINE;
         t.n_fetch = 0;
         t.bias = NULL;
         t.sum = sums + i * NR;
@@ -457,6 +505,7 @@ static void add_block(const struct attn_gemm_f32 *g, struct block block, float *
 static void run_group(const struct attn_gemm_f32 *g, size_t j, size_t n)
 {
     const size_t n_blocks = g->k > KC ? (g->k + KC - 1) / KC : 1;
+    const size_t size = g->b_type == ATTN_B_F32 ? sizeof(float) : sizeof(uint16_t);
     float *const sums = g->scratch + (size_t)(KC + 16) * g->m + (size_t)KC * NR;
     for (size_t i = 0; i < n_blocks; i++) {
         struct block block = { .k0 = g->k * i / n_blocks,
@@ -469,7 +518,7 @@ static void run_group(const struct attn_gemm_f32 *g, size_t j, size_t n)
             size_t next_j = j + (!last_panel ? p + NR : block.last ? n : 0);
             size_t next_k = !last_panel ? block.k0 : block.last ? 0 : block.k0 + block.k;
             if (g->packed && g->packed_k == 0 && next_j < g->n)
-                block.next = g->b + next_j * g->k + next_k * NR;
+                block.next = (const char *)g->b + (next_j * g->k + next_k * NR) * size;
             add_block(g, block, n_blocks > 1 ? sums + p * g->m : sums, j + p,
                       n - p < NR ? n - p : NR);
         }
@@ -539,8 +588,8 @@ void K(gemm_f32)(const struct attn_gemm_f32 *g)
 {
     if (g->m == 0)
         return;
-    const bool dots =
-        !g->packed && g->b_row == 1 && g->a_col == 0 && (g->m <= 4 || g->n == 1);
+    const bool dots = !g->packed && g->b_type == ATTN_B_F32 && g->b_row == 1 &&
+                      g->a_col == 0 && (g->m <= 4 || g->n == 1);
     const size_t step = !dots && g->m > FEW_ROWS ? ATTN_GEMM_WIDE : NR;
     for (size_t j = 0; j < g->n; j += step) {
         size_t n = g->n - j < step ? g->n - j : step;

@@ -89,6 +89,8 @@ enum {
     ATTN_GEMM_NR_MOST = 32,
     ATTN_GEMM_WIDE = 1024 /* columns that share a block of A */
 };
+/* How B is stored: 16-bit panels become floats on their way into cache. */
+enum { ATTN_B_F32 = 0, ATTN_B_F16, ATTN_B_BF16 };
 struct attn_gemm_f32 {
     const float *a;
     ptrdiff_t a_row;
@@ -97,7 +99,7 @@ struct attn_gemm_f32 {
      * where they were packed for more rows of B, packed_k are all of them and packed_from
      * is the first one to use.
      * Else one of b_row, b_col is 1, or both are anything (slower). */
-    const float *b;
+    const float *b; /* elements of b_type, whatever the pointer says */
     ptrdiff_t b_row, b_col;
     float *c;
     ptrdiff_t c_row;
@@ -107,6 +109,7 @@ struct attn_gemm_f32 {
     struct attn_ahead *ahead; /* or NULL */
     size_t packed_k, packed_from;
     int32_t n_epilogue, packed;
+    int32_t b_type;     /* ATTN_B_F32 … */
     int32_t accumulate; /* C += A B instead, before the epilogue */
 };
 /* Partial sums of the columns that share a block of A (of one panel, where K is one

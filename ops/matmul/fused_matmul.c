@@ -151,6 +151,7 @@ const attnrun_op_def op_fused_matmul_1 = {
     .attrs = fused_matmul_attrs,
     .infer = fused_matmul_infer,
     .pack = fused_matmul_pack,
+    .storage_in = 2,
     .run = fused_matmul_run,
     .cost = "O(m n k)",
 };
@@ -168,6 +169,7 @@ const attnrun_op_def op_ms_fused_matmul_1 = {
     .attrs = ms_fused_matmul_attrs,
     .infer = fused_matmul_infer,
     .pack = fused_matmul_pack,
+    .storage_in = 2,
     .run = fused_matmul_run,
     .cost = "O(m n k)",
     .source = "ONNX Runtime contrib operators",

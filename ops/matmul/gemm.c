@@ -19,12 +19,7 @@ static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 void attn_gemm_describe(struct attn_gemm *g, int64_t m, int64_t n, int64_t k,
                         bool trans_a, bool trans_b)
 {
-    *g = (struct attn_gemm){ .a_type = ATTNRUN_F32,
-                             .b_type = ATTNRUN_F32,
-                             .c_type = ATTNRUN_F32,
-                             .m = m,
-                             .n = n,
-                             .k = k };
+    *g = (struct attn_gemm){ .b_type = ATTNRUN_F32, .m = m, .n = n, .k = k };
     g->a_row = trans_a ? 1 : k;
     g->a_col = trans_a ? m : 1;
     g->b_row = trans_b ? 1 : n;
@@ -141,6 +136,18 @@ static int move_epilogue(const struct attn_gemm *g, const struct attn_gemm_opera
     return n;
 }
 
+static int32_t stored_as(int32_t dtype)
+{
+    return dtype == ATTNRUN_F16    ? ATTN_B_F16
+           : dtype == ATTNRUN_BF16 ? ATTN_B_BF16
+                                   : ATTN_B_F32;
+}
+
+static const void *element(int32_t dtype, const void *data, int64_t index)
+{
+    return (const char *)data + index * (dtype == ATTNRUN_F32 ? 4 : 2);
+}
+
 /* `count` tasks from `task` on, which share their rows. */
 static void run_columns(const struct attn_gemm *g, const struct attn_kernels *kernels,
                         const struct attn_gemm_operands *o, int64_t task, int64_t count,
@@ -162,12 +169,11 @@ static void run_columns(const struct attn_gemm *g, const struct attn_kernels *ke
     t.n_epilogue = move_epilogue(g, o, steps, at.c, i, j);
     float *copy = t.scratch + gemm_floats(g);
     find_a(g, kernels, &t, (const float *)o->a + at.a + i * g->a_row, copy);
-    if (o->packed != NULL) {
-        t.packed = 1;
-        t.b = (const float *)((const struct attn_packed *)o->packed + 1) + j * g->k;
-    } else {
-        t.b = (const float *)o->b + at.b + j * g->b_col;
-    }
+    t.packed = o->packed != NULL;
+    t.b_type = stored_as(g->b_type);
+    t.b = t.packed
+              ? element(g->b_type, (const struct attn_packed *)o->packed + 1, j * g->k)
+              : element(g->b_type, o->b, at.b + j * g->b_col);
     t.c = (float *)o->c + at.c + i * g->c_row + j;
     kernels->gemm_f32(&t);
 }
@@ -191,40 +197,39 @@ attn_status attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *
 
 /* ---- packing ---- */
 
-int64_t attn_gemm_pack_bytes(const struct attn_kernels *kernels, int64_t k, int64_t n)
+int64_t attn_gemm_pack_bytes(const struct attn_kernels *kernels, int32_t dtype, int64_t k,
+                             int64_t n)
 {
     int64_t lanes = kernels->vec_bytes / 4, bytes;
     if (!ck_add(n, lanes - 1, &n) || !ck_mul(n / lanes * lanes, k, &bytes) ||
-        !ck_mul(bytes, 4, &bytes) ||
+        !ck_mul(bytes, dtype == ATTNRUN_F32 ? 4 : 2, &bytes) ||
         !ck_add(bytes, (int64_t)sizeof(struct attn_packed), &bytes))
         return -1;
     return bytes;
 }
 
-static float *pack_head(const struct attn_kernels *kernels, struct attn_packed *packed,
-                        int64_t k, int64_t n)
+void attn_gemm_pack(const struct attn_kernels *kernels, struct attn_packed *packed,
+                    int32_t dtype, const void *b, int64_t row, int64_t col, int64_t k,
+                    int64_t n)
 {
     *packed = (struct attn_packed){ .magic = ATTN_PACKED_MAGIC,
                                     .version = ATTN_PACKED_VERSION,
-                                    .dtype = ATTNRUN_F32,
+                                    .dtype = dtype,
                                     .vec_bytes = kernels->vec_bytes,
                                     .k = k,
                                     .n = n };
-    return (float *)(packed + 1);
-}
-
-void attn_gemm_pack(const struct attn_kernels *kernels, struct attn_packed *packed,
-                    const float *b, int64_t row, int64_t col, int64_t k, int64_t n)
-{
-    kernels->gemm_pack_f32(pack_head(kernels, packed, k, n), b, row, col, (size_t)k,
-                           (size_t)n);
+    void *panels = packed + 1;
+    if (dtype == ATTNRUN_F32)
+        kernels->gemm_pack_f32(panels, b, row, col, (size_t)k, (size_t)n);
+    else
+        kernels->gemm_pack_16(panels, b, row, col, (size_t)k, (size_t)n);
 }
 
 /* *bytes of packed input `in`, a (k, n) matrix. */
 static attn_status pack_room(const attnrun_pack *pack, int in, int64_t k, int64_t n,
                              int64_t *bytes)
 {
-    *bytes = attn_gemm_pack_bytes(pack->kernels, k, n);
+    *bytes = attn_gemm_pack_bytes(pack->kernels, pack->x[in].dtype, k, n);
     return *bytes < 0 ? attn_fail_node(ATTNRUN_E_LIMIT, pack->node,
                                        "input %d is too large to pack", in)
                       : ATTNRUN_OK;
@@ -238,7 +243,8 @@ attn_status attn_gemm_pack_input(attnrun_pack *pack, int in, bool trans_b, int64
 {
     const attnrun_tensor *b = in < pack->n_in ? &pack->x[in] : NULL;
     *bytes = 0;
-    if (b == NULL || b->data == NULL || b->dtype != ATTNRUN_F32 || b->rank < 2)
+    if (b == NULL || b->data == NULL || b->rank < 2 ||
+        (b->dtype != ATTNRUN_F32 && stored_as(b->dtype) == ATTN_B_F32))
         return ATTNRUN_OK;
     for (int i = 0; i < b->rank - 2; i++)
         if (b->dims[i] != 1)
@@ -252,8 +258,8 @@ attn_status attn_gemm_pack_input(attnrun_pack *pack, int in, bool trans_b, int64
     pack->sources = UINT32_C(1) << in;
     if (packed == NULL)
         return ATTNRUN_OK;
-    attn_gemm_pack(pack->kernels, packed, b->data, trans_b ? 1 : n, trans_b ? k : 1, k,
-                   n);
+    attn_gemm_pack(pack->kernels, packed, b->dtype, b->data, trans_b ? 1 : n,
+                   trans_b ? k : 1, k, n);
     pack->replaces |= UINT32_C(1) << in;
     return ATTNRUN_OK;
 }

@@ -14,7 +14,7 @@
 
 /* C[…,m,n] = epilogue(A[…,m,k] B[…,k,n]). Strides in elements. Zero m, n, k are fine. */
 struct attn_gemm {
-    int32_t a_type, b_type, c_type; /* f32 so far */
+    int32_t b_type; /* element type of B: f32, f16 or bf16; A and C are f32 */
     int32_t n_batch;
     int64_t batch[ATTNRUN_MAX_RANK]; /* leading dims */
     int64_t a_batch[ATTNRUN_MAX_RANK], b_batch[ATTNRUN_MAX_RANK],
@@ -61,10 +61,13 @@ struct attn_packed {
     int64_t k, n;
     int64_t reserved[4]; /* the panels follow */
 };
-/* Bytes, -1 where that overflows. */
-int64_t attn_gemm_pack_bytes(const struct attn_kernels *kernels, int64_t k, int64_t n);
+/* Bytes of a packed B of elements of `dtype` (f32, f16, bf16), -1 where that overflows. */
+int64_t attn_gemm_pack_bytes(const struct attn_kernels *kernels, int32_t dtype, int64_t k,
+                             int64_t n);
+/* b: elements of `dtype`, with strides in elements. */
 void attn_gemm_pack(const struct attn_kernels *kernels, struct attn_packed *packed,
-                    const float *b, int64_t row, int64_t col, int64_t k, int64_t n);
+                    int32_t dtype, const void *b, int64_t row, int64_t col, int64_t k,
+                    int64_t n);
 /* pack() of an operator whose input `in` is B: packs it where that is a constant matrix.
  * All nodes that multiply by the same constant share the packed copy. */
 attn_status attn_gemm_pack_input(attnrun_pack *pack, int in, bool trans_b, int64_t *bytes,

@@ -97,6 +97,7 @@ static attn_status gemm_infer(attnrun_step *step)
         return ATTNRUN_OK;
     attn_gemm_describe(&state->gemm, dims[0].value, dims[1].value, a->dims[!ta].value, ta,
                        tb);
+    state->gemm.b_type = b->dtype;
     if (op_has_in(step, 2))
         c_strides(&step->in[2], state);
     if (a->dtype == ATTNRUN_F32)
@@ -235,6 +236,7 @@ const attnrun_op_def op_gemm_1 = {
     .attrs = gemm_attrs,
     .infer = gemm_infer,
     .pack = gemm_pack,
+    .storage_in = 2,
     .run = gemm_run,
     .cost = "O(m n k)",
 };
@@ -252,6 +254,7 @@ const attnrun_op_def op_ms_fused_gemm_1 = {
     .attrs = fused_gemm_attrs,
     .infer = gemm_infer,
     .pack = gemm_pack,
+    .storage_in = 2,
     .run = gemm_run,
     .cost = "O(m n k)",
     .source = "ONNX Runtime contrib operators",

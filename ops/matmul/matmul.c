@@ -62,6 +62,7 @@ const attnrun_op_def op_matmul_1 = {
     .state_bytes = sizeof(struct matmul_state),
     .infer = matmul_infer,
     .pack = matmul_pack,
+    .storage_in = 2,
     .run = matmul_run,
     .cost = "O(m n k)",
 };

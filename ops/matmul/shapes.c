@@ -103,6 +103,7 @@ attn_status attn_matmul_describe(const attnrun_step *step, int a, int b, unsigne
     attn_gemm_describe(g, m.value, n.value, k.value,
                        (trans & ATTN_TRANS_A) != 0 && ta->rank > 1,
                        (trans & ATTN_TRANS_B) != 0 && tb->rank > 1);
+    g->b_type = tb->dtype;
     g->n_batch = rank - (ta->rank > 1) - (tb->rank > 1);
     for (int i = 0; i < g->n_batch; i++)
         g->batch[i] = dims[i].value;

@@ -116,6 +116,20 @@ static struct attn_ahead rows_ahead(struct check *c)
     return ahead;
 }
 
+/* B rounded to 16-bit elements: what gemm_f32 gets; `b` becomes their values. */
+static const uint16_t *round_b(struct check *c, int32_t type, float *b, size_t n)
+{
+    uint16_t *narrow = check_memory(c, n * sizeof *narrow);
+    if (type == ATTN_B_F16) {
+        c->k->f32_to_f16(narrow, b, n);
+        c->k->f16_to_f32(b, narrow, n);
+    } else {
+        c->k->f32_to_bf16(narrow, b, n);
+        c->k->bf16_to_f32(b, narrow, n);
+    }
+    return narrow;
+}
+
 /* form: 0 row-major B, 1 B transposed, 2 any strides; packed or not. */
 static void run_case(struct check *c, struct shape s, int form, bool packed, int32_t kind)
 {
@@ -136,13 +150,24 @@ static void run_case(struct check *c, struct shape s, int form, bool packed, int
     size_t last = s.n > 0 && s.k > 0
                       ? (s.k - 1) * (size_t)t.g.b_row + (s.n - 1) * (size_t)t.g.b_col + 1
                       : 0;
-    const float *b = check_normal_f32(c, last);
+    float *b = (float *)(uintptr_t)check_normal_f32(c, last);
+    const uint16_t *narrow = NULL;
+    t.g.b_type = (int32_t)check_below(c, 4);
+    if (t.g.b_type > ATTN_B_BF16)
+        t.g.b_type = ATTN_B_F32;
+    if (t.g.b_type != ATTN_B_F32)
+        narrow = round_b(c, t.g.b_type, b, last);
     t.g.c_row = (ptrdiff_t)(s.n + extra);
     t.g.c = check_memory(c, (s.m == 0 ? 0 : s.m * (s.n + extra) - extra) * sizeof(float));
-    t.g.b = b;
+    t.g.b = narrow != NULL ? (const void *)narrow : b;
     add_epilogue(c, &t, kind);
     t.g.scratch = aligned_alloc(64, attn_gemm_scratch(s.m, s.n, s.k) * sizeof(float));
-    if (packed) {
+    if (packed && narrow != NULL) {
+        uint16_t *panels = check_memory(c, s.k * padded(c, s.n) * sizeof *panels);
+        c->k->gemm_pack_16(panels, narrow, t.g.b_row, t.g.b_col, s.k, s.n);
+        t.g.b = (const float *)(const void *)panels;
+        t.g.packed = 1;
+    } else if (packed) {
         float *panels = check_memory(c, s.k * padded(c, s.n) * sizeof(float));
         c->k->gemm_pack_f32(panels, b, t.g.b_row, t.g.b_col, s.k, s.n);
         t.g.b = panels;
@@ -251,6 +276,33 @@ void check_gemm_pack_f32(struct check *c)
                 check_f32(
                     c, j, panels[first * k + i * width + j - first],
                     j < n ? (double)b[(ptrdiff_t)i * row + (ptrdiff_t)j * col] : 0.0, 0);
+        }
+    }
+}
+
+void check_gemm_pack_16(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        if (n > 100)
+            continue;
+        const size_t k = (size_t)check_below(c, 40), lanes = (size_t)c->k->vec_bytes / 4;
+        uint16_t *b = check_memory(c, n * k * sizeof *b);
+        uint16_t *panels = check_memory(c, k * padded(c, n) * sizeof *panels);
+        for (size_t i = 0; i < n * k; i++)
+            b[i] = (uint16_t)check_below(c, 1 << 16);
+        const bool transposed = check_below(c, 2) != 0;
+        const ptrdiff_t row = transposed ? 1 : (ptrdiff_t)n,
+                        col = transposed ? (ptrdiff_t)k : 1;
+        c->k->gemm_pack_16(panels, b, row, col, k, n);
+        for (size_t j = 0; j < padded(c, n); j++) {
+            const size_t first = j / (2 * lanes) * (2 * lanes);
+            const size_t width = n - first <= lanes ? lanes : 2 * lanes;
+            for (size_t i = 0; i < k; i++)
+                check_true(c, j,
+                           panels[first * k + i * width + j - first] ==
+                               (j < n ? b[(ptrdiff_t)i * row + (ptrdiff_t)j * col] : 0),
+                           "is not the element of B");
         }
     }
 }
