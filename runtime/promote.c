@@ -191,16 +191,35 @@ static bool gives_others(const struct attn_node *node, const char *variable)
     return true;
 }
 
+/* Whether all narrow operands of this type are small constants: a mask's two numbers. */
+static bool chooses_constants(const struct promotion *p, const struct attn_node *node,
+                              const char *variable)
+{
+    enum { SMALL_ELEMENTS = 1024 };
+    struct attn_operand operand;
+    for (int32_t i = 0; i < node->pub.n_in; i++) {
+        variable_of(node->pub.op, node->pub.op->inputs, i, &operand);
+        if (strcmp(operand.letter, variable) != 0 || node->in[i] < 0)
+            continue;
+        const attnrun_tensor *data = &p->graph->values[node->in[i]].data;
+        if (data->data == NULL || tensor_count(data) > SMALL_ELEMENTS)
+            return false;
+    }
+    return true;
+}
+
 /* A node that takes f16 as it is, and moves or looks at it, follows its operands. */
 static attn_status promote_moving(struct promotion *p, struct attn_node *node)
 {
     struct attn_operand operand;
     for (int32_t i = 0; i < node->pub.n_in; i++) {
-        if (node->in[i] < 0 || node->in[i] >= p->n_values || p->twin[node->in[i]] < 0)
+        if (node->in[i] >= p->n_values || !value_is_narrow(p->graph, node->in[i]))
             continue;
         variable_of(node->pub.op, node->pub.op->inputs, i, &operand);
-        if (operand.letter[0] != 0 &&
-            (gives_variable(node, operand.letter) || gives_others(node, operand.letter)))
+        if (operand.letter[0] == 0 ||
+            (p->twin[node->in[i]] < 0 && !chooses_constants(p, node, operand.letter)))
+            continue;
+        if ((gives_variable(node, operand.letter) || gives_others(node, operand.letter)))
             TRY(promote_variable(p, node, operand.letter));
     }
     return ATTNRUN_OK;

@@ -1,6 +1,8 @@
 /* match.c - small questions that rewrite passes ask about a graph. */
 #include "match.h"
 
+#include "../../runtime/dtype.h"
+
 #include <math.h>
 
 struct attn_node *attn_match_in(const struct attn_graph *graph,
@@ -52,7 +54,13 @@ bool attn_match_scalar(const struct attn_graph *graph, const struct attn_node *n
     return false;
 }
 
-bool attn_match_near(double a, double b) { return fabs(a - b) <= 1e-4 * fabs(b); }
+/* A constant of an f16 or bf16 file is the number rounded to that type. */
+bool attn_match_near(double a, double b)
+{
+    const float f16 = attn_f16_to_f32(attn_f32_to_f16((float)b));
+    const float bf16 = attn_bf16_to_f32(attn_f32_to_bf16((float)b));
+    return fabs(a - b) <= 1e-4 * fabs(b) || a == (double)f16 || a == (double)bf16;
+}
 
 bool attn_match_number(const struct attn_graph *graph, const struct attn_node *node,
                        bool commutes, double x, int32_t *other)

@@ -9,6 +9,8 @@ endif()
 set(systems ${CMAKE_CURRENT_SOURCE_DIR}/build/models)
 add_python_test(models.export models/make_families.py ${families} ${full})
 add_python_test(models.families models/run_models.py $<TARGET_FILE:attnrun> ${families})
+add_python_test(models.twins models/run_twins.py $<TARGET_FILE:attnrun> ${families}
+  ${ATTNRUN_TEST_DATA}/twins)
 add_python_test(models.build ../models/build.py ${systems})
 add_python_test(models.systems models/test_systems.py ${CMAKE_CURRENT_SOURCE_DIR}
   $<TARGET_FILE:attnrun> ${systems})
@@ -25,11 +27,12 @@ if(ATTNRUN_PYTHON)
   add_test(NAME models.steps_llama COMMAND run_steps ${systems}/llama 2)
   set_tests_properties(models.export PROPERTIES FIXTURES_SETUP model_families
     PROCESSORS 2)
-  set_tests_properties(models.families PROPERTIES FIXTURES_REQUIRED model_families)
+  set_tests_properties(models.families models.twins PROPERTIES
+    FIXTURES_REQUIRED model_families)
   set_tests_properties(models.build PROPERTIES FIXTURES_SETUP systems PROCESSORS 2)
   set_tests_properties(models.systems models.check models.onnxruntime models.c_api
     models.steps_linear models.steps_llama PROPERTIES FIXTURES_REQUIRED systems)
-  set_tests_properties(models.export models.families models.build models.systems
+  set_tests_properties(models.export models.families models.twins models.build models.systems
     models.check models.onnxruntime PROPERTIES LABELS "python;slow")
   if(ATTNRUN_TESTS_FULL)
     set_tests_properties(models.export models.families PROPERTIES TIMEOUT 7200)
