@@ -136,13 +136,13 @@ static attnrun_status read_npz_key(struct inputs *inputs, struct input *input,
     return status;
 }
 
-/* f.npy, f.npz (the key is the input's name), f.npz:key, f.pb */
+/* f.npy, f.npz (the key is the input's name), f.npz:key, f.pb; - is npy */
 static attnrun_status read_file(struct inputs *inputs, struct input *input,
                                 const char *path)
 {
     char copy[4096];
     const char *key = strstr(path, ".npz:");
-    if (file_has_extension(path, ".npy"))
+    if (file_has_extension(path, ".npy") || file_is_stream(path))
         return npy_read(path, inputs->max_bytes, &input->held);
     if (file_has_extension(path, ".pb"))
         return file_read_pb(inputs->cli->runtime, path, input->info.kind, &input->held);

@@ -19,8 +19,9 @@ enum {
 
 const struct cli_option cli_options[] = {
     { "input", 'i', OPT_LIST, AT(inputs), MAKES_INPUTS, "NAME=WHAT",
-      "x=f.npy, x=f.npz[:key], x=f.pb, x=[[1,2]], x=ones|zeros, or f.npz by its keys", 0,
-      0, 0 },
+      "x=f.npy, x=f.npz[:key], x=f.pb, x=- (npy from stdin), x=[[1,2]], x=ones|zeros, "
+      "or f.npz by its keys",
+      0, 0, 0 },
     { "inputs", 0, OPT_TEXT, AT(inputs_dir), MAKES_INPUTS, "DIR",
       "all inputs from DIR/input_N.pb or DIR/NAME.npy", 0, 0, 0 },
     { "set", 's', OPT_LIST, AT(sets), MAKES_INPUTS, "SYMBOL=N",
@@ -30,7 +31,8 @@ const struct cli_option cli_options[] = {
     { "state", 0, OPT_LIST, AT(states), CLI_PLAN | CLI_BENCH, "PAST=PRESENT",
       "output that becomes an input of the next run: past_*=present_*", 0, 0, 0 },
     { "output", 'o', OPT_TEXT, AT(output), CLI_RUN, "PATH",
-      "write outputs: f.npz, f.npy (one output), or a folder of npy files", 0, 0, 0 },
+      "write outputs: f.npz, f.npy (one output), a folder of npy files, or - (stdout)", 0,
+      0, 0 },
     { "print", 0, OPT_TEXT, AT(print), CLI_RUN, "HOW", "what to show of outputs", 0, 0,
       "full|summary|none" },
     { "ref", 0, OPT_TEXT, AT(ref), CLI_CHECK, "PATH",
@@ -46,8 +48,8 @@ const struct cli_option cli_options[] = {
       "also print a line for each folder that passes", 0, 0, 0 },
     { "isolate", 0, OPT_FLAG, AT(isolate), CLI_CHECK, NULL,
       "run each folder in a process of its own", 0, 0, 0 },
-    { "svg", 0, OPT_TEXT, AT(svg), CLI_PLAN, "FILE", "draw the arena: time by offset", 0,
-      0, 0 },
+    { "svg", 0, OPT_TEXT, AT(svg), CLI_PLAN, "FILE",
+      "draw the arena: time by offset (-: stdout)", 0, 0, 0 },
     { "coverage", 0, OPT_FLAG, AT(coverage), CLI_INSPECT, NULL,
       "which nodes are native, run by a function body, or missing", 0, 0, 0 },
     { "layers", 0, OPT_FLAG, AT(layers), CLI_INSPECT, NULL, "every node, in order", 0, 0,

@@ -247,14 +247,29 @@ static attnrun_status save_in_folder(void *user, const char *name,
     return npy_save(path, tensor);
 }
 
+/* The form that outputs take at a path: by its extension, and what has none to go by (a
+ * device, a FIFO, "-") takes one output as npy and several as npz. */
+enum form { FORM_NPZ, FORM_NPY, FORM_FOLDER };
+
+static enum form form_of(const struct job *job, const char *path)
+{
+    if (file_has_extension(path, ".npz"))
+        return FORM_NPZ;
+    if (file_has_extension(path, ".npy"))
+        return FORM_NPY;
+    if (file_is_special(path))
+        return job->info.n_outputs == 1 ? FORM_NPY : FORM_NPZ;
+    return FORM_FOLDER;
+}
+
 attnrun_status outputs_check_path(const struct job *job, const char *path)
 {
-    bool known = file_has_extension(path, ".npz") || file_has_extension(path, ".npy");
-    if (file_has_extension(path, ".npy") && job->info.n_outputs != 1)
+    enum form form = form_of(job, path);
+    if (form == FORM_NPY && job->info.n_outputs != 1)
         return tool_fail(ATTNRUN_E_USAGE,
                          "-o %s: a npy file holds one output, the model has %d",
                          tool_path(path), job->info.n_outputs);
-    if (!known && !file_is_folder(path) && path[strlen(path) - 1] != '/')
+    if (form == FORM_FOLDER && !file_is_folder(path) && path[strlen(path) - 1] != '/')
         return tool_fail(ATTNRUN_E_USAGE,
                          "-o %s: neither a npz file, a npy file nor a folder "
                          "(a new folder ends in /)",
@@ -278,10 +293,9 @@ static attnrun_status write_single(struct job *job, const char *path)
 attnrun_status outputs_write(struct job *job, const char *path)
 {
     char folder[4096];
-    if (file_has_extension(path, ".npz"))
-        return write_archive(job, path);
-    if (file_has_extension(path, ".npy"))
-        return write_single(job, path);
+    enum form form = form_of(job, path);
+    if (form != FORM_FOLDER)
+        return form == FORM_NPZ ? write_archive(job, path) : write_single(job, path);
     if (!file_is_folder(path) && mkdir(path, 0777) != 0)
         return tool_fail_io("cannot make the folder %s", tool_path(path));
     snprintf(folder, sizeof folder, "%s", path);

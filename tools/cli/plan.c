@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../io/file.h"
 #include "job.h"
 #include "svg.h"
 
@@ -137,6 +138,11 @@ attnrun_status command_plan(struct cli *cli, int *exit_code)
 {
     struct job job;
     struct blocks blocks = { 0 };
+    bool drawn = cli->svg != NULL && file_is_stream(cli->svg);
+    *exit_code = 0;
+    if (drawn && cli->json)
+        return tool_fail(ATTNRUN_E_USAGE,
+                         "--svg -: standard output takes the drawing, and so no --json");
     attnrun_status status = job_open(&job, cli, cli->paths.v[0]);
     if (status == ATTNRUN_OK)
         status = read_blocks(&job, &blocks);
@@ -145,10 +151,9 @@ attnrun_status command_plan(struct cli *cli, int *exit_code)
             svg_write(cli->svg, text_file_name(job.path), &job.plan, blocks.v, blocks.n);
     if (status == ATTNRUN_OK && cli->json)
         print_json(&job, &blocks);
-    else if (status == ATTNRUN_OK && !cli->quiet)
+    else if (status == ATTNRUN_OK && !cli->quiet && !drawn)
         print_plan(&job, &blocks);
     free(blocks.v);
     job_close(&job);
-    *exit_code = 0;
     return status;
 }

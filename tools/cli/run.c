@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "../io/file.h"
 #include "job.h"
 #include "profile.h"
 
@@ -177,15 +178,31 @@ static attnrun_status show(struct job *job, const struct profile *profile)
         return outputs_print_full(job);
     if (print != NULL && strcmp(print, "summary") == 0)
         return outputs_print(job);
-    if (print != NULL || job->cli->quiet)
+    bool taken = job->cli->output != NULL && file_is_stream(job->cli->output);
+    if (print != NULL || job->cli->quiet || taken)
         return ATTNRUN_OK;
     return print_screen(job);
+}
+
+/* Standard output takes one thing: the outputs themselves, or what is said of them. */
+static attnrun_status check_stream(const struct cli *cli)
+{
+    if (cli->output == NULL || !file_is_stream(cli->output))
+        return ATTNRUN_OK;
+    if (cli->json || cli->profile ||
+        (cli->print != NULL && strcmp(cli->print, "none") != 0))
+        return tool_fail(
+            ATTNRUN_E_USAGE,
+            "-o -: standard output takes the outputs, and so neither --json, "
+            "--print nor --profile");
+    return ATTNRUN_OK;
 }
 
 static attnrun_status run_job(struct job *job, struct profile *profile)
 {
     struct cli *cli = job->cli;
     attnrun_run_options options = { .struct_size = sizeof options };
+    TRY(check_stream(cli));
     TRY(job_open(job, cli, cli->paths.v[0]));
     if (cli->output != NULL)
         TRY(outputs_check_path(job, cli->output));

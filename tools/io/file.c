@@ -1,14 +1,54 @@
-/* file.c - bytes from files, and files that appear whole or not at all. */
+/* file.c - bytes from files, or from standard input, which is read to its end first. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "file.h"
+
+/* Standard input lies in memory: a bound that no input of a model comes near. */
+#define MAX_STREAM_BYTES (INT64_C(4) << 30)
+
+bool file_is_stream(const char *path) { return strcmp(path, "-") == 0; }
+
+/* All of standard input into memory that can be read at offsets, as a file can. */
+static attnrun_status copy_stream(int to, int64_t *bytes)
+{
+    static char buffer[1 << 16];
+    for (*bytes = 0;;) {
+        ssize_t n = read(STDIN_FILENO, buffer, sizeof buffer);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return tool_fail_io("cannot read standard input");
+        if (n == 0)
+            return ATTNRUN_OK;
+        *bytes += n;
+        if (*bytes > MAX_STREAM_BYTES)
+            return tool_fail(ATTNRUN_E_LIMIT,
+                             "standard input has more than %" PRId64 " bytes",
+                             MAX_STREAM_BYTES);
+        for (ssize_t done = 0, part; done < n; done += part)
+            if ((part = write(to, buffer + done, (size_t)(n - done))) <= 0)
+                return tool_fail_io("cannot keep standard input");
+    }
+}
+
+static attnrun_status open_stream(struct input_file *file)
+{
+    file->fd = memfd_create("standard input", MFD_CLOEXEC);
+    if (file->fd < 0)
+        return tool_fail_io("cannot keep standard input");
+    attnrun_status status = copy_stream(file->fd, &file->bytes);
+    if (status != ATTNRUN_OK)
+        input_file_close(file);
+    return status;
+}
 
 attnrun_status input_file_open(struct input_file *file, const char *path)
 {
@@ -16,6 +56,8 @@ attnrun_status input_file_open(struct input_file *file, const char *path)
     if (snprintf(file->path, sizeof file->path, "%s", path) >= (int)sizeof file->path)
         return tool_fail(ATTNRUN_E_IO, "a path of more than %zu bytes",
                          sizeof file->path);
+    if (file_is_stream(path))
+        return open_stream(file);
     file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file->fd < 0)
         return tool_fail_io("cannot open %s", tool_path(path));
@@ -87,98 +129,6 @@ attnrun_status file_read_all(const char *path, int64_t max_bytes, char **data,
     }
     input_file_close(&file);
     return status;
-}
-
-/* What the signal handler has to remove; the flag is set last and cleared first. */
-static char pending_path[4128];
-static volatile int pending;
-
-void output_file_interrupted(void)
-{
-    if (pending)
-        unlink(pending_path);
-}
-
-attnrun_status output_file_open(struct output_file *file, const char *path)
-{
-    memset(file, 0, sizeof *file);
-    file->fd = -1;
-    if (snprintf(file->path, sizeof file->path, "%s", path) >= (int)sizeof file->path)
-        return tool_fail(ATTNRUN_E_IO, "a path of more than %zu bytes",
-                         sizeof file->path);
-    snprintf(file->temporary, sizeof file->temporary, "%s.tmp.%ld", path, (long)getpid());
-    file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file->fd < 0)
-        return tool_fail_io("cannot write %s", tool_path(path));
-    memcpy(pending_path, file->temporary, sizeof pending_path);
-    pending = 1;
-    return ATTNRUN_OK;
-}
-
-attnrun_status output_file_write(struct output_file *file, const void *data,
-                                 int64_t bytes)
-{
-    const uint8_t *from = data;
-    if (file->status != ATTNRUN_OK)
-        return file->status;
-    file->bytes += bytes;
-    while (bytes > 0) {
-        size_t part = bytes > (1 << 30) ? (size_t)1 << 30 : (size_t)bytes;
-        ssize_t n = write(file->fd, from, part);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return file->status = tool_fail_io("cannot write %s", tool_path(file->path));
-        from += n;
-        bytes -= n;
-    }
-    return ATTNRUN_OK;
-}
-
-void output_file_abandon(struct output_file *file)
-{
-    if (file->fd < 0)
-        return;
-    pending = 0;
-    close(file->fd);
-    unlink(file->temporary);
-    file->fd = -1;
-}
-
-/* So that the new name survives a crash; a file system that cannot is no failure. */
-static void sync_folder_of(const char *path)
-{
-    char folder[4096];
-    const char *slash = strrchr(path, '/');
-    size_t n = slash == NULL ? 0 : (size_t)(slash - path) + 1;
-    memcpy(folder, path, n);
-    snprintf(folder + n, sizeof folder - n, ".");
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0) {
-        (void)fsync(fd);
-        close(fd);
-    }
-}
-
-attnrun_status output_file_commit(struct output_file *file)
-{
-    if (file->status == ATTNRUN_OK && fsync(file->fd) != 0 && errno != EINVAL)
-        file->status = tool_fail_io("cannot write %s", tool_path(file->path));
-    if (file->status != ATTNRUN_OK) {
-        output_file_abandon(file);
-        return file->status;
-    }
-    int closed = close(file->fd);
-    file->fd = -1;
-    if (closed != 0 || rename(file->temporary, file->path) != 0) {
-        file->status = tool_fail_io("cannot write %s", tool_path(file->path));
-        unlink(file->temporary);
-        pending = 0;
-        return file->status;
-    }
-    pending = 0;
-    sync_folder_of(file->path);
-    return ATTNRUN_OK;
 }
 
 bool file_is_folder(const char *path)

@@ -1,4 +1,5 @@
-/* file.h - bytes from files, and files that appear whole or not at all. */
+/* file.h - bytes from files, and the one writer of files: what it writes appears whole or
+ * not at all, and never takes the place of what is no regular file. */
 #ifndef TOOL_FILE_H
 #define TOOL_FILE_H
 
@@ -7,7 +8,10 @@
 
 #include "fail.h"
 
-/* An open regular file for reading at offsets. */
+/* Is `path` "-": standard input or standard output? */
+bool file_is_stream(const char *path);
+
+/* An open regular file for reading at offsets; of "-", a copy of standard input. */
 struct input_file {
     int fd;
     int64_t bytes;
@@ -23,14 +27,17 @@ void input_file_close(struct input_file *file);
 attnrun_status file_read_all(const char *path, int64_t max_bytes, char **data,
                              int64_t *bytes);
 
-/* A file in writing: bytes go to "<path>.tmp.<pid>", which becomes `path` at the commit.
- */
+/* A file in writing. For a regular file or a new one, bytes go to "<path>.tmp.<random>"
+ * beside it, which becomes `path` at the commit, with the mode and, where the system lets
+ * us, the owner of the file that it replaces. A symbolic link stays: its target is what
+ * is replaced. Devices and FIFOs are written in place, and so is "-", standard output. */
 struct output_file {
     int fd;
+    bool in_place;         /* no temporary file */
     int64_t bytes;         /* written so far */
     attnrun_status status; /* the first failure; later writes do nothing */
-    char path[4096];
-    char temporary[4128];
+    char path[4096];       /* what is replaced, links followed */
+    char temporary[4096];
 };
 attnrun_status output_file_open(struct output_file *file, const char *path);
 attnrun_status output_file_write(struct output_file *file, const void *data,
@@ -38,9 +45,11 @@ attnrun_status output_file_write(struct output_file *file, const void *data,
 /* Syncs, renames; on any failure the temporary file is gone and `path` as it was. */
 attnrun_status output_file_commit(struct output_file *file);
 void output_file_abandon(struct output_file *file);
-/* Removes the file in writing, if any. Safe in a signal handler. */
+/* Removes the temporary file of the file in writing, if any. Safe in a signal handler. */
 void output_file_interrupted(void);
 
+/* Is `path` written in place: a device, a FIFO, "-"? */
+bool file_is_special(const char *path);
 bool file_is_folder(const char *path);
 bool file_exists(const char *path);
 /* Does `path` end in `extension` (".npy")? */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 #include "npy.h"
 #include "npz.h"
@@ -49,15 +50,24 @@ attnrun_status npz_read(const struct zip *zip, const struct zip_entry *entry,
     return status;
 }
 
+static attnrun_status add_to_crc(void *crc, const void *data, int64_t bytes)
+{
+    uint32_t *sum = crc;
+    *sum = (uint32_t)crc32_z(*sum, data, (size_t)bytes);
+    return ATTNRUN_OK;
+}
+
 attnrun_status npz_add(struct zip_writer *zip, const char *key,
                        const attnrun_tensor *tensor)
 {
     size_t n = strlen(key) + 5;
+    uint32_t crc = 0;
+    TRY(npy_write(tensor, add_to_crc, &crc));
     char *name = malloc(n);
     if (name == NULL)
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for a name");
     snprintf(name, n, "%s.npy", key);
-    attnrun_status status = zip_begin(zip, name, npy_file_bytes(tensor));
+    attnrun_status status = zip_begin(zip, name, npy_file_bytes(tensor), crc);
     free(name);
     TRY(status);
     TRY(npy_write(tensor, zip_add, zip));

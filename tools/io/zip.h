@@ -33,8 +33,10 @@ struct zip_writer {
     int64_t n, capacity;
 };
 attnrun_status zip_create(struct zip_writer *zip, const char *path);
-/* Then zip_add() for its bytes, and zip_end(), which fills in the CRC. */
-attnrun_status zip_begin(struct zip_writer *zip, const char *name, int64_t bytes);
+/* An entry of so many bytes with this CRC: then zip_add() for its bytes, and zip_end().
+ */
+attnrun_status zip_begin(struct zip_writer *zip, const char *name, int64_t bytes,
+                         uint32_t crc);
 attnrun_status zip_add(void *writer, const void *data, int64_t bytes);
 attnrun_status zip_end(struct zip_writer *zip);
 attnrun_status zip_commit(struct zip_writer *zip);

@@ -1,10 +1,8 @@
-/* zip_write.c - writes zip archives of stored entries. Sizes are known before the bytes,
- * so a header is right but for its CRC, which is filled in at the entry's end. */
+/* zip_write.c - writes zip archives of stored entries. Sizes and CRC are known before the
+ * bytes, so that nothing is written twice and the archive may go into a pipe. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#include <zlib.h>
 
 #include "zip.h"
 
@@ -63,7 +61,8 @@ static attnrun_status write_local(struct zip_writer *zip, const struct zip_entry
     return output_file_write(&zip->file, header, FIELD64_BYTES);
 }
 
-attnrun_status zip_begin(struct zip_writer *zip, const char *name, int64_t bytes)
+attnrun_status zip_begin(struct zip_writer *zip, const char *name, int64_t bytes,
+                         uint32_t crc)
 {
     if (strlen(name) > 65535)
         return tool_fail(ATTNRUN_E_LIMIT, "a name of more than 65535 bytes");
@@ -77,7 +76,7 @@ attnrun_status zip_begin(struct zip_writer *zip, const char *name, int64_t bytes
         zip->capacity = capacity;
     }
     struct zip_entry *entry = &zip->entries[zip->n];
-    *entry = (struct zip_entry){ .name = strdup(name), .bytes = bytes };
+    *entry = (struct zip_entry){ .name = strdup(name), .bytes = bytes, .crc = crc };
     if (entry->name == NULL)
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for a zip directory");
     zip->n++;
@@ -88,22 +87,15 @@ attnrun_status zip_begin(struct zip_writer *zip, const char *name, int64_t bytes
 attnrun_status zip_add(void *writer, const void *data, int64_t bytes)
 {
     struct zip_writer *zip = writer;
-    struct zip_entry *entry = &zip->entries[zip->n - 1];
-    entry->crc = (uint32_t)crc32_z(entry->crc, data, (size_t)bytes);
-    entry->stored_bytes += bytes;
+    zip->entries[zip->n - 1].stored_bytes += bytes;
     return output_file_write(&zip->file, data, bytes);
 }
 
 attnrun_status zip_end(struct zip_writer *zip)
 {
     const struct zip_entry *entry = &zip->entries[zip->n - 1];
-    uint8_t crc[4];
     if (entry->stored_bytes != entry->bytes)
         return tool_fail(ATTNRUN_E_INTERNAL, "an entry of another size than announced");
-    put32(crc, entry->crc);
-    if (pwrite(zip->file.fd, crc, 4, (off_t)entry->header_offset + 14) != 4)
-        return zip->file.status =
-                   tool_fail_io("cannot write %s", tool_path(zip->file.path));
     return ATTNRUN_OK;
 }
 

@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""Where outputs go: what is no regular file is written and stays what it is, links are
+followed, modes and owners kept; standard input and output stand for files.
+
+usage: test_output.py ATTNRUN
+
+Device nodes are nodes of the null device made in a temporary folder, never the system's.
+"""
+import io
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+import xml.dom.minidom
+from pathlib import Path
+
+import numpy
+from onnx import TensorProto, helper
+
+sys.path.insert(0, str(Path(__file__).parent))
+import cli_models  # noqa: E402
+
+ATTNRUN = sys.argv[1]
+NULL = os.makedev(1, 3)
+OLD = b"what was there before"
+
+
+class Output(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.dir = Path(self.folder.name)
+        self.relu = cli_models.relu(self.dir / "relu.onnx")
+        self.two = cli_models.save(
+            self.dir / "two.onnx",
+            [helper.make_node("Abs", ["x"], ["a"]), helper.make_node("Neg", ["x"], ["b"])],
+            [("x", TensorProto.FLOAT, ["N"])],
+            [("a", TensorProto.FLOAT, ["N"]), ("b", TensorProto.FLOAT, ["N"])])
+
+    def attnrun(self, *arguments, code=0, **options):
+        done = subprocess.run([ATTNRUN, *map(str, arguments)], capture_output=True, timeout=60,
+                              **options)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done
+
+    def write(self, path, *more, **options):
+        """Both outputs [1, 2] and [1, -2] of one model, into `path`."""
+        return self.attnrun("run", self.two, "-q", "-i", "x=[-1,2]", "-o", path, *more,
+                            **options)
+
+    def holds_outputs(self, data):
+        arrays = numpy.load(io.BytesIO(data))
+        self.assertEqual(arrays["a"].tolist(), [1, 2])
+        self.assertEqual(arrays["b"].tolist(), [1, -2])
+
+    def nothing_left(self):
+        self.assertEqual([p.name for p in self.dir.rglob("*") if ".tmp." in p.name], [])
+
+    # ---- what is no regular file ----
+    def node(self, name):
+        path = self.dir / name
+        try:
+            os.mknod(path, stat.S_IFCHR | 0o666, NULL)
+            path.write_bytes(b"")
+        except OSError as error:
+            self.skipTest(f"no device node can be made here: {error}")
+        return path
+
+    def test_devices_stay_devices(self):
+        for name in ("null", "null.npz", "null.npy"):
+            path = self.node(name)
+            model = self.relu if name.endswith("npy") else self.two
+            self.attnrun("run", model, "-q", "-o", path)
+            self.assertTrue(stat.S_ISCHR(path.lstat().st_mode), name)
+            self.assertEqual(path.lstat().st_rdev, NULL)
+        drawing = self.dir / "null"
+        self.attnrun("plan", self.two, "--svg", drawing)
+        self.assertTrue(stat.S_ISCHR(drawing.lstat().st_mode))
+        link = self.dir / "link.npz"
+        link.symlink_to("null")
+        self.write(link)
+        self.assertTrue(link.is_symlink() and stat.S_ISCHR(drawing.lstat().st_mode))
+        self.nothing_left()
+
+    def read_fifo(self, path, *arguments):
+        got = []
+        reader = threading.Thread(target=lambda: got.append(path.read_bytes()), daemon=True)
+        reader.start()
+        self.attnrun(*arguments)
+        reader.join(20)
+        self.assertTrue(got, "nothing was written into the FIFO")
+        self.assertTrue(stat.S_ISFIFO(path.lstat().st_mode))
+        return got[0]
+
+    def test_fifos_are_written(self):
+        for name in ("pipe", "pipe.npz"):
+            path = self.dir / name
+            os.mkfifo(path)
+            self.holds_outputs(self.read_fifo(path, "run", self.two, "-q", "-i", "x=[-1,2]",
+                                              "-o", path))
+        path = self.dir / "pipe"
+        self.assertTrue(self.read_fifo(path, "plan", self.two, "--svg", path)
+                        .rstrip().endswith(b"</svg>"))
+        array = self.read_fifo(path, "run", self.relu, "-q", "-i", "x=ones", "-o", path)
+        self.assertEqual(numpy.load(io.BytesIO(array)).tolist(), [[1] * 3] * 2)
+
+    def test_links_stay_and_their_targets_change(self):
+        inner = self.dir / "inner"
+        inner.mkdir()
+        target, new = inner / "real.npz", inner / "new.npz"
+        target.write_bytes(OLD)
+        links = {"absolute.npz": (target, target), "relative.npz": ("inner/real.npz", target),
+                 "chain.npz": ("relative.npz", target), "dangling.npz": ("inner/new.npz", new)}
+        for name, (to, real) in links.items():
+            with self.subTest(name):
+                link = self.dir / name
+                link.symlink_to(to)
+                self.write(link)
+                self.assertTrue(link.is_symlink())
+                self.assertEqual(os.readlink(link), str(to))
+                self.holds_outputs(real.read_bytes())
+        turning = self.dir / "turning.npz"
+        turning.symlink_to("turning.npz")
+        self.assertIn(b"IO: cannot write", self.write(turning, code=3).stderr)
+        self.nothing_left()
+
+    def test_folders_and_sockets_are_refused(self):
+        path = self.dir / "folder.npz"
+        path.mkdir()
+        self.assertIn(b"IO: cannot write", self.write(path, code=3).stderr)
+        self.assertEqual(list(path.iterdir()), [])
+
+    # ---- what a file has ----
+    def test_mode_and_owner_stay(self):
+        path = self.dir / "out.npz"
+        for mode in (0o600, 0o604, 0o666, 0o755):
+            path.write_bytes(OLD)
+            path.chmod(mode)
+            if os.geteuid() == 0:
+                os.chown(path, 65534, 65533)
+            before = path.stat()
+            self.write(path)
+            after = path.stat()
+            self.assertEqual((after.st_mode, after.st_uid, after.st_gid),
+                             (before.st_mode, before.st_uid, before.st_gid))
+            self.holds_outputs(path.read_bytes())
+        new = self.dir / "new.npz"
+        self.write(new, preexec_fn=lambda: os.umask(0o027))
+        self.assertEqual(stat.S_IMODE(new.stat().st_mode), 0o640)
+
+    @unittest.skipIf(os.geteuid() == 0, "root may write to every file")
+    def test_a_file_without_permission_stays(self):
+        path = self.dir / "out.npz"
+        path.write_bytes(OLD)
+        path.chmod(0o400)
+        self.write(path, code=3)
+        self.assertEqual(path.read_bytes(), OLD)
+
+    def test_a_left_file_blocks_nobody(self):
+        """A killed process left its temporary file, and the next one has its number."""
+        path = self.dir / "out.npz"
+        self.write(path, preexec_fn=lambda: Path(f"{path}.tmp.{os.getpid()}").touch())
+        self.holds_outputs(path.read_bytes())
+
+    def test_the_longest_name(self):
+        path = self.dir / ("n" * 251 + ".npz")
+        self.write(path)
+        self.holds_outputs(path.read_bytes())
+        self.nothing_left()
+
+    # ---- "-" ----
+    def test_standard_output(self):
+        given = ("-i", "x=[-1,2]")
+        for path in ("-", "/dev/stdout"):
+            self.holds_outputs(self.attnrun("run", self.two, *given, "-o", path, "-q").stdout)
+        self.holds_outputs(self.attnrun("run", self.two, *given, "-o", "-").stdout)
+        one = self.attnrun("run", self.relu, "-i", "x=ones", "-o", "-").stdout
+        self.assertEqual(numpy.load(io.BytesIO(one)).tolist(), [[1] * 3] * 2)
+        xml.dom.minidom.parseString(self.attnrun("plan", self.two, "--svg", "-").stdout)
+        self.assertFalse(Path("-").exists())
+        for more in (["run", self.two, "-o", "-", "--json"],
+                     ["run", self.two, "-o", "-", "--print", "full"],
+                     ["plan", self.two, "--svg", "-", "--json"]):
+            self.assertIn(b"standard output takes", self.attnrun(*more, code=2).stderr)
+
+    def test_standard_input(self):
+        x = io.BytesIO()
+        numpy.save(x, numpy.array([-3, 4], "f"))
+        done = self.attnrun("run", self.two, "-i", "x=-", "-o", "-", input=x.getvalue())
+        self.assertEqual(numpy.load(io.BytesIO(done.stdout))["a"].tolist(), [3, 4])
+        self.assertIn(b"no proper npy file", self.attnrun("run", self.two, "-i", "x=-", code=3,
+                                                 input=b"nothing of the kind").stderr)
+        done = self.attnrun("run", self.two, "--config", "-", input=b"set: { N: 5 }\njson: true")
+        self.assertIn(b'"shape": [5]', done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])

@@ -1,0 +1,241 @@
+/* output_file.c - the one writer of files. In: a path from the user, and bytes. Out: the
+ * whole file at its place, or the place as it was.
+ *
+ * What is at the path decides: a regular file is replaced by a temporary one beside it, a
+ * symbolic link is followed to what it names, and what is neither file nor folder is
+ * opened and written. The name of a temporary file is random, so that one left behind by
+ * a killed process is in nobody's way. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "file.h"
+
+enum { MAX_LINKS = 40, MAX_NAME = 200, TRIES = 100 };
+
+/* What the signal handler has to remove; the flag is set last and cleared first. */
+static char pending_path[4096];
+static volatile int pending;
+
+void output_file_interrupted(void)
+{
+    if (pending)
+        unlink(pending_path);
+}
+
+bool file_is_special(const char *path)
+{
+    struct stat st;
+    return file_is_stream(path) ||
+           (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode));
+}
+
+static attnrun_status too_long(void)
+{
+    return tool_fail(ATTNRUN_E_IO, "a path of more than %d bytes", 4095);
+}
+
+/* Bytes of the folder part of a path, its slash included. */
+static size_t folder_bytes(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? 0 : (size_t)(slash - path) + 1;
+}
+
+/* Links below /proc name what a process has open, which need not have a path any more. */
+static bool names_open_file(const char *link)
+{
+    char folder[4098], real[PATH_MAX];
+    snprintf(folder, sizeof folder, "%.*s.", (int)folder_bytes(link), link);
+    return realpath(folder, real) != NULL && strncmp(real, "/proc/", 6) == 0;
+}
+
+/* Follows the links at the end of file->path, also one whose target is still to be made.
+ */
+static attnrun_status follow_links(struct output_file *file)
+{
+    struct stat st;
+    char target[4096], joined[4096];
+    for (int links = 0; lstat(file->path, &st) == 0 && S_ISLNK(st.st_mode); links++) {
+        if (names_open_file(file->path)) {
+            file->in_place = true;
+            return ATTNRUN_OK;
+        }
+        ssize_t n = readlink(file->path, target, sizeof target);
+        if (n < 0 || links == MAX_LINKS) {
+            errno = n < 0 ? errno : ELOOP;
+            return tool_fail_io("cannot write %s", tool_path(file->path));
+        }
+        size_t folder = target[0] == '/' ? 0 : folder_bytes(file->path);
+        if ((size_t)n + folder >= sizeof joined)
+            return too_long();
+        memcpy(joined, file->path, folder);
+        memcpy(joined + folder, target, (size_t)n);
+        joined[folder + (size_t)n] = 0;
+        memcpy(file->path, joined, sizeof joined);
+    }
+    return ATTNRUN_OK;
+}
+
+static attnrun_status open_in_place(struct output_file *file)
+{
+    bool standard = file_is_stream(file->path) || strcmp(file->path, "/dev/stdout") == 0;
+    fflush(stdout); /* what was printed before stands before it */
+    do
+        file->fd = standard ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
+                            : open(file->path, O_WRONLY | O_TRUNC | O_NOCTTY | O_CLOEXEC);
+    while (file->fd < 0 && errno == EINTR);
+    if (file->fd < 0)
+        return tool_fail_io("cannot write %s", tool_path(file->path));
+    return ATTNRUN_OK;
+}
+
+/* Opens a new file beside file->path. `mode` bounds who may open it. */
+static int open_temporary(struct output_file *file, mode_t mode)
+{
+    size_t folder = folder_bytes(file->path);
+    const char *name = file->path + folder;
+    int name_bytes = (int)strnlen(name, MAX_NAME);
+    for (int i = 0; i < TRIES; i++) {
+        unsigned long long random;
+        if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+            return -1;
+        if (snprintf(file->temporary, sizeof file->temporary, "%.*s%.*s.tmp.%016llx",
+                     (int)folder, file->path, name_bytes, name,
+                     random) >= (int)sizeof file->temporary) {
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+        int fd = open(file->temporary, flags, mode);
+        if (fd >= 0 || (errno != EEXIST && errno != EINTR))
+            return fd;
+    }
+    return -1;
+}
+
+/* The new file gets the owner and the mode of the old one. Not every system and user may
+ * give files away: then the file is ours, without the bits that run it as its owner. */
+static bool keep_owner_and_mode(int fd, const struct stat *old)
+{
+    struct stat now;
+    mode_t mode = old->st_mode & 07777;
+    if (fstat(fd, &now) != 0)
+        return false;
+    bool kept = now.st_uid == old->st_uid && now.st_gid == old->st_gid;
+    if (!kept)
+        kept = fchown(fd, old->st_uid, old->st_gid) == 0;
+    if (!kept)
+        (void)!fchown(fd, (uid_t)-1, old->st_gid);
+    return fchmod(fd, kept ? mode : mode & 0777) == 0;
+}
+
+attnrun_status output_file_open(struct output_file *file, const char *path)
+{
+    struct stat old;
+    memset(file, 0, sizeof *file);
+    file->fd = -1;
+    if (snprintf(file->path, sizeof file->path, "%s", path) >= (int)sizeof file->path)
+        return too_long();
+    file->in_place = file_is_special(path);
+    if (!file->in_place)
+        TRY(follow_links(file));
+    if (file->in_place)
+        return open_in_place(file);
+    bool exists = stat(file->path, &old) == 0;
+    if (exists && !S_ISREG(old.st_mode)) {
+        errno = S_ISDIR(old.st_mode) ? EISDIR : EBUSY; /* it was none a moment ago */
+        return tool_fail_io("cannot write %s", tool_path(path));
+    }
+    if (exists && faccessat(AT_FDCWD, file->path, W_OK, AT_EACCESS) != 0)
+        return tool_fail_io("cannot write %s", tool_path(path));
+    file->fd = open_temporary(file, exists ? old.st_mode & 0666 : 0666);
+    if (file->fd < 0)
+        return tool_fail_io("cannot write %s", tool_path(path));
+    memcpy(pending_path, file->temporary, sizeof pending_path);
+    pending = 1;
+    if (exists && !keep_owner_and_mode(file->fd, &old)) {
+        tool_fail_io("cannot write %s with the mode that it has", tool_path(path));
+        output_file_abandon(file);
+        return tool_error.status;
+    }
+    return ATTNRUN_OK;
+}
+
+attnrun_status output_file_write(struct output_file *file, const void *data,
+                                 int64_t bytes)
+{
+    const uint8_t *from = data;
+    if (file->status != ATTNRUN_OK)
+        return file->status;
+    file->bytes += bytes;
+    while (bytes > 0) {
+        size_t part = bytes > (1 << 30) ? (size_t)1 << 30 : (size_t)bytes;
+        ssize_t n = write(file->fd, from, part);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return file->status = tool_fail_io("cannot write %s", tool_path(file->path));
+        from += n;
+        bytes -= n;
+    }
+    return ATTNRUN_OK;
+}
+
+static void remove_temporary(struct output_file *file)
+{
+    if (!file->in_place)
+        unlink(file->temporary);
+    pending = 0;
+}
+
+void output_file_abandon(struct output_file *file)
+{
+    if (file->fd < 0)
+        return;
+    close(file->fd);
+    remove_temporary(file);
+    file->fd = -1;
+}
+
+/* So that the new name survives a crash; a file system that cannot is no failure. */
+static void sync_folder_of(const char *path)
+{
+    char folder[4098];
+    snprintf(folder, sizeof folder, "%.*s.", (int)folder_bytes(path), path);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)fsync(fd);
+        close(fd);
+    }
+}
+
+attnrun_status output_file_commit(struct output_file *file)
+{
+    if (file->status == ATTNRUN_OK && !file->in_place && fsync(file->fd) != 0 &&
+        errno != EINVAL)
+        file->status = tool_fail_io("cannot write %s", tool_path(file->path));
+    if (file->status != ATTNRUN_OK) {
+        output_file_abandon(file);
+        return file->status;
+    }
+    bool done = close(file->fd) == 0;
+    file->fd = -1;
+    if (done && !file->in_place)
+        done = rename(file->temporary, file->path) == 0;
+    if (!done) {
+        file->status = tool_fail_io("cannot write %s", tool_path(file->path));
+        remove_temporary(file);
+        return file->status;
+    }
+    pending = 0;
+    if (!file->in_place)
+        sync_folder_of(file->path);
+    return ATTNRUN_OK;
+}
