@@ -226,7 +226,12 @@ typedef struct attnrun_source {
 } attnrun_source;
 
 /* Loads, checks and prepares a model. `runtime` NULL: a runtime of default options.
- * Cost: reads the graph; weights stay in the mapped file. Packs nothing. */
+ * Cost: reads the graph; weights stay in the mapped file. Packs nothing.
+ * A mapped file, of the model or of its external data, must not shrink or be written to until
+ * the model ends: its sizes are checked here, but to read a page that is gone later raises
+ * SIGBUS in the thread that reads, and the library installs no handler. Replacing the file by
+ * another (rename) is harmless. With ATTNRUN_COPY all bytes are read here: a file that shrinks
+ * then ends in E_IO, and what happens to it later does not matter. */
 ATTNRUN_API attnrun_status attnrun_model_open(attnrun_runtime *runtime,
                                               const attnrun_source *source,
                                               attnrun_model **model);

@@ -58,6 +58,7 @@ int main(int argc, char **argv)
     struct cli cli = { 0 };
     int code = 0;
     cli_catch_signals();
+    cli_catch_bus_error();
     attnrun_status status = cli_parse(&cli, argc, argv);
     if (status == ATTNRUN_OK && cli.help)
         cli_print_help(stdout, cli.command);

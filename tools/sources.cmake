@@ -39,6 +39,7 @@ set(ATTN_TOOLS
   tools/cli/progress.c
   tools/cli/run.c
   tools/cli/setup.c
+  tools/cli/shrunk.c
   tools/cli/states.c
   tools/cli/suggest.c
   tools/cli/svg.c

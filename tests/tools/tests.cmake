@@ -2,6 +2,7 @@
 add_python_test(tools_cli tools/test_cli.py $<TARGET_FILE:attnrun>
   $<TARGET_FILE:attnrun_example_plugin>)
 add_python_test(tools_output tools/test_output.py $<TARGET_FILE:attnrun>)
+add_python_test(tools_shrunk tools/test_shrunk.py $<TARGET_FILE:attnrun>)
 add_python_test(tools_formats tools/test_formats.py $<TARGET_FILE:attnrun>)
 add_python_test(tools_bench tools/test_bench.py ${CMAKE_CURRENT_SOURCE_DIR})
 add_python_test(tools_examples tools/test_examples.py ${CMAKE_CURRENT_SOURCE_DIR}
