@@ -40,6 +40,7 @@ set(ATTN_TOOLS
   tools/cli/run.c
   tools/cli/setup.c
   tools/cli/shrunk.c
+  tools/cli/sizes.c
   tools/cli/states.c
   tools/cli/suggest.c
   tools/cli/svg.c

@@ -105,3 +105,54 @@ def with_past(path):
                  ("past_k", TensorProto.FLOAT, ["B", 2, "P", 4])],
                 [("y", TensorProto.INT64, ["B", "S"]), ("m", TensorProto.INT64, ["B", "T2"]),
                  ("k", TensorProto.FLOAT, ["B", 2, "P", 4])])
+
+
+def detector(path, named=True):
+    """A voice detector's bones: a filter of 256 samples, and a state of its LSTM whose batch
+    has no name; `named` False: the states' place says nothing either."""
+    state = "state" if named else "s"
+    rng = numpy.random.default_rng(2)
+    nodes = [helper.make_node("Unsqueeze", ["input", "one"], ["wave"]),
+             helper.make_node("Conv", ["wave", "filter"], ["seen"], strides=[64]),
+             helper.make_node("Transpose", ["seen"], ["steps"], perm=[2, 0, 1]),
+             helper.make_node("LSTM", ["steps", "w", "r", "", "", state], ["", "y"],
+                              hidden_size=8)]
+    return save(path, nodes, [("input", TensorProto.FLOAT, [None, None]),
+                              (state, TensorProto.FLOAT, [1, None, 8])],
+                [("y", TensorProto.FLOAT, None)],
+                [("filter", rng.normal(size=(4, 1, 256)).astype("f")),
+                 ("w", rng.normal(size=(1, 32, 4)).astype("f")),
+                 ("r", rng.normal(size=(1, 32, 8)).astype("f")), ("one", numpy.array([1]))])
+
+
+def two_widths(path):
+    """Widths that only the weights tell: 80 and 48."""
+    rng = numpy.random.default_rng(4)
+    return save(path, [helper.make_node("MatMul", ["left", "w80"], ["a"]),
+                       helper.make_node("MatMul", ["right", "w48"], ["b"]),
+                       helper.make_node("Add", ["a", "b"], ["y"])],
+                [("left", TensorProto.FLOAT, ["n0", "n1"]),
+                 ("right", TensorProto.FLOAT, ["n2", "n3"])],
+                [("y", TensorProto.FLOAT, None)],
+                [("w80", rng.normal(size=(80, 8)).astype("f")),
+                 ("w48", rng.normal(size=(48, 8)).astype("f"))])
+
+
+def never(path):
+    """No size of x fits: 3 and 5 are to be equal."""
+    return save(path, [helper.make_node("Concat", ["x", "x3"], ["a"], axis=0),
+                       helper.make_node("Concat", ["x", "x5"], ["b"], axis=0)],
+                [("x", TensorProto.FLOAT, ["S", "W"])],
+                [("a", TensorProto.FLOAT, None), ("b", TensorProto.FLOAT, None)],
+                [("x3", numpy.zeros((1, 3), "f")), ("x5", numpy.zeros((1, 5), "f"))])
+
+
+def bounds(path):
+    """log(high - low) of two numbers that have an order."""
+    return save(path, [helper.make_node("Sub", ["high", "low"], ["range"]),
+                       helper.make_node("Mul", ["range", "range"], ["square"]),
+                       helper.make_node("Neg", ["square"], ["below"]),
+                       helper.make_node("Log", ["below"], ["log"]),
+                       helper.make_node("Add", ["audio", "log"], ["y"])],
+                [("audio", TensorProto.FLOAT, [4]), ("low", TensorProto.FLOAT, []),
+                 ("high", TensorProto.FLOAT, [])], [("y", TensorProto.FLOAT, [4])])

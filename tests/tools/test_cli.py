@@ -91,6 +91,39 @@ class Cli(unittest.TestCase):
             run = json.loads(self.ok("run", path, "--json", *(f"--set={s}" for s in sets)))
             self.assertEqual([i["shape"] for i in run["inputs"]], shapes)
 
+    def test_made_up_sizes_are_found_by_trying(self):
+        for named in (True, False):
+            path = cli_models.detector(self.dir / "detector.onnx", named)
+            run = json.loads(self.ok(path, "--json"))
+            (batch, samples), state = (i["shape"] for i in run["inputs"])
+            self.assertGreaterEqual(samples, 256)
+            self.assertEqual((state[1], batch), (1, 1))
+            self.assertIn("found by trying", self.ok(path))
+        path = cli_models.two_widths(self.dir / "widths.onnx")
+        run = json.loads(self.ok(path, "--json"))
+        self.assertEqual([i["shape"][1] for i in run["inputs"]], [80, 48])
+        path = cli_models.never(self.dir / "never.onnx")
+        self.fails(5, r"Concat.*made-up sizes fits.*--set S=\.\.\. --set W=\.\.\., or -i", path)
+        self.fails(5, r"Concat[^;]*$", "run", path, "--set=S=1", "--set=W=1")
+
+    def test_outputs_of_made_up_inputs_that_are_not_finite(self):
+        path = cli_models.bounds(self.dir / "bounds.onnx")
+        words = "note     made-up inputs gave outputs that are not finite: try -i low=... " \
+                "-i high=...\n"
+        for how in ((), ("--print", "summary")):
+            self.assertIn(words, self.ok("run", path, *how))
+        self.assertIn("-i low=", json.loads(self.ok("run", path, "--json"))["note"])
+        self.assertNotIn("note", self.ok("run", self.relu))
+        self.assertNotIn("note", json.loads(self.ok("run", self.relu, "--json")))
+
+    def test_plan_makes_no_data(self):
+        """Inputs of 2^42 bytes: nobody has memory for them, nor time to fill them."""
+        sizes = ("--set=M=1048576", "--set=K=1048576", "--set=N=1")
+        plan = json.loads(self.ok("plan", self.matmul, "--json", "--max-memory", "64M", *sizes))
+        self.assertEqual(plan["inputs"][0]["shape"], [1048576, 1048576])
+        self.assertGreaterEqual(plan["arena_bytes"], 4 * 1048576)
+        self.assertIn("a f32[M=1048576,K=1048576]", self.ok("plan", self.matmul, *sizes))
+
     def test_states_of_timed_runs(self):
         path = cli_models.with_cache(self.dir / "cache.onnx")
         sizes = ("--set=P=7", "--set=N=2")

@@ -46,7 +46,8 @@ static attnrun_status check_asked(const struct inputs *inputs, const struct inpu
     return ATTNRUN_E_INPUT;
 }
 
-static attnrun_status make_up_rest(struct inputs *inputs)
+/* Shapes of what is not given, and the data where that is asked for. */
+static attnrun_status make_shapes(struct inputs *inputs)
 {
     inputs->guessed = false;
     for (int32_t i = 0; i < inputs->n; i++) {
@@ -54,7 +55,18 @@ static attnrun_status make_up_rest(struct inputs *inputs)
         if (input->given)
             continue;
         held_free(&input->held);
-        TRY(make_up_input(inputs, input));
+        TRY(make_up_shape(inputs, input));
+    }
+    return ATTNRUN_OK;
+}
+
+static attnrun_status make_data(struct inputs *inputs)
+{
+    for (int32_t i = 0; i < inputs->n; i++) {
+        struct input *input = &inputs->v[i];
+        if (input->given || input->held.memory != NULL)
+            continue;
+        TRY(make_up_data(inputs, input));
         TRY(check_asked(inputs, input));
         overwrite(input);
     }
@@ -67,23 +79,22 @@ attnrun_status inputs_make(struct inputs *inputs, struct cli *cli, attnrun_model
     memset(inputs, 0, sizeof *inputs);
     inputs->cli = cli;
     inputs->model = model;
+    inputs->shapes_only = cli->command->bit == CLI_PLAN;
+    inputs->sizes.trying = inputs->sizes.best_profile = -1;
     inputs->model_info.struct_size = sizeof inputs->model_info;
     TRY_LIB(attnrun_runtime_query(cli->runtime, &info));
     inputs->max_bytes = info.max_memory;
     TRY(collect(inputs));
     TRY(symbols_collect(inputs));
     TRY(symbols_set(inputs));
-    TRY(give_inputs(inputs));
-    return make_up_rest(inputs);
+    return give_inputs(inputs);
 }
 
-bool inputs_shrink(struct inputs *inputs, attnrun_status *status)
+bool inputs_retry(struct inputs *inputs, const struct tool_error *failure)
 {
-    if (!inputs->guessed || inputs->attempt >= 7)
-        return false;
-    inputs->attempt++;
-    *status = make_up_rest(inputs);
-    return *status == ATTNRUN_OK;
+    int32_t code = attnrun_status_exit(failure->status);
+    bool may_be_size = code == 5 || code == 7 || (code == 6 && inputs->sizes.tries > 0);
+    return may_be_size && sizes_next(inputs, failure);
 }
 
 attnrun_status inputs_set(const struct inputs *inputs, attnrun_context *context)
@@ -110,16 +121,12 @@ void inputs_free(struct inputs *inputs)
     memset(inputs, 0, sizeof *inputs);
 }
 
-/* Is it the sizes that do not fit, rather than the model? */
-static bool may_be_size(attnrun_status status)
-{
-    int32_t code = attnrun_status_exit(status);
-    return code == 5 || code == 7;
-}
-
 static attnrun_status plan_once(struct inputs *inputs, attnrun_context *context,
                                 attnrun_plan_info *plan)
 {
+    TRY(make_shapes(inputs));
+    if (inputs->some_given && !inputs->shapes_only)
+        TRY(make_data(inputs)); /* says first what is not given */
     attnrun_tensor *tensors = inputs_tensors(inputs);
     if (tensors == NULL)
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for inputs");
@@ -127,6 +134,9 @@ static attnrun_status plan_once(struct inputs *inputs, attnrun_context *context,
     free(tensors);
     if (status != ATTNRUN_OK)
         return tool_fail_library(status);
+    if (inputs->shapes_only)
+        return ATTNRUN_OK;
+    TRY(make_data(inputs));
     return inputs_set(inputs, context);
 }
 
@@ -135,12 +145,12 @@ attnrun_status inputs_fit(struct inputs *inputs, attnrun_context *context,
 {
     attnrun_status status = plan_once(inputs, context, plan);
     struct tool_error first = tool_error;
-    attnrun_status made = status;
-    while (status != ATTNRUN_OK && may_be_size(status) && inputs_shrink(inputs, &made))
+    while (status != ATTNRUN_OK && inputs_retry(inputs, &tool_error))
         status = plan_once(inputs, context, plan);
     if (status == ATTNRUN_OK)
         return ATTNRUN_OK;
     tool_error = first; /* the sizes that were asked for say most */
+    sizes_explain(inputs);
     if (inputs->conflict[0] != 0)
         tool_hint("%s", inputs->conflict);
     return first.status;

@@ -12,6 +12,8 @@ struct symbol {
     char name[48];
     int64_t value;
     enum dim_class class;
+    int64_t asked; /* the size that an operator asked for, or 0 */
+    bool unclear;  /* neither its name nor its place says what it is */
     bool total;    /* the length of a mask over the past and the sequence */
     bool set;      /* by --set */
     bool bound;    /* by a given input */
@@ -29,6 +31,18 @@ struct input {
     char how[160]; /* "ones", "random 0..30521 (rows of 'emb')", "a.npy" */
 };
 
+/* How far the search for made-up sizes is (sizes.c). */
+enum { SIZES_ASKED = 16 };
+struct sizes {
+    int32_t tries;                   /* after the first */
+    int32_t profile;                 /* of the usual sizes */
+    int32_t best_profile, best_node; /* what got furthest: the node that failed there */
+    int32_t trying;                  /* the symbol that has an asked size, or -1 */
+    int64_t before;                  /* what that had */
+    int64_t asked[SIZES_ASKED], n_asked, at;
+    char sentence[1024];
+};
+
 struct inputs {
     struct cli *cli;
     attnrun_model *model;
@@ -38,17 +52,17 @@ struct inputs {
     int32_t n;
     struct symbol *symbols;
     int64_t n_symbols;
-    int32_t attempt;    /* made-up sizes are halved this often */
+    struct sizes sizes;
+    bool shapes_only;   /* for a plan: inputs have shapes and no data */
     bool some_given;    /* by files or values */
-    bool guessed;       /* a size was made up: a smaller one may be tried */
+    bool guessed;       /* a size was made up: another one may be tried */
     char conflict[256]; /* "symbol 'K' is 3 in 'a' and 4 in 'b'", or "" */
 };
 
-/* Reads what is given and makes up the rest. */
+/* Reads what is given; the rest is made up by inputs_fit(). */
 attnrun_status inputs_make(struct inputs *inputs, struct cli *cli, attnrun_model *model);
-/* Makes the made-up inputs again with smaller sizes; false where there is nothing
- * smaller. */
-bool inputs_shrink(struct inputs *inputs, attnrun_status *status);
+/* Other made-up sizes after this failure; false where there is nothing left to try. */
+bool inputs_retry(struct inputs *inputs, const struct tool_error *failure);
 attnrun_status inputs_set(const struct inputs *inputs, attnrun_context *context);
 /* An array of inputs->n tensors for attnrun_plan(), to free(); NULL without memory. */
 attnrun_tensor *inputs_tensors(const struct inputs *inputs);
@@ -62,7 +76,14 @@ void symbols_bind(struct inputs *inputs, const struct input *input);
 /* The size of dimension d of an input that is made up. */
 attnrun_status symbols_dim(struct inputs *inputs, const struct input *input, int32_t d,
                            int64_t *size);
-int64_t symbols_default(const struct inputs *inputs, enum dim_class class);
+
+/* ---- sizes.c ---- */
+int64_t sizes_default(const struct inputs *inputs, enum dim_class class);
+int64_t sizes_of_symbol(const struct inputs *inputs, const struct symbol *symbol);
+/* The next sizes to try, after a failure; false where there are none. */
+bool sizes_next(struct inputs *inputs, const struct tool_error *failure);
+/* Adds to the recorded error what is to be given. */
+void sizes_explain(const struct inputs *inputs);
 
 /* ---- trace.c: rows of the smallest table that the values of an input index; 0: none
  * ---- */
@@ -70,12 +91,13 @@ int64_t trace_table_rows(const struct inputs *inputs, const char *name, char *ta
                          size_t bytes);
 
 /* ---- make_up.c, given.c ---- */
-attnrun_status make_up_input(struct inputs *inputs, struct input *input);
+attnrun_status make_up_shape(struct inputs *inputs, struct input *input);
+attnrun_status make_up_data(struct inputs *inputs, struct input *input);
 attnrun_status give_inputs(struct inputs *inputs);
 attnrun_status check_fit(const struct input *input, const attnrun_tensor *tensor);
 
-/* Makes inputs, a context, and a plan; tries smaller made-up sizes where the first ones
- * do not fit. `context` is NULL on failure. */
+/* Finds sizes for the inputs that are made up, plans, fills them and binds all to the
+ * context. */
 attnrun_status inputs_fit(struct inputs *inputs, attnrun_context *context,
                           attnrun_plan_info *plan);
 

@@ -60,13 +60,12 @@ attnrun_status job_first_run(struct job *job, const attnrun_run_options *options
             return states_rewind(job);
         if (first.status == ATTNRUN_OK)
             first = tool_error;
-        int32_t code = attnrun_status_exit(status);
-        attnrun_status made;
-        bool again = (code == 5 || code == 7) && inputs_shrink(&job->inputs, &made) &&
-                     inputs_fit(&job->inputs, job->context, &job->plan) == ATTNRUN_OK;
-        if (again)
+        struct tool_error failure = tool_error;
+        if (inputs_retry(&job->inputs, &failure) &&
+            inputs_fit(&job->inputs, job->context, &job->plan) == ATTNRUN_OK)
             continue;
         tool_error = first;
+        sizes_explain(&job->inputs);
         if (job->inputs.conflict[0] != 0)
             tool_hint("%s", job->inputs.conflict);
         return first.status;

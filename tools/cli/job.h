@@ -59,6 +59,8 @@ void summarize(const attnrun_tensor *tensor, struct summary *summary);
 attnrun_status outputs_check_path(const struct job *job, const char *path);
 attnrun_status outputs_write(struct job *job, const char *path);
 attnrun_status outputs_print(struct job *job);
+/* Infinities and NaN in all outputs of floats. */
+attnrun_status outputs_count_not_finite(struct job *job, int64_t *count);
 attnrun_status outputs_print_full(struct job *job);
 attnrun_status outputs_json(struct job *job, struct json *json);
 

@@ -80,7 +80,7 @@ static int64_t sequence_length(const struct inputs *inputs)
     for (int64_t i = 0; i < inputs->n_symbols; i++)
         if (inputs->symbols[i].class == DIM_SEQUENCE && inputs->symbols[i].value > 0)
             return inputs->symbols[i].value;
-    return symbols_default(inputs, DIM_SEQUENCE);
+    return sizes_default(inputs, DIM_SEQUENCE);
 }
 
 static void fill_positions_of(struct input *input, int64_t rows)
@@ -118,9 +118,20 @@ static void fill_same_as(struct input *input, int64_t value, const char *how)
         snprintf(input->how, sizeof input->how, "%" PRId64, value);
 }
 
+/* Samples a second: models are trained for some rate, most of those that listen to speech
+ * for 16 kHz. */
+static bool is_rate(const struct input *input)
+{
+    bool word = strcasecmp(input->info.name, "sr") == 0 || named(input, "sample_rate") ||
+                named(input, "sampling_rate") || named(input, "samplerate");
+    return word && attnrun_tensor_count(&input->held.tensor) == 1;
+}
+
 static void fill_integers(struct inputs *inputs, struct input *input)
 {
-    if (named(input, "mask"))
+    if (is_rate(input))
+        fill_same_as(input, 16000, NULL);
+    else if (named(input, "mask"))
         fill_same_as(input, 1, "ones");
     else if (named(input, "type_id") || named(input, "segment"))
         fill_same_as(input, 0, "zeros");
@@ -171,7 +182,7 @@ static attnrun_status make_up_container(struct input *input)
     return ATTNRUN_OK;
 }
 
-attnrun_status make_up_input(struct inputs *inputs, struct input *input)
+attnrun_status make_up_shape(struct inputs *inputs, struct input *input)
 {
     const attnrun_value_info *info = &input->info;
     int64_t dims[ATTNRUN_MAX_RANK];
@@ -192,9 +203,23 @@ attnrun_status make_up_input(struct inputs *inputs, struct input *input)
         else
             TRY(symbols_dim(inputs, input, d, &dims[d]));
     attnrun_status status =
-        held_make(&input->held, info->dtype, rank, dims, inputs->max_bytes);
-    if (status != ATTNRUN_OK)
+        attnrun_tensor_make(info->dtype, rank, dims, NULL, &input->held.tensor);
+    if (status != ATTNRUN_OK) {
+        tool_fail_library(status);
         return tool_fail_at("input '%s'", tool_quote(info->name));
+    }
+    return ATTNRUN_OK;
+}
+
+attnrun_status make_up_data(struct inputs *inputs, struct input *input)
+{
+    attnrun_tensor shape = input->held.tensor;
+    if (shape.kind != ATTNRUN_TENSOR)
+        return ATTNRUN_OK;
+    attnrun_status status =
+        held_make(&input->held, shape.dtype, shape.rank, shape.dims, inputs->max_bytes);
+    if (status != ATTNRUN_OK)
+        return tool_fail_at("input '%s'", tool_quote(input->info.name));
     fill_tensor(inputs, input);
     if (attnrun_tensor_count(&input->held.tensor) == 0) {
         input->random = false;

@@ -159,6 +159,24 @@ attnrun_status outputs_print(struct job *job)
     return visit_outputs(job, print_one, NULL);
 }
 
+static attnrun_status count_not_finite(void *user, const char *name,
+                                       const attnrun_tensor *tensor)
+{
+    int64_t *count = user;
+    bool real = tensor->kind == ATTNRUN_TENSOR && value_is_float(tensor->dtype);
+    int64_t n = real ? attnrun_tensor_count(tensor) : 0;
+    (void)name;
+    for (int64_t k = 0; k < n; k++)
+        *count += !isfinite(value_get(tensor, k));
+    return ATTNRUN_OK;
+}
+
+attnrun_status outputs_count_not_finite(struct job *job, int64_t *count)
+{
+    *count = 0;
+    return visit_outputs(job, count_not_finite, count);
+}
+
 /* Nested lists, one innermost list a line. */
 static attnrun_status print_values(void *user, const char *name,
                                    const attnrun_tensor *tensor)

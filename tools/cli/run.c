@@ -42,8 +42,11 @@ static void print_inputs(const struct job *job)
     }
     if (inputs->n == 0)
         printf("inputs   none\n");
-    if (inputs->attempt > 0)
-        printf("         larger made-up sizes do not fit this model\n");
+    if (inputs->sizes.tries > 0)
+        printf(
+            "         the usual made-up sizes do not fit this model: found by trying %d "
+            "others\n",
+            inputs->sizes.tries);
     if (made_up)
         print_free_symbols(inputs);
 }
@@ -90,6 +93,40 @@ static void print_time(const struct job *job)
     putchar('\n');
 }
 
+/* Random numbers mean nothing to some models, so that what comes out is not finite: which
+ * inputs need values? Single numbers first, they are bounds and scales. `text` is empty
+ * where all is well. */
+static attnrun_status advise(struct job *job, char *text, size_t bytes)
+{
+    int64_t bad = 0;
+    bool scalars = false;
+    text[0] = 0;
+    TRY(outputs_count_not_finite(job, &bad));
+    for (int pass = 0; bad > 0 && pass < 2; pass++)
+        for (int32_t i = 0; i < job->inputs.n; i++) {
+            const struct input *input = &job->inputs.v[i];
+            bool scalar = attnrun_tensor_count(&input->held.tensor) == 1;
+            size_t n = strlen(text);
+            if (!input->random || scalar != (pass == 0) || n + 120 > bytes ||
+                (pass == 1 && scalars))
+                continue;
+            scalars = scalars || scalar;
+            snprintf(text + n, bytes - n, "%s -i %s=...",
+                     n == 0 ? "made-up inputs gave outputs that are not finite: try" : "",
+                     tool_quote(input->info.name));
+        }
+    return ATTNRUN_OK;
+}
+
+static attnrun_status print_advice(struct job *job)
+{
+    char text[600];
+    TRY(advise(job, text, sizeof text));
+    if (text[0] != 0)
+        printf("note     %s\n", text);
+    return ATTNRUN_OK;
+}
+
 static attnrun_status print_screen(struct job *job)
 {
     attnrun_runtime_info runtime = { .struct_size = sizeof runtime };
@@ -100,6 +137,7 @@ static attnrun_status print_screen(struct job *job)
     print_memory(job, &runtime);
     print_time(job);
     TRY(outputs_print(job));
+    TRY(print_advice(job));
     if (job->cli->output != NULL)
         printf("written  %s\n", tool_path(job->cli->output));
     else
@@ -153,6 +191,11 @@ static attnrun_status print_json(struct job *job, const struct profile *profile)
     if (profile->n > 0)
         profile_json(profile, &json);
     attnrun_status status = outputs_json(job, &json);
+    char text[600] = "";
+    if (status == ATTNRUN_OK)
+        status = advise(job, text, sizeof text);
+    if (text[0] != 0)
+        json_text(&json, "note", text);
     json_close(&json, '}');
     return status;
 }
@@ -176,8 +219,10 @@ static attnrun_status show(struct job *job, const struct profile *profile)
         profile_print(profile);
     if (print != NULL && strcmp(print, "full") == 0)
         return outputs_print_full(job);
-    if (print != NULL && strcmp(print, "summary") == 0)
-        return outputs_print(job);
+    if (print != NULL && strcmp(print, "summary") == 0) {
+        TRY(outputs_print(job));
+        return print_advice(job);
+    }
     bool taken = job->cli->output != NULL && file_is_stream(job->cli->output);
     if (print != NULL || job->cli->quiet || taken)
         return ATTNRUN_OK;

@@ -72,6 +72,10 @@ static enum dim_class class_of_place(const struct input *input, int32_t d)
         return DIM_BATCH;
     if (real && info->rank == 4 && holds(info->name, "past|cache"))
         return d == 2 ? DIM_PAST : DIM_CHANNELS;
+    if (real && info->rank == 3 && d == 1 &&
+        (holds(info->name, "state|hidden|cell") ||
+         is_word(info->name, "h|c|h0|c0|h_0|c_0|hn|cn")))
+        return DIM_BATCH; /* layers, batch, width */
     if (real && info->rank >= 4)
         return d == 1 ? DIM_CHANNELS : DIM_IMAGE;
     if (real && info->rank == 2 && d == 1 &&
@@ -80,31 +84,15 @@ static enum dim_class class_of_place(const struct input *input, int32_t d)
     return DIM_SEQUENCE;
 }
 
-static enum dim_class class_of(const struct input *input, int32_t d)
+/* *unclear: it is taken for a sequence because nothing else is known of it. */
+static enum dim_class class_of(const struct input *input, int32_t d, bool *unclear)
 {
     bool known;
     enum dim_class class = class_of_name(input->info.dim_names[d], &known);
-    return known ? class : class_of_place(input, d);
-}
-
-int64_t symbols_default(const struct inputs *inputs, enum dim_class class)
-{
-    int32_t k = inputs->attempt;
-    switch (class) {
-    case DIM_SEQUENCE:
-        return k < 7 ? 128 >> k : 1;
-    case DIM_IMAGE:
-        return k == 0 ? 224 : k < 4 ? 256 >> k : 32;
-    case DIM_AUDIO:
-        return k < 5 ? 16000 >> k : 1000;
-    case DIM_CHANNELS:
-        return 3;
-    case DIM_PAST:
-        return 0;
-    case DIM_BATCH:
-        break;
-    }
-    return 1;
+    if (!known)
+        class = class_of_place(input, d);
+    *unclear = !known && class == DIM_SEQUENCE;
+    return class;
 }
 
 /* The length of the symbol that an expression has at `at`, 0 where there is none. */
@@ -158,7 +146,7 @@ static bool parse_sum(const struct inputs *inputs, const char *text, int64_t *va
 }
 
 static attnrun_status add_symbol(struct inputs *inputs, const char *name, size_t n,
-                                 enum dim_class class)
+                                 enum dim_class class, bool unclear)
 {
     if (n == 0 || n >= sizeof inputs->symbols[0].name ||
         symbol_find(inputs, name, n) != NULL)
@@ -172,6 +160,7 @@ static attnrun_status add_symbol(struct inputs *inputs, const char *name, size_t
     memset(symbol, 0, sizeof *symbol);
     memcpy(symbol->name, name, n);
     symbol->class = class;
+    symbol->unclear = unclear;
     return ATTNRUN_OK;
 }
 
@@ -194,7 +183,7 @@ static attnrun_status add_inner_symbols(struct inputs *inputs, const char *text)
         }
         snprintf(name, sizeof name, "%.*s", n > 60 ? 60 : (int)n, text);
         enum dim_class class = class_of_name(name, &known);
-        TRY(add_symbol(inputs, text, n, class));
+        TRY(add_symbol(inputs, text, n, class, false));
         text += n;
     }
     return ATTNRUN_OK;
@@ -235,7 +224,7 @@ static void set_defaults(struct inputs *inputs)
     for (int64_t i = 0; i < inputs->n_symbols; i++) {
         struct symbol *symbol = &inputs->symbols[i];
         if (!symbol->set && !symbol->bound)
-            symbol->value = symbols_default(inputs, symbol->class);
+            symbol->value = sizes_of_symbol(inputs, symbol);
         if (symbol->class == DIM_SEQUENCE && !symbol->total && sequence < 0)
             sequence = symbol->value;
         if (symbol->class == DIM_PAST)
@@ -257,9 +246,10 @@ attnrun_status symbols_collect(struct inputs *inputs)
                 const char *name = inputs->v[i].info.dim_names[d];
                 if (inputs->v[i].info.dims[d] >= 0)
                     continue;
+                bool unclear;
+                enum dim_class class = class_of(&inputs->v[i], d, &unclear);
                 if (pass == 0 && is_plain(name))
-                    TRY(add_symbol(inputs, name, strlen(name),
-                                   class_of(&inputs->v[i], d)));
+                    TRY(add_symbol(inputs, name, strlen(name), class, unclear));
                 if (pass == 1 && !is_plain(name))
                     TRY(add_inner_symbols(inputs, name));
             }
@@ -355,6 +345,7 @@ attnrun_status symbols_dim(struct inputs *inputs, const struct input *input, int
         return tool_fail(ATTNRUN_E_INPUT,
                          "dimension '%s' of input '%s' would be %" PRId64,
                          tool_quote(name), tool_quote(input->info.name), *size);
-    *size = symbols_default(inputs, class_of(input, d));
+    bool unclear;
+    *size = sizes_default(inputs, class_of(input, d, &unclear));
     return ATTNRUN_OK;
 }

@@ -16,6 +16,7 @@ static attnrun_status record(attnrun_status status, const char *word, const char
     snprintf(tool_error.message, sizeof tool_error.message, "%s: %.*s", word,
              (int)(sizeof tool_error.message - 40), text);
     tool_error.hint[0] = 0;
+    tool_error.node_index = -1;
     tool_error.status = status;
     return status;
 }
@@ -64,6 +65,7 @@ attnrun_status tool_fail_library(attnrun_status status)
         return tool_fail(status, "no more is known");
     snprintf(tool_error.message, sizeof tool_error.message, "%s", error->message);
     snprintf(tool_error.hint, sizeof tool_error.hint, "%s", error->hint);
+    tool_error.node_index = error->node_index;
     tool_error.status = status;
     return status;
 }

@@ -23,6 +23,8 @@
 
 struct tool_error {
     attnrun_status status;
+    int32_t
+        node_index; /* of the library's error: its place in the order of running, or -1 */
     char message[1024]; /* "INPUT: …" */
     char hint[256];
 };
