@@ -30,6 +30,11 @@ static void *system_mmap(size_t bytes, int fd)
     return mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
 }
 
+static int system_drop(void *address, size_t bytes)
+{
+    return madvise(address, bytes, MADV_DONTNEED);
+}
+
 struct attn_io attn_io = {
     .open = system_open,
     .openat = system_openat,
@@ -38,6 +43,7 @@ struct attn_io attn_io = {
     .mmap = system_mmap,
     .munmap = munmap,
     .close = close,
+    .drop = system_drop,
 };
 
 static const char *error_text(int error, char *buffer, size_t bytes)
@@ -265,8 +271,7 @@ void attn_file_drop(const struct attn_file *file, const void *start, int64_t byt
         (from + page - 1) / page * page; /* whole pages inside; a mapping starts at one */
     to = to / page * page;
     if (from < to)
-        madvise((uint8_t *)(uintptr_t)file->data + from, (size_t)(to - from),
-                MADV_DONTNEED);
+        attn_io.drop((uint8_t *)(uintptr_t)file->data + from, (size_t)(to - from));
 }
 
 void attn_file_close(struct attn_memory *memory, struct attn_file *file)

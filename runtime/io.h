@@ -18,6 +18,7 @@ struct attn_io {
     void *(*mmap)(size_t bytes, int fd); /* read-only, private; MAP_FAILED on failure */
     int (*munmap)(void *address, size_t bytes);
     int (*close)(int fd);
+    int (*drop)(void *address, size_t bytes); /* whole pages that are not needed soon */
 };
 /* The system's calls; tests may replace single entries. */
 extern struct attn_io attn_io;

@@ -376,7 +376,8 @@ static void test_faults_of_every_file_call(void **state)
                                 .pread = bad_pread,
                                 .mmap = bad_mmap,
                                 .munmap = bad_munmap,
-                                .close = bad_close };
+                                .close = bad_close,
+                                .drop = real.drop };
     for (uint32_t flags = 0; flags <= ATTNRUN_COPY; flags++) {
         for (size_t k = 0; k < 4; k++) {
             int64_t call = 0;

@@ -311,8 +311,8 @@ static void test_every_failing_call_is_reported(void **state)
 {
     struct place *place = *state;
     attn_io =
-        (struct attn_io){ failing_open, failing_openat, failing_fstat, failing_pread,
-                          failing_mmap, munmap,         counting_close };
+        (struct attn_io){ failing_open, failing_openat, failing_fstat,  failing_pread,
+                          failing_mmap, munmap,         counting_close, NULL };
     for (int copy = 0; copy < 2; copy++) {
         attn_status status = ATTNRUN_E_IO;
         for (int call = 1; status != ATTNRUN_OK; call++) {
