@@ -14,7 +14,15 @@ const struct cli_command cli_commands[] = {
       "index,\n"
       "masks of ones, positions in order, other numbers random by --seed. Symbolic "
       "dimensions\n"
-      "that are not --set: batch 1, sequence 128, past 0, images 224.\n" },
+      "that are not --set: batch 1, sequence 128, past 0, images 224; where these do not "
+      "fit,\n"
+      "others are tried.\n"
+      "Outputs replace a file whole or not at all, and keep its mode; links are "
+      "followed, "
+      "and\n"
+      "devices, FIFOs and - (standard output) are written in place: one output as npy, "
+      "several\n"
+      "as npz.\n" },
     { "check", CLI_CHECK, 1, -1, "[options] PATH...", "compare with expected outputs",
       command_check,
       "A folder is a test of the ONNX backend form (model.onnx, test_data_set_N), or "

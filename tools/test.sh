@@ -7,13 +7,14 @@
 #   style     clang-format, clang-tidy
 #   release   gcc Release, warnings are errors; all of ctest
 #   clang     clang builds the same without warnings
-#   asan      AddressSanitizer + UBSan (gcc; clang takes minutes over the kernels): unit
-#             tests, bad inputs, a part of conformance
+#   asan      AddressSanitizer + UBSan (gcc): unit tests, bad inputs, a part of conformance
+#   clang-asan  the same of clang, which sees other faults: the kernels and the bad inputs;
+#             only with --full or by name
 #   tsan      ThreadSanitizer: the tests labelled "threads"
 #   valgrind  a few runs without an error or a leak
 # --full takes every exporter and opset of the model families, all of clang-tidy and the
 # whole conformance set and the converter under the sanitizers. Root or sudo is needed for
-# missing packages.
+# missing packages. The minutes of each step stand at the end.
 # Everything is written under build/; build/logs holds one log a step.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -26,14 +27,17 @@ steps=()
 for argument in "$@"; do
     case $argument in
     --full) full=1 ;;
-    style | release | clang | asan | tsan | valgrind) steps+=("$argument") ;;
+    style | release | clang | asan | clang-asan | tsan | valgrind) steps+=("$argument") ;;
     *)
-        sed -n '2,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+        sed -n '2,20s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
         exit 2
         ;;
     esac
 done
-[ ${#steps[@]} -gt 0 ] || steps=(style release clang asan tsan valgrind)
+if [ ${#steps[@]} -eq 0 ]; then
+    steps=(style release clang asan tsan valgrind)
+    [ $full -eq 1 ] && steps=(style release clang asan clang-asan tsan valgrind)
+fi
 
 # step NAME COMMAND... - one counted step with its log; the end of the log on failure.
 step() {
@@ -122,6 +126,15 @@ run_asan() {
     run_ctest asan build/asan "${leave_out[@]}"
 }
 
+# Each kernel against its reference, models whose bytes are hostile, and the unit tests.
+run_clang-asan() {
+    step clang-asan-build build build/clang-asan -DATTNRUN_ASAN=ON \
+        -DCMAKE_C_COMPILER=clang-14 || return
+    local part=(-R '^(kernels|bad|runtime|loaders)')
+    [ $full -eq 1 ] && part=(-LE slow -E 'hygiene|package')
+    run_ctest clang-asan build/clang-asan "${part[@]}"
+}
+
 run_tsan() {
     step tsan-build build build/tsan -DATTNRUN_TSAN=ON -DCMAKE_C_COMPILER=gcc || return
     run_ctest tsan build/tsan -L threads
@@ -150,8 +163,13 @@ step prepare prepare || {
     echo "$passed passed, $failed failed"
     exit 1
 }
+minutes=()
 for name in "${steps[@]}"; do
+    started=$SECONDS
     "run_$name"
+    took=$((SECONDS - started))
+    minutes+=("$name $((took / 60)).$((took % 60 / 6))")
 done
+echo "minutes: $(IFS=,; echo "${minutes[*]}" | sed 's/,/, /g')"
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
