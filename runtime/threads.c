@@ -188,8 +188,12 @@ static void *worker_main(void *arg)
     }
 }
 
-/* Threads get no signals: those belong to the host's. One that cannot be made is done
- * without. */
+/* Signals that a thread raises by what it does, such as reading a mapped file that shrank:
+ * blocked ones would end the process past its handlers. */
+static const int faults[] = { SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGSYS };
+
+/* Threads get no signals from others: those belong to the host's. One that cannot be made
+ * is done without. */
 static void start_workers(struct attn_threads *t)
 {
     sigset_t all, before;
@@ -200,6 +204,8 @@ static void start_workers(struct attn_threads *t)
         return;
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     sigfillset(&all);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&all, faults[i]);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int32_t i = 1; i < t->count; i++) {
         struct worker *worker = &t->workers[i];
