@@ -105,7 +105,7 @@ attnrun_status cli_run_context(const struct cli *cli, attnrun_context *context,
                                const attnrun_run_options *options);
 void cli_catch_signals(void);
 void cli_catch_bus_error(void); /* shrunk.c */
-int cli_signal(void); /* the signal that came, or 0 */
+int cli_signal(void);           /* the signal that came, or 0 */
 /* Prints the recorded error; returns its exit code. */
 int cli_report(void);
 double cli_now_ms(void);
