@@ -43,6 +43,8 @@ struct op_regex {
     /* of matching: two sets of states, and states to follow */
     int32_t sets[2][2 * REGEX_TOKENS + 2], places[2 * REGEX_TOKENS + 2];
     int32_t follow[4 * REGEX_TOKENS + 4];
+    /* of searching: where in the text the match of each state of a set began */
+    int64_t starts[2][2 * REGEX_TOKENS + 2];
 };
 
 /* NULL, or what is wrong with the pattern. */
@@ -52,5 +54,10 @@ void op_regex_build(struct op_regex *regex);
 /* Whether the whole text matches. `stop` nonzero ends early with false. */
 bool op_regex_match(struct op_regex *regex, const char *text, int64_t bytes,
                     const int32_t *stop);
+/* The first match that begins at byte `from` or later, and of those that begin there the
+ * longest: bytes [*begin, *end) of the text. False where there is none, or `stop` is
+ * nonzero. */
+bool op_regex_find(struct op_regex *regex, const char *text, int64_t bytes, int64_t from,
+                   const int32_t *stop, int64_t *begin, int64_t *end);
 
 #endif

@@ -1,5 +1,5 @@
 /* regex_states.c - the graph of states of a postfix expression, and reading a text with
- * the set of all states it may be in. */
+ * the set of all states it may be in: as a whole, or in search of the first match. */
 #include "regex_text.h"
 
 #include <string.h>
@@ -142,4 +142,86 @@ bool op_regex_match(struct op_regex *r, const char *text, int64_t bytes,
     for (int32_t i = 0; i < n && t.at == t.end; i++)
         matched = matched || r->states[now[i]].kind == MATCH;
     return matched;
+}
+
+/* ---- searching ---- */
+
+/* The character that ends at `at`, -1 at the start of the text. */
+static int64_t peek_back(const unsigned char *text, const unsigned char *at)
+{
+    struct text t = { at, at };
+    if (at == text)
+        return -1;
+    do
+        t.at--;
+    while (t.at > text && at - t.at < 4 && (*t.at & 0xc0) == 0x80);
+    return (int64_t)take(&t);
+}
+
+/* States are in the order of their starts, so the first one wins where several meet. */
+struct search {
+    int32_t *now, *next, n;
+    int64_t *starts, *next_starts;
+    int64_t begin, end; /* of the best match so far; begin -1: none */
+};
+
+static int32_t add_from(struct op_regex *r, int32_t *set, int64_t *starts, int32_t n,
+                        int32_t state, int64_t start, struct place p)
+{
+    int32_t m = add_closure(r, set, n, state, p);
+    for (int32_t i = n; i < m; i++)
+        starts[i] = start;
+    return m;
+}
+
+/* Takes a match that ends here, and drops the states that began behind it. */
+static void see_match(const struct op_regex *r, struct search *s, int64_t at)
+{
+    for (int32_t i = 0; i < s->n; i++)
+        if (r->states[s->now[i]].kind == MATCH) {
+            s->begin = s->starts[i];
+            s->end = at;
+            break;
+        }
+    while (s->begin >= 0 && s->n > 0 && s->starts[s->n - 1] > s->begin)
+        s->n--;
+}
+
+static void read_one(struct op_regex *r, struct search *s, uint32_t c, struct place p)
+{
+    int32_t m = 0, *old = s->now;
+    int64_t *old_starts = s->starts;
+    for (int32_t i = 0; i < s->n; i++)
+        if (reads(r, &r->states[s->now[i]], c))
+            m = add_from(r, s->next, s->next_starts, m, r->states[s->now[i]].next,
+                         s->starts[i], p);
+    s->now = s->next;
+    s->next = old;
+    s->starts = s->next_starts;
+    s->next_starts = old_starts;
+    s->n = m;
+}
+
+bool op_regex_find(struct op_regex *r, const char *text, int64_t bytes, int64_t from,
+                   const int32_t *stop, int64_t *begin, int64_t *end)
+{
+    const unsigned char *first = (const unsigned char *)text;
+    struct text t = { first + from, first + bytes };
+    struct search s = { r->sets[0], r->sets[1], 0, r->starts[0], r->starts[1], -1, -1 };
+    struct place p = { peek_back(first, t.at), peek(t) };
+    memset(r->places, 0, (size_t)r->n_states * sizeof r->places[0]);
+    for (;;) {
+        if (s.begin < 0)
+            s.n = add_from(r, s.now, s.starts, s.n, r->start, t.at - first, p);
+        see_match(r, &s, t.at - first);
+        if (t.at == t.end || (s.n == 0 && s.begin >= 0) ||
+            __atomic_load_n(stop, __ATOMIC_RELAXED) != 0)
+            break;
+        uint32_t c = take(&t);
+        p = (struct place){ (int64_t)c, peek(t) };
+        read_one(r, &s, c, p);
+    }
+    *begin = s.begin;
+    *end = s.end;
+    return s.begin >= 0 && __atomic_load_n(stop, __ATOMIC_RELAXED) == 0;
 }
