@@ -3,11 +3,13 @@
  *
  * X   [N, C, in];  W [C, M / group, kernel];  B [M], zeros by default
  * Y   [N, M, out], out = stride (in - 1) + output_padding + (kernel - 1) dilation + 1 -
- * pads; with output_shape the pads follow from it instead
+ *     pads; with output_shape the pads follow from it instead
+ * com.microsoft ConvTransposeWithDynamicPads takes the pads as input 2 (i64, 2 spatial
+ * axes' befores, then afters; none where absent) and B as input 3.
  *
  * f32: patches = W' X for a tile of input pixels (gemm_f32, W transposed once), then
  * added up. A task owns whole output planes, so sums have one order. f64: plain loops.
- * Source: ONNX ConvTranspose-11. */
+ * Source: ONNX ConvTranspose-11; ONNX Runtime contrib operators. */
 #include "conv.h"
 
 struct conv_transpose_args {
@@ -22,6 +24,12 @@ struct conv_transpose_state {
     int64_t line_floats, panel_floats, patch_floats;
     int32_t transpose; /* phase 0 transposes W into shared memory */
 };
+
+/* Input B: behind the pads, where these are an input. */
+static int bias_input(const attnrun_node *node)
+{
+    return node->domain[0] != '\0' ? 3 : 2;
+}
 
 enum { PIXELS = 128, PATCH_ROWS = 128, COLUMNS = 256 };
 
@@ -183,10 +191,10 @@ static attn_status plan(attnrun_step *step, struct conv_transpose_state *state)
     return ATTNRUN_OK;
 }
 
-static attn_status conv_transpose_infer(attnrun_step *step)
+static attn_status infer(attnrun_step *step, const struct conv_transpose_args *args)
 {
-    const struct conv_transpose_args *args = step->args;
     struct conv_transpose_state *state = step->state;
+    const int bias = bias_input(step->node);
     int n;
     TRY(attn_window_rank(step, &n));
     if (n < 0 || !op_rank_known(step, 1))
@@ -200,9 +208,9 @@ static attn_status conv_transpose_infer(attnrun_step *step)
     out[1] = attnrun_dim_mul(step, step->in[1].dims[1], dim_of(args->group));
     for (int i = 0; i < n; i++)
         TRY(out_size(step, args, n, i, &out[i + 2], &before[i]));
-    if (op_has_in(step, 2) && op_rank_known(step, 2)) {
-        TRY(op_need_rank(step, 2, 1));
-        TRY(op_need_dim(step, 2, 0, out[1], "output channels"));
+    if (op_has_in(step, bias) && op_rank_known(step, bias)) {
+        TRY(op_need_rank(step, bias, 1));
+        TRY(op_need_dim(step, bias, 0, out[1], "output channels"));
     }
     TRY(op_out(step, 0, step->in[0].dtype, n + 2, out));
     if (!step->concrete)
@@ -220,6 +228,35 @@ static attn_status conv_transpose_infer(attnrun_step *step)
     }
     TRY(attn_conv_shape(step, 1, args->group, true, &state->shape));
     return plan(step, state);
+}
+
+static attn_status conv_transpose_infer(attnrun_step *step)
+{
+    return infer(step, step->args);
+}
+
+static attn_status dynamic_pads_infer(attnrun_step *step)
+{
+    struct conv_transpose_args args = *(const struct conv_transpose_args *)step->args;
+    int64_t pads[2 * WINDOW_AXES];
+    int n, count = 0;
+    bool known = true;
+    TRY(attn_window_rank(step, &n));
+    if (op_has_in(step, 2) && n >= 0) {
+        TRY(op_need_rank(step, 2, 1));
+        if (op_rank_known(step, 2))
+            TRY(op_need_dim(step, 2, 0, dim_of(2 * n), "two pads for each axis"));
+        TRY(op_ints(step, 2, pads, 2 * n, &count, &known));
+    }
+    if (n >= 0 && !known) {
+        attnrun_dim dims[ATTNRUN_MAX_RANK];
+        for (int i = 0; i < n + 2; i++)
+            dims[i] = attnrun_dim_unknown(step);
+        return op_out(step, 0, step->in[0].dtype, n + 2, dims);
+    }
+    if (count > 0)
+        args.window.pads = (attnrun_ints){ pads, count };
+    return infer(step, &args);
 }
 
 /* ---- run ---- */
@@ -304,7 +341,7 @@ static attn_status run_planes(const attnrun_step *step, const attnrun_work *work
     int64_t channel = group * s->rows + row;
     float *y =
         (float *)step->y[0].data + (image * s->groups * s->rows + channel) * s->pixels;
-    const float *bias = op_in_data(step, 2);
+    const float *bias = op_in_data(step, bias_input(step->node));
     fill_planes(y, bias != NULL ? bias + channel : NULL, rows, s->pixels);
     float *line = work->scratch,
           *patches = line + state->line_floats + state->panel_floats;
@@ -373,7 +410,7 @@ static void run_plane_f64(const attnrun_step *step, const struct conv_shape *s,
     int64_t channels = s->groups * s->rows;
     int64_t channel = task % channels, image = task / channels;
     int64_t group = channel / s->rows, row = channel % s->rows;
-    const double *bias = op_in_data(step, 2);
+    const double *bias = op_in_data(step, bias_input(step->node));
     double *y = (double *)step->y[0].data + task * s->pixels;
     for (int64_t i = 0; i < s->pixels; i++)
         y[i] = bias != NULL ? bias[channel] : 0.0;
@@ -453,4 +490,34 @@ const attnrun_op_def op_conv_transpose_1 = {
     .pack = conv_transpose_pack,
     .run = conv_transpose_run,
     .cost = "O(N C M/g in kernel)",
+};
+
+static const attnrun_attr_def dynamic_pads_attrs[] = {
+    { .name = "auto_pad",
+      .kind = ATTNRUN_ATTR_ENUM,
+      .offset = offsetof(struct conv_transpose_args, window.auto_pad),
+      .text = "NOTSET|SAME_UPPER|SAME_LOWER|VALID" },
+    ATTR_INTS(struct window_attrs, kernel_shape),
+    ATTR_INTS(struct window_attrs, strides),
+    WINDOW_DILATIONS,
+    ATTR_INTS(struct conv_transpose_args, output_padding),
+    ATTR_INT(struct conv_transpose_args, group, 1),
+    ATTR_END
+};
+const attnrun_op_def op_conv_transpose_with_dynamic_pads_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "com.microsoft",
+    .name = "ConvTransposeWithDynamicPads",
+    .since = 1,
+    .args_bytes = sizeof(struct conv_transpose_args),
+    .state_bytes = sizeof(struct conv_transpose_state),
+    .inputs = "X:T W:T Pads:i64? B:T?",
+    .outputs = "Y:T",
+    .types = "T=f32,f64",
+    .attrs = dynamic_pads_attrs,
+    .infer = dynamic_pads_infer,
+    .pack = conv_transpose_pack,
+    .run = conv_transpose_run,
+    .cost = "O(N C M/g in kernel)",
+    .source = "ONNX Runtime contrib operators",
 };

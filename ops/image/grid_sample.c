@@ -5,7 +5,7 @@
  * padding_mode  zeros, border (clamped), reflection at the border; align_corners: -1 and
  * 1 are the centres of the corner pixels, else the edges of the image A task is one line
  * of places along the last axis; the places and weights of its taps are worked out once
- * for all channels. Source: ONNX GridSample-20. */
+ * for all channels. Source: ONNX GridSample-20; ONNX Runtime contrib operators. */
 #include <math.h>
 
 #include "real.h"
@@ -235,9 +235,10 @@ static attn_status grid_run(const attnrun_step *step, const attnrun_work *work)
     return ATTNRUN_OK;
 }
 
-#define GRID_SAMPLE(since_)                                                              \
-    const attnrun_op_def op_grid_sample_##since_ = {                                     \
-        OP_ROW,                                                                          \
+#define GRID_SAMPLE(row, domain_, since_, attrs_)                                        \
+    const attnrun_op_def row = {                                                         \
+        .struct_size = sizeof(attnrun_op_def),                                           \
+        .domain = domain_,                                                               \
         .name = "GridSample",                                                            \
         .since = since_,                                                                 \
         .args_bytes = sizeof(struct grid_args),                                          \
@@ -245,9 +246,10 @@ static attn_status grid_run(const attnrun_step *step, const attnrun_work *work)
         .inputs = "X:T grid:G",                                                          \
         .outputs = "Y:T",                                                                \
         .types = "T=f32,f64 G=f32,f64",                                                  \
-        .attrs = grid_##since_##_attrs,                                                  \
+        .attrs = attrs_,                                                                 \
         .infer = grid_infer,                                                             \
         .run = grid_run,                                                                 \
     }
-GRID_SAMPLE(16);
-GRID_SAMPLE(20);
+GRID_SAMPLE(op_grid_sample_16, "", 16, grid_16_attrs);
+GRID_SAMPLE(op_grid_sample_20, "", 20, grid_20_attrs);
+GRID_SAMPLE(op_ms_grid_sample_1, "com.microsoft", 1, grid_16_attrs);

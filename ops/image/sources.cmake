@@ -9,6 +9,7 @@ set(ATTN_OPS_IMAGE
   ops/image/conv_bytes.c
   ops/image/conv_integer.c
   ops/image/conv_transpose.c
+  ops/image/crop_and_resize.c
   ops/image/pool.c
   ops/image/max_pool.c
   ops/image/average_pool.c

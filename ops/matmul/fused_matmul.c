@@ -5,7 +5,7 @@
  * bias       f32 (n), or (1): added to every row
  * residual   f32 of Y's shape
  * Domain attnrun.fused: never written by exporters. The same with transposes alone is
- * com.microsoft FusedMatMul. */
+ * com.microsoft FusedMatMul, which TransposeMatMul was before. */
 #include "shapes.h"
 
 struct fused_matmul_args {
@@ -156,21 +156,24 @@ const attnrun_op_def op_fused_matmul_1 = {
     .cost = "O(m n k)",
 };
 
-const attnrun_op_def op_ms_fused_matmul_1 = {
-    .struct_size = sizeof(attnrun_op_def),
-    .domain = "com.microsoft",
-    .name = "FusedMatMul",
-    .since = 1,
-    .inputs = "A:T B:T",
-    .outputs = "Y:T",
-    .types = "T=f32",
-    .args_bytes = sizeof(struct fused_matmul_args),
-    .state_bytes = sizeof(struct fused_matmul_state),
-    .attrs = ms_fused_matmul_attrs,
-    .infer = fused_matmul_infer,
-    .pack = fused_matmul_pack,
-    .storage_in = 2,
-    .run = fused_matmul_run,
-    .cost = "O(m n k)",
-    .source = "ONNX Runtime contrib operators",
-};
+#define MS_MATMUL(row, name_)                                                            \
+    const attnrun_op_def row = {                                                         \
+        .struct_size = sizeof(attnrun_op_def),                                           \
+        .domain = "com.microsoft",                                                       \
+        .name = name_,                                                                   \
+        .since = 1,                                                                      \
+        .inputs = "A:T B:T",                                                             \
+        .outputs = "Y:T",                                                                \
+        .types = "T=f32",                                                                \
+        .args_bytes = sizeof(struct fused_matmul_args),                                  \
+        .state_bytes = sizeof(struct fused_matmul_state),                                \
+        .attrs = ms_fused_matmul_attrs,                                                  \
+        .infer = fused_matmul_infer,                                                     \
+        .pack = fused_matmul_pack,                                                       \
+        .storage_in = 2,                                                                 \
+        .run = fused_matmul_run,                                                         \
+        .cost = "O(m n k)",                                                              \
+        .source = "ONNX Runtime contrib operators",                                      \
+    }
+MS_MATMUL(op_ms_fused_matmul_1, "FusedMatMul");
+MS_MATMUL(op_ms_transpose_matmul_1, "TransposeMatMul");

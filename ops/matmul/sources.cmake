@@ -13,4 +13,6 @@ set(ATTN_OPS_MATMUL
   ops/matmul/integer_matmul.c
   ops/matmul/qlinear_matmul.c
   ops/matmul/integer_to_float.c
+  ops/matmul/inverse.c
+  ops/matmul/cdist.c
 )

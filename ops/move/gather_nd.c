@@ -3,7 +3,8 @@
  *
  * batch_dims   0 by default: leading dims that x and indices share
  * y            indices' dims without the last one, then those of a slice
- * Phase 0 checks the indices.  Source: ONNX GatherND-11, 12. */
+ * Phase 0 checks the indices.  Source: ONNX GatherND-11, 12; ONNX Runtime contrib
+ * operators (indices of 32 bits too). */
 #include "tuples.h"
 
 struct gather_nd_args {
@@ -93,3 +94,13 @@ const attnrun_op_def op_gather_nd_12 = { OP_ROW,
                                          .attrs = gather_nd_attrs,
                                          .infer = gather_nd_infer,
                                          .run = gather_nd_run };
+const attnrun_op_def op_ms_gather_nd_1 = { .struct_size = sizeof(attnrun_op_def),
+                                           .domain = "com.microsoft",
+                                           .name = "GatherND",
+                                           .since = 1,
+                                           .inputs = "data:T indices:I",
+                                           .outputs = "output:T",
+                                           .types = "T=all I=i32,i64",
+                                           .state_bytes = sizeof(struct gather_nd_state),
+                                           .infer = gather_nd_infer,
+                                           .run = gather_nd_run };

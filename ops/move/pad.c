@@ -1,8 +1,9 @@
 /* pad.c - Pad: puts elements before and after each axis; negative counts take some away.
  *
  * pads     all befores, then all afters (attribute up to 10, then input), of all axes or
- * of `axes` (from 18) mode     constant (0 by default), reflect (without the edge), edge,
- * wrap Source: ONNX Pad-1, 2, 11, 18, 19. */
+ *          of `axes` (from 18); com.microsoft's may be (1, 2 rank)
+ * mode     constant (0 by default), reflect (without the edge), edge, wrap
+ * Source: ONNX Pad-1, 2, 11, 18, 19; ONNX Runtime contrib operators. */
 #include "padding.h"
 
 struct pad_args {
@@ -60,8 +61,13 @@ static attn_status pads_of_input(const attnrun_step *step, struct pads *pads)
         pads->begin[i] = pads->end[i] = known ? dim_of(0) : op_move_no_value();
     if (!known)
         return ATTNRUN_OK;
-    if (op_rank_known(step, 1))
-        TRY(op_need_dim(step, 1, 0, dim_of(2 * n), "two for each axis"));
+    if (op_rank_known(step, 1)) {
+        int list = step->in[1].rank - 1;
+        TRY(op_need_rank_between(step, 1, 1, step->node->domain[0] != '\0' ? 2 : 1));
+        if (list == 1)
+            TRY(op_need_dim(step, 1, 0, dim_of(1), "one list"));
+        TRY(op_need_dim(step, 1, list, dim_of(2 * n), "two for each axis"));
+    }
     for (int i = 0; i < n; i++) {
         TRY(op_axis(step, axes[i], rank, false, &at));
         if (seen[at])
@@ -166,3 +172,15 @@ const attnrun_op_def op_pad_11 = { PAD_ROW, .since = 11, .types = "T=all",
 const attnrun_op_def op_pad_18 = { PAD_ROW, .since = 18, .types = "T=all I=i32,i64",
                                    .inputs = "data:T pads:i64 constant_value:T? axes:I?",
                                    .attrs = pad_11_attrs };
+const attnrun_op_def op_ms_pad_1 = { .struct_size = sizeof(attnrun_op_def),
+                                     .domain = "com.microsoft",
+                                     .name = "Pad",
+                                     .since = 1,
+                                     .inputs = "data:T pads:i64 value:T?",
+                                     .outputs = "output:T",
+                                     .types = "T=f32,f64,f16",
+                                     .args_bytes = sizeof(struct pad_args),
+                                     .state_bytes = sizeof(struct op_padding),
+                                     .attrs = pad_11_attrs,
+                                     .infer = pad_infer,
+                                     .run = pad_run };

@@ -1,8 +1,8 @@
 /* range.c - Range: y[i] = start + i * delta, as many as stay before limit.
  *
- * start, limit, delta   one element each; delta is not 0
+ * start, limit, delta   one element each; delta is not 0, com.microsoft's 1 by default
  * n                     max(0, ceil((limit - start) / delta))
- * Source: ONNX Range-11, 27. */
+ * Source: ONNX Range-11, 27; ONNX Runtime contrib operators. */
 #include <math.h>
 
 #include "move.h"
@@ -15,6 +15,21 @@ static const attnrun_attr_def range_27_attrs[] = {
 };
 
 static bool is_int(int32_t dtype) { return dtype_in(dtype, ATTN_DT_SINT | ATTN_DT_UINT); }
+
+/* Start (0), limit (1) or delta (2), where it is known at infer time. */
+static bool part_value(const attnrun_step *step, int in, attnrun_dim *value)
+{
+    if (in == 2 && !op_has_in(step, 2)) {
+        *value = dim_of(1);
+        return true;
+    }
+    return op_move_value(step, in, 0, value);
+}
+
+static double delta_real(const attnrun_step *step)
+{
+    return op_has_in(step, 2) ? tensor_get_real(&step->x[2], 0) : 1.0;
+}
 
 /* -1 where it overflows. */
 static int64_t count_ints(int64_t start, int64_t limit, int64_t delta)
@@ -44,8 +59,7 @@ static attn_status range_counted(attnrun_step *step, int64_t n)
                        "start, limit and delta give no count of elements below 2^47");
     TRY(op_out(step, 0, step->in[0].dtype, 1, &dim));
     op_tasks(step, 0, op_chunks(n), OP_CHUNK);
-    if (n > 64 || !op_move_value(step, 0, 0, &start) ||
-        !op_move_value(step, 2, 0, &delta))
+    if (n > 64 || !part_value(step, 0, &start) || !part_value(step, 2, &delta))
         return ATTNRUN_OK;
     for (int64_t k = 0; k < n; k++)
         values[k] = dim_of(
@@ -60,7 +74,7 @@ static attn_status range_symbolic(attnrun_step *step)
     attnrun_dim v[3], n = attnrun_dim_unknown(step);
     bool known = is_int(step->in[0].dtype) && dtype_bits(step->in[0].dtype) >= 32;
     for (int i = 0; i < 3; i++)
-        known = known && op_move_value(step, i, 0, &v[i]);
+        known = known && part_value(step, i, &v[i]);
     if (known && dim_is_const(v[2]) && v[2].value == 1)
         n = attnrun_dim_sub(step, v[1], v[0]);
     return op_out(step, 0, step->in[0].dtype, 1, &n);
@@ -71,23 +85,24 @@ static attn_status range_infer(attnrun_step *step)
     attnrun_dim v[3];
     bool data = true, ints = is_int(step->in[0].dtype), known = ints;
     for (int i = 0; i < 3; i++) {
+        if (!op_has_in(step, i))
+            continue;
         TRY(op_need_rank_between(step, i, 0, 1));
         if (step->in[i].rank == 1)
             TRY(op_need_dim(step, i, 0, dim_of(1), "one element"));
         data = data && op_known(step, i);
     }
     for (int i = 0; i < 3 && known; i++)
-        known = op_move_value(step, i, 0, &v[i]) && dim_is_const(v[i]);
-    if (known ? v[2].value == 0
-              : !ints && data && !(tensor_get_real(&step->x[2], 0) != 0))
+        known = part_value(step, i, &v[i]) && dim_is_const(v[i]);
+    if (known ? v[2].value == 0 : !ints && data && !(delta_real(step) != 0))
         return op_fail(step, ATTNRUN_E_RANGE, "delta is 0");
     if (known)
         return range_counted(step, count_ints(v[0].value, v[1].value, v[2].value));
     if (ints || !data)
         return range_symbolic(step);
-    return range_counted(step, count_reals(tensor_get_real(&step->x[0], 0),
-                                           tensor_get_real(&step->x[1], 0),
-                                           tensor_get_real(&step->x[2], 0)));
+    return range_counted(step,
+                         count_reals(tensor_get_real(&step->x[0], 0),
+                                     tensor_get_real(&step->x[1], 0), delta_real(step)));
 }
 
 static void write_range(const attnrun_step *step, int64_t from, int64_t end)
@@ -95,9 +110,11 @@ static void write_range(const attnrun_step *step, int64_t from, int64_t end)
     const attnrun_tensor *y = &step->y[0];
     bool ints = is_int(y->dtype);
     int64_t a = ints ? tensor_get_int(&step->x[0], 0) : 0;
-    int64_t d = ints ? tensor_get_int(&step->x[2], 0) : 0;
+    int64_t d = 1;
+    if (ints && op_has_in(step, 2))
+        d = tensor_get_int(&step->x[2], 0);
     double start = ints ? 0 : tensor_get_real(&step->x[0], 0);
-    double delta = ints ? 0 : tensor_get_real(&step->x[2], 0);
+    double delta = ints ? 0 : delta_real(step);
     for (int64_t i = from; i < end; i++) {
         int64_t k = (int64_t)((uint64_t)a + (uint64_t)i * (uint64_t)d);
         double real = start + (double)i * delta;
@@ -147,3 +164,12 @@ const attnrun_op_def op_range_11 = { RANGE_ROW, .since = 11 };
 const attnrun_op_def op_range_27 = { RANGE_ROW, .since = 27,
                                      .args_bytes = sizeof(struct range_args),
                                      .attrs = range_27_attrs };
+const attnrun_op_def op_ms_range_1 = { .struct_size = sizeof(attnrun_op_def),
+                                       .domain = "com.microsoft",
+                                       .name = "Range",
+                                       .since = 1,
+                                       .inputs = "start:T limit:T delta:T?",
+                                       .outputs = "Y:T",
+                                       .types = "T=f32,f64,i16,i32,i64",
+                                       .infer = range_infer,
+                                       .run = range_run };

@@ -33,6 +33,7 @@ set(ATTN_OPS_MOVE
   ops/move/transpose.c
   ops/move/trilu.c
   ops/move/tuples.c
+  ops/move/unfold_tensor.c
   ops/move/unique.c
   ops/move/unsqueeze.c
   ops/move/view.c

@@ -2,7 +2,7 @@
  *
  * k      the diagonal where it begins, 0 by default; > 0 above the main one
  * upper  1 by default
- * Source: ONNX Trilu-14. */
+ * Source: ONNX Trilu-14; ONNX Runtime contrib operators. */
 #include "move.h"
 
 struct trilu_args {
@@ -65,3 +65,14 @@ const attnrun_op_def op_trilu_14 = { OP_ROW,
                                      .attrs = trilu_attrs,
                                      .infer = trilu_infer,
                                      .run = trilu_run };
+const attnrun_op_def op_ms_trilu_1 = { .struct_size = sizeof(attnrun_op_def),
+                                       .domain = "com.microsoft",
+                                       .name = "Trilu",
+                                       .since = 1,
+                                       .inputs = "X:T k:i64?",
+                                       .outputs = "Y:T",
+                                       .types = "T=num,b8",
+                                       .args_bytes = sizeof(struct trilu_args),
+                                       .attrs = trilu_attrs,
+                                       .infer = trilu_infer,
+                                       .run = trilu_run };

@@ -5,8 +5,12 @@
  * inverse_indices   where in Y each of x is
  * counts            how often each of Y occurs
  * NaNs are equal to each other and sort last.
+ * com.microsoft Unique: x f32 (n), in order of first occurrence; the outputs are Y,
+ * inverse_indices and counts; no NaN is equal to another one.
  * Cost: a stable merge sort, O(n log n) comparisons; scratch 40 bytes an element.
- * Source: ONNX Unique-11. */
+ * Source: ONNX Unique-11; ONNX Runtime contrib operators. */
+#include <math.h>
+
 #include "move.h"
 
 struct unique_args {
@@ -21,6 +25,7 @@ static const attnrun_attr_def unique_attrs[] = {
 struct slices {
     const attnrun_tensor *x;
     int64_t n, outer, inner;
+    bool nan_apart;                                  /* a NaN is equal to itself only */
     int64_t *order, *other, *group, *first, *counts; /* scratch, n each */
 };
 
@@ -85,6 +90,8 @@ static int compare(const struct slices *s, int64_t a, int64_t b)
             if (order != 0)
                 return order;
         }
+    if (s->nan_apart && a != b && isnan(((const float *)s->x->data)[a]))
+        return a < b ? -1 : 1;
     return 0;
 }
 
@@ -168,6 +175,15 @@ static void write_slices(const attnrun_step *step, const struct slices *s, int64
                    (size_t)bytes);
 }
 
+static void split_scratch(struct slices *s, int64_t *scratch)
+{
+    s->order = scratch;
+    s->other = s->order + s->n;
+    s->group = s->other + s->n;
+    s->first = s->group + s->n;
+    s->counts = s->first + s->n;
+}
+
 static attn_status unique_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct unique_args *args = step->args;
@@ -183,11 +199,7 @@ static attn_status unique_run(const attnrun_step *step, const attnrun_work *work
         s.outer = tensor_dims_product(x, 0, axis);
         s.inner = tensor_dims_product(x, axis + 1, rank);
     }
-    s.order = work->scratch;
-    s.other = s.order + s.n;
-    s.group = s.other + s.n;
-    s.first = s.group + s.n;
-    s.counts = s.first + s.n;
+    split_scratch(&s, work->scratch);
     TRY(sort(&s, work));
     int64_t groups = number_groups(&s, args->sorted != 0);
     dims[axis] = groups;
@@ -211,4 +223,49 @@ const attnrun_op_def op_unique_11 = {
     .attrs = unique_attrs,
     .infer = unique_infer,
     .run = unique_run
+};
+
+/* ---- com.microsoft Unique ---- */
+
+static attn_status flat_infer(attnrun_step *step)
+{
+    const attnrun_type *in = &step->in[0];
+    attnrun_dim n = attnrun_dim_unknown(step);
+    TRY(op_need_rank(step, 0, 1));
+    TRY(op_out(step, 0, in->dtype, 1, &n));
+    TRY(op_out(step, 1, ATTNRUN_I64, in->rank, in->dims));
+    TRY(op_out(step, 2, ATTNRUN_I64, 1, &n));
+    if (step->concrete && !ck_mul(in->dims[0].value, 40, &step->scratch_bytes))
+        step->scratch_bytes = -1;
+    return ATTNRUN_OK;
+}
+
+static attn_status flat_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const attnrun_tensor *x = &step->x[0];
+    struct slices s = {
+        .x = x, .n = tensor_count(x), .outer = 1, .inner = 1, .nan_apart = true
+    };
+    split_scratch(&s, work->scratch);
+    TRY(sort(&s, work));
+    int64_t groups = number_groups(&s, false);
+    TRY(attnrun_step_alloc(step, 0, x->dtype, 1, &groups));
+    TRY(write_list(step, 1, s.group, s.n));
+    TRY(write_list(step, 2, s.counts, groups));
+    write_slices(step, &s, groups);
+    return ATTNRUN_OK;
+}
+
+const attnrun_op_def op_ms_unique_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "com.microsoft",
+    .flags = ATTNRUN_OP_LATE,
+    .name = "Unique",
+    .since = 1,
+    .inputs = "x:f32",
+    .outputs = "y:f32 idx:i64 counts:i64",
+    .infer = flat_infer,
+    .run = flat_run,
+    .cost = "O(n log n)",
+    .source = "ONNX Runtime contrib operators",
 };

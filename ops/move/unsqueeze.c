@@ -1,5 +1,6 @@
 /* unsqueeze.c - Unsqueeze: puts dims of 1 in; axes are places in the result. y is a view.
- * Source: ONNX Unsqueeze-1 (attribute), 13. */
+ * com.microsoft ExpandDims takes one axis (i32).
+ * Source: ONNX Unsqueeze-1 (attribute), 13; ONNX Runtime contrib operators. */
 #include "view.h"
 
 struct unsqueeze_args {
@@ -67,3 +68,27 @@ const attnrun_op_def op_unsqueeze_13 = { OP_ROW,
                                          .types = "T=all",
                                          .infer = unsqueeze_13_infer,
                                          .run = op_view_run };
+
+static attn_status expand_dims_infer(attnrun_step *step)
+{
+    int64_t axis;
+    int n = 0, rank = step->in[0].rank;
+    bool known = false;
+    TRY(op_need_rank_between(step, 1, 0, 1));
+    if (step->in[1].rank == 1)
+        TRY(op_need_dim(step, 1, 0, dim_of(1), "one axis"));
+    TRY(op_ints(step, 1, &axis, 1, &n, &known));
+    return known ? unsqueeze_axes(step, &axis, 1)
+                 : op_move_unknown(step, 0, step->in[0].dtype,
+                                   rank >= 0 && rank < ATTNRUN_MAX_RANK ? rank + 1 : -1);
+}
+
+const attnrun_op_def op_ms_expand_dims_1 = { .struct_size = sizeof(attnrun_op_def),
+                                             .domain = "com.microsoft",
+                                             .name = "ExpandDims",
+                                             .since = 1,
+                                             .inputs = "X:T axis:i32",
+                                             .outputs = "Y:T",
+                                             .types = "T=all",
+                                             .infer = expand_dims_infer,
+                                             .run = op_view_run };

@@ -2,8 +2,11 @@
  *
  * x           any shape
  * scale       scalar; or 1-D along `axis`; or, with block_size, x's shape with the axis
- * divided zero_point  as scale, of x's dtype; 0 by default y           of scale's dtype,
- * or output_dtype Source: ONNX DequantizeLinear-10 to 28. */
+ *             divided
+ * zero_point  as scale, of x's dtype; 0 by default
+ * y           of scale's dtype, or output_dtype
+ * Source: ONNX DequantizeLinear-10 to 28; com.microsoft's has no blocks and integers
+ * only. */
 #include "scales.h"
 
 #include "../../runtime/tensor.h"
@@ -92,4 +95,23 @@ const attnrun_op_def op_dequantize_linear_10 = {
     .attrs = dequantize_attrs,
     .infer = dequantize_infer,
     .run = dequantize_run,
+};
+
+static const attnrun_attr_def ms_dequantize_attrs[] = {
+    ATTR_INT(struct dequantize_args, axis, 1), ATTR_END
+};
+const attnrun_op_def op_ms_dequantize_linear_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "com.microsoft",
+    .name = "DequantizeLinear",
+    .since = 1,
+    .inputs = "x:T1 x_scale:T2 x_zero_point:T1?",
+    .outputs = "y:T2",
+    .types = "T1=i8,u8,i16,u16,i32,i4,u4 T2=f32,f16",
+    .args_bytes = sizeof(struct dequantize_args),
+    .state_bytes = sizeof(struct scales),
+    .attrs = ms_dequantize_attrs,
+    .infer = dequantize_infer,
+    .run = dequantize_run,
+    .source = "ONNX Runtime contrib operators",
 };

@@ -4,8 +4,8 @@
  * scale       scalar; or 1-D along `axis`; or, with block_size, x's shape with the axis
  * divided zero_point  as scale; its dtype is y's; without it output_dtype's, else u8
  * Rounds halves to even. Float types: y = cast(x / scale), saturating if `saturate`. The
- * quotient is rounded to x's dtype, or `precision`. Source: ONNX QuantizeLinear-10 to 28.
- */
+ * quotient is rounded to x's dtype, or `precision`. Source: ONNX QuantizeLinear-10 to 28;
+ * com.microsoft's has no blocks and integers only. */
 #include <math.h>
 
 #include "scales.h"
@@ -145,4 +145,23 @@ const attnrun_op_def op_quantize_linear_10 = {
     .attrs = quantize_attrs,
     .infer = quantize_infer,
     .run = quantize_run,
+};
+
+static const attnrun_attr_def ms_quantize_attrs[] = {
+    ATTR_INT(struct quantize_args, axis, 1), ATTR_END
+};
+const attnrun_op_def op_ms_quantize_linear_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "com.microsoft",
+    .name = "QuantizeLinear",
+    .since = 1,
+    .inputs = "x:T1 y_scale:T1 y_zero_point:T2?",
+    .outputs = "y:T2",
+    .types = "T1=f32,f16 T2=i8,u8,i16,u16,i4,u4",
+    .args_bytes = sizeof(struct quantize_args),
+    .state_bytes = sizeof(struct scales),
+    .attrs = ms_quantize_attrs,
+    .infer = quantize_infer,
+    .run = quantize_run,
+    .source = "ONNX Runtime contrib operators",
 };
