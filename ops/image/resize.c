@@ -240,6 +240,7 @@ static attn_status plan_axis(attnrun_step *step, struct resize_axis *axis, int a
 
 static attn_status plan(attnrun_step *step, const struct target *t)
 {
+    const struct resize_args *args = step->args;
     struct resize_state *state = step->state;
     int rank = step->in[0].rank;
     state->rank = rank;
@@ -268,6 +269,11 @@ static attn_status plan(attnrun_step *step, const struct target *t)
     double cost =
         combinations * (double)state->last_in * 0.4 + taps * (double)state->last_out;
     op_tasks(step, 0, rank, 1000);
+    state->n_passes = 0;
+    if (args->antialias != 0 && dtype_in(step->in[0].dtype, ATTN_DT_SINT | ATTN_DT_UINT))
+        TRY(attn_resize_plan_passes(step, state));
+    if (state->n_passes > 0)
+        return ATTNRUN_OK;
     op_tasks(step, 1, state->rows, cost < 1e15 ? (int64_t)cost + 50 : INT64_C(1) << 50);
     return ATTNRUN_OK;
 }

@@ -38,6 +38,10 @@ struct resize_state {
     int32_t rank;
     int64_t rows, in_rows; /* lines along the last axis */
     int64_t last_in, last_out;
+    /* Integers with antialias: the axes in the order in which they are resized, and byte
+     * offsets of two buffers in shared memory for what lies between. */
+    int32_t n_passes, pass_axis[ATTNRUN_MAX_RANK];
+    int64_t between[2];
 };
 
 /* Number `k` of scales, roi or sizes speaks of axis which[k]. */
@@ -45,6 +49,15 @@ attn_status attn_resize_axes(const attnrun_step *step, int rank, int *which, int
 /* Input `in` is there and not an empty list. */
 bool attn_resize_given(const attnrun_step *step, int in);
 attn_status attn_resize_run(const attnrun_step *step, const attnrun_work *work);
+
+/* resize_passes.c: plans passes and their phases from 1 on; sets n_passes. */
+attn_status attn_resize_plan_passes(attnrun_step *step, struct resize_state *state);
+attn_status attn_resize_pass(const attnrun_step *step, const attnrun_work *work);
+/* Weights of bytes as whole numbers of 2^-22. */
+void attn_resize_round_weights(const attnrun_step *step, const struct resize_axis *axis,
+                               double *weight);
+/* Stores a whole number as element i of an array of integers, clamped to its range. */
+void attn_resize_put_int(int32_t dtype, void *data, int64_t i, double v);
 
 /* Taps of an axis that is `scale` times as long in the output. */
 int64_t attn_resize_taps(const struct resize_args *args, double scale);

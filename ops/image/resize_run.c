@@ -1,6 +1,8 @@
 /* resize_run.c - the lines of a resize. Phase 0 makes the tables of positions and
  * weights; in phase 1 a task is one line along the last axis: the lines it comes from are
- * added up, then the taps along it. */
+ * added up, then the taps along it. Integers are rounded towards zero, which is what the
+ * reference of ONNX and ONNX Runtime do; those with antialias go axis by axis instead
+ * (resize_passes.c). */
 #include <math.h>
 
 #include "resize.h"
@@ -26,6 +28,8 @@ static void make_tables(const attnrun_step *step, uint8_t *shared, int64_t a)
     attn_resize_table(args, axis, roi, (int64_t *)(void *)(shared + axis->index),
                       (double *)(void *)(shared + axis->weight),
                       (float *)(void *)(shared + axis->weight_f32));
+    if (state->n_passes > 0)
+        attn_resize_round_weights(step, axis, (double *)(void *)(shared + axis->weight));
 }
 
 /* The lines that output line `row` comes from, one combination of taps after the other.
@@ -78,35 +82,17 @@ static int64_t lines_get(const struct lines *l, double *weight)
     return outside ? -1 : line;
 }
 
+/* Sums that are whole numbers but for the rounding of doubles stay these numbers. */
+#define WHOLE 1e-12
+
 static void put_real(int32_t dtype, void *data, int64_t i, double v)
 {
-    static const double least[] = { [ATTNRUN_I8] = -128.0,
-                                    [ATTNRUN_I16] = -32768.0,
-                                    [ATTNRUN_I32] = -2147483648.0,
-                                    [ATTNRUN_I64] = -9223372036854775808.0,
-                                    [ATTNRUN_U64] = 0.0 };
-    static const double most[] = { [ATTNRUN_I8] = 127.0,
-                                   [ATTNRUN_U8] = 255.0,
-                                   [ATTNRUN_I16] = 32767.0,
-                                   [ATTNRUN_U16] = 65535.0,
-                                   [ATTNRUN_I32] = 2147483647.0,
-                                   [ATTNRUN_U32] = 4294967295.0,
-                                   [ATTNRUN_I64] = 9223372036854774784.0,
-                                   [ATTNRUN_U64] = 18446744073709549568.0,
-                                   [ATTNRUN_BOOL] = 1.0 };
-    if (dtype == ATTNRUN_F32) {
+    if (dtype == ATTNRUN_F32)
         ((float *)data)[i] = (float)v;
-        return;
-    }
-    if (dtype == ATTNRUN_F64) {
+    else if (dtype == ATTNRUN_F64)
         ((double *)data)[i] = v;
-        return;
-    }
-    v = nearbyint(v);
-    v = v > least[dtype] ? v : least[dtype];
-    v = v < most[dtype] ? v : most[dtype];
-    uint64_t bits = dtype == ATTNRUN_U64 ? (uint64_t)v : (uint64_t)(int64_t)v;
-    memcpy((uint8_t *)data + i * dtype_bytes(dtype), &bits, (size_t)dtype_bytes(dtype));
+    else
+        attn_resize_put_int(dtype, data, i, trunc(v + v * WHOLE));
 }
 
 static void fill_line(const attnrun_step *step, int64_t row)
@@ -272,6 +258,8 @@ attn_status attn_resize_run(const attnrun_step *step, const attnrun_work *work)
             make_tables(step, work->shared, a);
         return ATTNRUN_OK;
     }
+    if (((const struct resize_state *)step->state)->n_passes > 0)
+        return attn_resize_pass(step, work);
     struct lines l = { .state = step->state, .shared = work->shared };
     for (int64_t row = work->begin; row < work->end; row++) {
         if (OP_CANCELLED(work))

@@ -34,7 +34,7 @@ static double source_position(const struct resize_args *args, const struct resiz
     case RESIZE_TF_HALF_PIXEL_FOR_NN:
         return (x + 0.5) / a->scale;
     case RESIZE_PYTORCH_HALF_PIXEL:
-        return a->out == 1 ? -0.5 : (x + 0.5) / a->scale - 0.5;
+        return a->out == 1 ? 0.0 : (x + 0.5) / a->scale - 0.5;
     case RESIZE_HALF_PIXEL_SYMMETRIC:
         return in / 2.0 * (1.0 - (double)a->out / out) + (x + 0.5) / a->scale - 0.5;
     case RESIZE_TF_CROP_AND_RESIZE: {

@@ -16,6 +16,7 @@ set(ATTN_OPS_IMAGE
   ops/image/global_pool.c
   ops/image/resize_table.c
   ops/image/resize.c
+  ops/image/resize_passes.c
   ops/image/resize_run.c
   ops/image/deform_conv.c
   ops/image/col2im.c
