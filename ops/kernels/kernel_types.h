@@ -156,6 +156,33 @@ static inline size_t attn_gemm_i8_scratch(size_t m, size_t n)
            8 * panel + 32 * panel;
 }
 
+/* ---- weights of few bits ---- */
+
+/* B[k,n] packed in panels of 2 vectors of columns, whose last one is filled up. A byte of
+ * a panel is 8 / bits rows of a column, the first in its low bits; a row of panel bytes
+ * is one for each column. An element is (q - zero) * scale, or table[q] * scale; those of
+ * `block` rows share a scale and a zero point, which lie in panels too: (blocks, columns
+ * of a panel). */
+struct attn_nbits {
+    const uint8_t *q;
+    const float *scale;
+    const uint8_t *zero_u8; /* or */
+    const float *zero_f32;  /* or neither: */
+    float zero;
+    const float *table;   /* 16 values (4 bits), or NULL */
+    const int32_t *group; /* the block of each row, NULL: row / block */
+    size_t k, block, blocks;
+    int32_t bits; /* 2, 4, 8 */
+};
+enum { ATTN_NBITS_ROWS = 8 };
+
+/* Bytes of a panel of `width` columns. */
+static inline size_t attn_nbits_panel(const struct attn_nbits *b, size_t width)
+{
+    const size_t per = 8 / (size_t)b->bits;
+    return (b->k + per - 1) / per * width;
+}
+
 /* ---- attention ---- */
 
 /* A row of an online softmax. Starts as { -INFINITY }. */

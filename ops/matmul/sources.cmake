@@ -14,5 +14,7 @@ set(ATTN_OPS_MATMUL
   ops/matmul/qlinear_matmul.c
   ops/matmul/integer_to_float.c
   ops/matmul/inverse.c
+  ops/matmul/nbits.c
+  ops/matmul/matmul_nbits.c
   ops/matmul/cdist.c
 )

@@ -10,6 +10,7 @@ set(ATTN_KERNEL_CHECKS
   tests/kernels/check_recurrence.c
   tests/kernels/check_gemm.c
   tests/kernels/check_gemm_i8.c
+  tests/kernels/check_nbits.c
   tests/kernels/check_rows.c
   tests/kernels/check_additive.c
   tests/kernels/check_reduce.c

@@ -1,0 +1,65 @@
+/* nbits.h - weights of 2, 4 or 8 bits in panels (struct attn_nbits of kernel_types.h),
+ * and products with them: Y (m, n) = A (m, k) B + bias, where B stays packed.
+ *
+ *   infer:  attn_nbits_layout(), attn_nbits_plan(); then tasks of n_tasks and task_cost
+ *   pack:   the operator fills the panels that attn_nbits_at() names
+ *   run:    attn_nbits_run() does the tasks of work's range
+ *
+ * Up to ATTN_NBITS_ROWS rows of A: nbits_rows_f32 reads the weights once. More rows, or
+ * rows with blocks of their own (g_idx): pieces of panels become floats in scratch, on
+ * their way into cache, and are multiplied by gemm_f32. */
+#ifndef ATTN_NBITS_H
+#define ATTN_NBITS_H
+
+#include "gemm.h"
+
+enum { NBITS_ZERO_ONE, NBITS_ZERO_U8, NBITS_ZERO_F32 };
+
+/* What is packed, as one piece of memory: byte offsets from its start. */
+struct attn_nbits_layout {
+    int64_t k, n, block, blocks; /* rows that share a scale; of those along k */
+    int32_t bits, zeros, by_group, by_table;
+    int64_t width, panels; /* columns of a panel */
+    int64_t scale_at, zero_at, group_at, table_at, bytes;
+};
+
+/* From k, n, block, bits, zeros, by_group and by_table, which are set; false: overflow.
+ */
+bool attn_nbits_layout(const struct attn_kernels *kernels, struct attn_nbits_layout *l);
+/* The parts of packed memory; `zero` for NBITS_ZERO_ONE. */
+struct attn_nbits attn_nbits_at(const struct attn_nbits_layout *l, const void *packed,
+                                float zero);
+/* Puts q in the place of row k, column j; the memory was zeroed before. */
+static inline void attn_nbits_put(const struct attn_nbits_layout *l, uint8_t *packed,
+                                  int64_t k, int64_t j, uint8_t q)
+{
+    const int64_t per = 8 / l->bits, rows = (l->k + per - 1) / per;
+    packed[(j / l->width * rows + k / per) * l->width + j % l->width] |=
+        (uint8_t)(q << k % per * l->bits);
+}
+/* Index of the scale (and zero point) of a block of column j. */
+static inline int64_t attn_nbits_scale(const struct attn_nbits_layout *l, int64_t block,
+                                       int64_t j)
+{
+    return (j / l->width * l->blocks + block) * l->width + j % l->width;
+}
+
+struct attn_nbits_plan {
+    int64_t rows;               /* of A */
+    int64_t m_block, m_blocks;  /* rows of a task */
+    int64_t n_panels, n_blocks; /* panels of a task */
+    int64_t n_tasks, task_cost, scratch_bytes;
+};
+attn_status attn_nbits_plan(const attnrun_step *step, const struct attn_nbits_layout *l,
+                            int64_t rows, struct attn_nbits_plan *plan);
+struct attn_nbits_operands {
+    const float *a, *bias; /* bias may be NULL */
+    float *y;
+    struct attn_nbits b;
+};
+attn_status attn_nbits_run(const struct attn_nbits_layout *l,
+                           const struct attn_nbits_plan *plan,
+                           const struct attn_kernels *kernels,
+                           const struct attn_nbits_operands *o, const attnrun_work *work);
+
+#endif

@@ -1,0 +1,107 @@
+/* check_nbits.c - weights of 2, 4 and 8 bits: unpacked, and times few rows. */
+#include "checks.h"
+
+enum { BLOCK = 16 };
+
+/* Weights for k rows and `panels` panels; what they stand for is worked out by element().
+ */
+static struct attn_nbits weights(struct check *c, size_t k, size_t panels)
+{
+    static const int32_t bits[] = { 2, 4, 8, 4 };
+    const size_t width = (size_t)c->k->vec_bytes / 2;
+    const int64_t kind = check_below(c, 4), zeros = check_below(c, 3);
+    struct attn_nbits b = { .k = k, .block = BLOCK * (size_t)(1 + check_below(c, 3)) };
+    b.bits = bits[kind];
+    b.blocks = (k + b.block - 1) / b.block;
+    b.q = check_bytes(c, panels * attn_nbits_panel(&b, width));
+    b.scale = check_normal_f32(c, panels * b.blocks * width);
+    if (kind == 3)
+        b.table = check_normal_f32(c, 16);
+    else if (zeros == 0)
+        b.zero_u8 = check_bytes(c, panels * b.blocks * width);
+    else if (zeros == 1)
+        b.zero_f32 = check_normal_f32(c, panels * b.blocks * width);
+    else
+        b.zero = 7.0f;
+    return b;
+}
+
+static double element(const struct check *c, const struct attn_nbits *b, size_t panel,
+                      size_t k, size_t column)
+{
+    const size_t width = (size_t)c->k->vec_bytes / 2, per = 8 / (size_t)b->bits;
+    const size_t block = b->group != NULL ? (size_t)b->group[k] : k / b->block;
+    const size_t at = (panel * b->blocks + block) * width + column;
+    const uint8_t byte =
+        b->q[panel * attn_nbits_panel(b, width) + k / per * width + column];
+    const int q = byte >> (k % per * (size_t)b->bits) & ((1 << b->bits) - 1);
+    const double zero = b->zero_u8 != NULL    ? (double)b->zero_u8[at]
+                        : b->zero_f32 != NULL ? (double)b->zero_f32[at]
+                                              : (double)b->zero;
+    if (b->table != NULL)
+        return (double)(b->table[q] * b->scale[at]);
+    return (double)(((float)q - (float)zero) * b->scale[at]);
+}
+
+void check_nbits_unpack_f32(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        const size_t width = (size_t)c->k->vec_bytes / 2;
+        const size_t some = check_below(c, 2) ? width : width / 2;
+        const size_t from = n > 8 ? (size_t)check_below(c, 2) * 4 : 0, panel = n % 2;
+        struct attn_nbits b = weights(c, n, 2);
+        if (n > 0 && check_below(c, 2)) {
+            int32_t *group = check_memory(c, n * sizeof *group);
+            for (size_t i = 0; i < n; i++)
+                group[i] = (int32_t)check_below(c, (int64_t)b.blocks);
+            b.group = group;
+        }
+        float *y = check_memory(c, (n - from) * some * sizeof *y);
+        c->k->nbits_unpack_f32(y, &b, panel, from, n - from, some);
+        for (size_t i = from; i < n; i++)
+            for (size_t j = 0; j < some; j++)
+                check_f32(c, i * width + j, y[(i - from) * some + j],
+                          element(c, &b, panel, i, j), 0);
+    }
+}
+
+void check_nbits_rows_f32(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        const size_t width = (size_t)c->k->vec_bytes / 2, panel = n % 2;
+        const size_t m = 1 + (size_t)check_below(c, ATTN_NBITS_ROWS);
+        const size_t columns = 1 + (size_t)check_below(c, (int64_t)width);
+        const size_t a_row = n + (size_t)check_below(c, 3), c_row = columns + 1;
+        const struct attn_nbits b = weights(c, n, 2);
+        const float *a = check_normal_f32(c, (m - 1) * a_row + n);
+        const float *bias = check_below(c, 2) ? check_normal_f32(c, columns) : NULL;
+        float *y = check_memory(c, ((m - 1) * c_row + columns) * sizeof *y);
+        c->k->nbits_rows_f32(y, (ptrdiff_t)c_row, a, (ptrdiff_t)a_row, m, &b, panel,
+                             columns, bias);
+        for (size_t i = 0; i < m; i++)
+            for (size_t j = 0; j < columns; j++) {
+                double sum = bias != NULL ? (double)bias[j] : 0, size = fabs(sum);
+                for (size_t k = 0; k < n; k++) {
+                    const double term =
+                        (double)a[i * a_row + k] * element(c, &b, panel, k, j);
+                    sum += term;
+                    size += fabs(term);
+                }
+                check_near(c, i * width + j, (double)y[i * c_row + j], sum, 4e-6 * size);
+            }
+    }
+    const struct attn_nbits b = { .q = check_bytes(c, 4096 * 16),
+                                  .scale = check_normal_f32(c, 4096),
+                                  .zero = 8,
+                                  .k = 1024,
+                                  .block = 32,
+                                  .blocks = 32,
+                                  .bits = 4 };
+    const float *a = check_normal_f32(c, 1024);
+    float y[ATTN_GEMM_NR_MOST];
+    const size_t width = (size_t)c->k->vec_bytes / 2;
+    CHECK_BENCH(c, "one row, 4 bits", (double)(512 * width), "GB/s")
+    c->k->nbits_rows_f32(y, 0, a, 0, 1, &b, 0, width, NULL);
+}
