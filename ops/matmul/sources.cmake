@@ -13,6 +13,7 @@ set(ATTN_OPS_MATMUL
   ops/matmul/integer_matmul.c
   ops/matmul/qlinear_matmul.c
   ops/matmul/integer_to_float.c
+  ops/matmul/qgemm.c
   ops/matmul/inverse.c
   ops/matmul/nbits.c
   ops/matmul/matmul_nbits.c

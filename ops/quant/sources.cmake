@@ -2,6 +2,12 @@
 set(ATTN_OPS_QUANT
   ops/quant/dequantize_linear.c
   ops/quant/dynamic_quantize_linear.c
+  ops/quant/gather_block_quantized.c
+  ops/quant/qlinear.c
+  ops/quant/qlinear_binary.c
+  ops/quant/qlinear_concat.c
+  ops/quant/qlinear_softmax.c
+  ops/quant/qlinear_unary.c
   ops/quant/quantize_linear.c
   ops/quant/scales.c
 )

@@ -1,0 +1,158 @@
+/* qgemm.c - com.microsoft QGemm: Gemm of real numbers (q - zero) * scale on bytes.
+ *
+ * A (m, k), B (k, n), u8 or i8; with transA, transB (k, m), (n, k). a_scale and its zero
+ * point are one number, b's one or one for each column
+ * C             i32, broadcast to (m, n): of scale alpha * a_scale * b_scale, added to
+ * the sums y_scale       with it, and y_zero_point: Y is saturate(round(y / y_scale) +
+ * zero), halves to even, of A's type; else Y is f32 Source: ONNX Runtime contrib
+ * operators; compared with onnxruntime 1.32.0. */
+#include "gemm_i8.h"
+
+enum { A, A_SCALE, A_ZERO, B, B_SCALE, B_ZERO, C, Y_SCALE, Y_ZERO };
+
+struct qgemm_args {
+    int64_t transA, transB;
+    float alpha;
+};
+static const attnrun_attr_def qgemm_attrs[] = {
+    ATTR_INT(struct qgemm_args, transA, 0), ATTR_INT(struct qgemm_args, transB, 0),
+    ATTR_FLOAT(struct qgemm_args, alpha, 1.0f), ATTR_END
+};
+
+struct qgemm_state {
+    struct attn_integer_gemm product;
+    int64_t c_row, c_col;
+};
+
+static attn_status check_c(const attnrun_step *step, attnrun_dim m, attnrun_dim n)
+{
+    const attnrun_type *c = &step->in[C];
+    if (!op_has_in(step, C) || c->rank < 0)
+        return ATTNRUN_OK;
+    TRY(op_need_rank_between(step, C, 0, 2));
+    if (c->rank > 0 && !dim_is(c->dims[c->rank - 1], 1))
+        TRY(op_need_dim(step, C, c->rank - 1, n, "columns of B"));
+    if (c->rank == 2 && !dim_is(c->dims[0], 1))
+        TRY(op_need_dim(step, C, 0, m, "rows of A"));
+    return ATTNRUN_OK;
+}
+
+static attn_status plan(attnrun_step *step, int64_t m, int64_t n, int64_t k)
+{
+    const struct qgemm_args *args = step->args;
+    struct qgemm_state *state = step->state;
+    struct attn_integer_gemm *g = &state->product;
+    const attnrun_type *c = &step->in[C];
+    attn_gemm_describe(&g->gemm, m, n, k, args->transA != 0, args->transB != 0);
+    g->rows = m;
+    g->a_matrices = g->b_matrices = 1;
+    TRY(attn_integer_cut(step, true, g));
+    for (int in = B_SCALE; in <= B_ZERO; in++)
+        TRY(attn_integer_check_vector(step, in, n, 1, "column of B"));
+    if (op_has_in(step, C)) {
+        state->c_col = c->rank > 0 && c->dims[c->rank - 1].value != 1;
+        state->c_row = c->rank == 2 && c->dims[0].value != 1 ? c->dims[1].value : 0;
+    }
+    op_tasks(step, 0, g->gemm.n_tasks, g->gemm.task_cost);
+    step->scratch_bytes = g->gemm.scratch_bytes + g->columns * 8;
+    return ATTNRUN_OK;
+}
+
+static attn_status qgemm_infer(attnrun_step *step)
+{
+    const struct qgemm_args *args = step->args;
+    const bool quantized = op_has_in(step, Y_SCALE);
+    const int32_t dtype = quantized ? step->in[A].dtype : ATTNRUN_F32;
+    if (!quantized && op_has_in(step, Y_ZERO))
+        return op_fail(step, ATTNRUN_E_INPUT, "y_zero_point is given without y_scale");
+    TRY(op_need_rank(step, A, 2));
+    TRY(op_need_rank(step, B, 2));
+    for (int in = A_SCALE; in <= A_ZERO; in++)
+        TRY(attn_integer_check_one(step, in));
+    for (int in = Y_SCALE; in <= Y_ZERO; in++)
+        TRY(attn_integer_check_one(step, in));
+    if (!op_rank_known(step, A) || !op_rank_known(step, B))
+        return op_out(step, 0, dtype, -1, NULL);
+    const attnrun_dim *a = step->in[A].dims, *b = step->in[B].dims;
+    const int ta = args->transA != 0, tb = args->transB != 0;
+    const attnrun_dim dims[2] = { a[ta], b[!tb] };
+    TRY(op_need_dim(step, B, tb, a[!ta], "the inner dim of A"));
+    TRY(check_c(step, dims[0], dims[1]));
+    TRY(op_out(step, 0, dtype, 2, dims));
+    return step->concrete ? plan(step, dims[0].value, dims[1].value, a[!ta].value)
+                          : ATTNRUN_OK;
+}
+
+static void add_c(const attnrun_step *step, const struct attn_integer_block *block)
+{
+    const struct qgemm_state *state = step->state;
+    uint32_t *sums = (uint32_t *)(uintptr_t)block->sums; /* in this worker's scratch */
+    const int32_t *c = op_in_data(step, C);
+    for (int64_t i = 0; c != NULL && i < block->m; i++)
+        for (int64_t j = 0; j < block->n; j++)
+            sums[i * block->row + j] += (uint32_t)
+                c[(block->line + i) * state->c_row + (block->column + j) * state->c_col];
+}
+
+static void finish(const attnrun_step *step, const attnrun_work *work,
+                   const struct attn_integer_block *block, void *scratch)
+{
+    const struct qgemm_args *args = step->args;
+    const struct qgemm_state *state = step->state;
+    const struct attn_integer_gemm *g = &state->product;
+    const attnrun_tensor *b = &step->x[B_SCALE];
+    const float a = args->alpha * *(const float *)step->x[A_SCALE].data;
+    const bool by_column = tensor_count(b) != 1;
+    (void)work;
+    add_c(step, block);
+    if (!op_has_in(step, Y_SCALE)) {
+        const struct attn_integer_scales by = { a, b, NULL };
+        attn_integer_to_floats(g, step->kernels, block, &by, step->y[0].data, scratch);
+        return;
+    }
+    const bool is_signed = step->out[0].dtype == ATTNRUN_I8;
+    const double y = (double)*(const float *)step->x[Y_SCALE].data;
+    double *factors = scratch;
+    for (int64_t j = 0; j < (by_column ? block->n : 1); j++)
+        factors[j] = (double)a *
+                     (double)((const float *)b->data)[by_column ? block->column + j : 0] /
+                     y;
+    for (int64_t i = 0; i < block->m; i++)
+        step->kernels->requantize_i32(
+            (uint8_t *)step->y[0].data + block->c + i * g->gemm.c_row,
+            (const int32_t *)block->sums + i * block->row, factors, by_column,
+            op_has_in(step, Y_ZERO) ? attn_integer_at(&step->x[Y_ZERO], 0) : 0,
+            is_signed ? -128 : 0, is_signed ? 127 : 255, (size_t)block->n);
+}
+
+static attn_status qgemm_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct qgemm_state *state = step->state;
+    const struct attn_integer_operands o = { .a = step->x[A].data,
+                                             .b = step->x[B].data,
+                                             .a_zero = &step->x[A_ZERO],
+                                             .b_zero = &step->x[B_ZERO],
+                                             .a_signed = step->in[A].dtype == ATTNRUN_I8,
+                                             .b_signed = step->in[B].dtype == ATTNRUN_I8,
+                                             .finish = finish,
+                                             .step = step };
+    return attn_integer_run(&state->product, step->kernels, &o, work);
+}
+
+const attnrun_op_def op_qgemm_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "com.microsoft",
+    .name = "QGemm",
+    .since = 1,
+    .inputs = "A:TA a_scale:f32 a_zero_point:TA B:TB b_scale:f32 b_zero_point:TB C:i32? "
+              "y_scale:f32? y_zero_point:TA?",
+    .outputs = "Y:TY",
+    .types = "TA=u8,i8 TB=u8,i8 TY=f32,u8,i8",
+    .args_bytes = sizeof(struct qgemm_args),
+    .state_bytes = sizeof(struct qgemm_state),
+    .attrs = qgemm_attrs,
+    .infer = qgemm_infer,
+    .run = qgemm_run,
+    .cost = "O(m n k)",
+    .source = "ONNX Runtime contrib operators",
+};

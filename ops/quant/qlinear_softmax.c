@@ -1,0 +1,97 @@
+/* qlinear_softmax.c - com.microsoft QLinearSoftmax: Softmax of real numbers on bytes.
+ *
+ * X, Y   u8 or i8 of one shape; scales f32, one number; x's zero point changes nothing
+ * opset  of the Softmax that it was: from 13 on lines along `axis` (-1 by default),
+ * before over all dims from `axis` on y = saturate(round(exp((x - max x) x_scale) / sum /
+ * y_scale) + y_zero), halves to even Source: ONNX Runtime contrib operators; compared
+ * with onnxruntime 1.32.0. */
+#include "qlinear.h"
+
+enum { X, X_SCALE, X_ZERO, Y_SCALE, Y_ZERO };
+
+struct softmax_args {
+    int64_t axis, opset;
+};
+static const attnrun_attr_def softmax_attrs[] = {
+    ATTR_INT(struct softmax_args, axis, -1),
+    ATTR_INT_REQUIRED(struct softmax_args, opset), ATTR_END
+};
+struct softmax_state {
+    int64_t n, inner; /* of a line: elements, and from one to the next */
+};
+
+static attn_status softmax_infer(attnrun_step *step)
+{
+    const struct softmax_args *args = step->args;
+    const attnrun_type *x = &step->in[X];
+    struct softmax_state *s = step->state;
+    int axis;
+    TRY(op_qlinear_check(step, X_SCALE, X_ZERO));
+    TRY(op_qlinear_check(step, Y_SCALE, Y_ZERO));
+    TRY(op_out_like(step, 0, X));
+    if (x->rank < 0)
+        return ATTNRUN_OK;
+    TRY(op_need_rank_between(step, X, 1, ATTNRUN_MAX_RANK));
+    TRY(op_axis(step, args->axis, x->rank, false, &axis));
+    if (!step->concrete)
+        return ATTNRUN_OK;
+    const int end = args->opset < 13 ? x->rank : axis + 1;
+    s->n = op_count(x, axis, end);
+    s->inner = op_count(x, end, x->rank);
+    op_tasks(step, 0, s->n == 0 ? 0 : op_count(x, 0, axis) * s->inner, s->n * 4);
+    return ATTNRUN_OK;
+}
+
+static void softmax_line(const struct softmax_state *s, uint8_t *y, const uint8_t *x,
+                         const float *powers, bool is_signed, struct op_qlinear to)
+{
+    const int flip = is_signed ? 128 : 0; /* bytes in their order as 0 to 255 */
+    int highest = 0;
+    float sum = 0;
+    for (int64_t i = 0; i < s->n; i++) {
+        const int v = x[i * s->inner] ^ flip;
+        highest = v > highest ? v : highest;
+    }
+    const float *power = powers + 255 - highest;
+    for (int64_t i = 0; i < s->n; i++)
+        sum += power[x[i * s->inner] ^ flip];
+    for (int64_t i = 0; i < s->n; i++)
+        y[i * s->inner] = op_qlinear_byte(
+            is_signed, power[x[i * s->inner] ^ flip] / sum / to.scale, to.zero);
+}
+
+static attn_status softmax_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct softmax_state *s = step->state;
+    const bool is_signed = step->in[X].dtype == ATTNRUN_I8;
+    const struct op_qlinear from = op_qlinear_of(step, X_SCALE, X_ZERO),
+                            to = op_qlinear_of(step, Y_SCALE, Y_ZERO);
+    float powers[256]; /* exp((i - 255) scale) */
+    for (int i = 0; i < 256; i++)
+        powers[i] = expf((float)(i - 255) * from.scale);
+    for (int64_t t = work->begin; t < work->end && step->y[0].data != NULL; t++) {
+        const int64_t at = t / s->inner * s->n * s->inner + t % s->inner;
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        softmax_line(s, (uint8_t *)step->y[0].data + at,
+                     (const uint8_t *)step->x[X].data + at, powers, is_signed, to);
+    }
+    return ATTNRUN_OK;
+}
+
+const attnrun_op_def op_qlinear_softmax_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "com.microsoft",
+    .name = "QLinearSoftmax",
+    .since = 1,
+    .inputs = "X:T X_scale:f32 x_zero_point:T? y_scale:f32 y_zero_point:T",
+    .outputs = "Y:T",
+    .types = "T=u8,i8",
+    .args_bytes = sizeof(struct softmax_args),
+    .state_bytes = sizeof(struct softmax_state),
+    .attrs = softmax_attrs,
+    .infer = softmax_infer,
+    .run = softmax_run,
+    .cost = "O(n)",
+    .source = "ONNX Runtime contrib operators",
+};
