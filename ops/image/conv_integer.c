@@ -6,12 +6,14 @@
  * QLinearConv   y = saturate(round((sum + B) x_scale w_scale / y_scale) + y_zero_point),
  * half to even; w_scale, w_zero_point scalar or one per output channel
  *
- * Sums come from conv_bytes.c. Source: ONNX ConvInteger-10, QLinearConv-10. */
+ * com.microsoft QLinearConv is the same where channels_last is 0; 1 is not supported.
+ * Sums come from conv_bytes.c. Source: ONNX ConvInteger-10, QLinearConv-10; ONNX Runtime
+ * contrib operators. */
 #include "conv_bytes.h"
 
 struct conv_integer_args {
     struct window_attrs window;
-    int64_t group;
+    int64_t group, channels_last;
 };
 
 static const attnrun_attr_def conv_integer_attrs[] = {
@@ -144,17 +146,34 @@ static attn_status qlinear_conv_run(const attnrun_step *step, const attnrun_work
     return attn_conv_bytes_run(step, work, step->state, &o);
 }
 
-const attnrun_op_def op_qlinear_conv_10 = {
-    OP_ROW,
-    .name = "QLinearConv",
-    .since = 10,
-    .args_bytes = sizeof(struct conv_integer_args),
-    .state_bytes = sizeof(struct conv_bytes),
-    .inputs = "x:T x_scale:f32 x_zero_point:T w:W w_scale:f32 w_zero_point:W y_scale:f32 "
-              "y_zero_point:Y B:i32?",
-    .outputs = "y:Y",
-    .types = "T=u8,i8 W=u8,i8 Y=u8,i8",
-    .attrs = conv_integer_attrs,
-    .infer = qlinear_conv_infer,
-    .run = qlinear_conv_run,
+static const attnrun_attr_def ms_qlinear_conv_attrs[] = {
+    WINDOW_ATTR_ROWS, WINDOW_DILATIONS, ATTR_INT(struct conv_integer_args, group, 1),
+    ATTR_INT(struct conv_integer_args, channels_last, 0), ATTR_END
 };
+
+static attn_status ms_qlinear_conv_infer(attnrun_step *step)
+{
+    if (((const struct conv_integer_args *)step->args)->channels_last != 0)
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "channels_last is 1, expected 0");
+    return qlinear_conv_infer(step);
+}
+
+#define QLINEAR_CONV(row, domain_, since_, attrs_, infer_)                               \
+    const attnrun_op_def row = {                                                         \
+        .struct_size = sizeof(attnrun_op_def),                                           \
+        .domain = domain_,                                                               \
+        .name = "QLinearConv",                                                           \
+        .since = since_,                                                                 \
+        .args_bytes = sizeof(struct conv_integer_args),                                  \
+        .state_bytes = sizeof(struct conv_bytes),                                        \
+        .inputs = "x:T x_scale:f32 x_zero_point:T w:W w_scale:f32 w_zero_point:W "       \
+                  "y_scale:f32 y_zero_point:Y B:i32?",                                   \
+        .outputs = "y:Y",                                                                \
+        .types = "T=u8,i8 W=u8,i8 Y=u8,i8",                                              \
+        .attrs = attrs_,                                                                 \
+        .infer = infer_,                                                                 \
+        .run = qlinear_conv_run,                                                         \
+    }
+QLINEAR_CONV(op_qlinear_conv_10, "", 10, conv_integer_attrs, qlinear_conv_infer);
+QLINEAR_CONV(op_ms_qlinear_conv_1, "com.microsoft", 1, ms_qlinear_conv_attrs,
+             ms_qlinear_conv_infer);

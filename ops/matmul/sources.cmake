@@ -16,6 +16,7 @@ set(ATTN_OPS_MATMUL
   ops/matmul/qgemm.c
   ops/matmul/inverse.c
   ops/matmul/nbits.c
+  ops/matmul/matmul_bnb4.c
   ops/matmul/matmul_nbits.c
   ops/matmul/cdist.c
 )

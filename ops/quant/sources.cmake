@@ -6,6 +6,7 @@ set(ATTN_OPS_QUANT
   ops/quant/qlinear.c
   ops/quant/qlinear_binary.c
   ops/quant/qlinear_concat.c
+  ops/quant/qlinear_global_average_pool.c
   ops/quant/qlinear_softmax.c
   ops/quant/qlinear_unary.c
   ops/quant/quantize_linear.c

@@ -177,6 +177,36 @@ def gemm_cases():
                ("as", "az", "b", "bs", "bz", "c", "ys", "yz"))
 
 
+def bnb4_cases():
+    for number in range(30):
+        k, n, block = pick(between(1, 40), between(1, 20) * 32), between(1, 80), 16 << between(0, 3)
+        rows = pick(1, 2, 5, 8, 30)
+        yield ("MatMulBnb4", [("a", normal(rows, k)), ("b", any_bytes(-(-n * k // 2))),
+                              ("s", normal(-(-n * k // block)))], ["y"],
+               {"K": k, "N": n, "block_size": block, "quant_type": number % 2},
+               ("b", "s") if number % 3 else ())
+
+
+def image_cases():
+    for number in range(24):
+        kind = pick("u1", "i1")
+        pair, other = quantizer(kind), quantizer(kind)
+        channels, size = between(1, 5), [between(3, 9) for _ in range(2)]
+        last = number % 2
+        shape = [2, *size, channels] if last else [2, channels, *size]
+        ends = [("xs", pair[0]), ("xz", pair[1]), ("ys", other[0]), ("yz", other[1])]
+        known = ("xs", "xz", "ys", "yz", "w", "ws", "wz")
+        yield ("QLinearGlobalAveragePool", [("x", bytes_of(kind, *shape)), *ends], ["y"],
+               {"channels_last": last}, known)
+        kernel, outer = [between(1, 3) for _ in range(2)], between(1, 4)
+        yield ("QLinearConv", [
+            ("x", bytes_of(kind, 2, channels, *size)), *ends[:2],
+            ("w", bytes_of("i1", outer, channels, *kernel)), ("ws", np.asarray(0.01, "f4")),
+            ("wz", np.asarray(0, "i1")), ("ys", np.asarray(0.5, "f4")), ends[3],
+            ("b", random.integers(-99, 99, outer).astype("i4") if number % 3 else None)], ["y"],
+            {"kernel_shape": kernel, "strides": [between(1, 2), 1], "pads": [0, 1, 1, 0]}, known)
+
+
 def out_type(op, inputs):
     """The name of the input whose type the output has."""
     if op == "QGemm":
@@ -241,6 +271,12 @@ HOSTILE = [  # operator, inputs, attributes, constants, exit code, a word of the
      {"axis": 0}, (), 5, "each part"),
     ("QLinearConcat", [("s", normal()), ("z", any_bytes()), ("x", normal(2)), ("xs", normal()),
                        ("xz", any_bytes())], {"axis": 0}, (), 5, "Y_zero_point"),
+    ("MatMulBnb4", [("a", normal(1, 32)), ("b", any_bytes(32)), ("s", normal(4))],
+     {"K": 32, "N": 2, "block_size": 16, "quant_type": 2}, (), 5, "quant_type"),
+    ("MatMulBnb4", [("a", normal(1, 32)), ("b", any_bytes(31)), ("s", normal(4))],
+     {"K": 32, "N": 2, "block_size": 16, "quant_type": 1}, (), 5, "elements"),
+    ("MatMulBnb4", [("a", normal(1, 32)), ("b", any_bytes(32)), ("s", normal(4))],
+     {"K": 2**62, "N": 2**62, "block_size": 16, "quant_type": 1}, (), 5, "K"),
     ("QGemm", [("a", any_bytes(2, 3)), ("as", normal()), ("az", any_bytes()),
                ("b", any_bytes(3, 4)), ("bs", normal(3)), ("bz", any_bytes())], {}, (), 5,
      "column"),
@@ -271,7 +307,8 @@ def main():
     print("seed", SEED)
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as hostile:
         for number, (op, *rest) in enumerate(itertools.chain(
-                nbits_cases(), gather_cases(), elementwise_cases(), gemm_cases())):
+                nbits_cases(), gather_cases(), elementwise_cases(), gemm_cases(),
+                bnb4_cases(), image_cases())):
             model, given, values = answer(op, *rest)
             half = values[0][1].dtype == "f2"
             y = values[0][1]
