@@ -13,6 +13,7 @@ set(ATTN_OPS_IMAGE
   ops/image/pool.c
   ops/image/max_pool.c
   ops/image/average_pool.c
+  ops/image/qlinear_average_pool.c
   ops/image/global_pool.c
   ops/image/resize_table.c
   ops/image/resize.c

@@ -199,6 +199,10 @@ def image_cases():
         yield ("QLinearGlobalAveragePool", [("x", bytes_of(kind, *shape)), *ends], ["y"],
                {"channels_last": last}, known)
         kernel, outer = [between(1, 3) for _ in range(2)], between(1, 4)
+        yield ("QLinearAveragePool", [("x", bytes_of(kind, 2, channels, *size)), *ends], ["y"],
+               {"kernel_shape": kernel, "strides": [between(1, 3), between(1, 3)],
+                "pads": [between(0, n - 1) for n in kernel * 2], "ceil_mode": number // 2 % 2,
+                "count_include_pad": number // 4 % 2}, known)
         yield ("QLinearConv", [
             ("x", bytes_of(kind, 2, channels, *size)), *ends[:2],
             ("w", bytes_of("i1", outer, channels, *kernel)), ("ws", np.asarray(0.01, "f4")),
