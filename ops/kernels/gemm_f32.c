@@ -10,9 +10,10 @@
  * MR x NR: 8 x 32 (AVX-512), 6 x 16 (AVX2), 6 x 8 (base): what fills the registers. */
 #include "vmath.h"
 #include "outer.h"
+#include "panel.h"
 #include "transpose.h"
 
-enum { NR = 2 * VF, KC = ATTN_GEMM_KC, FEW_ROWS = 32 };
+enum { KC = ATTN_GEMM_KC, FEW_ROWS = 32 };
 enum { STRIP = 8, LINE = 64, MOST_FETCH = 6 * MR };
 enum {
     FETCH_K = 16 * STRIP, /* a shorter tile has no time to fetch more than it needs */
@@ -267,58 +268,7 @@ static void fetch_ahead(struct tile *t, struct attn_ahead *ahead)
     }
 }
 
-/* ---- panels ---- */
-
-/* Columns j … j + n - 1 (n <= width) and rows k0 … k0 + k - 1 of B as a panel. */
-static void pack_panel(float *panel, size_t width, const float *b, ptrdiff_t row,
-                       ptrdiff_t col, size_t k, size_t n)
-{
-    if (row == 1 && n == width) {
-        transpose_block(panel, (ptrdiff_t)width, b, col, n, k);
-        return;
-    }
-    for (size_t i = 0; col == 1 && n == width && i < k; i++, panel += width, b += row) {
-        ask_for_row(b, row, n);
-        for (size_t v = 0; v < width; v += VF)
-            v_store(panel + v, v_load(b + v));
-    }
-    if (col == 1 && n == width)
-        return;
-    for (size_t i = 0; i < k; i++, panel += width, b += row) {
-        if (col == 1)
-            memcpy(panel, b, n * sizeof(float));
-        else
-            for (size_t j = 0; j < n; j++)
-                panel[j] = b[(ptrdiff_t)j * col];
-        for (size_t j = n; j < width; j++)
-            panel[j] = 0.0f;
-    }
-}
-
-void K(gemm_pack_f32)(float *packed, const float *b, ptrdiff_t row, ptrdiff_t col,
-                      size_t k, size_t n)
-{
-    for (size_t j = 0; j < n; j += NR) {
-        size_t left = n - j < NR ? n - j : NR;
-        size_t width = left <= VF ? VF : NR;
-        pack_panel(packed, width, b + (ptrdiff_t)j * col, row, col, k, left);
-        packed += width * k;
-    }
-}
-
 /* ---- panels of 16-bit elements ---- */
-
-void K(gemm_pack_16)(uint16_t *packed, const uint16_t *b, ptrdiff_t row, ptrdiff_t col,
-                     size_t k, size_t n)
-{
-    for (size_t j = 0; j < n; j += NR, b += NR * col) {
-        const size_t left = n - j < NR ? n - j : NR, width = left <= VF ? VF : NR;
-        for (size_t i = 0; i < k; i++, packed += width)
-            for (size_t v = 0; v < width; v++)
-                packed[v] =
-                    v < left ? b[(ptrdiff_t)i * row + (ptrdiff_t)v * col] : (uint16_t)0;
-    }
-}
 
 static void to_floats(float *y, const uint16_t *x, size_t n, int32_t type)
 {

@@ -2,6 +2,7 @@
 set(ATTN_KERNELS
   ops/kernels/gemm_f32.c
   ops/kernels/gemm_i8.c
+  ops/kernels/gemm_pack.c
   ops/kernels/nbits_f32.c
   ops/kernels/integers.c
   ops/kernels/softmax_f32.c

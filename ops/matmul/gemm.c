@@ -145,7 +145,7 @@ static int32_t stored_as(int32_t dtype)
 
 static const void *element(int32_t dtype, const void *data, int64_t index)
 {
-    return (const char *)data + index * (dtype == ATTNRUN_F32 ? 4 : 2);
+    return (const char *)data + index * (stored_as(dtype) == ATTN_B_F32 ? 4 : 2);
 }
 
 /* `count` tasks from `task` on, which share their rows. */

@@ -14,7 +14,7 @@
 
 /* C[…,m,n] = epilogue(A[…,m,k] B[…,k,n]). Strides in elements. Zero m, n, k are fine. */
 struct attn_gemm {
-    int32_t b_type; /* element type of B: f32, f16 or bf16; A and C are f32 */
+    int32_t b_type; /* element type of B: f16, bf16, else f32; A and C are f32 */
     int32_t n_batch;
     int64_t batch[ATTNRUN_MAX_RANK]; /* leading dims */
     int64_t a_batch[ATTNRUN_MAX_RANK], b_batch[ATTNRUN_MAX_RANK],

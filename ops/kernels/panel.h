@@ -1,0 +1,39 @@
+/* panel.h - columns of B as the tiles of gemm_f32 read them.
+ *
+ * A panel is NR columns (VF, where the last ones of B are no more than that) of some rows of
+ * B, row after row, with zeros behind the last column. */
+#ifndef ATTN_PANEL_H
+#define ATTN_PANEL_H
+
+#include "isa.h"
+#include "transpose.h"
+
+enum { NR = 2 * VF };
+
+/* Columns j … j + n - 1 (n <= width) and rows k0 … k0 + k - 1 of B as a panel. */
+static inline void pack_panel(float *panel, size_t width, const float *b, ptrdiff_t row,
+                              ptrdiff_t col, size_t k, size_t n)
+{
+    if (row == 1 && n == width) {
+        transpose_block(panel, (ptrdiff_t)width, b, col, n, k);
+        return;
+    }
+    for (size_t i = 0; col == 1 && n == width && i < k; i++, panel += width, b += row) {
+        ask_for_row(b, row, n);
+        for (size_t v = 0; v < width; v += VF)
+            v_store(panel + v, v_load(b + v));
+    }
+    if (col == 1 && n == width)
+        return;
+    for (size_t i = 0; i < k; i++, panel += width, b += row) {
+        if (col == 1)
+            memcpy(panel, b, n * sizeof(float));
+        else
+            for (size_t j = 0; j < n; j++)
+                panel[j] = b[(ptrdiff_t)j * col];
+        for (size_t j = n; j < width; j++)
+            panel[j] = 0.0f;
+    }
+}
+
+#endif
