@@ -448,7 +448,9 @@ typedef struct attnrun_attr_def {
     uint32_t flags;
     int64_t int_default;  /* INT, ENUM */
     float float_default;
-    const char *text;     /* STRING: default or NULL; ENUM: the words */
+    /* STRING: default or NULL; ENUM: the words; INT, INTS: what the file may say, as "0..3"
+     * or "1 10 11", or NULL for all */
+    const char *text;
 } attnrun_attr_def;
 
 typedef struct attnrun_op_def attnrun_op_def;

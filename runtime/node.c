@@ -2,6 +2,8 @@
  * types of the operands. */
 #include "node.h"
 
+#include <stdlib.h>
+
 #include "row.h"
 #include "step.h"
 
@@ -41,6 +43,34 @@ static attn_status parse_enum(const struct attn_node *node, const attnrun_attr_d
                           attn_quote(attr->s.data), def->text);
 }
 
+/* Whether `text`, like "0..3" or "1 10 11 16", lists the value. */
+static bool is_listed(const char *text, int64_t value)
+{
+    while (*text != 0) {
+        char *end;
+        int64_t low = strtoll(text, &end, 10), high = low;
+        if (strncmp(end, "..", 2) == 0)
+            high = strtoll(end + 2, &end, 10);
+        if (value >= low && value <= high)
+            return true;
+        if (end == text)
+            return false;
+        text = end + strspn(end, " ");
+    }
+    return false;
+}
+
+static attn_status check_listed(const struct attn_node *node, const attnrun_attr_def *def,
+                                int64_t n, const int64_t *values)
+{
+    for (int64_t i = 0; def->text != NULL && i < n; i++)
+        if (!is_listed(def->text, values[i]))
+            return attn_fail_node(ATTNRUN_E_ATTR, &node->pub,
+                                  "attribute '%s' is %lld, expected %s", def->name,
+                                  (long long)values[i], def->text);
+    return ATTNRUN_OK;
+}
+
 static attn_status parse_attr(const struct attn_node *node, const attnrun_attr_def *def,
                               const struct attn_attr *attr, void *member)
 {
@@ -68,7 +98,7 @@ static attn_status parse_attr(const struct attn_node *node, const attnrun_attr_d
     switch (def->kind) {
     case ATTNRUN_ATTR_INT:
         *(int64_t *)member = attr->i;
-        break;
+        return check_listed(node, def, 1, &attr->i);
     case ATTNRUN_ATTR_FLOAT:
         *(float *)member = attr->f;
         break;
@@ -79,7 +109,7 @@ static attn_status parse_attr(const struct attn_node *node, const attnrun_attr_d
         return parse_enum(node, def, attr, member);
     case ATTNRUN_ATTR_INTS:
         *(attnrun_ints *)member = attr->ints;
-        break;
+        return check_listed(node, def, attr->ints.n, attr->ints.v);
     case ATTNRUN_ATTR_FLOATS:
         *(attnrun_floats *)member = attr->floats;
         break;

@@ -144,6 +144,16 @@ attn_status op_axis(const attnrun_step *step, int64_t axis, int rank, bool one_p
     return ATTNRUN_OK;
 }
 
+attn_status op_axis_once(const attnrun_step *step, int64_t axis, int rank, uint32_t *seen,
+                         int *wrapped)
+{
+    TRY(op_axis(step, axis, rank, false, wrapped));
+    if (*seen >> *wrapped & 1)
+        return op_fail(step, ATTNRUN_E_ATTR, "axis %d comes twice in axes", *wrapped);
+    *seen |= UINT32_C(1) << *wrapped;
+    return ATTNRUN_OK;
+}
+
 attn_status op_need_rank_between(const attnrun_step *step, int in, int least, int most)
 {
     int rank = step->in[in].rank;

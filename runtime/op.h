@@ -24,6 +24,16 @@
       .kind = ATTNRUN_ATTR_INT,                                                          \
       .offset = offsetof(args, member),                                                  \
       .int_default = (value) }
+/* Of a few values: `allowed` is like "0..3" or "1 10 11 16". */
+#define ATTR_CHOICE(args, member, allowed, value)                                        \
+    { .name = #member,                                                                   \
+      .kind = ATTNRUN_ATTR_INT,                                                          \
+      .offset = offsetof(args, member),                                                  \
+      .int_default = (value),                                                            \
+      .text = (allowed) }
+#define ATTR_FLAG(args, member, value) ATTR_CHOICE(args, member, "0..1", value)
+/* Numbers of element types that hold fractions and are no smaller than f16. */
+#define OP_REAL_DTYPES "1 10 11 16"
 #define ATTR_INT_REQUIRED(args, member)                                                  \
     { .name = #member,                                                                   \
       .kind = ATTNRUN_ATTR_INT,                                                          \
@@ -52,6 +62,17 @@
       .kind = ATTNRUN_ATTR_INTS,                                                         \
       .offset = offsetof(args, member),                                                  \
       .flags = ATTNRUN_ATTR_REQUIRED }
+#define ATTR_FLAGS(args, member)                                                         \
+    { .name = #member,                                                                   \
+      .kind = ATTNRUN_ATTR_INTS,                                                         \
+      .offset = offsetof(args, member),                                                  \
+      .text = "0..1" }
+#define ATTR_FLAGS_REQUIRED(args, member)                                                \
+    { .name = #member,                                                                   \
+      .kind = ATTNRUN_ATTR_INTS,                                                         \
+      .offset = offsetof(args, member),                                                  \
+      .flags = ATTNRUN_ATTR_REQUIRED,                                                    \
+      .text = "0..1" }
 #define ATTR_FLOATS(args, member)                                                        \
     { .name = #member, .kind = ATTNRUN_ATTR_FLOATS, .offset = offsetof(args, member) }
 #define ATTR_STRINGS(args, member)                                                       \
@@ -109,6 +130,9 @@ static inline bool op_known(const attnrun_step *step, int in)
 /* Wraps a negative axis: 0 <= *wrapped < rank (rank itself too where `one_past`). */
 attn_status op_axis(const attnrun_step *step, int64_t axis, int rank, bool one_past,
                     int *wrapped);
+/* The same for an axis of a list: fails where *seen, a bit an axis, has it already. */
+attn_status op_axis_once(const attnrun_step *step, int64_t axis, int rank, uint32_t *seen,
+                         int *wrapped);
 attn_status op_need_rank(const attnrun_step *step, int in, int rank);
 attn_status op_need_rank_between(const attnrun_step *step, int in, int least, int most);
 /* Fails where the dims are constants and differ. */

@@ -28,7 +28,7 @@ struct afm_args {
 };
 
 static const attnrun_attr_def afm_attrs[] = {
-    ATTR_INT(struct afm_args, attention, 1),
+    ATTR_FLAG(struct afm_args, attention, 1),
     ATTR_END,
 };
 

@@ -33,8 +33,8 @@ static const attnrun_attr_def chunked_attrs[] = {
     ATTR_INT_REQUIRED(struct chunked_args, chunk_size),
     ATTR_INT(struct chunked_args, chunks_before, 1),
     ATTR_INT(struct chunked_args, chunks_after, OP_INT_ABSENT),
-    ATTR_INT(struct chunked_args, exact_window, 0),
-    ATTR_INT(struct chunked_args, shared_qk, 0),
+    ATTR_FLAG(struct chunked_args, exact_window, 0),
+    ATTR_FLAG(struct chunked_args, shared_qk, 0),
     ATTR_ENUM(struct chunked_args, edge, "pad|wrap", 0),
     ATTR_END,
 };

@@ -29,8 +29,8 @@ struct decoder_args {
 };
 static const attnrun_attr_def decoder_attrs[] = {
     ATTR_INT_REQUIRED(struct decoder_args, num_heads),
-    ATTR_INT(struct decoder_args, past_present_share_buffer, 0),
-    ATTR_INT(struct decoder_args, output_qk, 0),
+    ATTR_FLAG(struct decoder_args, past_present_share_buffer, 0),
+    ATTR_FLAG(struct decoder_args, output_qk, 0),
     ATTR_FLOAT(struct decoder_args, scale, 0.0f),
     ATTR_FLOAT(struct decoder_args, mask_filter_value, -10000.0f),
     ATTR_END,

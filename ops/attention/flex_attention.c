@@ -23,7 +23,7 @@ struct flex_args {
 static const attnrun_attr_def flex_attrs[] = {
     ATTR_GRAPH(struct flex_args, score_mod),
     ATTR_GRAPH(struct flex_args, prob_mod),
-    ATTR_INT(struct flex_args, softmax_precision, OP_INT_ABSENT),
+    ATTR_CHOICE(struct flex_args, softmax_precision, OP_REAL_DTYPES, OP_INT_ABSENT),
     ATTR_FLOAT(struct flex_args, scale, NAN), /* NaN: absent */
     ATTR_END,
 };
@@ -55,11 +55,6 @@ static attn_status choose_dtypes(const attnrun_step *step, struct flex_state *st
         return ATTNRUN_OK;
     bool half =
         args->softmax_precision == ATTNRUN_F16 || args->softmax_precision == ATTNRUN_BF16;
-    if (args->softmax_precision != ATTNRUN_F32 &&
-        args->softmax_precision != ATTNRUN_F64 && !half)
-        return op_fail(step, ATTNRUN_E_ATTR,
-                       "softmax_precision is %lld, expected a float type (1, 10, 11, 16)",
-                       (long long)args->softmax_precision);
     if (half && state->dtype == ATTNRUN_F64)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
                        "softmax_precision %lld with f64 inputs is not supported",

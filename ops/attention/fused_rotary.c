@@ -13,7 +13,7 @@ struct fused_rotary_args {
     int64_t by_token;
 };
 static const attnrun_attr_def fused_rotary_attrs[] = {
-    ATTR_INT(struct fused_rotary_args, by_token, 0),
+    ATTR_FLAG(struct fused_rotary_args, by_token, 0),
     ATTR_END,
 };
 

@@ -20,8 +20,8 @@ struct attn_merged_args {
     attnrun_ints qkv_hidden_sizes; /* v NULL: a third of the columns each */
 };
 #define ATTN_MERGED_ATTRS(args)                                                          \
-    ATTR_INT_REQUIRED(args, num_heads), ATTR_INT(args, unidirectional, 0),               \
-        ATTR_INT(args, do_rotary, 0), ATTR_INT(args, past_present_share_buffer, 0),      \
+    ATTR_INT_REQUIRED(args, num_heads), ATTR_FLAG(args, unidirectional, 0),              \
+        ATTR_FLAG(args, do_rotary, 0), ATTR_FLAG(args, past_present_share_buffer, 0),    \
         ATTR_FLOAT(args, scale, 0.0f), ATTR_FLOAT(args, mask_filter_value, -10000.0f)
 
 enum { ATTN_MERGED_X, ATTN_MERGED_WEIGHTS, ATTN_MERGED_BIAS };

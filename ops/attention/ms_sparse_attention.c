@@ -29,8 +29,8 @@ static const attnrun_attr_def sparse_attrs[] = {
     ATTR_INT_REQUIRED(struct sparse_args, num_heads),
     ATTR_INT_REQUIRED(struct sparse_args, kv_num_heads),
     ATTR_INT_REQUIRED(struct sparse_args, sparse_block_size),
-    ATTR_INT(struct sparse_args, do_rotary, 0),
-    ATTR_INT(struct sparse_args, rotary_interleaved, 0),
+    ATTR_FLAG(struct sparse_args, do_rotary, 0),
+    ATTR_FLAG(struct sparse_args, rotary_interleaved, 0),
     ATTR_FLOAT(struct sparse_args, scale, 0.0f),
     ATTR_END,
 };

@@ -28,7 +28,7 @@ struct gating_args {
 };
 static const attnrun_attr_def gating_attrs[] = {
     ATTR_INT(struct gating_args, num_heads, 1),
-    ATTR_INT(struct gating_args, is_causal, 0),
+    ATTR_FLAG(struct gating_args, is_causal, 0),
     ATTR_ENUM(struct gating_args, activation, "none|tanh|silu|gelu", 0),
     ATTR_FLOAT(struct gating_args, epsilon, 1e-5f),
     ATTR_END,

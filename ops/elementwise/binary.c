@@ -244,9 +244,9 @@ static attn_status binary_run(const attnrun_step *step, const attnrun_work *work
 
 static const attnrun_attr_def old_attrs[] = {
     ATTR_INT(struct binary_args, axis, OP_INT_ABSENT),
-    ATTR_INT(struct binary_args, broadcast, 0), ATTR_IGNORED("consumed_inputs"), ATTR_END
+    ATTR_FLAG(struct binary_args, broadcast, 0), ATTR_IGNORED("consumed_inputs"), ATTR_END
 };
-static const attnrun_attr_def mod_attrs[] = { ATTR_INT(struct binary_args, fmod, 0),
+static const attnrun_attr_def mod_attrs[] = { ATTR_FLAG(struct binary_args, fmod, 0),
                                               ATTR_END };
 static const attnrun_attr_def bit_shift_attrs[] = { { .name = "direction",
                                                       .kind = ATTNRUN_ATTR_ENUM,

@@ -18,11 +18,11 @@ struct cast_args {
     int32_t round_mode;
 };
 static const attnrun_attr_def cast_attrs[] = {
-    ATTR_INT_REQUIRED(struct cast_args, to), ATTR_INT(struct cast_args, saturate, 1),
+    ATTR_INT_REQUIRED(struct cast_args, to), ATTR_FLAG(struct cast_args, saturate, 1),
     ATTR_ENUM(struct cast_args, round_mode, "up|down|nearest", ROUND_UP), ATTR_END
 };
 static const attnrun_attr_def cast_like_attrs[] = {
-    ATTR_INT(struct cast_args, saturate, 1),
+    ATTR_FLAG(struct cast_args, saturate, 1),
     ATTR_ENUM(struct cast_args, round_mode, "up|down|nearest", ROUND_UP), ATTR_END
 };
 static const attnrun_attr_def cast_1_attrs[] = { { .name = "to",

@@ -13,8 +13,8 @@ struct is_inf_args {
     int64_t detect_negative, detect_positive;
 };
 static const attnrun_attr_def is_inf_attrs[] = {
-    ATTR_INT(struct is_inf_args, detect_negative, 1),
-    ATTR_INT(struct is_inf_args, detect_positive, 1), ATTR_END
+    ATTR_FLAG(struct is_inf_args, detect_negative, 1),
+    ATTR_FLAG(struct is_inf_args, detect_positive, 1), ATTR_END
 };
 
 static attn_status classify_infer(attnrun_step *step)

@@ -156,7 +156,7 @@ static attn_status pow_run(const attnrun_step *step, const attnrun_work *work)
 
 static const attnrun_attr_def pow_1_attrs[] = {
     ATTR_INT(struct binary_args, axis, OP_INT_ABSENT),
-    ATTR_INT(struct binary_args, broadcast, 0), ATTR_END
+    ATTR_FLAG(struct binary_args, broadcast, 0), ATTR_END
 };
 #define POW_ROW                                                                          \
     OP_ROW, .name = "Pow", .inputs = "x:T y:U", .outputs = "z:T",                        \

@@ -15,7 +15,7 @@ struct affine_state {
 };
 
 static const attnrun_attr_def affine_attrs[] = {
-    ATTR_INT(struct affine_args, align_corners, 0), ATTR_END
+    ATTR_FLAG(struct affine_args, align_corners, 0), ATTR_END
 };
 
 static attn_status affine_infer(attnrun_step *step)

@@ -21,13 +21,13 @@ struct dft_state {
 };
 
 static const attnrun_attr_def dft_17_attrs[] = { ATTR_INT(struct dft_args, axis, 1),
-                                                 ATTR_INT(struct dft_args, inverse, 0),
-                                                 ATTR_INT(struct dft_args, onesided, 0),
+                                                 ATTR_FLAG(struct dft_args, inverse, 0),
+                                                 ATTR_FLAG(struct dft_args, onesided, 0),
                                                  ATTR_END };
-static const attnrun_attr_def dft_20_attrs[] = { ATTR_INT(struct dft_args, inverse, 0),
-                                                 ATTR_INT(struct dft_args, onesided, 0),
+static const attnrun_attr_def dft_20_attrs[] = { ATTR_FLAG(struct dft_args, inverse, 0),
+                                                 ATTR_FLAG(struct dft_args, onesided, 0),
                                                  ATTR_END };
-static const attnrun_attr_def stft_attrs[] = { ATTR_INT(struct dft_args, onesided, 1),
+static const attnrun_attr_def stft_attrs[] = { ATTR_FLAG(struct dft_args, onesided, 1),
                                                ATTR_END };
 
 /* A scalar input as a dim, of one element; *known false where it is not known. */

@@ -33,12 +33,12 @@ struct grid_tap {
 static const attnrun_attr_def grid_20_attrs[] = {
     ATTR_ENUM(struct grid_args, mode, "linear|nearest|cubic", 0),
     ATTR_ENUM(struct grid_args, padding_mode, "zeros|border|reflection", 0),
-    ATTR_INT(struct grid_args, align_corners, 0), ATTR_END
+    ATTR_FLAG(struct grid_args, align_corners, 0), ATTR_END
 };
 static const attnrun_attr_def grid_16_attrs[] = {
     ATTR_ENUM(struct grid_args, mode, "bilinear|nearest|bicubic", 0),
     ATTR_ENUM(struct grid_args, padding_mode, "zeros|border|reflection", 0),
-    ATTR_INT(struct grid_args, align_corners, 0), ATTR_END
+    ATTR_FLAG(struct grid_args, align_corners, 0), ATTR_END
 };
 
 static attn_status plan(attnrun_step *step)

@@ -19,8 +19,8 @@ static const attnrun_attr_def max_pool_attrs[] = {
     ATTR_INTS(struct window_attrs, strides),
     ATTR_INTS(struct window_attrs, pads),
     WINDOW_DILATIONS,
-    ATTR_INT(struct pool_args, ceil_mode, 0),
-    ATTR_INT(struct pool_args, storage_order, 0),
+    ATTR_FLAG(struct pool_args, ceil_mode, 0),
+    ATTR_FLAG(struct pool_args, storage_order, 0),
     ATTR_END
 };
 

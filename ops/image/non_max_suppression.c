@@ -16,7 +16,7 @@ struct nms_args {
 };
 
 static const attnrun_attr_def nms_attrs[] = {
-    ATTR_INT(struct nms_args, center_point_box, 0), ATTR_END
+    ATTR_FLAG(struct nms_args, center_point_box, 0), ATTR_END
 };
 
 static attn_status nms_infer(attnrun_step *step)

@@ -16,7 +16,7 @@ struct window_args {
 
 static const attnrun_attr_def signal_window_attrs[] = {
     ATTR_INT(struct window_args, output_datatype, ATTNRUN_F32),
-    ATTR_INT(struct window_args, periodic, 1), ATTR_END
+    ATTR_FLAG(struct window_args, periodic, 1), ATTR_END
 };
 static const attnrun_attr_def mel_attrs[] = {
     ATTR_INT(struct window_args, output_datatype, ATTNRUN_F32), ATTR_END

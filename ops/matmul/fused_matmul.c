@@ -24,17 +24,17 @@ static const int32_t activation_steps[] = { -1,
                                             ATTN_EPI_SIGMOID };
 
 static const attnrun_attr_def fused_matmul_attrs[] = {
-    ATTR_INT(struct fused_matmul_args, transA, 0),
-    ATTR_INT(struct fused_matmul_args, transB, 0),
+    ATTR_FLAG(struct fused_matmul_args, transA, 0),
+    ATTR_FLAG(struct fused_matmul_args, transB, 0),
     ATTR_FLOAT(struct fused_matmul_args, alpha, 1.0f),
     ATTR_ENUM(struct fused_matmul_args, activation, FUSED_MATMUL_ACTIVATIONS, 0),
     ATTR_END,
 };
 static const attnrun_attr_def ms_fused_matmul_attrs[] = {
-    ATTR_INT(struct fused_matmul_args, transA, 0),
-    ATTR_INT(struct fused_matmul_args, transB, 0),
-    ATTR_INT(struct fused_matmul_args, transBatchA, 0),
-    ATTR_INT(struct fused_matmul_args, transBatchB, 0),
+    ATTR_FLAG(struct fused_matmul_args, transA, 0),
+    ATTR_FLAG(struct fused_matmul_args, transB, 0),
+    ATTR_FLAG(struct fused_matmul_args, transBatchA, 0),
+    ATTR_FLAG(struct fused_matmul_args, transBatchB, 0),
     ATTR_FLOAT(struct fused_matmul_args, alpha, 1.0f),
     ATTR_END,
 };

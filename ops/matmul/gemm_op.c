@@ -17,8 +17,8 @@ struct gemm_args {
 };
 
 static const attnrun_attr_def gemm_attrs[] = {
-    ATTR_INT(struct gemm_args, transA, 0),
-    ATTR_INT(struct gemm_args, transB, 0),
+    ATTR_FLAG(struct gemm_args, transA, 0),
+    ATTR_FLAG(struct gemm_args, transB, 0),
     ATTR_FLOAT(struct gemm_args, alpha, 1.0f),
     ATTR_FLOAT(struct gemm_args, beta, 1.0f),
     ATTR_IGNORED("broadcast"),
@@ -40,8 +40,8 @@ enum { ELU = ON_THE_WAY + 1, SELU, SOFTPLUS, SOFTSIGN, THRESHOLDED_RELU };
     "|Relu|Tanh|Sigmoid|LeakyRelu|HardSigmoid|Elu|Selu|Softplus|Softsign|"               \
     "ThresholdedRelu"
 static const attnrun_attr_def fused_gemm_attrs[] = {
-    ATTR_INT(struct gemm_args, transA, 0),
-    ATTR_INT(struct gemm_args, transB, 0),
+    ATTR_FLAG(struct gemm_args, transA, 0),
+    ATTR_FLAG(struct gemm_args, transB, 0),
     ATTR_FLOAT(struct gemm_args, alpha, 1.0f),
     ATTR_FLOAT(struct gemm_args, beta, 1.0f),
     ATTR_ENUM(struct gemm_args, activation, ACTIVATIONS, ACT_NONE),

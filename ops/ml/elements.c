@@ -219,7 +219,7 @@ struct one_hot_args {
 };
 static const attnrun_attr_def one_hot_attrs[] = {
     ATTR_STRINGS(struct one_hot_args, cats_strings),
-    ATTR_INTS(struct one_hot_args, cats_int64s), ATTR_INT(struct one_hot_args, zeros, 1),
+    ATTR_INTS(struct one_hot_args, cats_int64s), ATTR_FLAG(struct one_hot_args, zeros, 1),
     ATTR_END
 };
 

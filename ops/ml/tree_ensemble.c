@@ -19,15 +19,15 @@ struct ensemble_args {
     attnrun_tensor nodes_modes, nodes_splits, leaf_weights, membership_values;
 };
 static const attnrun_attr_def ensemble_attrs[] = {
-    ATTR_INT(struct ensemble_args, aggregate_function, TREES_SUM),
-    ATTR_INT(struct ensemble_args, post_transform, ML_NONE),
+    ATTR_CHOICE(struct ensemble_args, aggregate_function, "0..3", TREES_SUM),
+    ATTR_CHOICE(struct ensemble_args, post_transform, "0..4", ML_NONE),
     ATTR_INT(struct ensemble_args, n_targets, 1),
     ATTR_INTS_REQUIRED(struct ensemble_args, nodes_featureids),
     ATTR_INTS_REQUIRED(struct ensemble_args, nodes_truenodeids),
     ATTR_INTS_REQUIRED(struct ensemble_args, nodes_falsenodeids),
-    ATTR_INTS_REQUIRED(struct ensemble_args, nodes_trueleafs),
-    ATTR_INTS_REQUIRED(struct ensemble_args, nodes_falseleafs),
-    ATTR_INTS(struct ensemble_args, nodes_missing_value_tracks_true),
+    ATTR_FLAGS_REQUIRED(struct ensemble_args, nodes_trueleafs),
+    ATTR_FLAGS_REQUIRED(struct ensemble_args, nodes_falseleafs),
+    ATTR_FLAGS(struct ensemble_args, nodes_missing_value_tracks_true),
     ATTR_INTS_REQUIRED(struct ensemble_args, tree_roots),
     ATTR_INTS_REQUIRED(struct ensemble_args, leaf_targetids),
     ATTR_TENSOR(struct ensemble_args, nodes_modes),

@@ -32,7 +32,10 @@ struct votes_args {
     AS("nodes_nodeids", INTS, node_ids), AS("nodes_treeids", INTS, tree_ids),            \
         AS("nodes_featureids", INTS, features), AS("nodes_truenodeids", INTS, true_ids), \
         AS("nodes_falsenodeids", INTS, false_ids),                                       \
-        AS("nodes_missing_value_tracks_true", INTS, missing_yes),                        \
+        { .name = "nodes_missing_value_tracks_true",                                     \
+          .kind = ATTNRUN_ATTR_INTS,                                                     \
+          .offset = offsetof(struct votes_args, missing_yes),                            \
+          .text = "0..1" },                                                              \
         AS("nodes_modes", STRINGS, modes), AS("nodes_values", FLOATS, values),           \
         AS("nodes_values_as_tensor", TENSOR, values_tensor),                             \
         AS("base_values", FLOATS, base),                                                 \

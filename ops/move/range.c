@@ -11,7 +11,7 @@ struct range_args {
     int64_t stash_type;
 };
 static const attnrun_attr_def range_27_attrs[] = {
-    ATTR_INT(struct range_args, stash_type, 1), ATTR_END
+    ATTR_CHOICE(struct range_args, stash_type, OP_REAL_DTYPES, 1), ATTR_END
 };
 
 static bool is_int(int32_t dtype) { return dtype_in(dtype, ATTN_DT_SINT | ATTN_DT_UINT); }

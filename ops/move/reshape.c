@@ -14,7 +14,7 @@ static const attnrun_attr_def reshape_1_attrs[] = { ATTR_INTS(struct reshape_arg
                                                     ATTR_IGNORED("consumed_inputs"),
                                                     ATTR_END };
 static const attnrun_attr_def reshape_14_attrs[] = {
-    ATTR_INT(struct reshape_args, allowzero, 0), ATTR_END
+    ATTR_FLAG(struct reshape_args, allowzero, 0), ATTR_END
 };
 
 /* The dims wanted; `left` is the place of -1, or -1. */

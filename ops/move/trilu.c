@@ -8,7 +8,7 @@
 struct trilu_args {
     int64_t upper;
 };
-static const attnrun_attr_def trilu_attrs[] = { ATTR_INT(struct trilu_args, upper, 1),
+static const attnrun_attr_def trilu_attrs[] = { ATTR_FLAG(struct trilu_args, upper, 1),
                                                 ATTR_END };
 
 static attn_status trilu_infer(attnrun_step *step)

@@ -18,7 +18,7 @@ struct unique_args {
 };
 static const attnrun_attr_def unique_attrs[] = {
     ATTR_INT(struct unique_args, axis, OP_INT_ABSENT),
-    ATTR_INT(struct unique_args, sorted, 1), ATTR_END
+    ATTR_FLAG(struct unique_args, sorted, 1), ATTR_END
 };
 
 /* The slices that are compared: slice k is element (o, k, i) for all o, i. */

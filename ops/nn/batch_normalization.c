@@ -17,15 +17,15 @@ struct batch_normalization_args {
 static const attnrun_attr_def batch_normalization_attrs_1[] = {
     ATTR_FLOAT(struct batch_normalization_args, epsilon, 1e-5f),
     ATTR_FLOAT(struct batch_normalization_args, momentum, 0.9f),
-    ATTR_INT(struct batch_normalization_args, is_test, 0),
-    ATTR_INT(struct batch_normalization_args, spatial, 1),
+    ATTR_FLAG(struct batch_normalization_args, is_test, 0),
+    ATTR_FLAG(struct batch_normalization_args, spatial, 1),
     ATTR_IGNORED("consumed_inputs"),
     ATTR_END,
 };
 static const attnrun_attr_def batch_normalization_attrs_14[] = {
     ATTR_FLOAT(struct batch_normalization_args, epsilon, 1e-5f),
     ATTR_FLOAT(struct batch_normalization_args, momentum, 0.9f),
-    ATTR_INT(struct batch_normalization_args, training_mode, 0),
+    ATTR_FLAG(struct batch_normalization_args, training_mode, 0),
     ATTR_END,
 };
 

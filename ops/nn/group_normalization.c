@@ -10,12 +10,12 @@
 
 struct group_normalization_args {
     float epsilon;
-    int64_t num_groups;
+    int64_t num_groups, stash_type; /* sums are doubles, whatever that is */
 };
 static const attnrun_attr_def group_normalization_attrs[] = {
     ATTR_FLOAT(struct group_normalization_args, epsilon, 1e-5f),
     ATTR_INT_REQUIRED(struct group_normalization_args, num_groups),
-    ATTR_IGNORED("stash_type"),
+    ATTR_CHOICE(struct group_normalization_args, stash_type, OP_REAL_DTYPES, 1),
     ATTR_END,
 };
 static const attnrun_attr_def instance_normalization_attrs[] = {

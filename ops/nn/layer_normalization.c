@@ -11,13 +11,13 @@
 #include "norm_rows.h"
 
 struct layer_normalization_args {
-    int64_t axis;
+    int64_t axis, stash_type; /* sums are doubles, whatever that is */
     float epsilon;
 };
 static const attnrun_attr_def layer_normalization_attrs[] = {
     ATTR_INT(struct layer_normalization_args, axis, -1),
     ATTR_FLOAT(struct layer_normalization_args, epsilon, 1e-5f),
-    ATTR_IGNORED("stash_type"),
+    ATTR_CHOICE(struct layer_normalization_args, stash_type, OP_REAL_DTYPES, 1),
     ATTR_END,
 };
 

@@ -13,7 +13,7 @@ struct lp_normalization_args {
 };
 static const attnrun_attr_def lp_normalization_attrs[] = {
     ATTR_INT(struct lp_normalization_args, axis, -1),
-    ATTR_INT(struct lp_normalization_args, p, 2),
+    ATTR_CHOICE(struct lp_normalization_args, p, "1..2", 2),
     ATTR_END,
 };
 

@@ -17,10 +17,10 @@ struct quantize_args {
 };
 static const attnrun_attr_def quantize_attrs[] = {
     ATTR_INT(struct quantize_args, axis, 1),
-    ATTR_INT(struct quantize_args, saturate, 1),
+    ATTR_FLAG(struct quantize_args, saturate, 1),
     ATTR_INT(struct quantize_args, block_size, 0),
     ATTR_INT(struct quantize_args, output_dtype, 0),
-    ATTR_INT(struct quantize_args, precision, 0),
+    ATTR_CHOICE(struct quantize_args, precision, "0 " OP_REAL_DTYPES, 0),
     ATTR_END
 };
 

@@ -8,7 +8,8 @@
 #include "recurrent.h"
 
 static const attnrun_attr_def gru_attrs[] = {
-    RECURRENT_ATTR_ROWS, ATTR_INT(struct recurrent_args, linear_before_reset, 0), ATTR_END
+    RECURRENT_ATTR_ROWS, ATTR_FLAG(struct recurrent_args, linear_before_reset, 0),
+    ATTR_END
 };
 
 /* extra = h Rh' + Rbh, then gate n += r extra. */

@@ -8,7 +8,7 @@
 #include "recurrent.h"
 
 static const attnrun_attr_def lstm_attrs[] = {
-    RECURRENT_ATTR_ROWS, ATTR_INT(struct recurrent_args, input_forget, 0), ATTR_END
+    RECURRENT_ATTR_ROWS, ATTR_FLAG(struct recurrent_args, input_forget, 0), ATTR_END
 };
 
 static void add_peephole(const struct recurrent_cell *cell, float *gate, const float *c,

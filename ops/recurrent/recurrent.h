@@ -41,7 +41,7 @@ struct recurrent_args {
         ATTR_FLOAT(struct recurrent_args, clip, 0.0f),                                   \
         ATTR_ENUM(struct recurrent_args, direction, "forward|reverse|bidirectional", 0), \
         ATTR_INT(struct recurrent_args, hidden_size, OP_INT_ABSENT),                     \
-        ATTR_INT(struct recurrent_args, layout, 0), ATTR_IGNORED("output_sequence")
+        ATTR_FLAG(struct recurrent_args, layout, 0), ATTR_IGNORED("output_sequence")
 
 struct recurrent_function {
     int32_t kind;

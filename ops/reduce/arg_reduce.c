@@ -13,8 +13,8 @@ struct arg_args {
     int64_t axis, keepdims, select_last_index;
 };
 static const attnrun_attr_def arg_attrs[] = {
-    ATTR_INT(struct arg_args, axis, 0), ATTR_INT(struct arg_args, keepdims, 1),
-    ATTR_INT(struct arg_args, select_last_index, 0), ATTR_END
+    ATTR_INT(struct arg_args, axis, 0), ATTR_FLAG(struct arg_args, keepdims, 1),
+    ATTR_FLAG(struct arg_args, select_last_index, 0), ATTR_END
 };
 struct arg_state {
     int32_t axis;

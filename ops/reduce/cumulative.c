@@ -12,8 +12,8 @@ struct cumulative_args {
     int64_t exclusive, reverse;
 };
 static const attnrun_attr_def cumulative_attrs[] = {
-    ATTR_INT(struct cumulative_args, exclusive, 0),
-    ATTR_INT(struct cumulative_args, reverse, 0), ATTR_END
+    ATTR_FLAG(struct cumulative_args, exclusive, 0),
+    ATTR_FLAG(struct cumulative_args, reverse, 0), ATTR_END
 };
 struct cumulative_state {
     int32_t split; /* the axis was known: tasks are groups of lines. Else one task */

@@ -25,11 +25,11 @@ struct reduce_args {
     int64_t keepdims, noop_with_empty_axes;
 };
 static const attnrun_attr_def axes_attrs[] = { ATTR_INTS(struct reduce_args, axes),
-                                               ATTR_INT(struct reduce_args, keepdims, 1),
+                                               ATTR_FLAG(struct reduce_args, keepdims, 1),
                                                ATTR_END };
 static const attnrun_attr_def input_attrs[] = {
-    ATTR_INT(struct reduce_args, keepdims, 1),
-    ATTR_INT(struct reduce_args, noop_with_empty_axes, 0), ATTR_END
+    ATTR_FLAG(struct reduce_args, keepdims, 1),
+    ATTR_FLAG(struct reduce_args, noop_with_empty_axes, 0), ATTR_END
 };
 
 struct reduce {
@@ -141,7 +141,10 @@ static attn_status axes_mask(attnrun_step *step, uint32_t *mask, bool *known)
         if (!*known)
             return ATTNRUN_OK;
     } else if (args->axes.v != NULL) {
-        for (; n < args->axes.n && n < 64; n++)
+        if (args->axes.n > 64)
+            return op_fail(step, ATTNRUN_E_ATTR, "axes has %lld elements, at most 64",
+                           (long long)args->axes.n);
+        for (; n < args->axes.n; n++)
             axes[n] = args->axes.v[n];
     }
     if (n == 0 && !args->noop_with_empty_axes)

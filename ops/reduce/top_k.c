@@ -17,8 +17,8 @@ static const attnrun_attr_def top_k_1_attrs[] = { ATTR_INT(struct top_k_args, ax
 static const attnrun_attr_def top_k_10_attrs[] = { ATTR_INT(struct top_k_args, axis, -1),
                                                    ATTR_END };
 static const attnrun_attr_def top_k_11_attrs[] = {
-    ATTR_INT(struct top_k_args, axis, -1), ATTR_INT(struct top_k_args, largest, 1),
-    ATTR_INT(struct top_k_args, sorted, 1), ATTR_END
+    ATTR_INT(struct top_k_args, axis, -1), ATTR_FLAG(struct top_k_args, largest, 1),
+    ATTR_FLAG(struct top_k_args, sorted, 1), ATTR_END
 };
 struct top_k_state {
     int32_t axis;

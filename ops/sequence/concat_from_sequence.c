@@ -8,7 +8,7 @@ struct concat_args {
 };
 static const attnrun_attr_def concat_attrs[] = {
     ATTR_INT_REQUIRED(struct concat_args, axis),
-    ATTR_INT(struct concat_args, new_axis, 0), ATTR_END
+    ATTR_FLAG(struct concat_args, new_axis, 0), ATTR_END
 };
 
 static attn_status concat_infer(attnrun_step *step)

@@ -27,7 +27,7 @@ struct empty_args {
     int64_t dtype;
 };
 static const attnrun_attr_def empty_attrs[] = {
-    ATTR_INT(struct empty_args, dtype, ATTNRUN_F32), ATTR_END
+    ATTR_CHOICE(struct empty_args, dtype, "1..28", ATTNRUN_F32), ATTR_END
 };
 
 static attn_status empty_infer(attnrun_step *step)

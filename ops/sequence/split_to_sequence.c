@@ -10,7 +10,7 @@ struct split_args {
     int64_t axis, keepdims;
 };
 static const attnrun_attr_def split_attrs[] = { ATTR_INT(struct split_args, axis, 0),
-                                                ATTR_INT(struct split_args, keepdims, 1),
+                                                ATTR_FLAG(struct split_args, keepdims, 1),
                                                 ATTR_END };
 
 static attn_status split_infer(attnrun_step *step)

@@ -16,7 +16,7 @@ enum { NONE, LOWER, UPPER };
 static const attnrun_attr_def normalizer_attrs[] = {
     ATTR_STRINGS(struct normalizer_args, stopwords),
     ATTR_STRING(struct normalizer_args, locale, NULL),
-    ATTR_INT(struct normalizer_args, is_case_sensitive, 0),
+    ATTR_FLAG(struct normalizer_args, is_case_sensitive, 0),
     ATTR_ENUM(struct normalizer_args, case_change_action, "NONE|LOWER|UPPER", NONE),
     ATTR_END
 };

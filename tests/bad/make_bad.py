@@ -19,6 +19,7 @@ sys.path.insert(0, HERE)
 
 import bad_inputs  # noqa: E402
 import bad_models  # noqa: E402
+import bad_rules  # noqa: E402
 import bad_values  # noqa: E402
 
 
@@ -30,7 +31,7 @@ def main():
     shutil.rmtree(out, ignore_errors=True)
     os.makedirs(out)
     cases = []
-    for module in (bad_models, bad_values, bad_inputs):
+    for module in (bad_models, bad_values, bad_inputs, bad_rules):
         for case in module.CASES:
             folder = os.path.join(out, case.name)
             os.makedirs(folder)

@@ -1,0 +1,337 @@
+"""bad_rules.py - models that break a rule which many runtimes let pass, and valid twins.
+
+E enumerations and flags given as integers, A lists of axes, H ranks and lengths of
+attention, G subgraphs, D declared types, Z sparse constants, O opsets. Twins end in
+`_ok`. What is valid was tried with onnxruntime 1.32.0 and the checker of onnx 1.23.2.
+"""
+from bad_case import (FLOAT, INT64, TensorProto, graph_of, helper, model_case, model_of,
+                      node_case, np, simple, value)
+
+MS = "com.microsoft"
+BOOL, HALF = TensorProto.BOOL, TensorProto.FLOAT16
+
+
+def f32(*shape):
+    return np.ones(shape, np.float32)
+
+
+def i64(*values):
+    return np.array(values, np.int64)
+
+
+def i32(*values):
+    return np.array(values, np.int32)
+
+
+X3 = f32(2, 3, 4)
+IMAGE = f32(1, 2, 4, 4)
+
+# ---- an integer attribute that stands for one of a few things ----
+
+# operator, inputs, constants, attribute, a bad value, a good one, other attributes
+ENUMS = [
+    ("ArgMax", {"x": X3}, {}, "keepdims", 2, 0, {}),
+    ("ArgMax", {"x": X3}, {}, "select_last_index", -1, 1, {}),
+    ("AveragePool", {"x": IMAGE}, {}, "count_include_pad", 7, 1, {"kernel_shape": [2, 2]}),
+    ("AveragePool", {"x": IMAGE}, {}, "ceil_mode", 2, 1, {"kernel_shape": [2, 2]}),
+    ("CumSum", {"x": X3}, {"a": np.array(1)}, "reverse", 2, 1, {}),
+    ("CumSum", {"x": X3}, {"a": np.array(1)}, "exclusive", -1, 1, {}),
+    ("DFT", {"x": f32(1, 4, 1)}, {}, "onesided", 3, 1, {}),
+    ("DFT", {"x": f32(1, 4, 2)}, {}, "inverse", 3, 1, {}),
+    ("Gemm", {"x": f32(2, 2), "b": f32(2, 2)}, {}, "transA", 2, 1, {}),
+    ("GridSample", {"x": IMAGE, "g": f32(1, 2, 2, 2)}, {}, "align_corners", 2, 1, {}),
+    ("IsInf", {"x": X3}, {}, "detect_negative", 2, 0, {}),
+    ("LayerNormalization", {"x": X3}, {"s": f32(4)}, "stash_type", 99, 1, {}),
+    ("LpNormalization", {"x": X3}, {}, "p", 3, 1, {}),
+    ("MaxPool", {"x": IMAGE}, {}, "storage_order", 2, 1, {"kernel_shape": [2, 2]}),
+    ("Mod", {"x": X3, "b": f32(4)}, {}, "fmod", 2, 1, {}),
+    ("ReduceSum", {"x": X3}, {}, "keepdims", 9, 0, {}),
+    ("ReduceSum", {"x": X3}, {}, "noop_with_empty_axes", 9, 1, {}),
+    ("Reshape", {"x": X3}, {"s": i64(6, 4)}, "allowzero", 2, 1, {}),
+    ("TopK", {"x": X3}, {"k": i64(2)}, "largest", 2, 0, {}),
+    ("TopK", {"x": X3}, {"k": i64(2)}, "sorted", 2, 0, {}),
+    ("Trilu", {"x": X3}, {}, "upper", -1, 0, {}),
+    ("Unique", {"x": X3}, {}, "sorted", 3, 1, {}),
+]
+KINDS = {"ArgMax": INT64, "IsInf": BOOL}
+
+
+def enum_cases():
+    for at, (op, inputs, consts, name, bad, good, others) in enumerate(ENUMS):
+        out = [KINDS.get(op, FLOAT)]
+        if op == "TopK":
+            out.append(INT64)
+        for end, number, exits in (("", bad, 5), ("_ok", good, 0)):
+            yield node_case(f"E{at:02}_{op}_{name}{end}", f"{op} {name} {number}", exits,
+                            f"{name}.*expected", op, inputs, consts, out=out,
+                            **{name: number}, **others)
+
+
+def attention(name, what, exits, says, operands, consts=None, opset=24, **attributes):
+    return node_case(name, what, exits, says, "Attention", operands, consts, opset=opset,
+                     **attributes)
+
+
+Q3, Q4 = f32(1, 3, 8), f32(1, 2, 3, 4)
+QKV4 = {"q": Q4, "k": Q4, "v": Q4}
+
+
+def lengths(number):
+    return {"order": ["q", "k", "v", "", "", "", "n"]}, {**QKV4, "n": i64(number)}
+
+
+def nonpad(end, number, exits):
+    order, operands = lengths(number)
+    return attention(f"H_nonpad_{end}", f"nonpad_kv_seqlen {number} of 3 keys", exits,
+                     "length -?[0-9]+, expected 0 to 3", operands, **order)
+
+
+def nonpad_f64(end, number, exits):
+    order, operands = lengths(number)
+    operands = {n: a if n == "n" else a.astype(np.float64) for n, a in operands.items()}
+    return attention(f"H_nonpad_f64_{end}", f"nonpad_kv_seqlen {number}, doubles", exits,
+                     "length -?[0-9]+, expected 0 to 3", operands,
+                     out=(TensorProto.DOUBLE,), **order)
+
+
+def rotary(name, exits, x, domain="", **attributes):
+    inputs = {"x": x, "c": f32(8, 2), "s": f32(8, 2), "p": i64([0, 1, 2])}
+    order = ["x", "p", "c", "s"] if domain else ["x", "c", "s", "p"]
+    return node_case(name, f"RotaryEmbedding of rank {x.ndim}, {attributes}", exits,
+                     "num_heads", "RotaryEmbedding", inputs, order=order, domain=domain,
+                     opset=23, **attributes)
+
+
+def multi_head(name, exits, q, k, v):
+    return node_case(name, "MultiHeadAttention of ranks "
+                     f"{q.ndim}, {k.ndim}, {v.ndim}", exits, "rank [35]|rank 4",
+                     "MultiHeadAttention", {"q": q, "k": k, "v": v}, domain=MS,
+                     num_heads=2)
+
+
+def group_query(name, what, exits, says, **changes):
+    operands = {"q": f32(1, 1, 8), "k": f32(1, 1, 8), "v": f32(1, 1, 8),
+                "pk": f32(1, 2, 3, 4), "pv": f32(1, 2, 3, 4), "sl": i32(3),
+                "tl": np.array(4, np.int32)}
+    operands.update(changes)
+    return node_case(name, what, exits, says, "GroupQueryAttention", operands, domain=MS,
+                     out=(FLOAT, FLOAT, FLOAT), num_heads=2, kv_num_heads=2)
+
+
+ATTENTION = [
+    attention("H_precision_99", "softmax_precision 99", 5, "softmax_precision", QKV4,
+              softmax_precision=99),
+    attention("H_precision_ints", "softmax_precision i32", 5, "softmax_precision", QKV4,
+              softmax_precision=6),
+    attention("H_precision_ok", "softmax_precision f64", 0, "", QKV4,
+              softmax_precision=11),
+    attention("H_causal_2", "is_causal 2", 5, "is_causal", QKV4, is_causal=2),
+    attention("H_mode_4", "qk_matmul_output_mode 4", 5, "qk_matmul", QKV4,
+              qk_matmul_output_mode=4),
+    attention("H_q4_k3", "Q of rank 4, K and V of rank 3", 5, "rank 4",
+              {"q": Q4, "k": Q3, "v": Q3}, q_num_heads=2, kv_num_heads=2),
+    attention("H_q3_k4", "Q of rank 3, K and V of rank 4", 5, "rank 3",
+              {"q": Q3, "k": Q4, "v": Q4}, q_num_heads=2, kv_num_heads=2),
+    attention("H_q4_v3", "V of rank 3 alone", 5, "rank 4", {"q": Q4, "k": Q4, "v": Q3},
+              q_num_heads=2, kv_num_heads=2),
+    attention("H_q4_heads", "rank 4 with another q_num_heads", 5, "heads", QKV4,
+              q_num_heads=3, kv_num_heads=3),
+    attention("H_q4_heads_ok", "rank 4 that repeats q_num_heads", 0, "", QKV4,
+              q_num_heads=2, kv_num_heads=2),
+    attention("H_q3_ok", "rank 3", 0, "", {"q": Q3, "k": Q3, "v": Q3}, q_num_heads=2,
+              kv_num_heads=2),
+    nonpad("below", -1, (5, 7)), nonpad("above", 4, (5, 7)), nonpad("huge", 2**62, (5, 7)),
+    nonpad("none_ok", 0, 0), nonpad("all_ok", 3, 0),
+    nonpad_f64("below", -1, (5, 7)), nonpad_f64("above", 4, (5, 7)),
+    nonpad_f64("all_ok", 3, 0),
+    rotary("H_rotary_rank3", 5, Q3), rotary("H_rotary_rank3_ok", 0, Q3, num_heads=2),
+    rotary("H_rotary_rank4_ok", 0, Q4), rotary("H_rotary_ms_ok", 0, Q3, domain=MS),
+    multi_head("H_mha_q4", 5, Q4, Q4, Q4), multi_head("H_mha_k3_v4", 5, Q3, Q3, Q4),
+    multi_head("H_mha_k4_v3", 5, Q3, Q4, Q3), multi_head("H_mha_ok", 0, Q3, Q3, Q3),
+    multi_head("H_mha_cross_ok", 0, Q3, Q4, Q4),
+    group_query("H_gqa_ok", "a cache of three", 0, ""),
+    group_query("H_gqa_past_rank", "past_key of rank 3", 5, "rank 4", pk=f32(1, 3, 8)),
+    group_query("H_gqa_past_value_rank", "past_value of rank 2", 5, "rank 4",
+                pv=f32(3, 8)),
+    group_query("H_gqa_no_total", "total_sequence_length without a number", 5,
+                "one number", tl=i32()),
+    group_query("H_gqa_lengths", "seqlens_k beyond the cache", (5, 7), "seqlens_k",
+                sl=i32(9)),
+    group_query("H_gqa_lengths_neg", "seqlens_k -5", (5, 7), "seqlens_k", sl=i32(-5)),
+]
+
+# ---- lists of axes ----
+
+
+def sliced(end, axes, exits, fed):
+    lists = {"s": i64(0, 1), "e": i64(2, 3), "a": i64(*axes)}
+    return node_case(f"A_slice_{end}", f"Slice along {axes}", exits, "comes twice",
+                     "Slice", {"x": X3, **(lists if fed else {})},
+                     None if fed else lists, order=["x", "s", "e", "a"])
+
+
+AXES = [
+    sliced("twice", [1, 1], 5, False), sliced("twice_neg", [1, -2], 5, False),
+    sliced("twice_fed", [1, 1], (5, 7), True), sliced("ok", [1, -1], 0, False),
+    sliced("fed_ok", [1, -1], 0, True),
+    node_case("A_slice_1_twice", "Slice-1 along 0, 0", 5, "comes twice", "Slice",
+              {"x": X3}, opset=9, axes=[0, 0], starts=[0, 1], ends=[1, 2]),
+    node_case("A_pad_twice", "Pad along 1, 1", 5, "comes twice", "Pad", {"x": X3},
+              {"p": i64(1, 1, 1, 1), "a": i64(1, 1)}, order=["x", "p", "", "a"]),
+    node_case("A_pad_ok", "Pad along 1, -1", 0, "", "Pad", {"x": X3},
+              {"p": i64(1, 1, 1, 1), "a": i64(1, -1)}, order=["x", "p", "", "a"]),
+    node_case("A_crop_twice", "CenterCropPad along 1, 1", 5, "comes twice",
+              "CenterCropPad", {"x": X3}, {"s": i64(2, 2)}, axes=[1, 1]),
+    node_case("A_crop_ok", "CenterCropPad along 1, 2", 0, "", "CenterCropPad", {"x": X3},
+              {"s": i64(2, 2)}, axes=[1, 2]),
+    node_case("A_unsqueeze_twice", "Unsqueeze at 1, -4", 5, "comes twice", "Unsqueeze",
+              {"x": X3}, {"a": i64(1, -4)}),
+    node_case("A_resize_twice", "Resize along 1, 1", 5, "comes twice", "Resize",
+              {"x": X3}, {"s": f32(2)}, order=["x", "", "s"], axes=[1, 1]),
+    node_case("A_reduce_repeats_ok", "ReduceSum along 1, -2: one axis, no other meaning",
+              0, "", "ReduceSum", {"x": X3}, {"a": i64(1, -2)}),
+    node_case("A_reduce_65", "ReduceMean with 65 axes", 5, "axes", "ReduceMean",
+              {"x": X3}, opset=13, axes=[0] * 64 + [1]),
+    node_case("A_perm_neg", "Transpose perm -1", 5, "perm", "Transpose", {"x": X3},
+              perm=[0, 2, -1]),
+    node_case("A_perm_twice", "Transpose perm 0, 1, 1", 5, "perm", "Transpose",
+              {"x": X3}, perm=[0, 1, 1]),
+    node_case("A_perm_ok", "Transpose perm 0, 2, 1", 0, "", "Transpose", {"x": X3},
+              perm=[0, 2, 1]),
+]
+
+# ---- subgraphs ----
+
+
+def branch(count, dtype=FLOAT):
+    return graph_of([helper.make_node("Relu", ["x"], [f"o{k}"]) for k in range(count)],
+                    [], [value(f"o{k}", dtype) for k in range(count)])
+
+
+def if_case(name, exits, says, then, otherwise, fed, outputs=("y",)):
+    def build(folder):
+        node = helper.make_node("If", ["c"], list(outputs), then_branch=then,
+                                else_branch=otherwise)
+        model = simple([node], consts={} if fed else {"c": np.array(True)})
+        if fed:
+            model.graph.input.append(value("c", BOOL, []))
+        return model
+    return model_case(name, "If with branches that do not fit", exits, says, build)
+
+
+def loop_case(name, exits, scans, outputs):
+    def build(folder):
+        nodes = [helper.make_node("Identity", ["ci"], ["co"]),
+                 helper.make_node("Relu", ["v"], ["vo"])]
+        nodes += [helper.make_node("Relu", ["v"], [f"s{k}"]) for k in range(scans)]
+        made = ["co", "vo"] + [f"s{k}" for k in range(scans)]
+        body = graph_of(nodes, [value("i", INT64, []), value("ci", BOOL, []), value("v")],
+                        [value(m, BOOL if m == "co" else FLOAT) for m in made])
+        node = helper.make_node("Loop", ["m", "", "x"], list(outputs), body=body)
+        return simple([node], consts={"m": np.array(2)})
+    return model_case(name, f"Loop with {scans} scans", exits, "outputs", build)
+
+
+def scan_case(name, exits, says, **attributes):
+    def build(folder):
+        nodes = [helper.make_node("Add", ["t", "v"], ["u"]),
+                 helper.make_node("Relu", ["v"], ["w"])]
+        body = graph_of(nodes, [value("t"), value("v")], [value("u"), value("w")])
+        node = helper.make_node("Scan", ["z", "x"], ["y", "other"], body=body,
+                                num_scan_inputs=1, **attributes)
+        return simple([node], shape=(3, 2), consts={"z": f32(2)})
+    return model_case(name, f"Scan, {attributes}", exits, says, build)
+
+
+SUBGRAPHS = [
+    if_case(f"G_if_{end}{'_fed' if fed else ''}", exits, "output", branch(then),
+            branch(other), fed)
+    for end, then, other, exits in (("more_in_one", 2, 1, 3), ("more_in_other", 1, 2, 3),
+                                    ("more_in_both", 2, 2, 3), ("ok", 1, 1, 0))
+    for fed in (False, True)] + [
+    if_case("G_if_unnamed_ok", 0, "", branch(2), branch(2), True, ("y", "")),
+    if_case("G_if_declares", 5, "declared i64", branch(1, INT64), branch(1), True),
+    loop_case("G_loop_more", 3, 1, ["y"]), loop_case("G_loop_ok", 0, 0, ["y"]),
+    loop_case("G_loop_unnamed_ok", 0, 1, ["y", ""]),
+    scan_case("G_scan_ok", 0, "", scan_input_directions=[1], scan_output_axes=[-1]),
+    scan_case("G_scan_direction_7", 5, "directions", scan_input_directions=[7]),
+    scan_case("G_scan_direction_neg", 5, "directions", scan_output_directions=[-1]),
+    scan_case("G_scan_directions_2", 5, "directions", scan_input_directions=[0, 1]),
+    scan_case("G_scan_axes_2", 5, "scan_input_axes", scan_input_axes=[0, 0]),
+    scan_case("G_scan_out_axes_2", 5, "scan_output_axes", scan_output_axes=[0, 0]),
+]
+
+# ---- declared types ----
+
+
+def declared(name, exits, y, middle=None, dtype=FLOAT, ops=("Relu", "Abs")):
+    def build(folder):
+        nodes = [helper.make_node(ops[0], ["x"], ["m"]),
+                 helper.make_node(ops[1], ["m"], ["y"])]
+        graph = graph_of(nodes, [value("x", dtype, [2])], [value("y", y)])
+        if middle:
+            graph.value_info.append(value("m", *middle))
+        return model_of(graph)
+    return model_case(name, f"y declared as type {y}, middle as {middle}", exits,
+                      "declared", build)
+
+
+def handed_on(name, exits, y):
+    """A graph output that is a graph input."""
+    def build(folder):
+        graph = graph_of([], [value("x", FLOAT, [2])], [value("x", y)])
+        return model_of(graph)
+    return model_case(name, "an output that is an input", exits, "declared", build)
+
+
+DECLARED = [
+    declared("D_output", 5, INT64), declared("D_output_ok", 0, FLOAT),
+    declared("D_middle", 5, FLOAT, (INT64, [2])),
+    declared("D_middle_shape_ok", 0, FLOAT, (FLOAT, [7])),
+    declared("D_half", 5, FLOAT, None, HALF), declared("D_half_ok", 0, HALF, None, HALF),
+    declared("D_half_middle", 5, HALF, (FLOAT, [2]), HALF, ("Sin", "Cos")),
+    declared("D_folded", 5, FLOAT, None, FLOAT, ("Shape", "Shape")),
+    handed_on("D_input", 5, INT64), handed_on("D_input_ok", 0, FLOAT),
+]
+
+# ---- sparse constants ----
+
+
+def sparse(name, exits, indices, flat=True):
+    def build(folder):
+        numbers = helper.make_tensor("c", FLOAT, [len(indices)],
+                                     [float(k + 1) for k in range(len(indices))])
+        places = np.array(indices, np.int64)
+        at = helper.make_tensor("", INT64, places.shape, places.flatten())
+        model = simple([helper.make_node("Add", ["x", "c"], ["y"])], shape=(2, 3))
+        model.graph.sparse_initializer.append(
+            helper.make_sparse_tensor(numbers, at, [2, 3]))
+        return model
+    return model_case(name, f"sparse indices {indices}", exits, "sparse", build)
+
+
+SPARSE = [
+    sparse("Z_unsorted", 3, [4, 1]), sparse("Z_repeated", 3, [1, 1]),
+    sparse("Z_unsorted_axes", 3, [[1, 0], [0, 2]]),
+    sparse("Z_repeated_axes", 3, [[0, 1], [0, 1]]),
+    sparse("Z_ok", 0, [1, 4]), sparse("Z_axes_ok", 0, [[0, 2], [1, 0]]),
+]
+
+# ---- opsets ----
+
+
+def unimported(name, exits, op, domain):
+    def build(folder):
+        return model_of(graph_of([helper.make_node(op, ["x"], ["y"], domain=domain)],
+                                 [value("x", FLOAT, [2])], [value("y")]))
+    return model_case(name, f"{op} of '{domain}' without an import", exits, domain, build)
+
+
+OPSETS = [
+    # As ONNX Runtime's optimizer writes it: version 1 is meant.
+    unimported("O_microsoft_ok", 0, "Gelu", MS),
+    unimported("O_ml", 3, "Normalizer", "ai.onnx.ml"),
+    unimported("O_other", 3, "Thing", "a.b"),
+]
+
+CASES = [*enum_cases()]
