@@ -23,8 +23,8 @@ static const attnrun_attr_def resize_attrs[] = {
               "round_prefer_floor|round_prefer_ceil|floor|ceil", 0),
     ATTR_ENUM(struct resize_args, keep_aspect_ratio_policy,
               "stretch|not_larger|not_smaller", 0),
-    ATTR_INT(struct resize_args, antialias, 0),
-    ATTR_INT(struct resize_args, exclude_outside, 0),
+    ATTR_FLAG(struct resize_args, antialias, 0),
+    ATTR_FLAG(struct resize_args, exclude_outside, 0),
     ATTR_FLOAT(struct resize_args, cubic_coeff_a, -0.75f),
     ATTR_FLOAT(struct resize_args, extrapolation_value, 0.0f),
     ATTR_INTS(struct resize_args, axes),
@@ -65,14 +65,9 @@ attn_status attn_resize_axes(const attnrun_step *step, int rank, int *which, int
         return op_fail(step, ATTNRUN_E_ATTR, "attribute axes names %lld axes of %d",
                        (long long)args->axes.n, rank);
     *n = (int)args->axes.n;
-    unsigned seen = 0;
-    for (int i = 0; i < *n; i++) {
-        TRY(op_axis(step, args->axes.v[i], rank, false, &which[i]));
-        if (seen >> which[i] & 1)
-            return op_fail(step, ATTNRUN_E_ATTR, "attribute axes names axis %d twice",
-                           which[i]);
-        seen |= 1u << which[i];
-    }
+    uint32_t seen = 0;
+    for (int i = 0; i < *n; i++)
+        TRY(op_axis_once(step, args->axes.v[i], rank, &seen, &which[i]));
     return ATTNRUN_OK;
 }
 

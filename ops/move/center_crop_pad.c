@@ -17,6 +17,7 @@ static attn_status center_infer(attnrun_step *step)
     const attnrun_type *in = &step->in[0];
     int64_t begin[ATTNRUN_MAX_RANK] = { 0 }, end[ATTNRUN_MAX_RANK] = { 0 };
     attnrun_dim dims[ATTNRUN_MAX_RANK], wanted;
+    uint32_t seen = 0;
     bool planned = step->concrete != 0;
     if (in->rank < 0)
         return op_move_unknown(step, 0, in->dtype, -1);
@@ -31,7 +32,7 @@ static attn_status center_infer(attnrun_step *step)
     for (int i = 0; i < n; i++) {
         int axis = i;
         if (args->axes.v != NULL)
-            TRY(op_axis(step, args->axes.v[i], in->rank, false, &axis));
+            TRY(op_axis_once(step, args->axes.v[i], in->rank, &seen, &axis));
         bool known = op_move_value(step, 1, i, &wanted);
         dims[axis] = known ? wanted : attnrun_dim_unknown(step);
         if (!known || !dim_is_const(wanted) || !dim_is_const(in->dims[axis])) {

@@ -52,7 +52,8 @@ static attn_status pads_of_input(const attnrun_step *step, struct pads *pads)
 {
     int rank = step->in[0].rank, n = rank, at = 0;
     int64_t axes[ATTNRUN_MAX_RANK];
-    bool known = true, seen[ATTNRUN_MAX_RANK] = { false };
+    uint32_t seen = 0;
+    bool known = true;
     for (int i = 0; i < rank; i++)
         axes[i] = i;
     if (op_has_in(step, 3))
@@ -69,10 +70,7 @@ static attn_status pads_of_input(const attnrun_step *step, struct pads *pads)
         TRY(op_need_dim(step, 1, list, dim_of(2 * n), "two for each axis"));
     }
     for (int i = 0; i < n; i++) {
-        TRY(op_axis(step, axes[i], rank, false, &at));
-        if (seen[at])
-            return op_fail(step, ATTNRUN_E_ATTR, "axis %d comes twice in axes", at);
-        seen[at] = true;
+        TRY(op_axis_once(step, axes[i], rank, &seen, &at));
         if (!op_move_value(step, 1, i, &pads->begin[at]))
             pads->begin[at] = op_move_no_value();
         if (!op_move_value(step, 1, n + i, &pads->end[at]))

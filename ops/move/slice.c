@@ -107,7 +107,7 @@ static attn_status same_length(const attnrun_step *step, const char *what, int64
 }
 
 static attn_status axis_bounds(const attnrun_step *step, const struct slice_args *args,
-                               int64_t k, int rank, struct bounds *all)
+                               int64_t k, int rank, uint32_t *seen, struct bounds *all)
 {
     attnrun_dim at = dim_of(k), pace = dim_of(1), start, end;
     int axis = 0;
@@ -119,7 +119,7 @@ static attn_status axis_bounds(const attnrun_step *step, const struct slice_args
             all[i].set = all[i].unknown = true; /* any axis may be the one */
         return ATTNRUN_OK;
     }
-    TRY(op_axis(step, at.value, rank, false, &axis));
+    TRY(op_axis_once(step, at.value, rank, seen, &axis));
     struct bounds *b = &all[axis];
     b->unknown = b->unknown || !bound_of(step, args->starts, 1, k, &start) ||
                  !bound_of(step, args->ends, 2, k, &end) ||
@@ -206,6 +206,7 @@ static attn_status slice_infer(attnrun_step *step)
     struct bounds all[ATTNRUN_MAX_RANK] = { { .set = false } };
     int64_t first[ATTNRUN_MAX_RANK] = { 0 }, paces[ATTNRUN_MAX_RANK], count, n = 0;
     attnrun_dim dims[ATTNRUN_MAX_RANK];
+    uint32_t seen = 0;
     bool planned = step->concrete != 0;
     TRY(slice_length(step, args, &n));
     if (in->rank < 0 || n < 0)
@@ -214,7 +215,7 @@ static attn_status slice_infer(attnrun_step *step)
         return op_fail(step, ATTNRUN_E_SHAPE, "%lld axes of a tensor of rank %d",
                        (long long)n, in->rank);
     for (int64_t k = 0; k < n; k++)
-        TRY(axis_bounds(step, args, k, in->rank, all));
+        TRY(axis_bounds(step, args, k, in->rank, &seen, all));
     for (int i = 0; i < in->rank; i++) {
         struct bounds *b = &all[i];
         dims[i] = in->dims[i];

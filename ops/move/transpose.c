@@ -23,8 +23,11 @@ static attn_status transpose_perm(const attnrun_step *step, int rank, int *perm)
     for (int i = 0; i < rank; i++) {
         if (args->perm.v == NULL)
             perm[i] = rank - 1 - i;
+        else if (args->perm.v[i] >= 0 && args->perm.v[i] < rank)
+            perm[i] = (int)args->perm.v[i];
         else
-            TRY(op_axis(step, args->perm.v[i], rank, false, &perm[i]));
+            return op_fail(step, ATTNRUN_E_ATTR, "perm holds %lld, expected 0 to %d",
+                           (long long)args->perm.v[i], rank - 1);
         if (used[perm[i]])
             return op_fail(step, ATTNRUN_E_ATTR, "perm has axis %d twice", perm[i]);
         used[perm[i]] = true;

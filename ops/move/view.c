@@ -24,11 +24,10 @@ attn_status op_view_run(const attnrun_step *step, const attnrun_work *work)
 attn_status op_view_axes(const attnrun_step *step, const int64_t *axes, int n, int rank,
                          bool *marked)
 {
+    uint32_t seen = 0;
     for (int i = 0; i < n; i++) {
         int axis = 0;
-        TRY(op_axis(step, axes[i], rank, false, &axis));
-        if (marked[axis])
-            return op_fail(step, ATTNRUN_E_ATTR, "axis %d comes twice in axes", axis);
+        TRY(op_axis_once(step, axes[i], rank, &seen, &axis));
         marked[axis] = true;
     }
     return ATTNRUN_OK;
