@@ -18,21 +18,21 @@
 
 struct attention_args {
     int64_t is_causal, kv_num_heads, q_num_heads, qk_matmul_output_mode;
-    int64_t left_window_size, right_window_size, nan_rows;
+    int64_t left_window_size, right_window_size, nan_rows, softmax_precision;
     float scale, softcap;
     /* FusedAttention only; v NULL: as by rank. See fused_attention_attrs. */
     attnrun_ints layouts, columns;
 };
 static const attnrun_attr_def attention_attrs[] = {
-    ATTR_INT(struct attention_args, is_causal, 0),
+    ATTR_FLAG(struct attention_args, is_causal, 0),
     ATTR_INT(struct attention_args, kv_num_heads, 0),
     ATTR_INT(struct attention_args, q_num_heads, 0),
-    ATTR_INT(struct attention_args, qk_matmul_output_mode, 0),
+    ATTR_CHOICE(struct attention_args, qk_matmul_output_mode, "0..3", 0),
     ATTR_INT(struct attention_args, left_window_size, -1),
     ATTR_INT(struct attention_args, right_window_size, -1),
     ATTR_FLOAT(struct attention_args, scale, ATTN_SCALE_ABSENT),
     ATTR_FLOAT(struct attention_args, softcap, 0.0f),
-    ATTR_IGNORED("softmax_precision"),
+    ATTR_CHOICE(struct attention_args, softmax_precision, "0 " OP_REAL_DTYPES, 0),
     ATTR_END,
 };
 
@@ -318,10 +318,6 @@ static attn_status check_ints(const attnrun_step *step, const attnrun_ints *ints
 static attn_status check_args(const attnrun_step *step)
 {
     const struct attention_args *args = step->args;
-    if (args->qk_matmul_output_mode < 0 || args->qk_matmul_output_mode > 3)
-        return op_fail(step, ATTNRUN_E_ATTR,
-                       "qk_matmul_output_mode is %lld, expected 0 to 3",
-                       (long long)args->qk_matmul_output_mode);
     if (args->left_window_size < -1 || args->right_window_size < -1)
         return op_fail(step, ATTNRUN_E_ATTR, "a window size is below -1");
     TRY(check_ints(step, &args->layouts, 4, LAYOUTS - 1));
@@ -346,6 +342,20 @@ static attn_status check_types(const attnrun_step *step)
     return ATTNRUN_OK;
 }
 
+/* All of rank 3, or all of rank 4, where the head attributes may only repeat dim 1. */
+static attn_status check_ranks(const attnrun_step *step)
+{
+    const struct attention_args *args = step->args;
+    const int64_t heads[3] = { args->q_num_heads, args->kv_num_heads,
+                               args->kv_num_heads };
+    for (int in = Q; in <= V && args->layouts.v == NULL; in++) {
+        TRY(op_need_rank(step, in, step->in[Q].rank));
+        if (step->in[in].rank == 4 && heads[in] > 0)
+            TRY(op_need_dim(step, in, 1, dim_of(heads[in]), "the number of heads"));
+    }
+    return ATTNRUN_OK;
+}
+
 static attn_status attention_infer(attnrun_step *step)
 {
     const struct attention_args *args = step->args;
@@ -358,6 +368,7 @@ static attn_status attention_infer(attnrun_step *step)
             TRY(op_out(step, out, step->in[out == PRESENT_V ? V : Q].dtype, -1, NULL));
         return ATTNRUN_OK;
     }
+    TRY(check_ranks(step));
     TRY(split_operand(step, Q, args->q_num_heads, &q));
     TRY(split_operand(step, K, args->kv_num_heads, &k));
     TRY(split_operand(step, V, args->kv_num_heads, &v));
@@ -444,6 +455,21 @@ static attn_status run_doubles(const attnrun_step *step, const struct attn_sdpa 
     return attn_doubles_run(s, step->kernels, &o, task, work);
 }
 
+/* nonpad_kv_seqlen of the sample of a task. */
+static attn_status check_length(const attnrun_step *step, const struct attn_sdpa *s,
+                                int64_t task)
+{
+    if (!op_has_in(step, LENS))
+        return ATTNRUN_OK;
+    const int64_t b = task / s->blocks / s->heads;
+    const int64_t length = tensor_get_int(&step->x[LENS], b);
+    if (length >= 0 && length <= s->kv_len)
+        return ATTNRUN_OK;
+    return op_fail_input(step, LENS, ATTNRUN_E_RANGE,
+                         "sample %lld has length %lld, expected 0 to %lld", (long long)b,
+                         (long long)length, (long long)s->kv_len);
+}
+
 static attn_status attention_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct attn_sdpa s = with_strides(step);
@@ -465,6 +491,7 @@ static attn_status attention_run(const attnrun_step *step, const attnrun_work *w
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (work->phase == 0) {
+            TRY(check_length(step, &s, task));
             TRY(doubles ? run_doubles(step, &s, task, work)
                         : attn_sdpa_run(&s, step->kernels, &o, task, work));
             continue;
@@ -497,12 +524,12 @@ const attnrun_op_def op_attention_23 = {
  * where they lie. layouts: of Q, K, V, Y, see the enum above. columns: for operands of
  * rank 3, the first column of Q, K and V, and the dims of a head of Q and of V. */
 static const attnrun_attr_def fused_attention_attrs[] = {
-    ATTR_INT(struct attention_args, is_causal, 0),
+    ATTR_FLAG(struct attention_args, is_causal, 0),
     ATTR_INT(struct attention_args, kv_num_heads, 0),
     ATTR_INT(struct attention_args, q_num_heads, 0),
     ATTR_INT(struct attention_args, left_window_size, -1),
     ATTR_INT(struct attention_args, right_window_size, -1),
-    ATTR_INT(struct attention_args, nan_rows, 0),
+    ATTR_FLAG(struct attention_args, nan_rows, 0),
     ATTR_FLOAT(struct attention_args, scale, 1.0f),
     ATTR_FLOAT(struct attention_args, softcap, 0.0f),
     ATTR_INTS(struct attention_args, layouts),

@@ -31,14 +31,14 @@
 static const attnrun_attr_def gqa_attrs[] = {
     ATTR_INT_REQUIRED(struct gqa_args, num_heads),
     ATTR_INT_REQUIRED(struct gqa_args, kv_num_heads),
-    ATTR_INT(struct gqa_args, do_rotary, 0),
-    ATTR_INT(struct gqa_args, rotary_interleaved, 0),
+    ATTR_FLAG(struct gqa_args, do_rotary, 0),
+    ATTR_FLAG(struct gqa_args, rotary_interleaved, 0),
     ATTR_INT(struct gqa_args, local_window_size, -1),
-    ATTR_INT(struct gqa_args, smooth_softmax, 0),
-    ATTR_INT(struct gqa_args, causal, 1),
-    ATTR_INT(struct gqa_args, qk_output, 0),
-    ATTR_INT(struct gqa_args, sliding_window_cache, 0),
-    ATTR_INT(struct gqa_args, kv_cache_bit_width, 0),
+    ATTR_FLAG(struct gqa_args, smooth_softmax, 0),
+    ATTR_FLAG(struct gqa_args, causal, 1),
+    ATTR_CHOICE(struct gqa_args, qk_output, "0..2", 0),
+    ATTR_FLAG(struct gqa_args, sliding_window_cache, 0),
+    ATTR_CHOICE(struct gqa_args, kv_cache_bit_width, "0 4 8", 0),
     ATTR_ENUM(struct gqa_args, k_quant_type, "NONE|PER_TENSOR|PER_CHANNEL", 0),
     ATTR_ENUM(struct gqa_args, v_quant_type, "NONE|PER_TENSOR|PER_CHANNEL", 0),
     ATTR_IGNORED("qk_norm_epsilon"),
@@ -85,9 +85,6 @@ static attn_status check_args(const attnrun_step *step)
         if (op_has_in(step, in))
             return op_fail_input(step, in, ATTNRUN_E_UNSUPPORTED,
                                  "norms of queries and keys are for GPUs");
-    if (args->qk_output < NO_QK || args->qk_output > QK_AFTER)
-        return op_fail(step, ATTNRUN_E_ATTR, "qk_output is %lld, expected 0 to 2",
-                       (long long)args->qk_output);
     if (op_has_out(step, QK) && (args->qk_output == NO_QK || !op_has_out(step, Y)))
         return op_fail(step, ATTNRUN_E_ATTR, "output_qk needs qk_output and output");
     if (op_has_in(step, K) != op_has_in(step, V) ||
@@ -152,7 +149,6 @@ static attn_status find_sizes(const attnrun_step *step, struct gqa_state *s)
         if (step->in[in].dtype != gqa_cache_dtype(args))
             return op_fail_input(step, in, ATTNRUN_E_DTYPE, "expected %s",
                                  attnrun_dtype_name(gqa_cache_dtype(args)));
-        TRY(op_need_rank(step, in, 4));
         TRY(op_need_dim(step, in, 0, q->dims[0], "the batch"));
         TRY(op_need_dim(step, in, 1, dim_of(args->kv_num_heads), "kv_num_heads"));
         TRY(op_need_dim(step, in, 2, step->in[PAST_K].dims[2], "past_key's length"));
@@ -285,6 +281,8 @@ static attn_status gqa_infer(attnrun_step *step)
     bool known;
     TRY(check_args(step));
     TRY(op_need_rank(step, Q, 3));
+    for (int in = PAST_K; in <= PAST_V && op_has_in(step, in); in++)
+        TRY(op_need_rank(step, in, 4));
     if (!op_rank_known(step, Q)) {
         for (int out = 0; out < step->n_out; out++)
             TRY(op_out(step, out,
@@ -294,12 +292,14 @@ static attn_status gqa_infer(attnrun_step *step)
         return ATTNRUN_OK;
     }
     TRY(op_ints(step, TOTAL, &value, 1, &n, &known));
+    if (known && n != 1)
+        return op_fail_input(step, TOTAL, ATTNRUN_E_SHAPE, "expected one number");
     if (op_has_in(step, PAST_K))
         past = step->in[PAST_K].rank == 4 ? step->in[PAST_K].dims[2]
                                           : attnrun_dim_unknown(step);
     if (gqa_slides(step))
         total = past;
-    else if (known && n == 1)
+    else if (known)
         total = attnrun_dim_max(step, past, dim_of(value < 0 ? 0 : value));
     else if (!op_has_out(step, PRESENT_K) && !op_has_out(step, PRESENT_V) &&
              !op_has_out(step, QK)) /* nobody sees how long it is: the most it may be */
@@ -317,8 +317,8 @@ static attn_status gqa_infer(attnrun_step *step)
     TRY(op_out(step, PRESENT_K, gqa_cache_dtype(args), 4, cache));
     TRY(op_out(step, PRESENT_V, gqa_cache_dtype(args), 4, cache));
     attnrun_dim qk[4] = { y[0], dim_of(args->num_heads), y[1],
-                          known && n == 1 ? dim_of(value < 0 ? 0 : value)
-                                          : attnrun_dim_unknown(step) };
+                          known ? dim_of(value < 0 ? 0 : value)
+                                : attnrun_dim_unknown(step) };
     TRY(op_out(step, QK, ATTNRUN_F32, 4, qk));
     for (int i = 0; i < 2 && op_has_in(step, PAST_K + i) && !gqa_slides(step); i++)
         s->in_place[i] = attnrun_step_append(step, PRESENT_K + i, PAST_K + i, 2);

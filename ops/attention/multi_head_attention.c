@@ -24,7 +24,7 @@ struct mha_args {
 };
 static const attnrun_attr_def mha_attrs[] = {
     ATTR_INT_REQUIRED(struct mha_args, num_heads),
-    ATTR_INT(struct mha_args, unidirectional, 0),
+    ATTR_FLAG(struct mha_args, unidirectional, 0),
     ATTR_FLOAT(struct mha_args, scale, 0.0f),
     ATTR_FLOAT(struct mha_args, mask_filter_value, -10000.0f),
     ATTR_END,
@@ -95,6 +95,9 @@ static attn_status find_operands(const attnrun_step *step, struct mha_operand *o
     int q_parts = has_key ? 1 : 3;
     if (!has_key && has_value)
         return op_fail(step, ATTNRUN_E_INPUT, "value without key");
+    TRY(op_need_rank(step, Q, has_key ? 3 : 5));
+    if (has_value)
+        TRY(op_need_rank(step, V, step->in[K].rank));
     TRY(find_operand(step, Q, 0, q_parts, &o[0]));
     for (int i = 1; i < 3; i++) {
         if (!has_key)

@@ -7,25 +7,30 @@
  * the first position r = rotary_embedding_dim (0: dim): the first r features of a head
  * turn, the rest stays. Pairs are (i, i + r/2), or neighbours where `interleaved`.
  * Source: ONNX RotaryEmbedding-23; Su 2021, arXiv:2104.09864. */
+#include "heads.h"
 #include "rotary.h"
 
 struct rotary_args {
     int64_t interleaved, num_heads, rotary_embedding_dim;
 };
 static const attnrun_attr_def rotary_attrs[] = {
-    ATTR_INT(struct rotary_args, interleaved, 0),
+    ATTR_FLAG(struct rotary_args, interleaved, 0),
     ATTR_INT(struct rotary_args, num_heads, 0),
     ATTR_INT(struct rotary_args, rotary_embedding_dim, 0),
     ATTR_END,
 };
 static const attnrun_attr_def ms_rotary_attrs[] = {
-    ATTR_INT(struct rotary_args, interleaved, 0),
+    ATTR_FLAG(struct rotary_args, interleaved, 0),
     ATTR_INT(struct rotary_args, num_heads, 0),
     ATTR_INT(struct rotary_args, rotary_embedding_dim, 0),
     ATTR_IGNORED("scale"),
     ATTR_IGNORED("is_packed_batching"),
     ATTR_END,
 };
+
+/* cos_cache among the inputs of com.microsoft, where num_heads may be 0: as the caches
+ * are wide. */
+enum { MS_COS = 2 };
 
 struct rotary_state {
     int64_t batch, heads, tokens, dim, half;
@@ -49,7 +54,8 @@ static attn_status split_heads(const attnrun_step *step, struct rotary_state *s)
         s->head_stride = s->tokens * s->dim;
     } else {
         s->heads = args->num_heads;
-        if (s->heads == 0 && step->in[s->cos_in].dims[1].value > 0) /* com.microsoft */
+        if (s->heads == 0 && s->cos_in == MS_COS && step->in[MS_COS].rank == 2 &&
+            step->in[MS_COS].dims[1].value > 0)
             s->heads = x->dims[2].value / (2 * step->in[s->cos_in].dims[1].value);
         if (s->heads < 1 ||
             x->dims[2].value % s->heads != 0) /* at most the hidden size */
@@ -104,9 +110,12 @@ static attn_status check_ids(const attnrun_step *step, struct rotary_state *s)
 
 static attn_status infer_rotary(attnrun_step *step, int ids_in, int cos_in)
 {
+    const struct rotary_args *args = step->args;
     struct rotary_state *s = step->state;
     TRY(op_need_rank_between(step, 0, 3, 4));
     TRY(op_out_like(step, 0, 0));
+    if (step->in[0].rank == 3 && cos_in != MS_COS)
+        TRY(attn_need_int(step, "num_heads", args->num_heads, 1, INT32_MAX));
     if (!step->concrete)
         return ATTNRUN_OK;
     if (op_count(&step->in[0], 0, step->in[0].rank) <= 0) {
@@ -132,7 +141,7 @@ static attn_status infer_rotary(attnrun_step *step, int ids_in, int cos_in)
 static attn_status rotary_infer(attnrun_step *step) { return infer_rotary(step, 3, 1); }
 static attn_status ms_rotary_infer(attnrun_step *step)
 {
-    return infer_rotary(step, 1, 2);
+    return infer_rotary(step, 1, MS_COS);
 }
 
 /* Where the row of the caches for token `token` of sample b begins. */
