@@ -33,7 +33,10 @@ static attn_status find_operands(struct attn_load *load, struct attn_load_scope 
     *n_out = (int32_t)pb->n_output;
     while (*n_in > 0 && in[*n_in - 1] < 0)
         --*n_in;
-    while (*n_out > 0 && out[*n_out - 1] < 0)
+    bool graphs = false; /* they have one output for each of the node's, named or not */
+    for (size_t k = 0; k < pb->n_attribute; k++)
+        graphs = graphs || pb->attribute[k]->g != NULL;
+    while (*n_out > 0 && out[*n_out - 1] < 0 && !graphs)
         --*n_out;
     return ATTNRUN_OK;
 }
@@ -106,7 +109,9 @@ static attn_status choose(const struct attn_load *load,
 {
     bool native;
     look_up(load, scope->opsets, scope->n_opsets, pb, choice, &native);
-    if (choice->opset == 0 && choice->function == NULL)
+    /* ONNX Runtime's optimizer writes such nodes into models that do not import it. */
+    bool implied = strcmp(choice->domain, "com.microsoft") == 0;
+    if (choice->opset == 0 && choice->function == NULL && !implied)
         return attn_fail(ATTNRUN_E_MODEL, "the model imports no opset of domain '%s'",
                          choice->domain[0] != 0 ? attn_quote(choice->domain) : "ai.onnx");
     if (choice->opset == 0)

@@ -126,7 +126,7 @@ attn_status op_graph_infer(attnrun_step *step, int graph, int n_inputs,
 {
     struct attn_step *full = step_of(step);
     if (graph < 0 || graph >= full->node->n_graphs ||
-        n_outputs > full->node->graphs[graph]->n_outputs ||
+        n_outputs != full->node->graphs[graph]->n_outputs ||
         n_inputs != full->node->graphs[graph]->n_inputs)
         return op_fail(step, ATTNRUN_E_MODEL,
                        "its subgraph does not have %d inputs and %d outputs", n_inputs,

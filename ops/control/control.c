@@ -138,7 +138,7 @@ attn_status op_graph_check(const attnrun_step *step, int graph, int n_inputs,
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
                        "its subgraph has %d inputs and %d outputs, at most %d", inputs,
                        outputs, OP_MAX_GRAPH_VALUES);
-    if (inputs != n_inputs || outputs < n_outputs)
+    if (inputs != n_inputs || outputs != n_outputs)
         return op_fail(step, ATTNRUN_E_MODEL,
                        "its subgraph has %d inputs and %d outputs, expected %d and %d",
                        inputs, outputs, n_inputs, n_outputs);

@@ -18,7 +18,6 @@ static attn_status branch_types(attnrun_step *step, int graph, attnrun_type *typ
 {
     attn_status status;
     memset(types, 0, (size_t)step->n_out * sizeof *types);
-    TRY(op_graph_check(step, graph, 0, step->n_out));
     status = op_graph_infer(step, graph, 0, NULL, step->n_out, types);
     if (!must_fit && (status == ATTNRUN_E_SHAPE || status == ATTNRUN_E_ATTR ||
                       status == ATTNRUN_E_RANGE)) {
@@ -58,6 +57,8 @@ static attn_status if_infer(attnrun_step *step)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "a branch is missing, or more than %d outputs",
                        OP_MAX_GRAPH_VALUES);
+    TRY(op_graph_check(step, args->then_branch, 0, step->n_out));
+    TRY(op_graph_check(step, args->else_branch, 0, step->n_out));
     if (op_known(step, 0)) {
         TRY(condition(step, &taken));
         TRY(branch_types(step, taken ? args->then_branch : args->else_branch, types,

@@ -17,15 +17,15 @@ struct scan_args {
 static const attnrun_attr_def scan_8_attrs[] = {
     ATTR_GRAPH(struct scan_args, body),
     ATTR_INT_REQUIRED(struct scan_args, num_scan_inputs),
-    ATTR_INTS(struct scan_args, directions), ATTR_END
+    ATTR_FLAGS(struct scan_args, directions), ATTR_END
 };
 static const attnrun_attr_def scan_9_attrs[] = {
     ATTR_GRAPH(struct scan_args, body),
     ATTR_INT_REQUIRED(struct scan_args, num_scan_inputs),
     ATTR_INTS(struct scan_args, scan_input_axes),
-    ATTR_INTS(struct scan_args, scan_input_directions),
+    ATTR_FLAGS(struct scan_args, scan_input_directions),
     ATTR_INTS(struct scan_args, scan_output_axes),
-    ATTR_INTS(struct scan_args, scan_output_directions),
+    ATTR_FLAGS(struct scan_args, scan_output_directions),
     ATTR_END
 };
 
@@ -85,6 +85,16 @@ static void put_dim(attnrun_type *type, int axis, attnrun_dim dim)
     type->rank++;
 }
 
+/* A list of one number for each of n values, where it is there. */
+static attn_status check_list(const attnrun_step *step, const char *name,
+                              attnrun_ints list, int n)
+{
+    if (list.n == 0 || list.n == n)
+        return ATTNRUN_OK;
+    return op_fail(step, ATTNRUN_E_ATTR, "%s has %lld numbers, expected %d", name,
+                   (long long)list.n, n);
+}
+
 static attn_status scan_check(const attnrun_step *step, const struct scan *scan)
 {
     const struct scan_args *args = step->args;
@@ -96,6 +106,13 @@ static attn_status scan_check(const attnrun_step *step, const struct scan *scan)
     if (scan->n_stacked < 0)
         return op_fail(step, ATTNRUN_E_MODEL, "%d outputs for %d states", step->n_out,
                        scan->n_states);
+    TRY(check_list(step, "directions", args->directions, scan->n_scanned));
+    TRY(check_list(step, "scan_input_axes", args->scan_input_axes, scan->n_scanned));
+    TRY(check_list(step, "scan_input_directions", args->scan_input_directions,
+                   scan->n_scanned));
+    TRY(check_list(step, "scan_output_axes", args->scan_output_axes, scan->n_stacked));
+    TRY(check_list(step, "scan_output_directions", args->scan_output_directions,
+                   scan->n_stacked));
     return op_graph_check(step, args->body, scan->n_states + scan->n_scanned,
                           step->n_out);
 }

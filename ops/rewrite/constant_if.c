@@ -21,7 +21,7 @@ static struct attn_graph *taken_branch(const struct attn_graph *graph,
     if (attr == NULL || attr->kind != ATTN_ATTR_GRAPH)
         return NULL;
     struct attn_graph *branch = node->graphs[attr->graph];
-    return branch->n_inputs == 0 && branch->n_outputs >= node->pub.n_out ? branch : NULL;
+    return branch->n_inputs == 0 && branch->n_outputs == node->pub.n_out ? branch : NULL;
 }
 
 /* The value that stands for value `id` of the branch. */
