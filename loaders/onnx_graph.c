@@ -135,22 +135,42 @@ attn_status attn_load_outputs(struct attn_load *load, struct attn_load_scope *sc
     return ATTNRUN_OK;
 }
 
-/* A hint for values that inference cannot tell; what it can tell wins. */
-static void set_hints(struct attn_load *load, struct attn_load_scope *scope, size_t n,
-                      PB(ValueInfoProto) *const *infos)
+/* What a graph gives that no node makes: an input or a constant of its declared type. */
+static attn_status check_given(const struct attn_value *value, const attnrun_type *type)
+{
+    if (value->type.kind == type->kind && value->type.dtype == type->dtype)
+        return ATTNRUN_OK;
+    return attn_fail(ATTNRUN_E_DTYPE, "graph output '%s' is declared %s, but is %s",
+                     attn_quote(value->name), attnrun_dtype_name(type->dtype),
+                     attnrun_dtype_name(value->type.dtype));
+}
+
+/* Kinds and element types must come true; shapes are a hint for values that inference
+ * cannot tell, what it can tell wins. */
+static attn_status set_hints(struct attn_load *load, struct attn_load_scope *scope,
+                             size_t n, PB(ValueInfoProto) *const *infos, bool outputs)
 {
     struct attn_graph *graph = scope->place->graph;
     for (size_t k = 0; k < n; k++) {
         const char *name = pb_text(infos[k]->name);
         const int64_t *id = attn_map_find(&scope->names, name, (int64_t)strlen(name));
         attnrun_type type;
-        if (id == NULL || *id < 0 || graph->values[*id].type.kind != ATTNRUN_ABSENT)
+        if (id == NULL || *id < 0)
             continue;
-        if (attn_read_type(load->model->dims, infos[k]->type, false, &type) ==
-                ATTNRUN_OK &&
-            type.dtype != 0)
-            graph->values[*id].type = type;
+        struct attn_value *value = &graph->values[*id];
+        if (attn_read_type(load->model->dims, infos[k]->type, false, &type) !=
+                ATTNRUN_OK ||
+            type.dtype == 0)
+            continue;
+        if (value->type.kind != ATTNRUN_ABSENT) {
+            if (outputs && value->type.dtype != 0)
+                TRY(check_given(value, &type));
+            continue;
+        }
+        value->type = type;
+        value->flags |= ATTN_VALUE_DECLARED;
     }
+    return ATTNRUN_OK;
 }
 
 /* ---- a whole graph ---- */
@@ -179,8 +199,8 @@ static attn_status enter(struct attn_load *load, struct attn_load_scope *scope,
     TRY(add_initializers(load, scope, pb));
     TRY(add_inputs(load, scope, pb));
     TRY(attn_load_outputs(load, scope, pb->node, pb->n_node));
-    set_hints(load, scope, pb->n_value_info, pb->value_info);
-    set_hints(load, scope, pb->n_output, pb->output);
+    TRY(set_hints(load, scope, pb->n_value_info, pb->value_info, false));
+    TRY(set_hints(load, scope, pb->n_output, pb->output, true));
     return attn_load_push(load, scope, pb->node, pb->n_node, pb);
 }
 

@@ -50,8 +50,10 @@ enum {
     ATTN_VALUE_OUTPUT = 2,  /* output of this graph */
     ATTN_VALUE_CAPTURE = 4, /* of a subgraph: stands for a value of the graph around it */
     ATTN_VALUE_FOLDED = 8,  /* constant computed at load: memory of the model */
-    ATTN_VALUE_RELEASED = 16 /* such a constant whose bytes are gone: only its packed form
-                                is left */
+    ATTN_VALUE_RELEASED =
+        16,                  /* such a constant whose bytes are gone: only its packed form
+                                 is left */
+    ATTN_VALUE_DECLARED = 32 /* kind and dtype are as the file says, not checked yet */
 };
 
 struct attn_value {

@@ -101,6 +101,38 @@ static void merge_type(const struct attn_graph *graph, const attnrun_type *infer
     *declared = merged;
 }
 
+static const char *kind_name(int32_t kind)
+{
+    return kind == ATTNRUN_TENSOR     ? ""
+           : kind == ATTNRUN_SEQUENCE ? "a sequence of "
+                                      : "an optional of ";
+}
+
+/* Output `out` of a node against what the file says of value `id`. */
+static attn_status check_declared(struct attn_graph *graph, const struct attn_node *node,
+                                  int32_t out, int32_t id, int32_t kind, int32_t dtype)
+{
+    struct attn_value *value = &graph->values[id];
+    if (!(value->flags & ATTN_VALUE_DECLARED) || kind == ATTNRUN_ABSENT || dtype == 0)
+        return ATTNRUN_OK;
+    value->flags &= ~(uint32_t)ATTN_VALUE_DECLARED;
+    if (value->type.kind == kind && value->type.dtype == dtype)
+        return ATTNRUN_OK;
+    return attn_fail_node(
+        ATTNRUN_E_DTYPE, &node->pub, "output %d '%s' is %s%s, but is declared %s%s", out,
+        attn_quote(value->name), kind_name(kind), attnrun_dtype_name(dtype),
+        kind_name(value->type.kind), attnrun_dtype_name(value->type.dtype));
+}
+
+static attn_status check_outputs(struct attn_graph *graph, const struct attn_step *step)
+{
+    for (int32_t i = 0; i < step->pub.n_out; i++)
+        if (step->node->out[i] >= 0)
+            TRY(check_declared(graph, step->node, i, step->node->out[i],
+                               step->pub.out[i].kind, step->pub.out[i].dtype));
+    return ATTNRUN_OK;
+}
+
 static attn_status store_outputs(struct inference *inference, struct attn_step *step)
 {
     struct attn_graph *graph = inference->graph;
@@ -181,6 +213,7 @@ static attn_status infer_plain(struct inference *inference, struct attn_step *st
 {
     struct attn_graph *graph = inference->graph;
     TRY(attn_step_infer(step));
+    TRY(check_outputs(graph, step));
     if (attn_fold_is_possible(graph, step))
         TRY(attn_fold_node(graph, step));
     else
@@ -202,6 +235,7 @@ static attn_status infer_node(struct inference *inference, struct attn_node *nod
     show_promoted(step, &promotion);
     TRY(attn_step_infer(step));
     narrow_outputs(step, &promotion);
+    TRY(check_outputs(inference->graph, step));
     return store_outputs(inference, step);
 }
 
