@@ -2,7 +2,7 @@
  *
  * values   [n], n elements that are not zero
  * indices  [n]: places in the flattened tensor, or [n, rank]: places by axis; i64
- * dims     of the dense tensor. Where a place comes twice, the last value stays. */
+ * dims     of the dense tensor. Places rise from one to the next. */
 #include <string.h>
 
 #include "onnx_tensor.h"
@@ -76,9 +76,13 @@ attn_status attn_read_sparse(struct attn_tensor_reader *reader,
     if (dense == NULL)
         return ATTNRUN_E_MEMORY;
     tensor->data = dense;
-    for (int64_t k = 0; k < values.dims[0]; k++) {
-        int64_t place = 0;
+    for (int64_t k = 0, before = -1, place = 0; k < values.dims[0]; k++, before = place) {
         TRY(place_of(name, &indices, tensor, k, &place));
+        if (place <= before)
+            return attn_fail(ATTNRUN_E_MODEL,
+                             "sparse tensor '%s': index %lld is not behind the one "
+                             "before it",
+                             name, (long long)k);
         memcpy(dense + place * item, (const char *)values.data + k * item, (size_t)item);
     }
     return ATTNRUN_OK;

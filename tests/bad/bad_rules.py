@@ -334,4 +334,4 @@ OPSETS = [
     unimported("O_other", 3, "Thing", "a.b"),
 ]
 
-CASES = [*enum_cases(), *AXES, *ATTENTION, *SUBGRAPHS, *OPSETS, *DECLARED]
+CASES = [*enum_cases(), *AXES, *ATTENTION, *SUBGRAPHS, *OPSETS, *DECLARED, *SPARSE]
