@@ -8,7 +8,8 @@ CASES is what make_cases.py wrote. expected_failures.txt beside this file lists 
 that fail today. The list can only shrink: a case that fails without being listed is an
 error, and so is a listed case that passes (not so with options of attnrun: another
 instruction set may round otherwise). --every N takes one case in N, --update writes the
-list anew (reasons of cases that stay are kept).
+list anew (reasons of cases that stay are kept). tolerances.txt lists the cases that have
+the package's tolerance for their type.
 """
 import argparse
 import os
@@ -18,6 +19,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXPECTED = os.path.join(HERE, "expected_failures.txt")
+TOLERANCES = os.path.join(HERE, "tolerances.txt")
 KINDS = ["node", "simple", "pytorch-converted", "pytorch-operator"]
 BATCH = 100
 
@@ -34,6 +36,13 @@ def read_expected():
     return expected
 
 
+def read_tolerances():
+    """name -> relative tolerance"""
+    with open(TOLERANCES, encoding="utf-8") as file:
+        lines = [line.split() for line in file if not line.startswith("#")]
+    return {name: float(rtol) for name, rtol in lines}
+
+
 def names_of(options):
     with open(os.path.join(options.cases, "names.txt"), encoding="utf-8") as file:
         names = file.read().split()
@@ -42,11 +51,11 @@ def names_of(options):
     return names[:: options.every]
 
 
-def run_batch(options, names):
-    """{name: "" or the reason of the failure}"""
+def run_batch(options, names, *more):
+    """{name: "" or the reason of the failure}; `more` options of attnrun"""
     folders = {os.path.join(options.cases, name): name for name in names}
     command = [options.attnrun, "check", "--isolate", "--list-passed", "--quiet",
-               "--timeout", "20s", *options.rest, *folders]
+               "--timeout", "20s", *options.rest, *more, *folders]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     results = {}
     for line in done.stdout.splitlines():
@@ -125,8 +134,14 @@ def main():
     options = parse()
     names = names_of(options)
     results = {}
-    for begin in range(0, len(names), BATCH):
-        results.update(run_batch(options, names[begin:begin + BATCH]))
+    tolerances = read_tolerances()
+    plain = [name for name in names if name not in tolerances]
+    for begin in range(0, len(plain), BATCH):
+        results.update(run_batch(options, plain[begin:begin + BATCH]))
+    for rtol in sorted(set(tolerances.values())):
+        some = [name for name in names if tolerances.get(name) == rtol]
+        if some:
+            results.update(run_batch(options, some, "--rtol", str(rtol)))
     expected = read_expected()
     if options.update:
         write_expected(results, expected)
