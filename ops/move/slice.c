@@ -147,6 +147,9 @@ static attn_status slice_length(const attnrun_step *step, const struct slice_arg
             TRY(same_length(step, "axes", args->axes.n, *n));
         return ATTNRUN_OK;
     }
+    for (int in = 1; in < step->n_in; in++)
+        if (op_has_in(step, in))
+            TRY(op_need_rank_between(step, in, 0, 1));
     *n = op_move_list_length(step, 1);
     if (*n < 0)
         return ATTNRUN_OK;

@@ -58,9 +58,10 @@ static attn_status stated_part(const attnrun_step *step, attnrun_dim n, int i,
     bool known = true;
     if (args->split.v != NULL)
         stated = args->split.n;
-    else if (op_has_in(step, 1))
+    else if (op_has_in(step, 1)) {
+        TRY(op_need_rank(step, 1, 1));
         stated = op_move_list_length(step, 1);
-    else
+    } else
         return even_part(step, n, i, part);
     if (stated >= 0 && stated != step->n_out)
         return op_fail(step, ATTNRUN_E_SHAPE, "split has %lld elements for %d outputs",

@@ -1,6 +1,6 @@
 """bad_rules.py - models that break a rule which many runtimes let pass, and valid twins.
 
-E enumerations and flags given as integers, A lists of axes, H ranks and lengths of
+E enumerations and flags given as integers, A and L lists of axes and of numbers, H ranks and lengths of
 attention, G subgraphs, D declared types, Z sparse constants, O opsets. Twins end in
 `_ok`. What is valid was tried with onnxruntime 1.32.0 and the checker of onnx 1.23.2.
 """
@@ -200,6 +200,17 @@ AXES = [
               perm=[0, 2, 1]),
 ]
 
+# ---- lists that are no lists ----
+
+LISTS = [
+    node_case("L_split_matrix", "Split by a matrix", 5, "split.*rank 1", "Split",
+              {"x": X3, "s": i64([1, 2])}, axis=1, out=(FLOAT, FLOAT)),
+    node_case("L_split_ok", "Split by a fed list", 0, "", "Split",
+              {"x": X3, "s": i64(1, 2)}, axis=1, out=(FLOAT, FLOAT)),
+    node_case("L_slice_matrix", "Slice from a matrix on", 5, "starts.*rank 0 to 1",
+              "Slice", {"x": X3, "s": i64([0]), "e": i64([1])}),
+]
+
 # ---- subgraphs ----
 
 
@@ -334,4 +345,4 @@ OPSETS = [
     unimported("O_other", 3, "Thing", "a.b"),
 ]
 
-CASES = [*enum_cases(), *AXES, *ATTENTION, *SUBGRAPHS, *OPSETS, *DECLARED, *SPARSE]
+CASES = [*enum_cases(), *AXES, *LISTS, *ATTENTION, *SUBGRAPHS, *OPSETS, *DECLARED, *SPARSE]
