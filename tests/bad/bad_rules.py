@@ -1,8 +1,8 @@
 """bad_rules.py - models that break a rule which many runtimes let pass, and valid twins.
 
-E enumerations and flags given as integers, A and L lists of axes and of numbers, H ranks and lengths of
-attention, G subgraphs, D declared types, Z sparse constants, O opsets. Twins end in
-`_ok`. What is valid was tried with onnxruntime 1.32.0 and the checker of onnx 1.23.2.
+E enumerations and flags given as integers, A lists of axes, L lists that are none, H ranks
+and lengths of attention, G subgraphs, D declared types, Z sparse constants, O opsets. Twins
+end in `_ok`. What is valid was tried with onnxruntime 1.32.0 and the checker of onnx 1.23.2.
 """
 from bad_case import (FLOAT, INT64, TensorProto, graph_of, helper, model_case, model_of,
                       node_case, np, simple, value)

@@ -1,0 +1,402 @@
+/* case.c - feeds one model with good and hostile inputs; see case.h.
+ *
+ * Beside what the sanitizers see it is wrong when a status is INTERNAL or none that the
+ * header lists, when memory is held afterwards, or when two runs of the same inputs, over
+ * memory filled with two patterns, do not give the same bytes. */
+#include "case.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUDGET = 96 << 20, TIMEOUT_US = 1000000 };
+
+void *fuzz_hold(struct fuzz_case *c, int64_t bytes)
+{
+    void *memory = malloc(bytes > 0 ? (size_t)bytes : 1);
+    if (memory == NULL || c->n_held == FUZZ_HELD) {
+        fprintf(stderr, "the fuzz itself has no memory left\n");
+        exit(2);
+    }
+    c->held[c->n_held++] = memory;
+    return memory;
+}
+
+static void wrong(const struct fuzz_case *c, const char *what)
+{
+    fprintf(stderr, "seed %llu: %s\n", (unsigned long long)c->seed, what);
+    abort();
+}
+
+/* ---- memory with a pattern ---- */
+
+static int pattern;
+
+static void *filled_alloc(void *user, size_t bytes, size_t align)
+{
+    void *memory = NULL;
+    (void)user;
+    if (bytes > BUDGET || posix_memalign(&memory, align < 16 ? 16 : align, bytes) != 0)
+        return NULL;
+    memset(memory, pattern, bytes);
+    return memory;
+}
+
+static void filled_free(void *user, void *memory, size_t bytes)
+{
+    (void)user;
+    (void)bytes;
+    free(memory);
+}
+
+/* ---- inputs ---- */
+
+static void set_dense(attnrun_tensor *t)
+{
+    attnrun_tensor made;
+    if (attnrun_tensor_make(t->dtype, t->rank, t->dims, t->data, &made) == ATTNRUN_OK)
+        memcpy(t->strides, made.strides, sizeof t->strides);
+}
+
+static void put_int(int32_t dtype, char *at, int64_t x)
+{
+    if (dtype == ATTNRUN_BOOL)
+        x &= 1;
+    memcpy(at, &x, (size_t)(attnrun_dtype_bits(dtype) / 8)); /* little-endian */
+}
+
+void fuzz_fill(struct fuzz_case *c, struct fuzz_random *r, attnrun_tensor *t)
+{
+    static const char *const words[] = {
+        "", "a", "ab", "1.5", "-7", "the cat", "\xc3\xa9"
+    };
+    int64_t n = attnrun_tensor_count(t), bits = attnrun_dtype_bits(t->dtype);
+    bool wild = fuzz_chance(r, 10);
+    t->data = fuzz_hold(c, attnrun_tensor_bytes(t));
+    set_dense(t);
+    if (bits < 8 || t->dtype > ATTNRUN_BF16) {
+        for (int64_t i = 0; i < attnrun_tensor_bytes(t); i++)
+            ((uint8_t *)t->data)[i] = (uint8_t)fuzz_next(r);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        char *at = (char *)t->data + i * (bits / 8);
+        float x = fuzz_float(r);
+        double wide = (double)x;
+        switch (t->dtype) {
+        case ATTNRUN_F32:
+            memcpy(at, &x, sizeof x);
+            break;
+        case ATTNRUN_F64:
+            memcpy(at, &wide, sizeof wide);
+            break;
+        case ATTNRUN_STRING:
+            ((attnrun_string *)t->data)[i].data = words[fuzz_below(r, 7)];
+            ((attnrun_string *)t->data)[i].n =
+                (int64_t)strlen(((attnrun_string *)t->data)[i].data);
+            break;
+        case ATTNRUN_F16: /* a small number: sign, exponent near 1 */
+            put_int(ATTNRUN_U16, at, (int64_t)(fuzz_next(r) & 0x83ff) | 0x3800);
+            break;
+        case ATTNRUN_BF16:
+            put_int(ATTNRUN_U16, at, (int64_t)(fuzz_next(r) & 0x80ff) | 0x3f00);
+            break;
+        case ATTNRUN_C64:
+        case ATTNRUN_C128:
+            memset(at, 0, (size_t)(bits / 8));
+            break;
+        default:
+            put_int(t->dtype, at, wild ? fuzz_int(r) : fuzz_below(r, 4));
+        }
+    }
+}
+
+/* Name and seed give a symbol its size, so that equal names mostly agree. */
+static int64_t size_of(const struct fuzz_case *c, const char *name, struct fuzz_random *r)
+{
+    struct fuzz_random own = { c->seed };
+    if (name[0] == 0 || fuzz_chance(r, 5))
+        return fuzz_below(r, 7);
+    for (; *name != 0; name++)
+        own.state = fuzz_next(&own) ^ (uint64_t)*name;
+    return 1 + fuzz_below(&own, 6);
+}
+
+static int32_t any_dtype(struct fuzz_random *r)
+{
+    static const int32_t usual[] = { ATTNRUN_F32, ATTNRUN_I64, ATTNRUN_BOOL,
+                                     ATTNRUN_F64, ATTNRUN_F16, ATTNRUN_STRING,
+                                     ATTNRUN_U8,  ATTNRUN_I32 };
+    return fuzz_chance(r, 75) ? usual[fuzz_below(r, 8)]
+                              : 1 + (int32_t)fuzz_below(r, ATTNRUN_DTYPE_COUNT - 1);
+}
+
+static attnrun_tensor make_tensor(struct fuzz_case *c, const attnrun_value_info *info)
+{
+    struct fuzz_random *r = &c->random;
+    attnrun_tensor t = { .kind = ATTNRUN_TENSOR,
+                         .dtype = info->dtype != 0 ? info->dtype : any_dtype(r) };
+    t.rank = info->rank >= 0 ? info->rank : (int32_t)fuzz_below(r, 5);
+    for (int32_t i = 0; i < t.rank; i++) {
+        t.dims[i] = info->rank >= 0 ? info->dims[i] : fuzz_below(r, 6);
+        if (t.dims[i] < 0)
+            t.dims[i] = size_of(c, info->dim_names[i], r);
+    }
+    if (attnrun_tensor_count(&t) > 1 << 20 || attnrun_tensor_count(&t) < 0)
+        t.rank = 0;
+    fuzz_fill(c, r, &t);
+    return t;
+}
+
+static attnrun_tensor make_value(struct fuzz_case *c, const attnrun_value_info *info);
+
+static attnrun_tensor make_sequence(struct fuzz_case *c, const attnrun_value_info *info)
+{
+    struct fuzz_random *r = &c->random;
+    int64_t n = fuzz_below(r, 5);
+    attnrun_tensor t = { .kind = ATTNRUN_SEQUENCE, .dtype = info->dtype, .rank = 1 };
+    attnrun_tensor *items = fuzz_hold(c, n * (int64_t)sizeof *items);
+    attnrun_value_info item = *info;
+    item.rank = fuzz_chance(r, 50) ? (int32_t)fuzz_below(r, 4) : -1;
+    for (int i = 0; i < ATTNRUN_MAX_RANK; i++)
+        item.dims[i] = fuzz_below(r, 5);
+    for (int64_t i = 0; i < n; i++) {
+        if (fuzz_chance(r, 6)) /* what must not pass */
+            item.dtype = any_dtype(r);
+        items[i] = make_tensor(c, &item);
+        item.dtype = info->dtype;
+        if (fuzz_chance(r, 2))
+            items[i].kind = (int32_t)fuzz_below(r, 6);
+    }
+    t.dims[0] = n;
+    t.data = items;
+    return t;
+}
+
+static attnrun_tensor make_optional(struct fuzz_case *c, const attnrun_value_info *info)
+{
+    attnrun_tensor t = { .kind = info->kind, .dtype = info->dtype };
+    attnrun_value_info held = *info;
+    held.kind = info->kind == ATTNRUN_OPTIONAL ? ATTNRUN_TENSOR : ATTNRUN_SEQUENCE;
+    if (fuzz_chance(&c->random, 30))
+        return t;
+    if (fuzz_chance(&c->random, 6))
+        held.kind = ATTNRUN_TENSOR + ATTNRUN_SEQUENCE - held.kind;
+    t.data = fuzz_hold(c, (int64_t)sizeof t);
+    *(attnrun_tensor *)t.data = make_value(c, &held);
+    return t;
+}
+
+static attnrun_tensor make_value(struct fuzz_case *c, const attnrun_value_info *info)
+{
+    switch (info->kind) {
+    case ATTNRUN_SEQUENCE:
+        return make_sequence(c, info);
+    case ATTNRUN_OPTIONAL:
+    case ATTNRUN_OPTIONAL_SEQUENCE:
+        return make_optional(c, info);
+    default:
+        return make_tensor(c, info);
+    }
+}
+
+/* Rows twice as far apart as they need be. */
+static void spread(struct fuzz_case *c, attnrun_tensor *t)
+{
+    int64_t bits = attnrun_dtype_bits(t->dtype), bytes = attnrun_tensor_bytes(t);
+    if (t->rank < 1 || bits < 8 || bytes < 1 || t->strides[0] * t->dims[0] != bytes)
+        return;
+    char *wide = fuzz_hold(c, 2 * bytes);
+    memset(wide, 0x77, (size_t)(2 * bytes));
+    for (int64_t i = 0; i < t->dims[0]; i++)
+        memcpy(wide + 2 * i * t->strides[0], (char *)t->data + i * t->strides[0],
+               (size_t)t->strides[0]);
+    t->data = wide;
+    t->strides[0] *= 2;
+}
+
+static attnrun_tensor input_of(struct fuzz_case *c, int32_t index,
+                               const attnrun_value_info *info)
+{
+    struct fuzz_random *r = &c->random;
+    attnrun_value_info other = *info;
+    bool given = index < FUZZ_INPUTS && c->given[index].kind != ATTNRUN_ABSENT;
+    if (given && fuzz_chance(r, 85))
+        return c->given[index];
+    if (given && c->given[index].kind == ATTNRUN_TENSOR) { /* near what is right */
+        other.rank = c->given[index].rank;
+        memcpy(other.dims, c->given[index].dims, sizeof other.dims);
+    }
+    if (fuzz_chance(r, 6))
+        other.dtype = any_dtype(r);
+    if (fuzz_chance(r, 3))
+        other.kind = 1 + (int32_t)fuzz_below(r, 4);
+    if (other.rank > 0 && fuzz_chance(r, 25))
+        other.dims[fuzz_below(r, other.rank)] = fuzz_below(r, 9);
+    if (fuzz_chance(r, 5))
+        other.rank = -1;
+    attnrun_tensor t = make_value(c, &other);
+    if (t.kind == ATTNRUN_TENSOR && fuzz_chance(r, 5))
+        spread(c, &t);
+    return t;
+}
+
+/* ---- outputs ---- */
+
+/* Reads every byte; the sum keeps the compiler from leaving it out. */
+static uint64_t read_bytes(const void *data, int64_t n, uint64_t sum)
+{
+    for (int64_t i = 0; i < n; i++)
+        sum = (sum ^ ((const uint8_t *)data)[i]) * UINT64_C(1099511628211);
+    return sum;
+}
+
+/* The bits behind the last element of a type under 8 bits are no result. */
+static uint64_t read_elements(const attnrun_tensor *t, uint64_t sum)
+{
+    const int64_t bytes = attnrun_tensor_bytes(t);
+    const int64_t used = attnrun_tensor_count(t) * attnrun_dtype_bits(t->dtype) % 8;
+    if (used == 0)
+        return read_bytes(t->data, bytes, sum);
+    const uint8_t last =
+        (uint8_t)(((const uint8_t *)t->data)[bytes - 1] & ((1 << used) - 1));
+    return read_bytes(&last, 1, read_bytes(t->data, bytes - 1, sum));
+}
+
+static uint64_t read_value(const struct fuzz_case *c, const attnrun_tensor *t,
+                           uint64_t sum)
+{
+    int64_t head[3] = { t->kind, t->dtype, t->rank };
+    sum = read_bytes(head, (int64_t)sizeof head, sum);
+    if (t->kind == ATTNRUN_OPTIONAL || t->kind == ATTNRUN_OPTIONAL_SEQUENCE)
+        return t->data != NULL ? read_value(c, t->data, sum) : sum;
+    sum = read_bytes(t->dims, t->rank * 8, sum);
+    if (t->kind == ATTNRUN_SEQUENCE) {
+        for (int64_t i = 0; i < t->dims[0]; i++)
+            sum = read_value(c, (const attnrun_tensor *)t->data + i, sum);
+        return sum;
+    }
+    if (t->kind != ATTNRUN_TENSOR || attnrun_tensor_count(t) < 0)
+        wrong(c, "an output is no tensor, sequence or optional");
+    if (t->dtype != ATTNRUN_STRING)
+        return read_elements(t, sum);
+    for (int64_t i = 0; i < attnrun_tensor_count(t); i++) {
+        const attnrun_string *s = (const attnrun_string *)t->data + i;
+        sum = read_bytes(&s->n, 8, read_bytes(s->data, s->n, sum));
+    }
+    return sum;
+}
+
+/* ---- a run ---- */
+
+static attnrun_status check(struct fuzz_case *c, attnrun_status status)
+{
+    const attnrun_error *error = attnrun_last_error();
+    if (status == ATTNRUN_OK)
+        return status;
+    c->status = status;
+    if (strcmp(attnrun_status_name(status), "UNKNOWN") == 0)
+        wrong(c, "a status that the header does not list");
+    if (status == ATTNRUN_E_INTERNAL || error->status != status || error->message[0] == 0)
+        wrong(c, error->message);
+    return status;
+}
+
+static attnrun_status run_context(struct fuzz_case *c, attnrun_model *model,
+                                  attnrun_context *context, uint64_t *sum)
+{
+    const attnrun_run_options options = { .struct_size = sizeof options,
+                                          .timeout_us = TIMEOUT_US };
+    attnrun_model_info info = { .struct_size = sizeof info };
+    attnrun_status status = check(c, attnrun_model_query(model, &info));
+    for (int32_t i = 0; i < info.n_inputs && status == ATTNRUN_OK; i++) {
+        attnrun_value_info value = { .struct_size = sizeof value };
+        status = check(c, attnrun_model_input(model, i, &value));
+        if (status != ATTNRUN_OK)
+            break;
+        const attnrun_tensor t = input_of(c, i, &value);
+        status = check(c, attnrun_set_input(context, i, &t));
+    }
+    if (status == ATTNRUN_OK)
+        status = check(c, attnrun_run(context, &options));
+    for (int32_t i = 0; i < info.n_outputs && status == ATTNRUN_OK; i++) {
+        attnrun_tensor t;
+        status = check(c, attnrun_output(context, i, &t));
+        if (status == ATTNRUN_OK)
+            *sum = read_value(c, &t, *sum);
+    }
+    return status;
+}
+
+static attnrun_status run_once(struct fuzz_case *c, attnrun_runtime *runtime,
+                               uint32_t flags, uint64_t *sum)
+{
+    const attnrun_source source = {
+        .struct_size = sizeof source, .flags = flags, .data = c->model, .bytes = c->bytes
+    };
+    attnrun_model *model = NULL;
+    attnrun_context *context = NULL;
+    attnrun_status status = check(c, attnrun_model_open(runtime, &source, &model));
+    if (status == ATTNRUN_OK)
+        status = check(c, attnrun_context_create(model, &context));
+    if (status == ATTNRUN_OK)
+        status = run_context(c, model, context, sum);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    return status;
+}
+
+static uint64_t run_filled(struct fuzz_case *c, int fill, uint32_t flags,
+                           attnrun_status *status)
+{
+    const attnrun_allocator memory = { .struct_size = sizeof memory,
+                                       .alloc = filled_alloc,
+                                       .free = filled_free };
+    static const char *const isas[] = { NULL, "base", "avx2" };
+    const attnrun_runtime_options options = { .struct_size = sizeof options,
+                                              .threads = 1,
+                                              .isa = isas[c->seed % 3],
+                                              .max_memory = BUDGET,
+                                              .allocator = &memory };
+    attnrun_runtime *runtime = NULL;
+    attnrun_runtime_info before = { .struct_size = sizeof before }, after = before;
+    uint64_t sum = 0;
+    pattern = fill;
+    if (attnrun_runtime_create(&options, &runtime) != ATTNRUN_OK ||
+        attnrun_runtime_query(runtime, &before) != ATTNRUN_OK)
+        wrong(c, "there is no runtime");
+    *status = run_once(c, runtime, flags, &sum);
+    if (attnrun_runtime_query(runtime, &after) != ATTNRUN_OK ||
+        after.used_memory != before.used_memory)
+        wrong(c, "memory is held afterwards");
+    attnrun_runtime_destroy(runtime);
+    return sum;
+}
+
+void fuzz_case_run(struct fuzz_case *c)
+{
+    static const uint32_t flags[] = {
+        0, 0, 0, ATTNRUN_NO_FUSION, ATTNRUN_COPY, ATTNRUN_FORCE_BODIES
+    };
+    const uint32_t chosen = flags[fuzz_below(&c->random, 6)];
+    const struct fuzz_random inputs = c->random;
+    attnrun_status first, second;
+    uint64_t a = run_filled(c, 0x5a, chosen, &first);
+    if (first != ATTNRUN_OK)
+        return;
+    c->random = inputs;
+    uint64_t b = run_filled(c, 0xff, chosen, &second);
+    if (second != ATTNRUN_OK && second != ATTNRUN_E_TIME)
+        wrong(c, "the second run fails");
+    if (second == ATTNRUN_OK && a != b)
+        wrong(c, "an output depends on what memory held before");
+}
+
+void fuzz_case_end(struct fuzz_case *c)
+{
+    for (int i = 0; i < c->n_held; i++)
+        free(c->held[i]);
+    free(c->model);
+    c->n_held = 0;
+    c->model = NULL;
+}

@@ -1,0 +1,34 @@
+/* case.h - one case of the fuzz: a model, what it is fed, and the look at what happens.
+ */
+#ifndef ATTN_FUZZ_CASE_H
+#define ATTN_FUZZ_CASE_H
+
+#include <stddef.h>
+
+#include "attnrun.h"
+#include "random.h"
+
+enum { FUZZ_INPUTS = 48, FUZZ_HELD = 4096 };
+
+struct fuzz_case {
+    uint64_t seed;
+    struct fuzz_random random; /* of the inputs */
+    uint8_t *model;            /* freed by fuzz_case_end() */
+    size_t bytes;
+    /* Where given (kind not ABSENT): what an input gets as long as nothing is changed. */
+    attnrun_tensor given[FUZZ_INPUTS];
+    void *held[FUZZ_HELD]; /* freed by fuzz_case_end() */
+    int n_held;
+    attnrun_status status; /* of the step that failed, or OK */
+};
+
+/* Memory of its own, so that a sanitizer sees what lies beside it. */
+void *fuzz_hold(struct fuzz_case *c, int64_t bytes);
+/* Numbers for a dense tensor whose kind, dtype, rank and dims are set; integers mostly
+ * fit small tensors. */
+void fuzz_fill(struct fuzz_case *c, struct fuzz_random *r, attnrun_tensor *tensor);
+/* Open, context, run twice, look at all outputs. Says what is wrong and aborts. */
+void fuzz_case_run(struct fuzz_case *c);
+void fuzz_case_end(struct fuzz_case *c);
+
+#endif

@@ -1,0 +1,194 @@
+/* fuzz_graphs.c - models around sequences, optionals, subgraphs and attention, made from
+ * operator rows or by changing valid ones, opened and run with good and hostile inputs.
+ *
+ * usage: fuzz_graphs [--seconds N] [--seed N] [--only N] [--save FILE] [CORPUS...]
+ *
+ * A case is a seed: --only N runs that one alone, --save writes its model. CORPUS:
+ * folders of the ONNX backend form, or of such folders; without them all models are made.
+ * Cases run in a child process; one that ends otherwise than by itself, or takes more
+ * than HANG_S seconds, is a finding: its seed is printed, the rest goes on. Exit code 1
+ * where there is one. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "case.h"
+#include "make.h"
+#include "mutate.h"
+
+enum { HANG_S = 60, MOST_FINDINGS = 20, STATUSES = 64 };
+
+/* What the child tells its parent. */
+struct progress {
+    uint64_t seed;
+    uint64_t cases, good, unmade;
+};
+
+static struct options {
+    double seconds;
+    uint64_t seed;
+    bool only;
+    const char *save;
+} options = { .seconds = 20, .seed = 1 };
+
+static struct fuzz_corpus corpus;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void save(const struct fuzz_case *c)
+{
+    FILE *file = fopen(options.save, "wb");
+    if (file == NULL || fwrite(c->model, 1, c->bytes, file) != c->bytes)
+        perror(options.save);
+    if (file != NULL)
+        fclose(file);
+}
+
+static void one_case(struct progress *progress)
+{
+    static struct fuzz_case c;
+    struct fuzz_random r = { progress->seed };
+    memset(&c, 0, sizeof c);
+    c.seed = progress->seed;
+    c.random.state = fuzz_next(&r);
+    if (corpus.n == 0 || fuzz_chance(&r, 45))
+        fuzz_make(&c, &r);
+    else if (!fuzz_mutate(&c, &r, &corpus))
+        progress->unmade++;
+    if (c.model != NULL && options.save != NULL)
+        save(&c);
+    if (c.model != NULL)
+        fuzz_case_run(&c);
+    progress->cases++;
+    progress->good += c.status == ATTNRUN_OK;
+    if (options.only)
+        printf("seed %llu: %s: %s\n", (unsigned long long)c.seed,
+               attnrun_status_name(c.status), attnrun_last_error()->message);
+    fuzz_case_end(&c);
+}
+
+static void child(struct progress *progress, double end)
+{
+    do {
+        one_case(progress);
+        progress->seed++;
+    } while (!options.only && now() < end);
+    fuzz_corpus_free(&corpus);
+    exit(0);
+}
+
+/* Waits for the child; false where it did not end by itself. */
+static bool wait_for(pid_t pid, const struct progress *progress)
+{
+    uint64_t seen = UINT64_MAX;
+    double since = now();
+    for (;;) {
+        int status;
+        const struct timespec pause = { .tv_nsec = 20000000 };
+        const pid_t done = waitpid(pid, &status, WNOHANG);
+        const uint64_t seed = __atomic_load_n(&progress->seed, __ATOMIC_RELAXED);
+        if (done == pid && WIFSIGNALED(status))
+            fprintf(stderr, "signal %d (%s)\n", WTERMSIG(status),
+                    strsignal(WTERMSIG(status)));
+        if (done == pid)
+            return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        if (done < 0 && errno != EINTR)
+            return false;
+        if (seed != seen) {
+            seen = seed;
+            since = now();
+        }
+        if (now() - since > HANG_S) {
+            fprintf(stderr, "seed %llu: still running after %d s\n",
+                    (unsigned long long)seed, HANG_S);
+            kill(pid, SIGKILL);
+            waitpid(pid, &status, 0);
+            return false;
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
+static int run_all(struct progress *progress)
+{
+    const double end = now() + options.seconds;
+    int findings = 0;
+    while (findings < MOST_FINDINGS) {
+        fflush(NULL);
+        const pid_t pid = fork();
+        if (pid < 0) {
+            perror("fork");
+            return 2;
+        }
+        if (pid == 0)
+            child(progress, end);
+        if (!wait_for(pid, progress)) {
+            findings++;
+            fprintf(stderr, "FINDING: seed %llu\n", (unsigned long long)progress->seed);
+            progress->seed++;
+        }
+        if (options.only || now() >= end)
+            break;
+    }
+    printf("seeds %llu to %llu, %d models as a start: %llu cases, %llu ran to the end, "
+           "%d findings\n",
+           (unsigned long long)options.seed, (unsigned long long)progress->seed, corpus.n,
+           (unsigned long long)progress->cases, (unsigned long long)progress->good,
+           findings);
+    return findings > 0 || progress->good == 0 ? 1 : 0;
+}
+
+static bool read_options(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const bool last = i + 1 == argc;
+        if (argv[i][0] != '-') {
+            fuzz_corpus_add(&corpus, argv[i]);
+            continue;
+        }
+        if (last)
+            return false;
+        if (strcmp(argv[i], "--seconds") == 0)
+            options.seconds = strtod(argv[++i], NULL);
+        else if (strcmp(argv[i], "--seed") == 0)
+            options.seed = strtoull(argv[++i], NULL, 10);
+        else if (strcmp(argv[i], "--save") == 0)
+            options.save = argv[++i];
+        else if (strcmp(argv[i], "--only") == 0) {
+            options.only = true;
+            options.seed = strtoull(argv[++i], NULL, 10);
+        } else
+            return false;
+    }
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    if (!read_options(argc, argv)) {
+        fprintf(stderr, "usage: fuzz_graphs [--seconds N] [--seed N] [--only N] "
+                        "[--save FILE] [CORPUS...]\n");
+        return 2;
+    }
+    struct progress *progress = mmap(NULL, sizeof *progress, PROT_READ | PROT_WRITE,
+                                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (progress == MAP_FAILED) {
+        perror("mmap");
+        return 2;
+    }
+    progress->seed = options.seed;
+    const int code = run_all(progress);
+    fuzz_corpus_free(&corpus);
+    return code;
+}
