@@ -224,9 +224,38 @@ static attn_status check_arity(const struct attn_node *node)
     return ATTNRUN_OK;
 }
 
-/* An output that is not optional is written even where the file gives it no name. */
+/* Makes room for outputs up to the last that is not optional, though the file names fewer. */
+static attn_status extend_outputs(struct attn_graph *graph, struct attn_node *node)
+{
+    bool variadic;
+    int32_t n = attn_row_count(node->pub.op->outputs, &variadic), old = node->pub.n_out;
+    struct attn_operand operand;
+    while (n > old &&
+           attn_row_operand(node->pub.op, node->pub.op->outputs, n - 1, &operand) &&
+           operand.optional)
+        n--;
+    if (n <= old)
+        return ATTNRUN_OK;
+    struct attn_pool *pool = &graph->model->pool;
+    int32_t *out = attn_pool_alloc(pool, n * (int64_t)sizeof *out);
+    const char **names = attn_pool_alloc(pool, n * (int64_t)sizeof *names);
+    if (out == NULL || names == NULL)
+        return ATTNRUN_E_MEMORY;
+    for (int32_t i = 0; i < n; i++) {
+        out[i] = i < old ? node->out[i] : -1;
+        names[i] = i < old ? node->pub.outputs[i] : "";
+    }
+    node->out = out;
+    node->pub.outputs = names;
+    node->pub.n_out = n;
+    return ATTNRUN_OK;
+}
+
+/* An output that is not optional is written even where the file gives it no name: operators
+ * need not look. */
 static attn_status add_outputs(struct attn_graph *graph, struct attn_node *node)
 {
+    TRY(extend_outputs(graph, node));
     for (int32_t i = 0; i < node->pub.n_out; i++) {
         struct attn_operand operand;
         if (node->out[i] < 0 &&

@@ -1,8 +1,9 @@
 """bad_rules.py - models that break a rule which many runtimes let pass, and valid twins.
 
-E enumerations and flags given as integers, A lists of axes, L lists that are none, H ranks
-and lengths of attention, G subgraphs, D declared types, Z sparse constants, O opsets. Twins
-end in `_ok`. What is valid was tried with onnxruntime 1.32.0 and the checker of onnx 1.23.2.
+E enumerations and flags given as integers, A lists of axes, L lists that are none, U outputs
+without names, H ranks and lengths of attention, G subgraphs, D declared types, Z sparse
+constants, O opsets. Twins end in `_ok`. What is valid was tried with onnxruntime 1.32.0 and
+the checker of onnx 1.23.2.
 """
 from bad_case import (FLOAT, INT64, TensorProto, graph_of, helper, model_case, model_of,
                       node_case, np, simple, value)
@@ -200,6 +201,26 @@ AXES = [
               perm=[0, 2, 1]),
 ]
 
+# ---- outputs without names ----
+
+
+def unnamed(name, op, outputs, consts, **attributes):
+    """A constant node that names none of its outputs: nobody needs it."""
+    def build(folder):
+        nodes = [helper.make_node(op, list(consts), outputs, **attributes),
+                 helper.make_node("Relu", ["x"], ["y"])]
+        return simple(nodes, consts=consts)
+    return model_case(name, f"{op} that names no output", 0, "", build)
+
+
+UNNAMED = [
+    unnamed("U_non_zero_ok", "NonZero", [""], {"c": X3}),
+    unnamed("U_slice_ok", "Slice", [""], {"c": X3, "s": i64(0), "e": i64(1)}),
+    unnamed("U_split_ok", "Split", ["", ""], {"c": X3}, axis=2, num_outputs=2),
+    unnamed("U_top_k_ok", "TopK", ["", ""], {"c": X3, "k": i64(1)}),
+    unnamed("U_none_ok", "Unique", [], {"c": X3}),
+]
+
 # ---- lists that are no lists ----
 
 LISTS = [
@@ -345,4 +366,4 @@ OPSETS = [
     unimported("O_other", 3, "Thing", "a.b"),
 ]
 
-CASES = [*enum_cases(), *AXES, *LISTS, *ATTENTION, *SUBGRAPHS, *OPSETS, *DECLARED, *SPARSE]
+CASES = [*enum_cases(), *AXES, *LISTS, *UNNAMED, *ATTENTION, *SUBGRAPHS, *OPSETS, *DECLARED, *SPARSE]

@@ -356,6 +356,52 @@ static void test_registry_lists_in_order(void **state)
 }
 
 /* Rows that come with the library pass the checks that rows of others must pass. */
+/* ---- outputs that a file does not name ---- */
+
+static int32_t seen_outputs, seen_kinds;
+
+static attnrun_status several_infer(attnrun_step *step)
+{
+    seen_outputs = step->n_out;
+    seen_kinds = 0;
+    for (int32_t i = 0; i < step->n_out; i++) {
+        seen_kinds += step->out[i].kind == ATTNRUN_TENSOR;
+        step->out[i] = step->in[0];
+    }
+    return ATTNRUN_OK;
+}
+
+static const attnrun_op_def several = { .struct_size = sizeof several,
+                                        .domain = "test",
+                                        .name = "Several",
+                                        .since = 1,
+                                        .inputs = "x:T",
+                                        .outputs = "a:T b:T? c:T d:T?",
+                                        .types = "T=f32",
+                                        .infer = several_infer,
+                                        .run = affine_run };
+
+/* Operators write what is not optional without a look whether it is there. */
+static void test_registry_gives_outputs_that_have_no_name(void **state)
+{
+    (void)state;
+    struct bench bench;
+    attnrun_model *model;
+    start(&bench);
+    OK(attnrun_register_op(bench.runtime, &several));
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_domain(w, "test");
+    onnx_input(w, "x", ATTNRUN_F32, "2");
+    onnx_node(w, "test::Several", "x", "");
+    onnx_node(w, "Relu", "x", "y");
+    onnx_output(w, "y", ATTNRUN_F32, "2");
+    OK(open_writer(&bench, w, &model));
+    assert_int_equal(seen_outputs, 3);
+    assert_int_equal(seen_kinds, 2);
+    attnrun_model_release(model);
+    stop(&bench);
+}
+
 static void test_registry_builtin_rows_are_well_formed(void **state)
 {
     (void)state;
@@ -378,6 +424,7 @@ int main(void)
         cmocka_unit_test(test_registry_refuses_malformed_rows),
         cmocka_unit_test(test_registry_refuses_malformed_attributes),
         cmocka_unit_test(test_registry_lists_in_order),
+        cmocka_unit_test(test_registry_gives_outputs_that_have_no_name),
         cmocka_unit_test(test_registry_builtin_rows_are_well_formed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
