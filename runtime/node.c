@@ -216,6 +216,10 @@ static attn_status check_arity(const struct attn_node *node)
             return attn_fail_node(ATTNRUN_E_MODEL, &node->pub, "input %d '%s' is missing",
                                   i, operand.name);
     }
+    for (int i = count - 1; variadic && i < node->pub.n_in; i++)
+        if (node->in[i] < 0)
+            return attn_fail_node(ATTNRUN_E_MODEL, &node->pub,
+                                  "input %d is missing between others", i);
     count = attn_row_count(op->outputs, &variadic);
     if (node->pub.n_out > count && !variadic)
         return attn_fail_node(ATTNRUN_E_MODEL, &node->pub,

@@ -64,7 +64,9 @@ static attn_status signal_window_infer(attnrun_step *step)
     bool known = false;
     TRY(check_dtype(step));
     TRY(op_dims(step, 0, &size, 1, &n, &known));
-    if (!known || n != 1)
+    if (known && n != 1)
+        return op_fail_input(step, 0, ATTNRUN_E_SHAPE, "expected one number");
+    if (!known)
         size = attnrun_dim_unknown(step);
     if (dim_is_const(size) && (size.value < 0 || size.value > ATTN_MAX_DIM))
         return op_fail(step, ATTNRUN_E_RANGE, "the size is %lld", (long long)size.value);
@@ -131,7 +133,9 @@ static attn_status mel_infer(attnrun_step *step)
     for (int in = 0; in < 2; in++) { /* num_mel_bins, dft_length */
         int n = 0;
         TRY(op_dims(step, in, &value, 1, &n, &known));
-        if (!known || n != 1)
+        if (known && n != 1)
+            return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected one number");
+        if (!known)
             value = attnrun_dim_unknown(step);
         if (dim_is_const(value) && (value.value < 0 || value.value > INT32_MAX))
             return op_fail(step, ATTNRUN_E_RANGE, "%s is %lld",

@@ -230,6 +230,18 @@ LISTS = [
               {"x": X3, "s": i64(1, 2)}, axis=1, out=(FLOAT, FLOAT)),
     node_case("L_slice_matrix", "Slice from a matrix on", 5, "starts.*rank 0 to 1",
               "Slice", {"x": X3, "s": i64([0]), "e": i64([1])}),
+    node_case("L_window_none", "HammingWindow of no size", 5, "one number",
+              "HammingWindow", {"x": i64()}),
+    node_case("L_window_ok", "HammingWindow of a fed size", 0, "", "HammingWindow",
+              {"x": np.array(4)}),
+    node_case("L_mel_none", "MelWeightMatrix without a number of bins", 5, "one number",
+              "MelWeightMatrix", {"x": i64()},
+              {"d": np.array(8), "r": np.array(8000), "l": np.array(0.0, np.float32),
+               "u": np.array(4000.0, np.float32)}),
+    node_case("L_max_hole", "Max with an operand that is not there", 3, "missing", "Max",
+              {"x": X3, "z": X3}, order=["x", "", "z"]),
+    node_case("L_concat_hole", "Concat with an operand that is not there", 3, "missing",
+              "Concat", {"x": X3, "z": X3}, order=["x", "", "z"], axis=0),
 ]
 
 # ---- subgraphs ----
