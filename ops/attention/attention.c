@@ -148,6 +148,7 @@ static attn_status check_operands(const attnrun_step *step, const struct operand
     TRY(agree(step, V, v->batch, q->batch, "batch"));
     TRY(agree(step, V, v->heads, k->heads, "number of heads"));
     TRY(agree(step, K, k->dim, q->dim, "head dim"));
+    TRY(agree(step, V, v->tokens, k->tokens, "number of keys"));
     TRY(agree(step, V, total_v, total_k, "number of keys with the past"));
     if (dim_is_const(q->heads) && dim_is_const(k->heads) &&
         (k->heads.value < 1 ? q->heads.value != 0 : q->heads.value % k->heads.value != 0))
