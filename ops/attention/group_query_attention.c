@@ -271,6 +271,15 @@ static attn_status plan(attnrun_step *step, struct gqa_state *s)
     return ATTNRUN_OK;
 }
 
+static attn_status unknown_outputs(attnrun_step *step)
+{
+    const int32_t cache = gqa_cache_dtype(step->args);
+    for (int out = 0; out < step->n_out; out++)
+        TRY(op_out(step, out, out == PRESENT_K || out == PRESENT_V ? cache : ATTNRUN_F32,
+                   -1, NULL));
+    return ATTNRUN_OK;
+}
+
 static attn_status gqa_infer(attnrun_step *step)
 {
     struct gqa_state *s = step->state;
@@ -283,14 +292,8 @@ static attn_status gqa_infer(attnrun_step *step)
     TRY(op_need_rank(step, Q, 3));
     for (int in = PAST_K; in <= PAST_V && op_has_in(step, in); in++)
         TRY(op_need_rank(step, in, 4));
-    if (!op_rank_known(step, Q)) {
-        for (int out = 0; out < step->n_out; out++)
-            TRY(op_out(step, out,
-                       out == PRESENT_K || out == PRESENT_V ? gqa_cache_dtype(args)
-                                                            : ATTNRUN_F32,
-                       -1, NULL));
-        return ATTNRUN_OK;
-    }
+    if (!op_rank_known(step, Q))
+        return unknown_outputs(step);
     TRY(op_ints(step, TOTAL, &value, 1, &n, &known));
     if (known && n != 1)
         return op_fail_input(step, TOTAL, ATTNRUN_E_SHAPE, "expected one number");

@@ -382,4 +382,5 @@ OPSETS = [
     unimported("O_other", 3, "Thing", "a.b"),
 ]
 
-CASES = [*enum_cases(), *AXES, *LISTS, *UNNAMED, *ATTENTION, *SUBGRAPHS, *OPSETS, *DECLARED, *SPARSE]
+CASES = [*enum_cases(), *AXES, *LISTS, *UNNAMED, *ATTENTION, *SUBGRAPHS, *OPSETS, *DECLARED,
+         *SPARSE]
