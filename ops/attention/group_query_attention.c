@@ -38,7 +38,7 @@ static const attnrun_attr_def gqa_attrs[] = {
     ATTR_FLAG(struct gqa_args, causal, 1),
     ATTR_CHOICE(struct gqa_args, qk_output, "0..2", 0),
     ATTR_FLAG(struct gqa_args, sliding_window_cache, 0),
-    ATTR_CHOICE(struct gqa_args, kv_cache_bit_width, "0 4 8", 0),
+    ATTR_INT(struct gqa_args, kv_cache_bit_width, 0),
     ATTR_ENUM(struct gqa_args, k_quant_type, "NONE|PER_TENSOR|PER_CHANNEL", 0),
     ATTR_ENUM(struct gqa_args, v_quant_type, "NONE|PER_TENSOR|PER_CHANNEL", 0),
     ATTR_IGNORED("qk_norm_epsilon"),
@@ -146,9 +146,6 @@ static attn_status find_sizes(const attnrun_step *step, struct gqa_state *s)
     }
     TRY(find_cache(step, s));
     for (int in = PAST_K; in <= PAST_V && op_has_in(step, in); in++) {
-        if (step->in[in].dtype != gqa_cache_dtype(args))
-            return op_fail_input(step, in, ATTNRUN_E_DTYPE, "expected %s",
-                                 attnrun_dtype_name(gqa_cache_dtype(args)));
         TRY(op_need_dim(step, in, 0, q->dims[0], "the batch"));
         TRY(op_need_dim(step, in, 1, dim_of(args->kv_num_heads), "kv_num_heads"));
         TRY(op_need_dim(step, in, 2, step->in[PAST_K].dims[2], "past_key's length"));
@@ -271,6 +268,18 @@ static attn_status plan(attnrun_step *step, struct gqa_state *s)
     return ATTNRUN_OK;
 }
 
+static attn_status check_past(const attnrun_step *step)
+{
+    const int32_t dtype = gqa_cache_dtype(step->args);
+    for (int in = PAST_K; in <= PAST_V && op_has_in(step, in); in++) {
+        if (step->in[in].dtype != 0 && step->in[in].dtype != dtype)
+            return op_fail_input(step, in, ATTNRUN_E_DTYPE, "expected %s",
+                                 attnrun_dtype_name(dtype));
+        TRY(op_need_rank(step, in, 4));
+    }
+    return ATTNRUN_OK;
+}
+
 static attn_status unknown_outputs(attnrun_step *step)
 {
     const int32_t cache = gqa_cache_dtype(step->args);
@@ -290,8 +299,7 @@ static attn_status gqa_infer(attnrun_step *step)
     bool known;
     TRY(check_args(step));
     TRY(op_need_rank(step, Q, 3));
-    for (int in = PAST_K; in <= PAST_V && op_has_in(step, in); in++)
-        TRY(op_need_rank(step, in, 4));
+    TRY(check_past(step));
     if (!op_rank_known(step, Q))
         return unknown_outputs(step);
     TRY(op_ints(step, TOTAL, &value, 1, &n, &known));

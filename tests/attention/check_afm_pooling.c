@@ -82,7 +82,7 @@ static void refusals(struct check *c)
     build(c, &a);
     c->n_attrs = 0;
     check_int(c, "attention", 2);
-    check_refuses(c, ATTNRUN_E_ATTR, "attention is 2");
+    check_refuses(c, ATTNRUN_E_ATTR, "'attention' is 2");
     build(c, &a);
     c->in[1].dims[0] = 3;
     check_refuses(c, ATTNRUN_E_SHAPE, "W|the size of E");

@@ -200,7 +200,7 @@ static void refusals(struct check *c)
     w.window = 3, w.qk_output = 1, w.wants_qk = true;
     refuses(c, w, ATTNRUN_E_UNSUPPORTED, "output_qk of a sliding_window_cache");
     w = right, w.qk_output = 3;
-    refuses(c, w, ATTNRUN_E_ATTR, "qk_output is 3");
+    refuses(c, w, ATTNRUN_E_ATTR, "'qk_output' is 3");
     w = right, w.wants_qk = true;
     refuses(c, w, ATTNRUN_E_ATTR, "output_qk needs qk_output");
 }
