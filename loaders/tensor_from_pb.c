@@ -121,7 +121,13 @@ static attn_status read_sequence(struct owned_tensor *owned, struct part message
         if (n == capacity)
             TRY(attn_pool_grow(&owned->pool, (void **)&items, &capacity, n,
                                (int64_t)sizeof *items));
-        TRY(read_tensor(owned, &field, &items[n++], false));
+        TRY(read_tensor(owned, &field, &items[n], false));
+        if (items[n].dtype != items[0].dtype)
+            return attn_fail(ATTNRUN_E_DTYPE,
+                             "element %lld of the sequence is %s, the first is %s",
+                             (long long)n, attn_tensor_format(&items[n]),
+                             attn_tensor_format(&items[0]));
+        n++;
     }
     if (items == NULL)
         items = attn_pool_alloc(&owned->pool, (int64_t)sizeof *items);

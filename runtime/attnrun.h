@@ -600,7 +600,7 @@ ATTNRUN_API int32_t attnrun_step_value(const attnrun_step *step, int32_t in, int
 ATTNRUN_API void attnrun_step_set_values(attnrun_step *step, int32_t out, int64_t n,
                                          const attnrun_dim *values);
 /* run of an ATTNRUN_OP_LATE operator: memory for output `out` of these dims; fills in
- * step->y[out]. Bounded by the memory budget. */
+ * step->y[out]. Bounded by the memory budget. E_SHAPE where infer() stated other dims. */
 ATTNRUN_API attnrun_status attnrun_step_alloc(const attnrun_step *step, int32_t out,
                                               int32_t dtype, int32_t rank, const int64_t *dims);
 

@@ -6,6 +6,7 @@
 
 #include "frame.h"
 #include "model.h"
+#include "operand.h"
 #include "state.h"
 
 struct attnrun_context {
@@ -105,42 +106,45 @@ static attn_status fail_input(const struct attnrun_context *context, int32_t ind
     return status;
 }
 
-/* A tensor struct from a caller: consistent, and of a size that can exist. */
-static bool well_formed(const attnrun_tensor *t)
-{
-    if (t->kind != ATTNRUN_TENSOR)
-        return t->kind > ATTNRUN_TENSOR && t->kind <= ATTNRUN_OPTIONAL_SEQUENCE;
-    if (t->rank < 0 || t->rank > ATTNRUN_MAX_RANK || t->layout != ATTNRUN_PLAIN ||
-        attnrun_dtype_bits(t->dtype) == 0)
-        return false;
-    for (int i = 0; i < t->rank; i++)
-        if (t->dims[i] < 0 || t->dims[i] > ATTN_MAX_DIM)
-            return false;
-    int64_t count = tensor_count(t);
-    return count >= 0 && count <= ATTN_MAX_ELEMENTS && tensor_bytes(t) >= 0;
-}
-
 static attn_status check_input(const struct attnrun_context *context, int32_t index,
                                const attnrun_tensor *tensor)
 {
     const struct attn_graph *graph = context->model->graph;
     const attnrun_type *type = &graph->values[graph->inputs[index]].type;
-    if (!well_formed(tensor))
+    if (!attn_value_well_formed(tensor))
         return attn_fail(ATTNRUN_E_USAGE, "input %d: the tensor struct is malformed",
                          index);
-    if (type->kind != ATTNRUN_ABSENT && type->kind != tensor->kind &&
-        !(type->kind == ATTNRUN_OPTIONAL && tensor->kind == ATTNRUN_TENSOR))
+    if (!attn_value_may_be(type, tensor->kind, type->dtype))
         return fail_input(context, index, ATTNRUN_E_INPUT, tensor);
+    if (!attn_value_may_be(type, tensor->kind, tensor->dtype))
+        return fail_input(context, index, ATTNRUN_E_DTYPE, tensor);
     if (tensor->kind != ATTNRUN_TENSOR)
         return ATTNRUN_OK;
-    if (type->dtype != 0 && type->dtype != tensor->dtype)
-        return fail_input(context, index, ATTNRUN_E_DTYPE, tensor);
     if (type->rank >= 0 && type->rank != tensor->rank)
         return fail_input(context, index, ATTNRUN_E_SHAPE, tensor);
     for (int i = 0; i < type->rank; i++)
         if (dim_is_const(type->dims[i]) && type->dims[i].value != tensor->dims[i])
             return fail_input(context, index, ATTNRUN_E_SHAPE, tensor);
     return ATTNRUN_OK;
+}
+
+/* Elements of a sequence and what an optional holds are of the dtype that the model says;
+ * *value then says it, too. */
+static attn_status check_elements(const struct attnrun_context *context, int32_t index,
+                                  attnrun_tensor *value)
+{
+    char what[160];
+    const struct attn_graph *graph = context->model->graph;
+    const struct attn_value *input = &graph->values[graph->inputs[index]];
+    if (value->kind == ATTNRUN_TENSOR)
+        return ATTNRUN_OK;
+    snprintf(what, sizeof what, "input %d '%s'", index, attn_quote(input->name));
+    if (input->type.dtype != ATTNRUN_UNDEFINED)
+        value->dtype = input->type.dtype;
+    attn_status status = attn_value_check_elements(value, what);
+    if (status != ATTNRUN_OK)
+        attn_fail_tensor(input->name);
+    return status;
 }
 
 attnrun_status attnrun_set_input(attnrun_context *context, int32_t index,
@@ -156,7 +160,9 @@ attnrun_status attnrun_set_input(attnrun_context *context, int32_t index,
     if (tensor->kind == ATTNRUN_TENSOR && tensor->data == NULL &&
         tensor_count(tensor) > 0)
         return attn_fail(ATTNRUN_E_USAGE, "input %d has no data", index);
-    context->inputs[index] = *tensor;
+    attnrun_tensor value = *tensor;
+    TRY(check_elements(context, index, &value));
+    context->inputs[index] = value;
     if (tensor->kind == ATTNRUN_TENSOR && tensor->data == NULL)
         context->inputs[index].data = &nothing;
     return ATTNRUN_OK;
@@ -168,8 +174,9 @@ attnrun_status attnrun_set_output(attnrun_context *context, int32_t index,
     if (context == NULL || index < 0 || index >= context->n_outputs)
         return attn_fail(ATTNRUN_E_USAGE, "context is NULL or output %d does not exist",
                          index);
-    if (tensor != NULL && (tensor->kind != ATTNRUN_TENSOR || !well_formed(tensor) ||
-                           !tensor_is_dense(tensor) || tensor->dtype == ATTNRUN_STRING))
+    if (tensor != NULL &&
+        (tensor->kind != ATTNRUN_TENSOR || !attn_value_well_formed(tensor) ||
+         !tensor_is_dense(tensor) || tensor->dtype == ATTNRUN_STRING))
         return attn_fail(ATTNRUN_E_USAGE, "output %d: not a dense tensor", index);
     if (tensor != NULL && tensor->data == NULL && tensor_count(tensor) > 0)
         return attn_fail(ATTNRUN_E_USAGE, "output %d: the tensor has no data", index);

@@ -6,6 +6,7 @@
 
 #include "fill.h"
 #include "infer.h"
+#include "operand.h"
 
 /* Ranges of tasks shorter than this are not worth handing to another thread. */
 enum { RANGE_NS = 10000, LONGEST_RANGE_NS = 2000000 };
@@ -304,7 +305,9 @@ static attn_status run_late(struct attn_frame *frame, struct attn_plan *plan,
     step->heap = &frame->heap;
     for (int32_t i = 0; i < step->pub.n_out; i++)
         attn_heap_release(&frame->heap, &step->lists[i]);
-    attn_status status = attn_step_infer(step);
+    attn_status status = attn_step_check_inputs(step);
+    if (status == ATTNRUN_OK)
+        status = attn_step_infer(step);
     if (status == ATTNRUN_OK)
         status = allocate_late(frame, plan, step);
     if (status == ATTNRUN_OK)
@@ -321,6 +324,7 @@ static attn_status run_late(struct attn_frame *frame, struct attn_plan *plan,
         if (step->pub.y[i].kind == ATTNRUN_ABSENT)
             return op_fail(&step->pub, ATTNRUN_E_INTERNAL, "output %d was not written",
                            i);
+        TRY(attn_step_check_output(step, i, step->pub.y[i].kind, step->pub.y[i].dtype));
         plan->values[id].tensor = step->pub.y[i];
     }
     return ATTNRUN_OK;

@@ -340,7 +340,7 @@ static attn_status check_input(const attnrun_step *step, int in, struct letters 
     struct attn_operand operand;
     *promote = false;
     attn_row_operand(op, op->inputs, in, &operand);
-    if (operand.kind == ROW_ANY || type->kind == ATTNRUN_ABSENT || type->dtype == 0)
+    if (operand.kind == ROW_ANY || type->kind == ATTNRUN_ABSENT)
         return ATTNRUN_OK;
     bool optional =
         operand.kind == ATTNRUN_OPTIONAL &&
@@ -350,7 +350,7 @@ static attn_status check_input(const attnrun_step *step, int in, struct letters 
                              operand.kind == ATTNRUN_SEQUENCE ? "sequence"
                              : operand.kind == ATTNRUN_TENSOR ? "tensor"
                                                               : "optional");
-    if (is_stored(step, in))
+    if (type->dtype == 0 || is_stored(step, in))
         return ATTNRUN_OK;
     if (!dtype_in(type->dtype, operand.dtypes)) {
         if (!may_promote(op, type->dtype, operand.dtypes))

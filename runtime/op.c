@@ -180,6 +180,14 @@ attn_status op_need_dim(const attnrun_step *step, int in, int axis, attnrun_dim 
                          (long long)expected.value, axis, what);
 }
 
+attn_status op_need_loop(const attnrun_step *step, int in, bool there)
+{
+    if (there || step->in[in].dtype == ATTNRUN_UNDEFINED)
+        return ATTNRUN_OK;
+    return op_fail_input(step, in, ATTNRUN_E_UNSUPPORTED,
+                         "there is no loop for elements of that type");
+}
+
 /* ---- outputs ---- */
 
 attn_status op_out(attnrun_step *step, int out, int32_t dtype, int rank,
@@ -381,6 +389,9 @@ attnrun_status attnrun_step_alloc(const attnrun_step *step, int32_t out, int32_t
                 y->dtype == dtype && memcmp(y->dims, tensor.dims, sizeof y->dims) == 0;
     if (same) /* its place was planned */
         return ATTNRUN_OK;
+    if (y->data != NULL)
+        return op_fail(step, ATTNRUN_E_SHAPE, "output %d is %s, it was inferred as %s",
+                       out, attn_tensor_format(&tensor), attn_tensor_format(y));
     tensor.data =
         attn_heap_alloc(full->heap, late_list(step, out), tensor_bytes(&tensor));
     if (tensor.data == NULL)

@@ -138,6 +138,9 @@ attn_status op_need_rank_between(const attnrun_step *step, int in, int least, in
 /* Fails where the dims are constants and differ. */
 attn_status op_need_dim(const attnrun_step *step, int in, int axis, attnrun_dim expected,
                         const char *what);
+/* A table of loops by dtype has one for input `in`; E_UNSUPPORTED else. Where the dtype
+ * is not known yet, that is seen later. */
+attn_status op_need_loop(const attnrun_step *step, int in, bool there);
 /* Sets output `out`: a tensor of `dtype`. rank -1 where unknown (dims NULL). */
 attn_status op_out(attnrun_step *step, int out, int32_t dtype, int rank,
                    const attnrun_dim *dims);

@@ -4,6 +4,7 @@
 #include "align.h"
 #include "frame.h"
 #include "infer.h"
+#include "operand.h"
 
 enum { PLAN_FOLD_ELEMENTS = 1024 }; /* small values are computed while planning */
 
@@ -194,7 +195,11 @@ static attn_status plan_node(struct planning *planning, struct attn_node *node)
         return ATTNRUN_E_MEMORY;
     step->frame = planning->frame;
     load_step(planning, step);
+    TRY(attn_step_check_inputs(step));
     TRY(attn_step_infer(step));
+    for (int32_t i = 0; i < step->pub.n_out; i++)
+        TRY(attn_step_check_output(step, i, step->pub.out[i].kind,
+                                   step->pub.out[i].dtype));
     store_outputs(planning, step, &all_known);
     if (all_known || (foldable(step) && fold_step(planning, step)))
         return ATTNRUN_OK;

@@ -23,6 +23,7 @@ set(ATTN_RUNTIME
   runtime/node.c
   runtime/offsets.c
   runtime/op.c
+  runtime/operand.c
   runtime/pack.c
   runtime/plan.c
   runtime/promote.c

@@ -41,13 +41,19 @@ static attn_status loop_out(attnrun_step *step, int i, const attnrun_type *resul
     attnrun_type *out = &step->out[i];
     if (i < carried(step)) {
         const attnrun_type *initial = &step->in[2 + i];
-        bool other = initial->kind != result->kind && initial->dtype == result->dtype;
+        bool other = initial->dtype == result->dtype &&
+                     (initial->kind == ATTNRUN_OPTIONAL ||
+                      initial->kind == ATTNRUN_OPTIONAL_SEQUENCE) &&
+                     initial->kind != result->kind;
         *out = *result;
         if (other) /* an optional at first, then what it holds */
             op_value_forget(out);
         else
             TRY(op_type_merge(step, initial, result, out));
     } else {
+        if (result->kind != ATTNRUN_TENSOR && result->kind != ATTNRUN_ABSENT)
+            return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                           "output %d stacks values that are no tensors", i);
         *out = *result;
         out->rank =
             result->rank < 0 || result->rank >= ATTNRUN_MAX_RANK ? -1 : result->rank + 1;
@@ -104,7 +110,8 @@ static attn_status loop_turn(const attnrun_step *step, const attnrun_work *work,
         loop->inputs[2 + i] = loop->carries[i].now;
     TRY(op_graph_run(step, work, args->body, loop->n_carried + 2, loop->inputs,
                      step->n_out + 1, loop->outputs));
-    if (loop->outputs[0].dtype != ATTNRUN_BOOL || tensor_count(&loop->outputs[0]) != 1)
+    if (loop->outputs[0].kind != ATTNRUN_TENSOR ||
+        loop->outputs[0].dtype != ATTNRUN_BOOL || tensor_count(&loop->outputs[0]) != 1)
         return op_fail(step, ATTNRUN_E_MODEL, "the body's condition is not one b8");
     *go = *(const uint8_t *)loop->outputs[0].data != 0;
     for (int i = 0; i < loop->n_carried; i++)

@@ -113,6 +113,9 @@ static attn_status scan_check(const attnrun_step *step, const struct scan *scan)
     TRY(check_list(step, "scan_output_axes", args->scan_output_axes, scan->n_stacked));
     TRY(check_list(step, "scan_output_directions", args->scan_output_directions,
                    scan->n_stacked));
+    for (int in = scan->first; in < step->n_in; in++)
+        if (step->in[in].kind != ATTNRUN_TENSOR)
+            return op_fail_input(step, in, ATTNRUN_E_DTYPE, "expected a tensor");
     return op_graph_check(step, args->body, scan->n_states + scan->n_scanned,
                           step->n_out);
 }
@@ -126,7 +129,7 @@ static attn_status body_inputs(const attnrun_step *step, const struct scan *scan
     for (int i = 0; i < scan->n_states + scan->n_scanned; i++) {
         int in = scan->first + i, axis = 0;
         types[i] = step->in[in];
-        if (types[i].kind != ATTNRUN_TENSOR || types[i].rank < 0)
+        if (types[i].rank < 0)
             continue;
         if (i >= scan->n_states) {
             TRY(axis_of(step, scan, args->scan_input_axes, i - scan->n_states,

@@ -24,8 +24,13 @@ static attn_status map_infer(attnrun_step *step)
         op_value_forget(&inputs[i]);
     }
     TRY(op_graph_infer(step, args->body, step->n_in, inputs, step->n_out, results));
-    for (int i = 0; i < step->n_out; i++)
+    for (int i = 0; i < step->n_out; i++) {
+        if (results[i].kind != ATTNRUN_TENSOR && results[i].kind != ATTNRUN_ABSENT)
+            return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                           "output %d would be a sequence of something else than tensors",
+                           i);
         TRY(op_value_unknown(step, i, ATTNRUN_SEQUENCE, results[i].dtype));
+    }
     step->scratch_bytes = (int64_t)sizeof(attnrun_tensor) * (step->n_in + step->n_out);
     return ATTNRUN_OK;
 }
@@ -43,7 +48,11 @@ static attn_status map_element(const attnrun_step *step, const attnrun_work *wor
     TRY(op_graph_run(step, work, args->body, step->n_in, inputs, step->n_out, outputs));
     for (int i = 0; i < step->n_out; i++)
         if (op_has_out(step, i)) {
-            step->y[i].dtype = outputs[i].dtype;
+            if (outputs[i].kind != ATTNRUN_TENSOR || outputs[i].dtype != step->y[i].dtype)
+                return op_fail(step, ATTNRUN_E_DTYPE,
+                               "output %d: element %lld is %s, expected a tensor of %s",
+                               i, (long long)k, attn_tensor_format(&outputs[i]),
+                               attnrun_dtype_name(step->y[i].dtype));
             TRY(op_value_copy(step, i, &outputs[i],
                               (attnrun_tensor *)step->y[i].data + k));
         }

@@ -82,14 +82,25 @@ KNOWN(less_or_equal, a <= b)
 
 /* ---- infer ---- */
 
-static void finish_infer(attnrun_step *step)
+attn_status attn_binary_need_loop(const attnrun_step *step)
 {
     const struct binary *binary = step->node->op->user;
+    int32_t dtype = step->in[0].dtype;
+    return op_need_loop(step, 0,
+                        binary->loops[dtype] != NULL ||
+                            (dtype == ATTNRUN_F32 && binary->kernel != 0));
+}
+
+static attn_status finish_infer(attnrun_step *step)
+{
+    const struct binary *binary = step->node->op->user;
+    TRY(attn_binary_need_loop(step));
     op_elementwise_inplace(step, 1);
     op_elementwise_inplace(step, 0);
     if (binary->known != NULL)
         op_elementwise_known(step, 0, 1, binary->known);
     elementwise_tasks(step, binary->cost);
+    return ATTNRUN_OK;
 }
 
 static attn_status binary_infer(attnrun_step *step)
@@ -97,8 +108,7 @@ static attn_status binary_infer(attnrun_step *step)
     const struct binary *binary = step->node->op->user;
     TRY(op_elementwise_broadcast(step, 0, 2,
                                  binary->to_bool ? ATTNRUN_BOOL : step->in[0].dtype));
-    finish_infer(step);
-    return ATTNRUN_OK;
+    return finish_infer(step);
 }
 
 /* The dim of a where that of b starts, in the old forms. */
@@ -150,8 +160,7 @@ static attn_status binary_old_infer(attnrun_step *step)
     struct binary_state *state = step->state;
     TRY(attn_binary_old_infer(step, binary->to_bool ? ATTNRUN_BOOL : step->in[0].dtype,
                               &state->append));
-    finish_infer(step);
-    return ATTNRUN_OK;
+    return finish_infer(step);
 }
 
 /* ---- run ---- */

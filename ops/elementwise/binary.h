@@ -36,6 +36,8 @@ struct binary {
 #undef BINARY_LOOPS
 #undef BINARY_OLD
 
+/* infer: the node's row has a loop for the dtype of input 0. */
+attn_status attn_binary_need_loop(const attnrun_step *step);
 /* Elements [begin, end) of z = f(a, b); a and b are broadcast to z, which is dense. */
 void attn_binary_apply(const struct binary *binary, const struct attn_kernels *kernels,
                        const struct binary_args *args, const attnrun_tensor *z,

@@ -33,6 +33,7 @@ static clip_loop *const clip_loops[ATTNRUN_DTYPE_COUNT] = { LOOPS_NUM(clip) };
 
 static attn_status clip_infer(attnrun_step *step)
 {
+    TRY(op_need_loop(step, 0, clip_loops[step->in[0].dtype] != NULL));
     for (int in = 1; in < step->n_in; in++)
         if (op_has_in(step, in) && op_rank_known(step, in) && step->concrete &&
             op_count(&step->in[in], 0, step->in[in].rank) != 1)

@@ -85,6 +85,10 @@ static attnrun_dim known_not(const attnrun_step *step, attnrun_dim a, attnrun_di
 static attn_status unary_infer(attnrun_step *step)
 {
     const struct unary *unary = step->node->op->user;
+    int32_t dtype = step->in[0].dtype;
+    TRY(op_need_loop(step, 0,
+                     unary->loops[dtype] != NULL ||
+                         (dtype == ATTNRUN_F32 && unary->kernel != 0)));
     TRY(op_out_like(step, 0, 0));
     op_elementwise_inplace(step, 0);
     if (unary == unary_of_neg || unary == unary_of_not)

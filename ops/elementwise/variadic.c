@@ -12,6 +12,7 @@ static attn_status variadic_infer(attnrun_step *step)
     const struct binary *binary = step->node->op->user;
     if (step->n_in < 1 || !op_has_in(step, 0))
         return op_fail(step, ATTNRUN_E_INPUT, "expected at least one input");
+    TRY(attn_binary_need_loop(step));
     TRY(op_elementwise_broadcast(step, 0, step->n_in, step->in[0].dtype));
     op_elementwise_inplace(step, 0);
     if (step->n_in == 2 && binary->known != NULL && binary != &attn_binary_add)

@@ -36,6 +36,7 @@ static attn_status arg_infer(attnrun_step *step)
     struct arg_state *state = step->state;
     attnrun_dim dims[ATTNRUN_MAX_RANK];
     int axis, rank = 0;
+    TRY(op_need_loop(step, 0, finders[x->dtype] != NULL));
     if (x->rank < 0)
         return op_out(step, 0, ATTNRUN_I64, -1, NULL);
     if (x->rank == 0 && args->axis >= -1 && args->axis <= 0)

@@ -48,6 +48,7 @@ static attn_status cumulative_infer(attnrun_step *step)
     struct cumulative_state *state = step->state;
     const attnrun_type *x = &step->in[0];
     int axis;
+    TRY(op_need_loop(step, 0, cumulate[x->dtype] != NULL));
     TRY(op_out_like(step, 0, 0));
     if (x->rank == 0)
         return op_fail_input(step, 0, ATTNRUN_E_SHAPE, "expected rank 1 or more");

@@ -224,8 +224,10 @@ static attn_status reduce_infer(attnrun_step *step)
 {
     const struct reduce *reduce = step->node->op->user;
     const struct reduce_args *args = step->args;
+    enum fold fold = reduce->fold == SUM_EXP ? MAX : reduce->fold;
     uint32_t mask;
     bool known;
+    TRY(op_need_loop(step, 0, fold_tables[fold].run[step->in[0].dtype] != NULL));
     if (!op_rank_known(step, 0))
         return op_out(step, 0, step->in[0].dtype, -1, NULL);
     TRY(axes_mask(step, &mask, &known));

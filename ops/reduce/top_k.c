@@ -82,6 +82,7 @@ static attn_status top_k_infer(attnrun_step *step)
     const attnrun_type *x = &step->in[0];
     attnrun_dim dims[ATTNRUN_MAX_RANK], k;
     int axis;
+    TRY(op_need_loop(step, 0, top_k_of[x->dtype] != NULL && gather_of[x->dtype] != NULL));
     TRY(infer_k(step, &k));
     if (x->rank < 0) {
         TRY(op_out(step, 0, x->dtype, -1, NULL));

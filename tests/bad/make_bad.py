@@ -20,6 +20,7 @@ sys.path.insert(0, HERE)
 import bad_inputs  # noqa: E402
 import bad_models  # noqa: E402
 import bad_rules  # noqa: E402
+import bad_types  # noqa: E402
 import bad_values  # noqa: E402
 
 
@@ -31,7 +32,7 @@ def main():
     shutil.rmtree(out, ignore_errors=True)
     os.makedirs(out)
     cases = []
-    for module in (bad_models, bad_values, bad_inputs, bad_rules):
+    for module in (bad_models, bad_values, bad_inputs, bad_rules, bad_types):
         for case in module.CASES:
             folder = os.path.join(out, case.name)
             os.makedirs(folder)

@@ -117,9 +117,19 @@ struct onnx_writer *onnx_begin(int64_t opset)
     return w;
 }
 
-static void put_value(struct onnx_writer *w, int field, const char *name, int32_t dtype,
-                      const char *dims)
+/* `type` becomes that of a sequence or an optional of what it was. */
+static void wrap_type(struct buffer *type, int field)
 {
+    struct buffer inner = *type, holder = { 0 };
+    *type = (struct buffer){ 0 };
+    put_message(&holder, 1, &inner);
+    put_message(type, field, &holder);
+}
+
+static void put_value(struct onnx_writer *w, int field, const char *name, int32_t kind,
+                      int32_t dtype, const char *dims)
+{
+    enum { SEQUENCE_TYPE = 4, OPTIONAL_TYPE = 9 };
     struct buffer shape = { 0 }, tensor = { 0 }, type = { 0 }, value = { 0 };
     char word[64];
     const char *rest = dims != NULL && dims[0] == 0 ? NULL : dims;
@@ -137,8 +147,12 @@ static void put_value(struct onnx_writer *w, int field, const char *name, int32_
     if (dims != NULL)
         put_message(&tensor, 2, &shape);
     put_message(&type, 1, &tensor);
+    if (kind == ATTNRUN_SEQUENCE || kind == ATTNRUN_OPTIONAL_SEQUENCE)
+        wrap_type(&type, SEQUENCE_TYPE);
+    if (kind == ATTNRUN_OPTIONAL || kind == ATTNRUN_OPTIONAL_SEQUENCE)
+        wrap_type(&type, OPTIONAL_TYPE);
     put_text(&value, 1, name);
-    if (dtype != 0)
+    if (dtype != 0 || kind != ATTNRUN_TENSOR)
         put_message(&value, 2, &type);
     put_message(graph_of(w), field, &value);
     free(type.data);
@@ -146,12 +160,17 @@ static void put_value(struct onnx_writer *w, int field, const char *name, int32_
 
 void onnx_input(struct onnx_writer *w, const char *name, int32_t dtype, const char *dims)
 {
-    put_value(w, 11, name, dtype, dims);
+    put_value(w, 11, name, ATTNRUN_TENSOR, dtype, dims);
+}
+
+void onnx_input_of(struct onnx_writer *w, const char *name, int32_t kind, int32_t dtype)
+{
+    put_value(w, 11, name, kind, dtype, NULL);
 }
 
 void onnx_output(struct onnx_writer *w, const char *name, int32_t dtype, const char *dims)
 {
-    put_value(w, 12, name, dtype, dims);
+    put_value(w, 12, name, ATTNRUN_TENSOR, dtype, dims);
 }
 
 void onnx_constant(struct onnx_writer *w, const char *name, int32_t dtype,
