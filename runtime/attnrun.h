@@ -593,7 +593,8 @@ ATTNRUN_API void attnrun_step_inplace(attnrun_step *step, int32_t out, int32_t i
  * need not be written. Else 0. Needs strided_in for input `in`. */
 ATTNRUN_API int32_t attnrun_step_append(attnrun_step *step, int32_t out, int32_t in,
                                         int32_t axis);
-/* infer: element k of integer input `in`, where known (returns 1), else 0. */
+/* infer: element k of integer input `in`, where known (returns 1), else 0: infer() is then
+ * called again in each run, with the values, and must state the same outputs. */
 ATTNRUN_API int32_t attnrun_step_value(const attnrun_step *step, int32_t in, int64_t k,
                                        attnrun_dim *value);
 /* infer: states the n elements of integer output `out` (at most 64; more is ignored). */

@@ -60,10 +60,10 @@ void attn_fill_step(const struct attn_step *step)
             !shares_with_input(step, i))
             attn_fill(y->data, tensor_bytes(y));
     }
-    int64_t scratch = step->scratch_stride > 0 ? step->scratch_stride * step->n_workers
-                                               : step->pub.scratch_bytes;
+    const struct attn_step_scratch *own = &step->own;
     if (step->pub.scratch_bytes > 0)
-        attn_fill(step->scratch, scratch);
+        attn_fill(own->each, own->stride > 0 ? own->stride * own->n_workers
+                                             : step->pub.scratch_bytes);
     if (step->pub.shared_bytes > 0)
-        attn_fill(step->shared, step->pub.shared_bytes);
+        attn_fill(own->shared, step->pub.shared_bytes);
 }

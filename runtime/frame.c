@@ -159,10 +159,10 @@ static attn_status run_range(struct attn_step *step, int32_t phase, int64_t begi
                           .worker = worker,
                           .begin = begin,
                           .end = end,
-                          .scratch = step->scratch_stride > 0
-                                         ? step->scratch + worker * step->scratch_stride
-                                         : step->scratch,
-                          .shared = step->shared,
+                          .scratch = step->own.stride > 0
+                                         ? step->own.each + worker * step->own.stride
+                                         : step->own.each,
+                          .shared = step->own.shared,
                           .cancel = cancel };
     return step->pub.node->op->run(&step->pub, &work);
 }
@@ -199,7 +199,7 @@ static attn_status run_phase(struct attn_frame *frame, struct attn_step *step,
     int64_t cost = task_cost(&step->pub.phases[phase]);
     if (n <= 0)
         return ATTNRUN_OK;
-    bool small = step->n_workers == 1 || is_small(&step->pub.phases[phase]);
+    bool small = step->own.n_workers == 1 || is_small(&step->pub.phases[phase]);
     if (small && (frame->control->deadline_ns == 0 || n <= LONGEST_RANGE_NS / cost))
         return reason(frame, run_range(step, phase, 0, n, 0, &frame->control->stop));
     struct step_run run = { .frame = frame, .step = step, .phase = phase };
@@ -249,25 +249,39 @@ static void load_late(struct attn_plan *plan, struct attn_step *step)
             step->pub.y[i] = (attnrun_tensor){ .kind = ATTNRUN_ABSENT };
 }
 
+/* The outputs that have a place in the arena are what they were planned as. */
+static attn_status check_planned(const struct attn_plan *plan,
+                                 const struct attn_step *step)
+{
+    for (int32_t i = 0; i < step->pub.n_out; i++) {
+        int32_t id = step->node->out[i];
+        const attnrun_type *type = &step->pub.out[i];
+        if (id < 0 || plan->values[id].place == ATTN_PLACE_LATE)
+            continue;
+        const attnrun_type *planned = &plan->values[id].type;
+        bool same = type->kind == planned->kind && type->dtype == planned->dtype &&
+                    type->rank == planned->rank;
+        for (int d = 0; same && d < planned->rank; d++)
+            same = dim_is(type->dims[d], planned->dims[d].value);
+        if (!same)
+            return op_fail(&step->pub, ATTNRUN_E_SHAPE,
+                           "output %d is %s with the values given, it was planned as %s",
+                           i, attn_type_format(NULL, type),
+                           attn_type_format(NULL, planned));
+    }
+    return ATTNRUN_OK;
+}
+
 static attn_status allocate_late(struct attn_frame *frame, struct attn_plan *plan,
                                  struct attn_step *step)
 {
     bool own = (step->pub.node->op->flags & (ATTNRUN_OP_LATE | ATTNRUN_OP_GRAPHS)) != 0;
+    TRY(check_planned(plan, step));
     for (int32_t i = 0; i < step->pub.n_out; i++) {
         int32_t id = step->node->out[i];
         const attnrun_type *type = &step->pub.out[i];
-        if (id < 0)
+        if (id < 0 || plan->values[id].place != ATTN_PLACE_LATE)
             continue;
-        if (plan->values[id].place != ATTN_PLACE_LATE) {
-            attnrun_type planned = plan->values[id].type;
-            for (int d = 0; d < planned.rank; d++)
-                if (type->rank != planned.rank ||
-                    (attn_type_is_concrete(type) &&
-                     type->dims[d].value != planned.dims[d].value))
-                    return op_fail(&step->pub, ATTNRUN_E_INTERNAL,
-                                   "output %d has another shape than planned", i);
-            continue;
-        }
         if (!attn_type_is_concrete(type)) {
             if (!own)
                 return op_fail(&step->pub, ATTNRUN_E_INTERNAL,
@@ -287,13 +301,13 @@ static attn_status scratch_late(struct attn_frame *frame, struct attn_step *step
                                 struct attn_heap_list *list)
 {
     int64_t bytes;
-    step->n_workers = attn_threads_count(frame->threads);
-    if (!ck_align(step->pub.scratch_bytes, ATTN_ARENA_ALIGN, &step->scratch_stride) ||
-        !ck_mul(step->scratch_stride, step->n_workers, &bytes))
+    step->own.n_workers = attn_threads_count(frame->threads);
+    if (!ck_align(step->pub.scratch_bytes, ATTN_ARENA_ALIGN, &step->own.stride) ||
+        !ck_mul(step->own.stride, step->own.n_workers, &bytes))
         return op_fail(&step->pub, ATTNRUN_E_MEMORY, "its scratch overflows");
-    step->scratch = attn_heap_alloc(&frame->heap, list, bytes);
-    step->shared = attn_heap_alloc(&frame->heap, list, step->pub.shared_bytes);
-    return step->scratch && step->shared ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
+    step->own.each = attn_heap_alloc(&frame->heap, list, bytes);
+    step->own.shared = attn_heap_alloc(&frame->heap, list, step->pub.shared_bytes);
+    return step->own.each && step->own.shared ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
 }
 
 static attn_status run_late(struct attn_frame *frame, struct attn_plan *plan,
@@ -301,7 +315,7 @@ static attn_status run_late(struct attn_frame *frame, struct attn_plan *plan,
 {
     struct attn_heap_list scratch = { NULL };
     load_late(plan, step);
-    step->pool = &frame->late_pool;
+    step->pool = NULL; /* nobody reads the values that infer() hands on */
     step->heap = &frame->heap;
     for (int32_t i = 0; i < step->pub.n_out; i++)
         attn_heap_release(&frame->heap, &step->lists[i]);
@@ -315,7 +329,6 @@ static attn_status run_late(struct attn_frame *frame, struct attn_plan *plan,
     if (status == ATTNRUN_OK)
         status = attn_frame_run_step(frame, step);
     attn_heap_release(&frame->heap, &scratch);
-    attn_pool_free(&frame->late_pool);
     TRY(status);
     for (int32_t i = 0; i < step->pub.n_out; i++) {
         int32_t id = step->node->out[i];
@@ -328,6 +341,43 @@ static attn_status run_late(struct attn_frame *frame, struct attn_plan *plan,
         plan->values[id].tensor = step->pub.y[i];
     }
     return ATTNRUN_OK;
+}
+
+/* A step whose outputs are planned although infer() lacked values: now they are there. */
+static attn_status recheck(struct attn_plan *plan, struct attn_step *step)
+{
+    for (int32_t i = 0; i < step->pub.n_in; i++)
+        step->known[i] = NULL;
+    step->pool = NULL;
+    TRY(attn_step_infer(step));
+    return check_planned(plan, step);
+}
+
+/* With the values known it may need more scratch than without. */
+static bool scratch_fits(const struct attn_step *step)
+{
+    return step->pub.scratch_bytes <= step->own.stride &&
+           step->pub.shared_bytes <= step->own.shared_bytes;
+}
+
+static attn_status run_planned(struct attn_frame *frame, struct attn_plan *plan,
+                               struct attn_step *step)
+{
+    step->heap = &frame->heap;
+    if (step->recheck)
+        TRY(recheck(plan, step));
+    if (step->is_view)
+        return ATTNRUN_OK;
+    if (scratch_fits(step))
+        return attn_frame_run_step(frame, step);
+    struct attn_heap_list scratch = { NULL };
+    struct attn_step_scratch own = step->own;
+    attn_status status = scratch_late(frame, step, &scratch);
+    if (status == ATTNRUN_OK)
+        status = attn_frame_run_step(frame, step);
+    attn_heap_release(&frame->heap, &scratch);
+    step->own = own;
+    return status;
 }
 
 /* Frees late values that this step was the last to read. Strings stay: elements that were
@@ -348,6 +398,20 @@ static void release_late(struct attn_frame *frame, struct attn_plan *plan,
     }
 }
 
+/* Bits behind the last element of types under 8 bits are zero, whatever lay there. */
+static void clear_padding(const struct attn_plan *plan, const struct attn_step *step)
+{
+    for (int32_t i = 0; i < step->pub.n_out; i++) {
+        int32_t id = step->node->out[i];
+        const attnrun_tensor *y = &step->pub.y[i];
+        if (id < 0 || dtype_bits(y->dtype) >= 8 || y->kind != ATTNRUN_TENSOR)
+            continue;
+        enum attn_place place = plan->values[id].place;
+        if (place == ATTN_PLACE_ARENA || place == ATTN_PLACE_LATE)
+            attn_tensor_clear_padding(y);
+    }
+}
+
 /* ---- the loop ---- */
 
 static void report_step(struct attn_frame *frame, const struct attn_step *step,
@@ -364,16 +428,12 @@ static attn_status run_steps(struct attn_frame *frame, struct attn_plan *plan)
     bool report = frame->outer == NULL && options != NULL && options->on_step != NULL;
     for (int32_t s = 0; s < plan->n_steps; s++) {
         struct attn_step *step = plan->steps[s];
-        if (step->is_view)
+        if (step->is_view && !step->recheck)
             continue;
         int64_t start = report ? now_ns() : 0;
         TRY(look_at_clock(frame->control));
-        if (step->late) {
-            TRY(run_late(frame, plan, step));
-        } else {
-            step->heap = &frame->heap;
-            TRY(attn_frame_run_step(frame, step));
-        }
+        TRY(step->late ? run_late(frame, plan, step) : run_planned(frame, plan, step));
+        clear_padding(plan, step);
         if (plan->has_late)
             release_late(frame, plan, step);
         if (report)
@@ -418,6 +478,7 @@ static void copy_out(struct attn_frame *frame, const struct attn_plan *plan)
         attnrun_tensor to = plan->values[frame->graph->outputs[i]].tensor;
         to.data = frame->arena + plan->blocks[plan->copies[i]].offset;
         tensor_copy(&to, &plan->values[frame->graph->outputs[i]].tensor);
+        attn_tensor_clear_padding(&to);
     }
 }
 
@@ -491,7 +552,6 @@ attn_status attn_frame_create(attnrun_runtime *runtime, struct attn_graph *graph
     made->kernels = attn_runtime_kernels(runtime);
     made->control = control;
     made->heap = (struct attn_heap){ .memory = memory, .kind = ATTN_MEM_HEAP };
-    attn_pool_init(&made->late_pool, memory, ATTN_MEM_PLAN);
     attn_pool_init(&made->spare, memory, ATTN_MEM_PLAN);
     *frame = made;
     return ATTNRUN_OK;

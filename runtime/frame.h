@@ -38,9 +38,8 @@ struct attn_frame {
     char *arena;
     int64_t arena_bytes;
     struct attn_heap heap;
-    struct attn_pool late_pool; /* of the late step under way */
-    int32_t *capture_ids;       /* subgraphs: capture values, in the order of inputs */
-    int32_t *capture_slots;     /* where each is among the outer node's x */
+    int32_t *capture_ids;   /* subgraphs: capture values, in the order of inputs */
+    int32_t *capture_slots; /* where each is among the outer node's x */
     int32_t n_captures;
     attnrun_tensor *call; /* subgraphs: formal inputs and captures of a call */
     bool busy;            /* a subgraph that runs itself is refused */

@@ -289,32 +289,41 @@ int32_t attnrun_step_append(attnrun_step *step, int32_t out, int32_t in, int32_t
 
 /* ---- known values ---- */
 
-int32_t attnrun_step_value(const attnrun_step *step, int32_t in, int64_t k,
-                           attnrun_dim *value)
+bool op_peek_value(const attnrun_step *step, int in, int64_t k, attnrun_dim *value)
 {
     const struct attn_step *full = step_of(step);
     if (in < 0 || in >= step->n_in || k < 0)
-        return 0;
+        return false;
     const attnrun_tensor *x = &step->x[in];
     bool small_int =
         x->dtype == ATTNRUN_I64 || x->dtype == ATTNRUN_I32 || x->dtype == ATTNRUN_BOOL;
     if (x->data != NULL && small_int) {
         if (k >= tensor_count(x))
-            return 0;
+            return false;
         *value = dim_of(tensor_get_int(x, k));
-        return 1;
+        return true;
     }
     if (full->known[in] == NULL || k >= full->n_known[in])
-        return 0;
+        return false;
     *value = full->known[in][k];
     return value->expr >= 0;
+}
+
+int32_t attnrun_step_value(const attnrun_step *step, int32_t in, int64_t k,
+                           attnrun_dim *value)
+{
+    if (op_peek_value(step, in, k, value))
+        return 1;
+    if (op_has_in(step, in) && step->x[in].data == NULL)
+        step_of(step)->waits = true;
+    return 0;
 }
 
 void attnrun_step_set_values(attnrun_step *step, int32_t out, int64_t n,
                              const attnrun_dim *values)
 {
     struct attn_step *full = step_of(step);
-    if (out >= step->n_out || n > ATTN_MAX_KNOWN || n < 0)
+    if (out >= step->n_out || n > ATTN_MAX_KNOWN || n < 0 || full->pool == NULL)
         return;
     struct attn_out_facts *facts = &full->facts[out];
     if (facts->known == NULL)

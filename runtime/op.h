@@ -152,6 +152,9 @@ attn_status op_broadcast(const attnrun_step *step, int first, int n, int *rank,
                          attnrun_dim *dims);
 /* One dim of numpy broadcasting; an invalid dim where constants do not fit. */
 attnrun_dim op_broadcast_dim(const attnrun_step *step, attnrun_dim a, attnrun_dim b);
+/* attnrun_step_value() for an element that infer() only hands on to whoever reads the
+ * output: nothing is wrong where it is not known. */
+bool op_peek_value(const attnrun_step *step, int in, int64_t k, attnrun_dim *value);
 /* The whole of a small integer input (i32, i64, rank <= 1) as constants; *known false
  * where it is not known yet; fails where it has more than `most` elements or a wrong
  * dtype. */

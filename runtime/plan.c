@@ -180,6 +180,7 @@ static attn_status add_step(struct planning *planning, struct attn_step *step)
         }
     }
     plan->n_late += step->late;
+    step->recheck = step->waits && !step->late;
     if (step->late || (step->node->pub.op->flags & ATTNRUN_OP_LATE))
         plan->has_late = true; /* it may take memory from the side heap */
     plan->steps[plan->n_steps++] = step;
@@ -249,6 +250,9 @@ static bool place_view(struct planning *planning, struct attn_step *step, int32_
         return false;
     const struct attn_plan_value *from = &plan->values[step->node->in[in]];
     int64_t offset = step->facts[out].view_offset;
+    if (dtype_bits(value->tensor.dtype) < 8 &&
+        (offset != 0 || tensor_count(&value->tensor) != tensor_count(&from->tensor)))
+        return false; /* its last byte may hold elements that are not its own */
     if (value->keep && from->place != ATTN_PLACE_ARENA)
         return false; /* an output has memory of its own */
     if (from->place == ATTN_PLACE_CONST) {
@@ -356,15 +360,17 @@ static attn_status add_scratch(struct planning *planning, struct attn_step *step
 {
     int64_t stride, shared, bytes;
     /* Any worker may take a task, however few there are. */
-    step->n_workers =
+    step->own.n_workers =
         attn_step_is_alone(step) ? 1 : attn_threads_count(planning->frame->threads);
     if (!ck_align(step->pub.scratch_bytes, ATTN_ARENA_ALIGN, &stride) ||
         !ck_align(step->pub.shared_bytes, ATTN_ARENA_ALIGN, &shared) ||
-        !ck_mul(stride, step->n_workers, &bytes) || !ck_add(bytes, shared, &bytes))
+        !ck_mul(stride, step->own.n_workers, &bytes) || !ck_add(bytes, shared, &bytes))
         return op_fail(&step->pub, ATTNRUN_E_MEMORY, "its scratch overflows");
-    step->scratch_stride = stride;
+    step->own.stride = stride;
+    step->own.shared_bytes = shared;
     if (bytes == 0 || step->late)
         return ATTNRUN_OK;
+    step->scratch_block = planning->plan->n_blocks;
     return add_block(planning->plan, bytes, step->index, step->index, -1);
 }
 
@@ -571,16 +577,12 @@ void attn_plan_bind(struct attn_plan *plan, char *arena, const attnrun_tensor *i
         return;
     for (int64_t i = plan->n_input_patches; i < plan->n_patches; i++)
         plan->patches[i].tensor->data = arena + plan->patches[i].offset;
-    int64_t block = plan->n_blocks;
-    for (int32_t s = plan->n_steps - 1; s >= 0;
-         s--) { /* scratch blocks are the last ones */
+    for (int32_t s = 0; s < plan->n_steps; s++) {
         struct attn_step *step = plan->steps[s];
-        bool has =
-            !step->late && (step->pub.scratch_bytes > 0 || step->pub.shared_bytes > 0);
-        if (!has)
+        if (step->scratch_block < 0)
             continue;
-        step->scratch = arena + plan->blocks[--block].offset;
-        step->shared = step->scratch + step->scratch_stride * step->n_workers;
+        step->own.each = arena + plan->blocks[step->scratch_block].offset;
+        step->own.shared = step->own.each + step->own.stride * step->own.n_workers;
     }
     plan->bound_arena = arena;
 }

@@ -36,6 +36,7 @@ struct attn_step *attn_step_create(struct attn_pool *pool, struct attn_graph *gr
     step->known = known;
     step->n_known = n_known;
     step->lists = lists;
+    step->scratch_block = -1;
     return step;
 }
 
@@ -137,6 +138,7 @@ attn_status attn_step_infer(struct attn_step *step)
     pub->phases[0] = (attnrun_phase){ .n_tasks = 1, .task_cost = 0 };
     pub->scratch_bytes = pub->shared_bytes = 0;
     pub->concrete = 1;
+    step->waits = false;
     for (int i = 0; i < pub->n_in + step->node->n_captures; i++)
         if (pub->in[i].kind != ATTNRUN_ABSENT && !attn_type_is_concrete(&pub->in[i]) &&
             !(pub->in[i].kind != ATTNRUN_TENSOR && pub->x[i].data != NULL))
@@ -233,5 +235,8 @@ attn_status attn_step_execute(struct attn_step *step, struct attn_heap *heap,
     if (shared != NULL)
         status = run_phases(step, scratch, shared, cancel);
     attn_heap_release(heap, &temporary);
+    for (int i = 0; status == ATTNRUN_OK && i < pub->n_out; i++)
+        if (pub->out[i].kind == ATTNRUN_TENSOR && step->facts[i].view_of < 0)
+            attn_tensor_clear_padding(&pub->y[i]);
     return status;
 }

@@ -19,12 +19,20 @@ struct attn_out_facts {
     int64_t n_known;
 };
 
+/* Scratch of a step while it runs: in the arena, or of a late step in the side heap. */
+struct attn_step_scratch {
+    int32_t n_workers; /* that it is for */
+    int64_t stride;    /* bytes from one worker's scratch to the next */
+    int64_t shared_bytes;
+    char *each, *shared;
+};
+
 struct attn_step {
     attnrun_step pub; /* first */
     struct attn_node *node;
     struct attn_graph *graph;
     struct attn_dims *dims; /* NULL in plans */
-    struct attn_pool *pool; /* where infer's facts go */
+    struct attn_pool *pool; /* where infer's facts go; NULL at run: nowhere */
     struct attn_out_facts *facts;
     const attnrun_dim **known; /* per input: symbolic elements, or NULL */
     int64_t *n_known;
@@ -33,11 +41,12 @@ struct attn_step {
     struct attn_heap_list *lists; /* per output, where it is late */
     int32_t index;                /* in the plan */
     bool late;                    /* shapes are known only at run */
-    bool is_view;                 /* nothing to run: the outputs are in place already */
-    uint32_t appended;            /* bit i: output i and its append_to share a buffer */
-    int32_t n_workers;            /* that scratch is planned for */
-    int64_t scratch_stride;       /* bytes from one worker's scratch to the next */
-    char *scratch, *shared;       /* in the arena */
+    bool waits;                   /* infer() asked for values that were not known */
+    bool recheck; /* it did, and the outputs are planned: it is called again at run */
+    bool is_view; /* nothing to run: the outputs are in place already */
+    uint32_t appended; /* bit i: output i and its append_to share a buffer */
+    struct attn_step_scratch own;
+    int64_t scratch_block; /* in the plan; -1: none */
 };
 
 /* An empty step for a node, in `pool`: arrays sized, types ABSENT. NULL on failure. */

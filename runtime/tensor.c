@@ -206,6 +206,14 @@ void attn_tensor_copy(const attnrun_tensor *to, const attnrun_tensor *from)
     }
 }
 
+void attn_tensor_clear_padding(const attnrun_tensor *t)
+{
+    int64_t bits = dtype_bits(t->dtype), count = tensor_count(t);
+    int64_t used = bits < 8 && count > 0 ? count * bits % 8 : 0;
+    if (used != 0 && t->data != NULL)
+        ((uint8_t *)t->data)[count * bits / 8] &= (uint8_t)((1 << used) - 1);
+}
+
 /* ---- single elements; those of a mapped file may be unaligned ---- */
 #define LOAD(type)                                                                       \
     static inline type load_##type(const void *data, int64_t k)                          \

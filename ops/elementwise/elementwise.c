@@ -54,8 +54,8 @@ void op_elementwise_known(attnrun_step *step, int a, int b, elementwise_combine 
         n < 0 || n > MOST_KNOWN || na < 0 || nb < 0)
         return;
     for (int64_t k = 0; k < n; k++) {
-        if (!attnrun_step_value(step, a, na == 1 ? 0 : k, &va) ||
-            (b >= 0 && !attnrun_step_value(step, b, nb == 1 ? 0 : k, &vb)))
+        if (!op_peek_value(step, a, na == 1 ? 0 : k, &va) ||
+            (b >= 0 && !op_peek_value(step, b, nb == 1 ? 0 : k, &vb)))
             return;
         values[k] = combine(step, va, vb);
         if (values[k].expr < 0)

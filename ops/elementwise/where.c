@@ -24,7 +24,7 @@ static bool known_at(const attnrun_step *step, int in, int64_t k, attnrun_dim *v
         *value = dim_of(tensor_get_int(&step->x[0], n - 1));
         return true;
     }
-    return attnrun_step_value(step, in, n - 1, value) != 0;
+    return op_peek_value(step, in, n - 1, value);
 }
 
 /* Small integers, so that chains of shapes stay known. */

@@ -33,7 +33,7 @@ static void concat_values(attnrun_step *step, int axis)
         if (count < 0 || n + count > 64)
             return;
         for (int64_t k = 0; k < count; k++, n++)
-            if (!op_move_value(step, i, k, &values[n]))
+            if (!op_move_peek(step, i, k, &values[n]))
                 values[n] = op_move_no_value();
     }
     attnrun_step_set_values(step, 0, n, values);

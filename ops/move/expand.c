@@ -32,7 +32,7 @@ static void expand_values(attnrun_step *step)
     int64_t n = op_count(out, 0, out->rank), count = op_move_n_values(step, 0);
     if (count == n)
         op_move_values_along(step);
-    if (n > 64 || count != 1 || !op_move_value(step, 0, 0, &one))
+    if (n > 64 || count != 1 || !op_move_peek(step, 0, 0, &one))
         return;
     for (int64_t k = 0; k < n; k++)
         values[k] = one;

@@ -22,11 +22,11 @@ static void gather_values(attnrun_step *step, int axis)
     if (n < 0 || count < 0 || axis != 0 || step->in[0].rank != 1)
         return;
     for (int64_t k = 0; k < count; k++) {
-        if (!op_move_value(step, 1, k, &at) || !dim_is_const(at))
+        if (!op_move_peek(step, 1, k, &at) || !dim_is_const(at))
             return;
         if (at.value < -n || at.value >= n)
             return; /* run() says so */
-        if (!op_move_value(step, 0, at.value < 0 ? at.value + n : at.value, &values[k]))
+        if (!op_move_peek(step, 0, at.value < 0 ? at.value + n : at.value, &values[k]))
             values[k] = op_move_no_value();
     }
     attnrun_step_set_values(step, 0, count, values);

@@ -13,6 +13,13 @@ bool op_move_value(const attnrun_step *step, int in, int64_t k, attnrun_dim *val
     return attnrun_step_value(step, in, k, value) != 0 && value->expr >= 0;
 }
 
+bool op_move_peek(const attnrun_step *step, int in, int64_t k, attnrun_dim *value)
+{
+    if (op_known(step, in))
+        return op_move_value(step, in, k, value);
+    return op_peek_value(step, in, k, value) && value->expr >= 0;
+}
+
 int64_t op_move_n_values(const attnrun_step *step, int in)
 {
     const attnrun_type *t = &step->in[in];
@@ -41,7 +48,7 @@ void op_move_values_along(attnrun_step *step)
     if (n < 0)
         return;
     for (int64_t k = 0; k < n; k++)
-        if (!op_move_value(step, 0, k, &values[k]))
+        if (!op_move_peek(step, 0, k, &values[k]))
             return;
     attnrun_step_set_values(step, 0, n, values);
 }

@@ -11,6 +11,8 @@ static inline const void *op_move_args(const attnrun_step *step)
 }
 /* infer: element k of integer input `in`, constant or symbolic; false where not known. */
 bool op_move_value(const attnrun_step *step, int in, int64_t k, attnrun_dim *value);
+/* The same where it is only handed on: see op_peek_value(). */
+bool op_move_peek(const attnrun_step *step, int in, int64_t k, attnrun_dim *value);
 /* An element that is not known: not a symbol, since it may be -1 or 0 with a meaning. */
 static inline attnrun_dim op_move_no_value(void) { return (attnrun_dim){ .expr = -1 }; }
 /* infer: how many elements the input has, where that is a constant of at most 64; else

@@ -196,7 +196,7 @@ static void slice_values(attnrun_step *step, int64_t first, int64_t pace)
         n.value > 64)
         return;
     for (int64_t k = 0; k < n.value; k++)
-        if (!op_move_value(step, 0, first + k * pace, &values[k]))
+        if (!op_move_peek(step, 0, first + k * pace, &values[k]))
             values[k] = op_move_no_value();
     attnrun_step_set_values(step, 0, n.value, values);
 }

@@ -100,7 +100,7 @@ static void split_values(attnrun_step *step, int axis)
     if (n < 0 || axis != 0 || step->in[0].rank != 1)
         return;
     for (int64_t k = 0; k < n; k++)
-        if (!op_move_value(step, 0, k, &values[k]))
+        if (!op_move_peek(step, 0, k, &values[k]))
             values[k] = op_move_no_value();
     for (int i = 0; i < step->n_out; i++) {
         attnrun_dim part = step->out[i].dims[0];
@@ -151,6 +151,8 @@ static attn_status split_infer(attnrun_step *step)
         TRY(op_move_unknown(step, i, in->dtype, -1));
     if (in->rank < 0)
         return ATTNRUN_OK;
+    if (op_has_in(step, 1) && args->num_outputs > 0)
+        return op_fail(step, ATTNRUN_E_ATTR, "both split and num_outputs are given");
     TRY(op_axis(step, args->axis, in->rank, false, &axis));
     memcpy(dims, in->dims, sizeof dims);
     for (int i = 0; i < step->n_out; i++) {

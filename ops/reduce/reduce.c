@@ -190,10 +190,10 @@ static void reduce_known(attnrun_step *step, enum fold fold, uint32_t mask)
     if (combine == NULL || reduce->finish != NONE || mask != 1 || x->rank != 1 ||
         !dtype_in(x->dtype, ATTN_DT(I32) | ATTN_DT(I64)) || !dim_is_const(x->dims[0]) ||
         x->dims[0].value < 1 || x->dims[0].value > 64 ||
-        !attnrun_step_value(step, 0, 0, &value))
+        !op_peek_value(step, 0, 0, &value))
         return;
     for (int64_t k = 1; k < x->dims[0].value; k++) {
-        if (!attnrun_step_value(step, 0, k, &next))
+        if (!op_peek_value(step, 0, k, &next))
             return;
         value = combine(step, value, next);
     }
