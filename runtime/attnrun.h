@@ -361,6 +361,10 @@ typedef struct attnrun_plan_info {
     /* Constants in files, packed by the first context, computed at load. */
     int64_t weights_bytes, packed_bytes, folded_bytes;
     const char *peak_node, *peak_op;
+    /* The most that a run takes besides the arena: sizes that depend on data, text, arenas of
+     * subgraphs. Of n_unbounded_steps no bound is known; only max_memory bounds them. */
+    int64_t side_heap_bytes;
+    int32_t n_unbounded_steps;
 } attnrun_plan_info;
 /* One piece of the arena: `name` lives at [offset, offset + bytes) from the first step to the
  * last. */
@@ -386,8 +390,8 @@ ATTNRUN_API attnrun_status attnrun_reserve(attnrun_context *context,
 
 typedef struct attnrun_memory_info {
     uint32_t struct_size;
-    /* Allocated now; the highest byte that the last run's plan touched; of data-dependent
-     * shapes, the most of the last run. */
+    /* Allocated now, with those of subgraphs; the highest byte that the last run's plan
+     * touched; of sizes that depend on data, the most of the last run, subgraphs included. */
     int64_t arena_bytes, arena_used_bytes, side_heap_bytes;
     int32_t n_plans;
 } attnrun_memory_info;
@@ -600,6 +604,9 @@ ATTNRUN_API int32_t attnrun_step_value(const attnrun_step *step, int32_t in, int
 /* infer: states the n elements of integer output `out` (at most 64; more is ignored). */
 ATTNRUN_API void attnrun_step_set_values(attnrun_step *step, int32_t out, int64_t n,
                                          const attnrun_dim *values);
+/* infer: run() takes at most `bytes` for outputs whose sizes depend on data; attnrun_plan()
+ * adds this up. Not stated: no bound is known. */
+ATTNRUN_API void attnrun_step_heap_bound(attnrun_step *step, int64_t bytes);
 /* run of an ATTNRUN_OP_LATE operator: memory for output `out` of these dims; fills in
  * step->y[out]. Bounded by the memory budget. E_SHAPE where infer() stated other dims. */
 ATTNRUN_API attnrun_status attnrun_step_alloc(const attnrun_step *step, int32_t out,

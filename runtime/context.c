@@ -462,6 +462,8 @@ static void fill_plan_info(const struct attnrun_context *context,
         .peak_step = plan->peak_step,
         .arena_bytes = plan->arena_bytes,
         .lower_bound_bytes = plan->lower_bound,
+        .side_heap_bytes = plan->heap_bytes,
+        .n_unbounded_steps = plan->n_unbounded,
         .weights_bytes = model->weights_bytes,
         .packed_bytes = model->packed_bytes,
         .folded_bytes = model->folded_bytes,
@@ -536,8 +538,8 @@ attnrun_status attnrun_context_memory(const attnrun_context *context,
         return attn_fail(ATTNRUN_E_USAGE, "context or info is NULL or of another ABI");
     const struct attn_frame *frame = context->frame;
     attnrun_memory_info filled = { .struct_size = sizeof filled,
-                                   .arena_bytes = frame->arena_bytes,
-                                   .side_heap_bytes = frame->heap.peak_bytes };
+                                   .arena_bytes = attn_frame_arena_bytes(frame),
+                                   .side_heap_bytes = frame->control->heap.peak_bytes };
     if (frame->current != NULL)
         filled.arena_used_bytes = frame->current->arena_bytes;
     for (int i = 0; i < ATTN_MAX_PLANS; i++)

@@ -1,4 +1,4 @@
-/* frame.c - running a graph: the loop over steps, late steps, and subgraphs. */
+/* frame.c - running a graph: the loop over steps. */
 #include "frame.h"
 
 #include <stdatomic.h>
@@ -6,7 +6,6 @@
 
 #include "fill.h"
 #include "infer.h"
-#include "operand.h"
 
 /* Ranges of tasks shorter than this are not worth handing to another thread. */
 enum { RANGE_NS = 10000, LONGEST_RANGE_NS = 2000000 };
@@ -39,9 +38,10 @@ static int64_t now_ns(void)
 
 /* ---- plans and memory ---- */
 
+/* Not only of late steps: text has its place in the side heap, too. */
 static void release_all_late(struct attn_frame *frame, struct attn_plan *plan)
 {
-    for (int32_t s = 0; plan->has_late && s < plan->n_steps; s++)
+    for (int32_t s = 0; frame->heap.used_bytes > 0 && s < plan->n_steps; s++)
         for (int32_t i = 0; i < plan->steps[s]->pub.n_out; i++)
             attn_heap_release(&frame->heap, &plan->steps[s]->lists[i]);
 }
@@ -89,8 +89,10 @@ attn_status attn_frame_plan(struct attn_frame *frame, const attnrun_tensor *inpu
     *slot = made;
     made->last_used = ++frame->clock;
     attn_log(frame->runtime, ATTN_LOG_PLAN,
-             "plan: %d steps, %lld bytes of arena, %d late", made->n_steps,
-             (long long)made->arena_bytes, made->n_late);
+             "plan: %d steps, %lld bytes of arena, %d late, %lld bytes of side heap and "
+             "what %d steps need that have no bound",
+             made->n_steps, (long long)made->arena_bytes, made->n_late,
+             (long long)made->heap_bytes, made->n_unbounded);
     *plan = made;
     return ATTNRUN_OK;
 }
@@ -229,172 +231,16 @@ attn_status attn_frame_run_step(struct attn_frame *frame, struct attn_step *step
     return ATTNRUN_OK;
 }
 
-/* ---- late steps: shapes are known only now ---- */
+/* ---- the loop ---- */
 
-static void load_late(struct attn_plan *plan, struct attn_step *step)
+/* A step has copied what its subgraphs left. */
+static void release_children(struct attn_frame *frame, const struct attn_step *step)
 {
-    attnrun_type *types = (attnrun_type *)(uintptr_t)step->pub.in;
-    attnrun_tensor *x = (attnrun_tensor *)(uintptr_t)step->pub.x;
-    for (int32_t i = 0; i < step->pub.n_in + step->node->n_captures; i++) {
-        int32_t id = step->node->in[i];
-        if (id < 0)
+    for (struct attn_frame *child = frame->children; child != NULL; child = child->next) {
+        if (child->node != step->node || child->current == NULL)
             continue;
-        x[i] = plan->values[id].tensor;
-        attn_tensor_to_type(&x[i], &types[i]);
-        step->known[i] = NULL;
-    }
-    for (int32_t i = 0; i < step->pub.n_out; i++)
-        if (step->node->out[i] >= 0 &&
-            plan->values[step->node->out[i]].place == ATTN_PLACE_LATE)
-            step->pub.y[i] = (attnrun_tensor){ .kind = ATTNRUN_ABSENT };
-}
-
-/* The outputs that have a place in the arena are what they were planned as. */
-static attn_status check_planned(const struct attn_plan *plan,
-                                 const struct attn_step *step)
-{
-    for (int32_t i = 0; i < step->pub.n_out; i++) {
-        int32_t id = step->node->out[i];
-        const attnrun_type *type = &step->pub.out[i];
-        if (id < 0 || plan->values[id].place == ATTN_PLACE_LATE)
-            continue;
-        const attnrun_type *planned = &plan->values[id].type;
-        bool same = type->kind == planned->kind && type->dtype == planned->dtype &&
-                    type->rank == planned->rank;
-        for (int d = 0; same && d < planned->rank; d++)
-            same = dim_is(type->dims[d], planned->dims[d].value);
-        if (!same)
-            return op_fail(&step->pub, ATTNRUN_E_SHAPE,
-                           "output %d is %s with the values given, it was planned as %s",
-                           i, attn_type_format(NULL, type),
-                           attn_type_format(NULL, planned));
-    }
-    return ATTNRUN_OK;
-}
-
-static attn_status allocate_late(struct attn_frame *frame, struct attn_plan *plan,
-                                 struct attn_step *step)
-{
-    bool own = (step->pub.node->op->flags & (ATTNRUN_OP_LATE | ATTNRUN_OP_GRAPHS)) != 0;
-    TRY(check_planned(plan, step));
-    for (int32_t i = 0; i < step->pub.n_out; i++) {
-        int32_t id = step->node->out[i];
-        const attnrun_type *type = &step->pub.out[i];
-        if (id < 0 || plan->values[id].place != ATTN_PLACE_LATE)
-            continue;
-        if (!attn_type_is_concrete(type)) {
-            if (!own)
-                return op_fail(&step->pub, ATTNRUN_E_INTERNAL,
-                               "output %d has no known shape", i);
-            continue;
-        }
-        TRY(attn_type_to_tensor(type, &step->pub.y[i]));
-        step->pub.y[i].data =
-            attn_heap_alloc(&frame->heap, &step->lists[i], tensor_bytes(&step->pub.y[i]));
-        if (step->pub.y[i].data == NULL)
-            return ATTNRUN_E_MEMORY;
-    }
-    return ATTNRUN_OK;
-}
-
-static attn_status scratch_late(struct attn_frame *frame, struct attn_step *step,
-                                struct attn_heap_list *list)
-{
-    int64_t bytes;
-    step->own.n_workers = attn_threads_count(frame->threads);
-    if (!ck_align(step->pub.scratch_bytes, ATTN_ARENA_ALIGN, &step->own.stride) ||
-        !ck_mul(step->own.stride, step->own.n_workers, &bytes))
-        return op_fail(&step->pub, ATTNRUN_E_MEMORY, "its scratch overflows");
-    step->own.each = attn_heap_alloc(&frame->heap, list, bytes);
-    step->own.shared = attn_heap_alloc(&frame->heap, list, step->pub.shared_bytes);
-    return step->own.each && step->own.shared ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
-}
-
-static attn_status run_late(struct attn_frame *frame, struct attn_plan *plan,
-                            struct attn_step *step)
-{
-    struct attn_heap_list scratch = { NULL };
-    load_late(plan, step);
-    step->pool = NULL; /* nobody reads the values that infer() hands on */
-    step->heap = &frame->heap;
-    for (int32_t i = 0; i < step->pub.n_out; i++)
-        attn_heap_release(&frame->heap, &step->lists[i]);
-    attn_status status = attn_step_check_inputs(step);
-    if (status == ATTNRUN_OK)
-        status = attn_step_infer(step);
-    if (status == ATTNRUN_OK)
-        status = allocate_late(frame, plan, step);
-    if (status == ATTNRUN_OK)
-        status = scratch_late(frame, step, &scratch);
-    if (status == ATTNRUN_OK)
-        status = attn_frame_run_step(frame, step);
-    attn_heap_release(&frame->heap, &scratch);
-    TRY(status);
-    for (int32_t i = 0; i < step->pub.n_out; i++) {
-        int32_t id = step->node->out[i];
-        if (id < 0 || plan->values[id].place != ATTN_PLACE_LATE)
-            continue;
-        if (step->pub.y[i].kind == ATTNRUN_ABSENT)
-            return op_fail(&step->pub, ATTNRUN_E_INTERNAL, "output %d was not written",
-                           i);
-        TRY(attn_step_check_output(step, i, step->pub.y[i].kind, step->pub.y[i].dtype));
-        plan->values[id].tensor = step->pub.y[i];
-    }
-    return ATTNRUN_OK;
-}
-
-/* A step whose outputs are planned although infer() lacked values: now they are there. */
-static attn_status recheck(struct attn_plan *plan, struct attn_step *step)
-{
-    for (int32_t i = 0; i < step->pub.n_in; i++)
-        step->known[i] = NULL;
-    step->pool = NULL;
-    TRY(attn_step_infer(step));
-    return check_planned(plan, step);
-}
-
-/* With the values known it may need more scratch than without. */
-static bool scratch_fits(const struct attn_step *step)
-{
-    return step->pub.scratch_bytes <= step->own.stride &&
-           step->pub.shared_bytes <= step->own.shared_bytes;
-}
-
-static attn_status run_planned(struct attn_frame *frame, struct attn_plan *plan,
-                               struct attn_step *step)
-{
-    step->heap = &frame->heap;
-    if (step->recheck)
-        TRY(recheck(plan, step));
-    if (step->is_view)
-        return ATTNRUN_OK;
-    if (scratch_fits(step))
-        return attn_frame_run_step(frame, step);
-    struct attn_heap_list scratch = { NULL };
-    struct attn_step_scratch own = step->own;
-    attn_status status = scratch_late(frame, step, &scratch);
-    if (status == ATTNRUN_OK)
-        status = attn_frame_run_step(frame, step);
-    attn_heap_release(&frame->heap, &scratch);
-    step->own = own;
-    return status;
-}
-
-/* Frees late values that this step was the last to read. Strings stay: elements that were
- * moved since then share their bytes. */
-static void release_late(struct attn_frame *frame, struct attn_plan *plan,
-                         const struct attn_step *step)
-{
-    for (int32_t i = 0; i < step->pub.n_in + step->node->n_captures; i++) {
-        int32_t id = step->node->in[i];
-        if (id < 0 || plan->values[id].place != ATTN_PLACE_LATE ||
-            plan->values[id].last_use != step->index || plan->values[id].producer < 0)
-            continue;
-        struct attn_step *producer = plan->steps[plan->values[id].producer];
-        for (int32_t o = 0; o < producer->pub.n_out; o++)
-            if (producer->node->out[o] == id &&
-                producer->pub.out[o].dtype != ATTNRUN_STRING)
-                attn_heap_release(&frame->heap, &producer->lists[o]);
+        release_all_late(child, child->current);
+        child->current = NULL;
     }
 }
 
@@ -411,8 +257,6 @@ static void clear_padding(const struct attn_plan *plan, const struct attn_step *
             attn_tensor_clear_padding(y);
     }
 }
-
-/* ---- the loop ---- */
 
 static void report_step(struct attn_frame *frame, const struct attn_step *step,
                         int64_t start)
@@ -432,10 +276,13 @@ static attn_status run_steps(struct attn_frame *frame, struct attn_plan *plan)
             continue;
         int64_t start = report ? now_ns() : 0;
         TRY(look_at_clock(frame->control));
-        TRY(step->late ? run_late(frame, plan, step) : run_planned(frame, plan, step));
+        TRY(step->late ? attn_frame_run_late(frame, plan, step)
+                       : attn_frame_run_planned(frame, plan, step));
         clear_padding(plan, step);
+        if (step->pub.node->op->flags & ATTNRUN_OP_GRAPHS)
+            release_children(frame, step);
         if (plan->has_late)
-            release_late(frame, plan, step);
+            attn_frame_release_late(frame, plan, step);
         if (report)
             report_step(frame, step, start);
     }
@@ -488,7 +335,8 @@ attn_status attn_frame_prepare(struct attn_frame *frame, const attnrun_tensor *i
     if (frame->current != NULL)
         release_all_late(frame, frame->current);
     frame->current = NULL; /* outputs of the run before are gone */
-    frame->heap.peak_bytes = frame->heap.used_bytes;
+    if (frame->outer == NULL)
+        frame->control->heap.peak_bytes = frame->control->heap.used_bytes;
     TRY(attn_frame_plan(frame, inputs, plan));
     TRY(attn_frame_reserve(frame, *plan));
     frame->shown = *plan;
@@ -551,10 +399,20 @@ attn_status attn_frame_create(attnrun_runtime *runtime, struct attn_graph *graph
     made->threads = attn_runtime_threads(runtime);
     made->kernels = attn_runtime_kernels(runtime);
     made->control = control;
-    made->heap = (struct attn_heap){ .memory = memory, .kind = ATTN_MEM_HEAP };
+    made->heap = (struct attn_heap){ .memory = memory,
+                                     .kind = ATTN_MEM_HEAP,
+                                     .total = &control->heap };
     attn_pool_init(&made->spare, memory, ATTN_MEM_PLAN);
     *frame = made;
     return ATTNRUN_OK;
+}
+
+int64_t attn_frame_arena_bytes(const struct attn_frame *frame)
+{
+    int64_t bytes = frame->arena_bytes;
+    for (const struct attn_frame *c = frame->children; c != NULL; c = c->next)
+        bytes += attn_frame_arena_bytes(c);
+    return bytes;
 }
 
 void attn_frame_trim(struct attn_frame *frame)

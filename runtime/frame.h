@@ -15,6 +15,7 @@ struct attn_control {
     int32_t stop;        /* ATTN_GO … ; read by kernels as work->cancel */
     int64_t deadline_ns; /* of CLOCK_MONOTONIC; 0: none */
     const attnrun_run_options *options;
+    struct attn_heap_total heap; /* of all frames */
 };
 
 struct attn_frame {
@@ -67,10 +68,22 @@ attn_status attn_frame_run_plan(struct attn_frame *frame, struct attn_plan *plan
 attn_status attn_frame_run(struct attn_frame *frame, const attnrun_tensor *inputs);
 attn_status attn_frame_output(const struct attn_frame *frame, int32_t index,
                               attnrun_tensor *tensor);
+/* Of this frame and those below. */
+int64_t attn_frame_arena_bytes(const struct attn_frame *frame);
 /* Gives back plans, arena and heap, here and in the frames below. */
 void attn_frame_trim(struct attn_frame *frame);
 /* All phases of the step are run by the caller's thread, as worker 0. */
 bool attn_step_is_alone(const struct attn_step *step);
+/* Runs a step whose outputs have a place in the arena; infers it again where it has to.
+ */
+attn_status attn_frame_run_planned(struct attn_frame *frame, struct attn_plan *plan,
+                                   struct attn_step *step);
+/* Infers a late step, gives it memory of the side heap and runs it. */
+attn_status attn_frame_run_late(struct attn_frame *frame, struct attn_plan *plan,
+                                struct attn_step *step);
+/* Frees late values that this step was the last to read. */
+void attn_frame_release_late(struct attn_frame *frame, struct attn_plan *plan,
+                             const struct attn_step *step);
 /* Runs all phases of a step whose memory is bound. */
 attn_status attn_frame_run_step(struct attn_frame *frame, struct attn_step *step);
 

@@ -8,6 +8,18 @@ struct attn_heap_block {
     int64_t bytes; /* with this header */
     char pad[48];
 };
+_Static_assert(sizeof(struct attn_heap_block) == ATTN_HEAP_HEADER,
+               "blocks are aligned to 64 bytes behind their header");
+
+static void count(struct attn_heap *heap, int64_t bytes)
+{
+    heap->used_bytes += bytes;
+    if (heap->total == NULL)
+        return;
+    heap->total->used_bytes += bytes;
+    if (heap->total->used_bytes > heap->total->peak_bytes)
+        heap->total->peak_bytes = heap->total->used_bytes;
+}
 
 void *attn_heap_alloc(struct attn_heap *heap, struct attn_heap_list *list, int64_t bytes)
 {
@@ -22,9 +34,7 @@ void *attn_heap_alloc(struct attn_heap *heap, struct attn_heap_list *list, int64
     block->bytes = total;
     block->next = list->first;
     list->first = block;
-    heap->used_bytes += total;
-    if (heap->used_bytes > heap->peak_bytes)
-        heap->peak_bytes = heap->used_bytes;
+    count(heap, total);
     return block + 1;
 }
 
@@ -39,7 +49,7 @@ void attn_heap_sweep(struct attn_heap *heap, struct attn_heap_list *list,
             continue;
         }
         *at = block->next;
-        heap->used_bytes -= block->bytes;
+        count(heap, -block->bytes);
         attn_free(heap->memory, heap->kind, block, block->bytes);
     }
 }
@@ -49,7 +59,7 @@ void attn_heap_release(struct attn_heap *heap, struct attn_heap_list *list)
     while (list->first != NULL) {
         struct attn_heap_block *block = list->first;
         list->first = block->next;
-        heap->used_bytes -= block->bytes;
+        count(heap, -block->bytes);
         attn_free(heap->memory, heap->kind, block, block->bytes);
     }
 }

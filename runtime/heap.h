@@ -7,11 +7,19 @@
 
 #include "alloc.h"
 
+/* What several heaps hold together: those of a run, with its subgraphs. */
+struct attn_heap_total {
+    int64_t used_bytes, peak_bytes;
+};
+
 struct attn_heap {
     struct attn_memory *memory;
     enum attn_memory_kind kind;
-    int64_t used_bytes, peak_bytes;
+    int64_t used_bytes;
+    struct attn_heap_total *total; /* or NULL */
 };
+
+enum { ATTN_HEAP_HEADER = 64 }; /* of each block, counted as used */
 
 struct attn_heap_block; /* header in front of the bytes */
 struct attn_heap_list {

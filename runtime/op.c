@@ -409,6 +409,11 @@ attnrun_status attnrun_step_alloc(const attnrun_step *step, int32_t out, int32_t
     return ATTNRUN_OK;
 }
 
+void attnrun_step_heap_bound(attnrun_step *step, int64_t bytes)
+{
+    step_of(step)->heap_bound = bytes < 0 ? -1 : bytes;
+}
+
 void *op_heap(const attnrun_step *step, int out, int64_t bytes)
 {
     return attn_heap_alloc(step_of(step)->heap, late_list(step, out), bytes);

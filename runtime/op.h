@@ -204,6 +204,9 @@ attn_status op_graph_run(const attnrun_step *step, const attnrun_work *work, int
                          attnrun_tensor *outputs);
 
 /* ---- run of late operators ---- */
+/* What each block costs besides its bytes, for attnrun_step_heap_bound(); of one block
+ * for each output the runtime knows. */
+enum { OP_HEAP_BLOCK = 64 };
 /* Memory of the output's lifetime, for elements of sequences and for strings; NULL with
  * the error recorded. */
 void *op_heap(const attnrun_step *step, int out, int64_t bytes);

@@ -499,6 +499,7 @@ static attn_status plan_graph(struct planning *planning, const attnrun_tensor *i
     TRY(attn_plan_append_states(planning->frame, planning->plan, inputs));
     place_values(planning);
     TRY(make_blocks(planning));
+    attn_plan_bound_heap(planning->frame, planning->plan);
     return make_patches(planning);
 }
 

@@ -62,6 +62,8 @@ struct attn_plan {
     struct attn_patch *patches;
     int64_t n_patches, n_input_patches; /* input patches come first */
     int64_t arena_bytes, lower_bound;
+    int64_t heap_bytes; /* most that a run takes from the side heap, as far as is known */
+    int32_t n_unbounded; /* steps for which that is not known */
     int32_t peak_step;
     int32_t
         *copies; /* per graph output: block to copy a constant or an input into, or -1 */
@@ -88,6 +90,8 @@ bool attn_plan_is_readable(const attnrun_tensor *input);
 /* Decides which of the frame's states this plan appends in place. */
 attn_status attn_plan_append_states(struct attn_frame *frame, struct attn_plan *plan,
                                     const attnrun_tensor *inputs);
+/* Sets heap_bytes and n_unbounded. */
+void attn_plan_bound_heap(const struct attn_frame *frame, struct attn_plan *plan);
 bool attn_plan_fits(const struct attn_plan *plan, const attnrun_tensor *inputs);
 /* Sets data pointers for this arena and these inputs. */
 void attn_plan_bind(struct attn_plan *plan, char *arena, const attnrun_tensor *inputs);

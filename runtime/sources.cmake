@@ -18,6 +18,7 @@ set(ATTN_RUNTIME
   runtime/host.c
   runtime/infer.c
   runtime/io.c
+  runtime/late.c
   runtime/model.c
   runtime/model_info.c
   runtime/node.c
@@ -26,6 +27,7 @@ set(ATTN_RUNTIME
   runtime/operand.c
   runtime/pack.c
   runtime/plan.c
+  runtime/plan_heap.c
   runtime/promote.c
   runtime/rewrite.c
   runtime/row.c

@@ -139,6 +139,8 @@ attn_status attn_step_infer(struct attn_step *step)
     pub->scratch_bytes = pub->shared_bytes = 0;
     pub->concrete = 1;
     step->waits = false;
+    step->heap_bound = -1;
+    step->inner_bytes = 0;
     for (int i = 0; i < pub->n_in + step->node->n_captures; i++)
         if (pub->in[i].kind != ATTNRUN_ABSENT && !attn_type_is_concrete(&pub->in[i]) &&
             !(pub->in[i].kind != ATTNRUN_TENSOR && pub->x[i].data != NULL))

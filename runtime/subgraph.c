@@ -107,14 +107,20 @@ static attn_status infer_planned(const attnrun_step *step, int graph, int n_inpu
             if (outputs[i].dims[d].expr != 0)
                 outputs[i].dims[d] = (attnrun_dim){ .expr = ATTN_DIM_UNKNOWN };
     }
-    if (!known)
+    if (!known) {
+        full->inner_bytes = -1;
         return ATTNRUN_OK;
+    }
     for (int i = 0; i < n_inputs; i++)
         TRY(attn_type_to_tensor(&inputs[i], &child->call[i]));
     for (int32_t k = 0; k < child->n_captures; k++)
         TRY(attn_type_to_tensor(&step->in[child->capture_slots[k]],
                                 &child->call[n_inputs + k]));
     TRY(attn_frame_plan(child, child->call, &plan));
+    if (plan->n_unbounded > 0 || full->inner_bytes < 0 ||
+        !ck_add(full->inner_bytes, plan->arena_bytes, &full->inner_bytes) ||
+        !ck_add(full->inner_bytes, plan->heap_bytes, &full->inner_bytes))
+        full->inner_bytes = -1;
     for (int i = 0; i < n_outputs; i++)
         outputs[i] = plan->values[child->graph->outputs[i]].type;
     return ATTNRUN_OK;

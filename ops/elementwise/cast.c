@@ -45,6 +45,22 @@ static attnrun_dim cast_value(const attnrun_step *step, attnrun_dim a, attnrun_d
     return a;
 }
 
+/* The longest text of a number of that dtype: sign, digits, and ".0" or "e-308" behind.
+ */
+static int64_t text_width(int32_t dtype)
+{
+    if (dtype_in(dtype, ATTN_DT_FLOAT) || attn_convert_wide(dtype) == ATTNRUN_F32)
+        return 24;
+    return dtype_bits(dtype) <= 8 ? 5 : dtype_bits(dtype) <= 32 ? 11 : 20;
+}
+
+/* Text of all elements of constant dims; -1 where that overflows. */
+static int64_t text_bytes(const attnrun_type *x)
+{
+    int64_t bytes;
+    return ck_mul(op_count(x, 0, x->rank), text_width(x->dtype), &bytes) ? bytes : -1;
+}
+
 static attn_status cast_infer_to(attnrun_step *step, int64_t to)
 {
     const attnrun_type *x = &step->in[0];
@@ -62,6 +78,8 @@ static attn_status cast_infer_to(attnrun_step *step, int64_t to)
         op_elementwise_known(step, 0, -1, cast_value);
     if (dtype != ATTNRUN_STRING)
         elementwise_tasks(step, 500);
+    else if (step->concrete && x->dtype != ATTNRUN_STRING)
+        attnrun_step_heap_bound(step, text_bytes(x));
     return ATTNRUN_OK;
 }
 
@@ -167,18 +185,20 @@ static attn_status cast_to_text(const attnrun_step *step, const attnrun_work *wo
 {
     const attnrun_tensor *x = &step->x[0];
     attnrun_string *y = step->y[0].data;
-    int64_t count = tensor_count(x), bytes;
+    int64_t count = tensor_count(x), width = text_width(x->dtype), bytes;
     char text[TEXT_NUMBER_BYTES];
-    if (!ck_mul(count, TEXT_NUMBER_BYTES, &bytes))
+    if (!ck_mul(count, width, &bytes))
         return op_fail(step, ATTNRUN_E_MEMORY, "text of %lld numbers", (long long)count);
     char *room = op_heap(step, 0, bytes);
     if (room == NULL)
         return ATTNRUN_E_MEMORY;
     for (int64_t k = 0; k < count; k++) {
         int n = number_to_text(text, x, k);
+        if (n < 0 || n > width)
+            return op_fail(step, ATTNRUN_E_INTERNAL, "a number has %d letters", n);
         memcpy(room, text, (size_t)n);
         y[k] = (attnrun_string){ room, n };
-        room += TEXT_NUMBER_BYTES;
+        room += n;
         if (k % OP_CHUNK == 0 && OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
     }

@@ -18,6 +18,8 @@ static attn_status identity_infer(attnrun_step *step)
     TRY(op_out_like(step, 0, 0));
     if (step->in[0].kind != ATTNRUN_TENSOR)
         return ATTNRUN_OK;
+    if (step->in[0].dtype != ATTNRUN_STRING)
+        attnrun_step_heap_bound(step, 0);
     attnrun_step_view(step, 0, 0, 0);
     op_elementwise_known(step, 0, -1, first_of);
     return ATTNRUN_OK;

@@ -45,6 +45,7 @@ static attn_status nms_infer(attnrun_step *step)
     if (n > INT32_MAX || all < 0 || all > ATTN_MAX_ELEMENTS)
         return op_fail(step, ATTNRUN_E_LIMIT, "there are too many boxes");
     step->scratch_bytes = (n + all) * 4 + 64;
+    attnrun_step_heap_bound(step, all * 24);
     return ATTNRUN_OK;
 }
 

@@ -24,6 +24,9 @@ static attn_status compress_infer(attnrun_step *step)
         TRY(op_axis(step, args->axis, in->rank, false, &axis));
     for (int i = 0; i < rank; i++)
         dims[i] = i == axis ? attnrun_dim_unknown(step) : in->dims[i];
+    if (step->concrete)
+        attnrun_step_heap_bound(step,
+                                dtype_bytes_of(in->dtype, op_count(in, 0, in->rank)));
     return op_out(step, 0, in->dtype, rank, dims);
 }
 

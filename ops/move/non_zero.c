@@ -8,7 +8,10 @@ static attn_status non_zero_infer(attnrun_step *step)
     int rank = step->in[0].rank;
     attnrun_dim dims[2] = { rank < 0 ? attnrun_dim_unknown(step) : dim_of(rank),
                             attnrun_dim_unknown(step) };
+    int64_t bytes;
     TRY(op_move_need_bytes(step, 0));
+    if (step->concrete && ck_mul(op_count(&step->in[0], 0, rank), 8 * rank, &bytes))
+        attnrun_step_heap_bound(step, bytes);
     return op_out(step, 0, ATTNRUN_I64, 2, dims);
 }
 

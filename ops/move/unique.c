@@ -50,8 +50,13 @@ static attn_status unique_infer(attnrun_step *step)
     TRY(op_out(step, 1, ATTNRUN_I64, 1, &n));
     TRY(op_out(step, 2, ATTNRUN_I64, 1, &all));
     TRY(op_out(step, 3, ATTNRUN_I64, 1, &n));
-    if (step->concrete && !ck_mul(all.value, 40, &step->scratch_bytes))
+    if (!step->concrete)
+        return ATTNRUN_OK;
+    if (!ck_mul(all.value, 40, &step->scratch_bytes))
         step->scratch_bytes = -1;
+    int64_t bytes = dtype_bytes_of(in->dtype, op_count(in, 0, in->rank)), lists;
+    if (ck_mul(all.value, 24, &lists) && bytes >= 0 && ck_add(bytes, lists, &bytes))
+        attnrun_step_heap_bound(step, bytes);
     return ATTNRUN_OK;
 }
 

@@ -77,6 +77,7 @@ static attn_status get_run(const attnrun_step *step, const attnrun_work *work)
 
 static attn_status has_infer(attnrun_step *step)
 {
+    attnrun_step_heap_bound(step, 0);
     return op_out(step, 0, ATTNRUN_BOOL, 0, NULL);
 }
 

@@ -7,6 +7,15 @@
 
 static attn_status construct_infer(attnrun_step *step)
 {
+    int64_t bytes = step->n_in * (int64_t)(sizeof(attnrun_tensor) + OP_HEAP_BLOCK);
+    bool known = step->concrete && step->in[0].dtype != ATTNRUN_STRING;
+    for (int i = 0; known && i < step->n_in; i++) {
+        const attnrun_type *in = &step->in[i];
+        int64_t more = dtype_bytes_of(in->dtype, op_count(in, 0, in->rank));
+        known = more >= 0 && ck_add(bytes, more, &bytes);
+    }
+    if (known)
+        attnrun_step_heap_bound(step, bytes);
     return op_value_unknown(step, 0, ATTNRUN_SEQUENCE, step->in[0].dtype);
 }
 
@@ -35,6 +44,7 @@ static attn_status empty_infer(attnrun_step *step)
     const struct empty_args *args = step->args;
     if (args->dtype <= 0 || args->dtype >= ATTNRUN_DTYPE_COUNT)
         return op_fail(step, ATTNRUN_E_ATTR, "dtype is %lld", (long long)args->dtype);
+    attnrun_step_heap_bound(step, 0);
     return op_value_unknown(step, 0, ATTNRUN_SEQUENCE, (int32_t)args->dtype);
 }
 
@@ -134,6 +144,7 @@ static attn_status erase_run(const attnrun_step *step, const attnrun_work *work)
 
 static attn_status length_infer(attnrun_step *step)
 {
+    attnrun_step_heap_bound(step, 0);
     return op_out(step, 0, ATTNRUN_I64, 0, NULL);
 }
 

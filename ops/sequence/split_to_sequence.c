@@ -13,6 +13,21 @@ static const attnrun_attr_def split_attrs[] = { ATTR_INT(struct split_args, axis
                                                 ATTR_FLAG(struct split_args, keepdims, 1),
                                                 ATTR_END };
 
+/* All elements, and as many pieces as there can be. */
+static attn_status bound(attnrun_step *step, int axis)
+{
+    const attnrun_type *x = &step->in[0];
+    int64_t bytes = dtype_bytes_of(x->dtype, op_count(x, 0, x->rank));
+    int64_t pieces = x->dims[axis].value, heads;
+    if (op_has_in(step, 1) && step->in[1].rank == 1) /* some may be empty */
+        pieces = step->in[1].dims[0].value;
+    if (x->dtype != ATTNRUN_STRING && bytes >= 0 &&
+        ck_mul(pieces, (int64_t)(sizeof(attnrun_tensor) + OP_HEAP_BLOCK), &heads) &&
+        ck_add(bytes, heads, &bytes))
+        attnrun_step_heap_bound(step, bytes);
+    return ATTNRUN_OK;
+}
+
 static attn_status split_infer(attnrun_step *step)
 {
     const struct split_args *args = step->args;
@@ -25,6 +40,8 @@ static attn_status split_infer(attnrun_step *step)
     if (dtype_bits(step->in[0].dtype) < 8)
         return op_fail_input(step, 0, ATTNRUN_E_UNSUPPORTED,
                              "expected a type of whole bytes");
+    if (step->concrete)
+        TRY(bound(step, axis));
     return op_value_unknown(step, 0, ATTNRUN_SEQUENCE, step->in[0].dtype);
 }
 

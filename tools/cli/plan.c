@@ -73,6 +73,12 @@ static void print_plan(struct job *job, struct blocks *blocks)
     if (p->n_late_steps > 0)
         printf(" but for %d of %d steps whose shapes are known only at run",
                p->n_late_steps, p->n_steps);
+    if (p->side_heap_bytes > 0 || p->n_unbounded_steps > 0)
+        printf("\nbeside   at most %" PRId64 " bytes (%s)", p->side_heap_bytes,
+               text_bytes(p->side_heap_bytes));
+    if (p->n_unbounded_steps > 0)
+        printf(", and what %d step%s that no bound is known of", p->n_unbounded_steps,
+               p->n_unbounded_steps == 1 ? " takes" : "s take");
     printf("\nbound    %" PRId64 " bytes alive at once; ratio %.4f\n",
            p->lower_bound_bytes, ratio(p));
     if (p->peak_node != NULL && p->n_steps > 0)
@@ -116,6 +122,8 @@ static void print_json(const struct job *job, const struct blocks *blocks)
     json_real(&json, "ratio", ratio(p));
     json_int(&json, "steps", p->n_steps);
     json_int(&json, "late_steps", p->n_late_steps);
+    json_int(&json, "side_heap_bytes", p->side_heap_bytes);
+    json_int(&json, "unbounded_steps", p->n_unbounded_steps);
     json_int(&json, "peak_step", p->peak_step);
     json_text(&json, "peak_node", p->peak_node);
     json_text(&json, "peak_op", p->peak_op);

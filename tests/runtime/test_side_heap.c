@@ -1,0 +1,263 @@
+/* test_side_heap.c - memory of a run that is not in the arena: it is given back, counted
+ * with that of subgraphs, and what a plan says of it holds. */
+#include "harness.h"
+
+enum { N = 3000 };
+
+struct bench {
+    struct test_memory memory;
+    attnrun_runtime *runtime;
+    attnrun_model *model;
+    attnrun_context *context;
+    attnrun_tensor inputs[2];
+    int32_t n_inputs;
+};
+
+static void start(struct bench *bench, struct onnx_writer *w)
+{
+    test_memory_init(&bench->memory);
+    bench->runtime = make_runtime(&bench->memory, 2);
+    bench->model = open_model(bench->runtime, w, 0);
+    bench->context = make_context(bench->model);
+    bench->n_inputs = 0;
+}
+
+static void stop(struct bench *bench)
+{
+    attnrun_context_destroy(bench->context);
+    attnrun_model_release(bench->model);
+    attnrun_runtime_destroy(bench->runtime);
+    test_memory_check(&bench->memory);
+}
+
+static void give(struct bench *bench, int32_t dtype, const char *dims, void *data)
+{
+    int32_t at = bench->n_inputs++;
+    bench->inputs[at] = tensor_of(dtype, dims, data);
+    OK(attnrun_set_input(bench->context, at, &bench->inputs[at]));
+}
+
+static attnrun_plan_info plan_of(struct bench *bench)
+{
+    attnrun_plan_info info = { .struct_size = sizeof info };
+    OK(attnrun_plan(bench->context, bench->inputs, &info));
+    return info;
+}
+
+static attnrun_memory_info memory_of(struct bench *bench)
+{
+    attnrun_memory_info info = { .struct_size = sizeof info };
+    OK(attnrun_context_memory(bench->context, &info));
+    return info;
+}
+
+/* The text of a run is gone with the next one, although no step is late. */
+static void test_side_heap_text_is_given_back(void **state)
+{
+    (void)state;
+    struct bench bench;
+    float x[N];
+    uint64_t seed = test_seed();
+    fill_floats(&seed, x, N);
+    struct onnx_writer *w = onnx_begin(21);
+    onnx_input(w, "x", ATTNRUN_F32, "N,3");
+    onnx_node(w, "Cast", "x", "y");
+    onnx_attr_int(w, "to", ATTNRUN_STRING);
+    onnx_output(w, "y", ATTNRUN_STRING, "N,3");
+    start(&bench, w);
+    give(&bench, ATTNRUN_F32, "1000,3", x);
+    OK(attnrun_run(bench.context, NULL));
+    int64_t live = atomic_load(&bench.memory.live_bytes);
+    for (int turn = 0; turn < 5; turn++)
+        OK(attnrun_run(bench.context, NULL));
+    assert_int_equal(atomic_load(&bench.memory.live_bytes), live);
+    set_input(bench.context, 0, ATTNRUN_F32, "0,3", x); /* another plan, without text */
+    OK(attnrun_run(bench.context, NULL));
+    set_input(bench.context, 0, ATTNRUN_F32, "1000,3", x);
+    OK(attnrun_run(bench.context, NULL));
+    attnrun_tensor y = get_output(bench.context, 0);
+    char text[32];
+    for (int i = 0; i < N; i++) { /* the shortest text that reads back */
+        const attnrun_string *s = &((attnrun_string *)y.data)[i];
+        assert_in_range(s->n, 3, 24);
+        snprintf(text, sizeof text, "%.*s", (int)s->n, s->data);
+        float back = strtof(text, NULL);
+        assert_memory_equal(&back, &x[i], sizeof back);
+    }
+    stop(&bench);
+}
+
+static void check_bound(struct bench *bench, const char *what)
+{
+    attnrun_plan_info plan = plan_of(bench);
+    OK(attnrun_run(bench->context, NULL));
+    OK(attnrun_run(bench->context, NULL));
+    int64_t taken = memory_of(bench).side_heap_bytes;
+    if (plan.n_unbounded_steps != 0 || taken <= 0 || taken > plan.side_heap_bytes)
+        fail_msg("%s takes %lld bytes, the plan says %lld and %d steps without a bound",
+                 what, (long long)taken, (long long)plan.side_heap_bytes,
+                 (int)plan.n_unbounded_steps);
+}
+
+/* All elements are different and none is zero: the most there can be. */
+static void test_side_heap_bound_of_one_operator(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *op, *attrs, *outputs;
+        int32_t dtype;
+        bool condition;
+    } cases[] = {
+        { "NonZero", "", "y", ATTNRUN_F32, false },
+        { "Unique", "", "y,i,r,c", ATTNRUN_F32, false },
+        { "Unique", "axis=0", "y,i,r,c", ATTNRUN_I32, false },
+        { "Compress", "", "y", ATTNRUN_F32, true },
+        { "Compress", "axis=0", "y", ATTNRUN_I64, true },
+        { "Cast", "to=8", "y", ATTNRUN_F32, false },
+        { "Cast", "to=8", "y", ATTNRUN_F64, false },
+        { "Cast", "to=8", "y", ATTNRUN_I64, false },
+        { "Cast", "to=8", "y", ATTNRUN_I32, false },
+        { "Cast", "to=8", "y", ATTNRUN_I8, false },
+        { "Cast", "to=8", "y", ATTNRUN_BOOL, false },
+    };
+    static int64_t data[N];
+    static uint8_t condition[N];
+    memset(condition, 1, sizeof condition);
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        struct bench bench;
+        for (int i = 0; i < N; i++) {
+            int64_t k = -i - 1;
+            if (cases[c].dtype == ATTNRUN_F32)
+                ((float *)(void *)data)[i] = (float)k / 3.0f;
+            else if (cases[c].dtype == ATTNRUN_F64)
+                ((double *)(void *)data)[i] = -2.2250738585072014e-308 * (i + 1);
+            else if (cases[c].dtype == ATTNRUN_I32)
+                ((int32_t *)(void *)data)[i] = INT32_MIN + i;
+            else if (cases[c].dtype == ATTNRUN_I64)
+                data[i] = INT64_MIN + i;
+            else
+                ((int8_t *)(void *)data)[i] = cases[c].dtype == ATTNRUN_BOOL ? 0 : -128;
+        }
+        struct onnx_writer *w = onnx_begin(21);
+        onnx_input(w, "x", cases[c].dtype, "N");
+        if (cases[c].condition)
+            onnx_input(w, "k", ATTNRUN_BOOL, "N");
+        onnx_node(w, cases[c].op, cases[c].condition ? "x,k" : "x", cases[c].outputs);
+        onnx_attrs(w, cases[c].attrs);
+        onnx_output(w, "y", 0, NULL);
+        start(&bench, w);
+        give(&bench, cases[c].dtype, "3000", data);
+        if (cases[c].condition)
+            give(&bench, ATTNRUN_BOOL, "3000", condition);
+        check_bound(&bench, cases[c].op);
+        stop(&bench);
+    }
+}
+
+static void test_side_heap_bound_of_boxes_and_lists(void **state)
+{
+    (void)state;
+    static float boxes[100 * 4], scores[100];
+    int64_t most = 1000;
+    struct bench bench;
+    for (int i = 0; i < 100; i++) { /* none overlaps */
+        boxes[4 * i] = (float)i;
+        boxes[4 * i + 2] = (float)i + 0.5f;
+        boxes[4 * i + 3] = 1;
+        scores[i] = (float)i;
+    }
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_input(w, "b", ATTNRUN_F32, "1,N,4");
+    onnx_input(w, "s", ATTNRUN_F32, "1,1,N");
+    onnx_int(w, "n", most);
+    onnx_node(w, "NonMaxSuppression", "b,s,n", "y");
+    onnx_output(w, "y", ATTNRUN_I64, NULL);
+    start(&bench, w);
+    give(&bench, ATTNRUN_F32, "1,100,4", boxes);
+    give(&bench, ATTNRUN_F32, "1,1,100", scores);
+    check_bound(&bench, "NonMaxSuppression");
+    assert_int_equal(get_output(bench.context, 0).dims[0], 100);
+    stop(&bench);
+    w = onnx_begin(17);
+    onnx_input(w, "x", ATTNRUN_F32, "N,4");
+    onnx_node(w, "SplitToSequence", "x", "s");
+    onnx_node(w, "SequenceConstruct", "x,x", "t");
+    onnx_node(w, "SequenceLength", "s", "n");
+    onnx_node(w, "SequenceLength", "t", "m");
+    onnx_output(w, "n", ATTNRUN_I64, "");
+    onnx_output(w, "m", ATTNRUN_I64, "");
+    start(&bench, w);
+    give(&bench, ATTNRUN_F32, "100,4", boxes);
+    check_bound(&bench, "SplitToSequence");
+    assert_int_equal(*(int64_t *)get_output(bench.context, 0).data, 100);
+    stop(&bench);
+}
+
+/* Text of unknown length, and turns of unknown number, have no bound. */
+static void test_side_heap_without_a_bound(void **state)
+{
+    (void)state;
+    struct bench bench;
+    attnrun_string words[2] = { { "one", 3 }, { "two", 3 } };
+    struct onnx_writer *w = onnx_begin(20);
+    onnx_input(w, "x", ATTNRUN_STRING, "N");
+    onnx_node(w, "StringConcat", "x,x", "y");
+    onnx_output(w, "y", ATTNRUN_STRING, NULL);
+    start(&bench, w);
+    give(&bench, ATTNRUN_STRING, "2", words);
+    assert_int_equal(plan_of(&bench).n_unbounded_steps, 1);
+    stop(&bench);
+}
+
+/* What is taken inside a branch is counted, and given back when the branch is done. */
+static void test_side_heap_of_subgraphs(void **state)
+{
+    (void)state;
+    static float x[N];
+    uint8_t c = 1;
+    struct bench bench;
+    for (int i = 0; i < N; i++)
+        x[i] = 1;
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_input(w, "x", ATTNRUN_F32, "N");
+    onnx_input(w, "c", ATTNRUN_BOOL, "");
+    onnx_node(w, "If", "c", "y");
+    onnx_graph(w, "then_branch");
+    onnx_node(w, "NonZero", "x", "places");
+    onnx_node(w, "Size", "places", "size");
+    onnx_output(w, "size", ATTNRUN_I64, "");
+    onnx_graph_end(w);
+    onnx_graph(w, "else_branch");
+    onnx_node(w, "Size", "x", "other");
+    onnx_output(w, "other", ATTNRUN_I64, "");
+    onnx_graph_end(w);
+    onnx_output(w, "y", ATTNRUN_I64, "");
+    start(&bench, w);
+    give(&bench, ATTNRUN_F32, "3000", x);
+    give(&bench, ATTNRUN_BOOL, "", &c);
+    attnrun_plan_info plan = plan_of(&bench);
+    OK(attnrun_run(bench.context, NULL));
+    assert_int_equal(*(int64_t *)get_output(bench.context, 0).data, N);
+    int64_t taken = memory_of(&bench).side_heap_bytes;
+    assert_in_range(taken, N * 8, N * 8 + 1000);
+    if (plan.n_unbounded_steps == 0)
+        assert_true(taken <= plan.side_heap_bytes);
+    int64_t live = atomic_load(&bench.memory.live_bytes);
+    c = 0; /* the branch before holds nothing more */
+    OK(attnrun_run(bench.context, NULL));
+    assert_in_range(atomic_load(&bench.memory.live_bytes) - live + N, 0, 2 * N);
+    assert_in_range(memory_of(&bench).side_heap_bytes, 0, 1000);
+    stop(&bench);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_side_heap_text_is_given_back),
+        cmocka_unit_test(test_side_heap_bound_of_one_operator),
+        cmocka_unit_test(test_side_heap_bound_of_boxes_and_lists),
+        cmocka_unit_test(test_side_heap_without_a_bound),
+        cmocka_unit_test(test_side_heap_of_subgraphs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
