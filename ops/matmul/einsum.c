@@ -123,7 +123,7 @@ static bool find_product(const struct einsum_loops *out, const struct einsum_loo
 {
     int64_t c_stride = 1;
     int last = out->n - 1;
-    *g = (struct attn_gemm){ .m = 1, .n = 1 };
+    *g = (struct attn_gemm){ .b_type = ATTNRUN_F32, .m = 1, .n = 1 };
     if (!find_depth(sum, a, g))
         return false;
     g->b_col = 1;
