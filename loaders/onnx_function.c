@@ -247,11 +247,13 @@ static attn_status pass_through(struct attn_load *load, struct attn_load_scope *
                              attn_quote(scope->function->name), attn_quote(name));
         int32_t from = (int32_t)*id;
         const char *label = attn_pool_printf(load->pool, "%s%s", scope->prefix, name);
-        struct attn_node *node =
-            attn_graph_add_node(graph, "", "Identity", label, 1, &from, 1, &out[k]);
-        if (label == NULL || node == NULL)
-            return attnrun_last_error()->status;
+        struct attn_node *node;
+        if (label == NULL)
+            return ATTNRUN_E_MEMORY;
+        TRY(attn_graph_add_node(graph, "", "Identity", label, 1, &from, 1, &out[k],
+                                &node));
         node->pub.opset = 1;
+        node->internal = true;
         node->function = scope->function->name;
     }
     return ATTNRUN_OK;

@@ -199,10 +199,9 @@ static attn_status add_node(struct attn_load *load, struct attn_load_scope *scop
                                 name[0] != 0 ? name : pb->op_type);
     if (name == NULL)
         return ATTNRUN_E_MEMORY;
-    struct attn_node *node = attn_graph_add_node(
-        scope->place->graph, choice->domain, choice->op_type, name, n_in, in, n_out, out);
-    if (node == NULL)
-        return attnrun_last_error()->status;
+    struct attn_node *node;
+    TRY(attn_graph_add_node(scope->place->graph, choice->domain, choice->op_type, name,
+                            n_in, in, n_out, out, &node));
     node->pub.opset = (int32_t)(choice->opset < INT32_MAX ? choice->opset : INT32_MAX);
     if (scope->function != NULL)
         node->function = scope->function->name;

@@ -187,16 +187,13 @@ static attn_status append_node(struct attn_graph *graph, struct attn_node *node)
     return ATTNRUN_OK;
 }
 
-struct attn_node *attn_graph_add_node(struct attn_graph *graph, const char *domain,
-                                      const char *op_type, const char *name, int32_t n_in,
-                                      const int32_t *in, int32_t n_out,
-                                      const int32_t *out)
+attn_status attn_graph_add_node(struct attn_graph *graph, const char *domain,
+                                const char *op_type, const char *name, int32_t n_in,
+                                const int32_t *in, int32_t n_out, const int32_t *out,
+                                struct attn_node **made)
 {
-    struct attn_node *node =
-        make_node(graph, domain, op_type, name, n_in, in, n_out, out);
-    if (node == NULL || append_node(graph, node) != ATTNRUN_OK)
-        return NULL;
-    return node;
+    *made = make_node(graph, domain, op_type, name, n_in, in, n_out, out);
+    return *made ? append_node(graph, *made) : ATTNRUN_E_MEMORY;
 }
 
 attn_status attn_node_set_attrs(struct attn_graph *graph, struct attn_node *node,
@@ -318,27 +315,28 @@ void attn_graph_remove(struct attn_graph *graph, struct attn_node *node)
     graph->nodes[node->pub.index] = NULL;
 }
 
-struct attn_node *attn_graph_insert(struct attn_graph *graph, struct attn_node *before,
-                                    const char *domain, const char *op_type, int32_t n_in,
-                                    const int32_t *in, int32_t n_out, const int32_t *out,
-                                    int32_t n_attrs, const struct attn_attr *attrs)
+attn_status attn_graph_insert(struct attn_graph *graph, struct attn_node *before,
+                              const char *domain, const char *op_type, int32_t n_in,
+                              const int32_t *in, int32_t n_out, const int32_t *out,
+                              int32_t n_attrs, const struct attn_attr *attrs,
+                              struct attn_node **made)
 {
     struct attn_node *node = make_node(
         graph, domain, op_type, before ? before->pub.name : "", n_in, in, n_out, out);
-    if (node == NULL || attn_node_set_attrs(graph, node, n_attrs, attrs) != ATTNRUN_OK)
-        return NULL;
+    if (node == NULL)
+        return ATTNRUN_E_MEMORY;
+    TRY(attn_node_set_attrs(graph, node, n_attrs, attrs));
+    node->internal = true;
     node->pub.opset =
         domain[0] == 0 ? ATTN_NEWEST_OPSET : 1; /* passes write newest forms */
     if (before != NULL)
         node->function = before->function;
-    if (append_node(graph, node) != ATTNRUN_OK)
-        return NULL;
+    TRY(append_node(graph, node));
     for (int32_t i = 0; i < n_in; i++)
         if (in[i] >= 0)
             graph->values[in[i]].n_uses++;
-    if (attn_node_resolve(graph, node) != ATTNRUN_OK)
-        return NULL;
-    return node;
+    *made = node;
+    return attn_node_resolve(graph, node);
 }
 
 bool attn_value_scalar(const struct attn_graph *graph, int32_t value, double *x)

@@ -80,6 +80,9 @@ struct attn_node {
     int32_t n_graphs;
     const char *function; /* the function it was inlined from, or "" */
     uint32_t pack_replaces;
+    bool
+        internal; /* written by the library: runs a built-in row whatever is registered */
+    bool built_in; /* its row is built-in, not one that a user registered in its place */
     int64_t packed_bytes;
 };
 
@@ -144,18 +147,19 @@ attn_status attn_graph_add_constant(struct attn_graph *graph, const char *name,
 /* The value of that name in this graph, or -1. O(1). */
 int32_t attn_graph_find(const struct attn_graph *graph, const char *name);
 /* Appends a node (not yet resolved). The arrays are copied; names are taken from the
- * values. `name` may be NULL. Returns NULL with the error recorded. */
-struct attn_node *attn_graph_add_node(struct attn_graph *graph, const char *domain,
-                                      const char *op_type, const char *name, int32_t n_in,
-                                      const int32_t *in, int32_t n_out,
-                                      const int32_t *out);
+ * values. `name` may be NULL. */
+attn_status attn_graph_add_node(struct attn_graph *graph, const char *domain,
+                                const char *op_type, const char *name, int32_t n_in,
+                                const int32_t *in, int32_t n_out, const int32_t *out,
+                                struct attn_node **made);
 attn_status attn_node_set_attrs(struct attn_graph *graph, struct attn_node *node,
                                 int32_t n_attrs, const struct attn_attr *attrs);
 const struct attn_attr *attn_node_attr(const struct attn_node *node, const char *name);
 
 /* ---- after building ---- */
-/* Finds the operator row for domain, op_type and the domain's opset, checks arity and
- * attributes, and parses them. E_UNSUPPORTED where there is no row. */
+/* Finds the operator row for domain, op_type and the domain's opset (a built-in one where
+ * node->internal), checks arity and attributes, and parses them. E_UNSUPPORTED where
+ * there is no row. */
 attn_status attn_node_resolve(struct attn_graph *graph, struct attn_node *node);
 /* Sorts nodes topologically, drops removed ones, sets producers and use counts. E_MODEL
  * where the graph has a cycle or reads a value that nothing gives. Subgraphs first. */
@@ -188,16 +192,25 @@ struct attn_node *attn_graph_only_user(const struct attn_graph *graph, int32_t v
 void attn_graph_replace(struct attn_graph *graph, int32_t from, int32_t to);
 /* Takes a node out. Its outputs must not be used any more. */
 void attn_graph_remove(struct attn_graph *graph, struct attn_node *node);
-/* A new node in the place of (before) `before`; resolved by this call. NULL on failure.
- */
-struct attn_node *attn_graph_insert(struct attn_graph *graph, struct attn_node *before,
-                                    const char *domain, const char *op_type, int32_t n_in,
-                                    const int32_t *in, int32_t n_out, const int32_t *out,
-                                    int32_t n_attrs, const struct attn_attr *attrs);
+/* A new internal node in the place of (before) `before`; resolved by this call. */
+attn_status attn_graph_insert(struct attn_graph *graph, struct attn_node *before,
+                              const char *domain, const char *op_type, int32_t n_in,
+                              const int32_t *in, int32_t n_out, const int32_t *out,
+                              int32_t n_attrs, const struct attn_attr *attrs,
+                              struct attn_node **made);
+/* Whether a node computes what the built-in operator of that name does. Passes ask
+ * nothing else of a name: a node whose row a user registered in the place of a built-in
+ * one is no operator that they know, so they leave it as it is. */
+static inline bool node_is_of(const struct attn_node *node, const char *domain,
+                              const char *op_type)
+{
+    return node != NULL && node->built_in && strcmp(node->pub.domain, domain) == 0 &&
+           strcmp(node->pub.op_type, op_type) == 0;
+}
+/* The same of domain ai.onnx. */
 static inline bool node_is(const struct attn_node *node, const char *op_type)
 {
-    return node != NULL && node->pub.domain[0] == 0 &&
-           strcmp(node->pub.op_type, op_type) == 0;
+    return node_is_of(node, "", op_type);
 }
 /* A constant with exactly one element (any real dtype): its value in *x. */
 bool attn_value_scalar(const struct attn_graph *graph, int32_t value, double *x);
@@ -219,8 +232,10 @@ void attn_model_destroy(struct attn_model *model);
 /* The row for (domain, name) with the largest since <= version, or NULL. */
 const attnrun_op_def *attn_runtime_find_op(attnrun_runtime *runtime, const char *domain,
                                            const char *name, int64_t version);
-/* Whether any row has that domain and name. */
-bool attn_runtime_has_op(attnrun_runtime *runtime, const char *domain, const char *name);
+/* The same among the built-in rows alone. */
+const attnrun_op_def *attn_runtime_find_builtin(attnrun_runtime *runtime,
+                                                const char *domain, const char *name,
+                                                int64_t version);
 struct attn_memory *attn_runtime_memory(attnrun_runtime *runtime);
 struct attn_threads *attn_runtime_threads(attnrun_runtime *runtime);
 const struct attn_kernels *attn_runtime_kernels(attnrun_runtime *runtime);

@@ -283,8 +283,13 @@ attn_status attn_node_resolve(struct attn_graph *graph, struct attn_node *node)
     struct attn_model *model = graph->model;
     if (node->pub.opset <= 0)
         node->pub.opset = (int32_t)opset_of(model, node->pub.domain);
-    node->pub.op = attn_runtime_find_op(model->runtime, node->pub.domain,
-                                        node->pub.op_type, node->pub.opset);
+    const attnrun_op_def *built_in = attn_runtime_find_builtin(
+        model->runtime, node->pub.domain, node->pub.op_type, node->pub.opset);
+    node->pub.op = node->internal
+                       ? built_in
+                       : attn_runtime_find_op(model->runtime, node->pub.domain,
+                                              node->pub.op_type, node->pub.opset);
+    node->built_in = node->pub.op == built_in;
     if (node->pub.op == NULL)
         return attn_fail_node(
             ATTNRUN_E_UNSUPPORTED, &node->pub, "there is no operator %s%s%s for opset %d",

@@ -50,12 +50,11 @@ static attn_status add_cast(struct attn_graph *graph, const char *name, int32_t 
                             int32_t to, int32_t dtype)
 {
     struct attn_attr attr = { .name = "to", .kind = ATTN_ATTR_INT, .i = dtype };
-    struct attn_node *cast =
-        attn_graph_add_node(graph, "", "Cast", name, 1, &from, 1, &to);
-    if (cast == NULL)
-        return ATTNRUN_E_MEMORY;
+    struct attn_node *cast;
+    TRY(attn_graph_add_node(graph, "", "Cast", name, 1, &from, 1, &to, &cast));
     TRY(attn_node_set_attrs(graph, cast, 1, &attr));
     cast->pub.opset = 13;
+    cast->internal = true;
     return attn_node_resolve(graph, cast);
 }
 

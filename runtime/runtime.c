@@ -13,6 +13,12 @@
 #include "row.h"
 #include "threads.h"
 
+/* Operator rows, sorted by domain, name, since. */
+struct rows {
+    const attnrun_op_def **v;
+    int64_t n, capacity;
+};
+
 struct attnrun_runtime {
     atomic_int refs;
     attnrun_allocator allocator;
@@ -26,9 +32,8 @@ struct attnrun_runtime {
     void *log_user;
     int32_t log_level;
     pthread_mutex_t lock; /* of the registry */
-    const attnrun_op_def *
-        *ops; /* sorted by domain, name, since; later registered first */
-    int64_t n_ops, ops_capacity;
+    struct rows built_in; /* what the library brings; never changes */
+    struct rows ops;      /* with what was registered in addition or instead */
     void **plugins;
     int64_t n_plugins;
     char features[96];
@@ -51,13 +56,13 @@ static int compare_rows(const void *left, const void *right)
 }
 
 /* The first row that is not before (domain, name, since). */
-static int64_t lower_bound(const attnrun_runtime *runtime, const char *domain,
-                           const char *name, int64_t since)
+static int64_t lower_bound(const struct rows *rows, const char *domain, const char *name,
+                           int64_t since)
 {
-    int64_t low = 0, high = runtime->n_ops;
+    int64_t low = 0, high = rows->n;
     while (low < high) {
         int64_t middle = (low + high) / 2;
-        const attnrun_op_def *row = runtime->ops[middle];
+        const attnrun_op_def *row = rows->v[middle];
         int order = compare_key(row, domain, name);
         if (order < 0 || (order == 0 && row->since < since))
             low = middle + 1;
@@ -67,53 +72,65 @@ static int64_t lower_bound(const attnrun_runtime *runtime, const char *domain,
     return low;
 }
 
+static const attnrun_op_def *find_row(const struct rows *rows, const char *domain,
+                                      const char *name, int64_t version)
+{
+    int64_t i =
+        lower_bound(rows, domain, name, version < INT64_MAX ? version + 1 : version);
+    bool found = i > 0 && compare_key(rows->v[i - 1], domain, name) == 0;
+    return found ? rows->v[i - 1] : NULL;
+}
+
 const attnrun_op_def *attn_runtime_find_op(attnrun_runtime *runtime, const char *domain,
                                            const char *name, int64_t version)
 {
-    const attnrun_op_def *found = NULL;
     pthread_mutex_lock(&runtime->lock);
-    int64_t i =
-        lower_bound(runtime, domain, name, version < INT64_MAX ? version + 1 : version);
-    if (i > 0 && compare_key(runtime->ops[i - 1], domain, name) == 0)
-        found = runtime->ops[i - 1];
+    const attnrun_op_def *found = find_row(&runtime->ops, domain, name, version);
     pthread_mutex_unlock(&runtime->lock);
     return found;
 }
 
-bool attn_runtime_has_op(attnrun_runtime *runtime, const char *domain, const char *name)
+const attnrun_op_def *attn_runtime_find_builtin(attnrun_runtime *runtime,
+                                                const char *domain, const char *name,
+                                                int64_t version)
 {
-    return attn_runtime_find_op(runtime, domain, name, INT32_MAX) != NULL;
+    return find_row(&runtime->built_in, domain, name, version);
 }
 
-static attn_status reserve_rows(attnrun_runtime *runtime, int64_t capacity)
+static attn_status reserve_rows(struct attn_memory *memory, struct rows *rows,
+                                int64_t capacity)
 {
-    if (capacity <= runtime->ops_capacity)
+    if (capacity <= rows->capacity)
         return ATTNRUN_OK;
-    int64_t bytes = capacity * (int64_t)sizeof *runtime->ops;
-    const attnrun_op_def **rows = attn_alloc(runtime->memory, ATTN_MEM_MODEL, bytes);
-    if (rows == NULL)
+    int64_t bytes = capacity * (int64_t)sizeof *rows->v;
+    const attnrun_op_def **grown = attn_alloc(memory, ATTN_MEM_MODEL, bytes);
+    if (grown == NULL)
         return ATTNRUN_E_MEMORY;
-    if (runtime->n_ops > 0)
-        memcpy(rows, runtime->ops, (size_t)runtime->n_ops * sizeof *rows);
-    attn_free(runtime->memory, ATTN_MEM_MODEL, runtime->ops,
-              runtime->ops_capacity * (int64_t)sizeof *rows);
-    runtime->ops = rows;
-    runtime->ops_capacity = capacity;
+    if (rows->n > 0)
+        memcpy(grown, rows->v, (size_t)rows->n * sizeof *grown);
+    attn_free(memory, ATTN_MEM_MODEL, rows->v, rows->capacity * (int64_t)sizeof *grown);
+    rows->v = grown;
+    rows->capacity = capacity;
     return ATTNRUN_OK;
+}
+
+static void free_rows(struct attn_memory *memory, struct rows *rows)
+{
+    attn_free(memory, ATTN_MEM_MODEL, rows->v, rows->capacity * (int64_t)sizeof *rows->v);
 }
 
 static attn_status insert_row(attnrun_runtime *runtime, const attnrun_op_def *row)
 {
-    int64_t i = lower_bound(runtime, row->domain, row->name, row->since);
-    bool same = i < runtime->n_ops && compare_rows(&runtime->ops[i], &row) == 0;
+    struct rows *ops = &runtime->ops;
+    int64_t i = lower_bound(ops, row->domain, row->name, row->since);
+    bool same = i < ops->n && compare_rows(&ops->v[i], &row) == 0;
     if (!same) {
-        if (runtime->n_ops == runtime->ops_capacity)
-            TRY(reserve_rows(runtime, runtime->ops_capacity * 2 + 64));
-        memmove(&runtime->ops[i + 1], &runtime->ops[i],
-                (size_t)(runtime->n_ops - i) * sizeof *runtime->ops);
-        runtime->n_ops++;
+        if (ops->n == ops->capacity)
+            TRY(reserve_rows(runtime->memory, ops, ops->capacity * 2 + 64));
+        memmove(&ops->v[i + 1], &ops->v[i], (size_t)(ops->n - i) * sizeof *ops->v);
+        ops->n++;
     }
-    runtime->ops[i] = row;
+    ops->v[i] = row;
     return ATTNRUN_OK;
 }
 
@@ -134,22 +151,25 @@ const attnrun_op_def *attnrun_get_op(attnrun_runtime *runtime, int32_t index)
     if (runtime == NULL || index < 0)
         return NULL;
     pthread_mutex_lock(&runtime->lock);
-    if (index < runtime->n_ops)
-        row = runtime->ops[index];
+    if (index < runtime->ops.n)
+        row = runtime->ops.v[index];
     pthread_mutex_unlock(&runtime->lock);
     return row;
 }
 
 static attn_status add_builtin(attnrun_runtime *runtime)
 {
+    struct rows *rows = &runtime->built_in, *ops = &runtime->ops;
     int64_t n = 0;
     while (attn_ops[n] != NULL)
         n++;
-    TRY(reserve_rows(runtime, n + 16));
+    TRY(reserve_rows(runtime->memory, rows, n));
+    TRY(reserve_rows(runtime->memory, ops, n + 16));
     for (int64_t i = 0; i < n; i++)
-        runtime->ops[i] = attn_ops[i];
-    runtime->n_ops = n;
-    qsort(runtime->ops, (size_t)n, sizeof *runtime->ops, compare_rows);
+        rows->v[i] = attn_ops[i];
+    qsort(rows->v, (size_t)n, sizeof *rows->v, compare_rows);
+    memcpy(ops->v, rows->v, (size_t)n * sizeof *rows->v);
+    rows->n = ops->n = n;
     return ATTNRUN_OK;
 }
 
@@ -265,16 +285,16 @@ static attn_status fill_runtime(attnrun_runtime *runtime,
 static void runtime_end(attnrun_runtime *runtime)
 {
     attn_threads_destroy(runtime->threads);
-    for (int64_t i = 0; i < runtime->n_ops; i++)
-        if (runtime->ops[i]->release != NULL)
-            runtime->ops[i]->release(runtime->ops[i]->user);
+    for (int64_t i = 0; i < runtime->ops.n; i++)
+        if (runtime->ops.v[i]->release != NULL)
+            runtime->ops.v[i]->release(runtime->ops.v[i]->user);
     if (runtime->memory != NULL) {
         for (int64_t i = 0; i < runtime->n_plugins; i++)
             dlclose(runtime->plugins[i]);
         attn_free(runtime->memory, ATTN_MEM_MODEL, runtime->plugins,
                   runtime->n_plugins * (int64_t)sizeof(void *));
-        attn_free(runtime->memory, ATTN_MEM_MODEL, runtime->ops,
-                  runtime->ops_capacity * (int64_t)sizeof *runtime->ops);
+        free_rows(runtime->memory, &runtime->ops);
+        free_rows(runtime->memory, &runtime->built_in);
         attn_memory_destroy(runtime->memory);
     }
     pthread_mutex_destroy(&runtime->lock);

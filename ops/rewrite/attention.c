@@ -138,8 +138,7 @@ static bool is_product(const struct attn_node *node, bool *transposed, double *s
     *transposed = false;
     if (node_is(node, "MatMul"))
         return true;
-    if (node == NULL || strcmp(node->pub.domain, "com.microsoft") != 0 ||
-        strcmp(node->pub.op_type, "FusedMatMul") != 0 ||
+    if (!node_is_of(node, "com.microsoft", "FusedMatMul") ||
         attn_match_int(node, "transA", 0) != 0 ||
         attn_match_int(node, "transBatchA", 0) != 0 ||
         attn_match_int(node, "transBatchB", 0) != 0)
@@ -274,9 +273,9 @@ static attn_status add_before(struct attn_graph *graph, const struct found *foun
                               int32_t *out)
 {
     TRY(attn_graph_add_value(graph, NULL, out));
-    struct attn_node *made = attn_graph_insert(graph, found->softmax, "", op_type, n_in,
-                                               in, 1, out, n_attrs, attrs);
-    return made ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
+    struct attn_node *made;
+    return attn_graph_insert(graph, found->softmax, "", op_type, n_in, in, 1, out,
+                             n_attrs, attrs, &made);
 }
 
 /* All that is added to the scores as one mask: Where(keep, 0, filling) + mask + mask2. */
@@ -346,16 +345,14 @@ static attn_status replace_attention(struct attn_graph *graph, struct found *fou
     TRY(attn_graph_add_value(graph, NULL, &y));
     if (found->rank == 4)
         graph->values[y].type = graph->values[found->result].type;
-    struct attn_node *made =
-        attn_graph_insert(graph, found->softmax, "attnrun.fused", "FusedAttention",
-                          found->mask >= 0 ? 4 : 3, in, 1, &y, 2, attrs);
-    if (made != NULL && found->rank == 3) {
+    struct attn_node *made;
+    TRY(attn_graph_insert(graph, found->softmax, "attnrun.fused", "FusedAttention",
+                          found->mask >= 0 ? 4 : 3, in, 1, &y, 2, attrs, &made));
+    if (found->rank == 3) {
         int32_t both[2] = { y, axis };
-        made = attn_match_make(graph, found->softmax, "", "Squeeze", 2, both,
-                               found->result, 0, NULL);
+        TRY(attn_match_make(graph, found->softmax, "", "Squeeze", 2, both, found->result,
+                            0, NULL, &made));
     }
-    if (made == NULL)
-        return ATTNRUN_E_MEMORY;
     attn_match_replace(graph, found->result, made);
     return ATTNRUN_OK;
 }

@@ -274,10 +274,9 @@ static int32_t find_result(const struct attn_graph *graph, const struct attn_nod
 
 static bool is_attention(const struct attn_node *node)
 {
-    if (node == NULL || strcmp(node->pub.domain, "attnrun.fused") != 0)
-        return node_is(node, "Attention");
-    return strcmp(node->pub.op_type, "FusedAttention") == 0 &&
-           attn_node_attr(node, "layouts") == NULL;
+    return node_is(node, "Attention") ||
+           (node_is_of(node, "attnrun.fused", "FusedAttention") &&
+            attn_node_attr(node, "layouts") == NULL);
 }
 
 /* Operands of rank 4, no past, no present, no scores. */
@@ -317,9 +316,9 @@ static int32_t copy_attrs(const struct attn_graph *graph, const struct attn_node
 }
 
 /* `from`: the operands of rank 4. */
-static struct attn_node *make(struct attn_graph *graph, struct attn_node *node,
-                              const int32_t *from, const struct operand *o,
-                              int32_t result, int64_t y_layout)
+static attn_status make(struct attn_graph *graph, struct attn_node *node,
+                        const int32_t *from, const struct operand *o, int32_t result,
+                        int64_t y_layout, struct attn_node **made)
 {
     const attnrun_dim *q = dims_of(graph, from[0]), *k = dims_of(graph, from[1]),
                       *v = dims_of(graph, from[2]);
@@ -327,7 +326,7 @@ static struct attn_node *make(struct attn_graph *graph, struct attn_node *node,
                       node->pub.n_in > 3 ? node->in[3] : -1 };
     int64_t *numbers = attn_pool_alloc(&graph->model->pool, 9 * sizeof *numbers);
     if (numbers == NULL)
-        return NULL;
+        return ATTNRUN_E_MEMORY;
     for (int i = 0; i < 3; i++) {
         numbers[i] = o[i].layout;
         numbers[4 + i] = o[i].column;
@@ -349,7 +348,7 @@ static struct attn_node *make(struct attn_graph *graph, struct attn_node *node,
     if (o[1].flat || o[2].flat)
         attrs[n++] = (struct attn_attr)MATCH_INT("kv_num_heads", k[1].value);
     return attn_match_make(graph, node, "attnrun.fused", "FusedAttention",
-                           in[3] >= 0 ? 4 : 3, in, result, n, attrs);
+                           in[3] >= 0 ? 4 : 3, in, result, n, attrs, made);
 }
 
 static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
@@ -375,9 +374,8 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
     int32_t result = find_result(graph, node, &y_layout);
     if (!sized || (n_moved == 0 && y_layout == AS_GIVEN))
         return ATTNRUN_OK;
-    struct attn_node *made = make(graph, node, from, o, result, y_layout);
-    if (made == NULL)
-        return ATTNRUN_E_MEMORY;
+    struct attn_node *made;
+    TRY(make(graph, node, from, o, result, y_layout, &made));
     attn_match_replace(graph, result, made);
     ++*applied;
     return ATTNRUN_OK;

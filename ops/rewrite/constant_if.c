@@ -83,11 +83,11 @@ static attn_status bring_node(struct inlining *in, const struct attn_node *node)
     int32_t *inputs, *outputs;
     TRY(bring_values(in, node->in, node->pub.n_in + node->n_captures, &inputs));
     TRY(bring_values(in, node->out, node->pub.n_out, &outputs));
-    struct attn_node *made = attn_graph_add_node(
-        in->graph, node->pub.domain, node->pub.op_type, node->pub.name, node->pub.n_in,
-        inputs, node->pub.n_out, outputs);
-    if (made == NULL)
-        return ATTNRUN_E_MEMORY;
+    struct attn_node *made;
+    TRY(attn_graph_add_node(in->graph, node->pub.domain, node->pub.op_type,
+                            node->pub.name, node->pub.n_in, inputs, node->pub.n_out,
+                            outputs, &made));
+    made->internal = node->internal;
     made->in = inputs; /* with the captures */
     made->n_captures = node->n_captures;
     made->function = node->function;
@@ -103,10 +103,9 @@ static attn_status bring_output(struct inlining *in, struct attn_node *node, int
 {
     const int32_t result = in->branch->outputs[out];
     TRY(bring_value(in, result));
-    struct attn_node *made = attn_match_make(in->graph, node, "", "Identity", 1,
-                                             &in->ids[result], in->ids[result], 0, NULL);
-    if (made == NULL)
-        return ATTNRUN_E_MEMORY;
+    struct attn_node *made;
+    TRY(attn_match_make(in->graph, node, "", "Identity", 1, &in->ids[result],
+                        in->ids[result], 0, NULL, &made));
     attn_match_replace(in->graph, node->out[out], made);
     return ATTNRUN_OK;
 }

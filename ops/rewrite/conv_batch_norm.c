@@ -87,10 +87,9 @@ static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv, in
         status = scale_weights(graph, &w, axis, &norm, &in[1], &in[2]);
     attn_pool_free(&scratch);
     TRY(status);
-    struct attn_node *made = attn_match_make(graph, conv, "", conv->pub.op_type, 3, in,
-                                             bn->out[0], conv->n_attrs, conv->attrs);
-    if (made == NULL)
-        return ATTNRUN_E_MEMORY;
+    struct attn_node *made;
+    TRY(attn_match_make(graph, conv, "", conv->pub.op_type, 3, in, bn->out[0],
+                        conv->n_attrs, conv->attrs, &made));
     attn_match_replace(graph, bn->out[0], made);
     ++*applied;
     return ATTNRUN_OK;

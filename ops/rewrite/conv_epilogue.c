@@ -3,6 +3,8 @@
  */
 #include "epilogue.h"
 
+enum { MOST_ATTRS = 12 };
+
 struct fusion {
     struct attn_node *conv;
     int32_t residual; /* -1: none */
@@ -37,13 +39,12 @@ static void take_activation(const struct attn_graph *graph, struct fusion *fusio
     fusion->epilogue = (struct epilogue){ "none", 0, 0 };
 }
 
-static struct attn_node *make_fused(struct attn_graph *graph, const struct fusion *fusion)
+static attn_status make_fused(struct attn_graph *graph, const struct fusion *fusion,
+                              struct attn_node **made)
 {
     struct attn_node *conv = fusion->conv;
-    struct attn_attr attrs[16];
+    struct attn_attr attrs[MOST_ATTRS + 3];
     int32_t n = conv->n_attrs;
-    if (n + 3 > 16)
-        return NULL;
     for (int32_t i = 0; i < n; i++)
         attrs[i] = conv->attrs[i];
     attrs[n++] =
@@ -53,14 +54,15 @@ static struct attn_node *make_fused(struct attn_graph *graph, const struct fusio
     int32_t in[4] = { conv->in[0], conv->in[1], conv->pub.n_in > 2 ? conv->in[2] : -1,
                       fusion->residual };
     return attn_match_make(graph, conv, "attnrun.fused", "FusedConv",
-                           fusion->residual >= 0 ? 4 : 3, in, fusion->result, n, attrs);
+                           fusion->residual >= 0 ? 4 : 3, in, fusion->result, n, attrs,
+                           made);
 }
 
 static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv,
                             int32_t *applied)
 {
     struct fusion fusion = { .conv = conv, .residual = -1, .result = conv->out[0] };
-    if (!attn_match_is_f32(graph, conv->out[0]) || conv->n_attrs > 12)
+    if (!attn_match_is_f32(graph, conv->out[0]) || conv->n_attrs > MOST_ATTRS)
         return ATTNRUN_OK;
     if (attn_match_user(graph, conv, "BatchNormalization") != NULL)
         return ATTNRUN_OK;
@@ -68,9 +70,8 @@ static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv,
     take_activation(graph, &fusion);
     if (fusion.n_fused == 0)
         return ATTNRUN_OK;
-    struct attn_node *made = make_fused(graph, &fusion);
-    if (made == NULL)
-        return ATTNRUN_E_MEMORY;
+    struct attn_node *made;
+    TRY(make_fused(graph, &fusion, &made));
     attn_match_replace(graph, fusion.result, made);
     ++*applied;
     return ATTNRUN_OK;

@@ -340,11 +340,9 @@ static attn_status make_node(struct chain *chain)
     if (attrs[0].ints.v == NULL || attrs[1].floats.v == NULL)
         return ATTNRUN_E_MEMORY;
     struct attn_node *root = chain->nodes[0];
-    struct attn_node *made =
-        attn_match_make(graph, root, "attnrun.fused", "FusedElementwise", chain->n_in,
-                        chain->in, root->out[0], 2, attrs);
-    if (made == NULL)
-        return ATTNRUN_E_MEMORY;
+    struct attn_node *made;
+    TRY(attn_match_make(graph, root, "attnrun.fused", "FusedElementwise", chain->n_in,
+                        chain->in, root->out[0], 2, attrs, &made));
     attn_match_replace(graph, root->out[0], made);
     for (int32_t i = 0; i < chain->n_nodes; i++)
         attn_graph_remove(graph, chain->nodes[i]);

@@ -20,13 +20,13 @@ static bool match_clip(const struct attn_graph *graph, const struct attn_node *n
 /* Activations that ONNX Runtime writes; FastGelu without its bias. */
 static const char *microsoft_word(const struct attn_node *node)
 {
-    if (strcmp(node->pub.domain, "com.microsoft") != 0 || node->pub.n_in != 1)
+    if (node->pub.n_in != 1)
         return NULL;
-    if (strcmp(node->pub.op_type, "Gelu") == 0)
+    if (node_is_of(node, "com.microsoft", "Gelu"))
         return "gelu";
-    if (strcmp(node->pub.op_type, "FastGelu") == 0)
+    if (node_is_of(node, "com.microsoft", "FastGelu"))
         return "gelu_tanh";
-    bool silu = strcmp(node->pub.op_type, "QuickGelu") == 0 &&
+    bool silu = node_is_of(node, "com.microsoft", "QuickGelu") &&
                 attn_match_near((double)attn_match_float(node, "alpha", 1.702f), 1);
     return silu ? "silu" : NULL;
 }

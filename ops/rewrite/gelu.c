@@ -108,10 +108,8 @@ static attn_status try_gelu(struct attn_graph *graph, struct attn_node *node,
     if (old < 0 || !attn_match_same_rank(graph, x, old))
         return ATTNRUN_OK;
     struct attn_attr attr = MATCH_STRING("approximate", is_tanh ? "tanh" : "none");
-    struct attn_node *gelu =
-        attn_match_make(graph, node, "", "Gelu", 1, &x, old, 1, &attr);
-    if (gelu == NULL)
-        return ATTNRUN_E_MEMORY;
+    struct attn_node *gelu;
+    TRY(attn_match_make(graph, node, "", "Gelu", 1, &x, old, 1, &attr, &gelu));
     attn_match_replace(graph, old, gelu);
     ++*applied;
     return ATTNRUN_OK;
@@ -125,10 +123,9 @@ static attn_status try_silu(struct attn_graph *graph, struct attn_node *sigmoid,
     if (product == NULL || !attn_match_is_f32(graph, x) ||
         attn_match_other(product, sigmoid->out[0]) != x)
         return ATTNRUN_OK;
-    struct attn_node *swish =
-        attn_match_make(graph, sigmoid, "", "Swish", 1, &x, product->out[0], 0, NULL);
-    if (swish == NULL)
-        return ATTNRUN_E_MEMORY;
+    struct attn_node *swish;
+    TRY(attn_match_make(graph, sigmoid, "", "Swish", 1, &x, product->out[0], 0, NULL,
+                        &swish));
     attn_match_replace(graph, product->out[0], swish);
     ++*applied;
     return ATTNRUN_OK;

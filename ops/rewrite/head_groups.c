@@ -67,10 +67,9 @@ static attn_status insert(struct attn_graph *graph, struct attn_node *before,
                           const struct attn_node *like, int32_t *out)
 {
     TRY(attn_graph_add_value(graph, NULL, out));
-    struct attn_node *made =
-        attn_graph_insert(graph, before, "", op_type, n_in, in, 1, out,
-                          like ? like->n_attrs : 0, like ? like->attrs : NULL);
-    return made ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
+    struct attn_node *made;
+    return attn_graph_insert(graph, before, "", op_type, n_in, in, 1, out,
+                             like ? like->n_attrs : 0, like ? like->attrs : NULL, &made);
 }
 
 /* Reshape(MatMul(joined a, joined b)) to (batch, heads, …). */
@@ -109,10 +108,8 @@ static attn_status try_product(struct attn_graph *graph, struct attn_node *node,
         both[attn_value_scalar(graph, both[1], &x) ? 0 : 1] = in[1];
         TRY(insert(graph, node, scalar->pub.op_type, 2, both, NULL, &in[1]));
     }
-    struct attn_node *made =
-        attn_match_make(graph, node, "", "MatMul", 2, in, part->out[0], 0, NULL);
-    if (made == NULL)
-        return ATTNRUN_E_MEMORY;
+    struct attn_node *made;
+    TRY(attn_match_make(graph, node, "", "MatMul", 2, in, part->out[0], 0, NULL, &made));
     attn_match_replace(graph, part->out[0], made);
     ++*applied;
     return ATTNRUN_OK;
@@ -128,14 +125,10 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *node,
         return ATTNRUN_OK;
     struct attn_node *join = attn_graph_producer(graph, node->in[0]), *made;
     struct attn_attr last = MATCH_INT("axis", -1);
-    made = attn_match_make(graph, node, "", "Softmax", 1, &from, from, 1, &last);
-    if (made == NULL)
-        return ATTNRUN_E_MEMORY;
+    TRY(attn_match_make(graph, node, "", "Softmax", 1, &from, from, 1, &last, &made));
     const int32_t in[2] = { made->out[0], join->in[1] };
-    made = attn_match_make(graph, node, "", "Reshape", 2, in, node->out[0], join->n_attrs,
-                           join->attrs);
-    if (made == NULL)
-        return ATTNRUN_E_MEMORY;
+    TRY(attn_match_make(graph, node, "", "Reshape", 2, in, node->out[0], join->n_attrs,
+                        join->attrs, &made));
     attn_match_replace(graph, node->out[0], made);
     ++*applied;
     return ATTNRUN_OK;

@@ -65,9 +65,7 @@ static int32_t applied_vector(struct attn_graph *graph, int32_t *result,
     if (vector < 0 || !attn_match_vector(graph, vector, &found) || found != n ||
         !attn_match_same_rank(graph, user->out[0], *result))
         return -1;
-    vector = attn_match_as_vector(graph, vector);
-    if (vector >= 0)
-        *result = user->out[0];
+    *result = user->out[0];
     return vector;
 }
 
@@ -85,17 +83,19 @@ static attn_status replace_norm(struct attn_graph *graph, struct attn_node *node
 {
     int64_t n = last_dim(graph, x);
     int32_t in[3] = { x, applied_vector(graph, &result, "Mul", n), -1 };
-    if (in[1] < 0)
-        TRY(ones(graph, n, &in[1]));
     if (centred)
         in[2] = applied_vector(graph, &result, "Add", n);
+    if (in[1] < 0)
+        TRY(ones(graph, n, &in[1]));
+    for (int i = 1; i < 3; i++)
+        if (in[i] >= 0)
+            TRY(attn_match_as_vector(graph, &in[i]));
     struct attn_attr attrs[] = { MATCH_INT("axis", -1),
                                  MATCH_FLOAT("epsilon", (float)epsilon) };
-    struct attn_node *made = attn_match_make(
-        graph, node, "", centred ? "LayerNormalization" : "RMSNormalization",
-        in[2] >= 0 ? 3 : 2, in, result, 2, attrs);
-    if (made == NULL)
-        return ATTNRUN_E_MEMORY;
+    struct attn_node *made;
+    TRY(attn_match_make(graph, node, "",
+                        centred ? "LayerNormalization" : "RMSNormalization",
+                        in[2] >= 0 ? 3 : 2, in, result, 2, attrs, &made));
     attn_match_replace(graph, result, made);
     return ATTNRUN_OK;
 }

@@ -29,11 +29,10 @@ struct tail {
 static bool is_core(struct attn_node *node, struct tail *tail)
 {
     int i = 0;
-    if (node == NULL || strcmp(node->pub.domain, "attnrun") != 0 ||
-        (attn_node_attr(node, "post_activation") != NULL &&
-         !attn_match_string(node, "post_activation", "none")))
+    if (node == NULL || (attn_node_attr(node, "post_activation") != NULL &&
+                         !attn_match_string(node, "post_activation", "none")))
         return false;
-    while (i < OPERATORS && strcmp(with_tail[i].op_type, node->pub.op_type) != 0)
+    while (i < OPERATORS && !node_is_of(node, "attnrun", with_tail[i].op_type))
         i++;
     if (i == OPERATORS || node->pub.n_in > MOST_INPUTS || node->n_attrs > MOST_ATTRS)
         return false;
@@ -54,7 +53,8 @@ static void take_sum(const struct attn_graph *graph, struct tail *tail)
     tail->result = add->out[0];
 }
 
-static struct attn_node *make_fused(struct attn_graph *graph, const struct tail *tail)
+static attn_status make_fused(struct attn_graph *graph, const struct tail *tail,
+                              struct attn_node **made)
 {
     const struct attn_node *node = tail->node;
     struct attn_attr attrs[MOST_ATTRS + 1];
@@ -71,7 +71,7 @@ static struct attn_node *make_fused(struct attn_graph *graph, const struct tail 
     if (tail->relu)
         attrs[n_attrs++] = (struct attn_attr)MATCH_STRING("post_activation", "relu");
     return attn_match_make(graph, tail->node, "attnrun", node->pub.op_type, n_in, in,
-                           tail->result, n_attrs, attrs);
+                           tail->result, n_attrs, attrs, made);
 }
 
 static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
@@ -88,9 +88,8 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
     }
     if (tail.result == node->out[0])
         return ATTNRUN_OK;
-    struct attn_node *made = make_fused(graph, &tail);
-    if (made == NULL)
-        return ATTNRUN_E_MEMORY;
+    struct attn_node *made;
+    TRY(make_fused(graph, &tail, &made));
     attn_match_replace(graph, tail.result, made);
     ++*applied;
     return ATTNRUN_OK;

@@ -122,17 +122,14 @@ bool attn_match_vector(const struct attn_graph *graph, int32_t value, int64_t *n
     return t->rank > 0 && *n > 0;
 }
 
-int32_t attn_match_as_vector(struct attn_graph *graph, int32_t value)
+attn_status attn_match_as_vector(struct attn_graph *graph, int32_t *value)
 {
-    int32_t made;
-    attnrun_tensor t = graph->values[value].data, vector;
+    attnrun_tensor t = graph->values[*value].data, vector;
     if (t.rank == 1)
-        return value;
+        return ATTNRUN_OK;
     int64_t n = tensor_count(&t);
-    if (attnrun_tensor_make(t.dtype, 1, &n, t.data, &vector) != ATTNRUN_OK ||
-        attn_graph_add_constant(graph, NULL, &vector, &made) != ATTNRUN_OK)
-        return -1;
-    return made;
+    TRY(attnrun_tensor_make(t.dtype, 1, &n, t.data, &vector));
+    return attn_graph_add_constant(graph, NULL, &vector, value);
 }
 
 bool attn_match_same_rank(const struct attn_graph *graph, int32_t a, int32_t b)
@@ -179,17 +176,16 @@ bool attn_match_string(const struct attn_node *node, const char *name, const cha
            memcmp(attr->s.data, text, strlen(text)) == 0;
 }
 
-struct attn_node *attn_match_make(struct attn_graph *graph, struct attn_node *before,
-                                  const char *domain, const char *op_type, int32_t n_in,
-                                  const int32_t *in, int32_t like, int32_t n_attrs,
-                                  const struct attn_attr *attrs)
+attn_status attn_match_make(struct attn_graph *graph, struct attn_node *before,
+                            const char *domain, const char *op_type, int32_t n_in,
+                            const int32_t *in, int32_t like, int32_t n_attrs,
+                            const struct attn_attr *attrs, struct attn_node **made)
 {
     int32_t out;
-    if (attn_graph_add_value(graph, NULL, &out) != ATTNRUN_OK)
-        return NULL;
+    TRY(attn_graph_add_value(graph, NULL, &out));
     graph->values[out].type = graph->values[like].type;
     return attn_graph_insert(graph, before, domain, op_type, n_in, in, 1, &out, n_attrs,
-                             attrs);
+                             attrs, made);
 }
 
 void attn_match_replace(struct attn_graph *graph, int32_t old, struct attn_node *made)

@@ -35,8 +35,8 @@ bool attn_match_reduces_last(const struct attn_graph *graph,
                              const struct attn_node *node);
 /* A constant f32 of n elements along the last axis: dims all 1 but the last. */
 bool attn_match_vector(const struct attn_graph *graph, int32_t value, int64_t *n);
-/* The value as a constant of rank 1 (itself, or a view of its data); -1 on failure. */
-int32_t attn_match_as_vector(struct attn_graph *graph, int32_t value);
+/* Makes of the value a constant of rank 1: itself, or a view of its data. */
+attn_status attn_match_as_vector(struct attn_graph *graph, int32_t *value);
 /* Both ranks known and equal: no scalar or vector of a higher rank raised it on the way.
  */
 bool attn_match_same_rank(const struct attn_graph *graph, int32_t a, int32_t b);
@@ -59,11 +59,11 @@ bool attn_match_share_heads(const struct attn_graph *graph, int32_t *k, int32_t 
 /* Puts `made` (output 0) in the place of value `old`, and takes `node` out where nobody
  * reads it any more. */
 void attn_match_replace(struct attn_graph *graph, int32_t old, struct attn_node *made);
-/* A node with one output of the type of value `like`; NULL with the error recorded. */
-struct attn_node *attn_match_make(struct attn_graph *graph, struct attn_node *before,
-                                  const char *domain, const char *op_type, int32_t n_in,
-                                  const int32_t *in, int32_t like, int32_t n_attrs,
-                                  const struct attn_attr *attrs);
+/* A node with one output of the type of value `like`. */
+attn_status attn_match_make(struct attn_graph *graph, struct attn_node *before,
+                            const char *domain, const char *op_type, int32_t n_in,
+                            const int32_t *in, int32_t like, int32_t n_attrs,
+                            const struct attn_attr *attrs, struct attn_node **made);
 
 #define MATCH_INT(attribute, value)                                                      \
     { .name = (attribute), .kind = ATTN_ATTR_INT, .i = (value) }

@@ -93,9 +93,7 @@ static attn_status take_bias(struct attn_graph *graph, struct product *product)
         n != columns(graph, product) ||
         graph->values[other].data.rank > graph->values[product->result].type.rank)
         return ATTNRUN_OK;
-    other = attn_match_as_vector(graph, other);
-    if (other < 0)
-        return ATTNRUN_E_MEMORY;
+    TRY(attn_match_as_vector(graph, &other));
     product->in[2] = other;
     product->result = add->out[0];
     product->n_fused++;
@@ -143,34 +141,33 @@ static attn_status regroup_residual(struct attn_graph *graph, struct product *pr
     TRY(attn_graph_new_constant(graph, ATTNRUN_I64, 1, &two, &in[1], &data));
     ((int64_t *)data)[0] = -1;
     ((int64_t *)data)[1] = columns(graph, product);
-    struct attn_node *made = attn_match_make(graph, product->root, "", "Reshape", 2, in,
-                                             product->root->out[0], 0, NULL);
-    if (made == NULL)
-        return ATTNRUN_E_MEMORY;
+    struct attn_node *made;
+    TRY(attn_match_make(graph, product->root, "", "Reshape", 2, in, product->root->out[0],
+                        0, NULL, &made));
     product->in[3] = made->out[0];
     return ATTNRUN_OK;
 }
 
-/* The node that gives the result; NULL with the error recorded. */
-static struct attn_node *make(struct attn_graph *graph, struct product *product)
+/* The node that gives the result. */
+static attn_status make(struct attn_graph *graph, struct product *product,
+                        struct attn_node **made)
 {
     const char *word =
         product->epilogue.activation ? product->epilogue.activation : "none";
     struct attn_attr attrs[] = { MATCH_STRING("activation", word),
                                  MATCH_INT("transB", product->transposed_b) };
     const int32_t *in = product->in, like = product->root->out[0];
-    if (product->reshape && in[3] >= 0 && regroup_residual(graph, product) != ATTNRUN_OK)
-        return NULL;
+    if (product->reshape && in[3] >= 0)
+        TRY(regroup_residual(graph, product));
     const int32_t n_in = in[3] >= 0 ? 4 : in[2] >= 0 ? 3 : 2;
-    struct attn_node *made =
-        attn_match_make(graph, product->root, "attnrun.fused", "FusedMatMul", n_in, in,
-                        product->reshape ? like : product->result, 2, attrs);
-    if (made == NULL || product->reshape == NULL)
-        return made;
-    const int32_t reshaped[2] = { made->out[0], product->reshape->in[1] };
+    TRY(attn_match_make(graph, product->root, "attnrun.fused", "FusedMatMul", n_in, in,
+                        product->reshape ? like : product->result, 2, attrs, made));
+    if (product->reshape == NULL)
+        return ATTNRUN_OK;
+    const int32_t reshaped[2] = { (*made)->out[0], product->reshape->in[1] };
     const struct attn_node *old = product->reshape;
     return attn_match_make(graph, product->root, "", "Reshape", 2, reshaped,
-                           product->result, old->n_attrs, old->attrs);
+                           product->result, old->n_attrs, old->attrs, made);
 }
 
 static attn_status try_product(struct attn_graph *graph, struct attn_node *node,
@@ -186,9 +183,8 @@ static attn_status try_product(struct attn_graph *graph, struct attn_node *node,
     take_activation(graph, &product);
     if (product.n_fused == 0)
         return ATTNRUN_OK;
-    struct attn_node *made = make(graph, &product);
-    if (made == NULL)
-        return ATTNRUN_E_MEMORY;
+    struct attn_node *made;
+    TRY(make(graph, &product, &made));
     attn_match_replace(graph, product.result, made);
     ++*applied;
     return ATTNRUN_OK;

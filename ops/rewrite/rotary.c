@@ -118,35 +118,30 @@ static attn_status try_add(struct attn_graph *graph, struct attn_node *add,
     if (by_token)
         in[0] = transpose->in[0];
     struct attn_attr attr = MATCH_INT("by_token", by_token);
-    struct attn_node *made = attn_match_make(graph, add, "attnrun.fused", "FusedRotary",
-                                             3, in, add->out[0], 1, &attr);
-    if (made == NULL)
-        return ATTNRUN_E_MEMORY;
+    struct attn_node *made;
+    TRY(attn_match_make(graph, add, "attnrun.fused", "FusedRotary", 3, in, add->out[0], 1,
+                        &attr, &made));
     attn_match_replace(graph, add->out[0], made);
     ++*applied;
     return ATTNRUN_OK;
 }
 
 /* A Reshape to (as it was, as it was, sizes…). */
-static struct attn_node *reshape(struct attn_graph *graph, struct attn_node *before,
-                                 int32_t value, int64_t n, const int64_t *sizes)
+static attn_status reshape(struct attn_graph *graph, struct attn_node *before,
+                           int32_t value, int64_t n, const int64_t *sizes,
+                           struct attn_node **made)
 {
     const int64_t rank = 2 + n;
     int32_t in[2] = { value, -1 };
     void *data;
-    if (attn_graph_new_constant(graph, ATTNRUN_I64, 1, &rank, &in[1], &data) !=
-        ATTNRUN_OK)
-        return NULL;
+    TRY(attn_graph_new_constant(graph, ATTNRUN_I64, 1, &rank, &in[1], &data));
     memcpy((int64_t *)data + 2, sizes, (size_t)n * sizeof *sizes);
-    struct attn_node *made =
-        attn_match_make(graph, before, "", "Reshape", 2, in, value, 0, NULL);
-    if (made != NULL) {
-        attnrun_type *type = &graph->values[made->out[0]].type;
-        type->rank = (int32_t)rank;
-        for (int64_t i = 0; i < n; i++)
-            type->dims[2 + i] = dim_of(sizes[i]);
-    }
-    return made;
+    TRY(attn_match_make(graph, before, "", "Reshape", 2, in, value, 0, NULL, made));
+    attnrun_type *type = &graph->values[(*made)->out[0]].type;
+    type->rank = (int32_t)rank;
+    for (int64_t i = 0; i < n; i++)
+        type->dims[2 + i] = dim_of(sizes[i]);
+    return ATTNRUN_OK;
 }
 
 /* RotaryEmbedding(Transpose(x)), x (batch, tokens, heads, dim), becomes
@@ -171,19 +166,14 @@ static attn_status try_operator(struct attn_graph *graph, struct attn_node *node
     attrs[n++] = (struct attn_attr)MATCH_INT("num_heads", sizes[0]);
     for (int32_t i = 1; i < node->pub.n_in && i < 4; i++)
         in[i] = node->in[i];
-    made = reshape(graph, node, transpose->in[0], 1, &width);
-    if (made != NULL) {
-        in[0] = made->out[0];
-        made = attn_match_make(graph, node, "", "RotaryEmbedding", node->pub.n_in, in,
-                               in[0], n, attrs);
-    }
-    if (made != NULL)
-        made = reshape(graph, node, made->out[0], 2, sizes);
-    if (made != NULL)
-        made = attn_match_make(graph, node, "", "Transpose", 1, made->out, node->out[0],
-                               transpose->n_attrs, transpose->attrs);
-    if (made == NULL)
-        return ATTNRUN_E_MEMORY;
+    TRY(reshape(graph, node, transpose->in[0], 1, &width, &made));
+    in[0] = made->out[0];
+    TRY(attn_match_make(graph, node, "", "RotaryEmbedding", node->pub.n_in, in, in[0], n,
+                        attrs, &made));
+    TRY(reshape(graph, node, made->out[0], 2, sizes, &made));
+    const int32_t turned = made->out[0];
+    TRY(attn_match_make(graph, node, "", "Transpose", 1, &turned, node->out[0],
+                        transpose->n_attrs, transpose->attrs, &made));
     attn_match_replace(graph, node->out[0], made);
     ++*applied;
     return ATTNRUN_OK;

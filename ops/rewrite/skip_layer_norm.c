@@ -65,11 +65,9 @@ static attn_status replace_norm(struct attn_graph *graph, const struct skip_norm
                       found->bias_in < 0 ? -1 : norm->in[found->bias_in] };
     struct attn_attr epsilon =
         MATCH_FLOAT("epsilon", attn_match_float(norm, "epsilon", 1e-5f));
-    struct attn_node *made =
-        attn_match_make(graph, norm, "com.microsoft", found->op_type, in[3] < 0 ? 3 : 4,
-                        in, norm->out[0], 1, &epsilon);
-    if (made == NULL)
-        return ATTNRUN_E_MEMORY;
+    struct attn_node *made;
+    TRY(attn_match_make(graph, norm, "com.microsoft", found->op_type, in[3] < 0 ? 3 : 4,
+                        in, norm->out[0], 1, &epsilon, &made));
     attn_match_replace(graph, norm->out[0], made);
     attn_graph_remove(graph, norm);
     attn_graph_remove(graph, add);
