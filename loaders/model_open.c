@@ -2,19 +2,24 @@
  * prepare. */
 #include <string.h>
 
+#include "../runtime/abi.h"
 #include "onnx_load.h"
 
 /* Tensors of more bytes stay in the mapped file even where they are not aligned for their
  * elements: runtime/align.h. */
 enum { KEEP_BYTES = 65536 };
 
-static attn_status check_source(const attnrun_source *source, attnrun_model **model)
+enum {
+    KNOWN_FLAGS = ATTNRUN_COPY | ATTNRUN_NO_FUSION | ATTNRUN_FORCE_BODIES |
+    ATTNRUN_ALLOW_NEWER | ATTNRUN_ALLOW_MISSING
+};
+
+static attn_status check_source(const attnrun_source *source)
 {
-    if (source == NULL || model == NULL || source->struct_size < sizeof *source)
-        return attn_fail(
-            ATTNRUN_E_USAGE,
-            "attnrun_model_open: source or model is NULL, or struct_size is not "
-            "that of attnrun_source");
+    if (source->flags & ~(uint32_t)KNOWN_FLAGS)
+        return attn_fail(ATTNRUN_E_USAGE,
+                         "attnrun_model_open: the flags 0x%x are unknown",
+                         source->flags & ~(uint32_t)KNOWN_FLAGS);
     if ((source->path == NULL) == (source->data == NULL))
         return attn_fail(ATTNRUN_E_USAGE,
                          "attnrun_model_open: path or data, one of them");
@@ -171,9 +176,8 @@ static attn_status load_model(struct attn_model *model, const attnrun_source *so
 static attn_status open_model(attnrun_runtime *runtime, const attnrun_source *source,
                               struct attn_model **opened)
 {
-    struct attn_model *model = attn_model_create(runtime, source);
-    if (model == NULL)
-        return attnrun_last_error()->status;
+    struct attn_model *model;
+    TRY(attn_model_create(runtime, source, &model));
     struct attn_scan scan = { .memory = attn_runtime_memory(runtime) };
     struct attn_pool pool;
     attn_pool_init(&pool, attn_runtime_memory(runtime), ATTN_MEM_MODEL);
@@ -194,15 +198,21 @@ static attn_status open_model(attnrun_runtime *runtime, const attnrun_source *so
 attnrun_status attnrun_model_open(attnrun_runtime *runtime, const attnrun_source *source,
                                   attnrun_model **model)
 {
-    TRY(check_source(source, model));
+    attnrun_source given;
+    attnrun_error before;
+    if (model == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_open: model is NULL");
+    TRY(attn_struct_read(source, &given, sizeof given, "attnrun_source"));
+    TRY(check_source(&given));
+    attn_call_begin(&before);
     bool own = runtime == NULL;
     if (own)
         TRY(attn_runtime_default(&runtime));
     struct attn_model *opened = NULL;
-    attn_status status = open_model(runtime, source, &opened);
+    attn_status status = open_model(runtime, &given, &opened);
     if (own)
         attn_runtime_release(runtime); /* the model holds it */
     if (status == ATTNRUN_OK)
         *model = (attnrun_model *)opened;
-    return status;
+    return attn_call_end(status, &before);
 }

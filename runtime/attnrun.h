@@ -3,14 +3,19 @@
  * Four objects:
  *   runtime  allocator, memory budget, thread pool, log, operators. Thread-safe.
  *   model    one loaded file: graph and weights. Immutable, reference counted, thread-safe.
- *   context  one run at a time: plans, arena, bindings. One thread at a time, may move.
+ *   context  one run at a time: plans, arena, bindings. One thread at a time, may move; a
+ *            call while another one is under way returns E_USAGE (but attnrun_cancel).
  *   tensor   a view (dtype, rank, dims, byte strides, pointer). Owns nothing.
  *
  * Rules for every call:
  *   - it returns an attnrun_status; 0 is ATTNRUN_OK; out-parameters are untouched on failure;
  *   - attnrun_last_error() then has the sentence, in the thread that made the call;
  *   - what you create you destroy; what you get you borrow until its owner changes;
- *   - structs that you fill begin with struct_size = sizeof(the struct); zero is the default;
+ *   - structs begin with struct_size = sizeof(the struct), the rest zero: zero is the default.
+ *     0 and sizes that are no multiple of 8 are refused; a smaller struct is one of an older
+ *     header, and what it lacks counts as zero; a larger one is one of a newer header, and
+ *     is taken where all bytes that this library does not know are zero;
+ *   - unknown flags and names, negative counts and times are refused with E_USAGE;
  *   - the library never aborts, exits, prints, installs signal handlers or reads the
  *     environment after attnrun_runtime_create(). */
 #ifndef ATTNRUN_H
@@ -55,7 +60,7 @@ typedef int32_t attnrun_status;
     X(E_LIMIT, 601, "over another limit")                                                   \
     X(E_RANGE, 700, "a value at run time is out of range")                                  \
     X(E_NONFINITE, 800, "an output is not finite")                                          \
-    X(E_INTERNAL, 7000, "a fault of attnrun itself")                                        \
+    X(E_INTERNAL, 7000, "a fault of attnrun itself, or of a registered operator")           \
     X(E_TIME, 12400, "the deadline passed")                                                 \
     X(E_CANCELLED, 13000, "the run was cancelled")
 
@@ -81,7 +86,8 @@ ATTNRUN_API int32_t attnrun_abi_version(void);
 ATTNRUN_API int32_t attnrun_status_exit(attnrun_status status);
 /* "SHAPE" for ATTNRUN_E_SHAPE; "UNKNOWN" for a number that is no status. */
 ATTNRUN_API const char *attnrun_status_name(attnrun_status status);
-/* The error of the last failed call of this thread; valid until its next failing call. */
+/* The error of the last failed call of this thread; valid until its next failing call. A
+ * call that succeeds leaves it as it is. */
 ATTNRUN_API const attnrun_error *attnrun_last_error(void);
 
 /* ---- element types and tensors ------------------------------------------------------- */
@@ -302,7 +308,9 @@ ATTNRUN_API attnrun_status attnrun_context_create(attnrun_model *model,
 ATTNRUN_API void attnrun_context_destroy(attnrun_context *context);
 
 /* Binds input `index` to the caller's memory, which must live and stay unchanged until the
- * run returns. Any byte strides are accepted. The dtype, rank and constant dims must fit. */
+ * run returns. Any byte strides are accepted. The dtype, rank and constant dims must fit.
+ * A string of negative length, or of some length and no data, is refused here and by the
+ * run, inside of sequences and optionals too. */
 ATTNRUN_API attnrun_status attnrun_set_input(attnrun_context *context, int32_t index,
                                              const attnrun_tensor *tensor);
 /* Writes output `index` into the caller's dense memory; its shape must be the output's.
@@ -326,7 +334,8 @@ typedef struct attnrun_run_options {
  * Cost: plans and allocates only where the input shapes are new to this context. */
 ATTNRUN_API attnrun_status attnrun_run(attnrun_context *context,
                                        const attnrun_run_options *options);
-/* A view of output `index` of the last successful run; valid until the next run. */
+/* A view of output `index` of the last successful run; valid until the next run, with its
+ * strings and elements: they never lie in the caller's inputs. */
 ATTNRUN_API attnrun_status attnrun_output(attnrun_context *context, int32_t index,
                                           attnrun_tensor *tensor);
 /* Makes output `output` of each run input `input` of the next one: a KV cache, or the state
@@ -346,8 +355,8 @@ ATTNRUN_API attnrun_status attnrun_truncate_state(attnrun_context *context, int3
                                                   int64_t length);
 /* Forgets the content of all states. */
 ATTNRUN_API void attnrun_reset_states(attnrun_context *context);
-/* Stops a run of this context soon, from any thread or signal handler; cleared by the next
- * run's end. */
+/* Stops the run of this context that is under way soon, from any thread or signal handler.
+ * Where none is, nothing happens: the next run is not stopped. */
 ATTNRUN_API void attnrun_cancel(attnrun_context *context);
 /* Gives back the arena, all plans and the side heap. */
 ATTNRUN_API void attnrun_trim(attnrun_context *context);
@@ -565,7 +574,9 @@ struct attnrun_op_def {
 };
 
 /* Adds an operator; later ones win over earlier and built-in ones of the same domain, name
- * and since. `op` must live as long as the runtime. Fails on a malformed row. */
+ * and since, in models that are opened later. Rewrite passes leave the nodes alone that such
+ * a row runs; folding runs it as it runs built-in ones (ATTNRUN_OP_IMPURE: it does not).
+ * `op` must live as long as the runtime. Fails on a malformed row. */
 ATTNRUN_API attnrun_status attnrun_register_op(attnrun_runtime *runtime,
                                                const attnrun_op_def *op);
 /* Loads a shared library and calls its `attnrun_status attnrun_plugin(attnrun_runtime *)`. */

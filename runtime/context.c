@@ -4,22 +4,26 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "frame.h"
-#include "model.h"
+#include "abi.h"
+#include "context.h"
 #include "operand.h"
+#include "own.h"
 #include "state.h"
 
-struct attnrun_context {
-    struct attn_model *model;
-    struct attn_frame *frame;
-    struct attn_control control;
-    attnrun_tensor *inputs;  /* as set; kind ABSENT: not set */
-    attnrun_tensor *bound;   /* of the run: inputs, and states in their place */
-    attnrun_tensor *outputs; /* the caller's memory; kind ABSENT: the context's own */
-    int32_t n_inputs, n_outputs;
-};
-
 /* ---- life ---- */
+
+/* What the outputs may show of the inputs' memory besides numbers, which are copied. */
+static void note_outputs(struct attnrun_context *context)
+{
+    const struct attn_graph *graph = context->model->graph;
+    for (int32_t i = 0; i < graph->n_outputs; i++) {
+        const attnrun_type *type = &graph->values[graph->outputs[i]].type;
+        bool tensor = type->kind == ATTNRUN_TENSOR;
+        context->shows_elements = context->shows_elements || !tensor;
+        context->shows_strings = context->shows_strings || !tensor || type->dtype == 0 ||
+                                 type->dtype == ATTNRUN_STRING;
+    }
+}
 
 static attn_status context_init(struct attnrun_context *context,
                                 struct attn_memory *memory)
@@ -37,14 +41,18 @@ static attn_status context_init(struct attnrun_context *context,
     if (!context->inputs || !context->bound || !context->outputs)
         return ATTNRUN_E_MEMORY;
     TRY(attn_model_pack(context->model));
+    note_outputs(context);
+    context->copies = (struct attn_heap){ .memory = memory, .kind = ATTN_MEM_HEAP };
     return attn_frame_create(context->model->runtime, graph, &context->control,
                              &context->frame);
 }
 
 attnrun_status attnrun_context_create(attnrun_model *model, attnrun_context **context)
 {
+    attnrun_error before;
     if (model == NULL || context == NULL)
         return attn_fail(ATTNRUN_E_USAGE, "model or context is NULL");
+    attn_call_begin(&before);
     struct attn_memory *memory = attn_runtime_memory(model_of(model)->runtime);
     attnrun_context *made =
         attn_alloc_zeroed(memory, ATTN_MEM_PLAN, (int64_t)sizeof *made);
@@ -58,7 +66,7 @@ attnrun_status attnrun_context_create(attnrun_model *model, attnrun_context **co
         return status;
     }
     *context = made;
-    return ATTNRUN_OK;
+    return attn_call_end(ATTNRUN_OK, &before);
 }
 
 void attnrun_context_destroy(attnrun_context *context)
@@ -69,6 +77,7 @@ void attnrun_context_destroy(attnrun_context *context)
     struct attn_memory *memory = attn_runtime_memory(model->runtime);
     if (context->frame != NULL)
         attn_state_free(memory, context->frame->states);
+    attn_heap_release(&context->copies, &context->owned);
     attn_frame_destroy(context->frame);
     attn_free(memory, ATTN_MEM_PLAN, context->inputs,
               (model->graph->n_inputs + 1) * (int64_t)sizeof *context->inputs);
@@ -80,16 +89,10 @@ void attnrun_context_destroy(attnrun_context *context)
     attnrun_model_release((attnrun_model *)model);
 }
 
-void attnrun_trim(attnrun_context *context)
+void attn_context_trim(struct attnrun_context *context)
 {
-    if (context != NULL)
-        attn_frame_trim(context->frame);
-}
-
-void attnrun_cancel(attnrun_context *context)
-{
-    if (context != NULL)
-        __atomic_store_n(&context->control.stop, ATTN_STOP_CANCEL, __ATOMIC_RELAXED);
+    attn_frame_trim(context->frame);
+    attn_heap_release(&context->copies, &context->owned);
 }
 
 /* ---- inputs ---- */
@@ -147,33 +150,30 @@ static attn_status check_elements(const struct attnrun_context *context, int32_t
     return status;
 }
 
-attnrun_status attnrun_set_input(attnrun_context *context, int32_t index,
-                                 const attnrun_tensor *tensor)
+attn_status attn_context_set_input(struct attnrun_context *context, int32_t index,
+                                   const attnrun_tensor *tensor)
 {
     static int64_t nothing; /* of an empty tensor without memory */
-    if (context == NULL || tensor == NULL)
-        return attn_fail(ATTNRUN_E_USAGE, "context or tensor is NULL");
+    if (tensor == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "the tensor for input %d is NULL", index);
     if (index < 0 || index >= context->n_inputs)
         return attn_fail(ATTNRUN_E_USAGE, "input %d is not in 0..%d", index,
                          context->n_inputs - 1);
     TRY(check_input(context, index, tensor));
-    if (tensor->kind == ATTNRUN_TENSOR && tensor->data == NULL &&
-        tensor_count(tensor) > 0)
-        return attn_fail(ATTNRUN_E_USAGE, "input %d has no data", index);
     attnrun_tensor value = *tensor;
     TRY(check_elements(context, index, &value));
+    TRY(attn_value_check(&value, index));
     context->inputs[index] = value;
     if (tensor->kind == ATTNRUN_TENSOR && tensor->data == NULL)
         context->inputs[index].data = &nothing;
     return ATTNRUN_OK;
 }
 
-attnrun_status attnrun_set_output(attnrun_context *context, int32_t index,
-                                  const attnrun_tensor *tensor)
+attn_status attn_context_set_output(struct attnrun_context *context, int32_t index,
+                                    const attnrun_tensor *tensor)
 {
-    if (context == NULL || index < 0 || index >= context->n_outputs)
-        return attn_fail(ATTNRUN_E_USAGE, "context is NULL or output %d does not exist",
-                         index);
+    if (index < 0 || index >= context->n_outputs)
+        return attn_fail(ATTNRUN_E_USAGE, "output %d does not exist", index);
     if (tensor != NULL &&
         (tensor->kind != ATTNRUN_TENSOR || !attn_value_well_formed(tensor) ||
          !tensor_is_dense(tensor) || tensor->dtype == ATTNRUN_STRING))
@@ -202,10 +202,10 @@ static attn_status all_inputs_set(const struct attnrun_context *context)
 
 /* ---- states ---- */
 
-attnrun_status attnrun_add_state(attnrun_context *context, int32_t input, int32_t output,
-                                 int64_t capacity_bytes)
+attn_status attn_context_add_state(struct attnrun_context *context, int32_t input,
+                                   int32_t output, int64_t capacity_bytes)
 {
-    if (context == NULL || input < 0 || input >= context->n_inputs || output < 0 ||
+    if (input < 0 || input >= context->n_inputs || output < 0 ||
         output >= context->n_outputs || capacity_bytes < 0)
         return attn_fail(ATTNRUN_E_USAGE, "there is no pair of input %d and output %d",
                          input, output);
@@ -227,10 +227,10 @@ attnrun_status attnrun_add_state(attnrun_context *context, int32_t input, int32_
     return ATTNRUN_OK;
 }
 
-attnrun_status attnrun_truncate_state(attnrun_context *context, int32_t input,
-                                      int64_t length)
+attn_status attn_context_truncate_state(struct attnrun_context *context, int32_t input,
+                                        int64_t length)
 {
-    struct attn_state *s = context ? context->frame->states : NULL;
+    struct attn_state *s = context->frame->states;
     while (s != NULL && s->input != input)
         s = s->next;
     if (s == NULL || s->tensor.kind == ATTNRUN_ABSENT)
@@ -246,14 +246,33 @@ attnrun_status attnrun_truncate_state(attnrun_context *context, int32_t input,
     return ATTNRUN_OK;
 }
 
-void attnrun_reset_states(attnrun_context *context)
+void attn_context_reset_states(struct attnrun_context *context)
 {
-    for (struct attn_state *s = context ? context->frame->states : NULL; s != NULL;
-         s = s->next) {
+    for (struct attn_state *s = context->frame->states; s != NULL; s = s->next) {
         s->tensor.kind = ATTNRUN_ABSENT;
         s->axis = -1;
         context->inputs[s->input].kind = ATTNRUN_ABSENT; /* it is long gone, maybe */
     }
+}
+
+/* Strings, sequences and optionals as they are now; those that an output may show belong
+ * to the context until its next run. */
+static attn_status own_inputs(struct attnrun_context *context)
+{
+    struct attn_frame *frame = context->frame;
+    for (int32_t i = 0; i < context->n_inputs; i++)
+        if (attn_value_is_deep(&context->bound[i]))
+            TRY(attn_value_check(&context->bound[i], i));
+    attn_frame_forget(frame); /* its outputs may show what is released here */
+    attn_heap_release(&context->copies, &context->owned);
+    for (int32_t i = 0; i < context->n_inputs; i++) {
+        attnrun_tensor *bound = &context->bound[i];
+        bool tensor = bound->kind == ATTNRUN_TENSOR;
+        if (attn_value_is_deep(bound) &&
+            (tensor ? context->shows_strings : context->shows_elements))
+            TRY(attn_value_own(&context->copies, &context->owned, bound, bound));
+    }
+    return ATTNRUN_OK;
 }
 
 /* What the run before left becomes this run's input. */
@@ -267,7 +286,8 @@ static attn_status load_inputs(struct attnrun_context *context)
             TRY(check_input(context, s->input, &s->tensor));
             context->bound[s->input] = s->tensor;
         }
-    return all_inputs_set(context);
+    TRY(all_inputs_set(context));
+    return own_inputs(context);
 }
 
 /* States that the plan appends in place: their memory, with room for what the run adds.
@@ -401,12 +421,17 @@ static attn_status start_clock(struct attnrun_context *context,
                                const attnrun_run_options *options)
 {
     struct timespec now;
-    context->control.options = options;
+    context->options = (attnrun_run_options){ .struct_size = sizeof context->options };
+    context->control.options = &context->options;
     context->control.deadline_ns = 0;
     if (options == NULL)
         return ATTNRUN_OK;
-    if (options->struct_size != sizeof *options)
-        return attn_fail(ATTNRUN_E_USAGE, "attnrun_run_options of another ABI");
+    TRY(attn_struct_read(options, &context->options, sizeof context->options,
+                         "attnrun_run_options"));
+    options = &context->options;
+    if (options->timeout_us < 0)
+        return attn_fail(ATTNRUN_E_USAGE, "a timeout of %lld microseconds",
+                         (long long)options->timeout_us);
     if (options->timeout_us > 0) {
         int64_t start;
         clock_gettime(CLOCK_MONOTONIC, &now);
@@ -418,12 +443,14 @@ static attn_status start_clock(struct attnrun_context *context,
     return ATTNRUN_OK;
 }
 
-attnrun_status attnrun_run(attnrun_context *context, const attnrun_run_options *options)
+attn_status attn_context_run(struct attnrun_context *context,
+                             const attnrun_run_options *options)
 {
-    if (context == NULL)
-        return attn_fail(ATTNRUN_E_USAGE, "the context is NULL");
     struct attn_plan *plan;
     TRY(start_clock(context, options));
+    /* What was cancelled before is over: a cancel that came too late ends no other run.
+     */
+    __atomic_store_n(&context->control.stop, ATTN_GO, __ATOMIC_RELAXED);
     attn_status status = load_inputs(context);
     if (status == ATTNRUN_OK)
         status = attn_frame_prepare(context->frame, context->bound, &plan);
@@ -432,30 +459,20 @@ attnrun_status attnrun_run(attnrun_context *context, const attnrun_run_options *
     if (status == ATTNRUN_OK)
         status = attn_frame_run_plan(context->frame, plan, context->bound);
     if (status == ATTNRUN_OK)
-        status = finish_outputs(context, options != NULL && options->validate);
+        status = finish_outputs(context, context->options.validate != 0);
     if (status == ATTNRUN_OK)
         status = keep_states(context);
     context->control.options = NULL;
-    __atomic_store_n(&context->control.stop, ATTN_GO, __ATOMIC_RELAXED);
     return status;
-}
-
-attnrun_status attnrun_output(attnrun_context *context, int32_t index,
-                              attnrun_tensor *tensor)
-{
-    if (context == NULL || tensor == NULL)
-        return attn_fail(ATTNRUN_E_USAGE, "context or tensor is NULL");
-    return attn_frame_output(context->frame, index, tensor);
 }
 
 /* ---- plans ---- */
 
-static void fill_plan_info(const struct attnrun_context *context,
-                           const struct attn_plan *plan, attnrun_plan_info *info)
+static attn_status give_plan_info(const struct attnrun_context *context,
+                                  const struct attn_plan *plan, attnrun_plan_info *info)
 {
     const struct attn_model *model = context->model;
     attnrun_plan_info filled = {
-        .struct_size = sizeof filled,
         .n_steps = plan->n_steps,
         .n_blocks = (int32_t)plan->n_blocks,
         .n_late_steps = plan->n_late,
@@ -474,47 +491,43 @@ static void fill_plan_info(const struct attnrun_context *context,
         filled.peak_node = plan->steps[plan->peak_step]->pub.node->name;
         filled.peak_op = plan->steps[plan->peak_step]->pub.node->op_type;
     }
-    *info = filled;
+    return attn_struct_write(info, &filled, sizeof filled, "attnrun_plan_info");
 }
 
-attnrun_status attnrun_plan(attnrun_context *context, const attnrun_tensor *inputs,
-                            attnrun_plan_info *info)
+attn_status attn_context_plan(struct attnrun_context *context,
+                              const attnrun_tensor *inputs, attnrun_plan_info *info)
 {
     struct attn_plan *plan;
-    if (context == NULL || (inputs == NULL && context->n_inputs > 0))
-        return attn_fail(ATTNRUN_E_USAGE, "context or inputs is NULL");
-    if (info != NULL && info->struct_size != sizeof *info)
-        return attn_fail(ATTNRUN_E_USAGE, "attnrun_plan_info of another ABI");
+    if (inputs == NULL && context->n_inputs > 0)
+        return attn_fail(ATTNRUN_E_USAGE, "inputs is NULL");
+    if (info != NULL)
+        TRY(attn_struct_check(info, sizeof *info, "attnrun_plan_info"));
     for (int32_t i = 0; i < context->n_inputs; i++)
         TRY(check_input(context, i, &inputs[i]));
     TRY(attn_frame_plan(context->frame, inputs, &plan));
     if (plan != context->frame->current)
         context->frame->current = NULL; /* blocks are of this plan; outputs are gone */
     context->frame->shown = plan;
-    if (info != NULL)
-        fill_plan_info(context, plan, info);
-    return ATTNRUN_OK;
+    return info ? give_plan_info(context, plan, info) : ATTNRUN_OK;
 }
 
-attnrun_status attnrun_reserve(attnrun_context *context, const attnrun_tensor *inputs)
+attn_status attn_context_reserve(struct attnrun_context *context,
+                                 const attnrun_tensor *inputs)
 {
-    TRY(attnrun_plan(context, inputs, NULL));
+    TRY(attn_context_plan(context, inputs, NULL));
     TRY(attn_frame_reserve(context->frame, context->frame->shown));
     return reserve_states(context, context->frame->shown);
 }
 
-attnrun_status attnrun_plan_get_block(attnrun_context *context, int32_t index,
-                                      attnrun_plan_block *block)
+attn_status attn_context_plan_block(struct attnrun_context *context, int32_t index,
+                                    attnrun_plan_block *block)
 {
-    if (context == NULL || block == NULL || block->struct_size != sizeof *block)
-        return attn_fail(ATTNRUN_E_USAGE, "context or block is NULL or of another ABI");
     const struct attn_plan *plan = context->frame->shown;
     if (plan == NULL || index < 0 || index >= plan->n_blocks)
         return attn_fail(ATTNRUN_E_USAGE, "there is no plan, or no block %d in it",
                          index);
     const struct attn_block *from = &plan->blocks[index];
-    attnrun_plan_block filled = { .struct_size = sizeof filled,
-                                  .first_step = from->first,
+    attnrun_plan_block filled = { .first_step = from->first,
                                   .last_step = from->last,
                                   .offset = from->offset,
                                   .bytes = from->bytes,
@@ -527,23 +540,18 @@ attnrun_status attnrun_plan_get_block(attnrun_context *context, int32_t index,
     }
     if (from->first < plan->n_steps)
         filled.op_type = plan->steps[from->first]->pub.node->op_type;
-    *block = filled;
-    return ATTNRUN_OK;
+    return attn_struct_write(block, &filled, sizeof filled, "attnrun_plan_block");
 }
 
-attnrun_status attnrun_context_memory(const attnrun_context *context,
-                                      attnrun_memory_info *info)
+attn_status attn_context_memory(struct attnrun_context *context,
+                                attnrun_memory_info *info)
 {
-    if (context == NULL || info == NULL || info->struct_size != sizeof *info)
-        return attn_fail(ATTNRUN_E_USAGE, "context or info is NULL or of another ABI");
     const struct attn_frame *frame = context->frame;
-    attnrun_memory_info filled = { .struct_size = sizeof filled,
-                                   .arena_bytes = attn_frame_arena_bytes(frame),
+    attnrun_memory_info filled = { .arena_bytes = attn_frame_arena_bytes(frame),
                                    .side_heap_bytes = frame->control->heap.peak_bytes };
     if (frame->current != NULL)
         filled.arena_used_bytes = frame->current->arena_bytes;
     for (int i = 0; i < ATTN_MAX_PLANS; i++)
         filled.n_plans += frame->plans[i] != NULL;
-    *info = filled;
-    return ATTNRUN_OK;
+    return attn_struct_write(info, &filled, sizeof filled, "attnrun_memory_info");
 }

@@ -166,7 +166,7 @@ static attn_status run_range(struct attn_step *step, int32_t phase, int64_t begi
                                          : step->own.each,
                           .shared = step->own.shared,
                           .cancel = cancel };
-    return step->pub.node->op->run(&step->pub, &work);
+    return attn_step_run(step, &work);
 }
 
 static void run_task(void *arg, int64_t begin, int64_t end, int32_t worker)
@@ -178,8 +178,6 @@ static void run_task(void *arg, int64_t begin, int64_t end, int32_t worker)
         status = run_range(run->step, run->phase, begin, end, worker, &control->stop);
     if (status == ATTNRUN_OK || atomic_exchange(&run->failed, 1) != 0)
         return;
-    if (attnrun_last_error()->status != status) /* of an older failure of this thread */
-        op_fail(&run->step->pub, status, "it says no more");
     run->error = *attnrun_last_error();
     int32_t go = ATTN_GO;
     __atomic_compare_exchange_n(&control->stop, &go, ATTN_STOP_FAILED, false,
@@ -199,7 +197,8 @@ static attn_status run_phase(struct attn_frame *frame, struct attn_step *step,
 {
     int64_t n = step->pub.phases[phase].n_tasks;
     int64_t cost = task_cost(&step->pub.phases[phase]);
-    if (n <= 0)
+    TRY(attn_step_check_tasks(step, phase));
+    if (n == 0)
         return ATTNRUN_OK;
     bool small = step->own.n_workers == 1 || is_small(&step->pub.phases[phase]);
     if (small && (frame->control->deadline_ns == 0 || n <= LONGEST_RANGE_NS / cost))
@@ -329,12 +328,17 @@ static void copy_out(struct attn_frame *frame, const struct attn_plan *plan)
     }
 }
 
-attn_status attn_frame_prepare(struct attn_frame *frame, const attnrun_tensor *inputs,
-                               struct attn_plan **plan)
+void attn_frame_forget(struct attn_frame *frame)
 {
     if (frame->current != NULL)
         release_all_late(frame, frame->current);
-    frame->current = NULL; /* outputs of the run before are gone */
+    frame->current = NULL;
+}
+
+attn_status attn_frame_prepare(struct attn_frame *frame, const attnrun_tensor *inputs,
+                               struct attn_plan **plan)
+{
+    attn_frame_forget(frame);
     if (frame->outer == NULL)
         frame->control->heap.peak_bytes = frame->control->heap.used_bytes;
     TRY(attn_frame_plan(frame, inputs, plan));

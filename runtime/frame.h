@@ -56,6 +56,8 @@ attn_status attn_frame_plan(struct attn_frame *frame, const attnrun_tensor *inpu
                             struct attn_plan **plan);
 /* Makes the arena at least as large as the plan needs. */
 attn_status attn_frame_reserve(struct attn_frame *frame, const struct attn_plan *plan);
+/* A run begins: the outputs of the one before are gone. */
+void attn_frame_forget(struct attn_frame *frame);
 /* Plans where needed, and makes the arena large enough. The outputs of the run before are
  * gone. */
 attn_status attn_frame_prepare(struct attn_frame *frame, const attnrun_tensor *inputs,

@@ -179,6 +179,8 @@ struct attn_pass {
 };
 extern const struct attn_pass *const
     attn_passes[]; /* ops/rewrite/passes.c; ends with NULL */
+/* E_USAGE where a comma-separated list names something else than passes. NULL: none. */
+attn_status attn_pass_check_names(const char *list);
 /* Runs all passes on the graph and its subgraphs until nothing changes (bounded), with
  * finish and infer after each that applied. */
 attn_status attn_graph_rewrite(struct attn_graph *graph);
@@ -219,8 +221,8 @@ attn_status attn_graph_new_constant(struct attn_graph *graph, int32_t dtype, int
                                     const int64_t *dims, int32_t *id, void **data);
 
 /* ---- the model ---- */
-struct attn_model *attn_model_create(attnrun_runtime *runtime,
-                                     const attnrun_source *source);
+attn_status attn_model_create(attnrun_runtime *runtime, const attnrun_source *source,
+                              struct attn_model **model);
 /* Takes over an open file, closed with the model. */
 attn_status attn_model_keep_file(struct attn_model *model, const struct attn_file *file);
 /* After the loader built model->graph: finish, infer, rewrite, infer. E_UNSUPPORTED with

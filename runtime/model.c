@@ -45,15 +45,16 @@ static attn_status init_model(struct attn_model *model, const attnrun_source *so
     return model->graph ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
 }
 
-struct attn_model *attn_model_create(attnrun_runtime *runtime,
-                                     const attnrun_source *source)
+attn_status attn_model_create(attnrun_runtime *runtime, const attnrun_source *source,
+                              struct attn_model **made)
 {
+    TRY(attn_pass_check_names(source->disable_passes));
     struct attn_memory *memory = attn_runtime_memory(runtime);
     int64_t bytes =
         (int64_t)(sizeof(struct attn_model) + sizeof(struct attn_model_private));
     struct attn_model *model = attn_alloc_zeroed(memory, ATTN_MEM_MODEL, bytes);
     if (model == NULL)
-        return NULL;
+        return ATTNRUN_E_MEMORY;
     model->priv = (struct attn_model_private *)(model + 1);
     atomic_init(&model->priv->refs, 1);
     pthread_mutex_init(&model->priv->lock, NULL);
@@ -65,11 +66,12 @@ struct attn_model *attn_model_create(attnrun_runtime *runtime,
     model->heap = (struct attn_heap){ .memory = memory, .kind = ATTN_MEM_WEIGHTS };
     model->producer = model->producer_version = model->graph_name = model->doc = "";
     model->missing = "";
-    if (init_model(model, source) != ATTNRUN_OK) {
+    attn_status status = init_model(model, source);
+    if (status == ATTNRUN_OK)
+        *made = model;
+    else
         attn_model_destroy(model);
-        return NULL;
-    }
-    return model;
+    return status;
 }
 
 void attn_model_destroy(struct attn_model *model)

@@ -1,22 +1,8 @@
 /* model_info.c - what a model tells about itself. */
 #include <stdio.h>
 
+#include "abi.h"
 #include "model.h"
-
-/* Copies the first struct_size bytes of a filled info struct; E_USAGE for another ABI. */
-static attn_status give(void *to, const void *filled, size_t known_bytes)
-{
-    uint32_t bytes;
-    if (to == NULL)
-        return attn_fail(ATTNRUN_E_USAGE, "an info struct is NULL");
-    memcpy(&bytes, to, sizeof bytes);
-    if (bytes < sizeof bytes || bytes > known_bytes)
-        return attn_fail(ATTNRUN_E_USAGE, "struct_size %u is not of this ABI (%zu)",
-                         bytes, known_bytes);
-    memcpy((char *)to + sizeof bytes, (const char *)filled + sizeof bytes,
-           bytes - sizeof bytes);
-    return ATTNRUN_OK;
-}
 
 static attn_status need(const void *model)
 {
@@ -47,7 +33,7 @@ attnrun_status attnrun_model_query(const attnrun_model *model, attnrun_model_inf
         .doc = m->doc,
         .missing = m->missing,
     };
-    return give(info, &filled, sizeof filled);
+    return attn_struct_write(info, &filled, sizeof filled, "attnrun_model_info");
 }
 
 static void fill_value(const struct attn_graph *graph, int32_t id,
@@ -77,7 +63,7 @@ static attn_status give_value(const struct attn_graph *graph, const int32_t *ids
     if (index < 0 || index >= n)
         return attn_fail(ATTNRUN_E_USAGE, "index %d is not in 0..%d", index, n - 1);
     fill_value(graph, ids[index], &filled);
-    return give(info, &filled, sizeof filled);
+    return attn_struct_write(info, &filled, sizeof filled, "attnrun_value_info");
 }
 
 attnrun_status attnrun_model_input(const attnrun_model *model, int32_t index,
@@ -156,7 +142,7 @@ attnrun_status attnrun_model_node(const attnrun_model *model, int32_t index,
         .inputs = node->pub.inputs,
         .outputs = node->pub.outputs,
     };
-    return give(info, &filled, sizeof filled);
+    return attn_struct_write(info, &filled, sizeof filled, "attnrun_node_info");
 }
 
 attnrun_status attnrun_model_metadata(const attnrun_model *model, int32_t index,

@@ -158,6 +158,13 @@ static attn_status add_job(struct packing *packing, struct pack_job *job)
     return ATTNRUN_OK;
 }
 
+static attn_status call_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
+{
+    const uint64_t errors = attn_error_count();
+    return attn_fail_quietly(pack->node->op->pack(pack, bytes, packed), errors,
+                             pack->node, "pack");
+}
+
 /* Asks a node how much it packs, and notes it where that is anything. */
 static attn_status ask_node(struct packing *packing, struct attn_graph *graph,
                             struct attn_node *node, struct attn_pool *scratch)
@@ -169,7 +176,7 @@ static attn_status ask_node(struct packing *packing, struct attn_graph *graph,
         return ATTNRUN_E_MEMORY;
     job.users->node = node;
     TRY(describe(packing, &job, scratch, &pack));
-    TRY(node->pub.op->pack(&pack, &job.bytes, NULL));
+    TRY(call_pack(&pack, &job.bytes, NULL));
     if (job.bytes <= 0)
         return ATTNRUN_OK;
     job.form = pack.form;
@@ -258,7 +265,7 @@ static attn_status pack_node(struct packing *packing, struct pack_job *job,
     TRY(describe(packing, job, scratch, &pack));
     TRY(align_inputs(packing, copies, (attnrun_tensor *)(uintptr_t)pack.x, pack.n_in));
     const struct attn_node *node = job->users->node;
-    TRY(node->pub.op->pack(&pack, &bytes, packing->block + job->offset));
+    TRY(call_pack(&pack, &bytes, packing->block + job->offset));
     job->replaces = pack.replaces;
     for (int32_t i = 0; i < pack.n_in && i < 32; i++)
         if (node->in[i] >= 0 && (pack.replaces >> i & 1))

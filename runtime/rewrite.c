@@ -1,10 +1,35 @@
 /* rewrite.c - runs the rewrite passes over a graph and its subgraphs. The passes
  * themselves know operators and are in ops/rewrite/. */
+#include <stdio.h>
+
 #include "graph.h"
 
 enum {
     MAX_ROUNDS = 8
 }; /* one pass may open the way for another; real models take 2 or 3 */
+
+static bool is_pass(const char *name, size_t length)
+{
+    for (int i = 0; attn_passes[i] != NULL; i++)
+        if (strlen(attn_passes[i]->name) == length &&
+            memcmp(attn_passes[i]->name, name, length) == 0)
+            return true;
+    return false;
+}
+
+attn_status attn_pass_check_names(const char *list)
+{
+    while (list != NULL && *list != 0) {
+        size_t n = strcspn(list, ",");
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)(n < 63 ? n : 63), list);
+        if (n > 0 && !is_pass(list, n))
+            return attn_fail(ATTNRUN_E_USAGE, "there is no rewrite pass '%s'",
+                             attn_quote(name));
+        list += n + (list[n] == ',');
+    }
+    return ATTNRUN_OK;
+}
 
 static bool is_disabled(const struct attn_model *model, const struct attn_pass *pass)
 {

@@ -225,10 +225,6 @@ static bool attr_is_right(const attnrun_op_def *row, const attnrun_attr_def *att
 
 attn_status attn_row_check(const attnrun_op_def *row)
 {
-    if (row == NULL || row->struct_size < offsetof(attnrun_op_def, cost) ||
-        row->struct_size > sizeof *row)
-        return attn_fail(ATTNRUN_E_USAGE,
-                         "an operator row has a struct_size of another ABI");
     if (row->name == NULL || row->name[0] == 0 || row->domain == NULL ||
         row->infer == NULL || row->since < 1 || row->inputs == NULL ||
         row->outputs == NULL)

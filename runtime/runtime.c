@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
+#include "abi.h"
 #include "cpu.h"
 #include "graph.h"
 #include "row.h"
@@ -31,9 +32,10 @@ struct attnrun_runtime {
     attnrun_log_fn log;
     void *log_user;
     int32_t log_level;
-    pthread_mutex_t lock; /* of the registry */
-    struct rows built_in; /* what the library brings; never changes */
-    struct rows ops;      /* with what was registered in addition or instead */
+    pthread_mutex_t lock;    /* of the registry */
+    struct rows built_in;    /* what the library brings; never changes */
+    struct rows ops;         /* with what was registered in addition or instead */
+    struct attn_pool copies; /* of rows that are shorter than this header's */
     void **plugins;
     int64_t n_plugins;
     char features[96];
@@ -134,13 +136,31 @@ static attn_status insert_row(attnrun_runtime *runtime, const attnrun_op_def *ro
     return ATTNRUN_OK;
 }
 
+/* A row of an older header is kept as a copy that has all members. */
+static attn_status whole_row(attnrun_runtime *runtime, const attnrun_op_def **row)
+{
+    if ((*row)->struct_size >= sizeof **row)
+        return ATTNRUN_OK;
+    attnrun_op_def *copy = attn_pool_alloc(&runtime->copies, (int64_t)sizeof *copy);
+    if (copy == NULL)
+        return ATTNRUN_E_MEMORY;
+    TRY(attn_struct_read(*row, copy, sizeof *copy, "attnrun_op_def"));
+    copy->struct_size = sizeof *copy;
+    *row = copy;
+    return ATTNRUN_OK;
+}
+
 attnrun_status attnrun_register_op(attnrun_runtime *runtime, const attnrun_op_def *op)
 {
     if (runtime == NULL)
         return attn_fail(ATTNRUN_E_USAGE, "the runtime is NULL");
-    TRY(attn_row_check(op));
+    TRY(attn_struct_check(op, sizeof *op, "attnrun_op_def"));
     pthread_mutex_lock(&runtime->lock);
-    attn_status status = insert_row(runtime, op);
+    attn_status status = whole_row(runtime, &op);
+    if (status == ATTNRUN_OK)
+        status = attn_row_check(op);
+    if (status == ATTNRUN_OK)
+        status = insert_row(runtime, op);
     pthread_mutex_unlock(&runtime->lock);
     return status;
 }
@@ -192,6 +212,8 @@ attnrun_status attnrun_load_plugin(attnrun_runtime *runtime, const char *path)
 {
     if (runtime == NULL || path == NULL)
         return attn_fail(ATTNRUN_E_USAGE, "the runtime or the path is NULL");
+    attnrun_error before;
+    attn_call_begin(&before);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         return attn_fail(ATTNRUN_E_IO, "plugin '%s' cannot be loaded: %s",
@@ -199,16 +221,17 @@ attnrun_status attnrun_load_plugin(attnrun_runtime *runtime, const char *path)
     attnrun_status (*entry)(attnrun_runtime *) = NULL;
     *(void **)&entry = dlsym(library, "attnrun_plugin");
     attn_status status = ATTNRUN_OK;
+    const uint64_t errors = attn_error_count();
     if (entry == NULL)
         status = attn_fail(ATTNRUN_E_IO, "plugin '%s' has no function attnrun_plugin()",
                            attn_quote(path));
     else
-        status = entry(runtime);
+        status = attn_fail_quietly(entry(runtime), errors, NULL, "attnrun_plugin");
     if (status == ATTNRUN_OK)
         status = keep_plugin(runtime, library);
     if (status != ATTNRUN_OK && entry == NULL)
         dlclose(library); /* else its rows may already be registered */
-    return status;
+    return attn_call_end(status, &before);
 }
 
 /* ---- life ---- */
@@ -272,6 +295,7 @@ static attn_status fill_runtime(attnrun_runtime *runtime,
     runtime->memory = attn_memory_create(options->allocator, options->max_memory);
     if (runtime->memory == NULL)
         return ATTNRUN_E_MEMORY;
+    attn_pool_init(&runtime->copies, runtime->memory, ATTN_MEM_MODEL);
     int32_t threads = options->threads > 0 ? options->threads : environment_threads();
     if (threads <= 0)
         threads = attn_threads_available();
@@ -293,6 +317,7 @@ static void runtime_end(attnrun_runtime *runtime)
             dlclose(runtime->plugins[i]);
         attn_free(runtime->memory, ATTN_MEM_MODEL, runtime->plugins,
                   runtime->n_plugins * (int64_t)sizeof(void *));
+        attn_pool_free(&runtime->copies);
         free_rows(runtime->memory, &runtime->ops);
         free_rows(runtime->memory, &runtime->built_in);
         attn_memory_destroy(runtime->memory);
@@ -304,21 +329,43 @@ static void runtime_end(attnrun_runtime *runtime)
         free(runtime);
 }
 
+/* The options and the structs that they point to, with all members of this header. */
+static attn_status read_options(const attnrun_runtime_options *options,
+                                attnrun_runtime_options *given,
+                                attnrun_allocator *allocator, attnrun_pool *pool)
+{
+    TRY(attn_struct_read(options, given, sizeof *given, "attnrun_runtime_options"));
+    if (given->threads < 0)
+        return attn_fail(ATTNRUN_E_USAGE, "%d threads", (int)given->threads);
+    if (given->allocator != NULL) {
+        TRY(attn_struct_read(given->allocator, allocator, sizeof *allocator,
+                             "attnrun_allocator"));
+        given->allocator = allocator;
+        if (allocator->alloc == NULL || allocator->free == NULL)
+            return attn_fail(ATTNRUN_E_USAGE, "an allocator needs alloc and free");
+    }
+    if (given->pool != NULL) {
+        TRY(attn_struct_read(given->pool, pool, sizeof *pool, "attnrun_pool"));
+        given->pool = pool;
+        if (pool->parallel_for == NULL || pool->max_workers < 1)
+            return attn_fail(ATTNRUN_E_USAGE, "a pool needs parallel_for and workers");
+    }
+    return ATTNRUN_OK;
+}
+
 attnrun_status attnrun_runtime_create(const attnrun_runtime_options *options,
                                       attnrun_runtime **runtime)
 {
     attnrun_runtime_options given = { .struct_size = sizeof given };
+    attnrun_allocator allocator;
+    attnrun_pool pool;
+    attnrun_error before;
     if (runtime == NULL)
         return attn_fail(ATTNRUN_E_USAGE, "runtime is NULL");
-    if (options != NULL && options->struct_size > sizeof given)
-        return attn_fail(ATTNRUN_E_USAGE, "attnrun_runtime_options of a newer ABI");
+    attn_call_begin(&before);
     if (options != NULL)
-        memcpy(&given, options, options->struct_size);
+        TRY(read_options(options, &given, &allocator, &pool));
     const attnrun_allocator *own = given.allocator;
-    if (own != NULL && (own->alloc == NULL || own->free == NULL))
-        return attn_fail(ATTNRUN_E_USAGE, "an allocator needs alloc and free");
-    if (given.pool != NULL && given.pool->parallel_for == NULL)
-        return attn_fail(ATTNRUN_E_USAGE, "a pool needs parallel_for");
     attnrun_runtime *made =
         own ? own->alloc(own->user, sizeof *made, 64) : malloc(sizeof *made);
     if (made == NULL)
@@ -336,7 +383,7 @@ attnrun_status attnrun_runtime_create(const attnrun_runtime_options *options,
         return status;
     }
     *runtime = made;
-    return ATTNRUN_OK;
+    return attn_call_end(ATTNRUN_OK, &before);
 }
 
 void attn_runtime_retain(attnrun_runtime *runtime)
@@ -404,12 +451,11 @@ const struct attn_kernels *attn_runtime_kernels(attnrun_runtime *runtime)
 
 attnrun_status attnrun_runtime_query(attnrun_runtime *runtime, attnrun_runtime_info *info)
 {
-    if (runtime == NULL || info == NULL || info->struct_size > sizeof *info)
-        return attn_fail(ATTNRUN_E_USAGE, "runtime or info is NULL or of another ABI");
+    if (runtime == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "the runtime is NULL");
     struct attn_memory_counts counts;
     attn_memory_counts(runtime->memory, &counts);
     attnrun_runtime_info filled = {
-        .struct_size = info->struct_size,
         .threads = attn_threads_count(runtime->threads),
         .isa = attn_isa_name(runtime->isa),
         .cpu_features = runtime->features,
@@ -419,6 +465,5 @@ attnrun_status attnrun_runtime_query(attnrun_runtime *runtime, attnrun_runtime_i
         .peak_memory = counts.peak_bytes,
         .allocations = counts.calls,
     };
-    memcpy(info, &filled, info->struct_size);
-    return ATTNRUN_OK;
+    return attn_struct_write(info, &filled, sizeof filled, "attnrun_runtime_info");
 }

@@ -1,9 +1,11 @@
 # Sources of runtime/.
 set(ATTN_RUNTIME
+  runtime/abi.c
   runtime/align.c
   runtime/alloc.c
   runtime/append.c
   runtime/context.c
+  runtime/context_api.c
   runtime/cpu.c
   runtime/dim.c
   runtime/dim_eval.c
@@ -25,6 +27,7 @@ set(ATTN_RUNTIME
   runtime/offsets.c
   runtime/op.c
   runtime/operand.c
+  runtime/own.c
   runtime/pack.c
   runtime/plan.c
   runtime/plan_heap.c

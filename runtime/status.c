@@ -8,6 +8,7 @@
 enum { QUOTE_MAX = 80, QUOTE_BUFFERS = 8 };
 
 static _Thread_local attnrun_error last_error = { .node_index = -1 };
+static _Thread_local uint64_t n_recorded;
 
 const char *attnrun_version(void) { return ATTNRUN_VERSION; }
 
@@ -104,6 +105,7 @@ static attn_status record(attn_status status, const attnrun_node *node,
         copy_text(error.op_type, sizeof error.op_type, attn_quote(node->op_type));
     }
     last_error = error;
+    n_recorded++;
     return status;
 }
 
@@ -146,5 +148,31 @@ attn_status attn_fail_again(const attnrun_error *error)
     attn_status status = error->status;
     if (error != &last_error)
         last_error = *error;
+    n_recorded++;
     return status;
+}
+
+void attn_call_begin(attnrun_error *before) { *before = last_error; }
+
+attn_status attn_call_end(attn_status status, const attnrun_error *before)
+{
+    if (status == ATTNRUN_OK)
+        last_error = *before;
+    return status;
+}
+
+uint64_t attn_error_count(void) { return n_recorded; }
+
+attn_status attn_fail_quietly(attn_status status, uint64_t count,
+                              const attnrun_node *node, const char *function)
+{
+    if (status == ATTNRUN_OK)
+        return status;
+    if (strcmp(attnrun_status_name(status), "UNKNOWN") == 0)
+        return attn_fail_node(ATTNRUN_E_INTERNAL, node,
+                              "%s() returned %d, which is no status", function,
+                              (int)status);
+    if (n_recorded != count && last_error.status == status)
+        return status;
+    return attn_fail_node(status, node, "%s() failed and says no more", function);
 }

@@ -29,6 +29,19 @@ void attn_fail_tensor(const char *name);
 /* Copies an error into this thread's slot (from a worker's); returns its status. */
 attn_status attn_fail_again(const attnrun_error *error);
 
+/* What a call does that may fail on its way and yet succeed: with its success the error
+ * of the last failed call is back. Returns `status`. */
+void attn_call_begin(attnrun_error *before);
+attn_status attn_call_end(attn_status status, const attnrun_error *before);
+/* Counts what this thread recorded. */
+uint64_t attn_error_count(void);
+/* What a function of an operator or a plugin returned; `node` may be NULL. A number that
+ * is no status, and a failure without a sentence (none was recorded since
+ * attn_error_count() was `count`), get one.
+ */
+attn_status attn_fail_quietly(attn_status status, uint64_t count,
+                              const attnrun_node *node, const char *function);
+
 /* A name from a file made safe to print: control and non-ASCII bytes escaped, cut at 80.
  * Returns one of 8 rotating buffers of this thread. */
 const char *attn_quote(const char *name);

@@ -147,11 +147,15 @@ attn_status attn_step_infer(struct attn_step *step)
             pub->concrete = 0;
     if (step->node->pub.op->state_bytes > 0)
         memset(pub->state, 0, step->node->pub.op->state_bytes);
-    TRY(pub->node->op->infer(pub));
+    const uint64_t errors = attn_error_count();
+    TRY(attn_fail_quietly(pub->node->op->infer(pub), errors, pub->node, "infer"));
     for (int i = 0; i < pub->n_out; i++)
         TRY(check_out(step, i));
-    if (pub->n_phases < 1 || pub->n_phases > ATTNRUN_MAX_PHASES ||
-        pub->scratch_bytes < 0 || pub->shared_bytes < 0)
+    if (pub->n_phases < 1 || pub->n_phases > ATTNRUN_MAX_PHASES)
+        return op_fail(pub, ATTNRUN_E_INTERNAL,
+                       "infer() states %d phases, expected 1 to %d", pub->n_phases,
+                       ATTNRUN_MAX_PHASES);
+    if (pub->scratch_bytes < 0 || pub->shared_bytes < 0)
         return op_fail(pub, ATTNRUN_E_MEMORY, "the scratch that it asks for overflows");
     return ATTNRUN_OK;
 }
@@ -183,6 +187,22 @@ attn_status attn_step_copy_views(const struct attn_step *step)
     return ATTNRUN_OK;
 }
 
+attn_status attn_step_check_tasks(const struct attn_step *step, int32_t phase)
+{
+    const int64_t n = step->pub.phases[phase].n_tasks;
+    if (n >= 0)
+        return ATTNRUN_OK;
+    return op_fail(&step->pub, ATTNRUN_E_INTERNAL,
+                   "infer() states %lld tasks in phase %d", (long long)n, phase);
+}
+
+attn_status attn_step_run(const struct attn_step *step, const attnrun_work *work)
+{
+    const uint64_t errors = attn_error_count();
+    const attnrun_node *node = step->pub.node;
+    return attn_fail_quietly(node->op->run(&step->pub, work), errors, node, "run");
+}
+
 static attn_status run_phases(struct attn_step *step, void *scratch, void *shared,
                               const int32_t *cancel)
 {
@@ -190,13 +210,14 @@ static attn_status run_phases(struct attn_step *step, void *scratch, void *share
     if (step->pub.node->op->run == NULL)
         return attn_step_copy_views(step);
     for (int32_t phase = 0; phase < step->pub.n_phases; phase++) {
+        TRY(attn_step_check_tasks(step, phase));
         attnrun_work work = { .phase = phase,
                               .end = step->pub.phases[phase].n_tasks,
                               .scratch = scratch,
                               .shared = shared,
                               .cancel = cancel ? cancel : &never };
         if (work.end > 0)
-            TRY(step->pub.node->op->run(&step->pub, &work));
+            TRY(attn_step_run(step, &work));
     }
     return ATTNRUN_OK;
 }

@@ -58,6 +58,10 @@ struct attn_step *attn_step_create(struct attn_pool *pool, struct attn_graph *gr
                                    const struct attn_kernels *kernels);
 /* Calls infer() and checks what it says: sizes in range, dtypes set, facts consistent. */
 attn_status attn_step_infer(struct attn_step *step);
+/* E_INTERNAL where infer() stated a number of tasks below 0. */
+attn_status attn_step_check_tasks(const struct attn_step *step, int32_t phase);
+/* Calls run(); a failure has a sentence and is a status. */
+attn_status attn_step_run(const struct attn_step *step, const attnrun_work *work);
 /* All dims of all wanted outputs are constants. */
 bool attn_step_out_known(const struct attn_step *step);
 /* Allocates outputs (not late ones, unless data is set already) and scratch from `heap`,

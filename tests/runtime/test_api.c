@@ -108,21 +108,17 @@ static void test_api_refuses_other_indexes(void **state)
     }
 }
 
+static void run_alone(void *user, int64_t n, int64_t grain, attnrun_task_fn fn, void *arg)
+{
+    (void)user, (void)grain;
+    fn(arg, 0, n, 0);
+}
+
 static void test_api_refuses_other_abis(void **state)
 {
     (void)state;
-    attnrun_model_info model_info = { .struct_size = sizeof model_info + 8 };
-    attnrun_runtime_info info = { .struct_size = sizeof info + 8 };
-    attnrun_runtime_options options = { .struct_size = sizeof options + 8 };
-    attnrun_memory_info memory = { .struct_size = 3 };
-    attnrun_source source = { .struct_size = 8, .path = "x" };
+    attnrun_runtime_options options;
     attnrun_runtime *other;
-    attnrun_model *none;
-    FAILS(ATTNRUN_E_USAGE, "ABI", attnrun_model_query(model, &model_info));
-    FAILS(ATTNRUN_E_USAGE, "ABI", attnrun_runtime_query(runtime, &info));
-    FAILS(ATTNRUN_E_USAGE, "ABI", attnrun_runtime_create(&options, &other));
-    FAILS(ATTNRUN_E_USAGE, "ABI", attnrun_context_memory(context, &memory));
-    FAILS(ATTNRUN_E_USAGE, "struct_size", attnrun_model_open(runtime, &source, &none));
     attnrun_allocator half = { .struct_size = sizeof half };
     options =
         (attnrun_runtime_options){ .struct_size = sizeof options, .allocator = &half };
@@ -132,11 +128,237 @@ static void test_api_refuses_other_abis(void **state)
     FAILS(ATTNRUN_E_USAGE, "parallel_for", attnrun_runtime_create(&options, &other));
     options = (attnrun_runtime_options){ .struct_size = sizeof options, .isa = "mmx" };
     FAILS(ATTNRUN_E_USAGE, "mmx", attnrun_runtime_create(&options, &other));
+    pool.parallel_for = run_alone;
+    pool.max_workers = 0;
+    options = (attnrun_runtime_options){ .struct_size = sizeof options, .pool = &pool };
+    FAILS(ATTNRUN_E_USAGE, "workers", attnrun_runtime_create(&options, &other));
+    options = (attnrun_runtime_options){ .struct_size = sizeof options, .threads = -1 };
+    FAILS(ATTNRUN_E_USAGE, "-1 threads", attnrun_runtime_create(&options, &other));
     attnrun_model_info small = { .struct_size =
                                      8 }; /* an older caller: the first fields */
     OK(attnrun_model_query(model, &small));
     assert_int_equal(small.n_inputs, 2);
     assert_int_equal(small.n_outputs, 0);
+}
+
+/* ---- struct_size: one rule for all structs ---- */
+
+/* A struct of the header, as a caller of a newer one has it: more behind it. */
+union sized {
+    uint32_t struct_size;
+    unsigned char bytes[4096];
+};
+
+static union sized outer, inner; /* inner: what options point to */
+
+static void *sized_alloc(void *user, size_t bytes, size_t align)
+{
+    (void)user, (void)align;
+    return malloc(bytes);
+}
+
+static void sized_free(void *user, void *memory, size_t bytes)
+{
+    (void)user, (void)bytes;
+    free(memory);
+}
+
+static attnrun_status with_runtime(void)
+{
+    attnrun_runtime *made = NULL;
+    attnrun_status status = attnrun_runtime_create((void *)outer.bytes, &made);
+    attnrun_runtime_destroy(made);
+    return status;
+}
+
+static attnrun_status size_options(void) { return with_runtime(); }
+
+static attnrun_status size_allocator(void)
+{
+    attnrun_allocator *allocator = (void *)inner.bytes;
+    attnrun_runtime_options options = { .struct_size = sizeof options,
+                                        .allocator = allocator };
+    memcpy(outer.bytes, &options, sizeof options);
+    allocator->alloc = sized_alloc;
+    allocator->free = sized_free;
+    return with_runtime();
+}
+
+static attnrun_status size_pool(void)
+{
+    attnrun_pool *pool = (void *)inner.bytes;
+    attnrun_runtime_options options = { .struct_size = sizeof options, .pool = pool };
+    memcpy(outer.bytes, &options, sizeof options);
+    pool->parallel_for = run_alone;
+    pool->max_workers = 1;
+    return with_runtime();
+}
+
+static attnrun_status size_source(void)
+{
+    attnrun_source *source = (void *)outer.bytes;
+    attnrun_model *made = NULL;
+    size_t bytes;
+    uint8_t *data = onnx_end(write_encoder(1), &bytes);
+    source->data = data;
+    source->bytes = bytes;
+    attnrun_status status = attnrun_model_open(runtime, source, &made);
+    attnrun_model_release(made);
+    free(data);
+    return status;
+}
+
+static attnrun_status size_run(void)
+{
+    struct encoder_inputs inputs;
+    uint64_t seed = 1;
+    set_encoder_inputs(context, &inputs, &seed, 1, 3);
+    return attnrun_run(context, (void *)outer.bytes);
+}
+
+static attnrun_status size_row(void)
+{
+    attnrun_runtime *other = make_runtime(NULL, 1);
+    attnrun_op_def row = *attnrun_get_op(other, 0);
+    row.struct_size = outer.struct_size;
+    memcpy(outer.bytes, &row, sizeof row);
+    attnrun_status status = attnrun_register_op(other, (void *)outer.bytes);
+    attnrun_runtime_destroy(other);
+    return status;
+}
+
+static attnrun_status size_runtime_info(void)
+{
+    return attnrun_runtime_query(runtime, (void *)outer.bytes);
+}
+
+static attnrun_status size_model_info(void)
+{
+    return attnrun_model_query(model, (void *)outer.bytes);
+}
+
+static attnrun_status size_value(void)
+{
+    return attnrun_model_input(model, 0, (void *)outer.bytes);
+}
+
+static attnrun_status size_node(void)
+{
+    return attnrun_model_node(model, 0, (void *)outer.bytes);
+}
+
+static attnrun_status size_plan(void)
+{
+    int64_t ids[6] = { 0 };
+    attnrun_tensor tensors[2] = { tensor_of(ATTNRUN_I64, "2,3", ids),
+                                  tensor_of(ATTNRUN_I64, "2,3", ids) };
+    return attnrun_plan(context, tensors, (void *)outer.bytes);
+}
+
+static attnrun_status size_block(void)
+{
+    return attnrun_plan_get_block(context, 0, (void *)outer.bytes);
+}
+
+static attnrun_status size_memory(void)
+{
+    return attnrun_context_memory(context, (void *)outer.bytes);
+}
+
+static const struct sized_call {
+    const char *name;
+    size_t bytes;
+    union sized *at;
+    attnrun_status (*call)(void);
+    size_t least; /* without the members behind it the call makes no sense */
+} sized_calls[] = {
+    { "runtime_options", sizeof(attnrun_runtime_options), &outer, size_options, 8 },
+    { "allocator", sizeof(attnrun_allocator), &inner, size_allocator,
+      sizeof(attnrun_allocator) },
+    { "pool", sizeof(attnrun_pool), &inner, size_pool, sizeof(attnrun_pool) },
+    { "source", sizeof(attnrun_source), &outer, size_source,
+      offsetof(attnrun_source, external_dir) },
+    { "run_options", sizeof(attnrun_run_options), &outer, size_run, 8 },
+    { "op_def", sizeof(attnrun_op_def), &outer, size_row,
+      offsetof(attnrun_op_def, cost) },
+    { "runtime_info", sizeof(attnrun_runtime_info), &outer, size_runtime_info, 8 },
+    { "model_info", sizeof(attnrun_model_info), &outer, size_model_info, 8 },
+    { "value_info", sizeof(attnrun_value_info), &outer, size_value, 8 },
+    { "node_info", sizeof(attnrun_node_info), &outer, size_node, 8 },
+    { "plan_info", sizeof(attnrun_plan_info), &outer, size_plan, 8 },
+    { "plan_block", sizeof(attnrun_plan_block), &outer, size_block, 8 },
+    { "memory_info", sizeof(attnrun_memory_info), &outer, size_memory, 8 },
+};
+
+static void check_size(const struct sized_call *c, size_t bytes, size_t dirt, bool fits)
+{
+    memset(&outer, 0, sizeof outer);
+    memset(&inner, 0, sizeof inner);
+    c->at->struct_size = (uint32_t)bytes;
+    if (dirt > 0)
+        c->at->bytes[dirt] = 1;
+    attnrun_status status = c->call();
+    bool about_size = status == ATTNRUN_E_USAGE &&
+                      strstr(attnrun_last_error()->message, "struct_size") != NULL;
+    if (fits ? status != ATTNRUN_OK : !about_size)
+        fail_msg("%s of %d bytes%s: %s", c->name, (int)bytes, dirt ? ", not zero" : "",
+                 status ? attnrun_last_error()->message : "ok");
+    if (fits) /* the caller's size stays, and nothing is written behind it */
+        assert_int_equal(c->at->struct_size, bytes);
+    for (size_t i = bytes > 4 ? bytes : 4; fits && i < sizeof c->at->bytes; i++)
+        if (c->at == &outer && c->call != size_row && c->call != size_source)
+            assert_int_equal(c->at->bytes[i], i == dirt && dirt > 0);
+}
+
+static void test_api_has_one_rule_for_struct_size(void **state)
+{
+    (void)state;
+    size_plan(); /* blocks need a plan */
+    for (size_t i = 0; i < sizeof sized_calls / sizeof *sized_calls; i++) {
+        const struct sized_call *c = &sized_calls[i];
+        assert_int_equal(c->bytes % 8, 0);
+        check_size(c, 0, 0, false);
+        check_size(c, 4, 0, false);
+        check_size(c, c->bytes - 4, 0, false);
+        check_size(c, c->least, 0, true);
+        check_size(c, c->bytes, 0, true);
+        check_size(c, c->bytes, c->bytes, true); /* behind it: not looked at */
+        check_size(c, c->bytes + 8, 0, true);
+        check_size(c, c->bytes + 64, 0, true);
+        check_size(c, c->bytes + 8, c->bytes, false);
+        check_size(c, c->bytes + 64, c->bytes + 63, false);
+        check_size(c, UINT32_MAX, 0, false);
+        check_size(c, UINT32_MAX - 7, 0, false);
+    }
+}
+
+/* ---- flags and names that mean nothing ---- */
+
+static void test_api_refuses_unknown_flags_and_passes(void **state)
+{
+    (void)state;
+    static const char *const lists[] = { "nosuchpass", "gel", "gelus", "gelu,nosuch",
+                                         "gelu, identity" };
+    size_t bytes;
+    uint8_t *data = onnx_end(write_encoder(1), &bytes);
+    attnrun_source source = { .struct_size = sizeof source,
+                              .data = data,
+                              .bytes = bytes };
+    attnrun_model *made;
+    for (uint32_t flag = ATTNRUN_ALLOW_MISSING; flag <<= 1, flag != 0;) {
+        source.flags = flag | ATTNRUN_COPY;
+        FAILS(ATTNRUN_E_USAGE, "flags", attnrun_model_open(runtime, &source, &made));
+    }
+    source.flags = 0;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        source.disable_passes = lists[i];
+        FAILS(ATTNRUN_E_USAGE, "rewrite pass",
+              attnrun_model_open(runtime, &source, &made));
+    }
+    source.disable_passes = "gelu,,identity,";
+    OK(attnrun_model_open(runtime, &source, &made));
+    attnrun_model_release(made);
+    free(data);
 }
 
 static void test_api_tells_of_the_model(void **state)
@@ -213,6 +435,8 @@ int main(void)
         cmocka_unit_test(test_api_refuses_null),
         cmocka_unit_test(test_api_refuses_other_indexes),
         cmocka_unit_test(test_api_refuses_other_abis),
+        cmocka_unit_test(test_api_has_one_rule_for_struct_size),
+        cmocka_unit_test(test_api_refuses_unknown_flags_and_passes),
         cmocka_unit_test(test_api_tells_of_the_model),
         cmocka_unit_test(test_api_runs_the_smallest_models),
     };

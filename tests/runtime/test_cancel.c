@@ -1,5 +1,5 @@
-/* test_cancel.c - runs that are stopped: by another thread, by the deadline, before they
- * begin; the context goes on afterwards. */
+/* test_cancel.c - runs that are stopped: by another thread, by a step of their own, by
+ * the deadline; the context goes on afterwards. */
 #include "harness.h"
 
 #include <pthread.h>
@@ -99,16 +99,43 @@ static void test_cancel_stops_a_run_soon(void **state)
     }
 }
 
-static void test_cancel_before_a_run_stops_the_next(void **state)
+/* A cancel that comes when the run has ended already, or before one begins. */
+static void test_cancel_between_runs_stops_none(void **state)
 {
     (void)state;
     struct bench bench;
     start(&bench, write_long_chain(2), 1);
     set_vector(&bench, 10);
-    attnrun_cancel(bench.context);
-    FAILS(ATTNRUN_E_CANCELLED, "cancelled", attnrun_run(bench.context, NULL));
-    OK(attnrun_run(bench.context, NULL));
+    for (int turn = 0; turn < 3; turn++) {
+        attnrun_cancel(bench.context);
+        OK(attnrun_run(bench.context, NULL));
+    }
     attnrun_cancel(NULL);
+    stop(&bench);
+}
+
+static void cancel_here(void *user, int32_t node_index, const char *name,
+                        const char *op_type, double microseconds)
+{
+    (void)node_index, (void)name, (void)op_type, (void)microseconds;
+    attnrun_cancel(user);
+}
+
+static void test_cancel_during_a_run_stops_this_one_alone(void **state)
+{
+    (void)state;
+    struct bench bench;
+    start(&bench, write_long_chain(2), 1);
+    set_vector(&bench, 10);
+    attnrun_run_options options = { .struct_size = sizeof options,
+                                    .on_step = cancel_here,
+                                    .on_step_user = bench.context };
+    for (int turn = 0; turn < 3; turn++) {
+        FAILS(ATTNRUN_E_CANCELLED, "cancelled", attnrun_run(bench.context, &options));
+        OK(attnrun_run(bench.context, NULL));
+    }
+    options = (attnrun_run_options){ .struct_size = sizeof options, .timeout_us = -1 };
+    FAILS(ATTNRUN_E_USAGE, "a timeout of -1", attnrun_run(bench.context, &options));
     stop(&bench);
 }
 
@@ -240,7 +267,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cancel_stops_a_run_soon),
-        cmocka_unit_test(test_cancel_before_a_run_stops_the_next),
+        cmocka_unit_test(test_cancel_between_runs_stops_none),
+        cmocka_unit_test(test_cancel_during_a_run_stops_this_one_alone),
         cmocka_unit_test(test_timeout_stops_a_run),
         cmocka_unit_test(test_cancel_and_timeout_stop_loops),
         cmocka_unit_test(test_cancel_is_told_by_operators),

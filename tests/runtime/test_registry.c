@@ -257,10 +257,13 @@ static void test_registry_refuses_malformed_rows(void **state)
     attnrun_op_def row;
     start(&bench);
     FAILS(ATTNRUN_E_USAGE, "NULL", attnrun_register_op(NULL, &affine));
-    FAILS(ATTNRUN_E_USAGE, "row", attnrun_register_op(bench.runtime, NULL));
+    FAILS(ATTNRUN_E_USAGE, "attnrun_op_def is NULL",
+          attnrun_register_op(bench.runtime, NULL));
 #define REFUSED(text, ...) row = affine, __VA_ARGS__, refuse(&bench, row, text)
     REFUSED("struct_size", row.struct_size = 0);
-    REFUSED("struct_size", row.struct_size = sizeof row + 8);
+    REFUSED("struct_size", row.struct_size = sizeof row - 4);
+    REFUSED("struct_size", row.struct_size = 1 << 20);
+    REFUSED("needs", row.struct_size = 8);
     REFUSED("needs", row.name = NULL);
     REFUSED("needs", row.name = "");
     REFUSED("needs", row.domain = NULL);

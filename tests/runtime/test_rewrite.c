@@ -459,13 +459,12 @@ static void test_rewrite_passes_can_be_switched_off(void **state)
     (void)state;
     static struct result with, without;
     for (int i = 0; i < CASES; i++) {
-        char list[64];
+        char list[96];
         if (cases[i].applied == 0)
             continue;
-        snprintf(list, sizeof list, "nothing,%s,other", cases[i].pass);
+        snprintf(list, sizeof list, ",%s,,%s,", cases[i].pass, cases[i].pass);
         assert_int_equal(run_case(&cases[i], 0, list, &without), 0);
-        assert_int_equal(run_case(&cases[i], 0, "gel,conv,identit,", &with),
-                         cases[i].applied);
+        assert_int_equal(run_case(&cases[i], 0, ",", &with), cases[i].applied);
         assert_true(same(&cases[i], &with, &without));
     }
 }

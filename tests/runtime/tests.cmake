@@ -7,7 +7,7 @@ target_link_libraries(attn_runtime_harness PUBLIC
 target_include_directories(attn_runtime_harness PUBLIC runtime)
 foreach(name alloc api bits cancel chain concurrent constants context decode dim dtype
     faults host idle io offsets operand override packing plan recheck registry rewrite
-    side_heap state status subgraph tensor threads)
+    side_heap state status strings subgraph tensor threads)
   add_executable(test_runtime_${name} tests/runtime/test_${name}.c)
   target_link_libraries(test_runtime_${name} PRIVATE attn_runtime_harness)
   add_test(NAME runtime.${name} COMMAND test_runtime_${name})

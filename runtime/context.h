@@ -1,0 +1,46 @@
+/* context.h - the context object, and what its calls do: context_api.c calls these once
+ * it knows that no other thread is in the context. */
+#ifndef ATTN_CONTEXT_H
+#define ATTN_CONTEXT_H
+
+#include "frame.h"
+#include "model.h"
+
+struct attnrun_context {
+    struct attn_model *model;
+    struct attn_frame *frame;
+    struct attn_control control;
+    attnrun_run_options options; /* of the run */
+    attnrun_tensor *inputs;      /* as set; kind ABSENT: not set */
+    attnrun_tensor *bound;       /* of the run: inputs, and states in their place */
+    attnrun_tensor *outputs;     /* the caller's memory; kind ABSENT: the context's own */
+    struct attn_heap copies;
+    struct attn_heap_list owned; /* copies of inputs that outputs may show */
+    int32_t n_inputs, n_outputs;
+    int32_t busy;        /* a call is under way */
+    bool shows_strings;  /* an output may hold strings */
+    bool shows_elements; /* an output may be a sequence or an optional */
+};
+
+attn_status attn_context_set_input(struct attnrun_context *context, int32_t index,
+                                   const attnrun_tensor *tensor);
+attn_status attn_context_set_output(struct attnrun_context *context, int32_t index,
+                                    const attnrun_tensor *tensor);
+attn_status attn_context_add_state(struct attnrun_context *context, int32_t input,
+                                   int32_t output, int64_t capacity_bytes);
+attn_status attn_context_truncate_state(struct attnrun_context *context, int32_t input,
+                                        int64_t length);
+void attn_context_reset_states(struct attnrun_context *context);
+attn_status attn_context_run(struct attnrun_context *context,
+                             const attnrun_run_options *options);
+attn_status attn_context_plan(struct attnrun_context *context,
+                              const attnrun_tensor *inputs, attnrun_plan_info *info);
+attn_status attn_context_reserve(struct attnrun_context *context,
+                                 const attnrun_tensor *inputs);
+attn_status attn_context_plan_block(struct attnrun_context *context, int32_t index,
+                                    attnrun_plan_block *block);
+attn_status attn_context_memory(struct attnrun_context *context,
+                                attnrun_memory_info *info);
+void attn_context_trim(struct attnrun_context *context);
+
+#endif

@@ -1,0 +1,145 @@
+/* context_api.c - the calls on contexts: each has the context to itself while it works,
+ * and one that succeeds leaves the error of an earlier call as it was. */
+#include "context.h"
+
+/* A call under way. */
+struct call {
+    attnrun_context *context;
+    attnrun_error before;
+};
+
+static attn_status enter(attnrun_context *context)
+{
+    if (context == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "the context is NULL");
+    if (__atomic_exchange_n(&context->busy, 1, __ATOMIC_ACQUIRE) == 0)
+        return ATTNRUN_OK;
+    attn_fail(ATTNRUN_E_USAGE, "another call is using this context");
+    attn_hint("a context is for one thread at a time; a model may have many of them");
+    return ATTNRUN_E_USAGE;
+}
+
+static attn_status leave(attnrun_context *context, attn_status status)
+{
+    __atomic_store_n(&context->busy, 0, __ATOMIC_RELEASE);
+    return status;
+}
+
+/* Of calls on whose way something may fail without harm. */
+static attn_status begin(struct call *call, attnrun_context *context)
+{
+    TRY(enter(context));
+    call->context = context;
+    attn_call_begin(&call->before);
+    return ATTNRUN_OK;
+}
+
+static attn_status end(const struct call *call, attn_status status)
+{
+    return leave(call->context, attn_call_end(status, &call->before));
+}
+
+/* ---- inputs and outputs ---- */
+
+attnrun_status attnrun_set_input(attnrun_context *context, int32_t index,
+                                 const attnrun_tensor *tensor)
+{
+    TRY(enter(context));
+    return leave(context, attn_context_set_input(context, index, tensor));
+}
+
+attnrun_status attnrun_set_output(attnrun_context *context, int32_t index,
+                                  const attnrun_tensor *tensor)
+{
+    TRY(enter(context));
+    return leave(context, attn_context_set_output(context, index, tensor));
+}
+
+attnrun_status attnrun_output(attnrun_context *context, int32_t index,
+                              attnrun_tensor *tensor)
+{
+    TRY(enter(context));
+    attn_status status =
+        tensor ? attn_frame_output(context->frame, index, tensor)
+               : attn_fail(ATTNRUN_E_USAGE, "the tensor for output %d is NULL", index);
+    return leave(context, status);
+}
+
+/* ---- states ---- */
+
+attnrun_status attnrun_add_state(attnrun_context *context, int32_t input, int32_t output,
+                                 int64_t capacity_bytes)
+{
+    TRY(enter(context));
+    return leave(context, attn_context_add_state(context, input, output, capacity_bytes));
+}
+
+attnrun_status attnrun_truncate_state(attnrun_context *context, int32_t input,
+                                      int64_t length)
+{
+    TRY(enter(context));
+    return leave(context, attn_context_truncate_state(context, input, length));
+}
+
+void attnrun_reset_states(attnrun_context *context)
+{
+    if (context == NULL || enter(context) != ATTNRUN_OK)
+        return;
+    attn_context_reset_states(context);
+    leave(context, ATTNRUN_OK);
+}
+
+/* ---- runs ---- */
+
+attnrun_status attnrun_run(attnrun_context *context, const attnrun_run_options *options)
+{
+    struct call call;
+    TRY(begin(&call, context));
+    return end(&call, attn_context_run(context, options));
+}
+
+void attnrun_cancel(attnrun_context *context)
+{
+    if (context != NULL)
+        __atomic_store_n(&context->control.stop, ATTN_STOP_CANCEL, __ATOMIC_RELAXED);
+}
+
+/* ---- plans and memory ---- */
+
+attnrun_status attnrun_plan(attnrun_context *context, const attnrun_tensor *inputs,
+                            attnrun_plan_info *info)
+{
+    struct call call;
+    TRY(begin(&call, context));
+    return end(&call, attn_context_plan(context, inputs, info));
+}
+
+attnrun_status attnrun_reserve(attnrun_context *context, const attnrun_tensor *inputs)
+{
+    struct call call;
+    TRY(begin(&call, context));
+    return end(&call, attn_context_reserve(context, inputs));
+}
+
+attnrun_status attnrun_plan_get_block(attnrun_context *context, int32_t index,
+                                      attnrun_plan_block *block)
+{
+    TRY(enter(context));
+    return leave(context, attn_context_plan_block(context, index, block));
+}
+
+attnrun_status attnrun_context_memory(const attnrun_context *context,
+                                      attnrun_memory_info *info)
+{
+    attnrun_context *writable = (attnrun_context *)(uintptr_t)context;
+    TRY(enter(writable));
+    return leave(writable, attn_context_memory(writable, info));
+}
+
+void attnrun_trim(attnrun_context *context)
+{
+    if (context == NULL || enter(context) != ATTNRUN_OK)
+        return;
+    attn_context_trim(context);
+    leave(context, ATTNRUN_OK);
+}

@@ -1,0 +1,126 @@
+/* own.c - looks at strings, sequences and optionals of a caller, and copies them. */
+#include "own.h"
+
+#include <string.h>
+
+#include "checked.h"
+
+static bool is_optional(const attnrun_tensor *value)
+{
+    return value->kind == ATTNRUN_OPTIONAL || value->kind == ATTNRUN_OPTIONAL_SEQUENCE;
+}
+
+/* ---- checks ---- */
+
+static attn_status check_tensor(const attnrun_tensor *t, int32_t index)
+{
+    int64_t n = tensor_count(t);
+    if (n < 0 || (n > 0 && t->data == NULL))
+        return attn_fail(ATTNRUN_E_USAGE, "input %d: a tensor of %s has no data", index,
+                         attnrun_dtype_name(t->dtype));
+    for (int64_t k = 0; t->dtype == ATTNRUN_STRING && k < n; k++) {
+        const attnrun_string *s = (const void *)attn_tensor_at(t, t->rank, k);
+        if (s->n < 0 || (s->n > 0 && s->data == NULL))
+            return attn_fail(
+                ATTNRUN_E_USAGE, "input %d: string %lld has a length of %lld%s", index,
+                (long long)k, (long long)s->n, s->n > 0 ? " and no characters" : "");
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status check_plain(const attnrun_tensor *value, int32_t index)
+{
+    if (value->kind == ATTNRUN_TENSOR)
+        return check_tensor(value, index);
+    const attnrun_tensor *items = value->data;
+    const int64_t n = value->dims[0];
+    if (value->kind != ATTNRUN_SEQUENCE || n < 0 || (n > 0 && items == NULL))
+        return attn_fail(ATTNRUN_E_USAGE,
+                         "input %d: a sequence of %lld elements is malformed", index,
+                         (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        if (items[i].kind != ATTNRUN_TENSOR)
+            return attn_fail(ATTNRUN_E_USAGE,
+                             "input %d: element %lld of a sequence is no tensor", index,
+                             (long long)i);
+        else
+            TRY(check_tensor(&items[i], index));
+    return ATTNRUN_OK;
+}
+
+attn_status attn_value_check(const attnrun_tensor *value, int32_t index)
+{
+    if (!is_optional(value))
+        return check_plain(value, index);
+    return value->data ? check_plain(value->data, index) : ATTNRUN_OK;
+}
+
+/* ---- copies ---- */
+
+static attn_status own_strings(struct attn_heap *heap, struct attn_heap_list *list,
+                               attnrun_tensor *t)
+{
+    attnrun_string *strings = t->data;
+    int64_t n = tensor_count(t), bytes = 0;
+    for (int64_t k = 0; k < n; k++)
+        if (!ck_add(bytes, strings[k].n, &bytes))
+            return attn_fail(ATTNRUN_E_MEMORY, "strings of too many bytes");
+    char *at = attn_heap_alloc(heap, list, bytes);
+    if (at == NULL)
+        return ATTNRUN_E_MEMORY;
+    for (int64_t k = 0; k < n; k++) {
+        if (strings[k].n > 0)
+            memcpy(at, strings[k].data, (size_t)strings[k].n);
+        strings[k].data = at;
+        at += strings[k].n;
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status own_tensor(struct attn_heap *heap, struct attn_heap_list *list,
+                              const attnrun_tensor *from, attnrun_tensor *to)
+{
+    attnrun_tensor made = *from;
+    tensor_set_dense(&made);
+    made.data = attn_heap_alloc(heap, list, tensor_bytes(&made));
+    if (made.data == NULL)
+        return ATTNRUN_E_MEMORY;
+    tensor_copy(&made, from);
+    *to = made;
+    return made.dtype == ATTNRUN_STRING ? own_strings(heap, list, to) : ATTNRUN_OK;
+}
+
+static attn_status own_plain(struct attn_heap *heap, struct attn_heap_list *list,
+                             const attnrun_tensor *from, attnrun_tensor *to)
+{
+    int64_t bytes;
+    if (from->kind == ATTNRUN_TENSOR)
+        return own_tensor(heap, list, from, to);
+    const attnrun_tensor *items = from->data;
+    if (!ck_mul(from->dims[0], (int64_t)sizeof *items, &bytes))
+        return attn_fail(ATTNRUN_E_MEMORY, "a sequence of too many elements");
+    attnrun_tensor *copies = attn_heap_alloc(heap, list, bytes);
+    if (copies == NULL)
+        return ATTNRUN_E_MEMORY;
+    for (int64_t i = 0; i < from->dims[0]; i++)
+        TRY(own_tensor(heap, list, &items[i], &copies[i]));
+    *to = *from;
+    to->data = copies;
+    return ATTNRUN_OK;
+}
+
+attn_status attn_value_own(struct attn_heap *heap, struct attn_heap_list *list,
+                           const attnrun_tensor *from, attnrun_tensor *to)
+{
+    if (!is_optional(from))
+        return own_plain(heap, list, from, to);
+    attnrun_tensor made = *from;
+    if (from->data != NULL) {
+        made.data = attn_heap_alloc(heap, list, (int64_t)sizeof made);
+        if (made.data == NULL)
+            return ATTNRUN_E_MEMORY;
+        TRY(own_plain(heap, list, from->data, made.data));
+    }
+    *to = made;
+    return ATTNRUN_OK;
+}
