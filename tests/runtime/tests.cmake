@@ -6,14 +6,14 @@ target_link_libraries(attn_runtime_harness PUBLIC
   attn_flags attnrun_static PkgConfig::CMOCKA Threads::Threads)
 target_include_directories(attn_runtime_harness PUBLIC runtime)
 foreach(name alloc api bits cancel chain concurrent constants context decode dim dtype
-    faults host idle io offsets operand override packing plan recheck registry rewrite
-    side_heap state status strings subgraph tensor threads)
+    faults faulty host idle io offsets operand override packing plan recheck registry
+    rewrite side_heap state status strings subgraph tensor threads)
   add_executable(test_runtime_${name} tests/runtime/test_${name}.c)
   target_link_libraries(test_runtime_${name} PRIVATE attn_runtime_harness)
   add_test(NAME runtime.${name} COMMAND test_runtime_${name})
 endforeach()
 set_tests_properties(runtime.alloc runtime.bits runtime.cancel runtime.concurrent
-  runtime.packing runtime.status runtime.threads PROPERTIES LABELS threads)
+  runtime.faulty runtime.packing runtime.status runtime.threads PROPERTIES LABELS threads)
 add_executable(pack_counts tests/runtime/pack_counts.c)
 target_link_libraries(pack_counts PRIVATE attn_flags attnrun_static Threads::Threads)
 target_include_directories(pack_counts PRIVATE runtime)

@@ -1,0 +1,304 @@
+/* test_faulty.c - operators that break the contract, and callers that do: what is told,
+ * and what attnrun_last_error() holds afterwards. */
+#include "harness.h"
+
+#include <pthread.h>
+
+/* ---- one operator with one fault at a time ---- */
+
+enum place { IN_INFER, IN_RUN, IN_PACK };
+
+static struct {
+    enum place place;
+    attnrun_status status;
+    const char *sentence; /* NULL: it says nothing */
+    int32_t n_phases;
+    int64_t n_tasks;
+} fault;
+
+static attnrun_status fail_in(enum place place, const attnrun_step *step)
+{
+    if (fault.place != place || fault.status == ATTNRUN_OK)
+        return ATTNRUN_OK;
+    if (fault.sentence != NULL)
+        return attnrun_step_fail(step, fault.status, fault.sentence);
+    return fault.status;
+}
+
+static attnrun_status faulty_infer(attnrun_step *step)
+{
+    step->out[0] = step->in[0];
+    step->n_phases = fault.n_phases;
+    step->phases[0] = (attnrun_phase){ .n_tasks = fault.n_tasks, .task_cost = 1000000 };
+    return fail_in(IN_INFER, step);
+}
+
+static attnrun_status faulty_run(const attnrun_step *step, const attnrun_work *work)
+{
+    (void)work;
+    if (step->y[0].data != NULL)
+        memcpy(step->y[0].data, step->x[0].data,
+               (size_t)attnrun_tensor_bytes(&step->x[0]));
+    return fail_in(IN_RUN, step);
+}
+
+static attnrun_status faulty_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
+{
+    (void)pack, (void)packed;
+    *bytes = 0;
+    return fault.place == IN_PACK ? fault.status : ATTNRUN_OK;
+}
+
+static const attnrun_op_def faulty_op = { .struct_size = sizeof faulty_op,
+                                          .domain = "test",
+                                          .name = "Faulty",
+                                          .since = 1,
+                                          .inputs = "x:T",
+                                          .outputs = "y:T",
+                                          .types = "T=f32",
+                                          .infer = faulty_infer,
+                                          .pack = faulty_pack,
+                                          .run = faulty_run };
+
+static struct onnx_writer *write_faulty(bool constant)
+{
+    static const float numbers[4] = { 1, 2, 3, 4 };
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_domain(w, "test");
+    onnx_input(w, "x", ATTNRUN_F32, "4");
+    onnx_constant(w, "c", ATTNRUN_F32, "4", numbers);
+    onnx_node(w, "test::Faulty", constant ? "c" : "x", "f");
+    onnx_node_name(w, "the.node");
+    onnx_node(w, "Add", "x,f", "y");
+    onnx_output(w, "y", ATTNRUN_F32, "4");
+    return w;
+}
+
+static attnrun_runtime *faulty_runtime(int32_t threads)
+{
+    attnrun_runtime *runtime = make_runtime(NULL, threads);
+    memset(&fault, 0, sizeof fault);
+    fault.n_phases = 1;
+    fault.n_tasks = 8;
+    OK(attnrun_register_op(runtime, &faulty_op));
+    return runtime;
+}
+
+/* From open to run, until something fails. */
+static attnrun_status try_faulty(attnrun_runtime *runtime)
+{
+    static float x[4];
+    size_t bytes;
+    uint8_t *data = onnx_end(write_faulty(false), &bytes);
+    attnrun_model *model = NULL;
+    attnrun_context *context = NULL;
+    attnrun_status status = open_bytes(runtime, data, bytes, ATTNRUN_COPY, &model);
+    if (status == ATTNRUN_OK)
+        status = attnrun_context_create(model, &context);
+    if (status == ATTNRUN_OK) {
+        set_input(context, 0, ATTNRUN_F32, "4", x);
+        status = attnrun_run(context, NULL);
+    }
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    free(data);
+    return status;
+}
+
+static void leave_an_error(attnrun_status status)
+{
+    attnrun_step step = { .node = &(attnrun_node){ .name = "older", .op_type = "Old" } };
+    attnrun_step_fail(&step, status, "an older failure");
+}
+
+static void check_fault(attnrun_runtime *runtime, attnrun_status expected,
+                        const char *text)
+{
+    leave_an_error(expected);
+    FAILS(expected, text, try_faulty(runtime));
+    assert_null(strstr(attnrun_last_error()->message, "older"));
+    assert_string_equal(attnrun_last_error()->node_name, "the.node");
+    assert_int_equal(attnrun_last_error()->status, expected);
+}
+
+static void test_faulty_statuses_are_told(void **state)
+{
+    (void)state;
+    static const char *const functions[] = { "infer() ", "run() ", "pack() " };
+    static const attnrun_status none[] = { 12345, -1, -77, INT32_MAX, INT32_MIN, 1 };
+    for (int32_t threads = 1; threads <= 4; threads += 3) {
+        attnrun_runtime *runtime = faulty_runtime(threads);
+        OK(try_faulty(runtime));
+        for (enum place place = IN_INFER; place <= IN_PACK; place++) {
+            fault.place = place;
+            fault.sentence = NULL;
+            for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+                fault.status = none[i];
+                check_fault(runtime, ATTNRUN_E_INTERNAL, "no status");
+            }
+            fault.status = ATTNRUN_E_RANGE; /* the thread's last error has that status */
+            check_fault(runtime, ATTNRUN_E_RANGE, functions[place]);
+            fault.sentence = "four is too many";
+            if (place != IN_PACK)
+                check_fault(runtime, ATTNRUN_E_RANGE, "four is too many");
+        }
+        attnrun_runtime_destroy(runtime);
+    }
+}
+
+static void test_faulty_phases_are_told(void **state)
+{
+    (void)state;
+    for (int32_t threads = 1; threads <= 4; threads += 3) {
+        attnrun_runtime *runtime = faulty_runtime(threads);
+        fault.n_tasks = -1;
+        check_fault(runtime, ATTNRUN_E_INTERNAL, "-1 tasks in phase 0");
+        fault.n_tasks = 1;
+        fault.n_phases = 99;
+        check_fault(runtime, ATTNRUN_E_INTERNAL, "99 phases");
+        fault.n_phases = 0;
+        check_fault(runtime, ATTNRUN_E_INTERNAL, "0 phases");
+        attnrun_runtime_destroy(runtime);
+    }
+}
+
+/* ---- calls that succeed ---- */
+
+/* Folding fails on the way, and the model is opened all the same. */
+static void test_success_leaves_the_last_error(void **state)
+{
+    (void)state;
+    static float x[4];
+    attnrun_runtime *runtime = faulty_runtime(1);
+    fault.place = IN_RUN;
+    fault.status = ATTNRUN_E_RANGE;
+    fault.sentence = "not now";
+    leave_an_error(ATTNRUN_E_ATTR);
+    attnrun_error before = *attnrun_last_error();
+    attnrun_model *model = open_model(runtime, write_faulty(true), 0);
+    assert_memory_equal(&before, attnrun_last_error(), sizeof before);
+    attnrun_context *context = make_context(model);
+    set_input(context, 0, ATTNRUN_F32, "4", x);
+    assert_memory_equal(&before, attnrun_last_error(), sizeof before);
+    FAILS(ATTNRUN_E_RANGE, "not now", attnrun_run(context, NULL));
+    leave_an_error(ATTNRUN_E_ATTR);
+    fault.status = ATTNRUN_OK;
+    OK(attnrun_run(context, NULL));
+    assert_memory_equal(&before, attnrun_last_error(), sizeof before);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_domain(w, "test");
+    onnx_input(w, "x", ATTNRUN_F32, "4");
+    onnx_node(w, "test::Missing", "x", "y");
+    onnx_output(w, "y", ATTNRUN_F32, "4");
+    model = open_model(runtime, w, ATTNRUN_ALLOW_MISSING);
+    assert_memory_equal(&before, attnrun_last_error(), sizeof before);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+}
+
+/* ---- a context in two threads ---- */
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool inside, leave;
+} door = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+static attnrun_status wait_infer(attnrun_step *step)
+{
+    step->out[0] = step->in[0];
+    return ATTNRUN_OK;
+}
+
+static attnrun_status wait_run(const attnrun_step *step, const attnrun_work *work)
+{
+    (void)step, (void)work;
+    pthread_mutex_lock(&door.lock);
+    door.inside = true;
+    pthread_cond_broadcast(&door.changed);
+    while (!door.leave)
+        pthread_cond_wait(&door.changed, &door.lock);
+    pthread_mutex_unlock(&door.lock);
+    return ATTNRUN_OK;
+}
+
+static const attnrun_op_def wait_op = { .struct_size = sizeof wait_op,
+                                        .domain = "test",
+                                        .name = "Wait",
+                                        .since = 1,
+                                        .inputs = "x:T",
+                                        .outputs = "y:T",
+                                        .types = "T=f32",
+                                        .infer = wait_infer,
+                                        .run = wait_run };
+
+static void *run_it(void *context)
+{
+    return attnrun_run(context, NULL) == ATTNRUN_OK ? context : NULL;
+}
+
+static void test_a_context_in_use_is_refused(void **state)
+{
+    (void)state;
+    float x[4] = { 0 };
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    OK(attnrun_register_op(runtime, &wait_op));
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_domain(w, "test");
+    onnx_input(w, "x", ATTNRUN_F32, "4");
+    onnx_node(w, "test::Wait", "x", "y");
+    onnx_output(w, "y", ATTNRUN_F32, "4");
+    attnrun_model *model = open_model(runtime, w, 0);
+    attnrun_context *context = make_context(model);
+    attnrun_tensor tensor = tensor_of(ATTNRUN_F32, "4", x);
+    attnrun_plan_info plan = { .struct_size = sizeof plan };
+    attnrun_plan_block block = { .struct_size = sizeof block };
+    attnrun_memory_info memory = { .struct_size = sizeof memory };
+    pthread_t thread;
+    void *done;
+    OK(attnrun_set_input(context, 0, &tensor));
+    assert_int_equal(pthread_create(&thread, NULL, run_it, context), 0);
+    pthread_mutex_lock(&door.lock);
+    while (!door.inside)
+        pthread_cond_wait(&door.changed, &door.lock);
+    pthread_mutex_unlock(&door.lock);
+#define REFUSED(call) FAILS(ATTNRUN_E_USAGE, "another call", call)
+    REFUSED(attnrun_run(context, NULL));
+    REFUSED(attnrun_set_input(context, 0, &tensor));
+    REFUSED(attnrun_set_output(context, 0, &tensor));
+    REFUSED(attnrun_output(context, 0, &tensor));
+    REFUSED(attnrun_add_state(context, 0, 0, 0));
+    REFUSED(attnrun_truncate_state(context, 0, 0));
+    REFUSED(attnrun_plan(context, &tensor, &plan));
+    REFUSED(attnrun_reserve(context, &tensor));
+    REFUSED(attnrun_plan_get_block(context, 0, &block));
+    REFUSED(attnrun_context_memory(context, &memory));
+#undef REFUSED
+    attnrun_trim(context);
+    attnrun_reset_states(context);
+    pthread_mutex_lock(&door.lock);
+    door.leave = true;
+    pthread_cond_broadcast(&door.changed);
+    pthread_mutex_unlock(&door.lock);
+    pthread_join(thread, &done);
+    assert_ptr_equal(done, context);
+    OK(attnrun_output(context, 0, &tensor));
+    OK(attnrun_run(context, NULL));
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_faulty_statuses_are_told),
+        cmocka_unit_test(test_faulty_phases_are_told),
+        cmocka_unit_test(test_success_leaves_the_last_error),
+        cmocka_unit_test(test_a_context_in_use_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
