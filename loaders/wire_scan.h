@@ -8,10 +8,10 @@
 
 #include "../runtime/alloc.h"
 
-enum {                               /* limits; over one: E_LIMIT */
-       ATTN_SCAN_DEPTH = 100,        /* messages within messages, the outermost counted */
-       ATTN_SCAN_SUBGRAPHS = 32,     /* graphs within graphs, the outermost not counted */
-       ATTN_SCAN_NODES = 1 << 20,    /* in the whole file */
+enum {                            /* limits; over one: E_LIMIT */
+       ATTN_SCAN_DEPTH = 112,     /* messages within messages: 3 a subgraph, and types */
+       ATTN_SCAN_SUBGRAPHS = 32,  /* graphs within graphs, the outermost not counted */
+       ATTN_SCAN_NODES = 1 << 20, /* in the whole file */
        ATTN_SCAN_TENSORS = 1 << 20,  /* in the whole file */
        ATTN_SCAN_REPEATED = 1 << 20, /* elements of any repeated field of one message */
        ATTN_SCAN_OPERANDS = 65536,   /* inputs or outputs of a node */

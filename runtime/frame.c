@@ -192,17 +192,13 @@ static attn_status reason(struct attn_frame *frame, attn_status status)
     return status;
 }
 
-static attn_status run_phase(struct attn_frame *frame, struct attn_step *step,
-                             int32_t phase)
+/* Apart from run_phase(), which runs subgraphs within each other: a struct step_run is
+ * large. */
+__attribute__((noinline)) static attn_status
+share_phase(struct attn_frame *frame, struct attn_step *step, int32_t phase, bool small)
 {
     int64_t n = step->pub.phases[phase].n_tasks;
     int64_t cost = task_cost(&step->pub.phases[phase]);
-    TRY(attn_step_check_tasks(step, phase));
-    if (n == 0)
-        return ATTNRUN_OK;
-    bool small = step->own.n_workers == 1 || is_small(&step->pub.phases[phase]);
-    if (small && (frame->control->deadline_ns == 0 || n <= LONGEST_RANGE_NS / cost))
-        return reason(frame, run_range(step, phase, 0, n, 0, &frame->control->stop));
     struct step_run run = { .frame = frame, .step = step, .phase = phase };
     int64_t grain = RANGE_NS / cost > 1 ? RANGE_NS / cost : 1;
     int64_t most = LONGEST_RANGE_NS / cost;
@@ -218,6 +214,20 @@ static attn_status run_phase(struct attn_frame *frame, struct attn_step *step,
     __atomic_compare_exchange_n(&frame->control->stop, &failed, ATTN_GO, false,
                                 __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     return reason(frame, attn_fail_again(&run.error));
+}
+
+static attn_status run_phase(struct attn_frame *frame, struct attn_step *step,
+                             int32_t phase)
+{
+    int64_t n = step->pub.phases[phase].n_tasks;
+    int64_t cost = task_cost(&step->pub.phases[phase]);
+    TRY(attn_step_check_tasks(step, phase));
+    if (n == 0)
+        return ATTNRUN_OK;
+    bool small = step->own.n_workers == 1 || is_small(&step->pub.phases[phase]);
+    if (small && (frame->control->deadline_ns == 0 || n <= LONGEST_RANGE_NS / cost))
+        return reason(frame, run_range(step, phase, 0, n, 0, &frame->control->stop));
+    return share_phase(frame, step, phase, small);
 }
 
 attn_status attn_frame_run_step(struct attn_frame *frame, struct attn_step *step)

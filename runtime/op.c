@@ -287,6 +287,19 @@ int32_t attnrun_step_append(attnrun_step *step, int32_t out, int32_t in, int32_t
     return (int32_t)(full->appended >> out & 1);
 }
 
+attn_status op_types(const attnrun_step *step, int n, attnrun_type **types)
+{
+    struct attn_step *full = step_of(step);
+    if (n < 0 || n > full->n_types - full->types_taken)
+        return op_fail(step, ATTNRUN_E_INTERNAL,
+                       "it takes more types than it has values");
+    *types = full->types + full->types_taken;
+    full->types_taken += n;
+    if (n > 0)
+        memset(*types, 0, (size_t)n * sizeof **types);
+    return ATTNRUN_OK;
+}
+
 /* ---- known values ---- */
 
 bool op_peek_value(const attnrun_step *step, int in, int64_t k, attnrun_dim *value)

@@ -194,6 +194,9 @@ static inline int64_t op_chunks(int64_t n) { return n / OP_CHUNK + (n % OP_CHUNK
 attn_status op_graph_infer(attnrun_step *step, int graph, int n_inputs,
                            const attnrun_type *inputs, int n_outputs,
                            attnrun_type *outputs);
+/* Room for n types until this infer() returns; in all not more than the inputs and outputs of
+ * node and subgraphs. Subgraphs nest: types are not for the stack. */
+attn_status op_types(const attnrun_step *step, int n, attnrun_type **types);
 int op_graph_n_inputs(const attnrun_step *step, int graph);
 int op_graph_n_outputs(const attnrun_step *step, int graph);
 /* run: computes subgraph `graph`. The outputs are views into memory of the frame, valid

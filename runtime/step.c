@@ -1,6 +1,16 @@
 /* step.c - making, inferring and executing single steps. */
 #include "step.h"
 
+/* Types that infer() may need at once: of all that the node and its subgraphs take and give,
+ * and of the outputs once more. */
+static int64_t count_types(const struct attn_node *node)
+{
+    int64_t n = 0;
+    for (int32_t g = 0; g < node->n_graphs; g++)
+        n += node->graphs[g]->n_inputs + node->graphs[g]->n_outputs;
+    return node->n_graphs > 0 ? n + node->pub.n_in + 2 * (int64_t)node->pub.n_out : 0;
+}
+
 struct attn_step *attn_step_create(struct attn_pool *pool, struct attn_graph *graph,
                                    struct attn_node *node,
                                    const struct attn_kernels *kernels)
@@ -16,7 +26,10 @@ struct attn_step *attn_step_create(struct attn_pool *pool, struct attn_graph *gr
     int64_t *n_known = attn_pool_alloc(pool, n_in * (int64_t)sizeof *n_known);
     struct attn_heap_list *lists = attn_pool_alloc(pool, n_out * (int64_t)sizeof *lists);
     void *state = attn_pool_alloc(pool, node->pub.op->state_bytes);
-    if (!step || !types || !tensors || !facts || !known || !n_known || !lists || !state)
+    const int64_t n_types = count_types(node);
+    attnrun_type *inner = attn_pool_alloc(pool, n_types * (int64_t)sizeof *inner);
+    if (!inner || !step || !types || !tensors || !facts || !known || !n_known || !lists ||
+        !state)
         return NULL;
     step->pub = (attnrun_step){ .node = &node->pub,
                                 .args = node->pub.args,
@@ -36,6 +49,8 @@ struct attn_step *attn_step_create(struct attn_pool *pool, struct attn_graph *gr
     step->known = known;
     step->n_known = n_known;
     step->lists = lists;
+    step->types = inner;
+    step->n_types = n_types;
     step->scratch_block = -1;
     return step;
 }
@@ -134,6 +149,7 @@ attn_status attn_step_infer(struct attn_step *step)
         if (step->node->out[i] >= 0)
             pub->out[i] = (attnrun_type){ .kind = ATTNRUN_TENSOR, .rank = -1 };
     }
+    step->types_taken = 0;
     pub->n_phases = 1;
     pub->phases[0] = (attnrun_phase){ .n_tasks = 1, .task_cost = 0 };
     pub->scratch_bytes = pub->shared_bytes = 0;

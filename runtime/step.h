@@ -36,7 +36,9 @@ struct attn_step {
     struct attn_out_facts *facts;
     const attnrun_dim **known; /* per input: symbolic elements, or NULL */
     int64_t *n_known;
-    struct attn_frame *frame;     /* plans: for subgraphs and the side heap; else NULL */
+    struct attn_frame *frame; /* plans: for subgraphs and the side heap; else NULL */
+    attnrun_type *types;      /* for op_types(): of the values of its subgraphs */
+    int64_t n_types, types_taken;
     struct attn_heap *heap;       /* late outputs */
     struct attn_heap_list *lists; /* per output, where it is late */
     int32_t index;                /* in the plan */

@@ -30,7 +30,8 @@ static attn_status branch_types(attnrun_step *step, int graph, attnrun_type *typ
 static attn_status both_branches(attnrun_step *step, attnrun_type *types)
 {
     const struct if_args *args = step->args;
-    attnrun_type others[OP_MAX_GRAPH_VALUES];
+    attnrun_type *others;
+    TRY(op_types(step, step->n_out, &others));
     TRY(branch_types(step, args->then_branch, types, false));
     bool fits = step->n_out == 0 || types[0].kind != ATTNRUN_ABSENT;
     TRY(branch_types(step, args->else_branch, others, !fits));
@@ -50,7 +51,7 @@ static attn_status condition(const attnrun_step *step, bool *value)
 static attn_status if_infer(attnrun_step *step)
 {
     const struct if_args *args = step->args;
-    attnrun_type types[OP_MAX_GRAPH_VALUES];
+    attnrun_type *types;
     bool taken = false;
     if (args->then_branch < 0 || args->else_branch < 0 ||
         step->n_out > OP_MAX_GRAPH_VALUES)
@@ -59,6 +60,7 @@ static attn_status if_infer(attnrun_step *step)
                        OP_MAX_GRAPH_VALUES);
     TRY(op_graph_check(step, args->then_branch, 0, step->n_out));
     TRY(op_graph_check(step, args->else_branch, 0, step->n_out));
+    TRY(op_types(step, step->n_out, &types));
     if (op_known(step, 0)) {
         TRY(condition(step, &taken));
         TRY(branch_types(step, taken ? args->then_branch : args->else_branch, types,

@@ -70,7 +70,7 @@ static attn_status loop_out(attnrun_step *step, int i, const attnrun_type *resul
 static attn_status loop_infer(attnrun_step *step)
 {
     const struct loop_args *args = step->args;
-    attnrun_type inputs[OP_MAX_GRAPH_VALUES], results[OP_MAX_GRAPH_VALUES];
+    attnrun_type *inputs, *results;
     int n = carried(step);
     if (args->body < 0)
         return op_fail(step, ATTNRUN_E_ATTR, "there is no body");
@@ -78,6 +78,8 @@ static attn_status loop_infer(attnrun_step *step)
     if (step->n_out < n)
         return op_fail(step, ATTNRUN_E_MODEL, "%d outputs for %d carried values",
                        step->n_out, n);
+    TRY(op_types(step, n + 2, &inputs));
+    TRY(op_types(step, step->n_out + 1, &results));
     body_inputs(step, inputs);
     TRY(op_graph_infer(step, args->body, n + 2, inputs, step->n_out + 1, results));
     for (int i = 0; i < step->n_out; i++)

@@ -194,13 +194,15 @@ static int64_t state_bytes(const attnrun_type *type)
 static attn_status scan_infer(attnrun_step *step)
 {
     const struct scan_args *args = step->args;
-    attnrun_type types[OP_MAX_GRAPH_VALUES], results[OP_MAX_GRAPH_VALUES];
+    attnrun_type *types, *results;
     struct scan scan;
     attnrun_dim turns;
     scan_layout(step, &scan);
     TRY(scan_check(step, &scan));
-    TRY(body_inputs(step, &scan, types, &turns));
     int n = scan.n_states + scan.n_scanned;
+    TRY(op_types(step, n, &types));
+    TRY(op_types(step, step->n_out, &results));
+    TRY(body_inputs(step, &scan, types, &turns));
     TRY(op_graph_infer(step, args->body, n, types, step->n_out, results));
     TRY(scan_outputs(step, &scan, results, turns));
     int64_t bytes = (int64_t)sizeof(attnrun_tensor) * (n + step->n_out) +

@@ -12,10 +12,12 @@ static const attnrun_attr_def map_attrs[] = { ATTR_GRAPH(struct map_args, body),
 static attn_status map_infer(attnrun_step *step)
 {
     const struct map_args *args = step->args;
-    attnrun_type inputs[OP_MAX_GRAPH_VALUES], results[OP_MAX_GRAPH_VALUES];
+    attnrun_type *inputs, *results;
     if (args->body < 0)
         return op_fail(step, ATTNRUN_E_ATTR, "there is no body");
     TRY(op_graph_check(step, args->body, step->n_in, step->n_out));
+    TRY(op_types(step, step->n_in, &inputs));
+    TRY(op_types(step, step->n_out, &results));
     for (int i = 0; i < step->n_in; i++) {
         inputs[i] = step->in[i];
         if (inputs[i].kind != ATTNRUN_SEQUENCE)

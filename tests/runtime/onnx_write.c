@@ -7,7 +7,7 @@
 
 #include "attnrun.h"
 
-enum { MAX_DEPTH = 8 };
+enum { MAX_DEPTH = 40 };
 
 struct buffer {
     uint8_t *data;

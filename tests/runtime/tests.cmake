@@ -7,7 +7,7 @@ target_link_libraries(attn_runtime_harness PUBLIC
 target_include_directories(attn_runtime_harness PUBLIC runtime)
 foreach(name alloc api bits cancel chain concurrent constants context decode dim dtype
     faults faulty host idle io offsets operand override packing plan recheck registry
-    rewrite side_heap state status strings subgraph tensor threads)
+    rewrite side_heap stack state status strings subgraph tensor threads)
   add_executable(test_runtime_${name} tests/runtime/test_${name}.c)
   target_link_libraries(test_runtime_${name} PRIVATE attn_runtime_harness)
   add_test(NAME runtime.${name} COMMAND test_runtime_${name})
@@ -18,3 +18,6 @@ add_executable(pack_counts tests/runtime/pack_counts.c)
 target_link_libraries(pack_counts PRIVATE attn_flags attnrun_static Threads::Threads)
 target_include_directories(pack_counts PRIVATE runtime)
 add_python_test(runtime.pack_counts runtime/check_packing.py $<TARGET_FILE:pack_counts>)
+if(ATTNRUN_ASAN OR ATTNRUN_TSAN) # these use several times the stack
+  set_tests_properties(runtime.stack PROPERTIES DISABLED ON)
+endif()
