@@ -171,6 +171,13 @@ void attn_memory_counts(struct attn_memory *memory, struct attn_memory_counts *c
             atomic_load_explicit(&memory->kinds[kind], memory_order_relaxed);
 }
 
+int64_t attn_memory_left(struct attn_memory *memory)
+{
+    uint64_t used = atomic_load_explicit(&memory->used, memory_order_relaxed);
+    uint64_t left = used < memory->max_bytes ? memory->max_bytes - used : 0;
+    return left < INT64_MAX ? (int64_t)left : INT64_MAX;
+}
+
 /* ---- pools ---- */
 struct attn_pool_block {
     struct attn_pool_block *before;
@@ -254,9 +261,11 @@ static bool add_block(struct attn_pool *pool)
     return true;
 }
 
-static void *pool_alloc(struct attn_pool *pool, int64_t bytes)
+bool attn_pool_apart;
+
+static void *pool_place(struct attn_pool *pool, int64_t bytes)
 {
-    if (bytes < 0 || bytes > POOL_FIRST_BLOCK / 4)
+    if (bytes < 0 || bytes > POOL_FIRST_BLOCK / 4 || attn_pool_apart)
         return alloc_alone(pool, bytes);
     int64_t align = bytes > 4096 ? 64 : 16, at = 0;
     if (pool->last != NULL)
@@ -268,6 +277,13 @@ static void *pool_alloc(struct attn_pool *pool, int64_t bytes)
     }
     pool->last->used = at + (bytes == 0 ? 1 : bytes);
     return block_data(pool->last) + at;
+}
+
+static void *pool_alloc(struct attn_pool *pool, int64_t bytes)
+{
+    void *made = pool_place(pool, bytes);
+    pool->failed = pool->failed || made == NULL;
+    return made;
 }
 
 void *attn_pool_alloc(struct attn_pool *pool, int64_t bytes)
@@ -331,6 +347,7 @@ attn_status attn_pool_grow(struct attn_pool *pool, void **items, int64_t *capaci
 
 void attn_pool_free(struct attn_pool *pool)
 {
+    pool->failed = false;
     while (pool->last != NULL) {
         struct attn_pool_block *block = pool->last;
         pool->last = block->before;

@@ -3,6 +3,8 @@
 #ifndef ATTN_ALLOC_H
 #define ATTN_ALLOC_H
 
+#include <stdbool.h>
+
 #include "status.h"
 
 enum attn_memory_kind {
@@ -34,6 +36,8 @@ struct attn_memory_counts {
     uint64_t max_bytes, used_bytes, peak_bytes, calls;
     uint64_t kind_bytes[ATTN_MEM_KINDS];
 };
+/* Bytes that the budget still has. */
+int64_t attn_memory_left(struct attn_memory *memory);
 void attn_memory_counts(struct attn_memory *memory, struct attn_memory_counts *counts);
 
 /* A pool: blocks freed all at once. Not thread-safe. */
@@ -42,7 +46,11 @@ struct attn_pool {
     enum attn_memory_kind kind;
     struct attn_pool_block *last;
     struct attn_pool *spare; /* whose blocks are taken first; or NULL */
+    bool failed; /* it had no memory once: what was put into it may lack something */
 };
+/* For tests: each piece is a block of its own, so that each may fail. Set it before any
+ * pool is used. */
+extern bool attn_pool_apart;
 void attn_pool_init(struct attn_pool *pool, struct attn_memory *memory,
                     enum attn_memory_kind kind);
 /* Zeroed, 16-byte aligned (64 for blocks over 4 KiB). NULL with the error recorded. */

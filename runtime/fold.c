@@ -28,6 +28,7 @@ bool attn_fold_is_possible(const struct attn_graph *graph, const struct attn_ste
         if (step->node->in[i] >= 0 && step->pub.x[i].data == NULL)
             return false;
     bool fuse = !(graph->model->flags & ATTNRUN_NO_FUSION);
+    int64_t left = attn_memory_left(graph->model->pool.memory);
     for (int32_t i = 0; i < step->pub.n_out; i++) {
         const attnrun_type *type = &step->pub.out[i];
         if (type->kind == ATTNRUN_ABSENT)
@@ -41,7 +42,9 @@ bool attn_fold_is_possible(const struct attn_graph *graph, const struct attn_ste
         }
         int64_t count = op_count(type, 0, type->rank);
         int64_t bytes = dtype_bytes_of(type->dtype, count);
-        if (bytes < 0 || bytes > FOLD_BYTES || (!fuse && count > FOLD_SMALL_ELEMENTS) ||
+        bool small = count <= FOLD_SMALL_ELEMENTS;
+        if (bytes < 0 || bytes > FOLD_BYTES || (!fuse && !small) ||
+            (!small && bytes > left / 2) ||
             graph->model->folded_bytes + bytes > FOLD_ALL_BYTES)
             return false;
     }
@@ -221,12 +224,12 @@ static attn_status note_folded(struct attn_graph *graph, const struct attn_node 
     return ATTNRUN_OK;
 }
 
-/* Runs a node whose inputs are constant. A failing one stays, to fail when it is run. */
-attn_status attn_fold_node(struct attn_graph *graph, struct attn_step *step)
+attn_status attn_fold_node(struct attn_graph *graph, struct attn_step *step, bool *done)
 {
     struct attn_model *model = graph->model;
     uint64_t hash = hash_node(graph, step->node);
-    if (fold_again(graph, step->node, hash))
+    *done = fold_again(graph, step->node, hash);
+    if (*done)
         return ATTNRUN_OK;
     struct attn_pool scratch; /* for inputs that a mapped file has at odd addresses */
     attn_pool_init(&scratch, model->pool.memory, ATTN_MEM_WEIGHTS);
@@ -237,8 +240,9 @@ attn_status attn_fold_node(struct attn_graph *graph, struct attn_step *step)
     if (status != ATTNRUN_OK) {
         for (int32_t i = 0; i < step->pub.n_out; i++)
             attn_heap_release(&model->heap, &step->lists[i]);
-        return ATTNRUN_OK;
+        return status == ATTNRUN_E_MEMORY ? status : ATTNRUN_OK;
     }
+    *done = true;
     for (int32_t i = 0; i < step->pub.n_out; i++) {
         attn_heap_move(&model->folded, &step->lists[i]);
         keep_folded(graph, step->node->out[i], &step->pub.y[i]);

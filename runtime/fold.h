@@ -7,9 +7,10 @@
 /* Whether a step whose infer() was called may be computed at load: its inputs are
  * constant, it has no effects, and the results are small enough. */
 bool attn_fold_is_possible(const struct attn_graph *graph, const struct attn_step *step);
-/* Computes the outputs of such a step and makes them constants. A step that fails stays
- * as it is, to fail when it is run. E_MEMORY. */
-attn_status attn_fold_node(struct attn_graph *graph, struct attn_step *step);
+/* Computes the outputs of such a step and makes them constants: *done. A step that fails
+ * stays as it is, to fail when it is run; one that has no memory is E_MEMORY, since others
+ * need to know what it gives. */
+attn_status attn_fold_node(struct attn_graph *graph, struct attn_step *step, bool *done);
 /* After packing: releases the constants computed at load that no node reads any more. */
 attn_status attn_fold_release(struct attn_model *model);
 /* The same constant: type, shape and address of the bytes are equal. */

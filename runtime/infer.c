@@ -214,10 +214,12 @@ static attn_status infer_plain(struct inference *inference, struct attn_step *st
     struct attn_graph *graph = inference->graph;
     TRY(attn_step_infer(step));
     TRY(check_outputs(graph, step));
+    bool folded = false;
     if (attn_fold_is_possible(graph, step))
-        TRY(attn_fold_node(graph, step));
-    else
+        TRY(attn_fold_node(graph, step, &folded));
+    if (!folded)
         TRY(store_outputs(inference, step));
+    TRY(attn_step_check_memory(step));
     if (all_outputs_constant(graph, step->node))
         attn_graph_remove(graph, step->node);
     return ATTNRUN_OK;

@@ -159,6 +159,8 @@ static attn_status resolve_graph(struct attn_graph *graph, struct missing *missi
 attn_status attn_model_prepare(struct attn_model *model)
 {
     struct missing missing = { .n = 0 };
+    if (model->pool.failed) /* dims of types that the file declares */
+        return attn_fail(ATTNRUN_E_MEMORY, "memory that the model wanted is not there");
     TRY(resolve_graph(model->graph, &missing));
     TRY(attn_graph_finish(model->graph));
     model->n_missing = missing.n;

@@ -123,21 +123,24 @@ static bool foldable(const struct attn_step *step)
     return true;
 }
 
-/* Computes a small step now; false where it fails (it will fail again when run). */
-static bool fold_step(struct planning *planning, struct attn_step *step)
+/* Computes a small step now; *done is false where it fails (it will fail again when run).
+ */
+static attn_status fold_step(struct planning *planning, struct attn_step *step,
+                             bool *done)
 {
     struct attn_plan *plan = planning->plan;
-    bool done = attn_step_execute(step, &plan->heap, NULL) == ATTNRUN_OK;
+    attn_status status = attn_step_execute(step, &plan->heap, NULL);
+    *done = status == ATTNRUN_OK;
     for (int32_t i = 0; i < step->pub.n_out; i++) {
         int32_t id = step->node->out[i];
         attn_heap_move(&plan->folded, &step->lists[i]);
-        if (done && id >= 0) {
+        if (*done && id >= 0) {
             plan->values[id].tensor = step->pub.y[i];
             plan->values[id].place = ATTN_PLACE_CONST;
         }
         step->pub.y[i].data = NULL;
     }
-    return done;
+    return status == ATTNRUN_E_MEMORY ? status : ATTNRUN_OK;
 }
 
 static void store_outputs(struct planning *planning, struct attn_step *step,
@@ -202,9 +205,10 @@ static attn_status plan_node(struct planning *planning, struct attn_node *node)
         TRY(attn_step_check_output(step, i, step->pub.out[i].kind,
                                    step->pub.out[i].dtype));
     store_outputs(planning, step, &all_known);
-    if (all_known || (foldable(step) && fold_step(planning, step)))
-        return ATTNRUN_OK;
-    return add_step(planning, step);
+    TRY(attn_step_check_memory(step));
+    if (!all_known && foldable(step))
+        TRY(fold_step(planning, step, &all_known));
+    return all_known ? ATTNRUN_OK : add_step(planning, step);
 }
 
 /* ---- lifetimes ---- */

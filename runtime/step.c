@@ -141,6 +141,17 @@ static attn_status check_out(struct attn_step *step, int out)
     return ATTNRUN_OK;
 }
 
+attn_status attn_step_check_memory(const struct attn_step *step)
+{
+    bool failed = step->pool != NULL && step->pool->failed;
+    if (!failed && !(step->dims && step->graph->model->pool.failed))
+        return ATTNRUN_OK;
+    if (attnrun_last_error()->status == ATTNRUN_E_MEMORY)
+        return ATTNRUN_E_MEMORY;
+    return attn_fail_node(ATTNRUN_E_MEMORY, &step->node->pub,
+                          "memory that it wanted for its shapes is not there");
+}
+
 attn_status attn_step_infer(struct attn_step *step)
 {
     attnrun_step *pub = &step->pub;
@@ -164,7 +175,9 @@ attn_status attn_step_infer(struct attn_step *step)
     if (step->node->pub.op->state_bytes > 0)
         memset(pub->state, 0, step->node->pub.op->state_bytes);
     const uint64_t errors = attn_error_count();
-    TRY(attn_fail_quietly(pub->node->op->infer(pub), errors, pub->node, "infer"));
+    attn_status status = pub->node->op->infer(pub);
+    TRY(attn_step_check_memory(step));
+    TRY(attn_fail_quietly(status, errors, pub->node, "infer"));
     for (int i = 0; i < pub->n_out; i++)
         TRY(check_out(step, i));
     if (pub->n_phases < 1 || pub->n_phases > ATTNRUN_MAX_PHASES)

@@ -58,8 +58,12 @@ struct attn_step {
 struct attn_step *attn_step_create(struct attn_pool *pool, struct attn_graph *graph,
                                    struct attn_node *node,
                                    const struct attn_kernels *kernels);
-/* Calls infer() and checks what it says: sizes in range, dtypes set, facts consistent. */
+/* Calls infer() and checks what it says: sizes in range, dtypes set, facts consistent.
+ * E_MEMORY, whatever it says, where there was none for what it states: dims and known
+ * values are stated by calls that return no status. */
 attn_status attn_step_infer(struct attn_step *step);
+/* E_MEMORY where the pools that its facts and dims are in had none. */
+attn_status attn_step_check_memory(const struct attn_step *step);
 /* E_INTERNAL where infer() stated a number of tasks below 0. */
 attn_status attn_step_check_tasks(const struct attn_step *step, int32_t phase);
 /* Calls run(); a failure has a sentence and is a status. */
