@@ -53,11 +53,52 @@ static void bind_loop(attnrun_context *context, int shape)
     set_input(context, 1, ATTNRUN_F32, "3", x);
 }
 
+/* Constants that are computed at load, with no types in the file: a mask by positions, as
+ * shifted windows have it, and a product with a weight that is scaled and turned. */
+static struct onnx_writer *write_folded(void)
+{
+    static const float weight[64] = { 1, 0.5f, 0.25f };
+    static const int64_t most[3] = { 3, 8, 5 };
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_input(w, "x", ATTNRUN_F32, "N,8");
+    onnx_constant(w, "weight", ATTNRUN_F32, "8,8", weight);
+    onnx_ints(w, "most", 3, most);
+    onnx_float(w, "half", 0.5f);
+    onnx_int(w, "zero", 0);
+    onnx_int(w, "one", 1);
+    onnx_int(w, "four", 4);
+    onnx_node(w, "Mul", "weight,half", "scaled");
+    onnx_node(w, "Exp", "scaled", "grown");
+    onnx_node(w, "Transpose", "grown", "turned");
+    onnx_node(w, "MatMul", "x,turned", "product");
+    onnx_node(w, "ReduceMax", "most", "count");
+    onnx_attr_int(w, "keepdims", 0);
+    onnx_node(w, "Range", "zero,count,one", "positions");
+    onnx_node(w, "Less", "positions,four", "low");
+    onnx_node(w, "Where", "low,half,grown", "mask");
+    onnx_node(w, "Slice", "mask,l0,l1", "first");
+    const int64_t from[1] = { 0 }, to[1] = { 1 };
+    onnx_ints(w, "l0", 1, from);
+    onnx_ints(w, "l1", 1, to);
+    onnx_node(w, "Add", "product,first", "y");
+    onnx_output(w, "y", ATTNRUN_F32, "N,8");
+    return w;
+}
+
+static void bind_folded(attnrun_context *context, int shape)
+{
+    static float x[3 * 8];
+    uint64_t seed = 8;
+    fill_floats(&seed, x, 3 * 8);
+    set_input(context, 0, ATTNRUN_F32, shape ? "2,8" : "3,8", x);
+}
+
 static const struct subject subjects[] = {
     { "encoder", write_encoder_1, bind_encoder, 2 },
     { "convnet", write_convnet, bind_convnet, 1 },
     { "late", write_late, bind_late, 3 },
     { "loop", write_loop, bind_loop, 2 },
+    { "folded", write_folded, bind_folded, 1 },
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 
