@@ -1,13 +1,20 @@
 /* tree_votes.c - TreeEnsembleRegressor, TreeEnsembleClassifier: each tree leads a row of
  * features to a leaf, whose votes are weights of targets or classes.
  *
- * X                 (N, F) or (F), reals;  nodes_*: nodes by (tree id, node id), the
- * first of a tree is its root; target_* or class_*: votes Y (regressor)     f32 (N,
- * n_targets): aggregate of the votes, + base_values, transformed Y, Z (classifier) labels
- * (N), scores f32 (N, E): base_values + sums, transformed. Where all votes are for one
- * class of at most two: E = 2, the scores of that class s beside 1 - s, or -s where a
- * transform other than PROBIT follows Source: ONNX ai.onnx.ml TreeEnsembleRegressor-1, 3,
- * TreeEnsembleClassifier-1, 3. */
+ * X                  (N, F) or (F), reals
+ * nodes_*            nodes by (tree id, node id), the first of a tree is its root
+ * target_*, class_*  votes: weights of leaves
+ * Y (regressor)      f32 (N, n_targets): aggregate of the votes, + base_values
+ * Y, Z (classifier)  labels (N), scores f32 (N, E): base_values + sums
+ * A transform follows. With one target of a regressor, the first vote of a leaf counts
+ * and the others do not, and PROBIT is the only transform that is applied.
+ * Where all votes are for one of two classes, s is its score and t is 0.5 if no weight is
+ * negative, else 0: the label is the second one where s > t.
+ *   votes for class 0   the scores are 1 - s (t = 0.5) or -s (t = 0), and s; LOGISTIC is
+ *                       applied to -s and s, SOFTMAX and SOFTMAX_ZERO are not applied
+ *   votes for class 1   the scores are 0 and s, transformed
+ * Where this goes beyond the text of ONNX, it is what ONNX Runtime 1.32.0 computes.
+ * Source: ONNX ai.onnx.ml TreeEnsembleRegressor-1, 3, TreeEnsembleClassifier-1, 3. */
 #include "trees.h"
 
 struct votes_args {
@@ -72,6 +79,7 @@ struct votes_state {
     struct ml_tasks tasks;
     int64_t n_targets; /* scores of a row */
     bool binary;       /* all votes are for one class of two */
+    double threshold;  /* of a binary one: the score above which it is the second label */
 };
 
 /* ---- lists of floats, or of a tensor instead ---- */
@@ -253,9 +261,10 @@ static attn_status votes_plan(attnrun_step *step, int64_t rows)
 
 /* ---- rows ---- */
 
-/* Sums, or least or greatest, of the votes of all trees. */
+/* Sums, or min or max, of the votes of all trees; `first_only`: of the first vote of each
+ * leaf. */
 static attn_status vote(const attnrun_step *step, const struct trees *trees, int64_t row,
-                        int32_t sum, double *scores)
+                        int32_t sum, bool first_only, double *scores)
 {
     const struct votes_args *args = step->args;
     const attnrun_tensor *x = &step->x[0];
@@ -269,6 +278,8 @@ static attn_status vote(const attnrun_step *step, const struct trees *trees, int
             int64_t target = args->vote_targets.v[v];
             double weight = list_get(&args->weights, &args->weights_tensor, v);
             scores[target] = trees_add(sum, scores[target], weight);
+            if (first_only)
+                break;
         }
     }
     return ATTNRUN_OK;
@@ -293,13 +304,14 @@ static attn_status regressor_row(const attnrun_step *step, const struct trees *t
     const int64_t n = args->n_targets;
     for (int64_t t = 0; t < n; t++)
         scores[t] = op_trees_start(args->aggregate, false);
-    TRY(vote(step, trees, row, args->aggregate, scores));
+    TRY(vote(step, trees, row, args->aggregate, n == 1, scores));
     for (int64_t t = 0; t < n; t++) {
         if (args->aggregate == TREES_AVERAGE)
             scores[t] /= trees->roots[0];
         scores[t] += base_of(args, t);
     }
-    op_ml_post(scores, n, args->post);
+    if (n > 1 || args->post == ML_PROBIT)
+        op_ml_post(scores, n, args->post);
     put_scores(&step->y[0], row, scores, n);
     return ATTNRUN_OK;
 }
@@ -321,6 +333,24 @@ static void put_label(const attnrun_step *step, int64_t row, int64_t best)
             none ? (attnrun_string){ "", 0 } : strings->v[at];
 }
 
+/* Both scores of a binary classifier from the one that has votes; returns the label. */
+static int64_t binary_scores(const struct votes_args *args, double threshold,
+                             double *scores)
+{
+    const bool first = args->vote_targets.v[0] == 0;
+    const double s = scores[first ? 0 : 1];
+    if (first) {
+        bool mirrored = threshold == 0 || args->post == ML_LOGISTIC;
+        scores[0] = mirrored ? -s : 1 - s;
+        scores[1] = s;
+    } else if (args->base.n <= 1 && args->base_tensor.kind != ATTNRUN_TENSOR) {
+        scores[0] = 0;
+    }
+    if (!first || args->post == ML_LOGISTIC || args->post == ML_PROBIT)
+        op_ml_post(scores, 2, args->post);
+    return s > threshold ? 1 : 0;
+}
+
 static attn_status classifier_row(const attnrun_step *step, const struct trees *trees,
                                   int64_t row, double *scores)
 {
@@ -330,15 +360,14 @@ static attn_status classifier_row(const attnrun_step *step, const struct trees *
     int64_t best = 0;
     for (int64_t t = 0; t < n; t++)
         scores[t] = base_of(args, t);
-    TRY(vote(step, trees, row, TREES_SUM, scores));
+    TRY(vote(step, trees, row, TREES_SUM, false, scores));
     if (state->binary) {
-        scores[1] = scores[args->vote_targets.v[0]];
-        bool rest = args->post == ML_NONE || args->post == ML_PROBIT;
-        scores[0] = rest ? 1 - scores[1] : -scores[1];
+        best = binary_scores(args, state->threshold, scores);
+    } else {
+        op_ml_post(scores, n, args->post);
+        for (int64_t t = 1; t < n; t++)
+            best = scores[t] > scores[best] ? t : best;
     }
-    op_ml_post(scores, n, args->post);
-    for (int64_t t = 1; t < n; t++)
-        best = scores[t] > scores[best] ? t : best;
     put_label(step, row, best);
     if (step->n_out > 1)
         put_scores(&step->y[1], row, scores, n);
@@ -400,6 +429,10 @@ static attn_status classifier_infer(attnrun_step *step)
     state->binary = labels <= 2 && args->vote_targets.n > 0;
     for (int64_t i = 1; i < args->vote_targets.n; i++)
         state->binary &= args->vote_targets.v[i] == args->vote_targets.v[0];
+    state->threshold = 0.5;
+    for (int64_t i = 0; i < args->vote_targets.n; i++)
+        if (list_get(&args->weights, &args->weights_tensor, i) < 0)
+            state->threshold = 0;
     state->n_targets = state->binary ? 2 : labels;
     attnrun_dim dims[2] = { rows, dim_of(state->n_targets) };
     TRY(op_out(step, 0, strings ? ATTNRUN_STRING : ATTNRUN_I64, 1, dims));

@@ -1,0 +1,147 @@
+"""Operators of ai.onnx.ml against ONNX Runtime: random ensembles of trees, support vectors,
+maps. Usage: check_ml.py ATTNRUN [SEED]"""
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+random = np.random.default_rng(SEED)
+ROWS, FEATURES = 7, 4
+POSTS = ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"]
+ELEMENTS = {"f4": TensorProto.FLOAT, "f8": TensorProto.DOUBLE, "i8": TensorProto.INT64,
+            "i4": TensorProto.INT32}
+
+
+def tree(number, depth=3):
+    """Nodes of one random tree as columns, and the ids of its leaves."""
+    nodes, leaves, waiting, next_id = [], [], [(0, depth)], 1
+    while waiting:
+        node, left = waiting.pop()
+        branch = left > 0 and (node == 0 or random.random() < 0.8)
+        if branch:
+            yes, no, next_id = next_id, next_id + 1, next_id + 2
+            waiting += [(yes, left - 1), (no, left - 1)]
+        else:
+            yes = no = 0
+            leaves.append(node)
+        mode = random.choice(["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT"])
+        nodes.append((number, node, int(random.integers(FEATURES)), yes, no,
+                      mode if branch else "LEAF", float(np.float32(random.standard_normal()))
+                      if branch else 0.0, int(random.integers(2))))
+    return nodes, leaves
+
+
+def ensemble(n_trees, n_targets, positive=False):
+    """Attributes of nodes and votes. A leaf votes for each target, for some more than once."""
+    nodes, votes = [], []
+    for number in range(n_trees):
+        more, leaves = tree(number)
+        nodes += more
+        for leaf in leaves:
+            targets = list(range(n_targets)) + list(random.integers(n_targets, size=2))
+            for target in targets[:len(targets) - int(random.integers(3))]:
+                weight = float(np.float32(random.standard_normal()))
+                votes.append((number, leaf, int(target),
+                              abs(weight) / n_trees if positive else weight))
+    names = ["treeids", "nodeids", "featureids", "truenodeids", "falsenodeids", "modes", "values",
+             "missing_value_tracks_true"]
+    return ({"nodes_" + name: list(column) for name, column in zip(names, zip(*nodes))},
+            [list(column) for column in zip(*votes)])
+
+
+def features(dtype="f4", rows=ROWS):
+    x = 2 * random.standard_normal((rows, FEATURES))
+    if dtype[0] == "f" and random.random() < 0.3:
+        x[0, 1] = np.nan
+    return x.astype(dtype)
+
+
+def regressor_cases():
+    for aggregate in ["SUM", "AVERAGE", "MIN", "MAX"]:
+        for n_targets in (1, 3):
+            for post in ("NONE", "LOGISTIC", "SOFTMAX"):
+                nodes, votes = ensemble(int(random.integers(1, 5)), n_targets)
+                base = [[], [0.5] * n_targets][int(random.integers(2))]
+                attributes = dict(nodes, target_treeids=votes[0], target_nodeids=votes[1],
+                                  target_ids=votes[2], target_weights=votes[3], n_targets=n_targets,
+                                  aggregate_function=aggregate, post_transform=post)
+                if base:
+                    attributes["base_values"] = base
+                yield ("TreeEnsembleRegressor", {"x": features(str(random.choice(["f4", "f8"])))},
+                       {"y": "f4"}, attributes)
+
+
+def tree_classifier_cases():
+    for labels in (2, 3):
+        for positive in (False, True):
+            for classes in (3,) if labels == 3 else (1,):  # two: ONNX Runtime's labels are 0, 1
+                for post in POSTS[:3]:
+                    nodes, votes = ensemble(3, classes, positive)
+                    if classes == 1 and random.random() < 0.5:
+                        votes[2] = [1] * len(votes[2])
+                    attributes = dict(nodes, class_treeids=votes[0], class_nodeids=votes[1],
+                                      class_ids=votes[2], class_weights=votes[3],
+                                      post_transform=post)
+                    names = [f"c{k}" for k in range(labels)]
+                    strings = random.random() < 0.5
+                    if strings:
+                        attributes["classlabels_strings"] = names
+                    else:
+                        attributes["classlabels_int64s"] = [3 * k + 1 for k in range(labels)]
+                    yield ("TreeEnsembleClassifier", {"x": features()},
+                           {"label": "str" if strings else "i8", "scores": "f4"}, attributes)
+
+
+def write(folder, number, op, inputs, outputs, attributes):
+    """One test folder whose expected outputs are ONNX Runtime's; False where it refuses."""
+    infos = [helper.make_tensor_value_info(name, ELEMENTS[kind[-2:]], None)
+             if kind != "str" else helper.make_tensor_value_info(name, TensorProto.STRING, None)
+             for name, kind in outputs.items()]
+    graph = helper.make_graph(
+        [helper.make_node(op, list(inputs), list(outputs), domain="ai.onnx.ml", **attributes)],
+        "case",
+        [helper.make_tensor_value_info(name, numpy_helper.from_array(x).data_type, x.shape)
+         for name, x in inputs.items()], infos)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18),
+                                                    helper.make_opsetid("ai.onnx.ml", 3)])
+    model.ir_version = 9
+    try:
+        runtime = onnxruntime.InferenceSession(model.SerializeToString(),
+                                               providers=["CPUExecutionProvider"])
+        values = runtime.run(None, inputs)
+    except Exception as error:  # whatever it is: no case then
+        print("onnxruntime refuses", op, str(error)[:200])
+        return False
+    case = os.path.join(folder, f"{number:03}_{op}")
+    data = os.path.join(case, "test_data_set_0")
+    os.makedirs(data)
+    onnx.save(model, os.path.join(case, "model.onnx"))
+    for kind, arrays in (("input", inputs.values()), ("output", values)):
+        for i, x in enumerate(arrays):
+            with open(os.path.join(data, f"{kind}_{i}.pb"), "wb") as file:
+                file.write(numpy_helper.from_array(np.asarray(x)).SerializeToString())
+    with open(os.path.join(case, "tol.txt"), "w") as file:
+        file.write("1e-5 1e-6\n")
+    return True
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        n = 0
+        for cases in (regressor_cases, tree_classifier_cases):
+            for case in cases():
+                n += write(folder, n, *case)
+        run = subprocess.run([sys.argv[1], "check", folder], capture_output=True, text=True,
+                             timeout=600)
+        print(f"seed {SEED}, {folder}:", (run.stdout + run.stderr)[-6000:])
+        sys.exit(run.returncode)
+
+
+if __name__ == "__main__":
+    main()
