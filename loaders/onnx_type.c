@@ -1,5 +1,5 @@
-/* onnx_type.c - TypeProto to attnrun_type: tensors, sequences and optionals of tensors.
- */
+/* onnx_type.c - TypeProto to attnrun_type: tensors, sequences and optionals of tensors,
+ * maps and sequences of maps. */
 #include <string.h>
 
 #include "onnx_load.h"
@@ -55,7 +55,7 @@ static attn_status read_tensor_type(struct attn_dims *dims,
     return ATTNRUN_OK;
 }
 
-/* The type of the elements of a sequence or optional, at most two levels down. */
+/* The type of the elements of a sequence, optional or map, at most two levels down. */
 static attn_status read_elements(struct attn_dims *dims, const PB(TypeProto) * pb,
                                  attnrun_type *type)
 {
@@ -63,11 +63,22 @@ static attn_status read_elements(struct attn_dims *dims, const PB(TypeProto) * p
         return ATTNRUN_OK;
     if (pb->value_case != ATTNRUN__ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE)
         return attn_fail(ATTNRUN_E_UNSUPPORTED,
-                         "a sequence or optional of something else than tensors");
+                         "a sequence, optional or map of something else than tensors");
     attnrun_type element = { .rank = -1 };
     TRY(read_tensor_type(dims, pb->tensor_type, false, &element));
     type->dtype = element.dtype;
     return ATTNRUN_OK;
+}
+
+static attn_status read_map(struct attn_dims *dims, const PB(TypeProto__Map) * pb,
+                            attnrun_type *type)
+{
+    if (pb->key_type != ATTNRUN_I64 && pb->key_type != ATTNRUN_STRING)
+        return attn_fail(ATTNRUN_E_UNSUPPORTED,
+                         "a map with keys of element type %d, expected i64 or strings",
+                         (int)pb->key_type);
+    type->key_dtype = pb->key_type;
+    return read_elements(dims, pb->value_type, type);
 }
 
 attn_status attn_read_type(struct attn_dims *dims, const PB(TypeProto) * pb, bool fresh,
@@ -84,8 +95,17 @@ attn_status attn_read_type(struct attn_dims *dims, const PB(TypeProto) * pb, boo
         type->kind = ATTNRUN_TENSOR;
         return read_tensor_type(dims, pb->tensor_type, fresh, type);
     case ATTNRUN__ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE:
+        inner = pb->sequence_type->elem_type;
+        if (inner != NULL &&
+            inner->value_case == ATTNRUN__ONNX__TYPE_PROTO__VALUE_MAP_TYPE) {
+            type->kind = ATTNRUN_MAP_SEQUENCE;
+            return read_map(dims, inner->map_type, type);
+        }
         type->kind = ATTNRUN_SEQUENCE;
-        return read_elements(dims, pb->sequence_type->elem_type, type);
+        return read_elements(dims, inner, type);
+    case ATTNRUN__ONNX__TYPE_PROTO__VALUE_MAP_TYPE:
+        type->kind = ATTNRUN_MAP;
+        return read_map(dims, pb->map_type, type);
     case ATTNRUN__ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE:
         inner = pb->optional_type->elem_type;
         type->kind = ATTNRUN_OPTIONAL;
@@ -97,6 +117,6 @@ attn_status attn_read_type(struct attn_dims *dims, const PB(TypeProto) * pb, boo
         return read_elements(dims, inner, type);
     default:
         return attn_fail(ATTNRUN_E_UNSUPPORTED,
-                         "a map, sparse or opaque type where a tensor was expected");
+                         "a sparse or opaque type where a tensor was expected");
     }
 }

@@ -117,7 +117,9 @@ enum { /* what a value is */
     ATTNRUN_ABSENT = 0, ATTNRUN_TENSOR = 1,
     ATTNRUN_SEQUENCE = 2,          /* of tensors */
     ATTNRUN_OPTIONAL = 3,          /* of a tensor */
-    ATTNRUN_OPTIONAL_SEQUENCE = 4
+    ATTNRUN_OPTIONAL_SEQUENCE = 4,
+    ATTNRUN_MAP = 5,               /* from i64 or strings to elements of `dtype` */
+    ATTNRUN_MAP_SEQUENCE = 6       /* of maps of one type */
 };
 
 enum { ATTNRUN_PLAIN = 0, ATTNRUN_BLOCKED_C16 = 1 }; /* layouts; only PLAIN crosses the API */
@@ -131,7 +133,10 @@ typedef struct attnrun_string {
 /* A view. Elements of 8 bits and more are addressed by strides; types under 8 bits are
  * packed from the low bits upwards, always dense, and their strides are not looked at.
  * A sequence has rank 1, dims[0] = its length, data = attnrun_tensor[length].
- * An optional has rank 0 and data = one attnrun_tensor, or NULL for none. */
+ * An optional has rank 0 and data = one attnrun_tensor, or NULL for none.
+ * A map has rank 1, dims[0] = its entries n, dtype = that of its values, and data =
+ * attnrun_tensor[2]: the keys and the values, dense, both of shape [n]. No key is there twice;
+ * the order has no meaning. A sequence of maps is a sequence whose elements are maps. */
 typedef struct attnrun_tensor {
     int32_t kind, dtype, rank, layout;
     int64_t dims[ATTNRUN_MAX_RANK];
@@ -269,6 +274,7 @@ typedef struct attnrun_value_info {
     const char *name;
     const attnrun_tensor *constant; /* NULL unless known at load, or where only its packed
                                      * form is left once a context exists */
+    int32_t key_dtype;              /* of maps: that of the keys */
 } attnrun_value_info;
 ATTNRUN_API attnrun_status attnrun_model_input(const attnrun_model *model, int32_t index,
                                                attnrun_value_info *info);
@@ -407,7 +413,8 @@ typedef struct attnrun_memory_info {
 ATTNRUN_API attnrun_status attnrun_context_memory(const attnrun_context *context,
                                                   attnrun_memory_info *info);
 
-/* Reads a serialized TensorProto, SequenceProto or OptionalProto (`kind` ATTNRUN_TENSOR …).
+/* Reads a serialized TensorProto, SequenceProto, OptionalProto or MapProto (`kind`
+ * ATTNRUN_TENSOR …).
  * The memory belongs to the caller: attnrun_tensor_free(). `name`, where not NULL, is set to
  * the message's name or "". */
 ATTNRUN_API attnrun_status attnrun_tensor_from_pb(attnrun_runtime *runtime, const void *data,
@@ -432,6 +439,8 @@ typedef struct attnrun_type {
     int32_t rank; /* -1: unknown */
     int32_t layout;
     attnrun_dim dims[ATTNRUN_MAX_RANK];
+    int32_t key_dtype; /* of maps: that of the keys; 0: unknown */
+    int32_t reserved;
 } attnrun_type;
 
 typedef struct attnrun_ints { const int64_t *v; int64_t n; } attnrun_ints;     /* v NULL: absent */
@@ -546,7 +555,8 @@ enum { /* attnrun_op_def.flags */
  * operands of one letter have one dtype. Where a letter lists f32, but not f16 and bf16,
  * operands of these types are promoted: the operator sees f32, and the runtime casts at the
  * borders of the region that computes so. Kinds: "x:seq(T)",
- * "x:opt(T)", "x:any" (checked by infer). */
+ * "x:opt(T)", "x:map(T)" and "x:maps(T)" (a map to T, a sequence of such; infer checks the
+ * keys), "x:any" (checked by infer). */
 struct attnrun_op_def {
     uint32_t struct_size, flags;
     const char *domain; /* "" is ai.onnx */

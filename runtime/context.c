@@ -6,6 +6,7 @@
 
 #include "abi.h"
 #include "context.h"
+#include "maps.h"
 #include "operand.h"
 #include "own.h"
 #include "state.h"
@@ -144,7 +145,9 @@ static attn_status check_elements(const struct attnrun_context *context, int32_t
     snprintf(what, sizeof what, "input %d '%s'", index, attn_quote(input->name));
     if (input->type.dtype != ATTNRUN_UNDEFINED)
         value->dtype = input->type.dtype;
-    attn_status status = attn_value_check_elements(value, what);
+    attn_status status = attn_kind_is_map(value->kind)
+                             ? attn_maps_check(value, input->type.key_dtype, what)
+                             : attn_value_check_elements(value, what);
     if (status != ATTNRUN_OK)
         attn_fail_tensor(input->name);
     return status;

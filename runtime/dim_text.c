@@ -75,6 +75,13 @@ const char *attn_type_format(const struct attn_dims *dims, const attnrun_type *t
     struct writer w = { .text = next_buffer(), .bytes = TYPE_TEXT };
     const char *const open[] = { "", "", "seq(", "optional(", "optional(seq(" };
     const char *const close[] = { "", "", ")", ")", "))" };
+    if (type->kind == ATTNRUN_MAP || type->kind == ATTNRUN_MAP_SEQUENCE) {
+        bool map = type->kind == ATTNRUN_MAP;
+        put(&w, "%s%s,%s%s", map ? "map(" : "seq(map(",
+            type->key_dtype != 0 ? attnrun_dtype_name(type->key_dtype) : "?",
+            attnrun_dtype_name(type->dtype), map ? ")" : "))");
+        return w.text;
+    }
     if (type->kind < ATTNRUN_TENSOR || type->kind > ATTNRUN_OPTIONAL_SEQUENCE) {
         put(&w, "nothing");
         return w.text;

@@ -43,6 +43,7 @@ static void fill_value(const struct attn_graph *graph, int32_t id,
     memset(info, 0, sizeof *info);
     info->kind = value->type.kind;
     info->dtype = value->type.dtype;
+    info->key_dtype = value->type.key_dtype;
     info->rank = value->type.rank;
     info->name = value->name;
     bool here = value->data.data != NULL && !(value->flags & ATTN_VALUE_RELEASED);

@@ -342,6 +342,9 @@ static attn_status check_input(const attnrun_step *step, int in, struct letters 
 {
     const attnrun_op_def *op = step->node->op;
     const attnrun_type *type = &step->in[in];
+    static const char *const kinds[] = {
+        "", "tensor", "sequence", "optional", "optional", "map", "sequence of maps",
+    };
     struct attn_operand operand;
     *promote = false;
     attn_row_operand(op, op->inputs, in, &operand);
@@ -352,9 +355,7 @@ static attn_status check_input(const attnrun_step *step, int in, struct letters 
         (type->kind == ATTNRUN_OPTIONAL_SEQUENCE || type->kind == ATTNRUN_TENSOR);
     if (type->kind != operand.kind && !optional)
         return op_fail_input(step, in, ATTNRUN_E_DTYPE, "expected a %s",
-                             operand.kind == ATTNRUN_SEQUENCE ? "sequence"
-                             : operand.kind == ATTNRUN_TENSOR ? "tensor"
-                                                              : "optional");
+                             kinds[operand.kind]);
     if (type->dtype == 0 || is_stored(step, in))
         return ATTNRUN_OK;
     if (!dtype_in(type->dtype, operand.dtypes)) {

@@ -26,6 +26,8 @@ bool attn_value_well_formed(const attnrun_tensor *value)
     case ATTNRUN_TENSOR:
         return tensor_well_formed(value);
     case ATTNRUN_SEQUENCE:
+    case ATTNRUN_MAP:
+    case ATTNRUN_MAP_SEQUENCE:
         return known && value->rank == 1 && value->dims[0] >= 0 &&
                value->dims[0] <= ATTN_MAX_DIM;
     case ATTNRUN_OPTIONAL:
@@ -130,7 +132,8 @@ attn_status attn_step_check_inputs(const struct attn_step *step)
     struct attn_promotion promotion;
     TRY(attn_node_check_types(&step->pub, &promotion));
     for (int32_t i = 0; i < step->pub.n_in && i < 64; i++)
-        if (promotion.inputs >> i & 1) /* there is no cast, since load time did not know */
+        if (promotion.inputs >> i &
+            1) /* there is no cast, since load time did not know */
             return op_fail_input(&step->pub, i, ATTNRUN_E_DTYPE,
                                  "expected a type that the graph states");
     return ATTNRUN_OK;

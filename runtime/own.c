@@ -1,9 +1,11 @@
 /* own.c - looks at strings, sequences and optionals of a caller, and copies them. */
 #include "own.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "checked.h"
+#include "maps.h"
 
 static bool is_optional(const attnrun_tensor *value)
 {
@@ -50,6 +52,10 @@ static attn_status check_plain(const attnrun_tensor *value, int32_t index)
 
 attn_status attn_value_check(const attnrun_tensor *value, int32_t index)
 {
+    char what[32];
+    snprintf(what, sizeof what, "input %d", index);
+    if (attn_kind_is_map(value->kind))
+        return attn_maps_check(value, ATTNRUN_UNDEFINED, what);
     if (!is_optional(value))
         return check_plain(value, index);
     return value->data ? check_plain(value->data, index) : ATTNRUN_OK;
@@ -90,12 +96,28 @@ static attn_status own_tensor(struct attn_heap *heap, struct attn_heap_list *lis
     return made.dtype == ATTNRUN_STRING ? own_strings(heap, list, to) : ATTNRUN_OK;
 }
 
+/* The keys and the values of a map. */
+static attn_status own_map(struct attn_heap *heap, struct attn_heap_list *list,
+                           const attnrun_tensor *from, attnrun_tensor *to)
+{
+    attnrun_tensor *columns = attn_heap_alloc(heap, list, 2 * (int64_t)sizeof *columns);
+    if (columns == NULL)
+        return ATTNRUN_E_MEMORY;
+    TRY(own_tensor(heap, list, map_keys(from), &columns[0]));
+    TRY(own_tensor(heap, list, map_values(from), &columns[1]));
+    *to = *from;
+    to->data = columns;
+    return ATTNRUN_OK;
+}
+
 static attn_status own_plain(struct attn_heap *heap, struct attn_heap_list *list,
                              const attnrun_tensor *from, attnrun_tensor *to)
 {
     int64_t bytes;
     if (from->kind == ATTNRUN_TENSOR)
         return own_tensor(heap, list, from, to);
+    if (from->kind == ATTNRUN_MAP)
+        return own_map(heap, list, from, to);
     const attnrun_tensor *items = from->data;
     if (!ck_mul(from->dims[0], (int64_t)sizeof *items, &bytes))
         return attn_fail(ATTNRUN_E_MEMORY, "a sequence of too many elements");
@@ -103,7 +125,9 @@ static attn_status own_plain(struct attn_heap *heap, struct attn_heap_list *list
     if (copies == NULL)
         return ATTNRUN_E_MEMORY;
     for (int64_t i = 0; i < from->dims[0]; i++)
-        TRY(own_tensor(heap, list, &items[i], &copies[i]));
+        TRY(from->kind == ATTNRUN_MAP_SEQUENCE
+                ? own_map(heap, list, &items[i], &copies[i])
+                : own_tensor(heap, list, &items[i], &copies[i]));
     *to = *from;
     to->data = copies;
     return ATTNRUN_OK;

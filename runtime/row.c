@@ -99,8 +99,13 @@ static void read_type(const attnrun_op_def *row, struct word type,
             operand->kind = ATTNRUN_SEQUENCE;
         else if (memcmp(type.text, "opt(", 4) == 0)
             operand->kind = ATTNRUN_OPTIONAL;
-        type.text += 4;
-        type.length -= 5;
+        else if (memcmp(type.text, "map(", 4) == 0)
+            operand->kind = ATTNRUN_MAP;
+        else if (memcmp(type.text, "maps(", 5) == 0)
+            operand->kind = ATTNRUN_MAP_SEQUENCE;
+        size_t prefix = operand->kind == ATTNRUN_MAP_SEQUENCE ? 5 : 4;
+        type.text += prefix;
+        type.length -= prefix + 1;
     }
     if (word_is(type, "any")) {
         operand->kind = ROW_ANY;

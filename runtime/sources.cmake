@@ -21,6 +21,7 @@ set(ATTN_RUNTIME
   runtime/infer.c
   runtime/io.c
   runtime/late.c
+  runtime/maps.c
   runtime/model.c
   runtime/model_info.c
   runtime/node.c

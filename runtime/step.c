@@ -1,6 +1,8 @@
 /* step.c - making, inferring and executing single steps. */
 #include "step.h"
 
+#include "maps.h"
+
 /* Types that infer() may need at once: of all that the node and its subgraphs take and give,
  * and of the outputs once more. */
 static int64_t count_types(const struct attn_node *node)
@@ -99,6 +101,8 @@ void attn_tensor_to_type(const attnrun_tensor *tensor, attnrun_type *type)
     type->rank = tensor->rank;
     if (tensor->kind != ATTNRUN_TENSOR) {
         type->rank = -1;
+        if (attn_kind_is_map(tensor->kind))
+            type->key_dtype = attn_maps_key_dtype(tensor);
         return;
     }
     for (int i = 0; i < tensor->rank; i++)

@@ -6,6 +6,7 @@ set(ATTN_TOOLS
   tools/io/file.c
   tools/io/json.c
   tools/io/json_read.c
+  tools/io/map.c
   tools/io/npy_read.c
   tools/io/npy_write.c
   tools/io/npz.c
@@ -34,6 +35,7 @@ set(ATTN_TOOLS
   tools/cli/ops.c
   tools/cli/options.c
   tools/cli/outputs.c
+  tools/cli/save_json.c
   tools/cli/plan.c
   tools/cli/profile.c
   tools/cli/progress.c

@@ -114,7 +114,7 @@ attn_status op_type_merge(attnrun_step *step, const attnrun_type *a,
         op_value_forget(merged);
         return ATTNRUN_OK;
     }
-    if (a->kind != b->kind || a->dtype != b->dtype)
+    if (a->kind != b->kind || a->dtype != b->dtype || a->key_dtype != b->key_dtype)
         return op_fail(step, ATTNRUN_E_DTYPE,
                        "its subgraphs give %s and %s for one output",
                        attnrun_dtype_name(a->dtype), attnrun_dtype_name(b->dtype));

@@ -4,6 +4,7 @@ set(ATTN_OPS_ML
   ops/ml/elements.c
   ops/ml/label_encoder.c
   ops/ml/linear.c
+  ops/ml/maps.c
   ops/ml/ml.c
   ops/ml/rows.c
   ops/ml/tree_ensemble.c

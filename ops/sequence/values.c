@@ -1,6 +1,8 @@
 /* values.c - deep copies of values; see values.h. */
 #include "values.h"
 
+#include "../../runtime/maps.h"
+
 attn_status op_value_own_strings(const attnrun_step *step, int out,
                                  attnrun_tensor *tensor)
 {
@@ -30,6 +32,19 @@ static attn_status copy_tensor(const attnrun_step *step, int out,
                                          : ATTNRUN_OK;
 }
 
+static attn_status copy_map(const attnrun_step *step, int out, const attnrun_tensor *from,
+                            attnrun_tensor *to)
+{
+    attnrun_tensor *columns = op_heap(step, out, 2 * (int64_t)sizeof *columns);
+    if (columns == NULL)
+        return ATTNRUN_E_MEMORY;
+    TRY(copy_tensor(step, out, map_keys(from), &columns[0]));
+    TRY(copy_tensor(step, out, map_values(from), &columns[1]));
+    *to = *from;
+    to->data = columns;
+    return ATTNRUN_OK;
+}
+
 static attn_status copy_sequence(const attnrun_step *step, int out,
                                  const attnrun_tensor *from, attnrun_tensor *to)
 {
@@ -42,7 +57,8 @@ static attn_status copy_sequence(const attnrun_step *step, int out,
     if (copies == NULL)
         return ATTNRUN_E_MEMORY;
     for (int64_t i = 0; i < n; i++)
-        TRY(copy_tensor(step, out, &items[i], &copies[i]));
+        TRY((items[i].kind == ATTNRUN_MAP ? copy_map : copy_tensor)(step, out, &items[i],
+                                                                    &copies[i]));
     *to = *from;
     to->data = copies;
     return ATTNRUN_OK;
@@ -51,8 +67,15 @@ static attn_status copy_sequence(const attnrun_step *step, int out,
 static attn_status copy_plain(const attnrun_step *step, int out,
                               const attnrun_tensor *from, attnrun_tensor *to)
 {
-    return from->kind == ATTNRUN_SEQUENCE ? copy_sequence(step, out, from, to)
-                                          : copy_tensor(step, out, from, to);
+    switch (from->kind) {
+    case ATTNRUN_SEQUENCE:
+    case ATTNRUN_MAP_SEQUENCE:
+        return copy_sequence(step, out, from, to);
+    case ATTNRUN_MAP:
+        return copy_map(step, out, from, to);
+    default:
+        return copy_tensor(step, out, from, to);
+    }
 }
 
 attn_status op_value_copy(const attnrun_step *step, int out, const attnrun_tensor *from,

@@ -150,6 +150,15 @@ static void make_ways(struct oracle *oracle)
 
 /* ---- copies of outputs ---- */
 
+/* Elements of a sequence, the keys and the values of a map, what an optional holds. */
+static int64_t inner_count(const attnrun_tensor *value)
+{
+    return value->kind == ATTNRUN_SEQUENCE || value->kind == ATTNRUN_MAP_SEQUENCE
+               ? value->dims[0]
+           : value->kind == ATTNRUN_MAP ? 2
+                                        : 1;
+}
+
 static attnrun_tensor copy_value(const attnrun_tensor *from);
 
 static void *copy_elements(const attnrun_tensor *from)
@@ -171,7 +180,7 @@ static void *copy_elements(const attnrun_tensor *from)
 static attnrun_tensor copy_value(const attnrun_tensor *from)
 {
     attnrun_tensor to = *from;
-    int64_t n = from->kind == ATTNRUN_SEQUENCE ? from->dims[0] : 1;
+    int64_t n = inner_count(from);
     if (from->kind == ATTNRUN_TENSOR) {
         to.data = copy_elements(from);
         return to;
@@ -187,9 +196,8 @@ static attnrun_tensor copy_value(const attnrun_tensor *from)
 
 static void free_value(attnrun_tensor *value)
 {
-    int64_t n = value->kind == ATTNRUN_TENSOR     ? attnrun_tensor_count(value)
-                : value->kind == ATTNRUN_SEQUENCE ? value->dims[0]
-                                                  : 1;
+    int64_t n =
+        value->kind == ATTNRUN_TENSOR ? attnrun_tensor_count(value) : inner_count(value);
     if (value->kind == ATTNRUN_ABSENT || value->data == NULL)
         return;
     for (int64_t k = 0;
@@ -317,8 +325,8 @@ static bool same_values(struct comparison *c, const attnrun_tensor *a,
         return same_tensors(c, a, b);
     if (a->kind == ATTNRUN_ABSENT || a->data == NULL)
         return true;
-    int64_t n = a->kind == ATTNRUN_SEQUENCE ? a->dims[0] : 1;
-    if (a->kind == ATTNRUN_SEQUENCE && a->dims[0] != b->dims[0])
+    int64_t n = inner_count(a);
+    if (n != inner_count(b) || (a->kind == ATTNRUN_MAP && a->dims[0] != b->dims[0]))
         return differs(c, "%s and %s", value_shape(a), value_shape(b));
     for (int64_t i = 0; i < n; i++)
         if (!same_values(c, &((const attnrun_tensor *)a->data)[i],

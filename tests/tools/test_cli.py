@@ -346,7 +346,7 @@ class Cli(unittest.TestCase):
             (["run", self.matmul, "--set", "M"], "not SYMBOL=N"),
             (["run", self.matmul, "--set", "Q=2"], "no input has a dimension 'Q'"),
             (["run", self.matmul, "--shape", "a=2y"], "not a shape"),
-            (["run", self.relu, "-o", "there"], "neither a npz file"),
+            (["run", self.relu, "-o", "there"], "neither a npz, npy or json file"),
             (["check", self.relu], "compare it with --ref"),
             (["check", self.relu, "--ref", self.x_file, "--rtol", "-1"], "a number from 0 on"),
             (["help", "dance"], "no command 'dance'"),

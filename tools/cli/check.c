@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "../io/file.h"
+#include "../io/map.h"
 #include "cli.h"
 #include "files.h"
 
@@ -86,6 +87,7 @@ static attnrun_status set_inputs(struct cli *cli, attnrun_context *context,
         attnrun_value_info info = { .struct_size = sizeof info };
         TRY_LIB(attnrun_model_input(model, i, &info));
         TRY(read_numbered(cli, folder, "input", i, info.kind, &inputs[i], &found));
+        map_narrow(&inputs[i], info.key_dtype, info.dtype);
         if (found)
             TRY_LIB(attnrun_set_input(context, i, &inputs[i].tensor));
     }

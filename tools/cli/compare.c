@@ -6,13 +6,16 @@
  * infinities by sign. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "../io/map.h"
 #include "cli.h"
 
-static bool same_string(const attnrun_tensor *a, const attnrun_tensor *b, int64_t k)
+static bool same_string(const attnrun_tensor *a, int64_t i, const attnrun_tensor *b,
+                        int64_t k)
 {
-    const attnrun_string *s = &((const attnrun_string *)a->data)[k];
+    const attnrun_string *s = &((const attnrun_string *)a->data)[i];
     const attnrun_string *t = &((const attnrun_string *)b->data)[k];
     return s->n == t->n && (s->n == 0 || memcmp(s->data, t->data, (size_t)s->n) == 0);
 }
@@ -30,7 +33,7 @@ static bool close_element(const attnrun_tensor *a, const attnrun_tensor *b, int6
                           const struct tolerance *tolerance)
 {
     if (a->dtype == ATTNRUN_STRING)
-        return same_string(a, b, k);
+        return same_string(a, k, b, k);
     if (value_is_complex(a->dtype))
         return close_number(value_get(a, k), value_get(b, k), tolerance) &&
                close_number(value_get_imaginary(a, k), value_get_imaginary(b, k),
@@ -93,6 +96,51 @@ static attnrun_status compare_tensors(const attnrun_tensor *got,
                      tolerance->atol);
 }
 
+/* Entries are compared by key, in any order. A dict of Python has doubles where the model
+ * says floats, so reals are compared as numbers. */
+static attnrun_status compare_entries(const attnrun_tensor *got, const int64_t *a,
+                                      const attnrun_tensor *expected, const int64_t *b,
+                                      const struct tolerance *tolerance)
+{
+    const attnrun_tensor *x = map_column(got, 1), *y = map_column(expected, 1);
+    bool reals = value_is_float(x->dtype) && value_is_float(y->dtype);
+    if (got->dims[0] > 0 && x->dtype != y->dtype && !reals)
+        return tool_fail(ATTNRUN_E_RANGE, "is a map to %s, expected one to %s",
+                         attnrun_dtype_name(x->dtype), attnrun_dtype_name(y->dtype));
+    for (int64_t i = 0; i < got->dims[0]; i++) {
+        if (!map_same_key(got, a[i], expected, b[i]))
+            return tool_fail(ATTNRUN_E_RANGE, "has the key %s, expected %s",
+                             value_text(map_column(got, 0), a[i]),
+                             value_text(map_column(expected, 0), b[i]));
+        bool same = value_get_int(x, a[i]) == value_get_int(y, b[i]);
+        if (x->dtype == ATTNRUN_STRING)
+            same = same_string(x, a[i], y, b[i]);
+        else if (reals)
+            same = close_number(value_get(x, a[i]), value_get(y, b[i]), tolerance);
+        if (!same)
+            return tool_fail(ATTNRUN_E_RANGE, "at key %s: %s, expected %s",
+                             value_text(map_column(got, 0), a[i]), value_text(x, a[i]),
+                             value_text(y, b[i]));
+    }
+    return ATTNRUN_OK;
+}
+
+static attnrun_status compare_maps(const attnrun_tensor *got,
+                                   const attnrun_tensor *expected,
+                                   const struct tolerance *tolerance)
+{
+    if (got->dims[0] != expected->dims[0])
+        return tool_fail(ATTNRUN_E_RANGE, "is a %s, expected a %s", value_shape(got),
+                         value_shape(expected));
+    int64_t *a = map_order(got), *b = map_order(expected);
+    attnrun_status status = a == NULL || b == NULL
+                                ? tool_fail(ATTNRUN_E_MEMORY, "no memory to compare maps")
+                                : compare_entries(got, a, expected, b, tolerance);
+    free(a);
+    free(b);
+    return status;
+}
+
 static attnrun_status compare_sequences(const attnrun_tensor *got,
                                         const attnrun_tensor *expected,
                                         const struct tolerance *tolerance)
@@ -102,7 +150,8 @@ static attnrun_status compare_sequences(const attnrun_tensor *got,
         return tool_fail(ATTNRUN_E_RANGE, "is a %s, expected a %s", value_shape(got),
                          value_shape(expected));
     for (int64_t i = 0; i < got->dims[0]; i++)
-        if (compare_tensors(&a[i], &b[i], tolerance) != ATTNRUN_OK)
+        if ((a[i].kind == ATTNRUN_MAP ? compare_maps : compare_tensors)(
+                &a[i], &b[i], tolerance) != ATTNRUN_OK)
             return tool_fail_at("element %" PRId64, i);
     return ATTNRUN_OK;
 }
@@ -128,8 +177,10 @@ attnrun_status compare_values(const attnrun_tensor *got, const attnrun_tensor *e
     if (got->kind != expected->kind)
         return tool_fail(ATTNRUN_E_RANGE, "is %s, expected %s", value_shape(got),
                          value_shape(expected));
-    if (got->kind == ATTNRUN_SEQUENCE)
+    if (got->kind == ATTNRUN_SEQUENCE || got->kind == ATTNRUN_MAP_SEQUENCE)
         return compare_sequences(got, expected, tolerance);
+    if (got->kind == ATTNRUN_MAP)
+        return compare_maps(got, expected, tolerance);
     return got->kind == ATTNRUN_TENSOR ? compare_tensors(got, expected, tolerance)
                                        : ATTNRUN_OK;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../io/map.h"
 #include "../io/npy.h"
 #include "../io/npz.h"
 #include "files.h"
@@ -112,6 +113,7 @@ static attnrun_status take(struct inputs *inputs, struct input *input, const cha
     input->given = inputs->some_given = true;
     snprintf(input->how, sizeof input->how, "%.150s", how);
     TRY(narrow(input));
+    map_narrow(&input->held, input->info.key_dtype, input->info.dtype);
     TRY(check_fit(input, &input->held.tensor));
     symbols_bind(inputs, input);
     return ATTNRUN_OK;
@@ -177,7 +179,7 @@ static void raise_rank(struct input *input)
 static bool is_inline(const char *what)
 {
     char *end;
-    if (strchr("[\"", what[0]) != NULL)
+    if (strchr("[{\"", what[0]) != NULL)
         return true;
     (void)strtod(what, &end);
     return end != what && *end == 0
@@ -187,7 +189,11 @@ static bool is_inline(const char *what)
 
 static attnrun_status read_inline(struct input *input, const char *what)
 {
-    attnrun_status status = json_parse_tensor(what, input->info.dtype, &input->held);
+    const attnrun_value_info *info = &input->info;
+    attnrun_status status =
+        info->kind == ATTNRUN_MAP && what[0] == '{'
+            ? json_parse_map(what, info->key_dtype, info->dtype, &input->held)
+            : json_parse_tensor(what, info->dtype, &input->held);
     if (status != ATTNRUN_OK)
         return tool_fail_at("input '%s'", tool_quote(input->info.name));
     raise_rank(input);

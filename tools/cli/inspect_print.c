@@ -11,6 +11,12 @@ static void print_type(const attnrun_value_info *info)
 {
     static const char *const kinds[] = { "", "", "sequence of ", "optional ",
                                          "optional sequence of " };
+    if (info->kind == ATTNRUN_MAP || info->kind == ATTNRUN_MAP_SEQUENCE) {
+        printf("%s %s to %s",
+               info->kind == ATTNRUN_MAP ? "map from" : "sequence of maps from",
+               attnrun_dtype_name(info->key_dtype), attnrun_dtype_name(info->dtype));
+        return;
+    }
     printf("%s%s[", info->kind > 0 && info->kind < 5 ? kinds[info->kind] : "",
            attnrun_dtype_name(info->dtype));
     for (int32_t d = 0; d < info->rank; d++) {

@@ -64,6 +64,10 @@ attnrun_status outputs_count_not_finite(struct job *job, int64_t *count);
 attnrun_status outputs_print_full(struct job *job);
 attnrun_status outputs_json(struct job *job, struct json *json);
 
+/* ---- save_json.c ---- */
+void json_value(struct json *json, const char *key, const attnrun_tensor *value);
+attnrun_status outputs_save_json(struct job *job, const char *path);
+
 /* ---- text.c ---- One of 8 rotating buffers each. */
 const char *text_bytes(int64_t bytes); /* "165 MB" */
 const char *text_count(int64_t count); /* "41.2 M" */

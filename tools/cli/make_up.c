@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../io/map.h"
 #include "inputs.h"
 
 /* splitmix64 */
@@ -164,14 +165,17 @@ static void fill_tensor(struct inputs *inputs, struct input *input)
     }
 }
 
-/* An empty sequence, or an optional of nothing. */
+/* An empty sequence or map, or an optional of nothing. */
 static attnrun_status make_up_container(struct input *input)
 {
     attnrun_tensor *tensor = &input->held.tensor;
     memset(&input->held, 0, sizeof input->held);
     tensor->kind = input->info.kind;
     tensor->dtype = input->info.dtype;
-    if (tensor->kind == ATTNRUN_SEQUENCE) {
+    if (tensor->kind == ATTNRUN_MAP)
+        return json_parse_map("{}", input->info.key_dtype, input->info.dtype,
+                              &input->held);
+    if (tensor->kind == ATTNRUN_SEQUENCE || tensor->kind == ATTNRUN_MAP_SEQUENCE) {
         tensor->rank = 1;
         tensor->strides[0] = (int64_t)sizeof(attnrun_tensor);
         input->held.memory = tensor->data = calloc(1, sizeof(attnrun_tensor));

@@ -184,6 +184,11 @@ static attnrun_status print_values(void *user, const char *name,
     int64_t n = tensor->kind == ATTNRUN_TENSOR ? attnrun_tensor_count(tensor) : 0;
     (void)user;
     printf("%s %s\n", tool_quote(name), value_shape(tensor));
+    if (tensor->kind == ATTNRUN_MAP || tensor->kind == ATTNRUN_MAP_SEQUENCE) {
+        struct json json = { .out = stdout };
+        json_value(&json, NULL, tensor);
+        putchar('\n');
+    }
     for (int64_t k = 0; k < n; k++) {
         int opened = 0, closed = 0;
         int64_t block = 1;
@@ -265,9 +270,20 @@ static attnrun_status save_in_folder(void *user, const char *name,
     return npy_save(path, tensor);
 }
 
+static bool has_maps(const struct job *job)
+{
+    for (int32_t i = 0; i < job->info.n_outputs; i++) {
+        attnrun_value_info info = { .struct_size = sizeof info };
+        if (attnrun_model_output(job->model, i, &info) == ATTNRUN_OK &&
+            (info.kind == ATTNRUN_MAP || info.kind == ATTNRUN_MAP_SEQUENCE))
+            return true;
+    }
+    return false;
+}
+
 /* The form that outputs take at a path: by its extension, and what has none to go by (a
- * device, a FIFO, "-") takes one output as npy and several as npz. */
-enum form { FORM_NPZ, FORM_NPY, FORM_FOLDER };
+ * device, a FIFO, "-") takes one output as npy, several as npz, and maps as JSON. */
+enum form { FORM_NPZ, FORM_NPY, FORM_JSON, FORM_FOLDER };
 
 static enum form form_of(const struct job *job, const char *path)
 {
@@ -275,21 +291,46 @@ static enum form form_of(const struct job *job, const char *path)
         return FORM_NPZ;
     if (file_has_extension(path, ".npy"))
         return FORM_NPY;
+    if (file_has_extension(path, ".json"))
+        return FORM_JSON;
+    if (file_is_special(path) && has_maps(job))
+        return FORM_JSON;
     if (file_is_special(path))
         return job->info.n_outputs == 1 ? FORM_NPY : FORM_NPZ;
     return FORM_FOLDER;
 }
 
+/* The formats of NumPy hold no maps. */
+static attnrun_status check_kinds(const struct job *job, const char *path)
+{
+    for (int32_t i = 0; i < job->info.n_outputs; i++) {
+        attnrun_value_info info = { .struct_size = sizeof info };
+        TRY_LIB(attnrun_model_output(job->model, i, &info));
+        if (info.kind != ATTNRUN_MAP && info.kind != ATTNRUN_MAP_SEQUENCE)
+            continue;
+        tool_fail(ATTNRUN_E_USAGE,
+                  "-o %s: output '%s' is made of maps, which %s cannot hold",
+                  tool_path(path), tool_quote(info.name),
+                  file_has_extension(path, ".npz") ? "a npz file" : "a npy file");
+        tool_hint("-o out.json");
+        return ATTNRUN_E_USAGE;
+    }
+    return ATTNRUN_OK;
+}
+
 attnrun_status outputs_check_path(const struct job *job, const char *path)
 {
     enum form form = form_of(job, path);
+    if (form == FORM_JSON)
+        return ATTNRUN_OK;
+    TRY(check_kinds(job, path));
     if (form == FORM_NPY && job->info.n_outputs != 1)
         return tool_fail(ATTNRUN_E_USAGE,
                          "-o %s: a npy file holds one output, the model has %d",
                          tool_path(path), job->info.n_outputs);
     if (form == FORM_FOLDER && !file_is_folder(path) && path[strlen(path) - 1] != '/')
         return tool_fail(ATTNRUN_E_USAGE,
-                         "-o %s: neither a npz file, a npy file nor a folder "
+                         "-o %s: neither a npz, npy or json file nor a folder "
                          "(a new folder ends in /)",
                          tool_path(path));
     return ATTNRUN_OK;
@@ -312,6 +353,8 @@ attnrun_status outputs_write(struct job *job, const char *path)
 {
     char folder[4096];
     enum form form = form_of(job, path);
+    if (form == FORM_JSON)
+        return outputs_save_json(job, path);
     if (form != FORM_FOLDER)
         return form == FORM_NPZ ? write_archive(job, path) : write_single(job, path);
     if (!file_is_folder(path) && mkdir(path, 0777) != 0)

@@ -5,26 +5,28 @@
 
 #include "json.h"
 
-/* Bytes of the UTF-8 sequence at `s`, 0 where it is none. */
-static int utf8_length(const unsigned char *s)
+/* Bytes of the UTF-8 sequence at `s`, of which `room` bytes are there; 0: it is none. */
+static int utf8_length(const unsigned char *s, int64_t room)
 {
     int n = s[0] < 0x80                   ? 1
             : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
             : s[0] >= 0xe0 && s[0] < 0xf0 ? 3
             : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
                                           : 0;
+    if (n > room)
+        return 0;
     for (int i = 1; i < n; i++)
         if ((s[i] & 0xc0) != 0x80)
             return 0;
     return n;
 }
 
-static void put_text(FILE *out, const char *text)
+static void put_bytes(FILE *out, const char *text, int64_t bytes)
 {
-    const unsigned char *s = (const unsigned char *)(text == NULL ? "" : text);
+    const unsigned char *s = (const unsigned char *)text, *end = s + bytes;
     putc('"', out);
-    while (*s != 0) {
-        int n = utf8_length(s);
+    while (s < end) {
+        int n = utf8_length(s, end - s);
         if (n == 0) {
             fputs("\\ufffd", out);
             n = 1;
@@ -38,6 +40,11 @@ static void put_text(FILE *out, const char *text)
         s += n;
     }
     putc('"', out);
+}
+
+static void put_text(FILE *out, const char *text)
+{
+    put_bytes(out, text == NULL ? "" : text, text == NULL ? 0 : (int64_t)strlen(text));
 }
 
 /* What stands before an item: comma, line, indent, key. */
@@ -85,13 +92,27 @@ void json_int(struct json *json, const char *key, int64_t value)
     fprintf(json->out, "%" PRId64, value);
 }
 
+void json_key(struct json *json, const char *key) { begin_item(json, key); }
+
+void json_raw(struct json *json, const char *text) { fputs(text, json->out); }
+
+void json_string(struct json *json, const char *text, int64_t n)
+{
+    put_bytes(json->out, n > 0 ? text : "", n);
+}
+
+void json_number(struct json *json, double value, int digits)
+{
+    if (isfinite(value))
+        fprintf(json->out, "%.*g", digits, value);
+    else
+        fputs("null", json->out);
+}
+
 void json_real(struct json *json, const char *key, double value)
 {
     begin_item(json, key);
-    if (isfinite(value))
-        fprintf(json->out, "%.9g", value);
-    else
-        fputs("null", json->out);
+    json_number(json, value, 9);
 }
 
 void json_bool(struct json *json, const char *key, bool value)

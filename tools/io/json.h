@@ -19,6 +19,11 @@ void json_text(struct json *json, const char *key, const char *value);
 void json_int(struct json *json, const char *key, int64_t value);
 void json_real(struct json *json, const char *key, double value); /* null if not finite */
 void json_bool(struct json *json, const char *key, bool value);
+/* What stands before a value; json_raw and its kin then write the value itself. */
+void json_key(struct json *json, const char *key);
+void json_raw(struct json *json, const char *text);
+void json_string(struct json *json, const char *text, int64_t n); /* quoted */
+void json_number(struct json *json, double value, int digits);    /* null: not finite */
 void json_dims(struct json *json, const char *key, const attnrun_tensor *tensor);
 
 /* Parses "[[1,2],[3,4]]", "3.5", "true", "[\"a\"]" as a tensor of `dtype`. Ragged lists,

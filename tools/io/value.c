@@ -152,6 +152,9 @@ attnrun_status held_make(struct held *held, int32_t dtype, int32_t rank,
 void held_free(struct held *held)
 {
     free(held->memory);
+    for (int i = 0; held->columns != NULL && i < 2; i++)
+        free(held->columns[i].memory);
+    free(held->columns);
     if (held->library != NULL)
         attnrun_tensor_free(held->runtime, held->library);
     memset(held, 0, sizeof *held);
@@ -360,6 +363,10 @@ const char *value_shape(const attnrun_tensor *tensor)
     char *out = next_buffer();
     if (tensor->kind == ATTNRUN_SEQUENCE)
         snprintf(out, 224, "sequence of %" PRId64, tensor->dims[0]);
+    if (tensor->kind == ATTNRUN_MAP_SEQUENCE)
+        snprintf(out, 224, "sequence of %" PRId64 " maps", tensor->dims[0]);
+    if (tensor->kind == ATTNRUN_MAP)
+        snprintf(out, 224, "map of %" PRId64, tensor->dims[0]);
     if (tensor->kind == ATTNRUN_OPTIONAL || tensor->kind == ATTNRUN_OPTIONAL_SEQUENCE)
         snprintf(out, 224, "optional");
     if (tensor->kind == ATTNRUN_ABSENT)

@@ -12,6 +12,7 @@ struct held {
     void *memory;
     attnrun_runtime *runtime; /* with `library` */
     attnrun_tensor *library;
+    struct held *columns; /* of a map: what holds its keys and its values */
 };
 
 /* Zeroed dense memory for these dims. E_MEMORY over `max_bytes` (0: no bound). */
