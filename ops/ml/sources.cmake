@@ -8,6 +8,7 @@ set(ATTN_OPS_ML
   ops/ml/ml.c
   ops/ml/rows.c
   ops/ml/tree_ensemble.c
+  ops/ml/svm.c
   ops/ml/trees.c
   ops/ml/tree_votes.c
 )

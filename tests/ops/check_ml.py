@@ -98,11 +98,57 @@ def tree_classifier_cases():
                            {"label": "str" if strings else "i8", "scores": "f4"}, attributes)
 
 
+def kernel():
+    name = str(random.choice(["LINEAR", "POLY", "RBF", "SIGMOID"]))
+    return {"kernel_type": name,
+            "kernel_params": [0.3, 0.5, float(random.choice([2, 3, 1]))]}
+
+
+def floats(*shape):
+    return random.standard_normal(shape).astype("f4").ravel().tolist()
+
+
+def svm_regressor_cases():
+    for one_class in (0, 1):
+        for vectors in (0, 1, 6):
+            yield ("SVMRegressor", {"x": features()}, {"y": "f4"},
+                   dict(kernel(), n_supports=vectors, one_class=one_class, rho=floats(1),
+                        coefficients=floats(vectors or FEATURES),
+                        support_vectors=floats(vectors, FEATURES)))
+
+
+def svm_classifier_cases():
+    for classes in (2, 3, 5):
+        for likely in (False, True):
+            # SOFTMAX_ZERO jumps at 1e-7, which is where probabilities are cut.
+            for post in POSTS[:3 if likely else 4]:
+                counts = random.integers(1, 5, classes)
+                pairs = classes * (classes - 1) // 2
+                attributes = dict(kernel(), post_transform=post, rho=floats(pairs),
+                                  vectors_per_class=counts.tolist(),
+                                  support_vectors=floats(counts.sum(), FEATURES),
+                                  coefficients=floats(classes - 1, counts.sum()))
+                if likely:
+                    attributes.update(prob_a=[-abs(a) - 0.2 for a in floats(pairs)],
+                                      prob_b=floats(pairs))
+                strings = random.random() < 0.5
+                names = {"classlabels_strings": [f"c{k}" for k in range(classes)]} if strings \
+                    else {"classlabels_ints": [5 - k for k in range(classes)]}
+                x = features(str(random.choice(["f4", "f8", "i8", "i4"])), 12)
+                yield ("SVMClassifier", {"x": np.nan_to_num(x)},
+                       {"label": "str" if strings else "i8", "scores": "f4"},
+                       dict(attributes, **names))
+        yield ("SVMClassifier", {"x": np.nan_to_num(features())}, {"label": "i8", "scores": "f4"},
+               dict(kernel(), rho=floats(1), coefficients=floats(classes, FEATURES),
+                    classlabels_ints=[5 - k for k in range(classes)]))
+
+
 def write(folder, number, op, inputs, outputs, attributes):
     """One test folder whose expected outputs are ONNX Runtime's; False where it refuses."""
     infos = [helper.make_tensor_value_info(name, ELEMENTS[kind[-2:]], None)
              if kind != "str" else helper.make_tensor_value_info(name, TensorProto.STRING, None)
              for name, kind in outputs.items()]
+    attributes = {name: value for name, value in attributes.items() if value != []}
     graph = helper.make_graph(
         [helper.make_node(op, list(inputs), list(outputs), domain="ai.onnx.ml", **attributes)],
         "case",
@@ -134,7 +180,8 @@ def write(folder, number, op, inputs, outputs, attributes):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         n = 0
-        for cases in (regressor_cases, tree_classifier_cases):
+        for cases in (regressor_cases, tree_classifier_cases, svm_regressor_cases,
+                      svm_classifier_cases):
             for case in cases():
                 n += write(folder, n, *case)
         run = subprocess.run([sys.argv[1], "check", folder], capture_output=True, text=True,
