@@ -22,6 +22,6 @@ endfunction()
 
 foreach(folder
     runtime loaders kernels ops attention convert tools package fuzz conformance models oracle
-    bad hygiene)
+    ml bad hygiene)
   include(tests/${folder}/tests.cmake OPTIONAL)
 endforeach()

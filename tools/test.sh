@@ -81,7 +81,8 @@ prepare() {
         python3 python3-venv &&
         need_venv build/venv tests/requirements.txt &&
         need_more build/venv tests/convert/requirements.txt &&
-        need_more build/venv models/requirements.txt
+        need_more build/venv models/requirements.txt &&
+        if [ $full -eq 1 ]; then need_venv build/venv-ml tests/ml/requirements.txt; fi
 }
 
 c_files() {

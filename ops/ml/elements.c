@@ -2,7 +2,8 @@
  *
  * Binarizer      y = x > threshold ? 1 : 0
  * Scaler         y = (x - offset) * scale as f32; one of each, or one per feature (the
- *                last dim)
+ *                last dim). Of f64 it is rounded at the end, else after each step: trees
+ *                behind it compare with values that were made so.
  * Imputer        y = imputed where x equals the replaced value (NaN equals NaN); one, or
  *                one per feature
  * OneHotEncoder  y[…, k] = 1 as f32 where x is category k, reals cut to integers
@@ -114,13 +115,14 @@ static attn_status scaler_run(const attnrun_step *step, const attnrun_work *work
 {
     const struct scaler_args *args = step->args;
     int64_t i, end = elements_of(step, work, &i);
+    const bool f64 = step->x[0].dtype == ATTNRUN_F64;
     for (; i < end; i++) {
         double x = tensor_get_real(&step->x[0], i);
-        if (args->offset.v != NULL)
-            x -= (double)args->offset.v[i % args->offset.n];
-        if (args->scale.v != NULL)
-            x *= (double)args->scale.v[i % args->scale.n];
-        ((float *)step->y[0].data)[i] = (float)x;
+        float offset = args->offset.v != NULL ? args->offset.v[i % args->offset.n] : 0;
+        float scale = args->scale.v != NULL ? args->scale.v[i % args->scale.n] : 1;
+        ((float *)step->y[0].data)[i] =
+            f64 ? (float)((x - (double)offset) * (double)scale)
+                : ((float)x - offset) * scale;
     }
     return ATTNRUN_OK;
 }
