@@ -14,12 +14,13 @@ enum {                            /* limits; over one: E_LIMIT */
        ATTN_SCAN_NODES = 1 << 20, /* in the whole file */
        ATTN_SCAN_TENSORS = 1 << 20,  /* in the whole file */
        ATTN_SCAN_REPEATED = 1 << 20, /* elements of any repeated field of one message */
-       ATTN_SCAN_OPERANDS = 65536,   /* inputs or outputs of a node */
-       ATTN_SCAN_ATTRIBUTES = 256,   /* of a node */
-       ATTN_SCAN_STRING = 1 << 20,   /* bytes */
-       ATTN_SCAN_NAME = 4096,        /* bytes */
-       ATTN_SCAN_COPY = 512 << 20,   /* bytes of the compact copy */
-       ATTN_SCAN_BULK = 1024         /* tensor data of more bytes than this is cut out */
+       ATTN_SCAN_LIST = 1 << 26, /* of an attribute: ensembles of trees are such lists */
+       ATTN_SCAN_OPERANDS = 65536, /* inputs or outputs of a node */
+       ATTN_SCAN_ATTRIBUTES = 256, /* of a node */
+       ATTN_SCAN_STRING = 1 << 20, /* bytes */
+       ATTN_SCAN_NAME = 4096,      /* bytes */
+       ATTN_SCAN_COPY = 512 << 20, /* bytes of the compact copy */
+       ATTN_SCAN_BULK = 1024       /* tensor data of more bytes than this is cut out */
 };
 #define ATTN_SCAN_FILE (INT64_C(64) << 30) /* bytes of a file */
 

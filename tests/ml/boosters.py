@@ -188,6 +188,4 @@ def pipeline_cases():
             )
 
 
-def booster_cases():
-    for part in (lightgbm_cases, xgboost_cases, catboost_cases, pipeline_cases):
-        yield from part()
+PARTS = (lightgbm_cases, xgboost_cases, catboost_cases, pipeline_cases)

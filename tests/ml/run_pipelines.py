@@ -158,15 +158,17 @@ def agrees_with_package(case, runs):
 
 
 def chosen_cases(arguments):
-    from boosters import booster_cases
-    from kinds import sklearn_cases
-    from kinds import ONLY
+    import boosters
+    import kinds
+    import predictors
+    import transformers
 
-    ONLY.extend([arguments.only] if arguments.only else [])
-    for source in (sklearn_cases, booster_cases):
-        for case in source():
-            if not arguments.only or arguments.only in case.name:
-                yield case
+    kinds.ONLY.extend([arguments.only] if arguments.only else [])
+    for source in (predictors, transformers, boosters):
+        for part in source.PARTS:
+            for case in part():
+                if not arguments.only or arguments.only in case.name:
+                    yield case
 
 
 def needed(folder):
