@@ -88,15 +88,34 @@ static attn_status copy_string(struct attn_pool *pool, ProtobufCBinaryData bytes
     return ATTNRUN_OK;
 }
 
+/* Lists of a few words, again and again (the modes of tree nodes), share their text. */
+enum { RECENT_WORDS = 4 };
+
+static bool same_bytes(const attnrun_string *a, const ProtobufCBinaryData *b)
+{
+    return a->n == (int64_t)b->len &&
+           (b->len == 0 || memcmp(a->data, b->data, b->len) == 0);
+}
+
 static attn_status copy_strings(struct attn_pool *pool, const PB(AttributeProto) * pb,
                                 attnrun_strings *strings)
 {
+    int64_t recent[RECENT_WORDS] = { 0 }, copied = 0;
     int64_t n = (int64_t)pb->n_strings;
     attnrun_string *items = attn_pool_alloc(pool, (n + 1) * (int64_t)sizeof *items);
     if (items == NULL)
         return ATTNRUN_E_MEMORY;
-    for (int64_t k = 0; k < n; k++)
+    for (int64_t k = 0; k < n; k++) {
+        int64_t r = copied < RECENT_WORDS ? copied : RECENT_WORDS;
+        while (--r >= 0 && !same_bytes(&items[recent[r]], &pb->strings[k]))
+            ;
+        if (r >= 0) {
+            items[k] = items[recent[r]];
+            continue;
+        }
         TRY(copy_string(pool, pb->strings[k], &items[k]));
+        recent[copied++ % RECENT_WORDS] = k;
+    }
     *strings = (attnrun_strings){ items, n };
     return ATTNRUN_OK;
 }

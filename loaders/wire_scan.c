@@ -15,7 +15,8 @@
  *   - what the runtime never reads (doc strings and metadata of nodes, training graphs,
  * device placement) is checked and left out.
  *
- * Messages get lengths of five bytes, filled in at their end. */
+ * Messages get lengths of five bytes, filled in at their end. Numbers of lists are
+ * packed. */
 #include "wire_scan.h"
 
 #include <string.h>
@@ -38,6 +39,8 @@ struct frame {
     int64_t bulk;              /* of a tensor: its entry in the table, or -1 */
     uint32_t seen[MAX_FIELDS]; /* occurrences (elements, where packed) by field */
     bool muted;                /* not copied */
+    uint32_t run_id;           /* of the packed numbers that end at run_end in the copy */
+    int64_t run_length, run_end;
 };
 
 struct scanner {
@@ -261,10 +264,8 @@ static attn_status skip_value(struct scanner *s, const struct field *field)
     return ATTNRUN_OK;
 }
 
-static attn_status scan_scalar(struct scanner *s, const struct field *field)
+static attn_status put_number(struct scanner *s, const struct field *field)
 {
-    TRY(count_elements(s, field, 1));
-    TRY(put_tag(s, field->id, field->wire));
     if (field->wire == WIRE_VARINT) {
         uint64_t value = 0;
         TRY(read_varint(s, field, &value));
@@ -273,6 +274,36 @@ static attn_status scan_scalar(struct scanner *s, const struct field *field)
     int64_t from = s->at;
     TRY(skip_value(s, field));
     return put(s, s->data + from, s->at - from);
+}
+
+/* Numbers of a list that the file has one by one become packed: protobuf-c notes each
+ * occurrence of a field in some 40 bytes. */
+static attn_status put_in_list(struct scanner *s, const struct field *field)
+{
+    static const uint8_t room[LENGTH_BYTES] = { 0 };
+    struct frame *frame = s->top;
+    struct attn_scan *scan = s->scan;
+    if (frame->run_id != field->id || frame->run_end != scan->copy_bytes) {
+        TRY(put_tag(s, field->id, WIRE_LENGTH));
+        frame->run_id = field->id;
+        frame->run_length = scan->copy_bytes;
+        TRY(put(s, room, LENGTH_BYTES));
+    }
+    TRY(put_number(s, field));
+    frame->run_end = scan->copy_bytes;
+    if (!frame->muted)
+        set_length(scan->copy + frame->run_length,
+                   (uint64_t)(frame->run_end - frame->run_length - LENGTH_BYTES));
+    return ATTNRUN_OK;
+}
+
+static attn_status scan_scalar(struct scanner *s, const struct field *field)
+{
+    TRY(count_elements(s, field, 1));
+    if (field->descriptor->label == PROTOBUF_C_LABEL_REPEATED)
+        return put_in_list(s, field);
+    TRY(put_tag(s, field->id, field->wire));
+    return put_number(s, field);
 }
 
 /* Tensor data that stays in the file. A tensor has it in one field, in one piece. */
