@@ -245,6 +245,18 @@ static attn_status votes_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     return ATTNRUN_OK;
 }
 
+/* A visit of a node takes about so long; a block of rows takes one tree after the other,
+ * with enough blocks for the threads. */
+enum { VISIT_NS = 5, MOST_ROWS = 32, MANY_TASKS = 32 };
+
+static int64_t count_trees(const struct votes_args *args)
+{
+    int64_t n = args->tree_ids.n > 0;
+    for (int64_t i = 1; i < args->tree_ids.n; i++)
+        n += args->tree_ids.v[i] != args->tree_ids.v[i - 1];
+    return n;
+}
+
 static attn_status votes_plan(attnrun_step *step, int64_t rows)
 {
     struct votes_state *state = step->state;
@@ -252,34 +264,59 @@ static attn_status votes_plan(attnrun_step *step, int64_t rows)
     count_parts(step->args, &trees);
     if (step->node->packed == NULL)
         step->shared_bytes = op_trees_layout(&trees, NULL);
-    step->scratch_bytes = state->n_targets * (int64_t)sizeof(double);
     op_tasks(step, 0, 1, trees.n_nodes * 20);
     op_ml_tasks(step, 1, &state->tasks, rows,
-                (double)trees.n_nodes + (double)state->n_targets * 10);
+                (double)count_trees(step->args) * VISIT_NS * 10 +
+                    (double)state->n_targets * 10);
+    int64_t block = rows / MANY_TASKS + 1;
+    block = block < MOST_ROWS ? block : MOST_ROWS;
+    if (state->tasks.per_task < block) {
+        state->tasks.per_task = block;
+        op_tasks(step, 1, (rows + block - 1) / block,
+                 (int64_t)count_trees(step->args) * VISIT_NS * 10 * block);
+    }
+    if (!ck_mul(state->n_targets * (int64_t)sizeof(double), state->tasks.per_task,
+                &step->scratch_bytes))
+        return op_fail(step, ATTNRUN_E_MEMORY, "its scratch overflows");
     return ATTNRUN_OK;
 }
 
 /* ---- rows ---- */
 
+/* Rows of a task: tree by tree, so that a tree stays in cache for all of them. */
+struct rows {
+    int64_t first, n;
+    double *scores; /* n_targets of each */
+};
+
 /* Sums, or min or max, of the votes of all trees; `first_only`: of the first vote of each
  * leaf. */
-static attn_status vote(const attnrun_step *step, const struct trees *trees, int64_t row,
-                        int32_t sum, bool first_only, double *scores)
+static attn_status vote(const attnrun_step *step, const attnrun_work *work,
+                        const struct trees *trees, const struct rows *rows, int32_t sum,
+                        bool first_only)
 {
     const struct votes_args *args = step->args;
+    const struct votes_state *state = step->state;
     const attnrun_tensor *x = &step->x[0];
     const int64_t features = x->dims[x->rank - 1];
     for (int32_t tree = 1; tree <= trees->roots[0]; tree++) {
-        int64_t leaf = op_trees_leaf(trees, trees->roots[tree], x, row * features, NULL);
-        if (leaf < 0)
-            return op_fail(step, ATTNRUN_E_MODEL,
-                           "the nodes of tree %d are a circle, or one is missing", tree);
-        for (int32_t v = trees->nodes[leaf].yes; v >= 0; v = trees->next[v]) {
-            int64_t target = args->vote_targets.v[v];
-            double weight = list_get(&args->weights, &args->weights_tensor, v);
-            scores[target] = trees_add(sum, scores[target], weight);
-            if (first_only)
-                break;
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        for (int64_t r = 0; r < rows->n; r++) {
+            double *scores = rows->scores + r * state->n_targets;
+            int64_t leaf = op_trees_leaf(trees, trees->roots[tree], x,
+                                         (rows->first + r) * features, NULL);
+            if (leaf < 0)
+                return op_fail(step, ATTNRUN_E_MODEL,
+                               "the nodes of tree %d are a circle, or one is missing",
+                               tree);
+            for (int32_t v = trees->nodes[leaf].yes; v >= 0; v = trees->next[v]) {
+                int64_t target = args->vote_targets.v[v];
+                double weight = list_get(&args->weights, &args->weights_tensor, v);
+                scores[target] = trees_add(sum, scores[target], weight);
+                if (first_only)
+                    break;
+            }
         }
     }
     return ATTNRUN_OK;
@@ -297,22 +334,25 @@ static void put_scores(attnrun_tensor *y, int64_t row, const double *scores, int
         ((float *)y->data)[row * n + t] = (float)scores[t];
 }
 
-static attn_status regressor_row(const attnrun_step *step, const struct trees *trees,
-                                 int64_t row, double *scores)
+static attn_status regressor_rows(const attnrun_step *step, const attnrun_work *work,
+                                  const struct trees *trees, const struct rows *rows)
 {
     const struct votes_args *args = step->args;
     const int64_t n = args->n_targets;
-    for (int64_t t = 0; t < n; t++)
-        scores[t] = op_trees_start(args->aggregate, false);
-    TRY(vote(step, trees, row, args->aggregate, n == 1, scores));
-    for (int64_t t = 0; t < n; t++) {
-        if (args->aggregate == TREES_AVERAGE)
-            scores[t] /= trees->roots[0];
-        scores[t] += base_of(args, t);
+    for (int64_t t = 0; t < rows->n * n; t++)
+        rows->scores[t] = op_trees_start(args->aggregate, false);
+    TRY(vote(step, work, trees, rows, args->aggregate, n == 1));
+    for (int64_t r = 0; r < rows->n; r++) {
+        double *scores = rows->scores + r * n;
+        for (int64_t t = 0; t < n; t++) {
+            if (args->aggregate == TREES_AVERAGE)
+                scores[t] /= trees->roots[0];
+            scores[t] += base_of(args, t);
+        }
+        if (n > 1 || args->post == ML_PROBIT)
+            op_ml_post(scores, n, args->post);
+        put_scores(&step->y[0], rows->first + r, scores, n);
     }
-    if (n > 1 || args->post == ML_PROBIT)
-        op_ml_post(scores, n, args->post);
-    put_scores(&step->y[0], row, scores, n);
     return ATTNRUN_OK;
 }
 
@@ -351,26 +391,29 @@ static int64_t binary_scores(const struct votes_args *args, double threshold,
     return s > threshold ? 1 : 0;
 }
 
-static attn_status classifier_row(const attnrun_step *step, const struct trees *trees,
-                                  int64_t row, double *scores)
+static attn_status classifier_rows(const attnrun_step *step, const attnrun_work *work,
+                                   const struct trees *trees, const struct rows *rows)
 {
     const struct votes_args *args = step->args;
     const struct votes_state *state = step->state;
     const int64_t n = state->n_targets;
-    int64_t best = 0;
-    for (int64_t t = 0; t < n; t++)
-        scores[t] = base_of(args, t);
-    TRY(vote(step, trees, row, TREES_SUM, false, scores));
-    if (state->binary) {
-        best = binary_scores(args, state->threshold, scores);
-    } else {
-        op_ml_post(scores, n, args->post);
-        for (int64_t t = 1; t < n; t++)
-            best = scores[t] > scores[best] ? t : best;
+    for (int64_t t = 0; t < rows->n * n; t++)
+        rows->scores[t] = base_of(args, t % n);
+    TRY(vote(step, work, trees, rows, TREES_SUM, false));
+    for (int64_t r = 0; r < rows->n; r++) {
+        double *scores = rows->scores + r * n;
+        int64_t best = 0;
+        if (state->binary) {
+            best = binary_scores(args, state->threshold, scores);
+        } else {
+            op_ml_post(scores, n, args->post);
+            for (int64_t t = 1; t < n; t++)
+                best = scores[t] > scores[best] ? t : best;
+        }
+        put_label(step, rows->first + r, best);
+        if (step->n_out > 1)
+            put_scores(&step->y[1], rows->first + r, scores, n);
     }
-    put_label(step, row, best);
-    if (step->n_out > 1)
-        put_scores(&step->y[1], row, scores, n);
     return ATTNRUN_OK;
 }
 
@@ -387,13 +430,11 @@ static attn_status votes_run(const attnrun_step *step, const attnrun_work *work)
         return ATTNRUN_OK;
     }
     op_trees_layout(&trees, packed != NULL ? (void *)(uintptr_t)packed : work->shared);
-    int64_t row = ml_rows_end(&state->tasks, work->begin);
-    int64_t end = ml_rows_end(&state->tasks, work->end);
-    for (; row < end; row++) {
-        if (OP_CANCELLED(work))
-            return ATTNRUN_E_CANCELLED;
-        TRY((regressor ? regressor_row : classifier_row)(step, &trees, row,
-                                                         work->scratch));
+    struct rows rows = { .scores = work->scratch };
+    for (int64_t task = work->begin; task < work->end; task++) {
+        rows.first = ml_rows_end(&state->tasks, task);
+        rows.n = ml_rows_end(&state->tasks, task + 1) - rows.first;
+        TRY((regressor ? regressor_rows : classifier_rows)(step, work, &trees, &rows));
     }
     return ATTNRUN_OK;
 }
