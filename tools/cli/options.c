@@ -19,7 +19,7 @@ enum {
 
 const struct cli_option cli_options[] = {
     { "input", 'i', OPT_LIST, AT(inputs), MAKES_INPUTS, "NAME=WHAT",
-      "x=f.npy, x=f.npz[:key], x=f.pb, x=- (npy from stdin), x=[[1,2]], x={\"a\": 1} (a map), "
+      "x=f.npy, x=f.npz[:key], x=f.pb, x=- (npy from stdin), x=[[1,2]], x={\"a\": 1}, "
       "x=ones|zeros, or f.npz by its keys",
       0, 0, 0 },
     { "inputs", 0, OPT_TEXT, AT(inputs_dir), MAKES_INPUTS, "DIR",
@@ -31,8 +31,8 @@ const struct cli_option cli_options[] = {
     { "state", 0, OPT_LIST, AT(states), CLI_PLAN | CLI_BENCH, "PAST=PRESENT",
       "output that becomes an input of the next run: past_*=present_*", 0, 0, 0 },
     { "output", 'o', OPT_TEXT, AT(output), CLI_RUN, "PATH",
-      "write outputs: f.npz, f.npy (one output), f.json, a folder of npy files, or - (stdout)",
-      0, 0, 0 },
+      "write outputs: f.npz, f.npy (one output), f.json, a folder of npy files, or -", 0,
+      0, 0 },
     { "print", 0, OPT_TEXT, AT(print), CLI_RUN, "HOW", "what to show of outputs", 0, 0,
       "full|summary|none" },
     { "ref", 0, OPT_TEXT, AT(ref), CLI_CHECK, "PATH",
