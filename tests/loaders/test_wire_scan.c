@@ -270,6 +270,38 @@ static void bulk(void **state)
     }
 }
 
+/* Lists of an attribute may be as long as those of a large ensemble of trees; one by one
+ * in the file, they are unpacked as one list, in the order of the file. */
+static void long_lists(void **state)
+{
+    enum { N = (1 << 20) + 3 };
+    const ProtobufCMessageDescriptor *type = &attnrun__onnx__attribute_proto__descriptor;
+    struct pb m = { 0 };
+    (void)state;
+    for (int64_t k = 0; k < N; k++)
+        pb_int(&m, 8, k % 5 - 2);
+    pb_string(&m, 1, "list");
+    pb_int(&m, 20, 7); /* the type: between two parts of a list */
+    pb_int(&m, 8, 77);
+    struct attn_scan scan;
+    struct attn_pool pool;
+    attn_pool_init(&pool, memory, ATTN_MEM_MODEL);
+    assert_int_equal(attn_wire_scan(memory, type, m.data, (int64_t)m.bytes, &scan),
+                     ATTNRUN_OK);
+    const Attnrun__Onnx__AttributeProto *pb =
+        (const Attnrun__Onnx__AttributeProto *)attn_scan_unpack(&scan, &pool, type);
+    assert_non_null(pb);
+    assert_int_equal(pb->n_ints, N + 1);
+    for (int64_t k = 0; k < N; k++)
+        assert_int_equal(pb->ints[k], k % 5 - 2);
+    assert_int_equal(pb->ints[N], 77);
+    assert_int_equal(pb->type, 7);
+    assert_true(attn_pool_bytes(&pool) < 20 * (int64_t)N); /* 40 N by occurrences */
+    attn_scan_free(&scan);
+    attn_pool_free(&pool);
+    pb_free(&m);
+}
+
 static int start(void **state)
 {
     (void)state;
@@ -291,6 +323,7 @@ int main(void)
         cmocka_unit_test(subgraphs),        cmocka_unit_test(texts),
         cmocka_unit_test(counts),           cmocka_unit_test(singular_messages_twice),
         cmocka_unit_test(unpacked),         cmocka_unit_test(bulk),
+        cmocka_unit_test(long_lists),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
