@@ -138,7 +138,7 @@ static attn_status read_elements(struct owned_tensor *owned, struct part message
             TRY(attn_pool_grow(&owned->pool, (void **)&items, &capacity, n,
                                (int64_t)sizeof *items));
         TRY(read(owned, &field, &items[n], false));
-        if (items[n].dtype != items[0].dtype)
+        if (!maps && named && items[n].dtype != items[0].dtype)
             return attn_fail(ATTNRUN_E_DTYPE,
                              "element %lld of the sequence is %s, the first is %s",
                              (long long)n, attn_tensor_format(&items[n]),
