@@ -1,169 +1,89 @@
-"""Masks of attention that are a band: constants, and what is computed of sizes alone.
+"""Masks of attention that are a band, for every length.
 
 A band is what LocalAttention does without a mask: key j for query i where
--left <= j - i <= right. A mask that is computed (of Range, Shape, comparisons, …) is
-evaluated at two lengths, both longer than any number in its computation, so that a window
-cannot hide beyond the end; it is a band where both give the same one. A conjunction with a
+-left <= j - i <= right. A mask that is made of sizes and constants (Range, Shape, Slice,
+comparisons, …) is followed symbolically (follow.py), a constant in it over its full extent:
+no length is tried. What cannot be followed is no band, with the reason. A conjunction with a
 mask of keys (batch, 1, 1, keys) is a band with a key mask. No torch here.
 """
-import numpy
-import onnx
-import onnx_ir
+from dataclasses import dataclass
+
 from onnx import TensorProto, helper
 
+from .follow import Follower, array_of, lifted, reads_data, size_of
+from .linear import INFINITE, Linear, Unproved
 from .naming import DOMAIN, name_of
 
 NEVER = -1e4  # scores of this and less mean "not allowed"
-LONGEST = 4096  # a computed mask is not evaluated beyond
-OPS = {"Shape", "Range", "Sub", "Add", "Abs", "Neg", "Mul", "Div", "And", "Or", "Not", "Xor",
-       "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Where", "Trilu",
-       "Unsqueeze", "Squeeze", "Reshape", "Expand", "Cast", "Concat", "Gather", "Slice",
-       "Transpose", "Constant", "ConstantOfShape", "Identity", "Min", "Max", "Flatten",
-       "CumSum", "Tile", "EyeLike", "Mod", "Pow", "Size", "GatherND"}
+ALONG = ((1, 1), (2, -1))  # the form key - query
 
 
-def array_of(value):
-    """The constant behind a value, or None."""
-    if value is None:
-        return None
-    tensor = onnx_ir.convenience.get_const_tensor(value)
-    return None if tensor is None else tensor.numpy()
+def _allowed(value, is_condition):
+    """Whether a query sees a key where its mask has this value."""
+    if isinstance(value, bool) and is_condition:
+        return value
+    if isinstance(value, (int, float)) and not is_condition:
+        if value == 0:
+            return True
+        if value <= NEVER:
+            return False
+        raise Unproved(f"it adds {value:g} to some of the scores")
+    raise Unproved("what it adds to the scores grows with the distance"
+                   if isinstance(value, Linear) else "it is of a type that no mask has")
+
+
+def _joined(pieces):
+    """[(first, last)] of the allowed intervals."""
+    found = []
+    for low, high, allowed in pieces:
+        if allowed and found and found[-1][1] + 1 == low:
+            found[-1] = (found[-1][0], high)
+        elif allowed:
+            found.append((low, high))
+    return found
+
+
+def band_of_field(field, is_condition):
+    """(left, right), -1 without bound; Unproved for what is no band."""
+    if len(field.shape) < 2 or field.shape[-1] != field.shape[-2] or field.shape[-1] == 1:
+        raise Unproved("it has not as many rows as columns, that is known")
+    cell, size = field.cell, field.shape[-1]
+    if cell.form not in (None, ALONG):
+        raise Unproved("it depends on more than the distance of query and key")
+    pieces = [(low, high, _allowed(value, is_condition)) for low, high, value in cell.pieces]
+    far = INFINITE if isinstance(size, Linear) else size - 1
+    first, last = max(pieces[0][0], -far), min(pieces[-1][1], far)
+    inside = _joined([(max(low, first), min(high, last), allowed)
+                      for low, high, allowed in pieces if low <= last and high >= first])
+    if not inside:
+        raise Unproved("it allows nothing")
+    if len(inside) > 1 or not inside[0][0] <= 0 <= inside[0][1]:
+        raise Unproved("what it allows is no band around the query")
+    low, high = inside[0]
+    return -1 if low == first else -int(low), -1 if high == last else int(high)
 
 
 def band_of_array(array, is_condition):
-    """(left, right), -1 without bound; None for what is no band. `array`: a condition, or
-    what is added to scores."""
-    if array.ndim < 2 or array.shape[-1] != array.shape[-2] or array.shape[-1] < 2:
+    """(left, right) of a constant, or None. `array`: a condition, or what is added."""
+    try:
+        return band_of_field(lifted(array), is_condition)
+    except Unproved:
         return None
-    squares = array.reshape(-1, *array.shape[-2:])
-    if not (squares == squares[:1]).all():
-        return None
-    square = squares[0]
-    allowed = square.astype(bool) if is_condition else square == 0
-    if not is_condition and not numpy.all(allowed | (square <= NEVER)):
-        return None
-    if not allowed.any():
-        return None
-    n = len(square)
-    distance = numpy.arange(n)[None, :] - numpy.arange(n)[:, None]
-    left, right = int(-distance[allowed].min()), int(distance[allowed].max())
-    if left < 0 or right < 0 or not numpy.array_equal(
-            allowed, (distance >= -left) & (distance <= right)):
-        return None
-    return -1 if left == n - 1 else left, -1 if right == n - 1 else right
 
 
-def _behind(value):
-    """Nodes that compute a value of sizes and constants, in order; None where something
-    else is read. Shape is a leaf."""
-    found, seen, stack = [], set(), [value]
-    while stack:
-        node = stack.pop().producer()
-        if node is None or id(node) in seen:
-            continue
-        if node.domain not in ("", "ai.onnx") or node.op_type not in OPS or len(seen) > 200:
-            return None
-        seen.add(id(node))
-        found.append(node)
-        for operand in node.inputs if node.op_type not in ("Shape", "Size") else ():
-            if operand is None:
-                continue
-            if operand.producer() is None and array_of(operand) is None:
-                return None
-            stack.append(operand)
-    order = {id(node): i for i, node in enumerate(value.producer().graph)}
-    return sorted(found, key=lambda node: order[id(node)])
-
-
-def _sizes(nodes):
-    """Names of the sizes that nodes read; None where one is not known by name."""
-    names = set()
-    for node in nodes:
-        if node.op_type in ("Shape", "Size"):
-            if node.inputs[0].shape is None:
-                return None
-            for size in node.inputs[0].shape:
-                if isinstance(size, onnx_ir.SymbolicDim):
-                    if not (size.value or "").isidentifier():
-                        return None
-                    names.add(size.value)
-    return sorted(names)
-
-
-def _largest(nodes):
-    """The largest number in the computation, of those that can be a distance."""
-    best = 0
-    for node in nodes:
-        arrays = [array_of(x) for x in (*node.inputs, *node.outputs)]
-        for array in arrays:
-            if array is not None and array.size and array.dtype.kind in "if":
-                near = numpy.abs(array[numpy.isfinite(array)])
-                near = near[near <= 1e6]
-                best = max(best, int(near.max()) if near.size else 0)
-    return best
-
-
-def _shape_array(node, sizes):
-    shape = [sizes[s.value] if isinstance(s, onnx_ir.SymbolicDim) else s
-             for s in node.inputs[0].shape]
-    if node.op_type == "Size":
-        return numpy.array(numpy.prod(shape), numpy.int64)
-    start, end = (node.attributes.get(k) for k in ("start", "end"))
-    return numpy.array(shape[start.value if start else 0:end.value if end else None],
-                       numpy.int64)
-
-
-def _evaluated(value, nodes, sizes, opset):
-    """The numbers of a value where sizes have these values."""
-    protos, constants, done = [], [], set()
-    for node in nodes:
-        if node.op_type in ("Shape", "Size"):
-            constants.append(onnx.numpy_helper.from_array(_shape_array(node, sizes),
-                                                          node.outputs[0].name))
-            done.add(node.outputs[0].name)
-            continue
-        for operand in node.inputs:
-            if operand is not None and operand.producer() is None and operand.name not in done:
-                done.add(operand.name)
-                constants.append(onnx.numpy_helper.from_array(array_of(operand),
-                                                              operand.name))
-        protos.append(onnx_ir.to_proto(node))
-    output = helper.make_value_info(value.name, onnx.TypeProto())
-    graph = helper.make_graph(protos, "mask", [], [output], constants)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    return onnx.reference.ReferenceEvaluator(model).run([value.name], {})[0]
-
-
-def band_of(value, is_condition, opset):
-    """(left, right) of a mask, or None."""
-    array = array_of(value)
-    if array is not None:
-        return band_of_array(array, is_condition)
-    nodes = _behind(value) if value.producer() is not None else None
-    names = _sizes(nodes) if nodes else None
-    if names is None:
-        return None
-    length = max(_largest(nodes), 2) + 7
-    if length + 30 > LONGEST:
-        return None
-    bands = []
-    for more in (0, 23) if names else (0, 0):
-        sizes = {name: length + more + 3 * i for i, name in enumerate(names)}
-        if len(names) > 1:  # the first axis of a mask is small, whatever its name
-            for name in _outer(value):
-                sizes[name] = 2 + bool(more)
-        try:
-            bands.append(band_of_array(_evaluated(value, nodes, sizes, opset), is_condition))
-        except Exception:  # noqa: BLE001 - an operator that the evaluator does not know
-            return None
-    return bands[0] if bands[0] == bands[1] else None
-
-
-def _outer(value):
-    """Names of sizes that are not of the last two axes."""
-    shape = list(value.shape) if value.shape is not None else []
-    last = {s.value for s in shape[-2:] if isinstance(s, onnx_ir.SymbolicDim)}
-    return {s.value for s in shape[:-2] if isinstance(s, onnx_ir.SymbolicDim)} - last
+def followed(value, is_condition):
+    """((left, right), size of its rows) of a mask; Unproved with the reason where it is no
+    band, or cannot be followed."""
+    data = reads_data(value)
+    if data is not None:
+        raise Unproved(f"it depends on the input '{data}'")
+    try:
+        field = Follower().field(value)
+        return band_of_field(field, is_condition), field.shape[-1]
+    except Unproved:
+        raise
+    except Exception as error:  # noqa: BLE001 - an operand of a kind that was not expected
+        raise Unproved(f"it is not followed ({type(error).__name__})") from error
 
 
 def _narrower(a, b):
@@ -171,26 +91,67 @@ def _narrower(a, b):
     return max(a, b) if min(a, b) < 0 else min(a, b)
 
 
-def split(value, opset, depth=4):
-    """(band, value of a key mask or None) of a condition: a band, (batch, 1, 1, keys), or
-    And of such; None where it is something else."""
-    band = band_of(value, True, opset)
-    if band is not None:
-        return band, None
+def length_of(value, axis):
+    """A size of a value: an int, or Linear in names; None where it is not known. Through the
+    operators that shape heads, whose sizes shape inference does not know by name."""
+    node = value.producer()
+    kind = node.op_type if node is not None and node.domain in ("", "ai.onnx") else ""
+    if kind == "Transpose" and "perm" in node.attributes:
+        return length_of(node.inputs[0], node.attributes["perm"].value[axis])
+    if kind == "Reshape":
+        try:
+            size = Follower().numbers(node.inputs[1])[axis]
+        except Unproved:
+            size = -1
+        if isinstance(size, Linear) or size > 0:
+            return size
+    if kind in ("Identity", "Cast"):
+        return length_of(node.inputs[0], axis)
+    if kind in ("Mul", "Div"):
+        for side in (0, 1) if kind == "Mul" else (0,):
+            factor = node.inputs[1 - side].shape
+            if factor is not None and list(factor) in ([], [1]):
+                return length_of(node.inputs[side], axis)
+    try:
+        return size_of(value.shape[axis])
+    except (TypeError, IndexError, Unproved):
+        return None
+
+
+@dataclass
+class Band:
+    """What a mask is: `left`, `right` (-1 without bound), `size` of its rows and columns
+    (None where it has no band), `keys`: the value of a mask of keys, or None."""
+    left: int = -1
+    right: int = -1
+    size: object = None
+    keys: object = None
+
+
+def split(value, depth=4):
+    """The Band of a condition: a band, (batch, 1, 1, keys), or And of such; Unproved where it
+    is something else."""
     array = array_of(value)
     if array is not None and array.all():
-        return (-1, -1), None
+        return Band(size=array.shape[-1] if array.ndim > 1 and array.shape[-2] > 1 else None)
     shape = list(value.shape) if value.shape is not None else []
     if len(shape) == 4 and shape[1] == shape[2] == 1:
-        return (-1, -1), value
-    node = value.producer()
-    if node is None or node.op_type != "And" or depth == 0:
-        return None
-    halves = [split(operand, opset, depth - 1) for operand in node.inputs]
-    if None in halves or all(half[1] is not None for half in halves):
-        return None
-    bounds = tuple(_narrower(a, b) for a, b in zip(halves[0][0], halves[1][0]))
-    return bounds, halves[0][1] if halves[0][1] is not None else halves[1][1]
+        return Band(keys=value)
+    try:
+        (left, right), size = followed(value, True)
+        return Band(left, right, size)
+    except Unproved as reason:
+        node = value.producer()
+        if node is None or node.op_type != "And" or depth == 0 or node.domain not in (
+                "", "ai.onnx"):
+            raise reason
+    a, b = (split(operand, depth - 1) for operand in node.inputs)
+    if a.keys is not None and b.keys is not None:
+        raise Unproved("two masks of keys are in it")
+    if a.size is not None and b.size is not None and a.size != b.size:
+        raise Unproved("sizes in it are not known to be equal")
+    return Band(_narrower(a.left, b.left), _narrower(a.right, b.right),
+                b.size if a.size is None else a.size, b.keys if a.keys is None else a.keys)
 
 
 def local_body(attributes, left, right, has_key_mask, opset):

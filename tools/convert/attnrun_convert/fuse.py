@@ -16,7 +16,9 @@ import numpy
 import onnx_ir
 
 from . import bands
-from .bands import NEVER, array_of
+from .bands import NEVER
+from .follow import array_of
+from .linear import Unproved
 from .naming import DOMAIN
 
 ATTENTION_OPSET = 23
@@ -309,35 +311,63 @@ def _condition_of(mask):
     return None
 
 
-def _band_and_keys(mask, is_condition, opset):
+def _band_of(mask, is_condition):
+    """The Band of a mask of scores; Unproved with the reason where it is none."""
     condition = mask if is_condition else _condition_of(mask)
     if condition is not None:
-        found = bands.split(condition, opset)
-        if found is not None:
-            return found
-    band = bands.band_of(mask, is_condition, opset)
-    if band is not None:
-        return band, None
-    made = mask.producer()  # a square mask is as long as the scores already
-    return _band_and_keys(made.inputs[0], is_condition, opset) if _is(made, "Expand") else None
+        try:
+            return bands.split(condition)
+        except Unproved as reason:
+            made = mask.producer()
+            if not _is(made, "Expand"):
+                raise reason
+            return _band_of(made.inputs[0], is_condition)
+    (left, right), size = bands.followed(mask, False)
+    return bands.Band(left, right, size)
+
+
+def _same(what, a, b):
+    if a is None or b is None or a != b:
+        raise Unproved(f"{what} are not known to be equal")
+
+
+def _need_fit(node, band):
+    """The operator replaces a mask that has a row for each query and a column for each key,
+    of which there are equally many. A constant of another size than the lengths, where these
+    are free, fits where the model runs at all."""
+    q, k = (bands.length_of(x, 1 if _rank(x) == 3 else 2) for x in node.inputs[:2])
+    if band.size is not None and not isinstance(band.size, int):
+        _same("the sizes of the mask and the number of queries", band.size, q)
+        _same("the sizes of the mask and the number of keys", band.size, k)
+    elif band.size is not None:
+        _same("the numbers of queries and keys", q, k)
+        if isinstance(q, int) and q != band.size:
+            raise Unproved("the mask has another size than the scores")
+    elif band.keys is not None:
+        return
+    if band.keys is not None:
+        batch, keys = (bands.length_of(band.keys, axis) for axis in (0, 3))
+        _same("the samples of its mask of keys and of the queries", batch,
+              bands.length_of(node.inputs[0], 0))
+        _same("the sizes of its mask of keys and of the mask", keys, band.size)
 
 
 def localise(node, model, opset):
-    """Replaces an Attention whose mask is a band; the operator's name or None. The mask is
-    square, and as the scores have its size, there are as many queries as keys."""
+    """Replaces an Attention whose mask is a band; the operator's name or None. Unproved where
+    it has a mask that stays."""
     pair = _plain_mask(node)
     if pair is None:
         return None
-    found = _band_and_keys(*pair, opset)
-    if found is None or (found[0] == (-1, -1) and found[1] is not None):
-        return None
-    (left, right), keys = found
-    if keys is None and (left, right) in ((-1, 0), (-1, -1)):
+    band = _band_of(*pair)
+    if (band.left, band.right) == (-1, -1) and band.keys is not None:
+        raise Unproved("it is a mask of keys alone")
+    _need_fit(node, band)
+    if band.keys is None and (band.left, band.right) in ((-1, 0), (-1, -1)):
         operands = list(node.inputs[:3])
-        attributes = {**node.attributes, "is_causal": int(right == 0)}
+        attributes = {**node.attributes, "is_causal": int(band.right == 0)}
         _put(node, [onnx_ir.node("Attention", operands, attributes, name=node.name)])
-        return "Attention, causal" if right == 0 else "Attention without its mask"
-    _put_local(node, model, (left, right), keys, opset)
+        return "Attention, causal" if band.right == 0 else "Attention without its mask"
+    _put_local(node, model, (band.left, band.right), band.keys, opset)
     return "attnrun::LocalAttention"
 
 
@@ -366,13 +396,21 @@ def _opset(model):
 
 
 def localise_all(model, say=print):
-    """Every Attention of an onnx_ir model whose mask is a band; {name: operator}."""
-    done, opset = {}, _opset(model)
+    """Every Attention of an onnx_ir model whose mask is a band; {name: operator}. Why others
+    keep their mask is said once for each reason."""
+    done, kept, opset = {}, {}, _opset(model)
     for node in [n for n in model.graph if _is(n, "Attention")]:
-        kind = localise(node, model, opset)
+        try:
+            kind = localise(node, model, opset)
+        except Unproved as reason:
+            kept.setdefault(str(reason), []).append(node.name)
+            continue
         if kind is not None:
             done[node.name] = kind
             say(f"{node.name} (Attention): {kind}")
+    for reason, names in kept.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        say(f"{names[0]}{more} (Attention): keeps its mask: {reason}")
     for node in [n for n in model.graph if _is(n, "Attention")]:
         _over_queries(node)
     _clean(model)
@@ -389,8 +427,8 @@ def fuse(model, say=print):
         except _No as reason:
             say(f"{node.name} (Softmax): kept, {reason}")
             continue
-        done[made.name] = localise(made, model, opset) or "Attention"
-        say(f"{made.name} (Softmax): {done[made.name]}")
+        done[made.name] = "Attention"
+        say(f"{made.name} (Softmax): Attention")
     done.update(localise_all(model, say))
     return done
 

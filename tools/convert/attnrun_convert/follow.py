@@ -1,0 +1,613 @@
+"""Values of an ONNX graph that depend on sizes and constants alone, followed symbolically.
+
+In: a value (onnx_ir). Out: a Field, its shape in sizes and its element as a function of the
+indices, for every length; or Unproved with the reason. A constant goes in with all of its
+elements: it must be regular over its full extent (constant, or linear, or in at most PIECES
+intervals, along one axis or along the diagonals). Where the model cuts a constant to a
+length, that length is at most the constant's: beyond it the model itself fails, as its
+mask and its scores then differ in shape. No torch here.
+"""
+import ast
+from dataclasses import dataclass
+
+import numpy
+import onnx_ir
+from onnx_ir import DataType
+
+from .linear import (INFINITE, Cell, Linear, Unproved, combined, compared, everywhere,
+                     moved, never_negative, substituted, symbol)
+
+PIECES = 64
+SMALL = 64  # elements of an array of rank 0 or 1 that may be a shape
+EXACT = {DataType.BOOL, DataType.INT32, DataType.INT64, DataType.FLOAT, DataType.DOUBLE}
+SHORT = {DataType.FLOAT16, DataType.BFLOAT16}
+TO_THE_END = 1 << 31
+
+
+def array_of(value):
+    """The constant behind a value, or None."""
+    if value is None:
+        return None
+    tensor = onnx_ir.convenience.get_const_tensor(value)
+    return None if tensor is None else tensor.numpy()
+
+
+def size_of(dim):
+    """A size of a shape: an int, or Linear in names."""
+    if not isinstance(dim, onnx_ir.SymbolicDim):
+        return int(dim)
+    if dim.value is None:
+        raise Unproved("a size that it reads has no name")
+
+    def walk(node):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
+            a, b = walk(node.left), walk(node.right)
+            return a + b if isinstance(node.op, ast.Add) else (
+                a - b if isinstance(node.op, ast.Sub) else a * b)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return -walk(node.operand)
+        if isinstance(node, ast.Constant) and isinstance(node.value, int):
+            return node.value
+        if isinstance(node, ast.Name):
+            return symbol(node.id)
+        raise ValueError(node)
+    try:
+        return walk(ast.parse(dim.value, mode="eval").body)
+    except (ValueError, SyntaxError, Unproved):
+        return symbol(dim.value)  # equal texts are equal sizes
+
+
+@dataclass
+class Field:
+    """`shape`: ints and Linear; `cell`: the element at indices rank … 1, from the left."""
+    shape: tuple
+    cell: Cell
+
+    def __post_init__(self):
+        flat = {axis: 0 for axis, size in self.dims().items() if size == 1}
+        if flat:
+            self.cell = moved(self.cell, flat)
+
+    def dims(self):
+        rank = len(self.shape)
+        return {rank - i: size for i, size in enumerate(self.shape)}
+
+
+def _plain(x):
+    """A number of an array as bool, int or float of Python."""
+    return x.item() if hasattr(x, "item") else x
+
+
+def _runs(numbers, form, first):
+    """The cell of numbers along a form, the first at `first`."""
+    numbers = [_plain(x) for x in numbers]
+    last = first + len(numbers) - 1
+    steps = {b - a for a, b in zip(numbers, numbers[1:])} if not isinstance(
+        numbers[0], bool) and numpy.isfinite(numbers).all() else set()
+    if len(steps) == 1 and (step := steps.pop()) and float(step).is_integer():
+        value = sum((symbol(s) * (c * int(step)) for s, c in form),
+                    numbers[0] - first * int(step))
+        return Cell(form, [(first, last, value)])
+    starts = [0] + [i for i in range(1, len(numbers)) if numbers[i] != numbers[i - 1]]
+    if len(starts) > PIECES:
+        raise Unproved("a constant in it changes too often")
+    ends = starts[1:] + [len(numbers)]
+    return Cell(form, [(first + a, first + b - 1, numbers[a])
+                       for a, b in zip(starts, ends)])
+
+
+def lifted(array):
+    """A constant as a Field; all of its elements are looked at."""
+    array = numpy.asarray(array)
+    if array.size == 0 or array.dtype.kind not in "bifu" and array.dtype.name != "bfloat16":
+        raise Unproved("it holds a constant without numbers")
+    if array.dtype.name in ("bfloat16", "float16"):
+        array = array.astype(numpy.float32)
+    if array.dtype.kind == "f" and numpy.isnan(array).any():
+        raise Unproved("a constant in it holds NaN")
+    core, axes = array, []
+    for axis in range(array.ndim):
+        first = core.take([0], axis)
+        if (core == first).all():
+            core = first
+        else:
+            axes.append(axis)
+    core = core.reshape([array.shape[axis] for axis in axes])
+    places = [array.ndim - axis for axis in axes]
+    if not axes:
+        return Field(array.shape, everywhere(_plain(core)))
+    if len(axes) == 1:
+        return Field(array.shape, _runs(core, ((places[0], 1),), 0))
+    if len(axes) > 2:
+        raise Unproved("a constant in it differs from head to head or sample to sample")
+    if not (core[1:, 1:] == core[:-1, :-1]).all():
+        raise Unproved(f"a constant {list(array.shape)} in it depends on more than the "
+                       "distance of query and key")
+    rows, _ = core.shape
+    along = numpy.concatenate([core[::-1, 0], core[0, 1:]])
+    row, column = places
+    return Field(array.shape, _runs(along, ((column, 1), (row, -1)), 1 - rows))
+
+
+def field_of(x):
+    """A Field of what `Follower.value` gives."""
+    if isinstance(x, Field):
+        return x
+    if x.size == 1:
+        return Field((1,) * x.ndim, everywhere(x.reshape(-1)[0]))
+    if any(isinstance(element, Linear) for element in x.flat):
+        raise Unproved("a list of sizes is used as a table")
+    return lifted(numpy.array(x.tolist()))
+
+
+def broadcast(*shapes):
+    rank = max(map(len, shapes))
+    found = []
+    for sizes in zip(*[(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]):
+        longer = {size for size in sizes if size != 1}
+        if len(longer) > 1:
+            raise Unproved("sizes in it are not known to be equal")
+        found.append(longer.pop() if longer else 1)
+    return tuple(found)
+
+
+def _rounded(value, dtype):
+    """What a tensor of this type holds."""
+    if dtype is None or isinstance(value, Linear) or isinstance(value, bool):
+        if isinstance(value, Linear) and dtype not in EXACT:
+            raise Unproved(f"positions in it are of type {dtype}")
+        return value
+    with numpy.errstate(over="ignore"):
+        return _plain(numpy.asarray(value).astype(dtype.numpy()).astype(
+            numpy.float32 if dtype in SHORT else dtype.numpy()))
+
+
+def _number(function):
+    """Of constants alone."""
+    def checked(*values):
+        if any(isinstance(v, Linear) for v in values):
+            raise Unproved("a position or size goes through an operator that is not followed")
+        with numpy.errstate(all="ignore"):
+            return _plain(function(*[numpy.asarray(v) for v in values]))
+    return checked
+
+
+def _product(a, b):
+    return 0 if isinstance(a, Linear) and b == 0 or isinstance(b, Linear) and a == 0 else a * b
+
+
+def _divided(a, b):
+    if isinstance(a, Linear) and not isinstance(b, Linear) and b and all(
+            c % b == 0 for c in (*a.terms.values(), a.constant)):
+        return sum((symbol(s) * int(c // b) for s, c in a.terms.items()),
+                   int(a.constant // b))
+    if isinstance(a, Linear) or isinstance(b, Linear) or not b:
+        raise Unproved("a position or size is divided")
+    if isinstance(a, float) or isinstance(b, float):
+        return a / b
+    return int(numpy.trunc(a / b))
+
+
+def _truth(values):
+    for v in values:
+        if not isinstance(v, bool):
+            raise Unproved("a condition in it is no condition")
+
+
+def _logic(function):
+    def checked(*values):
+        _truth(values)
+        return function(*values)
+    return checked
+
+
+POINTWISE = {
+    "Add": lambda a, b: a + b, "Sub": lambda a, b: a - b, "Mul": _product, "Div": _divided,
+    "Neg": lambda a: -a, "Identity": lambda a: a, "Pow": _number(numpy.power),
+    "Mod": _number(numpy.mod), "And": _logic(lambda a, b: a and b),
+    "Or": _logic(lambda a, b: a or b), "Xor": _logic(lambda a, b: a != b),
+    "Not": _logic(lambda a: not a)}
+# operator: (kind, whether the operands change places, whether the result is negated)
+COMPARES = {"LessOrEqual": ("<=", False, False), "GreaterOrEqual": ("<=", True, False),
+            "Greater": ("<=", False, True), "Less": ("<=", True, True),
+            "Equal": ("==", False, False)}
+
+
+def _attribute(node, name, default=None):
+    attribute = node.attributes.get(name)
+    return default if attribute is None else attribute.value
+
+
+def _chosen(condition, yes, no):
+    def pick(c, a, b):
+        _truth([c])
+        return a if c else b
+    return combined(pick, condition, yes, no)
+
+
+def _compared_fields(kind, a, b):
+    shape = broadcast(a.shape, b.shape)
+    dims = Field(shape, everywhere(0)).dims()
+    return Field(shape, compared(kind, a.cell, b.cell, dims))
+
+
+def _flipped(field):
+    return Field(field.shape, combined(_logic(lambda a: not a), field.cell))
+
+
+def _picked(condition, yes, no):
+    return Field(broadcast(condition.shape, yes.shape, no.shape),
+                 _chosen(condition.cell, yes.cell, no.cell))
+
+
+def _is_list(*values):
+    """Whether operands are small arrays, of which results stay arrays."""
+    return all(isinstance(v, numpy.ndarray) for v in values)
+
+
+def _listed(field):
+    """A Field of one value per element of a small known shape, as an array."""
+    if len(field.shape) > 1 or any(isinstance(size, Linear) for size in field.shape):
+        return None
+    count = field.shape[0] if field.shape else 1
+    if count > SMALL:
+        return None
+    found = numpy.empty(count, object)
+    for i in range(count):
+        found[i] = moved(field.cell, {1: i}).value
+    return found.reshape(field.shape)
+
+
+class Follower:
+    """Follows values of one graph; results are kept."""
+
+    def __init__(self):
+        self.known = {}
+
+    def field(self, value):
+        return field_of(self.value(value))
+
+    def numbers(self, value):
+        """A list of ints and Linear, of a shape or of axes."""
+        found = self.value(value)
+        if isinstance(found, Field):
+            found = _listed(found)
+            if found is None:
+                raise Unproved("a shape in it is no list of sizes")
+        return [x if isinstance(x, Linear) else int(x) for x in found.reshape(-1)]
+
+    def value(self, value):
+        """A Field, or an array of objects: numbers and Linear."""
+        stack = [value]
+        while stack:
+            top = stack[-1]
+            if id(top) in self.known:
+                stack.pop()
+                continue
+            waiting = [x for x in self._operands(top) if id(x) not in self.known]
+            if waiting:
+                stack += waiting
+                continue
+            self.known[id(top)] = (self._computed(top), top)
+            stack.pop()
+        return self.known[id(value)][0]
+
+    def _operands(self, value):
+        node = value.producer()
+        if array_of(value) is not None or node is None or node.op_type in ("Shape", "Size"):
+            return []
+        if len(self.known) > 2000:
+            raise Unproved("it is computed in too many steps")
+        return [x for x in node.inputs if x is not None]
+
+    def _computed(self, value):
+        array = array_of(value)
+        if array is not None:
+            if array.ndim <= 1 and array.size <= SMALL and array.dtype.kind in "bifu":
+                found = numpy.empty(array.shape, object)
+                found.reshape(-1)[:] = [_plain(x) for x in array.reshape(-1)]
+                return found
+            return lifted(array)
+        node = value.producer()
+        if node is None:
+            raise Unproved(f"it depends on the input '{value.name}'")
+        if node.domain not in ("", "ai.onnx") or value is not node.outputs[0]:
+            raise Unproved(f"{node.op_type} in it is not followed")
+        made = self._of_node(node)
+        return self._typed(made, value.dtype)
+
+    def _typed(self, made, dtype):
+        if isinstance(made, Field):
+            return Field(made.shape, combined(lambda v: _rounded(v, dtype), made.cell))
+        found = numpy.empty(made.shape, object)
+        found.reshape(-1)[:] = [_rounded(x, dtype) for x in made.reshape(-1)]
+        return found
+
+    def _of_node(self, node):
+        kind = node.op_type
+        operands = [None if x is None else self.known[id(x)][0] for x in node.inputs] \
+            if kind not in ("Shape", "Size") else []
+        if kind in POINTWISE:
+            return self._pointwise(POINTWISE[kind], operands)
+        if kind in COMPARES:
+            return self._compare(kind, operands)
+        function = getattr(self, "_" + kind.lower(), None)
+        if function is None:
+            raise Unproved(f"{kind} in it is not followed")
+        return function(node, *operands)
+
+    def _pointwise(self, function, operands):
+        if _is_list(*operands):
+            try:
+                return numpy.asarray(numpy.frompyfunc(function, len(operands), 1)(*operands),
+                                     object)
+            except ValueError as error:
+                raise Unproved("sizes in it do not fit") from error
+        fields = [field_of(x) for x in operands]
+        return Field(broadcast(*[f.shape for f in fields]),
+                     combined(function, *[f.cell for f in fields]))
+
+    def _compare(self, kind, operands):
+        kind, swapped, negated = COMPARES[kind]
+        a, b = operands[::-1] if swapped else operands
+        if _is_list(a, b):
+            def single(x, y):
+                truth = compared(kind, everywhere(x), everywhere(y), {}).value
+                return not truth if negated else truth
+            return numpy.asarray(numpy.frompyfunc(single, 2, 1)(a, b), object)
+        found = _compared_fields(kind, field_of(a), field_of(b))
+        return _flipped(found) if negated else found
+
+    # Sizes
+
+    def _shape(self, node):
+        shape = node.inputs[0].shape
+        if shape is None:
+            raise Unproved("a size that it reads is not known")
+        dims = list(shape)[_attribute(node, "start", 0):_attribute(node, "end", None)]
+        found = numpy.empty(len(dims), object)
+        found[:] = [size_of(dim) for dim in dims]
+        return found
+
+    def _size(self, node):
+        total = numpy.empty((), object)
+        total[()] = 1
+        for size in self._shape(node):
+            total[()] = _product(total[()], size)
+        return total
+
+    def _range(self, node, start, limit, delta):
+        start, limit, delta = (x.reshape(-1)[0] for x in (start, limit, delta))
+        if delta != 1:
+            raise Unproved("a Range in it has another step than one")
+        return Field((limit - start,), everywhere(symbol(1) + start))
+
+    def _constantofshape(self, node, shape):
+        tensor = _attribute(node, "value")
+        value = _plain(tensor.numpy().reshape(-1)[0]) if tensor is not None else 0.0
+        sizes = [x if isinstance(x, Linear) else int(x) for x in shape.reshape(-1)]
+        if len(sizes) <= 1 and all(isinstance(s, int) and s <= SMALL for s in sizes):
+            found = numpy.empty(sizes, object)
+            found.reshape(-1)[:] = value
+            return found
+        return Field(tuple(sizes), everywhere(value))
+
+    # The same elements at other places
+
+    def _cast(self, node, x):
+        to = DataType(_attribute(node, "to"))
+        x = self._pointwise(lambda v: int(v) if isinstance(v, bool) else v, [x])
+        if to != DataType.BOOL:
+            return self._typed(x, to)
+        zero = numpy.empty((), object)
+        zero[()] = 0
+        return self._pointwise(POINTWISE["Not"], [self._compare("Equal", [x, zero])])
+
+    def _expand(self, node, x, shape):
+        field = field_of(x)
+        return Field(broadcast(field.shape, self.numbers(node.inputs[1])), field.cell)
+
+    def _unsqueeze(self, node, x, axes):
+        axes = [int(a) for a in axes.reshape(-1)]
+        if _is_list(x):
+            return numpy.expand_dims(x, tuple(axes))
+        rank = len(x.shape) + len(axes)
+        new = {a % rank for a in axes}
+        old = iter(x.shape)
+        return self._reaxed(x, [1 if i in new else next(old) for i in range(rank)])
+
+    def _squeeze(self, node, x, axes=None):
+        if _is_list(x):
+            return numpy.squeeze(x, None if axes is None else tuple(
+                int(a) for a in axes.reshape(-1)))
+        rank = len(x.shape)
+        gone = {i for i, size in enumerate(x.shape) if size == 1} if axes is None else {
+            int(a) % rank for a in axes.reshape(-1)}
+        if any(x.shape[i] != 1 for i in gone):
+            raise Unproved("it drops an axis that is not known to be one long")
+        return self._reaxed(x, [size for i, size in enumerate(x.shape) if i not in gone])
+
+    def _reaxed(self, field, shape):
+        """Axes of size one come and go."""
+        old = [axis for axis, size in field.dims().items() if size != 1]
+        new = [len(shape) - i for i, size in enumerate(shape) if size != 1]
+        if [field.shape[len(field.shape) - a] for a in old] != [shape[len(shape) - a]
+                                                                for a in new]:
+            raise Unproved("it changes its shape in a way that is not followed")
+        return Field(tuple(shape), moved(field.cell, {a: symbol(b) for a, b in zip(old, new)}))
+
+    def _reshape(self, node, x, shape):
+        sizes = self.numbers(node.inputs[1])
+        if _is_list(x) and all(isinstance(s, int) for s in sizes) and len(sizes) <= 1:
+            return x.reshape(sizes)
+        field = field_of(x)
+        if 0 in sizes and not _attribute(node, "allowzero", 0):
+            sizes = [field.shape[i] if s == 0 else s for i, s in enumerate(sizes)]
+        if -1 in sizes:
+            rest = [s for s in field.shape if s != 1]
+            for s in sizes:
+                if s in rest:
+                    rest.remove(s)
+            if len(rest) > 1:
+                raise Unproved("it changes its shape in a way that is not followed")
+            sizes[sizes.index(-1)] = rest[0] if rest else 1
+        return self._reaxed(field, sizes)
+
+    def _transpose(self, node, x):
+        field = field_of(x)
+        rank = len(field.shape)
+        perm = list(_attribute(node, "perm", range(rank)[::-1]))
+        return Field(tuple(field.shape[p] for p in perm),
+                     moved(field.cell, {rank - p: symbol(rank - i)
+                                        for i, p in enumerate(perm)}))
+
+    def _concat(self, node, *operands):
+        if not _is_list(*operands):
+            raise Unproved("Concat in it is not followed")
+        return numpy.concatenate(operands, _attribute(node, "axis"))
+
+    def _tile(self, node, x, repeats):
+        field = field_of(x)
+        times = self.numbers(node.inputs[1])
+        if any(n != 1 and size != 1 for n, size in zip(times, field.shape)):
+            raise Unproved("it repeats a constant")
+        return Field(tuple(n if size == 1 else size for n, size in zip(times, field.shape)),
+                     field.cell)
+
+    def _gather(self, node, data, index):
+        axis = _attribute(node, "axis", 0)
+        if _is_list(data, index) and not any(isinstance(i, Linear) for i in index.flat):
+            return numpy.asarray(numpy.take(data, index.astype(int), axis), object)
+        data, index = field_of(data), field_of(index)
+        form, place = index.cell.form, index.cell.pieces[0][2]
+        if len(index.cell.pieces) > 1 or not never_negative(place, index.dims()):
+            raise Unproved("it gathers at places that are not followed")
+        rank, wide = len(data.shape), len(index.shape)
+        axis %= rank
+        new_rank = rank - 1 + wide
+        mapping = {rank - i: symbol(rank - i) if i > axis else symbol(new_rank - i)
+                   for i in range(rank)}
+        behind = rank - axis - 1
+        mapping[rank - axis] = substituted(place, {s: symbol(s + behind)
+                                                   for s in range(1, wide + 1)})
+        shape = (*data.shape[:axis], *index.shape, *data.shape[axis + 1:])
+        cell = moved(data.cell, mapping)
+        if form is not None:  # only where the table of places has not ended
+            limits = moved(index.cell, {s: symbol(s + behind) for s in range(1, wide + 1)})
+            cell = combined(lambda value, _: value, cell, limits)
+        return Field(shape, cell)
+
+    def _slice(self, node, x, *given):
+        names = [None if v is None else self.numbers(v) for v in node.inputs[1:]]
+        starts, ends = names[:2]
+        rank = x.ndim if _is_list(x) else len(x.shape)
+        axes = names[2] if len(names) > 2 and names[2] is not None else range(len(starts))
+        steps = names[3] if len(names) > 3 and names[3] is not None else [1] * len(starts)
+        if _is_list(x) and rank == 1 and not any(isinstance(n, Linear)
+                                                 for n in (starts[0], ends[0])):
+            return x[starts[0]:ends[0]:steps[0]]
+        x = field_of(x)
+        for axis, start, end, step in zip(axes, starts, ends, steps):
+            if step != 1:
+                raise Unproved("it takes every n-th element")
+            x = self._cut(x, axis % rank, start, end)
+        return x
+
+    def _cut(self, field, axis, start, end):
+        size = field.shape[axis]
+
+        def place(x):
+            if never_negative(x, {}):
+                return x
+            if never_negative(-1 * x - 1, {}):
+                return x + size
+            raise Unproved("it is cut at a place that may be before its start")
+        start = place(start)
+        end = size if not isinstance(end, Linear) and end >= TO_THE_END else place(end)
+        if isinstance(end, Linear) and isinstance(size, int):
+            if size < 2:
+                raise Unproved("it cuts an axis of one element")
+        elif not never_negative(size - end, {}):
+            if not isinstance(size, int):
+                raise Unproved("it is cut at a place that may be behind its end")
+            end = min(end, size)
+        mapping = {len(field.shape) - axis: symbol(len(field.shape) - axis) + start}
+        shape = list(field.shape)
+        shape[axis] = end - start
+        return Field(tuple(shape), moved(field.cell, mapping))
+
+    # Elements chosen by position
+
+    def _where(self, node, condition, yes, no):
+        if _is_list(condition, yes, no):
+            return numpy.asarray(numpy.frompyfunc(
+                lambda c, a, b: a if c else b, 3, 1)(condition, yes, no), object)
+        return _picked(*map(field_of, (condition, yes, no)))
+
+    def _smaller(self, a, b):
+        return _picked(_compared_fields("<=", a, b), a, b)
+
+    def _min(self, node, *operands):
+        found = field_of(operands[0])
+        for x in operands[1:]:
+            found = self._smaller(found, field_of(x))
+        return found
+
+    def _max(self, node, *operands):
+        found = field_of(operands[0])
+        for x in map(field_of, operands[1:]):
+            found = _picked(_compared_fields("<=", found, x), x, found)
+        return found
+
+    def _abs(self, node, x):
+        field = field_of(x)
+        negated = Field(field.shape, combined(lambda v: -v, field.cell))
+        zero = Field((), everywhere(0))
+        return _picked(_compared_fields("<=", zero, field), field, negated)
+
+    def _diagonal(self, shape, offset):
+        """Whether key - query >= offset, over the last two axes."""
+        distance = Field(tuple(shape), everywhere(symbol(1) - symbol(2)))
+        return _compared_fields("<=", Field((), everywhere(offset)), distance)
+
+    def _trilu(self, node, x, k=None):
+        field = field_of(x)
+        offset = 0 if k is None else k.reshape(-1)[0]
+        upper = _attribute(node, "upper", 1)
+        keep = (self._diagonal(field.shape[-2:], offset) if upper else
+                _flipped(self._diagonal(field.shape[-2:], offset + 1)))
+        first = field.cell.pieces[0][2]
+        zero = False if isinstance(first, bool) else type(first)(0) if isinstance(
+            first, (int, float)) else 0
+        return _picked(keep, field, Field((), everywhere(zero)))
+
+    def _eyelike(self, node, x):
+        field = field_of(x)
+        k = _attribute(node, "k", 0)
+        at = _picked(_flipped(self._diagonal(field.shape, k + 1)),
+                     self._diagonal(field.shape, k), Field((), everywhere(False)))
+        return Field(at.shape, combined(int, at.cell))
+
+    def _cumsum(self, node, x, axis):
+        field = field_of(x)
+        if field.cell.value is None or _attribute(node, "exclusive", 0) or _attribute(
+                node, "reverse", 0):
+            raise Unproved("CumSum in it is not followed")
+        place = len(field.shape) - int(axis.reshape(-1)[0]) % len(field.shape)
+        return Field(field.shape, combined(lambda v: (symbol(place) + 1) * v, field.cell))
+
+
+def reads_data(value):
+    """The name of an input of the model whose elements a value depends on, or None."""
+    seen, stack = set(), [value]
+    while stack:
+        value = stack.pop()
+        node = value.producer()
+        if id(value) in seen or array_of(value) is not None:
+            continue
+        seen.add(id(value))
+        if node is None:
+            return value.name
+        if node.op_type not in ("Shape", "Size"):
+            stack += [x for x in node.inputs if x is not None]
+    return None
