@@ -53,6 +53,18 @@ static ALWAYS_INLINE float row_exp(float *s, size_t n, float shift, float least)
     return v_reduce_add((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
+/* Below this a score times log2(e) is no float any more. */
+#define FAR (-2e38f)
+
+/* row_exp where even the maximum is below FAR, as under a mask of -FLT_MAX: the maximum
+ * is subtracted first. */
+static float far_row_exp(float *s, size_t n, float max, float least)
+{
+    for (size_t j = 0; j < n; j++)
+        s[j] -= max;
+    return row_exp(s, n, 0.0f, least);
+}
+
 /* Rows of n scores become exp(score - max). */
 void K(softmax_rows_f32)(float *s, ptrdiff_t row, size_t rows, size_t n, float least,
                          struct attn_softmax_row *state)
@@ -68,12 +80,16 @@ void K(softmax_rows_f32)(float *s, ptrdiff_t row, size_t rows, size_t n, float l
         if (max > state->max + SLACK || (max > state->max && state->sum == 0.0f)) {
             float shift = -max * LOG2E;
             if (state->max != -INFINITY) /* else nothing is summed yet */
-                state->factor = v_exp2(v_set(shift - state->shift))[0];
+                state->factor =
+                    state->max < FAR ? 0.0f : v_exp2(v_set(shift - state->shift))[0];
             state->max = max;
             state->shift = shift;
         }
         /* With no score yet the shift is 0, and 2^(-inf + 0) = 0. */
-        state->sum = state->sum * state->factor + row_exp(s, n, state->shift, least);
+        float sum = state->max < FAR && state->max != -INFINITY
+                        ? far_row_exp(s, n, state->max, least)
+                        : row_exp(s, n, state->shift, least);
+        state->sum = state->sum * state->factor + sum;
     }
 }
 

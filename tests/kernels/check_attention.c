@@ -1,4 +1,5 @@
 /* check_attention.c - row steps of the streaming attention core. */
+#include <float.h>
 #include <string.h>
 
 #include "checks.h"
@@ -50,8 +51,33 @@ static void check_softmax_row(struct check *c, size_t n, const float *before[2],
         }
 }
 
+/* Scores that are as low as a float can be, as masks of -FLT_MAX make them: alone they
+ * count alike, beside others they count nothing. */
+static void check_far_rows(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        const float lowest[] = { -3.0e38f, -FLT_MAX, -FLT_MAX, 1.0f };
+        struct attn_softmax_row state = { .max = -INFINITY };
+        float *s = check_memory(c, n * sizeof(float));
+        double sum = 0;
+        for (size_t part = 0; n > 0 && part < sizeof(lowest) / sizeof(*lowest); part++) {
+            const size_t lower = check_below(c, 2) ? n - 1 : 0; /* are lower still */
+            for (size_t i = 0; i < n; i++)
+                s[i] = i < lower ? -INFINITY : lowest[part];
+            c->k->softmax_rows_f32(s, (ptrdiff_t)n, 1, n, ATTN_TERMS_THAT_COUNT, &state);
+            const bool counts = part == 0 || part == 3;
+            sum = counts ? (double)(n - lower) : sum;
+            check_near(c, part, (double)state.sum, sum, 1e-6 * sum);
+            for (size_t i = 0; i < n; i++)
+                check_near(c, i, (double)s[i], counts && i >= lower ? 1 : 0, 0);
+        }
+    }
+}
+
 void check_softmax_rows_f32(struct check *c)
 {
+    check_far_rows(c);
     CHECK_SIZES(c, n)
     {
         const size_t row = n + check_below(c, 3);
