@@ -170,12 +170,20 @@ def translated(program, opset, input_names, output_names):
 
 
 def captured(module, given, dynamic, opset, output_names=None):
-    """(onnx_ir model, calls of attnrun operators in it)."""
+    """(onnx_ir model, calls of attnrun operators in it, bounds that were assumed)."""
     names = flat_names(given.arguments)
     with recording() as calls:
-        model = translated(exported(module, given, dynamic), opset, names, output_names)
+        program = exported(module, given, dynamic)
+        model = translated(program, opset, names, output_names)
     name_axes(model, dynamic)
-    return model, calls
+    return model, calls, bounds_of(program)
+
+
+def bounds_of(program):
+    """Ends of the ranges in which an ExportedProgram holds."""
+    ends = [end for bounds in program.range_constraints.values()
+            for end in (bounds.lower, bounds.upper)]
+    return {int(end) for end in ends if str(end).isdigit() and 2 < int(end) < 1 << 31}
 
 
 def name_axes(model, dynamic):

@@ -6,11 +6,14 @@ most two values) are continued. Sizes: the example's, a prime number above it, a
 below it, so that one at least is no multiple of a window or block; what the module itself
 refuses is left out and said.
 """
+from dataclasses import dataclass
+
 import numpy
 import torch
 from torch.utils import _pytree
 
-from .errors import UsageError, innermost
+from .errors import UsageError, first_line
+from .extent import farthest, is_prime
 from .verify import Case
 
 COUNT = 3
@@ -38,13 +41,9 @@ def sizes_of(tensors, dynamic):
     return found
 
 
-def _is_prime(n):
-    return n > 1 and all(n % d for d in range(2, int(n ** 0.5) + 1))
-
-
 def _prime(start, step):
     n = start
-    while n > 2 and not _is_prime(n):
+    while n > 2 and not is_prime(n):
         n += step
     return max(n, 1)
 
@@ -104,9 +103,30 @@ def _case(function, label, arguments, names, sizes):
     return Case(label, feeds, [array_of(y) for y in tensors_in(results)], sizes)
 
 
-def make(function, given, names, dynamic, wanted_sizes=None, seed=0, say=print):
-    """COUNT cases of `function`, the example first; `wanted_sizes`: a list of {name: size}
-    in place of the chosen ones."""
+@dataclass
+class Reach:
+    """How long a proof must go: above `goal`, in the sizes called `lengths` (all but those
+    of axis 0 where there are none)."""
+    goal: int = 0
+    lengths: frozenset = frozenset()
+
+
+def _long_case(reach, sizes, dynamic, reached, attempt, say):
+    """A case beyond reach.goal, or the longest; None where others have gone there."""
+    first = {word for axes in dynamic.values() for axis, word in axes.items() if axis == 0}
+    words = reach.lengths & set(sizes) or set(sizes) - first
+    reached = min((max(trial[word] for trial in reached) for word in words), default=0)
+    if not words or reached > reach.goal:
+        return None
+    base = {word: 1 if word in first else n for word, n in sizes.items()}
+    return farthest(lambda n: attempt({**base, **dict.fromkeys(words, n)}), reached,
+                    reach.goal, say)
+
+
+def make(function, given, names, dynamic, wanted_sizes=None, seed=0, say=print,
+         reach=Reach()):
+    """COUNT cases of `function`, the example first, and one of a length beyond all numbers
+    in the model; `wanted_sizes`: a list of {name: size} in place of the chosen ones."""
     example = dict(zip(names, tensors_in((given.args, given.kwargs))))
     sizes = sizes_of(example, dynamic)
     tries = trials(sizes, dynamic) if sizes else [{}] * COUNT
@@ -124,7 +144,17 @@ def make(function, given, names, dynamic, wanted_sizes=None, seed=0, say=print):
         except Exception as error:
             if wanted_sizes or number == 0:
                 raise UsageError(f"the model itself fails at {label}: "
-                                 f"{innermost(error)}") from error
+                                 f"{first_line(error)}") from error
             say(f"{label}: the model itself refuses it "
-                f"({str(innermost(error)).splitlines()[0][:100]})")
+                f"({first_line(error)[:100]})")
+    if not wanted_sizes and sizes:
+        def attempt(trial):
+            label = " ".join(f"{word}={n}" for word, n in trial.items())
+            try:
+                return _case(function, label, _arguments(given, names, dynamic, trial,
+                                                         seed + COUNT), names, trial)
+            except Exception:  # noqa: BLE001 - a length that the model does not take
+                return None
+        case = _long_case(reach, sizes, dynamic, [c.sizes for c in cases], attempt, say)
+        cases += [case] if case is not None else []
     return cases

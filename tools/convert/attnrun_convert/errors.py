@@ -36,3 +36,10 @@ def innermost(error):
                                           and not error.__suppress_context__):
         error = error.__cause__ or error.__context__
     return error
+
+
+def first_line(error):
+    """The first line of what the first cause says."""
+    cause = innermost(error)
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    return lines[0] if lines else type(cause).__name__

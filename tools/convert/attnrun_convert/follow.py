@@ -87,10 +87,10 @@ def _runs(numbers, form, first):
     if len(steps) == 1 and (step := steps.pop()) and float(step).is_integer():
         value = sum((symbol(s) * (c * int(step)) for s, c in form),
                     numbers[0] - first * int(step))
-        return Cell(form, [(first, last, value)])
+        return everywhere(value)  # beyond its end the model does not run
     starts = [0] + [i for i in range(1, len(numbers)) if numbers[i] != numbers[i - 1]]
     if len(starts) > PIECES:
-        raise Unproved("a constant in it changes too often")
+        raise Unproved(f"a constant in it changes more than {PIECES} times")
     ends = starts[1:] + [len(numbers)]
     return Cell(form, [(first + a, first + b - 1, numbers[a])
                        for a, b in zip(starts, ends)])
@@ -478,7 +478,9 @@ class Follower:
         axis = _attribute(node, "axis", 0)
         if _is_list(data, index) and not any(isinstance(i, Linear) for i in index.flat):
             return numpy.asarray(numpy.take(data, index.astype(int), axis), object)
-        data, index = field_of(data), field_of(index)
+        return self._taken(field_of(data), field_of(index), axis)
+
+    def _taken(self, data, index, axis):
         form, place = index.cell.form, index.cell.pieces[0][2]
         if len(index.cell.pieces) > 1 or not never_negative(place, index.dims()):
             raise Unproved("it gathers at places that are not followed")
@@ -497,6 +499,12 @@ class Follower:
             cell = combined(lambda value, _: value, cell, limits)
         return Field(shape, cell)
 
+    def _gathernd(self, node, data, index):
+        index = field_of(index)
+        if index.shape[-1] != 1 or _attribute(node, "batch_dims", 0):
+            raise Unproved("GatherND in it is not followed")
+        return self._taken(field_of(data), self._reaxed(index, index.shape[:-1]), 0)
+
     def _slice(self, node, x, *given):
         names = [None if v is None else self.numbers(v) for v in node.inputs[1:]]
         starts, ends = names[:2]
@@ -508,12 +516,10 @@ class Follower:
             return x[starts[0]:ends[0]:steps[0]]
         x = field_of(x)
         for axis, start, end, step in zip(axes, starts, ends, steps):
-            if step != 1:
-                raise Unproved("it takes every n-th element")
-            x = self._cut(x, axis % rank, start, end)
+            x = self._cut(x, axis % rank, start, end, step)
         return x
 
-    def _cut(self, field, axis, start, end):
+    def _cut(self, field, axis, start, end, step):
         size = field.shape[axis]
 
         def place(x):
@@ -531,9 +537,14 @@ class Follower:
             if not isinstance(size, int):
                 raise Unproved("it is cut at a place that may be behind its end")
             end = min(end, size)
-        mapping = {len(field.shape) - axis: symbol(len(field.shape) - axis) + start}
+        size = end - start
+        if step != 1:
+            if step < 1 or isinstance(size, Linear):
+                raise Unproved("it takes every n-th element, or goes backward")
+            size = -(-size // step)
+        mapping = {len(field.shape) - axis: symbol(len(field.shape) - axis) * step + start}
         shape = list(field.shape)
-        shape[axis] = end - start
+        shape[axis] = size
         return Field(tuple(shape), moved(field.cell, mapping))
 
     # Elements chosen by position

@@ -7,8 +7,9 @@ import onnx
 import onnx_ir
 from onnx_ir.passes.common import ShapeInferencePass
 
-from . import fuse, pipeline
+from . import extent, fuse, pipeline
 from .errors import FileError, UnsupportedError, VerifyError
+from .extent import farthest
 from .verify import ENGINES, Case, available
 
 SIZES = ({"first": 1, "other": 64}, {"first": 2, "other": 71}, {"first": 3, "other": 37})
@@ -50,6 +51,8 @@ class OnnxSource:
     def model(self):
         model = self._at_opset(self.loaded)
         ShapeInferencePass()(model)
+        self.goal = extent.goal_of(extent.of_model(model), self.options.say)
+        self.lengths = extent.lengths_of(model)
         self.replaced = fuse.fuse(model, self.options.say)
         if not self.replaced:
             raise UnsupportedError(f"{self.path} holds no attention that could be replaced")
@@ -77,25 +80,43 @@ class OnnxSource:
                    available(("onnxruntime", "attnrun"), self.options.attnrun)]
         outputs = [value.name for value in self.loaded.graph.outputs]
         found = []
-        for number, sizes in enumerate(self.options.trials or SIZES):
+
+        def attempt(sizes, number, say):
             words, feeds = {}, {}
             for value in self.loaded.graph.inputs:
                 feeds[value.name] = self._made_up(value, sizes, words, number)
             label = " ".join(f"{w}={n}" for w, n in words.items()) or f"inputs {number}"
-            results = self._results(engines, feeds, outputs, label)
-            if results is not None:
-                found.append(Case(label, feeds, results, words))
+            results = self._results(engines, feeds, outputs, label, say)
+            return Case(label, feeds, results, words) if results is not None else None
+        for number, sizes in enumerate(self.options.trials or SIZES):
+            case = attempt(sizes, number, self.options.say)
+            found += [case] if case is not None else []
+        if found and not self.options.trials:
+            case = self._long_case(found, lambda sizes: attempt(sizes, 3, lambda line: None))
+            found += [case] if case is not None else []
         if not found:
             raise VerifyError(f"{self.path} runs at none of the sizes tried; say --at")
         return found
 
-    def _results(self, engines, feeds, outputs, label):
+    def _long_case(self, cases, attempt):
+        """A case beyond all numbers of the model; None where there is one already."""
+        first = {axes[0] for axes in self.dynamic.values() if 0 in axes}
+        others = {word for axes in self.dynamic.values() for word in axes.values()} - first
+        words = self.lengths & (first | others) or others
+        reached = min((max(case.sizes[word] for case in cases) for word in words), default=0)
+        if not words or reached > self.goal:
+            return None
+        base = {"first": 1, "other": 64}
+        return farthest(lambda n: attempt({**base, **dict.fromkeys(words, n)}), reached,
+                        self.goal, self.options.say)
+
+    def _results(self, engines, feeds, outputs, label, say):
         """Of the first runtime that takes the file as it was."""
         for engine in engines:
             try:
                 return engine.run(feeds, outputs)
             except VerifyError as error:
-                self.options.say(f"{label}: the file as it was: {str(error)[:160]}")
+                say(f"{label}: the file as it was: {str(error)[:160]}")
         return None
 
     def _made_up(self, value, sizes, words, number):

@@ -4,7 +4,7 @@ import platform
 import torch
 from torch.utils import _pytree
 
-from . import attach, capture, cases, fuse, registry
+from . import attach, capture, cases, extent, fuse, registry
 from .errors import CaptureError, UnsupportedError, UsageError, innermost
 
 
@@ -46,7 +46,7 @@ class Source:
 
     def __init__(self, options):
         self.options, self.replaced, self.versions = options, {}, versions()
-        self.plan_lines = []
+        self.plan_lines, self.reach = [], cases.Reach()
 
     def _names(self, results, inputs):
         names = self.options.output_names or output_names(results)
@@ -58,7 +58,11 @@ class Source:
                              "are given for them")
         return [f"{name}_out" if name in inputs else name for name in names]
 
-    def _finish(self, model, calls):
+    def _finish(self, model, calls, numbers=()):
+        """`numbers`: of the module and the exporter, beside those of the graph."""
+        self.reach = cases.Reach(
+            extent.goal_of(extent.of_model(model) | set(numbers), self.options.say),
+            frozenset(extent.lengths_of(model)))
         replace = fuse.fuse if self.options.fuse else fuse.localise_all
         self.replaced.update(replace(model, self.options.say))
         attach.attach(model, calls, self.options.opset)
@@ -66,7 +70,8 @@ class Source:
 
     def cases(self):
         return cases.make(self.function, self.given, self.names, self.dynamic,
-                          self.options.trials, self.options.seed, self.options.say)
+                          self.options.trials, self.options.seed, self.options.say,
+                          self.reach)
 
 
 class ModuleSource(Source):
@@ -87,9 +92,9 @@ class ModuleSource(Source):
             self.replaced = {e.path or "(model)": e.adapter.operator for e in plan.taken}
             self.plan_lines = plan.lines()
             with plan.applied():
-                model, calls = capture.captured(self.module, self.given, self.dynamic,
-                                                self.options.opset, names)
-            return self._finish(model, calls)
+                model, calls, bounds = capture.captured(
+                    self.module, self.given, self.dynamic, self.options.opset, names)
+            return self._finish(model, calls, bounds | extent.of_module(self.module))
         except CaptureError as error:
             raise CaptureError(_with_reasons(error, plan)) from error
         finally:
@@ -143,7 +148,7 @@ class ProgramSource(Source):
         names = self._names(results, self.names)
         model = capture.translated(self.program, self.options.opset, self.names, names)
         capture.name_axes(model, self.dynamic)
-        return self._finish(model, [])
+        return self._finish(model, [], capture.bounds_of(self.program))
 
 
 def _refuse_training_graph(program):
