@@ -8,8 +8,11 @@ import inspect
 import io
 import logging
 import re
+import sysconfig
+import traceback
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 
 import onnx_ir
 import onnxscript.optimizer
@@ -19,7 +22,9 @@ from torch.utils import _pytree
 
 from . import recurrent
 from .call import recording
-from .errors import CaptureError, UnsupportedError, UsageError, innermost
+from .errors import CaptureError, UnsupportedError, UsageError, first_line, innermost
+
+EXPORTER = ("/onnxscript/", "/onnx_ir/", "/onnx/", "/numpy/")  # packages beside torch
 
 
 def refuse_training(module):
@@ -121,25 +126,49 @@ def _signature_tree(given, dynamic):
 
 @contextlib.contextmanager
 def quiet():
-    """Without what the exporter prints, warns and logs."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "torch.fx")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
+    """Without what the exporter prints, warns and logs: its failures end in one sentence.
+    What it wrote before a fault of the process itself is lost, too."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.ERROR)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), \
+                contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels):
-            logger.setLevel(level)
+        logging.disable(disabled)
 
 
-def _sentence(error):
-    """The first line of the innermost cause."""
+def _installed(path):
+    return "site-packages" in path or "dist-packages" in path
+
+
+def sentence(error):
+    """The first line of the innermost cause, and the line of the user's code that met it."""
     cause = innermost(error)
-    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-    return f"{type(cause).__name__}: {lines[0] if lines else 'no message'}"
+    where = place(error)
+    return (f"{type(cause).__name__}: {first_line(error)}"
+            + (f" (at {where})" if where else ""))
+
+
+def place(error):
+    """file:line of the last frame that is neither Python's, torch's nor the converter's; the
+    user's own before one of an installed package."""
+    here = str(Path(__file__).parent)
+    inner = str(Path(torch.__file__).parent)
+    library = sysconfig.get_paths()["stdlib"]
+    found, seen = [], set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        frames = traceback.extract_tb(error.__traceback__)
+        found += [f for f in frames if Path(f.filename).is_file()
+                  and not f.filename.startswith((here, inner))
+                  and (not f.filename.startswith(library) or _installed(f.filename))
+                  and not any(part in f.filename for part in EXPORTER)]
+        error = error.__cause__ or error.__context__
+    own = [f for f in found if not _installed(f.filename)]
+    last = (own or found or [None])[-1]
+    return f"{last.filename}:{last.lineno}" if last is not None else ""
 
 
 def exported(module, given, dynamic):
@@ -152,7 +181,7 @@ def exported(module, given, dynamic):
         raise
     except Exception as error:
         raise CaptureError(f"{type(module).__name__} cannot be exported: "
-                           f"{_sentence(error)}") from error
+                           f"{sentence(error)}") from error
 
 
 def translated(program, opset, input_names, output_names):
@@ -165,7 +194,7 @@ def translated(program, opset, input_names, output_names):
             onnxscript.optimizer.optimize_ir(made, inline=False)
     except Exception as error:
         raise CaptureError(f"the exported program cannot be written as ONNX: "
-                           f"{_sentence(error)}") from error
+                           f"{sentence(error)}") from error
     return made
 
 

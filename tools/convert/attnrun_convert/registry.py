@@ -19,6 +19,7 @@ from torch.utils import _pytree
 from .errors import innermost
 
 TOLERANCE = 1e-4  # of max(1, largest result), in the probe
+SHORT = {torch.float32, torch.float16, torch.bfloat16}
 CALLS = 2  # calls of a module that are probed
 PREFIX = "attnrun_"  # of buffers that an adapter adds while the model is exported
 
@@ -275,15 +276,14 @@ class _Probe:
             return self.entry.adapter.results(forward(*args, **kwargs))
 
     def _in_double(self, arguments):
-        """The same without the rounding of upstream, which may be large: a sum of
-        exponentials at -1e5, say. Infinite where the module does not run in double."""
+        """The same without the rounding of upstream, which may be large: of float16, or of a
+        sum of exponentials at -1e5. Infinite where the module does not run in double."""
         module = self.entry.module
-        arguments = _each_tensor(lambda x: x.double() if x.dtype == torch.float32 else x,
-                                 arguments)
         kinds = {x.dtype for x in (*module.parameters(), *module.buffers())
-                 if x.is_floating_point()}
-        if kinds - {torch.float32}:
+                 if x.is_floating_point()} or {torch.float32}
+        if len(kinds) > 1 or not kinds <= SHORT:
             return torch.inf
+        arguments = _each_tensor(lambda x: x.double() if x.dtype in SHORT else x, arguments)
         module.double()
         try:
             return _difference(self._run(self.entry.adapter.forward, arguments),
@@ -291,7 +291,7 @@ class _Probe:
         except Exception:  # noqa: BLE001
             return torch.inf
         finally:
-            module.float()
+            module.to(*kinds)
 
     def settle(self):
         entry = self.entry

@@ -72,7 +72,8 @@ class LSHSelfAttention(Adapter):
                          n_outputs=2, q_num_heads=m.num_attention_heads,
                          num_hashes=m.num_hashes, num_buckets=counts_of(m.num_buckets),
                          chunk_length=m.chunk_length, chunks_before=m.num_chunks_before,
-                         chunks_after=m.num_chunks_after, is_causal=int(m.is_decoder))
+                         chunks_after=m.num_chunks_after, is_causal=int(m.is_decoder),
+                         self_value=-1e3 if hidden_states.dtype == torch.float16 else -1e5)
         # What the model makes of the buckets matters to training alone.
         return types.SimpleNamespace(hidden_states=y, attention_probs=(),
                                      buckets=None if exporting() else hashes)

@@ -1,16 +1,16 @@
 """Attention whose pattern says how often a query sees a key."""
 import torch
 
-from ._heads import from_heads, key_mask_of, positions, scale_of, split
+from ._heads import from_heads, key_mask_of, lowest, positions, scale_of, split, tiniest
 
 
 def counted_softmax(scores, counts):
     """exp(scores) times counts over their sum along the last dim; zeros where all counts
     are. Counts broadcast and are not negative."""
     seen = counts > 0
-    scores = torch.where(seen, scores, torch.full_like(scores, -1e30))
+    scores = torch.where(seen, scores, torch.full_like(scores, lowest(scores)))
     weights = torch.exp(scores - scores.amax(dim=-1, keepdim=True)) * counts
-    return weights / weights.sum(dim=-1, keepdim=True).clamp(min=1e-30)
+    return weights / weights.sum(dim=-1, keepdim=True).clamp(min=tiniest(weights))
 
 
 def counted_attention(Q, K, V, counts, key_mask, q_num_heads, kv_num_heads, is_causal, scale):

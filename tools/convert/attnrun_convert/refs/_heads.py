@@ -44,13 +44,23 @@ def positions(q_len, kv_len, device):
     return queries, torch.arange(kv_len, device=device)
 
 
+def lowest(x):
+    """What stands for "not allowed" among the scores x; float16 ends at -65504."""
+    return -1e30 if x.dtype != torch.float16 else torch.finfo(x.dtype).min
+
+
+def tiniest(x, wanted=1e-30):
+    """The bound below which x is no divisor; float16 has nothing below 6e-5."""
+    return wanted if x.dtype != torch.float16 else torch.finfo(x.dtype).tiny
+
+
 def masked_softmax(scores, allowed=None):
     """Softmax over the last dim of what is allowed (None: all); zeros where nothing is."""
     if allowed is None:
         return torch.softmax(scores, dim=-1)
-    scores = torch.where(allowed, scores, torch.full_like(scores, -1e30))
+    scores = torch.where(allowed, scores, torch.full_like(scores, lowest(scores)))
     weights = torch.exp(scores - scores.amax(dim=-1, keepdim=True)) * allowed
-    return weights / weights.sum(dim=-1, keepdim=True).clamp(min=1e-30)
+    return weights / weights.sum(dim=-1, keepdim=True).clamp(min=tiniest(weights))
 
 
 def all_of(*conditions):

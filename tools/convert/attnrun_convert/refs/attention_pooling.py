@@ -3,7 +3,7 @@ column of c."""
 import torch
 
 from ..operators import example, mask, operator
-from ._heads import masked_softmax
+from ._heads import masked_softmax, tiniest
 from ._tokens import ACTIVATIONS, over_tokens
 
 
@@ -12,7 +12,8 @@ def _exp_sum(scores, allowed, epsilon):
     if allowed is not None:
         weights = weights * allowed
     # The bound is for runtimes that take + 1e-8 for nothing to add.
-    return weights / (weights.sum(dim=-1, keepdim=True) + epsilon).clamp(min=1e-30)
+    return weights / (weights.sum(dim=-1, keepdim=True) + epsilon).clamp(
+        min=tiniest(weights))
 
 
 @operator("AttentionPooling",

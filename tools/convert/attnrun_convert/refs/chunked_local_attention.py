@@ -2,7 +2,8 @@
 import torch
 
 from ..operators import REQUIRED, example, mask, operator
-from ._heads import HEADS, from_heads, key_mask_of, positions, scale_of, split
+from ._heads import (HEADS, from_heads, key_mask_of, lowest, positions, scale_of, split,
+                     tiniest)
 
 
 def _times(queries, keys, n, chunk, before, after, wrap):
@@ -38,7 +39,7 @@ def chunked_local_attention(Q, K, V, key_mask, *, q_num_heads, kv_num_heads, is_
                             shared_qk):
     q, k, v = split(Q, Q if shared_qk else K, V, q_num_heads, kv_num_heads)
     if shared_qk:
-        k = k / (k * k).sum(-1, keepdim=True).sqrt().clamp(min=1e-12)
+        k = k / (k * k).sum(-1, keepdim=True).sqrt().clamp(min=tiniest(k, 1e-12))
     after = chunks_after if chunks_after is not None else 1 - is_causal
     queries, keys = positions(q.shape[2], q.shape[2], Q.device)
     n = torch.div(keys[-1:] + chunk_size, chunk_size, rounding_mode="floor")
@@ -59,7 +60,7 @@ def chunked_local_attention(Q, K, V, key_mask, *, q_num_heads, kv_num_heads, is_
     scores = scale_of(scale, q) * (q @ k.transpose(-1, -2))
     if shared_qk:
         scores = torch.where(keys == queries, torch.full_like(scores, -5e4), scores)
-    seen = torch.where(times > 0, scores, torch.full_like(scores, -1e30))
+    seen = torch.where(times > 0, scores, torch.full_like(scores, lowest(scores)))
     weights = torch.exp(seen - seen.amax(-1, keepdim=True)) * times
-    y = (weights / weights.sum(-1, keepdim=True).clamp(min=1e-30)) @ v
+    y = (weights / weights.sum(-1, keepdim=True).clamp(min=tiniest(weights))) @ v
     return from_heads(y, Q)

@@ -3,7 +3,7 @@ pools the tokens."""
 import torch
 
 from ..operators import example, mask, operator
-from ._heads import masked_softmax
+from ._heads import masked_softmax, tiniest
 from ._tokens import ACTIVATIONS, over_tokens
 
 
@@ -11,7 +11,8 @@ def _mean(X, key_mask):
     if key_mask is None:
         return X.mean(dim=1)
     kept = key_mask.to(X.dtype)
-    return (X * kept[..., None]).sum(dim=1) / kept.sum(dim=1, keepdim=True).clamp(min=1e-9)
+    return (X * kept[..., None]).sum(dim=1) / kept.sum(dim=1, keepdim=True).clamp(
+        min=tiniest(kept, 1e-9))
 
 
 @operator("LAMAAttention",

@@ -2,7 +2,7 @@
 import torch
 
 from ..operators import example, mask, operator
-from ._heads import HEADS, from_heads, positions, repeat, to_heads
+from ._heads import HEADS, from_heads, lowest, positions, repeat, to_heads
 
 
 def features(x, name, allowed):
@@ -16,7 +16,7 @@ def features(x, name, allowed):
         return torch.softmax(x, dim=-1)
     if name == "softmax_n":
         if allowed is not None:
-            x = torch.where(allowed, x, torch.full_like(x, -1e30))
+            x = torch.where(allowed, x, torch.full_like(x, lowest(x)))
         return torch.softmax(x, dim=-2)
     return x
 

@@ -4,7 +4,7 @@ import math
 import torch
 
 from ..operators import example, mask, operator
-from ._heads import HEADS, from_heads, repeat, scale_of, to_heads
+from ._heads import HEADS, from_heads, lowest, repeat, scale_of, to_heads
 from .linear_attention import attend, safe_divide
 
 KERNELS = {
@@ -31,14 +31,14 @@ def features_of(x, w, allowed, is_query, a):
     if a["features"] == "softmax_trig":
         return (torch.cat([torch.cos(u), torch.sin(u)], dim=-1) * rows ** -0.5
                 * torch.exp(norm - norm.amax(dim=-2, keepdim=True)))
-    seen = u if allowed is None else torch.where(allowed, u, torch.full_like(u, -1e30))
+    seen = u if allowed is None else torch.where(allowed, u, torch.full_like(u, lowest(u)))
     most = seen.amax(dim=-1, keepdim=True)
     if not is_query:
         most = most.amax(dim=-2, keepdim=True)
     if not a["stabilizer"]:
         most = torch.zeros_like(most)
     # No key counts: nothing of this is used.
-    most = torch.where(most < -1e29, torch.zeros_like(most), most)
+    most = torch.where(most <= lowest(u), torch.zeros_like(most), most)
     return rows ** -0.5 * (torch.exp(u - norm - most) + a["feature_epsilon"])
 
 
@@ -88,5 +88,5 @@ def performer_attention(Q, K, V, projection, key_mask, *, q_num_heads, kv_num_he
     elif denominator == "add_keys":
         sums = sums + d * q.sum(dim=-1, keepdim=True)
     elif denominator == "guard":
-        sums = sums + 2 * d * (sums.abs() <= d)
+        sums = sums + 2 * d * (sums.abs() <= d).to(sums.dtype)
     return from_heads(safe_divide(top, sums, seen), Q)

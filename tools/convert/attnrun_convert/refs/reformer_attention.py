@@ -6,7 +6,7 @@ import torch
 
 from ..operators import REQUIRED, example, integers, mask, operator
 from ._counts import counted_softmax
-from ._heads import from_heads, key_mask_of, positions, to_heads
+from ._heads import from_heads, key_mask_of, lowest, positions, tiniest, to_heads
 
 
 def _hash(x, rotations, num_buckets):
@@ -90,8 +90,8 @@ def reformer_attention(QK, V, rotations, buckets, key_mask, *, q_num_heads, kv_n
     own = query == key
     square = (x * x).sum(dim=-1, keepdim=True)
     length = ((square + 1e-6 * x.shape[3]).sqrt() if key_norm == "rms"
-              else square.sqrt().clamp(min=1e-12))
-    scores = torch.where(own, torch.full_like(square, self_value),
+              else square.sqrt().clamp(min=tiniest(square, 1e-12)))
+    scores = torch.where(own, torch.full_like(square, max(self_value, lowest(square))),
                          scale * (x @ (x / length).transpose(-1, -2)))
     counts = torch.ones_like(scores)
     raw = buckets.to(torch.int64) if buckets is not None else None
@@ -109,7 +109,7 @@ def reformer_attention(QK, V, rotations, buckets, key_mask, *, q_num_heads, kv_n
         if deduplicate:
             often = _duplicates(chunk, n_chunks).to(scores.dtype)
             scores = scores - torch.where(whole, torch.zeros_like(often),
-                                          torch.log(often.clamp(min=1e-9)))
+                                          torch.log(often.clamp(min=tiniest(often, 1e-9))))
     if is_causal:
         counts = torch.where((key <= query) | own, counts, torch.zeros_like(counts))
     if key_mask is not None:

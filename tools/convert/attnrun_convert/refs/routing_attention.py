@@ -2,11 +2,11 @@
 import torch
 
 from ..operators import REQUIRED, example, mask, operator
-from ._heads import HEADS, all_of, from_heads, positions, scale_of, split
+from ._heads import HEADS, all_of, from_heads, lowest, positions, scale_of, split, tiniest
 
 
 def _unit(x):
-    return x / (x * x).sum(dim=-1, keepdim=True).sqrt().clamp(min=1e-12)
+    return x / (x * x).sum(dim=-1, keepdim=True).sqrt().clamp(min=tiniest(x, 1e-12))
 
 
 def _members(x, means, window):
@@ -60,7 +60,8 @@ def routing_attention(Q, K, V, means, mem_k, mem_v, key_mask, query_mask, *, q_n
         query, key = positions(q.shape[2], k.shape[2], q.device)
         scores = torch.where(query == key, torch.full_like(scores, -5e4), scores)
     seen = _seen(queries, keys, key_mask, query_mask, is_causal, shared_qk)
-    scores = torch.where(seen, scores[:, :, None], torch.full_like(scores[:, :, None], -1e30))
+    scores = torch.where(seen, scores[:, :, None], torch.full_like(scores[:, :, None],
+                                                                     lowest(scores)))
     most = scores.amax(dim=-1, keepdim=True)
     if mem_k is not None:
         memory = scale_of(scale, q) * torch.einsum("bhnd,hcmd->bhcnm", q, mem_k)
@@ -72,8 +73,8 @@ def routing_attention(Q, K, V, means, mem_k, mem_v, key_mask, query_mask, *, q_n
         weights = torch.exp(memory - most)
         total = total + weights.sum(dim=-1, keepdim=True)
         y = y + torch.einsum("bhcnm,hcmd->bhcnd", weights, mem_v)
-    y = y / total.clamp(min=1e-30)
+    y = y / total.clamp(min=tiniest(total))
     y = torch.where(queries[..., None], y, torch.zeros_like(y)).sum(dim=2)
     count = queries.to(y.dtype).sum(dim=2)[..., None]
-    y = torch.where(count > 0, y / (count + epsilon).clamp(min=1e-30), torch.zeros_like(y))
+    y = torch.where(count > 0, y / (count + epsilon).clamp(min=tiniest(y)), torch.zeros_like(y))
     return from_heads(y, Q)

@@ -3,7 +3,7 @@ all (threshold) or those with the lower places (exact)."""
 import torch
 
 from ..operators import REQUIRED, example, mask, operator
-from ._heads import (HEADS, all_of, from_heads, key_mask_of, masked_softmax, positions,
+from ._heads import (HEADS, all_of, from_heads, key_mask_of, lowest, masked_softmax, positions,
                      scale_of, split)
 
 
@@ -27,9 +27,9 @@ def top_k_attention(Q, K, V, key_mask, attn_mask, *, q_num_heads, kv_num_heads, 
     allowed = all_of((keys <= queries) if is_causal else None, key_mask_of(key_mask),
                      attn_mask)
     if allowed is not None:
-        scores = torch.where(allowed, scores, torch.full_like(scores, -1e30))
+        scores = torch.where(allowed, scores, torch.full_like(scores, lowest(scores)))
     # k places more than there are keys, all of the lowest score
-    padded = torch.cat([scores, torch.full_like(scores[..., :1], -1e30).repeat(
+    padded = torch.cat([scores, torch.full_like(scores[..., :1], lowest(scores)).repeat(
         1, 1, 1, k)], dim=-1)
     last = torch.topk(padded, k, dim=-1).values[..., -1:]
     kept = scores >= last
