@@ -189,13 +189,35 @@ def translated(program, opset, input_names, output_names):
     try:
         with quiet():
             made = torch.onnx.export(program, dynamo=True, verbose=False, optimize=False,
-                                     opset_version=opset, input_names=input_names,
-                                     output_names=output_names).model
+                                     opset_version=opset, input_names=input_names).model
+            if output_names:
+                name_outputs(made, output_names)
             onnxscript.optimizer.optimize_ir(made, inline=False)
     except Exception as error:
         raise CaptureError(f"the exported program cannot be written as ONNX: "
                            f"{sentence(error)}") from error
     return made
+
+
+def name_outputs(model, names):
+    """Gives the outputs their names. One that is an input, a weight or another output is a
+    copy of it, which keeps its own name."""
+    graph, taken = model.graph, set()
+    names = [f"{name}_out" if name in graph.initializers else name for name in names]
+    for number, (value, name) in enumerate(zip(list(graph.outputs), names)):
+        if value.producer() is None or id(value) in taken:
+            copy = onnx_ir.node("Identity", [value], name=f"copy_{name}")
+            copy.outputs[0].dtype, copy.outputs[0].shape = value.dtype, value.shape
+            graph.append(copy)
+            graph.outputs[number] = value = copy.outputs[0]
+        taken.add(id(value))
+    wanted = set(names)
+    for node in graph.all_nodes():
+        for value in node.outputs:
+            if value.name in wanted:
+                value.name = f"{value.name}_inside"
+    for value, name in zip(graph.outputs, names):
+        value.name = name
 
 
 def captured(module, given, dynamic, opset, output_names=None):

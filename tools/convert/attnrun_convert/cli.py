@@ -137,7 +137,8 @@ def from_factory(source):
     try:
         made = factory()
     except Exception as error:
-        raise UsageError(f"{source}() fails: {type(error).__name__}: {error}") from error
+        from .capture import sentence
+        raise UsageError(f"{source}() fails: {sentence(error)}") from error
     return made if isinstance(made, tuple) else (made, None)
 
 
@@ -181,7 +182,7 @@ def _explain(module, example, given):
     from . import pipeline, torch_source
     options = pipeline.options_of(given)
     plan = torch_source.of(module, example, None, None, options).plan()
-    print(*plan.lines() or ["no known module"], sep="\n")
+    print(*plan.lines(True) or ["no known module"], sep="\n")
     plan.close()
 
 

@@ -38,6 +38,9 @@ class OnnxSource:
         self.replaced, self.dynamic, self.plan_lines = {}, self._axes(), []
         self.versions = {"onnx": onnx.__version__}
 
+    def close(self):
+        """A file stays as it was."""
+
     def _axes(self):
         """{input: {axis: name}} of the symbolic sizes."""
         found = {}

@@ -81,10 +81,13 @@ def write(source, options):
     missing = [name for name in options.check if name not in engines]
     if missing:
         options.say(f"not here, so not checked with: {', '.join(missing)}")
-    model = source.model()
-    refuse_random(model, options)
-    _sign(model, source, options)
-    return finish(model, source, options, engines)
+    try:
+        model = source.model()
+        refuse_random(model, options)
+        _sign(model, source, options)
+        return finish(model, source, options, engines)
+    finally:
+        source.close()
 
 
 def finish(model, source, options, engines):

@@ -127,6 +127,7 @@ class Entry:
     error: float = 0.0  # the largest of the probe
     probes: int = 0
     taken: bool = False
+    named: bool = True  # its class is of the package that the adapter speaks of
     failures: dict = field(default_factory=dict)  # choice number: reason
 
     @property
@@ -148,16 +149,24 @@ def load():
     return Adapter.known
 
 
-def _matches(module, names):
-    """By qualified name of a class or of one it derives from, or by the bare name."""
+def _matches(module, names, copies=True):
+    """By qualified name of a class or of one it derives from, or (`copies`) by the bare
+    name."""
     kinds = [k for k in type(module).__mro__ if k.__module__ != "builtins"]
     full = {f"{k.__module__}.{k.__qualname__}" for k in kinds}
     bare = type(module).__name__
-    return any(name in full or name.rpartition(".")[2] == bare for name in names)
+    return any(name in full or copies and name.rpartition(".")[2] == bare for name in names)
+
+
+def _is_of_package(module, names):
+    """Whether a class is more than called like one of `names`; a name without a package
+    speaks of all classes of that name."""
+    bare = type(module).__name__
+    return bare in names or _matches(module, [n for n in names if "." in n], False)
 
 
 def _checked(path, module, kind):
-    entry = Entry(path, module, kind(module))
+    entry = Entry(path, module, kind(module), named=_is_of_package(module, kind.names))
     try:
         entry.adapter.check()
         entry.adapter.install()
@@ -165,6 +174,7 @@ def _checked(path, module, kind):
         entry.reason = str(error)
     except Exception as error:  # noqa: BLE001 - a class of that name with other insides
         entry.reason = f"its structure is another one: {innermost(error)}"
+        entry.named = entry.named and type(module).__name__ not in kind.names
     return entry
 
 
@@ -324,8 +334,25 @@ class Plan:
     def taken(self):
         return [entry for entry in self.entries if entry.taken]
 
-    def lines(self):
-        return [entry.line() for entry in self.entries]
+    def lines(self, all_of_them=False):
+        """What is replaced, and what of a known package is not; or of any class that is
+        called like one."""
+        return [entry.line() for entry in self.entries
+                if entry.taken or entry.named or all_of_them]
+
+    @contextlib.contextmanager
+    def referenced(self):
+        """The model itself, but modules that draw numbers draw those of their
+        replacements."""
+        undo = []
+        try:
+            for entry in self.taken:
+                if type(entry.adapter).reference is not Adapter.reference:
+                    _replace(undo, entry.module, "forward", _with_reference(entry))
+            yield
+        finally:
+            for module, name in reversed(undo):
+                delattr(module, name)
 
     @contextlib.contextmanager
     def applied(self):
@@ -362,6 +389,15 @@ def _replace(undo, module, name, function):
         raise RuntimeError(f"{type(module).__name__}.{name} is already replaced")
     setattr(module, name, function)
     undo.append((module, name))
+
+
+def _with_reference(entry):
+    original = entry.module.forward
+
+    def forward(*args, **kwargs):
+        with entry.adapter.reference():
+            return original(*args, **kwargs)
+    return forward
 
 
 def plan(model, args, kwargs, extra=(), known=True):

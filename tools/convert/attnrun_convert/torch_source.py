@@ -1,11 +1,12 @@
 """A module or an ExportedProgram as the source of a conversion."""
+import contextlib
 import platform
 
 import torch
 from torch.utils import _pytree
 
-from . import attach, capture, cases, extent, fuse, registry
-from .errors import CaptureError, UnsupportedError, UsageError, innermost
+from . import attach, capture, cases, extent, fuse, registry, steady
+from .errors import CaptureError, UnsupportedError, UsageError
 
 
 def of(module, args, kwargs, dynamic, options):
@@ -68,6 +69,9 @@ class Source:
         attach.attach(model, calls, self.options.opset)
         return model
 
+    def close(self):
+        """Leaves the source as it was."""
+
     def cases(self):
         return cases.make(self.function, self.given, self.names, self.dynamic,
                           self.options.trials, self.options.seed, self.options.say,
@@ -82,11 +86,40 @@ class ModuleSource(Source):
         self.given = capture.bound(module, args, kwargs)
         self.names = capture.flat_names(self.given.arguments)
         self.dynamic = capture.axis_names(dynamic, self.names)
+        self.used, self.cached = None, []
+
+    def cases(self):
+        with self.used.referenced() if self.used else contextlib.nullcontext():
+            return super().cases()
+
+    def close(self):
+        for config in self.cached:
+            config.use_cache = True
+
+    def _without_cache(self, plan):
+        """A plan of the same model with use_cache=False where it gives states that no file
+        can hold; the user's configuration gets its value back in `close`."""
+        holds = any("Cache" in type(x).__name__ for x in _pytree.tree_leaves(plan.results))
+        configs = {id(c): c for part in self.module.modules()
+                   if getattr(c := getattr(part, "config", None), "use_cache", False)}
+        if not holds or not configs:
+            return plan
+        plan.close()
+        self.cached = list(configs.values())
+        for config in self.cached:
+            config.use_cache = False
+        self.options.say("the model gives a cache, which no file can hold: converted with "
+                         "config.use_cache=False")
+        return self.plan()
 
     def model(self):
-        plan = self.plan()
+        plan = self._without_cache(self.plan())
         try:
+            self.used = plan
             self.options.say(*plan.lines())
+            if not self.options.allow_random:
+                with plan.referenced():
+                    steady.demand(self.module, self.given.args, self.given.kwargs)
             names = self._names(plan.results, self.names)
             plan.results = None
             self.replaced = {e.path or "(model)": e.adapter.operator for e in plan.taken}
@@ -108,7 +141,7 @@ class ModuleSource(Source):
                                  self.options.swap)
         except Exception as error:
             raise UsageError(f"the model itself fails on the example arguments: "
-                             f"{innermost(error)}") from error
+                             f"{capture.sentence(error)}") from error
         for kind in extra:
             kind.demand(plan)
         return plan
@@ -116,7 +149,7 @@ class ModuleSource(Source):
 
 def _with_reasons(error, plan):
     """What the exporter says, and which known modules it met as they are."""
-    kept = [entry.line() for entry in plan.entries if not entry.taken]
+    kept = [entry.line() for entry in plan.entries if not entry.taken and entry.named]
     return "; ".join([str(error)] + kept)
 
 
