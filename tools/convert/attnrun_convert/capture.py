@@ -184,8 +184,26 @@ def exported(module, given, dynamic):
                            f"{sentence(error)}") from error
 
 
+def _copy_before_reshapes(program):
+    """A copy between a transposition and what reshapes it, which becomes nothing in ONNX. The
+    exporter takes attention apart only after it has made a view of its result's layout, and
+    the parts have another layout, which a view with free sizes does not survive (T5)."""
+    aten = torch.ops.aten
+    graph = program.graph_module.graph
+    for node in list(graph.nodes):
+        if node.target in (aten.view.default, aten.reshape.default) and getattr(
+                node.args[0], "target", None) in (aten.transpose.int, aten.permute.default):
+            with graph.inserting_before(node):
+                copy = graph.call_function(aten.clone.default, (node.args[0],),
+                                           {"memory_format": torch.contiguous_format})
+            copy.meta = dict(node.args[0].meta)
+            node.replace_input_with(node.args[0], copy)
+    program.graph_module.recompile()
+
+
 def translated(program, opset, input_names, output_names):
     """The onnx_ir model of an ExportedProgram, optimised without inlining."""
+    _copy_before_reshapes(program)
     try:
         with quiet():
             made = torch.onnx.export(program, dynamo=True, verbose=False, optimize=False,

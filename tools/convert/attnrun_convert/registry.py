@@ -127,6 +127,7 @@ class Entry:
     error: float = 0.0  # the largest of the probe
     probes: int = 0
     taken: bool = False
+    rounds: bool = False  # it agrees in double alone: its own rounding is large
     named: bool = True  # its class is of the package that the adapter speaks of
     failures: dict = field(default_factory=dict)  # choice number: reason
 
@@ -272,6 +273,7 @@ class _Probe:
                 error = _difference(self._run(entry.adapter.forward, arguments), want)
                 if error > TOLERANCE:
                     error = min(error, self._in_double(arguments))
+                    entry.rounds = entry.rounds or error <= TOLERANCE
                 need(error <= TOLERANCE, f"the probe differs by {error:.1e}")
                 self.errors[number] = max(self.errors[number], error)
             except Mismatch as reason:

@@ -89,8 +89,29 @@ class ModuleSource(Source):
         self.used, self.cached = None, []
 
     def cases(self):
-        with self.used.referenced() if self.used else contextlib.nullcontext():
+        rounding = [e for e in self.used.taken if e.rounds]
+        floats = {x.dtype for x in (*self.module.parameters(), *self.module.buffers())
+                  if x.is_floating_point()}
+        if rounding and floats == {torch.float32}:
+            self.options.say(f"{rounding[0].path or 'the model'} ({rounding[0].kind}): its own "
+                             "rounding in float32 is larger than the tolerance, so the proof "
+                             "is against the model in double")
+            self.function = self._in_double
+        with self.used.referenced():
             return super().cases()
+
+    def _in_double(self, *args, **kwargs):
+        """The model's results computed in double, in its own type."""
+        args, kwargs = _pytree.tree_map_only(
+            torch.Tensor, lambda x: x.double() if x.dtype == torch.float32 else x,
+            (args, kwargs))
+        self.module.double()
+        try:
+            return _pytree.tree_map_only(
+                torch.Tensor, lambda x: x.float() if x.dtype == torch.float64 else x,
+                self.module(*args, **kwargs))
+        finally:
+            self.module.float()
 
     def close(self):
         for config in self.cached:
