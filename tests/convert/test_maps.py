@@ -60,6 +60,77 @@ def one(folder, module, operator, channels=12, sizes=((2, 9, 7), (3, 6, 11)), **
     check(folder, model, maps(channels), list(sizes), AXES, {operator: 1}, ["y"])
 
 
+class ChannelAttention(nn.Module):
+    """The gate of channels in the form that most code has: layers called fc1, relu1, fc2 or a
+    Sequential, of the mean and of the max."""
+
+    def __init__(self, channels, stacked, bias=False):
+        super().__init__()
+        first, second = (nn.Conv2d(a, b, 1, bias=bias) for a, b in (
+            (channels, channels // 4), (channels // 4, channels)))
+        self.avg_pool, self.max_pool = nn.AdaptiveAvgPool2d(1), nn.AdaptiveMaxPool2d(1)
+        self.stacked = stacked
+        if stacked:
+            self.fc = nn.Sequential(first, nn.ReLU(), second)
+        else:
+            self.fc1, self.relu1, self.fc2 = first, nn.ReLU(), second
+        self.sigmoid = nn.Sigmoid()
+
+    def forward(self, x):
+        run = self.fc if self.stacked else lambda y: self.fc2(self.relu1(self.fc1(y)))
+        return self.sigmoid(run(self.avg_pool(x)) + run(self.max_pool(x)))
+
+
+class SpatialAttention(nn.Module):
+    def __init__(self, size, mean_first=True):
+        super().__init__()
+        self.conv1 = nn.Conv2d(2, 1, size, padding=size // 2, bias=False)
+        self.mean_first = mean_first
+
+    def forward(self, x):
+        planes = [x.mean(1, keepdim=True), x.max(1, keepdim=True)[0]]
+        return torch.sigmoid(self.conv1(torch.cat(
+            planes if self.mean_first else planes[::-1], 1)))
+
+
+class Block(nn.Module):
+    """A residual block that multiplies by itself."""
+
+    def __init__(self, stacked, size, mean_first, wrong=None):
+        super().__init__()
+        self.conv = nn.Conv2d(12, 12, 3, padding=1)
+        self.ca = ChannelAttention(12, stacked, bias=not stacked)
+        self.sa, self.wrong = SpatialAttention(size, mean_first), wrong
+
+    def forward(self, x):
+        y = self.conv(x)
+        y = y * self.ca(x if self.wrong == "other map" else y)
+        if self.wrong == "before":
+            return x + y * self.sa(self.conv(x))
+        if self.wrong == "factor":
+            return x + y * self.sa(2 * y)
+        return x + self.sa(y) * y
+
+
+def test_cbam_in_the_forward_of_a_block(folder):
+    one(folder, Block(True, 7, True), "CBAM")
+
+
+def test_cbam_in_the_forward_of_a_block_with_biases(folder):
+    one(folder, Block(False, 3, False), "CBAM")
+
+
+def test_gates_of_other_maps_stay(folder):
+    """Nearly the same: the gates are made of something else than what they multiply."""
+    from attnrun_convert import convert
+    for wrong in ("other map", "before", "factor"):
+        model = Named(randomised(Block(True, 7, True, wrong))).eval()
+        path = convert(model, maps(12)(2, 9, 7), output=folder / "m.onnx", dynamic=AXES,
+                       quiet=True, attnrun=common.ATTNRUN)
+        kinds = [n.op_type for n in onnx.load(path).graph.node if n.domain == "attnrun"]
+        assert kinds == [], (wrong, kinds)
+
+
 def test_squeeze_excite(folder):
     from fightingcv_attention.attention.SEAttention import SEAttention
     one(folder, SEAttention(12, 4), "SqueezeExcite")

@@ -5,7 +5,7 @@ import platform
 import torch
 from torch.utils import _pytree
 
-from . import attach, capture, cases, extent, fuse, registry, steady
+from . import attach, capture, cases, extent, fuse, gates, registry, steady
 from .errors import CaptureError, UnsupportedError, UsageError
 
 
@@ -64,6 +64,8 @@ class Source:
         self.reach = cases.Reach(
             extent.goal_of(extent.of_model(model) | set(numbers), self.options.say),
             frozenset(extent.lengths_of(model)))
+        if self.options.swap:
+            self.replaced.update(gates.replace_all(model, calls, self.options.say))
         replace = fuse.fuse if self.options.fuse else fuse.localise_all
         self.replaced.update(replace(model, self.options.say))
         attach.attach(model, calls, self.options.opset)
