@@ -78,6 +78,10 @@ class Adapter:
     def results(self, output):
         return output
 
+    def note(self):
+        """What a user should know of the replacement; "" for nothing."""
+        return ""
+
     def forward(self, *args, **kwargs):
         raise NotImplementedError
 
@@ -138,7 +142,8 @@ class Entry:
     def line(self):
         if self.taken:
             return (f"{self.path or '(model)'} ({self.kind}): {self.adapter.operator}"
-                    f"{self.adapter.choice or ''}, probe {self.error:.1e}")
+                    f"{self.adapter.choice or ''}, probe {self.error:.1e}"
+                    f"{self.adapter.note()}")
         return f"{self.path or '(model)'} ({self.kind}): kept, {self.reason}"
 
 
@@ -175,7 +180,8 @@ def _checked(path, module, kind):
         entry.reason = str(error)
     except Exception as error:  # noqa: BLE001 - a class of that name with other insides
         entry.reason = f"its structure is another one: {innermost(error)}"
-        entry.named = entry.named and type(module).__name__ not in kind.names
+    # A bare name speaks of classes of its structure alone.
+    entry.named = entry.named and not (entry.reason and type(module).__name__ in kind.names)
     return entry
 
 

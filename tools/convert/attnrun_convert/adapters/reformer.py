@@ -59,6 +59,11 @@ class LSHSelfAttention(Adapter):
     def reference(self):
         return drawing(self.module.hash_seed or 0)
 
+    def note(self):
+        if self.module.hash_seed is not None:
+            return ""
+        return ", its rotations drawn once with seed 0 (set config.hash_seed for others)"
+
     def forward(self, hidden_states, attention_mask=None, num_hashes=None, buckets=None,
                 past_buckets_states=None, use_cache=False, output_attentions=False, **kwargs):
         m = self.module

@@ -1,0 +1,165 @@
+"""What models from outside do that the file cannot: draw numbers, keep a cache, give back an
+input, or fail. Each conversion ends in a right file or in one sentence.
+
+usage: test_outside.py ROOT ATTNRUN [test …]
+"""
+import contextlib
+import io
+
+import onnx
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import common
+from attnrun_convert import convert, registry
+from attnrun_convert.errors import ConvertError, UnsupportedError
+
+
+def converted(model, args, path, **more):
+    """(file, what was said) of a conversion with its proof."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        convert(model, args, output=path, attnrun=common.ATTNRUN, **more)
+    return onnx.load(path), said.getvalue()
+
+
+def failure(model, args, path, **more):
+    """(the sentence of a conversion that fails, what was written to stderr)"""
+    err = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(err):
+            convert(model, args, output=path, quiet=True, attnrun=common.ATTNRUN, **more)
+    except ConvertError as error:
+        return error, err.getvalue()
+    raise AssertionError("it was converted")
+
+
+def test_outputs_that_are_inputs(folder):
+    """Inputs keep their names; an output that is one, a weight or another output is a copy."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.arange(8.0))
+
+        def forward(self, x, y):
+            z = x + y
+            return {"sum": z, "again": x, "y": y, "twice": z, "w": self.w, "same": x}
+    path = folder / "net.onnx"
+    file, _ = converted(Net().eval(), (torch.randn(2, 8), torch.randn(2, 8)), path,
+                        dynamic={"x": {0: "b"}, "y": {0: "b"}})
+    onnx.checker.check_model(file, full_check=True)
+    names = ["sum", "again", "y_out", "twice", "w_out", "same"]
+    assert [v.name for v in file.graph.input] == ["x", "y"]
+    assert [v.name for v in file.graph.output] == names
+    feeds = {"x": torch.randn(3, 8), "y": torch.randn(3, 8)}
+    want = list(Net()(**feeds).values())
+    common.close(common.in_attnrun(path, feeds, names), want)
+    common.close(common.in_onnxruntime(path, feeds), want)
+
+
+class Inner(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.layer, self.runs, self.noise_seed = kind, nn.Linear(8, 8), 0, None
+
+    def forward(self, x):
+        x = self.layer(x)
+        if self.kind == "state":
+            self.runs += 1
+            return x * self.runs
+        return F.dropout(x, 0.5) if self.kind == "dropout" else x + torch.randn_like(x)
+
+
+def test_modules_that_differ_from_themselves(folder):
+    """The innermost one is named, and what to set."""
+    for kind, words in (("dropout", "makes random numbers"), ("noise", "set noise_seed"),
+                        ("state", "keeps something of its last run")):
+        model = nn.Sequential(nn.Linear(8, 8), nn.Sequential(nn.ReLU(), Inner(kind))).eval()
+        for check in ((), ("onnxruntime",)):
+            error, _ = failure(model, torch.randn(2, 8), folder / "m.onnx", check=check)
+            assert isinstance(error, UnsupportedError), error
+            assert "1.1 (Inner)" in str(error) and words in str(error), error
+    assert not list(folder.iterdir())
+
+
+def test_reformer_without_a_seed(folder):
+    """The default of transformers: the rotations are drawn once, in the file and the proof;
+    its own rounding is larger than the tolerance where a token sees itself alone."""
+    from transformers import ReformerConfig, ReformerModel
+    torch.manual_seed(0)
+    model = ReformerModel(ReformerConfig(
+        vocab_size=60, hidden_size=16, attention_head_size=8, num_attention_heads=2,
+        feed_forward_size=24, attn_layers=["lsh", "local"], lsh_attn_chunk_length=8,
+        local_attn_chunk_length=8, num_hashes=2, num_buckets=4, axial_pos_shape=[8, 8],
+        axial_pos_embds_dim=[8, 8], is_decoder=False, use_cache=False)).eval()
+    ids, mask = torch.randint(1, 60, (2, 32)), torch.randint(0, 2, (2, 32))
+    axes = {name: {0: "batch", 1: "seq"} for name in ("input_ids", "attention_mask")}
+    file, said = converted(model, {"input_ids": ids, "attention_mask": mask},
+                           folder / "m.onnx", dynamic=axes)
+    kinds = {n.op_type.partition("__")[0] for n in file.graph.node if n.domain == "attnrun"}
+    assert kinds == {"ReformerAttention", "ChunkedLocalAttention"}, kinds
+    assert "set config.hash_seed" in said, said
+
+
+def test_t5_as_shipped(folder):
+    """With free sizes, and with use_cache on: set for the file alone."""
+    from transformers import T5Config, T5ForConditionalGeneration
+    torch.manual_seed(0)
+    model = T5ForConditionalGeneration(T5Config(
+        vocab_size=60, d_model=16, d_kv=8, d_ff=24, num_layers=1, num_heads=2)).eval()
+    ids = torch.randint(1, 60, (2, 12))
+    given = {"input_ids": ids, "attention_mask": torch.ones_like(ids),
+             "decoder_input_ids": ids[:, :9]}
+    axes = {name: {0: "batch", 1: "seq"} for name in ("input_ids", "attention_mask")}
+    file, said = converted(model, given, folder / "m.onnx", dynamic={
+        **axes, "decoder_input_ids": {0: "batch", 1: "target"}})
+    assert "config.use_cache=False" in said, said
+    assert model.config.use_cache and model.decoder.config.use_cache
+    assert [v.name for v in file.graph.output][0] == "logits"
+
+
+class Branches(nn.Module):
+    def forward(self, x):
+        return self.chosen(x)
+
+    def chosen(self, x):
+        if x.sum() > 0:  # the line that is named
+            return x * 2
+        return x - 1
+
+
+def test_failures_name_a_line_of_the_user(folder):
+    """One sentence with file and line, and nothing of torch's own."""
+    lines = open(__file__, encoding="utf-8").read().splitlines()
+    line = next(i for i, text in enumerate(lines, 1) if "the line that" + " is named" in text)
+    error, written = failure(Branches().eval(), torch.randn(2, 8), folder / "m.onnx")
+    assert f"(at {__file__}:{line})" in str(error), error
+    assert "\n" not in str(error) and len(str(error)) < 400, error
+    assert written == "", written
+
+
+def test_kept_lines_are_of_known_packages(folder):
+    """A class that is only called like a known one is not spoken of, one of the package
+    is, with the reason."""
+    def called(name, base=nn.Linear):
+        return type(name, (base,), {"__module__": "mine"})
+    model = nn.Sequential(*[called(name)(8, 8) for name in (
+        "SelfAttention", "LocalAttention", "HaloAttention", "CBAM", "LSHAttention",
+        "LongformerSelfAttention")]).eval()
+    plan = registry.plan(model, (torch.randn(2, 8),), {})
+    plan.close()
+    assert plan.lines() == [], plan.lines()
+    assert len(plan.lines(True)) >= 5, plan.lines(True)
+    from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
+    from transformers import LongformerConfig
+    config = LongformerConfig(hidden_size=16, num_attention_heads=2, attention_window=[8])
+    inner = LongformerSelfAttention(config, 0).eval()
+    inner.query = nn.Identity()
+    plan = registry.find(inner, registry.load())
+    assert plan[0].named and "kept, it has no linear layer" in plan[0].line()
+
+
+if __name__ == "__main__":
+    common.main([value for name, value in list(globals().items())
+                 if name.startswith("test_")])
