@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from onnx import TensorProto, helper
 
-from .follow import Follower, array_of, lifted, reads_data, size_of
+from .fields import array_of, lifted, reads_data, size_of
+from .follow import Follower
 from .linear import INFINITE, Linear, Unproved
 from .naming import DOMAIN, name_of
 

@@ -219,9 +219,12 @@ def translated(program, opset, input_names, output_names):
 
 def name_outputs(model, names):
     """Gives the outputs their names. One that is an input, a weight or another output is a
-    copy of it, which keeps its own name."""
+    copy of it; a weight that is called like an output gets another name."""
     graph, taken = model.graph, set()
-    names = [f"{name}_out" if name in graph.initializers else name for name in names]
+    for name in [name for name in names if name in graph.initializers]:
+        weight = graph.initializers.pop(name)
+        weight.name = f"{name}_weight"
+        graph.register_initializer(weight)
     for number, (value, name) in enumerate(zip(list(graph.outputs), names)):
         if value.producer() is None or id(value) in taken:
             copy = onnx_ir.node("Identity", [value], name=f"copy_{name}")

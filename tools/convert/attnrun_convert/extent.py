@@ -9,7 +9,7 @@ Sizes of weights are none of them. No torch here.
 """
 import numpy
 
-from .follow import array_of, reads_data
+from .fields import array_of, reads_data
 from .naming import DOMAIN
 
 LONGEST = 4096  # of what is tried without being told to

@@ -17,7 +17,7 @@ import onnx_ir
 
 from . import bands
 from .bands import NEVER
-from .follow import array_of
+from .fields import array_of
 from .linear import Unproved
 from .naming import DOMAIN
 

@@ -13,7 +13,7 @@ import torch
 
 from . import operators
 from .call import CALL_KEY, Call
-from .follow import array_of
+from .fields import array_of
 from .naming import DOMAIN
 
 TYPES = {onnx_ir.DataType.FLOAT: torch.float32, onnx_ir.DataType.FLOAT16: torch.float16}
