@@ -316,7 +316,8 @@ ATTNRUN_API void attnrun_context_destroy(attnrun_context *context);
 /* Binds input `index` to the caller's memory, which must live and stay unchanged until the
  * run returns. Any byte strides are accepted. The dtype, rank and constant dims must fit.
  * A string of negative length, or of some length and no data, is refused here and by the
- * run, inside of sequences and optionals too. */
+ * run, inside of sequences and optionals too.
+ * `tensor` NULL: the input is not set any more; what a state holds stays. */
 ATTNRUN_API attnrun_status attnrun_set_input(attnrun_context *context, int32_t index,
                                              const attnrun_tensor *tensor);
 /* Writes output `index` into the caller's dense memory; its shape must be the output's.

@@ -157,11 +157,13 @@ attn_status attn_context_set_input(struct attnrun_context *context, int32_t inde
                                    const attnrun_tensor *tensor)
 {
     static int64_t nothing; /* of an empty tensor without memory */
-    if (tensor == NULL)
-        return attn_fail(ATTNRUN_E_USAGE, "the tensor for input %d is NULL", index);
     if (index < 0 || index >= context->n_inputs)
         return attn_fail(ATTNRUN_E_USAGE, "input %d is not in 0..%d", index,
                          context->n_inputs - 1);
+    if (tensor == NULL) {
+        context->inputs[index] = (attnrun_tensor){ .kind = ATTNRUN_ABSENT };
+        return ATTNRUN_OK;
+    }
     TRY(check_input(context, index, tensor));
     attnrun_tensor value = *tensor;
     TRY(check_elements(context, index, &value));
