@@ -1,0 +1,25 @@
+"""attnrun: ONNX models on CPUs, with the exact memory of a run known before it.
+
+    model = attnrun.Model("net.onnx")
+    y = model(x=x)["y"]
+
+Model, Context, Plan, Runtime, Error are the library's own interface; InferenceSession and
+install_as_onnxruntime() stand in for onnxruntime; attnrun.backend is ONNX's backend API."""
+import numpy as _np
+
+from . import _attnrun, _values
+from ._attnrun import Runtime, Tensor
+from ._errors import Error
+from ._model import Context, Memory, Model, Plan, Value, default_runtime
+
+_attnrun.setup(Error, _np.empty, _values.DTYPES, _values.to_native, _values.to_python,
+               _values.to_strings)
+
+from ._ort import (InferenceSession, RunOptions, SessionOptions,  # noqa: E402
+                   install_as_onnxruntime)
+from ._ort_values import IOBinding, OrtValue  # noqa: E402
+
+__version__: str = _attnrun.version
+__all__ = ["Context", "Error", "IOBinding", "InferenceSession", "Memory", "Model", "OrtValue",
+           "Plan", "RunOptions", "Runtime", "SessionOptions", "Tensor", "Value",
+           "default_runtime", "install_as_onnxruntime"]

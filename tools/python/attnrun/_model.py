@@ -1,0 +1,192 @@
+"""Model, Context, Plan: the library's own interface from Python.
+
+In: a file or its bytes, inputs by name. Out: numpy arrays by name, exact bytes of a plan."""
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from . import _attnrun, _values
+from ._attnrun import Runtime, Tensor
+
+COPY, NO_FUSION, FORCE_BODIES, ALLOW_NEWER, ALLOW_MISSING = 1, 2, 4, 8, 16
+
+
+class Value(NamedTuple):
+    """An input or output of a model."""
+    name: str
+    dtype: str  #: 'f32', 'i64', 'string', ...; 'undefined' where the file does not say
+    shape: tuple[int | str, ...] | None  #: a str where symbolic, None where the rank is open
+    kind: int  #: 1 tensor, 2 sequence, 3 optional, 4 optional sequence
+    number: int  #: ONNX's number of the element type
+
+
+class Plan(NamedTuple):
+    """What a run of given input shapes takes: exact, before any run."""
+    arena_bytes: int  #: of all activations and scratch; exact where late_steps is 0
+    lower_bound_bytes: int  #: largest sum of bytes alive at one step
+    weights_bytes: int
+    packed_bytes: int  #: of weights, packed once for all contexts
+    folded_bytes: int  #: of constants computed at load
+    steps: int
+    late_steps: int  #: those whose shapes depend on data, known only at run
+    blocks: int
+    peak_node: str
+    peak_op: str
+
+
+class Memory(NamedTuple):
+    """What a context holds now."""
+    arena_bytes: int
+    arena_used_bytes: int
+    side_heap_bytes: int
+    plans: int
+
+
+def _describe(values: Sequence[tuple[str, int, int, Any]]) -> tuple[Value, ...]:
+    return tuple(Value(name, _values.dtype_name(number), dims, kind, number)
+                 for name, kind, number, dims in values)
+
+
+def _shapes(shapes: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Shapes by input; an array stands for its shape."""
+    return {name: tuple(int(dim) for dim in getattr(shape, "shape", shape))
+            for name, shape in shapes.items()}
+
+
+def _microseconds(timeout: float | None) -> int:
+    return 0 if timeout is None else max(1, int(timeout * 1e6))
+
+
+class Model(_attnrun.Pool):
+    """A loaded ONNX model; immutable, and safe to call from any number of threads.
+
+    Model(path) maps the file's weights; Model(data) takes its bytes. Raises Error: IO, PARSE,
+    MODEL, UNSUPPORTED, VERSION, ...
+
+    model(x=array, ...) computes all outputs -> {name: array}. Inputs are anything with the
+    buffer protocol or __dlpack__ (numpy, torch: no copy, whatever the strides), lists and
+    numbers; strings as str, bytes or arrays of them; a list for a sequence; None for an empty
+    optional. Outputs own their memory. Raises Error: INPUT, SHAPE, DTYPE, MEMORY, RANGE, and
+    KeyboardInterrupt (the run is cancelled). The GIL is released while the library computes.
+
+        >>> model = attnrun.Model("net.onnx")          # x: f32[B, 64]
+        >>> model(x=numpy.zeros((3, 64), "f"))["y"]    # f32[3, 10]
+    """
+
+    def __init__(self, source: str | os.PathLike[str] | bytes | bytearray | memoryview, *,
+                 runtime: Runtime | None = None, threads: int | None = None,
+                 fusion: bool = True, external_dir: str | None = None,
+                 disable_passes: Sequence[str] = (), flags: int = 0) -> None:
+        """threads: a runtime of its own with so many; else `runtime`, else the default one.
+        external_dir: where external data lie, if not beside the file."""
+        in_memory = isinstance(source, (bytes, bytearray, memoryview))
+        if runtime is None:
+            runtime = Runtime(threads=threads) if threads else default_runtime()
+        elif threads:
+            raise ValueError("threads belong to the runtime: give one of them")
+        self._loaded = _attnrun.Model(
+            None if in_memory else source, source if in_memory else None, runtime,
+            flags | (0 if fusion else NO_FUSION), external_dir,
+            ",".join(disable_passes) or None)
+        super().__init__(self._loaded)
+        self.inputs = _describe(self._loaded.inputs)
+        self.outputs = _describe(self._loaded.outputs)
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """Producer, IR version, numbers of nodes and parameters, bytes, metadata."""
+        return self._loaded.info
+
+    def context(self) -> "Context":
+        """One run at a time, with states, `out=` and views: see Context."""
+        return Context(_attnrun.Context(self._loaded))
+
+    def plan(self, shapes: Mapping[str, Any] | None = None, /, **more: Any) -> Plan:
+        """The exact memory of a run with these input shapes (or arrays), without that run.
+
+        model.plan(ids=(4, 128), mask=(4, 128)).arena_bytes; raises Error: INPUT, SHAPE."""
+        context = self._take()
+        try:
+            return Plan(*context._plan(_shapes({**(shapes or {}), **more}), False))
+        finally:
+            self._give(context)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Model cannot be pickled; pickle its path and open it again")
+
+
+class Context:
+    """Runs of a model, one at a time: plans, memory and states stay from run to run.
+
+    Made by Model.context(). Another thread that calls it meanwhile gets Error (USAGE)."""
+
+    def __init__(self, context: _attnrun.Context) -> None:
+        self._context = context
+
+    def __call__(self, **feeds: Any) -> dict[str, Any]:
+        """run(feeds) for inputs by keyword."""
+        return self._context._run(feeds, None, None, False, 0)
+
+    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None, *,
+            out: Mapping[str, Any] | None = None, timeout: float | None = None,
+            validate: bool = False) -> dict[str, Any]:
+        """Computes -> {name: array}, of all outputs or those named in `outputs` (() : none,
+        see view()).
+
+        out       arrays (or torch tensors) that are written and returned instead of new ones;
+                  dense, of exactly the output's shape and type
+        timeout   seconds, then Error (TIME)
+        validate  Error (NONFINITE) where an output is not finite"""
+        return self._context._run(dict(feeds), None if outputs is None else tuple(outputs),
+                                  None if out is None else dict(out), validate,
+                                  _microseconds(timeout))
+
+    def view(self, name: str) -> Tensor:
+        """The output `name` of the last run without a copy: numpy.asarray(context.view("y")),
+        torch.from_dlpack(context.view("y")). The context refuses to run (BufferError) as long
+        as it, or an array made of it, lives."""
+        return self._context.view(name)
+
+    def plan(self, shapes: Mapping[str, Any] | None = None, /, **more: Any) -> Plan:
+        """Model.plan() in this context."""
+        return Plan(*self._context._plan(_shapes({**(shapes or {}), **more}), False))
+
+    def reserve(self, shapes: Mapping[str, Any] | None = None, /, **more: Any) -> Plan:
+        """plan(), and its memory: later runs of these or smaller shapes allocate nothing."""
+        return Plan(*self._context._plan(_shapes({**(shapes or {}), **more}), True))
+
+    def add_state(self, input: str, output: str, capacity_bytes: int = 0) -> None:
+        """Makes `output` of each run `input` of the next one (a KV cache); the first run takes
+        what is given for it. Growing within capacity_bytes allocates nothing."""
+        self._context._add_state(input, output, capacity_bytes)
+
+    def truncate_state(self, input: str, length: int) -> None:
+        """Cuts a state to its first `length` places along the axis on which runs extend it."""
+        self._context._truncate_state(input, length)
+
+    def reset_states(self) -> None:
+        """Forgets what all states hold: the next run takes them from its inputs again."""
+        self._context._reset(False)
+
+    def trim(self) -> None:
+        """Gives back the arena, all plans and the side heap."""
+        self._context._reset(True)
+
+    def cancel(self) -> None:
+        """Stops the run under way in another thread: it raises Error (CANCELLED)."""
+        self._context.cancel()
+
+    @property
+    def memory(self) -> Memory:
+        """What this context holds now."""
+        return Memory(*self._context._memory())
+
+
+_default: list[Runtime] = []
+
+
+def default_runtime() -> Runtime:
+    """The runtime of all models that name none: one set of threads for the process."""
+    if not _default:
+        _default.append(Runtime())
+    return _default[0]

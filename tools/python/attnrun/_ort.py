@@ -1,0 +1,342 @@
+"""InferenceSession and what belongs to it, with the names of onnxruntime's Python package.
+
+In: what a program gives to onnxruntime. Out: the same kinds of results, computed by attnrun.
+The names and their meaning follow onnxruntime 1.32; what has no counterpart here (memory
+patterns, profiling, providers other than the CPU) is taken and has no effect, or is refused
+where leaving it out would change results."""
+import os
+import sys
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import _values
+from ._attnrun import Runtime
+from ._errors import Error
+from ._model import Model, Value, default_runtime
+from ._ort_values import IOBinding, OrtDevice, OrtValue
+
+INTERFACE_VERSION = "1.32.0"
+CPU = "CPUExecutionProvider"
+LOG_LEVEL = {0: 3, 1: 2, 2: 1}  # onnxruntime's severity -> the highest level that is shown
+
+
+class GraphOptimizationLevel:
+    """DISABLE_ALL: without fusion; all others: with it."""
+    ORT_DISABLE_ALL, ORT_ENABLE_BASIC, ORT_ENABLE_EXTENDED = 0, 1, 2
+    ORT_ENABLE_LAYOUT, ORT_ENABLE_ALL = 3, 99
+
+
+class ExecutionMode:
+    """Taken and without effect: the nodes of a run are computed one after another."""
+    ORT_SEQUENTIAL, ORT_PARALLEL = 0, 1
+
+
+class SessionOptions:
+    """intra_op_num_threads, log_severity_level, graph_optimization_level (DISABLE_ALL), free
+    dimension overrides and libraries of operators take effect; the rest is kept."""
+
+    def __init__(self) -> None:
+        self.intra_op_num_threads = 0
+        self.inter_op_num_threads = 0
+        self.log_severity_level = -1
+        self.log_verbosity_level = 0
+        self.logid = ""
+        self.graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_ALL
+        self.execution_mode = ExecutionMode.ORT_SEQUENTIAL
+        self.execution_order = 0
+        self.enable_profiling = False
+        self.profile_file_prefix = "onnxruntime_profile_"
+        self.enable_mem_pattern = True
+        self.enable_mem_reuse = True
+        self.enable_cpu_mem_arena = True
+        self.optimized_model_filepath = ""
+        self.use_deterministic_compute = False
+        self._entries: dict[str, str] = {}
+        self._dims: dict[str, int] = {}
+        self._plugins: list[str] = []
+
+    def add_session_config_entry(self, key: str, value: str) -> None:
+        """Keeps an entry; none has an effect."""
+        self._entries[key] = value
+
+    def get_session_config_entry(self, key: str) -> str:
+        """The entry kept under `key`."""
+        return self._entries[key]
+
+    def add_free_dimension_override_by_name(self, name: str, value: int) -> None:
+        """The symbolic dim `name` is `value` in every run."""
+        self._dims[name] = int(value)
+
+    def register_custom_ops_library(self, path: str) -> None:
+        """A library of operators in attnrun's form (attnrun_plugin)."""
+        self._plugins.append(path)
+
+
+class RunOptions:
+    """terminate is looked at before a run; the rest is kept."""
+
+    def __init__(self) -> None:
+        self.log_severity_level = -1
+        self.log_verbosity_level = 0
+        self.logid = ""
+        self.terminate = False
+        self.only_execute_path_to_fetches = False
+        self._entries: dict[str, str] = {}
+
+    def add_run_config_entry(self, key: str, value: str) -> None:
+        """Keeps an entry; none has an effect."""
+        self._entries[key] = value
+
+    def get_run_config_entry(self, key: str) -> str:
+        """The entry kept under `key`."""
+        return self._entries[key]
+
+
+def _type_text(value: Value) -> str:
+    text = f"tensor({_values.ONNX_NAMES.get(value.number, 'undefined')})"
+    if value.kind in (_values.SEQUENCE, _values.OPTIONAL_SEQUENCE):
+        text = f"seq({text})"
+    if value.kind in (_values.OPTIONAL, _values.OPTIONAL_SEQUENCE):
+        text = f"optional({text})"
+    return text
+
+
+class NodeArg:
+    """An input or output: .name, .shape (numbers, str where symbolic, None where unknown) and
+    .type ('tensor(float)')."""
+
+    def __init__(self, value: Value, dims: Mapping[str, int]) -> None:
+        self.name = value.name
+        self.type = _type_text(value)
+        self.shape: list[int | str | None] = [
+            dim if isinstance(dim, int) else dims.get(dim, dim or None)
+            for dim in value.shape or ()]
+
+    def __repr__(self) -> str:
+        return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape})"
+
+
+class ModelMetadata:
+    """What the file says of itself."""
+
+    def __init__(self, info: Mapping[str, Any]) -> None:
+        self.custom_metadata_map: dict[str, str] = dict(info["metadata"])
+        self.description = ""
+        self.graph_description: str = info["doc"]
+        self.graph_name: str = info["graph_name"]
+        self.producer_name: str = info["producer"]
+        self.domain = ""
+        self.version = 0
+
+
+def _runtime_of(options: SessionOptions) -> Runtime:
+    severity = options.log_severity_level
+    threads = options.intra_op_num_threads
+    if threads <= 0 and severity not in LOG_LEVEL and not options._plugins:
+        return default_runtime()
+    shown = LOG_LEVEL.get(severity, 0)
+
+    def log(level: int, message: str) -> None:
+        if level <= shown:
+            print(f"attnrun: {message}", file=sys.stderr)
+
+    runtime = Runtime(threads=max(threads, 0), log=log if shown else None)
+    for path in options._plugins:
+        runtime.load_plugin(path)
+    return runtime
+
+
+class InferenceSession:
+    """onnxruntime.InferenceSession with attnrun below it; safe to run from several threads.
+
+    Raises attnrun.Error, a RuntimeError, for whatever onnxruntime has a class of its own."""
+
+    def __init__(self, path_or_bytes: str | os.PathLike[str] | bytes,
+                 sess_options: SessionOptions | None = None,
+                 providers: Sequence[Any] | None = None,
+                 provider_options: Sequence[Any] | None = None, **more: Any) -> None:
+        del provider_options, more
+        self._check_providers(providers)
+        self._sess_options = sess_options or SessionOptions()
+        self._dims = dict(self._sess_options._dims)
+        in_memory = isinstance(path_or_bytes, (bytes, bytearray, memoryview))
+        self._model_path = "" if in_memory else os.fspath(path_or_bytes)
+        self._model_bytes = path_or_bytes if in_memory else b""
+        level = int(self._sess_options.graph_optimization_level)
+        self._model = Model(path_or_bytes, runtime=_runtime_of(self._sess_options),
+                            fusion=level != GraphOptimizationLevel.ORT_DISABLE_ALL)
+        self._output_names = tuple(value.name for value in self._model.outputs)
+        self._fixed = [(value.name, axis, self._dims[dim]) for value in self._model.inputs
+                       for axis, dim in enumerate(value.shape or ())
+                       if isinstance(dim, str) and dim in self._dims]
+
+    @staticmethod
+    def _check_providers(providers: Sequence[Any] | None) -> None:
+        names = [p if isinstance(p, str) else p[0] for p in providers or [CPU]]
+        if CPU not in names:
+            raise ValueError(f"only {CPU} is here, {names} is asked for")
+
+    def get_inputs(self) -> list[NodeArg]:
+        """The inputs that are no initializers."""
+        return [NodeArg(value, self._dims) for value in self._model.inputs]
+
+    def get_outputs(self) -> list[NodeArg]:
+        """The outputs, in the order of run(None, ...)."""
+        return [NodeArg(value, self._dims) for value in self._model.outputs]
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """None: initializers are constants here."""
+        return []
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """Producer, graph name, documentation, custom metadata."""
+        return ModelMetadata(self._model.info)
+
+    def get_providers(self) -> list[str]:
+        """The CPU."""
+        return [CPU]
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """Nothing is set for the CPU."""
+        return {CPU: {}}
+
+    def set_providers(self, providers: Sequence[Any] | None = None,
+                      provider_options: Sequence[Any] | None = None) -> None:
+        """Refuses a list without the CPU; else has no effect."""
+        del provider_options
+        self._check_providers(providers)
+
+    def get_session_options(self) -> SessionOptions:
+        """The options given at the start."""
+        return self._sess_options
+
+    def disable_fallback(self) -> None:
+        """There is one provider: no effect."""
+
+    def enable_fallback(self) -> None:
+        """There is one provider: no effect."""
+
+    def end_profiling(self) -> str:
+        """No profile is written: ''."""
+        return ""
+
+    def io_binding(self) -> IOBinding:
+        """A new IOBinding of this session."""
+        return IOBinding(self)
+
+    def _check_dims(self, feeds: Mapping[str, Any]) -> None:
+        for name, axis, size in self._fixed:
+            shape = np.shape(feeds[name]) if name in feeds else ()
+            if axis < len(shape) and shape[axis] != size:
+                raise Error(f"SHAPE: input '{name}' is {list(shape)}, dim {axis} was fixed to "
+                            f"{size} by a free dimension override", "SHAPE", 500, tensor=name)
+
+    def _run(self, names: tuple[str, ...], feeds: dict[str, Any],
+             out: dict[str, Any] | None, options: RunOptions | None) -> dict[str, Any]:
+        if options is not None and options.terminate:
+            raise Error("CANCELLED: terminate is set in the run options", "CANCELLED", 13000)
+        if self._fixed:
+            self._check_dims(feeds)
+        context = self._model._take()
+        try:
+            return context._run(feeds, names, out, False, 0)
+        finally:
+            self._model._give(context)
+
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
+            run_options: RunOptions | None = None) -> list[Any]:
+        """The outputs named (None or []: all), in that order, as a list of arrays."""
+        names = tuple(output_names) if output_names else self._output_names
+        feeds = {name: value._value if isinstance(value, OrtValue) else value
+                 for name, value in input_feed.items()}
+        results = self._run(names, feeds, None, run_options)
+        return [results[name] for name in names]
+
+    def run_async(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
+                  callback: Any, user_data: Any, run_options: RunOptions | None = None) -> None:
+        """run() in a thread of its own; callback(results, user_data, error message)."""
+        import threading
+
+        def work() -> None:
+            try:
+                results, error = self.run(output_names, input_feed, run_options), ""
+            except Exception as failure:  # whatever it is, the caller's callback gets it
+                results, error = [], str(failure)
+            callback(results, user_data, error)
+
+        threading.Thread(target=work, daemon=True).start()
+
+    def run_with_ort_values(self, output_names: Sequence[str] | None,
+                            input_dict_ort_values: Mapping[str, OrtValue],
+                            run_options: RunOptions | None = None) -> list[OrtValue]:
+        """run() from OrtValue to OrtValue."""
+        return [OrtValue(value)
+                for value in self.run(output_names, input_dict_ort_values, run_options)]
+
+    def run_with_iobinding(self, iobinding: IOBinding,
+                           run_options: RunOptions | None = None) -> None:
+        """Runs what is bound; its get_outputs() then has the results."""
+        out = {name: value for name, value in iobinding._outputs.items() if value is not None}
+        names = tuple(iobinding._outputs) or self._output_names
+        results = self._run(names, iobinding._inputs, out, run_options)
+        iobinding._results = [OrtValue(results[name]) for name in names]
+
+
+def get_available_providers() -> list[str]:
+    """The CPU."""
+    return [CPU]
+
+
+def get_device() -> str:
+    """The CPU."""
+    return "CPU"
+
+
+def _nothing(*arguments: Any, **keywords: Any) -> None:
+    """Of no effect here."""
+
+
+def _module(name: str, content: Mapping[str, Any]) -> types.ModuleType:
+    module = types.ModuleType(name, "attnrun under the name of onnxruntime's module")
+    module.__dict__.update(content)
+    module.__path__ = []
+    sys.modules[name] = module
+    return module
+
+
+def install_as_onnxruntime() -> types.ModuleType:
+    """Makes `import onnxruntime` of this process give attnrun; returns that module.
+
+    To be called before a library imports onnxruntime (RuntimeError where that has happened);
+    nothing in attnrun calls it by itself."""
+    there = sys.modules.get("onnxruntime")
+    if there is not None:
+        if getattr(there, "_attnrun", False):
+            return there
+        raise RuntimeError("onnxruntime is imported already: call install_as_onnxruntime() "
+                           "before whatever imports it")
+    failures = ("EngineError", "EPFail", "Fail", "InvalidArgument", "InvalidGraph",
+                "InvalidProtobuf", "ModelLoaded", "NoModel", "NoSuchFile", "NotImplemented",
+                "RuntimeException")
+    content: dict[str, Any] = {
+        "InferenceSession": InferenceSession, "SessionOptions": SessionOptions,
+        "RunOptions": RunOptions, "IOBinding": IOBinding, "OrtValue": OrtValue,
+        "OrtDevice": OrtDevice, "NodeArg": NodeArg, "ModelMetadata": ModelMetadata,
+        "GraphOptimizationLevel": GraphOptimizationLevel, "ExecutionMode": ExecutionMode,
+        "get_available_providers": get_available_providers, "get_device": get_device,
+        "get_all_providers": get_available_providers,
+        "set_default_logger_severity": _nothing, "set_default_logger_verbosity": _nothing,
+        "set_seed": _nothing, "disable_telemetry_events": _nothing,
+        "enable_telemetry_events": _nothing, "preload_dlls": _nothing}
+    top = _module("onnxruntime", {**content, "__version__": INTERFACE_VERSION,
+                                  "_attnrun": True})
+    capi = _module("onnxruntime.capi", {})
+    top.capi = capi  # type: ignore[attr-defined]
+    names = {**content, **{name: Error for name in failures}}
+    for name in ("onnxruntime_pybind11_state", "_pybind_state",
+                 "onnxruntime_inference_collection"):
+        setattr(capi, name, _module(f"onnxruntime.capi.{name}", names))
+    return top

@@ -1,0 +1,205 @@
+"""OrtValue, OrtDevice and IOBinding with the names of onnxruntime's Python package.
+
+In and out: numpy arrays on the CPU, whose memory is shared."""
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _values
+
+Array = npt.NDArray[Any]
+
+
+def _dtype_of(element_type: Any) -> Any:
+    """From a numpy dtype or an ONNX number of an element type."""
+    return (_values.numpy_dtype(element_type) if isinstance(element_type, int)
+            else np.dtype(element_type))
+
+
+def _only_cpu(device_type: str) -> None:
+    if device_type.lower() != "cpu":
+        raise ValueError(f"only memory of the CPU is known, not '{device_type}'")
+
+
+def _array_at(pointer: int, element_type: Any, shape: Sequence[int]) -> Array:
+    """An array over memory of the caller's."""
+    dtype = _dtype_of(element_type)
+    count = int(np.prod(shape, dtype=np.int64))
+    memory = (ctypes.c_ubyte * (count * dtype.itemsize)).from_address(pointer)
+    return np.frombuffer(memory, dtype=dtype, count=count).reshape(tuple(shape))
+
+
+class OrtDevice:
+    """A device; only the CPU exists."""
+
+    def __init__(self, device_type: str = "cpu", device_id: int = 0) -> None:
+        _only_cpu(device_type)
+        self._id = device_id
+
+    @staticmethod
+    def make(device_type: str, device_id: int = 0) -> "OrtDevice":
+        """A device by name."""
+        return OrtDevice(device_type, device_id)
+
+    def device_type(self) -> str:
+        """'cpu'"""
+        return "cpu"
+
+    def device_id(self) -> int:
+        """Its number."""
+        return self._id
+
+
+class OrtValue:
+    """A tensor (array), a sequence (list) or None, with its memory shared, not copied."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    @staticmethod
+    def ortvalue_from_numpy(numpy_obj: Array, device_type: str = "cpu",
+                            device_id: int = 0) -> "OrtValue":
+        """An OrtValue over an array."""
+        del device_id
+        _only_cpu(device_type)
+        return OrtValue(np.asarray(numpy_obj))
+
+    @staticmethod
+    def ortvalue_from_shape_and_type(shape: Sequence[int], element_type: Any = None,
+                                     device_type: str = "cpu",
+                                     device_id: int = 0) -> "OrtValue":
+        """Memory of that shape, not initialised."""
+        del device_id
+        _only_cpu(device_type)
+        return OrtValue(np.empty(tuple(shape), _dtype_of(element_type or np.float32)))
+
+    @staticmethod
+    def from_dlpack(data: Any, is_bool_tensor: bool = False) -> "OrtValue":
+        """An OrtValue over a tensor with __dlpack__, without a copy."""
+        array = np.from_dlpack(data)
+        return OrtValue(array.view(np.bool_) if is_bool_tensor else array)
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        return self._value.__dlpack__(**keywords)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def to_dlpack(self) -> Any:
+        """The capsule of __dlpack__()."""
+        return self._value.__dlpack__()
+
+    def numpy(self) -> Any:
+        """The array itself."""
+        return self._value
+
+    def shape(self) -> list[int]:
+        """Its dims."""
+        return list(self._value.shape)
+
+    def element_type(self) -> int:
+        """ONNX's number of the element type."""
+        return _values.NUMBER_OF_NAME.get(self._value.dtype.name, _values.STRING)
+
+    def data_type(self) -> str:
+        """'tensor(float)'"""
+        if isinstance(self._value, list):
+            return f"seq({OrtValue(self._value[0]).data_type()})" if self._value else "seq()"
+        return f"tensor({_values.ONNX_NAMES[self.element_type()]})"
+
+    def data_ptr(self) -> int:
+        """The address of the first element."""
+        return int(self._value.ctypes.data)
+
+    def device_name(self) -> str:
+        """'cpu'"""
+        return "cpu"
+
+    def is_tensor(self) -> bool:
+        """Whether it is one array."""
+        return isinstance(self._value, np.ndarray)
+
+    def is_tensor_sequence(self) -> bool:
+        """Whether it is a list of arrays."""
+        return isinstance(self._value, list)
+
+    def is_sparse_tensor(self) -> bool:
+        """Never."""
+        return False
+
+    def has_value(self) -> bool:
+        """Whether an optional has content."""
+        return self._value is not None
+
+    def update_inplace(self, np_arr: Array) -> None:
+        """Copies an array of the same shape and type into the memory."""
+        if np_arr.shape != self._value.shape or np_arr.dtype != self._value.dtype:
+            raise ValueError(f"{np_arr.dtype}{list(np_arr.shape)} is given, the value is "
+                             f"{self._value.dtype}{list(self._value.shape)}")
+        self._value[...] = np_arr
+
+
+class IOBinding:
+    """Inputs and outputs of run_with_iobinding(), bound by name; nothing is copied on the way
+    in, and outputs with memory of the caller's are written there."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._inputs: dict[str, Any] = {}
+        self._outputs: dict[str, Any] = {}
+        self._results: list[OrtValue] = []
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
+        """An array, used where it is."""
+        self._inputs[name] = arr_on_cpu
+
+    def bind_input(self, name: str, device_type: str, device_id: int, element_type: Any,
+                   shape: Sequence[int], buffer_ptr: int) -> None:
+        """Memory at an address, which the caller keeps alive until the run has ended."""
+        del device_id
+        _only_cpu(device_type)
+        self._inputs[name] = _array_at(buffer_ptr, element_type, shape)
+
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        """The content of an OrtValue."""
+        self._inputs[name] = ortvalue._value
+
+    def bind_output(self, name: str, device_type: str = "cpu", device_id: int = 0,
+                    element_type: Any = None, shape: Sequence[int] | None = None,
+                    buffer_ptr: int | None = None) -> None:
+        """To memory at an address; without one to a new array each run."""
+        del device_id
+        _only_cpu(device_type)
+        self._outputs[name] = (None if buffer_ptr is None else
+                               _array_at(buffer_ptr, element_type or np.float32, shape or ()))
+
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        """To the memory of an OrtValue."""
+        self._outputs[name] = ortvalue._value
+
+    def get_outputs(self) -> list[OrtValue]:
+        """What the last run made, in the order of binding."""
+        return self._results
+
+    get_outputs_as_ortvaluevector = get_outputs
+
+    def copy_outputs_to_cpu(self) -> list[Any]:
+        """The same as arrays; copies where the memory is the caller's."""
+        return [np.array(value._value) if isinstance(value._value, np.ndarray)
+                else value._value for value in self._results]
+
+    def clear_binding_inputs(self) -> None:
+        """Forgets all inputs."""
+        self._inputs.clear()
+
+    def clear_binding_outputs(self) -> None:
+        """Forgets all outputs."""
+        self._outputs.clear()
+
+    def synchronize_inputs(self) -> None:
+        """Nothing runs behind the caller's back: no effect."""
+
+    synchronize_outputs = synchronize_inputs

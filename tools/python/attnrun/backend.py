@@ -1,0 +1,104 @@
+"""ONNX's backend interface: prepare, run_model, run_node, supports_device, is_compatible.
+
+In: ModelProto or NodeProto with inputs in the order of the graph. Out: arrays in the order of
+its outputs. Needs the package onnx, which attnrun itself does not.
+
+    onnx.backend.test.runner.Runner(attnrun.backend, "name").test_cases"""
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx
+from onnx import helper
+from onnx.backend.base import Backend, BackendRep, namedtupledict
+
+from ._errors import Error
+from ._model import Model
+
+
+class AttnrunRep(BackendRep):
+    """A prepared model."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Inputs: one array, a sequence in the order of the graph's inputs, or a dict by
+        name. Raises attnrun.Error."""
+        del kwargs
+        names = [value.name for value in self.model.inputs]
+        if isinstance(inputs, Mapping):
+            feeds = dict(inputs)
+        elif isinstance(inputs, (list, tuple)):
+            if len(inputs) > len(names):
+                raise Error(f"INPUT: {len(inputs)} inputs are given, the model has "
+                            f"{len(names)}", "INPUT", 503)
+            feeds = dict(zip(names, inputs, strict=False))
+        else:
+            feeds = {names[0]: inputs}
+        outputs = [value.name for value in self.model.outputs]
+        results = self.model(**feeds)
+        made: tuple[Any, ...] = namedtupledict("Outputs", outputs)(
+            *[results[name] for name in outputs])
+        return made
+
+
+class AttnrunBackend(Backend):
+    """The backend; its methods are the functions of this module."""
+
+    @classmethod
+    def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU",
+                      **kwargs: Any) -> bool:
+        """Whether the model opens: all of its operators are here."""
+        if not cls.supports_device(device):
+            return False
+        try:
+            Model(model.SerializeToString(), **kwargs)
+        except Error:
+            return False
+        return True
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU",
+                **kwargs: Any) -> AttnrunRep:
+        """Opens a model; keywords are those of attnrun.Model. Raises attnrun.Error."""
+        if not cls.supports_device(device):
+            raise ValueError(f"the device {device} is not supported, CPU is")
+        return AttnrunRep(Model(model.SerializeToString(), **kwargs))
+
+    @classmethod
+    def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU",
+                  **kwargs: Any) -> tuple[Any, ...]:
+        """prepare(model).run(inputs)"""
+        return cls.prepare(model, device, **kwargs).run(inputs)
+
+    @classmethod
+    def run_node(cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU",
+                 outputs_info: Sequence[tuple[Any, tuple[int, ...]]] | None = None,
+                 **kwargs: Any) -> tuple[Any, ...]:
+        """Runs one node; types and shapes of the outputs are those of outputs_info, or
+        unknown before the run."""
+        del outputs_info
+        opset = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
+        given = inputs if isinstance(inputs, Mapping) else dict(
+            zip([name for name in node.input if name], inputs, strict=True))
+        infos = [helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in given.items()]
+        outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+        graph = helper.make_graph([node], "node", infos, outputs)
+        imports = [helper.make_opsetid(node.domain, 1 if node.domain else opset)]
+        model = helper.make_model(graph, opset_imports=imports)
+        model.ir_version = min(model.ir_version, 13)
+        return cls.run_model(model, dict(given), device, **kwargs)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Whether the device is the CPU."""
+        return device.split(":")[0] == "CPU"
+
+
+is_compatible = AttnrunBackend.is_compatible
+prepare = AttnrunBackend.prepare
+run_model = AttnrunBackend.run_model
+run_node = AttnrunBackend.run_node
+supports_device = AttnrunBackend.supports_device

@@ -1,0 +1,114 @@
+/* module.c - the module attnrun._attnrun: its types, setup(), and errors as exceptions. */
+#include "binding.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+struct binding_hooks binding_hooks;
+PyObject *runtime_type, *model_type, *pool_type, *context_type, *tensor_type;
+
+/* ---- errors ---- */
+
+static PyObject *text_of(const char *text)
+{
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
+static PyObject *raise_error(const attnrun_error *error)
+{
+    PyObject *made = PyObject_CallFunction(
+        binding_hooks.error, "NsiNiNNN", text_of(error->message),
+        attnrun_status_name(error->status), (int)error->status, text_of(error->node_name),
+        (int)error->node_index, text_of(error->op_type), text_of(error->tensor),
+        text_of(error->hint));
+    if (made != NULL) {
+        PyErr_SetObject((PyObject *)Py_TYPE(made), made);
+        Py_DECREF(made);
+    }
+    return NULL;
+}
+
+PyObject *binding_raise(attnrun_status status)
+{
+    attnrun_error error = *attnrun_last_error();
+    error.status = status;
+    return raise_error(&error);
+}
+
+PyObject *binding_refuse(attnrun_status status, const char *tensor, const char *format,
+                         ...)
+{
+    attnrun_error error = { .status = status, .node_index = -1 };
+    va_list list;
+    const int n = snprintf(error.message, sizeof error.message,
+                           "%s: ", attnrun_status_name(status));
+    va_start(list, format);
+    vsnprintf(error.message + n, sizeof error.message - (size_t)n, format, list);
+    va_end(list);
+    snprintf(error.tensor, sizeof error.tensor, "%s", tensor ? tensor : "");
+    return raise_error(&error);
+}
+
+/* ---- the module ---- */
+
+static PyObject *setup(PyObject *self, PyObject *args)
+{
+    (void)self;
+    struct binding_hooks h;
+    if (!PyArg_ParseTuple(args, "OOO!OOO", &h.error, &h.empty, &PyTuple_Type, &h.dtypes,
+                          &h.to_native, &h.to_python, &h.to_strings))
+        return NULL;
+    if (PyTuple_Size(h.dtypes) != ATTNRUN_DTYPE_COUNT)
+        return PyErr_Format(PyExc_ValueError, "setup() takes %d dtypes",
+                            ATTNRUN_DTYPE_COUNT);
+    Py_INCREF(h.error), Py_INCREF(h.empty), Py_INCREF(h.dtypes); /* kept to the end */
+    Py_INCREF(h.to_native), Py_INCREF(h.to_python), Py_INCREF(h.to_strings);
+    binding_hooks = h;
+    interrupt_setup();
+    return Py_NewRef(Py_None);
+}
+
+static PyObject *dtype_name(PyObject *self, PyObject *number)
+{
+    (void)self;
+    const long dtype = PyLong_AsLong(number);
+    return PyErr_Occurred() ? NULL
+                            : PyUnicode_FromString(attnrun_dtype_name((int32_t)dtype));
+}
+
+static PyMethodDef functions[] = { { "setup", setup, METH_VARARGS, NULL },
+                                   { "dtype_name", dtype_name, METH_O, NULL },
+                                   { NULL, NULL, 0, NULL } };
+static struct PyModuleDef definition = { PyModuleDef_HEAD_INIT,
+                                         "_attnrun",
+                                         "The C half of attnrun.",
+                                         -1,
+                                         functions,
+                                         NULL,
+                                         NULL,
+                                         NULL,
+                                         NULL };
+
+static int add_type(PyObject *module, const char *name, PyType_Spec *spec,
+                    PyObject **type)
+{
+    *type = PyType_FromModuleAndSpec(module, spec, NULL);
+    return *type == NULL ? -1 : PyModule_AddObjectRef(module, name, *type);
+}
+
+PyMODINIT_FUNC PyInit__attnrun(void);
+PyMODINIT_FUNC PyInit__attnrun(void)
+{
+    PyObject *module = PyModule_Create(&definition);
+    if (module != NULL &&
+        add_type(module, "Runtime", &runtime_spec, &runtime_type) == 0 &&
+        add_type(module, "Model", &model_spec, &model_type) == 0 &&
+        add_type(module, "Pool", &pool_spec, &pool_type) == 0 &&
+        add_type(module, "Context", &context_spec, &context_type) == 0 &&
+        add_type(module, "Tensor", &tensor_spec, &tensor_type) == 0 &&
+        PyModule_AddStringConstant(module, "version", attnrun_version()) == 0)
+        return module;
+    Py_XDECREF(module);
+    return NULL;
+}
