@@ -1,0 +1,57 @@
+"""Small models that the tests of the Python package share, as bytes."""
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+FLOAT = TensorProto.FLOAT
+
+
+def serialized(nodes, inputs, outputs, initializers=(), opset=21, **more):
+    graph = helper.make_graph(list(nodes), "g", list(inputs), list(outputs),
+                              list(initializers))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)],
+                              ir_version=10, producer_name="tests", **more)
+    helper.set_model_props(model, {"language": "en", "labels": "a,b"})
+    return model.SerializeToString()
+
+
+def value(name, dtype, shape):
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def linear(weights):
+    """y = x W, z = relu(y); x is (B, K)."""
+    k, n = weights.shape
+    return serialized(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], name="product"),
+         helper.make_node("Relu", ["y"], ["z"])],
+        [value("x", FLOAT, ["B", k])],
+        [value("y", FLOAT, ["B", n]), value("z", FLOAT, ["B", n])],
+        [numpy_helper.from_array(weights, "w")])
+
+
+def identity(dtype, shape=("N",)):
+    return serialized([helper.make_node("Identity", ["x"], ["y"])],
+                      [value("x", dtype, list(shape))], [value("y", dtype, list(shape))])
+
+
+def cache():
+    """present = past followed by x along axis 0; total is its sum."""
+    return serialized(
+        [helper.make_node("Concat", ["past", "x"], ["present"], axis=0),
+         helper.make_node("ReduceSum", ["present"], ["total"], keepdims=0)],
+        [value("past", FLOAT, ["P", 2]), value("x", FLOAT, ["S", 2])],
+        [value("present", FLOAT, ["T", 2]), value("total", FLOAT, [])])
+
+
+def endless(turns=10**9):
+    """A loop that nobody waits for the end of; its body is one addition."""
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["c_in"], ["c_out"]),
+         helper.make_node("Add", ["v_in", "step"], ["v_out"])], "body",
+        [value("i", TensorProto.INT64, []), value("c_in", TensorProto.BOOL, []),
+         value("v_in", FLOAT, [4])],
+        [value("c_out", TensorProto.BOOL, []), value("v_out", FLOAT, [4])])
+    return serialized(
+        [helper.make_node("Loop", ["turns", "", "x"], ["y"], body=body)],
+        [value("x", FLOAT, [4]), value("step", FLOAT, [4])], [value("y", FLOAT, [4])],
+        [numpy_helper.from_array(np.array(turns, np.int64), "turns")])

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""attnrun.InferenceSession beside onnxruntime.InferenceSession: the same calls, the same
+answers.
+
+usage: PYTHONPATH=BUILD/python test_ort.py"""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import attnrun
+import numpy as np
+import onnxruntime
+from onnx import TensorProto, helper
+
+import models
+
+BOTH = (attnrun, onnxruntime)
+WEIGHTS = np.random.default_rng(11).standard_normal((4, 3)).astype("f")
+X = np.random.default_rng(12).standard_normal((5, 4)).astype("f")
+CPU = ["CPUExecutionProvider"]
+
+
+def sessions(data, **more):
+    return [engine.InferenceSession(data, providers=CPU, **more) for engine in BOTH]
+
+
+class Session(unittest.TestCase):
+    def test_results_and_their_order(self):
+        ours, theirs = sessions(models.linear(WEIGHTS))
+        for names in (None, [], ["z"], ["z", "y"], ["y", "y"]):
+            mine, other = ours.run(names, {"x": X}), theirs.run(names, {"x": X})
+            self.assertIsInstance(mine, list)
+            self.assertEqual(len(mine), len(other))
+            for a, b in zip(mine, other, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+    def test_descriptions(self):
+        tensor = helper.make_tensor_type_proto(TensorProto.FLOAT, ["B", 2])
+        sequence = helper.make_sequence_type_proto(tensor)
+        at = models.value("at", TensorProto.INT64, [])
+        files = [models.linear(WEIGHTS), models.cache(),
+                 models.identity(TensorProto.STRING, (2, "N")),
+                 models.identity(TensorProto.FLOAT16, ()),
+                 models.serialized(
+                     [helper.make_node("SequenceInsert", ["s", "t", "at"], ["r"])],
+                     [helper.make_value_info("s", sequence),
+                      models.value("t", 1, ["B", 2]), at],
+                     [helper.make_value_info("r", sequence)])]
+        for data in files:
+            ours, theirs = sessions(data)
+            for call in ("get_inputs", "get_outputs"):
+                mine = [(arg.name, arg.type) for arg in getattr(ours, call)()]
+                other = [(arg.name, arg.type) for arg in getattr(theirs, call)()]
+                self.assertEqual(mine, other)
+            self.assertEqual([a.shape for a in ours.get_inputs() if "seq" not in a.type],
+                             [a.shape for a in theirs.get_inputs() if "seq" not in a.type])
+        self.assertEqual([a.shape for a in sessions(files[0])[0].get_outputs()],
+                         [["B", 3], ["B", 3]])
+
+    def test_metadata_and_providers(self):
+        ours, theirs = (s.get_modelmeta() for s in sessions(models.linear(WEIGHTS)))
+        for name in ("custom_metadata_map", "producer_name", "graph_name",
+                     "graph_description", "domain"):
+            self.assertEqual(getattr(ours, name), getattr(theirs, name), name)
+        session = attnrun.InferenceSession(models.linear(WEIGHTS))
+        self.assertEqual(session.get_providers(), CPU)
+        session.set_providers(CPU)
+        with self.assertRaises(ValueError):
+            attnrun.InferenceSession(models.linear(WEIGHTS),
+                                     providers=["CUDAExecutionProvider"])
+
+    def test_options_take_effect(self):
+        results = []
+        for engine in BOTH:
+            options = engine.SessionOptions()
+            options.intra_op_num_threads = 1
+            options.inter_op_num_threads = 1
+            options.log_severity_level = 3
+            options.graph_optimization_level = engine_level(engine)
+            options.add_session_config_entry("a.b", "1")
+            options.add_free_dimension_override_by_name("B", 5)
+            session = engine.InferenceSession(models.linear(WEIGHTS), options, providers=CPU)
+            self.assertEqual(session.get_inputs()[0].shape, [5, 4])
+            self.assertEqual(options.get_session_config_entry("a.b"), "1")
+            results.append(session.run(None, {"x": X}))
+            with self.assertRaises(Exception):
+                session.run(None, {"x": X[:2]})
+        for a, b in zip(*results, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+    def test_failures_of_both(self):
+        for session in sessions(models.linear(WEIGHTS)):
+            for feeds, names in (({}, None), ({"x": X, "q": X}, None),
+                                 ({"x": X.astype("f8")}, None), ({"x": X[:, :2]}, None),
+                                 ({"x": X}, ["none"])):
+                with self.assertRaises(Exception):
+                    session.run(names, feeds)
+            self.assertEqual(len(session.run(None, {"x": X})), 2)
+
+    def test_path_and_what_optimum_reads(self):
+        with tempfile.NamedTemporaryFile(suffix=".onnx") as file:
+            file.write(models.linear(WEIGHTS))
+            file.flush()
+            for session in sessions(file.name):
+                self.assertEqual(str(session._model_path), file.name)
+                self.assertEqual(session.get_provider_options(), {CPU[0]: {}})
+
+
+def engine_level(engine):
+    levels = onnxruntime.GraphOptimizationLevel if engine is onnxruntime else None
+    return levels.ORT_DISABLE_ALL if levels else 0
+
+
+class Binding(unittest.TestCase):
+    def test_binding_by_array_value_and_address(self):
+        for engine in BOTH:
+            session = engine.InferenceSession(models.linear(WEIGHTS), providers=CPU)
+            memory = np.zeros((5, 3), "f")
+            value = engine.OrtValue.ortvalue_from_shape_and_type([5, 3], np.float32)
+            binding = session.io_binding()
+            binding.bind_cpu_input("x", X)
+            binding.bind_output("y", "cpu", 0, np.float32, memory.shape, memory.ctypes.data)
+            binding.bind_ortvalue_output("z", value)
+            session.run_with_iobinding(binding)
+            np.testing.assert_allclose(memory, X @ WEIGHTS, rtol=1e-5, atol=1e-6)
+            np.testing.assert_array_equal(value.numpy(), np.maximum(memory, 0))
+            binding.clear_binding_inputs()
+            binding.clear_binding_outputs()
+            binding.bind_input("x", "cpu", 0, np.float32, X.shape, X.ctypes.data)
+            binding.bind_output("z", "cpu")
+            session.run_with_iobinding(binding)
+            np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], value.numpy())
+            self.assertEqual([v.shape() for v in binding.get_outputs()], [[5, 3]])
+
+    def test_values(self):
+        for engine in BOTH:
+            value = engine.OrtValue.ortvalue_from_numpy(X.copy())
+            self.assertEqual((value.data_type(), value.element_type(), value.shape(),
+                              value.device_name(), value.is_tensor(), value.has_value()),
+                             ("tensor(float)", 1, [5, 4], "cpu", True, True))
+            value.update_inplace(2 * X)
+            np.testing.assert_array_equal(value.numpy(), 2 * X)
+            session = engine.InferenceSession(models.linear(WEIGHTS), providers=CPU)
+            made = session.run_with_ort_values(["y"], {"x": value})
+            np.testing.assert_allclose(made[0].numpy(), 2 * X @ WEIGHTS, rtol=1e-5, atol=1e-5)
+
+
+class Installed(unittest.TestCase):
+    PROGRAM = """
+import attnrun
+attnrun.install_as_onnxruntime()
+import onnxruntime, onnxruntime as again
+from onnxruntime import InferenceSession, SessionOptions, GraphOptimizationLevel
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
+from onnxruntime.capi._pybind_state import OrtValue
+assert InferenceSession is attnrun.InferenceSession and again is onnxruntime
+assert attnrun.install_as_onnxruntime() is onnxruntime
+assert onnxruntime.get_available_providers() == ["CPUExecutionProvider"]
+options = SessionOptions()
+options.graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_ALL
+try:
+    InferenceSession(b"nothing", options)
+except InvalidArgument as error:
+    print("refused", error.status)
+"""
+
+    def test_only_when_asked_and_before_the_import(self):
+        self.assertRaises(RuntimeError, attnrun.install_as_onnxruntime)
+        self.assertIs(sys.modules["onnxruntime"], onnxruntime)
+        done = subprocess.run([sys.executable, "-c", self.PROGRAM], capture_output=True,
+                              text=True, check=False, env=os.environ)
+        self.assertEqual((done.returncode, done.stdout), (0, "refused PARSE\n"), done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
