@@ -103,9 +103,11 @@ static void merge_type(const struct attn_graph *graph, const attnrun_type *infer
 
 static const char *kind_name(int32_t kind)
 {
-    return kind == ATTNRUN_TENSOR     ? ""
-           : kind == ATTNRUN_SEQUENCE ? "a sequence of "
-                                      : "an optional of ";
+    return kind == ATTNRUN_TENSOR         ? ""
+           : kind == ATTNRUN_SEQUENCE     ? "a sequence of "
+           : kind == ATTNRUN_MAP          ? "a map to "
+           : kind == ATTNRUN_MAP_SEQUENCE ? "a sequence of maps to "
+                                          : "an optional of ";
 }
 
 /* Output `out` of a node against what the file says of value `id`. */

@@ -203,6 +203,14 @@ class Maps(unittest.TestCase):
         )
         self.assertEqual(self.json_of(model, "-i", 'x={"a": 1.5, "b": 2}'), {"y": [[2, 1.5]]})
         model = save(
+            self.dir / "same.onnx",
+            [helper.make_node("Identity", ["x"], ["y"])],
+            map_type(I64, TEXT),
+            map_type(I64, TEXT),
+        )
+        given = {"7": "seven", "-2": ""}
+        self.assertEqual(self.json_of(model, "-i", f"x={json.dumps(given)}"), {"y": given})
+        model = save(
             self.dir / "wrong.onnx",
             [helper.make_node("SequenceLength", ["x"], ["y"])],
             maps_type(TEXT, F32),
