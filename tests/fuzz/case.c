@@ -271,13 +271,14 @@ static uint64_t read_value(const struct fuzz_case *c, const attnrun_tensor *t,
     if (t->kind == ATTNRUN_OPTIONAL || t->kind == ATTNRUN_OPTIONAL_SEQUENCE)
         return t->data != NULL ? read_value(c, t->data, sum) : sum;
     sum = read_bytes(t->dims, t->rank * 8, sum);
-    if (t->kind == ATTNRUN_SEQUENCE) {
-        for (int64_t i = 0; i < t->dims[0]; i++)
+    const bool list = t->kind == ATTNRUN_SEQUENCE || t->kind == ATTNRUN_MAP_SEQUENCE;
+    if (list || t->kind == ATTNRUN_MAP) { /* a map: its keys, its values */
+        for (int64_t i = 0; i < (list ? t->dims[0] : 2); i++)
             sum = read_value(c, (const attnrun_tensor *)t->data + i, sum);
         return sum;
     }
     if (t->kind != ATTNRUN_TENSOR || attnrun_tensor_count(t) < 0)
-        wrong(c, "an output is no tensor, sequence or optional");
+        wrong(c, "an output is no tensor, sequence, map or optional");
     if (t->dtype != ATTNRUN_STRING)
         return read_elements(t, sum);
     for (int64_t i = 0; i < attnrun_tensor_count(t); i++) {
