@@ -93,6 +93,17 @@ def computed(function):
     return lambda c, n, x: function(*grid(n), n)
 
 
+def positions_of(x):
+    return torch.arange(x.shape[1])[None].expand(x.shape[0], -1)
+
+
+def texts_of(x):
+    """Numbers of the texts that positions which begin anew tell apart, as transformers has
+    them: here there is one."""
+    at = positions_of(x)
+    return (torch.diff(at, prepend=at[:, :1] - 1, dim=-1) != 1).cumsum(-1)
+
+
 # name: (mask of constants, length and input, what it is: (left, right) or None)
 MASKS = {
     "behind": (sliced("behind"), (127, 0)), "wide": (sliced("wide"), (40, 9)),
@@ -109,6 +120,11 @@ MASKS = {
                   (99, 99)),
     "looked_up": (lambda c, n, x: c["positions"][torch.arange(n)][:, None]
                   >= c["positions"][torch.arange(n)], (-1, 0)),
+    "looked_up_by_sample": (lambda c, n, x: positions_of(x)[
+        torch.arange(x.shape[0])[:, None, None], torch.arange(n)[None, :, None]]
+        - positions_of(x)[torch.arange(x.shape[0])[:, None, None], torch.arange(n)[
+            None, None]] < 90, (89, -1)),
+    "one_text": (lambda c, n, x: texts_of(x)[:, :, None] == texts_of(x)[:, None], (-1, -1)),
     "every_second_position": (lambda c, n, x: (
         2 * torch.arange(n)[:, None] - 2 * torch.arange(n)).abs() <= 41, (20, 20)),
     "computed": (computed(lambda i, j, n: (i - j).abs() <= 150), (150, 150)),

@@ -11,8 +11,8 @@ import numpy
 from onnx_ir import DataType
 
 from .fields import Field, array_of, broadcast, field_of, lifted, plain, size_of
-from .linear import (Linear, Unproved, combined, compared, everywhere, moved, never_negative,
-                     substituted, symbol)
+from .linear import (INFINITE, Linear, Unproved, along, combined, compared, everywhere, moved,
+                     never_negative, substituted, symbol)
 
 SMALL = 64  # elements of an array of rank 0 or 1 that may be a shape
 EXACT = {DataType.BOOL, DataType.INT32, DataType.INT64, DataType.FLOAT, DataType.DOUBLE}
@@ -331,9 +331,28 @@ class Follower:
                                         for i, p in enumerate(perm)}))
 
     def _concat(self, node, *operands):
-        if not _is_list(*operands):
-            raise Unproved("Concat in it is not followed")
-        return numpy.concatenate(operands, _attribute(node, "axis"))
+        axis = _attribute(node, "axis")
+        if _is_list(*operands):
+            return numpy.concatenate(operands, axis)
+        fields = [field_of(x) for x in operands]
+        rank = len(fields[0].shape)
+        axis, place = axis % rank, rank - axis % rank
+        pieces, offset = [], 0
+        for field in fields:
+            size = field.shape[axis]
+            if isinstance(offset, Linear) or field.cell.form not in (None, ((place, 1),)):
+                raise Unproved("Concat in it is not followed")
+            last = INFINITE if isinstance(size, Linear) else offset + size - 1
+            cell = moved(field.cell, {place: symbol(place) - offset})
+            pieces += [(max(low, offset), min(high, last), value)
+                       for low, high, value in cell.pieces if low <= last and high >= offset]
+            offset = offset + size
+        shape = list(fields[0].shape)
+        shape[axis] = 1  # of the others only this one differs
+        shape = list(broadcast(shape, *[[*f.shape[:axis], 1, *f.shape[axis + 1:]]
+                                        for f in fields]))
+        shape[axis] = offset
+        return Field(tuple(shape), along(place, pieces))
 
     def _tile(self, node, x, repeats):
         field = field_of(x)
@@ -369,10 +388,18 @@ class Follower:
         return Field(shape, cell)
 
     def _gathernd(self, node, data, index):
-        index = field_of(index)
-        if index.shape[-1] != 1 or _attribute(node, "batch_dims", 0):
+        data, index = field_of(data), field_of(index)
+        rank = len(data.shape)
+        if index.shape[-1] != rank or _attribute(node, "batch_dims", 0):
             raise Unproved("GatherND in it is not followed")
-        return self._taken(field_of(data), self._reaxed(index, index.shape[:-1]), 0)
+        shape, mapping = index.shape[:-1], {}
+        others = {s: symbol(s - 1) for s in range(2, len(index.shape) + 1)}
+        for i in range(rank):
+            place = moved(index.cell, {1: i, **others}).value
+            if place is None or not never_negative(place, Field(shape, everywhere(0)).dims()):
+                raise Unproved("it gathers at places that are not followed")
+            mapping[rank - i] = place
+        return Field(shape, moved(data.cell, mapping))
 
     def _slice(self, node, x, *given):
         names = [None if v is None else self.numbers(v) for v in node.inputs[1:]]

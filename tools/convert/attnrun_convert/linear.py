@@ -234,10 +234,10 @@ def compared(kind, a, b, dims):
             continue
         if any(not isinstance(s, int) for s in terms):
             raise Unproved("it depends on the length itself")
-        along, factor = normal(terms)
-        if form not in (None, along):
+        direction, factor = normal(terms)
+        if form not in (None, direction):
             raise Unproved("it depends on more than the distance of query and key")
-        form = along
+        form = direction
         found += _cut(low, high, *_true_between(kind, factor, constant))
     return Cell(form, found)
 
@@ -270,3 +270,17 @@ def moved(cell, mapping):
         if first <= last:
             found.append((first, last, value))
     return Cell(form, sorted(found, key=lambda piece: piece[0]))
+
+
+def along(index, pieces):
+    """The cell of pieces along one index, from 0. A piece of one element that the next one
+    would give, too, is part of it."""
+    found = []
+    for low, high, value in reversed(pieces):
+        if found and low == high and substituted(found[-1][2], {index: low}) == value:
+            found[-1] = (low, *found[-1][1:])
+        else:
+            found.append((low, high, value))
+    if len(found) == 1:
+        return everywhere(found[0][2])
+    return Cell(((index, 1),), found[::-1])
