@@ -68,6 +68,9 @@ static attn_status cast_infer_to(attnrun_step *step, int64_t to)
     if (dtype != ATTNRUN_STRING && attn_convert_wide(dtype) == ATTNRUN_UNDEFINED)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "'to' is %lld, expected a real type or string", (long long)to);
+    if (x->dtype != ATTNRUN_UNDEFINED && x->dtype != ATTNRUN_STRING &&
+        attn_convert_wide(x->dtype) == ATTNRUN_UNDEFINED)
+        return op_fail_input(step, 0, ATTNRUN_E_DTYPE, "expected a real type or string");
     TRY(op_out(step, 0, dtype, x->rank, x->dims));
     if (dtype == x->dtype)
         attnrun_step_view(step, 0, 0, 0);
