@@ -315,6 +315,7 @@ void attn_graph_remove(struct attn_graph *graph, struct attn_node *node)
     graph->nodes[node->pub.index] = NULL;
 }
 
+/* A node is a list of this many things. NOLINTNEXTLINE(readability-function-size) */
 attn_status attn_graph_insert(struct attn_graph *graph, struct attn_node *before,
                               const char *domain, const char *op_type, int32_t n_in,
                               const int32_t *in, int32_t n_out, const int32_t *out,

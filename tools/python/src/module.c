@@ -97,8 +97,10 @@ static int add_type(PyObject *module, const char *name, PyType_Spec *spec,
     return *type == NULL ? -1 : PyModule_AddObjectRef(module, name, *type);
 }
 
+/* The name is Python's. NOLINTBEGIN(readability-identifier-naming) */
 PyMODINIT_FUNC PyInit__attnrun(void);
 PyMODINIT_FUNC PyInit__attnrun(void)
+/* NOLINTEND(readability-identifier-naming) */
 {
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL &&
