@@ -108,8 +108,7 @@ static bool same_bytes(const void *a, const void *b, int64_t n, size_t size)
     return n == 0 || memcmp(a, b, (size_t)n * size) == 0;
 }
 
-/* Attributes with tensors, graphs and types are taken as different. */
-static bool same_attr(const struct attn_attr *a, const struct attn_attr *b)
+bool attn_attr_is_same(const struct attn_attr *a, const struct attn_attr *b)
 {
     if (a->kind != b->kind || strcmp(a->name, b->name) != 0)
         return false;
@@ -142,7 +141,7 @@ static bool same_node(const struct fold_entry *entry, const struct attn_graph *g
         if ((other->out[i] < 0) != (node->out[i] < 0))
             return false;
     for (int32_t i = 0; i < node->n_attrs; i++)
-        if (!same_attr(&other->attrs[i], &node->attrs[i]))
+        if (!attn_attr_is_same(&other->attrs[i], &node->attrs[i]))
             return false;
     for (int32_t i = 0; i < node->pub.n_in; i++) {
         const attnrun_tensor *a = input_of(entry->graph, other, i),

@@ -15,5 +15,7 @@ attn_status attn_fold_node(struct attn_graph *graph, struct attn_step *step, boo
 attn_status attn_fold_release(struct attn_model *model);
 /* The same constant: type, shape and address of the bytes are equal. */
 bool attn_tensor_is_same(const attnrun_tensor *a, const attnrun_tensor *b);
+/* The same attribute. Those with tensors, graphs and types are taken as different. */
+bool attn_attr_is_same(const struct attn_attr *a, const struct attn_attr *b);
 
 #endif

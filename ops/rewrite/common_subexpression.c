@@ -1,30 +1,8 @@
 /* common_subexpression.c - of nodes that compute the same from the same values, the first
  * one stays: exporters write masks, shapes and rotary tables once for each layer. Exact.
  */
+#include "../../runtime/fold.h"
 #include "match.h"
-
-static bool same_attr(const struct attn_attr *a, const struct attn_attr *b)
-{
-    if (a->kind != b->kind || strcmp(a->name, b->name) != 0)
-        return false;
-    switch (a->kind) {
-    case ATTN_ATTR_INT:
-        return a->i == b->i;
-    case ATTN_ATTR_FLOAT:
-        return memcmp(&a->f, &b->f, sizeof a->f) == 0;
-    case ATTN_ATTR_STRING:
-        return a->s.n == b->s.n && memcmp(a->s.data, b->s.data, (size_t)a->s.n) == 0;
-    case ATTN_ATTR_INTS:
-        return a->ints.n == b->ints.n &&
-               memcmp(a->ints.v, b->ints.v, (size_t)a->ints.n * sizeof *a->ints.v) == 0;
-    case ATTN_ATTR_FLOATS:
-        return a->floats.n == b->floats.n &&
-               memcmp(a->floats.v, b->floats.v,
-                      (size_t)a->floats.n * sizeof *a->floats.v) == 0;
-    default: /* tensors, graphs: not worth the comparison */
-        return false;
-    }
-}
 
 /* Values that are the same: one id, or small equal constants. */
 static bool same_value(const struct attn_graph *graph, int32_t a, int32_t b)
@@ -55,7 +33,7 @@ static bool same_node(const struct attn_graph *graph, const struct attn_node *a,
         if ((a->out[i] < 0) != (b->out[i] < 0))
             return false;
     for (int32_t i = 0; i < a->n_attrs; i++)
-        if (!same_attr(&a->attrs[i], &b->attrs[i]))
+        if (!attn_attr_is_same(&a->attrs[i], &b->attrs[i]))
             return false;
     return true;
 }
