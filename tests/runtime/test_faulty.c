@@ -35,8 +35,7 @@ static attnrun_status faulty_infer(attnrun_step *step)
 
 static attnrun_status faulty_run(const attnrun_step *step, const attnrun_work *work)
 {
-    (void)work;
-    if (step->y[0].data != NULL)
+    if (work->begin == 0 && step->y[0].data != NULL) /* one task of all writes */
         memcpy(step->y[0].data, step->x[0].data,
                (size_t)attnrun_tensor_bytes(&step->x[0]));
     return fail_in(IN_RUN, step);
