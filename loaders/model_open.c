@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "../runtime/abi.h"
+#include "../runtime/poll.h"
 #include "onnx_load.h"
 
 /* Tensors of more bytes stay in the mapped file even where they are not aligned for their
@@ -49,7 +50,7 @@ static attn_status open_bytes(struct attn_model *model, const attnrun_source *so
     if (bytes == NULL)
         return ATTNRUN_E_MEMORY;
     if (file->bytes > 0)
-        memcpy(bytes, source->data, (size_t)file->bytes);
+        TRY(attn_poll_copy(bytes, source->data, file->bytes));
     file->data = bytes;
     return ATTNRUN_OK;
 }
@@ -209,7 +210,11 @@ attnrun_status attnrun_model_open(attnrun_runtime *runtime, const attnrun_source
     if (own)
         TRY(attn_runtime_default(&runtime));
     struct attn_model *opened = NULL;
+    struct attn_control control = { .caller_flag = given.cancel };
+    attn_control_start(&control, given.timeout_us);
+    struct attn_meter polled = attn_poll_enter(&control);
     attn_status status = open_model(runtime, &given, &opened);
+    attn_poll_leave(polled);
     if (own)
         attn_runtime_release(runtime); /* the model holds it */
     if (status == ATTNRUN_OK)

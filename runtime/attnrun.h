@@ -234,9 +234,15 @@ typedef struct attnrun_source {
     uint64_t bytes;
     const char *external_dir;   /* for external data; NULL: the directory of `path` */
     const char *disable_passes; /* comma-separated names, or NULL */
+    /* For attnrun_model_open(), and once more for the packing of weights, which the first
+     * context does: how long it may take (0: any time), and a flag that another thread or a
+     * signal handler sets to end it (or NULL; it must live as long as the model). */
+    int64_t timeout_us;
+    const int32_t *cancel;
 } attnrun_source;
 
 /* Loads, checks and prepares a model. `runtime` NULL: a runtime of default options.
+ * Returns E_IO, E_PARSE, E_MODEL, …; E_TIME or E_CANCELLED where `source` says so.
  * Cost: reads the graph; weights stay in the mapped file. Packs nothing.
  * A mapped file, of the model or of its external data, must not shrink or be written to until
  * the model ends: its sizes are checked here, but to read a page that is gone later raises
@@ -365,6 +371,9 @@ ATTNRUN_API void attnrun_reset_states(attnrun_context *context);
 /* Stops the run of this context that is under way soon, from any thread or signal handler.
  * Where none is, nothing happens: the next run is not stopped. */
 ATTNRUN_API void attnrun_cancel(attnrun_context *context);
+/* How long each later call that plans or runs may take, where the call has no time of its
+ * own (attnrun_run_options). 0: any time. Returns E_USAGE for a negative time. */
+ATTNRUN_API attnrun_status attnrun_set_timeout(attnrun_context *context, int64_t timeout_us);
 /* Gives back the arena, all plans and the side heap. */
 ATTNRUN_API void attnrun_trim(attnrun_context *context);
 
@@ -521,7 +530,9 @@ typedef struct attnrun_work {
     int64_t begin, end;
     void *scratch;         /* 64-byte aligned; this worker's alone; undefined content */
     void *shared;          /* 64-byte aligned; undefined content in phase 0 */
-    const int32_t *cancel; /* nonzero: return E_CANCELLED soon; look every few ms */
+    const int32_t *cancel; /* nonzero: return E_CANCELLED soon. attnrun_work_poll() looks at
+                            * the deadline too */
+    void *internal;
 } attnrun_work;
 
 /* Constant inputs to pack: x[i].data is NULL where input i is not constant. */
@@ -629,6 +640,10 @@ ATTNRUN_API void attnrun_step_set_values(attnrun_step *step, int32_t out, int64_
 /* infer: run() takes at most `bytes` for outputs whose sizes depend on data; attnrun_plan()
  * adds this up. Not stated: no bound is known. */
 ATTNRUN_API void attnrun_step_heap_bound(attnrun_step *step, int64_t bytes);
+/* run: OK, or E_CANCELLED or E_TIME where the run is to end; run() returns that then. Reads
+ * the flag, and the clock where there is a deadline: some 30 ns. To be called after each
+ * megabyte that is read or written, or 10 million operations, whichever comes first. */
+ATTNRUN_API attnrun_status attnrun_work_poll(const attnrun_work *work);
 /* run of an ATTNRUN_OP_LATE operator: memory for output `out` of these dims; fills in
  * step->y[out]. Bounded by the memory budget. E_SHAPE where infer() stated other dims. */
 ATTNRUN_API attnrun_status attnrun_step_alloc(const attnrun_step *step, int32_t out,

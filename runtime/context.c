@@ -2,7 +2,6 @@
  */
 #include <math.h>
 #include <stdio.h>
-#include <time.h>
 
 #include "abi.h"
 #include "context.h"
@@ -422,29 +421,26 @@ static attn_status finish_outputs(struct attnrun_context *context, bool validate
     return ATTNRUN_OK;
 }
 
+/* What was cancelled before is over: a cancel that came too late ends no other call. */
+static void start_control(struct attnrun_context *context, int64_t timeout_us)
+{
+    __atomic_store_n(&context->control.stop, ATTN_GO, __ATOMIC_RELAXED);
+    attn_control_start(&context->control, timeout_us);
+}
+
 static attn_status start_clock(struct attnrun_context *context,
                                const attnrun_run_options *options)
 {
-    struct timespec now;
     context->options = (attnrun_run_options){ .struct_size = sizeof context->options };
     context->control.options = &context->options;
-    context->control.deadline_ns = 0;
-    if (options == NULL)
-        return ATTNRUN_OK;
-    TRY(attn_struct_read(options, &context->options, sizeof context->options,
-                         "attnrun_run_options"));
-    options = &context->options;
-    if (options->timeout_us < 0)
+    if (options != NULL)
+        TRY(attn_struct_read(options, &context->options, sizeof context->options,
+                             "attnrun_run_options"));
+    if (context->options.timeout_us < 0)
         return attn_fail(ATTNRUN_E_USAGE, "a timeout of %lld microseconds",
-                         (long long)options->timeout_us);
-    if (options->timeout_us > 0) {
-        int64_t start;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        start = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-        if (!ck_mul(options->timeout_us, 1000, &context->control.deadline_ns) ||
-            !ck_add(start, context->control.deadline_ns, &context->control.deadline_ns))
-            context->control.deadline_ns = INT64_MAX;
-    }
+                         (long long)context->options.timeout_us);
+    bool own = context->options.timeout_us > 0;
+    start_control(context, own ? context->options.timeout_us : context->timeout_us);
     return ATTNRUN_OK;
 }
 
@@ -453,9 +449,7 @@ attn_status attn_context_run(struct attnrun_context *context,
 {
     struct attn_plan *plan;
     TRY(start_clock(context, options));
-    /* What was cancelled before is over: a cancel that came too late ends no other run.
-     */
-    __atomic_store_n(&context->control.stop, ATTN_GO, __ATOMIC_RELAXED);
+    struct attn_meter before = attn_poll_enter(&context->control);
     attn_status status = load_inputs(context);
     if (status == ATTNRUN_OK)
         status = attn_frame_prepare(context->frame, context->bound, &plan);
@@ -467,6 +461,7 @@ attn_status attn_context_run(struct attnrun_context *context,
         status = finish_outputs(context, context->options.validate != 0);
     if (status == ATTNRUN_OK)
         status = keep_states(context);
+    attn_poll_leave(before);
     context->control.options = NULL;
     return status;
 }
@@ -509,7 +504,11 @@ attn_status attn_context_plan(struct attnrun_context *context,
         TRY(attn_struct_check(info, sizeof *info, "attnrun_plan_info"));
     for (int32_t i = 0; i < context->n_inputs; i++)
         TRY(check_input(context, i, &inputs[i]));
-    TRY(attn_frame_plan(context->frame, inputs, &plan));
+    start_control(context, context->timeout_us);
+    struct attn_meter before = attn_poll_enter(&context->control);
+    attn_status status = attn_frame_plan(context->frame, inputs, &plan);
+    attn_poll_leave(before);
+    TRY(status);
     if (plan != context->frame->current)
         context->frame->current = NULL; /* blocks are of this plan; outputs are gone */
     context->frame->shown = plan;

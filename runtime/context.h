@@ -17,6 +17,7 @@ struct attnrun_context {
     struct attn_heap copies;
     struct attn_heap_list owned; /* copies of inputs that outputs may show */
     int32_t n_inputs, n_outputs;
+    int64_t timeout_us;  /* of calls without a time of their own; 0: none */
     int32_t busy;        /* a call is under way */
     bool shows_strings;  /* an output may hold strings */
     bool shows_elements; /* an output may be a sequence or an optional */

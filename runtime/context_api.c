@@ -104,6 +104,17 @@ void attnrun_cancel(attnrun_context *context)
         __atomic_store_n(&context->control.stop, ATTN_STOP_CANCEL, __ATOMIC_RELAXED);
 }
 
+attnrun_status attnrun_set_timeout(attnrun_context *context, int64_t timeout_us)
+{
+    TRY(enter(context));
+    if (timeout_us < 0)
+        return leave(context,
+                     attn_fail(ATTNRUN_E_USAGE, "a timeout of %lld microseconds",
+                               (long long)timeout_us));
+    context->timeout_us = timeout_us;
+    return leave(context, ATTNRUN_OK);
+}
+
 /* ---- plans and memory ---- */
 
 attnrun_status attnrun_plan(attnrun_context *context, const attnrun_tensor *inputs,

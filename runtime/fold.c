@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "align.h"
+#include "poll.h"
 
 enum {
     FOLD_SMALL_ELEMENTS = 4096, /* folded even where fusion is off */
@@ -234,12 +235,12 @@ attn_status attn_fold_node(struct attn_graph *graph, struct attn_step *step, boo
     attn_pool_init(&scratch, model->pool.memory, ATTN_MEM_WEIGHTS);
     attn_status status = align_inputs(step, &scratch);
     if (status == ATTNRUN_OK)
-        status = attn_step_execute(step, &model->heap, NULL);
+        status = attn_step_execute(step, &model->heap);
     attn_pool_free(&scratch);
     if (status != ATTNRUN_OK) {
         for (int32_t i = 0; i < step->pub.n_out; i++)
             attn_heap_release(&model->heap, &step->lists[i]);
-        return status == ATTNRUN_E_MEMORY ? status : ATTNRUN_OK;
+        return status == ATTNRUN_E_MEMORY || attn_is_stop(status) ? status : ATTNRUN_OK;
     }
     *done = true;
     for (int32_t i = 0; i < step->pub.n_out; i++) {

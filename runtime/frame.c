@@ -2,7 +2,6 @@
 #include "frame.h"
 
 #include <stdatomic.h>
-#include <time.h>
 
 #include "fill.h"
 #include "infer.h"
@@ -27,13 +26,6 @@ bool attn_step_is_alone(const struct attn_step *step)
         if (!is_small(&step->pub.phases[p]))
             return false;
     return true;
-}
-
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 /* ---- plans and memory ---- */
@@ -140,22 +132,8 @@ struct step_run {
     attnrun_error error;
 };
 
-/* Stops all workers where the caller cancelled or the time is up. */
-static attn_status look_at_clock(struct attn_control *control)
-{
-    int32_t stop = __atomic_load_n(&control->stop, __ATOMIC_RELAXED);
-    if (stop == ATTN_GO && control->deadline_ns != 0 && now_ns() > control->deadline_ns) {
-        stop = ATTN_STOP_TIME;
-        __atomic_store_n(&control->stop, stop, __ATOMIC_RELAXED);
-    }
-    if (stop == ATTN_STOP_TIME)
-        return attn_fail(ATTNRUN_E_TIME, "the deadline passed");
-    return stop == ATTN_GO ? ATTNRUN_OK
-                           : attn_fail(ATTNRUN_E_CANCELLED, "the run was cancelled");
-}
-
 static attn_status run_range(struct attn_step *step, int32_t phase, int64_t begin,
-                             int64_t end, int32_t worker, const int32_t *cancel)
+                             int64_t end, int32_t worker, struct attn_control *control)
 {
     attnrun_work work = { .phase = phase,
                           .worker = worker,
@@ -165,7 +143,8 @@ static attn_status run_range(struct attn_step *step, int32_t phase, int64_t begi
                                          ? step->own.each + worker * step->own.stride
                                          : step->own.each,
                           .shared = step->own.shared,
-                          .cancel = cancel };
+                          .cancel = &control->stop,
+                          .internal = control };
     return attn_step_run(step, &work);
 }
 
@@ -173,9 +152,9 @@ static void run_task(void *arg, int64_t begin, int64_t end, int32_t worker)
 {
     struct step_run *run = arg;
     struct attn_control *control = run->frame->control;
-    attn_status status = look_at_clock(control);
+    attn_status status = attn_poll();
     if (status == ATTNRUN_OK)
-        status = run_range(run->step, run->phase, begin, end, worker, &control->stop);
+        status = run_range(run->step, run->phase, begin, end, worker, control);
     if (status == ATTNRUN_OK || atomic_exchange(&run->failed, 1) != 0)
         return;
     run->error = *attnrun_last_error();
@@ -184,12 +163,10 @@ static void run_task(void *arg, int64_t begin, int64_t end, int32_t worker)
                                 __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
-/* The real reason where a kernel returned because of the flag. */
-static attn_status reason(struct attn_frame *frame, attn_status status)
+/* The most tasks of that cost between two polls. */
+static int64_t most_of_range(int64_t cost)
 {
-    if (status == ATTNRUN_E_CANCELLED)
-        TRY(look_at_clock(frame->control));
-    return status;
+    return LONGEST_RANGE_NS / cost > 1 ? LONGEST_RANGE_NS / cost : 1;
 }
 
 /* Apart from run_phase(), which runs subgraphs within each other: a struct step_run is
@@ -199,12 +176,12 @@ share_phase(struct attn_frame *frame, struct attn_step *step, int32_t phase, boo
 {
     int64_t n = step->pub.phases[phase].n_tasks;
     int64_t cost = task_cost(&step->pub.phases[phase]);
+    int64_t most = most_of_range(cost);
     struct step_run run = { .frame = frame, .step = step, .phase = phase };
     int64_t grain = RANGE_NS / cost > 1 ? RANGE_NS / cost : 1;
-    int64_t most = LONGEST_RANGE_NS / cost;
-    if (small) { /* alone, but with looks at the clock */
-        for (int64_t begin = 0; begin < n && !run.failed; begin += grain)
-            run_task(&run, begin, begin + grain < n ? begin + grain : n, 0);
+    if (small) { /* alone, but with polls between */
+        for (int64_t begin = 0; begin < n && !run.failed; begin += most)
+            run_task(&run, begin, most < n - begin ? begin + most : n, 0);
     } else {
         attn_parallel_for(frame->threads, n, grain, most, run_task, &run);
     }
@@ -213,7 +190,7 @@ share_phase(struct attn_frame *frame, struct attn_step *step, int32_t phase, boo
     int32_t failed = ATTN_STOP_FAILED;
     __atomic_compare_exchange_n(&frame->control->stop, &failed, ATTN_GO, false,
                                 __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-    return reason(frame, attn_fail_again(&run.error));
+    return attn_poll_reason(attn_fail_again(&run.error));
 }
 
 static attn_status run_phase(struct attn_frame *frame, struct attn_step *step,
@@ -225,8 +202,8 @@ static attn_status run_phase(struct attn_frame *frame, struct attn_step *step,
     if (n == 0)
         return ATTNRUN_OK;
     bool small = step->own.n_workers == 1 || is_small(&step->pub.phases[phase]);
-    if (small && (frame->control->deadline_ns == 0 || n <= LONGEST_RANGE_NS / cost))
-        return reason(frame, run_range(step, phase, 0, n, 0, &frame->control->stop));
+    if (small && n <= most_of_range(cost))
+        return attn_poll_reason(run_range(step, phase, 0, n, 0, frame->control));
     return share_phase(frame, step, phase, small);
 }
 
@@ -272,7 +249,8 @@ static void report_step(struct attn_frame *frame, const struct attn_step *step,
 {
     const attnrun_run_options *options = frame->control->options;
     options->on_step(options->on_step_user, step->pub.node->index, step->pub.node->name,
-                     step->pub.node->op_type, (double)(now_ns() - start) * 1e-3);
+                     step->pub.node->op_type,
+                     (double)(attn_poll_now_ns() - start) * 1e-3);
 }
 
 static attn_status run_steps(struct attn_frame *frame, struct attn_plan *plan)
@@ -283,8 +261,8 @@ static attn_status run_steps(struct attn_frame *frame, struct attn_plan *plan)
         struct attn_step *step = plan->steps[s];
         if (step->is_view && !step->recheck)
             continue;
-        int64_t start = report ? now_ns() : 0;
-        TRY(look_at_clock(frame->control));
+        int64_t start = report ? attn_poll_now_ns() : 0;
+        TRY(attn_poll());
         TRY(step->late ? attn_frame_run_late(frame, plan, step)
                        : attn_frame_run_planned(frame, plan, step));
         clear_padding(plan, step);

@@ -4,19 +4,10 @@
 #define ATTN_FRAME_H
 
 #include "plan.h"
+#include "poll.h"
 #include "threads.h"
 
 enum { ATTN_MAX_PLANS = 16 };
-
-enum { ATTN_GO = 0, ATTN_STOP_CANCEL = 1, ATTN_STOP_TIME = 2, ATTN_STOP_FAILED = 3 };
-
-/* What all frames of a run share. */
-struct attn_control {
-    int32_t stop;        /* ATTN_GO … ; read by kernels as work->cancel */
-    int64_t deadline_ns; /* of CLOCK_MONOTONIC; 0: none */
-    const attnrun_run_options *options;
-    struct attn_heap_total heap; /* of all frames */
-};
 
 struct attn_frame {
     struct attn_graph *graph;
@@ -28,9 +19,9 @@ struct attn_frame {
     struct attn_memory *memory;
     struct attn_threads *threads;
     const struct attn_kernels *kernels;
-    struct attn_control *control;
-    struct attn_state *states; /* of the main graph; the context's */
-    int32_t states_version;    /* counts changes to them: plans depend on them */
+    struct attn_control *control; /* of the context: all its frames share it */
+    struct attn_state *states;    /* of the main graph; the context's */
+    int32_t states_version;       /* counts changes to them: plans depend on them */
     struct attn_plan *plans[ATTN_MAX_PLANS];
     struct attn_plan *current; /* of the last successful run */
     struct attn_plan *shown;   /* of the last run or attnrun_plan() */

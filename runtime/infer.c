@@ -4,10 +4,14 @@
 
 #include "fold.h"
 #include "node.h"
+#include "poll.h"
 #include "row.h"
 #include "step.h"
 
-enum { NODES_PER_POOL = 64 };
+enum {
+    NODES_PER_POOL = 64,
+    NODE_BYTES = 16384 /* about what a node costs here, for the polls */
+};
 
 struct inference {
     struct attn_graph *graph;
@@ -258,6 +262,7 @@ static attn_status infer_nodes(struct inference *inference)
         struct attn_node *node = graph->nodes[i];
         if (node == NULL)
             continue;
+        TRY(attn_poll_work(NODE_BYTES));
         if (node->pub.op == NULL)
             forget_outputs(graph, node);
         else

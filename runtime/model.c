@@ -4,16 +4,22 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "align.h"
 #include "io.h"
 #include "model.h"
 #include "pack.h"
+#include "poll.h"
 #include "promote.h"
+
+enum { LOCK_NS = 2000000 }; /* between two polls of who waits for a lock */
 
 struct attn_model_private {
     atomic_int refs;
     pthread_mutex_t lock; /* of packing */
+    int64_t timeout_us;   /* for packing, as attnrun_source has it */
+    const int32_t *cancel;
     bool packed;
     void *block; /* all packed weights */
     int64_t block_bytes;
@@ -60,6 +66,8 @@ attn_status attn_model_create(attnrun_runtime *runtime, const attnrun_source *so
     pthread_mutex_init(&model->priv->lock, NULL);
     model->runtime = runtime;
     model->flags = source->flags;
+    model->priv->timeout_us = source->timeout_us;
+    model->priv->cancel = source->cancel;
     attn_runtime_retain(runtime);
     attn_pool_init(&model->pool, memory, ATTN_MEM_MODEL);
     attn_pool_init(&model->weights, memory, ATTN_MEM_WEIGHTS);
@@ -185,11 +193,27 @@ attn_status attn_model_prepare(struct attn_model *model)
 
 /* ---- packing ---- */
 
-attn_status attn_model_pack(struct attn_model *model)
+/* Another thread may pack for long: its lock is waited for with polls. */
+static attn_status lock_packing(struct attn_model_private *priv)
+{
+    int failed = pthread_mutex_trylock(&priv->lock);
+    while (failed != 0) {
+        struct timespec until;
+        TRY(attn_poll());
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += LOCK_NS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        failed = pthread_mutex_timedlock(&priv->lock, &until);
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status pack_once(struct attn_model *model)
 {
     struct attn_model_private *priv = model->priv;
     attn_status status = ATTNRUN_OK;
-    pthread_mutex_lock(&priv->lock);
+    TRY(lock_packing(priv));
     if (!priv->packed) {
         status = attn_pack_model(model, model->files, &priv->block, &priv->block_bytes);
         priv->packed = status == ATTNRUN_OK; /* out of memory now may be fine later */
@@ -197,5 +221,15 @@ attn_status attn_model_pack(struct attn_model *model)
                  (long long)model->packed_bytes);
     }
     pthread_mutex_unlock(&priv->lock);
+    return status;
+}
+
+attn_status attn_model_pack(struct attn_model *model)
+{
+    struct attn_control control = { .caller_flag = model->priv->cancel };
+    attn_control_start(&control, model->priv->timeout_us);
+    struct attn_meter before = attn_poll_enter(&control);
+    attn_status status = pack_once(model);
+    attn_poll_leave(before);
     return status;
 }

@@ -14,6 +14,7 @@
 
 #include "dim.h"
 #include "dtype.h"
+#include "poll.h"
 #include "status.h"
 #include "tensor.h"
 
@@ -180,7 +181,13 @@ void op_tasks(attnrun_step *step, int phase, int64_t n, int64_t cost);
 bool op_may_use_blas(const attnrun_step *step);
 
 /* ---- run ---- */
-#define OP_CANCELLED(work) (__atomic_load_n((work)->cancel, __ATOMIC_RELAXED) != 0)
+/* The run is to end: return ATTNRUN_E_CANCELLED, whatever the reason. Reads the flag and,
+ * where there is a deadline, the clock: once for each row or tile, not for each element.
+ */
+#define OP_CANCELLED(work) ((void)(work), attn_poll() != ATTNRUN_OK)
+/* The same for short pieces of work, after `bytes` of it (ten operations are a byte). */
+#define OP_CANCELLED_AFTER(work, bytes)                                                  \
+    ((void)(work), attn_poll_work(bytes) != ATTNRUN_OK)
 
 /* Elementwise helper: the range of elements of a task when n elements are cut into tasks
  * of OP_CHUNK elements: op_tasks(step, 0, op_chunks(n), …), then for each task t of the

@@ -12,6 +12,7 @@
 
 #include "align.h"
 #include "fold.h"
+#include "poll.h"
 #include "threads.h"
 
 enum { LARGE_BYTES = 16 << 20, LARGE_PART = 8 }; /* more than 1 / LARGE_PART of all */
@@ -279,8 +280,10 @@ static void pack_range(void *arg, int64_t begin, int64_t end, int32_t worker)
     for (int64_t i = begin; i < end && !atomic_load(&packing->failed); i++) {
         struct attn_pool scratch;
         attn_pool_init(&scratch, packing->model->pool.memory, ATTN_MEM_MODEL);
-        attn_status status = pack_node(packing, &packing->jobs[packing->first_job + i],
-                                       &scratch, &packing->copies[worker]);
+        attn_status status = attn_poll();
+        if (status == ATTNRUN_OK)
+            status = pack_node(packing, &packing->jobs[packing->first_job + i], &scratch,
+                               &packing->copies[worker]);
         attn_pool_free(&scratch);
         if (status != ATTNRUN_OK && atomic_exchange(&packing->failed, 1) == 0)
             packing->error = *attnrun_last_error();

@@ -6,7 +6,10 @@
 #include "infer.h"
 #include "operand.h"
 
-enum { PLAN_FOLD_ELEMENTS = 1024 }; /* small values are computed while planning */
+enum {
+    PLAN_FOLD_ELEMENTS = 1024, /* small values are computed while planning */
+    NODE_BYTES = 16384         /* about what a step costs here, for the polls */
+};
 
 struct planning {
     struct attn_frame *frame;
@@ -129,7 +132,7 @@ static attn_status fold_step(struct planning *planning, struct attn_step *step,
                              bool *done)
 {
     struct attn_plan *plan = planning->plan;
-    attn_status status = attn_step_execute(step, &plan->heap, NULL);
+    attn_status status = attn_step_execute(step, &plan->heap);
     *done = status == ATTNRUN_OK;
     for (int32_t i = 0; i < step->pub.n_out; i++) {
         int32_t id = step->node->out[i];
@@ -140,7 +143,7 @@ static attn_status fold_step(struct planning *planning, struct attn_step *step,
         }
         step->pub.y[i].data = NULL;
     }
-    return status == ATTNRUN_E_MEMORY ? status : ATTNRUN_OK;
+    return status == ATTNRUN_E_MEMORY || attn_is_stop(status) ? status : ATTNRUN_OK;
 }
 
 static void store_outputs(struct planning *planning, struct attn_step *step,
@@ -192,7 +195,8 @@ static attn_status add_step(struct planning *planning, struct attn_step *step)
 
 static attn_status plan_node(struct planning *planning, struct attn_node *node)
 {
-    bool all_known;
+    bool done;
+    TRY(attn_poll_work(NODE_BYTES));
     struct attn_step *step = attn_step_create(&planning->plan->pool, planning->graph,
                                               node, planning->frame->kernels);
     if (step == NULL)
@@ -204,11 +208,11 @@ static attn_status plan_node(struct planning *planning, struct attn_node *node)
     for (int32_t i = 0; i < step->pub.n_out; i++)
         TRY(attn_step_check_output(step, i, step->pub.out[i].kind,
                                    step->pub.out[i].dtype));
-    store_outputs(planning, step, &all_known);
+    store_outputs(planning, step, &done);
     TRY(attn_step_check_memory(step));
-    if (!all_known && foldable(step))
-        TRY(fold_step(planning, step, &all_known));
-    return all_known ? ATTNRUN_OK : add_step(planning, step);
+    if (!done && foldable(step))
+        TRY(fold_step(planning, step, &done));
+    return done ? ATTNRUN_OK : add_step(planning, step);
 }
 
 /* ---- lifetimes ---- */

@@ -32,6 +32,7 @@ set(ATTN_RUNTIME
   runtime/pack.c
   runtime/plan.c
   runtime/plan_heap.c
+  runtime/poll.c
   runtime/promote.c
   runtime/rewrite.c
   runtime/row.c

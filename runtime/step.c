@@ -2,6 +2,7 @@
 #include "step.h"
 
 #include "maps.h"
+#include "poll.h"
 
 /* Types that infer() may need at once: of all that the node and its subgraphs take and give,
  * and of the outputs once more. */
@@ -236,10 +237,10 @@ attn_status attn_step_run(const struct attn_step *step, const attnrun_work *work
     return attn_fail_quietly(node->op->run(&step->pub, work), errors, node, "run");
 }
 
-static attn_status run_phases(struct attn_step *step, void *scratch, void *shared,
-                              const int32_t *cancel)
+static attn_status run_phases(struct attn_step *step, void *scratch, void *shared)
 {
-    static const int32_t never = 0;
+    struct attn_control never = { .stop = ATTN_GO };
+    struct attn_control *control = attn_meter.control ? attn_meter.control : &never;
     if (step->pub.node->op->run == NULL)
         return attn_step_copy_views(step);
     for (int32_t phase = 0; phase < step->pub.n_phases; phase++) {
@@ -248,15 +249,15 @@ static attn_status run_phases(struct attn_step *step, void *scratch, void *share
                               .end = step->pub.phases[phase].n_tasks,
                               .scratch = scratch,
                               .shared = shared,
-                              .cancel = cancel ? cancel : &never };
+                              .cancel = &control->stop,
+                              .internal = control };
         if (work.end > 0)
-            TRY(attn_step_run(step, &work));
+            TRY(attn_poll_reason(attn_step_run(step, &work)));
     }
     return ATTNRUN_OK;
 }
 
-attn_status attn_step_execute(struct attn_step *step, struct attn_heap *heap,
-                              const int32_t *cancel)
+attn_status attn_step_execute(struct attn_step *step, struct attn_heap *heap)
 {
     attnrun_step *pub = &step->pub;
     bool late = (pub->node->op->flags & (ATTNRUN_OP_LATE | ATTNRUN_OP_GRAPHS)) != 0;
@@ -289,7 +290,7 @@ attn_status attn_step_execute(struct attn_step *step, struct attn_heap *heap,
     if (scratch != NULL)
         shared = attn_heap_alloc(heap, &temporary, pub->shared_bytes);
     if (shared != NULL)
-        status = run_phases(step, scratch, shared, cancel);
+        status = run_phases(step, scratch, shared);
     attn_heap_release(heap, &temporary);
     for (int i = 0; status == ATTNRUN_OK && i < pub->n_out; i++)
         if (pub->out[i].kind == ATTNRUN_TENSOR && step->facts[i].view_of < 0)

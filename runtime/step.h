@@ -72,9 +72,8 @@ attn_status attn_step_run(const struct attn_step *step, const attnrun_work *work
 bool attn_step_out_known(const struct attn_step *step);
 /* Allocates outputs (not late ones, unless data is set already) and scratch from `heap`,
  * and runs the step on this thread. For folding; infer() must have been called with
- * concrete dims. Outputs stay in `lists`. `cancel` may be NULL. */
-attn_status attn_step_execute(struct attn_step *step, struct attn_heap *heap,
-                              const int32_t *cancel);
+ * concrete dims. Outputs stay in `lists`. */
+attn_status attn_step_execute(struct attn_step *step, struct attn_heap *heap);
 /* Every wanted output already is a view into its input: nothing to run. */
 bool attn_step_is_view(const struct attn_step *step);
 /* What an operator without run() does where its output cannot be a view. */

@@ -148,8 +148,8 @@ attn_status op_graph_run(const attnrun_step *step, const attnrun_work *work, int
 {
     struct attn_step *full = step_of(step);
     struct attn_frame *child;
-    if (OP_CANCELLED(work))
-        return attn_fail(ATTNRUN_E_CANCELLED, "the run was cancelled");
+    (void)work;
+    TRY(attn_poll());
     if (full->frame == NULL)
         return op_fail(step, ATTNRUN_E_INTERNAL, "a subgraph outside a run");
     TRY(child_frame(full->frame, full->node, graph, &child));

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "host.h"
+#include "poll.h"
 
 enum { LINE = 64, SPIN_NS = 50000, STACK_BYTES = 2 << 20, MAX_THREADS = 1024 };
 #define GATE_OPEN (UINT32_C(1) << 31)
@@ -30,6 +31,7 @@ struct loop {
     void *arg;
     int64_t n, grain, most; /* tasks; the least and the most of a range */
     int32_t workers;
+    struct attn_control *control; /* that the caller polls; its workers do so too */
 };
 
 struct attn_threads {
@@ -182,7 +184,9 @@ static void *worker_main(void *arg)
         if (atomic_load(&t->stop) != 0)
             return NULL;
         if (join_gate(t)) {
+            attn_poll_enter(t->loop.control);
             run_chunks(t, worker->index);
+            attn_poll_enter(NULL);
             leave_gate(t);
         }
     }
@@ -260,9 +264,11 @@ static void external_task(void *arg, int64_t begin, int64_t end, int32_t worker)
 {
     const struct loop *loop = arg;
     bool before = inside;
+    struct attn_meter polled = attn_poll_enter(loop->control);
     inside = true;
     loop->fn(loop->arg, begin, end, worker);
     inside = before;
+    attn_poll_leave(polled);
 }
 
 /* A forked child has none of its parent's threads, and `busy` may be held for ever. */
@@ -279,7 +285,8 @@ void attn_parallel_for(struct attn_threads *threads, int64_t n, int64_t grain,
                          .arg = arg,
                          .n = n,
                          .grain = grain > 0 ? grain : 1,
-                         .workers = threads->count };
+                         .workers = threads->count,
+                         .control = attn_meter.control };
     loop.most = most > loop.grain ? most : loop.grain;
     if (n <= 0)
         return;
