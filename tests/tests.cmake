@@ -21,7 +21,7 @@ function(add_python_test name script)
 endfunction()
 
 foreach(folder
-    runtime loaders kernels ops attention convert tools python package fuzz conformance models
-    oracle ml bad hygiene)
+    runtime loaders kernels ops attention convert tools polls python package fuzz conformance
+    models oracle ml bad hygiene)
   include(tests/${folder}/tests.cmake OPTIONAL)
 endforeach()
