@@ -1,6 +1,7 @@
 /* function_size.c - how many nodes a call of a function becomes, before any of them is
  * made: thirty functions that each call the one before twice are 2^30 nodes. Each body is
  * counted once; a stack of our own takes the place of recursion. */
+#include "../runtime/poll.h"
 #include "onnx_load.h"
 
 enum { COUNTING = -1 };
@@ -54,9 +55,15 @@ static attn_status push_graph(struct stack *stack, int64_t parent,
     return push(stack, frame);
 }
 
-static void add(int64_t *sum, int64_t more)
+int64_t attn_load_most_expanded(const struct attn_load *load)
 {
-    *sum = *sum + more > ATTN_LOAD_EXPANDED ? ATTN_LOAD_EXPANDED + 1 : *sum + more;
+    return ATTN_LOAD_EXPANDED + ATTN_LOAD_EXPANDED_EACH * load->reader.scan->n_nodes;
+}
+
+static void add(const struct stack *stack, int64_t *sum, int64_t more)
+{
+    int64_t most = attn_load_most_expanded(stack->load);
+    *sum = *sum + more > most ? most + 1 : *sum + more;
 }
 
 /* Counts a node of the frame at `at`; what it contains is counted from the stack. */
@@ -65,7 +72,7 @@ static attn_status count_node(struct stack *stack, int64_t at, const PB(NodeProt
     const struct frame *frame = &stack->frames[at];
     const struct attn_function *called =
         attn_load_body(stack->load, frame->opsets, frame->n_opsets, pb);
-    add(&stack->frames[at].sum, 1);
+    add(stack, &stack->frames[at].sum, 1);
     for (size_t k = 0; k < pb->n_attribute; k++) {
         const PB(AttributeProto) *attr = pb->attribute[k];
         if (attr->g != NULL)
@@ -78,7 +85,7 @@ static attn_status count_node(struct stack *stack, int64_t at, const PB(NodeProt
     if (called->size == 0)
         return push_function(
             stack, &stack->load->functions[called - stack->load->functions], at);
-    add(&stack->frames[at].sum, called->size);
+    add(stack, &stack->frames[at].sum, called->size);
     return ATTNRUN_OK;
 }
 
@@ -86,11 +93,11 @@ static void pop(struct stack *stack)
 {
     struct frame *frame = &stack->frames[--stack->n];
     if (frame->function != NULL) {
-        add(&frame->sum, 1); /* the call */
+        add(stack, &frame->sum, 1); /* the call */
         frame->function->size = frame->sum;
     }
     if (frame->parent >= 0)
-        add(&stack->frames[frame->parent].sum, frame->sum);
+        add(stack, &stack->frames[frame->parent].sum, frame->sum);
 }
 
 attn_status attn_function_count(struct attn_load *load,
@@ -103,6 +110,7 @@ attn_status attn_function_count(struct attn_load *load,
     while (stack.n > 0) {
         int64_t top = stack.n - 1;
         struct frame *frame = &stack.frames[top];
+        TRY(attn_poll_work(256));
         if (frame->next < frame->n)
             TRY(count_node(&stack, top, frame->nodes[frame->next++]));
         else

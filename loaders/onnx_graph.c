@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "../runtime/poll.h"
 #include "onnx_load.h"
 
 static attn_status set_name(struct attn_load *load, struct attn_graph *graph,
@@ -36,6 +37,7 @@ static attn_status add_initializers(struct attn_load *load, struct attn_load_sco
 {
     attnrun_tensor tensor;
     for (size_t k = 0; k < pb->n_initializer; k++) {
+        TRY(attn_poll_work(1024));
         TRY(attn_read_tensor(&load->reader, pb->initializer[k], &tensor));
         TRY(add_initializer(load, scope, pb_text(pb->initializer[k]->name), &tensor));
     }
@@ -89,6 +91,7 @@ static attn_status add_inputs(struct attn_load *load, struct attn_load_scope *sc
         return ATTNRUN_E_MEMORY;
     struct attn_name_map seen = { .pool = load->pool };
     for (size_t k = 0; k < pb->n_input; k++) {
+        TRY(attn_poll_work(1024));
         const char *name = pb_text(pb->input[k]->name);
         int64_t length = (int64_t)strlen(name);
         bool given;
@@ -117,7 +120,7 @@ attn_status attn_load_outputs(struct attn_load *load, struct attn_load_scope *sc
 {
     for (size_t k = 0; k < n; k++) {
         const PB(NodeProto) *pb = nodes[k];
-        attn_status status = ATTNRUN_OK;
+        attn_status status = attn_poll_work(1024);
         int32_t id = -1;
         load->at = (int32_t)k;
         for (size_t o = 0; status == ATTNRUN_OK && o < pb->n_output; o++)
@@ -151,7 +154,7 @@ static attn_status set_hints(struct attn_load *load, struct attn_load_scope *sco
                              size_t n, PB(ValueInfoProto) *const *infos, bool outputs)
 {
     struct attn_graph *graph = scope->place->graph;
-    for (size_t k = 0; k < n; k++) {
+    for (size_t k = 0; k < n && !attn_stops_node((int64_t)k); k++) {
         const char *name = pb_text(infos[k]->name);
         const int64_t *id = attn_map_find(&scope->names, name, (int64_t)strlen(name));
         attnrun_type type;
@@ -181,9 +184,10 @@ attn_status attn_load_push(struct attn_load *load, struct attn_load_scope *scope
 {
     /* A graph that is an attribute of calls comes again with each use of it in a body. */
     load->made_nodes += (int64_t)n;
-    if (load->made_nodes > load->reader.scan->n_nodes + ATTN_LOAD_EXPANDED)
-        return attn_fail(ATTNRUN_E_LIMIT, "functions expand to more than %d nodes",
-                         ATTN_LOAD_EXPANDED);
+    int64_t most = attn_load_most_expanded(load);
+    if (load->made_nodes > load->reader.scan->n_nodes + most)
+        return attn_fail(ATTNRUN_E_LIMIT, "functions expand to more than %lld nodes",
+                         (long long)most);
     if (load->n_works == load->works_capacity)
         TRY(attn_pool_grow(load->pool, (void **)&load->works, &load->works_capacity,
                            load->n_works, (int64_t)sizeof *load->works));
@@ -215,6 +219,7 @@ static attn_status add_graph_outputs(struct attn_load *load,
     if (graph->outputs == NULL)
         return ATTNRUN_E_MEMORY;
     for (size_t k = 0; k < pb->n_output; k++) {
+        TRY(attn_poll_work(1024));
         const char *name = pb_text(pb->output[k]->name);
         int32_t id = -1;
         attn_status status = ATTNRUN_OK;
@@ -237,6 +242,7 @@ static attn_status do_works(struct attn_load *load)
     while (load->n_works > 0) {
         struct attn_load_work *work = &load->works[load->n_works - 1];
         struct attn_load_scope *scope = work->scope;
+        TRY(attn_poll_work(4096));
         if (work->next < work->n) {
             load->at = (int32_t)work->next;
             TRY(attn_load_node(load, scope, work->nodes[work->next++]));

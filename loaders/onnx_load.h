@@ -12,9 +12,12 @@
 #include "onnx_tensor.h"
 
 enum {
-    ATTN_LOAD_CALLS = 64,         /* functions calling functions */
-    ATTN_LOAD_EXPANDED = 1000000, /* nodes and calls that come out of function bodies */
-    ATTN_LOAD_OPSET = 28,         /* the newest known of ai.onnx */
+    ATTN_LOAD_CALLS = 64, /* functions calling functions */
+    /* Nodes and calls that come out of function bodies: at most so many, and so many for
+     * each node of the file. A node costs about 5 kB. */
+    ATTN_LOAD_EXPANDED = 16384,
+    ATTN_LOAD_EXPANDED_EACH = 32,
+    ATTN_LOAD_OPSET = 28, /* the newest known of ai.onnx */
     ATTN_LOAD_IR = 14
 };
 
@@ -151,8 +154,10 @@ attn_status attn_load_constant(struct attn_load *load, struct attn_load_scope *s
 
 /* onnx_function.c */
 attn_status attn_load_functions(struct attn_load *load, const PB(ModelProto) * pb);
+/* How many nodes and calls may come out of function bodies. */
+int64_t attn_load_most_expanded(const struct attn_load *load);
 /* function_size.c: sets function->size, for all functions that it calls too; over
- * ATTN_LOAD_EXPANDED where it is more than that. Calls in a circle count once. */
+ * attn_load_most_expanded() where it is more than that. Calls in a circle count once. */
 attn_status attn_function_count(struct attn_load *load,
                                 const struct attn_function *function);
 /* The function of that name, or NULL. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "onnx_tensor.h"
+#include "../runtime/poll.h"
 
 static attn_status check_parts(const char *name, const attnrun_tensor *values,
                                const attnrun_tensor *indices, const attnrun_tensor *dense)
@@ -77,6 +78,7 @@ attn_status attn_read_sparse(struct attn_tensor_reader *reader,
         return ATTNRUN_E_MEMORY;
     tensor->data = dense;
     for (int64_t k = 0, before = -1, place = 0; k < values.dims[0]; k++, before = place) {
+        TRY(attn_poll_work(64 + item));
         TRY(place_of(name, &indices, tensor, k, &place));
         if (place <= before)
             return attn_fail(ATTNRUN_E_MODEL,

@@ -8,6 +8,7 @@
  * and four of the 2-bit ones a file beside the model (external_data) Bytes that are right
  * where they are stay there: the tensor is a view of the mapped file. */
 #include "onnx_tensor.h"
+#include "../runtime/poll.h"
 
 #include <string.h>
 
@@ -170,7 +171,7 @@ static attn_status find_elements(const struct attn_tensor_reader *reader,
 static bool bools_are_clean(const uint8_t *bytes, int64_t n)
 {
     uint8_t any = 0;
-    for (int64_t k = 0; k < n; k++)
+    for (int64_t k = 0; k < n && !attn_stops(k); k++)
         any |= bytes[k];
     return any <= 1;
 }
@@ -190,8 +191,8 @@ static attn_status take_bytes(struct attn_tensor_reader *reader, const uint8_t *
     if (data == NULL)
         return ATTNRUN_E_MEMORY;
     if (n > 0)
-        memcpy(data, bytes, (size_t)n);
-    for (int64_t k = 0; is_bool && k < n; k++)
+        TRY(attn_poll_copy(data, bytes, n));
+    for (int64_t k = 0; is_bool && k < n && !attn_stops(k); k++)
         data[k] = data[k] != 0;
     tensor->data = data;
     return ATTNRUN_OK;
@@ -265,6 +266,8 @@ static attn_status count_varints(const PB(TensorProto) * pb, struct elements *e)
     const uint8_t *p = e->bytes, *end = p + e->n_bytes;
     uint64_t value;
     for (e->n_items = 0; p < end; e->n_items++) {
+        if (attn_stops(e->n_items))
+            return attn_poll();
         int used = attn_varint(p, end, &value);
         if (used == 0)
             return attn_fail(ATTNRUN_E_PARSE, "tensor '%s': %s ends within a number",
@@ -295,7 +298,7 @@ static attn_status take_integers(struct attn_tensor_reader *reader,
     if (tensor->data == NULL)
         return ATTNRUN_E_MEMORY;
     const uint8_t *p = e->bytes, *end = e->bytes != NULL ? p + e->n_bytes : NULL;
-    for (int64_t k = 0; k < wanted; k++) {
+    for (int64_t k = 0; k < wanted && !attn_stops(k); k++) {
         uint64_t value;
         if (p != NULL)
             p += attn_varint(p, end, &value);
@@ -327,7 +330,7 @@ static attn_status take_strings(struct attn_tensor_reader *reader,
     int64_t n = tensor_count(tensor), text = 0;
     if (e->n_items != n)
         return fail_size(pb, tensor, e, e->n_items, n, "strings");
-    for (int64_t k = 0; k < n; k++)
+    for (int64_t k = 0; k < n && !attn_stops(k); k++)
         if (!ck_add(text, (int64_t)pb->string_data[k].len + 1, &text))
             return attn_fail(ATTNRUN_E_LIMIT, "tensor '%s': too much text",
                              attn_quote(pb_text(pb->name)));
@@ -338,7 +341,8 @@ static attn_status take_strings(struct attn_tensor_reader *reader,
     if (strings == NULL)
         return ATTNRUN_E_MEMORY;
     char *at = (char *)strings + head;
-    for (int64_t k = 0; k < n; k++) {
+    TRY(attn_poll());
+    for (int64_t k = 0; k < n && !attn_stops(k); k++) {
         size_t length = pb->string_data[k].len;
         if (length > 0)
             memcpy(at, pb->string_data[k].data, length);

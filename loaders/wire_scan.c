@@ -24,6 +24,9 @@
 #include "../runtime/checked.h"
 #include "onnx.pb-c.h"
 #include "scan_rules.h"
+#include "../runtime/poll.h"
+
+enum { FIELD_BYTES = 64 }; /* of work for a field, besides its bytes */
 
 #define BULK_FIELD   19000u
 #define LENGTH_BYTES 5  /* of the length of a message in the copy */
@@ -97,6 +100,7 @@ static attn_status grow(struct attn_scan *scan, void **block, int64_t *capacity,
 static attn_status put(struct scanner *s, const void *bytes, int64_t n)
 {
     struct attn_scan *scan = s->scan;
+    TRY(attn_poll_work(n));
     if (s->top->muted || n == 0)
         return ATTNRUN_OK;
     if (n > ATTN_SCAN_COPY - scan->copy_bytes)
@@ -339,6 +343,8 @@ static attn_status count_packed(struct scanner *s, const struct field *field, in
     const uint8_t *p = s->data + s->at, *end = p + n;
     while (p < end) {
         uint64_t value;
+        if (attn_stops(*count))
+            return attn_poll();
         int used = attn_varint(p, end, &value);
         if (used == 0 || *count == UINT32_MAX)
             return fail_at(s, ATTNRUN_E_PARSE, field, "packed numbers end within one");
@@ -398,6 +404,8 @@ static attn_status fail_twice(struct scanner *s, const struct field *field)
     while (status == ATTNRUN_OK && s->at < s->top->end) {
         status = read_tag(s, &next);
         times += status == ATTNRUN_OK && next.id == field->id;
+        if (status == ATTNRUN_OK)
+            status = attn_poll_work(FIELD_BYTES);
         if (status == ATTNRUN_OK)
             status = skip_value(s, &next);
     }
@@ -542,8 +550,11 @@ attn_status attn_wire_scan(struct attn_memory *memory,
     *s = (struct scanner){ .scan = scan, .data = data, .bytes = bytes };
     start_frame(s, descriptor, bytes, -1, false);
     attn_status status = ATTNRUN_OK;
-    while (status == ATTNRUN_OK && s->depth > 0)
-        status = s->at == s->top->end ? end_frame(s) : scan_field(s);
+    while (status == ATTNRUN_OK && s->depth > 0) {
+        status = attn_poll_work(FIELD_BYTES);
+        if (status == ATTNRUN_OK)
+            status = s->at == s->top->end ? end_frame(s) : scan_field(s);
+    }
     attn_free(memory, ATTN_MEM_MODEL, s, (int64_t)sizeof *s);
     return status;
 }
@@ -574,7 +585,10 @@ const struct attn_bulk *attn_scan_bulk(const struct attn_scan *scan,
 
 static void *unpack_alloc(void *pool, size_t bytes)
 {
-    return bytes > INT64_MAX / 2 ? NULL : attn_pool_alloc(pool, (int64_t)bytes);
+    if (bytes > INT64_MAX / 2 ||
+        attn_poll_work((int64_t)bytes + FIELD_BYTES) != ATTNRUN_OK)
+        return NULL; /* ends the unpacking */
+    return attn_pool_alloc(pool, (int64_t)bytes);
 }
 
 static void unpack_free(void *pool, void *block)

@@ -2,6 +2,7 @@
 #include "align.h"
 
 #include "pack.h"
+#include "poll.h"
 
 int64_t attn_dtype_align(int32_t dtype)
 {
@@ -26,9 +27,10 @@ attn_status attn_tensor_align(struct attn_pool *pool, attnrun_tensor *tensor)
 {
     if (attn_tensor_is_aligned(tensor))
         return ATTNRUN_OK;
-    void *data = attn_pool_copy(pool, tensor->data, tensor_bytes(tensor));
+    void *data = attn_pool_alloc(pool, tensor_bytes(tensor) + 1);
     if (data == NULL)
         return ATTNRUN_E_MEMORY;
+    TRY(attn_poll_copy(data, tensor->data, tensor_bytes(tensor)));
     tensor->data = data;
     return ATTNRUN_OK;
 }
@@ -49,6 +51,7 @@ attn_status attn_graph_align(struct attn_graph *graph)
 {
     for (int64_t n = 0; n < graph->n_nodes; n++) {
         const struct attn_node *node = graph->nodes[n];
+        TRY(attn_poll_work(1024));
         int32_t n_in = node->pub.n_in + node->n_captures;
         uint32_t skip = node->pack_replaces | node->pub.op->unaligned_in;
         for (int32_t i = 0; i < n_in; i++)

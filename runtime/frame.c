@@ -145,7 +145,7 @@ static attn_status run_range(struct attn_step *step, int32_t phase, int64_t begi
                           .shared = step->own.shared,
                           .cancel = &control->stop,
                           .internal = control };
-    return attn_step_run(step, &work);
+    return attn_poll_check(control, attn_step_run(step, &work));
 }
 
 static void run_task(void *arg, int64_t begin, int64_t end, int32_t worker)

@@ -1,5 +1,6 @@
 /* graph.c - building and editing graphs. */
 #include "graph.h"
+#include "poll.h"
 
 #include <stdio.h>
 
@@ -415,6 +416,7 @@ static attn_status place_node(struct sorting *sorting, struct attn_node *root)
     sorting->next[0] = 0;
     sorting->state[root->pub.index] = NODE_OPEN;
     while (depth >= 0) {
+        TRY(attn_poll_work(128));
         struct attn_node *node = sorting->stack[depth];
         int32_t i = sorting->next[depth]++;
         if (i == node->pub.n_in + node->n_captures) {
@@ -446,6 +448,7 @@ static attn_status sort_nodes(struct sorting *sorting)
     struct attn_graph *graph = sorting->graph;
     for (int64_t n = 0; n < graph->n_nodes; n++) {
         struct attn_node *node = graph->nodes[n];
+        TRY(attn_poll_work(256));
         if (node == NULL)
             continue;
         node->pub.index = (int32_t)n;
@@ -511,8 +514,10 @@ attn_status attn_graph_finish(struct attn_graph *graph)
     TRY(status);
     if (graph->names->capacity > 0)
         memset(graph->names->slots, 0, (size_t)graph->names->capacity * sizeof(int32_t));
-    for (int64_t id = 0; id < graph->n_values; id++)
+    for (int64_t id = 0; id < graph->n_values; id++) {
+        TRY(attn_poll_work(256));
         names_put(graph, (int32_t)id);
+    }
     count_uses(graph);
     return ATTNRUN_OK;
 }

@@ -282,7 +282,7 @@ static bool is_optional_output(const struct attn_node *node, int32_t out)
 /* Takes out what nobody reads. */
 static void sweep(struct attn_graph *graph)
 {
-    for (int64_t n = graph->n_nodes - 1; n >= 0; n--) {
+    for (int64_t n = graph->n_nodes - 1; n >= 0 && !attn_stops_node(n); n--) {
         struct attn_node *node = graph->nodes[n];
         bool used = node == NULL;
         for (int32_t i = 0; !used && i < node->pub.n_out; i++)
@@ -308,6 +308,7 @@ attn_status attn_graph_infer(struct attn_graph *graph)
     attn_pool_free(&inference.scratch);
     TRY(status);
     sweep(graph);
+    TRY(attn_poll());
     return attn_graph_finish(graph);
 }
 

@@ -5,6 +5,7 @@
  * what is checked is what is used: nothing between a check and a second look-up can be
  * swapped. */
 #include "io.h"
+#include "poll.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -62,7 +63,7 @@ static attn_status io_fail(const char *what, const char *path, int error)
 /* ---- contents ---- */
 static attn_status read_all(int fd, const char *path, uint8_t *data, int64_t bytes)
 {
-    const int64_t most = INT64_C(1) << 30; /* the system reads less than 2 GiB at once */
+    const int64_t most = 4 * ATTN_POLL_BYTES;
     for (int64_t at = 0; at < bytes;) {
         int64_t left = bytes - at;
         ssize_t n = attn_io.pread(fd, data + at, (size_t)(left < most ? left : most), at);
@@ -75,6 +76,7 @@ static attn_status read_all(int fd, const char *path, uint8_t *data, int64_t byt
                              "'%s' ended at byte %" PRId64 ", expected %" PRId64 " bytes",
                              attn_quote(path), at, bytes);
         at += n;
+        TRY(attn_poll());
     }
     return ATTNRUN_OK;
 }

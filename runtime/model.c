@@ -153,6 +153,7 @@ static attn_status resolve_graph(struct attn_graph *graph, struct missing *missi
 {
     for (int64_t n = 0; n < graph->n_nodes; n++) {
         struct attn_node *node = graph->nodes[n];
+        TRY(attn_poll_work(4096));
         attn_status status = attn_node_resolve(graph, node);
         if (status == ATTNRUN_E_UNSUPPORTED)
             note_missing(missing, node);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "checked.h"
+#include "poll.h"
 
 enum { PULLS = 24 };
 
@@ -63,6 +64,8 @@ static void try_order(struct packing *packing, int64_t *top)
     *top = 0;
     for (int64_t i = 0; i < packing->n; i++) {
         int32_t block = packing->order[i];
+        if (attn_poll_work(i * 8 + 64) != ATTNRUN_OK)
+            return;
         packing->offsets[block] = best_fit(packing, i, block);
         insert_placed(packing, i, block);
         int64_t end = packing->offsets[block] + packing->blocks[block].bytes;
@@ -128,7 +131,8 @@ static void search(struct packing *packing, int64_t bound)
                                                           by_start };
     int64_t top;
     sort_blocks = packing->blocks;
-    for (size_t k = 0; k < 4 && !good_enough(packing->best, bound); k++) {
+    for (size_t k = 0;
+         k < 4 && !good_enough(packing->best, bound) && attn_poll() == ATTNRUN_OK; k++) {
         for (int64_t i = 0; i < packing->n; i++)
             packing->order[i] = (int32_t)i;
         qsort(packing->order, (size_t)packing->n, sizeof(int32_t), orders[k]);
@@ -139,7 +143,9 @@ static void search(struct packing *packing, int64_t bound)
     int64_t tries = packing->n < 1000 ? 200 : packing->n < 5000 ? 20 : 4;
     uint32_t mix = 1;
     memcpy(packing->order, packing->best_order, (size_t)packing->n * sizeof(int32_t));
-    for (int64_t t = 0; t < tries && !good_enough(packing->best, bound); t++) {
+    for (int64_t t = 0;
+         t < tries && !good_enough(packing->best, bound) && attn_poll() == ATTNRUN_OK;
+         t++) {
         try_order(packing, &top);
         if (t % PULLS == PULLS - 1) {
             memcpy(packing->order, packing->best_order,
@@ -213,5 +219,5 @@ attn_status attn_pack_offsets(struct attn_memory *memory, struct attn_block *blo
         *arena_bytes = packing.best;
     }
     attn_pool_free(&scratch);
-    return made ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
+    return made ? attn_poll() : ATTNRUN_E_MEMORY;
 }

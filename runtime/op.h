@@ -185,7 +185,8 @@ bool op_may_use_blas(const attnrun_step *step);
  * where there is a deadline, the clock: once for each row or tile, not for each element.
  */
 #define OP_CANCELLED(work) ((void)(work), attn_poll() != ATTNRUN_OK)
-/* The same for short pieces of work, after `bytes` of it (ten operations are a byte). */
+/* OP_CANCELLED for short pieces of work, after `bytes` of it (ten operations are a byte).
+ */
 #define OP_CANCELLED_AFTER(work, bytes)                                                  \
     ((void)(work), attn_poll_work(bytes) != ATTNRUN_OK)
 

@@ -197,6 +197,9 @@ static attn_status ask_graph(struct packing *packing, struct attn_graph *graph)
     attn_pool_init(&scratch, packing->model->pool.memory, ATTN_MEM_MODEL);
     for (int64_t n = 0; n < graph->n_nodes && status == ATTNRUN_OK; n++) {
         struct attn_node *node = graph->nodes[n];
+        status = attn_poll_work(4096);
+        if (status != ATTNRUN_OK)
+            break;
         if (node->pub.op == NULL)
             status =
                 attn_fail(ATTNRUN_E_UNSUPPORTED, "%d operators are not supported: %s",
@@ -250,8 +253,8 @@ static attn_status align_inputs(const struct packing *packing, struct copies *co
         if (attn_tensor_is_aligned(&x[i]))
             continue;
         const attnrun_tensor before = x[i];
-        x[i].data =
-            memcpy((char *)copies->data + at, before.data, (size_t)tensor_bytes(&before));
+        x[i].data = (char *)copies->data + at;
+        TRY(attn_poll_copy(x[i].data, before.data, tensor_bytes(&before)));
         at += (tensor_bytes(&before) + 63) / 64 * 64;
         attn_files_drop(packing->files, &before);
     }

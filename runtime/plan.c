@@ -220,7 +220,7 @@ static attn_status plan_node(struct planning *planning, struct attn_node *node)
 static void note_uses(struct planning *planning)
 {
     struct attn_plan *plan = planning->plan;
-    for (int32_t s = 0; s < plan->n_steps; s++) {
+    for (int32_t s = 0; s < plan->n_steps && !attn_stops_node(s); s++) {
         const struct attn_node *node = plan->steps[s]->node;
         for (int32_t i = 0; i < node->pub.n_in + node->n_captures; i++)
             if (node->in[i] >= 0) {
@@ -347,7 +347,7 @@ static void place_values(struct planning *planning)
             extend(plan, (int32_t)v, &plan->values[v],
                    0); /* the dense copy of an input */
     }
-    for (int32_t s = 0; s < plan->n_steps; s++)
+    for (int32_t s = 0; s < plan->n_steps && !attn_stops_node(s); s++)
         place_outputs(planning, plan->steps[s]);
 }
 
@@ -444,7 +444,7 @@ static void patch_operand(struct attn_plan *plan, int32_t id, attnrun_tensor *te
 static void collect_patches(struct planning *planning, bool inputs)
 {
     struct attn_plan *plan = planning->plan;
-    for (int32_t s = 0; s < plan->n_steps; s++) {
+    for (int32_t s = 0; s < plan->n_steps && !attn_stops_node(s); s++) {
         struct attn_step *step = plan->steps[s];
         attnrun_tensor *x = (attnrun_tensor *)(uintptr_t)step->pub.x;
         for (int32_t i = 0; i < step->pub.n_in + step->node->n_captures; i++)
@@ -476,6 +476,7 @@ static attn_status make_patches(struct planning *planning)
     collect_patches(planning, true);
     plan->n_input_patches = plan->n_patches;
     collect_patches(planning, false);
+    TRY(attn_poll());
     for (int32_t s = 0; s < plan->n_steps; s++) {
         struct attn_step *step = plan->steps[s];
         step->is_view = !step->late;
@@ -504,8 +505,10 @@ static attn_status plan_graph(struct planning *planning, const attnrun_tensor *i
     for (int64_t n = 0; n < planning->graph->n_nodes; n++)
         TRY(plan_node(planning, planning->graph->nodes[n]));
     note_uses(planning);
+    TRY(attn_poll());
     TRY(attn_plan_append_states(planning->frame, planning->plan, inputs));
     place_values(planning);
+    TRY(attn_poll());
     TRY(make_blocks(planning));
     attn_plan_bound_heap(planning->frame, planning->plan);
     return make_patches(planning);

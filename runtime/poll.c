@@ -78,6 +78,14 @@ attn_status attn_poll_reason(attn_status status)
     return status;
 }
 
+attn_status attn_poll_check(const struct attn_control *control, attn_status status)
+{
+    if (status == ATTNRUN_OK &&
+        __atomic_load_n(&control->stop, __ATOMIC_RELAXED) != ATTN_GO)
+        return ATTNRUN_E_CANCELLED;
+    return status;
+}
+
 bool attn_is_stop(attn_status status)
 {
     return status == ATTNRUN_E_CANCELLED || status == ATTNRUN_E_TIME;

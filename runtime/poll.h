@@ -49,6 +49,9 @@ attn_status attn_poll(void);
 /* The status of a loop that was left: E_CANCELLED becomes the real reason. */
 attn_status attn_poll_reason(attn_status status);
 bool attn_is_stop(attn_status status);
+/* What run() returned; E_CANCELLED where a poll below it has stopped the call: then its
+ * results may be unfinished. */
+attn_status attn_poll_check(const struct attn_control *control, attn_status status);
 
 /* After `bytes` of work: polls where ATTN_POLL_BYTES have come together. */
 static inline attn_status attn_poll_work(int64_t bytes)
@@ -58,6 +61,20 @@ static inline attn_status attn_poll_work(int64_t bytes)
         return ATTNRUN_OK;
     }
     return attn_poll();
+}
+
+/* In the condition of a long loop that cannot fail, `i` its counter: true where the call
+ * is to end. What the loop makes stays unfinished then, and nobody may see it: loading
+ * and planning poll once more before they use it, and the runtime ends a step that a poll
+ * has stopped, whatever its run() returns. Looks at one of 16,384 turns. */
+static inline bool attn_stops(int64_t i)
+{
+    return (i & 16383) == 0 && attn_poll_work(ATTN_POLL_BYTES / 2) != ATTNRUN_OK;
+}
+/* The same for turns of about 4 kB of work: a node, say. */
+static inline bool attn_stops_node(int64_t i)
+{
+    return (i & 31) == 0 && attn_poll_work(ATTN_POLL_BYTES / 2) != ATTNRUN_OK;
 }
 
 /* memcpy() and memset() of any length. */

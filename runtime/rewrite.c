@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "graph.h"
+#include "poll.h"
 
 enum {
     MAX_ROUNDS = 8
@@ -53,6 +54,7 @@ static attn_status run_pass(struct attn_graph *graph, int32_t index, bool *chang
     if (is_disabled(graph->model, pass))
         return ATTNRUN_OK;
     TRY(pass->run(graph, &applied));
+    TRY(attn_poll());
     if (applied == 0)
         return ATTNRUN_OK;
     *changed = true;

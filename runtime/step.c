@@ -252,7 +252,7 @@ static attn_status run_phases(struct attn_step *step, void *scratch, void *share
                               .cancel = &control->stop,
                               .internal = control };
         if (work.end > 0)
-            TRY(attn_poll_reason(attn_step_run(step, &work)));
+            TRY(attn_poll_reason(attn_poll_check(control, attn_step_run(step, &work))));
     }
     return ATTNRUN_OK;
 }

@@ -4,6 +4,7 @@
  * their products: a block of W is read once for all channels, X and the sums stay in L2.
  */
 #include "channels.h"
+#include "../matmul/gemm.h"
 
 enum { ROWS = ATTN_GEMM_MC };
 _Static_assert(ATTN_SUMMED % ROWS == 0 && ATTN_SUM_ROWS % ROWS == 0,
@@ -100,7 +101,7 @@ static void add_tokens(const struct attn_token_sums *s, const float *packed, int
         const int64_t left = m - t;
         g.k = (size_t)left;
         if (left > 0)
-            s->kernels->gemm_f32(&g);
+            attn_gemm_pieces(s->kernels, &g);
         lower_part(square, g.a + left, s->w_row, rows);
         g.a = square;
         g.a_row = rows;
@@ -110,7 +111,7 @@ static void add_tokens(const struct attn_token_sums *s, const float *packed, int
         last = true;
     }
     g.n_epilogue = last ? steps_of(s, m, steps) : 0;
-    s->kernels->gemm_f32(&g);
+    attn_gemm_pieces(s->kernels, &g);
 }
 
 attn_status attn_token_sums_run(const struct attn_token_sums *s, int64_t first, int64_t n,

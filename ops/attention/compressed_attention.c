@@ -19,6 +19,7 @@
  * which scales by C^-1/2 and whose input_mask is inverted (not followed). */
 #include "heads.h"
 #include "stream.h"
+#include "../matmul/gemm.h"
 
 struct compressed_args {
     struct attn_heads_args heads;
@@ -281,7 +282,7 @@ static void make_slots(const attnrun_step *step, const struct operand *o, int64_
                                .epilogue = &bias,
                                .n_epilogue = o->bias != NULL ? 1 : 0,
                                .scratch = scratch + s->gather_floats };
-    step->kernels->gemm_f32(&g);
+    attn_gemm_pieces(step->kernels, &g);
 }
 
 /* ---- attention ---- */

@@ -1,6 +1,7 @@
 /* feature_attention.c - sums of features times values, and what queries read of them: see
  * feature_attention.h. */
 #include "feature_attention.h"
+#include "../matmul/gemm.h"
 
 enum { CHUNK = ATTN_FEATURE_CHUNK, PANEL = ATTN_FEATURE_PANEL };
 
@@ -74,7 +75,7 @@ static void add_values(const struct attn_feature_call *c, struct attn_feature_ti
                                .accumulate = 1,
                                .scratch = c->gemm };
     take_column(c, &g);
-    c->kernels->gemm_f32(&g);
+    attn_gemm_pieces(c->kernels, &g);
 }
 
 /* Key heads from `head` (sample * kv_heads + head) on, with the sums of each. */
@@ -210,7 +211,7 @@ static void read_sum(const struct attn_feature_call *c, float *y, int64_t n,
                                .n = (size_t)p->sizes.v_dim,
                                .k = (size_t)p->features,
                                .scratch = c->gemm };
-    c->kernels->gemm_f32(&g);
+    attn_gemm_pieces(c->kernels, &g);
 }
 
 static float *rows_of_y(const struct attn_feature_call *c, struct attn_feature_tile t)
@@ -267,7 +268,7 @@ static void answer_inside(const struct attn_feature_call *c,
                                .n = (size_t)n,
                                .k = (size_t)p->features,
                                .scratch = c->gemm };
-    c->kernels->gemm_f32(&g);
+    attn_gemm_pieces(c->kernels, &g);
     c->kernels->causal_rows_f32(c->scores, CHUNK, (size_t)rows, (size_t)n, from,
                                 c->dots + from);
     g = (struct attn_gemm_f32){ .a = c->scores,
@@ -283,7 +284,7 @@ static void answer_inside(const struct attn_feature_call *c,
                                 .accumulate = 1,
                                 .scratch = c->gemm };
     take_column(c, &g);
-    c->kernels->gemm_f32(&g);
+    attn_gemm_pieces(c->kernels, &g);
 }
 
 /* Rows of a chunk before the first key that is not masked. */

@@ -16,6 +16,7 @@
  * Wang 2020, arXiv:2006.04768; compared with linformer 0.2.3 (LinformerSelfAttention) and
  * linformer-pytorch 0.19.3 (LinearAttentionHead). */
 #include "heads.h"
+#include "../matmul/gemm.h"
 
 struct linformer_args {
     struct attn_heads_args heads;
@@ -221,7 +222,7 @@ static void add_tokens(const attnrun_step *step, const struct sum *sum,
         g.b = room;
         g.packed = 1;
     }
-    step->kernels->gemm_f32(&g);
+    attn_gemm_pieces(step->kernels, &g);
 }
 
 static void begin_slots(const struct sum *sum, int64_t slot, int64_t slots, float *to)

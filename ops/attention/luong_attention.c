@@ -30,6 +30,7 @@
  * its centre 0-based S pos; OpenNMT's CenteredWindow, with the sign of the fraction
  * turned, is not followed. */
 #include "luong_local.h"
+#include "../matmul/gemm.h"
 
 enum { QUERY, KEYS, VALUES, POS, V, KEY_MASK, ROWS = 64 };
 enum { DOT, CONCAT };
@@ -246,7 +247,7 @@ static void dot_scores(void *arg, const struct attn_weigh_task *task, float *sco
                                .epilogue = &scale,
                                .n_epilogue = 1,
                                .scratch = task->extra };
-    d->kernels->gemm_f32(&g);
+    attn_gemm_pieces(d->kernels, &g);
 }
 
 static attn_status run_weights(const attnrun_step *step, const struct luong_state *s,

@@ -1,5 +1,6 @@
 /* luong_local.c - windows of LuongAttention, a query at a time: see luong_attention.c. */
 #include "luong_local.h"
+#include "../matmul/gemm.h"
 
 #include <math.h>
 
@@ -112,7 +113,7 @@ static void score(const struct row *r, const float *q, const float *k, const flo
                                .epilogue = &scale,
                                .n_epilogue = 1,
                                .scratch = r->gemm };
-    r->kernels->gemm_f32(&g);
+    attn_gemm_pieces(r->kernels, &g);
 }
 
 /* Scores become weights. */
@@ -149,7 +150,7 @@ static void sum_values(const struct row *r, const float *values, float *y)
                                .n = (size_t)s->v_dim,
                                .k = (size_t)(r->to - r->from),
                                .scratch = r->gemm };
-    r->kernels->gemm_f32(&g);
+    attn_gemm_pieces(r->kernels, &g);
 }
 
 static void run_row(struct row *r, const struct attn_luong_operands *o, int64_t b,

@@ -1,5 +1,6 @@
 /* reformer_hash.c - buckets of tokens and their order: see reformer_attention.c. */
 #include "reformer.h"
+#include "../matmul/gemm.h"
 
 #include <math.h>
 
@@ -77,7 +78,7 @@ static void rotate(struct hash *t, int64_t first)
                                      .n = (size_t)t->n,
                                      .k = (size_t)dim,
                                      .scratch = t->gemm };
-    t->kernels->gemm_f32(&g);
+    attn_gemm_pieces(t->kernels, &g);
 }
 
 /* Adds times * (the first greatest of u and -u) of `width` features to the buckets. */

@@ -1,5 +1,6 @@
 /* stream.c - the arithmetic of a tile of streaming attention. */
 #include "stream.h"
+#include "../matmul/gemm.h"
 
 #include <math.h>
 
@@ -168,7 +169,7 @@ static void score(const struct attn_stream *s, const struct attn_stream_keys *ke
                                .k = (size_t)s->dim,
                                .ahead = s->ahead,
                                .scratch = s->gemm };
-    s->kernels->gemm_f32(&g);
+    attn_gemm_pieces(s->kernels, &g);
 }
 
 /* sums_(row + r) += scores[r] V, for sums already multiplied by their factors. */
@@ -193,7 +194,7 @@ static void add_values(const struct attn_stream *s, const struct attn_stream_key
                                .accumulate = 1,
                                .ahead = s->ahead,
                                .scratch = s->gemm };
-    s->kernels->gemm_f32(&g);
+    attn_gemm_pieces(s->kernels, &g);
 }
 
 /* Columns `at` … of the scores times a factor of the keys or values, plus a bias. */

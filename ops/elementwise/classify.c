@@ -43,7 +43,8 @@ static attn_status is_nan_run(const attnrun_step *step, const attnrun_work *work
     uint8_t *y = step->y[0].data;
     int64_t begin, end;
     elementwise_range(work, tensor_count(&step->x[0]), &begin, &end);
-    for (int64_t k = begin; k < end; k += CONVERT_RUN) {
+    for (int64_t k = begin; k < end && !OP_CANCELLED_AFTER(work, 4 * CONVERT_RUN);
+         k += CONVERT_RUN) {
         int64_t n = end - k < CONVERT_RUN ? end - k : CONVERT_RUN;
         load(run, &step->x[0], k, n);
         for (int64_t i = 0; i < n; i++)
@@ -61,7 +62,8 @@ static attn_status is_inf_run(const attnrun_step *step, const attnrun_work *work
     uint8_t *y = step->y[0].data;
     int64_t begin, end;
     elementwise_range(work, tensor_count(&step->x[0]), &begin, &end);
-    for (int64_t k = begin; k < end; k += CONVERT_RUN) {
+    for (int64_t k = begin; k < end && !OP_CANCELLED_AFTER(work, 4 * CONVERT_RUN);
+         k += CONVERT_RUN) {
         int64_t n = end - k < CONVERT_RUN ? end - k : CONVERT_RUN;
         load(run, &step->x[0], k, n);
         for (int64_t i = 0; i < n; i++)

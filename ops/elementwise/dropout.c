@@ -44,7 +44,7 @@ static attn_status read_scalar(const attnrun_step *step, int in, double *value)
     return ATTNRUN_OK;
 }
 
-static void drop(const attnrun_step *step, double ratio)
+static void drop(const attnrun_step *step, const attnrun_work *work, double ratio)
 {
     const struct dropout_args *args = step->args;
     const attnrun_tensor *x = &step->x[0];
@@ -52,7 +52,8 @@ static void drop(const attnrun_step *step, double ratio)
     float run[CONVERT_RUN], scale = (float)(1.0 / (1.0 - ratio));
     int64_t seed = args->seed == OP_INT_ABSENT ? step->node->index : args->seed;
     uint8_t *mask = op_has_out(step, 1) ? step->y[1].data : NULL;
-    for (int64_t k = 0; k < count; k += CONVERT_RUN) {
+    for (int64_t k = 0; k < count && !OP_CANCELLED_AFTER(work, 4 * CONVERT_RUN);
+         k += CONVERT_RUN) {
         int64_t n = count - k < CONVERT_RUN ? count - k : CONVERT_RUN;
         attn_convert_load_f32(run, x->dtype, x->data, k, n);
         for (int64_t i = 0; i < n; i++) {
@@ -70,26 +71,25 @@ static void fill_mask(const attnrun_tensor *mask)
 {
     const float one = 1.0f;
     int64_t count = tensor_count(mask);
-    for (int64_t k = 0; k < count; k++)
+    for (int64_t k = 0; k < count && !attn_stops(k); k++)
         attn_convert_store_f32(mask->dtype, mask->data, k, 1, &one);
 }
 
 static attn_status dropout_run(const attnrun_step *step, const attnrun_work *work)
 {
     double ratio = 0.5, training = 0;
-    (void)work;
     TRY(read_scalar(step, 1, &ratio));
     TRY(read_scalar(step, 2, &training));
     if (training != 0 && !(ratio >= 0 && ratio < 1))
         return op_fail(step, ATTNRUN_E_RANGE, "ratio is %g, expected 0 <= ratio < 1",
                        ratio);
     if (training != 0 && ratio > 0) {
-        drop(step, ratio);
+        drop(step, work, ratio);
         return ATTNRUN_OK;
     }
     const attnrun_tensor *x = &step->x[0], *y = &step->y[0];
     if (y->data != NULL && y->data != x->data)
-        memmove(y->data, x->data, (size_t)tensor_bytes(x));
+        TRY(attn_poll_copy(y->data, x->data, tensor_bytes(x)));
     if (op_has_out(step, 1) && step->y[1].data != NULL)
         fill_mask(&step->y[1]);
     return ATTNRUN_OK;

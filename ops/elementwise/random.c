@@ -189,7 +189,7 @@ static int64_t draw(const attnrun_tensor *x, int64_t row, double top, double sum
 {
     int64_t classes = x->dims[1];
     double running = 0;
-    for (int64_t c = 0; c < classes; c++) {
+    for (int64_t c = 0; c < classes && !attn_stops(c); c++) {
         running += exp(tensor_get_real(x, row * classes + c) - top);
         if (running > u * sum)
             return c;
@@ -207,9 +207,9 @@ static attn_status multinomial_run(const attnrun_step *step, const attnrun_work 
         return op_fail_input(step, 0, ATTNRUN_E_SHAPE, "expected at least one class");
     for (int64_t row = 0; row < x->dims[0]; row++) {
         double top = -HUGE_VAL, sum = 0;
-        for (int64_t c = 0; c < classes; c++)
+        for (int64_t c = 0; c < classes && !attn_stops(c); c++)
             top = fmax(top, tensor_get_real(x, row * classes + c));
-        for (int64_t c = 0; c < classes; c++)
+        for (int64_t c = 0; c < classes && !attn_stops(c); c++)
             sum += exp(tensor_get_real(x, row * classes + c) - top);
         for (int64_t s = 0; s < samples; s++) {
             int64_t k = row * samples + s;

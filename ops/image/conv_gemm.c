@@ -4,6 +4,7 @@
  *
  * Tiles depend on shapes only. Tasks: batch x group x block of rows x block of pixels. */
 #include "conv.h"
+#include "../matmul/gemm.h"
 
 enum { PIXELS = 128, PIXELS_LONG_K = 64, LONG_K = 1152, ROWS = 512, LEAST_ROWS = 128 };
 enum { TILE_K = 8192, TASKS = 8 };
@@ -158,7 +159,7 @@ static void run_tile(const attnrun_step *step, const struct conv_shape *s,
         g.a = o->w + row * s->k + c.k_from;
         g.k = (size_t)c.k_count;
         g.n_epilogue = b > 0;
-        step->kernels->gemm_f32(&g);
+        attn_gemm_pieces(step->kernels, &g);
     }
     finish_tile(step, o, &g, row, out);
 }

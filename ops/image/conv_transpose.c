@@ -11,6 +11,7 @@
  * added up. A task owns whole output planes, so sums have one order. f64: plain loops.
  * Source: ONNX ConvTranspose-11; ONNX Runtime contrib operators. */
 #include "conv.h"
+#include "../matmul/gemm.h"
 
 struct conv_transpose_args {
     struct window_attrs window;
@@ -373,7 +374,7 @@ static attn_status run_planes(const attnrun_step *step, const attnrun_work *work
         step->kernels->conv_im2col_f32(&c);
         g.n = (size_t)c.n;
         g.c_row = c.n;
-        step->kernels->gemm_f32(&g);
+        attn_gemm_pieces(step->kernels, &g);
         for (int64_t r = 0; r < rows * s->taps; r++)
             add_tap(y + r / s->taps * s->pixels, patches + r * c.n, &s->w, r % s->taps,
                     c.pixel, c.n);

@@ -8,6 +8,7 @@
  * weights. Source: ONNX DeformConv-19, arXiv:1811.11168. */
 #include "conv.h"
 #include "real.h"
+#include "../matmul/gemm.h"
 
 enum { DEFORM_X, DEFORM_W, DEFORM_OFFSET, DEFORM_B, DEFORM_MASK };
 
@@ -154,7 +155,7 @@ static void multiply(const attnrun_step *step, const attnrun_tensor *columns,
                                    .epilogue = &bias,
                                    .n_epilogue = biased ? 1 : 0,
                                    .scratch = scratch };
-        step->kernels->gemm_f32(&g);
+        attn_gemm_pieces(step->kernels, &g);
         return;
     }
     for (int64_t m = 0; m < s->rows; m++)

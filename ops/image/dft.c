@@ -152,7 +152,7 @@ static void load_line(const attnrun_step *step, struct complex64 *line, int64_t 
 {
     const struct dft_state *s = step->state;
     int64_t half = s->length / 2 + 1, have = back && half < s->in ? half : s->in;
-    for (int64_t k = 0; k < s->length; k++) {
+    for (int64_t k = 0; k < s->length && !attn_stops(k); k++) {
         bool mirrored = back && k >= half;
         int64_t from = mirrored ? s->length - k : k;
         line[k] = (struct complex64){ 0.0, 0.0 };
@@ -182,7 +182,7 @@ static attn_status dft_run(const attnrun_step *step, const attnrun_work *work)
         int64_t outer = task / s->inner, inner = task % s->inner;
         load_line(step, line, outer, inner, back);
         attn_fft(&s->fft, work->shared, line, rest, inverse);
-        for (int64_t k = 0; k < s->out; k++) {
+        for (int64_t k = 0; k < s->out && !attn_stops(k); k++) {
             int64_t at = ((outer * s->out + k) * s->inner + inner) * s->parts_out;
             real_put(&step->y[0], at, line[k].re * scale);
             if (s->parts_out == 2)
@@ -311,14 +311,14 @@ static attn_status stft_run(const attnrun_step *step, const attnrun_work *work)
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         int64_t first = task / s->frames * s->samples + task % s->frames * s->hop;
-        for (int64_t t = 0; t < s->length; t++) {
+        for (int64_t t = 0; t < s->length && !attn_stops(t); t++) {
             double w = op_has_in(step, 2) ? real_get(&step->x[2], t) : 1.0;
             line[t] = get_complex(&step->x[0], (first + t) * s->parts, s->parts);
             line[t].re *= w;
             line[t].im *= w;
         }
         attn_fft(&s->fft, work->shared, line, rest, false);
-        for (int64_t k = 0; k < s->bins; k++) {
+        for (int64_t k = 0; k < s->bins && !attn_stops(k); k++) {
             real_put(&step->y[0], (task * s->bins + k) * 2, line[k].re);
             real_put(&step->y[0], (task * s->bins + k) * 2 + 1, line[k].im);
         }

@@ -8,6 +8,8 @@
  * [length]. Source: Bluestein 1970; Stockham 1966. */
 #include "fft.h"
 
+#include "../../runtime/op.h"
+
 #include <math.h>
 #include <stddef.h>
 
@@ -85,11 +87,11 @@ static struct complex64 root(const struct pass *f, int64_t k)
 
 static void pass_2(const struct pass *f, struct complex64 *y, const struct complex64 *x)
 {
-    for (int64_t q = 0; q < f->m; q++) {
+    for (int64_t q = 0; q < f->m && !attn_stops(q); q++) {
         struct complex64 w = root(f, q * f->s);
         const struct complex64 *a = x + f->s * q, *b = a + f->s * f->m;
         struct complex64 *to = y + f->s * 2 * q;
-        for (int64_t r = 0; r < f->s; r++) {
+        for (int64_t r = 0; r < f->s && !attn_stops(r); r++) {
             to[r] = plus(a[r], b[r]);
             to[r + f->s] = times(minus(a[r], b[r]), w);
         }
@@ -99,11 +101,11 @@ static void pass_2(const struct pass *f, struct complex64 *y, const struct compl
 static void pass_4(const struct pass *f, struct complex64 *y, const struct complex64 *x)
 {
     int64_t gap = f->s * f->m;
-    for (int64_t q = 0; q < f->m; q++) {
+    for (int64_t q = 0; q < f->m && !attn_stops(q); q++) {
         struct complex64 w1 = root(f, q * f->s), w2 = times(w1, w1), w3 = times(w1, w2);
         const struct complex64 *a = x + f->s * q;
         struct complex64 *to = y + f->s * 4 * q;
-        for (int64_t r = 0; r < f->s; r++) {
+        for (int64_t r = 0; r < f->s && !attn_stops(r); r++) {
             struct complex64 even = plus(a[r], a[r + 2 * gap]);
             struct complex64 even_gap = minus(a[r], a[r + 2 * gap]);
             struct complex64 odd = plus(a[r + gap], a[r + 3 * gap]);
@@ -124,11 +126,11 @@ static void pass_any(const struct pass *f, struct complex64 *y, const struct com
     struct complex64 turn[FFT_LARGEST_RADIX];
     for (int32_t k = 0; k < f->p; k++)
         turn[k] = root(f, k * (f->length / f->p));
-    for (int64_t q = 0; q < f->m; q++)
+    for (int64_t q = 0; q < f->m && !attn_stops(q); q++)
         for (int32_t j = 0; j < f->p; j++) {
             struct complex64 w = root(f, q * j % (f->m * f->p) * f->s);
             struct complex64 *to = y + f->s * (f->p * q + j);
-            for (int64_t r = 0; r < f->s; r++) {
+            for (int64_t r = 0; r < f->s && !attn_stops(r); r++) {
                 struct complex64 sum = { 0.0, 0.0 };
                 for (int32_t k = 0; k < f->p; k++)
                     sum = plus(sum,
@@ -162,7 +164,7 @@ static void transform(const struct fft_plan *plan, const struct complex64 *table
         from = to;
         to = swap;
     }
-    for (int64_t i = 0; from != x && i < plan->length; i++)
+    for (int64_t i = 0; from != x && i < plan->length && !attn_stops(i); i++)
         x[i] = from[i];
 }
 
@@ -170,16 +172,16 @@ void attn_fft_make_table(const struct fft_plan *plan, struct complex64 *table,
                          struct complex64 *work)
 {
     int64_t length = plan->length, n = plan->n;
-    for (int64_t k = 0; k < length; k++) {
+    for (int64_t k = 0; k < length && !attn_stops(k); k++) {
         double angle = -2.0 * pi * (double)k / (double)length;
         table[k] = (struct complex64){ cos(angle), sin(angle) };
     }
     if (!is_bluestein(plan))
         return;
     struct complex64 *chirp = table + length, *padded = chirp + n;
-    for (int64_t i = 0; i < length; i++)
+    for (int64_t i = 0; i < length && !attn_stops(i); i++)
         padded[i] = (struct complex64){ 0.0, 0.0 };
-    for (int64_t t = 0, square = 0; t < n; t++) {
+    for (int64_t t = 0, square = 0; t < n && !attn_stops(t); t++) {
         double angle = pi * (double)square / (double)n; /* square is t^2 mod 2n */
         chirp[t] = (struct complex64){ cos(angle), sin(angle) };
         padded[t] = chirp[t];
@@ -201,17 +203,17 @@ void attn_fft(const struct fft_plan *plan, const struct complex64 *table,
     struct complex64 *a = work, *second = work + plan->length;
     /* The inverse is the conjugate of the transform of the conjugate. */
     double sign = inverse ? -1.0 : 1.0, scale = 1.0 / (double)plan->length;
-    for (int64_t t = 0; t < plan->n; t++) {
+    for (int64_t t = 0; t < plan->n && !attn_stops(t); t++) {
         struct complex64 down = { chirp[t].re, -chirp[t].im };
         a[t] = times((struct complex64){ x[t].re, sign * x[t].im }, down);
     }
-    for (int64_t t = plan->n; t < plan->length; t++)
+    for (int64_t t = plan->n; t < plan->length && !attn_stops(t); t++)
         a[t] = (struct complex64){ 0.0, 0.0 };
     transform(plan, table, a, second, false);
-    for (int64_t i = 0; i < plan->length; i++)
+    for (int64_t i = 0; i < plan->length && !attn_stops(i); i++)
         a[i] = times(a[i], padded[i]);
     transform(plan, table, a, second, true);
-    for (int64_t k = 0; k < plan->n; k++) {
+    for (int64_t k = 0; k < plan->n && !attn_stops(k); k++) {
         struct complex64 down = { chirp[k].re, -chirp[k].im };
         struct complex64 y = times(a[k], down);
         x[k] = (struct complex64){ y.re * scale, sign * y.im * scale };

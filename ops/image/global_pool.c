@@ -48,7 +48,7 @@ static attn_status global_pool_infer(attnrun_step *step)
 static attn_status average_run(const attnrun_step *step, const attnrun_work *work)
 {
     int64_t n = ((const struct global_pool_state *)step->state)->plane;
-    for (int64_t p = work->begin; p < work->end; p++) {
+    for (int64_t p = work->begin; p < work->end && !OP_CANCELLED(work); p++) {
         if (step->x[0].dtype == ATTNRUN_F32) {
             const float *x = (const float *)step->x[0].data + p * n;
             ((float *)step->y[0].data)[p] =
@@ -57,7 +57,7 @@ static attn_status average_run(const attnrun_step *step, const attnrun_work *wor
         }
         const double *x = (const double *)step->x[0].data + p * n;
         double sum = 0.0;
-        for (int64_t i = 0; i < n; i++)
+        for (int64_t i = 0; i < n && !attn_stops(i); i++)
             sum += x[i];
         ((double *)step->y[0].data)[p] = sum / (double)n;
     }
@@ -67,7 +67,7 @@ static attn_status average_run(const attnrun_step *step, const attnrun_work *wor
 static attn_status max_run(const attnrun_step *step, const attnrun_work *work)
 {
     int64_t n = ((const struct global_pool_state *)step->state)->plane;
-    for (int64_t p = work->begin; p < work->end; p++) {
+    for (int64_t p = work->begin; p < work->end && !OP_CANCELLED(work); p++) {
         if (step->x[0].dtype == ATTNRUN_F32) {
             const float *x = (const float *)step->x[0].data + p * n;
             ((float *)step->y[0].data)[p] =
@@ -76,7 +76,7 @@ static attn_status max_run(const attnrun_step *step, const attnrun_work *work)
         }
         const double *x = (const double *)step->x[0].data + p * n;
         double best = (double)-INFINITY;
-        for (int64_t i = 0; i < n; i++)
+        for (int64_t i = 0; i < n && !attn_stops(i); i++)
             best = x[i] > best || isnan(x[i]) ? x[i] : best;
         ((double *)step->y[0].data)[p] = best;
     }
@@ -96,9 +96,9 @@ static attn_status lp_run(const attnrun_step *step, const attnrun_work *work)
     const struct global_pool_args *args = step->args;
     double power = args->p > 0 ? (double)args->p : (double)args->p_float;
     int64_t n = ((const struct global_pool_state *)step->state)->plane;
-    for (int64_t p = work->begin; p < work->end; p++) {
+    for (int64_t p = work->begin; p < work->end && !OP_CANCELLED(work); p++) {
         double sum = 0.0;
-        for (int64_t i = p * n; i < (p + 1) * n; i++) {
+        for (int64_t i = p * n; i < (p + 1) * n && !attn_stops(i); i++) {
             double v = step->x[0].dtype == ATTNRUN_F32
                            ? (double)((const float *)step->x[0].data)[i]
                            : ((const double *)step->x[0].data)[i];

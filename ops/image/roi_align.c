@@ -172,6 +172,8 @@ static double pool_bin(const attnrun_step *step, const struct region *r, int64_t
     double sum = 0.0, most = (double)-INFINITY;
     for (int64_t i = 0; i < r->samples_h; i++)
         for (int64_t j = 0; j < r->samples_w; j++) {
+            if (attn_stops(i * r->samples_w + j))
+                return 0.0;
             double y = r->top + (double)bin_y * r->bin_h +
                        ((double)i + 0.5) * r->bin_h / (double)r->samples_h;
             double x = r->left + (double)bin_x * r->bin_w +
@@ -272,6 +274,8 @@ static double largest(const attnrun_step *step, int64_t plane, int64_t roi, int6
     double most = h0 < h1 && w0 < w1 ? (double)-INFINITY : 0.0;
     for (int64_t h = h0; h < h1; h++)
         for (int64_t w = w0; w < w1; w++) {
+            if (attn_stops(h * state->width + w))
+                return most;
             double v = real_get(&step->x[0], plane + h * state->width + w);
             most = v > most || isnan(v) ? v : most;
         }

@@ -168,7 +168,7 @@ static attn_status mel_run(const attnrun_step *step, const attnrun_work *work)
     if (rate < 1)
         return op_fail(step, ATTNRUN_E_RANGE, "sample_rate is %lld, expected over 0",
                        (long long)rate);
-    for (int64_t i = 0; i < bins; i++) {
+    for (int64_t i = 0; i < bins && !attn_stops(i << 4); i++) {
         int64_t edge = mel_edge(low, width, i + 2, length, (double)rate);
         if (edge < 0 || edge >= rows || mel_edge(low, width, i, length, (double)rate) < 0)
             return op_fail(
@@ -176,7 +176,7 @@ static attn_status mel_run(const attnrun_step *step, const attnrun_work *work)
                 "mel bin %lld ends at spectrogram bin %lld, expected 0 to %lld",
                 (long long)i, (long long)edge, (long long)rows - 1);
     }
-    memset(y->data, 0, (size_t)tensor_bytes(y));
+    TRY(attn_poll_fill(y->data, 0, tensor_bytes(y)));
     for (int64_t i = 0; i < bins; i++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
@@ -185,9 +185,9 @@ static attn_status mel_run(const attnrun_step *step, const attnrun_work *work)
         int64_t right = mel_edge(low, width, i + 2, length, (double)rate);
         if (left == peak)
             put(y, peak * bins + i, 1.0);
-        for (int64_t j = left; left < peak && j <= peak; j++)
+        for (int64_t j = left; left < peak && j <= peak && !attn_stops(j); j++)
             put(y, j * bins + i, (double)(j - left) / (double)(peak - left));
-        for (int64_t j = peak; j < right; j++)
+        for (int64_t j = peak; j < right && !attn_stops(j); j++)
             put(y, j * bins + i, (double)(right - j) / (double)(right - peak));
     }
     return ATTNRUN_OK;

@@ -456,8 +456,11 @@ static void run_group(const struct attn_gemm_f32 *g, size_t j, size_t n)
 {
     const size_t n_blocks = g->k > KC ? (g->k + KC - 1) / KC : 1;
     const size_t size = g->b_type == ATTN_B_F32 ? sizeof(float) : sizeof(uint16_t);
+    const size_t end = g->blocks > 0 && g->block + g->blocks < n_blocks
+                           ? g->block + g->blocks
+                           : n_blocks;
     float *const sums = g->scratch + (size_t)(KC + 16) * g->m + (size_t)KC * NR;
-    for (size_t i = 0; i < n_blocks; i++) {
+    for (size_t i = g->block; i < end; i++) {
         struct block block = { .k0 = g->k * i / n_blocks,
                                .first = i == 0,
                                .last = i + 1 == n_blocks };
@@ -516,8 +519,12 @@ static void run_dots(const struct attn_gemm_f32 *g, size_t j, size_t n)
 {
     enum { DEPTH = KC * VF }; /* at most KC products in a lane */
     float *const sums = g->scratch;
-    memset(sums, 0, g->m * NR * sizeof *sums);
-    for (size_t k0 = 0; k0 < g->k; k0 += DEPTH) {
+    const size_t end = g->blocks > 0 && (g->block + g->blocks) * DEPTH < g->k
+                           ? (g->block + g->blocks) * DEPTH
+                           : g->k;
+    if (g->block == 0)
+        memset(sums, 0, g->m * NR * sizeof *sums);
+    for (size_t k0 = g->block * DEPTH; k0 < end; k0 += DEPTH) {
         size_t k = g->k - k0 < DEPTH ? g->k - k0 : DEPTH, p = 0;
         const float *b = g->b + (ptrdiff_t)j * g->b_col + k0;
         for (; p + 4 <= n; p += 4) {
@@ -531,18 +538,20 @@ static void run_dots(const struct attn_gemm_f32 *g, size_t j, size_t n)
                 dot_columns(sums + i * NR + p, g->a + (ptrdiff_t)i * g->a_row + k0,
                             b + (ptrdiff_t)p * g->b_col, g->b_col, k, 1);
     }
-    finish(g, sums, 0, 0, g->m, j, n);
+    if (end == g->k)
+        finish(g, sums, 0, 0, g->m, j, n);
 }
 
 void K(gemm_f32)(const struct attn_gemm_f32 *g)
 {
     if (g->m == 0)
         return;
-    const bool dots = !g->packed && g->b_type == ATTN_B_F32 && g->b_row == 1 &&
-                      g->a_col == 0 && (g->m <= 4 || g->n == 1);
+    const bool dots = attn_gemm_by_dots(g);
+    const size_t end =
+        g->columns > 0 && g->column + g->columns < g->n ? g->column + g->columns : g->n;
     const size_t step = !dots && g->m > FEW_ROWS ? ATTN_GEMM_WIDE : NR;
-    for (size_t j = 0; j < g->n; j += step) {
-        size_t n = g->n - j < step ? g->n - j : step;
+    for (size_t j = g->column; j < end; j += step) {
+        size_t n = end - j < step ? end - j : step;
         if (dots)
             run_dots(g, j, n);
         else

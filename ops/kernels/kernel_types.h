@@ -111,7 +111,17 @@ struct attn_gemm_f32 {
     int32_t n_epilogue, packed;
     int32_t b_type;     /* ATTN_B_F32 … */
     int32_t accumulate; /* C += A B instead, before the epilogue */
+    /* A piece of it: columns [column, + columns), 0 columns: all; of K the blocks
+     * [block, + blocks), 0 blocks: all. column is a multiple of a panel. Pieces of K come
+     * in order, a panel of columns at a time, and scratch stays between them. */
+    size_t column, columns, block, blocks;
 };
+/* Computed by dot products of rows; else by outer products of panels. */
+static inline bool attn_gemm_by_dots(const struct attn_gemm_f32 *g)
+{
+    return !g->packed && g->b_type == ATTN_B_F32 && g->b_row == 1 && g->a_col == 0 &&
+           (g->m <= 4 || g->n == 1);
+}
 /* Partial sums of the columns that share a block of A (of one panel, where K is one
  * block), a panel of B, and the rows of A of one block of K. */
 static inline size_t attn_gemm_scratch(size_t m, size_t n, size_t k)

@@ -6,9 +6,10 @@ enum {
     LEAST_COLUMNS = 64,
     GRAIN = ATTN_GEMM_NR_MOST, /* whole panels on every ISA */
     TASK_NS = 25000,
-    MOST_MERGED_NS = 4000000, /* between two looks at the cancel flag */
-    MOST_A = 1 << 18,    /* elements of A in a task: what is transposed into scratch */
-    MOST_READ = 1 << 20, /* where it is read in place: a bound on time */
+    MOST_MERGED_NS = 75000, /* between two polls */
+    PIECE_BYTES = 3 << 19, /* of work in a call of the kernel; 10 operations are a byte */
+    MOST_A = 1 << 18,      /* elements of A in a task: what is transposed into scratch */
+    MOST_READ = 1 << 20,   /* where it is read in place: a bound on time */
     ENOUGH_TASKS = 8
 };
 
@@ -103,22 +104,28 @@ struct attn_gemm_offsets attn_gemm_batch(const struct attn_gemm *g, int64_t inde
 }
 
 /* The rows of A with stride 1 along k: where they are, or copied. */
-static void find_a(const struct attn_gemm *g, const struct attn_kernels *kernels,
-                   struct attn_gemm_f32 *t, const float *a, float *copy)
+static attn_status find_a(const struct attn_gemm *g, const struct attn_kernels *kernels,
+                          struct attn_gemm_f32 *t, const float *a, float *copy,
+                          bool copied)
 {
     t->a = a;
     t->a_row = g->a_row;
     if (!transposed_a(g))
-        return;
+        return ATTNRUN_OK;
     t->a = copy;
     t->a_row = g->k;
-    if (g->a_row == 1) {
-        kernels->transpose_f32(copy, g->k, a, g->a_col, (size_t)g->k, t->m);
-        return;
+    const int64_t rows = most(1, MOST_A / (int64_t)t->m);
+    for (int64_t k = 0, n; !copied && k < g->k; k += n) {
+        n = least(rows, g->k - k);
+        if (g->a_row == 1)
+            kernels->transpose_f32(copy + k, g->k, a + k * g->a_col, g->a_col, (size_t)n,
+                                   t->m);
+        for (int64_t i = 0; g->a_row != 1 && i < (int64_t)t->m; i++)
+            for (int64_t j = k; j < k + n; j++)
+                copy[i * g->k + j] = a[i * g->a_row + j * g->a_col];
+        TRY(attn_poll_work(n * (int64_t)t->m * 8));
     }
-    for (size_t i = 0; i < t->m; i++)
-        for (int64_t k = 0; k < g->k; k++)
-            copy[(int64_t)i * g->k + k] = a[(int64_t)i * g->a_row + k * g->a_col];
+    return ATTNRUN_OK;
 }
 
 /* Steps whose matrices have rows begin at this task's first element of C. */
@@ -148,10 +155,66 @@ static const void *element(int32_t dtype, const void *data, int64_t index)
     return (const char *)data + index * (stored_as(dtype) == ATTN_B_F32 ? 4 : 2);
 }
 
-/* `count` tasks from `task` on, which share their rows. */
-static void run_columns(const struct attn_gemm *g, const struct attn_kernels *kernels,
-                        const struct attn_gemm_operands *o, int64_t task, int64_t count,
-                        void *scratch)
+static void run_piece(const struct attn_kernels *kernels, struct attn_gemm_f32 g,
+                      size_t column, size_t columns, size_t block, size_t blocks)
+{
+    g.column = column;
+    g.columns = columns;
+    g.block = block;
+    g.blocks = blocks;
+    kernels->gemm_f32(&g);
+}
+
+/* One panel of columns, some blocks of K at a time. */
+static attn_status run_blocks(const struct attn_kernels *kernels,
+                              const struct attn_gemm_f32 *g, size_t column,
+                              double column_bytes)
+{
+    const size_t panel = (size_t)kernels->vec_bytes / 2;
+    const size_t depth =
+        attn_gemm_by_dots(g) ? ATTN_GEMM_KC * panel / 2 : (size_t)ATTN_GEMM_KC;
+    const size_t n_blocks = (g->k + depth - 1) / depth;
+    const double block_bytes = column_bytes * (double)panel / (double)n_blocks;
+    const size_t blocks = (size_t)(PIECE_BYTES / block_bytes) + 1;
+    for (size_t block = 0; block < n_blocks; block += blocks) {
+        run_piece(kernels, *g, column, panel, block, blocks);
+        TRY(attn_poll_work((int64_t)(block_bytes * (double)blocks)));
+    }
+    return ATTNRUN_OK;
+}
+
+attn_status attn_gemm_pieces(const struct attn_kernels *kernels,
+                             const struct attn_gemm_f32 *g)
+{
+    /* A column of B is read, and of C written. */
+    const double column_bytes =
+        (double)g->m * (double)g->k / 5 + 4.0 * (double)g->k + 4.0 * (double)g->m;
+    const double bytes = column_bytes * (double)g->n;
+    if (bytes <= PIECE_BYTES) {
+        kernels->gemm_f32(g);
+        return attn_poll_work((int64_t)bytes);
+    }
+    const bool split_k = column_bytes * 2 * GRAIN > PIECE_BYTES && g->k > ATTN_GEMM_KC;
+    const int64_t n_pieces = (int64_t)(bytes / PIECE_BYTES) + 1;
+    size_t columns = (size_t)(ceil_div(ceil_div((int64_t)g->n, n_pieces), GRAIN) * GRAIN);
+    columns = split_k ? (size_t)kernels->vec_bytes / 2 : columns;
+    for (size_t column = 0; column < g->n; column += columns) {
+        if (split_k) {
+            TRY(run_blocks(kernels, g, column, column_bytes));
+            continue;
+        }
+        run_piece(kernels, *g, column, columns, 0, 0);
+        TRY(attn_poll_work((int64_t)(column_bytes * (double)columns)));
+    }
+    return ATTNRUN_OK;
+}
+
+/* `count` tasks from `task` on, which share their rows. A transposed A is copied, where
+ * the task before has not done so. */
+static attn_status run_columns(const struct attn_gemm *g,
+                               const struct attn_kernels *kernels,
+                               const struct attn_gemm_operands *o, int64_t task,
+                               int64_t count, void *scratch, bool copied)
 {
     const int64_t j = task % g->n_blocks * g->n_block;
     const int64_t i = task / g->n_blocks % g->m_blocks * g->m_block;
@@ -168,14 +231,14 @@ static void run_columns(const struct attn_gemm *g, const struct attn_kernels *ke
                                .epilogue = steps };
     t.n_epilogue = move_epilogue(g, o, steps, at.c, i, j);
     float *copy = t.scratch + gemm_floats(g);
-    find_a(g, kernels, &t, (const float *)o->a + at.a + i * g->a_row, copy);
+    TRY(find_a(g, kernels, &t, (const float *)o->a + at.a + i * g->a_row, copy, copied));
     t.packed = o->packed != NULL;
     t.b_type = stored_as(g->b_type);
     t.b = t.packed
               ? element(g->b_type, (const struct attn_packed *)o->packed + 1, j * g->k)
               : element(g->b_type, o->b, at.b + j * g->b_col);
     t.c = (float *)o->c + at.c + i * g->c_row + j;
-    kernels->gemm_f32(&t);
+    return attn_gemm_pieces(kernels, &t);
 }
 
 attn_status attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *kernels,
@@ -189,7 +252,8 @@ attn_status attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *
         int64_t left = least(work->end - task, g->n_blocks - task % g->n_blocks);
         /* Equal parts instead of a last one of few columns. */
         int64_t count = ceil_div(left, ceil_div(left, most_tasks));
-        run_columns(g, kernels, o, task, count, work->scratch);
+        bool copied = task > work->begin && task % g->n_blocks != 0;
+        TRY(run_columns(g, kernels, o, task, count, work->scratch, copied));
         task += count;
     }
     return ATTNRUN_OK;

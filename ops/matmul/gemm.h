@@ -11,6 +11,7 @@
 
 #include "../../runtime/op.h"
 #include "../kernels/kernels.h"
+#include "../matmul/gemm.h"
 
 /* C[…,m,n] = epilogue(A[…,m,k] B[…,k,n]). Strides in elements. Zero m, n, k are fine. */
 struct attn_gemm {
@@ -52,6 +53,11 @@ attn_status attn_gemm_plan(const attnrun_step *step, struct attn_gemm *g);
  * once for them. E_CANCELLED. */
 attn_status attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *kernels,
                           const struct attn_gemm_operands *o, const attnrun_work *work);
+
+/* attn_gemm_pieces(kernels, ) in pieces of bounded work with polls between, the same
+ * bits. E_CANCELLED or E_TIME; C is unfinished then. */
+attn_status attn_gemm_pieces(const struct attn_kernels *kernels,
+                             const struct attn_gemm_f32 *product);
 
 /* A packed B: position-independent, for one vector length. */
 enum { ATTN_PACKED_MAGIC = 0x42504E41, ATTN_PACKED_VERSION = 1 };

@@ -40,7 +40,7 @@ static attn_status compress_run(const attnrun_step *step, const attnrun_work *wo
     int64_t extent = flat ? tensor_count(x) : x->dims[axis], n = 0,
             dims[ATTNRUN_MAX_RANK];
     int64_t length = step->x[1].dims[0] < extent ? step->x[1].dims[0] : extent;
-    for (int64_t k = 0; k < length; k++)
+    for (int64_t k = 0; k < length && !attn_stops(k); k++)
         n += condition[k] != 0;
     memcpy(dims, x->dims, sizeof dims);
     dims[axis] = n;
@@ -57,6 +57,8 @@ static attn_status compress_run(const attnrun_step *step, const attnrun_work *wo
             return ATTNRUN_E_CANCELLED;
         for (int64_t k = 0; k < length; k++)
             if (condition[k] != 0) {
+                if (OP_CANCELLED_AFTER(work, bytes + 4))
+                    return ATTNRUN_E_CANCELLED;
                 memcpy(y, from + k * bytes, (size_t)bytes);
                 y += bytes;
             }

@@ -35,7 +35,7 @@ static attn_status gather_elements_infer(attnrun_step *step)
 
 /* Indices of a type, elements of a size: `k` runs along a line of the indices. */
 #define GATHER(type, bytes)                                                              \
-    for (int64_t k = 0; k < length; k++) {                                               \
+    for (int64_t k = 0; k < length && !attn_stops(k); k++) {                             \
         type index; /* of a mapped file: perhaps not aligned */                          \
         memcpy(&index, indices + k * inner * (int64_t)sizeof index, sizeof index);       \
         int64_t at = index + (index < 0 ? extent : 0);                                   \
@@ -61,7 +61,7 @@ static attn_status gather_elements_infer(attnrun_step *step)
             GATHER(type, 16)                                                             \
     }
 #define GATHER_DENSE(type, bytes)                                                        \
-    for (int64_t k = 0; k < length; k++) {                                               \
+    for (int64_t k = 0; k < length && !attn_stops(k); k++) {                             \
         type index;                                                                      \
         memcpy(&index, indices + k * (int64_t)sizeof index, sizeof index);               \
         int64_t at = index + (index < 0 ? extent : 0);                                   \

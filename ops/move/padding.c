@@ -90,7 +90,7 @@ static void pad_units(const struct op_padding *p, char *to, const char *row, int
                      p->elem_bytes);
         return;
     }
-    for (int64_t i = from; i < end; i++)
+    for (int64_t i = from; i < end && !attn_stops(i); i++)
         memcpy(to + i * bytes, row + source_of(p, p->row_axis, i) * bytes, (size_t)bytes);
 }
 

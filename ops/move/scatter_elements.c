@@ -58,7 +58,7 @@ static void scatter_line(const struct op_elements *e, const attnrun_step *step,
     op_elements_line(e, line, &index, &data);
     char *to = (char *)step->y[0].data + data * bytes;
     const char *from = (const char *)step->x[2].data + index * bytes;
-    for (int64_t k = 0; k < e->length; k++) {
+    for (int64_t k = 0; k < e->length && !attn_stops(k); k++) {
         int64_t at = op_move_index(&indices, index + k * e->inner_stride, e->extent);
         char *target = to + at * e->data_stride * bytes;
         const char *source = from + k * e->inner_stride * bytes;

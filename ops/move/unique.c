@@ -90,6 +90,8 @@ static int compare(const struct slices *s, int64_t a, int64_t b)
 {
     for (int64_t o = 0; o < s->outer; o++)
         for (int64_t i = 0; i < s->inner; i++) {
+            if (attn_stops(o * s->inner + i))
+                return 0;
             int order = compare_elements(s->x, (o * s->n + a) * s->inner + i,
                                          (o * s->n + b) * s->inner + i);
             if (order != 0)
@@ -104,7 +106,7 @@ static int compare(const struct slices *s, int64_t a, int64_t b)
 static void merge_runs(const struct slices *s, int64_t from, int64_t middle, int64_t end)
 {
     int64_t a = from, b = middle;
-    for (int64_t k = from; k < end; k++) {
+    for (int64_t k = from; k < end && !attn_stops(k); k++) {
         bool left = b >= end || (a < middle && compare(s, s->order[a], s->order[b]) <= 0);
         s->other[k] = s->order[left ? a++ : b++];
     }
@@ -119,7 +121,7 @@ static attn_status sort(struct slices *s, const attnrun_work *work)
             int64_t middle = from + width < s->n ? from + width : s->n;
             int64_t end = from + 2 * width < s->n ? from + 2 * width : s->n;
             merge_runs(s, from, middle, end);
-            if (OP_CANCELLED(work))
+            if (OP_CANCELLED_AFTER(work, (end - from) * 16))
                 return ATTNRUN_E_CANCELLED;
         }
         int64_t *sorted = s->other;

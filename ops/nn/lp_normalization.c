@@ -38,7 +38,7 @@ static double line_norm(const attnrun_tensor *x, int64_t first, int64_t n, int64
                         int64_t p)
 {
     double sum = 0;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n && !attn_stops(i); i++) {
         double value = planes_get(x, first + i * step);
         sum += p == 1 ? fabs(value) : value * value;
     }
@@ -58,7 +58,7 @@ static attn_status lp_normalization_run(const attnrun_step *step,
         for (int64_t l = 0; l < t.n; l++) {
             int64_t first = t.first + l * t.step;
             double norm = line_norm(x, first, lines->length, lines->inner, args->p);
-            for (int64_t i = 0; i < lines->length; i++) {
+            for (int64_t i = 0; i < lines->length && !attn_stops(i); i++) {
                 int64_t at = first + i * lines->inner;
                 double value = norm == 0 ? 0 : planes_get(x, at) / norm;
                 if (y->dtype == ATTNRUN_F64)

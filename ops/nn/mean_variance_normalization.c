@@ -81,17 +81,17 @@ static attn_status normalize_group(const attnrun_step *step, int64_t first,
     const struct mean_variance_loops *l =
         &((const struct mean_variance_state *)step->state)->reduced;
     double mean = 0, square = 0;
-    for (int64_t i = 0; i < l->count; i++)
+    for (int64_t i = 0; i < l->count && !attn_stops(i); i++)
         mean += planes_get(&step->x[0], first + offset_of(l, i));
     mean /= (double)l->count;
-    for (int64_t i = 0; i < l->count; i++) {
+    for (int64_t i = 0; i < l->count && !attn_stops(i); i++) {
         double d = planes_get(&step->x[0], first + offset_of(l, i)) - mean;
         square += d * d;
     }
     if (OP_CANCELLED(work))
         return ATTNRUN_E_CANCELLED;
     const double deviation = sqrt(square / (double)l->count) + 1e-9;
-    for (int64_t i = 0; i < l->count; i++) {
+    for (int64_t i = 0; i < l->count && !attn_stops(i); i++) {
         int64_t at = first + offset_of(l, i);
         double y = (planes_get(&step->x[0], at) - mean) / deviation;
         if (step->y[0].dtype == ATTNRUN_F64)

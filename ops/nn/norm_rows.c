@@ -68,7 +68,7 @@ const void *attn_norm_find_weight(const struct norm_weight *weight,
     int64_t index[ATTNRUN_MAX_RANK] = { 0 }, from = 0, n = 1;
     for (int i = 0; i < weight->rank; i++)
         n *= weight->dims[i];
-    for (int64_t k = 0; k < n; k++) {
+    for (int64_t k = 0; k < n && !attn_stops(k); k++) {
         memcpy((char *)room + k * bytes, (const char *)x->data + from * bytes,
                (size_t)bytes);
         for (int i = weight->rank - 1; i >= 0; i--) {
@@ -96,13 +96,13 @@ void attn_norm_row_f64(double *y, const double *x, const double *scale,
                        double *stats)
 {
     double sum = 0, squares = 0;
-    for (int64_t i = 0; !rms && i < n; i++)
+    for (int64_t i = 0; !rms && i < n && !attn_stops(i); i++)
         sum += x[i];
     stats[0] = rms ? 0 : sum / (double)n;
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n && !attn_stops(i); i++)
         squares += (x[i] - stats[0]) * (x[i] - stats[0]);
     stats[1] = 1 / sqrt(squares / (double)n + epsilon);
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n && !attn_stops(i); i++)
         y[i] = (x[i] - stats[0]) * stats[1] * (scale != NULL ? scale[i] : 1) +
                (bias != NULL ? bias[i] : 0);
 }

@@ -51,12 +51,12 @@ static void softmax_line_f64(double *y, const double *x, int64_t n, int64_t step
                              bool log_y)
 {
     double max = (double)-INFINITY, sum = 0;
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n && !attn_stops(i); i++)
         max = x[i * step] > max ? x[i * step] : max;
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n && !attn_stops(i); i++)
         sum += exp(x[i * step] - max);
     double shift = log(sum);
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n && !attn_stops(i); i++)
         y[i * step] = log_y ? x[i * step] - max - shift : exp(x[i * step] - max) / sum;
 }
 
@@ -110,7 +110,7 @@ static int64_t first_max(const attnrun_tensor *x, int64_t first, int64_t n, int6
 {
     int64_t best = 0;
     double max = tensor_get_real(x, first);
-    for (int64_t i = 1; i < n && !isnan(max); i++) {
+    for (int64_t i = 1; i < n && !isnan(max) && !attn_stops(i); i++) {
         double value = tensor_get_real(x, first + i * step);
         if (value > max || isnan(value)) {
             max = value;
@@ -131,7 +131,7 @@ static attn_status hardmax_run(const attnrun_step *step, const attnrun_work *wor
         for (int64_t l = 0; l < t.n; l++) {
             int64_t first = t.first + l * t.step;
             int64_t best = first_max(&step->x[0], first, lines->length, lines->inner);
-            for (int64_t i = 0; i < lines->length; i++) {
+            for (int64_t i = 0; i < lines->length && !attn_stops(i); i++) {
                 if (wide)
                     ((double *)step->y[0].data)[first + i * lines->inner] = i == best;
                 else

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "recurrent.h"
+#include "../matmul/gemm.h"
 
 enum {
     F_RELU,
@@ -188,5 +189,5 @@ void attn_recurrent_product(const struct recurrent_cell *cell, const float *h,
                                .epilogue = &sum,
                                .n_epilogue = add ? 1 : 0,
                                .scratch = cell->scratch };
-    cell->step->kernels->gemm_f32(&g);
+    attn_gemm_pieces(cell->step->kernels, &g);
 }

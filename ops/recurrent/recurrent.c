@@ -1,5 +1,6 @@
 /* recurrent.c - shapes, packing and the walk of RNN, GRU and LSTM: see recurrent.h. */
 #include "recurrent.h"
+#include "../matmul/gemm.h"
 
 enum { PROJECT_ROWS = 64, PROJECT_COLUMNS = 512 };
 
@@ -278,7 +279,7 @@ static void project(const attnrun_step *step, const attnrun_work *work, int64_t 
         .n_epilogue = 1,
         .scratch = work->scratch,
     };
-    step->kernels->gemm_f32(&g);
+    attn_gemm_pieces(step->kernels, &g);
 }
 
 /* ---- phase 2 ---- */

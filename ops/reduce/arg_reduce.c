@@ -79,7 +79,7 @@ static attn_status arg_run(const attnrun_step *step, const attnrun_work *work,
         y[line] = finders[x->dtype](
             (const char *)x->data + lines_start(&lines, line) * size, lines.length,
             lines.inner, largest, args->select_last_index != 0);
-        if (line % 64 == 0 && OP_CANCELLED(work))
+        if (OP_CANCELLED_AFTER(work, lines.length * size))
             return ATTNRUN_E_CANCELLED;
     }
     return ATTNRUN_OK;

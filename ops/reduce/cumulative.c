@@ -86,7 +86,7 @@ static attn_status cumulative_run(const attnrun_step *step, const attnrun_work *
         cumulate[x->dtype]((char *)step->y[0].data + at * size,
                            (const char *)x->data + at * size, lines.length, stride,
                            product, args->exclusive != 0);
-        if (line % 64 == 0 && OP_CANCELLED(work))
+        if (OP_CANCELLED_AFTER(work, lines.length * size))
             return ATTNRUN_E_CANCELLED;
     }
     return ATTNRUN_OK;

@@ -11,7 +11,7 @@ static void N(cumulate)(void *to, const void *line, int64_t n, int64_t stride,
     const T *x = line;
     T *y = to;
     RUNNING running = product ? 1 : 0;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n && !attn_stops(i); i++) {
         RUNNING before = running;
         T v = x[i * stride];
         running = product ? running * (RUNNING)v : running + (RUNNING)v;

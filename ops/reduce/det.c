@@ -40,7 +40,7 @@ static double determinant(double *a, int64_t m)
     double det = 1;
     for (int64_t k = 0; k < m; k++) {
         int64_t pivot = k;
-        for (int64_t i = k + 1; i < m; i++)
+        for (int64_t i = k + 1; i < m && !attn_stops(i); i++)
             if (fabs(a[i * m + k]) > fabs(a[pivot * m + k]))
                 pivot = i;
         if (a[pivot * m + k] == 0)
@@ -51,6 +51,8 @@ static double determinant(double *a, int64_t m)
         }
         det *= a[k * m + k];
         for (int64_t i = k + 1; i < m; i++) {
+            if (attn_poll_work((m - k) * 16) != ATTNRUN_OK)
+                return 0;
             double factor = a[i * m + k] / a[k * m + k];
             for (int64_t c = k + 1; c < m; c++)
                 a[i * m + c] -= factor * a[k * m + c];
@@ -65,7 +67,7 @@ static attn_status det_run(const attnrun_step *step, const attnrun_work *work)
     int64_t m = x->dims[x->rank - 1];
     double *a = work->scratch;
     for (int64_t k = work->begin; k < work->end; k++) {
-        for (int64_t i = 0; i < m * m; i++)
+        for (int64_t i = 0; i < m * m && !attn_stops(i); i++)
             a[i] = tensor_get_real(x, k * m * m + i);
         if (y->dtype == ATTNRUN_F32)
             ((float *)y->data)[k] = (float)determinant(a, m);

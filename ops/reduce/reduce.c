@@ -18,7 +18,7 @@ enum fold { SUM, SQUARE, ABS, PROD, MAX, MIN, SUM_EXP, FOLDS };
 enum finish { NONE, MEAN, SQRT, LOG };
 enum { TILE = 512 };      /* outputs that are accumulated side by side */
 enum { ROWS = 16 };       /* rows of them whose sum is taken in float */
-enum { PIECE = 1 << 20 }; /* elements of a run between two looks at the cancel flag */
+enum { PIECE = 1 << 17 }; /* elements of a run between two looks at the cancel flag */
 
 struct reduce_args {
     attnrun_ints axes;
@@ -321,6 +321,8 @@ static void sum_exp(const attnrun_step *step, const char *base, int64_t width,
     int32_t dtype = step->x[0].dtype;
     int64_t size = dtype_bytes(dtype), inner = plan->run_folded ? plan->run : 1;
     for (int64_t r = 0; r < plan->folded.count; r++) {
+        if (attn_poll_work((inner + width) * 16) != ATTNRUN_OK)
+            return;
         const char *x = base + reduce_offset(&plan->folded, r) * size;
         if (plan->run_folded && dtype == ATTNRUN_F32) {
             sum[0] += step->kernels->sum_exp_f32((const float *)(const void *)x,
@@ -328,7 +330,7 @@ static void sum_exp(const attnrun_step *step, const char *base, int64_t width,
             continue;
         }
         for (int64_t w = 0; w < width; w++)
-            for (int64_t i = 0; i < inner; i++) {
+            for (int64_t i = 0; i < inner && !attn_stops(i); i++) {
                 const void *at = x + (w + i) * size;
                 double v = dtype == ATTNRUN_F32 ? (double)*(const float *)at
                                                 : *(const double *)at;

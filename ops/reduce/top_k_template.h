@@ -35,10 +35,10 @@ static void N(top_k)(const struct top_k_line *line, int64_t k, int64_t *index)
 {
     for (int64_t i = 0; i < k; i++)
         index[i] = i;
-    for (int64_t i = k / 2 - 1; i >= 0; i--)
+    for (int64_t i = k / 2 - 1; i >= 0 && !attn_stops(i); i--)
         N(sift_down)(line, index, k, i);
     const T *x = line->x;
-    for (int64_t i = k; k > 0 && i < line->length; i++) {
+    for (int64_t i = k; k > 0 && i < line->length && !attn_stops(i); i++) {
         T v = x[i * line->stride], worst = x[index[0] * line->stride];
         if (line->largest ? v <= worst : v >= worst)
             continue; /* behind an equal one too */
@@ -47,7 +47,7 @@ static void N(top_k)(const struct top_k_line *line, int64_t k, int64_t *index)
             N(sift_down)(line, index, k, 0);
         }
     }
-    for (int64_t n = k - 1; n > 0; n--) {
+    for (int64_t n = k - 1; n > 0 && !attn_stops(n << 4); n--) {
         int64_t worst = index[0];
         index[0] = index[n];
         index[n] = worst;

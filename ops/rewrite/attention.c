@@ -7,6 +7,7 @@
  * IsNaN and Where behind the Softmax, which turn rows without a key into zeros. Without
  * those, such rows stay NaN (nan_rows). Where somebody else reads the scores, nothing is
  * gained, and nothing is done. */
+#include "../../runtime/poll.h"
 #include "match.h"
 
 /* k is (batch, heads, tokens, dim), (batch, tokens, heads, dim), (batch, heads, dim,
@@ -241,7 +242,8 @@ static bool read_product(const struct attn_graph *graph, struct found *found)
     struct attn_node *user = attn_graph_only_user(graph, p);
     if (user == NULL && graph->values[p].n_uses == 2 &&
         !(graph->values[p].flags & ATTN_VALUE_OUTPUT)) {
-        for (int64_t n = 0; n < graph->n_nodes && user == NULL; n++) {
+        for (int64_t n = 0; n < graph->n_nodes && user == NULL && !attn_stops_node(n);
+             n++) {
             struct attn_node *where = graph->nodes[n];
             double zero;
             if (node_is(where, "Where") && where->in[2] == p &&
@@ -399,7 +401,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
 static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes; n++)
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
         if (node_is(graph->nodes[n], "Softmax") &&
             graph->values[graph->nodes[n]->out[0]].n_uses > 0)
             TRY(try_softmax(graph, graph->nodes[n], applied));

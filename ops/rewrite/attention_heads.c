@@ -6,6 +6,7 @@
  * FusedAttention, and for Attention without a past or present, which becomes one. */
 #include <math.h>
 
+#include "../../runtime/poll.h"
 #include "match.h"
 
 enum { AS_GIVEN, BY_TOKEN, TOKENS_FIRST, JOINED }; /* of FusedAttention */
@@ -384,7 +385,7 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
 static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes; n++)
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
         if (is_attention(graph->nodes[n]) &&
             graph->values[graph->nodes[n]->out[0]].n_uses > 0)
             TRY(try_node(graph, graph->nodes[n], applied));

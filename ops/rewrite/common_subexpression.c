@@ -2,6 +2,7 @@
  * one stays: exporters write masks, shapes and rotary tables once for each layer. Exact.
  */
 #include "../../runtime/fold.h"
+#include "../../runtime/poll.h"
 #include "match.h"
 
 /* Values that are the same: one id, or small equal constants. */
@@ -75,7 +76,7 @@ static void merge(struct attn_graph *graph, struct attn_node *first,
 static void merge_all(struct attn_graph *graph, int32_t *table, uint64_t mask,
                       int32_t *applied)
 {
-    for (int64_t n = 0; n < graph->n_nodes; n++) {
+    for (int64_t n = 0; n < graph->n_nodes && !attn_stops_node(n); n++) {
         struct attn_node *node = graph->nodes[n];
         if (!mergeable(graph, node))
             continue;

@@ -1,6 +1,7 @@
 /* constant_if.c - an If whose condition is a constant becomes the nodes of the branch
  * that it takes. Exact. Exporters leave such conditions where a shape decides (Squeeze of
  * a dim that is 1 or not, a cache that is there or not). */
+#include "../../runtime/poll.h"
 #include "match.h"
 
 struct inlining {
@@ -133,7 +134,7 @@ static attn_status inline_branch(struct attn_graph *graph, struct attn_node *nod
 static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes; n++) {
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
         struct attn_graph *branch =
             graph->nodes[n] ? taken_branch(graph, graph->nodes[n]) : NULL;
         if (branch == NULL)

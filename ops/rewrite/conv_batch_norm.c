@@ -3,6 +3,7 @@
  * weights: s = scale / sqrt(var + epsilon);  W' = W * s;  B' = (B - mean) * s + bias. */
 #include <math.h>
 
+#include "../../runtime/poll.h"
 #include "../../runtime/align.h"
 #include "match.h"
 
@@ -98,7 +99,7 @@ static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv, in
 static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes; n++) {
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
         struct attn_node *node = graph->nodes[n];
         if (node_is(node, "Conv"))
             TRY(try_conv(graph, node, 0, applied));

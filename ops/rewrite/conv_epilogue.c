@@ -1,6 +1,7 @@
 /* conv_epilogue.c - Conv, then Add of a tensor of the result's shape, and an activation
  * become one FusedConv: y = activation(conv(X, W) + B + Z). Runs after conv_batch_norm.
  */
+#include "../../runtime/poll.h"
 #include "epilogue.h"
 
 enum { MOST_ATTRS = 12 };
@@ -80,7 +81,7 @@ static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv,
 static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes; n++)
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
         if (node_is(graph->nodes[n], "Conv"))
             TRY(try_conv(graph, graph->nodes[n], applied));
     return ATTNRUN_OK;

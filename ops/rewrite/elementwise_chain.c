@@ -6,6 +6,7 @@
  * one number go into the program. Runs when no other pass finds anything more. */
 #include <math.h>
 
+#include "../../runtime/poll.h"
 #include "../elementwise/fused_elementwise.h"
 #include "match.h"
 
@@ -351,7 +352,7 @@ static attn_status make_node(struct chain *chain)
 
 static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
-    for (int64_t n = graph->n_nodes - 1; n >= 0; n--) {
+    for (int64_t n = graph->n_nodes - 1; n >= 0 && !attn_stops_node(n); n--) {
         struct chain chain = { .graph = graph, .n_nodes = 1 };
         chain.nodes[0] = graph->nodes[n];
         if (chain.nodes[0] == NULL || chain.nodes[0]->pub.n_out != 1 ||

@@ -3,6 +3,7 @@
  *   x * 0.5 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))   -> Gelu, approximate "tanh"
  *   x * sigmoid(x)                                          -> Swish
  * with the factors in any order. */
+#include "../../runtime/poll.h"
 #include "match.h"
 
 /* The Erf's input is x / sqrt 2: x, or -1. */
@@ -134,7 +135,7 @@ static attn_status try_silu(struct attn_graph *graph, struct attn_node *sigmoid,
 static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes; n++) {
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
         struct attn_node *node = graph->nodes[n];
         if (node_is(node, "Erf"))
             TRY(try_gelu(graph, node, false, applied));

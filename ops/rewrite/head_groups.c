@@ -2,6 +2,7 @@
  * products over (batch, heads, …), which attention is recognised in: a MatMul between
  * Reshapes that only join and part the leading dims, a Softmax behind one. Exact: no
  * number moves. */
+#include "../../runtime/poll.h"
 #include "match.h"
 
 static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
@@ -137,7 +138,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *node,
 static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes; n++) {
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
         struct attn_node *node = graph->nodes[n];
         if (node == NULL || node->out[0] < 0 || graph->values[node->out[0]].n_uses == 0)
             continue;

@@ -1,6 +1,7 @@
 /* identity.c - takes out nodes that pass their input on unchanged: Identity, Dropout
  * without a mask, Cast to the same type, Transpose that keeps the order, Reshape and
  * Expand to the same shape, Mul and Div by 1. Exact. */
+#include "../../runtime/poll.h"
 #include "match.h"
 
 static bool keeps_order(const struct attn_node *node)
@@ -52,7 +53,7 @@ static int32_t passed_on(const struct attn_graph *graph, const struct attn_node 
 
 static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
-    for (int64_t n = 0; n < graph->n_nodes; n++) {
+    for (int64_t n = 0; n < graph->n_nodes && !attn_stops_node(n); n++) {
         struct attn_node *node = graph->nodes[n];
         int32_t from = node ? passed_on(graph, node) : -1;
         if (from < 0)

@@ -2,6 +2,7 @@
  *   d = x - mean x;  d / sqrt(mean d^2 + epsilon) [* scale] [+ bias]  ->
  * LayerNormalization x * (1 / sqrt(mean x^2 + epsilon)) [* scale]                      ->
  * RMSNormalization */
+#include "../../runtime/poll.h"
 #include "match.h"
 
 /* y^2 as Pow(y, 2) or y * y: y, or -1. */
@@ -148,7 +149,7 @@ static attn_status try_rms_norm(struct attn_graph *graph, struct attn_node *prod
 static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes; n++) {
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
         struct attn_node *node = graph->nodes[n];
         if (node_is(node, "Div"))
             TRY(try_layer_norm(graph, node, applied));

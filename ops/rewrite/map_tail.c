@@ -1,6 +1,7 @@
 /* map_tail.c - operators over maps, then Add of a tensor of the result's shape, and Relu
  * become one node with an identity and a post_activation: the map is read and written
  * once less, and has the same bits. A sum that others read stays. */
+#include "../../runtime/poll.h"
 #include "match.h"
 
 /* The place of `identity` among the inputs. */
@@ -98,7 +99,7 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
 static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes; n++)
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
         TRY(try_node(graph, graph->nodes[n], applied));
     return ATTNRUN_OK;
 }

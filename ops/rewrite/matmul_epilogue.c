@@ -3,6 +3,7 @@
  * FusedMatMul: y = activation(A B + bias + residual). A MatMul by a Transpose of a
  * constant becomes one with transB, with or without those. A Reshape that keeps the
  * columns (GPT-2's Conv1D: Gemm, Reshape, activation) is done behind all of them. */
+#include "../../runtime/poll.h"
 #include "epilogue.h"
 
 struct product {
@@ -193,7 +194,7 @@ static attn_status try_product(struct attn_graph *graph, struct attn_node *node,
 static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes; n++) {
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
         struct attn_node *node = graph->nodes[n];
         if (node_is(node, "MatMul") || node_is(node, "Gemm"))
             TRY(try_product(graph, node, applied));

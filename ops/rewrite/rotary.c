@@ -2,6 +2,7 @@
  * Mul(Concat(Neg(second half of x), first half), sine)), with the halves by Slice or by
  * Split. The Transpose that makes heads of tokens before it goes in, too; that before a
  * RotaryEmbedding goes behind it, where attention can take it in. */
+#include "../../runtime/poll.h"
 #include "match.h"
 
 static attnrun_dim last_dim(const struct attn_graph *graph, int32_t value)
@@ -182,7 +183,7 @@ static attn_status try_operator(struct attn_graph *graph, struct attn_node *node
 static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes; n++) {
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
         struct attn_node *node = graph->nodes[n];
         if (node == NULL || node->out[0] < 0 || graph->values[node->out[0]].n_uses == 0)
             continue;

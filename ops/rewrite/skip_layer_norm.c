@@ -3,6 +3,7 @@
  * SkipSimplifiedLayerNormalization. Runs when no other pass finds anything more: a
  * product takes a residual sooner. A sum that others read stays: a row then goes to
  * memory twice anyway, and one node was measured to be no faster than two. */
+#include "../../runtime/poll.h"
 #include "match.h"
 
 struct skip_norm {
@@ -77,7 +78,7 @@ static attn_status replace_norm(struct attn_graph *graph, const struct skip_norm
 static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes; n++) {
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
         struct skip_norm found;
         if (!match_skip_norm(graph, graph->nodes[n], &found))
             continue;

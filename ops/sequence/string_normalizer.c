@@ -50,7 +50,7 @@ static uint32_t change_letter(uint32_t c, int action)
 /* n bytes; an incomplete letter at the end stays. */
 static void change_case(const char *from, int64_t n, int action, char *to)
 {
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n && !attn_stops(i); i++) {
         unsigned char c = (unsigned char)from[i];
         to[i] = from[i];
         if (action == LOWER && c >= 'A' && c <= 'Z')
@@ -89,7 +89,7 @@ static bool equal_words(const attnrun_string *a, const attnrun_string *b, bool s
 
 static bool is_stopword(const struct normalizer_args *args, const attnrun_string *word)
 {
-    for (int64_t k = 0; k < args->stopwords.n; k++)
+    for (int64_t k = 0; k < args->stopwords.n && !attn_stops(k); k++)
         if (equal_words(word, &args->stopwords.v[k], args->is_case_sensitive != 0))
             return true;
     return false;
@@ -113,7 +113,9 @@ static attn_status normalizer_run(const attnrun_step *step, const attnrun_work *
         return ATTNRUN_OK;
     if (kept == 0)
         y[0] = (attnrun_string){ "", 0 };
-    for (int64_t i = 0, k = 0; i < n; i++)
+    for (int64_t i = 0, k = 0; i < n; i++) {
+        if (OP_CANCELLED_AFTER(work, words[i].n + 64))
+            return ATTNRUN_E_CANCELLED;
         if (!is_stopword(args, &words[i])) {
             char *text = op_heap(step, 0, words[i].n);
             if (text == NULL)
@@ -121,6 +123,7 @@ static attn_status normalizer_run(const attnrun_step *step, const attnrun_work *
             change_case(words[i].data, words[i].n, args->case_change_action, text);
             y[k++] = (attnrun_string){ text, words[i].n };
         }
+    }
     return ATTNRUN_OK;
 }
 

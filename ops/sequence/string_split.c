@@ -38,7 +38,8 @@ static bool next_part(const struct split_args *args, const attnrun_string *text,
         return false;
     int64_t end = text->n, width = 1;
     if (!rest && spaces) {
-        for (end = *at; end < text->n && !is_space(text->data[end]); end++)
+        for (end = *at; end < text->n && !is_space(text->data[end]) && !attn_stops(end);
+             end++)
             ;
     } else if (!rest) {
         width = args->delimiter.n;
@@ -65,7 +66,7 @@ static attn_status count_parts(const attnrun_step *step, const attnrun_work *wor
         int64_t at = 0, parts = 0;
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        while (next_part(step->args, &x[i], &at, parts, &part))
+        while (next_part(step->args, &x[i], &at, parts, &part) && !attn_stops(parts))
             parts++;
         *most = parts > *most ? parts : *most;
         if (z != NULL)
@@ -89,6 +90,8 @@ static attn_status split_run(const attnrun_step *step, const attnrun_work *work)
     attnrun_string *y = step->y[0].data, part;
     for (int64_t i = 0; i < tensor_count(x); i++) {
         int64_t at = 0, parts = 0;
+        if (OP_CANCELLED_AFTER(work, from[i].n + most * 16))
+            return ATTNRUN_E_CANCELLED;
         while (next_part(step->args, &from[i], &at, parts, &part))
             y[i * most + parts++] = part;
         for (; parts < most; parts++)

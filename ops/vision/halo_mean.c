@@ -2,6 +2,7 @@
  * weights. Where the window lies inside the map that is the mean of its values, which are
  * linear, so the mean of its pixels is multiplied; else it is 0. See halo_attention.c. */
 #include "halo.h"
+#include "../matmul/gemm.h"
 
 static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
 
@@ -78,7 +79,7 @@ static void apply(const attnrun_step *step, int in, int bias, const float *x, in
                                          .epilogue = &add,
                                          .n_epilogue = add.data != NULL,
                                          .scratch = scratch };
-        step->kernels->gemm_f32(&g);
+        attn_gemm_pieces(step->kernels, &g);
     }
 }
 

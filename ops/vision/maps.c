@@ -1,5 +1,6 @@
 /* maps.c - checks, pooling, small products and the last pass of gates over maps. */
 #include "maps.h"
+#include "../matmul/gemm.h"
 
 #include <math.h>
 
@@ -259,7 +260,7 @@ void attn_map_product(const struct attn_kernels *kernels, struct attn_gemm_f32 g
             steps[g.n_epilogue++] = *last;
         g.epilogue = steps;
         g.m = rows - i < ROWS ? rows - i : ROWS;
-        kernels->gemm_f32(&g);
+        attn_gemm_pieces(kernels, &g);
         g.a += ROWS * g.a_row;
         g.c += ROWS * g.c_row;
     }

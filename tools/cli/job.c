@@ -31,6 +31,8 @@ attnrun_status job_open(struct job *job, struct cli *cli, const char *path)
         progress_show(0, 0, "packing weights");
         double packing = cli_now_ms();
         status = attnrun_context_create(job->model, &job->context);
+        if (status == ATTNRUN_OK)
+            status = attnrun_set_timeout(job->context, cli->timeout_us);
         job->timing.pack_ms = cli_now_ms() - packing;
         if (status != ATTNRUN_OK)
             tool_fail_library(status);

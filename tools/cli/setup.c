@@ -86,6 +86,7 @@ attnrun_status cli_open_model(struct cli *cli, const char *path, uint32_t more_f
     source.flags |= cli->no_fusion ? (uint32_t)ATTNRUN_NO_FUSION : 0;
     source.flags |= cli->force_bodies ? (uint32_t)ATTNRUN_FORCE_BODIES : 0;
     source.flags |= cli->allow_newer ? (uint32_t)ATTNRUN_ALLOW_NEWER : 0;
+    source.timeout_us = cli->timeout_us;
     TRY(cli_open_runtime(cli));
     TRY_LIB(attnrun_model_open(cli->runtime, &source, model));
     return ATTNRUN_OK;
