@@ -54,8 +54,9 @@ static int32_t look(struct attn_control *control)
 
 attn_status attn_poll(void)
 {
-    attn_meter.left = ATTN_POLL_BYTES;
     int32_t stop = attn_meter.control != NULL ? look(attn_meter.control) : ATTN_GO;
+    attn_meter.left =
+        stop == ATTN_GO ? ATTN_POLL_BYTES : 0; /* all that follow say it too */
     if (stop == ATTN_GO)
         return ATTNRUN_OK;
     if (stop == ATTN_STOP_TIME)

@@ -66,15 +66,16 @@ static inline attn_status attn_poll_work(int64_t bytes)
 /* In the condition of a long loop that cannot fail, `i` its counter: true where the call
  * is to end. What the loop makes stays unfinished then, and nobody may see it: loading
  * and planning poll once more before they use it, and the runtime ends a step that a poll
- * has stopped, whatever its run() returns. Looks at one of 16,384 turns. */
+ * has stopped, whatever its run() returns. Polls after 16,384 turns;
+ * a loop around it that may have many short ones polls for itself. */
 static inline bool attn_stops(int64_t i)
 {
-    return (i & 16383) == 0 && attn_poll_work(ATTN_POLL_BYTES / 2) != ATTNRUN_OK;
+    return (i & 16383) == 16383 && attn_poll_work(ATTN_POLL_BYTES / 2) != ATTNRUN_OK;
 }
 /* The same for turns of about 4 kB of work: a node, say. */
 static inline bool attn_stops_node(int64_t i)
 {
-    return (i & 31) == 0 && attn_poll_work(ATTN_POLL_BYTES / 2) != ATTNRUN_OK;
+    return (i & 31) == 31 && attn_poll_work(ATTN_POLL_BYTES / 2) != ATTNRUN_OK;
 }
 
 /* memcpy() and memset() of any length. */

@@ -87,7 +87,7 @@ static struct complex64 root(const struct pass *f, int64_t k)
 
 static void pass_2(const struct pass *f, struct complex64 *y, const struct complex64 *x)
 {
-    for (int64_t q = 0; q < f->m && !attn_stops(q); q++) {
+    for (int64_t q = 0; q < f->m && attn_poll_work(f->s * 32) == ATTNRUN_OK; q++) {
         struct complex64 w = root(f, q * f->s);
         const struct complex64 *a = x + f->s * q, *b = a + f->s * f->m;
         struct complex64 *to = y + f->s * 2 * q;
@@ -101,7 +101,7 @@ static void pass_2(const struct pass *f, struct complex64 *y, const struct compl
 static void pass_4(const struct pass *f, struct complex64 *y, const struct complex64 *x)
 {
     int64_t gap = f->s * f->m;
-    for (int64_t q = 0; q < f->m && !attn_stops(q); q++) {
+    for (int64_t q = 0; q < f->m && attn_poll_work(f->s * 32) == ATTNRUN_OK; q++) {
         struct complex64 w1 = root(f, q * f->s), w2 = times(w1, w1), w3 = times(w1, w2);
         const struct complex64 *a = x + f->s * q;
         struct complex64 *to = y + f->s * 4 * q;
@@ -126,7 +126,7 @@ static void pass_any(const struct pass *f, struct complex64 *y, const struct com
     struct complex64 turn[FFT_LARGEST_RADIX];
     for (int32_t k = 0; k < f->p; k++)
         turn[k] = root(f, k * (f->length / f->p));
-    for (int64_t q = 0; q < f->m && !attn_stops(q); q++)
+    for (int64_t q = 0; q < f->m && attn_poll_work(f->s * 32) == ATTNRUN_OK; q++)
         for (int32_t j = 0; j < f->p; j++) {
             struct complex64 w = root(f, q * j % (f->m * f->p) * f->s);
             struct complex64 *to = y + f->s * (f->p * q + j);

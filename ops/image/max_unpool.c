@@ -88,12 +88,12 @@ static attn_status unpool_run(const attnrun_step *step, const attnrun_work *work
     const attnrun_tensor *y = &step->y[0];
     const int64_t *index = step->x[1].data;
     int64_t n = tensor_count(&step->x[0]), bytes = dtype_bytes(y->dtype);
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n && !attn_stops(i); i++)
         if (index[i] < 0 || index[i] >= state->natural_count)
             return op_fail(step, ATTNRUN_E_RANGE,
                            "index %lld is %lld, expected 0 to %lld", (long long)i,
                            (long long)index[i], (long long)state->natural_count - 1);
-    memset(y->data, 0, (size_t)tensor_bytes(y));
+    TRY(attn_poll_fill(y->data, 0, tensor_bytes(y)));
     for (int64_t i = 0; i < n; i++) {
         if ((i & 0xffff) == 0 && OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;

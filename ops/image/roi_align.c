@@ -274,7 +274,7 @@ static double largest(const attnrun_step *step, int64_t plane, int64_t roi, int6
     double most = h0 < h1 && w0 < w1 ? (double)-INFINITY : 0.0;
     for (int64_t h = h0; h < h1; h++)
         for (int64_t w = w0; w < w1; w++) {
-            if (attn_stops(h * state->width + w))
+            if (attn_poll_work(16) != ATTNRUN_OK)
                 return most;
             double v = real_get(&step->x[0], plane + h * state->width + w);
             most = v > most || isnan(v) ? v : most;

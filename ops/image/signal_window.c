@@ -168,7 +168,7 @@ static attn_status mel_run(const attnrun_step *step, const attnrun_work *work)
     if (rate < 1)
         return op_fail(step, ATTNRUN_E_RANGE, "sample_rate is %lld, expected over 0",
                        (long long)rate);
-    for (int64_t i = 0; i < bins && !attn_stops(i << 4); i++) {
+    for (int64_t i = 0; i < bins && !attn_stops_node(i); i++) {
         int64_t edge = mel_edge(low, width, i + 2, length, (double)rate);
         if (edge < 0 || edge >= rows || mel_edge(low, width, i, length, (double)rate) < 0)
             return op_fail(

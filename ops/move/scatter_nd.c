@@ -82,7 +82,7 @@ static attn_status scatter_piece(const attnrun_step *step, const attnrun_work *w
     op_combine_fn combine = op_combine_find(step->in[0].dtype, reduction_of(step));
     int64_t elem = dtype_bytes(step->in[0].dtype);
     for (int64_t k = 0; k < t->count; k++) {
-        if ((k & 1023) == 0 && OP_CANCELLED(work))
+        if (OP_CANCELLED_AFTER(work, 2 * t->slice_bytes + 16))
             return ATTNRUN_E_CANCELLED;
         char *to = (char *)step->y[0].data +
                    op_tuples_slice(step, t, k) * t->slice_bytes + from * elem;

@@ -135,7 +135,7 @@ static attn_status sort(struct slices *s, const attnrun_work *work)
 static int64_t number_groups(const struct slices *s, bool sorted)
 {
     int64_t groups = 0, next = 0;
-    for (int64_t k = 0; k < s->n; k++) {
+    for (int64_t k = 0; k < s->n && !attn_stops(k); k++) {
         if (k == 0 || compare(s, s->order[k - 1], s->order[k]) != 0) {
             s->first[groups] = s->order[k];
             s->counts[groups++] = 0;
@@ -143,13 +143,13 @@ static int64_t number_groups(const struct slices *s, bool sorted)
         s->group[s->order[k]] = groups - 1;
         s->counts[groups - 1]++;
     }
-    if (sorted)
+    if (sorted || attn_poll() != ATTNRUN_OK) /* stopped: groups are missing */
         return groups;
     /* By first occurrence: other[] maps old numbers to new ones, order[] keeps the
      * counts. */
     for (int64_t g = 0; g < groups; g++)
         s->other[g] = -1;
-    for (int64_t k = 0; k < s->n; k++) {
+    for (int64_t k = 0; k < s->n && !attn_stops(k); k++) {
         int64_t old = s->group[k];
         if (s->other[old] < 0) {
             s->order[next] = s->counts[old];
@@ -167,7 +167,7 @@ static attn_status write_list(const attnrun_step *step, int out, const int64_t *
 {
     TRY(attnrun_step_alloc(step, out, ATTNRUN_I64, 1, &n));
     if (op_has_out(step, out) && step->y[out].data != NULL && n > 0)
-        memcpy(step->y[out].data, values, (size_t)n * 8);
+        TRY(attn_poll_copy(step->y[out].data, values, n * 8));
     return ATTNRUN_OK;
 }
 
@@ -176,7 +176,7 @@ static void write_slices(const attnrun_step *step, const struct slices *s, int64
     int64_t bytes = s->inner * dtype_bytes(s->x->dtype);
     char *y = step->y[0].data;
     for (int64_t o = 0; o < s->outer && y != NULL; o++)
-        for (int64_t g = 0; g < groups; g++)
+        for (int64_t g = 0; g < groups && attn_poll_work(bytes + 16) == ATTNRUN_OK; g++)
             memcpy(y + (o * groups + g) * bytes,
                    (const char *)s->x->data + (o * s->n + s->first[g]) * bytes,
                    (size_t)bytes);
@@ -209,6 +209,7 @@ static attn_status unique_run(const attnrun_step *step, const attnrun_work *work
     split_scratch(&s, work->scratch);
     TRY(sort(&s, work));
     int64_t groups = number_groups(&s, args->sorted != 0);
+    TRY(attn_poll()); /* else some numbers are missing */
     dims[axis] = groups;
     TRY(attnrun_step_alloc(step, 0, x->dtype, rank, dims));
     TRY(write_list(step, 1, s.first, groups));

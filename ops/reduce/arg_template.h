@@ -6,7 +6,7 @@ static int64_t N(best_index)(const void *line, int64_t n, int64_t stride, bool l
     const T *x = line;
     int64_t found = 0;
     T best = x[0];
-    for (int64_t i = 1; i < n && !IS_NAN(best); i++) {
+    for (int64_t i = 1; i < n && !IS_NAN(best) && !attn_stops(i); i++) {
         T v = x[i * stride];
         bool better = largest ? v > best : v < best;
         if (better || IS_NAN(v) || (last && v == best)) {

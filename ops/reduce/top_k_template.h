@@ -47,7 +47,7 @@ static void N(top_k)(const struct top_k_line *line, int64_t k, int64_t *index)
             N(sift_down)(line, index, k, 0);
         }
     }
-    for (int64_t n = k - 1; n > 0 && !attn_stops(n << 4); n--) {
+    for (int64_t n = k - 1; n > 0 && !attn_stops_node(n); n--) {
         int64_t worst = index[0];
         index[0] = index[n];
         index[n] = worst;
