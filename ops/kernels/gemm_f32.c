@@ -456,9 +456,7 @@ static void run_group(const struct attn_gemm_f32 *g, size_t j, size_t n)
 {
     const size_t n_blocks = g->k > KC ? (g->k + KC - 1) / KC : 1;
     const size_t size = g->b_type == ATTN_B_F32 ? sizeof(float) : sizeof(uint16_t);
-    const size_t end = g->blocks > 0 && g->block + g->blocks < n_blocks
-                           ? g->block + g->blocks
-                           : n_blocks;
+    const size_t end = attn_gemm_piece_end(g->block, g->blocks, n_blocks);
     float *const sums = g->scratch + (size_t)(KC + 16) * g->m + (size_t)KC * NR;
     for (size_t i = g->block; i < end; i++) {
         struct block block = { .k0 = g->k * i / n_blocks,
@@ -519,9 +517,7 @@ static void run_dots(const struct attn_gemm_f32 *g, size_t j, size_t n)
 {
     enum { DEPTH = KC * VF }; /* at most KC products in a lane */
     float *const sums = g->scratch;
-    const size_t end = g->blocks > 0 && (g->block + g->blocks) * DEPTH < g->k
-                           ? (g->block + g->blocks) * DEPTH
-                           : g->k;
+    const size_t end = attn_gemm_piece_end(g->block * DEPTH, g->blocks * DEPTH, g->k);
     if (g->block == 0)
         memset(sums, 0, g->m * NR * sizeof *sums);
     for (size_t k0 = g->block * DEPTH; k0 < end; k0 += DEPTH) {
@@ -547,8 +543,7 @@ void K(gemm_f32)(const struct attn_gemm_f32 *g)
     if (g->m == 0)
         return;
     const bool dots = attn_gemm_by_dots(g);
-    const size_t end =
-        g->columns > 0 && g->column + g->columns < g->n ? g->column + g->columns : g->n;
+    const size_t end = attn_gemm_piece_end(g->column, g->columns, g->n);
     const size_t step = !dots && g->m > FEW_ROWS ? ATTN_GEMM_WIDE : NR;
     for (size_t j = g->column; j < end; j += step) {
         size_t n = end - j < step ? end - j : step;

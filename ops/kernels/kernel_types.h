@@ -115,12 +115,18 @@ struct attn_gemm_f32 {
      * [block, + blocks), 0 blocks: all. column is a multiple of a panel. Pieces of K come
      * in order, a panel of columns at a time, and scratch stays between them. */
     size_t column, columns, block, blocks;
+    size_t whole_n; /* columns of the product that this is a part of; 0: n */
 };
+/* Where a piece of `n` from `from` on ends; n 0: all. */
+static inline size_t attn_gemm_piece_end(size_t from, size_t n, size_t all)
+{
+    return n > 0 && from + n < all ? from + n : all;
+}
 /* Computed by dot products of rows; else by outer products of panels. */
 static inline bool attn_gemm_by_dots(const struct attn_gemm_f32 *g)
 {
     return !g->packed && g->b_type == ATTN_B_F32 && g->b_row == 1 && g->a_col == 0 &&
-           (g->m <= 4 || g->n == 1);
+           (g->m <= 4 || (g->whole_n > 0 ? g->whole_n : g->n) == 1);
 }
 /* Partial sums of the columns that share a block of A (of one panel, where K is one
  * block), a panel of B, and the rows of A of one block of K. */

@@ -239,6 +239,10 @@ static void deep_and_wide(void **state)
     time_t start = time(NULL);
     assert_int_equal(chain(30, 2, y), ATTNRUN_E_LIMIT); /* 2^30 nodes */
     assert_true(time(NULL) - start < 30);
+    /* 2^16 nodes are more than a file of 34 may become; the limit is told */
+    assert_int_equal(chain(16, 2, y), ATTNRUN_E_LIMIT);
+    assert_non_null(strstr(attnrun_last_error()->message, "16384, and 32 for each"));
+    assert_int_equal(chain(12, 2, y), ATTNRUN_OK);
 }
 
 static void native_wins(void **state)

@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "poll.h"
 #include "sample_models.h"
 
 enum { LENGTH = 1 << 20, STEPS = 400 };
@@ -230,6 +231,80 @@ static void test_cancel_is_told_by_operators(void **state)
     }
 }
 
+/* ---- opening, packing and planning, by a clock that counts ---- */
+
+static int64_t reads, late_from; /* reads of the clock; from which on the time is over */
+
+static int64_t counting_clock(void)
+{
+    reads++;
+    return late_from > 0 && reads >= late_from ? reads * INT64_C(1000000000000) : 1;
+}
+
+/* Opens a chain, plans and runs it; the status of the first call that fails. */
+static attnrun_status open_plan_run(attnrun_runtime *runtime, struct onnx_writer *w,
+                                    const int32_t *flag)
+{
+    attnrun_source source = { .struct_size = sizeof source,
+                              .flags = ATTNRUN_NO_FUSION,
+                              .timeout_us = 1000000,
+                              .cancel = flag };
+    attnrun_model *model = NULL;
+    attnrun_context *context = NULL;
+    attnrun_tensor in;
+    int64_t n = 100;
+    size_t bytes;
+    uint8_t *data = onnx_end(w, &bytes);
+    source.data = data;
+    source.bytes = bytes;
+    attnrun_status status = attnrun_model_open(runtime, &source, &model);
+    if (status == ATTNRUN_OK)
+        status = attnrun_context_create(model, &context);
+    if (status == ATTNRUN_OK) {
+        OK(attnrun_set_timeout(context, 1000000));
+        OK(attnrun_tensor_make(ATTNRUN_F32, 1, &n, x, &in));
+        status = attnrun_plan(context, &in, NULL);
+    }
+    if (status == ATTNRUN_OK)
+        status = attnrun_set_input(context, 0, &in);
+    if (status == ATTNRUN_OK)
+        status = attnrun_run(context, NULL);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    free(data);
+    return status;
+}
+
+/* The deadline at every read of the clock: each time the call fails, and reads no more. */
+static void test_deadline_ends_opening_and_planning(void **state)
+{
+    (void)state;
+    struct test_memory memory;
+    test_memory_init(&memory);
+    attnrun_runtime *runtime = make_runtime(&memory, 1);
+    attn_poll_clock = counting_clock;
+    reads = late_from = 0;
+    OK(open_plan_run(runtime, write_long_chain(STEPS), NULL));
+    int64_t all = reads;
+    print_message("%d reads of the clock\n", (int)all);
+    assert_true(all > 50);
+    for (int64_t at = 1; at <= all; at += at < 20 ? 1 : 7) {
+        reads = 0;
+        late_from = at;
+        FAILS(ATTNRUN_E_TIME, "deadline",
+              open_plan_run(runtime, write_long_chain(STEPS), NULL));
+        assert_true(reads <= at + 1);
+    }
+    attn_poll_clock = NULL;
+    int32_t flag = 1;
+    FAILS(ATTNRUN_E_CANCELLED, "cancelled",
+          open_plan_run(runtime, write_long_chain(STEPS), &flag));
+    flag = 0;
+    OK(open_plan_run(runtime, write_long_chain(STEPS), &flag));
+    attnrun_runtime_destroy(runtime);
+    test_memory_check(&memory);
+}
+
 /* ---- on_step ---- */
 
 struct seen {
@@ -272,6 +347,7 @@ int main(void)
         cmocka_unit_test(test_timeout_stops_a_run),
         cmocka_unit_test(test_cancel_and_timeout_stop_loops),
         cmocka_unit_test(test_cancel_is_told_by_operators),
+        cmocka_unit_test(test_deadline_ends_opening_and_planning),
         cmocka_unit_test(test_on_step_sees_every_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

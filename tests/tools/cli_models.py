@@ -67,6 +67,24 @@ def endless(path):
                 [("n", numpy.int64(1 << 62)), ("yes", numpy.bool_(True))])
 
 
+def many_samples(path):
+    """RoiAlign of one bin of 10^10 samples."""
+    return save(path, [helper.make_node("RoiAlign", ["x", "roi", "image"], ["y"],
+                                        output_height=1, output_width=1, sampling_ratio=0)],
+                [("x", TensorProto.FLOAT, [1, 1, 8, 8])], [("y", TensorProto.FLOAT, None)],
+                [("roi", numpy.array([[0, 0, 1e5, 1e5]], "f")),
+                 ("image", numpy.zeros(1, numpy.int64))])
+
+
+def large_matrix(path, op_type, **attributes):
+    """An operator on 4,000 x 4,000 numbers that takes minutes."""
+    return save(path, [helper.make_node("ConstantOfShape", ["shape"], ["m"]),
+                       helper.make_node("Add", ["m", "x"], ["v"]),
+                       helper.make_node(op_type, ["v"], ["y"], **attributes)],
+                [("x", TensorProto.FLOAT, [1, 4000])], [("y", TensorProto.FLOAT, None)],
+                [("shape", numpy.array([4000, 4000]))])
+
+
 def swiglu(path):
     return save(path, [helper.make_node("Swiglu", ["a", "b"], ["y"], domain="example",
                                         alpha=2.0)],

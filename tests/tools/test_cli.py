@@ -425,6 +425,20 @@ class Cli(unittest.TestCase):
         self.fails(8, "NONFINITE", "run", self.divide, "--validate", "-q")
         self.fails(124, "TIME", "run", self.endless, "--timeout", "500ms")
 
+    def test_deadline_within_an_operator(self):
+        slow = [cli_models.many_samples(self.dir / "samples.onnx"),
+                cli_models.large_matrix(self.dir / "det.onnx", "Det")]
+        for model in slow:
+            with self.subTest(model=model):
+                self.fails(124, "TIME", "run", model, "--timeout", "200ms")
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    run = subprocess.Popen([ATTNRUN, "run", model], stderr=subprocess.PIPE)
+                    self.wait_for_handler(run, number)
+                    time.sleep(0.3)
+                    run.send_signal(number)
+                    run.communicate(timeout=60)
+                    self.assertEqual(run.returncode, 128 + number)
+
     @staticmethod
     def wait_for_handler(process, number):
         """Until the program has a handler of its own for this signal."""
