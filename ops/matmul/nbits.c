@@ -162,7 +162,7 @@ static attn_status run_many(const struct attn_nbits_layout *l,
         g.k = (size_t)k;
         g.accumulate = k0 > 0;
         g.n_epilogue = o->bias != NULL && k0 + k == l->k;
-        kernels->gemm_f32(&g);
+        TRY(attn_gemm_pieces(kernels, &g));
     }
     return ATTNRUN_OK;
 }
