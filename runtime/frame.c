@@ -145,7 +145,7 @@ static attn_status run_range(struct attn_step *step, int32_t phase, int64_t begi
                           .shared = step->own.shared,
                           .cancel = &control->stop,
                           .internal = control };
-    return attn_poll_check(control, attn_step_run(step, &work));
+    return attn_step_run(step, &work);
 }
 
 static void run_task(void *arg, int64_t begin, int64_t end, int32_t worker)
@@ -203,7 +203,7 @@ static attn_status run_phase(struct attn_frame *frame, struct attn_step *step,
         return ATTNRUN_OK;
     bool small = step->own.n_workers == 1 || is_small(&step->pub.phases[phase]);
     if (small && n <= most_of_range(cost))
-        return attn_poll_reason(run_range(step, phase, 0, n, 0, frame->control));
+        return run_range(step, phase, 0, n, 0, frame->control);
     return share_phase(frame, step, phase, small);
 }
 

@@ -234,7 +234,9 @@ attn_status attn_step_run(const struct attn_step *step, const attnrun_work *work
 {
     const uint64_t errors = attn_error_count();
     const attnrun_node *node = step->pub.node;
-    return attn_fail_quietly(node->op->run(&step->pub, work), errors, node, "run");
+    attn_status status =
+        attn_fail_quietly(node->op->run(&step->pub, work), errors, node, "run");
+    return attn_poll_reason(attn_poll_check(work->internal, status));
 }
 
 static attn_status run_phases(struct attn_step *step, void *scratch, void *shared)
@@ -252,7 +254,7 @@ static attn_status run_phases(struct attn_step *step, void *scratch, void *share
                               .cancel = &control->stop,
                               .internal = control };
         if (work.end > 0)
-            TRY(attn_poll_reason(attn_poll_check(control, attn_step_run(step, &work))));
+            TRY(attn_step_run(step, &work));
     }
     return ATTNRUN_OK;
 }
