@@ -15,6 +15,7 @@ set(ATTN_LOADERS
   loaders/onnx_tensor.c
   loaders/onnx_type.c
   loaders/scan_rules.c
+  loaders/scan_unpack.c
   loaders/tensor_from_pb.c
   loaders/wire_scan.c
 )

@@ -8,7 +8,7 @@
  *
  *   - tensor data of more than ATTN_SCAN_BULK bytes stays in the file: (field, offset,
  * bytes) go into a table in the order of the tensors, and the copy of the tensor gets its
- * index there in field BULK_FIELD, whose number belongs to no file format (19000 to 19999
+ * index there in field ATTN_SCAN_BULK_FIELD, whose number belongs to no file format (19000 to 19999
  * are protobuf's own);
  *   - fields that the schema does not know are left out, that number among them: no file
  * can name an entry of the table;
@@ -22,13 +22,12 @@
 #include <string.h>
 
 #include "../runtime/checked.h"
+#include "../runtime/poll.h"
 #include "onnx.pb-c.h"
 #include "scan_rules.h"
-#include "../runtime/poll.h"
 
 enum { FIELD_BYTES = 64 }; /* of work for a field, besides its bytes */
 
-#define BULK_FIELD   19000u
 #define LENGTH_BYTES 5  /* of the length of a message in the copy */
 #define MAX_FIELDS   24 /* of one message of the schema */
 
@@ -523,7 +522,7 @@ static attn_status end_frame(struct scanner *s)
         uint32_t index = (uint32_t)top->bulk;
         uint8_t bytes[4] = { (uint8_t)index, (uint8_t)(index >> 8),
                              (uint8_t)(index >> 16), (uint8_t)(index >> 24) };
-        TRY(put_tag(s, BULK_FIELD, WIRE_32));
+        TRY(put_tag(s, ATTN_SCAN_BULK_FIELD, WIRE_32));
         TRY(put(s, bytes, sizeof bytes));
     }
     if (top->length >= 0) {
@@ -565,45 +564,4 @@ void attn_scan_free(struct attn_scan *scan)
     attn_free(scan->memory, ATTN_MEM_MODEL, scan->bulk,
               scan->bulk_capacity * (int64_t)sizeof(struct attn_bulk));
     *scan = (struct attn_scan){ 0 };
-}
-
-const struct attn_bulk *attn_scan_bulk(const struct attn_scan *scan,
-                                       const ProtobufCMessage *tensor)
-{
-    for (unsigned k = 0; k < tensor->n_unknown_fields; k++) {
-        const ProtobufCMessageUnknownField *field = &tensor->unknown_fields[k];
-        if (field->tag != BULK_FIELD || field->len != 4)
-            continue;
-        uint32_t index = (uint32_t)field->data[0] | (uint32_t)field->data[1] << 8 |
-                         (uint32_t)field->data[2] << 16 | (uint32_t)field->data[3] << 24;
-        return index < scan->n_bulk ? &scan->bulk[index] : NULL;
-    }
-    return NULL;
-}
-
-/* ---- unpacking ---- */
-
-static void *unpack_alloc(void *pool, size_t bytes)
-{
-    if (bytes > INT64_MAX / 2 ||
-        attn_poll_work((int64_t)bytes + FIELD_BYTES) != ATTNRUN_OK)
-        return NULL; /* ends the unpacking */
-    return attn_pool_alloc(pool, (int64_t)bytes);
-}
-
-static void unpack_free(void *pool, void *block)
-{
-    (void)pool; /* all at once, with the pool */
-    (void)block;
-}
-
-ProtobufCMessage *attn_scan_unpack(const struct attn_scan *scan, struct attn_pool *pool,
-                                   const ProtobufCMessageDescriptor *descriptor)
-{
-    ProtobufCAllocator allocator = { unpack_alloc, unpack_free, pool };
-    static const uint8_t nothing[1] = { 0 };
-    const uint8_t *copy = scan->copy_bytes > 0 ? scan->copy : nothing;
-    attn_fail(ATTNRUN_E_PARSE, "not a valid %s", descriptor->short_name);
-    return protobuf_c_message_unpack(descriptor, &allocator, (size_t)scan->copy_bytes,
-                                     copy);
 }

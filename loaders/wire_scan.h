@@ -22,7 +22,8 @@ enum {                            /* limits; over one: E_LIMIT */
        ATTN_SCAN_COPY = 512 << 20, /* bytes of the compact copy */
        ATTN_SCAN_BULK = 1024       /* tensor data of more bytes than this is cut out */
 };
-#define ATTN_SCAN_FILE (INT64_C(64) << 30) /* bytes of a file */
+#define ATTN_SCAN_FILE       (INT64_C(64) << 30) /* bytes of a file */
+#define ATTN_SCAN_BULK_FIELD 19000u /* of the copy: the number of a tensor's bulk data */
 
 /* Tensor data that stayed where it was: field `id` of the tensor, bytes [offset, +bytes).
  */

@@ -7,10 +7,9 @@
 #define ATTN_POLL_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 #include "heap.h"
-#include "status.h"
+#include "meter.h"
 
 enum { ATTN_GO = 0, ATTN_STOP_CANCEL = 1, ATTN_STOP_TIME = 2, ATTN_STOP_FAILED = 3 };
 
@@ -23,16 +22,6 @@ struct attn_control {
     struct attn_heap_total heap;        /* of all frames */
 };
 
-/* Of this thread. control NULL: nobody can stop the call that is under way. */
-struct attn_meter {
-    struct attn_control *control;
-    int64_t left; /* bytes of work until attn_poll_work() polls */
-};
-extern _Thread_local struct attn_meter attn_meter;
-
-/* Work is counted in bytes read or written; ten operations of arithmetic are a byte. */
-enum { ATTN_POLL_BYTES = 1 << 18 };
-
 /* Where tests count how often the clock is read, and say what it shows. NULL: the clock
  * of the system. */
 extern int64_t (*attn_poll_clock)(void);
@@ -44,39 +33,12 @@ void attn_control_start(struct attn_control *control, int64_t timeout_us);
 struct attn_meter attn_poll_enter(struct attn_control *control);
 void attn_poll_leave(struct attn_meter before);
 
-/* Reads the flag and the clock. E_CANCELLED or E_TIME, with the sentence recorded. */
-attn_status attn_poll(void);
 /* The status of a loop that was left: E_CANCELLED becomes the real reason. */
 attn_status attn_poll_reason(attn_status status);
 bool attn_is_stop(attn_status status);
 /* What run() returned; E_CANCELLED where a poll below it has stopped the call: then its
  * results may be unfinished. */
 attn_status attn_poll_check(const struct attn_control *control, attn_status status);
-
-/* After `bytes` of work: polls where ATTN_POLL_BYTES have come together. */
-static inline attn_status attn_poll_work(int64_t bytes)
-{
-    if (attn_meter.left > bytes) {
-        attn_meter.left -= bytes;
-        return ATTNRUN_OK;
-    }
-    return attn_poll();
-}
-
-/* In the condition of a long loop that cannot fail, `i` its counter: true where the call
- * is to end. What the loop makes stays unfinished then, and nobody may see it: loading
- * and planning poll once more before they use it, and the runtime ends a step that a poll
- * has stopped, whatever its run() returns. Polls after 16,384 turns;
- * a loop around it that may have many short ones polls for itself. */
-static inline bool attn_stops(int64_t i)
-{
-    return (i & 16383) == 16383 && attn_poll_work(ATTN_POLL_BYTES / 2) != ATTNRUN_OK;
-}
-/* The same for turns of about 4 kB of work: a node, say. */
-static inline bool attn_stops_node(int64_t i)
-{
-    return (i & 31) == 31 && attn_poll_work(ATTN_POLL_BYTES / 2) != ATTNRUN_OK;
-}
 
 /* memcpy() and memset() of any length. */
 attn_status attn_poll_copy(void *to, const void *from, int64_t bytes);

@@ -325,7 +325,7 @@ static void add_tap(float *y, const float *patch, const struct window *w, int64_
 
 static void fill_planes(float *y, const float *bias, int64_t planes, int64_t pixels)
 {
-    for (int64_t m = 0; m < planes; m++)
+    for (int64_t m = 0; m < planes && attn_poll_work(4 * pixels) == ATTNRUN_OK; m++)
         for (int64_t i = 0; i < pixels; i++)
             y[m * pixels + i] = bias != NULL ? bias[m] : 0.0f;
 }
@@ -375,7 +375,7 @@ static attn_status run_planes(const attnrun_step *step, const attnrun_work *work
         g.n = (size_t)c.n;
         g.c_row = c.n;
         attn_gemm_pieces(step->kernels, &g);
-        for (int64_t r = 0; r < rows * s->taps; r++)
+        for (int64_t r = 0; r < rows * s->taps && !OP_CANCELLED_AFTER(work, c.n * 8); r++)
             add_tap(y + r / s->taps * s->pixels, patches + r * c.n, &s->w, r % s->taps,
                     c.pixel, c.n);
     }

@@ -301,12 +301,15 @@ static void score_keys(const struct attn_cell_f32 *cell, size_t p, struct span s
 static void make_scores(const struct attn_cell_f32 *cell, float *max)
 {
     float *out = cell->scores;
+    const size_t work = (cell->queries * cell->dim / 5) + 4 * cell->dim; /* for a key */
     for (size_t p = 0; p < cell->n_keys; out += cell->keys[p++].n * ROW) {
         const struct span seen = keys_seen(&cell->keys[p], 0, cell->queries);
         const size_t n = seen.to - seen.from, tiles = (n + MR - 1) / MR;
         for (size_t i = 0; i < tiles; i++) {
             const struct span span = { seen.from + n * i / tiles,
                                        seen.from + n * (i + 1) / tiles };
+            if (attn_poll_work((int64_t)((span.to - span.from) * work)) != ATTNRUN_OK)
+                return;
             score_keys(cell, p, span, out + span.from * ROW, max);
         }
     }
@@ -388,7 +391,7 @@ static void weigh(const struct attn_cell_f32 *cell, struct lanes *lanes, const f
 
 /* Queries l … l + n - 1 and all columns of their values. */
 static void add_values(const struct attn_cell_f32 *cell, const float *factor, size_t l,
-                       size_t n)
+                       size_t n, size_t keys)
 {
     const size_t tiles = (n + MR - 1) / MR;
     struct value_tile t = { .cell = cell };
@@ -396,6 +399,8 @@ static void add_values(const struct attn_cell_f32 *cell, const float *factor, si
         const size_t left = cell->v_dim - t.column;
         width = left >= NR ? NR : left < VF ? left : VF;
         t.lanes = v_lanes(v_bits(0, width < VF ? (int64_t)width : VF));
+        if (attn_poll_work((int64_t)(width * keys * (4 + n / 5))) != ATTNRUN_OK)
+            return;
         for (size_t i = 0; i < tiles; i++) {
             t.query = l + n * i / tiles;
             t.factor = factor + t.query;
@@ -424,5 +429,5 @@ void K(cell_f32)(const struct attn_cell_f32 *cell)
     weigh(cell, &lanes, max);
     for (size_t l = 0; l < cell->queries; l += part)
         add_values(cell, lanes.factor, l,
-                   cell->queries - l < part ? cell->queries - l : part);
+                   cell->queries - l < part ? cell->queries - l : part, keys);
 }

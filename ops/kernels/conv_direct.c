@@ -166,6 +166,8 @@ void K(conv_direct_f32)(const struct attn_conv_direct *d)
         for (int64_t p = 0, row = 0, column = 0; p < positions;) {
             while (width->vectors > 1 && p + (width->vectors - 1) * VF >= positions)
                 width++;
+            if (attn_poll_work(m * width->vectors * VF * d->taps / 5) != ATTNRUN_OK)
+                return;
             width->run(d, channel, row, column);
             p += width->vectors * VF;
             for (column += width->vectors * VF; column >= d->pitch; column -= d->pitch)

@@ -191,6 +191,8 @@ void K(conv_planes_f32)(const struct attn_conv_planes *d)
     for (; at.p < d->to; at.p += vectors * VF) {
         for (at.channel = 0; at.channel < d->m; at.channel += channels) {
             const struct width *width = widths_of(d->m - at.channel, &channels);
+            if (attn_poll_work(channels * vectors * VF * d->w_row / 5) != ATTNRUN_OK)
+                return;
             run_pixels(d, width, at, vectors);
         }
         for (at.word += vectors; at.word >= d->width;)

@@ -96,26 +96,34 @@ static inline float quantized(float x, float scale, float zero, float low, float
 
 void K(quantize_u8_f32)(uint8_t *y, const float *x, float scale, float zero, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        y[i] = (uint8_t)(int32_t)quantized(x[i], scale, zero, 0.0f, 255.0f);
+    size_t i = 0;
+    for (size_t end = 0; attn_segment(&end, n);)
+        for (; i < end; i++)
+            y[i] = (uint8_t)(int32_t)quantized(x[i], scale, zero, 0.0f, 255.0f);
 }
 
 void K(quantize_i8_f32)(int8_t *y, const float *x, float scale, float zero, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        y[i] = (int8_t)(int32_t)quantized(x[i], scale, zero, -128.0f, 127.0f);
+    size_t i = 0;
+    for (size_t end = 0; attn_segment(&end, n);)
+        for (; i < end; i++)
+            y[i] = (int8_t)(int32_t)quantized(x[i], scale, zero, -128.0f, 127.0f);
 }
 
 void K(dequantize_u8_f32)(float *y, const uint8_t *x, float scale, float zero, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        y[i] = ((float)x[i] - zero) * scale;
+    size_t i = 0;
+    for (size_t end = 0; attn_segment(&end, n);)
+        for (; i < end; i++)
+            y[i] = ((float)x[i] - zero) * scale;
 }
 
 void K(dequantize_i8_f32)(float *y, const int8_t *x, float scale, float zero, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        y[i] = ((float)x[i] - zero) * scale;
+    size_t i = 0;
+    for (size_t end = 0; attn_segment(&end, n);)
+        for (; i < end; i++)
+            y[i] = ((float)x[i] - zero) * scale;
 }
 
 void K(dequantize_u4_f32)(float *y, const uint8_t *x, float scale, float zero, size_t n)

@@ -501,9 +501,13 @@ void K(gemm_i8)(const struct attn_gemm_i8 *g)
         block.last = g->k - block.k0 <= depth;
         block.k = block.last ? g->k - block.k0 : depth;
         copy_rows(g, &kept, block);
-        for (size_t j = 0; j < g->n; j += NR)
+        bool stopped = false;
+        for (size_t j = 0; j < g->n && !stopped; j += NR) {
             run_panel(g, &kept, block, j, g->n - j < NR ? g->n - j : NR);
-        if (block.last)
+            stopped =
+                attn_poll_work((int64_t)(block.k * (NR + g->m * NR / 20))) != ATTNRUN_OK;
+        }
+        if (block.last || stopped)
             break;
     }
 #if ATTN_DOT == 2

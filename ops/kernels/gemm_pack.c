@@ -8,6 +8,8 @@ void K(gemm_pack_f32)(float *packed, const float *b, ptrdiff_t row, ptrdiff_t co
     for (size_t j = 0; j < n; j += NR) {
         size_t left = n - j < NR ? n - j : NR;
         size_t width = left <= VF ? VF : NR;
+        if (attn_poll_work((int64_t)(4 * width * k)) != ATTNRUN_OK)
+            return;
         pack_panel(packed, width, b + (ptrdiff_t)j * col, row, col, k, left);
         packed += width * k;
     }
@@ -18,6 +20,8 @@ void K(gemm_pack_16)(uint16_t *packed, const uint16_t *b, ptrdiff_t row, ptrdiff
 {
     for (size_t j = 0; j < n; j += NR, b += NR * col) {
         const size_t left = n - j < NR ? n - j : NR, width = left <= VF ? VF : NR;
+        if (attn_poll_work((int64_t)(2 * width * k)) != ATTNRUN_OK)
+            return;
         for (size_t i = 0; i < k; i++, packed += width)
             for (size_t v = 0; v < width; v++)
                 packed[v] =

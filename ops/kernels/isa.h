@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../../runtime/meter.h"
 #include "kernel_types.h"
 
 #if defined(__x86_64__)

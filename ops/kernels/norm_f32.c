@@ -10,18 +10,19 @@ static ALWAYS_INLINE float row_sum(const float *x, size_t n, float shift,
 {
     v_f32 s[4] = { { 0 }, { 0 }, { 0 }, { 0 } };
     size_t i = 0;
-    for (; i + 4 * VF <= n; i += 4 * VF) {
-        UNROLL
-        for (int l = 0; l < 4; l++) {
-            v_f32 d = v_load(x + i + l * VF) - shift;
-            s[l] += square ? d * d : d;
+    for (size_t end = 0; attn_segment(&end, n);)
+        for (; i + 4 * VF <= end; i += 4 * VF) {
+            UNROLL
+            for (int l = 0; l < 4; l++) {
+                v_f32 d = v_load(x + i + l * VF) - shift;
+                s[l] += square ? d * d : d;
+            }
         }
-    }
-    for (; i + VF <= n; i += VF) {
+    for (; i + VF <= n && n - i < 4 * VF; i += VF) {
         v_f32 d = v_load(x + i) - shift;
         s[0] += square ? d * d : d;
     }
-    if (i < n) {
+    if (i < n && n - i < VF) {
         v_f32 d = v_load_tail(x + i, n - i, shift) - shift;
         v_f32 term = square ? d * d : d; /* inf - inf in the padding is NaN */
         s[1] += v_load_tail((const float *)&term, n - i, 0.0f);
@@ -47,15 +48,16 @@ void K(normalize_f32)(float *y, const float *x, const float *scale, const float 
                       size_t n, float shift, float factor)
 {
     size_t i = 0;
-    for (; i + VF <= n; i += VF) {
-        v_f32 v = (v_load(x + i) - shift) * factor;
-        if (scale != NULL)
-            v *= v_load(scale + i);
-        if (bias != NULL)
-            v += v_load(bias + i);
-        v_store(y + i, v);
-    }
-    for (; i < n; i++) {
+    for (size_t end = 0; attn_segment(&end, n);)
+        for (; i + VF <= end; i += VF) {
+            v_f32 v = (v_load(x + i) - shift) * factor;
+            if (scale != NULL)
+                v *= v_load(scale + i);
+            if (bias != NULL)
+                v += v_load(bias + i);
+            v_store(y + i, v);
+        }
+    for (; i < n && n - i < VF; i++) {
         float v = (x[i] - shift) * factor;
         v *= scale != NULL ? scale[i] : 1.0f;
         y[i] = v + (bias != NULL ? bias[i] : 0.0f);
@@ -81,8 +83,9 @@ void K(scale_shift_f32)(float *y, const float *x, size_t n, float shift, float s
                         float bias)
 {
     size_t i = 0;
-    for (; i + VF <= n; i += VF)
-        v_store(y + i, (v_load(x + i) - shift) * scale + bias);
-    for (; i < n; i++)
+    for (size_t end = 0; attn_segment(&end, n);)
+        for (; i + VF <= end; i += VF)
+            v_store(y + i, (v_load(x + i) - shift) * scale + bias);
+    for (; i < n && n - i < VF; i++)
         y[i] = (x[i] - shift) * scale + bias;
 }

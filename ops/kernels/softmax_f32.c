@@ -8,13 +8,14 @@ static float row_max(const float *x, size_t n)
 {
     v_f32 m0 = v_set(-INFINITY), m1 = m0;
     size_t i = 0;
-    for (; i + 2 * VF <= n; i += 2 * VF) {
+    for (size_t end = 0; attn_segment(&end, n);)
+        for (; i + 2 * VF <= end; i += 2 * VF) {
+            m0 = v_max(m0, v_load(x + i));
+            m1 = v_max(m1, v_load(x + i + VF));
+        }
+    for (; i + VF <= n && n - i < 2 * VF; i += VF)
         m0 = v_max(m0, v_load(x + i));
-        m1 = v_max(m1, v_load(x + i + VF));
-    }
-    for (; i + VF <= n; i += VF)
-        m0 = v_max(m0, v_load(x + i));
-    if (i < n)
+    if (i < n && n - i < VF)
         m1 = v_max(m1, v_load_tail(x + i, n - i, -INFINITY));
     return v_reduce_max(v_max(m0, m1));
 }
@@ -24,16 +25,17 @@ static float row_exp(float *y, const float *x, size_t n, float max)
 {
     v_f32 s0 = { 0 }, s1 = { 0 };
     size_t i = 0;
-    for (; i + 2 * VF <= n; i += 2 * VF) {
-        v_f32 e0 = v_exp(v_load(x + i) - max), e1 = v_exp(v_load(x + i + VF) - max);
-        s0 += e0;
-        s1 += e1;
-        if (y != NULL) {
-            v_store(y + i, e0);
-            v_store(y + i + VF, e1);
+    for (size_t end = 0; attn_segment(&end, n);)
+        for (; i + 2 * VF <= end; i += 2 * VF) {
+            v_f32 e0 = v_exp(v_load(x + i) - max), e1 = v_exp(v_load(x + i + VF) - max);
+            s0 += e0;
+            s1 += e1;
+            if (y != NULL) {
+                v_store(y + i, e0);
+                v_store(y + i + VF, e1);
+            }
         }
-    }
-    for (; i < n; i += VF) {
+    for (; i < n && n - i < 2 * VF; i += VF) {
         size_t left = n - i < VF ? n - i : VF;
         v_f32 e = v_exp(v_load_tail(x + i, left, -INFINITY) - max);
         if (y != NULL)
@@ -44,21 +46,30 @@ static float row_exp(float *y, const float *x, size_t n, float max)
     return v_reduce_add(s0 + s1);
 }
 
+static void scale_row(float *y, float scale, size_t n)
+{
+    size_t i = 0;
+    for (size_t end = 0; attn_segment(&end, n);) {
+        for (; i + VF <= end; i += VF)
+            v_store(y + i, v_load(y + i) * scale);
+        for (; i < end; i++)
+            y[i] *= scale;
+    }
+}
+
 void K(softmax_f32)(float *y, const float *x, size_t n, int log)
 {
     const float max = row_max(x, n);
     if (!log) {
         const float scale = 1.0f / row_exp(y, x, n, max);
-        size_t i = 0;
-        for (; i + VF <= n; i += VF)
-            v_store(y + i, v_load(y + i) * scale);
-        for (; i < n; i++)
-            y[i] *= scale;
+        scale_row(y, scale, n);
         return;
     }
     const float shift = logf(row_exp(NULL, x, n, max));
-    for (size_t i = 0; i < n; i++)
-        y[i] = x[i] - max - shift;
+    size_t i = 0;
+    for (size_t end = 0; attn_segment(&end, n);)
+        for (; i < end; i++)
+            y[i] = x[i] - max - shift;
 }
 
 /* One vector of columns, the last of them padded. */
@@ -66,9 +77,9 @@ static ALWAYS_INLINE void columns(float *y, const float *x, size_t length, size_
                                   const size_t n, int log)
 {
     v_f32 max = v_set(-INFINITY), sum = { 0 };
-    for (size_t i = 0; i < length; i++)
+    for (size_t i = 0; i < length && !attn_stops(i); i++)
         max = v_max(max, v_load_tail(x + i * stride, n, 0.0f));
-    for (size_t i = 0; i < length; i++) {
+    for (size_t i = 0; i < length && !attn_stops(i); i++) {
         v_f32 e = v_exp(v_load_tail(x + i * stride, n, 0.0f) - max);
         sum += e;
         if (!log)
@@ -76,14 +87,14 @@ static ALWAYS_INLINE void columns(float *y, const float *x, size_t length, size_
     }
     if (log) {
         v_f32 shift = v_log(sum);
-        for (size_t i = 0; i < length; i++) {
+        for (size_t i = 0; i < length && !attn_stops(i); i++) {
             v_f32 v = v_load_tail(x + i * stride, n, 0.0f) - max;
             v_store_tail(y + i * stride, v - shift, n);
         }
         return;
     }
     sum = 1.0f / sum;
-    for (size_t i = 0; i < length; i++)
+    for (size_t i = 0; i < length && !attn_stops(i); i++)
         v_store_tail(y + i * stride, v_load_tail(y + i * stride, n, 0.0f) * sum, n);
 }
 

@@ -30,6 +30,8 @@ void attn_dynamic_ranges(const attnrun_step *step, const attnrun_work *work,
     for (int64_t t = work->begin; t < work->end; t++) {
         int64_t left = count - t * OP_CHUNK;
         size_t n = (size_t)(left < OP_CHUNK ? left : OP_CHUNK);
+        if (OP_CANCELLED_AFTER(work, (int64_t)n * 4))
+            return;
         ranges[2 * t] = step->kernels->reduce_min_f32(x + t * OP_CHUNK, n);
         ranges[2 * t + 1] = step->kernels->reduce_max_f32(x + t * OP_CHUNK, n);
     }

@@ -38,7 +38,7 @@ static void N(top_k)(const struct top_k_line *line, int64_t k, int64_t *index)
     for (int64_t i = k / 2 - 1; i >= 0 && !attn_stops(i); i--)
         N(sift_down)(line, index, k, i);
     const T *x = line->x;
-    for (int64_t i = k; k > 0 && i < line->length && !attn_stops(i); i++) {
+    for (int64_t i = k; k > 0 && i < line->length && !attn_stops_node(i); i++) {
         T v = x[i * line->stride], worst = x[index[0] * line->stride];
         if (line->largest ? v <= worst : v >= worst)
             continue; /* behind an equal one too */

@@ -18,7 +18,7 @@ MAY = {
     "tools": (PUBLIC,),
     "loaders": ("runtime/",),
     "ops": ("runtime/", *KERNELS),
-    "ops/kernels": (),
+    "ops/kernels": ("runtime/meter.h",),
     "runtime": (),
 }
 # library header -> the files that may include it

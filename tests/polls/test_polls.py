@@ -3,7 +3,7 @@
 usage: test_polls.py PROBE blocks|deadline
 
 blocks    no model of operators.txt does more than MOST_BLOCKS basic blocks between two
-          reads of the clock (a build with -DATTNRUN_COUNT=ON); those of open.txt still do
+          reads of the clock (a build with -DATTNRUN_COUNT=ON)
 deadline  the deadline passes at the n-th read: the call that is under way fails with TIME
           and reads the clock no more, but for the start of that call
 """
@@ -11,12 +11,10 @@ import re
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 import make_operators
 
 MOST_BLOCKS = 3_000_000  # of scalar code: 10 million operations, or a megabyte of floats
-OPEN = Path(__file__).with_name("open.txt")
 PHASE = re.compile(r"(open|pack|plan|run) (\d+) (\d+) (\d+) ([\d.]+)")
 
 
@@ -29,15 +27,12 @@ def run(probe, *arguments):
 
 def check_blocks(probe, made):
     wrong = 0
-    still_open = {line for line in OPEN.read_text().split("\n") if line and line[0] != "#"}
     for path, line in made:
         text = run(probe, path)
         phases = PHASE.findall(text)
         longest = max(int(phase[3]) for phase in phases)
         assert longest > 0, "this probe counts no blocks"
-        if longest <= MOST_BLOCKS and line in still_open:
-            print(f"its line can go from {OPEN.name}: {line}")
-        bad = "failed" in text or (longest > MOST_BLOCKS and line not in still_open)
+        bad = "failed" in text or longest > MOST_BLOCKS
         wrong += bad
         if bad:
             print(f"{longest} blocks between two polls ({line}): {text}")
