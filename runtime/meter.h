@@ -49,17 +49,21 @@ static inline bool attn_stops_node(int64_t i)
     return (i & 31) == 31 && attn_poll_work(ATTN_POLL_BYTES / 2) != ATTNRUN_OK;
 }
 
-/* For kernels: a loop over n elements goes in segments. `*end` is where the one before
- * ended, 0 at first, and becomes the end of the next: a multiple of ATTN_SEGMENT, or n.
- * False where all is done or the call is to end. */
-enum { ATTN_SEGMENT = 1 << 16 };
+/* For kernels: a loop over n elements of `bytes` bytes each goes in segments. `*end` is
+ * where the one before ended, 0 at first, and becomes the end of the next: a multiple of
+ * 1,024, or n. False where all is done or the call is to end. `bytes`: at most 256. */
+static inline bool attn_segment_of(size_t *end, size_t n, size_t bytes)
+{
+    const size_t size = ATTN_POLL_BYTES / bytes / 1024 * 1024;
+    if (*end >= n || (*end > 0 && attn_poll_work(ATTN_POLL_BYTES) != ATTNRUN_OK))
+        return false;
+    *end = n - *end > size ? *end + size : n;
+    return true;
+}
+/* The same for floats. */
 static inline bool attn_segment(size_t *end, size_t n)
 {
-    if (*end >= n ||
-        (*end > 0 && attn_poll_work(4 * (int64_t)ATTN_SEGMENT) != ATTNRUN_OK))
-        return false;
-    *end = n - *end > ATTN_SEGMENT ? *end + ATTN_SEGMENT : n;
-    return true;
+    return attn_segment_of(end, n, sizeof(float));
 }
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "checked.h"
 #include "maps.h"
+#include "poll.h"
 
 static bool is_optional(const attnrun_tensor *value)
 {
@@ -22,6 +23,7 @@ static attn_status check_tensor(const attnrun_tensor *t, int32_t index)
                          attnrun_dtype_name(t->dtype));
     for (int64_t k = 0; t->dtype == ATTNRUN_STRING && k < n; k++) {
         const attnrun_string *s = (const void *)attn_tensor_at(t, t->rank, k);
+        TRY(attn_poll_work((int64_t)sizeof *s));
         if (s->n < 0 || (s->n > 0 && s->data == NULL))
             return attn_fail(
                 ATTNRUN_E_USAGE, "input %d: string %lld has a length of %lld%s", index,
@@ -68,13 +70,16 @@ static attn_status own_strings(struct attn_heap *heap, struct attn_heap_list *li
 {
     attnrun_string *strings = t->data;
     int64_t n = tensor_count(t), bytes = 0;
-    for (int64_t k = 0; k < n; k++)
+    for (int64_t k = 0; k < n; k++) {
+        TRY(attn_poll_work((int64_t)sizeof *strings));
         if (!ck_add(bytes, strings[k].n, &bytes))
             return attn_fail(ATTNRUN_E_MEMORY, "strings of too many bytes");
+    }
     char *at = attn_heap_alloc(heap, list, bytes);
     if (at == NULL)
         return ATTNRUN_E_MEMORY;
     for (int64_t k = 0; k < n; k++) {
+        TRY(attn_poll_work(strings[k].n + (int64_t)sizeof *strings));
         if (strings[k].n > 0)
             memcpy(at, strings[k].data, (size_t)strings[k].n);
         strings[k].data = at;

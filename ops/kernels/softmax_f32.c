@@ -77,25 +77,25 @@ static ALWAYS_INLINE void columns(float *y, const float *x, size_t length, size_
                                   const size_t n, int log)
 {
     v_f32 max = v_set(-INFINITY), sum = { 0 };
-    for (size_t i = 0; i < length && !attn_stops(i); i++)
-        max = v_max(max, v_load_tail(x + i * stride, n, 0.0f));
-    for (size_t i = 0; i < length && !attn_stops(i); i++) {
-        v_f32 e = v_exp(v_load_tail(x + i * stride, n, 0.0f) - max);
-        sum += e;
-        if (!log)
-            v_store_tail(y + i * stride, e, n);
-    }
-    if (log) {
-        v_f32 shift = v_log(sum);
-        for (size_t i = 0; i < length && !attn_stops(i); i++) {
+    for (size_t i = 0, end = 0; attn_segment_of(&end, length, VEC_BYTES);)
+        for (; i < end; i++)
+            max = v_max(max, v_load_tail(x + i * stride, n, 0.0f));
+    for (size_t i = 0, end = 0; attn_segment_of(&end, length, VEC_BYTES);)
+        for (; i < end; i++) {
+            v_f32 e = v_exp(v_load_tail(x + i * stride, n, 0.0f) - max);
+            sum += e;
+            if (!log)
+                v_store_tail(y + i * stride, e, n);
+        }
+    const v_f32 shift = log ? v_log(sum) : sum, scale = 1.0f / sum;
+    for (size_t i = 0, end = 0; attn_segment_of(&end, length, VEC_BYTES);)
+        for (; log && i < end; i++) {
             v_f32 v = v_load_tail(x + i * stride, n, 0.0f) - max;
             v_store_tail(y + i * stride, v - shift, n);
         }
-        return;
-    }
-    sum = 1.0f / sum;
-    for (size_t i = 0; i < length && !attn_stops(i); i++)
-        v_store_tail(y + i * stride, v_load_tail(y + i * stride, n, 0.0f) * sum, n);
+    for (size_t i = 0, end = 0; attn_segment_of(&end, length, VEC_BYTES);)
+        for (; !log && i < end; i++)
+            v_store_tail(y + i * stride, v_load_tail(y + i * stride, n, 0.0f) * scale, n);
 }
 
 void K(softmax_columns_f32)(float *y, const float *x, size_t length, size_t stride,
