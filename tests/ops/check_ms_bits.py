@@ -2,36 +2,11 @@
 Runtime 1.32.0: random shapes, blocks, bits, zero points; and what must be refused.
 Usage: check_ms_bits.py ATTNRUN [SEED]"""
 import itertools
-import subprocess
-import sys
-import tempfile
 
 import ml_dtypes
 import numpy as np
-import onnx
-import onnxruntime
-from onnx import numpy_helper
 
-from cases import check, one_node_model, write_case
-
-SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 4
-random = np.random.default_rng(SEED)
-
-
-def normal(*shape):
-    return np.asarray(random.standard_normal(shape), "f4")
-
-
-def between(low, high):
-    return int(random.integers(low, high + 1))
-
-
-def pick(*choices):
-    return choices[int(random.integers(len(choices)))]
-
-
-def any_bytes(*shape):
-    return random.integers(0, 256, shape).astype("u1")
+from ms import any_bytes, between, compare, normal, pick, random
 
 
 def nbits_case(number, rows=None):
@@ -121,7 +96,7 @@ def quantizer(kind):
 
 
 def bytes_of(kind, *shape):
-    return np.asarray(random.integers(0, 256, shape), "u1").astype(kind)
+    return any_bytes(*shape, kind=kind)
 
 
 def elementwise_cases():
@@ -211,42 +186,6 @@ def image_cases():
             {"kernel_shape": kernel, "strides": [between(1, 2), 1], "pads": [0, 1, 1, 0]}, known)
 
 
-def out_type(op, inputs):
-    """The name of the input whose type the output has."""
-    if op == "QGemm":
-        return "a" if dict(inputs)["yz"] is not None else "as"
-    return {"GatherBlockQuantized": "scales", "QLinearConcat": "cz", "QLinearConv": "x",
-            "QLinearGlobalAveragePool": "x", "QLinearAveragePool": "x"}.get(op, "a")
-
-
-def ms_model(op, inputs, outputs, constants, opset, attributes):
-    """one_node_model() where an attribute may be called as one of its arguments."""
-    rest = {name: value for name, value in attributes.items() if name != "opset"}
-    model, given = one_node_model(op, inputs, outputs, constants, domain="com.microsoft",
-                                  opset=opset, **rest)
-    if "opset" in attributes:
-        model.graph.node[0].attribute.append(
-            onnx.helper.make_attribute("opset", attributes["opset"]))
-    model.ir_version = 10
-    return model, given
-
-
-def answer(op, inputs, outputs, attributes, constants, apart=None, opset=21):
-    """The model, its inputs, and ONNX Runtime's outputs (with other attributes, in f32)."""
-    model, given = ms_model(op, inputs, outputs, constants, opset, attributes)
-    half = any(value is not None and value.dtype == "f2" for _, value in inputs)
-    wide = [(name, value.astype("f4") if value is not None and value.dtype == "f2" else value)
-            for name, value in inputs]
-    reference, feeds = ms_model(op, wide, outputs, constants, opset, apart or attributes)
-    kind = numpy_helper.from_array(np.asarray(dict(wide)[out_type(op, inputs)])).data_type
-    for info in reference.graph.output:
-        info.type.tensor_type.elem_type = kind
-    session = onnxruntime.InferenceSession(reference.SerializeToString())
-    values = session.run(None, {name: np.asarray(value) for name, value in feeds})
-    return model, given, [(name, value.astype("f2") if half else value)
-                          for name, value in zip(outputs, values)]
-
-
 GOOD = {"K": 32, "N": 2, "bits": 4, "block_size": 16}
 WEIGHTS = [("a", normal(1, 32)), ("b", any_bytes(2, 2, 8)), ("s", normal(2, 2))]
 HOSTILE = [  # operator, inputs, attributes, constants, exit code, a word of the message
@@ -287,43 +226,5 @@ HOSTILE = [  # operator, inputs, attributes, constants, exit code, a word of the
 ]
 
 
-def check_hostile(attnrun, folder):
-    """Each must end with its exit code and a sentence about the right thing."""
-    failed = 0
-    for number, (op, inputs, attributes, constants, code, word) in enumerate(HOSTILE):
-        case = f"{folder}/{number:03}_{op}"
-        model, given = one_node_model(op, inputs, ["y"], constants, domain="com.microsoft",
-                                      opset=17, **attributes)
-        write_case(case, model, given, [("y", normal(1))], "0 0")
-        feeds = itertools.chain.from_iterable(
-            ("-i", f"{name}={case}/test_data_set_0/input_{i}.pb")
-            for i, (name, _) in enumerate(given))
-        run = subprocess.run([attnrun, "run", f"{case}/model.onnx", *feeds, "-o", f"{case}/y.npz"],
-                             capture_output=True, text=True, timeout=60)
-        if run.returncode != code or word not in run.stderr:
-            print(f"{op} {attributes}: exit code {run.returncode}, expected {code} and "
-                  f"'{word}': {run.stderr.strip()[:300]}")
-            failed += 1
-    return failed
-
-
-def main():
-    print("seed", SEED)
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as hostile:
-        for number, (op, *rest) in enumerate(itertools.chain(
-                nbits_cases(), gather_cases(), elementwise_cases(), gemm_cases(),
-                bnb4_cases(), image_cases())):
-            model, given, values = answer(op, *rest)
-            half = values[0][1].dtype == "f2"
-            y = values[0][1]
-            size = np.abs(y.astype("f4")).max(initial=1)
-            # Bytes may be rounded otherwise where a sum ends in 1/2.
-            tolerance = {"f2": f"1e-2 {1e-3 * size}", "f4": f"1e-3 {1e-4 * size}"}
-            write_case(f"{folder}/{number:03}_{op}", model, given, values,
-                       tolerance.get(y.dtype.str[1:], "0 1"))
-        if check_hostile(sys.argv[1], hostile):
-            sys.exit(1)
-        check(sys.argv[1], folder)
-
-
-main()
+compare(itertools.chain(nbits_cases(), gather_cases(), elementwise_cases(), gemm_cases(),
+                        bnb4_cases(), image_cases()), HOSTILE)
