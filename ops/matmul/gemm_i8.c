@@ -178,10 +178,7 @@ static void find_b(const struct attn_gemm *g, const struct attn_integer_operands
         t->b = (const uint8_t *)o->b + b + j * g->b_col;
         return;
     }
-    const int64_t panel = packed->vec_bytes / 2, wide = ceil_div(g->n, panel) * panel;
-    t->sums = (const uint32_t *)(packed + 1) + j;
-    t->b = (const uint8_t *)((const uint32_t *)(packed + 1) + wide) +
-           j * (ceil_div(g->k, 4) * 4);
+    attn_integer_packed_columns(packed, j, t);
 }
 
 /* `count` tasks from `task` on, which share their rows. */
@@ -244,8 +241,48 @@ attn_status attn_integer_run(const struct attn_integer_gemm *s,
 
 /* ---- packing ---- */
 
-/* Columns' sums, then panels. */
+/* The columns' sums, then panels. */
 static const char packed_form; /* its address is for attnrun_pack.form */
+
+static int64_t panel_columns(int64_t n, int32_t vec_bytes)
+{
+    const int64_t panel = vec_bytes / 2;
+    return ceil_div(n, panel) * panel;
+}
+
+int64_t attn_integer_packed_bytes(const struct attn_kernels *kernels, int64_t k,
+                                  int64_t n)
+{
+    int64_t bytes;
+    if (!ck_mul(panel_columns(n, kernels->vec_bytes), ceil_div(k, 4) * 4 + 4, &bytes) ||
+        !ck_add(bytes, (int64_t)sizeof(struct attn_packed), &bytes))
+        return -1;
+    return bytes;
+}
+
+void attn_integer_pack(const struct attn_kernels *kernels, struct attn_packed *packed,
+                       const void *b, int64_t k, int64_t n, bool is_signed)
+{
+    uint32_t *sums = (uint32_t *)(packed + 1);
+    uint8_t *panels = (uint8_t *)(sums + panel_columns(n, kernels->vec_bytes));
+    *packed = (struct attn_packed){ .magic = ATTN_PACKED_MAGIC,
+                                    .version = ATTN_PACKED_VERSION,
+                                    .dtype = is_signed ? ATTNRUN_I8 : ATTNRUN_U8,
+                                    .vec_bytes = kernels->vec_bytes,
+                                    .k = k,
+                                    .n = n };
+    kernels->gemm_pack_i8(panels, sums, b, n, 1, (size_t)k, (size_t)n, is_signed);
+}
+
+void attn_integer_packed_columns(const struct attn_packed *packed, int64_t column,
+                                 struct attn_gemm_i8 *product)
+{
+    const uint32_t *sums = (const uint32_t *)(packed + 1);
+    const uint32_t *panels = sums + panel_columns(packed->n, packed->vec_bytes);
+    product->b_signed = packed->dtype == ATTNRUN_I8;
+    product->sums = sums + column;
+    product->b = (const uint8_t *)panels + column * (ceil_div(packed->k, 4) * 4);
+}
 
 attn_status attn_integer_pack_input(attnrun_pack *pack, int in, int64_t *bytes,
                                     void *packed)
@@ -257,28 +294,18 @@ attn_status attn_integer_pack_input(attnrun_pack *pack, int in, int64_t *bytes,
     for (int i = 0; i < b->rank - 2; i++)
         if (b->dims[i] != 1)
             return ATTNRUN_OK;
-    const int64_t k = b->dims[b->rank - 2], n = b->dims[b->rank - 1],
-                  panel = pack->kernels->vec_bytes / 2, wide = ceil_div(n, panel) * panel;
+    const int64_t k = b->dims[b->rank - 2], n = b->dims[b->rank - 1];
     if (k == 0 || n == 0)
         return ATTNRUN_OK;
-    if (!ck_mul(wide, ceil_div(k, 4) * 4 + 4, bytes) ||
-        !ck_add(*bytes, (int64_t)sizeof(struct attn_packed), bytes))
+    *bytes = attn_integer_packed_bytes(pack->kernels, k, n);
+    if (*bytes < 0)
         return attn_fail_node(ATTNRUN_E_LIMIT, pack->node,
                               "input %d is too large to pack", in);
     pack->form = &packed_form;
     pack->sources = UINT32_C(1) << in;
     if (packed == NULL)
         return ATTNRUN_OK;
-    struct attn_packed *head = packed;
-    *head = (struct attn_packed){ .magic = ATTN_PACKED_MAGIC,
-                                  .version = ATTN_PACKED_VERSION,
-                                  .dtype = b->dtype,
-                                  .vec_bytes = pack->kernels->vec_bytes,
-                                  .k = k,
-                                  .n = n };
-    uint32_t *sums = (uint32_t *)(head + 1);
-    pack->kernels->gemm_pack_i8((uint8_t *)(sums + wide), sums, b->data, n, 1, (size_t)k,
-                                (size_t)n, b->dtype == ATTNRUN_I8);
+    attn_integer_pack(pack->kernels, packed, b->data, k, n, b->dtype == ATTNRUN_I8);
     pack->replaces |= UINT32_C(1) << in;
     return ATTNRUN_OK;
 }

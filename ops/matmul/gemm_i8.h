@@ -52,6 +52,15 @@ attn_status attn_integer_run(const struct attn_integer_gemm *g,
                              const attnrun_work *work);
 attn_status attn_integer_pack_input(attnrun_pack *pack, int in, int64_t *bytes,
                                     void *packed);
+/* A packed matrix of k rows and n columns: its bytes (-1: overflow), how b (dense) becomes
+ * one, and the operand of a product of its columns from `column` on, the first of a panel
+ * (a multiple of ATTN_GEMM_NR_MOST is). */
+int64_t attn_integer_packed_bytes(const struct attn_kernels *kernels, int64_t k,
+                                  int64_t n);
+void attn_integer_pack(const struct attn_kernels *kernels, struct attn_packed *packed,
+                       const void *b, int64_t k, int64_t n, bool is_signed);
+void attn_integer_packed_columns(const struct attn_packed *packed, int64_t column,
+                                 struct attn_gemm_i8 *product);
 
 /* Fails unless input `in` has 1, `lines` or matrices * lines elements: `what` is what a
  * line is. */

@@ -5,6 +5,8 @@
 #ifndef ATTN_QUANT_DYNAMIC_H
 #define ATTN_QUANT_DYNAMIC_H
 
+#include <math.h>
+
 #include "../../runtime/op.h"
 #include "../kernels/kernels.h"
 
@@ -14,6 +16,16 @@ bool attn_dynamic_bytes(int64_t count, int64_t *bytes);
 void attn_dynamic_tasks(attnrun_step *step, int first, int64_t count);
 void attn_dynamic_ranges(const attnrun_step *step, const attnrun_work *work,
                          const float *x, int64_t count, float *shared);
+/* pair: the scale and the zero point of u8 for numbers of [low, high] and 0; a scale of 0
+ * where all are 0. */
+static inline void attn_dynamic_pair(float low, float high, float *pair)
+{
+    low = fminf(0.0f, low);
+    high = fmaxf(0.0f, high);
+    pair[0] = (high - low) / 255.0f;
+    const float zero = pair[0] > 0 ? nearbyintf(0.0f - low / pair[0]) : 0.0f;
+    pair[1] = fmaxf(0.0f, fminf(255.0f, zero));
+}
 void attn_dynamic_whole(float *shared, int64_t count);
 void attn_dynamic_quantize(const attnrun_step *step, const attnrun_work *work, uint8_t *y,
                            const float *x, int64_t count, const float *shared);

@@ -4,8 +4,6 @@
  * zero_point = saturate(round(-min / scale)); y = saturate(round(x / scale) + zero_point)
  * Phase 0 finds the range of each chunk, phase 1 the whole range, phase 2 quantizes.
  * Source: ONNX DynamicQuantizeLinear-11. */
-#include <math.h>
-
 #include "../../runtime/tensor.h"
 #include "../elementwise/elementwise.h"
 #include "dynamic.h"
@@ -44,10 +42,7 @@ void attn_dynamic_whole(float *shared, int64_t count)
         low = fminf(low, shared[2 + 2 * t]);
         high = fmaxf(high, shared[3 + 2 * t]);
     }
-    float scale = (high - low) / 255.0f;
-    float zero = scale > 0 ? nearbyintf(0.0f - low / scale) : 0.0f;
-    shared[0] = scale;
-    shared[1] = fmaxf(0.0f, fminf(255.0f, zero));
+    attn_dynamic_pair(low, high, shared);
 }
 
 void attn_dynamic_quantize(const attnrun_step *step, const attnrun_work *work, uint8_t *y,

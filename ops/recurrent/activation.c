@@ -171,7 +171,7 @@ void attn_recurrent_clip(const struct recurrent_cell *cell, float *x, int64_t n)
 }
 
 void attn_recurrent_product(const struct recurrent_cell *cell, const float *h,
-                            const float *packed, int64_t n, float *out, int64_t out_row,
+                            const void *packed, int64_t n, float *out, int64_t out_row,
                             bool add)
 {
     struct attn_epilogue sum = {

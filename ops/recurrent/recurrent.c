@@ -2,8 +2,6 @@
 #include "recurrent.h"
 #include "../matmul/gemm.h"
 
-enum { PROJECT_ROWS = 64, PROJECT_COLUMNS = 512 };
-
 /* ---- shapes ---- */
 
 static attn_status need(const attnrun_step *step, int in, int rank,
@@ -28,10 +26,14 @@ static attn_status check_inputs(const attnrun_step *step,
     attnrun_dim peepholes = attnrun_dim_mul(step, hidden, dim_of(3));
     bool batch_first = args->layout != 0;
     attnrun_dim state[3] = { batch_first ? batch : d, batch_first ? d : batch, hidden };
-    TRY(need(step, RECURRENT_W, 3, (attnrun_dim[]){ d, gates, inputs },
-             "directions, gates times hidden size, inputs"));
-    TRY(need(step, RECURRENT_R, 3, (attnrun_dim[]){ d, gates, hidden },
-             "directions, gates times hidden size, hidden size"));
+    if (kind->quantized) {
+        TRY(attn_recurrent_check_i8(step, d, inputs, hidden, gates));
+    } else {
+        TRY(need(step, RECURRENT_W, 3, (attnrun_dim[]){ d, gates, inputs },
+                 "directions, gates times hidden size, inputs"));
+        TRY(need(step, RECURRENT_R, 3, (attnrun_dim[]){ d, gates, hidden },
+                 "directions, gates times hidden size, hidden size"));
+    }
     TRY(need(step, RECURRENT_B, 2, (attnrun_dim[]){ d, biases },
              "directions, twice gates times hidden size"));
     TRY(need(step, RECURRENT_LENGTHS, 1, &batch, "the batch"));
@@ -43,38 +45,73 @@ static attn_status check_inputs(const attnrun_step *step,
 
 static int64_t round16(int64_t n) { return n + (-n & 15); }
 
+static int64_t packed_bytes(const struct recurrent_state *s)
+{
+    return s->w_bytes + s->r_bytes + s->r2_bytes;
+}
+
+/* Sets the sizes of packed weights; false where they are too large. */
+static bool set_sizes(const struct attn_kernels *kernels,
+                      const struct recurrent_kind *kind, struct recurrent_state *s)
+{
+    int64_t columns = s->gates * s->hidden;
+    s->split = kind->split_last ? columns - s->hidden : columns;
+    if (s->inputs > ATTN_MAX_ELEMENTS / (columns + 64) ||
+        s->hidden > ATTN_MAX_ELEMENTS / (columns + 64))
+        return false;
+    if (kind->quantized)
+        return attn_recurrent_sizes_i8(kernels, s);
+    s->w_bytes = 4 * s->inputs * round16(columns);
+    s->r_bytes = 4 * s->hidden * round16(s->split);
+    s->r2_bytes = 4 * s->hidden * round16(columns - s->split);
+    return true;
+}
+
+/* Tasks of the two phases from project_phase on. */
+static void set_tasks(attnrun_step *step)
+{
+    struct recurrent_state *s = step->state;
+    int64_t columns = s->gates * s->hidden, rows = s->steps * s->batch;
+    double walk = (double)s->hidden * (double)columns / 8 + (double)columns * 4 + 200;
+    walk *= (double)s->steps;
+    s->row_blocks = (rows + RECURRENT_PROJECT_ROWS - 1) / RECURRENT_PROJECT_ROWS;
+    s->column_blocks =
+        (columns + RECURRENT_PROJECT_COLUMNS - 1) / RECURRENT_PROJECT_COLUMNS;
+    s->blocks = (s->batch + RECURRENT_BLOCK - 1) / RECURRENT_BLOCK;
+    op_tasks(step, s->project_phase, s->directions * s->row_blocks * s->column_blocks,
+             RECURRENT_PROJECT_ROWS * RECURRENT_PROJECT_COLUMNS / 30 * s->inputs + 100);
+    op_tasks(step, s->project_phase + 1, s->directions * s->blocks,
+             walk < 1e15 ? (int64_t)walk : INT64_C(1) << 50);
+}
+
 static attn_status plan(attnrun_step *step, const struct recurrent_kind *kind)
 {
     struct recurrent_state *s = step->state;
     int64_t columns = s->gates * s->hidden, rows = s->steps * s->batch;
-    int64_t d = s->directions, projected;
-    s->split = kind->split_last ? columns - s->hidden : columns;
+    int64_t d = s->directions, projected, products;
     if (!ck_mul(s->steps, s->batch, &rows) || !ck_mul(rows, columns, &projected) ||
-        projected > ATTN_MAX_ELEMENTS || s->inputs > ATTN_MAX_ELEMENTS / (columns + 16) ||
-        s->hidden > ATTN_MAX_ELEMENTS / (columns + 16))
+        projected > ATTN_MAX_ELEMENTS || !set_sizes(step->kernels, kind, s))
         return op_fail(step, ATTNRUN_E_LIMIT, "the layer is too large");
-    s->w_floats = s->inputs * round16(columns);
-    s->r_floats = s->hidden * round16(s->split);
-    s->r2_floats = s->hidden * round16(columns - s->split);
     s->pack_in_run = step->node->packed == NULL;
-    int64_t packed = s->pack_in_run ? d * (s->w_floats + s->r_floats + s->r2_floats) : 0;
-    s->bias_at = packed;
-    s->gates_at = round16(packed + d * columns);
+    s->bias_at = s->pack_in_run ? d * packed_bytes(s) / 4 : 0;
+    s->gates_at = round16(s->bias_at + d * columns);
     step->shared_bytes = 4 * (s->gates_at + d * projected);
-    s->row_blocks = (rows + PROJECT_ROWS - 1) / PROJECT_ROWS;
-    s->column_blocks = (columns + PROJECT_COLUMNS - 1) / PROJECT_COLUMNS;
-    s->blocks = (s->batch + RECURRENT_BLOCK - 1) / RECURRENT_BLOCK;
-    s->gemm_floats =
-        (int64_t)attn_gemm_scratch(PROJECT_ROWS, PROJECT_COLUMNS, (size_t)s->inputs);
-    int64_t block = RECURRENT_BLOCK * (5 * s->hidden + columns);
-    step->scratch_bytes = 4 * (s->gemm_floats + block);
-    int64_t pack_cost = s->pack_in_run ? s->w_floats + s->r_floats : 0;
-    double walk = (double)s->hidden * (double)columns / 8 + (double)columns * 4 + 200;
-    walk *= (double)s->steps;
-    op_tasks(step, 0, d, pack_cost + columns);
-    op_tasks(step, 1, d * s->row_blocks * s->column_blocks,
-             PROJECT_ROWS * PROJECT_COLUMNS / 30 * s->inputs + 100);
-    op_tasks(step, 2, d * s->blocks, walk < 1e15 ? (int64_t)walk : INT64_C(1) << 50);
+    op_tasks(step, 0, d, (s->pack_in_run ? packed_bytes(s) / 4 : 0) + columns);
+    if (kind->quantized) {
+        products = attn_recurrent_plan_i8(step);
+        s->project_phase = 4;
+    } else {
+        products =
+            4 * (int64_t)attn_gemm_scratch(RECURRENT_PROJECT_ROWS,
+                                           RECURRENT_PROJECT_COLUMNS, (size_t)s->inputs);
+        s->project_phase = 1;
+    }
+    if (products < 0)
+        return op_fail(step, ATTNRUN_E_LIMIT, "the layer is too large");
+    s->gemm_floats = products / 4;
+    step->scratch_bytes =
+        4 * (s->gemm_floats + RECURRENT_BLOCK * (5 * s->hidden + columns));
+    set_tasks(step);
     return ATTNRUN_OK;
 }
 
@@ -121,9 +158,10 @@ attn_status attn_recurrent_infer(attnrun_step *step, const struct recurrent_kind
     }
     if (op_rank_known(step, RECURRENT_R)) {
         TRY(op_need_rank(step, RECURRENT_R, 3));
-        hidden = step->in[RECURRENT_R].dims[2];
+        const int at = kind->quantized ? 1 : 2;
+        hidden = step->in[RECURRENT_R].dims[at];
         if (args->hidden_size != OP_INT_ABSENT)
-            TRY(op_need_dim(step, RECURRENT_R, 2, dim_of(args->hidden_size),
+            TRY(op_need_dim(step, RECURRENT_R, at, dim_of(args->hidden_size),
                             "attribute hidden_size"));
     } else if (args->hidden_size != OP_INT_ABSENT) {
         hidden = dim_of(args->hidden_size);
@@ -152,58 +190,67 @@ attn_status attn_recurrent_infer(attnrun_step *step, const struct recurrent_kind
 
 /* ---- weights ---- */
 
-static void pack_direction(const struct attn_kernels *k, const struct recurrent_state *s,
-                           const float *w, const float *r, float *to)
+/* W and R of direction d, which are dense and begin with the directions. */
+static void pack_direction(const struct attn_kernels *k,
+                           const struct recurrent_kind *kind,
+                           const struct recurrent_state *s, const attnrun_tensor *x,
+                           int64_t d, void *packed)
 {
     int64_t columns = s->gates * s->hidden, rest = columns - s->split;
-    k->gemm_pack_f32(to, w, 1, s->inputs, (size_t)s->inputs, (size_t)columns);
-    to += s->w_floats;
-    k->gemm_pack_f32(to, r, 1, s->hidden, (size_t)s->hidden, (size_t)s->split);
-    to += s->r_floats;
+    uint8_t *to = (uint8_t *)packed + d * packed_bytes(s);
+    if (kind->quantized) {
+        attn_recurrent_pack_i8(k, s, &x[RECURRENT_W], &x[RECURRENT_R], d, to);
+        return;
+    }
+    const float *w = (const float *)x[RECURRENT_W].data + d * columns * s->inputs;
+    const float *r = (const float *)x[RECURRENT_R].data + d * columns * s->hidden;
+    k->gemm_pack_f32((float *)(void *)to, w, 1, s->inputs, (size_t)s->inputs,
+                     (size_t)columns);
+    to += s->w_bytes;
+    k->gemm_pack_f32((float *)(void *)to, r, 1, s->hidden, (size_t)s->hidden,
+                     (size_t)s->split);
+    to += s->r_bytes;
     if (rest > 0)
-        k->gemm_pack_f32(to, r + s->split * s->hidden, 1, s->hidden, (size_t)s->hidden,
-                         (size_t)rest);
+        k->gemm_pack_f32((float *)(void *)to, r + s->split * s->hidden, 1, s->hidden,
+                         (size_t)s->hidden, (size_t)rest);
 }
 
 attn_status attn_recurrent_pack(attnrun_pack *pack, const struct recurrent_kind *kind,
                                 int64_t *bytes, void *packed)
 {
     const attnrun_tensor *w = &pack->x[RECURRENT_W], *r = &pack->x[RECURRENT_R];
+    const int inner =
+        kind->quantized ? 2 : 1; /* the axis of G H; that of I is the other */
     *bytes = 0;
     if (w->data == NULL || r->data == NULL || w->rank != 3 || r->rank != 3 ||
-        w->dtype != ATTNRUN_F32 || w->dims[0] != r->dims[0] || w->dims[1] != r->dims[1] ||
-        r->dims[1] != kind->gates * r->dims[2] || tensor_count(r) <= 0)
+        w->dtype == ATTNRUN_F64 || w->dims[0] != r->dims[0] ||
+        w->dims[inner] != r->dims[inner] ||
+        r->dims[inner] != kind->gates * r->dims[3 - inner] || tensor_count(r) <= 0)
         return ATTNRUN_OK;
-    struct recurrent_state s = { .inputs = w->dims[2],
-                                 .hidden = r->dims[2],
+    struct recurrent_state s = { .inputs = w->dims[3 - inner],
+                                 .hidden = r->dims[3 - inner],
                                  .gates = kind->gates };
-    int64_t columns = s.gates * s.hidden;
-    s.split = kind->split_last ? columns - s.hidden : columns;
-    s.w_floats = s.inputs * round16(columns);
-    s.r_floats = s.hidden * round16(s.split);
-    s.r2_floats = s.hidden * round16(columns - s.split);
-    int64_t per_direction = s.w_floats + s.r_floats + s.r2_floats;
-    *bytes = 4 * per_direction * w->dims[0];
+    if (!set_sizes(pack->kernels, kind, &s))
+        return ATTNRUN_OK;
+    *bytes = packed_bytes(&s) * w->dims[0];
     if (packed == NULL)
         return ATTNRUN_OK;
     memset(packed, 0, (size_t)*bytes);
     for (int64_t d = 0; d < w->dims[0]; d++)
-        pack_direction(pack->kernels, &s, (const float *)w->data + d * columns * s.inputs,
-                       (const float *)r->data + d * columns * s.hidden,
-                       (float *)packed + d * per_direction);
+        pack_direction(pack->kernels, kind, &s, pack->x, d, packed);
     pack->replaces = 1u << RECURRENT_W | 1u << RECURRENT_R;
     return ATTNRUN_OK;
 }
 
-static const float *packed_of(const attnrun_step *step, const attnrun_work *work,
-                              int64_t d)
+const void *attn_recurrent_packed(const attnrun_step *step, const attnrun_work *work,
+                                  int64_t d)
 {
     const struct recurrent_state *s = step->state;
-    const float *packed = s->pack_in_run ? work->shared : step->node->packed;
-    return packed + d * (s->w_floats + s->r_floats + s->r2_floats);
+    const void *packed = s->pack_in_run ? work->shared : step->node->packed;
+    return (const uint8_t *)packed + d * packed_bytes(s);
 }
 
-/* ---- phases 0 and 1 ---- */
+/* ---- phases up to project_phase ---- */
 
 static attn_status check_lengths(const attnrun_step *step)
 {
@@ -241,26 +288,28 @@ static void prepare(const attnrun_step *step, const attnrun_work *work,
                     const struct recurrent_kind *kind, int64_t d)
 {
     const struct recurrent_state *s = step->state;
-    int64_t columns = s->gates * s->hidden;
-    float *shared = work->shared;
-    sum_bias(step, kind, d, shared + s->bias_at + d * columns);
+    float *bias = (float *)work->shared + s->bias_at + d * s->gates * s->hidden;
+    sum_bias(step, kind, d, bias);
     if (s->pack_in_run)
-        pack_direction(step->kernels, s,
-                       (const float *)step->x[RECURRENT_W].data + d * columns * s->inputs,
-                       (const float *)step->x[RECURRENT_R].data + d * columns * s->hidden,
-                       shared + d * (s->w_floats + s->r_floats + s->r2_floats));
+        pack_direction(step->kernels, kind, s, step->x, d, work->shared);
 }
 
-static void project(const attnrun_step *step, const attnrun_work *work, int64_t task)
+static void project(const attnrun_step *step, const attnrun_work *work,
+                    const struct recurrent_kind *kind, int64_t task)
 {
     const struct recurrent_state *s = step->state;
     int64_t columns = s->gates * s->hidden, rows = s->steps * s->batch;
-    int64_t column = task % s->column_blocks * PROJECT_COLUMNS;
-    int64_t row = task / s->column_blocks % s->row_blocks * PROJECT_ROWS;
+    int64_t column = task % s->column_blocks * RECURRENT_PROJECT_COLUMNS;
+    int64_t row = task / s->column_blocks % s->row_blocks * RECURRENT_PROJECT_ROWS;
     int64_t d = task / s->column_blocks / s->row_blocks;
-    int64_t n = columns - column < PROJECT_COLUMNS ? columns - column : PROJECT_COLUMNS;
-    int64_t m = rows - row < PROJECT_ROWS ? rows - row : PROJECT_ROWS;
+    int64_t n = columns - column < RECURRENT_PROJECT_COLUMNS ? columns - column
+                                                             : RECURRENT_PROJECT_COLUMNS;
+    int64_t m = rows - row < RECURRENT_PROJECT_ROWS ? rows - row : RECURRENT_PROJECT_ROWS;
     float *shared = work->shared;
+    if (kind->quantized) {
+        attn_recurrent_project_i8(step, work, d, row, m, column, n);
+        return;
+    }
     struct attn_epilogue bias = { .kind = ATTN_EPI_ADD,
                                   .alpha = 1.0f,
                                   .col = 1,
@@ -268,7 +317,7 @@ static void project(const attnrun_step *step, const attnrun_work *work, int64_t 
     struct attn_gemm_f32 g = {
         .a = (const float *)step->x[RECURRENT_X].data + row * s->inputs,
         .a_row = s->inputs,
-        .b = packed_of(step, work, d) + column * s->inputs,
+        .b = (const float *)attn_recurrent_packed(step, work, d) + column * s->inputs,
         .packed = 1,
         .c = shared + s->gates_at + (d * rows + row) * columns + column,
         .c_row = columns,
@@ -282,7 +331,7 @@ static void project(const attnrun_step *step, const attnrun_work *work, int64_t 
     attn_gemm_pieces(step->kernels, &g);
 }
 
-/* ---- phase 2 ---- */
+/* ---- the steps ---- */
 
 /* The row of time t and sequence b in X and in the projections. */
 int64_t attn_recurrent_time_row(const attnrun_step *step, int64_t t, int64_t b)
@@ -409,8 +458,8 @@ static attn_status walk(const attnrun_step *step, const attnrun_work *work,
     cell.extra = cell.c + RECURRENT_BLOCK * s->hidden;
     cell.gates = cell.extra + RECURRENT_BLOCK * s->hidden;
     float *kept = cell.gates + RECURRENT_BLOCK * columns;
-    cell.r = packed_of(step, work, d) + s->w_floats;
-    cell.r2 = cell.r + s->r_floats;
+    cell.r = (const uint8_t *)attn_recurrent_packed(step, work, d) + s->w_bytes;
+    cell.r2 = (const uint8_t *)cell.r + s->r_bytes;
     if (op_has_in(step, RECURRENT_B))
         cell.bias_r = (const float *)step->x[RECURRENT_B].data + (2 * d + 1) * columns;
     if (op_has_in(step, RECURRENT_P))
@@ -439,15 +488,18 @@ attn_status attn_recurrent_run(const attnrun_step *step, const attnrun_work *wor
 {
     if (work->phase == 0)
         TRY(check_lengths(step));
+    const struct recurrent_state *s = step->state;
     if (step->x[RECURRENT_X].dtype == ATTNRUN_F64)
         return attn_recurrent_run_f64(step, work);
+    if (work->phase > 0 && work->phase < s->project_phase)
+        return attn_recurrent_quantize_i8(step, work);
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (work->phase == 0)
             prepare(step, work, kind, task);
-        else if (work->phase == 1)
-            project(step, work, task);
+        else if (work->phase == s->project_phase)
+            project(step, work, kind, task);
         else
             TRY(walk(step, work, kind, task));
     }

@@ -5,8 +5,9 @@
  * X [T,B,I]  W [D,G H,I]  R [D,G H,H]  B [D,2 G H]  initial_h, initial_c [D,B,H]  P [D,3
  * H] Y [T,D,B,H]  Y_h, Y_c [D,B,H];  with layout 1 X [B,T,I], Y [B,T,D,H], states [B,D,H]
  *
- * Phases: 0 bias sums, and packing where the weights are no constants; 1 X W' + bias for
- * all steps; 2 the steps, one task per direction and block of sequences. */
+ * Phases: 0 bias sums, and packing where the weights are no constants; project_phase: X W'
+ * + bias for all steps; then the steps, one task per direction and block of sequences. With
+ * weights of bytes (recurrent_i8.c) X is quantized in three phases before project_phase. */
 #ifndef ATTN_OPS_RECURRENT_H
 #define ATTN_OPS_RECURRENT_H
 
@@ -21,10 +22,16 @@ enum {
     RECURRENT_LENGTHS,
     RECURRENT_H0,
     RECURRENT_C0,
-    RECURRENT_P
+    RECURRENT_P,
+    /* Of DynamicQuantizeLSTM: */
+    RECURRENT_W_SCALE,
+    RECURRENT_W_ZERO,
+    RECURRENT_R_SCALE,
+    RECURRENT_R_ZERO
 };
 enum { RECURRENT_FORWARD, RECURRENT_REVERSE, RECURRENT_BIDIRECTIONAL };
 enum { RECURRENT_BLOCK = 8, RECURRENT_FUNCTIONS = 3 };
+enum { RECURRENT_PROJECT_ROWS = 64, RECURRENT_PROJECT_COLUMNS = 512 }; /* of a task */
 
 struct recurrent_args {
     attnrun_strings activations;
@@ -35,13 +42,15 @@ struct recurrent_args {
 };
 
 #define RECURRENT_ATTR_ROWS                                                              \
+    RECURRENT_TIME_FIRST_ROWS, ATTR_FLAG(struct recurrent_args, layout, 0)
+#define RECURRENT_TIME_FIRST_ROWS                                                        \
     ATTR_STRINGS(struct recurrent_args, activations),                                    \
         ATTR_FLOATS(struct recurrent_args, activation_alpha),                            \
         ATTR_FLOATS(struct recurrent_args, activation_beta),                             \
         ATTR_FLOAT(struct recurrent_args, clip, 0.0f),                                   \
         ATTR_ENUM(struct recurrent_args, direction, "forward|reverse|bidirectional", 0), \
         ATTR_INT(struct recurrent_args, hidden_size, OP_INT_ABSENT),                     \
-        ATTR_FLAG(struct recurrent_args, layout, 0), ATTR_IGNORED("output_sequence")
+        ATTR_IGNORED("output_sequence")
 
 struct recurrent_function {
     int32_t kind;
@@ -53,9 +62,11 @@ struct recurrent_state {
     int32_t directions;
     int32_t pack_in_run;
     struct recurrent_function functions[2][RECURRENT_FUNCTIONS];
-    int64_t split;                         /* columns of R in its first packed part */
-    int64_t w_floats, r_floats, r2_floats; /* packed, per direction */
-    int64_t packed_at, bias_at, gates_at;  /* float offsets in shared memory */
+    int64_t split;                      /* columns of R in its first packed part */
+    int64_t w_bytes, r_bytes, r2_bytes; /* packed, per direction */
+    int64_t bias_at, gates_at;          /* float offsets in shared memory */
+    int64_t range_at, bytes_at;         /* byte offsets of X's range and of X as bytes */
+    int32_t project_phase;
     int64_t row_blocks, column_blocks, blocks;
     int64_t gemm_floats; /* of scratch; then h, c, gates, extra of a block */
 };
@@ -64,8 +75,8 @@ struct recurrent_state {
 struct recurrent_cell {
     const attnrun_step *step;
     const struct recurrent_state *state;
-    const float *r;      /* packed R: the first `split` columns */
-    const float *r2;     /* packed R: the other columns */
+    const void *r;       /* packed R: the first `split` columns */
+    const void *r2;      /* packed R: the other columns */
     const float *bias_r; /* R's half of B of this direction, or NULL */
     const float *peephole;
     float *h, *c, *gates, *extra, *scratch;
@@ -81,6 +92,7 @@ struct recurrent_kind {
     bool cell_state;                              /* has Y_c */
     bool split_last;                              /* the last gate of R is packed apart */
     bool keep_bias_r; /* R's bias of the last gate is not added to X W' */
+    bool quantized;   /* W [D,I,G H] and R [D,H,G H] are bytes with scales */
     recurrent_cell_fn cell;
 };
 
@@ -113,7 +125,32 @@ void attn_recurrent_apply(const struct attn_kernels *kernels,
 void attn_recurrent_clip(const struct recurrent_cell *cell, float *x, int64_t n);
 /* out[rows][n] (row stride `out_row`) += h[rows][H] times packed columns. */
 void attn_recurrent_product(const struct recurrent_cell *cell, const float *h,
-                            const float *packed, int64_t n, float *out, int64_t out_row,
+                            const void *packed, int64_t n, float *out, int64_t out_row,
                             bool add);
+/* Direction d of the packed weights: W, R, the rest of R. */
+const void *attn_recurrent_packed(const attnrun_step *step, const attnrun_work *work,
+                                  int64_t d);
+
+/* recurrent_i8.c: the same for weights of bytes; rows of X and h are quantized to u8, X by
+ * the range of all its steps, h by that of each row. */
+attn_status attn_recurrent_check_i8(const attnrun_step *step, attnrun_dim directions,
+                                    attnrun_dim inputs, attnrun_dim hidden,
+                                    attnrun_dim gates);
+bool attn_recurrent_sizes_i8(const struct attn_kernels *kernels,
+                             struct recurrent_state *s);
+/* Shared memory from step->shared_bytes on, phases 1 to 3; returns the bytes of scratch
+ * that products take, -1 where that overflows. */
+int64_t attn_recurrent_plan_i8(attnrun_step *step);
+void attn_recurrent_pack_i8(const struct attn_kernels *kernels,
+                            const struct recurrent_state *s, const attnrun_tensor *w,
+                            const attnrun_tensor *r, int64_t d, void *to);
+attn_status attn_recurrent_quantize_i8(const attnrun_step *step,
+                                       const attnrun_work *work);
+/* Rows [row, row + m) of X times columns [column, column + n) of W, with the bias. */
+void attn_recurrent_project_i8(const attnrun_step *step, const attnrun_work *work,
+                               int64_t d, int64_t row, int64_t m, int64_t column,
+                               int64_t n);
+/* gates += h R */
+void attn_recurrent_gates_i8(const struct recurrent_cell *cell);
 
 #endif
