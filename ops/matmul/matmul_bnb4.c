@@ -11,7 +11,7 @@
  * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
 #include "nbits.h"
 
-enum { A, B, ABSMAX, PANELS_A_TASK = 4 };
+enum { B = 1, ABSMAX };
 
 struct bnb4_args {
     int64_t K, N, block_size, quant_type, transB, training_mode;
@@ -35,11 +35,6 @@ static const float tables[2][16] = {
       0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f,
       0.33791524171829224f, 0.44070982933044434f, 0.5626170039176941f,
       0.7229568362236023f, 1.0f },
-};
-
-struct bnb4_state {
-    struct attn_nbits_layout layout;
-    struct attn_nbits_plan plan;
 };
 
 static int64_t gcd(int64_t a, int64_t b)
@@ -67,78 +62,46 @@ static bool layout_of(const struct bnb4_args *args, const struct attn_kernels *k
     return attn_nbits_layout(kernels, l);
 }
 
-static attn_status check_count(const attnrun_step *step, int in, int64_t elements,
-                               int64_t each)
-{
-    const attnrun_type *x = &step->in[in];
-    const int64_t n = elements / each + (elements % each != 0);
-    if (x->rank < 0 ||
-        dim_may_equal(op_dims_product(step, x->dims, 0, x->rank), dim_of(n)))
-        return ATTNRUN_OK;
-    return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected %lld elements",
-                         (long long)n);
-}
-
 static attn_status check_args(const attnrun_step *step, const struct bnb4_args *args)
 {
     int64_t elements;
     if (args->quant_type != 0 && args->quant_type != 1)
         return op_fail(step, ATTNRUN_E_ATTR, "quant_type is %lld, expected 0 or 1",
                        (long long)args->quant_type);
-    if (args->block_size < 16 || args->block_size > 1 << 20 ||
-        (args->block_size & (args->block_size - 1)) != 0)
-        return op_fail(step, ATTNRUN_E_ATTR,
-                       "block_size is %lld, expected a power of 2 from 16 on",
-                       (long long)args->block_size);
-    if (args->K < 1 || args->N < 1 || !ck_mul(args->K, args->N, &elements) ||
-        elements > ATTN_MAX_ELEMENTS)
-        return op_fail(step, ATTNRUN_E_ATTR, "K is %lld and N %lld, expected over 0",
-                       (long long)args->K, (long long)args->N);
+    TRY(attn_nbits_check_sizes(step, args->block_size, args->K, args->N));
+    if (!ck_mul(args->K, args->N, &elements) || elements > ATTN_MAX_ELEMENTS)
+        return op_fail(step, ATTNRUN_E_LIMIT, "the matrix is too large");
     if (args->transB != 1)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED, "transB is %lld, expected 1",
                        (long long)args->transB);
-    TRY(check_count(step, B, elements, 2));
-    return check_count(step, ABSMAX, elements, args->block_size);
+    TRY(attn_nbits_check_count(step, B, elements / 2 + elements % 2, 1));
+    return attn_nbits_check_count(
+        step, ABSMAX, elements / args->block_size + (elements % args->block_size != 0),
+        1);
 }
 
 static attn_status bnb4_infer(attnrun_step *step)
 {
     const struct bnb4_args *args = step->args;
-    const attnrun_type *a = &step->in[A];
-    struct bnb4_state *state = step->state;
-    struct attn_nbits_layout *l = &state->layout;
-    attnrun_dim dims[ATTNRUN_MAX_RANK];
+    struct attn_nbits_state *state = step->state;
     TRY(check_args(step, args));
-    TRY(op_need_rank_between(step, A, 1, ATTNRUN_MAX_RANK));
-    if (a->rank < 0)
-        return op_out(step, 0, a->dtype, -1, NULL);
-    TRY(op_need_dim(step, A, a->rank - 1, dim_of(args->K), "attribute K"));
-    memcpy(dims, a->dims, sizeof dims);
-    dims[a->rank - 1] = dim_of(args->N);
-    TRY(op_out(step, 0, a->dtype, a->rank, dims));
+    TRY(attn_nbits_output(step, args->K, args->N));
     if (!step->concrete)
         return ATTNRUN_OK;
-    if (!layout_of(args, step->kernels, l))
+    if (!layout_of(args, step->kernels, &state->layout))
         return op_fail(step, ATTNRUN_E_LIMIT, "the matrix is too large");
-    TRY(attn_nbits_plan(step, l, op_count(a, 0, a->rank - 1), &state->plan));
-    const int first = step->node->packed == NULL;
-    if (first) {
-        step->shared_bytes = l->bytes;
-        op_tasks(step, 0, (l->panels + PANELS_A_TASK - 1) / PANELS_A_TASK,
-                 l->k < 1 << 20 ? l->k * 200 : 200 << 20);
-    }
-    op_tasks(step, first, state->plan.n_tasks, state->plan.task_cost);
-    step->scratch_bytes = state->plan.scratch_bytes;
-    return ATTNRUN_OK;
+    return attn_nbits_tasks(step);
 }
 
-/* Panels [begin, end) of memory that was zeroed; with panel 0 what all share. */
-static void pack_panels(const struct attn_nbits_layout *l, const struct bnb4_args *args,
+/* With panel 0 comes what all share. */
+static attn_status fill(const attnrun_node *node, const struct attn_nbits_layout *l,
                         const attnrun_tensor *x, int64_t begin, int64_t end, uint8_t *to)
 {
+    const struct bnb4_args *args = node->args;
     const uint8_t *b = x[B].data;
     const float *absmax = x[ABSMAX].data;
     float *scale = (float *)(void *)(to + l->scale_at);
+    attn_nbits_clear(l, begin, end, to);
     if (begin == 0)
         memcpy(to + l->table_at, tables[args->quant_type], sizeof tables[0]);
     for (int32_t k = 0; begin == 0 && l->by_group && k < l->k; k++) {
@@ -154,6 +117,7 @@ static void pack_panels(const struct attn_nbits_layout *l, const struct bnb4_arg
             scale[attn_nbits_scale(l, i, j)] =
                 absmax[(j * l->k + i * l->block) / args->block_size];
     }
+    return ATTNRUN_OK;
 }
 
 static attn_status bnb4_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
@@ -168,43 +132,14 @@ static attn_status bnb4_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     if (packed == NULL)
         return ATTNRUN_OK;
     memset(packed, 0, (size_t)l.bytes);
-    pack_panels(&l, pack->args, pack->x, 0, l.panels, packed);
+    TRY(fill(pack->node, &l, pack->x, 0, l.panels, packed));
     pack->replaces = 1u << B | 1u << ABSMAX;
     return ATTNRUN_OK;
 }
 
-/* The panels of a task in shared memory, whose content is undefined before. */
-static void pack_task(const attnrun_step *step, const attnrun_work *work, int64_t task)
-{
-    const struct attn_nbits_layout *l = &((struct bnb4_state *)step->state)->layout;
-    const int64_t begin = task * PANELS_A_TASK, bytes = (l->k + 1) / 2 * l->width;
-    const int64_t end =
-        begin + PANELS_A_TASK < l->panels ? begin + PANELS_A_TASK : l->panels;
-    const int64_t scales = l->blocks * l->width * 4;
-    uint8_t *to = work->shared;
-    memset(to + begin * bytes, 0, (size_t)((end - begin) * bytes));
-    memset(to + l->scale_at + begin * scales, 0, (size_t)((end - begin) * scales));
-    pack_panels(l, step->args, step->x, begin, end, to);
-}
-
 static attn_status bnb4_run(const attnrun_step *step, const attnrun_work *work)
 {
-    const struct bnb4_state *state = step->state;
-    const void *packed = step->node->packed;
-    if (packed == NULL && work->phase == 0) {
-        for (int64_t t = work->begin; t < work->end; t++) {
-            if (OP_CANCELLED(work))
-                return ATTNRUN_E_CANCELLED;
-            pack_task(step, work, t);
-        }
-        return ATTNRUN_OK;
-    }
-    const struct attn_nbits_operands o = {
-        .a = step->x[A].data,
-        .y = step->y[0].data,
-        .b = attn_nbits_at(&state->layout, packed != NULL ? packed : work->shared, 0.0f)
-    };
-    return attn_nbits_run(&state->layout, &state->plan, step->kernels, &o, work);
+    return attn_nbits_op_run(step, work, fill, 0.0f, NULL);
 }
 
 const attnrun_op_def op_matmul_bnb4_1 = {
@@ -216,7 +151,7 @@ const attnrun_op_def op_matmul_bnb4_1 = {
     .outputs = "Y:T1",
     .types = "T1=f32",
     .args_bytes = sizeof(struct bnb4_args),
-    .state_bytes = sizeof(struct bnb4_state),
+    .state_bytes = sizeof(struct attn_nbits_state),
     .attrs = bnb4_attrs,
     .infer = bnb4_infer,
     .pack = bnb4_pack,

@@ -5,6 +5,7 @@ enum {
     KC = ATTN_GEMM_KC,
     ROWS = 2 * ATTN_GEMM_MC, /* of A that share the floats of a piece of a panel */
     PANELS = 4,              /* of a task with many rows: their floats stay in L2 */
+    PACK_PANELS = 4,         /* of a task that packs */
     TASK_NS = 25000
 };
 
@@ -60,11 +61,66 @@ struct attn_nbits attn_nbits_at(const struct attn_nbits_layout *l, const void *p
     return b;
 }
 
+/* ---- panels ---- */
+
+void attn_nbits_clear(const struct attn_nbits_layout *l, int64_t begin, int64_t end,
+                      uint8_t *to)
+{
+    const int64_t per = 8 / l->bits, panel = ceil_div(l->k, per) * l->width;
+    const int64_t scales = l->blocks * l->width, n = end - begin;
+    const int64_t zero = l->zeros == NBITS_ZERO_U8 ? 1 : 4;
+    memset(to + begin * panel, 0, (size_t)(n * panel));
+    memset(to + l->scale_at + begin * scales * 4, 0, (size_t)(n * scales * 4));
+    if (l->zeros != NBITS_ZERO_ONE)
+        memset(to + l->zero_at + begin * scales * zero, 0, (size_t)(n * scales * zero));
+}
+
+static void fill_column(const struct attn_nbits_layout *l,
+                        const struct attn_nbits_source *from, int64_t j, uint8_t *to)
+{
+    const int64_t per = 8 / l->bits, line = from->first + j * from->step;
+    const uint8_t *b = from->b + line * from->b_line;
+    const uint8_t mask = (uint8_t)((1 << l->bits) - 1);
+    uint8_t *q = to + j / l->width * ceil_div(l->k, per) * l->width + j % l->width;
+    for (int64_t k = 0; k < l->k; k += per) /* places past k are junk that nobody reads */
+        q[k / per * l->width] = b[k / per];
+    float *scale = (float *)(void *)(to + l->scale_at);
+    float *zero = (float *)(void *)(to + l->zero_at);
+    for (int64_t i = 0; i < l->blocks; i++) {
+        const int64_t at = attn_nbits_scale(l, i, j), z = line * from->zero_line + i;
+        scale[at] = from->scales[line * from->scale_line + i];
+        if (l->zeros == NBITS_ZERO_F32)
+            zero[at] = from->zeros_f32[z];
+        else if (l->zeros == NBITS_ZERO_U8)
+            to[l->zero_at + at] = from->zeros_u8[z / per] >> (z % per * l->bits) & mask;
+    }
+}
+
+void attn_nbits_fill(const struct attn_nbits_layout *l,
+                     const struct attn_nbits_source *from, int64_t begin, int64_t end,
+                     uint8_t *to)
+{
+    for (int64_t p = begin; p < end; p++) {
+        if ((p + 1) * l->width > l->n)
+            attn_nbits_clear(l, p, p + 1, to);
+        for (int64_t j = p * l->width; j < least(l->n, (p + 1) * l->width); j++)
+            fill_column(l, from, j, to);
+    }
+}
+
 /* ---- plan ---- */
 
 static bool few(const struct attn_nbits_layout *l, int64_t rows)
 {
     return rows <= ATTN_NBITS_ROWS && !l->by_group;
+}
+
+int64_t attn_nbits_scratch(const struct attn_nbits_layout *l, int64_t m)
+{
+    if (few(l, m))
+        return 0;
+    return 4 * (PANELS * l->width * KC +
+                (int64_t)attn_gemm_scratch((size_t)m, (size_t)(PANELS * l->width), KC));
 }
 
 attn_status attn_nbits_plan(const attnrun_step *step, const struct attn_nbits_layout *l,
@@ -83,10 +139,7 @@ attn_status attn_nbits_plan(const attnrun_step *step, const struct attn_nbits_la
         plan->m_block = ceil_div(ceil_div(rows, blocks), 8) * 8;
         plan->n_panels = PANELS;
         cost = panel / 4 + panel * (double)least(rows, plan->m_block) / 60;
-        plan->scratch_bytes =
-            4 * (PANELS * l->width * KC +
-                 (int64_t)attn_gemm_scratch((size_t)least(rows, plan->m_block),
-                                            (size_t)(PANELS * l->width), KC));
+        plan->scratch_bytes = attn_nbits_scratch(l, least(rows, plan->m_block));
     }
     plan->n_panels = least(plan->n_panels, l->panels);
     plan->m_blocks = ceil_div(rows, plan->m_block);
@@ -100,69 +153,77 @@ attn_status attn_nbits_plan(const attnrun_step *step, const struct attn_nbits_la
 
 /* ---- run ---- */
 
-static attn_status run_few(const struct attn_nbits_layout *l,
-                           const struct attn_nbits_plan *plan,
-                           const struct attn_kernels *kernels,
-                           const struct attn_nbits_operands *o, const attnrun_work *work,
-                           int64_t task)
+static attn_status multiply_few(const struct attn_nbits_layout *l,
+                                const struct attn_kernels *kernels,
+                                const struct attn_nbits_block *o)
 {
-    const int64_t first = task * plan->n_panels;
-    for (int64_t p = first; p < least(l->panels, first + plan->n_panels); p++) {
-        const int64_t j = p * l->width;
-        if (OP_CANCELLED(work))
+    for (int64_t j = 0; j < o->n; j += l->width) {
+        if (__atomic_load_n(o->cancel, __ATOMIC_RELAXED) != 0)
             return ATTNRUN_E_CANCELLED;
-        kernels->nbits_rows_f32(o->y + j, l->n, o->a, l->k, (size_t)plan->rows, &o->b,
-                                (size_t)p, (size_t)least(l->width, l->n - j),
+        kernels->nbits_rows_f32(o->c + j, o->c_row, o->a, o->a_row, (size_t)o->m, o->b,
+                                (size_t)((o->column + j) / l->width),
+                                (size_t)least(l->width, o->n - j),
                                 o->bias != NULL ? o->bias + j : NULL);
     }
     return ATTNRUN_OK;
 }
 
-/* Floats of rows k0 … k0 + k - 1 of all panels of a task; the last one may be of one
+/* Floats of rows k0 … k0 + k - 1 of n columns from a panel on; the last panel may be of one
  * vector. */
 static void unpack(const struct attn_nbits_layout *l, const struct attn_kernels *kernels,
-                   const struct attn_nbits_operands *o, int64_t panel, int64_t n,
-                   int64_t k0, int64_t k, float *to)
+                   const struct attn_nbits *b, int64_t panel, int64_t n, int64_t k0,
+                   int64_t k, float *to)
 {
     const int64_t half = l->width / 2;
     for (int64_t j = 0; j < n; j += l->width, panel++)
-        kernels->nbits_unpack_f32(to + j * k, &o->b, (size_t)panel, (size_t)k0, (size_t)k,
+        kernels->nbits_unpack_f32(to + j * k, b, (size_t)panel, (size_t)k0, (size_t)k,
                                   (size_t)(n - j <= half ? half : l->width));
 }
 
-static attn_status run_many(const struct attn_nbits_layout *l,
-                            const struct attn_nbits_plan *plan,
-                            const struct attn_kernels *kernels,
-                            const struct attn_nbits_operands *o, const attnrun_work *work,
-                            int64_t task)
+/* Up to PANELS panels. */
+static attn_status multiply_many(const struct attn_nbits_layout *l,
+                                 const struct attn_kernels *kernels,
+                                 const struct attn_nbits_block *o)
 {
-    const int64_t panel = task % plan->n_blocks * plan->n_panels;
-    const int64_t i = task / plan->n_blocks * plan->m_block, j = panel * l->width;
-    const int64_t n = least(l->n - j, plan->n_panels * l->width);
-    const struct attn_epilogue add = { .kind = ATTN_EPI_ADD,
-                                       .alpha = 1.0f,
-                                       .col = 1,
-                                       .data = o->bias != NULL ? o->bias + j : NULL };
-    float *floats = work->scratch;
-    struct attn_gemm_f32 g = { .b = floats,
+    const struct attn_epilogue add = {
+        .kind = ATTN_EPI_ADD, .alpha = 1.0f, .col = 1, .data = o->bias
+    };
+    struct attn_gemm_f32 g = { .b = o->scratch,
                                .packed = 1,
-                               .a_row = l->k,
-                               .c = o->y + i * l->n + j,
-                               .c_row = l->n,
-                               .m = (size_t)least(plan->rows - i, plan->m_block),
-                               .n = (size_t)n,
+                               .a_row = o->a_row,
+                               .c = o->c,
+                               .c_row = o->c_row,
+                               .m = (size_t)o->m,
+                               .n = (size_t)o->n,
                                .epilogue = &add,
-                               .scratch = floats + PANELS * l->width * KC };
+                               .scratch = o->scratch + PANELS * l->width * KC };
     for (int64_t k0 = 0; k0 == 0 || k0 < l->k; k0 += KC) {
         const int64_t k = least(l->k - k0, KC);
-        if (OP_CANCELLED(work))
+        if (__atomic_load_n(o->cancel, __ATOMIC_RELAXED) != 0)
             return ATTNRUN_E_CANCELLED;
-        unpack(l, kernels, o, panel, n, k0, k, floats);
-        g.a = o->a + i * l->k + k0;
+        unpack(l, kernels, o->b, o->column / l->width, o->n, k0, k, o->scratch);
+        g.a = o->a + k0;
         g.k = (size_t)k;
         g.accumulate = k0 > 0;
         g.n_epilogue = o->bias != NULL && k0 + k == l->k;
         TRY(attn_gemm_pieces(kernels, &g));
+    }
+    return ATTNRUN_OK;
+}
+
+attn_status attn_nbits_multiply(const struct attn_nbits_layout *l,
+                                const struct attn_kernels *kernels,
+                                const struct attn_nbits_block *block)
+{
+    if (few(l, block->m))
+        return multiply_few(l, kernels, block);
+    struct attn_nbits_block part = *block;
+    for (int64_t j = 0; j < block->n; j += PANELS * l->width) {
+        part.column = block->column + j;
+        part.n = least(block->n - j, PANELS * l->width);
+        part.c = block->c + j;
+        part.bias = block->bias != NULL ? block->bias + j : NULL;
+        TRY(multiply_many(l, kernels, &part));
     }
     return ATTNRUN_OK;
 }
@@ -172,8 +233,107 @@ attn_status attn_nbits_run(const struct attn_nbits_layout *l,
                            const struct attn_kernels *kernels,
                            const struct attn_nbits_operands *o, const attnrun_work *work)
 {
-    const bool few_rows = few(l, plan->rows);
-    for (int64_t task = work->begin; task < work->end; task++)
-        TRY((few_rows ? run_few : run_many)(l, plan, kernels, o, work, task));
+    for (int64_t task = work->begin; task < work->end; task++) {
+        const int64_t i = task / plan->n_blocks * plan->m_block;
+        const int64_t j = task % plan->n_blocks * plan->n_panels * l->width;
+        const struct attn_nbits_block block = {
+            .b = &o->b,
+            .a = o->a + i * l->k,
+            .bias = o->bias != NULL ? o->bias + j : NULL,
+            .c = o->y + i * l->n + j,
+            .scratch = work->scratch,
+            .a_row = l->k,
+            .c_row = l->n,
+            .m = least(plan->rows - i, plan->m_block),
+            .column = j,
+            .n = least(l->n - j, plan->n_panels * l->width),
+            .cancel = work->cancel,
+        };
+        TRY(attn_nbits_multiply(l, kernels, &block));
+    }
     return ATTNRUN_OK;
+}
+
+/* ---- operators of one matrix ---- */
+
+attn_status attn_nbits_check_count(const attnrun_step *step, int in, int64_t lines,
+                                   int64_t each)
+{
+    int64_t n;
+    if (!op_has_in(step, in) || !op_rank_known(step, in))
+        return ATTNRUN_OK;
+    const attnrun_type *x = &step->in[in];
+    attnrun_dim count = op_dims_product(step, x->dims, 0, x->rank);
+    if (!ck_mul(lines, each, &n) || !dim_may_equal(count, dim_of(n)))
+        return op_fail_input(step, in, ATTNRUN_E_SHAPE,
+                             "expected %lld times %lld elements", (long long)lines,
+                             (long long)each);
+    return ATTNRUN_OK;
+}
+
+attn_status attn_nbits_check_sizes(const attnrun_step *step, int64_t block_size,
+                                   int64_t k, int64_t n)
+{
+    if (block_size < 16 || block_size > 1 << 20 || (block_size & (block_size - 1)) != 0)
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "block_size is %lld, expected a power of 2 from 16 on",
+                       (long long)block_size);
+    if (k < 1 || n < 1 || k > ATTN_MAX_DIM || n > ATTN_MAX_DIM)
+        return op_fail(step, ATTNRUN_E_ATTR, "K is %lld and N %lld, expected over 0",
+                       (long long)k, (long long)n);
+    return ATTNRUN_OK;
+}
+
+attn_status attn_nbits_output(attnrun_step *step, int64_t k, int64_t n)
+{
+    const attnrun_type *a = &step->in[0];
+    attnrun_dim dims[ATTNRUN_MAX_RANK];
+    TRY(op_need_rank_between(step, 0, 1, ATTNRUN_MAX_RANK));
+    if (a->rank < 0)
+        return op_out(step, 0, a->dtype, -1, NULL);
+    TRY(op_need_dim(step, 0, a->rank - 1, dim_of(k), "attribute K"));
+    memcpy(dims, a->dims, sizeof dims);
+    dims[a->rank - 1] = dim_of(n);
+    return op_out(step, 0, a->dtype, a->rank, dims);
+}
+
+attn_status attn_nbits_tasks(attnrun_step *step)
+{
+    struct attn_nbits_state *state = step->state;
+    const struct attn_nbits_layout *l = &state->layout;
+    const attnrun_type *a = &step->in[0];
+    TRY(attn_nbits_plan(step, l, op_count(a, 0, a->rank - 1), &state->plan));
+    const int first = step->node->packed == NULL;
+    if (first) {
+        step->shared_bytes = l->bytes;
+        op_tasks(step, 0, ceil_div(l->panels, PACK_PANELS),
+                 l->k < 1 << 20 ? l->k * 200 : 200 << 20);
+    }
+    op_tasks(step, first, state->plan.n_tasks, state->plan.task_cost);
+    step->scratch_bytes = state->plan.scratch_bytes;
+    return ATTNRUN_OK;
+}
+
+attn_status attn_nbits_op_run(const attnrun_step *step, const attnrun_work *work,
+                              attn_nbits_fill_fn fill, float zero, const float *bias)
+{
+    const struct attn_nbits_state *state = step->state;
+    const struct attn_nbits_layout *l = &state->layout;
+    const void *packed = step->node->packed;
+    if (packed == NULL && work->phase == 0) {
+        for (int64_t t = work->begin; t < work->end; t++) {
+            if (OP_CANCELLED(work))
+                return ATTNRUN_E_CANCELLED;
+            TRY(fill(step->node, l, step->x, t * PACK_PANELS,
+                     least(l->panels, (t + 1) * PACK_PANELS), work->shared));
+        }
+        return ATTNRUN_OK;
+    }
+    const struct attn_nbits_operands o = {
+        .a = step->x[0].data,
+        .bias = bias,
+        .y = step->y[0].data,
+        .b = attn_nbits_at(l, packed != NULL ? packed : work->shared, zero)
+    };
+    return attn_nbits_run(l, &state->plan, step->kernels, &o, work);
 }

@@ -29,6 +29,9 @@ bool attn_nbits_layout(const struct attn_kernels *kernels, struct attn_nbits_lay
 /* The parts of packed memory; `zero` for NBITS_ZERO_ONE. */
 struct attn_nbits attn_nbits_at(const struct attn_nbits_layout *l, const void *packed,
                                 float zero);
+/* Zeros panels [begin, end), whose places and scales are then written one by one. */
+void attn_nbits_clear(const struct attn_nbits_layout *l, int64_t begin, int64_t end,
+                      uint8_t *to);
 /* Puts q in the place of row k, column j; the memory was zeroed before. */
 static inline void attn_nbits_put(const struct attn_nbits_layout *l, uint8_t *packed,
                                   int64_t k, int64_t j, uint8_t q)
@@ -43,6 +46,19 @@ static inline int64_t attn_nbits_scale(const struct attn_nbits_layout *l, int64_
 {
     return (j / l->width * l->blocks + block) * l->width + j % l->width;
 }
+
+/* A matrix as files hold it: column j is line first + j * step. A line is b_line bytes of
+ * elements, the first in the low bits of a byte, and has scale_line scales and zero_line
+ * zero points (packed as the elements, or floats). */
+struct attn_nbits_source {
+    const uint8_t *b, *zeros_u8; /* zeros: as layout.zeros says */
+    const float *scales, *zeros_f32;
+    int64_t first, step, b_line, scale_line, zero_line;
+};
+/* Panels [begin, end); the columns that fill up the last one are zeros. */
+void attn_nbits_fill(const struct attn_nbits_layout *l,
+                     const struct attn_nbits_source *from, int64_t begin, int64_t end,
+                     uint8_t *to);
 
 struct attn_nbits_plan {
     int64_t rows;               /* of A */
@@ -61,5 +77,45 @@ attn_status attn_nbits_run(const struct attn_nbits_layout *l,
                            const struct attn_nbits_plan *plan,
                            const struct attn_kernels *kernels,
                            const struct attn_nbits_operands *o, const attnrun_work *work);
+
+/* m rows of A times columns [column, column + n) of B, where `column` begins a panel; as
+ * many tasks' worth of arithmetic as m and n say. `scratch`: attn_nbits_scratch(l, m)
+ * bytes, none for up to ATTN_NBITS_ROWS rows without g_idx. */
+struct attn_nbits_block {
+    const struct attn_nbits *b;
+    const float *a, *bias; /* bias: of column `column` on, or NULL */
+    float *c, *scratch;
+    int64_t a_row, c_row, m, column, n;
+    const int32_t *cancel;
+};
+int64_t attn_nbits_scratch(const struct attn_nbits_layout *l, int64_t m);
+attn_status attn_nbits_multiply(const struct attn_nbits_layout *l,
+                                const struct attn_kernels *kernels,
+                                const struct attn_nbits_block *block);
+
+/* ---- operators of one such matrix: A (…, K) is input 0 ---- */
+
+struct attn_nbits_state {
+    struct attn_nbits_layout layout;
+    struct attn_nbits_plan plan;
+};
+/* Writes panels [begin, end) of undefined memory from inputs x. */
+typedef attn_status (*attn_nbits_fill_fn)(const attnrun_node *node,
+                                          const struct attn_nbits_layout *l,
+                                          const attnrun_tensor *x, int64_t begin,
+                                          int64_t end, uint8_t *to);
+/* Y is (…, n). */
+attn_status attn_nbits_output(attnrun_step *step, int64_t k, int64_t n);
+/* Of the state's layout: tasks, and a phase before that packs where nothing is packed. */
+attn_status attn_nbits_tasks(attnrun_step *step);
+/* Fails unless input `in`, where it is there, has n elements (lines of `each`). */
+attn_status attn_nbits_check_count(const attnrun_step *step, int in, int64_t lines,
+                                   int64_t each);
+/* block_size, K and N of the attributes. */
+attn_status attn_nbits_check_sizes(const attnrun_step *step, int64_t block_size,
+                                   int64_t k, int64_t n);
+/* zero: for NBITS_ZERO_ONE; bias may be NULL. */
+attn_status attn_nbits_op_run(const attnrun_step *step, const attnrun_work *work,
+                              attn_nbits_fill_fn fill, float zero, const float *bias);
 
 #endif
