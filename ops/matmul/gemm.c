@@ -143,18 +143,6 @@ static int move_epilogue(const struct attn_gemm *g, const struct attn_gemm_opera
     return n;
 }
 
-static int32_t stored_as(int32_t dtype)
-{
-    return dtype == ATTNRUN_F16    ? ATTN_B_F16
-           : dtype == ATTNRUN_BF16 ? ATTN_B_BF16
-                                   : ATTN_B_F32;
-}
-
-static const void *element(int32_t dtype, const void *data, int64_t index)
-{
-    return (const char *)data + index * (stored_as(dtype) == ATTN_B_F32 ? 4 : 2);
-}
-
 static void run_piece(const struct attn_kernels *kernels, struct attn_gemm_f32 g,
                       size_t column, size_t columns, size_t block, size_t blocks)
 {
@@ -234,10 +222,10 @@ static attn_status run_columns(const struct attn_gemm *g,
     float *copy = t.scratch + gemm_floats(g);
     TRY(find_a(g, kernels, &t, (const float *)o->a + at.a + i * g->a_row, copy, copied));
     t.packed = o->packed != NULL;
-    t.b_type = stored_as(g->b_type);
-    t.b = t.packed
-              ? element(g->b_type, (const struct attn_packed *)o->packed + 1, j * g->k)
-              : element(g->b_type, o->b, at.b + j * g->b_col);
+    t.b_type = attn_gemm_stored_as(g->b_type);
+    t.b = t.packed ? attn_gemm_element(
+                         g->b_type, (const struct attn_packed *)o->packed + 1, j * g->k)
+                   : attn_gemm_element(g->b_type, o->b, at.b + j * g->b_col);
     t.c = (float *)o->c + at.c + i * g->c_row + j;
     return attn_gemm_pieces(kernels, &t);
 }
@@ -309,7 +297,7 @@ attn_status attn_gemm_pack_input(attnrun_pack *pack, int in, bool trans_b, int64
     const attnrun_tensor *b = in < pack->n_in ? &pack->x[in] : NULL;
     *bytes = 0;
     if (b == NULL || b->data == NULL || b->rank < 2 ||
-        (b->dtype != ATTNRUN_F32 && stored_as(b->dtype) == ATTN_B_F32))
+        (b->dtype != ATTNRUN_F32 && attn_gemm_stored_as(b->dtype) == ATTN_B_F32))
         return ATTNRUN_OK;
     for (int i = 0; i < b->rank - 2; i++)
         if (b->dims[i] != 1)

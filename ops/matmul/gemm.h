@@ -58,6 +58,19 @@ attn_status attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *
  * bits. E_CANCELLED or E_TIME; C is unfinished then. */
 attn_status attn_gemm_pieces(const struct attn_kernels *kernels,
                              const struct attn_gemm_f32 *product);
+/* How a B of `dtype` is stored, for attn_gemm_f32.b_type, and its element `index`. */
+static inline int32_t attn_gemm_stored_as(int32_t dtype)
+{
+    return dtype == ATTNRUN_F16    ? ATTN_B_F16
+           : dtype == ATTNRUN_BF16 ? ATTN_B_BF16
+                                   : ATTN_B_F32;
+}
+static inline const void *attn_gemm_element(int32_t dtype, const void *data,
+                                            int64_t index)
+{
+    const int64_t bytes = attn_gemm_stored_as(dtype) == ATTN_B_F32 ? 4 : 2;
+    return (const char *)data + index * bytes;
+}
 
 /* A packed B: position-independent, for one vector length. */
 enum { ATTN_PACKED_MAGIC = 0x42504E41, ATTN_PACKED_VERSION = 1 };

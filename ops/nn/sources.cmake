@@ -14,4 +14,7 @@ set(ATTN_OPS_NN
   ops/nn/lrn.c
   ops/nn/mean_variance_normalization.c
   ops/nn/bias_gelu.c
+  ops/nn/mixture.c
+  ops/nn/mixture_route.c
+  ops/nn/moe.c
 )
