@@ -255,14 +255,15 @@ static attn_status route(const attnrun_step *step, const attnrun_work *work,
     const struct mixture_state *s = step->state;
     const float *mix =
         kind->router_weights < 0 ? NULL : op_in_data(step, kind->router_weights);
-    attn_mixture_route(step->args, s, step->x[1].data, mix, task * MIXTURE_TOKENS,
+    attn_mixture_route(step->args, s, kind->normalized, step->x[1].data, mix,
+                       task * MIXTURE_TOKENS,
                        least(s->tokens, (task + 1) * MIXTURE_TOKENS),
                        part(work, s->expert_at), part(work, s->weight_at), work->scratch);
     return ATTNRUN_OK;
 }
 
 /* Routes with a weight, by expert and then by token: their tokens, places and tiles. */
-static void sort(const attnrun_step *step, const attnrun_work *work)
+static void sort(const attnrun_step *step, const attnrun_work *work, float least_weight)
 {
     const struct mixture_state *s = step->state;
     const int32_t *expert = part(work, s->expert_at);
@@ -272,7 +273,7 @@ static void sort(const attnrun_step *step, const attnrun_work *work)
     struct tile *tile = part(work, s->tiles_at), *end = tile + s->tiles;
     memset(next, 0, (size_t)s->experts * sizeof *next);
     for (int64_t r = 0; r < s->routes; r++)
-        next[expert[r]] += weight[r] != 0;
+        next[expert[r]] += weight[r] > least_weight;
     for (int32_t e = 0; e < s->experts; e++) {
         const int32_t count = next[e];
         for (int32_t i = 0; i < count; i += MIXTURE_ROWS)
@@ -282,7 +283,7 @@ static void sort(const attnrun_step *step, const attnrun_work *work)
     }
     memset(tile, 0, (size_t)(end - tile) * sizeof *tile);
     for (int64_t r = 0; r < s->routes; r++) {
-        place[r] = weight[r] != 0 ? next[expert[r]]++ : -1;
+        place[r] = weight[r] > least_weight ? next[expert[r]]++ : -1;
         if (place[r] >= 0)
             token[place[r]] = (int32_t)(r / s->k);
     }
@@ -433,7 +434,7 @@ attn_status attn_mixture_run(const attnrun_step *step, const attnrun_work *work,
         if (phase == ROUTE)
             TRY(route(step, work, kind, task));
         else if (phase == SORT)
-            sort(step, work);
+            sort(step, work, kind->least_weight);
         else if (phase == UP)
             TRY(up(step, work, kind, task));
         else if (phase == DOWN)

@@ -12,8 +12,9 @@
  * Files of old have the last two dims of the weights exchanged; their bytes are the same.
  *
  * weights       softmax of the logits; the k greatest, later experts first among equals;
- *               divided by their sum with normalize_routing_weights. Those that are 0 are
- *               left out. use_sparse_mixer (k = 2): see mixture_route.c
+ *               divided by their sum with normalize_routing_weights (of QMoE always, unless
+ *               they are router_weights). Those that are 0 (of QMoE up to 1e-8) are left
+ *               out. use_sparse_mixer (k = 2): see mixture_route.c
  * act           relu, gelu (tanh), silu, identity, relu2 = relu^2; swiglu = G sigmoid(alpha G)
  *               (L + beta) with G = min(g, limit) and L = l within [-limit, limit], or with
  *               swiglu_limit_after_activation min(g sigmoid(alpha g), limit) (L + beta);
@@ -93,6 +94,8 @@ struct mixture_product {
 struct mixture_kind {
     int32_t weights[MIXTURE_MATRICES], biases[MIXTURE_MATRICES]; /* inputs */
     int32_t router_weights;                                      /* -1: none */
+    bool normalized; /* softmax is over the chosen experts, whatever the attribute says */
+    float least_weight; /* experts with this weight or less are left out */
     attn_status (*multiply)(const attnrun_step *step, const attnrun_work *work,
                             const struct mixture_product *product);
 };
@@ -122,7 +125,8 @@ int attn_mixture_list(const struct mixture_state *s,
  * `scratch`: attn_mixture_route_bytes(). mix: router_weights, or NULL. */
 int64_t attn_mixture_route_bytes(int64_t experts);
 void attn_mixture_route(const struct mixture_args *args, const struct mixture_state *s,
-                        const float *logits, const float *mix, int64_t begin, int64_t end,
-                        int32_t *expert, float *weight, void *scratch);
+                        bool normalized, const float *logits, const float *mix,
+                        int64_t begin, int64_t end, int32_t *expert, float *weight,
+                        void *scratch);
 
 #endif

@@ -57,10 +57,12 @@ static float sparse_weight(const struct choice *c, int64_t chosen)
 }
 
 static void route_token(const struct mixture_args *args, const struct mixture_state *s,
-                        const float *logits, const float *mix, int32_t *expert,
-                        float *weight, struct choice *c)
+                        bool normalized, const float *logits, const float *mix,
+                        int32_t *expert, float *weight, struct choice *c)
 {
     const bool sparse = args->use_sparse_mixer != 0;
+    const bool divided = mix != NULL ? args->normalize_routing_weights != 0
+                                     : (normalized || args->normalize_routing_weights);
     float sum = 0;
     memset(c->taken, 0, (size_t)c->experts);
     if (sparse)
@@ -76,18 +78,19 @@ static void route_token(const struct mixture_args *args, const struct mixture_st
         c->taken[best] = 1;
         sum += weight[j];
     }
-    for (int64_t j = 0; args->normalize_routing_weights && !sparse && j < s->k; j++)
-        weight[j] /= sum;
+    for (int64_t j = 0; divided && !sparse && j < s->k; j++)
+        weight[j] = sum != 0 ? weight[j] / sum : 0;
 }
 
 void attn_mixture_route(const struct mixture_args *args, const struct mixture_state *s,
-                        const float *logits, const float *mix, int64_t begin, int64_t end,
-                        int32_t *expert, float *weight, void *scratch)
+                        bool normalized, const float *logits, const float *mix,
+                        int64_t begin, int64_t end, int32_t *expert, float *weight,
+                        void *scratch)
 {
     struct choice c = { .values = scratch, .experts = s->experts };
     c.taken = (uint8_t *)(c.values + s->experts);
     for (int64_t t = begin; t < end; t++)
-        route_token(args, s, logits + t * s->experts,
+        route_token(args, s, normalized, logits + t * s->experts,
                     mix != NULL ? mix + t * s->experts : NULL, expert + t * s->k,
                     weight + t * s->k, &c);
 }

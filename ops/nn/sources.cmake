@@ -17,4 +17,5 @@ set(ATTN_OPS_NN
   ops/nn/mixture.c
   ops/nn/mixture_route.c
   ops/nn/moe.c
+  ops/nn/qmoe.c
 )

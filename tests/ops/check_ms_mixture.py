@@ -1,4 +1,4 @@
-"""com.microsoft MoE against ONNX Runtime 1.32.0: random shapes, activations and options. What
+"""com.microsoft MoE and QMoE against ONNX Runtime 1.32.0: random shapes, activations and options. What
 its kernel for CPUs has not (fc3, swiglu_fusion 2, relu2, geglu, limits after the activation) is
 compared with the formula of its schema, in double, which is compared with ONNX Runtime wherever
 that answers; use_sparse_mixer with transformers (PhiMoE).
@@ -7,7 +7,7 @@ import itertools
 
 import numpy as np
 
-from ms import Case, answer, between, compare, normal, pick, random
+from ms import Case, answer, any_bytes, between, compare, normal, pick, random
 
 
 def sigmoid(x):
@@ -149,9 +149,88 @@ def moe_cases():
                        ("w2", normal(3, 6, 4))], ["y"], {"k": 3, "activation_type": "silu"})
 
 
+def quantized(bits, block, experts, columns, elements, zeros):
+    """Bytes, scales, zero points, and the numbers that they stand for."""
+    q = random.integers(0, 2**bits, (experts, columns, elements))
+    blocks = elements // block if block else 1
+    scale = np.asarray(random.uniform(0.5, 1.5, (experts, columns, blocks)), "f4")
+    scale *= np.float32(elements**-0.5 / 2**(bits - 1))
+    zero = np.full((experts, columns, blocks), 2**(bits - 1))
+    if zeros:
+        zero = random.integers(0, 2**bits, zero.shape)
+    each = np.repeat(scale, elements // blocks, 2), np.repeat(zero, elements // blocks, 2)
+    stored = zero if block else zero[..., 0]
+    return (packed(bits, q), scale if block else scale[..., 0],
+            packed(bits, stored) if zeros else None, (q - each[1]) * each[0].astype("f8"))
+
+
+def packed(bits, q):
+    """Along the last axis, the first in the low bits."""
+    per = 8 // bits
+    q = np.pad(q, [(0, 0)] * (q.ndim - 1) + [(0, -q.shape[-1] % per)])
+    q = q.reshape(*q.shape[:-1], -1, per).astype("u1")
+    return np.bitwise_or.reduce(q << (np.arange(per) * bits).astype("u1"), -1)
+
+
+def qmoe_case(number, native):
+    attributes, fc3 = options(number, native)
+    fused = 2 if attributes.get("swiglu_fusion") else 1
+    bits, block = pick(4, 8) if native else pick(2, 4, 8), pick(0, 16, 32)
+    experts = between(1, 6)
+    hidden, inner = (between(1, 5) * 32 for _ in range(2))
+    if not native and not block:
+        hidden, inner = (between(1, 20) * 4 for _ in range(2))
+    attributes["k"] = between(1, experts)
+    attributes["expert_weight_bits"] = bits
+    if block:
+        attributes["block_size"] = block
+    each = [bits] * 3
+    if not native and number % 2:
+        each = [pick(2, 4, 8) for _ in range(3)]
+        attributes.update((f"fc{i + 1}_expert_weight_bits", n) for i, n in enumerate(each))
+    shape = (between(1, 12),) if number % 2 else (2, between(1, 60))
+    zeros = number % 3 == 0
+    w1 = quantized(each[0], block, experts, fused * inner, hidden, zeros)
+    w2 = quantized(each[1], block, experts, hidden, inner, zeros)
+    w3 = quantized(each[2], block, experts, inner, hidden, zeros) if fc3 else (None,) * 4
+    x, logits = normal(*shape, hidden), normal(int(np.prod(shape)), experts)
+    mix = abs(normal(*logits.shape)) if number % 7 == 3 else None
+    b1, b2 = some_bias(number, experts, fused * inner), some_bias(number, experts, hidden)
+    b3 = some_bias(number, experts, inner) if fc3 else None
+    inputs = list(zip(("x", "r", "w1", "s1", "b1", "w2", "s2", "b2", "w3", "s3", "b3", "z1", "z2",
+                       "z3", "mix"),
+                      (x, logits, *w1[:2], b1, *w2[:2], b2, *w3[:2], b3, w1[2], w2[2], w3[2],
+                       mix)))
+    constants = ("w1", "s1", "w2", "s2", "w3", "s3", "z1", "z2", "z3")
+    # Their softmax is over the chosen experts, unless router_weights take its place.
+    routing = attributes if mix is not None else {**attributes, "normalize_routing_weights": 1}
+    y = mixture(routing, x, logits, w1[3], b1, w2[3], b2, w3[3], b3, mix)
+    case = Case("QMoE", inputs, ["y"], attributes, constants if number % 4 else ())
+    if native:
+        given = answer(case)[2][0][1]
+        size = abs(y).max(initial=1)  # activations are bytes there with 8 bits and blocks
+        assert np.allclose(y, given, rtol=2e-2, atol=2e-2 * size), (number, abs(y - given).max())
+    return case._replace(expected=[y], tolerance=f"1e-3 {1e-4 * abs(y).max(initial=1)}")
+
+
+def qmoe_cases():
+    for number in range(40):
+        yield qmoe_case(number, True)
+    for number in range(40):
+        yield qmoe_case(number, False)
+
+
 def good(**others):
     given = {"x": normal(2, 4), "r": normal(2, 3), "w1": normal(3, 6, 4), "b1": None,
              "w2": normal(3, 4, 6), "b2": None, "w3": None, "b3": None}
+    return list({**given, **others}.items())
+
+
+def q_good(**others):
+    given = {"x": normal(2, 16), "r": normal(2, 3), "w1": any_bytes(3, 16, 8),
+             "s1": normal(3, 16), "b1": None, "w2": any_bytes(3, 16, 8), "s2": normal(3, 16),
+             "b2": None, "w3": None, "s3": None, "b3": None, "z1": None, "z2": None, "z3": None,
+             "mix": None}
     return list({**given, **others}.items())
 
 
@@ -172,6 +251,17 @@ HOSTILE = [  # operator, inputs, attributes, constants, exit code, a word of the
     ("MoE", good(w3=normal(3, 6, 4), b3=normal(2, 6)), {}, ("w1", "w2"), 5, "experts"),
     ("MoE", good(x=normal(2, 0), w1=normal(3, 6, 0), w2=normal(3, 0, 6)), {}, (), 5,
      "hidden size"),
+    ("QMoE", q_good(), {"expert_weight_bits": 3}, (), 4, "expert_weight_bits"),
+    ("QMoE", q_good(), {"expert_weight_bits": 5}, (), 5, "expert_weight_bits"),
+    ("QMoE", q_good(), {"quant_type": "fp8"}, (), 4, "quant_type"),
+    ("QMoE", q_good(), {"weights_prepacked": 1}, (), 4, "weights_prepacked"),
+    ("QMoE", q_good(), {"block_size": 24}, (), 5, "block_size"),
+    ("QMoE", q_good(), {"block_size": 32}, ("w1", "s1", "w2", "s2"), 5, "block_size"),
+    ("QMoE", q_good(s1=None), {}, ("w1", "w2", "s2"), 5, "scales"),
+    ("QMoE", q_good(s1=normal(3, 15)), {}, ("w1", "s1", "w2", "s2"), 5, "elements"),
+    ("QMoE", q_good(z2=any_bytes(3, 7)), {}, ("w1", "s1", "w2", "s2", "z2"), 5, "elements"),
+    ("QMoE", q_good(w1=any_bytes(3, 16, 9)), {}, ("w1", "s1", "w2", "s2"), 5, "inner size"),
+    ("QMoE", q_good(mix=normal(2, 4)), {}, ("w1",), 5, "experts"),
 ]
 
-compare(itertools.chain(moe_cases()), HOSTILE)
+compare(itertools.chain(moe_cases(), qmoe_cases()), HOSTILE)
