@@ -8,19 +8,11 @@
 
 #include "pool.h"
 
-#define POOL_ATTR_ROWS                                                                   \
-    { .name = "auto_pad",                                                                \
-      .kind = ATTNRUN_ATTR_ENUM,                                                         \
-      .offset = offsetof(struct window_attrs, auto_pad),                                 \
-      .text = "NOTSET|SAME_UPPER|SAME_LOWER|VALID" },                                    \
-        ATTR_INTS_REQUIRED(struct window_attrs, kernel_shape),                           \
-        ATTR_INTS(struct window_attrs, strides), ATTR_INTS(struct window_attrs, pads),   \
-        WINDOW_DILATIONS, ATTR_FLAG(struct pool_args, ceil_mode, 0)
-
 static const attnrun_attr_def average_pool_attrs[] = {
-    POOL_ATTR_ROWS, ATTR_FLAG(struct pool_args, count_include_pad, 0), ATTR_END
+    POOL_ATTR_ROWS, WINDOW_DILATIONS, ATTR_FLAG(struct pool_args, count_include_pad, 0),
+    ATTR_END
 };
-static const attnrun_attr_def lp_pool_attrs[] = { POOL_ATTR_ROWS,
+static const attnrun_attr_def lp_pool_attrs[] = { POOL_ATTR_ROWS, WINDOW_DILATIONS,
                                                   ATTR_INT(struct pool_args, p, 2),
                                                   ATTR_END };
 static const attnrun_attr_def lp_pool_1_attrs[] = {

@@ -29,7 +29,7 @@ static const attnrun_attr_def conv_attrs[] = { WINDOW_ATTR_ROWS, WINDOW_DILATION
 
 static attn_status check_kernel(const attnrun_step *step,
                                 const struct window_attrs *attrs, int64_t group, int w_in,
-                                int n)
+                                int n, bool channels_last)
 {
     TRY(op_need_rank(step, w_in, n + 2));
     for (int i = 0; i < n; i++)
@@ -47,29 +47,32 @@ static attn_status check_kernel(const attnrun_step *step,
     if (dim_is(w[1], 0))
         return op_fail_input(step, w_in, ATTNRUN_E_SHAPE, "at least one channel");
     attnrun_dim channels = attnrun_dim_mul(step, w[1], dim_of(group));
-    return op_need_dim(step, 0, 1, channels, "channels of the weights times groups");
+    return op_need_dim(step, 0, window_channel(n, channels_last), channels,
+                       "channels of the weights times groups");
 }
 
 attn_status attn_conv_infer(attnrun_step *step, const struct window_attrs *attrs,
-                            int64_t group, int w_in, int32_t out_dtype,
-                            struct conv_shape *shape)
+                            int64_t group, int w_in, bool channels_last,
+                            int32_t out_dtype, struct conv_shape *shape)
 {
+    const int first = window_spatial(channels_last);
     int n;
     TRY(attn_window_rank(step, &n));
     if (n < 0 || !op_rank_known(step, w_in))
         return op_out(step, 0, out_dtype, -1, NULL);
     TRY(attn_window_check(step, attrs, n));
-    TRY(check_kernel(step, attrs, group, w_in, n));
+    TRY(check_kernel(step, attrs, group, w_in, n, channels_last));
     const attnrun_dim *x = step->in[0].dims, *w = step->in[w_in].dims;
     attnrun_dim out[ATTNRUN_MAX_RANK];
     out[0] = x[0];
-    out[1] = w[0];
+    out[window_channel(n, channels_last)] = w[0];
     for (int i = 0; i < n; i++)
-        TRY(attn_window_out(step, attrs, n, i, x[i + 2], w[i + 2], false, &out[i + 2]));
+        TRY(attn_window_out(step, attrs, n, i, x[i + first], w[i + 2], false,
+                            &out[i + first]));
     TRY(op_out(step, 0, out_dtype, n + 2, out));
     if (!step->concrete)
         return ATTNRUN_OK;
-    TRY(attn_window_resolve(step, attrs, n, x + 2, w + 2, false, &shape->w));
+    TRY(attn_window_resolve(step, attrs, n, x + first, w + 2, false, &shape->w));
     return attn_conv_shape(step, w_in, group, false, shape);
 }
 
@@ -96,7 +99,7 @@ static attn_status conv_infer(attnrun_step *step)
     struct conv_state *state = step->state;
     struct conv_plan *plan = &state->plan;
     const int32_t dtype = step->in[0].dtype;
-    TRY(attn_conv_infer(step, &args->window, args->group, 1, dtype, &plan->shape));
+    TRY(attn_conv_infer(step, &args->window, args->group, 1, false, dtype, &plan->shape));
     TRY(check_extras(step));
     if (!step->concrete || step->out[0].rank < 0)
         return ATTNRUN_OK;

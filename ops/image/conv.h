@@ -22,10 +22,10 @@ struct conv_shape {
 attn_status attn_conv_shape(const attnrun_step *step, int w_in, int64_t groups,
                             bool transposed, struct conv_shape *shape);
 /* Checks a convolution of input 0 with the weights in input `w_in` and sets output 0;
- * where the step is concrete, fills in `shape`. */
+ * where the step is concrete, fills in `shape`. channels_last: of input and output. */
 attn_status attn_conv_infer(attnrun_step *step, const struct window_attrs *attrs,
-                            int64_t group, int w_in, int32_t out_dtype,
-                            struct conv_shape *shape);
+                            int64_t group, int w_in, bool channels_last,
+                            int32_t out_dtype, struct conv_shape *shape);
 
 /* By columns and matrix products. A tile of the product: `block_rows` rows of one group,
  * `block_pixels` pixels, K in chunks of at most `block_k`. */

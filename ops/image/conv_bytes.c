@@ -39,13 +39,14 @@ static bool place_scratch(struct conv_bytes *c)
     return true;
 }
 
-attn_status attn_conv_bytes_plan(attnrun_step *step, bool summed, struct conv_bytes *c)
+attn_status attn_conv_bytes_plan(attnrun_step *step, int phase, bool summed,
+                                 struct conv_bytes *c)
 {
     const struct conv_shape *s = &c->shape;
     c->summed = summed;
     c->direct = is_direct(&s->w);
     if (s->batch == 0) {
-        op_tasks(step, 0, 0, 0);
+        op_tasks(step, phase, 0, 0);
         return ATTNRUN_OK;
     }
     c->block_pixels = least(whole(s->pixels, PANEL), PIXELS);
@@ -64,7 +65,7 @@ attn_status attn_conv_bytes_plan(attnrun_step *step, bool summed, struct conv_by
         return op_fail(step, ATTNRUN_E_LIMIT, "the image or the kernel is too large");
     const double columns = (double)s->k * (double)c->block_pixels;
     c->task_cost = window_cost(columns * ((double)c->block_rows / 250.0 + 0.4) + 200.0);
-    op_tasks(step, 0, c->n_tasks, c->task_cost);
+    op_tasks(step, phase, c->n_tasks, c->task_cost);
     step->scratch_bytes = c->scratch_bytes;
     return ATTNRUN_OK;
 }
@@ -220,7 +221,8 @@ static attn_status run_tile(const attnrun_step *step, const attnrun_work *work,
         struct conv_bytes_block block = { .channel =
                                               plane % s->groups * s->rows + first + row,
                                           .m = least(rows - row, MOST_ROWS),
-                                          .n = n };
+                                          .n = n,
+                                          .target = o->target };
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         block.y = (plane * s->rows + first + row) * s->pixels + pixel;

@@ -21,17 +21,20 @@ struct conv_bytes {
 struct conv_bytes_block {
     uint32_t *sums;
     int64_t row, channel, m, n, y; /* row: from one to the next */
+    void *target;                  /* of the operands */
 };
 struct conv_bytes_operands {
     const attnrun_tensor *x, *w, *w_zero; /* w_zero NULL, one, or one a channel */
     int32_t x_zero;
-    uint32_t *y; /* or finish(); `scratch` has room for block_pixels floats */
+    uint32_t *y;  /* or finish(); `scratch` has room for block_pixels floats */
+    void *target; /* for finish(): where Y is */
     void (*finish)(const attnrun_step *step, const struct conv_bytes_block *block,
                    float *scratch);
 };
 
-/* From c->shape; states tasks and scratch. */
-attn_status attn_conv_bytes_plan(attnrun_step *step, bool summed, struct conv_bytes *c);
+/* From c->shape; states the tasks of `phase`, and scratch. */
+attn_status attn_conv_bytes_plan(attnrun_step *step, int phase, bool summed,
+                                 struct conv_bytes *c);
 attn_status attn_conv_bytes_run(const attnrun_step *step, const attnrun_work *work,
                                 const struct conv_bytes *c,
                                 const struct conv_bytes_operands *o);

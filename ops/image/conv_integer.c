@@ -6,9 +6,10 @@
  * QLinearConv   y = saturate(round((sum + B) x_scale w_scale / y_scale) + y_zero_point),
  * half to even; w_scale, w_zero_point scalar or one per output channel
  *
- * com.microsoft QLinearConv is the same where channels_last is 0; 1 is not supported.
- * Sums come from conv_bytes.c. Source: ONNX ConvInteger-10, QLinearConv-10; ONNX Runtime
+ * com.microsoft QLinearConv is the same; with channels_last x and y are [N, spatial, C],
+ * and are moved into planes and back in shared memory (two phases more). Sums come from conv_bytes.c. Source: ONNX ConvInteger-10, QLinearConv-10; ONNX Runtime
  * contrib operators. */
+#include "../move/strided_copy.h"
 #include "conv_bytes.h"
 
 struct conv_integer_args {
@@ -54,11 +55,13 @@ static attn_status conv_integer_infer(attnrun_step *step)
 {
     const struct conv_integer_args *args = step->args;
     struct conv_bytes *c = step->state;
-    TRY(attn_conv_infer(step, &args->window, args->group, 1, ATTNRUN_I32, &c->shape));
+    TRY(attn_conv_infer(step, &args->window, args->group, 1, false, ATTNRUN_I32,
+                        &c->shape));
     TRY(check_scalar(step, 2, -1));
     TRY(check_scalar(step, 3, 1));
-    return step->concrete && step->out[0].rank > 0 ? attn_conv_bytes_plan(step, false, c)
-                                                   : ATTNRUN_OK;
+    return step->concrete && step->out[0].rank > 0
+               ? attn_conv_bytes_plan(step, 0, false, c)
+               : ATTNRUN_OK;
 }
 
 static attn_status conv_integer_run(const attnrun_step *step, const attnrun_work *work)
@@ -88,12 +91,47 @@ const attnrun_op_def op_conv_integer_10 = {
 
 /* ---- QLinearConv ---- */
 
+struct qlinear_conv_state {
+    struct conv_bytes bytes;
+    struct op_copy to_planes, from_planes; /* with channels_last */
+    int64_t y_at;                          /* of planes in shared memory */
+};
+enum { TO_PLANES, CONVOLVE, FROM_PLANES };
+
+/* One image after the other: (rows, columns) becomes (columns, rows). */
+static void plan_exchange(struct op_copy *copy, int64_t batch, int64_t rows,
+                          int64_t columns)
+{
+    const int64_t dims[3] = { batch, columns, rows };
+    const int64_t from[3] = { rows * columns, 1, columns };
+    const int64_t to[3] = { rows * columns, rows, 1 };
+    op_copy_plan(copy, ATTNRUN_U8, 3, dims, from, 0, to, 0);
+}
+
+static attn_status plan_qlinear_conv(attnrun_step *step, bool channels_last)
+{
+    struct qlinear_conv_state *state = step->state;
+    const struct conv_shape *s = &state->bytes.shape;
+    const int64_t x = s->groups * s->channels, y = s->groups * s->rows;
+    if (!channels_last || s->batch == 0)
+        return attn_conv_bytes_plan(step, 0, true, &state->bytes);
+    plan_exchange(&state->to_planes, s->batch, s->inputs, x);
+    plan_exchange(&state->from_planes, s->batch, y, s->pixels);
+    state->y_at = s->batch * s->inputs * x;
+    step->shared_bytes = state->y_at + s->batch * y * s->pixels;
+    op_copy_tasks(step, TO_PLANES, &state->to_planes);
+    TRY(attn_conv_bytes_plan(step, CONVOLVE, true, &state->bytes));
+    op_copy_tasks(step, FROM_PLANES, &state->from_planes);
+    return ATTNRUN_OK;
+}
+
 static attn_status qlinear_conv_infer(attnrun_step *step)
 {
     const struct conv_integer_args *args = step->args;
     struct conv_bytes *c = step->state;
-    TRY(attn_conv_infer(step, &args->window, args->group, 3, step->in[7].dtype,
-                        &c->shape));
+    const bool channels_last = args->channels_last != 0;
+    TRY(attn_conv_infer(step, &args->window, args->group, 3, channels_last,
+                        step->in[7].dtype, &c->shape));
     TRY(check_scalar(step, 1, -1));
     TRY(check_scalar(step, 2, -1));
     TRY(check_scalar(step, 4, 3));
@@ -106,7 +144,7 @@ static attn_status qlinear_conv_infer(attnrun_step *step)
     }
     if (!step->concrete || step->out[0].rank < 0)
         return ATTNRUN_OK;
-    return attn_conv_bytes_plan(step, true, c);
+    return plan_qlinear_conv(step, channels_last);
 }
 
 static void requantize(const attnrun_step *step, const struct conv_bytes_block *block,
@@ -128,52 +166,58 @@ static void requantize(const attnrun_step *step, const struct conv_bytes_block *
         kernels->rescale_i32(scratch, (const int32_t *)sums, &factor, 0, NULL,
                              (size_t)block->n);
         if (is_signed)
-            kernels->quantize_i8_f32((int8_t *)step->y[0].data + at, scratch, 1.0f, zero,
+            kernels->quantize_i8_f32((int8_t *)block->target + at, scratch, 1.0f, zero,
                                      (size_t)block->n);
         else
-            kernels->quantize_u8_f32((uint8_t *)step->y[0].data + at, scratch, 1.0f, zero,
+            kernels->quantize_u8_f32((uint8_t *)block->target + at, scratch, 1.0f, zero,
                                      (size_t)block->n);
     }
 }
 
 static attn_status qlinear_conv_run(const attnrun_step *step, const attnrun_work *work)
 {
-    const struct conv_bytes_operands o = { .x = &step->x[0],
-                                           .w = &step->x[3],
-                                           .w_zero = &step->x[5],
-                                           .x_zero = zero_point(step, 2, 0),
-                                           .finish = requantize };
-    return attn_conv_bytes_run(step, work, step->state, &o);
+    const struct conv_integer_args *args = step->args;
+    const struct qlinear_conv_state *state = step->state;
+    const bool channels_last = args->channels_last != 0;
+    uint8_t *planes = (uint8_t *)work->shared + state->y_at;
+    attnrun_tensor x = step->x[0];
+    struct conv_bytes_operands o = { .x = &x,
+                                     .w = &step->x[3],
+                                     .w_zero = &step->x[5],
+                                     .x_zero = zero_point(step, 2, 0),
+                                     .target = step->y[0].data,
+                                     .finish = requantize };
+    if (channels_last && work->phase == TO_PLANES)
+        return op_copy_run(&state->to_planes, work, work->shared, x.data);
+    if (channels_last && work->phase == FROM_PLANES)
+        return op_copy_run(&state->from_planes, work, step->y[0].data, planes);
+    if (channels_last) {
+        x.data = work->shared;
+        o.target = planes;
+    }
+    return attn_conv_bytes_run(step, work, &state->bytes, &o);
 }
 
 static const attnrun_attr_def ms_qlinear_conv_attrs[] = {
     WINDOW_ATTR_ROWS, WINDOW_DILATIONS, ATTR_INT(struct conv_integer_args, group, 1),
-    ATTR_INT(struct conv_integer_args, channels_last, 0), ATTR_END
+    ATTR_FLAG(struct conv_integer_args, channels_last, 0), ATTR_END
 };
 
-static attn_status ms_qlinear_conv_infer(attnrun_step *step)
-{
-    if (((const struct conv_integer_args *)step->args)->channels_last != 0)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "channels_last is 1, expected 0");
-    return qlinear_conv_infer(step);
-}
-
-#define QLINEAR_CONV(row, domain_, since_, attrs_, infer_)                               \
+#define QLINEAR_CONV(row, domain_, since_, attrs_)                                       \
     const attnrun_op_def row = {                                                         \
         .struct_size = sizeof(attnrun_op_def),                                           \
         .domain = domain_,                                                               \
         .name = "QLinearConv",                                                           \
         .since = since_,                                                                 \
         .args_bytes = sizeof(struct conv_integer_args),                                  \
-        .state_bytes = sizeof(struct conv_bytes),                                        \
+        .state_bytes = sizeof(struct qlinear_conv_state),                                \
         .inputs = "x:T x_scale:f32 x_zero_point:T w:W w_scale:f32 w_zero_point:W "       \
                   "y_scale:f32 y_zero_point:Y B:i32?",                                   \
         .outputs = "y:Y",                                                                \
         .types = "T=u8,i8 W=u8,i8 Y=u8,i8",                                              \
         .attrs = attrs_,                                                                 \
-        .infer = infer_,                                                                 \
+        .infer = qlinear_conv_infer,                                                     \
         .run = qlinear_conv_run,                                                         \
     }
-QLINEAR_CONV(op_qlinear_conv_10, "", 10, conv_integer_attrs, qlinear_conv_infer);
-QLINEAR_CONV(op_ms_qlinear_conv_1, "com.microsoft", 1, ms_qlinear_conv_attrs,
-             ms_qlinear_conv_infer);
+QLINEAR_CONV(op_qlinear_conv_10, "", 10, conv_integer_attrs);
+QLINEAR_CONV(op_ms_qlinear_conv_1, "com.microsoft", 1, ms_qlinear_conv_attrs);

@@ -67,8 +67,8 @@ static attn_status deform_infer(attnrun_step *step)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "attribute offset_group is %lld, expected 1 or more",
                        (long long)args->offset_group);
-    TRY(attn_conv_infer(step, &args->window, args->group, DEFORM_W, step->in[0].dtype,
-                        s));
+    TRY(attn_conv_infer(step, &args->window, args->group, DEFORM_W, false,
+                        step->in[0].dtype, s));
     if (step->out[0].rank < 0)
         return ATTNRUN_OK;
     TRY(check_offsets(step));

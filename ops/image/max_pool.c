@@ -11,16 +11,7 @@
 #include "pool.h"
 
 static const attnrun_attr_def max_pool_attrs[] = {
-    { .name = "auto_pad",
-      .kind = ATTNRUN_ATTR_ENUM,
-      .offset = offsetof(struct window_attrs, auto_pad),
-      .text = "NOTSET|SAME_UPPER|SAME_LOWER|VALID" },
-    ATTR_INTS_REQUIRED(struct window_attrs, kernel_shape),
-    ATTR_INTS(struct window_attrs, strides),
-    ATTR_INTS(struct window_attrs, pads),
-    WINDOW_DILATIONS,
-    ATTR_FLAG(struct pool_args, ceil_mode, 0),
-    ATTR_FLAG(struct pool_args, storage_order, 0),
+    POOL_ATTR_ROWS, WINDOW_DILATIONS, ATTR_FLAG(struct pool_args, storage_order, 0),
     ATTR_END
 };
 
@@ -162,23 +153,21 @@ static double element(const attnrun_tensor *x, int64_t i)
 static int64_t find_largest(const attnrun_tensor *x, const struct window *w,
                             int64_t plane, const int64_t at[3], bool column_major)
 {
-    int64_t k[3][2], found = -1;
+    struct pool_rows rows = attn_pool_rows(w, at);
+    int64_t found = -1;
     double best = 0.0;
-    for (int a = 0; a < 3; a++)
-        attn_pool_taps(w, a, at[a], at[a], &k[a][0], &k[a][1]);
-    for (int64_t kd = k[0][0]; kd < k[0][1]; kd++)
-        for (int64_t kh = k[1][0]; kh < k[1][1]; kh++)
-            for (int64_t kw = k[2][0]; kw < k[2][1]; kw++) {
-                int64_t d = at[0] * w->stride[0] - w->before[0] + kd * w->dilation[0];
-                int64_t h = at[1] * w->stride[1] - w->before[1] + kh * w->dilation[1];
-                int64_t c = at[2] * w->stride[2] - w->before[2] + kw * w->dilation[2];
-                double v = element(x, plane + (d * w->in[1] + h) * w->in[2] + c);
-                if (found >= 0 && !(v > best || (isnan(v) && !isnan(best))))
-                    continue;
-                best = v;
-                found = column_major ? d + (h + c * w->in[1]) * w->in[0]
-                                     : (d * w->in[1] + h) * w->in[2] + c;
-            }
+    while (attn_pool_next(&rows))
+        for (int64_t i = 0; i < rows.n; i++) {
+            const int64_t place = rows.from + i * rows.step, line = place / w->in[2];
+            const double v = element(x, plane + place);
+            if (found >= 0 && !(v > best || (isnan(v) && !isnan(best))))
+                continue;
+            best = v;
+            found = column_major
+                        ? line / w->in[1] +
+                              (line % w->in[1] + place % w->in[2] * w->in[1]) * w->in[0]
+                        : place;
+        }
     return found;
 }
 

@@ -4,6 +4,8 @@
 attn_status attn_pool_infer(attnrun_step *step, const struct pool_args *args)
 {
     struct pool_state *state = step->state;
+    const bool last = args->channels_last != 0;
+    const int first = window_spatial(last);
     int n;
     if (args->window.kernel_shape.v == NULL)
         return op_fail(step, ATTNRUN_E_ATTR,
@@ -13,21 +15,23 @@ attn_status attn_pool_infer(attnrun_step *step, const struct pool_args *args)
         return op_out(step, 0, step->in[0].dtype, -1, NULL);
     TRY(attn_window_check(step, &args->window, n));
     const attnrun_dim *x = step->in[0].dims;
-    attnrun_dim out[ATTNRUN_MAX_RANK] = { x[0], x[1] }, kernel[WINDOW_AXES];
+    attnrun_dim out[ATTNRUN_MAX_RANK] = { x[0] }, kernel[WINDOW_AXES];
+    out[window_channel(n, last)] = x[window_channel(n, last)];
     bool ceil_mode = args->ceil_mode != 0;
     for (int i = 0; i < n; i++) {
         kernel[i] = dim_of(args->window.kernel_shape.v[i]);
-        TRY(attn_window_out(step, &args->window, n, i, x[i + 2], kernel[i], ceil_mode,
-                            &out[i + 2]));
+        TRY(attn_window_out(step, &args->window, n, i, x[i + first], kernel[i], ceil_mode,
+                            &out[i + first]));
     }
     TRY(op_out(step, 0, step->in[0].dtype, n + 2, out));
     if (!step->concrete)
         return ATTNRUN_OK;
     struct window *w = &state->w;
-    TRY(attn_window_resolve(step, &args->window, n, x + 2, kernel, ceil_mode, w));
-    state->planes = op_count(&step->in[0], 0, 2);
-    state->in_plane = op_count(&step->in[0], 2, n + 2);
-    state->out_plane = op_count(&step->out[0], 2, n + 2);
+    TRY(attn_window_resolve(step, &args->window, n, x + first, kernel, ceil_mode, w));
+    state->channels = last ? x[n + 1].value : 1;
+    state->planes = op_count(&step->in[0], 0, first);
+    state->in_plane = op_count(&step->in[0], first, n + 2);
+    state->out_plane = op_count(&step->out[0], first, n + 2);
     int64_t tasks, line, all;
     if (state->planes < 0 || state->in_plane < 0 || state->out_plane < 0 ||
         !ck_mul(state->planes, state->out_plane, &all) || all > ATTN_MAX_ELEMENTS ||
@@ -41,7 +45,7 @@ attn_status attn_pool_infer(attnrun_step *step, const struct pool_args *args)
     attn_pool_taps(w, 2, 0, w->out[2], &k0, &k1);
     double work = (double)(d1 - d0) * (double)(h1 - h0) * (double)w->in[2] * 0.5 +
                   (double)(k1 - k0) * (double)w->out[2];
-    op_tasks(step, 0, tasks, window_cost(work * 0.7 + 50.0));
+    op_tasks(step, 0, tasks, window_cost(work * 0.7 * (double)state->channels + 50.0));
     return ATTNRUN_OK;
 }
 

@@ -6,13 +6,23 @@
 
 struct pool_args {
     struct window_attrs window; /* kernel_shape is required */
-    int64_t ceil_mode, count_include_pad, storage_order, p;
+    int64_t ceil_mode, count_include_pad, storage_order, p, channels_last;
     float p_float; /* LpPool-1 */
 };
 
+#define POOL_ATTR_ROWS                                                                   \
+    { .name = "auto_pad",                                                                \
+      .kind = ATTNRUN_ATTR_ENUM,                                                         \
+      .offset = offsetof(struct window_attrs, auto_pad),                                 \
+      .text = "NOTSET|SAME_UPPER|SAME_LOWER|VALID" },                                    \
+        ATTR_INTS_REQUIRED(struct window_attrs, kernel_shape),                           \
+        ATTR_INTS(struct window_attrs, strides), ATTR_INTS(struct window_attrs, pads),   \
+        ATTR_FLAG(struct pool_args, ceil_mode, 0)
+
+/* With channels_last a plane is an image, whose pixels are `channels` elements. */
 struct pool_state {
     struct window w;
-    int64_t planes, in_plane, out_plane; /* elements */
+    int64_t planes, in_plane, out_plane, channels; /* elements */
 };
 
 /* Kernel indices [*from, *to) that see the input for some output position of first..last.
@@ -27,6 +37,55 @@ static inline void attn_pool_taps(const struct window *w, int axis, int64_t firs
     hi = hi < 0 ? 0 : hi / d + 1;
     *to = hi < w->kernel[axis] ? hi : w->kernel[axis];
     *from = lo < *to ? lo : *to;
+}
+
+/* What the window at `at` sees, row by row: attn_pool_next() moves to a row of n elements,
+ * `step` apart from element `from` of the plane on, and is false behind the last one. */
+struct pool_rows {
+    const struct window *w;
+    int64_t at[WINDOW_AXES], taps[WINDOW_AXES][2], kd, kh;
+    int64_t from, n, step;
+};
+static inline struct pool_rows attn_pool_rows(const struct window *w,
+                                              const int64_t at[WINDOW_AXES])
+{
+    struct pool_rows rows = { .w = w, .step = w->dilation[2] };
+    for (int a = 0; a < WINDOW_AXES; a++) {
+        rows.at[a] = at[a];
+        attn_pool_taps(w, a, at[a], at[a], &rows.taps[a][0], &rows.taps[a][1]);
+    }
+    rows.kd = rows.taps[0][0];
+    rows.kh = rows.taps[1][0] - 1;
+    rows.n = rows.taps[2][1] - rows.taps[2][0];
+    return rows;
+}
+static inline int64_t attn_pool_place(const struct pool_rows *rows, int axis, int64_t tap)
+{
+    const struct window *w = rows->w;
+    return rows->at[axis] * w->stride[axis] - w->before[axis] + tap * w->dilation[axis];
+}
+static inline bool attn_pool_next(struct pool_rows *rows)
+{
+    const struct window *w = rows->w;
+    if (++rows->kh >= rows->taps[1][1]) {
+        rows->kh = rows->taps[1][0];
+        rows->kd++;
+    }
+    if (rows->kd >= rows->taps[0][1] || rows->kh >= rows->taps[1][1] || rows->n <= 0)
+        return false;
+    rows->from = (attn_pool_place(rows, 0, rows->kd) * w->in[1] +
+                  attn_pool_place(rows, 1, rows->kh)) *
+                     w->in[2] +
+                 attn_pool_place(rows, 2, rows->taps[2][0]);
+    return true;
+}
+/* How many elements it sees. */
+static inline int64_t attn_pool_seen(const struct pool_rows *rows)
+{
+    int64_t n = 1;
+    for (int a = 0; a < WINDOW_AXES; a++)
+        n *= rows->taps[a][1] - rows->taps[a][0];
+    return n;
 }
 
 /* Outputs 0 .. n_out - 1 of the pooled shape; where concrete, the state, and tasks of one

@@ -12,6 +12,7 @@ set(ATTN_OPS_IMAGE
   ops/image/crop_and_resize.c
   ops/image/pool.c
   ops/image/max_pool.c
+  ops/image/nhwc_max_pool.c
   ops/image/average_pool.c
   ops/image/qlinear_average_pool.c
   ops/image/global_pool.c

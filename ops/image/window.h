@@ -36,6 +36,13 @@ attn_status attn_window_check(const attnrun_step *step, const struct window_attr
                               int n);
 /* The spatial rank of input 0 (2 + n dims), refused unless 1 .. 3; -1 where unknown. */
 attn_status attn_window_rank(const attnrun_step *step, int *n);
+/* Of an image of n spatial axes: where they begin, and the axis of the channels, which may
+ * be the last one instead of axis 1. */
+static inline int window_spatial(bool channels_last) { return channels_last ? 1 : 2; }
+static inline int window_channel(int n, bool channels_last)
+{
+    return channels_last ? n + 1 : 1;
+}
 /* The output dim along spatial axis `axis`; `ceil_mode` as in pooling. */
 attn_status attn_window_out(const attnrun_step *step, const struct window_attrs *attrs,
                             int n, int axis, attnrun_dim in, attnrun_dim kernel,

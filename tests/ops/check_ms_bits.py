@@ -174,16 +174,25 @@ def image_cases():
         yield ("QLinearGlobalAveragePool", [("x", bytes_of(kind, *shape)), *ends], ["y"],
                {"channels_last": last}, known)
         kernel, outer = [between(1, 3) for _ in range(2)], between(1, 4)
-        yield ("QLinearAveragePool", [("x", bytes_of(kind, 2, channels, *size)), *ends], ["y"],
+        yield ("QLinearAveragePool", [("x", bytes_of(kind, *shape)), *ends], ["y"],
                {"kernel_shape": kernel, "strides": [between(1, 3), between(1, 3)],
                 "pads": [between(0, n - 1) for n in kernel * 2], "ceil_mode": number // 2 % 2,
-                "count_include_pad": number // 4 % 2}, known)
+                "count_include_pad": number // 4 % 2, "channels_last": last}, known)
+        yield ("NhwcMaxPool", [("x", bytes_of(kind, 2, *size, channels))], ["y"],
+               {"kernel_shape": kernel, "strides": [between(1, 3), between(1, 3)],
+                "dilations": [between(1, 2), 1], "pads": [between(0, n - 1) for n in kernel * 2],
+                "ceil_mode": number // 2 % 2})
+        group = pick(1, 1, channels)
+        outer *= group
         yield ("QLinearConv", [
-            ("x", bytes_of(kind, 2, channels, *size)), *ends[:2],
-            ("w", bytes_of("i1", outer, channels, *kernel)), ("ws", np.asarray(0.01, "f4")),
-            ("wz", np.asarray(0, "i1")), ("ys", np.asarray(0.5, "f4")), ends[3],
+            ("x", bytes_of(kind, *shape)), *ends[:2],
+            ("w", bytes_of("i1", outer, channels // group, *kernel)),
+            ("ws", np.asarray(random.uniform(0.005, 0.01, (outer,) * (number % 3 == 0)), "f4")),
+            ("wz", np.zeros((outer,) * (number % 3 == 0), "i1")),
+            ("ys", np.asarray(0.5, "f4")), ends[3],
             ("b", random.integers(-99, 99, outer).astype("i4") if number % 3 else None)], ["y"],
-            {"kernel_shape": kernel, "strides": [between(1, 2), 1], "pads": [0, 1, 1, 0]}, known)
+            {"kernel_shape": kernel, "strides": [between(1, 2), 1], "pads": [0, 1, 1, 0],
+             "group": group, "channels_last": last}, known)
 
 
 GOOD = {"K": 32, "N": 2, "bits": 4, "block_size": 16}
@@ -223,6 +232,14 @@ HOSTILE = [  # operator, inputs, attributes, constants, exit code, a word of the
     ("QGemm", [("a", any_bytes(2, 3)), ("as", normal()), ("az", any_bytes()),
                ("b", any_bytes(3, 4)), ("bs", normal(3)), ("bz", any_bytes())], {}, (), 5,
      "column"),
+    ("NhwcMaxPool", [("x", any_bytes(1, 3, 3, 2))], {"kernel_shape": [2, 2, 2]}, (), 5,
+     "kernel_shape"),
+    ("NhwcMaxPool", [("x", any_bytes(1, 3, 3, 2))], {"kernel_shape": [5, 2]}, (), 5, "kernel"),
+    ("NhwcMaxPool", [("x", any_bytes(3, 3))], {"kernel_shape": [2, 2]}, (), 5, "rank"),
+    ("QLinearConv", [("x", any_bytes(1, 3, 3, 2)), ("xs", normal()), ("xz", any_bytes()),
+                     ("w", any_bytes(2, 3, 1, 1)), ("ws", normal()), ("wz", any_bytes()),
+                     ("ys", normal()), ("yz", any_bytes())], {"channels_last": 1}, (), 5,
+     "channels of the weights"),
 ]
 
 

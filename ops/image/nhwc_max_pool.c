@@ -1,0 +1,72 @@
+/* nhwc_max_pool.c - com.microsoft NhwcMaxPool: MaxPool of bytes whose channels come last.
+ *
+ * x  u8 or i8 [N, spatial 1 to 3, C];  y of its type [N, out, C], see window.c
+ * A window that sees nothing gives the lowest number. Source: ONNX Runtime contrib
+ * operators; compared with onnxruntime 1.32.0. */
+#include "pool.h"
+
+static const attnrun_attr_def nhwc_max_pool_attrs[] = { POOL_ATTR_ROWS, WINDOW_DILATIONS,
+                                                        ATTR_END };
+
+static attn_status nhwc_max_pool_infer(attnrun_step *step)
+{
+    struct pool_args args = *(const struct pool_args *)step->args;
+    args.channels_last = 1;
+    return attn_pool_infer(step, &args);
+}
+
+/* `flip` makes bytes that are compared as u8 of signed ones. */
+static void max_pixel(const struct pool_state *state, const int64_t at[3],
+                      const uint8_t *x, uint8_t *y, uint8_t flip)
+{
+    struct pool_rows rows = attn_pool_rows(&state->w, at);
+    const int64_t channels = state->channels;
+    memset(y, 0, (size_t)channels);
+    while (attn_pool_next(&rows))
+        for (int64_t i = 0; i < rows.n; i++) {
+            const uint8_t *pixel = x + (rows.from + i * rows.step) * channels;
+            for (int64_t c = 0; c < channels; c++) {
+                const uint8_t v = pixel[c] ^ flip;
+                y[c] = v > y[c] ? v : y[c];
+            }
+        }
+    for (int64_t c = 0; flip != 0 && c < channels; c++)
+        y[c] ^= flip;
+}
+
+static attn_status nhwc_max_pool_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct pool_state *state = step->state;
+    const struct window *w = &state->w;
+    const uint8_t flip = step->in[0].dtype == ATTNRUN_I8 ? 0x80 : 0;
+    for (int64_t task = work->begin; task < work->end; task++) {
+        int64_t image, at[3];
+        attn_pool_at(state, task, &image, at);
+        const uint8_t *x = (const uint8_t *)step->x[0].data + image * state->in_plane;
+        uint8_t *y = (uint8_t *)step->y[0].data + image * state->out_plane +
+                     (at[0] * w->out[1] + at[1]) * w->out[2] * state->channels;
+        for (at[2] = 0; at[2] < w->out[2]; at[2]++, y += state->channels) {
+            if (OP_CANCELLED(work))
+                return ATTNRUN_E_CANCELLED;
+            max_pixel(state, at, x, y, flip);
+        }
+    }
+    return ATTNRUN_OK;
+}
+
+const attnrun_op_def op_nhwc_max_pool_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "com.microsoft",
+    .name = "NhwcMaxPool",
+    .since = 1,
+    .inputs = "x:T",
+    .outputs = "y:T",
+    .types = "T=u8,i8",
+    .args_bytes = sizeof(struct pool_args),
+    .state_bytes = sizeof(struct pool_state),
+    .attrs = nhwc_max_pool_attrs,
+    .infer = nhwc_max_pool_infer,
+    .run = nhwc_max_pool_run,
+    .cost = "O(out * kernel)",
+    .source = "ONNX Runtime contrib operators",
+};
