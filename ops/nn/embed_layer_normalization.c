@@ -1,11 +1,16 @@
 /* embed_layer_normalization.c - com.microsoft EmbedLayerNormalization: the layer
  * normalization of word + position (+ segment) embeddings.
  *
- * input_ids, segment_ids, position_ids  i32 (B,S); positions also (1,S), 0 … S-1 if
- * absent word_, position_, segment_embedding   f32 (rows,H);  gamma, beta (H) mask i32
- * (B,S);  mask_index i32 (B): how many ones, 0 without a mask embedding_sum  what is
- * normalized Phase 0 checks the ids, phase 1 computes rows. Source: ONNX Runtime contrib
- * operators. */
+ * input_ids, segment_ids, position_ids      i32 (B,S); positions also (1,S), 0 … S-1 if absent
+ * word_, position_, segment_embedding       f32 (rows,H);  gamma, beta (H)
+ * mask i32 (B,S);  mask_index i32 (B)       how many ones, 0 without a mask
+ * embedding_sum                             what is normalized
+ * Phase 0 checks the ids, phase 1 computes rows.
+ *
+ * QEmbedLayerNormalization is the same without position_ids; its tables, gamma and beta are
+ * u8 or i8, each with a scale and a zero point. Source: ONNX Runtime contrib operators;
+ * compared with onnxruntime 1.32.0. */
+#include "../quant/qlinear.h"
 #include "lines.h"
 
 struct embed_args {
@@ -25,7 +30,10 @@ enum {
     GAMMA,
     BETA,
     MASK,
-    POSITIONS
+    POSITIONS,
+    /* Of QEmbedLayerNormalization, for WORDS … BETA: */
+    SCALES = 8,
+    ZEROS = 13
 };
 enum { Y, MASK_INDEX, SUM };
 
@@ -33,7 +41,9 @@ struct embed_state {
     struct lines lines;
     int64_t batch, tokens;
     int64_t table_rows[3]; /* of words, positions, segments */
+    bool quantized;
 };
+enum { ROOMS = 4 }; /* of a row in scratch: the sum, a row of a table, gamma, beta */
 /* Which input holds the ids of a table; the table. */
 static const int id_inputs[] = { IDS, POSITIONS, SEGMENTS };
 static const int table_inputs[] = { WORDS, POSITION_TABLE, SEGMENT_TABLE };
@@ -67,7 +77,21 @@ static attn_status check_tables(const attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static attn_status embed_infer(attnrun_step *step)
+static attn_status check_numbers(const attnrun_step *step)
+{
+    for (int in = WORDS; in <= BETA; in++) {
+        const int scale = SCALES + in - WORDS, zero = ZEROS + in - WORDS;
+        if (op_has_in(step, in) != op_has_in(step, scale) ||
+            op_has_in(step, in) != op_has_in(step, zero))
+            return op_fail(step, ATTNRUN_E_INPUT,
+                           "input %d, its scale and its zero point go together", in);
+        if (op_has_in(step, in))
+            TRY(op_qlinear_check(step, scale, zero));
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status infer(attnrun_step *step, bool quantized)
 {
     struct embed_state *s = step->state;
     const attnrun_type *ids = &step->in[IDS], *words = &step->in[WORDS];
@@ -75,14 +99,19 @@ static attn_status embed_infer(attnrun_step *step)
     TRY(check_tables(step));
     TRY(check_ids(step, SEGMENTS));
     TRY(check_ids(step, MASK));
-    TRY(check_ids(step, POSITIONS));
+    if (!quantized)
+        TRY(check_ids(step, POSITIONS));
+    else
+        TRY(check_numbers(step));
     const bool known = ids->rank == 2 && words->rank == 2;
     attnrun_dim y[3] = { ids->dims[0], ids->dims[1], words->dims[1] };
     TRY(op_out(step, Y, ATTNRUN_F32, known ? 3 : -1, y));
     TRY(op_out(step, MASK_INDEX, ATTNRUN_I32, ids->rank == 2 ? 1 : -1, ids->dims));
-    TRY(op_out(step, SUM, ATTNRUN_F32, known ? 3 : -1, y));
+    if (!quantized)
+        TRY(op_out(step, SUM, ATTNRUN_F32, known ? 3 : -1, y));
     if (!step->concrete)
         return ATTNRUN_OK;
+    s->quantized = quantized;
     s->batch = ids->dims[0].value;
     s->tokens = ids->dims[1].value;
     for (int i = 0; i < 3; i++)
@@ -92,16 +121,19 @@ static attn_status embed_infer(attnrun_step *step)
     int64_t n_tasks = step->phases[0].n_tasks, cost = step->phases[0].task_cost;
     op_tasks(step, 0, 1, s->batch * s->tokens * 2);
     op_tasks(step, 1, n_tasks, cost);
-    step->scratch_bytes = s->lines.length * 4;
+    step->scratch_bytes = s->lines.length * 4 * ROOMS;
     return ATTNRUN_OK;
 }
+
+static attn_status embed_infer(attnrun_step *step) { return infer(step, false); }
+static attn_status q_embed_infer(attnrun_step *step) { return infer(step, true); }
 
 /* The row of table i for row `row` of the output. */
 static int64_t id_of(const attnrun_step *step, int i, int64_t row)
 {
     const struct embed_state *s = step->state;
     const int in = id_inputs[i];
-    if (!op_has_in(step, in))
+    if (!op_has_in(step, in) || (s->quantized && in == POSITIONS))
         return row % s->tokens;
     const attnrun_tensor *ids = &step->x[in];
     return ((const int32_t *)ids->data)[ids->dims[0] == s->batch ? row : row % s->tokens];
@@ -137,24 +169,45 @@ static void count_mask(const attnrun_step *step)
     }
 }
 
-static void embed_row(const attnrun_step *step, int64_t row, float *room)
+/* Elements first … first + n - 1 of an input as floats, in `room` where they are bytes. */
+static const float *floats_of(const attnrun_step *step, int in, int64_t first, int64_t n,
+                              float *room)
+{
+    const attnrun_tensor *x = &step->x[in];
+    if (!((const struct embed_state *)step->state)->quantized)
+        return (const float *)x->data + first;
+    const struct op_qlinear q =
+        op_qlinear_of(step, SCALES + in - WORDS, ZEROS + in - WORDS);
+    if (x->dtype == ATTNRUN_I8)
+        step->kernels->dequantize_i8_f32(room, (const int8_t *)x->data + first, q.scale,
+                                         q.zero, (size_t)n);
+    else
+        step->kernels->dequantize_u8_f32(room, (const uint8_t *)x->data + first, q.scale,
+                                         q.zero, (size_t)n);
+    return room;
+}
+
+static void embed_row(const attnrun_step *step, int64_t row, const float *gamma,
+                      const float *beta, float *room)
 {
     const struct embed_args *args = step->args;
     const struct embed_state *s = step->state;
     const int64_t n = s->lines.length;
-    const bool wanted = op_has_out(step, SUM) && step->y[SUM].data != NULL;
+    const bool wanted =
+        !s->quantized && op_has_out(step, SUM) && step->y[SUM].data != NULL;
     float *sum = wanted ? (float *)step->y[SUM].data + row * n : room, stats[2];
-    const float *from[3] = { NULL, NULL, NULL };
-    for (int i = 0; i < 3; i++)
-        if (op_has_in(step, table_inputs[i]))
-            from[i] =
-                (const float *)step->x[table_inputs[i]].data + id_of(step, i, row) * n;
-    step->kernels->add_f32(sum, from[0], 1, from[1], 1, (size_t)n);
-    if (from[2] != NULL)
-        step->kernels->add_f32(sum, sum, 1, from[2], 1, (size_t)n);
-    step->kernels->layer_norm_f32((float *)step->y[Y].data + row * n, sum,
-                                  step->x[GAMMA].data, step->x[BETA].data, (size_t)n,
-                                  args->epsilon, stats);
+    const float *so_far = NULL;
+    for (int i = 0; i < 3; i++) {
+        if (!op_has_in(step, table_inputs[i]))
+            continue;
+        const float *from = floats_of(step, table_inputs[i], id_of(step, i, row) * n, n,
+                                      so_far == NULL ? room : room + n);
+        if (so_far != NULL)
+            step->kernels->add_f32(sum, so_far, 1, from, 1, (size_t)n);
+        so_far = so_far != NULL ? sum : from;
+    }
+    step->kernels->layer_norm_f32((float *)step->y[Y].data + row * n, sum, gamma, beta,
+                                  (size_t)n, args->epsilon, stats);
 }
 
 static attn_status embed_run(const attnrun_step *step, const attnrun_work *work)
@@ -167,12 +220,16 @@ static attn_status embed_run(const attnrun_step *step, const attnrun_work *work)
         count_mask(step);
         return ATTNRUN_OK;
     }
+    float *room = work->scratch;
+    const int64_t n = s->lines.length;
+    const float *gamma = floats_of(step, GAMMA, 0, n, room + 2 * n);
+    const float *beta = floats_of(step, BETA, 0, n, room + 3 * n);
     for (int64_t task = work->begin; task < work->end; task++) {
         const struct lines_of_task t = attn_lines_of(&s->lines, task);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         for (int64_t row = t.index; row < t.index + t.n; row++)
-            embed_row(step, row, work->scratch);
+            embed_row(step, row, gamma, beta, room);
     }
     return ATTNRUN_OK;
 }
@@ -190,6 +247,28 @@ const attnrun_op_def op_embed_layer_normalization_1 = {
     .state_bytes = sizeof(struct embed_state),
     .attrs = embed_attrs,
     .infer = embed_infer,
+    .run = embed_run,
+    .cost = "O(n)",
+    .source = "ONNX Runtime contrib operators",
+};
+
+const attnrun_op_def op_q_embed_layer_normalization_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "com.microsoft",
+    .name = "QEmbedLayerNormalization",
+    .since = 1,
+    .inputs = "input_ids:i32 segment_ids:i32? word_embedding_quant:T2 "
+              "position_embedding_quant:T2 segment_embedding:T2? gamma_quant:T2 "
+              "beta_quant:T2 mask:i32? word_embedding_scale:T position_embedding_scale:T "
+              "segment_embedding_scale:T? gamma_scale:T beta_scale:T "
+              "word_embedding_zero_point:T2 position_embedding_zero_point:T2 "
+              "segment_embedding_zero_point:T2? gamma_zero_point:T2 beta_zero_point:T2",
+    .outputs = "layernorm_out:T mask_index_out:i32?",
+    .types = "T=f32 T2=u8,i8",
+    .args_bytes = sizeof(struct embed_args),
+    .state_bytes = sizeof(struct embed_state),
+    .attrs = embed_attrs,
+    .infer = q_embed_infer,
     .run = embed_run,
     .cost = "O(n)",
     .source = "ONNX Runtime contrib operators",

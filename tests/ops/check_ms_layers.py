@@ -1,6 +1,9 @@
-"""com.microsoft operators that are whole layers (DynamicQuantizeLSTM) against ONNX Runtime
+"""com.microsoft operators on bytes that are whole layers (DynamicQuantizeLSTM,
+QEmbedLayerNormalization) against ONNX Runtime
 1.32.0: random shapes, options and quantised weights; and what must be refused.
 Usage: check_ms_layers.py ATTNRUN [SEED]"""
+import itertools
+
 import numpy as np
 
 from ms import Case, answer, any_bytes, between, compare, normal, pick, random
@@ -80,6 +83,34 @@ def lstm_cases():
             for i, axis in enumerate((2, 1, 1))])
 
 
+def embed_case(number):
+    kind, hidden = pick("u1", "i1"), between(1, 70)
+    batch, tokens = between(1, 4), between(1, 9)
+    segments = number % 3 > 0
+
+    def ids(rows):
+        return random.integers(0, rows, (batch, tokens)).astype("i4")
+
+    mask = random.integers(0, 2, (batch, tokens)).astype("i4") if number % 4 else None
+    tables = [any_bytes(9, hidden, kind=kind), any_bytes(tokens + 2, hidden, kind=kind),
+              any_bytes(2, hidden, kind=kind) if segments else None,
+              any_bytes(hidden, kind=kind), any_bytes(hidden, kind=kind)]
+    names = ("word", "position", "segment", "gamma", "beta")
+    inputs = [("ids", ids(9)), ("segments", ids(2) if segments else None), *zip(names, tables),
+              ("mask", mask)]
+    inputs += [(f"{name}_scale", None if table is None else
+                np.asarray(random.uniform(0.01, 0.1), "f4")) for name, table in zip(names, tables)]
+    inputs += [(f"{name}_zero", None if table is None else any_bytes(kind=kind))
+               for name, table in zip(names, tables)]
+    known = [name for name, _ in inputs[2:7] + inputs[8:]] if number % 2 else ()
+    return Case("QEmbedLayerNormalization", inputs, ["y", "index"],
+                {"epsilon": pick(1e-12, 0.1)}, known)
+
+
+def embed_inputs(**others):
+    return list({**dict(embed_case(1).inputs), **others}.items())
+
+
 def lstm_inputs(**others):
     given = {"x": normal(2, 1, 3), "w": any_bytes(1, 3, 8), "r": any_bytes(1, 2, 8), "b": None,
              "lengths": None, "h0": None, "c0": None, "p": None,
@@ -100,6 +131,11 @@ HOSTILE = [  # operator, inputs, attributes, constants, exit code, a word of the
      "sequence_lens"),
     ("DynamicQuantizeLSTM", lstm_inputs(r=any_bytes(1, 2, 7)), {"hidden_size": 2}, ("w", "r"), 5,
      "gates times hidden size"),
+    ("QEmbedLayerNormalization", embed_inputs(ids=np.full((2, 3), 9, "i4"), mask=None,
+                                              segments=np.zeros((2, 3), "i4")), {}, (), 7, "row"),
+    ("QEmbedLayerNormalization", embed_inputs(segment_scale=None), {}, (), 5, "go together"),
+    ("QEmbedLayerNormalization", embed_inputs(gamma_zero=None), {}, (), 3, "gamma_zero"),
+    ("QEmbedLayerNormalization", embed_inputs(beta_scale=normal(2)), {}, (), 5, "one number"),
 ]
 
-compare(lstm_cases(), HOSTILE)
+compare(itertools.chain(lstm_cases(), map(embed_case, range(24))), HOSTILE)
