@@ -18,4 +18,5 @@ set(ATTN_OPS_NN
   ops/nn/mixture_route.c
   ops/nn/moe.c
   ops/nn/qmoe.c
+  ops/nn/gated_rows.c
 )

@@ -1,0 +1,117 @@
+"""com.microsoft operators of gated linear attention and of multimodal models (MRotaryEmbedding,
+GatedRMSNorm, GatedAdd, LinearAttentionGate) against ONNX Runtime 1.32.0: random shapes, options
+and types; and what must be refused. Usage: check_ms_gates.py ATTNRUN [SEED]"""
+import itertools
+
+import ml_dtypes
+import numpy as np
+
+from ms import Case, between, compare, normal, pick, random
+
+
+def halves(inputs, number):
+    """Every fifth case in f16."""
+    if number % 5:
+        return inputs
+    return [(name, value.astype("f2") if value is not None and value.dtype == "f4" else value)
+            for name, value in inputs]
+
+
+def rotary_case(number):
+    batch, tokens, heads = between(1, 3), between(1, 9), between(1, 4)
+    half = between(1, 20)
+    dim = 2 * half + (4 * (number % 3 == 2))
+    section = sorted(random.integers(0, half + 1, 2))
+    section = [section[0], section[1] - section[0], half - section[1]]
+    if number % 2:  # the builder's: widths that leave the first one the rest
+        h, w = between(0, half // 3), between(0, half // 3)
+        section = [half - h - w, h, w]
+    attributes = {"mrope_section": section, "mrope_layout": number % 2,
+                  "interleaved": number // 2 % 2, "num_heads": heads}
+    if dim != 2 * half:
+        attributes["rotary_embedding_dim"] = 2 * half
+    shape = (batch, heads, tokens, dim) if number % 4 == 3 else (batch, tokens, heads * dim)
+    positions = tokens + between(0, 30)
+    ids = random.integers(0, positions, (3, batch, tokens))
+    inputs = [("x", normal(*shape)), ("p", ids), ("c", normal(positions, half)),
+              ("s", normal(positions, half))]
+    return Case("MRotaryEmbedding", halves(inputs, number), ["y"], attributes,
+                ("c", "s") if number % 3 else ())
+
+
+def norm_case(number):
+    part, rows = between(1, 70), [between(1, 5) for _ in range(between(0, 3))]
+    shape = (*rows, part * between(1, 4))
+    inputs = [("x", normal(*shape)), ("s", normal(part)), ("g", 3 * normal(*shape))]
+    attributes = {"activation": pick("silu", "swish", "sigmoid"), "epsilon": pick(1e-5, 0.1)}
+    return Case("GatedRMSNorm", halves(inputs, number), ["y"], attributes if number % 4 else {},
+                ("s",) if number % 2 else ())
+
+
+def add_case(number):
+    shape = [between(1, 40) for _ in range(between(1, 4))]
+    inputs = [("x", normal(*shape)), ("y", normal(*shape)), ("g", normal(*shape[:-1], 1))]
+    return Case("GatedAdd", halves(inputs, number), ["z"], {})
+
+
+def rounded(x):
+    return np.asarray(x, "f4").astype(ml_dtypes.bfloat16).astype("f4")
+
+
+def projected_case(number):
+    """ONNX Runtime has this on GPUs alone: the formula of its schema. Its type is bf16; in f32
+    nothing is rounded on the way in and out."""
+    rows, c, k = between(1, 5), between(1, 30), between(1, 30)
+    x, y, gate, weight = (rounded(normal(*shape)) for shape in
+                          ((rows, c), (rows, c), (rows, k), (k, 1)))
+    sums = rounded((gate.astype("f8") @ weight).astype("f4"))
+    factor = rounded(1 / (1 + np.exp(-sums)))
+    inputs = [("x", x), ("y", y), ("g", gate), ("w", weight)]
+    return Case("GatedAdd", inputs, ["z"], {}, expected=[x + rounded(y * factor)],
+                tolerance="1e-2 1e-2")
+
+
+def gate_case(number):
+    batch, tokens, heads = between(1, 3), between(1, 40), between(1, 40)
+    shape = (batch, tokens, heads)
+    given = [("a", 5 * normal(*shape)), ("b", normal(*shape) if number % 3 else None)]
+    given = dict(halves(given, number))
+    inputs = [("a", given["a"]), ("dt", normal(heads)), ("s", -abs(normal(heads))),
+              ("b", given["b"])]
+    return Case("LinearAttentionGate", inputs, ["decay", "beta"] if number % 3 else ["decay"], {},
+                ("dt", "s") if number % 2 else ())
+
+
+def rotary_inputs(**others):
+    return list({"x": normal(1, 2, 8), "p": np.zeros((3, 1, 2), "i8"), "c": normal(5, 2),
+                 "s": normal(5, 2), **others}.items())
+
+
+HOSTILE = [  # operator, inputs, attributes, constants, exit code, a word of the message
+    ("MRotaryEmbedding", rotary_inputs(), {"mrope_section": [1, 1, 1], "num_heads": 2}, (), 5,
+     "mrope_section"),
+    ("MRotaryEmbedding", rotary_inputs(), {"mrope_section": [3, -1, 0], "num_heads": 2}, (), 5,
+     "mrope_section"),
+    ("MRotaryEmbedding", rotary_inputs(), {"mrope_section": [2**63 - 1, 2**63 - 1, 4],
+                                           "num_heads": 2}, (), 5, "mrope_section"),
+    ("MRotaryEmbedding", rotary_inputs(), {"mrope_section": [2], "num_heads": 2}, (), 5,
+     "mrope_section"),
+    ("MRotaryEmbedding", rotary_inputs(p=np.full((3, 1, 2), 5)),
+     {"mrope_section": [1, 1, 0], "num_heads": 2}, (), 7, "position"),
+    ("MRotaryEmbedding", rotary_inputs(p=np.zeros((2, 1, 2), "i8")),
+     {"mrope_section": [1, 1, 0], "num_heads": 2}, (), 5, "width"),
+    ("GatedRMSNorm", [("x", normal(2, 5)), ("s", normal(2)), ("g", normal(2, 5))], {}, (), 5,
+     "multiple"),
+    ("GatedRMSNorm", [("x", normal(2, 0)), ("s", normal(0)), ("g", normal(2, 0))], {}, (), 5,
+     "multiple"),
+    ("GatedRMSNorm", [("x", normal(2, 4)), ("s", normal(2)), ("g", normal(4))], {}, (), 5, "rank"),
+    ("GatedAdd", [("x", normal(2, 4)), ("x2", normal(2, 4)), ("g", normal(2, 4))], {}, (), 5,
+     "one number"),
+    ("GatedAdd", [("x", normal(2, 4)), ("x2", normal(2, 4)), ("g", normal(2, 4)),
+                  ("w", normal(3, 1))], {}, (), 5, "gate"),
+    ("LinearAttentionGate", [("a", normal(1, 2, 4)), ("d", normal(3)), ("s", normal(4))], {}, (),
+     5, "length"),
+]
+
+compare(itertools.chain(*(map(case, range(30)) for case in (
+    rotary_case, norm_case, add_case, projected_case, gate_case))), HOSTILE)
