@@ -1,12 +1,12 @@
 """com.microsoft operators of gated linear attention and of multimodal models (MRotaryEmbedding,
-GatedRMSNorm, GatedAdd, LinearAttentionGate) against ONNX Runtime 1.32.0: random shapes, options
+GatedRMSNorm, GatedAdd, LinearAttentionGate, CausalConvWithState) against ONNX Runtime 1.32.0: random shapes, options
 and types; and what must be refused. Usage: check_ms_gates.py ATTNRUN [SEED]"""
 import itertools
 
 import ml_dtypes
 import numpy as np
 
-from ms import Case, between, compare, normal, pick, random
+from ms import Case, answer, between, compare, normal, pick, random
 
 
 def halves(inputs, number):
@@ -82,6 +82,50 @@ def gate_case(number):
                 ("dt", "s") if number % 2 else ())
 
 
+def conv_case(number):
+    batch, channels, taps = between(1, 3), [between(1, 9)], between(1, 5)
+    length, last = pick(1, 2, between(1, 40), 2100), number % 2
+    if last and number % 4 == 1:
+        channels.append(between(1, 4))
+    all_channels, dilation = int(np.prod(channels)), pick(1, 1, 3)
+    carried = (taps - 1) * dilation
+
+    def lines(n):
+        return normal(batch, n, *channels) if last else normal(batch, *channels, n)
+
+    x = lines(length)
+    past = lines(carried) if number % 3 else None
+    inputs = [("x", x), ("w", normal(all_channels, 1, taps)),
+              ("b", normal(all_channels) if number % 5 < 3 else None), ("past", past)]
+    attributes = {"activation": pick("none", "silu", "swish"), "dilation": dilation,
+                  "channels_last": last}
+    if number % 7 < 3:
+        del attributes["dilation"]
+        inputs = [(name, None if name == "past" else value) for name, value in inputs]
+    return Case("CausalConvWithState", halves(inputs, number), ["y", "present"], attributes,
+                ("w", "b") if number % 4 else ())
+
+
+def window_case(number):
+    """ONNX Runtime has state_window on GPUs alone: its states are those that it gives for
+    prefixes of the positions, and what it reads is the last slot."""
+    case = conv_case(2 * number)._replace(constants=())
+    window = between(1, 8)
+    inputs = dict(case.inputs)
+    x, length = inputs["x"], inputs["x"].shape[-1]
+    y, state = (value for _, value in answer(case)[2])
+    slots = np.zeros((window, *state.shape), state.dtype)
+    for j in range(max(0, window - length), window):
+        part = [(name, x[..., :length - window + j + 1] if name == "x" else value)
+                for name, value in case.inputs]
+        slots[j] = answer(case._replace(inputs=part))[2][1][1]
+    if inputs["past"] is not None:
+        inputs["past"] = np.stack([normal(*state.shape).astype(x.dtype)] * (window - 1) +
+                                  [inputs["past"]])
+    return case._replace(inputs=list(inputs.items()), expected=[y, slots],
+                         attributes={**case.attributes, "state_window": window})
+
+
 def rotary_inputs(**others):
     return list({"x": normal(1, 2, 8), "p": np.zeros((3, 1, 2), "i8"), "c": normal(5, 2),
                  "s": normal(5, 2), **others}.items())
@@ -111,7 +155,18 @@ HOSTILE = [  # operator, inputs, attributes, constants, exit code, a word of the
                   ("w", normal(3, 1))], {}, (), 5, "gate"),
     ("LinearAttentionGate", [("a", normal(1, 2, 4)), ("d", normal(3)), ("s", normal(4))], {}, (),
      5, "length"),
+    ("CausalConvWithState", [("x", normal(1, 2, 3)), ("w", normal(2, 1, 2))], {"ndim": 2}, (), 4,
+     "ndim"),
+    ("CausalConvWithState", [("x", normal(1, 2, 3)), ("w", normal(2, 1, 2))],
+     {"dilation": -2**62}, (), 5, "dilation"),
+    ("CausalConvWithState", [("x", normal(1, 2, 3)), ("w", normal(2, 1, 2))],
+     {"channels_last": 1}, (), 5, "channels"),
+    ("CausalConvWithState", [("x", normal(1, 2, 3)), ("w", normal(2, 1, 2)), ("b", None),
+                             ("p", normal(1, 2, 1))], {"dilation": 2}, (), 5, "dilation"),
+    ("CausalConvWithState", [("x", normal(1, 2, 3)), ("w", normal(2, 1, 2))],
+     {"state_window": 9}, (), 5, "state_window"),
 ]
 
 compare(itertools.chain(*(map(case, range(30)) for case in (
-    rotary_case, norm_case, add_case, projected_case, gate_case))), HOSTILE)
+    rotary_case, norm_case, add_case, projected_case, gate_case, conv_case,
+    window_case))), HOSTILE)
