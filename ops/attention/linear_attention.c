@@ -10,7 +10,9 @@
  * past_state   (batch, kv_heads, d_k, d_v), zeros by default; present_state is like it.
  *              com.microsoft, state_window W > 0: W of these, the last is the state; the
  *              others are those of the W - 1 tokens before, zeros before the first token
- * Groups of q_heads / kv_heads query heads read one S. f16 and bf16 are converted row by
+ * Groups of q_heads / kv_heads query heads read one S. com.microsoft: q_heads may divide
+ * kv_heads instead, then each query head reads kv_heads / q_heads of them, and answers are
+ * (batch, tokens, kv_heads * d_v); the key may have fewer heads than kv_heads, too. f16 and bf16 are converted row by
  * row; S is f32 until it is stored. The columns of S do not depend on each other, so a
  * task is a block of them that stays in the first-level cache for all tokens.
  *
@@ -47,8 +49,11 @@ static const attnrun_attr_def ms_linear_attrs[] = {
 static attn_status check_attributes(const attnrun_step *step)
 {
     const struct linear_args *args = step->args;
+    const bool shared = step->node->op->domain[0] != 0 && args->q_num_heads > 0 &&
+                        args->kv_num_heads % args->q_num_heads == 0;
     if (args->q_num_heads < 1 || args->kv_num_heads < 1 ||
-        args->q_num_heads % args->kv_num_heads != 0)
+        (args->q_num_heads % args->kv_num_heads != 0 && !shared) ||
+        args->q_num_heads > INT32_MAX || args->kv_num_heads > INT32_MAX)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "q_num_heads is %lld, expected a positive multiple of "
                        "kv_num_heads, %lld",
@@ -121,6 +126,12 @@ static attn_status check_past(const attnrun_step *step, attnrun_dim d_k, attnrun
     return op_need_dim(step, LINEAR_PAST, window + 3, d_v, "the dim of a value");
 }
 
+static int64_t answer_heads(const struct linear_args *args)
+{
+    return args->q_num_heads > args->kv_num_heads ? args->q_num_heads
+                                                  : args->kv_num_heads;
+}
+
 static attn_status set_outputs(attnrun_step *step, attnrun_dim d_k, attnrun_dim d_v)
 {
     const struct linear_args *args = step->args;
@@ -128,7 +139,7 @@ static attn_status set_outputs(attnrun_step *step, attnrun_dim d_k, attnrun_dim 
     bool known = q->rank >= 0;
     int32_t dtype = op_has_in(step, LINEAR_PAST) ? step->in[LINEAR_PAST].dtype : q->dtype;
     attnrun_dim y[3] = { q->dims[0], q->dims[1],
-                         attnrun_dim_mul(step, d_v, dim_of(args->q_num_heads)) };
+                         attnrun_dim_mul(step, d_v, dim_of(answer_heads(args))) };
     attnrun_dim state[5] = { dim_of(args->state_window), q->dims[0],
                              dim_of(args->kv_num_heads), d_k, d_v };
     const int window = args->state_window > 0;
@@ -145,20 +156,16 @@ static bool in_place(const attnrun_step *step, int32_t dtype, bool there)
     return there && dtype == ATTNRUN_F32 && state->d_v % LINEAR_VECTOR == 0;
 }
 
-static attn_status linear_plan(attnrun_step *step, int64_t d_k, int64_t d_v)
+attn_status attn_linear_plan(attnrun_step *step, int phase,
+                             const struct linear_args *args, struct linear_state *state)
 {
-    const struct linear_args *args = step->args;
-    struct linear_state *state = step->state;
+    const int64_t d_k = state->d_k, d_v = state->d_v;
     int64_t heads, n, floats;
-    state->batch = step->in[LINEAR_QUERY].dims[0].value;
-    state->tokens = step->in[LINEAR_QUERY].dims[1].value;
-    state->d_k = d_k;
-    state->d_v = d_v;
-    state->group = args->q_num_heads / args->kv_num_heads;
-    state->slots = args->state_window > 0 ? args->state_window : 1;
+    state->group = args->q_num_heads > args->kv_num_heads
+                       ? args->q_num_heads / args->kv_num_heads
+                       : 1;
+    state->answer_heads = answer_heads(args);
     state->scale = args->scale != 0 ? args->scale : (float)(1 / sqrt((double)d_k));
-    state->per_key = op_has_in(step, LINEAR_DECAY) &&
-                     step->in[LINEAR_DECAY].dims[2].value != args->kv_num_heads;
     if (d_k > INT64_C(1) << 40 || !ck_mul(state->batch, args->kv_num_heads, &heads) ||
         !ck_mul(heads, d_k, &n) || !ck_mul(n, d_v, &state->state_floats))
         return op_fail(step, ATTNRUN_E_LIMIT, "its state is too large");
@@ -170,37 +177,69 @@ static attn_status linear_plan(attnrun_step *step, int64_t d_k, int64_t d_v)
                       : n < LINEAR_TOGETHER         ? n
                                                     : LINEAR_TOGETHER;
     if (!linear_scratch(state, &floats) ||
-        !ck_mul(floats, (int64_t)sizeof(float), &step->scratch_bytes))
+        !ck_mul(floats, (int64_t)sizeof(float), &floats))
         return op_fail(step, ATTNRUN_E_LIMIT, "its state is too large");
+    if (step->scratch_bytes < floats)
+        step->scratch_bytes = floats;
+    double cost = (double)state->tokens * (double)d_k * (double)state->block *
+                  (0.05 + 0.02 * (double)state->group);
+    op_tasks(step, phase, n, cost < 1e15 ? (int64_t)cost + 100 : INT64_C(1) << 50);
+    return ATTNRUN_OK;
+}
+
+static attn_status plan(attnrun_step *step, int64_t d_k, int64_t d_v)
+{
+    const struct linear_args *args = step->args;
+    struct linear_state *state = step->state;
+    state->batch = step->in[LINEAR_QUERY].dims[0].value;
+    state->tokens = step->in[LINEAR_QUERY].dims[1].value;
+    state->d_k = d_k;
+    state->d_v = d_v;
+    state->key_heads = d_k > 0 ? step->in[LINEAR_KEY].dims[2].value / d_k : 1;
+    state->slots = args->state_window > 0 ? args->state_window : 1;
+    state->per_key = op_has_in(step, LINEAR_DECAY) &&
+                     step->in[LINEAR_DECAY].dims[2].value != args->kv_num_heads;
     state->past_in_place =
         in_place(step, op_has_in(step, LINEAR_PAST) ? step->in[LINEAR_PAST].dtype : 0,
                  op_has_in(step, LINEAR_PAST));
     state->present_in_place =
         op_has_out(step, 1) && in_place(step, step->out[1].dtype, true);
-    double cost = (double)state->tokens * (double)d_k * (double)state->block *
-                  (0.05 + 0.02 * (double)state->group);
-    op_tasks(step, 0, n, cost < 1e15 ? (int64_t)cost + 100 : INT64_C(1) << 50);
-    return ATTNRUN_OK;
+    return attn_linear_plan(step, 0, args, state);
+}
+
+/* The key has kv_num_heads heads of d_k, or with com.microsoft fewer that divide them. */
+static attn_status check_key(const attnrun_step *step, attnrun_dim d_k)
+{
+    const struct linear_args *args = step->args;
+    const attnrun_type *key = &step->in[LINEAR_KEY];
+    attnrun_dim dim;
+    TRY(split_heads(step, LINEAR_KEY, 1, &dim));
+    if (key->rank < 0 || !dim_is_const(dim) || !dim_is_const(d_k))
+        return ATTNRUN_OK;
+    const int64_t heads = d_k.value > 0 ? dim.value / d_k.value : args->kv_num_heads;
+    const bool fewer =
+        step->node->op->domain[0] != 0 && heads > 0 && args->kv_num_heads % heads == 0;
+    if (heads * d_k.value == dim.value && (heads == args->kv_num_heads || fewer))
+        return ATTNRUN_OK;
+    return op_fail_input(step, LINEAR_KEY, ATTNRUN_E_SHAPE,
+                         "expected %lld heads of %lld as in the query",
+                         (long long)args->kv_num_heads, (long long)d_k.value);
 }
 
 static attn_status linear_infer(attnrun_step *step)
 {
     const struct linear_args *args = step->args;
-    attnrun_dim d_k, key_dim, d_v;
+    attnrun_dim d_k, d_v;
     TRY(check_attributes(step));
     TRY(split_heads(step, LINEAR_QUERY, args->q_num_heads, &d_k));
-    TRY(split_heads(step, LINEAR_KEY, args->kv_num_heads, &key_dim));
+    TRY(check_key(step, d_k));
     TRY(split_heads(step, LINEAR_VALUE, args->kv_num_heads, &d_v));
-    if (!dim_may_equal(d_k, key_dim))
-        return op_fail_input(step, LINEAR_KEY, ATTNRUN_E_SHAPE,
-                             "its dim per head is %lld, expected %lld as in the query",
-                             (long long)key_dim.value, (long long)d_k.value);
     TRY(check_gate(step, LINEAR_DECAY, dim_of(args->kv_num_heads),
                    attnrun_dim_mul(step, d_k, dim_of(args->kv_num_heads))));
     TRY(check_gate(step, LINEAR_BETA, dim_of(args->kv_num_heads), dim_of(1)));
     TRY(check_past(step, d_k, d_v));
     TRY(set_outputs(step, d_k, d_v));
-    return step->concrete ? linear_plan(step, d_k.value, d_v.value) : ATTNRUN_OK;
+    return step->concrete ? plan(step, d_k.value, d_v.value) : ATTNRUN_OK;
 }
 
 #define LINEAR_ROW                                                                       \

@@ -56,11 +56,12 @@ struct memory {
     const attnrun_step *step;
     const struct linear_state *state;
     int64_t columns, sample, head, first;
-    const float *at; /* S is there, in rows … */
-    int64_t at_row;  /* … that are so far apart */
-    float *s;        /* room for d_k rows of LINEAR_BLOCK floats */
-    float *rows;     /* room for rows of tokens */
-    float *r;        /* two rows: what their keys find in S */
+    int64_t row, tokens; /* the first token of all; how many the sample has */
+    const float *at;     /* S is there, in rows … */
+    int64_t at_row;      /* … that are so far apart */
+    float *s;            /* room for d_k rows of LINEAR_BLOCK floats */
+    float *rows;         /* room for rows of tokens */
+    float *r;            /* two rows: what their keys find in S */
 };
 
 /* One or two tokens on their way into S. */
@@ -77,13 +78,31 @@ static float *room(const struct memory *m, int i)
     return m->rows + i * (m->state->d_k + LINEAR_VECTOR);
 }
 
-/* Row `d` of S in past or present, of slot `slot`. */
+/* The heads of query and key that S belongs to, of `row`, and of its first answer. */
+static int64_t query_at(const struct memory *m, int64_t row)
+{
+    const int64_t heads = ((const struct linear_args *)m->step->args)->q_num_heads;
+    return row * heads + m->head * m->state->group * heads / m->state->answer_heads;
+}
+static int64_t key_at(const struct memory *m, int64_t row)
+{
+    const int64_t heads = ((const struct linear_args *)m->step->args)->kv_num_heads;
+    return row * m->state->key_heads + m->head * m->state->key_heads / heads;
+}
+static int64_t answer_at(const struct memory *m, int64_t row)
+{
+    return row * m->state->answer_heads + m->head * m->state->group;
+}
+
+/* Row `d` of S in past or present, of slot `slot`; with v_major its first element. */
 static int64_t state_row(const struct memory *m, int64_t slot, int64_t d)
 {
     const struct linear_args *args = m->step->args;
     const int64_t head = m->sample * args->kv_num_heads + m->head;
-    return slot * m->state->state_floats + (head * m->state->d_k + d) * m->state->d_v +
-           m->first;
+    const int64_t from = slot * m->state->state_floats;
+    if (m->state->v_major)
+        return from + (head * m->state->d_v + m->first) * m->state->d_k + d;
+    return from + (head * m->state->d_k + d) * m->state->d_v + m->first;
 }
 
 /* S as it was, where it is or in scratch. */
@@ -101,6 +120,11 @@ static void memory_take(struct memory *m)
     m->at_row = LINEAR_BLOCK;
     memset(m->s, 0, (size_t)(state->d_k * LINEAR_BLOCK) * sizeof *m->s);
     for (int64_t d = 0; op_has_in(step, LINEAR_PAST) && d < state->d_k; d++) {
+        const float *columns = (const float *)step->x[LINEAR_PAST].data;
+        for (int64_t j = 0; state->v_major && j < m->columns; j++)
+            m->s[d * LINEAR_BLOCK + j] = columns[state_row(m, slot, d) + j * state->d_k];
+        if (state->v_major)
+            continue;
         const float *past =
             load(step, &step->x[LINEAR_PAST], state_row(m, slot, d), m->columns, m->r);
         memcpy(m->s + d * LINEAR_BLOCK, past, (size_t)m->columns * sizeof *past);
@@ -113,6 +137,11 @@ static void memory_store(const struct memory *m, int64_t slot)
     const attnrun_step *step = m->step;
     for (int64_t d = 0; d < m->state->d_k; d++) {
         const int64_t row = state_row(m, slot, d);
+        float *columns = (float *)step->y[1].data + row;
+        for (int64_t j = 0; m->state->v_major && j < m->columns; j++)
+            columns[j * m->state->d_k] = m->at[d * m->at_row + j];
+        if (m->state->v_major)
+            continue;
         if (!m->state->present_in_place ||
             m->at + d * m->at_row != (const float *)step->y[1].data + row)
             store(step, &step->y[1], row, m->columns, m->at + d * m->at_row);
@@ -130,6 +159,9 @@ static void memory_open(const attnrun_step *step, int64_t task, int64_t place,
     m->first = task % state->blocks * state->block;
     m->head = task / state->blocks % args->kv_num_heads;
     m->sample = task / state->blocks / args->kv_num_heads;
+    m->row = state->starts != NULL ? state->starts[m->sample] : m->sample * state->tokens;
+    m->tokens =
+        state->starts != NULL ? state->starts[m->sample + 1] - m->row : state->tokens;
     m->columns =
         state->d_v - m->first < state->block ? state->d_v - m->first : state->block;
     m->s = (float *)scratch + place * state->d_k * LINEAR_BLOCK;
@@ -174,16 +206,15 @@ static inline __attribute__((always_inline)) void fetch(const struct memory *m,
 {
     const struct linear_args *args = m->step->args;
     const struct linear_state *state = m->state;
-    const int64_t row = m->sample * state->tokens + token;
-    const int64_t key = row * args->kv_num_heads + m->head;
-    const int64_t query = row * args->q_num_heads + m->head * state->group;
-    if (token >= state->tokens)
+    const int64_t row = m->row + token, value = row * args->kv_num_heads + m->head;
+    if (token >= m->tokens)
         return;
-    fetch_row(&m->step->x[LINEAR_KEY], key * state->d_k, state->d_k);
-    fetch_row(&m->step->x[LINEAR_VALUE], key * state->d_v + m->first, m->columns);
-    fetch_row(&m->step->x[LINEAR_QUERY], query * state->d_k, state->group * state->d_k);
+    fetch_row(&m->step->x[LINEAR_KEY], key_at(m, row) * state->d_k, state->d_k);
+    fetch_row(&m->step->x[LINEAR_VALUE], value * state->d_v + m->first, m->columns);
+    fetch_row(&m->step->x[LINEAR_QUERY], query_at(m, row) * state->d_k,
+              state->group * state->d_k);
     if (m->step->y[0].data != NULL)
-        fetch_row(&m->step->y[0], query * state->d_v + m->first, m->columns);
+        fetch_row(&m->step->y[0], answer_at(m, row) * state->d_v + m->first, m->columns);
 }
 
 /* n tokens from `first` on; `parity`: the other one than that of the tokens before. */
@@ -193,11 +224,11 @@ static struct tokens tokens_load(const struct memory *m, int64_t first, int n, i
     const int64_t d_k = m->state->d_k;
     struct tokens x = { .first = first, .n = n };
     for (int t = 0; t < n; t++) {
-        const int64_t row = m->sample * m->state->tokens + first + t;
+        const int64_t row = m->row + first + t;
         const int at = 6 * parity + 3 * t;
         fetch(m, first + t + AHEAD);
-        x.k[t] = load(m->step, &m->step->x[LINEAR_KEY],
-                      (row * args->kv_num_heads + m->head) * d_k, d_k, room(m, at));
+        x.k[t] = load(m->step, &m->step->x[LINEAR_KEY], key_at(m, row) * d_k, d_k,
+                      room(m, at));
         x.next[t] = x.k[t];
         if (linear_gated(args)) {
             x.decay[t] = decays(m, row, room(m, at + 1));
@@ -223,33 +254,32 @@ static void set_following(const struct memory *m, struct attn_recurrence *g,
         g->next[t] = following->next[t];
 }
 
-/* The query head `head` asks after each token; its answers go to Y or into scratch. */
+/* The query head `head` of the group asks after each token; its answers go to Y or into
+ * scratch. */
 static void set_queries(const struct memory *m, struct attn_recurrence *g,
                         const struct tokens *x, int64_t head)
 {
     const attnrun_step *step = m->step;
-    const struct linear_args *args = step->args;
     const struct linear_state *state = m->state;
     for (int t = 0; t < x->n; t++) {
-        const int64_t row = m->sample * state->tokens + x->first + t;
-        const int64_t at = row * args->q_num_heads + head;
-        g->q[t] = load(step, &step->x[LINEAR_QUERY], at * state->d_k, state->d_k,
-                       room(m, 12 + t));
+        const int64_t row = m->row + x->first + t;
+        g->q[t] =
+            load(step, &step->x[LINEAR_QUERY], (query_at(m, row) + head) * state->d_k,
+                 state->d_k, room(m, 12 + t));
         g->o[t] = m->r + (4 + t) * LINEAR_BLOCK;
         if (step->y[0].data != NULL && step->y[0].dtype == ATTNRUN_F32)
-            g->o[t] = (float *)step->y[0].data + at * state->d_v + m->first;
+            g->o[t] = (float *)step->y[0].data + (answer_at(m, row) + head) * state->d_v +
+                      m->first;
     }
 }
 
 static void store_answers(const struct memory *m, const struct attn_recurrence *g,
                           const struct tokens *x, int64_t head)
 {
-    const struct linear_args *args = m->step->args;
     for (int t = 0; t < x->n && m->step->y[0].dtype != ATTNRUN_F32; t++) {
-        const int64_t row = m->sample * m->state->tokens + x->first + t;
+        const int64_t row = m->row + x->first + t;
         store(m->step, &m->step->y[0],
-              (row * args->q_num_heads + head) * m->state->d_v + m->first, m->columns,
-              g->o[t]);
+              (answer_at(m, row) + head) * m->state->d_v + m->first, m->columns, g->o[t]);
     }
 }
 
@@ -261,7 +291,7 @@ static void set_tokens(const struct memory *m, struct attn_recurrence *g,
     g->tokens = x->n;
     g->cross = x->cross;
     for (int t = 0; t < x->n; t++) {
-        const int64_t row = m->sample * state->tokens + x->first + t;
+        const int64_t row = m->row + x->first + t;
         g->k[t] = x->k[t];
         g->decay[t] = x->decay[t];
         g->beta[t] = x->beta[t];
@@ -283,20 +313,19 @@ static void learn(struct memory *m, const struct tokens *x,
                                  .n = (size_t)m->columns,
                                  .r = { corrects ? m->r : NULL, m->r + LINEAR_BLOCK },
                                  .scale = state->scale };
-    const int64_t head = m->head * state->group;
     set_tokens(m, &g, x);
     for (int64_t h = 1; h < state->group && m->step->y[0].data != NULL; h++) {
-        set_queries(m, &g, x, head + h);
+        set_queries(m, &g, x, h);
         m->step->kernels->recurrence_f32(&g);
-        store_answers(m, &g, x, head + h);
+        store_answers(m, &g, x, h);
     }
-    set_queries(m, &g, x, head);
+    set_queries(m, &g, x, 0);
     set_following(m, &g, following);
     g.to = to;
     g.to_row = to_row;
     m->step->kernels->recurrence_f32(&g);
     if (m->step->y[0].data != NULL)
-        store_answers(m, &g, x, head);
+        store_answers(m, &g, x, 0);
     m->at = to;
     m->at_row = to_row;
 }
@@ -316,7 +345,7 @@ static void look_up(const struct memory *m, const struct tokens *x)
 /* After token t, S goes to a slot of its own, or -1: to none. */
 static int64_t slot_of(const struct memory *m, int64_t t)
 {
-    const int64_t slot = m->state->slots - m->state->tokens + t;
+    const int64_t slot = m->state->slots - m->tokens + t;
     return m->step->n_out > 1 && m->step->y[1].data != NULL && slot >= 0 ? slot : -1;
 }
 
@@ -354,8 +383,8 @@ static void clear_slots(const struct memory *m)
 {
     const struct linear_state *state = m->state;
     static const float zeros[LINEAR_BLOCK] = { 0 };
-    const int64_t last = slot_of(m, state->tokens - 1) >= 0 ? state->slots - 1 : 0;
-    for (int64_t slot = 0; slot < last && slot < state->slots - state->tokens; slot++)
+    const int64_t last = slot_of(m, m->tokens - 1) >= 0 ? state->slots - 1 : 0;
+    for (int64_t slot = 0; slot < last && slot < state->slots - m->tokens; slot++)
         for (int64_t d = 0; d < state->d_k; d++)
             store(m->step, &m->step->y[1], state_row(m, slot, d), m->columns, zeros);
 }
@@ -369,16 +398,16 @@ static attn_status run_together(const attnrun_step *step, int64_t task, int64_t 
     for (int64_t i = 0; i < n; i++) {
         memory_open(step, task + i, i, work->scratch, &m[i]);
         clear_slots(&m[i]);
-        if (state->tokens == 0 && slot_of(&m[i], -1) >= 0)
+        if (m[i].tokens == 0 && slot_of(&m[i], -1) >= 0)
             memory_store(&m[i], state->slots - 1);
     }
     for (int64_t t = 0; t < state->tokens; t += LINEAR_CHUNK)
         for (int64_t i = 0; i < n; i++) {
+            const int64_t end = t + LINEAR_CHUNK;
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
-            memory_run(&m[i], t,
-                       t + LINEAR_CHUNK < state->tokens ? t + LINEAR_CHUNK
-                                                        : state->tokens);
+            if (t < m[i].tokens)
+                memory_run(&m[i], t, end < m[i].tokens ? end : m[i].tokens);
         }
     return ATTNRUN_OK;
 }

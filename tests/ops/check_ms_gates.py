@@ -1,5 +1,5 @@
 """com.microsoft operators of gated linear attention and of multimodal models (MRotaryEmbedding,
-GatedRMSNorm, GatedAdd, LinearAttentionGate, CausalConvWithState) against ONNX Runtime 1.32.0: random shapes, options
+GatedRMSNorm, GatedAdd, LinearAttentionGate, CausalConvWithState, LinearAttention) against ONNX Runtime 1.32.0: random shapes, options
 and types; and what must be refused. Usage: check_ms_gates.py ATTNRUN [SEED]"""
 import itertools
 
@@ -126,6 +126,31 @@ def window_case(number):
                          attributes={**case.attributes, "state_window": window})
 
 
+def unit(x, dim):
+    heads = x.reshape(*x.shape[:-1], -1, dim)
+    return (heads / np.linalg.norm(heads, axis=-1, keepdims=True)).reshape(x.shape)
+
+
+def linear_case(number):
+    """Query heads that are fewer than those of the values, and keys that are, too."""
+    batch, tokens, d_k, d_v = between(1, 3), between(1, 9), between(1, 20), between(1, 70)
+    q_heads = between(1, 3)
+    heads = q_heads * between(1, 3)
+    key_heads = q_heads if number % 2 else heads
+    if number % 5 == 4:
+        heads, key_heads, q_heads = q_heads, q_heads, q_heads * between(1, 3)
+    rule = ("linear", "gated", "delta", "gated_delta")[number % 4]
+    decay = -abs(normal(batch, tokens, heads * pick(1, d_k))) if "gated" in rule else None
+    beta = np.asarray(random.uniform(0, 1, (batch, tokens, heads)), "f4")
+    inputs = [("q", normal(batch, tokens, q_heads * d_k)),
+              ("k", unit(normal(batch, tokens, key_heads * d_k), d_k)),
+              ("v", normal(batch, tokens, heads * d_v)),
+              ("past", normal(batch, heads, d_k, d_v) if number % 3 else None),
+              ("g", decay), ("b", beta if "delta" in rule else None)]
+    return Case("LinearAttention", inputs, ["y", "present"],
+                {"q_num_heads": q_heads, "kv_num_heads": heads, "update_rule": rule})
+
+
 def rotary_inputs(**others):
     return list({"x": normal(1, 2, 8), "p": np.zeros((3, 1, 2), "i8"), "c": normal(5, 2),
                  "s": normal(5, 2), **others}.items())
@@ -165,8 +190,12 @@ HOSTILE = [  # operator, inputs, attributes, constants, exit code, a word of the
                              ("p", normal(1, 2, 1))], {"dilation": 2}, (), 5, "dilation"),
     ("CausalConvWithState", [("x", normal(1, 2, 3)), ("w", normal(2, 1, 2))],
      {"state_window": 9}, (), 5, "state_window"),
+    ("LinearAttention", [("q", normal(1, 2, 8)), ("k", normal(1, 2, 12)), ("v", normal(1, 2, 8))],
+     {"q_num_heads": 2, "kv_num_heads": 4, "update_rule": "linear"}, (), 5, "heads"),
+    ("LinearAttention", [("q", normal(1, 2, 8)), ("k", normal(1, 2, 16)), ("v", normal(1, 2, 9))],
+     {"q_num_heads": 2, "kv_num_heads": 3, "update_rule": "linear"}, (), 5, "multiple"),
 ]
 
 compare(itertools.chain(*(map(case, range(30)) for case in (
     rotary_case, norm_case, add_case, projected_case, gate_case, conv_case,
-    window_case))), HOSTILE)
+    window_case, linear_case))), HOSTILE)
