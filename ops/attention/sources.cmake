@@ -33,6 +33,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/quantized.c
   ops/attention/linear_attention.c
   ops/attention/linear_memory.c
+  ops/attention/gated_delta_net.c
   ops/attention/causal_conv_with_state.c
   ops/attention/flex_attention.c
   ops/attention/fourier_mix.c

@@ -1,5 +1,5 @@
 """com.microsoft operators of gated linear attention and of multimodal models (MRotaryEmbedding,
-GatedRMSNorm, GatedAdd, LinearAttentionGate, CausalConvWithState, LinearAttention) against ONNX Runtime 1.32.0: random shapes, options
+GatedRMSNorm, GatedAdd, LinearAttentionGate, CausalConvWithState, LinearAttention, GatedDeltaNet) against ONNX Runtime 1.32.0: random shapes, options
 and types; and what must be refused. Usage: check_ms_gates.py ATTNRUN [SEED]"""
 import itertools
 
@@ -151,6 +151,70 @@ def linear_case(number):
                 {"q_num_heads": q_heads, "kv_num_heads": heads, "update_rule": rule})
 
 
+def delta_case(number):
+    heads_q, d_k, d_v = between(1, 3), between(1, 20), between(1, 70)
+    heads, batch = heads_q * between(1, 3), between(1, 4)
+    ragged = number % 3 == 0
+    lengths = random.integers(0, 7, batch) if ragged else np.full(batch, between(1, 80))
+    if ragged:
+        lengths[0] += 1
+    tokens = int(lengths.sum())
+    lead = (batch, int(lengths[0])) if number % 3 == 1 else (tokens,)
+    rule = ("gated_delta", "linear", "gated", "delta")[number % 4]
+    by_key = between(0, 1)
+    decay = normal(*lead, heads, *([d_k] if by_key else [])) if "gated" in rule else None
+    attributes = {"update_rule": rule, "qk_l2_norm": between(0, 1), "scale": pick(0.0, 1.0),
+                  "beta_activation": pick("none", "sigmoid")}
+    gates = "gated" in rule and number % 5 > 0
+    if gates:
+        attributes["gate_activation"] = pick("softplus", "qwen", "sigmoid", "kda")
+        attributes["gate_lower_bound"] = pick(-5.0, -1.0)
+    elif decay is not None:
+        decay = -abs(decay)
+    bias = pick((heads,), (heads * d_k,), (heads, d_k)) if by_key else (heads,)
+    q, k = (unit(normal(*lead, heads_q * d_k), d_k) for _ in range(2))
+    v = normal(*lead, heads * d_v)
+    state = normal(batch, heads, d_v, d_k) if number % 3 == 2 or number % 2 else None
+    if number % 7 == 3 and state is not None:
+        q, k, v = np.concatenate([q, k, v], -1), None, None
+    else:
+        q, k = q.reshape(*lead, heads_q, d_k), k.reshape(*lead, heads_q, d_k)
+        v = v.reshape(*lead, heads, d_v)
+    starts = np.concatenate([[0], lengths.cumsum()]).astype("i4") if ragged else None
+    inputs = [("q", q), ("k", k), ("v", v), ("starts", starts), ("g", decay),
+              ("b", np.asarray(random.uniform(0, 1, (*lead, heads)), "f4")
+               if "delta" in rule else None), ("state", state),
+              ("a", normal(heads) if gates else None), ("dt", normal(*bias) if gates else None)]
+    outputs = ["y", "final"]
+    if number % 4 == 0:
+        attributes["state_update_capacity"] = between(1, 8)
+        inputs += [("count", random.integers(-1, 10, batch).astype("i4")),
+                   ("active", pick(None, np.array([0], "i4"), np.array([1], "i4")))]
+        outputs.append("update")
+    case = Case("GatedDeltaNet", inputs, outputs, attributes)
+    if len(outputs) < 3:
+        return case
+    # What lies behind the captured tokens is unspecified; here it is zeros.
+    values = [value for _, value in answer(case)[2]]
+    given, capacity = dict(inputs), attributes["state_update_capacity"]
+    count = np.minimum(np.clip(given["count"], 0, capacity), lengths)
+    if given["active"] is not None and not given["active"][0]:
+        count[:] = 0
+    widths = [heads * (d_k if by_key and decay is not None else 1), heads_q * d_k, heads * d_v]
+    at = 0
+    for width in widths:
+        for b in range(batch):
+            values[2][b, at + count[b] * width:at + capacity * width] = 0
+        at += capacity * width
+    return case._replace(expected=values)
+
+
+def delta_inputs(**others):
+    return list({"q": normal(4, 2, 3), "k": normal(4, 2, 3), "v": normal(4, 2, 5), "cu": None,
+                 "g": -abs(normal(4, 2)), "b": normal(4, 2), "s": normal(2, 2, 5, 3), "a": None,
+                 "dt": None, "count": None, **others}.items())
+
+
 def rotary_inputs(**others):
     return list({"x": normal(1, 2, 8), "p": np.zeros((3, 1, 2), "i8"), "c": normal(5, 2),
                  "s": normal(5, 2), **others}.items())
@@ -194,8 +258,20 @@ HOSTILE = [  # operator, inputs, attributes, constants, exit code, a word of the
      {"q_num_heads": 2, "kv_num_heads": 4, "update_rule": "linear"}, (), 5, "heads"),
     ("LinearAttention", [("q", normal(1, 2, 8)), ("k", normal(1, 2, 16)), ("v", normal(1, 2, 9))],
      {"q_num_heads": 2, "kv_num_heads": 3, "update_rule": "linear"}, (), 5, "multiple"),
+    ("GatedDeltaNet", delta_inputs(cu=np.array([0, 5, 4], "i4")), {}, (), 7, "grow"),
+    ("GatedDeltaNet", delta_inputs(cu=np.array([0, 1, 3], "i4")), {}, (), 7, "ends with"),
+    ("GatedDeltaNet", delta_inputs(cu=np.array([-9, 1, 4], "i4")), {}, (), 7, "grow"),
+    ("GatedDeltaNet", delta_inputs(s=None), {}, (), 5, "sequences"),
+    ("GatedDeltaNet", delta_inputs(s=normal(3, 2, 5, 3)), {}, (), 5, "equal sequences"),
+    ("GatedDeltaNet", delta_inputs(b=None), {}, (), 5, "update rule"),
+    ("GatedDeltaNet", delta_inputs(v=normal(4, 3, 5), b=normal(4, 3), g=normal(4, 3),
+                                   s=normal(2, 3, 5, 3)), {}, (), 5, "multiple"),
+    ("GatedDeltaNet", delta_inputs(), {"gate_activation": "softplus"}, (), 5, "a_log"),
+    ("GatedDeltaNet", delta_inputs(k=None, v=None), {}, (), 5, "initial_state"),
+    ("GatedDeltaNet", delta_inputs(q=normal(4, 23), k=None, v=None), {}, (), 5, "q_heads"),
+    ("GatedDeltaNet", delta_inputs(count=np.zeros(2, "i4")), {}, (), 5, "capture_count"),
 ]
 
 compare(itertools.chain(*(map(case, range(30)) for case in (
     rotary_case, norm_case, add_case, projected_case, gate_case, conv_case,
-    window_case, linear_case))), HOSTILE)
+    window_case, linear_case, delta_case))), HOSTILE)
