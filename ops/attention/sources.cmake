@@ -30,6 +30,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/q_attention.c
   ops/attention/group_query_attention.c
   ops/attention/group_query_cache.c
+  ops/attention/paged_attention.c
   ops/attention/quantized.c
   ops/attention/linear_attention.c
   ops/attention/linear_memory.c
