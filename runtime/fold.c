@@ -224,6 +224,22 @@ static attn_status note_folded(struct attn_graph *graph, const struct attn_node 
     return ATTNRUN_OK;
 }
 
+const struct attn_node *attn_graph_folded_by(const struct attn_graph *graph,
+                                             int32_t value)
+{
+    const struct attn_fold_table *table = graph->model->fold_table;
+    const attnrun_tensor *data = &graph->values[value].data;
+    if (table == NULL || data->data == NULL ||
+        !(graph->values[value].flags & ATTN_VALUE_FOLDED))
+        return NULL;
+    for (int64_t s = 0; s < table->n_slots; s++)
+        for (const struct fold_entry *e = table->slots[s]; e != NULL; e = e->next)
+            if (e->graph == graph && e->node->pub.n_out == 1 &&
+                attn_tensor_is_same(&graph->values[e->node->out[0]].data, data))
+                return e->node;
+    return NULL;
+}
+
 attn_status attn_fold_node(struct attn_graph *graph, struct attn_step *step, bool *done)
 {
     struct attn_model *model = graph->model;

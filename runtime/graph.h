@@ -187,6 +187,9 @@ attn_status attn_graph_rewrite(struct attn_graph *graph);
 
 /* The node that produces a value, or NULL. */
 struct attn_node *attn_graph_producer(const struct attn_graph *graph, int32_t value);
+/* Of a constant computed at load: a node that gave it, whose inputs are constants; or NULL. */
+const struct attn_node *attn_graph_folded_by(const struct attn_graph *graph,
+                                             int32_t value);
 /* The only node that reads the value and no graph output does: else NULL. O(nodes). */
 struct attn_node *attn_graph_only_user(const struct attn_graph *graph, int32_t value);
 /* All reads of `from` (graph outputs too) become reads of `to`. A graph output keeps its

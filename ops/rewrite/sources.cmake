@@ -16,6 +16,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/match.c
   ops/rewrite/matmul_epilogue.c
   ops/rewrite/passes.c
+  ops/rewrite/quantized.c
   ops/rewrite/rotary.c
   ops/rewrite/skip_layer_norm.c
 )
