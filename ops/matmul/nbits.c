@@ -92,7 +92,8 @@ static void fill_column(const struct attn_nbits_layout *l,
         if (l->zeros == NBITS_ZERO_F32)
             zero[at] = from->zeros_f32[z];
         else if (l->zeros == NBITS_ZERO_U8)
-            to[l->zero_at + at] = from->zeros_u8[z / per] >> (z % per * l->bits) & mask;
+            to[l->zero_at + at] =
+                (uint8_t)(from->zeros_u8[z / per] >> (z % per * l->bits) & mask);
     }
 }
 
