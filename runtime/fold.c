@@ -155,13 +155,15 @@ static bool same_node(const struct fold_entry *entry, const struct attn_graph *g
 
 /* ---- folding ---- */
 
-static void keep_folded(struct attn_graph *graph, int32_t id, const attnrun_tensor *data)
+static void keep_folded(struct attn_graph *graph, const struct attn_node *node,
+                        int32_t id, const attnrun_tensor *data)
 {
     if (id < 0)
         return;
     struct attn_value *value = &graph->values[id];
     value->data = *data;
     value->flags |= ATTN_VALUE_FOLDED;
+    value->folded_by = node;
     attn_tensor_to_type(&value->data, &value->type);
 }
 
@@ -176,7 +178,7 @@ static bool fold_again(struct attn_graph *graph, const struct attn_node *node,
         entry = entry->next;
     for (int32_t i = 0; entry != NULL && i < node->pub.n_out; i++)
         if (node->out[i] >= 0)
-            keep_folded(graph, node->out[i],
+            keep_folded(graph, node, node->out[i],
                         &entry->graph->values[entry->node->out[i]].data);
     return entry != NULL;
 }
@@ -224,22 +226,6 @@ static attn_status note_folded(struct attn_graph *graph, const struct attn_node 
     return ATTNRUN_OK;
 }
 
-const struct attn_node *attn_graph_folded_by(const struct attn_graph *graph,
-                                             int32_t value)
-{
-    const struct attn_fold_table *table = graph->model->fold_table;
-    const attnrun_tensor *data = &graph->values[value].data;
-    if (table == NULL || data->data == NULL ||
-        !(graph->values[value].flags & ATTN_VALUE_FOLDED))
-        return NULL;
-    for (int64_t s = 0; s < table->n_slots; s++)
-        for (const struct fold_entry *e = table->slots[s]; e != NULL; e = e->next)
-            if (e->graph == graph && e->node->pub.n_out == 1 &&
-                attn_tensor_is_same(&graph->values[e->node->out[0]].data, data))
-                return e->node;
-    return NULL;
-}
-
 attn_status attn_fold_node(struct attn_graph *graph, struct attn_step *step, bool *done)
 {
     struct attn_model *model = graph->model;
@@ -261,7 +247,7 @@ attn_status attn_fold_node(struct attn_graph *graph, struct attn_step *step, boo
     *done = true;
     for (int32_t i = 0; i < step->pub.n_out; i++) {
         attn_heap_move(&model->folded, &step->lists[i]);
-        keep_folded(graph, step->node->out[i], &step->pub.y[i]);
+        keep_folded(graph, step->node, step->node->out[i], &step->pub.y[i]);
         if (step->node->out[i] >= 0 && step->facts[i].view_of < 0)
             model->folded_bytes += tensor_bytes(&step->pub.y[i]);
     }

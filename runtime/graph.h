@@ -64,7 +64,8 @@ struct attn_value {
     int64_t n_known;
     int32_t producer; /* index of the node; -1: input, capture or constant */
     int32_t outer;    /* CAPTURE: value id in the graph around */
-    int32_t n_uses;   /* by nodes (captures too) and as graph output */
+    const struct attn_node *folded_by; /* FOLDED: the node that gave it, or NULL */
+    int32_t n_uses;                    /* by nodes (captures too) and as graph output */
     uint32_t flags;
 };
 
@@ -187,9 +188,6 @@ attn_status attn_graph_rewrite(struct attn_graph *graph);
 
 /* The node that produces a value, or NULL. */
 struct attn_node *attn_graph_producer(const struct attn_graph *graph, int32_t value);
-/* Of a constant computed at load: a node that gave it, whose inputs are constants; or NULL. */
-const struct attn_node *attn_graph_folded_by(const struct attn_graph *graph,
-                                             int32_t value);
 /* The only node that reads the value and no graph output does: else NULL. O(nodes). */
 struct attn_node *attn_graph_only_user(const struct attn_graph *graph, int32_t value);
 /* All reads of `from` (graph outputs too) become reads of `to`. A graph output keeps its

@@ -50,7 +50,8 @@ struct delta_state {
     struct linear_state linear;
     struct linear_args args;
     int64_t tokens, q_heads, heads, d_k, d_v;
-    int64_t gate, bias;                   /* decays of a head; of dt_bias */
+    int64_t gate, bias; /* decays of a head; of dt_bias */
+    int64_t prepare_tasks;
     int64_t packed_row;                   /* floats of a row of packed QKV, or 0 */
     int64_t update_row;                   /* floats of state_update of a sequence */
     int64_t q_at, k_at, v_at, g_at, b_at; /* bytes into shared memory */
@@ -267,7 +268,8 @@ static attn_status plan(attnrun_step *step, const struct delta_dims *d)
                                        .v_major = true };
     if (op_has_in(step, STARTS))
         s->linear.tokens = s->tokens; /* at most */
-    op_tasks(step, PREPARE, s->tokens / TOKENS + (s->tokens % TOKENS != 0),
+    s->prepare_tasks = s->tokens / TOKENS + (s->tokens % TOKENS != 0);
+    op_tasks(step, PREPARE, s->prepare_tasks + 1, /* the last one checks */
              TOKENS * (2 * keys + values));
     TRY(attn_linear_plan(step, RECUR, &s->args, &s->linear));
     if (step->n_out <= UPDATE)
@@ -453,7 +455,7 @@ static void capture_token(const attnrun_step *step, const attnrun_work *work, in
     for (int64_t i = 0; i < s->d_k; i++)
         for (int64_t j = 0; j < s->d_v; j++)
             memory[i * s->d_v + j] *= decay[s->gate == 1 ? 0 : i];
-    for (int64_t j = 0; j < s->d_v; j++) {
+    for (int64_t j = 0; j < s->d_v && attn_poll_work(8 * s->d_k) == ATTNRUN_OK; j++) {
         float found = 0;
         for (int64_t i = 0; op_has_in(step, BETA) && i < s->d_k; i++)
             found += memory[i * s->d_v + j] * k[i];
@@ -512,7 +514,6 @@ static void capture(const attnrun_step *step, const attnrun_work *work, int64_t 
 static attn_status delta_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct delta_state *s = step->state;
-    TRY(check_starts(step));
     if (work->phase == RECUR)
         return recur(step, work);
     for (int64_t task = work->begin; task < work->end; task++) {
@@ -521,6 +522,8 @@ static attn_status delta_run(const attnrun_step *step, const attnrun_work *work)
             return ATTNRUN_E_CANCELLED;
         if (work->phase == CAPTURE && step->y[UPDATE].data != NULL)
             capture(step, work, task);
+        if (work->phase == PREPARE && task == s->prepare_tasks)
+            TRY(check_starts(step));
         for (int64_t t = task * TOKENS;
              work->phase == PREPARE && t < (end < s->tokens ? end : s->tokens); t++)
             prepare(step, work, t);

@@ -238,7 +238,7 @@ static attn_status plan(attnrun_step *step)
     if (stream < 0)
         return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
     step->scratch_bytes = stream + c->wide_bytes + 2 * 4 * s->dim;
-    op_tasks(step, COPY, s->chunks[0] + s->chunks[1], OP_CHUNK / 8);
+    op_tasks(step, COPY, s->chunks[0] + s->chunks[1] + 1, OP_CHUNK / 8);
     op_tasks(step, FILL, s->kv_heads, s->tokens * (group + 2) * s->dim);
     op_tasks(step, ATTEND, s->batch * s->kv_heads, c->task_cost);
     return ATTNRUN_OK;
@@ -371,6 +371,7 @@ static attn_status check_sequences(const attnrun_step *step)
     const int32_t *slots = op_in_data(step, SLOTS);
     for (int64_t b = 0; b < s->batch; b++)
         TRY(check_sequence(step, b));
+    TRY(attn_poll_work(16));
     for (int64_t i = 0; slots != NULL && i < s->tokens; i++)
         if (slots[i] < -1 || slots[i] >= s->pages * s->page)
             return op_fail_input(step, SLOTS, ATTNRUN_E_RANGE,
@@ -561,12 +562,12 @@ static attn_status attend(const attnrun_step *step, const attnrun_work *work, in
 static attn_status paged_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct paged_state *s = step->state;
-    if (work->begin < work->end)
-        TRY(check_sequences(step));
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        if (work->phase == COPY)
+        if (work->phase == COPY && task == s->chunks[0] + s->chunks[1])
+            TRY(check_sequences(step));
+        else if (work->phase == COPY)
             copy_chunk(step, work, task);
         else if (work->phase == FILL)
             TRY(fill(step, work, task));

@@ -113,6 +113,7 @@ static attn_status fill(const attnrun_node *node, const struct attn_nbits_layout
             const int64_t at = j * l->k + k;
             attn_nbits_put(l, to, k, j, b[at / 2] >> (at % 2 == 0 ? 4 : 0) & 15);
         }
+        TRY(attn_poll_work(l->k));
         for (int64_t i = 0; i < l->blocks; i++)
             scale[attn_nbits_scale(l, i, j)] =
                 absmax[(j * l->k + i * l->block) / args->block_size];

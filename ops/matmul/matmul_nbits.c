@@ -139,8 +139,7 @@ static attn_status fill(const attnrun_node *node, const struct attn_nbits_layout
         from.zeros_f32 = x[ZEROS].data;
         from.zero_line = l->blocks;
     }
-    attn_nbits_fill(l, &from, begin, end, to);
-    return ATTNRUN_OK;
+    return attn_nbits_fill(l, &from, begin, end, to);
 }
 
 static bool all_constant(const attnrun_pack *pack)

@@ -97,16 +97,18 @@ static void fill_column(const struct attn_nbits_layout *l,
     }
 }
 
-void attn_nbits_fill(const struct attn_nbits_layout *l,
-                     const struct attn_nbits_source *from, int64_t begin, int64_t end,
-                     uint8_t *to)
+attn_status attn_nbits_fill(const struct attn_nbits_layout *l,
+                            const struct attn_nbits_source *from, int64_t begin,
+                            int64_t end, uint8_t *to)
 {
     for (int64_t p = begin; p < end; p++) {
         if ((p + 1) * l->width > l->n)
             attn_nbits_clear(l, p, p + 1, to);
         for (int64_t j = p * l->width; j < least(l->n, (p + 1) * l->width); j++)
             fill_column(l, from, j, to);
+        TRY(attn_poll_work(l->k * l->width));
     }
+    return ATTNRUN_OK;
 }
 
 /* ---- plan ---- */
@@ -159,8 +161,7 @@ static attn_status multiply_few(const struct attn_nbits_layout *l,
                                 const struct attn_nbits_block *o)
 {
     for (int64_t j = 0; j < o->n; j += l->width) {
-        if (__atomic_load_n(o->cancel, __ATOMIC_RELAXED) != 0)
-            return ATTNRUN_E_CANCELLED;
+        TRY(attn_poll());
         kernels->nbits_rows_f32(o->c + j, o->c_row, o->a, o->a_row, (size_t)o->m, o->b,
                                 (size_t)((o->column + j) / l->width),
                                 (size_t)least(l->width, o->n - j),
@@ -200,8 +201,7 @@ static attn_status multiply_many(const struct attn_nbits_layout *l,
                                .scratch = o->scratch + PANELS * l->width * KC };
     for (int64_t k0 = 0; k0 == 0 || k0 < l->k; k0 += KC) {
         const int64_t k = least(l->k - k0, KC);
-        if (__atomic_load_n(o->cancel, __ATOMIC_RELAXED) != 0)
-            return ATTNRUN_E_CANCELLED;
+        TRY(attn_poll());
         unpack(l, kernels, o->b, o->column / l->width, o->n, k0, k, o->scratch);
         g.a = o->a + k0;
         g.k = (size_t)k;
@@ -248,7 +248,6 @@ attn_status attn_nbits_run(const struct attn_nbits_layout *l,
             .m = least(plan->rows - i, plan->m_block),
             .column = j,
             .n = least(l->n - j, plan->n_panels * l->width),
-            .cancel = work->cancel,
         };
         TRY(attn_nbits_multiply(l, kernels, &block));
     }

@@ -55,10 +55,10 @@ struct attn_nbits_source {
     const float *scales, *zeros_f32;
     int64_t first, step, b_line, scale_line, zero_line;
 };
-/* Panels [begin, end); the columns that fill up the last one are zeros. */
-void attn_nbits_fill(const struct attn_nbits_layout *l,
-                     const struct attn_nbits_source *from, int64_t begin, int64_t end,
-                     uint8_t *to);
+/* Panels [begin, end); the columns that fill up the last one are zeros. E_CANCELLED. */
+attn_status attn_nbits_fill(const struct attn_nbits_layout *l,
+                            const struct attn_nbits_source *from, int64_t begin,
+                            int64_t end, uint8_t *to);
 
 struct attn_nbits_plan {
     int64_t rows;               /* of A */
@@ -86,7 +86,6 @@ struct attn_nbits_block {
     const float *a, *bias; /* bias: of column `column` on, or NULL */
     float *c, *scratch;
     int64_t a_row, c_row, m, column, n;
-    const int32_t *cancel;
 };
 int64_t attn_nbits_scratch(const struct attn_nbits_layout *l, int64_t m);
 attn_status attn_nbits_multiply(const struct attn_nbits_layout *l,

@@ -263,7 +263,8 @@ static attn_status route(const attnrun_step *step, const attnrun_work *work,
 }
 
 /* Routes with a weight, by expert and then by token: their tokens, places and tiles. */
-static void sort(const attnrun_step *step, const attnrun_work *work, float least_weight)
+static attn_status sort(const attnrun_step *step, const attnrun_work *work,
+                        float least_weight)
 {
     const struct mixture_state *s = step->state;
     const int32_t *expert = part(work, s->expert_at);
@@ -272,8 +273,10 @@ static void sort(const attnrun_step *step, const attnrun_work *work, float least
     int32_t *next = work->scratch, n = 0;
     struct tile *tile = part(work, s->tiles_at), *end = tile + s->tiles;
     memset(next, 0, (size_t)s->experts * sizeof *next);
-    for (int64_t r = 0; r < s->routes; r++)
+    for (int64_t r = 0; r < s->routes; r++) {
         next[expert[r]] += weight[r] > least_weight;
+        TRY(attn_poll_work(8));
+    }
     for (int32_t e = 0; e < s->experts; e++) {
         const int32_t count = next[e];
         for (int32_t i = 0; i < count; i += MIXTURE_ROWS)
@@ -286,7 +289,9 @@ static void sort(const attnrun_step *step, const attnrun_work *work, float least
         place[r] = weight[r] > least_weight ? next[expert[r]]++ : -1;
         if (place[r] >= 0)
             token[place[r]] = (int32_t)(r / s->k);
+        TRY(attn_poll_work(16));
     }
+    return ATTNRUN_OK;
 }
 
 /* The bias of columns [column, column + n) of an expert; `room` where they are not dense. */
@@ -414,6 +419,8 @@ static void add_up(const attnrun_step *step, const attnrun_work *work, int64_t t
     const float *outer = part(work, s->outer_at);
     float *y = (float *)step->y[0].data + token * s->hidden, *product = work->scratch;
     const size_t n = (size_t)s->hidden;
+    if (attn_poll_work(8 * s->hidden * s->k) != ATTNRUN_OK)
+        return;
     memset(y, 0, n * sizeof *y);
     for (int64_t j = 0; j < s->k; j++) {
         if (place[j] < 0)
@@ -434,7 +441,7 @@ attn_status attn_mixture_run(const attnrun_step *step, const attnrun_work *work,
         if (phase == ROUTE)
             TRY(route(step, work, kind, task));
         else if (phase == SORT)
-            sort(step, work, kind->least_weight);
+            TRY(sort(step, work, kind->least_weight));
         else if (phase == UP)
             TRY(up(step, work, kind, task));
         else if (phase == DOWN)

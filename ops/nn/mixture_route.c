@@ -89,7 +89,8 @@ void attn_mixture_route(const struct mixture_args *args, const struct mixture_st
 {
     struct choice c = { .values = scratch, .experts = s->experts };
     c.taken = (uint8_t *)(c.values + s->experts);
-    for (int64_t t = begin; t < end; t++)
+    for (int64_t t = begin;
+         t < end && attn_poll_work(s->experts * (s->k + 4)) == ATTNRUN_OK; t++)
         route_token(args, s, normalized, logits + t * s->experts,
                     mix != NULL ? mix + t * s->experts : NULL, expert + t * s->k,
                     weight + t * s->k, &c);

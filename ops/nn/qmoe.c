@@ -74,8 +74,7 @@ static attn_status multiply(const attnrun_step *step, const attnrun_work *work,
                                             .c_row = product->c_row,
                                             .m = product->m,
                                             .column = product->column,
-                                            .n = product->n,
-                                            .cancel = work->cancel };
+                                            .n = product->n };
     return attn_nbits_multiply(l, step->kernels, &block);
 }
 
@@ -204,8 +203,8 @@ static attn_status qmoe_infer(attnrun_step *step)
 /* ---- packing ---- */
 
 /* The matrices of an expert. */
-static void fill(const struct qmoe_args *args, const struct qmoe_state *state,
-                 const attnrun_tensor *x, int64_t e, uint8_t *to)
+static attn_status fill(const struct qmoe_args *args, const struct qmoe_state *state,
+                        const attnrun_tensor *x, int64_t e, uint8_t *to)
 {
     for (int i = 0; i < MIXTURE_MATRICES; i++) {
         const struct mixture_matrix *m =
@@ -227,8 +226,10 @@ static void fill(const struct qmoe_args *args, const struct qmoe_state *state,
                 (const uint8_t *)x[zeros_of[m->which]].data + e * zero_bytes(args, m, l);
         if (args->block_size != 0)
             from.zero_line = (l->blocks + per - 1) / per * per;
-        attn_nbits_fill(l, &from, 0, l->panels, to + m->packed_at + e * m->packed_bytes);
+        TRY(attn_nbits_fill(l, &from, 0, l->panels,
+                            to + m->packed_at + e * m->packed_bytes));
     }
+    return ATTNRUN_OK;
 }
 
 static bool all_constant(const attnrun_pack *pack, const struct mixture_matrix *m)
@@ -283,7 +284,7 @@ static attn_status qmoe_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
         return ATTNRUN_OK;
     memset(packed, 0, (size_t)*bytes);
     for (int64_t e = 0; e < state.shared.experts; e++)
-        fill(args, &state, pack->x, e, packed);
+        TRY(fill(args, &state, pack->x, e, packed));
     for (int i = 0; i < n; i++) {
         pack->replaces |= UINT32_C(1) << m[i]->weights | UINT32_C(1)
                                                              << scales_of[m[i]->which];
@@ -303,7 +304,7 @@ static attn_status qmoe_run(const attnrun_step *step, const attnrun_work *work)
     for (int64_t e = work->begin; e < work->end; e++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        fill(step->args, state, step->x, e, work->shared);
+        TRY(fill(step->args, state, step->x, e, work->shared));
     }
     return ATTNRUN_OK;
 }

@@ -290,6 +290,8 @@ static void prepare(const attnrun_step *step, const attnrun_work *work,
     const struct recurrent_state *s = step->state;
     float *bias = (float *)work->shared + s->bias_at + d * s->gates * s->hidden;
     sum_bias(step, kind, d, bias);
+    if (kind->quantized && d == 0)
+        attn_recurrent_count_i8(step, work);
     if (s->pack_in_run)
         pack_direction(step->kernels, kind, s, step->x, d, work->shared);
 }

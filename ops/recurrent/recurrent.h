@@ -144,6 +144,8 @@ int64_t attn_recurrent_plan_i8(attnrun_step *step);
 void attn_recurrent_pack_i8(const struct attn_kernels *kernels,
                             const struct recurrent_state *s, const attnrun_tensor *w,
                             const attnrun_tensor *r, int64_t d, void *to);
+/* Phase 0, once: which elements of X have a share in its range. */
+void attn_recurrent_count_i8(const attnrun_step *step, const attnrun_work *work);
 attn_status attn_recurrent_quantize_i8(const attnrun_step *step,
                                        const attnrun_work *work);
 /* Rows [row, row + m) of X times columns [column, column + n) of W, with the bias. */

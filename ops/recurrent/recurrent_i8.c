@@ -13,7 +13,7 @@
 #include "../quant/dynamic.h"
 #include "recurrent.h"
 
-enum { COLUMNS = RECURRENT_PROJECT_COLUMNS };
+enum { COLUMNS = RECURRENT_PROJECT_COLUMNS, READ_BYTES = 64 };
 
 static int64_t round64(int64_t n) { return n + (-n & 63); }
 
@@ -92,7 +92,7 @@ int64_t attn_recurrent_plan_i8(attnrun_step *step)
     if (!ck_mul(s->steps * s->batch, s->inputs, &count) ||
         !attn_dynamic_bytes(count, &range))
         return -1;
-    s->range_at = round64(step->shared_bytes);
+    s->range_at = round64(step->shared_bytes) + READ_BYTES;
     if (!ck_add(s->range_at, range, &s->bytes_at) ||
         !ck_add(s->bytes_at, count, &step->shared_bytes))
         return -1;
@@ -114,8 +114,14 @@ void attn_recurrent_pack_i8(const struct attn_kernels *kernels,
 
 /* ---- X as bytes ---- */
 
-/* Elements of the rows that some sequence reads. */
-static int64_t elements_read(const attnrun_step *step)
+/* Elements of the rows that some sequence reads; found in phase 0. */
+static int64_t *elements_read(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct recurrent_state *s = step->state;
+    return (int64_t *)(void *)((uint8_t *)work->shared + s->range_at - READ_BYTES);
+}
+
+void attn_recurrent_count_i8(const attnrun_step *step, const attnrun_work *work)
 {
     const struct recurrent_state *s = step->state;
     int64_t steps = 0;
@@ -123,7 +129,7 @@ static int64_t elements_read(const attnrun_step *step)
         const int64_t length = attn_recurrent_length(step, b);
         steps = length > steps ? length : steps;
     }
-    return steps * s->batch * s->inputs;
+    *elements_read(step, work) = steps * s->batch * s->inputs;
 }
 
 attn_status attn_recurrent_quantize_i8(const attnrun_step *step, const attnrun_work *work)
@@ -131,7 +137,7 @@ attn_status attn_recurrent_quantize_i8(const attnrun_step *step, const attnrun_w
     const struct recurrent_state *s = step->state;
     const float *x = step->x[RECURRENT_X].data;
     const int64_t count = tensor_count(&step->x[RECURRENT_X]);
-    const int64_t read = elements_read(step);
+    const int64_t read = *elements_read(step, work);
     uint8_t *shared = work->shared;
     float *range = (float *)(void *)(shared + s->range_at);
     attnrun_work chunks = *work;

@@ -12,10 +12,11 @@
  *
  * Operands and results are u8 or i8 with one constant scale; weights may have one for each
  * output channel, a bias is i32 with the product of the scales of operand and weights.
- * Constants that DequantizeLinear gave at load are taken back (attn_graph_folded_by()).
+ * Constants that DequantizeLinear gave at load are taken back (attn_value.folded_by).
  * Results are within one step of what the floats give: halves may be rounded otherwise. */
 #include <math.h>
 
+#include "../../runtime/poll.h"
 #include "match.h"
 
 enum { MOST_PARTS = 32, MOST_INPUTS = 2 + 3 * MOST_PARTS };
@@ -74,7 +75,7 @@ static bool find_quantized(const struct attn_graph *graph, int32_t value,
         return false;
     const struct attn_node *node = attn_graph_producer(graph, value);
     if (node == NULL)
-        node = attn_graph_folded_by(graph, value);
+        node = graph->values[value].folded_by;
     if (!is_either(node, "DequantizeLinear") || !take_pair(graph, node, x))
         return false;
     x->q = node->in[0];
@@ -398,7 +399,7 @@ static attn_status try_node(struct place *p, bool *done)
 static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes; n++) {
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
         struct place p = { .graph = graph, .node = graph->nodes[n] };
         bool done = false;
         if (p.node == NULL || p.node->pub.n_out < 1 || p.node->pub.n_in < 1 ||
