@@ -12,9 +12,10 @@
  *              others are those of the W - 1 tokens before, zeros before the first token
  * Groups of q_heads / kv_heads query heads read one S. com.microsoft: q_heads may divide
  * kv_heads instead, then each query head reads kv_heads / q_heads of them, and answers are
- * (batch, tokens, kv_heads * d_v); the key may have fewer heads than kv_heads, too. f16 and bf16 are converted row by
- * row; S is f32 until it is stored. The columns of S do not depend on each other, so a
- * task is a block of them that stays in the first-level cache for all tokens.
+ * (batch, tokens, kv_heads * d_v); the key may have fewer heads than kv_heads, too.
+ * f16 and bf16 are converted row by row; S is f32 until it is stored. The columns of S do
+ * not depend on each other, so a task is a block of them that stays in the first-level
+ * cache for all tokens.
  *
  * Chunks of 64 tokens as products of matrices (the WY form of the delta rule) need 4 to 7
  * multiply-adds for an element of S and token where the recurrence needs 2 to 4, and the

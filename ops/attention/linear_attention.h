@@ -24,14 +24,14 @@ enum {
 
 struct linear_state {
     int64_t batch, tokens, d_k, d_v;
-    int64_t group;                        /* query heads that read one S */
-    int64_t key_heads;                    /* each writes to kv_num_heads / key_heads of S */
-    int64_t answer_heads;                 /* the larger of q_num_heads and kv_num_heads */
-    int64_t block, blocks;                /* of columns of S */
-    int64_t together;                     /* tasks that take turns */
-    int64_t slots;                        /* states in past and present */
-    int64_t state_floats;                 /* of one of them: all heads of all samples */
-    bool per_key;                         /* a decay for each row of S */
+    int64_t group;         /* query heads that read one S */
+    int64_t key_heads;     /* each writes to kv_num_heads / key_heads of S */
+    int64_t answer_heads;  /* the larger of q_num_heads and kv_num_heads */
+    int64_t block, blocks; /* of columns of S */
+    int64_t together;      /* tasks that take turns */
+    int64_t slots;         /* states in past and present */
+    int64_t state_floats;  /* of one of them: all heads of all samples */
+    bool per_key;          /* a decay for each row of S */
     bool past_in_place, present_in_place; /* S is read and written where it is */
     bool v_major;                         /* past and present are (…, d_v, d_k) */
     /* Sample b has tokens starts[b] … starts[b + 1] - 1 of all; NULL: as many as the others. */

@@ -7,8 +7,9 @@
  * half to even; w_scale, w_zero_point scalar or one per output channel
  *
  * com.microsoft QLinearConv is the same; with channels_last x and y are [N, spatial, C],
- * and are moved into planes and back in shared memory (two phases more). Sums come from conv_bytes.c. Source: ONNX ConvInteger-10, QLinearConv-10; ONNX Runtime
- * contrib operators. */
+ * and are moved into planes and back in shared memory (two phases more). Sums come from
+ * conv_bytes.c. Source: ONNX ConvInteger-10, QLinearConv-10; ONNX Runtime contrib
+ * operators. */
 #include "../move/strided_copy.h"
 #include "conv_bytes.h"
 

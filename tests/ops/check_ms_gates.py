@@ -1,6 +1,7 @@
 """com.microsoft operators of gated linear attention and of multimodal models (MRotaryEmbedding,
-GatedRMSNorm, GatedAdd, LinearAttentionGate, CausalConvWithState, LinearAttention, GatedDeltaNet) against ONNX Runtime 1.32.0: random shapes, options
-and types; and what must be refused. Usage: check_ms_gates.py ATTNRUN [SEED]"""
+GatedRMSNorm, GatedAdd, LinearAttentionGate, CausalConvWithState, LinearAttention, GatedDeltaNet)
+against ONNX Runtime 1.32.0: random shapes, options and types; and what must be refused.
+Usage: check_ms_gates.py ATTNRUN [SEED]"""
 import itertools
 
 import ml_dtypes

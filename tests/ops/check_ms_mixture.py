@@ -1,5 +1,5 @@
-"""com.microsoft MoE and QMoE against ONNX Runtime 1.32.0: random shapes, activations and options. What
-its kernel for CPUs has not (fc3, swiglu_fusion 2, relu2, geglu, limits after the activation) is
+"""com.microsoft MoE and QMoE against ONNX Runtime 1.32.0: random shapes and options. What its
+kernel for CPUs has not (fc3, swiglu_fusion 2, relu2, geglu, limits after the activation) is
 compared with the formula of its schema, in double, which is compared with ONNX Runtime wherever
 that answers; use_sparse_mixer with transformers (PhiMoE).
 Usage: check_ms_mixture.py ATTNRUN [SEED]"""
