@@ -25,6 +25,8 @@ static void max_pixel(const struct pool_state *state, const int64_t at[3],
     while (attn_pool_next(&rows))
         for (int64_t i = 0; i < rows.n; i++) {
             const uint8_t *pixel = x + (rows.from + i * rows.step) * channels;
+            if (attn_poll_work(2 * channels) != ATTNRUN_OK)
+                return;
             for (int64_t c = 0; c < channels; c++) {
                 const uint8_t v = pixel[c] ^ flip;
                 y[c] = v > y[c] ? v : y[c];

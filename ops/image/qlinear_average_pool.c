@@ -37,6 +37,8 @@ static void window_sums(struct pool_rows *rows, const uint8_t *x, int64_t channe
     while (attn_pool_next(rows))
         for (int64_t i = 0; i < rows->n; i++) {
             const uint8_t *q = x + (rows->from + i * rows->step) * channels;
+            if (attn_poll_work(4 * channels) != ATTNRUN_OK)
+                return;
             for (int64_t c = 0; c < channels; c++)
                 sums[c] += is_signed ? (int8_t)q[c] : q[c];
         }
@@ -57,7 +59,7 @@ static void average(const attnrun_step *step, const int64_t at[3], const uint8_t
     const int64_t all =
         args->count_include_pad ? w->kernel[0] * w->kernel[1] * w->kernel[2] : seen;
     window_sums(&rows, x, state->channels, is_signed, sums);
-    for (int64_t c = 0; c < state->channels; c++) {
+    for (int64_t c = 0; c < state->channels && attn_poll_work(4) == ATTNRUN_OK; c++) {
         const double sum = (double)sums[c] - (double)seen * (double)from.zero;
         const double mean = all > 0 ? sum / (double)all : 0.0;
         y[c] = op_qlinear_byte(

@@ -9,6 +9,7 @@ enum {
     MOST_ROWS = 128,
     LEAST_COLUMNS = 64,
     MOST_COLUMNS = 512, /* of a block */
+    PACK_COLUMNS = 64,  /* between two polls; whole panels */
     TASK_NS = 25000,
     MOST_MERGED_NS = 4000000 /* between two looks at the cancel flag */
 };
@@ -271,7 +272,14 @@ void attn_integer_pack(const struct attn_kernels *kernels, struct attn_packed *p
                                     .vec_bytes = kernels->vec_bytes,
                                     .k = k,
                                     .n = n };
-    kernels->gemm_pack_i8(panels, sums, b, n, 1, (size_t)k, (size_t)n, is_signed);
+    for (int64_t j = 0; j < n; j += PACK_COLUMNS) {
+        const int64_t columns = least(PACK_COLUMNS, n - j);
+        kernels->gemm_pack_i8(panels + j * (ceil_div(k, 4) * 4), sums + j,
+                              (const uint8_t *)b + j, n, 1, (size_t)k, (size_t)columns,
+                              is_signed);
+        if (attn_poll_work(4 * k * columns) != ATTNRUN_OK)
+            return; /* who called sees it at the next poll */
+    }
 }
 
 void attn_integer_packed_columns(const struct attn_packed *packed, int64_t column,
