@@ -1,8 +1,10 @@
-"""The benchmark's own code: the page, the chart, and engines that fail.
+"""The benchmark's own code: the page, the chart, engines that fail, and the verdict between
+two builds (on figures that are made up).
 
 usage: test_bench.py ROOT
 """
 import os
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -12,6 +14,7 @@ from pathlib import Path
 ROOT = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
 sys.path.insert(0, str(ROOT / "tools" / "bench"))
 sys.path.append(str(ROOT / "tools" / "bench" / "attention"))
+import against  # noqa: E402
 import cases  # noqa: E402
 import chart  # noqa: E402
 import draw  # noqa: E402
@@ -113,6 +116,72 @@ class Engines(unittest.TestCase):
         self.assertAlmostEqual(engines.share_of_others((0, 0, 0), (3, 10, 1)), 0.2)
         self.assertEqual(engines.share_of_others((0, 0, 0), (1, 10, 1.2)), 0)
         self.assertGreater(engines.processor_time([])[1], 0)
+
+
+class Against(unittest.TestCase):
+    """The verdict; figures are (old, new) of the first run, then of the second."""
+
+    def verdict_of(self, runs):
+        left = {row: list(figures) for row, figures in runs.items()}
+        self.order = []
+
+        def measure(row):
+            self.order.append(row)
+            return left[row].pop(0)
+
+        return against.verdict(list(runs), measure)
+
+    def test_only_what_is_slower_in_two_runs_counts(self):
+        found = self.verdict_of({
+            "even": [(10.0, 10.0)], "faster": [(10.0, 5.0)], "within": [(10.0, 10.3)],
+            "once": [(10.0, 11.0), (10.0, 10.2)], "twice": [(10.0, 10.4), (10.0, 10.5)]})
+        self.assertEqual(found, {"twice": [(10.0, 10.4), (10.0, 10.5)]})
+        self.assertEqual(self.order, ["even", "faster", "within", "once", "twice",
+                                      "once", "twice"])
+
+    def test_what_fails_now_and_ran_before_counts(self):
+        found = self.verdict_of({"new row": [(None, 1.0)], "no model": [(None, None)],
+                                 "broken": [(1.0, None), (1.0, None)],
+                                 "shaken": [(1.0, None), (1.0, 1.0)]})
+        self.assertEqual(list(found), ["broken"])
+        self.assertEqual(against.written(found["broken"][0]), "old 1.000 ms  new fails")
+
+    def test_rows_are_those_of_both_pages(self):
+        def names(**options):
+            return [row.name for row in against.all_rows(**options)]
+
+        rows = names(threads=None, quick=False)
+        self.assertEqual(len(rows), len(set(rows)))
+        for name in ("GPT-2 decode, 512 cached, 2 threads", "CBAM, n = 56, 1 thread",
+                     "Longformer ±256, n = 16384, 1 thread"):
+            self.assertIn(name, rows)
+        self.assertNotIn("CBAM, n = 56, 2 threads", rows)
+        self.assertIn("CBAM, n = 56, 2 threads", names(threads=[2], quick=True))
+        self.assertNotIn("Longformer ±256, n = 16384, 1 thread", names(threads=None,
+                                                                     quick=True))
+
+    def test_both_builds_run_and_the_slow_one_is_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            def build(name, ms):
+                path = Path(folder, name)
+                path.write_text(f"#!{sys.executable}\nimport json, os\n"
+                                f"assert os.environ['ATTNRUN_ISA'] == 'base'\n"
+                                f"print(json.dumps({{**{FIGURES}, 'min_ms': {ms},\n"
+                                "    'pack_ms': 0, 'above_base_rss_bytes': 0,\n"
+                                "    'runs_rss_bytes': 0, 'weights_bytes': 0,\n"
+                                "    'arena_bytes': 0}))\n", encoding="utf-8")
+                path.chmod(0o755)
+                return str(path)
+
+            for (old, new), status in (((4, 5), 1), ((5, 4), 0)):
+                done = subprocess.run(
+                    [sys.executable, str(ROOT / "tools" / "bench" / "against.py"), "--old",
+                     build("old", old), "--new", build("new", new), "--work", folder,
+                     "--rows", "^linear, n", "--quick", "--isa", "base"],
+                    capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+                self.assertEqual("SLOWER linear, n = 4096, 1 thread" in done.stdout,
+                                 status == 1)
 
 
 class AttentionPage(unittest.TestCase):

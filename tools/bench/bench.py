@@ -17,7 +17,8 @@ import time
 import chart
 import models
 import page
-from engines import PEERS, Attnrun, Failed, Peer, last_line, processor_time, share_of_others
+from engines import (PEERS, Attnrun, Failed, Peer, in_turns, processor_time, run_script,
+                     share_of_others)
 
 
 def installed(notes):
@@ -43,23 +44,6 @@ def start_engines(case, threads, args, peers, notes):
     return engines
 
 
-def rounds(engines, args, drop):
-    """Blocks of some 0.3 s by turns; the first one says how many runs that is."""
-    blocks, deadline = {}, time.monotonic() + args.row_seconds
-    for turn in range(args.rounds + 1):
-        if turn > 1 and time.monotonic() > deadline:
-            break
-        for name, engine in list(engines.items()):
-            try:
-                engine.round(blocks.get(name, 1))
-            except Failed as why:
-                drop(name, why)
-                continue
-            if turn == 0:
-                runs = args.block_ms / max(engine.times[-1], 0.01)
-                blocks[name] = max(2, min(50, int(runs)))
-
-
 def measure(case, threads, args, peers, notes):
     """{engine: figures} and the share of the CPUs that others took."""
     before = processor_time([])
@@ -71,7 +55,7 @@ def measure(case, threads, args, peers, notes):
         dropped.append(engines.pop(name))
 
     try:
-        rounds(engines, args, drop)
+        in_turns(engines, args, drop)
         others = share_of_others(before,
                                  processor_time([*engines.values(), *dropped]))
         return {name: engine.result() for name, engine in engines.items()}, others
@@ -117,14 +101,11 @@ def make_models(cases, args, notes):
     for case in cases:
         print(f"model of {case.name}", flush=True)
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models.py")
-        done = subprocess.run([sys.executable, script, case.name, args.work,
-                               args.minilm_package], capture_output=True, text=True,
-                              check=False)
-        if done.returncode == 0:
+        why = run_script(script, [case.name, args.work, args.minilm_package])
+        if why is None:
             ready.append(case)
         else:
-            notes.append(f"{case.name} is left out, its model cannot be made: "
-                         f"{last_line(done.stderr)}.")
+            notes.append(f"{case.name} is left out, its model cannot be made: {why}.")
     return ready
 
 

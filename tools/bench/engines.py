@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 PEERS = {"onnxruntime": ["onnxruntime"], "openvino": ["openvino"],
          "torch": ["torch", "transformers"]}  # and the packages that each needs
@@ -18,6 +19,34 @@ class Failed(Exception):
 def last_line(text):
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:200] if lines else "it said nothing"
+
+
+def run_script(script, words, limit_s=None):
+    """A script of this folder in a process of its own; the reason why it fails, or None."""
+    try:
+        done = subprocess.run([sys.executable, str(script), *words], capture_output=True,
+                              text=True, timeout=limit_s, check=False)
+    except subprocess.TimeoutExpired:
+        return f"not ready within {limit_s:.0f} s"
+    return None if done.returncode == 0 else last_line(done.stderr)
+
+
+def in_turns(engines, args, drop):
+    """Blocks of args.block_ms by turns; the first one says how many runs that is. An engine
+    that fails goes to drop(name, why), which takes it out of `engines`."""
+    blocks, deadline = {}, time.monotonic() + args.row_seconds
+    for turn in range(args.rounds + 1):
+        if turn > 1 and time.monotonic() > deadline:
+            break
+        for name, engine in list(engines.items()):
+            try:
+                engine.round(blocks.get(name, 1))
+            except Failed as why:
+                drop(name, why)
+                continue
+            if turn == 0:
+                runs = args.block_ms / max(engine.times[-1], 0.01)
+                blocks[name] = max(2, min(50, int(runs)))
 
 
 class Peer:
@@ -104,8 +133,9 @@ class Peer:
 class Attnrun:
     """The command line; each round is a process of its own, so loading is timed each time."""
 
-    def __init__(self, binary, paths, threads, limit_s, state=""):
+    def __init__(self, binary, paths, threads, limit_s, state="", isa=""):
         model, _, inputs = paths
+        self.environment = {**os.environ, "ATTNRUN_ISA": isa} if isa else None
         states = ["--state", state] if state else []
         self.command = [binary, "bench", model, "-i", inputs, "--threads", str(threads),
                         *states, "--json", "--repeat"]
@@ -114,7 +144,8 @@ class Attnrun:
     def round(self, n):
         try:
             done = subprocess.run([*self.command, str(n)], capture_output=True, text=True,
-                                  timeout=self.limit_s, check=False)
+                                  timeout=self.limit_s, check=False,
+                                  env=self.environment)
         except subprocess.TimeoutExpired as error:
             raise Failed(f"no answer within {self.limit_s:.0f} s") from error
         if done.returncode != 0:

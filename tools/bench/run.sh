@@ -3,6 +3,8 @@
 #
 # usage: bash tools/bench/run.sh [--quick] [--models NAME,...] [--threads 1,2] [-o FOLDER]
 #        bash tools/bench/run.sh --attention [--cases NAME,...] [-o FOLDER]
+#        bash tools/bench/run.sh --against REV [--rows PATTERN] [--threads 1,2] [--isa NAME]
+#                                [--quick]
 #
 # Installs what is missing, builds attnrun, makes the models under build/bench, and writes
 # models/BENCHMARKS.md and models/benchmarks.svg (or into FOLDER). --quick: MiniLM and the
@@ -10,6 +12,9 @@
 # cannot be installed is left out. tools/bench/bench.py --help lists more options.
 # --attention: the attention operators beside the modules that they come from,
 # models/ATTENTION.md and its charts (tools/bench/attention/bench.py).
+# --against: this tree beside revision REV, without peers: which rows of both pages became
+# slower (tools/bench/against.py); needs build/venv only. Exit status 1 where some did, 2 where
+# nothing could be compared.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 source tools/prepare.sh
@@ -27,9 +32,48 @@ need_peer() {
     fi
 }
 
+# built FOLDER LOG - attnrun of the current folder, without tests.
+built() {
+    build "$1" -DATTNRUN_TESTS=OFF >"$2" 2>&1 || {
+        tail -n 40 "$2"
+        exit 2
+    }
+}
+
+# against REVISION OPTION... - both builds, then their turns; does not come back.
+against() {
+    local revision root=$PWD tree=build/bench/against/tree
+    revision=$(git rev-parse --verify --quiet "$1^{commit}") || {
+        echo "'$1' is no revision"
+        exit 2
+    }
+    shift
+    need_venv build/venv tests/requirements.txt
+    mkdir -p build/bench/against
+    git worktree prune
+    if [ -e $tree/.git ]; then
+        git -C $tree checkout --quiet --force --detach "$revision"
+    else
+        git worktree add --quiet --force --detach $tree "$revision"
+    fi
+    echo "building this tree and $(git log -1 --format='%h %s' "$revision")"
+    built build/bench/attnrun build/bench/build.log
+    (cd $tree && built "$root/build/bench/against/old" "$root/build/bench/against/old.log")
+    exec build/venv/bin/python tools/bench/against.py --old build/bench/against/old/attnrun \
+        --new build/bench/attnrun/attnrun --work build/bench "$@"
+}
+
 need_packages build-essential cmake ninja-build pkg-config libopenblas-serial-dev \
     libprotobuf-c-dev protobuf-c-compiler libyaml-dev zlib1g-dev ccache python3 \
     python3-venv ca-certificates
+if [ "${1:-}" = --against ]; then
+    [ $# -ge 2 ] || {
+        echo "usage: bash tools/bench/run.sh --against REV [OPTION...]"
+        exit 2
+    }
+    shift
+    against "$@"
+fi
 need_venv build/bench-venv tools/bench/requirements.txt
 need_peer onnxruntime
 need_peer openvino
@@ -42,10 +86,7 @@ if [ "${1:-}" = --attention ]; then
 fi
 need_venv build/demo-venv tools/minilm/requirements.txt --no-deps
 mkdir -p build/bench
-build build/bench/attnrun -DATTNRUN_TESTS=OFF >build/bench/build.log 2>&1 || {
-    tail -n 40 build/bench/build.log
-    exit 1
-}
+built build/bench/attnrun build/bench/build.log
 [ "${attention:-}" != yes ] ||
     exec build/bench-venv/bin/python tools/bench/attention/bench.py \
         --attnrun build/bench/attnrun/attnrun --work build/bench/attention "$@"

@@ -42,13 +42,7 @@ def operators(binary):
 def run_cases(what, case, n, folder, limit):
     """cases.py in a process of its own; the reason why it fails, or None."""
     folder.mkdir(parents=True, exist_ok=True)
-    try:
-        done = subprocess.run([sys.executable, str(HERE / "cases.py"), what, case.name, str(n),
-                               str(folder)], capture_output=True, text=True, timeout=limit,
-                              check=False)
-    except subprocess.TimeoutExpired:
-        return f"not ready within {limit:.0f} s"
-    return None if done.returncode == 0 else engines.last_line(done.stderr)
+    return engines.run_script(HERE / "cases.py", [what, case.name, str(n), str(folder)], limit)
 
 
 def start(case, n, args, notes):
