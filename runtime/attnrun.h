@@ -122,8 +122,6 @@ enum { /* what a value is */
     ATTNRUN_MAP_SEQUENCE = 6       /* of maps of one type */
 };
 
-enum { ATTNRUN_PLAIN = 0, ATTNRUN_BLOCKED_C16 = 1 }; /* layouts; only PLAIN crosses the API */
-
 /* An element of a string tensor: n bytes, no terminator promised. */
 typedef struct attnrun_string {
     const char *data;
@@ -138,7 +136,7 @@ typedef struct attnrun_string {
  * attnrun_tensor[2]: the keys and the values, dense, both of shape [n]. No key is there twice;
  * the order has no meaning. A sequence of maps is a sequence whose elements are maps. */
 typedef struct attnrun_tensor {
-    int32_t kind, dtype, rank, layout;
+    int32_t kind, dtype, rank, reserved;
     int64_t dims[ATTNRUN_MAX_RANK];
     int64_t strides[ATTNRUN_MAX_RANK]; /* bytes; 0 where broadcast */
     void *data;
@@ -446,11 +444,9 @@ typedef struct attnrun_dim {
 /* What is known of a value at infer time. */
 typedef struct attnrun_type {
     int32_t kind, dtype;
-    int32_t rank; /* -1: unknown */
-    int32_t layout;
-    attnrun_dim dims[ATTNRUN_MAX_RANK];
+    int32_t rank;      /* -1: unknown */
     int32_t key_dtype; /* of maps: that of the keys; 0: unknown */
-    int32_t reserved;
+    attnrun_dim dims[ATTNRUN_MAX_RANK];
 } attnrun_type;
 
 typedef struct attnrun_ints { const int64_t *v; int64_t n; } attnrun_ints;     /* v NULL: absent */
@@ -586,9 +582,9 @@ struct attnrun_op_def {
     attnrun_status (*run)(const attnrun_step *step, const attnrun_work *work);
     void (*release)(void *user); /* when the runtime ends; or NULL */
     void *user;
-    /* Bit i: input or output i may have any strides but in the last dim, which is dense (else
-     * it is all dense); input i is read byte by byte, from any address. */
-    uint32_t strided_in, strided_out, unaligned_in;
+    /* Bit i: input i may have any strides but in the last dim, which is dense (else it is all
+     * dense); input i is read byte by byte, from any address. */
+    uint32_t strided_in, unaligned_in;
     const char *cost, *source; /* for listings: "O(n d)"; paper or standard; or NULL */
     /* Bit i: input i may be a constant in f16 or bf16 where the operands around it were
      * promoted to f32. Not bit 0. */

@@ -60,25 +60,6 @@ const char *attn_dim_format(const struct attn_dims *dims, attnrun_dim dim, char 
 /* Parses "N", "2*S+1", "batch": what dim_param holds; any other text is a symbol name. */
 attnrun_dim attn_dim_parse(struct attn_dims *dims, const char *text);
 
-/* ---- values of symbols ----
- * Symbols are numbered from 0; those derived from others (S*B, floor(S/2)) are among
- * them. */
-int32_t attn_dims_n_symbols(const struct attn_dims *dims);
-/* The name as in the file; "" for a derived symbol. */
-const char *attn_dims_symbol_name(const struct attn_dims *dims, int32_t symbol);
-/* The number of the symbol where `dim` is one named symbol and nothing else, else -1. */
-int32_t attn_dim_symbol_of(const struct attn_dims *dims, attnrun_dim dim);
-/* The value of `dim` for these values of symbols, by number; -1 where not known (of
- * derived ones that is normal). False where a symbol needed is not known, or where the
- * value overflows, divides by 0, or broadcasts sizes that don't fit. */
-bool attn_dim_eval(const struct attn_dims *dims, attnrun_dim dim,
-                   const int64_t *symbol_values, int64_t *value);
-/* Solves dim == value where exactly one named symbol is not known and it stands alone
- * (k*S + the rest): sets it in symbol_values and returns true. False where there is
- * nothing to solve or no size fits. */
-bool attn_dim_solve(const struct attn_dims *dims, attnrun_dim dim, int64_t value,
-                    int64_t *symbol_values);
-
 /* ---- types ---- */
 /* "f32[B,128]" for messages; one of 8 rotating buffers of this thread. */
 const char *attn_type_format(const struct attn_dims *dims, const attnrun_type *type);

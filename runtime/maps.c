@@ -15,9 +15,9 @@ static bool strings_are_there(const attnrun_tensor *t)
 static bool column_is(const attnrun_tensor *t, int32_t dtype, int64_t n)
 {
     return t->kind == ATTNRUN_TENSOR && t->dtype == dtype && t->rank == 1 &&
-           t->layout == ATTNRUN_PLAIN && t->dims[0] == n &&
-           attnrun_dtype_bits(dtype) >= 8 && attnrun_tensor_bytes(t) >= 0 &&
-           attn_tensor_is_dense(t) && (n == 0 || t->data != NULL) && strings_are_there(t);
+           t->dims[0] == n && attnrun_dtype_bits(dtype) >= 8 &&
+           attnrun_tensor_bytes(t) >= 0 && attn_tensor_is_dense(t) &&
+           (n == 0 || t->data != NULL) && strings_are_there(t);
 }
 
 static attn_status check_map(const attnrun_tensor *map, int32_t dtype, int32_t key_dtype,

@@ -8,8 +8,7 @@
 
 static bool tensor_well_formed(const attnrun_tensor *t)
 {
-    if (t->rank < 0 || t->rank > ATTNRUN_MAX_RANK || t->layout != ATTNRUN_PLAIN ||
-        attnrun_dtype_bits(t->dtype) == 0)
+    if (t->rank < 0 || t->rank > ATTNRUN_MAX_RANK || attnrun_dtype_bits(t->dtype) == 0)
         return false;
     for (int i = 0; i < t->rank; i++)
         if (t->dims[i] < 0 || t->dims[i] > ATTN_MAX_DIM)

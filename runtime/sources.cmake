@@ -8,7 +8,6 @@ set(ATTN_RUNTIME
   runtime/context_api.c
   runtime/cpu.c
   runtime/dim.c
-  runtime/dim_eval.c
   runtime/dim_table.c
   runtime/dim_text.c
   runtime/dtype.c

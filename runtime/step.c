@@ -68,21 +68,9 @@ bool attn_type_is_concrete(const attnrun_type *type)
     return true;
 }
 
-bool attn_step_out_known(const struct attn_step *step)
-{
-    for (int i = 0; i < step->pub.n_out; i++)
-        if (step->pub.out[i].kind != ATTNRUN_ABSENT &&
-            !attn_type_is_concrete(&step->pub.out[i]))
-            return false;
-    return true;
-}
-
 attn_status attn_type_to_tensor(const attnrun_type *type, attnrun_tensor *tensor)
 {
-    attnrun_tensor t = { .kind = type->kind,
-                         .dtype = type->dtype,
-                         .rank = type->rank,
-                         .layout = type->layout };
+    attnrun_tensor t = { .kind = type->kind, .dtype = type->dtype, .rank = type->rank };
     for (int i = 0; i < type->rank; i++)
         t.dims[i] = type->dims[i].value;
     int64_t count = tensor_count(&t);

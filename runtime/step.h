@@ -68,8 +68,6 @@ attn_status attn_step_check_memory(const struct attn_step *step);
 attn_status attn_step_check_tasks(const struct attn_step *step, int32_t phase);
 /* Calls run(); a failure has a sentence and is a status. */
 attn_status attn_step_run(const struct attn_step *step, const attnrun_work *work);
-/* All dims of all wanted outputs are constants. */
-bool attn_step_out_known(const struct attn_step *step);
 /* Allocates outputs (not late ones, unless data is set already) and scratch from `heap`,
  * and runs the step on this thread. For folding; infer() must have been called with
  * concrete dims. Outputs stay in `lists`. */

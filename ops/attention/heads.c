@@ -225,15 +225,6 @@ struct attn_heads attn_heads_dense(int rank, int64_t heads, int64_t tokens, int6
     return (struct attn_heads){ tokens * heads * dim, dim, heads * dim };
 }
 
-struct attn_heads attn_heads_of(const attnrun_tensor *x, int64_t dim)
-{
-    const int64_t size = (int64_t)sizeof(float);
-    if (x->rank == 4)
-        return (struct attn_heads){ x->strides[0] / size, x->strides[1] / size,
-                                    x->strides[2] / size };
-    return (struct attn_heads){ x->strides[0] / size, dim, x->strides[1] / size };
-}
-
 attn_status attn_qkv_sizes(const attnrun_step *step, const struct attn_heads_args *args,
                            const struct attn_qkv *shape, struct attn_sizes *sizes)
 {

@@ -104,8 +104,6 @@ attn_status attn_key_mask_check(const attnrun_step *step, int in, attnrun_dim ba
 /* Strides of heads of `dim` floats in rank 3 (batch, tokens, heads * dim) or rank 4
  * (batch, heads, tokens, dim), dense. */
 struct attn_heads attn_heads_dense(int rank, int64_t heads, int64_t tokens, int64_t dim);
-/* run, for inputs with strided_in: the strides as they are in this run. */
-struct attn_heads attn_heads_of(const attnrun_tensor *x, int64_t dim);
 
 /* Of tasks from `task` to end - 1, a head of all samples each: how many from the first on
  * are of one sample, at most `most`. */

@@ -36,7 +36,7 @@ struct resize_axis {
 struct resize_state {
     struct resize_axis axes[ATTNRUN_MAX_RANK];
     int32_t rank;
-    int64_t rows, in_rows; /* lines along the last axis */
+    int64_t rows; /* lines along the last axis */
     int64_t last_in, last_out;
     /* Integers with antialias: the axes in the order in which they are resized, and byte
      * offsets of two buffers in shared memory for what lies between. */

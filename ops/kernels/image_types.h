@@ -132,12 +132,15 @@ struct attn_conv_strip {
 };
 
 /* Output channels of one group from planes as they lie in memory, where rows of the
- * output are as long as those of the input and strides are 1: pixels from … to - 1 (from
- * is a multiple of a vector) of y[channel][p] = clip(bias[channel] + sum over kernel rows
- * i, columns j, channels c of w[channel][c][i][j] x[c][p + (i dilation[0] - before[0])
- * width + j dilation[1]
- * - before[1]] + z[channel][p]), where x is 0 outside of its rows and columns.
- * edges: by attn_conv_edges(). */
+ * output are as long as those of the input and strides are 1: pixels p = from … to - 1
+ * (`from` is a multiple of a vector) of
+ *
+ *   y[channel][p] = clip(bias[channel] + z[channel][p]
+ *                        + sum over kernel rows i, columns j, channels c of
+ *                          w[channel][c][i][j] x[c][p + (i dilation[0] - before[0]) width
+ *                                                     + j dilation[1] - before[1]])
+ *
+ * where x is 0 outside of its rows and columns; `edges` says where, see ATTN_CONV_EDGES. */
 struct attn_conv_planes {
     const float *x, *w;
     const uint16_t *edges;

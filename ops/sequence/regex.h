@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { REGEX_TOKENS = 4096, REGEX_RANGES = 1024, REGEX_CLASSES = 256, REGEX_DEPTH = 256 };
+enum { REGEX_TOKENS = 4096, REGEX_RANGES = 1024, REGEX_CLASSES = 256 };
 
 struct op_regex_token {
     int32_t kind;  /* of a postfix expression */

@@ -47,7 +47,7 @@ double loop(attnrun_context *c, const attnrun_tensor *in, char *to, int n, doubl
 
 class Tensor(ctypes.Structure):
     _fields_ = [("kind", ctypes.c_int32), ("dtype", ctypes.c_int32), ("rank", ctypes.c_int32),
-                ("layout", ctypes.c_int32), ("dims", ctypes.c_int64 * 8),
+                ("reserved", ctypes.c_int32), ("dims", ctypes.c_int64 * 8),
                 ("strides", ctypes.c_int64 * 8), ("data", ctypes.c_void_p)]
 
 

@@ -1,5 +1,5 @@
-/* dim_eval.c - values of dimensions where values of symbols are given. */
-#include "dim_table.h"
+/* dim_eval.c - see dim_eval.h. */
+#include "dim_eval.h"
 
 #include <string.h>
 
@@ -136,8 +136,8 @@ static bool eval_expression(const struct attn_dims *dims,
     }
 }
 
-bool attn_dim_eval(const struct attn_dims *dims, attnrun_dim dim,
-                   const int64_t *symbol_values, int64_t *value)
+bool dim_eval(const struct attn_dims *dims, attnrun_dim dim, const int64_t *symbol_values,
+              int64_t *value)
 {
     if (dim.expr == 0)
         *value = dim.value;
@@ -147,17 +147,14 @@ bool attn_dim_eval(const struct attn_dims *dims, attnrun_dim dim,
     return eval_expression(dims, &expression, symbol_values, value);
 }
 
-int32_t attn_dims_n_symbols(const struct attn_dims *dims)
-{
-    return (int32_t)dims->n_symbols;
-}
+int32_t dims_n_symbols(const struct attn_dims *dims) { return (int32_t)dims->n_symbols; }
 
-const char *attn_dims_symbol_name(const struct attn_dims *dims, int32_t symbol)
+const char *dims_symbol_name(const struct attn_dims *dims, int32_t symbol)
 {
     return dims->symbols[symbol].name;
 }
 
-int32_t attn_dim_symbol_of(const struct attn_dims *dims, attnrun_dim dim)
+int32_t dim_symbol_of(const struct attn_dims *dims, attnrun_dim dim)
 {
     if (dims == NULL || dim.expr <= 0)
         return -1;
@@ -166,34 +163,4 @@ int32_t attn_dim_symbol_of(const struct attn_dims *dims, attnrun_dim dim)
         dims->symbols[e.terms[0].symbol].kind != SYMBOL_PLAIN)
         return -1;
     return e.terms[0].symbol;
-}
-
-bool attn_dim_solve(const struct attn_dims *dims, attnrun_dim dim, int64_t value,
-                    int64_t *symbol_values)
-{
-    if (dims == NULL || dim.expr <= 0)
-        return false;
-    struct dim_expression e = dim_expression_of(dims, dim);
-    struct dim_term open = { 0, -1 };
-    int64_t rest;
-    if (!ck_sub(value, e.constant, &rest))
-        return false;
-    for (int i = 0; i < e.n_terms; i++) {
-        struct dim_expression part = { .terms = &e.terms[i], .n_terms = 1 };
-        int64_t known;
-        if (eval_expression(dims, &part, symbol_values, &known)) {
-            if (!ck_sub(rest, known, &rest))
-                return false;
-        } else if (dims->symbols[part.terms->symbol].kind == SYMBOL_PLAIN &&
-                   open.symbol < 0) {
-            open = *part.terms;
-        } else {
-            return false;
-        }
-    }
-    if (open.symbol < 0 || open.k == 0 || (open.k == -1 && rest == INT64_MIN) ||
-        rest % open.k != 0 || rest / open.k < 0 || rest / open.k > ATTN_MAX_DIM)
-        return false;
-    symbol_values[open.symbol] = rest / open.k;
-    return true;
 }

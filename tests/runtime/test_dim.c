@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dim.h"
+#include "dim_eval.h"
 
 struct fixture {
     struct attn_memory *memory;
@@ -200,38 +200,22 @@ static void test_symbols_are_numbered(void **state)
 {
     struct attn_dims *dims = dims_of(state);
     attnrun_dim s = attn_dim_symbol(dims, "S"), sum = attn_dim_parse(dims, "2*S+T*S+3");
-    int32_t n = attn_dims_n_symbols(dims);
+    int32_t n = dims_n_symbols(dims);
     int64_t values[16], value;
     assert_in_range(n, 3, 16);
-    assert_string_equal(attn_dims_symbol_name(dims, attn_dim_symbol_of(dims, s)), "S");
-    assert_int_equal(attn_dim_symbol_of(dims, sum), -1);
-    assert_int_equal(attn_dim_symbol_of(dims, dim_of(3)), -1);
+    assert_string_equal(dims_symbol_name(dims, dim_symbol_of(dims, s)), "S");
+    assert_int_equal(dim_symbol_of(dims, sum), -1);
+    assert_int_equal(dim_symbol_of(dims, dim_of(3)), -1);
     for (int32_t i = 0; i < n; i++)
         values[i] = -1;
-    assert_false(attn_dim_eval(dims, sum, values, &value));
-    values[attn_dim_symbol_of(dims, s)] = 5;
-    assert_false(attn_dim_eval(dims, sum, values, &value));
-    values[attn_dim_symbol_of(dims, attn_dim_symbol(dims, "T"))] = 7;
-    assert_true(attn_dim_eval(dims, sum, values, &value));
+    assert_false(dim_eval(dims, sum, values, &value));
+    values[dim_symbol_of(dims, s)] = 5;
+    assert_false(dim_eval(dims, sum, values, &value));
+    values[dim_symbol_of(dims, attn_dim_symbol(dims, "T"))] = 7;
+    assert_true(dim_eval(dims, sum, values, &value));
     assert_int_equal(value, 2 * 5 + 7 * 5 + 3);
-    assert_true(attn_dim_eval(NULL, dim_of(9), NULL, &value));
+    assert_true(dim_eval(NULL, dim_of(9), NULL, &value));
     assert_int_equal(value, 9);
-}
-
-static void test_solve_finds_the_open_symbol(void **state)
-{
-    struct attn_dims *dims = dims_of(state);
-    attnrun_dim sum = attn_dim_parse(dims, "past + 2*seq + 1");
-    int32_t past = attn_dim_symbol_of(dims, attn_dim_symbol(dims, "past"));
-    int32_t seq = attn_dim_symbol_of(dims, attn_dim_symbol(dims, "seq"));
-    int64_t values[4] = { -1, -1, -1, -1 };
-    assert_false(attn_dim_solve(dims, sum, 12, values)); /* two are open */
-    values[past] = 5;
-    assert_false(attn_dim_solve(dims, sum, 13, values)); /* 3.5 */
-    assert_false(attn_dim_solve(dims, sum, 2, values));  /* negative */
-    assert_true(attn_dim_solve(dims, sum, 12, values));
-    assert_int_equal(values[seq], 3);
-    assert_false(attn_dim_solve(dims, sum, 12, values)); /* nothing is open */
 }
 
 /* A full table gives UNKNOWN, and keeps answering for what it has. */
@@ -264,13 +248,13 @@ static void test_deep_expressions_evaluate(void **state)
     memset(values, 0xff, sizeof values);
     values[0] = 1000;
     values[1] = 10;
-    assert_true(attn_dim_eval(dims, d, values, &value));
+    assert_true(dim_eval(dims, d, values, &value));
     assert_int_equal(value, expected);
     for (int i = 0; i < 3000 && d.expr > 0; i++) /* much deeper: refused, not crashed */
         d = attn_dim_combine(dims, DIM_ADD, attn_dim_combine(dims, DIM_DIV, d, dim_of(3)),
                              t);
-    assert_in_range(attn_dims_n_symbols(dims), 3000, 16384);
-    assert_false(attn_dim_eval(dims, d, values, &value));
+    assert_in_range(dims_n_symbols(dims), 3000, 16384);
+    assert_false(dim_eval(dims, d, values, &value));
 }
 
 /* ---- random expressions ---- */
@@ -329,13 +313,13 @@ static int check_random(struct attn_dims *dims, uint64_t *seed)
         else /* too big is allowed, wrong is not */
             return compared;
     }
-    values = malloc((size_t)attn_dims_n_symbols(dims) * sizeof *values);
-    for (int32_t i = 0; i < attn_dims_n_symbols(dims); i++)
+    values = malloc((size_t)dims_n_symbols(dims) * sizeof *values);
+    for (int32_t i = 0; i < dims_n_symbols(dims); i++)
         values[i] = -1;
     for (int i = 0; i < N_SYMBOLS; i++)
-        values[attn_dim_symbol_of(dims, nodes[i])] = numbers[i];
+        values[dim_symbol_of(dims, nodes[i])] = numbers[i];
     for (int i = 0; i < n; i++, compared++)
-        if (!attn_dim_eval(dims, nodes[i], values, &value) || value != numbers[i]) {
+        if (!dim_eval(dims, nodes[i], values, &value) || value != numbers[i]) {
             char text[300];
             print_message("%s is %" PRId64 ", expected %" PRId64 "\n",
                           attn_dim_format(dims, nodes[i], text, sizeof text), value,
@@ -396,7 +380,6 @@ int main(void)
         TEST(test_fresh_symbols_take_no_name),
         TEST(test_types_are_printed),
         TEST(test_symbols_are_numbered),
-        TEST(test_solve_finds_the_open_symbol),
         TEST(test_table_is_bounded),
         TEST(test_deep_expressions_evaluate),
         TEST(test_random_expressions_equal_arithmetic),

@@ -40,18 +40,17 @@ static void test_malformed_maps_are_refused(void **state)
 {
     struct sample s;
     (void)state;
-    for (int wrong = 0; wrong < 14; wrong++) {
+    for (int wrong = 0; wrong < 13; wrong++) {
         make_sample(&s);
         attnrun_tensor *key = &s.columns[0], *value = &s.columns[1];
-        int32_t *const numbers[] = { &s.map.rank,  &s.map.kind,   &s.map.dtype,
-                                     &key->dtype,  &key->kind,    &key->rank,
-                                     &key->layout, &value->dtype, &value->rank,
-                                     &value->kind, NULL };
+        int32_t *const numbers[] = { &s.map.rank,   &s.map.kind,  &s.map.dtype,
+                                     &key->dtype,   &key->kind,   &key->rank,
+                                     &value->dtype, &value->rank, &value->kind };
         int64_t *const dims[] = { &s.map.dims[0], &key->dims[0], &value->strides[0] };
-        if (wrong < 10)
+        if (wrong < 9)
             *numbers[wrong] += 7;
-        else if (wrong < 13)
-            *dims[wrong - 10] += 1;
+        else if (wrong < 12)
+            *dims[wrong - 9] += 1;
         else
             key->data = NULL;
         assert_int_not_equal(attn_maps_check(&s.map, ATTNRUN_UNDEFINED, "x"), ATTNRUN_OK);
