@@ -1,12 +1,19 @@
 /* onnx_tensor.c - TensorProto to attnrun_tensor.
  *
  * The elements are in one of these places, never in two:
- *   raw_data      little-endian, packed; in the file (bulk) or in the message (small)
- *   typed fields  float_data: f32, c64 (pairs) · double_data: f64, c128 (pairs)
- *                 int64_data: i64 · uint64_data: u32, u64 · string_data: strings
- *                 int32_data: all others; one element in each, but two of the 4-bit types
- * and four of the 2-bit ones a file beside the model (external_data) Bytes that are right
- * where they are stay there: the tensor is a view of the mapped file. */
+ *
+ *   raw_data           little-endian, packed; in the file (bulk) or in the message (small)
+ *   float_data         f32, c64 (pairs)
+ *   double_data        f64, c128 (pairs)
+ *   int64_data         i64
+ *   uint64_data        u32, u64
+ *   string_data        strings
+ *   int32_data         all others; one element in each number, but two of the 4-bit types
+ *                      and four of the 2-bit ones
+ *   a file beside the model (external_data)
+ *
+ * Bytes that are right where they are stay there: the tensor is a view of the mapped file.
+ */
 #include "onnx_tensor.h"
 #include "../runtime/poll.h"
 

@@ -7,16 +7,16 @@
  * the message once more, in canonical form:
  *
  *   - tensor data of more than ATTN_SCAN_BULK bytes stays in the file: (field, offset,
- * bytes) go into a table in the order of the tensors, and the copy of the tensor gets its
- * index there in field ATTN_SCAN_BULK_FIELD, whose number belongs to no file format (19000 to 19999
- * are protobuf's own);
+ *     bytes) go into a table in the order of the tensors, and the copy of the tensor gets
+ *     its index there in field ATTN_SCAN_BULK_FIELD, whose number belongs to no file format (19000 to
+ *     19999 are protobuf's own);
  *   - fields that the schema does not know are left out, that number among them: no file
- * can name an entry of the table;
+ *     can name an entry of the table;
  *   - what the runtime never reads (doc strings and metadata of nodes, training graphs,
- * device placement) is checked and left out.
+ *     device placement) is checked and left out.
  *
- * Messages get lengths of five bytes, filled in at their end. Numbers of lists are
- * packed. */
+ * Messages get lengths of five bytes, filled in at their end. Numbers of lists are packed.
+ * Cost: one pass over the bytes, and a copy of all but the bulk. */
 #include "wire_scan.h"
 
 #include <string.h>

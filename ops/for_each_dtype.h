@@ -7,7 +7,8 @@
  *   IS_NAN(x)                                0 for integers
  *   T_FLOAT, T_SIGNED, T_IS_F32, T_IS_BOOL   0 or 1
  *   W          the type to compute in        T; integers: unsigned, at least 32 bits, so
- * that overflow wraps instead of being undefined T_DTYPE    ATTNRUN_F32 …
+ *                                            that overflow wraps instead of being undefined
+ *   T_DTYPE                                  ATTNRUN_F32 …
  *
  * Define FOR_EACH_TEMPLATE and any of FOR_EACH_FLOAT, FOR_EACH_SINT, FOR_EACH_UINT,
  * FOR_EACH_BOOL to 1 before; all are undefined at the end. No include guard. */

@@ -1,13 +1,13 @@
-/* nd_iter.h - turns operands of up to 8 dims into long runs with one stride per operand,
+/* nd_iter.h - makes long runs, with one stride per operand, of operands of up to 8 dims,
  * so that inner loops see (n, pointers, byte strides) only.
  *
  *     struct nd_iter it;
  *     attn_nd_iter_init(&it, y->rank, y->dims);
  *     attn_nd_iter_add(&it, y);                    operand 0
  *     attn_nd_iter_add(&it, a);                    operand 1: dims of 1 are repeated
- *     attn_nd_iter_start(&it, begin, end);         elements [begin, end) in row-major
- * order while (attn_nd_iter_next(&it)) loop(it.n, it.p[0], it.step[0], it.p[1],
- * it.step[1]);
+ *     attn_nd_iter_start(&it, begin, end);         elements [begin, end), row-major
+ *     while (attn_nd_iter_next(&it))
+ *         loop(it.n, it.p[0], it.step[0], it.p[1], it.step[1]);
  *
  * Neighbouring dims that every operand walks at one stride are merged, and dims of 1
  * vanish, so dense operands of equal dims are one run. A range may start and end

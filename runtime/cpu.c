@@ -1,6 +1,6 @@
-/* cpu.c - the instruction sets of this CPU. Compiled without them, so that it runs
- * anywhere;
- * __builtin_cpu_supports asks the OS too (whether it saves the wide registers). */
+/* cpu.c - the instruction sets of this CPU. This file is compiled without any of them, so
+ * that it runs anywhere; __builtin_cpu_supports also asks whether the OS saves the wide
+ * registers. */
 #include "cpu.h"
 
 #include <stdbool.h>

@@ -1,14 +1,16 @@
-/* additive_attention.c - AdditiveAttention of Bahdanau: s_ij = v . f(q_i + k_j + bias),
- * Y_i = sum_j softmax_j(s_ij) values_j.
+/* additive_attention.c - AdditiveAttention of Bahdanau:
  *
- * query      f32 (batch, q_len, units) or (batch, units): already projected, as are the
- * keys       f32 (batch, kv_len, units)
+ *   s_ij = v . f(q_i + k_j + bias)      Y_i = sum over j of softmax_j(s_ij) values_j
+ *
+ * query      f32 (batch, q_len, units) or (batch, units), already projected
+ * keys       f32 (batch, kv_len, units), already projected
  * v          f32 (units); a normalised form has its factor in it
- * bias       f32 (units), absent: none
- * values     f32 (batch, kv_len, v_dim), absent: the keys
- * key_mask   b8 (batch, kv_len): false keys are not seen; a row that sees none is zeros
+ * bias       f32 (units), optional
+ * values     f32 (batch, kv_len, v_dim); the keys by default
+ * key_mask   b8 (batch, kv_len), optional: false masks a key; a query without any key
+ *            gives zeros
  * Y          f32 (batch, q_len, v_dim), or (batch, v_dim) for queries of rank 2
- * weights    f32 (batch, q_len, kv_len), or (batch, kv_len); written where asked for
+ * weights    f32 (batch, q_len, kv_len), or (batch, kv_len); optional
  * activation f, tanh or relu
  *
  * Cost: q_len kv_len units terms; a term of tanh is a product, a reciprocal and a sum

@@ -1,26 +1,31 @@
 /* attnrun_longformer_attention.c - LongformerAttention: windows, and global tokens with
  * projections of their own.
  *
- *   m = tokens that key_mask lets through, g = tokens of global_mask that are in m
- *   i not in g:  softmax(scale q_i k_j) v_j over j in m that are in g, or are i + d t
- * with |t| <= window (t <= 0 where is_causal); each key once i in g:      softmax(scale
- * qg_i kg_j) vg_j over all j in m i not in m:  zeros
+ * With m the tokens that key_mask lets through and g those of global_mask that are in m,
  *
- * Q, K, V      f32 (batch, n, heads * dim)  or (batch, heads, n, dim)
- * key_mask, global_mask  b8 (batch, n)
- * Qg, Kg, Vg   as Q, K, V; or in their place
- * X            f32 (batch, n, width) with Wqg, Wkg (width, heads * dim),
- *              Wvg (width, heads * v_dim) and biases bqg, bkg, bvg; without either,
- * global queries read Q, K and V window, dilation  one element, or one a head; window is
- * one-sided, >= 1 Refused: both forms of global projections, or half of one; global_mask
- * with is_causal; window or dilation < 1; fewer key heads than query heads; n that
- * differ. Cost: O(n (2 window + 1 + globals) dim) a head, O(globals n width) for global
- * queries by X and weights while there are fewer than width / heads of them (keys and
- * values of all tokens are not formed); scratch O(tile). Source: Beltagy 2020,
- * arXiv:2004.05150; equals transformers 5.23.0 LongformerSelfAttention and
- * LEDEncoderSelfAttention, whose attention_window is both sides together.
- * allenai/longformer's `autoregressive` has no effect there; here is_causal has. Fillers
- * of -10000 or less are exclusion here. */
+ *   i not in g:  y_i = softmax(scale q_i k_j) v_j over the j in m that are in g, or are
+ *                i + d t with |t| <= window (t <= 0 where is_causal); each key once
+ *   i in g:      y_i = softmax(scale qg_i kg_j) vg_j over all j in m
+ *   i not in m:  y_i = 0
+ *
+ * Q, K, V      f32 (batch, n, heads * dim) or (batch, heads, n, dim)
+ * key_mask, global_mask   b8 (batch, n)
+ * Qg, Kg, Vg   as Q, K, V: the projections for global queries; or in their place
+ * X            f32 (batch, n, width) with
+ * Wqg, Wkg     (width, heads * dim), Wvg (width, heads * v_dim) and
+ * bqg, bkg, bvg   the biases; without either form global queries read Q, K and V
+ * Y            as Q, with v_dim
+ * window, dilation   one element, or one a head; window is one-sided, at least 1
+ * Refused: both forms of global projections, or half of one; global_mask with is_causal;
+ * window or dilation < 1; fewer key heads than query heads; n that differ.
+ *
+ * Cost: O(n (2 window + 1 + globals) dim) a head, O(globals n width) for global queries
+ * by X and weights while there are fewer than width / heads of them (keys and values of
+ * all tokens are not formed); scratch O(tile).
+ * Source: Beltagy 2020, arXiv:2004.05150; equals transformers 5.23.0
+ * LongformerSelfAttention and LEDEncoderSelfAttention, whose attention_window is both
+ * sides together. allenai/longformer's `autoregressive` has no effect there; here
+ * is_causal has. Fillers of -10000 or less are exclusion here. */
 #include "global_rows.h"
 
 struct longformer_args {

@@ -1,14 +1,17 @@
 /* chunked_local_attention.c - ChunkedLocalAttention: softmax over the keys of a query's
  * chunk and its neighbours.
  *
- *   y_i = sum over j of softmax(scale q_i k_j) v_j over the keys of chunks
- *         a - chunks_before … a + chunks_after, a = floor(i / chunk_size); of those j <=
- * i where is_causal, -chunks_before c <= j - i <= chunks_after c with exact_window, and
- * key_mask. The last chunk may be short.
+ *   y_i = sum over j of softmax(scale q_i k_j) v_j
+ *
+ * over the keys of the chunks a - chunks_before … a + chunks_after, a = floor(i / c) and
+ * c = chunk_size. Of those only the keys take part that key_mask lets through, with
+ * is_causal those j <= i, and with exact_window those with
+ * -chunks_before c <= j - i <= chunks_after c. The last chunk may be short.
  *
  * Q            f32 (batch, n, q_heads * dim)    or (batch, q_heads, n, dim)
  * K, V         f32 (batch, n, kv_heads * dim)   or (batch, kv_heads, n, dim)
- * key_mask     b8 (batch, n)
+ * key_mask     b8 (batch, n), optional
+ * Y            as Q, with v_dim
  * edge         "pad": chunks outside do not exist. "wrap": they are those of the other
  *              end (n % chunk_size == 0), and keys of a chunk that comes twice count
  *              twice; a single chunk has no neighbours
@@ -18,6 +21,7 @@
  * chunks_before 1, chunks_after 1, or 0 where is_causal, by default
  * Refused: chunk_size < 1, is_causal with chunks_after > 0, lengths that differ, wrap of
  * a length that is no multiple of the chunk, shared_qk with fewer key heads.
+ *
  * Cost: O(n chunk_size (1 + before + after) dim), scratch O(tile).
  * Source: local-attention 1.11.2 LocalAttention (pad); transformers 5.23.0
  * modeling_reformer LocalSelfAttention (wrap); Kitaev 2020, arXiv:2001.04451. */

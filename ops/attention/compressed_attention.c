@@ -1,16 +1,20 @@
 /* compressed_attention.c - CompressedAttention: softmax attention over keys and values
  * that a convolution of stride r = `compression` made r times fewer.
  *
- *   K_c[c] = bk + sum over t < r of Wk[:, :, t] K[c r - p + t],  V_c alike;  p = -kv_len
- * mod r Y = softmax(scale Q K_c') V_c
+ *   K_c[c] = bk + sum over t < r of Wk[:, :, t] K[c r - p + t],  p = -kv_len mod r
+ *   V_c    = the same of V, with Wv and bv
+ *   Y      = softmax(scale Q K_c') V_c
  *
- * Q, K, V, Y      see heads.h; no groups of query heads. Tokens before the first are
- * zeros Wk, bk          f32 (C, C / groups, r), (C): channels C = heads * dim, in
- * `groups` groups (heads by default) Wv, bv          the same for V; without Wv it gets
- * Wk, and bk unless bv is given null_k, null_v  (C): a first slot that every query sees;
- * both or none key_mask        b8 (batch, kv_len): other rows of K and V are zeros; a
- * slot that covers none of these is not seen is_causal       query i sees the slots that
- * end at or before i + kv_len - q_len compression 3. A query that sees no slot gives 0.
+ * Q, K, V, Y      see heads.h; no groups of query heads. Tokens before the first are zeros
+ * Wk, bk          f32 (C, C / groups, r), (C): channels C = heads * dim, in `groups`
+ *                 groups (heads by default)
+ * Wv, bv          the same for V; without Wv it gets Wk, and bk unless bv is given
+ * null_k, null_v  (C): a first slot that every query sees; both or none
+ * key_mask        b8 (batch, kv_len): masked rows of K and V are zeros; a slot that covers
+ *                 nothing but these is masked
+ * is_causal       query i sees the slots that end at or before i + kv_len - q_len
+ * compression     3 by default
+ * A query that sees no slot gives 0.
  *
  * Where groups are heads, a task is a head, whose slots are in scratch; else, or with few
  * heads, all slots are in shared memory (phase 0).

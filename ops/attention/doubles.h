@@ -2,11 +2,11 @@
  *
  *   infer:  fill in struct attn_sdpa, attn_doubles_plan(), then state tasks and scratch
  *   run:    attn_doubles_run() for each task: up to 32 queries of a head, which take
- * their keys in tiles of 64 with an online softmax
+ *           their keys in tiles of 64 with an online softmax
  *
- * Which keys a query sees, the order of cap and mask, the scores that are shown and rows
+ * Which keys a query sees, the order of cap and mask, the scores that are output and rows
  * without a key are as in sdpa.h. Cost: 2 n keys (dim + v_dim) FLOPs and n keys
- * exponentials without vectors; no score matrix unless it is asked for.
+ * exponentials without vectors; no score matrix unless it is an output.
  * Source: ONNX Attention-25; compared with onnx's evaluator and torch in double. */
 #ifndef ATTN_DOUBLES_H
 #define ATTN_DOUBLES_H

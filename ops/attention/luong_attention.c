@@ -1,18 +1,19 @@
-/* luong_attention.c - LuongAttention, global or in a window: Y_i = sum_j a_ij values_j,
- * a_i the softmax over j of scale q_i . k_j (score "dot"), or of scale v . tanh(q_i +
- * k_j)
- * ("concat"; W [q; k] is W_1 q + W_2 k, both before this node; "general" is "dot" of W
- * q).
+/* luong_attention.c - LuongAttention, global or in a window:
+ *
+ *   Y_i = sum over j of a_ij values_j,  a_i the softmax over j of
+ *
+ *     dot      scale q_i . k_j ("general" is "dot" of W q, made before this node)
+ *     concat   scale v . tanh(q_i + k_j) (W [q; k] is W_1 q + W_2 k, both made before)
  *
  * query       f32 (batch, q_len, units)
  * keys        f32 (batch, kv_len, units)
- * values      f32 (batch, kv_len, v_dim), absent: the keys
+ * values      f32 (batch, kv_len, v_dim); the keys by default
  * pos         f32 (batch, q_len), for mode local_p alone: where the centre is, of [0, 1]
  * v           f32 (units), for score concat alone
- * key_mask    b8 (batch, kv_len): false keys are not seen; in local modes the true ones
- *             must come first (E_RANGE); S is their number
- * Y           f32 (batch, q_len, v_dim); zeros where no key is seen
- * weights     f32 (batch, q_len, kv_len), written where asked for
+ * key_mask    b8 (batch, kv_len): false masks a key; in local modes the true ones must
+ *             come first (E_RANGE); S is their number
+ * Y           f32 (batch, q_len, v_dim); zeros where a query sees no key
+ * weights     f32 (batch, q_len, kv_len), optional
  * score       dot or concat
  * mode        global: all keys. local_m: centre p_i = i + step_offset; local_p: p_i = S
  *             pos_i. A local query sees keys floor(p) - window … floor(p) + window.
@@ -28,7 +29,7 @@
  * Source: Luong 2015, arXiv:1508.04025. Global forms compared with keras 3.15.1
  * layers.Attention. The authors' lmthang/nmt.hybrid counts positions from 1, which makes
  * its centre 0-based S pos; OpenNMT's CenteredWindow, with the sign of the fraction
- * turned, is not followed. */
+ * inverted, is not followed. */
 #include "luong_local.h"
 #include "../matmul/gemm.h"
 

@@ -2,11 +2,14 @@
  *
  *   y_i = f(q_i) S / g(f(q_i) z),  S = sum over j of f(k_j)' v_j,  z = sum of f(k_j)
  *
- * over all keys, or, causal, over j <= i + kv_len - q_len. With u = W x, n = |x|^2 / 2
- * for x = sqrt(scale) times q or k (as they are where normalize_inputs is 0): softmax_pos
- * M^-1/2 (exp(u - n - c) + feature_epsilon); c: the largest u of a query, of all keys of
- * a head (masked ones too, unless mask_in_max); 0 where stabilizer is 0 softmax_hyp
- * (2M)^-1/2 (exp(u - n - c), exp(-u - n - c)); c: the largest |x|^2 of a head, or 0
+ * over all keys, or, causal, over j <= i + kv_len - q_len. With u = W x, n = |x|^2 / 2 for
+ * x = sqrt(scale) times q or k (as they are where normalize_inputs is 0), f(x) is
+ *
+ *   softmax_pos  M^-1/2 (exp(u - n - c) + feature_epsilon); c: the largest u of a query,
+ *                of all keys of a head (masked ones too, unless mask_in_max); 0 where
+ *                stabilizer is 0
+ *   softmax_hyp  (2M)^-1/2 (exp(u - n - c), exp(-u - n - c)); c: the largest |x|^2 of a
+ *                head, or 0
  *   softmax_trig M^-1/2 (cos u, sin u) exp(n - the largest n of a head)
  *   generalized  kernel_fn(u) + kernel_epsilon, of u M^-1/2 with feature_ratio; without a
  *                projection u = x
@@ -14,16 +17,17 @@
  * Q, K, V, Y   see heads.h; q_len and kv_len may differ
  * projection   W, f32 (M, dim), or (kv_heads, M, dim): a group of query heads shares one
  * key_mask     b8 (batch, kv_len): keys that count; a query without any gives 0
- * denominator  g(R): none R; add R + d; add_keys f(q)(z + d); guard R + 2 d where |R| <=
- * d Defaults: softmax_pos, relu, normalize_inputs 1, feature_epsilon 1e-4, kernel_epsilon
+ * denominator  g(R): none R; add R + d; add_keys f(q)(z + d); guard R + 2 d where |R| <= d;
+ *              d = denominator_epsilon
+ * Defaults: softmax_pos, relu, normalize_inputs 1, feature_epsilon 1e-4, kernel_epsilon
  * 1e-3, feature_ratio 0, stabilizer 1, mask_in_max 0, none, denominator_epsilon 1e-6.
  *
- * Factors of f that are the same for all features are left to g. One pass over the keys:
- * the exponential part of S is rescaled when c grows, feature_epsilon times the sum of v
- * is kept apart. Causal, c is found first: phase 0. Cost: O((q_len + kv_len) M (dim +
- * v_dim)) for each head. Memory: feature_attention.h. Source: Choromanski 2021,
- * arXiv:2009.14794; compared with performer-pytorch 1.1.4 (FastAttention; causal add_keys
- * 1e-6). Its mask only zeroes V: not key_mask. */
+ * Factors of f that are the same for all features are left to g. There is one pass over
+ * the keys: the exponential part of S is rescaled when c grows, feature_epsilon times the
+ * sum of v is kept apart. Causal, c is found first: phase 0.
+ * Cost: O((q_len + kv_len) M (dim + v_dim)) for each head. Memory: feature_attention.h.
+ * Source: Choromanski 2021, arXiv:2009.14794; compared with performer-pytorch 1.1.4
+ * (FastAttention; causal add_keys 1e-6). Its mask only zeroes V: not key_mask. */
 #include <math.h>
 
 #include "performer.h"

@@ -1,19 +1,25 @@
-/* rotary_embedding.c - RotaryEmbedding: pairs of features of a head turn by an angle that
- * grows with the position: (a, b) becomes (a cos - b sin, a sin + b cos).
+/* rotary_embedding.c - RotaryEmbedding: pairs of features of a head are rotated by an
+ * angle that grows with the position: (a, b) becomes (a cos - b sin, a sin + b cos).
  *
- * X        f32 (batch, heads, tokens, dim), or (batch, tokens, heads * dim) with
- * num_heads cos_cache, sin_cache  (positions, r/2) with position_ids, else (batch or 1,
- * tokens, r/2) position_ids          i64 (batch or 1, tokens); com.microsoft: also (1),
- * the first position r = rotary_embedding_dim (0: dim): the first r features of a head
- * turn, the rest stays. Pairs are (i, i + r/2), or neighbours where `interleaved`.
+ * X                     f32 (batch, heads, tokens, dim), or (batch, tokens, heads * dim)
+ *                       with num_heads
+ * cos_cache, sin_cache  (positions, r/2) with position_ids, else (batch or 1, tokens, r/2)
+ * position_ids          i64 (batch or 1, tokens); com.microsoft: also (1), the first
+ *                       position
+ * Y                     as X
+ *
+ * r = rotary_embedding_dim (0: dim): the first r features of a head are rotated, the rest
+ * stays. Pairs are (i, i + r/2), or neighbours where `interleaved`.
+ *
  * com.microsoft MRotaryEmbedding takes three ids for each token (3, batch, tokens): time,
  * height, width. Angle i of a token is that of one of them, by mrope_section (t, h, w with
  * t + h + w = r/2): the first t, the next h, the last w angles; with mrope_layout 1 those
  * at 1, 4, … < 3 h are of the height, those at 2, 5, … < 3 w of the width, the others of
- * time. Its input is multiplied by nothing: `scale` is left out of account, as ONNX
- * Runtime does.
- * Source: ONNX RotaryEmbedding-23; Su 2021, arXiv:2104.09864; Wang 2024, arXiv:2409.12191;
- * ONNX Runtime contrib operators, compared with onnxruntime 1.32.0. */
+ * time. Its input is multiplied by nothing: `scale` has no effect, as in ONNX Runtime.
+ *
+ * Cost: one pass over X. Source: ONNX RotaryEmbedding-23; Su 2021, arXiv:2104.09864; Wang
+ * 2024, arXiv:2409.12191; ONNX Runtime contrib operators, compared with onnxruntime 1.32.0.
+ */
 #include "heads.h"
 #include "rotary.h"
 

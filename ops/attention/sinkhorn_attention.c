@@ -1,24 +1,30 @@
 /* sinkhorn_attention.c - Sinkhorn attention: each bucket of queries sees its own bucket
  * of keys and buckets that a sorting matrix between buckets brings to it.
  *
- * Q, K, V      see heads.h; no groups of heads
- * sort_logits  f32 (batch, heads, n, m), n and m buckets of queries and keys, optional:
- * else mean(queries) . mean(keys) / sqrt(dim). sortcut: (batch, heads, 1, m), of the mean
- * of all queries. Causal: (batch, heads, n, n + top_buckets) gumbel       f32 (batch or
- * 1, heads, n, m), optional: mode sinkhorn, 0 where absent null_k, null_v  f32 (heads,
- * dim), (heads, v_dim): where causal key_mask     bool (batch, kv_len), optional: own
- * keys by their own, sorted ones by that of the bucket with the largest weight mode topk:
- * top_buckets times the largest logit, weighted by its softmax (temperature) among those
- * left, keys and values both times that weight; sinkhorn: P = exp of log(relu(logits) +
- * 1e-6) + gumbel over temperature, normalized iters times over rows, then columns; P K
- * and P V over buckets sortcut      n > 0: one row of logits; the n first picks serve all
- * queries sorted_values  "keys": the sorted values are the sorted keys (as upstream
- * without sortcut computes) The own bucket is there only where n = m. Causal: heads from
- * heads / 2 on are rotated to the left by bucket_size - 1; logits are of running means;
- * columns before top_buckets are null buckets; bucket u may pick columns below u +
- * top_buckets; its own keys j <= i; in the last bucket of a rotated head rows from 1 on
- * see neither sorted keys nor own key 0. Cost: O(N bucket_size (picks + 1) d), sinkhorn:
- * + n m bucket_size d for P K and P V. Shared memory: picks, or n m floats a head.
+ * Q, K, V, Y     see heads.h; no groups of heads
+ * sort_logits    f32 (batch, heads, n, m), n and m buckets of queries and keys, optional:
+ *                else mean(queries) . mean(keys) / sqrt(dim). sortcut: (batch, heads, 1, m),
+ *                of the mean of all queries. Causal: (batch, heads, n, n + top_buckets)
+ * gumbel         f32 (batch or 1, heads, n, m), optional: mode sinkhorn, 0 where absent
+ * null_k, null_v f32 (heads, dim), (heads, v_dim): where causal
+ * key_mask       bool (batch, kv_len), optional: own keys by their own, sorted ones by
+ *                that of the bucket with the largest weight
+ * mode           topk: top_buckets times the largest logit, weighted by its softmax
+ *                (temperature) among those left, keys and values both times that weight;
+ *                sinkhorn: P = exp of log(relu(logits) + 1e-6) + gumbel over temperature,
+ *                normalized iters times over rows, then columns; P K and P V over buckets
+ * sortcut        n > 0: one row of logits; the n first picks serve all queries
+ * sorted_values  "keys": the sorted values are the sorted keys (as upstream without
+ *                sortcut computes)
+ * The own bucket is there only where n = m.
+ *
+ * Causal: heads from heads / 2 on are rotated to the left by bucket_size - 1; logits are
+ * of running means; columns before top_buckets are null buckets; bucket u may pick columns
+ * below u + top_buckets; its own keys j <= i; in the last bucket of a rotated head rows
+ * from 1 on see neither sorted keys nor own key 0.
+ *
+ * Cost: O(N bucket_size (picks + 1) d), sinkhorn: + n m bucket_size d for P K and P V.
+ * Shared memory: picks, or n m floats a head.
  * Source: Tay 2020, arXiv:2002.11296; compared with sinkhorn-transformer 0.11.4, whose
  * masked queries (q_mask) are not known here, and whose causal mask is right for two
  * picks only. */

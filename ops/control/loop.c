@@ -1,9 +1,11 @@
 /* loop.c - Loop: for (i = 0; i < M && cond; i++) (cond, v…, s…) = body(i, cond, v…).
  *
  * M, cond   optional: no bound, true. M < 0: no turn
- * v         values carried from turn to turn, tensors or sequences, of any shape each
- * turn s         results stacked along a new first axis, which grow by doubling Late: how
- * many turns there are is seen at run.  Source: ONNX Loop-1, 11, 13, 16. */
+ * v         values carried from turn to turn, tensors or sequences, of any shape each turn
+ * s         results stacked along a new first axis, which grow by doubling
+ *
+ * The step is a dynamic-shape step: how many turns there are is seen at run.
+ * Source: ONNX Loop-1, 11, 13, 16. */
 #include "control.h"
 
 struct loop_args {

@@ -1,11 +1,13 @@
 /* scan.c - Scan: (state, y[t]…) = body(state, x[t]…) over the slices of some inputs.
  *
  * inputs    N initial states, then num_scan_inputs tensors, all of T slices along their
- * axes outputs   N final states, then results stacked along their axes axes, directions
- * (0 forward, 1 backward) for each scan input and output Scan-8 has a batch dim 0 on
- * everything, scans along dim 1, and may have a length for each sample: what lies behind
- * is zero. The state buffers are scratch; the results are written in place. Source: ONNX
- * Scan-8, 9. */
+ *           axes
+ * outputs   N final states, then results stacked along their axes
+ * axes, directions (0 forward, 1 backward)   for each scan input and output
+ *
+ * Scan-8 has a batch dim 0 on everything, scans along dim 1, and may have a length for
+ * each sample: what lies behind it is zero. The state buffers are scratch; the results are
+ * written in place. Source: ONNX Scan-8, 9. */
 #include "control.h"
 
 struct scan_args {

@@ -1,9 +1,10 @@
-/* binary.c - the operators of binary.def: z = f(a, b).
+/* binary.c - the operators of binary.def: z = f(a, b), element by element.
  *
- * a, b  any shapes that broadcast as numpy's do; z has the broadcast shape. The forms of
- * opset 1 and 6 lay b over the dims of a from `axis` on (the last ones by default), if
- * `broadcast` Integer Div and Mod by zero fail with E_RANGE. f32 runs the kernels of
- * ops/kernels/binary_f32.def where there is one. Source: ONNX. */
+ * a, b  any shapes that broadcast as numpy's do; z has the broadcast shape
+ *
+ * The forms of opset 1 and 6 lay b over the dims of a from `axis` on (the last ones by
+ * default), if `broadcast`. Integer Div and Mod by zero fail with E_RANGE. f32 runs the
+ * kernels of ops/kernels/binary_f32.def where there is one. Source: ONNX. */
 #include "binary.h"
 
 #include <math.h>

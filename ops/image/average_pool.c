@@ -1,9 +1,11 @@
 /* average_pool.c - AveragePool and LpPool.
  *
- * X  [N, C, spatial 1 to 3];  Y [N, C, out], see window.c
+ * X            [N, C, spatial 1 to 3]
+ * Y            [N, C, out], see window.c
  * AveragePool  mean of what the window sees; with count_include_pad the padding counts as
- * zeros, but not what lies past it with ceil_mode LpPool       (sum of |x|^p)^(1/p), p =
- * 2 by default Source: ONNX AveragePool-19, LpPool-18. */
+ *              zeros, but not what lies past it with ceil_mode
+ * LpPool       (sum of |x|^p)^(1/p), p = 2 by default
+ * Source: ONNX AveragePool-19, LpPool-18. */
 #include <math.h>
 
 #include "pool.h"

@@ -1,5 +1,6 @@
-/* conv.c - Conv: y[n, m] = bias[m] + sum over channels c and taps k of w[m, c, k] x[n, c,
- * at k].
+/* conv.c - Conv:
+ *
+ *   y[n, m] = bias[m] + sum over channels c and taps k of w[m, c, k] x[n, c, at k]
  *
  * X     [N, C, spatial 1 to 3];  W [M, C / group, kernel];  B [M], zeros by default
  * Y     [N, M, out]; the sizes are in window.c

@@ -1,10 +1,11 @@
 /* conv_integer.c - ConvInteger and QLinearConv: convolution of 8-bit integers.
  *
- * sum   over taps of (x - x_zero_point) (w - w_zero_point), in 32 bits that wrap; padding
- *       counts as x_zero_point
+ * x, w          u8 or i8 [N, C, spatial 1 to 3], [M, C / group, kernel]
+ * sum           over taps of (x - x_zero_point) (w - w_zero_point), in 32 bits that wrap;
+ *               padding counts as x_zero_point
  * ConvInteger   y = sum, i32
  * QLinearConv   y = saturate(round((sum + B) x_scale w_scale / y_scale) + y_zero_point),
- * half to even; w_scale, w_zero_point scalar or one per output channel
+ *               half to even; w_scale, w_zero_point scalar or one per output channel
  *
  * com.microsoft QLinearConv is the same; with channels_last x and y are [N, spatial, C],
  * and are moved into planes and back in shared memory (two phases more). Sums come from

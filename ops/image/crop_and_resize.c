@@ -3,14 +3,15 @@
  *
  * X              f32 (N, C, h, w)
  * rois           f32 (R, 4): y1, x1, y2, x2 as parts of the image's last row and column;
- *                y1 > y2 turns the part upside down
+ *                y1 > y2 flips the part upside down
  * batch_indices  i32 (R): the image of each box, 0 to N - 1
  * crop_size      i32 (2): height and width of the parts
  * Y              f32 (R, C, height, width): at row i, X at
- *                y1 (h - 1) + i (y2 - y1) (h - 1) / (height - 1), for a height of 1 in
- * the middle of y1 and y2; columns likewise mode           bilinear (by default), nearest
- * (halves away from 0) Places outside of the image give extrapolation_value (0 by
- * default). Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
+ *                  y1 (h - 1) + i (y2 - y1) (h - 1) / (height - 1),
+ *                for a height of 1 in the middle of y1 and y2; columns likewise
+ * mode           bilinear (by default), nearest (halves away from 0)
+ * Places outside of the image give extrapolation_value (0 by default).
+ * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
 #include <math.h>
 
 #include "../../runtime/op.h"

@@ -1,11 +1,14 @@
 /* dft.c - DFT and STFT.
  *
- * DFT   input [..., n, ..., 1 or 2] (real, or real and imaginary) along `axis`, cut or
- * filled with zeros to dft_length (n by default); output [..., m, ..., 2]: m =
- * dft_length, with onesided dft_length / 2 + 1. inverse divides by dft_length; inverse
- * and onesided takes the first half of a conjugate-even spectrum to [..., dft_length,
- * ..., 1] STFT  signal [B, n, 1 or 2], frames of frame_length (default: the window's)
- * every frame_step, times the window: output [B, frames, bins, 2]; onesided by default
+ * DFT   input  [..., n, ..., 1 or 2] (real, or real and imaginary) along `axis`, cut or
+ *              filled with zeros to dft_length (n by default)
+ *       output [..., m, ..., 2]: m = dft_length, with onesided dft_length / 2 + 1.
+ *       inverse divides by dft_length; inverse and onesided takes the first half of a
+ *       conjugate-even spectrum to [..., dft_length, ..., 1]
+ * STFT  signal [B, n, 1 or 2], frames of frame_length (default: the window's) every
+ *              frame_step, times the window
+ *       output [B, frames, bins, 2]; onesided by default
+ *
  * Phase 0 makes the tables of the transform; then a task is one line or frame, in f64.
  * Source: ONNX DFT-17, DFT-20, STFT-17. */
 #include "fft.h"

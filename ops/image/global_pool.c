@@ -1,7 +1,9 @@
 /* global_pool.c - GlobalAveragePool, GlobalMaxPool, GlobalLpPool: one number per channel.
  *
- * X  [N, C, any];  Y [N, C, 1, …, 1].  GlobalLpPool: (sum of |x|^p)^(1/p), p = 2 by
- * default. Source: ONNX GlobalAveragePool-1, GlobalMaxPool-1, GlobalLpPool-2. */
+ * X             [N, C, any]
+ * Y             [N, C, 1, …, 1]
+ * GlobalLpPool  (sum of |x|^p)^(1/p), p = 2 by default
+ * Source: ONNX GlobalAveragePool-1, GlobalMaxPool-1, GlobalLpPool-2. */
 #include <math.h>
 
 #include "../../runtime/op.h"

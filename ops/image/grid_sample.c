@@ -1,11 +1,16 @@
 /* grid_sample.c - GridSample: X read at the places that a grid names.
  *
- * X     [N, C, spatial 2 or 3];  grid [N, out, 2 or 3]: places in [-1, 1], innermost axis
- * first Y     [N, C, out] mode  linear, nearest (half to even) or cubic (Keys, a = -0.75)
- * padding_mode  zeros, border (clamped), reflection at the border; align_corners: -1 and
- * 1 are the centres of the corner pixels, else the edges of the image A task is one line
- * of places along the last axis; the places and weights of its taps are worked out once
- * for all channels. Source: ONNX GridSample-20; ONNX Runtime contrib operators. */
+ * X              [N, C, spatial 2 or 3]
+ * grid           [N, out, 2 or 3]: places in [-1, 1], innermost axis first
+ * Y              [N, C, out]
+ * mode           linear, nearest (half to even) or cubic (Keys, a = -0.75)
+ * padding_mode   zeros, border (clamped), reflection at the border
+ * align_corners  -1 and 1 are the centres of the corner pixels, else the edges of the
+ *                image
+ *
+ * A task is one line of places along the last axis; the places and weights of its taps
+ * are worked out once for all channels.
+ * Source: ONNX GridSample-20; ONNX Runtime contrib operators. */
 #include <math.h>
 
 #include "real.h"

@@ -2,9 +2,9 @@
  *
  * X        [N, C, spatial 1 to 3];  Y [N, C, out], see window.c
  * Indices  i64, shaped as Y: where the first largest element lies in X, counted over all
- * of X with the spatial axes in row-major (storage_order 0) or column-major order NaN
- * wins. A window that sees nothing gives the lowest value, index -1. Source: ONNX
- * MaxPool-12. */
+ *          of X with the spatial axes in row-major (storage_order 0) or column-major order
+ * NaN wins. A window that sees nothing gives the lowest value, index -1.
+ * Source: ONNX MaxPool-12. */
 #include <math.h>
 
 #include "../kernels/kernels.h"

@@ -2,11 +2,16 @@
  * score.
  *
  * boxes   [images, n, 4]: two opposite corners (y, x, y, x), or with center_point_box 1
- * the centre and size (x, y, width, height);  scores [images, classes, n]
- * max_output_boxes_per_class  i64, 0 by default: none;  iou_threshold, score_threshold
- * f32 Y       i64 [found, 3]: image, class, box; by image, class, falling score (equal
- * ones by number). A box goes where its overlap with a chosen one is over iou_threshold.
- * Late: how many are found is known at run. Source: ONNX NonMaxSuppression-11. */
+ *         the centre and size (x, y, width, height)
+ * scores  [images, classes, n]
+ * max_output_boxes_per_class      i64, 0 by default: none
+ * iou_threshold, score_threshold  f32
+ * Y       i64 [found, 3]: image, class, box; by image, class, falling score (equal ones
+ *         by number)
+ *
+ * A box is dropped where its overlap with a chosen one is over iou_threshold. The step is a
+ * dynamic-shape step: how many boxes are found is known at run.
+ * Source: ONNX NonMaxSuppression-11. */
 #include <math.h>
 
 #include "../../runtime/op.h"

@@ -3,10 +3,12 @@
  *
  * X              [N, C, H, W];  Y [n_rois, C, bins down, bins across]
  * RoiAlign       rois [n_rois, 4] (x1, y1, x2, y2), batch_indices i64 [n_rois]; a bin is
- * the mean (or max) of sampling_ratio^2 bilinear samples, 0: as many as its size
+ *                the mean (or max) of sampling_ratio^2 bilinear samples, 0: as many as its
+ *                size
  * MaxRoiPool     rois [n_rois, 5] (image, x1, y1, x2, y2), rounded; a bin is the largest
- * pixel, an empty one 0 coordinate_transformation_mode half_pixel shifts rois by half a
- * pixel; before opset 16 it is output_half_pixel, with regions at least one pixel wide.
+ *                pixel, an empty one 0
+ * coordinate_transformation_mode   half_pixel shifts rois by half a pixel; before opset 16
+ *                it is output_half_pixel, with regions at least one pixel wide
  * Source: ONNX RoiAlign-16, MaxRoiPool-1. */
 #include <math.h>
 

@@ -1,10 +1,11 @@
 /* nbits_f32.c - products with weights of 2, 4 or 8 bits (struct attn_nbits).
  *
- *   nbits_unpack_f32  a piece of a panel as floats, for gemm_f32: many rows of A
- *   nbits_rows_f32    few rows of A: the weights are read once and never stored as
- * floats. A block is summed by itself, in the order of k, and then multiplied by its
- * scale; blocks are summed in their order. Columns lie on the vector axis, so no element
- * depends on how columns are cut. */
+ *   nbits_unpack_f32  a part of a panel as floats, for gemm_f32: many rows of A
+ *   nbits_rows_f32    few rows of A: the weights are read once and never stored as floats
+ *
+ * A block is summed by itself, in the order of k, and then multiplied by its scale; blocks
+ * are summed in their order. Columns lie on the vector axis, so no element depends on how
+ * columns are cut. */
 #include "isa.h"
 
 enum { NR = 2 * VF };

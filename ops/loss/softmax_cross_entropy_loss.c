@@ -1,10 +1,14 @@
-/* softmax_cross_entropy_loss.c - SoftmaxCrossEntropyLoss: log_prob = log(softmax(scores))
- * along axis 1, loss = -log_prob[n, labels[n, d], d] times the weight of that class.
+/* softmax_cross_entropy_loss.c - SoftmaxCrossEntropyLoss:
  *
- * scores, labels, weights  f32 or f64 (N, C, d…); i32 or i64 (N, d…); (C), ones by
- * default ignore_index             samples of this class have loss 0 and weight 0
- * reduction                none: (N, d…); sum; mean (default): sum / sum of weights
- * log_prob                 as scores, where wanted; else only a line of it exists
+ *   log_prob = log(softmax(scores)) along axis 1
+ *   loss     = -log_prob[n, labels[n, d], d] times the weight of that class
+ *
+ * scores        f32 or f64 (N, C, d…)
+ * labels        i32 or i64 (N, d…)
+ * weights       as scores, (C); ones by default
+ * ignore_index  samples of this class have loss 0 and weight 0
+ * reduction     none: (N, d…); sum; mean (default): sum / sum of weights
+ * log_prob      as scores, where wanted; else only a line of it exists
  * Source: ONNX SoftmaxCrossEntropyLoss-12, 13. */
 #include <math.h>
 

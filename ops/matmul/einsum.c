@@ -1,11 +1,14 @@
-/* einsum.c - Einsum: Y[out labels] = sum over the other labels of the product of the
- * inputs.
+/* einsum.c - Einsum: Y[output labels] = the sum over all other labels of the product of
+ * the inputs.
  *
- * equation   "bij,bjk->bik"; "..." for any leading dims; a letter twice in an operand
- * takes the diagonal; without "->" the letters that occur once, in order Two f32 operands
- * whose labels are batch, rows, columns and depth are a batched matrix product with
- * strides; everything else is summed element by element (f32 in double). Source: ONNX
- * Einsum-12. */
+ * inputs     any number of tensors of one type, a label for each of their dims
+ * equation   "bij,bjk->bik"; "..." for any leading dims; a label twice in an operand takes
+ *            the diagonal; without "->" the labels that occur once, in order
+ * Y          the dims of the output labels
+ *
+ * Two f32 operands whose labels are batch, rows, columns and depth are a batched matrix
+ * product with strides; everything else is summed element by element (f32 in double).
+ * Source: ONNX Einsum-12. */
 #include "einsum_equation.h"
 #include "gemm.h"
 

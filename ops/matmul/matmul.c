@@ -1,8 +1,11 @@
 /* matmul.c - MatMul: Y = A B, numpy's matmul.
  *
- * A, B   (…,m,k) and (…,k,n), leading dims broadcast; a vector is a row on the left, a
- * column on the right Source: ONNX MatMul-13. f32 is tuned: a constant B is packed, one B
- * for a whole batch of A is one product. The other types are plain. */
+ * A, B   (…, m, k) and (…, k, n); leading dims broadcast; a vector is a row on the left
+ *        and a column on the right
+ * Y      (…, m, n), without the dims that a vector lacks
+ *
+ * The f32 product is tuned: a constant B is packed, and one B for a whole batch of A is
+ * one product. The other types are plain. Source: ONNX MatMul-13. */
 #include "plain.h"
 #include "shapes.h"
 

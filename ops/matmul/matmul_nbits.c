@@ -3,16 +3,19 @@
  *
  * A            (…, K), f32 (f16 is computed in f32)
  * B            u8 (N, blocks, block_size * bits / 8): the elements of a block, the first
- * in the low bits of a byte; blocks = K / block_size, rounded up scales       (N,
- * blocks), or as a vector zero_points  u8 (N, blocks * bits / 8 rounded up), packed like
- * B; or of scales' type and size; 2^(bits - 1) by default g_idx        i32 (K): the block
- * whose scale and zero point an element of a row has; its place / block_size by default
+ *              in the low bits of a byte; blocks = K / block_size, rounded up
+ * scales       (N, blocks), or as a vector
+ * zero_points  u8 (N, blocks * bits / 8 rounded up), packed like B; or of scales' type
+ *              and size; 2^(bits - 1) by default
+ * g_idx        i32 (K): the block whose scale and zero point an element of a row has; its
+ *              place / block_size by default
  * bias         (N)
  * Y            (…, N);  W = (B - zero_point) * scale
+ *
  * accuracy_level (0 to 4) names the least exact arithmetic that is allowed; here it is
  * f32 always. Constant weights are packed, `bits` an element (nbits.h); others are packed
- * in shared memory before each product. Source: ONNX Runtime contrib operators; compared
- * with onnxruntime 1.32.0. */
+ * in shared memory before each product.
+ * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
 #include "nbits.h"
 
 enum { A, B, SCALES, ZEROS, GROUP, BIAS };

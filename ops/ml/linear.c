@@ -3,10 +3,10 @@
  *
  * X             (N, F), or (F): one row; coefficients: S rows of F; intercepts: S or none
  * Y (regressor) f32 (N, S), S = targets
- * Y, Z          labels (N) and f32 scores (N, S), S = number of labels; two labels and
- * one row of coefficients: scores -s and s; one label: it, or 0 or "", by whether s is at
- * least 0 (0.5 after a transform) Source: ONNX ai.onnx.ml LinearRegressor-1,
- * LinearClassifier-1. */
+ * Y, Z          labels (N) and f32 scores (N, S), S = number of labels; two labels and one
+ *               row of coefficients: scores -s and s; one label: it, or 0 or "", by
+ *               whether s is at least 0 (0.5 after a transform)
+ * Source: ONNX ai.onnx.ml LinearRegressor-1, LinearClassifier-1. */
 #include "ml.h"
 
 struct linear_args {

@@ -1,5 +1,8 @@
 /* constant_of_shape.c - ConstantOfShape: a tensor of that shape filled with one element.
- * value   a tensor of one element, f32 0 by default.  Source: ONNX ConstantOfShape-9. */
+ *
+ * input   i64 (rank): the shape of the output
+ * value   a tensor of one element, f32 0 by default
+ * Source: ONNX ConstantOfShape-9. */
 #include "move.h"
 
 struct constant_args {

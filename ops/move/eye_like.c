@@ -1,5 +1,8 @@
 /* eye_like.c - EyeLike: ones on diagonal k of a matrix of zeros shaped like the input.
- * dtype   the input's by default; k: 0 by default, > 0 above.  Source: ONNX EyeLike-9. */
+ *
+ * dtype   the input's by default
+ * k       0 by default, > 0 above the main diagonal
+ * Source: ONNX EyeLike-9. */
 #include "move.h"
 
 struct eye_args {

@@ -1,7 +1,9 @@
 /* gather_elements.c - GatherElements: y[.., i, ..] = x[.., indices[.., i, ..], ..].
  *
- * x, indices   the same rank; y has indices' shape, whose extents off the axis are at
- * most x's axis         0 by default Source: ONNX GatherElements-11. */
+ * x, indices   the same rank
+ * y            has indices' shape, whose extents off the axis are at most x's
+ * axis         0 by default
+ * Source: ONNX GatherElements-11. */
 #include "elements.h"
 
 struct gather_elements_args {

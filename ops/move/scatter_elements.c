@@ -1,11 +1,12 @@
 /* scatter_elements.c - ScatterElements (and Scatter-9): y = x, then
  * y[.., indices[.., i, ..], ..] op= updates[.., i, ..] along `axis`.
  *
- * indices, updates   one shape, whose extents off the axis are at most x's; axis 0 by
- * default reduction          none (the last of equal indices wins), add, mul, max, min
+ * indices, updates   one shape, whose extents off the axis are at most x's
+ * axis               0 by default
+ * reduction          none (the last of equal indices wins), add, mul, max, min
  * Phase 0 checks the indices, phase 1 copies x where y is elsewhere, phase 2 scatters;
- * lines are independent, so the order of equal indices is that of the tensor. Source:
- * ONNX ScatterElements-11, 16, 18. */
+ * lines are independent, so the order of equal indices is that of the tensor.
+ * Source: ONNX ScatterElements-11, 16, 18. */
 #include "combine.h"
 #include "elements.h"
 

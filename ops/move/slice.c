@@ -2,8 +2,8 @@
  * negative ones counted from the end, steps of either sign.
  *
  * starts, ends, axes, steps   attributes up to 9 (without steps), then inputs; axes 0, 1,
- * … and steps 1 by default A slice that is one run of bytes is a view.  Source: ONNX
- * Slice-1, 10. */
+ *                             … and steps 1 by default
+ * A slice that is one run of bytes is a view. Source: ONNX Slice-1, 10. */
 #include "move.h"
 
 struct slice_args {

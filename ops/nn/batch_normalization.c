@@ -1,11 +1,14 @@
-/* batch_normalization.c - BatchNormalization: Y = (X - mean) / sqrt(var + epsilon) *
- * scale + B, channel by channel.
+/* batch_normalization.c - BatchNormalization, channel by channel:
  *
- * X        (N,C,…);  scale, B, mean, var  (C);  with spatial = 0 (up to version 7) one
- * value per element of a sample training_mode (14; is_test = 0 with more than one output
- * before): mean and variance are those of X over all but the channel, and running = input
- * * momentum + them * (1 - momentum) Defaults: epsilon 1e-5, momentum 0.9. Source: ONNX
- * BatchNormalization-15. */
+ *   Y = (X - mean) / sqrt(var + epsilon) * scale + B
+ *
+ * X                    (N, C, …); Y has the same dims
+ * scale, B, mean, var  (C); with spatial = 0 (up to version 7) one value per element of a
+ *                      sample
+ * training_mode        (from 14; before, is_test = 0 with more than one output): mean and
+ *                      variance are those of X over all but the channel, and
+ *                      running = input * momentum + them * (1 - momentum)
+ * Defaults: epsilon 1e-5, momentum 0.9. Source: ONNX BatchNormalization-15. */
 #include <math.h>
 
 #include "planes.h"

@@ -1,10 +1,14 @@
 /* embed_layer_normalization.c - com.microsoft EmbedLayerNormalization: the layer
  * normalization of word + position (+ segment) embeddings.
  *
- * input_ids, segment_ids, position_ids      i32 (B,S); positions also (1,S), 0 … S-1 if absent
- * word_, position_, segment_embedding       f32 (rows,H);  gamma, beta (H)
- * mask i32 (B,S);  mask_index i32 (B)       how many ones, 0 without a mask
- * embedding_sum                             what is normalized
+ * input_ids, segment_ids  i32 (B, S)
+ * position_ids            i32 (B, S) or (1, S); 0 … S-1 where absent
+ * word_, position_, segment_embedding   f32 (rows, H)
+ * gamma, beta             f32 (H)
+ * mask                    i32 (B, S)
+ * output                  f32 (B, S, H)
+ * mask_index              i32 (B): how many ones the mask has, 0 without a mask
+ * embedding_sum           f32 (B, S, H): what is normalized
  * Phase 0 checks the ids, phase 1 computes rows.
  *
  * QEmbedLayerNormalization is the same without position_ids; its tables, gamma and beta are

@@ -1,9 +1,9 @@
-/* layer_normalization.c - LayerNormalization: Y = (X - mean) / sqrt(variance + epsilon) *
- * Scale
- * + B over the dims from `axis` on; RMSNormalization: Y = X / sqrt(mean X^2 + epsilon) *
- * scale.
+/* layer_normalization.c - normalizations over the dims from `axis` on:
  *
- * X           any shape; axis -1 by default
+ *   LayerNormalization   Y = (X - mean) / sqrt(variance + epsilon) * Scale + B
+ *   RMSNormalization     Y = X / sqrt(mean X^2 + epsilon) * scale
+ *
+ * X           any shape; Y has the same; axis -1 by default
  * Scale, B    broadcast to the normalized dims
  * Mean, InvStdDev  f32, the dims of X with 1 from axis on
  * Source: ONNX LayerNormalization-17, RMSNormalization-23; SimplifiedLayerNormalization

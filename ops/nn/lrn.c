@@ -1,8 +1,10 @@
-/* lrn.c - LRN: y = x / (bias + alpha / size * sum of squares of the `size` channels
- * around)^beta.
+/* lrn.c - LRN, local response normalization:
  *
- * X   (N,C,…): channels c - (size-1)/2 rounded down … c + (size-1)/2 rounded up, those
- * that exist Defaults: alpha 1e-4, beta 0.75, bias 1. Source: ONNX LRN-13. */
+ *   y = x / (bias + alpha / size * sum of squares of the `size` channels around)^beta
+ *
+ * X   (N, C, …): channels c - (size-1)/2 rounded down … c + (size-1)/2 rounded up, those
+ *     that exist; Y has the same dims
+ * Defaults: alpha 1e-4, beta 0.75, bias 1. Source: ONNX LRN-13. */
 #include <math.h>
 
 #include "planes.h"

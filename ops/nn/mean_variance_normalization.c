@@ -1,7 +1,8 @@
-/* mean_variance_normalization.c - MeanVarianceNormalization: Y = (X - mean) / (deviation
- * + 1e-9) over `axes` (0, 2, 3 by default).
+/* mean_variance_normalization.c - MeanVarianceNormalization:
  *
- * X   any shape. Source: ONNX MeanVarianceNormalization-13. */
+ *   Y = (X - mean) / (deviation + 1e-9)   over `axes`, (0, 2, 3) by default
+ *
+ * X, Y   of one shape. Source: ONNX MeanVarianceNormalization-13. */
 #include <math.h>
 
 #include "planes.h"

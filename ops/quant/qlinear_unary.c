@@ -1,9 +1,11 @@
 /* qlinear_unary.c - com.microsoft QLinearSigmoid and QLinearLeakyRelu: a function of real
  * numbers on bytes, by a table of its 256 results.
  *
- * X, Y   u8 or i8 of one shape; scales f32, one number; zero points likewise, 0 by
- * default Sigmoid    1 / (1 + exp(-x));  LeakyRelu  x < 0 ? alpha x : x, alpha 0.01 by
- * default Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
+ * X, Y       u8 or i8 of one shape; scales f32, one number; zero points likewise, 0 by
+ *            default
+ * Sigmoid    1 / (1 + exp(-x))
+ * LeakyRelu  x < 0 ? alpha x : x, alpha 0.01 by default
+ * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
 #include "../elementwise/elementwise.h"
 #include "qlinear.h"
 

@@ -2,8 +2,15 @@
  * input projection, and the walk along the sequence.
  *
  * T steps, B sequences, I inputs, H hidden, D directions (1 or 2), G gates (1, 3, 4)
- * X [T,B,I]  W [D,G H,I]  R [D,G H,H]  B [D,2 G H]  initial_h, initial_c [D,B,H]  P [D,3
- * H] Y [T,D,B,H]  Y_h, Y_c [D,B,H];  with layout 1 X [B,T,I], Y [B,T,D,H], states [B,D,H]
+ *
+ *   X                      [T, B, I]
+ *   W, R, B                [D, G H, I], [D, G H, H], [D, 2 G H]
+ *   initial_h, initial_c   [D, B, H]
+ *   P                      [D, 3 H]
+ *   Y                      [T, D, B, H]
+ *   Y_h, Y_c               [D, B, H]
+ *
+ * With layout 1: X [B, T, I], Y [B, T, D, H], states [B, D, H].
  *
  * Phases: 0 bias sums, and packing where the weights are no constants; project_phase: X W'
  * + bias for all steps; then the steps, one task per direction and block of sequences. With

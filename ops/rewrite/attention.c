@@ -1,12 +1,15 @@
 /* attention.c - decomposed softmax attention becomes FusedAttention, which never holds
- * the scores: Y = MatMul(Softmax(scale * MatMul(Q, K') + mask), V) Recognised on the way:
- * operands of rank 4, or of rank 3, whose batch becomes the heads; scalars on either
- * operand or on the product; K transposed by one Transpose or by Reshape, Transpose,
- * Reshape, or given transposed; com.microsoft FusedMatMul as a product; Where(keep,
- * scores, -big) as a mask; key and value heads repeated by Unsqueeze, Expand, Reshape;
- * IsNaN and Where behind the Softmax, which turn rows without a key into zeros. Without
- * those, such rows stay NaN (nan_rows). Where somebody else reads the scores, nothing is
- * gained, and nothing is done. */
+ * the scores:
+ *
+ *   Y = MatMul(Softmax(scale * MatMul(Q, K') + mask), V)
+ *
+ * Recognised on the way: operands of rank 4, or of rank 3, whose batch becomes the heads;
+ * scalars on either operand or on the product; K transposed by one Transpose or by
+ * Reshape, Transpose, Reshape, or given transposed; com.microsoft FusedMatMul as a
+ * product; Where(keep, scores, -big) as a mask; key and value heads repeated by
+ * Unsqueeze, Expand, Reshape; IsNaN and Where behind the Softmax, which make zeros of rows
+ * without a key. Without those, such rows stay NaN (nan_rows). Where another node reads
+ * the scores, nothing is gained, and nothing is done. */
 #include "../../runtime/poll.h"
 #include "match.h"
 

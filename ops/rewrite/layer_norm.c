@@ -1,7 +1,8 @@
 /* layer_norm.c - the decomposed normalizations of exporters, over the last axis:
- *   d = x - mean x;  d / sqrt(mean d^2 + epsilon) [* scale] [+ bias]  ->
- * LayerNormalization x * (1 / sqrt(mean x^2 + epsilon)) [* scale]                      ->
- * RMSNormalization */
+ *
+ *   d = x - mean x;  d / sqrt(mean d^2 + epsilon) [* scale] [+ bias]  -> LayerNormalization
+ *   x * (1 / sqrt(mean x^2 + epsilon)) [* scale]                      -> RMSNormalization
+ */
 #include "../../runtime/poll.h"
 #include "match.h"
 

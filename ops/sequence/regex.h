@@ -2,8 +2,8 @@
  * keeping the set of all states, without recursion and without memory of its own.
  *
  * Taken: literals, ., [classes] with ranges and [:names:], \d \w \s \b and their
- * opposites,
- * \A \z ^ $, escapes, groups (also (?: and named), |, * + ? {m,n} and their lazy forms.
+ * opposites, \A \z ^ $, escapes, groups (also (?: and named), |, * + ? {m,n} and their
+ * lazy forms.
  * Refused: flags such as (?i), \p classes, \Q…\E, back references and looking around, and
  * what does not fit the fixed tables. */
 #ifndef OP_REGEX_H

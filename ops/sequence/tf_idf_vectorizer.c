@@ -1,10 +1,12 @@
 /* tf_idf_vectorizer.c - TfIdfVectorizer: how often each n-gram of a pool occurs in a list
  * of tokens, with gaps of up to max_skip_count tokens between its members.
  *
- * x             (C) or (N, C) of i32, i64 or strings; y: f32, max(ngram_indexes) + 1 a
- * row ngram_counts  where the 1-grams, 2-grams, … begin in the pool mode          TF:
- * counts; IDF: weight where it occurs; TFIDF: count * weight Cost: O(C * pool * skips)
- * comparisons a row; rows are tasks. Source: ONNX TfIdfVectorizer-9. */
+ * x             (C) or (N, C) of i32, i64 or strings
+ * y             f32, max(ngram_indexes) + 1 a row
+ * ngram_counts  where the 1-grams, 2-grams, … begin in the pool
+ * mode          TF: counts; IDF: weight where it occurs; TFIDF: count * weight
+ * Cost: O(C * pool * skips) comparisons a row; rows are tasks.
+ * Source: ONNX TfIdfVectorizer-9. */
 #include "values.h"
 
 struct tf_idf_args {

@@ -5,7 +5,7 @@
  *   S = scale Q K_ij + (rel_h[i - X + r - 1] + rel_w[j - Y + r - 1]) Q'
  *   Y = wo (softmax(S) V) + bo, without wo the heads one after the other
  *
- * for query (X, Y) of a block and cell (i, j) of its window, whose first pixel is halo
+ * for query (X, Y) of a block and pixel (i, j) of its window, whose first pixel is halo
  * rows and columns before the block. Q' is scale Q, with rel_scaled 0 it is Q.
  *
  * x              f32 (batch, C, h, w); Y (batch, Co, h / q_stride, w / q_stride)
@@ -15,7 +15,7 @@
  * num_heads, block_size (b), halo_size
  * scale          1 / sqrt(dk)
  * padding        what is outside the map is left out ("mask", the default), takes part
- * with the relative terms as scores ("attend"), or is all that takes part
+ *                with the relative terms as scores ("attend"), or is all that takes part
  *                ("inverted": a window inside the map gives the mean of its values, any
  *                other 0)
  * q_stride       2: queries are the pixels of even rows and columns, (X, Y) counts them
@@ -24,7 +24,7 @@
  * K and V exist once for each pixel: of all images where they take up to 16 MiB, else of
  * the rows that a row of blocks sees, in regions of the image that are tasks. All is kept
  * by channel, as the map is: scores are keys x queries, products take K, V and weights as
- * left operands where they lie, softmax goes down columns.
+ * left operands where they lie, and the softmax goes down columns.
  *
  * Refuses: blocks that do not fit without allow_partial, q_stride 2 with odd b, one of
  * rel_h and rel_w, bo without wo, inverted with allow_partial, sizes that disagree.

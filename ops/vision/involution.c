@@ -11,7 +11,8 @@
  * x             f32 (batch, C, h, w); Y (batch, C, h / stride, w / stride)
  * w1, w2        f32 (R, C), (groups K^2, R); b1, b2: their rows
  * kernel        f32 (batch, groups K^2, h / stride, w / stride): k itself, instead of
- * these kernel_size   K, odd, up to 31; groups divides C; stride divides h and w
+ *               these
+ * kernel_size   K, odd, up to 31; groups divides C; stride divides h and w
  * activation    none, relu (default), silu, gelu by erf, hardswish
  *
  * A task makes the kernels of one group for a tile of up to 128 pixels, uses them for the
@@ -22,10 +23,11 @@
  * Refuses: even K, stride that does not divide h or w, sizes that disagree, kernel beside
  * w1 or w2, none of them.
  * Cost: 2 (C R + R K^2 groups + K^2 C) FLOPs a pixel. Scratch: the kernels of a group and
- * H for a tile; where tiles are few, H of all. Source: Li 2021, arXiv:2103.06255.
- * Compared with involution_naive.py of d-li14/involution 21c3158 and
- * fightingcv-attention 1.0.0 Involution, both with BatchNorm folded; involution-pytorch
- * 0.0.2.2 multiplies matrices of whole rows instead and is something else. */
+ * H for a tile; where tiles are few, H of all.
+ * Source: Li 2021, arXiv:2103.06255. Compared with involution_naive.py of
+ * d-li14/involution 21c3158 and fightingcv-attention 1.0.0 Involution, both with BatchNorm
+ * folded; involution-pytorch 0.0.2.2 multiplies matrices of whole rows instead and is
+ * something else. */
 #include "../attention/heads.h"
 #include "maps.h"
 

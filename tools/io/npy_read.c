@@ -1,8 +1,9 @@
 /* npy_read.c - reads NumPy's array files. Every field of the header is checked against
  * the bytes that are there before anything is allocated.
  *
- *     "\x93NUMPY" major minor header_bytes(2 or 4) "{'descr': '<f4', 'fortran_order':
- * False, 'shape': (3, 4), }" data */
+ *     "\x93NUMPY" major minor header_bytes(2 or 4)
+ *     "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }"
+ *     data */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
