@@ -1,5 +1,5 @@
-/* load_error.c - errors of inner calls, said once more with the place where they
- * happened. */
+/* load_error.c - errors of inner calls, reported once more with the place in the file where
+ * they happened. In: a status and names of node, tensor or function. Out: the same status. */
 #include <string.h>
 
 #include "onnx_load.h"

@@ -1,4 +1,7 @@
-/* onnx_attr.c - AttributeProto to struct attn_attr. */
+/* onnx_attr.c - AttributeProto to struct attn_attr.
+ *
+ * In: an attribute of a node, or, in the body of a function, a reference to one of the call.
+ * Out: its kind and value, in the pool of the model; graphs are left to onnx_graph.c. */
 #include <string.h>
 
 #include "onnx_load.h"

@@ -1,4 +1,7 @@
-/* onnx_node.c - NodeProto to struct attn_node, or to the body of a function. */
+/* onnx_node.c - NodeProto to struct attn_node, or to the body of a function in its place.
+ *
+ * In: a node and the scope in which its names mean values. Out: a node of the graph; of a
+ * Constant node nothing is left, and the nodes of a function's body are put on the stack. */
 #include <ctype.h>
 #include <string.h>
 

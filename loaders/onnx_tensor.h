@@ -1,4 +1,5 @@
-/* onnx_tensor.h - tensors of a file as attnrun tensors. */
+/* onnx_tensor.h - tensors of a file as attnrun tensors: views of the mapped file where the
+ * bytes are right where they are, else copies in memory of the model. */
 #ifndef ATTN_ONNX_TENSOR_H
 #define ATTN_ONNX_TENSOR_H
 

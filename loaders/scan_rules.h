@@ -1,5 +1,5 @@
-/* scan_rules.h - what wire_scan.c knows of single fields beyond their type in the schema.
- */
+/* scan_rules.h - what wire_scan.c knows of single fields beyond their type in the schema:
+ * the largest count or length, and whether the runtime reads the field at all. */
 #ifndef ATTN_SCAN_RULES_H
 #define ATTN_SCAN_RULES_H
 

@@ -1,4 +1,7 @@
-/* align.c - aligned copies of constants in mapped files. */
+/* align.c - aligned copies of constants in mapped files; see align.h.
+ *
+ * In: a graph and its constants. Out: a copy, in memory of the model, of each one whose
+ * address does not fit its elements and that some step reads by elements. */
 #include "align.h"
 
 #include "pack.h"

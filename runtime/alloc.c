@@ -1,4 +1,7 @@
-/* alloc.c - memory behind a budget, and pools. */
+/* alloc.c - memory behind a budget, and pools; see alloc.h.
+ *
+ * In: sizes and a category. Out: memory, or NULL with a sentence for the caller. A pool
+ * hands out parts of blocks, which double up to 1 MiB, and gives all of them back at once. */
 #include "alloc.h"
 
 #include <inttypes.h>

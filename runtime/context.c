@@ -1,5 +1,7 @@
 /* context.c - the context object: inputs bound, runs, outputs, plans as users see them.
- */
+ *
+ * In: tensors of the caller. Out: tensors over the memory of the context,
+ * until its next run. context_api.c has the calls themselves; frame.c runs the graph. */
 #include <math.h>
 #include <stdio.h>
 

@@ -1,4 +1,6 @@
-/* dim_table.c - the table of symbols and expressions: equal ones have equal handles. */
+/* dim_table.c - the table of symbols and expressions of a model: equal ones have equal
+ * handles. In: constants, symbols and terms. Out: a handle, found or made; UNKNOWN where the
+ * table is full. Cost: O(terms) for each, by hashing. */
 #include "dim_table.h"
 
 #include <inttypes.h>

@@ -1,4 +1,30 @@
-/* frame.c - running a graph: the loop over steps. */
+/* frame.c - running a graph: the loop over the steps of a plan.
+ *
+ * In: a frame (frame.h) and the tensors of its inputs. Out: the results of the steps, in the
+ * arena and the side heap of the frame, until its next run.
+ *
+ *   context ── frame of the main graph
+ *                ├── plans[16], one arena, one side heap
+ *                └── children: a frame for each subgraph of If, Loop, Scan
+ *
+ *   attn_frame_prepare()    takes the plan that fits these dims, or makes one (plan.c), and
+ *                           makes the arena at least arena_bytes large
+ *   attn_frame_run_plan()   binds the plan: pointers into the arena and the inputs
+ *                           copies inputs that are not dense or not aligned
+ *                           for each step: a view needs nothing; a planned step runs its
+ *                           phases; a dynamic-shape step is inferred, gets memory of the
+ *                           side heap, and runs (late.c)
+ *                           copies outputs that are constants or inputs
+ *
+ *   a step   phase 0                   │ phase 1        phases in order, each waits for the
+ *            tasks 0 1 2 3 4 … n-1     │ 0 1 …          one before; tasks in any order, on any
+ *            └─┬─┘ └───┬───┘           │                worker, in ranges of RANGE_NS or more
+ *            worker 0  worker 1        │
+ *
+ * A phase that is too short to share runs on the thread of the caller. Every worker has its
+ * own part of the step's scratch, all of them share shared_bytes. Cancelling and the time
+ * limit set control->stop, which workers read between ranges and kernels may read; the first
+ * failure stops the others. Without dynamic shapes nothing here allocates or locks. */
 #include "frame.h"
 
 #include <stdatomic.h>

@@ -1,5 +1,26 @@
-/* infer.c - types of all values at load, with symbolic dims. Where an operator computes f16
- * and bf16 in f32, its values keep the types of the file: see promote.c. */
+/* infer.c - the types of all values at load, with symbolic dims.
+ *
+ * In: a graph in order whose nodes have their operator rows; types of inputs and constants;
+ * what the file declares of other values. Out: a type for each value, the elements of small
+ * integer tensors where they are known, nodes with constant inputs computed and taken out
+ * (fold.c), nodes that nobody reads taken out.
+ *
+ *   x f32[B,S,64] ──Shape──▶ s i64[3]      ──Gather(1)──▶ n i64[]    ──Concat──▶ …
+ *                            known {B,S,64}               known {S}
+ *
+ *   for each node, in order:
+ *     values ──▶ step->in (types), x (constants), known ──▶ infer() of the row
+ *     values ◀── step->out, facts: known, view_of, in place ◀──┘
+ *
+ * So a chain of Shape, Gather, Concat and Reshape gives a symbolic shape instead of an
+ * unknown one. Inferred dims win over declared ones, which may be stale; a declared symbol is
+ * taken where nothing is known. A type that contradicts the file is an error.
+ *
+ * Where an operator computes f16 and bf16 in f32, it is asked as if its operands were f32,
+ * and its outputs keep the types of the file: promote.c puts conversions around regions later.
+ * A subgraph is inferred from its node, for the types that it is called with.
+ *
+ * Cost: one infer() a node; what steps need is in a pool that is emptied every 64 nodes. */
 #include "infer.h"
 
 #include "fold.h"

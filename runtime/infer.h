@@ -1,4 +1,5 @@
-/* infer.h - what inference at load shares with plans. */
+/* infer.h - what inference at load shares with plans: operands into a step, constants out of
+ * what infer() stated, and inference of a subgraph. */
 #ifndef ATTN_INFER_H
 #define ATTN_INFER_H
 

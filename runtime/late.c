@@ -1,5 +1,8 @@
-/* late.c - steps that are inferred at run: late ones, whose shapes are known only then,
- * and planned ones for which infer() lacked values. */
+/* late.c - steps that are inferred at run: those with dynamic shapes (`late`), whose output
+ * shapes depend on data, and planned ones for which infer() lacked values (`recheck`).
+ *
+ * In: a step whose inputs are there. Out: its outputs, of dynamic-shape steps in blocks of the
+ * side heap that are released when their last reader is done. */
 #include "frame.h"
 #include "infer.h"
 #include "operand.h"

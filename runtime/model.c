@@ -1,5 +1,7 @@
-/* model.c - the model object: life, preparation after loading, packing, and what it
- * tells. */
+/* model.c - the model object: life, preparation after loading, packing, and what it tells.
+ *
+ * In: the graph that a loader built. Out: the same one finished, inferred, promoted and
+ * rewritten, ready for contexts; weights are packed when the first context is made. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

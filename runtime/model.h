@@ -1,4 +1,4 @@
-/* model.h - the model object inside the runtime. */
+/* model.h - the model object inside the runtime: what contexts need of it. */
 #ifndef ATTN_MODEL_H
 #define ATTN_MODEL_H
 

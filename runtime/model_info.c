@@ -1,4 +1,5 @@
-/* model_info.c - what a model tells about itself. */
+/* model_info.c - what a model tells about itself: inputs, outputs, nodes, values, opsets,
+ * metadata and bytes, as the structs of attnrun.h. Nothing is computed or changed here. */
 #include <stdio.h>
 
 #include "abi.h"

@@ -1,5 +1,9 @@
-/* node.c - a node meets its operator row: arity, attributes into the args struct, element
- * types of the operands. */
+/* node.c - a node meets its operator row.
+ *
+ * In: domain, name, opset, operands and attributes of a node as the file has them. Out: the
+ * row with the largest `since` up to the opset, its args struct filled from attributes and
+ * defaults, and operands whose number, kinds and element types the row allows. An attribute
+ * that the row does not know is refused. */
 #include "node.h"
 
 #include <stdlib.h>

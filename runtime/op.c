@@ -1,4 +1,5 @@
-/* op.c - the helpers that operators use: errors, shapes, known values, late outputs. */
+/* op.c - the helpers that operators use in infer() and run(): errors, shapes, known values,
+ * outputs whose shapes depend on data. Declared and explained in op.h and attnrun.h. */
 #include "op.h"
 
 #include <stdarg.h>

@@ -1,5 +1,34 @@
-/* plan.h - a plan: the steps of a graph for given input shapes, and where every value
- * lives. */
+/* plan.h - a plan: the steps of a graph for given input shapes, and where every value lives.
+ *
+ *   graph    x ──Reshape──▶ r ──MatMul(w)──▶ m ──Relu──▶ y        (y is the graph's output)
+ *
+ *   values   id  place        root  offset   lives (first … last step)
+ *            x   INPUT        -     0        memory of the caller
+ *            r   INPUT        -     0        a view: the bytes of x under other dims
+ *            w   CONST        -     -        memory of the model
+ *            m   ARENA        m     0        1 … 3: its block holds y, too
+ *            y   ARENA        m     0        written in place over m, kept until the next run
+ *
+ *   steps    [0] Reshape (is_view: nothing to run)  [1] MatMul  [2] Relu
+ *
+ *   blocks   one for each root, for the scratch of each step, and for the copies of inputs
+ *            and outputs; those whose lives overlap do not overlap in the arena:
+ *
+ *            offset ▲
+ *                   │           ┌───────────┐
+ *                   │           │ scratch   │
+ *                   │           ├───────────┴──────────────────
+ *                   │           │ m                    then y
+ *                 0 └───────────┴──────────────────────────────▶ step
+ *                        0            1           2       3 = until the next run
+ *
+ *   patches  the data pointers of step operands: (tensor, arena or input, offset). Binding a
+ *            plan to an arena and to inputs sets them; nothing else changes between runs.
+ *
+ * A value whose shape depends on data has the place LATE: its memory is in the side heap of
+ * the frame and is known at run (late.c). A value of few elements that is known while planning
+ * becomes a CONST and leaves no step. An input that is not dense or not aligned is copied into
+ * the arena first; an output that is a constant or an input is copied at the end. */
 #ifndef ATTN_PLAN_H
 #define ATTN_PLAN_H
 

@@ -1,5 +1,8 @@
-/* rewrite.c - runs the rewrite passes over a graph and its subgraphs. The passes
- * themselves know operators and are in ops/rewrite/. */
+/* rewrite.c - runs the rewrite passes over a graph and its subgraphs.
+ *
+ * In: an inferred graph and the passes of ops/rewrite/, which know operators. Out: the graph
+ * after all passes that are not switched off, until none of them finds anything more (a
+ * bounded number of rounds); it is finished and inferred again after each that applied. */
 #include <stdio.h>
 
 #include "graph.h"

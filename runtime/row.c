@@ -1,4 +1,7 @@
-/* row.c - reading the operand lists of operator rows. */
+/* row.c - reads the operand lists of operator rows ("x:T axes:I? rest:T*").
+ *
+ * In: such a text and the index of an operand. Out: its name, types, and whether it may be
+ * missing or repeated; no list is ever built. */
 #include "row.h"
 
 #include <string.h>

@@ -1,5 +1,8 @@
-/* runtime.c - the runtime object: memory, threads, kernels, and the registry of
- * operators. */
+/* runtime.c - the runtime object: memory, threads, kernels, and the registry of operators.
+ *
+ * In: options of the caller, and the environment, which is read here once. Out: the object
+ * that models and contexts share: a budget, a pool of workers, the kernel table of one
+ * instruction set, and the operator rows of the library with those that were registered. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>

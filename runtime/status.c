@@ -1,4 +1,7 @@
-/* status.c - statuses, and the sentence of the last failure of each thread. */
+/* status.c - statuses, and the sentence of the last failure of each thread.
+ *
+ * In: a status with a format and its values. Out: the status, and the sentence in memory of
+ * the thread, cut to a fixed length; names in it are quoted and made printable. */
 #include "status.h"
 
 #include <stdarg.h>

@@ -1,4 +1,8 @@
-/* step.c - making, inferring and executing single steps. */
+/* step.c - making, inferring and executing single steps; see step.h.
+ *
+ * In: a node, and the types, constants and known elements of its inputs. Out: what infer()
+ * states of the outputs, checked against the limits of the library; at load and while
+ * planning also the outputs themselves, computed on the thread of the caller. */
 #include "step.h"
 
 #include "maps.h"

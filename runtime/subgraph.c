@@ -1,6 +1,8 @@
-/* subgraph.c - If, Loop and Scan ask here for their subgraphs: types while planning,
- * results while running. Each subgraph of a node has one frame in the frame of the graph
- * around. */
+/* subgraph.c - subgraphs of If, Loop and Scan: types while planning, results while running.
+ *
+ * In: the types or tensors that a subgraph is called with. Out: those of its outputs. Each
+ * subgraph of a node has one frame in the frame of the graph around it, so its plans and its
+ * arena serve all turns of a loop. A subgraph that runs itself is refused. */
 #include "frame.h"
 #include "infer.h"
 

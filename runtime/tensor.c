@@ -1,4 +1,5 @@
-/* tensor.c - sizes, strides and elements of views. */
+/* tensor.c - sizes, strides and elements of views: counts and bytes that cannot overflow
+ * unseen, dense strides, copies between strided views, and the last bits of packed types. */
 #include "tensor.h"
 
 #include <inttypes.h>

@@ -2,8 +2,8 @@
 
 usage: models.py CASE WORK PACKAGE    makes the files of one case, where they are missing
 
-MiniLM has its real weights (build/minilm, PACKAGE for PyTorch) where they are there, random
-ones else, as BERT and GPT-2 do: no time here depends on values. Every model is made once and kept below WORK/models.
+MiniLM has its real weights (build/minilm, PACKAGE for PyTorch) where they are there, and else
+random ones, as BERT and GPT-2 do: no time here depends on values.
 """
 import dataclasses
 import os
