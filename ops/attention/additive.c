@@ -1,4 +1,4 @@
-/* additive.c - scores of additive attention: see additive.h. */
+/* additive.c - scores of additive attention: see additive.h for operands and cost. */
 #include "additive.h"
 
 #define LARGE 8.0 /* length of v; a usual one is about 1 */

@@ -1,7 +1,8 @@
 /* additive.h - scores of additive attention, sum over units of v f(q + k), f tanh or
- * max(x, 0): a block of queries against a tile of keys. Keys are turned into columns once
+ * max(x, 0): a block of queries against a tile of keys. Keys are transposed into columns once
  * for all queries of the block; where nothing is beyond 20, tanh comes of exponentials of
- * queries and keys apart, so that no term costs one. */
+ * queries and keys apart, so that no term costs one. In: rows of queries and keys; out: a tile
+ * of scores, (queries, keys). */
 #ifndef ATTN_ADDITIVE_H
 #define ATTN_ADDITIVE_H
 

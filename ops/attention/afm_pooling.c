@@ -8,7 +8,7 @@
  * b           f32 (units), absent: none
  * field_mask  b8 (batch, fields): a pair needs both; without any pair Y is zeros
  * Y           f32 (batch, dim)
- * weights     f32 (batch, fields (fields - 1) / 2), row by row of i < j; where asked for
+ * weights     f32 (batch, fields (fields - 1) / 2), row by row of i < j; optional
  * attention   1; with 0 all a are 1: a plain sum
  *
  * Cost: fields^2 dim units FLOPs; p exists for a tile of up to 128 pairs.
@@ -136,7 +136,7 @@ struct afm_pool {
     float *hidden, *logits, *products;
 };
 
-/* Products of pairs first … first + n - 1; hidden ones get scores of -inf, others 0. */
+/* Products of the pairs first … first + n - 1; masked ones get scores of -inf, others 0. */
 static void multiply(const struct afm_pool *p, int64_t b, int64_t first, int64_t n,
                      float *seen)
 {

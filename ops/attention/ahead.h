@@ -1,7 +1,7 @@
-/* ahead.h - lists of rows that are read soon (struct attn_ahead). Heads that take turns
- * begin with attn_ahead_now() and give the list of the next turn to their products:
- * a walk of one head alone waits for each of its rows, products that ask for them do not.
- */
+/* ahead.h - lists of rows to prefetch (struct attn_ahead). Heads that take turns begin with
+ * attn_ahead_now() and give the list of the next turn to their products: a walk of one head
+ * alone waits for each of its rows, products that prefetch them do not.
+ * In: a pointer, a stride and a number of rows. Out: prefetches, and nothing else. */
 #ifndef ATTN_AHEAD_H
 #define ATTN_AHEAD_H
 

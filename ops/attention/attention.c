@@ -3,7 +3,7 @@
  * Q, K, V    f32 or f64 (batch, heads, tokens, dim), or (batch, tokens, heads * dim) with
  *            q_num_heads and kv_num_heads; groups of query heads may share a key head
  * attn_mask  b8 (true: seen), or floats or integers that are added, broadcast to (batch,
- *            heads, q, total); a shorter last dim hides the rest
+ *            heads, q, total); a shorter last dim masks the rest
  * past_key, past_value  (batch, kv_heads, past, dim); present_: past and new ones
  * nonpad_kv_seqlen      i64 (batch): keys that exist in each sample
  *

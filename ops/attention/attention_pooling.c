@@ -8,8 +8,7 @@
  * c_bias    f32 (1), or (heads); absent: none
  * key_mask  b8 (batch, n): false tokens are left out; without any token Y is zeros
  * Y         f32 (batch, heads * dim)
- * weights   f32 (batch, n), or (batch, heads, n) with more than one head; written where
- *           asked for
+ * weights   f32 (batch, n), or (batch, heads, n) with more than one head; optional
  * score_activation  f: none or tanh
  * normalizer        softmax, or exp_sum: a = exp(s) / (sum of that + epsilon) as it is,
  *                   without the maximum taken off

@@ -5,7 +5,7 @@
  *
  * Q, K, V      see heads.h, of one length N; fewer key heads are shared by groups
  * rand_blocks  i32 or i64 (heads or 1, n - 2, r), optional: row i - 1 is for block i
- * key_mask     bool (batch, N), optional: false hides a key, and gives zeros as a query
+ * key_mask     bool (batch, N), optional: false masks a key, and as a query it gives zeros
  * block_size   at least 1; n must be at least 5; is_causal is refused
  * A query that sees no key gives zeros.
  * Cost: 2 (5 + r) N block_size (dim + v_dim) FLOPs and 4 block_size N (dim + v_dim) for

@@ -7,7 +7,7 @@
  * Q, K, V     see heads.h; fewer key heads than query heads are shared by groups
  * row_ptr     i32 or i64 (layouts, ceil(q_len / block_size) + 1), rising
  * col_idx     i32 or i64 (layouts, entries)
- * key_mask    bool (batch, kv_len), optional: false hides a key
+ * key_mask    bool (batch, kv_len), optional: false masks a key
  * block_size  8, 16, 32, 64 or 128
  * A query that sees no key gives zeros. is_causal is bottom-right: j <= i + kv_len -
  * q_len; the blocks of queries are counted from query 0 all the same.

@@ -13,7 +13,7 @@ enum {
     MOST_ROWS = 512,  /* a head at a time, that window blocks stay near */
     ENOUGH_TASKS = 16,
     BIAS_BYTES = 512 << 10,
-    FEW_KEYS = 2 * KEYS /* longer runs come in a stream */
+    FEW_KEYS = 2 * KEYS /* longer segments come in a stream */
 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -22,7 +22,7 @@ static int64_t parts(int64_t n, int64_t part) { return n / part + (n % part != 0
 
 /* ---- plan ---- */
 
-/* Small blocks are put together, large ones cut into equal pieces. */
+/* Small blocks are put together, large ones cut into equal parts. */
 static int64_t cell_of(int64_t block)
 {
     if (block < LEAST_BLOCK)
@@ -41,7 +41,7 @@ static int64_t bias_bytes(const struct attn_blocks *p, int64_t rows)
     return fits ? bytes : -1;
 }
 
-/* Those of a task and of the first cell of the next one. */
+/* Those of a task and of the first query tile of the next one. */
 static int64_t task_bytes(const struct attn_blocks *p)
 {
     const int64_t rows = bias_bytes(p, p->rows), cell = bias_bytes(p, p->cell);
@@ -92,7 +92,7 @@ struct walk {
     int64_t first_block;        /* of the layout: that of the first row */
     float *bias;                /* (blocks of the group, key_blocks): log of the count */
     uint64_t *seen; /* (blocks of the group, words): bit j: block j of the keys is */
-    /* Keys that the cell in work sees as one; `key`: the first one of the last piece. */
+    /* Keys that the query tile under way sees as one; `key`: the first of the last segment. */
     struct attn_stream_keys pieces[ATTN_STREAM_PIECES];
     int n_pieces;
     int64_t cell, n_keys, key; /* cell: its first row */
@@ -123,7 +123,7 @@ static void fill_bias(struct walk *w, int64_t rows)
     }
 }
 
-/* How many of the rows from `row` on are one cell: blocks are not cut but into cells. */
+/* How many of the rows from `row` on are one query tile: a block is cut into whole tiles. */
 static int64_t cell_rows(const struct walk *w, int64_t row)
 {
     const int64_t block = w->p->block, at = (w->o->first + w->row + row) % block;
@@ -137,7 +137,7 @@ static int64_t cell_rows(const struct walk *w, int64_t row)
 
 /* ---- runs of keys ---- */
 
-/* Keys from … to - 1 that the rows of a cell see, all with one bias, or (`mixed`) each
+/* Keys from … to - 1 that the rows of a query tile see, all with one bias, or (`mixed`) each
  * block of rows with its own. */
 struct run {
     int64_t from, to;
@@ -145,7 +145,7 @@ struct run {
     bool mixed;
 };
 
-/* What the rows of blocks first … last of the group think of block j of the keys. */
+/* The biases of block j of the keys for the rows of blocks first … last of the group. */
 static struct run block_run(const struct walk *w, int64_t first, int64_t last, int64_t j)
 {
     const int64_t block = w->p->block;
@@ -181,8 +181,8 @@ static int64_t next_block(const struct walk *w, int64_t first, int64_t last, int
     return j;
 }
 
-/* The first run from key `from` on of which rows row … row + rows - 1 see something.
- * False: none. */
+/* The first segment from key `from` on that rows row … row + rows - 1 see. False:
+ * none. */
 static bool next_run(const struct walk *w, int64_t row, int64_t rows, int64_t from,
                      struct run *run)
 {
@@ -218,8 +218,8 @@ static void add_keys(const struct walk *w, struct attn_ahead *ahead, int64_t fro
                    to - from, s->v_dim);
 }
 
-/* Keys that the cell of rows row … + rows - 1 reads and the one before it, that of row
- * `before` (-1: none), did not. */
+/* Keys that the query tile of rows row … + rows - 1 reads and the tile before it, that of
+ * row `before` (-1: none), did not. */
 static struct attn_ahead rows_of(const struct walk *w, int64_t row, int64_t rows,
                                  int64_t before)
 {
@@ -249,7 +249,7 @@ static const uint8_t *mask_of(const struct walk *w, int64_t key)
     return w->o->key_mask + w->b * w->p->sizes.kv_len + key;
 }
 
-/* Scores of one run of keys whose rows have biases of their own, or of which some are
+/* Scores of one segment of keys whose rows have biases of their own, or of which some are
  * masked. */
 static void mask_row(const struct walk *w, float *scores, int64_t row, int64_t n)
 {
@@ -280,7 +280,7 @@ static void give_pieces(struct walk *w)
     w->n_keys = 0;
 }
 
-/* Keys from … to - 1 of a run, at most KEYS of them. */
+/* Keys from … to - 1 of a segment, at most KEYS of them. */
 static void give_keys(struct walk *w, struct run run)
 {
     const struct attn_sizes *s = &w->p->sizes;
@@ -325,7 +325,7 @@ static void store(struct walk *w)
             memset(y + r * s->y.row, 0, (size_t)s->v_dim * sizeof *y);
 }
 
-/* Products ask for what is read after this cell. */
+/* Products prefetch what is read after this query tile. */
 static attn_status run_cell(struct walk *w, int64_t rows, struct attn_ahead *ahead,
                             const attnrun_work *work)
 {
@@ -370,7 +370,7 @@ static struct walk open_task(const struct attn_blocks *p,
     return w;
 }
 
-/* What the first cell of the task after this one reads. */
+/* What the first query tile of the task after this one reads. */
 static struct attn_ahead first_rows(const struct walk *w, int64_t task,
                                     const attnrun_work *work, char *memory)
 {

@@ -6,12 +6,12 @@
  *           and scratch
  *   run:    attn_blocks_run() for each task
  *
- * A task is a group of queries of one head, cell after cell: up to 64 queries of a block
- * (small blocks are put together) take the runs of keys that they see, a few runs at a
- * time, while they ask for those of the next cell. A block named m times is computed
- * once, with log m added to its scores.
- * Scratch: a stream of one cell, and 4 bytes for each pair of blocks of the group and of
- * the next cell (at most 512 KiB where a group has more than one cell). */
+ * A task is a group of queries of one head, a query tile (a cell) after the other: up to
+ * 64 queries of a block (small blocks are put together) take the segments of keys that
+ * they see, a few at a time, while they prefetch those of the next query tile. A block
+ * named m times is computed once, with log m added to its scores.
+ * Scratch: a stream of one query tile, and 4 bytes for each pair of blocks of the group and
+ * of the next tile (at most 512 KiB where a group has more than one tile). */
 #ifndef ATTN_BLOCKS_H
 #define ATTN_BLOCKS_H
 
@@ -49,7 +49,7 @@ static inline int64_t attn_blocks_sample(const struct attn_blocks *p, int64_t ta
 {
     return task / p->groups / p->sizes.q_heads;
 }
-/* E_CANCELLED between runs. */
+/* E_CANCELLED between segments. */
 attn_status attn_blocks_run(const struct attn_blocks *p,
                             const struct attn_kernels *kernels,
                             const struct attn_blocks_operands *o, int64_t task,

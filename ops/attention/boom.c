@@ -1,5 +1,5 @@
-/* boom.c - Boom of SHA-RNN: act(x W + b), cut into pieces of output_size columns, which
- * are added up; columns that fill no piece are not computed.
+/* boom.c - Boom of SHA-RNN: act(x W + b), cut into segments of output_size columns,
+ * which are added up; columns that fill no segment are not computed.
  *
  * X            f32 (…, in)
  * W            f32 (in, hidden), hidden at least output_size
@@ -8,7 +8,7 @@
  * output_size  in by default
  * activation   quick_gelu: x sigmoid(1.702 x); gelu, gelu_tanh, relu
  *
- * Cost: one product of in x hidden; a piece is added to Y as it is computed, so that (…,
+ * Cost: one product of in x hidden; a segment is added to Y as it is computed, so that (…,
  * hidden) never exists.
  * Source: Merity 2019, arXiv:1911.11423. Compared with Smerity/sha-rnn 218d748
  * model.py Boom(shortcut=True). */
@@ -141,7 +141,7 @@ static attn_status boom_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 
 /* ---- run ---- */
 
-/* Bias of a piece's columns, the activation, and what Y holds of earlier pieces. */
+/* Bias of a segment's columns, the activation, and what Y holds of earlier segments. */
 static int32_t list_epilogue(const attnrun_step *step, int64_t column, const float *y,
                              bool first, struct attn_epilogue *steps)
 {

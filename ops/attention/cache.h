@@ -1,5 +1,5 @@
-/* cache.h - keys and values that may lie in a larger buffer: with room behind the tokens
- * of each head. Strides are those of floats, copies are of any type. */
+/* cache.h - keys and values that may lie in a larger buffer, with room behind the tokens of
+ * each head. In: tensors and strides. Out: strides in floats, and copies of any type. */
 #ifndef ATTN_CACHE_H
 #define ATTN_CACHE_H
 

@@ -49,8 +49,8 @@ struct decoder_state {
     int64_t most;          /* tokens of past_key */
     bool packed, cross, shared;
     int32_t in_place[2]; /* the past is in present_key, present_value already */
-    /* Floats into the shared memory: query, key and value with their bias; a result that
-     * nobody reads but the scores are wanted. */
+    /* Floats into the shared memory: query, key and value with their bias; a result
+     * that is no output where the scores are one. */
     int64_t at[3], y_at;
 };
 
@@ -227,7 +227,7 @@ static attn_status check_total(const attnrun_step *step, int64_t total)
     return ATTNRUN_OK;
 }
 
-/* Room for what gets a bias, and for a result that nobody asked for. */
+/* Room for what gets a bias, and for a result that is no output of the node. */
 static attn_status plan_shared(attnrun_step *step, struct decoder_state *s)
 {
     const struct attn_sdpa *c = &s->core;

@@ -54,7 +54,7 @@ static const double *token_at(const struct block *t, int64_t j, bool value)
            (j - (past ? 0 : s->past_len)) * at->row;
 }
 
-/* A score with what the mask adds for query i and key j < mask_len; false hides. */
+/* A score with what the mask adds for query i and key j < mask_len; false masks it. */
 static double masked(const struct block *t, double score, int64_t i, int64_t j)
 {
     const struct attn_heads *at = &t->s->mask;
@@ -144,7 +144,7 @@ static void run_row(const struct block *t, int64_t i, int64_t first, int64_t end
                              (size_t)(end - first), (size_t)s->v_dim);
 }
 
-/* Sums over their total become Y; a row that saw nothing is zeros. */
+/* Sums over their total become Y; a row without keys is zeros. */
 static void finish_row(const struct block *t, int64_t i)
 {
     const struct attn_sdpa *s = t->s;

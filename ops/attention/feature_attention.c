@@ -384,7 +384,7 @@ static attn_status run_whole(const struct attn_feature_call *c, struct heads *h)
     return c->o->y == NULL ? ATTNRUN_OK : answer(c, h, 0, p->sizes.q_len);
 }
 
-/* Phase 0: a slice of the keys. The last one of causal attention has nobody behind it. */
+/* Phase 0: a slice of the keys. The last one of causal attention has no query behind it. */
 static attn_status run_slice(const struct attn_feature_call *c, struct heads *h,
                              int64_t slice)
 {

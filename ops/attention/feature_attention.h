@@ -28,7 +28,7 @@ enum {
     ATTN_TURNED_ROW = 256 + 16, /* rows 1 KiB apart would share a few lines of L1 */
     ATTN_FEATURE_CHUNK = 64,    /* causal: tokens of a triangle */
     ATTN_FEATURE_PANEL = 32,    /* rows of it that are computed together */
-    ATTN_FEATURE_TOGETHER = 8   /* most heads that take turns */
+    ATTN_FEATURE_TOGETHER = 8   /* the maximum of heads that take turns */
 };
 
 /* Views of one memory: S, z, and what else the operator keeps with them. more[0] counts
@@ -44,7 +44,7 @@ struct attn_feature_tile {
 
 /* What an operator gives. Results may depend on nothing but the tile and the sum. */
 struct attn_feature_rules {
-    /* Writes the features of a tile of keys: (n, F), or where `turned` (F, n) with rows
+    /* Writes the features of a tile of keys: (n, F), or (F, n) where `turned`, with rows
      * ATTN_TURNED_ROW floats apart; adds them up in sum->z. Those of masked keys are 0.
      * May scale what is in `sum`. */
     void (*keys)(const struct attn_feature_call *call, struct attn_feature_tile tile,
@@ -78,7 +78,7 @@ struct attn_feature_plan {
     int32_t denominator;
     float epsilon, scale, z_begin; /* z_begin: z of no key, causal */
     int first_phase;
-    int64_t rule_gemm; /* floats of `gemm` that the rules need, or 0 */
+    int64_t rule_gemm; /* floats of `gemm` that the callbacks need, or 0 */
     double token_cost; /* nanoseconds to make the features of a token */
     /* By attn_feature_plan_make(): */
     int64_t query_row;                    /* from the features of a query to the next */
@@ -109,7 +109,7 @@ struct attn_feature_call {
     const attnrun_work *work;
 };
 
-/* `rule_floats`: scratch for the rules. E_LIMIT where sizes overflow. */
+/* `rule_floats`: scratch for the callbacks. E_LIMIT where sizes overflow. */
 attn_status attn_feature_plan_make(attnrun_step *step, struct attn_feature_plan *plan,
                                    int64_t rule_floats);
 /* A call whose scratch is laid out, for phases of the operator's own. */

@@ -1,7 +1,7 @@
 /* fourier_lanes.c - FourierMix: transforms of one length over ATTN_FFT_LANES lines.
  *
  * A length N = A B of 256 or more takes four steps: B transforms of length A over
- * elements that are B apart, turns by e^(-2 pi i q k / N), A transforms of length B. Each
+ * elements that are B apart, rotations by e^(-2 pi i q k / N), A transforms of length B. Each
  * of these stays in the first-level cache, and the whole passes by twice instead of once
  * for each radix. The rows of the block in between end with one element of room, or all
  * elements of a column would fall into a few lines of cache. Lengths with a prime factor
@@ -79,7 +79,7 @@ static void make_roots(float *w, int64_t n)
         w[2 * (n / 4 - i)] = -w[2 * i + 1];
         w[2 * (n / 4 - i) + 1] = -w[2 * i];
     }
-    for (int64_t i = n / 4 + 1; i < n; i++) { /* … and turned by -i for each quarter */
+    for (int64_t i = n / 4 + 1; i < n; i++) { /* … and rotated by -i for each quarter */
         w[2 * i] = w[2 * (i - n / 4) + 1];
         w[2 * i + 1] = -w[2 * (i - n / 4)];
     }

@@ -3,7 +3,7 @@
  * Phase 1, for each q < B: rows q, q + B, … of X are transformed over the channels; of
  * their spectra the real parts of c < C / 2 come first, then the real part of C / 2 and
  * the imaginary parts of the others. So column c and column C / 2 + c are a complex one,
- * and c = 0 is both real columns. Over the A rows these are transformed and turned, and
+ * and c = 0 is both real columns. Over the A rows these are transformed and rotated, and
  * are rows q A … of Y. Phase 2, for each k <= A / 2: rows k, k + A, … and -k, -k + A, …
  * of that are transformed over their B elements and replaced by Y[n, c] = Re Z_c[n] and
  * Y[n, C - c] = Re Z_c[-n]; column 0 holds a + i b of two real columns, whose real parts

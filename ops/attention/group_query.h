@@ -1,6 +1,6 @@
 /* group_query.h - what the two files of com.microsoft GroupQueryAttention share:
- * attributes, operands, sizes, and what is done before attention, the caches and the
- * turned queries. */
+ * attributes, operands and sizes, and what is done before the attention: the caches are
+ * filled, and queries are rotated. */
 #ifndef ATTN_GROUP_QUERY_H
 #define ATTN_GROUP_QUERY_H
 
@@ -21,7 +21,7 @@ enum { NO_TYPE, PER_TENSOR, PER_CHANNEL };
 
 struct gqa_state {
     struct attn_sdpa
-        core; /* over present keys and values, turned queries in shared memory */
+        core; /* over present keys and values, rotated queries in shared memory */
     int64_t past, total, new_tokens, dim, half, positions;
     int64_t q_row, k_row, k_offset,
         v_offset;        /* floats per token of the inputs; packed offsets */
@@ -46,7 +46,7 @@ static inline int32_t gqa_cache_dtype(const struct gqa_args *args)
                                            : ATTNRUN_F32;
 }
 
-/* Attention walks over an output. */
+/* The attention reads keys or values from an output. */
 static inline bool gqa_cache_is_out(const attnrun_step *step, int out)
 {
     return op_has_out(step, out) && !gqa_slides(step);

@@ -313,7 +313,7 @@ static attn_status gqa_infer(attnrun_step *step)
     else if (known)
         total = attnrun_dim_max(step, past, dim_of(value < 0 ? 0 : value));
     else if (!op_has_out(step, PRESENT_K) && !op_has_out(step, PRESENT_V) &&
-             !op_has_out(step, QK)) /* nobody sees how long it is: the most it may be */
+             !op_has_out(step, QK)) /* not known: its upper bound */
         total = attnrun_dim_add(step, past, step->in[Q].dims[1]);
     attnrun_dim all =
         dim_of(args->num_heads + (op_has_in(step, K) ? 0 : 2 * args->kv_num_heads));

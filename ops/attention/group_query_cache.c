@@ -1,6 +1,8 @@
 /* group_query_cache.c - what com.microsoft GroupQueryAttention does before attention: new
- * keys are turned and go behind the past ones, or into a sliding cache; so do values;
- * queries are turned. In: tokens and caches, floats or small integers; out: present_ and
+ * keys are rotated and go behind the past ones, or into a sliding cache; values go there
+ * unchanged; queries are rotated.
+ *
+ * In: tokens and caches, floats or small integers. Out: present_key, present_value, and
  * queries in shared memory. Cost: one pass over the caches. Source: ONNX Runtime contrib
  * operators, compared with 1.31.1. */
 #include "group_query.h"
@@ -85,7 +87,7 @@ const float *attn_gqa_scale(const attnrun_step *step, int in, int64_t h)
     return (const float *)step->x[in].data + (s->quantized.by_channel ? h * s->dim : 0);
 }
 
-/* A cache in the output, or in shared memory where nobody reads that. */
+/* A cache in the output, or in shared memory where that output is not wanted. */
 attnrun_tensor attn_gqa_cache(const attnrun_step *step, int out, void *shared)
 {
     const int32_t dtype = gqa_cache_dtype(step->args);
@@ -104,8 +106,8 @@ attnrun_tensor attn_gqa_cache(const attnrun_step *step, int out, void *shared)
     return cache;
 }
 
-/* Of a sliding cache: how many of `tokens` it still holds, the last ones. It lets go of
- * several at once, so that it is moved once in as many steps. */
+/* Of a sliding cache: how many of `tokens` it still holds, the last ones. It drops several
+ * at once, so that it is moved once in as many steps. */
 static int64_t resident(const attnrun_step *step, int64_t tokens)
 {
     const struct gqa_state *s = step->state;

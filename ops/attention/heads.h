@@ -97,7 +97,7 @@ attn_status attn_qkv_output(attnrun_step *step, const struct attn_qkv *shape, in
 /* E_LIMIT where products of any of the sizes overflow, or lengths exceed 2^31 - 1. */
 attn_status attn_qkv_sizes(const attnrun_step *step, const struct attn_heads_args *args,
                            const struct attn_qkv *shape, struct attn_sizes *sizes);
-/* Input `in`, where given, is (batch, kv_len). Its dtype is the row's business. */
+/* Input `in`, where given, is (batch, kv_len). The operator row checks its dtype. */
 attn_status attn_key_mask_check(const attnrun_step *step, int in, attnrun_dim batch,
                                 attnrun_dim kv_len);
 

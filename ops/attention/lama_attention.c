@@ -8,7 +8,7 @@
  * context       f32 (batch or 1, dim), absent: the mean of the tokens that are not masked
  * key_mask      b8 (batch, n): false tokens are left out; without any token Y is zeros
  * Y             f32 (batch, heads, dim)
- * weights       f32 (batch, heads, n), written where asked for
+ * weights       f32 (batch, heads, n), optional
  * activation    tanh or none
  * normalize     1; with 0 the weights are g as it is
  * norm_epsilon  0; a token whose f are all 0 has g = 0, where upstream divides 0 by 0

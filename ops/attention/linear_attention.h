@@ -18,7 +18,7 @@ enum { RULE_LINEAR, RULE_GATED, RULE_DELTA, RULE_GATED_DELTA };
 enum {
     LINEAR_BLOCK = 64, /* floats of a row of S in scratch: columns of a task */
     LINEAR_VECTOR = 16,
-    LINEAR_TOGETHER = 8, /* most tasks that take turns, … */
+    LINEAR_TOGETHER = 8, /* the maximum of tasks that take turns, … */
     LINEAR_CHUNK = 64    /* … tokens of one before those of the next */
 };
 

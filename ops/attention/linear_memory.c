@@ -39,8 +39,8 @@ static void store(const attnrun_step *step, const attnrun_tensor *y, int64_t fir
         step->kernels->f32_to_bf16(half + first, from, (size_t)n);
 }
 
-/* n elements of x from `first` on are to be fetched. gcc takes a call of what only
- * fetches for a call of nothing, hence inline. */
+/* Prefetches n elements of x from `first` on. gcc takes a call of what only prefetches for a
+ * call of nothing, hence inline. */
 static inline __attribute__((always_inline)) void fetch_row(const attnrun_tensor *x,
                                                             int64_t first, int64_t n)
 {
@@ -330,7 +330,7 @@ static void learn(struct memory *m, const struct tokens *x,
     m->at_row = to_row;
 }
 
-/* What the keys of the first tokens find. */
+/* What the keys of the first tokens read from S. */
 static void look_up(const struct memory *m, const struct tokens *x)
 {
     struct attn_recurrence g = { .from = m->at,
@@ -378,7 +378,7 @@ static void memory_run(struct memory *m, int64_t from, int64_t to)
     }
 }
 
-/* Slots of tokens that there were not. */
+/* The slots of tokens that do not exist. */
 static void clear_slots(const struct memory *m)
 {
     const struct linear_state *state = m->state;

@@ -201,7 +201,7 @@ static struct sum open_sum(const attnrun_step *step, const attnrun_work *work,
     return sum;
 }
 
-/* to (slots, dim) += rows of the projection, turned, times n tokens at x. */
+/* to (slots, dim) += rows of the projection, transposed, times n tokens at x. */
 static void add_tokens(const attnrun_step *step, const struct sum *sum,
                        const float *turned, const float *x, int64_t n, int64_t slots,
                        float *to, float *room)

@@ -3,11 +3,11 @@
  *
  *   y_i = sum over j in S_i of softmax(scale q_i k_j) v_j,  p = i + kv_len - q_len
  *   S_i = { p + d t : -left <= t <= right } and the global tokens; all keys where token p
- *         is global itself; then without keys that key_mask or is_causal (j <= p) hides
+ *         is global itself; then without the keys that key_mask or is_causal (j <= p) masks
  *
  * Q            f32 (batch, q_len, q_heads * dim)    or (batch, q_heads, q_len, dim)
  * K, V         f32 (batch, kv_len, kv_heads * dim)  or (batch, kv_heads, kv_len, dim)
- * key_mask     b8 (batch, kv_len): false hides
+ * key_mask     b8 (batch, kv_len): false masks a key
  * global_mask  b8 (batch, kv_len): global tokens, beside the first num_global positions
  * left_window, right_window, dilation  one element, or one a query head; -1: no bound.
  *              right_window is left_window by default, or 0 where is_causal

@@ -1,4 +1,6 @@
-/* luong_local.c - windows of LuongAttention, a query at a time: see luong_attention.c. */
+/* luong_local.c - windows of LuongAttention, a query at a time: see luong_attention.c.
+ *
+ * In: a query, the keys and values of its window. Out: its row of Y and of the weights. */
 #include "luong_local.h"
 #include "../matmul/gemm.h"
 

@@ -1,11 +1,11 @@
-/* merged.c - masks, past and present of attention over one product of query, key and
- * value; see merged.h.
+/* merged.c - masks, past and present of attention over packed QKV: one product makes query,
+ * key and value; see merged.h.
  *
- * mask_index  i32 (batch, total) or (batch, q, total): 0 hides a key; (batch): the number
+ * mask_index  i32 (batch, total) or (batch, q, total): 0 masks a key; (batch): the number
  *             of keys; (2 * batch): ends, then begins
  * past, present   (2, batch, heads, past or total, dim)
  * attention_bias  (batch or 1, heads or 1, q, total), added to the scores
- * scale 0: 1 / sqrt(dim). unidirectional: query i sees keys up to past + i. Hidden keys
+ * scale 0: 1 / sqrt(dim). unidirectional: query i sees keys up to past + i. Masked keys
  * get mask_filter_value added, so a query that has none left sees all of them. Padding
  * before and behind what all queries of a sample may see costs a look at its keys where
  * no score of theirs can count. Source: ONNX Runtime contrib operators. */

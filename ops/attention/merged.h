@@ -1,5 +1,5 @@
-/* merged.h - operators of com.microsoft that make query, key and value by one product,
- * and attend: what Attention and QAttention share. A row's args begin with struct
+/* merged.h - operators of com.microsoft over packed QKV, which make query, key and value by
+ * one product and attend: what Attention and QAttention share. A row's args begin with struct
  * attn_merged_args, its state with struct attn_merged.
  *
  *   infer:  attn_merged_infer(), then where step->concrete attn_gemm_plan() of `gemm`,

@@ -3,7 +3,7 @@
  *
  * input          f32 (batch, n, width)
  * weight, bias   (width, 3 width), (3 width): query, key, value
- * mask           (batch, n): < 0 hides a token, as key, and its row is zeros
+ * mask           (batch, n): < 0 masks a token: no query sees its key, and its row is zeros
  * global_weight, global_bias   as weight and bias, for global queries
  * global         i32 (batch, n): not 0 where a token is global
  * num_heads divides width; window is one-sided: |i - j| <= window. A token that is masked

@@ -45,7 +45,7 @@ struct sparse_state {
     int64_t q_row, k_row, k_offset,
         v_offset;            /* floats per token; where packed ones are */
     int64_t half, positions; /* of cos_cache */
-    int64_t k_at, v_at;      /* floats into the shared memory, behind turned queries */
+    int64_t k_at, v_at;      /* floats into the shared memory, behind rotated queries */
 };
 
 /* ---- infer ---- */
@@ -276,7 +276,7 @@ static void fill_cache(const attnrun_step *step, const attnrun_work *work, int o
         put_token(step, to + (past + i) * z->dim, from + i * s->k_row, past + i, key);
 }
 
-/* The turned queries of the heads that share key head h. */
+/* The rotated queries of the heads that share key head h. */
 static void fill_queries(const attnrun_step *step, const attnrun_work *work, int64_t task)
 {
     const struct sparse_state *s = step->state;

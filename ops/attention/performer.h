@@ -1,5 +1,5 @@
 /* performer.h - the features of PerformerAttention (performer_features.c), and what they
- * share with its row. */
+ * share with its row: the kinds of features, their constants, and maxima by head. */
 #ifndef ATTN_PERFORMER_H
 #define ATTN_PERFORMER_H
 
@@ -27,7 +27,7 @@ struct performer_state {
     float keys_epsilon; /* add_keys: what z begins with */
 };
 
-/* What the rules get. Shared memory: c of query heads and of key heads, W, W packed. */
+/* What the callbacks get. Shared memory: c of query heads and of key heads, W, W packed. */
 struct performer {
     const struct performer_args *args;
     const struct performer_state *state;

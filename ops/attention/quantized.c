@@ -1,4 +1,5 @@
-/* quantized.c - floats of a cache to small integers and back; see quantized.h. */
+/* quantized.c - floats of a cache to small integers and back; see quantized.h for layout
+ * and rounding. */
 #include "quantized.h"
 
 #include <math.h>

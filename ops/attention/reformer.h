@@ -1,4 +1,5 @@
-/* reformer.h - the pieces of ReformerAttention: see reformer_attention.c. */
+/* reformer.h - what the files of ReformerAttention share: reformer_attention.c has its row
+ * and formula, reformer_hash.c buckets and order, reformer_chunks.c attention of chunks. */
 #ifndef ATTN_REFORMER_H
 #define ATTN_REFORMER_H
 
@@ -41,8 +42,8 @@ struct reformer_operands {
     float *y;
     int32_t *buckets_out; /* or NULL */
     /* In shared memory, by head. order: buckets at first, then tokens in the order of
-     * their buckets; group: the buckets in that order; place: a token's chunk; sums: what
-     * a token's softmax is so far. */
+     * their buckets; group: the buckets in that order; place: a token's chunk; sums: a
+     * token's running softmax. */
     int32_t *order, *group, *place; /* (hashes, tokens) */
     float *norms;                   /* inverse */
     struct reformer_sum {

@@ -6,8 +6,8 @@
  *   Tokens are put in order of (bucket, position) and cut into chunks; masked ones come
  *   last, as do those that fill up the last chunk. A query of chunk a sees the chunks
  *   a - chunks_before … a + chunks_after of all rounds' chunks, modulo their number.
- *   s = scale q k / |k|, hidden where the key is masked, comes later (is_causal) or is of
- *   another bucket (attend_across_buckets 0); self_value where q and k are one token.
+ *   s = scale q k / |k|, masked where key_mask is false, the key comes later (is_causal)
+ *   or is of another bucket (attend_across_buckets 0); self_value where q and k are one token.
  *   y = softmax of the scores of all rounds together, so of a pair once for each meeting;
  *   deduplicate: s -= log(number of meetings + 1e-9).
  *

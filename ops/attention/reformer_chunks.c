@@ -61,7 +61,7 @@ static float *output(const struct chunks *t)
     return t->o->y + t->head / z->q_heads * z->y.batch + t->head % z->q_heads * z->y.head;
 }
 
-/* Queries, and what earlier rounds have left of their softmax. */
+/* Queries, and the running softmax that earlier rounds have left of them. */
 static void load(struct chunks *t, const struct attn_kernels *kernels)
 {
     const struct reformer *s = t->s;
@@ -86,7 +86,7 @@ static void load(struct chunks *t, const struct attn_kernels *kernels)
     }
 }
 
-/* After the last round the result, else what the next one goes on with. */
+/* After the last round the result, else the running softmax for the next one. */
 static void store(struct chunks *t, const struct attn_kernels *kernels)
 {
     const struct attn_sizes *z = &t->s->sizes;

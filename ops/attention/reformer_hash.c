@@ -1,4 +1,8 @@
-/* reformer_hash.c - buckets of tokens and their order: see reformer_attention.c. */
+/* reformer_hash.c - buckets of tokens and their order: see reformer_attention.c.
+ *
+ * In: queries and rotations, or buckets that are given. Out: for each round the tokens of a
+ * head in the order of (bucket, position), masked ones last. Cost: 2 n dim features FLOPs
+ * and a radix sort for each round and head. */
 #include "reformer.h"
 #include "../matmul/gemm.h"
 

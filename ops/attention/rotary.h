@@ -1,4 +1,4 @@
-/* rotary.h - the turn of one head of one token: see rotary_embedding.c. */
+/* rotary.h - the rotation of one head of one token: see rotary_embedding.c. */
 #ifndef ATTN_ROTARY_H
 #define ATTN_ROTARY_H
 

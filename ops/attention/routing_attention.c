@@ -3,8 +3,8 @@
  *
  *   the `window` queries of greatest mean_c q / |q| and the `context_window` keys of
  *   greatest mean_c k / |k| (of equal ones the first; masks do not matter here) are c's;
- *   o = softmax(scale Q_c [mem_k_c; K_c]') [mem_v_c; V_c], with hidden: pairs of a masked
- *   query or a masked key, and later keys (is_causal); memory is always seen
+ *   o = softmax(scale Q_c [mem_k_c; K_c]') [mem_v_c; V_c], without pairs of a masked
+ *   query or a masked key, and without later keys (is_causal); memory is always seen
  *   y_i = sum of o over the clusters of i / (their number + epsilon); 0 where it has none
  *   shared_qk: keys are q / |q|, chosen by q; a query's own key has score -5e4
  *
@@ -223,7 +223,7 @@ static attn_status routing_infer(attnrun_step *step)
     return step->concrete ? plan(step, &shape) : ATTNRUN_OK;
 }
 
-/* ---- who belongs to a cluster ---- */
+/* ---- the tokens of a cluster ---- */
 
 static const float *head_of(const float *x, const struct attn_heads *strides,
                             const struct routing_state *s, int64_t head)

@@ -1,5 +1,8 @@
-/* sdpa.c - softmax attention on the streaming core: a task is a block of queries of one
- * key head; it walks over the keys that any of them sees, a tile at a time. */
+/* sdpa.c - softmax attention on the streaming core; see sdpa.h for operands and cost.
+ *
+ * A task is a block of queries of one key head. It walks over the keys that any of them
+ * sees, a tile at a time, and writes the rows of Y; with several query heads for a key head
+ * the rows of all of them go through one walk. */
 #include "sdpa.h"
 #include "stream.h"
 
@@ -7,7 +10,7 @@
 
 enum {
     QUERIES = ATTN_STREAM_ROWS,
-    MOST_QUERIES = ATTN_STREAM_MOST, /* K and V are packed once for this many */
+    MOST_QUERIES = ATTN_STREAM_MOST, /* queries that share one packing of K and V */
     LEAST_GROUP = 64,                /* rows that are cut to what they see */
     ENOUGH_TASKS = 16,               /* keep several threads busy before blocks grow */
     KEYS = ATTN_STREAM_KEYS
@@ -95,7 +98,7 @@ struct queries {
     int64_t first;     /* key of the tile in work */
     int64_t least_key; /* that some row sees */
     int64_t mask_from; /* column of the mask that is key 0 */
-    float *wide;       /* a tile of keys, then of values, where they come widened */
+    float *wide;       /* a tile of keys, then of values, where they are promoted */
 };
 
 void attn_sdpa_keys(const struct attn_sdpa *s, int64_t position, int64_t len,
@@ -135,7 +138,7 @@ static struct seen keys_of_rows(const struct queries *t, int64_t r0, int64_t row
     return seen;
 }
 
-/* The n keys and values from `first` on; they lie in one piece. */
+/* The n keys and values from `first` on; they lie in one segment. */
 static struct attn_stream_keys tile_at(const struct queries *t, int64_t first, int64_t n)
 {
     const struct attn_sdpa *s = t->s;
@@ -188,7 +191,7 @@ static int64_t mask_at(const struct queries *t, int64_t r, int64_t key)
            (t->row + r) % t->s->q_len * mask->row + t->mask_from + key;
 }
 
-/* Adds the mask's part for keys first … first + n - 1 to the scores of row r. */
+/* Adds the mask of keys first … first + n - 1 to the scores of row r. */
 static void mask_row(const struct queries *t, float *scores, int64_t r, int64_t first,
                      int64_t n)
 {
@@ -231,7 +234,7 @@ static void add_masked(const struct queries *t, float *scores, int64_t r, int64_
             scores[j] += o->masked;
 }
 
-/* Scores of row r as they are in `mode`, to where they are asked for. */
+/* Scores of row r as they are in `mode`, to their output. */
 static void show(const struct queries *t, const float *scores, int64_t r, int64_t first,
                  int64_t n, int32_t mode)
 {
@@ -279,7 +282,7 @@ static void prepare_row(const struct queries *t, float *scores, int64_t r, int64
     show_unseen(t, r, first, n);
 }
 
-/* A mask of the keys alone that hides and adds nothing: no padding here. */
+/* A mask of the keys alone that masks nothing and adds nothing: no padding here. */
 static bool mask_is_empty(const struct queries *t, int64_t first, int64_t n)
 {
     const struct attn_sdpa *s = t->s;
@@ -296,7 +299,7 @@ static bool mask_is_empty(const struct queries *t, int64_t first, int64_t n)
     return j == n;
 }
 
-/* Nothing but the place of a key says who sees those from … to - 1 of the tile. */
+/* Whether a query sees one of the keys from … to - 1 of the tile depends on places alone. */
 static bool is_plain(const struct queries *t, int64_t from, int64_t to)
 {
     const int64_t first = t->first + from, n = to - from;
@@ -343,7 +346,7 @@ static void add_sinks(struct queries *t)
     }
 }
 
-/* Sums over their total become Y; a row that saw nothing is zeros. */
+/* Sums over their total become Y; a row without keys is zeros. */
 static void finish_rows(struct queries *t)
 {
     const struct attn_sdpa *s = t->s;
@@ -428,7 +431,7 @@ static bool padding_is_lost(const struct queries *t, int64_t from, int64_t to)
     return true;
 }
 
-/* Keys from … to - 1 in tiles of KEYS that end where a piece does, and at `limit`. */
+/* Keys from … to - 1 in tiles of KEYS that end where a segment does, and at `limit`. */
 static attn_status walk(struct queries *t, int64_t from, int64_t to, int64_t limit,
                         const attnrun_work *work)
 {
@@ -447,7 +450,7 @@ static attn_status walk(struct queries *t, int64_t from, int64_t to, int64_t lim
     return ATTNRUN_OK;
 }
 
-/* All keys that some row sees. Where the scores are asked for, all keys. */
+/* All keys that some row sees. Where the scores are an output, all keys. */
 static attn_status stream(struct queries *t, const attnrun_work *work)
 {
     const struct attn_sdpa *s = t->s;

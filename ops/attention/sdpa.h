@@ -1,11 +1,11 @@
 /* sdpa.h - softmax attention as a stream: Y = softmax(scale Q K' + bias) V, tile by tile
- * with an online softmax. No score matrix exists unless it is asked for; scratch is a
+ * with an online softmax. No score matrix exists unless it is an output; scratch is a
  * tile.
  *
  *   infer:  fill in struct attn_sdpa, attn_sdpa_plan(), then state its tasks and scratch
  *   run:    attn_sdpa_run() for each task
  *
- * Keys and values may lie in two pieces: `past`, then the new ones. A query i of sample b
+ * Keys and values may lie in two segments: `past`, then the new ones. A query i of sample b
  * is at position p = offset + i; it sees the keys j < kv_len with j <= p where causal, p
  * - left <= j, j <= p + right. A query that sees no key gives zeros. */
 #ifndef ATTN_SDPA_H

@@ -6,10 +6,12 @@
  * Q        f32 (batch, q_len, width)
  * memory   f32 (batch, kv_len, width)
  * q_gate, k_gate, v_gate   (width), ones by default: gates of keys and values are taken
- *          to the query and to the result, so the memory is read as it is, uncopied
- * key_mask b8 (batch, kv_len): false hides
- * q_num_heads  1 by default, cuts width; is_causal 1 by default: query i sees up to
- * memory i + kv_len - q_len; scale 1 / sqrt(width / q_num_heads). Without keys, zeros
+ *              to the query and to the result, so the memory is read as it is, uncopied
+ * key_mask     b8 (batch, kv_len): false masks a key
+ * Y            as Q; zeros where a query sees no key
+ * q_num_heads  1 by default, cuts width
+ * is_causal    1 by default: query i sees up to memory i + kv_len - q_len
+ * scale        1 / sqrt(width / q_num_heads)
  * Refused: ranks other than 3, a width that heads do not divide, lengths of gates.
  * Cost: O(q_len kv_len width), scratch O(tile).
  * Source: Merity 2019, arXiv:1911.11423; sha-rnn model.py Attention (218d748) with its

@@ -1,4 +1,5 @@
-/* sinkhorn.h - what the sorting and the attention of SinkhornAttention share. */
+/* sinkhorn.h - what the sorting (sinkhorn_sort.c) and the attention (sinkhorn_attention.c)
+ * of SinkhornAttention share: sizes, tasks, and where things lie in shared memory. */
 #ifndef ATTN_SINKHORN_H
 #define ATTN_SINKHORN_H
 

@@ -304,7 +304,7 @@ static void mask_rows(void *arg, float *scores, int64_t row, int64_t rows, int64
     }
 }
 
-/* Own keys `first` … of the bucket, as many as lie in one piece and fit into a tile. */
+/* Own keys `first` … of the bucket, as many as lie in one segment and fit into a tile. */
 static struct attn_stream_keys own_tile(const struct walk *w, int64_t first)
 {
     const struct sinkhorn_state *s = w->s;
@@ -318,7 +318,7 @@ static struct attn_stream_keys own_tile(const struct walk *w, int64_t first)
     };
 }
 
-/* Sorted and own keys of a bucket are few, whole, and in few places: read where they lie.
+/* Sorted and own keys of a bucket are few, whole, and in few places: read in place.
  */
 static bool in_place(const struct walk *w)
 {

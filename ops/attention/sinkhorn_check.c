@@ -1,5 +1,5 @@
-/* sinkhorn_check.c - what SinkhornAttention asks of its attributes and optional inputs.
- */
+/* sinkhorn_check.c - what SinkhornAttention requires of its attributes and optional inputs;
+ * a failure names the attribute or the input. */
 #include "sinkhorn.h"
 
 enum { MOST_ITERS = 1000 };

@@ -1,5 +1,9 @@
-/* sinkhorn_sort.c - which buckets of keys a bucket of queries gets: logits of pairs of
- * buckets, and the largest of them or a balanced matrix. */
+/* sinkhorn_sort.c - which buckets of keys a bucket of queries gets.
+ *
+ * In: queries and keys, or logits that are given. Out, in shared memory: for each bucket of
+ * queries the columns with the largest logits and their weights, or a balanced matrix over
+ * all columns. Cost: one pass over queries and keys, n m dim FLOPs, and iters n m for the
+ * balanced matrix. */
 #include "sinkhorn.h"
 
 #include <float.h>

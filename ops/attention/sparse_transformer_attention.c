@@ -10,7 +10,7 @@
  *   fixed           fixed_local or fixed_summary
  *
  * Q, K, V     see heads.h; fewer key heads than query heads are shared by groups
- * key_mask    bool (batch, kv_len), optional: false hides a key
+ * key_mask    bool (batch, kv_len), optional: false masks a key
  * pattern     one for all heads, or one per query head
  * stride      at least 1; summary 1 … stride (1); num_verts * summary <= stride (1)
  * is_causal   1 by default
@@ -213,7 +213,7 @@ struct walk {
     float *far;       /* (group, v_dim) */
     struct attn_softmax_row *far_state;
     float *keys;
-    /* Of the tile in work: one part of the pattern, its keys from `first` on. */
+    /* Of the tile under way: one part of the pattern, its keys from `first` on. */
     int part;
     int64_t first, remainder;
 };
@@ -231,7 +231,7 @@ static int64_t summary_keys(const struct walk *w, int64_t x)
     return x <= 0 ? 0 : x / l * c + least(c, most(0, x % l - w->vert));
 }
 
-/* Token of key u of the part in work. */
+/* Token of key u of the part under way. */
 static int64_t token_of(const struct walk *w, int64_t u)
 {
     const int64_t l = w->args->stride, c = w->args->summary;
@@ -409,7 +409,7 @@ static attn_status run_far(struct walk *w, int64_t row, int64_t n, void *scratch
     return ATTNRUN_OK;
 }
 
-/* What the sums of both parts of a row are worth in y. */
+/* The factors of the sums of both parts of a row in y. */
 static void find_factors(struct attn_softmax_row *near, struct attn_softmax_row *far)
 {
     const float max = fmaxf(near->max, far->max);

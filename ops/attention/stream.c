@@ -1,4 +1,8 @@
-/* stream.c - the arithmetic of a tile of streaming attention. */
+/* stream.c - the arithmetic of a tile of streaming attention; see stream.h.
+ *
+ * In: a block of queries, a tile of keys and values, a mask. Out: the running maximum, sum
+ * and weighted values of each query. Many queries without a mask go through cell_f32 (a
+ * query tile of 64), all others through two matrix products and softmax_rows_f32. */
 #include "stream.h"
 #include "../matmul/gemm.h"
 
@@ -9,7 +13,7 @@ enum {
     ROWS = ATTN_STREAM_ROWS,
     SCORES = ATTN_STREAM_SCORES,
     CELL = ATTN_CELL_QUERIES,
-    LEAST_CELL = 16 /* fewer queries leave too many lanes of a cell empty */
+    LEAST_CELL = 16 /* fewer queries leave too many lanes of a query tile empty */
 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -37,7 +41,7 @@ static int64_t value_floats(int64_t most, int64_t v_dim)
     return panel_floats(v_dim == 1 ? ROWS + 1 : most, v_dim);
 }
 
-/* Scores of rows of keys, or of a cell. */
+/* Scores of rows of keys, or of a query tile. */
 static int64_t score_floats(int64_t rows)
 {
     return rows < LEAST_CELL || rows * SCORES > KEYS * CELL ? rows * SCORES : KEYS * CELL;
@@ -125,7 +129,7 @@ void attn_stream_pack(struct attn_stream *s, const struct attn_stream_keys *keys
     s->to_pack = !s->packed;
 }
 
-/* Packs a tile when the first queries want panels of it: cells need none. */
+/* Packs a tile when the first queries need panels of it: query tiles need none. */
 static void pack_tile(struct attn_stream *s, const struct attn_stream_keys *keys)
 {
     if (!s->to_pack)
@@ -152,7 +156,7 @@ static void score(const struct attn_stream *s, const struct attn_stream_keys *ke
     const bool packed = s->packed || s->n > ROWS;
     const float *panels = s->packed ? keys->k : s->keys;
     const int64_t panel = ATTN_GEMM_NR_MOST;
-    /* Of a panel within the tile all columns: how wide it was packed is told by them. */
+    /* Of a panel within the tile all columns: they say how wide it was packed. */
     const int64_t to =
         packed ? least((part.to + panel - 1) / panel * panel, keys->n) : part.to;
     struct attn_gemm_f32 g = { .a = s->q + part.row * s->dim,
@@ -226,7 +230,7 @@ static void cut(const struct attn_stream *s, const struct attn_stream_keys *keys
     }
 }
 
-/* Scores become weights, and the sums so far what they are worth beside them. */
+/* Scores become weights, and the sums so far are rescaled to the new maximum. */
 static void weigh(struct attn_stream *s, struct part part)
 {
     struct attn_softmax_row *state = s->state + part.row;
@@ -252,7 +256,7 @@ static bool fits_cell(const struct attn_stream *s, int64_t rows)
     return rows >= LEAST_CELL && !s->packed && !s->linear && s->k_col == 1;
 }
 
-/* Queries row … row + rows - 1, up to CELL, see all of n pieces. */
+/* Queries row … row + rows - 1, up to CELL, see all of n segments. */
 static void run_cell(struct attn_stream *s, const struct attn_cell_keys *pieces, int n,
                      int64_t row, int64_t rows)
 {

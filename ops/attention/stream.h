@@ -10,8 +10,8 @@
  *               for each tile of keys: attn_stream_tile(&s, &keys, mask, arg);
  *               attn_stream_store(&s, row, y, 0.0f) for each row
  *
- * Keys that no mask is given for go to cells of queries, which read keys and values where
- * they lie (ops/kernels/cell_f32.c); others through products of panels.
+ * Keys that no mask is given for go to query tiles (cells), which read keys and values
+ * where they lie (ops/kernels/cell_f32.c); others through products of panels.
  *
  * Cost: 2 n keys (dim + v_dim) FLOPs and n keys exponentials. */
 #ifndef ATTN_STREAM_H
@@ -44,13 +44,13 @@ struct attn_stream {
     /* To be set after attn_stream_begin(), where they differ. */
     int64_t k_col;            /* from one element of a key to the next: 1 */
     struct attn_ahead *ahead; /* what is read after this block, or NULL */
-    bool linear;  /* scores are the weights, without softmax; 0 hides a key: false */
+    bool linear;  /* scores are the weights, without softmax; 0 masks a key: false */
     bool packed;  /* by attn_stream_begin_packed() */
-    bool to_pack; /* the tile in work has no panels yet */
+    bool to_pack; /* the tile under way has no panels yet */
 };
 
 /* A tile of n <= ATTN_STREAM_KEYS keys: (n, dim) and (n, v_dim) with rows that are
- * `k_row` and `v_row` elements apart, so a run of every step-th token needs no copy.
+ * `k_row` and `v_row` elements apart, so every step-th token needs no copy.
  * With `band` query r of the block sees those keys j of it for which
  * first <= j - r <= last, else all of them. With `scaled` they stand for keys and values
  * times a factor, and `bias` is added to the scores. With `own` query
@@ -65,7 +65,7 @@ struct attn_stream_keys {
 
 /* May change the scores of queries row … row + rows - 1 and keys from … to - 1 of the
  * tile: those of a query are ATTN_STREAM_SCORES floats after those of the one before, key
- * `from` comes first. -INFINITY hides a key. */
+ * `from` comes first. -INFINITY masks a key. */
 typedef void (*attn_stream_mask)(void *arg, float *scores, int64_t row, int64_t rows,
                                  int64_t from, int64_t to);
 
@@ -84,18 +84,18 @@ void attn_stream_reset(struct attn_stream *s, int64_t n);
 /* Queries row … row + rows - 1 are those at q, q_row elements apart, times `scale`. */
 void attn_stream_load(struct attn_stream *s, int64_t row, const float *q, int64_t q_row,
                       int64_t rows, float scale);
-/* All queries of the block see this tile, but for what `mask` (or NULL) hides. */
+/* All queries of the block see this tile, but for what `mask` (or NULL) masks. */
 void attn_stream_tile(struct attn_stream *s, const struct attn_stream_keys *keys,
                       attn_stream_mask mask, void *arg);
 /* A block of up to ATTN_STREAM_ROWS queries sees a tile whose keys lie in n <=
- * ATTN_STREAM_PIECES pieces, together at most ATTN_STREAM_KEYS; `mask` counts its keys
+ * ATTN_STREAM_PIECES segments, together at most ATTN_STREAM_KEYS; `mask` counts its keys
  * through. */
 enum { ATTN_STREAM_PIECES = 16 };
 void attn_stream_pieces(struct attn_stream *s, const struct attn_stream_keys *pieces,
                         int n, attn_stream_mask mask, void *arg);
-/* The whole of it for up to ATTN_CELL_QUERIES queries whose keys are these pieces alone:
+/* The whole of it for up to ATTN_CELL_QUERIES queries whose keys are these segments alone:
  * y = the results of `rows` queries at q, times `factor`; 0 where one sees no key. What
- * the stream had in work is lost. */
+ * the stream was computing is lost. */
 void attn_stream_once(struct attn_stream *s, const float *q, int64_t q_row, int64_t rows,
                       float factor, const struct attn_stream_keys *pieces, int n,
                       float *y, int64_t y_row);

@@ -16,8 +16,8 @@
  * a, b       (batch, q_len, heads * n_a), … * n_b; or by head; n_a n_b >= kv_len
  * R          (1 or heads, least q_len, least kv_len)
  * R1, R2     (1 or heads, least q_len, r), (1 or heads, least kv_len, r)
- * alpha      (components), ones by default; key_mask bool (batch, kv_len): false hides
- * q_len is that of q, hid, a and b, else kv_len. A hidden key has no part, with
+ * alpha      (components), ones by default; key_mask bool (batch, kv_len): false masks a key
+ * q_len is that of q, hid, a and b, else kv_len. A masked key has no part, with
  * normalize 0 as well; a query that sees no key gives zeros. is_causal is bottom-right:
  * j <= i + kv_len - q_len; tables are cut from their beginning. Heads are not shared by
  * groups. Inputs of components that are not named are not looked at.

@@ -92,7 +92,7 @@ struct walk {
     /* The tile in work. */
     int64_t first;
     const uint8_t *mask; /* of its keys, or NULL: all are there */
-    bool biased;         /* bias is not all zeros: of the keys, -inf hides one */
+    bool biased;         /* bias is not all zeros: of the keys, -inf masks one */
     float bias[KEYS];
 };
 
@@ -133,7 +133,7 @@ static void load(struct walk *w)
     }
 }
 
-/* n keys of all products beside each other. */
+/* n keys of all products, beside each other. */
 static void join_keys(struct walk *w, int64_t n)
 {
     const struct attn_kernels *kernels = w->stream.kernels;
@@ -253,7 +253,7 @@ static void add_outer(const struct walk *w, float *scores, int64_t query, int64_
     add_row(w, scores, products, SYNTHETIC_OUTER, n);
 }
 
-/* From keys that are hidden on. */
+/* From the keys on that are masked. */
 static void hide(const struct walk *w, float *scores, int64_t from, int64_t to)
 {
     const float hidden = w->stream.linear ? 0.0f : -INFINITY;

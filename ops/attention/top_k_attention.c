@@ -1,8 +1,8 @@
 /* top_k_attention.c - explicit sparse attention: each query keeps the keys with the k
- * largest of its scores, and a softmax over those weighs their values.
+ * largest of its scores, and a softmax over those gives the weights of their values.
  *
  * Q, K, V     see heads.h; fewer key heads than query heads are shared by groups
- * key_mask    bool (batch, kv_len), optional: false hides a key
+ * key_mask    bool (batch, kv_len), optional: false masks a key
  * attn_mask   bool, broadcast to (batch, heads, q_len, kv_len), optional
  * k           at least 1; all keys where fewer than k are left
  * tie_rule    threshold: keys with the score of the k-th largest are all kept; exact: of
@@ -152,7 +152,7 @@ static void shrink(const struct attn_kernels *kernels, struct row *row, int64_t 
     const size_t equal = row->exact ? (size_t)k - above : n;
     row->n = (int64_t)kernels->keep_greatest_f32(index, value, ranks, n, last, equal);
     row->threshold = attn_float_of_rank(last);
-    if (row->exact) /* a later one of that score comes too late */
+    if (row->exact) /* a later key of that score is not kept */
         row->threshold = nextafterf(row->threshold, INFINITY);
 }
 
@@ -169,7 +169,7 @@ struct walk {
     int32_t *ranks;
 };
 
-/* Hides what row r must not see of keys first … first + n - 1. */
+/* Masks what row r must not see of the keys first … first + n - 1. */
 static void mask_row(const struct walk *w, float *scores, int64_t r, int64_t first,
                      int64_t n)
 {

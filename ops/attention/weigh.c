@@ -149,7 +149,7 @@ static float *weights_row(const struct attn_weigh *w, const struct attn_weigh_op
     return o->weights + (t->b * w->rows + t->row + r) * w->tokens;
 }
 
-/* Scores with what is hidden at -inf, or at 0 where they are weights. */
+/* Scores with masked keys at -inf, or at 0 where they are weights. */
 static void mask_row(const struct attn_weigh *w, const struct attn_kernels *kernels,
                      float *scores, const uint8_t *mask, int64_t n)
 {
@@ -161,7 +161,7 @@ static void mask_row(const struct attn_weigh *w, const struct attn_kernels *kern
         scores[j] = mask[j] != 0 ? scores[j] : 0.0f;
 }
 
-/* Scores become weights, up to a factor of the row; sums of before are made to fit. */
+/* Scores become weights, up to a factor of the row; earlier sums are rescaled to it. */
 static void to_weights(const struct attn_weigh *w, const struct attn_kernels *kernels,
                        const struct place *p, int64_t rows, int64_t n)
 {
@@ -241,7 +241,7 @@ static void run_tile(const struct attn_weigh *w, const struct attn_kernels *kern
     o->scores(o->arg, t, p->scores, first, n);
     for (int64_t r = 0; mask != NULL && r < t->rows; r++)
         mask_row(w, kernels, p->scores + r * w->tile, mask, n);
-    const bool raw = w->form == ATTN_WEIGH_SOFTMAX; /* turned into weights at the end */
+    const bool raw = w->form == ATTN_WEIGH_SOFTMAX; /* become weights at the end */
     for (int turn = 0; turn < 2; turn++) {
         for (int64_t r = 0; o->weights != NULL && raw == (turn == 0) && r < t->rows; r++)
             memcpy(weights_row(w, o, t, r) + first, p->scores + r * w->tile,

@@ -1,7 +1,8 @@
-/* weigh.h - weighted sums of tokens for operators that compute their scores in their own
+/* weigh.h - softmax pooling of tokens, for operators that compute their scores in their own
  * way: rows (queries, or heads of a pooling) against tiles of tokens, with an online
- * softmax. Where few rows see many tokens, these are cut into parts, which are merged in
- * order. Nothing grows with rows x tokens but the weights where they are asked for.
+ * softmax. Where few rows see many tokens, these are cut into segments, whose results are
+ * merged in order. Nothing grows with rows x tokens but the weights where they are an
+ * output.
  *
  *   infer:  fill in struct attn_weigh, attn_weigh_plan(), attn_weigh_tasks()
  *   run:    for each task of phase 0: attn_weigh_at(); find its operands;
@@ -51,7 +52,7 @@ struct attn_weigh_operands {
     int64_t v_batch, v_row;
     const float
         *gathered; /* where scores() leaves the tile's tokens, v_row apart; or NULL */
-    const uint8_t *mask; /* (batch, tokens), 0 hides a token; or NULL */
+    const uint8_t *mask; /* (batch, tokens), 0 masks a token; or NULL */
     float *y;
     int64_t y_batch, y_row;
     float *weights; /* (batch, rows, tokens), or NULL */

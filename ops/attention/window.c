@@ -125,7 +125,7 @@ struct walk {
     int32_t *at;                   /* query of each row of the block */
     uint8_t *keep;                 /* of the tile in work */
     float *gather;                 /* keys, then values */
-    /* The rows in work: those of one residue, from position x on in the sequence of the
+    /* The rows under way: those of one residue, from position x on in the sequence of the
      * `n_keys` keys of residue `key`. */
     int64_t row, rows, x, key, n_keys;
     int64_t period;         /* of wrapped chunks */
@@ -284,7 +284,7 @@ static void normalize_keys(struct walk *t, struct attn_stream_keys *keys, int64_
 }
 
 /* Rows that are given keys together: of one chunk, since then all of them see the same
- * ones, or of several short ones. Keys that are queries are made anew for each. */
+ * ones, or of several short ones. Keys that are made of queries are made anew. */
 static int64_t cell_of(const struct walk *t)
 {
     const int64_t chunk = t->w->chunk,
@@ -295,7 +295,7 @@ static int64_t cell_of(const struct walk *t)
                  chunk == 1 ? ATTN_CELL_QUERIES : least(ATTN_CELL_QUERIES, left));
 }
 
-/* All keys of the tile that some row in work sees are seen by all of them, or by those of
+/* All keys of the tile that some row under way sees are seen by all of them, or by those of
  * a band, which becomes that of `keys`. */
 static bool is_band(const struct walk *t, struct attn_stream_keys *keys)
 {
@@ -316,7 +316,7 @@ static bool is_band(const struct walk *t, struct attn_stream_keys *keys)
     return true;
 }
 
-/* The tile goes to each group of the rows in work that sees some of it. */
+/* The tile goes to each group of the rows under way that sees some of it. */
 static void give_window(struct walk *t, const struct attn_stream_keys *all)
 {
     const int64_t panel = ATTN_GEMM_NR_MOST, end = t->row + t->rows;
@@ -335,7 +335,7 @@ static void give_window(struct walk *t, const struct attn_stream_keys *all)
     }
 }
 
-/* The window's part of the rows in work, for one period. */
+/* The window's part of the rows under way, for one period. */
 static attn_status walk_period(struct walk *t, const attnrun_work *work)
 {
     const uint8_t *mask = mask_of(t, t->w->globals ? t->o->lists.seen : t->o->key_mask);
@@ -373,7 +373,7 @@ static attn_status walk_window(struct walk *t, const attnrun_work *work)
     return ATTNRUN_OK;
 }
 
-/* The rows in work, a few at a time; t->row ends behind them. */
+/* The rows under way, a few at a time; t->row ends behind them. */
 static attn_status walk_rows(struct walk *t, const attnrun_work *work)
 {
     for (const int64_t end = t->row + t->rows; t->row < end;
@@ -386,7 +386,7 @@ static attn_status walk_rows(struct walk *t, const attnrun_work *work)
 }
 
 /* Row `row` of the block, query `e` in the order of residues, and those behind it of the
- * same residue become the rows in work. */
+ * same residue become the rows under way. */
 static void find_rows(struct walk *t, int64_t row, int64_t e)
 {
     const int64_t n = t->w->s.q_len, d = t->dilation, each = n / d, more = n % d;

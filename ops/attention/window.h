@@ -14,7 +14,7 @@
  *   run:    attn_window_list() for each sample, where there are global tokens;
  *           attn_window_run() for each task; attn_window_run_rows() for each row task
  *
- * Cost: 2 (dim + v_dim) FLOPs a pair; with 256 keys a side 6 % are computed and hidden.
+ * Cost: 2 (dim + v_dim) FLOPs a pair; with 256 keys a side 6 % are computed and masked.
  * Scratch: a block of up to 1,024 queries and a tile of 256 keys. */
 #ifndef ATTN_WINDOW_H
 #define ATTN_WINDOW_H
@@ -51,7 +51,7 @@ struct attn_window_lists {
 struct attn_window_operands {
     const float *q, *k, *v;
     float *y;
-    const uint8_t *key_mask; /* (batch, kv_len): 0 hides; or NULL */
+    const uint8_t *key_mask; /* (batch, kv_len): 0 masks a key; or NULL */
     struct attn_window_lists lists;
     /* Factors of queries (q_heads, dim) and of results (q_heads, v_dim), or NULL. */
     const float *q_gate, *k_gate, *y_gate;

@@ -1,5 +1,5 @@
 /* window_lists.c - which tokens of a sample are global, and which keys are seen: lists
- * that all windows of it share; see window.h. */
+ * that all windows of the sample share; see window.h. Cost: one pass over the masks. */
 #include "window.h"
 
 struct attn_window_lists attn_window_lists_at(const struct attn_window *w, void *memory)

@@ -1,4 +1,5 @@
-/* convert.c - every dtype to and from four wide types; see convert.h. */
+/* convert.c - every dtype to and from four wide types; see convert.h. In: n elements at any
+ * address. Out: as many of the other type, rounded or saturated as Cast states. */
 #include "convert.h"
 
 int32_t attn_convert_wide(int32_t dtype)

@@ -4,8 +4,9 @@
  * X   [N, C, in];  W [C, M / group, kernel];  B [M], zeros by default
  * Y   [N, M, out], out = stride (in - 1) + output_padding + (kernel - 1) dilation + 1 -
  *     pads; with output_shape the pads follow from it instead
- * com.microsoft ConvTransposeWithDynamicPads takes the pads as input 2 (i64, 2 spatial
- * axes' befores, then afters; none where absent) and B as input 3.
+ *
+ * com.microsoft ConvTransposeWithDynamicPads takes the pads as input 2 (i64, those before
+ * each of 2 spatial axes, then those after; none where absent) and B as input 3.
  *
  * f32: patches = W' X for a tile of input pixels (gemm_f32, W transposed once), then
  * added up. A task owns whole output planes, so sums have one order. f64: plain loops.

@@ -1,9 +1,12 @@
 /* max_unpool.c - MaxUnpool: puts pooled elements back where MaxPool found them, zeros
  * elsewhere.
  *
- * X, I          [N, C, in], I i64 as MaxPool's Indices
- * output_shape  i64, all dims; without it (in - 1) stride - pads + kernel along each
- * axis. The indices count over the latter shape, which fills the front of a larger
+ * X             [N, C, in]
+ * I             [N, C, in], i64 as MaxPool's Indices
+ * output_shape  i64, all dims; without it (in - 1) stride - pads + kernel along each axis
+ * Y             [N, C, out]
+ *
+ * The indices count over the shape without output_shape, which fills the front of a larger
  * output. Source: ONNX MaxUnpool-11. */
 #include "real.h"
 #include "window.h"

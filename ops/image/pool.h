@@ -1,4 +1,5 @@
-/* pool.h - what the pooling operators share. */
+/* pool.h - what the pooling operators share: sizes of the output, and tasks, which are
+ * rows of output pixels of one plane. */
 #ifndef ATTN_OPS_POOL_H
 #define ATTN_OPS_POOL_H
 

@@ -1,4 +1,4 @@
-/* loss.c - what the losses share. */
+/* loss.c - what the losses share; see loss.h. */
 #include "loss.h"
 
 const attnrun_attr_def op_loss_attrs[] = {

@@ -1,4 +1,4 @@
-/* blas.h - what OpenBLAS is used for. */
+/* blas.h - what OpenBLAS is used for: products of doubles that are large enough. */
 #ifndef ATTN_BLAS_H
 #define ATTN_BLAS_H
 

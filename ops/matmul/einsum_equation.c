@@ -1,4 +1,7 @@
-/* einsum_equation.c - reads "bij,bjk->bik", "...ij->...", "ii->i", "ij,jk". */
+/* einsum_equation.c - reads "bij,bjk->bik", "...ij->...", "ii->i", "ij,jk".
+ *
+ * In: the text and the ranks of the operands. Out: a label for each dim of each operand and
+ * of the output, or a sentence that says what is wrong. */
 #include "einsum_equation.h"
 
 #include <ctype.h>
@@ -9,7 +12,7 @@ struct reader {
     const attnrun_step *step;
     const char *text;
     struct einsum_equation *e;
-    int8_t label_of[LETTERS]; /* of a letter; -1: not seen yet */
+    int8_t label_of[LETTERS]; /* of a label; -1: not seen yet */
     int8_t uses[LETTERS];     /* in inputs */
     bool ellipsis;            /* in some input */
 };
@@ -27,7 +30,7 @@ static const char *skip_spaces(const char *at)
     return at;
 }
 
-/* A term's letters and where its ellipsis stands (-1: nowhere). Stops at ',', '-', the
+/* A term's labels and where its ellipsis stands (-1: nowhere). Stops at ',', '-', the
  * end. */
 struct term {
     char letters[ATTNRUN_MAX_RANK];
@@ -117,7 +120,7 @@ static attn_status add_term(struct reader *r, int op, const struct term *term,
     return ATTNRUN_OK;
 }
 
-/* Without "->": the ellipsis, then the letters that occur once, in order. */
+/* Without "->": the ellipsis, then the labels that occur once, in order. */
 static attn_status implicit_output(struct reader *r)
 {
     TRY(add_ellipsis(r, EINSUM_OUT, r->e->n_ellipsis));

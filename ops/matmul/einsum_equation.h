@@ -6,7 +6,7 @@
 
 enum { EINSUM_OPERANDS = 16, EINSUM_LABELS = 32, EINSUM_OUT = EINSUM_OPERANDS };
 
-/* The dims of "..." are labels 0 … n_ellipsis - 1, letters follow in the order of the
+/* The dims of "..." are labels 0 … n_ellipsis - 1, named labels follow in the order of the
  * text. */
 struct einsum_equation {
     int n_operands, n_labels, n_ellipsis;

@@ -100,7 +100,7 @@ static attn_status fused_matmul_pack(attnrun_pack *pack, int64_t *bytes, void *p
     return attn_gemm_pack_input(pack, 1, args->transB != 0, bytes, packed);
 }
 
-/* Writes the steps that this node asks for; returns how many. */
+/* Writes the epilogue steps of this node; returns how many. */
 static int list_epilogue(const attnrun_step *step, struct attn_epilogue *steps)
 {
     const struct fused_matmul_args *args = step->args;

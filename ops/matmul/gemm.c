@@ -1,4 +1,7 @@
-/* gemm.c - cuts matrix products into tasks by their shapes, and runs a task. */
+/* gemm.c - cuts matrix products into tasks by their shapes, and runs a task; see gemm.h.
+ *
+ * In: m, n, k, strides and batch of a product. Out: blocks of C as tasks, the same for every
+ * number of threads; each goes to the kernel gemm_f32 with its epilogue. */
 #include "gemm.h"
 
 enum {

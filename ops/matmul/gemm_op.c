@@ -57,7 +57,7 @@ struct gemm_state {
     int64_t n; /* elements that a second phase activates */
 };
 
-/* C's dims against the product's, from the right. */
+/* Checks C's dims against those of the product, from the right. */
 static attn_status check_c(const attnrun_step *step, const attnrun_dim *dims)
 {
     const attnrun_type *c = &step->in[2];
@@ -147,7 +147,7 @@ static int list_activation(const struct gemm_args *args, struct attn_epilogue *s
     return 3;
 }
 
-/* The activations that no epilogue has, over a chunk of Y. */
+/* Applies an activation that no epilogue has to a chunk of Y. */
 static void activate(const attnrun_step *step, int64_t task)
 {
     const struct gemm_args *args = step->args;

@@ -13,7 +13,7 @@
 #include "gemm_i8.h"
 #include "shapes.h"
 
-/* Where an operator has its inputs; NOWHERE where it has none. */
+/* Indices of the inputs of an operator; NOWHERE for one that it lacks. */
 enum { A, B, NOWHERE = 1 << 20 };
 struct places {
     int a_scale, b_scale, a_zero, b_zero, bias;

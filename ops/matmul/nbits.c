@@ -1,9 +1,9 @@
-/* nbits.c - see nbits.h. */
+/* nbits.c - weights of 2, 4 or 8 bits: layout, packing and products; see nbits.h. */
 #include "nbits.h"
 
 enum {
     KC = ATTN_GEMM_KC,
-    ROWS = 2 * ATTN_GEMM_MC, /* of A that share the floats of a piece of a panel */
+    ROWS = 2 * ATTN_GEMM_MC, /* of A that share the floats of a part of a panel */
     PANELS = 4,              /* of a task with many rows: their floats stay in L2 */
     PACK_PANELS = 4,         /* of a task that packs */
     TASK_NS = 25000
@@ -12,7 +12,7 @@ enum {
 static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Appends `count` pieces of `bytes` bytes. */
+/* Appends `count` parts of `bytes` bytes. */
 static bool append(int64_t *at, int64_t *end, int64_t count, int64_t bytes)
 {
     int64_t size;

@@ -15,7 +15,7 @@
 
 enum { NBITS_ZERO_ONE, NBITS_ZERO_U8, NBITS_ZERO_F32 };
 
-/* What is packed, as one piece of memory: byte offsets from its start. */
+/* What is packed, as one block of memory: byte offsets from its start. */
 struct attn_nbits_layout {
     int64_t k, n, block, blocks; /* rows that share a scale; of those along k */
     int32_t bits, zeros, by_group, by_table;
@@ -26,7 +26,7 @@ struct attn_nbits_layout {
 /* From k, n, block, bits, zeros, by_group and by_table, which are set; false: overflow.
  */
 bool attn_nbits_layout(const struct attn_kernels *kernels, struct attn_nbits_layout *l);
-/* The parts of packed memory; `zero` for NBITS_ZERO_ONE. */
+/* The arrays in packed memory; `zero` for NBITS_ZERO_ONE. */
 struct attn_nbits attn_nbits_at(const struct attn_nbits_layout *l, const void *packed,
                                 float zero);
 /* Zeros panels [begin, end), whose places and scales are then written one by one. */

@@ -1,4 +1,4 @@
-/* plain.c - matrix products without a tuned kernel, row by row. */
+/* plain.c - matrix products without a tuned kernel, row by row; see plain.h. */
 #include "plain.h"
 
 #include "blas.h"

@@ -1,5 +1,5 @@
 /* plain.h - matrix products of the types that have no tuned kernel: f64, i32, u32, i64,
- * u64. Integers wrap. */
+ * u64. Integers wrap. A task is a row of C, or some rows where OpenBLAS multiplies f64. */
 #ifndef ATTN_PLAIN_H
 #define ATTN_PLAIN_H
 

@@ -76,7 +76,7 @@ static void batch_strides(const attnrun_type *type, int n_batch, int64_t matrix,
     }
 }
 
-/* One matrix B for all of A: the batch becomes more rows. */
+/* One matrix B for all of A: the batch of A becomes more rows of A. */
 static bool merge_rows(struct attn_gemm *g, bool a_dense)
 {
     int64_t rows = g->m;

@@ -1,4 +1,4 @@
-/* ml.c - what the operators of ai.onnx.ml share. */
+/* ml.c - what the operators of ai.onnx.ml share; see ml.h. */
 #include "ml.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* move.h - what the data-movement operators share. */
+/* move.h - what the data-movement operators share: known values of small integer inputs,
+ * indices counted from the end, and plain copies. */
 #ifndef OP_MOVE_H
 #define OP_MOVE_H
 

@@ -1,4 +1,4 @@
-/* view.c - what Reshape, Squeeze, Unsqueeze and Flatten share. */
+/* view.c - what Reshape, Squeeze, Unsqueeze and Flatten share; see view.h. */
 #include "view.h"
 
 attn_status op_view_out(attnrun_step *step, int rank, const attnrun_dim *dims)

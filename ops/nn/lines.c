@@ -1,4 +1,4 @@
-/* lines.c - cuts lines into tasks. */
+/* lines.c - cuts lines into tasks; see lines.h. */
 #include "lines.h"
 
 enum { TASK_ELEMENTS = 16384, LEAST_COLUMNS = 64 };

@@ -7,7 +7,7 @@
 
 /* How a scale or bias of a shape that broadcasts to the normalized dims is read. */
 struct norm_weight {
-    bool present, direct; /* direct: n elements as they are */
+    bool present, direct; /* direct: n elements, read in place */
     int32_t rank;
     int64_t dims[ATTNRUN_MAX_RANK],
         strides[ATTNRUN_MAX_RANK]; /* elements; 0: broadcast */

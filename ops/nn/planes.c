@@ -1,4 +1,5 @@
-/* planes.c - statistics and affine maps of planes, f32 by kernels, f64 plainly. */
+/* planes.c - statistics and affine maps of planes, f32 by kernels, f64 plainly; see
+ * planes.h. */
 #include "planes.h"
 
 attn_status attn_planes_of(const attnrun_step *step, const attnrun_type *type,

@@ -71,7 +71,7 @@ static const float *input_row(const attnrun_step *step, int in, int64_t offset)
     return op_has_in(step, in) ? (const float *)step->x[in].data + offset : NULL;
 }
 
-/* Row `row` of input + skip + bias: where somebody reads it, else in scratch. */
+/* Row `row` of input + skip + bias: in the output that wants it, else in scratch. */
 static const float *sum_row(const attnrun_step *step, int bias_in, int64_t row,
                             float *room)
 {

@@ -1,8 +1,8 @@
 /* qlinear_binary.c - com.microsoft QLinearAdd and QLinearMul: sums and products of real
  * numbers (q - zero) * scale, quantized again; QLinearWhere: one of two.
  *
- * A, B, C   u8 or i8, all three alike; shapes are broadcast. Scales are one f32 number
- * each, zero points likewise, 0 by default
+ * A, B, C   u8 or i8, all three alike; shapes are broadcast
+ * scales    one f32 number each; zero points likewise, 0 by default
  * Add    C = saturate(round((A - a_zero) a_scale / c_scale + …) + c_zero), halves to even
  * Where  Z = condition ? X : Y, brought to Z's scale
  * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */

@@ -1,8 +1,9 @@
-/* gelu.c - the decomposed Gelu and Silu of exporters:
+/* gelu.c - the decomposed Gelu and Silu of exporters, with the factors in any order:
+ *
  *   x * 0.5 * (1 + erf(x / sqrt 2))                         -> Gelu
  *   x * 0.5 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))   -> Gelu, approximate "tanh"
  *   x * sigmoid(x)                                          -> Swish
- * with the factors in any order. */
+ */
 #include "../../runtime/poll.h"
 #include "match.h"
 

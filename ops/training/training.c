@@ -1,4 +1,4 @@
-/* training.c - groups of tensors of an optimizer. */
+/* training.c - groups of tensors of an optimizer; see training.h. */
 #include "training.h"
 
 enum { RATE, COUNT, FIRST };

@@ -1,4 +1,4 @@
-/* bam.h - the parts of BAM: see bam.c. */
+/* bam.h - what bam.c (checks, plan, phases) and bam_run.c (tiles of rows) share. */
 #ifndef ATTN_BAM_H
 #define ATTN_BAM_H
 

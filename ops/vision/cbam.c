@@ -207,7 +207,8 @@ static attn_status plan(attnrun_step *step, struct cbam_state *s)
         op_tasks(
             step, 0, map->batch,
             map_cost((double)(map->channels * map->pixels) / 3 + (double)weights / 8));
-    /* Else a worker finds rows above its own again, that another one may have written. */
+    /* Else a worker would compute rows above its own again, after another worker has
+     * written over them. */
     if (!has_spatial(step) || s->cut.images == 0 || s->spatial.tiles == 1) {
         attnrun_step_inplace(step, 0, X);
         attnrun_step_inplace(step, 0, IDENTITY);

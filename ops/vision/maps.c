@@ -1,4 +1,5 @@
-/* maps.c - checks, pooling, small products and the last pass of gates over maps. */
+/* maps.c - checks, pooling, small products and the last pass of gates over maps; see
+ * maps.h. */
 #include "maps.h"
 #include "../matmul/gemm.h"
 

@@ -69,7 +69,7 @@ struct attn_map_cut {
     int64_t block, blocks; /* channels of a task; tasks of a group */
 };
 /* `weights`: numbers that each image needs beside its own; if these are more, images
- * share them. At most `most` groups. */
+ * share them. There are `most` groups at most. */
 struct attn_map_cut attn_map_cut(const struct attn_map *map, int64_t weights, int most);
 /* Nanoseconds of a task. */
 static inline int64_t map_cost(double ns)

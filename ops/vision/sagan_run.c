@@ -54,7 +54,7 @@ struct room {
 };
 
 /* Up to ROWS channels of a weight at the 4 POOLED pixels behind some keys: pixels, and
- * turned. */
+ * their transpose. */
 static void project_pixels(const attnrun_step *step, const struct room *room, int w,
                            int64_t first, int64_t rows, const float *x, struct part part)
 {
@@ -88,7 +88,7 @@ static void pool_part(const attnrun_step *step, const struct room *room, int w,
         }
 }
 
-/* The same for all keys of a tile, in pieces of POOLED keys at most. */
+/* The same for all keys of a tile, in blocks of POOLED keys at most. */
 static void pool_tile(const attnrun_step *step, const struct room *room, int w,
                       int64_t first, int64_t rows, const float *x, struct part tile,
                       float *out, int64_t row)

@@ -8,8 +8,8 @@
  *
  *     void check_relu_f32(struct check *c)
  *     {
- *         CHECK_SIZES(c, n) {                          0 … 67 and 1000, and all
- * placements const float *x = check_edge_f32(c, n);   inf, NaN, denormals, large, random
+ *         CHECK_SIZES(c, n) {                          0 … 67 and 1000, all placements
+ *             const float *x = check_edge_f32(c, n);   inf, NaN, denormals, large, random
  *             float *y = check_memory(c, n * sizeof *y);
  *             c->k->relu_f32(y, x, n);
  *             for (size_t i = 0; i < n; i++)
@@ -22,8 +22,8 @@
  * Memory comes from check_memory(): it ends right before a page that faults (c->place 0),
  * or starts 4 * c->place bytes behind one, with a pattern around it that is looked at
  * after the case: over- and underruns are found. It lives until the next size or
- * check_again(). Inputs are made read-only by nobody: compare them if a kernel could
- * write there.
+ * check_again(). Inputs are not made read-only: compare them if a kernel could write
+ * there.
  *
  * Usage: kernels [--bench] [--seed N] [--isa NAME] [start of a kernel's name …] */
 #ifndef ATTN_CHECKS_H

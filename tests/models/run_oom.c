@@ -3,11 +3,11 @@
  *
  *     run_oom TRIALS FOLDER...
  *
- * in:  FOLDER/model.onnx and FOLDER/test_data_set_0/input_<i>.pb. The k-th allocation
- * from opening the model to the end of its second run fails, alone and with all behind
- * it, for k = 0, 1, … ; TRIALS of them at most, evenly spread (0: all). out: a line for
- * each model, and one for each kind of failure that is told wrongly; exit code 1 where
- * there is any. */
+ * in:  FOLDER/model.onnx and FOLDER/test_data_set_0/input_<i>.pb. The k-th allocation from
+ *      opening the model to the end of its second run fails, alone and with all behind it,
+ *      for k = 0, 1, … ; TRIALS of them at most, evenly spread (0: all).
+ * out: a line for each model, and one for each kind of failure that is told wrongly; exit
+ *      code 1 where there is any. */
 #include <attnrun.h>
 #include <stdio.h>
 #include <stdlib.h>

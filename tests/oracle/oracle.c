@@ -2,14 +2,14 @@
  *
  *     oracle [--full] [--every N] [--from K] FOLDER...
  *
- * in:  folders in the ONNX backend test form (model.onnx, test_data_set_0/input_<i>.pb),
- * or folders that hold such folders at any depth; of all of them every N-th from the K-th
+ * in:  folders in the ONNX backend test form (model.onnx, test_data_set_0/input_<i>.pb), or
+ *      folders that hold such folders at any depth; of all of them every N-th from the K-th
  * out: a line for each difference, one for the sums; exit code 1 where anything differs
  *
  * Each case runs on each instruction set of this CPU:
- *   - with one thread and memory filled with 0x00, and with four threads and memory
- * filled with 0xff: the bits of all outputs are equal, the bits that pad types below 8
- * bits too;
+ *   - with one thread and memory filled with 0x00, and with four threads and memory filled
+ *     with 0xff: the bits of all outputs are equal, the bits that pad types below 8 bits
+ *     too;
  *   - beside the first instruction set, and without fusion: equal but for 1e-4 of
  *     max(1, max|y|) or one step of the output's type at max|y|, whichever is larger;
  *     integers, bool and strings exactly, but one step behind a quantisation.
