@@ -1,5 +1,8 @@
-/* model_open.c - attnrun_model_open(): file or memory -> scan -> unpack -> graph ->
- * prepare. */
+/* model_open.c - attnrun_model_open(): a file or memory -> scan -> unpack -> graph ->
+ * prepare.
+ *
+ * In: a source of the caller, whose bytes are hostile. Out: a model, or a status with a
+ * sentence and nothing left behind. Large tensor data stays in the mapped file. */
 #include <string.h>
 
 #include "../runtime/abi.h"

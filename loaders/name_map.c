@@ -1,4 +1,5 @@
-/* name_map.c - open addressing with linear probing, at most half full. */
+/* name_map.c - open addressing with linear probing, at most half full; see name_map.h.
+ * Cost: O(1) for a key, amortised. */
 #include "name_map.h"
 
 #include <string.h>

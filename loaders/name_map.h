@@ -1,4 +1,5 @@
-/* name_map.h - from names (or other short keys) to numbers, for the time of loading. */
+/* name_map.h - from names (or other short keys) to numbers, for the time of loading. The keys
+ * belong to the caller and must live as long as the map. */
 #ifndef ATTN_NAME_MAP_H
 #define ATTN_NAME_MAP_H
 

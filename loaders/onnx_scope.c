@@ -1,5 +1,7 @@
 /* onnx_scope.c - names: which value a name means where, and how values reach subgraphs.
- */
+ *
+ * In: a name and the scope (onnx_load.h) that reads it. Out: a value of that scope's graph;
+ * for a name of a graph around, a capture is made in every graph in between. */
 #include <string.h>
 
 #include "onnx_load.h"

@@ -1,5 +1,6 @@
 /* onnx_type.c - TypeProto to attnrun_type: tensors, sequences and optionals of tensors,
- * maps and sequences of maps. */
+ * maps and sequences of maps. In: an unpacked message. Out: kind, dtype and dims, of which
+ * names become symbols of the model; deeper nesting is refused. */
 #include <string.h>
 
 #include "onnx_load.h"

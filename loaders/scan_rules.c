@@ -1,4 +1,4 @@
-/* scan_rules.c - the limits of single fields of the schema, as rows. */
+/* scan_rules.c - the limits of single fields of the schema, as rows; see scan_rules.h. */
 #include "scan_rules.h"
 
 #include <stddef.h>

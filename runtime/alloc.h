@@ -1,5 +1,5 @@
-/* alloc.h - the one way to memory: the caller's allocator (or malloc) behind a budget,
- * with categories and counters; and a pool for things that die together. */
+/* alloc.h - the one way to memory: the caller's allocator (or malloc) behind a budget, with
+ * categories and counters; and a pool for allocations that are freed together. */
 #ifndef ATTN_ALLOC_H
 #define ATTN_ALLOC_H
 

@@ -1,5 +1,5 @@
-/* checked.h - arithmetic on sizes that come from a file or a caller. Every function
- * returns false instead of wrapping; grep for a raw '*' on dims finds a bug. */
+/* checked.h - arithmetic on sizes that come from a file or a caller. In: two sizes. Out: their
+ * sum, difference or product, or false instead of wrapping. A raw '*' on dims is a bug. */
 #ifndef ATTN_CHECKED_H
 #define ATTN_CHECKED_H
 

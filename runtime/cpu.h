@@ -1,4 +1,5 @@
-/* cpu.h - what this CPU can do, asked once. */
+/* cpu.h - what this CPU can do, asked once: the largest instruction set that has kernels
+ * here, and its products of bytes. */
 #ifndef ATTN_CPU_H
 #define ATTN_CPU_H
 

@@ -1,4 +1,4 @@
-/* dtype.h - sizes and groups of element types. */
+/* dtype.h - element types: sizes, groups, and conversions of the small floats. */
 #ifndef ATTN_DTYPE_H
 #define ATTN_DTYPE_H
 

@@ -1,4 +1,4 @@
-/* fold.h - constants computed at load, and their end. */
+/* fold.h - constants computed at load, and their release once only packing has read them. */
 #ifndef ATTN_FOLD_H
 #define ATTN_FOLD_H
 

@@ -1,4 +1,5 @@
-/* heap.c - blocks of the side heap. */
+/* heap.c - blocks of the side heap; see heap.h. In: a list and a size. Out: memory behind the
+ * budget, counted for the run; releasing a list frees all of its blocks. */
 #include "heap.h"
 
 #include "checked.h"

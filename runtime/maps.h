@@ -1,4 +1,5 @@
-/* maps.h - values that are maps, or sequences of maps. */
+/* maps.h - values that are maps, or sequences of maps: their two columns, and checks of what
+ * a caller gives. */
 #ifndef ATTN_MAPS_H
 #define ATTN_MAPS_H
 

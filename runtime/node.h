@@ -1,4 +1,4 @@
-/* node.h - checks of a node's operands against its row. */
+/* node.h - checks of a node's operands against its row, and which of them are promoted. */
 #ifndef ATTN_NODE_H
 #define ATTN_NODE_H
 

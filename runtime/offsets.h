@@ -1,4 +1,5 @@
-/* offsets.h - where in the arena each block goes. */
+/* offsets.h - where in the arena each block goes. In: bytes and lives of blocks. Out: offsets,
+ * and the lower bound that no placement can beat. */
 #ifndef ATTN_OFFSETS_H
 #define ATTN_OFFSETS_H
 

@@ -1,4 +1,4 @@
-/* own.c - looks at strings, sequences and optionals of a caller, and copies them. */
+/* own.c - checks strings, sequences and optionals of a caller, and copies them; see own.h. */
 #include "own.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* own.h - what a caller's values hold besides numbers (strings, the elements of sequences
- * and optionals): looked at before a run, and copied where an output may show it. */
+ * and optionals): checked before a run, and copied where an output may refer to it. */
 #ifndef ATTN_OWN_H
 #define ATTN_OWN_H
 

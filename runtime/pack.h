@@ -1,4 +1,5 @@
-/* pack.h - constant weights in the form that kernels read, made once for a model. */
+/* pack.h - constant weights in the form that kernels read, made once for a model. In: a model
+ * with its mapped files. Out: one block of packed weights, which all contexts share. */
 #ifndef ATTN_PACK_H
 #define ATTN_PACK_H
 

@@ -1,4 +1,4 @@
-/* promote.h - f16 and bf16 as types of storage. */
+/* promote.h - f16 and bf16 as types of storage: their regions compute in f32. */
 #ifndef ATTN_PROMOTE_H
 #define ATTN_PROMOTE_H
 

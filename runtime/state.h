@@ -1,4 +1,5 @@
-/* state.h - tensors that a context carries from one run to the next. */
+/* state.h - tensors that a context carries from one run to the next: an output of the model
+ * that is an input of the next run, such as a cache of keys or values. */
 #ifndef ATTN_STATE_H
 #define ATTN_STATE_H
 

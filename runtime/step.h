@@ -1,5 +1,6 @@
 /* step.h - a step inside the runtime: the public step with what infer() stated beside it.
- * Used at load (symbolic dims), in plans (constant dims) and for late steps at run. */
+ * Used at load (symbolic dims), in plans (constant dims) and for dynamic-shape steps at
+ * run, which are called `late` here. */
 #ifndef ATTN_STEP_H
 #define ATTN_STEP_H
 

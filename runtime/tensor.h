@@ -1,4 +1,4 @@
-/* tensor.h - views and what can be asked of them. */
+/* tensor.h - views: dtype bytes, counts, strides, whether they are dense, and copies. */
 #ifndef ATTN_TENSOR_H
 #define ATTN_TENSOR_H
 

@@ -1,5 +1,5 @@
-/* control.h - what If, Loop, Scan and SequenceMap share: limits, merged types, and values
- * that travel from one turn to the next. */
+/* control.h - what If, Loop, Scan and SequenceMap share: limits, the common type of two
+ * values, values that travel from one turn to the next, and results that are stacked. */
 #ifndef OP_CONTROL_H
 #define OP_CONTROL_H
 

@@ -1,5 +1,5 @@
-/* elementwise.h - what the files of this folder share: loops by dtype, and their infer.
- */
+/* elementwise.h - what the files of this folder share: loops by dtype, and their infer. In:
+ * operands that broadcast. Out: a result of the broadcast shape; tasks are runs of elements. */
 #ifndef ATTN_ELEMENTWISE_H
 #define ATTN_ELEMENTWISE_H
 

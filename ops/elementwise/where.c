@@ -1,6 +1,8 @@
 /* where.c - Where: y = condition ? a : b, element by element with numpy broadcasting.
  *
- * condition  b8; a, b of any one dtype of whole bytes
+ * condition  b8
+ * a, b       of any one dtype of whole bytes
+ * y          of that dtype, the broadcast shape
  * Source: ONNX Where-9, 16. */
 #include "elementwise.h"
 

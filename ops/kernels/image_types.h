@@ -1,4 +1,5 @@
-/* image_types.h - structs that the kernels of image.def take. */
+/* image_types.h - structs that the kernels of image.def take: operands as pointers, sizes and
+ * strides in elements; each says what the kernel computes. */
 #ifndef ATTN_IMAGE_TYPES_H
 #define ATTN_IMAGE_TYPES_H
 

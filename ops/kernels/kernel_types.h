@@ -1,4 +1,5 @@
-/* kernel_types.h - structs that kernels take. */
+/* kernel_types.h - structs that kernels take: operands as pointers, sizes and strides in
+ * elements; each says what the kernel computes. No shapes, no nodes. */
 #ifndef ATTN_KERNEL_TYPES_H
 #define ATTN_KERNEL_TYPES_H
 

@@ -1,4 +1,5 @@
-/* combine.h - the reductions of the scatter operators, for each element type. */
+/* combine.h - the reductions of the scatter operators: y[i] = y[i] op x[i], for each element
+ * type. */
 #ifndef OP_COMBINE_H
 #define OP_COMBINE_H
 

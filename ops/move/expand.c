@@ -1,5 +1,9 @@
-/* expand.c - Expand: numpy broadcasting of x to `shape` (both ways: an extent of 1 in
- * shape keeps x's).  Source: ONNX Expand-8. */
+/* expand.c - Expand: numpy broadcasting of x.
+ *
+ * x       any shape
+ * shape   i64 (rank); both ways: an extent of 1 in it keeps x's
+ * y       the broadcast shape
+ * Source: ONNX Expand-8. */
 #include "move.h"
 
 static attn_status expand_plan(attnrun_step *step)

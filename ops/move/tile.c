@@ -1,7 +1,8 @@
 /* tile.c - Tile: repeats x along its axes.
  *
- * repeats        one count per axis (from 6)
- * tiles, axis    one count and one axis (1)
+ * x            any shape; y: each extent times its count
+ * repeats      one count per axis (from 6)
+ * tiles, axis  one count and one axis (1)
  * Source: ONNX Tile-1, 6. */
 #include "move.h"
 

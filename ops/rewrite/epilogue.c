@@ -1,4 +1,5 @@
-/* epilogue.c - activations that a product or a convolution can apply on the way out. */
+/* epilogue.c - activations that a product or a convolution can apply on the way out; see
+ * epilogue.h. */
 #include "epilogue.h"
 
 static bool match_clip(const struct attn_graph *graph, const struct attn_node *node,

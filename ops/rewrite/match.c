@@ -1,4 +1,4 @@
-/* match.c - small questions that rewrite passes ask about a graph. */
+/* match.c - small questions that rewrite passes ask about a graph; see match.h. */
 #include "match.h"
 
 #include "../../runtime/dtype.h"

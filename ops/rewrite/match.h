@@ -1,4 +1,6 @@
-/* match.h - small questions that rewrite passes ask about a graph. */
+/* match.h - small questions that rewrite passes ask about a graph: which node gives a value,
+ * which one alone reads it, whether it is a constant of a certain form; and the edits that
+ * several passes make. */
 #ifndef ATTN_MATCH_H
 #define ATTN_MATCH_H
 

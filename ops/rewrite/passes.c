@@ -1,4 +1,5 @@
-/* passes.c - the rewrite passes in the order in which they run. */
+/* passes.c - the rewrite passes in the order in which they run: what simplifies the graph,
+ * then what recognises larger operators, then epilogues, which take what is left. */
 #include "../../runtime/graph.h"
 
 extern const struct attn_pass attn_pass_attention, attn_pass_attention_heads,

@@ -1,6 +1,9 @@
-/* concat_from_sequence.c - ConcatFromSequence: joins the tensors of a list along an axis,
- * or, with new_axis 1, stacks them along a new one.  Source: ONNX ConcatFromSequence-11.
- */
+/* concat_from_sequence.c - ConcatFromSequence: joins the tensors of a list.
+ *
+ * list      of tensors with equal dims but that of the axis
+ * axis      along which they are joined
+ * new_axis  1: they are stacked along a new axis instead
+ * Source: ONNX ConcatFromSequence-11. */
 #include "values.h"
 
 struct concat_args {

@@ -1,4 +1,8 @@
-/* bench.c - attnrun bench: time and memory of a model. */
+/* bench.c - attnrun bench: time and memory of a model.
+ *
+ * In: a model and its inputs (files, or made up). Out: times of loading, packing, the first
+ * run and those after it (min, median), and bytes of weights, arena and the process; as text
+ * or with --json. */
 #include <inttypes.h>
 
 #include "job.h"

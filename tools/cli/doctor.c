@@ -1,4 +1,5 @@
-/* doctor.c - attnrun doctor: what attnrun found on this machine. */
+/* doctor.c - attnrun doctor: what attnrun found on this machine: version, CPU, instruction
+ * set, threads; with --bench also what it can do at best (measure.h). */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <unistd.h>

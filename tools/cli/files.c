@@ -1,4 +1,4 @@
-/* files.c - files of tensors in any of the formats that the command line reads. */
+/* files.c - files of tensors in any of the formats that the command line reads; see files.h. */
 #include <ctype.h>
 #include <dirent.h>
 #include <fnmatch.h>

@@ -1,4 +1,5 @@
-/* files.h - files of tensors in any of the formats that the command line reads. */
+/* files.h - files of tensors as the command line reads and names them: serialized messages of
+ * test data, names of values made safe as names of files, and lists of a folder. */
 #ifndef TOOL_FILES_H
 #define TOOL_FILES_H
 

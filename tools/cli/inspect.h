@@ -1,4 +1,5 @@
-/* inspect.h - what attnrun inspect gathers and how it is shown. */
+/* inspect.h - what attnrun inspect gathers of a model (inspect.c), and the two forms in which
+ * it is shown: for people (inspect_print.c) and as JSON (inspect_json.c). */
 #ifndef TOOL_INSPECT_H
 #define TOOL_INSPECT_H
 

@@ -1,4 +1,4 @@
-/* inspect_json.c - attnrun inspect for programs. */
+/* inspect_json.c - attnrun inspect --json: what inspect.c gathered, as one JSON object. */
 
 #include "inspect.h"
 

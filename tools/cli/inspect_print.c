@@ -1,4 +1,4 @@
-/* inspect_print.c - attnrun inspect for people. */
+/* inspect_print.c - attnrun inspect as text: what inspect.c gathered, for people. */
 #include <inttypes.h>
 
 #include "inspect.h"

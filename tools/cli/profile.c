@@ -1,4 +1,5 @@
-/* profile.c - time of each operator in a run, summed by operator type. */
+/* profile.c - time of each operator in a run, summed by operator type; see profile.h. In: the
+ * steps of a run as they end. Out: a table, the largest sum first, or JSON. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

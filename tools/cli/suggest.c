@@ -1,4 +1,5 @@
-/* suggest.c - "did you mean": the nearest word by edit distance. */
+/* suggest.c - "did you mean": in: a word and the words that exist; out: the nearest one by
+ * edit distance, or none where all are far. */
 #include <string.h>
 
 #include "cli.h"

@@ -1,4 +1,4 @@
-/* text.c - quantities as people read them. */
+/* text.c - quantities as people read them: bytes, times and counts with their units. */
 #include <inttypes.h>
 #include <string.h>
 

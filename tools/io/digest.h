@@ -1,4 +1,4 @@
-/* digest.h - XXH64: a short name for the bytes of an output. */
+/* digest.h - XXH64: 64 bits of any bytes, a short name for an output. Not for security. */
 #ifndef TOOL_DIGEST_H
 #define TOOL_DIGEST_H
 

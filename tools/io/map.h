@@ -1,4 +1,4 @@
-/* map.h - maps as the tools read and compare them. */
+/* map.h - maps as the tools read and compare them: two columns, keys and values. */
 #ifndef TOOL_MAP_H
 #define TOOL_MAP_H
 
