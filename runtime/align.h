@@ -2,7 +2,7 @@
  * elements.
  *
  * A file puts tensor data at any byte. The loader leaves large data where it is, so that
- * opening a model copies nothing; who reads elements gets them aligned: folding and
+ * opening a model copies nothing; code that reads elements gets them aligned: folding and
  * packing from copies that end with them, the steps of a run from one copy that the first
  * context makes of what is still read then. */
 #ifndef ATTN_ALIGN_H

@@ -1,7 +1,7 @@
 /* append.c - which states a plan appends in place. The output of a state then shows the
  * state's own memory, in which the input already is: the step that makes it writes only
  * what is new. That needs a producer that says so (attnrun_step_append), readers that
- * take the strides of a buffer with room in it, and nobody who reads the input later. */
+ * take the strides of a buffer with room in it, and no later reader of the input. */
 #include "frame.h"
 #include "plan.h"
 #include "state.h"

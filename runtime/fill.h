@@ -4,7 +4,7 @@
  * out: the arena before a run, and each step's outputs and scratch before the step, hold
  *      that byte
  *
- * Two runs with different bytes give the same results where nothing reads what nobody
+ * Two runs with different bytes give the same results where nothing reads what no step
  * wrote. Outputs that share memory with an input (views, in-place results, appended
  * states) are left as they are. */
 #ifndef ATTN_FILL_H

@@ -3,7 +3,7 @@
  * In: a graph in order whose nodes have their operator rows; types of inputs and constants;
  * what the file declares of other values. Out: a type for each value, the elements of small
  * integer tensors where they are known, nodes with constant inputs computed and taken out
- * (fold.c), nodes that nobody reads taken out.
+ * (fold.c), nodes without a reader taken out.
  *
  *   x f32[B,S,64] ──Shape──▶ s i64[3]      ──Gather(1)──▶ n i64[]    ──Concat──▶ …
  *                            known {B,S,64}               known {S}

@@ -2,7 +2,7 @@
  *
  * Pages of a mapped file are given back as soon as a node has packed them: otherwise the
  * peak would be twice the weights. Large constants go first, while little is packed yet,
- * so that the peak is hardly more than what stays. Pages that somebody reads later (an
+ * so that the peak is hardly more than what stays. Pages that are read later (an
  * embedding that is the last layer's weight too) come back from the file by themselves.
  */
 #include "pack.h"

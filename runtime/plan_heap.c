@@ -1,6 +1,6 @@
 /* plan_heap.c - the most that a run takes from the side heap, as far as a plan knows it:
- * what operators state for outputs whose sizes depend on data, scratch of late steps, and
- * what subgraphs need. */
+ * what operators state for outputs whose sizes depend on data, scratch of dynamic-shape
+ * steps, and what subgraphs need. */
 #include "frame.h"
 
 /* What the step keeps for its outputs: true where a bound is known. */

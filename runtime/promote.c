@@ -10,7 +10,7 @@
  * A value that a computing node gives has an f32 twin (x', y' above). The nodes behind it that
  * only move elements take the twin too, and a Cast of the file between the types falls out, so
  * a region has casts at its borders alone: at inputs and outputs of the graph, at subgraphs, at
- * operators that ask for the narrow type. What is stored is rounded once, at the end.
+ * operators whose row takes the narrow type. What is stored is rounded once, at the end.
  *
  * A constant operand keeps its type where the operator's row says that it reads such storage
  * (attnrun_op_def.storage_in: the weights of matrix products). Others are cast, and the cast is

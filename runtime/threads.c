@@ -3,7 +3,7 @@
  * A loop is opened by setting GATE_OPEN in `gate` after its description is written. A
  * worker joins by counting itself into an open gate, takes ranges from `next` until none
  * is left, large ones first, and counts itself out. The caller works too; then it closes
- * the gate and waits only for those who joined: a worker that wakes late finds the gate
+ * the gate and waits only for those that joined: a worker that wakes too late finds the gate
  * closed and costs nothing. Idle workers watch `signal` for SPIN_NS, then sleep on it
  * (futex). */
 #include "threads.h"

@@ -5,7 +5,7 @@
  * lane.
  *
  * Tiles are MR keys by NR queries, then MR queries by NR elements of the values; what a
- * tile needs soon is asked for while the one before it is computed. */
+ * tile reads is prefetched while the one before it is computed. */
 #include "lanes.h"
 #include "outer.h"
 #include "softmax.h"

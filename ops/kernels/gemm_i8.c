@@ -8,7 +8,7 @@
  *
  * B is in panels of NR columns; a word of 4 bytes holds 4 rows of one column. Loops:
  * blocks of K, panels, tiles of MR rows. A block of A is copied: padded to whole words,
- * shifted, and where there is no product of bytes (vpdpbusd) widened to pairs of i16,
+ * shifted, and where there is no product of bytes (vpdpbusd) promoted to pairs of i16,
  * rows 0 and 2 of a word apart from 1 and 3, for pmaddwd.
  *
  * MR x NR: 8 x 32 (AVX-512), 6 or 4 x 16 (AVX2 with and without VNNI), 4 x 8 (base).

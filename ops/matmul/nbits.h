@@ -6,7 +6,7 @@
  *   run:    attn_nbits_run() does the tasks of work's range
  *
  * Up to ATTN_NBITS_ROWS rows of A: nbits_rows_f32 reads the weights once. More rows, or
- * rows with blocks of their own (g_idx): pieces of panels become floats in scratch, on
+ * rows with blocks of their own (g_idx): parts of panels become floats in scratch, on
  * their way into cache, and are multiplied by gemm_f32. */
 #ifndef ATTN_NBITS_H
 #define ATTN_NBITS_H

@@ -1,6 +1,6 @@
 /* compress.c - Compress: the slices along `axis` where condition is true; without an
  * axis, of the flattened input. A shorter condition stands for false behind its end.
- * Late. Source: ONNX Compress-9. */
+ * A dynamic-shape step. Source: ONNX Compress-9. */
 #include "move.h"
 
 struct compress_args {

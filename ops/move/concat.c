@@ -1,7 +1,7 @@
 /* concat.c - Concat: joins tensors along one axis. All other dims must be equal.
  *
  * axis   1 by default up to 3, required from 4
- * Tasks are pieces of 64 KiB of what is written; the first input is not copied where the
+ * Tasks are blocks of 64 KiB of what is written; the first input is not copied where the
  * plan has the result behind it.  Source: ONNX Concat-1, 4. */
 #include "move.h"
 

@@ -1,4 +1,5 @@
-/* unique.c - Unique: the different elements, or slices along `axis`, of x. Late.
+/* unique.c - Unique: the different elements, or slices along `axis`, of x. A
+ * dynamic-shape step.
  *
  * Y                 sorted (default), or in order of first occurrence
  * indices           where in x each of Y occurs first

@@ -1,4 +1,4 @@
-/* elementwise_chain.c - elementwise nodes on f32 whose results nobody else reads become
+/* elementwise_chain.c - elementwise nodes on f32 whose results no other node reads become
  * one FusedElementwise, which goes over its operands once.
  *
  * The nodes of a chain have provably equal output dims; their other operands may be of

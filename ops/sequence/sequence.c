@@ -1,5 +1,6 @@
 /* sequence.c - SequenceConstruct, -Empty, -At, -Insert, -Erase, -Length: lists of tensors
- * of one dtype. Values are immutable, so what a result holds is copied; all are late.
+ * of one dtype. Values are immutable, so what a result holds is copied; all are
+ * dynamic-shape steps.
  *
  * position   one i32 or i64; negative counts from the end; E_RANGE outside
  * Source: ONNX Sequence*-11. */

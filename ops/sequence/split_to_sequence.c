@@ -1,7 +1,7 @@
-/* split_to_sequence.c - SplitToSequence: the pieces of a tensor along an axis, as a list.
+/* split_to_sequence.c - SplitToSequence: the segments of a tensor along an axis, as a list.
  *
- * split      a scalar: pieces of that extent, the last one smaller; a list: the extents;
- *            absent: pieces of 1, without the axis where keepdims is 0
+ * split      a scalar: segments of that extent, the last one smaller; a list: the extents;
+ *            absent: segments of 1, without the axis where keepdims is 0
  * axis       0 by default
  * Source: ONNX SplitToSequence-11. */
 #include "values.h"

@@ -1,5 +1,5 @@
-/* make_up.c - inputs that nobody gave, so that a model of its kind runs: token ids within
- * the table that they index, masks of ones, positions in order, lengths, an empty past,
+/* make_up.c - inputs that were not given, made up so that a model of its kind runs: token
+ * ids within the table that they index, masks of ones, positions in order, lengths, an empty past,
  * images and other numbers from a normal distribution. The same seed gives the same
  * values. */
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 /* measure.c - the fp32 peak and the read bandwidth of this machine.
  *
- * Each thread works off small pieces and counts them by windows of time that are the same
+ * Each thread works off small blocks and counts them by windows of time that are the same
  * for all threads; the rates of one window add up, and the best window is the result. So
- * nobody waits for anybody, and what else runs on the machine costs windows only.
+ * no thread waits for another, and what else runs on the machine costs windows only.
  *
  * The peak is the better of two loops: chains of multiply-adds, and as many separate
  * multiplications and additions, which some CPUs do beside each other at the same rate.

@@ -1,5 +1,5 @@
 /* digest.c - XXH64 as its specification defines it: four lanes of 32-byte stripes, then
- * the rest in pieces of 8, 4 and 1. Little-endian. */
+ * the rest in steps of 8, 4 and 1. Little-endian. */
 #include <string.h>
 
 #include "digest.h"

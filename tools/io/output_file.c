@@ -4,7 +4,7 @@
  * What is at the path decides: a regular file is replaced by a temporary one beside it, a
  * symbolic link is followed to what it names, and what is neither file nor folder is
  * opened and written. The name of a temporary file is random, so that one left behind by
- * a killed process is in nobody's way. */
+ * a killed process is in no other's way. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
