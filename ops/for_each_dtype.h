@@ -8,7 +8,6 @@
  *   T_FLOAT, T_SIGNED, T_IS_F32, T_IS_BOOL   0 or 1
  *   W          the type to compute in        T; integers: unsigned, at least 32 bits, so
  *                                            that overflow wraps instead of being undefined
- *   T_DTYPE                                  ATTNRUN_F32 …
  *
  * Define FOR_EACH_TEMPLATE and any of FOR_EACH_FLOAT, FOR_EACH_SINT, FOR_EACH_UINT,
  * FOR_EACH_BOOL to 1 before; all are undefined at the end. No include guard. */
@@ -25,7 +24,6 @@
 #define W         float
 #define T_SUFFIX  f32
 #define T_IS_F32  1
-#define T_DTYPE   ATTNRUN_F32
 #define M(name)   name##f
 #include FOR_EACH_TEMPLATE
 #undef T_IS_F32
@@ -33,18 +31,15 @@
 #undef T
 #undef W
 #undef T_SUFFIX
-#undef T_DTYPE
 #undef M
 #define T        double
 #define W        double
 #define T_SUFFIX f64
-#define T_DTYPE  ATTNRUN_F64
 #define M(name)  name
 #include FOR_EACH_TEMPLATE
 #undef T
 #undef W
 #undef T_SUFFIX
-#undef T_DTYPE
 #undef M
 #undef T_FLOAT
 #undef T_SIGNED
@@ -61,35 +56,27 @@
 #define T        int8_t
 #define W        uint32_t
 #define T_SUFFIX i8
-#define T_DTYPE  ATTNRUN_I8
 #include FOR_EACH_TEMPLATE
 #undef T
 #undef T_SUFFIX
-#undef T_DTYPE
 #define T        int16_t
 #define T_SUFFIX i16
-#define T_DTYPE  ATTNRUN_I16
 #include FOR_EACH_TEMPLATE
 #undef T
 #undef T_SUFFIX
-#undef T_DTYPE
 #define T        int32_t
 #define T_SUFFIX i32
-#define T_DTYPE  ATTNRUN_I32
 #include FOR_EACH_TEMPLATE
 #undef T
 #undef W
 #undef T_SUFFIX
-#undef T_DTYPE
 #define T        int64_t
 #define W        uint64_t
 #define T_SUFFIX i64
-#define T_DTYPE  ATTNRUN_I64
 #include FOR_EACH_TEMPLATE
 #undef T
 #undef W
 #undef T_SUFFIX
-#undef T_DTYPE
 #undef T_SIGNED
 #endif
 
@@ -98,35 +85,27 @@
 #define W        uint32_t
 #define T        uint8_t
 #define T_SUFFIX u8
-#define T_DTYPE  ATTNRUN_U8
 #include FOR_EACH_TEMPLATE
 #undef T
 #undef T_SUFFIX
-#undef T_DTYPE
 #define T        uint16_t
 #define T_SUFFIX u16
-#define T_DTYPE  ATTNRUN_U16
 #include FOR_EACH_TEMPLATE
 #undef T
 #undef T_SUFFIX
-#undef T_DTYPE
 #define T        uint32_t
 #define T_SUFFIX u32
-#define T_DTYPE  ATTNRUN_U32
 #include FOR_EACH_TEMPLATE
 #undef T
 #undef W
 #undef T_SUFFIX
-#undef T_DTYPE
 #define T        uint64_t
 #define W        uint64_t
 #define T_SUFFIX u64
-#define T_DTYPE  ATTNRUN_U64
 #include FOR_EACH_TEMPLATE
 #undef T
 #undef W
 #undef T_SUFFIX
-#undef T_DTYPE
 #endif
 #undef T_IS_BOOL
 #define T_IS_BOOL 1
@@ -134,12 +113,10 @@
 #define T        uint8_t
 #define W        uint32_t
 #define T_SUFFIX b8
-#define T_DTYPE  ATTNRUN_BOOL
 #include FOR_EACH_TEMPLATE
 #undef T
 #undef W
 #undef T_SUFFIX
-#undef T_DTYPE
 #endif
 #undef T_IS_BOOL
 #undef T_IS_F32

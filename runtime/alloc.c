@@ -364,11 +364,3 @@ void attn_pool_move(struct attn_pool *to, struct attn_pool *from)
     to->last = from->last;
     from->last = NULL;
 }
-
-int64_t attn_pool_bytes(const struct attn_pool *pool)
-{
-    int64_t bytes = 0;
-    for (const struct attn_pool_block *b = pool->last; b != NULL; b = b->before)
-        bytes += b->bytes + POOL_HEADER;
-    return bytes;
-}

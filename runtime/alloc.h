@@ -65,6 +65,5 @@ attn_status attn_pool_grow(struct attn_pool *pool, void **items, int64_t *capaci
 void attn_pool_free(struct attn_pool *pool);
 /* All blocks of `from` become those of `to`, whose own are freed. */
 void attn_pool_move(struct attn_pool *to, struct attn_pool *from);
-int64_t attn_pool_bytes(const struct attn_pool *pool);
 
 #endif

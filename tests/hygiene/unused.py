@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Functions and macros of runtime/, ops/ and loaders/ that nothing uses. What only tests use
+is unused: a helper of tests lies with them.
+
+usage: unused.py ROOT
+
+A name counts as used where the sources have it more often than its declaration, definition,
+#define and #undef do. Names that a macro pastes together (attn_binary_##name) are not looked
+at, and neither is the public header.
+"""
+import collections
+import os
+import re
+import sys
+
+from files import text_of, walk
+
+LAYERS = ("runtime/", "ops/", "loaders/")
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+# A declaration or definition at the start of a line: its last word before the bracket. Words
+# that begin with a capital letter are macros that make definitions.
+FUNCTION = re.compile(r"^[a-z][\w \t\n*]*?\b([a-z]\w*)\(", re.MULTILINE)
+MACRO = re.compile(r"^[ \t]*#[ \t]*(?:define|undef)[ \t]+(\w+)", re.MULTILINE)
+PASTING = re.compile(r"^[ \t]*#[ \t]*define[ \t]+\w+\(([^)]*)\)((?:[^\n]*\\\n)*[^\n]*)",
+                     re.MULTILINE)
+PASTED = re.compile(r"\w+(?:[ \t]*##[ \t]*\w+)+")
+KEYWORDS = {"if", "for", "while", "switch", "return", "sizeof"}
+
+
+def sources(root):
+    """{path: text without comments}"""
+    return {path: COMMENT.sub(" ", text_of(root, path))
+            for path in walk(root, (".c", ".h", ".def")) if path.startswith(LAYERS)}
+
+
+def made(texts):
+    """{name: times that it is declared, defined or undefined}"""
+    found = collections.Counter()
+    for path, text in texts.items():
+        if os.path.basename(path) == "attnrun.h":
+            continue
+        for name in FUNCTION.findall(text):
+            found[name] += name not in KEYWORDS
+        found.update(name for name in MACRO.findall(text)
+                     if not name.startswith("_") and not name.endswith("_H"))
+    return found
+
+
+def pasted(texts):
+    """Expressions for the names that macros paste together: those that begin with a literal,
+    and those that end with one, whose first group is the argument before it."""
+    begins, ends = {r"(?!)"}, {r"(?!)"}
+    for text in texts.values():
+        for parameters, body in PASTING.findall(text):
+            names = {word.strip() for word in parameters.split(",")}
+            for paste in PASTED.findall(body):
+                parts = [part.strip() for part in paste.split("##")]
+                if parts[0] not in names:
+                    begins.add("".join(r"\w+" if part in names else re.escape(part)
+                                       for part in parts))
+                elif len(parts) == 2 and parts[1] not in names:
+                    ends.add(re.escape(parts[1]))
+    return re.compile("|".join(sorted(begins))), re.compile(f"(\\w+)(?:{'|'.join(sorted(ends))})")
+
+
+def unused(texts):
+    words = collections.Counter()
+    for text in texts.values():
+        words.update(re.findall(r"\w+", text))
+    begins, ends = pasted(texts)
+    arguments = {word for text in texts.values()
+                 for word in re.findall(r"[(,]\s*(\w+)\s*(?=[,)])", text)}
+
+    def is_pasted(name):
+        end = ends.fullmatch(name)
+        return begins.fullmatch(name) or (end and end.group(1) in arguments)
+
+    return sorted(name for name, times in made(texts).items()
+                  if 0 < words[name] <= times and not is_pasted(name))
+
+
+def main():
+    found = unused(sources(sys.argv[1]))
+    for name in found:
+        print(f"{name}: nothing uses it")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
