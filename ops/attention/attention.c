@@ -160,7 +160,7 @@ static attn_status check_operands(const attnrun_step *step, const struct operand
         TRY(op_need_dim(step, LENS, 0, q->batch, "the batch"));
         if (op_has_in(step, PAST_K))
             return op_fail_input(step, LENS, ATTNRUN_E_INPUT,
-                                 "not together with past_key");
+                                 "expected none beside past_key");
     }
     return ATTNRUN_OK;
 }
@@ -294,7 +294,8 @@ static attn_status plan(attnrun_step *step, const struct operand *q,
     TRY(step->in[Q].dtype == ATTNRUN_F64 ? attn_doubles_plan(step, s)
                                          : attn_sdpa_plan(step, s));
     if (!op_has_out(step, Y) && op_has_out(step, SCORES))
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "qk_matmul_output without Y");
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "qk_matmul_output is an output, but Y is not");
     op_tasks(step, 0, op_has_out(step, Y) ? s->n_tasks : 0, s->task_cost);
     if (op_has_out(step, PRESENT_K) || op_has_out(step, PRESENT_V)) {
         int64_t copied =

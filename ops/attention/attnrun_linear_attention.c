@@ -209,8 +209,9 @@ static attn_status check_modes(const attnrun_step *step)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "a past state needs is_causal 1: all keys are seen at once here");
     if (args->feature_map_k == MAP_SOFTMAX && args->heads.is_causal != 0)
-        return op_fail(step, ATTNRUN_E_ATTR,
-                       "feature_map_k softmax_n is over all keys: not with is_causal 1");
+        return op_fail(
+            step, ATTNRUN_E_ATTR,
+            "feature_map_k is softmax_n, which takes all keys, but is_causal is 1");
     if (args->feature_map_k == MAP_SOFTMAX && present)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "feature_map_k softmax_n has no state to go on from: present_kv "

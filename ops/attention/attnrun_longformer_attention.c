@@ -57,7 +57,7 @@ static attn_status check_projected(const attnrun_step *step, const struct attn_q
         const int in = QG + i;
         if (!op_has_in(step, in))
             return op_fail(step, ATTNRUN_E_INPUT,
-                           "Qg, Kg and Vg are needed together, one is missing");
+                           "Qg, Kg and Vg go together, but one is missing");
         TRY(op_need_rank_between(step, in, 3, 4));
         if (!op_rank_known(step, in) || shape->rank < 0)
             continue;
@@ -84,7 +84,7 @@ static attn_status check_weights(const attnrun_step *step, const struct attn_qkv
     for (int in = X; in <= WV; in++)
         if (!op_has_in(step, in))
             return op_fail(step, ATTNRUN_E_INPUT,
-                           "X, Wqg, Wkg and Wvg are needed together, one is missing");
+                           "X, Wqg, Wkg and Wvg go together, but one is missing");
     TRY(op_need_rank(step, X, 3));
     if (op_rank_known(step, X)) {
         TRY(op_need_dim(step, X, 0, shape->batch, "the batch"));
@@ -116,9 +116,10 @@ static attn_status check_globals(const attnrun_step *step, const struct attn_qkv
     const bool projected = has_any(step, QG, VG), weights = has_any(step, X, BV);
     if (projected && weights)
         return op_fail(step, ATTNRUN_E_INPUT,
-                       "global projections both as Qg, Kg, Vg and as X with weights");
+                       "the global projections are given both as Qg, Kg, Vg and as X "
+                       "with weights");
     if (op_has_in(step, GLOBAL_MASK) && args->heads.is_causal)
-        return op_fail(step, ATTNRUN_E_ATTR, "global_mask with is_causal");
+        return op_fail(step, ATTNRUN_E_ATTR, "global_mask is given, but is_causal is 1");
     if (projected)
         return check_projected(step, shape);
     return weights ? check_weights(step, shape) : ATTNRUN_OK;

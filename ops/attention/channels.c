@@ -24,7 +24,7 @@ attn_status attn_channels_plan(const attnrun_step *step, struct attn_channels *c
     c->most =
         least(least(c->most, ATTN_CHANNELS_MOST), most(c->blocks, 1) * ATTN_CHANNELS);
     if (!ck_mul(groups, c->blocks, &c->n_tasks))
-        return op_fail(step, ATTNRUN_E_LIMIT, "too many channels");
+        return op_fail(step, ATTNRUN_E_LIMIT, "it has too many channels");
     return ATTNRUN_OK;
 }
 

@@ -62,7 +62,7 @@ static attn_status check_args(const attnrun_step *step)
                        (long long)args->num_heads, MOST_HEADS);
     if (op_has_in(step, INDIRECTION))
         return op_fail_input(step, INDIRECTION, ATTNRUN_E_UNSUPPORTED,
-                             "expected none: beams are not followed");
+                             "expected none: beams are not supported");
     if (op_has_in(step, K) != op_has_in(step, V))
         return op_fail_input(step, op_has_in(step, K) ? K : V, ATTNRUN_E_INPUT,
                              "keys and values go together");
@@ -85,11 +85,13 @@ static attn_status check_form(const attnrun_step *step, const struct decoder_sta
                              "expected rank 3 where present_key or present_value is "
                              "an output");
     if (s->shared && !op_has_in(step, PAST_K))
-        return op_fail(step, ATTNRUN_E_INPUT,
-                       "past_present_share_buffer without past_key and past_value");
+        return op_fail(
+            step, ATTNRUN_E_INPUT,
+            "past_present_share_buffer is 1, but past_key or past_value is absent");
     if (s->shared && !op_has_in(step, PAST_LEN))
-        return op_fail(step, ATTNRUN_E_INPUT,
-                       "past_present_share_buffer without past_sequence_length");
+        return op_fail(
+            step, ATTNRUN_E_INPUT,
+            "past_present_share_buffer is 1, but past_sequence_length is absent");
     for (int in = PAST_LEN; in <= BEAMS; in++) {
         if (!op_has_in(step, in))
             continue;

@@ -58,7 +58,7 @@ static attn_status check_sliding(const attnrun_step *step)
                        "sliding_window_cache needs past_key and past_value");
     if (op_has_out(step, QK))
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "output_qk of a sliding_window_cache");
+                       "output_qk is not supported with sliding_window_cache");
     return ATTNRUN_OK;
 }
 
@@ -72,7 +72,7 @@ static attn_status check_args(const attnrun_step *step)
                        (long long)args->num_heads, (long long)args->kv_num_heads);
     if (args->k_quant_type != args->v_quant_type)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "k_quant_type and v_quant_type that differ");
+                       "k_quant_type and v_quant_type differ, which is not supported");
     if (args->k_quant_type == 0
             ? args->kv_cache_bit_width != 0
             : args->kv_cache_bit_width != 8 && args->kv_cache_bit_width != 4)
@@ -84,7 +84,7 @@ static attn_status check_args(const attnrun_step *step)
     for (int in = Q_NORM; in <= K_NORM; in++)
         if (op_has_in(step, in))
             return op_fail_input(step, in, ATTNRUN_E_UNSUPPORTED,
-                                 "norms of queries and keys are for GPUs");
+                                 "norms of queries and keys are not supported");
     if (op_has_out(step, QK) && (args->qk_output == NO_QK || !op_has_out(step, Y)))
         return op_fail(step, ATTNRUN_E_ATTR, "output_qk needs qk_output and output");
     if (op_has_in(step, K) != op_has_in(step, V) ||
@@ -92,7 +92,7 @@ static attn_status check_args(const attnrun_step *step)
         return op_fail(step, ATTNRUN_E_INPUT, "keys and values go together");
     if (args->do_rotary != 0 && (!op_has_in(step, COS) || !op_has_in(step, SIN)))
         return op_fail(step, ATTNRUN_E_INPUT,
-                       "do_rotary without cos_cache and sin_cache");
+                       "do_rotary is 1, but cos_cache or sin_cache is absent");
     return ATTNRUN_OK;
 }
 

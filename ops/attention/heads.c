@@ -239,7 +239,7 @@ attn_status attn_qkv_sizes(const attnrun_step *step, const struct attn_heads_arg
                             .causal = args->is_causal != 0 };
     int64_t dims;
     if (s.q_len > INT32_MAX || s.kv_len > INT32_MAX || !ck_add(s.dim, s.v_dim, &dims))
-        return op_fail(step, ATTNRUN_E_LIMIT, "more than 2^31 - 1 tokens");
+        return op_fail(step, ATTNRUN_E_LIMIT, "it has more than 2^31 - 1 tokens");
     TRY(attn_sdpa_fits(step, s.batch, s.q_heads, s.q_len, s.kv_len, dims));
     s.group = s.kv_heads > 0 ? s.q_heads / s.kv_heads : 1;
     s.offset = s.kv_len - s.q_len;

@@ -64,10 +64,10 @@ static attn_status check_attributes(const attnrun_step *step)
                        (long long)args->state_window, MOST_WINDOW);
     if (linear_gated(args) != op_has_in(step, LINEAR_DECAY))
         return op_fail(step, ATTNRUN_E_INPUT, "this update rule %s a decay",
-                       linear_gated(args) ? "needs" : "has not");
+                       linear_gated(args) ? "needs" : "does not take");
     if (linear_delta(args) != op_has_in(step, LINEAR_BETA))
         return op_fail(step, ATTNRUN_E_INPUT, "this update rule %s a beta",
-                       linear_delta(args) ? "needs" : "has not");
+                       linear_delta(args) ? "needs" : "does not take");
     return ATTNRUN_OK;
 }
 

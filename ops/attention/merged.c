@@ -27,10 +27,11 @@ static attn_status check_args(const attnrun_step *step,
         return op_fail(step, ATTNRUN_E_ATTR, "num_heads is %lld, expected 1 to %d",
                        (long long)args->num_heads, MOST_HEADS);
     if (args->do_rotary != 0)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "do_rotary");
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "do_rotary is not supported");
     if (args->past_present_share_buffer != 0 || op_has_in(step, in->past_len))
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "a shared key buffer (past_present_share_buffer)");
+        return op_fail(
+            step, ATTNRUN_E_UNSUPPORTED,
+            "a shared key buffer (past_present_share_buffer) is not supported");
     if (sizes->v == NULL)
         return ATTNRUN_OK;
     if (sizes->n != 3)

@@ -97,7 +97,7 @@ static attn_status find_operands(const attnrun_step *step, struct mha_operand *o
     bool has_key = op_has_in(step, K), has_value = op_has_in(step, V);
     int q_parts = has_key ? 1 : 3;
     if (!has_key && has_value)
-        return op_fail(step, ATTNRUN_E_INPUT, "value without key");
+        return op_fail(step, ATTNRUN_E_INPUT, "a value is given without a key");
     TRY(op_need_rank(step, Q, has_key ? 3 : 5));
     if (has_value)
         TRY(op_need_rank(step, V, step->in[K].rank));
@@ -245,7 +245,7 @@ static attn_status mha_infer(attnrun_step *step)
                        (long long)args->num_heads, MOST_HEADS);
     if (op_has_in(step, PAST_LEN) || op_has_in(step, INDIRECTION))
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "a shared key buffer (past_sequence_length)");
+                       "a shared key buffer (past_sequence_length) is not supported");
     for (int in = Q; in <= V; in++)
         if (op_has_in(step, in) && !op_rank_known(step, in)) {
             for (int out = 0; out < step->n_out; out++)

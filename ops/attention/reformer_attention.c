@@ -193,13 +193,13 @@ static attn_status plan_rounds(const attnrun_step *step, struct reformer *s)
         return op_fail(step, ATTNRUN_E_LIMIT, "the rounds are too many");
     if (n > 0 && most(s->before, s->after) > places / s->chunk)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "%s is %lld, expected at most %lld: all chunks there are",
+                       "%s is %lld, expected at most %lld, the number of chunks",
                        s->before > s->after ? "chunks_before" : "chunks_after",
                        (long long)most(s->before, s->after),
                        (long long)(places / s->chunk));
     return places / s->chunk < INT32_MAX
                ? ATTNRUN_OK
-               : op_fail(step, ATTNRUN_E_LIMIT, "2^31 - 1 chunks or more");
+               : op_fail(step, ATTNRUN_E_LIMIT, "it has 2^31 - 1 chunks or more");
 }
 
 /* Reserves count * size bytes of shared memory. */

@@ -49,7 +49,7 @@ static attn_status label_dims(const attnrun_step *step, const struct einsum_equa
             attnrun_dim *dim = &dims[e->labels[op][i]], own = step->in[op].dims[i];
             if (!dim_may_equal(*dim, own) && !dim_is(*dim, 1) && !dim_is(own, 1))
                 return op_fail_input(step, op, ATTNRUN_E_SHAPE,
-                                     "dim %d does not fit %lld of the same letter", i,
+                                     "dim %d does not fit %lld of the same label", i,
                                      (long long)dim->value);
             *dim = op_broadcast_dim(step, *dim, own);
         }

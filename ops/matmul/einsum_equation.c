@@ -44,13 +44,13 @@ static attn_status read_term(const struct reader *r, const char **at, struct ter
          *at = skip_spaces(*at)) {
         if (isalpha((unsigned char)**at)) {
             if (term->n == ATTNRUN_MAX_RANK)
-                return malformed(r, "an operand has too many letters");
+                return malformed(r, "an operand has too many labels");
             term->letters[term->n++] = *(*at)++;
         } else if (strncmp(*at, "...", 3) == 0 && term->ellipsis < 0) {
             term->ellipsis = term->n;
             *at += 3;
         } else {
-            return malformed(r, "expected letters, '...', ',' and '->'");
+            return malformed(r, "expected labels, '...', ',' and '->'");
         }
     }
     return ATTNRUN_OK;
@@ -84,13 +84,13 @@ static attn_status add_letter(struct reader *r, int op, char letter)
     int8_t *label = &r->label_of[(int)letter];
     if (*label < 0) {
         if (op == EINSUM_OUT)
-            return malformed(r, "the output has a letter that no operand has");
+            return malformed(r, "the output has a label that no operand has");
         if (e->n_labels == EINSUM_LABELS)
-            return malformed(r, "too many different letters");
+            return malformed(r, "it has too many different labels");
         *label = (int8_t)e->n_labels++;
     }
     if (e->rank[op] == ATTNRUN_MAX_RANK)
-        return malformed(r, "too many dims");
+        return malformed(r, "an operand or the output has too many dims");
     if (op != EINSUM_OUT && r->uses[(int)letter] < 2)
         r->uses[(int)letter]++;
     e->labels[op][e->rank[op]++] = *label;
@@ -102,7 +102,7 @@ static attn_status add_ellipsis(struct reader *r, int op, int n)
 {
     struct einsum_equation *e = r->e;
     if (e->rank[op] + n > ATTNRUN_MAX_RANK)
-        return malformed(r, "too many dims");
+        return malformed(r, "an operand or the output has too many dims");
     for (int i = 0; i < n; i++)
         e->labels[op][e->rank[op]++] = (int8_t)(e->n_ellipsis - n + i);
     return ATTNRUN_OK;
@@ -136,7 +136,7 @@ static attn_status check_output(const struct reader *r)
     for (int i = 0; i < e->rank[EINSUM_OUT]; i++)
         for (int j = 0; j < i; j++)
             if (e->labels[EINSUM_OUT][i] == e->labels[EINSUM_OUT][j])
-                return malformed(r, "the output has a letter twice");
+                return malformed(r, "the output has a label twice");
     return ATTNRUN_OK;
 }
 
@@ -164,7 +164,7 @@ attn_status attn_einsum_parse(const attnrun_step *step, const char *text,
     at += 2;
     TRY(read_term(&r, &at, &term));
     if (*at != 0)
-        return malformed(&r, "text after the output");
+        return malformed(&r, "there is text after the output");
     TRY(add_term(&r, EINSUM_OUT, &term, equation->n_ellipsis));
     return check_output(&r);
 }

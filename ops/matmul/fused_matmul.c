@@ -74,7 +74,8 @@ static attn_status fused_matmul_infer(attnrun_step *step)
     attnrun_dim dims[ATTNRUN_MAX_RANK];
     int rank;
     if (args->transBatchA != 0 || args->transBatchB != 0)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "transBatchA and transBatchB");
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "transBatchA and transBatchB are not supported");
     TRY(attn_matmul_dims(step, 0, 1, transposes(args), &rank, dims));
     TRY(op_out(step, 0, step->in[0].dtype, rank, rank < 0 ? NULL : dims));
     if (rank >= 0 && op_has_in(step, 2))

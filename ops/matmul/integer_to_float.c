@@ -137,7 +137,7 @@ static attn_status dynamic_infer(attnrun_step *step)
     const int64_t count = op_count(&step->in[A], 0, step->in[A].rank);
     if (!attn_dynamic_bytes(count, &state->bytes_at) ||
         !ck_add(state->bytes_at, count, &step->shared_bytes))
-        return op_fail(step, ATTNRUN_E_MEMORY, "too many elements");
+        return op_fail(step, ATTNRUN_E_MEMORY, "it has too many elements");
     attn_dynamic_tasks(step, RANGES, count);
     return plan(step, &dynamic_places, MULTIPLY);
 }

@@ -53,7 +53,8 @@ static attn_status check_elements(const attnrun_step *step)
 {
     const attnrun_type *x = &step->in[0];
     if (is_training(step))
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "training with spatial = 0");
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "training with spatial = 0 is not supported");
     for (int in = 1; in <= 4; in++) {
         const attnrun_type *w = &step->in[in];
         if (x->rank < 0 || w->rank < 0)

@@ -153,8 +153,8 @@ static attn_status check_rows(const attnrun_step *step)
             int64_t id = id_of(step, i, row);
             if (id < 0 || id >= s->table_rows[i])
                 return op_fail_input(step, table_inputs[i], ATTNRUN_E_RANGE,
-                                     "row %lld is asked for, expected 0 to %lld",
-                                     (long long)id, (long long)s->table_rows[i] - 1);
+                                     "holds row %lld, expected 0 to %lld", (long long)id,
+                                     (long long)s->table_rows[i] - 1);
         }
     return ATTNRUN_OK;
 }

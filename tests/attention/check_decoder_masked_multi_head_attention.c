@@ -274,7 +274,7 @@ static void refusals(struct check *c)
     check_int(c, "past_present_share_buffer", 1);
     check_f32(c, "query", DIMS(2, 1, 24));
     check_output(c, "output", DIMS(2, 1, 8));
-    check_refuses(c, ATTNRUN_E_INPUT, "past_present_share_buffer without past_key");
+    check_refuses(c, ATTNRUN_E_INPUT, "past_present_share_buffer is 1, but past_key");
 }
 
 void check_decoder_masked_multi_head_attention(struct check *c)

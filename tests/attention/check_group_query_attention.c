@@ -176,7 +176,7 @@ static void refusals(struct check *c)
 {
     struct wrong w = right;
     w.k_type = "PER_CHANNEL";
-    refuses(c, w, ATTNRUN_E_UNSUPPORTED, "k_quant_type and v_quant_type that differ");
+    refuses(c, w, ATTNRUN_E_UNSUPPORTED, "k_quant_type and v_quant_type differ");
     w = right, w.bits = 2;
     refuses(c, w, ATTNRUN_E_ATTR, "kv_cache_bit_width is 2|8 or 4");
     w = right, w.k_type = w.v_type = "NONE";
@@ -192,13 +192,14 @@ static void refusals(struct check *c)
     w = right, w.no_scale = true;
     refuses(c, w, ATTNRUN_E_INPUT, "v_scale is missing");
     w = right, w.norm = true;
-    refuses(c, w, ATTNRUN_E_UNSUPPORTED, "q_norm|for GPUs");
+    refuses(c, w, ATTNRUN_E_UNSUPPORTED, "q_norm|not supported");
     w = right, w.sliding = 1;
     refuses(c, w, ATTNRUN_E_ATTR, "sliding_window_cache needs local_window_size");
     w.window = 4;
     refuses(c, w, ATTNRUN_E_SHAPE, "past_k|local_window_size, 4, in dim 2");
     w.window = 3, w.qk_output = 1, w.wants_qk = true;
-    refuses(c, w, ATTNRUN_E_UNSUPPORTED, "output_qk of a sliding_window_cache");
+    refuses(c, w, ATTNRUN_E_UNSUPPORTED,
+            "output_qk is not supported with sliding_window_cache");
     w = right, w.qk_output = 3;
     refuses(c, w, ATTNRUN_E_ATTR, "'qk_output' is 3");
     w = right, w.wants_qk = true;

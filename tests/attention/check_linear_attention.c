@@ -208,7 +208,7 @@ static void refusals(struct check *c)
     c->in[4] = c->in[5];
     c->n_in = 5;
     c->in[5].map = NULL;
-    check_refuses(c, ATTNRUN_E_INPUT, "this update rule has not a decay");
+    check_refuses(c, ATTNRUN_E_INPUT, "this update rule does not take a decay");
     s.rule = GATED;
     build(c, &s);
     c->in[3].dims[3] = 5;
