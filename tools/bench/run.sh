@@ -50,11 +50,12 @@ against() {
     shift
     need_venv build/venv tests/requirements.txt
     mkdir -p build/bench/against
-    git worktree prune
-    if [ -e $tree/.git ]; then
-        git -C $tree checkout --quiet --force --detach "$revision"
-    else
-        git worktree add --quiet --force --detach $tree "$revision"
+    # Without .git in it, git would check out the tree around it.
+    if [ ! -e $tree/.git ] ||
+        ! git -C $tree checkout --quiet --force --detach "$revision"; then
+        rm -rf $tree
+        git worktree prune
+        git worktree add --quiet --detach $tree "$revision"
     fi
     echo "building this tree and $(git log -1 --format='%h %s' "$revision")"
     built build/bench/attnrun build/bench/build.log
