@@ -8,8 +8,8 @@
  *
  *   - tensor data of more than ATTN_SCAN_BULK bytes stays in the file: (field, offset,
  *     bytes) go into a table in the order of the tensors, and the copy of the tensor gets
- *     its index there in field ATTN_SCAN_BULK_FIELD, whose number belongs to no file format (19000 to
- *     19999 are protobuf's own);
+ *     its index there in field ATTN_SCAN_BULK_FIELD, whose number belongs to no file
+ *     format (19000 to 19999 are protobuf's own);
  *   - fields that the schema does not know are left out, that number among them: no file
  *     can name an entry of the table;
  *   - what the runtime never reads (doc strings and metadata of nodes, training graphs,

@@ -1,10 +1,4 @@
-/* plan.c - from a graph and the shapes of its inputs to steps, lifetimes and arena blocks.
- *
- * In: a graph whose types are inferred; kind, dtype and dims of each input. Out: a plan, of
- * which plan.h has the picture. Order: constants and inputs get their places; each node is
- * inferred with constant dims and becomes a constant or a step; uses give lifetimes; outputs
- * become views, go over an input, or get a block; offsets.c places blocks; patches are listed.
- * Cost: O(nodes + operands), besides what infer() and the placement of blocks cost. */
+/* plan.c - from a graph and input shapes to steps, lifetimes and arena blocks; see plan.h. */
 #include "plan.h"
 
 #include "align.h"

@@ -28,7 +28,13 @@
  * A value whose shape depends on data has the place LATE: its memory is in the side heap of
  * the frame and is known at run (late.c). A value of few elements that is known while planning
  * becomes a CONST and leaves no step. An input that is not dense or not aligned is copied into
- * the arena first; an output that is a constant or an input is copied at the end. */
+ * the arena first; an output that is a constant or an input is copied at the end.
+ *
+ * In: a graph whose types are inferred; kind, dtype and dims of each input. Order: constants
+ * and inputs get their places; each node is inferred with constant dims and becomes a constant
+ * or a step; uses give lifetimes; outputs become views, go over an input, or get a block;
+ * offsets.c places blocks; patches are listed. Cost: O(nodes + operands), besides what infer()
+ * and the placement of blocks cost. */
 #ifndef ATTN_PLAN_H
 #define ATTN_PLAN_H
 
