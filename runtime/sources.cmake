@@ -15,6 +15,9 @@ set(ATTN_RUNTIME
   runtime/fold.c
   runtime/frame.c
   runtime/graph.c
+  runtime/graph_edit.c
+  runtime/graph_names.c
+  runtime/graph_order.c
   runtime/heap.c
   runtime/host.c
   runtime/infer.c

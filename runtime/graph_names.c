@@ -1,0 +1,77 @@
+/* graph_names.c - the values of a graph by name: open addressing over value ids.
+ *
+ * in:  the names of a graph's values, each entered when its value is made
+ * out: the value of a name in O(1). Of two values with one name the first one is found. */
+#include "graph_names.h"
+
+#include "poll.h"
+
+struct attn_names {
+    int32_t *slots;   /* value id + 1; 0: free */
+    int64_t capacity; /* a power of two */
+};
+
+static uint64_t hash_name(const char *name)
+{
+    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+    for (; *name != 0; name++)
+        hash = (hash ^ (uint8_t)*name) * UINT64_C(1099511628211);
+    return hash;
+}
+
+struct attn_names *attn_names_create(struct attn_graph *graph)
+{
+    return attn_pool_alloc(&graph->model->pool, (int64_t)sizeof(struct attn_names));
+}
+
+void attn_names_put(struct attn_graph *graph, int32_t id)
+{
+    struct attn_names *names = graph->names;
+    uint64_t i = hash_name(graph->values[id].name);
+    while (names->slots[i & (uint64_t)(names->capacity - 1)] != 0)
+        i++;
+    names->slots[i & (uint64_t)(names->capacity - 1)] = id + 1;
+}
+
+attn_status attn_names_reserve(struct attn_graph *graph)
+{
+    struct attn_names *names = graph->names;
+    if (graph->n_values * 2 < names->capacity)
+        return ATTNRUN_OK;
+    int64_t capacity = names->capacity > 0 ? names->capacity * 2 : 64;
+    int32_t *slots =
+        attn_pool_alloc(&graph->model->pool, capacity * (int64_t)sizeof *slots);
+    if (slots == NULL)
+        return ATTNRUN_E_MEMORY;
+    names->slots = slots;
+    names->capacity = capacity;
+    for (int64_t id = 0; id < graph->n_values; id++)
+        attn_names_put(graph, (int32_t)id);
+    return ATTNRUN_OK;
+}
+
+attn_status attn_names_refill(struct attn_graph *graph)
+{
+    const struct attn_names *names = graph->names;
+    if (names->capacity > 0)
+        memset(names->slots, 0, (size_t)names->capacity * sizeof *names->slots);
+    for (int64_t id = 0; id < graph->n_values; id++) {
+        TRY(attn_poll_work(256));
+        attn_names_put(graph, (int32_t)id);
+    }
+    return ATTNRUN_OK;
+}
+
+int32_t attn_graph_find(const struct attn_graph *graph, const char *name)
+{
+    const struct attn_names *names = graph->names;
+    if (names->capacity == 0)
+        return -1;
+    for (uint64_t i = hash_name(name);; i++) {
+        int32_t slot = names->slots[i & (uint64_t)(names->capacity - 1)];
+        if (slot == 0)
+            return -1;
+        if (strcmp(graph->values[slot - 1].name, name) == 0)
+            return slot - 1;
+    }
+}

@@ -1,0 +1,16 @@
+/* graph_names.h - the values of a graph by name. */
+#ifndef ATTN_GRAPH_NAMES_H
+#define ATTN_GRAPH_NAMES_H
+
+#include "graph.h"
+
+/* An empty table in the model's memory, or NULL. */
+struct attn_names *attn_names_create(struct attn_graph *graph);
+/* Makes room for one more value. */
+attn_status attn_names_reserve(struct attn_graph *graph);
+/* Enters value `id` under its name; there is room. */
+void attn_names_put(struct attn_graph *graph, int32_t id);
+/* Enters all values again, after names have changed. */
+attn_status attn_names_refill(struct attn_graph *graph);
+
+#endif
