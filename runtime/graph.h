@@ -67,6 +67,18 @@ struct attn_value {
     const struct attn_node *folded_by; /* FOLDED: the node that gave it, or NULL */
     int32_t n_uses;                    /* by nodes (captures too) and as graph output */
     uint32_t flags;
+    struct attn_use *uses; /* who reads it, in no order: graph_edit.c */
+};
+
+/* One entry of the list of those who read a value: operand `index` of `node`; or, where
+ * `inner` is not NULL, value `index` of this subgraph of `node`, which stands for it; or,
+ * where `node` is NULL, output `index` of the graph. Those of `inner` are no uses in n_uses:
+ * the node has the value among its captures, too. */
+struct attn_use {
+    struct attn_use *next, *previous;
+    struct attn_node *node;
+    struct attn_graph *inner;
+    int32_t index;
 };
 
 /* ---- nodes ---- */
@@ -75,6 +87,7 @@ struct attn_node {
     int32_t *in;  /* value ids, -1 absent; pub.n_in formal ones, then n_captures more */
     int32_t *out; /* value ids, -1 not wanted; pub.n_out */
     int32_t n_captures;
+    struct attn_use *uses; /* one for each of `in`, once it is linked */
     struct attn_attr *attrs;
     int32_t n_attrs;
     struct attn_graph **graphs; /* of graph attributes, in the order of attrs */
@@ -98,7 +111,11 @@ struct attn_graph {
     int32_t n_inputs, n_outputs;
     int32_t depth;
     bool promoted; /* constants that operators read in 16 bits are left so: promote.c */
-    struct attn_names *names; /* values by name */
+    struct attn_names *names;     /* values by name */
+    struct attn_use *output_uses; /* one an output */
+    struct attn_use
+        *capture_uses; /* of a subgraph: one a value with ATTN_VALUE_CAPTURE */
+    int32_t n_captures;
 };
 
 struct attn_file;
@@ -162,15 +179,21 @@ const struct attn_attr *attn_node_attr(const struct attn_node *node, const char 
  * node->internal), checks arity and attributes, and parses them. E_UNSUPPORTED where
  * there is no row. */
 attn_status attn_node_resolve(struct attn_graph *graph, struct attn_node *node);
-/* Sorts nodes topologically, drops removed ones, sets producers and use counts. E_MODEL
- * where the graph has a cycle or reads a value that nothing gives. Subgraphs first. */
+/* Of a graph as it was built, once, and of its subgraphs, which come first: sorts nodes
+ * topologically, sets producers, lists the users of values. E_MODEL where the graph has a
+ * cycle or reads a value that nothing gives. */
 attn_status attn_graph_finish(struct attn_graph *graph);
+/* After edits: sorts nodes topologically, drops removed ones, sets producers. A part of
+ * attn_graph_finish(), with its errors; subgraphs are left alone. */
+attn_status attn_graph_order(struct attn_graph *graph);
+/* Sets the names of a node's operands, for messages, after edits. */
+void attn_graph_rename(const struct attn_graph *graph, struct attn_node *node);
 /* Infers types of all values; folds nodes whose inputs are all constant (and small
  * enough). */
 attn_status attn_graph_infer(struct attn_graph *graph);
 
-/* ---- for rewrite passes: keep use counts right, leave order to attn_graph_finish() ----
- */
+/* ---- for rewrite passes: edits keep lists and counts of users right, and leave the order of
+ * nodes to attn_graph_order(). Each takes time for what it changes, not for the graph. ---- */
 struct attn_pass {
     const char *name;
     /* Changes `graph` (not its subgraphs); *applied counts the places. */
@@ -188,11 +211,24 @@ attn_status attn_graph_rewrite(struct attn_graph *graph);
 
 /* The node that produces a value, or NULL. */
 struct attn_node *attn_graph_producer(const struct attn_graph *graph, int32_t value);
-/* The only node that reads the value and no graph output does: else NULL. O(nodes). */
+/* The only node that reads the value and no graph output does: else NULL. */
 struct attn_node *attn_graph_only_user(const struct attn_graph *graph, int32_t value);
 /* All reads of `from` (graph outputs too) become reads of `to`. A graph output keeps its
  * name: the names are swapped. */
 void attn_graph_replace(struct attn_graph *graph, int32_t from, int32_t to);
+/* Operand `index` of a node reads `value` from now on. */
+void attn_node_set_input(struct attn_graph *graph, struct attn_node *node, int32_t index,
+                         int32_t value);
+/* Output `index` of a node is `value` from now on; nothing gives what it was. */
+void attn_node_set_output(struct attn_graph *graph, struct attn_node *node, int32_t index,
+                          int32_t value);
+/* Enters a node that attn_graph_add_node() appended to a finished graph, with its captures
+ * and subgraphs, among the users of what it reads. */
+attn_status attn_node_link(struct attn_graph *graph, struct attn_node *node);
+/* Enters the graph's outputs among the users of values, as attn_graph_finish() does. */
+attn_status attn_graph_link_outputs(struct attn_graph *graph);
+/* Exchanges the names of two values. */
+void attn_graph_swap_names(struct attn_graph *graph, int32_t a, int32_t b);
 /* Takes a node out. Its outputs must not be used any more. */
 void attn_graph_remove(struct attn_graph *graph, struct attn_node *node);
 /* A new internal node in the place of (before) `before`; resolved by this call. */

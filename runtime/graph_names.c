@@ -4,8 +4,6 @@
  * out: the value of a name in O(1). Of two values with one name the first one is found. */
 #include "graph_names.h"
 
-#include "poll.h"
-
 struct attn_names {
     int32_t *slots;   /* value id + 1; 0: free */
     int64_t capacity; /* a power of two */
@@ -50,16 +48,20 @@ attn_status attn_names_reserve(struct attn_graph *graph)
     return ATTNRUN_OK;
 }
 
-attn_status attn_names_refill(struct attn_graph *graph)
+static int32_t *slot_of(const struct attn_graph *graph, int32_t id)
 {
     const struct attn_names *names = graph->names;
-    if (names->capacity > 0)
-        memset(names->slots, 0, (size_t)names->capacity * sizeof *names->slots);
-    for (int64_t id = 0; id < graph->n_values; id++) {
-        TRY(attn_poll_work(256));
-        attn_names_put(graph, (int32_t)id);
-    }
-    return ATTNRUN_OK;
+    uint64_t i = hash_name(graph->values[id].name);
+    while (names->slots[i & (uint64_t)(names->capacity - 1)] != id + 1)
+        i++;
+    return &names->slots[i & (uint64_t)(names->capacity - 1)];
+}
+
+void attn_names_swap(struct attn_graph *graph, int32_t a, int32_t b)
+{
+    int32_t *slot = slot_of(graph, a);
+    *slot_of(graph, b) = a + 1;
+    *slot = b + 1;
 }
 
 int32_t attn_graph_find(const struct attn_graph *graph, const char *name)

@@ -10,7 +10,7 @@ struct attn_names *attn_names_create(struct attn_graph *graph);
 attn_status attn_names_reserve(struct attn_graph *graph);
 /* Enters value `id` under its name; there is room. */
 void attn_names_put(struct attn_graph *graph, int32_t id);
-/* Enters all values again, after names have changed. */
-attn_status attn_names_refill(struct attn_graph *graph);
+/* Values a and b exchange their names: before they do. */
+void attn_names_swap(struct attn_graph *graph, int32_t a, int32_t b);
 
 #endif

@@ -1,44 +1,9 @@
-/* graph_order.c - finishes a graph: the order of its nodes, producers and use counts.
+/* graph_order.c - finishes a graph: the order of its nodes, producers, users of values.
  *
  * in:  nodes in any order, with gaps where nodes were removed
  * out: nodes in an order of execution, which is the old one where that was right. O(nodes). */
-#include "graph_names.h"
+#include "graph.h"
 #include "poll.h"
-
-static void rename_node(struct attn_graph *graph, struct attn_node *node)
-{
-    const char **inputs = (const char **)(uintptr_t)node->pub.inputs;
-    const char **outputs = (const char **)(uintptr_t)node->pub.outputs;
-    for (int32_t i = 0; i < node->pub.n_in; i++)
-        inputs[i] = node->in[i] >= 0 ? graph->values[node->in[i]].name : "";
-    for (int32_t i = 0; i < node->pub.n_out; i++)
-        outputs[i] = node->out[i] >= 0 ? graph->values[node->out[i]].name : "";
-}
-
-static void count_uses(struct attn_graph *graph)
-{
-    for (int64_t i = 0; i < graph->n_values; i++) {
-        graph->values[i].n_uses = 0;
-        graph->values[i].producer = -1;
-        graph->values[i].flags &= ~(uint32_t)ATTN_VALUE_OUTPUT;
-    }
-    for (int64_t n = 0; n < graph->n_nodes; n++) {
-        struct attn_node *node = graph->nodes[n];
-        node->pub.index = (int32_t)n;
-        for (int32_t i = 0; i < node->pub.n_in + node->n_captures; i++)
-            if (node->in[i] >= 0)
-                graph->values[node->in[i]].n_uses++;
-        for (int32_t i = 0; i < node->pub.n_out; i++)
-            if (node->out[i] >= 0)
-                graph->values[node->out[i]].producer = (int32_t)n;
-        rename_node(graph, node);
-    }
-    for (int32_t i = 0; i < graph->n_outputs; i++) {
-        struct attn_value *value = &graph->values[graph->outputs[i]];
-        value->n_uses++;
-        value->flags |= ATTN_VALUE_OUTPUT;
-    }
-}
 
 /* Values whose content exists before any node runs. */
 static bool value_is_given(const struct attn_value *value)
@@ -102,6 +67,15 @@ static attn_status place_node(struct sorting *sorting, struct attn_node *root)
     return ATTNRUN_OK;
 }
 
+static void place_at(struct attn_graph *graph, struct attn_node *node, int64_t n)
+{
+    graph->nodes[n] = node;
+    node->pub.index = (int32_t)n;
+    for (int32_t o = 0; o < node->pub.n_out; o++)
+        if (node->out[o] >= 0)
+            graph->values[node->out[o]].producer = (int32_t)n;
+}
+
 /* Stable where the order was right already. */
 static attn_status sort_nodes(struct sorting *sorting)
 {
@@ -111,16 +85,13 @@ static attn_status sort_nodes(struct sorting *sorting)
         TRY(attn_poll_work(256));
         if (node == NULL)
             continue;
-        node->pub.index = (int32_t)n;
-        for (int32_t o = 0; o < node->pub.n_out; o++)
-            if (node->out[o] >= 0)
-                graph->values[node->out[o]].producer = (int32_t)n;
+        place_at(graph, node, n);
     }
     for (int64_t n = 0; n < graph->n_nodes; n++)
         if (graph->nodes[n] != NULL && sorting->state[n] == NODE_NEW)
             TRY(place_node(sorting, graph->nodes[n]));
     for (int64_t n = 0; n < sorting->n_order; n++)
-        graph->nodes[n] = sorting->order[n];
+        place_at(graph, sorting->order[n], n);
     graph->n_nodes = sorting->n_order;
     return ATTNRUN_OK;
 }
@@ -134,14 +105,6 @@ static attn_status check_outputs(const struct sorting *sorting)
             return attn_fail(ATTNRUN_E_MODEL, "graph output '%s' is given by nothing",
                              attn_quote(graph->values[id].name));
     }
-    return ATTNRUN_OK;
-}
-
-static attn_status finish_inner(struct attn_graph *graph)
-{
-    for (int64_t i = 0; i < graph->n_nodes; i++)
-        for (int32_t g = 0; graph->nodes[i] && g < graph->nodes[i]->n_graphs; g++)
-            TRY(attn_graph_finish(graph->nodes[i]->graphs[g]));
     return ATTNRUN_OK;
 }
 
@@ -164,15 +127,53 @@ static attn_status order_graph(struct attn_graph *graph, struct attn_pool *scrat
     return check_outputs(&sorting);
 }
 
-attn_status attn_graph_finish(struct attn_graph *graph)
+attn_status attn_graph_order(struct attn_graph *graph)
 {
     struct attn_pool scratch;
-    TRY(finish_inner(graph));
     attn_pool_init(&scratch, graph->model->pool.memory, ATTN_MEM_MODEL);
     attn_status status = order_graph(graph, &scratch);
     attn_pool_free(&scratch);
-    TRY(status);
-    TRY(attn_names_refill(graph));
-    count_uses(graph);
+    return status;
+}
+
+/* ---- after building ---- */
+
+void attn_graph_rename(const struct attn_graph *graph, struct attn_node *node)
+{
+    const char **inputs = (const char **)(uintptr_t)node->pub.inputs;
+    const char **outputs = (const char **)(uintptr_t)node->pub.outputs;
+    for (int32_t i = 0; i < node->pub.n_in; i++)
+        inputs[i] = node->in[i] >= 0 ? graph->values[node->in[i]].name : "";
+    for (int32_t i = 0; i < node->pub.n_out; i++)
+        outputs[i] = node->out[i] >= 0 ? graph->values[node->out[i]].name : "";
+}
+
+static attn_status link_nodes(struct attn_graph *graph)
+{
+    for (int64_t i = 0; i < graph->n_values; i++) {
+        graph->values[i].n_uses = 0;
+        graph->values[i].uses = NULL;
+        graph->values[i].flags &= ~(uint32_t)ATTN_VALUE_OUTPUT;
+    }
+    for (int64_t n = 0; n < graph->n_nodes; n++) {
+        TRY(attn_poll_work(256));
+        TRY(attn_node_link(graph, graph->nodes[n]));
+        attn_graph_rename(graph, graph->nodes[n]);
+    }
+    return attn_graph_link_outputs(graph);
+}
+
+static attn_status finish_inner(struct attn_graph *graph)
+{
+    for (int64_t i = 0; i < graph->n_nodes; i++)
+        for (int32_t g = 0; graph->nodes[i] && g < graph->nodes[i]->n_graphs; g++)
+            TRY(attn_graph_finish(graph->nodes[i]->graphs[g]));
     return ATTNRUN_OK;
+}
+
+attn_status attn_graph_finish(struct attn_graph *graph)
+{
+    TRY(finish_inner(graph));
+    TRY(attn_graph_order(graph));
+    return link_nodes(graph);
 }

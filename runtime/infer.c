@@ -316,7 +316,7 @@ static void sweep(struct attn_graph *graph)
         for (int32_t i = 0; node && node->pub.op && i < node->pub.n_out; i++)
             if (node->out[i] >= 0 && graph->values[node->out[i]].n_uses == 0 &&
                 is_optional_output(node, i))
-                node->out[i] = -1;
+                attn_node_set_output(graph, node, i, -1);
     }
 }
 
@@ -330,7 +330,7 @@ attn_status attn_graph_infer(struct attn_graph *graph)
     TRY(status);
     sweep(graph);
     TRY(attn_poll());
-    return attn_graph_finish(graph);
+    return attn_graph_order(graph);
 }
 
 /* ---- subgraphs ---- */

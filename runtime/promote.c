@@ -55,6 +55,7 @@ static attn_status add_cast(struct attn_graph *graph, const char *name, int32_t 
     TRY(attn_node_set_attrs(graph, cast, 1, &attr));
     cast->pub.opset = 13;
     cast->internal = true;
+    TRY(attn_node_link(graph, cast));
     return attn_node_resolve(graph, cast);
 }
 
@@ -84,13 +85,22 @@ static attn_status twin_of(struct promotion *p, const struct attn_node *user, in
     return add_cast(p->graph, user->pub.name, from, *twin, ATTNRUN_F32);
 }
 
+/* Operand `in` of a node becomes the twin of what it was. */
+static attn_status promote_input(struct promotion *p, struct attn_node *node, int32_t in)
+{
+    int32_t twin;
+    TRY(twin_of(p, node, node->in[in], &twin));
+    attn_node_set_input(p->graph, node, in, twin);
+    return ATTNRUN_OK;
+}
+
 /* Output `out` of a node becomes the twin of what it was. */
 static attn_status promote_output(struct promotion *p, struct attn_node *node,
                                   int32_t out)
 {
     int32_t twin;
     TRY(make_twin(p, node->out[out], &twin));
-    node->out[out] = twin;
+    attn_node_set_output(p->graph, node, out, twin);
     return ATTNRUN_OK;
 }
 
@@ -122,7 +132,7 @@ static attn_status promote_computing(struct promotion *p, struct attn_node *node
 {
     for (int32_t i = 0; i < node->pub.n_in && i < 64; i++)
         if ((operands->inputs >> i & 1) && node->in[i] >= 0 && !keeps_storage(p, node, i))
-            TRY(twin_of(p, node, node->in[i], &node->in[i]));
+            TRY(promote_input(p, node, i));
     for (int32_t i = 0; i < node->pub.n_out && i < 64; i++)
         if (((operands->outputs | operands->open) >> i & 1) &&
             value_is_narrow(p->graph, node->out[i]))
@@ -159,7 +169,7 @@ static attn_status promote_variable(struct promotion *p, struct attn_node *node,
         variable_of(node->pub.op, node->pub.op->inputs, i, &operand);
         if (strcmp(operand.letter, variable) == 0 && node->in[i] < p->n_values &&
             value_is_narrow(p->graph, node->in[i]))
-            TRY(twin_of(p, node, node->in[i], &node->in[i]));
+            TRY(promote_input(p, node, i));
     }
     for (int32_t i = 0; i < node->pub.n_out; i++) {
         variable_of(node->pub.op, node->pub.op->outputs, i, &operand);
@@ -343,7 +353,7 @@ static attn_status promote_graph(struct attn_graph *graph, bool *changed)
     *changed = true;
     graph->promoted = true;
     TRY(promote_nodes(&p));
-    return attn_graph_finish(graph);
+    return attn_graph_order(graph);
 }
 
 attn_status attn_graph_promote(struct attn_graph *graph)

@@ -62,7 +62,7 @@ static attn_status run_pass(struct attn_graph *graph, int32_t index, bool *chang
         return ATTNRUN_OK;
     *changed = true;
     graph->model->passes[index].applied += applied;
-    TRY(attn_graph_finish(graph));
+    TRY(attn_graph_order(graph));
     return attn_graph_infer(graph);
 }
 
@@ -91,5 +91,7 @@ attn_status attn_graph_rewrite(struct attn_graph *graph)
         if (!changed)
             TRY(run_passes(graph, true, &changed));
     }
+    for (int64_t n = 0; n < graph->n_nodes; n++)
+        attn_graph_rename(graph, graph->nodes[n]);
     return rewrite_inner(graph);
 }

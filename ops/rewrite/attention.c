@@ -237,6 +237,22 @@ static bool mask_fits(const struct attn_graph *graph, const struct found *found,
            dim_equal(dim_at(graph, mask, rank - 1), k_dim(graph, found, 2));
 }
 
+/* Of two users of a value: the Where that puts zeros where IsNaN of it holds, or NULL. */
+static struct attn_node *zeroes_nan_rows(const struct attn_graph *graph, int32_t value)
+{
+    for (const struct attn_use *use = graph->values[value].uses; use; use = use->next) {
+        struct attn_node *where = use->node;
+        double zero;
+        if (!node_is(where, "Where") || where->in[2] != value ||
+            !attn_value_scalar(graph, where->in[1], &zero) || zero < 0 || zero > 0)
+            continue;
+        struct attn_node *nan = attn_match_in(graph, where, 0, "IsNaN");
+        if (nan != NULL && nan->in[0] == value)
+            return where;
+    }
+    return NULL;
+}
+
 /* Behind the Softmax: what zeroes NaN rows, and the product with V. */
 static bool read_product(const struct attn_graph *graph, struct found *found)
 {
@@ -245,16 +261,7 @@ static bool read_product(const struct attn_graph *graph, struct found *found)
     struct attn_node *user = attn_graph_only_user(graph, p);
     if (user == NULL && graph->values[p].n_uses == 2 &&
         !(graph->values[p].flags & ATTN_VALUE_OUTPUT)) {
-        for (int64_t n = 0; n < graph->n_nodes && user == NULL && !attn_stops_node(n);
-             n++) {
-            struct attn_node *where = graph->nodes[n];
-            double zero;
-            if (node_is(where, "Where") && where->in[2] == p &&
-                attn_value_scalar(graph, where->in[1], &zero) && zero <= 0 && zero >= 0) {
-                struct attn_node *nan = attn_match_in(graph, where, 0, "IsNaN");
-                user = nan != NULL && nan->in[0] == p ? where : NULL;
-            }
-        }
+        user = zeroes_nan_rows(graph, p);
         if (user == NULL)
             return false;
         found->nan_rows = false;

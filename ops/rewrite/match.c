@@ -190,14 +190,10 @@ attn_status attn_match_make(struct attn_graph *graph, struct attn_node *before,
 
 void attn_match_replace(struct attn_graph *graph, int32_t old, struct attn_node *made)
 {
-    struct attn_value *from = &graph->values[old], *to = &graph->values[made->out[0]];
-    bool output = (from->flags & ATTN_VALUE_OUTPUT) != 0;
+    bool output = (graph->values[old].flags & ATTN_VALUE_OUTPUT) != 0;
     attn_graph_replace(graph, old, made->out[0]);
-    if (!output) { /* plans and profiles show the name that the file has */
-        const char *name = from->name;
-        from->name = to->name;
-        to->name = name;
-    }
+    if (!output) /* plans and profiles show the name that the file has */
+        attn_graph_swap_names(graph, old, made->out[0]);
 }
 
 /* The value before each head was repeated; `value` itself where none was. */
