@@ -150,6 +150,7 @@ static attn_status append_node(struct attn_graph *graph, struct attn_node *node)
         if (node->out[i] >= 0)
             graph->values[node->out[i]].producer = node->pub.index;
     graph->nodes[graph->n_nodes++] = node;
+    attn_node_touch(graph, node);
     return ATTNRUN_OK;
 }
 

@@ -96,6 +96,7 @@ struct attn_node {
     uint32_t pack_replaces;
     bool
         internal; /* written by the library: runs a built-in row whatever is registered */
+    bool stale;   /* it, its inputs or its outputs changed since it was inferred */
     bool built_in; /* its row is built-in, not one that a user registered in its place */
     int64_t packed_bytes;
 };
@@ -116,6 +117,15 @@ struct attn_graph {
     struct attn_use
         *capture_uses; /* of a subgraph: one a value with ATTN_VALUE_CAPTURE */
     int32_t n_captures;
+    int64_t n_stale; /* nodes to infer */
+    bool edited; /* since the nodes were ordered and those that nobody reads removed */
+};
+
+/* How much loading does, counted for tests. */
+struct attn_load_counts {
+    int64_t inferred; /* nodes */
+    int64_t placed;   /* nodes in an order */
+    int64_t moved;    /* users that read another value */
 };
 
 struct attn_file;
@@ -152,6 +162,7 @@ struct attn_model {
     int32_t n_opsets, n_metadata, n_functions, n_passes, n_missing, n_file_nodes;
     uint32_t flags; /* attnrun_source.flags */
     int32_t refs;
+    struct attn_load_counts counts;
     struct attn_model_private *priv; /* lock and packing state: model.c */
 };
 
@@ -186,11 +197,18 @@ attn_status attn_graph_finish(struct attn_graph *graph);
 /* After edits: sorts nodes topologically, drops removed ones, sets producers. A part of
  * attn_graph_finish(), with its errors; subgraphs are left alone. */
 attn_status attn_graph_order(struct attn_graph *graph);
+/* Closes the gaps that removed nodes left in an order that is right. */
+void attn_graph_close_gaps(struct attn_graph *graph);
 /* Sets the names of a node's operands, for messages, after edits. */
 void attn_graph_rename(const struct attn_graph *graph, struct attn_node *node);
-/* Infers types of all values; folds nodes whose inputs are all constant (and small
- * enough). */
+/* Infers the nodes that are stale, and those behind them where types or known elements
+ * change; folds nodes whose inputs are all constant (and small enough); takes out what
+ * nobody reads. The nodes are in order, before and after. */
 attn_status attn_graph_infer(struct attn_graph *graph);
+/* The node is stale: edits say so by themselves. */
+void attn_node_touch(struct attn_graph *graph, struct attn_node *node);
+/* All that read a value are stale. */
+void attn_value_touch_users(struct attn_graph *graph, int32_t value);
 
 /* ---- for rewrite passes: edits keep lists and counts of users right, and leave the order of
  * nodes to attn_graph_order(). Each takes time for what it changes, not for the graph. ---- */

@@ -98,6 +98,21 @@ struct attn_node *attn_graph_only_user(const struct attn_graph *graph, int32_t v
     return graph->values[value].uses->node; /* its subgraphs are in the list, too */
 }
 
+/* ---- what is to be inferred ---- */
+
+void attn_node_touch(struct attn_graph *graph, struct attn_node *node)
+{
+    graph->n_stale += !node->stale;
+    graph->edited = node->stale = true;
+}
+
+void attn_value_touch_users(struct attn_graph *graph, int32_t value)
+{
+    for (struct attn_use *use = graph->values[value].uses; use != NULL; use = use->next)
+        if (use->node != NULL)
+            attn_node_touch(graph, use->node);
+}
+
 /* ---- edits ---- */
 
 void attn_node_set_input(struct attn_graph *graph, struct attn_node *node, int32_t index,
@@ -108,6 +123,7 @@ void attn_node_set_input(struct attn_graph *graph, struct attn_node *node, int32
     node->in[index] = value;
     if (value >= 0)
         link_use(graph, &node->uses[index], value);
+    attn_node_touch(graph, node);
 }
 
 void attn_node_set_output(struct attn_graph *graph, struct attn_node *node, int32_t index,
@@ -119,6 +135,7 @@ void attn_node_set_output(struct attn_graph *graph, struct attn_node *node, int3
     node->out[index] = value;
     if (value >= 0)
         graph->values[value].producer = node->pub.index;
+    attn_node_touch(graph, node);
 }
 
 /* Lets a user of value `from` read value `to`. */
@@ -133,6 +150,10 @@ static void move_use(struct attn_graph *graph, struct attn_use *use, int32_t fro
         use->inner->values[use->index].outer = to;
     else
         use->node->in[use->index] = to;
+    if (use->node != NULL)
+        attn_node_touch(graph, use->node);
+    graph->edited = true;
+    graph->model->counts.moved++;
 }
 
 void attn_graph_replace(struct attn_graph *graph, int32_t from, int32_t to)
@@ -175,6 +196,8 @@ void attn_graph_remove(struct attn_graph *graph, struct attn_node *node)
         if (node->out[i] >= 0 && graph->values[node->out[i]].producer == node->pub.index)
             graph->values[node->out[i]].producer = -1;
     graph->nodes[node->pub.index] = NULL;
+    graph->n_stale -= node->stale;
+    graph->edited = true;
 }
 
 /* A node is a list of this many things. NOLINTNEXTLINE(readability-function-size) */

@@ -93,6 +93,7 @@ static attn_status sort_nodes(struct sorting *sorting)
     for (int64_t n = 0; n < sorting->n_order; n++)
         place_at(graph, sorting->order[n], n);
     graph->n_nodes = sorting->n_order;
+    graph->model->counts.placed += sorting->n_order;
     return ATTNRUN_OK;
 }
 
@@ -134,6 +135,15 @@ attn_status attn_graph_order(struct attn_graph *graph)
     attn_status status = order_graph(graph, &scratch);
     attn_pool_free(&scratch);
     return status;
+}
+
+void attn_graph_close_gaps(struct attn_graph *graph)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < graph->n_nodes; i++)
+        if (graph->nodes[i] != NULL)
+            place_at(graph, graph->nodes[i], n++);
+    graph->n_nodes = n;
 }
 
 /* ---- after building ---- */

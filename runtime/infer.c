@@ -59,10 +59,33 @@ void attn_step_load_inputs(struct attn_step *step)
     }
 }
 
+/* The same as a description: two dims of which nothing is known are no equal dims. */
+static bool same_dims(const attnrun_dim *a, const attnrun_dim *b, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (a[i].expr != b[i].expr || (a[i].expr == 0 && a[i].value != b[i].value))
+            return false;
+    return true;
+}
+
+static bool same_type(const attnrun_type *a, const attnrun_type *b)
+{
+    return a->kind == b->kind && a->dtype == b->dtype && a->rank == b->rank &&
+           a->key_dtype == b->key_dtype && same_dims(a->dims, b->dims, a->rank);
+}
+
+static bool same_known(const struct attn_value *value, const attnrun_dim *known,
+                       int64_t n_known)
+{
+    return value->known == known ||
+           (value->known != NULL && known != NULL && value->n_known == n_known &&
+            same_dims(value->known, known, n_known));
+}
+
 static attn_status keep_known(struct attn_graph *graph, struct attn_value *value,
                               const struct attn_out_facts *facts)
 {
-    if (facts->known == NULL)
+    if (facts->known == NULL || same_known(value, facts->known, facts->n_known))
         return ATTNRUN_OK;
     value->known = attn_pool_copy(&graph->model->pool, facts->known,
                                   facts->n_known * (int64_t)sizeof(attnrun_dim));
@@ -160,27 +183,34 @@ static attn_status check_outputs(struct attn_graph *graph, const struct attn_ste
     return ATTNRUN_OK;
 }
 
+static attn_status store_output(struct attn_graph *graph, const struct attn_step *step,
+                                int32_t out)
+{
+    struct attn_value *value = &graph->values[step->node->out[out]];
+    const attnrun_type *type = &step->pub.out[out];
+    const struct attn_value before = *value;
+    bool declared = value->type.kind == type->kind && value->type.dtype == type->dtype &&
+                    value->type.rank >= 0;
+    if (!declared)
+        value->type = *type;
+    else if (type->rank >= 0) /* else what the file says is better than nothing */
+        merge_type(graph, type, &value->type);
+    TRY(keep_known(graph, value, &step->facts[out]));
+    attnrun_tensor tensor;
+    if (graph->depth == 0 &&
+        attn_step_known_tensor(step, out, &graph->model->pool, &tensor))
+        value->data = tensor;
+    if (!same_type(&before.type, &value->type) || before.data.data != value->data.data ||
+        !same_known(&before, value->known, value->n_known))
+        attn_value_touch_users(graph, step->node->out[out]);
+    return ATTNRUN_OK;
+}
+
 static attn_status store_outputs(struct inference *inference, struct attn_step *step)
 {
-    struct attn_graph *graph = inference->graph;
-    for (int32_t i = 0; i < step->pub.n_out; i++) {
-        int32_t id = step->node->out[i];
-        if (id < 0)
-            continue;
-        struct attn_value *value = &graph->values[id];
-        const attnrun_type *type = &step->pub.out[i];
-        bool declared = value->type.kind == type->kind &&
-                        value->type.dtype == type->dtype && value->type.rank >= 0;
-        if (!declared)
-            value->type = *type;
-        else if (type->rank >= 0) /* else what the file says is better than nothing */
-            merge_type(graph, type, &value->type);
-        TRY(keep_known(graph, value, &step->facts[i]));
-        attnrun_tensor tensor;
-        if (graph->depth == 0 &&
-            attn_step_known_tensor(step, i, &graph->model->pool, &tensor))
-            value->data = tensor;
-    }
+    for (int32_t i = 0; i < step->pub.n_out; i++)
+        if (step->node->out[i] >= 0)
+            TRY(store_output(inference->graph, step, i));
     return ATTNRUN_OK;
 }
 
@@ -246,6 +276,9 @@ static attn_status infer_plain(struct inference *inference, struct attn_step *st
         TRY(attn_fold_node(graph, step, &folded));
     if (!folded)
         TRY(store_outputs(inference, step));
+    for (int32_t i = 0; folded && i < step->pub.n_out; i++)
+        if (step->node->out[i] >= 0)
+            attn_value_touch_users(graph, step->node->out[i]);
     TRY(attn_step_check_memory(step));
     if (all_outputs_constant(graph, step->node))
         attn_graph_remove(graph, step->node);
@@ -279,15 +312,20 @@ static void forget_outputs(struct attn_graph *graph, const struct attn_node *nod
 static attn_status infer_nodes(struct inference *inference)
 {
     struct attn_graph *graph = inference->graph;
-    for (int64_t i = 0; i < graph->n_nodes; i++) {
+    for (int64_t i = 0; i < graph->n_nodes && graph->n_stale > 0; i++) {
         struct attn_node *node = graph->nodes[i];
-        if (node == NULL)
+        if (node == NULL || !node->stale)
             continue;
         TRY(attn_poll_work(NODE_BYTES));
+        graph->model->counts.inferred++;
+        attn_graph_rename(graph, node);
         if (node->pub.op == NULL)
             forget_outputs(graph, node);
         else
             TRY(infer_node(inference, node));
+        graph->n_stale -=
+            graph->nodes[i] != NULL; /* else it was constant, and is removed */
+        node->stale = false;
     }
     return ATTNRUN_OK;
 }
@@ -323,6 +361,8 @@ static void sweep(struct attn_graph *graph)
 attn_status attn_graph_infer(struct attn_graph *graph)
 {
     struct inference inference = { .graph = graph };
+    if (!graph->edited)
+        return ATTNRUN_OK;
     inference.kernels = attn_runtime_kernels(graph->model->runtime);
     attn_pool_init(&inference.scratch, graph->model->pool.memory, ATTN_MEM_MODEL);
     attn_status status = infer_nodes(&inference);
@@ -330,7 +370,9 @@ attn_status attn_graph_infer(struct attn_graph *graph)
     TRY(status);
     sweep(graph);
     TRY(attn_poll());
-    return attn_graph_order(graph);
+    attn_graph_close_gaps(graph);
+    graph->edited = graph->n_stale > 0;
+    return ATTNRUN_OK;
 }
 
 /* ---- subgraphs ---- */
@@ -345,6 +387,31 @@ int op_graph_n_outputs(const attnrun_step *step, int graph)
     return step_of(step)->node->graphs[graph]->n_outputs;
 }
 
+static void set_type(struct attn_graph *inner, int32_t id, const attnrun_type *type)
+{
+    struct attn_value *value = &inner->values[id];
+    if (same_type(&value->type, type))
+        return;
+    value->type = *type;
+    attn_value_touch_users(inner, id);
+}
+
+/* Gives value `id` of a subgraph what is known of the one that it stands for. */
+static void set_captured(struct attn_graph *inner, int32_t id,
+                         const struct attn_value *outer)
+{
+    struct attn_value *value = &inner->values[id];
+    bool constant = outer->data.data != NULL && outer->data.data != value->data.data;
+    if (constant) /* outside, and so here */
+        value->data = outer->data;
+    bool same = !constant && same_known(value, outer->known, outer->n_known);
+    value->known = outer->known;
+    value->n_known = outer->n_known;
+    set_type(inner, id, &outer->type);
+    if (!same)
+        attn_value_touch_users(inner, id);
+}
+
 attn_status attn_graph_infer_inner(const attnrun_step *step, int graph, int n_inputs,
                                    const attnrun_type *inputs, int n_outputs,
                                    attnrun_type *outputs)
@@ -352,17 +419,10 @@ attn_status attn_graph_infer_inner(const attnrun_step *step, int graph, int n_in
     struct attn_step *full = step_of(step);
     struct attn_graph *inner = full->node->graphs[graph];
     for (int i = 0; i < n_inputs; i++)
-        inner->values[inner->inputs[i]].type = inputs[i];
-    for (int64_t v = 0; v < inner->n_values; v++) {
-        struct attn_value *value = &inner->values[v];
-        if (!(value->flags & ATTN_VALUE_CAPTURE))
-            continue;
-        const struct attn_value *outer = &full->graph->values[value->outer];
-        value->type = outer->type;
-        value->known = outer->known;
-        value->n_known = outer->n_known;
-        if (outer->data.data != NULL)
-            value->data = outer->data; /* constant outside, constant here */
+        set_type(inner, inner->inputs[i], &inputs[i]);
+    for (int32_t c = 0; c < inner->n_captures; c++) {
+        const int32_t id = inner->capture_uses[c].index;
+        set_captured(inner, id, &full->graph->values[inner->values[id].outer]);
     }
     TRY(attn_graph_infer(inner));
     for (int i = 0; i < n_outputs; i++)

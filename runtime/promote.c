@@ -356,9 +356,22 @@ static attn_status promote_graph(struct attn_graph *graph, bool *changed)
     return attn_graph_order(graph);
 }
 
+/* Whether a constant may stay in 16 bits is another question since graph->promoted. */
+static void touch_all(struct attn_graph *graph)
+{
+    for (int64_t n = 0; n < graph->n_nodes; n++) {
+        attn_node_touch(graph, graph->nodes[n]);
+        for (int32_t g = 0; g < graph->nodes[n]->n_graphs; g++)
+            touch_all(graph->nodes[n]->graphs[g]);
+    }
+}
+
 attn_status attn_graph_promote(struct attn_graph *graph)
 {
     bool changed = false;
     TRY(promote_graph(graph, &changed));
-    return changed ? attn_graph_infer(graph) : ATTNRUN_OK;
+    if (!changed)
+        return ATTNRUN_OK;
+    touch_all(graph);
+    return attn_graph_infer(graph);
 }
