@@ -7,6 +7,7 @@
 #include "dim.h"
 #include "heap.h"
 #include "op.h"
+#include "row.h"
 #include "tensor.h"
 
 enum { ATTN_NEWEST_OPSET = 28 }; /* of ai.onnx, that is known here */
@@ -87,7 +88,8 @@ struct attn_node {
     int32_t *in;  /* value ids, -1 absent; pub.n_in formal ones, then n_captures more */
     int32_t *out; /* value ids, -1 not wanted; pub.n_out */
     int32_t n_captures;
-    struct attn_use *uses; /* one for each of `in`, once it is linked */
+    struct attn_use *uses;      /* one for each of `in`, once it is linked */
+    const struct attn_row *row; /* the operands of its operator; NULL without one */
     struct attn_attr *attrs;
     int32_t n_attrs;
     struct attn_graph **graphs; /* of graph attributes, in the order of attrs */
@@ -163,6 +165,7 @@ struct attn_model {
     uint32_t flags; /* attnrun_source.flags */
     int32_t refs;
     struct attn_load_counts counts;
+    struct attn_row_table rows;
     struct attn_model_private *priv; /* lock and packing state: model.c */
 };
 
@@ -261,8 +264,9 @@ attn_status attn_graph_insert(struct attn_graph *graph, struct attn_node *before
 static inline bool node_is_of(const struct attn_node *node, const char *domain,
                               const char *op_type)
 {
-    return node != NULL && node->built_in && strcmp(node->pub.domain, domain) == 0 &&
-           strcmp(node->pub.op_type, op_type) == 0;
+    return node != NULL && node->built_in && node->pub.op_type[0] == op_type[0] &&
+           strcmp(node->pub.op_type, op_type) == 0 &&
+           strcmp(node->pub.domain, domain) == 0;
 }
 /* The same of domain ai.onnx. */
 static inline bool node_is(const struct attn_node *node, const char *op_type)

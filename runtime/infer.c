@@ -26,7 +26,6 @@
 #include "fold.h"
 #include "node.h"
 #include "poll.h"
-#include "row.h"
 #include "step.h"
 
 enum {
@@ -333,9 +332,9 @@ static attn_status infer_nodes(struct inference *inference)
 /* Operators look for their optional outputs alone; others they write in any case. */
 static bool is_optional_output(const struct attn_node *node, int32_t out)
 {
-    struct attn_operand operand;
-    return attn_row_operand(node->pub.op, node->pub.op->outputs, out, &operand) &&
-           operand.optional;
+    const struct attn_operand *operand =
+        row_operand(node->row->out, node->row->n_out, out);
+    return operand != NULL && operand->optional;
 }
 
 /* Takes out what nobody reads. */

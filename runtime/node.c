@@ -8,7 +8,6 @@
 
 #include <stdlib.h>
 
-#include "row.h"
 #include "step.h"
 
 /* ---- attributes ---- */
@@ -206,41 +205,34 @@ static attn_status parse_attrs(struct attn_graph *graph, struct attn_node *node)
 static attn_status check_arity(const struct attn_node *node)
 {
     const attnrun_op_def *op = node->pub.op;
-    bool variadic;
-    int count = attn_row_count(op->inputs, &variadic);
-    if (node->pub.n_in > count && !variadic)
+    const struct attn_row *row = node->row;
+    bool variadic = row_is_variadic(row->in, row->n_in);
+    if (node->pub.n_in > row->n_in && !variadic)
         return attn_fail_node(ATTNRUN_E_MODEL, &node->pub,
                               "has %d inputs, %s-%d takes %d", node->pub.n_in, op->name,
-                              op->since, count);
-    for (int i = 0; i < count; i++) {
-        struct attn_operand operand;
-        attn_row_operand(op, op->inputs, i, &operand);
+                              op->since, row->n_in);
+    for (int32_t i = 0; i < row->n_in; i++) {
         bool given = i < node->pub.n_in && node->in[i] >= 0;
-        if (!given && !operand.optional)
+        if (!given && !row->in[i].optional)
             return attn_fail_node(ATTNRUN_E_MODEL, &node->pub, "input %d '%s' is missing",
-                                  i, operand.name);
+                                  i, row->in[i].name);
     }
-    for (int i = count - 1; variadic && i < node->pub.n_in; i++)
+    for (int32_t i = row->n_in - 1; variadic && i < node->pub.n_in; i++)
         if (node->in[i] < 0)
             return attn_fail_node(ATTNRUN_E_MODEL, &node->pub,
                                   "input %d is missing between others", i);
-    count = attn_row_count(op->outputs, &variadic);
-    if (node->pub.n_out > count && !variadic)
+    if (node->pub.n_out > row->n_out && !row_is_variadic(row->out, row->n_out))
         return attn_fail_node(ATTNRUN_E_MODEL, &node->pub,
                               "has %d outputs, %s-%d gives %d", node->pub.n_out, op->name,
-                              op->since, count);
+                              op->since, row->n_out);
     return ATTNRUN_OK;
 }
 
 /* Makes room for outputs up to the last that is not optional, though the file names fewer. */
 static attn_status extend_outputs(struct attn_graph *graph, struct attn_node *node)
 {
-    bool variadic;
-    int32_t n = attn_row_count(node->pub.op->outputs, &variadic), old = node->pub.n_out;
-    struct attn_operand operand;
-    while (n > old &&
-           attn_row_operand(node->pub.op, node->pub.op->outputs, n - 1, &operand) &&
-           operand.optional)
+    int32_t n = node->row->n_out, old = node->pub.n_out;
+    while (n > old && node->row->out[n - 1].optional)
         n--;
     if (n <= old)
         return ATTNRUN_OK;
@@ -265,10 +257,9 @@ static attn_status add_outputs(struct attn_graph *graph, struct attn_node *node)
 {
     TRY(extend_outputs(graph, node));
     for (int32_t i = 0; i < node->pub.n_out; i++) {
-        struct attn_operand operand;
-        if (node->out[i] < 0 &&
-            attn_row_operand(node->pub.op, node->pub.op->outputs, i, &operand) &&
-            !operand.optional)
+        const struct attn_operand *operand =
+            row_operand(node->row->out, node->row->n_out, i);
+        if (node->out[i] < 0 && operand != NULL && !operand->optional)
             TRY(attn_graph_add_value(graph, NULL, &node->out[i]));
     }
     return ATTNRUN_OK;
@@ -299,6 +290,9 @@ attn_status attn_node_resolve(struct attn_graph *graph, struct attn_node *node)
             ATTNRUN_E_UNSUPPORTED, &node->pub, "there is no operator %s%s%s for opset %d",
             attn_quote(node->pub.domain), node->pub.domain[0] ? "." : "",
             attn_quote(node->pub.op_type), node->pub.opset);
+    node->row = attn_row_read(&model->rows, &model->pool, node->pub.op);
+    if (node->row == NULL)
+        return ATTNRUN_E_MEMORY;
     TRY(check_arity(node));
     TRY(add_outputs(graph, node));
     return parse_attrs(graph, node);
@@ -349,35 +343,35 @@ static attn_status check_input(const attnrun_step *step, int in, struct letters 
     static const char *const kinds[] = {
         "", "tensor", "sequence", "optional", "optional", "map", "sequence of maps",
     };
-    struct attn_operand operand;
+    const struct attn_row *row = step_of(step)->node->row;
+    const struct attn_operand *operand = row_operand(row->in, row->n_in, in);
     *promote = false;
-    attn_row_operand(op, op->inputs, in, &operand);
-    if (operand.kind == ROW_ANY || type->kind == ATTNRUN_ABSENT)
+    if (operand->kind == ROW_ANY || type->kind == ATTNRUN_ABSENT)
         return ATTNRUN_OK;
     bool optional =
-        operand.kind == ATTNRUN_OPTIONAL &&
+        operand->kind == ATTNRUN_OPTIONAL &&
         (type->kind == ATTNRUN_OPTIONAL_SEQUENCE || type->kind == ATTNRUN_TENSOR);
-    if (type->kind != operand.kind && !optional)
+    if (type->kind != operand->kind && !optional)
         return op_fail_input(step, in, ATTNRUN_E_DTYPE, "expected a %s",
-                             kinds[operand.kind]);
+                             kinds[operand->kind]);
     if (type->dtype == 0 || is_stored(step, in))
         return ATTNRUN_OK;
-    if (!dtype_in(type->dtype, operand.dtypes)) {
-        if (!may_promote(op, type->dtype, operand.dtypes))
+    if (!dtype_in(type->dtype, operand->dtypes)) {
+        if (!may_promote(op, type->dtype, operand->dtypes))
             return op_fail_input(step, in, ATTNRUN_E_DTYPE, "expected %s",
-                                 attn_dtype_set_names(operand.dtypes));
+                                 attn_dtype_set_names(operand->dtypes));
         *promote = true;
     }
-    if (operand.letter[0] == 0 || operand.mixed)
+    if (operand->letter[0] == 0 || operand->mixed)
         return ATTNRUN_OK;
-    int i = find_letter(letters, operand.letter);
+    int i = find_letter(letters, operand->letter);
     if (i >= 0 && letters->seen[i].dtype != type->dtype)
         return op_fail_input(step, in, ATTNRUN_E_DTYPE,
                              "expected %s as in the inputs before",
                              attnrun_dtype_name(letters->seen[i].dtype));
     if (i < 0 && letters->n < MAX_LETTERS) {
         i = letters->n++;
-        memcpy(letters->seen[i].letter, operand.letter, sizeof operand.letter);
+        memcpy(letters->seen[i].letter, operand->letter, sizeof operand->letter);
         letters->seen[i].dtype = type->dtype;
         letters->seen[i].promoted = *promote;
     }
@@ -388,6 +382,7 @@ attn_status attn_node_check_types(const attnrun_step *step,
                                   struct attn_promotion *promotion)
 {
     const attnrun_op_def *op = step->node->op;
+    const struct attn_row *row = step_of(step)->node->row;
     struct letters letters = { .n = 0 };
     memset(promotion, 0, sizeof *promotion);
     for (int i = 0; i < step->n_in; i++) {
@@ -399,12 +394,12 @@ attn_status attn_node_check_types(const attnrun_step *step,
         }
     }
     for (int i = 0; promotion->inputs != 0 && i < step->n_out && i < 64; i++) {
-        struct attn_operand operand;
+        const struct attn_operand *operand = row_operand(row->out, row->n_out, i);
         int letter;
-        if (!attn_row_operand(op, op->outputs, i, &operand) || operand.letter[0] == 0)
+        if (operand == NULL || operand->letter[0] == 0)
             continue;
-        letter = find_letter(&letters, operand.letter);
-        if (letter < 0 && may_promote(op, promotion->dtype, operand.dtypes))
+        letter = find_letter(&letters, operand->letter);
+        if (letter < 0 && may_promote(op, promotion->dtype, operand->dtypes))
             promotion->open |= UINT64_C(1) << i;
         if (letter >= 0 && letters.seen[letter].promoted)
             promotion->outputs |= UINT64_C(1) << i;

@@ -22,7 +22,6 @@
 
 #include "infer.h"
 #include "node.h"
-#include "row.h"
 #include "step.h"
 
 struct promotion {
@@ -142,20 +141,27 @@ static attn_status promote_computing(struct promotion *p, struct attn_node *node
 
 /* The type variable of an operand of rows that take the narrow types as they are; "" where it
  * has none, or need not be one type. */
-static void variable_of(const attnrun_op_def *op, const char *list, int32_t index,
-                        struct attn_operand *operand)
+static const char *variable_of(const struct attn_operand *operand)
 {
-    if (!attn_row_operand(op, list, index, operand) || operand->mixed ||
-        operand->kind != ATTNRUN_TENSOR || !dtype_in(ATTNRUN_F32, operand->dtypes))
-        operand->letter[0] = 0;
+    bool bound = operand != NULL && !operand->mixed && operand->kind == ATTNRUN_TENSOR &&
+                 dtype_in(ATTNRUN_F32, operand->dtypes);
+    return bound ? operand->letter : "";
+}
+
+static const char *input_variable(const struct attn_node *node, int32_t in)
+{
+    return variable_of(row_operand(node->row->in, node->row->n_in, in));
+}
+
+static const char *output_variable(const struct attn_node *node, int32_t out)
+{
+    return variable_of(row_operand(node->row->out, node->row->n_out, out));
 }
 
 static bool gives_variable(const struct attn_node *node, const char *variable)
 {
-    struct attn_operand operand;
     for (int32_t i = 0; i < node->pub.n_out; i++) {
-        variable_of(node->pub.op, node->pub.op->outputs, i, &operand);
-        if (node->out[i] >= 0 && strcmp(operand.letter, variable) == 0)
+        if (node->out[i] >= 0 && strcmp(output_variable(node, i), variable) == 0)
             return true;
     }
     return false;
@@ -164,16 +170,13 @@ static bool gives_variable(const struct attn_node *node, const char *variable)
 static attn_status promote_variable(struct promotion *p, struct attn_node *node,
                                     const char *variable)
 {
-    struct attn_operand operand;
     for (int32_t i = 0; i < node->pub.n_in; i++) {
-        variable_of(node->pub.op, node->pub.op->inputs, i, &operand);
-        if (strcmp(operand.letter, variable) == 0 && node->in[i] < p->n_values &&
+        if (strcmp(input_variable(node, i), variable) == 0 && node->in[i] < p->n_values &&
             value_is_narrow(p->graph, node->in[i]))
             TRY(promote_input(p, node, i));
     }
     for (int32_t i = 0; i < node->pub.n_out; i++) {
-        variable_of(node->pub.op, node->pub.op->outputs, i, &operand);
-        if (strcmp(operand.letter, variable) == 0 &&
+        if (strcmp(output_variable(node, i), variable) == 0 &&
             value_is_narrow(p->graph, node->out[i]))
             TRY(promote_output(p, node, i));
     }
@@ -184,17 +187,18 @@ static attn_status promote_variable(struct promotion *p, struct attn_node *node,
  * the row, or those of other operands. */
 static bool gives_others(const struct attn_node *node, const char *variable)
 {
-    const attnrun_op_def *op = node->pub.op;
-    struct attn_operand out, in;
+    const struct attn_row *row = node->row;
     for (int32_t i = 0; i < node->pub.n_out; i++) {
+        const struct attn_operand *out = row_operand(row->out, row->n_out, i), *in;
         bool bound = false;
-        if (!attn_row_operand(op, op->outputs, i, &out) ||
-            strcmp(out.letter, variable) == 0)
+        if (out == NULL || strcmp(out->letter, variable) == 0)
             return false;
-        for (int32_t k = 0; k < node->pub.n_in && !bound; k++)
-            bound = node->in[k] >= 0 && attn_row_operand(op, op->inputs, k, &in) &&
-                    strcmp(in.letter, out.letter) == 0;
-        if (out.letter[0] != 0 && !bound)
+        for (int32_t k = 0; k < node->pub.n_in && !bound; k++) {
+            in = row_operand(row->in, row->n_in, k);
+            bound =
+                node->in[k] >= 0 && in != NULL && strcmp(in->letter, out->letter) == 0;
+        }
+        if (out->letter[0] != 0 && !bound)
             return false;
     }
     return true;
@@ -205,10 +209,8 @@ static bool chooses_constants(const struct promotion *p, const struct attn_node 
                               const char *variable)
 {
     enum { SMALL_ELEMENTS = 1024 };
-    struct attn_operand operand;
     for (int32_t i = 0; i < node->pub.n_in; i++) {
-        variable_of(node->pub.op, node->pub.op->inputs, i, &operand);
-        if (strcmp(operand.letter, variable) != 0 || node->in[i] < 0)
+        if (strcmp(input_variable(node, i), variable) != 0 || node->in[i] < 0)
             continue;
         const attnrun_tensor *data = &p->graph->values[node->in[i]].data;
         if (data->data == NULL || tensor_count(data) > SMALL_ELEMENTS)
@@ -220,16 +222,15 @@ static bool chooses_constants(const struct promotion *p, const struct attn_node 
 /* A node that takes f16 as it is, and moves or looks at it, follows its operands. */
 static attn_status promote_moving(struct promotion *p, struct attn_node *node)
 {
-    struct attn_operand operand;
     for (int32_t i = 0; i < node->pub.n_in; i++) {
         if (node->in[i] >= p->n_values || !value_is_narrow(p->graph, node->in[i]))
             continue;
-        variable_of(node->pub.op, node->pub.op->inputs, i, &operand);
-        if (operand.letter[0] == 0 ||
-            (p->twin[node->in[i]] < 0 && !chooses_constants(p, node, operand.letter)))
+        const char *variable = input_variable(node, i);
+        if (variable[0] == 0 ||
+            (p->twin[node->in[i]] < 0 && !chooses_constants(p, node, variable)))
             continue;
-        if ((gives_variable(node, operand.letter) || gives_others(node, operand.letter)))
-            TRY(promote_variable(p, node, operand.letter));
+        if (gives_variable(node, variable) || gives_others(node, variable))
+            TRY(promote_variable(p, node, variable));
     }
     return ATTNRUN_OK;
 }

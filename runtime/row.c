@@ -175,6 +175,36 @@ int attn_row_count(const char *list, bool *variadic)
     return count;
 }
 
+const struct attn_row *attn_row_read(struct attn_row_table *table, struct attn_pool *pool,
+                                     const attnrun_op_def *op)
+{
+    const uint64_t hash = (uintptr_t)op * UINT64_C(0x9E3779B97F4A7C15);
+    struct attn_row **slot = &table->slots[hash >> 56];
+    for (struct attn_row *row = *slot; row != NULL; row = row->next)
+        if (row->op == op)
+            return row;
+    struct attn_row *made = attn_pool_alloc(pool, (int64_t)sizeof *made);
+    bool variadic;
+    const int n_in = attn_row_count(op->inputs, &variadic);
+    const int n_out = attn_row_count(op->outputs, &variadic);
+    struct attn_operand *operands =
+        attn_pool_alloc(pool, (n_in + n_out) * (int64_t)sizeof *operands);
+    if (made == NULL || operands == NULL)
+        return NULL;
+    for (int i = 0; i < n_in; i++)
+        attn_row_operand(op, op->inputs, i, &operands[i]);
+    for (int i = 0; i < n_out; i++)
+        attn_row_operand(op, op->outputs, i, &operands[n_in + i]);
+    *made = (struct attn_row){ .op = op,
+                               .in = operands,
+                               .out = operands + n_in,
+                               .n_in = n_in,
+                               .n_out = n_out,
+                               .next = *slot };
+    *slot = made;
+    return made;
+}
+
 static attn_status check_list(const attnrun_op_def *row, const char *list)
 {
     bool variadic;
