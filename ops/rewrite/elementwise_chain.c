@@ -16,6 +16,7 @@ enum { RESULT = 1 << 20 };
 struct chain {
     struct attn_graph *graph;
     struct attn_node *nodes[FUSED_MOST_CODE]; /* nodes[0] gives the result */
+    struct attn_node *order[FUSED_MOST_CODE]; /* the same in an order of execution */
     int32_t n_nodes;
     int32_t in[FUSED_MOST_INPUTS], result_of[FUSED_MOST_CODE]; /* values */
     int64_t code[FUSED_MOST_CODE * FUSED_WORDS];
@@ -243,17 +244,23 @@ static void translate(struct chain *chain, const struct attn_node *node)
 
 /* ---- the nodes of a chain ---- */
 
-static int by_index(const struct chain *chain, int32_t after)
+static void add_member(struct chain *chain, struct attn_node *node)
 {
-    int32_t best = -1, least = INT32_MAX;
-    for (int32_t i = 0; i < chain->n_nodes; i++) {
-        int32_t index = chain->nodes[i]->pub.index;
-        if (index > after && index < least) {
-            least = index;
-            best = i;
-        }
-    }
-    return best;
+    int32_t i = chain->n_nodes++;
+    chain->nodes[i] = node;
+    for (; i > 0 && chain->order[i - 1]->pub.index > node->pub.index; i--)
+        chain->order[i] = chain->order[i - 1];
+    chain->order[i] = node;
+}
+
+static void drop_last_member(struct chain *chain)
+{
+    const struct attn_node *node = chain->nodes[--chain->n_nodes];
+    int32_t i = 0;
+    while (chain->order[i] != node)
+        i++;
+    for (; i < chain->n_nodes; i++)
+        chain->order[i] = chain->order[i + 1];
 }
 
 /* Writes the program of all nodes in their order; false where it cannot be. */
@@ -261,9 +268,8 @@ static bool write_program(struct chain *chain)
 {
     chain->n_in = chain->n_code = chain->n_numbers = 0;
     chain->failed = false;
-    for (int32_t i = by_index(chain, -1); i >= 0 && !chain->failed;
-         i = by_index(chain, chain->nodes[i]->pub.index))
-        translate(chain, chain->nodes[i]);
+    for (int32_t i = 0; i < chain->n_nodes && !chain->failed; i++)
+        translate(chain, chain->order[i]);
     /* Constants of one number that are in the program no longer raise the rank. */
     int32_t rank = -1;
     for (int32_t i = 0; i < chain->n_in; i++)
@@ -300,10 +306,10 @@ static bool take_producer(struct chain *chain, int32_t value)
         !attn_match_same_shape(chain->graph, value, chain->nodes[0]->out[0]) ||
         !read_inside(chain, value))
         return false;
-    chain->nodes[chain->n_nodes++] = node;
+    add_member(chain, node);
     if (write_program(chain))
         return true;
-    chain->n_nodes--;
+    drop_last_member(chain);
     return false;
 }
 
@@ -353,10 +359,14 @@ static attn_status make_node(struct chain *chain)
 static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
     for (int64_t n = graph->n_nodes - 1; n >= 0 && !attn_stops_node(n); n--) {
-        struct chain chain = { .graph = graph, .n_nodes = 1 };
-        chain.nodes[0] = graph->nodes[n];
-        if (chain.nodes[0] == NULL || chain.nodes[0]->pub.n_out != 1 ||
-            chain.nodes[0]->out[0] < 0 || !write_program(&chain))
+        struct chain chain;
+        struct attn_node *root = graph->nodes[n];
+        if (root == NULL || root->pub.n_out != 1 || root->out[0] < 0)
+            continue;
+        chain.graph = graph;
+        chain.n_nodes = 0;
+        add_member(&chain, root);
+        if (!write_program(&chain))
             continue;
         grow(&chain);
         if (chain.n_nodes < 2 || !write_program(&chain))
