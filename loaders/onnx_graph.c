@@ -196,10 +196,19 @@ attn_status attn_load_push(struct attn_load *load, struct attn_load_scope *scope
     return ATTNRUN_OK;
 }
 
+static attn_status reserve(const struct attn_load_scope *scope, const PB(GraphProto) * pb)
+{
+    size_t n = pb->n_input + pb->n_initializer + pb->n_sparse_initializer;
+    for (size_t k = 0; k < pb->n_node; k++)
+        n += pb->node[k]->n_output;
+    return attn_graph_reserve(scope->place->graph, (int64_t)n, (int64_t)pb->n_node);
+}
+
 static attn_status enter(struct attn_load *load, struct attn_load_scope *scope,
                          const PB(GraphProto) * pb)
 {
     TRY(set_name(load, scope->place->graph, pb->name));
+    TRY(reserve(scope, pb));
     TRY(add_initializers(load, scope, pb));
     TRY(add_inputs(load, scope, pb));
     TRY(attn_load_outputs(load, scope, pb->node, pb->n_node));

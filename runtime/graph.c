@@ -40,6 +40,21 @@ struct attn_graph *attn_graph_create(struct attn_model *model, struct attn_graph
     return graph;
 }
 
+attn_status attn_graph_reserve(struct attn_graph *graph, int64_t n_values,
+                               int64_t n_nodes)
+{
+    struct attn_pool *pool = &graph->model->pool;
+    if (graph->n_values == 0 && n_values > 0 && n_values < INT32_MAX) {
+        graph->values = attn_pool_alloc(pool, n_values * (int64_t)sizeof *graph->values);
+        graph->values_capacity = graph->values != NULL ? n_values : 0;
+    }
+    if (graph->n_nodes == 0 && n_nodes > 0 && n_nodes < INT32_MAX) {
+        graph->nodes = attn_pool_alloc(pool, n_nodes * (int64_t)sizeof *graph->nodes);
+        graph->nodes_capacity = graph->nodes != NULL ? n_nodes : 0;
+    }
+    return pool->failed ? ATTNRUN_E_MEMORY : ATTNRUN_OK;
+}
+
 attn_status attn_graph_add_value(struct attn_graph *graph, const char *name, int32_t *id)
 {
     struct attn_pool *pool = &graph->model->pool;

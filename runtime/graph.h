@@ -171,6 +171,9 @@ struct attn_model {
 
 /* ---- building ---- */
 struct attn_graph *attn_graph_create(struct attn_model *model, struct attn_graph *outer);
+/* Makes room in an empty graph: arrays that grow leave their former ones in the pool. */
+attn_status attn_graph_reserve(struct attn_graph *graph, int64_t n_values,
+                               int64_t n_nodes);
 /* A new value; *id is its index. `name` NULL or "": a fresh one. */
 attn_status attn_graph_add_value(struct attn_graph *graph, const char *name, int32_t *id);
 /* A constant; `tensor` data must live as long as the model (pool, mapped file). */
