@@ -1,16 +1,18 @@
 /* offsets.c - greedy placement: blocks in some order, each into the smallest gap that
  * fits between the blocks already placed that are alive with it. Orders by size, by area
  * and by time are tried until one is near the lower bound; then blocks that raise the
- * arena are moved to the front and the order is tried again. */
+ * arena are moved to the front and the order is tried again. A try is O(n^2), so more than
+ * SEARCHED blocks are placed by walks over the steps: offsets_sweep.c. */
 #include "offsets.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "checked.h"
+#include "offsets_sweep.h"
 #include "poll.h"
 
-enum { PULLS = 24 };
+enum { PULLS = 24, SEARCHED = 8192 };
 
 struct packing {
     struct attn_block *blocks;
@@ -192,6 +194,23 @@ static attn_status measure_bound(struct attn_memory *memory,
                 : attn_fail(ATTNRUN_E_MEMORY, "the sizes of the arena's blocks overflow");
 }
 
+/* The better one of a walk forward and one backward. */
+static attn_status sweep(struct attn_memory *memory, struct packing *packing,
+                         int32_t n_steps, int64_t bound)
+{
+    for (int backward = 0; backward < 2 && !good_enough(packing->best, bound);
+         backward++) {
+        int64_t arena;
+        TRY(attn_sweep_offsets(memory, packing->blocks, packing->n, n_steps, backward,
+                               packing->offsets, &arena));
+        for (int64_t i = 0; arena < packing->best && i < packing->n; i++)
+            packing->blocks[i].offset = packing->offsets[i];
+        if (arena < packing->best)
+            packing->best = arena;
+    }
+    return ATTNRUN_OK;
+}
+
 attn_status attn_pack_offsets(struct attn_memory *memory, struct attn_block *blocks,
                               int64_t n, int32_t n_steps, int64_t *arena_bytes,
                               int64_t *lower_bound, int32_t *peak_step)
@@ -214,10 +233,12 @@ attn_status attn_pack_offsets(struct attn_memory *memory, struct attn_block *blo
     packing.placed = attn_pool_alloc(&scratch, n * (int64_t)sizeof(int32_t));
     packing.offsets = attn_pool_alloc(&scratch, n * (int64_t)sizeof(int64_t));
     bool made = packing.order && packing.best_order && packing.placed && packing.offsets;
-    if (made) {
+    attn_status status = made ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
+    if (made && n > SEARCHED)
+        status = sweep(memory, &packing, n_steps, *lower_bound);
+    else if (made)
         search(&packing, *lower_bound);
-        *arena_bytes = packing.best;
-    }
+    *arena_bytes = packing.best;
     attn_pool_free(&scratch);
-    return made ? attn_poll() : ATTNRUN_E_MEMORY;
+    return status == ATTNRUN_OK ? attn_poll() : status;
 }

@@ -131,6 +131,61 @@ static void test_offsets_are_near_the_bound(void **state)
     assert_true(over * 100 <= turns);
 }
 
+/* Blocks by their first step: each finds all of its units free. */
+static void check_units(const struct attn_block *blocks, int64_t n,
+                        const struct result *r, uint64_t seed)
+{
+    int32_t *until = malloc(((size_t)(r->arena / ATTN_ARENA_ALIGN) + 1) * sizeof *until);
+    int64_t highest = 0;
+    assert_non_null(until);
+    for (int64_t u = 0; u < r->arena / ATTN_ARENA_ALIGN; u++)
+        until[u] = -1;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t from = blocks[i].offset / ATTN_ARENA_ALIGN;
+        const int64_t end = from + blocks[i].bytes / ATTN_ARENA_ALIGN;
+        assert_true(blocks[i].offset % ATTN_ARENA_ALIGN == 0 && from >= 0);
+        assert_true(end * ATTN_ARENA_ALIGN <= r->arena);
+        highest = end > highest ? end : highest;
+        for (int64_t u = from; u < end; u++) {
+            if (until[u] >= blocks[i].first)
+                fail_msg("seed %llu: block %lld of %lld overlaps",
+                         (unsigned long long)seed, (long long)i, (long long)n);
+            until[u] = blocks[i].last;
+        }
+    }
+    assert_int_equal(r->arena, highest * ATTN_ARENA_ALIGN);
+    free(until);
+}
+
+/* More blocks than a search takes: placed in walks over the steps, where n^2 steps would
+ * take minutes. */
+static void test_offsets_of_many_blocks(void **state)
+{
+    (void)state;
+    enum { MANY = 200000 };
+    const uint64_t first_seed = test_seed();
+    struct attn_block *blocks = calloc(MANY, sizeof *blocks);
+    assert_non_null(blocks);
+    for (int64_t turn = 0; turn < rounds(4, 50); turn++) {
+        uint64_t seed = first_seed + (uint64_t)turn;
+        const int64_t n = turn == 0 ? MANY : 8193 + random_below(&seed, 8192);
+        int32_t n_steps = (int32_t)graph_like(&seed, blocks, n);
+        for (int64_t i = 0; turn > 1 && i < n;
+             i += 100) /* some live on, some are empty */
+            blocks[i].last = (int32_t)(n - random_below(&seed, n - i));
+        for (int64_t i = 50; turn > 1 && i < n; i += 100)
+            blocks[i].bytes = 0;
+        struct result r = pack(blocks, n, n_steps);
+        check_units(blocks, n, &r, seed);
+        print_message("%lld blocks: arena / lower bound %.4f\n", (long long)n,
+                      (double)r.arena / (double)r.bound);
+        if ((double)r.arena > 1.2 * (double)r.bound)
+            fail_msg("seed %llu: arena %lld, bound %lld", (unsigned long long)seed,
+                     (long long)r.arena, (long long)r.bound);
+    }
+    free(blocks);
+}
+
 static void test_offsets_chain_needs_two_blocks(void **state)
 {
     (void)state;
@@ -169,6 +224,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_offsets_never_overlap),
         cmocka_unit_test(test_offsets_are_near_the_bound),
+        cmocka_unit_test(test_offsets_of_many_blocks),
         cmocka_unit_test(test_offsets_chain_needs_two_blocks),
         cmocka_unit_test(test_offsets_refuse_overflow),
     };
