@@ -6,12 +6,15 @@
 
 enum { MESSAGE = 640 };
 
-/* The sentence recorded last without the name of its status. */
-static void last_sentence(char *text)
+/* The sentence of the failure `status`, without its name. */
+static void sentence_of(const struct attn_load *load, attn_status status, char *text)
 {
-    const char *message = attnrun_last_error()->message;
-    const char *colon = strstr(message, ": ");
-    const char *sentence = colon != NULL ? colon + 2 : message;
+    const char *sentence = "fails and says no more";
+    if (attn_error_is_of(status, load->errors)) {
+        const char *message = attnrun_last_error()->message;
+        const char *colon = strstr(message, ": ");
+        sentence = colon != NULL ? colon + 2 : message;
+    }
     size_t length = strnlen(sentence, MESSAGE - 1);
     memcpy(text, sentence, length);
     text[length] = 0;
@@ -21,20 +24,20 @@ attn_status attn_load_fail(const struct attn_load *load, attn_status status,
                            const PB(NodeProto) * pb)
 {
     char text[MESSAGE];
-    if (attnrun_last_error()->op_type[0] != 0) /* names its node already */
-        return status;
+    if (attn_error_is_of(status, load->errors) && attnrun_last_error()->op_type[0] != 0)
+        return status; /* names its node already */
     attnrun_node node = { .name = pb_text(pb->name),
                           .op_type = pb_text(pb->op_type),
                           .domain = attn_domain(pb->domain),
                           .index = load->at };
-    last_sentence(text);
+    sentence_of(load, status, text);
     return attn_fail_node(status, &node, "%s", text);
 }
 
-attn_status attn_load_fail_in(attn_status status, const char *what, const char *name)
+attn_status attn_load_fail_in(const struct attn_load *load, attn_status status,
+                              const char *what, const char *name)
 {
     char text[MESSAGE];
-    last_sentence(text);
-    attn_fail(status, "%s '%s': %s", what, attn_quote(name), text);
-    return status;
+    sentence_of(load, status, text);
+    return attn_fail(status, "%s '%s': %s", what, attn_quote(name), text);
 }

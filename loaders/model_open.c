@@ -133,13 +133,14 @@ static attn_status build(struct attn_load *load, const PB(ModelProto) * pb)
 }
 
 /* Errors of the bytes as such name the file. */
-static attn_status fail_bytes(const attnrun_source *source)
+static attn_status fail_bytes(const struct attn_load *load, attn_status status,
+                              const attnrun_source *source)
 {
-    attn_status status = attnrun_last_error()->status;
     if (source->path == NULL)
         return status;
     const char *slash = strrchr(source->path, '/');
-    return attn_load_fail_in(status, "file", slash != NULL ? slash + 1 : source->path);
+    return attn_load_fail_in(load, status, "file",
+                             slash != NULL ? slash + 1 : source->path);
 }
 
 /* Scan, unpack, build: what `pool` and `scan` hold ends with the load. */
@@ -154,23 +155,23 @@ static attn_status load_model(struct attn_model *model, const attnrun_source *so
                                           .scan = scan,
                                           .external = &external,
                                           .unaligned_above = KEEP_BYTES },
-                              .by_name = { .pool = pool } };
+                              .by_name = { .pool = pool },
+                              .errors = attn_error_count() };
     TRY(open_bytes(model, source, &file));
     TRY(external_dir(pool, source, &external.dir));
     model->file_bytes = file.bytes;
-    if (file.bytes == 0) {
-        attn_fail(ATTNRUN_E_PARSE, "is empty");
-        return fail_bytes(source);
-    }
+    if (file.bytes == 0)
+        return fail_bytes(&load, attn_fail(ATTNRUN_E_PARSE, "is empty"), source);
     const ProtobufCMessageDescriptor *descriptor =
         &attnrun__onnx__model_proto__descriptor;
-    if (attn_wire_scan(attn_runtime_memory(model->runtime), descriptor, file.data,
-                       file.bytes, scan) != ATTNRUN_OK)
-        return fail_bytes(source);
-    const PB(ModelProto) *pb =
-        (const PB(ModelProto) *)attn_scan_unpack(scan, pool, descriptor);
-    if (pb == NULL)
-        return fail_bytes(source);
+    ProtobufCMessage *message = NULL;
+    attn_status status = attn_wire_scan(attn_runtime_memory(model->runtime), descriptor,
+                                        file.data, file.bytes, scan);
+    if (status == ATTNRUN_OK)
+        status = attn_scan_unpack(scan, pool, descriptor, &message);
+    if (status != ATTNRUN_OK)
+        return fail_bytes(&load, status, source);
+    const PB(ModelProto) *pb = (const PB(ModelProto) *)message;
     attn_free(scan->memory, ATTN_MEM_MODEL, scan->copy, scan->copy_capacity);
     scan->copy = NULL;
     scan->copy_capacity = scan->copy_bytes = 0;

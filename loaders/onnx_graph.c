@@ -76,7 +76,7 @@ static attn_status input_type(struct attn_load *load, struct attn_graph *graph,
         status = attn_fail(ATTNRUN_E_MODEL, "has no type");
     if (status == ATTNRUN_OK)
         return ATTNRUN_OK;
-    attn_load_fail_in(status, "graph input", pb_text(pb->name));
+    attn_load_fail_in(load, status, "graph input", pb_text(pb->name));
     attn_fail_tensor(pb_text(pb->name));
     return status;
 }
@@ -270,9 +270,8 @@ attn_status attn_load_subgraph(struct attn_load *load, struct attn_load_place *o
                                struct attn_name_map *owner_inputs,
                                const PB(GraphProto) * pb, struct attn_graph **graph)
 {
-    struct attn_load_place *place = attn_load_place(load, outer, owner, owner_inputs);
-    if (place == NULL)
-        return attnrun_last_error()->status;
+    struct attn_load_place *place;
+    TRY(attn_load_place(load, outer, owner, owner_inputs, &place));
     struct attn_load_scope *scope = attn_load_scope(load, place, around);
     if (scope == NULL)
         return ATTNRUN_E_MEMORY;
@@ -283,9 +282,8 @@ attn_status attn_load_subgraph(struct attn_load *load, struct attn_load_place *o
 attn_status attn_load_main(struct attn_load *load, const PB(GraphProto) * pb,
                            const struct attn_opset *opsets, int32_t n_opsets)
 {
-    struct attn_load_place *place = attn_load_place(load, NULL, NULL, NULL);
-    if (place == NULL)
-        return attnrun_last_error()->status;
+    struct attn_load_place *place;
+    TRY(attn_load_place(load, NULL, NULL, NULL, &place));
     struct attn_load_scope *scope = attn_load_scope(load, place, NULL);
     if (scope == NULL)
         return ATTNRUN_E_MEMORY;

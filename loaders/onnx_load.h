@@ -79,6 +79,7 @@ struct attn_load {
     int64_t expanded, made_nodes, made_names;
     int32_t at;              /* number of the node in its list, for errors */
     struct attn_attr *attrs; /* room for those of one node */
+    uint64_t errors;         /* attn_error_count() when the load began */
 };
 
 /* onnx_type.c. `fresh`: sizes without a name become symbols of their own, else unknown.
@@ -98,10 +99,9 @@ attn_status attn_attr_resolve(struct attn_load_scope *scope,
                               struct attn_binding *binding);
 
 /* onnx_scope.c */
-struct attn_load_place *attn_load_place(struct attn_load *load,
-                                        struct attn_load_place *outer,
-                                        struct attn_node *owner,
-                                        struct attn_name_map *owner_inputs);
+attn_status attn_load_place(struct attn_load *load, struct attn_load_place *outer,
+                            struct attn_node *owner, struct attn_name_map *owner_inputs,
+                            struct attn_load_place **made);
 struct attn_load_scope *attn_load_scope(struct attn_load *load,
                                         struct attn_load_place *place,
                                         struct attn_load_scope *around);
@@ -142,11 +142,12 @@ const struct attn_function *attn_load_body(const struct attn_load *load,
                                            int32_t n_opsets, const PB(NodeProto) * pb);
 bool attn_load_is_constant(const PB(NodeProto) * pb);
 
-/* load_error.c: the error recorded last once more, with the node, or with another place,
+/* load_error.c: the failure `status` once more, with the node, or with another place,
  * named. */
 attn_status attn_load_fail(const struct attn_load *load, attn_status status,
                            const PB(NodeProto) * pb);
-attn_status attn_load_fail_in(attn_status status, const char *what, const char *name);
+attn_status attn_load_fail_in(const struct attn_load *load, attn_status status,
+                              const char *what, const char *name);
 
 /* onnx_constant.c: the value of a Constant node. */
 attn_status attn_load_constant(struct attn_load *load, struct attn_load_scope *scope,

@@ -8,26 +8,25 @@
 
 enum { MAX_SUBGRAPHS = ATTN_SCAN_SUBGRAPHS, MAX_PREFIX = 256 };
 
-struct attn_load_place *attn_load_place(struct attn_load *load,
-                                        struct attn_load_place *outer,
-                                        struct attn_node *owner,
-                                        struct attn_name_map *owner_inputs)
+attn_status attn_load_place(struct attn_load *load, struct attn_load_place *outer,
+                            struct attn_node *owner, struct attn_name_map *owner_inputs,
+                            struct attn_load_place **made)
 {
     struct attn_load_place *place = attn_pool_alloc(load->pool, (int64_t)sizeof *place);
     if (place == NULL)
-        return NULL;
-    if (outer != NULL && outer->graph->depth >= MAX_SUBGRAPHS) {
-        attn_fail(ATTNRUN_E_LIMIT, "subgraphs more than %d deep, functions included",
-                  MAX_SUBGRAPHS);
-        return NULL;
-    }
+        return ATTNRUN_E_MEMORY;
+    if (outer != NULL && outer->graph->depth >= MAX_SUBGRAPHS)
+        return attn_fail(ATTNRUN_E_LIMIT,
+                         "subgraphs more than %d deep, functions included",
+                         MAX_SUBGRAPHS);
     place->graph =
         outer != NULL ? attn_graph_create(load->model, outer->graph) : load->model->graph;
     place->outer = outer;
     place->owner = owner;
     place->owner_inputs = owner_inputs;
     place->captures.pool = load->pool;
-    return place->graph != NULL ? place : NULL;
+    *made = place;
+    return place->graph != NULL ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
 }
 
 struct attn_load_scope *attn_load_scope(struct attn_load *load,

@@ -24,27 +24,43 @@ const struct attn_bulk *attn_scan_bulk(const struct attn_scan *scan,
 
 /* ---- unpacking ---- */
 
-static void *unpack_alloc(void *pool, size_t bytes)
+struct unpacking {
+    struct attn_pool *pool;
+    attn_status status; /* why there was no memory: the unpacking ends then */
+};
+
+static void *unpack_alloc(void *data, size_t bytes)
 {
-    if (bytes > INT64_MAX / 2 ||
-        attn_poll_work((int64_t)bytes + MESSAGE_BYTES) != ATTNRUN_OK)
-        return NULL; /* ends the unpacking */
-    return attn_pool_alloc(pool, (int64_t)bytes);
+    struct unpacking *unpacking = data;
+    unpacking->status = bytes > INT64_MAX / 2
+                            ? attn_fail(ATTNRUN_E_PARSE, "a message of %zu bytes", bytes)
+                            : attn_poll_work((int64_t)bytes + MESSAGE_BYTES);
+    if (unpacking->status != ATTNRUN_OK)
+        return NULL;
+    void *block = attn_pool_alloc(unpacking->pool, (int64_t)bytes);
+    if (block == NULL)
+        unpacking->status = ATTNRUN_E_MEMORY;
+    return block;
 }
 
-static void unpack_free(void *pool, void *block)
+static void unpack_free(void *data, void *block)
 {
-    (void)pool; /* all at once, with the pool */
+    (void)data; /* all at once, with the pool */
     (void)block;
 }
 
-ProtobufCMessage *attn_scan_unpack(const struct attn_scan *scan, struct attn_pool *pool,
-                                   const ProtobufCMessageDescriptor *descriptor)
+attn_status attn_scan_unpack(const struct attn_scan *scan, struct attn_pool *pool,
+                             const ProtobufCMessageDescriptor *descriptor,
+                             ProtobufCMessage **message)
 {
-    ProtobufCAllocator allocator = { unpack_alloc, unpack_free, pool };
+    struct unpacking unpacking = { .pool = pool };
+    ProtobufCAllocator allocator = { unpack_alloc, unpack_free, &unpacking };
     static const uint8_t nothing[1] = { 0 };
     const uint8_t *copy = scan->copy_bytes > 0 ? scan->copy : nothing;
-    attn_fail(ATTNRUN_E_PARSE, "not a valid %s", descriptor->short_name);
-    return protobuf_c_message_unpack(descriptor, &allocator, (size_t)scan->copy_bytes,
-                                     copy);
+    *message =
+        protobuf_c_message_unpack(descriptor, &allocator, (size_t)scan->copy_bytes, copy);
+    TRY(unpacking.status);
+    return *message != NULL
+               ? ATTNRUN_OK
+               : attn_fail(ATTNRUN_E_PARSE, "not a valid %s", descriptor->short_name);
 }

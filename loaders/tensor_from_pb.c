@@ -74,10 +74,9 @@ static attn_status unpack_tensor(struct owned_tensor *owned, struct attn_scan *s
     const ProtobufCMessageDescriptor *descriptor =
         &attnrun__onnx__tensor_proto__descriptor;
     TRY(attn_wire_scan(pool->memory, descriptor, part->data, part->bytes, scan));
-    const PB(TensorProto) *pb =
-        (const PB(TensorProto) *)attn_scan_unpack(scan, pool, descriptor);
-    if (pb == NULL)
-        return attnrun_last_error()->status;
+    ProtobufCMessage *message;
+    TRY(attn_scan_unpack(scan, pool, descriptor, &message));
+    const PB(TensorProto) *pb = (const PB(TensorProto) *)message;
     struct attn_tensor_reader reader = { .pool = &owned->pool,
                                          .scan = scan,
                                          .copy = true };

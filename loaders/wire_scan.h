@@ -53,9 +53,10 @@ void attn_scan_free(struct attn_scan *scan);
 const struct attn_bulk *attn_scan_bulk(const struct attn_scan *scan,
                                        const ProtobufCMessage *tensor);
 
-/* Unpacks the compact copy into memory of `pool`. NULL with the error recorded. */
-ProtobufCMessage *attn_scan_unpack(const struct attn_scan *scan, struct attn_pool *pool,
-                                   const ProtobufCMessageDescriptor *descriptor);
+/* Unpacks the compact copy into memory of `pool`. */
+attn_status attn_scan_unpack(const struct attn_scan *scan, struct attn_pool *pool,
+                             const ProtobufCMessageDescriptor *descriptor,
+                             ProtobufCMessage **message);
 
 /* A varint at p: its length in bytes, or 0 where there is none before `end`. */
 int attn_varint(const uint8_t *p, const uint8_t *end, uint64_t *value);

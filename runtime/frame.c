@@ -178,12 +178,13 @@ static void run_task(void *arg, int64_t begin, int64_t end, int32_t worker)
 {
     struct step_run *run = arg;
     struct attn_control *control = run->frame->control;
+    const uint64_t errors = attn_error_count();
     attn_status status = attn_poll();
     if (status == ATTNRUN_OK)
         status = run_range(run->step, run->phase, begin, end, worker, control);
     if (status == ATTNRUN_OK || atomic_exchange(&run->failed, 1) != 0)
         return;
-    run->error = *attnrun_last_error();
+    attn_fail_keep(status, errors, &run->error);
     int32_t go = ATTN_GO;
     __atomic_compare_exchange_n(&control->stop, &go, ATTN_STOP_FAILED, false,
                                 __ATOMIC_RELAXED, __ATOMIC_RELAXED);

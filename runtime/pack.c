@@ -283,13 +283,14 @@ static void pack_range(void *arg, int64_t begin, int64_t end, int32_t worker)
     for (int64_t i = begin; i < end && !atomic_load(&packing->failed); i++) {
         struct attn_pool scratch;
         attn_pool_init(&scratch, packing->model->pool.memory, ATTN_MEM_MODEL);
+        const uint64_t errors = attn_error_count();
         attn_status status = attn_poll();
         if (status == ATTNRUN_OK)
             status = pack_node(packing, &packing->jobs[packing->first_job + i], &scratch,
                                &packing->copies[worker]);
         attn_pool_free(&scratch);
         if (status != ATTNRUN_OK && atomic_exchange(&packing->failed, 1) == 0)
-            packing->error = *attnrun_last_error();
+            attn_fail_keep(status, errors, &packing->error);
     }
 }
 

@@ -166,6 +166,22 @@ attn_status attn_call_end(attn_status status, const attnrun_error *before)
 
 uint64_t attn_error_count(void) { return n_recorded; }
 
+bool attn_error_is_of(attn_status status, uint64_t count)
+{
+    return n_recorded != count && last_error.status == status;
+}
+
+void attn_fail_keep(attn_status status, uint64_t count, attnrun_error *error)
+{
+    if (attn_error_is_of(status, count)) {
+        *error = last_error;
+        return;
+    }
+    *error = (attnrun_error){ .status = status, .node_index = -1 };
+    snprintf(error->message, sizeof error->message, "%s: nothing more is said",
+             attnrun_status_name(status));
+}
+
 attn_status attn_fail_quietly(attn_status status, uint64_t count,
                               const attnrun_node *node, const char *function)
 {
@@ -175,7 +191,7 @@ attn_status attn_fail_quietly(attn_status status, uint64_t count,
         return attn_fail_node(ATTNRUN_E_INTERNAL, node,
                               "%s() returned %d, which is no status", function,
                               (int)status);
-    if (n_recorded != count && last_error.status == status)
+    if (attn_error_is_of(status, count))
         return status;
     return attn_fail_node(status, node, "%s() failed and says no more", function);
 }

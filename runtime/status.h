@@ -3,6 +3,8 @@
 #ifndef ATTN_STATUS_H
 #define ATTN_STATUS_H
 
+#include <stdbool.h>
+
 #include "attnrun.h"
 
 typedef attnrun_status attn_status;
@@ -35,6 +37,12 @@ void attn_call_begin(attnrun_error *before);
 attn_status attn_call_end(attn_status status, const attnrun_error *before);
 /* Counts what this thread recorded. */
 uint64_t attn_error_count(void);
+/* Whether a failure `status` has its sentence: one recorded in this thread since
+ * attn_error_count() was `count`. The slot of the last error may hold that of another call. */
+bool attn_error_is_of(attn_status status, uint64_t count);
+/* Keeps a failure of this thread for another one: `status`, with its sentence where it has
+ * one. attn_fail_again() gives both back. */
+void attn_fail_keep(attn_status status, uint64_t count, attnrun_error *error);
 /* What a function of an operator or a plugin returned; `node` may be NULL. A number that
  * is no status, and a failure without a sentence (none was recorded since
  * attn_error_count() was `count`), get one.

@@ -143,7 +143,7 @@ attn_status attn_step_check_memory(const struct attn_step *step)
     bool failed = step->pool != NULL && step->pool->failed;
     if (!failed && !(step->dims && step->graph->model->pool.failed))
         return ATTNRUN_OK;
-    if (attnrun_last_error()->status == ATTNRUN_E_MEMORY)
+    if (attn_error_is_of(ATTNRUN_E_MEMORY, step->errors))
         return ATTNRUN_E_MEMORY;
     return attn_fail_node(ATTNRUN_E_MEMORY, &step->node->pub,
                           "memory that it wanted for its shapes is not there");
@@ -171,10 +171,10 @@ attn_status attn_step_infer(struct attn_step *step)
             pub->concrete = 0;
     if (step->node->pub.op->state_bytes > 0)
         memset(pub->state, 0, step->node->pub.op->state_bytes);
-    const uint64_t errors = attn_error_count();
+    step->errors = attn_error_count();
     attn_status status = pub->node->op->infer(pub);
     TRY(attn_step_check_memory(step));
-    TRY(attn_fail_quietly(status, errors, pub->node, "infer"));
+    TRY(attn_fail_quietly(status, step->errors, pub->node, "infer"));
     for (int i = 0; i < pub->n_out; i++)
         TRY(check_out(step, i));
     if (pub->n_phases < 1 || pub->n_phases > ATTNRUN_MAX_PHASES)

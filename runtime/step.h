@@ -50,6 +50,7 @@ struct attn_step {
     uint32_t appended; /* bit i: output i and its append_to share a buffer */
     struct attn_step_scratch own;
     int64_t scratch_block; /* in the plan; -1: none */
+    uint64_t errors;       /* attn_error_count() before infer() */
     int64_t
         heap_bound; /* of what run() takes from the side heap, as stated; -1: nothing */
     int64_t inner_bytes; /* arenas and side heaps of its subgraphs; -1: not known */

@@ -226,9 +226,9 @@ static void unpacked(void **state)
     assert_int_equal(
         attn_wire_scan(memory, MODEL, model.data, (int64_t)model.bytes, &scan),
         ATTNRUN_OK);
-    const Attnrun__Onnx__ModelProto *pb =
-        (const Attnrun__Onnx__ModelProto *)attn_scan_unpack(&scan, &pool, MODEL);
-    assert_non_null(pb);
+    ProtobufCMessage *message;
+    assert_int_equal(attn_scan_unpack(&scan, &pool, MODEL, &message), ATTNRUN_OK);
+    const Attnrun__Onnx__ModelProto *pb = (const Attnrun__Onnx__ModelProto *)message;
     assert_int_equal(pb->ir_version, 8);
     assert_int_equal(pb->n_opset_import, 2);
     assert_int_equal(pb->graph->n_node, 1);
@@ -257,8 +257,8 @@ static void bulk(void **state)
         assert_int_equal(
             attn_wire_scan(memory, TENSOR, tensor.data, (int64_t)tensor.bytes, &scan),
             ATTNRUN_OK);
-        const ProtobufCMessage *pb = attn_scan_unpack(&scan, &pool, TENSOR);
-        assert_non_null(pb);
+        ProtobufCMessage *pb;
+        assert_int_equal(attn_scan_unpack(&scan, &pool, TENSOR, &pb), ATTNRUN_OK);
         const struct attn_bulk *entry = attn_scan_bulk(&scan, pb);
         assert_int_equal(entry != NULL, more);
         if (entry != NULL) {
@@ -294,9 +294,10 @@ static void long_lists(void **state)
     assert_int_equal(attn_wire_scan(memory, type, m.data, (int64_t)m.bytes, &scan),
                      ATTNRUN_OK);
     const int64_t scanned_bytes = used_bytes();
+    ProtobufCMessage *message;
+    assert_int_equal(attn_scan_unpack(&scan, &pool, type, &message), ATTNRUN_OK);
     const Attnrun__Onnx__AttributeProto *pb =
-        (const Attnrun__Onnx__AttributeProto *)attn_scan_unpack(&scan, &pool, type);
-    assert_non_null(pb);
+        (const Attnrun__Onnx__AttributeProto *)message;
     assert_int_equal(pb->n_ints, N + 1);
     for (int64_t k = 0; k < N; k++)
         assert_int_equal(pb->ints[k], k % 5 - 2);

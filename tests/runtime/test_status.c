@@ -125,6 +125,28 @@ static void test_errors_belong_to_their_thread(void **state)
     assert_string_equal(attnrun_last_error()->message, "RANGE: in a worker");
 }
 
+/* What a worker keeps has the status that it returned, whatever its slot holds. */
+static void test_kept_errors_have_their_status(void **state)
+{
+    (void)state;
+    attnrun_error error;
+    attn_fail(ATTNRUN_E_SHAPE, "of an earlier call");
+    uint64_t count = attn_error_count();
+    attn_fail_keep(ATTNRUN_E_SHAPE, count, &error);
+    assert_int_equal(error.status, ATTNRUN_E_SHAPE);
+    assert_null(strstr(error.message, "earlier"));
+    attn_fail(ATTNRUN_E_RANGE, "on the way");
+    assert_true(attn_error_is_of(ATTNRUN_E_RANGE, count));
+    assert_false(attn_error_is_of(ATTNRUN_E_CANCELLED, count));
+    attn_fail_keep(ATTNRUN_E_CANCELLED, count, &error);
+    assert_int_equal(attn_fail_again(&error), ATTNRUN_E_CANCELLED);
+    assert_int_equal(attnrun_last_error()->status, ATTNRUN_E_CANCELLED);
+    assert_non_null(strstr(attnrun_last_error()->message, "CANCELLED: "));
+    attn_fail(ATTNRUN_E_RANGE, "said");
+    attn_fail_keep(ATTNRUN_E_RANGE, count, &error);
+    assert_string_equal(error.message, "RANGE: said");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -136,6 +158,7 @@ int main(void)
         cmocka_unit_test(test_quote_escapes_and_cuts),
         cmocka_unit_test(test_quote_keeps_eight),
         cmocka_unit_test(test_errors_belong_to_their_thread),
+        cmocka_unit_test(test_kept_errors_have_their_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
