@@ -1,26 +1,33 @@
 /* offsets.c - greedy placement: blocks in some order, each into the smallest gap that
  * fits between the blocks already placed that are alive with it. Orders by size, by area
  * and by time are tried until one is near the lower bound; then blocks that raise the
- * arena are moved to the front and the order is tried again. A try is O(n^2), so more than
- * SEARCHED blocks are placed by walks over the steps: offsets_sweep.c. */
+ * arena are moved to the front and the order is tried again.
+ *
+ * A try looks at all pairs of blocks. Of more than SCANNED blocks it looks only at pairs that
+ * are alive together (offsets_overlap.c), and at no more than PAIRS of them in all; walks
+ * over the steps (offsets_sweep.c) give the offsets to start with. */
 #include "offsets.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "checked.h"
+#include "offsets_overlap.h"
 #include "offsets_sweep.h"
 #include "poll.h"
 
-enum { PULLS = 24, SEARCHED = 8192 };
+enum { PULLS = 24, SCANNED = 8192, PAIRS = 1 << 24 };
 
 struct packing {
     struct attn_block *blocks;
     int64_t n;
-    int32_t *order, *best_order; /* indices of blocks */
-    int32_t *placed;             /* those placed so far, by offset */
-    int64_t *offsets;            /* of the try under way */
-    int64_t best, best_top;      /* bytes; place in the order of what ends there */
+    int32_t *order, *best_order;   /* indices of blocks */
+    int32_t *placed;               /* those placed so far, by offset */
+    int64_t *offsets;              /* of the try under way */
+    int64_t best, best_top;        /* bytes; place in the order of what ends there */
+    struct attn_overlaps overlaps; /* of more than SCANNED blocks */
+    int32_t *turn;                 /* of a block: its place in the order, once placed */
+    int64_t pairs;                 /* that may still be looked at */
 };
 
 static bool alive_together(const struct attn_block *a, const struct attn_block *b)
@@ -28,13 +35,15 @@ static bool alive_together(const struct attn_block *a, const struct attn_block *
     return a->first <= b->last && b->first <= a->last;
 }
 
-/* The best offset for a block: the smallest gap that holds it, else behind all. */
-static int64_t best_fit(const struct packing *packing, int64_t n_placed, int32_t block)
+/* The best offset for a block: the smallest gap that holds it, else behind all. `others`:
+ * blocks by offset, all that are alive with it among them. */
+static int64_t best_fit(const struct packing *packing, const int32_t *others, int64_t n,
+                        int32_t block)
 {
     const struct attn_block *b = &packing->blocks[block];
     int64_t end = 0, best = -1, best_gap = INT64_MAX;
-    for (int64_t i = 0; i < n_placed; i++) {
-        int32_t other = packing->placed[i];
+    for (int64_t i = 0; i < n; i++) {
+        int32_t other = others[i];
         if (!alive_together(b, &packing->blocks[other]))
             continue;
         int64_t gap = packing->offsets[other] - end;
@@ -58,18 +67,50 @@ static void insert_placed(struct packing *packing, int64_t n_placed, int32_t blo
     packing->placed[i] = block;
 }
 
+static _Thread_local const struct packing *sort_packing; /* of the qsort under way */
+
+/* As insert_placed() has them: of two at one offset, the one placed first. */
+static int by_offset(const void *left, const void *right)
+{
+    const int32_t a = *(const int32_t *)left, b = *(const int32_t *)right;
+    const int64_t x = sort_packing->offsets[a], y = sort_packing->offsets[b];
+    if (x != y)
+        return x > y ? 1 : -1;
+    return sort_packing->turn[a] > sort_packing->turn[b] ? 1 : -1;
+}
+
+/* Places the block that is number `i` of the order; false where no pairs are left. */
+static bool place(struct packing *packing, int64_t i, int32_t block)
+{
+    if (packing->turn == NULL) {
+        packing->offsets[block] = best_fit(packing, packing->placed, i, block);
+        insert_placed(packing, i, block);
+        return true;
+    }
+    int64_t n =
+        attn_overlaps_find(&packing->overlaps, block, packing->placed, packing->n);
+    packing->pairs -= n + packing->blocks[block].last - packing->blocks[block].first;
+    sort_packing = packing;
+    qsort(packing->placed, (size_t)n, sizeof *packing->placed, by_offset);
+    packing->offsets[block] = best_fit(packing, packing->placed, n, block);
+    packing->turn[block] = (int32_t)i;
+    attn_overlaps_add(&packing->overlaps, block);
+    return packing->pairs > 0;
+}
+
 /* Places all blocks in packing->order; keeps the result where it is the best so far. *top
  * is the place in the order of the block that ends highest. */
 static void try_order(struct packing *packing, int64_t *top)
 {
     int64_t arena = 0;
     *top = 0;
+    if (packing->turn != NULL)
+        attn_overlaps_clear(&packing->overlaps);
     for (int64_t i = 0; i < packing->n; i++) {
         int32_t block = packing->order[i];
-        if (attn_poll_work(i * 8 + 64) != ATTNRUN_OK)
+        if (attn_poll_work(packing->turn == NULL ? i * 8 + 64 : 4096) != ATTNRUN_OK ||
+            !place(packing, i, block))
             return;
-        packing->offsets[block] = best_fit(packing, i, block);
-        insert_placed(packing, i, block);
         int64_t end = packing->offsets[block] + packing->blocks[block].bytes;
         if (end > arena) {
             arena = end;
@@ -127,14 +168,19 @@ static bool good_enough(int64_t arena, int64_t bound)
     return arena - bound <= bound / 100;
 }
 
+static bool may_go_on(const struct packing *packing, int64_t bound)
+{
+    return !good_enough(packing->best, bound) && packing->pairs > 0 &&
+           attn_poll() == ATTNRUN_OK;
+}
+
 static void search(struct packing *packing, int64_t bound)
 {
     int (*const orders[])(const void *, const void *) = { by_size, by_area, by_life,
                                                           by_start };
     int64_t top;
     sort_blocks = packing->blocks;
-    for (size_t k = 0;
-         k < 4 && !good_enough(packing->best, bound) && attn_poll() == ATTNRUN_OK; k++) {
+    for (size_t k = 0; k < 4 && may_go_on(packing, bound); k++) {
         for (int64_t i = 0; i < packing->n; i++)
             packing->order[i] = (int32_t)i;
         qsort(packing->order, (size_t)packing->n, sizeof(int32_t), orders[k]);
@@ -145,9 +191,7 @@ static void search(struct packing *packing, int64_t bound)
     int64_t tries = packing->n < 1000 ? 200 : packing->n < 5000 ? 20 : 4;
     uint32_t mix = 1;
     memcpy(packing->order, packing->best_order, (size_t)packing->n * sizeof(int32_t));
-    for (int64_t t = 0;
-         t < tries && !good_enough(packing->best, bound) && attn_poll() == ATTNRUN_OK;
-         t++) {
+    for (int64_t t = 0; t < tries && may_go_on(packing, bound); t++) {
         try_order(packing, &top);
         if (t % PULLS == PULLS - 1) {
             memcpy(packing->order, packing->best_order,
@@ -211,11 +255,27 @@ static attn_status sweep(struct attn_memory *memory, struct packing *packing,
     return ATTNRUN_OK;
 }
 
+/* What a search among many blocks needs: where the first order has no pairs left, the
+ * order to go on from is that of the blocks. */
+static attn_status prepare_many(struct attn_pool *scratch, struct packing *packing,
+                                int32_t n_steps)
+{
+    for (int64_t i = 0; i < packing->n; i++)
+        packing->best_order[i] = (int32_t)i;
+    packing->turn = attn_pool_alloc(scratch, packing->n * (int64_t)sizeof(int32_t));
+    if (packing->turn == NULL)
+        return ATTNRUN_E_MEMORY;
+    return attn_overlaps_create(scratch, packing->blocks, packing->n, n_steps,
+                                &packing->overlaps);
+}
+
 attn_status attn_pack_offsets(struct attn_memory *memory, struct attn_block *blocks,
                               int64_t n, int32_t n_steps, int64_t *arena_bytes,
                               int64_t *lower_bound, int32_t *peak_step)
 {
-    struct packing packing = { .blocks = blocks, .n = n, .best = INT64_MAX };
+    struct packing packing = {
+        .blocks = blocks, .n = n, .best = INT64_MAX, .pairs = PAIRS
+    };
     struct attn_pool scratch;
     *arena_bytes = *lower_bound = 0;
     *peak_step = 0;
@@ -234,9 +294,12 @@ attn_status attn_pack_offsets(struct attn_memory *memory, struct attn_block *blo
     packing.offsets = attn_pool_alloc(&scratch, n * (int64_t)sizeof(int64_t));
     bool made = packing.order && packing.best_order && packing.placed && packing.offsets;
     attn_status status = made ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
-    if (made && n > SEARCHED)
+    if (made && n > SCANNED) {
         status = sweep(memory, &packing, n_steps, *lower_bound);
-    else if (made)
+        if (status == ATTNRUN_OK)
+            status = prepare_many(&scratch, &packing, n_steps);
+    }
+    if (status == ATTNRUN_OK)
         search(&packing, *lower_bound);
     *arena_bytes = packing.best;
     attn_pool_free(&scratch);

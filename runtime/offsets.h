@@ -18,7 +18,7 @@ struct attn_block {
 /* Sets offsets so that blocks alive at the same step never overlap. *lower_bound is the
  * largest sum of bytes alive at one step, at *peak_step; no arena can be smaller.
  * Cost: O(n^2) for up to 8,192 blocks, a few orders tried where the first misses the bound;
- * O(n log n) for more. */
+ * O(n log n) for more, and what is left of 2^24 looks at pairs of blocks. */
 attn_status attn_pack_offsets(struct attn_memory *memory, struct attn_block *blocks,
                               int64_t n, int32_t n_steps, int64_t *arena_bytes,
                               int64_t *lower_bound, int32_t *peak_step);

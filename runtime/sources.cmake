@@ -28,6 +28,7 @@ set(ATTN_RUNTIME
   runtime/model_info.c
   runtime/node.c
   runtime/offsets.c
+  runtime/offsets_overlap.c
   runtime/offsets_sweep.c
   runtime/op.c
   runtime/operand.c

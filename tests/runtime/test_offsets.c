@@ -179,7 +179,7 @@ static void test_offsets_of_many_blocks(void **state)
         check_units(blocks, n, &r, seed);
         print_message("%lld blocks: arena / lower bound %.4f\n", (long long)n,
                       (double)r.arena / (double)r.bound);
-        if ((double)r.arena > 1.2 * (double)r.bound)
+        if ((double)r.arena > 1.12 * (double)r.bound)
             fail_msg("seed %llu: arena %lld, bound %lld", (unsigned long long)seed,
                      (long long)r.arena, (long long)r.bound);
     }
