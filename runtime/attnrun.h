@@ -184,7 +184,7 @@ typedef void (*attnrun_log_fn)(void *user, int32_t level, const char *message);
 typedef struct attnrun_runtime_options {
     uint32_t struct_size;
     int32_t threads;                    /* 0: ATTNRUN_NUM_THREADS, OMP_NUM_THREADS, or CPUs */
-    const char *isa;                    /* NULL: ATTNRUN_ISA or the best; "base" "avx2" "avx512" */
+    const char *isa;                    /* NULL: ATTNRUN_ISA or the best; see `isas` below */
     uint64_t max_memory;                /* bytes; 0: the smaller of RAM/2 and 8 GiB */
     const attnrun_allocator *allocator; /* NULL: malloc */
     const attnrun_pool *pool;           /* NULL: own threads, started at the first run */
@@ -203,11 +203,12 @@ ATTNRUN_API void attnrun_runtime_destroy(attnrun_runtime *runtime);
 typedef struct attnrun_runtime_info {
     uint32_t struct_size;
     int32_t threads;
-    const char *isa;          /* "base", "avx2", "avx512" */
+    const char *isa;          /* the instruction set in use: "base", "avx2", "neon", … */
     const char *cpu_features; /* space-separated, those that matter here */
     const char *blas;         /* "OpenBLAS 0.3.21", or "none" */
     /* Bytes: the budget, held now, the most held; calls of the allocator so far. */
     uint64_t max_memory, used_memory, peak_memory, allocations;
+    const char *isas; /* space-separated: those that this CPU and build have, the best last */
 } attnrun_runtime_info;
 ATTNRUN_API attnrun_status attnrun_runtime_query(attnrun_runtime *runtime,
                                                  attnrun_runtime_info *info);

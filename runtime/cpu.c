@@ -1,17 +1,30 @@
-/* cpu.c - the instruction sets of this CPU. This file is compiled without any of them, so
- * that it runs anywhere; __builtin_cpu_supports also asks whether the OS saves the wide
- * registers. */
+/* cpu.c - the instruction sets of this CPU. In go the rows of ops/kernels/isa.def, out come
+ * the sets whose features CPU and OS have. Compiled for any CPU of the machine. */
 #include "cpu.h"
 
-#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
-static const char *const isa_names[ATTN_ISA_COUNT] = { "base", "avx2", "avx512" };
+#include "graph.h"
 
-const char *attn_isa_name(enum attn_isa isa)
-{
-    return isa_names[isa >= 0 && isa < ATTN_ISA_COUNT ? isa : ATTN_ISA_BASE];
-}
+/* ---- features ---- */
+
+enum feature {
+#define CPU_X86(name, ...) FEATURE_##name,
+#include "../ops/kernels/isa.def"
+    FEATURES
+};
+enum {
+    NONE = 0,
+#define CPU_X86(name, ...) name = 1 << FEATURE_##name,
+#include "../ops/kernels/isa.def"
+};
+
+struct feature_row {
+    const char *text;
+    bool (*found)(const struct feature_row *row);
+    uint32_t leaf, subleaf, word, mask, state;
+};
 
 #if defined(__x86_64__)
 
@@ -19,39 +32,24 @@ const char *attn_isa_name(enum attn_isa isa)
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Every feature that the build of the kernels is given. */
-enum attn_isa attn_cpu_isa(void)
+/* The registers that the OS saves: without OSXSAVE no more than those of SSE. */
+static uint32_t saved_registers(void)
 {
-    __builtin_cpu_init();
-    unsigned a, b, c = 0, d;
-    bool f16c = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c >> 29 & 1) != 0;
-    if (!f16c || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
-        return ATTN_ISA_BASE;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq"))
-        return ATTN_ISA_AVX512;
-    return ATTN_ISA_AVX2;
+    enum { OSXSAVE = 27 };
+    uint32_t a, b, c, d;
+    if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c >> OSXSAVE & 1) == 0)
+        return 3;
+    __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+    return a;
 }
 
-uint32_t attn_cpu_features(void)
+static bool x86_found(const struct feature_row *row)
 {
-    uint32_t features = 0;
-    unsigned a = 0, b, c, d;
-    enum attn_isa isa = attn_cpu_isa();
-    if (isa >= ATTN_ISA_AVX512 && __builtin_cpu_supports("avx512vnni"))
-        features |= ATTN_CPU_VNNI;
-    /* Leaf 7, subleaf 1: EAX bit 4 is AVX-VNNI, bit 5 AVX512-BF16. */
-    if (isa >= ATTN_ISA_AVX2 && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0) {
-        if ((a >> 4 & 1) != 0)
-            features |= ATTN_CPU_AVX_VNNI;
-        if (isa >= ATTN_ISA_AVX512 && (a >> 5 & 1) != 0)
-            features |= ATTN_CPU_AVX512_BF16;
-    }
-    /* Leaf 7: EDX bit 24 is AMX-TILE, bit 25 AMX-INT8. */
-    if (isa >= ATTN_ISA_AVX512 && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 &&
-        (d >> 24 & 3) == 3)
-        features |= ATTN_CPU_AMX;
-    return features;
+    uint32_t words[4];
+    return __get_cpuid_count(row->leaf, row->subleaf, &words[0], &words[1], &words[2],
+                             &words[3]) != 0 &&
+           (words[row->word] & row->mask) == row->mask &&
+           (saved_registers() & row->state) == row->state;
 }
 
 /* Refused too where the OS does not know tiles. */
@@ -65,37 +63,124 @@ static bool may_use_tiles(void)
 #endif
 }
 
-int attn_cpu_dot(enum attn_isa isa)
-{
-    const uint32_t features = attn_cpu_features();
-    if (isa == ATTN_ISA_AVX2)
-        return (features & ATTN_CPU_AVX_VNNI) != 0;
-    if (isa != ATTN_ISA_AVX512 || (features & ATTN_CPU_VNNI) == 0)
-        return 0;
-    return (features & ATTN_CPU_AMX) != 0 && may_use_tiles() ? 2 : 1;
-}
-
 #else
 
-enum attn_isa attn_cpu_isa(void) { return ATTN_ISA_BASE; }
-uint32_t attn_cpu_features(void) { return 0; }
-int attn_cpu_dot(enum attn_isa isa)
+static bool x86_found(const struct feature_row *row)
 {
-    (void)isa;
-    return 0;
+    (void)row;
+    return false;
 }
+
+static bool may_use_tiles(void) { return false; }
 
 #endif
 
+static const struct feature_row features[FEATURES] = {
+#define CPU_X86(name, text, leaf, subleaf, word, mask, state)                            \
+    { text, x86_found, leaf, subleaf, word, mask, state },
+#include "../ops/kernels/isa.def"
+};
+
+static uint32_t cpu_features(void)
+{
+    uint32_t found = 0;
+    for (int i = 0; i < FEATURES; i++)
+        if (features[i].found(&features[i]))
+            found |= UINT32_C(1) << i;
+    return found;
+}
+
+/* ---- sets ---- */
+
+static const struct isa_row {
+    const char *name;
+    enum attn_isa parent;
+    bool all_texts;
+    uint32_t features;
+} rows[ATTN_ISA_COUNT] = {
+#define TEXTS_all true
+#define TEXTS_dot false
+#define ISA(name, parent, machine, texts, bytes, registers, f32, i8, features, flags)    \
+    { #name, ATTN_ISA_##parent, TEXTS_##texts, features },
+#include "../ops/kernels/isa.def"
+};
+
+const char *attn_isa_name(enum attn_isa isa) { return rows[isa].name; }
+enum attn_isa attn_isa_parent(enum attn_isa isa) { return rows[isa].parent; }
+
+enum attn_isa attn_isa_of_floats(enum attn_isa isa)
+{
+    while (!rows[isa].all_texts)
+        isa = rows[isa].parent;
+    return isa;
+}
+
+bool attn_cpu_has(enum attn_isa isa)
+{
+    const uint32_t found = cpu_features();
+    for (; attn_kernels_for((int)isa) != NULL; isa = rows[isa].parent) {
+        if ((found & rows[isa].features) != rows[isa].features)
+            return false;
+        if (isa == rows[isa].parent)
+            return true;
+    }
+    return false;
+}
+
+enum attn_isa attn_cpu_isa(void)
+{
+    int isa = ATTN_ISA_COUNT - 1;
+    while (!attn_cpu_has((enum attn_isa)isa))
+        isa--;
+    return (enum attn_isa)isa;
+}
+
+enum attn_isa attn_cpu_permitted(enum attn_isa isa)
+{
+    while ((rows[isa].features & AMX) != 0 && !may_use_tiles())
+        isa = rows[isa].parent;
+    return isa;
+}
+
+/* ---- names ---- */
+
+static void add_word(char *text, size_t bytes, const char *word)
+{
+    const size_t length = strlen(text);
+    snprintf(text + length, bytes - length, "%s%s", length > 0 ? " " : "", word);
+}
+
+void attn_cpu_describe(char *text, size_t bytes)
+{
+    const uint32_t found = cpu_features();
+    text[0] = 0;
+    for (int i = 0; i < FEATURES; i++)
+        if ((found >> i & 1) != 0)
+            add_word(text, bytes, features[i].text);
+}
+
+void attn_cpu_list(char *text, size_t bytes)
+{
+    text[0] = 0;
+    for (int i = 0; i < ATTN_ISA_COUNT; i++)
+        if (attn_cpu_has((enum attn_isa)i))
+            add_word(text, bytes, rows[i].name);
+}
+
 attn_status attn_isa_parse(const char *name, enum attn_isa *isa)
 {
-    enum attn_isa best = attn_cpu_isa();
-    for (int i = 0; i < ATTN_ISA_COUNT; i++)
-        if (name != NULL && strcmp(name, isa_names[i]) == 0) {
-            *isa = (enum attn_isa)i < best ? (enum attn_isa)i : best;
-            return ATTNRUN_OK;
-        }
-    return attn_fail(ATTNRUN_E_USAGE,
-                     "'%s' is no instruction set, expected base, avx2, avx512",
-                     attn_quote(name));
+#define ISA(name, ...) ", " #name
+    static const char names[] =
+#include "../ops/kernels/isa.def"
+        ;
+    for (int i = 0; i < ATTN_ISA_COUNT; i++) {
+        if (name == NULL || strcmp(name, rows[i].name) != 0)
+            continue;
+        *isa = (enum attn_isa)i;
+        while (!attn_cpu_has(*isa))
+            *isa = rows[*isa].parent;
+        return ATTNRUN_OK;
+    }
+    return attn_fail(ATTNRUN_E_USAGE, "'%s' is no instruction set, expected %s",
+                     attn_quote(name), names + 2);
 }

@@ -1,28 +1,34 @@
-/* cpu.h - what this CPU can do, asked once: the largest instruction set that has kernels
- * here, and its products of bytes. */
+/* cpu.h - the instruction sets of ops/kernels/isa.def: their names, and which of them this
+ * CPU has. */
 #ifndef ATTN_CPU_H
 #define ATTN_CPU_H
 
+#include <stdbool.h>
+
 #include "status.h"
 
-enum attn_isa { ATTN_ISA_BASE, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_COUNT };
-
-/* An ISA is a list of features; those beyond the kernel table's three steps are bits. */
-enum {
-    ATTN_CPU_VNNI = 1,
-    ATTN_CPU_AVX512_BF16 = 2,
-    ATTN_CPU_AVX_VNNI = 4,
-    ATTN_CPU_AMX = 8
+/* ATTN_ISA_base, ATTN_ISA_avx2, …: those of other machines, too; better ones later. */
+enum attn_isa {
+#define ISA(name, ...) ATTN_ISA_##name,
+#include "../ops/kernels/isa.def"
+    ATTN_ISA_COUNT
 };
 
-enum attn_isa attn_cpu_isa(void); /* the best that CPU and OS support */
-uint32_t attn_cpu_features(void); /* ATTN_CPU_ bits */
-/* Products of bytes beside vectors of `isa`: 0 none, 1 VNNI, 2 AMX, which the OS is asked
- * for: it keeps 8 KiB more of a thread's registers once they are used. */
-int attn_cpu_dot(enum attn_isa isa);
 const char *attn_isa_name(enum attn_isa isa);
-/* Parses "base", "avx2", "avx512", lowered to what the CPU has. E_USAGE for other words.
- */
+/* The set that gives what `isa` has no kernel of; base is its own parent. */
+enum attn_isa attn_isa_parent(enum attn_isa isa);
+/* The set whose floats `isa` computes: itself, or the parent that has a text of all kernels. */
+enum attn_isa attn_isa_of_floats(enum attn_isa isa);
+/* Whether CPU and OS support it and the compiler of this build knew it. */
+bool attn_cpu_has(enum attn_isa isa);
+enum attn_isa attn_cpu_isa(void); /* the best that CPU and OS support */
+/* `isa`, or its first parent that the OS lets this process use: Linux is asked for the tiles
+ * of AMX, which are 8 KiB more of a thread's registers once they are used. */
+enum attn_isa attn_cpu_permitted(enum attn_isa isa);
+/* The features of isa.def that this CPU has, or the names of its sets, with spaces between. */
+void attn_cpu_describe(char *text, size_t bytes);
+void attn_cpu_list(char *text, size_t bytes);
+/* Parses a name, lowered to what the CPU has. E_USAGE for other words. */
 attn_status attn_isa_parse(const char *name, enum attn_isa *isa);
 
 #endif

@@ -315,8 +315,8 @@ attn_status attn_runtime_default(attnrun_runtime **runtime);
 
 /* ops/op_list.c: all built-in rows, ends with NULL. */
 extern const attnrun_op_def *const attn_ops[];
-/* ops/kernels/table.c: the table of an ISA; `dot` as attn_cpu_dot() says. */
-const struct attn_kernels *attn_kernels_for(int isa, int dot);
+/* ops/kernels/table.c: the table of an enum attn_isa, or NULL where it is not built. */
+const struct attn_kernels *attn_kernels_for(int isa);
 /* ops/matmul/blas.c: "OpenBLAS 0.3.21", or "none". */
 const char *attn_blas_name(void);
 

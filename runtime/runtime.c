@@ -41,7 +41,7 @@ struct attnrun_runtime {
     struct attn_pool copies; /* of rows that are shorter than this header's */
     void **plugins;
     int64_t n_plugins;
-    char features[96];
+    char features[128], isas[128];
 };
 
 /* ---- the registry ---- */
@@ -263,24 +263,10 @@ static attn_status choose_isa(attnrun_runtime *runtime, const char *name)
     if (name == NULL)
         name = secure_getenv("ATTNRUN_ISA");
     runtime->isa = attn_cpu_isa();
-    return name != NULL && name[0] != 0 ? attn_isa_parse(name, &runtime->isa)
-                                        : ATTNRUN_OK;
-}
-
-static void describe_cpu(attnrun_runtime *runtime)
-{
-    uint32_t bits = attn_cpu_features();
-    runtime->features[0] = 0;
-    static const char *const steps[] = { "", "avx2 fma f16c", "avx2 fma f16c avx512" };
-    strcat(runtime->features, steps[attn_cpu_isa()]);
-    if (bits & ATTN_CPU_VNNI)
-        strcat(runtime->features, " avx512_vnni");
-    if (bits & ATTN_CPU_AVX512_BF16)
-        strcat(runtime->features, " avx512_bf16");
-    if (bits & ATTN_CPU_AVX_VNNI)
-        strcat(runtime->features, " avx_vnni");
-    if (bits & ATTN_CPU_AMX)
-        strcat(runtime->features, " amx_int8");
+    if (name != NULL && name[0] != 0)
+        TRY(attn_isa_parse(name, &runtime->isa));
+    runtime->isa = attn_cpu_permitted(runtime->isa);
+    return ATTNRUN_OK;
 }
 
 static attn_status fill_runtime(attnrun_runtime *runtime,
@@ -288,12 +274,13 @@ static attn_status fill_runtime(attnrun_runtime *runtime,
 {
     struct rlimit space;
     TRY(choose_isa(runtime, options->isa));
-    runtime->kernels = attn_kernels_for(runtime->isa, attn_cpu_dot(runtime->isa));
-    runtime->may_use_blas = runtime->isa == attn_cpu_isa() && options->max_memory == 0 &&
-                            options->allocator == NULL &&
-                            getrlimit(RLIMIT_AS, &space) == 0 &&
-                            space.rlim_cur == RLIM_INFINITY;
-    describe_cpu(runtime);
+    runtime->kernels = attn_kernels_for((int)runtime->isa);
+    runtime->may_use_blas =
+        attn_isa_of_floats(runtime->isa) == attn_isa_of_floats(attn_cpu_isa()) &&
+        options->max_memory == 0 && options->allocator == NULL &&
+        getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur == RLIM_INFINITY;
+    attn_cpu_describe(runtime->features, sizeof runtime->features);
+    attn_cpu_list(runtime->isas, sizeof runtime->isas);
     runtime->log_level = environment_log_level();
     runtime->memory = attn_memory_create(options->allocator, options->max_memory);
     if (runtime->memory == NULL)
@@ -467,6 +454,7 @@ attnrun_status attnrun_runtime_query(attnrun_runtime *runtime, attnrun_runtime_i
         .used_memory = counts.used_bytes,
         .peak_memory = counts.peak_bytes,
         .allocations = counts.calls,
+        .isas = runtime->isas,
     };
     return attn_struct_write(info, &filled, sizeof filled, "attnrun_runtime_info");
 }

@@ -2,8 +2,7 @@
  * its symbols, vector types of GCC/Clang vector extensions, and a few verbs. Arithmetic
  * is written a * b + c; verbs exist only where the plain expression loses.
  *
- * ATTN_ISA_SUFFIX  base | avx2 | avx512, set by the build
- * VEC_BYTES        16 | 32 | 64, set by the build */
+ * ATTN_ISA_SUFFIX, VEC_BYTES, … are the fields of a row of isa.def, set by the build. */
 #ifndef ATTN_ISA_H
 #define ATTN_ISA_H
 
@@ -21,6 +20,13 @@
 #include <immintrin.h>
 #endif
 
+#if defined(__AMX_INT8__)
+#define ATTN_DOT 2
+#elif defined(__AVX512VNNI__) || defined(__AVXVNNI__)
+#define ATTN_DOT 1
+#else
+#define ATTN_DOT 0
+#endif
 #define ATTN_CAT4_(a, b, c, d) a##b##c##d
 #define ATTN_CAT4(a, b, c, d)  ATTN_CAT4_(a, b, c, d)
 /* The name of a kernel in this build: K(softmax_f32) is attn_softmax_f32_avx2. */

@@ -11,7 +11,6 @@
 #include "kernel_types.h"
 
 struct attn_kernels {
-    int isa; /* enum attn_isa */
     int vec_bytes;
 #define KERNEL(type, name, arguments) type(*name) arguments;
 #include "kernels.def"

@@ -114,10 +114,11 @@ void check_start(struct check *c)
     r->shown_round = -1;
     r->isa = "";
     c->runner = r;
-    for (int isa = 0; isa <= (int)attn_cpu_isa(); isa++)
+    for (int isa = 0; isa < ISAS; isa++)
         for (int t = 0; t < THREADS; t++) {
             const char *name = attn_isa_name((enum attn_isa)isa);
-            if (c->only_isa != NULL && strcmp(c->only_isa, name) != 0)
+            if (!attn_cpu_has((enum attn_isa)isa) ||
+                (c->only_isa != NULL && strcmp(c->only_isa, name) != 0))
                 continue;
             test_memory_init(&r->memory[isa][t]);
             attnrun_runtime_options options = { .struct_size = sizeof options,

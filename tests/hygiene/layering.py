@@ -19,7 +19,7 @@ MAY = {
     "loaders": ("runtime/",),
     "ops": ("runtime/", *KERNELS),
     "ops/kernels": ("runtime/meter.h",),
-    "runtime": (),
+    "runtime": ("ops/kernels/isa.def",),
 }
 # library header -> the files that may include it
 LIBRARIES = {

@@ -7,12 +7,12 @@
 
 #include "../../runtime/cpu.h"
 
-const struct attn_kernels *attn_kernels_for(int isa, int dot);
+const struct attn_kernels *attn_kernels_for(int isa);
 
 static const struct {
     const char *name;
     void (*check)(struct check *c);
-    bool dot; /* has a second text */
+    bool dot; /* has a text in sets with dot products of bytes, too */
 } checks[] = {
 #define KERNEL(type, name, arguments)     { #name, check_##name, false },
 #define KERNEL_DOT(type, name, arguments) { #name, check_##name, true },
@@ -20,8 +20,6 @@ static const struct {
 #undef KERNEL
     { NULL, NULL, false },
 };
-
-static const char *const dot_names[] = { "", " vnni", " amx" };
 
 struct options {
     bool bench;
@@ -40,15 +38,16 @@ static bool wanted(const struct options *options, const char *name)
 }
 
 /* Returns the number of kernels that failed. */
-static int check_isa(const struct options *options, int isa, int dot,
+static int check_isa(const struct options *options, enum attn_isa isa,
                      int64_t *comparisons)
 {
+    const bool all_texts = attn_isa_of_floats(isa) == isa;
     int failed = 0;
     for (int i = 0; checks[i].name != NULL; i++) {
-        if (!wanted(options, checks[i].name) || (dot > 0 && !checks[i].dot))
+        if (!wanted(options, checks[i].name) || (!all_texts && !checks[i].dot))
             continue;
-        struct check c = { .k = attn_kernels_for(isa, dot),
-                           .isa = attn_isa_name((enum attn_isa)isa),
+        struct check c = { .k = attn_kernels_for((int)isa),
+                           .isa = attn_isa_name(isa),
                            .kernel = checks[i].name,
                            .random = options->seed * 2654435761u + 1,
                            .bench = options->bench };
@@ -56,8 +55,8 @@ static int check_isa(const struct options *options, int isa, int dot,
         check_again(&c);
         *comparisons += c.comparisons;
         if (c.failures > 0)
-            printf("FAILED %s%s %s: %lld of %lld comparisons\n", c.isa, dot_names[dot],
-                   c.kernel, (long long)c.failures, (long long)c.comparisons);
+            printf("FAILED %s %s: %lld of %lld comparisons\n", c.isa, c.kernel,
+                   (long long)c.failures, (long long)c.comparisons);
         failed += c.failures > 0;
     }
     return failed;
@@ -81,11 +80,12 @@ int main(int argc, char **argv)
     }
     int failed = 0;
     int64_t comparisons = 0;
-    for (int isa = 0; isa <= (int)attn_cpu_isa(); isa++) {
-        const char *name = attn_isa_name((enum attn_isa)isa);
-        if (options.isa == NULL || strcmp(options.isa, name) == 0)
-            for (int dot = 0; dot <= attn_cpu_dot((enum attn_isa)isa); dot++)
-                failed += check_isa(&options, isa, dot, &comparisons);
+    for (int i = 0; i < ATTN_ISA_COUNT; i++) {
+        const enum attn_isa isa = (enum attn_isa)i;
+        const bool wanted_isa =
+            options.isa == NULL || strcmp(options.isa, attn_isa_name(isa)) == 0;
+        if (wanted_isa && attn_cpu_has(isa) && attn_cpu_permitted(isa) == isa)
+            failed += check_isa(&options, isa, &comparisons);
     }
     printf("kernels: %d failed, %lld comparisons, seed %llu\n", failed,
            (long long)comparisons, (unsigned long long)options.seed);

@@ -1,5 +1,6 @@
 """Writes test folders (model.onnx, test_data_set_0) of one node each, and lets
 `attnrun check` compare them."""
+import json
 import os
 import subprocess
 import sys
@@ -50,7 +51,9 @@ def check(attnrun, folder):
     """Checks all cases of a folder on each instruction set; ends the process."""
     cases = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
     failed = 0
-    for isa in ("base", "avx2", "avx512"):
+    doctor = subprocess.run([attnrun, "doctor", "--json"], capture_output=True, text=True,
+                            check=True)
+    for isa in json.loads(doctor.stdout)["isas"].split():
         for threads in ("1", "2"):
             run = subprocess.run([attnrun, "check", "--isa", isa, "--threads", threads] + cases,
                                  capture_output=True, text=True, timeout=600)

@@ -31,7 +31,7 @@
 #include "../../runtime/fill.h"
 #include "../../tools/io/value.h"
 
-enum { MAX_VALUES = 128, MAX_WAYS = 16, MAX_ISAS = 4, PATH_BYTES = 4096 };
+enum { MAX_VALUES = 128, MAX_WAYS = 64, PATH_BYTES = 4096 };
 
 /* ---- memory with a pattern ---- */
 
@@ -100,7 +100,6 @@ static bool add_way(struct oracle *oracle, const char *isa, int threads, bool fu
                     int byte, int exact_as)
 {
     struct way *way = &oracle->ways[oracle->n_ways];
-    attnrun_runtime_info info = { .struct_size = sizeof info };
     *way = (struct way){
         .isa = isa, .threads = threads, .byte = byte, .fuse = fuse, .exact_as = exact_as
     };
@@ -118,33 +117,40 @@ static bool add_way(struct oracle *oracle, const char *isa, int threads, bool fu
                                         .allocator = &way->memory.allocator };
     snprintf(way->name, sizeof way->name, "%s, %d threads, %s, 0x%02x", isa, threads,
              fuse ? "fusion" : "no fusion", (unsigned)byte);
-    if (attnrun_runtime_create(&options, &way->runtime) != ATTNRUN_OK ||
-        attnrun_runtime_query(way->runtime, &info) != ATTNRUN_OK)
+    if (attnrun_runtime_create(&options, &way->runtime) != ATTNRUN_OK)
         return false;
-    if (strcmp(info.isa, isa) != 0) { /* this CPU has less */
-        attnrun_runtime_destroy(way->runtime);
-        return false;
-    }
     oracle->n_ways++;
     return true;
 }
 
+/* The instruction sets of this CPU, the best one first. */
 static void make_ways(struct oracle *oracle)
 {
-    static const char *const isas[MAX_ISAS] = { "avx512", "avx2", "base", NULL };
-    for (int i = 0; isas[i] != NULL; i++) {
+    static char names[128];
+    attnrun_runtime *runtime;
+    attnrun_runtime_info info = { .struct_size = sizeof info };
+    if (attnrun_runtime_create(NULL, &runtime) != ATTNRUN_OK ||
+        attnrun_runtime_query(runtime, &info) != ATTNRUN_OK)
+        exit(2);
+    snprintf(names, sizeof names, "%s", info.isas);
+    attnrun_runtime_destroy(runtime);
+    for (char *end = names + strlen(names); end > names;) {
+        char *space = memrchr(names, ' ', (size_t)(end - names));
+        const char *isa = space != NULL ? space + 1 : names;
+        *end = 0;
+        end = space != NULL ? space : names;
         int first = oracle->n_ways;
-        if (!add_way(oracle, isas[i], 1, true, 0x00, -1)) {
-            printf("oracle: this CPU has no %s\n", isas[i]);
-            continue;
+        if (oracle->n_ways + 4 > MAX_WAYS || !add_way(oracle, isa, 1, true, 0x00, -1)) {
+            printf("oracle: no runtime of %s\n", isa);
+            exit(2);
         }
-        add_way(oracle, isas[i], 4, true, 0xff, first);
+        add_way(oracle, isa, 4, true, 0xff, first);
         if (first > 0 && !oracle->full)
             continue;
         first = oracle->n_ways;
-        add_way(oracle, isas[i], 1, false, 0x7e, -1);
+        add_way(oracle, isa, 1, false, 0x7e, -1);
         if (oracle->full)
-            add_way(oracle, isas[i], 4, false, 0xff, first);
+            add_way(oracle, isa, 4, false, 0xff, first);
     }
 }
 

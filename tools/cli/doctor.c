@@ -58,6 +58,7 @@ attnrun_status command_doctor(struct cli *cli, int *exit_code)
         json_text(&json, "schema", "attnrun/doctor/1");
         json_text(&json, "version", attnrun_version());
         json_text(&json, "isa", info.isa);
+        json_text(&json, "isas", info.isas);
         json_text(&json, "cpu_features", info.cpu_features);
         json_int(&json, "cpus_online", cpus);
         json_int(&json, "threads", info.threads);
@@ -70,7 +71,8 @@ attnrun_status command_doctor(struct cli *cli, int *exit_code)
     }
     printf("%-12s %s (ABI %" PRId32 ")\n", "attnrun", attnrun_version(),
            attnrun_abi_version());
-    printf("%-12s %s; features: %s\n", "isa", info.isa, info.cpu_features);
+    printf("%-12s %s, of %s; features: %s\n", "isa", info.isa, info.isas,
+           info.cpu_features);
     printf("%-12s %d of %ld CPUs online\n", "threads", info.threads, cpus);
     printf("%-12s %s\n", "blas", info.blas);
     printf("%-12s %s\n", "memory", text_bytes((int64_t)info.max_memory));

@@ -73,9 +73,9 @@ struct worker {
 static const struct loops *loops_of(const char *isa)
 {
 #if defined(__x86_64__)
-    if (strcmp(isa, "avx512") == 0)
+    if (strncmp(isa, "avx512", 6) == 0)
         return &loops_avx512;
-    if (strcmp(isa, "avx2") == 0)
+    if (strncmp(isa, "avx2", 4) == 0)
         return &loops_avx2;
 #else
     (void)isa;

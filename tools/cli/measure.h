@@ -11,7 +11,7 @@ struct measured {
     double read_gbs, read_all_gbs; /* 256 MB: more than the last cache */
     double l2_read_gbs;            /* 256 KB, by one thread */
 };
-/* With the vectors of `isa` ("base", "avx2", "avx512"), which this CPU must have. */
+/* With the vectors of `isa` ("base", "avx2", "avx512_vnni", …), which this CPU must have. */
 attnrun_status measure_machine(const char *isa, int32_t threads,
                                struct measured *measured);
 

@@ -70,7 +70,7 @@ const struct cli_option cli_options[] = {
     { "timeout", 0, OPT_TIME, AT(timeout_us), RUNS | CLI_PLAN | CLI_INSPECT, "TIME",
       "for loading, and for each plan or run: 500ms, 3s, 2m", 1, INT64_MAX, 0 },
     { "isa", 0, OPT_TEXT, AT(isa), USES_MODEL | CLI_DOCTOR, "NAME",
-      "instruction set, at most what the CPU has", 0, 0, "base|avx2|avx512" },
+      "instruction set, at most what the CPU has (see doctor)", 0, 0, 0 },
     { "no-fusion", 0, OPT_FLAG, AT(no_fusion), USES_MODEL, NULL,
       "no rewrite pass that changes what is computed", 0, 0, 0 },
     { "disable-pass", 0, OPT_LIST, AT(disable_passes), USES_MODEL, "NAME",

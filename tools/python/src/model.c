@@ -80,12 +80,12 @@ static PyObject *runtime_info(PyObject *self, PyObject *none)
     const attnrun_status status =
         attnrun_runtime_query(((runtime_object *)self)->runtime, &info);
     return status ? binding_raise(status)
-                  : Py_BuildValue("{s:i,s:s,s:s,s:s,s:K,s:K,s:K}", "threads",
-                                  (int)info.threads, "isa", info.isa, "cpu_features",
-                                  info.cpu_features, "blas", info.blas, "max_memory",
-                                  (unsigned long long)info.max_memory, "used_memory",
-                                  (unsigned long long)info.used_memory, "peak_memory",
-                                  (unsigned long long)info.peak_memory);
+                  : Py_BuildValue("{s:i,s:s,s:s,s:s,s:s,s:K,s:K,s:K}", "threads",
+                                  (int)info.threads, "isa", info.isa, "isas", info.isas,
+                                  "cpu_features", info.cpu_features, "blas", info.blas,
+                                  "max_memory", (unsigned long long)info.max_memory,
+                                  "used_memory", (unsigned long long)info.used_memory,
+                                  "peak_memory", (unsigned long long)info.peak_memory);
 }
 
 static PyObject *runtime_load_plugin(PyObject *self, PyObject *path)
@@ -113,7 +113,7 @@ static PyType_Slot runtime_slots[] = {
     { Py_tp_dealloc, runtime_dealloc },
     { Py_tp_methods, runtime_methods },
     { Py_tp_doc, "Runtime(threads=0, isa=None, max_memory=0, log=None)\n--\n\n"
-                 "Threads, instruction set ('base', 'avx2', 'avx512'), memory budget in "
+                 "Threads, instruction set ('base', 'avx2', …), memory budget in "
                  "bytes and log of the\nmodels that are opened with it; 0 and None: what "
                  "the library chooses. log(level, message)\nis called in the thread that "
                  "makes the call." },

@@ -1,0 +1,53 @@
+# One object library of kernels for each instruction set of isa.def that is of this machine
+# and whose flags the compiler knows. Sets isa_objects and isa_definitions (ATTN_HAVE_<name>).
+include(CheckCCompilerFlag) # compilers before gcc 11 and clang 12 lack some
+set(isa_list ${CMAKE_CURRENT_SOURCE_DIR}/ops/kernels/isa.def)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${isa_list})
+set(isa_machine ${CMAKE_SYSTEM_PROCESSOR})
+if(isa_machine STREQUAL "AMD64")
+  set(isa_machine x86_64)
+endif()
+
+function(add_isa name parent texts bytes registers f32_rows i8_rows)
+  if(texts STREQUAL "all")
+    set(floats ${name})
+    add_library(attn_kernels_${name} OBJECT ${ATTN_KERNELS} ops/kernels/isa_table.c)
+  else()
+    set(floats ${isa_floats_${parent}})
+    add_library(attn_kernels_${name} OBJECT ${ATTN_KERNELS_DOT} ops/kernels/isa_table.c)
+  endif()
+  set(isa_floats_${name} ${floats} PARENT_SCOPE)
+  target_link_libraries(attn_kernels_${name} PRIVATE attn_flags)
+  target_compile_definitions(attn_kernels_${name} PRIVATE
+    ATTN_ISA_SUFFIX=${name} ATTN_ISA_FLOATS=${floats}
+    VEC_BYTES=${bytes})
+  target_compile_options(attn_kernels_${name} PRIVATE
+    ${kernel_level} -ffp-contract=fast -Wno-psabi ${isa_flags_${name}})
+endfunction()
+
+file(STRINGS ${isa_list} isa_rows REGEX "^ISA\\(")
+foreach(row IN LISTS isa_rows)
+  string(REGEX REPLACE "^ISA\\(|\"?\\)$" "" row "${row}")
+  string(REGEX REPLACE ", *\"?" ";" row "${row}")
+  list(GET row 0 name)
+  list(GET row 1 parent)
+  list(GET row 2 machine)
+  list(GET row 9 flags)
+  set(known ON)
+  if(flags)
+    check_c_compiler_flag("${flags}" ATTN_COMPILER_HAS_${name})
+    set(known ${ATTN_COMPILER_HAS_${name}})
+  endif()
+  separate_arguments(flags UNIX_COMMAND "${flags}")
+  set(isa_flags_${name} ${isa_flags_${parent}} ${flags})
+  set(isa_have_${name} 0)
+  if(known AND machine MATCHES "^(any|${isa_machine})$" AND
+     (name STREQUAL parent OR isa_have_${parent}))
+    set(isa_have_${name} 1)
+    list(SUBLIST row 3 5 geometry)
+    add_isa(${name} ${parent} ${geometry})
+    list(APPEND isa_objects $<TARGET_OBJECTS:attn_kernels_${name}>)
+    list(APPEND isa_names ${name})
+  endif()
+  list(APPEND isa_definitions ATTN_HAVE_${name}=${isa_have_${name}})
+endforeach()
