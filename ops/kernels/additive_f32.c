@@ -8,21 +8,10 @@
 enum form { TANH, RELU, QUOTIENT };
 enum { UNITS = 32 };
 
-/* 1 / x of normal x below 2^126: 1 ulp where an estimate is used. */
-static ALWAYS_INLINE v_f32 over(v_f32 w, v_f32 x)
-{
-#if VEC_BYTES == 64 && defined(__AVX512F__)
-    v_f32 r = (v_f32)_mm512_rcp14_ps((__m512)x);
-    return w * (r + r * (1.0f - x * r));
-#else
-    return w / x;
-#endif
-}
-
 static ALWAYS_INLINE v_f32 term(enum form form, v_f32 q, v_f32 v, v_f32 k)
 {
     if (form == QUOTIENT)
-        return over(v, q * k + 1.0f);
+        return v_over(v, q * k + 1.0f);
     return v * (form == TANH ? v_tanh(q + k) : v_relu(q + k));
 }
 

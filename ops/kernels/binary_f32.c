@@ -33,22 +33,12 @@
 #include "binary_f32.def"
 #undef BINARY_F32
 
-typedef uint8_t v_u8 __attribute__((vector_size(VF)));
-
 /* All ones where the first n bytes of c are not 0. */
 static ALWAYS_INLINE v_i32 mask_of(const uint8_t *c, size_t n)
 {
-    v_u8 bytes = { 0 };
+    v_bytes bytes = { 0 };
     memcpy(&bytes, c, n);
-#if VEC_BYTES == 64 && defined(__AVX512F__) /* GCC 12 converts one by one */
-    return (v_i32)_mm512_cvtepu8_epi32((__m128i)bytes) != 0;
-#elif VEC_BYTES == 32 && defined(__AVX2__)
-    int64_t all;
-    memcpy(&all, &bytes, sizeof all);
-    return (v_i32)_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(all)) != 0;
-#else
-    return __builtin_convertvector(bytes, v_i32) != 0;
-#endif
+    return v_from_bytes(bytes) != 0;
 }
 
 static ALWAYS_INLINE void where_line(float *y, const uint8_t *c, bool each_c,

@@ -232,24 +232,18 @@ static ALWAYS_INLINE void value(const struct value_tile *t, const int mr, const 
 #define TILE(mr, nv)                                                                     \
     static void score_##mr##x##nv(const struct score_tile *t) { score(t, mr, nv); }      \
     static void value_##mr##x##nv(const struct value_tile *t) { value(t, mr, nv); }
-TILE(1, 1) TILE(2, 1) TILE(3, 1) TILE(4, 1) TILE(5, 1) TILE(6, 1)
-TILE(1, 2) TILE(2, 2) TILE(3, 2) TILE(4, 2) TILE(5, 2) TILE(6, 2)
-#if VEC_BYTES == 64
-TILE(7, 1) TILE(8, 1) TILE(7, 2) TILE(8, 2)
-#define TILES(name, nv)                                                                  \
-    { name##1x##nv, name##2x##nv, name##3x##nv, name##4x##nv, name##5x##nv, name##6x##nv, \
-      name##7x##nv, name##8x##nv }
-#else
-#define TILES(name, nv)                                                                  \
-    { name##1x##nv, name##2x##nv, name##3x##nv, name##4x##nv, name##5x##nv, name##6x##nv }
-#endif
+ATTN_EACH_ROW(ATTN_F32_ROWS, TILE, 1)
+ATTN_EACH_ROW(ATTN_F32_ROWS, TILE, 2)
+#define SCORE(mr, nv) score_##mr##x##nv,
+#define VALUE(mr, nv) value_##mr##x##nv,
 static void (*const score_tiles[2][MR])(const struct score_tile *t) = {
-    TILES(score_, 1), TILES(score_, 2)
+    { ATTN_EACH_ROW(ATTN_F32_ROWS, SCORE, 1) }, { ATTN_EACH_ROW(ATTN_F32_ROWS, SCORE, 2) }
 };
 static void (*const value_tiles[2][MR])(const struct value_tile *t) = {
-    TILES(value_, 1), TILES(value_, 2)
+    { ATTN_EACH_ROW(ATTN_F32_ROWS, VALUE, 1) }, { ATTN_EACH_ROW(ATTN_F32_ROWS, VALUE, 2) }
 };
-#undef TILES
+#undef VALUE
+#undef SCORE
 #undef TILE
 /* clang-format on */
 

@@ -6,11 +6,7 @@
  * Sums are in the order of kernel rows and columns, whatever the tile. */
 #include "conv_planes.h"
 
-#if VEC_BYTES == 64
-enum { MOST_C = 4, MOST_V = 4 };
-#else
-enum { MOST_C = 2, MOST_V = 4 };
-#endif
+enum { MOST_C = REGISTERS == 32 ? 4 : 2, MOST_V = 4 };
 
 static ALWAYS_INLINE void add_taps(const struct attn_conv_planes *d, v_f32 (*acc)[MOST_V],
                                    const struct place *at, const int n, const int nv)
@@ -54,17 +50,18 @@ static ALWAYS_INLINE void run_tile(const struct attn_conv_planes *d,
         run_tile(d, at, n, nv);                                                          \
     }
 TILE(1, 1) TILE(1, 2) TILE(1, 4) TILE(2, 1) TILE(2, 2) TILE(2, 4)
-#if VEC_BYTES == 64
 TILE(4, 1) TILE(4, 2) TILE(4, 4)
-#endif
 #undef TILE
 
-static const struct width widths[][3] = {
+/* By number of registers and of planes. */
+static const struct width widths_16[2][3] = {
     { { 4, tile_1x4 }, { 2, tile_1x2 }, { 1, tile_1x1 } },
     { { 4, tile_2x4 }, { 2, tile_2x2 }, { 1, tile_2x1 } },
-#if VEC_BYTES == 64
+};
+static const struct width widths_32[3][3] = {
+    { { 4, tile_1x4 }, { 2, tile_1x2 }, { 1, tile_1x1 } },
+    { { 4, tile_2x4 }, { 2, tile_2x2 }, { 1, tile_2x1 } },
     { { 4, tile_4x4 }, { 2, tile_4x2 }, { 1, tile_4x1 } },
-#endif
 };
 /* clang-format on */
 
@@ -75,6 +72,6 @@ void K(conv_depthwise_f32)(const struct attn_conv_planes *d)
     for (; at.channel < d->m; at.channel += planes) {
         const int log = d->m - at.channel >= MOST_C ? MOST_C / 2 : d->m - at.channel >= 2;
         planes = 1 << log;
-        run_pixels(d, widths[log], at, INT64_MAX);
+        run_pixels(d, REGISTERS == 32 ? widths_32[log] : widths_16[log], at, INT64_MAX);
     }
 }

@@ -7,11 +7,7 @@
  * of taps, whatever the tile. */
 #include "lanes.h"
 
-#if VEC_BYTES == 64
-enum { MOST_M = 8 };
-#else
-enum { MOST_M = 4 };
-#endif
+enum { MOST_M = REGISTERS == 32 ? 8 : 4 };
 
 /* ---- from sums to y ---- */
 
@@ -116,43 +112,37 @@ static ALWAYS_INLINE void run_tile(const struct attn_conv_direct *d, int64_t cha
 TILE(1, 1) TILE(1, 2) TILE(1, 4) TILE(1, 8)
 TILE(2, 1) TILE(2, 2) TILE(2, 5)
 TILE(4, 1) TILE(4, 2) TILE(4, 3)
-#if VEC_BYTES == 64
-TILE(2, 8) TILE(4, 5) TILE(8, 1) TILE(8, 2) TILE(8, 3)
-#else
-TILE(2, 3)
-#endif
+TILE(2, 3)                                                  /* of 16 registers */
+TILE(2, 8) TILE(4, 5) TILE(8, 1) TILE(8, 2) TILE(8, 3) /* of 32 registers */
 #undef TILE
 
-/* By number of channels, those of more vectors first. */
+/* By number of registers and of channels, those of more vectors first. */
 struct width {
     int vectors;
     void (*run)(const struct attn_conv_direct *d, int64_t channel, int64_t row, int64_t column);
 };
 static const struct width widths_1[] = { { 8, tile_1x8 }, { 4, tile_1x4 }, { 2, tile_1x2 },
                                          { 1, tile_1x1 } };
-#if VEC_BYTES == 64
-static const struct width widths_2[] = { { 8, tile_2x8 }, { 5, tile_2x5 }, { 2, tile_2x2 },
-                                         { 1, tile_2x1 } };
-static const struct width widths_4[] = { { 5, tile_4x5 }, { 3, tile_4x3 }, { 2, tile_4x2 },
-                                         { 1, tile_4x1 } };
-static const struct width widths_8[] = { { 3, tile_8x3 }, { 2, tile_8x2 }, { 1, tile_8x1 } };
-#else
-static const struct width widths_2[] = { { 5, tile_2x5 }, { 3, tile_2x3 }, { 2, tile_2x2 },
-                                         { 1, tile_2x1 } };
-static const struct width widths_4[] = { { 3, tile_4x3 }, { 2, tile_4x2 }, { 1, tile_4x1 } };
-#endif
+static const struct width widths_16_2[] = { { 5, tile_2x5 }, { 3, tile_2x3 }, { 2, tile_2x2 },
+                                            { 1, tile_2x1 } };
+static const struct width widths_16_4[] = { { 3, tile_4x3 }, { 2, tile_4x2 }, { 1, tile_4x1 } };
+static const struct width widths_32_2[] = { { 8, tile_2x8 }, { 5, tile_2x5 }, { 2, tile_2x2 },
+                                            { 1, tile_2x1 } };
+static const struct width widths_32_4[] = { { 5, tile_4x5 }, { 3, tile_4x3 }, { 2, tile_4x2 },
+                                            { 1, tile_4x1 } };
+static const struct width widths_32_8[] = { { 3, tile_8x3 }, { 2, tile_8x2 }, { 1, tile_8x1 } };
 /* clang-format on */
 
 static const struct width *widths_of(int64_t left, int *m)
 {
-#if VEC_BYTES == 64
-    if (left >= 8) {
+    if (REGISTERS == 32 && left >= 8) {
         *m = 8;
-        return widths_8;
+        return widths_32_8;
     }
-#endif
     *m = left >= 4 ? 4 : left >= 2 ? 2 : 1;
-    return *m == 4 ? widths_4 : *m == 2 ? widths_2 : widths_1;
+    if (*m == 4)
+        return REGISTERS == 32 ? widths_32_4 : widths_16_4;
+    return *m == 1 ? widths_1 : REGISTERS == 32 ? widths_32_2 : widths_16_2;
 }
 
 void K(conv_direct_f32)(const struct attn_conv_direct *d)

@@ -8,11 +8,7 @@
  * Sums are in the order of kernel rows, kernel columns, channels, whatever the tile. */
 #include "conv_planes.h"
 
-#if VEC_BYTES == 64
-enum { MOST_M = 8, MOST_V = 8 };
-#else
-enum { MOST_M = 4, MOST_V = 5 };
-#endif
+enum { MOST_M = REGISTERS == 32 ? 8 : 4, MOST_V = REGISTERS == 32 ? 8 : 5 };
 enum { LINE = 16 };
 
 /* acc += the taps of all channels at one place of the kernel. */
@@ -151,33 +147,28 @@ static ALWAYS_INLINE void run_tile(const struct attn_conv_planes *d,
     }
 TILE(1, 1) TILE(1, 2) TILE(1, 5) TILE(2, 1) TILE(2, 2) TILE(2, 5)
 TILE(4, 1) TILE(4, 2) TILE(4, 3)
-#if VEC_BYTES == 64
-TILE(1, 8) TILE(2, 8) TILE(4, 5) TILE(8, 1) TILE(8, 2) TILE(8, 3)
-#endif
+TILE(1, 8) TILE(2, 8) TILE(4, 5) TILE(8, 1) TILE(8, 2) TILE(8, 3) /* of 32 registers */
 #undef TILE
 
-/* By number of channels. */
-#if VEC_BYTES == 64
-static const struct width widths[4][4] = {
+/* By number of registers and of channels. */
+static const struct width widths_32[4][4] = {
     { { 8, tile_1x8 }, { 5, tile_1x5 }, { 2, tile_1x2 }, { 1, tile_1x1 } },
     { { 8, tile_2x8 }, { 5, tile_2x5 }, { 2, tile_2x2 }, { 1, tile_2x1 } },
     { { 5, tile_4x5 }, { 3, tile_4x3 }, { 2, tile_4x2 }, { 1, tile_4x1 } },
     { { 3, tile_8x3 }, { 2, tile_8x2 }, { 1, tile_8x1 } },
 };
-#else
-static const struct width widths[3][3] = {
+static const struct width widths_16[3][4] = {
     { { 5, tile_1x5 }, { 2, tile_1x2 }, { 1, tile_1x1 } },
     { { 5, tile_2x5 }, { 2, tile_2x2 }, { 1, tile_2x1 } },
     { { 3, tile_4x3 }, { 2, tile_4x2 }, { 1, tile_4x1 } },
 };
-#endif
 /* clang-format on */
 
 static const struct width *widths_of(int64_t m, int64_t *channels)
 {
-    const int log = m >= 8 && MOST_M == 8 ? 3 : m >= 4 ? 2 : m >= 2 ? 1 : 0;
+    const int log = m >= 8 && REGISTERS == 32 ? 3 : m >= 4 ? 2 : m >= 2 ? 1 : 0;
     *channels = 1 << log;
-    return widths[log];
+    return REGISTERS == 32 ? widths_32[log] : widths_16[log];
 }
 
 /* All channels of a few pixels: what they see stays in cache. */

@@ -11,18 +11,6 @@ static ALWAYS_INLINE void put_zeros(float *to, int64_t n)
         v_store(to + i, v_set(0.0f));
 }
 
-static ALWAYS_INLINE v_f32 every_second(v_f32 a, v_f32 b)
-{
-#if VEC_BYTES == 64
-    return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24,
-                                   26, 28, 30);
-#elif VEC_BYTES == 32
-    return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14);
-#else
-    return __builtin_shufflevector(a, b, 0, 2, 4, 6);
-#endif
-}
-
 /* n floats, `stride` apart; up to a vector more is written. */
 static ALWAYS_INLINE void put_floats(const struct attn_conv_strip *s, float *to,
                                      const float *x, int64_t n)
@@ -35,7 +23,7 @@ static ALWAYS_INLINE void put_floats(const struct attn_conv_strip *s, float *to,
         memcpy(to, x, (size_t)n * sizeof *to);
     else if (stride == 2 && left >= 2 * (n + VF))
         for (int64_t i = 0; i < n; i += VF)
-            v_store(to + i, every_second(v_load(x + 2 * i), v_load(x + 2 * i + VF)));
+            v_store(to + i, v_every_second(v_load(x + 2 * i), v_load(x + 2 * i + VF)));
     else
         for (int64_t i = 0; i < n; i++)
             to[i] = x[stride * i];

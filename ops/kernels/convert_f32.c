@@ -40,14 +40,8 @@ static inline uint16_t narrow_f16(float x)
 void K(f16_to_f32)(float *y, const uint16_t *x, size_t n)
 {
     size_t i = 0;
-#if VEC_BYTES == 64 && defined(__AVX512F__)
-    for (; i + 16 <= n; i += 16)
-        _mm512_storeu_ps(y + i,
-                         _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(x + i))));
-#elif VEC_BYTES == 32 && defined(__F16C__)
-    for (; i + 8 <= n; i += 8)
-        _mm256_storeu_ps(y + i, _mm256_cvtph_ps(_mm_loadu_si128((const void *)(x + i))));
-#endif
+    for (; V_HAS_F16 && i + VF <= n; i += VF)
+        v_store(y + i, v_load_f16(x + i));
     for (; i < n; i++)
         y[i] = widen_f16(x[i]);
 }
@@ -55,13 +49,8 @@ void K(f16_to_f32)(float *y, const uint16_t *x, size_t n)
 void K(f32_to_f16)(uint16_t *y, const float *x, size_t n)
 {
     size_t i = 0;
-#if VEC_BYTES == 64 && defined(__AVX512F__)
-    for (; i + 16 <= n; i += 16)
-        _mm256_storeu_si256((void *)(y + i), _mm512_cvtps_ph(_mm512_loadu_ps(x + i), 0));
-#elif VEC_BYTES == 32 && defined(__F16C__)
-    for (; i + 8 <= n; i += 8)
-        _mm_storeu_si128((void *)(y + i), _mm256_cvtps_ph(_mm256_loadu_ps(x + i), 0));
-#endif
+    for (; V_HAS_F16 && i + VF <= n; i += VF)
+        v_store_f16(y + i, v_load(x + i));
     for (; i < n; i++)
         y[i] = narrow_f16(x[i]);
 }

@@ -146,19 +146,6 @@ void K(fft_halves_f32)(float *y, const float *x, size_t n, int beside)
 
 /* ---- columns ---- */
 
-/* Lane VF - 1 - i. */
-static ALWAYS_INLINE v_f32 backwards(v_f32 x)
-{
-#if VEC_BYTES == 64
-    return __builtin_shufflevector(x, x, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2,
-                                   1, 0);
-#elif VEC_BYTES == 32
-    return __builtin_shufflevector(x, x, 7, 6, 5, 4, 3, 2, 1, 0);
-#else
-    return __builtin_shufflevector(x, x, 3, 2, 1, 0);
-#endif
-}
-
 void K(fft_columns_in_f32)(float *x, const struct attn_fft_columns *f, size_t n)
 {
     const float *row = f->row, *mirror = f->mirror;
@@ -166,7 +153,7 @@ void K(fft_columns_in_f32)(float *x, const struct attn_fft_columns *f, size_t n)
     for (size_t i = 0; i < n; i++, x += ELEMENT, row += f->step, mirror += f->step) {
         for (int v = 0; whole && v < LANES; v += VF) {
             v_store(x + v, v_load(row + v));
-            v_store(x + LANES + v, backwards(v_load(mirror - v - (VF - 1))));
+            v_store(x + LANES + v, v_backwards(v_load(mirror - v - (VF - 1))));
         }
         if (whole)
             continue;
@@ -184,7 +171,7 @@ void K(fft_columns_out_f32)(const struct attn_fft_columns *f, const float *x, si
     for (size_t i = 0; i < n; i++, x += ELEMENT, row += f->step, mirror -= f->step) {
         for (int v = 0; whole && v < LANES; v += VF) {
             v_store(row + v, v_load(x + v));
-            v_store(mirror - v - (VF - 1), backwards(v_load(x + v)));
+            v_store(mirror - v - (VF - 1), v_backwards(v_load(x + v)));
         }
         if (whole)
             continue;
@@ -198,7 +185,7 @@ void K(reverse_f32)(float *y, const float *x, size_t n)
 {
     const size_t whole = n / VF * VF;
     for (size_t i = 0; i < whole; i += VF)
-        v_store(y + i, backwards(v_load(x + n - VF - i)));
+        v_store(y + i, v_backwards(v_load(x + n - VF - i)));
     for (size_t i = whole; i < n; i++)
         y[i] = x[n - 1 - i];
 }

@@ -48,6 +48,16 @@ static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int
     const char *next = t->next;
     const float *const *fetch = t->fetch, *const *last = fetch + t->n_fetch;
     size_t k = t->k;
+    if (V_HAS_TILE && transposed && mr == MR && nv == 2 && a_col == MR && b_row == NR) {
+        const size_t strips = k / STRIP, done = strips * STRIP;
+        for (; fetch < last; fetch++)
+            __builtin_prefetch(*fetch, 0, 2);
+        v_tile_sum(acc, a, b, strips, next != NULL ? next : (const char *)b,
+                   next != NULL ? LINE : 0);
+        a += done * MR;
+        b += done * NR;
+        k -= done;
+    }
     for (; k >= STRIP; k -= STRIP) {
         for (int line = 0; line < t->next_lines; line++, next += LINE)
             __builtin_prefetch(next, 0, 2); /* into L2: L1 is full of this panel */
@@ -89,26 +99,19 @@ static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int
         tile_sum(t, mr, nv, false);                                                      \
     }                                                                                    \
     static void tile_t##mr##x##nv(const struct tile *t) { tile_sum(t, mr, nv, true); }
-TILE(1, 1) TILE(2, 1) TILE(3, 1) TILE(4, 1) TILE(5, 1) TILE(6, 1)
-TILE(1, 2) TILE(2, 2) TILE(3, 2) TILE(4, 2) TILE(5, 2) TILE(6, 2)
-#if VEC_BYTES == 64
-TILE(7, 1) TILE(8, 1) TILE(7, 2) TILE(8, 2)
-#endif
-#undef TILE
-
-#if VEC_BYTES == 64
-#define TILES(name, nv)                                                                  \
-    { name##1x##nv, name##2x##nv, name##3x##nv, name##4x##nv, name##5x##nv, name##6x##nv, \
-      name##7x##nv, name##8x##nv }
-#else
-#define TILES(name, nv)                                                                  \
-    { name##1x##nv, name##2x##nv, name##3x##nv, name##4x##nv, name##5x##nv, name##6x##nv }
-#endif
+ATTN_EACH_ROW(ATTN_F32_ROWS, TILE, 1)
+ATTN_EACH_ROW(ATTN_F32_ROWS, TILE, 2)
+#define AS_IS(mr, nv)      tile_##mr##x##nv,
+#define TRANSPOSED(mr, nv) tile_t##mr##x##nv,
+#define TILES(kind)                                                                      \
+    { { ATTN_EACH_ROW(ATTN_F32_ROWS, kind, 1) }, { ATTN_EACH_ROW(ATTN_F32_ROWS, kind, 2) } }
 static void (*const tiles[2][2][MR])(const struct tile *t) = {
-    { TILES(tile_, 1), TILES(tile_, 2) },
-    { TILES(tile_t, 1), TILES(tile_t, 2) }, /* A transposed */
+    TILES(AS_IS), TILES(TRANSPOSED), /* of A */
 };
 #undef TILES
+#undef TRANSPOSED
+#undef AS_IS
+#undef TILE
 /* clang-format on */
 
 /* ---- epilogue ---- */
@@ -305,6 +308,7 @@ struct block {
     size_t k0, k;     /* rows of B */
     const float *a;   /* columns k0 … of A */
     ptrdiff_t a_row;  /* 1 where A is transposed */
+    bool a_packed; /* A: a panel for each tile, all rows of a column of A side by side */
     bool first, last;
 };
 
@@ -341,12 +345,41 @@ static void find_panel(const struct attn_gemm_f32 *g, struct tile *t, struct blo
     t->b = panel;
 }
 
+/* Rows of the tile at row i of m: MR where the tile of that many is another code, else
+ * about as many in each. */
+static size_t rows_of_tile(size_t i, size_t m)
+{
+    const size_t left = m - i;
+    if (V_HAS_TILE)
+        return left < MR ? left : MR;
+    return left / ((left + MR - 1) / MR);
+}
+
+/* A block of K of A as panels of the rows of each tile. */
+static void pack_rows(const struct attn_gemm_f32 *g, struct block *block)
+{
+    float *panel = g->scratch;
+    for (size_t i = 0, m; i < g->m; i += m, panel += m * block->k) {
+        m = rows_of_tile(i, g->m);
+        const float *a = block->a + (ptrdiff_t)i * block->a_row;
+        if (g->a_col == 0)
+            transpose_block(panel, (ptrdiff_t)m, a, block->a_row, m, block->k);
+        for (size_t k = 0; g->a_col != 0 && k < block->k; k++, a += g->a_col)
+            memcpy(panel + k * m, a, m * sizeof *panel);
+    }
+    block->a = g->scratch;
+    block->a_row = (ptrdiff_t)block->k;
+    block->a_packed = true;
+}
+
 /* Rows that are a multiple of 4 KiB apart fall into the same few lines of L1: copied. */
 static void find_rows(const struct attn_gemm_f32 *g, struct block *block)
 {
     block->a = g->a + (ptrdiff_t)block->k0 * (g->a_col != 0 ? g->a_col : 1);
     block->a_row = g->a_row;
-    if (g->a_col != 0 || g->m <= FEW_ROWS || g->a_row % 1024 != 0)
+    if (V_HAS_TILE && g->m >= MR && g->n > NR)
+        pack_rows(g, block);
+    if (block->a_packed || g->a_col != 0 || g->m <= FEW_ROWS || g->a_row % 1024 != 0)
         return;
     enum { ROW = KC + 16 };
     float *rows = g->scratch;
@@ -425,9 +458,12 @@ static void add_block(const struct attn_gemm_f32 *g, struct block block, float *
     const size_t strips = n_tiles * (block.k / STRIP);
     if (block.next != NULL && strips > 0)
         t.next_lines = (int)((lines + strips - 1) / strips);
-    for (size_t tile = 0; tile < n_tiles; tile++) {
-        size_t i = g->m * tile / n_tiles, m = g->m * (tile + 1) / n_tiles - i;
+    for (size_t tile = 0, next_i = 0; tile < n_tiles; tile++) {
+        const size_t i = next_i, m = rows_of_tile(i, g->m);
+        next_i += m;
         t.a = block.a + (ptrdiff_t)i * block.a_row;
+        if (block.a_packed)
+            t.a_col = (ptrdiff_t)m;
         if (block.next != NULL)
             t.next = block.next + tile * (block.k / STRIP) * (size_t)t.next_lines * LINE;
         t.n_fetch = 0;
@@ -445,7 +481,7 @@ static void add_block(const struct attn_gemm_f32 *g, struct block block, float *
             t.next_lines = 0;
             fetch_ahead(&t, g->ahead);
         }
-        tiles[g->a_col != 0][width / VF - 1][m - 1](&t);
+        tiles[t.a_col != 0][width / VF - 1][m - 1](&t);
         if (block.last && !direct)
             finish(g, sums + i * NR, addends.n, i, m, j, n);
     }

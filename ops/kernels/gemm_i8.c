@@ -12,113 +12,51 @@
  * rows 0 and 2 of a word apart from 1 and 3, for pmaddwd.
  *
  * MR x NR: 8 x 32 (AVX-512), 6 or 4 x 16 (AVX2 with and without VNNI), 4 x 8 (base).
- * Compiled once more with ATTN_DOT 1 for CPUs with VNNI, and with ATTN_DOT 2 for those
- * with AMX: there tiles of 32 x 32 are summed over words of 64 rows of B, beside C, and
- * the tile of MR rows adds what is left. Compared with a plain loop. */
+ * Each set with V_DOT (VNNI) has a text of its own. Where there are tiles (AMX), those of
+ * 32 x 32 are summed over words of 64 rows of B, beside C, and the tile of MR rows adds
+ * what is left. Compared with a plain loop. */
 #include "isa.h"
 
-#if VEC_BYTES == 64
-enum { MR = 8 };
-#elif ATTN_DOT
-enum { MR = 6 };
-#else
-enum { MR = 4 };
-#endif
 enum {
+    MR = ATTN_I8_ROWS,
     NR = 2 * VF,
     PANEL_WORDS = NR, /* of 4 rows of B */
     WORDS = ATTN_GEMM_I8_KC / 4,
-    PLANES = ATTN_DOT ? 1 : 2,
+    PLANES = V_DOT != V_DOT_NONE ? 1 : 2,
     ROW = PLANES * WORDS + 16, /* words between rows of the copy of A */
     AHEAD = 1024,              /* bytes of B asked for before they are read */
     ROWS_AHEAD = 48
 };
 typedef uint32_t v_u32_u __attribute__((vector_size(VEC_BYTES), aligned(1), may_alias));
-typedef int16_t v_i16 __attribute__((vector_size(VEC_BYTES)));
-typedef uint16_t v_u16 __attribute__((vector_size(VEC_BYTES)));
 
 static ALWAYS_INLINE v_u32 load_u32(const void *p) { return *(const v_u32_u *)p; }
 static ALWAYS_INLINE void store_u32(void *p, v_u32 v) { *(v_u32_u *)p = v; }
 static ALWAYS_INLINE v_u32 set_u32(uint32_t x) { return x - (v_u32){ 0 }; }
 
-/* VF bytes, one in each lane. */
-static ALWAYS_INLINE v_u32 widen_bytes(const uint8_t *x)
-{
-#if VEC_BYTES == 64 && defined(__AVX512F__)
-    return (v_u32)_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)x));
-#elif VEC_BYTES == 32 && defined(__AVX2__)
-    return (v_u32)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)x));
-#elif defined(__SSE2__)
-    const __m128i none = _mm_setzero_si128();
-    int32_t four;
-    memcpy(&four, x, sizeof four);
-    return (v_u32)_mm_unpacklo_epi16(_mm_unpacklo_epi8(_mm_cvtsi32_si128(four), none),
-                                     none);
-#else
-    v_u32 y;
-    for (int i = 0; i < VF; i++)
-        y[i] = x[i];
-    return y;
-#endif
-}
-
 /* ---- products of words ---- */
 
-/* A vector of words of B, as products take it. */
-#if ATTN_DOT
+/* A vector of words of B, as products take it: without V_DOT its bytes are apart. */
 struct wide {
     v_u32 all;
-};
-static ALWAYS_INLINE struct wide widen(v_u32 b) { return (struct wide){ b }; }
-
-/* acc + the 4 products of the word *a (u8) and each word of b (i8). */
-static ALWAYS_INLINE v_u32 add_products(v_u32 acc, struct wide b, const uint32_t *a)
-{
-#if VEC_BYTES == 64
-    return (v_u32)_mm512_dpbusd_epi32((__m512i)acc, _mm512_set1_epi32((int)*a),
-                                      (__m512i)b.all);
-#else
-    return (v_u32)_mm256_dpbusd_avx_epi32((__m256i)acc, _mm256_set1_epi32((int)*a),
-                                          (__m256i)b.all);
-#endif
-}
-#else
-struct wide {
     v_i16 even, odd;
 };
 static ALWAYS_INLINE struct wide widen(v_u32 b)
 {
-    return (struct wide){ (v_i16)((v_u16)b << 8) >> 8, (v_i16)b >> 8 };
+    return (struct wide){ b, (v_i16)((v_u16)b << 8) >> 8, (v_i16)b >> 8 };
 }
 
-/* By words: the sum of the products of their two halves. */
-static ALWAYS_INLINE v_u32 pair_products(v_i16 b, uint32_t a)
-{
-#if VEC_BYTES == 64 && defined(__AVX512BW__)
-    return (v_u32)_mm512_madd_epi16((__m512i)b, _mm512_set1_epi32((int)a));
-#elif VEC_BYTES == 32 && defined(__AVX2__)
-    return (v_u32)_mm256_madd_epi16((__m256i)b, _mm256_set1_epi32((int)a));
-#elif defined(__SSE2__)
-    return (v_u32)_mm_madd_epi16((__m128i)b, _mm_set1_epi32((int)a));
-#else
-    const v_i32 low = (v_i32)((v_u32)b << 16) >> 16, high = (v_i32)b >> 16;
-    return (v_u32)(low * (int32_t)(a & 0xffff) + high * (int32_t)(a >> 16));
-#endif
-}
+/* acc + the 4 products of the word *a (u8) and each word of b (i8). */
 static ALWAYS_INLINE v_u32 add_products(v_u32 acc, struct wide b, const uint32_t *a)
 {
-    return acc + pair_products(b.even, a[0]) + pair_products(b.odd, a[WORDS]);
+    if (V_DOT != V_DOT_NONE)
+        return v_dot(acc, b.all, *a);
+    return acc + v_pair_products(b.even, a[0]) + v_pair_products(b.odd, a[WORDS]);
 }
-#endif
 
 /* A row of the copy of A whose bytes are 1. */
-static const uint32_t ones[PLANES * WORDS] = {
-#if ATTN_DOT
-    [0] = 0x01010101
-#else
-    [0] = 0x00010001, [WORDS] = 0x00010001
-#endif
-};
+static const uint32_t ones[2 * WORDS] = { [0] = V_DOT != V_DOT_NONE ? 0x01010101
+                                                                    : 0x00010001,
+                                          [WORDS] = 0x00010001 };
 
 /* ---- tiles ---- */
 
@@ -168,7 +106,7 @@ static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr)
             acc[i][1] = add_products(acc[i][1], b1, a + i * ROW);
         }
     }
-    if (t->begun != NULL) {
+    if (V_HAS_TILES && t->begun != NULL) {
         UNROLL
         for (int i = 0; i < mr; i++) {
             acc[i][0] += load_u32(t->begun + i * NR);
@@ -191,64 +129,16 @@ static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr)
 }
 
 /* clang-format off */
-#define TILE(mr) static void tile_##mr(const struct tile *t) { tile_sum(t, mr); }
-TILE(1) TILE(2) TILE(3) TILE(4)
-#if VEC_BYTES == 64
-TILE(5) TILE(6) TILE(7) TILE(8)
-static void (*const tiles[MR])(const struct tile *t) = { tile_1, tile_2, tile_3, tile_4,
-                                                         tile_5, tile_6, tile_7, tile_8 };
-#elif ATTN_DOT
-TILE(5) TILE(6)
-static void (*const tiles[MR])(const struct tile *t) = { tile_1, tile_2, tile_3, tile_4,
-                                                         tile_5, tile_6 };
-#else
-static void (*const tiles[MR])(const struct tile *t) = { tile_1, tile_2, tile_3, tile_4 };
-#endif
+#define TILE(mr, unused) static void tile_##mr(const struct tile *t) { tile_sum(t, mr); }
+ATTN_EACH_ROW(ATTN_I8_ROWS, TILE, 0)
+#define ENTRY(mr, unused) tile_##mr,
+static void (*const tiles[MR])(const struct tile *t) = { ATTN_EACH_ROW(ATTN_I8_ROWS, ENTRY, 0) };
+#undef ENTRY
 #undef TILE
 /* clang-format on */
 
-#if ATTN_DOT == 2
-/* ---- AMX ---- */
-
-enum { SIDE = 16, DEEP = 16, LEAST_ROWS = 9 }; /* of a tile: rows, words; worth it from */
-
-static void begin_tiles(void)
-{
-    struct {
-        uint8_t palette, start, reserved[14];
-        uint16_t bytes[16];
-        uint8_t rows[16];
-    } config = { .palette = 1 };
-    for (int i = 0; i < 8; i++) {
-        config.bytes[i] = 4 * DEEP;
-        config.rows[i] = SIDE;
-    }
-    _tile_loadconfig(&config);
-}
-
-/* out (rows NR apart) = sums over whole DEEPs of words for 2 * SIDE rows of A. */
-static void sum_tiles(uint32_t *out, const uint32_t *a, const uint8_t *b, size_t words)
-{
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (; words >= DEEP; words -= DEEP, a += DEEP, b += DEEP * 4 * NR) {
-        _tile_loadd(6, b, 4 * NR);
-        _tile_loadd(4, a, 4 * ROW);
-        _tile_loadd(7, b + 4 * SIDE, 4 * NR);
-        _tile_loadd(5, a + SIDE * ROW, 4 * ROW);
-        _tile_dpbusd(0, 4, 6);
-        _tile_dpbusd(1, 4, 7);
-        _tile_dpbusd(2, 5, 6);
-        _tile_dpbusd(3, 5, 7);
-    }
-    _tile_stored(0, out, 4 * NR);
-    _tile_stored(1, out + SIDE, 4 * NR);
-    _tile_stored(2, out + SIDE * NR, 4 * NR);
-    _tile_stored(3, out + SIDE * NR + SIDE, 4 * NR);
-}
-#endif
+/* Tiles of AMX: rows, words; worth it from so many rows of A. */
+enum { SIDE = 16, DEEP = 16, LEAST_ROWS = 9 };
 
 /* ---- A ---- */
 
@@ -263,8 +153,8 @@ static inline uint32_t word_of(const uint8_t *x, ptrdiff_t step, size_t n, uint3
 
 static inline void put_word(uint32_t *to, uint32_t word)
 {
-    to[0] = ATTN_DOT ? word : word & 0x00ff00ff;
-    if (!ATTN_DOT)
+    to[0] = V_DOT != V_DOT_NONE ? word : word & 0x00ff00ff;
+    if (V_DOT == V_DOT_NONE)
         to[WORDS] = word >> 8 & 0x00ff00ff;
 }
 
@@ -278,8 +168,8 @@ static uint32_t copy_row(uint32_t *to, const uint8_t *a, ptrdiff_t col, size_t k
     for (; col == 1 && i + VEC_BYTES <= k; i += VEC_BYTES, to += VF) {
         const v_u32 x = load_u32(a + i) ^ flip, even = x & low, odd = x >> 8 & low;
         const v_u32 both = even + odd;
-        store_u32(to, ATTN_DOT ? x : even);
-        if (!ATTN_DOT)
+        store_u32(to, V_DOT != V_DOT_NONE ? x : even);
+        if (V_DOT == V_DOT_NONE)
             store_u32(to + WORDS, odd);
         sums += (both & 0xffff) + (both >> 16);
     }
@@ -305,7 +195,7 @@ static ALWAYS_INLINE void pack_word_row(uint8_t *panel, const uint8_t *b, ptrdif
         v_u32 words = set_u32(flip);
         UNROLL
         for (int r = 0; r < 4; r++)
-            words ^= widen_bytes(b + r * row) << 8 * r;
+            words ^= v_load_u8(b + r * row) << 8 * r;
         store_u32(panel, words);
         sums[v] = add_products(sums[v], widen(words), ones);
     }
@@ -380,9 +270,7 @@ static struct kept carve(const struct attn_gemm_i8 *g)
     s.edge = s.b_zero + wide;
     s.a_zero = s.edge + MR * NR;
     s.row_sum = s.a_zero + g->m;
-#if ATTN_DOT == 2
-    s.begun = g->m >= LEAST_ROWS ? s.row_sum + g->m : NULL;
-#endif
+    s.begun = V_HAS_TILES && g->m >= LEAST_ROWS ? s.row_sum + g->m : NULL;
     memset(s.row_sum, 0, g->m * sizeof *s.row_sum);
     memset(s.b_zero, 0, wide * sizeof *s.b_zero);
     if (g->sums != NULL)
@@ -442,18 +330,16 @@ static size_t begin_rows(const struct attn_gemm_i8 *g, const struct kept *s,
 {
     const size_t left = g->m - i;
     t->a = s->rows + i * ROW;
-#if ATTN_DOT == 2
-    if (s->begun != NULL) {
+    if (V_HAS_TILES && s->begun != NULL) {
         const size_t within = i % (2 * SIDE), done = t->all_words / DEEP * DEEP;
         if (within == 0)
-            sum_tiles(s->begun, t->a, t->panel, t->all_words);
+            v_tiles_sum(s->begun, NR, t->a, ROW, t->panel, t->all_words);
         t->begun = s->begun + within * NR;
         t->a += done;
         t->b = t->panel + done * 4 * NR;
         t->words = t->all_words - done;
         return left < MR ? left : MR;
     }
-#endif
     t->b = t->panel;
     t->words = t->all_words;
     return left / ((left + MR - 1) / MR);
@@ -489,10 +375,8 @@ void K(gemm_i8)(const struct attn_gemm_i8 *g)
     if (g->m == 0 || g->n == 0)
         return;
     struct kept kept = carve(g);
-#if ATTN_DOT == 2
-    if (kept.begun != NULL)
-        begin_tiles();
-#endif
+    if (V_HAS_TILES && kept.begun != NULL)
+        v_tiles_begin();
     const size_t n_blocks =
         g->k > ATTN_GEMM_I8_KC ? (g->k + ATTN_GEMM_I8_KC - 1) / ATTN_GEMM_I8_KC : 1;
     const size_t depth = ((g->k + n_blocks - 1) / n_blocks + 3) / 4 * 4;
@@ -510,8 +394,6 @@ void K(gemm_i8)(const struct attn_gemm_i8 *g)
         if (block.last || stopped)
             break;
     }
-#if ATTN_DOT == 2
-    if (kept.begun != NULL)
-        _tile_release();
-#endif
+    if (V_HAS_TILES && kept.begun != NULL)
+        v_tiles_end();
 }

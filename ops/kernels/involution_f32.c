@@ -11,7 +11,7 @@
 
 enum {
     ROWS = 4,
-    CHANNELS = VEC_BYTES == 64 ? 4 : 2 /* ROWS * CHANNELS sums in registers */
+    CHANNELS = REGISTERS == 32 ? 4 : 2 /* ROWS * CHANNELS sums in registers */
 };
 
 /* ---- strip ---- */
@@ -44,13 +44,7 @@ static struct strip find_strip(const struct attn_involution *t)
 }
 
 /* Every second of low[VF] and, from its second one on, high[VF]. */
-#if VEC_BYTES == 64
-#define PICK_LANES 0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29, 31
-#elif VEC_BYTES == 32
-#define PICK_LANES 0, 2, 4, 6, 9, 11, 13, 15
-#else
-#define PICK_LANES 0, 2, 5, 7
-#endif
+#define PICK(i, unused) (2 * (i) + ((i) >= VF / 2))
 
 /* VF floats that are `step` apart; reads no others behind the last one. */
 static ALWAYS_INLINE v_f32 pick(const float *x, const int64_t step)
@@ -60,7 +54,7 @@ static ALWAYS_INLINE v_f32 pick(const float *x, const int64_t step)
         return v_load(x);
     if (step == 2) {
         const v_f32 low = v_load(x), high = v_load(x + VF - 1);
-        return __builtin_shufflevector(low, high, PICK_LANES);
+        return V_SHUFFLE(low, high, PICK, 0);
     }
     UNROLL
     for (int i = 0; i < VF; i++)

@@ -6,6 +6,8 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${isa_list})
 set(isa_machine ${CMAKE_SYSTEM_PROCESSOR})
 if(isa_machine STREQUAL "AMD64")
   set(isa_machine x86_64)
+elseif(isa_machine STREQUAL "arm64")
+  set(isa_machine aarch64)
 endif()
 
 function(add_isa name parent texts bytes registers f32_rows i8_rows)
@@ -19,8 +21,9 @@ function(add_isa name parent texts bytes registers f32_rows i8_rows)
   set(isa_floats_${name} ${floats} PARENT_SCOPE)
   target_link_libraries(attn_kernels_${name} PRIVATE attn_flags)
   target_compile_definitions(attn_kernels_${name} PRIVATE
-    ATTN_ISA_SUFFIX=${name} ATTN_ISA_FLOATS=${floats}
-    VEC_BYTES=${bytes})
+    ATTN_ISA_SUFFIX=${name} ATTN_ISA_FLOATS=${floats} ATTN_ISA_VERBS="isa/${name}.h"
+    VEC_BYTES=${bytes} ATTN_REGISTERS=${registers} ATTN_F32_ROWS=${f32_rows}
+    ATTN_I8_ROWS=${i8_rows})
   target_compile_options(attn_kernels_${name} PRIVATE
     ${kernel_level} -ffp-contract=fast -Wno-psabi ${isa_flags_${name}})
 endfunction()

@@ -1,8 +1,12 @@
 /* isa.h - what a kernel file needs to be compiled once per instruction set: the suffix of
- * its symbols, vector types of GCC/Clang vector extensions, and a few verbs. Arithmetic
- * is written a * b + c; verbs exist only where the plain expression loses.
+ * its symbols, vector types of GCC/Clang vector extensions, and verbs. Arithmetic is
+ * written a * b + c; verbs exist only where the plain expression loses.
  *
- * ATTN_ISA_SUFFIX, VEC_BYTES, … are the fields of a row of isa.def, set by the build. */
+ * From the build come ATTN_ISA_SUFFIX, VEC_BYTES, ATTN_REGISTERS, ATTN_F32_ROWS and
+ * ATTN_I8_ROWS, which are fields of a row of isa.def, and ATTN_ISA_VERBS, the set's header
+ * isa/<name>.h. It defines those verbs that it does better than isa/plain.h, where all of
+ * them stand with what they do; each with a macro of its own name, so that plain.h leaves
+ * it out. Kernel files have no #if on an instruction set. */
 #ifndef ATTN_ISA_H
 #define ATTN_ISA_H
 
@@ -16,17 +20,8 @@
 #include "../../runtime/meter.h"
 #include "kernel_types.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
-#if defined(__AMX_INT8__)
-#define ATTN_DOT 2
-#elif defined(__AVX512VNNI__) || defined(__AVXVNNI__)
-#define ATTN_DOT 1
-#else
-#define ATTN_DOT 0
-#endif
+#define ATTN_CAT_(a, b)        a##b
+#define ATTN_CAT(a, b)         ATTN_CAT_(a, b)
 #define ATTN_CAT4_(a, b, c, d) a##b##c##d
 #define ATTN_CAT4(a, b, c, d)  ATTN_CAT4_(a, b, c, d)
 /* The name of a kernel in this build: K(softmax_f32) is attn_softmax_f32_avx2. */
@@ -56,106 +51,63 @@ static ALWAYS_INLINE void ask_for_row(const float *x, ptrdiff_t row, size_t n)
 #include "kernels.def"
 #undef KERNEL
 
-enum { VF = VEC_BYTES / 4 }; /* floats per vector */
+enum {
+    VF = VEC_BYTES / 4, /* floats per vector */
+    REGISTERS = ATTN_REGISTERS
+};
 typedef float v_f32 __attribute__((vector_size(VEC_BYTES)));
 typedef int32_t v_i32 __attribute__((vector_size(VEC_BYTES)));
 typedef uint32_t v_u32 __attribute__((vector_size(VEC_BYTES)));
+typedef int16_t v_i16 __attribute__((vector_size(VEC_BYTES)));
+typedef uint16_t v_u16 __attribute__((vector_size(VEC_BYTES)));
+typedef double v_f64 __attribute__((vector_size(VEC_BYTES)));
+typedef uint8_t v_bytes __attribute__((vector_size(VF))); /* one for each lane */
 typedef float v_f32_u __attribute__((vector_size(VEC_BYTES), aligned(4), may_alias));
 typedef int32_t v_i32_u __attribute__((vector_size(VEC_BYTES), aligned(4), may_alias));
 
 static inline v_f32 v_load(const float *p) { return *(const v_f32_u *)p; }
 static inline void v_store(float *p, v_f32 v) { *(v_f32_u *)p = v; }
 static inline v_f32 v_set(float x) { return x - (v_f32){ 0 }; }
-
-#if VEC_BYTES == 32 && defined(__AVX2__)
-/* All ones in the first n lanes. */
-static inline __m256i v_first(size_t n)
-{
-    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lanes);
-}
-#endif
-/* The first n (< VF) floats at p; the rest is `fill`. */
-static inline v_f32 v_load_tail(const float *p, size_t n, float fill)
-{
-#if VEC_BYTES == 64 && defined(__AVX512F__)
-    const __mmask16 first = (__mmask16)((1u << n) - 1);
-    return (v_f32)_mm512_mask_loadu_ps((__m512)v_set(fill), first, p);
-#elif VEC_BYTES == 32 && defined(__AVX2__)
-    const __m256i first = v_first(n);
-    return (v_f32)_mm256_blendv_ps((__m256)v_set(fill), _mm256_maskload_ps(p, first),
-                                   _mm256_castsi256_ps(first));
-#else
-    v_f32 v = v_set(fill);
-    memcpy(&v, p, n * sizeof(float));
-    return v;
-#endif
-}
-static inline void v_store_tail(float *p, v_f32 v, size_t n)
-{
-#if VEC_BYTES == 64 && defined(__AVX512F__)
-    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
-#elif VEC_BYTES == 32 && defined(__AVX2__)
-    _mm256_maskstore_ps(p, v_first(n), (__m256)v);
-#else
-    memcpy(p, &v, n * sizeof(float));
-#endif
-}
-/* x, and what comes next is not joined with the product that made it: a * b + c in one
- * rounding is not what a stored product and a sum give. */
-static ALWAYS_INLINE v_f32 v_rounded(v_f32 x)
-{
-#if defined(__x86_64__) && VEC_BYTES == 64
-    __asm__("" : "+v"(x));
-#elif defined(__x86_64__)
-    __asm__("" : "+x"(x));
-#else
-    __asm__("" : "+m"(x));
-#endif
-    return x;
-}
-
-/* max(a, b) where a NaN in either operand gives b: what maxps does. */
-static inline v_f32 v_max(v_f32 a, v_f32 b)
-{
-#if VEC_BYTES == 64 && defined(__AVX512F__)
-    return (v_f32)_mm512_max_ps((__m512)a, (__m512)b);
-#elif VEC_BYTES == 32 && defined(__AVX__)
-    return (v_f32)_mm256_max_ps((__m256)a, (__m256)b);
-#elif defined(__SSE__)
-    return (v_f32)_mm_max_ps((__m128)a, (__m128)b);
-#else
-    return a > b ? a : b;
-#endif
-}
-static inline v_f32 v_min(v_f32 a, v_f32 b)
-{
-#if VEC_BYTES == 64 && defined(__AVX512F__)
-    return (v_f32)_mm512_min_ps((__m512)a, (__m512)b);
-#elif VEC_BYTES == 32 && defined(__AVX__)
-    return (v_f32)_mm256_min_ps((__m256)a, (__m256)b);
-#elif defined(__SSE__)
-    return (v_f32)_mm_min_ps((__m128)a, (__m128)b);
-#else
-    return a < b ? a : b;
-#endif
-}
 /* Lane by lane: mask (all ones or zeros) ? a : b. */
 static inline v_f32 v_select(v_i32 mask, v_f32 a, v_f32 b)
 {
     return (v_f32)((mask & (v_i32)a) | (~mask & (v_i32)b));
 }
+
+/* F(1, x) … F(n, x) for the rows of a register tile: ATTN_EACH_ROW(ATTN_F32_ROWS, F, x). */
+#define ATTN_ROWS_4(F, x)         F(1, x) F(2, x) F(3, x) F(4, x)
+#define ATTN_ROWS_6(F, x)         ATTN_ROWS_4(F, x) F(5, x) F(6, x)
+#define ATTN_ROWS_8(F, x)         ATTN_ROWS_6(F, x) F(7, x) F(8, x)
+#define ATTN_ROWS_12(F, x)        ATTN_ROWS_8(F, x) F(9, x) F(10, x) F(11, x) F(12, x)
+#define ATTN_EACH_ROW(rows, F, x) ATTN_CAT(ATTN_ROWS_, rows)(F, x)
+
+/* F(i, x) for i < VF, separated by commas: the lanes of a shuffle. */
+#define V_FOUR(F, i, x)  F(i, x), F((i) + 1, x), F((i) + 2, x), F((i) + 3, x)
+#define V_LANES_16(F, x) V_FOUR(F, 0, x)
+#define V_LANES_32(F, x) V_FOUR(F, 0, x), V_FOUR(F, 4, x)
+#define V_LANES_64(F, x) V_LANES_32(F, x), V_FOUR(F, 8, x), V_FOUR(F, 12, x)
+#define V_LANES(F, x)    ATTN_CAT(V_LANES_, VEC_BYTES)(F, x)
+/* The macro of a name that ends with the width; its expansion may use V_LANES. */
+#define V_OF_WIDTH__(name, bytes) name##bytes
+#define V_OF_WIDTH_(name, bytes)  V_OF_WIDTH__(name, bytes)
+#define V_OF_WIDTH(name)          V_OF_WIDTH_(name, VEC_BYTES)
+#define V_SHUFFLE(a, b, F, x)     __builtin_shufflevector(a, b, V_LANES(F, x))
 /* Lane i gets lane i + n, around the end; n is a constant. */
-#define V_AT(n, i)   (((n) + (i)) % VF)
-#define V_FOUR(n, i) V_AT(n, i), V_AT(n, (i) + 1), V_AT(n, (i) + 2), V_AT(n, (i) + 3)
-#if VEC_BYTES == 64
-#define V_TURN(v, n)                                                                     \
-    __builtin_shufflevector(v, v, V_FOUR(n, 0), V_FOUR(n, 4), V_FOUR(n, 8), V_FOUR(n, 12))
-#elif VEC_BYTES == 32
-#define V_TURN(v, n) __builtin_shufflevector(v, v, V_FOUR(n, 0), V_FOUR(n, 4))
-#else
-#define V_TURN(v, n) __builtin_shufflevector(v, v, V_FOUR(n, 0))
-#endif
+#define V_AT(i, n)   (((n) + (i)) % VF)
+#define V_TURN(v, n) V_SHUFFLE(v, v, V_AT, n)
+/* Lane VF - 1 - i. */
+#define V_FROM_END(i, unused) (VF - 1 - (i))
+static ALWAYS_INLINE v_f32 v_backwards(v_f32 v) { return V_SHUFFLE(v, v, V_FROM_END, 0); }
+/* Lanes 0, 2, … of a and then of b. */
+#define V_EVEN(i, unused) (2 * (i))
+static ALWAYS_INLINE v_f32 v_every_second(v_f32 a, v_f32 b)
+{
+    return V_SHUFFLE(a, b, V_EVEN, 0);
+}
+
+#include ATTN_ISA_VERBS
+#include "isa/plain.h"
+
 static ALWAYS_INLINE float v_reduce_add(v_f32 v)
 {
     v += V_TURN(v, VF / 2);

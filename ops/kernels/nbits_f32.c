@@ -9,32 +9,12 @@
 #include "isa.h"
 
 enum { NR = 2 * VF };
-typedef uint8_t v_u8 __attribute__((vector_size(VF)));
 
 static ALWAYS_INLINE v_i32 load_bytes(const uint8_t *p)
 {
-    v_u8 bytes;
+    v_bytes bytes;
     memcpy(&bytes, p, sizeof bytes);
     return __builtin_convertvector(bytes, v_i32);
-}
-
-/* table[index], 0 <= index < 16. */
-static ALWAYS_INLINE v_f32 look_up(const float *table, v_i32 index)
-{
-#if VEC_BYTES == 64 && defined(__AVX512F__)
-    return (v_f32)_mm512_permutexvar_ps((__m512i)index, _mm512_loadu_ps(table));
-#elif VEC_BYTES == 32 && defined(__AVX2__)
-    const __m256i at = (__m256i)index;
-    const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), at);
-    const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), at);
-    return (v_f32)_mm256_blendv_ps(low, high,
-                                   _mm256_castsi256_ps(_mm256_slli_epi32(at, 28)));
-#else
-    v_f32 y;
-    for (int i = 0; i < VF; i++)
-        y[i] = table[index[i]];
-    return y;
-#endif
 }
 
 static ALWAYS_INLINE v_f32 zeros_at(const struct attn_nbits *b, size_t at)
@@ -49,7 +29,7 @@ static ALWAYS_INLINE v_f32 value_of(v_i32 bytes, int s, const int bits,
                                     const float *table, v_f32 zero)
 {
     const v_i32 q = (bytes >> (s * bits)) & ((1 << bits) - 1);
-    return table != NULL ? look_up(table, q) : __builtin_convertvector(q, v_f32) - zero;
+    return table != NULL ? v_look_up(table, q) : __builtin_convertvector(q, v_f32) - zero;
 }
 
 /* ---- as floats ---- */

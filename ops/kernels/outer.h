@@ -1,15 +1,11 @@
-/* outer.h - the step of a register tile: sums of MR rows by two vectors of columns. MR
- * fills the registers: 8 (AVX-512), else 6. */
+/* outer.h - the step of a register tile: sums of MR rows by two vectors of columns. MR,
+ * of isa.def, fills the registers. */
 #ifndef ATTN_OUTER_H
 #define ATTN_OUTER_H
 
 #include "isa.h"
 
-#if VEC_BYTES == 64
-enum { MR = 8 };
-#else
-enum { MR = 6 };
-#endif
+enum { MR = ATTN_F32_ROWS };
 
 /* acc[i] += a[i * a_row] * b for i < mr, nv vectors of b. */
 static ALWAYS_INLINE void outer_step(v_f32 (*acc)[2], const float *a, ptrdiff_t a_row,
@@ -19,8 +15,18 @@ static ALWAYS_INLINE void outer_step(v_f32 (*acc)[2], const float *a, ptrdiff_t 
     UNROLL
     for (int v = 0; v < nv; v++)
         column[v] = v_load(b + v * VF);
+    const int by_lane = V_BY_LANE && a_row == 1 ? mr / VF * VF : 0;
     UNROLL
-    for (int i = 0; i < mr; i++) {
+    for (int i = 0; i < by_lane; i += VF) {
+        const v_f32 x = v_load(a + i);
+        UNROLL
+        for (int l = 0; l < VF; l++)
+            UNROLL
+        for (int v = 0; v < nv; v++)
+            acc[i + l][v] += column[v] * x[l];
+    }
+    UNROLL
+    for (int i = by_lane; i < mr; i++) {
         v_f32 x = v_set(a[i * a_row]);
         UNROLL
         for (int v = 0; v < nv; v++)

@@ -4,44 +4,6 @@
 
 enum { ROWS = 256 };
 
-/* Bit i: x[i] is not below t, or NaN. */
-static ALWAYS_INLINE uint32_t not_below(v_f32 x, v_f32 t)
-{
-#if VEC_BYTES == 64 && defined(__AVX512F__)
-    return _mm512_cmp_ps_mask((__m512)x, (__m512)t, _CMP_NLT_UQ);
-#elif VEC_BYTES == 32 && defined(__AVX__)
-    return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps((__m256)x, (__m256)t, _CMP_NLT_UQ));
-#else
-    uint32_t bits = 0;
-    v_i32 below = x < t;
-    for (int i = 0; i < VF; i++)
-        bits |= (uint32_t)(below[i] == 0) << i;
-    return bits;
-#endif
-}
-
-/* Places and values of the elements whose bit is set, in order. */
-static ALWAYS_INLINE size_t put(int32_t *index, float *value, uint32_t bits, v_i32 places,
-                                v_f32 x)
-{
-#if VEC_BYTES == 64 && defined(__AVX512F__)
-    const int n = __builtin_popcount(bits);
-    const __mmask16 some = (__mmask16)bits, first = (__mmask16)((UINT32_C(1) << n) - 1);
-    _mm512_mask_storeu_epi32(index, first,
-                             _mm512_maskz_compress_epi32(some, (__m512i)places));
-    _mm512_mask_storeu_ps(value, first, _mm512_maskz_compress_ps(some, (__m512)x));
-    return (size_t)n;
-#else
-    size_t n = 0;
-    for (; bits != 0; bits &= bits - 1) {
-        const int at = __builtin_ctz(bits);
-        index[n] = places[at];
-        value[n++] = x[at];
-    }
-    return n;
-#endif
-}
-
 size_t K(select_f32)(int32_t *index, float *value, const float *s, size_t n,
                      int32_t first, float threshold)
 {
@@ -55,10 +17,10 @@ size_t K(select_f32)(int32_t *index, float *value, const float *s, size_t n,
     for (size_t i = 0; i < n; i += VF, places += VF) {
         const size_t left = n - i;
         const v_f32 x = left >= VF ? v_load(s + i) : v_load_tail(s + i, left, 0.0f);
-        uint32_t bits = not_below(x, t);
+        uint32_t bits = v_bits_not_below(x, t);
         if (left < VF)
             bits &= (UINT32_C(1) << left) - 1;
-        found += put(index + found, value + found, bits, places, x);
+        found += v_store_chosen(index + found, value + found, bits, places, x);
     }
     return found;
 }
@@ -120,20 +82,16 @@ static int32_t least_from(const int32_t *rank, size_t n, int32_t least)
 static size_t count_from(const int32_t *rank, size_t n, int32_t least)
 {
     size_t i = 0, total = 0;
-#if VEC_BYTES == 64 && defined(__AVX512F__)
-    const __m512i t = _mm512_set1_epi32(least);
-    for (; i + VF <= n; i += VF)
-        total += (size_t)__builtin_popcount(
-            _mm512_cmp_epi32_mask((__m512i)ranks_at(rank + i), t, _MM_CMPINT_NLT));
-#else
+    const v_i32 t = (v_i32){ 0 } + least;
+    for (; V_HAS_BITS && i + VF <= n; i += VF)
+        total += (size_t)__builtin_popcount(v_bits_from(ranks_at(rank + i), t));
     v_i32 count = { 0 };
     int32_t lanes[VF];
-    for (; i + VF <= n; i += VF)
+    for (; !V_HAS_BITS && i + VF <= n; i += VF)
         count -= ranks_at(rank + i) >= least;
     memcpy(lanes, &count, sizeof lanes);
-    for (int l = 0; l < VF; l++)
+    for (int l = 0; !V_HAS_BITS && l < VF; l++)
         total += (size_t)lanes[l];
-#endif
     for (; i < n; i++)
         total += rank[i] >= least;
     return total;
@@ -165,18 +123,15 @@ size_t K(keep_greatest_f32)(int32_t *index, float *value, const int32_t *rank, s
                             int32_t last, size_t equal)
 {
     size_t kept = 0, i = 0;
-#if VEC_BYTES == 64 && defined(__AVX512F__)
-    for (; i + VF <= n; i += VF) {
-        const __m512i r = (__m512i)ranks_at(rank + i), t = _mm512_set1_epi32(last);
-        uint32_t bits = _mm512_cmp_epi32_mask(r, t, _MM_CMPINT_NLE);
-        uint32_t same = _mm512_cmp_epi32_mask(r, t, _MM_CMPINT_EQ);
+    for (; V_HAS_BITS && i + VF <= n; i += VF) {
+        const v_i32 r = ranks_at(rank + i), t = (v_i32){ 0 } + last;
+        uint32_t bits = v_bits_above(r, t), same = v_bits_equal(r, t);
         for (; same != 0 && equal > 0; same &= same - 1, equal--)
             bits |= same & -same;
         if (bits != 0)
-            kept += put(index + kept, value + kept, bits, ranks_at(index + i),
-                        v_load(value + i));
+            kept += v_store_chosen(index + kept, value + kept, bits, ranks_at(index + i),
+                                   v_load(value + i));
     }
-#endif
     for (; i < n; i++) { /* no branches: nobody could predict them */
         const float x = value[i];
         const int32_t at = index[i];

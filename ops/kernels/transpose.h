@@ -7,24 +7,19 @@
 
 /* Lane l after the blocks of h x h off the diagonal of two rows that are h apart changed
  * places: of the upper and of the lower row. Lanes from VF on are the lower row's. */
-#define UPPER(l, h)     ((l) & (h) ? VF + (l) - (h) : (l))
-#define LOWER(l, h)     ((l) & (h) ? VF + (l) : (l) + (h))
-#define LANES4(F, l, h) F(l, h), F(l + 1, h), F(l + 2, h), F(l + 3, h)
-#if VEC_BYTES == 64
-#define LANES(F, h) LANES4(F, 0, h), LANES4(F, 4, h), LANES4(F, 8, h), LANES4(F, 12, h)
-#elif VEC_BYTES == 32
-#define LANES(F, h) LANES4(F, 0, h), LANES4(F, 4, h)
-#else
-#define LANES(F, h) LANES4(F, 0, h)
-#endif
+#define UPPER(l, h) ((l) & (h) ? VF + (l) - (h) : (l))
+#define LOWER(l, h) ((l) & (h) ? VF + (l) : (l) + (h))
 #define SWAP_BLOCKS(h)                                                                   \
     UNROLL                                                                               \
     for (int i = 0; i < VF; i++)                                                         \
         if ((i & (h)) == 0) {                                                            \
             v_f32 upper = r[i], lower = r[i + (h)];                                      \
-            r[i] = __builtin_shufflevector(upper, lower, LANES(UPPER, h));               \
-            r[i + (h)] = __builtin_shufflevector(upper, lower, LANES(LOWER, h));         \
+            r[i] = __builtin_shufflevector(upper, lower, V_LANES(UPPER, h));             \
+            r[i + (h)] = __builtin_shufflevector(upper, lower, V_LANES(LOWER, h));       \
         }
+#define SWAP_ALL_16 SWAP_BLOCKS(1) SWAP_BLOCKS(2)
+#define SWAP_ALL_32 SWAP_ALL_16 SWAP_BLOCKS(4)
+#define SWAP_ALL_64 SWAP_ALL_32 SWAP_BLOCKS(8)
 
 static ALWAYS_INLINE void transpose_square(float *y, ptrdiff_t y_row, const float *x,
                                            ptrdiff_t x_row)
@@ -33,14 +28,7 @@ static ALWAYS_INLINE void transpose_square(float *y, ptrdiff_t y_row, const floa
     UNROLL
     for (int i = 0; i < VF; i++)
         r[i] = v_load(x + i * x_row);
-    SWAP_BLOCKS(1)
-    SWAP_BLOCKS(2)
-#if VEC_BYTES >= 32
-    SWAP_BLOCKS(4)
-#endif
-#if VEC_BYTES >= 64
-    SWAP_BLOCKS(8)
-#endif
+    V_OF_WIDTH(SWAP_ALL_)
     UNROLL
     for (int i = 0; i < VF; i++)
         v_store(y + i * y_row, r[i]);
@@ -49,20 +37,14 @@ static ALWAYS_INLINE void transpose_square(float *y, ptrdiff_t y_row, const floa
 #define JOIN_BLOCKS(h, joined)                                                           \
     UNROLL                                                                               \
     for (int i = 0; i < VF; i += 2 * (h)) {                                              \
-        v_f32 a = __builtin_shufflevector(r[i], r[i + (h)], LANES(UPPER, h));            \
-        v_f32 b = __builtin_shufflevector(r[i], r[i + (h)], LANES(LOWER, h));            \
+        v_f32 a = __builtin_shufflevector(r[i], r[i + (h)], V_LANES(UPPER, h));          \
+        v_f32 b = __builtin_shufflevector(r[i], r[i + (h)], V_LANES(LOWER, h));          \
         r[i] = joined;                                                                   \
     }
-#if VEC_BYTES == 64
-#define JOIN_ALL(joined)                                                                 \
-    JOIN_BLOCKS(1, joined)                                                               \
-    JOIN_BLOCKS(2, joined) JOIN_BLOCKS(4, joined) JOIN_BLOCKS(8, joined)
-#elif VEC_BYTES == 32
-#define JOIN_ALL(joined)                                                                 \
-    JOIN_BLOCKS(1, joined) JOIN_BLOCKS(2, joined) JOIN_BLOCKS(4, joined)
-#else
-#define JOIN_ALL(joined) JOIN_BLOCKS(1, joined) JOIN_BLOCKS(2, joined)
-#endif
+#define JOIN_ALL_16(joined) JOIN_BLOCKS(1, joined) JOIN_BLOCKS(2, joined)
+#define JOIN_ALL_32(joined) JOIN_ALL_16(joined) JOIN_BLOCKS(4, joined)
+#define JOIN_ALL_64(joined) JOIN_ALL_32(joined) JOIN_BLOCKS(8, joined)
+#define JOIN_ALL(joined)    V_OF_WIDTH(JOIN_ALL_)(joined)
 /* Lane i: the sum, or the maximum, of the lanes of r[i]. */
 static ALWAYS_INLINE v_f32 add_lanes_of_rows(v_f32 *r)
 {
@@ -75,10 +57,14 @@ static ALWAYS_INLINE v_f32 max_lanes_of_rows(v_f32 *r)
     return r[0];
 }
 #undef JOIN_ALL
+#undef JOIN_ALL_16
+#undef JOIN_ALL_32
+#undef JOIN_ALL_64
+#undef SWAP_ALL_16
+#undef SWAP_ALL_32
+#undef SWAP_ALL_64
 #undef JOIN_BLOCKS
 #undef SWAP_BLOCKS
-#undef LANES
-#undef LANES4
 #undef LOWER
 #undef UPPER
 

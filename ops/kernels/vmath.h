@@ -19,19 +19,6 @@
 
 #include "isa.h"
 
-/* x * 2^k for whole k in [-252, 254], rounded once where the result is denormal. */
-static inline v_f32 v_scale2(v_f32 x, v_i32 k)
-{
-#if VEC_BYTES == 64 && defined(__AVX512F__)
-    return (v_f32)_mm512_scalef_ps((__m512)x, _mm512_cvtepi32_ps((__m512i)k));
-#else
-    v_i32 half = k >> 1; /* 2^k itself may be out of range */
-    v_f32 low = (v_f32)((v_u32)(half + 127) << 23);
-    v_f32 high = (v_f32)((v_u32)(k - half + 127) << 23);
-    return x * low * high;
-#endif
-}
-
 /* exp of x in [-104, 89], or NaN. */
 static inline v_f32 v_exp_core(v_f32 x)
 {
@@ -46,11 +33,7 @@ static inline v_f32 v_exp_core(v_f32 x)
     q = q * r + 1.666652113e-01f;
     q = q * r + 4.999999404e-01f;
     v_f32 p = q * (r * r) + r;
-#if VEC_BYTES == 64 && defined(__AVX512F__)
-    return (v_f32)_mm512_scalef_ps((__m512)(p + 1.0f), (__m512)k);
-#else
-    return v_scale2(p + 1.0f, (v_i32)t - (v_i32)v_set(magic));
-#endif
+    return v_scale2_shifted(p + 1.0f, k, t);
 }
 
 static inline v_f32 v_exp(v_f32 x)
@@ -77,11 +60,7 @@ static ALWAYS_INLINE v_f32 v_exp2_core(v_f32 t)
     p = p * r + 2.402264774e-01f;
     p = p * r + 6.931471825e-01f;
     p = p * r + 1.0f;
-#if VEC_BYTES == 64 && defined(__AVX512F__)
-    return (v_f32)_mm512_scalef_ps((__m512)p, (__m512)k);
-#else
-    return v_scale2(p, (v_i32)shifted - (v_i32)v_set(magic));
-#endif
+    return v_scale2_shifted(p, k, shifted);
 }
 
 /* 2^t of t <= 126, or NaN. */
@@ -113,21 +92,6 @@ static inline v_f32 v_log(v_f32 x)
     y = v_select(x < INFINITY, y, x); /* inf and NaN */
     y = v_select(x == 0.0f, v_set(-INFINITY), y);
     return v_select(x < 0.0f, v_set(NAN), y);
-}
-
-static inline v_f32 v_sqrt(v_f32 x)
-{
-#if VEC_BYTES == 64 && defined(__AVX512F__)
-    return (v_f32)_mm512_sqrt_ps((__m512)x);
-#elif VEC_BYTES == 32 && defined(__AVX__)
-    return (v_f32)_mm256_sqrt_ps((__m256)x);
-#elif defined(__SSE__)
-    return (v_f32)_mm_sqrt_ps((__m128)x);
-#else
-    for (int i = 0; i < VF; i++)
-        x[i] = sqrtf(x[i]);
-    return x;
-#endif
 }
 
 static inline v_f32 v_abs(v_f32 x) { return (v_f32)((v_i32)x & 0x7fffffff); }

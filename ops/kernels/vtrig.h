@@ -13,62 +13,6 @@
 
 #include "vmath.h"
 
-typedef double v_f64 __attribute__((vector_size(VEC_BYTES)));
-
-/* The lower or upper half of x as doubles. */
-static inline v_f64 v_widen(v_f32 x, const bool upper)
-{
-#if VEC_BYTES == 64 && defined(__AVX512DQ__)
-    return (v_f64)_mm512_cvtps_pd(upper ? _mm512_extractf32x8_ps((__m512)x, 1)
-                                        : _mm512_castps512_ps256((__m512)x));
-#elif VEC_BYTES == 32 && defined(__AVX__)
-    return (v_f64)_mm256_cvtps_pd(upper ? _mm256_extractf128_ps((__m256)x, 1)
-                                        : _mm256_castps256_ps128((__m256)x));
-#elif defined(__SSE2__)
-    return (v_f64)_mm_cvtps_pd(upper ? _mm_movehl_ps((__m128)x, (__m128)x) : (__m128)x);
-#else
-    v_f64 y;
-    for (int i = 0; i < VF / 2; i++)
-        y[i] = (double)x[i + (upper ? VF / 2 : 0)];
-    return y;
-#endif
-}
-
-static inline v_f32 v_narrow(v_f64 lower, v_f64 upper)
-{
-#if VEC_BYTES == 64 && defined(__AVX512DQ__)
-    __m512 low = _mm512_castps256_ps512(_mm512_cvtpd_ps((__m512d)lower));
-    return (v_f32)_mm512_insertf32x8(low, _mm512_cvtpd_ps((__m512d)upper), 1);
-#elif VEC_BYTES == 32 && defined(__AVX__)
-    __m256 low = _mm256_castps128_ps256(_mm256_cvtpd_ps((__m256d)lower));
-    return (v_f32)_mm256_insertf128_ps(low, _mm256_cvtpd_ps((__m256d)upper), 1);
-#elif defined(__SSE2__)
-    return (v_f32)_mm_movelh_ps(_mm_cvtpd_ps((__m128d)lower),
-                                _mm_cvtpd_ps((__m128d)upper));
-#else
-    v_f32 y;
-    for (int i = 0; i < VF; i++)
-        y[i] = (float)(i < VF / 2 ? lower[i] : upper[i - VF / 2]);
-    return y;
-#endif
-}
-
-static inline bool v_any(v_i32 mask)
-{
-#if VEC_BYTES == 64 && defined(__AVX512F__)
-    return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
-#elif VEC_BYTES == 32 && defined(__AVX__)
-    return _mm256_movemask_ps((__m256)mask) != 0;
-#elif defined(__SSE__)
-    return _mm_movemask_ps((__m128)mask) != 0;
-#else
-    int32_t any = 0;
-    for (int i = 0; i < VF; i++)
-        any |= mask[i];
-    return any != 0;
-#endif
-}
-
 /* x - k pi/2 in [-pi/4, pi/4]; *quadrant is k mod 4. */
 static inline v_f64 reduced_half(v_f64 x, v_f64 *quadrant)
 {

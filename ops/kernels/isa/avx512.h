@@ -1,0 +1,142 @@
+/* avx512.h - verbs of AVX-512: F, VL, BW and DQ. */
+#ifndef ATTN_ISA_AVX512_H
+#define ATTN_ISA_AVX512_H
+
+#include <immintrin.h>
+
+#define v_rounded v_rounded
+static ALWAYS_INLINE v_f32 v_rounded(v_f32 x)
+{
+    __asm__("" : "+v"(x));
+    return x;
+}
+#define v_load_tail v_load_tail
+static inline v_f32 v_load_tail(const float *p, size_t n, float fill)
+{
+    const __mmask16 first = (__mmask16)((1u << n) - 1);
+    return (v_f32)_mm512_mask_loadu_ps((__m512)v_set(fill), first, p);
+}
+#define v_store_tail v_store_tail
+static inline void v_store_tail(float *p, v_f32 v, size_t n)
+{
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
+}
+#define v_lanes v_lanes
+typedef __mmask16 v_mask;
+static ALWAYS_INLINE v_mask v_lanes(uint32_t bits) { return (v_mask)bits; }
+static ALWAYS_INLINE v_f32 v_load_lanes(const float *x, v_mask mask)
+{
+    return (v_f32)_mm512_maskz_loadu_ps(mask, x);
+}
+static ALWAYS_INLINE void v_store_lanes(float *y, v_mask mask, v_f32 v)
+{
+    _mm512_mask_storeu_ps(y, mask, (__m512)v);
+}
+#define v_max v_max
+static inline v_f32 v_max(v_f32 a, v_f32 b)
+{
+    return (v_f32)_mm512_max_ps((__m512)a, (__m512)b);
+}
+#define v_min v_min
+static inline v_f32 v_min(v_f32 a, v_f32 b)
+{
+    return (v_f32)_mm512_min_ps((__m512)a, (__m512)b);
+}
+#define v_sqrt v_sqrt
+static inline v_f32 v_sqrt(v_f32 x) { return (v_f32)_mm512_sqrt_ps((__m512)x); }
+#define v_over v_over
+static ALWAYS_INLINE v_f32 v_over(v_f32 w, v_f32 x)
+{
+    v_f32 r = (v_f32)_mm512_rcp14_ps((__m512)x);
+    return w * (r + r * (1.0f - x * r));
+}
+#define v_scale2 v_scale2
+static inline v_f32 v_scale2(v_f32 x, v_i32 k)
+{
+    return (v_f32)_mm512_scalef_ps((__m512)x, _mm512_cvtepi32_ps((__m512i)k));
+}
+#define v_scale2_shifted v_scale2_shifted
+static ALWAYS_INLINE v_f32 v_scale2_shifted(v_f32 x, v_f32 k, v_f32 shifted)
+{
+    (void)shifted;
+    return (v_f32)_mm512_scalef_ps((__m512)x, (__m512)k);
+}
+#define v_any v_any
+static inline bool v_any(v_i32 mask)
+{
+    return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
+}
+#define v_widen v_widen
+static inline v_f64 v_widen(v_f32 x, const bool upper)
+{
+    return (v_f64)_mm512_cvtps_pd(upper ? _mm512_extractf32x8_ps((__m512)x, 1)
+                                        : _mm512_castps512_ps256((__m512)x));
+}
+#define v_narrow v_narrow
+static inline v_f32 v_narrow(v_f64 lower, v_f64 upper)
+{
+    __m512 low = _mm512_castps256_ps512(_mm512_cvtpd_ps((__m512d)lower));
+    return (v_f32)_mm512_insertf32x8(low, _mm512_cvtpd_ps((__m512d)upper), 1);
+}
+#define V_HAS_F16 V_HAS_F16
+enum { V_HAS_F16 = 1 };
+static inline v_f32 v_load_f16(const uint16_t *x)
+{
+    return (v_f32)_mm512_cvtph_ps(_mm256_loadu_si256((const void *)x));
+}
+static inline void v_store_f16(uint16_t *y, v_f32 x)
+{
+    _mm256_storeu_si256((void *)y, _mm512_cvtps_ph((__m512)x, 0));
+}
+#define v_load_u8 v_load_u8
+static ALWAYS_INLINE v_u32 v_load_u8(const uint8_t *x)
+{
+    return (v_u32)_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)x));
+}
+#define v_from_bytes v_from_bytes
+static ALWAYS_INLINE v_i32 v_from_bytes(v_bytes x) /* GCC 12 converts one by one */
+{
+    return (v_i32)_mm512_cvtepu8_epi32((__m128i)x);
+}
+#define v_look_up v_look_up
+static ALWAYS_INLINE v_f32 v_look_up(const float *table, v_i32 index)
+{
+    return (v_f32)_mm512_permutexvar_ps((__m512i)index, _mm512_loadu_ps(table));
+}
+#define v_pair_products v_pair_products
+static ALWAYS_INLINE v_u32 v_pair_products(v_i16 b, uint32_t a)
+{
+    return (v_u32)_mm512_madd_epi16((__m512i)b, _mm512_set1_epi32((int)a));
+}
+#define v_bits_not_below v_bits_not_below
+static ALWAYS_INLINE uint32_t v_bits_not_below(v_f32 x, v_f32 t)
+{
+    return _mm512_cmp_ps_mask((__m512)x, (__m512)t, _CMP_NLT_UQ);
+}
+#define v_store_chosen v_store_chosen
+static ALWAYS_INLINE size_t v_store_chosen(int32_t *index, float *value, uint32_t bits,
+                                           v_i32 places, v_f32 x)
+{
+    const int n = __builtin_popcount(bits);
+    const __mmask16 some = (__mmask16)bits, first = (__mmask16)((UINT32_C(1) << n) - 1);
+    _mm512_mask_storeu_epi32(index, first,
+                             _mm512_maskz_compress_epi32(some, (__m512i)places));
+    _mm512_mask_storeu_ps(value, first, _mm512_maskz_compress_ps(some, (__m512)x));
+    return (size_t)n;
+}
+#define V_HAS_BITS V_HAS_BITS
+enum { V_HAS_BITS = 1 };
+static ALWAYS_INLINE uint32_t v_bits_above(v_i32 a, v_i32 b)
+{
+    return _mm512_cmp_epi32_mask((__m512i)a, (__m512i)b, _MM_CMPINT_NLE);
+}
+static ALWAYS_INLINE uint32_t v_bits_from(v_i32 a, v_i32 b)
+{
+    return _mm512_cmp_epi32_mask((__m512i)a, (__m512i)b, _MM_CMPINT_NLT);
+}
+static ALWAYS_INLINE uint32_t v_bits_equal(v_i32 a, v_i32 b)
+{
+    return _mm512_cmp_epi32_mask((__m512i)a, (__m512i)b, _MM_CMPINT_EQ);
+}
+
+#endif
