@@ -10,13 +10,15 @@
 /* ---- features ---- */
 
 enum feature {
-#define CPU_X86(name, ...) FEATURE_##name,
+#define CPU_X86(name, ...)     FEATURE_##name,
+#define CPU_AARCH64(name, ...) FEATURE_##name,
 #include "../ops/kernels/isa.def"
     FEATURES
 };
 enum {
     NONE = 0,
-#define CPU_X86(name, ...) name = 1 << FEATURE_##name,
+#define CPU_X86(name, ...)     name = 1 << FEATURE_##name,
+#define CPU_AARCH64(name, ...) name = 1 << FEATURE_##name,
 #include "../ops/kernels/isa.def"
 };
 
@@ -63,6 +65,12 @@ static bool may_use_tiles(void)
 #endif
 }
 
+static bool aarch64_found(const struct feature_row *row)
+{
+    (void)row;
+    return false;
+}
+
 #else
 
 static bool x86_found(const struct feature_row *row)
@@ -73,11 +81,31 @@ static bool x86_found(const struct feature_row *row)
 
 static bool may_use_tiles(void) { return false; }
 
+#if defined(__aarch64__) && defined(__linux__)
+
+#include <sys/auxv.h>
+
+static bool aarch64_found(const struct feature_row *row)
+{
+    const unsigned long bits = getauxval(row->word == 0 ? AT_HWCAP : AT_HWCAP2);
+    return (bits & row->mask) == row->mask;
+}
+
+#else
+
+static bool aarch64_found(const struct feature_row *row)
+{
+    (void)row;
+    return false;
+}
+
+#endif
 #endif
 
 static const struct feature_row features[FEATURES] = {
 #define CPU_X86(name, text, leaf, subleaf, word, mask, state)                            \
     { text, x86_found, leaf, subleaf, word, mask, state },
+#define CPU_AARCH64(name, text, word, mask) { text, aarch64_found, 0, 0, word, mask, 0 },
 #include "../ops/kernels/isa.def"
 };
 

@@ -24,6 +24,30 @@ need_packages() {
         apt-get install -q -y --no-install-recommends "${missing[@]}"
 }
 
+# need_sysroot FOLDER ARCHITECTURE PACKAGE... - Debian packages of another architecture,
+# unpacked into a folder; nothing of them is installed.
+need_sysroot() {
+    local folder=$1 architecture=$2 packages
+    shift 2
+    packages=$(printf '%s\n' "$@")
+    [ "$(cat "$folder/packages.txt" 2>/dev/null)" = "$packages" ] && return 0
+    echo "unpacking: $*"
+    dpkg --print-foreign-architectures | grep -qx "$architecture" || {
+        local as_root=()
+        [ "$(id -u)" -eq 0 ] || as_root=(sudo)
+        "${as_root[@]}" dpkg --add-architecture "$architecture" &&
+            "${as_root[@]}" apt-get update -q || return 1
+    }
+    rm -rf "$folder"
+    mkdir -p "$folder/packages"
+    (cd "$folder/packages" && apt-get download -q "${@/%/:$architecture}") || return 1
+    local file
+    for file in "$folder"/packages/*.deb; do
+        dpkg -x "$file" "$folder" || return 1
+    done
+    printf '%s\n' "$packages" >"$folder/packages.txt"
+}
+
 # need_venv FOLDER REQUIREMENTS [PIP OPTION...] - a virtual environment with these pins.
 # It is made again when the file changes. The user's pip configuration applies.
 need_venv() {

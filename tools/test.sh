@@ -12,6 +12,8 @@
 #             only with --full or by name
 #   tsan      ThreadSanitizer: the tests labelled "threads"
 #   valgrind  a few runs without an error or a leak
+#   aarch64   gcc builds for AArch64; unit tests, kernels, attention and conformance under
+#             qemu; only with --full or by name
 # --full takes every exporter and opset of the model families, all of clang-tidy and the
 # whole conformance set and the converter under the sanitizers. Root or sudo is needed for
 # missing packages. The minutes of each step stand at the end.
@@ -27,16 +29,16 @@ steps=()
 for argument in "$@"; do
     case $argument in
     --full) full=1 ;;
-    style | release | clang | asan | clang-asan | tsan | valgrind) steps+=("$argument") ;;
+    style | release | clang | asan | clang-asan | tsan | valgrind | aarch64) steps+=("$argument") ;;
     *)
-        sed -n '2,20s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+        sed -n '2,22s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
         exit 2
         ;;
     esac
 done
 if [ ${#steps[@]} -eq 0 ]; then
     steps=(style release clang asan tsan valgrind)
-    [ $full -eq 1 ] && steps=(style release clang asan clang-asan tsan valgrind)
+    [ $full -eq 1 ] && steps=(style release clang asan clang-asan tsan valgrind aarch64)
 fi
 
 # step NAME COMMAND... - one counted step with its log; the end of the log on failure.
@@ -166,6 +168,23 @@ run_valgrind() {
     [ -e build/data/cases/stamp.txt ] || build/venv/bin/python \
         tests/conformance/make_cases.py build/data/cases || return
     step valgrind valgrind_is_quiet
+}
+
+# Packages of another architecture: the libraries are unpacked, not installed.
+prepare_aarch64() {
+    need_packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user &&
+        need_sysroot build/aarch64-root arm64 libopenblas0-serial libopenblas-serial-dev \
+            libgfortran5 libprotobuf-c1 libprotobuf-c-dev libyaml-0-2 libyaml-dev zlib1g \
+            zlib1g-dev libcmocka0 libcmocka-dev
+}
+
+run_aarch64() {
+    step aarch64-prepare prepare_aarch64 || return
+    step aarch64-build build build/aarch64 -DATTNRUN_WERROR=ON \
+        --toolchain "$PWD/tools/aarch64.cmake" \
+        -DATTNRUN_SYSROOT="$PWD/build/aarch64-root" || return
+    run_ctest aarch64 build/aarch64 \
+        -R '^(runtime|loaders|kernels|attention|conformance\.(make|all|no_fusion))'
 }
 
 mkdir -p build/logs

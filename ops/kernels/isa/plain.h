@@ -5,7 +5,7 @@
 
 /* ---- parts of vectors ---- */
 
-/* The first n (< VF) floats at p; the rest is `fill`. */
+/* The first n (<= VF) floats at p; the rest is `fill`. */
 #ifndef v_load_tail
 static inline v_f32 v_load_tail(const float *p, size_t n, float fill)
 {
