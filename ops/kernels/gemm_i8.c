@@ -3,7 +3,7 @@
  *
  * Products are of A as u8 and B as i8, the other types shifted by 128, zero points too:
  *   sum (a - za)(b - zb) = sum a b - za (sum b - k zb) - zb sum a
- * so zero points cost two products an element of C, and nothing where they are 0. All of
+ * (V_DOT_I8: both as i8) so zero points cost two products an element of C, and nothing where they are 0. All of
  * it is exact modulo 2^32: the same bits on every instruction set and in any order.
  *
  * B is in panels of NR columns; a word of 4 bytes holds 4 rows of one column. Loops:
@@ -142,6 +142,10 @@ enum { SIDE = 16, DEEP = 16, LEAST_ROWS = 9 };
 
 /* ---- A ---- */
 
+/* A is copied as u8, and then as i8 where products take that: 128 less. */
+static const uint32_t a_flip = V_DOT == V_DOT_I8 ? 0x80808080 : 0;
+static const uint32_t a_shift = V_DOT == V_DOT_I8 ? 128 : 0;
+
 /* n <= 4 bytes, `step` apart, as a word, the rest 0. */
 static inline uint32_t word_of(const uint8_t *x, ptrdiff_t step, size_t n, uint32_t flip)
 {
@@ -153,12 +157,12 @@ static inline uint32_t word_of(const uint8_t *x, ptrdiff_t step, size_t n, uint3
 
 static inline void put_word(uint32_t *to, uint32_t word)
 {
-    to[0] = V_DOT != V_DOT_NONE ? word : word & 0x00ff00ff;
+    to[0] = V_DOT != V_DOT_NONE ? word ^ a_flip : word & 0x00ff00ff;
     if (V_DOT == V_DOT_NONE)
         to[WORDS] = word >> 8 & 0x00ff00ff;
 }
 
-/* k bytes of a row of A; returns their sum. */
+/* k bytes of a row of A; returns their sum as u8. */
 static uint32_t copy_row(uint32_t *to, const uint8_t *a, ptrdiff_t col, size_t k,
                          uint32_t flip)
 {
@@ -168,7 +172,7 @@ static uint32_t copy_row(uint32_t *to, const uint8_t *a, ptrdiff_t col, size_t k
     for (; col == 1 && i + VEC_BYTES <= k; i += VEC_BYTES, to += VF) {
         const v_u32 x = load_u32(a + i) ^ flip, even = x & low, odd = x >> 8 & low;
         const v_u32 both = even + odd;
-        store_u32(to, V_DOT != V_DOT_NONE ? x : even);
+        store_u32(to, V_DOT != V_DOT_NONE ? x ^ a_flip : even);
         if (V_DOT == V_DOT_NONE)
             store_u32(to + WORDS, odd);
         sums += (both & 0xffff) + (both >> 16);
@@ -277,7 +281,7 @@ static struct kept carve(const struct attn_gemm_i8 *g)
         memcpy(s.column_sum, g->sums, wide * sizeof *s.column_sum);
     else
         memset(s.column_sum, 0, wide * sizeof *s.column_sum);
-    if (!shift_zeros(s.a_zero, g->a_zero, g->m, g->a_signed ? 128 : 0))
+    if (!shift_zeros(s.a_zero, g->a_zero, g->m, (g->a_signed ? 128 : 0) - a_shift))
         s.a_zero = NULL;
     if (!shift_zeros(s.b_zero, g->b_zero, g->n, g->b_signed ? 0 : -(uint32_t)128))
         s.b_zero = NULL;
@@ -295,7 +299,8 @@ static void copy_rows(const struct attn_gemm_i8 *g, struct kept *s, struct block
     const uint8_t *a = (const uint8_t *)g->a + (ptrdiff_t)block.k0 * col;
     for (size_t i = 0; i < g->m; i++)
         s->row_sum[i] += copy_row(s->rows + i * ROW, a + (ptrdiff_t)i * g->a_row, col,
-                                  block.k, g->a_signed ? 0x80808080 : 0);
+                                  block.k, g->a_signed ? 0x80808080 : 0) -
+                         a_shift * (uint32_t)block.k;
 }
 
 static const uint8_t *find_panel(const struct attn_gemm_i8 *g, const struct kept *s,
