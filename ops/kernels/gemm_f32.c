@@ -7,7 +7,9 @@
  * its blocks, each from zero in the order of k: no element depends on its tile. Few rows
  * times a transposed B are dot products instead, without packing.
  *
- * MR x NR: 8 x 32 (AVX-512), 6 x 16 (AVX2), 6 x 8 (base): what fills the registers. */
+ * MR x NR: 8 x 32 (AVX-512), 6 x 16 (AVX2), 12 x 8 (NEON), 6 x 8 (base): what fills the
+ * registers. Where a set has a tile of its own (V_HAS_TILE), A is copied into panels of the
+ * rows of each tile. */
 #include "vmath.h"
 #include "outer.h"
 #include "panel.h"

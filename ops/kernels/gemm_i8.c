@@ -3,15 +3,16 @@
  *
  * Products are of A as u8 and B as i8, the other types shifted by 128, zero points too:
  *   sum (a - za)(b - zb) = sum a b - za (sum b - k zb) - zb sum a
- * (V_DOT_I8: both as i8) so zero points cost two products an element of C, and nothing where they are 0. All of
- * it is exact modulo 2^32: the same bits on every instruction set and in any order.
+ * (V_DOT_I8: both as i8) so zero points cost two products an element of C, and nothing
+ * where they are 0. All of it is exact modulo 2^32: the same bits on every instruction set
+ * and in any order.
  *
  * B is in panels of NR columns; a word of 4 bytes holds 4 rows of one column. Loops:
  * blocks of K, panels, tiles of MR rows. A block of A is copied: padded to whole words,
  * shifted, and where there is no product of bytes (vpdpbusd) promoted to pairs of i16,
  * rows 0 and 2 of a word apart from 1 and 3, for pmaddwd.
  *
- * MR x NR: 8 x 32 (AVX-512), 6 or 4 x 16 (AVX2 with and without VNNI), 4 x 8 (base).
+ * MR, of isa.def, and NR fill the registers.
  * Each set with V_DOT (VNNI) has a text of its own. Where there are tiles (AMX), those of
  * 32 x 32 are summed over words of 64 rows of B, beside C, and the tile of MR rows adds
  * what is left. Compared with a plain loop. */
