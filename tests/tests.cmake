@@ -12,22 +12,32 @@ set(ATTNRUN_TEST_DATA ${CMAKE_CURRENT_SOURCE_DIR}/build/data CACHE PATH
 # add_python_test(NAME SCRIPT ARGUMENT...)
 # Time limits end what hangs: ten times what an idle machine of two cores takes. models.build,
 # the longest of the usual tests, takes about 450 s of processor time, 230 s on two cores.
-# Where programs run in an emulator, scripts get a command that runs attnrun there.
-if(CMAKE_CROSSCOMPILING_EMULATOR)
-  set(emulated ${CMAKE_CURRENT_BINARY_DIR}/attnrun-emulated)
-  string(REPLACE ";" " " emulator "${CMAKE_CROSSCOMPILING_EMULATOR}")
-  file(WRITE ${emulated}
-    "#!/bin/sh\nexec ${emulator} ${CMAKE_CURRENT_BINARY_DIR}/attnrun \"$@\"\n")
-  file(CHMOD ${emulated} PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
-endif()
+# Where programs run in an emulator, a script gets a command that runs the program there.
+function(emulate arguments)
+  string(REGEX MATCHALL "TARGET_FILE:[a-z0-9_]+" programs "${${arguments}}")
+  foreach(program IN LISTS programs)
+    string(REPLACE "TARGET_FILE:" "" program ${program})
+    get_target_property(type ${program} TYPE)
+    if(type STREQUAL "EXECUTABLE")
+      set(emulated ${CMAKE_CURRENT_BINARY_DIR}/emulated/${program})
+      string(REPLACE ";" " " emulator "${CMAKE_CROSSCOMPILING_EMULATOR}")
+      file(WRITE ${emulated}
+        "#!/bin/sh\nexec ${emulator} ${CMAKE_CURRENT_BINARY_DIR}/${program} \"$@\"\n")
+      file(CHMOD ${emulated} PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+      string(REPLACE "$<TARGET_FILE:${program}>" "${emulated}" ${arguments} "${${arguments}}")
+    endif()
+  endforeach()
+  set(${arguments} "${${arguments}}" PARENT_SCOPE)
+endfunction()
 
 function(add_python_test name script)
-  if(emulated)
-    string(REPLACE "$<TARGET_FILE:attnrun>" "${emulated}" ARGN "${ARGN}")
+  set(given ${ARGN})
+  if(CMAKE_CROSSCOMPILING_EMULATOR)
+    emulate(given)
   endif()
   if(ATTNRUN_PYTHON)
     add_test(NAME ${name} COMMAND ${ATTNRUN_PYTHON}
-      ${CMAKE_CURRENT_SOURCE_DIR}/tests/${script} ${ARGN})
+      ${CMAKE_CURRENT_SOURCE_DIR}/tests/${script} ${given})
     set_tests_properties(${name} PROPERTIES LABELS python TIMEOUT 2500)
   endif()
 endfunction()
