@@ -134,7 +134,6 @@ static const struct isa_row {
 };
 
 const char *attn_isa_name(enum attn_isa isa) { return rows[isa].name; }
-enum attn_isa attn_isa_parent(enum attn_isa isa) { return rows[isa].parent; }
 
 enum attn_isa attn_isa_of_floats(enum attn_isa isa)
 {

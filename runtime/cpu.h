@@ -15,8 +15,6 @@ enum attn_isa {
 };
 
 const char *attn_isa_name(enum attn_isa isa);
-/* The set that gives what `isa` has no kernel of; base is its own parent. */
-enum attn_isa attn_isa_parent(enum attn_isa isa);
 /* The set whose floats `isa` computes: itself, or the parent that has a text of all kernels. */
 enum attn_isa attn_isa_of_floats(enum attn_isa isa);
 /* Whether CPU and OS support it and the compiler of this build knew it. */

@@ -181,8 +181,8 @@ void *check_data(struct check *c, const char *name, int32_t dtype, int rank,
                  const int64_t *dims)
 {
     struct check_operand *o = new_operand(c, false, name, dtype, rank, dims);
-    size_t bytes = (size_t)(count_of(o) * attnrun_dtype_bits(dtype) / 8);
-    o->data = guarded(c, o, bytes);
+    o->bytes = (size_t)(count_of(o) * attnrun_dtype_bits(dtype) / 8);
+    o->data = guarded(c, o, o->bytes);
     return o->data;
 }
 

@@ -72,6 +72,7 @@ struct check_operand {
     bool heads; /* (batch, tokens, heads * dim) */
     int64_t n_heads;
     void *data;   /* of an input */
+    size_t bytes; /* of data: dims may be changed to larger ones, which are refused */
     double *want; /* of an output */
     void *map;    /* what to unmap */
     size_t map_bytes;

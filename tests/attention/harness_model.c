@@ -2,6 +2,8 @@
 #include "harness_run.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "../runtime/onnx_write.h"
 
@@ -75,6 +77,25 @@ static bool for_layout(const struct check_attr *a, int layout)
            (strcmp(a->name, "q_num_heads") != 0 && strcmp(a->name, "kv_num_heads") != 0);
 }
 
+/* A constant of dims that were made larger than its data gets zeros behind them. */
+static void add_constant(struct onnx_writer *w, const struct check_operand *o,
+                         const char *shape)
+{
+    size_t bytes = (size_t)attnrun_dtype_bits(o->dtype);
+    for (int i = 0; i < o->rank; i++)
+        bytes *= (size_t)o->dims[i];
+    bytes /= 8;
+    if (bytes <= o->bytes) {
+        onnx_constant(w, o->name, o->dtype, shape, o->data);
+        return;
+    }
+    void *data = calloc(1, bytes);
+    if (data != NULL)
+        memcpy(data, o->data, o->bytes);
+    onnx_constant(w, o->name, o->dtype, shape, data);
+    free(data);
+}
+
 uint8_t *case_model(const struct check *c, int layout, enum case_shapes style,
                     size_t *bytes)
 {
@@ -91,7 +112,7 @@ uint8_t *case_model(const struct check *c, int layout, enum case_shapes style,
         const enum case_shapes as = o->constant ? CONSTANT : told ? RANK_ONLY : style;
         const char *shape = shape_text(o, layout, i, as, text, sizeof text);
         if (o->constant)
-            onnx_constant(w, o->name, o->dtype, shape, o->data);
+            add_constant(w, o, shape);
         else if (o->dtype != 0)
             onnx_input(w, o->name, o->dtype, shape);
     }

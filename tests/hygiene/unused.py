@@ -24,6 +24,7 @@ MACRO = re.compile(r"^[ \t]*#[ \t]*(?:define|undef)[ \t]+(\w+)", re.MULTILINE)
 PASTING = re.compile(r"^[ \t]*#[ \t]*define[ \t]+\w+\(([^)]*)\)((?:[^\n]*\\\n)*[^\n]*)",
                      re.MULTILINE)
 PASTED = re.compile(r"\w+(?:[ \t]*##[ \t]*\w+)+")
+BEGINNING = re.compile(r"[(,]\s*([A-Z]\w*_)\s*[,)]")
 KEYWORDS = {"if", "for", "while", "switch", "return", "sizeof"}
 
 
@@ -51,6 +52,8 @@ def pasted(texts):
     and those that end with one, whose first group is the argument before it."""
     begins, ends = {r"(?!)"}, {r"(?!)"}
     for text in texts.values():
+        # CAT(TABLE_, x): a macro gets the beginning as an argument
+        begins.update(re.escape(word) + r"\w+" for word in BEGINNING.findall(text))
         for parameters, body in PASTING.findall(text):
             names = {word.strip() for word in parameters.split(",")}
             for paste in PASTED.findall(body):
