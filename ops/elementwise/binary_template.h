@@ -7,7 +7,9 @@ static inline T N(quotient)(T a, T b)
 #if T_FLOAT
     return a / b;
 #elif T_SIGNED
-    return b == -1 ? (T)(0 - (W)a) : (T)(a / b);
+    if (b == -1)
+        return (T)(0 - (W)a);
+    return (T)(a / b);
 #else
     return (T)(a / b);
 #endif
