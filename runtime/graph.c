@@ -1,7 +1,8 @@
-/* graph.c - building and editing graphs.
+/* graph.c - building graphs; graph_edit.c changes them, graph_order.c sorts the nodes, and
+ * graph_names.c finds values by name.
  *
  * In: values and nodes, from the loader and from rewrite passes. Out: a graph whose nodes are
- * in an order of execution, whose values know their producer and how often they are read.
+ * in an order of execution, whose values know their producer and the list of their users.
  *
  *   graph->values    [0] x       [1] w       [2] m          [3] y
  *                    INPUT       data        producer 0     producer 1, OUTPUT
@@ -11,17 +12,17 @@
  *   graph->nodes     [0] MatMul (in 0, 1; out 2)   [1] Relu (in 2; out 3)
  *
  * Values are named by index and never move; the table of names finds them by name. A node
- * that was removed leaves NULL in nodes[]. An edit keeps n_uses right at once; the order of
- * nodes, their indices, producers and the table of names are right again after
- * attn_graph_finish(), which sorts stably, so a graph in order stays as it is.
+ * that was removed leaves NULL in nodes[]. An edit keeps the users right at once, and marks
+ * the nodes that are to be inferred again; the order of nodes and their indices are right
+ * again after attn_graph_order(), which sorts stably, so a graph in order stays as it is.
  *
  * A subgraph (the branch of an If, the body of a Loop) hangs at its node: node->graphs[]. A
  * value that it reads from around it is a CAPTURE there: a value of the subgraph whose
  * `outer` is an index into the values of graph->outer, and one more operand of the node
  * (behind pub.n_in), so that lifetimes and uses of the outer graph include it.
  *
- * Cost: adding is O(1) amortised, finishing O(values + operands). All
- * memory is in the pool of the model and goes with it. */
+ * Cost: adding is O(1) amortised, finishing O(values + operands). All memory is in the pool
+ * of the model and goes with it. */
 #include "graph.h"
 #include "graph_names.h"
 
