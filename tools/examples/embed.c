@@ -8,7 +8,8 @@ int main(int argc, char **argv)
 {
     float data[] = { 1, -2, 3, -4, 5, -6 };
     int64_t dims[] = { 2, 3 };
-    attnrun_source source = { sizeof source, 0, argv[argc - 1], NULL, 0, NULL, NULL, 0, NULL };
+    attnrun_source source = { sizeof source, 0, argv[argc - 1], NULL, 0, NULL, NULL, 0,
+                              NULL };
     attnrun_tensor x, y;
     attnrun_model *model = NULL;
     attnrun_context *context = NULL;

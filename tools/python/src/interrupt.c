@@ -5,7 +5,6 @@
  * stands in front of Python's: it cancels the context (attnrun_cancel() may be called from a
  * handler) and then calls Python's, so that KeyboardInterrupt follows. Nothing is done where
  * SIGINT is ignored or has its default effect. */
-#define _POSIX_C_SOURCE 200809L
 #include "binding.h"
 
 #include <sched.h>
