@@ -38,14 +38,18 @@ struct scan {
     int n_states, n_scanned, n_stacked;
 };
 
-static void scan_layout(const attnrun_step *step, struct scan *scan)
+static attn_status scan_layout(const attnrun_step *step, struct scan *scan)
 {
     const struct scan_args *args = step->args;
     scan->batched = step->node->op->since < 9;
     scan->first = scan->batched ? 1 : 0;
+    if (args->num_scan_inputs < 1 || args->num_scan_inputs > step->n_in - scan->first)
+        return op_fail(step, ATTNRUN_E_ATTR, "num_scan_inputs is %lld for %d inputs",
+                       (long long)args->num_scan_inputs, step->n_in);
     scan->n_scanned = (int)args->num_scan_inputs;
     scan->n_states = step->n_in - scan->first - scan->n_scanned;
     scan->n_stacked = step->n_out - scan->n_states;
+    return ATTNRUN_OK;
 }
 
 static bool backward(attnrun_ints directions, int i)
@@ -100,11 +104,8 @@ static attn_status check_list(const attnrun_step *step, const char *name,
 static attn_status scan_check(const attnrun_step *step, const struct scan *scan)
 {
     const struct scan_args *args = step->args;
-    if (args->body < 0 || args->num_scan_inputs < 1 ||
-        args->num_scan_inputs > step->n_in - scan->first)
-        return op_fail(step, ATTNRUN_E_ATTR,
-                       "num_scan_inputs is %lld for %d inputs, or there is no body",
-                       (long long)args->num_scan_inputs, step->n_in);
+    if (args->body < 0)
+        return op_fail(step, ATTNRUN_E_ATTR, "there is no body");
     if (scan->n_stacked < 0)
         return op_fail(step, ATTNRUN_E_MODEL, "%d outputs for %d states", step->n_out,
                        scan->n_states);
@@ -199,7 +200,7 @@ static attn_status scan_infer(attnrun_step *step)
     attnrun_type *types, *results;
     struct scan scan;
     attnrun_dim turns;
-    scan_layout(step, &scan);
+    TRY(scan_layout(step, &scan));
     TRY(scan_check(step, &scan));
     int n = scan.n_states + scan.n_scanned;
     TRY(op_types(step, n, &types));
@@ -404,7 +405,7 @@ static attn_status scan_run(const attnrun_step *step, const attnrun_work *work)
     const struct scan_args *args = step->args;
     struct turns t = { .n_batches = 1 };
     int axis = 0;
-    scan_layout(step, &t.scan);
+    TRY(scan_layout(step, &t.scan));
     const attnrun_tensor *x = &step->x[t.scan.first + t.scan.n_states];
     TRY(axis_of(step, &t.scan, args->scan_input_axes, 0, x->rank, &axis));
     t.longest = x->dims[axis];

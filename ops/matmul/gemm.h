@@ -12,7 +12,6 @@
 
 #include "../../runtime/op.h"
 #include "../kernels/kernels.h"
-#include "../matmul/gemm.h"
 
 /* C[…,m,n] = epilogue(A[…,m,k] B[…,k,n]). Strides in elements. Zero m, n, k are fine. */
 struct attn_gemm {

@@ -280,15 +280,15 @@ def loop_case(name, exits, scans, outputs):
     return model_case(name, f"Loop with {scans} scans", exits, "outputs", build)
 
 
-def scan_case(name, exits, says, **attributes):
+def scan_case(name, exits, says, num_scan_inputs=1, **attributes):
     def build(folder):
         nodes = [helper.make_node("Add", ["t", "v"], ["u"]),
                  helper.make_node("Relu", ["v"], ["w"])]
         body = graph_of(nodes, [value("t"), value("v")], [value("u"), value("w")])
         node = helper.make_node("Scan", ["z", "x"], ["y", "other"], body=body,
-                                num_scan_inputs=1, **attributes)
+                                num_scan_inputs=num_scan_inputs, **attributes)
         return simple([node], shape=(3, 2), consts={"z": f32(2)})
-    return model_case(name, f"Scan, {attributes}", exits, says, build)
+    return model_case(name, f"Scan of {num_scan_inputs}, {attributes}", exits, says, build)
 
 
 SUBGRAPHS = [
@@ -305,6 +305,8 @@ SUBGRAPHS = [
     scan_case("G_scan_direction_7", 5, "directions", scan_input_directions=[7]),
     scan_case("G_scan_direction_neg", 5, "directions", scan_output_directions=[-1]),
     scan_case("G_scan_directions_2", 5, "directions", scan_input_directions=[0, 1]),
+    *(scan_case(f"G_scan_of_{number}", 5, "num_scan_inputs", number)
+      for number in (0, 3, -2**31, 2**32 + 1, -2**63)),
     scan_case("G_scan_axes_2", 5, "scan_input_axes", scan_input_axes=[0, 0]),
     scan_case("G_scan_out_axes_2", 5, "scan_output_axes", scan_output_axes=[0, 0]),
 ]
