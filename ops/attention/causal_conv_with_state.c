@@ -132,16 +132,6 @@ static attn_status conv_check(const attnrun_step *step, attnrun_dim *carried)
     return check_past(step, *carried);
 }
 
-/* (rows, columns) of each sample become (columns, rows). */
-static void plan_exchange(struct op_copy *copy, int64_t batch, int64_t rows,
-                          int64_t columns)
-{
-    const int64_t dims[3] = { batch, columns, rows };
-    const int64_t from[3] = { rows * columns, 1, columns };
-    const int64_t to[3] = { rows * columns, rows, 1 };
-    op_copy_plan(copy, ATTNRUN_F32, 3, dims, from, 0, to, 0);
-}
-
 static attn_status plan(attnrun_step *step, int64_t carried)
 {
     const struct conv_args *args = step->args;
@@ -166,8 +156,10 @@ static attn_status plan(attnrun_step *step, int64_t carried)
         !ck_add(step->scratch_bytes, line, &step->scratch_bytes))
         return op_fail(step, ATTNRUN_E_LIMIT, "the tensor is too large");
     if (last) {
-        plan_exchange(&state->to_lines, batch, state->length, state->channels);
-        plan_exchange(&state->from_lines, batch, state->channels, state->length);
+        op_copy_plan_exchange(&state->to_lines, ATTNRUN_F32, batch, state->length,
+                              state->channels);
+        op_copy_plan_exchange(&state->from_lines, ATTNRUN_F32, batch, state->channels,
+                              state->length);
         state->y_at = all * (int64_t)sizeof(float);
         step->shared_bytes = 2 * state->y_at;
         op_copy_tasks(step, TO_LINES, &state->to_lines);

@@ -100,16 +100,6 @@ struct qlinear_conv_state {
 };
 enum { TO_PLANES, CONVOLVE, FROM_PLANES };
 
-/* One image after the other: (rows, columns) becomes (columns, rows). */
-static void plan_exchange(struct op_copy *copy, int64_t batch, int64_t rows,
-                          int64_t columns)
-{
-    const int64_t dims[3] = { batch, columns, rows };
-    const int64_t from[3] = { rows * columns, 1, columns };
-    const int64_t to[3] = { rows * columns, rows, 1 };
-    op_copy_plan(copy, ATTNRUN_U8, 3, dims, from, 0, to, 0);
-}
-
 static attn_status plan_qlinear_conv(attnrun_step *step, bool channels_last)
 {
     struct qlinear_conv_state *state = step->state;
@@ -117,8 +107,8 @@ static attn_status plan_qlinear_conv(attnrun_step *step, bool channels_last)
     const int64_t x = s->groups * s->channels, y = s->groups * s->rows;
     if (!channels_last || s->batch == 0)
         return attn_conv_bytes_plan(step, 0, true, &state->bytes);
-    plan_exchange(&state->to_planes, s->batch, s->inputs, x);
-    plan_exchange(&state->from_planes, s->batch, y, s->pixels);
+    op_copy_plan_exchange(&state->to_planes, ATTNRUN_U8, s->batch, s->inputs, x);
+    op_copy_plan_exchange(&state->from_planes, ATTNRUN_U8, s->batch, y, s->pixels);
     state->y_at = s->batch * s->inputs * x;
     step->shared_bytes = state->y_at + s->batch * y * s->pixels;
     op_copy_tasks(step, TO_PLANES, &state->to_planes);

@@ -87,15 +87,12 @@ static ALWAYS_INLINE void columns(float *y, const float *x, size_t length, size_
             if (!log)
                 v_store_tail(y + i * stride, e, n);
         }
-    const v_f32 shift = log ? v_log(sum) : sum, scale = 1.0f / sum;
+    const v_f32 last = log ? v_log(sum) : 1.0f / sum;
     for (size_t i = 0, end = 0; attn_segment_of(&end, length, VEC_BYTES);)
-        for (; log && i < end; i++) {
-            v_f32 v = v_load_tail(x + i * stride, n, 0.0f) - max;
-            v_store_tail(y + i * stride, v - shift, n);
+        for (; i < end; i++) {
+            const v_f32 v = v_load_tail((log ? x : y) + i * stride, n, 0.0f);
+            v_store_tail(y + i * stride, log ? v - max - last : v * last, n);
         }
-    for (size_t i = 0, end = 0; attn_segment_of(&end, length, VEC_BYTES);)
-        for (; !log && i < end; i++)
-            v_store_tail(y + i * stride, v_load_tail(y + i * stride, n, 0.0f) * scale, n);
 }
 
 void K(softmax_columns_f32)(float *y, const float *x, size_t length, size_t stride,

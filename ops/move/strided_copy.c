@@ -138,6 +138,15 @@ void op_copy_plan(struct op_copy *c, int32_t dtype, int rank, const int64_t *dim
     cut(c);
 }
 
+void op_copy_plan_exchange(struct op_copy *copy, int32_t dtype, int64_t batch,
+                           int64_t rows, int64_t columns)
+{
+    const int64_t dims[3] = { batch, columns, rows };
+    const int64_t from[3] = { rows * columns, 1, columns };
+    const int64_t to[3] = { rows * columns, rows, 1 };
+    op_copy_plan(copy, dtype, 3, dims, from, 0, to, 0);
+}
+
 bool op_copy_is_view(const struct op_copy *c, int64_t *byte_offset)
 {
     if (c->mode != OP_COPY_RUN || c->rows != 1 || c->n_outer != 0 || c->to_offset != 0)
