@@ -184,7 +184,7 @@ static void score(const struct afm_pool *p, float *scores, int64_t n)
                                .epilogue = bias ? steps : steps + 1,
                                .n_epilogue = bias ? 2 : 1,
                                .scratch = p->hidden + round16(w->tile * s->units) };
-    attn_gemm_pieces(step->kernels, &g);
+    step->kernels->gemm_f32(&g);
     const struct attn_logits logits = { .x = p->hidden,
                                         .x_row = s->units,
                                         .k = s->units,

@@ -151,7 +151,7 @@ static void pooling_scores(void *arg, const struct attn_weigh_task *task, float 
                                .epilogue = bias ? steps : steps + 1,
                                .n_epilogue = bias ? 2 : 1 };
     g.scratch = hidden + ((w->tile * s->units + 15) & ~INT64_C(15));
-    attn_gemm_pieces(step->kernels, &g);
+    step->kernels->gemm_f32(&g);
     const struct attn_logits logits = {
         .x = hidden,
         .x_row = s->units,

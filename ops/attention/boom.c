@@ -194,7 +194,7 @@ static void add_piece(const attnrun_step *step, const attnrun_work *work, int64_
               piece * piece_floats(step->kernels, s->in, s->size) + column * s->in;
     else
         g.b = (const float *)step->x[W].data + piece * s->size + column;
-    attn_gemm_pieces(step->kernels, &g);
+    step->kernels->gemm_f32(&g);
 }
 
 static attn_status boom_run(const attnrun_step *step, const attnrun_work *work)

@@ -101,7 +101,7 @@ static void add_tokens(const struct attn_token_sums *s, const float *packed, int
         const int64_t left = m - t;
         g.k = (size_t)left;
         if (left > 0)
-            attn_gemm_pieces(s->kernels, &g);
+            s->kernels->gemm_f32(&g);
         lower_part(square, g.a + left, s->w_row, rows);
         g.a = square;
         g.a_row = rows;
@@ -111,7 +111,7 @@ static void add_tokens(const struct attn_token_sums *s, const float *packed, int
         last = true;
     }
     g.n_epilogue = last ? steps_of(s, m, steps) : 0;
-    attn_gemm_pieces(s->kernels, &g);
+    s->kernels->gemm_f32(&g);
 }
 
 attn_status attn_token_sums_run(const struct attn_token_sums *s, int64_t first, int64_t n,

@@ -286,7 +286,7 @@ static void make_slots(const attnrun_step *step, const struct operand *o, int64_
                                .epilogue = &bias,
                                .n_epilogue = o->bias != NULL ? 1 : 0,
                                .scratch = scratch + s->gather_floats };
-    attn_gemm_pieces(step->kernels, &g);
+    step->kernels->gemm_f32(&g);
 }
 
 /* ---- attention ---- */

@@ -75,7 +75,7 @@ static void add_values(const struct attn_feature_call *c, struct attn_feature_ti
                                .accumulate = 1,
                                .scratch = c->gemm };
     take_column(c, &g);
-    attn_gemm_pieces(c->kernels, &g);
+    c->kernels->gemm_f32(&g);
 }
 
 /* Key heads from `head` (sample * kv_heads + head) on, with the sums of each. */
@@ -211,7 +211,7 @@ static void read_sum(const struct attn_feature_call *c, float *y, int64_t n,
                                .n = (size_t)p->sizes.v_dim,
                                .k = (size_t)p->features,
                                .scratch = c->gemm };
-    attn_gemm_pieces(c->kernels, &g);
+    c->kernels->gemm_f32(&g);
 }
 
 static float *rows_of_y(const struct attn_feature_call *c, struct attn_feature_tile t)
@@ -268,7 +268,7 @@ static void answer_inside(const struct attn_feature_call *c,
                                .n = (size_t)n,
                                .k = (size_t)p->features,
                                .scratch = c->gemm };
-    attn_gemm_pieces(c->kernels, &g);
+    c->kernels->gemm_f32(&g);
     c->kernels->causal_rows_f32(c->scores, CHUNK, (size_t)rows, (size_t)n, from,
                                 c->dots + from);
     g = (struct attn_gemm_f32){ .a = c->scores,
@@ -284,7 +284,7 @@ static void answer_inside(const struct attn_feature_call *c,
                                 .accumulate = 1,
                                 .scratch = c->gemm };
     take_column(c, &g);
-    attn_gemm_pieces(c->kernels, &g);
+    c->kernels->gemm_f32(&g);
 }
 
 /* Rows of a chunk before the first key that is not masked. */

@@ -232,21 +232,20 @@ static void score_rows(const attnrun_step *step, const struct rows *rows)
         }
         return;
     }
-    attn_gemm_pieces(step->kernels,
-                     &(struct attn_gemm_f32){
-                         .a = (const float *)step->x[Q].data + rows->first * dim,
-                         .a_row = dim,
-                         .b = (const float *)step->x[K].data + rows->kv * keys * dim,
-                         .b_row = 1,
-                         .b_col = dim,
-                         .c = rows->scores,
-                         .c_row = keys,
-                         .m = (size_t)rows->n,
-                         .n = (size_t)keys,
-                         .k = (size_t)dim,
-                         .epilogue = &scale,
-                         .n_epilogue = 1,
-                         .scratch = rows->gemm });
+    step->kernels->gemm_f32(&(struct attn_gemm_f32){
+        .a = (const float *)step->x[Q].data + rows->first * dim,
+        .a_row = dim,
+        .b = (const float *)step->x[K].data + rows->kv * keys * dim,
+        .b_row = 1,
+        .b_col = dim,
+        .c = rows->scores,
+        .c_row = keys,
+        .m = (size_t)rows->n,
+        .n = (size_t)keys,
+        .k = (size_t)dim,
+        .epilogue = &scale,
+        .n_epilogue = 1,
+        .scratch = rows->gemm });
 }
 
 static void softmax_row_f64(double *x, int64_t n)
@@ -307,19 +306,18 @@ static void value_rows(const attnrun_step *step, const struct rows *rows)
             value_row_plain(step, rows, r);
         return;
     }
-    attn_gemm_pieces(step->kernels,
-                     &(struct attn_gemm_f32){
-                         .a = rows->scores,
-                         .a_row = keys,
-                         .b = (const float *)step->x[V].data + rows->kv * keys * n,
-                         .b_row = n,
-                         .b_col = 1,
-                         .c = (float *)step->y[0].data + rows->first * n,
-                         .c_row = n,
-                         .m = (size_t)rows->n,
-                         .n = (size_t)n,
-                         .k = (size_t)keys,
-                         .scratch = rows->gemm });
+    step->kernels->gemm_f32(&(struct attn_gemm_f32){
+        .a = rows->scores,
+        .a_row = keys,
+        .b = (const float *)step->x[V].data + rows->kv * keys * n,
+        .b_row = n,
+        .b_col = 1,
+        .c = (float *)step->y[0].data + rows->first * n,
+        .c_row = n,
+        .m = (size_t)rows->n,
+        .n = (size_t)n,
+        .k = (size_t)keys,
+        .scratch = rows->gemm });
 }
 
 /* ---- modifiers ---- */

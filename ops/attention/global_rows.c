@@ -104,20 +104,20 @@ static void project(const struct rows *t, float *c, int64_t n, const float *a, i
         { .kind = ATTN_EPI_SCALE, .alpha = scale },
     };
     const int skip = w->bias == NULL;
-    attn_gemm_pieces(t->kernels,
-                     &(struct attn_gemm_f32){ .a = a,
-                                              .a_row = k,
-                                              .b = w->w,
-                                              .b_row = w->transposed ? 1 : w->row,
-                                              .b_col = w->transposed ? w->row : 1,
-                                              .c = c,
-                                              .c_row = n,
-                                              .m = (size_t)m,
-                                              .n = (size_t)n,
-                                              .k = (size_t)k,
-                                              .epilogue = steps + skip,
-                                              .n_epilogue = 2 - skip - (scale == 1.0f),
-                                              .scratch = t->gemm });
+    t->kernels->gemm_f32(
+        &(struct attn_gemm_f32){ .a = a,
+                                 .a_row = k,
+                                 .b = w->w,
+                                 .b_row = w->transposed ? 1 : w->row,
+                                 .b_col = w->transposed ? w->row : 1,
+                                 .c = c,
+                                 .c_row = n,
+                                 .m = (size_t)m,
+                                 .n = (size_t)n,
+                                 .k = (size_t)k,
+                                 .epilogue = steps + skip,
+                                 .n_epilogue = 2 - skip - (scale == 1.0f),
+                                 .scratch = t->gemm });
 }
 
 /* Queries of head `head` and m global tokens from number `global` on, scaled. */

@@ -223,7 +223,7 @@ static void add_tokens(const attnrun_step *step, const struct sum *sum,
         g.b = room;
         g.packed = 1;
     }
-    attn_gemm_pieces(step->kernels, &g);
+    step->kernels->gemm_f32(&g);
 }
 
 static void begin_slots(const struct sum *sum, int64_t slot, int64_t slots, float *to)

@@ -248,7 +248,7 @@ static void dot_scores(void *arg, const struct attn_weigh_task *task, float *sco
                                .epilogue = &scale,
                                .n_epilogue = 1,
                                .scratch = task->extra };
-    attn_gemm_pieces(d->kernels, &g);
+    d->kernels->gemm_f32(&g);
 }
 
 static attn_status run_weights(const attnrun_step *step, const struct luong_state *s,

@@ -115,7 +115,7 @@ static void score(const struct row *r, const float *q, const float *k, const flo
                                .epilogue = &scale,
                                .n_epilogue = 1,
                                .scratch = r->gemm };
-    attn_gemm_pieces(r->kernels, &g);
+    r->kernels->gemm_f32(&g);
 }
 
 /* Scores become weights. */
@@ -152,7 +152,7 @@ static void sum_values(const struct row *r, const float *values, float *y)
                                .n = (size_t)s->v_dim,
                                .k = (size_t)(r->to - r->from),
                                .scratch = r->gemm };
-    attn_gemm_pieces(r->kernels, &g);
+    r->kernels->gemm_f32(&g);
 }
 
 static void run_row(struct row *r, const struct attn_luong_operands *o, int64_t b,

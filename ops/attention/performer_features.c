@@ -66,7 +66,7 @@ static void project_keys(const struct attn_feature_call *c, struct attn_feature_
                                .n = (size_t)t.n,
                                .k = (size_t)dim,
                                .scratch = c->gemm };
-    attn_gemm_pieces(c->kernels, &g);
+    c->kernels->gemm_f32(&g);
 }
 
 /* (n, M): u of queries, in rows that are F apart. */
@@ -87,7 +87,7 @@ static void project_queries(const struct attn_feature_call *c, struct attn_featu
                                .n = (size_t)s->rows,
                                .k = (size_t)c->plan->sizes.dim,
                                .scratch = c->gemm };
-    attn_gemm_pieces(c->kernels, &g);
+    c->kernels->gemm_f32(&g);
 }
 
 /* The largest u of a tile of keys, of those that count for it. */
@@ -230,7 +230,7 @@ static void add_plain_values(const struct attn_feature_call *c,
         g.b = c->column;
         g.packed = 1;
     }
-    attn_gemm_pieces(c->kernels, &g);
+    c->kernels->gemm_f32(&g);
 }
 
 static void write_keys(const struct attn_feature_call *c, struct attn_feature_tile t,

@@ -82,7 +82,7 @@ static void rotate(struct hash *t, int64_t first)
                                      .n = (size_t)t->n,
                                      .k = (size_t)dim,
                                      .scratch = t->gemm };
-    attn_gemm_pieces(t->kernels, &g);
+    t->kernels->gemm_f32(&g);
 }
 
 /* Adds times * (the first greatest of u and -u) of `width` features to the buckets. */

@@ -325,7 +325,7 @@ static void choose_group(const attnrun_step *step, int64_t head, int side, int64
     };
     if (s->window[side] == 0)
         return;
-    attn_gemm_pieces(step->kernels, &g);
+    step->kernels->gemm_f32(&g);
     for (int64_t c = 0; c < m; c++, distance += n, chosen += s->window[side]) {
         step->kernels->mul_f32(distance, distance, 1, norms, 1, (size_t)n);
         choose(step->kernels, distance, n, s->window[side], chosen, index, value, rank);

@@ -250,8 +250,7 @@ static void sort_group(const struct walk *w, float *to, int64_t u, int64_t n, bo
                         w->index[at], w->weight[at]);
         }
     for (int64_t t = 0; t < s->sorted_rows && s->balanced; t++)
-        attn_gemm_pieces(
-            w->step->kernels,
+        w->step->kernels->gemm_f32(
             &(struct attn_gemm_f32){ .a = w->weight + matrix_row(w, u) * s->columns,
                                      .a_row = s->columns,
                                      .b = (keys ? w->k : w->v) + t * row,

@@ -115,19 +115,19 @@ static void make_logits(const struct sort *t, float *logits, int64_t row, int64_
         memcpy(logits, given + at, (size_t)(n * s->columns) * sizeof *logits);
         return;
     }
-    attn_gemm_pieces(t->step->kernels, &(struct attn_gemm_f32){ .a = t->q + row * dim,
-                                                                .a_row = dim,
-                                                                .b = t->k,
-                                                                .b_row = 1,
-                                                                .b_col = dim,
-                                                                .c = logits,
-                                                                .c_row = s->columns,
-                                                                .m = (size_t)n,
-                                                                .n = (size_t)s->columns,
-                                                                .k = (size_t)dim,
-                                                                .epilogue = &scale,
-                                                                .n_epilogue = 1,
-                                                                .scratch = t->gemm });
+    t->step->kernels->gemm_f32(&(struct attn_gemm_f32){ .a = t->q + row * dim,
+                                                        .a_row = dim,
+                                                        .b = t->k,
+                                                        .b_row = 1,
+                                                        .b_col = dim,
+                                                        .c = logits,
+                                                        .c_row = s->columns,
+                                                        .m = (size_t)n,
+                                                        .n = (size_t)s->columns,
+                                                        .k = (size_t)dim,
+                                                        .epilogue = &scale,
+                                                        .n_epilogue = 1,
+                                                        .scratch = t->gemm });
 }
 
 /* The first of the largest logits; 0 where none is a number. */

@@ -173,7 +173,7 @@ static void score(const struct attn_stream *s, const struct attn_stream_keys *ke
                                .k = (size_t)s->dim,
                                .ahead = s->ahead,
                                .scratch = s->gemm };
-    attn_gemm_pieces(s->kernels, &g);
+    s->kernels->gemm_f32(&g);
 }
 
 /* sums_(row + r) += scores[r] V, for sums already multiplied by their factors. */
@@ -198,7 +198,7 @@ static void add_values(const struct attn_stream *s, const struct attn_stream_key
                                .accumulate = 1,
                                .ahead = s->ahead,
                                .scratch = s->gemm };
-    attn_gemm_pieces(s->kernels, &g);
+    s->kernels->gemm_f32(&g);
 }
 
 /* Columns `at` … of the scores times a factor of the keys or values, plus a bias. */

@@ -199,7 +199,7 @@ static void add_values(const struct attn_weigh *w, const struct attn_kernels *ke
                                    .k = (size_t)n,
                                    .accumulate = 1,
                                    .scratch = p->gemm };
-        attn_gemm_pieces(kernels, &g);
+        kernels->gemm_f32(&g);
     }
 }
 
@@ -354,7 +354,7 @@ void attn_logits_run(const struct attn_logits *l, const struct attn_kernels *ker
                                .epilogue = steps,
                                .n_epilogue = n_steps,
                                .scratch = l->scratch + round16(tile * l->heads) };
-    attn_gemm_pieces(kernels, &g);
+    kernels->gemm_f32(&g);
     kernels->transpose_f32(scores, tile, l->scratch, l->heads, (size_t)n,
                            (size_t)l->heads);
 }

@@ -159,7 +159,7 @@ static void run_tile(const attnrun_step *step, const struct conv_shape *s,
         g.a = o->w + row * s->k + c.k_from;
         g.k = (size_t)c.k_count;
         g.n_epilogue = b > 0;
-        attn_gemm_pieces(step->kernels, &g);
+        step->kernels->gemm_f32(&g);
     }
     finish_tile(step, o, &g, row, out);
 }

@@ -375,7 +375,7 @@ static attn_status run_planes(const attnrun_step *step, const attnrun_work *work
         step->kernels->conv_im2col_f32(&c);
         g.n = (size_t)c.n;
         g.c_row = c.n;
-        attn_gemm_pieces(step->kernels, &g);
+        step->kernels->gemm_f32(&g);
         for (int64_t r = 0; r < rows * s->taps && !OP_CANCELLED_AFTER(work, c.n * 8); r++)
             add_tap(y + r / s->taps * s->pixels, patches + r * c.n, &s->w, r % s->taps,
                     c.pixel, c.n);

@@ -155,7 +155,7 @@ static void multiply(const attnrun_step *step, const attnrun_tensor *columns,
                                    .epilogue = &bias,
                                    .n_epilogue = biased ? 1 : 0,
                                    .scratch = scratch };
-        attn_gemm_pieces(step->kernels, &g);
+        step->kernels->gemm_f32(&g);
         return;
     }
     for (int64_t m = 0; m < s->rows; m++)

@@ -10,7 +10,7 @@
  * MR x NR: 8 x 32 (AVX-512), 6 x 16 (AVX2), 12 x 8 (NEON), 6 x 8 (base): what fills the
  * registers. Where a set has a tile of its own (V_HAS_TILE), A is copied into panels of the
  * rows of each tile. */
-#include "vmath.h"
+#include "gemm_epilogue.h"
 #include "outer.h"
 #include "panel.h"
 #include "transpose.h"
@@ -116,115 +116,7 @@ static void (*const tiles[2][2][MR])(const struct tile *t) = {
 #undef TILE
 /* clang-format on */
 
-/* ---- epilogue ---- */
-
-#define BOTH(f)                                                                          \
-    do {                                                                                 \
-        *x0 = f(*x0);                                                                    \
-        *x1 = f(*x1);                                                                    \
-    } while (0)
-static ALWAYS_INLINE v_f32 hard_swish(v_f32 x)
-{
-    return x * v_min(v_set(1.0f), v_max(v_set(0.0f), x * (1.0f / 6.0f) + 0.5f));
-}
-
-static ALWAYS_INLINE void activate(v_f32 *x0, v_f32 *x1, const struct attn_epilogue *e)
-{
-    switch (e->kind) {
-    case ATTN_EPI_SCALE:
-        *x0 *= e->alpha;
-        *x1 *= e->alpha;
-        break;
-    case ATTN_EPI_RELU:
-        BOTH(v_relu);
-        break;
-    case ATTN_EPI_GELU:
-        BOTH(v_gelu);
-        break;
-    case ATTN_EPI_GELU_TANH:
-        BOTH(v_gelu_tanh);
-        break;
-    case ATTN_EPI_SILU:
-        BOTH(v_silu);
-        break;
-    case ATTN_EPI_TANH:
-        BOTH(v_tanh);
-        break;
-    case ATTN_EPI_SIGMOID:
-        BOTH(v_sigmoid);
-        break;
-    case ATTN_EPI_CLIP:
-        *x0 = v_min(v_set(e->beta), v_max(v_set(e->alpha), *x0));
-        *x1 = v_min(v_set(e->beta), v_max(v_set(e->alpha), *x1));
-        break;
-    case ATTN_EPI_LEAKY_RELU:
-        *x0 = v_select(*x0 < 0.0f, *x0 * e->alpha, *x0);
-        *x1 = v_select(*x1 < 0.0f, *x1 * e->alpha, *x1);
-        break;
-    case ATTN_EPI_HARD_SWISH:
-        BOTH(hard_swish);
-        break;
-    default:
-        break;
-    }
-}
-#undef BOTH
-
-/* n floats of an ADD step's row, up to VF of them. */
-static ALWAYS_INLINE v_f32 added(const struct attn_epilogue *e, size_t i, size_t j,
-                                 size_t n)
-{
-    const float *data = e->data + (ptrdiff_t)i * e->row + (ptrdiff_t)j * e->col;
-    v_f32 y = e->col == 0 ? v_set(data[0])
-              : n >= VF   ? v_load(data)
-                          : v_load_tail(data, n, 0.0f);
-    return y * e->alpha;
-}
-
-/* Row i of C, columns j … j + n - 1 (n <= NR), from the sums x: one pass, in registers.
- */
-static ALWAYS_INLINE void finish_row(const struct attn_gemm_f32 *g, const float *x, int e,
-                                     size_t i, size_t j, const size_t n)
-{
-    float *c = g->c + (ptrdiff_t)i * g->c_row + j;
-    const size_t n0 = n < VF ? n : VF, n1 = n - n0;
-    v_f32 x0 = v_load(x), x1 = n1 > 0 ? v_load(x + VF) : x0;
-    if (g->accumulate) {
-        x0 += n0 == VF ? v_load(c) : v_load_tail(c, n0, 0.0f);
-        if (n1 > 0)
-            x1 += n1 == VF ? v_load(c + VF) : v_load_tail(c + VF, n1, 0.0f);
-    }
-    for (; e < g->n_epilogue; e++) {
-        const struct attn_epilogue *step = &g->epilogue[e];
-        if (step->kind == ATTN_EPI_ADD) {
-            x0 += added(step, i, j, n0);
-            if (n1 > 0)
-                x1 += added(step, i, j + VF, n1);
-        } else {
-            activate(&x0, &x1, step);
-        }
-    }
-    if (n0 == VF)
-        v_store(c, x0);
-    else
-        v_store_tail(c, x0, n0);
-    if (n1 == VF)
-        v_store(c + VF, x1);
-    else if (n1 > 0)
-        v_store_tail(c + VF, x1, n1);
-}
-
-/* Rows i … i + m - 1 of sum (NR floats each) become C[i …][j … j + n - 1]. */
-static void finish(const struct attn_gemm_f32 *g, const float *sum, int e, size_t i,
-                   size_t m, size_t j, size_t n)
-{
-    if (n == NR)
-        for (size_t r = 0; r < m; r++)
-            finish_row(g, sum + r * NR, e, i + r, j, NR);
-    else
-        for (size_t r = 0; r < m; r++)
-            finish_row(g, sum + r * NR, e, i + r, j, n);
-}
+/* ---- prefetch ---- */
 
 /* m rows of NR columns are to be fetched. */
 static void fetch_rows(struct tile *t, const float *x, ptrdiff_t row, size_t m)
@@ -363,6 +255,8 @@ static void pack_rows(const struct attn_gemm_f32 *g, struct block *block)
     float *panel = g->scratch;
     for (size_t i = 0, m; i < g->m; i += m, panel += m * block->k) {
         m = rows_of_tile(i, g->m);
+        if (attn_poll_work((int64_t)(8 * m * block->k)) != ATTNRUN_OK)
+            break;
         const float *a = block->a + (ptrdiff_t)i * block->a_row;
         if (g->a_col == 0)
             transpose_block(panel, (ptrdiff_t)m, a, block->a_row, m, block->k);
@@ -385,9 +279,12 @@ static void find_rows(const struct attn_gemm_f32 *g, struct block *block)
         return;
     enum { ROW = KC + 16 };
     float *rows = g->scratch;
-    for (size_t i = 0; i < g->m; i++)
+    for (size_t i = 0; i < g->m; i++) {
         memcpy(rows + i * ROW, block->a + (ptrdiff_t)i * g->a_row,
                block->k * sizeof *rows);
+        if (attn_poll_work((int64_t)(8 * block->k)) != ATTNRUN_OK)
+            break;
+    }
     block->a = rows;
     block->a_row = ROW;
 }
@@ -438,8 +335,8 @@ static void begin_sum(const struct attn_gemm_f32 *g, const struct addends *adden
 }
 
 /* Adds one block of K to all rows of C for columns j … j + n - 1; the sums before are
- * kept. */
-static void add_block(const struct attn_gemm_f32 *g, struct block block, float *sums,
+ * kept. False where the call is to end. */
+static bool add_block(const struct attn_gemm_f32 *g, struct block block, float *sums,
                       size_t j, size_t n)
 {
     const size_t width = n <= VF ? VF : NR, n_tiles = (g->m + MR - 1) / MR;
@@ -486,17 +383,20 @@ static void add_block(const struct attn_gemm_f32 *g, struct block block, float *
         tiles[t.a_col != 0][width / VF - 1][m - 1](&t);
         if (block.last && !direct)
             finish(g, sums + i * NR, addends.n, i, m, j, n);
+        if (attn_poll_work((int64_t)(m * width * (block.k / 5 + 4))) != ATTNRUN_OK)
+            return false;
     }
+    return attn_poll_work((int64_t)(4 * width * block.k)) == ATTNRUN_OK; /* of B */
 }
 
-/* Columns j … j + n - 1: a block of A is read once for all of them. */
-static void run_group(const struct attn_gemm_f32 *g, size_t j, size_t n)
+/* Columns j … j + n - 1: a block of A is read once for all of them. False where the call
+ * is to end. */
+static bool run_group(const struct attn_gemm_f32 *g, size_t j, size_t n)
 {
     const size_t n_blocks = g->k > KC ? (g->k + KC - 1) / KC : 1;
     const size_t size = g->b_type == ATTN_B_F32 ? sizeof(float) : sizeof(uint16_t);
-    const size_t end = attn_gemm_piece_end(g->block, g->blocks, n_blocks);
     float *const sums = g->scratch + (size_t)(KC + 16) * g->m + (size_t)KC * NR;
-    for (size_t i = g->block; i < end; i++) {
+    for (size_t i = 0; i < n_blocks; i++) {
         struct block block = { .k0 = g->k * i / n_blocks,
                                .first = i == 0,
                                .last = i + 1 == n_blocks };
@@ -508,10 +408,12 @@ static void run_group(const struct attn_gemm_f32 *g, size_t j, size_t n)
             size_t next_k = !last_panel ? block.k0 : block.last ? 0 : block.k0 + block.k;
             if (g->packed && g->packed_k == 0 && next_j < g->n)
                 block.next = (const char *)g->b + (next_j * g->k + next_k * NR) * size;
-            add_block(g, block, n_blocks > 1 ? sums + p * g->m : sums, j + p,
-                      n - p < NR ? n - p : NR);
+            if (!add_block(g, block, n_blocks > 1 ? sums + p * g->m : sums, j + p,
+                           n - p < NR ? n - p : NR))
+                return false;
         }
     }
+    return true;
 }
 
 /* ---- dot products: few rows, and both operands contiguous along k ---- */
@@ -550,30 +452,41 @@ static ALWAYS_INLINE void fetch_columns(const float *b, ptrdiff_t b_col, size_t 
             __builtin_prefetch(b + j * b_col + i, 0, 2);
 }
 
-/* Columns j … j + n - 1 (n <= NR) of all rows. */
-static void run_dots(const struct attn_gemm_f32 *g, size_t j, size_t n)
+/* The same for all rows of A, columns k0 … k0 + k - 1, and up to 4 of the n columns of b.
+ * False where the call is to end. */
+static bool dot_rows(const struct attn_gemm_f32 *g, float *sums, const float *b,
+                     size_t k0, size_t k, size_t n)
+{
+    const float *a = g->a + k0;
+    for (size_t i = 0; i < g->m; i++, a += g->a_row, sums += NR) {
+        if (n >= 4)
+            dot_columns(sums, a, b, g->b_col, k, 4);
+        for (size_t p = 0; p < n && n < 4; p++)
+            dot_columns(sums + p, a, b + (ptrdiff_t)p * g->b_col, g->b_col, k, 1);
+        if (attn_poll_work((int64_t)(8 * k)) != ATTNRUN_OK)
+            return false;
+    }
+    return true;
+}
+
+/* Columns j … j + n - 1 (n <= NR) of all rows. False where the call is to end. */
+static bool run_dots(const struct attn_gemm_f32 *g, size_t j, size_t n)
 {
     enum { DEPTH = KC * VF }; /* at most KC products in a lane */
     float *const sums = g->scratch;
-    const size_t end = attn_gemm_piece_end(g->block * DEPTH, g->blocks * DEPTH, g->k);
-    if (g->block == 0)
-        memset(sums, 0, g->m * NR * sizeof *sums);
-    for (size_t k0 = g->block * DEPTH; k0 < end; k0 += DEPTH) {
-        size_t k = g->k - k0 < DEPTH ? g->k - k0 : DEPTH, p = 0;
+    memset(sums, 0, g->m * NR * sizeof *sums);
+    for (size_t k0 = 0; k0 < g->k; k0 += DEPTH) {
+        size_t k = g->k - k0 < DEPTH ? g->k - k0 : DEPTH;
         const float *b = g->b + (ptrdiff_t)j * g->b_col + k0;
-        for (; p + 4 <= n; p += 4) {
-            fetch_columns(b + ((ptrdiff_t)p + AHEAD) * g->b_col, g->b_col, k);
-            for (size_t i = 0; i < g->m; i++)
-                dot_columns(sums + i * NR + p, g->a + (ptrdiff_t)i * g->a_row + k0,
-                            b + (ptrdiff_t)p * g->b_col, g->b_col, k, 4);
+        for (size_t p = 0; p < n; p += 4) {
+            if (n - p >= 4)
+                fetch_columns(b + ((ptrdiff_t)p + AHEAD) * g->b_col, g->b_col, k);
+            if (!dot_rows(g, sums + p, b + (ptrdiff_t)p * g->b_col, k0, k, n - p))
+                return false;
         }
-        for (; p < n; p++)
-            for (size_t i = 0; i < g->m; i++)
-                dot_columns(sums + i * NR + p, g->a + (ptrdiff_t)i * g->a_row + k0,
-                            b + (ptrdiff_t)p * g->b_col, g->b_col, k, 1);
     }
-    if (end == g->k)
-        finish(g, sums, 0, 0, g->m, j, n);
+    finish(g, sums, 0, 0, g->m, j, n);
+    return true;
 }
 
 void K(gemm_f32)(const struct attn_gemm_f32 *g)
@@ -581,14 +494,11 @@ void K(gemm_f32)(const struct attn_gemm_f32 *g)
     if (g->m == 0)
         return;
     const bool dots = attn_gemm_by_dots(g);
-    const size_t end = attn_gemm_piece_end(g->column, g->columns, g->n);
     const size_t step = !dots && g->m > FEW_ROWS ? ATTN_GEMM_WIDE : NR;
-    for (size_t j = g->column; j < end; j += step) {
-        size_t n = end - j < step ? end - j : step;
-        if (dots)
-            run_dots(g, j, n);
-        else
-            run_group(g, j, n);
+    for (size_t j = 0; j < g->n; j += step) {
+        size_t n = g->n - j < step ? g->n - j : step;
+        if (!(dots ? run_dots(g, j, n) : run_group(g, j, n)))
+            return;
     }
 }
 

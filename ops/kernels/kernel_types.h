@@ -112,17 +112,8 @@ struct attn_gemm_f32 {
     int32_t n_epilogue, packed;
     int32_t b_type;     /* ATTN_B_F32 … */
     int32_t accumulate; /* C += A B instead, before the epilogue */
-    /* A piece of it: columns [column, + columns), 0 columns: all; of K the blocks
-     * [block, + blocks), 0 blocks: all. column is a multiple of a panel. Pieces of K come
-     * in order, a panel of columns at a time, and scratch stays between them. */
-    size_t column, columns, block, blocks;
-    size_t whole_n; /* columns of the product that this is a part of; 0: n */
+    size_t whole_n;     /* columns of the product that this is a part of; 0: n */
 };
-/* Where a piece of `n` from `from` on ends; n 0: all. */
-static inline size_t attn_gemm_piece_end(size_t from, size_t n, size_t all)
-{
-    return n > 0 && from + n < all ? from + n : all;
-}
 /* Computed by dot products of rows; else by outer products of panels. */
 static inline bool attn_gemm_by_dots(const struct attn_gemm_f32 *g)
 {

@@ -10,9 +10,8 @@ enum {
     GRAIN = ATTN_GEMM_NR_MOST, /* whole panels on every ISA */
     TASK_NS = 25000,
     MOST_MERGED_NS = 75000, /* between two polls */
-    PIECE_BYTES = 3 << 19, /* of work in a call of the kernel; 10 operations are a byte */
-    MOST_A = 1 << 18,      /* elements of A in a task: what is transposed into scratch */
-    MOST_READ = 1 << 20,   /* where it is read in place: a bound on time */
+    MOST_A = 1 << 18,       /* elements of A in a task: what is transposed into scratch */
+    MOST_READ = 1 << 20,    /* where it is read in place: a bound on time */
     ENOUGH_TASKS = 8
 };
 
@@ -146,60 +145,6 @@ static int move_epilogue(const struct attn_gemm *g, const struct attn_gemm_opera
     return n;
 }
 
-static void run_piece(const struct attn_kernels *kernels, struct attn_gemm_f32 g,
-                      size_t column, size_t columns, size_t block, size_t blocks)
-{
-    g.column = column;
-    g.columns = columns;
-    g.block = block;
-    g.blocks = blocks;
-    kernels->gemm_f32(&g);
-}
-
-/* One panel of columns, some blocks of K at a time. */
-static attn_status run_blocks(const struct attn_kernels *kernels,
-                              const struct attn_gemm_f32 *g, size_t column,
-                              double column_bytes)
-{
-    const size_t panel = (size_t)kernels->vec_bytes / 2;
-    const size_t depth =
-        attn_gemm_by_dots(g) ? ATTN_GEMM_KC * panel / 2 : (size_t)ATTN_GEMM_KC;
-    const size_t n_blocks = (g->k + depth - 1) / depth;
-    const double block_bytes = column_bytes * (double)panel / (double)n_blocks;
-    const size_t blocks = (size_t)(PIECE_BYTES / block_bytes) + 1;
-    for (size_t block = 0; block < n_blocks; block += blocks) {
-        run_piece(kernels, *g, column, panel, block, blocks);
-        TRY(attn_poll_work((int64_t)(block_bytes * (double)blocks)));
-    }
-    return ATTNRUN_OK;
-}
-
-attn_status attn_gemm_pieces(const struct attn_kernels *kernels,
-                             const struct attn_gemm_f32 *g)
-{
-    /* A column of B is read, and of C written. */
-    const double column_bytes =
-        (double)g->m * (double)g->k / 5 + 4.0 * (double)g->k + 4.0 * (double)g->m;
-    const double bytes = column_bytes * (double)g->n;
-    if (bytes <= PIECE_BYTES) {
-        kernels->gemm_f32(g);
-        return attn_poll_work((int64_t)bytes);
-    }
-    const bool split_k = column_bytes * 2 * GRAIN > PIECE_BYTES && g->k > ATTN_GEMM_KC;
-    const int64_t n_pieces = (int64_t)(bytes / PIECE_BYTES) + 1;
-    size_t columns = (size_t)(ceil_div(ceil_div((int64_t)g->n, n_pieces), GRAIN) * GRAIN);
-    columns = split_k ? (size_t)kernels->vec_bytes / 2 : columns;
-    for (size_t column = 0; column < g->n; column += columns) {
-        if (split_k) {
-            TRY(run_blocks(kernels, g, column, column_bytes));
-            continue;
-        }
-        run_piece(kernels, *g, column, columns, 0, 0);
-        TRY(attn_poll_work((int64_t)(column_bytes * (double)columns)));
-    }
-    return ATTNRUN_OK;
-}
-
 /* `count` tasks from `task` on, which share their rows. A transposed A is copied, where
  * the task before has not done so. */
 static attn_status run_columns(const struct attn_gemm *g,
@@ -230,7 +175,8 @@ static attn_status run_columns(const struct attn_gemm *g,
                          g->b_type, (const struct attn_packed *)o->packed + 1, j * g->k)
                    : attn_gemm_element(g->b_type, o->b, at.b + j * g->b_col);
     t.c = (float *)o->c + at.c + i * g->c_row + j;
-    return attn_gemm_pieces(kernels, &t);
+    kernels->gemm_f32(&t);
+    return ATTNRUN_OK;
 }
 
 attn_status attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *kernels,

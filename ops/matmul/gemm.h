@@ -54,10 +54,6 @@ attn_status attn_gemm_plan(const attnrun_step *step, struct attn_gemm *g);
 attn_status attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *kernels,
                           const struct attn_gemm_operands *o, const attnrun_work *work);
 
-/* attn_gemm_pieces(kernels, ) in pieces of bounded work with polls between, the same
- * bits. E_CANCELLED or E_TIME; C is unfinished then. */
-attn_status attn_gemm_pieces(const struct attn_kernels *kernels,
-                             const struct attn_gemm_f32 *product);
 /* How a B of `dtype` is stored, for attn_gemm_f32.b_type, and its element `index`. */
 static inline int32_t attn_gemm_stored_as(int32_t dtype)
 {

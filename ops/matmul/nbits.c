@@ -207,7 +207,7 @@ static attn_status multiply_many(const struct attn_nbits_layout *l,
         g.k = (size_t)k;
         g.accumulate = k0 > 0;
         g.n_epilogue = o->bias != NULL && k0 + k == l->k;
-        TRY(attn_gemm_pieces(kernels, &g));
+        kernels->gemm_f32(&g);
     }
     return ATTNRUN_OK;
 }

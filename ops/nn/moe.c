@@ -44,7 +44,8 @@ static attn_status multiply(const attnrun_step *step, const attnrun_work *work,
             dtype, step->x[m->weights].data,
             (product->expert * m->lines + m->first + product->column * m->step) * m->k);
     }
-    return attn_gemm_pieces(step->kernels, &g);
+    step->kernels->gemm_f32(&g);
+    return ATTNRUN_OK;
 }
 
 static const struct mixture_kind moe = { .weights = { W1, W2, W3 },

@@ -189,5 +189,5 @@ void attn_recurrent_product(const struct recurrent_cell *cell, const float *h,
                                .epilogue = &sum,
                                .n_epilogue = add ? 1 : 0,
                                .scratch = cell->scratch };
-    attn_gemm_pieces(cell->step->kernels, &g);
+    cell->step->kernels->gemm_f32(&g);
 }

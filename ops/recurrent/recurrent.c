@@ -330,7 +330,7 @@ static void project(const attnrun_step *step, const attnrun_work *work,
         .n_epilogue = 1,
         .scratch = work->scratch,
     };
-    attn_gemm_pieces(step->kernels, &g);
+    step->kernels->gemm_f32(&g);
 }
 
 /* ---- the steps ---- */

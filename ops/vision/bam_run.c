@@ -76,22 +76,21 @@ void attn_bam_first(const struct bam_part *part)
                                        &stats);
         sums[c] = (float)stats.sum;
     }
-    attn_gemm_pieces(step->kernels,
-                     &(struct attn_gemm_f32){
-                         .a = step->x[BAM_SW0].data,
-                         .a_row = map->channels,
-                         .b = x,
-                         .b_row = map->pixels,
-                         .b_col = 1,
-                         .c = t,
-                         .c_row = pixels,
-                         .m = (size_t)s->hidden,
-                         .n = (size_t)pixels,
-                         .k = (size_t)map->channels,
-                         .epilogue = steps,
-                         .n_epilogue = list_epilogue(op_in_data(step, BAM_SB0), steps),
-                         .scratch = t + s->pixels * (s->hidden + 2),
-                     });
+    step->kernels->gemm_f32(&(struct attn_gemm_f32){
+        .a = step->x[BAM_SW0].data,
+        .a_row = map->channels,
+        .b = x,
+        .b_row = map->pixels,
+        .b_col = 1,
+        .c = t,
+        .c_row = pixels,
+        .m = (size_t)s->hidden,
+        .n = (size_t)pixels,
+        .k = (size_t)map->channels,
+        .epilogue = steps,
+        .n_epilogue = list_epilogue(op_in_data(step, BAM_SB0), steps),
+        .scratch = t + s->pixels * (s->hidden + 2),
+    });
     put(part, planes_of(part, 0), t, pixels, map->width);
 }
 
@@ -135,7 +134,7 @@ void attn_bam_convolve(const struct bam_part *part, int64_t i)
         if (tap == TAPS - 1)
             g.n_epilogue =
                 list_epilogue(bias != NULL ? bias + i * s->hidden : NULL, steps);
-        attn_gemm_pieces(step->kernels, &g);
+        step->kernels->gemm_f32(&g);
     }
     put(part, planes_of(part, i + 1), sums, n, s->padded_width);
 }
@@ -194,20 +193,19 @@ static void pixel_numbers(const struct bam_part *part, float *pixels, float *gem
     for (int64_t y = 0; y < rows_of(s, part->tile); y++) {
         const int64_t row = first_row(s, part->tile) + y + s->pad;
         float *out = pixels + y * s->map.width;
-        attn_gemm_pieces(step->kernels, &(struct attn_gemm_f32){
-                                            .a = step->x[BAM_SW1].data,
-                                            .a_row = s->hidden,
-                                            .b = planes_of(part, s->layers) +
-                                                 row * s->padded_width + s->pad,
-                                            .b_row = s->plane,
-                                            .b_col = 1,
-                                            .c = out,
-                                            .c_row = s->map.width,
-                                            .m = 1,
-                                            .n = (size_t)s->map.width,
-                                            .k = (size_t)s->hidden,
-                                            .scratch = gemm,
-                                        });
+        step->kernels->gemm_f32(&(struct attn_gemm_f32){
+            .a = step->x[BAM_SW1].data,
+            .a_row = s->hidden,
+            .b = planes_of(part, s->layers) + row * s->padded_width + s->pad,
+            .b_row = s->plane,
+            .b_col = 1,
+            .c = out,
+            .c_row = s->map.width,
+            .m = 1,
+            .n = (size_t)s->map.width,
+            .k = (size_t)s->hidden,
+            .scratch = gemm,
+        });
         if (bias != NULL)
             step->kernels->add_f32(out, out, 1, bias, 0, (size_t)s->map.width);
     }

@@ -90,7 +90,7 @@ static void find_logits(const attnrun_step *step, const struct group *group, int
         g.c = room->turned;
         g.c_row = s->slots;
         set_right(step, MK, group->head, room, &g);
-        attn_gemm_pieces(step->kernels, &g);
+        step->kernels->gemm_f32(&g);
         step->kernels->transpose_f32(logits, s->width, room->turned, s->slots, (size_t)n,
                                      (size_t)s->slots);
         return;
@@ -105,7 +105,7 @@ static void find_logits(const attnrun_step *step, const struct group *group, int
         g.a = left_of(step, MK, group->head, s->slots * s->ch) + slot * s->ch;
         g.m = (size_t)least(ROWS, s->slots - slot);
         g.c = logits + slot * s->width;
-        attn_gemm_pieces(step->kernels, &g);
+        step->kernels->gemm_f32(&g);
     }
 }
 
@@ -254,7 +254,7 @@ static void run_values(const attnrun_step *step, const struct group *group, int6
         g.c = y + (group->batch * s->n + t) * g.c_row + group->head * s->co;
         set_right(step, MV, group->head, room, &g);
         g.n_epilogue = list_epilogue(step, group->head, 0, g.c, g.c_row, steps);
-        attn_gemm_pieces(step->kernels, &g);
+        step->kernels->gemm_f32(&g);
         return;
     }
     g.n = (size_t)n;
@@ -268,7 +268,7 @@ static void run_values(const attnrun_step *step, const struct group *group, int6
         g.a = left_of(step, MV, group->head, s->co * s->slots) + i * s->slots;
         g.c = y + ((group->batch * s->heads + group->head) * s->co + i) * s->n + t;
         g.n_epilogue = list_epilogue(step, group->head, i, g.c, g.c_row, steps);
-        attn_gemm_pieces(step->kernels, &g);
+        step->kernels->gemm_f32(&g);
     }
 }
 

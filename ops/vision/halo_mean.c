@@ -79,7 +79,7 @@ static void apply(const attnrun_step *step, int in, int bias, const float *x, in
                                          .epilogue = &add,
                                          .n_epilogue = add.data != NULL,
                                          .scratch = scratch };
-        attn_gemm_pieces(step->kernels, &g);
+        step->kernels->gemm_f32(&g);
     }
 }
 

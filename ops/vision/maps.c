@@ -261,7 +261,7 @@ void attn_map_product(const struct attn_kernels *kernels, struct attn_gemm_f32 g
             steps[g.n_epilogue++] = *last;
         g.epilogue = steps;
         g.m = rows - i < ROWS ? rows - i : ROWS;
-        attn_gemm_pieces(kernels, &g);
+        kernels->gemm_f32(&g);
         g.a += ROWS * g.a_row;
         g.c += ROWS * g.c_row;
     }

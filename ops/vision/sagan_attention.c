@@ -228,7 +228,7 @@ static attn_status sagan_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
         g.m = (size_t)least(PACK_ROWS, c - i);
         g.a = (const float *)pack->x[WO].data + i * e;
         g.c = (float *)packed + i * c;
-        attn_gemm_pieces(pack->kernels, &g);
+        pack->kernels->gemm_f32(&g);
     }
     pack->replaces |= UINT32_C(1) << WV;
     if (pack->in[BV].kind == ATTNRUN_ABSENT) /* else wo bv is computed at run */

@@ -27,7 +27,7 @@ static void project(const attnrun_step *step, int w, int64_t first, int64_t rows
         .k = (size_t)s->map.channels,
         .scratch = gemm,
     };
-    attn_gemm_pieces(step->kernels, &g);
+    step->kernels->gemm_f32(&g);
 }
 
 /* ---- phase 0: keys and values ---- */
@@ -189,7 +189,7 @@ static void run_shift(const attnrun_step *step, const attnrun_work *work)
         g.a = (const float *)step->x[WO].data + i * s->e;
         g.c = shift + i;
         g.m = (size_t)least(ROWS, c - i);
-        attn_gemm_pieces(step->kernels, &g);
+        step->kernels->gemm_f32(&g);
     }
     for (int64_t i = 0; i < c; i++) {
         const float v = bv == NULL ? 0.0f : op_has_in(step, WO) ? shift[i] : bv[i];
@@ -247,7 +247,7 @@ static void store_products(const attnrun_step *step, const float *m, const float
         g.a = m + i * s->v_dim;
         g.c = y + i * pixels;
         g.m = (size_t)least(ROWS, s->map.channels - i);
-        attn_gemm_pieces(step->kernels, &g);
+        step->kernels->gemm_f32(&g);
     }
 }
 
