@@ -342,6 +342,7 @@ static attn_status promote_nodes(struct promotion *p)
 
 static attn_status promote_graph(struct attn_graph *graph, bool *changed)
 {
+    attn_graph_close_gaps(graph); /* of nodes that inference has folded */
     for (int64_t n = 0; n < graph->n_nodes; n++)
         for (int32_t g = 0; g < graph->nodes[n]->n_graphs; g++)
             TRY(promote_graph(graph->nodes[n]->graphs[g], changed));

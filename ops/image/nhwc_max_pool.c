@@ -21,19 +21,22 @@ static void max_pixel(const struct pool_state *state, const int64_t at[3],
 {
     struct pool_rows rows = attn_pool_rows(&state->w, at);
     const int64_t channels = state->channels;
-    memset(y, 0, (size_t)channels);
+    if (attn_poll_fill(y, 0, channels) != ATTNRUN_OK)
+        return;
     while (attn_pool_next(&rows))
         for (int64_t i = 0; i < rows.n; i++) {
             const uint8_t *pixel = x + (rows.from + i * rows.step) * channels;
             if (attn_poll_work(2 * channels) != ATTNRUN_OK)
                 return;
-            for (int64_t c = 0; c < channels; c++) {
-                const uint8_t v = pixel[c] ^ flip;
-                y[c] = v > y[c] ? v : y[c];
-            }
+            for (size_t c = 0, end = 0; attn_segment_of(&end, (size_t)channels, 2);)
+                for (; c < end; c++) {
+                    const uint8_t v = pixel[c] ^ flip;
+                    y[c] = v > y[c] ? v : y[c];
+                }
         }
-    for (int64_t c = 0; flip != 0 && c < channels; c++)
-        y[c] ^= flip;
+    for (size_t c = 0, end = 0; flip != 0 && attn_segment_of(&end, (size_t)channels, 2);)
+        for (; c < end; c++)
+            y[c] ^= flip;
 }
 
 static attn_status nhwc_max_pool_run(const attnrun_step *step, const attnrun_work *work)

@@ -33,14 +33,16 @@ static attn_status qlinear_pool_infer(attnrun_step *step)
 static void window_sums(struct pool_rows *rows, const uint8_t *x, int64_t channels,
                         bool is_signed, int64_t *sums)
 {
-    memset(sums, 0, (size_t)channels * sizeof *sums);
+    if (attn_poll_fill(sums, 0, channels * (int64_t)sizeof *sums) != ATTNRUN_OK)
+        return;
     while (attn_pool_next(rows))
         for (int64_t i = 0; i < rows->n; i++) {
             const uint8_t *q = x + (rows->from + i * rows->step) * channels;
             if (attn_poll_work(4 * channels) != ATTNRUN_OK)
                 return;
-            for (int64_t c = 0; c < channels; c++)
-                sums[c] += is_signed ? (int8_t)q[c] : q[c];
+            for (size_t c = 0, end = 0; attn_segment_of(&end, (size_t)channels, 8);)
+                for (; c < end; c++)
+                    sums[c] += is_signed ? (int8_t)q[c] : q[c];
         }
 }
 

@@ -69,7 +69,7 @@ static void route_token(const struct mixture_args *args, const struct mixture_st
         memcpy(c->values, logits, (size_t)c->experts * sizeof *logits);
     else
         softmax(c->values, logits, c->experts);
-    for (int64_t j = 0; j < s->k; j++) {
+    for (int64_t j = 0; j < s->k && attn_poll_work(8 * c->experts) == ATTNRUN_OK; j++) {
         const int64_t best = greatest(c, sparse);
         expert[j] = (int32_t)best;
         weight[j] = sparse ? sparse_weight(c, best) : c->values[best];
@@ -89,8 +89,7 @@ void attn_mixture_route(const struct mixture_args *args, const struct mixture_st
 {
     struct choice c = { .values = scratch, .experts = s->experts };
     c.taken = (uint8_t *)(c.values + s->experts);
-    for (int64_t t = begin;
-         t < end && attn_poll_work(s->experts * (s->k + 4)) == ATTNRUN_OK; t++)
+    for (int64_t t = begin; t < end && attn_poll_work(s->experts * 8) == ATTNRUN_OK; t++)
         route_token(args, s, normalized, logits + t * s->experts,
                     mix != NULL ? mix + t * s->experts : NULL, expert + t * s->k,
                     weight + t * s->k, &c);

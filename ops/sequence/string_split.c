@@ -66,7 +66,7 @@ static attn_status count_parts(const attnrun_step *step, const attnrun_work *wor
     *most = 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t at = 0, parts = 0;
-        if (OP_CANCELLED(work))
+        if (OP_CANCELLED_AFTER(work, x[i].n + 16))
             return ATTNRUN_E_CANCELLED;
         while (next_part(step->args, &x[i], &at, parts, &part) && !attn_stops(parts))
             parts++;

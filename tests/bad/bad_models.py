@@ -111,6 +111,15 @@ def if_model(then, otherwise, after=(), fed=False):
     return model
 
 
+def if_half_folded(folder):
+    """Of one branch, inference folds the first node and cannot infer the second."""
+    weights = [helper.make_tensor("w", FLOAT, [4, 3], [1.0] * 12)]
+    broken = helper.make_graph([node("ReduceSum", ["w"], ["s"]),
+                                node("MatMul", ["w", "w"], ["o0"])], "broken", [],
+                               [value("o0")], weights)
+    return if_model(branch(1), broken, fed=True)
+
+
 def if_of_two(folder):
     made = node("If", ["c"], ["y", "z"], then_branch=branch(1), else_branch=branch(1))
     model = simple([made])
@@ -287,6 +296,8 @@ GRAPH = [
                "'x'", lambda f: input_type(FLOAT, [2**62, 2**62])),
     model_case("M42_if_branch_outputs", "branches give one and two values", (0, 3, 5), "If",
                lambda f: if_model(branch(1), branch(2), fed=True)),
+    model_case("M44_if_half_folded", "a branch fails after a node of it was folded", 5, "MatMul",
+               if_half_folded),
     model_case("M43_if_too_few", "an If of two values, branches give one", MODEL, "If",
                if_of_two),
     model_case("M45_outer_name_missing", "a branch reads a name the graph lacks", MODEL,
