@@ -1,0 +1,146 @@
+/* gemm_loops.h - C = epilogue(A B) by blocks: groups of up to ATTN_GEMM_WIDE columns, blocks
+ * of K, panels of NR columns, tiles of MR rows.
+ *
+ * In: gemm_tiles.h, and by the file that includes this one
+ *   depth_of(g)      words of K
+ *   stored_bytes(g)  bytes of a word of a packed B in memory; 0: it is not prefetched
+ *   find_panel()     a panel of a block of B: where it lies, or in scratch
+ *   find_rows()      a block of A: where it lies, or in scratch
+ * Out: run_group().
+ *
+ * A panel of B of one block of K (48 KiB) stays near while the rows of A pass by; a block of
+ * A stays in L2 for the group. Sums of the first blocks of K wait in scratch; the last one
+ * runs the epilogue. A sum is that of its blocks, each from zero in the order of k: no
+ * element depends on its tile. */
+#ifndef ATTN_GEMM_LOOPS_H
+#define ATTN_GEMM_LOOPS_H
+
+#include "gemm_tiles.h"
+
+/* The first steps of the epilogue where they are a bias and a matrix of rows: the first
+ * block of K begins with them, at no cost. */
+struct addends {
+    const float *bias;                /* or NULL */
+    const struct attn_epilogue *rows; /* or NULL */
+    int n;                            /* steps of the epilogue that these are */
+};
+
+static struct addends find_addends(const struct attn_gemm_f32 *g, bool whole_panel)
+{
+    struct addends found = { NULL, NULL, 0 };
+    for (int e = 0; whole_panel && !g->accumulate && e < g->n_epilogue; e++) {
+        const struct attn_epilogue *step = &g->epilogue[e];
+        if (step->kind != ATTN_EPI_ADD || step->col != 1 || step->alpha != 1.0f)
+            break;
+        if (step->row == 0 && found.bias == NULL)
+            found.bias = step->data;
+        else if (step->row != 0 && found.rows == NULL)
+            found.rows = step;
+        else
+            break;
+        found.n++;
+    }
+    return found;
+}
+
+/* What the first block of K adds its products to. */
+static void begin_sum(const struct attn_gemm_f32 *g, const struct addends *addends,
+                      struct tile *t, size_t i, size_t m, size_t j, bool direct)
+{
+    const struct attn_epilogue *rows = addends->rows;
+    t->sum = NULL;
+    if (addends->bias != NULL)
+        t->bias = addends->bias + j;
+    if (rows != NULL) {
+        t->sum = rows->data + (ptrdiff_t)i * rows->row + j;
+        t->sum_row = rows->row;
+        if (t->k >= FETCH_K)
+            fetch_rows(t, t->sum, t->sum_row, m);
+    } else if (direct && g->accumulate) {
+        t->sum = g->c + (ptrdiff_t)i * g->c_row + j;
+        t->sum_row = g->c_row;
+    }
+}
+
+/* Adds one block of K to all rows of C for columns j … j + n - 1; the sums before are
+ * kept. False where the call is to end. */
+static bool add_block(const struct attn_gemm_f32 *g, struct block block, float *sums,
+                      size_t j, size_t n)
+{
+    const size_t width = n <= VF ? VF : NR, n_tiles = (g->m + MR - 1) / MR;
+    const struct addends addends = find_addends(g, n == width);
+    const bool direct = block.last && n == width && addends.n == g->n_epilogue &&
+                        (block.first || !g->accumulate);
+    struct tile t; /* `fetch` stays as it is */
+    t.a_row = block.a_row;
+    t.a_col = block.a_col;
+    t.k = block.k;
+    t.next = NULL;
+    t.next_lines = 0;
+    t.a_strip = 1;
+    find_panel(g, &t, block, j, n);
+    /* The next panel of weights comes from far away while this one is used. */
+    const size_t lines = block.k * width * stored_bytes(g) / LINE;
+    const size_t strips = n_tiles * (block.k / STRIP);
+    if (block.next != NULL && strips > 0)
+        t.next_lines = (int)((lines + strips - 1) / strips);
+    for (size_t tile = 0, next_i = 0; tile < n_tiles; tile++) {
+        const size_t i = next_i, m = rows_of_tile(i, g->m);
+        next_i += m;
+        t.a = block.a + (ptrdiff_t)i * block.a_row;
+        if (block.a_packed)
+            t.a_col = (ptrdiff_t)m;
+        if (block.next != NULL)
+            t.next = block.next + tile * (block.k / STRIP) * (size_t)t.next_lines * LINE;
+        t.n_fetch = 0;
+        t.bias = NULL;
+        t.sum = sums + i * NR;
+        t.sum_row = NR;
+        if (block.first)
+            begin_sum(g, &addends, &t, i, m, j, direct);
+        t.out = direct ? g->c + (ptrdiff_t)i * g->c_row + j : sums + i * NR;
+        t.out_row = direct ? g->c_row : NR;
+        if (block.last && block.k >= FETCH_K)
+            fetch_c(&t, g, addends.n, i, m, j);
+        if (g->ahead != NULL && block.next == NULL) {
+            t.next = NULL;
+            t.next_lines = 0;
+            fetch_ahead(&t, g->ahead);
+        }
+        tiles[t.a_col != 0][width / VF - 1][m - 1](&t);
+        if (block.last && !direct)
+            finish(g, sums + i * NR, addends.n, i, m, j, n);
+        if (attn_poll_work((int64_t)(m * width * (block.k / 5 + 4))) != ATTNRUN_OK)
+            return false;
+    }
+    return attn_poll_work((int64_t)(4 * width * block.k)) == ATTNRUN_OK; /* of B */
+}
+
+/* Columns j … j + n - 1: a block of A is read once for all of them. False where the call
+ * is to end. */
+static bool run_group(const struct attn_gemm_f32 *g, size_t j, size_t n)
+{
+    const size_t depth = depth_of(g), n_blocks = depth > KC ? (depth + KC - 1) / KC : 1;
+    float *const sums = g->scratch + (size_t)(KC + 16) * g->m + (size_t)KC * NR;
+    for (size_t i = 0; i < n_blocks; i++) {
+        struct block block = { .k0 = depth * i / n_blocks,
+                               .first = i == 0,
+                               .last = i + 1 == n_blocks };
+        block.k = depth * (i + 1) / n_blocks - block.k0;
+        find_rows(g, &block);
+        for (size_t p = 0; p < n; p += NR) {
+            bool last_panel = p + NR >= n;
+            size_t next_j = j + (!last_panel ? p + NR : block.last ? n : 0);
+            size_t next_k = !last_panel ? block.k0 : block.last ? 0 : block.k0 + block.k;
+            if (g->packed && g->packed_k == 0 && next_j < g->n && stored_bytes(g) > 0)
+                block.next =
+                    (const char *)g->b + (next_j * depth + next_k * NR) * stored_bytes(g);
+            if (!add_block(g, block, n_blocks > 1 ? sums + p * g->m : sums, j + p,
+                           n - p < NR ? n - p : NR))
+                return false;
+        }
+    }
+    return true;
+}
+
+#endif

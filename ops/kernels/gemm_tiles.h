@@ -1,0 +1,187 @@
+/* gemm_tiles.h - the register tiles of a product of matrices, what they prefetch, and the
+ * block of K that they work on.
+ *
+ * In: GEMM_STEP(acc, a, a_row, b, mr, nv), a step of a tile along K (outer_step of outer.h,
+ * say), and HAS_TILE, 1 where whole tiles have a text of their own, both by the file that
+ * includes this one. An element of A, B and K is a word of 4 bytes: a float, or a pair of
+ * 16-bit elements. Out: tiles[][][], struct block.
+ *
+ * MR x NR: 8 x 32 (AVX-512), 6 x 16 (AVX2), 12 x 8 (NEON), 6 x 8 (base): what fills the
+ * registers. */
+#ifndef ATTN_GEMM_TILES_H
+#define ATTN_GEMM_TILES_H
+
+#include "gemm_epilogue.h"
+#include "outer.h"
+
+enum { KC = ATTN_GEMM_KC };
+enum { STRIP = 8, LINE = 64, MOST_FETCH = 6 * MR };
+enum {
+    FETCH_K = 16 * STRIP, /* a shorter tile has no time to fetch more than it needs */
+    LINES_A_STRIP = 3     /* of rows that are read soon */
+};
+
+/* ---- register tiles ---- */
+
+/* out[i][j] = sum over k of a[i][k] b[k][j] + bias[j] + sum[i][j] for i < mr, j < nv *
+ * VF; bias and sum NULL: 0. */
+struct tile {
+    const float *a, *b, *bias, *sum;
+    ptrdiff_t a_row, a_col, b_row, sum_row, out_row; /* a_col 0: 1; else a_row is 1 */
+    float *out;
+    size_t k;
+    const char *next; /* what is read after this tile's panel … */
+    int next_lines;   /* … and how many lines of it to fetch for each STRIP of k */
+    int n_fetch; /* other lines, a few for each STRIP: more at once would be waited for */
+    int a_strip; /* so many */
+    const float *fetch[MOST_FETCH];
+};
+
+static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int nv,
+                                   const bool transposed)
+{
+    v_f32 acc[MR][2] = { { { 0 } } }; /* a loop of zeros would keep it on clang's stack */
+    const float *a = t->a, *b = t->b;
+    const ptrdiff_t a_row = transposed ? 1 : t->a_row, a_col = transposed ? t->a_col : 1;
+    const ptrdiff_t b_row = t->b_row;
+    const char *next = t->next;
+    const float *const *fetch = t->fetch, *const *last = fetch + t->n_fetch;
+    size_t k = t->k;
+    if (HAS_TILE && transposed && mr == MR && nv == 2 && a_col == MR && b_row == NR) {
+        const size_t strips = k / STRIP, done = strips * STRIP;
+        for (; fetch < last; fetch++)
+            __builtin_prefetch(*fetch, 0, 2);
+        v_tile_sum(acc, a, b, strips, next != NULL ? next : (const char *)b,
+                   next != NULL ? LINE : 0);
+        a += done * MR;
+        b += done * NR;
+        k -= done;
+    }
+    for (; k >= STRIP; k -= STRIP) {
+        for (int line = 0; line < t->next_lines; line++, next += LINE)
+            __builtin_prefetch(next, 0, 2); /* into L2: L1 is full of this panel */
+        for (int line = 0; line < t->a_strip && fetch < last; line++)
+            __builtin_prefetch(*fetch++, 0, 2);
+        UNROLL
+        for (int s = 0; s < STRIP; s++, a += a_col, b += b_row)
+            GEMM_STEP(acc, a, a_row, b, mr, nv);
+    }
+    for (; k > 0; k--, a += a_col, b += b_row)
+        GEMM_STEP(acc, a, a_row, b, mr, nv);
+    if (t->bias != NULL) {
+        UNROLL
+        for (int v = 0; v < nv; v++) {
+            v_f32 bias = v_load(t->bias + v * VF);
+            UNROLL
+            for (int i = 0; i < mr; i++)
+                acc[i][v] += bias;
+        }
+    }
+    if (t->sum != NULL) {
+        UNROLL
+        for (int i = 0; i < mr; i++)
+            UNROLL
+        for (int v = 0; v < nv; v++)
+            acc[i][v] += v_load(t->sum + i * t->sum_row + v * VF);
+    }
+    UNROLL
+    for (int i = 0; i < mr; i++)
+        UNROLL
+    for (int v = 0; v < nv; v++)
+        v_store(t->out + i * t->out_row + v * VF, acc[i][v]);
+}
+
+/* clang-format off */
+#define TILE(mr, nv)                                                                     \
+    static void tile_##mr##x##nv(const struct tile *t)                                   \
+    {                                                                                    \
+        tile_sum(t, mr, nv, false);                                                      \
+    }                                                                                    \
+    static void tile_t##mr##x##nv(const struct tile *t) { tile_sum(t, mr, nv, true); }
+ATTN_EACH_ROW(ATTN_F32_ROWS, TILE, 1)
+ATTN_EACH_ROW(ATTN_F32_ROWS, TILE, 2)
+#define AS_IS(mr, nv)      tile_##mr##x##nv,
+#define TRANSPOSED(mr, nv) tile_t##mr##x##nv,
+#define TILES(kind)                                                                      \
+    { { ATTN_EACH_ROW(ATTN_F32_ROWS, kind, 1) }, { ATTN_EACH_ROW(ATTN_F32_ROWS, kind, 2) } }
+static void (*const tiles[2][2][MR])(const struct tile *t) = {
+    TILES(AS_IS), TILES(TRANSPOSED), /* of A */
+};
+#undef TILES
+#undef TRANSPOSED
+#undef AS_IS
+#undef TILE
+/* clang-format on */
+
+/* ---- prefetch ---- */
+
+/* m rows of NR columns are to be fetched. */
+static void fetch_rows(struct tile *t, const float *x, ptrdiff_t row, size_t m)
+{
+    for (size_t r = 0; r < m; r++, x += row) {
+        t->fetch[t->n_fetch++] = x;
+        t->fetch[t->n_fetch++] = x + NR - 1;
+    }
+}
+
+/* What finish() will read and write comes while the last block of K is multiplied. */
+static void fetch_c(struct tile *t, const struct attn_gemm_f32 *g, int e, size_t i,
+                    size_t m, size_t j)
+{
+    fetch_rows(t, g->c + (ptrdiff_t)i * g->c_row + j, g->c_row, m);
+    for (; e < g->n_epilogue; e++) {
+        const struct attn_epilogue *step = &g->epilogue[e];
+        if (step->kind == ATTN_EPI_ADD && step->row != 0 && step->col != 0 &&
+            t->n_fetch + 2 * MR <= MOST_FETCH)
+            fetch_rows(t, step->data + (ptrdiff_t)i * step->row + j, step->row, m);
+    }
+}
+
+/* A tile asks for the next lines of what is read soon: for a run of one row where that is
+ * most of its share, else for lines of several rows, by a list. */
+static void fetch_ahead(struct tile *t, struct attn_ahead *ahead)
+{
+    const int strips = (int)(t->k / STRIP), share = strips * LINES_A_STRIP;
+    const int most = share < MOST_FETCH ? share : MOST_FETCH;
+    const bool empty = t->n_fetch == 0;
+    t->a_strip = LINES_A_STRIP;
+    while (ahead->at < ahead->n && t->n_fetch < most) {
+        const struct attn_ahead_rows *rows = &ahead->list[ahead->at];
+        const float *x = rows->first + ahead->row * rows->row + ahead->line * (LINE / 4);
+        const int left = rows->lines - ahead->line;
+        const int n = left < most - t->n_fetch ? left : most - t->n_fetch;
+        if (empty && n > most / 2) {
+            t->next = (const char *)x;
+            t->next_lines = (n + strips - 1) / strips;
+            attn_ahead_pass(ahead, t->next_lines * strips);
+            return;
+        }
+        for (int line = 0; line < n; line++)
+            t->fetch[t->n_fetch++] = x + line * (LINE / 4);
+        attn_ahead_pass(ahead, n);
+    }
+}
+
+/* ---- blocks ---- */
+
+struct block {
+    const char *next; /* the packed panel that comes after this one; NULL: none */
+    size_t k0, k;     /* rows of B */
+    const float *a;   /* columns k0 … of A */
+    ptrdiff_t a_row;  /* 1 where A is transposed: */
+    ptrdiff_t a_col;  /* then not 0 */
+    bool a_packed; /* A: a panel for each tile, all rows of a column of A side by side */
+    bool first, last;
+};
+
+/* Rows of the tile at row i of m: MR where the tile of that many is another code, else
+ * about as many in each. */
+static size_t rows_of_tile(size_t i, size_t m)
+{
+    const size_t left = m - i;
+    if (HAS_TILE)
+        return left < MR ? left : MR;
+    return left / ((left + MR - 1) / MR);
+}
+
+#endif
