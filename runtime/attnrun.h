@@ -223,6 +223,19 @@ enum { /* attnrun_source.flags */
     ATTNRUN_ALLOW_MISSING = 16 /* open for inspection although operators are missing */
 };
 
+/* attnrun_source.precision: how elements are multiplied in products of matrices, in
+ * convolution and in attention. Sums, softmax, norms and what lies between operators are f32
+ * in any case. */
+enum {
+    ATTNRUN_PRECISION_F32 = 0, /* exactly */
+    /* Operands are rounded to bf16, 8 bits: a sum of products is off by at most 2^-8 of the
+     * sum of their magnitudes. Constant operands take half the memory. About twice as fast
+     * where the CPU has products of bf16 (avx512_bf16), slower than F32 where it has not:
+     * there the same products are made of floats. */
+    ATTNRUN_PRECISION_BF16 = 1,
+    ATTNRUN_PRECISION_AUTO = 2 /* BF16 where the CPU has its products, else F32 */
+};
+
 /* Where a model comes from: `path`, or `data` of `bytes` bytes, which stays the caller's and
  * must live as long as the model unless ATTNRUN_COPY is set. */
 typedef struct attnrun_source {
@@ -238,6 +251,8 @@ typedef struct attnrun_source {
      * signal handler sets to end it (or NULL; it must live as long as the model). */
     int64_t timeout_us;
     const int32_t *cancel;
+    int32_t precision; /* ATTNRUN_PRECISION_F32 … */
+    int32_t reserved;  /* 0 */
 } attnrun_source;
 
 /* Loads, checks and prepares a model. `runtime` NULL: a runtime of default options.
@@ -265,6 +280,8 @@ typedef struct attnrun_model_info {
     int64_t file_bytes;                  /* of the model and its external data */
     const char *producer, *producer_version, *graph_name, *doc;
     const char *missing;         /* "Foo-11, dom::Bar-1", or "" */
+    const char *precision; /* of products: "f32", "bf16", or "bf16 by floats" without the
+                              instruction */
 } attnrun_model_info;
 ATTNRUN_API attnrun_status attnrun_model_query(const attnrun_model *model,
                                                attnrun_model_info *info);

@@ -142,10 +142,17 @@ enum attn_isa attn_isa_of_floats(enum attn_isa isa)
     return isa;
 }
 
+bool attn_isa_has_bf16(enum attn_isa isa)
+{
+    while ((rows[isa].features & AVX512_BF16) == 0 && rows[isa].parent != isa)
+        isa = rows[isa].parent;
+    return (rows[isa].features & AVX512_BF16) != 0;
+}
+
 bool attn_cpu_has(enum attn_isa isa)
 {
     const uint32_t found = cpu_features();
-    for (; attn_kernels_for((int)isa) != NULL; isa = rows[isa].parent) {
+    for (; attn_kernels_for((int)isa, false) != NULL; isa = rows[isa].parent) {
         if ((found & rows[isa].features) != rows[isa].features)
             return false;
         if (isa == rows[isa].parent)

@@ -416,7 +416,7 @@ attn_status attn_frame_create(attnrun_runtime *runtime, struct attn_graph *graph
     made->runtime = runtime;
     made->memory = memory;
     made->threads = attn_runtime_threads(runtime);
-    made->kernels = attn_runtime_kernels(runtime);
+    made->kernels = attn_model_kernels(graph->model);
     made->control = control;
     made->heap = (struct attn_heap){ .memory = memory,
                                      .kind = ATTN_MEM_HEAP,

@@ -163,6 +163,7 @@ struct attn_model {
         packed_bytes;
     int32_t n_opsets, n_metadata, n_functions, n_passes, n_missing, n_file_nodes;
     uint32_t flags; /* attnrun_source.flags */
+    bool products_bf16;
     int32_t refs;
     struct attn_load_counts counts;
     struct attn_row_table rows;
@@ -302,7 +303,10 @@ const attnrun_op_def *attn_runtime_find_builtin(attnrun_runtime *runtime,
                                                 int64_t version);
 struct attn_memory *attn_runtime_memory(attnrun_runtime *runtime);
 struct attn_threads *attn_runtime_threads(attnrun_runtime *runtime);
-const struct attn_kernels *attn_runtime_kernels(attnrun_runtime *runtime);
+const struct attn_kernels *attn_runtime_kernels(attnrun_runtime *runtime, bool bf16);
+bool attn_runtime_has_bf16(const attnrun_runtime *runtime);
+/* Those that the model's steps run with. */
+const struct attn_kernels *attn_model_kernels(const struct attn_model *model);
 enum { ATTN_LOG_WARNING = 1, ATTN_LOG_INFO, ATTN_LOG_PLAN };
 /* To the caller's log, where there is one and the level is wanted. */
 void attn_log(const attnrun_runtime *runtime, int32_t level, const char *format, ...)
@@ -315,8 +319,9 @@ attn_status attn_runtime_default(attnrun_runtime **runtime);
 
 /* ops/op_list.c: all built-in rows, ends with NULL. */
 extern const attnrun_op_def *const attn_ops[];
-/* ops/kernels/table.c: the table of an enum attn_isa, or NULL where it is not built. */
-const struct attn_kernels *attn_kernels_for(int isa);
+/* ops/kernels/table.c: the table of an enum attn_isa, or NULL where it is not built; `bf16`:
+ * the one whose products are of bf16. */
+const struct attn_kernels *attn_kernels_for(int isa, bool bf16);
 /* ops/matmul/blas.c: "OpenBLAS 0.3.21", or "none". */
 const char *attn_blas_name(void);
 

@@ -362,7 +362,7 @@ attn_status attn_graph_infer(struct attn_graph *graph)
     struct inference inference = { .graph = graph };
     if (!graph->edited)
         return ATTNRUN_OK;
-    inference.kernels = attn_runtime_kernels(graph->model->runtime);
+    inference.kernels = attn_runtime_kernels(graph->model->runtime, false);
     attn_pool_init(&inference.scratch, graph->model->pool.memory, ATTN_MEM_MODEL);
     attn_status status = infer_nodes(&inference);
     attn_pool_free(&inference.scratch);

@@ -53,6 +53,11 @@ static attn_status init_model(struct attn_model *model, const attnrun_source *so
     return model->graph ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
 }
 
+const struct attn_kernels *attn_model_kernels(const struct attn_model *model)
+{
+    return attn_runtime_kernels(model->runtime, model->products_bf16);
+}
+
 attn_status attn_model_create(attnrun_runtime *runtime, const attnrun_source *source,
                               struct attn_model **made)
 {
@@ -68,6 +73,9 @@ attn_status attn_model_create(attnrun_runtime *runtime, const attnrun_source *so
     pthread_mutex_init(&model->priv->lock, NULL);
     model->runtime = runtime;
     model->flags = source->flags;
+    model->products_bf16 =
+        source->precision == ATTNRUN_PRECISION_BF16 ||
+        (source->precision == ATTNRUN_PRECISION_AUTO && attn_runtime_has_bf16(runtime));
     model->priv->timeout_us = source->timeout_us;
     model->priv->cancel = source->cancel;
     attn_runtime_retain(runtime);

@@ -74,7 +74,7 @@ static attn_status describe(const struct packing *packing, const struct pack_job
                             .args = node->pub.args,
                             .n_in = n,
                             .in = types,
-                            .kernels = attn_runtime_kernels(packing->model->runtime),
+                            .kernels = attn_model_kernels(packing->model),
                             .x = x };
     return ATTNRUN_OK;
 }

@@ -109,7 +109,7 @@ static attn_status ask_types(struct promotion *p, struct attn_node *node,
                              struct attn_promotion *operands)
 {
     struct attn_step *step = attn_step_create(
-        &p->scratch, p->graph, node, attn_runtime_kernels(p->graph->model->runtime));
+        &p->scratch, p->graph, node, attn_model_kernels(p->graph->model));
     if (step == NULL)
         return ATTNRUN_E_MEMORY;
     step->dims = p->graph->model->dims;

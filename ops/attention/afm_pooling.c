@@ -172,10 +172,6 @@ static void score(const struct afm_pool *p, float *scores, int64_t n)
                                             { .kind = ATTN_EPI_RELU } };
     struct attn_gemm_f32 g = { .a = p->products,
                                .a_row = w->v_dim,
-                               .b = attn_weigh_matrix(step, W),
-                               .b_row = s->units,
-                               .b_col = 1,
-                               .packed = step->node->packed != NULL,
                                .c = p->hidden,
                                .c_row = s->units,
                                .m = (size_t)n,
@@ -184,6 +180,7 @@ static void score(const struct afm_pool *p, float *scores, int64_t n)
                                .epilogue = bias ? steps : steps + 1,
                                .n_epilogue = bias ? 2 : 1,
                                .scratch = p->hidden + round16(w->tile * s->units) };
+    attn_gemm_use_weight(&g, step, W);
     step->kernels->gemm_f32(&g);
     const struct attn_logits logits = { .x = p->hidden,
                                         .x_row = s->units,

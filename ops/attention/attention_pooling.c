@@ -139,10 +139,6 @@ static void pooling_scores(void *arg, const struct attn_weigh_task *task, float 
     struct attn_gemm_f32 g = { .a = (const float *)step->x[X].data +
                                     (task->b * w->tokens + first) * w->v_dim,
                                .a_row = w->v_dim,
-                               .b = attn_weigh_matrix(step, W),
-                               .b_row = s->units,
-                               .b_col = 1,
-                               .packed = step->node->packed != NULL,
                                .c = hidden,
                                .c_row = s->units,
                                .m = (size_t)n,
@@ -150,6 +146,7 @@ static void pooling_scores(void *arg, const struct attn_weigh_task *task, float 
                                .k = (size_t)w->v_dim,
                                .epilogue = bias ? steps : steps + 1,
                                .n_epilogue = bias ? 2 : 1 };
+    attn_gemm_use_weight(&g, step, W);
     g.scratch = hidden + ((w->tile * s->units + 15) & ~INT64_C(15));
     step->kernels->gemm_f32(&g);
     const struct attn_logits logits = {

@@ -265,8 +265,8 @@ static void lama_scores(void *arg, const struct attn_weigh_task *task, float *sc
                                         .x_row = w->v_dim,
                                         .k = w->v_dim,
                                         .heads = w->rows,
-                                        .b = attn_weigh_matrix(step, Q),
-                                        .packed = step->node->packed != NULL,
+                                        .step = step,
+                                        .in = Q,
                                         .scale = 1.0f,
                                         .activation = -1,
                                         .scratch = p->logits };

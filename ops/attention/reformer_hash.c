@@ -81,6 +81,7 @@ static void rotate(struct hash *t, int64_t first)
                                      .m = (size_t)(t->end - first),
                                      .n = (size_t)t->n,
                                      .k = (size_t)dim,
+                                     .exact = 1, /* its signs are the buckets */
                                      .scratch = t->gemm };
     t->kernels->gemm_f32(&g);
 }

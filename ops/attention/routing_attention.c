@@ -321,6 +321,7 @@ static void choose_group(const attnrun_step *step, int64_t head, int side, int64
         .m = (size_t)m,
         .n = (size_t)n,
         .k = (size_t)dim,
+        .exact = 1, /* it says which tokens belong together */
         .scratch = (float *)(void *)(rank + round16(longest)),
     };
     if (s->window[side] == 0)

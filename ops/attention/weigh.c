@@ -345,7 +345,6 @@ void attn_logits_run(const struct attn_logits *l, const struct attn_kernels *ker
                                .b = l->b,
                                .b_row = l->heads,
                                .b_col = 1,
-                               .packed = l->packed,
                                .c = l->scratch,
                                .c_row = l->heads,
                                .m = (size_t)n,
@@ -354,14 +353,9 @@ void attn_logits_run(const struct attn_logits *l, const struct attn_kernels *ker
                                .epilogue = steps,
                                .n_epilogue = n_steps,
                                .scratch = l->scratch + round16(tile * l->heads) };
+    if (l->b == NULL)
+        attn_gemm_use_weight(&g, l->step, l->in);
     kernels->gemm_f32(&g);
     kernels->transpose_f32(scores, tile, l->scratch, l->heads, (size_t)n,
                            (size_t)l->heads);
-}
-
-const float *attn_weigh_matrix(const attnrun_step *step, int in)
-{
-    const void *packed = step->node->packed;
-    return packed != NULL ? (const float *)((const struct attn_packed *)packed + 1)
-                          : step->x[in].data;
 }

@@ -81,8 +81,9 @@ void attn_weigh_merge(const struct attn_weigh *w, const struct attn_kernels *ker
 struct attn_logits {
     const float *x; /* n rows */
     int64_t x_row, k, heads;
-    const float *b; /* (k, heads) dense, or its panels */
-    bool packed;
+    const float *b;           /* (k, heads) dense; or */
+    const attnrun_step *step; /* its input `in`, which pack() may have packed */
+    int in;
     const float *bias; /* (heads), or NULL */
     float scale;
     int32_t activation;
@@ -92,8 +93,6 @@ struct attn_logits {
 int64_t attn_logits_floats(int64_t tile, int64_t k, int64_t heads);
 void attn_logits_run(const struct attn_logits *l, const struct attn_kernels *kernels,
                      int64_t n, float *scores, int64_t tile);
-/* Of a weight that pack() may have packed. */
-const float *attn_weigh_matrix(const attnrun_step *step, int in);
 
 /* ---- shapes ---- */
 /* Dim `axis` of an input, unknown where its rank is. */

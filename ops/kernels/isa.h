@@ -26,6 +26,8 @@
 #define ATTN_CAT4(a, b, c, d)  ATTN_CAT4_(a, b, c, d)
 /* The name of a kernel in this build: K(softmax_f32) is attn_softmax_f32_avx2. */
 #define K(name) ATTN_CAT4(attn_, name, _, ATTN_ISA_SUFFIX)
+/* That of the set which has a text of all kernels: this one, or its parent. */
+#define K_OF_FLOATS(name) ATTN_CAT4(attn_, name, _, ATTN_ISA_FLOATS)
 
 /* Before a loop of a constant number of turns whose array must stay in registers. */
 #if defined(__clang__)
@@ -48,6 +50,9 @@ static ALWAYS_INLINE void ask_for_row(const float *x, ptrdiff_t row, size_t n)
 
 /* Prototypes of all kernels of this ISA. */
 #define KERNEL(type, name, arguments) type K(name) arguments;
+#include "kernels.def"
+#undef KERNEL
+#define KERNEL(type, name, arguments) type K_OF_FLOATS(name) arguments;
 #include "kernels.def"
 #undef KERNEL
 
@@ -104,6 +109,8 @@ static ALWAYS_INLINE v_f32 v_every_second(v_f32 a, v_f32 b)
 {
     return V_SHUFFLE(a, b, V_EVEN, 0);
 }
+
+#define V_ODD(i, unused) (2 * (i) + 1)
 
 #include ATTN_ISA_VERBS
 #include "isa/plain.h"

@@ -22,3 +22,16 @@ const struct attn_kernels TABLE = {
 #include "kernels.def"
 #undef KERNEL
 };
+
+/* The same for a model whose products are computed in bf16. */
+#define TABLE_BF16 CAT4(attn_, table_bf16, _, ATTN_ISA_SUFFIX)
+extern const struct attn_kernels TABLE_BF16;
+const struct attn_kernels TABLE_BF16 = {
+    .vec_bytes = VEC_BYTES,
+    .products_bf16 = true,
+#define KERNEL(type, name, arguments)               .name = SHARED(name),
+#define KERNEL_DOT(type, name, arguments)           .name = OWN(name),
+#define KERNEL_PRODUCT(type, name, bf16, arguments) .name = OWN(bf16),
+#include "kernels.def"
+#undef KERNEL
+};

@@ -91,7 +91,8 @@ enum {
     ATTN_GEMM_WIDE = 1024 /* columns that share a block of A */
 };
 /* How B is stored: 16-bit panels become floats on their way into cache. */
-enum { ATTN_B_F32 = 0, ATTN_B_F16, ATTN_B_BF16 };
+/* PAIRS: what gemm_pack_bf16 makes, for the table of bf16 products alone. */
+enum { ATTN_B_F32 = 0, ATTN_B_F16, ATTN_B_BF16, ATTN_B_PAIRS };
 struct attn_gemm_f32 {
     const float *a;
     ptrdiff_t a_row;
@@ -112,6 +113,7 @@ struct attn_gemm_f32 {
     int32_t n_epilogue, packed;
     int32_t b_type;     /* ATTN_B_F32 … */
     int32_t accumulate; /* C += A B instead, before the epilogue */
+    int32_t exact;      /* products of floats also where the table has those of bf16 */
     size_t whole_n;     /* columns of the product that this is a part of; 0: n */
 };
 /* Computed by dot products of rows; else by outer products of panels. */

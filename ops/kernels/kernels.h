@@ -12,6 +12,7 @@
 
 struct attn_kernels {
     int vec_bytes;
+    bool products_bf16; /* KERNEL_PRODUCT rows: those of bf16 */
 #define KERNEL(type, name, arguments) type(*name) arguments;
 #include "kernels.def"
 #undef KERNEL

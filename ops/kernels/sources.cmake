@@ -2,6 +2,7 @@
 set(ATTN_KERNELS
   ops/kernels/gemm_f32.c
   ops/kernels/gemm_i8.c
+  ops/kernels/gemm_bf16.c
   ops/kernels/gemm_pack.c
   ops/kernels/nbits_f32.c
   ops/kernels/integers.c
@@ -33,5 +34,5 @@ set(ATTN_KERNELS
   ops/kernels/additive_f32.c
   ops/kernels/maps_f32.c
 )
-# Those with a second text for CPUs with dot products of bytes.
-set(ATTN_KERNELS_DOT ops/kernels/gemm_i8.c)
+# Those with further texts for CPUs with dot products of bytes or of 16-bit elements.
+set(ATTN_KERNELS_DOT ops/kernels/gemm_i8.c ops/kernels/gemm_bf16.c)

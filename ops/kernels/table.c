@@ -5,18 +5,22 @@
 #define CAT_(a, b) a##b
 #define CAT(a, b)  CAT_(a, b)
 #define DECLARE_0(name)
-#define DECLARE_1(name) extern const struct attn_kernels attn_table_##name;
-#define TABLE_0(name)   NULL,
-#define TABLE_1(name)   &attn_table_##name,
+#define DECLARE_1(name)                                                                  \
+    extern const struct attn_kernels attn_table_##name, attn_table_bf16_##name;
+#define TABLE_0(name) { NULL, NULL },
+#define TABLE_1(name) { &attn_table_##name, &attn_table_bf16_##name },
 
 #define ISA(name, ...) CAT(DECLARE_, ATTN_HAVE_##name)(name)
 #include "isa.def"
 
-static const struct attn_kernels *const tables[] = {
+static const struct attn_kernels *const tables[][2] = {
 #define ISA(name, ...) CAT(TABLE_, ATTN_HAVE_##name)(name)
 #include "isa.def"
 };
 
-const struct attn_kernels *attn_kernels_for(int isa);
+const struct attn_kernels *attn_kernels_for(int isa, bool bf16);
 
-const struct attn_kernels *attn_kernels_for(int isa) { return tables[isa]; }
+const struct attn_kernels *attn_kernels_for(int isa, bool bf16)
+{
+    return tables[isa][bf16];
+}

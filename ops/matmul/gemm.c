@@ -169,11 +169,11 @@ static attn_status run_columns(const struct attn_gemm *g,
     t.n_epilogue = move_epilogue(g, o, steps, at.c, i, j);
     float *copy = t.scratch + gemm_floats(g);
     TRY(find_a(g, kernels, &t, (const float *)o->a + at.a + i * g->a_row, copy, copied));
-    t.packed = o->packed != NULL;
     t.b_type = attn_gemm_stored_as(g->b_type);
-    t.b = t.packed ? attn_gemm_element(
-                         g->b_type, (const struct attn_packed *)o->packed + 1, j * g->k)
-                   : attn_gemm_element(g->b_type, o->b, at.b + j * g->b_col);
+    if (o->packed != NULL)
+        attn_gemm_use_packed(&t, o->packed, j);
+    else
+        t.b = attn_gemm_element(g->b_type, o->b, at.b + j * g->b_col);
     t.c = (float *)o->c + at.c + i * g->c_row + j;
     kernels->gemm_f32(&t);
     return ATTNRUN_OK;
@@ -199,12 +199,20 @@ attn_status attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *
 
 /* ---- packing ---- */
 
+static int32_t packed_as(const struct attn_kernels *kernels, int32_t dtype)
+{
+    return kernels->products_bf16 ? ATTN_B_PAIRS : attn_gemm_stored_as(dtype);
+}
+
 int64_t attn_gemm_pack_bytes(const struct attn_kernels *kernels, int32_t dtype, int64_t k,
                              int64_t n)
 {
+    const int32_t type = packed_as(kernels, dtype);
     int64_t lanes = kernels->vec_bytes / 4, bytes;
+    if (type == ATTN_B_PAIRS)
+        k = k / 2 + k % 2;
     if (!ck_add(n, lanes - 1, &n) || !ck_mul(n / lanes * lanes, k, &bytes) ||
-        !ck_mul(bytes, dtype == ATTNRUN_F32 ? 4 : 2, &bytes) ||
+        !ck_mul(bytes, type == ATTN_B_F32 || type == ATTN_B_PAIRS ? 4 : 2, &bytes) ||
         !ck_add(bytes, (int64_t)sizeof(struct attn_packed), &bytes))
         return -1;
     return bytes;
@@ -219,12 +227,38 @@ void attn_gemm_pack(const struct attn_kernels *kernels, struct attn_packed *pack
                                     .dtype = dtype,
                                     .vec_bytes = kernels->vec_bytes,
                                     .k = k,
-                                    .n = n };
+                                    .n = n,
+                                    .stored_as = packed_as(kernels, dtype) };
     void *panels = packed + 1;
-    if (dtype == ATTNRUN_F32)
+    if (packed->stored_as == ATTN_B_PAIRS)
+        kernels->gemm_pack_bf16(panels, b, attn_gemm_stored_as(dtype), row, col,
+                                (size_t)k, (size_t)n);
+    else if (dtype == ATTNRUN_F32)
         kernels->gemm_pack_f32(panels, b, row, col, (size_t)k, (size_t)n);
     else
         kernels->gemm_pack_16(panels, b, row, col, (size_t)k, (size_t)n);
+}
+
+void attn_gemm_use_packed(struct attn_gemm_f32 *g, const struct attn_packed *packed,
+                          int64_t column)
+{
+    const int32_t type = packed->stored_as;
+    const int64_t depth = type == ATTN_B_PAIRS ? (packed->k + 1) / 2 : packed->k;
+    const int64_t bytes = type == ATTN_B_F32 || type == ATTN_B_PAIRS ? 4 : 2;
+    g->packed = 1;
+    g->b_type = type;
+    g->b = (const void *)((const char *)(packed + 1) + column * depth * bytes);
+}
+
+void attn_gemm_use_weight(struct attn_gemm_f32 *g, const attnrun_step *step, int in)
+{
+    if (step->node->packed != NULL) {
+        attn_gemm_use_packed(g, step->node->packed, 0);
+        return;
+    }
+    g->b = step->x[in].data;
+    g->b_row = (ptrdiff_t)g->n;
+    g->b_col = 1;
 }
 
 /* *bytes of packed input `in`, a (k, n) matrix. */

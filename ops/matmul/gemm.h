@@ -68,17 +68,24 @@ static inline const void *attn_gemm_element(int32_t dtype, const void *data,
     return (const char *)data + index * bytes;
 }
 
-/* A packed B: position-independent, for one vector length. */
+/* A packed B: position-independent, for one vector length; in words of two bf16 where the
+ * table's products are of bf16. */
 enum { ATTN_PACKED_MAGIC = 0x42504E41, ATTN_PACKED_VERSION = 1 };
 struct attn_packed {
     uint32_t magic, version;
     int32_t dtype, vec_bytes;
     int64_t k, n;
-    int64_t reserved[4]; /* the panels follow */
+    int32_t stored_as, unused; /* ATTN_B_F32 … */
+    int64_t reserved[3];       /* the panels follow */
 };
 /* Bytes of a packed B of elements of `dtype` (f32, f16, bf16), -1 where that overflows. */
 int64_t attn_gemm_pack_bytes(const struct attn_kernels *kernels, int32_t dtype, int64_t k,
                              int64_t n);
+/* Makes the columns from `column` on, the first one of a panel, the right operand. */
+void attn_gemm_use_packed(struct attn_gemm_f32 *g, const struct attn_packed *packed,
+                          int64_t column);
+/* The right operand where pack() has or has not packed input `in`, a dense (k, n) matrix. */
+void attn_gemm_use_weight(struct attn_gemm_f32 *g, const attnrun_step *step, int in);
 /* b: elements of `dtype`, with strides in elements. */
 void attn_gemm_pack(const struct attn_kernels *kernels, struct attn_packed *packed,
                     int32_t dtype, const void *b, int64_t row, int64_t col, int64_t k,

@@ -36,9 +36,8 @@ static attn_status multiply(const attnrun_step *step, const attnrun_work *work,
     (void)work;
     if (packed != NULL) {
         packed += m->packed_at + product->expert * m->packed_bytes;
-        g.packed = 1;
-        g.b = attn_gemm_element(dtype, packed + sizeof(struct attn_packed),
-                                product->column * m->k);
+        attn_gemm_use_packed(&g, (const struct attn_packed *)(const void *)packed,
+                             product->column);
     } else {
         g.b = attn_gemm_element(
             dtype, step->x[m->weights].data,

@@ -130,10 +130,23 @@ static const uint16_t *round_b(struct check *c, int32_t type, float *b, size_t n
     return narrow;
 }
 
+static void round_a(struct check *c, float *x, size_t n)
+{
+    (void)round_b(c, ATTN_B_BF16, x, n);
+}
+
+static size_t a_elements(const struct case_gemm *t)
+{
+    const size_t lines = t->g.a_col != 0 ? t->s.k : t->s.m;
+    const size_t row = (size_t)(t->g.a_col != 0 ? t->g.a_col : t->g.a_row);
+    return lines == 0 ? 0 : (lines - 1) * row + (t->g.a_col != 0 ? t->s.m : t->s.k);
+}
+
 /* form: 0 row-major B, 1 B transposed, 2 any strides; packed or not. */
 static void run_case(struct check *c, struct shape s, int form, bool packed, int32_t kind)
 {
     struct case_gemm t = { .s = s };
+    const bool bf16 = strcmp(c->kernel, "gemm_bf16") == 0;
     size_t extra = (size_t)check_below(c, 3);
     t.g = (struct attn_gemm_f32){ .m = s.m, .n = s.n, .k = s.k };
     t.g.a_row = (ptrdiff_t)(s.k + extra);
@@ -143,6 +156,8 @@ static void run_case(struct check *c, struct shape s, int form, bool packed, int
         t.g.a_col = (ptrdiff_t)(s.m + extra);
         t.g.a = check_normal_f32(c, s.k == 0 ? 0 : s.k * (s.m + extra) - extra);
     }
+    if (bf16) /* so that products are exact, and what is computed is f32's */
+        round_a(c, (float *)(uintptr_t)t.g.a, a_elements(&t));
     t.g.b_row = form == 0   ? (ptrdiff_t)(s.n + extra)
                 : form == 1 ? 1
                             : (ptrdiff_t)(2 * s.n + 1);
@@ -152,6 +167,8 @@ static void run_case(struct check *c, struct shape s, int form, bool packed, int
                       : 0;
     float *b = (float *)(uintptr_t)check_normal_f32(c, last);
     const uint16_t *narrow = NULL;
+    if (bf16)
+        round_a(c, b, last);
     t.g.b_type = (int32_t)check_below(c, 4);
     if (t.g.b_type > ATTN_B_BF16)
         t.g.b_type = ATTN_B_F32;
@@ -162,7 +179,14 @@ static void run_case(struct check *c, struct shape s, int form, bool packed, int
     t.g.b = narrow != NULL ? (const void *)narrow : b;
     add_epilogue(c, &t, kind);
     t.g.scratch = aligned_alloc(64, attn_gemm_scratch(s.m, s.n, s.k) * sizeof(float));
-    if (packed && narrow != NULL) {
+    if (packed && bf16) {
+        uint32_t *panels =
+            check_memory(c, (s.k + 1) / 2 * padded(c, s.n) * sizeof *panels);
+        c->k->gemm_pack_bf16(panels, t.g.b, t.g.b_type, t.g.b_row, t.g.b_col, s.k, s.n);
+        t.g.b = (const float *)(const void *)panels;
+        t.g.packed = 1;
+        t.g.b_type = ATTN_B_PAIRS;
+    } else if (packed && narrow != NULL) {
         uint16_t *panels = check_memory(c, s.k * padded(c, s.n) * sizeof *panels);
         c->k->gemm_pack_16(panels, narrow, t.g.b_row, t.g.b_col, s.k, s.n);
         t.g.b = (const float *)(const void *)panels;
@@ -176,7 +200,7 @@ static void run_case(struct check *c, struct shape s, int form, bool packed, int
     struct attn_ahead ahead = rows_ahead(c);
     if (check_below(c, 2) == 0)
         t.g.ahead = &ahead;
-    c->k->gemm_f32(&t.g);
+    (bf16 ? c->k->gemm_bf16 : c->k->gemm_f32)(&t.g);
     check_true(c, 0,
                ahead.at >= 0 && ahead.at <= ahead.n &&
                    (ahead.at == ahead.n || ahead.row < ahead.list[ahead.at].rows),
@@ -192,10 +216,16 @@ static void bench_shape(struct check *c, size_t m, size_t n, size_t k, bool pack
     float *a = check_normal_f32(c, m * k), *b = check_normal_f32(c, n * k);
     float *panels = check_memory(c, k * padded(c, n) * sizeof(float));
     float *y = check_memory(c, m * n * sizeof *y);
-    c->k->gemm_pack_f32(panels, b, (ptrdiff_t)n, 1, k, n);
+    const bool bf16 = strcmp(c->kernel, "gemm_bf16") == 0;
+    if (bf16)
+        c->k->gemm_pack_bf16((uint32_t *)(void *)panels, b, ATTN_B_F32, (ptrdiff_t)n, 1,
+                             k, n);
+    else
+        c->k->gemm_pack_f32(panels, b, (ptrdiff_t)n, 1, k, n);
     size_t rows = m < ATTN_GEMM_MC ? m : ATTN_GEMM_MC;
     struct attn_gemm_f32 g = { .b = packed ? panels : b,
                                .packed = packed,
+                               .b_type = bf16 && packed ? ATTN_B_PAIRS : ATTN_B_F32,
                                .n = n,
                                .k = k,
                                .a_row = (ptrdiff_t)k,
@@ -210,7 +240,7 @@ static void bench_shape(struct check *c, size_t m, size_t n, size_t k, bool pack
         g.m = m - i < rows ? m - i : rows;
         g.a = a + i * k;
         g.c = y + i * n;
-        c->k->gemm_f32(&g);
+        (bf16 ? c->k->gemm_bf16 : c->k->gemm_f32)(&g);
     }
     free(g.scratch);
     check_again(c);
@@ -252,6 +282,38 @@ void check_gemm_f32(struct check *c)
         bench_shape(c, 4, 768, 3072, packed);
         bench_shape(c, 16, 384, 1536, packed);
         bench_shape(c, 1, 4096, 4096, packed);
+    }
+}
+
+void check_gemm_bf16(struct check *c) { check_gemm_f32(c); }
+
+/* The halves of each word, one by one, beside the conversion kernel of single numbers. */
+void check_gemm_pack_bf16(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        if (n > 100)
+            continue;
+        const size_t k = (size_t)check_below(c, 40), lanes = (size_t)c->k->vec_bytes / 4;
+        const float *b = check_normal_f32(c, n * k);
+        uint32_t *panels = check_memory(c, (k + 1) / 2 * padded(c, n) * sizeof *panels);
+        uint16_t *want = check_memory(c, (n * k + 1) * sizeof *want);
+        const bool transposed = check_below(c, 2) != 0;
+        const size_t row = transposed ? 1 : n, col = transposed ? k : 1;
+        c->k->f32_to_bf16(want, b, n * k);
+        c->k->gemm_pack_bf16(panels, b, ATTN_B_F32, (ptrdiff_t)row, (ptrdiff_t)col, k, n);
+        for (size_t j = 0; j < padded(c, n); j++) {
+            const size_t first = j / (2 * lanes) * (2 * lanes);
+            const size_t width = n - first <= lanes ? lanes : 2 * lanes;
+            for (size_t i = 0; i < (k + 1) / 2 * 2; i++) {
+                const uint32_t word =
+                    panels[first * ((k + 1) / 2) + i / 2 * width + j - first];
+                const uint32_t half = i % 2 == 0 ? word & 0xffff : word >> 16;
+                const bool inside = i < k && j < n;
+                check_near(c, j * k + i, half, inside ? want[i * row + j * col] : 0, 0);
+            }
+        }
+        check_again(c);
     }
 }
 

@@ -7,7 +7,7 @@
 
 #include "../../runtime/cpu.h"
 
-const struct attn_kernels *attn_kernels_for(int isa);
+const struct attn_kernels *attn_kernels_for(int isa, bool bf16);
 
 static const struct {
     const char *name;
@@ -46,7 +46,7 @@ static int check_isa(const struct options *options, enum attn_isa isa,
     for (int i = 0; checks[i].name != NULL; i++) {
         if (!wanted(options, checks[i].name) || (!all_texts && !checks[i].dot))
             continue;
-        struct check c = { .k = attn_kernels_for((int)isa),
+        struct check c = { .k = attn_kernels_for((int)isa, false),
                            .isa = attn_isa_name(isa),
                            .kernel = checks[i].name,
                            .random = options->seed * 2654435761u + 1,

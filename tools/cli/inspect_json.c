@@ -49,6 +49,7 @@ static attnrun_status json_about(const struct inspect *inspect, struct json *jso
     json_text(json, "graph", info->graph_name);
     json_text(json, "doc", info->doc);
     json_int(json, "ir_version", info->ir_version);
+    json_text(json, "precision", info->precision);
     json_int(json, "parameters", info->n_parameters);
     json_int(json, "weights_bytes", info->weights_bytes);
     json_int(json, "file_bytes", info->file_bytes);

@@ -1,5 +1,6 @@
 /* inspect_print.c - attnrun inspect as text: what inspect.c gathered, for people. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "inspect.h"
 #include "job.h"
@@ -100,6 +101,8 @@ attnrun_status inspect_print(const struct inspect *inspect)
            text_opsets(inspect->model, info));
     printf("%-10s %s parameters, %" PRId64 " bytes; files %" PRId64 " bytes\n", "weights",
            text_count(info->n_parameters), info->weights_bytes, info->file_bytes);
+    if (strcmp(info->precision, "f32") != 0)
+        printf("%-10s %s\n", "precision", info->precision);
     TRY(print_metadata(inspect));
     TRY(print_values(inspect, "inputs", info->n_inputs, attnrun_model_input));
     TRY(print_values(inspect, "outputs", info->n_outputs, attnrun_model_output));

@@ -71,6 +71,8 @@ const struct cli_option cli_options[] = {
       "for loading, and for each plan or run: 500ms, 3s, 2m", 1, INT64_MAX, 0 },
     { "isa", 0, OPT_TEXT, AT(isa), USES_MODEL | CLI_DOCTOR, "NAME",
       "instruction set, at most what the CPU has (see doctor)", 0, 0, 0 },
+    { "precision", 0, OPT_TEXT, AT(precision), USES_MODEL, "f32|bf16|auto",
+      "of products; auto: bf16 where the CPU has it (f32)", 0, 0, "f32|bf16|auto" },
     { "no-fusion", 0, OPT_FLAG, AT(no_fusion), USES_MODEL, NULL,
       "no rewrite pass that changes what is computed", 0, 0, 0 },
     { "disable-pass", 0, OPT_LIST, AT(disable_passes), USES_MODEL, "NAME",

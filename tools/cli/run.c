@@ -15,6 +15,8 @@ static void print_model(const struct job *job)
     printf("  IR %" PRId64 "  opsets %s   %s params, %s (%s)\n", info->ir_version,
            text_opsets(job->model, info), text_count(info->n_parameters),
            text_bytes(info->weights_bytes), job->cli->copy_weights ? "read" : "mapped");
+    if (strcmp(info->precision, "f32") != 0)
+        printf("products in %s\n", info->precision);
 }
 
 static void print_free_symbols(const struct inputs *inputs)

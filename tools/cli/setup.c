@@ -70,6 +70,14 @@ attnrun_status cli_open_runtime(struct cli *cli)
     return ATTNRUN_OK;
 }
 
+/* Of a word of the option's list. */
+static int32_t precision_of(const char *word)
+{
+    if (word == NULL || strcmp(word, "f32") == 0)
+        return ATTNRUN_PRECISION_F32;
+    return strcmp(word, "bf16") == 0 ? ATTNRUN_PRECISION_BF16 : ATTNRUN_PRECISION_AUTO;
+}
+
 attnrun_status cli_open_model(struct cli *cli, const char *path, uint32_t more_flags,
                               attnrun_model **model)
 {
@@ -87,6 +95,7 @@ attnrun_status cli_open_model(struct cli *cli, const char *path, uint32_t more_f
     source.flags |= cli->force_bodies ? (uint32_t)ATTNRUN_FORCE_BODIES : 0;
     source.flags |= cli->allow_newer ? (uint32_t)ATTNRUN_ALLOW_NEWER : 0;
     source.timeout_us = cli->timeout_us;
+    source.precision = precision_of(cli->precision);
     TRY(cli_open_runtime(cli));
     TRY_LIB(attnrun_model_open(cli->runtime, &source, model));
     return ATTNRUN_OK;

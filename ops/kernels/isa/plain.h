@@ -189,6 +189,36 @@ static ALWAYS_INLINE v_u32 v_pair_products(v_i16 b, uint32_t a)
     return (v_u32)(low * (int32_t)(a & 0xffff) + high * (int32_t)(a >> 16));
 }
 #endif
+/* Words of two bf16: x rounded to nearest even in the low half, y in the high one. */
+#ifndef v_pair_bf16
+static ALWAYS_INLINE v_u32 v_round_bf16(v_f32 x) /* as the upper halves of words */
+{
+    const v_u32 bits = (v_u32)x;
+    const v_u32 rounded = bits + 0x7fff + ((bits >> 16) & 1);
+    const v_u32 quiet = bits | 0x400000;
+    return (v_u32)v_select(x != x, (v_f32)quiet, (v_f32)rounded) & 0xffff0000u;
+}
+static ALWAYS_INLINE v_u32 v_pair_bf16(v_f32 x, v_f32 y)
+{
+    return v_round_bf16(x) >> 16 | v_round_bf16(y);
+}
+/* The same of 2 VF floats that follow each other. */
+static ALWAYS_INLINE v_u32 v_words_bf16(const float *x)
+{
+    const v_f32 a = v_load(x), b = v_load(x + VF);
+    return v_pair_bf16(v_every_second(a, b), V_SHUFFLE(a, b, V_ODD, 0));
+}
+#endif
+/* acc + the products of the halves of b with those of the word a; a set may flush
+ * denormal values to zero. */
+#ifndef v_dot_bf16
+static ALWAYS_INLINE v_f32 v_dot_bf16(v_f32 acc, v_u32 b, uint32_t a)
+{
+    const v_u32 word = b - b + a;
+    acc += (v_f32)(b << 16) * (v_f32)(word << 16);
+    return acc + (v_f32)(b & 0xffff0000u) * (v_f32)(word & 0xffff0000u);
+}
+#endif
 /* By words of 4 bytes: acc + their products with those of a, which are u8 (V_DOT_U8) or i8
  * (V_DOT_I8) and those of b i8. V_DOT_NONE: a set has no such instruction. */
 enum { V_DOT_NONE, V_DOT_U8, V_DOT_I8 };

@@ -1,0 +1,25 @@
+/* avx512_bf16.h - AVX-512 with products of bytes and of pairs of bf16. */
+#ifndef ATTN_ISA_AVX512_BF16_H
+#define ATTN_ISA_AVX512_BF16_H
+
+#include "avx512_vnni.h"
+
+#define v_pair_bf16 v_pair_bf16
+static ALWAYS_INLINE v_u32 v_pair_bf16(v_f32 x, v_f32 y)
+{
+    const __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)x));
+    const __m512i high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)y));
+    return (v_u32)_mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+}
+static ALWAYS_INLINE v_u32 v_words_bf16(const float *x)
+{
+    return (v_u32)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + 16), _mm512_loadu_ps(x));
+}
+#define v_dot_bf16 v_dot_bf16
+static ALWAYS_INLINE v_f32 v_dot_bf16(v_f32 acc, v_u32 b, uint32_t a)
+{
+    return (v_f32)_mm512_dpbf16_ps((__m512)acc, (__m512bh)b,
+                                   (__m512bh)_mm512_set1_epi32((int)a));
+}
+
+#endif
