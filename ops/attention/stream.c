@@ -261,7 +261,7 @@ static void run_cell(struct attn_stream *s, const struct attn_cell_keys *pieces,
                      int64_t row, int64_t rows)
 {
     if (s->cell_row != row || s->cell_rows != rows)
-        s->kernels->gemm_pack_f32(s->cell, s->q + row * s->dim, 1, s->dim, (size_t)s->dim,
+        s->kernels->cell_pack_f32(s->cell, s->q + row * s->dim, s->dim, (size_t)s->dim,
                                   (size_t)rows);
     s->cell_row = row;
     s->cell_rows = rows;
@@ -398,7 +398,7 @@ void attn_stream_once(struct attn_stream *s, const float *q, int64_t q_row, int6
         return;
     }
     s->cell_rows = 0;
-    s->kernels->gemm_pack_f32(s->cell, q, 1, q_row, (size_t)s->dim, (size_t)rows);
+    s->kernels->cell_pack_f32(s->cell, q, q_row, (size_t)s->dim, (size_t)rows);
     s->kernels->cell_f32(&(struct attn_cell_f32){ .q = s->cell,
                                                   .queries = (size_t)rows,
                                                   .dim = (size_t)s->dim,

@@ -21,7 +21,7 @@
 #include "../kernels/kernels.h"
 
 enum {
-    ATTN_STREAM_KEYS = 256, /* of a tile at most */
+    ATTN_STREAM_KEYS = ATTN_CELL_KEYS, /* of a tile at most */
     ATTN_STREAM_SCORES = ATTN_STREAM_KEYS +
         16,                 /* from the scores of a row to the next: no power
                              * of two, or they share lines of L1 */
@@ -90,7 +90,7 @@ void attn_stream_tile(struct attn_stream *s, const struct attn_stream_keys *keys
 /* A block of up to ATTN_STREAM_ROWS queries sees a tile whose keys lie in n <=
  * ATTN_STREAM_PIECES segments, together at most ATTN_STREAM_KEYS; `mask` counts its keys
  * through. */
-enum { ATTN_STREAM_PIECES = 16 };
+enum { ATTN_STREAM_PIECES = ATTN_CELL_RUNS };
 void attn_stream_pieces(struct attn_stream *s, const struct attn_stream_keys *pieces,
                         int n, attn_stream_mask mask, void *arg);
 /* The whole of it for up to ATTN_CELL_QUERIES queries whose keys are these segments alone:

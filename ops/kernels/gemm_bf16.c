@@ -59,7 +59,7 @@ static void pair_columns(const struct attn_gemm_f32 *g, float *panel, size_t wid
 {
     float words[NR * VF] = { 0 };
     const float *b = g->b + from + (ptrdiff_t)j * g->b_col;
-    for (size_t c = 0; c < k; c += VF) {
+    for (size_t c = 0; c < k; c += VF) { /* words: those of one chunk */
         const size_t left = g->k - from - 2 * c, some = k - c < VF ? k - c : VF;
         for (size_t i = 0; i < n; i++)
             pair_row(words + i * VF, b + (ptrdiff_t)i * g->b_col + 2 * c,
@@ -68,30 +68,36 @@ static void pair_columns(const struct attn_gemm_f32 *g, float *panel, size_t wid
     }
 }
 
-/* Block `block` of K for columns j … j + n - 1 of B, in words. */
-static void find_panel(const struct attn_gemm_f32 *g, struct tile *t, struct block block,
-                       size_t j, size_t n)
+/* k words from k0 on of columns j … j + n - 1, as a panel. */
+static void make_panel(const struct attn_gemm_f32 *g, float *panel, size_t width,
+                       size_t k0, size_t k, size_t j, size_t n)
 {
     static const float zeros[NR];
-    const size_t width = n <= VF ? VF : NR;
-    float low[NR], high[NR], *panel = g->scratch + g->m * ROW;
-    t->b_row = (ptrdiff_t)width;
-    t->b = panel;
-    if (g->b_type == ATTN_B_PAIRS) {
-        t->b = g->b + j * depth_of(g) + block.k0 * width;
-        return;
-    }
+    float low[NR], high[NR];
     if (!g->packed && g->b_type == ATTN_B_F32 && g->b_row == 1 && g->b_col != 1) {
-        pair_columns(g, panel, width, 2 * block.k0, block.k, j, n);
+        pair_columns(g, panel, width, 2 * k0, k, j, n);
         return;
     }
-    for (size_t i = 0; i < block.k; i++, panel += width) {
-        const size_t k = 2 * (block.k0 + i);
-        const float *x = row_of_b(g, k, j, n, width, low);
-        const float *y = k + 1 < g->k ? row_of_b(g, k + 1, j, n, width, high) : zeros;
+    for (size_t i = 2 * k0; i < 2 * (k0 + k); i += 2, panel += width) {
+        const float *x = row_of_b(g, i, j, n, width, low);
+        const float *y = i + 1 < g->k ? row_of_b(g, i + 1, j, n, width, high) : zeros;
         for (size_t v = 0; v < width; v += VF)
             v_store(panel + v, (v_f32)v_pair_bf16(v_load(x + v), v_load(y + v)));
     }
+}
+
+/* Block `block` of K for columns j … j + n - 1 of B. */
+static void find_panel(const struct attn_gemm_f32 *g, struct tile *t, struct block block,
+                       size_t j, size_t n)
+{
+    const size_t width = n <= VF ? VF : NR;
+    float *panel = g->scratch + g->m * ROW;
+    t->b_row = (ptrdiff_t)width;
+    t->b = panel;
+    if (g->b_type == ATTN_B_PAIRS)
+        t->b = g->b + j * depth_of(g) + block.k0 * width;
+    else
+        make_panel(g, panel, width, block.k0, block.k, j, n);
 }
 
 /* ---- rows of A ---- */
@@ -162,18 +168,9 @@ void K(gemm_pack_bf16)(uint32_t *packed, const void *b, int32_t type, ptrdiff_t 
         .b = b, .b_row = row, .b_col = col, .k = k, .n = n, .b_type = type
     };
     const size_t depth = depth_of(&g);
-    float low[NR], high[NR];
     for (size_t j = 0; j < n; j += NR) {
         const size_t columns = n - j < NR ? n - j : NR, width = columns <= VF ? VF : NR;
-        float *panel = (float *)(void *)packed + j * depth;
-        for (size_t i = 0; i < depth; i++, panel += width) {
-            const float *x = row_of_b(&g, 2 * i, j, columns, width, low), *y = high;
-            memset(high, 0, sizeof high);
-            if (2 * i + 1 < k)
-                y = row_of_b(&g, 2 * i + 1, j, columns, width, high);
-            for (size_t v = 0; v < width; v += VF)
-                v_store(panel + v, (v_f32)v_pair_bf16(v_load(x + v), v_load(y + v)));
-        }
+        make_panel(&g, (float *)(void *)packed + j * depth, width, 0, depth, j, columns);
         if (attn_poll_work((int64_t)(8 * width * depth)) != ATTNRUN_OK)
             return;
     }

@@ -216,9 +216,14 @@ struct attn_cell_keys {
     ptrdiff_t first, last, own_at;
 };
 /* Queries and the keys that they see: more terms of their online softmax. */
-enum { ATTN_CELL_QUERIES = 64 };
+enum {
+    ATTN_CELL_QUERIES = 64,
+    ATTN_CELL_KEYS = 256, /* of all runs, at most … */
+    ATTN_CELL_RUNS = 16,  /* … and these themselves */
+    ATTN_CELL_PAIRS_DIM = 512 /* longer keys are multiplied as floats */
+};
 struct attn_cell_f32 {
-    const float *q; /* panels as gemm_pack_f32() makes them of (dim, queries) */
+    const float *q; /* as cell_pack_f32() makes it: dim * queries floats at most */
     size_t queries, dim, v_dim; /* queries <= ATTN_CELL_QUERIES */
     const struct attn_cell_keys *keys;
     size_t n_keys; /* runs */

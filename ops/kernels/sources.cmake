@@ -10,6 +10,7 @@ set(ATTN_KERNELS
   ops/kernels/norm_f32.c
   ops/kernels/attention_f32.c
   ops/kernels/cell_f32.c
+  ops/kernels/cell_bf16.c
   ops/kernels/attention_f64.c
   ops/kernels/select_f32.c
   ops/kernels/gather_f32.c
@@ -35,4 +36,5 @@ set(ATTN_KERNELS
   ops/kernels/maps_f32.c
 )
 # Those with further texts for CPUs with dot products of bytes or of 16-bit elements.
-set(ATTN_KERNELS_DOT ops/kernels/gemm_i8.c ops/kernels/gemm_bf16.c)
+set(ATTN_KERNELS_DOT ops/kernels/gemm_i8.c ops/kernels/gemm_bf16.c
+  ops/kernels/cell_bf16.c)

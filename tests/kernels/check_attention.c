@@ -118,6 +118,19 @@ struct cell_case {
     struct attn_softmax_row *state;
 };
 
+static bool is_bf16(const struct check *c) { return strstr(c->kernel, "bf16") != NULL; }
+
+/* Of bf16 operands the products are exact; terms are rounded. */
+static float operand(struct check *c, float x)
+{
+    uint16_t narrow;
+    if (!is_bf16(c))
+        return x;
+    c->k->f32_to_bf16(&narrow, &x, 1);
+    c->k->bf16_to_f32(&x, &narrow, 1);
+    return x;
+}
+
 static void check_cell_row(struct check *c, const struct cell_case *x, size_t r)
 {
     double max = (double)-INFINITY, sum = 0, score[CELL_KEYS];
@@ -151,7 +164,7 @@ static void check_cell_row(struct check *c, const struct cell_case *x, size_t r)
             size += term * fabs(value);
         }
         check_near(c, r * x->v_dim + d, (double)x->sums[r * x->v_dim + d], want,
-                   (2e-5 + 1e-6 * fabs(max)) * size);
+                   (2e-5 + 1e-6 * fabs(max) + (is_bf16(c) ? 0x1p-8 : 0)) * size);
     }
 }
 
@@ -184,9 +197,10 @@ static struct attn_cell_keys cell_run(struct check *c, struct cell_case *x, floa
         x->k[x->n] = k + (ptrdiff_t)j * run.k_row;
         x->v[x->n] = v + (ptrdiff_t)j * run.v_row;
         for (size_t d = 0; d < x->dim; d++)
-            k[(ptrdiff_t)j * run.k_row + (ptrdiff_t)d] = scale * check_normal(c);
+            k[(ptrdiff_t)j * run.k_row + (ptrdiff_t)d] =
+                operand(c, scale * check_normal(c));
         for (size_t d = 0; d < x->v_dim; d++)
-            v[(ptrdiff_t)j * run.v_row + (ptrdiff_t)d] = check_normal(c);
+            v[(ptrdiff_t)j * run.v_row + (ptrdiff_t)d] = operand(c, check_normal(c));
     }
     run.k = k;
     run.v = v;
@@ -200,10 +214,10 @@ static void check_cell_once(struct check *c, struct attn_cell_f32 cell, size_t q
     for (size_t r = 0; r < queries; r++)
         cell.state[r] = (struct attn_softmax_row){ .max = -INFINITY };
     memset(cell.sums, 0, queries * cell.v_dim * sizeof *cell.sums);
-    c->k->cell_f32(&cell);
+    (is_bf16(c) ? c->k->cell_bf16 : c->k->cell_f32)(&cell);
     cell.y = y;
     cell.y_row = (ptrdiff_t)cell.v_dim;
-    c->k->cell_f32(&cell);
+    (is_bf16(c) ? c->k->cell_bf16 : c->k->cell_f32)(&cell);
     for (size_t i = 0; i < queries * cell.v_dim; i++) {
         const double sum = (double)cell.state[i / cell.v_dim].sum;
         const double want = sum == 0 ? 0 : (double)cell.sums[i] / sum;
@@ -225,11 +239,12 @@ static void check_cell(struct check *c, size_t queries)
     x.sums = check_memory(c, queries * x.v_dim * sizeof *x.sums);
     x.state = check_memory(c, queries * sizeof *x.state);
     for (size_t i = 0; i < queries * x.dim; i++)
-        x.q[i] = check_normal(c);
+        x.q[i] = operand(c, check_normal(c));
     memset(x.sums, 0, queries * x.v_dim * sizeof *x.sums);
     for (size_t r = 0; r < queries; r++)
         x.state[r] = (struct attn_softmax_row){ .max = -INFINITY };
-    c->k->gemm_pack_f32(panels, x.q, 1, (ptrdiff_t)x.dim, x.dim, queries);
+    (is_bf16(c) ? c->k->cell_pack_bf16
+                : c->k->cell_pack_f32)(panels, x.q, (ptrdiff_t)x.dim, x.dim, queries);
     for (int call = 0; call < CELL_CALLS; call++) {
         const size_t n_runs = 1 + check_below(c, CELL_RUNS);
         const float scale = check_below(c, 3) == 0 ? 6.0f : 1.0f; /* maxima move */
@@ -249,7 +264,7 @@ static void check_cell(struct check *c, size_t queries)
                                        .sums = x.sums,
                                        .least = ATTN_TERMS_THAT_COUNT,
                                        .ahead = check_below(c, 2) ? &ahead : NULL };
-        c->k->cell_f32(&cell);
+        (is_bf16(c) ? c->k->cell_bf16 : c->k->cell_f32)(&cell);
     }
     for (size_t r = 0; r < queries; r++)
         check_cell_row(c, &x, r);
@@ -265,6 +280,10 @@ void check_cell_f32(struct check *c)
             check_cell(c, n);
     }
 }
+
+void check_cell_bf16(struct check *c) { check_cell_f32(c); }
+void check_cell_pack_f32(struct check *c) { check_cell_f32(c); }
+void check_cell_pack_bf16(struct check *c) { check_cell_f32(c); }
 
 void check_softcap_f32(struct check *c)
 {

@@ -1,0 +1,514 @@
+/* cell.h - softmax attention of a cell: a few queries and runs of keys that all of them see,
+ * or those of a band around the diagonal. Scores are made transposed, a row per key and a
+ * lane per query, so that maxima, exponentials and sums run down the rows, each query in its
+ * lane.
+ *
+ * In: struct attn_cell_f32, and by the file that includes this one PAIRS. Without it, keys
+ * and values are floats that are read where they lie; nothing is packed but the queries.
+ * With it, operands are words of two bf16: keys become words along their elements MR at a
+ * time, values along the tokens NR columns at a time, and so do the terms of two tokens.
+ *
+ * Tiles are MR keys by NR queries, then MR queries by NR elements of the values; what a
+ * tile reads is prefetched while the one before it is computed. */
+#ifndef ATTN_CELL_H
+#define ATTN_CELL_H
+
+#include "lanes.h"
+#include "outer.h"
+#include "pairs.h"
+#include "softmax.h"
+
+enum {
+    NR = 2 * VF,
+    ROW = ATTN_CELL_QUERIES, /* from the scores of a key to those of the next */
+    STRIP = 8,
+    STRIPS = 2, /* so many together ask for lines that are read after this cell */
+    LINES_AHEAD = 3,
+    LINE = 64 / sizeof(float),
+    WORDS = ATTN_CELL_PAIRS_DIM / 2, /* of a key at most … */
+    WORD_ROW = WORDS + 16,           /* … and from those of one to the next */
+    EACH = PAIRS ? 2 : 1             /* elements of a word */
+};
+
+/* ---- bands ---- */
+
+struct span {
+    size_t from, to;
+};
+
+/* Keys of a run that some of the queries l … l + n - 1 see. */
+static struct span keys_seen(const struct attn_cell_keys *keys, size_t l, size_t n)
+{
+    ptrdiff_t from = 0, to = (ptrdiff_t)keys->n;
+    if (keys->band) {
+        const ptrdiff_t low = (ptrdiff_t)l + keys->first;
+        const ptrdiff_t high = (ptrdiff_t)(l + n) + keys->last;
+        from = low > from ? low : from;
+        to = high < to ? high : to;
+    }
+    from = from < (ptrdiff_t)keys->n ? from : (ptrdiff_t)keys->n;
+    to = to > from ? to : from;
+    return (struct span){ (size_t)from, (size_t)to };
+}
+
+/* With PAIRS: from the first key of a word to the end of another. */
+static struct span whole_words(struct span keys)
+{
+    return (struct span){ keys.from / EACH * EACH, (keys.to + EACH - 1) / EACH * EACH };
+}
+
+/* Keys of run p that the panel of queries l … sees. */
+static struct span panel_sees(const struct attn_cell_f32 *cell, size_t p, size_t l)
+{
+    const size_t left = cell->queries - l;
+    return keys_seen(&cell->keys[p], l, left < NR ? left : NR);
+}
+
+/* Some of the queries l … l + n - 1 do not see all of the keys, or are one of them. */
+static bool is_cut(const struct attn_cell_keys *keys, struct span span, size_t l,
+                   size_t n)
+{
+    const ptrdiff_t low = (ptrdiff_t)span.from - (ptrdiff_t)(l + n - 1);
+    const ptrdiff_t high = (ptrdiff_t)(span.to - 1) - (ptrdiff_t)l;
+    return (keys->band && (low < keys->first || high > keys->last)) ||
+           (keys->own && low <= keys->own_at && high >= keys->own_at);
+}
+
+static size_t lane_of(ptrdiff_t l) { return l < 0 ? 0 : l > NR ? NR : (size_t)l; }
+
+/* Hides what is outside of the band from a panel of queries, from l on, writes own scores
+ * and finds the maxima: max[i] for i < width. */
+static void cut_scores(const struct attn_cell_keys *keys, struct span span, float *scores,
+                       size_t l, size_t width, float *max)
+{
+    for (size_t j = span.from; j < span.to; j++, scores += ROW) {
+        const ptrdiff_t at = (ptrdiff_t)j - (ptrdiff_t)l, own = at - keys->own_at;
+        if (keys->own && own >= 0 && own < (ptrdiff_t)width)
+            scores[own] = keys->own_score;
+        const size_t from = lane_of(at - keys->last), to = lane_of(at - keys->first + 1);
+        for (size_t i = 0; keys->band && i < width; i++)
+            scores[i] = i < from || i >= to ? -INFINITY : scores[i];
+        for (size_t i = 0; i < width; i += VF)
+            v_store(max + i, v_max(v_load(max + i), v_load(scores + i)));
+    }
+}
+
+/* ---- what is read soon ---- */
+
+/* The next lines of what is read after this cell, into L2. */
+static ALWAYS_INLINE void ask_ahead(struct attn_ahead *ahead)
+{
+    for (int i = 0; ahead != NULL && i < LINES_AHEAD && ahead->at < ahead->n; i++) {
+        const struct attn_ahead_rows *rows = &ahead->list[ahead->at];
+        __builtin_prefetch(rows->first + ahead->row * rows->row + ahead->line * LINE, 0,
+                           2);
+        attn_ahead_pass(ahead, 1);
+    }
+}
+
+/* Eight rows that the tiles after this one read: each strip of a tile asks for SOON_LINES
+ * of one of them. */
+enum { SOON_ROWS = 8, SOON_LINES = 4 };
+struct soon {
+    const float *x;
+    ptrdiff_t row;
+};
+
+static ALWAYS_INLINE const float *ask_soon(const float *x, ptrdiff_t row, size_t strip)
+{
+    UNROLL
+    for (int line = 0; line < SOON_LINES; line++)
+        __builtin_prefetch(x + line * LINE, 0, 3);
+    const bool last = strip % SOON_ROWS == SOON_ROWS - 1;
+    return x + (last ? SOON_LINES * LINE - (SOON_ROWS - 1) * row : row);
+}
+
+/* ---- scores ---- */
+
+struct score_tile {
+    const float *k, *q; /* words; q: a panel */
+    ptrdiff_t k_row;
+    size_t words;
+    float factor, bias;
+    float *out, *max; /* max: NR so far */
+    struct soon soon;
+    struct attn_ahead *ahead;
+};
+
+static ALWAYS_INLINE void product_step(v_f32 (*acc)[2], const float *a, ptrdiff_t a_row,
+                                       const float *b, const int mr, const int nv)
+{
+    if (PAIRS)
+        pair_step(acc, a, a_row, b, mr, nv);
+    else
+        outer_step(acc, a, a_row, b, mr, nv);
+}
+
+/* out[i][l] = factor k_i . q_l + bias for i < mr, l < nv * VF. */
+static ALWAYS_INLINE void score(const struct score_tile *t, const int mr, const int nv)
+{
+    v_f32 acc[MR][2] = { { { 0 } } };
+    const float *k = t->k, *q = t->q;
+    const ptrdiff_t k_row = t->k_row;
+    const float *soon = t->soon.x;
+    const ptrdiff_t soon_row = t->soon.row;
+    const size_t strips = t->words / STRIP;
+    for (size_t i = 0; i < strips; i++) {
+        for (size_t each = 0; each < EACH; each++)
+            soon = ask_soon(soon, soon_row, EACH * i + each);
+        if (i % STRIPS == 0)
+            ask_ahead(t->ahead);
+        UNROLL
+        for (int s = 0; s < STRIP; s++, k++, q += nv * VF)
+            product_step(acc, k, k_row, q, mr, nv);
+    }
+    for (size_t d = strips * STRIP; d < t->words; d++, k++, q += nv * VF)
+        product_step(acc, k, k_row, q, mr, nv);
+    UNROLL
+    for (int v = 0; v < nv; v++) {
+        v_f32 max = v_load(t->max + v * VF);
+        UNROLL
+        for (int i = 0; i < mr; i++) {
+            const v_f32 score = acc[i][v] * t->factor + t->bias;
+            v_store(t->out + i * ROW + v * VF, score);
+            max = v_max(max, score);
+        }
+        v_store(t->max + v * VF, max);
+    }
+}
+
+/* ---- values ---- */
+
+struct value_tile {
+    const struct attn_cell_f32 *cell;
+    size_t query;        /* the first one; mr of them */
+    const float *factor; /* of them */
+    size_t column;       /* first element of the values */
+    v_mask lanes;        /* of one vector, where nv is 1 */
+    const float *words;  /* PAIRS: of the values of all runs, NR a row */
+};
+
+/* acc[i] += the terms of one or two keys times their values. */
+static ALWAYS_INLINE void value_step(v_f32 (*acc)[2], const float *v, const float *scores,
+                                     v_mask lanes, const int mr, const int nv)
+{
+    v_f32 x[2];
+    if (PAIRS) {
+        pair_step(acc, scores, 1, v, mr, nv);
+        return;
+    }
+    x[0] = nv == 1 ? v_load_lanes(v, lanes) : v_load(v);
+    if (nv == 2)
+        x[1] = v_load(v + VF);
+    UNROLL
+    for (int i = 0; i < mr; i++) {
+        const v_f32 weight = v_set(scores[i]);
+        UNROLL
+        for (int c = 0; c < nv; c++)
+            acc[i][c] += weight * x[c];
+    }
+}
+
+/* With s = the sum over keys of scores[key][i] v_key: sums[i] = sums[i] factor[i] + s,
+ * or y[i] = factor[i] s. */
+static ALWAYS_INLINE void value(const struct value_tile *t, const int mr, const int nv)
+{
+    v_f32 acc[MR][2] = { { { 0 } } };
+    const struct attn_cell_f32 *cell = t->cell;
+    const float *run = cell->scores + t->query;
+    const v_mask lanes = t->lanes;
+    const float *words = t->words;
+    for (size_t p = 0; p < cell->n_keys; run += cell->keys[p++].n * ROW) {
+        const struct attn_cell_keys *keys = &cell->keys[p];
+        const struct span seen = whole_words(keys_seen(keys, t->query, (size_t)mr));
+        const ptrdiff_t v_row = PAIRS ? NR : keys->v_row;
+        const float *scores = run + seen.from * ROW;
+        const size_t n = (seen.to - seen.from) / EACH, strips = n / STRIP;
+        const float *v = PAIRS ? words + seen.from / EACH * NR
+                               : keys->v + t->column + (ptrdiff_t)seen.from * v_row;
+        words += PAIRS ? (keys->n + 1) / EACH * NR : 0;
+        for (size_t i = 0; i < strips; i++) {
+            if (i % STRIPS == 0)
+                ask_ahead(cell->ahead);
+            UNROLL
+            for (int s = 0; s < STRIP; s++, v += v_row, scores += EACH * ROW)
+                value_step(acc, v, scores, lanes, mr, nv);
+        }
+        for (size_t j = strips * STRIP; j < n; j++, v += v_row, scores += EACH * ROW)
+            value_step(acc, v, scores, lanes, mr, nv);
+    }
+    if (cell->y != NULL) {
+        float *y = cell->y + (ptrdiff_t)t->query * cell->y_row + t->column;
+        UNROLL
+        for (int i = 0; i < mr; i++, y += cell->y_row) {
+            if (nv == 1)
+                v_store_lanes(y, lanes, acc[i][0] * t->factor[i]);
+            for (int c = 0; nv == 2 && c < nv; c++)
+                v_store(y + c * VF, acc[i][c] * t->factor[i]);
+        }
+        return;
+    }
+    UNROLL
+    for (int i = 0; i < mr; i++) {
+        float *sums = cell->sums + (t->query + (size_t)i) * cell->v_dim + t->column;
+        UNROLL
+        for (int c = 0; c < nv; c++) {
+            if (nv == 1) {
+                const v_f32 old = v_load_lanes(sums, lanes);
+                v_store_lanes(sums, lanes, old * t->factor[i] + acc[i][0]);
+            } else {
+                const v_f32 old = v_load(sums + c * VF);
+                v_store(sums + c * VF, old * t->factor[i] + acc[i][c]);
+            }
+        }
+    }
+}
+
+/* clang-format off */
+#define TILE(mr, nv)                                                                     \
+    static void score_##mr##x##nv(const struct score_tile *t) { score(t, mr, nv); }      \
+    static void value_##mr##x##nv(const struct value_tile *t) { value(t, mr, nv); }
+ATTN_EACH_ROW(ATTN_F32_ROWS, TILE, 1)
+ATTN_EACH_ROW(ATTN_F32_ROWS, TILE, 2)
+#define SCORE(mr, nv) score_##mr##x##nv,
+#define VALUE(mr, nv) value_##mr##x##nv,
+static void (*const score_tiles[2][MR])(const struct score_tile *t) = {
+    { ATTN_EACH_ROW(ATTN_F32_ROWS, SCORE, 1) }, { ATTN_EACH_ROW(ATTN_F32_ROWS, SCORE, 2) }
+};
+static void (*const value_tiles[2][MR])(const struct value_tile *t) = {
+    { ATTN_EACH_ROW(ATTN_F32_ROWS, VALUE, 1) }, { ATTN_EACH_ROW(ATTN_F32_ROWS, VALUE, 2) }
+};
+#undef VALUE
+#undef SCORE
+#undef TILE
+/* clang-format on */
+
+/* ---- a cell ---- */
+
+/* What is asked for while n keys from `from` on of run p are multiplied by one panel of
+ * queries: the next keys in the first panel, in the last one the values of these. */
+static struct soon soon_of(const struct attn_cell_f32 *cell, size_t p, struct span span,
+                           bool first)
+{
+    const struct attn_cell_keys *keys = &cell->keys[p];
+    if (first && span.to < keys->n)
+        return (struct soon){ keys->k + (ptrdiff_t)span.to * keys->k_row, keys->k_row };
+    if (first && p + 1 < cell->n_keys)
+        return (struct soon){ keys[1].k, keys[1].k_row };
+    return (struct soon){ keys->v + (ptrdiff_t)span.from * keys->v_row, keys->v_row };
+}
+
+/* Scores of the keys of a span of run p with all queries; `out`: of the first of them. */
+static void score_keys(const struct attn_cell_f32 *cell, size_t p, struct span span,
+                       float *out, float *max)
+{
+    const struct attn_cell_keys *keys = &cell->keys[p];
+    float unused[NR], words[PAIRS ? MR * WORD_ROW : 1];
+    const size_t n_words = (cell->dim + EACH - 1) / EACH;
+    const float *k = keys->k + (ptrdiff_t)span.from * keys->k_row;
+    for (size_t i = 0; PAIRS && i < span.to - span.from; i++)
+        pair_row(words + i * WORD_ROW, k + (ptrdiff_t)i * keys->k_row, cell->dim);
+    for (size_t l = 0; l < cell->queries; l += NR) {
+        const size_t left = cell->queries - l, width = left <= VF ? VF : NR;
+        const struct span seen = panel_sees(cell, p, l);
+        const bool cut = is_cut(keys, span, l, left < width ? left : width);
+        if (seen.to <= span.from || seen.from >= span.to)
+            continue;
+        for (size_t i = 0; cut && i < NR; i++)
+            unused[i] = -INFINITY;
+        score_tiles[width / VF - 1][span.to - span.from - 1](
+            &(struct score_tile){ .k = PAIRS ? words : k,
+                                  .k_row = PAIRS ? (ptrdiff_t)WORD_ROW : keys->k_row,
+                                  .q = cell->q + l * n_words,
+                                  .words = n_words,
+                                  .factor = keys->scaled ? keys->k_factor : 1.0f,
+                                  .bias = keys->scaled ? keys->bias : 0.0f,
+                                  .out = out + l,
+                                  .max = cut ? unused : max + l,
+                                  .soon = soon_of(cell, p, span, l == 0),
+                                  .ahead = cell->ahead });
+        if (cut)
+            cut_scores(keys, span, out + l, l, width, max + l);
+    }
+}
+
+static void make_scores(const struct attn_cell_f32 *cell, float *max)
+{
+    float *out = cell->scores;
+    const size_t work = (cell->queries * cell->dim / 5) + 4 * cell->dim; /* for a key */
+    for (size_t p = 0; p < cell->n_keys; out += cell->keys[p++].n * ROW) {
+        const struct span seen = keys_seen(&cell->keys[p], 0, cell->queries);
+        const size_t n = seen.to - seen.from, tiles = (n + MR - 1) / MR;
+        for (size_t i = 0; i < tiles; i++) {
+            const struct span span = { seen.from + n * i / tiles,
+                                       seen.from + n * (i + 1) / tiles };
+            if (attn_poll_work((int64_t)((span.to - span.from) * work)) != ATTNRUN_OK)
+                return;
+            score_keys(cell, p, span, out + span.from * ROW, max);
+        }
+    }
+}
+
+/* The online softmax's rows, side by side. */
+struct lanes {
+    float max[ROW], sum[ROW], shift[ROW], factor[ROW];
+};
+
+static void move_maximum(struct lanes *lanes, const float *max, size_t l)
+{
+    const v_f32 new = v_load(max + l), old = v_load(lanes->max + l);
+    const v_f32 shift = v_load(lanes->shift + l), sum = v_load(lanes->sum + l);
+    const v_i32 moves = (new > old + (float)SLACK) | ((new > old) & (sum == 0.0f));
+    const v_f32 moved = v_select(moves, new * -LOG2E, shift);
+    /* Before the first key nothing is summed. */
+    const v_i32 counts = moves & (old != -INFINITY);
+    const v_f32 factor = v_select(counts, v_exp2(moved - shift), v_set(1.0f));
+    v_store(lanes->max + l, v_select(moves, new, old));
+    v_store(lanes->shift + l, moved);
+    v_store(lanes->factor + l, factor);
+    v_store(lanes->sum + l, sum * factor);
+}
+
+/* The term of a score s of those of key j; 0 where the panel does not see the key. */
+static ALWAYS_INLINE v_f32 term_of(const float *s, struct span seen, size_t j,
+                                   v_f32 shift, float least)
+{
+    if (PAIRS && (j < seen.from || j >= seen.to))
+        return v_set(0.0f);
+    return term(v_load(s) * LOG2E + shift, least);
+}
+
+/* Scores of queries l … l + nv * VF - 1 become terms, times the factor of the values; with
+ * PAIRS the words of two keys take the place of the first one's scores. */
+static ALWAYS_INLINE void make_terms(const struct attn_cell_f32 *cell,
+                                     struct lanes *lanes, size_t l, const int nv)
+{
+    v_f32 sum[2] = { { 0 } }, shift[2];
+    float *run = cell->scores + l;
+    UNROLL
+    for (int v = 0; v < nv; v++)
+        shift[v] = v_load(lanes->shift + l + (size_t)v * VF);
+    for (size_t p = 0; p < cell->n_keys; run += cell->keys[p++].n * ROW) {
+        const struct span seen = panel_sees(cell, p, l), all = whole_words(seen);
+        const v_f32 factor = v_set(cell->keys[p].scaled ? cell->keys[p].v_factor : 1.0f);
+        float *s = run + all.from * ROW;
+        for (size_t j = all.from; j < all.to; j += EACH, s += EACH * ROW) {
+            UNROLL
+            for (int v = 0; v < nv; v++) {
+                const v_f32 e = term_of(s + v * VF, seen, j, shift[v], cell->least);
+                v_f32 word = e * factor;
+                sum[v] += e;
+                if (PAIRS) {
+                    const v_f32 next =
+                        term_of(s + v * VF + ROW, seen, j + 1, shift[v], cell->least);
+                    sum[v] += next;
+                    word = (v_f32)v_pair_bf16(word, next * factor);
+                }
+                v_store(s + v * VF, word);
+            }
+        }
+    }
+    UNROLL
+    for (int v = 0; v < nv; v++) {
+        float *total = lanes->sum + l + (size_t)v * VF;
+        v_store(total, v_load(total) + sum[v]);
+    }
+}
+
+static void softmax(const struct attn_cell_f32 *cell, struct lanes *lanes,
+                    const float *max)
+{
+    const size_t whole = (cell->queries + VF - 1) / VF * VF;
+    for (size_t r = 0; r < whole; r++) {
+        const struct attn_softmax_row fresh = { .max = -INFINITY };
+        const struct attn_softmax_row *row =
+            r < cell->queries && cell->y == NULL ? &cell->state[r] : &fresh;
+        lanes->max[r] = row->max;
+        lanes->sum[r] = row->sum;
+        lanes->shift[r] = row->shift;
+    }
+    for (size_t l = 0; l < whole; l += VF)
+        move_maximum(lanes, max, l);
+    for (size_t l = 0; l < whole; l += NR)
+        if (whole - l > VF)
+            make_terms(cell, lanes, l, 2);
+        else
+            make_terms(cell, lanes, l, 1);
+    for (size_t r = 0; cell->y != NULL && r < cell->queries; r++)
+        lanes->factor[r] = lanes->sum[r] == 0.0f ? 0.0f : 1.0f / lanes->sum[r];
+    for (size_t r = 0; cell->y == NULL && r < cell->queries; r++)
+        cell->state[r] = (struct attn_softmax_row){ lanes->max[r], lanes->sum[r],
+                                                    lanes->shift[r], lanes->factor[r] };
+}
+
+/* PAIRS: the values of all runs that queries l … l + n - 1 see, some columns of them (a
+ * vector where `lanes` are those of one), as words of two tokens. */
+static void pair_values(const struct attn_cell_f32 *cell, float *words, size_t l,
+                        size_t n, size_t column, size_t width, v_mask lanes)
+{
+    for (size_t p = 0; p < cell->n_keys; words += (cell->keys[p++].n + 1) / 2 * NR) {
+        const struct attn_cell_keys *keys = &cell->keys[p];
+        const struct span seen = whole_words(keys_seen(keys, l, n));
+        for (size_t j = seen.from; j < seen.to; j += 2) {
+            const float *v = keys->v + (ptrdiff_t)j * keys->v_row + column;
+            const bool both = j + 1 < keys->n;
+            float *word = words + j / 2 * NR;
+            for (size_t i = 0; i < width; i += VF, v += VF) {
+                const v_f32 x = width < NR ? v_load_lanes(v, lanes) : v_load(v);
+                v_f32 y = v_set(0.0f);
+                if (both)
+                    y = width < NR ? v_load_lanes(v + keys->v_row, lanes)
+                                   : v_load(v + keys->v_row);
+                v_store(word + i, (v_f32)v_pair_bf16(x, y));
+            }
+        }
+    }
+}
+
+/* Queries l … l + n - 1 and all columns of their values. */
+static void add_values(const struct attn_cell_f32 *cell, const float *factor, size_t l,
+                       size_t n, size_t keys)
+{
+    const size_t tiles = (n + MR - 1) / MR;
+    float words[PAIRS ? (ATTN_CELL_KEYS + ATTN_CELL_RUNS) / 2 * NR : 1];
+    struct value_tile t = { .cell = cell, .words = words };
+    for (size_t width; t.column < cell->v_dim; t.column += width) {
+        const size_t left = cell->v_dim - t.column;
+        width = left >= NR ? NR : left < VF ? left : VF;
+        t.lanes = v_lanes(v_bits(0, width < VF ? (int64_t)width : VF));
+        if (attn_poll_work((int64_t)(width * keys * (4 + n / 5))) != ATTNRUN_OK)
+            return;
+        if (PAIRS)
+            pair_values(cell, words, l, n, t.column, width, t.lanes);
+        for (size_t i = 0; i < tiles; i++) {
+            t.query = l + n * i / tiles;
+            t.factor = factor + t.query;
+            const size_t rows = l + n * (i + 1) / tiles - t.query;
+            value_tiles[width == NR][rows - 1](&t);
+        }
+    }
+}
+
+static void run_cell(const struct attn_cell_f32 *cell)
+{
+    struct lanes lanes;
+    float max[ROW];
+    /* Where a tile of values had queries of two panels, it would read scores of keys that
+     * one of these never saw. */
+    size_t keys = 0, part = ROW;
+    for (size_t p = 0; p < cell->n_keys; p++) {
+        keys += cell->keys[p].n;
+        part = cell->keys[p].band ? NR : part;
+    }
+    if (keys == 0 || cell->queries == 0)
+        return;
+    for (size_t l = 0; l < ROW; l++)
+        max[l] = -INFINITY;
+    make_scores(cell, max);
+    softmax(cell, &lanes, max);
+    for (size_t l = 0; l < cell->queries; l += part)
+        add_values(cell, lanes.factor, l,
+                   cell->queries - l < part ? cell->queries - l : part, keys);
+}
+
+#endif
