@@ -200,17 +200,19 @@ static void mask_row(const struct walk *w, float *scores, int64_t r, int64_t fir
 static void score_tile(const struct walk *w, int64_t first, int64_t n)
 {
     const struct attn_sizes *z = &w->s->sizes;
-    w->step->kernels->gemm_f32(&(struct attn_gemm_f32){ .a = w->q,
-                                                        .a_row = z->dim,
-                                                        .b = w->k + first * z->k.row,
-                                                        .b_row = 1,
-                                                        .b_col = z->k.row,
-                                                        .c = w->scores,
-                                                        .c_row = KEYS,
-                                                        .m = (size_t)w->n,
-                                                        .n = (size_t)n,
-                                                        .k = (size_t)z->dim,
-                                                        .scratch = w->gemm });
+    w->step->kernels->gemm_f32(
+        &(struct attn_gemm_f32){ .a = w->q,
+                                 .a_row = z->dim,
+                                 .b = w->k + first * z->k.row,
+                                 .b_row = 1,
+                                 .b_col = z->k.row,
+                                 .c = w->scores,
+                                 .c_row = KEYS,
+                                 .m = (size_t)w->n,
+                                 .n = (size_t)n,
+                                 .k = (size_t)z->dim,
+                                 .exact = 1, /* scores choose keys */
+                                 .scratch = w->gemm });
     for (int64_t r = 0; r < w->n; r++)
         mask_row(w, w->scores + r * KEYS, r, first, n);
 }

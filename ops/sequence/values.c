@@ -8,13 +8,16 @@ attn_status op_value_own_strings(const attnrun_step *step, int out,
 {
     attnrun_string *strings = tensor->data;
     int64_t count = tensor_count(tensor), bytes = 0;
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; i < count; i++) {
+        TRY(attn_poll_work((int64_t)sizeof *strings));
         if (!ck_add(bytes, strings[i].n, &bytes))
             return op_fail(step, ATTNRUN_E_MEMORY, "strings of too many bytes");
+    }
     char *at = count > 0 ? op_heap(step, out, bytes) : NULL;
     if (count > 0 && at == NULL)
         return ATTNRUN_E_MEMORY;
     for (int64_t i = 0; i < count; i++) {
+        TRY(attn_poll_work(strings[i].n + (int64_t)sizeof *strings));
         if (strings[i].n > 0)
             memcpy(at, strings[i].data, (size_t)strings[i].n);
         strings[i].data = at;

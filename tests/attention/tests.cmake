@@ -25,6 +25,8 @@ if(TARGET attnrun)
   endif()
   add_python_test(attention.halves attention/run_halves.py $<TARGET_FILE:attnrun>
     ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden)
+  add_python_test(attention.bf16 attention/run_bf16.py $<TARGET_FILE:attnrun>
+    ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden)
   add_python_test(attention.samples attention/run_samples.py $<TARGET_FILE:attnrun>
     ${ATTNRUN_SAMPLES})
   if(ATTNRUN_PYTHON)
