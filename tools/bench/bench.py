@@ -35,10 +35,12 @@ def installed(notes):
 
 def start_engines(case, threads, args, peers, notes):
     paths = models.case_paths(case, args.work, args.minilm_package)
-    engines = {"attnrun": Attnrun(args.attnrun, paths, threads, args.limit, case.state)}
+    engines = {"attnrun": Attnrun(args.attnrun, paths, threads, args.limit, case.state,
+                                  precision=case.precision)}
     for name in peers:
         try:
-            engines[name] = Peer(name, paths, threads, args.limit)
+            engines[name] = Peer(name, paths, threads, args.limit,
+                                 precision=case.precision)
         except Failed as why:
             notes.append(f"{name} does not run {case.name} on {threads} threads: {why}.")
     return engines

@@ -53,12 +53,12 @@ class Peer:
     """A process that holds one engine with one model loaded; see peer.py. `command`: the
     program and its arguments where it is another one that speaks like that."""
 
-    def __init__(self, name, paths, threads, limit_s, command=None):
+    def __init__(self, name, paths, threads, limit_s, command=None, precision="f32"):
         self.limit_s, self.times, self.figures = limit_s, [], {}
         self.errors = tempfile.TemporaryFile("w+", errors="replace")
         if command is None:
             script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peer.py")
-            command = [script, name, *paths, str(threads)]
+            command = [script, name, *paths, str(threads), precision]
         self.process = subprocess.Popen(
             [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=self.errors, text=True)
@@ -133,12 +133,13 @@ class Peer:
 class Attnrun:
     """The command line; each round is a process of its own, so loading is timed each time."""
 
-    def __init__(self, binary, paths, threads, limit_s, state="", isa=""):
+    def __init__(self, binary, paths, threads, limit_s, state="", isa="", precision="f32"):
         model, _, inputs = paths
         self.environment = {**os.environ, "ATTNRUN_ISA": isa} if isa else None
         states = ["--state", state] if state else []
+        precisions = ["--precision", precision] if precision != "f32" else []
         self.command = [binary, "bench", model, "-i", inputs, "--threads", str(threads),
-                        *states, "--json", "--repeat"]
+                        *states, *precisions, "--json", "--repeat"]
         self.limit_s, self.found = limit_s, []
 
     def round(self, n):

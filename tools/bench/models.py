@@ -23,6 +23,7 @@ class Case:
     read_bytes: int = 0            # weights and caches that one run reads; 0: not the limit
     output_bytes: int = 0          # attention alone: memory of runs beside these is extra
     state: str = ""                # outputs that attnrun keeps as inputs; peers take inputs
+    precision: str = "f32"         # of products; peers that cannot lower it stay in f32
 
 
 # ---- work ----
@@ -81,6 +82,12 @@ def qkv(n):
     return {name: rng.standard_normal((1, 8, n, 64), dtype=np.float32) for name in "qkv"}
 
 
+def in_bf16(case, least=1.03, ratio=1.15):
+    """The same with products of bf16, which are OpenVINO's default where the CPU has them."""
+    return dataclasses.replace(case, name=f"{case.name}, bf16", precision="bf16",
+                               least=least, aim=("ratio", ratio))
+
+
 PEAK = ("peak", 0.92)
 CASES = [
     Case("MiniLM 1x16", "minilm", lambda: tokens(1, 16), True, 1.3, ("ratio", 1.7),
@@ -109,6 +116,8 @@ CASES = [
     Case("causal attention, n=4096", "causal", lambda: qkv(4096), False, 1.05,
          ("peak", 0.90), attention_flops(4096) / 2, output_bytes=4 * 8 * 64 * 4096),
 ]
+CASES += [in_bf16(case) for case in CASES if case.file in ("minilm", "bert")]
+CASES += [in_bf16(case, 1.05, 1.2) for case in CASES if case.name == "attention 8x64, n=4096"]
 
 
 def case_paths(case, work, package):

@@ -248,7 +248,8 @@ def write(results):
     command = "bash tools/bench/run.sh" + (" --quick" if results.quick else "")
     lines = ["# Benchmarks", "", f"Written by `{command}`; do not edit.", "",
              f"{datetime.date.today()}, {cpu_name()}, {os.cpu_count()} CPUs, ISA {isa}; "
-             f"{', '.join(results.versions)}. All in fp32.", "", machine_text(results), "",
+             f"{', '.join(results.versions)}. All in fp32; in rows with bf16 attnrun and OpenVINO "
+             "multiply bf16, the others fp32.", "", machine_text(results), "",
              noise_text(results), ""]
     for note in results.notes:
         lines += [f"- {note}"]

@@ -1,6 +1,6 @@
 """peer.py - one engine with one model, in a process of its own; driven over stdin.
 
-usage: peer.py ENGINE MODEL FOLDER INPUTS.npz THREADS
+usage: peer.py ENGINE MODEL FOLDER INPUTS.npz THREADS PRECISION
 
 Prints {"load_ms", "rss"}; then for each line "N" read runs N times and prints
 {"times_ms", "rss", "runs_rss"}. Bytes: `rss` is the peak above what the process held before
@@ -30,7 +30,7 @@ def reset_peak():
         pass  # the peak then has the import in it
 
 
-def onnxruntime_engine(model, _folder, feed, threads):
+def onnxruntime_engine(model, _folder, feed, threads, _precision):
     import onnxruntime
 
     def load():
@@ -43,13 +43,13 @@ def onnxruntime_engine(model, _folder, feed, threads):
     return load
 
 
-def openvino_engine(model, _folder, feed, threads):
+def openvino_engine(model, _folder, feed, threads, precision):
     import openvino
 
     def load():
         core = openvino.Core()
         compiled = core.compile_model(model, "CPU", {
-            "INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads,
+            "INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": threads,
             "NUM_STREAMS": 1})
         request = compiled.create_infer_request()
         return lambda: request.infer(feed, share_inputs=True)
@@ -105,7 +105,7 @@ def torch_gpt2(folder, feed):
     return load
 
 
-def torch_engine(model, folder, feed, threads):
+def torch_engine(model, folder, feed, threads, _precision):
     """Eager modules as their authors ship them; inference mode."""
     import torch
 
@@ -133,14 +133,14 @@ def torch_engine(model, folder, feed, threads):
 
 
 def main():
-    engine, model, folder, inputs, threads = sys.argv[1:]
+    engine, model, folder, inputs, threads, precision = sys.argv[1:]
     import numpy as np
 
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what engines print is no answer
     feed = dict(np.load(inputs))
     load = {"onnxruntime": onnxruntime_engine, "openvino": openvino_engine,
-            "torch": torch_engine}[engine](model, folder, feed, int(threads))
+            "torch": torch_engine}[engine](model, folder, feed, int(threads), precision)
     reset_peak()
     base = status_bytes("VmRSS")
     start = time.perf_counter()
