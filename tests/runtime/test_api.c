@@ -345,6 +345,11 @@ static void test_api_refuses_unknown_flags_and_passes(void **state)
                               .data = data,
                               .bytes = bytes };
     attnrun_model *made;
+    for (int32_t precision = -1; precision <= 3; precision += 4) {
+        source.precision = precision;
+        FAILS(ATTNRUN_E_USAGE, "precision", attnrun_model_open(runtime, &source, &made));
+    }
+    source.precision = ATTNRUN_PRECISION_F32;
     for (uint32_t flag = ATTNRUN_ALLOW_MISSING; flag <<= 1, flag != 0;) {
         source.flags = flag | ATTNRUN_COPY;
         FAILS(ATTNRUN_E_USAGE, "flags", attnrun_model_open(runtime, &source, &made));
