@@ -13,6 +13,9 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/identity.c
   ops/rewrite/layer_norm.c
   ops/rewrite/map_tail.c
+  ops/rewrite/mask_band.c
+  ops/rewrite/mask_opcode.c
+  ops/rewrite/mask_program.c
   ops/rewrite/match.c
   ops/rewrite/matmul_epilogue.c
   ops/rewrite/passes.c
