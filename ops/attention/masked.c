@@ -258,8 +258,10 @@ static bool is_lost(const struct walk *t, int64_t group, double longest)
         const double q = t->stream.kernels->sum_square_f32(t->stream.q + r * s->head_dim,
                                                            (size_t)s->head_dim);
         const double bound = 1.001 * sqrt(q * longest);
-        const double high = t->soft[group] + bound - (double)t->stream.state[r].max;
-        if (!(bound < 1e30) || !(high < (double)ATTN_TERMS_THAT_COUNT))
+        /* Rounded as the sums are: next to 1e9 floats are 64 apart. */
+        const double high = (double)(float)(t->soft[group] + bound);
+        if (!(bound < 1e30) ||
+            !(high - (double)t->stream.state[r].max < (double)ATTN_TERMS_THAT_COUNT))
             return false;
     }
     return true;
