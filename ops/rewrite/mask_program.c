@@ -279,13 +279,19 @@ static int32_t uncut(const struct writer *w, const struct request *r, int64_t *a
     return match_is_constant(w->graph, value) ? value : -1;
 }
 
-/* A dim of `n` elements, or fewer where the constant ends, which then is an error. */
-static bool is_cut_to(const struct writer *w, attnrun_dim dim, int axis, int64_t n)
+/* A dim of as many elements as the mask has, from `start` on of `n`; or fewer where the
+ * constant ends, which then is an error. */
+static bool is_cut_to(const struct writer *w, attnrun_dim dim, int axis, int64_t start,
+                      int64_t n)
 {
+    struct attn_dims *dims = w->graph->model->dims;
     const attnrun_dim want = w->source->dims[axis];
-    return dim_equal(dim, want) ||
-           (n > 1 && dim_equal(dim, attn_dim_combine(w->graph->model->dims, DIM_MIN, want,
-                                                     dim_of(n))));
+    if (dim_equal(dim, want))
+        return true;
+    const attnrun_dim end = attn_dim_combine(dims, DIM_ADD, want, dim_of(start));
+    const attnrun_dim cut = attn_dim_combine(dims, DIM_MIN, end, dim_of(n));
+    return n - start > 1 &&
+           dim_equal(dim, attn_dim_combine(dims, DIM_SUB, cut, dim_of(start)));
 }
 
 /* The axes of the constant: one of queries before one of keys, all others 1. */
@@ -338,8 +344,8 @@ static attn_status read_band(struct writer *w, const struct request *r, int64_t 
     int64_t left[2];
     for (int k = 0; k < 2; k++) {
         left[k] = x->dims[axes[k]] - at[k];
-        if (left[k] < 1 ||
-            !is_cut_to(w, type_of(w, r->value)->dims[axes[k]], MASK_QUERY + k, left[k]))
+        if (left[k] < 1 || !is_cut_to(w, type_of(w, r->value)->dims[axes[k]],
+                                      MASK_QUERY + k, at[k], x->dims[axes[k]]))
             return ATTNRUN_OK;
     }
     TRY(attn_mask_find_band(x, x->dims[axes[0]], x->dims[axes[1]], &band, found));
