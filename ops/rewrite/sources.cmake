@@ -11,6 +11,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/gelu.c
   ops/rewrite/head_groups.c
   ops/rewrite/identity.c
+  ops/rewrite/involution.c
   ops/rewrite/layer_norm.c
   ops/rewrite/map_tail.c
   ops/rewrite/mask_band.c

@@ -2,27 +2,20 @@
 ONNX Runtime over lengths around blocks and windows, with and without fusion; and what is
 fused: no mask of all pairs is left, near misses stay as they are.
 Usage: check_masks.py ATTNRUN [SEED]"""
-import contextlib
-import io
-import json
-import subprocess
 import sys
 import tempfile
-import logging
-import warnings
 from pathlib import Path
 
 import numpy as np
-import onnx
 import onnxruntime
 import torch
 from torch.nn import functional as F
 
+from exported import attnrun, differ, export_module, operators, run
+
 HEADS, DIM, MOST = 2, 8, 512
 LENGTHS = (1, 7, 64, 65, 200, 333)
 LOWEST = torch.finfo(torch.float32).min
-warnings.simplefilter("ignore")
-logging.disable(logging.WARNING)
 
 
 def grid(n):
@@ -125,45 +118,9 @@ def inputs_of(n, seed):
 def export(forms, path, dynamo):
     module = Attentions(forms).eval()
     example = tuple(torch.from_numpy(x) for x in inputs_of(48, 0).values())
-    names = dict(input_names=["q", "k", "v", "pad"], output_names=[f"y_{form}" for form in forms])
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        if dynamo:
-            torch.onnx.export(module, example, path, dynamo=True, verbose=False,
-                              opset_version=20, external_data=False,
-                              dynamic_shapes=({2: "n"}, {2: "n"}, {2: "n"}, {1: "n"}), **names)
-        else:
-            axes = {"q": {2: "n"}, "k": {2: "n"}, "v": {2: "n"}, "pad": {1: "n"}}
-            torch.onnx.export(module, example, path, dynamo=False, opset_version=17,
-                              dynamic_axes=axes, **names)
-
-
-def attnrun(*arguments):
-    return subprocess.run([ATTNRUN, *map(str, arguments)], capture_output=True, text=True,
-                          timeout=300)
-
-
-def run(model, folder, inputs, *options):
-    given = []
-    for name, x in inputs.items():
-        np.save(folder / f"{name}.npy", x)
-        given += ["-i", f"{name}={folder / name}.npy"]
-    done = attnrun("run", model, *given, "-o", folder / "out.npz", *options)
-    if done.returncode != 0:
-        raise SystemExit(f"{model} {options}: {done.stderr}")
-    with np.load(folder / "out.npz") as found:
-        return {name: found[name] for name in found.files}
-
-
-def differ(found, expected):
-    if (np.isnan(found) != np.isnan(expected)).any():
-        return "NaN in other places"
-    worst = np.nanmax(np.abs(found - expected), initial=0)
-    return f"differs by {worst:g}" if worst > 1e-4 else None
-
-
-def operators(model):
-    told = json.loads(attnrun("inspect", "--json", model).stdout)
-    return {row["op_type"]: row["nodes"] for row in told["ops"]}
+    export_module(module, example, path, dynamo, {"q": {2: "n"}, "k": {2: "n"}, "v": {2: "n"},
+                                                  "pad": {1: "n"}},
+                  [f"y_{form}" for form in forms])
 
 
 def check_values(model, folder, seed):
@@ -175,7 +132,7 @@ def check_values(model, folder, seed):
         inputs = {name: x for name, x in inputs_of(n, seed + n).items() if name in given}
         expected = dict(zip(names, session.run(None, inputs)))
         for options in ((), ("--no-fusion",), ("--isa", "base")):
-            found = run(model, folder, inputs, *options)
+            found = run(ATTNRUN, model, folder, inputs, *options)
             failures += [f"{model.name} {name}, {n} tokens, seed {seed + n}, {options}: {why}"
                          for name in names if (why := differ(found[name], expected[name]))]
     return failures
@@ -187,13 +144,13 @@ def check_too_long(model, folder):
     for name, x in inputs.items():
         np.save(folder / f"{name}.npy", x)
     given = [word for name in inputs for word in ("-i", f"{name}={folder / name}.npy")]
-    codes = [attnrun("run", model, *given, *options).returncode
+    codes = [attnrun(ATTNRUN, "run", model, *given, *options).returncode
              for options in ((), ("--no-fusion",))]
     return [] if codes == [5, 5] else [f"{model.name}: {MOST + 1} tokens end with {codes}"]
 
 
 def check_fused(model, forms):
-    found = operators(model)
+    found = operators(ATTNRUN, model)
     left = [op for op in found if op in ("Softmax", "Trilu", "Slice", "LessOrEqual", "Not")]
     count = found.get("FusedAttention", 0)
     wrong = [f"{model.name}: {count} of {len(forms)} attentions are fused"] * (
@@ -215,7 +172,7 @@ def main():
                 if part == "masks":
                     failures += check_fused(model, forms)
                     failures += check_too_long(model, folder)
-                if part == "near" and operators(model).get("Softmax", 0) != len(forms):
+                if part == "near" and operators(ATTNRUN, model).get("Softmax", 0) != len(forms):
                     failures.append(f"{model.name}: scores that are read were fused")
     for failure in failures:
         print(failure)
@@ -224,5 +181,6 @@ def main():
     return bool(failures)
 
 
-ATTNRUN = sys.argv[1]
-sys.exit(main())
+if __name__ == "__main__":
+    ATTNRUN = sys.argv[1]
+    sys.exit(main())

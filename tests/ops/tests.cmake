@@ -19,3 +19,4 @@ target_link_libraries(test_mask_program PRIVATE attn_flags attnrun_static Thread
 target_include_directories(test_mask_program PRIVATE runtime)
 add_test(NAME ops.mask_program COMMAND test_mask_program)
 add_python_test(ops.masks ops/check_masks.py $<TARGET_FILE:attnrun>)
+add_python_test(ops.mechanisms ops/check_mechanisms.py $<TARGET_FILE:attnrun>)
