@@ -13,6 +13,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/identity.c
   ops/rewrite/involution.c
   ops/rewrite/layer_norm.c
+  ops/rewrite/linear_attention.c
   ops/rewrite/map_tail.c
   ops/rewrite/mask_band.c
   ops/rewrite/mask_opcode.c

@@ -69,20 +69,94 @@ class Columns(Spatial):
         return torch.bmm(self.v(x).view(b, -1, h * w), weights).view(b, c, h, w)
 
 
+class Tokens(nn.Module):
+    """Attention by features, as a function of q, k and v."""
+
+    def __init__(self, attend, feature=lambda x: nn.functional.elu(x) + 1):
+        super().__init__()
+        self.attend, self.feature = attend, feature
+
+    def forward(self, q, k, v):
+        return self.attend(self.feature(q), self.feature(k), v)
+
+
+def by_einsum(q, k, v):
+    """idiap/fast-transformers' LinearAttention: tokens before heads."""
+    kv = torch.einsum("nshd,nshm->nhmd", k, v)
+    z = 1 / (torch.einsum("nlhd,nhd->nlh", q, k.sum(dim=1)) + 1e-6)
+    return torch.einsum("nlhd,nhmd,nlh->nlhm", q, kv, z).contiguous()
+
+
+def by_einsum_of_heads(q, k, v):
+    z = 1 / (torch.einsum("bhnd,bhd->bhn", q, k.sum(dim=2)) + 1e-6)
+    return torch.einsum("bhnd,bhde,bhn->bhne", q, torch.einsum("bhnd,bhne->bhde", k, v), z)
+
+
+def by_products(q, k, v):
+    return (q @ (k.transpose(-1, -2) @ v)) / (
+        (q * k.sum(-2, keepdim=True)).sum(-1, keepdim=True) + 1e-6)
+
+
+def by_products_of_sums(q, k, v):
+    return (q @ (k.transpose(-1, -2) @ v)) / (q @ k.sum(-2).unsqueeze(-1) + 1e-4)
+
+
+def by_factor(q, k, v):
+    d = torch.einsum("bhnd,bhd->bhn", q, k.sum(dim=-2)) + 1e-6
+    return torch.einsum("bhde,bhnd->bhne", torch.einsum("bhnd,bhne->bhde", k, v), q) * (
+        1 / d).unsqueeze(-1)
+
+
+def sums_apart(q, k, v):
+    kv = torch.einsum("bhsd,bhte->bhde", k, v)  # all pairs of keys
+    return (q @ kv) / ((q * k.sum(-2, keepdim=True)).sum(-1, keepdim=True) + 1e-6)
+
+
+def sums_of_queries(q, k, v):
+    return (q @ (k.transpose(-1, -2) @ v)) / (
+        (q * q.sum(-2, keepdim=True)).sum(-1, keepdim=True) + 1e-6)
+
+
+def sums_of_dims(q, k, v):
+    return (q @ (k.transpose(-1, -2) @ v)) / (
+        (q * k.sum(-1, keepdim=True)).sum(-1, keepdim=True) + 1e-6)
+
+
+def divided_by_key(q, k, v):
+    return (q @ (k.transpose(-1, -2) @ v)) / (
+        (k * q.sum(-2, keepdim=True)).sum(-1, keepdim=True) + 1e-6)
+
+
 MAPS = ((1, 16, 14, 14), (2, 16, 9, 12), (1, 16, 6, 8))
 # name: (module, shapes, operator that it becomes or None)
 FORMS = {
     "involution": (Involution(), MAPS, "Involution"),
-    "involution_3": (Involution(size=3, groups=4), MAPS, "Involution"),
+    "involution_3": (Involution(size=3, groups=4), MAPS[:1], "Involution"),
     "involution_stride": (Involution(stride=2), ((1, 16, 14, 14), (2, 16, 6, 8)), "Involution"),
     "involution_dilated": (Involution(size=3, dilation=2), MAPS[:1], None),
     "involution_ones": (Involution(mode="padded by ones"), MAPS[:1], None),
     "involution_taps_first": (Involution(mode="taps first"), MAPS[:1], None),
     "sagan": (Spatial(), MAPS, "FusedAttention"),
-    "sagan_scaled": (Spatial(scale=0.3), MAPS, "FusedAttention"),
+    "sagan_scaled": (Spatial(scale=0.3), MAPS[1:2], "FusedAttention"),
     "columns": (Columns(), MAPS[:1], None),
 }
-KNOWN = ("Involution", "FusedAttention")
+TOKENS = ((2, 3, 40, 8),)
+LINEAR = "LinearAttention"
+FORMS |= {
+    "linear_einsum": (Tokens(by_einsum), TOKENS, LINEAR),
+    "linear_heads": (Tokens(by_einsum_of_heads), TOKENS, LINEAR),
+    "linear_products": (Tokens(by_products), TOKENS, LINEAR),
+    "linear_relu": (Tokens(by_products, nn.functional.relu), TOKENS, LINEAR),
+    "linear_squares": (Tokens(by_products, torch.square), TOKENS, LINEAR),
+    "linear_sums": (Tokens(by_products_of_sums), TOKENS, LINEAR),
+    "linear_factor": (Tokens(by_factor), TOKENS, LINEAR),
+    "sums_apart": (Tokens(sums_apart), TOKENS, None),
+    "sums_of_queries": (Tokens(sums_of_queries), TOKENS, None),
+    "sums_of_dims": (Tokens(sums_of_dims), TOKENS, None),
+    "divided_by_key": (Tokens(divided_by_key), TOKENS, None),
+}
+LENGTHS = (1, 33, 300)
+KNOWN = ("Involution", "FusedAttention", LINEAR)
 
 
 def check(name, module, shape, operator, dynamo, folder, seed):
@@ -90,14 +164,23 @@ def check(name, module, shape, operator, dynamo, folder, seed):
     for parameter in module.parameters():
         nn.init.normal_(parameter, std=0.3)
     model = folder / f"{name}_{'x'.join(map(str, shape))}_{'dynamo' if dynamo else 'script'}.onnx"
-    x = np.random.default_rng(seed).standard_normal(shape).astype("f4")
-    export_module(module.eval(), (torch.from_numpy(x),), str(model), dynamo, {"x": {}}, ["y"])
+    random = np.random.default_rng(seed)
+    names, dynamic = ("x",), {}
+    if isinstance(module, Tokens):
+        names, dynamic = ("q", "k", "v"), {1 if "einsum" in name else 2: "n"}
+    example = [torch.from_numpy(random.standard_normal(shape).astype("f4")) for _ in names]
+    export_module(module.eval(), tuple(example), str(model), dynamo,
+                  {name: dynamic for name in names}, ["y"])
     session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
-    expected = session.run(None, {"x": x})[0]
     failures = []
-    for options in ((), ("--no-fusion",), ("--isa", "base"), ("--threads", "1")):
-        why = differ(run(ATTNRUN, model, folder, {"x": x}, *options)["y"], expected)
-        failures += [f"{model.name}, seed {seed}, {options}: {why}"] * (why is not None)
+    for n in LENGTHS if dynamic else (None,):
+        sizes = [n if n and axis in dynamic else size for axis, size in enumerate(shape)]
+        x = {name: random.standard_normal(sizes).astype("f4") for name in names}
+        expected = session.run(None, x)[0]
+        for options in ((), ("--no-fusion",), ("--isa", "base")):
+            why = differ(run(ATTNRUN, model, folder, x, *options)["y"], expected)
+            failures += [f"{model.name} {sizes}, seed {seed}, {options}: {why}"] * (
+                why is not None)
     there = [op for op in KNOWN if operators(ATTNRUN, model).get(op, 0) > 0]
     if there != ([operator] if operator else []):
         failures.append(f"{model.name}: became {there}, expected {operator}")
