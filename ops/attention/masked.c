@@ -257,7 +257,8 @@ static bool is_lost(const struct walk *t, int64_t group, double longest)
     for (int64_t r = row; r < end; r++) {
         const double q = t->stream.kernels->sum_square_f32(t->stream.q + r * s->head_dim,
                                                            (size_t)s->head_dim);
-        const double bound = 1.001 * sqrt(q * longest);
+        /* More than what rounding adds, also of operands that are rounded to bf16. */
+        const double bound = 1.01 * sqrt(q * longest);
         /* Rounded as the sums are: next to 1e9 floats are 64 apart. */
         const double high = (double)(float)(t->soft[group] + bound);
         if (!(bound < 1e30) ||

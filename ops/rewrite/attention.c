@@ -6,11 +6,12 @@
  * Recognised on the way: operands of rank 4, or of rank 3, whose batch becomes the heads;
  * scalars on either operand or on the product; K transposed by one Transpose or by
  * Reshape, Transpose, Reshape, or given transposed; com.microsoft FusedMatMul as a
- * product; V' and the scores transposed, as maps have them; Where(keep, scores, filling) as a mask; key and value heads repeated by
- * Unsqueeze, Expand, Reshape; IsNaN and Where behind the Softmax, which make zeros of rows
- * without a key. Without those, such rows stay NaN (nan_rows). Where another node reads
- * the scores, nothing is gained, and nothing is done. A mask that is no tensor of the file's
- * data alone becomes a program of the node (mask_program.c), and its nodes go. */
+ * product; V' and the scores transposed, as maps have them; Where(keep, scores, filling)
+ * and Where(drop, filling, scores) as masks; key and value heads repeated by Unsqueeze,
+ * Expand, Reshape; IsNaN and Where behind the Softmax, which make zeros of rows without a
+ * key. Without those, such rows stay NaN (nan_rows). Where another node reads the scores,
+ * nothing is gained, and nothing is done. A mask that is not one tensor of all pairs, made
+ * of data, becomes a program of the node (mask_program.c), and its nodes go. */
 #include <math.h>
 
 #include "../../runtime/poll.h"
