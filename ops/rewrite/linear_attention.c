@@ -3,7 +3,7 @@
  *
  *   Y = (f(Q) (f(K)' V)) / (f(Q) sum_j f(K_j) + epsilon)
  *
- * Products are MatMul or Einsum; the quotient is Div, or a factor that is Reciprocal, also as
+ * with epsilon 0 where there is none. Products are MatMul or Einsum; the quotient is Div, or a factor that is Reciprocal, also as
  * the third operand of an Einsum; the sum over keys is ReduceSum, its product with f(Q) one of
  * Einsum, MatMul or ReduceSum of a Mul. Heads come before tokens or behind them. f is elu + 1,
  * relu, or whatever the graph makes of Q and K. Each axis of each operand has a letter; what
@@ -85,7 +85,26 @@ static bool take_letters(const struct attn_graph *graph, int32_t value, const ch
     return true;
 }
 
-/* "abc,cd->ad" without blanks; other texts are left alone. */
+/* The letters of one operand: those of the text, with two of their own for "...". */
+static bool take_operand(const struct attn_graph *graph, int32_t value, const char **text,
+                         const char *end, const char *dots, struct lettered *x)
+{
+    char letters[RANK] = { 0 };
+    int64_t n = 0;
+    if (end - *text >= 3 && memcmp(*text, "...", 3) == 0) {
+        memcpy(letters, dots, 2);
+        n = 2;
+        *text += 3;
+    }
+    for (; *text < end && **text >= 'a' && **text <= 'z'; ++*text) {
+        if (n == RANK)
+            return false;
+        letters[n++] = **text;
+    }
+    return take_letters(graph, value, letters, n, x);
+}
+
+/* "abc,cd->ad" or "...c,...cd->...d" without blanks; other texts are left alone. */
 static bool read_einsum(const struct attn_graph *graph, const struct attn_node *node,
                         struct product *p)
 {
@@ -93,17 +112,19 @@ static bool read_einsum(const struct attn_graph *graph, const struct attn_node *
     if (attr == NULL || attr->kind != ATTN_ATTR_STRING || node->pub.n_in > 3)
         return false;
     const char *text = attr->s.data, *end = text + attr->s.n;
+    char dots[2] = { 0 };
+    for (char letter = 'a', *next = dots; letter <= 'z' && next < dots + 2; letter++)
+        if (memchr(text, letter, (size_t)attr->s.n) == NULL)
+            *next++ = letter;
     for (p->n_in = 0; p->n_in < node->pub.n_in; p->n_in++) {
-        const char *from = text;
-        while (text < end && *text >= 'a' && *text <= 'z')
-            text++;
-        if (!take_letters(graph, node->in[p->n_in], from, text - from, &p->in[p->n_in]))
-            return false;
-        if (p->n_in + 1 < node->pub.n_in && (text == end || *text++ != ','))
+        if (!take_operand(graph, node->in[p->n_in], &text, end, dots, &p->in[p->n_in]) ||
+            (p->n_in + 1 < node->pub.n_in && (text == end || *text++ != ',')))
             return false;
     }
-    return end - text > 2 && text[0] == '-' && text[1] == '>' &&
-           take_letters(graph, node->out[0], text + 2, end - text - 2, &p->out);
+    if (end - text <= 2 || text[0] != '-' || text[1] != '>')
+        return false;
+    text += 2;
+    return take_operand(graph, node->out[0], &text, end, dots, &p->out) && text == end;
 }
 
 static bool read_product(const struct attn_graph *graph, int32_t value, struct product *p)
@@ -243,7 +264,7 @@ static bool squeeze(const struct attn_graph *graph, const struct found *found,
     return true;
 }
 
-/* d + epsilon, or what it divides by as a factor, whose letters are those of y without v_dim,
+/* d, d + epsilon, or what it divides by as a factor, whose letters are those of y without v_dim,
  * or with one of 1 there. */
 static bool read_denominator(const struct attn_graph *graph, struct found *found,
                              struct lettered x, bool factor)
@@ -259,11 +280,13 @@ static bool read_denominator(const struct attn_graph *graph, struct found *found
     if (!squeeze(graph, found, &x))
         return false;
     node = attn_graph_producer(graph, x.value);
-    if (!node_is(node, "Add") ||
-        !attn_match_scalar(graph, node, true, &found->epsilon, &other) ||
-        !(found->epsilon >= 0) || !is_rank(graph, other, x.n))
-        return false;
-    x.value = other;
+    found->epsilon = 0;
+    if (node_is(node, "Add") &&
+        attn_match_scalar(graph, node, true, &found->epsilon, &other)) {
+        if (!(found->epsilon >= 0) || !is_rank(graph, other, x.n))
+            return false;
+        x.value = other;
+    }
     return is_weight_sum(graph, found, x);
 }
 

@@ -80,6 +80,14 @@ class Tokens(nn.Module):
         return self.attend(self.feature(q), self.feature(k), v)
 
 
+def performer_features(x):
+    """Positive random features of the softmax kernel, of 16 fixed directions."""
+    directions = torch.cos(torch.arange(16 * 8).reshape(16, 8) * 1.7)
+    projected = torch.einsum("...id,jd->...ij", x * 8 ** -0.25, directions)
+    norms = (x ** 2).sum(-1, keepdim=True) / 2 * 8 ** -0.5
+    return torch.exp(projected - norms - projected.amax(-1, keepdim=True).detach()) + 1e-4
+
+
 def by_einsum(q, k, v):
     """idiap/fast-transformers' LinearAttention: tokens before heads."""
     kv = torch.einsum("nshd,nshm->nhmd", k, v)
@@ -105,6 +113,13 @@ def by_factor(q, k, v):
     d = torch.einsum("bhnd,bhd->bhn", q, k.sum(dim=-2)) + 1e-6
     return torch.einsum("bhde,bhnd->bhne", torch.einsum("bhnd,bhne->bhde", k, v), q) * (
         1 / d).unsqueeze(-1)
+
+
+def by_dots(q, k, v):
+    """lucidrains' performer-pytorch, linear_attention."""
+    d_inv = 1. / torch.einsum("...nd,...d->...n", q, k.sum(dim=-2))
+    context = torch.einsum("...nd,...ne->...de", k, v)
+    return torch.einsum("...de,...nd,...n->...ne", context, q, d_inv)
 
 
 def sums_apart(q, k, v):
@@ -150,6 +165,7 @@ FORMS |= {
     "linear_squares": (Tokens(by_products, torch.square), TOKENS, LINEAR),
     "linear_sums": (Tokens(by_products_of_sums), TOKENS, LINEAR),
     "linear_factor": (Tokens(by_factor), TOKENS, LINEAR),
+    "performer": (Tokens(by_dots, performer_features), TOKENS, LINEAR),
     "sums_apart": (Tokens(sums_apart), TOKENS, None),
     "sums_of_queries": (Tokens(sums_of_queries), TOKENS, None),
     "sums_of_dims": (Tokens(sums_of_dims), TOKENS, None),
