@@ -3,12 +3,13 @@
  *
  *   Y = (f(Q) (f(K)' V)) / (f(Q) sum_j f(K_j) + epsilon)
  *
- * with epsilon 0 where there is none. Products are MatMul or Einsum; the quotient is Div, or a factor that is Reciprocal, also as
- * the third operand of an Einsum; the sum over keys is ReduceSum, its product with f(Q) one of
- * Einsum, MatMul or ReduceSum of a Mul. Heads come before tokens or behind them. f is elu + 1,
- * relu, or whatever the graph makes of Q and K. Each axis of each operand has a letter; what
- * the letters of two operands share decides what is summed, so that transposes cost nothing
- * and prove nothing wrong. All dims must be provably equal: nothing is broadcast. */
+ * with epsilon 0 where there is none. Products are MatMul or Einsum; the quotient is Div, or
+ * a factor that is Reciprocal, also as the third operand of an Einsum; the sum over keys is
+ * ReduceSum, its product with f(Q) one of Einsum, MatMul or ReduceSum of a Mul. Heads come
+ * before tokens or behind them. f is elu + 1, relu, or whatever the graph makes of Q and K.
+ * Each axis of each operand has a letter; what the letters of two operands share decides what
+ * is summed, so that transposes cost nothing and prove nothing wrong. All dims must be
+ * provably equal: nothing is broadcast. */
 #include "../../runtime/poll.h"
 #include "match.h"
 
