@@ -15,6 +15,7 @@
 #include "cache.h"
 #include "doubles.h"
 #include "heads.h"
+#include "masked.h"
 
 struct attention_args {
     int64_t is_causal, kv_num_heads, q_num_heads, qk_matmul_output_mode;
@@ -22,6 +23,7 @@ struct attention_args {
     float scale, softcap;
     /* FusedAttention only; v NULL: as by rank. See fused_attention_attrs. */
     attnrun_ints layouts, columns;
+    attnrun_ints code, mask, axes; /* of its mask program */
 };
 static const attnrun_attr_def attention_attrs[] = {
     ATTR_FLAG(struct attention_args, is_causal, 0),
@@ -37,6 +39,7 @@ static const attnrun_attr_def attention_attrs[] = {
 };
 
 enum { Q, K, V, MASK, PAST_K, PAST_V, LENS };
+enum { LEAVES = LENS + 1 }; /* of FusedAttention: of the mask program */
 enum { Y, PRESENT_K, PRESENT_V, SCORES };
 
 /* Layouts of Q, K, V and Y: (batch, heads, tokens, dim), of rank 3 (batch, tokens,
@@ -52,8 +55,9 @@ static int64_t layout_of(const struct attention_args *args, int operand)
 }
 
 struct attention_state {
-    struct attn_sdpa core; /* keys and values as if they were dense */
-    int32_t in_place[2];   /* the past is in present_key, present_value already */
+    struct attn_sdpa core;     /* keys and values as if they were dense */
+    struct attn_masked masked; /* instead of it, with a mask program */
+    int32_t in_place[2];       /* the past is in present_key, present_value already */
 };
 
 /* The logical dims of an operand. */
@@ -259,6 +263,21 @@ static attn_status plan_mask(const attnrun_step *step, struct attn_sdpa *s)
     return ATTNRUN_OK;
 }
 
+/* FusedAttention with a mask program. */
+static attn_status plan_masked(attnrun_step *step, const struct attn_sdpa *s,
+                               struct attn_masked *m)
+{
+    const struct attention_args *args = step->args;
+    const int64_t sizes[] = { s->batch, s->q_heads, s->q_len, s->kv_len };
+    if (op_has_in(step, MASK) || s->causal || s->left >= 0 || s->right >= 0 ||
+        s->softcap > 0)
+        return op_fail(step, ATTNRUN_E_ATTR, "a mask program is all the mask there is");
+    m->s = *s;
+    TRY(attn_mask_plan(step, LEAVES, args->code, args->mask, args->axes, sizes,
+                       &m->program));
+    return attn_masked_plan(step, m);
+}
+
 static attn_status plan(attnrun_step *step, const struct operand *q,
                         const struct operand *k, const struct operand *v, int64_t total)
 {
@@ -290,6 +309,8 @@ static attn_status plan(attnrun_step *step, const struct operand *q,
     s->past_k = by_head(s->kv_heads, s->past_len, s->head_dim);
     s->past_v = by_head(s->kv_heads, s->past_len, s->v_dim);
     s->y = y_strides(step, s);
+    if (args->mask.v != NULL)
+        return plan_masked(step, s, &state->masked);
     TRY(plan_mask(step, s));
     TRY(step->in[Q].dtype == ATTNRUN_F64 ? attn_doubles_plan(step, s)
                                          : attn_sdpa_plan(step, s));
@@ -472,9 +493,26 @@ static attn_status check_length(const attnrun_step *step, const struct attn_sdpa
                          (long long)length, (long long)s->kv_len);
 }
 
+static attn_status run_masked(const attnrun_step *step, const struct attn_sdpa *s,
+                              const attnrun_work *work)
+{
+    struct attn_masked m = ((const struct attention_state *)step->state)->masked;
+    const struct attn_masked_operands o = { .q = operand_data(step, Q),
+                                            .k = operand_data(step, K),
+                                            .v = operand_data(step, V),
+                                            .y = step->y[Y].data,
+                                            .leaves = step->x + LEAVES };
+    m.s.k = s->k;
+    m.s.v = s->v;
+    return attn_masked_run(step, &m, &o, work);
+}
+
 static attn_status attention_run(const attnrun_step *step, const attnrun_work *work)
 {
+    const struct attention_args *args = step->args;
     const struct attn_sdpa s = with_strides(step);
+    if (args->mask.v != NULL)
+        return run_masked(step, &s, work);
     const bool doubles = step->x[Q].dtype == ATTNRUN_F64;
     const struct attn_sdpa_operands o = {
         .q = operand_data(step, Q),
@@ -524,7 +562,8 @@ const attnrun_op_def op_attention_23 = {
 
 /* What rewrite passes make of decomposed attention: `scale` as it is; nan_rows; operands
  * where they lie. layouts: of Q, K, V, Y, see the enum above. columns: for operands of
- * rank 3, the first column of Q, K and V, and the dims of a head of Q and of V. */
+ * rank 3, the first column of Q, K and V, and the dims of a head of Q and of V. code, mask,
+ * axes: in place of attn_mask a program over leaves, see mask_program.h. */
 static const attnrun_attr_def fused_attention_attrs[] = {
     ATTR_FLAG(struct attention_args, is_causal, 0),
     ATTR_INT(struct attention_args, kv_num_heads, 0),
@@ -536,6 +575,9 @@ static const attnrun_attr_def fused_attention_attrs[] = {
     ATTR_FLOAT(struct attention_args, softcap, 0.0f),
     ATTR_INTS(struct attention_args, layouts),
     ATTR_INTS(struct attention_args, columns),
+    ATTR_INTS(struct attention_args, code),
+    ATTR_INTS(struct attention_args, mask),
+    ATTR_INTS(struct attention_args, axes),
     ATTR_END,
 };
 
@@ -544,9 +586,10 @@ const attnrun_op_def op_fused_attention_1 = {
     .domain = "attnrun.fused",
     .name = "FusedAttention",
     .since = 1,
-    .inputs = "Q:T K:T V:T attn_mask:U?",
+    .inputs = "Q:T K:T V:T attn_mask:U? past_key:T? past_value:T? nonpad_kv_seqlen:i64? "
+              "leaf:L*!",
     .outputs = "Y:T",
-    .types = "T=f32 U=f32,b8",
+    .types = "T=f32 U=f32,b8 L=f32,b8,i32,i64",
     .args_bytes = sizeof(struct attention_args),
     .state_bytes = sizeof(struct attention_state),
     .attrs = fused_attention_attrs,

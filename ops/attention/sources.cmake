@@ -2,6 +2,11 @@
 set(ATTN_OPS_ATTENTION
   ops/attention/sdpa.c
   ops/attention/stream.c
+  ops/attention/mask_plan.c
+  ops/attention/mask_known.c
+  ops/attention/mask_lines.c
+  ops/attention/mask_rows.c
+  ops/attention/masked.c
   ops/attention/doubles.c
   ops/attention/feature_attention.c
   ops/attention/feature_plan.c

@@ -6,11 +6,16 @@
  * Recognised on the way: operands of rank 4, or of rank 3, whose batch becomes the heads;
  * scalars on either operand or on the product; K transposed by one Transpose or by
  * Reshape, Transpose, Reshape, or given transposed; com.microsoft FusedMatMul as a
- * product; Where(keep, scores, -big) as a mask; key and value heads repeated by
- * Unsqueeze, Expand, Reshape; IsNaN and Where behind the Softmax, which make zeros of rows
- * without a key. Without those, such rows stay NaN (nan_rows). Where another node reads
- * the scores, nothing is gained, and nothing is done. */
+ * product; V' and the scores transposed, as maps have them; Where(keep, scores, filling)
+ * and Where(drop, filling, scores) as masks; key and value heads repeated by Unsqueeze,
+ * Expand, Reshape; IsNaN and Where behind the Softmax, which make zeros of rows without a
+ * key. Without those, such rows stay NaN (nan_rows). Where another node reads the scores,
+ * nothing is gained, and nothing is done. A mask that is not one tensor of all pairs, made
+ * of data, becomes a program of the node (mask_program.c), and its nodes go. */
+#include <math.h>
+
 #include "../../runtime/poll.h"
+#include "mask_program.h"
 #include "match.h"
 
 /* k is (batch, heads, tokens, dim), (batch, tokens, heads, dim), (batch, heads, dim,
@@ -25,9 +30,12 @@ struct found {
     enum k_form k_form;
     int32_t scores;          /* the product */
     int32_t keep, keep_fill; /* Where's condition and filling, or -1 */
+    double fill;
+    bool drops; /* the condition chooses the filling */
     double scale;
     int32_t result;
     bool nan_rows;
+    bool by_dim; /* V and the result are (…, dim, tokens): V' P' */
 };
 
 static bool is_rank(const struct attn_graph *graph, int32_t value, int rank)
@@ -174,20 +182,20 @@ static bool read_scores(const struct attn_graph *graph, int32_t value,
            is_rank(graph, found->q, found->rank) && is_rank(graph, found->k, found->rank);
 }
 
-/* Scores, or Where(keep, scores, filling) with a large negative filling. */
+/* Scores, Where(keep, scores, filling) or Where(drop, filling, scores). */
 static bool read_kept(const struct attn_graph *graph, int32_t value, struct found *found)
 {
-    double fill;
     found->keep = found->keep_fill = -1;
     struct attn_node *where = attn_graph_producer(graph, value);
     if (!node_is(where, "Where"))
         return read_scores(graph, value, found);
-    if (!attn_value_scalar(graph, where->in[2], &fill) || fill > -1e4 ||
-        !read_once(graph, value))
+    found->drops = attn_value_scalar(graph, where->in[1], &found->fill);
+    if ((!found->drops && !attn_value_scalar(graph, where->in[2], &found->fill)) ||
+        isnan(found->fill) || !read_once(graph, value))
         return false;
     found->keep = where->in[0];
-    found->keep_fill = where->in[2];
-    return read_scores(graph, where->in[1], found);
+    found->keep_fill = where->in[found->drops ? 1 : 2];
+    return read_scores(graph, where->in[found->drops ? 2 : 1], found);
 }
 
 /* scores + mask, or scores + mask + mask2 as a chain of two Adds. */
@@ -253,6 +261,23 @@ static struct attn_node *zeroes_nan_rows(const struct attn_graph *graph, int32_t
     return NULL;
 }
 
+/* MatMul(V', P'), as maps have it: (batch, channels, pixels). */
+static bool read_turned_product(const struct attn_graph *graph,
+                                const struct attn_node *user, struct found *found)
+{
+    const int64_t *swap = found->rank == 4 ? swap4 : swap3;
+    if (!node_is(user, "Transpose") || !has_perm(user, found->rank, swap))
+        return false;
+    const int32_t turned = user->out[0];
+    struct attn_node *product = attn_match_user(graph, user, "MatMul");
+    if (product == NULL || product->in[1] != turned || product->in[0] == turned)
+        return false;
+    found->v = product->in[0];
+    found->result = product->out[0];
+    found->by_dim = true;
+    return is_rank(graph, found->v, found->rank);
+}
+
 /* Behind the Softmax: what zeroes NaN rows, and the product with V. */
 static bool read_product(const struct attn_graph *graph, struct found *found)
 {
@@ -270,6 +295,8 @@ static bool read_product(const struct attn_graph *graph, struct found *found)
     }
     bool transposed;
     double scale = 1;
+    if (user != NULL && read_turned_product(graph, user, found))
+        return true;
     if (user == NULL || !is_product(user, &transposed, &scale) || transposed ||
         scale < 1 || scale > 1 || user->in[0] != p || user->in[1] == p)
         return false;
@@ -328,6 +355,18 @@ static attn_status turn_k(struct attn_graph *graph, struct found *found)
     return add_before(graph, found, "Transpose", 1, &k, 1, &attr, &found->k);
 }
 
+/* Exchanges the last two axes of a value of the operands' rank. */
+static attn_status swap_last(struct attn_graph *graph, const struct found *found,
+                             int32_t *value)
+{
+    const struct attn_attr attr = { .name = "perm",
+                                    .kind = ATTN_ATTR_INTS,
+                                    .ints = { found->rank == 4 ? swap4 : swap3,
+                                              found->rank } };
+    const int32_t from = *value;
+    return add_before(graph, found, "Transpose", 1, &from, 1, &attr, value);
+}
+
 /* Operands of rank 3 get a batch of 1 before what are the heads then. *axis: a constant
  * that says so. */
 static attn_status raise(struct attn_graph *graph, struct found *found, int32_t *axis)
@@ -345,26 +384,55 @@ static attn_status raise(struct attn_graph *graph, struct found *found, int32_t 
     return ATTNRUN_OK;
 }
 
-static attn_status replace_attention(struct attn_graph *graph, struct found *found)
+/* The result (1, heads, tokens, dim) of the fused node as the file has it; *made gives it. */
+static attn_status shape_result(struct attn_graph *graph, const struct found *found,
+                                int32_t y, int32_t axis, struct attn_node **made)
 {
-    int32_t axis = -1, y;
-    TRY(join_masks(graph, found));
+    const int32_t both[2] = { y, axis };
+    const struct attn_attr perm = { .name = "perm",
+                                    .kind = ATTN_ATTR_INTS,
+                                    .ints = { found->rank == 4 ? swap4 : swap3,
+                                              found->rank } };
+    if (found->rank == 3 && !found->by_dim)
+        return attn_match_make(graph, found->softmax, "", "Squeeze", 2, both,
+                               found->result, 0, NULL, made);
+    if (found->rank == 3)
+        TRY(add_before(graph, found, "Squeeze", 2, both, 0, NULL, &y));
+    if (!found->by_dim)
+        return ATTNRUN_OK;
+    return attn_match_make(graph, found->softmax, "", "Transpose", 1, &y, found->result,
+                           1, &perm, made);
+}
+
+/* `program`: of the mask, or NULL. */
+static attn_status replace_attention(struct attn_graph *graph, struct found *found,
+                                     const struct attn_mask_written *program)
+{
+    int32_t axis = -1, y, in[MASK_LEAF + MASK_MOST_LEAVES], n_in = 3;
+    struct attn_attr attrs[2 + MASK_ATTRS] = { MATCH_FLOAT("scale", (float)found->scale),
+                                               MATCH_INT("nan_rows", found->nan_rows) };
+    if (program == NULL)
+        TRY(join_masks(graph, found));
+    else
+        TRY(attn_mask_attrs(graph, program, attrs + 2));
     TRY(turn_k(graph, found));
+    if (found->by_dim)
+        TRY(swap_last(graph, found, &found->v));
     TRY(raise(graph, found, &axis));
-    int32_t in[4] = { found->q, found->k, found->v, found->mask };
-    struct attn_attr attrs[] = { MATCH_FLOAT("scale", (float)found->scale),
-                                 MATCH_INT("nan_rows", found->nan_rows) };
+    in[0] = found->q;
+    in[1] = found->k;
+    in[2] = found->v;
+    if (program != NULL)
+        n_in = attn_mask_inputs(program, in);
+    else if (found->mask >= 0)
+        in[n_in++] = found->mask;
     TRY(attn_graph_add_value(graph, NULL, &y));
-    if (found->rank == 4)
+    if (found->rank == 4 && !found->by_dim)
         graph->values[y].type = graph->values[found->result].type;
     struct attn_node *made;
-    TRY(attn_graph_insert(graph, found->softmax, "attnrun.fused", "FusedAttention",
-                          found->mask >= 0 ? 4 : 3, in, 1, &y, 2, attrs, &made));
-    if (found->rank == 3) {
-        int32_t both[2] = { y, axis };
-        TRY(attn_match_make(graph, found->softmax, "", "Squeeze", 2, both, found->result,
-                            0, NULL, &made));
-    }
+    TRY(attn_graph_insert(graph, found->softmax, "attnrun.fused", "FusedAttention", n_in,
+                          in, 1, &y, program != NULL ? 2 + MASK_ATTRS : 2, attrs, &made));
+    TRY(shape_result(graph, found, y, axis, &made));
     attn_match_replace(graph, found->result, made);
     return ATTNRUN_OK;
 }
@@ -376,34 +444,69 @@ static bool last_axis(const struct attn_graph *graph, const struct attn_node *so
     return rank > 0 && (axis == rank - 1 || axis == -1);
 }
 
-/* Nothing is broadcast but masks, and those to the shape of the product. */
+/* Nothing is broadcast but masks. */
 static bool operands_fit(const struct attn_graph *graph, const struct found *found)
 {
     for (int axis = 0; axis < 3; axis++) {
-        if (!dim_equal(k_dim(graph, found, axis), dim_of_4(graph, found->v, axis)))
+        const int v_axis = axis == 2 && found->by_dim ? 3 : axis;
+        if (!dim_equal(k_dim(graph, found, axis), dim_of_4(graph, found->v, v_axis)))
             return false;
         if (axis < 2 &&
             !dim_equal(k_dim(graph, found, axis), dim_of_4(graph, found->q, axis)))
             return false;
     }
+    return true;
+}
+
+/* Masks are broadcast to the shape of the product. */
+static bool masks_fit(const struct attn_graph *graph, const struct found *found)
+{
     return mask_fits(graph, found, found->mask) &&
            mask_fits(graph, found, found->mask2) &&
            mask_fits(graph, found, found->keep) &&
            attn_match_same_shape(graph, found->scores, found->softmax->in[0]);
 }
 
+/* The program of all masks; *done: there is one, and something is gained by it. */
+static attn_status write_program(const struct attn_graph *graph,
+                                 const struct found *found,
+                                 struct attn_mask_written *program, bool *done)
+{
+    const struct attn_mask_source source = {
+        .keep = found->keep,
+        .add = { found->mask, found->mask2 },
+        .fill = found->keep >= 0 ? (float)found->fill : 0.0f,
+        .drops = found->drops,
+        .dims = { dim_of_4(graph, found->q, 0), dim_of_4(graph, found->q, 1),
+                  dim_of_4(graph, found->q, 2), k_dim(graph, found, 2) }
+    };
+    *done = false;
+    if (found->keep < 0 && found->mask < 0)
+        return ATTNRUN_OK;
+    TRY(attn_mask_write(graph, &source, program, done));
+    *done = *done && !program->trivial;
+    return ATTNRUN_OK;
+}
+
 static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softmax,
                                int32_t *applied)
 {
     struct found found = { .softmax = softmax };
+    struct attn_mask_written program;
+    bool done;
     if (!attn_match_is_f32(graph, softmax->in[0]) || !last_axis(graph, softmax) ||
         !read_masked(graph, softmax->in[0], &found) || !read_product(graph, &found))
         return ATTNRUN_OK;
     if (!operands_fit(graph, &found))
         return ATTNRUN_OK;
-    if (found.k_form == K_AS_GIVEN && found.rank == 4)
+    const bool fit = masks_fit(graph, &found);
+    TRY(write_program(graph, &found, &program, &done));
+    done = done && (fit || program.fits);
+    if (!done && (!fit || (found.keep >= 0 && (found.drops || found.fill > -1e4))))
+        return ATTNRUN_OK;
+    if (found.k_form == K_AS_GIVEN && found.rank == 4 && !found.by_dim)
         attn_match_share_heads(graph, &found.k, &found.v);
-    TRY(replace_attention(graph, &found));
+    TRY(replace_attention(graph, &found, done ? &program : NULL));
     ++*applied;
     return ATTNRUN_OK;
 }

@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "../../runtime/poll.h"
+#include "mask_program.h"
 #include "match.h"
 
 enum { AS_GIVEN, BY_TOKEN, TOKENS_FIRST, JOINED }; /* of FusedAttention */
@@ -283,7 +284,7 @@ static bool is_attention(const struct attn_node *node)
 /* Operands of rank 4, no past, no present, no scores. */
 static bool plain(const struct attn_graph *graph, const struct attn_node *node)
 {
-    for (int32_t i = 4; i < node->pub.n_in; i++)
+    for (int32_t i = 4; i < node->pub.n_in && i < MASK_LEAF; i++)
         if (node->in[i] >= 0)
             return false;
     for (int32_t i = 1; i < node->pub.n_out; i++)
@@ -299,10 +300,15 @@ static bool plain(const struct attn_graph *graph, const struct attn_node *node)
 static int32_t copy_attrs(const struct attn_graph *graph, const struct attn_node *node,
                           struct attn_attr *attrs)
 {
-    static const char *const words[] = {
-        "is_causal", "left_window_size", "right_window_size", "nan_rows",
-        "scale",     "softcap"
-    };
+    static const char *const words[] = { "is_causal",
+                                         "left_window_size",
+                                         "right_window_size",
+                                         "nan_rows",
+                                         "scale",
+                                         "softcap",
+                                         "code",
+                                         "mask",
+                                         "axes" };
     int32_t n = 0;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         const struct attn_attr *attr = attn_node_attr(node, words[i]);
@@ -323,8 +329,9 @@ static attn_status make(struct attn_graph *graph, struct attn_node *node,
 {
     const attnrun_dim *q = dims_of(graph, from[0]), *k = dims_of(graph, from[1]),
                       *v = dims_of(graph, from[2]);
-    int32_t in[4] = { o[0].value, o[1].value, o[2].value,
-                      node->pub.n_in > 3 ? node->in[3] : -1 };
+    int32_t in[MASK_LEAF + MASK_MOST_LEAVES];
+    for (int32_t i = 0; i < node->pub.n_in; i++)
+        in[i] = i < 3 ? o[i].value : node->in[i];
     int64_t *numbers = attn_pool_alloc(&graph->model->pool, 9 * sizeof *numbers);
     if (numbers == NULL)
         return ATTNRUN_E_MEMORY;
@@ -335,7 +342,7 @@ static attn_status make(struct attn_graph *graph, struct attn_node *node,
     numbers[3] = y_layout;
     numbers[7] = q[3].value;
     numbers[8] = v[3].value;
-    struct attn_attr attrs[12];
+    struct attn_attr attrs[16];
     int32_t n = copy_attrs(graph, node, attrs);
     attrs[n++] = (struct attn_attr){ .name = "layouts",
                                      .kind = ATTN_ATTR_INTS,
@@ -348,8 +355,8 @@ static attn_status make(struct attn_graph *graph, struct attn_node *node,
         attrs[n++] = (struct attn_attr)MATCH_INT("q_num_heads", q[1].value);
     if (o[1].flat || o[2].flat)
         attrs[n++] = (struct attn_attr)MATCH_INT("kv_num_heads", k[1].value);
-    return attn_match_make(graph, node, "attnrun.fused", "FusedAttention",
-                           in[3] >= 0 ? 4 : 3, in, result, n, attrs, made);
+    return attn_match_make(graph, node, "attnrun.fused", "FusedAttention", node->pub.n_in,
+                           in, result, n, attrs, made);
 }
 
 static attn_status try_node(struct attn_graph *graph, struct attn_node *node,

@@ -11,8 +11,13 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/gelu.c
   ops/rewrite/head_groups.c
   ops/rewrite/identity.c
+  ops/rewrite/involution.c
   ops/rewrite/layer_norm.c
+  ops/rewrite/linear_attention.c
   ops/rewrite/map_tail.c
+  ops/rewrite/mask_band.c
+  ops/rewrite/mask_opcode.c
+  ops/rewrite/mask_program.c
   ops/rewrite/match.c
   ops/rewrite/matmul_epilogue.c
   ops/rewrite/passes.c

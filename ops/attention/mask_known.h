@@ -1,0 +1,74 @@
+/* mask_known.h - what is known of an operand of a mask program on a tile of pairs; shared by
+ * mask_known.c and mask_lines.c. */
+#ifndef ATTN_MASK_KNOWN_H
+#define ATTN_MASK_KNOWN_H
+
+#include <math.h>
+
+#include "mask_program.h"
+
+enum attn_mask_known_form {
+    BETWEEN, /* low <= value <= high, and never NaN unless `nan` */
+    LINE,    /* an integer: of_query * query + of_key * key + base */
+    LENGTH,  /* the absolute value of such a line */
+    BAND     /* `inside` where first <= key - query <= last, else `outside` */
+};
+
+/* With bounds in any case. */
+struct attn_mask_known {
+    enum attn_mask_known_form form;
+    bool nan;
+    double low, high;
+    int64_t of_query, of_key, base;
+    int64_t first, last;
+    double inside, outside;
+};
+
+#define ATTN_MASK_FAR (INT64_C(1) << 40) /* no bound of a band; no position is there */
+/* Integers up to there are exact in doubles. */
+static const double attn_mask_exact = 9e15;
+
+static inline struct attn_mask_known mask_between(double low, double high)
+{
+    return (struct attn_mask_known){ .low = low, .high = high };
+}
+
+static inline struct attn_mask_known mask_number(double x) { return mask_between(x, x); }
+
+static inline struct attn_mask_known mask_anything(int32_t dtype)
+{
+    if (dtype == ATTNRUN_BOOL)
+        return mask_between(0.0, 1.0);
+    struct attn_mask_known k = mask_between(-HUGE_VAL, HUGE_VAL);
+    k.nan = true;
+    return k;
+}
+
+static inline bool mask_is_number(const struct attn_mask_known *k)
+{
+    return k->form != BAND && !k->nan && k->low == k->high;
+}
+
+/* A number as `dtype` holds it; NaN where that is not known. */
+double attn_mask_held(double x, int32_t dtype);
+/* Whether all integers of a line between the two are what `dtype` holds. */
+bool attn_mask_holds_line(double low, double high, int32_t dtype);
+/* A band on a tile: it may be all or nothing there. */
+struct attn_mask_known attn_mask_band(int64_t first, int64_t last, double inside,
+                                      double outside, const struct attn_mask_tile *t);
+/* A band with one end open: the other side is a band, too. False: it is none. */
+bool attn_mask_other_side(const struct attn_mask_known *k, struct attn_mask_known *other);
+/* A line on a tile; anything where the dtype does not hold it. */
+struct attn_mask_known attn_mask_line(int64_t of_query, int64_t of_key, int64_t base,
+                                      int32_t dtype, const struct attn_mask_tile *t);
+/* An instruction with two operands, and the dtype of its result. */
+struct attn_mask_pair {
+    int64_t opcode;
+    int32_t dtype;
+    const struct attn_mask_tile *tile;
+};
+struct attn_mask_known attn_mask_binary(const struct attn_mask_pair *p,
+                                        const struct attn_mask_known *a,
+                                        const struct attn_mask_known *b);
+
+#endif

@@ -1,0 +1,331 @@
+/* masked.c - softmax attention under a mask program; see masked.h.
+ *
+ * Phase 0 summarizes the leaves of the mask and, where masked scores may count, finds the
+ * longest key of each head. In phase 1 a task is a block of queries of a head, in groups of
+ * 64. Each group has a list of spans of keys, made as it goes: what is not seen is passed
+ * over, in steps of up to all keys; the others come as tiles of up to 256 keys, whole, with a
+ * band, or with the mask. */
+#include "masked.h"
+
+#include <math.h>
+
+#include "stream.h"
+
+enum {
+    GROUP = ATTN_MASK_BLOCK,
+    MOST_GROUPS = ATTN_STREAM_MOST / GROUP,
+    KEYS = ATTN_STREAM_KEYS,
+    ENOUGH_TASKS = 16 /* keep several threads busy before blocks grow */
+};
+enum { SUMMARIZE, ATTEND };
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t round64(int64_t n) { return (n + 63) & ~INT64_C(63); }
+
+/* ---- plan ---- */
+
+/* How many queries a task takes: a number of groups. */
+static int64_t block_of(const struct attn_sdpa *s)
+{
+    int64_t queries = ATTN_STREAM_ROWS;
+    const int64_t heads = s->batch * s->q_heads;
+    while (queries < ATTN_STREAM_MOST &&
+           s->q_len / (2 * queries) >= (ENOUGH_TASKS - 1) / heads + 1)
+        queries *= 2;
+    const int64_t blocks = (s->q_len + queries - 1) / queries;
+    const int64_t even = (s->q_len + blocks - 1) / blocks;
+    return least(s->q_len, round64(even));
+}
+
+attn_status attn_masked_plan(attnrun_step *step, struct attn_masked *m)
+{
+    struct attn_sdpa *s = &m->s;
+    int64_t tasks;
+    if (s->batch == 0 || s->q_heads == 0 || s->q_len == 0 || s->v_dim == 0) {
+        op_tasks(step, SUMMARIZE, 0, 0);
+        op_tasks(step, ATTEND, 0, 0);
+        return ATTNRUN_OK;
+    }
+    m->block = block_of(s);
+    m->blocks = (s->q_len + m->block - 1) / m->block;
+    m->norms = round64(attn_mask_table_bytes(&m->program));
+    m->stream_bytes = attn_stream_bytes(m->block, s->head_dim, s->v_dim);
+    m->row_bytes = round64(attn_mask_row_bytes(&m->program));
+    if (m->stream_bytes < 0 || !ck_mul(s->batch, s->q_heads, &tasks) ||
+        !ck_mul(tasks, m->blocks, &tasks))
+        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+    m->stream_bytes = round64(m->stream_bytes);
+    step->scratch_bytes = m->stream_bytes + m->row_bytes;
+    step->shared_bytes = m->norms + s->batch * s->kv_heads * (int64_t)sizeof(double);
+    const int64_t keys = m->program.soft ? s->batch * s->kv_heads : 0;
+    op_tasks(step, SUMMARIZE, m->program.n_leaves + keys,
+             s->kv_len * (keys > 0 ? s->head_dim : 8) / 16 + 1);
+    const double cost = 2.0 * (double)m->block * (double)s->kv_len *
+                        (double)(s->head_dim + s->v_dim + 32) / 100.0;
+    op_tasks(step, ATTEND, tasks, cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15);
+    return ATTNRUN_OK;
+}
+
+/* ---- phase 0 ---- */
+
+/* The length of the longest key of a head, squared; not a number where one is none. */
+static attn_status longest_key(const attnrun_step *step, const struct attn_masked *m,
+                               const struct attn_masked_operands *o, int64_t head,
+                               double *longest)
+{
+    const struct attn_sdpa *s = &m->s;
+    const float *k =
+        o->k + head / s->kv_heads * s->k.batch + head % s->kv_heads * s->k.head;
+    *longest = 0;
+    for (int64_t j = 0; j < s->kv_len; j++, k += s->k.row) {
+        const double x = step->kernels->sum_square_f32(k, (size_t)s->head_dim);
+        if (!(x <= *longest))
+            *longest = x;
+        if (isnan(x))
+            return ATTNRUN_OK;
+        TRY(attn_poll_work(s->head_dim * (int64_t)sizeof *k));
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status summarize(const attnrun_step *step, const struct attn_masked *m,
+                             const struct attn_masked_operands *o, int64_t task,
+                             const attnrun_work *work)
+{
+    double *norms = (double *)(void *)((char *)work->shared + m->norms);
+    if (task < m->program.n_leaves)
+        return attn_mask_summarize(&m->program, (int32_t)task, &o->leaves[task],
+                                   work->shared);
+    task -= m->program.n_leaves;
+    return longest_key(step, m, o, task, &norms[task]);
+}
+
+/* ---- phase 1 ---- */
+
+/* Keys from … to - 1 that some query of a group sees. */
+struct span {
+    int64_t from, to, next; /* next: where to go on */
+    struct attn_mask_seen seen;
+};
+
+struct walk {
+    const struct attn_masked *m;
+    const struct attn_masked_operands *o;
+    struct attn_mask_place place;
+    struct attn_stream stream;
+    int64_t query; /* of row 0 */
+    struct span span[MOST_GROUPS];
+    double soft[MOST_GROUPS]; /* the most that keys get that were passed over */
+    void *memory;             /* of attn_mask_row() */
+    int64_t first;            /* key of the tile in work */
+};
+
+/* What is proved of the keys from `key` on, for the queries of a group: of as many as are a
+ * whole level, and can be said at once. */
+static struct attn_mask_seen look(const struct walk *t, int64_t group, int64_t key,
+                                  int64_t *end)
+{
+    const int64_t query = t->query + group * GROUP, keys = t->m->s.kv_len;
+    int64_t wide = GROUP;
+    while (key % (2 * wide) == 0 && key + wide < keys)
+        wide *= 2;
+    for (;; wide /= 2) {
+        *end = least(keys, key + wide);
+        const struct attn_mask_tile tile = {
+            .query = query,
+            .query_end = least(query + GROUP, t->query + t->stream.n),
+            .key = key,
+            .key_end = *end,
+        };
+        const struct attn_mask_seen seen = attn_mask_look(&t->place, &tile);
+        if (seen.form != ATTN_MASK_SOME || wide == GROUP)
+            return seen;
+    }
+}
+
+/* The next span of a group, from key `from` on; empty behind the last one. */
+static void next_span(struct walk *t, int64_t group, int64_t from)
+{
+    const int64_t keys = t->m->s.kv_len, query = t->query + group * GROUP;
+    struct span *span = &t->span[group];
+    while (from < keys) {
+        int64_t end;
+        const struct attn_mask_seen seen = look(t, group, from, &end);
+        t->soft[group] = fmax(t->soft[group], seen.soft);
+        *span = (struct span){ from, end, end, seen };
+        if (seen.form == ATTN_MASK_BAND) {
+            const int64_t last = least(query + GROUP, t->query + t->stream.n) - 1;
+            span->from = most(from, (query + seen.first) / GROUP * GROUP);
+            span->to = least(end, last + seen.last + 1);
+        }
+        if (seen.form != ATTN_MASK_NONE_SEEN && span->from < span->to)
+            return;
+        from = end;
+    }
+    *span = (struct span){ keys, keys, keys, { .form = ATTN_MASK_NONE_SEEN } };
+}
+
+static struct attn_stream_keys tile_at(const struct walk *t, int64_t first, int64_t n)
+{
+    const struct attn_sdpa *s = &t->m->s;
+    const int64_t head = t->place.h / (s->q_heads / s->kv_heads);
+    return (struct attn_stream_keys){
+        .k = t->o->k + t->place.b * s->k.batch + head * s->k.head + first * s->k.row,
+        .v = t->o->v + t->place.b * s->v.batch + head * s->v.head + first * s->v.row,
+        .k_row = s->k.row,
+        .v_row = s->v.row,
+        .n = n,
+    };
+}
+
+/* The mask of a part of the tile, element by element. */
+static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
+                    int64_t to)
+{
+    const struct walk *t = arg;
+    for (int64_t r = 0; r < rows; r++)
+        attn_mask_row(&t->place, t->query + row + r, t->first + from, to - from, r > 0,
+                      t->memory, scores + r * ATTN_STREAM_SCORES);
+}
+
+/* Keys from … to - 1 of the tile for the rows of a group. */
+static void give(struct walk *t, int64_t group, const struct attn_stream_keys *tile,
+                 int64_t from, int64_t to, const struct attn_mask_seen *seen)
+{
+    const int64_t row = group * GROUP, rows = least(GROUP, t->stream.n - row);
+    const bool masked = seen->form == ATTN_MASK_SOME;
+    struct attn_stream_keys keys = *tile;
+    if (seen->form == ATTN_MASK_BAND) {
+        keys.band = true;
+        keys.first = seen->first + t->query - t->first;
+        keys.last = seen->last + t->query - t->first;
+    }
+    attn_stream_rows(&t->stream, &keys, row, rows, from, to, masked ? prepare : NULL, t);
+}
+
+/* The spans of a group as far as they are in the tile. */
+static void give_spans(struct walk *t, int64_t group, const struct attn_stream_keys *tile)
+{
+    const int64_t end = t->first + tile->n;
+    struct span *span = &t->span[group];
+    while (span->from < end) {
+        struct span part = *span;
+        part.to = least(part.to, end);
+        span->from = part.to;
+        while (span->from == span->to) {
+            next_span(t, group, span->next);
+            if (part.seen.form != ATTN_MASK_SOME || span->seen.form != ATTN_MASK_SOME ||
+                span->from != part.to || span->from >= end)
+                break;
+            part.to = span->from = least(span->to, end); /* goes on with the mask */
+        }
+        give(t, group, tile, part.from - t->first, part.to - t->first, &part.seen);
+    }
+}
+
+static attn_status walk_keys(struct walk *t, int64_t groups, const attnrun_work *work)
+{
+    const int64_t keys = t->m->s.kv_len;
+    for (int64_t g = 0; g < groups; g++) {
+        t->soft[g] = -HUGE_VAL;
+        next_span(t, g, 0);
+    }
+    for (;;) {
+        t->first = keys;
+        for (int64_t g = 0; g < groups; g++)
+            t->first = least(t->first, t->span[g].from);
+        if (t->first >= keys)
+            return ATTNRUN_OK;
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        const struct attn_stream_keys tile =
+            tile_at(t, t->first, least(KEYS, keys - t->first));
+        attn_stream_pack(&t->stream, &tile);
+        for (int64_t g = 0; g < groups; g++)
+            give_spans(t, g, &tile);
+    }
+}
+
+/* Keys that were passed over add nothing to what any query of the group has seen. */
+static bool is_lost(const struct walk *t, int64_t group, double longest)
+{
+    const struct attn_sdpa *s = &t->m->s;
+    const int64_t row = group * GROUP, end = least(t->stream.n, row + GROUP);
+    if (t->soft[group] == -HUGE_VAL)
+        return true;
+    for (int64_t r = row; r < end; r++) {
+        const double q = t->stream.kernels->sum_square_f32(t->stream.q + r * s->head_dim,
+                                                           (size_t)s->head_dim);
+        /* More than what rounding adds, also of operands that are rounded to bf16. */
+        const double bound = 1.01 * sqrt(q * longest);
+        /* Rounded as the sums are: next to 1e9 floats are 64 apart. */
+        const double high = (double)(float)(t->soft[group] + bound);
+        if (!(bound < 1e30) ||
+            !(high - (double)t->stream.state[r].max < (double)ATTN_TERMS_THAT_COUNT))
+            return false;
+    }
+    return true;
+}
+
+/* A group from the beginning, all keys with the mask. */
+static attn_status walk_literally(struct walk *t, int64_t group, const attnrun_work *work)
+{
+    const struct attn_sdpa *s = &t->m->s;
+    const int64_t row = group * GROUP, rows = least(GROUP, t->stream.n - row);
+    const struct attn_mask_seen some = { .form = ATTN_MASK_SOME };
+    memset(t->stream.sums + row * s->v_dim, 0, (size_t)(rows * s->v_dim) * sizeof(float));
+    for (int64_t r = row; r < row + rows; r++)
+        t->stream.state[r] = (struct attn_softmax_row){ .max = -INFINITY };
+    for (t->first = 0; t->first < s->kv_len; t->first += KEYS) {
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        const struct attn_stream_keys tile =
+            tile_at(t, t->first, least(KEYS, s->kv_len - t->first));
+        attn_stream_pack(&t->stream, &tile);
+        give(t, group, &tile, 0, tile.n, &some);
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status attend(const attnrun_step *step, const struct attn_masked *m,
+                          const struct attn_masked_operands *o, int64_t task,
+                          const attnrun_work *work)
+{
+    const struct attn_sdpa *s = &m->s;
+    const double *norms = (const double *)(void *)((char *)work->shared + m->norms);
+    struct walk t = { .m = m, .o = o };
+    const int64_t head = task / m->blocks;
+    t.query = task % m->blocks * m->block;
+    t.place = (struct attn_mask_place){ &m->program, o->leaves, work->shared,
+                                        head / s->q_heads, head % s->q_heads };
+    t.memory = (char *)work->scratch + m->stream_bytes;
+    attn_stream_begin(&t.stream, step->kernels, m->block, s->head_dim, s->v_dim,
+                      work->scratch);
+    attn_stream_reset(&t.stream, least(m->block, s->q_len - t.query));
+    attn_stream_load(&t.stream, 0,
+                     o->q + t.place.b * s->q.batch + t.place.h * s->q.head +
+                         t.query * s->q.row,
+                     s->q.row, t.stream.n, s->scale);
+    const int64_t groups = (t.stream.n + GROUP - 1) / GROUP;
+    TRY(walk_keys(&t, groups, work));
+    const int64_t kv_head = t.place.h / (s->q_heads / s->kv_heads);
+    for (int64_t g = 0; m->program.soft && g < groups; g++)
+        if (!is_lost(&t, g, norms[t.place.b * s->kv_heads + kv_head]))
+            TRY(walk_literally(&t, g, work));
+    attn_stream_store_rows(&t.stream, 0, t.stream.n,
+                           o->y + t.place.b * s->y.batch + t.place.h * s->y.head +
+                               t.query * s->y.row,
+                           s->y.row, s->nan_rows && s->kv_len > 0 ? NAN : 0.0f);
+    return ATTNRUN_OK;
+}
+
+attn_status attn_masked_run(const attnrun_step *step, const struct attn_masked *m,
+                            const struct attn_masked_operands *o,
+                            const attnrun_work *work)
+{
+    for (int64_t task = work->begin; task < work->end; task++)
+        TRY(work->phase == SUMMARIZE ? summarize(step, m, o, task, work)
+                                     : attend(step, m, o, task, work));
+    return ATTNRUN_OK;
+}

@@ -1,0 +1,221 @@
+"""Mechanisms of attention that PyTorch modules write out, by both exporters: which operator they
+become, against ONNX Runtime, with and without fusion; near misses become none.
+Usage: check_mechanisms.py ATTNRUN [SEED]"""
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import torch
+from torch import nn
+
+from exported import differ, export_module, operators, run
+
+
+class Involution(nn.Module):
+    """d-li14/involution, involution_naive.py."""
+
+    def __init__(self, channels=16, size=7, groups=2, stride=1, dilation=1, mode=None):
+        super().__init__()
+        self.size, self.groups, self.mode = size, groups, mode
+        self.pool = nn.AvgPool2d(stride) if stride > 1 else nn.Identity()
+        self.reduce = nn.Sequential(nn.Conv2d(channels, 8, 1), nn.BatchNorm2d(8), nn.ReLU())
+        self.span = nn.Conv2d(8, size * size * groups, 1)
+        self.unfold = nn.Unfold(size, dilation, dilation * (size - 1) // 2, stride)
+
+    def forward(self, x):
+        kernel = self.span(self.reduce(self.pool(x)))
+        b, c, h, w = kernel.shape
+        if self.mode == "taps first":
+            kernel = kernel.view(b, self.size ** 2, self.groups, h, w).transpose(1, 2)
+        kernel = kernel.reshape(b, self.groups, self.size ** 2, h, w).unsqueeze(2)
+        if self.mode == "padded by ones":
+            x = nn.functional.pad(x, (3, 3, 3, 3), value=1.0)
+            near = nn.functional.unfold(x, 7)
+        else:
+            near = self.unfold(x)
+        near = near.view(b, self.groups, -1, self.size ** 2, h, w)
+        return (kernel * near).sum(dim=3).view(b, -1, h, w)
+
+
+class Spatial(nn.Module):
+    """SAGAN's attention, as heykeetae/Self-Attention-GAN and DANet write it."""
+
+    def __init__(self, channels=16, scale=None):
+        super().__init__()
+        self.q, self.k = nn.Conv2d(channels, 4, 1), nn.Conv2d(channels, 4, 1)
+        self.v, self.gamma = nn.Conv2d(channels, channels, 1), nn.Parameter(torch.ones(1))
+        self.scale = scale
+
+    def forward(self, x):
+        b, c, h, w = x.shape
+        q = self.q(x).view(b, -1, h * w).permute(0, 2, 1)
+        scores = torch.bmm(q, self.k(x).view(b, -1, h * w))
+        if self.scale:
+            scores = scores * self.scale
+        weights = scores.softmax(-1)
+        y = torch.bmm(self.v(x).view(b, -1, h * w), weights.permute(0, 2, 1))
+        return self.gamma * y.view(b, c, h, w) + x
+
+
+class Columns(Spatial):
+    """The softmax over queries: no attention."""
+
+    def forward(self, x):
+        b, c, h, w = x.shape
+        q = self.q(x).view(b, -1, h * w).permute(0, 2, 1)
+        weights = torch.bmm(q, self.k(x).view(b, -1, h * w)).softmax(-1)
+        return torch.bmm(self.v(x).view(b, -1, h * w), weights).view(b, c, h, w)
+
+
+class Tokens(nn.Module):
+    """Attention by features, as a function of q, k and v."""
+
+    def __init__(self, attend, feature=lambda x: nn.functional.elu(x) + 1):
+        super().__init__()
+        self.attend, self.feature = attend, feature
+
+    def forward(self, q, k, v):
+        return self.attend(self.feature(q), self.feature(k), v)
+
+
+def performer_features(x):
+    """Positive random features of the softmax kernel, of 16 fixed directions."""
+    directions = torch.cos(torch.arange(16 * 8).reshape(16, 8) * 1.7)
+    projected = torch.einsum("...id,jd->...ij", x * 8 ** -0.25, directions)
+    norms = (x ** 2).sum(-1, keepdim=True) / 2 * 8 ** -0.5
+    return torch.exp(projected - norms - projected.amax(-1, keepdim=True).detach()) + 1e-4
+
+
+def by_einsum(q, k, v):
+    """idiap/fast-transformers' LinearAttention: tokens before heads."""
+    kv = torch.einsum("nshd,nshm->nhmd", k, v)
+    z = 1 / (torch.einsum("nlhd,nhd->nlh", q, k.sum(dim=1)) + 1e-6)
+    return torch.einsum("nlhd,nhmd,nlh->nlhm", q, kv, z).contiguous()
+
+
+def by_einsum_of_heads(q, k, v):
+    z = 1 / (torch.einsum("bhnd,bhd->bhn", q, k.sum(dim=2)) + 1e-6)
+    return torch.einsum("bhnd,bhde,bhn->bhne", q, torch.einsum("bhnd,bhne->bhde", k, v), z)
+
+
+def by_products(q, k, v):
+    return (q @ (k.transpose(-1, -2) @ v)) / (
+        (q * k.sum(-2, keepdim=True)).sum(-1, keepdim=True) + 1e-6)
+
+
+def by_products_of_sums(q, k, v):
+    return (q @ (k.transpose(-1, -2) @ v)) / (q @ k.sum(-2).unsqueeze(-1) + 1e-4)
+
+
+def by_factor(q, k, v):
+    d = torch.einsum("bhnd,bhd->bhn", q, k.sum(dim=-2)) + 1e-6
+    return torch.einsum("bhde,bhnd->bhne", torch.einsum("bhnd,bhne->bhde", k, v), q) * (
+        1 / d).unsqueeze(-1)
+
+
+def by_dots(q, k, v):
+    """lucidrains' performer-pytorch, linear_attention."""
+    d_inv = 1. / torch.einsum("...nd,...d->...n", q, k.sum(dim=-2))
+    context = torch.einsum("...nd,...ne->...de", k, v)
+    return torch.einsum("...de,...nd,...n->...ne", context, q, d_inv)
+
+
+def sums_apart(q, k, v):
+    kv = torch.einsum("bhsd,bhte->bhde", k, v)  # all pairs of keys
+    return (q @ kv) / ((q * k.sum(-2, keepdim=True)).sum(-1, keepdim=True) + 1e-6)
+
+
+def sums_of_queries(q, k, v):
+    return (q @ (k.transpose(-1, -2) @ v)) / (
+        (q * q.sum(-2, keepdim=True)).sum(-1, keepdim=True) + 1e-6)
+
+
+def sums_of_dims(q, k, v):
+    return (q @ (k.transpose(-1, -2) @ v)) / (
+        (q * k.sum(-1, keepdim=True)).sum(-1, keepdim=True) + 1e-6)
+
+
+def divided_by_key(q, k, v):
+    return (q @ (k.transpose(-1, -2) @ v)) / (
+        (k * q.sum(-2, keepdim=True)).sum(-1, keepdim=True) + 1e-6)
+
+
+MAPS = ((1, 16, 14, 14), (2, 16, 9, 12), (1, 16, 6, 8))
+# name: (module, shapes, operator that it becomes or None)
+FORMS = {
+    "involution": (Involution(), MAPS, "Involution"),
+    "involution_3": (Involution(size=3, groups=4), MAPS[:1], "Involution"),
+    "involution_stride": (Involution(stride=2), ((1, 16, 14, 14), (2, 16, 6, 8)), "Involution"),
+    "involution_dilated": (Involution(size=3, dilation=2), MAPS[:1], None),
+    "involution_ones": (Involution(mode="padded by ones"), MAPS[:1], None),
+    "involution_taps_first": (Involution(mode="taps first"), MAPS[:1], None),
+    "sagan": (Spatial(), MAPS, "FusedAttention"),
+    "sagan_scaled": (Spatial(scale=0.3), MAPS[1:2], "FusedAttention"),
+    "columns": (Columns(), MAPS[:1], None),
+}
+TOKENS = ((2, 3, 40, 8),)
+LINEAR = "LinearAttention"
+FORMS |= {
+    "linear_einsum": (Tokens(by_einsum), TOKENS, LINEAR),
+    "linear_heads": (Tokens(by_einsum_of_heads), TOKENS, LINEAR),
+    "linear_products": (Tokens(by_products), TOKENS, LINEAR),
+    "linear_relu": (Tokens(by_products, nn.functional.relu), TOKENS, LINEAR),
+    "linear_squares": (Tokens(by_products, torch.square), TOKENS, LINEAR),
+    "linear_sums": (Tokens(by_products_of_sums), TOKENS, LINEAR),
+    "linear_factor": (Tokens(by_factor), TOKENS, LINEAR),
+    "performer": (Tokens(by_dots, performer_features), TOKENS, LINEAR),
+    "sums_apart": (Tokens(sums_apart), TOKENS, None),
+    "sums_of_queries": (Tokens(sums_of_queries), TOKENS, None),
+    "sums_of_dims": (Tokens(sums_of_dims), TOKENS, None),
+    "divided_by_key": (Tokens(divided_by_key), TOKENS, None),
+}
+LENGTHS = (1, 33, 300)
+KNOWN = ("Involution", "FusedAttention", LINEAR)
+
+
+def check(name, module, shape, operator, dynamo, folder, seed):
+    torch.manual_seed(seed)
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    model = folder / f"{name}_{'x'.join(map(str, shape))}_{'dynamo' if dynamo else 'script'}.onnx"
+    random = np.random.default_rng(seed)
+    names, dynamic = ("x",), {}
+    if isinstance(module, Tokens):
+        names, dynamic = ("q", "k", "v"), {1 if "einsum" in name else 2: "n"}
+    example = [torch.from_numpy(random.standard_normal(shape).astype("f4")) for _ in names]
+    export_module(module.eval(), tuple(example), str(model), dynamo,
+                  {name: dynamic for name in names}, ["y"])
+    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    failures = []
+    for n in LENGTHS if dynamic else (None,):
+        sizes = [n if n and axis in dynamic else size for axis, size in enumerate(shape)]
+        x = {name: random.standard_normal(sizes).astype("f4") for name in names}
+        expected = session.run(None, x)[0]
+        for options in ((), ("--no-fusion",), ("--isa", "base")):
+            why = differ(run(ATTNRUN, model, folder, x, *options)["y"], expected)
+            failures += [f"{model.name} {sizes}, seed {seed}, {options}: {why}"] * (
+                why is not None)
+    there = [op for op in KNOWN if operators(ATTNRUN, model).get(op, 0) > 0]
+    if there != ([operator] if operator else []):
+        failures.append(f"{model.name}: became {there}, expected {operator}")
+    return failures
+
+
+def main():
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 23
+    failures, n = [], 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name, (module, shapes, operator) in FORMS.items():
+            for shape in shapes:
+                for dynamo in (False, True):
+                    n += 1
+                    failures += check(name, module, shape, operator, dynamo, Path(folder), seed)
+    print("\n".join(failures + [f"{n} models, {len(failures)} failures"]))
+    return bool(failures)
+
+
+if __name__ == "__main__":
+    ATTNRUN = sys.argv[1]
+    sys.exit(main())

@@ -1,0 +1,315 @@
+/* test_mask_program.c - what attn_mask_look() says of a tile holds for each pair of it, as
+ * attn_mask_row() computes them: random programs over positions, ranges, lengths, paddings
+ * and numbers; and what it must be able to say of the masks that exporters write.
+ * usage: test_mask_program [SEED] */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "../../ops/attention/mask_program.h"
+
+enum { LEAVES = 5, MOST = 320, PROGRAMS = 4000 };
+
+static uint64_t seed;
+static int64_t draw(int64_t n)
+{
+    seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (int64_t)((seed >> 33) % (uint64_t)n);
+}
+
+/* leaf 0: positions of queries, 1: of keys, 2: padding of keys, 3: texts of keys, 4: a mask
+ * of pairs */
+static int64_t query_at[MOST], key_at[MOST], text[MOST];
+static uint8_t padding[MOST], pairs[MOST * MOST];
+static int64_t sizes[MASK_AXES];
+static attnrun_type types[LEAVES];
+static attnrun_tensor x[LEAVES];
+static const int64_t leaf_axes[LEAVES * MASK_AXES] = { -1, -1, 0,  -1, -1, -1, -1,
+                                                       0,  -1, -1, -1, 0,  -1, -1,
+                                                       -1, 0,  -1, -1, 0,  1 };
+static int64_t code[MASK_MOST_CODE * MASK_WORDS], facts[MASK_FACTS];
+static int32_t dtype[LEAVES + MASK_MOST_CODE], n_code;
+
+static void set_leaf(int k, int32_t type, int rank, const int64_t *dims, void *data)
+{
+    types[k] = (attnrun_type){ .kind = ATTNRUN_TENSOR, .dtype = type, .rank = rank };
+    for (int i = 0; i < rank; i++)
+        types[k].dims[i] = dim_of(dims[i]);
+    if (attnrun_tensor_make(type, rank, dims, data, &x[k]) != ATTNRUN_OK)
+        abort();
+    dtype[k] = type;
+}
+
+static void draw_leaves(void)
+{
+    const int64_t queries = 1 + draw(MOST), keys = 1 + draw(MOST), first = draw(40),
+                  pad = draw(keys + 1), side = draw(2);
+    sizes[MASK_BATCH] = sizes[MASK_HEAD] = 1;
+    sizes[MASK_QUERY] = queries;
+    sizes[MASK_KEY] = keys;
+    for (int64_t i = 0; i < queries; i++)
+        query_at[i] = first + i;
+    for (int64_t j = 0; j < keys; j++) {
+        key_at[j] = j;
+        text[j] = j / 50;
+        padding[j] = side ? j < pad : j >= pad;
+    }
+    for (int64_t i = 0; i < queries * keys; i++)
+        pairs[i] = draw(2) != 0;
+    set_leaf(0, ATTNRUN_I64, 1, &queries, query_at);
+    set_leaf(1, ATTNRUN_I64, 1, &keys, key_at);
+    set_leaf(2, ATTNRUN_BOOL, 1, &keys, padding);
+    set_leaf(3, ATTNRUN_I64, 1, &keys, text);
+    set_leaf(4, ATTNRUN_BOOL, 2, sizes + MASK_QUERY, pairs);
+}
+
+static int32_t put(int64_t opcode, int64_t a, int64_t b, int64_t c, int32_t type)
+{
+    const int64_t word[MASK_WORDS] = { opcode, a, b, c };
+    memcpy(code + n_code * MASK_WORDS, word, sizeof word);
+    dtype[LEAVES + n_code] = type;
+    return LEAVES + n_code++;
+}
+
+static int32_t put_int(int64_t n)
+{
+    return put(MASK_INT, n, ATTNRUN_I64, 0, ATTNRUN_I64);
+}
+
+static int32_t put_float(float v)
+{
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return put(MASK_FLOAT, bits, 0, 0, ATTNRUN_F32);
+}
+
+/* An operand of that type. */
+static int32_t pick(int32_t type)
+{
+    for (int n = 0; n < 200; n++) {
+        const int32_t k = (int32_t)draw(LEAVES + n_code);
+        if (dtype[k] == type && (k != 4 || draw(8) == 0))
+            return k;
+    }
+    return type == ATTNRUN_BOOL ? 2 : type == ATTNRUN_I64 ? 1 : put_float(0.0f);
+}
+
+static void draw_instruction(void)
+{
+    static const float numbers[] = { 0.0f,  -HUGE_VALF, -3.4028234663852886e38f,
+                                     -1e4f, -1e9f,      1.0f,
+                                     -0.5f };
+    const int32_t i64 = ATTNRUN_I64, b8 = ATTNRUN_BOOL, f32 = ATTNRUN_F32;
+    int32_t a = pick(i64), b = pick(i64);
+    switch (draw(9)) {
+    case 0:
+        put_int(draw(100) - 20);
+        break;
+    case 1:
+        put(MASK_ADD + draw(5), a, b, 0, i64);
+        break;
+    case 2:
+        put(draw(2) ? MASK_ABS : MASK_NEG, a, 0, 0, i64);
+        break;
+    case 3:
+    case 4:
+        put(MASK_LESS + draw(5), a, b, 0, b8);
+        break;
+    case 5:
+        a = pick(b8);
+        put(MASK_AND + draw(3), a, pick(b8), 0, b8);
+        break;
+    case 6:
+        put(MASK_NOT, pick(b8), 0, 0, b8);
+        break;
+    case 7:
+        a = put_float(numbers[draw(7)]);
+        b = put_float(numbers[draw(7)]);
+        put(MASK_WHERE, pick(b8), a, draw(4) ? b : pick(f32), f32);
+        break;
+    default:
+        if (draw(3) == 0) {
+            put(MASK_CAST, draw(2) ? pick(b8) : a, f32, 0, f32);
+        } else if (draw(2)) {
+            b = put_int(1 + draw(70));
+            put(MASK_MOD, a, b, 0, i64);
+        } else {
+            a = pick(f32);
+            put(MASK_ADD, a, pick(f32), 0, f32);
+        }
+    }
+}
+
+static void state_facts(int32_t keep, int32_t add, float fill)
+{
+    uint32_t bits;
+    memcpy(&bits, &fill, sizeof bits);
+    const int64_t all[MASK_FACTS] = { keep, add, bits, -1, -1 };
+    memcpy(facts, all, sizeof all);
+}
+
+static struct attn_mask_program program;
+static struct attn_mask_entry table[4096];
+static int64_t rows_memory[(LEAVES + MASK_MOST_CODE) * ATTN_MASK_KEYS];
+
+static bool make_program(void)
+{
+    attnrun_step step = { .n_in = LEAVES, .in = types, .x = x };
+    const attnrun_ints c = { code, (int64_t)n_code * MASK_WORDS },
+                       f = { facts, MASK_FACTS }, a = { leaf_axes, LEAVES * MASK_AXES };
+    if (attn_mask_plan(&step, 0, c, f, a, sizes, &program) != ATTNRUN_OK ||
+        program.entries > 4096)
+        return false;
+    for (int32_t l = 0; l < LEAVES; l++)
+        if (attn_mask_summarize(&program, l, &x[l], table) != ATTNRUN_OK)
+            return false;
+    return true;
+}
+
+static int64_t said[4], failures;
+
+/* Each pair of a tile against what is said of it; scores are 1, so that nothing is lost. */
+static void check_tile(const struct attn_mask_place *place,
+                       const struct attn_mask_tile *t, uint64_t began)
+{
+    const struct attn_mask_seen seen = attn_mask_look(place, t);
+    const double highest = /* a sum of floats is rounded */
+        seen.soft + 1.0 + (seen.soft > -HUGE_VAL ? 1e-6 * fabs(seen.soft) : 0.0);
+    said[seen.form]++;
+    for (int64_t i = t->query; i < t->query_end; i++)
+        for (int64_t j = t->key; j < t->key_end; j += ATTN_MASK_KEYS) {
+            float scores[ATTN_MASK_KEYS];
+            int64_t n = t->key_end - j < ATTN_MASK_KEYS ? t->key_end - j : ATTN_MASK_KEYS;
+            for (int64_t k = 0; k < n; k++)
+                scores[k] = 1.0f;
+            attn_mask_row(place, i, j, n, false, rows_memory, scores);
+            for (int64_t k = 0; k < n; k++) {
+                const int64_t d = j + k - i;
+                const bool in =
+                    seen.form == ATTN_MASK_ALL_SEEN ||
+                    (seen.form == ATTN_MASK_BAND && d >= seen.first && d <= seen.last);
+                const double v = (double)scores[k];
+                if (seen.form == ATTN_MASK_SOME ||
+                    (in ? v == 1.0 : v <= highest && v < -900.0))
+                    continue;
+                if (failures++ < 5)
+                    printf("seed %llu: query %lld, key %lld of [%lld,%lld): form %d, "
+                           "soft %g, "
+                           "but the score is %g\n",
+                           (unsigned long long)began, (long long)i, (long long)(j + k),
+                           (long long)t->key, (long long)t->key_end, (int)seen.form,
+                           seen.soft, v);
+            }
+        }
+}
+
+static void check_program(uint64_t began)
+{
+    const struct attn_mask_place place = { &program, x, table, 0, 0 };
+    const int64_t queries = sizes[MASK_QUERY], keys = sizes[MASK_KEY];
+    for (int64_t i = 0; i < queries; i += 64)
+        for (int64_t wide = 64; wide <= 512; wide *= 2) {
+            const int64_t key = draw((keys + wide - 1) / wide) * wide;
+            const struct attn_mask_tile t = { i, i + 64 < queries ? i + 64 : queries, key,
+                                              key + wide < keys ? key + wide : keys };
+            check_tile(&place, &t, began);
+        }
+}
+
+/* ---- what must be said ---- */
+
+static int expect(const char *name, int32_t keep, int32_t add, float fill,
+                  enum attn_mask_form form, int64_t first, int64_t last)
+{
+    state_facts(keep, add, fill);
+    if (!make_program()) {
+        printf("%s: no program\n", name);
+        return 1;
+    }
+    const struct attn_mask_place place = { &program, x, table, 0, 0 };
+    const struct attn_mask_tile t = { 64, 128, 0, 300 };
+    const struct attn_mask_seen seen = attn_mask_look(&place, &t);
+    const bool bounds =
+        form != ATTN_MASK_BAND || (seen.first == first && seen.last == last);
+    if (seen.form == form && bounds)
+        return 0;
+    printf("%s: form %d, %lld to %lld\n", name, (int)seen.form, (long long)seen.first,
+           (long long)seen.last);
+    return 1;
+}
+
+static int check_known_masks(void)
+{
+    const int64_t far = INT64_C(1) << 40, n = 300;
+    int failed = 0;
+    for (int64_t i = 0; i < n; i++) {
+        query_at[i] = key_at[i] = i;
+        padding[i] = 1;
+        text[i] = i / 64;
+    }
+    sizes[MASK_BATCH] = sizes[MASK_HEAD] = 1;
+    sizes[MASK_QUERY] = sizes[MASK_KEY] = n;
+    set_leaf(0, ATTNRUN_I64, 1, &n, query_at);
+    set_leaf(1, ATTNRUN_I64, 1, &n, key_at);
+    set_leaf(2, ATTNRUN_BOOL, 1, &n, padding);
+    set_leaf(3, ATTNRUN_I64, 1, &n, text);
+    set_leaf(4, ATTNRUN_BOOL, 2, sizes + MASK_QUERY, pairs);
+    n_code = 0;
+    const int32_t b8 = ATTNRUN_BOOL, i64 = ATTNRUN_I64, f32 = ATTNRUN_F32;
+    const int32_t causal = put(MASK_LESS_EQUAL, 1, 0, 0, b8);
+    const int32_t later = put(MASK_GREATER, 1, 0, 0, b8),
+                  past = put(MASK_NOT, later, 0, 0, b8);
+    const int32_t d = put(MASK_SUB, 0, 1, 0, i64), length = put(MASK_ABS, d, 0, 0, i64);
+    const int32_t near = put(MASK_LESS_EQUAL, length, put_int(9), 0, b8);
+    const int32_t behind = put(MASK_LESS, d, put_int(20), 0, b8);
+    const int32_t both = put(MASK_AND, causal, behind, 0, b8);
+    const int32_t kept = put(MASK_AND, both, 2, 0, b8);
+    const int32_t zero = put_float(0.0f), never = put_float(-HUGE_VALF);
+    const int32_t added = put(MASK_WHERE, near, zero, never, f32);
+    const int32_t dropped = put(MASK_WHERE, later, never, zero, f32);
+    const int32_t two = put(MASK_ADD, added, dropped, 0, f32);
+    const int32_t as_float = put(MASK_CAST, d, f32, 0, f32);
+    const int32_t by_float = put(MASK_GREATER_EQUAL, as_float, zero, 0, b8);
+    const int32_t beyond = put(MASK_LESS, d, put_int(-1000), 0, b8);
+    const int32_t own = put(MASK_EQUAL, d, put_int(0), 0, b8);
+    const float inf = -HUGE_VALF;
+    failed += expect("causal", causal, -1, inf, ATTN_MASK_BAND, -far, 0);
+    failed += expect("not later", past, -1, inf, ATTN_MASK_BAND, -far, 0);
+    failed += expect("near", near, -1, inf, ATTN_MASK_BAND, -9, 9);
+    failed += expect("causal and behind", both, -1, inf, ATTN_MASK_BAND, -19, 0);
+    failed += expect("with padding", kept, -1, inf, ATTN_MASK_BAND, -19, 0);
+    failed += expect("added", -1, added, 0.0f, ATTN_MASK_BAND, -9, 9);
+    failed += expect("dropped", -1, dropped, 0.0f, ATTN_MASK_BAND, -far, 0);
+    failed += expect("two added", -1, two, 0.0f, ATTN_MASK_BAND, -9, 0);
+    failed += expect("kept and added", causal, added, inf, ATTN_MASK_BAND, -9, 0);
+    failed += expect("floats", by_float, -1, inf, ATTN_MASK_BAND, -far, 0);
+    failed += expect("nothing", beyond, -1, inf, ATTN_MASK_NONE_SEEN, 0, 0);
+    failed += expect("own", own, -1, inf, ATTN_MASK_BAND, 0, 0);
+    failed += expect("all", 2, -1, inf, ATTN_MASK_ALL_SEEN, 0, 0);
+    failed += expect("pairs", 4, -1, inf, ATTN_MASK_SOME, 0, 0);
+    return failed;
+}
+
+int main(int argc, char **argv)
+{
+    const uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
+    const float fills[] = { -HUGE_VALF, -3.4028234663852886e38f, -1e4f };
+    int failed = check_known_masks();
+    for (uint64_t k = first; k < first + PROGRAMS && failures == 0; k++) {
+        seed = k * UINT64_C(0x9E3779B97F4A7C15);
+        draw_leaves();
+        n_code = 0;
+        for (int n = 4 + (int)draw(14); n > 0; n--)
+            draw_instruction();
+        const int32_t keep = draw(3) ? pick(ATTNRUN_BOOL) : -1;
+        const int32_t add = draw(2) || keep < 0 ? pick(ATTNRUN_F32) : -1;
+        state_facts(keep, add, fills[draw(3)]);
+        if (make_program())
+            check_program(k);
+    }
+    printf("all seen %lld, none %lld, bands %lld, some %lld\n", (long long)said[0],
+           (long long)said[1], (long long)said[2], (long long)said[3]);
+    for (int form = 0; form < 4; form++) /* or little was tried */
+        failed += said[form] < PROGRAMS / 10 && first == 1;
+    return failed > 0 || failures > 0;
+}
