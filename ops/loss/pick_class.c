@@ -6,6 +6,7 @@
  * factor  (N, d…): weight[target[n, d]]
  * ignore_index   samples of this class have value 0 and factor 0
  * Domain attnrun.fused: never written by exporters. */
+#include "../real.h"
 #include "loss.h"
 
 enum { TASK_SAMPLES = 4096 };
@@ -60,22 +61,6 @@ static attn_status class_of(const attnrun_step *step, int64_t i, int64_t *class_
     return ATTNRUN_OK;
 }
 
-static double real_at(const attnrun_tensor *x, int64_t i)
-{
-    return x->dtype == ATTNRUN_F64 ? ((const double *)x->data)[i]
-                                   : (double)((const float *)x->data)[i];
-}
-
-static void put(const attnrun_step *step, int out, int64_t i, double value)
-{
-    if (!op_has_out(step, out) || step->y[out].data == NULL)
-        return;
-    if (step->y[out].dtype == ATTNRUN_F64)
-        ((double *)step->y[out].data)[i] = value;
-    else
-        ((float *)step->y[out].data)[i] = (float)value;
-}
-
 static attn_status pick_task(const attnrun_step *step, int64_t task)
 {
     const struct pick_state *state = step->state;
@@ -87,13 +72,13 @@ static attn_status pick_task(const attnrun_step *step, int64_t task)
         double value = 0, factor = 0;
         TRY(class_of(step, i, &c));
         if (c >= 0) {
-            value = real_at(&x[LOSS_SCORES], first + c * inner + at);
+            value = real_get(&x[LOSS_SCORES], first + c * inner + at);
             if (op_has_in(step, LOSS_SHIFT))
-                value -= real_at(&x[LOSS_SHIFT], i);
-            factor = op_has_in(step, LOSS_WEIGHT) ? real_at(&x[LOSS_WEIGHT], c) : 1;
+                value -= real_get(&x[LOSS_SHIFT], i);
+            factor = op_has_in(step, LOSS_WEIGHT) ? real_get(&x[LOSS_WEIGHT], c) : 1;
         }
-        put(step, VALUE, i, value);
-        put(step, FACTOR, i, factor);
+        real_put_out(step, VALUE, i, value);
+        real_put_out(step, FACTOR, i, factor);
         if (++at == inner) {
             at = 0;
             first += sample;
