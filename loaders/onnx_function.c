@@ -258,7 +258,7 @@ static attn_status pass_through(struct attn_load *load, struct attn_load_scope *
                                 &node));
         node->pub.opset = 1;
         node->internal = true;
-        node->function = scope->function->name;
+        node->pub.function = scope->function->name;
     }
     return ATTNRUN_OK;
 }

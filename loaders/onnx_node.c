@@ -207,7 +207,7 @@ static attn_status add_node(struct attn_load *load, struct attn_load_scope *scop
                             n_in, in, n_out, out, &node));
     node->pub.opset = (int32_t)(choice->opset < INT32_MAX ? choice->opset : INT32_MAX);
     if (scope->function != NULL)
-        node->function = scope->function->name;
+        node->pub.function = scope->function->name;
     return add_attrs(load, scope, pb, node);
 }
 

@@ -314,7 +314,7 @@ typedef struct attnrun_node_info {
     int32_t coverage; /* ATTNRUN_NATIVE …; BODY: came out of a function body */
     int32_t opset, n_inputs, n_outputs;
     const char *name, *op_type, *domain;
-    const char *function;    /* the function it came from, or "" */
+    const char *function;    /* the function, or operator that is a formula, it came from; or "" */
     const char *const *inputs, *const *outputs; /* names; "" where absent */
 } attnrun_node_info;
 /* Nodes of the main graph in the order of execution, after rewriting. */
@@ -512,6 +512,8 @@ typedef struct attnrun_node {
     const attnrun_op_def *op;
     const void *args;          /* parsed attributes: the op's args struct */
     const void *packed;        /* what pack() wrote, or NULL */
+    const char *function;      /* of whose body the node is a part: a function of the model, or an
+                                * operator that is a formula (expand() of its row); else "" */
 } attnrun_node;
 
 typedef struct attnrun_phase {
@@ -574,6 +576,9 @@ enum { /* attnrun_op_def.flags */
     ATTNRUN_OP_NOWIDEN = 8  /* f16/bf16 are refused rather than computed in f32 */
 };
 
+/* The formula that takes the place of a node, while expand() writes it: attnrun_body_add(). */
+typedef struct attnrun_body attnrun_body;
+
 /* One operator from one opset on. Inputs and outputs are listed as words "name:T", where T is
  * a letter of `types` or a dtype; a mark follows: '?' optional, '*' variadic (last only,
  * zero or more), '!' not of one dtype among variadic operands. `types` is like
@@ -607,6 +612,11 @@ struct attnrun_op_def {
     /* Bit i: input i may be a constant in f16 or bf16 where the operands around it were
      * promoted to f32. Not bit 0. */
     uint32_t storage_in;
+    /* NULL, or writes the operator as a formula over others (attnrun_body_add()). Called at load,
+     * after infer() has checked the node and its operands were promoted; ranks and dims may be
+     * unknown. Where it writes nothing the node stays, and run() computes it. The nodes of a
+     * built-in row's formula run built-in rows, whatever is registered. */
+    attnrun_status (*expand)(const attnrun_step *step, attnrun_body *body);
 };
 
 /* Adds an operator; later ones win over earlier and built-in ones of the same domain, name
@@ -662,6 +672,28 @@ ATTNRUN_API attnrun_status attnrun_work_poll(const attnrun_work *work);
  * step->y[out]. Bounded by the memory budget. E_SHAPE where infer() stated other dims. */
 ATTNRUN_API attnrun_status attnrun_step_alloc(const attnrun_step *step, int32_t out,
                                               int32_t dtype, int32_t rank, const int64_t *dims);
+
+/* expand: adds formulas, separated by ';':
+ *
+ *   d = X - mean; Y = d / Sqrt(ReduceMean<keepdims=1>(d * d, axes)); a, b = Split<axis=0>(Y)
+ *
+ * + - * / are Add, Sub, Mul, Div. A call names an operator of ai.onnx in its newest form, or
+ * "domain.Op", and may give attributes: ints, [1,2], "text", or names. A name is an operand of the
+ * row, a number or list that was named below, or what a formula before has given; names may be
+ * given anew, and an absent operand is absent in the call. 2 is a scalar; [0,1] is an i64 vector.
+ * Each wanted output must be given. E_INTERNAL where the text is malformed. */
+ATTNRUN_API attnrun_status attnrun_body_add(attnrun_body *body, const char *formulas);
+/* expand: the element type of the numbers that are written or named from here on; that of input 0
+ * at first. */
+ATTNRUN_API void attnrun_body_dtype(attnrun_body *body, int32_t dtype);
+/* expand: `name` means this scalar; this i64 vector. A failure is told by attnrun_body_add(). */
+ATTNRUN_API void attnrun_body_number(attnrun_body *body, const char *name, double value);
+ATTNRUN_API void attnrun_body_ints(attnrun_body *body, const char *name, int64_t n,
+                                   const int64_t *values);
+/* expand: `name` means input `in`; output `out`. Operands that are not variadic have the names of
+ * the row. */
+ATTNRUN_API void attnrun_body_input(attnrun_body *body, const char *name, int32_t in);
+ATTNRUN_API void attnrun_body_output(attnrun_body *body, const char *name, int32_t out);
 
 #ifdef __cplusplus
 }

@@ -22,7 +22,7 @@ enum {
 bool attn_fold_is_possible(const struct attn_graph *graph, const struct attn_step *step)
 {
     const attnrun_op_def *op = step->pub.node->op;
-    if ((op->flags & (ATTNRUN_OP_IMPURE | ATTNRUN_OP_GRAPHS)) ||
+    if ((op->flags & (ATTNRUN_OP_IMPURE | ATTNRUN_OP_GRAPHS)) || op->expand != NULL ||
         step->node->n_captures > 0)
         return false;
     for (int32_t i = 0; i < step->pub.n_in; i++)

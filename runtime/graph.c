@@ -144,7 +144,7 @@ static struct attn_node *make_node(struct attn_graph *graph, const char *domain,
                                 .n_out = n_out,
                                 .inputs = value_names(graph, n_in, in),
                                 .outputs = value_names(graph, n_out, out) };
-    node->function = "";
+    node->pub.function = "";
     if (!node->in || !node->out || !node->pub.name || !node->pub.op_type ||
         !node->pub.domain || !node->pub.inputs || !node->pub.outputs)
         return NULL;

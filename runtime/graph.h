@@ -94,12 +94,12 @@ struct attn_node {
     int32_t n_attrs;
     struct attn_graph **graphs; /* of graph attributes, in the order of attrs */
     int32_t n_graphs;
-    const char *function; /* the function it was inlined from, or "" */
     uint32_t pack_replaces;
     bool
         internal; /* written by the library: runs a built-in row whatever is registered */
     bool stale;   /* it, its inputs or its outputs changed since it was inferred */
     bool built_in; /* its row is built-in, not one that a user registered in its place */
+    bool formula;  /* pub.function is an operator, no function of the file: expand.c */
     int64_t packed_bytes;
 };
 
@@ -230,6 +230,9 @@ extern const struct attn_pass *const
     attn_passes[]; /* ops/rewrite/passes.c; ends with NULL */
 /* E_USAGE where a comma-separated list names something else than passes. NULL: none. */
 attn_status attn_pass_check_names(const char *list);
+/* Puts the formulas of rows with expand() in the place of their nodes, in this graph; *changed
+ * where there was one. Orders and infers the graph then. */
+attn_status attn_graph_expand(struct attn_graph *graph, bool *changed);
 /* Runs all passes on the graph and its subgraphs until nothing changes (bounded), with
  * finish and infer after each that applied. */
 attn_status attn_graph_rewrite(struct attn_graph *graph);

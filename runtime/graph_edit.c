@@ -214,8 +214,10 @@ attn_status attn_graph_insert(struct attn_graph *graph, struct attn_node *before
     node->internal = true;
     node->pub.opset =
         domain[0] == 0 ? ATTN_NEWEST_OPSET : 1; /* passes write newest forms */
-    if (before != NULL)
-        node->function = before->function;
+    if (before != NULL) {
+        node->pub.function = before->pub.function;
+        node->formula = before->formula;
+    }
     TRY(attn_node_link(graph, node));
     *made = node;
     return attn_node_resolve(graph, node);

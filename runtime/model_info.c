@@ -134,16 +134,16 @@ attnrun_status attnrun_model_node(const attnrun_model *model, int32_t index,
                          (long long)graph->n_nodes - 1);
     const struct attn_node *node = graph->nodes[index];
     attnrun_node_info filled = {
-        .coverage = node->pub.op == NULL     ? ATTNRUN_MISSING
-                    : node->function[0] != 0 ? ATTNRUN_BODY
-                                             : ATTNRUN_NATIVE,
+        .coverage = node->pub.op == NULL                           ? ATTNRUN_MISSING
+                    : node->pub.function[0] != 0 && !node->formula ? ATTNRUN_BODY
+                                                                   : ATTNRUN_NATIVE,
         .opset = node->pub.opset,
         .n_inputs = node->pub.n_in,
         .n_outputs = node->pub.n_out,
         .name = node->pub.name,
         .op_type = node->pub.op_type,
         .domain = node->pub.domain,
-        .function = node->function,
+        .function = node->pub.function,
         .inputs = node->pub.inputs,
         .outputs = node->pub.outputs,
     };

@@ -1,4 +1,4 @@
-/* rewrite.c - runs the rewrite passes over a graph and its subgraphs.
+/* rewrite.c - expands formulas and runs the rewrite passes, over a graph and its subgraphs.
  *
  * In: an inferred graph and the passes of ops/rewrite/, which know operators. Out: the graph
  * after all passes that are not switched off, until none of them finds anything more (a
@@ -84,13 +84,15 @@ static attn_status rewrite_inner(struct attn_graph *graph)
 
 attn_status attn_graph_rewrite(struct attn_graph *graph)
 {
-    bool changed = true;
+    bool changed = true, expanded;
     for (int round = 0; changed && round < MAX_ROUNDS; round++) {
         changed = false;
+        TRY(attn_graph_expand(graph, &changed));
         TRY(run_passes(graph, false, &changed));
         if (!changed)
             TRY(run_passes(graph, true, &changed));
     }
+    TRY(attn_graph_expand(graph, &expanded)); /* what the last round may have written */
     for (int64_t n = 0; n < graph->n_nodes; n++)
         attn_graph_rename(graph, graph->nodes[n]);
     return rewrite_inner(graph);

@@ -4,6 +4,7 @@ set(ATTN_RUNTIME
   runtime/align.c
   runtime/alloc.c
   runtime/append.c
+  runtime/body.c
   runtime/context.c
   runtime/context_api.c
   runtime/cpu.c
@@ -12,7 +13,9 @@ set(ATTN_RUNTIME
   runtime/dim_text.c
   runtime/dtype.c
   runtime/fill.c
+  runtime/expand.c
   runtime/fold.c
+  runtime/formula.c
   runtime/frame.c
   runtime/graph.c
   runtime/graph_edit.c

@@ -78,19 +78,25 @@ static void copy_text(char *to, size_t bytes, const char *from)
     snprintf(to, bytes, "%s", from);
 }
 
-/* "SHAPE: node 'enc.3' (MatMul): "; a node without a name goes by its number. */
+/* "SHAPE: node 'enc.3' (MatMul): ", or "(MatMul of Mlp)" in the body of a function; a node
+ * without a name goes by its number. */
 static void write_place(char *text, size_t bytes, attn_status status,
                         const attnrun_node *node)
 {
     const char *name = attnrun_status_name(status);
-    if (node == NULL)
+    if (node == NULL) {
         snprintf(text, bytes, "%s: ", name);
-    else if (node->name != NULL && node->name[0] != 0)
-        snprintf(text, bytes, "%s: node '%s' (%s): ", name, attn_quote(node->name),
-                 attn_quote(node->op_type));
+        return;
+    }
+    const bool inlined = node->function != NULL && node->function[0] != 0;
+    const char *of = inlined ? " of " : "";
+    const char *function = inlined ? attn_quote(node->function) : "";
+    if (node->name != NULL && node->name[0] != 0)
+        snprintf(text, bytes, "%s: node '%s' (%s%s%s): ", name, attn_quote(node->name),
+                 attn_quote(node->op_type), of, function);
     else
-        snprintf(text, bytes, "%s: node %d (%s): ", name, node->index,
-                 attn_quote(node->op_type));
+        snprintf(text, bytes, "%s: node %d (%s%s%s): ", name, node->index,
+                 attn_quote(node->op_type), of, function);
 }
 
 /* Built aside: the arguments may point into the error before. */

@@ -37,7 +37,9 @@ static void load(double *run, const attnrun_tensor *x, int64_t first, int64_t n)
         run[i] = (double)narrow[i];
 }
 
-static attn_status is_nan_run(const attnrun_step *step, const attnrun_work *work)
+/* y: x is NaN, where that is asked, or one of two numbers; NaN equals nothing. */
+static attn_status classify(const attnrun_step *step, const attnrun_work *work, bool nan,
+                            double low, double high)
 {
     double run[CONVERT_RUN];
     uint8_t *y = step->y[0].data;
@@ -48,28 +50,21 @@ static attn_status is_nan_run(const attnrun_step *step, const attnrun_work *work
         int64_t n = end - k < CONVERT_RUN ? end - k : CONVERT_RUN;
         load(run, &step->x[0], k, n);
         for (int64_t i = 0; i < n; i++)
-            y[k + i] = run[i] != run[i];
+            y[k + i] = (nan && run[i] != run[i]) || run[i] == low || run[i] == high;
     }
     return ATTNRUN_OK;
+}
+
+static attn_status is_nan_run(const attnrun_step *step, const attnrun_work *work)
+{
+    return classify(step, work, true, (double)NAN, (double)NAN);
 }
 
 static attn_status is_inf_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct is_inf_args *args = step->args;
-    double low = args->detect_negative ? -HUGE_VAL : (double)NAN;
-    double high = args->detect_positive ? HUGE_VAL : (double)NAN; /* NaN equals nothing */
-    double run[CONVERT_RUN];
-    uint8_t *y = step->y[0].data;
-    int64_t begin, end;
-    elementwise_range(work, tensor_count(&step->x[0]), &begin, &end);
-    for (int64_t k = begin; k < end && !OP_CANCELLED_AFTER(work, 4 * CONVERT_RUN);
-         k += CONVERT_RUN) {
-        int64_t n = end - k < CONVERT_RUN ? end - k : CONVERT_RUN;
-        load(run, &step->x[0], k, n);
-        for (int64_t i = 0; i < n; i++)
-            y[k + i] = run[i] == low || run[i] == high;
-    }
-    return ATTNRUN_OK;
+    return classify(step, work, false, args->detect_negative ? -HUGE_VAL : (double)NAN,
+                    args->detect_positive ? HUGE_VAL : (double)NAN);
 }
 
 #define CLASSIFIED "T=f32,f64,f16,bf16,f8e4m3fn,f8e4m3fnuz,f8e5m2,f8e5m2fnuz"

@@ -1,119 +1,157 @@
-/* loss.c - what the losses share; see loss.h. */
+/* loss.c - NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss, which takes the logarithm of
+ * the softmax along axis 1 of its scores first:
+ *
+ *   loss = -log_prob[n, target[n, d], d] times the weight of that class
+ *
+ * scores, target, weight  f32 or f64 (N, C, d…); i32 or i64 (N, d…); (C), ones by default
+ * ignore_index   samples of this class have loss 0 and weight 0
+ * reduction      none: (N, d…); sum; mean (default): sum of losses / sum of weights
+ * log_prob       as scores, where wanted; else it never exists
+ * Formulas over PickClass. Source: ONNX NegativeLogLikelihoodLoss-12, 13, 22,
+ * SoftmaxCrossEntropyLoss-12, 13. */
 #include "loss.h"
 
-const attnrun_attr_def op_loss_attrs[] = {
+enum loss_reduction { LOSS_NONE, LOSS_SUM, LOSS_MEAN };
+
+struct loss_args {
+    int64_t ignore_index; /* OP_INT_ABSENT: no class is ignored */
+    int32_t reduction;
+};
+static const attnrun_attr_def loss_attrs[] = {
     ATTR_INT(struct loss_args, ignore_index, OP_INT_ABSENT),
     ATTR_ENUM(struct loss_args, reduction, "none|sum|mean", LOSS_MEAN), ATTR_END
 };
 
-static attn_status check_dims(const attnrun_step *step, const attnrun_type *scores,
-                              const attnrun_type *target)
+/* ---- checks ---- */
+
+/* The dims of the target, or as the target of the shift, fit those of the scores. */
+static attn_status check_samples(const attnrun_step *step, int in)
 {
-    if (target->rank >= 0 && scores->rank >= 0) {
-        if (target->rank != scores->rank - 1)
-            return op_fail_input(step, LOSS_TARGET, ATTNRUN_E_SHAPE,
-                                 "expected rank %d, one below the scores",
-                                 scores->rank - 1);
-        TRY(op_need_dim(step, LOSS_TARGET, 0, scores->dims[0], "the batch"));
-        for (int i = 1; i < target->rank; i++)
-            TRY(op_need_dim(step, LOSS_TARGET, i, scores->dims[i + 1],
-                            "the dim of the scores"));
-    }
-    if (op_has_in(step, LOSS_WEIGHT) && op_rank_known(step, LOSS_WEIGHT) &&
-        scores->rank >= 0)
-        TRY(op_need_dim(step, LOSS_WEIGHT, 0, scores->dims[1], "the number of classes"));
+    const attnrun_type *scores = &step->in[LOSS_SCORES], *samples = &step->in[in];
+    if (samples->rank < 0 || scores->rank < 0)
+        return ATTNRUN_OK;
+    if (samples->rank != scores->rank - 1)
+        return op_fail_input(step, in, ATTNRUN_E_SHAPE,
+                             "expected rank %d, one below the scores", scores->rank - 1);
+    TRY(op_need_dim(step, in, 0, scores->dims[0], "the batch"));
+    for (int i = 1; i < samples->rank; i++)
+        TRY(op_need_dim(step, in, i, scores->dims[i + 1], "the dim of the scores"));
     return ATTNRUN_OK;
 }
 
-attn_status op_loss_infer(attnrun_step *step)
+attn_status op_loss_check(const attnrun_step *step)
 {
-    const struct loss_args *args = step->args;
+    const attnrun_type *scores = &step->in[LOSS_SCORES];
+    TRY(op_need_rank_between(step, LOSS_SCORES, 2, ATTNRUN_MAX_RANK));
+    TRY(op_need_rank_between(step, LOSS_TARGET, 1, ATTNRUN_MAX_RANK - 1));
+    TRY(check_samples(step, LOSS_TARGET));
+    if (op_has_in(step, LOSS_SHIFT))
+        TRY(check_samples(step, LOSS_SHIFT));
+    if (!op_has_in(step, LOSS_WEIGHT))
+        return ATTNRUN_OK;
+    TRY(op_need_rank(step, LOSS_WEIGHT, 1));
+    if (!op_rank_known(step, LOSS_WEIGHT) || scores->rank < 0)
+        return ATTNRUN_OK;
+    return op_need_dim(step, LOSS_WEIGHT, 0, scores->dims[1], "the number of classes");
+}
+
+attn_status op_loss_out_samples(attnrun_step *step, int out)
+{
     const attnrun_type *scores = &step->in[LOSS_SCORES];
     const attnrun_type *target = &step->in[LOSS_TARGET];
     attnrun_dim dims[ATTNRUN_MAX_RANK];
-    TRY(op_need_rank_between(step, LOSS_SCORES, 2, ATTNRUN_MAX_RANK));
-    TRY(op_need_rank_between(step, LOSS_TARGET, 1, ATTNRUN_MAX_RANK - 1));
-    if (op_has_in(step, LOSS_WEIGHT))
-        TRY(op_need_rank(step, LOSS_WEIGHT, 1));
-    TRY(check_dims(step, scores, target));
-    if (args->reduction != LOSS_NONE)
-        return op_out(step, 0, scores->dtype, 0, NULL);
     if (target->rank >= 0)
-        return op_out(step, 0, scores->dtype, target->rank, target->dims);
+        return op_out(step, out, scores->dtype, target->rank, target->dims);
     for (int i = 0; i + 1 < scores->rank; i++)
         dims[i] = scores->dims[i == 0 ? 0 : i + 1];
-    return op_out(step, 0, scores->dtype, scores->rank < 0 ? -1 : scores->rank - 1, dims);
+    return op_out(step, out, scores->dtype, scores->rank < 0 ? -1 : scores->rank - 1,
+                  dims);
 }
 
-attn_status op_loss_plan(attnrun_step *step, int64_t n)
+static attn_status loss_infer(attnrun_step *step)
 {
     const struct loss_args *args = step->args;
+    TRY(op_loss_check(step));
     if (args->reduction == LOSS_NONE)
-        return ATTNRUN_OK;
-    if (!ck_mul(n, (int64_t)sizeof(struct loss_sum), &step->shared_bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "%lld parts are too many", (long long)n);
-    op_tasks(step, 1, 1, n);
-    return ATTNRUN_OK;
+        return op_loss_out_samples(step, 0);
+    return op_out(step, 0, step->in[LOSS_SCORES].dtype, 0, NULL);
 }
 
-static double real_at(const attnrun_tensor *x, int64_t i)
+static attn_status cross_entropy_infer(attnrun_step *step)
 {
-    return x->dtype == ATTNRUN_F64 ? ((const double *)x->data)[i]
-                                   : (double)((const float *)x->data)[i];
+    TRY(loss_infer(step));
+    return op_has_out(step, 1) ? op_out_like(step, 1, LOSS_SCORES) : ATTNRUN_OK;
 }
 
-attn_status op_loss_class(const attnrun_step *step, int64_t i, int64_t *class_index)
-{
-    const struct loss_args *args = step->args;
-    const attnrun_tensor *target = &step->x[LOSS_TARGET];
-    int64_t n_classes = step->x[LOSS_SCORES].dims[1];
-    int64_t c = target->dtype == ATTNRUN_I64 ? ((const int64_t *)target->data)[i]
-                                             : ((const int32_t *)target->data)[i];
-    *class_index = -1;
-    if (args->ignore_index != OP_INT_ABSENT && c == args->ignore_index)
-        return ATTNRUN_OK;
-    if (c < 0 || c >= n_classes)
-        return op_fail_input(step, LOSS_TARGET, ATTNRUN_E_RANGE,
-                             "its element %lld is %lld, expected 0 to %lld", (long long)i,
-                             (long long)c, (long long)n_classes - 1);
-    *class_index = c;
-    return ATTNRUN_OK;
-}
+/* ---- formulas ---- */
 
-void op_loss_add(const attnrun_step *step, int64_t i, int64_t class_index, double log_p,
-                 struct loss_sum *sum)
+/* From `log_p` and `factor` of each sample; log_p is 0 where a sample is ignored. 0 - x: a loss
+ * of 0 is no -0. */
+static attn_status reduce(const attnrun_step *step, attnrun_body *body)
 {
     const struct loss_args *args = step->args;
-    double weight = class_index < 0 ? 0 : 1;
-    if (class_index >= 0 && op_has_in(step, LOSS_WEIGHT))
-        weight = real_at(&step->x[LOSS_WEIGHT], class_index);
-    double loss = class_index < 0 ? 0 : -log_p * weight;
-    if (args->reduction != LOSS_NONE) {
-        sum->loss += loss;
-        sum->weight += weight;
-    } else if (step->y[0].data == NULL) {
-        return;
-    } else if (step->y[0].dtype == ATTNRUN_F64) {
-        ((double *)step->y[0].data)[i] = loss;
-    } else {
-        ((float *)step->y[0].data)[i] = (float)loss;
-    }
+    const bool ones = !op_has_in(step, LOSS_WEIGHT); /* or 0 where ignored */
+    attnrun_body_output(body, "loss", 0);
+    if (!ones)
+        TRY(attnrun_body_add(body, "log_p = log_p * factor"));
+    if (args->reduction == LOSS_NONE)
+        return attnrun_body_add(body, "loss = 0 - log_p");
+    if (args->reduction == LOSS_SUM)
+        return attnrun_body_add(body, "loss = 0 - ReduceSum<keepdims=0>(log_p)");
+    if (ones && args->ignore_index == OP_INT_ABSENT)
+        return attnrun_body_add(body, "loss = 0 - ReduceMean<keepdims=0>(log_p)");
+    return attnrun_body_add(body, "loss = (0 - ReduceSum<keepdims=0>(log_p)) / "
+                                  "ReduceSum<keepdims=0>(factor)");
 }
 
-void op_loss_finish(const attnrun_step *step, const attnrun_work *work)
+static attn_status likelihood_expand(const attnrun_step *step, attnrun_body *body)
 {
     const struct loss_args *args = step->args;
-    const struct loss_sum *parts = work->shared;
-    struct loss_sum sum = { 0 };
-    for (int64_t k = 0; k < step->phases[0].n_tasks; k++) {
-        sum.loss += parts[k].loss;
-        sum.weight += parts[k].weight;
-    }
-    double loss = args->reduction == LOSS_MEAN ? sum.loss / sum.weight : sum.loss;
-    if (step->y[0].data == NULL)
-        return;
-    if (step->y[0].dtype == ATTNRUN_F64)
-        *(double *)step->y[0].data = loss;
-    else
-        *(float *)step->y[0].data = (float)loss;
+    attnrun_body_ints(body, "ignored", 1, &args->ignore_index);
+    TRY(attnrun_body_add(body, "log_p, factor = attnrun.fused.PickClass"
+                               "<ignore_index=ignored>(input, target, weight)"));
+    return reduce(step, body);
 }
+
+static attn_status cross_entropy_expand(const attnrun_step *step, attnrun_body *body)
+{
+    const struct loss_args *args = step->args;
+    attnrun_body_ints(body, "ignored", 1, &args->ignore_index);
+    TRY(attnrun_body_add(
+        body, op_has_out(step, 1)
+                  ? "log_prob = LogSoftmax<axis=1>(scores);"
+                    "log_p, factor = attnrun.fused.PickClass<ignore_index=ignored>"
+                    "(log_prob, labels, weights)"
+                  : "shift = ReduceLogSumExp<keepdims=0>(scores, [1]);"
+                    "log_p, factor = attnrun.fused.PickClass<ignore_index=ignored>"
+                    "(scores, labels, weights, shift)"));
+    return reduce(step, body);
+}
+
+const attnrun_op_def op_negative_log_likelihood_loss_12 = {
+    OP_ROW,
+    .name = "NegativeLogLikelihoodLoss",
+    .since = 12,
+    .inputs = "input:T target:I weight:T?",
+    .outputs = "loss:T",
+    .types = "T=f32,f64 I=i32,i64",
+    .args_bytes = sizeof(struct loss_args),
+    .attrs = loss_attrs,
+    .infer = loss_infer,
+    .expand = likelihood_expand,
+    .cost = "O(samples)",
+};
+
+const attnrun_op_def op_softmax_cross_entropy_loss_12 = {
+    OP_ROW,
+    .name = "SoftmaxCrossEntropyLoss",
+    .since = 12,
+    .inputs = "scores:T labels:I weights:T?",
+    .outputs = "output:T log_prob:T?",
+    .types = "T=f32,f64 I=i32,i64",
+    .args_bytes = sizeof(struct loss_args),
+    .attrs = loss_attrs,
+    .infer = cross_entropy_infer,
+    .expand = cross_entropy_expand,
+    .cost = "O(n)",
+};

@@ -1,6 +1,7 @@
 # Sources of ops/move.
 set(ATTN_OPS_MOVE
   ops/move/center_crop_pad.c
+  ops/move/check_dims.c
   ops/move/combine.c
   ops/move/compress.c
   ops/move/concat.c

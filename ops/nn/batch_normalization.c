@@ -97,16 +97,6 @@ static attn_status batch_normalization_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static void put(const attnrun_step *step, int out, int64_t i, double value)
-{
-    if (!op_has_out(step, out) || step->y[out].data == NULL)
-        return;
-    if (step->y[out].dtype == ATTNRUN_F64)
-        ((double *)step->y[out].data)[i] = value;
-    else
-        ((float *)step->y[out].data)[i] = (float)value;
-}
-
 /* Mean and variance of a channel over the batch: of the planes', combined in order. */
 static void channel_stats(const attnrun_step *step, int64_t channel, double *stats)
 {
@@ -133,9 +123,9 @@ static void train_channel(const attnrun_step *step, int64_t channel, double *sta
     const double momentum = (double)args->momentum;
     channel_stats(step, channel, stats + 2 * channel);
     for (int k = 0; k < 2; k++) {
-        double old = planes_get(&step->x[3 + k], channel), now = stats[2 * channel + k];
-        put(step, 1 + k, channel, old * momentum + now * (1 - momentum));
-        put(step, 3 + k, channel, now);
+        double old = real_get(&step->x[3 + k], channel), now = stats[2 * channel + k];
+        real_put_out(step, 1 + k, channel, old * momentum + now * (1 - momentum));
+        real_put_out(step, 3 + k, channel, now);
     }
 }
 
@@ -155,12 +145,11 @@ static attn_status batch_normalization_run(const attnrun_step *step,
             continue;
         }
         int64_t c = task % p->channels;
-        double mean = state->training ? stats[2 * c] : planes_get(&step->x[3], c);
-        double variance = state->training ? stats[2 * c + 1] : planes_get(&step->x[4], c);
-        double scale =
-            planes_get(&step->x[1], c) / sqrt(variance + (double)args->epsilon);
+        double mean = state->training ? stats[2 * c] : real_get(&step->x[3], c);
+        double variance = state->training ? stats[2 * c + 1] : real_get(&step->x[4], c);
+        double scale = real_get(&step->x[1], c) / sqrt(variance + (double)args->epsilon);
         attn_planes_affine(step, &step->y[0], &step->x[0], task * p->positions,
-                           p->positions, mean, scale, planes_get(&step->x[2], c));
+                           p->positions, mean, scale, real_get(&step->x[2], c));
     }
     return ATTNRUN_OK;
 }

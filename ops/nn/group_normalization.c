@@ -103,10 +103,9 @@ static attn_status group_normalization_run(const attnrun_step *step,
         double inverse = 1 / sqrt(stats[1] + (double)args->epsilon);
         for (int64_t c = 0; c < channels; c++) {
             int64_t at = state->per_group ? group : group * channels + c;
-            attn_planes_affine(step, &step->y[0], &step->x[0], from + c * p->positions,
-                               p->positions, stats[0],
-                               inverse * planes_get(&step->x[1], at),
-                               planes_get(&step->x[2], at));
+            attn_planes_affine(
+                step, &step->y[0], &step->x[0], from + c * p->positions, p->positions,
+                stats[0], inverse * real_get(&step->x[1], at), real_get(&step->x[2], at));
         }
     }
     return ATTNRUN_OK;

@@ -3,8 +3,8 @@
 #ifndef ATTN_NN_PLANES_H
 #define ATTN_NN_PLANES_H
 
-#include "../../runtime/op.h"
 #include "../kernels/kernels.h"
+#include "../real.h"
 
 struct planes {
     int64_t batch, channels, positions;
@@ -16,13 +16,6 @@ attn_status attn_planes_of(const attnrun_step *step, const attnrun_type *type,
                            struct planes *planes);
 /* Inputs first … last are vectors of as many elements as input 0 has channels. */
 attn_status attn_planes_check_vectors(const attnrun_step *step, int first, int last);
-
-/* Element i of an f32 or f64 tensor. */
-static inline double planes_get(const attnrun_tensor *x, int64_t i)
-{
-    return x->dtype == ATTNRUN_F64 ? ((const double *)x->data)[i]
-                                   : (double)((const float *)x->data)[i];
-}
 
 /* stats = mean and variance of n elements from `from` on. */
 void attn_planes_stats(const attnrun_step *step, const attnrun_tensor *x, int64_t from,

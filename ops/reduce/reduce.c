@@ -315,48 +315,87 @@ static void store(const struct reduce *reduce, const attnrun_tensor *y, int64_t 
     }
 }
 
-/* sum[w] += exp(x - top[w]) over the elements behind `width` outputs. */
-static void sum_exp(const attnrun_step *step, const char *base, int64_t width,
-                    const double *top, double *sum)
+/* A top that is not finite must not be subtracted: inf - inf is NaN. */
+static double finite_top(double top) { return isfinite(top) ? top : 0; }
+
+/* a: the largest elements of TILE columns at most; becomes log(sum(exp(x))) of them. */
+static void log_sum_exp_columns_f32(const attnrun_step *step, const float *base,
+                                    int64_t width, union accumulator *a)
 {
-    const struct reduce_state *state = step->state;
-    const struct reduce_plan *plan = &state->plan;
-    int32_t dtype = step->x[0].dtype;
-    int64_t size = dtype_bytes(dtype), inner = plan->run_folded ? plan->run : 1;
-    for (int64_t r = 0; r < plan->folded.count; r++) {
-        if (attn_poll_work((inner + width) * 16) != ATTNRUN_OK)
-            return;
-        const char *x = base + reduce_offset(&plan->folded, r) * size;
-        if (plan->run_folded && dtype == ATTNRUN_F32) {
-            sum[0] += step->kernels->sum_exp_f32((const float *)(const void *)x,
-                                                 (float)top[0], (size_t)inner);
-            continue;
-        }
-        for (int64_t w = 0; w < width; w++)
-            for (int64_t i = 0; i < inner && !attn_stops(i); i++) {
-                const void *at = x + (w + i) * size;
-                double v = dtype == ATTNRUN_F32 ? (double)*(const float *)at
-                                                : *(const double *)at;
-                sum[w] += exp(v - top[w]);
-            }
+    static const float unused[2] = { 0 };
+    const struct attn_kernels *k = step->kernels;
+    const struct reduce_loops *folded =
+        &((const struct reduce_state *)step->state)->plan.folded;
+    const size_t n = (size_t)width;
+    float top[TILE], e[TILE];
+    for (int64_t w = 0; w < width; w++) {
+        top[w] = (float)finite_top(a[w].f);
+        a[w].f = 0;
     }
+    for (int64_t r = 0; r < folded->count; r++) {
+        if (attn_poll_work(width * 16) != ATTNRUN_OK)
+            return;
+        k->sub_f32(e, base + reduce_offset(folded, r), 1, top, 1, n);
+        k->exp_f32(e, e, n, unused);
+        k->add_rows_f32(&a->f, e, 0, 1, n);
+    }
+    for (int64_t w = 0; w < width; w++)
+        e[w] = (float)a[w].f;
+    k->log_f32(e, e, n, unused);
+    for (int64_t w = 0; w < width; w++)
+        a[w].f = (double)(top[w] + e[w]);
 }
 
-/* a: the largest elements; becomes log(sum(exp(x))). A top that is not finite must not be
- * subtracted: inf - inf is NaN. */
+/* The same of any elements that are folded, and of doubles, output by output. */
 static void log_sum_exp(const attnrun_step *step, const char *base, int64_t width,
                         union accumulator *a)
 {
-    const struct reduce_state *state = step->state;
-    double top[TILE], sum[TILE];
-    for (int64_t w = 0; w < width; w++) {
-        top[w] = isfinite(a[w].f) ? a[w].f : 0;
-        sum[w] = 0;
+    const struct reduce_plan *plan = &((const struct reduce_state *)step->state)->plan;
+    const bool narrow = step->x[0].dtype == ATTNRUN_F32;
+    const float *x_f32 = (const float *)(const void *)base;
+    const double *x = (const double *)(const void *)base;
+    if (narrow && !plan->run_folded && plan->folded_count > 0) {
+        log_sum_exp_columns_f32(step, x_f32, width, a);
+        return;
     }
-    if (state->plan.folded_count > 0)
-        sum_exp(step, base, width, top, sum);
-    for (int64_t w = 0; w < width; w++)
-        a[w].f = top[w] + log(sum[w]);
+    const int64_t n = plan->folded_count > 0 ? plan->folded.count : 0;
+    const int64_t inner = plan->run_folded ? plan->run : 1;
+    for (int64_t w = 0; w < width; w++) {
+        const double top = finite_top(a[w].f);
+        double sum = 0;
+        for (int64_t r = 0; r < n && attn_poll_work(inner * 16) == ATTNRUN_OK; r++) {
+            const int64_t at = reduce_offset(&plan->folded, r) + w;
+            if (narrow)
+                sum += step->kernels->sum_exp_f32(x_f32 + at, (float)top, (size_t)inner);
+            for (int64_t i = 0; i < inner && !narrow && !attn_stops(i); i++)
+                sum += exp(x[at + i] - top);
+        }
+        a[w].f = top + log(sum);
+    }
+}
+
+/* ReduceLogSumExp of f32 whose outputs each fold one run: outputs [begin, end). */
+static attn_status log_sum_exp_lines_f32(const attnrun_step *step, int64_t begin,
+                                         int64_t end)
+{
+    static const float unused[2] = { 0 };
+    const struct attn_kernels *k = step->kernels;
+    const struct reduce_plan *plan = &((const struct reduce_state *)step->state)->plan;
+    float top[TILE], sum[TILE];
+    for (int64_t first = begin, n; first < end; first += n) {
+        n = end - first < TILE ? end - first : TILE;
+        for (int64_t i = 0; i < n; i++) {
+            const float *x =
+                (const float *)step->x[0].data + reduce_offset(&plan->kept, first + i);
+            if (attn_poll_work(plan->run * 16) != ATTNRUN_OK)
+                return ATTNRUN_E_CANCELLED;
+            top[i] = (float)finite_top((double)k->reduce_max_f32(x, (size_t)plan->run));
+            sum[i] = (float)k->sum_exp_f32(x, top[i], (size_t)plan->run);
+        }
+        k->log_f32(sum, sum, (size_t)n, unused);
+        k->add_f32((float *)step->y[0].data + first, sum, 1, top, 1, (size_t)n);
+    }
+    return ATTNRUN_OK;
 }
 
 /* A contiguous run into one accumulator, in pieces that let a cancel through. */
@@ -422,6 +461,14 @@ static void fold_outputs(const attnrun_step *step, const attnrun_work *work,
     store(reduce, &step->y[0], first, width, a, plan->folded_count);
 }
 
+static bool reduces_lines(const attnrun_step *step)
+{
+    const struct reduce *reduce = step->node->op->user;
+    const struct reduce_plan *plan = &((const struct reduce_state *)step->state)->plan;
+    return reduce->fold == SUM_EXP && step->x[0].dtype == ATTNRUN_F32 &&
+           plan->run_folded && plan->folded.count == 1 && plan->folded_count > 0;
+}
+
 static attn_status reduce_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct reduce_state *state = step->state;
@@ -433,6 +480,8 @@ static attn_status reduce_run(const attnrun_step *step, const attnrun_work *work
         work->end * state->per_task < units ? work->end * state->per_task : units;
     if (step->y[0].data == NULL || tensor_count(&step->y[0]) == 0)
         return ATTNRUN_OK;
+    if (reduces_lines(step))
+        return log_sum_exp_lines_f32(step, begin, end);
     for (int64_t unit = begin; unit < end; unit++) {
         int64_t outer = unit / state->tiles, start = unit % state->tiles * TILE;
         int64_t width = plan->run_folded           ? 1

@@ -91,7 +91,8 @@ static attn_status bring_node(struct inlining *in, const struct attn_node *node)
     made->internal = node->internal;
     made->in = inputs; /* with the captures */
     made->n_captures = node->n_captures;
-    made->function = node->function;
+    made->pub.function = node->pub.function;
+    made->formula = node->formula;
     made->pub.opset = node->pub.opset;
     TRY(bring_graphs(in, made, node));
     TRY(attn_node_set_attrs(in->graph, made, node->n_attrs, node->attrs));

@@ -18,15 +18,13 @@ static bool match_clip(const struct attn_graph *graph, const struct attn_node *n
     return true;
 }
 
-/* Activations that ONNX Runtime writes; FastGelu without its bias. */
+/* Activations that ONNX Runtime writes. */
 static const char *microsoft_word(const struct attn_node *node)
 {
     if (node->pub.n_in != 1)
         return NULL;
     if (node_is_of(node, "com.microsoft", "Gelu"))
         return "gelu";
-    if (node_is_of(node, "com.microsoft", "FastGelu"))
-        return "gelu_tanh";
     bool silu = node_is_of(node, "com.microsoft", "QuickGelu") &&
                 attn_match_near((double)attn_match_float(node, "alpha", 1.702f), 1);
     return silu ? "silu" : NULL;

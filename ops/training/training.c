@@ -1,7 +1,90 @@
-/* training.c - groups of tensors of an optimizer; see training.h. */
-#include "training.h"
+/* training.c - the optimizers of ONNX, for tensors that come in groups: inputs R (one real: the
+ * learning rate), T (one i64: the count of updates), then n tensors of each kind, X1 … Xn,
+ * G1 … Gn (gradients), …; outputs likewise. Tensors of one number have the same dims and dtype.
+ *
+ *   all       G = norm_coefficient X + G
+ *   Adagrad   H' = H + G G;  X' = X - R / (1 + T decay_factor) G / (sqrt H' + epsilon)
+ *   Adam      V' = alpha V + (1 - alpha) G;  H' = beta H + (1 - beta) G G
+ *             X' = (1 - norm_coefficient_post) (X - r V' / (sqrt H' + epsilon)),
+ *             r = R sqrt(1 - beta^T) / (1 - alpha^T) where T > 0, else R
+ *   Momentum  V' = alpha V + b G, b = beta where T > 0, else 1
+ *             X' = X - R V' (standard), or X - R (G + alpha V') (nesterov)
+ *
+ * Formulas: the rate is computed in f64, the rest in the type of the tensors.
+ * Source: ONNX ai.onnx.preview.training Adagrad-1, Adam-1, Momentum-1. */
+#include "../../runtime/op.h"
 
 enum { RATE, COUNT, FIRST };
+
+struct training_args {
+    float alpha, beta, epsilon, decay_factor, norm_coefficient, norm_coefficient_post;
+    int32_t mode; /* 1: nesterov */
+};
+
+static const attnrun_attr_def adagrad_attrs[] = {
+    ATTR_FLOAT(struct training_args, decay_factor, 0.0f),
+    ATTR_FLOAT(struct training_args, epsilon, 1e-6f),
+    ATTR_FLOAT(struct training_args, norm_coefficient, 0.0f),
+    ATTR_END,
+};
+static const attnrun_attr_def adam_attrs[] = {
+    ATTR_FLOAT(struct training_args, alpha, 0.9f),
+    ATTR_FLOAT(struct training_args, beta, 0.999f),
+    ATTR_FLOAT(struct training_args, epsilon, 1e-6f),
+    ATTR_FLOAT(struct training_args, norm_coefficient, 0.0f),
+    ATTR_FLOAT(struct training_args, norm_coefficient_post, 0.0f),
+    ATTR_END,
+};
+static const attnrun_attr_def momentum_attrs[] = {
+    ATTR_FLOAT(struct training_args, alpha, 0.0f),
+    ATTR_FLOAT(struct training_args, beta, 0.0f),
+    ATTR_FLOAT(struct training_args, norm_coefficient, 0.0f),
+    ATTR_ENUM(struct training_args, mode, "standard|nesterov", 0),
+    ATTR_END,
+};
+
+/* What an optimizer reads of each tensor; it writes all of them but the gradient. */
+enum { MOST_KINDS = 4, X = 0, G = 1 };
+struct optimizer {
+    int n_kinds;
+    const char *in[MOST_KINDS], *out[MOST_KINDS];
+    const char *check;     /* the dims of a tensor's companions */
+    const char *rate;      /* makes r of R and T, in f64 */
+    const char *update[2]; /* by mode */
+};
+
+static const struct optimizer adagrad = {
+    .n_kinds = 3,
+    .in = { "X", "G", "H" },
+    .out = { "new_X", NULL, "new_H" },
+    .check = "G = attnrun.fused.CheckDims(G, X); H = attnrun.fused.CheckDims(H, X)",
+    .rate = "r = R / (1 + T * decay)",
+    .update = { "new_H = H + G * G; new_X = X - r * G / (Sqrt(new_H) + epsilon)" },
+};
+static const struct optimizer adam = {
+    .n_kinds = 4,
+    .in = { "X", "G", "V", "H" },
+    .out = { "new_X", NULL, "new_V", "new_H" },
+    .check = "G = attnrun.fused.CheckDims(G, X); V = attnrun.fused.CheckDims(V, X);"
+             "H = attnrun.fused.CheckDims(H, X)",
+    .rate = "r = R * Where(Greater(T, 0),"
+            "Sqrt(1 - Pow(beta, T)) / (1 - Pow(alpha, T)), 1)",
+    .update = { "new_V = alpha * V + one_less_alpha * G;"
+                "new_H = beta * H + one_less_beta * G * G;"
+                "new_X = post * (X - r * new_V / (Sqrt(new_H) + epsilon))" },
+};
+static const struct optimizer momentum = {
+    .n_kinds = 3,
+    .in = { "X", "G", "V" },
+    .out = { "new_X", NULL, "new_V" },
+    .check = "G = attnrun.fused.CheckDims(G, X); V = attnrun.fused.CheckDims(V, X)",
+    .rate = "r = R; b = Where(Greater(T, 0), beta, 1)",
+    .update = { "new_V = alpha * V + Cast<to=dtype>(b) * G; new_X = X - r * new_V",
+                "new_V = alpha * V + Cast<to=dtype>(b) * G;"
+                "new_X = X - r * (G + alpha * new_V)" },
+};
+
+/* ---- checks ---- */
 
 static attn_status one_element(const attnrun_step *step, int in)
 {
@@ -26,70 +109,93 @@ static attn_status same_type(const attnrun_step *step, int in, int like)
     return ATTNRUN_OK;
 }
 
-attn_status op_training_infer(attnrun_step *step, int in_kinds, int out_kinds,
-                              const int *like)
+static attn_status training_infer(attnrun_step *step)
 {
-    struct training_state *state = step->state;
-    int n = (step->n_in - FIRST) / in_kinds;
-    int64_t tasks = 0;
-    if (n < 1 || n * in_kinds != step->n_in - FIRST || step->n_out > n * out_kinds)
+    const struct optimizer *optimizer = step->node->op->user;
+    const int kinds = optimizer->n_kinds, n = (step->n_in - FIRST) / kinds;
+    if (n < 1 || n * kinds != step->n_in - FIRST || step->n_out > n * (kinds - 1))
         return op_fail(step, ATTNRUN_E_MODEL,
                        "%d inputs and %d outputs, expected 2 and %d per tensor, and %d",
-                       step->n_in, step->n_out, in_kinds, out_kinds);
+                       step->n_in, step->n_out, kinds, kinds - 1);
     TRY(one_element(step, RATE));
     TRY(one_element(step, COUNT));
-    for (int i = 0; i < n; i++) {
-        for (int kind = 0; kind < in_kinds; kind++) {
-            if (!op_has_in(step, FIRST + kind * n + i))
-                return op_fail(step, ATTNRUN_E_INPUT, "input %d is missing",
-                               FIRST + kind * n + i);
-            TRY(same_type(step, FIRST + kind * n + i, FIRST + i));
-        }
-        const attnrun_type *x = &step->in[FIRST + i];
-        int64_t count = step->concrete ? op_count(x, 0, x->rank) : 0;
-        if (count < 0 || !ck_add(tasks, op_chunks(count), &tasks))
-            return op_fail(step, ATTNRUN_E_LIMIT, "the tensors are too large");
+    for (int in = FIRST; in < step->n_in; in++) {
+        if (!op_has_in(step, in))
+            return op_fail(step, ATTNRUN_E_INPUT, "input %d is missing", in);
+        TRY(same_type(step, in, FIRST + (in - FIRST) % n));
     }
     for (int out = 0; out < step->n_out; out++)
         if (op_has_out(step, out))
-            TRY(op_out_like(step, out, FIRST + like[out / n] * n + out % n));
-    state->n = n;
-    op_tasks(step, 0, tasks, OP_CHUNK * 5);
+            TRY(op_out_like(step, out, FIRST + out % n));
     return ATTNRUN_OK;
 }
 
-/* The tensor that a task works on: *task becomes its chunk in it. */
-static int64_t tensor_of(const attnrun_step *step, int64_t *task)
+/* ---- formulas ---- */
+
+static void name_numbers(const struct training_args *args, attnrun_body *body,
+                         int32_t dtype)
 {
-    int64_t i = 0, chunks;
-    while ((chunks = op_chunks(tensor_count(&step->x[FIRST + i]))) <= *task) {
-        *task -= chunks;
-        i++;
-    }
-    return i;
+    attnrun_body_dtype(body, dtype);
+    attnrun_body_number(body, "alpha", (double)args->alpha);
+    attnrun_body_number(body, "beta", (double)args->beta);
+    attnrun_body_number(body, "one_less_alpha", 1 - (double)args->alpha);
+    attnrun_body_number(body, "one_less_beta", 1 - (double)args->beta);
+    attnrun_body_number(body, "epsilon", (double)args->epsilon);
+    attnrun_body_number(body, "decay", (double)args->decay_factor);
+    attnrun_body_number(body, "norm", (double)args->norm_coefficient);
+    attnrun_body_number(body, "post", 1 - (double)args->norm_coefficient_post);
 }
 
-attn_status op_training_run(const attnrun_step *step, const attnrun_work *work,
-                            int in_kinds, int out_kinds, training_update *update)
+/* The update of tensor i of n. */
+static attn_status update(const attnrun_step *step, attnrun_body *body, int i, int n)
 {
-    const struct training_state *state = step->state;
-    struct training_span span = { .t = *(const int64_t *)step->x[COUNT].data,
-                                  .r = training_get(&step->x[RATE], 0) };
-    attnrun_tensor none = { .kind = ATTNRUN_ABSENT };
-    for (int64_t task = work->begin; task < work->end; task++) {
-        int64_t chunk = task, i = tensor_of(step, &chunk);
-        int64_t count = tensor_count(&step->x[FIRST + i]);
-        if (OP_CANCELLED(work))
-            return ATTNRUN_E_CANCELLED;
-        span.begin = chunk * OP_CHUNK;
-        span.end = count - span.begin < OP_CHUNK ? count : span.begin + OP_CHUNK;
-        for (int kind = 0; kind < in_kinds; kind++)
-            span.in[kind] = &step->x[FIRST + kind * state->n + i];
-        for (int kind = 0; kind < out_kinds; kind++) {
-            int64_t out = kind * state->n + i;
-            span.out[kind] = out < step->n_out ? &step->y[out] : &none;
-        }
-        update(step->args, &span);
+    const struct optimizer *optimizer = step->node->op->user;
+    const struct training_args *args = step->args;
+    const int64_t dtype = step->in[FIRST + i].dtype;
+    name_numbers(args, body, (int32_t)dtype);
+    attnrun_body_ints(body, "dtype", 1, &dtype);
+    for (int kind = 0, out = 0; kind < optimizer->n_kinds; kind++) {
+        attnrun_body_input(body, optimizer->in[kind], FIRST + kind * n + i);
+        if (kind != G)
+            attnrun_body_output(body, optimizer->out[kind], out++ * n + i);
     }
+    TRY(attnrun_body_add(body, optimizer->check));
+    TRY(attnrun_body_add(body, "r = Cast<to=dtype>(rate)"));
+    if (args->norm_coefficient != 0)
+        TRY(attnrun_body_add(body, "G = norm * X + G"));
+    return attnrun_body_add(body, optimizer->update[args->mode]);
+}
+
+static attn_status training_expand(const attnrun_step *step, attnrun_body *body)
+{
+    const struct optimizer *optimizer = step->node->op->user;
+    const int n = (step->n_in - FIRST) / optimizer->n_kinds;
+    name_numbers(step->args, body, ATTNRUN_F64);
+    TRY(attnrun_body_add(body, "R = Reshape(Cast<to=11>(R), []);"
+                               "T = Reshape(Cast<to=11>(T), [])"));
+    TRY(attnrun_body_add(body, optimizer->rate));
+    TRY(attnrun_body_add(body, "rate = r"));
+    for (int i = 0; i < n; i++)
+        TRY(update(step, body, i, n));
     return ATTNRUN_OK;
 }
+
+#define TRAINING_ROW(row, onnx_name, optimizer, attributes)                              \
+    const attnrun_op_def row = {                                                         \
+        .struct_size = sizeof(attnrun_op_def),                                           \
+        .domain = "ai.onnx.preview.training",                                            \
+        .name = onnx_name,                                                               \
+        .since = 1,                                                                      \
+        .inputs = "R:R T:i64 inputs:T*!",                                                \
+        .outputs = "outputs:T*!",                                                        \
+        .types = "R=f32,f64 T=f32,f64",                                                  \
+        .args_bytes = sizeof(struct training_args),                                      \
+        .attrs = attributes,                                                             \
+        .infer = training_infer,                                                         \
+        .expand = training_expand,                                                       \
+        .user = (void *)(uintptr_t)&optimizer,                                           \
+        .cost = "O(n)",                                                                  \
+    }
+TRAINING_ROW(op_adagrad_1, "Adagrad", adagrad, adagrad_attrs);
+TRAINING_ROW(op_adam_1, "Adam", adam, adam_attrs);
+TRAINING_ROW(op_momentum_1, "Momentum", momentum, momentum_attrs);
