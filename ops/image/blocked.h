@@ -18,12 +18,12 @@ static inline int64_t blocked_count(int64_t channels)
 }
 
 /* A convolution of a blocked map, or with `plain` of X[N, C, H, W], to a blocked one. By
- * itself: each channel alone. */
+ * itself: each channel alone; winograd: in tiles of 2 x 2. */
 struct blocked_shape {
     struct window w;               /* axes 1 and 2 */
     int64_t batch, channels, rows; /* of X and Y, without what fills up blocks */
     int64_t groups;
-    bool plain, by_itself;
+    bool plain, by_itself, winograd;
 };
 /* How it is cut into tasks. Pixels of one task are `block_h` lines of `block_w` columns of the
  * output, of several lines only where they are whole; columns of one task are panels. */
@@ -54,6 +54,13 @@ void attn_blocked_dense_prepare(const struct blocked_plan *plan, void *shared);
 attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work *work,
                                    const struct blocked_plan *plan,
                                    const struct blocked_operands *operands);
+/* Of 3 x 3 taps without strides and dilations, in one group. */
+attn_status attn_blocked_winograd_plan(const attnrun_step *step,
+                                       struct blocked_plan *plan);
+void attn_blocked_winograd_prepare(const struct blocked_plan *plan, void *shared);
+attn_status attn_blocked_winograd_run(const attnrun_step *step, const attnrun_work *work,
+                                      const struct blocked_plan *plan,
+                                      const struct blocked_operands *operands);
 /* Each channel by itself; no tables. */
 void attn_blocked_rows_plan(struct blocked_plan *plan);
 attn_status attn_blocked_rows_run(const attnrun_step *step, const attnrun_work *work,
@@ -62,9 +69,14 @@ attn_status attn_blocked_rows_run(const attnrun_step *step, const attnrun_work *
 
 /* Packed weights of W[rows, channels / groups, height, width] and of a bias (or NULL): floats
  * needed, -1 where that overflows; and the packing. */
-int64_t attn_blocked_packed_floats(const attnrun_tensor *w, int64_t groups,
-                                   bool by_itself);
-void attn_blocked_pack(float *packed, const attnrun_tensor *w, const float *bias,
-                       int64_t groups, bool plain, bool by_itself, int vec_bytes);
+struct blocked_weights {
+    const attnrun_tensor *w;
+    const float *bias;
+    int64_t groups;
+    bool plain, by_itself, winograd;
+    int vec_bytes;
+};
+int64_t attn_blocked_packed_floats(const struct blocked_weights *weights);
+void attn_blocked_pack(float *packed, const struct blocked_weights *weights);
 
 #endif

@@ -6,6 +6,7 @@
  * W     [M, C / group, height, width], B [M]: constants
  * Y, Z  [N, ceil(M / 16), H', W', 16], see blocked.h; the sizes are in window.c
  *
+ * With winograd = 1 3 x 3 taps are computed by tiles of 2 x 2 outputs (blocked_winograd.c).
  * group is 1, or C and M (each channel by itself), or divides both into multiples of 16.
  * Written by the pass blocked_layout. Cost: 2 N M C / group pixels taps FLOPs. */
 #include <math.h>
@@ -14,7 +15,7 @@
 
 struct blocked_conv_args {
     struct window_attrs window;
-    int64_t group, channels, plain;
+    int64_t group, channels, plain, winograd;
     int32_t activation;
     float alpha, beta;
 };
@@ -25,6 +26,7 @@ static const attnrun_attr_def blocked_conv_attrs[] = {
     ATTR_INT(struct blocked_conv_args, group, 1),
     ATTR_INT_REQUIRED(struct blocked_conv_args, channels),
     ATTR_FLAG(struct blocked_conv_args, plain, 0),
+    ATTR_FLAG(struct blocked_conv_args, winograd, 0),
     ATTR_ENUM(struct blocked_conv_args, activation, CONV_ACTIVATIONS, 0),
     ATTR_FLOAT(struct blocked_conv_args, alpha, 0.0f),
     ATTR_FLOAT(struct blocked_conv_args, beta, 0.0f),
@@ -49,6 +51,20 @@ static bool by_itself(const struct blocked_conv_args *args, int64_t rows)
     return args->group > 1 && args->group == args->channels && args->group == rows;
 }
 
+static attn_status check_winograd(const attnrun_step *step)
+{
+    const struct blocked_conv_args *args = step->args;
+    const attnrun_dim *w = step->in[1].dims;
+    bool fits =
+        args->plain == 0 && args->group == 1 && w[2].value == 3 && w[3].value == 3;
+    for (int i = 0; i < 2; i++)
+        fits = fits && window_attr(args->window.strides, i, 1) == 1 &&
+               window_attr(args->window.dilations, i, 1) == 1;
+    if (args->winograd != 0 && !fits)
+        return op_fail(step, ATTNRUN_E_ATTR, "winograd takes 3 x 3 taps alone");
+    return ATTNRUN_OK;
+}
+
 /* W and the attributes fit each other: all that packing needs to know. */
 static attn_status check_weights(const attnrun_step *step)
 {
@@ -69,6 +85,7 @@ static attn_status check_weights(const attnrun_step *step)
     if (group > 1 && !whole && (!by_itself(args, rows) || args->plain != 0))
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
                        "groups of channels that are no multiple of 16");
+    TRY(check_winograd(step));
     if (!op_has_in(step, 2))
         return ATTNRUN_OK;
     TRY(op_need_rank(step, 2, 1));
@@ -100,6 +117,7 @@ static attn_status plan_step(attnrun_step *step)
     s->groups = args->group;
     s->plain = args->plain != 0;
     s->by_itself = by_itself(args, s->rows);
+    s->winograd = args->winograd != 0;
     in = op_count(&step->in[0], 0, step->in[0].rank);
     out = op_count(&step->out[0], 0, 5);
     if (in < 0 || out < 0 || in > ATTN_MAX_ELEMENTS || out > ATTN_MAX_ELEMENTS ||
@@ -113,6 +131,8 @@ static attn_status plan_step(attnrun_step *step)
     }
     if (s->by_itself)
         attn_blocked_rows_plan(plan);
+    else if (s->winograd)
+        TRY(attn_blocked_winograd_plan(step, plan));
     else
         TRY(attn_blocked_dense_plan(step, plan));
     step->scratch_bytes = plan->scratch_bytes;
@@ -152,8 +172,8 @@ static attn_status blocked_conv_infer(attnrun_step *step)
     return plan_step(step);
 }
 
-/* Forms of packed weights: blocked, plain, each channel by itself. */
-static const char packed_forms[3];
+/* Forms of packed weights: blocked, plain, each channel by itself, for Winograd. */
+static const char packed_forms[4];
 
 static attn_status blocked_conv_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 {
@@ -164,18 +184,27 @@ static attn_status blocked_conv_pack(attnrun_pack *pack, int64_t *bytes, void *p
     if (w->data == NULL || w->dtype != ATTNRUN_F32 || w->rank != 4 ||
         (has_bias && pack->x[2].data == NULL))
         return ATTNRUN_OK;
-    const bool alone = by_itself(args, w->dims[0]), plain = args->plain != 0;
-    const int64_t floats = attn_blocked_packed_floats(w, args->group, alone);
+    const struct blocked_weights weights = {
+        .w = w,
+        .bias = has_bias ? pack->x[2].data : NULL,
+        .groups = args->group,
+        .plain = args->plain != 0,
+        .by_itself = by_itself(args, w->dims[0]),
+        .winograd = args->winograd != 0,
+        .vec_bytes = pack->kernels->vec_bytes,
+    };
+    const int64_t floats = attn_blocked_packed_floats(&weights);
     if (floats < 0)
         return ATTNRUN_OK;
     *bytes = floats * (int64_t)sizeof(float);
     pack->sources = has_bias ? 6 : 2;
-    if (alone || args->group == 1)
-        pack->form = &packed_forms[alone ? 2 : plain];
+    if (weights.by_itself || args->group == 1)
+        pack->form = &packed_forms[weights.by_itself  ? 2
+                                   : weights.winograd ? 3
+                                                      : weights.plain];
     if (packed == NULL)
         return ATTNRUN_OK;
-    attn_blocked_pack(packed, w, has_bias ? pack->x[2].data : NULL, args->group, plain,
-                      alone, pack->kernels->vec_bytes);
+    attn_blocked_pack(packed, &weights);
     pack->replaces |= pack->sources;
     return ATTNRUN_OK;
 }
@@ -188,7 +217,10 @@ static attn_status blocked_conv_run(const attnrun_step *step, const attnrun_work
     if (step->node->packed == NULL)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED, "the weights must be constants");
     if (work->phase == 0) {
-        attn_blocked_dense_prepare(plan, work->shared);
+        if (plan->shape.winograd)
+            attn_blocked_winograd_prepare(plan, work->shared);
+        else
+            attn_blocked_dense_prepare(plan, work->shared);
         return ATTNRUN_OK;
     }
     struct blocked_operands o = {
@@ -203,8 +235,11 @@ static attn_status blocked_conv_run(const attnrun_step *step, const attnrun_work
     const struct conv_operands c = { .activation = steps,
                                      .n_activation = o.n_activation };
     o.clipped = attn_conv_limits(&c, &o.least, &o.most);
-    return plan->shape.by_itself ? attn_blocked_rows_run(step, work, plan, &o)
-                                 : attn_blocked_dense_run(step, work, plan, &o);
+    if (plan->shape.by_itself)
+        return attn_blocked_rows_run(step, work, plan, &o);
+    if (plan->shape.winograd)
+        return attn_blocked_winograd_run(step, work, plan, &o);
+    return attn_blocked_dense_run(step, work, plan, &o);
 }
 
 const attnrun_op_def op_blocked_conv_1 = {

@@ -11,6 +11,7 @@ set(ATTN_OPS_IMAGE
   ops/image/blocked_conv.c
   ops/image/blocked_dense.c
   ops/image/blocked_rows.c
+  ops/image/blocked_winograd.c
   ops/image/blocked_pack.c
   ops/image/blocked_pool.c
   ops/image/blocked_reorder.c

@@ -54,4 +54,19 @@ struct attn_blocked_rows {
     const float *row_share, *column_share;
 };
 
+/* Convolution of 3 x 3 by tiles of 2 x 2 outputs (Winograd's F(2 x 2, 3 x 3)): 16 products
+ * of matrices stand between a transform of the 4 x 4 pixels that a tile sees and one of its
+ * sums. Tiles first … first + n - 1 of an image, counted along its rows of `tile_columns`, of
+ * one block of channels. `places`: tile t has place i of its 16 at places[i * plane +
+ * (t - first) * 16]. The input transform reads x and writes places, the other one is the way
+ * back: y = clip(bias + sums + z). */
+enum { ATTN_WINOGRAD_PLACES = 16 };
+struct attn_winograd {
+    const float *x, *bias, *z; /* z may be NULL */
+    float *places, *y;
+    int64_t plane, first, n, tile_columns;
+    int64_t in[2], out[2], before[2];
+    float least, most; /* of y; NaN stays */
+};
+
 #endif

@@ -14,7 +14,7 @@
  * FromBlocked copy the map; convolutions of few channels read plain maps. A second walk
  * rewrites the members of these runs. Late: conv_epilogue and others come first. */
 #include "../../runtime/poll.h"
-#include "../kernels/blocked_types.h"
+#include "../kernels/kernel_types.h"
 #include "match.h"
 
 enum member {
@@ -28,7 +28,7 @@ enum member {
     MEMBER_CONCAT, /* axis 1 */
     MEMBER_STOPPED
 };
-enum { MOST_ATTRS = 14, PLAIN_CHANNELS = 16 };
+enum { MOST_ATTRS = 15, PLAIN_CHANNELS = 16, LEAST_WINOGRAD = 32, LEAST_TILES = 40 };
 
 struct layout {
     struct attn_graph *graph;
@@ -111,7 +111,7 @@ static bool can_conv(const struct layout *l, const struct attn_node *node)
 {
     const struct attn_graph *graph = l->graph;
     if (!is_conv(node) || !is_map(l, node->in[0]) || !is_map(l, node->out[0]) ||
-        !match_is_constant(graph, node->in[1]) || node->n_attrs > MOST_ATTRS - 2)
+        !match_is_constant(graph, node->in[1]) || node->n_attrs > MOST_ATTRS - 3)
         return false;
     const attnrun_tensor *w = &graph->values[node->in[1]].data;
     if (w->dtype != ATTNRUN_F32 || w->rank != 4)
@@ -371,6 +371,33 @@ static attn_status find_blocked(struct layout *l, struct attn_node *node, int32_
     return ATTNRUN_OK;
 }
 
+static bool all_ones(const struct attn_node *node, const char *name)
+{
+    const struct attn_attr *attr = attn_node_attr(node, name);
+    bool ones = attr == NULL || attr->kind == ATTN_ATTR_INTS;
+    for (int64_t i = 0; ones && attr != NULL && i < attr->ints.n; i++)
+        ones = attr->ints.v[i] == 1;
+    return ones;
+}
+
+/* Tiles of 2 x 2 outputs pay where there are many channels, and tiles enough to read the
+ * weights for, which are 16 / 9 times as many. */
+static bool pays_winograd(const struct layout *l, const struct attn_node *node)
+{
+    const attnrun_tensor *w = &l->graph->values[node->in[1]].data;
+    const attnrun_type *y = type_of(l, node->out[0]);
+    double tiles = 1.0, pixels = 1.0;
+    for (int i = 2; i < 4; i++) {
+        const int64_t n = dim_is_const(y->dims[i]) ? y->dims[i].value : 28;
+        tiles *= (double)(n / 2 + n % 2);
+        pixels *= (double)n;
+    }
+    return w->dims[2] == 3 && w->dims[3] == 3 && w->dims[0] >= LEAST_WINOGRAD &&
+           w->dims[1] >= LEAST_WINOGRAD && attn_match_int(node, "group", 1) == 1 &&
+           all_ones(node, "strides") && all_ones(node, "dilations") &&
+           tiles >= LEAST_TILES && pixels > 3.0 * tiles;
+}
+
 static attn_status make_conv(struct layout *l, struct attn_node *node, int32_t out)
 {
     struct attn_attr attrs[MOST_ATTRS];
@@ -380,6 +407,8 @@ static attn_status make_conv(struct layout *l, struct attn_node *node, int32_t o
         attrs[n] = node->attrs[n];
     attrs[n++] = (struct attn_attr)MATCH_INT("channels", channels_of(l, node->in[0]));
     attrs[n++] = (struct attn_attr)MATCH_INT("plain", plain);
+    attrs[n++] =
+        (struct attn_attr)MATCH_INT("winograd", !plain && pays_winograd(l, node));
     in[0] = node->in[0];
     if (!plain)
         TRY(find_blocked(l, node, node->in[0], &in[0]));

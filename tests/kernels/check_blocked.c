@@ -304,3 +304,93 @@ void check_blocked_gate_f32(struct check *c)
             check_f32(c, i, y[i], (double)(x[i] * gate[i % BLOCK]), 0);
     }
 }
+
+/* ---- Winograd's tiles ---- */
+
+static void make_tiles(struct check *c, struct attn_winograd *w)
+{
+    *w = (struct attn_winograd){ .least = -INFINITY, .most = INFINITY };
+    int64_t rows = 0;
+    for (int a = 0; a < 2; a++) {
+        w->in[a] = 1 + check_below(c, 12);
+        w->before[a] = check_below(c, 3);
+        w->out[a] = 1 + check_below(c, 11);
+        rows = a == 0 ? (w->out[0] + 1) / 2 : rows;
+    }
+    w->tile_columns = (w->out[1] + 1) / 2;
+    w->first = check_below(c, rows * w->tile_columns);
+    w->n = 1 + check_below(c, rows * w->tile_columns - w->first);
+    w->plane = BLOCK * (w->n + check_below(c, 3));
+}
+
+/* The pixel that a tile sees at (i, j), 0 outside of the map. */
+static double tile_pixel(const struct attn_winograd *w, int64_t t, int64_t i, int64_t j,
+                         int64_t lane)
+{
+    const int64_t h = t / w->tile_columns * 2 - w->before[0] + i;
+    const int64_t v = t % w->tile_columns * 2 - w->before[1] + j;
+    if (h < 0 || h >= w->in[0] || v < 0 || v >= w->in[1])
+        return 0.0;
+    return (double)w->x[(h * w->in[1] + v) * BLOCK + lane];
+}
+
+void check_winograd_input_f32(struct check *c)
+{
+    static const double b[4][4] = {
+        { 1, 0, -1, 0 }, { 0, 1, 1, 0 }, { 0, -1, 1, 0 }, { 0, 1, 0, -1 }
+    };
+    for (int n = 0; n < 150; n++) {
+        struct attn_winograd w;
+        make_tiles(c, &w);
+        w.x = check_normal_f32(c, (size_t)(w.in[0] * w.in[1] * BLOCK));
+        w.places = check_memory(c, (size_t)(15 * w.plane + w.n * BLOCK) * sizeof(float));
+        c->k->winograd_input_f32(&w);
+        for (int64_t at = 0; at < w.n * 16 * BLOCK; at++) {
+            const int64_t lane = at % BLOCK, place = at / BLOCK % 16, t = at / BLOCK / 16;
+            double sum = 0.0;
+            for (int64_t k = 0; k < 16; k++)
+                sum += b[place / 4][k / 4] * b[place % 4][k % 4] *
+                       tile_pixel(&w, w.first + t, k / 4, k % 4, lane);
+            check_near(c, (size_t)at,
+                       (double)w.places[place * w.plane + t * BLOCK + lane], sum, 1e-5);
+        }
+        check_again(c);
+    }
+}
+
+static void check_tile_output(struct check *c, const struct attn_winograd *w, int64_t t,
+                              int64_t k, int64_t lane)
+{
+    static const double a[2][4] = { { 1, 1, 1, 0 }, { 0, 1, -1, -1 } };
+    const int64_t tile = w->first + t;
+    const int64_t h = tile / w->tile_columns * 2 + k / 2;
+    const int64_t v = tile % w->tile_columns * 2 + k % 2;
+    const int64_t at = (h * w->out[1] + v) * BLOCK + lane;
+    double sum = (double)w->bias[lane];
+    if (h >= w->out[0] || v >= w->out[1])
+        return;
+    for (int64_t i = 0; i < 16; i++)
+        sum += a[k / 2][i / 4] * a[k % 2][i % 4] *
+               (double)w->places[i * w->plane + t * BLOCK + lane];
+    if (w->z != NULL)
+        sum += (double)w->z[at];
+    check_near(c, (size_t)at, (double)w->y[at], clip(sum, w->least, w->most), 1e-5);
+}
+
+void check_winograd_output_f32(struct check *c)
+{
+    for (int n = 0; n < 150; n++) {
+        struct attn_winograd w;
+        make_tiles(c, &w);
+        const size_t map = (size_t)(w.out[0] * w.out[1] * BLOCK);
+        w.places = check_normal_f32(c, (size_t)(15 * w.plane + w.n * BLOCK));
+        w.bias = check_normal_f32(c, BLOCK);
+        w.z = n % 2 == 0 ? check_normal_f32(c, map) : NULL;
+        w.y = check_memory(c, map * sizeof(float));
+        set_limits(c, &w.least, &w.most);
+        c->k->winograd_output_f32(&w);
+        for (int64_t i = 0; i < w.n * 4 * BLOCK; i++)
+            check_tile_output(c, &w, i / BLOCK / 4, i / BLOCK % 4, i % BLOCK);
+        check_again(c);
+    }
+}
