@@ -11,7 +11,7 @@ enum {
     STRIP_FLOATS = 1 << 16, /* of X that one task sees */
     TASKS = 8,
     TASK_NS = 20000,
-    LEAST_PIXELS = 28
+    LEAST_PIXELS = 14
 };
 
 struct tables {
@@ -49,6 +49,26 @@ static int64_t reach(const struct window *w, int a, int64_t n)
     return (n - 1) * w->stride[a] + (w->kernel[a] - 1) * w->dilation[a] + 1;
 }
 
+/* Lines of the copy along an axis: all that n outputs see, or, where dilations leave out most
+ * of it, n for each index of the kernel. */
+static bool by_taps(const struct window *w, int a, int64_t n)
+{
+    return w->kernel[a] * n < reach(w, a, n);
+}
+static int64_t copied(const struct window *w, int a, int64_t n)
+{
+    return by_taps(w, a, n) ? w->kernel[a] * n : reach(w, a, n);
+}
+/* Which of them is that of output i and kernel index k of n outputs. Without a copy
+ * the lines are those of X itself. */
+static int64_t line_of(const struct window *w, int a, int64_t n, bool copy, int64_t i,
+                       int64_t k)
+{
+    if (copy && by_taps(w, a, n))
+        return k * n + i;
+    return i * w->stride[a] + k * w->dilation[a];
+}
+
 static int64_t channels_in(const struct blocked_plan *p)
 {
     const int64_t channels = p->shape.channels / p->shape.groups;
@@ -61,12 +81,11 @@ static void cut_pixels(struct blocked_plan *p)
     const struct window *w = &p->shape.w;
     const int64_t room = at_least(STRIP_FLOATS / channels_in(p), 1);
     int64_t h = 1, columns = w->out[2];
-    while (h < w->out[1] && reach(w, 1, h + 1) * reach(w, 2, columns) <= room)
+    while (h < w->out[1] && copied(w, 1, h + 1) * copied(w, 2, columns) <= room)
         h++;
-    if (h == 1 && reach(w, 1, 1) * reach(w, 2, columns) > room) {
-        const int64_t taken = room / reach(w, 1, 1) - (w->kernel[2] - 1) * w->dilation[2];
-        columns = at_most(at_least(taken / w->stride[2], LEAST_PIXELS), columns);
-    }
+    while (h == 1 && columns > LEAST_PIXELS &&
+           copied(w, 1, 1) * copied(w, 2, columns) > room)
+        columns = at_least(columns * 3 / 4, LEAST_PIXELS);
     p->h_blocks = ceil_div(w->out[1], h);
     p->block_h = ceil_div(w->out[1], p->h_blocks);
     p->w_blocks = ceil_div(w->out[2], columns);
@@ -100,8 +119,8 @@ static void lay_out(struct blocked_plan *p)
     int64_t rows = w->in[1], columns = w->in[2];
     p->strip_h = p->strip_w = 0;
     if (padded(w)) {
-        rows = p->strip_h = reach(w, 1, p->block_h);
-        columns = p->strip_w = reach(w, 2, p->block_w);
+        rows = p->strip_h = copied(w, 1, p->block_h);
+        columns = p->strip_w = copied(w, 2, p->block_w);
     }
     p->x_row = columns * p->inputs;
     p->x_plane = rows * p->x_row;
@@ -143,18 +162,20 @@ void attn_blocked_dense_prepare(const struct blocked_plan *p, void *shared)
     struct attn_blocked_tap *tap = shared;
     int32_t *pixel = (int32_t *)(void *)(tap + p->taps);
     const int64_t of_group = s->channels / s->groups;
+    const bool copy = p->strip_h > 0;
     for (int64_t c = 0; c < of_group; c += p->inputs)
         for (int64_t i = 0; i < w->kernel[1]; i++)
             for (int64_t j = 0; j < w->kernel[2]; j++)
                 *tap++ = (struct attn_blocked_tap){
-                    .offset = c / p->inputs * p->x_plane + i * w->dilation[1] * p->x_row +
-                              j * w->dilation[2] * p->inputs,
+                    .offset = c / p->inputs * p->x_plane +
+                              line_of(w, 1, p->block_h, copy, 0, i) * p->x_row +
+                              line_of(w, 2, p->block_w, copy, 0, j) * p->inputs,
                     .inputs = at_most(of_group - c, p->inputs),
                 };
     for (int64_t i = 0; i < p->block_h; i++)
         for (int64_t j = 0; j < p->block_w; j++)
-            *pixel++ =
-                (int32_t)(i * w->stride[1] * p->x_row + j * w->stride[2] * p->inputs);
+            *pixel++ = (int32_t)(line_of(w, 1, p->block_h, copy, i, 0) * p->x_row +
+                                 line_of(w, 2, p->block_w, copy, j, 0) * p->inputs);
 }
 
 /* ---- a task ---- */
@@ -164,18 +185,39 @@ struct part {
     int64_t image, group, h, w, rows, columns;
 };
 
-/* Columns [from, to) of the copy see columns of the map. */
-static void copy_line(float *to, const float *x, const struct blocked_plan *p, int64_t h,
-                      int64_t from, int64_t end)
+/* n columns of the copy, of which the first shows column `first` of the map, and the others
+ * every `step`-th from there on. `x`: the line of the map, NULL: none of it. */
+static void copy_line(float *to, const float *x, const struct blocked_plan *p,
+                      int64_t first, int64_t n, int64_t step)
 {
-    const int64_t in = p->inputs;
-    memset(to, 0, (size_t)(at_least(from, 0) * in) * sizeof(float));
-    if (end > from)
-        memcpy(to + from * in, x + h * p->shape.w.in[2] * in,
+    const int64_t in = p->inputs, width = p->shape.w.in[2];
+    int64_t from = first < 0 ? at_most(ceil_div(-first, step), n) : 0;
+    int64_t end = first < width ? at_most(ceil_div(width - first, step), n) : 0;
+    if (x == NULL || end <= from)
+        from = end = 0;
+    memset(to, 0, (size_t)(from * in) * sizeof(float));
+    memset(to + end * in, 0, (size_t)((n - end) * in) * sizeof(float));
+    if (step == 1 && end > from) {
+        memcpy(to + from * in, x + (first + from) * in,
                (size_t)((end - from) * in) * sizeof(float));
-    else
-        end = from;
-    memset(to + end * in, 0, (size_t)((p->strip_w - end) * in) * sizeof(float));
+        return;
+    }
+    for (int64_t i = from; i < end; i++)
+        memcpy(to + i * in, x + (first + i * step) * in, (size_t)in * sizeof(float));
+}
+
+/* All columns of one line of the copy. */
+static void copy_columns(const struct blocked_plan *p, const struct part *part, float *to,
+                         const float *x)
+{
+    const struct window *w = &p->shape.w;
+    const int64_t left = part->w * w->stride[2] - w->before[2], n = p->block_w;
+    if (!by_taps(w, 2, n)) {
+        copy_line(to, x, p, left, p->strip_w, 1);
+        return;
+    }
+    for (int64_t k = 0; k < w->kernel[2]; k++, to += n * p->inputs)
+        copy_line(to, x, p, left + k * w->dilation[2], n, w->stride[2]);
 }
 
 /* What the lines of a part see, with zeros around the map. */
@@ -183,17 +225,16 @@ static void copy_strip(const struct blocked_plan *p, const struct part *part, fl
                        const float *x)
 {
     const struct window *w = &p->shape.w;
-    const int64_t plane = w->in[1] * w->in[2] * p->inputs;
+    const int64_t plane = w->in[1] * w->in[2] * p->inputs, n = p->block_h;
     const int64_t planes = ceil_div(p->shape.channels / p->shape.groups, p->inputs);
     const int64_t top = part->h * w->stride[1] - w->before[1];
-    const int64_t left = part->w * w->stride[2] - w->before[2];
-    const int64_t from = at_most(at_least(-left, 0), p->strip_w);
-    const int64_t end = at_most(at_least(w->in[2] - left, from), p->strip_w);
+    const bool taps = by_taps(w, 1, n);
     for (int64_t c = 0; c < planes; c++, x += plane)
         for (int64_t i = 0; i < p->strip_h; i++, to += p->strip_w * p->inputs) {
-            const bool inside = top + i >= 0 && top + i < w->in[1];
-            copy_line(to, x + (left + from) * p->inputs, p, top + i, from,
-                      inside ? end : from);
+            const int64_t line =
+                top + (taps ? i % n * w->stride[1] + i / n * w->dilation[1] : i);
+            const bool inside = line >= 0 && line < w->in[1];
+            copy_columns(p, part, to, inside ? x + line * w->in[2] * p->inputs : NULL);
         }
 }
 

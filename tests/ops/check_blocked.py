@@ -54,8 +54,11 @@ class Network:
         pads = [k // 2 for k in kernel] + [(k - 1) // 2 for k in kernel]
         if not same:
             stride = [between(1, 2), between(1, 3)] if chance(0.4) else stride
-            dilation = [between(1, 2), between(1, 2)] if chance(0.2) else dilation
             pads = [between(0, k - 1) for k in kernel * 2] if chance(0.4) else pads
+            if chance(0.25):
+                most = 2 if chance(0.5) else 12
+                dilation = [between(1, most), between(1, most)]
+                pads = [d * p for d, p in zip(dilation * 2, pads)]
         out = [(n + pads[i] + pads[i + 2] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
                for i, n in enumerate((h, w))]
         if min(out) < 1 or h + pads[0] + pads[2] <= dilation[0] * (kernel[0] - 1):
