@@ -56,6 +56,8 @@ static attn_status blocked_pool_infer(attnrun_step *step)
     attnrun_dim out[2], kernel[2];
     if (!op_rank_known(step, 0))
         return op_out(step, 0, ATTNRUN_F32, -1, NULL);
+    if (attrs->kernel_shape.v == NULL)
+        return op_fail(step, ATTNRUN_E_ATTR, "attribute kernel_shape is empty");
     TRY(attn_blocked_check(step, 0));
     TRY(attn_window_check(step, attrs, 2));
     const attnrun_dim *x = step->in[0].dims;

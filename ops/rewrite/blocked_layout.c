@@ -6,6 +6,7 @@
  *   MaxPool, AveragePool                           BlockedPool
  *   GlobalAveragePool, ReduceMean over the pixels  BlockedMean
  *   Mul of a map and a factor for each channel     BlockedGate
+ *   Slice, Split into whole blocks                 Slice of blocks
  *   Concat of whole blocks; elementwise nodes      the same node
  *
  * A first walk finds out which nodes can be members of runs: every convolution of the forms
@@ -15,250 +16,18 @@
  * rewrites the members of these runs. Late: conv_epilogue and others come first. */
 #include "../../runtime/poll.h"
 #include "../kernels/kernel_types.h"
-#include "match.h"
+#include "blocked_layout.h"
 
-enum member {
-    MEMBER_NONE,
-    MEMBER_CONV,
-    MEMBER_MAX_POOL,
-    MEMBER_AVERAGE_POOL,
-    MEMBER_MEAN,
-    MEMBER_GATE,   /* in[0] is the map, in[1] the gate, or the other way round */
-    MEMBER_AS_IS,  /* all inputs that are maps become blocked ones */
-    MEMBER_CONCAT, /* axis 1 */
-    MEMBER_STOPPED
-};
-enum { MOST_ATTRS = 15, PLAIN_CHANNELS = 16, LEAST_WINOGRAD = 32, LEAST_TILES = 40 };
-
-struct layout {
-    struct attn_graph *graph;
-    int64_t n_nodes, n_values; /* before any edit */
-    uint8_t *member;           /* of each node */
-    int32_t *run;     /* of each node: the next node on the way to the run's first */
-    int32_t *convs;   /* of a run's first node */
-    double *gain;     /* nanoseconds, less those of borders */
-    int32_t *blocked; /* of each value: the blocked one, or -1 */
-};
-
-/* ---- what a value is ---- */
-
-static const attnrun_type *type_of(const struct layout *l, int32_t value)
-{
-    return &l->graph->values[value].type;
-}
-
-/* A plain map of known channels. */
-static bool is_map(const struct layout *l, int32_t value)
-{
-    if (value < 0 || !attn_match_is_f32(l->graph, value))
-        return false;
-    const attnrun_type *t = type_of(l, value);
-    return t->rank == 4 && dim_is_const(t->dims[1]) && t->dims[1].value > 0 &&
-           !match_is_constant(l->graph, value);
-}
-
-/* The member that gives a value, or -1. */
-static int32_t giver(const struct layout *l, int32_t value)
-{
-    const struct attn_node *node =
-        value >= 0 && value < l->n_values ? attn_graph_producer(l->graph, value) : NULL;
-    if (node == NULL || node->pub.index >= l->n_nodes ||
-        l->member[node->pub.index] == MEMBER_NONE ||
-        l->member[node->pub.index] == MEMBER_STOPPED || node->out[0] != value)
-        return -1;
-    return node->pub.index;
-}
-
-static bool is_member_map(const struct layout *l, int32_t value)
-{
-    return is_map(l, value) && giver(l, value) >= 0;
-}
-
-static int64_t channels_of(const struct layout *l, int32_t value)
-{
-    return type_of(l, value)->dims[1].value;
-}
+enum { PLAIN_CHANNELS = 16, LEAST_WINOGRAD = 32, LEAST_TILES = 40 };
 
 /* Elements of a map; where sizes are not known, a guess of some. */
 static double elements_of(const struct layout *l, int32_t value)
 {
-    const attnrun_type *t = type_of(l, value);
+    const attnrun_type *t = layout_type(l, value);
     double n = 1.0;
     for (int i = 0; i < t->rank; i++)
         n *= dim_is_const(t->dims[i]) ? (double)t->dims[i].value : i == 0 ? 1.0 : 28.0;
     return n;
-}
-
-/* [N, C, 1, 1] for a map [N, C, H, W]. */
-static bool is_gate_of(const struct layout *l, int32_t gate, int32_t map)
-{
-    if (!is_map(l, gate))
-        return false;
-    const attnrun_type *g = type_of(l, gate), *m = type_of(l, map);
-    return dim_is(g->dims[2], 1) && dim_is(g->dims[3], 1) &&
-           dim_equal(g->dims[1], m->dims[1]) &&
-           (dim_equal(g->dims[0], m->dims[0]) || dim_is(g->dims[0], 1));
-}
-
-/* ---- which nodes can be members ---- */
-
-static bool is_conv(const struct attn_node *node)
-{
-    return node_is(node, "Conv") || node_is_of(node, "attnrun.fused", "FusedConv");
-}
-
-static bool can_conv(const struct layout *l, const struct attn_node *node)
-{
-    const struct attn_graph *graph = l->graph;
-    if (!is_conv(node) || !is_map(l, node->in[0]) || !is_map(l, node->out[0]) ||
-        !match_is_constant(graph, node->in[1]) || node->n_attrs > MOST_ATTRS - 3)
-        return false;
-    const attnrun_tensor *w = &graph->values[node->in[1]].data;
-    if (w->dtype != ATTNRUN_F32 || w->rank != 4)
-        return false;
-    if (node->pub.n_in > 2 && node->in[2] >= 0 &&
-        (!match_is_constant(graph, node->in[2]) ||
-         graph->values[node->in[2]].data.dtype != ATTNRUN_F32))
-        return false;
-    if (node->pub.n_in > 3 && node->in[3] >= 0 && !is_map(l, node->in[3]))
-        return false;
-    const int64_t group = attn_match_int(node, "group", 1), rows = w->dims[0];
-    const int64_t channels = channels_of(l, node->in[0]);
-    for (int i = 0; i < 4; i++)
-        if (w->dims[i] < 1)
-            return false;
-    if (group < 1 || w->dims[1] * group != channels)
-        return false;
-    const bool by_itself = group == channels && group == rows;
-    return group == 1 || by_itself ||
-           (w->dims[1] % ATTN_BLOCK == 0 && rows / group % ATTN_BLOCK == 0);
-}
-
-static bool is_elementwise(const struct attn_node *node)
-{
-    static const char *const names[] = {
-        "Relu",      "Sigmoid",
-        "Tanh",      "HardSigmoid",
-        "HardSwish", "Swish",
-        "Clip",      "LeakyRelu",
-        "Elu",       "Celu",
-        "Selu",      "Softplus",
-        "Gelu",      "Mish",
-        "Softsign",  "Abs",
-        "Neg",       "Exp",
-        "Square",    "Sqrt",
-        "Erf",       "ThresholdedRelu",
-    };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (node_is(node, names[i]))
-            return true;
-    return node->pub.n_in == 1 && (node_is_of(node, "com.microsoft", "Gelu") ||
-                                   node_is_of(node, "com.microsoft", "QuickGelu"));
-}
-
-/* Operands of a binary node: maps of members of one shape, or one and a number. */
-static bool can_binary(const struct layout *l, const struct attn_node *node)
-{
-    static const char *const names[] = { "Add", "Sub", "Mul", "Div", "Max", "Min" };
-    bool known = false;
-    int maps = 0;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        known = known || node_is(node, names[i]);
-    if (!known || node->pub.n_in != 2 || node->pub.opset < 8)
-        return false;
-    for (int i = 0; i < 2; i++) {
-        double x;
-        const bool same = is_member_map(l, node->in[i]) &&
-                          attn_match_same_shape(l->graph, node->in[i], node->out[0]);
-        if (same)
-            maps++;
-        else if (!attn_value_scalar(l->graph, node->in[i], &x) ||
-                 type_of(l, node->in[i])->rank > 4)
-            return false;
-    }
-    return maps > 0;
-}
-
-static bool can_gate(const struct layout *l, const struct attn_node *node)
-{
-    if (!node_is(node, "Mul") || node->pub.opset < 7)
-        return false;
-    for (int i = 0; i < 2; i++)
-        if (is_member_map(l, node->in[i]) &&
-            attn_match_same_shape(l->graph, node->in[i], node->out[0]) &&
-            is_gate_of(l, node->in[1 - i], node->in[i]))
-            return true;
-    return false;
-}
-
-static bool can_concat(const struct layout *l, const struct attn_node *node)
-{
-    if (!node_is(node, "Concat") || attn_match_int(node, "axis", 0) != 1)
-        return false;
-    for (int32_t i = 0; i < node->pub.n_in; i++)
-        if (!is_member_map(l, node->in[i]) ||
-            (i + 1 < node->pub.n_in && channels_of(l, node->in[i]) % ATTN_BLOCK != 0))
-            return false;
-    return node->pub.n_in > 0;
-}
-
-/* ReduceMean over axes 2 and 3 that keeps them. */
-static bool is_mean(const struct layout *l, const struct attn_node *node)
-{
-    if (node_is(node, "GlobalAveragePool"))
-        return true;
-    if (!node_is(node, "ReduceMean") || attn_match_int(node, "keepdims", 1) != 1)
-        return false;
-    const struct attn_attr *attr = attn_node_attr(node, "axes");
-    int64_t axes[2];
-    if (attr != NULL && attr->kind == ATTN_ATTR_INTS && attr->ints.n == 2) {
-        axes[0] = attr->ints.v[0];
-        axes[1] = attr->ints.v[1];
-    } else if (node->pub.n_in == 2 && match_is_constant(l->graph, node->in[1])) {
-        const attnrun_tensor *t = &l->graph->values[node->in[1]].data;
-        if (t->dtype != ATTNRUN_I64 || t->rank != 1 || t->dims[0] != 2)
-            return false;
-        memcpy(axes, t->data, sizeof axes);
-    } else {
-        return false;
-    }
-    for (int i = 0; i < 2; i++)
-        axes[i] += axes[i] < 0 ? 4 : 0;
-    return (axes[0] == 2 && axes[1] == 3) || (axes[0] == 3 && axes[1] == 2);
-}
-
-static bool can_pool(const struct attn_node *node)
-{
-    const struct attn_attr *kernel = attn_node_attr(node, "kernel_shape");
-    if (node->pub.n_out > 1 && node->out[1] >= 0)
-        return false;
-    return kernel != NULL && kernel->kind == ATTN_ATTR_INTS && kernel->ints.n == 2 &&
-           node->n_attrs <= MOST_ATTRS - 1;
-}
-
-static enum member member_kind(const struct layout *l, const struct attn_node *node)
-{
-    if (node == NULL || node->n_graphs > 0 || node->pub.n_in < 1 || node->pub.n_out < 1 ||
-        node->out[0] < 0 || !is_map(l, node->out[0]))
-        return MEMBER_NONE;
-    if (can_conv(l, node))
-        return MEMBER_CONV;
-    if (can_concat(l, node))
-        return MEMBER_CONCAT;
-    if (can_binary(l, node))
-        return MEMBER_AS_IS;
-    if (can_gate(l, node))
-        return MEMBER_GATE;
-    if (!is_member_map(l, node->in[0]))
-        return MEMBER_NONE;
-    if (is_elementwise(node) &&
-        attn_match_same_shape(l->graph, node->in[0], node->out[0]))
-        return MEMBER_AS_IS;
-    if (node_is(node, "MaxPool") && can_pool(node))
-        return MEMBER_MAX_POOL;
-    if (node_is(node, "AveragePool") && can_pool(node))
-        return MEMBER_AVERAGE_POOL;
-    return is_mean(l, node) ? MEMBER_MEAN : MEMBER_NONE;
 }
 
 /* ---- runs ---- */
@@ -281,7 +50,8 @@ static double conv_gain(const struct layout *l, const struct attn_node *node)
 
 static bool reads_plain(const struct layout *l, const struct attn_node *node)
 {
-    return giver(l, node->in[0]) < 0 && channels_of(l, node->in[0]) <= PLAIN_CHANNELS &&
+    return layout_giver(l, node->in[0]) < 0 &&
+           layout_channels(l, node->in[0]) <= PLAIN_CHANNELS &&
            attn_match_int(node, "group", 1) == 1;
 }
 
@@ -297,7 +67,7 @@ static void enter_member(struct layout *l, struct attn_node *node)
     const int32_t n = node->pub.index;
     const bool conv = l->member[n] == MEMBER_CONV;
     for (int32_t i = 0; i < node->pub.n_in; i++) {
-        const int32_t from = giver(l, node->in[i]);
+        const int32_t from = layout_giver(l, node->in[i]);
         if (from >= 0) {
             const int32_t a = first_of(l, from), b = first_of(l, n);
             if (a == b)
@@ -305,7 +75,8 @@ static void enter_member(struct layout *l, struct attn_node *node)
             l->run[b] = a;
             l->convs[a] += l->convs[b];
             l->gain[a] += l->gain[b];
-        } else if (is_map(l, node->in[i]) && !(conv && i == 0 && reads_plain(l, node))) {
+        } else if (layout_is_map(l, node->in[i]) &&
+                   !(conv && i == 0 && reads_plain(l, node))) {
             l->gain[first_of(l, n)] -= border(l, node->in[i]);
         }
     }
@@ -316,9 +87,9 @@ static void enter_member(struct layout *l, struct attn_node *node)
 }
 
 /* Whether somebody reads a member's result who is none. */
-static bool leaves(const struct layout *l, const struct attn_node *node)
+static bool leaves(const struct layout *l, int32_t value)
 {
-    const struct attn_value *v = &l->graph->values[node->out[0]];
+    const struct attn_value *v = &l->graph->values[value];
     int32_t inside = 0;
     for (const struct attn_use *use = v->uses; use != NULL; use = use->next) {
         const struct attn_node *user = use->node;
@@ -332,13 +103,17 @@ static void find_runs(struct layout *l)
     for (int64_t n = 0; n < l->n_nodes && !attn_stops_node(n); n++) {
         l->run[n] = (int32_t)n;
         l->member[n] = MEMBER_NONE;
-        l->member[n] = (uint8_t)member_kind(l, l->graph->nodes[n]);
+        l->member[n] = (uint8_t)attn_blocked_member(l, l->graph->nodes[n]);
         if (l->member[n] != MEMBER_NONE)
             enter_member(l, l->graph->nodes[n]);
     }
-    for (int64_t n = 0; n < l->n_nodes && !attn_stops_node(n); n++)
-        if (l->member[n] != MEMBER_NONE && leaves(l, l->graph->nodes[n]))
-            l->gain[first_of(l, (int32_t)n)] -= border(l, l->graph->nodes[n]->out[0]);
+    for (int64_t n = 0; n < l->n_nodes && !attn_stops_node(n); n++) {
+        const struct attn_node *node = l->graph->nodes[n];
+        const int32_t n_out = l->member[n] == MEMBER_SPLIT ? node->pub.n_out : 1;
+        for (int32_t i = 0; l->member[n] != MEMBER_NONE && i < n_out; i++)
+            if (leaves(l, node->out[i]))
+                l->gain[first_of(l, (int32_t)n)] -= border(l, node->out[i]);
+    }
     for (int64_t n = 0; n < l->n_nodes && !attn_stops_node(n); n++) {
         const int32_t first = first_of(l, (int32_t)n);
         if (l->member[n] != MEMBER_NONE && (l->convs[first] < 2 || l->gain[first] <= 0))
@@ -385,7 +160,7 @@ static bool all_ones(const struct attn_node *node, const char *name)
 static bool pays_winograd(const struct layout *l, const struct attn_node *node)
 {
     const attnrun_tensor *w = &l->graph->values[node->in[1]].data;
-    const attnrun_type *y = type_of(l, node->out[0]);
+    const attnrun_type *y = layout_type(l, node->out[0]);
     double tiles = 1.0, pixels = 1.0;
     for (int i = 2; i < 4; i++) {
         const int64_t n = dim_is_const(y->dims[i]) ? y->dims[i].value : 28;
@@ -400,12 +175,12 @@ static bool pays_winograd(const struct layout *l, const struct attn_node *node)
 
 static attn_status make_conv(struct layout *l, struct attn_node *node, int32_t out)
 {
-    struct attn_attr attrs[MOST_ATTRS];
+    struct attn_attr attrs[BLOCKED_MOST_ATTRS];
     int32_t n = 0, in[4] = { -1, node->in[1], -1, -1 }, n_in = node->pub.n_in;
     const bool plain = reads_plain(l, node) && l->blocked[node->in[0]] < 0;
     for (; n < node->n_attrs; n++)
         attrs[n] = node->attrs[n];
-    attrs[n++] = (struct attn_attr)MATCH_INT("channels", channels_of(l, node->in[0]));
+    attrs[n++] = (struct attn_attr)MATCH_INT("channels", layout_channels(l, node->in[0]));
     attrs[n++] = (struct attn_attr)MATCH_INT("plain", plain);
     attrs[n++] =
         (struct attn_attr)MATCH_INT("winograd", !plain && pays_winograd(l, node));
@@ -422,7 +197,7 @@ static attn_status make_conv(struct layout *l, struct attn_node *node, int32_t o
 static attn_status make_pool(struct layout *l, struct attn_node *node, bool max,
                              int32_t out)
 {
-    struct attn_attr attrs[MOST_ATTRS];
+    struct attn_attr attrs[BLOCKED_MOST_ATTRS];
     int32_t n = 0, in;
     for (int32_t i = 0; i < node->n_attrs; i++)
         if (strcmp(node->attrs[i].name, "storage_order") != 0)
@@ -435,7 +210,7 @@ static attn_status make_pool(struct layout *l, struct attn_node *node, bool max,
 static attn_status make_gate(struct layout *l, struct attn_node *node, int32_t out)
 {
     int32_t in[2];
-    const int map = is_gate_of(l, node->in[1], node->in[0]) &&
+    const int map = attn_blocked_is_gate(l, node->in[1], node->in[0]) &&
                             attn_match_same_shape(l->graph, node->in[0], node->out[0])
                         ? 0
                         : 1;
@@ -444,11 +219,43 @@ static attn_status make_gate(struct layout *l, struct attn_node *node, int32_t o
     return insert(l, node, "BlockedGate", 2, in, out, 0, NULL);
 }
 
+/* Blocks [from, to) of a map. */
+static attn_status make_slice(struct layout *l, struct attn_node *node, int32_t map,
+                              int64_t from, int64_t to, int32_t out)
+{
+    const int64_t numbers[3] = { from, to, 1 }, one = 1;
+    struct attn_node *made;
+    int32_t in[4];
+    TRY(find_blocked(l, node, map, &in[0]));
+    for (int i = 0; i < 3; i++) {
+        void *data;
+        TRY(attn_graph_new_constant(l->graph, ATTNRUN_I64, 1, &one, &in[i + 1], &data));
+        memcpy(data, &numbers[i], sizeof numbers[i]);
+    }
+    return attn_graph_insert(l->graph, node, "", "Slice", 4, in, 1, &out, 0, NULL, &made);
+}
+
+/* A Slice for each output but the first, whose blocked map is `out`. */
+static attn_status make_split(struct layout *l, struct attn_node *node, int32_t out)
+{
+    int64_t from = 0;
+    for (int32_t i = 0; i < node->pub.n_out; i++) {
+        const int64_t to =
+            from + (layout_channels(l, node->out[i]) + ATTN_BLOCK - 1) / ATTN_BLOCK;
+        if (i > 0)
+            TRY(attn_graph_add_value(l->graph, NULL, &out));
+        TRY(make_slice(l, node, node->in[0], from, to, out));
+        l->blocked[node->out[i]] = out;
+        from = to;
+    }
+    return ATTNRUN_OK;
+}
+
 static attn_status keep_node(struct layout *l, struct attn_node *node, int32_t out)
 {
     for (int32_t i = 0; i < node->pub.n_in; i++) {
         int32_t in = node->in[i];
-        if (!is_map(l, in))
+        if (!layout_is_map(l, in))
             continue;
         TRY(find_blocked(l, node, in, &in));
         attn_node_set_input(l->graph, node, i, in);
@@ -479,6 +286,16 @@ static attn_status rewrite_member(struct layout *l, struct attn_node *node,
     case MEMBER_GATE:
         TRY(make_gate(l, node, out));
         break;
+    case MEMBER_SLICE: {
+        int64_t from, to;
+        if (attn_blocked_slice(l, node, &from, &to))
+            TRY(make_slice(l, node, node->in[0], from, to, out));
+        break;
+    }
+    case MEMBER_SPLIT:
+        TRY(make_split(l, node, out));
+        attn_graph_remove(l->graph, node);
+        return ATTNRUN_OK;
     default:
         TRY(keep_node(l, node, out));
         l->blocked[value] = out;
@@ -501,7 +318,7 @@ static attn_status close_borders(struct layout *l)
             attn_graph_swap_names(l->graph, value, l->blocked[value]);
             continue;
         }
-        const struct attn_attr attr = MATCH_INT("channels", channels_of(l, value));
+        const struct attn_attr attr = MATCH_INT("channels", layout_channels(l, value));
         TRY(insert(l, NULL, "FromBlocked", 1, &l->blocked[value], value, 1, &attr));
     }
     return ATTNRUN_OK;
@@ -530,7 +347,7 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
     attn_status status = ATTNRUN_E_MEMORY;
     bool any = false;
     for (int64_t n = 0; n < graph->n_nodes && !any; n++)
-        any = graph->nodes[n] != NULL && is_conv(graph->nodes[n]);
+        any = graph->nodes[n] != NULL && attn_blocked_is_conv(graph->nodes[n]);
     if (!any)
         return ATTNRUN_OK;
     attn_pool_init(&pool, graph->model->pool.memory, ATTN_MEM_MODEL);

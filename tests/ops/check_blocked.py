@@ -127,6 +127,26 @@ class Network:
         channels = sum(self.sizes[p][0] for p in parts)
         return self.add("Concat", parts, (channels, *size[1:]), axis=1)
 
+    def parts(self, x):
+        """Two parts of the channels, cut between blocks mostly, swapped and joined."""
+        c, *pixels = self.sizes[x]
+        if c < 17:
+            return self.concat(x)
+        at = [16, c // 16 * 16, between(1, c - 1)][between(0, 2)]
+        at = at if 0 < at < c else 16
+        if chance(0.5):
+            sizes = self.constant(np.array([at, c - at]))
+            a, b = f"v{len(self.nodes)}", f"w{len(self.nodes)}"
+            self.nodes.append(helper.make_node("Split", [x, sizes], [a, b], axis=1))
+        else:
+            a, b = (self.add("Slice", [x, self.constant(np.array([low])),
+                                       self.constant(np.array([high])),
+                                       self.constant(np.array([axis]))], (high - low, *pixels))
+                    for low, high, axis in ((0, at, 1), (at, c, -3)))
+        self.sizes[a], self.sizes[b] = (at, *pixels), (c - at, *pixels)
+        a = self.conv(a, at, (3, 3), 1, True)
+        return self.add("Concat", [b, a] if chance(0.5) else [a, b], (c, *pixels), axis=1)
+
     def number(self, x):
         op = ("Add", "Mul", "Sub", "Div")[between(0, 3)]
         return self.add(op, [x, self.constant(np.float32([[[1.5]]]))], self.sizes[x])
@@ -137,8 +157,8 @@ class Network:
     def model(self):
         x = "x"
         layers = (self.conv, self.conv, self.conv, self.depthwise, self.depthwise, self.residual,
-                  self.residual, self.gate, self.pool, self.concat, self.grouped, self.number,
-                  self.outside)
+                  self.residual, self.gate, self.pool, self.concat, self.parts, self.grouped,
+                  self.number, self.outside)
         for _ in range(between(4, 9)):
             x = layers[between(0, len(layers) - 1)](x)
         outputs = {x, f"v{between(0, len(self.nodes) - 1)}"} if self.nodes else {x}
@@ -205,6 +225,58 @@ def check_network(number, folder, isas):
     return failed, "BlockedConv" in inspected.stdout
 
 
+def named_by_file():
+    """Nodes of the pass in a file of somebody's: what does not fit, and the exit code."""
+    w = np.ones((16, 16, 3, 3), "f4")
+    x, few = [1, 1, 8, 8, 16], {"channels": 16}
+    yield "BlockedConv", [x, w], few, 0
+    yield "BlockedConv", [x, w], {"channels": 17}, 5
+    yield "BlockedConv", [x, w], {"channels": 2**62}, 5
+    yield "BlockedConv", [x, w], {"channels": 16, "group": 16}, 5
+    yield "BlockedConv", [x, w], {"channels": 16, "winograd": 1, "strides": [2, 2]}, 5
+    yield "BlockedConv", [x, w], {"channels": 16, "plain": 1}, 5
+    yield "BlockedConv", [[1, 1, 8, 8, 8], w], few, 5
+    yield "BlockedConv", [[1, 2, 8, 8, 16], w], few, 5
+    yield "BlockedConv", [x, w, np.ones(15, "f4")], few, 5
+    yield "BlockedConv", [x, [16, 16, 3, 3]], few, 4  # weights that are no constant
+    yield "BlockedConv", [x, np.ones((32, 8, 3, 3), "f4")], {"channels": 16, "group": 2}, 4
+    yield "BlockedPool", [x], {"kernel_shape": [3]}, 5
+    yield "BlockedPool", [x], {"kernel_shape": []}, 5
+    yield "BlockedPool", [x], {"kernel_shape": [9, 9]}, 5
+    yield "BlockedGate", [x, [1, 2, 1, 1, 16]], {}, 5
+    yield "BlockedMean", [[1, 1, 8, 16]], {}, 5
+    yield "ToBlocked", [x], {}, 5
+    yield "FromBlocked", [x], {"channels": 33}, 5
+    yield "FromBlocked", [x], {"channels": -1}, 5
+
+
+def check_named(folder):
+    failed = 0
+    for op, operands, attributes, wanted in named_by_file():
+        names = [f"i{i}" for i in range(len(operands))]
+        empty = attributes.get("kernel_shape") == []
+        graph = helper.make_graph(
+            [helper.make_node(op, names, ["y"], domain="attnrun.fused",
+                              **({"kernel_shape": [1]} if empty else attributes))], "net",
+            [helper.make_tensor_value_info(n, TensorProto.FLOAT, o)
+             for n, o in zip(names, operands) if isinstance(o, list)],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+            [numpy_helper.from_array(o, n) for n, o in zip(names, operands)
+             if not isinstance(o, list)])
+        if empty:
+            del graph.node[0].attribute[0].ints[:]
+        onnx.save(helper.make_model(graph, opset_imports=[
+            helper.make_opsetid("", 18), helper.make_opsetid("attnrun.fused", 1)],
+            ir_version=9), f"{folder}/net.onnx")
+        done = subprocess.run([sys.argv[1], "run", f"{folder}/net.onnx"], capture_output=True,
+                              text=True, timeout=60)
+        if done.returncode != wanted:
+            failed += 1
+            print(f"{op} {attributes}: exit code {done.returncode}, expected {wanted}: "
+                  f"{done.stderr.strip()[-200:]}")
+    return failed
+
+
 def main():
     doctor = subprocess.run([sys.argv[1], "doctor", "--json"], capture_output=True, text=True,
                             check=True)
@@ -212,6 +284,7 @@ def main():
             if not isa.endswith(("vnni", "amx", "dot"))]
     failed = blocked = 0
     with tempfile.TemporaryDirectory() as folder:
+        failed += check_named(folder)
         for number in range(NETWORKS):
             wrong, used = check_network(number, folder, isas)
             failed, blocked = failed + wrong, blocked + used
