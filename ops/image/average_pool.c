@@ -70,19 +70,6 @@ static attn_status average_pool_infer(attnrun_step *step)
     return attn_pool_infer(step, step->args);
 }
 
-/* By how many elements the sum at output position `at` of an axis is divided. */
-static int64_t share(const struct window *w, int axis, int64_t at, bool include_pad)
-{
-    int64_t from, to;
-    if (!include_pad) {
-        attn_pool_taps(w, axis, at, at, &from, &to);
-        return to - from;
-    }
-    int64_t room = w->in[axis] + w->after[axis] + w->before[axis] - at * w->stride[axis];
-    int64_t n = room > 0 ? (room - 1) / w->dilation[axis] + 1 : 0;
-    return n < w->kernel[axis] ? n : w->kernel[axis];
-}
-
 static attn_status average_pool_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct pool_args *args = step->args;
@@ -95,19 +82,20 @@ static attn_status average_pool_run(const attnrun_step *step, const attnrun_work
             return ATTNRUN_E_CANCELLED;
         attn_pool_at(state, task, &plane, at);
         int64_t to = plane * state->out_plane + (at[0] * w->out[1] + at[1]) * w->out[2];
-        int64_t outer = share(w, 0, at[0], include) * share(w, 1, at[1], include);
+        int64_t outer =
+            attn_pool_share(w, 0, at[0], include) * attn_pool_share(w, 1, at[1], include);
         if (step->x[0].dtype == ATTNRUN_F32) {
             float *y = (float *)step->y[0].data + to;
             const float *x = step->x[0].data;
             sum_f32(y, work->scratch, x + plane * state->in_plane, w, at, 0);
             for (int64_t i = 0; i < w->out[2]; i++)
-                y[i] /= (float)(outer * share(w, 2, i, include));
+                y[i] /= (float)(outer * attn_pool_share(w, 2, i, include));
         } else {
             double *y = (double *)step->y[0].data + to;
             const double *x = step->x[0].data;
             sum_f64(y, work->scratch, x + plane * state->in_plane, w, at, 0);
             for (int64_t i = 0; i < w->out[2]; i++)
-                y[i] /= (double)(outer * share(w, 2, i, include));
+                y[i] /= (double)(outer * attn_pool_share(w, 2, i, include));
         }
     }
     return ATTNRUN_OK;

@@ -281,10 +281,6 @@ const attnrun_op_def op_conv_1 = {
 
 /* ---- fused forms ---- */
 
-#define CONV_ACTIVATIONS                                                                 \
-    "none|relu|clip|relu6|silu|hardswish|sigmoid|tanh|leakyrelu|gelu|gelu_tanh|"         \
-    "hardsigmoid"
-
 static const attnrun_attr_def fused_attrs[] = { WINDOW_ATTR_ROWS,
                                                 WINDOW_DILATIONS,
                                                 ATTR_INT(struct conv_args, group, 1),

@@ -127,6 +127,10 @@ enum conv_activation {
     CONV_ACT_GELU_TANH,
     CONV_ACT_HARDSIGMOID
 };
+/* The words of the fused forms, in this order. */
+#define CONV_ACTIVATIONS                                                                 \
+    "none|relu|clip|relu6|silu|hardswish|sigmoid|tanh|leakyrelu|gelu|gelu_tanh|"         \
+    "hardsigmoid"
 int attn_conv_activation(int kind, const float *alpha, const float *beta,
                          struct attn_epilogue *steps);
 

@@ -57,3 +57,15 @@ void attn_pool_at(const struct pool_state *state, int64_t task, int64_t *plane,
     at[0] = task % rows / state->w.out[1];
     at[1] = task % rows % state->w.out[1];
 }
+
+int64_t attn_pool_share(const struct window *w, int axis, int64_t at, bool include_pad)
+{
+    int64_t from, to;
+    if (!include_pad) {
+        attn_pool_taps(w, axis, at, at, &from, &to);
+        return to - from;
+    }
+    int64_t room = w->in[axis] + w->after[axis] + w->before[axis] - at * w->stride[axis];
+    int64_t n = room > 0 ? (room - 1) / w->dilation[axis] + 1 : 0;
+    return n < w->kernel[axis] ? n : w->kernel[axis];
+}

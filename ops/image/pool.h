@@ -92,6 +92,8 @@ static inline int64_t attn_pool_seen(const struct pool_rows *rows)
 /* Outputs 0 .. n_out - 1 of the pooled shape; where concrete, the state, and tasks of one
  * row of output pixels each, with scratch for one row of the input. */
 attn_status attn_pool_infer(attnrun_step *step, const struct pool_args *args);
+/* By how many elements the sum of a mean at output position `at` of an axis is divided. */
+int64_t attn_pool_share(const struct window *w, int axis, int64_t at, bool include_pad);
 /* Where task `task` is: its plane, and output depth and row. */
 void attn_pool_at(const struct pool_state *state, int64_t task, int64_t *plane,
                   int64_t at[2]);

@@ -8,6 +8,14 @@ set(ATTN_OPS_IMAGE
   ops/image/conv_plain.c
   ops/image/conv_bytes.c
   ops/image/conv_integer.c
+  ops/image/blocked_conv.c
+  ops/image/blocked_dense.c
+  ops/image/blocked_rows.c
+  ops/image/blocked_winograd.c
+  ops/image/blocked_pack.c
+  ops/image/blocked_pool.c
+  ops/image/blocked_reorder.c
+  ops/image/blocked_gate.c
   ops/image/conv_transpose.c
   ops/image/crop_and_resize.c
   ops/image/pool.c

@@ -84,6 +84,7 @@ static inline v_f32 v_select(v_i32 mask, v_f32 a, v_f32 b)
 #define ATTN_ROWS_6(F, x)         ATTN_ROWS_4(F, x) F(5, x) F(6, x)
 #define ATTN_ROWS_8(F, x)         ATTN_ROWS_6(F, x) F(7, x) F(8, x)
 #define ATTN_ROWS_12(F, x)        ATTN_ROWS_8(F, x) F(9, x) F(10, x) F(11, x) F(12, x)
+#define ATTN_ROWS_14(F, x)        ATTN_ROWS_12(F, x) F(13, x) F(14, x)
 #define ATTN_EACH_ROW(rows, F, x) ATTN_CAT(ATTN_ROWS_, rows)(F, x)
 
 /* F(i, x) for i < VF, separated by commas: the lanes of a shuffle. */

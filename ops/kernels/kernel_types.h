@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "blocked_types.h"
 #include "image_types.h"
 
 /* ---- GEMM ---- */

@@ -31,6 +31,9 @@ set(ATTN_KERNELS
   ops/kernels/conv_direct.c
   ops/kernels/conv_planes.c
   ops/kernels/conv_depthwise.c
+  ops/kernels/blocked_conv.c
+  ops/kernels/blocked_rows.c
+  ops/kernels/winograd_f32.c
   ops/kernels/halo_f32.c
   ops/kernels/additive_f32.c
   ops/kernels/maps_f32.c

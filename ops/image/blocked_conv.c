@@ -1,0 +1,260 @@
+/* blocked_conv.c - BlockedConv: Conv of blocked maps, with what may follow it:
+ *
+ *   y = activation(conv(x, W) + B + Z)
+ *
+ * X     [N, ceil(C / 16), H, W, 16], or with plain = 1 [N, C, H, W]
+ * W     [M, C / group, height, width], B [M]: constants
+ * Y, Z  [N, ceil(M / 16), H', W', 16], see blocked.h; the sizes are in window.c
+ *
+ * With winograd = 1 3 x 3 taps are computed by tiles of 2 x 2 outputs (blocked_winograd.c).
+ * group is 1, or C and M (each channel by itself), or divides both into multiples of 16.
+ * Written by the pass blocked_layout. Cost: 2 N M C / group pixels taps FLOPs. */
+#include <math.h>
+
+#include "blocked.h"
+
+struct blocked_conv_args {
+    struct window_attrs window;
+    int64_t group, channels, plain, winograd;
+    int32_t activation;
+    float alpha, beta;
+};
+
+static const attnrun_attr_def blocked_conv_attrs[] = {
+    WINDOW_ATTR_ROWS,
+    WINDOW_DILATIONS,
+    ATTR_INT(struct blocked_conv_args, group, 1),
+    ATTR_INT_REQUIRED(struct blocked_conv_args, channels),
+    ATTR_FLAG(struct blocked_conv_args, plain, 0),
+    ATTR_FLAG(struct blocked_conv_args, winograd, 0),
+    ATTR_ENUM(struct blocked_conv_args, activation, CONV_ACTIVATIONS, 0),
+    ATTR_FLOAT(struct blocked_conv_args, alpha, 0.0f),
+    ATTR_FLOAT(struct blocked_conv_args, beta, 0.0f),
+    ATTR_END
+};
+
+attn_status attn_blocked_check(const attnrun_step *step, int in)
+{
+    TRY(op_need_rank(step, in, 5));
+    return op_need_dim(step, in, 4, dim_of(ATTN_BLOCK), "channels of a block");
+}
+
+attn_status attn_blocked_out(attnrun_step *step, attnrun_dim batch, attnrun_dim blocks,
+                             attnrun_dim height, attnrun_dim width)
+{
+    const attnrun_dim dims[5] = { batch, blocks, height, width, dim_of(ATTN_BLOCK) };
+    return op_out(step, 0, ATTNRUN_F32, 5, dims);
+}
+
+static bool by_itself(const struct blocked_conv_args *args, int64_t rows)
+{
+    return args->group > 1 && args->group == args->channels && args->group == rows;
+}
+
+static attn_status check_winograd(const attnrun_step *step)
+{
+    const struct blocked_conv_args *args = step->args;
+    const attnrun_dim *w = step->in[1].dims;
+    bool fits =
+        args->plain == 0 && args->group == 1 && w[2].value == 3 && w[3].value == 3;
+    for (int i = 0; i < 2; i++)
+        fits = fits && window_attr(args->window.strides, i, 1) == 1 &&
+               window_attr(args->window.dilations, i, 1) == 1;
+    if (args->winograd != 0 && !fits)
+        return op_fail(step, ATTNRUN_E_ATTR, "winograd takes 3 x 3 taps alone");
+    return ATTNRUN_OK;
+}
+
+/* W and the attributes fit each other: all that packing needs to know. */
+static attn_status check_weights(const attnrun_step *step)
+{
+    const struct blocked_conv_args *args = step->args;
+    const attnrun_type *w = &step->in[1];
+    TRY(op_need_rank(step, 1, 4));
+    for (int i = 0; i < 4; i++)
+        if (!dim_is_const(w->dims[i]) || w->dims[i].value < 1)
+            return op_fail_input(step, 1, ATTNRUN_E_SHAPE, "constant dims over 0");
+    const int64_t rows = w->dims[0].value, group = args->group;
+    if (group < 1 || rows % group != 0 || args->channels % group != 0 ||
+        args->channels / group != w->dims[1].value)
+        return op_fail(step, ATTNRUN_E_SHAPE,
+                       "%lld channels in %lld groups do not fit the weights",
+                       (long long)args->channels, (long long)group);
+    const bool whole = rows / group % ATTN_BLOCK == 0 &&
+                       w->dims[1].value % ATTN_BLOCK == 0 && args->plain == 0;
+    if (group > 1 && !whole && (!by_itself(args, rows) || args->plain != 0))
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "groups of channels that are no multiple of 16");
+    TRY(check_winograd(step));
+    if (!op_has_in(step, 2))
+        return ATTNRUN_OK;
+    TRY(op_need_rank(step, 2, 1));
+    return op_need_dim(step, 2, 0, dim_of(rows), "output channels");
+}
+
+static attn_status check_x(const attnrun_step *step)
+{
+    const struct blocked_conv_args *args = step->args;
+    if (args->plain == 0) {
+        TRY(attn_blocked_check(step, 0));
+        return op_need_dim(step, 0, 1, dim_of(blocked_count(args->channels)),
+                           "blocks of channels");
+    }
+    TRY(op_need_rank(step, 0, 4));
+    return op_need_dim(step, 0, 1, dim_of(args->channels), "channels");
+}
+
+static attn_status plan_step(attnrun_step *step)
+{
+    const struct blocked_conv_args *args = step->args;
+    struct blocked_plan *plan = step->state;
+    struct blocked_shape *s = &plan->shape;
+    const struct window *w = &s->w;
+    int64_t in, out, blocks;
+    s->batch = step->in[0].dims[0].value;
+    s->channels = args->channels;
+    s->rows = step->in[1].dims[0].value;
+    s->groups = args->group;
+    s->plain = args->plain != 0;
+    s->by_itself = by_itself(args, s->rows);
+    s->winograd = args->winograd != 0;
+    in = op_count(&step->in[0], 0, step->in[0].rank);
+    out = op_count(&step->out[0], 0, 5);
+    if (in < 0 || out < 0 || in > ATTN_MAX_ELEMENTS || out > ATTN_MAX_ELEMENTS ||
+        !ck_mul(w->kernel[1] * w->kernel[2], s->rows, &blocks) ||
+        !ck_mul(blocks, step->in[1].dims[1].value, &blocks) || blocks > ATTN_MAX_ELEMENTS)
+        return op_fail(step, ATTNRUN_E_LIMIT, "the image or the kernel is too large");
+    if (out == 0) {
+        op_tasks(step, 0, 0, 0);
+        op_tasks(step, 1, 0, 0);
+        return ATTNRUN_OK;
+    }
+    if (s->by_itself)
+        attn_blocked_rows_plan(plan);
+    else if (s->winograd)
+        TRY(attn_blocked_winograd_plan(step, plan));
+    else
+        TRY(attn_blocked_dense_plan(step, plan));
+    step->scratch_bytes = plan->scratch_bytes;
+    step->shared_bytes = plan->shared_bytes;
+    op_tasks(step, 0, plan->shared_bytes > 0, plan->shared_bytes);
+    op_tasks(step, 1, plan->n_tasks, plan->task_cost);
+    return ATTNRUN_OK;
+}
+
+static attn_status blocked_conv_infer(attnrun_step *step)
+{
+    const struct blocked_conv_args *args = step->args;
+    struct blocked_plan *plan = step->state;
+    if (!op_rank_known(step, 0) || !op_rank_known(step, 1))
+        return op_out(step, 0, ATTNRUN_F32, -1, NULL);
+    TRY(check_weights(step));
+    TRY(check_x(step));
+    TRY(attn_window_check(step, &args->window, 2));
+    const attnrun_dim *x = step->in[0].dims, *w = step->in[1].dims;
+    attnrun_dim out[2];
+    for (int i = 0; i < 2; i++) {
+        if (args->window.kernel_shape.v != NULL &&
+            args->window.kernel_shape.v[i] != w[i + 2].value)
+            return op_fail(step, ATTNRUN_E_ATTR, "kernel_shape is not that of W");
+        TRY(attn_window_out(step, &args->window, 2, i, x[i + 2], w[i + 2], false,
+                            &out[i]));
+    }
+    TRY(attn_blocked_out(step, x[0], dim_of(blocked_count(w[0].value)), out[0], out[1]));
+    if (op_has_in(step, 3)) {
+        TRY(op_need_rank(step, 3, 5));
+        for (int i = 0; i < 5; i++)
+            TRY(op_need_dim(step, 3, i, step->out[0].dims[i], "the output"));
+    }
+    if (!step->concrete)
+        return ATTNRUN_OK;
+    TRY(attn_window_resolve(step, &args->window, 2, x + 2, w + 2, false, &plan->shape.w));
+    return plan_step(step);
+}
+
+/* Forms of packed weights: blocked, plain, each channel by itself, for Winograd. */
+static const char packed_forms[4];
+
+static attn_status blocked_conv_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
+{
+    const struct blocked_conv_args *args = pack->args;
+    const attnrun_tensor *w = &pack->x[1];
+    const bool has_bias = pack->n_in > 2 && pack->in[2].kind != ATTNRUN_ABSENT;
+    *bytes = 0;
+    if (w->data == NULL || w->dtype != ATTNRUN_F32 || w->rank != 4 ||
+        (has_bias && pack->x[2].data == NULL))
+        return ATTNRUN_OK;
+    const struct blocked_weights weights = {
+        .w = w,
+        .bias = has_bias ? pack->x[2].data : NULL,
+        .groups = args->group,
+        .plain = args->plain != 0,
+        .by_itself = by_itself(args, w->dims[0]),
+        .winograd = args->winograd != 0,
+        .vec_bytes = pack->kernels->vec_bytes,
+    };
+    const int64_t floats = attn_blocked_packed_floats(&weights);
+    if (floats < 0)
+        return ATTNRUN_OK;
+    *bytes = floats * (int64_t)sizeof(float);
+    pack->sources = has_bias ? 6 : 2;
+    if (weights.by_itself || args->group == 1)
+        pack->form = &packed_forms[weights.by_itself  ? 2
+                                   : weights.winograd ? 3
+                                                      : weights.plain];
+    if (packed == NULL)
+        return ATTNRUN_OK;
+    attn_blocked_pack(packed, &weights);
+    pack->replaces |= pack->sources;
+    return ATTNRUN_OK;
+}
+
+static attn_status blocked_conv_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct blocked_conv_args *args = step->args;
+    const struct blocked_plan *plan = step->state;
+    struct attn_epilogue steps[3];
+    if (step->node->packed == NULL)
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "the weights must be constants");
+    if (work->phase == 0) {
+        if (plan->shape.winograd)
+            attn_blocked_winograd_prepare(plan, work->shared);
+        else
+            attn_blocked_dense_prepare(plan, work->shared);
+        return ATTNRUN_OK;
+    }
+    struct blocked_operands o = {
+        .x = step->x[0].data,
+        .packed = step->node->packed,
+        .z = op_in_data(step, 3),
+        .y = step->y[0].data,
+        .activation = steps,
+        .n_activation =
+            attn_conv_activation(args->activation, &args->alpha, &args->beta, steps),
+    };
+    const struct conv_operands c = { .activation = steps,
+                                     .n_activation = o.n_activation };
+    o.clipped = attn_conv_limits(&c, &o.least, &o.most);
+    if (plan->shape.by_itself)
+        return attn_blocked_rows_run(step, work, plan, &o);
+    if (plan->shape.winograd)
+        return attn_blocked_winograd_run(step, work, plan, &o);
+    return attn_blocked_dense_run(step, work, plan, &o);
+}
+
+const attnrun_op_def op_blocked_conv_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "attnrun.fused",
+    .name = "BlockedConv",
+    .since = 1,
+    .args_bytes = sizeof(struct blocked_conv_args),
+    .state_bytes = sizeof(struct blocked_plan),
+    .inputs = "X:T W:T B:T? Z:T?",
+    .outputs = "Y:T",
+    .types = "T=f32",
+    .attrs = blocked_conv_attrs,
+    .infer = blocked_conv_infer,
+    .pack = blocked_conv_pack,
+    .run = blocked_conv_run,
+    .cost = "O(N M C/g out kernel)",
+};

@@ -1,0 +1,330 @@
+/* blocked_dense.c - convolution of blocked maps by the kernel blocked_conv_f32: how it is cut
+ * into tasks, the tables that all tasks share, and a task.
+ *
+ * A task is some lines of the output (of one line, some columns) and some panels of output
+ * channels. Without padding it reads X where it lies; else a copy of what it sees, with zeros
+ * around, which stays in L2 for all panels and for the following tasks of the same lines. A
+ * window of 1 makes one line of all pixels. Tasks depend on shapes only. */
+#include "blocked.h"
+
+enum {
+    STRIP_FLOATS = 1 << 16, /* of X that one task sees */
+    TASKS = 8,
+    TASK_NS = 20000,
+    LEAST_PIXELS = 14
+};
+
+struct tables {
+    const struct attn_blocked_tap *taps;
+    const int32_t *pixels;
+};
+
+static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
+static int64_t at_least(int64_t n, int64_t least) { return n > least ? n : least; }
+static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+static bool padded(const struct window *w)
+{
+    for (int a = 1; a < WINDOW_AXES; a++)
+        if (w->before[a] > 0 ||
+            (w->out[a] - 1) * w->stride[a] + (w->kernel[a] - 1) * w->dilation[a] + 1 >
+                w->in[a])
+            return true;
+    return false;
+}
+
+static void flatten(struct window *w)
+{
+    for (int a = 1; a < WINDOW_AXES; a++)
+        if (w->kernel[a] != 1 || w->stride[a] != 1 || w->before[a] != 0 ||
+            w->out[a] != w->in[a])
+            return;
+    w->in[2] = w->out[2] = w->in[1] * w->in[2];
+    w->in[1] = w->out[1] = 1;
+}
+
+/* What n outputs see along an axis. */
+static int64_t reach(const struct window *w, int a, int64_t n)
+{
+    return (n - 1) * w->stride[a] + (w->kernel[a] - 1) * w->dilation[a] + 1;
+}
+
+/* Lines of the copy along an axis: all that n outputs see, or, where dilations leave out most
+ * of it, n for each index of the kernel. */
+static bool by_taps(const struct window *w, int a, int64_t n)
+{
+    return w->kernel[a] * n < reach(w, a, n);
+}
+static int64_t copied(const struct window *w, int a, int64_t n)
+{
+    return by_taps(w, a, n) ? w->kernel[a] * n : reach(w, a, n);
+}
+/* Which of them is that of output i and kernel index k of n outputs. Without a copy
+ * the lines are those of X itself. */
+static int64_t line_of(const struct window *w, int a, int64_t n, bool copy, int64_t i,
+                       int64_t k)
+{
+    if (copy && by_taps(w, a, n))
+        return k * n + i;
+    return i * w->stride[a] + k * w->dilation[a];
+}
+
+static int64_t channels_in(const struct blocked_plan *p)
+{
+    const int64_t channels = p->shape.channels / p->shape.groups;
+    return p->shape.plain ? channels : blocked_count(channels) * ATTN_BLOCK;
+}
+
+/* Lines and columns of the output in one task. */
+static void cut_pixels(struct blocked_plan *p)
+{
+    const struct window *w = &p->shape.w;
+    const int64_t room = at_least(STRIP_FLOATS / channels_in(p), 1);
+    int64_t h = 1, columns = w->out[2];
+    while (h < w->out[1] && copied(w, 1, h + 1) * copied(w, 2, columns) <= room)
+        h++;
+    while (h == 1 && columns > LEAST_PIXELS &&
+           copied(w, 1, 1) * copied(w, 2, columns) > room)
+        columns = at_least(columns * 3 / 4, LEAST_PIXELS);
+    p->h_blocks = ceil_div(w->out[1], h);
+    p->block_h = ceil_div(w->out[1], p->h_blocks);
+    p->w_blocks = ceil_div(w->out[2], columns);
+    p->block_w = ceil_div(w->out[2], p->w_blocks);
+    p->h_blocks = ceil_div(w->out[1], p->block_h);
+    p->w_blocks = ceil_div(w->out[2], p->block_w);
+}
+
+static double task_ns(const struct blocked_plan *p, int64_t columns)
+{
+    return 2.0 * (double)p->block_h * (double)p->block_w * (double)columns *
+           (double)p->weight_rows / 110.0;
+}
+
+/* All columns, where that leaves enough tasks; panels are whole on every ISA. */
+static void cut_columns(struct blocked_plan *p)
+{
+    const int64_t panel = 2 * ATTN_BLOCK;
+    const int64_t strips = p->shape.batch * p->shape.groups * p->h_blocks * p->w_blocks;
+    int64_t n = ceil_div(TASKS, at_least(strips, 1));
+    const double worth = task_ns(p, p->columns) / TASK_NS;
+    n = at_most(n, worth < 1.0 ? 1 : worth < 64.0 ? (int64_t)worth : 64);
+    p->block_columns = ceil_div(ceil_div(p->columns, n), panel) * panel;
+    p->column_blocks = ceil_div(p->columns, p->block_columns);
+}
+
+/* Where a tap or a pixel lies in X or its copy. */
+static void lay_out(struct blocked_plan *p)
+{
+    const struct window *w = &p->shape.w;
+    int64_t rows = w->in[1], columns = w->in[2];
+    p->strip_h = p->strip_w = 0;
+    if (padded(w)) {
+        rows = p->strip_h = copied(w, 1, p->block_h);
+        columns = p->strip_w = copied(w, 2, p->block_w);
+    }
+    p->x_row = columns * p->inputs;
+    p->x_plane = rows * p->x_row;
+}
+
+attn_status attn_blocked_dense_plan(const attnrun_step *step, struct blocked_plan *p)
+{
+    struct blocked_shape *s = &p->shape;
+    flatten(&s->w);
+    const int64_t of_group = s->channels / s->groups;
+    p->inputs = s->plain ? 1 : ATTN_BLOCK;
+    p->taps = s->w.kernel[1] * s->w.kernel[2] * ceil_div(of_group, p->inputs);
+    p->weight_rows = s->w.kernel[1] * s->w.kernel[2] * of_group;
+    p->columns = blocked_count(s->rows / s->groups) * ATTN_BLOCK;
+    cut_pixels(p);
+    cut_columns(p);
+    lay_out(p);
+    int64_t pixels = 0, lines, span, strip = 0, planes = ceil_div(of_group, p->inputs);
+    bool fits = ck_mul(p->block_h, p->block_w, &pixels) &&
+                ck_mul(p->x_row, p->block_h * s->w.stride[1], &lines) &&
+                ck_mul(s->w.stride[2], p->block_w * p->inputs, &span) &&
+                lines < INT32_MAX / 2 && span < INT32_MAX / 2 && pixels < INT32_MAX &&
+                (p->strip_h == 0 || ck_mul(p->x_plane, planes, &strip)) &&
+                strip < INT32_MAX && p->taps < INT32_MAX &&
+                ck_mul(s->batch * s->groups, p->h_blocks * p->w_blocks, &p->n_tasks) &&
+                ck_mul(p->n_tasks, p->column_blocks, &p->n_tasks);
+    if (!fits)
+        return op_fail(step, ATTNRUN_E_LIMIT, "the image or the kernel is too large");
+    p->scratch_bytes = (strip + 16) * (int64_t)sizeof(float);
+    p->shared_bytes = p->taps * (int64_t)sizeof(struct attn_blocked_tap) + pixels * 4;
+    p->task_cost = window_cost(task_ns(p, p->block_columns) + 200.0);
+    return ATTNRUN_OK;
+}
+
+void attn_blocked_dense_prepare(const struct blocked_plan *p, void *shared)
+{
+    const struct blocked_shape *s = &p->shape;
+    const struct window *w = &s->w;
+    struct attn_blocked_tap *tap = shared;
+    int32_t *pixel = (int32_t *)(void *)(tap + p->taps);
+    const int64_t of_group = s->channels / s->groups;
+    const bool copy = p->strip_h > 0;
+    for (int64_t c = 0; c < of_group; c += p->inputs)
+        for (int64_t i = 0; i < w->kernel[1]; i++)
+            for (int64_t j = 0; j < w->kernel[2]; j++)
+                *tap++ = (struct attn_blocked_tap){
+                    .offset = c / p->inputs * p->x_plane +
+                              line_of(w, 1, p->block_h, copy, 0, i) * p->x_row +
+                              line_of(w, 2, p->block_w, copy, 0, j) * p->inputs,
+                    .inputs = at_most(of_group - c, p->inputs),
+                };
+    for (int64_t i = 0; i < p->block_h; i++)
+        for (int64_t j = 0; j < p->block_w; j++)
+            *pixel++ = (int32_t)(line_of(w, 1, p->block_h, copy, i, 0) * p->x_row +
+                                 line_of(w, 2, p->block_w, copy, j, 0) * p->inputs);
+}
+
+/* ---- a task ---- */
+
+/* A part of the output: lines from h on, columns from `column` on. */
+struct part {
+    int64_t image, group, h, w, rows, columns;
+};
+
+/* n columns of the copy, of which the first shows column `first` of the map, and the others
+ * every `step`-th from there on. `x`: the line of the map, NULL: none of it. */
+static void copy_line(float *to, const float *x, const struct blocked_plan *p,
+                      int64_t first, int64_t n, int64_t step)
+{
+    const int64_t in = p->inputs, width = p->shape.w.in[2];
+    int64_t from = first < 0 ? at_most(ceil_div(-first, step), n) : 0;
+    int64_t end = first < width ? at_most(ceil_div(width - first, step), n) : 0;
+    if (x == NULL || end <= from)
+        from = end = 0;
+    memset(to, 0, (size_t)(from * in) * sizeof(float));
+    memset(to + end * in, 0, (size_t)((n - end) * in) * sizeof(float));
+    if (step == 1 && end > from) {
+        memcpy(to + from * in, x + (first + from) * in,
+               (size_t)((end - from) * in) * sizeof(float));
+        return;
+    }
+    for (int64_t i = from; i < end; i++)
+        memcpy(to + i * in, x + (first + i * step) * in, (size_t)in * sizeof(float));
+}
+
+/* All columns of one line of the copy. */
+static void copy_columns(const struct blocked_plan *p, const struct part *part, float *to,
+                         const float *x)
+{
+    const struct window *w = &p->shape.w;
+    const int64_t left = part->w * w->stride[2] - w->before[2], n = p->block_w;
+    if (!by_taps(w, 2, n)) {
+        copy_line(to, x, p, left, p->strip_w, 1);
+        return;
+    }
+    for (int64_t k = 0; k < w->kernel[2]; k++, to += n * p->inputs)
+        copy_line(to, x, p, left + k * w->dilation[2], n, w->stride[2]);
+}
+
+/* What the lines of a part see, with zeros around the map. */
+static void copy_strip(const struct blocked_plan *p, const struct part *part, float *to,
+                       const float *x)
+{
+    const struct window *w = &p->shape.w;
+    const int64_t plane = w->in[1] * w->in[2] * p->inputs, n = p->block_h;
+    const int64_t planes = ceil_div(p->shape.channels / p->shape.groups, p->inputs);
+    const int64_t top = part->h * w->stride[1] - w->before[1];
+    const bool taps = by_taps(w, 1, n);
+    for (int64_t c = 0; c < planes; c++, x += plane)
+        for (int64_t i = 0; i < p->strip_h; i++, to += p->strip_w * p->inputs) {
+            const int64_t line =
+                top + (taps ? i % n * w->stride[1] + i / n * w->dilation[1] : i);
+            const bool inside = line >= 0 && line < w->in[1];
+            copy_columns(p, part, to, inside ? x + line * w->in[2] * p->inputs : NULL);
+        }
+}
+
+static void find_part(const struct blocked_plan *p, int64_t strip, struct part *part)
+{
+    const struct window *w = &p->shape.w;
+    part->w = strip % p->w_blocks * p->block_w;
+    strip /= p->w_blocks;
+    part->h = strip % p->h_blocks * p->block_h;
+    strip /= p->h_blocks;
+    part->group = strip % p->shape.groups;
+    part->image = strip / p->shape.groups;
+    part->rows = at_most(w->out[1] - part->h, p->block_h);
+    part->columns = at_most(w->out[2] - part->w, p->block_w);
+}
+
+static const float *find_x(const struct blocked_plan *p, const struct part *part,
+                           const float *x, float *strip)
+{
+    const struct window *w = &p->shape.w;
+    const int64_t plane = w->in[1] * w->in[2] * p->inputs;
+    const int64_t of_group = ceil_div(p->shape.channels / p->shape.groups, p->inputs);
+    x += (part->image * p->shape.groups + part->group) * of_group * plane;
+    if (p->strip_h == 0)
+        return x + part->h * w->stride[1] * p->x_row + part->w * w->stride[2] * p->inputs;
+    copy_strip(p, part, strip, x);
+    return strip;
+}
+
+/* One panel after the other: what the kernel does not apply itself is applied near. */
+static attn_status run_columns(const attnrun_step *step, const struct blocked_plan *p,
+                               const struct blocked_operands *o,
+                               struct attn_blocked_conv *c, int64_t columns)
+{
+    const int64_t panel = attn_blocked_panel(step->kernels->vec_bytes);
+    const int64_t most = o->clipped ? columns : panel;
+    for (int64_t done = 0; done < columns; done += c->columns) {
+        c->columns = at_most(columns - done, most);
+        step->kernels->blocked_conv_f32(c);
+        if (attn_poll() != ATTNRUN_OK)
+            return ATTNRUN_E_CANCELLED;
+        for (int64_t b = 0; !o->clipped && b < c->columns / ATTN_BLOCK; b++)
+            attn_conv_apply(step->kernels, o->activation, o->n_activation,
+                            c->y + b * c->y_block, c->n_pixels * ATTN_BLOCK);
+        c->w += c->columns * p->weight_rows;
+        c->bias += c->columns;
+        c->y += c->columns / ATTN_BLOCK * c->y_block;
+        if (c->z != NULL)
+            c->z += c->columns / ATTN_BLOCK * c->y_block;
+    }
+    return ATTNRUN_OK;
+}
+
+attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work *work,
+                                   const struct blocked_plan *p,
+                                   const struct blocked_operands *o)
+{
+    const struct blocked_shape *s = &p->shape;
+    const struct attn_blocked_tap *taps = work->shared;
+    const int64_t y_block = s->w.out[1] * s->w.out[2] * ATTN_BLOCK;
+    const int64_t all = s->groups == 1 ? p->columns : s->rows;
+    const float *x = NULL;
+    int64_t last = -1;
+    for (int64_t task = work->begin; task < work->end; task++) {
+        const int64_t strip = task / p->column_blocks;
+        const int64_t first = task % p->column_blocks * p->block_columns;
+        struct part part;
+        find_part(p, strip, &part);
+        if (strip != last)
+            x = find_x(p, &part, o->x, work->scratch);
+        last = strip;
+        const int64_t column = part.group * p->columns + first;
+        const int64_t at = (part.image * all + column) / ATTN_BLOCK * y_block +
+                           (part.h * s->w.out[2] + part.w) * ATTN_BLOCK;
+        struct attn_blocked_conv c = {
+            .x = x,
+            .w = o->packed + all + column * p->weight_rows,
+            .bias = o->packed + column,
+            .z = o->z != NULL ? o->z + at : NULL,
+            .pixels = (const int32_t *)(const void *)(taps + p->taps),
+            .taps = taps,
+            .y = o->y + at,
+            .n_taps = p->taps,
+            .rows = p->weight_rows,
+            .n_pixels = part.rows * part.columns,
+            .y_block = y_block,
+            .least = o->least,
+            .most = o->most,
+        };
+        TRY(run_columns(step, p, o, &c, at_most(p->columns - first, p->block_columns)));
+    }
+    return ATTNRUN_OK;
+}

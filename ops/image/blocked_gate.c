@@ -1,0 +1,72 @@
+/* blocked_gate.c - BlockedGate: Y = X * gate, a factor for each channel of a blocked map.
+ *
+ * X, Y  [N, blocks, H, W, 16]
+ * gate  [N or 1, blocks, 1, 1, 16]
+ * A task is some pixels of one block of channels. Y may lie over X. Cost: a copy. */
+#include "blocked.h"
+
+enum { CHUNK = 1024 };
+
+struct gate_state {
+    int64_t pixels, chunks;
+    bool shared; /* one gate for all images */
+};
+
+static attn_status blocked_gate_infer(attnrun_step *step)
+{
+    struct gate_state *s = step->state;
+    const attnrun_dim *x = step->in[0].dims, *gate = step->in[1].dims;
+    if (!op_rank_known(step, 0) || !op_rank_known(step, 1))
+        return op_out(step, 0, ATTNRUN_F32, -1, NULL);
+    TRY(attn_blocked_check(step, 0));
+    TRY(attn_blocked_check(step, 1));
+    if (!dim_is(gate[0], 1))
+        TRY(op_need_dim(step, 1, 0, x[0], "one gate, or one for each image"));
+    TRY(op_need_dim(step, 1, 1, x[1], "blocks of channels"));
+    TRY(op_need_dim(step, 1, 2, dim_of(1), "one row"));
+    TRY(op_need_dim(step, 1, 3, dim_of(1), "one column"));
+    TRY(op_out_like(step, 0, 0));
+    attnrun_step_inplace(step, 0, 0);
+    if (!step->concrete)
+        return ATTNRUN_OK;
+    const int64_t planes = op_count(&step->in[0], 0, 2);
+    s->pixels = op_count(&step->in[0], 2, 4);
+    if (planes < 0 || s->pixels < 0 || op_count(&step->in[0], 0, 5) > ATTN_MAX_ELEMENTS)
+        return op_fail(step, ATTNRUN_E_LIMIT, "the image is too large");
+    s->chunks = planes > 0 ? s->pixels / CHUNK + (s->pixels % CHUNK != 0) : 0;
+    s->shared = gate[0].value == 1;
+    op_tasks(step, 0, planes * s->chunks, 3 * CHUNK);
+    return ATTNRUN_OK;
+}
+
+static attn_status blocked_gate_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct gate_state *s = step->state;
+    const int64_t blocks = step->x[0].dims[1];
+    for (int64_t task = work->begin; task < work->end; task++) {
+        if (OP_CANCELLED_AFTER(work, 8 * ATTN_BLOCK * CHUNK))
+            return ATTNRUN_E_CANCELLED;
+        const int64_t plane = task / s->chunks, pixel = task % s->chunks * CHUNK;
+        const int64_t at = (plane * s->pixels + pixel) * ATTN_BLOCK;
+        const int64_t n = s->pixels - pixel < CHUNK ? s->pixels - pixel : CHUNK;
+        step->kernels->blocked_gate_f32(
+            (float *)step->y[0].data + at, (const float *)step->x[0].data + at,
+            (const float *)step->x[1].data +
+                (s->shared ? plane % blocks : plane) * ATTN_BLOCK,
+            (size_t)n);
+    }
+    return ATTNRUN_OK;
+}
+
+const attnrun_op_def op_blocked_gate_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "attnrun.fused",
+    .name = "BlockedGate",
+    .since = 1,
+    .state_bytes = sizeof(struct gate_state),
+    .inputs = "X:f32 gate:f32",
+    .outputs = "Y:f32",
+    .infer = blocked_gate_infer,
+    .run = blocked_gate_run,
+    .cost = "O(n)",
+};

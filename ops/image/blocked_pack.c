@@ -1,0 +1,116 @@
+/* blocked_pack.c - the weights of convolutions of blocked maps, packed once.
+ *
+ * In: W [rows, channels of a group, height, width] and a bias. Out: the bias, filled up with
+ * zeros to blocks of 16; then for each group panels of columns, a row for each input that a
+ * tile meets: block of channels, tap, channel of the block; of plain maps channel, tap. Where
+ * each channel is by itself: [block][tap][16]; for Winograd's tiles 16 times the panels of 1 x
+ * 1, one for each place of a tile. What fills up columns is 0. */
+#include "../../runtime/poll.h"
+#include "blocked.h"
+
+static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
+
+enum { PLACES = ATTN_WINOGRAD_PLACES };
+
+int64_t attn_blocked_packed_floats(const struct blocked_weights *p)
+{
+    const int64_t *dims = p->w->dims;
+    int64_t taps, rows, all;
+    const int64_t columns =
+        p->by_itself || p->groups == 1 ? blocked_count(dims[0]) * ATTN_BLOCK : dims[0];
+    if (!ck_mul(dims[2], dims[3], &taps) ||
+        !ck_mul(p->winograd ? PLACES : taps, p->by_itself ? 1 : dims[1], &rows) ||
+        !ck_mul(rows, columns, &all) || all > ATTN_MAX_ELEMENTS)
+        return -1;
+    return columns + all;
+}
+
+static void pack_by_itself(float *to, const attnrun_tensor *w)
+{
+    const int64_t taps = w->dims[2] * w->dims[3];
+    const float *from = w->data;
+    for (int64_t c = 0; c < w->dims[0] && !attn_stops(c); c++)
+        for (int64_t t = 0; t < taps; t++)
+            to[(c / ATTN_BLOCK * taps + t) * ATTN_BLOCK + c % ATTN_BLOCK] =
+                from[c * taps + t];
+}
+
+/* Column `column` of a panel of `width`, from the weights of one output channel. */
+static void pack_column(float *to, int64_t width, const float *from, int64_t channels,
+                        int64_t taps, bool plain)
+{
+    const int64_t block = plain ? 1 : ATTN_BLOCK;
+    for (int64_t first = 0; first < channels; first += block) {
+        const int64_t n = at_most(channels - first, block);
+        for (int64_t t = 0; t < taps; t++)
+            for (int64_t c = 0; c < n; c++, to += width)
+                *to = from[(first + c) * taps + t];
+    }
+}
+
+/* G g G' of 3 x 3 weights, with rows 1 0 0, 1/2 1/2 1/2, 1/2 -1/2 1/2, 0 0 1 of G: place i of
+ * its 16 goes to to[i * step]. */
+static void transform_weights(float *to, int64_t step, const float *g)
+{
+    double rows[4][3], d[3];
+    for (int j = 0; j < 3; j++) {
+        for (int i = 0; i < 3; i++)
+            d[i] = (double)g[3 * i + j];
+        rows[0][j] = d[0];
+        rows[1][j] = (d[0] + d[1] + d[2]) / 2;
+        rows[2][j] = (d[0] - d[1] + d[2]) / 2;
+        rows[3][j] = d[2];
+    }
+    for (int i = 0; i < 4; i++, to += 4 * step) {
+        const double *r = rows[i];
+        to[0] = (float)r[0];
+        to[step] = (float)((r[0] + r[1] + r[2]) / 2);
+        to[2 * step] = (float)((r[0] - r[1] + r[2]) / 2);
+        to[3 * step] = (float)r[2];
+    }
+}
+
+/* For each place what pack_column() makes of weights of 1 x 1. */
+static void pack_winograd(float *packed, const struct blocked_weights *p)
+{
+    const int64_t rows = p->w->dims[0], channels = p->w->dims[1];
+    const int64_t columns = blocked_count(rows) * ATTN_BLOCK;
+    const int64_t panel = attn_blocked_panel(p->vec_bytes);
+    const float *from = p->w->data;
+    for (int64_t row = 0; row < rows && !attn_stops_node(row); row++) {
+        const int64_t first = row / panel * panel;
+        const int64_t width = at_most(columns - first, panel);
+        float *to = packed + first * channels + row - first;
+        for (int64_t c = 0; c < channels; c++)
+            transform_weights(to + c * width, columns * channels,
+                              from + (row * channels + c) * 9);
+    }
+}
+
+void attn_blocked_pack(float *packed, const struct blocked_weights *p)
+{
+    const attnrun_tensor *w = p->w;
+    const int64_t taps = w->dims[2] * w->dims[3], rows = w->dims[0];
+    const int64_t weight_rows = w->dims[1] * taps,
+                  panel = attn_blocked_panel(p->vec_bytes);
+    const int64_t columns = blocked_count(rows) * ATTN_BLOCK;
+    const int64_t of_group = p->by_itself || p->groups == 1 ? columns : rows / p->groups;
+    memset(packed, 0, (size_t)attn_blocked_packed_floats(p) * sizeof(float));
+    if (p->bias != NULL)
+        memcpy(packed, p->bias, (size_t)rows * sizeof(float));
+    packed += columns;
+    if (p->by_itself)
+        pack_by_itself(packed, w);
+    else if (p->winograd)
+        pack_winograd(packed, p);
+    if (p->by_itself || p->winograd)
+        return;
+    for (int64_t row = 0; row < rows && !attn_stops_node(row); row++) {
+        const int64_t group = row / of_group, column = row % of_group;
+        const int64_t first = column / panel * panel;
+        float *to = packed + (group * of_group + first) * weight_rows;
+        pack_column(to + column - first, at_most(of_group - first, panel),
+                    (const float *)w->data + row * weight_rows, w->dims[1], taps,
+                    p->plain);
+    }
+}

@@ -1,0 +1,191 @@
+/* blocked_winograd.c - convolution of blocked maps with 3 x 3 taps by tiles of 2 x 2 outputs:
+ * 16 multiplications where the direct way has 36. See kernels/winograd_f32.c.
+ *
+ * A task is some tiles of an image and some panels of output channels. What its tiles see is
+ * transformed once, in scratch that stays in L2; then for each panel 16 products by
+ * blocked_conv_f32, and the transform of their sums. Tasks depend on shapes only. A result is
+ * about as far from the exact one as that of the direct way; an infinite input makes NaN of
+ * all outputs of the tiles that see it. */
+#include <math.h>
+
+#include "blocked.h"
+
+enum {
+    PLACES = ATTN_WINOGRAD_PLACES,
+    TILE = 2,
+    SCRATCH_FLOATS = 7 << 14, /* of transformed inputs */
+    LEAST_TILES = 48,         /* the weights are read once for so many */
+    MOST_TILES = 112,
+    TASKS = 8
+};
+
+static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
+static int64_t at_least(int64_t n, int64_t least) { return n > least ? n : least; }
+static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+/* block_w: tiles of a task, of w_blocks tasks an image; block_h: rows of tiles. */
+attn_status attn_blocked_winograd_plan(const attnrun_step *step, struct blocked_plan *p)
+{
+    const struct blocked_shape *s = &p->shape;
+    const int64_t channels = blocked_count(s->channels) * ATTN_BLOCK;
+    int64_t tiles, floats;
+    p->inputs = ATTN_BLOCK;
+    p->taps = blocked_count(s->channels);
+    p->weight_rows = s->channels;
+    p->columns = blocked_count(s->rows) * ATTN_BLOCK;
+    p->h_blocks = 1;
+    p->block_h = ceil_div(s->w.out[1], TILE);
+    bool fits = ck_mul(p->block_h, ceil_div(s->w.out[2], TILE), &tiles);
+    const int64_t most = at_least(SCRATCH_FLOATS / (PLACES * channels), LEAST_TILES);
+    p->w_blocks = ceil_div(tiles, at_most(most, MOST_TILES));
+    p->block_w = ceil_div(tiles, p->w_blocks);
+    p->w_blocks = ceil_div(tiles, p->block_w);
+    int64_t n = ceil_div(TASKS, at_least(p->w_blocks * s->batch, 1));
+    p->block_columns =
+        ceil_div(ceil_div(p->columns, n), 2 * ATTN_BLOCK) * (2 * ATTN_BLOCK);
+    p->column_blocks = ceil_div(p->columns, p->block_columns);
+    fits = fits && ck_mul(p->w_blocks, s->batch, &p->n_tasks) &&
+           ck_mul(p->n_tasks, p->column_blocks, &p->n_tasks) &&
+           ck_mul(PLACES * p->block_w, channels + 2 * ATTN_BLOCK, &floats) &&
+           floats < INT32_MAX;
+    if (!fits)
+        return op_fail(step, ATTNRUN_E_LIMIT, "the image is too large");
+    p->scratch_bytes = floats * (int64_t)sizeof(float);
+    p->shared_bytes = p->taps * (int64_t)sizeof(struct attn_blocked_tap) + p->block_w * 4;
+    p->task_cost = window_cost(2.0 * PLACES * (double)p->block_w *
+                                   (double)p->block_columns * (double)channels / 100.0 +
+                               100.0 * (double)p->block_w);
+    return ATTNRUN_OK;
+}
+
+void attn_blocked_winograd_prepare(const struct blocked_plan *p, void *shared)
+{
+    struct attn_blocked_tap *tap = shared;
+    int32_t *pixel = (int32_t *)(void *)(tap + p->taps);
+    for (int64_t c = 0; c < p->taps; c++)
+        *tap++ = (struct attn_blocked_tap){
+            .offset = c * PLACES * p->block_w * ATTN_BLOCK,
+            .inputs = at_most(p->shape.channels - c * ATTN_BLOCK, ATTN_BLOCK),
+        };
+    for (int64_t i = 0; i < p->block_w; i++)
+        *pixel++ = (int32_t)(i * ATTN_BLOCK);
+}
+
+/* The places of all blocks of channels of what the tiles see: [block][place][tile][16]. */
+static void transform_inputs(const attnrun_step *step, const struct blocked_plan *p,
+                             struct attn_winograd t, const float *x, float *places)
+{
+    for (int64_t block = 0; block < p->taps; block++) {
+        t.x = x + block * t.in[0] * t.in[1] * ATTN_BLOCK;
+        t.places = places + block * PLACES * t.plane;
+        step->kernels->winograd_input_f32(&t);
+    }
+}
+
+/* What the kernel does not apply itself, on the parts of lines that the tiles are. */
+static void activate(const attnrun_step *step, const struct blocked_operands *o,
+                     const struct attn_winograd *t)
+{
+    for (int64_t tile = t->first, n; tile < t->first + t->n; tile += n) {
+        const int64_t from = tile % t->tile_columns, row = tile / t->tile_columns * TILE;
+        n = at_most(t->tile_columns - from, t->first + t->n - tile);
+        const int64_t columns = at_most(t->out[1], (from + n) * TILE) - from * TILE;
+        for (int64_t h = row; h < at_most(t->out[0], row + TILE); h++)
+            attn_conv_apply(step->kernels, o->activation, o->n_activation,
+                            t->y + (h * t->out[1] + from * TILE) * ATTN_BLOCK,
+                            columns * ATTN_BLOCK);
+    }
+}
+
+/* The products of a panel, and what becomes of their sums, [place][block][tile][16]. */
+static void run_panel(const attnrun_step *step, const struct blocked_plan *p,
+                      const struct blocked_operands *o, struct attn_blocked_conv c,
+                      struct attn_winograd t, float *sums)
+{
+    static const float zeros[2 * ATTN_BLOCK];
+    const int64_t map = t.out[0] * t.out[1] * ATTN_BLOCK, inputs = t.plane;
+    const float *x = c.x;
+    t.plane = c.columns * p->block_w;
+    c.bias = zeros;
+    for (int64_t i = 0; i < PLACES; i++, c.w += p->columns * p->weight_rows) {
+        c.x = x + i * inputs;
+        c.y = sums + i * t.plane;
+        step->kernels->blocked_conv_f32(&c);
+    }
+    for (int64_t b = 0; b < c.columns / ATTN_BLOCK; b++) {
+        t.places = sums + b * c.y_block;
+        step->kernels->winograd_output_f32(&t);
+        if (!o->clipped)
+            activate(step, o, &t);
+        t.bias += ATTN_BLOCK;
+        t.y += map;
+        if (t.z != NULL)
+            t.z += map;
+    }
+}
+
+/* Panels of columns first … end - 1 of the tiles of one image. */
+static attn_status run_columns(const attnrun_step *step, const struct blocked_plan *p,
+                               const struct blocked_operands *o,
+                               const struct attn_blocked_conv *conv,
+                               struct attn_winograd *t, float *sums, int64_t image,
+                               int64_t first, int64_t end)
+{
+    const int64_t panel = attn_blocked_panel(step->kernels->vec_bytes);
+    const int64_t map = t->out[0] * t->out[1] * ATTN_BLOCK;
+    for (int64_t column = first; column < end; column += panel) {
+        const int64_t at = (image * p->columns + column) / ATTN_BLOCK * map;
+        struct attn_blocked_conv c = *conv;
+        c.columns = at_most(end - column, panel);
+        c.w = o->packed + p->columns + column * p->weight_rows;
+        t->bias = o->packed + column;
+        t->y = o->y + at;
+        t->z = o->z != NULL ? o->z + at : NULL;
+        run_panel(step, p, o, c, *t, sums);
+        if (attn_poll() != ATTNRUN_OK)
+            return ATTNRUN_E_CANCELLED;
+    }
+    return ATTNRUN_OK;
+}
+
+attn_status attn_blocked_winograd_run(const attnrun_step *step, const attnrun_work *work,
+                                      const struct blocked_plan *p,
+                                      const struct blocked_operands *o)
+{
+    const struct window *w = &p->shape.w;
+    const struct attn_blocked_tap *taps = work->shared;
+    float *places = work->scratch;
+    float *sums = places + p->taps * PLACES * p->block_w * ATTN_BLOCK;
+    struct attn_blocked_conv c = { .x = places,
+                                   .pixels =
+                                       (const int32_t *)(const void *)(taps + p->taps),
+                                   .taps = taps,
+                                   .n_taps = p->taps,
+                                   .rows = p->weight_rows,
+                                   .y_block = p->block_w * ATTN_BLOCK,
+                                   .least = -INFINITY,
+                                   .most = INFINITY };
+    struct attn_winograd t = { .tile_columns = ceil_div(w->out[2], TILE),
+                               .in = { w->in[1], w->in[2] },
+                               .out = { w->out[1], w->out[2] },
+                               .before = { w->before[1], w->before[2] },
+                               .least = o->least,
+                               .most = o->most };
+    int64_t last = -1;
+    for (int64_t task = work->begin; task < work->end; task++) {
+        const int64_t part = task / p->column_blocks, image = part / p->w_blocks;
+        const int64_t first = task % p->column_blocks * p->block_columns;
+        t.first = part % p->w_blocks * p->block_w;
+        t.n = at_most(p->block_h * t.tile_columns - t.first, p->block_w);
+        t.plane = p->block_w * ATTN_BLOCK;
+        c.n_pixels = t.n;
+        if (part != last)
+            transform_inputs(step, p, t,
+                             o->x + image * p->taps * w->in[1] * w->in[2] * ATTN_BLOCK,
+                             places);
+        last = part;
+        TRY(run_columns(step, p, o, &c, &t, sums, image, first,
+                        at_most(p->columns, first + p->block_columns)));
+    }
+    return ATTNRUN_OK;
+}

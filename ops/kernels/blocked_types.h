@@ -1,0 +1,72 @@
+/* blocked_types.h - structs of the kernels of blocked.def: maps whose channels lie in blocks
+ * of 16, [channels / 16][height][width][16]. Sizes and strides in elements; each says what the
+ * kernel computes. Lanes of the last block beyond the channels may hold anything: no kernel
+ * lets one lane reach another. */
+#ifndef ATTN_BLOCKED_TYPES_H
+#define ATTN_BLOCKED_TYPES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { ATTN_BLOCK = 16 };
+
+/* Inputs that lie side by side from x[pixel + offset] on, each with a row of weights. */
+struct attn_blocked_tap {
+    int64_t offset, inputs;
+};
+
+/* Pixels of some blocks of 16 output channels ("columns"):
+ *
+ *   y[c / 16][p][c % 16] = clip(bias[c] + sum over taps t, i < inputs of t, of
+ *                               x[pixels[p] + offset of t + i] * weight[row of t, i][c]
+ *                               + z, at the place of y)
+ *
+ * The weights are panels of attn_blocked_panel() columns, the last one of fewer: for each
+ * row, the weights of the panel's columns. Each sum goes from bias on in the order of rows,
+ * whatever the tile. */
+struct attn_blocked_conv {
+    const float *x, *w, *bias, *z; /* z may be NULL */
+    const int32_t *pixels;
+    const struct attn_blocked_tap *taps;
+    float *y;
+    int64_t n_taps, rows;      /* rows: of weights, the sum of all inputs */
+    int64_t n_pixels, columns; /* columns: a multiple of 16 */
+    int64_t y_block;           /* from a block of 16 channels to the next */
+    float least, most;         /* of y; NaN stays */
+};
+/* Columns of a panel, by the bytes of a vector: two vectors, at least a block. */
+static inline int64_t attn_blocked_panel(int vec_bytes)
+{
+    return vec_bytes / 2 > ATTN_BLOCK ? vec_bytes / 2 : ATTN_BLOCK;
+}
+
+/* Rows row … row + rows - 1 of the output of one block of channels; x is its whole map, y
+ * and z begin with the first row. A channel sees itself alone. */
+struct attn_blocked_rows {
+    const float *x, *w, *bias,
+        *z; /* w: [kernel rows][kernel columns][16]; z may be NULL */
+    float *y;
+    int64_t in[2], kernel[2], stride[2], dilation[2], before[2];
+    int64_t row, rows, columns;
+    float least, most; /* of a convolution; NaN stays */
+    /* Of a mean: by how many pixels the sum is divided, a factor a row and one a column of
+     * the whole output; NULL: the maximum, where NaN wins and padding never does. */
+    const float *row_share, *column_share;
+};
+
+/* Convolution of 3 x 3 by tiles of 2 x 2 outputs (Winograd's F(2 x 2, 3 x 3)): 16 products
+ * of matrices stand between a transform of the 4 x 4 pixels that a tile sees and one of its
+ * sums. Tiles first … first + n - 1 of an image, counted along its rows of `tile_columns`, of
+ * one block of channels. `places`: tile t has place i of its 16 at places[i * plane +
+ * (t - first) * 16]. The input transform reads x and writes places, the other one is the way
+ * back: y = clip(bias + sums + z). */
+enum { ATTN_WINOGRAD_PLACES = 16 };
+struct attn_winograd {
+    const float *x, *bias, *z; /* z may be NULL */
+    float *places, *y;
+    int64_t plane, first, n, tile_columns;
+    int64_t in[2], out[2], before[2];
+    float least, most; /* of y; NaN stays */
+};
+
+#endif

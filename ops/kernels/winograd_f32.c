@@ -1,0 +1,134 @@
+/* winograd_f32.c - both transforms of struct attn_winograd, for one block of 16 channels.
+ *
+ * In: d, 4 x 4 pixels with zeros around the map; out: B' d B, with rows of B'
+ *   1  0 -1  0      0  1  1  0      0 -1  1  0      0  1  0 -1
+ * and back, from the 16 sums m: A' m A, with rows of A'
+ *   1  1  1  0      0  1 -1 -1
+ * Tiles side by side share two columns of pixels, which are added up once. Source: Lavin and
+ * Gray, Fast Algorithms for Convolutional Neural Networks, 2016. */
+#include "isa.h"
+
+enum { IN = 4, OUT = 2 };
+
+/* B' of four things. */
+static ALWAYS_INLINE void transform(v_f32 *to, v_f32 a, v_f32 b, v_f32 c, v_f32 d)
+{
+    to[0] = a - c;
+    to[1] = b + c;
+    to[2] = c - b;
+    to[3] = b - d;
+}
+
+/* A column of four pixels, `valid` (bit i: row i is in the map), added up down the rows. */
+static ALWAYS_INLINE void load_column(v_f32 *to, const float *x, int64_t row, int valid)
+{
+    const v_f32 zero = { 0 };
+    const v_f32 a = valid & 1 ? v_load(x) : zero;
+    const v_f32 b = valid & 2 ? v_load(x + row) : zero;
+    const v_f32 c = valid & 4 ? v_load(x + 2 * row) : zero;
+    const v_f32 d = valid & 8 ? v_load(x + 3 * row) : zero;
+    transform(to, a, b, c, d);
+}
+
+static ALWAYS_INLINE int valid_rows(int64_t first, int64_t height)
+{
+    int valid = 0;
+    for (int i = 0; i < IN; i++)
+        valid |= (first + i >= 0 && first + i < height) << i;
+    return valid;
+}
+
+/* Tiles of one row, from column `from` to `to` - 1. */
+static ALWAYS_INLINE void input_row(const struct attn_winograd *w, int64_t tile_row,
+                                    int64_t from, int64_t to, float *places, int lane)
+{
+    const int64_t top = tile_row * OUT - w->before[0], width = w->in[1];
+    const int64_t row = width * ATTN_BLOCK;
+    const int valid = valid_rows(top, w->in[0]);
+    const float *x = w->x + top * row + lane;
+    v_f32 columns[IN][IN];
+    int64_t left = from * OUT - w->before[1];
+    for (int j = 0; j < 2; j++)
+        load_column(columns[j], x + (left + j) * ATTN_BLOCK, row,
+                    left + j >= 0 && left + j < width ? valid : 0);
+    for (int64_t t = from; t < to; t++, left += OUT, places += ATTN_BLOCK) {
+        const float *next = x + (left + 2) * ATTN_BLOCK;
+        if (valid == 15 && left >= -2 && left + 3 < width) {
+            load_column(columns[2], next, row, 15);
+            load_column(columns[3], next + ATTN_BLOCK, row, 15);
+        } else {
+            for (int j = 2; j < IN; j++)
+                load_column(columns[j], x + (left + j) * ATTN_BLOCK, row,
+                            left + j >= 0 && left + j < width ? valid : 0);
+        }
+        UNROLL
+        for (int i = 0; i < IN; i++) {
+            v_f32 line[IN];
+            transform(line, columns[0][i], columns[1][i], columns[2][i], columns[3][i]);
+            UNROLL
+            for (int j = 0; j < IN; j++)
+                v_store(places + (i * IN + j) * w->plane, line[j]);
+        }
+        UNROLL
+        for (int i = 0; i < IN; i++) {
+            columns[0][i] = columns[2][i];
+            columns[1][i] = columns[3][i];
+        }
+    }
+}
+
+void K(winograd_input_f32)(const struct attn_winograd *w)
+{
+    if (attn_poll_work(w->n * ATTN_WINOGRAD_PLACES * 2 * ATTN_BLOCK * 4) != ATTNRUN_OK)
+        return;
+    for (int lane = 0; lane < ATTN_BLOCK; lane += VF)
+        for (int64_t t = w->first, n; t < w->first + w->n; t += n) {
+            const int64_t column = t % w->tile_columns;
+            const int64_t left = w->first + w->n - t;
+            n = w->tile_columns - column < left ? w->tile_columns - column : left;
+            input_row(w, t / w->tile_columns, column, column + n,
+                      w->places + (t - w->first) * ATTN_BLOCK + lane, lane);
+        }
+}
+
+static ALWAYS_INLINE void output_tile(const struct attn_winograd *w, int64_t t, int lane)
+{
+    const float *m = w->places + (t - w->first) * ATTN_BLOCK + lane;
+    const int64_t h = t / w->tile_columns * OUT, column = t % w->tile_columns * OUT;
+    const v_f32 least = v_set(w->least), most = v_set(w->most);
+    const v_f32 bias = v_load(w->bias + lane);
+    v_f32 sums[OUT][IN];
+    UNROLL
+    for (int j = 0; j < IN; j++) {
+        const v_f32 a = v_load(m + j * w->plane), b = v_load(m + (IN + j) * w->plane);
+        const v_f32 c = v_load(m + (2 * IN + j) * w->plane);
+        const v_f32 d = v_load(m + (3 * IN + j) * w->plane);
+        sums[0][j] = a + b + c;
+        sums[1][j] = b - c - d;
+    }
+    UNROLL
+    for (int i = 0; i < OUT; i++) {
+        const v_f32 *s = sums[i];
+        v_f32 y[OUT] = { bias + (s[0] + s[1] + s[2]), bias + (s[1] - s[2] - s[3]) };
+        const int64_t at = ((h + i) * w->out[1] + column) * ATTN_BLOCK + lane;
+        if (h + i >= w->out[0])
+            break;
+        UNROLL
+        for (int j = 0; j < OUT; j++) {
+            if (column + j >= w->out[1])
+                break;
+            if (w->z != NULL)
+                y[j] += v_load(w->z + at + j * ATTN_BLOCK);
+            v_store(w->y + at + j * ATTN_BLOCK, v_min(most, v_max(least, y[j])));
+        }
+    }
+}
+
+void K(winograd_output_f32)(const struct attn_winograd *w)
+{
+    if (attn_poll_work(w->n * ATTN_WINOGRAD_PLACES * 2 * ATTN_BLOCK * 4) != ATTNRUN_OK)
+        return;
+    for (int lane = 0; lane < ATTN_BLOCK; lane += VF)
+        for (int64_t t = w->first; t < w->first + w->n; t++)
+            output_tile(w, t, lane);
+}

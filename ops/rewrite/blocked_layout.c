@@ -1,0 +1,374 @@
+/* blocked_layout.c - runs of convolutions, pooling and elementwise nodes over maps go to maps
+ * in blocks of 16 channels, [N, ceil(C / 16), H, W, 16] (ops/image/blocked.h), which are
+ * ordinary tensors: elementwise nodes stay as they are.
+ *
+ *   Conv, FusedConv with constant weights          BlockedConv
+ *   MaxPool, AveragePool                           BlockedPool
+ *   GlobalAveragePool, ReduceMean over the pixels  BlockedMean
+ *   Mul of a map and a factor for each channel     BlockedGate
+ *   Slice, Split into whole blocks                 Slice of blocks
+ *   Concat of whole blocks; elementwise nodes      the same node
+ *
+ * A first walk finds out which nodes can be members of runs: every convolution of the forms
+ * that BlockedConv takes, and what reads a member. Members that read each other are a run. It
+ * is taken where what its convolutions gain pays for its borders, where ToBlocked and
+ * FromBlocked copy the map; convolutions of few channels read plain maps. A second walk
+ * rewrites the members of these runs. Late: conv_epilogue and others come first. */
+#include "../../runtime/poll.h"
+#include "../kernels/kernel_types.h"
+#include "blocked_layout.h"
+
+enum { PLAIN_CHANNELS = 16, LEAST_WINOGRAD = 32, LEAST_TILES = 40 };
+
+/* Elements of a map; where sizes are not known, a guess of some. */
+static double elements_of(const struct layout *l, int32_t value)
+{
+    const attnrun_type *t = layout_type(l, value);
+    double n = 1.0;
+    for (int i = 0; i < t->rank; i++)
+        n *= dim_is_const(t->dims[i]) ? (double)t->dims[i].value : i == 0 ? 1.0 : 28.0;
+    return n;
+}
+
+/* ---- runs ---- */
+
+static int32_t first_of(struct layout *l, int32_t node)
+{
+    while (l->run[node] != node)
+        node = l->run[node] = l->run[l->run[node]];
+    return node;
+}
+
+/* What a convolution saves; measured on AVX-512, with products of long sums the least. */
+static double conv_gain(const struct layout *l, const struct attn_node *node)
+{
+    const attnrun_tensor *w = &l->graph->values[node->in[1]].data;
+    const double outputs = elements_of(l, node->out[0]);
+    const double products = (double)(w->dims[1] * w->dims[2] * w->dims[3]) * outputs;
+    return products * 0.0015 + outputs * 0.2;
+}
+
+static bool reads_plain(const struct layout *l, const struct attn_node *node)
+{
+    return layout_giver(l, node->in[0]) < 0 &&
+           layout_channels(l, node->in[0]) <= PLAIN_CHANNELS &&
+           attn_match_int(node, "group", 1) == 1;
+}
+
+enum { COPY_PICOSECONDS = 500 /* of an element */ };
+static double border(const struct layout *l, int32_t value)
+{
+    return elements_of(l, value) * COPY_PICOSECONDS * 1e-3;
+}
+
+/* Joins a member with those it reads, and counts what it gains and what its inputs cost. */
+static void enter_member(struct layout *l, struct attn_node *node)
+{
+    const int32_t n = node->pub.index;
+    const bool conv = l->member[n] == MEMBER_CONV;
+    for (int32_t i = 0; i < node->pub.n_in; i++) {
+        const int32_t from = layout_giver(l, node->in[i]);
+        if (from >= 0) {
+            const int32_t a = first_of(l, from), b = first_of(l, n);
+            if (a == b)
+                continue;
+            l->run[b] = a;
+            l->convs[a] += l->convs[b];
+            l->gain[a] += l->gain[b];
+        } else if (layout_is_map(l, node->in[i]) &&
+                   !(conv && i == 0 && reads_plain(l, node))) {
+            l->gain[first_of(l, n)] -= border(l, node->in[i]);
+        }
+    }
+    if (!conv)
+        return;
+    l->convs[first_of(l, n)]++;
+    l->gain[first_of(l, n)] += conv_gain(l, node);
+}
+
+/* Whether somebody reads a member's result who is none. */
+static bool leaves(const struct layout *l, int32_t value)
+{
+    const struct attn_value *v = &l->graph->values[value];
+    int32_t inside = 0;
+    for (const struct attn_use *use = v->uses; use != NULL; use = use->next) {
+        const struct attn_node *user = use->node;
+        inside += user != NULL && use->inner == NULL && l->member[user->pub.index];
+    }
+    return inside < v->n_uses;
+}
+
+static void find_runs(struct layout *l)
+{
+    for (int64_t n = 0; n < l->n_nodes && !attn_stops_node(n); n++) {
+        l->run[n] = (int32_t)n;
+        l->member[n] = MEMBER_NONE;
+        l->member[n] = (uint8_t)attn_blocked_member(l, l->graph->nodes[n]);
+        if (l->member[n] != MEMBER_NONE)
+            enter_member(l, l->graph->nodes[n]);
+    }
+    for (int64_t n = 0; n < l->n_nodes && !attn_stops_node(n); n++) {
+        const struct attn_node *node = l->graph->nodes[n];
+        const int32_t n_out = l->member[n] == MEMBER_SPLIT ? node->pub.n_out : 1;
+        for (int32_t i = 0; l->member[n] != MEMBER_NONE && i < n_out; i++)
+            if (leaves(l, node->out[i]))
+                l->gain[first_of(l, (int32_t)n)] -= border(l, node->out[i]);
+    }
+    for (int64_t n = 0; n < l->n_nodes && !attn_stops_node(n); n++) {
+        const int32_t first = first_of(l, (int32_t)n);
+        if (l->member[n] != MEMBER_NONE && (l->convs[first] < 2 || l->gain[first] <= 0))
+            l->member[n] = MEMBER_STOPPED;
+    }
+}
+
+/* ---- rewriting ---- */
+
+static attn_status insert(struct layout *l, struct attn_node *node, const char *op_type,
+                          int32_t n_in, const int32_t *in, int32_t out, int32_t n_attrs,
+                          const struct attn_attr *attrs)
+{
+    struct attn_node *made;
+    return attn_graph_insert(l->graph, node, "attnrun.fused", op_type, n_in, in, 1, &out,
+                             n_attrs, attrs, &made);
+}
+
+/* The blocked form of a map: that of a member, or a copy before `node`. */
+static attn_status find_blocked(struct layout *l, struct attn_node *node, int32_t value,
+                                int32_t *blocked)
+{
+    if (l->blocked[value] < 0) {
+        int32_t made;
+        TRY(attn_graph_add_value(l->graph, NULL, &made));
+        TRY(insert(l, node, "ToBlocked", 1, &value, made, 0, NULL));
+        l->blocked[value] = made;
+    }
+    *blocked = l->blocked[value];
+    return ATTNRUN_OK;
+}
+
+static bool all_ones(const struct attn_node *node, const char *name)
+{
+    const struct attn_attr *attr = attn_node_attr(node, name);
+    bool ones = attr == NULL || attr->kind == ATTN_ATTR_INTS;
+    for (int64_t i = 0; ones && attr != NULL && i < attr->ints.n; i++)
+        ones = attr->ints.v[i] == 1;
+    return ones;
+}
+
+/* Tiles of 2 x 2 outputs pay where there are many channels, and tiles enough to read the
+ * weights for, which are 16 / 9 times as many. */
+static bool pays_winograd(const struct layout *l, const struct attn_node *node)
+{
+    const attnrun_tensor *w = &l->graph->values[node->in[1]].data;
+    const attnrun_type *y = layout_type(l, node->out[0]);
+    double tiles = 1.0, pixels = 1.0;
+    for (int i = 2; i < 4; i++) {
+        const int64_t n = dim_is_const(y->dims[i]) ? y->dims[i].value : 28;
+        tiles *= (double)(n / 2 + n % 2);
+        pixels *= (double)n;
+    }
+    return w->dims[2] == 3 && w->dims[3] == 3 && w->dims[0] >= LEAST_WINOGRAD &&
+           w->dims[1] >= LEAST_WINOGRAD && attn_match_int(node, "group", 1) == 1 &&
+           all_ones(node, "strides") && all_ones(node, "dilations") &&
+           tiles >= LEAST_TILES && pixels > 3.0 * tiles;
+}
+
+static attn_status make_conv(struct layout *l, struct attn_node *node, int32_t out)
+{
+    struct attn_attr attrs[BLOCKED_MOST_ATTRS];
+    int32_t n = 0, in[4] = { -1, node->in[1], -1, -1 }, n_in = node->pub.n_in;
+    const bool plain = reads_plain(l, node) && l->blocked[node->in[0]] < 0;
+    for (; n < node->n_attrs; n++)
+        attrs[n] = node->attrs[n];
+    attrs[n++] = (struct attn_attr)MATCH_INT("channels", layout_channels(l, node->in[0]));
+    attrs[n++] = (struct attn_attr)MATCH_INT("plain", plain);
+    attrs[n++] =
+        (struct attn_attr)MATCH_INT("winograd", !plain && pays_winograd(l, node));
+    in[0] = node->in[0];
+    if (!plain)
+        TRY(find_blocked(l, node, node->in[0], &in[0]));
+    if (n_in > 2)
+        in[2] = node->in[2];
+    if (n_in > 3 && node->in[3] >= 0)
+        TRY(find_blocked(l, node, node->in[3], &in[3]));
+    return insert(l, node, "BlockedConv", n_in, in, out, n, attrs);
+}
+
+static attn_status make_pool(struct layout *l, struct attn_node *node, bool max,
+                             int32_t out)
+{
+    struct attn_attr attrs[BLOCKED_MOST_ATTRS];
+    int32_t n = 0, in;
+    for (int32_t i = 0; i < node->n_attrs; i++)
+        if (strcmp(node->attrs[i].name, "storage_order") != 0)
+            attrs[n++] = node->attrs[i];
+    attrs[n++] = (struct attn_attr)MATCH_STRING("kind", max ? "max" : "average");
+    TRY(find_blocked(l, node, node->in[0], &in));
+    return insert(l, node, "BlockedPool", 1, &in, out, n, attrs);
+}
+
+static attn_status make_gate(struct layout *l, struct attn_node *node, int32_t out)
+{
+    int32_t in[2];
+    const int map = attn_blocked_is_gate(l, node->in[1], node->in[0]) &&
+                            attn_match_same_shape(l->graph, node->in[0], node->out[0])
+                        ? 0
+                        : 1;
+    TRY(find_blocked(l, node, node->in[map], &in[0]));
+    TRY(find_blocked(l, node, node->in[1 - map], &in[1]));
+    return insert(l, node, "BlockedGate", 2, in, out, 0, NULL);
+}
+
+/* Blocks [from, to) of a map. */
+static attn_status make_slice(struct layout *l, struct attn_node *node, int32_t map,
+                              int64_t from, int64_t to, int32_t out)
+{
+    const int64_t numbers[3] = { from, to, 1 }, one = 1;
+    struct attn_node *made;
+    int32_t in[4];
+    TRY(find_blocked(l, node, map, &in[0]));
+    for (int i = 0; i < 3; i++) {
+        void *data;
+        TRY(attn_graph_new_constant(l->graph, ATTNRUN_I64, 1, &one, &in[i + 1], &data));
+        memcpy(data, &numbers[i], sizeof numbers[i]);
+    }
+    return attn_graph_insert(l->graph, node, "", "Slice", 4, in, 1, &out, 0, NULL, &made);
+}
+
+/* A Slice for each output but the first, whose blocked map is `out`. */
+static attn_status make_split(struct layout *l, struct attn_node *node, int32_t out)
+{
+    int64_t from = 0;
+    for (int32_t i = 0; i < node->pub.n_out; i++) {
+        const int64_t to =
+            from + (layout_channels(l, node->out[i]) + ATTN_BLOCK - 1) / ATTN_BLOCK;
+        if (i > 0)
+            TRY(attn_graph_add_value(l->graph, NULL, &out));
+        TRY(make_slice(l, node, node->in[0], from, to, out));
+        l->blocked[node->out[i]] = out;
+        from = to;
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status keep_node(struct layout *l, struct attn_node *node, int32_t out)
+{
+    for (int32_t i = 0; i < node->pub.n_in; i++) {
+        int32_t in = node->in[i];
+        if (!layout_is_map(l, in))
+            continue;
+        TRY(find_blocked(l, node, in, &in));
+        attn_node_set_input(l->graph, node, i, in);
+    }
+    attn_node_set_output(l->graph, node, 0, out);
+    return ATTNRUN_OK;
+}
+
+/* The member's result is a blocked map from now on; nothing gives the plain one. */
+static attn_status rewrite_member(struct layout *l, struct attn_node *node,
+                                  enum member kind)
+{
+    const int32_t value = node->out[0];
+    int32_t out, in;
+    TRY(attn_graph_add_value(l->graph, NULL, &out));
+    switch (kind) {
+    case MEMBER_CONV:
+        TRY(make_conv(l, node, out));
+        break;
+    case MEMBER_MAX_POOL:
+    case MEMBER_AVERAGE_POOL:
+        TRY(make_pool(l, node, kind == MEMBER_MAX_POOL, out));
+        break;
+    case MEMBER_MEAN:
+        TRY(find_blocked(l, node, node->in[0], &in));
+        TRY(insert(l, node, "BlockedMean", 1, &in, out, 0, NULL));
+        break;
+    case MEMBER_GATE:
+        TRY(make_gate(l, node, out));
+        break;
+    case MEMBER_SLICE: {
+        int64_t from, to;
+        if (attn_blocked_slice(l, node, &from, &to))
+            TRY(make_slice(l, node, node->in[0], from, to, out));
+        break;
+    }
+    case MEMBER_SPLIT:
+        TRY(make_split(l, node, out));
+        attn_graph_remove(l->graph, node);
+        return ATTNRUN_OK;
+    default:
+        TRY(keep_node(l, node, out));
+        l->blocked[value] = out;
+        return ATTNRUN_OK;
+    }
+    attn_graph_remove(l->graph, node);
+    l->blocked[value] = out;
+    return ATTNRUN_OK;
+}
+
+/* Gives the plain maps of members that are still read. */
+static attn_status close_borders(struct layout *l)
+{
+    for (int32_t value = 0; value < l->n_values; value++) {
+        const struct attn_value *v = &l->graph->values[value];
+        if (l->blocked[value] < 0 || v->producer >= 0 || (v->flags & ATTN_VALUE_INPUT) ||
+            (v->flags & ATTN_VALUE_CAPTURE))
+            continue;
+        if (v->n_uses == 0) { /* plans and profiles show the name that the file has */
+            attn_graph_swap_names(l->graph, value, l->blocked[value]);
+            continue;
+        }
+        const struct attn_attr attr = MATCH_INT("channels", layout_channels(l, value));
+        TRY(insert(l, NULL, "FromBlocked", 1, &l->blocked[value], value, 1, &attr));
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status rewrite_runs(struct layout *l, int32_t *applied)
+{
+    const int32_t before = *applied;
+    for (int32_t value = 0; value < l->n_values; value++)
+        l->blocked[value] = -1;
+    for (int64_t n = 0; n < l->n_nodes && !attn_stops_node(n); n++) {
+        const enum member kind = l->member[n];
+        if (kind == MEMBER_NONE || kind == MEMBER_STOPPED)
+            continue;
+        TRY(rewrite_member(l, l->graph->nodes[n], kind));
+        ++*applied;
+    }
+    return *applied > before ? close_borders(l) : ATTNRUN_OK;
+}
+
+static attn_status run(struct attn_graph *graph, int32_t *applied)
+{
+    struct layout l = { graph, graph->n_nodes, graph->n_values, NULL, NULL, NULL, NULL,
+                        NULL };
+    struct attn_pool pool;
+    attn_status status = ATTNRUN_E_MEMORY;
+    bool any = false;
+    for (int64_t n = 0; n < graph->n_nodes && !any; n++)
+        any = graph->nodes[n] != NULL && attn_blocked_is_conv(graph->nodes[n]);
+    if (!any)
+        return ATTNRUN_OK;
+    attn_pool_init(&pool, graph->model->pool.memory, ATTN_MEM_MODEL);
+    l.member = attn_pool_alloc(&pool, l.n_nodes);
+    l.run = attn_pool_alloc(&pool, l.n_nodes * (int64_t)sizeof *l.run);
+    l.convs = attn_pool_alloc(&pool, l.n_nodes * (int64_t)sizeof *l.convs);
+    l.gain = attn_pool_alloc(&pool, l.n_nodes * (int64_t)sizeof *l.gain);
+    l.blocked = attn_pool_alloc(&pool, l.n_values * (int64_t)sizeof *l.blocked);
+    if (l.member != NULL && l.run != NULL && l.convs != NULL && l.gain != NULL &&
+        l.blocked != NULL) {
+        memset(l.member, 0, (size_t)l.n_nodes);
+        memset(l.convs, 0, (size_t)l.n_nodes * sizeof *l.convs);
+        for (int64_t n = 0; n < l.n_nodes; n++)
+            l.gain[n] = 0;
+        find_runs(&l);
+        status = rewrite_runs(&l, applied);
+    }
+    attn_pool_free(&pool);
+    return status;
+}
+
+const struct attn_pass attn_pass_blocked_layout = { .name = "blocked_layout",
+                                                    .run = run,
+                                                    .late = true };

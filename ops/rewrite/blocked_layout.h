@@ -1,0 +1,80 @@
+/* blocked_layout.h - what the two files of the pass blocked_layout share: the walk's state, and
+ * which nodes can go to maps in blocks of 16 channels. */
+#ifndef ATTN_BLOCKED_LAYOUT_H
+#define ATTN_BLOCKED_LAYOUT_H
+
+#include "match.h"
+
+enum member {
+    MEMBER_NONE,
+    MEMBER_CONV,
+    MEMBER_MAX_POOL,
+    MEMBER_AVERAGE_POOL,
+    MEMBER_MEAN,
+    MEMBER_GATE,   /* in[0] is the map, in[1] the gate, or the other way round */
+    MEMBER_AS_IS,  /* all inputs that are maps become blocked ones */
+    MEMBER_CONCAT, /* axis 1 */
+    MEMBER_SLICE,  /* of axis 1 */
+    MEMBER_SPLIT,  /* of axis 1: several outputs */
+    MEMBER_STOPPED
+};
+enum { BLOCKED_MOST_ATTRS = 15 };
+
+struct layout {
+    struct attn_graph *graph;
+    int64_t n_nodes, n_values; /* before any edit */
+    uint8_t *member;           /* of each node */
+    int32_t *run;     /* of each node: the next node on the way to the run's first */
+    int32_t *convs;   /* of a run's first node */
+    double *gain;     /* nanoseconds, less those of borders */
+    int32_t *blocked; /* of each value: the blocked one, or -1 */
+};
+
+static inline const attnrun_type *layout_type(const struct layout *l, int32_t value)
+{
+    return &l->graph->values[value].type;
+}
+
+/* A plain map of known channels. */
+static inline bool layout_is_map(const struct layout *l, int32_t value)
+{
+    if (value < 0 || !attn_match_is_f32(l->graph, value))
+        return false;
+    const attnrun_type *t = layout_type(l, value);
+    return t->rank == 4 && dim_is_const(t->dims[1]) && t->dims[1].value > 0 &&
+           !match_is_constant(l->graph, value);
+}
+
+/* The member that gives a value, or -1. */
+static inline int32_t layout_giver(const struct layout *l, int32_t value)
+{
+    const struct attn_node *node =
+        value >= 0 && value < l->n_values ? attn_graph_producer(l->graph, value) : NULL;
+    if (node == NULL || node->pub.index >= l->n_nodes ||
+        l->member[node->pub.index] == MEMBER_NONE ||
+        l->member[node->pub.index] == MEMBER_STOPPED)
+        return -1;
+    const bool any = l->member[node->pub.index] == MEMBER_SPLIT;
+    return any || node->out[0] == value ? node->pub.index : -1;
+}
+
+static inline bool layout_is_member_map(const struct layout *l, int32_t value)
+{
+    return layout_is_map(l, value) && layout_giver(l, value) >= 0;
+}
+
+static inline int64_t layout_channels(const struct layout *l, int32_t value)
+{
+    return layout_type(l, value)->dims[1].value;
+}
+
+/* [N, C, 1, 1] for a map [N, C, H, W]. */
+bool attn_blocked_is_gate(const struct layout *l, int32_t gate, int32_t map);
+/* Of a Slice: whole blocks [*from, *to) of the channels; else false. */
+bool attn_blocked_slice(const struct layout *l, const struct attn_node *node,
+                        int64_t *from, int64_t *to);
+bool attn_blocked_is_conv(const struct attn_node *node);
+/* What a node can be, where members before it are known. */
+enum member attn_blocked_member(const struct layout *l, const struct attn_node *node);
+
+#endif

@@ -1,0 +1,229 @@
+/* blocked_members.c - which nodes can go to maps in blocks of 16 channels; see
+ * blocked_layout.c. In: a node, and what is known of those before it. Out: what it becomes. */
+#include "../kernels/kernel_types.h"
+#include "blocked_layout.h"
+
+bool attn_blocked_is_gate(const struct layout *l, int32_t gate, int32_t map)
+{
+    if (!layout_is_map(l, gate))
+        return false;
+    const attnrun_type *g = layout_type(l, gate), *m = layout_type(l, map);
+    return dim_is(g->dims[2], 1) && dim_is(g->dims[3], 1) &&
+           dim_equal(g->dims[1], m->dims[1]) &&
+           (dim_equal(g->dims[0], m->dims[0]) || dim_is(g->dims[0], 1));
+}
+
+bool attn_blocked_is_conv(const struct attn_node *node)
+{
+    return node_is(node, "Conv") || node_is_of(node, "attnrun.fused", "FusedConv");
+}
+
+static bool can_conv(const struct layout *l, const struct attn_node *node)
+{
+    const struct attn_graph *graph = l->graph;
+    if (!attn_blocked_is_conv(node) || !layout_is_map(l, node->in[0]) ||
+        !layout_is_map(l, node->out[0]) || !match_is_constant(graph, node->in[1]) ||
+        node->n_attrs > BLOCKED_MOST_ATTRS - 3)
+        return false;
+    const attnrun_tensor *w = &graph->values[node->in[1]].data;
+    if (w->dtype != ATTNRUN_F32 || w->rank != 4)
+        return false;
+    if (node->pub.n_in > 2 && node->in[2] >= 0 &&
+        (!match_is_constant(graph, node->in[2]) ||
+         graph->values[node->in[2]].data.dtype != ATTNRUN_F32))
+        return false;
+    if (node->pub.n_in > 3 && node->in[3] >= 0 && !layout_is_map(l, node->in[3]))
+        return false;
+    const int64_t group = attn_match_int(node, "group", 1), rows = w->dims[0];
+    const int64_t channels = layout_channels(l, node->in[0]);
+    for (int i = 0; i < 4; i++)
+        if (w->dims[i] < 1)
+            return false;
+    if (group < 1 || w->dims[1] * group != channels)
+        return false;
+    const bool by_itself = group == channels && group == rows;
+    return group == 1 || by_itself ||
+           (w->dims[1] % ATTN_BLOCK == 0 && rows / group % ATTN_BLOCK == 0);
+}
+
+static bool is_elementwise(const struct attn_node *node)
+{
+    static const char *const names[] = {
+        "Relu",      "Sigmoid",
+        "Tanh",      "HardSigmoid",
+        "HardSwish", "Swish",
+        "Clip",      "LeakyRelu",
+        "Elu",       "Celu",
+        "Selu",      "Softplus",
+        "Gelu",      "Mish",
+        "Softsign",  "Abs",
+        "Neg",       "Exp",
+        "Square",    "Sqrt",
+        "Erf",       "ThresholdedRelu",
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (node_is(node, names[i]))
+            return true;
+    return node->pub.n_in == 1 && (node_is_of(node, "com.microsoft", "Gelu") ||
+                                   node_is_of(node, "com.microsoft", "QuickGelu"));
+}
+
+/* Operands of a binary node: maps of one shape, or one and a number; one of a member. */
+static bool can_binary(const struct layout *l, const struct attn_node *node)
+{
+    static const char *const names[] = { "Add", "Sub", "Mul", "Div", "Max", "Min" };
+    bool known = false;
+    int maps = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        known = known || node_is(node, names[i]);
+    if (!known || node->pub.n_in != 2 || node->pub.opset < 8)
+        return false;
+    for (int i = 0; i < 2; i++) {
+        double x;
+        const bool same = layout_is_map(l, node->in[i]) &&
+                          attn_match_same_shape(l->graph, node->in[i], node->out[0]);
+        if (same)
+            maps += layout_is_member_map(l, node->in[i]);
+        else if (!attn_value_scalar(l->graph, node->in[i], &x) ||
+                 layout_type(l, node->in[i])->rank > 4)
+            return false;
+    }
+    return maps > 0;
+}
+
+static bool can_gate(const struct layout *l, const struct attn_node *node)
+{
+    if (!node_is(node, "Mul") || node->pub.opset < 7)
+        return false;
+    for (int i = 0; i < 2; i++)
+        if (layout_is_member_map(l, node->in[i]) &&
+            attn_match_same_shape(l->graph, node->in[i], node->out[0]) &&
+            attn_blocked_is_gate(l, node->in[1 - i], node->in[i]))
+            return true;
+    return false;
+}
+
+static bool can_concat(const struct layout *l, const struct attn_node *node)
+{
+    int32_t members = 0;
+    if (!node_is(node, "Concat") || attn_match_int(node, "axis", 0) != 1)
+        return false;
+    for (int32_t i = 0; i < node->pub.n_in; i++) {
+        if (!layout_is_map(l, node->in[i]) ||
+            (i + 1 < node->pub.n_in && layout_channels(l, node->in[i]) % ATTN_BLOCK != 0))
+            return false;
+        members += layout_is_member_map(l, node->in[i]);
+    }
+    return members > 0;
+}
+
+/* The one number of a constant of integers, or `otherwise` where the input is not there. */
+static bool one_integer(const struct layout *l, const struct attn_node *node, int32_t in,
+                        int64_t otherwise, int64_t *x)
+{
+    double number;
+    *x = otherwise;
+    if (in >= node->pub.n_in || node->in[in] < 0)
+        return true;
+    if (!attn_value_scalar(l->graph, node->in[in], &number) || number < -1e15)
+        return false;
+    *x = number < 1e15 ? (int64_t)number : INT64_MAX; /* to the end, however it is said */
+    return true;
+}
+
+/* Whole blocks [*from, *to) of the channels. */
+bool attn_blocked_slice(const struct layout *l, const struct attn_node *node,
+                        int64_t *from, int64_t *to)
+{
+    const int64_t channels = layout_channels(l, node->in[0]);
+    int64_t axis, step;
+    if (node->pub.opset < 10 || !one_integer(l, node, 1, 0, from) ||
+        !one_integer(l, node, 2, 0, to) || !one_integer(l, node, 3, 0, &axis) ||
+        !one_integer(l, node, 4, 1, &step) || step != 1 || (axis != 1 && axis != -3))
+        return false;
+    *from += *from < 0 ? channels : 0;
+    *to += *to < 0 ? channels : 0;
+    *to = *to < channels ? *to : channels;
+    if (*from < 0 || *from >= *to || *from % ATTN_BLOCK != 0 ||
+        (*to % ATTN_BLOCK != 0 && *to != channels))
+        return false;
+    *from /= ATTN_BLOCK;
+    *to = (*to + ATTN_BLOCK - 1) / ATTN_BLOCK;
+    return true;
+}
+
+static bool can_split(const struct layout *l, const struct attn_node *node)
+{
+    if (!node_is(node, "Split") || attn_match_int(node, "axis", 0) != 1)
+        return false;
+    for (int32_t i = 0; i < node->pub.n_out; i++)
+        if (!layout_is_map(l, node->out[i]) ||
+            (i + 1 < node->pub.n_out &&
+             layout_channels(l, node->out[i]) % ATTN_BLOCK != 0))
+            return false;
+    return true;
+}
+
+/* ReduceMean over axes 2 and 3 that keeps them. */
+static bool is_mean(const struct layout *l, const struct attn_node *node)
+{
+    if (node_is(node, "GlobalAveragePool"))
+        return true;
+    if (!node_is(node, "ReduceMean") || attn_match_int(node, "keepdims", 1) != 1)
+        return false;
+    const struct attn_attr *attr = attn_node_attr(node, "axes");
+    int64_t axes[2];
+    if (attr != NULL && attr->kind == ATTN_ATTR_INTS && attr->ints.n == 2) {
+        axes[0] = attr->ints.v[0];
+        axes[1] = attr->ints.v[1];
+    } else if (node->pub.n_in == 2 && match_is_constant(l->graph, node->in[1])) {
+        const attnrun_tensor *t = &l->graph->values[node->in[1]].data;
+        if (t->dtype != ATTNRUN_I64 || t->rank != 1 || t->dims[0] != 2)
+            return false;
+        memcpy(axes, t->data, sizeof axes);
+    } else {
+        return false;
+    }
+    for (int i = 0; i < 2; i++)
+        axes[i] += axes[i] < 0 ? 4 : 0;
+    return (axes[0] == 2 && axes[1] == 3) || (axes[0] == 3 && axes[1] == 2);
+}
+
+static bool can_pool(const struct attn_node *node)
+{
+    const struct attn_attr *kernel = attn_node_attr(node, "kernel_shape");
+    if (node->pub.n_out > 1 && node->out[1] >= 0)
+        return false;
+    return kernel != NULL && kernel->kind == ATTN_ATTR_INTS && kernel->ints.n == 2 &&
+           node->n_attrs <= BLOCKED_MOST_ATTRS - 1;
+}
+
+enum member attn_blocked_member(const struct layout *l, const struct attn_node *node)
+{
+    if (node == NULL || node->n_graphs > 0 || node->pub.n_in < 1 || node->pub.n_out < 1 ||
+        node->out[0] < 0 || !layout_is_map(l, node->out[0]))
+        return MEMBER_NONE;
+    if (can_conv(l, node))
+        return MEMBER_CONV;
+    if (can_concat(l, node))
+        return MEMBER_CONCAT;
+    if (can_binary(l, node))
+        return MEMBER_AS_IS;
+    if (can_gate(l, node))
+        return MEMBER_GATE;
+    if (!layout_is_member_map(l, node->in[0]))
+        return MEMBER_NONE;
+    int64_t from, to;
+    if (node_is(node, "Slice") && attn_blocked_slice(l, node, &from, &to))
+        return MEMBER_SLICE;
+    if (can_split(l, node))
+        return MEMBER_SPLIT;
+    if (is_elementwise(node) &&
+        attn_match_same_shape(l->graph, node->in[0], node->out[0]))
+        return MEMBER_AS_IS;
+    if (node_is(node, "MaxPool") && can_pool(node))
+        return MEMBER_MAX_POOL;
+    if (node_is(node, "AveragePool") && can_pool(node))
+        return MEMBER_AVERAGE_POOL;
+    return is_mean(l, node) ? MEMBER_MEAN : MEMBER_NONE;
+}
