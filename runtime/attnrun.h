@@ -90,6 +90,19 @@ ATTNRUN_API const char *attnrun_status_name(attnrun_status status);
  * call that succeeds leaves it as it is. */
 ATTNRUN_API const attnrun_error *attnrun_last_error(void);
 
+/* ---- names from files and users -------------------------------------------------------- */
+
+/* The bytes of the UTF-8 sequence that begins at `text`, of which `bytes` bytes are there; 0:
+ * there is none. */
+ATTNRUN_API int32_t attnrun_utf8_length(const char *text, size_t bytes);
+/* Makes a name safe for a terminal: valid UTF-8 stays as it is, control characters, those that
+ * change the direction of text, and bytes that are no UTF-8 become \xNN. Cut with "..." where
+ * `bytes` bytes, the NUL included, do not hold it. Returns the length. */
+ATTNRUN_API size_t attnrun_escape(const char *text, char *to, size_t bytes);
+/* The one of words[0..n) that a misspelt word most likely means, or NULL. */
+ATTNRUN_API const char *attnrun_nearest_word(const char *word, const char *const *words,
+                                             int64_t n);
+
 /* ---- element types and tensors ------------------------------------------------------- */
 
 /* ONNX's TensorProto.DataType numbers, with the short names used everywhere here. */

@@ -47,29 +47,8 @@ const char *attn_quote(const char *name)
 {
     static _Thread_local char buffers[QUOTE_BUFFERS][QUOTE_MAX + 4];
     static _Thread_local unsigned next;
-    static const char hex[] = "0123456789abcdef";
     char *text = buffers[next++ % QUOTE_BUFFERS];
-    size_t n = 0;
-    for (const char *p = name == NULL ? "" : name; *p != 0; p++) {
-        unsigned char c = (unsigned char)*p;
-        char piece[4] = { (char)c };
-        size_t length = 1;
-        if (c < 0x20 || c >= 0x7f) {
-            piece[0] = '\\';
-            piece[1] = 'x';
-            piece[2] = hex[c >> 4];
-            piece[3] = hex[c & 15];
-            length = 4;
-        }
-        if (n + length > QUOTE_MAX) {
-            memcpy(text + n, "...", 3);
-            n += 3;
-            break;
-        }
-        memcpy(text + n, piece, length);
-        n += length;
-    }
-    text[n] = 0;
+    attnrun_escape(name, text, sizeof buffers[0]);
     return text;
 }
 

@@ -50,7 +50,7 @@ void attn_fail_keep(attn_status status, uint64_t count, attnrun_error *error);
 attn_status attn_fail_quietly(attn_status status, uint64_t count,
                               const attnrun_node *node, const char *function);
 
-/* A name from a file made safe to print: control and non-ASCII bytes escaped, cut at 80.
+/* A name from a file made safe to print by attnrun_escape(), cut after about 80 bytes.
  * Returns one of 8 rotating buffers of this thread. */
 const char *attn_quote(const char *name);
 

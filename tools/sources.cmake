@@ -8,6 +8,7 @@ set(ATTN_TOOLS
   tools/io/json_read.c
   tools/io/map.c
   tools/io/npy_read.c
+  tools/io/npy_text.c
   tools/io/npy_write.c
   tools/io/npz.c
   tools/io/output_file.c
@@ -44,7 +45,6 @@ set(ATTN_TOOLS
   tools/cli/shrunk.c
   tools/cli/sizes.c
   tools/cli/states.c
-  tools/cli/suggest.c
   tools/cli/svg.c
   tools/cli/symbols.c
   tools/cli/text.c

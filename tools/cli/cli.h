@@ -58,7 +58,7 @@ struct cli_command {
 extern const struct cli_command cli_commands[]; /* ends with name NULL */
 const struct cli_command *cli_find_command(const char *name);
 
-/* ---- options.c, config.c, help.c, suggest.c ---- */
+/* ---- options.c, config.c, help.c ---- */
 enum cli_option_kind {
     OPT_FLAG,
     OPT_COUNT,
@@ -93,8 +93,6 @@ attnrun_status list_add(struct list *list, const char *text);
 /* A copy of n bytes that lives as long as `cli`; NULL without memory. */
 const char *cli_keep(struct cli *cli, const char *text, size_t n);
 void cli_free(struct cli *cli);
-/* The word of words[0..n) nearest to `word`, or NULL where none is near. */
-const char *suggest(const char *word, const char *const *words, int64_t n);
 
 /* ---- setup.c ---- */
 attnrun_status cli_open_runtime(struct cli *cli);

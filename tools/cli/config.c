@@ -193,7 +193,7 @@ static attnrun_status find_key(struct config *config, const struct cli_option **
         option = NULL;
     for (const struct cli_option *o = cli_options; o->name != NULL && n < MAX_KEYS; o++)
         names[n++] = o->name;
-    const char *near = option == NULL ? suggest(key, names, n) : NULL;
+    const char *near = option == NULL ? attnrun_nearest_word(key, names, n) : NULL;
     if (option == NULL && near != NULL)
         return tool_fail_config("%s:%lu: unknown key '%s' (did you mean '%s'?)",
                                 config->path, line_of(config), tool_quote(key), near);

@@ -24,6 +24,7 @@ struct input {
     attnrun_value_info info;
     struct held held;
     bool given;
+    int64_t given_by;               /* the last -i that gives it, counted from 1, or 0 */
     bool random;                    /* made up of random numbers */
     const char *value;              /* of -i name=value, or NULL */
     int64_t dims[ATTNRUN_MAX_RANK]; /* of --shape, or -1 */
@@ -94,6 +95,10 @@ int64_t trace_table_rows(const struct inputs *inputs, const char *name, char *ta
 attnrun_status make_up_shape(struct inputs *inputs, struct input *input);
 attnrun_status make_up_data(struct inputs *inputs, struct input *input);
 attnrun_status give_inputs(struct inputs *inputs);
+/* The '=' of NAME=VALUE, where names may hold one: the last that follows a known name, else
+ * the first; NULL: there is none. */
+const char *inputs_equals(const struct inputs *inputs, const char *text,
+                          bool (*is_known)(const struct inputs *, const char *, size_t));
 attnrun_status check_fit(const struct input *input, const attnrun_tensor *tensor);
 
 /* Finds sizes for the inputs that are made up, plans, fills them and binds all to the

@@ -287,7 +287,7 @@ static attnrun_status unknown_option(const struct cli *cli, const char *name)
     for (const struct cli_option *o = cli_options; o->name != NULL && n < 64; o++)
         if (o->commands & cli->command->bit)
             names[n++] = o->name;
-    const char *near = suggest(name, names, n);
+    const char *near = attnrun_nearest_word(name, names, n);
     if (near != NULL)
         return tool_fail(ATTNRUN_E_USAGE, "unknown option '--%s' (did you mean '--%s'?)",
                          tool_quote(name), near);
@@ -364,7 +364,7 @@ static attnrun_status find_command(struct cli *cli, int argc, char **argv, int *
         return ATTNRUN_OK;
     for (const struct cli_command *c = cli_commands; c->name != NULL && n < 32; c++)
         names[n++] = c->name;
-    const char *near = suggest(argv[1], names, n);
+    const char *near = attnrun_nearest_word(argv[1], names, n);
     if (near != NULL)
         return tool_fail(ATTNRUN_E_USAGE,
                          "'%s' is neither a command nor a file (did you mean '%s'?)",

@@ -349,16 +349,38 @@ static attnrun_status write_single(struct job *job, const char *path)
     return status;
 }
 
-attnrun_status outputs_write(struct job *job, const char *path)
+/* NumPy has no bf16, f8, i4 …: who reads the file should know that what it holds is wider. */
+static attnrun_status note_wider(void *user, const char *name,
+                                 const attnrun_tensor *tensor)
+{
+    int32_t wider = tensor->kind == ATTNRUN_TENSOR ? npy_wider_type(tensor->dtype) : 0;
+    if (wider != 0)
+        fprintf(
+            stderr,
+            "attnrun: note: output '%s' is %s, which NumPy lacks: %s holds it as %s\n",
+            tool_quote(name), attnrun_dtype_name(tensor->dtype), tool_path(user),
+            attnrun_dtype_name(wider));
+    return ATTNRUN_OK;
+}
+
+static attnrun_status write_folder(struct job *job, const char *path)
 {
     char folder[4096];
-    enum form form = form_of(job, path);
-    if (form == FORM_JSON)
-        return outputs_save_json(job, path);
-    if (form != FORM_FOLDER)
-        return form == FORM_NPZ ? write_archive(job, path) : write_single(job, path);
     if (!file_is_folder(path) && mkdir(path, 0777) != 0)
         return tool_fail_io("cannot make the folder %s", tool_path(path));
     snprintf(folder, sizeof folder, "%s", path);
     return visit_outputs(job, save_in_folder, folder);
+}
+
+attnrun_status outputs_write(struct job *job, const char *path)
+{
+    enum form form = form_of(job, path);
+    char where[4096];
+    if (form == FORM_JSON)
+        return outputs_save_json(job, path);
+    TRY(form == FORM_FOLDER ? write_folder(job, path)
+        : form == FORM_NPZ  ? write_archive(job, path)
+                            : write_single(job, path));
+    snprintf(where, sizeof where, "%s", path);
+    return visit_outputs(job, note_wider, where);
 }

@@ -93,28 +93,6 @@ attnrun_status tool_fail_at(const char *format, ...)
     return tool_error.status;
 }
 
-/* Writes `text` with escapes into `out`; stops at `limit` bytes and marks the cut. */
-static void escape(const char *text, char *out, size_t limit, int keep_utf8)
-{
-    size_t n = 0;
-    if (text == NULL)
-        text = "";
-    for (; *text != 0; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (n + 8 > limit) {
-            snprintf(out + n, 4, "...");
-            return;
-        }
-        if ((c >= 32 && c < 127) || (keep_utf8 && c >= 0xa0))
-            out[n++] = (char)c;
-        else if (keep_utf8 && c >= 0x80 && n > 0 && (unsigned char)out[n - 1] > 0xc2)
-            out[n++] = (char)c;
-        else
-            n += (size_t)snprintf(out + n, 5, "\\x%02x", c);
-    }
-    out[n] = 0;
-}
-
 static char *next_buffer(void)
 {
     static char buffers[8][256];
@@ -125,13 +103,13 @@ static char *next_buffer(void)
 const char *tool_quote(const char *text)
 {
     char *out = next_buffer();
-    escape(text, out, 88, 0);
+    attnrun_escape(text, out, 92);
     return out;
 }
 
 const char *tool_path(const char *path)
 {
     char *out = next_buffer();
-    escape(path, out, 250, 1);
+    attnrun_escape(path, out, 254);
     return out;
 }

@@ -47,10 +47,10 @@ void tool_hint(const char *format, ...) TOOL_PRINTF(1, 2);
  */
 attnrun_status tool_fail_at(const char *format, ...) TOOL_PRINTF(1, 2);
 
-/* Text from a file or the user made safe for a terminal: control and non-ASCII bytes
- * escaped, cut at 80 characters. One of 8 rotating buffers. */
+/* Text from a file or the user made safe for a terminal by attnrun_escape(), cut after some
+ * 90 bytes. One of 8 rotating buffers. */
 const char *tool_quote(const char *text);
-/* The same for a path: UTF-8 passes, and up to 240 bytes. */
+/* The same for a path: up to 250 bytes. */
 const char *tool_path(const char *path);
 
 #endif

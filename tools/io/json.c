@@ -5,35 +5,19 @@
 
 #include "json.h"
 
-/* Bytes of the UTF-8 sequence at `s`, of which `room` bytes are there; 0: it is none. */
-static int utf8_length(const unsigned char *s, int64_t room)
-{
-    int n = s[0] < 0x80                   ? 1
-            : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
-            : s[0] >= 0xe0 && s[0] < 0xf0 ? 3
-            : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
-                                          : 0;
-    if (n > room)
-        return 0;
-    for (int i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    return n;
-}
-
 static void put_bytes(FILE *out, const char *text, int64_t bytes)
 {
-    const unsigned char *s = (const unsigned char *)text, *end = s + bytes;
+    const char *s = text, *end = s + bytes;
     putc('"', out);
     while (s < end) {
-        int n = utf8_length(s, end - s);
+        int n = attnrun_utf8_length(s, (size_t)(end - s));
         if (n == 0) {
             fputs("\\ufffd", out);
             n = 1;
         } else if (*s == '"' || *s == '\\') {
             fprintf(out, "\\%c", *s);
-        } else if (*s < 32 || *s == 127) {
-            fprintf(out, "\\u%04x", *s);
+        } else if (n == 1 && (*s < 32 || *s == 127)) {
+            fprintf(out, "\\u%04x", (unsigned)*s);
         } else {
             fwrite(s, 1, (size_t)n, out);
         }
