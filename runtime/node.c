@@ -166,14 +166,27 @@ static const attnrun_attr_def *find_def(const attnrun_op_def *op, const char *na
     return NULL;
 }
 
+static attn_status unknown_attr(const struct attn_node *node, const char *name)
+{
+    enum { MOST = 64 };
+    const attnrun_op_def *op = node->pub.op;
+    const char *names[MOST];
+    int n = 0;
+    for (const attnrun_attr_def *d = op->attrs;
+         d != NULL && d->kind != ATTNRUN_ATTR_END && n < MOST; d++)
+        names[n++] = d->name;
+    attn_fail_node(ATTNRUN_E_ATTR, &node->pub, "%s-%d has no attribute '%s'", op->name,
+                   op->since, attn_quote(name));
+    attn_suggest(name, names, n);
+    return ATTNRUN_E_ATTR;
+}
+
 static attn_status refuse_unknown(const struct attn_node *node)
 {
     for (int32_t i = 0; i < node->n_attrs; i++) {
         const char *name = node->attrs[i].name;
         if (find_def(node->pub.op, name) == NULL && strcmp(name, "consumed_inputs") != 0)
-            return attn_fail_node(ATTNRUN_E_ATTR, &node->pub,
-                                  "attribute '%s' is unknown to %s-%d", attn_quote(name),
-                                  node->pub.op->name, node->pub.op->since);
+            return unknown_attr(node, name);
     }
     return ATTNRUN_OK;
 }
@@ -185,6 +198,7 @@ static attn_status parse_attrs(struct attn_graph *graph, struct attn_node *node)
         attn_pool_alloc(&graph->model->pool, op->args_bytes > 0 ? op->args_bytes : 1);
     if (args == NULL)
         return ATTNRUN_E_MEMORY;
+    TRY(refuse_unknown(node)); /* first: a misspelt name leaves another one missing */
     for (const attnrun_attr_def *d = op->attrs; d != NULL && d->kind != ATTNRUN_ATTR_END;
          d++) {
         const struct attn_attr *attr = attn_node_attr(node, d->name);
@@ -197,7 +211,7 @@ static attn_status parse_attrs(struct attn_graph *graph, struct attn_node *node)
             set_default(d, args + d->offset);
     }
     node->pub.args = args;
-    return refuse_unknown(node);
+    return ATTNRUN_OK;
 }
 
 /* ---- arity ---- */

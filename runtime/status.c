@@ -120,6 +120,15 @@ void attn_hint(const char *format, ...)
     copy_text(last_error.hint, sizeof last_error.hint, hint);
 }
 
+void attn_suggest(const char *word, const char *const *words, int64_t n)
+{
+    const char *near = attnrun_nearest_word(word, words, n);
+    size_t used = strlen(last_error.message);
+    if (near != NULL)
+        snprintf(last_error.message + used, sizeof last_error.message - used,
+                 " (did you mean '%s'?)", attn_quote(near));
+}
+
 void attn_fail_tensor(const char *name)
 {
     copy_text(last_error.tensor, sizeof last_error.tensor, attn_quote(name));

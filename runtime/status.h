@@ -26,6 +26,8 @@ attn_status attn_fail_node(attn_status status, const attnrun_node *node,
                            const char *format, ...) ATTN_PRINTF(3, 4);
 /* Adds a hint to the error recorded last in this thread. */
 void attn_hint(const char *format, ...) ATTN_PRINTF(1, 2);
+/* Adds " (did you mean 'x'?)" to the error recorded last, where one of words[0..n) is near. */
+void attn_suggest(const char *word, const char *const *words, int64_t n);
 /* Names the tensor that the error recorded last is about. */
 void attn_fail_tensor(const char *name);
 /* Copies an error into this thread's slot (from a worker's); returns its status. */

@@ -114,6 +114,22 @@ static int edit_distance(const char *a, const char *b)
     return last[m];
 }
 
+/* The distance to the nearest part of a name like "left_window". */
+static int part_distance(const char *word, const char *name)
+{
+    int nearest = MAX_WORD;
+    for (const char *at = name; *at != 0; at += strspn(at, "_.")) {
+        char part[MAX_WORD];
+        size_t n = strcspn(at, "_.");
+        memcpy(part, at, n);
+        part[n] = 0;
+        int distance = edit_distance(word, part);
+        nearest = distance < nearest ? distance : nearest;
+        at += n;
+    }
+    return nearest;
+}
+
 const char *attnrun_nearest_word(const char *word, const char *const *words, int64_t n)
 {
     const char *nearest = NULL;
@@ -121,14 +137,17 @@ const char *attnrun_nearest_word(const char *word, const char *const *words, int
     int best = 1 + (int)(length < 9 ? (length + 2) / 3 : length / 3);
     if (length < 2 || length >= MAX_WORD) /* one letter is as near to any other */
         return NULL;
-    for (int64_t i = 0; i < n; i++) {
-        if (strlen(words[i]) >= MAX_WORD)
-            continue;
-        int distance = edit_distance(word, words[i]);
-        if (distance < best && distance > 0) {
-            nearest = words[i];
-            best = distance;
+    for (int parts = 0; parts < 2 && nearest == NULL; parts++)
+        for (int64_t i = 0; i < n; i++) {
+            if (strlen(words[i]) >= MAX_WORD || strcmp(words[i], word) == 0 ||
+                (parts == 1 && (length < 4 || strpbrk(words[i], "_.") == NULL)))
+                continue;
+            int distance = parts == 0 ? edit_distance(word, words[i])
+                                      : part_distance(word, words[i]);
+            if (distance < best) {
+                nearest = words[i];
+                best = distance;
+            }
         }
-    }
     return nearest;
 }

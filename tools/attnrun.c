@@ -48,15 +48,16 @@ const struct cli_command cli_commands[] = {
 };
 
 /* Output that could not be written is an error; a closed pipe is a quiet one. */
-static int close_output(int code)
+static int close_output(int code, int error)
 {
     int failed = ferror(stdout);
     errno = 0;
     if (fflush(stdout) == 0 && !failed)
         return code;
+    errno = errno != 0 ? errno : error;
     if (errno != EPIPE) {
         tool_fail_io("cannot write to standard output");
-        cli_report();
+        cli_report(&(struct cli){ 0 });
     }
     return 3;
 }
@@ -72,10 +73,11 @@ int main(int argc, char **argv)
         cli_print_help(stdout, cli.command);
     else if (status == ATTNRUN_OK)
         status = cli.command->run(&cli, &code);
+    int error = cli_json_end(status == ATTNRUN_OK);
     if (status != ATTNRUN_OK) {
         fflush(stdout);
-        code = cli_report();
+        code = cli_report(&cli);
     }
     cli_free(&cli);
-    return close_output(code);
+    return close_output(code, error);
 }

@@ -22,6 +22,7 @@ set(ATTN_TOOLS
   tools/cli/config.c
   tools/cli/convert.c
   tools/cli/doctor.c
+  tools/cli/explain.c
   tools/cli/files.c
   tools/cli/fork_join.c
   tools/cli/given.c
@@ -40,6 +41,7 @@ set(ATTN_TOOLS
   tools/cli/plan.c
   tools/cli/profile.c
   tools/cli/progress.c
+  tools/cli/report.c
   tools/cli/run.c
   tools/cli/setup.c
   tools/cli/shrunk.c

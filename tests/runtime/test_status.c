@@ -132,10 +132,13 @@ static void test_escape_keeps_utf8(void **state)
 static void test_nearest_word(void **state)
 {
     static const char *const words[] = { "Relu", "Resize", "b", "window" };
+    static const char *const parts[] = { "right", "left_window" };
     (void)state;
     assert_string_equal(attnrun_nearest_word("Relux", words, 4), "Relu");
     assert_string_equal(attnrun_nearest_word("windo", words, 4), "window");
     assert_string_equal(attnrun_nearest_word("bb", words, 4), "b");
+    assert_string_equal(attnrun_nearest_word("windo", parts, 2), "left_window");
+    assert_null(attnrun_nearest_word("elf", parts, 2));
     assert_null(attnrun_nearest_word("c", words, 4)); /* as near to any other letter */
     assert_null(attnrun_nearest_word("window", words + 3, 1)); /* it is that word */
     assert_null(attnrun_nearest_word("elsewhere", words, 4));

@@ -75,7 +75,7 @@ class Formats(unittest.TestCase):
     def refuses(self, codes, data, suffix=".npy", *more):
         done, _ = self.read(data, suffix, None, *more)
         self.assertIn(done.returncode, codes, done.stderr)
-        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertRegex(done.stderr, "^attnrun: .*\n(hint: .*\n)?$")
         return done.stderr
 
     # ---- npy ----

@@ -31,7 +31,7 @@ static void print_json(const struct job *job, const attnrun_runtime_info *runtim
                        const struct resident *resident)
 {
     const struct timing *t = &job->timing;
-    struct json json = { .out = stdout };
+    struct json json = { .out = cli_json_stream() };
     json_open(&json, NULL, '{');
     json_text(&json, "schema", "attnrun/bench/1");
     json_text(&json, "model", job->path);

@@ -319,11 +319,12 @@ static attnrun_status check_folders(struct check *check)
 
 attnrun_status command_check(struct cli *cli, int *exit_code)
 {
-    struct check check = { .cli = cli, .json = { .out = stdout } };
+    struct check check = { .cli = cli };
     if (cli->ref != NULL)
         return check_against_reference(cli, exit_code);
     progress_start(cli, "check");
     if (cli->json) {
+        check.json.out = cli_json_stream();
         json_open(&check.json, NULL, '{');
         json_text(&check.json, "schema", "attnrun/check/1");
         json_open(&check.json, "folders", '[');

@@ -119,7 +119,7 @@ attnrun_status check_against_reference(struct cli *cli, int *exit_code)
     attnrun_status status = compare_all(&r, cli);
     job_close(&job);
     if (status == ATTNRUN_OK && cli->json) {
-        struct json json = { .out = stdout };
+        struct json json = { .out = cli_json_stream() };
         json_open(&json, NULL, '{');
         json_text(&json, "schema", "attnrun/check/1");
         json_int(&json, "outputs_compared", r.compared);

@@ -57,6 +57,7 @@ struct cli_command {
 };
 extern const struct cli_command cli_commands[]; /* ends with name NULL */
 const struct cli_command *cli_find_command(const char *name);
+void cli_suggest_command(const char *word); /* adds to the error recorded last */
 
 /* ---- options.c, config.c, help.c ---- */
 enum cli_option_kind {
@@ -104,12 +105,18 @@ attnrun_status cli_run_context(const struct cli *cli, attnrun_context *context,
 void cli_catch_signals(void);
 void cli_catch_bus_error(void); /* shrunk.c */
 int cli_signal(void);           /* the signal that came, or 0 */
-/* Prints the recorded error; returns its exit code. */
-int cli_report(void);
 double cli_now_ms(void);
 int64_t cli_peak_rss_bytes(void);
 int64_t cli_rss_bytes(void);
 void cli_reset_peak_rss(void); /* the peak counts from now on, where the system can */
+
+/* ---- report.c ---- */
+/* Prints the recorded error; returns its exit code. */
+int cli_report(const struct cli *cli);
+/* Where --json writes; cli_json_end() passes it on to standard output, or drops it. Returns
+ * 0, or the errno of a failure to write. */
+FILE *cli_json_stream(void);
+int cli_json_end(bool keep);
 
 /* ---- progress.c: a line on the terminal for what takes longer than a second; one at a
  * time */

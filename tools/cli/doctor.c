@@ -53,7 +53,7 @@ attnrun_status command_doctor(struct cli *cli, int *exit_code)
     }
     *exit_code = 0;
     if (cli->json) {
-        struct json json = { .out = stdout };
+        struct json json = { .out = cli_json_stream() };
         json_open(&json, NULL, '{');
         json_text(&json, "schema", "attnrun/doctor/1");
         json_text(&json, "version", attnrun_version());

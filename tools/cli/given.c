@@ -73,23 +73,20 @@ static attnrun_status narrow(struct input *input)
 
 static attnrun_status unknown_input(const struct inputs *inputs, const char *name)
 {
-    const char *names[256], *near;
-    char list[400] = "";
+    const char *names[256];
+    char list[240] = "";
     int64_t n = 0;
     for (; n < inputs->n && n < 256; n++) {
         size_t used = strlen(list);
         names[n] = inputs->v[n].info.name;
-        if (used < 320)
+        if (used + 100 < sizeof list)
             snprintf(list + used, sizeof list - used, "%s'%s'", n > 0 ? ", " : "",
                      tool_quote(names[n]));
     }
-    near = attnrun_nearest_word(name, names, n);
-    if (near != NULL)
-        return tool_fail(ATTNRUN_E_INPUT,
-                         "the model has no input '%s' (did you mean '%s'?)",
-                         tool_quote(name), tool_quote(near));
-    return tool_fail(ATTNRUN_E_INPUT, "the model has no input '%s'; its inputs are %s",
-                     tool_quote(name), list);
+    tool_fail(ATTNRUN_E_INPUT, "the model has no input '%s'", tool_quote(name));
+    tool_suggest(name, names, n);
+    tool_hint("its inputs are %s", list);
+    return ATTNRUN_E_INPUT;
 }
 
 static struct input *known_input(const struct inputs *inputs, const char *name, size_t n)
@@ -254,8 +251,10 @@ static attnrun_status archive_input(struct inputs *inputs, const char *path,
     long place = strncmp(key, "arr_", 4) == 0 ? strtol(key + 4, &end, 10) : -1;
     bool by_place = attnrun_model_find_input(inputs->model, key) < 0 && place >= 0 &&
                     place < inputs->n && *end == 0;
+    if (!by_place && find_input(inputs, key, strlen(key), input) != ATTNRUN_OK)
+        return tool_fail_at("%s", tool_path(path));
     if (!by_place)
-        return find_input(inputs, key, strlen(key), input);
+        return ATTNRUN_OK;
     *input = &inputs->v[place];
     return ATTNRUN_OK;
 }

@@ -58,9 +58,12 @@ attnrun_status command_help(struct cli *cli, int *exit_code)
     const struct cli_command *command = NULL;
     if (cli->paths.n > 0) {
         command = cli_find_command(cli->paths.v[0]);
-        if (command == NULL)
-            return tool_fail(ATTNRUN_E_USAGE, "there is no command '%s'",
-                             tool_quote(cli->paths.v[0]));
+        if (command == NULL) {
+            tool_fail(ATTNRUN_E_USAGE, "there is no command '%s'",
+                      tool_quote(cli->paths.v[0]));
+            cli_suggest_command(cli->paths.v[0]);
+            return ATTNRUN_E_USAGE;
+        }
     }
     cli_print_help(stdout, command);
     *exit_code = 0;

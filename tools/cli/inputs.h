@@ -86,6 +86,11 @@ bool sizes_next(struct inputs *inputs, const struct tool_error *failure);
 /* Adds to the recorded error what is to be given. */
 void sizes_explain(const struct inputs *inputs);
 
+/* ---- explain.c ---- */
+/* Puts the error recorded last, of a plan (`run`: of a run) with these inputs, in the words of
+ * the file and of who gave them. */
+void explain_failure(const struct inputs *inputs, bool run);
+
 /* ---- trace.c: rows of the smallest table that the values of an input index; 0: none
  * ---- */
 int64_t trace_table_rows(const struct inputs *inputs, const char *name, char *table,

@@ -141,7 +141,7 @@ static void json_weight(void *user, const attnrun_value_info *info)
 
 attnrun_status inspect_json(const struct inspect *inspect)
 {
-    struct json json = { .out = stdout };
+    struct json json = { .out = cli_json_stream() };
     json_open(&json, NULL, '{');
     json_text(&json, "schema", "attnrun/inspect/1");
     json_text(&json, "model", inspect->path);

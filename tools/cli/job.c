@@ -67,9 +67,8 @@ attnrun_status job_first_run(struct job *job, const attnrun_run_options *options
             inputs_fit(&job->inputs, job->context, &job->plan) == ATTNRUN_OK)
             continue;
         tool_error = first;
+        explain_failure(&job->inputs, true);
         sizes_explain(&job->inputs);
-        if (job->inputs.conflict[0] != 0)
-            tool_hint("%s", job->inputs.conflict);
         return first.status;
     }
 }

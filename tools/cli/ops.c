@@ -113,7 +113,7 @@ static void print_op(const attnrun_op_def *op, const char *isa)
 
 attnrun_status command_ops(struct cli *cli, int *exit_code)
 {
-    struct json json = { .out = stdout };
+    struct json json = { .out = cli->json ? cli_json_stream() : NULL };
     const attnrun_op_def *op;
     attnrun_runtime_info info = { .struct_size = sizeof info };
     int64_t n = 0;

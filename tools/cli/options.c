@@ -66,7 +66,8 @@ const struct cli_option cli_options[] = {
     { "seed", 0, OPT_INT, AT(seed), MAKES_INPUTS, "N", "seed of made-up inputs (0)", 0,
       INT64_MAX, 0 },
     { "max-memory", 'm', OPT_BYTES, AT(max_memory), USES_MODEL | CLI_DOCTOR, "SIZE",
-      "memory budget: 512M, 2G (the smaller of half the RAM and 8G)", 1, INT64_MAX, 0 },
+      "memory budget: 512M or 512MiB, 2G, 2GB (the smaller of half the RAM and 8G)", 1,
+      INT64_MAX, 0 },
     { "timeout", 0, OPT_TIME, AT(timeout_us), RUNS | CLI_PLAN | CLI_INSPECT, "TIME",
       "for loading, and for each plan or run: 500ms, 3s, 2m", 1, INT64_MAX, 0 },
     { "isa", 0, OPT_TEXT, AT(isa), USES_MODEL | CLI_DOCTOR, "NAME",
@@ -183,13 +184,16 @@ static double unit_factor(enum cli_option_kind kind, const char *unit)
         const char *text;
         enum cli_option_kind kind;
         double factor;
-    } units[] = { { "", OPT_BYTES, 1 },        { "k", OPT_BYTES, 1024 },
-                  { "m", OPT_BYTES, 0x1p20 },  { "g", OPT_BYTES, 0x1p30 },
-                  { "t", OPT_BYTES, 0x1p40 },  { "kb", OPT_BYTES, 1024 },
-                  { "mb", OPT_BYTES, 0x1p20 }, { "gb", OPT_BYTES, 0x1p30 },
-                  { "", OPT_TIME, 1e6 },       { "s", OPT_TIME, 1e6 },
-                  { "us", OPT_TIME, 1 },       { "ms", OPT_TIME, 1e3 },
-                  { "m", OPT_TIME, 60e6 },     { "min", OPT_TIME, 60e6 } };
+    } units[] = { { "", OPT_BYTES, 1 },         { "k", OPT_BYTES, 1024 },
+                  { "m", OPT_BYTES, 0x1p20 },   { "g", OPT_BYTES, 0x1p30 },
+                  { "t", OPT_BYTES, 0x1p40 },   { "kib", OPT_BYTES, 1024 },
+                  { "mib", OPT_BYTES, 0x1p20 }, { "gib", OPT_BYTES, 0x1p30 },
+                  { "tib", OPT_BYTES, 0x1p40 }, { "b", OPT_BYTES, 1 },
+                  { "kb", OPT_BYTES, 1e3 },     { "mb", OPT_BYTES, 1e6 },
+                  { "gb", OPT_BYTES, 1e9 },     { "tb", OPT_BYTES, 1e12 },
+                  { "", OPT_TIME, 1e6 },        { "s", OPT_TIME, 1e6 },
+                  { "us", OPT_TIME, 1 },        { "ms", OPT_TIME, 1e3 },
+                  { "m", OPT_TIME, 60e6 },      { "min", OPT_TIME, 60e6 } };
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
         if (units[i].kind == kind && strcasecmp(units[i].text, unit) == 0)
             return units[i].factor;
@@ -212,7 +216,7 @@ static attnrun_status set_number(struct cli *cli, const struct cli_option *o,
         double real = strtod(value, &end);
         double factor = end == value ? 0 : unit_factor(o->kind, end);
         snprintf(expected, sizeof expected, "%s",
-                 o->kind == OPT_BYTES ? "a size such as 512M or 2G"
+                 o->kind == OPT_BYTES ? "a size such as 512M (MiB), 2GiB or 2GB"
                                       : "a time such as 500ms, 3s or 2m");
         good = factor > 0 && isfinite(real) && real * factor >= 1 && real * factor < 9e18;
         number = good ? (int64_t)(real * factor) : 0;
@@ -340,55 +344,97 @@ static attnrun_status parse_short(struct cli *cli, int argc, char **argv, int *a
     return ATTNRUN_OK;
 }
 
-/* The first word chooses the command; a file means `run`. */
-static attnrun_status find_command(struct cli *cli, int argc, char **argv, int *first)
+/* Whether the value of an option is the next argument. An unknown option has none. */
+static bool takes_next(const char *argument)
+{
+    const struct cli_option *o = cli_options;
+    if (strncmp(argument, "--", 2) == 0) {
+        o = strchr(argument, '=') == NULL ? cli_find_option(argument + 2) : NULL;
+        return o != NULL && o->kind != OPT_FLAG && o->kind != OPT_COUNT;
+    }
+    for (const char *c = argument + 1; *c != 0; c++) {
+        for (o = cli_options; o->name != NULL && o->letter != *c; o++)
+            ;
+        if (o->name != NULL && o->kind != OPT_FLAG && o->kind != OPT_COUNT)
+            return c[1] == 0;
+    }
+    return false;
+}
+
+/* The index of the first argument that is neither an option nor the value of one. */
+static int first_word(int argc, char **argv)
+{
+    int i = 1;
+    for (; i < argc; i++) {
+        if (argv[i][0] != '-' || argv[i][1] == 0)
+            break;
+        if (strcmp(argv[i], "--") == 0)
+            return argc;
+        i += takes_next(argv[i]);
+    }
+    return i < argc ? i : argc;
+}
+
+void cli_suggest_command(const char *word)
 {
     const char *names[32];
     int64_t n = 0;
-    *first = 1;
-    if (argc < 2)
-        cli->command = cli_find_command("help");
-    else if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
-        cli->command = cli_find_command("help");
-    else if (strcmp(argv[1], "--version") == 0)
-        cli->command = cli_find_command("version");
-    else
-        cli->command = cli_find_command(argv[1]);
-    if (cli->command != NULL) {
-        *first = argc < 2 ? 1 : 2;
-        return ATTNRUN_OK;
-    }
-    cli->command = cli_find_command("run");
-    if (argv[1][0] == '-' || file_exists(argv[1]) || strchr(argv[1], '/') != NULL ||
-        strchr(argv[1], '.') != NULL)
-        return ATTNRUN_OK;
     for (const struct cli_command *c = cli_commands; c->name != NULL && n < 32; c++)
         names[n++] = c->name;
-    const char *near = attnrun_nearest_word(argv[1], names, n);
-    if (near != NULL)
-        return tool_fail(ATTNRUN_E_USAGE,
-                         "'%s' is neither a command nor a file (did you mean '%s'?)",
-                         tool_quote(argv[1]), near);
-    return tool_fail(ATTNRUN_E_USAGE, "'%s' is neither a command nor a file",
-                     tool_quote(argv[1]));
+    tool_suggest(word, names, n);
+    tool_hint("attnrun help lists the commands");
+}
+
+static attnrun_status unknown_word(const char *word)
+{
+    tool_fail(ATTNRUN_E_USAGE, "'%s' is neither a command nor a file", tool_quote(word));
+    cli_suggest_command(word);
+    return ATTNRUN_E_USAGE;
+}
+
+/* The first word chooses the command, at argv[*word]; a file means `run`, and *word is argc
+ * then. */
+static attnrun_status find_command(struct cli *cli, int argc, char **argv, int *word)
+{
+    const char *first = argc < 2 ? "help" : argv[1];
+    *word = first_word(argc, argv);
+    if (strcmp(first, "--version") == 0) {
+        *word = 1;
+        cli->command = cli_find_command("version");
+    } else if (*word < argc)
+        cli->command = cli_find_command(argv[*word]);
+    else if (argc < 2 || strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0)
+        cli->command = cli_find_command("help");
+    if (cli->command != NULL)
+        return ATTNRUN_OK;
+    const char *path = *word < argc ? argv[*word] : "./";
+    *word = argc;
+    cli->command = cli_find_command("run");
+    if (file_exists(path) || strpbrk(path, "/.") != NULL || strcmp(path, "-") == 0)
+        return ATTNRUN_OK;
+    return unknown_word(path);
 }
 
 static attnrun_status check_paths(const struct cli *cli)
 {
     const struct cli_command *c = cli->command;
     if (cli->paths.n < c->min_paths)
-        return tool_fail(ATTNRUN_E_USAGE, "usage: attnrun %s %s", c->name, c->arguments);
-    if (c->max_paths >= 0 && cli->paths.n > c->max_paths)
-        return tool_fail(ATTNRUN_E_USAGE, "'%s' is one argument too many: attnrun %s %s",
-                         tool_quote(cli->paths.v[c->max_paths]), c->name, c->arguments);
+        return tool_fail(ATTNRUN_E_USAGE, "an argument is missing: attnrun %s %s",
+                         c->name, c->arguments);
+    if (c->max_paths >= 0 && cli->paths.n > c->max_paths) {
+        tool_fail(ATTNRUN_E_USAGE, "unexpected argument '%s'",
+                  tool_quote(cli->paths.v[c->max_paths]));
+        tool_hint("usage: attnrun %s %s", c->name, c->arguments);
+        return ATTNRUN_E_USAGE;
+    }
     return ATTNRUN_OK;
 }
 
 /* What the command line gives twice wins over the file: that is read first. */
-static attnrun_status read_config_first(struct cli *cli, int first, int argc, char **argv)
+static attnrun_status read_config_first(struct cli *cli, int argc, char **argv)
 {
     const char *path = NULL;
-    for (int i = first; i < argc; i++) {
+    for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--") == 0)
             break;
         if (strncmp(argv[i], "--config=", 9) == 0)
@@ -403,20 +449,31 @@ static attnrun_status read_config_first(struct cli *cli, int first, int argc, ch
     return cli_read_config(cli, path);
 }
 
+/* Errors are JSON from the first one on. */
+static bool wants_json(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--json") == 0)
+            return true;
+    return false;
+}
+
 attnrun_status cli_parse(struct cli *cli, int argc, char **argv)
 {
-    int first;
+    int word;
     bool only_paths = false;
     cli->rtol = cli->atol = -1;
-    TRY(find_command(cli, argc, argv, &first));
-    if (cli->command->bit == CLI_CONVERT) { /* its options are its own */
-        for (int i = first; i < argc; i++)
+    cli->json = wants_json(argc, argv);
+    TRY(find_command(cli, argc, argv, &word));
+    bool own = cli->command->bit == CLI_CONVERT; /* its options are its own */
+    if (!own)
+        TRY(read_config_first(cli, argc, argv));
+    for (int i = 1; i < argc; i++) {
+        if (i == word)
+            continue;
+        if (own)
             TRY(list_add(&cli->paths, argv[i]));
-        return ATTNRUN_OK;
-    }
-    TRY(read_config_first(cli, first, argc, argv));
-    for (int i = first; i < argc; i++) {
-        if (!only_paths && strcmp(argv[i], "--") == 0)
+        else if (!only_paths && strcmp(argv[i], "--") == 0)
             only_paths = true;
         else if (!only_paths && strncmp(argv[i], "--", 2) == 0)
             TRY(parse_long(cli, argc, argv, &i));

@@ -113,7 +113,7 @@ static void json_blocks(const struct blocks *blocks, struct json *json)
 static void print_json(const struct job *job, const struct blocks *blocks)
 {
     const attnrun_plan_info *p = &job->plan;
-    struct json json = { .out = stdout };
+    struct json json = { .out = cli_json_stream() };
     json_open(&json, NULL, '{');
     json_text(&json, "schema", "attnrun/plan/1");
     json_text(&json, "model", job->path);

@@ -166,7 +166,7 @@ static void json_inputs(const struct job *job, struct json *json)
 
 static attnrun_status print_json(struct job *job, const struct profile *profile)
 {
-    struct json json = { .out = stdout };
+    struct json json = { .out = cli_json_stream() };
     attnrun_runtime_info runtime = { .struct_size = sizeof runtime };
     const struct timing *t = &job->timing;
     TRY_LIB(attnrun_runtime_query(job->cli->runtime, &runtime));

@@ -1,4 +1,4 @@
-/* setup.c - runtime and model from the options, signals, the error line. */
+/* setup.c - runtime and model from the options, signals, clocks, resident memory. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -117,21 +117,6 @@ attnrun_status cli_run_context(const struct cli *cli, attnrun_context *context,
     if (caught)
         return tool_fail(ATTNRUN_E_CANCELLED, "interrupted");
     return ATTNRUN_OK;
-}
-
-int cli_report(void)
-{
-    int code = attnrun_status_exit(tool_error.status);
-    if (caught)
-        code = 128 + caught;
-    fprintf(stderr, "attnrun: %s\n", tool_error.message);
-    if (tool_error.hint[0] != 0 && isatty(STDERR_FILENO))
-        fprintf(stderr, "hint: %s\n", tool_error.hint);
-    if (code == 70)
-        fprintf(stderr,
-                "This is a fault of attnrun %s. Please report it with the model.\n",
-                attnrun_version());
-    return code;
 }
 
 double cli_now_ms(void)

@@ -262,24 +262,15 @@ attnrun_status symbols_collect(struct inputs *inputs)
 
 static attnrun_status unknown_symbol(const struct inputs *inputs, const char *name)
 {
-    const char *names[64], *near;
+    const char *names[64];
     int64_t n = 0;
     for (; n < inputs->n_symbols && n < 64; n++)
         names[n] = inputs->symbols[n].name;
-    near = attnrun_nearest_word(name, names, n);
-    if (near != NULL)
-        return tool_fail(ATTNRUN_E_USAGE,
-                         "--set: no input has a dimension '%s' (did you mean "
-                         "'%s'?)",
-                         tool_quote(name), tool_quote(near));
-    if (n == 0)
-        return tool_fail(ATTNRUN_E_USAGE,
-                         "--set: no input has a dimension '%s'; all sizes are "
-                         "fixed",
-                         tool_quote(name));
-    return tool_fail(ATTNRUN_E_USAGE,
-                     "--set: no input has a dimension '%s'; there is '%s'%s",
-                     tool_quote(name), tool_quote(names[0]), n > 1 ? " and others" : "");
+    tool_fail(ATTNRUN_E_USAGE, "--set: no input has a dimension '%s'%s", tool_quote(name),
+              n == 0 ? "; all sizes are fixed" : "");
+    if (!tool_suggest(name, names, n) && n > 0)
+        tool_hint("there is '%s'%s", tool_quote(names[0]), n > 1 ? " and others" : "");
+    return ATTNRUN_E_USAGE;
 }
 
 static bool is_symbol(const struct inputs *inputs, const char *name, size_t n)

@@ -16,6 +16,7 @@ static attnrun_status record(attnrun_status status, const char *word, const char
     snprintf(tool_error.message, sizeof tool_error.message, "%s: %.*s", word,
              (int)(sizeof tool_error.message - 40), text);
     tool_error.hint[0] = 0;
+    tool_error.node_name[0] = tool_error.op_type[0] = tool_error.tensor[0] = 0;
     tool_error.node_index = -1;
     tool_error.status = status;
     return status;
@@ -65,6 +66,9 @@ attnrun_status tool_fail_library(attnrun_status status)
         return tool_fail(status, "no more is known");
     snprintf(tool_error.message, sizeof tool_error.message, "%s", error->message);
     snprintf(tool_error.hint, sizeof tool_error.hint, "%s", error->hint);
+    snprintf(tool_error.node_name, sizeof tool_error.node_name, "%s", error->node_name);
+    snprintf(tool_error.op_type, sizeof tool_error.op_type, "%s", error->op_type);
+    snprintf(tool_error.tensor, sizeof tool_error.tensor, "%s", error->tensor);
     tool_error.node_index = error->node_index;
     tool_error.status = status;
     return status;
@@ -76,6 +80,16 @@ void tool_hint(const char *format, ...)
     va_start(args, format);
     vsnprintf(tool_error.hint, sizeof tool_error.hint, format, args);
     va_end(args);
+}
+
+bool tool_suggest(const char *word, const char *const *words, int64_t n)
+{
+    const char *near = attnrun_nearest_word(word, words, n);
+    size_t used = strlen(tool_error.message);
+    if (near != NULL)
+        snprintf(tool_error.message + used, sizeof tool_error.message - used,
+                 " (did you mean '%s'?)", tool_quote(near));
+    return near != NULL;
 }
 
 attnrun_status tool_fail_at(const char *format, ...)

@@ -43,6 +43,9 @@ bool value_set_int(const attnrun_tensor *tensor, int64_t k, int64_t value);
 const char *value_shape(const attnrun_tensor *tensor);
 /* Element k as text; one of 8 rotating buffers. */
 const char *value_text(const attnrun_tensor *tensor, int64_t k);
+/* The shortest text that reads back as this number of a float type; one of 8 rotating
+ * buffers. */
+const char *value_number(double value, int32_t dtype);
 /* "[1,2]": the index of element k. */
 const char *value_index(const attnrun_tensor *tensor, int64_t k);
 
