@@ -21,6 +21,7 @@ set(ATTN_TOOLS
   tools/cli/compare.c
   tools/cli/config.c
   tools/cli/convert.c
+  tools/cli/difference.c
   tools/cli/doctor.c
   tools/cli/explain.c
   tools/cli/files.c

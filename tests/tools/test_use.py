@@ -146,7 +146,7 @@ class Use(unittest.TestCase):
         for words in (("--json", "run", "relu.onnx"), ("-v", "--json", "run", "relu.onnx"),
                       ("--seed", 3, "--json", "run", "relu.onnx"),
                       ("-n", 2, "--json", "relu.onnx"), ("--seed=3", "relu.onnx", "--json")):
-            self.assertEqual(json.loads(self.ok(*words))["schema"], "attnrun/run/1", words)
+            self.assertEqual(json.loads(self.ok(*words))["schema"], "attnrun/run/2", words)
         self.assertIn("plan, bench", self.ok("-v", "help").replace("\n", ", ") + "plan, bench")
         self.assertIn("attnrun run", self.ok("run", "--help"))
         self.assertRegex(self.ok("--version"), "^attnrun [0-9]")
@@ -196,7 +196,8 @@ class Use(unittest.TestCase):
                                    [("x", onnx_type, [1])], [("y", onnx_type, [1])])
             x = numpy.array([0.1], dtype)
             numpy.save(self.dir / "x.npy", x)
-            numpy.save(self.dir / "ref.npy", (x.view(bits) + (3 if dtype == "e" else 1)).view(dtype))
+            reference = (x.view(bits) + (3 if dtype == "e" else 1)).view(dtype)
+            numpy.save(self.dir / "ref.npy", reference)
             done = self.attnrun("check", path, "-i", "x=x.npy", "--ref", "ref.npy", "--rtol=0",
                                 "--atol=0", code=1)
             got, expected = done.stdout.decode().split("first at [0]: ")[1].split(";")[0].split(

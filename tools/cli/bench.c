@@ -33,15 +33,15 @@ static void print_json(const struct job *job, const attnrun_runtime_info *runtim
     const struct timing *t = &job->timing;
     struct json json = { .out = cli_json_stream() };
     json_open(&json, NULL, '{');
-    json_text(&json, "schema", "attnrun/bench/1");
+    json_text(&json, "schema", "attnrun/bench/2");
     json_text(&json, "model", job->path);
     json_real(&json, "load_ms", t->load_ms);
     json_real(&json, "pack_ms", t->pack_ms);
     json_real(&json, "first_ms", t->first_ms);
     json_real(&json, "min_ms", t->min_ms);
     json_real(&json, "median_ms", t->median_ms);
-    json_real(&json, "spread", t->spread);
-    json_int(&json, "repeat", t->n);
+    json_real(&json, "spread_fraction", t->spread);
+    json_int(&json, "runs", t->n);
     json_int(&json, "arena_bytes", job->plan.arena_bytes);
     json_int(&json, "weights_bytes", job->plan.weights_bytes);
     json_int(&json, "packed_bytes", job->plan.packed_bytes);

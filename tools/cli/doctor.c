@@ -55,11 +55,11 @@ attnrun_status command_doctor(struct cli *cli, int *exit_code)
     if (cli->json) {
         struct json json = { .out = cli_json_stream() };
         json_open(&json, NULL, '{');
-        json_text(&json, "schema", "attnrun/doctor/1");
+        json_text(&json, "schema", "attnrun/doctor/2");
         json_text(&json, "version", attnrun_version());
         json_text(&json, "isa", info.isa);
-        json_text(&json, "isas", info.isas);
-        json_text(&json, "cpu_features", info.cpu_features);
+        json_words(&json, "isas", info.isas, " ");
+        json_words(&json, "cpu_features", info.cpu_features, " ");
         json_int(&json, "cpus_online", cpus);
         json_int(&json, "threads", info.threads);
         json_text(&json, "blas", info.blas);

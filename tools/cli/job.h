@@ -47,7 +47,7 @@ attnrun_status states_rewind(struct job *job);
 /* ---- outputs.c ---- */
 struct summary {
     double mean, min, max;
-    int64_t not_finite;
+    int64_t nan, infinite; /* elements, counted beside mean, min and max */
     uint64_t digest;
     bool has_numbers;
 };

@@ -52,13 +52,54 @@ static void json_default(struct json *json, const attnrun_attr_def *attr)
             json_text(json, "default", attr->text);
         break;
     case ATTNRUN_ATTR_ENUM: {
-        json_text(json, "words", attr->text);
+        json_words(json, "words", attr->text, "|");
         json_int(json, "default_index", attr->int_default);
         break;
     }
     default:
         break;
     }
+}
+
+/* "x:T w:T?" as objects: name, type and marks of each operand. */
+static void json_operands(struct json *json, const char *key, const char *text)
+{
+    json_open(json, key, '[');
+    for (const char *at = text; *at != 0; at += strspn(at, " ")) {
+        size_t n = strcspn(at, " "), name = strcspn(at, ": ");
+        char word[128];
+        snprintf(word, sizeof word, "%.*s", n > 120 ? 120 : (int)n, at);
+        size_t marks = strcspn(word, "?*!");
+        bool optional = strchr(word + marks, '?') != NULL;
+        bool variadic = strchr(word + marks, '*') != NULL;
+        bool mixed = strchr(word + marks, '!') != NULL;
+        word[marks] = 0;
+        word[name < marks ? name : marks] = 0;
+        json_open(json, NULL, '{');
+        json_text(json, "name", word);
+        json_text(json, "type", name < marks ? word + name + 1 : "");
+        json_bool(json, "optional", optional);
+        json_bool(json, "variadic", variadic);
+        json_bool(json, "mixed_types", mixed);
+        json_close(json, '}');
+        at += n;
+    }
+    json_close(json, ']');
+}
+
+/* "T=f32,f64 I=i32,i64" as an object of lists. */
+static void json_types(struct json *json, const char *text)
+{
+    json_open(json, "types", '{');
+    for (const char *at = text == NULL ? "" : text; *at != 0; at += strspn(at, " ")) {
+        size_t n = strcspn(at, " "), name = strcspn(at, "= ");
+        char word[256];
+        snprintf(word, sizeof word, "%.*s", n > 250 ? 250 : (int)n, at);
+        word[name < n ? name : n] = 0;
+        json_words(json, word, name < n ? word + name + 1 : "", ",");
+        at += n;
+    }
+    json_close(json, '}');
 }
 
 static void json_op(struct json *json, const attnrun_op_def *op, const char *isa)
@@ -70,9 +111,9 @@ static void json_op(struct json *json, const attnrun_op_def *op, const char *isa
     json_text(json, "domain", op->domain);
     json_text(json, "name", op->name);
     json_int(json, "since", op->since);
-    json_text(json, "inputs", op->inputs);
-    json_text(json, "outputs", op->outputs);
-    json_text(json, "types", op->types);
+    json_operands(json, "inputs", op->inputs);
+    json_operands(json, "outputs", op->outputs);
+    json_types(json, op->types);
     if (op->cost != NULL)
         json_text(json, "cost", op->cost);
     if (op->source != NULL)
@@ -121,7 +162,7 @@ attnrun_status command_ops(struct cli *cli, int *exit_code)
     TRY_LIB(attnrun_runtime_query(cli->runtime, &info));
     if (cli->json) {
         json_open(&json, NULL, '{');
-        json_text(&json, "schema", "attnrun/ops/1");
+        json_text(&json, "schema", "attnrun/ops/2");
         json_open(&json, "ops", '[');
     }
     for (int32_t i = 0; (op = attnrun_get_op(cli->runtime, i)) != NULL; i++) {

@@ -74,7 +74,8 @@ void summarize(const attnrun_tensor *tensor, struct summary *summary)
     for (int64_t k = 0; k < n; k++) {
         double v = value_get(tensor, k);
         if (!isfinite(v)) {
-            summary->not_finite++;
+            summary->nan += isnan(v) != 0;
+            summary->infinite += isinf(v) != 0;
             continue;
         }
         summary->min = counted == 0 || v < summary->min ? v : summary->min;
@@ -103,8 +104,12 @@ static void print_line(const char *name, const attnrun_tensor *tensor)
         summarize(tensor, &s);
         if (s.has_numbers)
             printf("  mean %.5g  min %.5g  max %.5g", s.mean, s.min, s.max);
-        if (s.not_finite > 0)
-            printf("  %" PRId64 " not finite", s.not_finite);
+        if (s.nan > 0)
+            printf("  %" PRId64 " NaN", s.nan);
+        if (s.infinite > 0)
+            printf("  %" PRId64 " infinite", s.infinite);
+        if (s.nan + s.infinite > 0)
+            printf(" of %" PRId64, attnrun_tensor_count(tensor));
         else if (s.has_numbers && value_is_float(tensor->dtype))
             printf("  finite");
         printf("  xxh64 %016" PRIx64, s.digest);
@@ -212,13 +217,20 @@ attnrun_status outputs_print_full(struct job *job)
     return visit_outputs(job, print_values, NULL);
 }
 
+struct written {
+    struct json *json;
+    bool values;
+};
+
 static attnrun_status json_one(void *user, const char *name, const attnrun_tensor *tensor)
 {
-    struct json *json = user;
+    struct written *to = user;
+    struct json *json = to->json;
     struct summary s;
     char digest[24];
     json_open(json, NULL, '{');
     json_text(json, "name", name);
+    json_text(json, "kind", value_kind_name(tensor->kind));
     json_text(json, "dtype", attnrun_dtype_name(tensor->dtype));
     json_dims(json, "shape", tensor);
     if (tensor->kind == ATTNRUN_TENSOR) {
@@ -226,10 +238,13 @@ static attnrun_status json_one(void *user, const char *name, const attnrun_tenso
         json_real(json, "mean", s.has_numbers ? s.mean : (double)NAN);
         json_real(json, "min", s.has_numbers ? s.min : (double)NAN);
         json_real(json, "max", s.has_numbers ? s.max : (double)NAN);
-        json_int(json, "not_finite", s.not_finite);
+        json_int(json, "nan_count", s.nan);
+        json_int(json, "infinite_count", s.infinite);
         snprintf(digest, sizeof digest, "%016" PRIx64, s.digest);
         json_text(json, "xxh64", digest);
     }
+    if (to->values)
+        json_value(json, "values", tensor);
     json_close(json, '}');
     return ATTNRUN_OK;
 }
@@ -237,7 +252,9 @@ static attnrun_status json_one(void *user, const char *name, const attnrun_tenso
 attnrun_status outputs_json(struct job *job, struct json *json)
 {
     json_open(json, "outputs", '[');
-    attnrun_status status = visit_outputs(job, json_one, json);
+    const char *print = job->cli->print;
+    struct written to = { json, print != NULL && strcmp(print, "full") == 0 };
+    attnrun_status status = visit_outputs(job, json_one, &to);
     json_close(json, ']');
     return status;
 }

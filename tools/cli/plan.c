@@ -115,11 +115,11 @@ static void print_json(const struct job *job, const struct blocks *blocks)
     const attnrun_plan_info *p = &job->plan;
     struct json json = { .out = cli_json_stream() };
     json_open(&json, NULL, '{');
-    json_text(&json, "schema", "attnrun/plan/1");
+    json_text(&json, "schema", "attnrun/plan/2");
     json_text(&json, "model", job->path);
     json_int(&json, "arena_bytes", p->arena_bytes);
     json_int(&json, "lower_bound_bytes", p->lower_bound_bytes);
-    json_real(&json, "ratio", ratio(p));
+    json_real(&json, "arena_over_bound", ratio(p));
     json_int(&json, "steps", p->n_steps);
     json_int(&json, "late_steps", p->n_late_steps);
     json_int(&json, "side_heap_bytes", p->side_heap_bytes);

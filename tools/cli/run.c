@@ -171,7 +171,7 @@ static attnrun_status print_json(struct job *job, const struct profile *profile)
     const struct timing *t = &job->timing;
     TRY_LIB(attnrun_runtime_query(job->cli->runtime, &runtime));
     json_open(&json, NULL, '{');
-    json_text(&json, "schema", "attnrun/run/1");
+    json_text(&json, "schema", "attnrun/run/2");
     json_text(&json, "model", job->path);
     json_inputs(job, &json);
     json_open(&json, "nodes", '{');

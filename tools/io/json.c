@@ -85,18 +85,33 @@ void json_string(struct json *json, const char *text, int64_t n)
     put_bytes(json->out, n > 0 ? text : "", n);
 }
 
-void json_number(struct json *json, double value, int digits)
+void json_number(struct json *json, double value, int32_t dtype)
 {
-    if (isfinite(value))
-        fprintf(json->out, "%.*g", digits, value);
-    else
-        fputs("null", json->out);
+    fputs(isfinite(value) ? value_number(value, dtype) : "null", json->out);
+}
+
+void json_words(struct json *json, const char *key, const char *text,
+                const char *separators)
+{
+    bool comma = false;
+    begin_item(json, key);
+    putc('[', json->out);
+    for (const char *at = text == NULL ? "" : text; *at != 0;) {
+        size_t n = strcspn(at, separators);
+        if (n > 0) {
+            fputs(comma ? ", " : "", json->out);
+            put_bytes(json->out, at, (int64_t)n);
+            comma = true;
+        }
+        at += n + (at[n] != 0);
+    }
+    putc(']', json->out);
 }
 
 void json_real(struct json *json, const char *key, double value)
 {
     begin_item(json, key);
-    json_number(json, value, 9);
+    json_number(json, value, ATTNRUN_F64);
 }
 
 void json_bool(struct json *json, const char *key, bool value)

@@ -257,9 +257,19 @@ int64_t value_get_int(const attnrun_tensor *tensor, int64_t k)
     }
 }
 
-int32_t value_step(const attnrun_tensor *tensor, int64_t k)
+int64_t value_step(const attnrun_tensor *tensor, int64_t k)
 {
     const struct small_float *f = small_float(tensor->dtype);
+    if (tensor->dtype == ATTNRUN_F32) {
+        int32_t bits;
+        memcpy(&bits, (const float *)tensor->data + k, sizeof bits);
+        return bits < 0 ? -(int64_t)(bits & INT32_MAX) : bits;
+    }
+    if (tensor->dtype == ATTNRUN_F64) {
+        int64_t bits;
+        memcpy(&bits, (const double *)tensor->data + k, sizeof bits);
+        return bits < 0 ? -(bits & INT64_MAX) : bits;
+    }
     if (f == NULL)
         return ((const uint8_t *)tensor->data)[k];
     uint32_t code;
@@ -350,6 +360,15 @@ bool value_set_int(const attnrun_tensor *tensor, int64_t k, int64_t value)
         code_set(data, attnrun_dtype_bits(tensor->dtype), k, (uint32_t)value);
         return true;
     }
+}
+
+const char *value_kind_name(int32_t kind)
+{
+    static const char *const names[] = {
+        "absent", "tensor",      "sequence", "optional", "optional_sequence",
+        "map",    "map_sequence"
+    };
+    return kind >= 0 && kind < 7 ? names[kind] : "unknown";
 }
 
 static char *next_buffer(void)
