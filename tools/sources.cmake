@@ -44,6 +44,7 @@ set(ATTN_TOOLS
   tools/cli/progress.c
   tools/cli/report.c
   tools/cli/run.c
+  tools/cli/screen.c
   tools/cli/setup.c
   tools/cli/shrunk.c
   tools/cli/sizes.c

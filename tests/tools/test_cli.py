@@ -108,10 +108,10 @@ class Cli(unittest.TestCase):
 
     def test_outputs_of_made_up_inputs_that_are_not_finite(self):
         path = cli_models.bounds(self.dir / "bounds.onnx")
-        words = "note     made-up inputs gave outputs that are not finite: try -i low=... " \
-                "-i high=...\n"
+        words = "note made-up inputs gave outputs that are not finite: try -i low=... " \
+                "-i high=..."
         for how in ((), ("--print", "summary")):
-            self.assertIn(words, self.ok("run", path, *how))
+            self.assertIn(words, " ".join(self.ok("run", path, *how).split()))
         self.assertIn("-i low=", json.loads(self.ok("run", path, "--json"))["note"])
         self.assertNotIn("note", self.ok("run", self.relu))
         self.assertNotIn("note", json.loads(self.ok("run", self.relu, "--json")))
@@ -210,14 +210,14 @@ class Cli(unittest.TestCase):
         self.assertRegex(done.stdout, r"(?m)^FAIL .*/dtype: .*expected f64\[2,3\]")
         self.assertEqual(done.stdout.splitlines()[-1], "2 passed, 3 failed")
         out = self.ok("check", self.dir / "folders" / "good", "--isolate")
-        self.assertEqual(out, "1 passed, 0 failed\n")
+        self.assertTrue(out.endswith("equal\n1 passed, 0 failed\n"), out)
         self.assertIn("1 passed, 0 failed",
                       self.ok("check", self.dir / "folders", "--filter", "go*"))
         report = json.loads(attnrun("check", self.dir / "folders", "--json").stdout)
         self.assertEqual((report["passed"], report["failed"]), (2, 3))
         self.assertEqual(len(report["folders"]), 5)
         out = self.ok("check", self.dir / "folders" / "bad", "--atol", "2")
-        self.assertEqual(out, "1 passed, 0 failed\n")
+        self.assertRegex(out, "max abs 1.00e.00 .*\n1 passed, 0 failed\n$")
         self.fails(2, "nothing to check", "check", self.dir / "folders", "--filter", "zzz")
 
     def test_plan_and_its_drawing(self):
@@ -236,7 +236,7 @@ class Cli(unittest.TestCase):
         for key in ("load_ms", "first_ms", "min_ms", "median_ms", "arena_bytes",
                     "weights_bytes", "peak_rss_bytes", "isa", "threads"):
             self.assertIn(key, bench)
-        self.assertEqual((bench["threads"], bench["repeat"]), (1, 3))
+        self.assertEqual((bench["threads"], bench["runs"]), (1, 3))
         self.assertIn("median", self.ok("bench", self.relu, "-n", 2))
 
     def test_inspect(self):

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import unicodedata
 import unittest
 from pathlib import Path
 
@@ -140,6 +141,26 @@ class Use(unittest.TestCase):
         done = subprocess.run([ATTNRUN, "run", broken], capture_output=True)
         self.assertIn(b"\\xe3\\x83.onnx", done.stdout)
         done.stdout.decode()
+
+    # ---- the screen ----
+    def width(self, line):
+        return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
+
+    def test_screens_fit_80_columns(self):
+        long_names = cli_models.save(
+            self.dir / ("m" * 30 + ".onnx"),
+            [helper.make_node("MatMul", ["the_first_operand_of_all", "\u30e2\u30c7\u30eb" * 5],
+                              ["the_result_that_everybody_waits_for"], name="/model/layer.0/mm")],
+            [("the_first_operand_of_all", TensorProto.FLOAT, ["batch_size", "hidden_size"]),
+             ("\u30e2\u30c7\u30eb" * 5, TensorProto.FLOAT, ["hidden_size", "vocabulary"])],
+            [("the_result_that_everybody_waits_for", TensorProto.FLOAT, None)])
+        screens = [(command, Path(path).name) for path in (self.matmul, long_names)
+                   for command in ("run", "plan", "inspect", "bench")]
+        screens += [("doctor", "--bench"), ("help",), ("inspect", "--layers", "matmul.onnx")]
+        screens += [("help", c) for c in ("run", "check", "plan", "inspect", "ops", "bench")]
+        for screen in screens:
+            for line in self.ok(*screen).splitlines():
+                self.assertLessEqual(self.width(line), 80, (screen, line))
 
     # ---- words ----
     def test_options_may_stand_before_the_command(self):

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 
 #include "job.h"
+#include "screen.h"
 
 /* Resident memory. The inputs belong to who calls: what they and their reading take is in
  * neither of the two. */
@@ -71,12 +72,14 @@ static void print_table(const struct job *job, const attnrun_runtime_info *runti
                         const struct resident *resident)
 {
     const struct timing *t = &job->timing;
-    printf("%-12s %s", "model", text_file_name(job->path));
+    struct line line = { .n = 0 };
+    line_add(&line, "%s", text_file_name(job->path));
     for (int32_t i = 0; i < job->inputs.n && i < 4; i++)
-        printf("  %s %s", tool_quote(job->inputs.v[i].info.name),
-               text_input(&job->inputs.v[i]));
-    printf("\n%-12s %d, %s, BLAS %s\n", "threads", runtime->threads, runtime->isa,
-           text_blas(runtime->blas));
+        line_add(&line, "  %s %s", tool_quote(job->inputs.v[i].info.name),
+                 text_input(&job->inputs.v[i]));
+    screen_text("model", 13, line.text);
+    screen_line("threads", 13, "%d, %s, BLAS %s", runtime->threads, runtime->isa,
+                text_blas(runtime->blas));
     printf("%-12s %s, of that %s packing\n", "load", text_ms(t->load_ms),
            text_ms(t->pack_ms));
     printf("%-12s %s\n", "first", text_ms(t->first_ms));

@@ -88,8 +88,7 @@ attnrun_status cli_set_option(struct cli *cli, const struct cli_option *option,
                               const char *value, const char *where, bool config);
 attnrun_status cli_parse(struct cli *cli, int argc, char **argv);
 attnrun_status cli_read_config(struct cli *cli, const char *path);
-void cli_print_help(FILE *out,
-                    const struct cli_command *command); /* NULL: all commands */
+void cli_print_help(const struct cli_command *command); /* NULL: all commands */
 attnrun_status list_add(struct list *list, const char *text);
 /* A copy of n bytes that lives as long as `cli`; NULL without memory. */
 const char *cli_keep(struct cli *cli, const char *text, size_t n);

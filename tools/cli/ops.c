@@ -2,8 +2,10 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli.h"
+#include "screen.h"
 
 static bool is_wanted(const struct cli *cli, const attnrun_op_def *op)
 {
@@ -139,17 +141,22 @@ static void json_op(struct json *json, const attnrun_op_def *op, const char *isa
 /* `isa`: whose kernels it would run here. */
 static void print_op(const attnrun_op_def *op, const char *isa)
 {
-    printf("%-14s %-28s %3d  %s -> %s", op->domain[0] == 0 ? "ai.onnx" : op->domain,
-           op->name, op->since, op->inputs, op->outputs);
+    struct line line = { .n = 0 };
+    line_add(&line, "%-14s %-28s %3d  %s -> %s",
+             op->domain[0] == 0 ? "ai.onnx" : op->domain, op->name, op->since, op->inputs,
+             op->outputs);
     if (op->types != NULL && op->types[0] != 0)
-        printf("  %s", op->types);
+        line_add(&line, "  %s", op->types);
     if (op->cost != NULL)
-        printf("  %s", op->cost);
+        line_add(&line, "  %s", op->cost);
     if (is_ours(op))
-        printf("  isa %s  body %s", isa, has_body(op) ? "yes" : "no");
+        line_add(&line, "  isa %s  body %s", isa, has_body(op) ? "yes" : "no");
     if (op->source != NULL)
-        printf("  %s", op->source);
-    putchar('\n');
+        line_add(&line, "  %s", op->source);
+    if (isatty(STDOUT_FILENO))
+        screen_text("", 0, line.text);
+    else
+        puts(line.text); /* a line an operator, for other programs */
 }
 
 attnrun_status command_ops(struct cli *cli, int *exit_code)

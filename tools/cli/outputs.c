@@ -10,6 +10,7 @@
 #include "../io/npz.h"
 #include "files.h"
 #include "job.h"
+#include "screen.h"
 
 static bool is_dense(const attnrun_tensor *tensor)
 {
@@ -99,22 +100,23 @@ static const attnrun_tensor *unwrap(const attnrun_tensor *value)
 static void print_line(const char *name, const attnrun_tensor *tensor)
 {
     struct summary s;
-    printf("output   %s %s", tool_quote(name), value_shape(tensor));
+    struct line line = { .n = 0 };
+    line_add(&line, "%s %s", tool_quote(name), value_shape(tensor));
     if (tensor->kind == ATTNRUN_TENSOR) {
         summarize(tensor, &s);
         if (s.has_numbers)
-            printf("  mean %.5g  min %.5g  max %.5g", s.mean, s.min, s.max);
+            line_add(&line, "  mean %.5g  min %.5g  max %.5g", s.mean, s.min, s.max);
         if (s.nan > 0)
-            printf("  %" PRId64 " NaN", s.nan);
+            line_add(&line, "  %" PRId64 " NaN", s.nan);
         if (s.infinite > 0)
-            printf("  %" PRId64 " infinite", s.infinite);
+            line_add(&line, "  %" PRId64 " infinite", s.infinite);
         if (s.nan + s.infinite > 0)
-            printf(" of %" PRId64, attnrun_tensor_count(tensor));
+            line_add(&line, " of %" PRId64, attnrun_tensor_count(tensor));
         else if (s.has_numbers && value_is_float(tensor->dtype))
-            printf("  finite");
-        printf("  xxh64 %016" PRIx64, s.digest);
+            line_add(&line, "  finite");
+        line_add(&line, "  xxh64 %016" PRIx64, s.digest);
     }
-    putchar('\n');
+    screen_text("output", 9, line.text);
 }
 
 /* One output: its name, and itself or a tensor of the sequence that it is. */
