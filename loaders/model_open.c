@@ -32,6 +32,9 @@ static attn_status check_source(const attnrun_source *source)
     if ((source->path == NULL) == (source->data == NULL))
         return attn_fail(ATTNRUN_E_USAGE,
                          "attnrun_model_open: path or data, one of them");
+    if (source->n_more_outputs < 0 ||
+        (source->n_more_outputs > 0 && source->more_outputs == NULL))
+        return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_open: more_outputs is NULL");
     if (source->data != NULL && source->bytes > (uint64_t)ATTN_SCAN_FILE)
         return attn_fail(ATTNRUN_E_LIMIT, "a model of %llu bytes, at most %lld",
                          (unsigned long long)source->bytes, (long long)ATTN_SCAN_FILE);
@@ -169,6 +172,7 @@ static attn_status load_model(struct attn_model *model, const attnrun_source *so
     struct attn_external external = { .model = model, .by_location = { .pool = pool } };
     struct attn_load load = { .model = model,
                               .pool = pool,
+                              .source = source,
                               .reader = { .pool = &model->weights,
                                           .scan = scan,
                                           .external = &external,

@@ -29,9 +29,9 @@ extern "C" {
 #endif
 
 #define ATTNRUN_VERSION_MAJOR 0
-#define ATTNRUN_VERSION_MINOR 1
+#define ATTNRUN_VERSION_MINOR 2
 #define ATTNRUN_VERSION_PATCH 0
-#define ATTNRUN_VERSION "0.1.0"
+#define ATTNRUN_VERSION "0.2.0"
 
 #define ATTNRUN_API __attribute__((visibility("default")))
 
@@ -266,6 +266,11 @@ typedef struct attnrun_source {
     const int32_t *cancel;
     int32_t precision; /* ATTNRUN_PRECISION_F32 … */
     int32_t reserved;  /* 0 */
+    /* Names of inner values of the main graph that become outputs too, behind those of the file:
+     * to look at them. What gives them is not fused with what reads them. E_USAGE where the
+     * model has no such value. */
+    const char *const *more_outputs;
+    int64_t n_more_outputs;
 } attnrun_source;
 
 /* Loads, checks and prepares a model. `runtime` NULL: a runtime of default options.

@@ -27,6 +27,15 @@ const struct cli_command cli_commands[] = {
       "holds such folders. A model file is compared with --ref. The errors of each "
       "output "
       "are listed for one folder, and for all with --list-passed or --json." },
+    { "compare", CLI_COMPARE, 1, 1, "[options] model.onnx",
+      "run a model in two ways and compare", command_compare,
+      "Both ways get the same inputs. For each output the largest absolute and relative "
+      "error, the cosine and the largest distance in steps of the type (ulp) are shown. "
+      "With --per-node the values inside are compared too, in the order in which they "
+      "are "
+      "computed, and the first that differs by more than the tolerance is named. The "
+      "exit "
+      "code is 1 where an output or a value differs." },
     { "plan", CLI_PLAN, 1, 1, "[options] model.onnx",
       "show the memory plan without running", command_plan, NULL },
     { "inspect", CLI_INSPECT, 1, 1, "[options] model.onnx", "show what is in a model",

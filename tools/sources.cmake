@@ -34,9 +34,11 @@ set(ATTN_TOOLS
   tools/cli/inspect_print.c
   tools/cli/job.c
   tools/cli/make_up.c
+  tools/cli/manual.c
   tools/cli/measure.c
   tools/cli/ops.c
   tools/cli/options.c
+  tools/cli/ort.c
   tools/cli/outputs.c
   tools/cli/save_json.c
   tools/cli/plan.c
@@ -53,4 +55,5 @@ set(ATTN_TOOLS
   tools/cli/symbols.c
   tools/cli/text.c
   tools/cli/trace.c
+  tools/cli/versus.c
 )

@@ -25,7 +25,7 @@ WORDS = {"type", "properties", "required", "additionalProperties", "items", "enu
          "oneOf", "$ref", "$defs", "$schema", "title", "description"}
 UNITS = ("_bytes", "_ms", "_us", "_fraction", "_gflops", "_gbs", "_per_s", "_flops")
 PLAIN = {"mean", "min", "max", "max_abs", "max_rel", "cosine", "arena_over_bound", "default",
-         "default_index", "ratio"}
+         "default_index", "ratio", "rtol", "atol"}
 
 
 def is_type(value, name):

@@ -304,7 +304,7 @@ static void report_folder(struct check *check, const char *folder, attnrun_statu
         json_bool(&check->json, "passed", status == ATTNRUN_OK);
         if (status != ATTNRUN_OK)
             json_text(&check->json, "reason", tool_error.message);
-        compared_json(compared, &check->json);
+        compared_json(compared, &check->json, "outputs");
         json_close(&check->json, '}');
         return;
     }

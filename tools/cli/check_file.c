@@ -131,7 +131,7 @@ attnrun_status check_against_reference(struct cli *cli, int *exit_code)
         json_bool(&json, "passed", r.failed == 0);
         if (r.failed > 0)
             json_text(&json, "reason", tool_error.message);
-        compared_json(&r.compared, &json);
+        compared_json(&r.compared, &json, "outputs");
         json_close(&json, '}');
         json_close(&json, ']');
         json_int(&json, "passed", r.failed == 0);

@@ -21,13 +21,14 @@ struct cli {
     struct list paths; /* positional arguments */
     struct list owned; /* strings to free */
 
-    struct list inputs, sets, shapes, states, plugins, disable_passes;
-    const char *inputs_dir, *output, *print, *isa, *precision, *config, *ref, *filter, *svg, *domain;
+    struct list inputs, sets, shapes, states, plugins, disable_passes, outputs;
+    const char *inputs_dir, *output, *print, *isa, *precision, *config, *ref, *filter, *svg, *domain,
+        *with, *form;
     int64_t threads, seed, max_memory, repeat, timeout_us;
     double rtol, atol; /* negative: not given */
     int32_t json, no_fusion, validate, force_bodies, allow_newer, copy_weights, profile;
     int32_t coverage, layers, weights, list_passed, isolate, verbose, quiet, help;
-    int32_t bench;
+    int32_t bench, per_node;
 
     attnrun_runtime *runtime;
 };
@@ -42,7 +43,8 @@ enum cli_commands {
     CLI_DOCTOR = 64,
     CLI_HELP = 128,
     CLI_VERSION = 256,
-    CLI_CONVERT = 512
+    CLI_CONVERT = 512,
+    CLI_COMPARE = 1024
 };
 
 /* `run` returns an exit code where it is done, or a status: see cli_main(). */
@@ -94,6 +96,18 @@ attnrun_status list_add(struct list *list, const char *text);
 const char *cli_keep(struct cli *cli, const char *text, size_t n);
 void cli_free(struct cli *cli);
 
+/* What the help pages and the manual say of exit codes and of the environment (help.c). */
+struct cli_exit_code {
+    const char *code, *text;
+};
+extern const struct cli_exit_code cli_exit_codes[]; /* ends with text NULL */
+struct cli_variable {
+    const char *name, *text;
+};
+extern const struct cli_variable cli_variables[]; /* ends with name NULL */
+/* manual.c: `form` is man, bash, zsh or fish; command NULL: the page of attnrun itself. */
+void manual_print(const char *form, const struct cli_command *command);
+
 /* ---- setup.c ---- */
 attnrun_status cli_open_runtime(struct cli *cli);
 attnrun_status cli_open_model(struct cli *cli, const char *path, uint32_t more_flags,
@@ -138,6 +152,7 @@ attnrun_status compare_values(const attnrun_tensor *got, const attnrun_tensor *e
 attnrun_status check_against_reference(struct cli *cli,
                                        int *exit_code); /* check_file.c */
 attnrun_status command_run(struct cli *cli, int *exit_code);
+attnrun_status command_compare(struct cli *cli, int *exit_code);
 attnrun_status command_check(struct cli *cli, int *exit_code);
 attnrun_status command_plan(struct cli *cli, int *exit_code);
 attnrun_status command_inspect(struct cli *cli, int *exit_code);

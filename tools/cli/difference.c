@@ -152,9 +152,9 @@ void compared_print(const struct compared_list *list)
     }
 }
 
-void compared_json(const struct compared_list *list, struct json *json)
+void compared_json(const struct compared_list *list, struct json *json, const char *key)
 {
-    json_open(json, "outputs", '[');
+    json_open(json, key, '[');
     for (int64_t i = 0; i < list->n; i++) {
         const struct compared *row = &list->v[i];
         json_open(json, NULL, '{');

@@ -40,7 +40,7 @@ attnrun_status compared_note(struct compared_list *list, const char *set,
                              const char *name, const attnrun_tensor *got,
                              const attnrun_tensor *expected, bool passed);
 void compared_print(const struct compared_list *list);
-void compared_json(const struct compared_list *list, struct json *json);
+void compared_json(const struct compared_list *list, struct json *json, const char *key);
 void compared_free(struct compared_list *list);
 
 #endif

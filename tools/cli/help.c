@@ -5,6 +5,31 @@
 #include "cli.h"
 #include "screen.h"
 
+const struct cli_exit_code cli_exit_codes[] = {
+    { "0", "success" },
+    { "1", "a comparison failed" },
+    { "2", "the command line or the configuration is wrong" },
+    { "3", "a file cannot be read or written, or is malformed" },
+    { "4", "the model is valid, but not supported here" },
+    { "5", "shapes, element types or attributes do not fit" },
+    { "6", "out of memory, or over the memory budget or another limit" },
+    { "7", "a value at run time is out of range" },
+    { "8", "an output is not finite (with --validate)" },
+    { "70", "a fault of attnrun itself" },
+    { "124", "the time limit passed" },
+    { "130, 143", "interrupted" },
+    { NULL, NULL },
+};
+const struct cli_variable cli_variables[] = {
+    { "ATTNRUN_NUM_THREADS", "The number of threads, unless --threads gives it" },
+    { "OMP_NUM_THREADS", "The number of threads, where neither is given" },
+    { "ATTNRUN_ISA",
+      "The instruction set, at most what the CPU has (see attnrun doctor)" },
+    { "ATTNRUN_LOG",
+      "The most that is logged: 0 nothing, 1 warnings, 2 loading, 3 plans" },
+    { NULL, NULL },
+};
+
 static void print_option(const struct cli_option *o)
 {
     char left[64], value[40] = "";
@@ -38,10 +63,9 @@ static void print_overview(void)
            "  attnrun <command> [options] [paths]\n\n");
     for (const struct cli_command *c = cli_commands; c->name != NULL; c++)
         printf("  %-9s %s\n", c->name, c->summary);
-    printf("\nattnrun help <command> lists its options.\n"
-           "Exit codes: 0 ok, 1 comparison failed, 2 usage, 3 file, 4 not supported,\n"
-           "5 inputs or shapes do not fit, 6 memory, 7 value at run time, 8 not finite,\n"
-           "70 internal, 124 time, 130/143 interrupted.\n");
+    printf("\nattnrun help <command> lists its options. Exit codes:\n");
+    for (const struct cli_exit_code *e = cli_exit_codes; e->text != NULL; e++)
+        printf("  %-9s %s\n", e->code, e->text);
 }
 
 void cli_print_help(const struct cli_command *command)
@@ -64,7 +88,10 @@ attnrun_status command_help(struct cli *cli, int *exit_code)
             return ATTNRUN_E_USAGE;
         }
     }
-    cli_print_help(command);
+    if (cli->form != NULL)
+        manual_print(cli->form, command);
+    else
+        cli_print_help(command);
     *exit_code = 0;
     return ATTNRUN_OK;
 }

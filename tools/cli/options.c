@@ -11,10 +11,10 @@
 
 #define AT(member) offsetof(struct cli, member)
 enum {
-    USES_MODEL = CLI_RUN | CLI_CHECK | CLI_PLAN | CLI_INSPECT | CLI_BENCH,
-    MAKES_INPUTS = CLI_RUN | CLI_PLAN | CLI_BENCH | CLI_CHECK,
-    RUNS = CLI_RUN | CLI_CHECK | CLI_BENCH,
-    ANY = 0x3ff
+    USES_MODEL = CLI_RUN | CLI_CHECK | CLI_PLAN | CLI_INSPECT | CLI_BENCH | CLI_COMPARE,
+    MAKES_INPUTS = CLI_RUN | CLI_PLAN | CLI_BENCH | CLI_CHECK | CLI_COMPARE,
+    RUNS = CLI_RUN | CLI_CHECK | CLI_BENCH | CLI_COMPARE,
+    ANY = 0x7ff
 };
 
 const struct cli_option cli_options[] = {
@@ -33,14 +33,21 @@ const struct cli_option cli_options[] = {
     { "output", 'o', OPT_TEXT, AT(output), CLI_RUN, "PATH",
       "write outputs: f.npz, f.npy (one output), f.json, a folder of npy files, or -", 0,
       0, 0 },
+    { "outputs", 0, OPT_LIST, AT(outputs), CLI_RUN | CLI_COMPARE, "NAME",
+      "also show an inner value; it is not fused with what reads it", 0, 0, 0 },
+    { "with", 0, OPT_TEXT, AT(with), CLI_COMPARE, "HOW",
+      "the other way: no-fusion, bodies, isa=NAME, ort, or a model file (no-fusion)", 0,
+      0, 0 },
+    { "per-node", 0, OPT_FLAG, AT(per_node), CLI_COMPARE, NULL,
+      "compare every value that both ways compute", 0, 0, 0 },
     { "print", 0, OPT_TEXT, AT(print), CLI_RUN, "HOW", "what to show of outputs", 0, 0,
       "full|summary|none" },
     { "ref", 0, OPT_TEXT, AT(ref), CLI_CHECK, "PATH",
       "expected outputs of a model file: f.npz, f.npy, f.pb, or a folder of them", 0, 0,
       0 },
-    { "rtol", 0, OPT_REAL, AT(rtol), CLI_CHECK, "X",
+    { "rtol", 0, OPT_REAL, AT(rtol), CLI_CHECK | CLI_COMPARE, "X",
       "relative tolerance (1e-3, or tol.txt)", 0, 0, 0 },
-    { "atol", 0, OPT_REAL, AT(atol), CLI_CHECK, "X",
+    { "atol", 0, OPT_REAL, AT(atol), CLI_CHECK | CLI_COMPARE, "X",
       "absolute tolerance (1e-5, or tol.txt)", 0, 0, 0 },
     { "filter", 0, OPT_TEXT, AT(filter), CLI_CHECK, "GLOB", "only folders of these names",
       0, 0, 0 },
@@ -94,6 +101,8 @@ const struct cli_option cli_options[] = {
       "one JSON object on standard output", 0, 0, 0 },
     { "config", 'c', OPT_TEXT, AT(config), ANY & ~(CLI_HELP | CLI_VERSION | CLI_CONVERT),
       "FILE", "options from a YAML file; its keys are these names", 0, 0, 0 },
+    { "form", 0, OPT_TEXT, AT(form), CLI_HELP, "FORM",
+      "write a man page, or the completion of a shell", 0, 0, "man|bash|zsh|fish" },
     { "verbose", 'v', OPT_COUNT, AT(verbose), ANY, NULL, "say more (-vv: more still)", 0,
       0, 0 },
     { "quiet", 'q', OPT_FLAG, AT(quiet), ANY, NULL, "no progress, no summary", 0, 0, 0 },
@@ -127,9 +136,9 @@ const char *cli_keep(struct cli *cli, const char *text, size_t n)
 
 void cli_free(struct cli *cli)
 {
-    struct list *lists[] = { &cli->paths,         &cli->inputs, &cli->sets,
-                             &cli->shapes,        &cli->states, &cli->plugins,
-                             &cli->disable_passes };
+    struct list *lists[] = { &cli->paths,          &cli->inputs, &cli->sets,
+                             &cli->shapes,         &cli->states, &cli->plugins,
+                             &cli->disable_passes, &cli->outputs };
     attnrun_runtime_destroy(cli->runtime);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         free(lists[i]->v);

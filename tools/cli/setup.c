@@ -96,6 +96,8 @@ attnrun_status cli_open_model(struct cli *cli, const char *path, uint32_t more_f
     source.flags |= cli->allow_newer ? (uint32_t)ATTNRUN_ALLOW_NEWER : 0;
     source.timeout_us = cli->timeout_us;
     source.precision = precision_of(cli->precision);
+    source.more_outputs = cli->outputs.v;
+    source.n_more_outputs = cli->outputs.n;
     TRY(cli_open_runtime(cli));
     TRY_LIB(attnrun_model_open(cli->runtime, &source, model));
     return ATTNRUN_OK;
