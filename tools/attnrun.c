@@ -40,7 +40,12 @@ const struct cli_command cli_commands[] = {
       "show the memory plan without running", command_plan, NULL },
     { "inspect", CLI_INSPECT, 1, 1, "[options] model.onnx", "show what is in a model",
       command_inspect, NULL },
-    { "ops", CLI_OPS, 0, 0, "[options]", "list the operators", command_ops, NULL },
+    { "ops", CLI_OPS, 0, 1, "[options] [NAME]", "list the operators, or describe one",
+      command_ops,
+      "With a name all versions of that operator are described: inputs and outputs with "
+      "their types, and attributes with their defaults. A type is a letter that stands "
+      "for "
+      "a list of element types; '?' marks an optional operand, '*' any number of them." },
     { "bench", CLI_BENCH, 1, 1, "[options] model.onnx", "measure time and memory",
       command_bench, NULL },
     { "doctor", CLI_DOCTOR, 0, 0, "[options]", "show what attnrun found on this machine",

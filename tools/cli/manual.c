@@ -1,7 +1,8 @@
 /* manual.c - man pages and shell completion, made from the tables of commands and options.
  *
  * Out, on standard output: a page in the man macros of troff for attnrun(1) or a command, or
- * the completion of bash, zsh or fish for all of them (attnrun help --form). */
+ * the completion of bash, zsh or fish for all of them, or the names of the commands (attnrun
+ * help --form). */
 #include <string.h>
 
 #include "cli.h"
@@ -250,6 +251,9 @@ void manual_print(const char *form, const struct cli_command *command)
         zsh();
     else if (strcmp(form, "fish") == 0)
         fish();
+    else if (strcmp(form, "commands") == 0)
+        for (const struct cli_command *c = cli_commands; c->name != NULL; c++)
+            puts(c->name);
     else if (command != NULL)
         man_command(command);
     else
