@@ -62,7 +62,7 @@ static attn_status find_place(const PB(TensorProto) * pb, struct place *place)
                          attn_quote(name));
     /* "*" starts the tags by which other runtimes mean memory of the process. */
     if (place->location[0] == '*' || strlen(place->location) > MAX_LOCATION)
-        return attn_fail(ATTNRUN_E_PATH, "tensor '%s': external location '%s' is no path",
+        return attn_fail(ATTNRUN_E_PATH, "tensor '%s': external location '%s' is not a path",
                          attn_quote(name), attn_quote(place->location));
     if (place->offset_text != NULL)
         TRY(parse_number(name, "offset", place->offset_text, &place->offset));
@@ -147,7 +147,7 @@ attn_status attn_external_bytes(struct attn_external *external,
             return ATTNRUN_E_IO;
         }
         return attn_fail(ATTNRUN_E_IO,
-                         "tensor '%s': %lld bytes at offset %lld of '%s', which has %lld",
+                         "tensor '%s' needs %lld bytes at offset %lld of '%s', which has %lld",
                          attn_quote(name), (long long)wanted, (long long)place.offset,
                          attn_quote(place.location), (long long)file->bytes);
     }

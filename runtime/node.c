@@ -6,6 +6,7 @@
  * that the row does not know is refused. */
 #include "node.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "step.h"
@@ -63,14 +64,40 @@ static bool is_listed(const char *text, int64_t value)
     return false;
 }
 
+/* "0..1" and "1 10 11" as words: "0 or 1", "1, 10 or 11". */
+static const char *list_words(const char *text, char *words, size_t bytes)
+{
+    size_t n = 0;
+    words[0] = 0;
+    while (*text != 0 && n + 24 < bytes) {
+        char *end;
+        long long low = strtoll(text, &end, 10), high = low;
+        bool range = strncmp(end, "..", 2) == 0;
+        if (range)
+            high = strtoll(end + 2, &end, 10);
+        if (end == text)
+            break;
+        text = end + strspn(end, " ");
+        const char *between = n == 0 ? "" : *text != 0 ? ", " : " or ";
+        n += (size_t)snprintf(words + n, bytes - n, "%s%lld", between, low);
+        if (range && n < bytes)
+            n += (size_t)snprintf(words + n, bytes - n, high == low + 1 ? " or %lld" : " to %lld",
+                                  high);
+    }
+    return words;
+}
+
 static attn_status check_listed(const struct attn_node *node, const attnrun_attr_def *def,
                                 int64_t n, const int64_t *values)
 {
     for (int64_t i = 0; def->text != NULL && i < n; i++)
-        if (!is_listed(def->text, values[i]))
+        if (!is_listed(def->text, values[i])) {
+            char words[160];
             return attn_fail_node(ATTNRUN_E_ATTR, &node->pub,
                                   "attribute '%s' is %lld, expected %s", def->name,
-                                  (long long)values[i], def->text);
+                                  (long long)values[i],
+                                  list_words(def->text, words, sizeof words));
+        }
     return ATTNRUN_OK;
 }
 
@@ -234,7 +261,7 @@ static attn_status check_arity(const struct attn_node *node)
     for (int32_t i = row->n_in - 1; variadic && i < node->pub.n_in; i++)
         if (node->in[i] < 0)
             return attn_fail_node(ATTNRUN_E_MODEL, &node->pub,
-                                  "input %d is missing between others", i);
+                                  "input %d is missing, but a later one is given", i);
     if (node->pub.n_out > row->n_out && !row_is_variadic(row->out, row->n_out))
         return attn_fail_node(ATTNRUN_E_MODEL, &node->pub,
                               "has %d outputs, %s-%d gives %d", node->pub.n_out, op->name,

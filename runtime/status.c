@@ -166,7 +166,7 @@ void attn_fail_keep(attn_status status, uint64_t count, attnrun_error *error)
         return;
     }
     *error = (attnrun_error){ .status = status, .node_index = -1 };
-    snprintf(error->message, sizeof error->message, "%s: nothing more is said",
+    snprintf(error->message, sizeof error->message, "%s: no details are known",
              attnrun_status_name(status));
 }
 
@@ -181,5 +181,5 @@ attn_status attn_fail_quietly(attn_status status, uint64_t count,
                               (int)status);
     if (attn_error_is_of(status, count))
         return status;
-    return attn_fail_node(status, node, "%s() failed and says no more", function);
+    return attn_fail_node(status, node, "%s() failed without a message", function);
 }

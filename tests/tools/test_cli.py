@@ -335,7 +335,7 @@ class Cli(unittest.TestCase):
             (["run", self.relu, "--threads", "two"], "'two' is not a whole number"),
             (["run", self.relu, "--threads"], "--threads needs a value"),
             (["run", self.relu, "--isa", "mmx"],
-             "'mmx' is no instruction set, expected base, avx2, "),
+             "'mmx' is not an instruction set; known are base, avx2, "),
             (["run", self.relu, "--max-memory", "2X"], "a size such as"),
             (["run", self.relu, "--timeout", "-1s"], "a time such as"),
             (["run", self.relu, "--print", "loud"], "one of full.summary.none"),

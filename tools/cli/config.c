@@ -212,7 +212,7 @@ static attnrun_status find_key(struct config *config, const struct cli_option **
                                 line_of(config), config->cli->command->name, key);
     for (int i = 0; i < config->n_seen; i++)
         if (config->seen[i] == option)
-            return tool_fail_config("%s:%lu: '%s' stands there twice", config->path,
+            return tool_fail_config("%s:%lu: '%s' appears twice", config->path,
                                     line_of(config), key);
     if (config->n_seen < MAX_KEYS)
         config->seen[config->n_seen++] = option;

@@ -63,7 +63,7 @@ attnrun_status tool_fail_library(attnrun_status status)
 {
     const attnrun_error *error = attnrun_last_error();
     if (error == NULL || error->status != status)
-        return tool_fail(status, "no more is known");
+        return tool_fail(status, "no details are known");
     snprintf(tool_error.message, sizeof tool_error.message, "%s", error->message);
     snprintf(tool_error.hint, sizeof tool_error.hint, "%s", error->hint);
     snprintf(tool_error.node_name, sizeof tool_error.node_name, "%s", error->node_name);

@@ -28,7 +28,7 @@ struct npy {
 
 static attnrun_status malformed(const struct npy *npy, const char *what)
 {
-    return tool_fail(ATTNRUN_E_PARSE, "%s is no proper npy file: %s", npy->name, what);
+    return tool_fail(ATTNRUN_E_PARSE, "%s is not a valid npy file: %s", npy->name, what);
 }
 
 /* ---- the header's dictionary ---- */
@@ -88,7 +88,7 @@ static attnrun_status set_type(struct npy *npy, const char *descr)
             return ATTNRUN_OK;
         }
     return tool_fail(ATTNRUN_E_INPUT,
-                     "%s holds elements of type '%s', which no input can be", npy->name,
+                     "%s holds elements of type '%s', which attnrun does not read", npy->name,
                      tool_quote(descr));
 }
 
@@ -137,7 +137,7 @@ static attnrun_status read_entry(struct npy *npy, const char **at, int *seen)
         if (c == NULL && !records)
             return malformed(npy, "its descr is not quoted");
         if (c == NULL)
-            return tool_fail(ATTNRUN_E_INPUT, "%s holds records, which no input can be",
+            return tool_fail(ATTNRUN_E_INPUT, "%s holds records, which attnrun does not read",
                              npy->name);
         TRY(set_type(npy, descr));
     } else if (strcmp(key, "fortran_order") == 0) {
@@ -216,7 +216,7 @@ static attnrun_status read_prefix(struct npy *npy, const uint8_t *head, int64_t 
     if (head[6] > 1)
         *text_bytes |= (int64_t)head[10] << 16 | (int64_t)head[11] << 24;
     if (*text_bytes > bytes - *text_offset)
-        return malformed(npy, "its header is said to be longer than the file");
+        return malformed(npy, "its header claims to be longer than the file");
     if (*text_bytes > MAX_HEADER)
         return tool_fail(ATTNRUN_E_LIMIT, "%s has a header of more than 64 KiB",
                          npy->name);
