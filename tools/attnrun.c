@@ -47,7 +47,16 @@ const struct cli_command cli_commands[] = {
       "for "
       "a list of element types; '?' marks an optional operand, '*' any number of them." },
     { "bench", CLI_BENCH, 1, 1, "[options] model.onnx", "measure time and memory",
-      command_bench, NULL },
+      command_bench,
+      "The first run is left out of the times. p90 and p99 are the times that 90 and 99 "
+      "of "
+      "100 runs do not exceed. Items are those of the first dimension of the first "
+      "input. "
+      "A list of sizes (--set S=128,256,512) gives a row for each, with the growth of "
+      "the "
+      "time as a power of the size. --against runs another attnrun in turns with this "
+      "one "
+      "and says which is faster, by more than 2 % in three of four rounds." },
     { "doctor", CLI_DOCTOR, 0, 0, "[options]", "show what attnrun found on this machine",
       command_doctor,
       "--bench measures what one thread and all threads reach at best: GFLOP/s of fp32 "

@@ -15,6 +15,7 @@ set(ATTN_TOOLS
   tools/io/value.c
   tools/io/zip_read.c
   tools/io/zip_write.c
+  tools/cli/against.c
   tools/cli/bench.c
   tools/cli/check.c
   tools/cli/check_file.c
@@ -52,6 +53,7 @@ set(ATTN_TOOLS
   tools/cli/sizes.c
   tools/cli/states.c
   tools/cli/svg.c
+  tools/cli/sweep.c
   tools/cli/symbols.c
   tools/cli/text.c
   tools/cli/trace.c

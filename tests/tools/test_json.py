@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.dom.minidom
 from pathlib import Path
 
 import numpy
@@ -97,6 +98,7 @@ class Json(unittest.TestCase):
         self.json("inspect", cli_models.missing(self.dir / "missing.onnx"))
         self.json("ops")
         self.json("bench", self.relu, "-n", 3)
+        self.json("bench", self.embedding, "--time", "20ms", "--warmup", 2)
         self.json("doctor", "--bench")
         self.json("check", self.relu, "-i", "x=x.npy", "--ref", "x.npy")
         self.json("check", self.relu, "-i", "x=x.npy", "--ref", "x.npy", "--atol=0")
@@ -148,6 +150,31 @@ class Json(unittest.TestCase):
         self.assertEqual((output["nan_count"], output["infinite_count"]), (2, 2))
         self.assertEqual((output["min"], output["max"], output["mean"]), (1, 2, 1.5))
         self.assertEqual(output["values"], [[1, None, None], [None, None, 2]])
+
+    def test_bench_over_sizes_and_against(self):
+        path = cli_models.matmul(self.dir / "matmul.onnx")
+        value = self.json("bench", path, "--set", "M=8,16,32", "--set=K=4", "-n", 3, "--svg",
+                          "sweep.svg")
+        self.assertEqual([row["size"] for row in value["rows"]], [8, 16, 32])
+        self.assertEqual(sorted(row["arena_bytes"] for row in value["rows"]),
+                         [row["arena_bytes"] for row in value["rows"]])
+        drawing = xml.dom.minidom.parse(str(self.dir / "sweep.svg"))
+        self.assertEqual(len(drawing.getElementsByTagName("circle")), 6)
+        bench = self.json("bench", self.relu, "-n", 40)
+        self.assertLessEqual(bench["min_ms"], bench["median_ms"])
+        self.assertLessEqual(bench["median_ms"], bench["p90_ms"])
+        self.assertLessEqual(bench["p90_ms"], bench["p99_ms"])
+        self.assertAlmostEqual(bench["items_per_s"], 2 * bench["runs_per_s"])
+        other = self.dir / "other"  # a thousand times slower than anything
+        other.write_text('#!/bin/sh\necho \'{"min_ms": 1e6}\'\n')
+        other.chmod(0o755)
+        value = self.json("bench", self.relu, "-n", 3, "--against", other)
+        self.assertEqual(value["verdict"], "faster")
+        other.write_text('#!/bin/sh\necho \'{"min_ms": 1e-9}\'\n')
+        self.assertEqual(self.json("bench", self.relu, "-n", 3, "--against", other,
+                                   code=1)["verdict"], "slower")
+        other.write_text("#!/bin/sh\nexit 4\n")
+        self.json("bench", self.relu, "--against", other, code=4)
 
     def make_test(self, name, y):
         folder = self.dir / name

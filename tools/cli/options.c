@@ -25,7 +25,7 @@ const struct cli_option cli_options[] = {
     { "inputs", 0, OPT_TEXT, AT(inputs_dir), MAKES_INPUTS, "DIR",
       "all inputs from DIR/input_N.pb or DIR/NAME.npy", 0, 0, 0 },
     { "set", 's', OPT_LIST, AT(sets), MAKES_INPUTS, "SYMBOL=N",
-      "bind a symbolic dimension: --set S=128", 0, 0, 0 },
+      "bind a symbolic dimension: --set S=128; bench takes a list, S=128,256", 0, 0, 0 },
     { "shape", 0, OPT_LIST, AT(shapes), MAKES_INPUTS, "NAME=SHAPE",
       "shape of an input: x=1x3x224x224 or x=[1,3,224,224]", 0, 0, 0 },
     { "state", 0, OPT_LIST, AT(states), CLI_PLAN | CLI_BENCH, "PAST=PRESENT",
@@ -55,8 +55,9 @@ const struct cli_option cli_options[] = {
       "also print a line for each folder that passes", 0, 0, 0 },
     { "isolate", 0, OPT_FLAG, AT(isolate), CLI_CHECK, NULL,
       "run each folder in a process of its own", 0, 0, 0 },
-    { "svg", 0, OPT_TEXT, AT(svg), CLI_PLAN, "FILE",
-      "draw the arena: time by offset (-: stdout)", 0, 0, 0 },
+    { "svg", 0, OPT_TEXT, AT(svg), CLI_PLAN | CLI_BENCH, "FILE",
+      "plan: draw the arena, time by offset; bench: draw the sizes of --set S=A,B,C", 0,
+      0, 0 },
     { "coverage", 0, OPT_FLAG, AT(coverage), CLI_INSPECT, NULL,
       "which nodes are native, run by a function body, or missing", 0, 0, 0 },
     { "layers", 0, OPT_FLAG, AT(layers), CLI_INSPECT, NULL, "every node, in order", 0, 0,
@@ -68,6 +69,13 @@ const struct cli_option cli_options[] = {
       "measure fp32 peak, read bandwidth, fork and join (2 s)", 0, 0, 0 },
     { "repeat", 'n', OPT_INT, AT(repeat), CLI_RUN | CLI_BENCH, "N",
       "timed runs (run: at most 5 or 1 s; bench: 20)", 1, 1000000000, 0 },
+    { "time", 0, OPT_TIME, AT(time_us), CLI_BENCH, "TIME", "timed runs for so long: 10s",
+      1, INT64_MAX, 0 },
+    { "warmup", 0, OPT_INT, AT(warmup), CLI_BENCH, "N",
+      "runs before those that are timed, beside the first one (0)", 0, 1000000000, 0 },
+    { "against", 0, OPT_TEXT, AT(against), CLI_BENCH, "ATTNRUN",
+      "another attnrun program: both run in turns; exit 1 where this one is slower", 0, 0,
+      0 },
     { "threads", 't', OPT_INT, AT(threads), RUNS | CLI_PLAN | CLI_INSPECT | CLI_DOCTOR,
       "N", "threads (the CPUs that this process may use)", 1, 1024, 0 },
     { "seed", 0, OPT_INT, AT(seed), MAKES_INPUTS, "N", "seed of made-up inputs (0)", 0,
@@ -146,6 +154,7 @@ void cli_free(struct cli *cli)
     for (int64_t i = 0; i < cli->owned.n; i++)
         free((char *)(uintptr_t)cli->owned.v[i]);
     free(cli->owned.v);
+    free(cli->words.v);
     memset(cli, 0, sizeof *cli);
 }
 
@@ -481,6 +490,7 @@ attnrun_status cli_parse(struct cli *cli, int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (i == word)
             continue;
+        int at = i;
         if (own)
             TRY(list_add(&cli->paths, argv[i]));
         else if (!only_paths && strcmp(argv[i], "--") == 0)
@@ -491,6 +501,9 @@ attnrun_status cli_parse(struct cli *cli, int argc, char **argv)
             TRY(parse_short(cli, argc, argv, &i));
         else
             TRY(list_add(&cli->paths, argv[i]));
+        bool against = strncmp(argv[at], "--against", 9) == 0;
+        for (; !against && at <= i && cli->command->bit == CLI_BENCH; at++)
+            TRY(list_add(&cli->words, argv[at]));
     }
     return cli->help ? ATTNRUN_OK : check_paths(cli);
 }
