@@ -79,6 +79,8 @@ class Compare(unittest.TestCase):
                 self.assertTrue(value["same"])
                 self.assertEqual([o["name"] for o in value["outputs"]], ["y"])
                 self.assertEqual(bool(value["values"]), bool(more))
+        rounded = self.compare("--with", "precision=bf16", "--atol", 0.05, "--rtol", 0.05)
+        self.assertGreater(rounded["outputs"][0]["max_abs"], 0)
         self.assertIn("h0", [v["name"] for v in self.compare(
             "--with", "ort", "--per-node", "--no-fusion")["values"]])
 

@@ -36,7 +36,8 @@ const struct cli_option cli_options[] = {
     { "outputs", 0, OPT_LIST, AT(outputs), CLI_RUN | CLI_COMPARE, "NAME",
       "also show an inner value; it is not fused with what reads it", 0, 0, 0 },
     { "with", 0, OPT_TEXT, AT(with), CLI_COMPARE, "HOW",
-      "the other way: no-fusion, bodies, isa=NAME, ort, or a model file (no-fusion)", 0,
+      "the other way: no-fusion, bodies, isa=NAME, precision=bf16, ort, or a model file "
+      "(no-fusion)", 0,
       0, 0 },
     { "per-node", 0, OPT_FLAG, AT(per_node), CLI_COMPARE, NULL,
       "compare every value that both ways compute", 0, 0, 0 },

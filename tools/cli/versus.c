@@ -29,6 +29,8 @@ static attnrun_status read_side(struct side *side, const struct cli *cli,
         side->cli.isa = with + 4;
         side->cli.runtime = NULL; /* a runtime has one instruction set */
         side->own_runtime = true;
+    } else if (strncmp(with, "precision=", 10) == 0) {
+        side->cli.precision = with + 10;
     } else if (strcmp(with, "ort") == 0) {
         side->ort = true;
     } else if (strchr(with, '.') != NULL || strchr(with, '/') != NULL) {
@@ -38,7 +40,7 @@ static attnrun_status read_side(struct side *side, const struct cli *cli,
         tool_fail(ATTNRUN_E_USAGE, "--with: '%s' is no way to run a model",
                   tool_quote(with));
         if (!tool_suggest(with, names, 4))
-            tool_hint("--with no-fusion, bodies, isa=NAME, ort, or another model file");
+            tool_hint("--with no-fusion, bodies, isa=NAME, precision=bf16, ort, or a model file");
         return ATTNRUN_E_USAGE;
     }
     return ATTNRUN_OK;
