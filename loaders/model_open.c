@@ -27,7 +27,8 @@ static attn_status check_source(const attnrun_source *source)
                          source->flags & ~(uint32_t)KNOWN_FLAGS);
     if (source->precision < ATTNRUN_PRECISION_F32 ||
         source->precision > ATTNRUN_PRECISION_AUTO)
-        return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_open: the precision %d is unknown",
+        return attn_fail(ATTNRUN_E_USAGE,
+                         "attnrun_model_open: the precision %d is unknown",
                          source->precision);
     if ((source->path == NULL) == (source->data == NULL))
         return attn_fail(ATTNRUN_E_USAGE,

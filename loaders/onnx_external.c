@@ -62,7 +62,8 @@ static attn_status find_place(const PB(TensorProto) * pb, struct place *place)
                          attn_quote(name));
     /* "*" starts the tags by which other runtimes mean memory of the process. */
     if (place->location[0] == '*' || strlen(place->location) > MAX_LOCATION)
-        return attn_fail(ATTNRUN_E_PATH, "tensor '%s': external location '%s' is not a path",
+        return attn_fail(ATTNRUN_E_PATH,
+                         "tensor '%s': external location '%s' is not a path",
                          attn_quote(name), attn_quote(place->location));
     if (place->offset_text != NULL)
         TRY(parse_number(name, "offset", place->offset_text, &place->offset));
@@ -146,10 +147,11 @@ attn_status attn_external_bytes(struct attn_external *external,
             attn_hint("%s", kind.hint);
             return ATTNRUN_E_IO;
         }
-        return attn_fail(ATTNRUN_E_IO,
-                         "tensor '%s' needs %lld bytes at offset %lld of '%s', which has %lld",
-                         attn_quote(name), (long long)wanted, (long long)place.offset,
-                         attn_quote(place.location), (long long)file->bytes);
+        return attn_fail(
+            ATTNRUN_E_IO,
+            "tensor '%s' needs %lld bytes at offset %lld of '%s', which has %lld",
+            attn_quote(name), (long long)wanted, (long long)place.offset,
+            attn_quote(place.location), (long long)file->bytes);
     }
     if (place.length >= 0 && place.length != wanted)
         return attn_fail(ATTNRUN_E_MODEL,

@@ -103,7 +103,8 @@ static attn_status check_outputs(const struct sorting *sorting)
     for (int32_t i = 0; i < graph->n_outputs; i++) {
         int32_t id = graph->outputs[i];
         if (!sorting->given[id] && graph->values[id].producer < 0)
-            return attn_fail(ATTNRUN_E_MODEL, "no input, initializer or node gives the graph output '%s'",
+            return attn_fail(ATTNRUN_E_MODEL,
+                             "no input, initializer or node gives the graph output '%s'",
                              attn_quote(graph->values[id].name));
     }
     return ATTNRUN_OK;

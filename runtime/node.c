@@ -81,8 +81,8 @@ static const char *list_words(const char *text, char *words, size_t bytes)
         const char *between = n == 0 ? "" : *text != 0 ? ", " : " or ";
         n += (size_t)snprintf(words + n, bytes - n, "%s%lld", between, low);
         if (range && n < bytes)
-            n += (size_t)snprintf(words + n, bytes - n, high == low + 1 ? " or %lld" : " to %lld",
-                                  high);
+            n += (size_t)snprintf(words + n, bytes - n,
+                                  high == low + 1 ? " or %lld" : " to %lld", high);
     }
     return words;
 }

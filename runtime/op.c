@@ -239,10 +239,9 @@ attn_status op_broadcast(const attnrun_step *step, int first, int n, int *rank,
             attnrun_dim a = dims[shift + d], b = step->in[i].dims[d];
             if (dim_is_const(a) && dim_is_const(b) && a.value != b.value &&
                 a.value != 1 && b.value != 1)
-                return op_fail_input(
-                    step, i, ATTNRUN_E_SHAPE,
-                    "dim %d cannot be broadcast to %lld", d,
-                    (long long)a.value);
+                return op_fail_input(step, i, ATTNRUN_E_SHAPE,
+                                     "dim %d cannot be broadcast to %lld", d,
+                                     (long long)a.value);
             dims[shift + d] = attn_dim_combine(table, DIM_BROADCAST, a, b);
         }
     }

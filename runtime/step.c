@@ -133,8 +133,8 @@ static attn_status check_out(struct attn_step *step, int out)
         if (type->dims[i].expr == 0 &&
             (!ck_mul(count, type->dims[i].value, &count) || count > ATTN_MAX_ELEMENTS))
             return op_fail(&step->pub, ATTNRUN_E_MEMORY,
-                           "output %d would be %s: more elements than fit into memory", out,
-                           attn_type_format(step->dims, type));
+                           "output %d would be %s: more elements than fit into memory",
+                           out, attn_type_format(step->dims, type));
     return ATTNRUN_OK;
 }
 

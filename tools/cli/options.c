@@ -37,8 +37,8 @@ const struct cli_option cli_options[] = {
       "also show an inner value; it is not fused with what reads it", 0, 0, 0 },
     { "with", 0, OPT_TEXT, AT(with), CLI_COMPARE, "HOW",
       "the other way: no-fusion, bodies, isa=NAME, precision=bf16, ort, or a model file "
-      "(no-fusion)", 0,
-      0, 0 },
+      "(no-fusion)",
+      0, 0, 0 },
     { "per-node", 0, OPT_FLAG, AT(per_node), CLI_COMPARE, NULL,
       "compare every value that both ways compute", 0, 0, 0 },
     { "print", 0, OPT_TEXT, AT(print), CLI_RUN, "HOW", "what to show of outputs", 0, 0,

@@ -40,7 +40,8 @@ static attnrun_status read_side(struct side *side, const struct cli *cli,
         tool_fail(ATTNRUN_E_USAGE, "--with: '%s' is no way to run a model",
                   tool_quote(with));
         if (!tool_suggest(with, names, 4))
-            tool_hint("--with no-fusion, bodies, isa=NAME, precision=bf16, ort, or a model file");
+            tool_hint("--with no-fusion, bodies, isa=NAME, precision=bf16, ort, or a "
+                      "model file");
         return ATTNRUN_E_USAGE;
     }
     return ATTNRUN_OK;

@@ -88,8 +88,8 @@ static attnrun_status set_type(struct npy *npy, const char *descr)
             return ATTNRUN_OK;
         }
     return tool_fail(ATTNRUN_E_INPUT,
-                     "%s holds elements of type '%s', which attnrun does not read", npy->name,
-                     tool_quote(descr));
+                     "%s holds elements of type '%s', which attnrun does not read",
+                     npy->name, tool_quote(descr));
 }
 
 /* "(3, 4)", "(3,)", "()"; sets *at behind it. */
@@ -137,8 +137,8 @@ static attnrun_status read_entry(struct npy *npy, const char **at, int *seen)
         if (c == NULL && !records)
             return malformed(npy, "its descr is not quoted");
         if (c == NULL)
-            return tool_fail(ATTNRUN_E_INPUT, "%s holds records, which attnrun does not read",
-                             npy->name);
+            return tool_fail(ATTNRUN_E_INPUT,
+                             "%s holds records, which attnrun does not read", npy->name);
         TRY(set_type(npy, descr));
     } else if (strcmp(key, "fortran_order") == 0) {
         bit = 2;
