@@ -14,9 +14,11 @@ add_custom_target(attnrun_manual ALL DEPENDS ${manual}/attnrun.1)
 
 include(GNUInstallDirs)
 install(DIRECTORY ${manual}/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
+  COMPONENT attnrun
   FILES_MATCHING PATTERN "*.1")
-install(FILES ${manual}/attnrun.bash RENAME attnrun
+install(FILES ${manual}/attnrun.bash RENAME attnrun COMPONENT attnrun
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-install(FILES ${manual}/_attnrun DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
-install(FILES ${manual}/attnrun.fish
+install(FILES ${manual}/_attnrun DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions
+  COMPONENT attnrun)
+install(FILES ${manual}/attnrun.fish COMPONENT attnrun
   DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
