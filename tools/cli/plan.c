@@ -90,8 +90,9 @@ static void print_plan(struct job *job, struct blocks *blocks)
     screen_line("bound", TITLE, "%" PRId64 " bytes alive at once; ratio %.4f",
                 p->lower_bound_bytes, ratio(p));
     if (p->peak_node != NULL && p->n_steps > 0)
-        screen_line("peak", TITLE, "step %d of %d: %s (%s)", p->peak_step, p->n_steps,
-                    tool_quote(p->peak_node), tool_quote(p->peak_op));
+        screen_line("peak", TITLE, "step %d of %d: %s%s(%s)", p->peak_step, p->n_steps,
+                    tool_quote(p->peak_node), p->peak_node[0] != 0 ? " " : "",
+                    tool_quote(p->peak_op));
     screen_line("weights", TITLE,
                 "%" PRId64 " bytes mapped, %" PRId64 " packed, %" PRId64 " folded",
                 p->weights_bytes, p->packed_bytes, p->folded_bytes);

@@ -52,8 +52,8 @@ static void print_inputs(const struct job *job)
         screen_text("inputs", TITLE, "none");
     if (inputs->sizes.tries > 0)
         screen_line("", TITLE,
-                    "the usual made-up sizes do not fit this model: found by trying %d "
-                    "others",
+                    "the usual made-up sizes do not fit this model; these were found by "
+                    "trying (%d)",
                     inputs->sizes.tries);
     if (made_up)
         print_free_symbols(inputs);
