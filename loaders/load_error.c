@@ -9,7 +9,7 @@ enum { MESSAGE = 640 };
 /* The sentence of the failure `status`, without its name. */
 static void sentence_of(const struct attn_load *load, attn_status status, char *text)
 {
-    const char *sentence = "fails and says no more";
+    const char *sentence = "failed without a message";
     if (attn_error_is_of(status, load->errors)) {
         const char *message = attnrun_last_error()->message;
         const char *colon = strstr(message, ": ");

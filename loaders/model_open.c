@@ -7,6 +7,7 @@
 
 #include "../runtime/abi.h"
 #include "../runtime/poll.h"
+#include "file_kind.h"
 #include "onnx_load.h"
 
 /* Tensors of more bytes stay in the mapped file even where they are not aligned for their
@@ -26,11 +27,15 @@ static attn_status check_source(const attnrun_source *source)
                          source->flags & ~(uint32_t)KNOWN_FLAGS);
     if (source->precision < ATTNRUN_PRECISION_F32 ||
         source->precision > ATTNRUN_PRECISION_AUTO)
-        return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_open: the precision %d is unknown",
+        return attn_fail(ATTNRUN_E_USAGE,
+                         "attnrun_model_open: the precision %d is unknown",
                          source->precision);
     if ((source->path == NULL) == (source->data == NULL))
         return attn_fail(ATTNRUN_E_USAGE,
                          "attnrun_model_open: path or data, one of them");
+    if (source->n_more_outputs < 0 ||
+        (source->n_more_outputs > 0 && source->more_outputs == NULL))
+        return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_open: more_outputs is NULL");
     if (source->data != NULL && source->bytes > (uint64_t)ATTN_SCAN_FILE)
         return attn_fail(ATTNRUN_E_LIMIT, "a model of %llu bytes, at most %lld",
                          (unsigned long long)source->bytes, (long long)ATTN_SCAN_FILE);
@@ -136,15 +141,28 @@ static attn_status build(struct attn_load *load, const PB(ModelProto) * pb)
     return attn_load_main(load, pb->graph, opsets, model->n_opsets);
 }
 
-/* Errors of the bytes as such name the file. */
+/* Errors of the bytes as such name the file; what is no model at all is said in their place. */
 static attn_status fail_bytes(const struct attn_load *load, attn_status status,
-                              const attnrun_source *source)
+                              const attnrun_source *source, const struct attn_file *file)
 {
+    const char *path = source->path == NULL ? "" : source->path;
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    struct attn_file_kind kind = { NULL, "" };
+    if (status == ATTNRUN_E_PARSE)
+        kind = attn_file_kind_of(file->data, file->bytes);
+    if (kind.name != NULL) {
+        attn_fail(status, "%s%s%s is %s, expected an ONNX model",
+                  path[0] != 0 ? "'" : "the model", attn_quote(name),
+                  path[0] != 0 ? "'" : "", kind.name);
+        attn_hint("%s", kind.hint);
+        return status;
+    }
     if (source->path == NULL)
         return status;
-    const char *slash = strrchr(source->path, '/');
-    return attn_load_fail_in(load, status, "file",
-                             slash != NULL ? slash + 1 : source->path);
+    attn_load_fail_in(load, status, "file", name);
+    if (status == ATTNRUN_E_PARSE)
+        attn_hint("is '%s' an ONNX model, and complete?", attn_quote(path));
+    return status;
 }
 
 /* Scan, unpack, build: what `pool` and `scan` hold ends with the load. */
@@ -155,6 +173,7 @@ static attn_status load_model(struct attn_model *model, const attnrun_source *so
     struct attn_external external = { .model = model, .by_location = { .pool = pool } };
     struct attn_load load = { .model = model,
                               .pool = pool,
+                              .source = source,
                               .reader = { .pool = &model->weights,
                                           .scan = scan,
                                           .external = &external,
@@ -165,7 +184,7 @@ static attn_status load_model(struct attn_model *model, const attnrun_source *so
     TRY(external_dir(pool, source, &external.dir));
     model->file_bytes = file.bytes;
     if (file.bytes == 0)
-        return fail_bytes(&load, attn_fail(ATTNRUN_E_PARSE, "is empty"), source);
+        return fail_bytes(&load, attn_fail(ATTNRUN_E_PARSE, "is empty"), source, &file);
     const ProtobufCMessageDescriptor *descriptor =
         &attnrun__onnx__model_proto__descriptor;
     ProtobufCMessage *message = NULL;
@@ -174,7 +193,7 @@ static attn_status load_model(struct attn_model *model, const attnrun_source *so
     if (status == ATTNRUN_OK)
         status = attn_scan_unpack(scan, pool, descriptor, &message);
     if (status != ATTNRUN_OK)
-        return fail_bytes(&load, status, source);
+        return fail_bytes(&load, status, source, &file);
     const PB(ModelProto) *pb = (const PB(ModelProto) *)message;
     attn_free(scan->memory, ATTN_MEM_MODEL, scan->copy, scan->copy_capacity);
     scan->copy = NULL;
@@ -199,8 +218,6 @@ static attn_status open_model(attnrun_runtime *runtime, const attnrun_source *so
         *opened = model;
     else
         attn_model_destroy(model);
-    if (status == ATTNRUN_E_PARSE && source->path != NULL)
-        attn_hint("is '%s' an ONNX model, and complete?", attn_quote(source->path));
     return status;
 }
 

@@ -3,8 +3,10 @@
  * A model may only name regular files beneath its own directory; attn_file_open_beneath()
  * sees to that on the file that it opened. Each file is opened once and kept by the
  * model. */
+#include <stdio.h>
 #include <string.h>
 
+#include "file_kind.h"
 #include "onnx_tensor.h"
 
 enum { MAX_FILES = 4096, MAX_LOCATION = 4095 };
@@ -60,7 +62,8 @@ static attn_status find_place(const PB(TensorProto) * pb, struct place *place)
                          attn_quote(name));
     /* "*" starts the tags by which other runtimes mean memory of the process. */
     if (place->location[0] == '*' || strlen(place->location) > MAX_LOCATION)
-        return attn_fail(ATTNRUN_E_PATH, "tensor '%s': external location '%s' is no path",
+        return attn_fail(ATTNRUN_E_PATH,
+                         "tensor '%s': external location '%s' is not a path",
                          attn_quote(name), attn_quote(place->location));
     if (place->offset_text != NULL)
         TRY(parse_number(name, "offset", place->offset_text, &place->offset));
@@ -101,6 +104,24 @@ static attn_status open_file(struct attn_external *external, const char *locatio
     return ATTNRUN_OK;
 }
 
+/* Names the tensor, and the folder where its file was looked for. */
+static attn_status fail_file(const struct attn_external *external, attn_status status,
+                             uint64_t errors, const char *name)
+{
+    char text[512] = "";
+    if (attn_error_is_of(status, errors)) {
+        const char *message = attnrun_last_error()->message;
+        const char *colon = strstr(message, ": ");
+        snprintf(text, sizeof text, "%.500s", colon != NULL ? colon + 2 : message);
+    }
+    attn_fail(status, "tensor '%s': %s, in the folder '%s'", attn_quote(name), text,
+              attn_quote(external->dir));
+    attn_fail_tensor(name);
+    if (status == ATTNRUN_E_IO)
+        attn_hint("a model with external data is all its files, in one folder");
+    return status;
+}
+
 attn_status attn_external_bytes(struct attn_external *external,
                                 const PB(TensorProto) * pb, int64_t wanted,
                                 const uint8_t **bytes)
@@ -114,12 +135,24 @@ attn_status attn_external_bytes(struct attn_external *external,
             "tensor '%s' is in file '%s', but there is no directory to look in",
             attn_quote(name), attn_quote(place.location));
     const struct attn_file *file = NULL;
-    TRY(open_file(external, place.location, &file));
-    if (place.offset > file->bytes || wanted > file->bytes - place.offset)
-        return attn_fail(ATTNRUN_E_IO,
-                         "tensor '%s': %lld bytes at offset %lld of '%s', which has %lld",
-                         attn_quote(name), (long long)wanted, (long long)place.offset,
-                         attn_quote(place.location), (long long)file->bytes);
+    uint64_t errors = attn_error_count();
+    attn_status status = open_file(external, place.location, &file);
+    if (status != ATTNRUN_OK)
+        return fail_file(external, status, errors, name);
+    if (place.offset > file->bytes || wanted > file->bytes - place.offset) {
+        struct attn_file_kind kind = attn_file_kind_of(file->data, file->bytes);
+        if (kind.name != NULL && strncmp(kind.name, "a Git", 5) == 0) {
+            attn_fail(ATTNRUN_E_IO, "tensor '%s': '%s' is %s", attn_quote(name),
+                      attn_quote(place.location), kind.name);
+            attn_hint("%s", kind.hint);
+            return ATTNRUN_E_IO;
+        }
+        return attn_fail(
+            ATTNRUN_E_IO,
+            "tensor '%s' needs %lld bytes at offset %lld of '%s', which has %lld",
+            attn_quote(name), (long long)wanted, (long long)place.offset,
+            attn_quote(place.location), (long long)file->bytes);
+    }
     if (place.length >= 0 && place.length != wanted)
         return attn_fail(ATTNRUN_E_MODEL,
                          "tensor '%s': external length is %lld, expected %lld",

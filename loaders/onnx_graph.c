@@ -217,14 +217,53 @@ static attn_status enter(struct attn_load *load, struct attn_load_scope *scope,
     return attn_load_push(load, scope, pb->node, pb->n_node, pb);
 }
 
+/* E_USAGE, with the value of the graph that `name` most likely means. */
+static attn_status unknown_value(struct attn_load *load, const struct attn_graph *graph,
+                                 const char *name)
+{
+    enum { MOST = 10000 };
+    int64_t n = graph->n_values < MOST ? graph->n_values : MOST;
+    const char **names = attn_pool_alloc(load->pool, (n + 1) * (int64_t)sizeof *names);
+    if (names == NULL)
+        return ATTNRUN_E_MEMORY;
+    for (int64_t i = 0; i < n; i++)
+        names[i] = graph->values[i].name;
+    attn_fail(ATTNRUN_E_USAGE, "the model has no value '%s'", attn_quote(name));
+    attn_suggest(name, names, n);
+    return ATTNRUN_E_USAGE;
+}
+
+/* Inner values that the caller wants to see. */
+static attn_status add_more_outputs(struct attn_load *load, struct attn_load_scope *scope)
+{
+    struct attn_graph *graph = scope->place->graph;
+    for (int64_t k = 0; k < load->source->n_more_outputs; k++) {
+        const char *name = load->source->more_outputs[k];
+        const int64_t *known =
+            name == NULL ? NULL
+                         : attn_map_find(&scope->names, name, (int64_t)strlen(name));
+        TRY(attn_poll_work(1024));
+        if (known == NULL || *known < 0)
+            return unknown_value(load, graph, name);
+        if (graph->values[*known].flags & ATTN_VALUE_OUTPUT)
+            continue;
+        graph->values[*known].flags |= ATTN_VALUE_OUTPUT;
+        graph->outputs[graph->n_outputs++] = (int32_t)*known;
+    }
+    return ATTNRUN_OK;
+}
+
 static attn_status add_graph_outputs(struct attn_load *load,
                                      struct attn_load_scope *scope,
                                      const PB(GraphProto) * pb)
 {
     struct attn_graph *graph = scope->place->graph;
+    const bool main = graph->outer == NULL;
+    int64_t more = main ? load->source->n_more_outputs : 0, places;
+    if (!ck_add(more, (int64_t)pb->n_output + 1, &places) || places > INT32_MAX)
+        return attn_fail(ATTNRUN_E_LIMIT, "over %d outputs", INT32_MAX);
     graph->outputs =
-        attn_pool_alloc(&load->model->pool,
-                        ((int64_t)pb->n_output + 1) * (int64_t)sizeof *graph->outputs);
+        attn_pool_alloc(&load->model->pool, places * (int64_t)sizeof *graph->outputs);
     if (graph->outputs == NULL)
         return ATTNRUN_E_MEMORY;
     for (size_t k = 0; k < pb->n_output; k++) {
@@ -235,13 +274,14 @@ static attn_status add_graph_outputs(struct attn_load *load,
         if (name[0] != 0)
             status = attn_load_find(load, scope, name, &id);
         if (id < 0 && (status == ATTNRUN_OK || status == ATTNRUN_E_MODEL))
-            return attn_fail(ATTNRUN_E_MODEL, "graph output '%s' is given by nothing",
+            return attn_fail(ATTNRUN_E_MODEL,
+                             "no input, initializer or node gives the graph output '%s'",
                              attn_quote(name));
         TRY(status);
         graph->values[id].flags |= ATTN_VALUE_OUTPUT;
         graph->outputs[graph->n_outputs++] = id;
     }
-    return ATTNRUN_OK;
+    return main ? add_more_outputs(load, scope) : ATTNRUN_OK;
 }
 
 /* Works through the stack. What a node adds lies on top and is done before its successor.

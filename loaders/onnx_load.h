@@ -71,6 +71,7 @@ struct attn_load_work { /* nodes still to do */
 struct attn_load {
     struct attn_model *model;
     struct attn_pool *pool; /* ends with the load */
+    const attnrun_source *source;
     struct attn_tensor_reader reader;
     struct attn_function *functions;
     struct attn_name_map by_name; /* function_key() -> index */

@@ -114,7 +114,7 @@ static attn_status capture(struct attn_load *load, struct attn_load_place *place
     if (from->producer < 0 && from->data.data == NULL &&
         !(from->flags & (ATTN_VALUE_INPUT | ATTN_VALUE_CAPTURE)))
         return attn_fail(ATTNRUN_E_MODEL,
-                         "reads '%s' of the graph around, which is made later",
+                         "reads '%s' of the outer graph, which is computed later",
                          attn_quote(from->name));
     const char *name = attn_graph_find(place->graph, from->name) < 0 ? from->name : NULL;
     if (from->data.data != NULL) {
@@ -157,7 +157,8 @@ attn_status attn_load_find(struct attn_load *load, struct attn_load_scope *scope
         *id = (int32_t)*found;
         return *id < 0 ? ATTNRUN_OK : carry(load, s->place, scope->place, id);
     }
-    return attn_fail(ATTNRUN_E_MODEL, "'%s' is given by nothing", attn_quote(name));
+    return attn_fail(ATTNRUN_E_MODEL, "no input, initializer or node gives '%s'",
+                     attn_quote(name));
 }
 
 /* ---- definitions ---- */
@@ -184,8 +185,8 @@ attn_status attn_load_define(struct attn_load *load, struct attn_load_scope *sco
         return attn_fail(ATTNRUN_E_MODEL, "a value without a name");
     if (attn_map_find(&scope->names, name, length) != NULL)
         return attn_fail(ATTNRUN_E_MODEL,
-                         "'%s' is given twice, expected one input, initializer or node "
-                         "output of that name",
+                         "the name '%s' is defined twice: inputs, initializers and node "
+                         "outputs need names of their own",
                          attn_quote(name));
     const int64_t *target = attn_map_find(&scope->targets, name, length);
     if (target != NULL) {

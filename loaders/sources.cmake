@@ -1,5 +1,6 @@
 # Sources of loaders/.
 set(ATTN_LOADERS
+  loaders/file_kind.c
   loaders/function_size.c
   loaders/load_error.c
   loaders/model_open.c

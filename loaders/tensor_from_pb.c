@@ -206,7 +206,7 @@ static attn_status add_int_keys(struct owned_tensor *owned, struct keys *keys,
         uint64_t value;
         int used = attn_varint(p, end, &value);
         if (used == 0)
-            return attn_fail(ATTNRUN_E_PARSE, "the keys of a map end too early");
+            return attn_fail(ATTNRUN_E_PARSE, "a map has fewer keys than values");
         p += used;
         TRY(add_key(owned, keys, ATTNRUN_I64, (int64_t)value, NULL));
     }

@@ -159,7 +159,8 @@ static attn_status fail_at(const struct scanner *s, attn_status status,
 static attn_status fail_limit(const struct scanner *s, const struct field *field,
                               const char *what, long long found, long long most)
 {
-    return attn_fail(ATTNRUN_E_LIMIT, "byte %lld (%s.%s): %lld %s, at most %lld are read",
+    return attn_fail(ATTNRUN_E_LIMIT,
+                     "byte %lld (%s.%s): %lld %s, at most %lld are allowed",
                      (long long)s->at, s->top->descriptor->short_name,
                      field_name(s, field), found, what, most);
 }
@@ -171,7 +172,8 @@ static attn_status read_varint(struct scanner *s, const struct field *field,
 {
     int n = attn_varint(s->data + s->at, s->data + s->top->end, value);
     if (n == 0)
-        return fail_at(s, ATTNRUN_E_PARSE, field, "a number is cut off or over 10 bytes");
+        return fail_at(s, ATTNRUN_E_PARSE, field,
+                       "a number is truncated or longer than 10 bytes");
     s->at += n;
     return ATTNRUN_OK;
 }
@@ -409,7 +411,8 @@ static attn_status fail_twice(struct scanner *s, const struct field *field)
             status = skip_value(s, &next);
     }
     if (times > ATTN_SCAN_ATTRIBUTES)
-        return fail_limit(s, field, "times the same field", times, 1);
+        return fail_limit(s, field, "occurrences of a field that may appear once", times,
+                          1);
     return attn_fail(ATTNRUN_E_PARSE, "%s.%s is there %lld times, expected once",
                      s->top->descriptor->short_name, field_name(s, field),
                      (long long)times);
@@ -460,8 +463,7 @@ static attn_status scan_message(struct scanner *s, const struct field *field)
     TRY(count_elements(s, field, 1));
     TRY(count_messages(s, field));
     if (s->depth == ATTN_SCAN_DEPTH)
-        return fail_limit(s, field, "messages nested in each other", s->depth + 1,
-                          ATTN_SCAN_DEPTH);
+        return fail_limit(s, field, "nested messages", s->depth + 1, ATTN_SCAN_DEPTH);
     bool muted = s->top->muted || field->rule.kind == SCAN_DROP;
     int64_t length = -1;
     if (!muted) {
@@ -472,10 +474,9 @@ static attn_status scan_message(struct scanner *s, const struct field *field)
     }
     start_frame(s, field->descriptor->descriptor, s->at + n, length, muted);
     if (s->graphs > ATTN_SCAN_SUBGRAPHS + 1)
-        return attn_fail(
-            ATTNRUN_E_LIMIT,
-            "byte %lld: %d subgraphs nested in each other, at most %d are read",
-            (long long)s->at, s->graphs - 1, ATTN_SCAN_SUBGRAPHS);
+        return attn_fail(ATTNRUN_E_LIMIT,
+                         "byte %lld: %d nested subgraphs, at most %d are allowed",
+                         (long long)s->at, s->graphs - 1, ATTN_SCAN_SUBGRAPHS);
     return ATTNRUN_OK;
 }
 

@@ -110,6 +110,18 @@ static bool reserve(struct attn_memory *memory, uint64_t bytes, uint64_t *used)
     return true;
 }
 
+static const char *kind_word(enum attn_memory_kind kind)
+{
+    static const char *const words[ATTN_MEM_KINDS] = {
+        [ATTN_MEM_MODEL] = "the graph",
+        [ATTN_MEM_WEIGHTS] = "a weight",
+        [ATTN_MEM_PLAN] = "the plan",
+        [ATTN_MEM_ARENA] = "the arena",
+        [ATTN_MEM_HEAP] = "a tensor whose size depends on data",
+    };
+    return words[kind];
+}
+
 void *attn_alloc(struct attn_memory *memory, enum attn_memory_kind kind, int64_t bytes)
 {
     if (bytes < 0 || (uint64_t)bytes > SIZE_MAX - ALIGNMENT) {
@@ -119,11 +131,14 @@ void *attn_alloc(struct attn_memory *memory, enum attn_memory_kind kind, int64_t
     }
     uint64_t used;
     if (!reserve(memory, (uint64_t)bytes, &used)) {
+        const uint64_t total = used + (uint64_t)bytes;
         attn_fail(ATTNRUN_E_MEMORY,
-                  "wanted %" PRId64 " bytes with %" PRIu64
+                  "%s needs %" PRId64 " bytes with %" PRIu64
                   " in use: over the memory budget of %" PRIu64 " bytes",
-                  bytes, used, memory->max_bytes);
-        attn_hint("raise max_memory (--max-memory)");
+                  kind_word(kind), bytes, used, memory->max_bytes);
+        attn_hint("at least %" PRIu64
+                  " bytes are needed: max_memory, --max-memory %" PRIu64 "M",
+                  total, (total >> 20) + 1);
         return NULL;
     }
     atomic_fetch_add_explicit(&memory->calls, 1, memory_order_relaxed);
@@ -132,9 +147,9 @@ void *attn_alloc(struct attn_memory *memory, enum attn_memory_kind kind, int64_t
     if (block == NULL) {
         atomic_fetch_sub_explicit(&memory->used, (uint64_t)bytes, memory_order_relaxed);
         attn_fail(ATTNRUN_E_MEMORY,
-                  "wanted %" PRId64 " bytes with %" PRIu64
+                  "%s needs %" PRId64 " bytes with %" PRIu64
                   " in use: the system has no more (the budget is %" PRIu64 " bytes)",
-                  bytes, used, memory->max_bytes);
+                  kind_word(kind), bytes, used, memory->max_bytes);
         return NULL;
     }
     atomic_fetch_add_explicit(&memory->kinds[kind], (uint64_t)bytes,

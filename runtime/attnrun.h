@@ -29,9 +29,9 @@ extern "C" {
 #endif
 
 #define ATTNRUN_VERSION_MAJOR 0
-#define ATTNRUN_VERSION_MINOR 1
+#define ATTNRUN_VERSION_MINOR 2
 #define ATTNRUN_VERSION_PATCH 0
-#define ATTNRUN_VERSION "0.1.0"
+#define ATTNRUN_VERSION "0.2.0"
 
 #define ATTNRUN_API __attribute__((visibility("default")))
 
@@ -89,6 +89,19 @@ ATTNRUN_API const char *attnrun_status_name(attnrun_status status);
 /* The error of the last failed call of this thread; valid until its next failing call. A
  * call that succeeds leaves it as it is. */
 ATTNRUN_API const attnrun_error *attnrun_last_error(void);
+
+/* ---- names from files and users -------------------------------------------------------- */
+
+/* The bytes of the UTF-8 sequence that begins at `text`, of which `bytes` bytes are there; 0:
+ * there is none. */
+ATTNRUN_API int32_t attnrun_utf8_length(const char *text, size_t bytes);
+/* Makes a name safe for a terminal: valid UTF-8 stays as it is, control characters, those that
+ * change the direction of text, and bytes that are no UTF-8 become \xNN. Cut with "..." where
+ * `bytes` bytes, the NUL included, do not hold it. Returns the length. */
+ATTNRUN_API size_t attnrun_escape(const char *text, char *to, size_t bytes);
+/* The one of words[0..n) that a misspelt word most likely means, or NULL. */
+ATTNRUN_API const char *attnrun_nearest_word(const char *word, const char *const *words,
+                                             int64_t n);
 
 /* ---- element types and tensors ------------------------------------------------------- */
 
@@ -253,6 +266,11 @@ typedef struct attnrun_source {
     const int32_t *cancel;
     int32_t precision; /* ATTNRUN_PRECISION_F32 … */
     int32_t reserved;  /* 0 */
+    /* Names of inner values of the main graph that become outputs too, behind those of the file:
+     * to look at them. What gives them is not fused with what reads them. E_USAGE where the
+     * model has no such value. */
+    const char *const *more_outputs;
+    int64_t n_more_outputs;
 } attnrun_source;
 
 /* Loads, checks and prepares a model. `runtime` NULL: a runtime of default options.

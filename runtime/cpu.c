@@ -215,6 +215,6 @@ attn_status attn_isa_parse(const char *name, enum attn_isa *isa)
             *isa = rows[*isa].parent;
         return ATTNRUN_OK;
     }
-    return attn_fail(ATTNRUN_E_USAGE, "'%s' is no instruction set, expected %s",
+    return attn_fail(ATTNRUN_E_USAGE, "'%s' is not an instruction set; known are %s",
                      attn_quote(name), names + 2);
 }

@@ -16,7 +16,7 @@ static attn_status fail_missing(const struct attn_node *node, int32_t in,
                                 const struct attn_graph *graph)
 {
     return attn_fail_node(ATTNRUN_E_MODEL, &node->pub,
-                          "input %d '%s' is given by nothing", in,
+                          "no input, initializer or node gives input %d '%s'", in,
                           attn_quote(graph->values[node->in[in]].name));
 }
 
@@ -103,7 +103,8 @@ static attn_status check_outputs(const struct sorting *sorting)
     for (int32_t i = 0; i < graph->n_outputs; i++) {
         int32_t id = graph->outputs[i];
         if (!sorting->given[id] && graph->values[id].producer < 0)
-            return attn_fail(ATTNRUN_E_MODEL, "graph output '%s' is given by nothing",
+            return attn_fail(ATTNRUN_E_MODEL,
+                             "no input, initializer or node gives the graph output '%s'",
                              attn_quote(graph->values[id].name));
     }
     return ATTNRUN_OK;

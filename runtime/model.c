@@ -137,7 +137,7 @@ void attnrun_model_release(attnrun_model *model)
 /* ---- preparation ---- */
 
 struct missing {
-    char text[1024];
+    char text[1024], near[100];
     size_t used;
     int32_t n;
 };
@@ -159,15 +159,35 @@ static void note_missing(struct missing *missing, const struct attn_node *node)
                                           missing->used ? ", " : "", word);
 }
 
+/* "Relu" for "Relux": the operator of the same domain that the first missing one may mean. */
+static void suggest_operator(const struct attn_model *model, struct missing *missing,
+                             const struct attn_node *node)
+{
+    enum { MOST = 512 };
+    const char *names[MOST];
+    const attnrun_op_def *op;
+    int n = 0;
+    for (int32_t i = 0; (op = attnrun_get_op(model->runtime, i)) != NULL && n < MOST; i++)
+        if (strcmp(op->domain, node->pub.domain) == 0 &&
+            (n == 0 || strcmp(op->name, names[n - 1]) != 0))
+            names[n++] = op->name;
+    const char *near = attnrun_nearest_word(node->pub.op_type, names, n);
+    if (near != NULL)
+        snprintf(missing->near, sizeof missing->near, " (did you mean '%s'?)",
+                 attn_quote(near));
+}
+
 static attn_status resolve_graph(struct attn_graph *graph, struct missing *missing)
 {
     for (int64_t n = 0; n < graph->n_nodes; n++) {
         struct attn_node *node = graph->nodes[n];
         TRY(attn_poll_work(4096));
         attn_status status = attn_node_resolve(graph, node);
-        if (status == ATTNRUN_E_UNSUPPORTED)
+        if (status == ATTNRUN_E_UNSUPPORTED) {
+            if (missing->n == 0)
+                suggest_operator(graph->model, missing, node);
             note_missing(missing, node);
-        else if (status != ATTNRUN_OK)
+        } else if (status != ATTNRUN_OK)
             return status;
         for (int32_t g = 0; g < node->n_graphs; g++)
             TRY(resolve_graph(node->graphs[g], missing));
@@ -187,8 +207,9 @@ attn_status attn_model_prepare(struct attn_model *model)
     if (model->missing == NULL)
         return ATTNRUN_E_MEMORY;
     if (missing.n > 0 && !(model->flags & ATTNRUN_ALLOW_MISSING)) {
-        attn_fail(ATTNRUN_E_UNSUPPORTED, "%d operator%s not supported: %s", missing.n,
-                  missing.n == 1 ? " is" : "s are", missing.text);
+        attn_fail(ATTNRUN_E_UNSUPPORTED, "%d operator%s not supported: %s%s", missing.n,
+                  missing.n == 1 ? " is" : "s are", missing.text,
+                  missing.n == 1 ? missing.near : "");
         attn_hint("attnrun inspect --coverage lists every node");
         return ATTNRUN_E_UNSUPPORTED;
     }

@@ -6,6 +6,7 @@
  * that the row does not know is refused. */
 #include "node.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "step.h"
@@ -63,14 +64,40 @@ static bool is_listed(const char *text, int64_t value)
     return false;
 }
 
+/* "0..1" and "1 10 11" as words: "0 or 1", "1, 10 or 11". */
+static const char *list_words(const char *text, char *words, size_t bytes)
+{
+    size_t n = 0;
+    words[0] = 0;
+    while (*text != 0 && n + 24 < bytes) {
+        char *end;
+        long long low = strtoll(text, &end, 10), high = low;
+        bool range = strncmp(end, "..", 2) == 0;
+        if (range)
+            high = strtoll(end + 2, &end, 10);
+        if (end == text)
+            break;
+        text = end + strspn(end, " ");
+        const char *between = n == 0 ? "" : *text != 0 ? ", " : " or ";
+        n += (size_t)snprintf(words + n, bytes - n, "%s%lld", between, low);
+        if (range && n < bytes)
+            n += (size_t)snprintf(words + n, bytes - n,
+                                  high == low + 1 ? " or %lld" : " to %lld", high);
+    }
+    return words;
+}
+
 static attn_status check_listed(const struct attn_node *node, const attnrun_attr_def *def,
                                 int64_t n, const int64_t *values)
 {
     for (int64_t i = 0; def->text != NULL && i < n; i++)
-        if (!is_listed(def->text, values[i]))
+        if (!is_listed(def->text, values[i])) {
+            char words[160];
             return attn_fail_node(ATTNRUN_E_ATTR, &node->pub,
                                   "attribute '%s' is %lld, expected %s", def->name,
-                                  (long long)values[i], def->text);
+                                  (long long)values[i],
+                                  list_words(def->text, words, sizeof words));
+        }
     return ATTNRUN_OK;
 }
 
@@ -166,14 +193,27 @@ static const attnrun_attr_def *find_def(const attnrun_op_def *op, const char *na
     return NULL;
 }
 
+static attn_status unknown_attr(const struct attn_node *node, const char *name)
+{
+    enum { MOST = 64 };
+    const attnrun_op_def *op = node->pub.op;
+    const char *names[MOST];
+    int n = 0;
+    for (const attnrun_attr_def *d = op->attrs;
+         d != NULL && d->kind != ATTNRUN_ATTR_END && n < MOST; d++)
+        names[n++] = d->name;
+    attn_fail_node(ATTNRUN_E_ATTR, &node->pub, "%s-%d has no attribute '%s'", op->name,
+                   op->since, attn_quote(name));
+    attn_suggest(name, names, n);
+    return ATTNRUN_E_ATTR;
+}
+
 static attn_status refuse_unknown(const struct attn_node *node)
 {
     for (int32_t i = 0; i < node->n_attrs; i++) {
         const char *name = node->attrs[i].name;
         if (find_def(node->pub.op, name) == NULL && strcmp(name, "consumed_inputs") != 0)
-            return attn_fail_node(ATTNRUN_E_ATTR, &node->pub,
-                                  "attribute '%s' is unknown to %s-%d", attn_quote(name),
-                                  node->pub.op->name, node->pub.op->since);
+            return unknown_attr(node, name);
     }
     return ATTNRUN_OK;
 }
@@ -185,6 +225,7 @@ static attn_status parse_attrs(struct attn_graph *graph, struct attn_node *node)
         attn_pool_alloc(&graph->model->pool, op->args_bytes > 0 ? op->args_bytes : 1);
     if (args == NULL)
         return ATTNRUN_E_MEMORY;
+    TRY(refuse_unknown(node)); /* first: a misspelt name leaves another one missing */
     for (const attnrun_attr_def *d = op->attrs; d != NULL && d->kind != ATTNRUN_ATTR_END;
          d++) {
         const struct attn_attr *attr = attn_node_attr(node, d->name);
@@ -197,7 +238,7 @@ static attn_status parse_attrs(struct attn_graph *graph, struct attn_node *node)
             set_default(d, args + d->offset);
     }
     node->pub.args = args;
-    return refuse_unknown(node);
+    return ATTNRUN_OK;
 }
 
 /* ---- arity ---- */
@@ -220,7 +261,7 @@ static attn_status check_arity(const struct attn_node *node)
     for (int32_t i = row->n_in - 1; variadic && i < node->pub.n_in; i++)
         if (node->in[i] < 0)
             return attn_fail_node(ATTNRUN_E_MODEL, &node->pub,
-                                  "input %d is missing between others", i);
+                                  "input %d is missing, but a later one is given", i);
     if (node->pub.n_out > row->n_out && !row_is_variadic(row->out, row->n_out))
         return attn_fail_node(ATTNRUN_E_MODEL, &node->pub,
                               "has %d outputs, %s-%d gives %d", node->pub.n_out, op->name,

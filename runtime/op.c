@@ -150,7 +150,7 @@ attn_status op_axis_once(const attnrun_step *step, int64_t axis, int rank, uint3
 {
     TRY(op_axis(step, axis, rank, false, wrapped));
     if (*seen >> *wrapped & 1)
-        return op_fail(step, ATTNRUN_E_ATTR, "axis %d comes twice in axes", *wrapped);
+        return op_fail(step, ATTNRUN_E_ATTR, "axis %d appears twice in axes", *wrapped);
     *seen |= UINT32_C(1) << *wrapped;
     return ATTNRUN_OK;
 }
@@ -239,10 +239,9 @@ attn_status op_broadcast(const attnrun_step *step, int first, int n, int *rank,
             attnrun_dim a = dims[shift + d], b = step->in[i].dims[d];
             if (dim_is_const(a) && dim_is_const(b) && a.value != b.value &&
                 a.value != 1 && b.value != 1)
-                return op_fail_input(
-                    step, i, ATTNRUN_E_SHAPE,
-                    "dim %d cannot be broadcast to %lld as in the others", d,
-                    (long long)a.value);
+                return op_fail_input(step, i, ATTNRUN_E_SHAPE,
+                                     "dim %d cannot be broadcast to %lld", d,
+                                     (long long)a.value);
             dims[shift + d] = attn_dim_combine(table, DIM_BROADCAST, a, b);
         }
     }

@@ -27,9 +27,15 @@ attn_status attn_pass_check_names(const char *list)
         size_t n = strcspn(list, ",");
         char name[64];
         snprintf(name, sizeof name, "%.*s", (int)(n < 63 ? n : 63), list);
-        if (n > 0 && !is_pass(list, n))
-            return attn_fail(ATTNRUN_E_USAGE, "there is no rewrite pass '%s'",
-                             attn_quote(name));
+        if (n > 0 && !is_pass(list, n)) {
+            const char *names[64];
+            int known = 0;
+            for (; attn_passes[known] != NULL && known < 64; known++)
+                names[known] = attn_passes[known]->name;
+            attn_fail(ATTNRUN_E_USAGE, "there is no rewrite pass '%s'", attn_quote(name));
+            attn_suggest(name, names, known);
+            return ATTNRUN_E_USAGE;
+        }
         list += n + (list[n] == ',');
     }
     return ATTNRUN_OK;

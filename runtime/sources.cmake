@@ -50,4 +50,5 @@ set(ATTN_RUNTIME
   runtime/subgraph.c
   runtime/tensor.c
   runtime/threads.c
+  runtime/words.c
 )

@@ -47,29 +47,8 @@ const char *attn_quote(const char *name)
 {
     static _Thread_local char buffers[QUOTE_BUFFERS][QUOTE_MAX + 4];
     static _Thread_local unsigned next;
-    static const char hex[] = "0123456789abcdef";
     char *text = buffers[next++ % QUOTE_BUFFERS];
-    size_t n = 0;
-    for (const char *p = name == NULL ? "" : name; *p != 0; p++) {
-        unsigned char c = (unsigned char)*p;
-        char piece[4] = { (char)c };
-        size_t length = 1;
-        if (c < 0x20 || c >= 0x7f) {
-            piece[0] = '\\';
-            piece[1] = 'x';
-            piece[2] = hex[c >> 4];
-            piece[3] = hex[c & 15];
-            length = 4;
-        }
-        if (n + length > QUOTE_MAX) {
-            memcpy(text + n, "...", 3);
-            n += 3;
-            break;
-        }
-        memcpy(text + n, piece, length);
-        n += length;
-    }
-    text[n] = 0;
+    attnrun_escape(name, text, sizeof buffers[0]);
     return text;
 }
 
@@ -147,6 +126,15 @@ void attn_hint(const char *format, ...)
     copy_text(last_error.hint, sizeof last_error.hint, hint);
 }
 
+void attn_suggest(const char *word, const char *const *words, int64_t n)
+{
+    const char *near = attnrun_nearest_word(word, words, n);
+    size_t used = strlen(last_error.message);
+    if (near != NULL)
+        snprintf(last_error.message + used, sizeof last_error.message - used,
+                 " (did you mean '%s'?)", attn_quote(near));
+}
+
 void attn_fail_tensor(const char *name)
 {
     copy_text(last_error.tensor, sizeof last_error.tensor, attn_quote(name));
@@ -184,7 +172,7 @@ void attn_fail_keep(attn_status status, uint64_t count, attnrun_error *error)
         return;
     }
     *error = (attnrun_error){ .status = status, .node_index = -1 };
-    snprintf(error->message, sizeof error->message, "%s: nothing more is said",
+    snprintf(error->message, sizeof error->message, "%s: no details are known",
              attnrun_status_name(status));
 }
 
@@ -199,5 +187,5 @@ attn_status attn_fail_quietly(attn_status status, uint64_t count,
                               (int)status);
     if (attn_error_is_of(status, count))
         return status;
-    return attn_fail_node(status, node, "%s() failed and says no more", function);
+    return attn_fail_node(status, node, "%s() failed without a message", function);
 }

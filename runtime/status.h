@@ -26,6 +26,8 @@ attn_status attn_fail_node(attn_status status, const attnrun_node *node,
                            const char *format, ...) ATTN_PRINTF(3, 4);
 /* Adds a hint to the error recorded last in this thread. */
 void attn_hint(const char *format, ...) ATTN_PRINTF(1, 2);
+/* Adds " (did you mean 'x'?)" to the error recorded last, where one of words[0..n) is near. */
+void attn_suggest(const char *word, const char *const *words, int64_t n);
 /* Names the tensor that the error recorded last is about. */
 void attn_fail_tensor(const char *name);
 /* Copies an error into this thread's slot (from a worker's); returns its status. */
@@ -50,7 +52,7 @@ void attn_fail_keep(attn_status status, uint64_t count, attnrun_error *error);
 attn_status attn_fail_quietly(attn_status status, uint64_t count,
                               const attnrun_node *node, const char *function);
 
-/* A name from a file made safe to print: control and non-ASCII bytes escaped, cut at 80.
+/* A name from a file made safe to print by attnrun_escape(), cut after about 80 bytes.
  * Returns one of 8 rotating buffers of this thread. */
 const char *attn_quote(const char *name);
 

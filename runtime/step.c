@@ -133,8 +133,8 @@ static attn_status check_out(struct attn_step *step, int out)
         if (type->dims[i].expr == 0 &&
             (!ck_mul(count, type->dims[i].value, &count) || count > ATTN_MAX_ELEMENTS))
             return op_fail(&step->pub, ATTNRUN_E_MEMORY,
-                           "output %d would be %s: more elements than memory holds", out,
-                           attn_type_format(step->dims, type));
+                           "output %d would be %s: more elements than fit into memory",
+                           out, attn_type_format(step->dims, type));
     return ATTNRUN_OK;
 }
 
@@ -182,7 +182,7 @@ attn_status attn_step_infer(struct attn_step *step)
                        "infer() states %d phases, expected 1 to %d", pub->n_phases,
                        ATTNRUN_MAX_PHASES);
     if (pub->scratch_bytes < 0 || pub->shared_bytes < 0)
-        return op_fail(pub, ATTNRUN_E_MEMORY, "the scratch that it asks for overflows");
+        return op_fail(pub, ATTNRUN_E_MEMORY, "the size of its scratch memory overflows");
     return ATTNRUN_OK;
 }
 

@@ -10,53 +10,76 @@
 const struct cli_command cli_commands[] = {
     { "run", CLI_RUN, 1, 1, "[options] model.onnx", "run a model and show its outputs",
       command_run,
-      "Inputs that are not given are made up: token ids within the table that they "
-      "index,\n"
-      "masks of ones, positions in order, other numbers random by --seed. Symbolic "
-      "dimensions\n"
-      "that are not --set: batch 1, sequence 128, past 0, images 224; where these do not "
-      "fit,\n"
-      "others are tried.\n"
-      "Outputs replace a file whole or not at all, and keep its mode; links are "
-      "followed, "
-      "and\n"
-      "devices, FIFOs and - (standard output) are written in place: one output as npy, "
-      "several\n"
-      "as npz.\n" },
+      "Inputs that are not given are made up: token ids lie within the table that they "
+      "index, "
+      "masks are ones, positions are in order, and other numbers are random by --seed. A "
+      "symbolic dimension that --set does not bind is 1 for a batch, 128 for a sequence, "
+      "0 "
+      "for a past and 224 for an image; where these sizes do not fit, others are tried. "
+      "An output file is replaced as a whole or not at all, and keeps its mode. Links "
+      "are "
+      "followed. A device, a FIFO and - (standard output) are written in place: one "
+      "output "
+      "as npy, several as npz." },
     { "check", CLI_CHECK, 1, -1, "[options] PATH...", "compare with expected outputs",
       command_check,
-      "A folder is a test of the ONNX backend form (model.onnx, test_data_set_N), or "
-      "holds such\n"
-      "folders; a model file is compared with --ref.\n" },
+      "A folder is a test of the ONNX backend form (model.onnx, test_data_set_N), or it "
+      "holds such folders. A model file is compared with --ref. The errors of each "
+      "output "
+      "are listed for one folder, and for all with --list-passed or --json." },
+    { "compare", CLI_COMPARE, 1, 1, "[options] model.onnx",
+      "run a model in two ways and compare", command_compare,
+      "Both ways get the same inputs. For each output the largest absolute and relative "
+      "error, the cosine and the largest distance in steps of the type (ulp) are shown. "
+      "With --per-node the values inside are compared too, in the order in which they "
+      "are "
+      "computed, and the first that differs by more than the tolerance is named. The "
+      "exit "
+      "code is 1 where an output or a value differs." },
     { "plan", CLI_PLAN, 1, 1, "[options] model.onnx",
       "show the memory plan without running", command_plan, NULL },
     { "inspect", CLI_INSPECT, 1, 1, "[options] model.onnx", "show what is in a model",
       command_inspect, NULL },
-    { "ops", CLI_OPS, 0, 0, "[options]", "list the operators", command_ops, NULL },
+    { "ops", CLI_OPS, 0, 1, "[options] [NAME]", "list the operators, or describe one",
+      command_ops,
+      "With a name all versions of that operator are described: inputs and outputs with "
+      "their types, and attributes with their defaults. A type is a letter that stands "
+      "for "
+      "a list of element types; '?' marks an optional operand, '*' any number of them." },
     { "bench", CLI_BENCH, 1, 1, "[options] model.onnx", "measure time and memory",
-      command_bench, NULL },
+      command_bench,
+      "The first run is left out of the times. p90 and p99 are the times that 90 and 99 "
+      "of "
+      "100 runs do not exceed. Items are those of the first dimension of the first "
+      "input. "
+      "A list of sizes (--set S=128,256,512) gives a row for each, with the growth of "
+      "the "
+      "time as a power of the size. --against runs another attnrun in turns with this "
+      "one "
+      "and says which is faster, by more than 2 % in three of four rounds." },
     { "doctor", CLI_DOCTOR, 0, 0, "[options]", "show what attnrun found on this machine",
       command_doctor,
-      "--bench measures what one thread and all threads can do at best: GFLOP/s of fp32\n"
+      "--bench measures what one thread and all threads reach at best: GFLOP/s of fp32 "
       "multiply-adds, and GB/s read from a buffer of 256 MB and, by one thread, of 256 "
-      "KB.\n" },
-    { "convert", CLI_CONVERT, 0, -1, "...", "PyTorch to ONNX (starts Python)",
+      "kB." },
+    { "convert", CLI_CONVERT, 0, -1, "...", "convert PyTorch to ONNX (starts Python)",
       command_convert, NULL },
-    { "help", CLI_HELP, 0, 1, "[command]", "help", command_help, NULL },
-    { "version", CLI_VERSION, 0, 0, "", "version", command_version, NULL },
+    { "help", CLI_HELP, 0, 1, "[command]", "show help", command_help, NULL },
+    { "version", CLI_VERSION, 0, 0, "", "show the version", command_version, NULL },
     { 0 }
 };
 
 /* Output that could not be written is an error; a closed pipe is a quiet one. */
-static int close_output(int code)
+static int close_output(int code, int error)
 {
     int failed = ferror(stdout);
     errno = 0;
     if (fflush(stdout) == 0 && !failed)
         return code;
+    errno = errno != 0 ? errno : error;
     if (errno != EPIPE) {
         tool_fail_io("cannot write to standard output");
-        cli_report();
+        cli_report(&(struct cli){ 0 });
     }
     return 3;
 }
@@ -69,13 +92,14 @@ int main(int argc, char **argv)
     cli_catch_bus_error();
     attnrun_status status = cli_parse(&cli, argc, argv);
     if (status == ATTNRUN_OK && cli.help)
-        cli_print_help(stdout, cli.command);
+        cli_print_help(cli.command);
     else if (status == ATTNRUN_OK)
         status = cli.command->run(&cli, &code);
+    int error = cli_json_end(status == ATTNRUN_OK);
     if (status != ATTNRUN_OK) {
         fflush(stdout);
-        code = cli_report();
+        code = cli_report(&cli);
     }
     cli_free(&cli);
-    return close_output(code);
+    return close_output(code, error);
 }

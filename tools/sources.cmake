@@ -8,19 +8,23 @@ set(ATTN_TOOLS
   tools/io/json_read.c
   tools/io/map.c
   tools/io/npy_read.c
+  tools/io/npy_text.c
   tools/io/npy_write.c
   tools/io/npz.c
   tools/io/output_file.c
   tools/io/value.c
   tools/io/zip_read.c
   tools/io/zip_write.c
+  tools/cli/against.c
   tools/cli/bench.c
   tools/cli/check.c
   tools/cli/check_file.c
   tools/cli/compare.c
   tools/cli/config.c
   tools/cli/convert.c
+  tools/cli/difference.c
   tools/cli/doctor.c
+  tools/cli/explain.c
   tools/cli/files.c
   tools/cli/fork_join.c
   tools/cli/given.c
@@ -31,22 +35,27 @@ set(ATTN_TOOLS
   tools/cli/inspect_print.c
   tools/cli/job.c
   tools/cli/make_up.c
+  tools/cli/manual.c
   tools/cli/measure.c
   tools/cli/ops.c
   tools/cli/options.c
+  tools/cli/ort.c
   tools/cli/outputs.c
   tools/cli/save_json.c
   tools/cli/plan.c
   tools/cli/profile.c
   tools/cli/progress.c
+  tools/cli/report.c
   tools/cli/run.c
+  tools/cli/screen.c
   tools/cli/setup.c
   tools/cli/shrunk.c
   tools/cli/sizes.c
   tools/cli/states.c
-  tools/cli/suggest.c
   tools/cli/svg.c
+  tools/cli/sweep.c
   tools/cli/symbols.c
   tools/cli/text.c
   tools/cli/trace.c
+  tools/cli/versus.c
 )

@@ -28,7 +28,7 @@ static attn_status batch_dims(const attnrun_step *step, int a, int b, int n,
         attnrun_dim y = ib >= 0 ? tb->dims[ib] : dim_of(1);
         if (!dim_may_equal(x, y) && !dim_is(x, 1) && !dim_is(y, 1))
             return op_fail_input(step, b, ATTNRUN_E_SHAPE,
-                                 "dim %d cannot be broadcast to %lld as in input %d", ib,
+                                 "dim %d cannot be broadcast to %lld of input %d", ib,
                                  (long long)x.value, a);
         dims[i] = op_broadcast_dim(step, x, y);
     }
@@ -49,8 +49,9 @@ attn_status attn_matmul_dims(const attnrun_step *step, int a, int b, unsigned tr
     matrix_dims(tb, false, (trans & ATTN_TRANS_B) != 0, &kb, &n);
     if (!dim_may_equal(ka, kb))
         return op_fail_input(step, b, ATTNRUN_E_SHAPE,
-                             "expected %lld rows as input %d has columns",
-                             (long long)ka.value, a);
+                             "inner sizes differ: %lld here, %lld in input %d '%s'",
+                             (long long)kb.value, (long long)ka.value, a,
+                             attn_quote(step->node->inputs[a]));
     int most = ta->rank > tb->rank ? ta->rank : tb->rank,
         n_batch = most > 2 ? most - 2 : 0;
     TRY(batch_dims(step, a, b, n_batch, dims));

@@ -170,7 +170,7 @@ ATTENTION = [
 
 def sliced(end, axes, exits, fed):
     lists = {"s": i64(0, 1), "e": i64(2, 3), "a": i64(*axes)}
-    return node_case(f"A_slice_{end}", f"Slice along {axes}", exits, "comes twice",
+    return node_case(f"A_slice_{end}", f"Slice along {axes}", exits, "appears twice",
                      "Slice", {"x": X3, **(lists if fed else {})},
                      None if fed else lists, order=["x", "s", "e", "a"])
 
@@ -179,19 +179,19 @@ AXES = [
     sliced("twice", [1, 1], 5, False), sliced("twice_neg", [1, -2], 5, False),
     sliced("twice_fed", [1, 1], (5, 7), True), sliced("ok", [1, -1], 0, False),
     sliced("fed_ok", [1, -1], 0, True),
-    node_case("A_slice_1_twice", "Slice-1 along 0, 0", 5, "comes twice", "Slice",
+    node_case("A_slice_1_twice", "Slice-1 along 0, 0", 5, "appears twice", "Slice",
               {"x": X3}, opset=9, axes=[0, 0], starts=[0, 1], ends=[1, 2]),
-    node_case("A_pad_twice", "Pad along 1, 1", 5, "comes twice", "Pad", {"x": X3},
+    node_case("A_pad_twice", "Pad along 1, 1", 5, "appears twice", "Pad", {"x": X3},
               {"p": i64(1, 1, 1, 1), "a": i64(1, 1)}, order=["x", "p", "", "a"]),
     node_case("A_pad_ok", "Pad along 1, -1", 0, "", "Pad", {"x": X3},
               {"p": i64(1, 1, 1, 1), "a": i64(1, -1)}, order=["x", "p", "", "a"]),
-    node_case("A_crop_twice", "CenterCropPad along 1, 1", 5, "comes twice",
+    node_case("A_crop_twice", "CenterCropPad along 1, 1", 5, "appears twice",
               "CenterCropPad", {"x": X3}, {"s": i64(2, 2)}, axes=[1, 1]),
     node_case("A_crop_ok", "CenterCropPad along 1, 2", 0, "", "CenterCropPad", {"x": X3},
               {"s": i64(2, 2)}, axes=[1, 2]),
-    node_case("A_unsqueeze_twice", "Unsqueeze at 1, -4", 5, "comes twice", "Unsqueeze",
+    node_case("A_unsqueeze_twice", "Unsqueeze at 1, -4", 5, "appears twice", "Unsqueeze",
               {"x": X3}, {"a": i64(1, -4)}),
-    node_case("A_resize_twice", "Resize along 1, 1", 5, "comes twice", "Resize",
+    node_case("A_resize_twice", "Resize along 1, 1", 5, "appears twice", "Resize",
               {"x": X3}, {"s": f32(2)}, order=["x", "", "s"], axes=[1, 1]),
     node_case("A_reduce_repeats_ok", "ReduceSum along 1, -2: one axis, no other meaning",
               0, "", "ReduceSum", {"x": X3}, {"a": i64(1, -2)}),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run every case of make_bad.py: the exit code, the one line, and nothing written.
 
-usage: run_bad.py ATTNRUN CASES [--only GLOB] [--list]
+usage: run_bad.py ATTNRUN CASES [--only GLOB] [--list] [--messages FILE]
 
 A case passes when the exit code is among the expected ones, a failure says exactly one
 line on stderr ("attnrun: ...") that matches the case's expression, no sanitizer spoke, the
@@ -58,7 +58,7 @@ def run_case(attnrun, cases, case):
         return f"still running after {DEADLINE_S} s", ""
     stderr = done.stderr.decode("utf-8", "replace")
     wrong = judge(case, done.returncode, stderr, before, files_below(folder))
-    return wrong, f"{done.returncode} {stderr.strip()[:300]}"
+    return wrong, f"{done.returncode} {stderr.strip()}"
 
 
 def main():
@@ -67,20 +67,25 @@ def main():
     parser.add_argument("cases")
     parser.add_argument("--only", default="*")
     parser.add_argument("--list", action="store_true", help="print every error line")
+    parser.add_argument("--messages", help="write all messages, each with what gives it")
     options = parser.parse_args()
     with open(os.path.join(options.cases, "cases.json"), encoding="utf-8") as file:
         cases = [c for c in json.load(file) if fnmatch.fnmatch(c["id"], options.only)]
     attnrun = os.path.abspath(options.attnrun)
-    bad = 0
+    bad, messages = 0, []
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         jobs = [(c, pool.submit(run_case, attnrun, options.cases, c)) for c in cases]
         for case, job in jobs:
             wrong, line = job.result()
             bad += bool(wrong)
+            messages.append(f"{case['what']}: attnrun {' '.join(case['args'])}\n  {line}\n")
             if wrong:
                 print(f"FAIL {case['id']} ({case['what']}): {wrong}")
             elif options.list:
-                print(f"PASS {case['id']}: {line}")
+                print(f"PASS {case['id']}: {line[:300]}")
+    if options.messages:
+        with open(options.messages, "w", encoding="utf-8") as file:
+            file.writelines(messages)
     print(f"{len(cases) - bad} passed, {bad} failed")
     return 1 if bad or not cases else 0
 

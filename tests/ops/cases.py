@@ -53,7 +53,7 @@ def check(attnrun, folder):
     failed = 0
     doctor = subprocess.run([attnrun, "doctor", "--json"], capture_output=True, text=True,
                             check=True)
-    for isa in json.loads(doctor.stdout)["isas"].split():
+    for isa in json.loads(doctor.stdout)["isas"]:
         for threads in ("1", "2"):
             run = subprocess.run([attnrun, "check", "--isa", isa, "--threads", threads] + cases,
                                  capture_output=True, text=True, timeout=600)

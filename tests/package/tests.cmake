@@ -5,6 +5,14 @@ add_test(NAME package_install COMMAND sh
 add_test(NAME package_symbols COMMAND sh
   ${CMAKE_CURRENT_SOURCE_DIR}/tests/package/test_symbols.sh
   $<TARGET_FILE:attnrun_shared> $<TARGET_FILE:attnrun_static>)
+find_program(dpkg dpkg)
+if(dpkg AND NOT CMAKE_CROSSCOMPILING)
+  add_test(NAME package_packages COMMAND sh
+    ${CMAKE_CURRENT_SOURCE_DIR}/tests/package/test_packages.sh ${CMAKE_BINARY_DIR})
+endif()
 if(ATTNRUN_ASAN OR ATTNRUN_TSAN) # sanitizers bring symbols and flags of their own
   set_tests_properties(package_install package_symbols PROPERTIES DISABLED ON)
+  if(TEST package_packages)
+    set_tests_properties(package_packages PROPERTIES DISABLED ON)
+  endif()
 endif()

@@ -78,7 +78,7 @@ static void test_budget_refuses_with_a_sentence(void **state)
     assert_null(attn_alloc(memory, ATTN_MEM_ARENA, 401));
     const attnrun_error *error = attnrun_last_error();
     assert_int_equal(error->status, ATTNRUN_E_MEMORY);
-    assert_non_null(strstr(error->message, "wanted 401 bytes"));
+    assert_non_null(strstr(error->message, "the arena needs 401 bytes"));
     assert_non_null(strstr(error->message, "600 in use"));
     assert_non_null(strstr(error->message, "budget of 1000 bytes"));
     void *rest = attn_alloc(memory, ATTN_MEM_ARENA, 400); /* exactly the rest */

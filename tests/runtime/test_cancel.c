@@ -148,7 +148,7 @@ static void test_timeout_stops_a_run(void **state)
         start(&bench, write_long_chain(MANY_STEPS), threads);
         set_vector(&bench, LENGTH);
         double begin = now_ms();
-        FAILS(ATTNRUN_E_TIME, "deadline", attnrun_run(bench.context, &options));
+        FAILS(ATTNRUN_E_TIME, "time limit", attnrun_run(bench.context, &options));
         print_message("%d threads: timeout of 20 ms came after %.1f ms\n", (int)threads,
                       now_ms() - begin);
         set_vector(&bench, 100);
@@ -172,7 +172,7 @@ static void test_cancel_and_timeout_stop_loops(void **state)
     set_input(bench.context, 0, ATTNRUN_I64, "", &trips);
     set_input(bench.context, 1, ATTNRUN_F32, "2", v);
     cancel_after(&bench, 20000);
-    FAILS(ATTNRUN_E_TIME, "deadline", attnrun_run(bench.context, &options));
+    FAILS(ATTNRUN_E_TIME, "time limit", attnrun_run(bench.context, &options));
     trips = 3;
     OK(attnrun_run(bench.context, NULL));
     attnrun_tensor all = get_output(bench.context, 1);
@@ -289,7 +289,7 @@ static void test_deadline_ends_opening_and_planning(void **state)
     for (int64_t at = 1; at <= all; at += at < 20 ? 1 : 7) {
         reads = 0;
         late_from = at;
-        FAILS(ATTNRUN_E_TIME, "deadline",
+        FAILS(ATTNRUN_E_TIME, "time limit",
               open_plan_run(runtime, write_long_chain(STEPS), NULL));
         assert_true(reads <= at + 1);
     }

@@ -188,7 +188,7 @@ static bool fail_in_stage(const struct subject *subject, enum stage stage, int64
         atomic_store(&trial.memory.fail_at, -1);
         if (status != ATTNRUN_OK) {
             if (s != stage || status != ATTNRUN_E_MEMORY ||
-                strstr(attnrun_last_error()->message, "wanted") == NULL)
+                strstr(attnrun_last_error()->message, " needs ") == NULL)
                 fail_msg("%s, call %d of %s: %s", subject->name, (int)call,
                          stage_names[stage], attnrun_last_error()->message);
             OK(do_stage(&trial, subject, s));

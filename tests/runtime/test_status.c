@@ -79,17 +79,69 @@ static void test_quote_escapes_and_cuts(void **state)
     char text[300], longest[200] = "";
     assert_string_equal(attn_quote(NULL), "");
     assert_string_equal(attn_quote("plain.name/0"), "plain.name/0");
-    assert_string_equal(attn_quote("\x1b[31m\xc3\xa9\x7f"), "\\x1b[31m\\xc3\\xa9\\x7f");
+    assert_string_equal(attn_quote("\x1b[31m\xc3\xa9\x7f"), "\\x1b[31m\xc3\xa9\\x7f");
     memset(text, 'a', sizeof text);
-    for (size_t n = 78; n < 84; n++) {
+    for (size_t n = 78; n < 88; n++) {
         text[n] = 0;
         size_t length = strlen(attn_quote(text));
-        assert_int_equal(length, n <= 80 ? n : 83);
+        assert_int_equal(length, n <= 83 ? n : 83);
         text[n] = 'a';
     }
     for (int i = 0; i < 40; i++)
         strcat(longest, "\x01");
     assert_int_equal(strlen(attn_quote(longest)), 83);
+}
+
+/* What is valid UTF-8 and harmless stays; all else becomes \xNN, byte by byte. */
+static void test_escape_keeps_utf8(void **state)
+{
+    static const char *const rows[][2] = {
+        { "\xe3\x83\xa2\xe3\x83\x87\xe3\x83\xab",
+          "\xe3\x83\xa2\xe3\x83\x87\xe3\x83\xab" },
+        { "\xf0\x9f\x99\x82", "\xf0\x9f\x99\x82" },
+        { "\xe3\x83", "\\xe3\\x83" },                   /* broken off */
+        { "\xc0\xaf", "\\xc0\\xaf" },                   /* overlong */
+        { "\xe0\x80\xaf", "\\xe0\\x80\\xaf" },          /* overlong */
+        { "\xed\xa0\x80", "\\xed\\xa0\\x80" },          /* surrogate */
+        { "\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80" }, /* above U+10FFFF */
+        { "\xc2\x9b", "\\xc2\\x9b" },                   /* C1: starts a sequence */
+        { "x\xe2\x80\xae", "x\\xe2\\x80\\xae" },        /* right-to-left override */
+        { "\xe2\x81\xa7", "\\xe2\\x81\\xa7" },          /* first strong isolate */
+        { "\xff\xfe", "\\xff\\xfe" },
+    };
+    char text[64];
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(attnrun_escape(rows[i][0], text, sizeof text),
+                         strlen(rows[i][1]));
+        assert_string_equal(text, rows[i][1]);
+    }
+    /* cut between characters, and never over the end */
+    for (size_t bytes = 1; bytes < 12; bytes++) {
+        memset(text, 'z', sizeof text);
+        size_t n = attnrun_escape(rows[0][0], text, bytes);
+        assert_true(n < bytes);
+        assert_int_equal(strlen(text), n);
+        assert_int_equal(text[bytes], 'z');
+        if (bytes > 3)
+            assert_string_equal(text + n - 3, n < 9 ? "..." : "\xe3\x83\xab");
+    }
+    assert_int_equal(attnrun_escape("ab", text, 0), 0);
+}
+
+static void test_nearest_word(void **state)
+{
+    static const char *const words[] = { "Relu", "Resize", "b", "window" };
+    static const char *const parts[] = { "right", "left_window" };
+    (void)state;
+    assert_string_equal(attnrun_nearest_word("Relux", words, 4), "Relu");
+    assert_string_equal(attnrun_nearest_word("windo", words, 4), "window");
+    assert_string_equal(attnrun_nearest_word("bb", words, 4), "b");
+    assert_string_equal(attnrun_nearest_word("windo", parts, 2), "left_window");
+    assert_null(attnrun_nearest_word("elf", parts, 2));
+    assert_null(attnrun_nearest_word("c", words, 4)); /* as near to any other letter */
+    assert_null(attnrun_nearest_word("window", words + 3, 1)); /* it is that word */
+    assert_null(attnrun_nearest_word("elsewhere", words, 4));
 }
 
 static void test_quote_keeps_eight(void **state)
@@ -156,6 +208,8 @@ int main(void)
         cmocka_unit_test(test_fail_may_quote_the_last_error),
         cmocka_unit_test(test_fail_cuts_long_sentences),
         cmocka_unit_test(test_quote_escapes_and_cuts),
+        cmocka_unit_test(test_escape_keeps_utf8),
+        cmocka_unit_test(test_nearest_word),
         cmocka_unit_test(test_quote_keeps_eight),
         cmocka_unit_test(test_errors_belong_to_their_thread),
         cmocka_unit_test(test_kept_errors_have_their_status),

@@ -53,12 +53,12 @@ class Cli(unittest.TestCase):
         return done.stdout
 
     def fails(self, code, pattern, *arguments, **options):
-        """Exit code `code`, one line on stderr that the pattern matches, no stdout."""
+        """Exit code `code`, a line on stderr that the pattern matches, no more than a hint behind
+        it, and no stdout."""
         done = attnrun(*arguments, **options)
         self.assertEqual(done.returncode, code, done.stderr)
         self.assertRegex(done.stderr, pattern)
-        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
-        self.assertTrue(done.stderr.startswith("attnrun: "))
+        self.assertRegex(done.stderr, "^attnrun: .*\n(hint: .*\n)?$")
         self.assertEqual(done.stdout, "")
 
     # ---- what works ----
@@ -98,7 +98,7 @@ class Cli(unittest.TestCase):
             (batch, samples), state = (i["shape"] for i in run["inputs"])
             self.assertGreaterEqual(samples, 256)
             self.assertEqual((state[1], batch), (1, 1))
-            self.assertIn("found by trying", self.ok(path))
+            self.assertIn("found by trying", " ".join(self.ok(path).split()))
         path = cli_models.two_widths(self.dir / "widths.onnx")
         run = json.loads(self.ok(path, "--json"))
         self.assertEqual([i["shape"][1] for i in run["inputs"]], [80, 48])
@@ -108,10 +108,10 @@ class Cli(unittest.TestCase):
 
     def test_outputs_of_made_up_inputs_that_are_not_finite(self):
         path = cli_models.bounds(self.dir / "bounds.onnx")
-        words = "note     made-up inputs gave outputs that are not finite: try -i low=... " \
-                "-i high=...\n"
+        words = "note made-up inputs gave outputs that are not finite: try -i low=... " \
+                "-i high=..."
         for how in ((), ("--print", "summary")):
-            self.assertIn(words, self.ok("run", path, *how))
+            self.assertIn(words, " ".join(self.ok("run", path, *how).split()))
         self.assertIn("-i low=", json.loads(self.ok("run", path, "--json"))["note"])
         self.assertNotIn("note", self.ok("run", self.relu))
         self.assertNotIn("note", json.loads(self.ok("run", self.relu, "--json")))
@@ -210,14 +210,14 @@ class Cli(unittest.TestCase):
         self.assertRegex(done.stdout, r"(?m)^FAIL .*/dtype: .*expected f64\[2,3\]")
         self.assertEqual(done.stdout.splitlines()[-1], "2 passed, 3 failed")
         out = self.ok("check", self.dir / "folders" / "good", "--isolate")
-        self.assertEqual(out, "1 passed, 0 failed\n")
+        self.assertTrue(out.endswith("equal\n1 passed, 0 failed\n"), out)
         self.assertIn("1 passed, 0 failed",
                       self.ok("check", self.dir / "folders", "--filter", "go*"))
         report = json.loads(attnrun("check", self.dir / "folders", "--json").stdout)
         self.assertEqual((report["passed"], report["failed"]), (2, 3))
         self.assertEqual(len(report["folders"]), 5)
         out = self.ok("check", self.dir / "folders" / "bad", "--atol", "2")
-        self.assertEqual(out, "1 passed, 0 failed\n")
+        self.assertRegex(out, "max abs 1.00e.00 .*\n1 passed, 0 failed\n$")
         self.fails(2, "nothing to check", "check", self.dir / "folders", "--filter", "zzz")
 
     def test_plan_and_its_drawing(self):
@@ -236,7 +236,7 @@ class Cli(unittest.TestCase):
         for key in ("load_ms", "first_ms", "min_ms", "median_ms", "arena_bytes",
                     "weights_bytes", "peak_rss_bytes", "isa", "threads"):
             self.assertIn(key, bench)
-        self.assertEqual((bench["threads"], bench["repeat"]), (1, 3))
+        self.assertEqual((bench["threads"], bench["runs"]), (1, 3))
         self.assertIn("median", self.ok("bench", self.relu, "-n", 2))
 
     def test_inspect(self):
@@ -327,15 +327,15 @@ class Cli(unittest.TestCase):
     def test_usage(self):
         refused = [
             (["rnu", self.relu], "neither a command nor a file .did you mean 'run'"),
-            (["run"], "usage: attnrun run"),
-            (["run", self.relu, self.relu], "one argument too many"),
+            (["run"], "an argument is missing: attnrun run"),
+            (["run", self.relu, self.relu], "unexpected argument"),
             (["run", self.relu, "--treads", "2"], "unknown option '--treads' .did you mean "
              "'--threads'"),
             (["run", self.relu, "--threads", "0"], "whole number from 1 to 1024"),
             (["run", self.relu, "--threads", "two"], "'two' is not a whole number"),
             (["run", self.relu, "--threads"], "--threads needs a value"),
             (["run", self.relu, "--isa", "mmx"],
-             "'mmx' is no instruction set, expected base, avx2, "),
+             "'mmx' is not an instruction set; known are base, avx2, "),
             (["run", self.relu, "--max-memory", "2X"], "a size such as"),
             (["run", self.relu, "--timeout", "-1s"], "a time such as"),
             (["run", self.relu, "--print", "loud"], "one of full.summary.none"),

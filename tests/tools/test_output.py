@@ -191,7 +191,7 @@ class Output(unittest.TestCase):
         numpy.save(x, numpy.array([-3, 4], "f"))
         done = self.attnrun("run", self.two, "-i", "x=-", "-o", "-", input=x.getvalue())
         self.assertEqual(numpy.load(io.BytesIO(done.stdout))["a"].tolist(), [3, 4])
-        self.assertIn(b"no proper npy file", self.attnrun("run", self.two, "-i", "x=-", code=3,
+        self.assertIn(b"not a valid npy file", self.attnrun("run", self.two, "-i", "x=-", code=3,
                                                  input=b"nothing of the kind").stderr)
         done = self.attnrun("run", self.two, "--config", "-", input=b"set: { N: 5 }\njson: true")
         self.assertIn(b'"shape": [5]', done.stdout)

@@ -1,6 +1,13 @@
 # The command line, end to end.
 add_python_test(tools_cli tools/test_cli.py $<TARGET_FILE:attnrun>
   $<TARGET_FILE:attnrun_example_plugin>)
+add_python_test(tools_use tools/test_use.py $<TARGET_FILE:attnrun>)
+add_python_test(tools_json tools/test_json.py ${CMAKE_CURRENT_SOURCE_DIR}
+  $<TARGET_FILE:attnrun>)
+add_python_test(tools_compare tools/test_compare.py ${CMAKE_CURRENT_SOURCE_DIR}
+  $<TARGET_FILE:attnrun>)
+add_python_test(tools_manual tools/test_manual.py ${CMAKE_CURRENT_SOURCE_DIR}
+  $<TARGET_FILE:attnrun>)
 add_python_test(tools_output tools/test_output.py $<TARGET_FILE:attnrun>)
 add_python_test(tools_shrunk tools/test_shrunk.py $<TARGET_FILE:attnrun>)
 add_python_test(tools_formats tools/test_formats.py $<TARGET_FILE:attnrun>)

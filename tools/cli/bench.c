@@ -5,7 +5,8 @@
  * or with --json. */
 #include <inttypes.h>
 
-#include "job.h"
+#include "bench.h"
+#include "screen.h"
 
 /* Resident memory. The inputs belong to who calls: what they and their reading take is in
  * neither of the two. */
@@ -27,21 +28,35 @@ static void resident_end(struct resident *resident, const struct job *job,
     resident->peak = peak > ready_peak_bytes ? peak : ready_peak_bytes;
 }
 
+/* The first dim of the first input: what a run works on at once. */
+static int64_t items_of(const struct job *job)
+{
+    const attnrun_tensor *first =
+        job->inputs.n > 0 ? &job->inputs.v[0].held.tensor : NULL;
+    return first != NULL && first->kind == ATTNRUN_TENSOR && first->rank > 1
+               ? first->dims[0]
+               : 1;
+}
+
 static void print_json(const struct job *job, const attnrun_runtime_info *runtime,
                        const struct resident *resident)
 {
     const struct timing *t = &job->timing;
-    struct json json = { .out = stdout };
+    struct json json = { .out = cli_json_stream() };
     json_open(&json, NULL, '{');
-    json_text(&json, "schema", "attnrun/bench/1");
+    json_text(&json, "schema", "attnrun/bench/2");
     json_text(&json, "model", job->path);
     json_real(&json, "load_ms", t->load_ms);
     json_real(&json, "pack_ms", t->pack_ms);
     json_real(&json, "first_ms", t->first_ms);
     json_real(&json, "min_ms", t->min_ms);
     json_real(&json, "median_ms", t->median_ms);
-    json_real(&json, "spread", t->spread);
-    json_int(&json, "repeat", t->n);
+    json_real(&json, "p90_ms", t->p90_ms);
+    json_real(&json, "p99_ms", t->p99_ms);
+    json_real(&json, "runs_per_s", t->per_second);
+    json_real(&json, "items_per_s", t->per_second * (double)items_of(job));
+    json_real(&json, "spread_fraction", t->spread);
+    json_int(&json, "runs", t->n);
     json_int(&json, "arena_bytes", job->plan.arena_bytes);
     json_int(&json, "weights_bytes", job->plan.weights_bytes);
     json_int(&json, "packed_bytes", job->plan.packed_bytes);
@@ -71,22 +86,50 @@ static void print_table(const struct job *job, const attnrun_runtime_info *runti
                         const struct resident *resident)
 {
     const struct timing *t = &job->timing;
-    printf("%-12s %s", "model", text_file_name(job->path));
+    struct line line = { .n = 0 };
+    line_add(&line, "%s", text_file_name(job->path));
     for (int32_t i = 0; i < job->inputs.n && i < 4; i++)
-        printf("  %s %s", tool_quote(job->inputs.v[i].info.name),
-               text_input(&job->inputs.v[i]));
-    printf("\n%-12s %d, %s, BLAS %s\n", "threads", runtime->threads, runtime->isa,
-           text_blas(runtime->blas));
+        line_add(&line, "  %s %s", tool_quote(job->inputs.v[i].info.name),
+                 text_input(&job->inputs.v[i]));
+    screen_text("model", 13, line.text);
+    screen_line("threads", 13, "%d, %s, BLAS %s", runtime->threads, runtime->isa,
+                text_blas(runtime->blas));
     printf("%-12s %s, of that %s packing\n", "load", text_ms(t->load_ms),
            text_ms(t->pack_ms));
     printf("%-12s %s\n", "first", text_ms(t->first_ms));
     printf("%-12s %s\n", "min", text_ms(t->min_ms));
     printf("%-12s %s (%" PRId64 " runs, ±%.1f%%)\n", "median", text_ms(t->median_ms),
            t->n, t->spread * 100);
+    printf("%-12s %s, p99 %s\n", "p90", text_ms(t->p90_ms), text_ms(t->p99_ms));
+    printf("%-12s %.4g runs/s, %.4g items/s of batch %" PRId64 "\n", "rate",
+           t->per_second, t->per_second * (double)items_of(job), items_of(job));
     printf("%-12s %s\n", "arena", text_bytes(job->plan.arena_bytes));
     printf("%-12s %s, packed %s\n", "weights", text_bytes(job->plan.weights_bytes),
            text_bytes(job->plan.packed_bytes));
     printf("%-12s %s\n", "peak RSS", text_bytes(resident->peak));
+}
+
+/* A first run, --warmup more, then what is timed: --repeat runs, those of --time, or 20. */
+static attnrun_status time_runs(struct job *job)
+{
+    enum { MOST = 1000000 };
+    const struct cli *cli = job->cli;
+    TRY(job_first_run(job, NULL));
+    for (int64_t i = 0; i < cli->warmup; i++) {
+        TRY(cli_run_context(cli, job->context, NULL));
+        TRY(states_rewind(job));
+    }
+    int64_t n = cli->repeat > 0 ? cli->repeat : cli->time_us > 0 ? MOST : 20;
+    double most_ms = cli->time_us > 0  ? (double)cli->time_us / 1e3
+                     : cli->repeat > 0 ? 0
+                                       : 10000;
+    return job_repeat(job, n, most_ms);
+}
+
+attnrun_status bench_job(struct job *job, struct cli *cli)
+{
+    TRY(job_open(job, cli, cli->paths.v[0]));
+    return time_runs(job);
 }
 
 static attnrun_status bench(struct job *job, struct cli *cli)
@@ -96,8 +139,7 @@ static attnrun_status bench(struct job *job, struct cli *cli)
     TRY(job_open(job, cli, cli->paths.v[0]));
     int64_t ready = cli_rss_bytes(), ready_peak = cli_peak_rss_bytes();
     cli_reset_peak_rss();
-    TRY(job_first_run(job, NULL));
-    TRY(job_repeat(job, cli->repeat > 0 ? cli->repeat : 20, cli->repeat > 0 ? 0 : 10000));
+    TRY(time_runs(job));
     TRY_LIB(attnrun_runtime_query(cli->runtime, &runtime));
     resident_end(&resident, job, ready, ready_peak);
     if (cli->json)
@@ -110,8 +152,16 @@ static attnrun_status bench(struct job *job, struct cli *cli)
 attnrun_status command_bench(struct cli *cli, int *exit_code)
 {
     struct job job = { .cli = cli };
+    bool slower = false;
+    *exit_code = 0;
+    if (cli->against != NULL) {
+        attnrun_status compared = bench_against(cli, &slower);
+        *exit_code = slower ? 1 : 0;
+        return compared;
+    }
+    if (sweep_of(cli) != NULL)
+        return bench_sweep(cli, sweep_of(cli));
     attnrun_status status = bench(&job, cli);
     job_close(&job);
-    *exit_code = 0;
     return status;
 }

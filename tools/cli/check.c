@@ -4,6 +4,7 @@
  * A folder with a model.onnx is a test: each test_data_set_N holds input_K.pb, the K-th
  * graph input that is no initializer, and output_K.pb; tol.txt may hold "rtol atol". A
  * folder without one is searched one level down. */
+#include <errno.h>
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -15,6 +16,7 @@
 #include "../io/file.h"
 #include "../io/map.h"
 #include "cli.h"
+#include "difference.h"
 #include "files.h"
 
 enum { PATH_BYTES = 4096 };
@@ -23,6 +25,16 @@ struct check {
     struct cli *cli;
     struct json json;
     int64_t passed, failed;
+    bool alone; /* one folder: its outputs are listed */
+};
+
+/* What is compared: a data set of a model. */
+struct data_set {
+    struct cli *cli;
+    attnrun_model *model;
+    const char *folder, *name; /* name: "" where there is only one */
+    const struct tolerance *tolerance;
+    struct compared_list *compared;
 };
 
 /* Quantising operators round: their integers may be one off. */
@@ -99,10 +111,12 @@ static attnrun_status set_inputs(struct cli *cli, attnrun_context *context,
     return ATTNRUN_OK;
 }
 
-static attnrun_status compare_output(struct cli *cli, attnrun_context *context,
-                                     const attnrun_model *model, const char *folder,
-                                     int32_t i, const struct tolerance *tolerance)
+static attnrun_status compare_output(struct data_set *set, attnrun_context *context,
+                                     int32_t i)
 {
+    struct cli *cli = set->cli;
+    const attnrun_model *model = set->model;
+    const char *folder = set->folder;
     attnrun_value_info info = { .struct_size = sizeof info };
     attnrun_tensor got;
     struct held expected = { 0 };
@@ -113,18 +127,38 @@ static attnrun_status compare_output(struct cli *cli, attnrun_context *context,
     TRY(read_numbered(cli, folder, "output", i, kind, &expected, &found));
     if (!found)
         return tool_fail(ATTNRUN_E_IO, "there is no output_%d.pb", i);
-    attnrun_status status = compare_values(&got, &expected.tensor, tolerance);
+    attnrun_status status = compare_values(&got, &expected.tensor, set->tolerance);
     if (status != ATTNRUN_OK)
         tool_fail_at("output %d '%s'", i, tool_quote(info.name));
+    if (compared_note(set->compared, set->name, info.name, &got, &expected.tensor,
+                      status == ATTNRUN_OK) != ATTNRUN_OK)
+        status = tool_error.status;
     held_free(&expected);
     return status;
 }
 
-/* Runs one data set on a fresh context, so that nothing is left of the one before. */
-static attnrun_status check_data_set(struct cli *cli, attnrun_model *model,
-                                     const char *folder,
-                                     const struct tolerance *tolerance)
+/* All outputs, also behind one that differs: the first failure is the one reported. */
+static attnrun_status compare_outputs(struct data_set *set, attnrun_context *context,
+                                      int32_t n)
 {
+    struct tool_error first = { .status = ATTNRUN_OK };
+    for (int32_t i = 0; i < n; i++) {
+        attnrun_status status = compare_output(set, context, i);
+        if (status != ATTNRUN_OK && first.status == ATTNRUN_OK)
+            first = tool_error;
+        if (status != ATTNRUN_OK && status != ATTNRUN_E_RANGE)
+            break;
+    }
+    if (first.status != ATTNRUN_OK)
+        tool_error = first;
+    return first.status;
+}
+
+/* Runs one data set on a fresh context, so that nothing is left of the one before. */
+static attnrun_status check_data_set(struct data_set *set)
+{
+    struct cli *cli = set->cli;
+    attnrun_model *model = set->model;
     attnrun_model_info info = { .struct_size = sizeof info };
     attnrun_context *context;
     TRY_LIB(attnrun_model_query(model, &info));
@@ -133,11 +167,11 @@ static attnrun_status check_data_set(struct cli *cli, attnrun_model *model,
     attnrun_status status =
         inputs == NULL ? tool_fail(ATTNRUN_E_MEMORY, "no memory for inputs") : ATTNRUN_OK;
     if (status == ATTNRUN_OK)
-        status = set_inputs(cli, context, model, folder, inputs, info.n_inputs);
+        status = set_inputs(cli, context, model, set->folder, inputs, info.n_inputs);
     if (status == ATTNRUN_OK)
         status = cli_run_context(cli, context, NULL);
-    for (int32_t i = 0; i < info.n_outputs && status == ATTNRUN_OK; i++)
-        status = compare_output(cli, context, model, folder, i, tolerance);
+    if (status == ATTNRUN_OK)
+        status = compare_outputs(set, context, info.n_outputs);
     attnrun_context_destroy(context);
     for (int32_t i = 0; inputs != NULL && i < info.n_inputs; i++)
         held_free(&inputs[i]);
@@ -145,9 +179,7 @@ static attnrun_status check_data_set(struct cli *cli, attnrun_model *model,
     return status;
 }
 
-static attnrun_status check_data_sets(struct cli *cli, attnrun_model *model,
-                                      const char *folder,
-                                      const struct tolerance *tolerance)
+static attnrun_status check_data_sets(struct data_set *set, const char *folder)
 {
     struct folder_list sets;
     TRY(folder_list_read(&sets, folder, "test_data_set_*"));
@@ -155,8 +187,11 @@ static attnrun_status check_data_sets(struct cli *cli, attnrun_model *model,
     for (int64_t i = 0; i < sets.n && status == ATTNRUN_OK; i++) {
         char path[PATH_BYTES];
         status = file_join(path, sizeof path, folder, sets.names[i]);
-        if (status == ATTNRUN_OK)
-            status = check_data_set(cli, model, path, tolerance);
+        if (status == ATTNRUN_OK) {
+            set->folder = path;
+            set->name = sets.n > 1 ? sets.names[i] : "";
+            status = check_data_set(set);
+        }
         if (status != ATTNRUN_OK && sets.n > 1)
             tool_fail_at("%s", tool_quote(sets.names[i]));
     }
@@ -166,9 +201,11 @@ static attnrun_status check_data_sets(struct cli *cli, attnrun_model *model,
     return status;
 }
 
-static attnrun_status check_folder(struct cli *cli, const char *folder)
+static attnrun_status check_folder(struct cli *cli, const char *folder,
+                                   struct compared_list *compared)
 {
     struct tolerance tolerance = { 0 };
+    struct data_set set = { .cli = cli, .tolerance = &tolerance, .compared = compared };
     attnrun_model_info info = { .struct_size = sizeof info };
     attnrun_model *model;
     char path[PATH_BYTES];
@@ -177,8 +214,9 @@ static attnrun_status check_folder(struct cli *cli, const char *folder)
     TRY(cli_open_model(cli, path, 0, &model));
     attnrun_status status = attnrun_model_query(model, &info);
     tolerance.quantized = status == ATTNRUN_OK && quantizes(model, info.n_nodes);
-    status = status != ATTNRUN_OK ? tool_fail_library(status)
-                                  : check_data_sets(cli, model, folder, &tolerance);
+    set.model = model;
+    status =
+        status != ATTNRUN_OK ? tool_fail_library(status) : check_data_sets(&set, folder);
     attnrun_model_release(model);
     return status;
 }
@@ -189,15 +227,37 @@ static void run_child(struct cli *cli, const char *folder, int to_parent)
     signal(SIGALRM, SIG_DFL);
     if (cli->timeout_us > 0)
         alarm((unsigned)(cli->timeout_us / 1000000) * 2 + 5);
-    attnrun_status status = check_folder(cli, folder);
+    struct compared_list compared = { 0 };
+    attnrun_status status = check_folder(cli, folder, &compared);
+    struct tool_error error = { .status = ATTNRUN_OK };
     if (status != ATTNRUN_OK)
-        (void)!write(to_parent, &tool_error, sizeof tool_error);
+        error = tool_error;
+    (void)!write(to_parent, &error, sizeof error);
+    for (int64_t i = 0; i < compared.n; i++)
+        (void)!write(to_parent, &compared.v[i], sizeof compared.v[i]);
+    compared_free(&compared);
     attnrun_runtime_destroy(cli->runtime);
     close(to_parent);
     _exit(status == ATTNRUN_OK ? 0 : 1);
 }
 
-static attnrun_status check_isolated(struct cli *cli, const char *folder)
+/* `bytes` bytes of a pipe; false where it ends before. */
+static bool read_whole(int from, void *to, size_t bytes)
+{
+    size_t got = 0;
+    while (got < bytes) {
+        ssize_t n = read(from, (char *)to + got, bytes - got);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        got += (size_t)n;
+    }
+    return true;
+}
+
+static attnrun_status check_isolated(struct cli *cli, const char *folder,
+                                     struct compared_list *compared)
 {
     int ends[2], result = 0;
     if (pipe(ends) != 0)
@@ -214,12 +274,15 @@ static attnrun_status check_isolated(struct cli *cli, const char *folder)
         return tool_fail_io("cannot start a process");
     }
     struct tool_error error;
-    ssize_t n = read(ends[0], &error, sizeof error);
+    struct compared row;
+    bool ended = read_whole(ends[0], &error, sizeof error);
+    while (ended && read_whole(ends[0], &row, sizeof row))
+        TRY(compared_add(compared, &row));
     close(ends[0]);
     waitpid(child, &result, 0);
     if (WIFSIGNALED(result))
         return tool_fail(ATTNRUN_E_INTERNAL, "crashed: %s", strsignal(WTERMSIG(result)));
-    if (n == (ssize_t)sizeof error) {
+    if (ended && error.status != ATTNRUN_OK) {
         tool_error = error;
         return error.status;
     }
@@ -229,14 +292,10 @@ static attnrun_status check_isolated(struct cli *cli, const char *folder)
                            WEXITSTATUS(result));
 }
 
-/* One folder: counted, reported, and no reason to stop unless the user says so. */
-static attnrun_status count_folder(struct check *check, const char *folder)
+static void report_folder(struct check *check, const char *folder, attnrun_status status,
+                          const struct compared_list *compared)
 {
     struct cli *cli = check->cli;
-    attnrun_status status =
-        cli->isolate ? check_isolated(cli, folder) : check_folder(cli, folder);
-    if (cli_signal() != 0)
-        return tool_fail(ATTNRUN_E_CANCELLED, "interrupted");
     check->passed += status == ATTNRUN_OK;
     check->failed += status != ATTNRUN_OK;
     if (cli->json) {
@@ -245,8 +304,9 @@ static attnrun_status count_folder(struct check *check, const char *folder)
         json_bool(&check->json, "passed", status == ATTNRUN_OK);
         if (status != ATTNRUN_OK)
             json_text(&check->json, "reason", tool_error.message);
+        compared_json(compared, &check->json, "outputs");
         json_close(&check->json, '}');
-        return ATTNRUN_OK;
+        return;
     }
     if (status != ATTNRUN_OK || cli->list_passed)
         progress_end();
@@ -254,11 +314,26 @@ static attnrun_status count_folder(struct check *check, const char *folder)
         printf("FAIL %s: %s\n", tool_path(folder), tool_error.message);
     else if (cli->list_passed)
         printf("PASS %s\n", tool_path(folder));
+    if (cli->list_passed || check->alone)
+        compared_print(compared);
     progress_start(cli, "check");
     progress_show(check->passed + check->failed, 0, "check");
-    return ATTNRUN_OK;
 }
 
+/* One folder: counted, reported, and no reason to stop unless the user says so. */
+static attnrun_status count_folder(struct check *check, const char *folder)
+{
+    struct cli *cli = check->cli;
+    struct compared_list compared = { 0 };
+    attnrun_status status = cli->isolate ? check_isolated(cli, folder, &compared)
+                                         : check_folder(cli, folder, &compared);
+    if (cli_signal() != 0)
+        status = tool_fail(ATTNRUN_E_CANCELLED, "interrupted");
+    else
+        report_folder(check, folder, status, &compared);
+    compared_free(&compared);
+    return cli_signal() != 0 ? status : ATTNRUN_OK;
+}
 static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -319,13 +394,16 @@ static attnrun_status check_folders(struct check *check)
 
 attnrun_status command_check(struct cli *cli, int *exit_code)
 {
-    struct check check = { .cli = cli, .json = { .out = stdout } };
+    struct check check = { .cli = cli,
+                           .alone =
+                               cli->paths.n == 1 && is_test_folder(cli->paths.v[0]) };
     if (cli->ref != NULL)
         return check_against_reference(cli, exit_code);
     progress_start(cli, "check");
     if (cli->json) {
+        check.json.out = cli_json_stream();
         json_open(&check.json, NULL, '{');
-        json_text(&check.json, "schema", "attnrun/check/1");
+        json_text(&check.json, "schema", "attnrun/check/2");
         json_open(&check.json, "folders", '[');
     }
     attnrun_status status = check_folders(&check);

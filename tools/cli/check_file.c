@@ -4,6 +4,7 @@
 #include "../io/file.h"
 #include "../io/npy.h"
 #include "../io/npz.h"
+#include "difference.h"
 #include "files.h"
 #include "job.h"
 
@@ -11,7 +12,8 @@ struct reference {
     struct job *job;
     const char *path;
     struct tolerance tolerance;
-    int64_t compared, failed;
+    int64_t failed;
+    struct compared_list compared;
 };
 
 /* output_N.pb or NAME.npy of a folder. */
@@ -81,13 +83,14 @@ static attnrun_status compare_one(struct reference *r, int32_t index)
         return ATTNRUN_OK;
     attnrun_status status = output_dense(r->job, index, &got, &copy);
     if (status == ATTNRUN_OK) {
-        r->compared++;
-        if (compare_values(&got, &expected.tensor, &r->tolerance) != ATTNRUN_OK) {
+        bool same = compare_values(&got, &expected.tensor, &r->tolerance) == ATTNRUN_OK;
+        if (!same) {
             tool_fail_at("output %d '%s'", index, tool_quote(info.name));
             r->failed++;
             if (!r->job->cli->json)
                 printf("FAIL %s: %s\n", tool_path(r->job->path), tool_error.message);
         }
+        status = compared_note(&r->compared, "", info.name, &got, &expected.tensor, same);
     }
     held_free(&copy);
     held_free(&expected);
@@ -102,7 +105,7 @@ static attnrun_status compare_all(struct reference *r, struct cli *cli)
     TRY(job_first_run(r->job, NULL));
     for (int32_t i = 0; i < r->job->info.n_outputs; i++)
         TRY(compare_one(r, i));
-    if (r->compared == 0)
+    if (r->compared.n == 0)
         return tool_fail(ATTNRUN_E_USAGE, "nothing to check: %s has none of the outputs",
                          tool_path(r->path));
     return ATTNRUN_OK;
@@ -119,19 +122,26 @@ attnrun_status check_against_reference(struct cli *cli, int *exit_code)
     attnrun_status status = compare_all(&r, cli);
     job_close(&job);
     if (status == ATTNRUN_OK && cli->json) {
-        struct json json = { .out = stdout };
+        struct json json = { .out = cli_json_stream() };
         json_open(&json, NULL, '{');
-        json_text(&json, "schema", "attnrun/check/1");
-        json_int(&json, "outputs_compared", r.compared);
-        json_int(&json, "outputs_failed", r.failed);
+        json_text(&json, "schema", "attnrun/check/2");
+        json_open(&json, "folders", '[');
+        json_open(&json, NULL, '{');
+        json_text(&json, "path", cli->paths.v[0]);
+        json_bool(&json, "passed", r.failed == 0);
         if (r.failed > 0)
             json_text(&json, "reason", tool_error.message);
+        compared_json(&r.compared, &json, "outputs");
+        json_close(&json, '}');
+        json_close(&json, ']');
         json_int(&json, "passed", r.failed == 0);
         json_int(&json, "failed", r.failed != 0);
         json_close(&json, '}');
     } else if (status == ATTNRUN_OK) {
+        compared_print(&r.compared);
         printf("%d passed, %d failed\n", r.failed == 0, r.failed != 0);
     }
+    compared_free(&r.compared);
     *exit_code = r.failed > 0 ? 1 : 0;
     return status;
 }

@@ -20,14 +20,16 @@ struct cli {
     const struct cli_command *command;
     struct list paths; /* positional arguments */
     struct list owned; /* strings to free */
+    struct list words; /* of bench: its arguments without --against */
 
-    struct list inputs, sets, shapes, states, plugins, disable_passes;
-    const char *inputs_dir, *output, *print, *isa, *precision, *config, *ref, *filter, *svg, *domain;
-    int64_t threads, seed, max_memory, repeat, timeout_us;
+    struct list inputs, sets, shapes, states, plugins, disable_passes, outputs;
+    const char *inputs_dir, *output, *print, *isa, *precision, *config, *ref, *filter,
+        *svg, *domain, *with, *form, *against;
+    int64_t threads, seed, max_memory, repeat, timeout_us, warmup, time_us;
     double rtol, atol; /* negative: not given */
     int32_t json, no_fusion, validate, force_bodies, allow_newer, copy_weights, profile;
     int32_t coverage, layers, weights, list_passed, isolate, verbose, quiet, help;
-    int32_t bench;
+    int32_t bench, per_node;
 
     attnrun_runtime *runtime;
 };
@@ -42,7 +44,8 @@ enum cli_commands {
     CLI_DOCTOR = 64,
     CLI_HELP = 128,
     CLI_VERSION = 256,
-    CLI_CONVERT = 512
+    CLI_CONVERT = 512,
+    CLI_COMPARE = 1024
 };
 
 /* `run` returns an exit code where it is done, or a status: see cli_main(). */
@@ -57,8 +60,9 @@ struct cli_command {
 };
 extern const struct cli_command cli_commands[]; /* ends with name NULL */
 const struct cli_command *cli_find_command(const char *name);
+void cli_suggest_command(const char *word); /* adds to the error recorded last */
 
-/* ---- options.c, config.c, help.c, suggest.c ---- */
+/* ---- options.c, config.c, help.c ---- */
 enum cli_option_kind {
     OPT_FLAG,
     OPT_COUNT,
@@ -87,14 +91,23 @@ attnrun_status cli_set_option(struct cli *cli, const struct cli_option *option,
                               const char *value, const char *where, bool config);
 attnrun_status cli_parse(struct cli *cli, int argc, char **argv);
 attnrun_status cli_read_config(struct cli *cli, const char *path);
-void cli_print_help(FILE *out,
-                    const struct cli_command *command); /* NULL: all commands */
+void cli_print_help(const struct cli_command *command); /* NULL: all commands */
 attnrun_status list_add(struct list *list, const char *text);
 /* A copy of n bytes that lives as long as `cli`; NULL without memory. */
 const char *cli_keep(struct cli *cli, const char *text, size_t n);
 void cli_free(struct cli *cli);
-/* The word of words[0..n) nearest to `word`, or NULL where none is near. */
-const char *suggest(const char *word, const char *const *words, int64_t n);
+
+/* What the help pages and the manual say of exit codes and of the environment (help.c). */
+struct cli_exit_code {
+    const char *code, *text;
+};
+extern const struct cli_exit_code cli_exit_codes[]; /* ends with text NULL */
+struct cli_variable {
+    const char *name, *text;
+};
+extern const struct cli_variable cli_variables[]; /* ends with name NULL */
+/* manual.c: `form` is man, bash, zsh or fish; command NULL: the page of attnrun itself. */
+void manual_print(const char *form, const struct cli_command *command);
 
 /* ---- setup.c ---- */
 attnrun_status cli_open_runtime(struct cli *cli);
@@ -106,12 +119,18 @@ attnrun_status cli_run_context(const struct cli *cli, attnrun_context *context,
 void cli_catch_signals(void);
 void cli_catch_bus_error(void); /* shrunk.c */
 int cli_signal(void);           /* the signal that came, or 0 */
-/* Prints the recorded error; returns its exit code. */
-int cli_report(void);
 double cli_now_ms(void);
 int64_t cli_peak_rss_bytes(void);
 int64_t cli_rss_bytes(void);
 void cli_reset_peak_rss(void); /* the peak counts from now on, where the system can */
+
+/* ---- report.c ---- */
+/* Prints the recorded error; returns its exit code. */
+int cli_report(const struct cli *cli);
+/* Where --json writes; cli_json_end() passes it on to standard output, or drops it. Returns
+ * 0, or the errno of a failure to write. */
+FILE *cli_json_stream(void);
+int cli_json_end(bool keep);
 
 /* ---- progress.c: a line on the terminal for what takes longer than a second; one at a
  * time */
@@ -134,6 +153,7 @@ attnrun_status compare_values(const attnrun_tensor *got, const attnrun_tensor *e
 attnrun_status check_against_reference(struct cli *cli,
                                        int *exit_code); /* check_file.c */
 attnrun_status command_run(struct cli *cli, int *exit_code);
+attnrun_status command_compare(struct cli *cli, int *exit_code);
 attnrun_status command_check(struct cli *cli, int *exit_code);
 attnrun_status command_plan(struct cli *cli, int *exit_code);
 attnrun_status command_inspect(struct cli *cli, int *exit_code);

@@ -50,7 +50,7 @@ static bool close_element(const attnrun_tensor *a, const attnrun_tensor *b, int6
         return true;
     if (!value_has_code(a->dtype) || !isfinite(got) || !isfinite(expected))
         return false;
-    int32_t steps = value_step(a, k) - value_step(b, k);
+    int64_t steps = value_step(a, k) - value_step(b, k);
     return steps >= -1 && steps <= 1;
 }
 

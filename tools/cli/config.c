@@ -183,29 +183,36 @@ static attnrun_status read_value(struct config *config, const struct cli_option 
     return cli_set_option(config->cli, option, value, where, true);
 }
 
+/* Options that mean nothing in a file. */
+static bool is_for_terminals(const char *key)
+{
+    return strcmp(key, "config") == 0 || strcmp(key, "help") == 0;
+}
+
 static attnrun_status find_key(struct config *config, const struct cli_option **found)
 {
     const char *key = NULL, *names[MAX_KEYS];
     int64_t n = 0;
     TRY(scalar_text(config, &key));
     const struct cli_option *option = cli_find_option(key);
-    if (option != NULL && (strcmp(key, "config") == 0 || strcmp(key, "help") == 0))
-        option = NULL;
+    if (is_for_terminals(key))
+        return tool_fail_config("%s:%lu: '%s' is an option of the command line only",
+                                config->path, line_of(config), key);
     for (const struct cli_option *o = cli_options; o->name != NULL && n < MAX_KEYS; o++)
-        names[n++] = o->name;
-    const char *near = option == NULL ? suggest(key, names, n) : NULL;
-    if (option == NULL && near != NULL)
-        return tool_fail_config("%s:%lu: unknown key '%s' (did you mean '%s'?)",
-                                config->path, line_of(config), tool_quote(key), near);
-    if (option == NULL)
-        return tool_fail_config("%s:%lu: unknown key '%s'", config->path, line_of(config),
-                                tool_quote(key));
+        if ((o->commands & config->cli->command->bit) != 0 && !is_for_terminals(o->name))
+            names[n++] = o->name;
+    if (option == NULL) {
+        tool_fail_config("%s:%lu: unknown key '%s'", config->path, line_of(config),
+                         tool_quote(key));
+        tool_suggest(key, names, n);
+        return tool_error.status;
+    }
     if ((option->commands & config->cli->command->bit) == 0)
         return tool_fail_config("%s:%lu: 'attnrun %s' takes no '%s'", config->path,
                                 line_of(config), config->cli->command->name, key);
     for (int i = 0; i < config->n_seen; i++)
         if (config->seen[i] == option)
-            return tool_fail_config("%s:%lu: '%s' stands there twice", config->path,
+            return tool_fail_config("%s:%lu: '%s' appears twice", config->path,
                                     line_of(config), key);
     if (config->n_seen < MAX_KEYS)
         config->seen[config->n_seen++] = option;

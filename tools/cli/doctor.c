@@ -9,6 +9,7 @@
 #include "fork_join.h"
 #include "job.h"
 #include "measure.h"
+#include "screen.h"
 
 static void print_environment(const char *name)
 {
@@ -53,13 +54,13 @@ attnrun_status command_doctor(struct cli *cli, int *exit_code)
     }
     *exit_code = 0;
     if (cli->json) {
-        struct json json = { .out = stdout };
+        struct json json = { .out = cli_json_stream() };
         json_open(&json, NULL, '{');
-        json_text(&json, "schema", "attnrun/doctor/1");
+        json_text(&json, "schema", "attnrun/doctor/2");
         json_text(&json, "version", attnrun_version());
         json_text(&json, "isa", info.isa);
-        json_text(&json, "isas", info.isas);
-        json_text(&json, "cpu_features", info.cpu_features);
+        json_words(&json, "isas", info.isas, " ");
+        json_words(&json, "cpu_features", info.cpu_features, " ");
         json_int(&json, "cpus_online", cpus);
         json_int(&json, "threads", info.threads);
         json_text(&json, "blas", info.blas);
@@ -71,10 +72,10 @@ attnrun_status command_doctor(struct cli *cli, int *exit_code)
     }
     printf("%-12s %s (ABI %" PRId32 ")\n", "attnrun", attnrun_version(),
            attnrun_abi_version());
-    printf("%-12s %s, of %s; features: %s\n", "isa", info.isa, info.isas,
-           info.cpu_features);
+    screen_line("isa", 13, "%s, of %s; features: %s", info.isa, info.isas,
+                info.cpu_features);
     printf("%-12s %d of %ld CPUs online\n", "threads", info.threads, cpus);
-    printf("%-12s %s\n", "blas", info.blas);
+    screen_text("blas", 13, info.blas);
     printf("%-12s %s\n", "memory", text_bytes((int64_t)info.max_memory));
     printf("%-12s libyaml %s, zlib %s\n", "tools", yaml_get_version_string(),
            zlibVersion());

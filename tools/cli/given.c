@@ -73,38 +73,56 @@ static attnrun_status narrow(struct input *input)
 
 static attnrun_status unknown_input(const struct inputs *inputs, const char *name)
 {
-    const char *names[256], *near;
-    char list[400] = "";
+    const char *names[256];
+    char list[240] = "";
     int64_t n = 0;
     for (; n < inputs->n && n < 256; n++) {
         size_t used = strlen(list);
         names[n] = inputs->v[n].info.name;
-        if (used < 320)
+        if (used + 100 < sizeof list)
             snprintf(list + used, sizeof list - used, "%s'%s'", n > 0 ? ", " : "",
                      tool_quote(names[n]));
     }
-    near = suggest(name, names, n);
-    if (near != NULL)
-        return tool_fail(ATTNRUN_E_INPUT,
-                         "the model has no input '%s' (did you mean '%s'?)",
-                         tool_quote(name), tool_quote(near));
-    return tool_fail(ATTNRUN_E_INPUT, "the model has no input '%s'; its inputs are %s",
-                     tool_quote(name), list);
+    tool_fail(ATTNRUN_E_INPUT, "the model has no input '%s'", tool_quote(name));
+    tool_suggest(name, names, n);
+    tool_hint("its inputs are %s", list);
+    return ATTNRUN_E_INPUT;
+}
+
+static struct input *known_input(const struct inputs *inputs, const char *name, size_t n)
+{
+    for (int32_t i = 0; i < inputs->n; i++) {
+        const char *known = inputs->v[i].info.name;
+        if (strncmp(known, name, n) == 0 && known[n] == 0)
+            return &inputs->v[i];
+    }
+    return NULL;
+}
+
+static bool is_input(const struct inputs *inputs, const char *name, size_t n)
+{
+    return known_input(inputs, name, n) != NULL;
 }
 
 static attnrun_status find_input(struct inputs *inputs, const char *name, size_t n,
                                  struct input **input)
 {
     char copy[256];
-    for (int32_t i = 0; i < inputs->n; i++) {
-        const char *known = inputs->v[i].info.name;
-        if (strncmp(known, name, n) == 0 && known[n] == 0) {
-            *input = &inputs->v[i];
-            return ATTNRUN_OK;
-        }
-    }
+    *input = known_input(inputs, name, n);
+    if (*input != NULL)
+        return ATTNRUN_OK;
     snprintf(copy, sizeof copy, "%.*s", n > 250 ? 250 : (int)n, name);
     return unknown_input(inputs, copy);
+}
+
+const char *inputs_equals(const struct inputs *inputs, const char *text,
+                          bool (*is_known)(const struct inputs *, const char *, size_t))
+{
+    const char *found = strchr(text, '=');
+    for (const char *at = found; at != NULL; at = strchr(at + 1, '='))
+        if (is_known(inputs, text, (size_t)(at - text)))
+            found = at;
+    return found;
 }
 
 /* What is read counts as given, and binds the symbols of its shape. */
@@ -200,14 +218,15 @@ static attnrun_status read_inline(struct input *input, const char *what)
     return ATTNRUN_OK;
 }
 
-static attnrun_status give_value(struct inputs *inputs, const char *text)
+/* The same input may be given several times: the last time counts, nothing else is read. */
+static attnrun_status give_value(struct inputs *inputs, const char *text, int64_t turn)
 {
-    const char *equals = strchr(text, '=');
+    const char *equals = inputs_equals(inputs, text, is_input);
     struct input *input = NULL;
     TRY(find_input(inputs, text, (size_t)(equals - text), &input));
     const char *what = equals + 1;
-    held_free(&input->held);
-    input->value = NULL;
+    if (input->given_by > turn)
+        return ATTNRUN_OK;
     if (what[0] == 0)
         return tool_fail(ATTNRUN_E_USAGE,
                          "-i '%s': there is nothing behind the =", tool_quote(text));
@@ -220,30 +239,42 @@ static attnrun_status give_value(struct inputs *inputs, const char *text)
     return take(inputs, input, is_inline(what) ? "given" : tool_path(what));
 }
 
-/* All arrays of an archive; arr_0, arr_1, … count the inputs where none has such a name.
- */
-static attnrun_status give_archive(struct inputs *inputs, const char *path)
+/* The input that an entry of an archive is for: by its key; arr_0, arr_1, … count the inputs
+ * where none has such a name. */
+static attnrun_status archive_input(struct inputs *inputs, const char *path,
+                                    const struct zip_entry *entry, struct input **input)
+{
+    char key[1024], *end = NULL;
+    if (!npz_key(entry, key, sizeof key))
+        return tool_fail(ATTNRUN_E_INPUT, "%s: entry '%s' is no npy array",
+                         tool_path(path), tool_quote(entry->name));
+    long place = strncmp(key, "arr_", 4) == 0 ? strtol(key + 4, &end, 10) : -1;
+    bool by_place = attnrun_model_find_input(inputs->model, key) < 0 && place >= 0 &&
+                    place < inputs->n && *end == 0;
+    if (!by_place && find_input(inputs, key, strlen(key), input) != ATTNRUN_OK)
+        return tool_fail_at("%s", tool_path(path));
+    if (!by_place)
+        return ATTNRUN_OK;
+    *input = &inputs->v[place];
+    return ATTNRUN_OK;
+}
+
+/* All arrays of an archive, or only a note of what it gives. */
+static attnrun_status give_archive(struct inputs *inputs, const char *path, int64_t turn,
+                                   bool note_only)
 {
     struct zip zip;
     attnrun_status status = ATTNRUN_OK;
     TRY(zip_open(&zip, path));
     for (int64_t i = 0; i < zip.n && status == ATTNRUN_OK; i++) {
-        char key[1024], *end;
         struct input *input = NULL;
-        if (!npz_key(&zip.entries[i], key, sizeof key)) {
-            status = tool_fail(ATTNRUN_E_INPUT, "%s: entry '%s' is no npy array",
-                               tool_path(path), tool_quote(zip.entries[i].name));
-            break;
-        }
-        long place = strncmp(key, "arr_", 4) == 0 ? strtol(key + 4, &end, 10) : -1;
-        bool by_place = attnrun_model_find_input(inputs->model, key) < 0 && place >= 0 &&
-                        place < inputs->n && *end == 0;
-        if (by_place)
-            input = &inputs->v[place];
-        else
-            status = find_input(inputs, key, strlen(key), &input);
+        status = archive_input(inputs, path, &zip.entries[i], &input);
         if (status != ATTNRUN_OK)
             break;
+        if (note_only)
+            input->given_by = turn;
+        if (note_only || input->given_by > turn)
+            continue;
         held_free(&input->held);
         status = npz_read(&zip, &zip.entries[i], inputs->max_bytes, &input->held);
         if (status == ATTNRUN_OK)
@@ -271,9 +302,11 @@ static attnrun_status give_folder(struct inputs *inputs, const char *folder)
         }
         if (!file_exists(path))
             continue;
+        found++;
+        if (input->given_by > 0)
+            continue;
         TRY(read_file(inputs, input, path));
         TRY(take(inputs, input, tool_path(path)));
-        found++;
     }
     if (found == 0)
         return tool_fail(ATTNRUN_E_INPUT,
@@ -286,7 +319,7 @@ static attnrun_status give_folder(struct inputs *inputs, const char *folder)
 /* "x=1x3x224x224" or "x=[1,3,224,224]" */
 static attnrun_status set_shape(struct inputs *inputs, const char *text)
 {
-    const char *equals = strchr(text, '=');
+    const char *equals = inputs_equals(inputs, text, is_input);
     struct input *input = NULL;
     if (equals == NULL)
         return tool_fail(ATTNRUN_E_USAGE, "--shape: '%s' is not NAME=SHAPE",
@@ -320,24 +353,46 @@ static attnrun_status set_shape(struct inputs *inputs, const char *text)
     return ATTNRUN_OK;
 }
 
+static bool is_archive(const char *text)
+{
+    return file_has_extension(text, ".npz") &&
+           (strchr(text, '=') == NULL || file_exists(text));
+}
+
+/* Which of the -i, counted from 1, is the last one that gives each input. */
+static attnrun_status note_turns(struct inputs *inputs)
+{
+    const struct list *list = &inputs->cli->inputs;
+    for (int64_t i = 0; i < list->n; i++) {
+        const char *text = list->v[i], *equals;
+        struct input *input = NULL;
+        if (is_archive(text)) {
+            TRY(give_archive(inputs, text, i + 1, true));
+            continue;
+        }
+        equals = inputs_equals(inputs, text, is_input);
+        if (equals == NULL)
+            return tool_fail(ATTNRUN_E_USAGE,
+                             "-i: '%s' is neither NAME=WHAT nor a npz file",
+                             tool_quote(text));
+        TRY(find_input(inputs, text, (size_t)(equals - text), &input));
+        input->given_by = i + 1;
+    }
+    return ATTNRUN_OK;
+}
+
 attnrun_status give_inputs(struct inputs *inputs)
 {
     const struct cli *cli = inputs->cli;
     for (int64_t i = 0; i < cli->shapes.n; i++)
         TRY(set_shape(inputs, cli->shapes.v[i]));
+    TRY(note_turns(inputs));
     if (cli->inputs_dir != NULL)
         TRY(give_folder(inputs, cli->inputs_dir));
     for (int64_t i = 0; i < cli->inputs.n; i++) {
         const char *text = cli->inputs.v[i];
-        if (strchr(text, '=') != NULL &&
-            !(file_exists(text) && file_has_extension(text, ".npz")))
-            TRY(give_value(inputs, text));
-        else if (file_has_extension(text, ".npz"))
-            TRY(give_archive(inputs, text));
-        else
-            return tool_fail(ATTNRUN_E_USAGE,
-                             "-i: '%s' is neither NAME=WHAT nor a npz file",
-                             tool_quote(text));
+        TRY(is_archive(text) ? give_archive(inputs, text, i + 1, false)
+                             : give_value(inputs, text, i + 1));
     }
     return ATTNRUN_OK;
 }

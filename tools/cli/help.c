@@ -3,8 +3,34 @@
 #include <inttypes.h>
 
 #include "cli.h"
+#include "screen.h"
 
-static void print_option(FILE *out, const struct cli_option *o)
+const struct cli_exit_code cli_exit_codes[] = {
+    { "0", "success" },
+    { "1", "a comparison failed" },
+    { "2", "the command line or the configuration is wrong" },
+    { "3", "a file cannot be read or written, or is malformed" },
+    { "4", "the model is valid, but not supported here" },
+    { "5", "shapes, element types or attributes do not fit" },
+    { "6", "out of memory, or over the memory budget or another limit" },
+    { "7", "a value at run time is out of range" },
+    { "8", "an output is not finite (with --validate)" },
+    { "70", "a fault of attnrun itself" },
+    { "124", "the time limit passed" },
+    { "130, 143", "interrupted" },
+    { NULL, NULL },
+};
+const struct cli_variable cli_variables[] = {
+    { "ATTNRUN_NUM_THREADS", "The number of threads, unless --threads gives it" },
+    { "OMP_NUM_THREADS", "The number of threads, where neither is given" },
+    { "ATTNRUN_ISA",
+      "The instruction set, at most what the CPU has (see attnrun doctor)" },
+    { "ATTNRUN_LOG",
+      "The most that is logged: 0 nothing, 1 warnings, 2 loading, 3 plans" },
+    { NULL, NULL },
+};
+
+static void print_option(const struct cli_option *o)
 {
     char left[64], value[40] = "";
     if (o->value != NULL)
@@ -13,44 +39,41 @@ static void print_option(FILE *out, const struct cli_option *o)
         snprintf(left, sizeof left, "-%c, --%s%s", o->letter, o->name, value);
     else
         snprintf(left, sizeof left, "    --%s%s", o->name, value);
-    fprintf(out, "  %-26s %s", left, o->help);
-    if (o->choices != NULL)
-        fprintf(out, ": %s", o->choices);
-    putc('\n', out);
+    char title[80];
+    snprintf(title, sizeof title, "  %s", left);
+    screen_line(title, 29, "%s%s%s", o->help, o->choices != NULL ? ": " : "",
+                o->choices != NULL ? o->choices : "");
 }
 
-static void print_command(FILE *out, const struct cli_command *c)
+static void print_command(const struct cli_command *c)
 {
-    fprintf(out, "attnrun %s %s\n\n%s.\n", c->name, c->arguments, c->summary);
+    printf("attnrun %s %s\n\n%s.\n", c->name, c->arguments, c->summary);
     if (c->text != NULL)
-        fprintf(out, "%s", c->text);
-    fprintf(out, "\n");
+        screen_text("", 0, c->text);
+    printf("\n");
     for (const struct cli_option *o = cli_options; o->name != NULL; o++)
         if (o->commands & c->bit)
-            print_option(out, o);
+            print_option(o);
 }
 
-static void print_overview(FILE *out)
+static void print_overview(void)
 {
-    fprintf(out, "attnrun runs ONNX models on CPUs.\n\n"
-                 "  attnrun model.onnx            load it, make up inputs, run, show\n"
-                 "  attnrun <command> [options] [paths]\n\n");
+    printf("attnrun runs ONNX models on CPUs.\n\n"
+           "  attnrun model.onnx            load it, make up inputs, run, show\n"
+           "  attnrun <command> [options] [paths]\n\n");
     for (const struct cli_command *c = cli_commands; c->name != NULL; c++)
-        fprintf(out, "  %-9s %s\n", c->name, c->summary);
-    fprintf(
-        out,
-        "\nattnrun help <command> lists its options.\n"
-        "Exit codes: 0 ok, 1 comparison failed, 2 usage, 3 file, 4 not supported,\n"
-        "5 inputs or shapes do not fit, 6 memory, 7 value at run time, 8 not finite,\n"
-        "70 internal, 124 time, 130/143 interrupted.\n");
+        printf("  %-9s %s\n", c->name, c->summary);
+    printf("\nattnrun help <command> lists its options. Exit codes:\n");
+    for (const struct cli_exit_code *e = cli_exit_codes; e->text != NULL; e++)
+        printf("  %-9s %s\n", e->code, e->text);
 }
 
-void cli_print_help(FILE *out, const struct cli_command *command)
+void cli_print_help(const struct cli_command *command)
 {
     if (command == NULL || command->bit == CLI_HELP)
-        print_overview(out);
+        print_overview();
     else
-        print_command(out, command);
+        print_command(command);
 }
 
 attnrun_status command_help(struct cli *cli, int *exit_code)
@@ -58,11 +81,17 @@ attnrun_status command_help(struct cli *cli, int *exit_code)
     const struct cli_command *command = NULL;
     if (cli->paths.n > 0) {
         command = cli_find_command(cli->paths.v[0]);
-        if (command == NULL)
-            return tool_fail(ATTNRUN_E_USAGE, "there is no command '%s'",
-                             tool_quote(cli->paths.v[0]));
+        if (command == NULL) {
+            tool_fail(ATTNRUN_E_USAGE, "there is no command '%s'",
+                      tool_quote(cli->paths.v[0]));
+            cli_suggest_command(cli->paths.v[0]);
+            return ATTNRUN_E_USAGE;
+        }
     }
-    cli_print_help(stdout, command);
+    if (cli->form != NULL)
+        manual_print(cli->form, command);
+    else
+        cli_print_help(command);
     *exit_code = 0;
     return ATTNRUN_OK;
 }

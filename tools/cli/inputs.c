@@ -150,8 +150,7 @@ attnrun_status inputs_fit(struct inputs *inputs, attnrun_context *context,
     if (status == ATTNRUN_OK)
         return ATTNRUN_OK;
     tool_error = first; /* the sizes that were asked for say most */
+    explain_failure(inputs, false);
     sizes_explain(inputs);
-    if (inputs->conflict[0] != 0)
-        tool_hint("%s", inputs->conflict);
     return first.status;
 }

@@ -24,6 +24,7 @@ struct input {
     attnrun_value_info info;
     struct held held;
     bool given;
+    int64_t given_by;               /* the last -i that gives it, counted from 1, or 0 */
     bool random;                    /* made up of random numbers */
     const char *value;              /* of -i name=value, or NULL */
     int64_t dims[ATTNRUN_MAX_RANK]; /* of --shape, or -1 */
@@ -85,6 +86,11 @@ bool sizes_next(struct inputs *inputs, const struct tool_error *failure);
 /* Adds to the recorded error what is to be given. */
 void sizes_explain(const struct inputs *inputs);
 
+/* ---- explain.c ---- */
+/* Puts the error recorded last, of a plan (`run`: of a run) with these inputs, in the words of
+ * the file and of who gave them. */
+void explain_failure(const struct inputs *inputs, bool run);
+
 /* ---- trace.c: rows of the smallest table that the values of an input index; 0: none
  * ---- */
 int64_t trace_table_rows(const struct inputs *inputs, const char *name, char *table,
@@ -94,6 +100,10 @@ int64_t trace_table_rows(const struct inputs *inputs, const char *name, char *ta
 attnrun_status make_up_shape(struct inputs *inputs, struct input *input);
 attnrun_status make_up_data(struct inputs *inputs, struct input *input);
 attnrun_status give_inputs(struct inputs *inputs);
+/* The '=' of NAME=VALUE, where names may hold one: the last that follows a known name, else
+ * the first; NULL: there is none. */
+const char *inputs_equals(const struct inputs *inputs, const char *text,
+                          bool (*is_known)(const struct inputs *, const char *, size_t));
 attnrun_status check_fit(const struct input *input, const attnrun_tensor *tensor);
 
 /* Finds sizes for the inputs that are made up, plans, fills them and binds all to the

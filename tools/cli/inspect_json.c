@@ -9,7 +9,7 @@ static void json_type(struct json *json, const attnrun_value_info *info)
     json_open(json, NULL, '{');
     json_text(json, "name", info->name);
     json_text(json, "dtype", attnrun_dtype_name(info->dtype));
-    json_int(json, "kind", info->kind);
+    json_text(json, "kind", value_kind_name(info->kind));
     if (info->rank >= 0) {
         json_open(json, "shape", '[');
         for (int32_t d = 0; d < info->rank; d++) {
@@ -84,7 +84,7 @@ static void json_ops(const struct inspect *inspect, struct json *json)
     json_open(json, "coverage", '{');
     for (int c = 0; c < 3; c++)
         json_int(json, coverage_names[c], inspect->coverage[c]);
-    json_text(json, "missing_operators", inspect->info.missing);
+    json_words(json, "missing_operators", inspect->info.missing, ", ");
     json_close(json, '}');
     json_open(json, "ops", '[');
     for (int64_t i = 0; i < inspect->n_ops; i++) {
@@ -141,9 +141,9 @@ static void json_weight(void *user, const attnrun_value_info *info)
 
 attnrun_status inspect_json(const struct inspect *inspect)
 {
-    struct json json = { .out = stdout };
+    struct json json = { .out = cli_json_stream() };
     json_open(&json, NULL, '{');
-    json_text(&json, "schema", "attnrun/inspect/1");
+    json_text(&json, "schema", "attnrun/inspect/2");
     json_text(&json, "model", inspect->path);
     TRY(json_about(inspect, &json));
     TRY(json_values(inspect, &json));

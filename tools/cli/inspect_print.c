@@ -4,30 +4,33 @@
 
 #include "inspect.h"
 #include "job.h"
+#include "screen.h"
+
+enum { TITLE = 11 };
 
 static const char *const coverage_names[] = { "native", "body", "MISSING" };
 
 /* "f32[B,128]" */
-static void print_type(const attnrun_value_info *info)
+static void add_type(struct line *line, const attnrun_value_info *info)
 {
     static const char *const kinds[] = { "", "", "sequence of ", "optional ",
                                          "optional sequence of " };
     if (info->kind == ATTNRUN_MAP || info->kind == ATTNRUN_MAP_SEQUENCE) {
-        printf("%s %s to %s",
-               info->kind == ATTNRUN_MAP ? "map from" : "sequence of maps from",
-               attnrun_dtype_name(info->key_dtype), attnrun_dtype_name(info->dtype));
+        line_add(line, "%s %s to %s",
+                 info->kind == ATTNRUN_MAP ? "map from" : "sequence of maps from",
+                 attnrun_dtype_name(info->key_dtype), attnrun_dtype_name(info->dtype));
         return;
     }
-    printf("%s%s[", info->kind > 0 && info->kind < 5 ? kinds[info->kind] : "",
-           attnrun_dtype_name(info->dtype));
+    line_add(line, "%s%s[", info->kind > 0 && info->kind < 5 ? kinds[info->kind] : "",
+             attnrun_dtype_name(info->dtype));
     for (int32_t d = 0; d < info->rank; d++) {
         if (info->dims[d] >= 0)
-            printf("%s%" PRId64, d > 0 ? "," : "", info->dims[d]);
+            line_add(line, "%s%" PRId64, d > 0 ? "," : "", info->dims[d]);
         else
-            printf("%s%s", d > 0 ? "," : "",
-                   info->dim_names[d][0] != 0 ? tool_quote(info->dim_names[d]) : "?");
+            line_add(line, "%s%s", d > 0 ? "," : "",
+                     info->dim_names[d][0] != 0 ? tool_quote(info->dim_names[d]) : "?");
     }
-    printf(info->rank < 0 ? "...]" : "]");
+    line_add(line, info->rank < 0 ? "...]" : "]");
 }
 
 typedef attnrun_status value_getter(const attnrun_model *model, int32_t index,
@@ -39,9 +42,10 @@ static attnrun_status print_values(const struct inspect *inspect, const char *ti
     for (int32_t i = 0; i < n; i++) {
         attnrun_value_info info = { .struct_size = sizeof info };
         TRY_LIB(get(inspect->model, i, &info));
-        printf("%-10s %s ", i == 0 ? title : "", tool_quote(info.name));
-        print_type(&info);
-        putchar('\n');
+        struct line line = { .n = 0 };
+        line_add(&line, "%s ", tool_quote(info.name));
+        add_type(&line, &info);
+        screen_text(i == 0 ? title : "", TITLE, line.text);
     }
     return ATTNRUN_OK;
 }
@@ -51,8 +55,8 @@ static attnrun_status print_metadata(const struct inspect *inspect)
     for (int32_t i = 0; i < inspect->info.n_metadata; i++) {
         const char *key, *value;
         TRY_LIB(attnrun_model_metadata(inspect->model, i, &key, &value));
-        printf("%-10s %s = %s\n", i == 0 ? "metadata" : "", tool_quote(key),
-               tool_quote(value));
+        screen_line(i == 0 ? "metadata" : "", TITLE, "%s = %s", tool_quote(key),
+                    tool_quote(value));
     }
     return ATTNRUN_OK;
 }
@@ -90,27 +94,29 @@ static void print_ops(const struct inspect *inspect)
 attnrun_status inspect_print(const struct inspect *inspect)
 {
     const attnrun_model_info *info = &inspect->info;
-    printf("%-10s %s\n", "model", text_file_name(inspect->path));
-    printf("%-10s %s %s\n", "producer", tool_quote(info->producer),
-           tool_quote(info->producer_version));
+    screen_text("model", TITLE, text_file_name(inspect->path));
+    screen_line("producer", TITLE, "%s %s", tool_quote(info->producer),
+                tool_quote(info->producer_version));
     if (info->graph_name[0] != 0)
-        printf("%-10s %s\n", "graph", tool_quote(info->graph_name));
+        screen_text("graph", TITLE, tool_quote(info->graph_name));
     if (info->doc[0] != 0)
-        printf("%-10s %s\n", "doc", tool_quote(info->doc));
-    printf("%-10s IR %" PRId64 ", opsets %s\n", "format", info->ir_version,
-           text_opsets(inspect->model, info));
-    printf("%-10s %s parameters, %" PRId64 " bytes; files %" PRId64 " bytes\n", "weights",
-           text_count(info->n_parameters), info->weights_bytes, info->file_bytes);
+        screen_text("doc", TITLE, tool_quote(info->doc));
+    screen_line("format", TITLE, "IR %" PRId64 ", opsets %s", info->ir_version,
+                text_opsets(inspect->model, info));
+    screen_line("weights", TITLE,
+                "%s parameters, %" PRId64 " bytes; files %" PRId64 " bytes",
+                text_count(info->n_parameters), info->weights_bytes, info->file_bytes);
     if (strcmp(info->precision, "f32") != 0)
-        printf("%-10s %s\n", "precision", info->precision);
+        screen_text("precision", TITLE, info->precision);
     TRY(print_metadata(inspect));
     TRY(print_values(inspect, "inputs", info->n_inputs, attnrun_model_input));
     TRY(print_values(inspect, "outputs", info->n_outputs, attnrun_model_output));
     TRY(print_passes(inspect));
-    printf("%-10s %d in the file, %d after rewriting: %" PRId64 " native, %" PRId64
-           " by function body, %" PRId64 " missing\n",
-           "nodes", info->n_file_nodes, info->n_nodes, inspect->coverage[0],
-           inspect->coverage[1], inspect->coverage[2]);
+    screen_line("nodes", TITLE,
+                "%d in the file, %d after rewriting: %" PRId64 " native, %" PRId64
+                " by function body, %" PRId64 " missing",
+                info->n_file_nodes, info->n_nodes, inspect->coverage[0],
+                inspect->coverage[1], inspect->coverage[2]);
     print_ops(inspect);
     return ATTNRUN_OK;
 }
@@ -138,18 +144,23 @@ attnrun_status inspect_print_layers(const struct inspect *inspect)
     for (int32_t i = 0; i < inspect->info.n_nodes; i++) {
         attnrun_node_info node = { .struct_size = sizeof node };
         TRY_LIB(attnrun_model_node(inspect->model, i, &node));
-        printf("%5d %-20s %s:", i, tool_quote(node.op_type), tool_quote(node.name));
+        struct line line = { .n = 0 };
+        char number[16];
+        snprintf(number, sizeof number, "%5d", i);
+        line_add(&line, "%s %s:", tool_quote(node.op_type), tool_quote(node.name));
         for (int32_t k = 0; k < node.n_inputs; k++)
-            printf(" %s", node.inputs[k][0] != 0 ? tool_quote(node.inputs[k]) : "-");
-        printf(" ->");
+            line_add(&line, " %s",
+                     node.inputs[k][0] != 0 ? tool_quote(node.inputs[k]) : "-");
+        line_add(&line, " ->");
         for (int32_t k = 0; k < node.n_outputs; k++) {
             attnrun_value_info info = { .struct_size = sizeof info };
-            printf(" %s ", node.outputs[k][0] != 0 ? tool_quote(node.outputs[k]) : "-");
+            line_add(&line, " %s ",
+                     node.outputs[k][0] != 0 ? tool_quote(node.outputs[k]) : "-");
             if (node.outputs[k][0] != 0 &&
                 attnrun_model_value(inspect->model, node.outputs[k], &info) == ATTNRUN_OK)
-                print_type(&info);
+                add_type(&line, &info);
         }
-        putchar('\n');
+        screen_text(number, 6, line.text);
     }
     return ATTNRUN_OK;
 }

@@ -67,9 +67,8 @@ attnrun_status job_first_run(struct job *job, const attnrun_run_options *options
             inputs_fit(&job->inputs, job->context, &job->plan) == ATTNRUN_OK)
             continue;
         tool_error = first;
+        explain_failure(&job->inputs, true);
         sizes_explain(&job->inputs);
-        if (job->inputs.conflict[0] != 0)
-            tool_hint("%s", job->inputs.conflict);
         return first.status;
     }
 }
@@ -86,10 +85,17 @@ static void evaluate(struct timing *timing)
     const double *ms = timing->runs_ms;
     if (n == 0) {
         timing->min_ms = timing->median_ms = timing->first_ms;
+        timing->p90_ms = timing->p99_ms = timing->first_ms;
         return;
     }
     qsort(timing->runs_ms, (size_t)n, sizeof *ms, by_size);
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += ms[i];
+    timing->per_second = sum > 0 ? (double)n * 1e3 / sum : 0;
     timing->min_ms = ms[0];
+    timing->p90_ms = ms[(n * 90 + 99) / 100 - 1]; /* nearest rank */
+    timing->p99_ms = ms[(n * 99 + 99) / 100 - 1];
     timing->median_ms = n % 2 != 0 ? ms[n / 2] : (ms[n / 2 - 1] + ms[n / 2]) / 2;
     double range = ms[n - 1 - n / 4] - ms[n / 4];
     timing->spread = timing->median_ms > 0 ? range / 2 / timing->median_ms : 0;

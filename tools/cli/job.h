@@ -11,8 +11,9 @@ struct timing {
     double first_ms; /* the first run, with its plan */
     double *runs_ms; /* later runs, sorted */
     int64_t n;
-    double min_ms, median_ms,
-        spread; /* half the range from the quartiles over the median */
+    double min_ms, median_ms, p90_ms, p99_ms;
+    double spread;     /* half the range from the quartiles over the median */
+    double per_second; /* runs */
 };
 
 struct job {
@@ -47,7 +48,7 @@ attnrun_status states_rewind(struct job *job);
 /* ---- outputs.c ---- */
 struct summary {
     double mean, min, max;
-    int64_t not_finite;
+    int64_t nan, infinite; /* elements, counted beside mean, min and max */
     uint64_t digest;
     bool has_numbers;
 };

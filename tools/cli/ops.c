@@ -2,12 +2,16 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli.h"
+#include "screen.h"
 
 static bool is_wanted(const struct cli *cli, const attnrun_op_def *op)
 {
     const char *domain = cli->domain;
+    if (cli->paths.n > 0 && strcmp(cli->paths.v[0], op->name) != 0)
+        return false;
     if (domain == NULL)
         return true;
     if (strcmp(domain, "ai.onnx") == 0)
@@ -36,6 +40,14 @@ static bool is_ours(const attnrun_op_def *op)
     return strcmp(op->domain, "attnrun") == 0;
 }
 
+static const char *kind_name(int32_t kind)
+{
+    static const char *const kinds[] = { "end",    "int",   "float",  "string",
+                                         "string", "ints",  "floats", "strings",
+                                         "tensor", "graph", "type",   "ignored" };
+    return kind > 0 && kind < 12 ? kinds[kind] : "unknown";
+}
+
 static void json_default(struct json *json, const attnrun_attr_def *attr)
 {
     switch (attr->kind) {
@@ -52,7 +64,7 @@ static void json_default(struct json *json, const attnrun_attr_def *attr)
             json_text(json, "default", attr->text);
         break;
     case ATTNRUN_ATTR_ENUM: {
-        json_text(json, "words", attr->text);
+        json_words(json, "words", attr->text, "|");
         json_int(json, "default_index", attr->int_default);
         break;
     }
@@ -61,18 +73,56 @@ static void json_default(struct json *json, const attnrun_attr_def *attr)
     }
 }
 
+/* "x:T w:T?" as objects: name, type and marks of each operand. */
+static void json_operands(struct json *json, const char *key, const char *text)
+{
+    json_open(json, key, '[');
+    for (const char *at = text; *at != 0; at += strspn(at, " ")) {
+        size_t n = strcspn(at, " "), name = strcspn(at, ": ");
+        char word[128];
+        snprintf(word, sizeof word, "%.*s", n > 120 ? 120 : (int)n, at);
+        size_t marks = strcspn(word, "?*!");
+        bool optional = strchr(word + marks, '?') != NULL;
+        bool variadic = strchr(word + marks, '*') != NULL;
+        bool mixed = strchr(word + marks, '!') != NULL;
+        word[marks] = 0;
+        word[name < marks ? name : marks] = 0;
+        json_open(json, NULL, '{');
+        json_text(json, "name", word);
+        json_text(json, "type", name < marks ? word + name + 1 : "");
+        json_bool(json, "optional", optional);
+        json_bool(json, "variadic", variadic);
+        json_bool(json, "mixed_types", mixed);
+        json_close(json, '}');
+        at += n;
+    }
+    json_close(json, ']');
+}
+
+/* "T=f32,f64 I=i32,i64" as an object of lists. */
+static void json_types(struct json *json, const char *text)
+{
+    json_open(json, "types", '{');
+    for (const char *at = text == NULL ? "" : text; *at != 0; at += strspn(at, " ")) {
+        size_t n = strcspn(at, " "), name = strcspn(at, "= ");
+        char word[256];
+        snprintf(word, sizeof word, "%.*s", n > 250 ? 250 : (int)n, at);
+        word[name < n ? name : n] = 0;
+        json_words(json, word, name < n ? word + name + 1 : "", ",");
+        at += n;
+    }
+    json_close(json, '}');
+}
+
 static void json_op(struct json *json, const attnrun_op_def *op, const char *isa)
 {
-    static const char *const kinds[] = { "end",    "int",   "float",  "string",
-                                         "string", "ints",  "floats", "strings",
-                                         "tensor", "graph", "type",   "ignored" };
     json_open(json, NULL, '{');
     json_text(json, "domain", op->domain);
     json_text(json, "name", op->name);
     json_int(json, "since", op->since);
-    json_text(json, "inputs", op->inputs);
-    json_text(json, "outputs", op->outputs);
-    json_text(json, "types", op->types);
+    json_operands(json, "inputs", op->inputs);
+    json_operands(json, "outputs", op->outputs);
+    json_types(json, op->types);
     if (op->cost != NULL)
         json_text(json, "cost", op->cost);
     if (op->source != NULL)
@@ -86,7 +136,7 @@ static void json_op(struct json *json, const attnrun_op_def *op, const char *isa
          a++) {
         json_open(json, NULL, '{');
         json_text(json, "name", a->name);
-        json_text(json, "kind", a->kind > 0 && a->kind < 12 ? kinds[a->kind] : "unknown");
+        json_text(json, "kind", kind_name(a->kind));
         json_bool(json, "required", (a->flags & ATTNRUN_ATTR_REQUIRED) != 0);
         json_default(json, a);
         json_close(json, '}');
@@ -98,22 +148,90 @@ static void json_op(struct json *json, const attnrun_op_def *op, const char *isa
 /* `isa`: whose kernels it would run here. */
 static void print_op(const attnrun_op_def *op, const char *isa)
 {
-    printf("%-14s %-28s %3d  %s -> %s", op->domain[0] == 0 ? "ai.onnx" : op->domain,
-           op->name, op->since, op->inputs, op->outputs);
+    struct line line = { .n = 0 };
+    line_add(&line, "%-14s %-28s %3d  %s -> %s",
+             op->domain[0] == 0 ? "ai.onnx" : op->domain, op->name, op->since, op->inputs,
+             op->outputs);
     if (op->types != NULL && op->types[0] != 0)
-        printf("  %s", op->types);
+        line_add(&line, "  %s", op->types);
     if (op->cost != NULL)
-        printf("  %s", op->cost);
+        line_add(&line, "  %s", op->cost);
     if (is_ours(op))
-        printf("  isa %s  body %s", isa, has_body(op) ? "yes" : "no");
+        line_add(&line, "  isa %s  body %s", isa, has_body(op) ? "yes" : "no");
     if (op->source != NULL)
-        printf("  %s", op->source);
+        line_add(&line, "  %s", op->source);
+    if (isatty(STDOUT_FILENO))
+        screen_text("", 0, line.text);
+    else
+        puts(line.text); /* a line an operator, for other programs */
+}
+
+static const char *attr_default(const attnrun_attr_def *a)
+{
+    static char text[160];
+    text[0] = 0;
+    if (a->flags & ATTNRUN_ATTR_REQUIRED)
+        return "required";
+    if (a->kind == ATTNRUN_ATTR_INT && a->int_default != INT64_MIN)
+        snprintf(text, sizeof text, "default %" PRId64, a->int_default);
+    if (a->kind == ATTNRUN_ATTR_FLOAT && isfinite(a->float_default))
+        snprintf(text, sizeof text, "default %s",
+                 value_number((double)a->float_default, ATTNRUN_F32));
+    if (a->kind == ATTNRUN_ATTR_STRING && a->text != NULL)
+        snprintf(text, sizeof text, "default '%s'", a->text);
+    if (a->kind == ATTNRUN_ATTR_ENUM) {
+        const char *word = a->text;
+        for (int64_t i = 0; i < a->int_default && strchr(word, '|') != NULL; i++)
+            word = strchr(word, '|') + 1;
+        snprintf(text, sizeof text, "one of %s; default %.*s", a->text,
+                 (int)strcspn(word, "|"), word);
+    }
+    return text[0] != 0 ? text : "optional";
+}
+
+/* One version of an operator, for who wants to use it. */
+static void describe_op(const attnrun_op_def *op, const char *isa)
+{
+    const char *domain = op->domain[0] == 0 ? "ai.onnx" : op->domain;
+    screen_line("operator", 12, "%s of %s, from opset %d on", op->name, domain,
+                op->since);
+    screen_text("inputs", 12, op->inputs[0] != 0 ? op->inputs : "none");
+    screen_text("outputs", 12, op->outputs);
+    if (op->types != NULL && op->types[0] != 0)
+        screen_text("types", 12, op->types);
+    for (const attnrun_attr_def *a = op->attrs; a != NULL && a->kind != ATTNRUN_ATTR_END;
+         a++)
+        screen_line(a == op->attrs ? "attributes" : "", 12, "%s: %s, %s", a->name,
+                    kind_name(a->kind), attr_default(a));
+    if (op->cost != NULL)
+        screen_text("cost", 12, op->cost);
+    if (op->source != NULL)
+        screen_text("source", 12, op->source);
+    if (is_ours(op))
+        screen_line("runs", 12, "on %s here; %s function body for other runtimes", isa,
+                    has_body(op) ? "with a" : "without a");
     putchar('\n');
+}
+
+static attnrun_status none_found(const struct cli *cli)
+{
+    enum { MOST = 1024 };
+    const char *names[MOST];
+    const attnrun_op_def *op;
+    int64_t n = 0;
+    if (cli->paths.n == 0)
+        return tool_fail(ATTNRUN_E_USAGE, "no operator of a domain '%s'",
+                         tool_quote(cli->domain));
+    for (int32_t i = 0; n < MOST && (op = attnrun_get_op(cli->runtime, i)) != NULL; i++)
+        names[n++] = op->name;
+    tool_fail(ATTNRUN_E_USAGE, "there is no operator '%s'", tool_quote(cli->paths.v[0]));
+    tool_suggest(cli->paths.v[0], names, n);
+    return ATTNRUN_E_USAGE;
 }
 
 attnrun_status command_ops(struct cli *cli, int *exit_code)
 {
-    struct json json = { .out = stdout };
+    struct json json = { .out = cli->json ? cli_json_stream() : NULL };
     const attnrun_op_def *op;
     attnrun_runtime_info info = { .struct_size = sizeof info };
     int64_t n = 0;
@@ -121,7 +239,7 @@ attnrun_status command_ops(struct cli *cli, int *exit_code)
     TRY_LIB(attnrun_runtime_query(cli->runtime, &info));
     if (cli->json) {
         json_open(&json, NULL, '{');
-        json_text(&json, "schema", "attnrun/ops/1");
+        json_text(&json, "schema", "attnrun/ops/2");
         json_open(&json, "ops", '[');
     }
     for (int32_t i = 0; (op = attnrun_get_op(cli->runtime, i)) != NULL; i++) {
@@ -130,6 +248,8 @@ attnrun_status command_ops(struct cli *cli, int *exit_code)
         n++;
         if (cli->json)
             json_op(&json, op, info.isa);
+        else if (cli->paths.n > 0)
+            describe_op(op, info.isa);
         else
             print_op(op, info.isa);
     }
@@ -137,9 +257,8 @@ attnrun_status command_ops(struct cli *cli, int *exit_code)
         json_close(&json, ']');
         json_close(&json, '}');
     }
-    if (n == 0 && cli->domain != NULL)
-        return tool_fail(ATTNRUN_E_USAGE, "no operator of a domain '%s'",
-                         tool_quote(cli->domain));
+    if (n == 0)
+        return none_found(cli);
     *exit_code = 0;
     return ATTNRUN_OK;
 }

@@ -11,10 +11,10 @@
 
 #define AT(member) offsetof(struct cli, member)
 enum {
-    USES_MODEL = CLI_RUN | CLI_CHECK | CLI_PLAN | CLI_INSPECT | CLI_BENCH,
-    MAKES_INPUTS = CLI_RUN | CLI_PLAN | CLI_BENCH | CLI_CHECK,
-    RUNS = CLI_RUN | CLI_CHECK | CLI_BENCH,
-    ANY = 0x3ff
+    USES_MODEL = CLI_RUN | CLI_CHECK | CLI_PLAN | CLI_INSPECT | CLI_BENCH | CLI_COMPARE,
+    MAKES_INPUTS = CLI_RUN | CLI_PLAN | CLI_BENCH | CLI_CHECK | CLI_COMPARE,
+    RUNS = CLI_RUN | CLI_CHECK | CLI_BENCH | CLI_COMPARE,
+    ANY = 0x7ff
 };
 
 const struct cli_option cli_options[] = {
@@ -25,7 +25,7 @@ const struct cli_option cli_options[] = {
     { "inputs", 0, OPT_TEXT, AT(inputs_dir), MAKES_INPUTS, "DIR",
       "all inputs from DIR/input_N.pb or DIR/NAME.npy", 0, 0, 0 },
     { "set", 's', OPT_LIST, AT(sets), MAKES_INPUTS, "SYMBOL=N",
-      "bind a symbolic dimension: --set S=128", 0, 0, 0 },
+      "bind a symbolic dimension: --set S=128; bench takes a list, S=128,256", 0, 0, 0 },
     { "shape", 0, OPT_LIST, AT(shapes), MAKES_INPUTS, "NAME=SHAPE",
       "shape of an input: x=1x3x224x224 or x=[1,3,224,224]", 0, 0, 0 },
     { "state", 0, OPT_LIST, AT(states), CLI_PLAN | CLI_BENCH, "PAST=PRESENT",
@@ -33,14 +33,22 @@ const struct cli_option cli_options[] = {
     { "output", 'o', OPT_TEXT, AT(output), CLI_RUN, "PATH",
       "write outputs: f.npz, f.npy (one output), f.json, a folder of npy files, or -", 0,
       0, 0 },
+    { "outputs", 0, OPT_LIST, AT(outputs), CLI_RUN | CLI_COMPARE, "NAME",
+      "also show an inner value; it is not fused with what reads it", 0, 0, 0 },
+    { "with", 0, OPT_TEXT, AT(with), CLI_COMPARE, "HOW",
+      "the other way: no-fusion, bodies, isa=NAME, precision=bf16, ort, or a model file "
+      "(no-fusion)",
+      0, 0, 0 },
+    { "per-node", 0, OPT_FLAG, AT(per_node), CLI_COMPARE, NULL,
+      "compare every value that both ways compute", 0, 0, 0 },
     { "print", 0, OPT_TEXT, AT(print), CLI_RUN, "HOW", "what to show of outputs", 0, 0,
       "full|summary|none" },
     { "ref", 0, OPT_TEXT, AT(ref), CLI_CHECK, "PATH",
       "expected outputs of a model file: f.npz, f.npy, f.pb, or a folder of them", 0, 0,
       0 },
-    { "rtol", 0, OPT_REAL, AT(rtol), CLI_CHECK, "X",
+    { "rtol", 0, OPT_REAL, AT(rtol), CLI_CHECK | CLI_COMPARE, "X",
       "relative tolerance (1e-3, or tol.txt)", 0, 0, 0 },
-    { "atol", 0, OPT_REAL, AT(atol), CLI_CHECK, "X",
+    { "atol", 0, OPT_REAL, AT(atol), CLI_CHECK | CLI_COMPARE, "X",
       "absolute tolerance (1e-5, or tol.txt)", 0, 0, 0 },
     { "filter", 0, OPT_TEXT, AT(filter), CLI_CHECK, "GLOB", "only folders of these names",
       0, 0, 0 },
@@ -48,8 +56,9 @@ const struct cli_option cli_options[] = {
       "also print a line for each folder that passes", 0, 0, 0 },
     { "isolate", 0, OPT_FLAG, AT(isolate), CLI_CHECK, NULL,
       "run each folder in a process of its own", 0, 0, 0 },
-    { "svg", 0, OPT_TEXT, AT(svg), CLI_PLAN, "FILE",
-      "draw the arena: time by offset (-: stdout)", 0, 0, 0 },
+    { "svg", 0, OPT_TEXT, AT(svg), CLI_PLAN | CLI_BENCH, "FILE",
+      "plan: draw the arena, time by offset; bench: draw the sizes of --set S=A,B,C", 0,
+      0, 0 },
     { "coverage", 0, OPT_FLAG, AT(coverage), CLI_INSPECT, NULL,
       "which nodes are native, run by a function body, or missing", 0, 0, 0 },
     { "layers", 0, OPT_FLAG, AT(layers), CLI_INSPECT, NULL, "every node, in order", 0, 0,
@@ -61,12 +70,20 @@ const struct cli_option cli_options[] = {
       "measure fp32 peak, read bandwidth, fork and join (2 s)", 0, 0, 0 },
     { "repeat", 'n', OPT_INT, AT(repeat), CLI_RUN | CLI_BENCH, "N",
       "timed runs (run: at most 5 or 1 s; bench: 20)", 1, 1000000000, 0 },
+    { "time", 0, OPT_TIME, AT(time_us), CLI_BENCH, "TIME", "timed runs for so long: 10s",
+      1, INT64_MAX, 0 },
+    { "warmup", 0, OPT_INT, AT(warmup), CLI_BENCH, "N",
+      "runs before those that are timed, beside the first one (0)", 0, 1000000000, 0 },
+    { "against", 0, OPT_TEXT, AT(against), CLI_BENCH, "ATTNRUN",
+      "another attnrun program: both run in turns; exit 1 where this one is slower", 0, 0,
+      0 },
     { "threads", 't', OPT_INT, AT(threads), RUNS | CLI_PLAN | CLI_INSPECT | CLI_DOCTOR,
       "N", "threads (the CPUs that this process may use)", 1, 1024, 0 },
     { "seed", 0, OPT_INT, AT(seed), MAKES_INPUTS, "N", "seed of made-up inputs (0)", 0,
       INT64_MAX, 0 },
     { "max-memory", 'm', OPT_BYTES, AT(max_memory), USES_MODEL | CLI_DOCTOR, "SIZE",
-      "memory budget: 512M, 2G (the smaller of half the RAM and 8G)", 1, INT64_MAX, 0 },
+      "memory budget: 512M or 512MiB, 2G, 2GB (the smaller of half the RAM and 8G)", 1,
+      INT64_MAX, 0 },
     { "timeout", 0, OPT_TIME, AT(timeout_us), RUNS | CLI_PLAN | CLI_INSPECT, "TIME",
       "for loading, and for each plan or run: 500ms, 3s, 2m", 1, INT64_MAX, 0 },
     { "isa", 0, OPT_TEXT, AT(isa), USES_MODEL | CLI_DOCTOR, "NAME",
@@ -93,6 +110,9 @@ const struct cli_option cli_options[] = {
       "one JSON object on standard output", 0, 0, 0 },
     { "config", 'c', OPT_TEXT, AT(config), ANY & ~(CLI_HELP | CLI_VERSION | CLI_CONVERT),
       "FILE", "options from a YAML file; its keys are these names", 0, 0, 0 },
+    { "form", 0, OPT_TEXT, AT(form), CLI_HELP, "FORM",
+      "write a man page, or the completion of a shell", 0, 0,
+      "man|bash|zsh|fish|commands" },
     { "verbose", 'v', OPT_COUNT, AT(verbose), ANY, NULL, "say more (-vv: more still)", 0,
       0, 0 },
     { "quiet", 'q', OPT_FLAG, AT(quiet), ANY, NULL, "no progress, no summary", 0, 0, 0 },
@@ -126,15 +146,16 @@ const char *cli_keep(struct cli *cli, const char *text, size_t n)
 
 void cli_free(struct cli *cli)
 {
-    struct list *lists[] = { &cli->paths,         &cli->inputs, &cli->sets,
-                             &cli->shapes,        &cli->states, &cli->plugins,
-                             &cli->disable_passes };
+    struct list *lists[] = { &cli->paths,          &cli->inputs, &cli->sets,
+                             &cli->shapes,         &cli->states, &cli->plugins,
+                             &cli->disable_passes, &cli->outputs };
     attnrun_runtime_destroy(cli->runtime);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         free(lists[i]->v);
     for (int64_t i = 0; i < cli->owned.n; i++)
         free((char *)(uintptr_t)cli->owned.v[i]);
     free(cli->owned.v);
+    free(cli->words.v);
     memset(cli, 0, sizeof *cli);
 }
 
@@ -183,13 +204,16 @@ static double unit_factor(enum cli_option_kind kind, const char *unit)
         const char *text;
         enum cli_option_kind kind;
         double factor;
-    } units[] = { { "", OPT_BYTES, 1 },        { "k", OPT_BYTES, 1024 },
-                  { "m", OPT_BYTES, 0x1p20 },  { "g", OPT_BYTES, 0x1p30 },
-                  { "t", OPT_BYTES, 0x1p40 },  { "kb", OPT_BYTES, 1024 },
-                  { "mb", OPT_BYTES, 0x1p20 }, { "gb", OPT_BYTES, 0x1p30 },
-                  { "", OPT_TIME, 1e6 },       { "s", OPT_TIME, 1e6 },
-                  { "us", OPT_TIME, 1 },       { "ms", OPT_TIME, 1e3 },
-                  { "m", OPT_TIME, 60e6 },     { "min", OPT_TIME, 60e6 } };
+    } units[] = { { "", OPT_BYTES, 1 },         { "k", OPT_BYTES, 1024 },
+                  { "m", OPT_BYTES, 0x1p20 },   { "g", OPT_BYTES, 0x1p30 },
+                  { "t", OPT_BYTES, 0x1p40 },   { "kib", OPT_BYTES, 1024 },
+                  { "mib", OPT_BYTES, 0x1p20 }, { "gib", OPT_BYTES, 0x1p30 },
+                  { "tib", OPT_BYTES, 0x1p40 }, { "b", OPT_BYTES, 1 },
+                  { "kb", OPT_BYTES, 1e3 },     { "mb", OPT_BYTES, 1e6 },
+                  { "gb", OPT_BYTES, 1e9 },     { "tb", OPT_BYTES, 1e12 },
+                  { "", OPT_TIME, 1e6 },        { "s", OPT_TIME, 1e6 },
+                  { "us", OPT_TIME, 1 },        { "ms", OPT_TIME, 1e3 },
+                  { "m", OPT_TIME, 60e6 },      { "min", OPT_TIME, 60e6 } };
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
         if (units[i].kind == kind && strcasecmp(units[i].text, unit) == 0)
             return units[i].factor;
@@ -212,7 +236,7 @@ static attnrun_status set_number(struct cli *cli, const struct cli_option *o,
         double real = strtod(value, &end);
         double factor = end == value ? 0 : unit_factor(o->kind, end);
         snprintf(expected, sizeof expected, "%s",
-                 o->kind == OPT_BYTES ? "a size such as 512M or 2G"
+                 o->kind == OPT_BYTES ? "a size such as 512M (MiB), 2GiB or 2GB"
                                       : "a time such as 500ms, 3s or 2m");
         good = factor > 0 && isfinite(real) && real * factor >= 1 && real * factor < 9e18;
         number = good ? (int64_t)(real * factor) : 0;
@@ -287,7 +311,7 @@ static attnrun_status unknown_option(const struct cli *cli, const char *name)
     for (const struct cli_option *o = cli_options; o->name != NULL && n < 64; o++)
         if (o->commands & cli->command->bit)
             names[n++] = o->name;
-    const char *near = suggest(name, names, n);
+    const char *near = attnrun_nearest_word(name, names, n);
     if (near != NULL)
         return tool_fail(ATTNRUN_E_USAGE, "unknown option '--%s' (did you mean '--%s'?)",
                          tool_quote(name), near);
@@ -340,55 +364,97 @@ static attnrun_status parse_short(struct cli *cli, int argc, char **argv, int *a
     return ATTNRUN_OK;
 }
 
-/* The first word chooses the command; a file means `run`. */
-static attnrun_status find_command(struct cli *cli, int argc, char **argv, int *first)
+/* Whether the value of an option is the next argument. An unknown option has none. */
+static bool takes_next(const char *argument)
+{
+    const struct cli_option *o = cli_options;
+    if (strncmp(argument, "--", 2) == 0) {
+        o = strchr(argument, '=') == NULL ? cli_find_option(argument + 2) : NULL;
+        return o != NULL && o->kind != OPT_FLAG && o->kind != OPT_COUNT;
+    }
+    for (const char *c = argument + 1; *c != 0; c++) {
+        for (o = cli_options; o->name != NULL && o->letter != *c; o++)
+            ;
+        if (o->name != NULL && o->kind != OPT_FLAG && o->kind != OPT_COUNT)
+            return c[1] == 0;
+    }
+    return false;
+}
+
+/* The index of the first argument that is neither an option nor the value of one. */
+static int first_word(int argc, char **argv)
+{
+    int i = 1;
+    for (; i < argc; i++) {
+        if (argv[i][0] != '-' || argv[i][1] == 0)
+            break;
+        if (strcmp(argv[i], "--") == 0)
+            return argc;
+        i += takes_next(argv[i]);
+    }
+    return i < argc ? i : argc;
+}
+
+void cli_suggest_command(const char *word)
 {
     const char *names[32];
     int64_t n = 0;
-    *first = 1;
-    if (argc < 2)
-        cli->command = cli_find_command("help");
-    else if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
-        cli->command = cli_find_command("help");
-    else if (strcmp(argv[1], "--version") == 0)
-        cli->command = cli_find_command("version");
-    else
-        cli->command = cli_find_command(argv[1]);
-    if (cli->command != NULL) {
-        *first = argc < 2 ? 1 : 2;
-        return ATTNRUN_OK;
-    }
-    cli->command = cli_find_command("run");
-    if (argv[1][0] == '-' || file_exists(argv[1]) || strchr(argv[1], '/') != NULL ||
-        strchr(argv[1], '.') != NULL)
-        return ATTNRUN_OK;
     for (const struct cli_command *c = cli_commands; c->name != NULL && n < 32; c++)
         names[n++] = c->name;
-    const char *near = suggest(argv[1], names, n);
-    if (near != NULL)
-        return tool_fail(ATTNRUN_E_USAGE,
-                         "'%s' is neither a command nor a file (did you mean '%s'?)",
-                         tool_quote(argv[1]), near);
-    return tool_fail(ATTNRUN_E_USAGE, "'%s' is neither a command nor a file",
-                     tool_quote(argv[1]));
+    tool_suggest(word, names, n);
+    tool_hint("attnrun help lists the commands");
+}
+
+static attnrun_status unknown_word(const char *word)
+{
+    tool_fail(ATTNRUN_E_USAGE, "'%s' is neither a command nor a file", tool_quote(word));
+    cli_suggest_command(word);
+    return ATTNRUN_E_USAGE;
+}
+
+/* The first word chooses the command, at argv[*word]; a file means `run`, and *word is argc
+ * then. */
+static attnrun_status find_command(struct cli *cli, int argc, char **argv, int *word)
+{
+    const char *first = argc < 2 ? "help" : argv[1];
+    *word = first_word(argc, argv);
+    if (strcmp(first, "--version") == 0) {
+        *word = 1;
+        cli->command = cli_find_command("version");
+    } else if (*word < argc)
+        cli->command = cli_find_command(argv[*word]);
+    else if (argc < 2 || strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0)
+        cli->command = cli_find_command("help");
+    if (cli->command != NULL)
+        return ATTNRUN_OK;
+    const char *path = *word < argc ? argv[*word] : "./";
+    *word = argc;
+    cli->command = cli_find_command("run");
+    if (file_exists(path) || strpbrk(path, "/.") != NULL || strcmp(path, "-") == 0)
+        return ATTNRUN_OK;
+    return unknown_word(path);
 }
 
 static attnrun_status check_paths(const struct cli *cli)
 {
     const struct cli_command *c = cli->command;
     if (cli->paths.n < c->min_paths)
-        return tool_fail(ATTNRUN_E_USAGE, "usage: attnrun %s %s", c->name, c->arguments);
-    if (c->max_paths >= 0 && cli->paths.n > c->max_paths)
-        return tool_fail(ATTNRUN_E_USAGE, "'%s' is one argument too many: attnrun %s %s",
-                         tool_quote(cli->paths.v[c->max_paths]), c->name, c->arguments);
+        return tool_fail(ATTNRUN_E_USAGE, "an argument is missing: attnrun %s %s",
+                         c->name, c->arguments);
+    if (c->max_paths >= 0 && cli->paths.n > c->max_paths) {
+        tool_fail(ATTNRUN_E_USAGE, "unexpected argument '%s'",
+                  tool_quote(cli->paths.v[c->max_paths]));
+        tool_hint("usage: attnrun %s %s", c->name, c->arguments);
+        return ATTNRUN_E_USAGE;
+    }
     return ATTNRUN_OK;
 }
 
 /* What the command line gives twice wins over the file: that is read first. */
-static attnrun_status read_config_first(struct cli *cli, int first, int argc, char **argv)
+static attnrun_status read_config_first(struct cli *cli, int argc, char **argv)
 {
     const char *path = NULL;
-    for (int i = first; i < argc; i++) {
+    for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--") == 0)
             break;
         if (strncmp(argv[i], "--config=", 9) == 0)
@@ -403,20 +469,32 @@ static attnrun_status read_config_first(struct cli *cli, int first, int argc, ch
     return cli_read_config(cli, path);
 }
 
+/* Errors are JSON from the first one on. */
+static bool wants_json(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--json") == 0)
+            return true;
+    return false;
+}
+
 attnrun_status cli_parse(struct cli *cli, int argc, char **argv)
 {
-    int first;
+    int word;
     bool only_paths = false;
     cli->rtol = cli->atol = -1;
-    TRY(find_command(cli, argc, argv, &first));
-    if (cli->command->bit == CLI_CONVERT) { /* its options are its own */
-        for (int i = first; i < argc; i++)
+    cli->json = wants_json(argc, argv);
+    TRY(find_command(cli, argc, argv, &word));
+    bool own = cli->command->bit == CLI_CONVERT; /* its options are its own */
+    if (!own)
+        TRY(read_config_first(cli, argc, argv));
+    for (int i = 1; i < argc; i++) {
+        if (i == word)
+            continue;
+        int at = i;
+        if (own)
             TRY(list_add(&cli->paths, argv[i]));
-        return ATTNRUN_OK;
-    }
-    TRY(read_config_first(cli, first, argc, argv));
-    for (int i = first; i < argc; i++) {
-        if (!only_paths && strcmp(argv[i], "--") == 0)
+        else if (!only_paths && strcmp(argv[i], "--") == 0)
             only_paths = true;
         else if (!only_paths && strncmp(argv[i], "--", 2) == 0)
             TRY(parse_long(cli, argc, argv, &i));
@@ -424,6 +502,9 @@ attnrun_status cli_parse(struct cli *cli, int argc, char **argv)
             TRY(parse_short(cli, argc, argv, &i));
         else
             TRY(list_add(&cli->paths, argv[i]));
+        bool against = strncmp(argv[at], "--against", 9) == 0;
+        for (; !against && at <= i && cli->command->bit == CLI_BENCH; at++)
+            TRY(list_add(&cli->words, argv[at]));
     }
     return cli->help ? ATTNRUN_OK : check_paths(cli);
 }

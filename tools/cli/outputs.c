@@ -10,6 +10,7 @@
 #include "../io/npz.h"
 #include "files.h"
 #include "job.h"
+#include "screen.h"
 
 static bool is_dense(const attnrun_tensor *tensor)
 {
@@ -74,7 +75,8 @@ void summarize(const attnrun_tensor *tensor, struct summary *summary)
     for (int64_t k = 0; k < n; k++) {
         double v = value_get(tensor, k);
         if (!isfinite(v)) {
-            summary->not_finite++;
+            summary->nan += isnan(v) != 0;
+            summary->infinite += isinf(v) != 0;
             continue;
         }
         summary->min = counted == 0 || v < summary->min ? v : summary->min;
@@ -98,18 +100,23 @@ static const attnrun_tensor *unwrap(const attnrun_tensor *value)
 static void print_line(const char *name, const attnrun_tensor *tensor)
 {
     struct summary s;
-    printf("output   %s %s", tool_quote(name), value_shape(tensor));
+    struct line line = { .n = 0 };
+    line_add(&line, "%s %s", tool_quote(name), value_shape(tensor));
     if (tensor->kind == ATTNRUN_TENSOR) {
         summarize(tensor, &s);
         if (s.has_numbers)
-            printf("  mean %.5g  min %.5g  max %.5g", s.mean, s.min, s.max);
-        if (s.not_finite > 0)
-            printf("  %" PRId64 " not finite", s.not_finite);
+            line_add(&line, "  mean %.5g  min %.5g  max %.5g", s.mean, s.min, s.max);
+        if (s.nan > 0)
+            line_add(&line, "  %" PRId64 " NaN", s.nan);
+        if (s.infinite > 0)
+            line_add(&line, "  %" PRId64 " infinite", s.infinite);
+        if (s.nan + s.infinite > 0)
+            line_add(&line, " of %" PRId64, attnrun_tensor_count(tensor));
         else if (s.has_numbers && value_is_float(tensor->dtype))
-            printf("  finite");
-        printf("  xxh64 %016" PRIx64, s.digest);
+            line_add(&line, "  finite");
+        line_add(&line, "  xxh64 %016" PRIx64, s.digest);
     }
-    putchar('\n');
+    screen_text("output", 9, line.text);
 }
 
 /* One output: its name, and itself or a tensor of the sequence that it is. */
@@ -212,13 +219,20 @@ attnrun_status outputs_print_full(struct job *job)
     return visit_outputs(job, print_values, NULL);
 }
 
+struct written {
+    struct json *json;
+    bool values;
+};
+
 static attnrun_status json_one(void *user, const char *name, const attnrun_tensor *tensor)
 {
-    struct json *json = user;
+    struct written *to = user;
+    struct json *json = to->json;
     struct summary s;
     char digest[24];
     json_open(json, NULL, '{');
     json_text(json, "name", name);
+    json_text(json, "kind", value_kind_name(tensor->kind));
     json_text(json, "dtype", attnrun_dtype_name(tensor->dtype));
     json_dims(json, "shape", tensor);
     if (tensor->kind == ATTNRUN_TENSOR) {
@@ -226,10 +240,13 @@ static attnrun_status json_one(void *user, const char *name, const attnrun_tenso
         json_real(json, "mean", s.has_numbers ? s.mean : (double)NAN);
         json_real(json, "min", s.has_numbers ? s.min : (double)NAN);
         json_real(json, "max", s.has_numbers ? s.max : (double)NAN);
-        json_int(json, "not_finite", s.not_finite);
+        json_int(json, "nan_count", s.nan);
+        json_int(json, "infinite_count", s.infinite);
         snprintf(digest, sizeof digest, "%016" PRIx64, s.digest);
         json_text(json, "xxh64", digest);
     }
+    if (to->values)
+        json_value(json, "values", tensor);
     json_close(json, '}');
     return ATTNRUN_OK;
 }
@@ -237,7 +254,9 @@ static attnrun_status json_one(void *user, const char *name, const attnrun_tenso
 attnrun_status outputs_json(struct job *job, struct json *json)
 {
     json_open(json, "outputs", '[');
-    attnrun_status status = visit_outputs(job, json_one, json);
+    const char *print = job->cli->print;
+    struct written to = { json, print != NULL && strcmp(print, "full") == 0 };
+    attnrun_status status = visit_outputs(job, json_one, &to);
     json_close(json, ']');
     return status;
 }
@@ -349,16 +368,38 @@ static attnrun_status write_single(struct job *job, const char *path)
     return status;
 }
 
-attnrun_status outputs_write(struct job *job, const char *path)
+/* NumPy has no bf16, f8, i4 …: who reads the file should know that what it holds is wider. */
+static attnrun_status note_wider(void *user, const char *name,
+                                 const attnrun_tensor *tensor)
+{
+    int32_t wider = tensor->kind == ATTNRUN_TENSOR ? npy_wider_type(tensor->dtype) : 0;
+    if (wider != 0)
+        fprintf(
+            stderr,
+            "attnrun: note: output '%s' is %s, which NumPy lacks: %s holds it as %s\n",
+            tool_quote(name), attnrun_dtype_name(tensor->dtype), tool_path(user),
+            attnrun_dtype_name(wider));
+    return ATTNRUN_OK;
+}
+
+static attnrun_status write_folder(struct job *job, const char *path)
 {
     char folder[4096];
-    enum form form = form_of(job, path);
-    if (form == FORM_JSON)
-        return outputs_save_json(job, path);
-    if (form != FORM_FOLDER)
-        return form == FORM_NPZ ? write_archive(job, path) : write_single(job, path);
     if (!file_is_folder(path) && mkdir(path, 0777) != 0)
         return tool_fail_io("cannot make the folder %s", tool_path(path));
     snprintf(folder, sizeof folder, "%s", path);
     return visit_outputs(job, save_in_folder, folder);
+}
+
+attnrun_status outputs_write(struct job *job, const char *path)
+{
+    enum form form = form_of(job, path);
+    char where[4096];
+    if (form == FORM_JSON)
+        return outputs_save_json(job, path);
+    TRY(form == FORM_FOLDER ? write_folder(job, path)
+        : form == FORM_NPZ  ? write_archive(job, path)
+                            : write_single(job, path));
+    snprintf(where, sizeof where, "%s", path);
+    return visit_outputs(job, note_wider, where);
 }

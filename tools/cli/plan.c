@@ -5,9 +5,10 @@
 
 #include "../io/file.h"
 #include "job.h"
+#include "screen.h"
 #include "svg.h"
 
-enum { TABLE_ROWS = 20 };
+enum { TABLE_ROWS = 20, TITLE = 9 };
 
 struct blocks {
     attnrun_plan_block *v;
@@ -47,15 +48,17 @@ static void print_blocks(struct blocks *blocks)
     qsort(blocks->v, (size_t)blocks->n, sizeof *blocks->v, by_bytes);
     int64_t shown = blocks->n < TABLE_ROWS ? blocks->n : TABLE_ROWS;
     if (shown > 0)
-        printf("\n%14s %14s  %-11s  %-20s %s\n", "bytes", "offset", "steps", "shape",
-               "tensor (made by)");
+        printf("\n%11s %11s  %-9s %s\n", "bytes", "offset", "steps",
+               "tensor, shape, made by");
     for (int64_t i = 0; i < shown; i++) {
         const attnrun_plan_block *b = &blocks->v[i];
-        char steps[32];
+        char title[96], steps[32];
         snprintf(steps, sizeof steps, "%d-%d", b->first_step, b->last_step);
-        printf("%14" PRId64 " %14" PRId64 "  %-11s  %-20s %s (%s)\n", b->bytes, b->offset,
-               steps, b->tensor.kind == ATTNRUN_TENSOR ? value_shape(&b->tensor) : "",
-               tool_quote(b->name), tool_quote(b->op_type));
+        snprintf(title, sizeof title, "%11" PRId64 " %11" PRId64 "  %-9s", b->bytes,
+                 b->offset, steps);
+        screen_line(title, 35, "%s %s %s", tool_quote(b->name),
+                    b->tensor.kind == ATTNRUN_TENSOR ? value_shape(&b->tensor) : "",
+                    tool_quote(b->op_type));
     }
     if (blocks->n > shown)
         printf("%14s and %" PRId64 " smaller ones\n", "", blocks->n - shown);
@@ -64,28 +67,35 @@ static void print_blocks(struct blocks *blocks)
 static void print_plan(struct job *job, struct blocks *blocks)
 {
     const attnrun_plan_info *p = &job->plan;
-    printf("model    %s\n", tool_path(job->path));
+    struct line arena = { .n = 0 }, beside = { .n = 0 };
+    screen_text("model", TITLE, tool_path(job->path));
     for (int32_t i = 0; i < job->inputs.n; i++)
-        printf("%s%s %s\n", i == 0 ? "inputs   " : "         ",
-               tool_quote(job->inputs.v[i].info.name), text_input(&job->inputs.v[i]));
-    printf("arena    %" PRId64 " bytes (%s), exact", p->arena_bytes,
-           text_bytes(p->arena_bytes));
+        screen_line(i == 0 ? "inputs" : "", TITLE, "%s %s",
+                    tool_quote(job->inputs.v[i].info.name),
+                    text_input(&job->inputs.v[i]));
+    line_add(&arena, "%" PRId64 " bytes (%s), exact", p->arena_bytes,
+             text_bytes(p->arena_bytes));
     if (p->n_late_steps > 0)
-        printf(" but for %d of %d steps whose shapes are known only at run",
-               p->n_late_steps, p->n_steps);
+        line_add(&arena, " but for %d of %d steps whose shapes are known only at run",
+                 p->n_late_steps, p->n_steps);
+    screen_text("arena", TITLE, arena.text);
     if (p->side_heap_bytes > 0 || p->n_unbounded_steps > 0)
-        printf("\nbeside   at most %" PRId64 " bytes (%s)", p->side_heap_bytes,
-               text_bytes(p->side_heap_bytes));
+        line_add(&beside, "at most %" PRId64 " bytes (%s)", p->side_heap_bytes,
+                 text_bytes(p->side_heap_bytes));
     if (p->n_unbounded_steps > 0)
-        printf(", and what %d step%s that no bound is known of", p->n_unbounded_steps,
-               p->n_unbounded_steps == 1 ? " takes" : "s take");
-    printf("\nbound    %" PRId64 " bytes alive at once; ratio %.4f\n",
-           p->lower_bound_bytes, ratio(p));
+        line_add(&beside, ", and what %d step%s that no bound is known of",
+                 p->n_unbounded_steps, p->n_unbounded_steps == 1 ? " takes" : "s take");
+    if (beside.n > 0)
+        screen_text("beside", TITLE, beside.text);
+    screen_line("bound", TITLE, "%" PRId64 " bytes alive at once; ratio %.4f",
+                p->lower_bound_bytes, ratio(p));
     if (p->peak_node != NULL && p->n_steps > 0)
-        printf("peak     step %d of %d: %s (%s)\n", p->peak_step, p->n_steps,
-               tool_quote(p->peak_node), tool_quote(p->peak_op));
-    printf("weights  %" PRId64 " bytes mapped, %" PRId64 " packed, %" PRId64 " folded\n",
-           p->weights_bytes, p->packed_bytes, p->folded_bytes);
+        screen_line("peak", TITLE, "step %d of %d: %s%s(%s)", p->peak_step, p->n_steps,
+                    tool_quote(p->peak_node), p->peak_node[0] != 0 ? " " : "",
+                    tool_quote(p->peak_op));
+    screen_line("weights", TITLE,
+                "%" PRId64 " bytes mapped, %" PRId64 " packed, %" PRId64 " folded",
+                p->weights_bytes, p->packed_bytes, p->folded_bytes);
     print_blocks(blocks);
     if (job->cli->svg != NULL)
         printf("\nwritten  %s\n", tool_path(job->cli->svg));
@@ -113,13 +123,13 @@ static void json_blocks(const struct blocks *blocks, struct json *json)
 static void print_json(const struct job *job, const struct blocks *blocks)
 {
     const attnrun_plan_info *p = &job->plan;
-    struct json json = { .out = stdout };
+    struct json json = { .out = cli_json_stream() };
     json_open(&json, NULL, '{');
-    json_text(&json, "schema", "attnrun/plan/1");
+    json_text(&json, "schema", "attnrun/plan/2");
     json_text(&json, "model", job->path);
     json_int(&json, "arena_bytes", p->arena_bytes);
     json_int(&json, "lower_bound_bytes", p->lower_bound_bytes);
-    json_real(&json, "ratio", ratio(p));
+    json_real(&json, "arena_over_bound", ratio(p));
     json_int(&json, "steps", p->n_steps);
     json_int(&json, "late_steps", p->n_late_steps);
     json_int(&json, "side_heap_bytes", p->side_heap_bytes);

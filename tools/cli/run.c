@@ -5,31 +5,37 @@
 #include "../io/file.h"
 #include "job.h"
 #include "profile.h"
+#include "screen.h"
+
+enum { TITLE = 9 }; /* the column of what is said, on the screen */
 
 static void print_model(const struct job *job)
 {
     const attnrun_model_info *info = &job->info;
-    printf("model    %s", tool_path(job->path));
+    struct line line = { .n = 0 };
+    line_add(&line, "%s  ", tool_path(job->path));
     if (info->producer[0] != 0)
-        printf("  %s %s", tool_quote(info->producer), tool_quote(info->producer_version));
-    printf("  IR %" PRId64 "  opsets %s   %s params, %s (%s)\n", info->ir_version,
-           text_opsets(job->model, info), text_count(info->n_parameters),
-           text_bytes(info->weights_bytes), job->cli->copy_weights ? "read" : "mapped");
+        line_add(&line, "%s %s  ", tool_quote(info->producer),
+                 tool_quote(info->producer_version));
+    line_add(&line, "IR %" PRId64 "  opsets %s   %s params, %s (%s)", info->ir_version,
+             text_opsets(job->model, info), text_count(info->n_parameters),
+             text_bytes(info->weights_bytes), job->cli->copy_weights ? "read" : "mapped");
+    screen_text("model", TITLE, line.text);
     if (strcmp(info->precision, "f32") != 0)
-        printf("products in %s\n", info->precision);
+        screen_line("", TITLE, "products in %s", info->precision);
 }
 
 static void print_free_symbols(const struct inputs *inputs)
 {
-    const char *word = "         set with";
+    struct line line = { .n = 0 };
+    line_add(&line, "set with");
     for (int64_t i = 0; i < inputs->n_symbols && i < 6; i++) {
         const struct symbol *symbol = &inputs->symbols[i];
-        if (symbol->set || symbol->bound)
-            continue;
-        printf("%s --set %s=...", word, tool_quote(symbol->name));
-        word = "";
+        if (!symbol->set && !symbol->bound)
+            line_add(&line, " --set %s=...", tool_quote(symbol->name));
     }
-    printf("%s -i %s=...\n", word, tool_quote(inputs->v[0].info.name));
+    line_add(&line, " -i %s=...", tool_quote(inputs->v[0].info.name));
+    screen_text("", TITLE, line.text);
 }
 
 static void print_inputs(const struct job *job)
@@ -38,61 +44,65 @@ static void print_inputs(const struct job *job)
     bool made_up = false;
     for (int32_t i = 0; i < inputs->n; i++) {
         const struct input *input = &inputs->v[i];
-        printf("%s%s %s %s\n", i == 0 ? "inputs   " : "         ",
-               tool_quote(input->info.name), text_input(input), input->how);
+        screen_line(i == 0 ? "inputs" : "", TITLE, "%s %s %s",
+                    tool_quote(input->info.name), text_input(input), input->how);
         made_up = made_up || !input->given;
     }
     if (inputs->n == 0)
-        printf("inputs   none\n");
+        screen_text("inputs", TITLE, "none");
     if (inputs->sizes.tries > 0)
-        printf(
-            "         the usual made-up sizes do not fit this model: found by trying %d "
-            "others\n",
-            inputs->sizes.tries);
+        screen_line("", TITLE,
+                    "the usual made-up sizes do not fit this model; these were found by "
+                    "trying (%d)",
+                    inputs->sizes.tries);
     if (made_up)
         print_free_symbols(inputs);
 }
 
 static void print_nodes(const struct job *job)
 {
-    printf("nodes    %d: %" PRId64 " native", job->info.n_nodes, job->native);
+    struct line line = { .n = 0 };
+    line_add(&line, "%d: %" PRId64 " native", job->info.n_nodes, job->native);
     if (job->body > 0)
-        printf(", %" PRId64 " from function bodies", job->body);
+        line_add(&line, ", %" PRId64 " from function bodies", job->body);
     if (job->info.n_file_nodes != job->info.n_nodes)
-        printf(" (%d in the file)", job->info.n_file_nodes);
+        line_add(&line, " (%d in the file)", job->info.n_file_nodes);
     if (job->body > 0)
-        printf("   see: attnrun inspect --coverage");
-    putchar('\n');
+        line_add(&line, "   see: attnrun inspect --coverage");
+    screen_text("nodes", TITLE, line.text);
 }
 
 static void print_memory(const struct job *job, const attnrun_runtime_info *runtime)
 {
     const attnrun_plan_info *plan = &job->plan;
-    printf("memory   weights %s %s", text_bytes(plan->weights_bytes),
-           job->cli->copy_weights ? "read" : "mapped");
+    struct line line = { .n = 0 };
+    line_add(&line, "weights %s %s", text_bytes(plan->weights_bytes),
+             job->cli->copy_weights ? "read" : "mapped");
     if (plan->packed_bytes > 0)
-        printf(", packed %s", text_bytes(plan->packed_bytes));
+        line_add(&line, ", packed %s", text_bytes(plan->packed_bytes));
     if (plan->folded_bytes > 0)
-        printf(", folded %s", text_bytes(plan->folded_bytes));
-    printf(", arena %s", text_bytes(plan->arena_bytes));
+        line_add(&line, ", folded %s", text_bytes(plan->folded_bytes));
+    line_add(&line, ", arena %s", text_bytes(plan->arena_bytes));
     if (plan->arena_bytes > 0 && plan->peak_node != NULL)
-        printf(" (peak at %s)",
-               tool_quote(plan->peak_node[0] != 0 ? plan->peak_node : plan->peak_op));
+        line_add(&line, " (peak at %s)",
+                 tool_quote(plan->peak_node[0] != 0 ? plan->peak_node : plan->peak_op));
     if (plan->n_late_steps > 0)
-        printf(" and what %d nodes need whose shapes are known at run",
-               plan->n_late_steps);
-    printf(", %d thread%s, %s, BLAS %s\n", runtime->threads,
-           runtime->threads == 1 ? "" : "s", runtime->isa, runtime->blas);
+        line_add(&line, " and what %d nodes need whose shapes are known at run",
+                 plan->n_late_steps);
+    screen_text("memory", TITLE, line.text);
+    screen_line("with", TITLE, "%d thread%s, %s, BLAS %s", runtime->threads,
+                runtime->threads == 1 ? "" : "s", runtime->isa, text_blas(runtime->blas));
 }
 
 static void print_time(const struct job *job)
 {
     const struct timing *t = &job->timing;
-    printf("time     load %s, first %s", text_ms(t->load_ms), text_ms(t->first_ms));
+    struct line line = { .n = 0 };
+    line_add(&line, "load %s, first %s", text_ms(t->load_ms), text_ms(t->first_ms));
     if (t->n > 0)
-        printf(", median %s (%" PRId64 " run%s, ±%.1f%%)", text_ms(t->median_ms), t->n,
-               t->n == 1 ? "" : "s", t->spread * 100);
-    putchar('\n');
+        line_add(&line, ", median %s (%" PRId64 " run%s, ±%.1f%%)", text_ms(t->median_ms),
+                 t->n, t->n == 1 ? "" : "s", t->spread * 100);
+    screen_text("time", TITLE, line.text);
 }
 
 /* Random numbers mean nothing to some models, so that what comes out is not finite: which
@@ -125,7 +135,7 @@ static attnrun_status print_advice(struct job *job)
     char text[600];
     TRY(advise(job, text, sizeof text));
     if (text[0] != 0)
-        printf("note     %s\n", text);
+        screen_text("note", TITLE, text);
     return ATTNRUN_OK;
 }
 
@@ -141,10 +151,10 @@ static attnrun_status print_screen(struct job *job)
     TRY(outputs_print(job));
     TRY(print_advice(job));
     if (job->cli->output != NULL)
-        printf("written  %s\n", tool_path(job->cli->output));
+        screen_text("written", TITLE, tool_path(job->cli->output));
     else
-        printf("next     attnrun plan %s   |   attnrun bench %s   |   -o out.npz\n",
-               tool_path(job->path), tool_path(job->path));
+        screen_line("next", TITLE, "attnrun plan %s  |  attnrun bench %s  |  -o out.npz",
+                    tool_path(job->path), tool_path(job->path));
     return ATTNRUN_OK;
 }
 
@@ -166,12 +176,12 @@ static void json_inputs(const struct job *job, struct json *json)
 
 static attnrun_status print_json(struct job *job, const struct profile *profile)
 {
-    struct json json = { .out = stdout };
+    struct json json = { .out = cli_json_stream() };
     attnrun_runtime_info runtime = { .struct_size = sizeof runtime };
     const struct timing *t = &job->timing;
     TRY_LIB(attnrun_runtime_query(job->cli->runtime, &runtime));
     json_open(&json, NULL, '{');
-    json_text(&json, "schema", "attnrun/run/1");
+    json_text(&json, "schema", "attnrun/run/2");
     json_text(&json, "model", job->path);
     json_inputs(job, &json);
     json_open(&json, "nodes", '{');

@@ -19,12 +19,12 @@ static void put_element(struct json *json, const attnrun_tensor *tensor, int64_t
         json_raw(json, value_text(tensor, k));
     } else if (value_is_complex(tensor->dtype)) {
         json_raw(json, "[");
-        json_number(json, value_get(tensor, k), 17);
+        json_number(json, value_get(tensor, k), tensor->dtype);
         json_raw(json, ", ");
-        json_number(json, value_get_imaginary(tensor, k), 17);
+        json_number(json, value_get_imaginary(tensor, k), tensor->dtype);
         json_raw(json, "]");
     } else if (value_is_float(tensor->dtype)) {
-        json_number(json, value_get(tensor, k), tensor->dtype == ATTNRUN_F64 ? 17 : 9);
+        json_number(json, value_get(tensor, k), tensor->dtype);
     } else {
         json_raw(json, value_text(tensor, k));
     }

@@ -1,4 +1,4 @@
-/* setup.c - runtime and model from the options, signals, the error line. */
+/* setup.c - runtime and model from the options, signals, clocks, resident memory. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -96,6 +96,8 @@ attnrun_status cli_open_model(struct cli *cli, const char *path, uint32_t more_f
     source.flags |= cli->allow_newer ? (uint32_t)ATTNRUN_ALLOW_NEWER : 0;
     source.timeout_us = cli->timeout_us;
     source.precision = precision_of(cli->precision);
+    source.more_outputs = cli->outputs.v;
+    source.n_more_outputs = cli->outputs.n;
     TRY(cli_open_runtime(cli));
     TRY_LIB(attnrun_model_open(cli->runtime, &source, model));
     return ATTNRUN_OK;
@@ -117,21 +119,6 @@ attnrun_status cli_run_context(const struct cli *cli, attnrun_context *context,
     if (caught)
         return tool_fail(ATTNRUN_E_CANCELLED, "interrupted");
     return ATTNRUN_OK;
-}
-
-int cli_report(void)
-{
-    int code = attnrun_status_exit(tool_error.status);
-    if (caught)
-        code = 128 + caught;
-    fprintf(stderr, "attnrun: %s\n", tool_error.message);
-    if (tool_error.hint[0] != 0 && isatty(STDERR_FILENO))
-        fprintf(stderr, "hint: %s\n", tool_error.hint);
-    if (code == 70)
-        fprintf(stderr,
-                "This is a fault of attnrun %s. Please report it with the model.\n",
-                attnrun_version());
-    return code;
 }
 
 double cli_now_ms(void)

@@ -1,6 +1,7 @@
 /* symbols.c - symbolic dimensions of inputs: bound by --set and by given inputs, else
  * sized by what their names and places say. */
 #include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,13 +96,15 @@ static enum dim_class class_of(const struct input *input, int32_t d, bool *uncle
     return class;
 }
 
-/* The length of the symbol that an expression has at `at`, 0 where there is none. */
+/* The length of the symbol that an expression has at `at`, 0 where there is none. Letters
+ * beyond ASCII are taken for letters. */
 static size_t symbol_length(const char *at)
 {
     size_t n = 0;
-    if (!isalpha((unsigned char)*at) && *at != '_')
+    if (!isalpha((unsigned char)*at) && *at != '_' && (*at & 0x80) == 0)
         return 0;
-    while (isalnum((unsigned char)at[n]) || (at[n] != 0 && strchr("_.:", at[n]) != NULL))
+    while (isalnum((unsigned char)at[n]) || (at[n] & 0x80) != 0 ||
+           (at[n] != 0 && strchr("_.:=", at[n]) != NULL))
         n++;
     return n;
 }
@@ -259,39 +262,51 @@ attnrun_status symbols_collect(struct inputs *inputs)
 
 static attnrun_status unknown_symbol(const struct inputs *inputs, const char *name)
 {
-    const char *names[64], *near;
+    const char *names[64];
     int64_t n = 0;
     for (; n < inputs->n_symbols && n < 64; n++)
         names[n] = inputs->symbols[n].name;
-    near = suggest(name, names, n);
-    if (near != NULL)
-        return tool_fail(ATTNRUN_E_USAGE,
-                         "--set: no input has a dimension '%s' (did you mean "
-                         "'%s'?)",
-                         tool_quote(name), tool_quote(near));
-    if (n == 0)
-        return tool_fail(ATTNRUN_E_USAGE,
-                         "--set: no input has a dimension '%s'; all sizes are "
-                         "fixed",
-                         tool_quote(name));
-    return tool_fail(ATTNRUN_E_USAGE,
-                     "--set: no input has a dimension '%s'; there is '%s'%s",
-                     tool_quote(name), tool_quote(names[0]), n > 1 ? " and others" : "");
+    tool_fail(ATTNRUN_E_USAGE, "--set: no input has a dimension '%s'%s", tool_quote(name),
+              n == 0 ? "; all sizes are fixed" : "");
+    if (!tool_suggest(name, names, n) && n > 0)
+        tool_hint("there is '%s'%s", tool_quote(names[0]), n > 1 ? " and others" : "");
+    return ATTNRUN_E_USAGE;
+}
+
+static bool is_symbol(const struct inputs *inputs, const char *name, size_t n)
+{
+    return symbol_find(inputs, name, n) != NULL;
+}
+
+/* "S=128": the size behind '='. */
+static attnrun_status set_size(const char *text, const char *equals, int64_t *value)
+{
+    const int64_t most = INT64_C(1) << 47;
+    char *end;
+    if (equals == NULL || equals == text || !isdigit((unsigned char)equals[1]))
+        return tool_fail(ATTNRUN_E_USAGE, "--set: '%s' is not SYMBOL=N",
+                         tool_quote(text));
+    errno = 0;
+    *value = strtoll(equals + 1, &end, 10);
+    if (*end != 0)
+        return tool_fail(ATTNRUN_E_USAGE, "--set: '%s' is not SYMBOL=N",
+                         tool_quote(text));
+    if (errno != 0 || *value > most)
+        return tool_fail(ATTNRUN_E_USAGE, "--set: %s is above %" PRId64, tool_quote(text),
+                         most);
+    return ATTNRUN_OK;
 }
 
 attnrun_status symbols_set(struct inputs *inputs)
 {
     const struct list *sets = &inputs->cli->sets;
     for (int64_t i = 0; i < sets->n; i++) {
-        char name[64], *end;
-        const char *equals = strchr(sets->v[i], '=');
-        size_t n = equals == NULL ? 0 : (size_t)(equals - sets->v[i]);
-        int64_t value = equals == NULL ? -1 : strtoll(equals + 1, &end, 10);
-        if (equals == NULL || n == 0 || equals[1] == 0 || *end != 0 || value < 0 ||
-            value > INT64_C(1) << 47)
-            return tool_fail(ATTNRUN_E_USAGE, "--set: '%s' is not SYMBOL=N",
-                             tool_quote(sets->v[i]));
-        snprintf(name, sizeof name, "%.*s", n > 60 ? 60 : (int)n, sets->v[i]);
+        char name[64];
+        const char *equals = inputs_equals(inputs, sets->v[i], is_symbol);
+        int64_t value = 0;
+        TRY(set_size(sets->v[i], equals, &value));
+        int n = equals - sets->v[i] > 60 ? 60 : (int)(equals - sets->v[i]);
+        snprintf(name, sizeof name, "%.*s", n, sets->v[i]);
         struct symbol *symbol = symbol_find(inputs, name, strlen(name));
         if (symbol == NULL)
             return unknown_symbol(inputs, name);

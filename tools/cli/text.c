@@ -42,7 +42,9 @@ const char *text_count(int64_t count)
 const char *text_ms(double ms)
 {
     char *out = next_buffer();
-    if (ms >= 9995)
+    if (ms < 0.0995)
+        snprintf(out, TEXT_BYTES, "%.*f us", ms < 0.00995 ? 2 : 1, ms * 1000);
+    else if (ms >= 9995)
         snprintf(out, TEXT_BYTES, "%.1f s", ms / 1000);
     else
         snprintf(out, TEXT_BYTES, "%.*f ms", ms >= 99.95 ? 0 : ms >= 9.995 ? 1 : 2, ms);

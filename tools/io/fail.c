@@ -16,6 +16,7 @@ static attnrun_status record(attnrun_status status, const char *word, const char
     snprintf(tool_error.message, sizeof tool_error.message, "%s: %.*s", word,
              (int)(sizeof tool_error.message - 40), text);
     tool_error.hint[0] = 0;
+    tool_error.node_name[0] = tool_error.op_type[0] = tool_error.tensor[0] = 0;
     tool_error.node_index = -1;
     tool_error.status = status;
     return status;
@@ -62,9 +63,12 @@ attnrun_status tool_fail_library(attnrun_status status)
 {
     const attnrun_error *error = attnrun_last_error();
     if (error == NULL || error->status != status)
-        return tool_fail(status, "no more is known");
+        return tool_fail(status, "no details are known");
     snprintf(tool_error.message, sizeof tool_error.message, "%s", error->message);
     snprintf(tool_error.hint, sizeof tool_error.hint, "%s", error->hint);
+    snprintf(tool_error.node_name, sizeof tool_error.node_name, "%s", error->node_name);
+    snprintf(tool_error.op_type, sizeof tool_error.op_type, "%s", error->op_type);
+    snprintf(tool_error.tensor, sizeof tool_error.tensor, "%s", error->tensor);
     tool_error.node_index = error->node_index;
     tool_error.status = status;
     return status;
@@ -76,6 +80,16 @@ void tool_hint(const char *format, ...)
     va_start(args, format);
     vsnprintf(tool_error.hint, sizeof tool_error.hint, format, args);
     va_end(args);
+}
+
+bool tool_suggest(const char *word, const char *const *words, int64_t n)
+{
+    const char *near = attnrun_nearest_word(word, words, n);
+    size_t used = strlen(tool_error.message);
+    if (near != NULL)
+        snprintf(tool_error.message + used, sizeof tool_error.message - used,
+                 " (did you mean '%s'?)", tool_quote(near));
+    return near != NULL;
 }
 
 attnrun_status tool_fail_at(const char *format, ...)
@@ -93,28 +107,6 @@ attnrun_status tool_fail_at(const char *format, ...)
     return tool_error.status;
 }
 
-/* Writes `text` with escapes into `out`; stops at `limit` bytes and marks the cut. */
-static void escape(const char *text, char *out, size_t limit, int keep_utf8)
-{
-    size_t n = 0;
-    if (text == NULL)
-        text = "";
-    for (; *text != 0; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (n + 8 > limit) {
-            snprintf(out + n, 4, "...");
-            return;
-        }
-        if ((c >= 32 && c < 127) || (keep_utf8 && c >= 0xa0))
-            out[n++] = (char)c;
-        else if (keep_utf8 && c >= 0x80 && n > 0 && (unsigned char)out[n - 1] > 0xc2)
-            out[n++] = (char)c;
-        else
-            n += (size_t)snprintf(out + n, 5, "\\x%02x", c);
-    }
-    out[n] = 0;
-}
-
 static char *next_buffer(void)
 {
     static char buffers[8][256];
@@ -125,13 +117,13 @@ static char *next_buffer(void)
 const char *tool_quote(const char *text)
 {
     char *out = next_buffer();
-    escape(text, out, 88, 0);
+    attnrun_escape(text, out, 92);
     return out;
 }
 
 const char *tool_path(const char *path)
 {
     char *out = next_buffer();
-    escape(path, out, 250, 1);
+    attnrun_escape(path, out, 254);
     return out;
 }

@@ -3,6 +3,8 @@
 #ifndef TOOL_FAIL_H
 #define TOOL_FAIL_H
 
+#include <stdbool.h>
+
 #include "attnrun.h"
 
 #define TOOL_PRINTF(text, first) __attribute__((format(printf, text, first)))
@@ -27,6 +29,8 @@ struct tool_error {
         node_index; /* of the library's error: its place in the order of running, or -1 */
     char message[1024]; /* "INPUT: …" */
     char hint[256];
+    /* of the library's error, or "" */
+    char node_name[96], op_type[64], tensor[96];
 };
 /* The error of the last call that failed. The tools run on one thread. */
 extern struct tool_error tool_error;
@@ -43,14 +47,17 @@ attnrun_status tool_fail_io(const char *format, ...) TOOL_PRINTF(1, 2);
 attnrun_status tool_fail_library(attnrun_status status);
 /* Adds a hint to the error recorded last. */
 void tool_hint(const char *format, ...) TOOL_PRINTF(1, 2);
+/* Adds " (did you mean 'x'?)" to the error recorded last, where one of words[0..n) is near;
+ * returns whether one is. */
+bool tool_suggest(const char *word, const char *const *words, int64_t n);
 /* Puts "<text>: " behind the status word of the error recorded last; returns its status.
  */
 attnrun_status tool_fail_at(const char *format, ...) TOOL_PRINTF(1, 2);
 
-/* Text from a file or the user made safe for a terminal: control and non-ASCII bytes
- * escaped, cut at 80 characters. One of 8 rotating buffers. */
+/* Text from a file or the user made safe for a terminal by attnrun_escape(), cut after some
+ * 90 bytes. One of 8 rotating buffers. */
 const char *tool_quote(const char *text);
-/* The same for a path: UTF-8 passes, and up to 240 bytes. */
+/* The same for a path: up to 250 bytes. */
 const char *tool_path(const char *path);
 
 #endif

@@ -88,7 +88,8 @@ attnrun_status input_file_read(const struct input_file *file, int64_t offset, vo
             return tool_fail_io("cannot read %s", tool_path(file->path));
         if (n == 0)
             return tool_fail(ATTNRUN_E_IO,
-                             "%s ends at byte %" PRId64 ", %" PRId64 " bytes too early",
+                             "unexpected end of %s at byte %" PRId64 ": %" PRId64
+                             " bytes are missing",
                              tool_path(file->path), offset, bytes);
         to += n;
         offset += n;

@@ -5,35 +5,19 @@
 
 #include "json.h"
 
-/* Bytes of the UTF-8 sequence at `s`, of which `room` bytes are there; 0: it is none. */
-static int utf8_length(const unsigned char *s, int64_t room)
-{
-    int n = s[0] < 0x80                   ? 1
-            : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
-            : s[0] >= 0xe0 && s[0] < 0xf0 ? 3
-            : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
-                                          : 0;
-    if (n > room)
-        return 0;
-    for (int i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    return n;
-}
-
 static void put_bytes(FILE *out, const char *text, int64_t bytes)
 {
-    const unsigned char *s = (const unsigned char *)text, *end = s + bytes;
+    const char *s = text, *end = s + bytes;
     putc('"', out);
     while (s < end) {
-        int n = utf8_length(s, end - s);
+        int n = attnrun_utf8_length(s, (size_t)(end - s));
         if (n == 0) {
             fputs("\\ufffd", out);
             n = 1;
         } else if (*s == '"' || *s == '\\') {
             fprintf(out, "\\%c", *s);
-        } else if (*s < 32 || *s == 127) {
-            fprintf(out, "\\u%04x", *s);
+        } else if (n == 1 && (*s < 32 || *s == 127)) {
+            fprintf(out, "\\u%04x", (unsigned)*s);
         } else {
             fwrite(s, 1, (size_t)n, out);
         }
@@ -101,18 +85,33 @@ void json_string(struct json *json, const char *text, int64_t n)
     put_bytes(json->out, n > 0 ? text : "", n);
 }
 
-void json_number(struct json *json, double value, int digits)
+void json_number(struct json *json, double value, int32_t dtype)
 {
-    if (isfinite(value))
-        fprintf(json->out, "%.*g", digits, value);
-    else
-        fputs("null", json->out);
+    fputs(isfinite(value) ? value_number(value, dtype) : "null", json->out);
+}
+
+void json_words(struct json *json, const char *key, const char *text,
+                const char *separators)
+{
+    bool comma = false;
+    begin_item(json, key);
+    putc('[', json->out);
+    for (const char *at = text == NULL ? "" : text; *at != 0;) {
+        size_t n = strcspn(at, separators);
+        if (n > 0) {
+            fputs(comma ? ", " : "", json->out);
+            put_bytes(json->out, at, (int64_t)n);
+            comma = true;
+        }
+        at += n + (at[n] != 0);
+    }
+    putc(']', json->out);
 }
 
 void json_real(struct json *json, const char *key, double value)
 {
     begin_item(json, key);
-    json_number(json, value, 9);
+    json_number(json, value, ATTNRUN_F64);
 }
 
 void json_bool(struct json *json, const char *key, bool value)

@@ -23,7 +23,11 @@ void json_bool(struct json *json, const char *key, bool value);
 void json_key(struct json *json, const char *key);
 void json_raw(struct json *json, const char *text);
 void json_string(struct json *json, const char *text, int64_t n); /* quoted */
-void json_number(struct json *json, double value, int digits);    /* null: not finite */
+/* A number of a float type, as short as reads back the same; null: not finite */
+void json_number(struct json *json, double value, int32_t dtype);
+/* The words of `text` between any of `separators`, as a list. */
+void json_words(struct json *json, const char *key, const char *text,
+                const char *separators);
 void json_dims(struct json *json, const char *key, const attnrun_tensor *tensor);
 
 /* Parses "[[1,2],[3,4]]", "3.5", "true", "[\"a\"]" as a tensor of `dtype`. Ragged lists,

@@ -198,7 +198,8 @@ static attnrun_status read_values(struct reader *reader)
         } else if (!expect_value && c == 0 && reader->depth == 0) {
             return ATTNRUN_OK;
         } else {
-            return bad(reader, c == 0 ? "an end too early" : "an unexpected character");
+            return bad(reader,
+                       c == 0 ? "unexpected end of text" : "an unexpected character");
         }
         if (reader->depth == 0 && !expect_value) {
             skip_spaces(reader);

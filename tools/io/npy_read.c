@@ -11,20 +11,24 @@
 #include <string.h>
 
 #include "npy.h"
+#include "npy_text.h"
 
 enum { MAX_HEADER = 64 << 10 };
 
 struct npy {
-    const char *name; /* for messages */
-    int32_t dtype, rank, item_bytes;
+    const char *name;    /* for messages */
+    int32_t dtype, rank; /* dtype STRING: what the elements are is in `text` */
+    int64_t item_bytes;
     bool fortran, swapped;
+    struct npy_text text;
     int64_t dims[ATTNRUN_MAX_RANK];
     int64_t data_offset, data_bytes;
+    uint64_t max_bytes;
 };
 
 static attnrun_status malformed(const struct npy *npy, const char *what)
 {
-    return tool_fail(ATTNRUN_E_PARSE, "%s is no proper npy file: %s", npy->name, what);
+    return tool_fail(ATTNRUN_E_PARSE, "%s is not a valid npy file: %s", npy->name, what);
 }
 
 /* ---- the header's dictionary ---- */
@@ -66,9 +70,16 @@ static attnrun_status set_type(struct npy *npy, const char *descr)
     bool order = strchr("<>|=", descr[0]) != NULL && descr[0] != 0;
     const char *type = descr + (order ? 1 : 0);
     size_t digits = type[0] == 0 ? 0 : strspn(type + 1, "0123456789");
-    int bytes = digits > 0 && digits < 3 ? atoi(type + 1) : 0;
+    int bytes = digits > 0 && digits < 9 ? atoi(type + 1) : 0;
     if (type[0] == 0 || type[1 + digits] != 0)
         bytes = 0;
+    else if ((type[0] == 'S' || type[0] == 'U') && digits > 0 && digits < 9) {
+        npy->dtype = ATTNRUN_STRING;
+        npy->item_bytes = (int64_t)bytes * (type[0] == 'U' ? 4 : 1);
+        npy->text = (struct npy_text){ type[0], npy->item_bytes };
+        npy->swapped = descr[0] == '>' && type[0] == 'U';
+        return ATTNRUN_OK;
+    }
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (types[i].kind == type[0] && types[i].bytes == bytes) {
             npy->dtype = types[i].dtype;
@@ -77,8 +88,8 @@ static attnrun_status set_type(struct npy *npy, const char *descr)
             return ATTNRUN_OK;
         }
     return tool_fail(ATTNRUN_E_INPUT,
-                     "%s holds elements of type '%s', which no input can be", npy->name,
-                     tool_quote(descr));
+                     "%s holds elements of type '%s', which attnrun does not read",
+                     npy->name, tool_quote(descr));
 }
 
 /* "(3, 4)", "(3,)", "()"; sets *at behind it. */
@@ -126,8 +137,8 @@ static attnrun_status read_entry(struct npy *npy, const char **at, int *seen)
         if (c == NULL && !records)
             return malformed(npy, "its descr is not quoted");
         if (c == NULL)
-            return tool_fail(ATTNRUN_E_INPUT, "%s holds records, which no input can be",
-                             npy->name);
+            return tool_fail(ATTNRUN_E_INPUT,
+                             "%s holds records, which attnrun does not read", npy->name);
         TRY(set_type(npy, descr));
     } else if (strcmp(key, "fortran_order") == 0) {
         bit = 2;
@@ -179,6 +190,10 @@ static attnrun_status check_bytes(struct npy *npy, int64_t there)
         ATTNRUN_OK)
         return tool_fail(ATTNRUN_E_LIMIT, "%s has a shape that is too large", npy->name);
     npy->data_bytes = attnrun_tensor_bytes(&tensor);
+    if (npy->dtype == ATTNRUN_STRING && npy->data_bytes >= 0 &&
+        __builtin_mul_overflow(attnrun_tensor_count(&tensor), npy->item_bytes,
+                               &npy->data_bytes))
+        npy->data_bytes = -1;
     if (npy->data_bytes < 0)
         return tool_fail(ATTNRUN_E_LIMIT, "%s has a shape that is too large", npy->name);
     if (npy->data_bytes != there)
@@ -201,7 +216,7 @@ static attnrun_status read_prefix(struct npy *npy, const uint8_t *head, int64_t 
     if (head[6] > 1)
         *text_bytes |= (int64_t)head[10] << 16 | (int64_t)head[11] << 24;
     if (*text_bytes > bytes - *text_offset)
-        return malformed(npy, "its header is said to be longer than the file");
+        return malformed(npy, "its header claims to be longer than the file");
     if (*text_bytes > MAX_HEADER)
         return tool_fail(ATTNRUN_E_LIMIT, "%s has a header of more than 64 KiB",
                          npy->name);
@@ -261,23 +276,49 @@ static attnrun_status from_fortran(const struct npy *npy, struct held *held)
     return ATTNRUN_OK;
 }
 
+static attnrun_status make_strings(const struct npy *npy, struct held *held)
+{
+    struct held strings;
+    TRY(npy_text_make(npy->name, &npy->text, held, npy->max_bytes, &strings));
+    held_free(held);
+    *held = strings;
+    return ATTNRUN_OK;
+}
+
 /* Bytes as in the file to what the library wants. */
 static attnrun_status finish(const struct npy *npy, struct held *held)
 {
     bool complex = value_is_complex(npy->dtype);
+    const bool text = npy->dtype == ATTNRUN_STRING;
     if (npy->swapped)
         swap_bytes(held->memory, npy->data_bytes,
-                   complex ? npy->item_bytes / 2 : npy->item_bytes);
+                   text      ? 4
+                   : complex ? (int)npy->item_bytes / 2
+                             : (int)npy->item_bytes);
     if (npy->dtype == ATTNRUN_BOOL) /* any byte but 0 is true */
         for (int64_t k = 0; k < npy->data_bytes; k++)
             ((uint8_t *)held->memory)[k] = ((uint8_t *)held->memory)[k] != 0;
-    return npy->fortran && npy->rank > 1 ? from_fortran(npy, held) : ATTNRUN_OK;
+    if (npy->fortran && npy->rank > 1)
+        TRY(from_fortran(npy, held));
+    return text ? make_strings(npy, held) : ATTNRUN_OK;
+}
+
+/* Memory for the bytes of the file. Those of text come under the shape that they have. */
+static attnrun_status make_room(const struct npy *npy, uint64_t max_bytes,
+                                struct held *held)
+{
+    if (npy->dtype != ATTNRUN_STRING)
+        return held_make(held, npy->dtype, npy->rank, npy->dims, max_bytes);
+    TRY(held_make(held, ATTNRUN_U8, 1, &npy->data_bytes, max_bytes));
+    held->tensor.rank = npy->rank;
+    memcpy(held->tensor.dims, npy->dims, sizeof npy->dims);
+    return ATTNRUN_OK;
 }
 
 attnrun_status npy_parse(const char *name, const uint8_t *data, int64_t bytes,
                          uint64_t max_bytes, struct held *held)
 {
-    struct npy npy = { .name = name };
+    struct npy npy = { .name = name, .max_bytes = max_bytes };
     int64_t text_offset = 0, text_bytes = 0;
     TRY(read_prefix(&npy, data, bytes, &text_offset, &text_bytes));
     char *text = malloc((size_t)text_bytes + 1);
@@ -288,7 +329,7 @@ attnrun_status npy_parse(const char *name, const uint8_t *data, int64_t bytes,
         read_header_text(&npy, text, text_bytes, bytes - npy.data_offset);
     free(text);
     TRY(status);
-    TRY(held_make(held, npy.dtype, npy.rank, npy.dims, max_bytes));
+    TRY(make_room(&npy, max_bytes, held));
     memcpy(held->memory, data + npy.data_offset, (size_t)npy.data_bytes);
     status = finish(&npy, held);
     if (status != ATTNRUN_OK)
@@ -311,7 +352,7 @@ static attnrun_status read_open_file(const struct input_file *file, struct npy *
         status = read_header_text(npy, text, text_bytes, file->bytes - npy->data_offset);
     free(text);
     TRY(status);
-    TRY(held_make(held, npy->dtype, npy->rank, npy->dims, max_bytes));
+    TRY(make_room(npy, max_bytes, held));
     status = input_file_read(file, npy->data_offset, held->memory, npy->data_bytes);
     if (status == ATTNRUN_OK)
         status = finish(npy, held);
@@ -325,7 +366,7 @@ attnrun_status npy_read(const char *path, uint64_t max_bytes, struct held *held)
     struct input_file file;
     char name[256];
     snprintf(name, sizeof name, "%s", tool_path(path));
-    struct npy npy = { .name = name };
+    struct npy npy = { .name = name, .max_bytes = max_bytes };
     TRY(input_file_open(&file, path));
     attnrun_status status = read_open_file(&file, &npy, max_bytes, held);
     input_file_close(&file);

@@ -53,6 +53,17 @@ static const char *descr_of(const attnrun_tensor *tensor, int32_t *stored, char 
     }
 }
 
+int32_t npy_wider_type(int32_t dtype)
+{
+    const attnrun_tensor tensor = { .kind = ATTNRUN_TENSOR, .dtype = dtype };
+    char buffer[32];
+    int32_t stored;
+    if (dtype == ATTNRUN_STRING)
+        return 0;
+    descr_of(&tensor, &stored, buffer, sizeof buffer);
+    return stored == dtype ? 0 : stored;
+}
+
 static int64_t longest_string(const attnrun_tensor *tensor)
 {
     const attnrun_string *s = tensor->data;

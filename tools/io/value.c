@@ -139,7 +139,8 @@ attnrun_status held_make(struct held *held, int32_t dtype, int32_t rank,
         return tool_fail(ATTNRUN_E_LIMIT, "a tensor of this shape is too large");
     if (max_bytes != 0 && (uint64_t)bytes > max_bytes)
         return tool_fail(ATTNRUN_E_MEMORY,
-                         "%s needs %" PRId64 " bytes, the limit is %" PRIu64,
+                         "%s needs %" PRId64 " bytes: over the memory budget of %" PRIu64
+                         " bytes",
                          value_shape(&tensor), bytes, max_bytes);
     held->memory = zeroed((size_t)bytes + 1);
     if (held->memory == NULL)
@@ -256,9 +257,19 @@ int64_t value_get_int(const attnrun_tensor *tensor, int64_t k)
     }
 }
 
-int32_t value_step(const attnrun_tensor *tensor, int64_t k)
+int64_t value_step(const attnrun_tensor *tensor, int64_t k)
 {
     const struct small_float *f = small_float(tensor->dtype);
+    if (tensor->dtype == ATTNRUN_F32) {
+        int32_t bits;
+        memcpy(&bits, (const float *)tensor->data + k, sizeof bits);
+        return bits < 0 ? -(int64_t)(bits & INT32_MAX) : bits;
+    }
+    if (tensor->dtype == ATTNRUN_F64) {
+        int64_t bits;
+        memcpy(&bits, (const double *)tensor->data + k, sizeof bits);
+        return bits < 0 ? -(bits & INT64_MAX) : bits;
+    }
     if (f == NULL)
         return ((const uint8_t *)tensor->data)[k];
     uint32_t code;
@@ -351,6 +362,15 @@ bool value_set_int(const attnrun_tensor *tensor, int64_t k, int64_t value)
     }
 }
 
+const char *value_kind_name(int32_t kind)
+{
+    static const char *const names[] = {
+        "absent", "tensor",      "sequence", "optional", "optional_sequence",
+        "map",    "map_sequence"
+    };
+    return kind >= 0 && kind < 7 ? names[kind] : "unknown";
+}
+
 static char *next_buffer(void)
 {
     static char buffers[8][224];
@@ -381,6 +401,30 @@ const char *value_shape(const attnrun_tensor *tensor)
     return out;
 }
 
+/* Whether a number of a type is the only one of it that `text` may stand for. */
+static bool reads_back(const char *text, double value, int32_t dtype)
+{
+    double read = strtod(text, NULL);
+    const struct small_float *f = small_float(dtype);
+    if (f != NULL)
+        return small_encode(f, read) == small_encode(f, value);
+    if (dtype == ATTNRUN_F32 || dtype == ATTNRUN_C64)
+        return strtof(text, NULL) == (float)value;
+    return read == value;
+}
+
+const char *value_number(double value, int32_t dtype)
+{
+    char *out = next_buffer();
+    for (int digits = dtype == ATTNRUN_F64 || dtype == ATTNRUN_C128 ? 15 : 1;
+         digits <= 17; digits++) {
+        snprintf(out, 224, "%.*g", digits, value);
+        if (!isfinite(value) || reads_back(out, value, dtype))
+            break;
+    }
+    return out;
+}
+
 const char *value_text(const attnrun_tensor *tensor, int64_t k)
 {
     char *out = next_buffer();
@@ -391,13 +435,13 @@ const char *value_text(const attnrun_tensor *tensor, int64_t k)
                  s->n ? s->data : "");
         snprintf(out, 224, "'%s'", tool_quote(text));
     } else if (value_is_complex(tensor->dtype)) {
-        snprintf(out, 224, "%.7g%+.7gi", value_get(tensor, k),
-                 value_get_imaginary(tensor, k));
+        double imaginary = value_get_imaginary(tensor, k);
+        snprintf(out, 224, "%s%s%si", value_number(value_get(tensor, k), tensor->dtype),
+                 signbit(imaginary) ? "" : "+", value_number(imaginary, tensor->dtype));
     } else if (tensor->dtype == ATTNRUN_U64) {
         snprintf(out, 224, "%" PRIu64, ((const uint64_t *)tensor->data)[k]);
     } else if (value_is_float(tensor->dtype)) {
-        snprintf(out, 224, tensor->dtype == ATTNRUN_F64 ? "%.15g" : "%.7g",
-                 value_get(tensor, k));
+        return value_number(value_get(tensor, k), tensor->dtype);
     } else {
         snprintf(out, 224, "%" PRId64, value_get_int(tensor, k));
     }

@@ -32,8 +32,8 @@ double value_get_imaginary(const attnrun_tensor *tensor, int64_t k);
 /* Integers and bool, exactly; u64 above 2^63 wraps. */
 int64_t value_get_int(const attnrun_tensor *tensor, int64_t k);
 /* Position of the code of element k among all codes in the order of their values:
- * neighbours differ by one, -0 equals 0. For the floats of 16 bits and fewer. */
-int32_t value_step(const attnrun_tensor *tensor, int64_t k);
+ * neighbours differ by one, -0 equals 0. For floats of all types. */
+int64_t value_step(const attnrun_tensor *tensor, int64_t k);
 
 /* Stores a number; floats round to nearest even. False where it does not fit. */
 bool value_set(const attnrun_tensor *tensor, int64_t k, double value);
@@ -43,6 +43,11 @@ bool value_set_int(const attnrun_tensor *tensor, int64_t k, int64_t value);
 const char *value_shape(const attnrun_tensor *tensor);
 /* Element k as text; one of 8 rotating buffers. */
 const char *value_text(const attnrun_tensor *tensor, int64_t k);
+/* The shortest text that reads back as this number of a float type; one of 8 rotating
+ * buffers. */
+const char *value_number(double value, int32_t dtype);
+/* "tensor", "sequence", … for ATTNRUN_TENSOR, …. */
+const char *value_kind_name(int32_t kind);
 /* "[1,2]": the index of element k. */
 const char *value_index(const attnrun_tensor *tensor, int64_t k);
 

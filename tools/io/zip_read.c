@@ -32,7 +32,7 @@ static int64_t get64(const uint8_t *p)
 
 static attnrun_status malformed(const struct zip *zip, const char *what)
 {
-    return tool_fail(ATTNRUN_E_PARSE, "%s is no proper zip file: %s",
+    return tool_fail(ATTNRUN_E_PARSE, "%s is not a valid zip file: %s",
                      tool_path(zip->file.path), what);
 }
 

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""attnrun compare: one model in two ways, and the value that differs first; attnrun run --outputs.
+
+usage: test_compare.py ROOT ATTNRUN
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy
+from onnx import TensorProto, helper
+
+sys.path.insert(0, str(Path(__file__).parent))
+import cli_models  # noqa: E402
+from test_json import SCHEMA, faults  # noqa: E402
+
+ATTNRUN = str(Path(sys.argv[-1]).resolve())
+ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+def mlp(path, bias=0.0, seed=3):
+    """Products, a bias and gelu, which fuse; `bias` is added to the bias."""
+    rng = numpy.random.default_rng(seed)
+    weights = {"w1": rng.normal(size=(16, 32)), "b1": rng.normal(size=32),
+               "w2": rng.normal(size=(32, 8))}
+    weights["b1"] = weights["b1"] + bias
+    return cli_models.save(
+        path, [helper.make_node("MatMul", ["x", "w1"], ["h0"], name="fc1"),
+               helper.make_node("Add", ["h0", "b1"], ["h1"], name="bias"),
+               helper.make_node("Gelu", ["h1"], ["h2"], name="act"),
+               helper.make_node("MatMul", ["h2", "w2"], ["h3"], name="fc2"),
+               helper.make_node("Softmax", ["h3"], ["y"], name="soft")],
+        [("x", TensorProto.FLOAT, ["B", 16])], [("y", TensorProto.FLOAT, None)],
+        [(n, w.astype("f")) for n, w in weights.items()], opset=20), weights
+
+
+class Compare(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.dir = Path(self.folder.name)
+        self.model, self.weights = mlp(self.dir / "mlp.onnx")
+
+    def attnrun(self, *arguments, code=0):
+        done = subprocess.run([ATTNRUN, *map(str, arguments)], capture_output=True, text=True,
+                              timeout=120, cwd=self.dir, env=ENVIRONMENT)
+        self.assertEqual(done.returncode, code, done.stderr + done.stdout)
+        return done
+
+    def compare(self, *arguments, code=0):
+        value = json.loads(self.attnrun("compare", self.model, *arguments, "--json",
+                                        code=code).stdout)
+        self.assertEqual(faults(value, SCHEMA), [])
+        return value
+
+    def test_inner_values(self):
+        x = numpy.random.default_rng(1).normal(size=(2, 16)).astype("f")
+        numpy.save(self.dir / "x.npy", x)
+        self.attnrun("run", self.model, "-i", "x=x.npy", "--outputs", "h1", "--outputs", "h0",
+                     "-o", "out.npz", "-q")
+        with numpy.load(self.dir / "out.npz") as out:
+            self.assertEqual(list(out), ["y", "h1", "h0"])
+            numpy.testing.assert_allclose(out["h0"], x @ self.weights["w1"].astype("f"), 1e-5,
+                                          1e-5)
+            numpy.testing.assert_allclose(
+                out["h1"], x @ self.weights["w1"] + self.weights["b1"], 1e-5, 1e-5)
+        said = self.attnrun("run", self.model, "--outputs", "hh1", code=2).stderr
+        self.assertIn("no value 'hh1' (did you mean 'h", said)
+        self.attnrun("run", self.model, "--outputs", "y", "-o", "y.npy", "-q")
+
+    def test_ways_that_agree(self):
+        for way in ("no-fusion", "bodies", "isa=base", "ort", "mlp.onnx"):
+            for more in ((), ("--per-node",)):
+                value = self.compare("--with", way, *more)
+                self.assertTrue(value["same"])
+                self.assertEqual([o["name"] for o in value["outputs"]], ["y"])
+                self.assertEqual(bool(value["values"]), bool(more))
+        rounded = self.compare("--with", "precision=bf16", "--atol", 0.05, "--rtol", 0.05)
+        self.assertGreater(rounded["outputs"][0]["max_abs"], 0)
+        self.assertIn("h0", [v["name"] for v in self.compare(
+            "--with", "ort", "--per-node", "--no-fusion")["values"]])
+
+    def test_the_first_difference_is_named(self):
+        other, _ = mlp(self.dir / "other.onnx", bias=0.25)
+        value = self.compare("--with", other, "--per-node", "--no-fusion", code=1)
+        self.assertEqual(value["first"], "h1")
+        rows = {v["name"]: v for v in value["values"]}
+        self.assertTrue(rows["h0"]["passed"])
+        self.assertAlmostEqual(rows["h1"]["max_abs"], 0.25, 5)
+        out = self.attnrun("compare", self.model, "--with", other, "--per-node", "--no-fusion",
+                           code=1).stdout
+        self.assertIn("'h1' is the first to differ: node 'bias' (Add)", " ".join(out.split()))
+        self.assertEqual(out.splitlines()[-1], "different")
+
+    def test_refusals(self):
+        self.assertIn("no way to run", self.attnrun("compare", self.model, "--with", "no-fusio",
+                                                    code=2).stderr)
+        self.assertIn("did you mean 'no-fusion'", self.attnrun(
+            "compare", self.model, "--with", "no-fusio", code=2).stderr)
+        relu = cli_models.relu(self.dir / "relu.onnx")
+        self.assertIn("--with", self.attnrun("compare", self.model, "--with", relu,
+                                             code=5).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Man pages, completions and operator pages are made from the tables, and fit their readers.
+
+usage: test_manual.py ROOT ATTNRUN
+"""
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+ROOT, ATTNRUN = (Path(p).resolve() for p in sys.argv[1:3])
+
+
+def attnrun(*arguments, code=0):
+    done = subprocess.run([ATTNRUN, *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == code, done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+COMMANDS = attnrun("help", "--form", "commands").split()
+
+
+def options_of(command):
+    return re.findall(r"(?m)^  (?:-\w, |    )(--[a-z-]+)", attnrun("help", command))
+
+
+class Manual(unittest.TestCase):
+    def test_a_page_for_each_command(self):
+        self.assertIn("compare", COMMANDS)
+        overview = attnrun("help", "--form", "man")
+        for command in COMMANDS:
+            page = attnrun("help", "--form", "man", command)
+            self.assertTrue(page.startswith(f'.TH "attnrun-{command}" 1 '))
+            for section in ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS"):
+                self.assertIn(f".SH {section}\n", page)
+            shown = page.replace("\\-", "-").replace("\\fB", "").replace("\\fR", "")
+            for option in options_of(command):
+                self.assertIn(option, shown)
+            self.assertIn(f"attnrun\\-{command}", overview)
+        for name in ("ATTNRUN_NUM_THREADS", "ATTNRUN_ISA", "ATTNRUN_LOG"):
+            self.assertIn(name, overview)
+
+    def test_troff_takes_the_pages(self):
+        troff = shutil.which("groff") or shutil.which("mandoc")
+        if troff is None:
+            self.skipTest("no groff")
+        for command in COMMANDS:
+            page = attnrun("help", "--form", "man", command)
+            done = subprocess.run([troff, "-man", "-ww", "-Tutf8"], input=page,
+                                  capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), command)
+
+    def complete(self, *words):
+        """What bash offers behind these words."""
+        quoted = " ".join(f"'{w}'" for w in words)
+        done = subprocess.run(
+            ["bash", "-c", f"source /dev/stdin; COMP_WORDS=({quoted}); "
+             f"COMP_CWORD={len(words) - 1}; _attnrun; printf '%s\\n' \"${{COMPREPLY[@]}}\""],
+            input=attnrun("help", "--form", "bash"), capture_output=True, text=True)
+        self.assertEqual(done.stderr, "")
+        return done.stdout.split()
+
+    def test_bash_completes(self):
+        self.assertEqual(self.complete("attnrun", "ben"), ["bench"])
+        self.assertEqual(self.complete("attnrun", "bench", "--rep"), ["--repeat"])
+        self.assertEqual(self.complete("attnrun", "plan", "--rep"), [])
+        self.assertEqual(self.complete("attnrun", "run", "--print", "s"), ["summary"])
+        for command in set(COMMANDS) - {"convert", "help"}:
+            self.assertEqual(sorted(self.complete("attnrun", command, "--")),
+                             sorted(options_of(command)), command)
+
+    def test_other_shells_read_theirs(self):
+        for shell in ("zsh", "fish"):
+            text = attnrun("help", "--form", shell)
+            for option in options_of("run"):
+                self.assertIn(option.lstrip("-"), text)
+            if shutil.which(shell):
+                done = subprocess.run([shell, "-n", "/dev/stdin"], input=text, text=True,
+                                      capture_output=True)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_operators_are_described(self):
+        text = attnrun("ops", "LocalAttention")
+        for word in ("operator    LocalAttention of attnrun", "inputs ",
+                     "left_window: ints, required", "cost "):
+            self.assertIn(word, text)
+        self.assertLessEqual(max(map(len, text.splitlines())), 80)
+        self.assertGreater(attnrun("ops", "Softmax").count("operator "), 1)
+        self.assertIn("did you mean 'Relu'", attnrun("ops", "Relux", code=2))
+
+    def test_pages_are_those_of_this_build(self):
+        done = subprocess.run([sys.executable, ROOT / "tools/manual/operators.py", ATTNRUN,
+                               "--check"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, f"{done.stdout}{done.stderr}: run "
+                         "tools/manual/operators.py")
+
+    def test_links_lead_somewhere(self):
+        for page in (ROOT / "tools/manual").rglob("*.md"):
+            for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+                self.assertTrue((page.parent / target).exists(), f"{page}: {target}")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)

@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+"""Everyday use of the command line, where a new user met something wrong: inputs given twice,
+names in UTF-8, words that are misspelt, files of another kind, errors and JSON.
+
+usage: test_use.py ATTNRUN
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unicodedata
+import unittest
+from pathlib import Path
+
+import numpy
+from onnx import TensorProto, helper
+
+sys.path.insert(0, str(Path(__file__).parent))
+import cli_models  # noqa: E402
+
+ATTNRUN = str(Path(sys.argv[1]).resolve())
+
+
+class Use(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.dir = Path(self.folder.name)
+        self.matmul = cli_models.matmul(self.dir / "matmul.onnx")
+        self.relu = cli_models.relu(self.dir / "relu.onnx")
+
+    def attnrun(self, *arguments, code=0, **options):
+        done = subprocess.run([ATTNRUN, *map(str, arguments)], capture_output=True, timeout=60,
+                              cwd=self.dir, **options)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done
+
+    def ok(self, *arguments, **options):
+        return self.attnrun(*arguments, **options).stdout.decode()
+
+    def json(self, *arguments, **options):
+        return json.loads(self.ok(*arguments, "--json", **options))
+
+    def refused(self, code, *arguments):
+        """What stands on stderr."""
+        done = self.attnrun(*arguments, code=code)
+        self.assertEqual(done.stdout, b"")
+        return done.stderr.decode()
+
+    # ---- inputs ----
+    def test_later_inputs_win(self):
+        a, b = numpy.full((2, 3), 5, "f"), numpy.ones((3, 4), "f")
+        numpy.savez(self.dir / "ab.npz", a=a, b=b)
+        numpy.save(self.dir / "b2.npy", numpy.ones((3, 2), "f"))
+        for given, shape, value in (
+                (["ab.npz", "a=ones"], [1, 4], 3), (["a=ones", "ab.npz"], [2, 4], 15),
+                (["ab.npz", "b=b2.npy"], [2, 2], 15), (["a=ones", "b=b2.npy", "a=[[1,2,3]]"],
+                                                       [1, 2], 6)):
+            given = [word for text in given for word in ("-i", text)]
+            self.ok("run", self.matmul, *given, "-o", "y.npy")
+            y = numpy.load(self.dir / "y.npy")
+            self.assertEqual((list(y.shape), y.max()), (shape, value), given)
+        (self.dir / "run.yaml").write_text("input: {a: zeros, b: b2.npy}\n")
+        self.ok("run", self.matmul, "-c", "run.yaml", "-i", "a=[[1,1,1]]", "-o", "y.npy")
+        self.assertEqual(numpy.load(self.dir / "y.npy").tolist(), [[3, 3]])
+
+    def test_names_with_an_equals_sign(self):
+        path = cli_models.save(
+            self.dir / "m.onnx",
+            [helper.make_node("Add", ["a=b", "a"], ["y=z"])],
+            [("a=b", TensorProto.FLOAT, ["n=1"]), ("a", TensorProto.FLOAT, ["n=1"])],
+            [("y=z", TensorProto.FLOAT, ["n=1"])])
+        run = self.json("run", path, "-i", "a=b=[1,2]", "-i", "a=ones")
+        self.assertEqual(run["outputs"][0]["max"], 3)
+        run = self.json("run", path, "--set", "n=1=4", "--shape", "a=b=4")
+        self.assertEqual([i["shape"] for i in run["inputs"]], [[4], [4]])
+
+    def test_strings_of_numpy(self):
+        path = cli_models.save(
+            self.dir / "m.onnx", [helper.make_node("Identity", ["x"], ["y"])],
+            [("x", TensorProto.STRING, ["N"])], [("y", TensorProto.STRING, ["N"])])
+        words = ["", "b", "\u30e2\u30c7\u30eb", "longer"]
+        for array in (numpy.array(words), numpy.array([w.encode() for w in words]),
+                      numpy.array(words).astype(">U6")):
+            numpy.save(self.dir / "x.npy", array)
+            self.ok("run", path, "-i", "x=x.npy", "-o", "y.json")
+            self.assertEqual(json.loads((self.dir / "y.json").read_text())["y"], words)
+        numpy.savez(self.dir / "x.npz", x=numpy.array(words))
+        self.ok("run", path, "-i", "x.npz", "-o", "y.json")
+        self.assertEqual(json.loads((self.dir / "y.json").read_text())["y"], words)
+        broken = bytearray((self.dir / "x.npy").read_bytes())
+        broken[-4:] = b"\xff\xff\xff\xff"
+        (self.dir / "x.npy").write_bytes(broken)
+        self.assertIn("U+10FFFF", self.refused(3, "run", path, "-i", "x=x.npy"))
+
+    def test_wider_types_in_files_are_said(self):
+        path = cli_models.save(
+            self.dir / "m.onnx",
+            [helper.make_node("Cast", ["x"], ["y"], to=TensorProto.BFLOAT16)],
+            [("x", TensorProto.FLOAT, [2])], [("y", TensorProto.BFLOAT16, [2])])
+        for form in ("y.npy", "y.npz", "folder/"):
+            done = self.attnrun("run", path, "-i", "x=[1,2]", "-o", form, "-q")
+            self.assertEqual(done.stderr.decode(), "attnrun: note: output 'y' is bf16, which "
+                             f"NumPy lacks: {form} holds it as f32\n")
+        done = self.attnrun("run", self.relu, "-o", "y.npy", "-q")
+        self.assertEqual(done.stderr, b"")
+
+    # ---- names ----
+    def test_utf8_names_print_as_written(self):
+        name = "\u30e2\u30c7\u30eb.onnx"
+        path = cli_models.save(
+            self.dir / name,
+            [helper.make_node("MatMul", ["entr\u00e9e", "\U0001f642"], ["\u51fa\u529b"],
+                              name="\u7bc0")],
+            [("entr\u00e9e", TensorProto.FLOAT, ["\u0411", "K"]),
+             ("\U0001f642", TensorProto.FLOAT, ["K", 3])],
+            [("\u51fa\u529b", TensorProto.FLOAT, None)])
+        self.assertEqual(Path(path).name, name)
+        screen = self.ok("run", name)
+        for word in (name, "entr\u00e9e", "\U0001f642", "\u51fa\u529b", "\u0411=1", "\u7bc0"):
+            self.assertIn(word, screen)
+        numpy.save(self.dir / "a.npy", numpy.ones((2, 4), "f"))
+        said = self.refused(5, "run", name, "-i", "entr\u00e9e=a.npy", "-i",
+                            "\U0001f642=[[1,2,3]]")
+        self.assertIn("\u7bc0", said)
+        self.assertIn("\U0001f642", said)
+        self.assertIn("\u7121\u3044.onnx", self.refused(3, "run", "\u7121\u3044.onnx"))
+
+    def test_dangerous_names_are_escaped(self):
+        evil = "a\u202eb\u009bc\x1b[31m"
+        path = cli_models.save(
+            self.dir / "m.onnx", [helper.make_node("Relu", [evil], ["y"])],
+            [(evil, TensorProto.FLOAT, [2])], [("y", TensorProto.FLOAT, [2])])
+        for out in (self.ok("run", path), self.ok("inspect", path)):
+            self.assertIn("a\\xe2\\x80\\xaeb\\xc2\\x9bc\\x1b[31m", out)
+            for character in "\u202e\u009b\x1b":
+                self.assertNotIn(character, out)
+        broken = os.path.join(os.fsencode(self.dir), b"\xe3\x83.onnx")
+        os.rename(path, broken)
+        done = subprocess.run([ATTNRUN, "run", broken], capture_output=True)
+        self.assertIn(b"\\xe3\\x83.onnx", done.stdout)
+        done.stdout.decode()
+
+    # ---- the screen ----
+    def width(self, line):
+        return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
+
+    def test_screens_fit_80_columns(self):
+        long_names = cli_models.save(
+            self.dir / ("m" * 30 + ".onnx"),
+            [helper.make_node("MatMul", ["the_first_operand_of_all", "\u30e2\u30c7\u30eb" * 5],
+                              ["the_result_that_everybody_waits_for"], name="/model/layer.0/mm")],
+            [("the_first_operand_of_all", TensorProto.FLOAT, ["batch_size", "hidden_size"]),
+             ("\u30e2\u30c7\u30eb" * 5, TensorProto.FLOAT, ["hidden_size", "vocabulary"])],
+            [("the_result_that_everybody_waits_for", TensorProto.FLOAT, None)])
+        screens = [(command, Path(path).name) for path in (self.matmul, long_names)
+                   for command in ("run", "plan", "inspect", "bench")]
+        screens += [("doctor", "--bench"), ("help",), ("inspect", "--layers", "matmul.onnx")]
+        screens += [("help", c) for c in ("run", "check", "plan", "inspect", "ops", "bench")]
+        for screen in screens:
+            for line in self.ok(*screen).splitlines():
+                self.assertLessEqual(self.width(line), 80, (screen, line))
+
+    # ---- words ----
+    def test_options_may_stand_before_the_command(self):
+        for words in (("--json", "run", "relu.onnx"), ("-v", "--json", "run", "relu.onnx"),
+                      ("--seed", 3, "--json", "run", "relu.onnx"),
+                      ("-n", 2, "--json", "relu.onnx"), ("--seed=3", "relu.onnx", "--json")):
+            self.assertEqual(json.loads(self.ok(*words))["schema"], "attnrun/run/2", words)
+        self.assertIn("plan, bench", self.ok("-v", "help").replace("\n", ", ") + "plan, bench")
+        self.assertIn("attnrun run", self.ok("run", "--help"))
+        self.assertRegex(self.ok("--version"), "^attnrun [0-9]")
+        self.assertIn("takes no --svg", self.refused(2, "--svg", "x.svg", "run", self.relu))
+
+    def test_suggestions(self):
+        windows = cli_models.save(
+            self.dir / "w.onnx",
+            [helper.make_node("LocalAttention", ["q", "k", "v"], ["y"], domain="attnrun", windo=4)],
+            [(n, TensorProto.FLOAT, [1, 1, 8, 4]) for n in "qkv"],
+            [("y", TensorProto.FLOAT, [1, 1, 8, 4])], domains=["attnrun"])
+        relux = cli_models.save(self.dir / "r.onnx", [helper.make_node("Relux", ["x"], ["y"])],
+                                [("x", TensorProto.FLOAT, [2])], [("y", TensorProto.FLOAT, [2])])
+        (self.dir / "config.yaml").write_text("config: x\n")
+        (self.dir / "treads.yaml").write_text("treads: 2\n")
+        for code, near, words in (
+                (2, "'run'", ["help", "rnu"]), (2, "'gelu'", ["run", self.relu,
+                                                              "--disable-pass", "gleu"]),
+                (4, "'Relu'", ["run", relux]), (5, "'left_window", ["run", windows]),
+                (2, "'threads'", ["run", self.relu, "-c", "treads.yaml"]),
+                (2, "'--threads'", ["run", self.relu, "--treads=1"]), (2, "'bench'", ["benhc"])):
+            self.assertIn(f"(did you mean {near}", self.refused(code, *words))
+        for code, words in ((2, ["run", self.relu, "-c", "config.yaml"]),
+                            (5, ["run", self.relu, "-i", "y=ones"]),
+                            (2, ["run", self.matmul, "--set", "S=3"])):
+            self.assertNotIn("did you mean", self.refused(code, *words))
+        self.assertIn("'config' is an option of the command line only",
+                      self.refused(2, "run", self.relu, "-c", "config.yaml"))
+        self.assertIn("unexpected argument 'b.onnx'", self.refused(2, "run", self.relu, "b.onnx"))
+
+    def test_sizes_and_their_units(self):
+        for size, budget in (("44M", 44 << 20), ("44MiB", 44 << 20), ("44MB", 44_000_000),
+                             ("44mb", 44_000_000), ("2G", 2 << 30), ("2GB", 2_000_000_000),
+                             ("1.5MiB", 3 << 19), ("5000kB", 5_000_000), ("9000000B", 9_000_000)):
+            self.assertEqual(self.json("doctor", "-m", size)["max_memory_bytes"], budget, size)
+        self.assertIn("44.0 MB", self.ok("doctor", "-m", "44MB"))
+        self.assertIn("M=140737488355329 is above 140737488355328", self.refused(
+            2, "run", self.matmul, "--set", "M=140737488355329"))
+        self.assertIn("is above", self.refused(2, "run", self.matmul, "--set", "M=1" + 40 * "0"))
+        self.assertIn("is not SYMBOL=N", self.refused(2, "run", self.matmul, "--set", "M=x"))
+
+    def test_numbers_that_differ_are_printed_so(self):
+        for dtype, bits in (("f", "i4"), ("d", "i8"), ("e", "i2")):
+            onnx_type = helper.np_dtype_to_tensor_dtype(numpy.dtype(dtype))
+            path = cli_models.save(self.dir / "one.onnx",
+                                   [helper.make_node("Identity", ["x"], ["y"])],
+                                   [("x", onnx_type, [1])], [("y", onnx_type, [1])])
+            x = numpy.array([0.1], dtype)
+            numpy.save(self.dir / "x.npy", x)
+            reference = (x.view(bits) + (3 if dtype == "e" else 1)).view(dtype)
+            numpy.save(self.dir / "ref.npy", reference)
+            done = self.attnrun("check", path, "-i", "x=x.npy", "--ref", "ref.npy", "--rtol=0",
+                                "--atol=0", code=1)
+            got, expected = done.stdout.decode().split("first at [0]: ")[1].split(";")[0].split(
+                ", expected ")
+            self.assertEqual(numpy.dtype(dtype).type(got), x[0])
+            self.assertNotEqual(numpy.dtype(dtype).type(got), numpy.dtype(dtype).type(expected))
+
+    # ---- files of another kind ----
+    def test_other_files_are_recognised(self):
+        import io
+        import pickle
+        import zipfile
+        npy, npz, pt = io.BytesIO(), io.BytesIO(), io.BytesIO()
+        numpy.save(npy, numpy.ones(3))
+        numpy.savez(npz, x=numpy.ones(3))
+        with zipfile.ZipFile(pt, "w") as archive:
+            archive.writestr("archive/data.pkl", pickle.dumps({}))
+        header = b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+        kinds = {
+            "a Git LFS pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
+            "a text file": b"hello\nworld\n", "a NumPy array": npy.getvalue(),
+            "a NumPy archive": npz.getvalue(), "a PyTorch file": pt.getvalue(),
+            "a safetensors file": len(header).to_bytes(8, "little") + header + b"\0" * 4,
+            "a GGUF file": b"GGUF\3\0\0\0" + b"\0" * 16,
+            "a TensorFlow Lite model": b"\x1c\0\0\0TFL3" + b"\0" * 24,
+            "an HTML page": b"\n<!DOCTYPE html><html></html>",
+            "a Python pickle": pickle.dumps({"a": 1}, protocol=2), "an HDF5": b"\x89HDF\r\n\x1a\n"}
+        for kind, data in kinds.items():
+            path = self.dir / "m.onnx"
+            path.write_bytes(data)
+            said = self.refused(3, "run", path)
+            self.assertIn(f"'m.onnx' is {kind}", said)
+            self.assertIn("expected an ONNX model", said)
+        path.write_bytes(Path(self.relu).read_bytes()[:-3])
+        self.assertIn("complete?", self.refused(3, "run", path))
+
+    # ---- errors ----
+    def test_errors_name_the_operator_of_the_file(self):
+        """A chain that is fused, with sizes that only the inputs tell."""
+        path = cli_models.save(
+            self.dir / "m.onnx",
+            [helper.make_node("Neg", ["x"], ["n"], name="first"),
+             helper.make_node("Add", ["n", "z"], ["s"], name="the_sum"),
+             helper.make_node("Sigmoid", ["s"], ["y"], name="last")],
+            [("x", TensorProto.FLOAT, ["S", 4]), ("z", TensorProto.FLOAT, ["T", 4])],
+            [("y", TensorProto.FLOAT, None)])
+        self.assertIn("FusedElementwise", self.ok("inspect", path, "--layers"))
+        said = self.refused(5, "run", path, "--set", "S=3", "--set", "T=5")
+        self.assertIn("'the_sum' (Add)", said)
+        self.assertNotIn("Fused", said)
+        self.assertIn("hint: the inputs are 'x' f32[S=3,4], 'z' f32[T=5,4]", said)
+        said = self.refused(5, "run", self.matmul, "-i", "a=[[1,2,3]]", "-i", "b=[[1,2]]")
+        self.assertIn("hint: symbol K was bound to 3 by input 'a' and to 1 by input 'b'", said)
+
+    def test_errors_as_json(self):
+        for code, status, words in ((5, "SHAPE", ["run", self.matmul, "-i", "a=[[1,2,3]]",
+                                                  "-i", "b=[[1,2]]"]),
+                                    (3, "IO", ["plan", "nowhere.onnx"]),
+                                    (2, "USAGE", ["run", self.relu, "--treads", "1"]),
+                                    (2, "USAGE", ["check", self.dir])):
+            done = self.attnrun(*words, "--json", code=code)
+            error = json.loads(done.stdout)
+            self.assertEqual(error["schema"], "attnrun/error/1")
+            self.assertEqual((error["exit_code"], error["status"]), (code, status))
+            self.assertIn(error["message"], done.stderr.decode())
+            self.assertIn("hint", error)
+        self.assertEqual(self.attnrun(
+            "run", self.matmul, "-i", "a=[[1,2,3]]", "-i", "b=[[1,2]]", "--json",
+            code=5).stdout.count(b'"op_type": "MatMul"'), 1)
+
+    def test_memory_and_missing_files(self):
+        said = self.refused(6, "run", self.matmul, "-m", "1M", "--set=M=1024", "--set=K=1024",
+                            "--set=N=1024")
+        self.assertRegex(said, r"needs 4194304 bytes: over the memory budget of 1048576 bytes")
+        path = self.dir / "external.onnx"
+        import onnx
+        model = onnx.load(cli_models.save(
+            path, [helper.make_node("Add", ["x", "w"], ["y"])], [("x", TensorProto.FLOAT, [4])],
+            [("y", TensorProto.FLOAT, [4])], [("w", numpy.ones(4, "f"))]))
+        onnx.save(model, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+        (self.dir / "w.bin").unlink()
+        said = self.refused(3, "run", path)
+        self.assertRegex(said, f"tensor 'w': cannot open 'w.bin': No such file.*'{self.dir}'")
+        (self.dir / "w.bin").write_text("version https://git-lfs.github.com/spec/v1\n"[:15])
+        self.assertIn("which has 15", self.refused(3, "run", path))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)

@@ -1,0 +1,81 @@
+/* explain.c - a failure in the words of who gave the inputs.
+ *
+ * In: the error recorded last, of planning or running with these inputs. Out: the same error;
+ * where a fused node failed, that of the operator of the file, which a second load without
+ * fusion finds; and a hint with the sizes of the inputs or the symbol that two of them bind
+ * differently. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "job.h"
+
+/* The nodes that rewrite passes write (domain attnrun.fused). */
+static bool is_fused(const char *op_type) { return strncmp(op_type, "Fused", 5) == 0; }
+
+static attnrun_status run_unfused(const struct inputs *inputs, attnrun_model *model,
+                                  bool run)
+{
+    attnrun_context *context;
+    attnrun_tensor *tensors = inputs_tensors(inputs);
+    if (tensors == NULL)
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for inputs");
+    attnrun_status status = attnrun_context_create(model, &context);
+    if (status == ATTNRUN_OK) {
+        status = attnrun_plan(context, tensors, NULL);
+        for (int32_t i = 0; run && status == ATTNRUN_OK && i < inputs->n; i++)
+            status = attnrun_set_input(context, i, &tensors[i]);
+        if (run && status == ATTNRUN_OK)
+            status = attnrun_run(context, NULL);
+        if (status != ATTNRUN_OK)
+            tool_fail_library(status);
+        attnrun_context_destroy(context);
+    }
+    free(tensors);
+    return status;
+}
+
+/* The operator of the file in the place of a fused one, where it fails in the same way. */
+static void name_operator(const struct inputs *inputs, bool run)
+{
+    struct tool_error fused = tool_error;
+    attnrun_model *model;
+    attnrun_status status =
+        cli_open_model(inputs->cli, inputs->cli->paths.v[0], ATTNRUN_NO_FUSION, &model);
+    if (status == ATTNRUN_OK) {
+        status = run_unfused(inputs, model, run);
+        attnrun_model_release(model);
+    }
+    if (status != fused.status)
+        tool_error = fused;
+}
+
+static void name_inputs(const struct inputs *inputs)
+{
+    char text[sizeof tool_error.hint] = "the inputs are";
+    for (int32_t i = 0; i < inputs->n; i++) {
+        const struct input *input = &inputs->v[i];
+        char word[400];
+        snprintf(word, sizeof word, "%s '%s' %s", i > 0 ? "," : "",
+                 tool_quote(input->info.name), text_input(input));
+        if (strlen(text) + strlen(word) + 5 > sizeof text) {
+            strcat(text, " ...");
+            break;
+        }
+        strcat(text, word);
+    }
+    if (inputs->n > 0)
+        tool_hint("%s", text);
+}
+
+void explain_failure(const struct inputs *inputs, bool run)
+{
+    int32_t code = attnrun_status_exit(tool_error.status);
+    if (code != 5 && code != 7)
+        return;
+    if (is_fused(tool_error.op_type) && !inputs->cli->no_fusion)
+        name_operator(inputs, run);
+    if (inputs->conflict[0] != 0)
+        tool_hint("%s", inputs->conflict);
+    else if (tool_error.op_type[0] != 0 && tool_error.hint[0] == 0)
+        name_inputs(inputs);
+}

@@ -1,0 +1,261 @@
+/* manual.c - man pages and shell completion, made from the tables of commands and options.
+ *
+ * Out, on standard output: a page in the man macros of troff for attnrun(1) or a command, or
+ * the completion of bash, zsh or fish for all of them, or the names of the commands (attnrun
+ * help --form). */
+#include <string.h>
+
+#include "cli.h"
+
+/* ---- man pages ---- */
+
+/* Text for troff: backslashes and hyphens escaped, no line that begins as a request. */
+static void put_roff(const char *text)
+{
+    bool first = true;
+    for (const char *c = text; *c != 0; c++) {
+        if (first && (*c == '.' || *c == '\''))
+            fputs("\\&", stdout);
+        if (*c == '\\')
+            fputs("\\e", stdout);
+        else if (*c == '-')
+            fputs("\\-", stdout);
+        else
+            putchar(*c);
+        first = *c == '\n';
+    }
+}
+
+static void man_option(const struct cli_option *o)
+{
+    fputs(".TP\n", stdout);
+    if (o->letter != 0)
+        printf("\\fB\\-%c\\fR, ", o->letter);
+    fputs("\\fB\\-\\-", stdout);
+    put_roff(o->name);
+    fputs("\\fR", stdout);
+    if (o->value != NULL)
+        printf(" \\fI%s\\fR", o->value);
+    putchar('\n');
+    put_roff(o->help);
+    if (o->choices != NULL) {
+        fputs(": ", stdout);
+        put_roff(o->choices);
+    }
+    fputs(".\n", stdout);
+}
+
+static void man_exit_codes(void)
+{
+    fputs(".SH EXIT STATUS\n", stdout);
+    for (const struct cli_exit_code *e = cli_exit_codes; e->text != NULL; e++)
+        printf(".TP\n.B %s\n%s.\n", e->code, e->text);
+}
+
+static void man_header(const char *name, const char *summary)
+{
+    printf(".TH \"%s\" 1 \"\" \"attnrun %s\" \"attnrun\"\n.SH NAME\n", name,
+           attnrun_version());
+    put_roff(name);
+    fputs(" \\- ", stdout);
+    put_roff(summary);
+    putchar('\n');
+}
+
+static void man_command(const struct cli_command *command)
+{
+    char name[64];
+    snprintf(name, sizeof name, "attnrun-%s", command->name);
+    man_header(name, command->summary);
+    printf(".SH SYNOPSIS\n.B attnrun %s\n", command->name);
+    put_roff(command->arguments);
+    fputs("\n.SH DESCRIPTION\n", stdout);
+    put_roff(command->text != NULL ? command->text : command->summary);
+    fputs(command->text != NULL ? "\n" : ".\n", stdout);
+    fputs(".SH OPTIONS\n", stdout);
+    for (const struct cli_option *o = cli_options; o->name != NULL; o++)
+        if (o->commands & command->bit)
+            man_option(o);
+    man_exit_codes();
+    fputs(".SH SEE ALSO\n.BR attnrun (1)\n", stdout);
+}
+
+static void man_overview(void)
+{
+    man_header("attnrun", "run ONNX models on CPUs");
+    fputs(
+        ".SH SYNOPSIS\n.B attnrun\n.I model.onnx\n.br\n.B attnrun\n"
+        "[\\fIoptions\\fR] \\fIcommand\\fR [\\fIoptions\\fR] [\\fIpaths\\fR]\n"
+        ".SH DESCRIPTION\n"
+        "attnrun loads an ONNX model, plans its memory exactly, and runs it. With a "
+        "model "
+        "file and no command it makes up inputs, runs the model, and shows what it is.\n"
+        ".SH COMMANDS\n",
+        stdout);
+    for (const struct cli_command *c = cli_commands; c->name != NULL; c++) {
+        printf(".TP\n.B %s\n", c->name);
+        put_roff(c->summary);
+        printf(": see \\fBattnrun\\-%s\\fR(1).\n", c->name);
+    }
+    fputs(".SH ENVIRONMENT\n", stdout);
+    for (const struct cli_variable *v = cli_variables; v->name != NULL; v++)
+        printf(".TP\n.B %s\n%s.\n", v->name, v->text);
+    man_exit_codes();
+    fputs(".SH SEE ALSO\n", stdout);
+    for (const struct cli_command *c = cli_commands; c->name != NULL; c++)
+        printf(".BR attnrun\\-%s (1)%s\n", c->name, c[1].name != NULL ? "," : "");
+}
+
+/* ---- completion ---- */
+
+static void put_options(uint32_t bit, const char *before, const char *between)
+{
+    for (const struct cli_option *o = cli_options; o->name != NULL; o++)
+        if (o->commands & bit)
+            printf("%s--%s%s", before, o->name, between);
+}
+
+static void bash(void)
+{
+    fputs("# Completion of attnrun for bash.\n_attnrun()\n{\n"
+          "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n"
+          "    local command=run i\n    COMPREPLY=()\n"
+          "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
+          "        case ${COMP_WORDS[i]} in\n        ",
+          stdout);
+    for (const struct cli_command *c = cli_commands; c->name != NULL; c++)
+        printf("%s%s", c->name, c[1].name != NULL ? "|" : "");
+    fputs(")\n            command=${COMP_WORDS[i]}; break ;;\n        esac\n    done\n"
+          "    case $before in\n",
+          stdout);
+    for (const struct cli_option *o = cli_options; o->name != NULL; o++)
+        if (o->choices != NULL) {
+            printf("    --%s)\n        COMPREPLY=($(compgen -W '", o->name);
+            for (const char *c = o->choices; *c != 0; c++)
+                putchar(*c == '|' ? ' ' : *c);
+            fputs("' -- \"$word\")); return ;;\n", stdout);
+        }
+    fputs("    esac\n    if [[ $word != -* ]]; then\n"
+          "        COMPREPLY=($(compgen -f -- \"$word\"))\n"
+          "        ((COMP_CWORD == 1)) && COMPREPLY+=($(compgen -W '",
+          stdout);
+    for (const struct cli_command *c = cli_commands; c->name != NULL; c++)
+        printf("%s ", c->name);
+    fputs("' -- \"$word\"))\n        return\n    fi\n    case $command in\n", stdout);
+    for (const struct cli_command *c = cli_commands; c->name != NULL; c++) {
+        printf("    %s) COMPREPLY=($(compgen -W '", c->name);
+        put_options(c->bit, "", " ");
+        fputs("' -- \"$word\")) ;;\n", stdout);
+    }
+    fputs("    esac\n}\ncomplete -o filenames -F _attnrun attnrun\n", stdout);
+}
+
+/* Text within the single quotes of a shell, and within the brackets of _arguments. */
+static void put_quoted(const char *text)
+{
+    for (const char *c = text; *c != 0; c++) {
+        if (*c == '\'')
+            fputs("'\\''", stdout);
+        else if (strchr("[]:\\", *c) != NULL)
+            printf("\\%c", *c);
+        else
+            putchar(*c);
+    }
+}
+
+static void zsh_option(const struct cli_option *o)
+{
+    bool flag = o->kind == OPT_FLAG || o->kind == OPT_COUNT;
+    printf("            '*--%s%s[", o->name, flag ? "" : "=");
+    put_quoted(o->help);
+    putchar(']');
+    if (o->choices != NULL) {
+        printf(":%s:(", o->name);
+        for (const char *c = o->choices; *c != 0; c++)
+            putchar(*c == '|' ? ' ' : *c);
+        putchar(')');
+    } else if (!flag) {
+        printf(":%s:_files", o->value);
+    }
+    fputs("' \\\n", stdout);
+}
+
+static void zsh(void)
+{
+    fputs("#compdef attnrun\n# Completion of attnrun for zsh.\n_attnrun() {\n"
+          "    local -a commands=(\n",
+          stdout);
+    for (const struct cli_command *c = cli_commands; c->name != NULL; c++) {
+        printf("        '%s:", c->name);
+        put_quoted(c->summary);
+        fputs("'\n", stdout);
+    }
+    fputs(
+        "    )\n    if ((CURRENT == 2)); then\n"
+        "        _describe command commands\n        _files -g '*.onnx'\n        return\n"
+        "    fi\n    local command=${words[2]}\n    shift words\n    ((CURRENT--))\n"
+        "    case $command in\n",
+        stdout);
+    for (const struct cli_command *c = cli_commands; c->name != NULL; c++) {
+        printf("    %s)\n        _arguments \\\n", c->name);
+        for (const struct cli_option *o = cli_options; o->name != NULL; o++)
+            if (o->commands & c->bit)
+                zsh_option(o);
+        fputs("            '*:file:_files' ;;\n", stdout);
+    }
+    fputs("    *) _files ;;\n    esac\n}\n_attnrun \"$@\"\n", stdout);
+}
+
+static void put_fish(const char *text)
+{
+    putchar('\'');
+    for (const char *c = text; *c != 0; c++)
+        printf(*c == '\'' || *c == '\\' ? "\\%c" : "%c", *c);
+    putchar('\'');
+}
+
+static void fish(void)
+{
+    fputs("# Completion of attnrun for fish.\n", stdout);
+    for (const struct cli_command *c = cli_commands; c->name != NULL; c++) {
+        printf("complete -c attnrun -n __fish_use_subcommand -a %s -d ", c->name);
+        put_fish(c->summary);
+        putchar('\n');
+    }
+    for (const struct cli_option *o = cli_options; o->name != NULL; o++) {
+        bool flag = o->kind == OPT_FLAG || o->kind == OPT_COUNT;
+        printf("complete -c attnrun -n '__fish_seen_subcommand_from");
+        for (const struct cli_command *c = cli_commands; c->name != NULL; c++)
+            if (o->commands & c->bit)
+                printf(" %s", c->name);
+        printf("' -l %s%s", o->name, flag ? "" : " -r");
+        if (o->letter != 0)
+            printf(" -s %c", o->letter);
+        if (o->choices != NULL) {
+            fputs(" -f -a '", stdout);
+            for (const char *c = o->choices; *c != 0; c++)
+                putchar(*c == '|' ? ' ' : *c);
+            putchar('\'');
+        }
+        fputs(" -d ", stdout);
+        put_fish(o->help);
+        putchar('\n');
+    }
+}
+
+void manual_print(const char *form, const struct cli_command *command)
+{
+    if (strcmp(form, "bash") == 0)
+        bash();
+    else if (strcmp(form, "zsh") == 0)
+        zsh();
+    else if (strcmp(form, "fish") == 0)
+        fish();
+    else if (strcmp(form, "commands") == 0)
+        for (const struct cli_command *c = cli_commands; c->name != NULL; c++)
+            puts(c->name);
+    else if (command != NULL)
+        man_command(command);
+    else
+        man_overview();
+}

@@ -1,0 +1,79 @@
+/* report.c - how a command ends: what it says of an error, and where its JSON goes.
+ *
+ * In: the error recorded last (tools/io/fail.h). Out: a line "attnrun: NAME: sentence" and, where
+ * there is one, a line "hint: …" on standard error; with --json also one object on standard
+ * output. What a command writes as JSON is kept until it has ended, so that standard output
+ * holds one object, the result or the error. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+static FILE *stream;
+static char *text;
+static size_t bytes;
+
+FILE *cli_json_stream(void)
+{
+    if (stream == NULL)
+        stream = open_memstream(&text, &bytes);
+    return stream != NULL ? stream : stdout;
+}
+
+int cli_json_end(bool keep)
+{
+    int failed = 0;
+    if (stream == NULL)
+        return 0;
+    fclose(stream);
+    errno = 0;
+    if (keep && fwrite(text, 1, bytes, stdout) != bytes)
+        failed = errno;
+    free(text);
+    stream = NULL;
+    text = NULL;
+    return failed;
+}
+
+static void json_error(int code)
+{
+    const struct tool_error *e = &tool_error;
+    struct json json = { .out = stdout };
+    const char *colon = strstr(e->message, ": ");
+    char status[32];
+    snprintf(status, sizeof status, "%.*s",
+             colon == NULL ? 0 : (int)(colon - e->message < 30 ? colon - e->message : 30),
+             e->message);
+    json_open(&json, NULL, '{');
+    json_text(&json, "schema", "attnrun/error/1");
+    json_text(&json, "status", status);
+    json_int(&json, "exit_code", code);
+    json_text(&json, "message", colon == NULL ? e->message : colon + 2);
+    json_text(&json, "hint", e->hint);
+    if (e->op_type[0] != 0) {
+        json_open(&json, "node", '{');
+        json_text(&json, "name", e->node_name);
+        json_text(&json, "op_type", e->op_type);
+        json_close(&json, '}');
+    }
+    if (e->tensor[0] != 0)
+        json_text(&json, "tensor", e->tensor);
+    json_close(&json, '}');
+}
+
+int cli_report(const struct cli *cli)
+{
+    int code = attnrun_status_exit(tool_error.status);
+    if (cli_signal() != 0)
+        code = 128 + cli_signal();
+    if (code == 70 && tool_error.hint[0] == 0)
+        tool_hint("this is a fault of attnrun %s: please report it with the model",
+                  attnrun_version());
+    fprintf(stderr, "attnrun: %s\n", tool_error.message);
+    if (tool_error.hint[0] != 0)
+        fprintf(stderr, "hint: %s\n", tool_error.hint);
+    if (cli->json)
+        json_error(code);
+    return code;
+}

@@ -1,0 +1,284 @@
+/* versus.c - attnrun compare: one model in two ways, on the same inputs.
+ *
+ * In: a model, and with --with the other way: without fusion, by function bodies, on another
+ * instruction set, another file, or ONNX Runtime (ort.c). Out: the errors of each output and,
+ * with --per-node, of each value that both ways compute, in the order in which they are
+ * computed; the first that differs by more than the tolerance is named. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "difference.h"
+#include "screen.h"
+#include "versus.h"
+
+/* ---- the two sides ---- */
+
+/* What --with says: the options of the other side. */
+static attnrun_status read_side(struct side *side, const struct cli *cli,
+                                const char *with)
+{
+    memset(side, 0, sizeof *side);
+    side->cli = *cli;
+    side->label = with;
+    side->path = cli->paths.v[0];
+    if (strcmp(with, "no-fusion") == 0) {
+        side->cli.no_fusion = 1;
+    } else if (strcmp(with, "bodies") == 0) {
+        side->cli.force_bodies = 1;
+    } else if (strncmp(with, "isa=", 4) == 0) {
+        side->cli.isa = with + 4;
+        side->cli.runtime = NULL; /* a runtime has one instruction set */
+        side->own_runtime = true;
+    } else if (strncmp(with, "precision=", 10) == 0) {
+        side->cli.precision = with + 10;
+    } else if (strcmp(with, "ort") == 0) {
+        side->ort = true;
+    } else if (strchr(with, '.') != NULL || strchr(with, '/') != NULL) {
+        side->path = with;
+    } else {
+        static const char *const names[] = { "no-fusion", "bodies", "isa=base", "ort" };
+        tool_fail(ATTNRUN_E_USAGE, "--with: '%s' is no way to run a model",
+                  tool_quote(with));
+        if (!tool_suggest(with, names, 4))
+            tool_hint("--with no-fusion, bodies, isa=NAME, precision=bf16, ort, or a "
+                      "model file");
+        return ATTNRUN_E_USAGE;
+    }
+    return ATTNRUN_OK;
+}
+
+static void side_close(struct side *side)
+{
+    for (int64_t i = 0; i < side->n_outputs; i++)
+        held_free(&side->outputs[i]);
+    free(side->outputs);
+    attnrun_context_destroy(side->context);
+    attnrun_model_release(side->model);
+    if (side->own_runtime)
+        attnrun_runtime_destroy(side->cli.runtime);
+}
+
+/* ---- values that both sides compute ---- */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static bool has_name(const struct list *sorted, const char *name)
+{
+    return bsearch(&name, sorted->v, (size_t)sorted->n, sizeof name, by_name) != NULL;
+}
+
+/* What all nodes of the file give (`of_file`), or all nodes but the outputs of the model; kept
+ * by `cli`. */
+static attnrun_status add_names(struct cli *cli, const attnrun_model *model, bool of_file,
+                                struct list *names)
+{
+    attnrun_model_info info = { .struct_size = sizeof info };
+    TRY_LIB(attnrun_model_query(model, &info));
+    for (int32_t i = 0; i < info.n_nodes; i++) {
+        attnrun_node_info node = { .struct_size = sizeof node };
+        TRY_LIB(attnrun_model_node(model, i, &node));
+        for (int32_t k = 0; k < node.n_outputs; k++) {
+            if (node.outputs[k][0] == 0 || (of_file && node.function[0] != 0) ||
+                (!of_file && attnrun_model_find_output(model, node.outputs[k]) >= 0))
+                continue;
+            const char *name = cli_keep(cli, node.outputs[k], strlen(node.outputs[k]));
+            if (name == NULL)
+                return tool_fail(ATTNRUN_E_MEMORY, "no memory for names");
+            TRY(list_add(names, name));
+        }
+    }
+    return ATTNRUN_OK;
+}
+
+/* Names of a side as it runs, and as its file has them. */
+static attnrun_status names_of(struct cli *owner, struct side *side, struct list *run,
+                               struct list *file)
+{
+    attnrun_model *model = NULL;
+    TRY(cli_open_model(&side->cli, side->path, 0, &model));
+    attnrun_status status = add_names(owner, model, false, run);
+    attnrun_model_release(model);
+    TRY(status);
+    TRY(cli_open_model(&side->cli, side->path, ATTNRUN_NO_FUSION, &model));
+    status = add_names(owner, model, true, file);
+    attnrun_model_release(model);
+    return status;
+}
+
+static attnrun_status common_names(struct cli *cli, struct side *a, struct side *b,
+                                   struct list *common)
+{
+    struct list run_a = { 0 }, file_a = { 0 }, run_b = { 0 }, file_b = { 0 };
+    attnrun_status status = names_of(cli, a, &run_a, &file_a);
+    if (status == ATTNRUN_OK && !b->ort)
+        status = names_of(cli, b, &run_b, &file_b);
+    qsort(file_a.v, (size_t)file_a.n, sizeof *file_a.v, by_name);
+    qsort(file_b.v, (size_t)file_b.n, sizeof *file_b.v, by_name);
+    qsort(run_b.v, (size_t)run_b.n, sizeof *run_b.v, by_name);
+    for (int64_t i = 0; i < run_a.n && status == ATTNRUN_OK; i++)
+        if (has_name(&file_a, run_a.v[i]) &&
+            (b->ort || (has_name(&file_b, run_a.v[i]) && has_name(&run_b, run_a.v[i]))))
+            status = list_add(common, run_a.v[i]);
+    free(run_a.v);
+    free(run_b.v);
+    free(file_a.v);
+    free(file_b.v);
+    return status;
+}
+
+/* ---- running ---- */
+
+/* The other side, on the inputs of the first one: they go by name. */
+static attnrun_status run_side(struct side *side, const struct job *first)
+{
+    TRY(cli_open_model(&side->cli, side->path, 0, &side->model));
+    TRY_LIB(attnrun_context_create(side->model, &side->context));
+    for (int32_t i = 0; i < first->inputs.n; i++) {
+        const struct input *input = &first->inputs.v[i];
+        int32_t at = attnrun_model_find_input(side->model, input->info.name);
+        if (at < 0)
+            return tool_fail(ATTNRUN_E_INPUT, "%s has no input '%s'",
+                             tool_path(side->path), tool_quote(input->info.name));
+        TRY_LIB(attnrun_set_input(side->context, at, &input->held.tensor));
+    }
+    return cli_run_context(&side->cli, side->context, NULL);
+}
+
+/* The value of the other side for output `index` of the first; absent where it has none. */
+static attnrun_status other_value(struct side *side, const char *name, int32_t index,
+                                  attnrun_tensor *value, struct held *copy)
+{
+    struct job job = { .context = side->context };
+    memset(value, 0, sizeof *value);
+    memset(copy, 0, sizeof *copy);
+    if (side->ort) {
+        if (index < side->n_outputs)
+            *value = side->outputs[index].tensor;
+        return ATTNRUN_OK;
+    }
+    int32_t at = attnrun_model_find_output(side->model, name);
+    return at < 0 ? ATTNRUN_OK : output_dense(&job, at, value, copy);
+}
+
+static attnrun_status compare_output(struct versus *v, int32_t index)
+{
+    attnrun_value_info info = { .struct_size = sizeof info };
+    attnrun_tensor a, b;
+    struct held copy_a, copy_b;
+    TRY_LIB(attnrun_model_output(v->job.model, index, &info));
+    TRY(output_dense(&v->job, index, &a, &copy_a));
+    attnrun_status status = other_value(&v->other, info.name, index, &b, &copy_b);
+    if (status == ATTNRUN_OK && b.kind != ATTNRUN_ABSENT) {
+        bool same = compare_values(&a, &b, &v->tolerance) == ATTNRUN_OK;
+        bool inner = index >= v->n_file_outputs;
+        if (!same && inner && v->first[0] == 0)
+            snprintf(v->first, sizeof v->first, "%s", info.name);
+        v->failed += !same;
+        status =
+            compared_note(inner ? &v->inner : &v->outputs, "", info.name, &a, &b, same);
+    }
+    held_free(&copy_a);
+    held_free(&copy_b);
+    return status;
+}
+
+/* The node that gives a value: its operator and name. */
+static void find_node(const struct versus *v, const char *value, attnrun_node_info *node)
+{
+    for (int32_t i = 0; i < v->job.info.n_nodes; i++) {
+        node->struct_size = sizeof *node;
+        if (attnrun_model_node(v->job.model, i, node) != ATTNRUN_OK)
+            continue;
+        for (int32_t k = 0; k < node->n_outputs; k++)
+            if (strcmp(node->outputs[k], value) == 0)
+                return;
+    }
+    node->op_type = node->name = "";
+}
+
+static void show(const struct versus *v)
+{
+    attnrun_node_info node;
+    screen_line("compare", 9, "%s with %s", tool_path(v->job.path),
+                tool_quote(v->other.label));
+    compared_print(&v->outputs);
+    if (v->inner.n > 0)
+        screen_line("values", 9, "%lld that both compute, in order",
+                    (long long)v->inner.n);
+    compared_print(&v->inner);
+    if (v->first[0] != 0) {
+        find_node(v, v->first, &node);
+        screen_line("first", 9, "'%s' is the first to differ: node '%s' (%s)",
+                    tool_quote(v->first), tool_quote(node.name),
+                    tool_quote(node.op_type));
+    }
+    printf("%s\n", v->failed == 0 ? "same within the tolerance" : "different");
+}
+
+static void show_json(const struct versus *v)
+{
+    struct json json = { .out = cli_json_stream() };
+    json_open(&json, NULL, '{');
+    json_text(&json, "schema", "attnrun/compare/1");
+    json_text(&json, "model", v->job.path);
+    json_text(&json, "with", v->other.label);
+    json_bool(&json, "same", v->failed == 0);
+    json_real(&json, "rtol", v->tolerance.rtol);
+    json_real(&json, "atol", v->tolerance.atol);
+    compared_json(&v->outputs, &json, "outputs");
+    compared_json(&v->inner, &json, "values");
+    if (v->first[0] != 0)
+        json_text(&json, "first", v->first);
+    json_close(&json, '}');
+}
+
+static attnrun_status compare_sides(struct versus *v, struct cli *cli)
+{
+    struct side self = { .cli = *cli, .path = cli->paths.v[0] };
+    TRY(cli_open_runtime(cli));
+    self.cli.runtime = cli->runtime;
+    TRY(read_side(&v->other, cli, cli->with));
+    if (cli->per_node)
+        TRY(common_names(cli, &self, &v->other, &v->names));
+    for (int64_t i = 0; i < v->names.n; i++)
+        TRY(list_add(&cli->outputs, v->names.v[i]));
+    v->other.cli.outputs = cli->outputs;
+    TRY(job_open(&v->job, cli, cli->paths.v[0]));
+    TRY(job_first_run(&v->job, NULL));
+    if (v->other.ort)
+        TRY(ort_run(&v->other, &v->job));
+    else if (run_side(&v->other, &v->job) != ATTNRUN_OK)
+        return tool_fail_at("--with %s", tool_quote(v->other.label));
+    v->n_file_outputs = v->job.info.n_outputs - (int32_t)v->names.n;
+    for (int32_t i = 0; i < v->job.info.n_outputs; i++)
+        TRY(compare_output(v, i));
+    if (v->outputs.n == 0)
+        return tool_fail(ATTNRUN_E_USAGE,
+                         "nothing to compare: %s has none of the outputs",
+                         tool_path(v->other.path));
+    return ATTNRUN_OK;
+}
+
+attnrun_status command_compare(struct cli *cli, int *exit_code)
+{
+    struct versus v = { .job = { .cli = cli } };
+    v.tolerance.rtol = cli->rtol >= 0 ? cli->rtol : 1e-3;
+    v.tolerance.atol = cli->atol >= 0 ? cli->atol : 1e-5;
+    if (cli->with == NULL)
+        cli->with = "no-fusion";
+    attnrun_status status = compare_sides(&v, cli);
+    if (status == ATTNRUN_OK && cli->json)
+        show_json(&v);
+    else if (status == ATTNRUN_OK)
+        show(&v);
+    *exit_code = v.failed > 0 ? 1 : 0;
+    compared_free(&v.outputs);
+    compared_free(&v.inner);
+    free(v.names.v);
+    side_close(&v.other);
+    job_close(&v.job);
+    return status;
+}

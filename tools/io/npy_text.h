@@ -1,0 +1,19 @@
+/* npy_text.h - arrays of text in NumPy's files. */
+#ifndef TOOL_NPY_TEXT_H
+#define TOOL_NPY_TEXT_H
+
+#include "value.h"
+
+/* What a dtype 'S5' or 'U5' says of an element. */
+struct npy_text {
+    char kind;          /* 'S': bytes, 'U': code points of 4 bytes; padded with NULs */
+    int64_t item_bytes; /* 0: all elements are "" */
+};
+
+/* Makes a string tensor of the shape in `raw`, whose memory holds the elements in order, in
+ * the byte order of this machine. `name` is for messages. */
+attnrun_status npy_text_make(const char *name, const struct npy_text *text,
+                             const struct held *raw, uint64_t max_bytes,
+                             struct held *made);
+
+#endif

@@ -1,0 +1,24 @@
+# Man pages and completions: the command line writes them from its table of options. Where it
+# cannot run here (cross builds without an emulator), they are left out.
+set(manual ${CMAKE_CURRENT_BINARY_DIR}/manual)
+if(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
+  return()
+endif()
+set(runs ${CMAKE_COMMAND} -DATTNRUN=$<TARGET_FILE:attnrun>
+  "-DEMULATOR=${CMAKE_CROSSCOMPILING_EMULATOR}" -DFOLDER=${manual}
+  -P ${CMAKE_CURRENT_SOURCE_DIR}/tools/manual/write.cmake)
+add_custom_command(OUTPUT ${manual}/attnrun.1 COMMAND ${runs}
+  DEPENDS attnrun tools/manual/write.cmake
+  COMMENT "Writing man pages and completions")
+add_custom_target(attnrun_manual ALL DEPENDS ${manual}/attnrun.1)
+
+include(GNUInstallDirs)
+install(DIRECTORY ${manual}/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
+  COMPONENT attnrun
+  FILES_MATCHING PATTERN "*.1")
+install(FILES ${manual}/attnrun.bash RENAME attnrun COMPONENT attnrun
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES ${manual}/_attnrun DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions
+  COMPONENT attnrun)
+install(FILES ${manual}/attnrun.fish COMPONENT attnrun
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)

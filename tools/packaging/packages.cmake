@@ -1,0 +1,42 @@
+# Packages: cpack in the build folder makes libattnrun0, libattnrun-dev and attnrun as .deb, and
+# one tar.gz of all. The components are those of the install rules.
+set(CPACK_PACKAGE_NAME attnrun)
+set(CPACK_PACKAGE_VENDOR attnrun)
+set(CPACK_PACKAGE_CONTACT "attnrun developers <attnrun@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "run ONNX models on CPUs")
+set(CPACK_RESOURCE_FILE_LICENSE ${CMAKE_CURRENT_SOURCE_DIR}/LICENSE)
+set(CPACK_GENERATOR DEB TGZ)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_COMPONENTS_ALL libattnrun0 libattnrun-dev attnrun)
+set(CPACK_COMPONENTS_GROUPING IGNORE)
+set(CPACK_ARCHIVE_COMPONENT_INSTALL OFF)
+
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+find_program(shlibdeps dpkg-shlibdeps)
+if(shlibdeps)
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+endif()
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_LIBATTNRUN0_PACKAGE_NAME libattnrun0)
+set(CPACK_DEBIAN_LIBATTNRUN0_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_LIBATTNRUN-DEV_PACKAGE_NAME libattnrun-dev)
+set(CPACK_DEBIAN_LIBATTNRUN-DEV_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_LIBATTNRUN-DEV_PACKAGE_DEPENDS
+  "libattnrun0 (= ${PROJECT_VERSION}), libprotobuf-c-dev")
+set(CPACK_DEBIAN_ATTNRUN_PACKAGE_NAME attnrun)
+set(CPACK_DEBIAN_ATTNRUN_PACKAGE_SUGGESTS "python3 (>= 3.10)")
+set(CPACK_COMPONENT_LIBATTNRUN0_DESCRIPTION "The shared library, which runs models.")
+set(CPACK_COMPONENT_LIBATTNRUN-DEV_DESCRIPTION
+  "The header, the static library, and files for pkg-config and CMake.")
+set(CPACK_COMPONENT_ATTNRUN_DESCRIPTION
+  "The command line, its man pages and the completions of bash, zsh and fish.")
+
+# Each package brings its copyright.
+foreach(component IN LISTS CPACK_COMPONENTS_ALL)
+  install(FILES LICENSE RENAME copyright COMPONENT ${component}
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${component})
+endforeach()
+include(CPack)
