@@ -5,6 +5,8 @@
 
 Model, Context, Plan, Runtime, Error are the library's own interface; InferenceSession and
 install_as_onnxruntime() stand in for onnxruntime; attnrun.backend is ONNX's backend API."""
+from typing import Any as _Any
+
 import numpy as _np
 
 from . import _attnrun, _values
@@ -16,10 +18,22 @@ _attnrun.setup(Error, _np.empty, _values.DTYPES, _values.to_native, _values.to_p
                _values.to_strings)
 
 from ._ort import (InferenceSession, RunOptions, SessionOptions,  # noqa: E402
-                   install_as_onnxruntime)
+                   install_as_onnxruntime, ort_library)
 from ._ort_values import IOBinding, OrtValue  # noqa: E402
+
+
+
+def without_bodies(source: _Any) -> _Any:
+    """A file's model with operators of domain attnrun in the place of function bodies, so that
+    onnxruntime runs them natively: see ort_library(). Needs the package onnx.
+
+        onnx.save(attnrun.without_bodies("net.onnx"), "native.onnx")"""
+    from . import _bodies
+    return _bodies.without_bodies(source)
+
 
 __version__: str = _attnrun.version
 __all__ = ["Context", "Error", "IOBinding", "InferenceSession", "Memory", "Model", "OrtValue",
            "Plan", "RunOptions", "Runtime", "SessionOptions", "Tensor", "Value",
-           "default_runtime", "install_as_onnxruntime"]
+           "default_runtime", "install_as_onnxruntime", "ort_library",
+           "without_bodies"]

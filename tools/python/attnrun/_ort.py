@@ -295,6 +295,21 @@ def get_device() -> str:
     return "CPU"
 
 
+def ort_library() -> str:
+    """The path of libattnrun_ort.so: every operator of domain attnrun for onnxruntime itself.
+
+        options = onnxruntime.SessionOptions()
+        options.register_custom_ops_library(attnrun.ort_library())
+
+    They compute in onnxruntime's threads, or in N of their own where
+    options.add_session_config_entry("attnrun.num_threads", "N") comes before. Where a file has
+    a function body for a node, onnxruntime runs that: see attnrun.without_bodies()."""
+    path = os.path.join(os.path.dirname(__file__), "libattnrun_ort.so")
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"this build of attnrun is without {path}")
+    return path
+
+
 def _nothing(*arguments: Any, **keywords: Any) -> None:
     """Of no effect here."""
 
