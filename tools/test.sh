@@ -14,6 +14,8 @@
 #   valgrind  a few runs without an error or a leak
 #   aarch64   gcc builds for AArch64; unit tests, kernels, attention and conformance under
 #             qemu; only with --full or by name
+#   packages  Python packages that import onnxruntime give the same with attnrun in its place;
+#             only with --full or by name
 # --full takes every exporter and opset of the model families, all of clang-tidy and the
 # whole conformance set and the converter under the sanitizers. Root or sudo is needed for
 # missing packages. The minutes of each step stand at the end.
@@ -29,16 +31,16 @@ steps=()
 for argument in "$@"; do
     case $argument in
     --full) full=1 ;;
-    style | release | clang | asan | clang-asan | tsan | valgrind | aarch64) steps+=("$argument") ;;
+    style | release | clang | asan | clang-asan | tsan | valgrind | aarch64 | packages) steps+=("$argument") ;;
     *)
-        sed -n '2,22s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+        sed -n '2,24s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
         exit 2
         ;;
     esac
 done
 if [ ${#steps[@]} -eq 0 ]; then
     steps=(style release clang asan tsan valgrind)
-    [ $full -eq 1 ] && steps=(style release clang asan clang-asan tsan valgrind aarch64)
+    [ $full -eq 1 ] && steps=(style release clang asan clang-asan tsan valgrind aarch64 packages)
 fi
 
 # step NAME COMMAND... - one counted step with its log; the end of the log on failure.
@@ -185,6 +187,19 @@ run_aarch64() {
         -DATTNRUN_SYSROOT="$PWD/build/aarch64-root" || return
     run_ctest aarch64 build/aarch64 \
         -R '^(runtime|loaders|kernels|attention|conformance\.(make|all|no_fusion))'
+}
+
+prepare_packages() {
+    need_packages libgl1 libglib2.0-0 &&
+        need_venv build/venv-packages tests/python/requirements-packages.txt &&
+        need_more build/venv-packages tests/python/requirements-no-deps.txt
+}
+
+run_packages() {
+    [ -d build/release/python ] || step release-build build build/release || return
+    step packages-prepare prepare_packages || return
+    step packages env PYTHONPATH=build/release/python build/venv-packages/bin/python \
+        tests/python/check_packages.py build/venv-packages/bin/python
 }
 
 mkdir -p build/logs

@@ -4,6 +4,8 @@ In: what a program gives to onnxruntime. Out: the same kinds of results, compute
 The names and their meaning follow onnxruntime 1.32; what has no counterpart here (memory
 patterns, profiling, providers other than the CPU) is taken and has no effect, or is refused
 where leaving it out would change results."""
+import importlib.machinery
+import importlib.util
 import os
 import sys
 import types
@@ -314,10 +316,13 @@ def _nothing(*arguments: Any, **keywords: Any) -> None:
     """Of no effect here."""
 
 
-def _module(name: str, content: Mapping[str, Any]) -> types.ModuleType:
+def _module(name: str, content: Mapping[str, Any],
+            folders: Sequence[str] = ()) -> types.ModuleType:
     module = types.ModuleType(name, "attnrun under the name of onnxruntime's module")
     module.__dict__.update(content)
-    module.__path__ = []
+    module.__path__ = list(folders)
+    module.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
+    module.__spec__.submodule_search_locations = module.__path__
     sys.modules[name] = module
     return module
 
@@ -326,13 +331,17 @@ def install_as_onnxruntime() -> types.ModuleType:
     """Makes `import onnxruntime` of this process give attnrun; returns that module.
 
     To be called before a library imports onnxruntime (RuntimeError where that has happened);
-    nothing in attnrun calls it by itself."""
+    nothing in attnrun calls it by itself. Where onnxruntime is installed its tools that are
+    Python alone (onnxruntime.transformers, onnxruntime.quantization) stay, with attnrun below
+    them."""
     there = sys.modules.get("onnxruntime")
     if there is not None:
         if getattr(there, "_attnrun", False):
             return there
         raise RuntimeError("onnxruntime is imported already: call install_as_onnxruntime() "
                            "before whatever imports it")
+    installed = importlib.util.find_spec("onnxruntime")
+    folders = list(installed.submodule_search_locations or ()) if installed else []
     failures = ("EngineError", "EPFail", "Fail", "InvalidArgument", "InvalidGraph",
                 "InvalidProtobuf", "ModelLoaded", "NoModel", "NoSuchFile", "NotImplemented",
                 "RuntimeException")
@@ -347,7 +356,7 @@ def install_as_onnxruntime() -> types.ModuleType:
         "set_seed": _nothing, "disable_telemetry_events": _nothing,
         "enable_telemetry_events": _nothing, "preload_dlls": _nothing}
     top = _module("onnxruntime", {**content, "__version__": INTERFACE_VERSION,
-                                  "_attnrun": True})
+                                  "_attnrun": True}, folders)
     capi = _module("onnxruntime.capi", {})
     top.capi = capi  # type: ignore[attr-defined]
     names = {**content, **{name: Error for name in failures}}
