@@ -6,6 +6,7 @@ set(python_environment
   "PYTHONDONTWRITEBYTECODE=1;PYTHONPATH=${CMAKE_CURRENT_BINARY_DIR}/python")
 add_python_test(python.model python/test_model.py)
 add_python_test(python.ort python/test_ort.py)
+add_python_test(python.workers python/test_workers.py)
 add_python_test(python.compile python/test_compile.py)
 if(TARGET attnrun)
   add_python_test(python.ort_ops python/test_ort_ops.py
@@ -23,6 +24,6 @@ if(ATTNRUN_PYTHON)
   endif()
   set_tests_properties(python.compile PROPERTIES ENVIRONMENT
     "${python_environment}:${CMAKE_CURRENT_SOURCE_DIR}/tools/convert")
-  set_tests_properties(python.model python.ort python.backend PROPERTIES
+  set_tests_properties(python.model python.ort python.workers python.backend PROPERTIES
     ENVIRONMENT "${python_environment}")
 endif()
