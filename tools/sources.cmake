@@ -49,4 +49,5 @@ set(ATTN_TOOLS
   tools/cli/symbols.c
   tools/cli/text.c
   tools/cli/trace.c
+  tools/cli/workers.c
 )

