@@ -161,6 +161,8 @@ assert onnxruntime.get_available_providers() == ["CPUExecutionProvider"]
 import importlib.util
 for name in ("onnxruntime", "onnxruntime.capi", "onnxruntime.capi._pybind_state"):
     assert importlib.util.find_spec(name).name == name
+assert onnxruntime.get_version_string() == onnxruntime.__version__
+assert "attnrun" in onnxruntime.get_build_info()
 options = SessionOptions()
 options.graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_ALL
 try:

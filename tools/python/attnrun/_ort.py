@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _values
+from . import _attnrun, _values
 from ._attnrun import Runtime
 from ._errors import Error
 from ._model import Model, Value, default_runtime
@@ -312,6 +312,16 @@ def ort_library() -> str:
     return path
 
 
+def get_version_string() -> str:
+    """The version of the interface that is followed."""
+    return INTERFACE_VERSION
+
+
+def get_build_info() -> str:
+    """What computes."""
+    return f"attnrun {_attnrun.version} under the interface of onnxruntime"
+
+
 def _nothing(*arguments: Any, **keywords: Any) -> None:
     """Of no effect here."""
 
@@ -352,6 +362,7 @@ def install_as_onnxruntime() -> types.ModuleType:
         "GraphOptimizationLevel": GraphOptimizationLevel, "ExecutionMode": ExecutionMode,
         "get_available_providers": get_available_providers, "get_device": get_device,
         "get_all_providers": get_available_providers,
+        "get_version_string": get_version_string, "get_build_info": get_build_info,
         "set_default_logger_severity": _nothing, "set_default_logger_verbosity": _nothing,
         "set_seed": _nothing, "disable_telemetry_events": _nothing,
         "enable_telemetry_events": _nothing, "preload_dlls": _nothing}
