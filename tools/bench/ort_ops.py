@@ -4,8 +4,9 @@ node, the same input, one thread.
 
 usage: PYTHONPATH=BUILD/python ort_ops.py [--rounds N]
 
-Needs onnx and onnxruntime. Both write into memory of the caller. The engines take turns; the fastest round counts, in time of the
-processor where that is less than the clock's (other programs on the machine). Prints a table."""
+Needs onnx and onnxruntime. Both write into memory of the caller. The engines take turns; the
+fastest round counts, in time of the processor where that is less than the clock's (other programs
+on the machine). Prints a table."""
 import argparse
 import os
 import platform

@@ -22,8 +22,8 @@ struct cli {
     struct list owned; /* strings to free */
 
     struct list inputs, sets, shapes, states, plugins, disable_passes;
-    const char *inputs_dir, *output, *print, *isa, *precision, *config, *ref, *filter, *svg,
-        *domain;
+    const char *inputs_dir, *output, *print, *isa, *precision, *config, *ref, *filter,
+        *svg, *domain;
     int64_t threads, seed, max_memory, repeat, timeout_us, workers, memory, process;
     double rtol, atol; /* negative: not given */
     int32_t json, no_fusion, validate, force_bodies, allow_newer, copy_weights, profile;

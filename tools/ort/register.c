@@ -263,6 +263,7 @@ static ort_status *read_threads(const ort_api *api, const ort_options *options,
     return NULL;
 }
 
+/* The name is the host's. NOLINTBEGIN(readability-identifier-naming) */
 ATTNRUN_API ort_status *RegisterCustomOps(ort_options *options, const ort_api_base *base);
 
 ort_status *RegisterCustomOps(ort_options *options, const ort_api_base *base)
@@ -283,3 +284,4 @@ ort_status *RegisterCustomOps(ort_options *options, const ort_api_base *base)
     pthread_mutex_unlock(&lock);
     return status != NULL ? status : api->add_domain(options, door->domain);
 }
+/* NOLINTEND(readability-identifier-naming) */
