@@ -102,19 +102,22 @@ def tables(path, best):
     core_hours = 1e9 / core_documents / 3600
     mib = 2**20
     return f"""Written by `tools/bench/scale.py` on {cpu_name()}, {
-time.strftime('%Y-%m-%d')}: MiniLM in f32, paragraphs of licences cut at {
-corpus.TOKENS} tokens, batches of {BATCH} of like length, one thread a process. Where other
+time.strftime('%Y-%m-%d')}: MiniLM in f32,
+paragraphs of licences cut at {corpus.TOKENS} tokens, batches of {BATCH} of like length, one thread a process. Where other
 programs compute on the machine, the cores in use are fewer than the processes; what a core does
 in a second is per second of the processor.
 
-| | documents/s | tokens/s | cores in use | memory of all, MiB | private, MiB |
-|---|---|---|---|---|---|
-| 1 process | {one[0]:.0f} | {one[1]:,.0f} | {one[2]:.2f} | {one[3] / 1024:.0f} | {
+| | documents/s | tokens/s | cores in use | documents/s of a core | memory of all, MiB | {
+"private, MiB"} |
+|---|---|---|---|---|---|---|
+| 1 process | {one[0]:.0f} | {one[1]:,.0f} | {one[2]:.2f} | {
+core_documents:.1f} | {one[3] / 1024:.0f} | {
 one[4] / 1024:.0f} |
-| 2 processes | {two[0]:.0f} | {two[1]:,.0f} | {two[2]:.2f} | {two[3] / 1024:.0f} | {
+| 2 processes | {two[0]:.0f} | {two[1]:,.0f} | {two[2]:.2f} | {
+two[0] / two[2]:.1f} | {two[3] / 1024:.0f} | {
 two[4] / 1024:.0f} |
 | ratio | {two[0] / one[0]:.2f} | {two[1] / one[1]:.2f} | {two[2] / one[2]:.2f} | {
-two[3] / one[3]:.2f} | {two[4] / one[4]:.2f} |
+two[0] / two[2] / core_documents:.2f} | {two[3] / one[3]:.2f} | {two[4] / one[4]:.2f} |
 
 | of a second of one core | |
 |---|---|
