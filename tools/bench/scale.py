@@ -101,11 +101,10 @@ def tables(path, best):
     core_documents, core_tokens = one[0] / one[2], one[1] / one[2]
     core_hours = 1e9 / core_documents / 3600
     mib = 2**20
-    return f"""Written by `tools/bench/scale.py` on {cpu_name()}, {
-time.strftime('%Y-%m-%d')}: MiniLM in f32,
-paragraphs of licences cut at {corpus.TOKENS} tokens, batches of {BATCH} of like length, one thread a process. Where other
-programs compute on the machine, the cores in use are fewer than the processes; what a core does
-in a second is per second of the processor.
+    return f"""Written by `tools/bench/scale.py` on {cpu_name()}, {time.strftime('%Y-%m-%d')}:
+MiniLM in f32, paragraphs of licences cut at {corpus.TOKENS} tokens, batches of {BATCH} of like
+length, one thread a process. Where other programs compute on the machine, the cores in use are
+fewer than the processes; what a core does in a second is per second of the processor.
 
 | | documents/s | tokens/s | cores in use | documents/s of a core | memory of all, MiB | {
 "private, MiB"} |
