@@ -58,4 +58,5 @@ set(ATTN_TOOLS
   tools/cli/text.c
   tools/cli/trace.c
   tools/cli/versus.c
+  tools/cli/workers.c
 )

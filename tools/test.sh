@@ -14,6 +14,11 @@
 #   valgrind  a few runs without an error or a leak
 #   aarch64   gcc builds for AArch64; unit tests, kernels, attention and conformance under
 #             qemu; only with --full or by name
+#   packages  Python packages that import onnxruntime give the same with attnrun in its place;
+#             only with --full or by name
+#   scale     Ray Data and Apache Beam with two processes: poisoned documents, a killed process;
+#             only with --full or by name
+#   wheels    the wheels of x86-64 and AArch64; only with --full or by name
 # --full takes every exporter and opset of the model families, all of clang-tidy and the
 # whole conformance set and the converter under the sanitizers. Root or sudo is needed for
 # missing packages. The minutes of each step stand at the end.
@@ -29,16 +34,18 @@ steps=()
 for argument in "$@"; do
     case $argument in
     --full) full=1 ;;
-    style | release | clang | asan | clang-asan | tsan | valgrind | aarch64) steps+=("$argument") ;;
+    style | release | clang | asan | clang-asan | tsan | valgrind | aarch64 | packages | \
+        scale | wheels) steps+=("$argument") ;;
     *)
-        sed -n '2,22s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+        sed -n '2,27s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
         exit 2
         ;;
     esac
 done
 if [ ${#steps[@]} -eq 0 ]; then
     steps=(style release clang asan tsan valgrind)
-    [ $full -eq 1 ] && steps=(style release clang asan clang-asan tsan valgrind aarch64)
+    [ $full -eq 1 ] && steps=(style release clang asan clang-asan tsan valgrind aarch64 \
+        packages scale wheels)
 fi
 
 # step NAME COMMAND... - one counted step with its log; the end of the log on failure.
@@ -185,6 +192,44 @@ run_aarch64() {
         -DATTNRUN_SYSROOT="$PWD/build/aarch64-root" || return
     run_ctest aarch64 build/aarch64 \
         -R '^(runtime|loaders|kernels|attention|conformance\.(make|all|no_fusion))'
+}
+
+prepare_packages() {
+    need_packages libgl1 libglib2.0-0 &&
+        need_venv build/venv-packages tests/python/requirements-packages.txt &&
+        need_more build/venv-packages tests/python/requirements-no-deps.txt
+}
+
+run_packages() {
+    [ -d build/release/python ] || step release-build build build/release || return
+    step packages-prepare prepare_packages || return
+    step packages env PYTHONPATH=build/release/python build/venv-packages/bin/python \
+        tests/python/check_packages.py build/venv-packages/bin/python
+}
+
+make_minilm() {
+    [ -e build/data/minilm.onnx ] && return 0
+    mkdir -p build/data
+    "$1" tools/minilm/fill.py build/data/minilm.onnx
+}
+
+prepare_scale() {
+    need_venv build/venv-scale tools/python/requirements-scale.txt &&
+        need_more build/venv-scale tools/python/requirements-minilm.txt
+}
+
+run_scale() {
+    [ -d build/release/python ] || step release-build build build/release || return
+    step scale-prepare prepare_scale || return
+    step scale-model make_minilm build/venv-scale/bin/python || return
+    step scale env PYTHONPATH=build/release/python build/venv-scale/bin/python \
+        tests/python/test_scale.py build/data/minilm.onnx
+}
+
+# Each wheel is named after what it needs, and that of this machine computes in a new environment.
+run_wheels() {
+    step wheels bash tools/python/wheels.sh || return
+    step wheels-run bash tests/python/try_wheel.sh
 }
 
 mkdir -p build/logs

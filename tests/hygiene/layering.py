@@ -25,7 +25,7 @@ MAY = {
 LIBRARIES = {
     "yaml.h": "tools/", "zlib.h": "tools/", "cblas.h": "ops/matmul/blas.c",
     "protobuf-c/": "loaders/", "onnx.pb-c.h": "loaders/",
-    "pthread.h": ("runtime/", "tools/cli/measure.c"),
+    "pthread.h": ("runtime/", "tools/cli/measure.c", "tools/ort/"),
 }
 
 

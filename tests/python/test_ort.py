@@ -158,6 +158,11 @@ from onnxruntime.capi._pybind_state import OrtValue
 assert InferenceSession is attnrun.InferenceSession and again is onnxruntime
 assert attnrun.install_as_onnxruntime() is onnxruntime
 assert onnxruntime.get_available_providers() == ["CPUExecutionProvider"]
+import importlib.util
+for name in ("onnxruntime", "onnxruntime.capi", "onnxruntime.capi._pybind_state"):
+    assert importlib.util.find_spec(name).name == name
+assert onnxruntime.get_version_string() == onnxruntime.__version__
+assert "attnrun" in onnxruntime.get_build_info()
 options = SessionOptions()
 options.graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_ALL
 try:

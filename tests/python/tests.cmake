@@ -2,14 +2,28 @@
 if(ATTNRUN_ASAN OR ATTNRUN_TSAN) # sanitizers do not load into a Python without them
   return()
 endif()
+set(python_environment
+  "PYTHONDONTWRITEBYTECODE=1;PYTHONPATH=${CMAKE_CURRENT_BINARY_DIR}/python")
 add_python_test(python.model python/test_model.py)
 add_python_test(python.ort python/test_ort.py)
+add_python_test(python.workers python/test_workers.py)
+add_python_test(python.compile python/test_compile.py)
+if(TARGET attnrun)
+  add_python_test(python.ort_ops python/test_ort_ops.py
+    ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden ${ATTNRUN_SAMPLES})
+endif()
 if(ATTNRUN_TESTS_FULL)
   add_python_test(python.backend python/test_backend.py --every 1)
 else()
   add_python_test(python.backend python/test_backend.py --every 10)
 endif()
 if(ATTNRUN_PYTHON)
-  set_tests_properties(python.model python.ort python.backend PROPERTIES
-    ENVIRONMENT "PYTHONPATH=${CMAKE_CURRENT_BINARY_DIR}/python;PYTHONDONTWRITEBYTECODE=1")
+  if(TARGET attnrun)
+    set_tests_properties(python.ort_ops PROPERTIES ENVIRONMENT
+      "${python_environment};ATTNRUN=$<TARGET_FILE:attnrun>")
+  endif()
+  set_tests_properties(python.compile PROPERTIES ENVIRONMENT
+    "${python_environment}:${CMAKE_CURRENT_SOURCE_DIR}/tools/convert")
+  set_tests_properties(python.model python.ort python.workers python.backend PROPERTIES
+    ENVIRONMENT "${python_environment}")
 endif()

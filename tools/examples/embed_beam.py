@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Embeds the texts of a Debian machine with MiniLM, in many processes of Apache Beam.
+
+usage: embed_beam.py MODEL.onnx OUT [--workers N] [--documents N] [--batch N]
+
+MODEL.onnx: tools/minilm/fill.py makes it. OUT is the beginning of the names of Parquet files
+with id, text, embedding and error; they appear when all is done.
+bash tools/examples/embed.sh makes all that this needs."""
+import argparse
+import json
+import logging
+import os
+import sys
+import time
+
+import apache_beam as beam
+import pyarrow
+from apache_beam.ml.inference.base import KeyedModelHandler, RunInference
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from attnrun.beam import Failed, ModelHandlerNumpy
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import corpus
+
+SCHEMA = pyarrow.schema([("id", pyarrow.string()), ("text", pyarrow.string()),
+                         ("embedding", pyarrow.list_(pyarrow.float32())),
+                         ("error", pyarrow.string())])
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+
+class TokenizeOne(beam.DoFn):
+    """(id, text) -> ((id, text), tokens of that text alone)."""
+
+    def __init__(self, once):
+        super().__init__()
+        self._once, self._tokenize = once, None
+
+    def process(self, element):
+        if FOLDER not in sys.path:
+            sys.path.insert(0, FOLDER)
+        import corpus as texts
+        if self._tokenize is None:
+            self._tokenize = texts.Tokenize(self._once)
+        fields = self._tokenize({"text": [element[1]]})
+        yield element, {name: array[0] for name, array in fields.items()}
+
+
+def row_of(pair):
+    (place, text), result = pair
+    failed = isinstance(result.inference, Failed)
+    return {"id": place, "text": text, "error": result.inference.message if failed else "",
+            "embedding": [] if failed else result.inference["sentence_embedding"].tolist()}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model")
+    parser.add_argument("out")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--documents", type=int, default=2000)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--extra", help="JSON of further texts, for the tests")
+    parser.add_argument("--once", help="file that is made when a process ends itself")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING)
+    documents = corpus.documents(options.documents)
+    if options.extra:
+        documents[len(documents) // 2:0] = [(f"extra:{i}", text) for i, text
+                                            in enumerate(json.loads(options.extra))]
+    handler = ModelHandlerNumpy(os.path.abspath(options.model), outputs=["sentence_embedding"],
+                                max_batch_size=options.batch)
+    settings = PipelineOptions(runner="FnApiRunner", direct_num_workers=options.workers,
+                               direct_running_mode="multi_processing", save_main_session=True)
+    print(f"{len(documents)} documents, {options.workers} workers", flush=True)
+    started = time.perf_counter()
+    with beam.Pipeline(options=settings) as pipeline:
+        _ = (pipeline | beam.Create(documents, reshuffle=True)
+             | "tokenize" >> beam.ParDo(TokenizeOne(options.once))
+             | "embed" >> RunInference(KeyedModelHandler(handler))
+             | "rows" >> beam.Map(row_of)
+             | "write" >> beam.io.WriteToParquet(os.path.abspath(options.out), SCHEMA,
+                                                 file_name_suffix=".parquet"))
+    took = time.perf_counter() - started
+    print(f"{len(documents) / took:.1f} documents/s, {took:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""compile(): a PyTorch module in, a callable that computes it with attnrun out.
+
+The module is converted by attnrun_convert (tools/convert), checked against itself on the
+example, and kept in a folder by a hash of what the conversion depends on."""
+import hashlib
+import inspect
+import io
+import os
+import pickle
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import _attnrun
+from ._errors import Error
+from ._model import Model
+
+RTOL, ATOL = 1e-3, 1e-4  # against the module, as in the converter
+STATUS = {1: "NONFINITE", 2: "USAGE", 3: "IO", 4: "UNSUPPORTED"}
+
+
+def default_cache() -> Path:
+    """$XDG_CACHE_HOME/attnrun/compiled, by default below ~/.cache."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "attnrun" / "compiled"
+
+
+class _Hashing(pickle.Pickler):
+    """Pickles a module with the SHA-256 of each tensor in its place."""
+
+    def persistent_id(self, obj: Any) -> Any:
+        torch = sys.modules["torch"]
+        if not isinstance(obj, torch.Tensor):
+            return None
+        flat = obj.detach().cpu().contiguous().reshape(-1)
+        return (str(obj.dtype), tuple(obj.shape),
+                hashlib.sha256(flat.view(torch.uint8).numpy().data).hexdigest())
+
+
+def _files_of(module: Any) -> set[str]:
+    """The files that define the classes of the module and of those inside it."""
+    files = set()
+    for part in module.modules():
+        for cls in type(part).__mro__:
+            home = sys.modules.get(cls.__module__)
+            path = getattr(home, "__file__", None)
+            if path and cls is not object:
+                files.add(path)
+    return files
+
+
+def _key(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic: Any,
+         options: Mapping[str, Any]) -> str | None:
+    """A hash of the weights, attributes and source files of the module, of the example's
+    shapes, the options and the versions; None where the module cannot be pickled."""
+    torch = sys.modules["torch"]
+    digest = hashlib.sha256()
+    shapes = [(tuple(leaf.shape), str(leaf.dtype)) if isinstance(leaf, torch.Tensor) else leaf
+              for leaf in _leaves((args, kwargs))]
+    content = io.BytesIO()
+    try:
+        _Hashing(content).dump(module)
+    except Exception:  # lambdas, open files: whatever cannot be pickled is not cached
+        return None
+    digest.update(content.getvalue())
+    for path in sorted(_files_of(module)):
+        with open(path, "rb") as file:
+            digest.update(hashlib.sha256(file.read()).digest())
+    digest.update(repr((shapes, dynamic, sorted(options.items()), torch.__version__,
+                        _attnrun.version, sys.version_info[:2])).encode())
+    return digest.hexdigest()
+
+
+def _leaves(tree: Any) -> list[Any]:
+    from torch.utils import _pytree
+    leaves: list[Any] = _pytree.tree_leaves(tree)
+    return leaves
+
+
+def _as_torch(array: Any) -> Any:
+    torch = sys.modules["torch"]
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+class Compiled:
+    """A module that attnrun computes: called like it, with tensors in and out.
+
+    .model is the attnrun.Model, .path its file, .cached whether it was there already."""
+
+    def __init__(self, path: Path, module: Any, example: tuple[Any, Any], result: Any,
+                 cached: bool, **options: Any) -> None:
+        from torch.utils import _pytree
+        self.path, self.cached = path, cached
+        self.model = Model(path, **options)
+        self._signature = inspect.signature(module.forward)
+        self._fixed = [leaf for leaf in self._bind(*example) if not self._is_tensor(leaf)]
+        self._result = _pytree.tree_structure(result)
+        self._outputs = [value.name for value in self.model.outputs]
+        if len(self._outputs) != self._result.num_leaves:
+            raise Error(f"UNSUPPORTED: the module returns {self._result.num_leaves} tensors, "
+                        f"the file {len(self._outputs)}", "UNSUPPORTED", 400)
+
+    @staticmethod
+    def _is_tensor(leaf: Any) -> bool:
+        return isinstance(leaf, sys.modules["torch"].Tensor)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """What is given, in the order of the parameters of forward."""
+        bound = self._signature.bind(*args, **kwargs)
+        return [leaf for value in bound.arguments.values() for leaf in _leaves(value)
+                if leaf is not None]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's result. Raises attnrun.Error; TypeError where the arguments are of
+        another structure than the example's."""
+        from torch.utils import _pytree
+        leaves = self._bind(args, kwargs)
+        tensors = [leaf.detach() for leaf in leaves if self._is_tensor(leaf)]
+        if [leaf for leaf in leaves if not self._is_tensor(leaf)] != self._fixed:
+            raise TypeError("arguments that are no tensors must be those of the example: "
+                            f"{self._fixed}")
+        inputs = self.model.inputs
+        if len(tensors) != len(inputs):
+            raise TypeError(f"{len(tensors)} tensors are given, the model takes "
+                            f"{', '.join(value.name for value in inputs)}")
+        made = self.model(**{value.name: tensor for value, tensor in
+                             zip(inputs, tensors, strict=True)})
+        return _pytree.tree_unflatten([_as_torch(made[name]) for name in self._outputs],
+                                      self._result)
+
+
+def _convert(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic: Any,
+             output: Path, options: Mapping[str, Any]) -> None:
+    try:
+        import attnrun_convert
+        from attnrun_convert.errors import ConvertError
+    except ImportError as error:
+        raise ImportError("attnrun.compile() needs attnrun_convert: pip install "
+                          "./tools/convert") from error
+    convert: Callable[..., Any] = attnrun_convert.convert
+    try:
+        convert(module, args, dict(kwargs), dynamic=dynamic, output=str(output),
+                **{"quiet": True, "check": (), **options})
+    except ConvertError as error:
+        raise Error(str(error), STATUS.get(error.code, "INTERNAL"),
+                    100 * int(error.code)) from error
+
+
+def _steps(expected: Any) -> float:
+    """Two steps of a 16-bit type at the largest value: both sides round."""
+    if not expected.is_floating_point() or expected.element_size() != 2:
+        return 0.0
+    eps: float = sys.modules["torch"].finfo(expected.dtype).eps
+    return 2 * eps * float(expected.detach().abs().max()) if expected.numel() else 0.0
+
+
+def _check(compiled: Compiled, example: tuple[Any, Any], result: Any) -> None:
+    made = _leaves(compiled(*example[0], **example[1]))
+    for name, x, y in zip(compiled._outputs, _leaves(result), made, strict=True):
+        a, b = x.detach().double().numpy(), y.double().numpy()
+        if a.shape != b.shape or not np.allclose(b, a, RTOL, ATOL + _steps(x),
+                                                 equal_nan=True):
+            worst = f"{np.abs(a - b).max():.2g}" if a.shape == b.shape else "the shape"
+            raise Error(f"INTERNAL: output '{name}' differs from the module's by {worst}",
+                        "INTERNAL", 7000, tensor=name)
+
+
+def compile_module(module: Any, example: Any = (), kwargs: Mapping[str, Any] | None = None, *,
+                   dynamic: Any = None, cache: str | os.PathLike[str] | bool = True,
+                   threads: int | None = None, **options: Any) -> Compiled:
+    """See attnrun.compile."""
+    import torch
+    args = example if isinstance(example, tuple) else (example,)
+    if isinstance(example, Mapping):
+        args, kwargs = (), {**example, **(kwargs or {})}
+    kwargs = dict(kwargs or {})
+    key = _key(module, args, kwargs, dynamic, options) if cache is not False else None
+    kept = default_cache() if isinstance(cache, bool) else Path(cache)
+    with torch.no_grad():
+        result = module(*args, **kwargs)
+    if key is not None and (kept / key / "model.onnx").is_file():
+        return Compiled(kept / key / "model.onnx", module, (args, kwargs), result, True,
+                        threads=threads)
+    if key is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=".compile-", dir=kept if key is not None else None))
+    try:
+        _convert(module, args, kwargs, dynamic, made / "model.onnx", options)
+        compiled = Compiled(made / "model.onnx", module, (args, kwargs), result, False,
+                            threads=threads)
+        _check(compiled, (args, kwargs), result)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    if key is None:  # the mapped file lives as long as the process has it open
+        shutil.rmtree(made, ignore_errors=True)
+        return compiled
+    try:
+        os.rename(made, kept / key)
+    except OSError:  # another process was first
+        shutil.rmtree(made, ignore_errors=True)
+    compiled.path = kept / key / "model.onnx"
+    return compiled

@@ -1,0 +1,82 @@
+"""What the engines for many workers share: batches in which a bad document fails alone.
+
+In: a model and batches of feeds. Out: results row by row, a sentence for each row that failed,
+and the memory that a worker needs, from the exact plan."""
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import _values
+from ._errors import Error
+from ._model import Model
+
+Feeds = Mapping[str, Any]
+WHOLE_RUN = ("MEMORY", "TIME", "CANCELLED", "INTERNAL")  # not the fault of a row
+PROCESS_BYTES = 400 << 20  # Python with numpy, pyarrow and an engine's own modules
+
+
+class Needs(NamedTuple):
+    """What one worker takes."""
+    memory: int  #: bytes: process, packed weights and arena; the mapped file is shared
+    arena_bytes: int
+    packed_bytes: int
+    weights_bytes: int  #: of the file, mapped once for all workers of a machine
+
+
+def needs(model: Model, shapes: Mapping[str, Any], process_bytes: int = PROCESS_BYTES) -> Needs:
+    """The memory of a worker for batches of at most these shapes, without a run."""
+    plan = model.plan(shapes)
+    private = plan.arena_bytes + plan.packed_bytes + plan.folded_bytes
+    return Needs(process_bytes + private, plan.arena_bytes, plan.packed_bytes,
+                 plan.weights_bytes)
+
+
+def rows_of(feeds: Feeds) -> int:
+    """The number of rows: the first axis that all feeds share. Raises ValueError."""
+    counts = {name: np.shape(value)[0] if np.ndim(value) else -1
+              for name, value in feeds.items()}
+    if len(set(counts.values())) != 1 or -1 in counts.values():
+        raise ValueError(f"the inputs of a batch have one number of rows, not {counts}")
+    return next(iter(counts.values()))
+
+
+def run_rows(run: Callable[[Feeds], dict[str, Any]], feeds: Feeds
+             ) -> tuple[dict[str, Any], list[str]]:
+    """Runs a batch; where that fails for the sake of its values, in halves, so that what is
+    wrong with one row costs that row alone. Returns results, and a sentence for each row, ""
+    where it has a result; the results of the others are zeros. Where all rows fail there are
+    no results. Raises Error where no row is at fault (memory, time)."""
+    count = rows_of(feeds)
+    errors = [""] * count
+    parts: list[tuple[int, int, dict[str, Any]]] = []
+    waiting = [(0, count)]
+    while waiting:
+        begin, end = waiting.pop()
+        try:
+            parts.append((begin, end, run({name: value[begin:end]
+                                           for name, value in feeds.items()})))
+        except Error as error:
+            if error.status in WHOLE_RUN or end == begin:
+                raise
+            if end - begin > 1:
+                middle = (begin + end) // 2
+                waiting += [(begin, middle), (middle, end)]
+            else:
+                errors[begin] = str(error)
+    if len(parts) == 1 and parts[0][:2] == (0, count):
+        return parts[0][2], errors
+    results: dict[str, Any] = {}
+    for begin, end, made in parts:
+        for name, array in made.items():
+            if name not in results:
+                results[name] = np.zeros((count, *array.shape[1:]), array.dtype)
+            results[name][begin:end] = array
+    return results, errors
+
+
+def blank(model: Model, name: str, count: int) -> Any:
+    """Zeros in the place of an output of so many rows; sizes that only a run knows are 0."""
+    value = next(value for value in model.outputs if value.name == name)
+    dims = [dim if isinstance(dim, int) else 0 for dim in (value.shape or (0,))[1:]]
+    return np.zeros((count, *dims), _values.numpy_dtype(value.number))
