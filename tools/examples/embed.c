@@ -3,16 +3,19 @@
  *     cc embed.c $(pkg-config --cflags --libs attnrun) */
 #include <attnrun.h>
 #include <stdio.h>
+#include <string.h>
 
 int main(int argc, char **argv)
 {
     float data[] = { 1, -2, 3, -4, 5, -6 };
     int64_t dims[] = { 2, 3 };
-    attnrun_source source = { sizeof source, 0, argv[argc - 1], NULL, 0, NULL, NULL, 0,
-                              NULL };
+    attnrun_source source;
     attnrun_tensor x, y;
     attnrun_model *model = NULL;
     attnrun_context *context = NULL;
+    memset(&source, 0, sizeof source); /* zero is the default of what is not set */
+    source.struct_size = sizeof source;
+    source.path = argv[argc - 1];
 
     attnrun_status status = attnrun_model_open(NULL, &source, &model);
     if (status == ATTNRUN_OK)
