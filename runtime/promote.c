@@ -108,8 +108,8 @@ static attn_status promote_output(struct promotion *p, struct attn_node *node,
 static attn_status ask_types(struct promotion *p, struct attn_node *node,
                              struct attn_promotion *operands)
 {
-    struct attn_step *step = attn_step_create(
-        &p->scratch, p->graph, node, attn_model_kernels(p->graph->model));
+    struct attn_step *step = attn_step_create(&p->scratch, p->graph, node,
+                                              attn_model_kernels(p->graph->model));
     if (step == NULL)
         return ATTNRUN_E_MEMORY;
     step->dims = p->graph->model->dims;

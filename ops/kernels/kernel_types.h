@@ -219,8 +219,8 @@ struct attn_cell_keys {
 /* Queries and the keys that they see: more terms of their online softmax. */
 enum {
     ATTN_CELL_QUERIES = 64,
-    ATTN_CELL_KEYS = 256, /* of all runs, at most … */
-    ATTN_CELL_RUNS = 16,  /* … and these themselves */
+    ATTN_CELL_KEYS = 256,     /* of all runs, at most … */
+    ATTN_CELL_RUNS = 16,      /* … and these themselves */
     ATTN_CELL_PAIRS_DIM = 512 /* longer keys are multiplied as floats */
 };
 struct attn_cell_f32 {

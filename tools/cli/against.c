@@ -96,7 +96,7 @@ static const char *verdict_of(double *ratios, bool *slower)
 attnrun_status bench_against(struct cli *cli, bool *slower)
 {
     char self[4096];
-    double ours = INFINITY, theirs = INFINITY, ratios[ROUNDS];
+    double ours = (double)INFINITY, theirs = (double)INFINITY, ratios[ROUNDS];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     self[n > 0 ? n : 0] = 0;
     if (access(cli->against, X_OK) != 0)

@@ -145,7 +145,7 @@ static double value_of(const struct row *row, bool arena)
 /* A panel of 300 x 180 at x; the values' decades up, the sizes to the right. */
 static void draw_panel(struct text *svg, const struct sweep *s, double x, bool arena)
 {
-    double low = INFINITY, high = 0, from = log2((double)s->rows[0].size + 1);
+    double low = (double)INFINITY, high = 0, from = log2((double)s->rows[0].size + 1);
     double to = log2((double)s->rows[s->n - 1].size + 1);
     for (int i = 0; i < s->n; i++) {
         low = fmin(low, value_of(&s->rows[i], arena));
