@@ -164,7 +164,8 @@ static bool pays_winograd(const struct layout *l, const struct attn_node *node)
     double tiles = 1.0, pixels = 1.0;
     for (int i = 2; i < 4; i++) {
         const int64_t n = dim_is_const(y->dims[i]) ? y->dims[i].value : 28;
-        tiles *= (double)(n / 2 + n % 2);
+        const int64_t of_axis = n / 2 + n % 2;
+        tiles *= (double)of_axis;
         pixels *= (double)n;
     }
     return w->dims[2] == 3 && w->dims[3] == 3 && w->dims[0] >= LEAST_WINOGRAD &&
