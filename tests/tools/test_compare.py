@@ -81,6 +81,9 @@ class Compare(unittest.TestCase):
                 self.assertEqual(bool(value["values"]), bool(more))
         rounded = self.compare("--with", "precision=bf16", "--atol", 0.05, "--rtol", 0.05)
         self.assertGreater(rounded["outputs"][0]["max_abs"], 0)
+        # Without tolerances of the user's, what bf16 promises; given ones are taken alone.
+        self.assertTrue(self.compare("--with", "precision=bf16")["same"])
+        self.compare("--with", "precision=bf16", "--rtol", 1e-6, "--atol", 1e-7, code=1)
         self.assertIn("h0", [v["name"] for v in self.compare(
             "--with", "ort", "--per-node", "--no-fusion")["values"]])
 

@@ -56,8 +56,7 @@ static attnrun_status read_tolerance(const struct cli *cli, const char *folder,
 {
     char path[PATH_BYTES], *text = NULL;
     int64_t bytes;
-    tolerance->rtol = 1e-3;
-    tolerance->atol = 1e-5;
+    *tolerance = compare_tolerance(cli, cli->precision);
     TRY(file_join(path, sizeof path, folder, "tol.txt"));
     if (file_exists(path)) {
         TRY(file_read_all(path, 4096, &text, &bytes));

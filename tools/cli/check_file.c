@@ -115,8 +115,7 @@ attnrun_status check_against_reference(struct cli *cli, int *exit_code)
 {
     struct job job = { .cli = cli };
     struct reference r = { .job = &job, .path = cli->ref };
-    r.tolerance.rtol = cli->rtol >= 0 ? cli->rtol : 1e-3;
-    r.tolerance.atol = cli->atol >= 0 ? cli->atol : 1e-5;
+    r.tolerance = compare_tolerance(cli, cli->precision);
     if (cli->paths.n != 1 || file_is_folder(cli->paths.v[0]))
         return tool_fail(ATTNRUN_E_USAGE, "--ref needs one model file");
     attnrun_status status = compare_all(&r, cli);

@@ -67,15 +67,38 @@ static double largest_difference(const attnrun_tensor *a, const attnrun_tensor *
     return largest;
 }
 
+static double largest_magnitude(const attnrun_tensor *t, int64_t n)
+{
+    double largest = 0;
+    for (int64_t k = 0; k < n; k++) {
+        double x = fabs(value_get(t, k));
+        if (isfinite(x) && x > largest)
+            largest = x;
+    }
+    return largest;
+}
+
+struct tolerance compare_tolerance(const struct cli *cli, const char *precision)
+{
+    const bool exact = precision == NULL || strcmp(precision, "f32") == 0;
+    const bool given = cli->rtol >= 0 || cli->atol >= 0;
+    return (struct tolerance){ .rtol = cli->rtol >= 0 ? cli->rtol : 1e-3,
+                               .atol = cli->atol >= 0 ? cli->atol : 1e-5,
+                               .of_largest = exact || given ? 0 : 0.02 };
+}
+
 static attnrun_status compare_tensors(const attnrun_tensor *got,
                                       const attnrun_tensor *expected,
-                                      const struct tolerance *tolerance)
+                                      const struct tolerance *given)
 {
+    struct tolerance own = *given, *tolerance = &own;
     int64_t n = attnrun_tensor_count(got), wrong = 0, first = 0;
     if (got->dtype != expected->dtype || got->rank != expected->rank ||
         memcmp(got->dims, expected->dims, (size_t)got->rank * sizeof *got->dims) != 0)
         return tool_fail(ATTNRUN_E_RANGE, "is %s, expected %s", value_shape(got),
                          value_shape(expected));
+    if (own.of_largest > 0 && value_is_float(expected->dtype))
+        own.atol += own.of_largest * largest_magnitude(expected, n);
     for (int64_t k = 0; k < n; k++)
         if (!close_element(got, expected, k, tolerance) && wrong++ == 0)
             first = k;

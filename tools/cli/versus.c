@@ -265,10 +265,10 @@ static attnrun_status compare_sides(struct versus *v, struct cli *cli)
 attnrun_status command_compare(struct cli *cli, int *exit_code)
 {
     struct versus v = { .job = { .cli = cli } };
-    v.tolerance.rtol = cli->rtol >= 0 ? cli->rtol : 1e-3;
-    v.tolerance.atol = cli->atol >= 0 ? cli->atol : 1e-5;
     if (cli->with == NULL)
         cli->with = "no-fusion";
+    v.tolerance = compare_tolerance(
+        cli, strncmp(cli->with, "precision=", 10) == 0 ? cli->with + 10 : cli->precision);
     attnrun_status status = compare_sides(&v, cli);
     if (status == ATTNRUN_OK && cli->json)
         show_json(&v);
