@@ -442,6 +442,7 @@ static void refuse_others(struct check *c, const struct halo *plain)
 
 void check_halo_attention(struct check *c)
 {
+    c->of_largest = 0x1p-21; /* wo and wv are multiplied first, in float */
     CHECK_ROUNDS(c, 70)
     {
         struct halo s = draw(c);

@@ -107,6 +107,9 @@ struct check {
     int64_t failures, comparisons;
     int64_t extra_bytes; /* of the last check_extra_memory() */
     struct check_runner *runner;
+    /* In addition to the tolerance: of the largest magnitude of an output. A sum rounds by its
+     * terms, not by what is left of them. 0: nothing. */
+    double of_largest;
 };
 
 /* ---- rounds and numbers ---- */

@@ -8,7 +8,7 @@
 #include "../../runtime/cpu.h"
 #include "../runtime/harness.h"
 
-enum { ISAS = ATTN_ISA_COUNT, THREADS = 2, MOST_SHOWN = 6 };
+enum { ISAS = ATTN_ISA_COUNT, THREADS = 2, MAX_SHOWN = 6 };
 
 static const int thread_counts[THREADS] = { 1, 3 };
 static const char *const style_names[] = { "constant", "symbolic", "nameless",
@@ -80,7 +80,7 @@ static void report(struct check *c, const char *format, ...)
     }
     if (r->shown++ == 0)
         check_describe(c);
-    if (r->shown > MOST_SHOWN)
+    if (r->shown > MAX_SHOWN)
         return;
     printf("    %s, %d threads, rank %d, %s shapes: ", r->isa, r->threads, r->layout,
            style_names[r->style]);
@@ -363,10 +363,21 @@ static double element(const struct check_operand *o, const void *data, int64_t i
     }
 }
 
+static double largest_of(const struct check_operand *o, int64_t n)
+{
+    double largest = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (o->want[i] != CHECK_SKIP && fabs(o->want[i]) > largest)
+            largest = fabs(o->want[i]);
+    return isfinite(largest) ? largest : 0;
+}
+
 static void compare(struct check *c, const struct check_operand *o, const void *got,
                     double rtol, double atol)
 {
     const int64_t n = count_of(o);
+    if (c->of_largest > 0)
+        atol += c->of_largest * largest_of(o, n);
     double worst = 0, worst_over = 0;
     int64_t at = -1, wrong = 0;
     for (int64_t i = 0; i < n; i++) {

@@ -280,7 +280,7 @@ def check_named(folder):
 def main():
     doctor = subprocess.run([sys.argv[1], "doctor", "--json"], capture_output=True, text=True,
                             check=True)
-    isas = [isa for isa in json.loads(doctor.stdout)["isas"].split()
+    isas = [isa for isa in json.loads(doctor.stdout)["isas"]
             if not isa.endswith(("vnni", "amx", "dot"))]
     failed = blocked = 0
     with tempfile.TemporaryDirectory() as folder:
