@@ -68,7 +68,7 @@ mkdir "$work/project"
 cat >"$work/project/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.20)
 project(embed C)
-find_package(attnrun 0.1 REQUIRED)
+find_package(attnrun 0.2 REQUIRED)
 foreach(kind attnrun static)
   add_executable(embed_${kind} ${EXAMPLE})
   target_link_libraries(embed_${kind} PRIVATE attnrun::${kind})
