@@ -221,8 +221,8 @@ static attn_status enter(struct attn_load *load, struct attn_load_scope *scope,
 static attn_status unknown_value(struct attn_load *load, const struct attn_graph *graph,
                                  const char *name)
 {
-    enum { MOST = 10000 };
-    int64_t n = graph->n_values < MOST ? graph->n_values : MOST;
+    enum { MAX = 10000 };
+    int64_t n = graph->n_values < MAX ? graph->n_values : MAX;
     const char **names = attn_pool_alloc(load->pool, (n + 1) * (int64_t)sizeof *names);
     if (names == NULL)
         return ATTNRUN_E_MEMORY;

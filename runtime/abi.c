@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* A struct may grow by this much; a larger struct_size is not looked at beyond. */
-enum { MOST_GROWTH = 256, MULTIPLE = 8 };
+enum { MAX_GROWTH = 256, MULTIPLE = 8 };
 
 static uint32_t size_of(const void *given)
 {
@@ -19,7 +19,7 @@ attn_status attn_struct_check(const void *given, size_t known_bytes, const char 
     if (given == NULL)
         return attn_fail(ATTNRUN_E_USAGE, "%s is NULL", what);
     const uint32_t bytes = size_of(given);
-    bool right = bytes > 0 && bytes % MULTIPLE == 0 && bytes <= known_bytes + MOST_GROWTH;
+    bool right = bytes > 0 && bytes % MULTIPLE == 0 && bytes <= known_bytes + MAX_GROWTH;
     const unsigned char *at = given;
     for (size_t i = known_bytes; right && i < bytes; i++)
         right = at[i] == 0;

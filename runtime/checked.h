@@ -1,5 +1,6 @@
-/* checked.h - arithmetic on sizes that come from a file or a caller. In: two sizes. Out: their
- * sum, difference or product, or false instead of wrapping. A raw '*' on dims is a bug. */
+/* checked.h - arithmetic on sizes. In: two sizes. Out: those that come from a file or a caller:
+ * their sum, difference or product, or false instead of wrapping; a raw '*' on dims is a bug.
+ * Those that are known to be small: minima, quotients and multiples. */
 #ifndef ATTN_CHECKED_H
 #define ATTN_CHECKED_H
 
@@ -28,6 +29,16 @@ static inline bool ck_align(int64_t n, int64_t align, int64_t *rounded)
         return false;
     *rounded &= ~(align - 1);
     return true;
+}
+
+static inline int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+/* Rounded up; of b > 0 and a >= 0. */
+static inline int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+/* To a multiple of `align`, a power of two; the caller knows that it fits. */
+static inline int64_t round_up(int64_t n, int64_t align)
+{
+    return (n + align - 1) & ~(align - 1);
 }
 
 #endif

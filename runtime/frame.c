@@ -191,7 +191,7 @@ static void run_task(void *arg, int64_t begin, int64_t end, int32_t worker)
 }
 
 /* The most tasks of that cost between two polls. */
-static int64_t most_of_range(int64_t cost)
+static int64_t max_of_range(int64_t cost)
 {
     return LONGEST_RANGE_NS / cost > 1 ? LONGEST_RANGE_NS / cost : 1;
 }
@@ -203,7 +203,7 @@ share_phase(struct attn_frame *frame, struct attn_step *step, int32_t phase, boo
 {
     int64_t n = step->pub.phases[phase].n_tasks;
     int64_t cost = task_cost(&step->pub.phases[phase]);
-    int64_t most = most_of_range(cost);
+    int64_t most = max_of_range(cost);
     struct step_run run = { .frame = frame, .step = step, .phase = phase };
     int64_t grain = RANGE_NS / cost > 1 ? RANGE_NS / cost : 1;
     if (small) { /* alone, but with polls between */
@@ -229,7 +229,7 @@ static attn_status run_phase(struct attn_frame *frame, struct attn_step *step,
     if (n == 0)
         return ATTNRUN_OK;
     bool small = step->own.n_workers == 1 || is_small(&step->pub.phases[phase]);
-    if (small && n <= most_of_range(cost))
+    if (small && n <= max_of_range(cost))
         return run_range(step, phase, 0, n, 0, frame->control);
     return share_phase(frame, step, phase, small);
 }

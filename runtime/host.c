@@ -79,8 +79,8 @@ static bool find_group(const char *root, const char *controller, char *path, siz
 typedef bool read_limit_fn(const char *dir, double *limit);
 
 /* The least limit on the way from the process's group to the mount point. */
-static double least_limit(const char *root, const char *mount, const char *controller,
-                          read_limit_fn *read_limit)
+static double min_limit(const char *root, const char *mount, const char *controller,
+                        read_limit_fn *read_limit)
 {
     char path[PATH_BYTES] = "", dir[3 * PATH_BYTES];
     double least = -1, limit;
@@ -151,8 +151,8 @@ int64_t attn_host_memory_below(const char *root)
 {
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     double ram = pages > 0 && page > 0 ? (double)pages * (double)page : 4e9;
-    ram = smaller(ram, least_limit(root, "/sys/fs/cgroup", "", memory_v2));
-    ram = smaller(ram, least_limit(root, "/sys/fs/cgroup/memory", "memory", memory_v1));
+    ram = smaller(ram, min_limit(root, "/sys/fs/cgroup", "", memory_v2));
+    ram = smaller(ram, min_limit(root, "/sys/fs/cgroup/memory", "memory", memory_v1));
     return ram < 1 ? 1 : (int64_t)ram;
 }
 
@@ -164,8 +164,8 @@ int32_t attn_host_cpus_below(const char *root)
         cpus = CPU_COUNT(&set);
     else if (sysconf(_SC_NPROCESSORS_ONLN) > 0) /* more CPUs than cpu_set_t holds */
         cpus = (double)sysconf(_SC_NPROCESSORS_ONLN);
-    cpus = smaller(cpus, least_limit(root, "/sys/fs/cgroup", "", cpus_v2));
-    cpus = smaller(cpus, least_limit(root, "/sys/fs/cgroup/cpu", "cpu", cpus_v1));
+    cpus = smaller(cpus, min_limit(root, "/sys/fs/cgroup", "", cpus_v2));
+    cpus = smaller(cpus, min_limit(root, "/sys/fs/cgroup/cpu", "cpu", cpus_v1));
     int32_t whole = (int32_t)cpus;
     return whole < 1 ? 1 : whole + (cpus > whole ? 1 : 0);
 }

@@ -163,11 +163,11 @@ static void note_missing(struct missing *missing, const struct attn_node *node)
 static void suggest_operator(const struct attn_model *model, struct missing *missing,
                              const struct attn_node *node)
 {
-    enum { MOST = 512 };
-    const char *names[MOST];
+    enum { MAX = 512 };
+    const char *names[MAX];
     const attnrun_op_def *op;
     int n = 0;
-    for (int32_t i = 0; (op = attnrun_get_op(model->runtime, i)) != NULL && n < MOST; i++)
+    for (int32_t i = 0; (op = attnrun_get_op(model->runtime, i)) != NULL && n < MAX; i++)
         if (strcmp(op->domain, node->pub.domain) == 0 &&
             (n == 0 || strcmp(op->name, names[n - 1]) != 0))
             names[n++] = op->name;

@@ -195,12 +195,12 @@ static const attnrun_attr_def *find_def(const attnrun_op_def *op, const char *na
 
 static attn_status unknown_attr(const struct attn_node *node, const char *name)
 {
-    enum { MOST = 64 };
+    enum { MAX = 64 };
     const attnrun_op_def *op = node->pub.op;
-    const char *names[MOST];
+    const char *names[MAX];
     int n = 0;
     for (const attnrun_attr_def *d = op->attrs;
-         d != NULL && d->kind != ATTNRUN_ATTR_END && n < MOST; d++)
+         d != NULL && d->kind != ATTNRUN_ATTR_END && n < MAX; d++)
         names[n++] = d->name;
     attn_fail_node(ATTNRUN_E_ATTR, &node->pub, "%s-%d has no attribute '%s'", op->name,
                    op->since, attn_quote(name));

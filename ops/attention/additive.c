@@ -3,12 +3,10 @@
 
 #define LARGE 8.0 /* length of v; a usual one is about 1 */
 
-static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
-
-int64_t attn_additive_floats(const struct attn_additive *a, int64_t most_rows)
+int64_t attn_additive_floats(const struct attn_additive *a, int64_t max_rows)
 {
     int64_t floats, keys;
-    if (!ck_mul(a->units, 2 * most_rows + 2, &floats) ||
+    if (!ck_mul(a->units, 2 * max_rows + 2, &floats) ||
         !ck_mul(a->units, a->tile, &keys) || !ck_add(floats, keys, &floats) ||
         !ck_add(floats, 64, &floats))
         return -1;
@@ -38,7 +36,7 @@ void attn_additive_load(struct attn_additive_block *block, const struct attn_add
     const size_t units = (size_t)a->units;
     *block = (struct attn_additive_block){ .a = a, .kernels = kernels, .rows = rows };
     block->keys = scratch;
-    block->q = scratch + round16(a->units * a->tile);
+    block->q = scratch + round_up(a->units * a->tile, 16);
     block->q_exp = block->q + rows * a->units;
     block->v = block->q_exp + rows * a->units;
     block->v_twice = block->v + a->units;
@@ -110,7 +108,7 @@ attn_status attn_unheaded_infer(const attnrun_step *step,
                                 struct attn_unheaded *shape)
 {
     struct attn_unheaded s = { .rank = step->in[in->query].rank };
-    TRY(op_need_rank_between(step, in->query, in->least_rank, 3));
+    TRY(op_need_rank_between(step, in->query, in->min_rank, 3));
     TRY(op_need_rank(step, in->keys, 3));
     s.batch = attn_known_of(attn_dim_of_input(step, in->query, 0),
                             attn_dim_of_input(step, in->keys, 0));

@@ -30,7 +30,7 @@ struct attn_additive_block {
 };
 
 /* -1 where that overflows. */
-int64_t attn_additive_floats(const struct attn_additive *a, int64_t most_rows);
+int64_t attn_additive_floats(const struct attn_additive *a, int64_t max_rows);
 /* `bias`: (units), or NULL; `scratch`: of attn_additive_floats(). */
 void attn_additive_load(struct attn_additive_block *block, const struct attn_additive *a,
                         const struct attn_kernels *kernels, const float *q, int64_t q_row,
@@ -47,7 +47,7 @@ struct attn_unheaded {
 };
 struct attn_unheaded_inputs {
     int query, keys, values, key_mask;
-    int least_rank; /* 2 or 3 */
+    int min_rank; /* 2 or 3 */
 };
 attn_status attn_unheaded_infer(const attnrun_step *step,
                                 const struct attn_unheaded_inputs *in,

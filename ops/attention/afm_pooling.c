@@ -21,7 +21,7 @@
 #include "heads.h"
 #include "weigh.h"
 
-enum { E, W, H, B, FIELD_MASK, MOST_TILE = 128 };
+enum { E, W, H, B, FIELD_MASK, MAX_TILE = 128 };
 
 struct afm_args {
     int64_t attention;
@@ -36,8 +36,6 @@ struct afm_state {
     struct attn_weigh weigh; /* a row; its tokens are the pairs */
     int64_t fields, units, hidden_floats;
 };
-
-static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
 
 /* ---- infer ---- */
 
@@ -98,10 +96,10 @@ static attn_status plan(attnrun_step *step, const struct afm_shape *shape)
     if (!ck_add(w->v_dim, s->units, &floats) || floats > INT32_MAX)
         return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
     w->tile = attn_weigh_tile(floats);
-    w->tile = w->tile < MOST_TILE ? w->tile : MOST_TILE;
+    w->tile = w->tile < MAX_TILE ? w->tile : MAX_TILE;
     s->hidden_floats = attn_logits_floats(w->tile, w->v_dim, s->units); /* p W, too */
     w->extra_floats = s->hidden_floats + attn_logits_floats(w->tile, s->units, 1) +
-                      round16(w->tile * w->v_dim);
+                      round_up(w->tile * w->v_dim, 16);
     w->token_ns = (double)w->v_dim * (0.015 * (double)s->units + 0.3) + 10;
     TRY(attn_weigh_plan(step, w));
     attn_weigh_tasks(step, w);
@@ -179,7 +177,7 @@ static void score(const struct afm_pool *p, float *scores, int64_t n)
                                .k = (size_t)w->v_dim,
                                .epilogue = bias ? steps : steps + 1,
                                .n_epilogue = bias ? 2 : 1,
-                               .scratch = p->hidden + round16(w->tile * s->units) };
+                               .scratch = p->hidden + round_up(w->tile * s->units, 16) };
     attn_gemm_use_weight(&g, step, W);
     step->kernels->gemm_f32(&g);
     const struct attn_logits logits = { .x = p->hidden,
@@ -198,7 +196,7 @@ static void afm_scores(void *arg, const struct attn_weigh_task *task, float *sco
 {
     const struct afm_pool *p = arg;
     const struct afm_args *args = p->step->args;
-    float seen[MOST_TILE];
+    float seen[MAX_TILE];
     multiply(p, task->b, first, n, seen);
     if (args->attention != 0)
         score(p, scores, n);

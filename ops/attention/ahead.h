@@ -14,7 +14,7 @@ static inline void attn_ahead_add(struct attn_ahead *ahead, const float *x, int6
 {
     enum { LINE = 64 / sizeof(float) };
     if (rows > 0 && rows <= INT32_MAX && floats > 0 && floats <= INT32_MAX &&
-        ahead->n < ATTN_AHEAD_MOST)
+        ahead->n < ATTN_AHEAD_MAX)
         ahead->list[ahead->n++] =
             (struct attn_ahead_rows){ x, row, (int32_t)rows,
                                       (int32_t)((floats + LINE - 1) / LINE) };

@@ -22,7 +22,7 @@
 #include "heads.h"
 #include "weigh.h"
 
-enum { X, W, C, B, C_BIAS, KEY_MASK, MOST_TILE = 128 };
+enum { X, W, C, B, C_BIAS, KEY_MASK, MAX_TILE = 128 };
 
 struct pooling_args {
     int32_t score_activation, normalizer;
@@ -106,7 +106,7 @@ static attn_status pooling_infer(attnrun_step *step)
     w->form = args->normalizer == 0 ? ATTN_WEIGH_SOFTMAX : ATTN_WEIGH_EXP;
     w->epsilon = args->normalizer == 0 ? 0.0f : args->epsilon;
     w->tile = attn_weigh_tile(s->units + w->rows);
-    w->tile = w->tile < MOST_TILE ? w->tile : MOST_TILE;
+    w->tile = w->tile < MAX_TILE ? w->tile : MAX_TILE;
     s->hidden_floats = attn_logits_floats(w->tile, w->v_dim, s->units); /* u, too */
     const int64_t logits = attn_logits_floats(w->tile, s->units, w->rows);
     if (s->hidden_floats < 0 || logits < 0)

@@ -161,7 +161,7 @@ static attn_status plan(attnrun_step *step, const struct attn_qkv *shape)
                                .zero_masked = true,
                                .globals = op_has_in(step, GLOBAL_MASK) };
     TRY(attn_qkv_sizes(step, &args->heads, shape, &w->s));
-    w->most_globals = w->globals ? w->s.kv_len : 0;
+    w->max_globals = w->globals ? w->s.kv_len : 0;
     TRY(attn_window_plan(step, w));
     step->scratch_bytes = w->scratch_bytes;
     step->shared_bytes = w->list_bytes;

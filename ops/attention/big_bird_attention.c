@@ -26,7 +26,7 @@ static const attnrun_attr_def big_bird_attrs[] = {
 };
 
 enum { Q, K, V, RAND_BLOCKS, KEY_MASK };
-enum { LEAST_BLOCKS = 5, CHECKED = 1 << 16 };
+enum { MIN_BLOCKS = 5, CHECKED = 1 << 16 };
 
 struct big_bird_state {
     struct attn_blocks core;
@@ -79,11 +79,11 @@ static attn_status plan(attnrun_step *step, const struct attn_qkv *shape)
     TRY(attn_qkv_sizes(step, &args->heads, shape, sizes));
     s->core.block = args->block_size;
     s->blocks = sizes->q_len / args->block_size + (sizes->q_len % args->block_size != 0);
-    if (sizes->q_len > 0 && s->blocks < LEAST_BLOCKS)
+    if (sizes->q_len > 0 && s->blocks < MIN_BLOCKS)
         return op_fail_input(step, Q, ATTNRUN_E_SHAPE,
                              "%lld tokens are %lld blocks of %lld, expected at least %d",
                              (long long)sizes->q_len, (long long)s->blocks,
-                             (long long)args->block_size, LEAST_BLOCKS);
+                             (long long)args->block_size, MIN_BLOCKS);
     TRY(plan_random(step, s));
     s->core.density = s->blocks == 0 ? 1 : 8.0 / (double)s->blocks;
     TRY(attn_blocks_plan(step, &s->core));

@@ -8,16 +8,14 @@
 enum {
     KEYS = ATTN_STREAM_KEYS,
     CELL = ATTN_CELL_QUERIES,
-    LEAST_BLOCK = 16, /* fewer queries would not be worth a product … */
-    LEAST_CELL = 32,  /* … and are put together to so many */
-    MOST_ROWS = 512,  /* a head at a time, that window blocks stay near */
+    MIN_BLOCK = 16, /* fewer queries would not be worth a product … */
+    MIN_CELL = 32,  /* … and are put together to so many */
+    MAX_ROWS = 512, /* a head at a time, that window blocks stay near */
     ENOUGH_TASKS = 16,
     BIAS_BYTES = 512 << 10,
     FEW_KEYS = 2 * KEYS /* longer segments come in a stream */
 };
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t parts(int64_t n, int64_t part) { return n / part + (n % part != 0); }
 
 /* ---- plan ---- */
@@ -25,8 +23,8 @@ static int64_t parts(int64_t n, int64_t part) { return n / part + (n % part != 0
 /* Small blocks are put together, large ones cut into equal parts. */
 static int64_t cell_of(int64_t block)
 {
-    if (block < LEAST_BLOCK)
-        return block * parts(LEAST_CELL, block);
+    if (block < MIN_BLOCK)
+        return block * parts(MIN_CELL, block);
     return parts(block, parts(block, CELL));
 }
 
@@ -58,7 +56,7 @@ attn_status attn_blocks_plan(const attnrun_step *step, struct attn_blocks *p)
         return ATTNRUN_OK;
     p->key_blocks = parts(s->kv_len, p->block);
     p->cell = cell_of(p->block);
-    p->rows = MOST_ROWS;
+    p->rows = MAX_ROWS;
     while (p->rows > 2 * CELL &&
            parts(s->q_len, p->rows) < (ENOUGH_TASKS - 1) / (s->batch * s->q_heads) + 1)
         p->rows /= 2;
@@ -67,7 +65,7 @@ attn_status attn_blocks_plan(const attnrun_step *step, struct attn_blocks *p)
         p->rows /= 2;
         bias = task_bytes(p);
     }
-    p->rows = least(p->rows, s->q_len);
+    p->rows = min64(p->rows, s->q_len);
     p->groups = parts(s->q_len, p->rows);
     const int64_t stream = attn_stream_bytes(p->cell, s->dim, s->v_dim);
     bool fits = bias >= 0 && stream >= 0 && ck_align(stream, 64, &p->scratch_bytes) &&
@@ -128,11 +126,11 @@ static int64_t cell_rows(const struct walk *w, int64_t row)
 {
     const int64_t block = w->p->block, at = (w->o->first + w->row + row) % block;
     int64_t rows = w->p->cell;
-    if (block < LEAST_BLOCK)
+    if (block < MIN_BLOCK)
         rows -= at;
     else
-        rows = least(rows - at % rows, block - at);
-    return least(rows, w->rows - row);
+        rows = min64(rows - at % rows, block - at);
+    return min64(rows, w->rows - row);
 }
 
 /* ---- runs of keys ---- */
@@ -150,7 +148,7 @@ static struct run block_run(const struct walk *w, int64_t first, int64_t last, i
 {
     const int64_t block = w->p->block;
     const float *bias = w->bias + first * w->p->key_blocks + j;
-    struct run run = { j * block, least((j + 1) * block, w->o->kv_len), *bias, false };
+    struct run run = { j * block, min64((j + 1) * block, w->o->kv_len), *bias, false };
     for (int64_t i = first + 1; i <= last; i++) {
         bias += w->p->key_blocks;
         run.mixed = run.mixed || *bias != run.bias;
@@ -163,7 +161,7 @@ static int64_t end_for(const struct walk *w, int64_t row)
 {
     if (!w->p->sizes.causal)
         return w->o->kv_len;
-    return least(w->o->kv_len, most(0, w->o->position + w->row + row + 1));
+    return min64(w->o->kv_len, max64(0, w->o->position + w->row + row + 1));
 }
 
 /* The first block of the keys from j on that one of the blocks first … last sees. */
@@ -198,7 +196,7 @@ static bool next_run(const struct walk *w, int64_t row, int64_t rows, int64_t fr
             break;
         run->to = more.to;
     }
-    run->to = least(run->to, end);
+    run->to = min64(run->to, end);
     return true;
 }
 
@@ -257,8 +255,8 @@ static void mask_row(const struct walk *w, float *scores, int64_t row, int64_t n
     const float *bias = w->bias + block_of(w, row) * w->p->key_blocks;
     const uint8_t *mask = mask_of(w, w->key);
     for (int64_t j = w->key / block; j <= (end - 1) / block; j++) {
-        const int64_t to = least((j + 1) * block, end) - w->key;
-        for (int64_t i = most(j * block, w->key) - w->key; i < to; i++)
+        const int64_t to = min64((j + 1) * block, end) - w->key;
+        for (int64_t i = max64(j * block, w->key) - w->key; i < to; i++)
             scores[i] = bias[j] == -INFINITY ? -INFINITY : scores[i] + bias[j];
     }
     if (mask != NULL)
@@ -342,7 +340,7 @@ static attn_status run_cell(struct walk *w, int64_t rows, struct attn_ahead *ahe
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         for (; part.from < run.to; part.from = part.to) {
-            part.to = least(part.from + KEYS, run.to);
+            part.to = min64(part.from + KEYS, run.to);
             give_keys(w, part);
         }
     }
@@ -362,7 +360,7 @@ static struct walk open_task(const struct attn_blocks *p,
                       .b = attn_blocks_sample(p, task),
                       .head = task % s->q_heads, /* their rows lie side by side */
                       .row = task / s->q_heads % p->groups * p->rows };
-    w.rows = least(rows, s->q_len - w.row);
+    w.rows = min64(rows, s->q_len - w.row);
     w.first_block = (o->first + w.row) / p->block;
     w.seen = (uint64_t *)(void *)*memory;
     w.bias = (float *)(void *)(w.seen + ((rows - 1) / p->block + 2) * words(p));

@@ -15,7 +15,7 @@
 #include "../matmul/gemm.h"
 #include "heads.h"
 
-enum { X, W, B, MOST_ROWS = 128, FEW_ROWS = 32, COLUMNS = 256, LEAST_COLUMNS = 64 };
+enum { X, W, B, MAX_ROWS = 128, FEW_ROWS = 32, COLUMNS = 256, MIN_COLUMNS = 64 };
 enum { QUICK_GELU, GELU, GELU_TANH, RELU };
 
 struct boom_args {
@@ -34,9 +34,6 @@ struct boom_state {
     int64_t row_block, row_blocks, column_block, column_blocks;
 };
 
-static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* ---- infer ---- */
 
 static attn_status plan(attnrun_step *step, attnrun_dim in, attnrun_dim hidden,
@@ -48,8 +45,8 @@ static attn_status plan(attnrun_step *step, attnrun_dim in, attnrun_dim hidden,
     s->hidden = hidden.value;
     s->size = size.value;
     s->pieces = s->hidden / s->size;
-    s->row_block = least(s->rows, MOST_ROWS);
-    s->column_block = least(s->size, s->rows >= FEW_ROWS ? COLUMNS : LEAST_COLUMNS);
+    s->row_block = min64(s->rows, MAX_ROWS);
+    s->column_block = min64(s->size, s->rows >= FEW_ROWS ? COLUMNS : MIN_COLUMNS);
     s->row_blocks = s->rows > 0 ? ceil_div(s->rows, s->row_block) : 0;
     s->column_blocks = ceil_div(s->size, s->column_block);
     int64_t tasks;
@@ -182,8 +179,8 @@ static void add_piece(const attnrun_step *step, const attnrun_work *work, int64_
                                .b_col = 1,
                                .c = y,
                                .c_row = s->size,
-                               .m = (size_t)least(s->row_block, s->rows - row),
-                               .n = (size_t)least(s->column_block, s->size - column),
+                               .m = (size_t)min64(s->row_block, s->rows - row),
+                               .n = (size_t)min64(s->column_block, s->size - column),
                                .k = (size_t)s->in,
                                .epilogue = steps,
                                .scratch = work->scratch };

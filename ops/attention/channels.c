@@ -10,9 +10,6 @@ enum { ROWS = ATTN_GEMM_MC };
 _Static_assert(ATTN_SUMMED % ROWS == 0 && ATTN_SUM_ROWS % ROWS == 0,
                "rows on the diagonal lie in one block of tokens");
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-
 attn_status attn_channels_plan(const attnrun_step *step, struct attn_channels *c,
                                int64_t groups, int64_t n, int64_t floats)
 {
@@ -22,7 +19,7 @@ attn_status attn_channels_plan(const attnrun_step *step, struct attn_channels *c
     c->blocks = n / ATTN_CHANNELS + (n % ATTN_CHANNELS != 0);
     c->most = ATTN_CHANNELS * (fit > 1 ? fit : 1);
     c->most =
-        least(least(c->most, ATTN_CHANNELS_MOST), most(c->blocks, 1) * ATTN_CHANNELS);
+        min64(min64(c->most, ATTN_CHANNELS_MAX), max64(c->blocks, 1) * ATTN_CHANNELS);
     if (!ck_mul(groups, c->blocks, &c->n_tasks))
         return op_fail(step, ATTNRUN_E_LIMIT, "it has too many channels");
     return ATTNRUN_OK;
@@ -33,9 +30,9 @@ int64_t attn_channels_take(const struct attn_channels *c, int64_t task, int64_t 
 {
     const int64_t block = task % c->blocks;
     const int64_t taken =
-        least(least(end - task, c->blocks - block), c->most / ATTN_CHANNELS);
+        min64(min64(end - task, c->blocks - block), c->most / ATTN_CHANNELS);
     *first = block * ATTN_CHANNELS;
-    *width = least(c->n - *first, taken * ATTN_CHANNELS);
+    *width = min64(c->n - *first, taken * ATTN_CHANNELS);
     return taken;
 }
 
@@ -43,8 +40,8 @@ int64_t attn_channels_take(const struct attn_channels *c, int64_t task, int64_t 
 
 static int64_t packed_floats(int64_t width, int64_t tokens)
 {
-    const int64_t panel = ATTN_GEMM_NR_MOST;
-    return (width + panel - 1) / panel * panel * least(ATTN_SUMMED, tokens);
+    const int64_t panel = ATTN_GEMM_NR_MAX;
+    return (width + panel - 1) / panel * panel * min64(ATTN_SUMMED, tokens);
 }
 
 /* A square on the diagonal of W. */
@@ -53,7 +50,7 @@ static int64_t square_floats(bool lower) { return lower ? ROWS * ROWS : 0; }
 int64_t attn_token_sums_floats(int64_t width, int64_t tokens, bool lower)
 {
     const size_t gemm =
-        attn_gemm_scratch(ROWS, (size_t)width, (size_t)least(ATTN_SUMMED, tokens));
+        attn_gemm_scratch(ROWS, (size_t)width, (size_t)min64(ATTN_SUMMED, tokens));
     return packed_floats(width, tokens) + square_floats(lower) +
            (((int64_t)gemm + 15) & ~INT64_C(15));
 }
@@ -120,7 +117,7 @@ attn_status attn_token_sums_run(const struct attn_token_sums *s, int64_t first, 
     const int64_t end = s->lower ? first + n : s->tokens;
     int64_t t = 0;
     do {
-        const int64_t block = least(ATTN_SUMMED, s->tokens - t);
+        const int64_t block = min64(ATTN_SUMMED, s->tokens - t);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (s->pack != NULL)
@@ -129,7 +126,7 @@ attn_status attn_token_sums_run(const struct attn_token_sums *s, int64_t first, 
             s->kernels->gemm_pack_f32(s->scratch, s->x + t * s->x_row, s->x_row, 1,
                                       (size_t)block, (size_t)s->width);
         for (int64_t m = first; m < first + n; m += ROWS)
-            add_tokens(s, s->scratch, t, block, m, least(ROWS, first + n - m));
+            add_tokens(s, s->scratch, t, block, m, min64(ROWS, first + n - m));
         t += block;
     } while (t < end);
     return ATTNRUN_OK;

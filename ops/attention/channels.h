@@ -9,7 +9,7 @@
 
 enum {
     ATTN_CHANNELS = 64,         /* of a task */
-    ATTN_CHANNELS_MOST = 256,   /* side by side: more would push the sums out of L2 */
+    ATTN_CHANNELS_MAX = 256,    /* side by side: more would push the sums out of L2 */
     ATTN_SUMMED = ATTN_GEMM_KC, /* tokens at a time */
     ATTN_SUM_ROWS = 512         /* rows of Y that wait for their sums at a time */
 };

@@ -54,11 +54,6 @@ struct compressed_state {
     bool by_head;
 };
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
-static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-
 /* ---- infer ---- */
 
 /* A weight (C, C / groups, r) and vectors (C) of `width` channels. */
@@ -128,22 +123,22 @@ static attn_status compressed_memory(attnrun_step *step, struct compressed_state
 {
     const struct attn_sizes *z = &s->sizes;
     const int64_t heads = s->by_head ? 1 : z->batch * z->q_heads;
-    const int64_t group = most(s->k_group, s->v_group);
+    const int64_t group = max64(s->k_group, s->v_group);
     int64_t row, k, v, bytes;
     if (!ck_mul(group, s->ratio, &row) || row > INT64_C(1) << 36 ||
         !ck_mul(heads, s->slots + s->nulls, &k) || !ck_mul(k, z->v_dim, &v) ||
         !ck_mul(k, z->dim, &k) || k > INT64_MAX / 64 || v > INT64_MAX / 64)
         return op_fail(step, ATTNRUN_E_LIMIT, "its slots are too large");
-    s->k_floats = round16(k);
-    s->gather_floats = round16(SLOTS * row);
+    s->k_floats = round_up(k, 16);
+    s->gather_floats = round_up(SLOTS * row, 16);
     s->gemm_floats =
-        round16((int64_t)attn_gemm_scratch(SLOTS, (size_t)group, (size_t)row));
+        round_up((int64_t)attn_gemm_scratch(SLOTS, (size_t)group, (size_t)row), 16);
     s->stream_bytes = attn_stream_bytes(BLOCK, z->dim, z->v_dim);
     if (s->stream_bytes < 0)
         return op_fail(step, ATTNRUN_E_LIMIT, "its heads are too large");
-    bytes = (s->k_floats + round16(v)) * (int64_t)sizeof(float);
-    const int64_t work = most(s->stream_bytes, (s->gather_floats + s->gemm_floats) *
-                                                   (int64_t)sizeof(float));
+    bytes = (s->k_floats + round_up(v, 16)) * (int64_t)sizeof(float);
+    const int64_t work = max64(s->stream_bytes, (s->gather_floats + s->gemm_floats) *
+                                                    (int64_t)sizeof(float));
     step->shared_bytes = s->by_head ? 0 : bytes;
     step->scratch_bytes = work + (s->by_head ? bytes : 0);
     return ATTNRUN_OK;
@@ -154,7 +149,7 @@ static attn_status compressed_plan(attnrun_step *step, struct compressed_state *
     const struct compressed_args *args = step->args;
     const struct attn_sizes *z = &s->sizes;
     s->ratio = args->compression;
-    s->groups = args->groups != OP_INT_ABSENT ? args->groups : most(z->q_heads, 1);
+    s->groups = args->groups != OP_INT_ABSENT ? args->groups : max64(z->q_heads, 1);
     s->nulls = op_has_in(step, NULL_K) ? 1 : 0;
     s->slots = ceil_div(z->kv_len, s->ratio);
     s->pad = s->slots * s->ratio - z->kv_len;
@@ -163,7 +158,7 @@ static attn_status compressed_plan(attnrun_step *step, struct compressed_state *
     TRY(check_group(step, WK, s->k_group));
     TRY(check_group(step, WV, s->v_group));
     s->by_head = s->groups == z->q_heads && z->batch * z->q_heads >= FEW_HEADS;
-    s->slot_blocks = most(1, ceil_div(s->slots, SLOTS));
+    s->slot_blocks = max64(1, ceil_div(s->slots, SLOTS));
     s->query_blocks = ceil_div(z->q_len, BLOCK);
     TRY(compressed_memory(step, s));
     const double made =
@@ -171,7 +166,7 @@ static attn_status compressed_plan(attnrun_step *step, struct compressed_state *
     const double asked = 0.012 * (double)s->slots * (double)(z->dim + z->v_dim + 32) *
                          (z->causal ? 0.5 : 1.0);
     const double whole =
-        asked * (double)z->q_len + made * (double)s->slots / (double)most(1, z->q_heads);
+        asked * (double)z->q_len + made * (double)s->slots / (double)max64(1, z->q_heads);
     const double limit = 1e15;
     if (s->by_head) {
         op_tasks(step, 0, z->batch * z->q_heads,
@@ -305,7 +300,7 @@ static int64_t seen_by(const struct compressed_state *s, int64_t i)
     const int64_t end = i + s->sizes.offset + s->pad + 1;
     if (!s->sizes.causal)
         return s->nulls + s->slots;
-    return s->nulls + (end <= 0 ? 0 : least(s->slots, end / s->ratio));
+    return s->nulls + (end <= 0 ? 0 : min64(s->slots, end / s->ratio));
 }
 
 static void hide(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
@@ -328,7 +323,7 @@ static bool find_valid(struct seen *seen, int64_t n)
     for (int64_t j = 0; j < n; j++) {
         const int64_t slot = seen->tile + j - s->nulls, first = slot * s->ratio - s->pad;
         bool valid = slot < 0 || seen->keep == NULL;
-        for (int64_t t = most(first, 0); !valid && t < first + s->ratio; t++)
+        for (int64_t t = max64(first, 0); !valid && t < first + s->ratio; t++)
             valid = seen->keep[t] != 0;
         seen->valid[j] = valid;
         all = all && valid;
@@ -343,7 +338,7 @@ static attn_status attend(const attnrun_step *step, const attnrun_work *work,
 {
     const struct compressed_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
-    const int64_t n = least(BLOCK, z->q_len - query);
+    const int64_t n = min64(BLOCK, z->q_len - query);
     const int64_t last = seen_by(s, query + n - 1), first = seen_by(s, query);
     struct seen seen = { .s = s, .query = query };
     struct attn_stream stream;
@@ -360,7 +355,7 @@ static attn_status attend(const attnrun_step *step, const attnrun_work *work,
                                                .v = v->to + seen.tile * v->to_row,
                                                .k_row = k->to_row,
                                                .v_row = v->to_row,
-                                               .n = least(KEYS, last - seen.tile) };
+                                               .n = min64(KEYS, last - seen.tile) };
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         const bool plain = find_valid(&seen, keys.n) && seen.tile + keys.n <= first;
@@ -381,7 +376,7 @@ static attn_status run_head(const attnrun_step *step, const attnrun_work *work,
     const struct compressed_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
     const int64_t batch = task / z->q_heads, head = task % z->q_heads;
-    const int64_t v_floats = round16((s->slots + s->nulls) * z->v_dim);
+    const int64_t v_floats = round_up((s->slots + s->nulls) * z->v_dim, 16);
     struct operand k = open_operand(step, false), v = open_operand(step, true);
     k.to = work->scratch;
     k.to_row = z->dim;
@@ -389,7 +384,7 @@ static attn_status run_head(const attnrun_step *step, const attnrun_work *work,
     v.to_row = z->v_dim;
     float *scratch = v.to + v_floats;
     for (int64_t b = 0; b < s->slot_blocks; b++) {
-        const int64_t to = least((b + 1) * SLOTS, s->slots);
+        const int64_t to = min64((b + 1) * SLOTS, s->slots);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         make_slots(step, &k, batch, head, b * SLOTS, to, scratch);
@@ -425,7 +420,7 @@ static attn_status run_shared(const attnrun_step *step, const attnrun_work *work
         const int64_t channel = group * (values ? s->v_group : s->k_group);
         const struct operand o = open_shared(step, work, values, batch, channel);
         make_slots(step, &o, batch, group, block * SLOTS,
-                   least((block + 1) * SLOTS, s->slots), work->scratch);
+                   min64((block + 1) * SLOTS, s->slots), work->scratch);
         return ATTNRUN_OK;
     }
     const int64_t block = task % s->query_blocks,

@@ -40,7 +40,7 @@ static const attnrun_attr_def decoder_attrs[] = {
 
 enum { Q, K, V, MASK, SCORE_BIAS, PAST_K, PAST_V, PAST_LEN, BEAMS, INDIRECTION, BIAS };
 enum { Y, PRESENT_K, PRESENT_V, QK };
-enum { MOST_HEADS = 1 << 16 };
+enum { MAX_HEADS = 1 << 16 };
 enum phase { ADD_BIAS, ATTEND, KEEP };
 
 struct decoder_state {
@@ -57,9 +57,9 @@ struct decoder_state {
 static attn_status check_args(const attnrun_step *step)
 {
     const struct decoder_args *args = step->args;
-    if (args->num_heads < 1 || args->num_heads > MOST_HEADS)
+    if (args->num_heads < 1 || args->num_heads > MAX_HEADS)
         return op_fail(step, ATTNRUN_E_ATTR, "num_heads is %lld, expected 1 to %d",
-                       (long long)args->num_heads, MOST_HEADS);
+                       (long long)args->num_heads, MAX_HEADS);
     if (op_has_in(step, INDIRECTION))
         return op_fail_input(step, INDIRECTION, ATTNRUN_E_UNSUPPORTED,
                              "expected none: beams are not supported");

@@ -5,8 +5,6 @@
 
 enum { ROWS = 32, KEYS = 64 };
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 struct row {
     double max, sum;
 };
@@ -28,7 +26,7 @@ attn_status attn_doubles_plan(const attnrun_step *step, struct attn_sdpa *s)
     if (s->batch == 0 || s->q_heads == 0 || s->q_len == 0 || s->v_dim == 0)
         return ATTNRUN_OK;
     s->heads = s->q_heads;
-    s->block = least(ROWS, s->q_len);
+    s->block = min64(ROWS, s->q_len);
     s->blocks = s->q_len / s->block + (s->q_len % s->block != 0);
     if (!ck_mul(s->batch, s->heads, &s->n_tasks) ||
         !ck_mul(s->n_tasks, s->blocks, &s->n_tasks) || !ck_mul(ROWS, s->v_dim, &sums) ||
@@ -128,7 +126,7 @@ static void run_row(const struct block *t, int64_t i, int64_t first, int64_t end
     attn_sdpa_keys(s, t->offset + i, t->len, &from, &to);
     if (t->o->scores == NULL) {
         first = first > from ? first : from;
-        end = least(end, to);
+        end = min64(end, to);
     }
     if (end <= first)
         return;
@@ -167,8 +165,8 @@ static void find_length(struct block *t)
     if (t->o->lens == NULL)
         return;
     const int64_t limit = INT64_C(1) << 48, given = tensor_get_int(t->o->lens, t->b);
-    const int64_t len = given < -limit ? -limit : least(given, limit);
-    t->len = len < 0 ? 0 : least(len, s->kv_len);
+    const int64_t len = given < -limit ? -limit : min64(given, limit);
+    t->len = len < 0 ? 0 : min64(len, s->kv_len);
     t->offset = len - s->q_len;
 }
 
@@ -181,7 +179,7 @@ attn_status attn_doubles_run(const struct attn_sdpa *s,
     t.first = task % s->blocks * s->block;
     t.head = task / s->blocks % s->heads;
     t.b = task / s->blocks / s->heads;
-    t.n = least(s->block, s->q_len - t.first);
+    t.n = min64(s->block, s->q_len - t.first);
     t.scores = (double *)(void *)(t.rows + ROWS);
     t.sums = t.scores + KEYS;
     find_length(&t);
@@ -189,7 +187,7 @@ attn_status attn_doubles_run(const struct attn_sdpa *s,
     for (int64_t i = 0; i < t.n; i++)
         t.rows[i] = (struct row){ .max = (double)-INFINITY };
     for (int64_t first = 0, end; first < s->kv_len; first = end) {
-        end = least(first + KEYS, first < s->past_len ? s->past_len : s->kv_len);
+        end = min64(first + KEYS, first < s->past_len ? s->past_len : s->kv_len);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         for (int64_t i = t.first; i < t.first + t.n; i++)

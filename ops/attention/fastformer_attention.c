@@ -44,8 +44,6 @@ struct fastformer_state {
     int64_t logits_floats;
 };
 
-static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
-
 /* ---- infer ---- */
 
 static attn_status check_weights(const attnrun_step *step, int w, int bias,
@@ -209,7 +207,7 @@ static attn_status pool(const attnrun_step *step, const attnrun_work *work, bool
         p.logits = t.extra;
         p.rows = p.logits + s->logits_floats;
         o.gathered = s->by_head ? p.rows : NULL;
-        p.folded = p.rows + round16(s->width * w->tile);
+        p.folded = p.rows + round_up(s->width * w->tile, 16);
         if (keys)
             p.w = fold(&p, pooled(s, work) + t.b * s->width, weights);
         TRY(attn_weigh_run(w, step->kernels, &o, &t, work));

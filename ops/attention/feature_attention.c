@@ -5,17 +5,14 @@
 
 enum { CHUNK = ATTN_FEATURE_CHUNK, PANEL = ATTN_FEATURE_PANEL };
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
-
 /* ---- sums ---- */
 
 static struct attn_feature_sum sum_at(const struct attn_feature_plan *p, float *memory)
 {
-    float *z = memory + round16(p->features * p->sizes.v_dim);
-    return (
-        struct attn_feature_sum){ .s = memory, .z = z, .more = z + round16(p->features) };
+    float *z = memory + round_up(p->features * p->sizes.v_dim, 16);
+    return (struct attn_feature_sum){ .s = memory,
+                                      .z = z,
+                                      .more = z + round_up(p->features, 16) };
 }
 
 static float *shared_sum(const struct attn_feature_call *c, int64_t head, int64_t slice)
@@ -100,7 +97,7 @@ static attn_status add_keys(const struct attn_feature_call *c, const struct head
     for (int64_t at = from; at < to; at += p->tile) {
         for (int64_t i = 0; i < h->n; i++) {
             const struct attn_feature_tile t =
-                tile_of(c, h->head + i, at, least(p->tile, to - at));
+                tile_of(c, h->head + i, at, min64(p->tile, to - at));
             if (OP_CANCELLED(c->work))
                 return ATTNRUN_E_CANCELLED;
             p->rules->keys(c, t, c->features, &h->sums[i]);
@@ -174,9 +171,9 @@ static void divide(const struct attn_feature_call *c, float *y, int64_t row, int
             r = 1.0f;
         by[i] = p->scale / r;
     }
-    for (int64_t i = 0; i < least(n, empty); i++)
+    for (int64_t i = 0; i < min64(n, empty); i++)
         memset(y + i * row, 0, (size_t)p->sizes.v_dim * sizeof *y);
-    empty = least(n, empty);
+    empty = min64(n, empty);
     if (p->denominator != ATTN_DENOMINATOR_NONE || p->scale != 1.0f)
         c->kernels->multiply_rows_f32(y + empty * row, row, (size_t)(n - empty),
                                       (size_t)p->sizes.v_dim, by + empty);
@@ -241,7 +238,7 @@ static attn_status answer(const struct attn_feature_call *c, const struct heads 
     for (int64_t at = from; at < to; at += p->chunk)
         for (int64_t i = 0; i < h->n * p->sizes.group; i++) {
             struct attn_feature_tile t =
-                tile_of(c, h->head + i / p->sizes.group, at, least(p->chunk, to - at));
+                tile_of(c, h->head + i / p->sizes.group, at, min64(p->chunk, to - at));
             if (OP_CANCELLED(c->work))
                 return ATTNRUN_E_CANCELLED;
             t.head = t.head * p->sizes.group + i % p->sizes.group;
@@ -307,7 +304,7 @@ static void run_chunk(const struct attn_feature_call *c, struct attn_feature_til
                       int64_t query, const struct attn_feature_sum *sum)
 {
     const struct attn_feature_plan *p = c->plan;
-    float *z = c->dots + round16(p->chunk);
+    float *z = c->dots + round_up(p->chunk, 16);
     const struct attn_feature_sum inside = { .s = sum->s, .z = z, .more = sum->more };
     memset(z, 0, (size_t)p->features * sizeof *z);
     p->rules->keys(c, keys, c->features, &inside);
@@ -321,7 +318,7 @@ static void run_chunk(const struct attn_feature_call *c, struct attn_feature_til
         p->rules->queries(c, t, c->queries, sum->z, c->dots);
         read_sum(c, y, t.n, 0);
         for (int64_t from = 0; from < t.n; from += PANEL)
-            answer_inside(c, keys, y, from, least(PANEL, t.n - from));
+            answer_inside(c, keys, y, from, min64(PANEL, t.n - from));
         divide(c, y, p->sizes.y.row, t.n, empty);
     }
     add_values(c, keys, sum);
@@ -351,14 +348,14 @@ static attn_status run_causal(const struct attn_feature_call *c, const struct he
     const struct attn_feature_plan *p = c->plan;
     const struct attn_sizes *s = &p->sizes;
     if (from == 0 && s->offset < 0 && c->o->y != NULL) /* queries before all keys */
-        TRY(answer(c, h, 0, least(-s->offset, s->q_len)));
-    const int64_t first = least(most(from, s->offset), to); /* the first with a query */
+        TRY(answer(c, h, 0, min64(-s->offset, s->q_len)));
+    const int64_t first = min64(max64(from, s->offset), to); /* the first with a query */
     TRY(add_keys(c, h, from, first));
     for (int64_t at = first; at < to; at += p->chunk)
         for (int64_t i = 0; i < h->n; i++) {
             if (OP_CANCELLED(c->work))
                 return ATTNRUN_E_CANCELLED;
-            run_chunk(c, tile_of(c, h->head + i, at, least(p->chunk, to - at)),
+            run_chunk(c, tile_of(c, h->head + i, at, min64(p->chunk, to - at)),
                       at - s->offset, &h->sums[i]);
         }
     for (int64_t i = 0; to == s->kv_len && i < h->n; i++)
@@ -394,7 +391,7 @@ static attn_status run_slice(const struct attn_feature_call *c, struct heads *h,
     if (p->sizes.causal && slice + 1 == p->slices)
         return ATTNRUN_OK;
     return add_keys(c, h, slice * p->slice,
-                    least((slice + 1) * p->slice, p->sizes.kv_len));
+                    min64((slice + 1) * p->slice, p->sizes.kv_len));
 }
 
 /* Phase 1: slices in order. Causal: each gets what comes before it. */
@@ -434,10 +431,10 @@ static attn_status run_answers(const struct attn_feature_call *c, struct heads *
     const struct attn_sizes *s = &p->sizes;
     shared_sums(c, h, s->causal ? part : 0);
     if (s->causal)
-        return run_causal(c, h, part * p->slice, least((part + 1) * p->slice, s->kv_len));
+        return run_causal(c, h, part * p->slice, min64((part + 1) * p->slice, s->kv_len));
     return c->o->y == NULL
                ? ATTNRUN_OK
-               : answer(c, h, part * p->block, least((part + 1) * p->block, s->q_len));
+               : answer(c, h, part * p->block, min64((part + 1) * p->block, s->q_len));
 }
 
 attn_status attn_feature_run(const struct attn_feature_plan *plan,

@@ -8,17 +8,12 @@ enum {
     QUERIES = 128, /* at one time, where all keys are seen */
     BLOCK = 1024,  /* queries of a task */
     PARTS = 32,    /* wanted: (key heads) x slices */
-    LEAST_SLICE = 1024,
-    MOST_SHARED = 1 << 18, /* floats of all slices beyond one for each head */
+    MIN_SLICE = 1024,
+    MAX_SHARED = 1 << 18, /* floats of all slices beyond one for each head */
     MANY_HEADS = 32,
     TOGETHER = ATTN_FEATURE_TOGETHER,
     TOGETHER_FLOATS = 3 << 15
 };
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
-static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 static int64_t gemm_floats(const struct attn_feature_plan *p)
 {
@@ -28,7 +23,7 @@ static int64_t gemm_floats(const struct attn_feature_plan *p)
     size_t c = attn_gemm_scratch(PANEL, n, f), d = attn_gemm_scratch(PANEL, v, n);
     a = a > b ? a : b;
     c = c > d ? c : d;
-    return round16(most((int64_t)(a > c ? a : c), p->rule_gemm));
+    return round_up(max64((int64_t)(a > c ? a : c), p->rule_gemm), 16);
 }
 
 static void cut(struct attn_feature_plan *p)
@@ -38,18 +33,18 @@ static void cut(struct attn_feature_plan *p)
     p->chunk = s->causal ? CHUNK : QUERIES;
     p->slices = 1;
     p->whole = heads >= (s->causal ? PARTS / 4 : MANY_HEADS) ||
-               (s->causal && s->kv_len < 2 * LEAST_SLICE);
+               (s->causal && s->kv_len < 2 * MIN_SLICE);
     if (!p->whole && heads > 0)
-        p->slices = most(1, least(least(ceil_div(PARTS, heads), s->kv_len / LEAST_SLICE),
-                                  MOST_SHARED / (p->sum_floats * heads)));
+        p->slices = max64(1, min64(min64(ceil_div(PARTS, heads), s->kv_len / MIN_SLICE),
+                                   MAX_SHARED / (p->sum_floats * heads)));
     if (s->causal && p->slices == 1)
         p->whole = true;
     /* Slices end with whole tiles; causal, also with whole chunks, and all but the keys
      * before the first query are in step with queries. */
-    const int64_t unit = most(p->tile, p->chunk);
-    p->slice = most(1, ceil_div(ceil_div(s->kv_len, p->slices), unit)) * unit;
-    p->slices = most(1, ceil_div(s->kv_len, p->slice));
-    p->block = most(QUERIES, BLOCK / s->group / QUERIES * QUERIES);
+    const int64_t unit = max64(p->tile, p->chunk);
+    p->slice = max64(1, ceil_div(ceil_div(s->kv_len, p->slices), unit)) * unit;
+    p->slices = max64(1, ceil_div(s->kv_len, p->slice));
+    p->block = max64(QUERIES, BLOCK / s->group / QUERIES * QUERIES);
     p->blocks = ceil_div(s->q_len, p->block);
 }
 
@@ -89,7 +84,7 @@ static void state_tasks(attnrun_step *step, const struct attn_feature_plan *p)
 static int64_t sharing(const struct attn_feature_plan *p)
 {
     const int64_t one = p->sum_floats + p->panel_floats;
-    return most(1, least(TOGETHER, TOGETHER_FLOATS / one));
+    return max64(1, min64(TOGETHER, TOGETHER_FLOATS / one));
 }
 
 attn_status attn_feature_plan_make(attnrun_step *step, struct attn_feature_plan *p,
@@ -99,12 +94,13 @@ attn_status attn_feature_plan_make(attnrun_step *step, struct attn_feature_plan 
     int64_t row, sum, count, shared, features;
     p->sum_floats = 1;
     if (s->v_dim >= INT64_C(1) << 40 || p->features >= INT64_C(1) << 40 ||
-        !ck_mul(round16(p->features) + 512, s->v_dim + 1024 + 2 * p->tile, &row) ||
+        !ck_mul(round_up(p->features, 16) + 512, s->v_dim + 1024 + 2 * p->tile, &row) ||
         row > INT64_C(1) << 40 || p->more > INT64_C(1) << 40 ||
         rule_floats > INT64_C(1) << 44)
         return op_fail(step, ATTNRUN_E_LIMIT, "its %lld features are too many",
                        (long long)p->features);
-    sum = round16(p->features * s->v_dim) + round16(p->features) + round16(p->more);
+    sum = round_up(p->features * s->v_dim, 16) + round_up(p->features, 16) +
+          round_up(p->more, 16);
     p->sum_floats = sum;
     cut(p);
     if (!ck_mul(s->batch, s->kv_heads, &count) || !ck_mul(count, p->slices, &count) ||
@@ -112,15 +108,16 @@ attn_status attn_feature_plan_make(attnrun_step *step, struct attn_feature_plan 
         !ck_add(step->shared_bytes, shared, &step->shared_bytes))
         return op_fail(step, ATTNRUN_E_LIMIT, "its sums are too large");
     p->shared_offset = step->shared_bytes - shared;
-    p->panel_floats = round16(p->features * ceil_div(s->v_dim, 32) * 32);
+    p->panel_floats = round_up(p->features * ceil_div(s->v_dim, 32) * 32, 16);
     p->together = sharing(p);
     p->query_row = p->features + (p->features % 256 == 0 ? 16 : 0);
-    features = round16(most(ATTN_TURNED_ROW, p->chunk) * round16(p->query_row));
+    features =
+        round_up(max64(ATTN_TURNED_ROW, p->chunk) * round_up(p->query_row, 16), 16);
     p->features_floats = features;
     step->scratch_bytes =
-        (2 * features + round16(p->features) + round16(p->chunk) + PANEL * CHUNK +
-         16 * p->tile + (p->panel_floats + sum) * p->together + gemm_floats(p) +
-         round16(rule_floats)) *
+        (2 * features + round_up(p->features, 16) + round_up(p->chunk, 16) +
+         PANEL * CHUNK + 16 * p->tile + (p->panel_floats + sum) * p->together +
+         gemm_floats(p) + round_up(rule_floats, 16)) *
         (int64_t)sizeof(float);
     state_tasks(step, p);
     return ATTNRUN_OK;
@@ -134,7 +131,7 @@ static void open_scratch(struct attn_feature_call *c, void *scratch)
     c->features = scratch;
     c->queries = c->features + p->features_floats;
     c->dots = c->queries + p->features_floats;
-    c->scores = c->dots + round16(p->chunk) + round16(p->features);
+    c->scores = c->dots + round_up(p->chunk, 16) + round_up(p->features, 16);
     c->column = c->scores + PANEL * CHUNK;
     c->packed = c->column + 16 * p->tile;
     c->gemm = c->packed + p->panel_floats * p->together;

@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-enum { LANES = FOURIER_LANES, ELEMENT = FOURIER_ELEMENT, LEAST_SPLIT = 256 };
+enum { LANES = FOURIER_LANES, ELEMENT = FOURIER_ELEMENT, MIN_SPLIT = 256 };
 static const double pi = 3.14159265358979323846;
 
 /* A = n / B, where B is the greatest divisor up to the root of n. */
@@ -19,7 +19,7 @@ static int64_t split_at(const struct fft_plan *plan)
 {
     const int64_t n = plan->n;
     int64_t b = (int64_t)sqrt((double)n);
-    if (n < LEAST_SPLIT || plan->length != n)
+    if (n < MIN_SPLIT || plan->length != n)
         return n;
     while (n % b != 0)
         b--;

@@ -15,7 +15,7 @@
  */
 #include "fourier_mix.h"
 
-enum { LANES = FOURIER_LANES, ELEMENT = FOURIER_ELEMENT, MOST_TILE = 1 << 20 };
+enum { LANES = FOURIER_LANES, ELEMENT = FOURIER_ELEMENT, MAX_TILE = 1 << 20 };
 
 /* Of a tile: rows that are a multiple of 4 KiB apart would share a few lines of cache. */
 static int64_t tile_row(const struct fourier_state *s) { return s->c + LANES; }
@@ -28,7 +28,7 @@ static int64_t tile_bytes(const struct fourier_state *s)
 bool attn_fourier_rows_fit(const struct fourier_state *s)
 {
     return fourier_split(&s->tokens) && s->c % ELEMENT == 0 &&
-           s->tokens.parts[0].n <= MOST_TILE / (s->c + LANES);
+           s->tokens.parts[0].n <= MAX_TILE / (s->c + LANES);
 }
 
 int64_t attn_fourier_rows_scratch(const struct fourier_state *s)

@@ -27,7 +27,7 @@ enum { QUERY, KEY, VALUE, STARTS, DECAY, BETA, INITIAL, A_LOG, DT_BIAS, COUNT, A
 enum { OUTPUT, FINAL, UPDATE };
 enum { PREPARE, RECUR, CAPTURE };
 enum { GATE_NONE, GATE_SOFTPLUS, GATE_QWEN, GATE_SIGMOID, GATE_KDA };
-enum { TOKENS = 16 /* of a task that prepares */, MOST_CAPTURED = 8 };
+enum { TOKENS = 16 /* of a task that prepares */, MAX_CAPTURED = 8 };
 
 struct delta_args {
     int32_t update_rule, gate_activation, beta_activation;
@@ -276,7 +276,7 @@ static attn_status plan(attnrun_step *step, const struct delta_dims *d)
         return ATTNRUN_OK;
     if (step->scratch_bytes < s_floats * 4)
         step->scratch_bytes = s_floats * 4;
-    op_tasks(step, CAPTURE, s->linear.batch * s->heads, MOST_CAPTURED * 4 * s_floats);
+    op_tasks(step, CAPTURE, s->linear.batch * s->heads, MAX_CAPTURED * 4 * s_floats);
     return ATTNRUN_OK;
 }
 

@@ -6,14 +6,11 @@
 
 enum {
     KEYS = ATTN_STREAM_KEYS,
-    FEW = 64,   /* rows of a block where keys are not formed */
-    MOST = 256, /* rows of a block where they are */
-    SOME = 32   /* rows that are projected together */
+    FEW = 64,  /* rows of a block where keys are not formed */
+    MAX = 256, /* rows of a block where they are */
+    SOME = 32  /* rows that are projected together */
 };
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
 static int64_t blocks_of(int64_t n, int64_t block)
 {
     return n / block + (n % block != 0);
@@ -23,12 +20,13 @@ static int64_t blocks_of(int64_t n, int64_t block)
 
 static int64_t gemm_floats(const struct attn_global_rows *g)
 {
-    const size_t width = (size_t)g->width, dims = (size_t)most(g->s.dim, g->s.v_dim);
+    const size_t width = (size_t)g->width, dims = (size_t)max64(g->s.dim, g->s.v_dim);
     const size_t project = attn_gemm_scratch(SOME, dims, width),
                  back = attn_gemm_scratch(SOME, width, dims),
                  keys = attn_gemm_scratch(KEYS, dims, width);
-    return round16((int64_t)(project > back ? (project > keys ? project : keys)
-                                            : (back > keys ? back : keys)));
+    return round_up((int64_t)(project > back ? (project > keys ? project : keys)
+                                             : (back > keys ? back : keys)),
+                    16);
 }
 
 /* Rows of X or of their means, their projection, a tile of keys and values. */
@@ -42,9 +40,9 @@ static bool scratch_of(struct attn_global_rows *g)
         !ck_add(s->dim, s->v_dim, &dims) || dims > INT64_MAX / 65536)
         return false;
     g->gemm_floats = gemm_floats(g);
-    rows = SOME * (round16(g->width) + round16(most(s->dim, s->v_dim)));
-    tile = KEYS * (round16(s->dim) + round16(s->v_dim));
-    return ck_add(most(few, many), 4 * (g->gemm_floats + rows + tile + KEYS + 64),
+    rows = SOME * (round_up(g->width, 16) + round_up(max64(s->dim, s->v_dim), 16));
+    tile = KEYS * (round_up(s->dim, 16) + round_up(s->v_dim, 16));
+    return ck_add(max64(few, many), 4 * (g->gemm_floats + rows + tile + KEYS + 64),
                   &g->scratch_bytes);
 }
 
@@ -52,12 +50,12 @@ attn_status attn_global_rows_plan(const attnrun_step *step, struct attn_global_r
 {
     const struct attn_sizes *s = &g->s;
     int64_t rows, heads_blocks;
-    g->block = most(least(s->kv_len, MOST), 1);
+    g->block = max64(min64(s->kv_len, MAX), 1);
     g->blocks = blocks_of(s->kv_len, g->block);
     bool fits = scratch_of(g) && ck_mul(s->q_heads, s->kv_len, &rows) &&
                 ck_mul(s->q_heads, g->blocks, &heads_blocks);
     /* The kind is known at run: enough tasks for either. */
-    g->per_batch = fits ? most(blocks_of(least(rows, g->width), FEW), heads_blocks) : 0;
+    g->per_batch = fits ? max64(blocks_of(min64(rows, g->width), FEW), heads_blocks) : 0;
     if (!fits || !ck_mul(g->per_batch, s->batch, &g->n_tasks))
         return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
     double cost = 4.0 * (double)s->kv_len * (double)g->width * 16.0 / 100.0;
@@ -172,7 +170,7 @@ static attn_status walk(struct rows *t, bool formed, int64_t head,
                                          .v = x,
                                          .k_row = g->width,
                                          .v_row = g->width,
-                                         .n = least(KEYS, s->kv_len - first) };
+                                         .n = min64(KEYS, s->kv_len - first) };
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (!find_seen(t, first, keys.n))
@@ -220,14 +218,14 @@ static attn_status run_few(struct rows *t, int64_t task, const attnrun_work *wor
 {
     const struct attn_global_rows *g = t->g;
     const int64_t all = t->count * g->s.q_heads, first = task * FEW,
-                  n = least(FEW, all - first);
+                  n = min64(FEW, all - first);
     if (n <= 0)
         return ATTNRUN_OK;
     attn_stream_begin(&t->stream, t->kernels, FEW, g->width, g->width, work->scratch);
     attn_stream_reset(&t->stream, n);
     for (int64_t row = 0, m; row < n; row += m) {
         const int64_t head = (first + row) / t->count, global = (first + row) % t->count;
-        m = least(least(SOME, n - row), t->count - global);
+        m = min64(min64(SOME, n - row), t->count - global);
         make_queries(t, t->projected, head, global, m);
         const struct weight wk = { t->o->wk + head * g->s.dim, g->wk, NULL, true };
         project(t, t->stream.q + row * g->width, g->width, t->projected, m, g->s.dim, &wk,
@@ -236,7 +234,7 @@ static attn_status run_few(struct rows *t, int64_t task, const attnrun_work *wor
     TRY(walk(t, false, 0, work));
     for (int64_t row = 0, m; row < n; row += m) {
         const int64_t head = (first + row) / t->count, global = (first + row) % t->count;
-        m = least(least(SOME, n - row), t->count - global);
+        m = min64(min64(SOME, n - row), t->count - global);
         finish_few(t, row, head, global, m);
     }
     return ATTNRUN_OK;
@@ -247,7 +245,7 @@ static attn_status run_many(struct rows *t, int64_t task, const attnrun_work *wo
 {
     const struct attn_global_rows *g = t->g;
     const int64_t first = task % g->blocks * g->block, head = task / g->blocks,
-                  n = least(g->block, t->count - first);
+                  n = min64(g->block, t->count - first);
     if (n <= 0 || head >= g->s.q_heads)
         return ATTNRUN_OK;
     attn_stream_begin(&t->stream, t->kernels, g->block, g->s.dim, g->s.v_dim,
@@ -255,7 +253,7 @@ static attn_status run_many(struct rows *t, int64_t task, const attnrun_work *wo
     attn_stream_reset(&t->stream, n);
     for (int64_t row = 0; row < n; row += SOME)
         make_queries(t, t->stream.q + row * g->s.dim, head, first + row,
-                     least(SOME, n - row));
+                     min64(SOME, n - row));
     TRY(walk(t, true, head, work));
     for (int64_t row = 0; row < n; row++)
         attn_stream_store(&t->stream, row, y_at(t, head, first + row), 0.0f);
@@ -272,12 +270,12 @@ attn_status attn_global_rows_run(const struct attn_global_rows *g,
     const int64_t few = attn_stream_bytes(FEW, g->width, g->width),
                   many = attn_stream_bytes(g->block, s->dim, s->v_dim);
     t.gemm = (float *)(void *)((char *)work->scratch +
-                               ((most(few, many) + 63) & ~INT64_C(63)));
+                               ((max64(few, many) + 63) & ~INT64_C(63)));
     t.x = t.gemm + g->gemm_floats;
-    t.projected = t.x + SOME * round16(g->width);
-    t.k = t.projected + SOME * round16(most(s->dim, s->v_dim));
-    t.v = t.k + KEYS * round16(s->dim);
-    t.keep = (uint8_t *)(t.v + KEYS * round16(s->v_dim));
+    t.projected = t.x + SOME * round_up(g->width, 16);
+    t.k = t.projected + SOME * round_up(max64(s->dim, s->v_dim), 16);
+    t.v = t.k + KEYS * round_up(s->dim, 16);
+    t.keep = (uint8_t *)(t.v + KEYS * round_up(s->v_dim, 16));
     t.count = o->lists.count[t.b];
     if (t.count < g->width / s->q_heads + (g->width % s->q_heads != 0))
         return run_few(&t, task % g->per_batch, work);

@@ -15,7 +15,7 @@ struct gqa_args {
 };
 enum { Q, K, V, PAST_K, PAST_V, SEQLENS, TOTAL, COS, SIN, POSITIONS, SCORE_BIAS, SINK };
 enum { K_SCALE = SINK + 1, V_SCALE, Q_NORM, K_NORM };
-enum { Y, PRESENT_K, PRESENT_V, QK, MOST_HEADS = 1 << 16 };
+enum { Y, PRESENT_K, PRESENT_V, QK, MAX_HEADS = 1 << 16 };
 enum { NO_QK, QK_BEFORE, QK_AFTER }; /* qk_output */
 enum { NO_TYPE, PER_TENSOR, PER_CHANNEL };
 

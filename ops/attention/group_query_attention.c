@@ -65,7 +65,7 @@ static attn_status check_sliding(const attnrun_step *step)
 static attn_status check_args(const attnrun_step *step)
 {
     const struct gqa_args *args = step->args;
-    if (args->num_heads < 1 || args->num_heads > MOST_HEADS || args->kv_num_heads < 1 ||
+    if (args->num_heads < 1 || args->num_heads > MAX_HEADS || args->kv_num_heads < 1 ||
         args->num_heads % args->kv_num_heads != 0)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "num_heads %lld is no multiple of kv_num_heads %lld",

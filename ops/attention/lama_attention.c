@@ -23,7 +23,7 @@
 #include "heads.h"
 #include "weigh.h"
 
-enum { X, P, Q, CONTEXT, KEY_MASK, MOST_TILE = 128, MOST_TOKENS = 64 };
+enum { X, P, Q, CONTEXT, KEY_MASK, MAX_TILE = 128, MAX_TOKENS = 64 };
 enum { SUMS, CONTEXTS, POOL, MERGE };
 
 struct lama_args {
@@ -104,7 +104,7 @@ static attn_status plan(attnrun_step *step, const struct lama_shape *shape)
         .form = args->normalize != 0 ? ATTN_WEIGH_SOFTMAX : ATTN_WEIGH_PLAIN,
     };
     w->tile = attn_weigh_tile(3 * w->rows);
-    w->tile = w->tile < MOST_TILE ? w->tile : MOST_TILE;
+    w->tile = w->tile < MAX_TILE ? w->tile : MAX_TILE;
     s->logits_floats = attn_logits_floats(w->tile, w->v_dim, w->rows);
     if (s->logits_floats < 0 || w->v_dim > INT32_MAX)
         return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
@@ -161,7 +161,7 @@ static void sum_tokens(const attnrun_step *step, int64_t b, int64_t from, int64_
     memset(sums, 0, (size_t)(dim + 1) * sizeof *sums);
     for (int64_t i = from; i < to;) {
         int64_t end = i;
-        while (end < to && end < i + MOST_TOKENS && (mask == NULL || mask[end] != 0))
+        while (end < to && end < i + MAX_TOKENS && (mask == NULL || mask[end] != 0))
             end++;
         if (end > i)
             step->kernels->add_rows_f32(sums, x + i * dim, dim, (size_t)(end - i),

@@ -31,7 +31,7 @@
 enum {
     SMALL_BLOCK = 32,
     FEW_HEADS = 8, /* fewer: blocks are small */
-    MOST_WINDOW = 8
+    MAX_WINDOW = 8
 };
 
 #define LINEAR_ATTRS                                                                     \
@@ -59,9 +59,9 @@ static attn_status check_attributes(const attnrun_step *step)
                        "q_num_heads is %lld, expected a positive multiple of "
                        "kv_num_heads, %lld",
                        (long long)args->q_num_heads, (long long)args->kv_num_heads);
-    if (args->state_window < 0 || args->state_window > MOST_WINDOW)
+    if (args->state_window < 0 || args->state_window > MAX_WINDOW)
         return op_fail(step, ATTNRUN_E_ATTR, "state_window is %lld, expected 0 to %d",
-                       (long long)args->state_window, MOST_WINDOW);
+                       (long long)args->state_window, MAX_WINDOW);
     if (linear_gated(args) != op_has_in(step, LINEAR_DECAY))
         return op_fail(step, ATTNRUN_E_INPUT, "this update rule %s a decay",
                        linear_gated(args) ? "needs" : "does not take");

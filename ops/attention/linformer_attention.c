@@ -45,9 +45,6 @@ struct linformer_state {
     int64_t k_floats, gemm_floats;
 };
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
-
 /* ---- infer ---- */
 
 static bool same_input(const attnrun_step *step, int a, int b)
@@ -100,7 +97,7 @@ static int64_t gemm_floats(const struct linformer_state *s)
 {
     const size_t a = attn_gemm_scratch(SLOTS, (size_t)s->sizes.dim, TOKENS);
     const size_t b = attn_gemm_scratch(SLOTS, (size_t)s->sizes.v_dim, TOKENS);
-    return round16((int64_t)(a > b ? a : b));
+    return round_up((int64_t)(a > b ? a : b), 16);
 }
 
 static attn_status plan_attention(attnrun_step *step, struct linformer_state *s)
@@ -112,7 +109,7 @@ static attn_status plan_attention(attnrun_step *step, struct linformer_state *s)
         return op_fail(step, ATTNRUN_E_LIMIT, "its slots are too many");
     TRY(attn_sdpa_fits(step, z->batch, z->q_heads, z->q_len, s->slots,
                        z->dim + z->v_dim));
-    s->k_floats = round16(k);
+    s->k_floats = round_up(k, 16);
     step->shared_bytes = (s->k_floats + (s->one ? 0 : v)) * (int64_t)sizeof(float);
     s->sdpa = (struct attn_sdpa){
         .batch = z->batch,
@@ -152,7 +149,7 @@ static attn_status linformer_plan(attnrun_step *step, struct linformer_state *s)
     step->scratch_bytes = s->sdpa.scratch_bytes > floats * (int64_t)sizeof(float)
                               ? s->sdpa.scratch_bytes
                               : floats * (int64_t)sizeof(float);
-    const double cost = 2.0 * (double)z->kv_len * (double)least(s->slots, SLOTS) *
+    const double cost = 2.0 * (double)z->kv_len * (double)min64(s->slots, SLOTS) *
                         (double)z->dim * (double)s->heads / 150.0;
     op_tasks(step, 0, z->batch * s->groups * s->blocks * (s->one ? 1 : 2),
              cost < 1e15 ? (int64_t)cost + 500 : INT64_C(1) << 50);
@@ -239,11 +236,11 @@ static attn_status sum_block(const attnrun_step *step, const attnrun_work *work,
 {
     const struct linformer_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
-    const int64_t slot = task % s->blocks * SLOTS, slots = least(SLOTS, s->slots - slot);
+    const int64_t slot = task % s->blocks * SLOTS, slots = min64(SLOTS, s->slots - slot);
     const int64_t group = task / s->blocks % s->groups, first = group * s->heads;
     const int64_t rest = task / s->blocks / s->groups, batch = rest % z->batch;
     const struct sum sum = open_sum(step, work, rest / z->batch != 0);
-    const int64_t last = least(first + s->heads, z->kv_heads);
+    const int64_t last = min64(first + s->heads, z->kv_heads);
     const uint8_t *keep =
         op_has_in(step, KEY_MASK)
             ? (const uint8_t *)step->x[KEY_MASK].data + batch * z->kv_len
@@ -255,7 +252,7 @@ static attn_status sum_block(const attnrun_step *step, const attnrun_work *work,
     for (int64_t h = first; h < last; h++)
         begin_slots(&sum, slot, slots, to + (h - first) * s->slots * sum.dim);
     for (int64_t t = 0; t < z->kv_len; t += TOKENS) {
-        const int64_t n = least(TOKENS, z->kv_len - t);
+        const int64_t n = min64(TOKENS, z->kv_len - t);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         step->kernels->transpose_f32(turned, TURNED, e + t * s->slots, s->slots,

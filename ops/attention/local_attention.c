@@ -63,10 +63,10 @@ static attn_status plan(attnrun_step *step, const struct attn_qkv *shape)
     if (w->right.v == NULL)
         w->right = w->left;
     TRY(attn_qkv_sizes(step, &args->heads, shape, &w->s));
-    w->most_globals = op_has_in(step, GLOBAL_MASK) || args->num_global > w->s.kv_len
-                          ? w->s.kv_len
-                          : args->num_global;
-    w->globals = w->most_globals > 0;
+    w->max_globals = op_has_in(step, GLOBAL_MASK) || args->num_global > w->s.kv_len
+                         ? w->s.kv_len
+                         : args->num_global;
+    w->globals = w->max_globals > 0;
     TRY(attn_window_plan(step, w));
     step->scratch_bytes = w->scratch_bytes;
     step->shared_bytes = w->list_bytes;

@@ -6,23 +6,19 @@
 
 #include <math.h>
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
-
 static int64_t gemm_floats(const struct attn_luong_local *s)
 {
     const size_t keys = (size_t)s->most;
     const size_t scores = attn_gemm_scratch(1, keys, (size_t)s->units),
                  values = attn_gemm_scratch(1, (size_t)s->v_dim, keys);
-    return round16((int64_t)(scores > values ? scores : values));
+    return round_up((int64_t)(scores > values ? scores : values), 16);
 }
 
 attn_status attn_luong_local_plan(attnrun_step *step, struct attn_luong_local *s)
 {
     const int64_t limit = INT64_C(1) << 40;
     int64_t pairs, extra;
-    s->most = s->window < s->kv_len ? least(2 * s->window + 1, s->kv_len) : s->kv_len;
+    s->most = s->window < s->kv_len ? min64(2 * s->window + 1, s->kv_len) : s->kv_len;
     s->additive = (struct attn_additive){ .units = s->units,
                                           .tile = attn_weigh_tile(s->units),
                                           .form = ATTN_ADDITIVE_TANH,
@@ -30,17 +26,18 @@ attn_status attn_luong_local_plan(attnrun_step *step, struct attn_luong_local *s
     extra = s->concat ? attn_additive_floats(&s->additive, 1) : 0;
     if (extra < 0 || extra > limit || s->units > limit || s->v_dim > limit ||
         s->kv_len > INT32_MAX || s->q_len > INT32_MAX ||
-        !ck_mul(most(1, s->batch), s->q_len, &pairs) || !ck_mul(pairs, s->kv_len, &pairs))
+        !ck_mul(max64(1, s->batch), s->q_len, &pairs) ||
+        !ck_mul(pairs, s->kv_len, &pairs))
         return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
     const double key_ns = s->concat ? 1.2 * (double)s->units : 0.05 * (double)s->units;
     const double row_ns = 150 + (double)s->most * (key_ns + 0.05 * (double)s->v_dim + 1);
-    s->rows = most(1, least(s->q_len, (int64_t)(50000 / row_ns)));
+    s->rows = max64(1, min64(s->q_len, (int64_t)(50000 / row_ns)));
     s->blocks = s->q_len / s->rows + (s->q_len % s->rows != 0);
     op_tasks(step, 0, s->masked ? s->batch : 0, 100 + s->kv_len);
     op_tasks(step, 1, s->batch * s->blocks, (int64_t)(row_ns * (double)s->rows));
     step->shared_bytes = s->masked ? s->batch * (int64_t)sizeof(int64_t) : 0;
     step->scratch_bytes =
-        (2 * round16(s->most) + gemm_floats(s) + extra) * (int64_t)sizeof(float);
+        (2 * round_up(s->most, 16) + gemm_floats(s) + extra) * (int64_t)sizeof(float);
     return ATTNRUN_OK;
 }
 
@@ -98,7 +95,7 @@ static void score(const struct row *r, const float *q, const float *k, const flo
                            r->additive);
         for (int64_t j = 0; j < n; j += s->additive.tile)
             attn_additive_scores(&block, r->scores + j, k + j * s->units, s->units,
-                                 least(s->additive.tile, n - j));
+                                 min64(s->additive.tile, n - j));
         return;
     }
     const struct attn_epilogue scale = { .kind = ATTN_EPI_SCALE, .alpha = s->scale };
@@ -183,8 +180,8 @@ attn_status attn_luong_local_run(const attnrun_step *step,
 {
     int64_t *lens = work->shared;
     struct row r = { .s = s, .kernels = step->kernels, .scores = work->scratch };
-    r.bell = r.scores + round16(s->most);
-    r.gemm = r.bell + round16(s->most);
+    r.bell = r.scores + round_up(s->most, 16);
+    r.gemm = r.bell + round_up(s->most, 16);
     r.additive = r.gemm + gemm_floats(s);
     for (int64_t task = work->begin; task < work->end; task++) {
         if (work->phase == 0) {
@@ -192,7 +189,7 @@ attn_status attn_luong_local_run(const attnrun_step *step,
             continue;
         }
         const int64_t b = task / s->blocks, first = task % s->blocks * s->rows;
-        for (int64_t i = first; i < least(first + s->rows, s->q_len); i++) {
+        for (int64_t i = first; i < min64(first + s->rows, s->q_len); i++) {
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
             run_row(&r, o, b, i, s->masked ? lens[b] : s->kv_len);

@@ -42,6 +42,6 @@ enum attn_mask_fact {
 
 enum { MASK_BATCH, MASK_HEAD, MASK_QUERY, MASK_KEY, MASK_AXES };
 
-enum { MASK_WORDS = 4, MASK_MOST_CODE = 40, MASK_MOST_LEAVES = 10 };
+enum { MASK_WORDS = 4, MASK_MAX_CODE = 40, MASK_MAX_LEAVES = 10 };
 
 #endif

@@ -16,8 +16,6 @@
 
 static const double hidden = -1000.0; /* what is added there may be lost */
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static bool same(double a, double b) { return a == b; }
 
 /* ---- the other instructions ---- */
@@ -244,7 +242,7 @@ static struct attn_mask_seen conclude(const struct attn_mask_known *keep,
         seen.soft = softest(outside[i], seen.soft);
     }
     const struct attn_mask_known in =
-        attn_mask_band(most(k.first, a.first), least(k.last, a.last), 1.0, 0.0, tile);
+        attn_mask_band(max64(k.first, a.first), min64(k.last, a.last), 1.0, 0.0, tile);
     seen.form = in.form == BAND ? ATTN_MASK_BAND
                 : in.low > 0.0  ? ATTN_MASK_ALL_SEEN
                                 : ATTN_MASK_NONE_SEEN;
@@ -259,7 +257,7 @@ struct attn_mask_seen attn_mask_look(const struct attn_mask_place *place,
                                      const struct attn_mask_tile *tile)
 {
     const struct attn_mask_program *p = place->program;
-    struct attn_mask_known known[MASK_MOST_LEAVES + MASK_MOST_CODE];
+    struct attn_mask_known known[MASK_MAX_LEAVES + MASK_MAX_CODE];
     for (int32_t l = 0; l < p->n_leaves; l++)
         known[l] = leaf_known(place, l, tile);
     for (int32_t k = 0; k < p->n_code; k++)

@@ -4,8 +4,6 @@
 
 #include "mask_known.h"
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t floor_div(int64_t a, int64_t b)
 {
     return a / b - ((a % b != 0) && ((a < 0) != (b < 0)));
@@ -123,14 +121,14 @@ static bool join(const struct attn_mask_pair *p, const struct attn_mask_known *a
         return true;
     }
     if (same(in_out, out_out) && same(out_in, out_out)) {
-        *result = attn_mask_band(most(a->first, b->first), least(a->last, b->last), in_in,
-                                 out_out, p->tile);
+        *result = attn_mask_band(max64(a->first, b->first), min64(a->last, b->last),
+                                 in_in, out_out, p->tile);
         return true;
     }
     if (same(in_out, in_in) && same(out_in, in_in) &&
-        most(a->first, b->first) <= least(a->last, b->last) + 1) {
-        *result = attn_mask_band(least(a->first, b->first), most(a->last, b->last), in_in,
-                                 out_out, p->tile);
+        max64(a->first, b->first) <= min64(a->last, b->last) + 1) {
+        *result = attn_mask_band(min64(a->first, b->first), max64(a->last, b->last),
+                                 in_in, out_out, p->tile);
         return true;
     }
     return false;
@@ -229,8 +227,8 @@ static bool within(const struct attn_mask_known *line, int64_t low, int64_t high
     int64_t first2, last2;
     if (!below(line, high, first, last) || !above(line, -low, &first2, &last2))
         return false;
-    *first = most(*first, first2);
-    *last = least(*last, last2);
+    *first = max64(*first, first2);
+    *last = min64(*last, last2);
     return true;
 }
 

@@ -155,10 +155,9 @@ attn_status attn_mask_plan(const attnrun_step *step, int first, attnrun_ints cod
                            struct attn_mask_program *p)
 {
     const int32_t n_leaves = step->n_in > first ? step->n_in - first : 0;
-    if (n_leaves > MASK_MOST_LEAVES || code.n % MASK_WORDS != 0 ||
-        code.n > MASK_MOST_CODE * MASK_WORDS || facts.v == NULL ||
-        facts.n != MASK_FACTS || axes.n != (int64_t)n_leaves * MASK_AXES ||
-        (n_leaves > 0 && axes.v == NULL))
+    if (n_leaves > MASK_MAX_LEAVES || code.n % MASK_WORDS != 0 ||
+        code.n > MASK_MAX_CODE * MASK_WORDS || facts.v == NULL || facts.n != MASK_FACTS ||
+        axes.n != (int64_t)n_leaves * MASK_AXES || (n_leaves > 0 && axes.v == NULL))
         return op_fail(step, ATTNRUN_E_ATTR, "code, mask or axes are wrong");
     *p = (struct attn_mask_program){ .code = code.v,
                                      .n_code = (int32_t)(code.n / MASK_WORDS),

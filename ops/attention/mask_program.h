@@ -46,9 +46,9 @@ struct attn_mask_program {
     bool soft; /* what is not seen may be a finite number */
     int64_t queries, keys;
     int64_t entries; /* of the tables of all leaves */
-    int32_t dtype[MASK_MOST_LEAVES + MASK_MOST_CODE];
-    bool by_query[MASK_MOST_LEAVES + MASK_MOST_CODE];
-    struct attn_mask_leaf leaf[MASK_MOST_LEAVES];
+    int32_t dtype[MASK_MAX_LEAVES + MASK_MAX_CODE];
+    bool by_query[MASK_MAX_LEAVES + MASK_MAX_CODE];
+    struct attn_mask_leaf leaf[MASK_MAX_LEAVES];
 };
 
 /* All elements of a block of a leaf: bounds, and whether element t of it is base + step t. */

@@ -13,15 +13,11 @@
 
 enum {
     GROUP = ATTN_MASK_BLOCK,
-    MOST_GROUPS = ATTN_STREAM_MOST / GROUP,
+    MAX_GROUPS = ATTN_STREAM_MAX / GROUP,
     KEYS = ATTN_STREAM_KEYS,
     ENOUGH_TASKS = 16 /* keep several threads busy before blocks grow */
 };
 enum { SUMMARIZE, ATTEND };
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t round64(int64_t n) { return (n + 63) & ~INT64_C(63); }
 
 /* ---- plan ---- */
 
@@ -30,12 +26,12 @@ static int64_t block_of(const struct attn_sdpa *s)
 {
     int64_t queries = ATTN_STREAM_ROWS;
     const int64_t heads = s->batch * s->q_heads;
-    while (queries < ATTN_STREAM_MOST &&
+    while (queries < ATTN_STREAM_MAX &&
            s->q_len / (2 * queries) >= (ENOUGH_TASKS - 1) / heads + 1)
         queries *= 2;
     const int64_t blocks = (s->q_len + queries - 1) / queries;
     const int64_t even = (s->q_len + blocks - 1) / blocks;
-    return least(s->q_len, round64(even));
+    return min64(s->q_len, round_up(even, 64));
 }
 
 attn_status attn_masked_plan(attnrun_step *step, struct attn_masked *m)
@@ -49,13 +45,13 @@ attn_status attn_masked_plan(attnrun_step *step, struct attn_masked *m)
     }
     m->block = block_of(s);
     m->blocks = (s->q_len + m->block - 1) / m->block;
-    m->norms = round64(attn_mask_table_bytes(&m->program));
+    m->norms = round_up(attn_mask_table_bytes(&m->program), 64);
     m->stream_bytes = attn_stream_bytes(m->block, s->head_dim, s->v_dim);
-    m->row_bytes = round64(attn_mask_row_bytes(&m->program));
+    m->row_bytes = round_up(attn_mask_row_bytes(&m->program), 64);
     if (m->stream_bytes < 0 || !ck_mul(s->batch, s->q_heads, &tasks) ||
         !ck_mul(tasks, m->blocks, &tasks))
         return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
-    m->stream_bytes = round64(m->stream_bytes);
+    m->stream_bytes = round_up(m->stream_bytes, 64);
     step->scratch_bytes = m->stream_bytes + m->row_bytes;
     step->shared_bytes = m->norms + s->batch * s->kv_heads * (int64_t)sizeof(double);
     const int64_t keys = m->program.soft ? s->batch * s->kv_heads : 0;
@@ -115,10 +111,10 @@ struct walk {
     struct attn_mask_place place;
     struct attn_stream stream;
     int64_t query; /* of row 0 */
-    struct span span[MOST_GROUPS];
-    double soft[MOST_GROUPS]; /* the most that keys get that were passed over */
-    void *memory;             /* of attn_mask_row() */
-    int64_t first;            /* key of the tile in work */
+    struct span span[MAX_GROUPS];
+    double soft[MAX_GROUPS]; /* the most that keys get that were passed over */
+    void *memory;            /* of attn_mask_row() */
+    int64_t first;           /* key of the tile in work */
 };
 
 /* What is proved of the keys from `key` on, for the queries of a group: of as many as are a
@@ -131,10 +127,10 @@ static struct attn_mask_seen look(const struct walk *t, int64_t group, int64_t k
     while (key % (2 * wide) == 0 && key + wide < keys)
         wide *= 2;
     for (;; wide /= 2) {
-        *end = least(keys, key + wide);
+        *end = min64(keys, key + wide);
         const struct attn_mask_tile tile = {
             .query = query,
-            .query_end = least(query + GROUP, t->query + t->stream.n),
+            .query_end = min64(query + GROUP, t->query + t->stream.n),
             .key = key,
             .key_end = *end,
         };
@@ -155,9 +151,9 @@ static void next_span(struct walk *t, int64_t group, int64_t from)
         t->soft[group] = fmax(t->soft[group], seen.soft);
         *span = (struct span){ from, end, end, seen };
         if (seen.form == ATTN_MASK_BAND) {
-            const int64_t last = least(query + GROUP, t->query + t->stream.n) - 1;
-            span->from = most(from, (query + seen.first) / GROUP * GROUP);
-            span->to = least(end, last + seen.last + 1);
+            const int64_t last = min64(query + GROUP, t->query + t->stream.n) - 1;
+            span->from = max64(from, (query + seen.first) / GROUP * GROUP);
+            span->to = min64(end, last + seen.last + 1);
         }
         if (seen.form != ATTN_MASK_NONE_SEEN && span->from < span->to)
             return;
@@ -193,7 +189,7 @@ static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t
 static void give(struct walk *t, int64_t group, const struct attn_stream_keys *tile,
                  int64_t from, int64_t to, const struct attn_mask_seen *seen)
 {
-    const int64_t row = group * GROUP, rows = least(GROUP, t->stream.n - row);
+    const int64_t row = group * GROUP, rows = min64(GROUP, t->stream.n - row);
     const bool masked = seen->form == ATTN_MASK_SOME;
     struct attn_stream_keys keys = *tile;
     if (seen->form == ATTN_MASK_BAND) {
@@ -211,14 +207,14 @@ static void give_spans(struct walk *t, int64_t group, const struct attn_stream_k
     struct span *span = &t->span[group];
     while (span->from < end) {
         struct span part = *span;
-        part.to = least(part.to, end);
+        part.to = min64(part.to, end);
         span->from = part.to;
         while (span->from == span->to) {
             next_span(t, group, span->next);
             if (part.seen.form != ATTN_MASK_SOME || span->seen.form != ATTN_MASK_SOME ||
                 span->from != part.to || span->from >= end)
                 break;
-            part.to = span->from = least(span->to, end); /* goes on with the mask */
+            part.to = span->from = min64(span->to, end); /* goes on with the mask */
         }
         give(t, group, tile, part.from - t->first, part.to - t->first, &part.seen);
     }
@@ -234,13 +230,13 @@ static attn_status walk_keys(struct walk *t, int64_t groups, const attnrun_work 
     for (;;) {
         t->first = keys;
         for (int64_t g = 0; g < groups; g++)
-            t->first = least(t->first, t->span[g].from);
+            t->first = min64(t->first, t->span[g].from);
         if (t->first >= keys)
             return ATTNRUN_OK;
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         const struct attn_stream_keys tile =
-            tile_at(t, t->first, least(KEYS, keys - t->first));
+            tile_at(t, t->first, min64(KEYS, keys - t->first));
         attn_stream_pack(&t->stream, &tile);
         for (int64_t g = 0; g < groups; g++)
             give_spans(t, g, &tile);
@@ -251,7 +247,7 @@ static attn_status walk_keys(struct walk *t, int64_t groups, const attnrun_work 
 static bool is_lost(const struct walk *t, int64_t group, double longest)
 {
     const struct attn_sdpa *s = &t->m->s;
-    const int64_t row = group * GROUP, end = least(t->stream.n, row + GROUP);
+    const int64_t row = group * GROUP, end = min64(t->stream.n, row + GROUP);
     if (t->soft[group] == -HUGE_VAL)
         return true;
     for (int64_t r = row; r < end; r++) {
@@ -272,7 +268,7 @@ static bool is_lost(const struct walk *t, int64_t group, double longest)
 static attn_status walk_literally(struct walk *t, int64_t group, const attnrun_work *work)
 {
     const struct attn_sdpa *s = &t->m->s;
-    const int64_t row = group * GROUP, rows = least(GROUP, t->stream.n - row);
+    const int64_t row = group * GROUP, rows = min64(GROUP, t->stream.n - row);
     const struct attn_mask_seen some = { .form = ATTN_MASK_SOME };
     memset(t->stream.sums + row * s->v_dim, 0, (size_t)(rows * s->v_dim) * sizeof(float));
     for (int64_t r = row; r < row + rows; r++)
@@ -281,7 +277,7 @@ static attn_status walk_literally(struct walk *t, int64_t group, const attnrun_w
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         const struct attn_stream_keys tile =
-            tile_at(t, t->first, least(KEYS, s->kv_len - t->first));
+            tile_at(t, t->first, min64(KEYS, s->kv_len - t->first));
         attn_stream_pack(&t->stream, &tile);
         give(t, group, &tile, 0, tile.n, &some);
     }
@@ -302,7 +298,7 @@ static attn_status attend(const attnrun_step *step, const struct attn_masked *m,
     t.memory = (char *)work->scratch + m->stream_bytes;
     attn_stream_begin(&t.stream, step->kernels, m->block, s->head_dim, s->v_dim,
                       work->scratch);
-    attn_stream_reset(&t.stream, least(m->block, s->q_len - t.query));
+    attn_stream_reset(&t.stream, min64(m->block, s->q_len - t.query));
     attn_stream_load(&t.stream, 0,
                      o->q + t.place.b * s->q.batch + t.place.h * s->q.head +
                          t.query * s->q.row,

@@ -15,7 +15,7 @@
 
 enum { X = ATTN_MERGED_X, WEIGHTS = ATTN_MERGED_WEIGHTS, BIAS = ATTN_MERGED_BIAS };
 enum { Y = ATTN_MERGED_Y, PRESENT = ATTN_MERGED_PRESENT };
-enum { MOST_HEADS = 1 << 16 };
+enum { MAX_HEADS = 1 << 16 };
 enum { ATTEND, KEEP };
 
 static attn_status check_args(const attnrun_step *step,
@@ -23,9 +23,9 @@ static attn_status check_args(const attnrun_step *step,
 {
     const struct attn_merged_args *args = step->args;
     const attnrun_ints *sizes = &args->qkv_hidden_sizes;
-    if (args->num_heads < 1 || args->num_heads > MOST_HEADS)
+    if (args->num_heads < 1 || args->num_heads > MAX_HEADS)
         return op_fail(step, ATTNRUN_E_ATTR, "num_heads is %lld, expected 1 to %d",
-                       (long long)args->num_heads, MOST_HEADS);
+                       (long long)args->num_heads, MAX_HEADS);
     if (args->do_rotary != 0)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED, "do_rotary is not supported");
     if (args->past_present_share_buffer != 0 || op_has_in(step, in->past_len))

@@ -114,7 +114,7 @@ static attn_status plan(attnrun_step *step)
                                .chunk = 1,
                                .zero_masked = true,
                                .globals = true,
-                               .most_globals = x[1].value };
+                               .max_globals = x[1].value };
     TRY(attn_window_plan(step, w));
     s->rows = (struct attn_global_rows){
         .s = w->s, .width = width, .wq = 3 * width, .wk = 3 * width, .wv = 3 * width

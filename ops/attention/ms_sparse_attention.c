@@ -37,7 +37,7 @@ static const attnrun_attr_def sparse_attrs[] = {
 };
 
 enum { Q, K, V, PAST_K, PAST_V, ROWS, COLUMNS, TOTAL, LENGTHS, COS, SIN };
-enum { Y, PRESENT_K, PRESENT_V, MOST_HEADS = 1 << 16 };
+enum { Y, PRESENT_K, PRESENT_V, MAX_HEADS = 1 << 16 };
 
 struct sparse_state {
     struct attn_blocks core; /* over the cache */
@@ -53,7 +53,7 @@ struct sparse_state {
 static attn_status check_args(const attnrun_step *step)
 {
     const struct sparse_args *args = step->args;
-    TRY(attn_need_int(step, "num_heads", args->num_heads, 1, MOST_HEADS));
+    TRY(attn_need_int(step, "num_heads", args->num_heads, 1, MAX_HEADS));
     TRY(attn_need_int(step, "kv_num_heads", args->kv_num_heads, 1, args->num_heads));
     TRY(attn_need_int(step, "sparse_block_size", args->sparse_block_size, 1, INT32_MAX));
     TRY(attn_need_int(step, "do_rotary", args->do_rotary, 0, 1));

@@ -35,7 +35,7 @@ static const attnrun_attr_def mha_attrs[] = {
 
 enum { Q, K, V, BIAS, KEY_MASK, SCORE_BIAS, PAST_K, PAST_V, PAST_LEN, INDIRECTION };
 enum { Y, PRESENT_K, PRESENT_V };
-enum { MOST_HEADS = 1 << 16 };
+enum { MAX_HEADS = 1 << 16 };
 
 /* Where an operand begins: input, element offset; its strides and dims. */
 struct mha_operand {
@@ -240,9 +240,9 @@ static attn_status mha_infer(attnrun_step *step)
     const struct mha_args *args = step->args;
     struct mha_state *state = step->state;
     struct mha_operand *o = state->operand;
-    if (args->num_heads < 1 || args->num_heads > MOST_HEADS)
+    if (args->num_heads < 1 || args->num_heads > MAX_HEADS)
         return op_fail(step, ATTNRUN_E_ATTR, "num_heads is %lld, expected 1 to %d",
-                       (long long)args->num_heads, MOST_HEADS);
+                       (long long)args->num_heads, MAX_HEADS);
     if (op_has_in(step, PAST_LEN) || op_has_in(step, INDIRECTION))
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
                        "a shared key buffer (past_sequence_length) is not supported");

@@ -233,7 +233,7 @@ static attn_status plan(attnrun_step *step)
     TRY(attn_sdpa_plan(step, c));
     /* Sequences are planned one by one in run(): blocks of no more queries than these. */
     const int64_t rows =
-        s->tokens * group < ATTN_STREAM_MOST ? s->tokens * group : ATTN_STREAM_MOST;
+        s->tokens * group < ATTN_STREAM_MAX ? s->tokens * group : ATTN_STREAM_MAX;
     const int64_t stream = attn_stream_bytes(rows, s->dim, s->v_dim);
     if (stream < 0)
         return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");

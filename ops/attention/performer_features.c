@@ -6,8 +6,6 @@
 #include "performer.h"
 #include "../matmul/gemm.h"
 
-static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
-
 /* ---- shared memory ---- */
 
 struct performer attn_performer_open(const attnrun_step *step, const attnrun_work *work)
@@ -15,17 +13,17 @@ struct performer attn_performer_open(const attnrun_step *step, const attnrun_wor
     const struct performer_state *s = step->state;
     const struct attn_sizes *z = &s->plan.sizes;
     struct performer p = { .args = step->args, .state = s, .q_max = work->shared };
-    p.k_max = p.q_max + round16(z->batch * z->q_heads);
-    p.weights = p.k_max + round16(z->batch * z->kv_heads);
-    p.panels = p.weights + s->projections * round16(s->rows * z->dim);
+    p.k_max = p.q_max + round_up(z->batch * z->q_heads, 16);
+    p.weights = p.k_max + round_up(z->batch * z->kv_heads, 16);
+    p.panels = p.weights + s->projections * round_up(s->rows * z->dim, 16);
     return p;
 }
 
 int64_t attn_performer_floats(const struct performer_state *s)
 {
     const struct attn_sizes *z = &s->plan.sizes;
-    return round16(z->batch * z->q_heads) + round16(z->batch * z->kv_heads) +
-           s->projections * (round16(s->rows * z->dim) + s->panel_floats);
+    return round_up(z->batch * z->q_heads, 16) + round_up(z->batch * z->kv_heads, 16) +
+           s->projections * (round_up(s->rows * z->dim, 16) + s->panel_floats);
 }
 
 static int64_t projection_of(const struct performer *p, int64_t kv_head)
@@ -242,8 +240,8 @@ static void write_keys(const struct attn_feature_call *c, struct attn_feature_ti
     const float *k_max = p->k_max + t.batch * c->plan->sizes.kv_heads + t.head;
     float max = s->extremes ? *k_max : 0.0f, *shifts = shifts_of(c);
     project_keys(c, t,
-                 p->weights +
-                     projection_of(p, t.head) * round16(s->rows * c->plan->sizes.dim),
+                 p->weights + projection_of(p, t.head) *
+                                  round_up(s->rows * c->plan->sizes.dim, 16),
                  features);
     if (s->one_pass) {
         raise_max(c, sum, max_of_keys(c, t, features));
@@ -398,7 +396,7 @@ static void scale_projection(const struct attn_feature_call *c, const float *w, 
 {
     const struct performer *p = c->rule_arg;
     const int64_t dim = c->plan->sizes.dim, rows = p->state->rows;
-    float *to = p->weights + i * round16(rows * dim);
+    float *to = p->weights + i * round_up(rows * dim, 16);
     c->kernels->mul_f32(to, w + i * rows * dim, 1, &p->state->x_scale, 0,
                         (size_t)(rows * dim));
     c->kernels->gemm_pack_f32(p->panels + i * p->state->panel_floats, to, 1, dim,

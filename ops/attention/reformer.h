@@ -7,9 +7,9 @@
 #include "stream.h"
 
 enum {
-    REFORMER_TOKENS = 256,     /* hashed by a task */
-    REFORMER_FEATURES = 128,   /* rotated coordinates that exist at one time */
-    REFORMER_MOST_FACTORS = 31 /* of a number of buckets below 2^31 */
+    REFORMER_TOKENS = 256,    /* hashed by a task */
+    REFORMER_FEATURES = 128,  /* rotated coordinates that exist at one time */
+    REFORMER_MAX_FACTORS = 31 /* of a number of buckets below 2^31 */
 };
 
 enum { REFORMER_QK, REFORMER_V, REFORMER_ROTATIONS, REFORMER_BUCKETS, REFORMER_MASK };
@@ -24,7 +24,7 @@ struct reformer {
     int64_t padded;        /* tokens of a round, a multiple of chunk */
     int64_t features;      /* of a round */
     int64_t rotation_heads;
-    int64_t widths[REFORMER_MOST_FACTORS]; /* features of a factor */
+    int64_t widths[REFORMER_MAX_FACTORS]; /* features of a factor */
     int64_t n_factors, n_buckets;
     bool whole, hashed, given, by_bucket, deduplicate, l2;
     float self;

@@ -68,10 +68,7 @@ enum {
     MASK = REFORMER_MASK
 };
 enum { HASH, SORT, ATTEND, ROUNDS_APART = ATTNRUN_MAX_PHASES - ATTEND };
-enum { MOST_ROWS = ATTN_STREAM_MOST, LEAST_ROWS = 256, ENOUGH_TASKS = 16 };
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+enum { MAX_ROWS = ATTN_STREAM_MAX, MIN_ROWS = 256, ENOUGH_TASKS = 16 };
 
 /* ---- attributes ---- */
 
@@ -179,7 +176,7 @@ static attn_status plan_rounds(const attnrun_step *step, struct reformer *s)
     s->hashed = op_has_in(step, ROTATIONS) && (!s->whole || op_has_out(step, 1));
     s->hashes = s->given || s->hashed ? args->num_hashes : 1;
     s->rounds = s->whole ? 1 : args->num_hashes;
-    s->chunk = s->whole ? most(n, 1) : args->chunk_length;
+    s->chunk = s->whole ? max64(n, 1) : args->chunk_length;
     s->before = s->whole ? 0 : args->chunks_before;
     s->after = s->whole ? 0 : args->chunks_after;
     s->padded = (n / s->chunk + (n % s->chunk != 0)) * s->chunk;
@@ -191,11 +188,11 @@ static attn_status plan_rounds(const attnrun_step *step, struct reformer *s)
         return op_fail(step, ATTNRUN_E_MODEL, "neither rotations nor buckets are given");
     if (!ck_mul(s->padded, s->rounds, &places) || places > INT64_MAX / 4)
         return op_fail(step, ATTNRUN_E_LIMIT, "the rounds are too many");
-    if (n > 0 && most(s->before, s->after) > places / s->chunk)
+    if (n > 0 && max64(s->before, s->after) > places / s->chunk)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "%s is %lld, expected at most %lld, the number of chunks",
                        s->before > s->after ? "chunks_before" : "chunks_after",
-                       (long long)most(s->before, s->after),
+                       (long long)max64(s->before, s->after),
                        (long long)(places / s->chunk));
     return places / s->chunk < INT32_MAX
                ? ATTNRUN_OK
@@ -228,7 +225,7 @@ static attn_status plan_memory(attnrun_step *step, struct reformer *s)
                         (int64_t)sizeof(struct reformer_sum), &s->sums_at);
     if (!fits)
         return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
-    step->scratch_bytes = most(hash, most(sort, chunks));
+    step->scratch_bytes = max64(hash, max64(sort, chunks));
     return ATTNRUN_OK;
 }
 
@@ -236,11 +233,11 @@ static attn_status plan_memory(attnrun_step *step, struct reformer *s)
 static void plan_blocks(struct reformer *s)
 {
     const int64_t n = s->sizes.q_len;
-    int64_t rows = MOST_ROWS;
-    while (rows > LEAST_ROWS && s->heads * ((n - 1) / rows + 1) < ENOUGH_TASKS)
+    int64_t rows = MAX_ROWS;
+    while (rows > MIN_ROWS && s->heads * ((n - 1) / rows + 1) < ENOUGH_TASKS)
         rows /= 2;
     s->rows = rows > s->chunk ? rows / s->chunk * s->chunk : rows;
-    s->rows = most(1, least(s->rows, n));
+    s->rows = max64(1, min64(s->rows, n));
     s->blocks = n / s->rows + (n % s->rows != 0);
 }
 
@@ -268,7 +265,7 @@ static attn_status plan_tasks(attnrun_step *step, const struct reformer *s)
              nanoseconds(2.0 * (double)tokens * (double)z->dim *
                          (double)(s->hashes * s->features + 16)));
     op_tasks(step, SORT, z->q_len > 0 ? sorting : 0, z->q_len * 4);
-    for (int64_t t = 0; t < least(s->rounds, ROUNDS_APART - 1); t++)
+    for (int64_t t = 0; t < min64(s->rounds, ROUNDS_APART - 1); t++)
         op_tasks(step, (int)(ATTEND + t), attending, cost);
     if (s->rounds >= ROUNDS_APART) /* all that are left */
         op_tasks(step, ATTEND + ROUNDS_APART - 1, any ? s->heads : 0,

@@ -8,11 +8,7 @@
 
 #include <math.h>
 
-enum { KEYS = ATTN_STREAM_KEYS, LEAST_GROUP = 32 };
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
+enum { KEYS = ATTN_STREAM_KEYS, MIN_GROUP = 32 };
 
 struct chunks {
     const struct reformer *s;
@@ -36,8 +32,8 @@ int64_t attn_reformer_chunks_bytes(const struct reformer *s)
     const int64_t stream = attn_stream_bytes(s->rows, s->sizes.dim, s->sizes.v_dim);
     if (stream < 0)
         return -1;
-    return stream + (KEYS * (round16(s->sizes.dim) + round16(s->sizes.v_dim)) +
-                     round16(s->rows) + 2 * KEYS + 16) *
+    return stream + (KEYS * (round_up(s->sizes.dim, 16) + round_up(s->sizes.v_dim, 16)) +
+                     round_up(s->rows, 16) + 2 * KEYS + 16) *
                         (int64_t)sizeof(float);
 }
 
@@ -49,8 +45,8 @@ static void begin(struct chunks *t, const struct attn_kernels *kernels, void *sc
     attn_stream_begin(&t->stream, kernels, s->rows, s->sizes.dim, s->sizes.v_dim,
                       scratch);
     t->keys = (float *)(void *)((char *)scratch + at);
-    t->values = t->keys + KEYS * round16(s->sizes.dim);
-    t->key_limit = (int32_t *)(void *)(t->values + KEYS * round16(s->sizes.v_dim));
+    t->values = t->keys + KEYS * round_up(s->sizes.dim, 16);
+    t->key_limit = (int32_t *)(void *)(t->values + KEYS * round_up(s->sizes.v_dim, 16));
     t->key_factor = (float *)(void *)(t->key_limit + KEYS);
     t->query_limit = t->key_limit + 2 * KEYS;
 }
@@ -120,9 +116,9 @@ static void hide_unseen(const struct chunks *t, float *scores, int64_t row, int6
     for (int64_t r = row; r < row + rows; r++, scores += ATTN_STREAM_SCORES) {
         int64_t first, end;
         seen(t, r, &first, &end);
-        for (int64_t j = from; j < least(to, first - t->key); j++)
+        for (int64_t j = from; j < min64(to, first - t->key); j++)
             scores[j - from] = -INFINITY;
-        for (int64_t j = most(from, end - t->key); j < to; j++)
+        for (int64_t j = max64(from, end - t->key); j < to; j++)
             scores[j - from] = -INFINITY;
     }
 }
@@ -181,8 +177,8 @@ static void load_keys(struct chunks *t, bool same_round)
     const struct attn_kernels *kernels = t->stream.kernels;
     const float *norms = t->o->norms + t->head * z->q_len;
     const float *x = reformer_head(t->o->qk, &z->q, t->s, t->head);
-    int64_t own = same_round ? least(most(t->query - t->key, 0), t->n) : t->n;
-    int64_t end = same_round ? most(least(t->query + t->rows - t->key, t->n), own) : own;
+    int64_t own = same_round ? min64(max64(t->query - t->key, 0), t->n) : t->n;
+    int64_t end = same_round ? max64(min64(t->query + t->rows - t->key, t->n), own) : own;
     for (int64_t j = own; j < end; j++)
         t->key_factor[j] = z->scale * norms[t->key_token[j]];
     kernels->gather_rows_f32(t->keys, z->dim, x, z->q.row, t->key_token, norms, z->scale,
@@ -238,15 +234,15 @@ static int64_t group_from(const struct chunks *t, int64_t r)
 {
     const int64_t chunk = t->s->chunk, at = (t->query + r) % chunk;
     int64_t rows = chunk - at;
-    if (chunk < LEAST_GROUP)
-        rows += (LEAST_GROUP / chunk - 1) * chunk;
-    return least(least(rows, ATTN_STREAM_ROWS), t->rows - r);
+    if (chunk < MIN_GROUP)
+        rows += (MIN_GROUP / chunk - 1) * chunk;
+    return min64(min64(rows, ATTN_STREAM_ROWS), t->rows - r);
 }
 
 static void run_tile(struct chunks *t)
 {
     const struct reformer *s = t->s;
-    const int64_t panel = ATTN_GEMM_NR_MOST;
+    const int64_t panel = ATTN_GEMM_NR_MAX;
     const struct attn_stream_keys keys = { .k = t->keys,
                                            .v = t->values,
                                            .k_row = s->sizes.dim,
@@ -261,7 +257,7 @@ static void run_tile(struct chunks *t)
         rows = group_from(t, row);
         seen(t, row, &first, &end);
         seen(t, row + rows - 1, &last_first, &end);
-        int64_t from = most(first - t->key, 0), to = least(end - t->key, t->n);
+        int64_t from = max64(first - t->key, 0), to = min64(end - t->key, t->n);
         t->ragged = last_first != first || from % panel != 0;
         const bool plain = t->simple && !s->deduplicate && !t->ragged;
         attn_stream_rows(&t->stream, &keys, row, rows, from / panel * panel, to,
@@ -277,7 +273,7 @@ attn_status attn_reformer_chunks(const struct reformer *s,
     const int64_t n = s->sizes.q_len, first_row = block * s->rows;
     struct chunks t = { .s = s, .o = o, .head = head, .round = round };
     int64_t from, to, unused;
-    t.rows = least(s->rows, n - first_row);
+    t.rows = min64(s->rows, n - first_row);
     t.query = round * s->padded + first_row;
     t.token = o->order + (head * s->hashes + round) * n + first_row;
     begin(&t, kernels, work->scratch);
@@ -294,7 +290,7 @@ attn_status attn_reformer_chunks(const struct reformer *s,
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         key_round += key_round < 0 ? s->rounds : 0;
-        t.n = least(least(KEYS, n - at), to - t.key);
+        t.n = min64(min64(KEYS, n - at), to - t.key);
         load_tile(&t, key_round, at, turn == round);
         run_tile(&t);
         t.key += t.n;

@@ -10,9 +10,6 @@
 
 enum { TOKENS = REFORMER_TOKENS, FEATURES = REFORMER_FEATURES };
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
-
 /* ---- hashing ---- */
 
 /* Tokens are columns here, so that the extremes of all of them are looked for at once. */
@@ -36,8 +33,8 @@ int64_t attn_reformer_hash_bytes(const struct reformer *s)
         return -1;
     const int64_t gemm =
         (int64_t)attn_gemm_scratch((size_t)FEATURES, (size_t)TOKENS, (size_t)dim);
-    return (round16(gemm) + FEATURES * TOKENS + 4 * TOKENS + TOKENS * round16(dim) +
-            round16(all * dim)) *
+    return (round_up(gemm, 16) + FEATURES * TOKENS + 4 * TOKENS +
+            TOKENS * round_up(dim, 16) + round_up(all * dim, 16)) *
            (int64_t)sizeof(float);
 }
 
@@ -49,8 +46,9 @@ static void begin(struct hash *t, const struct reformer *s,
     const int64_t matrix = (s->rotation_heads == 1 ? 0 : head % s->sizes.q_heads) * dim;
     *t = (struct hash){ .s = s, .kernels = kernels };
     t->gemm = scratch;
-    t->u = t->gemm + round16((int64_t)attn_gemm_scratch((size_t)FEATURES, (size_t)TOKENS,
-                                                        (size_t)dim));
+    t->u = t->gemm + round_up((int64_t)attn_gemm_scratch((size_t)FEATURES, (size_t)TOKENS,
+                                                         (size_t)dim),
+                              16);
     t->extremes.max = t->u + FEATURES * TOKENS;
     t->extremes.min = t->extremes.max + TOKENS;
     t->extremes.at_max = (int32_t *)(void *)(t->extremes.min + TOKENS);
@@ -60,7 +58,7 @@ static void begin(struct hash *t, const struct reformer *s,
         t->turned = o->turned + matrix * all;
         return;
     }
-    float *turned = t->tokens + TOKENS * round16(dim);
+    float *turned = t->tokens + TOKENS * round_up(dim, 16);
     kernels->transpose_f32(turned, dim, o->rotations + matrix * all, all, (size_t)dim,
                            (size_t)all);
     t->turned = turned;
@@ -71,7 +69,7 @@ static void rotate(struct hash *t, int64_t first)
 {
     const int64_t dim = t->s->sizes.dim, all = t->s->hashes * t->s->features;
     t->first = first;
-    t->end = least(all, first + FEATURES);
+    t->end = min64(all, first + FEATURES);
     const struct attn_gemm_f32 g = { .a = t->turned + first * dim,
                                      .a_row = dim,
                                      .b = t->tokens,
@@ -99,7 +97,7 @@ static void add_factor(struct hash *t, int32_t *bucket, int64_t feature, int64_t
     for (int64_t done = 0; done < width;) {
         if (feature + done >= t->end)
             rotate(t, feature + done);
-        int64_t rows = least(width - done, t->end - feature - done);
+        int64_t rows = min64(width - done, t->end - feature - done);
         t->kernels->extremes_f32(t->u + (feature + done - t->first) * TOKENS, TOKENS,
                                  (size_t)rows, (size_t)t->n, (int32_t)done, e);
         done += rows;
@@ -152,7 +150,7 @@ attn_status attn_reformer_hash(const attnrun_step *step, const struct reformer *
                                int64_t block, void *scratch)
 {
     const struct attn_sizes *z = &s->sizes;
-    const int64_t first = block * TOKENS, n = least(TOKENS, z->q_len - first);
+    const int64_t first = block * TOKENS, n = min64(TOKENS, z->q_len - first);
     const float *x = reformer_head(o->qk, &z->q, s, head) + first * z->q.row;
     const float add = s->l2 ? 0.0f : (float)((double)z->dim * 1e-6);
     int32_t *buckets = o->order + head * s->hashes * z->q_len + first;

@@ -45,7 +45,7 @@ static const attnrun_attr_def routing_attrs[] = {
 
 enum { Q, K, V, MEANS, MEM_K, MEM_V, KEY_MASK, QUERY_MASK };
 enum { NORMS, CHOOSE, ATTEND };
-enum { KEYS = ATTN_STREAM_KEYS, DISTANCES = 1 << 18, MOST_CLUSTERS = 64, SAMPLE = 256 };
+enum { KEYS = ATTN_STREAM_KEYS, DISTANCES = 1 << 18, MAX_CLUSTERS = 64, SAMPLE = 256 };
 #define SELF (-5e4f)
 
 struct routing_state {
@@ -60,10 +60,6 @@ struct routing_state {
     bool shared;
     float epsilon;
 };
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
 
 /* ---- shapes ---- */
 
@@ -126,10 +122,10 @@ static bool reserve(attnrun_step *step, int64_t count, int64_t each, int64_t *at
 
 static int64_t choose_bytes(const struct routing_state *s)
 {
-    const int64_t n = most(s->n[0], s->n[1]);
+    const int64_t n = max64(s->n[0], s->n[1]);
     const int64_t gemm =
         (int64_t)attn_gemm_scratch((size_t)s->group, (size_t)n, (size_t)s->sizes.dim);
-    return (round16(gemm) + round16(s->group * n) + 3 * round16(n)) * 4;
+    return (round_up(gemm, 16) + round_up(s->group * n, 16) + 3 * round_up(n, 16)) * 4;
 }
 
 static int64_t attend_bytes(const struct routing_state *s)
@@ -139,8 +135,9 @@ static int64_t attend_bytes(const struct routing_state *s)
     if (stream < 0)
         return -1;
     return ((stream + 63) & ~INT64_C(63)) +
-           4 * (KEYS * (round16(z->dim) + round16(z->v_dim)) + round16(z->v_dim) +
-                2 * KEYS + round16(s->rows) + round16(z->q_len));
+           4 * (KEYS * (round_up(z->dim, 16) + round_up(z->v_dim, 16)) +
+                round_up(z->v_dim, 16) + 2 * KEYS + round_up(s->rows, 16) +
+                round_up(z->q_len, 16));
 }
 
 static attn_status plan_memory(attnrun_step *step, struct routing_state *s)
@@ -157,7 +154,7 @@ static attn_status plan_memory(attnrun_step *step, struct routing_state *s)
         return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
     if (s->sides == 1)
         s->chosen_at[1] = s->chosen_at[0];
-    step->scratch_bytes = most(choose_bytes(s), attend);
+    step->scratch_bytes = max64(choose_bytes(s), attend);
     return ATTNRUN_OK;
 }
 
@@ -169,7 +166,7 @@ static int64_t nanoseconds(double flops)
 static attn_status plan_tasks(attnrun_step *step, const struct routing_state *s)
 {
     const struct attn_sizes *z = &s->sizes;
-    const double n = (double)most(s->n[0], s->n[1]);
+    const double n = (double)max64(s->n[0], s->n[1]);
     const double pairs =
         (double)s->clusters * (double)s->window[0] * (double)(s->window[1] + s->memory);
     const bool any = z->q_len > 0 && z->v_dim > 0;
@@ -202,12 +199,13 @@ static attn_status plan(attnrun_step *step, const struct attn_qkv *shape)
     s->epsilon = args->epsilon;
     s->n[0] = s->sizes.q_len;
     s->n[1] = s->sizes.kv_len;
-    s->window[0] = least(args->window, s->n[0]);
-    s->window[1] = least(context, s->n[1]);
+    s->window[0] = min64(args->window, s->n[0]);
+    s->window[1] = min64(context, s->n[1]);
     s->sides = s->shared && s->window[0] == s->window[1] ? 1 : 2;
-    s->group = least(MOST_CLUSTERS, most(8, DISTANCES / most(1, most(s->n[0], s->n[1]))));
+    s->group =
+        min64(MAX_CLUSTERS, max64(8, DISTANCES / max64(1, max64(s->n[0], s->n[1]))));
     s->groups = s->clusters / s->group + (s->clusters % s->group != 0);
-    s->rows = most(1, least(s->window[0], ATTN_STREAM_MOST));
+    s->rows = max64(1, min64(s->window[0], ATTN_STREAM_MAX));
     TRY(plan_memory(step, s));
     return plan_tasks(step, s);
 }
@@ -299,14 +297,14 @@ static void choose_group(const attnrun_step *step, int64_t head, int side, int64
 {
     const struct routing_state *s = step->state;
     const int64_t first = group * s->group, n = s->n[side], dim = s->sizes.dim;
-    const int64_t m = least(s->group, s->clusters - first);
+    const int64_t m = min64(s->group, s->clusters - first);
     const float *norms = norms_of(s, work->shared, head, side);
     int32_t *chosen = chosen_of(s, work->shared, head, side) + first * s->window[side];
-    const int64_t longest = most(s->n[0], s->n[1]);
+    const int64_t longest = max64(s->n[0], s->n[1]);
     float *distance = work->scratch;
-    float *value = distance + round16(s->group * longest);
-    int32_t *index = (int32_t *)(void *)(value + round16(longest));
-    int32_t *rank = index + round16(longest);
+    float *value = distance + round_up(s->group * longest, 16);
+    int32_t *index = (int32_t *)(void *)(value + round_up(longest, 16));
+    int32_t *rank = index + round_up(longest, 16);
     int64_t row;
     const float *x = tokens_of(step, head, side, &row);
     const struct attn_gemm_f32 g = {
@@ -322,7 +320,7 @@ static void choose_group(const attnrun_step *step, int64_t head, int side, int64
         .n = (size_t)n,
         .k = (size_t)dim,
         .exact = 1, /* it says which tokens belong together */
-        .scratch = (float *)(void *)(rank + round16(longest)),
+        .scratch = (float *)(void *)(rank + round_up(longest, 16)),
     };
     if (s->window[side] == 0)
         return;
@@ -362,12 +360,12 @@ static void begin(struct cluster *t, const attnrun_step *step, int64_t head,
         t->query_mask = (const uint8_t *)step->x[QUERY_MASK].data + sample * z->q_len;
     attn_stream_begin(&t->stream, step->kernels, s->rows, z->dim, z->v_dim, scratch);
     t->k = (float *)(void *)((char *)scratch + ((stream + 63) & ~INT64_C(63)));
-    t->v = t->k + KEYS * round16(z->dim);
-    t->row = t->v + KEYS * round16(z->v_dim);
-    t->key = (int32_t *)(void *)(t->row + round16(z->v_dim));
+    t->v = t->k + KEYS * round_up(z->dim, 16);
+    t->row = t->v + KEYS * round_up(z->v_dim, 16);
+    t->key = (int32_t *)(void *)(t->row + round_up(z->v_dim, 16));
     t->key_limit = t->key + KEYS;
     t->query_limit = t->key_limit + KEYS;
-    t->count = (float *)(void *)(t->query_limit + round16(s->rows));
+    t->count = (float *)(void *)(t->query_limit + round_up(s->rows, 16));
     memset(t->count, 0, (size_t)z->q_len * sizeof *t->count);
 }
 
@@ -391,8 +389,8 @@ static struct attn_stream_keys load_tile(struct cluster *t, int64_t first)
     const struct routing_state *s = t->s;
     const struct attn_sizes *z = &s->sizes;
     const struct attn_kernels *kernels = t->step->kernels;
-    const int64_t n = least(KEYS, s->memory + s->window[1] - first);
-    const int64_t memory = most(0, least(n, s->memory - first)), others = n - memory;
+    const int64_t n = min64(KEYS, s->memory + s->window[1] - first);
+    const int64_t memory = max64(0, min64(n, s->memory - first)), others = n - memory;
     const int32_t *keys = t->keys + first + memory - s->memory;
     if (memory > 0) {
         const int64_t at =
@@ -440,7 +438,7 @@ static void load_queries(struct cluster *t, int64_t rows)
     for (int64_t r = 0; r < rows; r++) {
         const int64_t i = t->queries[r];
         const bool hidden = t->query_mask != NULL && !t->query_mask[i];
-        const int64_t sees = most(-1, least(INT32_MAX - 1, i + z->offset));
+        const int64_t sees = max64(-1, min64(INT32_MAX - 1, i + z->offset));
         t->query_limit[r] = hidden ? -1 : z->causal ? (int32_t)sees : 0;
     }
     t->pairs = (struct attn_pairs){ .query = t->queries,
@@ -492,7 +490,7 @@ static attn_status attend(const attnrun_step *step, int64_t head,
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
             t.queries = queries + t.number * s->window[0] + first;
-            run_queries(&t, least(s->rows, s->window[0] - first), work->shared);
+            run_queries(&t, min64(s->rows, s->window[0] - first), work->shared);
         }
     }
     for (int64_t i = 0; i < z->q_len; i++)

@@ -10,14 +10,11 @@
 
 enum {
     QUERIES = ATTN_STREAM_ROWS,
-    MOST_QUERIES = ATTN_STREAM_MOST, /* queries that share one packing of K and V */
-    LEAST_GROUP = 64,                /* rows that are cut to what they see */
-    ENOUGH_TASKS = 16,               /* keep several threads busy before blocks grow */
+    MAX_QUERIES = ATTN_STREAM_MAX, /* queries that share one packing of K and V */
+    MIN_GROUP = 64,                /* rows that are cut to what they see */
+    ENOUGH_TASKS = 16,             /* keep several threads busy before blocks grow */
     KEYS = ATTN_STREAM_KEYS
 };
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Queries of all heads of a group are rows of one matrix where they lie one behind the
  * other. */
@@ -31,11 +28,11 @@ attn_status attn_sdpa_fits(const attnrun_step *step, int64_t batch, int64_t head
 {
     const int64_t sizes[] = { batch, heads, q_len, dim, 8 };
     int64_t a = 1, b = 1;
-    bool fits = ck_mul(most(kv_len, 1), most(q_len, 1), &b);
+    bool fits = ck_mul(max64(kv_len, 1), max64(q_len, 1), &b);
     for (int i = 0; i < 5 && fits; i++)
-        fits = ck_mul(a, most(sizes[i], 1), &a) &&
-               (i >= 2 || ck_mul(b, most(sizes[i], 1), &b));
-    int64_t keys = most(kv_len, 1), rows = most(q_len, 1), c;
+        fits = ck_mul(a, max64(sizes[i], 1), &a) &&
+               (i >= 2 || ck_mul(b, max64(sizes[i], 1), &b));
+    int64_t keys = max64(kv_len, 1), rows = max64(q_len, 1), c;
     fits = fits && ck_mul(a / rows, keys, &c);
     return fits ? ATTNRUN_OK
                 : op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
@@ -55,7 +52,7 @@ attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
         s->heads = s->kv_heads;
     }
     int64_t queries = QUERIES;
-    while (queries < MOST_QUERIES &&
+    while (queries < MAX_QUERIES &&
            s->rows / (2 * queries) >= (ENOUGH_TASKS - 1) / (s->batch * s->heads) + 1)
         queries *= 2;
     s->blocks = s->rows / queries + (s->rows % queries != 0);
@@ -89,14 +86,14 @@ struct queries {
     int64_t b, kv_head, head, row; /* rows row … row + n - 1, the first of head `head` */
     int64_t offset, len; /* position of query 0; keys that exist for this sample */
     int64_t group;       /* rows that are given a tile together */
-    struct seen seen[MOST_QUERIES / LEAST_GROUP];
+    struct seen seen[MAX_QUERIES / MIN_GROUP];
     /* Keys from `front` to `shown` get nothing added, all those before `front` and from
      * `padding` on get `masked`. */
     int64_t front, shown, padding;
     /* Scores are taken as they are, where all rows see a key; but for the mask. */
     bool plain, plain_but_mask;
     int64_t first;     /* key of the tile in work */
-    int64_t least_key; /* that some row sees */
+    int64_t min_key;   /* that some row sees */
     int64_t mask_from; /* column of the mask that is key 0 */
     float *wide;       /* a tile of keys, then of values, where they are promoted */
 };
@@ -104,13 +101,13 @@ struct queries {
 void attn_sdpa_keys(const struct attn_sdpa *s, int64_t position, int64_t len,
                     int64_t *from, int64_t *to)
 {
-    *from = s->left >= 0 ? most(0, position - s->left) : 0;
-    *to = s->causal ? least(len, position + 1) : len;
+    *from = s->left >= 0 ? max64(0, position - s->left) : 0;
+    *to = s->causal ? min64(len, position + 1) : len;
     if (s->right >= 0)
-        *to = least(*to, position + s->right + 1);
+        *to = min64(*to, position + s->right + 1);
     if (s->mask_kind != ATTN_MASK_NONE)
-        *to = least(*to, s->mask_len);
-    *to = most(*to, *from);
+        *to = min64(*to, s->mask_len);
+    *to = max64(*to, *from);
 }
 
 /* Keys seen by row r of the block: [*from, *to). */
@@ -129,11 +126,11 @@ static struct seen keys_of_rows(const struct queries *t, int64_t r0, int64_t row
         int64_t from, to;
         keys_of(t, r, &from, &to);
         if (from < to) {
-            seen.from = least(seen.from, from);
-            seen.to = most(seen.to, to);
+            seen.from = min64(seen.from, from);
+            seen.to = max64(seen.to, to);
         }
-        seen.all_from = most(seen.all_from, from);
-        seen.all_to = least(seen.all_to, to);
+        seen.all_from = max64(seen.all_from, from);
+        seen.all_to = min64(seen.all_to, to);
     }
     return seen;
 }
@@ -200,7 +197,7 @@ static void mask_row(const struct queries *t, float *scores, int64_t r, int64_t 
     if (s->mask_kind == ATTN_MASK_NONE)
         return;
     const int64_t at = mask_at(t, r, first);
-    n = least(n, s->mask_len - t->mask_from - first);
+    n = min64(n, s->mask_len - t->mask_from - first);
     if (n <= 0)
         return;
     for (int64_t j = 0; s->mask_kind == ATTN_MASK_INTS && j < n; j++)
@@ -239,7 +236,7 @@ static void show(const struct queries *t, const float *scores, int64_t r, int64_
                  int64_t n, int32_t mode)
 {
     float *out = scores_out(t, r);
-    const int64_t shown = least(n, scores_len(t->s) - first);
+    const int64_t shown = min64(n, scores_len(t->s) - first);
     if (out != NULL && mode == t->s->scores_mode && shown > 0)
         memcpy(out + first, scores, (size_t)shown * sizeof *out);
 }
@@ -272,8 +269,8 @@ static void prepare_row(const struct queries *t, float *scores, int64_t r, int64
         add_masked(t, scores, r, first, n);
     if (!whole) {
         keys_of(t, r, &from, &to);
-        from = least(most(from - first, 0), n);
-        to = least(most(to - first, from), n);
+        from = min64(max64(from - first, 0), n);
+        to = min64(max64(to - first, from), n);
         hide(scores, 0, from);
         hide(scores, to, n);
     }
@@ -333,7 +330,7 @@ static void set_band(const struct queries *t, struct attn_stream_keys *keys)
     keys->first = s->left >= 0 ? own - s->left : -far;
     keys->last = s->right >= 0 ? own + s->right : far;
     if (s->causal)
-        keys->last = least(keys->last, own);
+        keys->last = min64(keys->last, own);
 }
 
 /* The key without value counts in the totals. */
@@ -367,19 +364,19 @@ static void finish_rows(struct queries *t)
 /* A tile goes to each group of rows that sees some of it, cut to what they see. */
 static void run_tile(struct queries *t, const struct attn_stream_keys *all)
 {
-    const int64_t panel = ATTN_GEMM_NR_MOST;
+    const int64_t panel = ATTN_GEMM_NR_MAX;
     const bool one_head = t->row % t->s->q_len + t->stream.n <= t->s->q_len;
     struct attn_stream_keys band = *all;
     set_band(t, &band);
     attn_stream_pack(&t->stream, all);
     for (int64_t row = 0; row < t->stream.n; row += t->group) {
         const struct seen *seen = &t->seen[row / t->group];
-        int64_t from = most(seen->from - t->first, 0) / panel * panel;
-        int64_t to = least(seen->to - t->first, all->n);
+        int64_t from = max64(seen->from - t->first, 0) / panel * panel;
+        int64_t to = min64(seen->to - t->first, all->n);
         const bool plain = is_plain(t, from, to), whole = all_seen(t, row, from, to);
         const bool free = plain && (whole || one_head);
         attn_stream_rows(&t->stream, free && !whole ? &band : all, row,
-                         least(t->group, t->stream.n - row), from, to,
+                         min64(t->group, t->stream.n - row), from, to,
                          free ? NULL : prepare, t);
     }
 }
@@ -390,7 +387,7 @@ static double longest_key(const struct queries *t, int64_t from, int64_t to)
     const struct attn_sdpa *s = t->s;
     double longest = 0;
     for (int64_t first = from; first < to;) {
-        const int64_t end = first < s->past_len ? least(s->past_len, to) : to;
+        const int64_t end = first < s->past_len ? min64(s->past_len, to) : to;
         const struct attn_stream_keys keys = tile_at(t, first, end - first);
         for (int64_t j = 0; j < keys.n; j++) {
             const double x = t->stream.kernels->sum_square_f32(keys.k + j * keys.k_row,
@@ -437,9 +434,9 @@ static attn_status walk(struct queries *t, int64_t from, int64_t to, int64_t lim
 {
     const struct attn_sdpa *s = t->s;
     for (t->first = from; t->first < to;) {
-        int64_t end = t->first < s->past_len ? least(s->past_len, limit) : limit;
-        int64_t n = least(KEYS, end - t->first);
-        if (t->first + n > t->least_key) {
+        int64_t end = t->first < s->past_len ? min64(s->past_len, limit) : limit;
+        int64_t n = min64(KEYS, end - t->first);
+        if (t->first + n > t->min_key) {
             const struct attn_stream_keys keys = tile_at(t, t->first, n);
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
@@ -455,21 +452,21 @@ static attn_status stream(struct queries *t, const attnrun_work *work)
 {
     const struct attn_sdpa *s = t->s;
     int64_t last_key = 0;
-    t->least_key = s->kv_len;
+    t->min_key = s->kv_len;
     for (int64_t row = 0; row < t->stream.n; row += t->group) {
         struct seen *seen = &t->seen[row / t->group];
-        *seen = keys_of_rows(t, row, least(t->group, t->stream.n - row));
-        t->least_key = least(t->least_key, seen->from);
-        last_key = most(last_key, seen->to);
+        *seen = keys_of_rows(t, row, min64(t->group, t->stream.n - row));
+        t->min_key = min64(t->min_key, seen->from);
+        last_key = max64(last_key, seen->to);
     }
-    const int64_t front = least(t->front, last_key), back = least(t->padding, last_key);
+    const int64_t front = min64(t->front, last_key), back = min64(t->padding, last_key);
     const bool whole = (front == 0 && back == last_key) || front >= back ||
                        !t->plain_but_mask || s->mask_kind == ATTN_MASK_KEEP ||
                        s->mask_kind == ATTN_MASK_INTS;
     if (whole)
         return walk(t, 0, last_key, s->kv_len, work);
     TRY(walk(t, front, back, back, work));
-    if (front > t->least_key && !padding_is_lost(t, t->least_key, front))
+    if (front > t->min_key && !padding_is_lost(t, t->min_key, front))
         TRY(walk(t, 0, front, front, work));
     if (back < last_key && !padding_is_lost(t, back, last_key))
         TRY(walk(t, back, last_key, s->kv_len, work));
@@ -496,9 +493,9 @@ static void find_padding(struct queries *t)
     t->front = 0;
     t->shown = t->padding = keys;
     if (o->key_ends != NULL) {
-        t->shown = t->padding = most(0, least(o->key_ends[t->b], keys));
+        t->shown = t->padding = max64(0, min64(o->key_ends[t->b], keys));
         if (o->key_begins != NULL)
-            t->front = most(0, least(o->key_begins[t->b], keys));
+            t->front = max64(0, min64(o->key_begins[t->b], keys));
     } else if (o->key_keep != NULL && o->keep_row == 0) {
         find_kept(t, o->key_keep + t->b * o->keep_batch);
     } else if (o->key_keep != NULL) {
@@ -516,12 +513,13 @@ static void find_length(struct queries *t)
     t->len = s->kv_len;
     if (o->lens == NULL)
         return;
-    int64_t len = most(-limit, least(limit, tensor_get_int(o->lens, t->b))) + o->lens_add;
-    t->len = most(0, least(len, s->kv_len));
+    int64_t len =
+        max64(-limit, min64(limit, tensor_get_int(o->lens, t->b))) + o->lens_add;
+    t->len = max64(0, min64(len, s->kv_len));
     if (o->lens_position)
         t->offset = len - s->q_len;
     if (o->lens_not_before)
-        t->offset = most(t->offset, 0);
+        t->offset = max64(t->offset, 0);
 }
 
 attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *kernels,
@@ -530,7 +528,7 @@ attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *
 {
     const int64_t group = s->q_heads / s->kv_heads, per_head = s->q_heads / s->heads;
     const bool window = s->left >= 0 || s->right >= 0;
-    struct queries t = { .s = s, .o = o, .group = window ? LEAST_GROUP : QUERIES };
+    struct queries t = { .s = s, .o = o, .group = window ? MIN_GROUP : QUERIES };
     t.row = task % s->blocks * s->block;
     t.b = task / s->blocks / s->heads;
     t.head = task / s->blocks % s->heads * per_head;
@@ -541,7 +539,7 @@ attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *
     t.head += t.row / s->q_len;
     find_length(&t);
     find_padding(&t);
-    const int64_t n = least(s->block, s->rows - t.row);
+    const int64_t n = min64(s->block, s->rows - t.row);
     t.wide = work->scratch;
     attn_stream_begin(&t.stream, kernels, s->block, s->head_dim, s->v_dim,
                       (char *)work->scratch + s->wide_bytes);

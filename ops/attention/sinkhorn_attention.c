@@ -58,9 +58,6 @@ enum {
     KEYS = ATTN_STREAM_KEYS
 };
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-
 /* ---- infer ---- */
 
 static attn_status count_buckets(const attnrun_step *step, struct sinkhorn_state *s)
@@ -85,12 +82,12 @@ static attn_status count_buckets(const attnrun_step *step, struct sinkhorn_state
     s->kv_buckets = z->kv_len / s->kv_block;
     s->balanced = args->mode == SINKHORN_BALANCED;
     s->shared = args->sortcut > 0;
-    s->picks = least(s->shared ? args->sortcut : args->top_buckets, s->kv_buckets);
+    s->picks = min64(s->shared ? args->sortcut : args->top_buckets, s->kv_buckets);
     s->nulls = z->causal ? s->picks : 0;
-    s->rows = s->shared ? least(1, s->buckets) : s->buckets;
+    s->rows = s->shared ? min64(1, s->buckets) : s->buckets;
     s->columns = s->kv_buckets + s->nulls;
     s->own = s->buckets == s->kv_buckets;
-    s->sorted_rows = (s->balanced ? least(1, s->kv_buckets) : s->picks) * s->kv_block;
+    s->sorted_rows = (s->balanced ? min64(1, s->kv_buckets) : s->picks) * s->kv_block;
     s->joined = s->own && s->kv_block <= KEYS && s->sorted_rows <= KEYS - s->kv_block;
     return ATTNRUN_OK;
 }
@@ -124,7 +121,7 @@ static int64_t sharing(const struct sinkhorn_state *s)
     int64_t one;
     if (!ck_add(s->rows, s->columns, &one) || !ck_mul(one, s->sizes.dim, &one))
         return 1;
-    return most(1, least(TOGETHER, TOGETHER_FLOATS / most(one, 1)));
+    return max64(1, min64(TOGETHER, TOGETHER_FLOATS / max64(one, 1)));
 }
 
 static attn_status plan(attnrun_step *step, struct sinkhorn_state *s)
@@ -141,12 +138,12 @@ static attn_status plan(attnrun_step *step, struct sinkhorn_state *s)
     step->shared_bytes = end;
     fits = fits && ck_mul(s->sorted_rows, (z->dim + z->v_dim) * 4, &row);
     const int64_t group = s->balanced ? GROUP : FEW;
-    s->group = s->shared || row == 0 ? group : most(1, least(group, SORTED_BYTES / row));
-    s->group = least(s->group, s->buckets);
+    s->group = s->shared || row == 0 ? group : max64(1, min64(group, SORTED_BYTES / row));
+    s->group = min64(s->group, s->buckets);
     s->groups = (s->buckets - 1) / s->group + 1;
     const int64_t copies = s->shared ? 1 : s->group;
     const size_t gemm = attn_gemm_scratch(
-        (size_t)s->group, (size_t)most(z->dim, z->v_dim), (size_t)most(s->columns, 1));
+        (size_t)s->group, (size_t)max64(z->dim, z->v_dim), (size_t)max64(s->columns, 1));
     s->together = sharing(s);
     const int64_t sort = attn_sinkhorn_sort_bytes(s);
     end = attn_stream_bytes(ATTN_STREAM_ROWS, z->dim, z->v_dim);
@@ -158,7 +155,7 @@ static attn_status plan(attnrun_step *step, struct sinkhorn_state *s)
            ck_mul(heads, s->groups, &tasks) && ck_mul(z->q_len, 64, &ignored);
     if (!fits)
         return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
-    step->scratch_bytes = most(end, sort);
+    step->scratch_bytes = max64(end, sort);
     const double keys = (double)(s->sorted_rows + s->kv_block);
     const double cost = (double)s->group * (double)s->block * keys *
                         (double)(z->dim + z->v_dim + 32) / 50.0;
@@ -212,7 +209,7 @@ static int64_t matrix_row(const struct walk *w, int64_t u)
 static int64_t in_one_piece(const struct walk *w, int64_t n, int64_t most)
 {
     const struct sinkhorn_state *s = w->s;
-    return least(most, s->sizes.q_len - sinkhorn_token(s, w->h, n));
+    return min64(most, s->sizes.q_len - sinkhorn_token(s, w->h, n));
 }
 
 /* A sorted bucket: `weight` times bucket `column` of keys or values. */
@@ -313,7 +310,7 @@ static struct attn_stream_keys own_tile(const struct walk *w, int64_t first)
         .v = w->v + token * s->sizes.v.row,
         .k_row = s->sizes.k.row,
         .v_row = s->sizes.v.row,
-        .n = least(least(KEYS, s->kv_block - first), s->sizes.kv_len - token),
+        .n = min64(min64(KEYS, s->kv_block - first), s->sizes.kv_len - token),
     };
 }
 
@@ -370,7 +367,7 @@ static void run_rows(struct walk *w, int64_t at)
             .v = values + (at + w->first) * z->v_dim,
             .k_row = z->dim,
             .v_row = z->v_dim,
-            .n = least(KEYS, s->sorted_rows - w->first),
+            .n = min64(KEYS, s->sorted_rows - w->first),
         } };
         int n = 1;
         for (int64_t own = 0; s->joined && own < s->kv_block; own += pieces[n++].n)
@@ -413,7 +410,7 @@ static struct attn_ahead tokens_of(const struct walk *w, int64_t u, int64_t head
     const struct sinkhorn_state *s = w->s;
     const struct attn_sizes *z = &s->sizes;
     struct attn_ahead all = { .n = 0 };
-    const int64_t first = u * s->block, n = least(s->group * s->block, z->q_len - first);
+    const int64_t first = u * s->block, n = min64(s->group * s->block, z->q_len - first);
     const float *y = (const float *)w->step->y[0].data + w->b * z->y.batch;
     add_sorted(&all, w, u, heads);
     attn_ahead_heads(&all, w->q + first * z->q.row, &z->q, z->dim, heads, n);
@@ -422,7 +419,7 @@ static struct attn_ahead tokens_of(const struct walk *w, int64_t u, int64_t head
     if (!s->own)
         return all;
     const int64_t key = u * s->kv_block,
-                  keys = least(s->group * s->kv_block, z->kv_len - key);
+                  keys = min64(s->group * s->kv_block, z->kv_len - key);
     attn_ahead_heads(&all, w->k + key * z->k.row, &z->k, z->dim, heads, keys);
     attn_ahead_heads(&all, w->v + key * z->v.row, &z->v, z->v_dim, heads, keys);
     return all;
@@ -463,10 +460,10 @@ static attn_status run_group(struct walk *w, int64_t u, int64_t n,
         sort_group(w, w->keys, u, s->shared ? 1 : n, true);
     if (copies && args->sorted_values == SINKHORN_VALUES)
         sort_group(w, w->values, u, s->shared ? 1 : n, false);
-    const int64_t most_rows = copies ? ATTN_STREAM_ROWS : ATTN_CELL_QUERIES;
+    const int64_t max_rows = copies ? ATTN_STREAM_ROWS : ATTN_CELL_QUERIES;
     for (w->bucket = u; w->bucket < u + n; w->bucket++)
-        for (w->row = 0; w->row < s->block; w->row += most_rows) {
-            const int64_t rows = least(most_rows, s->block - w->row);
+        for (w->row = 0; w->row < s->block; w->row += max_rows) {
+            const int64_t rows = min64(max_rows, s->block - w->row);
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
             if (copies)
@@ -535,7 +532,7 @@ static attn_status run_attention(const attnrun_step *step, const attnrun_work *w
         attn_stream_begin(&w.stream, step->kernels, ATTN_STREAM_ROWS, z->dim, z->v_dim,
                           work->scratch);
         w.stream.ahead = &ahead;
-        TRY(run_group(&w, u, least(s->group, s->buckets - u), work));
+        TRY(run_group(&w, u, min64(s->group, s->buckets - u), work));
     }
     return ATTNRUN_OK;
 }

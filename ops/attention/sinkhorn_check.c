@@ -2,7 +2,7 @@
  * a failure names the attribute or the input. */
 #include "sinkhorn.h"
 
-enum { MOST_ITERS = 1000 };
+enum { MAX_ITERS = 1000 };
 
 attn_status attn_sinkhorn_check_args(const attnrun_step *step)
 {
@@ -12,7 +12,7 @@ attn_status attn_sinkhorn_check_args(const attnrun_step *step)
     if (args->kv_bucket_size != OP_INT_ABSENT)
         TRY(attn_need_int(step, "kv_bucket_size", args->kv_bucket_size, 1, INT32_MAX));
     TRY(attn_need_int(step, "top_buckets", args->top_buckets, 1, INT32_MAX));
-    TRY(attn_need_int(step, "iters", args->iters, 0, MOST_ITERS));
+    TRY(attn_need_int(step, "iters", args->iters, 0, MAX_ITERS));
     TRY(attn_need_int(step, "sortcut", args->sortcut, 0, INT32_MAX));
     TRY(attn_need_finite(step, "temperature", args->temperature, true));
     if (args->temperature < 0.0f)

@@ -14,8 +14,6 @@
 
 enum { SUMMED = 32 /* rows at one time */ };
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 static bool place(int64_t *end, int64_t n, int64_t m)
 {
     int64_t bytes;
@@ -56,7 +54,7 @@ static void mean(const struct sort *t, float *out, const float *x, int64_t row,
     memset(t->sum, 0, (size_t)dim * sizeof *t->sum);
     for (int64_t i = first; i < first + n; i += SUMMED)
         t->step->kernels->add_rows_f32(t->sum, x + i * row, row,
-                                       (size_t)least(SUMMED, first + n - i), (size_t)dim);
+                                       (size_t)min64(SUMMED, first + n - i), (size_t)dim);
     for (int64_t d = 0; d < dim; d++)
         out[d] = (float)(t->sum[d] / (double)n);
 }
@@ -148,7 +146,7 @@ static void pick(const struct sort *t, float *logits, int64_t row, int32_t *inde
     const struct sinkhorn_state *s = t->s;
     const struct sinkhorn_args *args = t->step->args;
     const struct attn_kernels *kernels = t->step->kernels;
-    const int64_t n = s->nulls > 0 ? least(s->columns, row + s->nulls) : s->columns;
+    const int64_t n = s->nulls > 0 ? min64(s->columns, row + s->nulls) : s->columns;
     for (int64_t i = 0; i < s->picks; i++) {
         const int64_t best = largest(t, logits, n);
         kernels->scale_shift_f32(t->row, logits, (size_t)n, logits[best],
@@ -221,7 +219,7 @@ static void sort_head(const struct sort *t, char *shared, int64_t head)
     weight += head * s->rows * (s->balanced ? s->columns : s->picks);
     index += head * s->rows * (s->balanced ? 1 : s->picks);
     for (int64_t row = 0; row < s->rows; row += SINKHORN_ROWS) {
-        const int64_t n = least(SINKHORN_ROWS, s->rows - row);
+        const int64_t n = min64(SINKHORN_ROWS, s->rows - row);
         float *logits = s->balanced ? weight + row * s->columns : t->logits;
         make_logits(t, logits, row, n);
         for (int64_t i = 0; i < n && !s->balanced; i++)

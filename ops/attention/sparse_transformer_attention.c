@@ -58,7 +58,7 @@ static const struct {
 
 enum {
     KEYS = ATTN_STREAM_KEYS,
-    PANEL = ATTN_GEMM_NR_MOST,
+    PANEL = ATTN_GEMM_NR_MAX,
     FAR_GROUP = 4096,
     FAR_BYTES = 1200 << 10, /* of sums that wait */
     ROWS = 256,             /* of queries beside such sums */
@@ -75,8 +75,6 @@ struct sparse_state {
     int64_t far_at, far_state_at, keys_at;
 };
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t parts(int64_t n, int64_t part) { return n / part + (n % part != 0); }
 static int64_t floor_mod(int64_t a, int64_t b) { return (a % b + b) % b; }
 static int64_t floor_div(int64_t a, int64_t b) { return (a - floor_mod(a, b)) / b; }
@@ -108,7 +106,7 @@ static attn_status check_args(const attnrun_step *step)
             return op_fail(step, ATTNRUN_E_ATTR,
                            "pattern '%.*s' is unknown, expected local, strided, "
                            "fixed_local, fixed_summary, strided_merged or fixed",
-                           (int)least(args->pattern.v[i].n, 64), args->pattern.v[i].data);
+                           (int)min64(args->pattern.v[i].n, 64), args->pattern.v[i].data);
     return ATTNRUN_OK;
 }
 
@@ -137,7 +135,7 @@ static void cut(const struct sparse_args *args, struct sparse_state *s)
     const int64_t heads = z->batch * z->q_heads;
     const bool far = any_has(args, STRIDED);
     const int64_t row = (z->v_dim + 4) * (int64_t)sizeof(float);
-    s->group = far ? FAR_GROUP : ATTN_STREAM_MOST;
+    s->group = far ? FAR_GROUP : ATTN_STREAM_MAX;
     while (far && s->group > ROWS && s->group > FAR_BYTES / row)
         s->group /= 2;
     while (s->group > (far ? FAR_GROUP / 4 : ATTN_STREAM_ROWS) &&
@@ -145,9 +143,9 @@ static void cut(const struct sparse_args *args, struct sparse_state *s)
         s->group /= 2;
     if (far && args->stride < s->group)
         s->group -= s->group % args->stride;
-    s->group = least(s->group, z->q_len);
+    s->group = min64(s->group, z->q_len);
     s->groups = parts(z->q_len, s->group);
-    s->rows = far ? least(ROWS, s->group) : s->group;
+    s->rows = far ? min64(ROWS, s->group) : s->group;
     s->cell = args->stride < 256 ? 32 : 64;
 }
 
@@ -164,7 +162,7 @@ static attn_status plan(attnrun_step *step, struct sparse_state *s)
                   size = sizeof(float);
     /* Two streams, one after the other, in one place. */
     const int64_t stream =
-        attn_stream_bytes(most(s->rows, ATTN_STREAM_ROWS), z->dim, z->v_dim);
+        attn_stream_bytes(max64(s->rows, ATTN_STREAM_ROWS), z->dim, z->v_dim);
     bool fits = stream >= 0 && ck_align(stream, ALIGN, &s->far_at) &&
                 ck_mul(far, z->v_dim * size, &bytes) && ck_align(bytes, ALIGN, &bytes) &&
                 ck_add(s->far_at, bytes, &s->far_state_at) &&
@@ -228,7 +226,7 @@ static void hide(float *scores, int64_t from, int64_t to)
 static int64_t summary_keys(const struct walk *w, int64_t x)
 {
     const int64_t l = w->args->stride, c = w->args->summary;
-    return x <= 0 ? 0 : x / l * c + least(c, most(0, x % l - w->vert));
+    return x <= 0 ? 0 : x / l * c + min64(c, max64(0, x % l - w->vert));
 }
 
 /* Token of key u of the part under way. */
@@ -256,23 +254,23 @@ static struct span keys_of(const struct walk *w, int64_t p)
         const int64_t own = (p - w->remainder) / l;
         const bool merged = w->parts & LOCAL;
         seen.to = n > w->remainder ? parts(n - w->remainder, l) : 0;
-        seen.to = causal ? least(seen.to, own + !merged) : seen.to;
+        seen.to = causal ? min64(seen.to, own + !merged) : seen.to;
         if (merged && !causal) {
-            seen.hole = most(0, own);
+            seen.hole = max64(0, own);
             seen.hole_to = own + 1;
         }
     } else if (w->part == SUMMARY && (w->parts & OWN_BLOCK)) {
-        seen.to = summary_keys(w, causal ? least(n, block * l) : n);
-        seen.hole = causal ? 0 : most(0, block * c);
+        seen.to = summary_keys(w, causal ? min64(n, block * l) : n);
+        seen.hole = causal ? 0 : max64(0, block * c);
         seen.hole_to = causal ? 0 : (block + 1) * c;
     } else if (w->part == SUMMARY) {
-        seen.to = summary_keys(w, causal ? least(n, p + 1) : n);
+        seen.to = summary_keys(w, causal ? min64(n, p + 1) : n);
     } else {
-        seen.from = most(0, w->part == LOCAL ? p - l + 1 : block * l);
+        seen.from = max64(0, w->part == LOCAL ? p - l + 1 : block * l);
         seen.to = causal ? p + 1 : w->part == LOCAL ? p + l : (block + 1) * l;
-        seen.to = least(n, seen.to);
+        seen.to = min64(n, seen.to);
     }
-    seen.to = most(seen.to, seen.from);
+    seen.to = max64(seen.to, seen.from);
     return seen;
 }
 
@@ -289,9 +287,9 @@ static void mask_rows(void *arg, float *scores, int64_t row, int64_t rows, int64
     const int64_t first = w->first + from, n = to - from;
     for (int64_t r = 0; r < rows; r++, scores += ATTN_STREAM_SCORES) {
         const struct span seen = keys_of(w, w->position + (row + r) * row_step(w));
-        hide(scores, 0, least(seen.from - first, n));
-        hide(scores, most(seen.to - first, 0), n);
-        hide(scores, most(seen.hole - first, 0), least(seen.hole_to - first, n));
+        hide(scores, 0, min64(seen.from - first, n));
+        hide(scores, max64(seen.to - first, 0), n);
+        hide(scores, max64(seen.hole - first, 0), min64(seen.hole_to - first, n));
         if (w->mask == NULL)
             continue;
         if ((w->part & NEAR) != 0)
@@ -310,8 +308,8 @@ static void run_rows(struct walk *w, const struct attn_stream_keys *keys, int64_
     const int64_t p = w->position + row * row_step(w);
     const struct span low = keys_of(w, p);
     const struct span high = keys_of(w, p + (rows - 1) * row_step(w));
-    const int64_t from = most(low.from - w->first, 0) / PANEL * PANEL;
-    const int64_t to = least(parts(most(high.to - w->first, 0), PANEL) * PANEL, keys->n);
+    const int64_t from = max64(low.from - w->first, 0) / PANEL * PANEL;
+    const int64_t to = min64(parts(max64(high.to - w->first, 0), PANEL) * PANEL, keys->n);
     const bool plain = high.from - w->first <= from && low.to - w->first >= to &&
                        high.hole_to <= low.hole && w->mask == NULL;
     if (from < to)
@@ -360,10 +358,10 @@ static attn_status run_part(struct walk *w, int part, const attnrun_work *work)
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         const struct attn_stream_keys keys =
-            tile_at(w, w->first, least(KEYS, to - w->first));
+            tile_at(w, w->first, min64(KEYS, to - w->first));
         attn_stream_pack(&w->stream, &keys);
         for (int64_t row = 0; row < w->stream.n; row += cell)
-            run_rows(w, &keys, row, least(cell, w->stream.n - row));
+            run_rows(w, &keys, row, min64(cell, w->stream.n - row));
     }
     return ATTNRUN_OK;
 }
@@ -394,10 +392,10 @@ static attn_status run_far(struct walk *w, int64_t row, int64_t n, void *scratch
     const int64_t l = w->args->stride;
     attn_stream_begin(&w->stream, w->stream.kernels, ATTN_STREAM_ROWS, z->dim, z->v_dim,
                       scratch);
-    for (int64_t at = 0, rows; at < least(l, n); at++) { /* every remainder once */
+    for (int64_t at = 0, rows; at < min64(l, n); at++) { /* every remainder once */
         w->remainder = floor_mod(row + at + z->offset, l);
         for (int64_t i = at; i < n; i += rows * l) {
-            rows = least(ATTN_STREAM_ROWS, parts(n - i, l));
+            rows = min64(ATTN_STREAM_ROWS, parts(n - i, l));
             w->position = row + i + z->offset;
             attn_stream_reset(&w->stream, rows);
             attn_stream_load(&w->stream, 0, w->q + (row + i) * z->q.row, l * z->q.row,
@@ -449,7 +447,7 @@ static attn_status run_group(struct walk *w, int64_t row, int64_t n, void *scrat
                       scratch);
     for (int64_t at = 0; at < n; at += w->s->rows) {
         w->position = row + at + z->offset;
-        attn_stream_reset(&w->stream, least(w->s->rows, n - at));
+        attn_stream_reset(&w->stream, min64(w->s->rows, n - at));
         attn_stream_load(&w->stream, 0, w->q + (row + at) * z->q.row, z->q.row,
                          w->stream.n, z->scale);
         if (w->parts & NEAR)
@@ -491,7 +489,7 @@ static attn_status sparse_run(const attnrun_step *step, const attnrun_work *work
         };
         if (op_has_in(step, KEY_MASK))
             w.mask = (const uint8_t *)step->x[KEY_MASK].data + b * z->kv_len;
-        TRY(run_group(&w, row, least(s->group, z->q_len - row), scratch, work));
+        TRY(run_group(&w, row, min64(s->group, z->q_len - row), scratch, work));
     }
     return ATTNRUN_OK;
 }

@@ -13,11 +13,8 @@ enum {
     ROWS = ATTN_STREAM_ROWS,
     SCORES = ATTN_STREAM_SCORES,
     CELL = ATTN_CELL_QUERIES,
-    LEAST_CELL = 16 /* fewer queries leave too many lanes of a query tile empty */
+    MIN_CELL = 16 /* fewer queries leave too many lanes of a query tile empty */
 };
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
 
 /* For both products of a tile. */
 static int64_t gemm_floats(int64_t rows, int64_t dim, int64_t v_dim)
@@ -25,13 +22,13 @@ static int64_t gemm_floats(int64_t rows, int64_t dim, int64_t v_dim)
     size_t m = (size_t)rows;
     size_t scores = attn_gemm_scratch(m, KEYS, (size_t)dim);
     size_t values = attn_gemm_scratch(m, (size_t)v_dim, KEYS);
-    return round16((int64_t)(scores > values ? scores : values));
+    return round_up((int64_t)(scores > values ? scores : values), 16);
 }
 
 /* Panels are packed here only where several blocks of rows use them. */
 static int64_t panel_floats(int64_t most, int64_t dim)
 {
-    return most > ROWS ? KEYS * round16(dim + 16) : 0;
+    return most > ROWS ? KEYS * round_up(dim + 16, 16) : 0;
 }
 
 /* So are values of one element: where their rows are 1 apart, the kernel would take them
@@ -44,12 +41,12 @@ static int64_t value_floats(int64_t most, int64_t v_dim)
 /* Scores of rows of keys, or of a query tile. */
 static int64_t score_floats(int64_t rows)
 {
-    return rows < LEAST_CELL || rows * SCORES > KEYS * CELL ? rows * SCORES : KEYS * CELL;
+    return rows < MIN_CELL || rows * SCORES > KEYS * CELL ? rows * SCORES : KEYS * CELL;
 }
 
 static int64_t cell_floats(int64_t rows, int64_t dim)
 {
-    return rows < LEAST_CELL ? 0 : CELL * dim;
+    return rows < MIN_CELL ? 0 : CELL * dim;
 }
 
 /* Of everything but the panels; -1 where that overflows. */
@@ -59,8 +56,8 @@ static int64_t stream_floats(int64_t most, int64_t dim, int64_t v_dim)
     if (dim > INT64_MAX / (1 << 20) || v_dim > INT64_MAX / (1 << 20) ||
         !ck_mul(most, dim + v_dim + 64, &block) || block > INT64_MAX / 64)
         return -1;
-    const int64_t rows = least(most, ROWS);
-    return round16(most * dim) + round16(most * v_dim) + 4 * most + 16 +
+    const int64_t rows = min64(most, ROWS);
+    return round_up(most * dim, 16) + round_up(most * v_dim, 16) + 4 * most + 16 +
            score_floats(rows) + cell_floats(rows, dim) + gemm_floats(rows, dim, v_dim);
 }
 
@@ -81,7 +78,7 @@ int64_t attn_stream_bytes(int64_t most, int64_t dim, int64_t v_dim)
 void attn_stream_begin_packed(struct attn_stream *s, const struct attn_kernels *kernels,
                               int64_t most, int64_t dim, int64_t v_dim, void *scratch)
 {
-    const int64_t rows = least(most, ROWS);
+    const int64_t rows = min64(most, ROWS);
     *s = (struct attn_stream){ .kernels = kernels,
                                .most = most,
                                .dim = dim,
@@ -92,8 +89,8 @@ void attn_stream_begin_packed(struct attn_stream *s, const struct attn_kernels *
     s->scores = s->gemm + gemm_floats(rows, dim, v_dim);
     s->cell = s->scores + score_floats(rows);
     s->sums = s->cell + cell_floats(rows, dim);
-    s->q = s->sums + round16(most * v_dim);
-    s->state = (struct attn_softmax_row *)(void *)(s->q + round16(most * dim));
+    s->q = s->sums + round_up(most * v_dim, 16);
+    s->state = (struct attn_softmax_row *)(void *)(s->q + round_up(most * dim, 16));
 }
 
 void attn_stream_begin(struct attn_stream *s, const struct attn_kernels *kernels,
@@ -155,10 +152,10 @@ static void score(const struct attn_stream *s, const struct attn_stream_keys *ke
 {
     const bool packed = s->packed || s->n > ROWS;
     const float *panels = s->packed ? keys->k : s->keys;
-    const int64_t panel = ATTN_GEMM_NR_MOST;
+    const int64_t panel = ATTN_GEMM_NR_MAX;
     /* Of a panel within the tile all columns: they say how wide it was packed. */
     const int64_t to =
-        packed ? least((part.to + panel - 1) / panel * panel, keys->n) : part.to;
+        packed ? min64((part.to + panel - 1) / panel * panel, keys->n) : part.to;
     struct attn_gemm_f32 g = { .a = s->q + part.row * s->dim,
                                .a_row = s->dim,
                                .b = packed ? panels + part.from * s->dim
@@ -223,7 +220,7 @@ static void cut(const struct attn_stream *s, const struct attn_stream_keys *keys
         const int64_t to = keys->band ? keys->last + shift + 1 : n;
         if (keys->own && own >= 0 && own < n)
             scores[own] = keys->own_score;
-        for (int64_t j = 0; j < least(from, n); j++)
+        for (int64_t j = 0; j < min64(from, n); j++)
             scores[j] = -INFINITY;
         for (int64_t j = to > 0 ? to : 0; j < n; j++)
             scores[j] = -INFINITY;
@@ -253,7 +250,7 @@ static void weigh(struct attn_stream *s, struct part part)
 
 static bool fits_cell(const struct attn_stream *s, int64_t rows)
 {
-    return rows >= LEAST_CELL && !s->packed && !s->linear && s->k_col == 1;
+    return rows >= MIN_CELL && !s->packed && !s->linear && s->k_col == 1;
 }
 
 /* Queries row … row + rows - 1, up to CELL, see all of n segments. */
@@ -284,7 +281,7 @@ static void run_cells(struct attn_stream *s, const struct attn_cell_keys *pieces
     const int64_t end = row + rows;
     struct attn_cell_keys cell[ATTN_STREAM_PIECES];
     for (int64_t m; row < end; row += m) {
-        m = least(CELL, end - row);
+        m = min64(CELL, end - row);
         for (int i = 0; i < n; i++) {
             cell[i] = pieces[i];
             cell[i].first += row;
@@ -343,7 +340,7 @@ void attn_stream_tile(struct attn_stream *s, const struct attn_stream_keys *keys
 {
     attn_stream_pack(s, keys);
     for (int64_t row = 0; row < s->n; row += ROWS)
-        attn_stream_rows(s, keys, row, least(ROWS, s->n - row), 0, keys->n, mask, arg);
+        attn_stream_rows(s, keys, row, min64(ROWS, s->n - row), 0, keys->n, mask, arg);
 }
 
 void attn_stream_pieces(struct attn_stream *s, const struct attn_stream_keys *pieces,

@@ -26,7 +26,7 @@ enum {
         16,                 /* from the scores of a row to the next: no power
                              * of two, or they share lines of L1 */
     ATTN_STREAM_ROWS = 128, /* queries whose scores exist at one time */
-    ATTN_STREAM_MOST = 8 * ATTN_STREAM_ROWS /* worth having in a block */
+    ATTN_STREAM_MAX = 8 * ATTN_STREAM_ROWS /* worth having in a block */
 };
 
 struct attn_stream {

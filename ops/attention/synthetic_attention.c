@@ -41,7 +41,7 @@ static const attnrun_attr_def synthetic_attrs[] = {
     ATTR_END,
 };
 
-enum { MOST_COMPONENTS = 64 };
+enum { MAX_COMPONENTS = 64 };
 
 static const struct {
     const char *name;
@@ -74,10 +74,10 @@ static attn_status check_components(const attnrun_step *step, unsigned *found)
     const struct synthetic_args *args = step->args;
     const int64_t n = args->components.n;
     *found = 0;
-    if (n < 1 || n > MOST_COMPONENTS)
+    if (n < 1 || n > MAX_COMPONENTS)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "components has %lld elements, expected 1 to %d", (long long)n,
-                       MOST_COMPONENTS);
+                       MAX_COMPONENTS);
     for (int64_t m = 0; m < n; m++) {
         const attnrun_string *s = &args->components.v[m];
         const int kind = attn_synthetic_kind(args, m);

@@ -9,13 +9,11 @@ enum {
     KEYS = ATTN_STREAM_KEYS,
     ROWS = ATTN_STREAM_ROWS,
     ENOUGH_TASKS = 16,
-    ENOUGH_VALUES = 256,    /* columns of values of several samples */
-    MOST_SCRATCH = 2 << 20, /* where blocks stop growing */
+    ENOUGH_VALUES = 256,   /* columns of values of several samples */
+    MAX_SCRATCH = 2 << 20, /* where blocks stop growing */
     FLOAT = sizeof(float)
 };
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t parts(int64_t n, int64_t part) { return n / part + (n % part != 0); }
 static bool has(const struct synthetic_state *s, enum synthetic_kind kind)
 {
@@ -34,7 +32,7 @@ static int64_t scratch_of(struct synthetic_state *s, int64_t rows)
     const int64_t one = attn_stream_bytes(rows, s->inner, s->sizes.v_dim);
     const int64_t all = attn_stream_bytes(rows, s->inner, values);
     int64_t end;
-    bool fits = one >= 0 && all >= 0 && ck_align(most(one, all), 64, &s->keys_at) &&
+    bool fits = one >= 0 && all >= 0 && ck_align(max64(one, all), 64, &s->keys_at) &&
                 ck_add(s->keys_at, keys * KEYS * FLOAT, &s->values_at) &&
                 ck_add(s->values_at, copied * KEYS * FLOAT, &end);
     return fits ? end : -1;
@@ -47,7 +45,7 @@ static int64_t samples_of(const attnrun_step *step, const struct synthetic_state
         1u << SYNTHETIC_DOT | 1u << SYNTHETIC_DENSE | 1u << SYNTHETIC_OUTER;
     if ((s->kinds & of_sample) != 0 || op_has_in(step, SYNTHETIC_KEY_MASK))
         return 1;
-    return least(s->sizes.batch, most(1, ENOUGH_VALUES / s->sizes.v_dim));
+    return min64(s->sizes.batch, max64(1, ENOUGH_VALUES / s->sizes.v_dim));
 }
 
 attn_status attn_synthetic_plan(const attnrun_step *step, struct synthetic_state *s)
@@ -63,10 +61,10 @@ attn_status attn_synthetic_plan(const attnrun_step *step, struct synthetic_state
     s->samples = samples_of(step, s);
     s->groups = parts(z->batch, s->samples);
     s->block = ROWS;
-    while (s->block < ATTN_STREAM_MOST &&
+    while (s->block < ATTN_STREAM_MAX &&
            z->q_len / (2 * s->block) >=
                (ENOUGH_TASKS - 1) / (s->groups * z->q_heads) + 1 &&
-           scratch_of(s, 2 * s->block) <= MOST_SCRATCH)
+           scratch_of(s, 2 * s->block) <= MAX_SCRATCH)
         s->block *= 2;
     s->block = parts(z->q_len, parts(z->q_len, s->block));
     s->blocks = parts(z->q_len, s->block);
@@ -246,7 +244,7 @@ static void add_outer(const struct walk *w, float *scores, int64_t query, int64_
     for (int64_t j = 0, run_a, run_b, run; j < n; j += run) {
         const int64_t ia = place_in(fa, key + j, &run_a);
         const int64_t ib = place_in(fb, key + j, &run_b);
-        run = least(n - j, least(run_a, run_b));
+        run = min64(n - j, min64(run_a, run_b));
         w->stream.kernels->mul_f32(products + j, a + ia, fa->repeat == 0, b + ib,
                                    fb->repeat == 0, (size_t)run);
     }
@@ -265,7 +263,7 @@ static void hide(const struct walk *w, float *scores, int64_t from, int64_t to)
 static int64_t end_of(const struct walk *w, int64_t row)
 {
     const struct attn_sizes *z = &w->s->sizes;
-    return z->causal ? most(0, least(z->kv_len, w->row + row + z->offset + 1))
+    return z->causal ? max64(0, min64(z->kv_len, w->row + row + z->offset + 1))
                      : z->kv_len;
 }
 
@@ -285,7 +283,7 @@ static void finish_row(const struct walk *w, float *scores, int64_t row, int64_t
         kernels->add_mask_f32(scores, w->bias + from, (size_t)n);
     for (int64_t j = 0; w->mask != NULL && w->stream.linear && j < n; j++)
         scores[j] = w->mask[from + j] != 0 ? scores[j] : 0.0f;
-    hide(w, scores, most(0, least(n, end_of(w, row) - key)), n);
+    hide(w, scores, max64(0, min64(n, end_of(w, row) - key)), n);
 }
 
 static void finish_scores(void *arg, float *scores, int64_t row, int64_t rows,
@@ -302,14 +300,14 @@ static void finish_scores(void *arg, float *scores, int64_t row, int64_t rows,
 
 static void run_tile(struct walk *w, int64_t last)
 {
-    struct attn_stream_keys tile = { .n = least(KEYS, last - w->first) };
+    struct attn_stream_keys tile = { .n = min64(KEYS, last - w->first) };
     find_keys(w, &tile);
     find_values(w, &tile);
     find_bias(w, tile.n);
     attn_stream_pack(&w->stream, &tile);
     for (int64_t row = 0; row < w->stream.n; row += ROWS) {
-        const int64_t rows = least(ROWS, w->stream.n - row);
-        const int64_t to = least(tile.n, end_of(w, row + rows - 1) - w->first);
+        const int64_t rows = min64(ROWS, w->stream.n - row);
+        const int64_t to = min64(tile.n, end_of(w, row + rows - 1) - w->first);
         attn_stream_rows(&w->stream, &tile, row, rows, 0, to, finish_scores, w);
     }
 }
@@ -339,13 +337,13 @@ static attn_status run_task(const attnrun_step *step, const attnrun_work *work,
     w.row = task % s->blocks * s->block;
     w.head = task / s->blocks % s->sizes.q_heads;
     w.b = task / s->blocks / s->sizes.q_heads * s->samples;
-    w.samples = least(s->samples, s->sizes.batch - w.b);
+    w.samples = min64(s->samples, s->sizes.batch - w.b);
     w.keys = (float *)(void *)((char *)work->scratch + s->keys_at);
     w.values = (float *)(void *)((char *)work->scratch + s->values_at);
     attn_stream_begin(&w.stream, step->kernels, s->block, s->inner,
                       w.samples * s->sizes.v_dim, work->scratch);
     w.stream.linear = args->normalize == 0;
-    attn_stream_reset(&w.stream, least(s->block, s->sizes.q_len - w.row));
+    attn_stream_reset(&w.stream, min64(s->block, s->sizes.q_len - w.row));
     find_coefficients(&w);
     load(&w);
     const int64_t last = end_of(&w, w.stream.n - 1);

@@ -34,7 +34,7 @@ static const attnrun_attr_def top_k_attrs[] = {
 };
 
 enum { Q, K, V, KEY_MASK, ATTN_MASK };
-enum { KEYS = 256, ROWS = 128, LEAST_ROWS = 8, MORE = 64, ALIGN = 64 };
+enum { KEYS = 256, ROWS = 128, MIN_ROWS = 8, MORE = 64, ALIGN = 64 };
 enum { CANDIDATE_BYTES = 1 << 20 };
 
 struct top_k_state {
@@ -45,9 +45,6 @@ struct top_k_state {
     /* Bytes into the scratch. */
     int64_t scores_at, gemm_at, value_at, index_at, state_at, ranks_at;
 };
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* ---- infer ---- */
 
@@ -80,12 +77,12 @@ static attn_status plan(attnrun_step *step, struct top_k_state *s)
     const struct attn_sizes *z = &s->sizes;
     const int64_t size = sizeof(float);
     int64_t q_at, tasks = 0, end = 0;
-    s->k = most(least(args->k, z->kv_len), 1);
-    s->room = most(least(2 * s->k + MORE + KEYS, z->kv_len), 1);
+    s->k = max64(min64(args->k, z->kv_len), 1);
+    s->room = max64(min64(2 * s->k + MORE + KEYS, z->kv_len), 1);
     s->rows = ROWS;
-    while (s->rows > LEAST_ROWS && s->rows > CANDIDATE_BYTES / (2 * size) / s->room)
+    while (s->rows > MIN_ROWS && s->rows > CANDIDATE_BYTES / (2 * size) / s->room)
         s->rows /= 2;
-    s->rows = most(least(s->rows, z->q_len), 1);
+    s->rows = max64(min64(s->rows, z->q_len), 1);
     s->blocks = z->q_len / s->rows + (z->q_len % s->rows != 0);
     const size_t gemm = attn_gemm_scratch((size_t)s->rows, KEYS, (size_t)z->dim);
     bool fits = place(&q_at, &end, s->rows * z->dim, size) &&
@@ -191,7 +188,7 @@ static void mask_row(const struct walk *w, float *scores, int64_t r, int64_t fir
             end = 0;
     }
     if (z->causal)
-        end = least(end, most(0, w->row + r + z->offset + 1 - first));
+        end = min64(end, max64(0, w->row + r + z->offset + 1 - first));
     for (int64_t j = end; j < n; j++)
         scores[j] = -INFINITY;
 }
@@ -297,7 +294,7 @@ static attn_status finish_again(struct walk *w, int64_t keys, const attnrun_work
         value[s->room - 2] = 0;
     }
     for (int64_t first = 0; any && first < keys; first += KEYS) {
-        const int64_t n = least(KEYS, keys - first);
+        const int64_t n = min64(KEYS, keys - first);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         score_tile(w, first, n);
@@ -331,7 +328,7 @@ static attn_status run_block(struct walk *w, const attnrun_work *work)
     const float *q = (const float *)w->step->x[Q].data + w->b * z->q.batch +
                      w->head * z->q.head + w->row * z->q.row;
     const int64_t last = w->row + w->n + z->offset;
-    const int64_t keys = z->causal ? most(0, least(z->kv_len, last)) : z->kv_len;
+    const int64_t keys = z->causal ? max64(0, min64(z->kv_len, last)) : z->kv_len;
     for (int64_t r = 0; r < w->n; r++) {
         w->state[r] =
             (struct row){ .threshold = -FLT_MAX, .exact = args->tie_rule == EXACT };
@@ -339,7 +336,7 @@ static attn_status run_block(struct walk *w, const attnrun_work *work)
                                   (size_t)z->dim);
     }
     for (int64_t first = 0; first < keys; first += KEYS) {
-        const int64_t n = least(KEYS, keys - first);
+        const int64_t n = min64(KEYS, keys - first);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         score_tile(w, first, n);
@@ -366,7 +363,7 @@ static attn_status top_k_run(const attnrun_step *step, const attnrun_work *work)
             .b = b,
             .head = h,
             .row = row,
-            .n = least(s->rows, z->q_len - row),
+            .n = min64(s->rows, z->q_len - row),
             .k = (const float *)step->x[K].data + b * z->k.batch + kv * z->k.head,
             .v = (const float *)step->x[V].data + b * z->v.batch + kv * z->v.head,
             .q = (float *)(void *)scratch,

@@ -7,21 +7,16 @@
 
 enum {
     PART_NS = 100000,
-    FEW_TASKS = 8,        /* fewer are cut into parts */
-    MOST_PARTS = 64,      /* of all tasks together */
-    MOST_SHARED = 1 << 18 /* floats of their results */
+    FEW_TASKS = 8,       /* fewer are cut into parts */
+    MAX_PARTS = 64,      /* of all tasks together */
+    MAX_SHARED = 1 << 18 /* floats of their results */
 };
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
 
 int64_t attn_weigh_tile(int64_t floats_per_token)
 {
     const int64_t floats = 1 << 17; /* half a megabyte */
-    int64_t tile = floats / most(1, floats_per_token) / 16 * 16;
-    return most(32, least(tile, ATTN_WEIGH_TILE));
+    int64_t tile = floats / max64(1, floats_per_token) / 16 * 16;
+    return max64(32, min64(tile, ATTN_WEIGH_TILE));
 }
 
 /* ---- plan ---- */
@@ -33,14 +28,16 @@ static int64_t value_rows(const struct attn_weigh *w)
 
 static int64_t gemm_floats(const struct attn_weigh *w)
 {
-    return round16((int64_t)attn_gemm_scratch((size_t)value_rows(w), (size_t)w->v_dim,
-                                              (size_t)w->tile));
+    return round_up((int64_t)attn_gemm_scratch((size_t)value_rows(w), (size_t)w->v_dim,
+                                               (size_t)w->tile),
+                    16);
 }
 
 /* What a task keeps of a block of rows: their states, then their sums. */
 static int64_t state_floats(const struct attn_weigh *w)
 {
-    return round16(w->block * (int64_t)(sizeof(struct attn_softmax_row) / sizeof(float)));
+    return round_up(w->block * (int64_t)(sizeof(struct attn_softmax_row) / sizeof(float)),
+                    16);
 }
 
 static bool sizes_fit(const struct attn_weigh *w)
@@ -50,7 +47,7 @@ static bool sizes_fit(const struct attn_weigh *w)
     return w->block < limit && w->v_dim < limit && w->extra_floats < limit &&
            ck_mul(w->block, w->v_dim + 64, &x) && x < limit &&
            ck_mul(w->block, w->tile, &x) && x < limit && ck_mul(w->rows, w->tokens, &x) &&
-           ck_mul(x, most(1, w->batch), &x) && w->tokens <= INT32_MAX;
+           ck_mul(x, max64(1, w->batch), &x) && w->tokens <= INT32_MAX;
 }
 
 static void cut_tokens(struct attn_weigh *w, int64_t tasks)
@@ -58,32 +55,32 @@ static void cut_tokens(struct attn_weigh *w, int64_t tasks)
     const double cost = w->token_ns * (double)w->tokens;
     int64_t parts = 1;
     if (tasks > 0 && tasks < FEW_TASKS && cost > 2 * PART_NS) {
-        parts = (int64_t)fmin(cost / PART_NS, (double)MOST_PARTS);
-        parts = least(parts, MOST_PARTS / tasks);
-        parts = least(parts, MOST_SHARED / (tasks * w->record));
+        parts = (int64_t)fmin(cost / PART_NS, (double)MAX_PARTS);
+        parts = min64(parts, MAX_PARTS / tasks);
+        parts = min64(parts, MAX_SHARED / (tasks * w->record));
     }
-    w->part = ceil_div(ceil_div(w->tokens, most(1, parts)), w->tile) * w->tile;
-    w->part = most(w->part, w->tile);
-    w->parts = most(1, ceil_div(w->tokens, w->part));
+    w->part = ceil_div(ceil_div(w->tokens, max64(1, parts)), w->tile) * w->tile;
+    w->part = max64(w->part, w->tile);
+    w->parts = max64(1, ceil_div(w->tokens, w->part));
 }
 
 attn_status attn_weigh_plan(const attnrun_step *step, struct attn_weigh *w)
 {
     int64_t tasks;
-    w->block = most(1, least(w->block, w->rows));
+    w->block = max64(1, min64(w->block, w->rows));
     w->blocks = ceil_div(w->rows, w->block);
     if (!sizes_fit(w) || !ck_mul(w->batch, w->blocks, &tasks) ||
-        tasks > INT64_MAX / MOST_PARTS)
+        tasks > INT64_MAX / MAX_PARTS)
         return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
-    w->record = state_floats(w) + round16(w->block * w->v_dim);
+    w->record = state_floats(w) + round_up(w->block * w->v_dim, 16);
     cut_tokens(w, tasks);
     w->n_tasks = tasks * w->parts;
-    w->task_cost = (int64_t)fmin(w->token_ns * (double)least(w->part, w->tokens), 1e15);
+    w->task_cost = (int64_t)fmin(w->token_ns * (double)min64(w->part, w->tokens), 1e15);
     w->task_cost += 200 + w->block * w->v_dim / 16;
     w->n_merges = w->parts > 1 ? tasks : 0;
     w->merge_cost = 200 + w->parts * w->block * w->v_dim / 4;
-    w->scratch_bytes = (w->record + round16(w->block * w->tile) + gemm_floats(w) +
-                        round16(w->extra_floats)) *
+    w->scratch_bytes = (w->record + round_up(w->block * w->tile, 16) + gemm_floats(w) +
+                        round_up(w->extra_floats, 16)) *
                        (int64_t)sizeof(float);
     w->shared_bytes = w->parts > 1 ? w->n_tasks * w->record * (int64_t)sizeof(float) : 0;
     return ATTNRUN_OK;
@@ -110,7 +107,7 @@ static struct place place_of(const struct attn_weigh *w, void *scratch)
     struct place p = { .state = scratch };
     p.sums = (float *)scratch + state_floats(w);
     p.scores = (float *)scratch + w->record;
-    p.gemm = p.scores + round16(w->block * w->tile);
+    p.gemm = p.scores + round_up(w->block * w->tile, 16);
     p.extra = p.gemm + gemm_floats(w);
     return p;
 }
@@ -123,8 +120,8 @@ struct attn_weigh_task attn_weigh_at(const struct attn_weigh *w, int64_t task,
                                  .b = task / w->parts / w->blocks,
                                  .row = block * w->block,
                                  .from = part * w->part };
-    t.rows = least(w->block, w->rows - t.row);
-    t.to = least(t.from + w->part, w->tokens);
+    t.rows = min64(w->block, w->rows - t.row);
+    t.to = min64(t.from + w->part, w->tokens);
     t.extra = place_of(w, scratch).extra;
     return t;
 }
@@ -266,7 +263,7 @@ attn_status attn_weigh_run(const struct attn_weigh *w, const struct attn_kernels
     for (int64_t first = t->from; first < t->to; first += w->tile) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        run_tile(w, kernels, o, t, &p, first, least(w->tile, t->to - first));
+        run_tile(w, kernels, o, t, &p, first, min64(w->tile, t->to - first));
     }
     if (w->parts == 1)
         finish(w, kernels, o, t, p.state, p.sums);
@@ -322,8 +319,9 @@ int64_t attn_logits_floats(int64_t tile, int64_t k, int64_t heads)
     int64_t floats;
     if (k > limit || heads > limit || !ck_mul(tile, heads, &floats) || floats > limit)
         return -1;
-    return round16(floats) +
-           round16((int64_t)attn_gemm_scratch((size_t)tile, (size_t)heads, (size_t)k));
+    return round_up(floats, 16) +
+           round_up((int64_t)attn_gemm_scratch((size_t)tile, (size_t)heads, (size_t)k),
+                    16);
 }
 
 void attn_logits_run(const struct attn_logits *l, const struct attn_kernels *kernels,
@@ -352,7 +350,7 @@ void attn_logits_run(const struct attn_logits *l, const struct attn_kernels *ker
                                .k = (size_t)l->k,
                                .epilogue = steps,
                                .n_epilogue = n_steps,
-                               .scratch = l->scratch + round16(tile * l->heads) };
+                               .scratch = l->scratch + round_up(tile * l->heads, 16) };
     if (l->b == NULL)
         attn_gemm_use_weight(&g, l->step, l->in);
     kernels->gemm_f32(&g);

@@ -6,21 +6,17 @@
 enum {
     KEYS = ATTN_STREAM_KEYS,
     ROWS = ATTN_STREAM_ROWS,
-    MOST = ATTN_STREAM_MOST,
+    MAX = ATTN_STREAM_MAX,
     GROUP = 32,       /* rows that are cut to what they see */
     ENOUGH_TASKS = 16 /* keep several threads busy before blocks grow */
 };
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
-static int64_t round64(int64_t n) { return (n + 63) & ~INT64_C(63); }
 
 /* ---- plan ---- */
 
 attn_status attn_window_need_ints(const attnrun_step *step, const char *name,
-                                  attnrun_ints ints, attnrun_dim heads,
-                                  int64_t least_value)
+                                  attnrun_ints ints, attnrun_dim heads, int64_t min_value)
 {
     if (ints.v == NULL)
         return ATTNRUN_OK;
@@ -29,9 +25,9 @@ attn_status attn_window_need_ints(const attnrun_step *step, const char *name,
                        "%s has %lld elements, expected 1 or %lld, one for each head",
                        name, (long long)ints.n, (long long)heads.value);
     for (int64_t i = 0; i < ints.n; i++)
-        if (ints.v[i] < least_value)
+        if (ints.v[i] < min_value)
             return op_fail(step, ATTNRUN_E_ATTR, "%s holds %lld, expected at least %lld",
-                           name, (long long)ints.v[i], (long long)least_value);
+                           name, (long long)ints.v[i], (long long)min_value);
     return ints.n > 0 ? ATTNRUN_OK : op_fail(step, ATTNRUN_E_ATTR, "%s is empty", name);
 }
 
@@ -44,7 +40,7 @@ static int64_t of_head(attnrun_ints ints, int64_t head, int64_t absent)
 static int64_t reach(const struct attn_window *w, int64_t n)
 {
     const int64_t limit = w->wrap ? INT32_MAX : w->s.q_len + w->s.kv_len + 1;
-    return n < 0 ? -1 : least(n, limit);
+    return n < 0 ? -1 : min64(n, limit);
 }
 
 /* Keys that a query of the widest head sees, as far as shapes say. */
@@ -63,7 +59,7 @@ static double keys_of_query(const struct attn_window *w)
         if (w->left.n <= 1 && w->right.n <= 1 && w->dilation.n <= 1)
             break;
     }
-    return keys + (double)least(w->most_globals, 64);
+    return keys + (double)min64(w->max_globals, 64);
 }
 
 static int64_t gather_floats(const struct attn_window *w)
@@ -90,7 +86,7 @@ attn_status attn_window_plan(const attnrun_step *step, struct attn_window *w)
     }
     bool fits = ck_mul(s->batch, s->q_heads, &heads);
     int64_t queries = ROWS;
-    while (fits && queries < MOST &&
+    while (fits && queries < MAX &&
            s->q_len / (2 * queries) >= (ENOUGH_TASKS - 1) / heads + 1)
         queries *= 2;
     w->blocks = s->q_len / queries + (s->q_len % queries != 0);
@@ -98,7 +94,7 @@ attn_status attn_window_plan(const attnrun_step *step, struct attn_window *w)
     w->blocks = s->q_len / w->block + (s->q_len % w->block != 0);
     bytes = attn_stream_bytes(w->block, s->dim, s->v_dim);
     fits = fits && bytes >= 0 &&
-           ck_add(round64(bytes), KEYS + round64(4 * w->block), &bytes) &&
+           ck_add(round_up(bytes, 64), KEYS + round_up(4 * w->block, 64), &bytes) &&
            ck_add(bytes, 4 * gather_floats(w), &w->scratch_bytes) &&
            ck_mul(heads, w->blocks, &w->n_tasks) && ck_mul(s->batch, s->kv_len, &lists) &&
            ck_mul(lists, 6, &lists) && ck_add(lists, 4 * s->batch, &lists);
@@ -107,10 +103,9 @@ attn_status attn_window_plan(const attnrun_step *step, struct attn_window *w)
     w->task_cost = cost_of(w, (double)w->block, keys_of_query(w));
     if (!w->globals)
         return ATTNRUN_OK;
-    w->list_bytes = round64(lists);
-    w->row_tasks =
-        heads * (w->most_globals / w->block + (w->most_globals % w->block != 0));
-    w->row_cost = cost_of(w, (double)least(w->block, 16), (double)s->kv_len);
+    w->list_bytes = round_up(lists, 64);
+    w->row_tasks = heads * (w->max_globals / w->block + (w->max_globals % w->block != 0));
+    w->row_cost = cost_of(w, (double)min64(w->block, 16), (double)s->kv_len);
     return ATTNRUN_OK;
 }
 
@@ -169,13 +164,13 @@ static void keys_of(const struct walk *t, int64_t x, int64_t *from, int64_t *to)
     *from = t->left < 0 ? 0 : start - t->left * chunk - before;
     *to = t->right < 0 ? t->n_keys : start + (t->right + 1) * chunk - before;
     if (w->exact) {
-        *from = most(*from, x - t->left * chunk);
-        *to = least(*to, x + t->right * chunk + 1);
+        *from = max64(*from, x - t->left * chunk);
+        *to = min64(*to, x + t->right * chunk + 1);
     }
     if (w->s.causal)
-        *to = least(*to, x + 1);
-    *from = least(most(*from, 0), t->n_keys);
-    *to = most(least(*to, t->n_keys), *from);
+        *to = min64(*to, x + 1);
+    *from = min64(max64(*from, 0), t->n_keys);
+    *to = max64(min64(*to, t->n_keys), *from);
 }
 
 static void hide(float *scores, int64_t from, int64_t to)
@@ -193,8 +188,8 @@ static void cut_rows(const struct walk *t, float *scores, int64_t row, int64_t r
         float *line = scores + r * ATTN_STREAM_SCORES;
         int64_t from, to;
         keys_of(t, x, &from, &to);
-        from = least(most(from - first, 0), n);
-        to = least(most(to - first, from), n);
+        from = min64(max64(from - first, 0), n);
+        to = min64(max64(to - first, from), n);
         hide(line, 0, from);
         hide(line, to, n);
         if (t->w->shared && x >= first && x < first + n && line[x - first] != -INFINITY)
@@ -210,11 +205,11 @@ static void cut_causal(const struct walk *t, float *scores, int64_t row, int64_t
         const int64_t position = t->at[row + r] + t->w->s.offset;
         int64_t end = n;
         if (t->globals == NULL)
-            end = least(n, position + 1 - t->first - from);
+            end = min64(n, position + 1 - t->first - from);
         else
             while (end > 0 && t->globals[from + end - 1] > position)
                 end--;
-        hide(scores + r * ATTN_STREAM_SCORES, most(end, 0), n);
+        hide(scores + r * ATTN_STREAM_SCORES, max64(end, 0), n);
     }
 }
 
@@ -291,8 +286,8 @@ static int64_t cell_of(const struct walk *t)
                   left = chunk - (t->x - floor_div(t->x, chunk) * chunk);
     if (t->w->shared || (chunk > 1 && chunk < GROUP))
         return t->rows;
-    return least(t->rows,
-                 chunk == 1 ? ATTN_CELL_QUERIES : least(ATTN_CELL_QUERIES, left));
+    return min64(t->rows,
+                 chunk == 1 ? ATTN_CELL_QUERIES : min64(ATTN_CELL_QUERIES, left));
 }
 
 /* All keys of the tile that some row under way sees are seen by all of them, or by those of
@@ -312,25 +307,25 @@ static bool is_band(const struct walk *t, struct attn_stream_keys *keys)
     keys->first = near && t->left >= 0 ? row - t->left * w->chunk : -all;
     keys->last = near && t->right >= 0 ? row + t->right * w->chunk : all;
     if (w->s.causal)
-        keys->last = least(keys->last, row);
+        keys->last = min64(keys->last, row);
     return true;
 }
 
 /* The tile goes to each group of the rows under way that sees some of it. */
 static void give_window(struct walk *t, const struct attn_stream_keys *all)
 {
-    const int64_t panel = ATTN_GEMM_NR_MOST, end = t->row + t->rows;
+    const int64_t panel = ATTN_GEMM_NR_MAX, end = t->row + t->rows;
     struct attn_stream_keys keys = *all;
     const bool band = is_band(t, &keys);
     const int64_t group = band ? ATTN_CELL_QUERIES : GROUP;
     attn_stream_pack(&t->stream, &keys);
     for (int64_t row = t->row; row < end; row += group) {
-        const int64_t rows = least(group, end - row), x = t->x + row - t->row;
+        const int64_t rows = min64(group, end - row), x = t->x + row - t->row;
         int64_t from, to, unused;
         keys_of(t, x, &from, &unused);
         keys_of(t, x + rows - 1, &unused, &to);
-        from = most(from - t->first, 0) / panel * panel;
-        attn_stream_rows(&t->stream, &keys, row, rows, from, least(to - t->first, keys.n),
+        from = max64(from - t->first, 0) / panel * panel;
+        attn_stream_rows(&t->stream, &keys, row, rows, from, min64(to - t->first, keys.n),
                          band ? NULL : prepare, t);
     }
 }
@@ -401,7 +396,7 @@ static void find_rows(struct walk *t, int64_t row, int64_t e)
         u = (e - long_ones) % each;
     }
     t->row = row;
-    t->rows = least(t->stream.n - row, length - u);
+    t->rows = min64(t->stream.n - row, length - u);
     for (int64_t r = 0; r < t->rows; r++)
         t->at[row + r] = (int32_t)(residue + (u + r) * d);
     const int64_t position = residue + u * d + t->w->s.offset;
@@ -419,7 +414,7 @@ static struct attn_stream_keys gather_globals(struct walk *t, int64_t *next)
                                      .v = t->gather + KEYS * s->dim,
                                      .k_row = s->dim,
                                      .v_row = s->v_dim,
-                                     .n = least(KEYS, t->o->lists.count[t->b] - *next) };
+                                     .n = min64(KEYS, t->o->lists.count[t->b] - *next) };
     t->globals = tokens + *next;
     t->hidden = false;
     for (int64_t j = 0; j < keys.n; j++) {
@@ -455,9 +450,9 @@ static attn_status walk_all(struct walk *t, const attnrun_work *work)
     int64_t end = t->w->s.kv_len;
     t->globals = NULL;
     if (t->w->s.causal)
-        end = least(end, t->at[t->stream.n - 1] + t->w->s.offset + 1);
+        end = min64(end, t->at[t->stream.n - 1] + t->w->s.offset + 1);
     for (t->first = 0; t->first < end; t->first += KEYS) {
-        const int64_t n = least(KEYS, end - t->first);
+        const int64_t n = min64(KEYS, end - t->first);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (!find_seen(t, mask, t->first, 1, n))
@@ -525,16 +520,16 @@ static struct walk begin(const struct attn_window *w, const struct attn_kernels 
     struct walk t = { .w = w, .o = o };
     char *memory = work->scratch;
     attn_stream_begin(&t.stream, kernels, w->block, s->dim, s->v_dim, memory);
-    memory += round64(attn_stream_bytes(w->block, s->dim, s->v_dim));
+    memory += round_up(attn_stream_bytes(w->block, s->dim, s->v_dim), 64);
     t.keep = (uint8_t *)memory;
     t.at = (int32_t *)(void *)(memory + KEYS);
-    t.gather = (float *)(void *)(memory + KEYS + round64(4 * w->block));
+    t.gather = (float *)(void *)(memory + KEYS + round_up(4 * w->block, 64));
     t.b = b_head / s->q_heads;
     t.head = b_head % s->q_heads;
     t.left = reach(w, of_head(w->left, t.head, -1));
     t.right = reach(w, of_head(w->right, t.head, -1));
     /* Further than all tokens are apart, each is alone. */
-    t.dilation = least(of_head(w->dilation, t.head, 1), s->q_len + s->kv_len + 1);
+    t.dilation = min64(of_head(w->dilation, t.head, 1), s->q_len + s->kv_len + 1);
     return t;
 }
 
@@ -545,7 +540,7 @@ attn_status attn_window_run(const struct attn_window *w,
 {
     const int64_t first = task % w->blocks * w->block;
     struct walk t = begin(w, kernels, o, task / w->blocks, work);
-    attn_stream_reset(&t.stream, least(w->block, w->s.q_len - first));
+    attn_stream_reset(&t.stream, min64(w->block, w->s.q_len - first));
     for (int64_t row = 0; row < t.stream.n; row += t.rows)
         find_rows(&t, row, first + row);
     load_rows(&t);
@@ -563,10 +558,10 @@ attn_status attn_window_run_rows(const struct attn_window *w,
                                  const struct attn_window_operands *o, int64_t task,
                                  const attnrun_work *work)
 {
-    const int64_t blocks = w->most_globals / w->block + (w->most_globals % w->block != 0);
+    const int64_t blocks = w->max_globals / w->block + (w->max_globals % w->block != 0);
     const int64_t first = task % blocks * w->block;
     struct walk t = begin(w, kernels, o, task / blocks, work);
-    const int64_t end = least(o->lists.count[t.b], first + w->block);
+    const int64_t end = min64(o->lists.count[t.b], first + w->block);
     int64_t n = 0;
     for (int64_t g = first; g < end; g++) {
         const int64_t i = o->lists.tokens[t.b * w->s.kv_len + g] - w->s.offset;

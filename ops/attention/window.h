@@ -34,7 +34,7 @@ struct attn_window {
                          where there is nothing else; k is not read */
     bool zero_masked; /* a masked query gives zeros */
     bool globals;     /* there may be global tokens */
-    int64_t most_globals;
+    int64_t max_globals;
     /* By attn_window_plan(): */
     int64_t block, blocks, n_tasks, task_cost, row_tasks, row_cost, scratch_bytes;
     int64_t list_bytes; /* of struct attn_window_lists' memory, shared by the workers */

@@ -1,7 +1,7 @@
 /* elementwise.c - infer helpers of elementwise operators; see elementwise.h. */
 #include "elementwise.h"
 
-enum { MOST_KNOWN = 64 };
+enum { MAX_KNOWN = 64 };
 
 bool op_elementwise_same_dims(const attnrun_step *step, int in)
 {
@@ -46,12 +46,12 @@ static int64_t small_count(const attnrun_type *type)
 
 void op_elementwise_known(attnrun_step *step, int a, int b, elementwise_combine *combine)
 {
-    attnrun_dim values[MOST_KNOWN], va, vb = dim_of(0);
+    attnrun_dim values[MAX_KNOWN], va, vb = dim_of(0);
     int32_t dtype = step->out[0].dtype;
     int64_t n = small_count(&step->out[0]);
     int64_t na = small_count(&step->in[a]), nb = b < 0 ? 1 : small_count(&step->in[b]);
     if ((dtype != ATTNRUN_I64 && dtype != ATTNRUN_I32 && dtype != ATTNRUN_BOOL) ||
-        n < 0 || n > MOST_KNOWN || na < 0 || nb < 0)
+        n < 0 || n > MAX_KNOWN || na < 0 || nb < 0)
         return;
     for (int64_t k = 0; k < n; k++) {
         if (!op_peek_value(step, a, na == 1 ? 0 : k, &va) ||

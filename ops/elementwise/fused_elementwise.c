@@ -26,12 +26,12 @@ static const attnrun_attr_def fused_attrs[] = {
 /* How an input is read. */
 enum { WHOLE, SCALAR, RUNS };
 /* Shorter runs are spread, so that instructions see whole tiles. */
-enum { LEAST_RUN = 192 };
+enum { MIN_RUN = 192 };
 
 struct fused_state {
-    uint8_t form[FUSED_MOST_INPUTS];
-    bool each[FUSED_MOST_INPUTS];  /* read by a kernel that takes no scalar */
-    uint8_t slot[FUSED_MOST_CODE]; /* of an instruction's result */
+    uint8_t form[FUSED_MAX_INPUTS];
+    bool each[FUSED_MAX_INPUTS];  /* read by a kernel that takes no scalar */
+    uint8_t slot[FUSED_MAX_CODE]; /* of an instruction's result */
     int32_t n_slots, n_runs;
 };
 
@@ -82,17 +82,17 @@ static bool good_instruction(const attnrun_step *step, int32_t k)
 static attn_status check_program(const attnrun_step *step)
 {
     const struct fused_args *args = step->args;
-    if (step->n_in < 1 || step->n_in > FUSED_MOST_INPUTS)
+    if (step->n_in < 1 || step->n_in > FUSED_MAX_INPUTS)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED, "%d inputs, expected 1 to %d",
-                       step->n_in, FUSED_MOST_INPUTS);
+                       step->n_in, FUSED_MAX_INPUTS);
     for (int in = 0; in < step->n_in; in++)
         if (!op_has_in(step, in))
             return op_fail_input(step, in, ATTNRUN_E_INPUT, "expected a tensor");
     if (args->code.n < FUSED_WORDS || args->code.n % FUSED_WORDS != 0 ||
-        args->code.n > FUSED_WORDS * FUSED_MOST_CODE)
+        args->code.n > FUSED_WORDS * FUSED_MAX_CODE)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "%lld numbers of code, expected 1 to %d instructions of %d",
-                       (long long)args->code.n, FUSED_MOST_CODE, FUSED_WORDS);
+                       (long long)args->code.n, FUSED_MAX_CODE, FUSED_WORDS);
     for (int32_t k = 0; k < n_code(step); k++)
         if (!good_instruction(step, k))
             return op_fail(step, ATTNRUN_E_ATTR, "instruction %d is malformed", k);
@@ -113,8 +113,8 @@ static int operands_of(const int64_t *word, int64_t operands[2])
  */
 static void place_results(const attnrun_step *step, struct fused_state *state)
 {
-    int32_t last_use[FUSED_MOST_CODE] = { 0 }, n = n_code(step);
-    bool busy[FUSED_MOST_CODE] = { false };
+    int32_t last_use[FUSED_MAX_CODE] = { 0 }, n = n_code(step);
+    bool busy[FUSED_MAX_CODE] = { false };
     int64_t operands[2];
     for (int32_t k = 0; k < n; k++)
         for (int i = operands_of(code_at(step, k), operands) - 1; i >= 0; i--)
@@ -183,7 +183,7 @@ struct tile {
     const attnrun_step *step;
     float *results, *spread;
     struct cursor *cursors;
-    struct operand in[FUSED_MOST_INPUTS];
+    struct operand in[FUSED_MAX_INPUTS];
     int64_t first, n;
 };
 
@@ -261,7 +261,7 @@ static int64_t tile_size(const struct tile *tile, int64_t left)
     for (int32_t i = 0; i < state->n_runs; i++) {
         struct cursor *cursor = &tile->cursors[i];
         int64_t run = run_left(cursor);
-        if (cursor->it.dims[cursor->it.rank - 1] >= LEAST_RUN && run < n)
+        if (cursor->it.dims[cursor->it.rank - 1] >= MIN_RUN && run < n)
             n = run;
     }
     return n;

@@ -32,8 +32,8 @@ enum fused_opcode {
 
 enum {
     FUSED_WORDS = 4,
-    FUSED_MOST_CODE = 48, /* instructions */
-    FUSED_MOST_INPUTS = 12,
+    FUSED_MAX_CODE = 48, /* instructions */
+    FUSED_MAX_INPUTS = 12,
     FUSED_TILE = 1024 /* elements: 4 KiB a result */
 };
 

@@ -11,17 +11,13 @@ enum {
     STRIP_FLOATS = 1 << 16, /* of X that one task sees */
     TASKS = 8,
     TASK_NS = 20000,
-    LEAST_PIXELS = 14
+    MIN_PIXELS = 14
 };
 
 struct tables {
     const struct attn_blocked_tap *taps;
     const int32_t *pixels;
 };
-
-static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
-static int64_t at_least(int64_t n, int64_t least) { return n > least ? n : least; }
-static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 static bool padded(const struct window *w)
 {
@@ -79,13 +75,13 @@ static int64_t channels_in(const struct blocked_plan *p)
 static void cut_pixels(struct blocked_plan *p)
 {
     const struct window *w = &p->shape.w;
-    const int64_t room = at_least(STRIP_FLOATS / channels_in(p), 1);
+    const int64_t room = max64(STRIP_FLOATS / channels_in(p), 1);
     int64_t h = 1, columns = w->out[2];
     while (h < w->out[1] && copied(w, 1, h + 1) * copied(w, 2, columns) <= room)
         h++;
-    while (h == 1 && columns > LEAST_PIXELS &&
+    while (h == 1 && columns > MIN_PIXELS &&
            copied(w, 1, 1) * copied(w, 2, columns) > room)
-        columns = at_least(columns * 3 / 4, LEAST_PIXELS);
+        columns = max64(columns * 3 / 4, MIN_PIXELS);
     p->h_blocks = ceil_div(w->out[1], h);
     p->block_h = ceil_div(w->out[1], p->h_blocks);
     p->w_blocks = ceil_div(w->out[2], columns);
@@ -105,9 +101,9 @@ static void cut_columns(struct blocked_plan *p)
 {
     const int64_t panel = 2 * ATTN_BLOCK;
     const int64_t strips = p->shape.batch * p->shape.groups * p->h_blocks * p->w_blocks;
-    int64_t n = ceil_div(TASKS, at_least(strips, 1));
+    int64_t n = ceil_div(TASKS, max64(strips, 1));
     const double worth = task_ns(p, p->columns) / TASK_NS;
-    n = at_most(n, worth < 1.0 ? 1 : worth < 64.0 ? (int64_t)worth : 64);
+    n = min64(n, worth < 1.0 ? 1 : worth < 64.0 ? (int64_t)worth : 64);
     p->block_columns = ceil_div(ceil_div(p->columns, n), panel) * panel;
     p->column_blocks = ceil_div(p->columns, p->block_columns);
 }
@@ -170,7 +166,7 @@ void attn_blocked_dense_prepare(const struct blocked_plan *p, void *shared)
                     .offset = c / p->inputs * p->x_plane +
                               line_of(w, 1, p->block_h, copy, 0, i) * p->x_row +
                               line_of(w, 2, p->block_w, copy, 0, j) * p->inputs,
-                    .inputs = at_most(of_group - c, p->inputs),
+                    .inputs = min64(of_group - c, p->inputs),
                 };
     for (int64_t i = 0; i < p->block_h; i++)
         for (int64_t j = 0; j < p->block_w; j++)
@@ -191,8 +187,8 @@ static void copy_line(float *to, const float *x, const struct blocked_plan *p,
                       int64_t first, int64_t n, int64_t step)
 {
     const int64_t in = p->inputs, width = p->shape.w.in[2];
-    int64_t from = first < 0 ? at_most(ceil_div(-first, step), n) : 0;
-    int64_t end = first < width ? at_most(ceil_div(width - first, step), n) : 0;
+    int64_t from = first < 0 ? min64(ceil_div(-first, step), n) : 0;
+    int64_t end = first < width ? min64(ceil_div(width - first, step), n) : 0;
     if (x == NULL || end <= from)
         from = end = 0;
     memset(to, 0, (size_t)(from * in) * sizeof(float));
@@ -247,8 +243,8 @@ static void find_part(const struct blocked_plan *p, int64_t strip, struct part *
     strip /= p->h_blocks;
     part->group = strip % p->shape.groups;
     part->image = strip / p->shape.groups;
-    part->rows = at_most(w->out[1] - part->h, p->block_h);
-    part->columns = at_most(w->out[2] - part->w, p->block_w);
+    part->rows = min64(w->out[1] - part->h, p->block_h);
+    part->columns = min64(w->out[2] - part->w, p->block_w);
 }
 
 static const float *find_x(const struct blocked_plan *p, const struct part *part,
@@ -272,7 +268,7 @@ static attn_status run_columns(const attnrun_step *step, const struct blocked_pl
     const int64_t panel = attn_blocked_panel(step->kernels->vec_bytes);
     const int64_t most = o->clipped ? columns : panel;
     for (int64_t done = 0; done < columns; done += c->columns) {
-        c->columns = at_most(columns - done, most);
+        c->columns = min64(columns - done, most);
         step->kernels->blocked_conv_f32(c);
         if (attn_poll() != ATTNRUN_OK)
             return ATTNRUN_E_CANCELLED;
@@ -324,7 +320,7 @@ attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work 
             .least = o->least,
             .most = o->most,
         };
-        TRY(run_columns(step, p, o, &c, at_most(p->columns - first, p->block_columns)));
+        TRY(run_columns(step, p, o, &c, min64(p->columns - first, p->block_columns)));
     }
     return ATTNRUN_OK;
 }

@@ -8,8 +8,6 @@
 #include "../../runtime/poll.h"
 #include "blocked.h"
 
-static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
-
 enum { PLACES = ATTN_WINOGRAD_PLACES };
 
 int64_t attn_blocked_packed_floats(const struct blocked_weights *p)
@@ -41,7 +39,7 @@ static void pack_column(float *to, int64_t width, const float *from, int64_t cha
 {
     const int64_t block = plain ? 1 : ATTN_BLOCK;
     for (int64_t first = 0; first < channels; first += block) {
-        const int64_t n = at_most(channels - first, block);
+        const int64_t n = min64(channels - first, block);
         for (int64_t t = 0; t < taps; t++)
             for (int64_t c = 0; c < n; c++, to += width)
                 *to = from[(first + c) * taps + t];
@@ -79,7 +77,7 @@ static void pack_winograd(float *packed, const struct blocked_weights *p)
     const float *from = p->w->data;
     for (int64_t row = 0; row < rows && !attn_stops_node(row); row++) {
         const int64_t first = row / panel * panel;
-        const int64_t width = at_most(columns - first, panel);
+        const int64_t width = min64(columns - first, panel);
         float *to = packed + first * channels + row - first;
         for (int64_t c = 0; c < channels; c++)
             transform_weights(to + c * width, columns * channels,
@@ -109,7 +107,7 @@ void attn_blocked_pack(float *packed, const struct blocked_weights *p)
         const int64_t group = row / of_group, column = row % of_group;
         const int64_t first = column / panel * panel;
         float *to = packed + (group * of_group + first) * weight_rows;
-        pack_column(to + column - first, at_most(of_group - first, panel),
+        pack_column(to + column - first, min64(of_group - first, panel),
                     (const float *)w->data + row * weight_rows, w->dims[1], taps,
                     p->plain);
     }

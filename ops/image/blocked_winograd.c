@@ -14,14 +14,10 @@ enum {
     PLACES = ATTN_WINOGRAD_PLACES,
     TILE = 2,
     SCRATCH_FLOATS = 7 << 14, /* of transformed inputs */
-    LEAST_TILES = 48,         /* the weights are read once for so many */
-    MOST_TILES = 112,
+    MIN_TILES = 48,           /* the weights are read once for so many */
+    MAX_TILES = 112,
     TASKS = 8
 };
-
-static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
-static int64_t at_least(int64_t n, int64_t least) { return n > least ? n : least; }
-static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 /* block_w: tiles of a task, of w_blocks tasks an image; block_h: rows of tiles. */
 attn_status attn_blocked_winograd_plan(const attnrun_step *step, struct blocked_plan *p)
@@ -36,11 +32,11 @@ attn_status attn_blocked_winograd_plan(const attnrun_step *step, struct blocked_
     p->h_blocks = 1;
     p->block_h = ceil_div(s->w.out[1], TILE);
     bool fits = ck_mul(p->block_h, ceil_div(s->w.out[2], TILE), &tiles);
-    const int64_t most = at_least(SCRATCH_FLOATS / (PLACES * channels), LEAST_TILES);
-    p->w_blocks = ceil_div(tiles, at_most(most, MOST_TILES));
+    const int64_t most = max64(SCRATCH_FLOATS / (PLACES * channels), MIN_TILES);
+    p->w_blocks = ceil_div(tiles, min64(most, MAX_TILES));
     p->block_w = ceil_div(tiles, p->w_blocks);
     p->w_blocks = ceil_div(tiles, p->block_w);
-    int64_t n = ceil_div(TASKS, at_least(p->w_blocks * s->batch, 1));
+    int64_t n = ceil_div(TASKS, max64(p->w_blocks * s->batch, 1));
     p->block_columns =
         ceil_div(ceil_div(p->columns, n), 2 * ATTN_BLOCK) * (2 * ATTN_BLOCK);
     p->column_blocks = ceil_div(p->columns, p->block_columns);
@@ -65,7 +61,7 @@ void attn_blocked_winograd_prepare(const struct blocked_plan *p, void *shared)
     for (int64_t c = 0; c < p->taps; c++)
         *tap++ = (struct attn_blocked_tap){
             .offset = c * PLACES * p->block_w * ATTN_BLOCK,
-            .inputs = at_most(p->shape.channels - c * ATTN_BLOCK, ATTN_BLOCK),
+            .inputs = min64(p->shape.channels - c * ATTN_BLOCK, ATTN_BLOCK),
         };
     for (int64_t i = 0; i < p->block_w; i++)
         *pixel++ = (int32_t)(i * ATTN_BLOCK);
@@ -88,9 +84,9 @@ static void activate(const attnrun_step *step, const struct blocked_operands *o,
 {
     for (int64_t tile = t->first, n; tile < t->first + t->n; tile += n) {
         const int64_t from = tile % t->tile_columns, row = tile / t->tile_columns * TILE;
-        n = at_most(t->tile_columns - from, t->first + t->n - tile);
-        const int64_t columns = at_most(t->out[1], (from + n) * TILE) - from * TILE;
-        for (int64_t h = row; h < at_most(t->out[0], row + TILE); h++)
+        n = min64(t->tile_columns - from, t->first + t->n - tile);
+        const int64_t columns = min64(t->out[1], (from + n) * TILE) - from * TILE;
+        for (int64_t h = row; h < min64(t->out[0], row + TILE); h++)
             attn_conv_apply(step->kernels, o->activation, o->n_activation,
                             t->y + (h * t->out[1] + from * TILE) * ATTN_BLOCK,
                             columns * ATTN_BLOCK);
@@ -136,7 +132,7 @@ static attn_status run_columns(const attnrun_step *step, const struct blocked_pl
     for (int64_t column = first; column < end; column += panel) {
         const int64_t at = (image * p->columns + column) / ATTN_BLOCK * map;
         struct attn_blocked_conv c = *conv;
-        c.columns = at_most(end - column, panel);
+        c.columns = min64(end - column, panel);
         c.w = o->packed + p->columns + column * p->weight_rows;
         t->bias = o->packed + column;
         t->y = o->y + at;
@@ -176,7 +172,7 @@ attn_status attn_blocked_winograd_run(const attnrun_step *step, const attnrun_wo
         const int64_t part = task / p->column_blocks, image = part / p->w_blocks;
         const int64_t first = task % p->column_blocks * p->block_columns;
         t.first = part % p->w_blocks * p->block_w;
-        t.n = at_most(p->block_h * t.tile_columns - t.first, p->block_w);
+        t.n = min64(p->block_h * t.tile_columns - t.first, p->block_w);
         t.plane = p->block_w * ATTN_BLOCK;
         c.n_pixels = t.n;
         if (part != last)
@@ -185,7 +181,7 @@ attn_status attn_blocked_winograd_run(const attnrun_step *step, const attnrun_wo
                              places);
         last = part;
         TRY(run_columns(step, p, o, &c, &t, sums, image, first,
-                        at_most(p->columns, first + p->block_columns)));
+                        min64(p->columns, first + p->block_columns)));
     }
     return ATTNRUN_OK;
 }

@@ -6,10 +6,9 @@
  * Scratch: columns twice, at most about 512 KiB where K is not longer than 8,192. */
 #include "conv_bytes.h"
 
-enum { MOST_ROWS = 128, PIXELS = 256, PANEL = ATTN_GEMM_NR_MOST, COLUMN_BYTES = 1 << 18 };
-enum { LEAST_ROWS = 64, ENOUGH_TASKS = 8, LINE_BYTES = 64 };
+enum { MAX_ROWS = 128, PIXELS = 256, PANEL = ATTN_GEMM_NR_MAX, COLUMN_BYTES = 1 << 18 };
+enum { MIN_ROWS = 64, ENOUGH_TASKS = 8, LINE_BYTES = 64 };
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t blocks(int64_t n, int64_t block) { return n / block + (n % block != 0); }
 static int64_t whole(int64_t n, int64_t block) { return blocks(n, block) * block; }
 
@@ -25,7 +24,7 @@ static bool is_direct(const struct window *w)
 /* false: overflow. */
 static bool place_scratch(struct conv_bytes *c)
 {
-    const int64_t rows = least(c->block_rows, MOST_ROWS), pixels = c->block_pixels;
+    const int64_t rows = min64(c->block_rows, MAX_ROWS), pixels = c->block_pixels;
     int64_t columns;
     if (!ck_mul(whole(c->shape.k, 4), pixels, &columns) || columns > INT64_MAX / 4)
         return false;
@@ -49,13 +48,13 @@ attn_status attn_conv_bytes_plan(attnrun_step *step, int phase, bool summed,
         op_tasks(step, phase, 0, 0);
         return ATTNRUN_OK;
     }
-    c->block_pixels = least(whole(s->pixels, PANEL), PIXELS);
+    c->block_pixels = min64(whole(s->pixels, PANEL), PIXELS);
     while (c->block_pixels > PANEL && s->k > COLUMN_BYTES / c->block_pixels)
         c->block_pixels = whole(c->block_pixels / 2, PANEL);
     c->pixel_blocks = blocks(s->pixels, c->block_pixels);
     c->block_rows = s->rows;
     const double tiles = (double)s->batch * (double)s->groups * (double)c->pixel_blocks;
-    while (c->block_rows > LEAST_ROWS &&
+    while (c->block_rows > MIN_ROWS &&
            tiles * (double)blocks(s->rows, c->block_rows) < ENOUGH_TASKS)
         c->block_rows = whole(c->block_rows / 2, 8);
     c->row_blocks = blocks(s->rows, c->block_rows);
@@ -121,7 +120,7 @@ static void put_line(const struct conv_shape *s, const struct tap *tap, uint8_t 
     int64_t column = pixel % w->out[2], oh = pixel / w->out[2] % w->out[1],
             od = pixel / w->out[2] / w->out[1];
     while (n > 0) {
-        const int64_t count = least(w->out[2] - column, n),
+        const int64_t count = min64(w->out[2] - column, n),
                       d = od * w->stride[0] + tap->shift[0],
                       h = oh * w->stride[1] + tap->shift[1];
         if (d < 0 || d >= w->in[0] || h < 0 || h >= w->in[1])
@@ -175,7 +174,7 @@ static void multiply_rows(const attnrun_step *step, const struct conv_bytes *c,
     int32_t *w_zero = (int32_t *)(void *)(scratch + c->zeros_at),
             *x_zero = w_zero + block->m;
     uint32_t *sums = (uint32_t *)(void *)(scratch + c->sums_at);
-    const int64_t most = least(c->block_rows, MOST_ROWS);
+    const int64_t most = min64(c->block_rows, MAX_ROWS);
     for (int64_t i = 0; o->w_zero != NULL && i < block->m; i++)
         w_zero[i] =
             number(o->w_zero, tensor_count(o->w_zero) == 1 ? 0 : block->channel + i);
@@ -212,15 +211,15 @@ static attn_status run_tile(const attnrun_step *step, const attnrun_work *work,
     const int64_t pixel = task % c->pixel_blocks * c->block_pixels;
     const int64_t plane = task / c->pixel_blocks / c->row_blocks;
     const int64_t first = task / c->pixel_blocks % c->row_blocks * c->block_rows;
-    const int64_t rows = least(s->rows - first, c->block_rows);
-    const int64_t n = least(s->pixels - pixel, c->block_pixels);
+    const int64_t rows = min64(s->rows - first, c->block_rows);
+    const int64_t n = min64(s->pixels - pixel, c->block_pixels);
     pack_columns(step, c, o,
                  (const uint8_t *)o->x->data + plane * s->channels * s->inputs, pixel, n,
                  work->scratch);
-    for (int64_t row = 0; row < rows; row += MOST_ROWS) {
+    for (int64_t row = 0; row < rows; row += MAX_ROWS) {
         struct conv_bytes_block block = { .channel =
                                               plane % s->groups * s->rows + first + row,
-                                          .m = least(rows - row, MOST_ROWS),
+                                          .m = min64(rows - row, MAX_ROWS),
                                           .n = n,
                                           .target = o->target };
         if (OP_CANCELLED(work))

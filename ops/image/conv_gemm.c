@@ -6,7 +6,7 @@
 #include "conv.h"
 #include "../matmul/gemm.h"
 
-enum { PIXELS = 128, PIXELS_LONG_K = 64, LONG_K = 1152, ROWS = 512, LEAST_ROWS = 128 };
+enum { PIXELS = 128, PIXELS_LONG_K = 64, LONG_K = 1152, ROWS = 512, MIN_ROWS = 128 };
 enum { TILE_K = 8192, TASKS = 8 };
 
 static bool product(int64_t *result, int64_t a, int64_t b, int64_t c)
@@ -48,7 +48,6 @@ static void flatten(struct conv_shape *s)
     w->in[2] = w->out[2] = s->pixels;
 }
 
-static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
 static int64_t blocks(int64_t n, int64_t block)
 {
     return block > 0 ? (n + block - 1) / block : 0;
@@ -59,20 +58,20 @@ attn_status attn_conv_gemm_plan(const attnrun_step *step, struct conv_plan *plan
     struct conv_shape *s = &plan->shape;
     struct conv_tiles *t = &plan->tiles;
     flatten(s);
-    t->block_pixels = at_most(s->pixels, s->k > LONG_K ? PIXELS_LONG_K : PIXELS);
+    t->block_pixels = min64(s->pixels, s->k > LONG_K ? PIXELS_LONG_K : PIXELS);
     t->pixel_blocks = blocks(s->pixels, t->block_pixels);
     t->k_blocks = s->k > 0 ? blocks(s->k, TILE_K) : 1;
     t->block_k = blocks(s->k, t->k_blocks);
-    t->block_rows = at_most(s->rows, ROWS);
+    t->block_rows = min64(s->rows, ROWS);
     /* Every block of rows packs the columns again: few blocks, but enough tasks. */
     double tiles = (double)s->batch * (double)s->groups * (double)t->pixel_blocks;
-    while (t->block_rows > LEAST_ROWS &&
+    while (t->block_rows > MIN_ROWS &&
            tiles * (double)blocks(s->rows, t->block_rows) < TASKS)
         t->block_rows = (t->block_rows / 2 + 7) & ~INT64_C(7);
     t->row_blocks = blocks(s->rows, t->block_rows);
-    t->line_floats = ATTN_IM2COL_LINES * (t->block_pixels + 3 * ATTN_GEMM_NR_MOST);
+    t->line_floats = ATTN_IM2COL_LINES * (t->block_pixels + 3 * ATTN_GEMM_NR_MAX);
     t->line_floats += -t->line_floats & 15;
-    t->panel_floats = (t->block_pixels + ATTN_GEMM_NR_MOST) * t->block_k;
+    t->panel_floats = (t->block_pixels + ATTN_GEMM_NR_MAX) * t->block_k;
     t->panel_floats += -t->panel_floats & 15;
     int64_t floats = t->line_floats + t->panel_floats;
     floats += (int64_t)attn_gemm_scratch((size_t)t->block_rows, (size_t)t->block_pixels,
@@ -132,14 +131,14 @@ static void run_tile(const attnrun_step *step, const struct conv_shape *s,
     int64_t row = rest % t->row_blocks * t->block_rows;
     rest /= t->row_blocks;
     int64_t group = rest % s->groups, image = rest / s->groups;
-    int64_t rows = at_most(s->rows - row, t->block_rows);
+    int64_t rows = min64(s->rows - row, t->block_rows);
     int64_t image_floats = s->groups * s->channels * s->inputs;
     struct attn_im2col c = { .line = scratch, .panels = scratch + t->line_floats };
     start_tile(s, &c);
     c.x = o->x + image * image_floats + group * s->channels * s->inputs;
     c.x_end = o->x + s->batch * image_floats;
     c.pixel = pixel;
-    c.n = at_most(s->pixels - pixel, t->block_pixels);
+    c.n = min64(s->pixels - pixel, t->block_pixels);
     row += group * s->rows;
     int64_t out = (image * s->groups * s->rows + row) * s->pixels + pixel;
     struct attn_gemm_f32 g = { .a_row = s->k, .b = c.panels, .packed = 1 };
@@ -154,7 +153,7 @@ static void run_tile(const attnrun_step *step, const struct conv_shape *s,
     g.scratch = c.panels + t->panel_floats;
     for (int64_t b = 0; b < t->k_blocks; b++) {
         c.k_from = b * t->block_k;
-        c.k_count = at_most(s->k - c.k_from, t->block_k);
+        c.k_count = min64(s->k - c.k_from, t->block_k);
         step->kernels->conv_im2col_f32(&c);
         g.a = o->w + row * s->k + c.k_from;
         g.k = (size_t)c.k_count;

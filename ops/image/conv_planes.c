@@ -8,9 +8,8 @@
  */
 #include "conv.h"
 
-enum { BLOCK = 240, LEAST_TASKS = 8, LEAST_NS = 20000, MOST_NS = 500000, TOGETHER = 4 };
+enum { BLOCK = 240, MIN_TASKS = 8, MIN_NS = 20000, MAX_NS = 500000, TOGETHER = 4 };
 
-static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
 static int64_t up(int64_t n, int64_t block) { return (n + block - 1) / block; }
 
 static bool is_depthwise(const struct conv_shape *s)
@@ -44,20 +43,20 @@ void attn_conv_planes_plan(struct conv_plan *plan, bool *fits)
     const double plane_ns = pixel_ns * (double)s->pixels + 30;
     const int64_t planes = s->batch * s->groups;
     p->groups = 1;
-    if (is_depthwise(s) && plane_ns < LEAST_NS)
-        p->groups = up((int64_t)(LEAST_NS / plane_ns), TOGETHER) * TOGETHER;
+    if (is_depthwise(s) && plane_ns < MIN_NS)
+        p->groups = up((int64_t)(MIN_NS / plane_ns), TOGETHER) * TOGETHER;
     else if (is_depthwise(s))
         p->groups = TOGETHER;
-    const double most = MOST_NS / pixel_ns / (double)p->groups;
+    const double most = MAX_NS / pixel_ns / (double)p->groups;
     p->block = most < 1e9 ? (int64_t)most : s->pixels;
-    if (planes < LEAST_TASKS)
-        p->block = at_most(p->block, up(s->pixels, up(LEAST_TASKS, planes)));
+    if (planes < MIN_TASKS)
+        p->block = min64(p->block, up(s->pixels, up(MIN_TASKS, planes)));
     p->block = up(p->block > 0 ? p->block : 1, BLOCK) * BLOCK;
     p->blocks = up(s->pixels, p->block);
     p->group_blocks = up(s->groups, p->groups);
     plan->n_tasks = s->batch * p->group_blocks * p->blocks;
     plan->task_cost = window_cost(
-        (double)p->groups * pixel_ns * (double)at_most(p->block, s->pixels) + 100);
+        (double)p->groups * pixel_ns * (double)min64(p->block, s->pixels) + 100);
     plan->scratch_bytes = 0;
     plan->shared_bytes = s->w.kernel[2] * (s->w.in[2] + ATTN_CONV_EDGES) * 2;
 }
@@ -132,8 +131,8 @@ attn_status attn_conv_planes_run(const attnrun_step *step, const attnrun_work *w
         const int64_t rest = task / tiles->blocks;
         const int64_t group = rest % tiles->group_blocks * tiles->groups;
         p.from = task % tiles->blocks * tiles->block;
-        p.to = at_most(p.from + tiles->block, s->pixels);
-        p.m = s->rows * at_most(s->groups - group, tiles->groups);
+        p.to = min64(p.from + tiles->block, s->pixels);
+        p.m = s->rows * min64(s->groups - group, tiles->groups);
         run_block(step, s, o, &p, rest / tiles->group_blocks * s->groups + group);
     }
     return ATTNRUN_OK;

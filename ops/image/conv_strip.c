@@ -10,9 +10,8 @@
 #include "conv.h"
 
 enum { BLOCK_W = 2048, BLOCK_FLOATS = 16384, STRIP_LIMIT = 1 << 17, TAPS = 1024 };
-enum { ROWS = 64, LEAST_TASKS = 8, PIXELS = 256 };
+enum { ROWS = 64, MIN_TASKS = 8, PIXELS = 256 };
 
-static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
 static int64_t up(int64_t n, int64_t block) { return (n + block - 1) / block; }
 
 /* Columns of a row of the strip, and how many zeros it shares with the next one. */
@@ -23,11 +22,11 @@ static void find_columns(const struct window *w, struct conv_strip *s)
     s->pitch = seen;
     if (s->block_w == w->out[2]) {
         int64_t left = before / stride, right = seen - up(w->in[2] + before, stride);
-        int64_t shared = at_most(left, right);
-        shared = at_most(shared, seen - s->block_w);
+        int64_t shared = min64(left, right);
+        shared = min64(shared, seen - s->block_w);
         s->pitch -= shared > 0 ? shared : 0;
     }
-    s->tail = seen - s->pitch + 2 * ATTN_GEMM_NR_MOST;
+    s->tail = seen - s->pitch + 2 * ATTN_GEMM_NR_MAX;
 }
 
 /* Rows of a block: about BLOCK_FLOATS of input, but enough tasks. */
@@ -40,12 +39,12 @@ static void find_rows(const struct conv_shape *shape, struct conv_strip *s)
     int64_t rows = BLOCK_FLOATS / row_floats - halo;
     rows = rows < 2 * halo ? 2 * halo : rows;
     const int64_t others = shape->batch * shape->groups * s->w_blocks;
-    if (others > 0 && others < LEAST_TASKS) {
-        int64_t most = up(w->out[1], up(LEAST_TASKS, others));
+    if (others > 0 && others < MIN_TASKS) {
+        int64_t most = up(w->out[1], up(MIN_TASKS, others));
         int64_t least = up(PIXELS, s->block_w);
-        rows = at_most(rows, most > least ? most : least);
+        rows = min64(rows, most > least ? most : least);
     }
-    rows = rows > 0 ? at_most(rows, w->out[1]) : 1;
+    rows = rows > 0 ? min64(rows, w->out[1]) : 1;
     s->h_blocks = up(w->out[1], rows);
     s->block_h = up(w->out[1], s->h_blocks);
     s->rows = s->block_h + halo;
@@ -71,7 +70,7 @@ void attn_conv_strip_plan(struct conv_plan *plan, bool *fits)
     *fits = is_direct(shape);
     if (!*fits)
         return;
-    s->block_w = at_most(w->out[2], BLOCK_W);
+    s->block_w = min64(w->out[2], BLOCK_W);
     s->w_blocks = up(w->out[2], s->block_w);
     find_columns(w, s);
     *fits = s->pitch * w->stride[1] * w->stride[2] <= STRIP_LIMIT / shape->channels;
@@ -153,8 +152,8 @@ static void run_block(const attnrun_step *step, const struct conv_shape *shape,
         p->w;
     const bool clipped = attn_conv_limits(o, &d->least, &d->most);
     d->w = o->w + channel * shape->k;
-    d->rows = at_most(w->out[1] - p->h, s->block_h);
-    d->columns = at_most(w->out[2] - p->w, s->block_w);
+    d->rows = min64(w->out[1] - p->h, s->block_h);
+    d->columns = min64(w->out[2] - p->w, s->block_w);
     d->y = o->y + at;
     d->z = o->z != NULL ? o->z + at : NULL;
     d->bias = o->bias != NULL ? o->bias + channel : NULL;

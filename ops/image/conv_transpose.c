@@ -165,13 +165,12 @@ static attn_status plan(attnrun_step *step, struct conv_transpose_state *state)
     if (state->block_rows > s->rows)
         state->block_rows = s->rows;
     state->row_blocks = (s->rows + state->block_rows - 1) / state->block_rows;
-    state->line_floats =
-        ATTN_IM2COL_LINES * (state->block_pixels + 3 * ATTN_GEMM_NR_MOST);
+    state->line_floats = ATTN_IM2COL_LINES * (state->block_pixels + 3 * ATTN_GEMM_NR_MAX);
     state->line_floats += -state->line_floats & 15;
     int64_t patches = state->block_rows * s->taps, width = state->block_pixels;
-    int64_t wide = width + ATTN_GEMM_NR_MOST;
+    int64_t wide = width + ATTN_GEMM_NR_MAX;
     if (!ck_mul(s->channels, wide, &state->panel_floats) ||
-        !ck_mul(patches, width + ATTN_GEMM_NR_MOST, &state->patch_floats) ||
+        !ck_mul(patches, width + ATTN_GEMM_NR_MAX, &state->patch_floats) ||
         state->panel_floats > ATTN_MAX_ELEMENTS ||
         state->patch_floats > ATTN_MAX_ELEMENTS)
         return op_fail(step, ATTNRUN_E_LIMIT, "the kernel is too large");

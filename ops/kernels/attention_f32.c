@@ -124,7 +124,7 @@ void K(scale_rows_f32)(float *y, ptrdiff_t y_row, const float *x, ptrdiff_t x_ro
     const size_t whole = n / VF * VF;
     for (size_t r = 0; r < rows; r++, y += y_row, x += x_row, scale += step) {
         const v_f32 factor = v_set(*scale);
-        ask_for_row(x, x_row, n);
+        prefetch_row(x, x_row, n);
         for (size_t i = 0; i < whole; i += VF)
             v_store(y + i, v_load(x + i) * factor);
         if (whole < n)

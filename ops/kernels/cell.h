@@ -96,7 +96,7 @@ static void cut_scores(const struct attn_cell_keys *keys, struct span span, floa
 /* ---- what is read soon ---- */
 
 /* The next lines of what is read after this cell, into L2. */
-static ALWAYS_INLINE void ask_ahead(struct attn_ahead *ahead)
+static ALWAYS_INLINE void prefetch_ahead(struct attn_ahead *ahead)
 {
     for (int i = 0; ahead != NULL && i < LINES_AHEAD && ahead->at < ahead->n; i++) {
         const struct attn_ahead_rows *rows = &ahead->list[ahead->at];
@@ -114,7 +114,8 @@ struct soon {
     ptrdiff_t row;
 };
 
-static ALWAYS_INLINE const float *ask_soon(const float *x, ptrdiff_t row, size_t strip)
+static ALWAYS_INLINE const float *prefetch_soon(const float *x, ptrdiff_t row,
+                                                size_t strip)
 {
     UNROLL
     for (int line = 0; line < SOON_LINES; line++)
@@ -155,9 +156,9 @@ static ALWAYS_INLINE void score(const struct score_tile *t, const int mr, const 
     const size_t strips = t->words / STRIP;
     for (size_t i = 0; i < strips; i++) {
         for (size_t each = 0; each < EACH; each++)
-            soon = ask_soon(soon, soon_row, EACH * i + each);
+            soon = prefetch_soon(soon, soon_row, EACH * i + each);
         if (i % STRIPS == 0)
-            ask_ahead(t->ahead);
+            prefetch_ahead(t->ahead);
         UNROLL
         for (int s = 0; s < STRIP; s++, k++, q += nv * VF)
             product_step(acc, k, k_row, q, mr, nv);
@@ -229,7 +230,7 @@ static ALWAYS_INLINE void value(const struct value_tile *t, const int mr, const 
         words += PAIRS ? (keys->n + 1) / EACH * NR : 0;
         for (size_t i = 0; i < strips; i++) {
             if (i % STRIPS == 0)
-                ask_ahead(cell->ahead);
+                prefetch_ahead(cell->ahead);
             UNROLL
             for (int s = 0; s < STRIP; s++, v += v_row, scores += EACH * ROW)
                 value_step(acc, v, scores, lanes, mr, nv);

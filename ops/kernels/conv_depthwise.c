@@ -6,20 +6,20 @@
  * Sums are in the order of kernel rows and columns, whatever the tile. */
 #include "conv_planes.h"
 
-enum { MOST_C = REGISTERS == 32 ? 4 : 2, MOST_V = 4 };
+enum { MAX_C = REGISTERS == 32 ? 4 : 2, MAX_V = 4 };
 
-static ALWAYS_INLINE void add_taps(const struct attn_conv_planes *d, v_f32 (*acc)[MOST_V],
+static ALWAYS_INLINE void add_taps(const struct attn_conv_planes *d, v_f32 (*acc)[MAX_V],
                                    const struct place *at, const int n, const int nv)
 {
     const float *w = d->w + at->channel * d->w_row;
     const float *plane = d->x + at->channel * d->plane + at->p;
     for (int64_t i = 0; i < d->kernel[0]; i++) {
-        uint32_t rows[MOST_V];
+        uint32_t rows[MAX_V];
         find_rows(d, rows, at->p, i, nv);
         const int64_t shift = (i * d->dilation[0] - d->before[0]) * d->width;
         for (int64_t j = 0; j < d->kernel[1]; j++, w++) {
             const float *x = plane + shift + j * d->dilation[1] - d->before[1];
-            v_mask mask[MOST_V];
+            v_mask mask[MAX_V];
             if (!find_masks(d, mask, rows, at->word, j, nv))
                 continue;
             UNROLL
@@ -37,10 +37,10 @@ static ALWAYS_INLINE void add_taps(const struct attn_conv_planes *d, v_f32 (*acc
 static ALWAYS_INLINE void run_tile(const struct attn_conv_planes *d,
                                    const struct place *at, const int n, const int nv)
 {
-    v_f32 acc[MOST_C][MOST_V];
-    begin_tile(d, &acc[0][0], at, n, nv, MOST_V);
+    v_f32 acc[MAX_C][MAX_V];
+    begin_tile(d, &acc[0][0], at, n, nv, MAX_V);
     add_taps(d, acc, at, n, nv);
-    put_tile(d, &acc[0][0], at, n, nv, MOST_V);
+    put_tile(d, &acc[0][0], at, n, nv, MAX_V);
 }
 
 /* clang-format off */
@@ -70,7 +70,7 @@ void K(conv_depthwise_f32)(const struct attn_conv_planes *d)
     int64_t planes;
     struct place at = { 0, d->from, d->from / VF % d->width };
     for (; at.channel < d->m; at.channel += planes) {
-        const int log = d->m - at.channel >= MOST_C ? MOST_C / 2 : d->m - at.channel >= 2;
+        const int log = d->m - at.channel >= MAX_C ? MAX_C / 2 : d->m - at.channel >= 2;
         planes = 1 << log;
         run_pixels(d, REGISTERS == 32 ? widths_32[log] : widths_16[log], at, INT64_MAX);
     }

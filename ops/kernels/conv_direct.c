@@ -7,7 +7,7 @@
  * of taps, whatever the tile. */
 #include "lanes.h"
 
-enum { MOST_M = REGISTERS == 32 ? 8 : 4 };
+enum { MAX_M = REGISTERS == 32 ? 8 : 4 };
 
 /* ---- from sums to y ---- */
 
@@ -76,7 +76,7 @@ static ALWAYS_INLINE void put_tile(const struct attn_conv_direct *d, v_f32 (*acc
 static ALWAYS_INLINE void run_tile(const struct attn_conv_direct *d, int64_t channel,
                                    int64_t row, int64_t column, const int m, const int nv)
 {
-    v_f32 acc[MOST_M][8];
+    v_f32 acc[MAX_M][8];
     UNROLL
     for (int i = 0; i < m; i++) {
         v_f32 bias = v_set(d->bias != NULL ? d->bias[channel + i] : 0.0f);

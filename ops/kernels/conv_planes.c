@@ -8,18 +8,18 @@
  * Sums are in the order of kernel rows, kernel columns, channels, whatever the tile. */
 #include "conv_planes.h"
 
-enum { MOST_M = REGISTERS == 32 ? 8 : 4, MOST_V = REGISTERS == 32 ? 8 : 5 };
+enum { MAX_M = REGISTERS == 32 ? 8 : 4, MAX_V = REGISTERS == 32 ? 8 : 5 };
 enum { LINE = 16 };
 
 /* acc += the taps of all channels at one place of the kernel. */
 static ALWAYS_INLINE void add_channels(const struct attn_conv_planes *d,
-                                       v_f32 (*acc)[MOST_V], const float *x,
+                                       v_f32 (*acc)[MAX_V], const float *x,
                                        const float *w, const v_mask *mask, const int m,
                                        const int nv)
 {
     const int64_t plane = d->plane, w_row = d->w_row, taps = d->kernel[0] * d->kernel[1];
     for (int64_t c = d->channels; c > 0; c--, x += plane, w += taps) {
-        v_f32 seen[MOST_V];
+        v_f32 seen[MAX_V];
         UNROLL
         for (int v = 0; v < nv; v++)
             seen[v] = v_load_lanes(x + v * VF, mask[v]);
@@ -33,16 +33,16 @@ static ALWAYS_INLINE void add_channels(const struct attn_conv_planes *d,
     }
 }
 
-static ALWAYS_INLINE void add_taps(const struct attn_conv_planes *d, v_f32 (*acc)[MOST_V],
+static ALWAYS_INLINE void add_taps(const struct attn_conv_planes *d, v_f32 (*acc)[MAX_V],
                                    const struct place *at, const int m, const int nv)
 {
     const float *w = d->w + at->channel * d->w_row;
     for (int64_t i = 0; i < d->kernel[0]; i++) {
-        uint32_t rows[MOST_V];
+        uint32_t rows[MAX_V];
         find_rows(d, rows, at->p, i, nv);
         const int64_t shift = (i * d->dilation[0] - d->before[0]) * d->width;
         for (int64_t j = 0; j < d->kernel[1]; j++, w++) {
-            v_mask mask[MOST_V];
+            v_mask mask[MAX_V];
             const float *x = d->x + at->p + shift + j * d->dilation[1] - d->before[1];
             if (find_masks(d, mask, rows, at->word, j, nv))
                 add_channels(d, acc, x, w, mask, m, nv);
@@ -54,15 +54,15 @@ static ALWAYS_INLINE void add_taps(const struct attn_conv_planes *d, v_f32 (*acc
  * one sees all columns: the masks stay in registers. A load with a mask takes the place
  * of a product; only vector `edge` has masks, or all where that is ALL. */
 enum { ALL = -1 };
-static ALWAYS_INLINE void add_inner(const struct attn_conv_planes *d,
-                                    v_f32 (*acc)[MOST_V], const struct place *at,
-                                    const int m, const int nv, const int edge)
+static ALWAYS_INLINE void add_inner(const struct attn_conv_planes *d, v_f32 (*acc)[MAX_V],
+                                    const struct place *at, const int m, const int nv,
+                                    const int edge)
 {
     const int64_t w_row = d->w_row, plane = d->plane, masks = d->width + ATTN_CONV_EDGES;
     const int64_t down = d->dilation[0] * d->width, right = d->dilation[1];
     const float *w = d->w + at->channel * w_row;
     const float *x = d->x + at->p - d->before[0] * d->width - d->before[1];
-    v_mask mask[3][MOST_V];
+    v_mask mask[3][MAX_V];
     UNROLL
     for (int j = 0; j < 3; j += 2)
         UNROLL
@@ -73,7 +73,7 @@ static ALWAYS_INLINE void add_inner(const struct attn_conv_planes *d,
         for (int64_t i = d->kernel[0]; i > 0; i--, row += down, w += 3)
             UNROLL
         for (int j = 0; j < 3; j++) {
-            v_f32 seen[MOST_V];
+            v_f32 seen[MAX_V];
             UNROLL
             for (int v = 0; v < nv; v++) {
                 const float *from = row + j * right + v * VF;
@@ -109,7 +109,7 @@ static ALWAYS_INLINE int find_edge(const struct attn_conv_planes *d,
 }
 
 static ALWAYS_INLINE void add_inner_taps(const struct attn_conv_planes *d,
-                                         v_f32 (*acc)[MOST_V], const struct place *at,
+                                         v_f32 (*acc)[MAX_V], const struct place *at,
                                          const int m, const int nv)
 {
     const int edge = nv == 3 ? find_edge(d, at, nv) : ALL;
@@ -126,8 +126,8 @@ static ALWAYS_INLINE void add_inner_taps(const struct attn_conv_planes *d,
 static ALWAYS_INLINE void run_tile(const struct attn_conv_planes *d,
                                    const struct place *at, const int m, const int nv)
 {
-    v_f32 acc[MOST_M][MOST_V];
-    begin_tile(d, &acc[0][0], at, m, nv, MOST_V);
+    v_f32 acc[MAX_M][MAX_V];
+    begin_tile(d, &acc[0][0], at, m, nv, MAX_V);
     const int64_t top = d->before[0] * d->width;
     const int64_t bottom =
         d->plane + top - (d->kernel[0] - 1) * d->dilation[0] * d->width;
@@ -136,7 +136,7 @@ static ALWAYS_INLINE void run_tile(const struct attn_conv_planes *d,
         add_inner_taps(d, acc, at, m, nv);
     else
         add_taps(d, acc, at, m, nv);
-    put_tile(d, &acc[0][0], at, m, nv, MOST_V);
+    put_tile(d, &acc[0][0], at, m, nv, MAX_V);
 }
 
 /* clang-format off */

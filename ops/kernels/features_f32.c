@@ -109,7 +109,7 @@ static ALWAYS_INLINE void rows(const struct attn_features *f, const int kind,
     for (size_t r = 0; r < f->rows; r++) {
         const float *x = f->x + (ptrdiff_t)r * f->x_row;
         float *y = f->y + (ptrdiff_t)r * f->y_row;
-        ask_for_row(x, f->x_row, f->n);
+        prefetch_row(x, f->x_row, f->n);
         struct row row = { .sum = { 0 }, .dot = { 0 }, .shift = 0, .factor = 1 };
         if (form != KEYS && f->row_shift != NULL)
             row.shift = f->row_shift[r];

@@ -90,7 +90,7 @@ static void pass_any(float *y, const float *x, const struct attn_fft_pass *f)
 {
     const int64_t s = f->s, p = f->radix, turn = f->length / p;
     const ptrdiff_t gap = f->x_row * s * f->m;
-    struct value terms[ATTN_FFT_RADIX_MOST];
+    struct value terms[ATTN_FFT_RADIX_MAX];
     for (int64_t q = 0; q < f->m; q++)
         for (int64_t r = 0; r < s; r++)
             for (int v = 0; v < LANES; v += VF) {

@@ -139,7 +139,7 @@ static void (*const tiles[MR])(const struct tile *t) = { ATTN_EACH_ROW(ATTN_I8_R
 /* clang-format on */
 
 /* Tiles of AMX: rows, words; worth it from so many rows of A. */
-enum { SIDE = 16, DEEP = 16, LEAST_ROWS = 9 };
+enum { SIDE = 16, DEEP = 16, MIN_ROWS = 9 };
 
 /* ---- A ---- */
 
@@ -275,7 +275,7 @@ static struct kept carve(const struct attn_gemm_i8 *g)
     s.edge = s.b_zero + wide;
     s.a_zero = s.edge + MR * NR;
     s.row_sum = s.a_zero + g->m;
-    s.begun = V_HAS_TILES && g->m >= LEAST_ROWS ? s.row_sum + g->m : NULL;
+    s.begun = V_HAS_TILES && g->m >= MIN_ROWS ? s.row_sum + g->m : NULL;
     memset(s.row_sum, 0, g->m * sizeof *s.row_sum);
     memset(s.b_zero, 0, wide * sizeof *s.b_zero);
     if (g->sums != NULL)

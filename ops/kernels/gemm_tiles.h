@@ -15,7 +15,7 @@
 #include "outer.h"
 
 enum { KC = ATTN_GEMM_KC };
-enum { STRIP = 8, LINE = 64, MOST_FETCH = 6 * MR };
+enum { STRIP = 8, LINE = 64, MAX_FETCH = 6 * MR };
 enum {
     FETCH_K = 16 * STRIP, /* a shorter tile has no time to fetch more than it needs */
     LINES_A_STRIP = 3     /* of rows that are read soon */
@@ -34,7 +34,7 @@ struct tile {
     int next_lines;   /* … and how many lines of it to fetch for each STRIP of k */
     int n_fetch; /* other lines, a few for each STRIP: more at once would be waited for */
     int a_strip; /* so many */
-    const float *fetch[MOST_FETCH];
+    const float *fetch[MAX_FETCH];
 };
 
 static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int nv,
@@ -132,7 +132,7 @@ static void fetch_c(struct tile *t, const struct attn_gemm_f32 *g, int e, size_t
     for (; e < g->n_epilogue; e++) {
         const struct attn_epilogue *step = &g->epilogue[e];
         if (step->kind == ATTN_EPI_ADD && step->row != 0 && step->col != 0 &&
-            t->n_fetch + 2 * MR <= MOST_FETCH)
+            t->n_fetch + 2 * MR <= MAX_FETCH)
             fetch_rows(t, step->data + (ptrdiff_t)i * step->row + j, step->row, m);
     }
 }
@@ -142,7 +142,7 @@ static void fetch_c(struct tile *t, const struct attn_gemm_f32 *g, int e, size_t
 static void fetch_ahead(struct tile *t, struct attn_ahead *ahead)
 {
     const int strips = (int)(t->k / STRIP), share = strips * LINES_A_STRIP;
-    const int most = share < MOST_FETCH ? share : MOST_FETCH;
+    const int most = share < MAX_FETCH ? share : MAX_FETCH;
     const bool empty = t->n_fetch == 0;
     t->a_strip = LINES_A_STRIP;
     while (ahead->at < ahead->n && t->n_fetch < most) {

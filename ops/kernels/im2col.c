@@ -195,14 +195,14 @@ static void run_chunk(struct chunk *c, float *panels)
 
 /* ---- rows as long as those of the input ---- */
 
-enum { MOST_TAPS = 64, MOST_PANELS = 4, MOST_VECTORS = 2 * MOST_PANELS };
+enum { MAX_TAPS = 64, MAX_PANELS = 4, MAX_VECTORS = 2 * MAX_PANELS };
 
 /* Some panels: for each tap of the kernel its offset and what its vectors see. */
 struct flat {
     const struct attn_im2col *t;
     int64_t pixel, n, taps;
-    int64_t offset[MOST_TAPS];
-    uint32_t bits[MOST_TAPS][MOST_VECTORS];
+    int64_t offset[MAX_TAPS];
+    uint32_t bits[MAX_TAPS][MAX_VECTORS];
 };
 
 /* Vectors of four have no loads with a mask. */
@@ -210,9 +210,9 @@ static bool is_flat(const struct attn_im2col *t)
 {
     return VF > 4 && t->kernel[0] == 1 && t->in[0] == 1 && t->out[0] == 1 &&
            t->before[0] == 0 && t->stride[1] == 1 && t->stride[2] == 1 &&
-           t->in[2] == t->out[2] && t->kernel[1] <= MOST_TAPS &&
-           t->kernel[2] <= MOST_TAPS && t->kernel[1] * t->kernel[2] > 1 &&
-           t->kernel[1] * t->kernel[2] <= MOST_TAPS;
+           t->in[2] == t->out[2] && t->kernel[1] <= MAX_TAPS &&
+           t->kernel[2] <= MAX_TAPS && t->kernel[1] * t->kernel[2] > 1 &&
+           t->kernel[1] * t->kernel[2] <= MAX_TAPS;
 }
 
 /* Lanes of the vector that begins in this column that see the input for kernel column
@@ -273,7 +273,7 @@ static void run_flat(const struct attn_im2col *t)
 {
     struct flat f = { .t = t, .taps = t->kernel[1] * t->kernel[2] };
     for (int64_t first = 0; first < t->n; first += f.n) {
-        f.n = t->n - first < MOST_PANELS * NR ? t->n - first : MOST_PANELS * NR;
+        f.n = t->n - first < MAX_PANELS * NR ? t->n - first : MAX_PANELS * NR;
         f.pixel = t->pixel + first;
         find_bits(&f);
         float *to = t->panels + first * t->k_count;

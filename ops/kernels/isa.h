@@ -41,7 +41,7 @@ enum { ATTN_ROWS_AHEAD = 8, ATTN_LINE = 16 /* floats */ };
 
 /* The CPU does not see rows coming that are far apart: asks for n floats of one that is
  * read soon. */
-static ALWAYS_INLINE void ask_for_row(const float *x, ptrdiff_t row, size_t n)
+static ALWAYS_INLINE void prefetch_row(const float *x, ptrdiff_t row, size_t n)
 {
     if (row > 2 * (ptrdiff_t)n)
         for (size_t i = 0; i < n; i += ATTN_LINE)

@@ -63,9 +63,9 @@ struct attn_ahead_rows {
     ptrdiff_t row;       /* from one to the next */
     int32_t rows, lines; /* lines of a row */
 };
-enum { ATTN_AHEAD_MOST = 24 };
+enum { ATTN_AHEAD_MAX = 24 };
 struct attn_ahead {
-    struct attn_ahead_rows list[ATTN_AHEAD_MOST];
+    struct attn_ahead_rows list[ATTN_AHEAD_MAX];
     int32_t n, at, row, line; /* length of the list; the next line */
 };
 
@@ -88,7 +88,7 @@ static inline void attn_ahead_pass(struct attn_ahead *ahead, int lines)
 enum {
     ATTN_GEMM_KC = 384,
     ATTN_GEMM_MC = 128,
-    ATTN_GEMM_NR_MOST = 32,
+    ATTN_GEMM_NR_MAX = 32,
     ATTN_GEMM_WIDE = 1024 /* columns that share a block of A */
 };
 /* How B is stored: 16-bit panels become floats on their way into cache. */
@@ -127,7 +127,7 @@ static inline bool attn_gemm_by_dots(const struct attn_gemm_f32 *g)
  * block), a panel of B, and the rows of A of one block of K. */
 static inline size_t attn_gemm_scratch(size_t m, size_t n, size_t k)
 {
-    const size_t panel = ATTN_GEMM_NR_MOST;
+    const size_t panel = ATTN_GEMM_NR_MAX;
     size_t columns = panel;
     if (k > ATTN_GEMM_KC && m > 32)
         columns = n < ATTN_GEMM_WIDE ? (n + panel - 1) / panel * panel : ATTN_GEMM_WIDE;
@@ -161,7 +161,7 @@ static inline size_t attn_gemm_i8_rows(size_t m)
 /* A panel of B, a block of A widened, what zero points need, and tiles. */
 static inline size_t attn_gemm_i8_scratch(size_t m, size_t n)
 {
-    const size_t panel = ATTN_GEMM_NR_MOST;
+    const size_t panel = ATTN_GEMM_NR_MAX;
     return panel * (ATTN_GEMM_I8_KC / 4) +
            attn_gemm_i8_rows(m) * (ATTN_GEMM_I8_KC / 2 + 16) + 2 * m + 2 * (n + panel) +
            8 * panel + 32 * panel;
@@ -299,7 +299,7 @@ struct attn_recurrence {
  * (side by side: 2 * ATTN_FFT_LANES and ATTN_FFT_LANES). Blocks of radix * m elements
  * become `radix` blocks of m; `s`: product of the radices before. length = s * radix * m.
  */
-enum { ATTN_FFT_LANES = 16, ATTN_FFT_RADIX_MOST = 31 };
+enum { ATTN_FFT_LANES = 16, ATTN_FFT_RADIX_MAX = 31 };
 struct attn_fft_pass {
     const float *table; /* e^(-2 pi i t / length): cos, then -sin, for t < length */
     int64_t length, m, s;

@@ -19,7 +19,7 @@ static inline void pack_panel(float *panel, size_t width, const float *b, ptrdif
         return;
     }
     for (size_t i = 0; col == 1 && n == width && i < k; i++, panel += width, b += row) {
-        ask_for_row(b, row, n);
+        prefetch_row(b, row, n);
         for (size_t v = 0; v < width; v += VF)
             v_store(panel + v, v_load(b + v));
     }

@@ -86,7 +86,7 @@ static ALWAYS_INLINE void add_columns(double *sum, const float *x, ptrdiff_t row
         s[l] = v_load(x + l * VF);
     for (size_t r = 1; r < rows; r++) {
         x += row;
-        ask_for_row(x, row, (size_t)lanes * VF);
+        prefetch_row(x, row, (size_t)lanes * VF);
         UNROLL
         for (int l = 0; l < lanes; l++)
             s[l] += v_load(x + l * VF);

@@ -60,7 +60,7 @@ static ALWAYS_INLINE v_i32 lesser(v_i32 a, v_i32 b)
 }
 
 /* The least of the ranks that are at least `least`, else INT32_MAX. */
-static int32_t least_from(const int32_t *rank, size_t n, int32_t least)
+static int32_t min_from(const int32_t *rank, size_t n, int32_t least)
 {
     v_i32 found = { 0 };
     found += INT32_MAX;
@@ -101,13 +101,13 @@ static size_t count_from(const int32_t *rank, size_t n, int32_t least)
  * is the least of those, which with different values is so after a few turns. */
 int32_t K(kth_greatest_i32)(const int32_t *rank, size_t n, size_t k, size_t *above)
 {
-    int32_t low = least_from(rank, n, INT32_MIN), high = INT32_MAX;
+    int32_t low = min_from(rank, n, INT32_MIN), high = INT32_MAX;
     while (low < high) {
         const int64_t sum = (int64_t)low + high + 1;
         const int32_t middle = (int32_t)(sum >> 1); /* above low */
         const size_t count = count_from(rank, n, middle);
         if (count == k) {
-            low = least_from(rank, n, middle);
+            low = min_from(rank, n, middle);
             break;
         }
         if (count > k)

@@ -5,19 +5,15 @@
 #include "gemm.h"
 
 enum {
-    MOST_BLOCK = ATTN_GEMM_MC,
-    LEAST_COLUMNS = 64,
-    GRAIN = ATTN_GEMM_NR_MOST, /* whole panels on every ISA */
+    MAX_BLOCK = ATTN_GEMM_MC,
+    MIN_COLUMNS = 64,
+    GRAIN = ATTN_GEMM_NR_MAX, /* whole panels on every ISA */
     TASK_NS = 25000,
-    MOST_MERGED_NS = 75000, /* between two polls */
-    MOST_A = 1 << 18,       /* elements of A in a task: what is transposed into scratch */
-    MOST_READ = 1 << 20,    /* where it is read in place: a bound on time */
+    MAX_MERGED_NS = 75000, /* between two polls */
+    MAX_A = 1 << 18,       /* elements of A in a task: what is transposed into scratch */
+    MAX_READ = 1 << 20,    /* where it is read in place: a bound on time */
     ENOUGH_TASKS = 8
 };
-
-static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 void attn_gemm_describe(struct attn_gemm *g, int64_t m, int64_t n, int64_t k,
                         bool trans_a, bool trans_b)
@@ -43,18 +39,18 @@ static bool transposed_a(const struct attn_gemm *g) { return g->a_col != 1 && g-
  * enough tasks. */
 static int64_t rows_of_a_task(const struct attn_gemm *g, int64_t n_batch)
 {
-    const double tasks = (double)n_batch * (double)ceil_div(g->m, MOST_BLOCK) *
-                         (double)ceil_div(g->n, LEAST_COLUMNS);
-    const int64_t most_a = transposed_a(g) || tasks < ENOUGH_TASKS ? MOST_A : MOST_READ;
-    int64_t rows = least(g->m, MOST_BLOCK);
-    while (rows > 8 && rows * least(g->k, most_a) > most_a)
+    const double tasks = (double)n_batch * (double)ceil_div(g->m, MAX_BLOCK) *
+                         (double)ceil_div(g->n, MIN_COLUMNS);
+    const int64_t max_a = transposed_a(g) || tasks < ENOUGH_TASKS ? MAX_A : MAX_READ;
+    int64_t rows = min64(g->m, MAX_BLOCK);
+    while (rows > 8 && rows * min64(g->k, max_a) > max_a)
         rows /= 2;
     return rows;
 }
 
 static int64_t gemm_floats(const struct attn_gemm *g)
 {
-    return (int64_t)attn_gemm_scratch((size_t)least(g->m, g->m_block), (size_t)g->n,
+    return (int64_t)attn_gemm_scratch((size_t)min64(g->m, g->m_block), (size_t)g->n,
                                       (size_t)g->k);
 }
 
@@ -73,21 +69,21 @@ attn_status attn_gemm_plan(const attnrun_step *step, struct attn_gemm *g)
     g->m_blocks = ceil_div(g->m, g->m_block);
     g->m_block = ceil_div(ceil_div(g->m, g->m_blocks), 8) * 8;
     g->m_blocks = ceil_div(g->m, g->m_block);
-    double columns = TASK_NS / column_cost(least(g->m, g->m_block), g->k);
+    double columns = TASK_NS / column_cost(min64(g->m, g->m_block), g->k);
     g->n_block = columns > 1e9 ? 1000000000 : (int64_t)columns;
-    g->n_block = most(g->n_block, LEAST_COLUMNS);
+    g->n_block = max64(g->n_block, MIN_COLUMNS);
     g->n_blocks = ceil_div(g->n, g->n_block);
     g->n_block = ceil_div(ceil_div(g->n, g->n_blocks), GRAIN) * GRAIN;
     g->n_blocks = ceil_div(g->n, g->n_block);
     fits = fits && ck_mul(n_batch, g->m_blocks, &g->n_tasks) &&
            ck_mul(g->n_tasks, g->n_blocks, &g->n_tasks);
-    int64_t rows = least(g->m, g->m_block), a_elements = 0;
+    int64_t rows = min64(g->m, g->m_block), a_elements = 0;
     fits = fits && (!transposed_a(g) || ck_mul(rows, g->k, &a_elements)) &&
            a_elements < INT64_MAX / 64;
     if (!fits)
         return op_fail(step, ATTNRUN_E_LIMIT, "the matrix product is too large");
     g->task_cost =
-        (int64_t)(column_cost(rows, g->k) * (double)least(g->n, g->n_block)) + 100;
+        (int64_t)(column_cost(rows, g->k) * (double)min64(g->n, g->n_block)) + 100;
     g->scratch_bytes = (gemm_floats(g) + a_elements) * 4;
     return ATTNRUN_OK;
 }
@@ -116,9 +112,9 @@ static attn_status find_a(const struct attn_gemm *g, const struct attn_kernels *
         return ATTNRUN_OK;
     t->a = copy;
     t->a_row = g->k;
-    const int64_t rows = most(1, MOST_A / (int64_t)t->m);
+    const int64_t rows = max64(1, MAX_A / (int64_t)t->m);
     for (int64_t k = 0, n; !copied && k < g->k; k += n) {
-        n = least(rows, g->k - k);
+        n = min64(rows, g->k - k);
         if (g->a_row == 1)
             kernels->transpose_f32(copy + k, g->k, a + k * g->a_col, g->a_col, (size_t)n,
                                    t->m);
@@ -157,8 +153,8 @@ static attn_status run_columns(const struct attn_gemm *g,
     const struct attn_gemm_offsets at =
         attn_gemm_batch(g, task / g->n_blocks / g->m_blocks);
     struct attn_epilogue steps[8];
-    struct attn_gemm_f32 t = { .m = (size_t)least(g->m - i, g->m_block),
-                               .n = (size_t)least(g->n - j, count * g->n_block),
+    struct attn_gemm_f32 t = { .m = (size_t)min64(g->m - i, g->m_block),
+                               .n = (size_t)min64(g->n - j, count * g->n_block),
                                .k = (size_t)g->k,
                                .whole_n = (size_t)g->n,
                                .b_row = g->b_row,
@@ -182,14 +178,14 @@ static attn_status run_columns(const struct attn_gemm *g,
 attn_status attn_gemm_run(const struct attn_gemm *g, const struct attn_kernels *kernels,
                           const struct attn_gemm_operands *o, const attnrun_work *work)
 {
-    int64_t most_tasks = most(1, MOST_MERGED_NS / most(1, g->task_cost));
-    most_tasks = least(most_tasks, most(1, ATTN_GEMM_WIDE / g->n_block));
+    int64_t max_tasks = max64(1, MAX_MERGED_NS / max64(1, g->task_cost));
+    max_tasks = min64(max_tasks, max64(1, ATTN_GEMM_WIDE / g->n_block));
     for (int64_t task = work->begin; task < work->end;) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        int64_t left = least(work->end - task, g->n_blocks - task % g->n_blocks);
+        int64_t left = min64(work->end - task, g->n_blocks - task % g->n_blocks);
         /* Equal parts instead of a last one of few columns. */
-        int64_t count = ceil_div(left, ceil_div(left, most_tasks));
+        int64_t count = ceil_div(left, ceil_div(left, max_tasks));
         bool copied = task > work->begin && task % g->n_blocks != 0;
         TRY(run_columns(g, kernels, o, task, count, work->scratch, copied));
         task += count;

@@ -6,17 +6,13 @@
 #include "shapes.h"
 
 enum {
-    MOST_ROWS = 128,
-    LEAST_COLUMNS = 64,
-    MOST_COLUMNS = 512, /* of a block */
-    PACK_COLUMNS = 64,  /* between two polls; whole panels */
+    MAX_ROWS = 128,
+    MIN_COLUMNS = 64,
+    MAX_COLUMNS = 512, /* of a block */
+    PACK_COLUMNS = 64, /* between two polls; whole panels */
     TASK_NS = 25000,
-    MOST_MERGED_NS = 4000000 /* between two looks at the cancel flag */
+    MAX_MERGED_NS = 4000000 /* between two looks at the cancel flag */
 };
-
-static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* ---- zero points ---- */
 
@@ -98,25 +94,25 @@ attn_status attn_integer_cut(const attnrun_step *step, bool summed,
     bool fits = true;
     for (int i = 0; i < g->n_batch; i++)
         fits = fits && ck_mul(n_batch, g->batch[i], &n_batch);
-    g->m_blocks = most(1, ceil_div(g->m, MOST_ROWS));
-    g->m_block = most(8, ceil_div(ceil_div(g->m, g->m_blocks), 8) * 8);
-    g->m_blocks = most(1, ceil_div(g->m, g->m_block));
-    const int64_t rows = least(g->m, g->m_block);
+    g->m_blocks = max64(1, ceil_div(g->m, MAX_ROWS));
+    g->m_block = max64(8, ceil_div(ceil_div(g->m, g->m_blocks), 8) * 8);
+    g->m_blocks = max64(1, ceil_div(g->m, g->m_block));
+    const int64_t rows = min64(g->m, g->m_block);
     const double cost = column_cost(rows, g->k), columns = TASK_NS / cost;
-    g->n_block = columns > MOST_COLUMNS ? MOST_COLUMNS : (int64_t)columns;
-    g->n_block = most(g->n_block, LEAST_COLUMNS);
-    g->n_blocks = most(1, ceil_div(g->n, g->n_block));
-    g->n_block = most(1, ceil_div(ceil_div(g->n, g->n_blocks), ATTN_GEMM_NR_MOST)) *
-                 ATTN_GEMM_NR_MOST;
-    g->n_blocks = most(1, ceil_div(g->n, g->n_block));
+    g->n_block = columns > MAX_COLUMNS ? MAX_COLUMNS : (int64_t)columns;
+    g->n_block = max64(g->n_block, MIN_COLUMNS);
+    g->n_blocks = max64(1, ceil_div(g->n, g->n_block));
+    g->n_block = max64(1, ceil_div(ceil_div(g->n, g->n_blocks), ATTN_GEMM_NR_MAX)) *
+                 ATTN_GEMM_NR_MAX;
+    g->n_blocks = max64(1, ceil_div(g->n, g->n_block));
     if (g->n == 0 || g->m == 0)
         n_batch = 0;
     if (!fits || !ck_mul(n_batch, g->m_blocks, &g->n_tasks) ||
         !ck_mul(g->n_tasks, g->n_blocks, &g->n_tasks))
         return too_large(step);
-    const double task = cost * (double)least(g->n, g->n_block);
+    const double task = cost * (double)min64(g->n, g->n_block);
     g->task_cost = task < 1e15 ? (int64_t)task + 100 : (int64_t)1e15;
-    s->columns = least(g->n, MOST_COLUMNS);
+    s->columns = min64(g->n, MAX_COLUMNS);
     s->zeros_at =
         (int64_t)(attn_gemm_i8_scratch((size_t)rows, (size_t)s->columns) * 4 + 63) / 64 *
         64;
@@ -198,8 +194,8 @@ static void run_columns(const struct attn_integer_gemm *s,
     struct attn_integer_block block = { .line = (g->k > 0 ? at.a / g->k : 0) + i,
                                         .column = j,
                                         .c = at.c + i * g->c_row + j,
-                                        .m = least(g->m - i, g->m_block),
-                                        .n = least(g->n - j, count * g->n_block) };
+                                        .m = min64(g->m - i, g->m_block),
+                                        .n = min64(g->n - j, count * g->n_block) };
     block.b_matrix = g->k > 0 ? at.b / (g->k * g->n) : 0;
     block.row = s->sums_at < 0 ? g->c_row : block.n;
     struct attn_gemm_i8 t = { .a = (const uint8_t *)o->a + at.a + i * g->a_row,
@@ -227,13 +223,13 @@ attn_status attn_integer_run(const struct attn_integer_gemm *s,
                              const attnrun_work *work)
 {
     const struct attn_gemm *g = &s->gemm;
-    int64_t most_tasks = most(1, MOST_MERGED_NS / most(1, g->task_cost));
-    most_tasks = least(most_tasks, most(1, s->columns / g->n_block));
+    int64_t max_tasks = max64(1, MAX_MERGED_NS / max64(1, g->task_cost));
+    max_tasks = min64(max_tasks, max64(1, s->columns / g->n_block));
     for (int64_t task = work->begin; task < work->end;) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        int64_t left = least(work->end - task, g->n_blocks - task % g->n_blocks);
-        int64_t count = ceil_div(left, ceil_div(left, most_tasks));
+        int64_t left = min64(work->end - task, g->n_blocks - task % g->n_blocks);
+        int64_t count = ceil_div(left, ceil_div(left, max_tasks));
         run_columns(s, kernels, o, task, count, work);
         task += count;
     }
@@ -273,7 +269,7 @@ void attn_integer_pack(const struct attn_kernels *kernels, struct attn_packed *p
                                     .k = k,
                                     .n = n };
     for (int64_t j = 0; j < n; j += PACK_COLUMNS) {
-        const int64_t columns = least(PACK_COLUMNS, n - j);
+        const int64_t columns = min64(PACK_COLUMNS, n - j);
         kernels->gemm_pack_i8(panels + j * (ceil_div(k, 4) * 4), sums + j,
                               (const uint8_t *)b + j, n, 1, (size_t)k, (size_t)columns,
                               is_signed);

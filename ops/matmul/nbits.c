@@ -9,9 +9,6 @@ enum {
     TASK_NS = 25000
 };
 
-static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* Appends `count` parts of `bytes` bytes. */
 static bool append(int64_t *at, int64_t *end, int64_t count, int64_t bytes)
 {
@@ -104,7 +101,7 @@ attn_status attn_nbits_fill(const struct attn_nbits_layout *l,
     for (int64_t p = begin; p < end; p++) {
         if ((p + 1) * l->width > l->n)
             attn_nbits_clear(l, p, p + 1, to);
-        for (int64_t j = p * l->width; j < least(l->n, (p + 1) * l->width); j++)
+        for (int64_t j = p * l->width; j < min64(l->n, (p + 1) * l->width); j++)
             fill_column(l, from, j, to);
         TRY(attn_poll_work(l->k * l->width));
     }
@@ -141,10 +138,10 @@ attn_status attn_nbits_plan(const attnrun_step *step, const struct attn_nbits_la
         const int64_t blocks = ceil_div(rows, ROWS);
         plan->m_block = ceil_div(ceil_div(rows, blocks), 8) * 8;
         plan->n_panels = PANELS;
-        cost = panel / 4 + panel * (double)least(rows, plan->m_block) / 60;
-        plan->scratch_bytes = attn_nbits_scratch(l, least(rows, plan->m_block));
+        cost = panel / 4 + panel * (double)min64(rows, plan->m_block) / 60;
+        plan->scratch_bytes = attn_nbits_scratch(l, min64(rows, plan->m_block));
     }
-    plan->n_panels = least(plan->n_panels, l->panels);
+    plan->n_panels = min64(plan->n_panels, l->panels);
     plan->m_blocks = ceil_div(rows, plan->m_block);
     plan->n_blocks = ceil_div(l->panels, plan->n_panels);
     if (!ck_mul(plan->m_blocks, plan->n_blocks, &plan->n_tasks))
@@ -164,7 +161,7 @@ static attn_status multiply_few(const struct attn_nbits_layout *l,
         TRY(attn_poll());
         kernels->nbits_rows_f32(o->c + j, o->c_row, o->a, o->a_row, (size_t)o->m, o->b,
                                 (size_t)((o->column + j) / l->width),
-                                (size_t)least(l->width, o->n - j),
+                                (size_t)min64(l->width, o->n - j),
                                 o->bias != NULL ? o->bias + j : NULL);
     }
     return ATTNRUN_OK;
@@ -200,7 +197,7 @@ static attn_status multiply_many(const struct attn_nbits_layout *l,
                                .epilogue = &add,
                                .scratch = o->scratch + PANELS * l->width * KC };
     for (int64_t k0 = 0; k0 == 0 || k0 < l->k; k0 += KC) {
-        const int64_t k = least(l->k - k0, KC);
+        const int64_t k = min64(l->k - k0, KC);
         TRY(attn_poll());
         unpack(l, kernels, o->b, o->column / l->width, o->n, k0, k, o->scratch);
         g.a = o->a + k0;
@@ -221,7 +218,7 @@ attn_status attn_nbits_multiply(const struct attn_nbits_layout *l,
     struct attn_nbits_block part = *block;
     for (int64_t j = 0; j < block->n; j += PANELS * l->width) {
         part.column = block->column + j;
-        part.n = least(block->n - j, PANELS * l->width);
+        part.n = min64(block->n - j, PANELS * l->width);
         part.c = block->c + j;
         part.bias = block->bias != NULL ? block->bias + j : NULL;
         TRY(multiply_many(l, kernels, &part));
@@ -245,9 +242,9 @@ attn_status attn_nbits_run(const struct attn_nbits_layout *l,
             .scratch = work->scratch,
             .a_row = l->k,
             .c_row = l->n,
-            .m = least(plan->rows - i, plan->m_block),
+            .m = min64(plan->rows - i, plan->m_block),
             .column = j,
-            .n = least(l->n - j, plan->n_panels * l->width),
+            .n = min64(l->n - j, plan->n_panels * l->width),
         };
         TRY(attn_nbits_multiply(l, kernels, &block));
     }
@@ -325,7 +322,7 @@ attn_status attn_nbits_op_run(const attnrun_step *step, const attnrun_work *work
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
             TRY(fill(step->node, l, step->x, t * PACK_PANELS,
-                     least(l->panels, (t + 1) * PACK_PANELS), work->shared));
+                     min64(l->panels, (t + 1) * PACK_PANELS), work->shared));
         }
         return ATTNRUN_OK;
     }

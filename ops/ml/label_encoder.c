@@ -55,7 +55,7 @@ static const attnrun_attr_def mapper_attrs[] = {
     ATTR_STRING(struct mapper_args, default_string, "_Unused"), ATTR_END
 };
 
-enum { LINEAR = 8, MOST_KEYS = 1 << 29 }; /* LINEAR: fewer keys are searched in order */
+enum { LINEAR = 8, MAX_KEYS = 1 << 29 }; /* LINEAR: fewer keys are searched in order */
 
 /* n elements; data NULL: their own indexes as i64. */
 struct column {
@@ -231,7 +231,7 @@ static attn_status encoder_pack(attnrun_pack *pack, int64_t *bytes, void *packed
     struct encoder e;
     *bytes = 0;
     if (!describe(pack->node, pack->args, pack->in[0].dtype, &e) || e.keys.data == NULL ||
-        e.keys.n < LINEAR || e.keys.n > MOST_KEYS)
+        e.keys.n < LINEAR || e.keys.n > MAX_KEYS)
         return ATTNRUN_OK;
     int64_t slots = table_slots(e.keys.n);
     *bytes = slots * (int64_t)sizeof(int32_t);

@@ -21,7 +21,7 @@
 
 #include "ml.h"
 
-enum { MOST_CLASSES = 65535, COUPLING_ROUNDS = 100 };
+enum { MAX_CLASSES = 65535, COUPLING_ROUNDS = 100 };
 enum kernel { KERNEL_LINEAR, KERNEL_POLY, KERNEL_RBF, KERNEL_SIGMOID };
 
 struct svm_args {
@@ -277,10 +277,10 @@ static attn_status classifier_infer(attnrun_step *step)
     const int64_t classes = n_labels(args);
     attnrun_dim rows, features;
     if ((args->classlabels_ints.n > 0) == (args->classlabels_strings.n > 0) ||
-        classes > MOST_CLASSES || args->coefficients.n < 1)
+        classes > MAX_CLASSES || args->coefficients.n < 1)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "expected coefficients and one list of up to %d class labels",
-                       MOST_CLASSES);
+                       MAX_CLASSES);
     TRY(op_ml_rows(step, &rows, &features));
     TRY(count_classes(step, state));
     attnrun_dim dims[2] = { rows, dim_of(state->scores) };

@@ -247,7 +247,7 @@ static attn_status votes_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 
 /* A visit of a node takes about so long; a block of rows takes one tree after the other,
  * with enough blocks for the threads. */
-enum { VISIT_NS = 5, MOST_ROWS = 32, MANY_TASKS = 32 };
+enum { VISIT_NS = 5, MAX_ROWS = 32, MANY_TASKS = 32 };
 
 static int64_t count_trees(const struct votes_args *args)
 {
@@ -269,7 +269,7 @@ static attn_status votes_plan(attnrun_step *step, int64_t rows)
                 (double)count_trees(step->args) * VISIT_NS * 10 +
                     (double)state->n_targets * 10);
     int64_t block = rows / MANY_TASKS + 1;
-    block = block < MOST_ROWS ? block : MOST_ROWS;
+    block = block < MAX_ROWS ? block : MAX_ROWS;
     if (state->tasks.per_task < block) {
         state->tasks.per_task = block;
         op_tasks(step, 1, (rows + block - 1) / block,

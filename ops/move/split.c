@@ -135,18 +135,18 @@ static attn_status split_plan(attnrun_step *step, int axis, const int64_t *start
     return ATTNRUN_OK;
 }
 
-enum { SPLIT_MOST = 1024 };
+enum { SPLIT_MAX = 1024 };
 
 static attn_status split_infer(attnrun_step *step)
 {
     const struct split_args *args = step->args;
     const attnrun_type *in = &step->in[0];
     attnrun_dim dims[ATTNRUN_MAX_RANK], sum = dim_of(0), part;
-    int64_t starts[SPLIT_MOST];
+    int64_t starts[SPLIT_MAX];
     int axis = 0;
-    if (step->n_out > SPLIT_MOST)
+    if (step->n_out > SPLIT_MAX)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED, "%d outputs, at most %d", step->n_out,
-                       SPLIT_MOST);
+                       SPLIT_MAX);
     for (int i = 0; i < step->n_out && in->rank < 0; i++)
         TRY(op_move_unknown(step, i, in->dtype, -1));
     if (in->rank < 0)

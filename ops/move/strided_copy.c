@@ -80,19 +80,16 @@ static void choose(struct op_copy *c, bool bits)
         take_rows(c, c->n_outer - 1);
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-
 /* Cuts the inner block into units, and units into tasks. */
 static void cut(struct op_copy *c)
 {
     if (c->mode == OP_COPY_TILE) {
-        c->col_step = least(c->cols, TILE_EXTENT);
-        c->row_step = least(c->rows, TILE_EXTENT * (TILE_EXTENT / c->col_step));
+        c->col_step = min64(c->cols, TILE_EXTENT);
+        c->row_step = min64(c->rows, TILE_EXTENT * (TILE_EXTENT / c->col_step));
     } else {
-        c->col_step = least(c->cols, UNIT_BYTES / c->elem_bytes);
-        c->row_step = most(1, least(c->rows, UNIT_BYTES / (c->col_step * c->elem_bytes)));
+        c->col_step = min64(c->cols, UNIT_BYTES / c->elem_bytes);
+        c->row_step =
+            max64(1, min64(c->rows, UNIT_BYTES / (c->col_step * c->elem_bytes)));
     }
     c->row_blocks = ceil_div(c->rows, c->row_step);
     c->col_blocks = ceil_div(c->cols, c->col_step);
@@ -100,7 +97,7 @@ static void cut(struct op_copy *c)
     for (int i = 0; i < c->n_outer; i++)
         c->units *= c->n[i];
     int64_t elements = c->row_step * c->col_step, bytes = elements * c->elem_bytes;
-    c->units_per_task = most(1, TASK_BYTES / bytes);
+    c->units_per_task = max64(1, TASK_BYTES / bytes);
     c->unit_ns = c->mode == OP_COPY_RUN ? bytes / 8 + c->row_step * 4 : elements + 8;
     if (c->mode == OP_COPY_BITS)
         c->units_per_task = c->units;
@@ -254,9 +251,9 @@ static int64_t tile_fours(const struct op_copy *c, char *to, const char *from,
 static void copy_tile(const struct op_copy *c, char *to, const char *from, int64_t rows,
                       int64_t cols)
 {
-    int64_t most_rows = tile_rows(c);
-    for (int64_t row = 0; row < rows; row += most_rows) {
-        int64_t n = least(most_rows, rows - row), fours = 0, col = 0;
+    int64_t max_rows = tile_rows(c);
+    for (int64_t row = 0; row < rows; row += max_rows) {
+        int64_t n = min64(max_rows, rows - row), fours = 0, col = 0;
         char *y = to + row * c->row_to;
         const char *x = from + row * c->row_from;
         if (c->elem_bytes == 4 && n >= 4) {
@@ -324,7 +321,7 @@ attn_status op_copy_run(const struct op_copy *c, const attnrun_work *work, void 
     if (c->mode == OP_COPY_NONE || to == NULL)
         return ATTNRUN_OK;
     int64_t first = work->begin * c->units_per_task;
-    int64_t last = least(c->units, work->end * c->units_per_task);
+    int64_t last = min64(c->units, work->end * c->units_per_task);
     for (int64_t unit = first; unit < last; unit++) {
         if ((unit & 7) == 0 && OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
@@ -341,8 +338,8 @@ attn_status op_copy_run(const struct op_copy *c, const attnrun_work *work, void 
         }
         to_at += row * c->row_to + col * c->col_to;
         from_at += row * c->row_from + col * c->col_from;
-        copy_unit(c, to, to_at, from, from_at, least(c->row_step, c->rows - row),
-                  least(c->col_step, c->cols - col));
+        copy_unit(c, to, to_at, from, from_at, min64(c->row_step, c->rows - row),
+                  min64(c->col_step, c->cols - col));
     }
     return ATTNRUN_OK;
 }

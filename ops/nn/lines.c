@@ -1,7 +1,7 @@
 /* lines.c - cuts lines into tasks; see lines.h. */
 #include "lines.h"
 
-enum { TASK_ELEMENTS = 16384, LEAST_COLUMNS = 64 };
+enum { TASK_ELEMENTS = 16384, MIN_COLUMNS = 64 };
 
 attn_status attn_lines_plan(attnrun_step *step, struct lines *lines,
                             const attnrun_type *type, int first, int last, double cost)
@@ -16,8 +16,8 @@ attn_status attn_lines_plan(attnrun_step *step, struct lines *lines,
         lines->inner = op_count(type, last, type->rank);
         int64_t most = lines->inner == 1 ? lines->outer : lines->inner;
         lines->block = TASK_ELEMENTS / lines->length;
-        if (lines->inner > 1 && lines->block < LEAST_COLUMNS)
-            lines->block = LEAST_COLUMNS;
+        if (lines->inner > 1 && lines->block < MIN_COLUMNS)
+            lines->block = MIN_COLUMNS;
         if (lines->block < 1)
             lines->block = 1;
         if (lines->block > most)

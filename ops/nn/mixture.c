@@ -9,9 +9,6 @@ struct tile {
     int32_t expert, first, rows;
 };
 
-static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* ---- shapes ---- */
 
 attn_status attn_mixture_output(attnrun_step *step)
@@ -178,7 +175,7 @@ static void cut(struct mixture_matrix *m, int64_t rows)
     const double row = (double)rows / 60, read = 0.4; /* nanoseconds an element of W */
     const double column = (double)m->k * (row > read ? row : read) + 1;
     int64_t columns = (int64_t)(TASK_NS / column) / COLUMN_STEP * COLUMN_STEP;
-    columns = columns < COLUMN_STEP ? COLUMN_STEP : least(columns, MIXTURE_COLUMNS);
+    columns = columns < COLUMN_STEP ? COLUMN_STEP : min64(columns, MIXTURE_COLUMNS);
     m->columns = columns;
     m->blocks = ceil_div(m->n, columns);
 }
@@ -216,9 +213,9 @@ attn_status attn_mixture_tasks(attnrun_step *step, int64_t product_bytes)
     int64_t up, down;
     if (!ck_mul(s->tokens, s->k, &s->routes) || s->routes > INT32_MAX)
         return op_fail(step, ATTNRUN_E_LIMIT, "too many tokens");
-    s->tiles = s->routes / MIXTURE_ROWS + least(s->experts, s->routes);
+    s->tiles = s->routes / MIXTURE_ROWS + min64(s->experts, s->routes);
     const int64_t rows =
-        least(MIXTURE_ROWS, s->tiles > 0 ? ceil_div(s->routes, s->experts) : 1);
+        min64(MIXTURE_ROWS, s->tiles > 0 ? ceil_div(s->routes, s->experts) : 1);
     cut(&s->up[0], rows);
     s->up[1].columns = s->up[0].columns;
     cut(&s->down, rows);
@@ -257,14 +254,14 @@ static attn_status route(const attnrun_step *step, const attnrun_work *work,
         kind->router_weights < 0 ? NULL : op_in_data(step, kind->router_weights);
     attn_mixture_route(step->args, s, kind->normalized, step->x[1].data, mix,
                        task * MIXTURE_TOKENS,
-                       least(s->tokens, (task + 1) * MIXTURE_TOKENS),
+                       min64(s->tokens, (task + 1) * MIXTURE_TOKENS),
                        part(work, s->expert_at), part(work, s->weight_at), work->scratch);
     return ATTNRUN_OK;
 }
 
 /* Routes with a weight, by expert and then by token: their tokens, places and tiles. */
 static attn_status sort(const attnrun_step *step, const attnrun_work *work,
-                        float least_weight)
+                        float min_weight)
 {
     const struct mixture_state *s = step->state;
     const int32_t *expert = part(work, s->expert_at);
@@ -274,19 +271,19 @@ static attn_status sort(const attnrun_step *step, const attnrun_work *work,
     struct tile *tile = part(work, s->tiles_at), *end = tile + s->tiles;
     memset(next, 0, (size_t)s->experts * sizeof *next);
     for (int64_t r = 0; r < s->routes; r++) {
-        next[expert[r]] += weight[r] > least_weight;
+        next[expert[r]] += weight[r] > min_weight;
         TRY(attn_poll_work(8));
     }
     for (int32_t e = 0; e < s->experts; e++) {
         const int32_t count = next[e];
         for (int32_t i = 0; i < count; i += MIXTURE_ROWS)
-            *tile++ = (struct tile){ e, n + i, (int32_t)least(MIXTURE_ROWS, count - i) };
+            *tile++ = (struct tile){ e, n + i, (int32_t)min64(MIXTURE_ROWS, count - i) };
         next[e] = n;
         n += count;
     }
     memset(tile, 0, (size_t)(end - tile) * sizeof *tile);
     for (int64_t r = 0; r < s->routes; r++) {
-        place[r] = weight[r] > least_weight ? next[expert[r]]++ : -1;
+        place[r] = weight[r] > min_weight ? next[expert[r]]++ : -1;
         if (place[r] >= 0)
             token[place[r]] = (int32_t)(r / s->k);
         TRY(attn_poll_work(16));
@@ -353,7 +350,7 @@ static attn_status up(const attnrun_step *step, const attnrun_work *work,
     const struct mixture_state *s = step->state;
     const struct tile *tile = (struct tile *)part(work, s->tiles_at);
     const int64_t column = task % s->up[0].blocks * s->up[0].columns;
-    const int64_t n = least(s->up[0].columns, s->inter - column);
+    const int64_t n = min64(s->up[0].columns, s->inter - column);
     const int32_t *token = part(work, s->token_at);
     const float *x = step->x[0].data;
     float *rows = work->scratch, *factors = rows + MIXTURE_ROWS * s->hidden;
@@ -403,7 +400,7 @@ static attn_status down(const attnrun_step *step, const attnrun_work *work,
         .expert = tile->expert,
         .m = tile->rows,
         .column = column,
-        .n = least(m->columns, s->hidden - column),
+        .n = min64(m->columns, s->hidden - column),
         .a_row = s->inter,
         .c_row = s->hidden,
     };
@@ -441,14 +438,14 @@ attn_status attn_mixture_run(const attnrun_step *step, const attnrun_work *work,
         if (phase == ROUTE)
             TRY(route(step, work, kind, task));
         else if (phase == SORT)
-            TRY(sort(step, work, kind->least_weight));
+            TRY(sort(step, work, kind->min_weight));
         else if (phase == UP)
             TRY(up(step, work, kind, task));
         else if (phase == DOWN)
             TRY(down(step, work, kind, task));
         else
             for (int64_t t = task * MIXTURE_TOKENS;
-                 t < least(s->tokens, (task + 1) * MIXTURE_TOKENS); t++)
+                 t < min64(s->tokens, (task + 1) * MIXTURE_TOKENS); t++)
                 add_up(step, work, t);
     }
     return ATTNRUN_OK;

@@ -95,7 +95,7 @@ struct mixture_kind {
     int32_t weights[MIXTURE_MATRICES], biases[MIXTURE_MATRICES]; /* inputs */
     int32_t router_weights;                                      /* -1: none */
     bool normalized; /* softmax is over the chosen experts, whatever the attribute says */
-    float least_weight; /* experts with this weight or less are left out */
+    float min_weight; /* experts with this weight or less are left out */
     attn_status (*multiply)(const attnrun_step *step, const attnrun_work *work,
                             const struct mixture_product *product);
 };

@@ -82,7 +82,7 @@ static const struct mixture_kind qmoe = { .weights = { W1, W2, W3 },
                                           .biases = { B1, B2, B3 },
                                           .router_weights = MIX,
                                           .normalized = true,
-                                          .least_weight = 1e-8f,
+                                          .min_weight = 1e-8f,
                                           .multiply = multiply };
 
 /* ---- shapes ---- */

@@ -43,8 +43,6 @@ static attn_status check_inputs(const attnrun_step *step,
                 "directions, three times hidden size");
 }
 
-static int64_t round16(int64_t n) { return n + (-n & 15); }
-
 static int64_t packed_bytes(const struct recurrent_state *s)
 {
     return s->w_bytes + s->r_bytes + s->r2_bytes;
@@ -61,9 +59,9 @@ static bool set_sizes(const struct attn_kernels *kernels,
         return false;
     if (kind->quantized)
         return attn_recurrent_sizes_i8(kernels, s);
-    s->w_bytes = 4 * s->inputs * round16(columns);
-    s->r_bytes = 4 * s->hidden * round16(s->split);
-    s->r2_bytes = 4 * s->hidden * round16(columns - s->split);
+    s->w_bytes = 4 * s->inputs * round_up(columns, 16);
+    s->r_bytes = 4 * s->hidden * round_up(s->split, 16);
+    s->r2_bytes = 4 * s->hidden * round_up(columns - s->split, 16);
     return true;
 }
 
@@ -94,7 +92,7 @@ static attn_status plan(attnrun_step *step, const struct recurrent_kind *kind)
         return op_fail(step, ATTNRUN_E_LIMIT, "the layer is too large");
     s->pack_in_run = step->node->packed == NULL;
     s->bias_at = s->pack_in_run ? d * packed_bytes(s) / 4 : 0;
-    s->gates_at = round16(s->bias_at + d * columns);
+    s->gates_at = round_up(s->bias_at + d * columns, 16);
     step->shared_bytes = 4 * (s->gates_at + d * projected);
     op_tasks(step, 0, d, (s->pack_in_run ? packed_bytes(s) / 4 : 0) + columns);
     if (kind->quantized) {

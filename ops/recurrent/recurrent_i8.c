@@ -15,8 +15,6 @@
 
 enum { COLUMNS = RECURRENT_PROJECT_COLUMNS, READ_BYTES = 64 };
 
-static int64_t round64(int64_t n) { return n + (-n & 63); }
-
 /* ---- shapes ---- */
 
 /* [directions] or [directions, columns] */
@@ -62,8 +60,8 @@ bool attn_recurrent_sizes_i8(const struct attn_kernels *kernels,
     const int64_t r = attn_integer_packed_bytes(kernels, s->hidden, columns);
     if (w < 0 || r < 0)
         return false;
-    s->w_bytes = round64(w);
-    s->r_bytes = round64(r);
+    s->w_bytes = round_up(w, 64);
+    s->r_bytes = round_up(r, 64);
     s->r2_bytes = 0;
     return true;
 }
@@ -75,13 +73,14 @@ struct room {
 
 static struct room room_of(const struct recurrent_state *s, int64_t rows)
 {
-    struct room room = { .sums = round64(
-                             4 * (int64_t)attn_gemm_i8_scratch((size_t)rows, COLUMNS)) };
+    struct room room = {
+        .sums = round_up(4 * (int64_t)attn_gemm_i8_scratch((size_t)rows, COLUMNS), 64)
+    };
     room.scales = room.sums + 4 * rows * COLUMNS;
     room.zeros = room.scales + 4 * COLUMNS;
-    room.ranges = room.zeros + round64(4 * (rows + COLUMNS));
-    room.bytes = room.ranges + round64(8 * rows);
-    room.end = room.bytes + round64(RECURRENT_BLOCK * s->hidden);
+    room.ranges = room.zeros + round_up(4 * (rows + COLUMNS), 64);
+    room.bytes = room.ranges + round_up(8 * rows, 64);
+    room.end = room.bytes + round_up(RECURRENT_BLOCK * s->hidden, 64);
     return room;
 }
 
@@ -92,7 +91,7 @@ int64_t attn_recurrent_plan_i8(attnrun_step *step)
     if (!ck_mul(s->steps * s->batch, s->inputs, &count) ||
         !attn_dynamic_bytes(count, &range))
         return -1;
-    s->range_at = round64(step->shared_bytes) + READ_BYTES;
+    s->range_at = round_up(step->shared_bytes, 64) + READ_BYTES;
     if (!ck_add(s->range_at, range, &s->bytes_at) ||
         !ck_add(s->bytes_at, count, &step->shared_bytes))
         return -1;

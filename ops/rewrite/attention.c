@@ -408,7 +408,7 @@ static attn_status shape_result(struct attn_graph *graph, const struct found *fo
 static attn_status replace_attention(struct attn_graph *graph, struct found *found,
                                      const struct attn_mask_written *program)
 {
-    int32_t axis = -1, y, in[MASK_LEAF + MASK_MOST_LEAVES], n_in = 3;
+    int32_t axis = -1, y, in[MASK_LEAF + MASK_MAX_LEAVES], n_in = 3;
     struct attn_attr attrs[2 + MASK_ATTRS] = { MATCH_FLOAT("scale", (float)found->scale),
                                                MATCH_INT("nan_rows", found->nan_rows) };
     if (program == NULL)

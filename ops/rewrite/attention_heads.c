@@ -329,7 +329,7 @@ static attn_status make(struct attn_graph *graph, struct attn_node *node,
 {
     const attnrun_dim *q = dims_of(graph, from[0]), *k = dims_of(graph, from[1]),
                       *v = dims_of(graph, from[2]);
-    int32_t in[MASK_LEAF + MASK_MOST_LEAVES];
+    int32_t in[MASK_LEAF + MASK_MAX_LEAVES];
     for (int32_t i = 0; i < node->pub.n_in; i++)
         in[i] = i < 3 ? o[i].value : node->in[i];
     int64_t *numbers = attn_pool_alloc(&graph->model->pool, 9 * sizeof *numbers);

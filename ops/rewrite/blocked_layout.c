@@ -18,7 +18,7 @@
 #include "../kernels/kernel_types.h"
 #include "blocked_layout.h"
 
-enum { PLAIN_CHANNELS = 16, LEAST_WINOGRAD = 32, LEAST_TILES = 40 };
+enum { PLAIN_CHANNELS = 16, MIN_WINOGRAD = 32, MIN_TILES = 40 };
 
 /* Elements of a map; where sizes are not known, a guess of some. */
 static double elements_of(const struct layout *l, int32_t value)
@@ -168,15 +168,15 @@ static bool pays_winograd(const struct layout *l, const struct attn_node *node)
         tiles *= (double)of_axis;
         pixels *= (double)n;
     }
-    return w->dims[2] == 3 && w->dims[3] == 3 && w->dims[0] >= LEAST_WINOGRAD &&
-           w->dims[1] >= LEAST_WINOGRAD && attn_match_int(node, "group", 1) == 1 &&
+    return w->dims[2] == 3 && w->dims[3] == 3 && w->dims[0] >= MIN_WINOGRAD &&
+           w->dims[1] >= MIN_WINOGRAD && attn_match_int(node, "group", 1) == 1 &&
            all_ones(node, "strides") && all_ones(node, "dilations") &&
-           tiles >= LEAST_TILES && pixels > 3.0 * tiles;
+           tiles >= MIN_TILES && pixels > 3.0 * tiles;
 }
 
 static attn_status make_conv(struct layout *l, struct attn_node *node, int32_t out)
 {
-    struct attn_attr attrs[BLOCKED_MOST_ATTRS];
+    struct attn_attr attrs[BLOCKED_MAX_ATTRS];
     int32_t n = 0, in[4] = { -1, node->in[1], -1, -1 }, n_in = node->pub.n_in;
     const bool plain = reads_plain(l, node) && l->blocked[node->in[0]] < 0;
     for (; n < node->n_attrs; n++)
@@ -198,7 +198,7 @@ static attn_status make_conv(struct layout *l, struct attn_node *node, int32_t o
 static attn_status make_pool(struct layout *l, struct attn_node *node, bool max,
                              int32_t out)
 {
-    struct attn_attr attrs[BLOCKED_MOST_ATTRS];
+    struct attn_attr attrs[BLOCKED_MAX_ATTRS];
     int32_t n = 0, in;
     for (int32_t i = 0; i < node->n_attrs; i++)
         if (strcmp(node->attrs[i].name, "storage_order") != 0)

@@ -18,7 +18,7 @@ enum member {
     MEMBER_SPLIT,  /* of axis 1: several outputs */
     MEMBER_STOPPED
 };
-enum { BLOCKED_MOST_ATTRS = 15 };
+enum { BLOCKED_MAX_ATTRS = 15 };
 
 struct layout {
     struct attn_graph *graph;

@@ -23,7 +23,7 @@ static bool can_conv(const struct layout *l, const struct attn_node *node)
     const struct attn_graph *graph = l->graph;
     if (!attn_blocked_is_conv(node) || !layout_is_map(l, node->in[0]) ||
         !layout_is_map(l, node->out[0]) || !match_is_constant(graph, node->in[1]) ||
-        node->n_attrs > BLOCKED_MOST_ATTRS - 3)
+        node->n_attrs > BLOCKED_MAX_ATTRS - 3)
         return false;
     const attnrun_tensor *w = &graph->values[node->in[1]].data;
     if (w->dtype != ATTNRUN_F32 || w->rank != 4)
@@ -195,7 +195,7 @@ static bool can_pool(const struct attn_node *node)
     if (node->pub.n_out > 1 && node->out[1] >= 0)
         return false;
     return kernel != NULL && kernel->kind == ATTN_ATTR_INTS && kernel->ints.n == 2 &&
-           node->n_attrs <= BLOCKED_MOST_ATTRS - 1;
+           node->n_attrs <= BLOCKED_MAX_ATTRS - 1;
 }
 
 enum member attn_blocked_member(const struct layout *l, const struct attn_node *node)

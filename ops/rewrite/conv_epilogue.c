@@ -4,7 +4,7 @@
 #include "../../runtime/poll.h"
 #include "epilogue.h"
 
-enum { MOST_ATTRS = 12 };
+enum { MAX_ATTRS = 12 };
 
 struct fusion {
     struct attn_node *conv;
@@ -44,7 +44,7 @@ static attn_status make_fused(struct attn_graph *graph, const struct fusion *fus
                               struct attn_node **made)
 {
     struct attn_node *conv = fusion->conv;
-    struct attn_attr attrs[MOST_ATTRS + 3];
+    struct attn_attr attrs[MAX_ATTRS + 3];
     int32_t n = conv->n_attrs;
     for (int32_t i = 0; i < n; i++)
         attrs[i] = conv->attrs[i];
@@ -63,7 +63,7 @@ static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv,
                             int32_t *applied)
 {
     struct fusion fusion = { .conv = conv, .residual = -1, .result = conv->out[0] };
-    if (!attn_match_is_f32(graph, conv->out[0]) || conv->n_attrs > MOST_ATTRS)
+    if (!attn_match_is_f32(graph, conv->out[0]) || conv->n_attrs > MAX_ATTRS)
         return ATTNRUN_OK;
     if (attn_match_user(graph, conv, "BatchNormalization") != NULL)
         return ATTNRUN_OK;

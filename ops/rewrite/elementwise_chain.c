@@ -15,12 +15,12 @@ enum { RESULT = 1 << 20 };
 
 struct chain {
     struct attn_graph *graph;
-    struct attn_node *nodes[FUSED_MOST_CODE]; /* nodes[0] gives the result */
-    struct attn_node *order[FUSED_MOST_CODE]; /* the same in an order of execution */
+    struct attn_node *nodes[FUSED_MAX_CODE]; /* nodes[0] gives the result */
+    struct attn_node *order[FUSED_MAX_CODE]; /* the same in an order of execution */
     int32_t n_nodes;
-    int32_t in[FUSED_MOST_INPUTS], result_of[FUSED_MOST_CODE]; /* values */
-    int64_t code[FUSED_MOST_CODE * FUSED_WORDS];
-    float numbers[FUSED_MOST_CODE * 3];
+    int32_t in[FUSED_MAX_INPUTS], result_of[FUSED_MAX_CODE]; /* values */
+    int64_t code[FUSED_MAX_CODE * FUSED_WORDS];
+    float numbers[FUSED_MAX_CODE * 3];
     int32_t n_in, n_code, n_numbers;
     bool failed; /* too long, too many inputs, or a node that has no instruction */
 };
@@ -47,7 +47,7 @@ static int64_t put_input(struct chain *chain, int32_t value)
     for (int32_t i = 0; i < chain->n_in; i++)
         if (chain->in[i] == value)
             return i;
-    if (value < 0 || chain->n_in == FUSED_MOST_INPUTS) {
+    if (value < 0 || chain->n_in == FUSED_MAX_INPUTS) {
         chain->failed = true;
         return 0;
     }
@@ -75,7 +75,7 @@ static int64_t operand_of(struct chain *chain, int32_t value, bool number)
 static int64_t put_code(struct chain *chain, int64_t opcode, int64_t a, int64_t b,
                         int64_t c)
 {
-    if (chain->n_code == FUSED_MOST_CODE) {
+    if (chain->n_code == FUSED_MAX_CODE) {
         chain->failed = true;
         return 0;
     }
@@ -302,7 +302,7 @@ static bool read_inside(const struct chain *chain, int32_t value)
 static bool take_producer(struct chain *chain, int32_t value)
 {
     struct attn_node *node = attn_graph_producer(chain->graph, value);
-    if (node == NULL || chain->n_nodes == FUSED_MOST_CODE || is_member(chain, node) ||
+    if (node == NULL || chain->n_nodes == FUSED_MAX_CODE || is_member(chain, node) ||
         !attn_match_same_shape(chain->graph, value, chain->nodes[0]->out[0]) ||
         !read_inside(chain, value))
         return false;

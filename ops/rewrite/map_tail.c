@@ -15,8 +15,8 @@ static const struct {
 };
 enum {
     OPERATORS = sizeof with_tail / sizeof *with_tail,
-    MOST_INPUTS = 16,
-    MOST_ATTRS = 12
+    MAX_INPUTS = 16,
+    MAX_ATTRS = 12
 };
 
 struct tail {
@@ -36,7 +36,7 @@ static bool is_core(struct attn_node *node, struct tail *tail)
         return false;
     while (i < OPERATORS && !node_is_of(node, "attnrun", with_tail[i].op_type))
         i++;
-    if (i == OPERATORS || node->pub.n_in > MOST_INPUTS || node->n_attrs > MOST_ATTRS)
+    if (i == OPERATORS || node->pub.n_in > MAX_INPUTS || node->n_attrs > MAX_ATTRS)
         return false;
     *tail = (struct tail){ node, with_tail[i].identity, -1, node->out[0], false };
     return true;
@@ -59,9 +59,9 @@ static attn_status make_fused(struct attn_graph *graph, const struct tail *tail,
                               struct attn_node **made)
 {
     const struct attn_node *node = tail->node;
-    struct attn_attr attrs[MOST_ATTRS + 1];
-    int32_t in[MOST_INPUTS], n_attrs = 0, n_in = node->pub.n_in;
-    for (int32_t i = 0; i < MOST_INPUTS; i++)
+    struct attn_attr attrs[MAX_ATTRS + 1];
+    int32_t in[MAX_INPUTS], n_attrs = 0, n_in = node->pub.n_in;
+    for (int32_t i = 0; i < MAX_INPUTS; i++)
         in[i] = i < n_in ? node->in[i] : -1;
     if (tail->added >= 0) {
         in[tail->place] = tail->added;

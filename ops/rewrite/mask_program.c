@@ -21,8 +21,8 @@
 enum {
     RESULT = 1
         << 20, /* operand: the result of an instruction, until leaves are counted */
-    MOST_VALUES = 96,
-    MOST_STACK = 96
+    MAX_VALUES = 96,
+    MAX_STACK = 96
 };
 
 /* A value, and which axis of the mask each of its axes is. */
@@ -40,8 +40,8 @@ struct writer {
     const struct attn_graph *graph;
     const struct attn_mask_source *source;
     struct attn_mask_written *out;
-    struct known known[MOST_VALUES];
-    struct request stack[MOST_STACK];
+    struct known known[MAX_VALUES];
+    struct request stack[MAX_STACK];
     int32_t n_known, n_stack;
     int64_t most[2]; /* queries and keys; -1: any number */
     bool failed, fits;
@@ -80,7 +80,7 @@ static bool find(const struct writer *w, const struct request *r, int64_t *opera
 
 static void remember(struct writer *w, const struct request *r, int64_t operand)
 {
-    if (w->n_known == MOST_VALUES)
+    if (w->n_known == MAX_VALUES)
         w->failed = true;
     else
         w->known[w->n_known++] = (struct known){ *r, operand };
@@ -94,7 +94,7 @@ static int64_t put(struct writer *w, int64_t opcode, int64_t a, int64_t b, int64
     for (int32_t k = 0; k < w->out->n_code; k++)
         if (memcmp(w->out->code + k * MASK_WORDS, word, sizeof word) == 0)
             return RESULT + k;
-    if (w->out->n_code == MASK_MOST_CODE) {
+    if (w->out->n_code == MASK_MAX_CODE) {
         w->failed = true;
         return 0;
     }
@@ -128,7 +128,7 @@ static void check_fit(struct writer *w, const struct request *r)
 static int64_t put_leaf(struct writer *w, const struct request *r)
 {
     struct attn_mask_written *out = w->out;
-    if (out->n_leaves == MASK_MOST_LEAVES) {
+    if (out->n_leaves == MASK_MAX_LEAVES) {
         w->failed = true;
         return 0;
     }
@@ -447,7 +447,7 @@ static attn_status step(struct writer *w)
     for (int32_t i = 0; i < n; i++) {
         if (find(w, &operands[i], &x[i]))
             continue;
-        if (w->n_stack == MOST_STACK) {
+        if (w->n_stack == MAX_STACK) {
             w->failed = true;
             return ATTNRUN_OK;
         }

@@ -17,9 +17,9 @@ struct attn_mask_source {
 };
 
 struct attn_mask_written {
-    int32_t leaves[MASK_MOST_LEAVES], n_leaves;
-    int64_t code[MASK_MOST_CODE * MASK_WORDS], mask[MASK_FACTS],
-        axes[MASK_MOST_LEAVES * MASK_AXES];
+    int32_t leaves[MASK_MAX_LEAVES], n_leaves;
+    int64_t code[MASK_MAX_CODE * MASK_WORDS], mask[MASK_FACTS],
+        axes[MASK_MAX_LEAVES * MASK_AXES];
     int32_t n_code;
     bool fits;    /* the dims of `source` are proved to be those of the masked scores */
     bool trivial; /* nothing but one tensor of all pairs that is added */

@@ -19,7 +19,7 @@
 #include "../../runtime/poll.h"
 #include "match.h"
 
-enum { MOST_PARTS = 32, MOST_INPUTS = 2 + 3 * MOST_PARTS };
+enum { MAX_PARTS = 32, MAX_INPUTS = 2 + 3 * MAX_PARTS };
 
 /* A value as q, scale, zero point. */
 struct quantized {
@@ -32,7 +32,7 @@ struct place {
     struct attn_graph *graph;
     struct attn_node *node, *relu, *last; /* the operator, QuantizeLinear */
     struct quantized y;
-    int32_t in[MOST_INPUTS], n_in;
+    int32_t in[MAX_INPUTS], n_in;
 };
 
 static const attnrun_tensor *data_of(const struct attn_graph *graph, int32_t value)
@@ -303,7 +303,7 @@ static attn_status try_operands(struct place *p, int first, const char *op_type,
 static attn_status try_concat(struct place *p, bool *done)
 {
     const struct attn_attr axis = MATCH_INT("axis", attn_match_int(p->node, "axis", 1));
-    if (p->node->pub.n_in > MOST_PARTS)
+    if (p->node->pub.n_in > MAX_PARTS)
         return ATTNRUN_OK;
     TRY(push_pair(p, &p->y));
     TRY(push_operands(p, 0, done));
@@ -354,7 +354,7 @@ static bool moves(const struct attn_node *node)
 static attn_status try_move(struct place *p, bool *done)
 {
     struct quantized x;
-    if (p->node->pub.opset < 13 || p->node->pub.n_in > MOST_PARTS ||
+    if (p->node->pub.opset < 13 || p->node->pub.n_in > MAX_PARTS ||
         !find_bytes(p->graph, p->node->in[0], &x) || !same_pair(p->graph, &x, &p->y))
         return ATTNRUN_OK;
     push(p, x.q);

@@ -34,7 +34,7 @@ static const attnrun_attr_def tokenizer_attrs[] = {
     ATTR_END
 };
 
-enum { MOST_REGEXES = 32, REGEX_BYTES = (sizeof(struct op_regex) + 63) / 64 * 64 };
+enum { MAX_REGEXES = 32, REGEX_BYTES = (sizeof(struct op_regex) + 63) / 64 * 64 };
 enum { MARK_BEGIN = 2, MARK_END = 3 };
 
 /* A separator, and the piece of the text that it cuts; at > n: the piece is used up. */
@@ -90,10 +90,10 @@ static attn_status check_args(const attnrun_step *step, const struct tokenizer_a
         return op_fail(step, ATTNRUN_E_ATTR,
                        "mincharnum is %lld, expected 1 where characters are the tokens",
                        (long long)args->mincharnum);
-    if (count_regexes(args) > MOST_REGEXES)
+    if (count_regexes(args) > MAX_REGEXES)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
                        "%lld separators are regular expressions, at most %d are taken",
-                       (long long)count_regexes(args), MOST_REGEXES);
+                       (long long)count_regexes(args), MAX_REGEXES);
     return ATTNRUN_OK;
 }
 

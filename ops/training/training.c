@@ -44,10 +44,10 @@ static const attnrun_attr_def momentum_attrs[] = {
 };
 
 /* What an optimizer reads of each tensor; it writes all of them but the gradient. */
-enum { MOST_KINDS = 4, X = 0, G = 1 };
+enum { MAX_KINDS = 4, X = 0, G = 1 };
 struct optimizer {
     int n_kinds;
-    const char *in[MOST_KINDS], *out[MOST_KINDS];
+    const char *in[MAX_KINDS], *out[MAX_KINDS];
     const char *check;     /* the dims of a tensor's companions */
     const char *rate;      /* makes r of R and T, in f64 */
     const char *update[2]; /* by mode */

@@ -26,7 +26,7 @@
  * Jongchan/attention-module 459efad. */
 #include "bam.h"
 
-enum { FEW_IMAGES = 3, MOST_CONVOLUTIONS = ATTNRUN_MAX_PHASES - 3, TILE_PIXELS = 1024 };
+enum { FEW_IMAGES = 3, MAX_CONVOLUTIONS = ATTNRUN_MAX_PHASES - 3, TILE_PIXELS = 1024 };
 
 static const attnrun_attr_def bam_attrs[] = {
     ATTR_ENUM(struct bam_args, combine, "mul|add", BAM_MUL),
@@ -113,7 +113,7 @@ static attn_status plan(attnrun_step *step)
     TRY(attn_map_sizes(step, BAM_X, &s->map));
     if (op_has_in(step, BAM_SWM))
         s->layers = step->in[BAM_SWM].dims[0].value;
-    s->whole = s->map.batch > FEW_IMAGES || s->layers > MOST_CONVOLUTIONS;
+    s->whole = s->map.batch > FEW_IMAGES || s->layers > MAX_CONVOLUTIONS;
     int64_t floats, shared = 0;
     bool fits = s->hidden < 1 << 15 && s->middle < 1 << 30 &&
                 plan_sizes(s, ((const struct bam_args *)step->args)->dilation, s->whole);

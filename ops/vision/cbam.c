@@ -33,10 +33,10 @@
 enum { X, W1, B1, W2, B2, WS, BS, IDENTITY };
 enum { POOL, HIDDEN, GATES, APPLY, STAGES };
 enum {
-    MOST_GROUPS = ATTNRUN_MAX_PHASES / STAGES,
+    MAX_GROUPS = ATTNRUN_MAX_PHASES / STAGES,
     ROWS = 16,
     MANY_ROWS = 256,
-    MOST_KERNEL = 63
+    MAX_KERNEL = 63
 };
 
 struct cbam_args {
@@ -92,10 +92,10 @@ static attn_status check_kernel(const attnrun_step *step)
     TRY(op_need_dim(step, WS, 1, dim_of(2), "maximum and mean"));
     for (int i = 2; op_rank_known(step, WS) && i < 4; i++) {
         const attnrun_dim size = step->in[WS].dims[i];
-        if (dim_is_const(size) && (size.value % 2 == 0 || size.value > MOST_KERNEL))
+        if (dim_is_const(size) && (size.value % 2 == 0 || size.value > MAX_KERNEL))
             return op_fail_input(step, WS, ATTNRUN_E_SHAPE,
                                  "expected an odd size of at most %d in dim %d",
-                                 MOST_KERNEL, i);
+                                 MAX_KERNEL, i);
     }
     if (op_rank_known(step, WS))
         TRY(op_need_dim(step, WS, 3, step->in[WS].dims[2], "a square"));
@@ -199,7 +199,7 @@ static attn_status plan(attnrun_step *step, struct cbam_state *s)
     s->hidden = op_has_in(step, W1) ? step->in[W1].dims[0].value : 0;
     if (!ck_mul(s->hidden, map->channels, &weights) || !ck_mul(weights, 2, &weights))
         return op_fail_input(step, W1, ATTNRUN_E_LIMIT, "it is too large");
-    s->cut = attn_map_cut(map, weights, MOST_GROUPS);
+    s->cut = attn_map_cut(map, weights, MAX_GROUPS);
     TRY(plan_memory(step, s));
     if (s->cut.images > 0)
         plan_groups(step, s);

@@ -39,9 +39,6 @@ static const attnrun_attr_def external_attrs[] = {
 
 enum { ENOUGH_GROUPS = 16 }; /* samples times heads, to make a task of each */
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
-
 /* ---- infer ---- */
 
 static attn_status check_args(const attnrun_step *step)
@@ -145,7 +142,7 @@ static int64_t gemm_floats(const struct attn_external *s)
     const size_t last = s->tokens
                             ? attn_gemm_scratch(width, co, slots)
                             : attn_gemm_scratch(co < rows ? co : rows, width, slots);
-    return round16((int64_t)(first > last ? first : last));
+    return round_up((int64_t)(first > last ? first : last), 16);
 }
 
 /* For the right operand that is not packed at load. */
@@ -159,7 +156,7 @@ static int64_t panel_floats(const attnrun_step *step, const struct attn_external
         const int64_t mv = attn_external_panel(step->kernels, s->slots, s->co);
         floats = mv > floats ? mv : floats;
     }
-    return round16(floats);
+    return round_up(floats, 16);
 }
 
 /* Tasks, and what they need, of sizes that are known. */
@@ -167,19 +164,19 @@ static attn_status external_tasks(attnrun_step *step, struct attn_external *s)
 {
     int64_t floats, tasks;
     s->tiles = (s->n + TILE - 1) / TILE;
-    s->width = least(TILE, round16(s->n));
+    s->width = min64(TILE, round_up(s->n, 16));
     s->alone = s->groups >= ENOUGH_GROUPS;
-    s->turned_floats = s->tokens ? round16(s->width * s->slots) : 0;
+    s->turned_floats = s->tokens ? round_up(s->width * s->slots, 16) : 0;
     s->panel_floats = panel_floats(step, s);
     s->gemm_floats = gemm_floats(s);
     if (!ck_mul(s->tiles, s->slots * (s->width + 2), &s->group_floats) ||
         s->group_floats > INT64_MAX / 64 || !ck_mul(s->groups, s->tiles, &tasks) ||
-        !ck_mul(s->groups, s->group_floats = round16(s->group_floats), &floats) ||
+        !ck_mul(s->groups, s->group_floats = round_up(s->group_floats, 16), &floats) ||
         floats > INT64_MAX / 64)
         return op_fail(step, ATTNRUN_E_LIMIT, "the logits are too large");
     if (!s->alone)
         step->shared_bytes = floats * (int64_t)sizeof(float);
-    step->scratch_bytes = ((s->alone ? s->group_floats : 0) + round16(s->slots) * 4 +
+    step->scratch_bytes = ((s->alone ? s->group_floats : 0) + round_up(s->slots, 16) * 4 +
                            TILE + s->turned_floats + s->panel_floats + s->gemm_floats) *
                           (int64_t)sizeof(float);
     const double slots = (double)s->slots * (double)s->width;
@@ -191,7 +188,7 @@ static attn_status external_tasks(attnrun_step *step, struct attn_external *s)
         return ATTNRUN_OK;
     }
     op_tasks(step, LOGITS, tasks, (int64_t)logits);
-    op_tasks(step, WORTH, s->groups, (int64_t)least(s->tiles, 1 << 20) * s->slots);
+    op_tasks(step, WORTH, s->groups, (int64_t)min64(s->tiles, 1 << 20) * s->slots);
     op_tasks(step, VALUES, tasks, (int64_t)values);
     return ATTNRUN_OK;
 }

@@ -5,9 +5,6 @@
 #include "external.h"
 #include "../matmul/gemm.h"
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
-
 /* A head of a sample. */
 struct group {
     int64_t batch, head;
@@ -39,7 +36,7 @@ static struct room open_room(const struct attn_external *s, const attnrun_work *
 {
     float *floats = (float *)work->scratch + (s->alone ? s->group_floats : 0);
     struct room room = { .rows = (struct attn_softmax_row *)(void *)floats };
-    room.sums = floats + round16(s->slots) * 4;
+    room.sums = floats + round_up(s->slots, 16) * 4;
     room.turned = room.sums + TILE;
     room.panels = room.turned + s->turned_floats;
     room.gemm = room.panels + s->panel_floats;
@@ -103,7 +100,7 @@ static void find_logits(const attnrun_step *step, const struct group *group, int
     g.a_row = s->ch;
     for (int64_t slot = 0; slot < s->slots; slot += ROWS) {
         g.a = left_of(step, MK, group->head, s->slots * s->ch) + slot * s->ch;
-        g.m = (size_t)least(ROWS, s->slots - slot);
+        g.m = (size_t)min64(ROWS, s->slots - slot);
         g.c = logits + slot * s->width;
         step->kernels->gemm_f32(&g);
     }
@@ -114,7 +111,7 @@ static void run_logits(const attnrun_step *step, const struct group *group, int6
                        const struct room *room)
 {
     const struct attn_external *s = step->state;
-    const int64_t n = least(s->n - tile * TILE, TILE);
+    const int64_t n = min64(s->n - tile * TILE, TILE);
     float *logits = group->logits + tile * s->slots * s->width;
     find_logits(step, group, tile * TILE, n, room, logits);
     for (int64_t i = 0; i < s->slots; i++)
@@ -236,7 +233,7 @@ static void run_values(const attnrun_step *step, const struct group *group, int6
                        const struct room *room)
 {
     const struct attn_external *s = step->state;
-    const int64_t n = least(s->n - tile * TILE, TILE), t = tile * TILE;
+    const int64_t n = min64(s->n - tile * TILE, TILE), t = tile * TILE;
     const float *logits = group->logits + tile * s->slots * s->width;
     struct attn_epilogue steps[4];
     float *y = step->y[0].data;
@@ -264,7 +261,7 @@ static void run_values(const attnrun_step *step, const struct group *group, int6
     g.a_row = s->slots;
     g.c_row = s->n;
     for (int64_t i = 0; i < s->co; i += ROWS) {
-        g.m = (size_t)least(ROWS, s->co - i);
+        g.m = (size_t)min64(ROWS, s->co - i);
         g.a = left_of(step, MV, group->head, s->co * s->slots) + i * s->slots;
         g.c = y + ((group->batch * s->heads + group->head) * s->co + i) * s->n + t;
         g.n_epilogue = list_epilogue(step, group->head, i, g.c, g.c_row, steps);

@@ -50,8 +50,6 @@ struct attn_halo {
         score_floats, query_floats, out_floats;
 };
 
-static inline int64_t attn_halo_least(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t attn_halo_most(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t attn_halo_parts(int64_t n, int64_t part)
 {
     return (n + part - 1) / part;

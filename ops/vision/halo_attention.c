@@ -52,11 +52,11 @@ static const attnrun_attr_def halo_attrs[] = {
 
 static attn_status check_args(const attnrun_step *step)
 {
-    enum { MOST = 1 << 15 };
+    enum { MAX = 1 << 15 };
     const struct attn_halo_args *args = step->args;
     TRY(attn_need_int(step, "num_heads", args->num_heads, 1, INT32_MAX));
-    TRY(attn_need_int(step, "block_size", args->block_size, 1, MOST));
-    TRY(attn_need_int(step, "halo_size", args->halo_size, 0, MOST));
+    TRY(attn_need_int(step, "block_size", args->block_size, 1, MAX));
+    TRY(attn_need_int(step, "halo_size", args->halo_size, 0, MAX));
     TRY(attn_need_int(step, "rel_scaled", args->rel_scaled, 0, 1));
     TRY(attn_need_int(step, "q_stride", args->q_stride, 1, 2));
     TRY(attn_need_int(step, "allow_partial", args->allow_partial, 0, 1));

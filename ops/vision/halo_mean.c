@@ -4,14 +4,12 @@
 #include "halo.h"
 #include "../matmul/gemm.h"
 
-static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
-
 /* Floats of a task, a row of blocks: sums of rows, means, values, results, the product's.
  */
 attn_status attn_halo_mean_plan(attnrun_step *step, struct attn_halo *s)
 {
-    const int64_t inner = s->heads * s->dv, wide = attn_halo_most(inner, s->out_channels);
-    const int64_t deep = attn_halo_most(s->map.channels, inner);
+    const int64_t inner = s->heads * s->dv, wide = max64(inner, s->out_channels);
+    const int64_t deep = max64(s->map.channels, inner);
     const int64_t sizes[][2] = { { 1, s->map.width },
                                  { s->columns, s->map.channels },
                                  { s->columns, inner },
@@ -19,7 +17,7 @@ attn_status attn_halo_mean_plan(attnrun_step *step, struct attn_halo *s)
     int64_t *const to[] = { &s->gather_floats, &s->panel_floats, &s->key_floats,
                             &s->out_floats };
     s->gemm_floats =
-        round16((int64_t)attn_gemm_scratch(ROWS, (size_t)wide, (size_t)deep));
+        round_up((int64_t)attn_gemm_scratch(ROWS, (size_t)wide, (size_t)deep), 16);
     int64_t floats = s->gemm_floats, tasks;
     bool fits = ck_mul(s->map.batch, s->rows, &tasks);
     for (size_t i = 0; fits && i < sizeof to / sizeof *to; i++)
@@ -73,7 +71,7 @@ static void apply(const attnrun_step *step, int in, int bias, const float *x, in
                                          .b_col = columns,
                                          .c = y + i * rows,
                                          .c_row = rows,
-                                         .m = (size_t)attn_halo_least(ROWS, n - i),
+                                         .m = (size_t)min64(ROWS, n - i),
                                          .n = (size_t)rows,
                                          .k = (size_t)columns,
                                          .epilogue = &add,

@@ -2,19 +2,16 @@
  * come tiles of queries, regions of blocks and the sizes of memory. */
 #include "halo.h"
 
-enum { MOST_SCORES = 1 << 18, LEAST_QUERIES = 16, MOST_QUERIES = 128 };
+enum { MAX_SCORES = 1 << 18, MIN_QUERIES = 16, MAX_QUERIES = 128 };
 enum {
     ENOUGH_TASKS = 16,
     ENOUGH_CHUNKS = 8,
-    LEAST_PIXELS = 32, /* of a chunk, where there are more: two vectors at most */
-    MOST_WHOLE = 16 << 20,
-    MOST_STORE = 2 << 20
+    MIN_PIXELS = 32, /* of a chunk, where there are more: two vectors at most */
+    MAX_WHOLE = 16 << 20,
+    MAX_STORE = 2 << 20
 };
 
-static int64_t least(int64_t a, int64_t b) { return attn_halo_least(a, b); }
-static int64_t most(int64_t a, int64_t b) { return attn_halo_most(a, b); }
 static int64_t parts(int64_t n, int64_t part) { return attn_halo_parts(n, part); }
-static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
 
 /* Queries whose scores fit, of whole rows of a block where one fits. */
 static void choose_queries(const attnrun_step *step, struct attn_halo *s)
@@ -22,28 +19,28 @@ static void choose_queries(const attnrun_step *step, struct attn_halo *s)
     const struct attn_halo_args *args = step->args;
     s->keys = args->padding == ATTN_HALO_ATTEND
                   ? s->window * s->window
-                  : least(s->window, s->map.height) * least(s->window, s->map.width);
+                  : min64(s->window, s->map.height) * min64(s->window, s->map.width);
     const int64_t n =
-        least(most(MOST_SCORES / s->keys, LEAST_QUERIES), (int64_t)MOST_QUERIES);
-    s->tile_columns = least(s->side, n);
-    s->tile_rows = least(s->side, n / s->tile_columns);
-    s->width = round16(s->tile_rows * s->tile_columns);
+        min64(max64(MAX_SCORES / s->keys, MIN_QUERIES), (int64_t)MAX_QUERIES);
+    s->tile_columns = min64(s->side, n);
+    s->tile_rows = min64(s->side, n / s->tile_columns);
+    s->width = round_up(s->tile_rows * s->tile_columns, 16);
 }
 
 /* Halves regions until there are enough of them, and K and V of one are small. */
 static void choose_regions(struct attn_halo *s)
 {
-    const double row = 4.0 * (double)least(s->map.height, s->window) *
+    const double row = 4.0 * (double)min64(s->map.height, s->window) *
                        (double)(s->heads * (s->dk + s->dv));
     s->region_rows = s->rows;
     s->region_columns = s->columns;
     for (;;) {
         s->values.columns =
-            least(s->map.width, s->region_columns * s->block + 2 * s->halo);
+            min64(s->map.width, s->region_columns * s->block + 2 * s->halo);
         s->y_regions = parts(s->rows, s->region_rows);
         s->x_regions = parts(s->columns, s->region_columns);
         const bool few = s->map.batch * s->y_regions * s->x_regions < ENOUGH_TASKS;
-        const bool large = row * (double)s->values.columns > MOST_STORE;
+        const bool large = row * (double)s->values.columns > MAX_STORE;
         if (s->region_columns > 1 &&
             (large || (few && s->region_columns >= s->region_rows)))
             s->region_columns = parts(s->region_columns, 2);
@@ -52,7 +49,7 @@ static void choose_regions(struct attn_halo *s)
         else
             break;
     }
-    s->queries.columns = least(s->out_w, s->region_columns * s->side);
+    s->queries.columns = min64(s->out_w, s->region_columns * s->side);
 }
 
 static bool plan_grid(struct attn_halo_grid *g)
@@ -67,8 +64,8 @@ static bool plan_whole(struct attn_halo_grid *g, int64_t rows, int64_t columns,
                        int64_t batch)
 {
     g->columns = columns;
-    g->chunk_rows = most(1, PIXELS / columns);
-    while (parts(g->chunk_rows, 2) * columns >= LEAST_PIXELS && g->chunk_rows > 1 &&
+    g->chunk_rows = max64(1, PIXELS / columns);
+    while (parts(g->chunk_rows, 2) * columns >= MIN_PIXELS && g->chunk_rows > 1 &&
            batch * parts(rows, g->chunk_rows) < ENOUGH_CHUNKS)
         g->chunk_rows = parts(g->chunk_rows, 2);
     g->chunks = g->slots = parts(rows, g->chunk_rows);
@@ -84,14 +81,14 @@ static bool plan_stores(struct attn_halo *s, int64_t *shared)
     s->whole = plan_whole(v, s->map.height, s->map.width, s->map.batch) &&
                plan_whole(q, s->out_h, s->out_w, s->map.batch) &&
                ck_add(v->floats, q->floats, &floats) &&
-               ck_mul(floats, 4 * s->map.batch, shared) && *shared <= MOST_WHOLE;
+               ck_mul(floats, 4 * s->map.batch, shared) && *shared <= MAX_WHOLE;
     if (s->whole)
         return true;
     *shared = 0;
     choose_regions(s);
-    v->chunk_rows = most(1, PIXELS / v->columns);
+    v->chunk_rows = max64(1, PIXELS / v->columns);
     v->chunks = parts(s->map.height, v->chunk_rows);
-    v->slots = least(v->chunks, parts(s->window - 1, v->chunk_rows) + 1);
+    v->slots = min64(v->chunks, parts(s->window - 1, v->chunk_rows) + 1);
     q->chunk_rows = s->side;
     q->chunks = s->rows;
     q->slots = 1;
@@ -101,10 +98,10 @@ static bool plan_stores(struct attn_halo *s, int64_t *shared)
 /* Sizes of a worker's parts, and their sum; false where it overflows. */
 static bool plan_scratch(struct attn_halo *s, int64_t *floats)
 {
-    const int64_t inner = s->heads * s->dv, n = most(PIXELS, s->width);
-    const int64_t depth = most(s->map.channels, inner);
-    const int64_t k = most(most(depth, s->dk), KEYS);
-    const int64_t keys = most(KEYS, s->window), head = most(s->dk, s->dv);
+    const int64_t inner = s->heads * s->dv, n = max64(PIXELS, s->width);
+    const int64_t depth = max64(s->map.channels, inner);
+    const int64_t k = max64(max64(depth, s->dk), KEYS);
+    const int64_t keys = max64(KEYS, s->window), head = max64(s->dk, s->dv);
     const int64_t relative = 2 * s->window + s->tile_rows + s->tile_columns;
     const int64_t sizes[][2] = {
         { depth, PIXELS },
@@ -118,7 +115,7 @@ static bool plan_scratch(struct attn_halo *s, int64_t *floats)
     int64_t *const to[] = { &s->panel_floats, &s->gather_floats, &s->key_floats,
                             &s->rel_floats,   &s->score_floats,  &s->query_floats,
                             &s->out_floats };
-    s->gemm_floats = round16((int64_t)attn_gemm_scratch(ROWS, (size_t)n, (size_t)k));
+    s->gemm_floats = round_up((int64_t)attn_gemm_scratch(ROWS, (size_t)n, (size_t)k), 16);
     *floats = s->gemm_floats + 2 * s->width;
     for (size_t i = 0; i < sizeof to / sizeof *to; i++)
         if (!ck_mul(sizes[i][0], sizes[i][1], to[i]) || !ck_align(*to[i], 16, to[i]) ||

@@ -2,9 +2,6 @@
  * of them for regions, one after the other. See halo_attention.c. */
 #include "halo.h"
 
-static int64_t least(int64_t a, int64_t b) { return attn_halo_least(a, b); }
-static int64_t most(int64_t a, int64_t b) { return attn_halo_most(a, b); }
-
 static struct attn_halo_worker open_worker(const attnrun_step *step,
                                            const attnrun_work *work)
 {
@@ -152,12 +149,12 @@ static attn_status for_parts(const struct attn_halo_worker *w,
 {
     const int64_t chunk = store->grid->chunk_rows, columns = store->columns;
     for (int64_t rows; y < y_end; y += rows) {
-        rows = least(most(1, PIXELS / columns), least(y_end - y, chunk - y % chunk));
-        const int64_t n = least(columns, PIXELS);
+        rows = min64(max64(1, PIXELS / columns), min64(y_end - y, chunk - y % chunk));
+        const int64_t n = min64(columns, PIXELS);
         for (int64_t x = 0; x < columns; x += n) {
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
-            make(w, y, store->first + x, rows, least(n, columns - x));
+            make(w, y, store->first + x, rows, min64(n, columns - x));
         }
     }
     return ATTNRUN_OK;
@@ -173,7 +170,7 @@ static attn_status run_chunk(struct attn_halo_worker *w, const attnrun_work *wor
     const bool values = work->phase == VALUES;
     const struct attn_halo_grid *grid = values ? &s->values : &s->queries;
     const int64_t y = task % grid->chunks * grid->chunk_rows;
-    const int64_t rows = least(grid->chunk_rows, (values ? s->map.height : s->out_h) - y);
+    const int64_t rows = min64(grid->chunk_rows, (values ? s->map.height : s->out_h) - y);
     open_image(w, work, task / grid->chunks);
     return for_parts(w, values ? &w->values : &w->queries, y, y + rows, work,
                      values                   ? make_values
@@ -199,22 +196,22 @@ static attn_status run_region(struct attn_halo_worker *w, const attnrun_work *wo
     const struct attn_halo *s = w->s;
     const int64_t x = task % s->x_regions * s->region_columns;
     const int64_t y = task / s->x_regions % s->y_regions * s->region_rows;
-    const int64_t x_end = least(s->columns, x + s->region_columns);
+    const int64_t x_end = min64(s->columns, x + s->region_columns);
     w->image = task / s->x_regions / s->y_regions;
     w->values.data = w->own;
-    w->values.first = most(0, x * s->block - s->halo);
-    w->values.columns = least(s->map.width, x_end * s->block + s->halo) - w->values.first;
+    w->values.first = max64(0, x * s->block - s->halo);
+    w->values.columns = min64(s->map.width, x_end * s->block + s->halo) - w->values.first;
     w->queries.data = w->own + s->values.floats;
     w->queries.first = x * s->side;
-    w->queries.columns = least(s->out_w, x_end * s->side) - w->queries.first;
+    w->queries.columns = min64(s->out_w, x_end * s->side) - w->queries.first;
     const int64_t chunk = s->values.chunk_rows;
-    int64_t made = most(0, y * s->block - s->halo) / chunk * chunk;
-    for (int64_t row = y; row < least(s->rows, y + s->region_rows); row++) {
-        int64_t to = least(s->map.height, (row + 1) * s->block + s->halo);
-        to = least(s->map.height, attn_halo_parts(to, chunk) * chunk);
+    int64_t made = max64(0, y * s->block - s->halo) / chunk * chunk;
+    for (int64_t row = y; row < min64(s->rows, y + s->region_rows); row++) {
+        int64_t to = min64(s->map.height, (row + 1) * s->block + s->halo);
+        to = min64(s->map.height, attn_halo_parts(to, chunk) * chunk);
         TRY(for_parts(w, &w->values, made, to, work, make_values));
-        made = most(made, to);
-        to = least(s->out_h, (row + 1) * s->side);
+        made = max64(made, to);
+        to = min64(s->out_h, (row + 1) * s->side);
         TRY(for_parts(w, &w->queries, row * s->side, to, work, make_queries));
         for (int64_t column = x; column < x_end; column++)
             TRY(attn_halo_block(w, row, column, 0, s->heads, work));

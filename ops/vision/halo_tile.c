@@ -3,9 +3,6 @@
  * or that beside it, gets the results. See halo_attention.c. */
 #include "halo.h"
 
-static int64_t least(int64_t a, int64_t b) { return attn_halo_least(a, b); }
-static int64_t most(int64_t a, int64_t b) { return attn_halo_most(a, b); }
-
 /* Queries from output pixel (y, x) on, which are numbers (row, column) … of their block,
  * and the cells of its window that are in the image: y_from … y_to - 1 of x_from … x_to -
  * 1; cell (0, 0) is image pixel (top, left). */
@@ -30,7 +27,7 @@ static void load_queries(const struct attn_halo_worker *w, const struct tile *t,
                             .planes = (size_t)s->dk,
                             .n = (size_t)t->columns };
     for (int64_t y = t->y; y < t->y + t->rows; y += (int64_t)b.rows) {
-        b.rows = (size_t)least(t->y + t->rows - y, chunk - y % chunk);
+        b.rows = (size_t)min64(t->y + t->rows - y, chunk - y % chunk);
         b.x = attn_halo_at(&w->queries, head * s->dk, y, t->x);
         w->step->kernels->copy_boxes_f32(&b);
         b.y += (int64_t)b.rows * t->columns;
@@ -56,7 +53,7 @@ static void store_results(const struct attn_halo_worker *w, const struct tile *t
                             .planes = (size_t)s->dv,
                             .n = (size_t)t->columns };
     for (int64_t y = t->y; y < t->y + t->rows; y += (int64_t)b.rows) {
-        b.rows = (size_t)least(t->y + t->rows - y, chunk - y % chunk);
+        b.rows = (size_t)min64(t->y + t->rows - y, chunk - y % chunk);
         b.y = attn_halo_at(&w->queries, attn_halo_results(s) + head * s->dv, y, t->x);
         w->step->kernels->copy_boxes_f32(&b);
         b.x += (int64_t)b.rows * t->columns;
@@ -150,7 +147,7 @@ static void gather_window(const struct attn_halo_worker *w, int64_t first, int64
                             .planes = (size_t)planes,
                             .n = (size_t)columns };
     for (int64_t row = t->top + y, to = row + rows; row < to; row += (int64_t)b.rows) {
-        b.rows = (size_t)least(to - row, chunk - row % chunk);
+        b.rows = (size_t)min64(to - row, chunk - row % chunk);
         b.x = attn_halo_at(&w->values, first, row, t->left + t->x_from);
         w->step->kernels->copy_boxes_f32(&b);
         b.y += (int64_t)b.rows * columns;
@@ -204,15 +201,15 @@ static void weigh_values(const struct attn_halo_worker *w, const struct tile *t,
 static void run_head(const struct attn_halo_worker *w, const struct tile *t, int64_t head)
 {
     const struct attn_halo *s = w->s;
-    const int64_t part = most(1, KEYS / (t->x_to - t->x_from));
+    const int64_t part = max64(1, KEYS / (t->x_to - t->x_from));
     load_queries(w, t, head);
     const int64_t keys = start_scores(w, t);
     for (int64_t y = t->y_from; y < t->y_to; y += part)
-        add_products(w, t, head, y, least(part, t->y_to - y));
+        add_products(w, t, head, y, min64(part, t->y_to - y));
     w->step->kernels->softmax_columns_f32(w->scores, w->scores, (size_t)keys,
                                           (size_t)s->width, (size_t)s->width, 0);
     for (int64_t y = t->y_from; y < t->y_to; y += part)
-        weigh_values(w, t, head, y, least(part, t->y_to - y));
+        weigh_values(w, t, head, y, min64(part, t->y_to - y));
     store_results(w, t, head, w->query);
 }
 
@@ -230,20 +227,20 @@ attn_status attn_halo_block(const struct attn_halo_worker *w, int64_t block_y,
                             const attnrun_work *work)
 {
     const struct attn_halo *s = w->s;
-    const int64_t rows = least(s->side, s->out_h - block_y * s->side);
-    const int64_t columns = least(s->side, s->out_w - block_x * s->side);
+    const int64_t rows = min64(s->side, s->out_h - block_y * s->side);
+    const int64_t columns = min64(s->side, s->out_w - block_x * s->side);
     struct tile t = { .top = block_y * s->block - s->halo,
                       .left = block_x * s->block - s->halo };
-    t.y_from = most(0, -t.top);
-    t.x_from = most(0, -t.left);
-    t.y_to = least(s->window, s->map.height - t.top);
-    t.x_to = least(s->window, s->map.width - t.left);
+    t.y_from = max64(0, -t.top);
+    t.x_from = max64(0, -t.left);
+    t.y_to = min64(s->window, s->map.height - t.top);
+    t.x_to = min64(s->window, s->map.width - t.left);
     for (t.row = 0; t.row < rows; t.row += s->tile_rows)
         for (t.column = 0; t.column < columns; t.column += s->tile_columns) {
             t.y = block_y * s->side + t.row;
             t.x = block_x * s->side + t.column;
-            t.rows = least(s->tile_rows, rows - t.row);
-            t.columns = least(s->tile_columns, columns - t.column);
+            t.rows = min64(s->tile_rows, rows - t.row);
+            t.columns = min64(s->tile_columns, columns - t.column);
             set_shifts(w, &t);
             for (int64_t head = from; head < to; head++) {
                 if (OP_CANCELLED(work))

@@ -148,22 +148,20 @@ static bool product(int64_t *to, int64_t a, int64_t b, int64_t c)
     return ck_mul(a, b, to) && ck_mul(*to, c, to);
 }
 
-static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* Floats of a worker: the product's, panels of H, then x' and H, or kernels and strip. */
 static bool scratch_floats(struct involution_state *s, int64_t *floats)
 {
-    const int64_t taps = s->size * s->size, pixels = round16(s->tile_h * s->tile_w);
-    const int64_t rows = most(least(s->hidden, ROWS), least(taps, ROWS));
+    const int64_t taps = s->size * s->size, pixels = round_up(s->tile_h * s->tile_w, 16);
+    const int64_t rows = max64(min64(s->hidden, ROWS), min64(taps, ROWS));
     const int64_t strip = attn_involution_strip(s->size, s->stride, s->tile_h, s->tile_w);
     int64_t hidden, input = 0;
     s->gemm_floats = 0;
     if (s->hidden > 0) {
-        s->gemm_floats = round16((int64_t)most(
-            (int64_t)attn_gemm_scratch((size_t)rows, PIXELS, (size_t)s->map.channels),
-            (int64_t)attn_gemm_scratch((size_t)rows, PIXELS, (size_t)s->depth)));
+        s->gemm_floats = round_up(
+            (int64_t)max64(
+                (int64_t)attn_gemm_scratch((size_t)rows, PIXELS, (size_t)s->map.channels),
+                (int64_t)attn_gemm_scratch((size_t)rows, PIXELS, (size_t)s->depth)),
+            16);
     }
     if (!ck_mul(s->depth, pixels, &s->panel_floats) ||
         (s->gathers && !ck_mul(s->map.channels, pixels, &input)) ||
@@ -171,7 +169,8 @@ static bool scratch_floats(struct involution_state *s, int64_t *floats)
         return false;
     *floats = s->gemm_floats;
     return ck_add(*floats, s->panel_floats, floats) &&
-           ck_add(*floats, most(hidden, taps * pixels + 16 + round16(strip)), floats);
+           ck_add(*floats, max64(hidden, taps * pixels + 16 + round_up(strip, 16)),
+                  floats);
 }
 
 /* Nanoseconds of `work` products a pixel. */
@@ -205,7 +204,7 @@ static attn_status involution_plan(attnrun_step *step)
                 ck_add(work, taps * s->map.channels, &work);
     s->group_blocks = 1;
     if (s->tiles > 0 && s->tiles < ENOUGH_TASKS)
-        s->group_blocks = least(s->groups, (ENOUGH_TASKS + s->tiles - 1) / s->tiles);
+        s->group_blocks = min64(s->groups, (ENOUGH_TASKS + s->tiles - 1) / s->tiles);
     s->block_groups = (s->groups + s->group_blocks - 1) / s->group_blocks;
     s->group_blocks = (s->groups + s->block_groups - 1) / s->block_groups;
     s->apart = s->group_blocks > 1 && s->hidden > 0;
@@ -276,8 +275,8 @@ static struct tile open_tile(const attnrun_step *step, const attnrun_work *work,
                       .batch = index / s->w_blocks / s->h_blocks,
                       .row = block * s->tile_h,
                       .column = index % s->w_blocks * s->tile_w };
-    t.rows = least(s->h - t.row, s->tile_h);
-    t.columns = least(s->w - t.column, s->tile_w);
+    t.rows = min64(s->h - t.row, s->tile_h);
+    t.columns = min64(s->w - t.column, s->tile_w);
     t.pixels = t.rows * t.columns;
     t.gemm = work->scratch;
     t.rest = t.gemm + s->gemm_floats + s->panel_floats;
@@ -326,7 +325,7 @@ static void run_hidden(const attnrun_step *step, const struct tile *t)
     g.b_row = row;
     float *hidden = t->rest;
     if (s->gathers)
-        hidden += s->map.channels * round16(s->tile_h * s->tile_w);
+        hidden += s->map.channels * round_up(s->tile_h * s->tile_w, 16);
     g.c = hidden;
     attn_map_product(step->kernels, g, op_in_data(step, B1),
                      args->activation != ATTN_ACT_NONE ? &activation : NULL);
@@ -391,8 +390,8 @@ static void run_group(const attnrun_step *step, const struct tile *t, int64_t gr
 {
     const struct involution_state *s = t->state;
     const int64_t channel = (t->batch * s->groups + group) * s->channels;
-    const int64_t kernels =
-        s->size * s->size * round16(s->tile_h * s->tile_w) + ATTN_INVOLUTION_OVER + 1;
+    const int64_t kernels = s->size * s->size * round_up(s->tile_h * s->tile_w, 16) +
+                            ATTN_INVOLUTION_OVER + 1;
     struct attn_involution tile = { .strip = t->rest + kernels,
                                     .x_channel = s->map.pixels,
                                     .y_channel = s->pixels,
@@ -419,7 +418,7 @@ static attn_status involution_run(const attnrun_step *step, const attnrun_work *
         const int64_t parts = work->phase == HIDDEN ? 1 : s->group_blocks;
         const struct tile t = open_tile(step, work, task / parts);
         const int64_t from = task % parts * s->block_groups;
-        int64_t to = least(from + s->block_groups, s->groups);
+        int64_t to = min64(from + s->block_groups, s->groups);
         if (work->phase == HIDDEN)
             to = from;
         if (OP_CANCELLED(work))

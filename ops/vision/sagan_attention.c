@@ -39,10 +39,6 @@ static const attnrun_attr_def sagan_attrs[] = {
 
 enum { SMALL = 4095 }; /* pixels of all samples */
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t round16(int64_t n) { return (n + 15) & ~INT64_C(15); }
-
 /* ---- infer ---- */
 
 static attn_status check_map(const attnrun_step *step)
@@ -100,12 +96,12 @@ static void plan_keys(struct attn_sagan *s)
 {
     s->rows = s->pooled ? s->map.height / 2 : 1;
     s->columns = s->pooled ? s->map.width / 2 : s->map.pixels;
-    s->tile_columns = least(s->columns, TILE);
-    s->tile_rows = least(s->rows, TILE / s->tile_columns);
+    s->tile_columns = min64(s->columns, TILE);
+    s->tile_rows = min64(s->rows, TILE / s->tile_columns);
     s->column_tiles = (s->columns + TILE - 1) / TILE;
     s->tiles = (s->rows + s->tile_rows - 1) / s->tile_rows * s->column_tiles;
-    s->k_slot = s->d * round16(s->tile_rows * s->tile_columns);
-    s->v_slot = s->tile_rows * s->tile_columns * round16(s->v_dim);
+    s->k_slot = s->d * round_up(s->tile_rows * s->tile_columns, 16);
+    s->v_slot = s->tile_rows * s->tile_columns * round_up(s->v_dim, 16);
 }
 
 /* Floats of the largest product of either phase. */
@@ -114,7 +110,7 @@ static int64_t gemm_floats(const struct attn_sagan *s)
     const size_t c = (size_t)s->map.channels, e = (size_t)s->v_dim;
     const size_t x = attn_gemm_scratch(ROWS, TILE, c),
                  y = attn_gemm_scratch(ROWS, TILE, e);
-    return round16((int64_t)(x > y ? x : y));
+    return round_up((int64_t)(x > y ? x : y), 16);
 }
 
 static void sagan_costs(attnrun_step *step, const struct attn_sagan *s)
@@ -143,12 +139,12 @@ static attn_status plan_memory(attnrun_step *step, struct attn_sagan *s)
         !ck_mul(s->map.batch, s->tiles + s->query_tiles, &tasks))
         return op_fail(step, ATTNRUN_E_LIMIT, "keys and values are too large");
     step->shared_bytes = floats * (int64_t)sizeof(float);
-    s->stream_floats = round16(stream / (int64_t)sizeof(float));
+    s->stream_floats = round_up(stream / (int64_t)sizeof(float), 16);
     s->gemm_floats = gemm_floats(s);
     /* Phase 0: a projection of a tile, and pixels before and behind a transposition. */
-    floats = most(s->d, ROWS) * TILE + (s->pooled ? 2 * ROWS * TILE : 0);
+    floats = max64(s->d, ROWS) * TILE + (s->pooled ? 2 * ROWS * TILE : 0);
     step->scratch_bytes =
-        (s->gemm_floats + most(s->stream_floats, floats)) * (int64_t)sizeof(float);
+        (s->gemm_floats + max64(s->stream_floats, floats)) * (int64_t)sizeof(float);
     return ATTNRUN_OK;
 }
 
@@ -211,7 +207,7 @@ static attn_status sagan_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     if (c < 1 || c > e || e > INT32_MAX || pack->x[WV].dims[0] != e ||
         pack->x[WV].dims[1] != c)
         return ATTNRUN_OK;
-    const int64_t floats = round16(c * c);
+    const int64_t floats = round_up(c * c, 16);
     *bytes = (floats + (int64_t)attn_gemm_scratch(PACK_ROWS, (size_t)c, (size_t)e)) *
              (int64_t)sizeof(float);
     if (packed == NULL)
@@ -225,7 +221,7 @@ static attn_status sagan_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
                                .k = (size_t)e,
                                .scratch = (float *)packed + floats };
     for (int64_t i = 0; i < c; i += PACK_ROWS) {
-        g.m = (size_t)least(PACK_ROWS, c - i);
+        g.m = (size_t)min64(PACK_ROWS, c - i);
         g.a = (const float *)pack->x[WO].data + i * e;
         g.c = (float *)packed + i * c;
         pack->kernels->gemm_f32(&g);

@@ -5,8 +5,6 @@
 #include "sagan.h"
 #include "../matmul/gemm.h"
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* ---- products with pixels ---- */
 
 /* c (rows, c_row) = rows first … of weight `w` times n pixels at x. */
@@ -41,8 +39,8 @@ static struct part part_of(const struct attn_sagan *s, int64_t tile)
 {
     struct part part = { .row = tile / s->column_tiles * s->tile_rows,
                          .column = tile % s->column_tiles * s->tile_columns };
-    part.rows = least(s->tile_rows, s->rows - part.row);
-    part.columns = least(s->tile_columns, s->columns - part.column);
+    part.rows = min64(s->tile_rows, s->rows - part.row);
+    part.columns = min64(s->tile_columns, s->columns - part.column);
     return part;
 }
 
@@ -94,14 +92,14 @@ static void pool_tile(const attnrun_step *step, const struct room *room, int w,
                       float *out, int64_t row)
 {
     const struct attn_sagan *s = step->state;
-    const int64_t columns = least(tile.columns, POOLED);
+    const int64_t columns = min64(tile.columns, POOLED);
     const int64_t lines = columns == s->columns ? POOLED / columns : 1;
     for (int64_t i = 0; i < tile.rows; i += lines)
         for (int64_t j = 0; j < tile.columns; j += columns) {
             const struct part part = { .row = tile.row + i,
                                        .column = tile.column + j,
-                                       .rows = least(lines, tile.rows - i),
-                                       .columns = least(columns, tile.columns - j) };
+                                       .rows = min64(lines, tile.rows - i),
+                                       .columns = min64(columns, tile.columns - j) };
             pool_part(step, room, w, first, rows, x, part,
                       out + (i * tile.columns + j) * row, row, tile.columns);
         }
@@ -127,7 +125,7 @@ static void pack_keys(const attnrun_step *step, const struct room *room, const f
     const struct attn_sagan *s = step->state;
     const size_t n = (size_t)(tile.rows * tile.columns);
     for (int64_t i = 0; i < s->d; i += ROWS)
-        project_tile(step, room, WK, i, least(ROWS, s->d - i), x, tile,
+        project_tile(step, room, WK, i, min64(ROWS, s->d - i), x, tile,
                      room->out + (s->pooled ? i : i * TILE), s->d);
     step->kernels->gemm_pack_f32(k, room->out, s->pooled ? 1 : TILE, s->pooled ? s->d : 1,
                                  (size_t)s->d, n);
@@ -144,7 +142,7 @@ static void pack_values(const attnrun_step *step, const struct room *room, const
         return;
     }
     for (int64_t i = 0; i < s->e; i += ROWS) { /* whole panels */
-        const int64_t rows = least(ROWS, s->e - i);
+        const int64_t rows = min64(ROWS, s->e - i);
         project_tile(step, room, WV, i, rows, x, tile, room->out, ROWS);
         step->kernels->gemm_pack_f32(v + i * n, room->out, s->pooled ? ROWS : 1,
                                      s->pooled ? 1 : TILE, (size_t)n, (size_t)rows);
@@ -188,7 +186,7 @@ static void run_shift(const attnrun_step *step, const attnrun_work *work)
     for (int64_t i = 0; bv != NULL && op_has_in(step, WO) && i < c; i += ROWS) {
         g.a = (const float *)step->x[WO].data + i * s->e;
         g.c = shift + i;
-        g.m = (size_t)least(ROWS, c - i);
+        g.m = (size_t)min64(ROWS, c - i);
         step->kernels->gemm_f32(&g);
     }
     for (int64_t i = 0; i < c; i++) {
@@ -207,7 +205,7 @@ static void load_queries(const attnrun_step *step, struct attn_stream *stream,
     const struct attn_sagan *s = step->state;
     const float *bq = op_in_data(step, BQ);
     for (int64_t i = 0; i < s->d; i += ROWS) {
-        const int64_t rows = least(ROWS, s->d - i);
+        const int64_t rows = min64(ROWS, s->d - i);
         project(step, WQ, i, rows, x, n, stream->scores, TILE, gemm);
         for (int64_t r = 0; r < rows && (bq != NULL || args->scale != 1.0f); r++) {
             float *q = stream->scores + r * TILE;
@@ -246,7 +244,7 @@ static void store_products(const attnrun_step *step, const float *m, const float
         steps[2].data = shift != NULL ? shift + i : NULL;
         g.a = m + i * s->v_dim;
         g.c = y + i * pixels;
-        g.m = (size_t)least(ROWS, s->map.channels - i);
+        g.m = (size_t)min64(ROWS, s->map.channels - i);
         step->kernels->gemm_f32(&g);
     }
 }
@@ -258,7 +256,7 @@ static void store_values(const attnrun_step *step, const float *o, const float *
     const struct attn_sagan *s = step->state;
     const float gamma = *(const float *)step->x[GAMMA].data;
     for (int64_t i = 0; i < s->map.channels; i += ROWS) {
-        const int64_t rows = least(ROWS, s->map.channels - i);
+        const int64_t rows = min64(ROWS, s->map.channels - i);
         step->kernels->transpose_f32(room, TILE, o + i, s->v_dim, (size_t)n,
                                      (size_t)rows);
         for (int64_t r = 0; r < rows; r++) {
@@ -293,7 +291,7 @@ static attn_status run_queries(const attnrun_step *step, const attnrun_work *wor
 {
     const struct attn_sagan *s = step->state;
     const int64_t b = task / s->query_tiles, first = task % s->query_tiles * s->block;
-    const int64_t n = least(s->block, s->map.pixels - first);
+    const int64_t n = min64(s->block, s->map.pixels - first);
     const int64_t at = b * s->map.channels * s->map.pixels + first;
     const float *x = (const float *)step->x[X].data + at;
     const float *shift = s->biased ? shift_of(s, work) : NULL;

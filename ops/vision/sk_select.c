@@ -25,7 +25,7 @@
 
 enum { W1, B1, WSEL, BSEL, IDENTITY, F };
 enum { POOL, SELECT, SUM, STAGES };
-enum { FEW_IMAGES = 3, LEAST_MAPS = 2, MOST_MAPS = 8, PIXELS = 32768 };
+enum { FEW_IMAGES = 3, MIN_MAPS = 2, MAX_MAPS = 8, PIXELS = 32768 };
 
 struct sk_args {
     int32_t activation, post_activation;
@@ -47,9 +47,9 @@ struct sk_state {
 
 static attn_status check_maps(const attnrun_step *step, int maps)
 {
-    if (maps < LEAST_MAPS || maps > MOST_MAPS)
+    if (maps < MIN_MAPS || maps > MAX_MAPS)
         return op_fail(step, ATTNRUN_E_INPUT, "it has %d maps, expected %d to %d",
-                       maps < 0 ? 0 : maps, LEAST_MAPS, MOST_MAPS);
+                       maps < 0 ? 0 : maps, MIN_MAPS, MAX_MAPS);
     for (int in = F; in < F + maps; in++) {
         if (!op_has_in(step, in))
             return op_fail(step, ATTNRUN_E_INPUT, "map f_%d is missing", in - F);

@@ -27,7 +27,7 @@
 
 enum { X, W1, B1, W2, B2, IDENTITY };
 enum { POOL, HIDDEN, SCALE, STAGES };
-enum { MOST_GROUPS = ATTNRUN_MAX_PHASES / STAGES, ROWS = 16, MANY_ROWS = 256 };
+enum { MAX_GROUPS = ATTNRUN_MAX_PHASES / STAGES, ROWS = 16, MANY_ROWS = 256 };
 enum { AVG_MAX = 2 }; /* word of `pool` behind those of enum attn_map_pool_word */
 
 struct se_args {
@@ -97,7 +97,7 @@ static attn_status plan(attnrun_step *step, struct se_state *s)
         s->hidden = step->in[W1].dims[0].value;
     if (!ck_mul(s->hidden > 0 ? 2 * s->hidden : map->channels, map->channels, &weights))
         return op_fail_input(step, W1, ATTNRUN_E_LIMIT, "it is too large");
-    s->cut = attn_map_cut(map, weights, MOST_GROUPS);
+    s->cut = attn_map_cut(map, weights, MAX_GROUPS);
     if (s->cut.images > 0)
         return plan_groups(step, s);
     op_tasks(step, 0, map->batch,

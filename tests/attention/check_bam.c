@@ -4,7 +4,7 @@
 #include "harness.h"
 #include "map_words.h"
 
-enum { MOST = 40, CW0 = 1, CB0, CW1, CB1, SW0, SB0, SWM, SBM, SW1, SB1, CWM, CBM };
+enum { MAX = 40, CW0 = 1, CB0, CW1, CB1, SW0, SB0, SWM, SBM, SW1, SB1, CWM, CBM };
 
 struct bam {
     int64_t batch, c, h, w, hidden, middle, layers, more, dilation;
@@ -26,7 +26,7 @@ static void layer(const float *w, const float *b, const double *z, int64_t rows,
 
 static void channel_gates(const struct bam *s, const float *x, double *gates)
 {
-    double z[2][MOST], mean[MOST];
+    double z[2][MAX], mean[MAX];
     const int64_t n = s->h * s->w, m = s->middle;
     for (int64_t c = 0; c < s->c; c++)
         mean[c] = map_pool("avg", x + c * n, n);
@@ -82,8 +82,8 @@ static void pixel_numbers(const struct bam *s, const float *x, double *t, double
 static void reference(const struct bam *s, double *y)
 {
     const int64_t n = s->h * s->w, image = s->c * n;
-    double gates[MOST], *t = malloc(sizeof(double) * (size_t)(2 * s->hidden * n + n)),
-                        *numbers = t + 2 * s->hidden * n;
+    double gates[MAX], *t = malloc(sizeof(double) * (size_t)(2 * s->hidden * n + n)),
+                       *numbers = t + 2 * s->hidden * n;
     for (int64_t b = 0; b < s->batch; b++) {
         channel_gates(s, s->x + b * image, gates);
         pixel_numbers(s, s->x + b * image, t, numbers);
@@ -206,7 +206,7 @@ void check_bam(struct check *c)
     CHECK_ROUNDS(c, 30)
     {
         struct bam s = { .batch = check_between(c, 0, 5),
-                         .c = check_between(c, 1, MOST),
+                         .c = check_between(c, 1, MAX),
                          .h = check_between(c, 1, 40),
                          .w = check_between(c, 1, 40),
                          .hidden = check_between(c, 1, 6),

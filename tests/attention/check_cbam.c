@@ -2,7 +2,7 @@
 #include "harness.h"
 #include "map_words.h"
 
-enum { MOST_CHANNELS = 640, MOST_PIXELS = 4096 };
+enum { MAX_CHANNELS = 640, MAX_PIXELS = 4096 };
 
 struct cbam {
     int64_t batch, c, h, w, hidden, k; /* hidden 0: no w1, k 0: no ws */
@@ -16,7 +16,7 @@ struct cbam {
 /* g of an image. */
 static void channel_gates(const struct cbam *s, const float *x, double *g)
 {
-    double z[MOST_CHANNELS], u[MOST_CHANNELS], logits[MOST_CHANNELS] = { 0 };
+    double z[MAX_CHANNELS], u[MAX_CHANNELS], logits[MAX_CHANNELS] = { 0 };
     for (int t = 0; t < s->n_pools; t++) {
         for (int64_t c = 0; c < s->c; c++)
             z[c] = map_pool(s->pools[t], x + c * s->h * s->w, s->h * s->w);
@@ -44,7 +44,7 @@ static double seen(const struct cbam *s, const double *plane, int64_t y, int64_t
 
 static void pixel_gates(const struct cbam *s, const float *x, const double *g, double *q)
 {
-    static double max[MOST_PIXELS], mean[MOST_PIXELS];
+    static double max[MAX_PIXELS], mean[MAX_PIXELS];
     const int64_t n = s->h * s->w, half = s->k / 2;
     for (int64_t p = 0; p < n; p++) {
         max[p] = -(double)INFINITY;
@@ -69,8 +69,8 @@ static void pixel_gates(const struct cbam *s, const float *x, const double *g, d
 
 static void reference(const struct cbam *s, double *y)
 {
-    static double q[MOST_PIXELS];
-    double g[MOST_CHANNELS];
+    static double q[MAX_PIXELS];
+    double g[MAX_CHANNELS];
     const int64_t n = s->h * s->w;
     for (int64_t b = 0; b < s->batch; b++) {
         const float *x = s->x + b * s->c * n;
@@ -294,7 +294,7 @@ static void half_gate(struct check *c)
     } while (strcmp(s.gate, "sigmoid") != 0 || s.identity != NULL || s.bs == NULL);
     memset(c->in[5].data, 0, 2 * 49 * sizeof(float));
     memset(c->in[6].data, 0, sizeof(float));
-    double *y = OUTPUT(c, &s), g[MOST_CHANNELS];
+    double *y = OUTPUT(c, &s), g[MAX_CHANNELS];
     for (int64_t i = 0; i < s.batch * s.c * 45; i++) {
         if (i % (s.c * 45) == 0)
             channel_gates(&s, s.x + i, g);

@@ -4,7 +4,7 @@
 
 #include "harness.h"
 
-enum { FACTORS = 3, MOST_TOKENS = 1400, MOST_PLACES = 16384, MOST_SEEN = 8192 };
+enum { FACTORS = 3, MAX_TOKENS = 1400, MAX_PLACES = 16384, MAX_SEEN = 8192 };
 
 struct lsh {
     int64_t batch, n, heads, dim, v_dim, rounds, chunk, before, after;
@@ -20,13 +20,13 @@ struct lsh {
 struct state {
     const struct lsh *s;
     int64_t b, h, padded, chunks;
-    int64_t raw[MOST_PLACES], bucket[MOST_PLACES]; /* (rounds, n) */
-    int64_t token[MOST_PLACES]; /* (rounds, padded): n and more: none */
-    int64_t place[MOST_PLACES]; /* (rounds, n): chunk of a token */
-    double score[MOST_SEEN];
-    int64_t key[MOST_SEEN];
-    double max[MOST_TOKENS], sum[MOST_TOKENS];
-    double y[MOST_TOKENS][48];
+    int64_t raw[MAX_PLACES], bucket[MAX_PLACES]; /* (rounds, n) */
+    int64_t token[MAX_PLACES];                   /* (rounds, padded): n and more: none */
+    int64_t place[MAX_PLACES];                   /* (rounds, n): chunk of a token */
+    double score[MAX_SEEN];
+    int64_t key[MAX_SEEN];
+    double max[MAX_TOKENS], sum[MAX_TOKENS];
+    double y[MAX_TOKENS][48];
 };
 
 static const float *row_of(const struct state *t, const float *x, int64_t i, int64_t dim)
@@ -277,7 +277,7 @@ static struct lsh sizes(struct check *c)
                      .self = check_chance(c, 50) ? -1e5f : -5e4f };
     if (large) { /* several blocks of queries, chunks of several groups */
         s.batch = s.heads = 1;
-        s.n = check_between(c, 600, MOST_TOKENS);
+        s.n = check_between(c, 600, MAX_TOKENS);
         s.rounds = check_between(c, 1, 3);
         s.chunk = c->round % 16 == 0 ? 64 : check_between(c, 30, 1300);
     }

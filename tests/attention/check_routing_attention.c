@@ -3,7 +3,7 @@
  */
 #include "harness.h"
 
-enum { MOST = 900, MOST_DIM = 40 };
+enum { MAX = 900, MAX_DIM = 40 };
 
 struct routing {
     int64_t batch, q_len, kv_len, heads, dim, v_dim, clusters, memory, window[2];
@@ -17,7 +17,7 @@ struct routing {
 static bool choose(const struct routing *s, const float *x, int64_t n, int64_t b,
                    int64_t h, int64_t c, int64_t window, bool *chosen)
 {
-    static double distance[MOST];
+    static double distance[MAX];
     const float *mean = s->means + (h * s->clusters + c) * s->dim;
     double last = HUGE_VAL, next = -HUGE_VAL;
     for (int64_t i = 0; i < n; i++) {
@@ -75,7 +75,7 @@ static bool score(const struct routing *s, int64_t b, int64_t h, int64_t c, int6
 static void attend(const struct routing *s, int64_t b, int64_t h, int64_t c, int64_t i,
                    const bool *keys, double *y)
 {
-    double max = -HUGE_VAL, sum = 0, x, one[MOST_DIM] = { 0 };
+    double max = -HUGE_VAL, sum = 0, x, one[MAX_DIM] = { 0 };
     for (int pass = 0; pass < 2; pass++)
         for (int64_t j = 0; j < s->memory + s->kv_len; j++) {
             if (j >= s->memory && !keys[j - s->memory])
@@ -100,8 +100,8 @@ static void attend(const struct routing *s, int64_t b, int64_t h, int64_t c, int
 
 static void run_head(const struct routing *s, int64_t b, int64_t h, double *y)
 {
-    static bool queries[MOST], keys[MOST];
-    static int64_t count[MOST];
+    static bool queries[MAX], keys[MAX];
+    static int64_t count[MAX];
     bool clear = true;
     memset(count, 0, sizeof count);
     for (int64_t c = 0; c < s->clusters; c++) {
@@ -176,13 +176,13 @@ static void build(struct check *c, struct routing *s)
 
 static struct routing sizes(struct check *c)
 {
-    const int64_t most = c->round % 8 == 0 ? MOST : c->round % 3 == 0 ? 200 : 40;
+    const int64_t most = c->round % 8 == 0 ? MAX : c->round % 3 == 0 ? 200 : 40;
     struct routing s = { .batch = check_between(c, 0, most > 200 ? 1 : 2),
                          .q_len = check_between(c, 0, most),
                          .kv_len = check_between(c, 0, most),
                          .heads = check_between(c, 1, most > 200 ? 1 : 3),
-                         .dim = check_between(c, 2, MOST_DIM), /* of 1: all tie */
-                         .v_dim = check_between(c, 1, MOST_DIM),
+                         .dim = check_between(c, 2, MAX_DIM), /* of 1: all tie */
+                         .v_dim = check_between(c, 1, MAX_DIM),
                          .clusters = check_between(c, 0, most > 200 ? 3 : 6),
                          .memory = check_chance(c, 50) ? check_between(c, 1, 5) : 0,
                          .causal = check_chance(c, 50),

@@ -2,20 +2,20 @@
 #include "harness.h"
 #include "map_words.h"
 
-enum { MOST_MAPS = 8, MOST_CHANNELS = 64, FIRST_MAP = 5 };
+enum { MAX_MAPS = 8, MAX_CHANNELS = 64, FIRST_MAP = 5 };
 
 struct sk {
     int64_t batch, c, h, w, hidden;
     int maps;
     bool relu, tail;
-    float *f[MOST_MAPS];
+    float *f[MAX_MAPS];
     const float *w1, *b1, *wsel, *bsel, *identity;
 };
 
 static void find_weights(const struct sk *s, int64_t b, double *weights)
 {
     const int64_t n = s->h * s->w;
-    double sum[MOST_CHANNELS] = { 0 }, z[MOST_CHANNELS];
+    double sum[MAX_CHANNELS] = { 0 }, z[MAX_CHANNELS];
     for (int64_t c = 0; c < s->c; c++)
         for (int m = 0; m < s->maps; m++)
             sum[c] += map_pool("avg", s->f[m] + (b * s->c + c) * n, n);
@@ -43,7 +43,7 @@ static void find_weights(const struct sk *s, int64_t b, double *weights)
 
 static void reference(const struct sk *s, double *y)
 {
-    double weights[MOST_MAPS * MOST_CHANNELS];
+    double weights[MAX_MAPS * MAX_CHANNELS];
     const int64_t n = s->h * s->w;
     for (int64_t b = 0; b < s->batch; b++) {
         find_weights(s, b, weights);
@@ -161,7 +161,7 @@ void check_sk_select(struct check *c)
                         .h = check_between(c, 1, 20),
                         .w = check_between(c, 1, 20),
                         .hidden = check_between(c, 1, 20),
-                        .maps = (int)check_between(c, 2, MOST_MAPS) };
+                        .maps = (int)check_between(c, 2, MAX_MAPS) };
         build(c, &s);
         reference(&s, output(c, &s));
         check_run(c, CHECK_A);

@@ -2,7 +2,7 @@
 #include "harness.h"
 #include "map_words.h"
 
-enum { MOST_CHANNELS = 640 };
+enum { MAX_CHANNELS = 640 };
 
 struct se {
     int64_t batch, c, h, w, hidden; /* hidden 0: no w2 */
@@ -25,7 +25,7 @@ static void product(const float *w, const float *b, const double *z, int64_t row
 
 static void find_gates(const struct se *s, const float *x, double *g)
 {
-    double z[MOST_CHANNELS], u[MOST_CHANNELS];
+    double z[MAX_CHANNELS], u[MAX_CHANNELS];
     const int64_t n = s->h * s->w;
     for (int64_t c = 0; c < s->c; c++) {
         const float *plane = x + c * n;
@@ -48,7 +48,7 @@ static void find_gates(const struct se *s, const float *x, double *g)
 static void reference(const struct se *s, double *y)
 {
     const int64_t n = s->h * s->w;
-    double g[MOST_CHANNELS];
+    double g[MAX_CHANNELS];
     for (int64_t b = 0; b < s->batch; b++) {
         find_gates(s, s->x + b * s->c * n, g);
         for (int64_t i = b * s->c * n; i < (b + 1) * s->c * n; i++) {

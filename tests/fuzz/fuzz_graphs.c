@@ -22,7 +22,7 @@
 #include "make.h"
 #include "mutate.h"
 
-enum { HANG_S = 60, MOST_FINDINGS = 20, STATUSES = 64 };
+enum { HANG_S = 60, MAX_FINDINGS = 20, STATUSES = 64 };
 
 /* What the child tells its parent. */
 struct progress {
@@ -124,7 +124,7 @@ static int run_all(struct progress *progress)
 {
     const double end = now() + options.seconds;
     int findings = 0;
-    while (findings < MOST_FINDINGS) {
+    while (findings < MAX_FINDINGS) {
         fflush(NULL);
         const pid_t pid = fork();
         if (pid < 0) {

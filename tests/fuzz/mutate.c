@@ -13,7 +13,7 @@
 
 #define PB(message) Attnrun__Onnx__##message
 
-enum { LEVELS = 3, MOST_BYTES = 1 << 18, PATH_ROOM = 1024 };
+enum { LEVELS = 3, MAX_BYTES = 1 << 18, PATH_ROOM = 1024 };
 
 /* ---- the corpus ---- */
 
@@ -23,7 +23,7 @@ static void add_below(struct fuzz_corpus *corpus, const char *path, int levels)
     struct stat st;
     snprintf(below, sizeof below, "%s/model.onnx", path);
     if (stat(below, &st) == 0) {
-        if (st.st_size > MOST_BYTES)
+        if (st.st_size > MAX_BYTES)
             return;
         char **more = realloc(corpus->folders, ((size_t)corpus->n + 1) * sizeof *more);
         if (more == NULL)
@@ -61,8 +61,8 @@ void fuzz_corpus_free(struct fuzz_corpus *corpus)
 static uint8_t *read_file(const char *path, size_t *bytes)
 {
     FILE *file = fopen(path, "rb");
-    uint8_t *data = file != NULL ? malloc(MOST_BYTES) : NULL;
-    *bytes = data != NULL ? fread(data, 1, MOST_BYTES, file) : 0;
+    uint8_t *data = file != NULL ? malloc(MAX_BYTES) : NULL;
+    *bytes = data != NULL ? fread(data, 1, MAX_BYTES, file) : 0;
     if (file != NULL)
         fclose(file);
     return data;

@@ -4,7 +4,7 @@
 
 #include "checks.h"
 
-enum { BLOCK = ATTN_BLOCK, MOST_TAPS = 49, MOST_PIXELS = 40 };
+enum { BLOCK = ATTN_BLOCK, MAX_TAPS = 49, MAX_PIXELS = 40 };
 
 static double clip(double x, float least, float most)
 {
@@ -25,8 +25,8 @@ static void set_limits(struct check *c, float *least, float *most)
 
 struct conv_case {
     struct attn_blocked_conv d;
-    struct attn_blocked_tap taps[MOST_TAPS];
-    int32_t pixels[MOST_PIXELS];
+    struct attn_blocked_tap taps[MAX_TAPS];
+    int32_t pixels[MAX_PIXELS];
     int64_t x_floats, y_floats;
 };
 
@@ -36,7 +36,7 @@ static void make_conv(struct check *c, struct conv_case *t)
     const int64_t inputs = check_below(c, 2) != 0 ? BLOCK : 1;
     *t = (struct conv_case){ .x_floats = 400 };
     t->d.n_taps = 1 + check_below(c, 8);
-    t->d.n_pixels = 1 + check_below(c, MOST_PIXELS);
+    t->d.n_pixels = 1 + check_below(c, MAX_PIXELS);
     t->d.columns = BLOCK * (1 + check_below(c, 5));
     t->d.y_block = BLOCK * (t->d.n_pixels + check_below(c, 3));
     for (int64_t i = 0; i < t->d.n_taps; i++) {

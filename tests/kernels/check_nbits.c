@@ -100,7 +100,7 @@ void check_nbits_rows_f32(struct check *c)
                                   .blocks = 32,
                                   .bits = 4 };
     const float *a = check_normal_f32(c, 1024);
-    float y[ATTN_GEMM_NR_MOST];
+    float y[ATTN_GEMM_NR_MAX];
     const size_t width = (size_t)c->k->vec_bytes / 2;
     CHECK_BENCH(c, "one row, 4 bits", (double)(512 * width), "GB/s")
     c->k->nbits_rows_f32(y, 0, a, 0, 1, &b, 0, width, NULL);

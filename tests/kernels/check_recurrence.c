@@ -3,11 +3,11 @@
 
 #include "checks.h"
 
-enum { ROWS = 5, MOST = 1024 };
+enum { ROWS = 5, MAX = 1024 };
 
 struct pass {
     struct attn_recurrence g;
-    double s[ROWS * MOST], r[2][MOST], o[2][MOST], size[MOST];
+    double s[ROWS * MAX], r[2][MAX], o[2][MAX], size[MAX];
 };
 
 /* A pass over (ROWS, n), whose rows end with whole vectors. */

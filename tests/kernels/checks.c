@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { PAGE = 4096, PATTERN = 0xA7, MOST_SHOWN = 8, LAST_SMALL = 67, LARGE = 1000 };
+enum { PAGE = 4096, PATTERN = 0xA7, MAX_SHOWN = 8, LAST_SMALL = 67, LARGE = 1000 };
 
 /* ---- cases ---- */
 static void report(struct check *c, const char *format, ...)
@@ -151,7 +151,7 @@ void *check_bytes(struct check *c, size_t bytes)
 static void report(struct check *c, const char *format, ...)
 {
     c->failures++;
-    if (c->shown++ >= MOST_SHOWN)
+    if (c->shown++ >= MAX_SHOWN)
         return;
     va_list arguments;
     va_start(arguments, format);

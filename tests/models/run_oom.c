@@ -15,7 +15,7 @@
 
 #include "alloc.h"
 
-enum { MAX_TENSORS = 64, MOST_LINES = 5 };
+enum { MAX_TENSORS = 64, MAX_LINES = 5 };
 
 struct inputs {
     attnrun_runtime *runtime;
@@ -106,10 +106,10 @@ static int check_trial(const char *path, const struct inputs *inputs, long k, in
     struct heap heap = { .fail_at = k, .fail_on = on };
     attnrun_status status = try_model(&heap, path, inputs);
     int right = status == ATTNRUN_OK || status == ATTNRUN_E_MEMORY;
-    if (!right && (*lines)++ < MOST_LINES)
+    if (!right && (*lines)++ < MAX_LINES)
         printf("  allocation %ld%s fails: %s\n", k, on ? " and all behind it" : "",
                attnrun_last_error()->message);
-    if ((heap.live_blocks != 0 || heap.live_bytes != 0) && (*lines)++ < MOST_LINES) {
+    if ((heap.live_blocks != 0 || heap.live_bytes != 0) && (*lines)++ < MAX_LINES) {
         printf("  allocation %ld%s fails: %ld blocks are leaked\n", k,
                on ? " and all behind it" : "", heap.live_blocks);
         right = 0;
@@ -166,7 +166,7 @@ static long check_folder(const char *folder, long trials)
     }
     const long n = counting.calls;
     const long step = trials > 0 && n > trials ? n / trials : 1;
-    for (long k = 0; k < n && wrong < MOST_LINES; k += step)
+    for (long k = 0; k < n && wrong < MAX_LINES; k += step)
         for (int on = 0; on < 2; on++, done++)
             wrong += !check_trial(path, &inputs, k, on, &lines);
     printf("%s: %ld allocations, %ld trials, %ld told wrongly\n", folder, n, done, wrong);

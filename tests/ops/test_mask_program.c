@@ -8,7 +8,7 @@
 
 #include "../../ops/attention/mask_program.h"
 
-enum { LEAVES = 5, MOST = 320, PROGRAMS = 4000 };
+enum { LEAVES = 5, MAX = 320, PROGRAMS = 4000 };
 
 static uint64_t seed;
 static int64_t draw(int64_t n)
@@ -19,16 +19,16 @@ static int64_t draw(int64_t n)
 
 /* leaf 0: positions of queries, 1: of keys, 2: padding of keys, 3: texts of keys, 4: a mask
  * of pairs */
-static int64_t query_at[MOST], key_at[MOST], text[MOST];
-static uint8_t padding[MOST], pairs[MOST * MOST];
+static int64_t query_at[MAX], key_at[MAX], text[MAX];
+static uint8_t padding[MAX], pairs[MAX * MAX];
 static int64_t sizes[MASK_AXES];
 static attnrun_type types[LEAVES];
 static attnrun_tensor x[LEAVES];
 static const int64_t leaf_axes[LEAVES * MASK_AXES] = { -1, -1, 0,  -1, -1, -1, -1,
                                                        0,  -1, -1, -1, 0,  -1, -1,
                                                        -1, 0,  -1, -1, 0,  1 };
-static int64_t code[MASK_MOST_CODE * MASK_WORDS], facts[MASK_FACTS];
-static int32_t dtype[LEAVES + MASK_MOST_CODE], n_code;
+static int64_t code[MASK_MAX_CODE * MASK_WORDS], facts[MASK_FACTS];
+static int32_t dtype[LEAVES + MASK_MAX_CODE], n_code;
 
 static void set_leaf(int k, int32_t type, int rank, const int64_t *dims, void *data)
 {
@@ -42,7 +42,7 @@ static void set_leaf(int k, int32_t type, int rank, const int64_t *dims, void *d
 
 static void draw_leaves(void)
 {
-    const int64_t queries = 1 + draw(MOST), keys = 1 + draw(MOST), first = draw(40),
+    const int64_t queries = 1 + draw(MAX), keys = 1 + draw(MAX), first = draw(40),
                   pad = draw(keys + 1), side = draw(2);
     sizes[MASK_BATCH] = sizes[MASK_HEAD] = 1;
     sizes[MASK_QUERY] = queries;
@@ -150,7 +150,7 @@ static void state_facts(int32_t keep, int32_t add, float fill)
 
 static struct attn_mask_program program;
 static struct attn_mask_entry table[4096];
-static int64_t rows_memory[(LEAVES + MASK_MOST_CODE) * ATTN_MASK_KEYS];
+static int64_t rows_memory[(LEAVES + MASK_MAX_CODE) * ATTN_MASK_KEYS];
 
 static bool make_program(void)
 {

@@ -4,14 +4,14 @@
 
 #include <math.h>
 
-enum { MOST_INPUTS = 14, MOST_NODES = 16, MOST_ELEMENTS = 20000 };
+enum { MAX_INPUTS = 14, MAX_NODES = 16, MAX_ELEMENTS = 20000 };
 
 struct graph {
     struct onnx_writer *w;
     uint64_t seed;
     int rank, n_inputs, n_values;
     int64_t dims[4];
-    char input_dims[MOST_INPUTS][32]; /* as numbers */
+    char input_dims[MAX_INPUTS][32]; /* as numbers */
 };
 
 static int64_t below(struct graph *g, int64_t n)
@@ -30,7 +30,7 @@ static void choose_dims(struct graph *g)
         int64_t size = sizes[below(g, sizeof sizes / sizeof *sizes)];
         if (below(g, 60) == 0)
             size = 0;
-        g->dims[d] = size > 0 && n * size > MOST_ELEMENTS ? 1 : size;
+        g->dims[d] = size > 0 && n * size > MAX_ELEMENTS ? 1 : size;
         n *= g->dims[d] > 0 ? g->dims[d] : 1;
     }
 }
@@ -111,7 +111,7 @@ static uint8_t *write_graph(struct graph *g, size_t *bytes)
     g->w = onnx_begin(17);
     choose_dims(g);
     bool symbolic = below(g, 2);
-    for (int64_t i = 1 + below(g, below(g, 4) ? 4 : MOST_INPUTS - 3); i > 0; i--)
+    for (int64_t i = 1 + below(g, below(g, 4) ? 4 : MAX_INPUTS - 3); i > 0; i--)
         add_input(g, ATTNRUN_F32, symbolic);
     int n_floats = g->n_values;
     for (int i = 0; i < 6; i++) {
@@ -124,7 +124,7 @@ static uint8_t *write_graph(struct graph *g, size_t *bytes)
     onnx_node(g->w, "Less", "v0,c0", "b0");
     snprintf(name, sizeof name, "v%d", n_floats - 1);
     onnx_node(g->w, "IsNaN", name, "b1");
-    for (int64_t i = 2 + below(g, MOST_NODES - 2); i > 0; i--)
+    for (int64_t i = 2 + below(g, MAX_NODES - 2); i > 0; i--)
         add_node(g);
     snprintf(name, sizeof name, "v%d", g->n_values - 1);
     onnx_output(g->w, name, ATTNRUN_F32, NULL);
@@ -154,7 +154,7 @@ static int count_fused(const attnrun_model *model)
 static void run_graph(const struct graph *g, const uint8_t *file, size_t bytes,
                       const char *disable, int threads, struct result *result)
 {
-    static float data[MOST_INPUTS][MOST_ELEMENTS];
+    static float data[MAX_INPUTS][MAX_ELEMENTS];
     struct test_memory memory;
     attnrun_model *model;
     uint64_t seed = g->seed;
@@ -167,7 +167,7 @@ static void run_graph(const struct graph *g, const uint8_t *file, size_t bytes,
     OK(attnrun_model_open(runtime, &source, &model));
     attnrun_context *context = make_context(model);
     for (int i = 0; i < g->n_inputs; i++) {
-        fill_floats(&seed, data[i], MOST_ELEMENTS);
+        fill_floats(&seed, data[i], MAX_ELEMENTS);
         set_input(context, i, ATTNRUN_F32, g->input_dims[i], data[i]);
     }
     OK(attnrun_run(context, NULL));

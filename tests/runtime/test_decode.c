@@ -5,15 +5,8 @@
 
 #include "harness.h"
 
-enum {
-    HEADS = 2,
-    DIM = 8,
-    WIDTH = HEADS * DIM,
-    MOST_BATCH = 3,
-    MOST_NEW = 5,
-    STEPS = 40
-};
-enum { MOST_TOKENS = 8 + STEPS * MOST_NEW, MOST = MOST_BATCH * MOST_TOKENS * 4 * WIDTH };
+enum { HEADS = 2, DIM = 8, WIDTH = HEADS * DIM, MAX_BATCH = 3, MAX_NEW = 5, STEPS = 40 };
+enum { MAX_TOKENS = 8 + STEPS * MAX_NEW, MAX = MAX_BATCH * MAX_TOKENS * 4 * WIDTH };
 enum { PAST_K, PAST_V, Q, K, V, LENS, SEEN };
 enum { Y, PRESENT_K, PRESENT_V };
 
@@ -246,8 +239,8 @@ struct pair {
     void *at; /* where present_k was */
 };
 
-static float cache[2][MOST], fresh[3][MOST], wide[MOST], seen[MOST_TOKENS];
-static int32_t lens[MOST_BATCH];
+static float cache[2][MAX], fresh[3][MAX], wide[MAX], seen[MAX_TOKENS];
+static int32_t lens[MAX_BATCH];
 
 static void start(struct pair *pair, const struct kind *kind, int64_t batch,
                   int64_t capacity)
@@ -394,7 +387,7 @@ static void cut(struct pair *pair, int64_t n)
 
 static void step(struct pair *pair, uint64_t *seed, int number)
 {
-    int64_t n = random_below(seed, MOST_NEW + 1);
+    int64_t n = random_below(seed, MAX_NEW + 1);
     if (strchr(pair->kind->fresh, '1') != NULL || (pair->kind->has_lens && n == 0))
         n = 1;
     for (int i = 0; i < 3; i++)
@@ -428,7 +421,7 @@ static void decode(const struct kind *kind, int64_t batch, uint64_t seed)
 {
     struct pair pair;
     bool ample = batch == 1;
-    start(&pair, kind, batch, ample ? MOST * (int64_t)sizeof(float) : 0);
+    start(&pair, kind, batch, ample ? MAX * (int64_t)sizeof(float) : 0);
     for (int life = 0; life < 2; life++) {
         pair.past = random_below(&seed, 8);
         for (int i = 0; i < 2; i++)
@@ -450,7 +443,7 @@ static void test_decode_states_equal_plain_inputs(void **state)
     (void)state;
     uint64_t seed = test_seed();
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-        for (int64_t batch = 0; batch <= MOST_BATCH; batch++)
+        for (int64_t batch = 0; batch <= MAX_BATCH; batch++)
             if (batch != 2)
                 decode(&kinds[k], batch, next_random(&seed) | 1);
 }
@@ -490,15 +483,15 @@ static void test_decode_shared_buffer_stays_in_place(void **state)
     int64_t one = 1;
     int32_t length;
     attnrun_tensor t;
-    start(&pair, &kind, MOST_BATCH, 0);
+    start(&pair, &kind, MAX_BATCH, 0);
     pair.past = CAPACITY;
     for (int i = 0; i < 2; i++)
-        fill_floats(&seed, cache[i], MOST_BATCH * CAPACITY * WIDTH);
+        fill_floats(&seed, cache[i], MAX_BATCH * CAPACITY * WIDTH);
     set_past(&pair, pair.states);
     OK(attnrun_tensor_make(ATTNRUN_I32, 1, &one, &length, &t));
     for (length = 0; length < CAPACITY; length++) {
         for (int i = 0; i < 3; i++)
-            fill_floats(&seed, fresh[i], MOST_BATCH * WIDTH);
+            fill_floats(&seed, fresh[i], MAX_BATCH * WIDTH);
         set_past(&pair, pair.plain);
         set_new(&pair, pair.plain, 1);
         set_new(&pair, pair.states, 1);

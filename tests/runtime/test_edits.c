@@ -5,14 +5,14 @@
 
 #include "graph.h"
 
-enum { MOST_VALUES = 4000, N_INNER = 3 };
+enum { MAX_VALUES = 4000, N_INNER = 3 };
 
 struct world {
     attnrun_runtime *runtime;
     struct attn_model *model;
     struct attn_graph *graph;
     uint64_t first_seed, seed;
-    double rank[MOST_VALUES]; /* a node's outputs are above all that it reads */
+    double rank[MAX_VALUES]; /* a node's outputs are above all that it reads */
     int edit;
 };
 
@@ -91,7 +91,7 @@ static void check_value(const struct world *w, int32_t id, int32_t n_reads,
 
 static void check_graph(const struct world *w)
 {
-    static int32_t reads_of[MOST_VALUES], inner[MOST_VALUES];
+    static int32_t reads_of[MAX_VALUES], inner[MAX_VALUES];
     const struct attn_graph *graph = w->graph;
     int64_t n_stale = 0;
     memset(reads_of, 0, sizeof reads_of);

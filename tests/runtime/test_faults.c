@@ -10,7 +10,7 @@
 #include "io.h"
 #include "sample_models.h"
 
-enum { MOST_BYTES = 1 << 16, MOST_OUTPUTS = 4 };
+enum { MAX_BYTES = 1 << 16, MAX_OUTPUTS = 4 };
 
 /* ---- the models, and their inputs ---- */
 
@@ -105,8 +105,8 @@ enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 /* ---- what comes out ---- */
 
 struct outputs {
-    int64_t bytes[MOST_OUTPUTS];
-    unsigned char data[MOST_OUTPUTS][MOST_BYTES];
+    int64_t bytes[MAX_OUTPUTS];
+    unsigned char data[MAX_OUTPUTS][MAX_BYTES];
 };
 
 static void take(attnrun_context *context, int n, struct outputs *outputs)
@@ -114,7 +114,7 @@ static void take(attnrun_context *context, int n, struct outputs *outputs)
     for (int i = 0; i < n; i++) {
         attnrun_tensor y = get_output(context, i);
         outputs->bytes[i] = attnrun_tensor_bytes(&y);
-        assert_in_range(outputs->bytes[i], 1, MOST_BYTES);
+        assert_in_range(outputs->bytes[i], 1, MAX_BYTES);
         memcpy(outputs->data[i], y.data, (size_t)outputs->bytes[i]);
     }
 }

@@ -10,7 +10,7 @@
 #include "sample_models.h"
 
 #define FACTOR 1.25f
-enum { MOST_ROWS = 1024, MOST_VALUES = 1 << 14, MOST_NODES = 256 };
+enum { MAX_ROWS = 1024, MAX_VALUES = 1 << 14, MAX_NODES = 256 };
 
 /* ---- rows ---- */
 
@@ -136,7 +136,7 @@ static const struct subject {
     const char *name;
     struct onnx_writer *(*write)(void);
     void (*bind)(attnrun_context *context);
-    int least_heard; /* operators whose louder row is heard in the result */
+    int min_heard; /* operators whose louder row is heard in the result */
 } subjects[] = {
     { "encoder", write_encoder_1, bind_encoder, 10 },
     { "convnet", write_convnet, bind_images, 5 },
@@ -147,7 +147,7 @@ static const struct subject {
 /* ---- runs ---- */
 
 struct result {
-    float y[MOST_VALUES];
+    float y[MAX_VALUES];
     int64_t n;
 };
 
@@ -160,7 +160,7 @@ static void run_model(attnrun_runtime *runtime, const struct subject *subject,
     OK(attnrun_run(context, NULL));
     attnrun_tensor y = get_output(context, 0);
     result->n = attnrun_tensor_count(&y);
-    assert_in_range(result->n, 1, MOST_VALUES);
+    assert_in_range(result->n, 1, MAX_VALUES);
     memcpy(result->y, y.data, (size_t)result->n * sizeof *result->y);
     attnrun_context_destroy(context);
     attnrun_model_release(model);
@@ -181,7 +181,7 @@ static double distance(const struct result *a, const struct result *b)
 static bool has_operator(const attnrun_model *model, const attnrun_op_def *row)
 {
     attnrun_node_info info = { .struct_size = sizeof info };
-    for (int32_t n = 0; n < MOST_NODES; n++) {
+    for (int32_t n = 0; n < MAX_NODES; n++) {
         if (attnrun_model_node(model, n, &info) != ATTNRUN_OK)
             return false;
         if (strcmp(info.op_type, row->name) == 0 && strcmp(info.domain, row->domain) == 0)
@@ -224,7 +224,7 @@ static void test_override_is_never_swallowed(void **state)
             if (row->run != NULL && has_operator(model, row))
                 heard += check_override(subject, row);
         print_message("%s: %d louder rows are heard\n", subject->name, heard);
-        assert_true(heard >= subject->least_heard);
+        assert_true(heard >= subject->min_heard);
         attnrun_model_release(model);
         attnrun_runtime_destroy(runtime);
     }
@@ -235,7 +235,7 @@ static void test_override_is_never_swallowed(void **state)
 static void test_override_leaves_nodes_of_passes_alone(void **state)
 {
     (void)state;
-    static struct loud rows[MOST_ROWS];
+    static struct loud rows[MAX_ROWS];
     uint64_t seed = 3;
     fill_floats(&seed, numbers, 4096);
     for (size_t s = 0; s < sizeof subjects / sizeof *subjects; s++) {
@@ -244,7 +244,7 @@ static void test_override_leaves_nodes_of_passes_alone(void **state)
         attnrun_model *model = open_model(before, subject->write(), ATTNRUN_NO_FUSION);
         const attnrun_op_def *row;
         for (int32_t i = 0; (row = attnrun_get_op(before, i)) != NULL; i++) {
-            assert_true(i < MOST_ROWS);
+            assert_true(i < MAX_ROWS);
             if (row->run == NULL || has_operator(model, row))
                 continue;
             rows[i] = louder_than(row);

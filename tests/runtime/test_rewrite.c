@@ -342,10 +342,10 @@ static struct onnx_writer *write_case(const struct rewrite_case *c)
 
 /* ---- runs ---- */
 
-enum { MOST_OUTPUTS = 3, MOST_FLOATS = 5 * 4 * 13 * 13 };
+enum { MAX_OUTPUTS = 3, MAX_FLOATS = 5 * 4 * 13 * 13 };
 struct result {
-    attnrun_tensor tensors[MOST_OUTPUTS];
-    float data[MOST_OUTPUTS][MOST_FLOATS];
+    attnrun_tensor tensors[MAX_OUTPUTS];
+    float data[MAX_OUTPUTS][MAX_FLOATS];
     int n;
 };
 

@@ -1,7 +1,7 @@
 /* test_state.c - outputs that become inputs of the next run. */
 #include "harness.h"
 
-enum { MOST = 64 };
+enum { MAX = 64 };
 
 /* present = Concat(past, x); sum = ReduceSum(present) */
 static struct onnx_writer *cache_model(void)
@@ -52,14 +52,14 @@ static void feed(struct bench *bench, float *x, int rows)
 static void test_state_grows_by_each_run(void **state)
 {
     struct bench bench;
-    float x[2 * MOST], total = 0;
+    float x[2 * MAX], total = 0;
     (void)state;
     start(&bench);
     OK(attnrun_add_state(bench.context, 0, 0, 0));
     set_input(bench.context, 0, ATTNRUN_F32, "0,2", x);
-    for (int i = 0; i < 2 * MOST; i++)
+    for (int i = 0; i < 2 * MAX; i++)
         x[i] = (float)i;
-    for (int row = 0; row < MOST; row++) {
+    for (int row = 0; row < MAX; row++) {
         feed(&bench, x + 2 * row, 1);
         total += x[2 * row] + x[2 * row + 1];
         attnrun_tensor present = get_output(bench.context, 0);
@@ -73,7 +73,7 @@ static void test_state_grows_by_each_run(void **state)
 static void test_capacity_makes_later_growth_free(void **state)
 {
     struct bench bench;
-    float x[2 * MOST] = { 0 };
+    float x[2 * MAX] = { 0 };
     (void)state;
     start(&bench);
     OK(attnrun_add_state(bench.context, 0, 0, (int64_t)sizeof x));
@@ -81,9 +81,9 @@ static void test_capacity_makes_later_growth_free(void **state)
     feed(&bench, x, 1);
     attnrun_tensor first = get_output(bench.context, 0);
     assert_int_equal(first.dims[0], 1);
-    for (int row = 1; row < MOST; row++)
+    for (int row = 1; row < MAX; row++)
         feed(&bench, x, 1);
-    assert_int_equal(get_output(bench.context, 0).dims[0], MOST);
+    assert_int_equal(get_output(bench.context, 0).dims[0], MAX);
     stop(&bench);
 }
 

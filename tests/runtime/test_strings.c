@@ -5,7 +5,7 @@
 
 #include "own.h"
 
-enum { MOST = 64 };
+enum { MAX = 64 };
 
 static attnrun_tensor strings_of(const char *dims, attnrun_string *strings)
 {

@@ -112,18 +112,18 @@ static void print_table(const struct job *job, const attnrun_runtime_info *runti
 /* A first run, --warmup more, then what is timed: --repeat runs, those of --time, or 20. */
 static attnrun_status time_runs(struct job *job)
 {
-    enum { MOST = 1000000 };
+    enum { MAX = 1000000 };
     const struct cli *cli = job->cli;
     TRY(job_first_run(job, NULL));
     for (int64_t i = 0; i < cli->warmup; i++) {
         TRY(cli_run_context(cli, job->context, NULL));
         TRY(states_rewind(job));
     }
-    int64_t n = cli->repeat > 0 ? cli->repeat : cli->time_us > 0 ? MOST : 20;
-    double most_ms = cli->time_us > 0  ? (double)cli->time_us / 1e3
-                     : cli->repeat > 0 ? 0
-                                       : 10000;
-    return job_repeat(job, n, most_ms);
+    int64_t n = cli->repeat > 0 ? cli->repeat : cli->time_us > 0 ? MAX : 20;
+    double max_ms = cli->time_us > 0  ? (double)cli->time_us / 1e3
+                    : cli->repeat > 0 ? 0
+                                      : 10000;
+    return job_repeat(job, n, max_ms);
 }
 
 attnrun_status bench_job(struct job *job, struct cli *cli)

@@ -215,14 +215,14 @@ static void describe_op(const attnrun_op_def *op, const char *isa)
 
 static attnrun_status none_found(const struct cli *cli)
 {
-    enum { MOST = 1024 };
-    const char *names[MOST];
+    enum { MAX = 1024 };
+    const char *names[MAX];
     const attnrun_op_def *op;
     int64_t n = 0;
     if (cli->paths.n == 0)
         return tool_fail(ATTNRUN_E_USAGE, "no operator of a domain '%s'",
                          tool_quote(cli->domain));
-    for (int32_t i = 0; n < MOST && (op = attnrun_get_op(cli->runtime, i)) != NULL; i++)
+    for (int32_t i = 0; n < MAX && (op = attnrun_get_op(cli->runtime, i)) != NULL; i++)
         names[n++] = op->name;
     tool_fail(ATTNRUN_E_USAGE, "there is no operator '%s'", tool_quote(cli->paths.v[0]));
     tool_suggest(cli->paths.v[0], names, n);
