@@ -42,8 +42,7 @@ bool attn_fourier_plan(struct fourier_lanes *t, int64_t n)
     t->work_bytes = t->block_bytes;
     if (t->wide) {
         t->table_bytes = attn_fft_table_size(&t->plan) * line;
-        t->work_bytes =
-            fourier_most(t->work_bytes, (n + attn_fft_work_size(&t->plan)) * line);
+        t->work_bytes = max64(t->work_bytes, (n + attn_fft_work_size(&t->plan)) * line);
     } else if (fourier_split(t)) {
         t->table_bytes += (a + n / a) * 2 * (int64_t)sizeof(float);
         t->work_bytes += a * element;

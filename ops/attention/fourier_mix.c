@@ -35,7 +35,7 @@ static attn_status plan_columns(attnrun_step *step)
     struct fourier_state *s = step->state;
     int64_t n_tasks;
     step->scratch_bytes =
-        fourier_most(columns_bytes(&s->tokens), fourier_rows_bytes(&s->channels));
+        max64(columns_bytes(&s->tokens), fourier_rows_bytes(&s->channels));
     s->row_blocks = (s->n + ELEMENT - 1) / ELEMENT;
     s->column_blocks = (s->c / 2 + LANES) / LANES;
     if (!ck_mul(s->batch, s->row_blocks, &n_tasks))
@@ -56,7 +56,7 @@ static attn_status plan_rows(attnrun_step *step)
         return op_fail(step, ATTNRUN_E_LIMIT, "the input is too large");
     /* 8 bytes a token: roots while the tables are made */
     step->scratch_bytes =
-        fourier_most(attn_fourier_rows_scratch(s), s->n * 2 * (int64_t)sizeof(float));
+        max64(attn_fourier_rows_scratch(s), s->n * 2 * (int64_t)sizeof(float));
     op_tasks(step, 1, first, a * s->c * 2 * (s->channels.wide ? 20 : 1));
     op_tasks(step, 2, second, b * s->c * 2);
     return ATTNRUN_OK;
@@ -74,7 +74,7 @@ static attn_status fourier_plan(attnrun_step *step)
     if (!attn_fourier_plan(&s->tokens, s->n) || !attn_fourier_plan(&s->channels, s->c))
         return op_fail_input(step, 0, ATTNRUN_E_LIMIT, "expected at most 2^40 a dim");
     step->shared_bytes = s->tokens.table_bytes + s->channels.table_bytes;
-    op_tasks(step, 0, 2, fourier_most(s->n, s->c) * 10);
+    op_tasks(step, 0, 2, max64(s->n, s->c) * 10);
     s->by_rows = attn_fourier_rows_fit(s);
     return s->by_rows ? plan_rows(step) : plan_columns(step);
 }

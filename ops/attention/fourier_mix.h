@@ -42,7 +42,6 @@ static inline bool fourier_split(const struct fourier_lanes *t)
 {
     return t->parts[1].n > 1;
 }
-static inline int64_t fourier_most(int64_t a, int64_t b) { return a > b ? a : b; }
 /* What the rows of a task need: all of struct fourier_room. */
 static inline int64_t fourier_rows_bytes(const struct fourier_lanes *t)
 {

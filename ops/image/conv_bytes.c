@@ -1,6 +1,6 @@
 /* conv_bytes.c - convolution of 8-bit integers as Y = W columns(X): the columns of a tile
  * of pixels are put together in scratch, a byte an element, packed, and multiplied by
- * gemm_i8, in blocks of MOST_ROWS rows of the weights. Padding counts as x's zero point.
+ * gemm_i8, in blocks of MAX_ROWS rows of the weights. Padding counts as x's zero point.
  *
  * Tiles depend on shapes only. Tasks: batch x group x block of rows x block of pixels.
  * Scratch: columns twice, at most about 512 KiB where K is not longer than 8,192. */

@@ -136,7 +136,7 @@ static inline size_t attn_gemm_scratch(size_t m, size_t n, size_t k)
 
 /* C[m,n] = (A[m,k] - a_zero) (B[k,n] - b_zero) of bytes, modulo 2^32; strides in
  * elements. A word of a packed B is 4 rows of a column, the last one filled with zeros;
- * panels are ATTN_GEMM_NR_MOST columns for 64-byte vectors, half and a quarter of it for
+ * panels are ATTN_GEMM_NR_MAX columns for 64-byte vectors, half and a quarter of it for
  * shorter ones. */
 enum { ATTN_GEMM_I8_KC = 1024 };
 struct attn_gemm_i8 {
@@ -304,7 +304,7 @@ struct attn_fft_pass {
     const float *table; /* e^(-2 pi i t / length): cos, then -sin, for t < length */
     int64_t length, m, s;
     ptrdiff_t x_row, x_im, y_row, y_im;
-    int32_t radix; /* 2 … ATTN_FFT_RADIX_MOST */
+    int32_t radix; /* 2 … ATTN_FFT_RADIX_MAX */
 };
 
 /* Columns of a matrix that are lanes: row[l] is the real part of lane l < lanes, and

@@ -75,7 +75,7 @@ static inline void transpose_block(float *y, ptrdiff_t y_row, const float *x,
     for (size_t i = 0; i < whole_rows; i += VF) {
         const float *from = x + (ptrdiff_t)i * x_row;
         for (size_t j = 0; j < whole_columns; j += VF) {
-            if (x_row > 2 * (ptrdiff_t)columns) /* as in ask_for_row() */
+            if (x_row > 2 * (ptrdiff_t)columns) /* as in prefetch_row() */
                 for (size_t l = 0; l < VF; l++)
                     __builtin_prefetch(from + (ptrdiff_t)(VF + l) * x_row + j);
             transpose_square(y + (ptrdiff_t)j * y_row + i, y_row, from + j, x_row);

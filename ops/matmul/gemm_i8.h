@@ -54,7 +54,7 @@ attn_status attn_integer_pack_input(attnrun_pack *pack, int in, int64_t *bytes,
                                     void *packed);
 /* A packed matrix of k rows and n columns: its bytes (-1: overflow), how b (dense) becomes
  * one, and the operand of a product of its columns from `column` on, the first of a panel
- * (a multiple of ATTN_GEMM_NR_MOST is). */
+ * (a multiple of ATTN_GEMM_NR_MAX is). */
 int64_t attn_integer_packed_bytes(const struct attn_kernels *kernels, int64_t k,
                                   int64_t n);
 void attn_integer_pack(const struct attn_kernels *kernels, struct attn_packed *packed,

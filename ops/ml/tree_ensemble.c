@@ -72,14 +72,14 @@ static attn_status check_lists(const attnrun_step *step)
     if (!real_list(&args->leaf_weights, leaves))
         return op_fail(step, ATTNRUN_E_ATTR, "expected %lld leaf_weights",
                        (long long)leaves);
-    if (n < 1 || leaves < 1 || n > TREES_MOST || leaves > TREES_MOST ||
-        args->tree_roots.n > TREES_MOST)
+    if (n < 1 || leaves < 1 || n > TREES_LIMIT || leaves > TREES_LIMIT ||
+        args->tree_roots.n > TREES_LIMIT)
         return op_fail(step, ATTNRUN_E_LIMIT, "%lld branches and %lld leaves",
                        (long long)n, (long long)leaves);
     if (args->aggregate_function < TREES_AVERAGE ||
         args->aggregate_function > TREES_MAX || args->post_transform < ML_NONE ||
         args->post_transform > ML_PROBIT || args->n_targets < 1 ||
-        args->n_targets > TREES_MOST)
+        args->n_targets > TREES_LIMIT)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "aggregate_function %lld, post_transform %lld, %lld targets",
                        (long long)args->aggregate_function,
@@ -104,7 +104,7 @@ static attn_status check_members(const attnrun_step *step)
     int64_t ends = 0, needed = 0, n = 0;
     if (members->kind == ATTNRUN_TENSOR) {
         n = tensor_count(members);
-        if (n > TREES_MOST || !dtype_in(members->dtype, ATTN_DT_FLOAT))
+        if (n > TREES_LIMIT || !dtype_in(members->dtype, ATTN_DT_FLOAT))
             return op_fail(step, ATTNRUN_E_ATTR, "membership_values are %s",
                            attn_tensor_format(members));
     }

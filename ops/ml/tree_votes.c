@@ -121,13 +121,13 @@ static attn_status check_nodes(const attnrun_step *step, attnrun_dim features)
     const struct votes_args *args = step->args;
     const int64_t n = args->node_ids.n;
     const int64_t limit = dim_is_const(features) ? features.value : INT32_MAX;
-    if (n < 1 || n > TREES_MOST || args->tree_ids.n != n || args->features.n != n ||
+    if (n < 1 || n > TREES_LIMIT || args->tree_ids.n != n || args->features.n != n ||
         args->true_ids.n != n || args->false_ids.n != n || args->modes.n != n ||
         (args->missing_yes.n != 0 && args->missing_yes.n != n) ||
         list_count(&args->values, &args->values_tensor) != n)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "expected lists of %lld nodes (1 to %d) in all of nodes_*",
-                       (long long)n, TREES_MOST);
+                       (long long)n, TREES_LIMIT);
     for (int64_t i = 0; i < n; i++) {
         int mode = mode_of(&args->modes.v[i]);
         if (mode < 0)
@@ -147,11 +147,11 @@ static attn_status check_votes(const attnrun_step *step, int64_t n_targets)
     const struct votes_args *args = step->args;
     const int64_t n = args->vote_targets.n;
     int64_t base = list_count(&args->base, &args->base_tensor);
-    if (n > TREES_MOST || args->vote_trees.n != n || args->vote_nodes.n != n ||
+    if (n > TREES_LIMIT || args->vote_trees.n != n || args->vote_nodes.n != n ||
         list_count(&args->weights, &args->weights_tensor) != n)
         return op_fail(step, ATTNRUN_E_ATTR, "expected lists of %lld votes",
                        (long long)n);
-    if (n_targets < 1 || n_targets > TREES_MOST ||
+    if (n_targets < 1 || n_targets > TREES_LIMIT ||
         (base != 0 && base != 1 && base != n_targets))
         return op_fail(step, ATTNRUN_E_ATTR, "%lld base_values for %lld targets",
                        (long long)base, (long long)n_targets);

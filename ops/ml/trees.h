@@ -26,8 +26,8 @@ struct tree_node {
     int8_t mode, missing_yes; /* missing_yes: NaN goes to `yes` */
 };
 
-/* The parts of a packed ensemble; all counts are at most TREES_MOST. */
-enum { TREES_MOST = 1 << 26 };
+/* The parts of a packed ensemble; all counts are at most TREES_LIMIT. */
+enum { TREES_LIMIT = 1 << 26 };
 struct trees {
     int64_t n_nodes, n_roots, n_votes, n_slots;
     struct tree_node *nodes;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Words that must not be in the tree: machine paths, registry hosts, notes to self.
+"""Words that must not be in the tree: machine paths, registry hosts, notes to self; and in names
+of C, words for which there is a standard one.
 
 usage: words.py ROOT
 """
@@ -17,6 +18,13 @@ FORBIDDEN = [
     ("who typed it", r"\bcla" r"ude\b|\bcop" r"ilot\b|\bchat" r"gpt\b"),
 ]
 CODE = (".c", ".h", ".def", ".proto", ".py", ".sh", ".cmake", ".txt", ".md", ".yml", ".in")
+# In identifiers: (the word to use, pattern).
+STANDARD = [
+    ("MAX or MIN", r"\b(?:[A-Z0-9]+_)*(?:MOST|LEAST)(?:_[A-Z0-9]+)*\b"),
+    ("max64() or min64()", r"\b(?:at_)?(?:most|least)(?=\()"),
+    ("round_up() or ceil_div()", r"\b(?:round16|round64)(?=\()"),
+    ("prefetch", r"\bask_(?:for_row|soon|ahead)\b"),
+]
 SESSION = re.compile(r"sess" r"ion", re.IGNORECASE)  # the noun is context
 
 
@@ -25,6 +33,11 @@ def complaints(path, text):
         for match in re.finditer(pattern, text, re.IGNORECASE):
             line = text.count("\n", 0, match.start()) + 1
             yield f"{path}:{line}: {what}: {match.group()}"
+    if path.endswith((".c", ".h", ".def")):
+        for what, pattern in STANDARD:
+            for match in re.finditer(pattern, text):
+                line = text.count("\n", 0, match.start()) + 1
+                yield f"{path}:{line}: the word is {what}, not {match.group()}"
     if path.startswith(("runtime/", "ops/", "loaders/")) and path.endswith((".c", ".h")):
         for match in SESSION.finditer(text):
             line = text.count("\n", 0, match.start()) + 1

@@ -54,7 +54,7 @@ static int32_t affinity(void)
     return CPU_COUNT(&set);
 }
 
-static int32_t at_most(int32_t cpus) { return cpus < affinity() ? cpus : affinity(); }
+static int32_t capped(int32_t cpus) { return cpus < affinity() ? cpus : affinity(); }
 
 static void test_no_groups_leave_the_affinity(void **state)
 {
@@ -77,7 +77,7 @@ static void test_quota_of_version_2_is_rounded_up(void **state)
     put("/proc/self/cgroup", "0::/pod/app\n");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         put("/sys/fs/cgroup/pod/app/cpu.max", cases[i].text);
-        assert_int_equal(attn_host_cpus_below(root), at_most(cases[i].cpus));
+        assert_int_equal(attn_host_cpus_below(root), capped(cases[i].cpus));
     }
 }
 
@@ -113,7 +113,7 @@ static void test_quota_of_version_1(void **state)
     put("/sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "60000\n");
     assert_int_equal(attn_host_cpus_below(root), 1);
     put("/sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "110000\n");
-    assert_int_equal(attn_host_cpus_below(root), at_most(2));
+    assert_int_equal(attn_host_cpus_below(root), capped(2));
     put("/sys/fs/cgroup/cpu/box/cpu.cfs_period_us", "0\n");
     assert_int_equal(attn_host_cpus_below(root), affinity());
     assert_int_equal(attn_host_memory_below(root), 67108864);
