@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from exported import attnrun, differ, export_module, operators, run
 
-HEADS, DIM, CAPACITY = 2, 8, 512
+HEADS, DIM, ROOM = 2, 8, 512
 LENGTHS = (1, 7, 64, 65, 200, 333)
 LOWEST = torch.finfo(torch.float32).min
 
@@ -28,9 +28,9 @@ def band(n, left, right):
     return (j - i <= right) & (i - j <= left)
 
 
-CONSTANTS = {"behind": band(CAPACITY, 40, 0), "triangle": band(CAPACITY, CAPACITY, 0)[None, None],
-             "added": torch.zeros(CAPACITY, CAPACITY).masked_fill(~band(CAPACITY, 30, 30), float("-inf")),
-             "blocks": grid(CAPACITY)[0] // 64 == grid(CAPACITY)[1] // 64}
+CONSTANTS = {"behind": band(ROOM, 40, 0), "triangle": band(ROOM, ROOM, 0)[None, None],
+             "added": torch.zeros(ROOM, ROOM).masked_fill(~band(ROOM, 30, 30), float("-inf")),
+             "blocks": grid(ROOM)[0] // 64 == grid(ROOM)[1] // 64}
 
 
 def sdpa(mask):
@@ -61,11 +61,11 @@ MASKS = {
     "tril": by_hand(lambda s, n, c, pad: s.masked_fill(
         torch.ones(n, n, dtype=torch.bool).tril(2).logical_not(), float("-inf"))),
     "padded": sdpa(lambda n, c, pad: keys_of(pad) & band(n, 50, 50)),
-    "causal_padded": sdpa(lambda n, c, pad: keys_of(pad) & band(n, CAPACITY, 0)),
+    "causal_padded": sdpa(lambda n, c, pad: keys_of(pad) & band(n, ROOM, 0)),
     "lowest": by_hand(lambda s, n, c, pad: s + torch.where(
-        keys_of(pad) & band(n, CAPACITY, 0), 0.0, LOWEST)),
+        keys_of(pad) & band(n, ROOM, 0), 0.0, LOWEST)),
     "lowest_twice": by_hand(lambda s, n, c, pad: s + torch.where(
-        keys_of(pad), 0.0, LOWEST) + torch.where(band(n, CAPACITY, 0), 0.0, LOWEST)),
+        keys_of(pad), 0.0, LOWEST) + torch.where(band(n, ROOM, 0), 0.0, LOWEST)),
     "filled_lowest": by_hand(lambda s, n, c, pad: s.masked_fill(
         ~(keys_of(pad) & band(n, 9, 0)), LOWEST)),
     "filled_1e4": by_hand(lambda s, n, c, pad: s.masked_fill(
@@ -140,13 +140,13 @@ def check_values(model, folder, seed):
 
 def check_too_long(model, folder):
     """Constants that end are an error, as in the file."""
-    inputs = inputs_of(CAPACITY + 1, 0)
+    inputs = inputs_of(ROOM + 1, 0)
     for name, x in inputs.items():
         np.save(folder / f"{name}.npy", x)
     given = [word for name in inputs for word in ("-i", f"{name}={folder / name}.npy")]
     codes = [attnrun(ATTNRUN, "run", model, *given, *options).returncode
              for options in ((), ("--no-fusion",))]
-    return [] if codes == [5, 5] else [f"{model.name}: {CAPACITY + 1} tokens end with {codes}"]
+    return [] if codes == [5, 5] else [f"{model.name}: {ROOM + 1} tokens end with {codes}"]
 
 
 def check_fused(model, forms):
