@@ -41,6 +41,18 @@ class Inputs(unittest.TestCase):
         self.check(np.broadcast_to(x[:1], (5, 4)), np.repeat(x[:1], 5, 0))
         self.check(x.astype(">f4"), x)
 
+    def test_precision(self):
+        draw = np.random.default_rng(3)
+        weights, x = draw.standard_normal((64, 48)).astype("f"), rows(5 * 64).reshape(20, 64)
+        source = models.linear(weights)
+        rounded = [m.astype(ml_dtypes.bfloat16).astype("f") for m in (x, weights)]
+        got = attnrun.Model(source, precision="bf16")(x=x)["y"]
+        np.testing.assert_allclose(got, rounded[0] @ rounded[1], rtol=1e-5, atol=1e-5)
+        self.assertTrue((got != attnrun.Model(source)(x=x)["y"]).any())
+        attnrun.Model(source, precision="auto")(x=x)
+        with self.assertRaisesRegex(ValueError, "'f16', expected one of f32, bf16, auto"):
+            attnrun.Model(source, precision="f16")
+
     def test_lists_torch_and_memoryviews(self):
         x = rows(2)
         self.check(x.tolist(), x)

@@ -18,7 +18,8 @@ class Model:
     outputs: tuple[tuple[str, int, int, tuple[int | str, ...] | None], ...]
     info: dict[str, Any]
     def __new__(cls, path: Any, data: Any, runtime: Runtime | None, flags: int,
-                external_dir: str | None, disable_passes: str | None, /) -> Model: ...
+                external_dir: str | None, disable_passes: str | None, precision: int,
+                /) -> Model: ...
 
 class Context:
     def __new__(cls, model: Model, /) -> Context: ...

@@ -57,6 +57,9 @@ def _microseconds(timeout: float | None) -> int:
     return 0 if timeout is None else max(1, int(timeout * 1e6))
 
 
+PRECISIONS = ("f32", "bf16", "auto")  # the numbers of attnrun_source.precision
+
+
 class Model(_attnrun.Pool):
     """A loaded ONNX model; immutable, and safe to call from any number of threads.
 
@@ -76,9 +79,15 @@ class Model(_attnrun.Pool):
     def __init__(self, source: str | os.PathLike[str] | bytes | bytearray | memoryview, *,
                  runtime: Runtime | None = None, threads: int | None = None,
                  fusion: bool = True, external_dir: str | None = None,
-                 disable_passes: Sequence[str] = (), flags: int = 0) -> None:
+                 disable_passes: Sequence[str] = (), flags: int = 0,
+                 precision: str = "f32") -> None:
         """threads: a runtime of its own with so many; else `runtime`, else the default one.
-        external_dir: where external data lie, if not beside the file."""
+        external_dir: where external data lie, if not beside the file.
+        precision: of products, "f32", "bf16" (operands rounded to 8 bits, sums in f32, half
+        the packed weights) or "auto" (bf16 where the CPU has its products)."""
+        if precision not in PRECISIONS:
+            raise ValueError(f"precision is {precision!r}, expected one of "
+                             f"{', '.join(PRECISIONS)}")
         in_memory = isinstance(source, (bytes, bytearray, memoryview))
         if runtime is None:
             runtime = Runtime(threads=threads) if threads else default_runtime()
@@ -87,7 +96,7 @@ class Model(_attnrun.Pool):
         self._loaded = _attnrun.Model(
             None if in_memory else source, source if in_memory else None, runtime,
             flags | (0 if fusion else NO_FUSION), external_dir,
-            ",".join(disable_passes) or None)
+            ",".join(disable_passes) or None, PRECISIONS.index(precision))
         super().__init__(self._loaded)
         self.inputs = _describe(self._loaded.inputs)
         self.outputs = _describe(self._loaded.outputs)
