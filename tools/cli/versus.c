@@ -67,7 +67,8 @@ static int by_name(const void *a, const void *b)
 
 static bool has_name(const struct list *sorted, const char *name)
 {
-    return bsearch(&name, sorted->v, (size_t)sorted->n, sizeof name, by_name) != NULL;
+    return sorted->n > 0 &&
+           bsearch(&name, sorted->v, (size_t)sorted->n, sizeof name, by_name) != NULL;
 }
 
 /* What all nodes of the file give (`of_file`), or all nodes but the outputs of the model; kept
@@ -108,6 +109,12 @@ static attnrun_status names_of(struct cli *owner, struct side *side, struct list
     return status;
 }
 
+static void sort_names(struct list *names)
+{
+    if (names->n > 1)
+        qsort(names->v, (size_t)names->n, sizeof *names->v, by_name);
+}
+
 static attnrun_status common_names(struct cli *cli, struct side *a, struct side *b,
                                    struct list *common)
 {
@@ -115,9 +122,9 @@ static attnrun_status common_names(struct cli *cli, struct side *a, struct side 
     attnrun_status status = names_of(cli, a, &run_a, &file_a);
     if (status == ATTNRUN_OK && !b->ort)
         status = names_of(cli, b, &run_b, &file_b);
-    qsort(file_a.v, (size_t)file_a.n, sizeof *file_a.v, by_name);
-    qsort(file_b.v, (size_t)file_b.n, sizeof *file_b.v, by_name);
-    qsort(run_b.v, (size_t)run_b.n, sizeof *run_b.v, by_name);
+    sort_names(&file_a);
+    sort_names(&file_b);
+    sort_names(&run_b);
     for (int64_t i = 0; i < run_a.n && status == ATTNRUN_OK; i++)
         if (has_name(&file_a, run_a.v[i]) &&
             (b->ort || (has_name(&file_b, run_a.v[i]) && has_name(&run_b, run_a.v[i]))))
