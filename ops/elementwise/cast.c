@@ -184,6 +184,9 @@ static int number_to_text(char text[TEXT_NUMBER_BYTES], const attnrun_tensor *x,
         text, wide == ATTNRUN_F64 ? run.f64[0] : (double)run.f32[0], x->dtype);
 }
 
+/* Of work for the shortest digits of a number, which take some microseconds. */
+enum { NUMBER_BYTES = 4096 };
+
 static attn_status cast_to_text(const attnrun_step *step, const attnrun_work *work)
 {
     const attnrun_tensor *x = &step->x[0];
@@ -202,7 +205,7 @@ static attn_status cast_to_text(const attnrun_step *step, const attnrun_work *wo
         memcpy(room, text, (size_t)n);
         y[k] = (attnrun_string){ room, n };
         room += n;
-        if (k % OP_CHUNK == 0 && OP_CANCELLED(work))
+        if (OP_CANCELLED_AFTER(work, NUMBER_BYTES))
             return ATTNRUN_E_CANCELLED;
     }
     return ATTNRUN_OK;
