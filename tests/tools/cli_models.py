@@ -77,8 +77,9 @@ def many_samples(path):
 
 
 def large_matrix(path, op_type, **attributes):
-    """An operator on 4,000 x 4,000 numbers that takes minutes."""
-    return save(path, [helper.make_node("ConstantOfShape", ["shape"], ["m"]),
+    """An operator on 4,000 x 4,000 numbers, no singular matrix, that takes many seconds."""
+    return save(path, [helper.make_node("ConstantOfShape", ["shape"], ["zeros"]),
+                       helper.make_node("EyeLike", ["zeros"], ["m"]),
                        helper.make_node("Add", ["m", "x"], ["v"]),
                        helper.make_node(op_type, ["v"], ["y"], **attributes)],
                 [("x", TensorProto.FLOAT, [1, 4000])], [("y", TensorProto.FLOAT, None)],
