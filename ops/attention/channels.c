@@ -4,7 +4,6 @@
  * their products: a block of W is read once for all channels, X and the sums stay in L2.
  */
 #include "channels.h"
-#include "../matmul/gemm.h"
 
 enum { ROWS = ATTN_GEMM_MC };
 _Static_assert(ATTN_SUMMED % ROWS == 0 && ATTN_SUM_ROWS % ROWS == 0,

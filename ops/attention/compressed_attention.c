@@ -23,7 +23,6 @@
  * which scales by C^-1/2 and whose input_mask is inverted (not followed). */
 #include "heads.h"
 #include "stream.h"
-#include "../matmul/gemm.h"
 
 struct compressed_args {
     struct attn_heads_args heads;

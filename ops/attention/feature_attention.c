@@ -1,7 +1,6 @@
 /* feature_attention.c - sums of features times values, and what queries read of them: see
  * feature_attention.h. */
 #include "feature_attention.h"
-#include "../matmul/gemm.h"
 
 enum { CHUNK = ATTN_FEATURE_CHUNK, PANEL = ATTN_FEATURE_PANEL };
 

@@ -14,7 +14,6 @@
 
 #include "../../runtime/op.h"
 #include "../kernels/kernels.h"
-#include "../matmul/gemm.h"
 
 struct flex_args {
     int32_t score_mod, prob_mod;

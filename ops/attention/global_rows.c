@@ -1,6 +1,5 @@
 /* global_rows.c - projected global queries: see global_rows.h. */
 #include "global_rows.h"
-#include "../matmul/gemm.h"
 
 #include <math.h>
 

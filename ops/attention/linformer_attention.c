@@ -17,7 +17,6 @@
  * Source: Wang 2020, arXiv:2006.04768; compared with linformer 0.2.3
  * (LinformerSelfAttention) and linformer-pytorch 0.19.3 (LinearAttentionHead). */
 #include "heads.h"
-#include "../matmul/gemm.h"
 
 struct linformer_args {
     struct attn_heads_args heads;

@@ -31,7 +31,6 @@
  * its centre 0-based S pos; OpenNMT's CenteredWindow, with the sign of the fraction
  * inverted, is not followed. */
 #include "luong_local.h"
-#include "../matmul/gemm.h"
 
 enum { QUERY, KEYS, VALUES, POS, V, KEY_MASK, ROWS = 64 };
 enum { DOT, CONCAT };

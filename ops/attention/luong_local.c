@@ -2,7 +2,6 @@
  *
  * In: a query, the keys and values of its window. Out: its row of Y and of the weights. */
 #include "luong_local.h"
-#include "../matmul/gemm.h"
 
 #include <math.h>
 

@@ -4,7 +4,6 @@
 #include <math.h>
 
 #include "performer.h"
-#include "../matmul/gemm.h"
 
 /* ---- shared memory ---- */
 

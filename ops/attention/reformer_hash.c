@@ -4,7 +4,6 @@
  * head in the order of (bucket, position), masked ones last. Cost: 2 n dim features FLOPs
  * and a radix sort for each round and head. */
 #include "reformer.h"
-#include "../matmul/gemm.h"
 
 #include <math.h>
 

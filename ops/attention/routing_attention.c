@@ -25,7 +25,6 @@
  * routing-transformer 1.6.1. */
 #include "heads.h"
 #include "stream.h"
-#include "../matmul/gemm.h"
 
 #include <math.h>
 

@@ -31,7 +31,6 @@
 #include "ahead.h"
 #include "sinkhorn.h"
 #include "stream.h"
-#include "../matmul/gemm.h"
 
 #include <math.h>
 

@@ -10,7 +10,6 @@
 #include <math.h>
 
 #include "../kernels/kernels.h"
-#include "../matmul/gemm.h"
 
 enum { SUMMED = 32 /* rows at one time */ };
 

@@ -4,7 +4,6 @@
  * and weighted values of each query. Many queries without a mask go through cell_f32 (a
  * query tile of 64), all others through two matrix products and softmax_rows_f32. */
 #include "stream.h"
-#include "../matmul/gemm.h"
 
 #include <math.h>
 

@@ -15,7 +15,6 @@
  * arXiv:1912.11637; compared with sparse_topk of x-transformers 2.31.10 (threshold) and
  * with torch.topk (exact). */
 #include "heads.h"
-#include "../matmul/gemm.h"
 
 #include <float.h>
 #include <math.h>

@@ -4,7 +4,6 @@
  *
  * Tiles depend on shapes only. Tasks: batch x group x block of rows x block of pixels. */
 #include "conv.h"
-#include "../matmul/gemm.h"
 
 enum { PIXELS = 128, PIXELS_LONG_K = 64, LONG_K = 1152, ROWS = 512, MIN_ROWS = 128 };
 enum { TILE_K = 8192, TASKS = 8 };

@@ -12,7 +12,6 @@
  * added up. A task owns whole output planes, so sums have one order. f64: plain loops.
  * Source: ONNX ConvTranspose-11; ONNX Runtime contrib operators. */
 #include "conv.h"
-#include "../matmul/gemm.h"
 
 struct conv_transpose_args {
     struct window_attrs window;

@@ -8,7 +8,6 @@
  * weights. Source: ONNX DeformConv-19, arXiv:1811.11168. */
 #include "conv.h"
 #include "real.h"
-#include "../matmul/gemm.h"
 
 enum { DEFORM_X, DEFORM_W, DEFORM_OFFSET, DEFORM_B, DEFORM_MASK };
 

@@ -7,7 +7,6 @@
 #include <strings.h>
 
 #include "recurrent.h"
-#include "../matmul/gemm.h"
 
 enum {
     F_RELU,

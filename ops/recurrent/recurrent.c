@@ -1,6 +1,5 @@
 /* recurrent.c - shapes, packing and the walk of RNN, GRU and LSTM: see recurrent.h. */
 #include "recurrent.h"
-#include "../matmul/gemm.h"
 
 /* ---- shapes ---- */
 

@@ -1,6 +1,5 @@
 /* bam_run.c - tiles of rows of BAM: see bam.c. */
 #include "bam.h"
-#include "../matmul/gemm.h"
 
 enum { TAPS = 9 };
 

@@ -3,7 +3,6 @@
 #include <math.h>
 
 #include "external.h"
-#include "../matmul/gemm.h"
 
 /* A head of a sample. */
 struct group {

@@ -2,7 +2,6 @@
  * weights. Where the window lies inside the map that is the mean of its values, which are
  * linear, so the mean of its pixels is multiplied; else it is 0. See halo_attention.c. */
 #include "halo.h"
-#include "../matmul/gemm.h"
 
 /* Floats of a task, a row of blocks: sums of rows, means, values, results, the product's.
  */

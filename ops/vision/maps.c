@@ -1,7 +1,6 @@
 /* maps.c - checks, pooling, small products and the last pass of gates over maps; see
  * maps.h. */
 #include "maps.h"
-#include "../matmul/gemm.h"
 
 #include <math.h>
 

@@ -28,7 +28,6 @@
  * 9845943 Attention (kv_pool 2, wo, no biases, weights after spectral norm), which are
  * the same. */
 #include "../attention/heads.h"
-#include "../matmul/gemm.h"
 #include "sagan.h"
 
 static const attnrun_attr_def sagan_attrs[] = {

@@ -3,7 +3,6 @@
 #include <math.h>
 
 #include "sagan.h"
-#include "../matmul/gemm.h"
 
 /* ---- products with pixels ---- */
 
