@@ -11,7 +11,6 @@
 #include "gemm_tiles.h"
 
 enum {
-    FEW_ROWS = 32,
     THIN = 16,    /* rows: fewer do not pay for the conversion of B */
     ROW = KC + 16 /* from a row of A in scratch to the next: no power of two */
 };
@@ -45,10 +44,7 @@ static const float *row_of_b(const struct attn_gemm_f32 *g, size_t k, size_t j, 
     for (size_t i = 0; i < n && !g->packed; i++)
         gathered[i] = narrow[at + (ptrdiff_t)i * g->b_col];
     narrow = g->packed ? narrow + place : gathered;
-    if (g->b_type == ATTN_B_F16)
-        K_OF_FLOATS(f16_to_f32)(room, narrow, width);
-    else
-        K_OF_FLOATS(bf16_to_f32)(room, narrow, width);
+    to_floats(room, narrow, width, g->b_type);
     return room;
 }
 
@@ -155,10 +151,7 @@ void K(gemm_bf16)(const struct attn_gemm_f32 *g)
         K_OF_FLOATS(gemm_f32)(g);
         return;
     }
-    const size_t step = g->m > FEW_ROWS ? ATTN_GEMM_WIDE : NR;
-    for (size_t j = 0; j < g->n; j += step)
-        if (!run_group(g, j, g->n - j < step ? g->n - j : step))
-            return;
+    run_groups(g);
 }
 
 void K(gemm_pack_bf16)(uint32_t *packed, const void *b, int32_t type, ptrdiff_t row,

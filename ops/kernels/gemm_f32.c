@@ -9,7 +9,6 @@
 #include "gemm_tiles.h"
 
 enum {
-    FEW_ROWS = 32,
     AHEAD = 32, /* rows of B that few rows of A read once: fetched so far ahead */
     FEW_ROWS_AHEAD = 4
 };
@@ -22,14 +21,6 @@ static size_t stored_bytes(const struct attn_gemm_f32 *g)
 }
 
 /* ---- panels of 16-bit elements ---- */
-
-static void to_floats(float *y, const uint16_t *x, size_t n, int32_t type)
-{
-    if (type == ATTN_B_F16)
-        K(f16_to_f32)(y, x, n);
-    else
-        K(bf16_to_f32)(y, x, n);
-}
 
 /* Rows k0 … k0 + k - 1 of columns j … j + n - 1, packed or not, as a panel of floats. */
 static void convert_panel(const struct attn_gemm_f32 *g, float *panel, size_t width,
@@ -113,7 +104,8 @@ static void find_rows(const struct attn_gemm_f32 *g, struct block *block)
     block->a_col = g->a_col;
     if (HAS_TILE && g->m >= MR && g->n > NR)
         pack_rows(g, block);
-    if (block->a_packed || g->a_col != 0 || g->m <= FEW_ROWS || g->a_row % 1024 != 0)
+    if (block->a_packed || g->a_col != 0 || g->m <= ATTN_GEMM_FEW_ROWS ||
+        g->a_row % 1024 != 0)
         return;
     enum { ROW = KC + 16 };
     float *rows = g->scratch;
@@ -206,13 +198,13 @@ void K(gemm_f32)(const struct attn_gemm_f32 *g)
 {
     if (g->m == 0)
         return;
-    const bool dots = attn_gemm_by_dots(g);
-    const size_t step = !dots && g->m > FEW_ROWS ? ATTN_GEMM_WIDE : NR;
-    for (size_t j = 0; j < g->n; j += step) {
-        size_t n = g->n - j < step ? g->n - j : step;
-        if (!(dots ? run_dots(g, j, n) : run_group(g, j, n)))
-            return;
+    if (!attn_gemm_by_dots(g)) {
+        run_groups(g);
+        return;
     }
+    for (size_t j = 0; j < g->n; j += NR)
+        if (!run_dots(g, j, g->n - j < NR ? g->n - j : NR))
+            return;
 }
 
 void K(transpose_f32)(float *y, ptrdiff_t y_row, const float *x, ptrdiff_t x_row,

@@ -6,7 +6,7 @@
  *   stored_bytes(g)  bytes of a word of a packed B in memory; 0: it is not prefetched
  *   find_panel()     a panel of a block of B: where it lies, or in scratch
  *   find_rows()      a block of A: where it lies, or in scratch
- * Out: run_group().
+ * Out: run_groups().
  *
  * A panel of B of one block of K (48 KiB) stays near while the rows of A pass by; a block of
  * A stays in L2 for the group. Sums of the first blocks of K wait in scratch; the last one
@@ -141,6 +141,15 @@ static bool run_group(const struct attn_gemm_f32 *g, size_t j, size_t n)
         }
     }
     return true;
+}
+
+/* All columns of C. */
+static void run_groups(const struct attn_gemm_f32 *g)
+{
+    const size_t step = g->m > ATTN_GEMM_FEW_ROWS ? ATTN_GEMM_WIDE : NR;
+    for (size_t j = 0; j < g->n; j += step)
+        if (!run_group(g, j, g->n - j < step ? g->n - j : step))
+            return;
 }
 
 #endif

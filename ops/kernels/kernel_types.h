@@ -89,7 +89,8 @@ enum {
     ATTN_GEMM_KC = 384,
     ATTN_GEMM_MC = 128,
     ATTN_GEMM_NR_MAX = 32,
-    ATTN_GEMM_WIDE = 1024 /* columns that share a block of A */
+    ATTN_GEMM_WIDE = 1024,  /* columns that share a block of A … */
+    ATTN_GEMM_FEW_ROWS = 32 /* … where it has more rows than these; else a panel does */
 };
 /* How B is stored: 16-bit panels become floats on their way into cache. */
 /* PAIRS: what gemm_pack_bf16 makes, for the table of bf16 products alone. */
@@ -129,7 +130,7 @@ static inline size_t attn_gemm_scratch(size_t m, size_t n, size_t k)
 {
     const size_t panel = ATTN_GEMM_NR_MAX;
     size_t columns = panel;
-    if (k > ATTN_GEMM_KC && m > 32)
+    if (k > ATTN_GEMM_KC && m > ATTN_GEMM_FEW_ROWS)
         columns = n < ATTN_GEMM_WIDE ? (n + panel - 1) / panel * panel : ATTN_GEMM_WIDE;
     return (columns + ATTN_GEMM_KC + 16) * m + ATTN_GEMM_KC * panel;
 }

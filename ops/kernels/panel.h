@@ -36,4 +36,13 @@ static inline void pack_panel(float *panel, size_t width, const float *b, ptrdif
     }
 }
 
+/* n 16-bit elements of `type` (ATTN_B_F16 or ATTN_B_BF16) as floats. */
+static inline void to_floats(float *y, const uint16_t *x, size_t n, int32_t type)
+{
+    if (type == ATTN_B_F16)
+        K_OF_FLOATS(f16_to_f32)(y, x, n);
+    else
+        K_OF_FLOATS(bf16_to_f32)(y, x, n);
+}
+
 #endif

@@ -9,7 +9,7 @@ enum {
     MIN_COLUMNS = 64,
     GRAIN = ATTN_GEMM_NR_MAX, /* whole panels on every ISA */
     TASK_NS = 25000,
-    MAX_MERGED_NS = 75000, /* between two polls */
+    MAX_MERGED_NS = 75000, /* of tasks that are one product, so that it ends soon */
     MAX_A = 1 << 18,       /* elements of A in a task: what is transposed into scratch */
     MAX_READ = 1 << 20,    /* where it is read in place: a bound on time */
     ENOUGH_TASKS = 8
@@ -200,15 +200,25 @@ static int32_t packed_as(const struct attn_kernels *kernels, int32_t dtype)
     return kernels->products_bf16 ? ATTN_B_PAIRS : attn_gemm_stored_as(dtype);
 }
 
+/* Words of a column of k elements, and their bytes. */
+static int64_t depth_of(int32_t stored_as, int64_t k)
+{
+    return stored_as == ATTN_B_PAIRS ? k / 2 + k % 2 : k;
+}
+
+static int64_t word_bytes(int32_t stored_as)
+{
+    return stored_as == ATTN_B_F32 || stored_as == ATTN_B_PAIRS ? 4 : 2;
+}
+
 int64_t attn_gemm_pack_bytes(const struct attn_kernels *kernels, int32_t dtype, int64_t k,
                              int64_t n)
 {
     const int32_t type = packed_as(kernels, dtype);
     int64_t lanes = kernels->vec_bytes / 4, bytes;
-    if (type == ATTN_B_PAIRS)
-        k = k / 2 + k % 2;
-    if (!ck_add(n, lanes - 1, &n) || !ck_mul(n / lanes * lanes, k, &bytes) ||
-        !ck_mul(bytes, type == ATTN_B_F32 || type == ATTN_B_PAIRS ? 4 : 2, &bytes) ||
+    if (!ck_add(n, lanes - 1, &n) ||
+        !ck_mul(n / lanes * lanes, depth_of(type, k), &bytes) ||
+        !ck_mul(bytes, word_bytes(type), &bytes) ||
         !ck_add(bytes, (int64_t)sizeof(struct attn_packed), &bytes))
         return -1;
     return bytes;
@@ -239,11 +249,10 @@ void attn_gemm_use_packed(struct attn_gemm_f32 *g, const struct attn_packed *pac
                           int64_t column)
 {
     const int32_t type = packed->stored_as;
-    const int64_t depth = type == ATTN_B_PAIRS ? (packed->k + 1) / 2 : packed->k;
-    const int64_t bytes = type == ATTN_B_F32 || type == ATTN_B_PAIRS ? 4 : 2;
+    const int64_t at = column * depth_of(type, packed->k) * word_bytes(type);
     g->packed = 1;
     g->b_type = type;
-    g->b = (const void *)((const char *)(packed + 1) + column * depth * bytes);
+    g->b = (const void *)((const char *)(packed + 1) + at);
 }
 
 void attn_gemm_use_weight(struct attn_gemm_f32 *g, const attnrun_step *step, int in)
