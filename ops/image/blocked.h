@@ -61,6 +61,19 @@ void attn_blocked_winograd_prepare(const struct blocked_plan *plan, void *shared
 attn_status attn_blocked_winograd_run(const attnrun_step *step, const attnrun_work *work,
                                       const struct blocked_plan *plan,
                                       const struct blocked_operands *operands);
+/* What kernels that look at each channel by itself need of a window. */
+static inline struct attn_blocked_rows blocked_rows_of(const struct window *w)
+{
+    struct attn_blocked_rows d = { .columns = w->out[2] };
+    for (int a = 0; a < 2; a++) {
+        d.in[a] = w->in[a + 1];
+        d.kernel[a] = w->kernel[a + 1];
+        d.stride[a] = w->stride[a + 1];
+        d.dilation[a] = w->dilation[a + 1];
+        d.before[a] = w->before[a + 1];
+    }
+    return d;
+}
 /* Each channel by itself; no tables. */
 void attn_blocked_rows_plan(struct blocked_plan *plan);
 attn_status attn_blocked_rows_run(const attnrun_step *step, const attnrun_work *work,

@@ -88,17 +88,10 @@ static attn_status blocked_pool_run(const attnrun_step *step, const attnrun_work
     const struct blocked_pool_args *args = step->args;
     const struct blocked_pool_state *s = step->state;
     const struct window *w = &s->w;
-    struct attn_blocked_rows d = { .columns = w->out[2] };
+    struct attn_blocked_rows d = blocked_rows_of(w);
     if (work->phase == 0) {
         find_shares(step, work->shared);
         return ATTNRUN_OK;
-    }
-    for (int a = 0; a < 2; a++) {
-        d.in[a] = w->in[a + 1];
-        d.kernel[a] = w->kernel[a + 1];
-        d.stride[a] = w->stride[a + 1];
-        d.dilation[a] = w->dilation[a + 1];
-        d.before[a] = w->before[a + 1];
     }
     if (args->kind == 1) {
         d.row_share = work->shared;

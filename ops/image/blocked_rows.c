@@ -30,16 +30,9 @@ attn_status attn_blocked_rows_run(const attnrun_step *step, const attnrun_work *
     const struct blocked_shape *s = &p->shape;
     const struct window *w = &s->w;
     const int64_t blocks = blocked_count(s->rows), taps = w->kernel[1] * w->kernel[2];
-    struct attn_blocked_rows d = { .columns = w->out[2],
-                                   .least = o->least,
-                                   .most = o->most };
-    for (int a = 0; a < 2; a++) {
-        d.in[a] = w->in[a + 1];
-        d.kernel[a] = w->kernel[a + 1];
-        d.stride[a] = w->stride[a + 1];
-        d.dilation[a] = w->dilation[a + 1];
-        d.before[a] = w->before[a + 1];
-    }
+    struct attn_blocked_rows d = blocked_rows_of(w);
+    d.least = o->least;
+    d.most = o->most;
     for (int64_t task = work->begin; task < work->end; task++) {
         const int64_t plane = task / p->h_blocks, block = plane % blocks;
         d.row = task % p->h_blocks * p->block_h;
