@@ -10,21 +10,19 @@ enum {
     SLACK = 16        /* of a vector at most */
 };
 
-static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
-
 bool attn_spatial_plan(struct attn_spatial *plan, const struct attn_map *map,
                        int64_t kernel)
 {
     const int64_t half = kernel / 2;
     struct attn_spatial p = { .map = *map, .kernel = kernel };
     int64_t floats, taps_bytes;
-    p.around = lesser(half, map->height - 1);
-    p.beside = lesser(half, map->width - 1);
-    p.tile = lesser((TILE + map->width - 1) / map->width, map->height);
+    p.around = min64(half, map->height - 1);
+    p.beside = min64(half, map->width - 1);
+    p.tile = min64((TILE + map->width - 1) / map->width, map->height);
     p.tiles = (map->height + p.tile - 1) / p.tile;
-    p.at_once = lesser(AT_ONCE, FLOATS / map->channels) / map->width;
-    p.at_once = lesser(p.at_once < p.tile ? p.tile : p.at_once, map->height);
-    p.window = lesser(p.at_once + 2 * p.around, map->height);
+    p.at_once = min64(AT_ONCE, FLOATS / map->channels) / map->width;
+    p.at_once = min64(p.at_once < p.tile ? p.tile : p.at_once, map->height);
+    p.window = min64(p.at_once + 2 * p.around, map->height);
     p.taps = 2 * (2 * p.around + 1) * (2 * p.beside + 1);
     if (!ck_mul(map->width + 2 * p.beside, 2, &p.row) ||
         !ck_mul(p.row, p.window, &p.rows_floats) ||
@@ -113,7 +111,7 @@ static void move_window(struct walk *k, int64_t first, int64_t end)
         k->first = first;
     }
     while (k->end < end)
-        add_rows(k, lesser(end - k->end, p->at_once));
+        add_rows(k, min64(end - k->end, p->at_once));
 }
 
 /* s of a row; all rows that it sees exist. */
@@ -122,8 +120,8 @@ static void gate_row(const struct walk *k, int64_t y, float *s)
     const struct attn_spatial *p = k->gate->plan;
     const struct attn_spatial_gate *gate = k->gate;
     const int64_t of_row = p->taps / (2 * p->around + 1);
-    const int64_t above = lesser(p->around, y);
-    const int64_t below = lesser(p->around, p->map.height - 1 - y);
+    const int64_t above = min64(p->around, y);
+    const int64_t below = min64(p->around, p->map.height - 1 - y);
     const int64_t from = (p->around - above) * of_row;
     const float *bias = op_in_data(gate->step, gate->bs);
     gate->step->kernels->conv_taps_f32(
@@ -139,7 +137,7 @@ static attn_status do_rows(struct walk *k, int64_t image, int64_t y, int64_t row
     const struct attn_map *map = &p->map;
     float *s = k->pieces.tile;
     const int64_t least = y > p->around ? y - p->around : 0;
-    move_window(k, least, lesser(y + rows + p->around, map->height));
+    move_window(k, least, min64(y + rows + p->around, map->height));
     for (int64_t i = 0; i < rows; i++)
         gate_row(k, y + i, s + i * map->width);
     attn_map_gate(gate->step, gate->gate, s, rows * map->width);
@@ -162,11 +160,11 @@ attn_status attn_spatial_tiles(const struct attn_spatial_gate *gate, void *scrat
                       .pieces = pieces_of(p, scratch),
                       .x = x + image * p->map.channels * p->map.pixels,
                       .g = g };
-    const int64_t last = lesser(end * p->tile, p->map.height);
+    const int64_t last = min64(end * p->tile, p->map.height);
     for (int64_t y = begin * p->tile, rows; y < last; y += rows) {
         if (OP_CANCELLED(gate->work))
             return ATTNRUN_E_CANCELLED;
-        rows = lesser(p->at_once, last - y);
+        rows = min64(p->at_once, last - y);
         TRY(do_rows(&k, image, y, rows));
     }
     return ATTNRUN_OK;
