@@ -11,6 +11,7 @@
 
 #include "../io/map.h"
 #include "cli.h"
+#include "difference.h"
 
 static bool same_string(const attnrun_tensor *a, int64_t i, const attnrun_tensor *b,
                         int64_t k)
@@ -52,19 +53,6 @@ static bool close_element(const attnrun_tensor *a, const attnrun_tensor *b, int6
         return false;
     int64_t steps = value_step(a, k) - value_step(b, k);
     return steps >= -1 && steps <= 1;
-}
-
-/* The largest |difference| of finite numbers, for the sentence. */
-static double largest_difference(const attnrun_tensor *a, const attnrun_tensor *b,
-                                 int64_t n)
-{
-    double largest = 0;
-    for (int64_t k = 0; k < n; k++) {
-        double d = fabs(value_get(a, k) - value_get(b, k));
-        if (isfinite(d) && d > largest)
-            largest = d;
-    }
-    return largest;
 }
 
 static double largest_magnitude(const attnrun_tensor *t, int64_t n)
@@ -110,13 +98,14 @@ static attnrun_status compare_tensors(const attnrun_tensor *got,
                          "expected %s",
                          wrong, n, value_shape(got), value_index(got, first),
                          value_text(got, first), value_text(expected, first));
+    struct difference difference;
+    difference_measure(got, expected, &difference);
     return tool_fail(ATTNRUN_E_RANGE,
                      "%" PRId64 " of %" PRId64 " elements of %s differ; first at %s: %s, "
                      "expected %s; largest difference %.3g (rtol %g, atol %g)",
                      wrong, n, value_shape(got), value_index(got, first),
                      value_text(got, first), value_text(expected, first),
-                     largest_difference(got, expected, n), tolerance->rtol,
-                     tolerance->atol);
+                     difference.max_abs, tolerance->rtol, tolerance->atol);
 }
 
 /* Entries are compared by key, in any order. A dict of Python has doubles where the model
