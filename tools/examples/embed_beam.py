@@ -6,8 +6,6 @@ usage: embed_beam.py MODEL.onnx OUT [--workers N] [--documents N] [--batch N]
 MODEL.onnx: tools/minilm/fill.py makes it. OUT is the beginning of the names of Parquet files
 with id, text, embedding and error; they appear when all is done.
 bash tools/examples/embed.sh makes all that this needs."""
-import argparse
-import json
 import logging
 import os
 import sys
@@ -54,20 +52,8 @@ def row_of(pair):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("model")
-    parser.add_argument("out")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--documents", type=int, default=2000)
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--extra", help="JSON of further texts, for the tests")
-    parser.add_argument("--once", help="file that is made when a process ends itself")
-    options = parser.parse_args()
+    options, documents = corpus.arguments(__doc__)
     logging.basicConfig(level=logging.WARNING)
-    documents = corpus.documents(options.documents)
-    if options.extra:
-        documents[len(documents) // 2:0] = [(f"extra:{i}", text) for i, text
-                                            in enumerate(json.loads(options.extra))]
     handler = ModelHandlerNumpy(os.path.abspath(options.model), outputs=["sentence_embedding"],
                                 max_batch_size=options.batch)
     settings = PipelineOptions(runner="FnApiRunner", direct_num_workers=options.workers,

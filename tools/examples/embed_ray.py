@@ -5,8 +5,6 @@ usage: embed_ray.py MODEL.onnx OUT_FOLDER [--workers N] [--documents N] [--batch
 
 MODEL.onnx: tools/minilm/fill.py makes it. OUT_FOLDER gets Parquet files with id, text,
 embedding and error. bash tools/examples/embed.sh makes all that this needs."""
-import argparse
-import json
 import os
 import sys
 import time
@@ -20,19 +18,7 @@ import corpus
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("model")
-    parser.add_argument("out")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--documents", type=int, default=2000)
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--extra", help="JSON of further texts, for the tests")
-    parser.add_argument("--once", help="file that is made when a process ends itself")
-    options = parser.parse_args()
-    documents = corpus.documents(options.documents)
-    if options.extra:
-        documents[len(documents) // 2:0] = [(f"extra:{i}", text) for i, text
-                                            in enumerate(json.loads(options.extra))]
+    options, documents = corpus.arguments(__doc__)
     ray.init(num_cpus=options.workers, include_dashboard=False, log_to_driver=True,
              runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(
                  [os.path.dirname(os.path.abspath(__file__)),
