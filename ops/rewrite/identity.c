@@ -1,6 +1,6 @@
 /* identity.c - takes out nodes that pass their input on unchanged: Identity, Dropout
  * without a mask, Cast to the same type, Transpose that keeps the order, Reshape and
- * Expand to the same shape, Mul and Div by 1. Exact. */
+ * Expand to the same shape, Pad by nothing, Mul and Div by 1. Exact. */
 #include "../../runtime/poll.h"
 #include "match.h"
 
@@ -27,6 +27,19 @@ static int32_t times_one(const struct attn_graph *graph, const struct attn_node 
     return attn_match_same_shape(graph, other, node->out[0]) ? other : -1;
 }
 
+/* Pad by nothing. */
+static bool pads_nothing(const struct attn_graph *graph, const struct attn_node *node)
+{
+    int64_t pads[2 * ATTNRUN_MAX_RANK];
+    const int32_t rank = graph->values[node->in[0]].type.rank;
+    if (!attn_match_zero_pads(graph, node, rank, pads))
+        return false;
+    for (int i = 0; i < 2 * rank; i++)
+        if (pads[i] != 0)
+            return false;
+    return true;
+}
+
 static int32_t passed_on(const struct attn_graph *graph, const struct attn_node *node)
 {
     if (node->pub.n_in < 1 || node->in[0] < 0 || node->pub.n_out < 1 || node->out[0] < 0)
@@ -48,6 +61,8 @@ static int32_t passed_on(const struct attn_graph *graph, const struct attn_node 
     if ((node_is(node, "Reshape") || node_is(node, "Expand")) &&
         attn_match_same_shape(graph, node->in[0], node->out[0]))
         return node->in[0];
+    if (node_is(node, "Pad"))
+        return pads_nothing(graph, node) ? node->in[0] : -1;
     return times_one(graph, node);
 }
 

@@ -65,20 +65,11 @@ static int64_t stride_of(const struct attn_graph *graph, int32_t value, int64_t 
 static bool pads_by(const struct attn_graph *graph, const struct attn_node *pad,
                     int64_t by)
 {
-    double zero = 0;
-    const struct attn_attr *mode = attn_node_attr(pad, "mode");
-    if (pad->pub.opset < 11 || pad->pub.n_in < 2 || pad->pub.n_in > 3 ||
-        !match_is_constant(graph, pad->in[1]) ||
-        (mode != NULL && !attn_match_string(pad, "mode", "constant")) ||
-        (pad->pub.n_in > 2 && pad->in[2] >= 0 &&
-         !attn_value_scalar(graph, pad->in[2], &zero)) ||
-        zero < 0 || zero > 0)
-        return false;
-    const attnrun_tensor *pads = &graph->values[pad->in[1]].data;
-    if (pads->dtype != ATTNRUN_I64 || tensor_count(pads) != 8)
+    int64_t pads[2 * ATTNRUN_MAX_RANK];
+    if (!attn_match_zero_pads(graph, pad, 4, pads))
         return false;
     for (int i = 0; i < 8; i++)
-        if (tensor_get_int(pads, i) != (i % 4 < 2 ? 0 : by))
+        if (pads[i] != (i % 4 < 2 ? 0 : by))
             return false;
     return true;
 }

@@ -176,6 +176,26 @@ bool attn_match_string(const struct attn_node *node, const char *name, const cha
            memcmp(attr->s.data, text, strlen(text)) == 0;
 }
 
+bool attn_match_zero_pads(const struct attn_graph *graph, const struct attn_node *pad,
+                          int32_t rank, int64_t pads[2 * ATTNRUN_MAX_RANK])
+{
+    double zero = 0;
+    const struct attn_attr *mode = attn_node_attr(pad, "mode");
+    if (!node_is(pad, "Pad") || pad->pub.opset < 11 || pad->pub.n_in < 2 ||
+        !match_is_constant(graph, pad->in[1]) ||
+        (mode != NULL && !attn_match_string(pad, "mode", "constant")) ||
+        (pad->pub.n_in > 2 && pad->in[2] >= 0 &&
+         !attn_value_scalar(graph, pad->in[2], &zero)) ||
+        (pad->pub.n_in > 3 && pad->in[3] >= 0) || zero < 0 || zero > 0)
+        return false;
+    const attnrun_tensor *t = &graph->values[pad->in[1]].data;
+    if (t->dtype != ATTNRUN_I64 || rank < 0 || tensor_count(t) != 2 * (int64_t)rank)
+        return false;
+    for (int i = 0; i < 2 * rank; i++)
+        pads[i] = tensor_get_int(t, i);
+    return true;
+}
+
 attn_status attn_match_make(struct attn_graph *graph, struct attn_node *before,
                             const char *domain, const char *op_type, int32_t n_in,
                             const int32_t *in, int32_t like, int32_t n_attrs,

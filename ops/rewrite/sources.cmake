@@ -22,6 +22,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/mask_program.c
   ops/rewrite/match.c
   ops/rewrite/matmul_epilogue.c
+  ops/rewrite/pad_conv.c
   ops/rewrite/passes.c
   ops/rewrite/quantized.c
   ops/rewrite/rotary.c

@@ -1,0 +1,77 @@
+/* pad_conv.c - Pad by zeros in front of a Conv becomes pads of the Conv, as exporters of
+ * networks from TensorFlow write "same" padding. In: Conv(Pad(X), W, B) with constant pads of
+ * spatial axes that are not negative. Out: Conv(X, W, B). Exact. */
+#include "../../runtime/checked.h"
+#include "../../runtime/poll.h"
+#include "match.h"
+
+enum { MAX_ATTRS = 12 };
+
+/* The sums of the Conv's own pads and of those of the Pad, begins before ends; NULL where
+ * they are no pads of a Conv. Lives as long as the graph. */
+static attn_status sum_of_pads(struct attn_graph *graph, const struct attn_node *conv,
+                               const struct attn_node *pad, int32_t rank,
+                               const int64_t **sums)
+{
+    int64_t pads[2 * ATTNRUN_MAX_RANK];
+    const int32_t axes = rank - 2;
+    const struct attn_attr *own = attn_node_attr(conv, "pads");
+    *sums = NULL;
+    if (rank < 3 || !attn_match_zero_pads(graph, pad, rank, pads) ||
+        (own != NULL && (own->kind != ATTN_ATTR_INTS || own->ints.n != 2 * axes)))
+        return ATTNRUN_OK;
+    for (int32_t side = 0; side < 2; side++)
+        if (pads[side * rank] != 0 || pads[side * rank + 1] != 0)
+            return ATTNRUN_OK;
+    int64_t *sum = attn_pool_alloc(&graph->model->pool, 2 * axes * (int64_t)sizeof *sum);
+    if (sum == NULL)
+        return ATTNRUN_E_MEMORY;
+    for (int32_t i = 0; i < 2 * axes; i++) {
+        const int64_t more = pads[i / axes * rank + 2 + i % axes];
+        if (more < 0 || !ck_add(own != NULL ? own->ints.v[i] : 0, more, &sum[i]))
+            return ATTNRUN_OK;
+    }
+    *sums = sum;
+    return ATTNRUN_OK;
+}
+
+static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv,
+                            int32_t *applied)
+{
+    const struct attn_node *pad = attn_match_sole_in(graph, conv, 0, "Pad");
+    const struct attn_attr *automatic = attn_node_attr(conv, "auto_pad");
+    const int64_t *sums = NULL;
+    if (pad == NULL || conv->n_attrs > MAX_ATTRS ||
+        (automatic != NULL && !attn_match_string(conv, "auto_pad", "NOTSET")))
+        return ATTNRUN_OK;
+    const int32_t rank = graph->values[pad->in[0]].type.rank;
+    TRY(sum_of_pads(graph, conv, pad, rank, &sums));
+    if (sums == NULL)
+        return ATTNRUN_OK;
+    struct attn_attr attrs[MAX_ATTRS + 1];
+    int32_t n = 0;
+    for (int32_t i = 0; i < conv->n_attrs; i++)
+        if (strcmp(conv->attrs[i].name, "pads") != 0)
+            attrs[n++] = conv->attrs[i];
+    attrs[n++] = (struct attn_attr){ .name = "pads",
+                                     .kind = ATTN_ATTR_INTS,
+                                     .ints = { sums, 2 * ((int64_t)rank - 2) } };
+    const int32_t in[3] = { pad->in[0], conv->in[1],
+                            conv->pub.n_in > 2 ? conv->in[2] : -1 };
+    struct attn_node *made;
+    TRY(attn_match_make(graph, conv, "", "Conv", 3, in, conv->out[0], n, attrs, &made));
+    attn_match_replace(graph, conv->out[0], made);
+    ++*applied;
+    return ATTNRUN_OK;
+}
+
+static attn_status run(struct attn_graph *graph, int32_t *applied)
+{
+    int64_t n_nodes = graph->n_nodes;
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
+        if (node_is(graph->nodes[n], "Conv"))
+            TRY(try_conv(graph, graph->nodes[n], applied));
+    return ATTNRUN_OK;
+}
+
+const struct attn_pass attn_pass_pad_conv = { .name = "pad_conv", .run = run };
