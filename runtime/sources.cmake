@@ -13,7 +13,7 @@ set(ATTN_RUNTIME
   runtime/dim_text.c
   runtime/dtype.c
   runtime/fill.c
-  runtime/expand.c
+  runtime/expand_node.c
   runtime/fold.c
   runtime/formula.c
   runtime/frame.c

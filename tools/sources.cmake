@@ -21,7 +21,7 @@ set(ATTN_TOOLS
   tools/cli/check_file.c
   tools/cli/compare.c
   tools/cli/config.c
-  tools/cli/convert.c
+  tools/cli/convert_command.c
   tools/cli/difference.c
   tools/cli/doctor.c
   tools/cli/explain.c
@@ -42,7 +42,7 @@ set(ATTN_TOOLS
   tools/cli/ort.c
   tools/cli/outputs.c
   tools/cli/save_json.c
-  tools/cli/plan.c
+  tools/cli/plan_command.c
   tools/cli/profile.c
   tools/cli/progress.c
   tools/cli/report.c
@@ -58,5 +58,5 @@ set(ATTN_TOOLS
   tools/cli/text.c
   tools/cli/trace.c
   tools/cli/versus.c
-  tools/cli/workers.c
+  tools/cli/plan_workers.c
 )

@@ -6,7 +6,7 @@
  * round_mode  of f8e8m0: up, down, nearest
  * Floats become integers towards zero and then modulo the width; text is decimal both
  * ways, the shortest that reads back. Source: ONNX Cast-1 to 28, CastLike-15 to 25. */
-#include "convert.h"
+#include "convert_dtypes.h"
 #include "elementwise.h"
 #include "text_number.h"
 

@@ -6,7 +6,7 @@
  * Source: ONNX IsNaN-9 to 20, IsInf-10, 20. */
 #include <math.h>
 
-#include "convert.h"
+#include "convert_dtypes.h"
 #include "elementwise.h"
 
 struct is_inf_args {

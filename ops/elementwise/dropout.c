@@ -6,7 +6,7 @@
  * training_mode  scalar, false by default; without that input always inference
  * mask           as x, true where kept: all of it in inference
  * Source: ONNX Dropout-1, 6, 7, 10, 12 to 22. */
-#include "convert.h"
+#include "convert_dtypes.h"
 #include "elementwise.h"
 #include "random.h"
 

@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "binary.h"
-#include "convert.h"
+#include "convert_dtypes.h"
 
 /* x as doubles or integers comes from the template, the exponents in their wide type. */
 typedef void pow_loop(void *z, const void *x, int64_t x_step, const union convert_run *y,

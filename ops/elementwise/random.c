@@ -5,7 +5,7 @@
  * dtype  of y; x's where absent
  * Multinomial  x (batch, classes) unnormalised log-probabilities; y (batch, sample_size)
  * Numbers are not those of other implementations. Source: ONNX, since 1, 15 and 7. */
-#include "convert.h"
+#include "convert_dtypes.h"
 #include "elementwise.h"
 #include "random.h"
 

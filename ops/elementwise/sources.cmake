@@ -5,7 +5,7 @@ set(ATTN_OPS_ELEMENTWISE
   ops/elementwise/cast.c
   ops/elementwise/classify.c
   ops/elementwise/clip.c
-  ops/elementwise/convert.c
+  ops/elementwise/convert_dtypes.c
   ops/elementwise/dropout.c
   ops/elementwise/elementwise.c
   ops/elementwise/fused_elementwise.c

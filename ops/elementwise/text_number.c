@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "convert.h"
+#include "convert_dtypes.h"
 
 /* ---- to text ---- */
 

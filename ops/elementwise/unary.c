@@ -4,7 +4,7 @@
  * plain loops. Source: ONNX, and com.microsoft Gelu and QuickGelu. */
 #include <math.h>
 
-#include "convert.h"
+#include "convert_dtypes.h"
 #include "elementwise.h"
 
 struct unary_args {

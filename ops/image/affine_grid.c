@@ -6,7 +6,7 @@
  *        x, y, z run over the pixel centres of [-1, 1], corner to corner with
  *        align_corners
  * Source: ONNX AffineGrid-20. */
-#include "real.h"
+#include "real_pixels.h"
 
 struct affine_args {
     int64_t align_corners;

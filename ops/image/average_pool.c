@@ -1,7 +1,7 @@
 /* average_pool.c - AveragePool and LpPool.
  *
  * X            [N, C, spatial 1 to 3]
- * Y            [N, C, out], see window.c
+ * Y            [N, C, out], see sliding_window.c
  * AveragePool  mean of what the window sees; with count_include_pad the padding counts as
  *              zeros, but not what lies past it with ceil_mode
  * LpPool       (sum of |x|^p)^(1/p), p = 2 by default

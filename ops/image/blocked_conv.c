@@ -4,7 +4,7 @@
  *
  * X     [N, ceil(C / 16), H, W, 16], or with plain = 1 [N, C, H, W]
  * W     [M, C / group, height, width], B [M]: constants
- * Y, Z  [N, ceil(M / 16), H', W', 16], see blocked.h; the sizes are in window.c
+ * Y, Z  [N, ceil(M / 16), H', W', 16], see blocked.h; the sizes are in sliding_window.c
  *
  * With winograd = 1 3 x 3 taps are computed by tiles of 2 x 2 outputs (blocked_winograd.c).
  * group is 1, or C and M (each channel by itself), or divides both into multiples of 16.

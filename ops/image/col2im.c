@@ -3,8 +3,8 @@
  * input        [N, C * block volume, L], L the number of places of the block in the image
  * image_shape  i64, block_shape i64: one number per spatial axis (1 to 3)
  * Y            [N, C, image]. Source: ONNX Col2Im-18. */
-#include "real.h"
-#include "window.h"
+#include "real_pixels.h"
+#include "sliding_window.h"
 
 struct col2im_state {
     struct window w;

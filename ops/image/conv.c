@@ -3,7 +3,7 @@
  *   y[n, m] = bias[m] + sum over channels c and taps k of w[m, c, k] x[n, c, at k]
  *
  * X     [N, C, spatial 1 to 3];  W [M, C / group, kernel];  B [M], zeros by default
- * Y     [N, M, out]; the sizes are in window.c
+ * Y     [N, M, out]; the sizes are in sliding_window.c
  * Z     of the fused forms: shaped as Y, added before the activation
  * Float convolutions with few channels per group run directly (conv_planes.c,
  * conv_strip.c), the others as matrix products (conv_gemm.c). Source: ONNX Conv-11. */

@@ -11,7 +11,7 @@
 #define ATTN_OPS_CONV_H
 
 #include "../kernels/kernels.h"
-#include "window.h"
+#include "sliding_window.h"
 
 /* Y[batch, groups * rows, pixels] from X[batch, groups * channels, w.in] and
  * W[groups * rows, channels, w.kernel]. */

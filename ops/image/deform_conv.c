@@ -7,7 +7,7 @@
  * output pixels: the taps of a group are collected in scratch, then multiplied with the
  * weights. Source: ONNX DeformConv-19, arXiv:1811.11168. */
 #include "conv.h"
-#include "real.h"
+#include "real_pixels.h"
 
 enum { DEFORM_X, DEFORM_W, DEFORM_OFFSET, DEFORM_B, DEFORM_MASK };
 

@@ -12,7 +12,7 @@
  * Phase 0 makes the tables of the transform; then a task is one line or frame, in f64.
  * Source: ONNX DFT-17, DFT-20, STFT-17. */
 #include "fft.h"
-#include "real.h"
+#include "real_pixels.h"
 
 struct dft_args {
     int64_t axis, inverse, onesided;

@@ -13,7 +13,7 @@
  * Source: ONNX GridSample-20; ONNX Runtime contrib operators. */
 #include <math.h>
 
-#include "real.h"
+#include "real_pixels.h"
 
 enum { GRID_LINEAR, GRID_NEAREST, GRID_CUBIC };
 enum { GRID_ZEROS, GRID_BORDER, GRID_REFLECTION };

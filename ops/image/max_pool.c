@@ -1,6 +1,6 @@
 /* max_pool.c - MaxPool: the largest element of each window; padding never wins.
  *
- * X        [N, C, spatial 1 to 3];  Y [N, C, out], see window.c
+ * X        [N, C, spatial 1 to 3];  Y [N, C, out], see sliding_window.c
  * Indices  i64, shaped as Y: where the first largest element lies in X, counted over all
  *          of X with the spatial axes in row-major (storage_order 0) or column-major order
  * NaN wins. A window that sees nothing gives the lowest value, index -1.

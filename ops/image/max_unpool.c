@@ -8,8 +8,8 @@
  *
  * The indices count over the shape without output_shape, which fills the front of a larger
  * output. Source: ONNX MaxUnpool-11. */
-#include "real.h"
-#include "window.h"
+#include "real_pixels.h"
+#include "sliding_window.h"
 
 struct unpool_state {
     int64_t natural[ATTNRUN_MAX_RANK];

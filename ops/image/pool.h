@@ -3,7 +3,7 @@
 #ifndef ATTN_OPS_POOL_H
 #define ATTN_OPS_POOL_H
 
-#include "window.h"
+#include "sliding_window.h"
 
 struct pool_args {
     struct window_attrs window; /* kernel_shape is required */

@@ -2,7 +2,7 @@
  * (q - zero) * scale, quantized again, halves to even.
  *
  * X  u8 or i8 [N, C, spatial 1 to 3], or with channels_last [N, spatial, C];  Y of its type
- *    and layout, see window.c
+ *    and layout, see sliding_window.c
  * Scales are one f32 number each, zero points likewise, 0 by default. Padding is the real
  * number 0; with count_include_pad every window has all elements of the kernel, also past
  * the padding.

@@ -12,7 +12,7 @@
  * Source: ONNX RoiAlign-16, MaxRoiPool-1. */
 #include <math.h>
 
-#include "real.h"
+#include "real_pixels.h"
 
 struct roi_args {
     int32_t mode, half_pixel;

@@ -1,6 +1,6 @@
 # Sources of ops/image.
 set(ATTN_OPS_IMAGE
-  ops/image/window.c
+  ops/image/sliding_window.c
   ops/image/conv.c
   ops/image/conv_gemm.c
   ops/image/conv_planes.c

@@ -8,7 +8,7 @@
 
 /* Columns of a convolution: `k_count` taps from `k_from` on (order: channel, kernel axes)
  * for `n` output pixels from `pixel` on, as the panels of gemm_pack_f32, filled up with
- * anything finite or from the input. Axes are three, as in ops/image/window.h. */
+ * anything finite or from the input. Axes are three, as in ops/image/sliding_window.h. */
 enum { ATTN_IM2COL_LINES = 8 };
 struct attn_im2col {
     const float *x;     /* first channel of the group */

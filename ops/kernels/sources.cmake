@@ -27,12 +27,12 @@ set(ATTN_KERNELS
   ops/kernels/conv_taps.c
   ops/kernels/conv_finish.c
   ops/kernels/involution_f32.c
-  ops/kernels/conv_strip.c
+  ops/kernels/conv_strip_f32.c
   ops/kernels/conv_direct.c
-  ops/kernels/conv_planes.c
+  ops/kernels/conv_planes_f32.c
   ops/kernels/conv_depthwise.c
-  ops/kernels/blocked_conv.c
-  ops/kernels/blocked_rows.c
+  ops/kernels/blocked_conv_f32.c
+  ops/kernels/blocked_rows_f32.c
   ops/kernels/winograd_f32.c
   ops/kernels/halo_f32.c
   ops/kernels/additive_f32.c

@@ -1,5 +1,5 @@
 /* blas.c - the only file that knows OpenBLAS: products of doubles, from inside our own
- * tasks, always on one thread. Where it is not built in, or not allowed, plain.c does the
+ * tasks, always on one thread. Where it is not built in, or not allowed, plain_product.c does the
  * work. */
 #include "blas.h"
 

@@ -26,7 +26,7 @@ struct attn_gemm {
     int64_t m_block, n_block, m_blocks, n_blocks;
     int64_t n_tasks, task_cost; /* nanoseconds */
     int64_t scratch_bytes;      /* per worker */
-    int64_t blas_rows;          /* plain.c: rows of a task that BLAS computes; 0: none */
+    int64_t blas_rows; /* plain_product.c: rows of a task that BLAS computes; 0: none */
 };
 
 /* An ADD step whose data has C's row stride and col 1 moves with C's batch. */

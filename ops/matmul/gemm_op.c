@@ -7,7 +7,7 @@
  * product, or in a phase of its own. */
 #include <math.h>
 
-#include "plain.h"
+#include "plain_product.h"
 
 struct gemm_args {
     int64_t transA, transB;

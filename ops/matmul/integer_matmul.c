@@ -5,7 +5,7 @@
  *               B's leading dims)
  * Y             i32
  * A constant B is packed, a byte an element. Source: ONNX MatMulInteger-10. */
-#include "gemm_i8.h"
+#include "gemm_bytes.h"
 #include "shapes.h"
 
 struct integer_state {

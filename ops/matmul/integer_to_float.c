@@ -10,7 +10,7 @@
  * Shared memory: A as bytes. A constant B is packed, a byte an element. Source: ONNX
  * Runtime contrib operators; compared with onnxruntime 1.31.1. */
 #include "../quant/dynamic.h"
-#include "gemm_i8.h"
+#include "gemm_bytes.h"
 #include "shapes.h"
 
 /* Indices of the inputs of an operator; NOWHERE for one that it lacks. */

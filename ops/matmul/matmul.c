@@ -6,7 +6,7 @@
  *
  * The f32 product is tuned: a constant B is packed, and one B for a whole batch of A is
  * one product. The other types are plain. Source: ONNX MatMul-13. */
-#include "plain.h"
+#include "plain_product.h"
 #include "shapes.h"
 
 struct matmul_state {

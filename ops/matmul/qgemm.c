@@ -9,7 +9,7 @@
  *               even, of A's type; without them Y is f32
  * Y             (m, n)
  * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
-#include "gemm_i8.h"
+#include "gemm_bytes.h"
 
 enum { A, A_SCALE, A_ZERO, B, B_SCALE, B_ZERO, C, Y_SCALE, Y_ZERO };
 

@@ -7,7 +7,7 @@
  * y             round(sum * a_scale * b_scale / y_scale) + y_zero_point in double, halves
  *               to even, saturated
  * A constant b is packed, a byte an element. Source: ONNX QLinearMatMul-21. */
-#include "gemm_i8.h"
+#include "gemm_bytes.h"
 #include "shapes.h"
 
 enum { QA, A_SCALE, A_ZERO, QB, B_SCALE, B_ZERO, Y_SCALE, Y_ZERO };

@@ -4,7 +4,7 @@
  * y            has indices' shape, whose extents off the axis are at most x's
  * axis         0 by default
  * Source: ONNX GatherElements-11. */
-#include "elements.h"
+#include "index_lines.h"
 
 struct gather_elements_args {
     int64_t axis;

@@ -8,7 +8,7 @@
  * lines are independent, so the order of equal indices is that of the tensor.
  * Source: ONNX ScatterElements-11, 16, 18. */
 #include "combine.h"
-#include "elements.h"
+#include "index_lines.h"
 
 struct scatter_args {
     int64_t axis;

@@ -7,7 +7,7 @@ set(ATTN_OPS_MOVE
   ops/move/concat.c
   ops/move/constant_of_shape.c
   ops/move/depth_to_space.c
-  ops/move/elements.c
+  ops/move/index_lines.c
   ops/move/expand.c
   ops/move/eye_like.c
   ops/move/flatten.c

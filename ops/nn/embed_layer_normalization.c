@@ -15,7 +15,7 @@
  * u8 or i8, each with a scale and a zero point. Source: ONNX Runtime contrib operators;
  * compared with onnxruntime 1.32.0. */
 #include "../quant/qlinear.h"
-#include "lines.h"
+#include "softmax_lines.h"
 
 struct embed_args {
     float epsilon;

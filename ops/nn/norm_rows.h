@@ -3,7 +3,7 @@
 #ifndef ATTN_NORM_ROWS_H
 #define ATTN_NORM_ROWS_H
 
-#include "lines.h"
+#include "softmax_lines.h"
 
 /* How a scale or bias of a shape that broadcasts to the normalized dims is read. */
 struct norm_weight {

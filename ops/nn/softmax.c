@@ -6,7 +6,7 @@
  * A line of only -inf gives NaN, as the reference does. Source: ONNX Softmax-13. */
 #include <math.h>
 
-#include "lines.h"
+#include "softmax_lines.h"
 
 struct softmax_args {
     int64_t axis;

@@ -1,7 +1,7 @@
 # Sources of ops/nn.
 set(ATTN_OPS_NN
   ops/nn/swiglu.c
-  ops/nn/lines.c
+  ops/nn/softmax_lines.c
   ops/nn/norm_rows.c
   ops/nn/softmax.c
   ops/nn/layer_normalization.c

@@ -10,7 +10,7 @@
  * output         of the scales' type: indices' dims in the place of gather_axis
  * gather_axis 0, quantize_axis 1 (of u8 the last one), block_size 128 by default
  * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
-#include "../elementwise/convert.h"
+#include "../elementwise/convert_dtypes.h"
 #include "../elementwise/elementwise.h"
 
 enum { DATA, INDICES, SCALES, ZEROS };

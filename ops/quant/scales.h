@@ -3,7 +3,7 @@
 #ifndef ATTN_SCALES_H
 #define ATTN_SCALES_H
 
-#include "../elementwise/convert.h"
+#include "../elementwise/convert_dtypes.h"
 #include "../elementwise/elementwise.h"
 
 struct scales {

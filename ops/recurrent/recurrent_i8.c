@@ -7,9 +7,9 @@
  * W, R            i8 or u8, with a scale and a zero point for each direction, or for each
  *                 column of each direction
  * gates           sum * (scale of the row * scale of the column) + what was there, or bias
- * packed weights  struct attn_packed (ops/matmul/gemm_i8.h), a byte an element
+ * packed weights  struct attn_packed (ops/matmul/gemm_bytes.h), a byte an element
  * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
-#include "../matmul/gemm_i8.h"
+#include "../matmul/gemm_bytes.h"
 #include "../quant/dynamic.h"
 #include "recurrent.h"
 

@@ -7,7 +7,7 @@
  * select_last_index  0 by default: the first of equal elements
  * Source: ONNX ArgMax, ArgMin 1 to 13. NaN counts as best, as in numpy. */
 #include "../elementwise/elementwise.h"
-#include "lines.h"
+#include "axis_lines.h"
 
 struct arg_args {
     int64_t axis, keepdims, select_last_index;

@@ -6,7 +6,7 @@
  * reverse    0 by default; 1 starts at the end of the axis
  * Source: ONNX CumSum-11, 14, CumProd-26. */
 #include "../elementwise/elementwise.h"
-#include "lines.h"
+#include "axis_lines.h"
 
 struct cumulative_args {
     int64_t exclusive, reverse;

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "../elementwise/elementwise.h"
-#include "lines.h"
+#include "axis_lines.h"
 
 static attn_status det_infer(attnrun_step *step)
 {

@@ -6,7 +6,7 @@
  * largest  1 by default. The result is always sorted; lower indices first among equals
  * Cost O(n log k) a line; scratch 8 k bytes. Source: ONNX TopK-1, 10, 11, 24. */
 #include "../elementwise/elementwise.h"
-#include "lines.h"
+#include "axis_lines.h"
 
 struct top_k_args {
     int64_t axis, largest, sorted, k;

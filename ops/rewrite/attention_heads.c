@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "../../runtime/poll.h"
-#include "mask_program.h"
+#include "write_mask.h"
 #include "match.h"
 
 enum { AS_GIVEN, BY_TOKEN, TOKENS_FIRST, JOINED }; /* of FusedAttention */

@@ -3,7 +3,7 @@
  * from the first rows that show them, then each element is compared, as bytes. */
 #include "../../runtime/dtype.h"
 #include "../../runtime/poll.h"
-#include "mask_program.h"
+#include "write_mask.h"
 
 struct matrix {
     const char *data;

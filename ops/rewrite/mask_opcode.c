@@ -1,6 +1,6 @@
 /* mask_opcode.c - elementwise nodes as instructions of a mask program. In: a node. Out: its
  * opcode, where the program has its arithmetic for its types. */
-#include "mask_program.h"
+#include "write_mask.h"
 
 static const struct {
     const char *op_type;

@@ -1,6 +1,6 @@
 # Sources of ops/rewrite.
 set(ATTN_OPS_REWRITE
-  ops/rewrite/attention.c
+  ops/rewrite/fuse_attention.c
   ops/rewrite/attention_heads.c
   ops/rewrite/blocked_layout.c
   ops/rewrite/blocked_members.c
@@ -12,19 +12,19 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/epilogue.c
   ops/rewrite/gelu.c
   ops/rewrite/head_groups.c
-  ops/rewrite/identity.c
-  ops/rewrite/involution.c
+  ops/rewrite/drop_identity.c
+  ops/rewrite/fuse_involution.c
   ops/rewrite/layer_norm.c
-  ops/rewrite/linear_attention.c
+  ops/rewrite/fuse_linear_attention.c
   ops/rewrite/map_tail.c
   ops/rewrite/mask_band.c
   ops/rewrite/mask_opcode.c
-  ops/rewrite/mask_program.c
+  ops/rewrite/write_mask.c
   ops/rewrite/match.c
   ops/rewrite/matmul_epilogue.c
   ops/rewrite/pad_conv.c
   ops/rewrite/passes.c
-  ops/rewrite/quantized.c
+  ops/rewrite/fuse_quantized.c
   ops/rewrite/rotary.c
   ops/rewrite/skip_layer_norm.c
 )

@@ -2,7 +2,7 @@
 #ifndef ATTN_BAM_H
 #define ATTN_BAM_H
 
-#include "maps.h"
+#include "gated_maps.h"
 
 enum {
     BAM_X,

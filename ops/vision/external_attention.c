@@ -27,7 +27,7 @@
  * arXiv:2105.02358. Compared with fightingcv-attention 1.0.0 ExternalAttention and
  * MenghaoGuo/EANet 59c03cb External_attention (its convolutions folded into mk, mv, bv),
  * which are the same but for 0 / 0. */
-#include "../attention/heads.h"
+#include "../attention/core/heads.h"
 #include "external.h"
 
 static const attnrun_attr_def external_attrs[] = {

@@ -2,7 +2,7 @@
 #ifndef ATTN_HALO_H
 #define ATTN_HALO_H
 
-#include "maps.h"
+#include "gated_maps.h"
 
 struct attn_halo_args {
     int64_t num_heads, block_size, halo_size, rel_scaled, q_stride, allow_partial;

@@ -35,7 +35,7 @@
  * makes 0 of a window with padding in "inverted", where those give NaN. */
 #include <math.h>
 
-#include "../attention/heads.h"
+#include "../attention/core/heads.h"
 #include "halo.h"
 
 static const attnrun_attr_def halo_attrs[] = {

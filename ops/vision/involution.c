@@ -28,8 +28,8 @@
  * d-li14/involution 21c3158 and fightingcv-attention 1.0.0 Involution, both with BatchNorm
  * folded; involution-pytorch 0.0.2.2 multiplies matrices of whole rows instead and is
  * something else. */
-#include "../attention/heads.h"
-#include "maps.h"
+#include "../attention/core/heads.h"
+#include "gated_maps.h"
 
 struct involution_args {
     int64_t kernel_size, groups, stride;

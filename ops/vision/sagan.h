@@ -2,8 +2,8 @@
 #ifndef ATTN_SAGAN_H
 #define ATTN_SAGAN_H
 
-#include "../attention/stream.h"
-#include "maps.h"
+#include "../attention/core/stream.h"
+#include "gated_maps.h"
 
 struct attn_sagan_args {
     int64_t kv_pool;

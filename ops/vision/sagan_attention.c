@@ -27,7 +27,7 @@
  * 1, no wo; its second output, the weights, is not offered) and ajbrock/BigGAN-PyTorch
  * 9845943 Attention (kv_pool 2, wo, no biases, weights after spectral norm), which are
  * the same. */
-#include "../attention/heads.h"
+#include "../attention/core/heads.h"
 #include "sagan.h"
 
 static const attnrun_attr_def sagan_attrs[] = {

@@ -21,7 +21,7 @@
  * and timm 1.0.28 SelectiveKernelAttn. */
 #include <math.h>
 
-#include "maps.h"
+#include "gated_maps.h"
 
 enum { W1, B1, WSEL, BSEL, IDENTITY, F };
 enum { POOL, SELECT, SUM, STAGES };

@@ -1,6 +1,6 @@
 # Sources of ops/vision.
 set(ATTN_OPS_VISION
-  ops/vision/maps.c
+  ops/vision/gated_maps.c
   ops/vision/external_attention.c
   ops/vision/external_run.c
   ops/vision/squeeze_excite.c

@@ -13,7 +13,7 @@
 #ifndef ATTN_SPATIAL_GATE_H
 #define ATTN_SPATIAL_GATE_H
 
-#include "maps.h"
+#include "gated_maps.h"
 
 struct attn_spatial {
     struct attn_map map;

@@ -23,7 +23,7 @@
  * Source: Hu 2018, arXiv:1709.01507; Lee 2020 (effective), arXiv:1911.06667. Compared
  * with timm 1.0.28 SEModule, EffectiveSEModule and fightingcv-attention 1.0.0
  * SEAttention. */
-#include "maps.h"
+#include "gated_maps.h"
 
 enum { X, W1, B1, W2, B2, IDENTITY };
 enum { POOL, HIDDEN, SCALE, STAGES };

@@ -1,5 +1,5 @@
 /* check_afm_pooling.c - AFMPooling against its formula. */
-#include "harness.h"
+#include "operator_harness.h"
 
 struct afm {
     int64_t batch, fields, dim, units;

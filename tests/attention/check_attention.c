@@ -1,6 +1,6 @@
 /* check_attention.c - ai.onnx Attention against its formula, also as the example of a
  * check: see harness.h. */
-#include "harness.h"
+#include "operator_harness.h"
 
 struct sizes {
     int64_t batch, q_len, kv_len, q_heads, kv_heads, dim, v_dim;

@@ -1,5 +1,5 @@
 /* check_attention_pooling.c - AttentionPooling against its formula. */
-#include "harness.h"
+#include "operator_harness.h"
 
 struct pooling {
     int64_t batch, n, dim, units, heads;

@@ -2,7 +2,7 @@
  * over its keys. */
 #include <stdlib.h>
 
-#include "harness.h"
+#include "operator_harness.h"
 
 struct sizes {
     int64_t batch, q_len, kv_len, q_heads, kv_heads, dim, v_dim;

@@ -1,7 +1,7 @@
 /* check_bam.c - BAM against its formula. */
 #include <stdlib.h>
 
-#include "harness.h"
+#include "operator_harness.h"
 #include "map_words.h"
 
 enum { MAX = 40, CW0 = 1, CB0, CW1, CB1, SW0, SB0, SWM, SBM, SW1, SB1, CWM, CBM };

@@ -1,5 +1,5 @@
 /* check_boom.c - Boom against its formula. */
-#include "harness.h"
+#include "operator_harness.h"
 
 enum { QUICK_GELU, GELU, GELU_TANH, RELU };
 

@@ -2,7 +2,7 @@
  * the slots that a query sees. */
 #include <stdlib.h>
 
-#include "harness.h"
+#include "operator_harness.h"
 
 struct sizes {
     int64_t batch, q_len, kv_len, heads, dim, v_dim, ratio, groups; /* groups 0: absent */

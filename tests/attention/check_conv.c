@@ -2,7 +2,7 @@
  * one, by shapes that lead there. */
 #include <stdlib.h>
 
-#include "harness.h"
+#include "operator_harness.h"
 
 struct conv {
     int64_t batch, groups, channels, rows; /* channels and rows of a group */

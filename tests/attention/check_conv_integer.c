@@ -2,7 +2,7 @@
  * groups, strides, dilations, pads, zero points and scales of all or each channel. */
 #include <stdlib.h>
 
-#include "harness.h"
+#include "operator_harness.h"
 
 struct conv {
     int64_t batch, groups, channels, rows; /* channels and rows of a group */

@@ -2,7 +2,7 @@
  * DecoderMaskedMultiHeadAttention in all its forms: what it keeps, and what it gives. */
 #include <stdlib.h>
 
-#include "harness.h"
+#include "operator_harness.h"
 
 enum form { SHARED, GROWING, FIRST, CROSS, FORMS };
 

@@ -1,7 +1,7 @@
 /* check_external_attention.c - ExternalAttention against its formula. */
 #include <stdlib.h>
 
-#include "harness.h"
+#include "operator_harness.h"
 
 struct external {
     int64_t b, h, w; /* w 0: rank 3 with h tokens */

@@ -1,5 +1,5 @@
 /* check_fastformer_attention.c - FastformerAttention against its formula. */
-#include "harness.h"
+#include "operator_harness.h"
 
 struct fastformer {
     int64_t batch, n, heads, dim;

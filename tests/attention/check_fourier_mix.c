@@ -1,7 +1,7 @@
 /* check_fourier_mix.c - FourierMix against the sums of its definition. */
 #include <stdlib.h>
 
-#include "harness.h"
+#include "operator_harness.h"
 
 static const double pi = 3.14159265358979323846;
 

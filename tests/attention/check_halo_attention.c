@@ -1,7 +1,7 @@
 /* check_halo_attention.c - HaloAttention against its formula. */
 #include <stdlib.h>
 
-#include "harness.h"
+#include "operator_harness.h"
 
 enum padding { ATTEND, MASK, INVERTED };
 

@@ -3,7 +3,7 @@
  * all forms, extremes. */
 #include <stdlib.h>
 
-#include "harness.h"
+#include "operator_harness.h"
 
 /* What a zero point or scale is for. */
 enum form { ONE, LINES, MATRICES };

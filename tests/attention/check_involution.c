@@ -1,7 +1,7 @@
 /* check_involution.c - Involution against its formula. */
 #include <stdlib.h>
 
-#include "harness.h"
+#include "operator_harness.h"
 
 struct involution {
     int64_t b, channels, groups, size, stride, h, w; /* channels of a group; h, w of Y */

@@ -1,5 +1,5 @@
 /* check_lama_attention.c - LAMAAttention against its formula. */
-#include "harness.h"
+#include "operator_harness.h"
 
 struct lama {
     int64_t batch, n, dim, heads;

@@ -2,7 +2,7 @@
  * recurrence, token by token. */
 #include <stdlib.h>
 
-#include "harness.h"
+#include "operator_harness.h"
 
 enum rule { LINEAR, GATED, DELTA, GATED_DELTA };
 

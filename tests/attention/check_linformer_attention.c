@@ -1,7 +1,7 @@
 /* check_linformer_attention.c - LinformerAttention: slots, then softmax over them. */
 #include <stdlib.h>
 
-#include "harness.h"
+#include "operator_harness.h"
 
 struct sizes {
     int64_t batch, q_len, kv_len, q_heads, kv_heads, dim, v_dim, slots, most;

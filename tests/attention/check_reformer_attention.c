@@ -2,7 +2,7 @@
  * numbers are small multiples of 1/4, so that hashes are exact and some of them tie. */
 #include <stdlib.h>
 
-#include "harness.h"
+#include "operator_harness.h"
 
 enum { FACTORS = 3, MAX_TOKENS = 1400, MAX_PLACES = 16384, MAX_SEEN = 8192 };
 

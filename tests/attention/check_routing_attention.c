@@ -1,7 +1,7 @@
 /* check_routing_attention.c - RoutingAttention, cluster by cluster. Some tokens are
  * equal, so that places decide; heads in which a choice is closer than that are left out.
  */
-#include "harness.h"
+#include "operator_harness.h"
 
 enum { MAX = 900, MAX_DIM = 40 };
 

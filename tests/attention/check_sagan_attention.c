@@ -1,7 +1,7 @@
 /* check_sagan_attention.c - SAGANAttention against its formula. */
 #include <stdlib.h>
 
-#include "harness.h"
+#include "operator_harness.h"
 
 struct sagan {
     int64_t b, c, h, w, d, e, pool;

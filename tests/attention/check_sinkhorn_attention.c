@@ -1,6 +1,6 @@
 /* check_sinkhorn_attention.c - SinkhornAttention bucket by bucket. Where logits are not
  * given and a choice is close, its bucket is left out. */
-#include "harness.h"
+#include "operator_harness.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* check_sk_select.c - SKSelect against its formula. */
-#include "harness.h"
+#include "operator_harness.h"
 #include "map_words.h"
 
 enum { MAX_MAPS = 8, MAX_CHANNELS = 64, FIRST_MAP = 5 };

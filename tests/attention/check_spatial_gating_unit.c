@@ -1,7 +1,7 @@
 /* check_spatial_gating_unit.c - SpatialGatingUnit against its formula. */
 #include <stdlib.h>
 
-#include "harness.h"
+#include "operator_harness.h"
 
 struct gating {
     int64_t b, n, c, heads, weights;

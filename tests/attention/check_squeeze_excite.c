@@ -1,5 +1,5 @@
 /* check_squeeze_excite.c - SqueezeExcite against its formula. */
-#include "harness.h"
+#include "operator_harness.h"
 #include "map_words.h"
 
 enum { MAX_CHANNELS = 640 };

@@ -1,5 +1,5 @@
 /* check_synthetic_attention.c - SyntheticAttention against its logits, pair by pair. */
-#include "harness.h"
+#include "operator_harness.h"
 
 enum { DOT, DENSE, RANDOM, FACTORS, OUTER, KINDS };
 static const char *const names[] = { "dot", "dense", "random", "factorized_random",

@@ -1,7 +1,7 @@
 /* check_token_mixing.c - TokenMixing against its formula. */
 #include <stdlib.h>
 
-#include "harness.h"
+#include "operator_harness.h"
 
 struct mixing {
     int64_t b, n, c, hidden, out;

@@ -1,6 +1,6 @@
 /* check_top_k_attention.c - TopKAttention: random scores, where the choice is clear, and
  * small whole numbers, whose scores are exact and often equal. */
-#include "harness.h"
+#include "operator_harness.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
 #ifndef ATTN_ATTENTION_HARNESS_RUN_H
 #define ATTN_ATTENTION_HARNESS_RUN_H
 
-#include "harness.h"
+#include "operator_harness.h"
 
 /* How inputs are declared: dims, symbols for batch and the next dim, symbols for all, no
  * shape at all but for every third. */

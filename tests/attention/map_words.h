@@ -3,7 +3,7 @@
 #ifndef ATTN_MAP_WORDS_H
 #define ATTN_MAP_WORDS_H
 
-#include "harness.h"
+#include "operator_harness.h"
 
 static const char *const map_activations[] = { "none", "relu", "silu", "gelu",
                                                "hardswish" };

@@ -3,7 +3,7 @@
 #ifndef ATTN_ATTENTION_PATTERN_H
 #define ATTN_ATTENTION_PATTERN_H
 
-#include "harness.h"
+#include "operator_harness.h"
 
 struct pattern {
     int64_t batch, q_len, kv_len, q_heads, kv_heads, dim, v_dim;

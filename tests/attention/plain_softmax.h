@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "harness.h"
+#include "operator_harness.h"
 
 struct plain_sizes {
     int64_t batch, q_len, kv_len, q_heads, kv_heads, dim, v_dim;

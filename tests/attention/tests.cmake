@@ -8,7 +8,7 @@ foreach(line IN LISTS check_lines)
   list(APPEND attention_checks tests/attention/check_${name}.c)
 endforeach()
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS tests/attention/checks.def)
-add_executable(attention_checks tests/attention/main.c tests/attention/harness.c
+add_executable(attention_checks tests/attention/operators_main.c tests/attention/operator_harness.c
   tests/attention/harness_model.c tests/attention/harness_run.c ${attention_checks})
 target_link_libraries(attention_checks PRIVATE attn_runtime_harness m)
 foreach(name IN LISTS attention_names)

@@ -3,7 +3,7 @@
 #ifndef ATTN_CHECK_UNHEADED_H
 #define ATTN_CHECK_UNHEADED_H
 
-#include "harness.h"
+#include "operator_harness.h"
 
 struct unheaded {
     int64_t batch, q_len, kv_len, units, v_dim;

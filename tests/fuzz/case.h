@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 #include "attnrun.h"
-#include "random.h"
+#include "fuzz_random.h"
 
 enum { FUZZ_INPUTS = 48, FUZZ_HELD = 4096 };
 

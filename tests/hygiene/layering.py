@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Includes go down only: tools > loaders, ops > ops/kernels, runtime.
+"""Includes go down only: tools > loaders, ops > ops/kernels, runtime; and between families of
+operators only where FAMILIES says so, without a cycle.
 
 usage: layering.py ROOT
 """
@@ -21,6 +22,25 @@ MAY = {
     "ops/kernels": ("runtime/meter.h",),
     "runtime": ("ops/kernels/isa.def",),
 }
+# family of operators -> the families whose headers and tables it may include. op_list.def
+# includes the rows of all.
+FAMILIES = {
+    "attention": ("matmul", "move"),
+    "control": ("sequence",),
+    "elementwise": ("sequence",),
+    "image": ("move", "quant"),
+    "matmul": ("quant",),
+    "mixing": ("attention", "image", "matmul"),
+    "ml": ("elementwise", "sequence"),
+    "nn": ("matmul", "quant"),
+    "quant": ("elementwise",),
+    "recurrent": ("matmul", "quant"),
+    "reduce": ("elementwise",),
+    "rewrite": ("attention", "elementwise"),
+    "vision": ("attention",),
+}
+# folder of ops/attention -> the folders beside it that it may include
+PARTS = {"onnx": ("core",), "mechanisms": ("core",)}
 # library header -> the files that may include it
 LIBRARIES = {
     "yaml.h": "tools/", "zlib.h": "tools/", "cblas.h": "ops/matmul/blas.c",
@@ -34,6 +54,43 @@ def layer_of(path):
         if path.startswith(layer + "/"):
             return layer
     return None
+
+
+def family_of(path):
+    """The family of operators that a file belongs to, or None."""
+    parts = path.split("/")
+    return parts[1] if len(parts) > 2 and parts[0] == "ops" and parts[1] != "kernels" else None
+
+
+def part_of(path):
+    """The folder of ops/attention that a file lies in, or None."""
+    parts = path.split("/")
+    return parts[2] if len(parts) == 4 and parts[:2] == ["ops", "attention"] else None
+
+
+def cycle(edges):
+    """A family that can reach itself along the edges, or None."""
+    for start in edges:
+        seen, left = set(), list(edges[start])
+        while left:
+            family = left.pop()
+            if family == start:
+                return start
+            if family not in seen:
+                seen.add(family)
+                left.extend(edges.get(family, ()))
+    return None
+
+
+def crosses(path, target):
+    """"" or why an operator file may not include a file of other operators."""
+    family, other = family_of(path), family_of(target)
+    if family and other and family != other and other not in FAMILIES.get(family, ()):
+        return f"operators of {family} must not include {target}; see FAMILIES"
+    part, beside = part_of(path), part_of(target)
+    if part and beside and part != beside and beside not in PARTS.get(part, ()):
+        return f"ops/attention/{part} must not include {target}; see PARTS"
+    return ""
 
 
 def target_of(root, path, name):
@@ -52,8 +109,10 @@ def wrong(root, path, name):
             return "" if path.startswith(place) else f"only {place} may include <{name}>"
     target = target_of(root, path, name)
     layer = layer_of(path)
-    if target is None or layer_of(target) == layer:
+    if target is None:
         return ""
+    if layer_of(target) == layer:
+        return crosses(path, target)
     if any(target == may or (may.endswith("/") and target.startswith(may))
            for may in MAY[layer]):
         return ""
@@ -63,7 +122,10 @@ def wrong(root, path, name):
 def main():
     root = sys.argv[1]
     bad = 0
-    for path in walk(root, (".c", ".h")):
+    if cycle(FAMILIES):
+        print(f"FAMILIES: {cycle(FAMILIES)} includes itself")
+        bad += 1
+    for path in walk(root, (".c", ".h", ".def")):
         if layer_of(path) is None or path.startswith("tools/examples/"):
             continue
         for _, name in INCLUDE.findall(text_of(root, path)):

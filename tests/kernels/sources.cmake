@@ -1,9 +1,9 @@
 # Checks of kernels: one file per area, listed here by whoever adds the kernels.
 set(ATTN_KERNEL_CHECKS
-  tests/kernels/main.c
+  tests/kernels/kernels_main.c
   tests/kernels/checks.c
   tests/kernels/check_elementwise.c
-  tests/kernels/check_attention.c
+  tests/kernels/check_attention_kernels.c
   tests/kernels/check_select.c
   tests/kernels/check_gather.c
   tests/kernels/check_features.c
@@ -16,7 +16,7 @@ set(ATTN_KERNEL_CHECKS
   tests/kernels/check_reduce.c
   tests/kernels/check_image.c
   tests/kernels/check_blocked.c
-  tests/kernels/check_involution.c
+  tests/kernels/check_involution_kernel.c
   tests/kernels/check_halo.c
   tests/kernels/check_fft.c
   tests/kernels/check_maps.c

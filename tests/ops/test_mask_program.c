@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../../ops/attention/mask_program.h"
+#include "../../ops/attention/core/mask_program.h"
 
 enum { LEAVES = 5, MAX = 320, PROGRAMS = 4000 };
 

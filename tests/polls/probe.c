@@ -17,7 +17,7 @@
 #include <time.h>
 
 #include "../../runtime/poll.h"
-#include "blocks.h"
+#include "basic_blocks.h"
 
 enum { MAX_INPUTS = 32, STRING_BYTES = 16, TIMEOUT_US = 1000000 };
 #define LATE_NS INT64_C(1000000000000) /* more than the timeout from read to read */

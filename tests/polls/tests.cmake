@@ -1,6 +1,6 @@
 # Work between two polls. In a build with -DATTNRUN_COUNT=ON the compiler counts it.
 add_executable(poll_probe tests/polls/probe.c)
-add_library(attn_blocks OBJECT tests/polls/blocks.c)
+add_library(attn_blocks OBJECT tests/polls/basic_blocks.c)
 target_link_libraries(poll_probe PRIVATE attn_flags attnrun_static)
 target_sources(poll_probe PRIVATE $<TARGET_OBJECTS:attn_blocks>)
 set(polls_test ${CMAKE_CURRENT_SOURCE_DIR}/tests/polls/test_polls.py)

@@ -1,0 +1,406 @@
+/* block_lists.c - the walk over a layout of blocks: see block_lists.h. */
+#include "block_lists.h"
+#include "prefetch.h"
+#include "stream.h"
+
+#include <math.h>
+
+enum {
+    KEYS = ATTN_STREAM_KEYS,
+    CELL = ATTN_CELL_QUERIES,
+    MIN_BLOCK = 16, /* fewer queries would not be worth a product … */
+    MIN_CELL = 32,  /* … and are put together to so many */
+    MAX_ROWS = 512, /* a head at a time, that window blocks stay near */
+    ENOUGH_TASKS = 16,
+    BIAS_BYTES = 512 << 10,
+    FEW_KEYS = 2 * KEYS /* longer segments come in a stream */
+};
+
+static int64_t parts(int64_t n, int64_t part) { return n / part + (n % part != 0); }
+
+/* ---- plan ---- */
+
+/* Small blocks are put together, large ones cut into equal parts. */
+static int64_t cell_of(int64_t block)
+{
+    if (block < MIN_BLOCK)
+        return block * parts(MIN_CELL, block);
+    return parts(block, parts(block, CELL));
+}
+
+static int64_t words(const struct attn_blocks *p) { return parts(p->key_blocks, 64); }
+
+/* Bytes of the biases of a group, and of their words; -1 where that overflows. */
+static int64_t bias_bytes(const struct attn_blocks *p, int64_t rows)
+{
+    int64_t bytes;
+    bool fits = ck_mul((rows - 1) / p->block + 2, words(p) * (64 * 4 + 8), &bytes) &&
+                ck_align(bytes, 64, &bytes);
+    return fits ? bytes : -1;
+}
+
+/* Those of a task and of the first query tile of the next one. */
+static int64_t task_bytes(const struct attn_blocks *p)
+{
+    const int64_t rows = bias_bytes(p, p->rows), cell = bias_bytes(p, p->cell);
+    int64_t bytes;
+    return rows >= 0 && cell >= 0 && ck_add(rows, cell, &bytes) ? bytes : -1;
+}
+
+attn_status attn_blocks_plan(const attnrun_step *step, struct attn_blocks *p)
+{
+    const struct attn_sizes *s = &p->sizes;
+    p->groups = p->rows = 1;
+    p->n_tasks = p->scratch_bytes = 0;
+    if (s->batch == 0 || s->q_heads == 0 || s->q_len == 0 || s->v_dim == 0)
+        return ATTNRUN_OK;
+    p->key_blocks = parts(s->kv_len, p->block);
+    p->cell = cell_of(p->block);
+    p->rows = MAX_ROWS;
+    while (p->rows > 2 * CELL &&
+           parts(s->q_len, p->rows) < (ENOUGH_TASKS - 1) / (s->batch * s->q_heads) + 1)
+        p->rows /= 2;
+    int64_t bias = task_bytes(p);
+    while (p->rows > CELL && (bias < 0 || bias > BIAS_BYTES)) {
+        p->rows /= 2;
+        bias = task_bytes(p);
+    }
+    p->rows = min64(p->rows, s->q_len);
+    p->groups = parts(s->q_len, p->rows);
+    const int64_t stream = attn_stream_bytes(p->cell, s->dim, s->v_dim);
+    bool fits = bias >= 0 && stream >= 0 && ck_align(stream, 64, &p->scratch_bytes) &&
+                ck_add(p->scratch_bytes, bias, &p->scratch_bytes) &&
+                ck_mul(s->batch, s->q_heads, &p->n_tasks) &&
+                ck_mul(p->n_tasks, p->groups, &p->n_tasks);
+    if (!fits)
+        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+    double cost = 2.0 * (double)p->rows * (double)s->kv_len * p->density *
+                  (double)(s->dim + s->v_dim + 32) / 100.0;
+    p->task_cost = cost < 1e15 ? (int64_t)cost + 2000 : (int64_t)1e15;
+    return ATTNRUN_OK;
+}
+
+/* ---- one task ---- */
+
+struct walk {
+    const struct attn_blocks *p;
+    const struct attn_blocks_operands *o;
+    struct attn_stream stream;
+    int64_t b, head, row, rows; /* rows row … row + rows - 1 */
+    int64_t first_block;        /* of the layout: that of the first row */
+    float *bias;                /* (blocks of the group, key_blocks): log of the count */
+    uint64_t *seen; /* (blocks of the group, words): bit j: block j of the keys is */
+    /* Keys that the query tile under way sees as one; `key`: the first of the last segment. */
+    struct attn_stream_keys pieces[ATTN_STREAM_PIECES];
+    int n_pieces;
+    int64_t cell, n_keys, key; /* cell: its first row */
+};
+
+static int64_t block_of(const struct walk *w, int64_t row)
+{
+    return (w->o->first + w->row + row) / w->p->block - w->first_block;
+}
+
+/* What the first `rows` rows see. */
+static void fill_bias(struct walk *w, int64_t rows)
+{
+    const int64_t columns = w->p->key_blocks;
+    const int64_t n = block_of(w, rows - 1) + 1;
+    for (int64_t i = 0; i < n; i++) {
+        float *bias = w->bias + i * columns;
+        uint64_t *seen = w->seen + i * words(w->p);
+        memset(bias, 0, (size_t)columns * sizeof *bias);
+        w->o->fill(w->o->arg, w->b, w->head, w->first_block + i, bias);
+        memset(seen, 0, (size_t)words(w->p) * sizeof *seen);
+        for (int64_t j = 0; j < columns; j++) {
+            seen[j / 64] |= (uint64_t)(bias[j] != 0.0f) << j % 64;
+            bias[j] = bias[j] == 0.0f   ? -INFINITY
+                      : bias[j] == 1.0f ? 0.0f
+                                        : logf(bias[j]);
+        }
+    }
+}
+
+/* How many of the rows from `row` on are one query tile: a block is cut into whole tiles. */
+static int64_t cell_rows(const struct walk *w, int64_t row)
+{
+    const int64_t block = w->p->block, at = (w->o->first + w->row + row) % block;
+    int64_t rows = w->p->cell;
+    if (block < MIN_BLOCK)
+        rows -= at;
+    else
+        rows = min64(rows - at % rows, block - at);
+    return min64(rows, w->rows - row);
+}
+
+/* ---- runs of keys ---- */
+
+/* Keys from … to - 1 that the rows of a query tile see, all with one bias, or (`mixed`) each
+ * block of rows with its own. */
+struct run {
+    int64_t from, to;
+    float bias;
+    bool mixed;
+};
+
+/* The biases of block j of the keys for the rows of blocks first … last of the group. */
+static struct run block_run(const struct walk *w, int64_t first, int64_t last, int64_t j)
+{
+    const int64_t block = w->p->block;
+    const float *bias = w->bias + first * w->p->key_blocks + j;
+    struct run run = { j * block, min64((j + 1) * block, w->o->kv_len), *bias, false };
+    for (int64_t i = first + 1; i <= last; i++) {
+        bias += w->p->key_blocks;
+        run.mixed = run.mixed || *bias != run.bias;
+    }
+    return run;
+}
+
+/* Keys behind the last one that row `row` may see. */
+static int64_t end_for(const struct walk *w, int64_t row)
+{
+    if (!w->p->sizes.causal)
+        return w->o->kv_len;
+    return min64(w->o->kv_len, max64(0, w->o->position + w->row + row + 1));
+}
+
+/* The first block of the keys from j on that one of the blocks first … last sees. */
+static int64_t next_block(const struct walk *w, int64_t first, int64_t last, int64_t j)
+{
+    const int64_t n = words(w->p);
+    for (uint64_t skip = ~UINT64_C(0) << j % 64; j / 64 < n; skip = ~UINT64_C(0)) {
+        uint64_t seen = 0;
+        for (int64_t i = first; i <= last; i++)
+            seen |= w->seen[i * n + j / 64];
+        if ((seen & skip) != 0)
+            return j / 64 * 64 + __builtin_ctzll(seen & skip);
+        j = (j / 64 + 1) * 64;
+    }
+    return j;
+}
+
+/* The first segment from key `from` on that rows row … row + rows - 1 see. False:
+ * none. */
+static bool next_run(const struct walk *w, int64_t row, int64_t rows, int64_t from,
+                     struct run *run)
+{
+    const int64_t block = w->p->block, end = end_for(w, row + rows - 1);
+    const int64_t first = block_of(w, row), last = block_of(w, row + rows - 1);
+    int64_t j = next_block(w, first, last, parts(from, block));
+    if (j * block >= end)
+        return false;
+    *run = block_run(w, first, last, j);
+    while ((j + 1) * block < end) {
+        const struct run more = block_run(w, first, last, ++j);
+        if (more.mixed != run->mixed || (!run->mixed && more.bias != run->bias))
+            break;
+        run->to = more.to;
+    }
+    run->to = min64(run->to, end);
+    return true;
+}
+
+static const float *head_of(const struct walk *w, const float *x,
+                            const struct attn_heads *at)
+{
+    return x + w->b * at->batch + w->head / w->p->sizes.group * at->head;
+}
+
+static void add_keys(const struct walk *w, struct attn_ahead *ahead, int64_t from,
+                     int64_t to)
+{
+    const struct attn_sizes *s = &w->p->sizes;
+    attn_ahead_add(ahead, head_of(w, w->o->k, &s->k) + from * s->k.row, s->k.row,
+                   to - from, s->dim);
+    attn_ahead_add(ahead, head_of(w, w->o->v, &s->v) + from * s->v.row, s->v.row,
+                   to - from, s->v_dim);
+}
+
+/* Keys that the query tile of rows row … + rows - 1 reads and the tile before it, that of
+ * row `before` (-1: none), did not. */
+static struct attn_ahead rows_of(const struct walk *w, int64_t row, int64_t rows,
+                                 int64_t before)
+{
+    const int64_t block = w->p->block;
+    const float *known =
+        before < 0 ? NULL : w->bias + block_of(w, before) * w->p->key_blocks;
+    struct attn_ahead ahead = { .n = 0 };
+    struct run run = { .to = 0 };
+    while (next_run(w, row, rows, run.to, &run)) {
+        int64_t from = run.from, to = run.to;
+        while (known != NULL && from < to && known[from / block] != -INFINITY)
+            from = (from / block + 1) * block;
+        while (known != NULL && to > from && known[(to - 1) / block] != -INFINITY)
+            to = (to - 1) / block * block;
+        if (to > from && to - from <= FEW_KEYS)
+            add_keys(w, &ahead, from, to);
+    }
+    return ahead;
+}
+
+/* ---- a cell ---- */
+
+static const uint8_t *mask_of(const struct walk *w, int64_t key)
+{
+    if (w->o->key_mask == NULL)
+        return NULL;
+    return w->o->key_mask + w->b * w->p->sizes.kv_len + key;
+}
+
+/* Scores of one segment of keys whose rows have biases of their own, or of which some are
+ * masked. */
+static void mask_row(const struct walk *w, float *scores, int64_t row, int64_t n)
+{
+    const int64_t block = w->p->block, end = w->key + n;
+    const float *bias = w->bias + block_of(w, row) * w->p->key_blocks;
+    const uint8_t *mask = mask_of(w, w->key);
+    for (int64_t j = w->key / block; j <= (end - 1) / block; j++) {
+        const int64_t to = min64((j + 1) * block, end) - w->key;
+        for (int64_t i = max64(j * block, w->key) - w->key; i < to; i++)
+            scores[i] = bias[j] == -INFINITY ? -INFINITY : scores[i] + bias[j];
+    }
+    if (mask != NULL)
+        w->stream.kernels->keep_mask_f32(scores, mask, (size_t)n);
+}
+
+static void mask_rows(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
+                      int64_t to)
+{
+    const struct walk *w = arg;
+    for (int64_t r = 0; r < rows; r++)
+        mask_row(w, scores + r * ATTN_STREAM_SCORES, w->cell + row + r, to - from);
+}
+
+static void give_pieces(struct walk *w)
+{
+    attn_stream_pieces(&w->stream, w->pieces, w->n_pieces, NULL, NULL);
+    w->n_pieces = 0;
+    w->n_keys = 0;
+}
+
+/* Keys from … to - 1 of a segment, at most KEYS of them. */
+static void give_keys(struct walk *w, struct run run)
+{
+    const struct attn_sizes *s = &w->p->sizes;
+    const int64_t n = run.to - run.from;
+    const uint8_t *mask = mask_of(w, run.from);
+    const bool masked = mask != NULL && memchr(mask, 0, (size_t)n) != NULL;
+    const struct attn_stream_keys keys = {
+        .k = head_of(w, w->o->k, &s->k) + run.from * s->k.row,
+        .v = head_of(w, w->o->v, &s->v) + run.from * s->v.row,
+        .k_row = s->k.row,
+        .v_row = s->v.row,
+        .n = n,
+        /* Of the last keys the first rows do not see all. */
+        .band = run.to > end_for(w, w->cell),
+        .first = -run.to - CELL,
+        .last = w->o->position + w->row + w->cell - run.from,
+        .scaled = !run.mixed && !masked && run.bias != 0.0f,
+        .k_factor = 1.0f,
+        .v_factor = 1.0f,
+        .bias = run.bias,
+    };
+    if (run.mixed || masked) {
+        w->key = run.from;
+        attn_stream_pieces(&w->stream, &keys, 1, mask_rows, w);
+        return;
+    }
+    if (w->n_keys + n > KEYS || w->n_pieces == ATTN_STREAM_PIECES)
+        give_pieces(w);
+    w->pieces[w->n_pieces++] = keys;
+    w->n_keys += n;
+}
+
+static void store(struct walk *w)
+{
+    const struct attn_sizes *s = &w->p->sizes;
+    const int64_t first = w->row + w->cell;
+    const uint8_t *mask = w->o->query_mask;
+    float *y = w->o->y + w->b * s->y.batch + w->head * s->y.head + first * s->y.row;
+    attn_stream_store_rows(&w->stream, 0, w->stream.n, y, s->y.row, 0.0f);
+    for (int64_t r = 0; mask != NULL && r < w->stream.n; r++)
+        if (!mask[w->b * s->q_len + first + r])
+            memset(y + r * s->y.row, 0, (size_t)s->v_dim * sizeof *y);
+}
+
+/* Products prefetch what is read after this query tile. */
+static attn_status run_cell(struct walk *w, int64_t rows, struct attn_ahead *ahead,
+                            const attnrun_work *work)
+{
+    const struct attn_sizes *s = &w->p->sizes;
+    struct run run = { .to = 0 };
+    w->stream.ahead = ahead;
+    attn_stream_reset(&w->stream, rows);
+    attn_stream_load(&w->stream, 0,
+                     w->o->q + w->b * s->q.batch + w->head * s->q.head +
+                         (w->row + w->cell) * s->q.row,
+                     s->q.row, rows, s->scale);
+    while (next_run(w, w->cell, rows, run.to, &run)) {
+        struct run part = run;
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        for (; part.from < run.to; part.from = part.to) {
+            part.to = min64(part.from + KEYS, run.to);
+            give_keys(w, part);
+        }
+    }
+    give_pieces(w);
+    store(w);
+    return ATTNRUN_OK;
+}
+
+/* Task `task`, with room for the biases of `rows` rows in *memory. */
+static struct walk open_task(const struct attn_blocks *p,
+                             const struct attn_blocks_operands *o, int64_t task,
+                             int64_t rows, char **memory)
+{
+    const struct attn_sizes *s = &p->sizes;
+    struct walk w = { .p = p,
+                      .o = o,
+                      .b = attn_blocks_sample(p, task),
+                      .head = task % s->q_heads, /* their rows lie side by side */
+                      .row = task / s->q_heads % p->groups * p->rows };
+    w.rows = min64(rows, s->q_len - w.row);
+    w.first_block = (o->first + w.row) / p->block;
+    w.seen = (uint64_t *)(void *)*memory;
+    w.bias = (float *)(void *)(w.seen + ((rows - 1) / p->block + 2) * words(p));
+    *memory += bias_bytes(p, rows);
+    return w;
+}
+
+/* What the first query tile of the task after this one reads. */
+static struct attn_ahead first_rows(const struct walk *w, int64_t task,
+                                    const attnrun_work *work, char *memory)
+{
+    const struct attn_blocks *p = w->p;
+    if (task + 1 >= work->end || attn_blocks_sample(p, task + 1) != w->b)
+        return (struct attn_ahead){ .n = 0 };
+    struct walk next = open_task(p, w->o, task + 1, p->cell, &memory);
+    const int64_t rows = cell_rows(&next, 0);
+    fill_bias(&next, rows);
+    return rows_of(&next, 0, rows, -1);
+}
+
+attn_status attn_blocks_run(const struct attn_blocks *p,
+                            const struct attn_kernels *kernels,
+                            const struct attn_blocks_operands *o, int64_t task,
+                            const attnrun_work *work)
+{
+    const struct attn_sizes *s = &p->sizes;
+    int64_t stream;
+    char *memory = work->scratch;
+    ck_align(attn_stream_bytes(p->cell, s->dim, s->v_dim), 64, &stream);
+    memory += stream;
+    struct walk w = open_task(p, o, task, p->rows, &memory);
+    attn_stream_begin(&w.stream, kernels, p->cell, s->dim, s->v_dim, work->scratch);
+    fill_bias(&w, w.rows);
+    for (int64_t rows; w.cell < w.rows; w.cell += rows) {
+        rows = cell_rows(&w, w.cell);
+        const int64_t next = w.cell + rows;
+        struct attn_ahead ahead = next < w.rows
+                                      ? rows_of(&w, next, cell_rows(&w, next), w.cell)
+                                      : first_rows(&w, task, work, memory);
+        TRY(run_cell(&w, rows, &ahead, work));
+    }
+    return ATTNRUN_OK;
+}

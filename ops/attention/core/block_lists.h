@@ -1,0 +1,58 @@
+/* block_lists.h - softmax attention under a layout of blocks: block a of the queries
+ * sees a list of blocks of the keys, which may name a block several times (its keys
+ * count that often). Blocks of any size; no matrix of scores.
+ *
+ *   infer:  fill in sizes, block and density, attn_blocks_plan(), then state its tasks
+ *           and scratch
+ *   run:    attn_blocks_run() for each task
+ *
+ * A task is a group of queries of one head, a query tile (a cell) after the other: up to
+ * 64 queries of a block (small blocks are put together) take the segments of keys that
+ * they see, a few at a time, while they prefetch those of the next query tile. A block
+ * named m times is computed once, with log m added to its scores.
+ * Scratch: a stream of one query tile, and 4 bytes for each pair of blocks of the group and
+ * of the next tile (at most 512 KiB where a group has more than one tile). */
+#ifndef ATTN_BLOCK_LISTS_H
+#define ATTN_BLOCK_LISTS_H
+
+#include "heads.h"
+
+struct attn_blocks {
+    struct attn_sizes sizes;
+    int64_t block;  /* tokens of one, at least 1 */
+    double density; /* about how much of all pairs is seen: for the cost of tasks */
+    /* By attn_blocks_plan(): */
+    int64_t rows, groups; /* queries of a task; tasks of a head */
+    int64_t cell;         /* queries that are given keys together, at most */
+    int64_t key_blocks;
+    int64_t n_tasks, task_cost, scratch_bytes;
+};
+
+/* Adds to counts[block of keys] how often block `block` of the queries names it. */
+typedef void (*attn_blocks_fill)(const void *arg, int64_t sample, int64_t head,
+                                 int64_t block, float *counts);
+
+struct attn_blocks_operands {
+    const float *q, *k, *v;    /* strides: those of sizes */
+    const uint8_t *key_mask;   /* (batch, kv_len), or NULL */
+    const uint8_t *query_mask; /* (batch, q_len), or NULL: false gives zeros */
+    float *y;
+    attn_blocks_fill fill;
+    const void *arg;
+    /* Of the sample: query 0 lies at token `first` of the layout; where sizes.causal
+     * query i sees the keys j <= position + i; keys from kv_len on are not there. */
+    int64_t first, position, kv_len;
+};
+
+attn_status attn_blocks_plan(const attnrun_step *step, struct attn_blocks *p);
+static inline int64_t attn_blocks_sample(const struct attn_blocks *p, int64_t task)
+{
+    return task / p->groups / p->sizes.q_heads;
+}
+/* E_CANCELLED between segments. */
+attn_status attn_blocks_run(const struct attn_blocks *p,
+                            const struct attn_kernels *kernels,
+                            const struct attn_blocks_operands *o, int64_t task,
+                            const attnrun_work *work);
+
+#endif

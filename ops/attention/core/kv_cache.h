@@ -1,0 +1,49 @@
+/* kv_cache.h - keys and values that may lie in a larger buffer, with room behind the
+ * tokens of each head. In: tensors and strides. Out: strides in floats, and copies of
+ * any type. */
+#ifndef ATTN_KV_CACHE_H
+#define ATTN_KV_CACHE_H
+
+#include "sdpa.h"
+
+/* Of (batch, heads, tokens, dim), or (batch, tokens, heads * dim) with heads of `dim`. */
+static inline struct attn_heads cache_strides(const attnrun_tensor *t, int64_t dim)
+{
+    const int64_t size = (int64_t)sizeof(float);
+    if (t->rank == 3)
+        return (struct attn_heads){ t->strides[0] / size, dim, t->strides[1] / size };
+    return (struct attn_heads){ t->strides[0] / size, t->strides[1] / size,
+                                t->strides[2] / size };
+}
+
+/* Token `token` of head h of sample b of (batch, heads, tokens, dim). */
+static inline float *cache_at(const attnrun_tensor *t, int64_t b, int64_t h,
+                              int64_t token)
+{
+    return (float *)((char *)t->data + b * t->strides[0] + h * t->strides[1] +
+                     token * t->strides[2]);
+}
+
+/* n tokens of `bytes`, `row` bytes apart, to where they lie densely. */
+static inline void cache_copy(void *to, const void *from, int64_t row, int64_t n,
+                              int64_t bytes)
+{
+    if (n > 0 && row == bytes) {
+        memcpy(to, from, (size_t)(n * bytes));
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        memcpy((char *)to + i * bytes, (const char *)from + i * row, (size_t)bytes);
+}
+
+/* Head `head` (over all samples) of past keys or values into what has the new ones, too.
+ */
+static inline void cache_copy_past(const attnrun_tensor *present,
+                                   const attnrun_tensor *past, int64_t head, int64_t n)
+{
+    const int64_t heads = present->dims[1], b = head / heads, h = head % heads;
+    cache_copy(cache_at(present, b, h, 0), cache_at(past, b, h, 0), past->strides[2], n,
+               past->dims[3] * dtype_bytes(past->dtype));
+}
+
+#endif

@@ -1,0 +1,47 @@
+/* mask_code.h - the format of a mask program, as FusedAttention runs it and as
+ * rewrite/write_mask.c writes it: see mask_program.h. */
+#ifndef ATTN_MASK_CODE_H
+#define ATTN_MASK_CODE_H
+
+enum attn_mask_opcode {
+    MASK_INT,      /* the number a, of dtype b */
+    MASK_FLOAT,    /* the f32 whose bits are a */
+    MASK_AT_QUERY, /* i64: the position of the query */
+    MASK_AT_KEY,
+    MASK_NEG,
+    MASK_ABS,
+    MASK_NOT,
+    MASK_CAST, /* a to dtype b */
+    MASK_ADD,
+    MASK_SUB,
+    MASK_MUL,
+    MASK_MIN,
+    MASK_MAX,
+    MASK_MOD, /* of integers, with the sign of b, a number above 0 */
+    MASK_LESS,
+    MASK_LESS_EQUAL,
+    MASK_GREATER,
+    MASK_GREATER_EQUAL,
+    MASK_EQUAL,
+    MASK_AND,
+    MASK_OR,
+    MASK_XOR,
+    MASK_WHERE,
+    MASK_OPCODES
+};
+
+/* Of the attribute `mask`. */
+enum attn_mask_fact {
+    MASK_FACT_KEEP, /* operand, or -1 */
+    MASK_FACT_ADD,
+    MASK_FACT_FILL,    /* bits of an f32 */
+    MASK_FACT_QUERIES, /* no more of them: the constants in the mask end; -1: any number */
+    MASK_FACT_KEYS,
+    MASK_FACTS
+};
+
+enum { MASK_BATCH, MASK_HEAD, MASK_QUERY, MASK_KEY, MASK_AXES };
+
+enum { MASK_WORDS = 4, MASK_MAX_CODE = 40, MASK_MAX_LEAVES = 10 };
+
+#endif

@@ -1,0 +1,33 @@
+/* quantized_cache.h - tokens of a cache of keys or values that are kept as small
+ * integers.
+ *
+ * In: dim floats of a head of a token and scales, one or `dim` of them. Out: bytes.
+ * bits 8: i8, x times 1 / scale rounded to even, -128 to 127. bits 4: the same from -8 to
+ * 7, plus 8, two features a byte, the even one in its low half. NaN becomes the largest
+ * number. Cost: one pass over the features. Source: ONNX Runtime contrib operators;
+ * compared with onnxruntime 1.31.1. */
+#ifndef ATTN_QUANTIZED_CACHE_H
+#define ATTN_QUANTIZED_CACHE_H
+
+#include "../../../runtime/op.h"
+#include "../../kernels/kernels.h"
+
+struct attn_quantized {
+    int32_t bits;    /* 8 or 4, then dim is even */
+    bool by_channel; /* features have scales of their own */
+    int64_t dim;
+};
+
+/* Bytes of a token. */
+static inline int64_t attn_quantized_bytes(const struct attn_quantized *q)
+{
+    return q->bits == 4 ? q->dim / 2 : q->dim;
+}
+
+void attn_quantize(const struct attn_quantized *q, void *to, const float *from,
+                   const float *scale);
+/* n tokens one behind the other; scale: of the first feature. */
+void attn_dequantize(const struct attn_kernels *kernels, const struct attn_quantized *q,
+                     float *to, const void *from, const float *scale, int64_t n);
+
+#endif

@@ -1,0 +1,94 @@
+/* sdpa.h - softmax attention as a stream: Y = softmax(scale Q K' + bias) V, tile by tile
+ * with an online softmax. No score matrix exists unless it is an output; scratch is a
+ * tile.
+ *
+ *   infer:  fill in struct attn_sdpa, attn_sdpa_plan(), then state its tasks and scratch
+ *   run:    attn_sdpa_run() for each task
+ *
+ * Keys and values may lie in two segments: `past`, then the new ones. A query i of sample b
+ * is at position p = offset + i; it sees the keys j < kv_len with j <= p where causal, p
+ * - left <= j, j <= p + right. A query that sees no key gives zeros. */
+#ifndef ATTN_SDPA_H
+#define ATTN_SDPA_H
+
+#include "../../../runtime/op.h"
+#include "../../kernels/kernels.h"
+
+enum attn_mask_kind { ATTN_MASK_NONE, ATTN_MASK_KEEP, ATTN_MASK_ADD, ATTN_MASK_INTS };
+enum attn_scores_mode {
+    ATTN_SCORES_RAW,
+    ATTN_SCORES_CAPPED,
+    ATTN_SCORES_BIASED,
+    ATTN_SCORES_SOFTMAX,
+    ATTN_SCORES_SEEN /* capped and biased; 0 where a key is not seen */
+};
+
+/* Elements from one sample, head and row (token) to the next; the innermost stride is 1.
+ */
+struct attn_heads {
+    int64_t batch, head, row;
+};
+
+/* Makes floats of keys and values first … first + n - 1 of a head: dense rows. */
+typedef void (*attn_sdpa_widen)(const void *arg, int64_t b, int64_t kv_head,
+                                int64_t first, int64_t n, float *k, float *v);
+
+struct attn_sdpa {
+    int64_t batch, q_heads, kv_heads, q_len, past_len, kv_len; /* kv_len: with past */
+    int64_t head_dim, v_dim;
+    struct attn_heads q, k, v, past_k, past_v, y;
+    float scale, softcap; /* softcap 0: none */
+    bool causal;
+    bool nan_rows; /* a query that sees no key gives NaN, as a plain Softmax would */
+    bool widens;   /* keys and values come by `widen` of the operands */
+    int64_t left, right; /* -1: without bound */
+    int32_t mask_kind, scores_mode;
+    struct attn_heads mask; /* 0 where broadcast */
+    int64_t mask_len;       /* keys from there on are not seen */
+    int64_t scores_len;     /* keys of a row of the scores; 0: kv_len */
+    /* By attn_sdpa_plan(): */
+    int64_t rows, block,
+        blocks;    /* rows of one K: of all its heads where they can be merged */
+    int64_t heads; /* such groups of rows */
+    int64_t n_tasks, task_cost, scratch_bytes, wide_bytes;
+};
+
+struct attn_sdpa_operands {
+    const float *q, *k, *v, *past_k, *past_v;
+    /* Instead of k and v, not together with key_keep and key_ends. */
+    attn_sdpa_widen widen;
+    const void *widen_arg;
+    const void *mask;           /* u8 (KEEP) or f32 (ADD) */
+    const int64_t *mask_from;   /* per sample, the mask's column of key 0, or NULL: 0 */
+    const attnrun_tensor *ints; /* INTS: they are added */
+    /* Keys that get `masked` added: where key_keep is 0, of samples and queries so many
+     * numbers apart; from key_ends of a sample on and before its key_begins. Or NULL.
+     * Where a sample's first or last keys all are such and cannot count beside the
+     * others, their values are not read. */
+    const int32_t *key_keep, *key_ends, *key_begins;
+    int64_t keep_batch, keep_row;
+    float masked;
+    /* For each head, so many floats apart: the score of a key without value. Or NULL. */
+    const float *sinks;
+    int64_t sink_step;
+    const attnrun_tensor *lens; /* keys per sample, integers, or NULL: all */
+    int64_t lens_add;           /* added to each */
+    bool lens_not_before;       /* that position is at least q_len - 1 (padded samples) */
+    bool lens_position; /* the last query is at position len - 1; else offset past_len */
+    float *y,
+        *scores; /* scores: (batch, q_heads, q_len, scores_len or kv_len), or NULL */
+};
+
+/* E_LIMIT where products of these sizes would overflow, even if another one is 0. */
+attn_status attn_sdpa_fits(const attnrun_step *step, int64_t batch, int64_t heads,
+                           int64_t q_len, int64_t kv_len, int64_t dim);
+attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s);
+/* Keys [*from, *to) that a query at `position` sees of `len`. */
+void attn_sdpa_keys(const struct attn_sdpa *s, int64_t position, int64_t len,
+                    int64_t *from, int64_t *to);
+/* E_CANCELLED between tiles. */
+attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *kernels,
+                          const struct attn_sdpa_operands *o, int64_t task,
+                          const attnrun_work *work);
+
+#endif

@@ -1,0 +1,115 @@
+/* stream.h - softmax attention of a block of queries that takes its keys a tile at a
+ * time: scores by a product with K, the caller's mask, online softmax, product with V
+ * added to the sums so far. The caller says which keys come, and in which order; a key
+ * that comes twice counts twice. Nothing here grows with the number of keys.
+ *
+ *   infer:  bytes = attn_stream_bytes(most, dim, v_dim)      scratch of a worker
+ *   run:    attn_stream_begin(&s, kernels, most, dim, v_dim, scratch);
+ *           for each block of queries:
+ *               attn_stream_reset(&s, n); attn_stream_load(&s, 0, q, q_row, n, scale);
+ *               for each tile of keys: attn_stream_tile(&s, &keys, mask, arg);
+ *               attn_stream_store(&s, row, y, 0.0f) for each row
+ *
+ * Keys that no mask is given for go to query tiles (cells), which read keys and values
+ * where they lie (ops/kernels/cell_f32.c); others through products of panels.
+ *
+ * Cost: 2 n keys (dim + v_dim) FLOPs and n keys exponentials. */
+#ifndef ATTN_STREAM_H
+#define ATTN_STREAM_H
+
+#include "../../../runtime/op.h"
+#include "../../kernels/kernels.h"
+
+enum {
+    ATTN_STREAM_KEYS = ATTN_CELL_KEYS, /* of a tile at most */
+    ATTN_STREAM_SCORES = ATTN_STREAM_KEYS +
+        16,                 /* from the scores of a row to the next: no power
+                             * of two, or they share lines of L1 */
+    ATTN_STREAM_ROWS = 128, /* queries whose scores exist at one time */
+    ATTN_STREAM_MAX = 8 * ATTN_STREAM_ROWS /* worth having in a block */
+};
+
+struct attn_stream {
+    const struct attn_kernels *kernels;
+    int64_t most, dim, v_dim; /* queries of a block, head sizes */
+    int64_t n;                /* queries of this block */
+    float *q;                 /* (n, dim), times the scale */
+    float *sums;              /* (n, v_dim) */
+    /* max + log(sum) is a row's log-sum-exp; sum is 0 where a row saw no key. */
+    struct attn_softmax_row *state;
+    float *scores, *gemm;
+    float *cell; /* queries cell_row … cell_row + cell_rows - 1 as panels */
+    int64_t cell_row, cell_rows;
+    float *keys, *values; /* panels of a tile; not used for up to ROWS queries */
+    /* To be set after attn_stream_begin(), where they differ. */
+    int64_t k_col;            /* from one element of a key to the next: 1 */
+    struct attn_ahead *ahead; /* what is read after this block, or NULL */
+    bool linear;  /* scores are the weights, without softmax; 0 masks a key: false */
+    bool packed;  /* by attn_stream_begin_packed() */
+    bool to_pack; /* the tile under way has no panels yet */
+};
+
+/* A tile of n <= ATTN_STREAM_KEYS keys: (n, dim) and (n, v_dim) with rows that are
+ * `k_row` and `v_row` elements apart, so every step-th token needs no copy.
+ * With `band` query r of the block sees those keys j of it for which
+ * first <= j - r <= last, else all of them. With `scaled` they stand for keys and values
+ * times a factor, and `bias` is added to the scores. With `own` query
+ * r and key r + own_at are one token, whose score is own_score. */
+struct attn_stream_keys {
+    const float *k, *v;
+    int64_t k_row, v_row, n;
+    bool band, scaled, own;
+    float k_factor, v_factor, bias, own_score;
+    int64_t first, last, own_at;
+};
+
+/* May change the scores of queries row … row + rows - 1 and keys from … to - 1 of the
+ * tile: those of a query are ATTN_STREAM_SCORES floats after those of the one before, key
+ * `from` comes first. -INFINITY masks a key. */
+typedef void (*attn_stream_mask)(void *arg, float *scores, int64_t row, int64_t rows,
+                                 int64_t from, int64_t to);
+
+/* -1 where that overflows. */
+int64_t attn_stream_bytes(int64_t most, int64_t dim, int64_t v_dim);
+/* `scratch`: attn_stream_bytes(), aligned to 64. */
+void attn_stream_begin(struct attn_stream *s, const struct attn_kernels *kernels,
+                       int64_t most, int64_t dim, int64_t v_dim, void *scratch);
+/* The same where tiles come as panels: k and v as gemm_pack_f32() makes them of (dim, n)
+ * and (n, v_dim); their rows are not looked at, and scratch has no room for panels. */
+int64_t attn_stream_packed_bytes(int64_t most, int64_t dim, int64_t v_dim);
+void attn_stream_begin_packed(struct attn_stream *s, const struct attn_kernels *kernels,
+                              int64_t most, int64_t dim, int64_t v_dim, void *scratch);
+/* A new block of n <= most queries, which saw nothing so far. */
+void attn_stream_reset(struct attn_stream *s, int64_t n);
+/* Queries row … row + rows - 1 are those at q, q_row elements apart, times `scale`. */
+void attn_stream_load(struct attn_stream *s, int64_t row, const float *q, int64_t q_row,
+                      int64_t rows, float scale);
+/* All queries of the block see this tile, but for what `mask` (or NULL) masks. */
+void attn_stream_tile(struct attn_stream *s, const struct attn_stream_keys *keys,
+                      attn_stream_mask mask, void *arg);
+/* A block of up to ATTN_STREAM_ROWS queries sees a tile whose keys lie in n <=
+ * ATTN_STREAM_PIECES segments, together at most ATTN_STREAM_KEYS; `mask` counts its keys
+ * through. */
+enum { ATTN_STREAM_PIECES = ATTN_CELL_RUNS };
+void attn_stream_pieces(struct attn_stream *s, const struct attn_stream_keys *pieces,
+                        int n, attn_stream_mask mask, void *arg);
+/* The whole of it for up to ATTN_CELL_QUERIES queries whose keys are these segments alone:
+ * y = the results of `rows` queries at q, times `factor`; 0 where one sees no key. What
+ * the stream was computing is lost. */
+void attn_stream_once(struct attn_stream *s, const float *q, int64_t q_row, int64_t rows,
+                      float factor, const struct attn_stream_keys *pieces, int n,
+                      float *y, int64_t y_row);
+/* The two halves of attn_stream_tile(), for blocks whose queries see different parts of a
+ * tile: pack it, then give keys from … to - 1 of it (`from` a multiple of
+ * ATTN_GEMM_NR_MAX) to up to ATTN_STREAM_ROWS queries from `row` on. */
+void attn_stream_pack(struct attn_stream *s, const struct attn_stream_keys *keys);
+void attn_stream_rows(struct attn_stream *s, const struct attn_stream_keys *keys,
+                      int64_t row, int64_t rows, int64_t from, int64_t to,
+                      attn_stream_mask mask, void *arg);
+/* y[v_dim] = the result of a row, or `empty` where it saw no key; of `rows` rows that are
+ * y_row elements apart. */
+void attn_stream_store_rows(struct attn_stream *s, int64_t row, int64_t rows, float *y,
+                            int64_t y_row, float empty);
+void attn_stream_store(const struct attn_stream *s, int64_t row, float *y, float empty);
+
+#endif

@@ -1,0 +1,78 @@
+/* additive.h - scores of additive attention, sum over units of v f(q + k), f tanh or
+ * max(x, 0): a block of queries against a tile of keys. Keys are transposed into columns once
+ * for all queries of the block; where nothing is beyond 20, tanh comes of exponentials of
+ * queries and keys apart, so that no term costs one. In: rows of queries and keys; out: a tile
+ * of scores, (queries, keys). */
+#ifndef ATTN_ADDITIVE_H
+#define ATTN_ADDITIVE_H
+
+#include "../core/heads.h"
+#include "../core/softmax_pooling.h"
+
+enum { ATTN_ADDITIVE_TANH, ATTN_ADDITIVE_RELU };
+
+struct attn_additive {
+    int64_t units, tile; /* of keys, whose scores are that far apart */
+    int32_t form;
+    float scale; /* of the scores */
+};
+
+/* Of a worker, for a block of queries. */
+struct attn_additive_block {
+    const struct attn_additive *a;
+    const struct attn_kernels *kernels;
+    int64_t rows;
+    bool small;  /* the queries allow for exponentials */
+    bool close;  /* and would lose digits: they are all near 0, and v is large */
+    float total; /* of v */
+    float *q, *q_exp, *keys;
+    float *v, *v_twice; /* times the scale, times -2 */
+};
+
+/* -1 where that overflows. */
+int64_t attn_additive_floats(const struct attn_additive *a, int64_t max_rows);
+/* `bias`: (units), or NULL; `scratch`: of attn_additive_floats(). */
+void attn_additive_load(struct attn_additive_block *block, const struct attn_additive *a,
+                        const struct attn_kernels *kernels, const float *q, int64_t q_row,
+                        int64_t rows, const float *bias, const float *v, float *scratch);
+void attn_additive_scores(const struct attn_additive_block *block, float *scores,
+                          const float *k, int64_t k_row, int64_t n);
+
+/* ---- shapes of queries (batch, q_len, units) or (batch, units), keys (batch, kv_len,
+ * units), values (batch, kv_len, v_dim), which are the keys where absent, and key_mask
+ * (batch, kv_len) ---- */
+struct attn_unheaded {
+    int32_t rank; /* of the queries, or -1 */
+    attnrun_dim batch, q_len, kv_len, units, v_dim;
+};
+struct attn_unheaded_inputs {
+    int query, keys, values, key_mask;
+    int min_rank; /* 2 or 3 */
+};
+attn_status attn_unheaded_infer(const attnrun_step *step,
+                                const struct attn_unheaded_inputs *in,
+                                struct attn_unheaded *shape);
+/* Input `in`, where given, is (units). */
+attn_status attn_unheaded_vector(const attnrun_step *step, int in,
+                                 const struct attn_unheaded *shape);
+/* Outputs 0, like the queries, and 1, the weights. */
+attn_status attn_unheaded_outputs(attnrun_step *step, const struct attn_unheaded *shape);
+/* The sizes of `w`, where step->concrete. */
+void attn_unheaded_sizes(const struct attn_unheaded *shape, struct attn_weigh *w);
+
+/* ---- the whole operator, for queries in blocks of up to `rows` ---- */
+struct attn_additive_operands {
+    const float *q, *k, *values, *bias, *v; /* dense; bias NULL: none */
+    const uint8_t *mask;
+    float *y, *weights; /* weights NULL: not wanted */
+};
+/* Fills in `a`, what is left of `w`, and the tasks and memory of the step. */
+attn_status attn_additive_plan(attnrun_step *step, struct attn_additive *a, int32_t form,
+                               float scale, int64_t units, int64_t rows,
+                               struct attn_weigh *w);
+attn_status attn_additive_run(const struct attn_additive *a, const struct attn_weigh *w,
+                              const struct attn_kernels *kernels,
+                              const struct attn_additive_operands *o,
+                              const attnrun_work *work);
+
+#endif

@@ -1,0 +1,209 @@
+/* attention_pooling.c - AttentionPooling: u_n = tanh(x_n W + b), s_n = f(u_n c + c_bias),
+ * Y = sum_n a_n x_n with a the softmax of s over the tokens; a head for each column of c.
+ *
+ * X         f32 (batch, n, dim)
+ * W         f32 (dim, units)
+ * c         f32 (units), or (units, heads)
+ * b         f32 (units), absent: none
+ * c_bias    f32 (1), or (heads); absent: none
+ * key_mask  b8 (batch, n): false tokens are left out; without any token Y is zeros
+ * Y         f32 (batch, heads * dim)
+ * weights   f32 (batch, n), or (batch, heads, n) with more than one head; optional
+ * score_activation  f: none or tanh
+ * normalizer        softmax, or exp_sum: a = exp(s) / (sum of that + epsilon) as it is,
+ *                   without the maximum taken off
+ * epsilon           1e-8
+ *
+ * Cost: 2 n dim units FLOPs; u exists for a tile of up to 128 tokens.
+ * Source: Yang 2016, Hierarchical Attention Networks. Compared with uvipen's WordAttNet
+ * b1ea9e0 (score_activation tanh; without a mask) and wuch15/Fastformer 84cc859
+ * AttentionPooling (exp_sum). */
+#include "../../matmul/gemm.h"
+#include "../core/heads.h"
+#include "../core/softmax_pooling.h"
+
+enum { X, W, C, B, C_BIAS, KEY_MASK, MAX_TILE = 128 };
+
+struct pooling_args {
+    int32_t score_activation, normalizer;
+    float epsilon;
+};
+
+static const attnrun_attr_def pooling_attrs[] = {
+    ATTR_ENUM(struct pooling_args, score_activation, "none|tanh", 0),
+    ATTR_ENUM(struct pooling_args, normalizer, "softmax|exp_sum", 0),
+    ATTR_FLOAT(struct pooling_args, epsilon, 1e-8f),
+    ATTR_END,
+};
+
+struct pooling_state {
+    struct attn_weigh weigh;
+    int64_t units, hidden_floats;
+};
+
+struct pooling_shape {
+    attnrun_dim batch, n, dim, units, heads;
+};
+
+static attn_status check_operands(const attnrun_step *step, struct pooling_shape *s)
+{
+    TRY(op_need_rank(step, X, 3));
+    TRY(op_need_rank(step, W, 2));
+    TRY(op_need_rank_between(step, C, 1, 2));
+    s->batch = attn_dim_of_input(step, X, 0);
+    s->n = attn_dim_of_input(step, X, 1);
+    s->dim = attn_known_of(attn_dim_of_input(step, X, 2), attn_dim_of_input(step, W, 0));
+    s->units =
+        attn_known_of(attn_dim_of_input(step, W, 1), attn_dim_of_input(step, C, 0));
+    s->heads = step->in[C].rank == 1 ? dim_of(1) : attn_dim_of_input(step, C, 1);
+    TRY(op_need_dim(step, W, 0, s->dim, "the size of X"));
+    TRY(op_need_dim(step, C, 0, s->units, "the columns of W"));
+    if (op_has_in(step, B)) {
+        TRY(op_need_rank(step, B, 1));
+        TRY(op_need_dim(step, B, 0, s->units, "the columns of W"));
+    }
+    if (op_has_in(step, C_BIAS)) {
+        TRY(op_need_rank(step, C_BIAS, 1));
+        TRY(op_need_dim(step, C_BIAS, 0, s->heads, "the heads of c"));
+    }
+    if (dim_is(s->dim, 0) || dim_is(s->units, 0))
+        return op_fail_input(step, W, ATTNRUN_E_SHAPE, "expected no dim of 0");
+    if (dim_is(s->heads, 0))
+        return op_fail_input(step, C, ATTNRUN_E_SHAPE, "expected at least 1 head");
+    return attn_key_mask_check(step, KEY_MASK, s->batch, s->n);
+}
+
+static attn_status set_outputs(attnrun_step *step, const struct pooling_shape *s)
+{
+    const attnrun_dim y[2] = { s->batch, attnrun_dim_mul(step, s->heads, s->dim) };
+    const attnrun_dim one[2] = { s->batch, s->n }, all[3] = { s->batch, s->heads, s->n };
+    TRY(op_out(step, 0, ATTNRUN_F32, 2, y));
+    if (!dim_is_const(s->heads))
+        return op_out(step, 1, ATTNRUN_F32, -1, NULL);
+    return dim_is(s->heads, 1) ? op_out(step, 1, ATTNRUN_F32, 2, one)
+                               : op_out(step, 1, ATTNRUN_F32, 3, all);
+}
+
+static attn_status pooling_infer(attnrun_step *step)
+{
+    const struct pooling_args *args = step->args;
+    struct pooling_state *s = step->state;
+    struct attn_weigh *w = &s->weigh;
+    struct pooling_shape shape;
+    TRY(attn_need_finite(step, "epsilon", args->epsilon, false));
+    if (args->epsilon < 0.0f)
+        return op_fail(step, ATTNRUN_E_ATTR, "epsilon is %g, expected at least 0",
+                       (double)args->epsilon);
+    TRY(check_operands(step, &shape));
+    TRY(set_outputs(step, &shape));
+    if (!step->concrete)
+        return ATTNRUN_OK;
+    s->units = shape.units.value;
+    w->batch = shape.batch.value;
+    w->rows = w->block = shape.heads.value;
+    w->tokens = shape.n.value;
+    w->v_dim = shape.dim.value;
+    w->form = args->normalizer == 0 ? ATTN_WEIGH_SOFTMAX : ATTN_WEIGH_EXP;
+    w->epsilon = args->normalizer == 0 ? 0.0f : args->epsilon;
+    w->tile = attn_weigh_tile(s->units + w->rows);
+    w->tile = w->tile < MAX_TILE ? w->tile : MAX_TILE;
+    s->hidden_floats = attn_logits_floats(w->tile, w->v_dim, s->units); /* u, too */
+    const int64_t logits = attn_logits_floats(w->tile, s->units, w->rows);
+    if (s->hidden_floats < 0 || logits < 0)
+        return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
+    w->extra_floats = s->hidden_floats + logits;
+    w->token_ns = (double)s->units * (0.015 * (double)(w->v_dim + w->rows) + 0.3) +
+                  0.02 * (double)w->rows * (double)w->v_dim + 5;
+    TRY(attn_weigh_plan(step, w));
+    attn_weigh_tasks(step, w);
+    return ATTNRUN_OK;
+}
+
+static attn_status pooling_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
+{
+    return attn_gemm_pack_input(pack, W, false, bytes, packed);
+}
+
+static void pooling_scores(void *arg, const struct attn_weigh_task *task, float *scores,
+                           int64_t first, int64_t n)
+{
+    const attnrun_step *step = arg;
+    const struct pooling_args *args = step->args;
+    const struct pooling_state *s = step->state;
+    const struct attn_weigh *w = &s->weigh;
+    struct attn_epilogue steps[2] = { { .kind = ATTN_EPI_ADD, .alpha = 1.0f, .col = 1 },
+                                      { .kind = ATTN_EPI_TANH } };
+    const bool bias = op_has_in(step, B);
+    steps[0].data = bias ? step->x[B].data : NULL;
+    float *hidden = task->extra;
+    struct attn_gemm_f32 g = { .a = (const float *)step->x[X].data +
+                                    (task->b * w->tokens + first) * w->v_dim,
+                               .a_row = w->v_dim,
+                               .c = hidden,
+                               .c_row = s->units,
+                               .m = (size_t)n,
+                               .n = (size_t)s->units,
+                               .k = (size_t)w->v_dim,
+                               .epilogue = bias ? steps : steps + 1,
+                               .n_epilogue = bias ? 2 : 1 };
+    attn_gemm_use_weight(&g, step, W);
+    g.scratch = hidden + ((w->tile * s->units + 15) & ~INT64_C(15));
+    step->kernels->gemm_f32(&g);
+    const struct attn_logits logits = {
+        .x = hidden,
+        .x_row = s->units,
+        .k = s->units,
+        .heads = w->rows,
+        .b = step->x[C].data,
+        .bias = op_in_data(step, C_BIAS),
+        .scale = 1.0f,
+        .activation = args->score_activation == 0 ? -1 : ATTN_EPI_TANH,
+        .scratch = hidden + s->hidden_floats,
+    };
+    attn_logits_run(&logits, step->kernels, n, scores, w->tile);
+}
+
+static attn_status pooling_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct pooling_state *s = step->state;
+    const struct attn_weigh *w = &s->weigh;
+    const struct attn_weigh_operands o = {
+        .v = step->x[X].data,
+        .v_batch = w->tokens * w->v_dim,
+        .v_row = w->v_dim,
+        .mask = op_in_data(step, KEY_MASK),
+        .y = step->y[0].data,
+        .y_batch = w->rows * w->v_dim,
+        .y_row = w->v_dim,
+        .weights = op_has_out(step, 1) ? step->y[1].data : NULL,
+        .scores = pooling_scores,
+        .arg = (void *)(uintptr_t)step,
+    };
+    for (int64_t task = work->begin; task < work->end; task++) {
+        if (work->phase == 1) {
+            attn_weigh_merge(w, step->kernels, &o, task, work);
+            continue;
+        }
+        const struct attn_weigh_task t = attn_weigh_at(w, task, work->scratch);
+        TRY(attn_weigh_run(w, step->kernels, &o, &t, work));
+    }
+    return ATTNRUN_OK;
+}
+
+const attnrun_op_def op_attention_pooling_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "attnrun",
+    .name = "AttentionPooling",
+    .since = 1,
+    .inputs = "X:T W:T c:T b:T? c_bias:T? key_mask:b8?",
+    .outputs = "Y:T weights:T?",
+    .types = "T=f32",
+    .args_bytes = sizeof(struct pooling_args),
+    .state_bytes = sizeof(struct pooling_state),
+    .attrs = pooling_attrs,
+    .infer = pooling_infer,
+    .pack = pooling_pack,
+    .run = pooling_run,
+    .cost = "O(n d units), scratch O(tile units)",
+    .source = "Yang 2016, Hierarchical Attention Networks, aclanthology.org/N16-1174",
+};

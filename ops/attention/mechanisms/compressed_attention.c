@@ -1,0 +1,456 @@
+/* compressed_attention.c - CompressedAttention: softmax attention over keys and values
+ * that a convolution of stride r = `compression` made r times fewer.
+ *
+ *   K_c[c] = bk + sum over t < r of Wk[:, :, t] K[c r - p + t],  p = -kv_len mod r
+ *   V_c    = the same of V, with Wv and bv
+ *   Y      = softmax(scale Q K_c') V_c
+ *
+ * Q, K, V, Y      see heads.h; no groups of query heads. Tokens before the first are zeros
+ * Wk, bk          f32 (C, C / groups, r), (C): channels C = heads * dim, in `groups`
+ *                 groups (heads by default)
+ * Wv, bv          the same for V; without Wv it gets Wk, and bk unless bv is given
+ * null_k, null_v  (C): a first slot that every query sees; both or none
+ * key_mask        b8 (batch, kv_len): masked rows of K and V are zeros; a slot that covers
+ *                 nothing but these is masked
+ * is_causal       query i sees the slots that end at or before i + kv_len - q_len
+ * compression     3 by default
+ * A query that sees no slot gives 0.
+ *
+ * Where groups are heads, a task is a head, whose slots are in scratch; else, or with few
+ * heads, all slots are in shared memory (phase 0).
+ * Cost: O(kv_len C^2 / groups + q_len (kv_len / r) C). Memory: slots of a head, or all.
+ * Source: Liu 2018, arXiv:1801.10198; compared with memory-compressed-attention 0.0.7,
+ * which scales by C^-1/2 and whose input_mask is inverted (not followed). */
+#include "../core/heads.h"
+#include "../core/stream.h"
+
+struct compressed_args {
+    struct attn_heads_args heads;
+    int64_t compression, groups;
+};
+static const attnrun_attr_def compressed_attrs[] = {
+    ATTN_HEADS_ATTRS(struct compressed_args),
+    ATTR_INT(struct compressed_args, compression, 3),
+    ATTR_INT(struct compressed_args, groups, OP_INT_ABSENT),
+    ATTR_END,
+};
+
+enum { Q, K, V, WK, BK, WV, BV, NULL_K, NULL_V, KEY_MASK };
+enum {
+    SLOTS = 128, /* made at one time */
+    BLOCK = 512, /* queries of a task, or given the slots together */
+    KEYS = ATTN_STREAM_KEYS,
+    FEW_HEADS = 4
+};
+
+struct compressed_state {
+    struct attn_sizes sizes;
+    int32_t rank;
+    int64_t ratio, groups, nulls, slots, pad; /* slots without the null one */
+    int64_t k_group, v_group;                 /* channels of a group */
+    int64_t slot_blocks, query_blocks;
+    int64_t k_floats, gather_floats, gemm_floats, stream_bytes;
+    bool by_head;
+};
+
+/* ---- infer ---- */
+
+/* A weight (C, C / groups, r) and vectors (C) of `width` channels. */
+static attn_status check_weights(const attnrun_step *step, attnrun_dim width, int weight,
+                                 int bias, int null)
+{
+    const struct compressed_args *args = step->args;
+    attnrun_dim part = attnrun_dim_unknown(step);
+    if (args->groups != OP_INT_ABSENT && dim_is_const(width)) {
+        if (width.value % args->groups != 0)
+            return op_fail(step, ATTNRUN_E_ATTR,
+                           "groups is %lld, which does not divide %lld channels",
+                           (long long)args->groups, (long long)width.value);
+        part = dim_of(width.value / args->groups);
+    }
+    if (op_has_in(step, weight)) {
+        TRY(op_need_rank(step, weight, 3));
+        TRY(op_need_dim(step, weight, 0, width, "the channels"));
+        TRY(op_need_dim(step, weight, 1, part, "the channels of a group"));
+        TRY(op_need_dim(step, weight, 2, dim_of(args->compression), "the compression"));
+    }
+    const int vectors[2] = { bias, null };
+    for (int i = 0; i < 2; i++)
+        if (op_has_in(step, vectors[i])) {
+            TRY(op_need_rank(step, vectors[i], 1));
+            TRY(op_need_dim(step, vectors[i], 0, width, "the channels"));
+        }
+    return ATTNRUN_OK;
+}
+
+static attn_status check_operands(const attnrun_step *step, const struct attn_qkv *shape)
+{
+    const struct compressed_args *args = step->args;
+    const attnrun_dim width = attnrun_dim_mul(step, shape->q_heads, shape->dim);
+    const attnrun_dim v_width = attnrun_dim_mul(step, shape->q_heads, shape->v_dim);
+    TRY(attn_need_int(step, "compression", args->compression, 1, INT32_MAX));
+    if (args->groups != OP_INT_ABSENT)
+        TRY(attn_need_int(step, "groups", args->groups, 1, INT32_MAX));
+    if (shape->rank == 4 && args->groups != OP_INT_ABSENT &&
+        !dim_may_equal(shape->q_heads, dim_of(args->groups)))
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "groups is %lld, expected the number of heads, %lld, with inputs "
+                       "of rank 4",
+                       (long long)args->groups, (long long)shape->q_heads.value);
+    if (op_has_in(step, NULL_K) != op_has_in(step, NULL_V))
+        return op_fail(step, ATTNRUN_E_INPUT,
+                       "null_k and null_v go together; only %s is given",
+                       op_has_in(step, NULL_K) ? "null_k" : "null_v");
+    TRY(check_weights(step, width, WK, BK, NULL_K));
+    TRY(check_weights(step, v_width, WV, BV, NULL_V));
+    if (!op_has_in(step, WV) && !dim_may_equal(width, v_width))
+        return op_fail_input(step, V, ATTNRUN_E_SHAPE,
+                             "expected %lld channels as in K: there is no Wv",
+                             (long long)width.value);
+    return attn_key_mask_check(step, KEY_MASK, shape->batch, shape->kv_len);
+}
+
+/* The channels of a group, where `groups` is the number of heads by default. */
+static attn_status check_group(const attnrun_step *step, int weight, int64_t part)
+{
+    return op_has_in(step, weight)
+               ? op_need_dim(step, weight, 1, dim_of(part), "the channels of a group")
+               : ATTNRUN_OK;
+}
+
+static attn_status compressed_memory(attnrun_step *step, struct compressed_state *s)
+{
+    const struct attn_sizes *z = &s->sizes;
+    const int64_t heads = s->by_head ? 1 : z->batch * z->q_heads;
+    const int64_t group = max64(s->k_group, s->v_group);
+    int64_t row, k, v, bytes;
+    if (!ck_mul(group, s->ratio, &row) || row > INT64_C(1) << 36 ||
+        !ck_mul(heads, s->slots + s->nulls, &k) || !ck_mul(k, z->v_dim, &v) ||
+        !ck_mul(k, z->dim, &k) || k > INT64_MAX / 64 || v > INT64_MAX / 64)
+        return op_fail(step, ATTNRUN_E_LIMIT, "its slots are too large");
+    s->k_floats = round_up(k, 16);
+    s->gather_floats = round_up(SLOTS * row, 16);
+    s->gemm_floats =
+        round_up((int64_t)attn_gemm_scratch(SLOTS, (size_t)group, (size_t)row), 16);
+    s->stream_bytes = attn_stream_bytes(BLOCK, z->dim, z->v_dim);
+    if (s->stream_bytes < 0)
+        return op_fail(step, ATTNRUN_E_LIMIT, "its heads are too large");
+    bytes = (s->k_floats + round_up(v, 16)) * (int64_t)sizeof(float);
+    const int64_t work = max64(s->stream_bytes, (s->gather_floats + s->gemm_floats) *
+                                                    (int64_t)sizeof(float));
+    step->shared_bytes = s->by_head ? 0 : bytes;
+    step->scratch_bytes = work + (s->by_head ? bytes : 0);
+    return ATTNRUN_OK;
+}
+
+static attn_status compressed_plan(attnrun_step *step, struct compressed_state *s)
+{
+    const struct compressed_args *args = step->args;
+    const struct attn_sizes *z = &s->sizes;
+    s->ratio = args->compression;
+    s->groups = args->groups != OP_INT_ABSENT ? args->groups : max64(z->q_heads, 1);
+    s->nulls = op_has_in(step, NULL_K) ? 1 : 0;
+    s->slots = ceil_div(z->kv_len, s->ratio);
+    s->pad = s->slots * s->ratio - z->kv_len;
+    s->k_group = z->q_heads * z->dim / s->groups;
+    s->v_group = z->q_heads * z->v_dim / s->groups;
+    TRY(check_group(step, WK, s->k_group));
+    TRY(check_group(step, WV, s->v_group));
+    s->by_head = s->groups == z->q_heads && z->batch * z->q_heads >= FEW_HEADS;
+    s->slot_blocks = max64(1, ceil_div(s->slots, SLOTS));
+    s->query_blocks = ceil_div(z->q_len, BLOCK);
+    TRY(compressed_memory(step, s));
+    const double made =
+        0.012 * (double)s->ratio * (double)(s->k_group * s->k_group) * (double)s->groups;
+    const double asked = 0.012 * (double)s->slots * (double)(z->dim + z->v_dim + 32) *
+                         (z->causal ? 0.5 : 1.0);
+    const double whole =
+        asked * (double)z->q_len + made * (double)s->slots / (double)max64(1, z->q_heads);
+    const double limit = 1e15;
+    if (s->by_head) {
+        op_tasks(step, 0, z->batch * z->q_heads,
+                 500 + (int64_t)(whole < limit ? whole : limit));
+        return ATTNRUN_OK;
+    }
+    const double block = made * SLOTS / (double)s->groups, block_asked = asked * BLOCK;
+    op_tasks(step, 0, 2 * z->batch * s->groups * s->slot_blocks,
+             500 + (int64_t)(block < limit ? block : limit));
+    op_tasks(step, 1, z->batch * z->q_heads * s->query_blocks,
+             500 + (int64_t)(block_asked < limit ? block_asked : limit));
+    return ATTNRUN_OK;
+}
+
+static attn_status compressed_infer(attnrun_step *step)
+{
+    const struct compressed_args *args = step->args;
+    struct compressed_state *s = step->state;
+    struct attn_qkv shape;
+    TRY(attn_qkv_infer(step, &args->heads, Q, K, V, ATTN_SAME_HEADS, &shape));
+    TRY(check_operands(step, &shape));
+    TRY(attn_qkv_output(step, &shape, 0));
+    if (!step->concrete)
+        return ATTNRUN_OK;
+    TRY(attn_qkv_sizes(step, &args->heads, &shape, &s->sizes));
+    s->rank = shape.rank;
+    return compressed_plan(step, s);
+}
+
+/* ---- slots ---- */
+
+/* K or V, what it is convolved with, and where its slots go: `to` is that of the null
+ * slot of the group's first channel, rows are `to_row` floats apart. */
+struct operand {
+    const float *x, *weight, *bias, *null;
+    struct attn_heads strides;
+    int64_t group; /* channels */
+    float *to;
+    int64_t to_row;
+};
+
+static struct operand open_operand(const attnrun_step *step, bool values)
+{
+    const struct compressed_state *s = step->state;
+    const bool own = values && op_has_in(step, WV);
+    struct operand o = { .x = op_in_data(step, values ? V : K),
+                         .weight = op_in_data(step, own ? WV : WK),
+                         .bias = op_in_data(step, values ? BV : BK),
+                         .null = op_in_data(step, values ? NULL_V : NULL_K),
+                         .strides = values ? s->sizes.v : s->sizes.k,
+                         .group = values ? s->v_group : s->k_group };
+    if (values && !own && o.bias == NULL)
+        o.bias = op_in_data(step, BK);
+    return o;
+}
+
+/* Rows of the product: for each slot its channels, r numbers each. */
+static void gather(const attnrun_step *step, const struct operand *o, int64_t batch,
+                   int64_t group, int64_t slot, int64_t n, float *rows)
+{
+    const struct compressed_state *s = step->state;
+    const uint8_t *keep =
+        op_in_data(step, KEY_MASK) == NULL
+            ? NULL
+            : (const uint8_t *)step->x[KEY_MASK].data + batch * s->sizes.kv_len;
+    const int64_t channel = s->rank == 4 ? group * o->strides.head : group * o->group;
+    const float *x = o->x + batch * o->strides.batch + channel;
+    for (int64_t c = 0; c < n; c++) {
+        float *row = rows + c * o->group * s->ratio;
+        const int64_t first = (slot + c) * s->ratio - s->pad;
+        const int64_t skip = first < 0 ? -first : 0;
+        if (skip > 0)
+            memset(row, 0, (size_t)(o->group * s->ratio) * sizeof *row);
+        for (int64_t t = skip; t < s->ratio; t++) {
+            const float *token = x + (first + t) * o->strides.row;
+            for (int64_t i = 0; i < o->group; i++)
+                row[i * s->ratio + t] = token[i];
+        }
+        for (int64_t t = skip; keep != NULL && t < s->ratio; t++)
+            for (int64_t i = 0; keep[first + t] == 0 && i < o->group; i++)
+                row[i * s->ratio + t] = 0;
+    }
+}
+
+/* Slots from … to - 1 of a group of a sample; with the first also the null slot. */
+static void make_slots(const attnrun_step *step, const struct operand *o, int64_t batch,
+                       int64_t group, int64_t from, int64_t to, float *scratch)
+{
+    const struct compressed_state *s = step->state;
+    const int64_t k = o->group * s->ratio;
+    const struct attn_epilogue bias = { .kind = ATTN_EPI_ADD,
+                                        .alpha = 1,
+                                        .col = 1,
+                                        .data = o->bias == NULL
+                                                    ? NULL
+                                                    : o->bias + group * o->group };
+    if (from == 0 && o->null != NULL)
+        memcpy(o->to, o->null + group * o->group, (size_t)o->group * sizeof(float));
+    if (to <= from)
+        return;
+    gather(step, o, batch, group, from, to - from, scratch);
+    struct attn_gemm_f32 g = { .a = scratch,
+                               .a_row = k,
+                               .b = o->weight + group * o->group * k,
+                               .b_row = 1,
+                               .b_col = k,
+                               .c = o->to + (s->nulls + from) * o->to_row,
+                               .c_row = o->to_row,
+                               .m = (size_t)(to - from),
+                               .n = (size_t)o->group,
+                               .k = (size_t)k,
+                               .epilogue = &bias,
+                               .n_epilogue = o->bias != NULL ? 1 : 0,
+                               .scratch = scratch + s->gather_floats };
+    step->kernels->gemm_f32(&g);
+}
+
+/* ---- attention ---- */
+
+struct seen {
+    const struct compressed_state *s;
+    const uint8_t *keep; /* of the sample, or NULL */
+    int64_t query;       /* row 0 of the block */
+    int64_t tile;        /* its first slot, the null one counted */
+    bool valid[KEYS];
+};
+
+/* How many slots query i sees, the null one counted. */
+static int64_t seen_by(const struct compressed_state *s, int64_t i)
+{
+    const int64_t end = i + s->sizes.offset + s->pad + 1;
+    if (!s->sizes.causal)
+        return s->nulls + s->slots;
+    return s->nulls + (end <= 0 ? 0 : min64(s->slots, end / s->ratio));
+}
+
+static void hide(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
+                 int64_t to)
+{
+    const struct seen *seen = arg;
+    for (int64_t r = 0; r < rows; r++, scores += ATTN_STREAM_SCORES) {
+        const int64_t end = seen_by(seen->s, seen->query + row + r) - seen->tile;
+        for (int64_t j = from; j < to; j++)
+            if (j >= end || !seen->valid[j])
+                scores[j - from] = -__builtin_inff();
+    }
+}
+
+/* Which slots of a tile count; true where all do. */
+static bool find_valid(struct seen *seen, int64_t n)
+{
+    const struct compressed_state *s = seen->s;
+    bool all = true;
+    for (int64_t j = 0; j < n; j++) {
+        const int64_t slot = seen->tile + j - s->nulls, first = slot * s->ratio - s->pad;
+        bool valid = slot < 0 || seen->keep == NULL;
+        for (int64_t t = max64(first, 0); !valid && t < first + s->ratio; t++)
+            valid = seen->keep[t] != 0;
+        seen->valid[j] = valid;
+        all = all && valid;
+    }
+    return all;
+}
+
+/* Queries of a head, by slots at k and v. */
+static attn_status attend(const attnrun_step *step, const attnrun_work *work,
+                          int64_t batch, int64_t head, int64_t query,
+                          const struct operand *k, const struct operand *v, void *scratch)
+{
+    const struct compressed_state *s = step->state;
+    const struct attn_sizes *z = &s->sizes;
+    const int64_t n = min64(BLOCK, z->q_len - query);
+    const int64_t last = seen_by(s, query + n - 1), first = seen_by(s, query);
+    struct seen seen = { .s = s, .query = query };
+    struct attn_stream stream;
+    if (op_has_in(step, KEY_MASK))
+        seen.keep = (const uint8_t *)step->x[KEY_MASK].data + batch * z->kv_len;
+    attn_stream_begin(&stream, step->kernels, BLOCK, z->dim, z->v_dim, scratch);
+    attn_stream_reset(&stream, n);
+    const float *q = step->x[Q].data;
+    attn_stream_load(&stream, 0,
+                     q + batch * z->q.batch + head * z->q.head + query * z->q.row,
+                     z->q.row, n, z->scale);
+    for (seen.tile = 0; seen.tile < last; seen.tile += KEYS) {
+        const struct attn_stream_keys keys = { .k = k->to + seen.tile * k->to_row,
+                                               .v = v->to + seen.tile * v->to_row,
+                                               .k_row = k->to_row,
+                                               .v_row = v->to_row,
+                                               .n = min64(KEYS, last - seen.tile) };
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        const bool plain = find_valid(&seen, keys.n) && seen.tile + keys.n <= first;
+        attn_stream_tile(&stream, &keys, plain ? NULL : hide, &seen);
+    }
+    float *y = (float *)step->y[0].data + batch * z->y.batch + head * z->y.head +
+               query * z->y.row;
+    attn_stream_store_rows(&stream, 0, n, y, z->y.row, 0.0f);
+    return ATTNRUN_OK;
+}
+
+/* ---- tasks ---- */
+
+/* Slots and queries of one head. */
+static attn_status run_head(const attnrun_step *step, const attnrun_work *work,
+                            int64_t task)
+{
+    const struct compressed_state *s = step->state;
+    const struct attn_sizes *z = &s->sizes;
+    const int64_t batch = task / z->q_heads, head = task % z->q_heads;
+    const int64_t v_floats = round_up((s->slots + s->nulls) * z->v_dim, 16);
+    struct operand k = open_operand(step, false), v = open_operand(step, true);
+    k.to = work->scratch;
+    k.to_row = z->dim;
+    v.to = k.to + s->k_floats;
+    v.to_row = z->v_dim;
+    float *scratch = v.to + v_floats;
+    for (int64_t b = 0; b < s->slot_blocks; b++) {
+        const int64_t to = min64((b + 1) * SLOTS, s->slots);
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        make_slots(step, &k, batch, head, b * SLOTS, to, scratch);
+        make_slots(step, &v, batch, head, b * SLOTS, to, scratch);
+    }
+    for (int64_t b = 0; b < s->query_blocks; b++)
+        TRY(attend(step, work, batch, head, b * BLOCK, &k, &v, scratch));
+    return ATTNRUN_OK;
+}
+
+/* The slots of a sample in shared memory, from channel `channel` on. */
+static struct operand open_shared(const attnrun_step *step, const attnrun_work *work,
+                                  bool values, int64_t batch, int64_t channel)
+{
+    const struct compressed_state *s = step->state;
+    struct operand o = open_operand(step, values);
+    o.to_row = s->groups * o.group;
+    o.to = (float *)work->shared + (values ? s->k_floats : 0) +
+           batch * (s->slots + s->nulls) * o.to_row + channel;
+    return o;
+}
+
+static attn_status run_shared(const attnrun_step *step, const attnrun_work *work,
+                              int64_t task)
+{
+    const struct compressed_state *s = step->state;
+    const struct attn_sizes *z = &s->sizes;
+    if (work->phase == 0) {
+        const int64_t block = task % s->slot_blocks,
+                      group = task / s->slot_blocks % s->groups;
+        const int64_t rest = task / s->slot_blocks / s->groups, batch = rest % z->batch;
+        const bool values = rest / z->batch != 0;
+        const int64_t channel = group * (values ? s->v_group : s->k_group);
+        const struct operand o = open_shared(step, work, values, batch, channel);
+        make_slots(step, &o, batch, group, block * SLOTS,
+                   min64((block + 1) * SLOTS, s->slots), work->scratch);
+        return ATTNRUN_OK;
+    }
+    const int64_t block = task % s->query_blocks,
+                  head = task / s->query_blocks % z->q_heads;
+    const int64_t batch = task / s->query_blocks / z->q_heads;
+    const struct operand k = open_shared(step, work, false, batch, head * z->dim);
+    const struct operand v = open_shared(step, work, true, batch, head * z->v_dim);
+    return attend(step, work, batch, head, block * BLOCK, &k, &v, work->scratch);
+}
+
+static attn_status compressed_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct compressed_state *s = step->state;
+    for (int64_t task = work->begin; task < work->end; task++)
+        TRY(s->by_head ? run_head(step, work, task) : run_shared(step, work, task));
+    return ATTNRUN_OK;
+}
+
+const attnrun_op_def op_compressed_attention_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "attnrun",
+    .name = "CompressedAttention",
+    .since = 1,
+    .inputs = "Q:T K:T V:T Wk:T bk:T? Wv:T? bv:T? null_k:T? null_v:T? key_mask:b8?",
+    .outputs = "Y:T",
+    .types = "T=f32",
+    .args_bytes = sizeof(struct compressed_args),
+    .state_bytes = sizeof(struct compressed_state),
+    .attrs = compressed_attrs,
+    .infer = compressed_infer,
+    .run = compressed_run,
+    .cost = "O(tokens C^2 / groups + tokens^2 C / r)",
+    .source = "arXiv:1801.10198",
+};

@@ -1,0 +1,299 @@
+/* linformer_attention.c - LinformerAttention: softmax attention over `slots` sums of keys
+ * and values.
+ *
+ *   K_p = E' K + E_bias, V_p = F' V + F_bias   along the tokens
+ *   Y   = softmax(scale Q K_p') V_p
+ *
+ * Q, K, V, Y      see heads.h
+ * E, F            f32 (max_len, slots), or (kv_heads, max_len, slots): their first kv_len
+ *                 rows are used; without F it is E
+ * E_bias, F_bias  f32 (slots): added to every channel
+ * key_mask        b8 (batch, kv_len): masked rows of K and V are taken as zeros
+ * Refused: kv_len > max_len; is_causal.
+ *
+ * Phase 0 sums, with a block of E transposed for several heads; phase 1 is attn_sdpa.
+ * Where K and V are one tensor with one projection they are summed once.
+ * Cost: O((kv_len + q_len) slots (dim + v_dim)) for each head. Memory: K_p and V_p.
+ * Source: Wang 2020, arXiv:2006.04768; compared with linformer 0.2.3
+ * (LinformerSelfAttention) and linformer-pytorch 0.19.3 (LinearAttentionHead). */
+#include "../core/heads.h"
+
+struct linformer_args {
+    struct attn_heads_args heads;
+};
+static const attnrun_attr_def linformer_attrs[] = {
+    ATTN_HEADS_ATTRS(struct linformer_args),
+    ATTR_END,
+};
+
+enum { Q, K, V, E, F, E_BIAS, F_BIAS, KEY_MASK };
+enum {
+    TOKENS = 256, /* summed in one product */
+    TURNED = TOKENS + 16,
+    SLOTS = 128, /* of a task */
+    HEADS = 4    /* of a task */
+};
+
+struct linformer_state {
+    struct attn_sizes sizes;
+    struct attn_sdpa sdpa;
+    int64_t slots, most, blocks, groups; /* blocks of slots, groups of heads */
+    int64_t heads;                       /* of a group */
+    bool one;                            /* V_p is K_p */
+    bool e_by_head, f_by_head;
+    int64_t k_floats, gemm_floats;
+};
+
+/* ---- infer ---- */
+
+static bool same_input(const attnrun_step *step, int a, int b)
+{
+    if (!op_has_in(step, a) || !op_has_in(step, b))
+        return op_has_in(step, a) == op_has_in(step, b);
+    return strcmp(step->node->inputs[a], step->node->inputs[b]) == 0;
+}
+
+static attn_status check_projection(const attnrun_step *step, int in,
+                                    const struct attn_qkv *shape, attnrun_dim slots)
+{
+    const attnrun_type *e = &step->in[in];
+    if (!op_has_in(step, in) || e->rank < 0)
+        return ATTNRUN_OK;
+    TRY(op_need_rank_between(step, in, 2, 3));
+    if (e->rank == 3)
+        TRY(op_need_dim(step, in, 0, shape->kv_heads, "the key heads"));
+    TRY(op_need_dim(step, in, e->rank - 1, slots, "the slots of E"));
+    const attnrun_dim most = e->dims[e->rank - 2];
+    if (dim_is_const(most) && dim_is_const(shape->kv_len) &&
+        most.value < shape->kv_len.value)
+        return op_fail_input(
+            step, in, ATTNRUN_E_SHAPE,
+            "it is for at most %lld tokens, expected %lld or more as in K",
+            (long long)most.value, (long long)shape->kv_len.value);
+    return ATTNRUN_OK;
+}
+
+static attn_status check_operands(const attnrun_step *step, const struct attn_qkv *shape)
+{
+    const struct linformer_args *args = step->args;
+    const attnrun_type *e = &step->in[E];
+    if (args->heads.is_causal != 0)
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "is_causal is 1, expected 0: a slot is a sum over all tokens");
+    const attnrun_dim slots =
+        e->rank > 0 ? e->dims[e->rank - 1] : attnrun_dim_unknown(step);
+    TRY(check_projection(step, E, shape, slots));
+    TRY(check_projection(step, F, shape, slots));
+    for (int in = E_BIAS; in <= F_BIAS; in++)
+        if (op_has_in(step, in)) {
+            TRY(op_need_rank(step, in, 1));
+            TRY(op_need_dim(step, in, 0, slots, "the slots of E"));
+        }
+    return attn_key_mask_check(step, KEY_MASK, shape->batch, shape->kv_len);
+}
+
+static int64_t gemm_floats(const struct linformer_state *s)
+{
+    const size_t a = attn_gemm_scratch(SLOTS, (size_t)s->sizes.dim, TOKENS);
+    const size_t b = attn_gemm_scratch(SLOTS, (size_t)s->sizes.v_dim, TOKENS);
+    return round_up((int64_t)(a > b ? a : b), 16);
+}
+
+static attn_status plan_attention(attnrun_step *step, struct linformer_state *s)
+{
+    const struct attn_sizes *z = &s->sizes;
+    int64_t k, v;
+    if (!ck_mul(z->batch * z->kv_heads, s->slots, &k) || !ck_mul(k, z->v_dim, &v) ||
+        !ck_mul(k, z->dim, &k) || k > INT64_MAX / 64 || v > INT64_MAX / 64)
+        return op_fail(step, ATTNRUN_E_LIMIT, "its slots are too many");
+    TRY(attn_sdpa_fits(step, z->batch, z->q_heads, z->q_len, s->slots,
+                       z->dim + z->v_dim));
+    s->k_floats = round_up(k, 16);
+    step->shared_bytes = (s->k_floats + (s->one ? 0 : v)) * (int64_t)sizeof(float);
+    s->sdpa = (struct attn_sdpa){
+        .batch = z->batch,
+        .q_heads = z->q_heads,
+        .kv_heads = z->kv_heads,
+        .q_len = z->q_len,
+        .kv_len = s->slots,
+        .head_dim = z->dim,
+        .v_dim = z->v_dim,
+        .q = z->q,
+        .y = z->y,
+        .k = { z->kv_heads * s->slots * z->dim, s->slots * z->dim, z->dim },
+        .v = { z->kv_heads * s->slots * z->v_dim, s->slots * z->v_dim, z->v_dim },
+        .scale = z->scale,
+        .left = -1,
+        .right = -1
+    };
+    return attn_sdpa_plan(step, &s->sdpa);
+}
+
+static attn_status linformer_plan(attnrun_step *step, struct linformer_state *s)
+{
+    const struct attn_sizes *z = &s->sizes;
+    const attnrun_type *e = &step->in[E];
+    s->slots = e->dims[e->rank - 1].value;
+    s->most = e->dims[e->rank - 2].value;
+    s->e_by_head = e->rank == 3;
+    s->f_by_head = op_has_in(step, F) ? step->in[F].rank == 3 : s->e_by_head;
+    s->one = !op_has_in(step, F) && same_input(step, K, V) &&
+             same_input(step, E_BIAS, F_BIAS) && z->dim == z->v_dim;
+    TRY(plan_attention(step, s));
+    s->heads = s->e_by_head || s->f_by_head ? 1 : HEADS;
+    s->groups = (z->kv_heads + s->heads - 1) / s->heads;
+    s->blocks = s->slots / SLOTS + (s->slots % SLOTS != 0);
+    s->gemm_floats = gemm_floats(s);
+    const int64_t floats = SLOTS * TURNED + 16 * TOKENS + s->gemm_floats;
+    step->scratch_bytes = s->sdpa.scratch_bytes > floats * (int64_t)sizeof(float)
+                              ? s->sdpa.scratch_bytes
+                              : floats * (int64_t)sizeof(float);
+    const double cost = 2.0 * (double)z->kv_len * (double)min64(s->slots, SLOTS) *
+                        (double)z->dim * (double)s->heads / 150.0;
+    op_tasks(step, 0, z->batch * s->groups * s->blocks * (s->one ? 1 : 2),
+             cost < 1e15 ? (int64_t)cost + 500 : INT64_C(1) << 50);
+    op_tasks(step, 1, s->sdpa.n_tasks, s->sdpa.task_cost);
+    return ATTNRUN_OK;
+}
+
+static attn_status linformer_infer(attnrun_step *step)
+{
+    const struct linformer_args *args = step->args;
+    struct linformer_state *s = step->state;
+    struct attn_qkv shape;
+    TRY(attn_qkv_infer(step, &args->heads, Q, K, V, 0, &shape));
+    TRY(check_operands(step, &shape));
+    TRY(attn_qkv_output(step, &shape, 0));
+    if (!step->concrete)
+        return ATTNRUN_OK;
+    TRY(attn_qkv_sizes(step, &args->heads, &shape, &s->sizes));
+    return linformer_plan(step, s);
+}
+
+/* ---- run ---- */
+
+/* K or V of some heads, its projection, and where the slots go. */
+struct sum {
+    const float *x, *e, *bias;
+    struct attn_heads strides;
+    float *to; /* of sample 0, head 0 */
+    int64_t dim;
+    bool by_head;
+};
+
+static struct sum open_sum(const attnrun_step *step, const attnrun_work *work,
+                           bool values)
+{
+    const struct linformer_state *s = step->state;
+    const int bias = values ? F_BIAS : E_BIAS;
+    const bool own = values && op_has_in(step, F);
+    struct sum sum = { .x = step->x[values ? V : K].data,
+                       .e = step->x[own ? F : E].data,
+                       .bias = op_in_data(step, bias),
+                       .strides = values ? s->sizes.v : s->sizes.k,
+                       .dim = values ? s->sizes.v_dim : s->sizes.dim,
+                       .by_head = own ? s->f_by_head : s->e_by_head };
+    sum.to = (float *)work->shared + (values ? s->k_floats : 0);
+    return sum;
+}
+
+/* to (slots, dim) += rows of the projection, transposed, times n tokens at x. */
+static void add_tokens(const attnrun_step *step, const struct sum *sum,
+                       const float *turned, const float *x, int64_t n, int64_t slots,
+                       float *to, float *room)
+{
+    struct attn_gemm_f32 g = { .a = turned,
+                               .a_row = TURNED,
+                               .b = x,
+                               .b_row = sum->strides.row,
+                               .b_col = 1,
+                               .c = to,
+                               .c_row = sum->dim,
+                               .m = (size_t)slots,
+                               .n = (size_t)sum->dim,
+                               .k = (size_t)n,
+                               .accumulate = 1,
+                               .scratch = room + 16 * TOKENS };
+    if (g.b_row == 1) { /* one column: summed in the same order whatever its stride */
+        step->kernels->gemm_pack_f32(room, x, 1, 1, g.k, 1);
+        g.b = room;
+        g.packed = 1;
+    }
+    step->kernels->gemm_f32(&g);
+}
+
+static void begin_slots(const struct sum *sum, int64_t slot, int64_t slots, float *to)
+{
+    for (int64_t i = 0; i < slots; i++)
+        for (int64_t d = 0; d < sum->dim; d++)
+            to[i * sum->dim + d] = sum->bias != NULL ? sum->bias[slot + i] : 0.0f;
+}
+
+/* A block of slots of a group of heads of a sample. */
+static attn_status sum_block(const attnrun_step *step, const attnrun_work *work,
+                             int64_t task)
+{
+    const struct linformer_state *s = step->state;
+    const struct attn_sizes *z = &s->sizes;
+    const int64_t slot = task % s->blocks * SLOTS, slots = min64(SLOTS, s->slots - slot);
+    const int64_t group = task / s->blocks % s->groups, first = group * s->heads;
+    const int64_t rest = task / s->blocks / s->groups, batch = rest % z->batch;
+    const struct sum sum = open_sum(step, work, rest / z->batch != 0);
+    const int64_t last = min64(first + s->heads, z->kv_heads);
+    const uint8_t *keep =
+        op_has_in(step, KEY_MASK)
+            ? (const uint8_t *)step->x[KEY_MASK].data + batch * z->kv_len
+            : NULL;
+    float *turned = work->scratch;
+    const float *e = sum.e + (sum.by_head ? first * s->most * s->slots : 0) + slot;
+    float *to = sum.to + ((batch * z->kv_heads + first) * s->slots + slot) * sum.dim;
+    const float *x = sum.x + batch * sum.strides.batch + first * sum.strides.head;
+    for (int64_t h = first; h < last; h++)
+        begin_slots(&sum, slot, slots, to + (h - first) * s->slots * sum.dim);
+    for (int64_t t = 0; t < z->kv_len; t += TOKENS) {
+        const int64_t n = min64(TOKENS, z->kv_len - t);
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        step->kernels->transpose_f32(turned, TURNED, e + t * s->slots, s->slots,
+                                     (size_t)n, (size_t)slots);
+        for (int64_t j = 0; keep != NULL && j < n; j++)
+            for (int64_t i = 0; keep[t + j] == 0 && i < slots; i++)
+                turned[i * TURNED + j] = 0;
+        for (int64_t h = first; h < last; h++)
+            add_tokens(step, &sum, turned,
+                       x + (h - first) * sum.strides.head + t * sum.strides.row, n, slots,
+                       to + (h - first) * s->slots * sum.dim, turned + SLOTS * TURNED);
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status linformer_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct linformer_state *s = step->state;
+    const float *k = work->shared;
+    const struct attn_sdpa_operands o = { .q = step->x[Q].data,
+                                          .k = k,
+                                          .v = s->one ? k : k + s->k_floats,
+                                          .y = step->y[0].data };
+    for (int64_t task = work->begin; task < work->end; task++)
+        TRY(work->phase == 0 ? sum_block(step, work, task)
+                             : attn_sdpa_run(&s->sdpa, step->kernels, &o, task, work));
+    return ATTNRUN_OK;
+}
+
+const attnrun_op_def op_linformer_attention_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "attnrun",
+    .name = "LinformerAttention",
+    .since = 1,
+    .inputs = "Q:T K:T V:T E:T F:T? E_bias:T? F_bias:T? key_mask:b8?",
+    .outputs = "Y:T",
+    .types = "T=f32",
+    .args_bytes = sizeof(struct linformer_args),
+    .state_bytes = sizeof(struct linformer_state),
+    .attrs = linformer_attrs,
+    .infer = linformer_infer,
+    .run = linformer_run,
+    .cost = "O(tokens slots (dim + v_dim)) per head",
+    .source = "arXiv:2006.04768",
+};

@@ -1,0 +1,77 @@
+/* reformer.h - what the files of ReformerAttention share: reformer_attention.c has its row
+ * and formula, reformer_hash.c buckets and order, reformer_chunks.c attention of chunks. */
+#ifndef ATTN_REFORMER_H
+#define ATTN_REFORMER_H
+
+#include "../core/heads.h"
+#include "../core/stream.h"
+
+enum {
+    REFORMER_TOKENS = 256,    /* hashed by a task */
+    REFORMER_FEATURES = 128,  /* rotated coordinates that exist at one time */
+    REFORMER_MAX_FACTORS = 31 /* of a number of buckets below 2^31 */
+};
+
+enum { REFORMER_QK, REFORMER_V, REFORMER_ROTATIONS, REFORMER_BUCKETS, REFORMER_MASK };
+
+/* Sizes and strides of a step. Head `head` below counts through all samples. */
+struct reformer {
+    struct attn_sizes sizes;
+    int64_t heads;         /* batch * q_heads */
+    int64_t hashes;        /* rounds that are hashed or given; 1 where none is */
+    int64_t rounds, chunk; /* of the attention; whole: 1 and all tokens */
+    int64_t before, after; /* chunks */
+    int64_t padded;        /* tokens of a round, a multiple of chunk */
+    int64_t features;      /* of a round */
+    int64_t rotation_heads;
+    int64_t widths[REFORMER_MAX_FACTORS]; /* features of a factor */
+    int64_t n_factors, n_buckets;
+    bool whole, hashed, given, by_bucket, deduplicate, l2;
+    float self;
+    int64_t rows, blocks; /* queries of a task; tasks of a round and head */
+    /* Bytes into shared memory. */
+    int64_t order_at, group_at, place_at, norms_at, sums_at;
+};
+
+struct reformer_operands {
+    const float *qk, *v;
+    const float *rotations;      /* (rotation_heads, dim, hashes * features), or NULL */
+    const float *turned;         /* the same as (…, hashes * features, dim), or NULL */
+    const attnrun_tensor *given; /* buckets, or NULL */
+    const uint8_t *key_mask;     /* (batch, tokens) or NULL */
+    float *y;
+    int32_t *buckets_out; /* or NULL */
+    /* In shared memory, by head. order: buckets at first, then tokens in the order of
+     * their buckets; group: the buckets in that order; place: a token's chunk; sums: a
+     * token's running softmax. */
+    int32_t *order, *group, *place; /* (hashes, tokens) */
+    float *norms;                   /* inverse */
+    struct reformer_sum {
+        float max, sum, shift;
+    } *sums;
+};
+
+int64_t attn_reformer_hash_bytes(const struct reformer *s); /* scratch; -1: overflow */
+int64_t attn_reformer_sort_bytes(const struct reformer *s);
+int64_t attn_reformer_chunks_bytes(const struct reformer *s);
+/* Norms and buckets of a block of tokens. */
+attn_status attn_reformer_hash(const attnrun_step *step, const struct reformer *s,
+                               const struct reformer_operands *o, int64_t head,
+                               int64_t block, void *scratch);
+/* Brings a round's tokens into order. */
+void attn_reformer_sort(const struct reformer *s, const struct reformer_operands *o,
+                        int64_t head, int64_t round, void *scratch);
+/* Attention of a block of a round's queries, in order; rounds come one by one. */
+attn_status attn_reformer_chunks(const struct reformer *s,
+                                 const struct attn_kernels *kernels,
+                                 const struct reformer_operands *o, int64_t head,
+                                 int64_t round, int64_t block, const attnrun_work *work);
+
+static inline const float *reformer_head(const float *x, const struct attn_heads *strides,
+                                         const struct reformer *s, int64_t head)
+{
+    return x + head / s->sizes.q_heads * strides->batch +
+           head % s->sizes.q_heads * strides->head;
+}
+
+#endif

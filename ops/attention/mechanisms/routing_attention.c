@@ -1,0 +1,534 @@
+/* routing_attention.c - attention within clusters of tokens (k-means routing). For each
+ * head and cluster c:
+ *
+ *   the `window` queries of greatest mean_c q / |q| and the `context_window` keys of
+ *   greatest mean_c k / |k| (of equal ones the first; masks do not matter here) are c's;
+ *   o = softmax(scale Q_c [mem_k_c; K_c]') [mem_v_c; V_c], without pairs of a masked
+ *   query or a masked key, and without later keys (is_causal); memory is always seen
+ *   y_i = sum of o over the clusters of i / (their number + epsilon); 0 where it has none
+ *   shared_qk: keys are q / |q|, chosen by q; a query's own key has score -5e4
+ *
+ * Q, K, V      see heads.h; as many key heads as query heads; K is not read by shared_qk
+ * means        f32 (heads, clusters, dim)
+ * mem_k, mem_v f32 (heads, clusters, m, dim or v_dim), both or none
+ * key_mask     bool (batch, kv_len), optional
+ * query_mask   bool (batch, q_len), optional
+ * window (required), context_window (window), shared_qk 0, epsilon 1e-5, is_causal 0
+ *
+ * A query that sees no key of a cluster gets 0 from it (upstream: the mean of all its
+ * keys). is_causal compares positions counted from the end, as in heads.h.
+ * Refused: window below 1, one of mem_k and mem_v, shared_qk with other lengths.
+ * Cost: 2 (n clusters dim + clusters window (context_window + m) (dim + v_dim)) FLOPs a
+ * head. Memory: 8 bytes a token and head for norms, 4 for each token of a cluster; up to
+ * 2 MiB a thread. Heads are independent; a head's clusters come one by one.
+ * Source: Roy 2020, arXiv:2003.05997; compared with KmeansAttention of
+ * routing-transformer 1.6.1. */
+#include "../core/heads.h"
+#include "../core/stream.h"
+
+#include <math.h>
+
+struct routing_args {
+    struct attn_heads_args heads;
+    int64_t window, context_window, shared_qk;
+    float epsilon;
+};
+static const attnrun_attr_def routing_attrs[] = {
+    ATTN_HEADS_ATTRS(struct routing_args),
+    ATTR_INT_REQUIRED(struct routing_args, window),
+    ATTR_INT(struct routing_args, context_window, OP_INT_ABSENT),
+    ATTR_INT(struct routing_args, shared_qk, 0),
+    ATTR_FLOAT(struct routing_args, epsilon, 1e-5f),
+    ATTR_END,
+};
+
+enum { Q, K, V, MEANS, MEM_K, MEM_V, KEY_MASK, QUERY_MASK };
+enum { NORMS, CHOOSE, ATTEND };
+enum { KEYS = ATTN_STREAM_KEYS, DISTANCES = 1 << 18, MAX_CLUSTERS = 64, SAMPLE = 256 };
+#define SELF (-5e4f)
+
+struct routing_state {
+    struct attn_sizes sizes;
+    int64_t heads, clusters,
+        memory;              /* heads: of all samples; memory: keys of a cluster */
+    int64_t window[2], n[2]; /* of queries, of keys */
+    int64_t sides;           /* 1: keys are chosen as queries are */
+    int64_t group, groups;   /* clusters of a task */
+    int64_t rows;            /* queries of a block */
+    int64_t norms_at[2], chosen_at[2];
+    bool shared;
+    float epsilon;
+};
+
+/* ---- shapes ---- */
+
+static attn_status check_args(const attnrun_step *step)
+{
+    const struct routing_args *args = step->args;
+    TRY(attn_need_int(step, "window", args->window, 1, INT32_MAX));
+    if (args->context_window != OP_INT_ABSENT)
+        TRY(attn_need_int(step, "context_window", args->context_window, 1, INT32_MAX));
+    TRY(attn_need_int(step, "shared_qk", args->shared_qk, 0, 1));
+    TRY(attn_need_finite(step, "epsilon", args->epsilon, false));
+    if (args->epsilon < 0.0f)
+        return op_fail(step, ATTNRUN_E_ATTR, "epsilon is %g, expected at least 0",
+                       (double)args->epsilon);
+    if (op_has_in(step, MEM_K) != op_has_in(step, MEM_V))
+        return op_fail(step, ATTNRUN_E_MODEL, "%s is given without %s",
+                       op_has_in(step, MEM_K) ? "mem_k" : "mem_v",
+                       op_has_in(step, MEM_K) ? "mem_v" : "mem_k");
+    return ATTNRUN_OK;
+}
+
+static attn_status check_memory(const attnrun_step *step, int in, attnrun_dim heads,
+                                attnrun_dim dim)
+{
+    if (!op_has_in(step, in))
+        return ATTNRUN_OK;
+    TRY(op_need_rank(step, in, 4));
+    TRY(op_need_dim(step, in, 0, heads, "the heads"));
+    if (op_rank_known(step, MEANS) && step->in[in].rank == 4)
+        TRY(op_need_dim(step, in, 1, step->in[MEANS].dims[1], "the clusters of means"));
+    if (op_rank_known(step, MEM_K) && step->in[in].rank == 4)
+        TRY(op_need_dim(step, in, 2, step->in[MEM_K].dims[2], "the keys of mem_k"));
+    return op_need_dim(step, in, 3, dim, "the head size");
+}
+
+static attn_status check_inputs(const attnrun_step *step, const struct attn_qkv *shape)
+{
+    TRY(op_need_rank(step, MEANS, 3));
+    TRY(op_need_dim(step, MEANS, 0, shape->q_heads, "the heads"));
+    TRY(op_need_dim(step, MEANS, 2, shape->dim, "the head size"));
+    TRY(check_memory(step, MEM_K, shape->q_heads, shape->dim));
+    TRY(check_memory(step, MEM_V, shape->q_heads, shape->v_dim));
+    TRY(attn_key_mask_check(step, KEY_MASK, shape->batch, shape->kv_len));
+    if (!op_has_in(step, QUERY_MASK))
+        return ATTNRUN_OK;
+    TRY(op_need_rank(step, QUERY_MASK, 2));
+    TRY(op_need_dim(step, QUERY_MASK, 0, shape->batch, "the batch"));
+    return op_need_dim(step, QUERY_MASK, 1, shape->q_len, "the number of queries");
+}
+
+/* ---- the plan of a shape ---- */
+
+static bool reserve(attnrun_step *step, int64_t count, int64_t each, int64_t *at)
+{
+    int64_t bytes;
+    *at = step->shared_bytes;
+    return ck_mul(count, each, &bytes) && bytes <= INT64_MAX / 64 &&
+           ck_add(bytes * 4, *at, &bytes) && ck_align(bytes, 64, &step->shared_bytes);
+}
+
+static int64_t choose_bytes(const struct routing_state *s)
+{
+    const int64_t n = max64(s->n[0], s->n[1]);
+    const int64_t gemm =
+        (int64_t)attn_gemm_scratch((size_t)s->group, (size_t)n, (size_t)s->sizes.dim);
+    return (round_up(gemm, 16) + round_up(s->group * n, 16) + 3 * round_up(n, 16)) * 4;
+}
+
+static int64_t attend_bytes(const struct routing_state *s)
+{
+    const struct attn_sizes *z = &s->sizes;
+    const int64_t stream = attn_stream_bytes(s->rows, z->dim, z->v_dim);
+    if (stream < 0)
+        return -1;
+    return ((stream + 63) & ~INT64_C(63)) +
+           4 * (KEYS * (round_up(z->dim, 16) + round_up(z->v_dim, 16)) +
+                round_up(z->v_dim, 16) + 2 * KEYS + round_up(s->rows, 16) +
+                round_up(z->q_len, 16));
+}
+
+static attn_status plan_memory(attnrun_step *step, struct routing_state *s)
+{
+    int64_t chosen[2], attend = attend_bytes(s);
+    bool fits = attend >= 0;
+    step->shared_bytes = 0;
+    for (int side = 0; side < 2; side++)
+        fits = fits && ck_mul(s->clusters, s->window[side], &chosen[side]) &&
+               reserve(step, s->heads, s->n[side], &s->norms_at[side]) &&
+               reserve(step, s->heads, side < s->sides ? chosen[side] : 0,
+                       &s->chosen_at[side]);
+    if (!fits)
+        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+    if (s->sides == 1)
+        s->chosen_at[1] = s->chosen_at[0];
+    step->scratch_bytes = max64(choose_bytes(s), attend);
+    return ATTNRUN_OK;
+}
+
+static int64_t nanoseconds(double flops)
+{
+    return flops < 1e17 ? (int64_t)(flops / 100) + 500 : (int64_t)1e15;
+}
+
+static attn_status plan_tasks(attnrun_step *step, const struct routing_state *s)
+{
+    const struct attn_sizes *z = &s->sizes;
+    const double n = (double)max64(s->n[0], s->n[1]);
+    const double pairs =
+        (double)s->clusters * (double)s->window[0] * (double)(s->window[1] + s->memory);
+    const bool any = z->q_len > 0 && z->v_dim > 0;
+    int64_t choosing;
+    if (!ck_mul(s->heads, 2 * s->groups, &choosing))
+        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+    op_tasks(step, NORMS, any ? 2 * s->heads : 0, nanoseconds(n * (double)z->dim));
+    op_tasks(step, CHOOSE, any ? s->heads * s->sides * s->groups : 0,
+             nanoseconds(2 * n * (double)s->group * (double)(z->dim + 50)));
+    op_tasks(step, ATTEND, any ? s->heads : 0,
+             nanoseconds(2 * pairs * (double)(z->dim + z->v_dim + 32)));
+    return ATTNRUN_OK;
+}
+
+static attn_status plan(attnrun_step *step, const struct attn_qkv *shape)
+{
+    const struct routing_args *args = step->args;
+    struct routing_state *s = step->state;
+    const int64_t context =
+        args->context_window == OP_INT_ABSENT ? args->window : args->context_window;
+    TRY(attn_qkv_sizes(step, &args->heads, shape, &s->sizes));
+    s->shared = args->shared_qk != 0;
+    if (s->shared && s->sizes.q_len != s->sizes.kv_len)
+        return op_fail(step, ATTNRUN_E_SHAPE,
+                       "shared_qk with %lld queries and %lld keys, expected the same",
+                       (long long)s->sizes.q_len, (long long)s->sizes.kv_len);
+    s->heads = s->sizes.batch * s->sizes.q_heads;
+    s->clusters = step->in[MEANS].dims[1].value;
+    s->memory = op_has_in(step, MEM_K) ? step->in[MEM_K].dims[2].value : 0;
+    s->epsilon = args->epsilon;
+    s->n[0] = s->sizes.q_len;
+    s->n[1] = s->sizes.kv_len;
+    s->window[0] = min64(args->window, s->n[0]);
+    s->window[1] = min64(context, s->n[1]);
+    s->sides = s->shared && s->window[0] == s->window[1] ? 1 : 2;
+    s->group =
+        min64(MAX_CLUSTERS, max64(8, DISTANCES / max64(1, max64(s->n[0], s->n[1]))));
+    s->groups = s->clusters / s->group + (s->clusters % s->group != 0);
+    s->rows = max64(1, min64(s->window[0], ATTN_STREAM_MAX));
+    TRY(plan_memory(step, s));
+    return plan_tasks(step, s);
+}
+
+static attn_status routing_infer(attnrun_step *step)
+{
+    const struct routing_args *args = step->args;
+    struct attn_qkv shape;
+    TRY(check_args(step));
+    TRY(attn_qkv_infer(step, &args->heads, Q, K, V, ATTN_SAME_HEADS, &shape));
+    TRY(check_inputs(step, &shape));
+    TRY(attn_qkv_output(step, &shape, 0));
+    return step->concrete ? plan(step, &shape) : ATTNRUN_OK;
+}
+
+/* ---- the tokens of a cluster ---- */
+
+static const float *head_of(const float *x, const struct attn_heads *strides,
+                            const struct routing_state *s, int64_t head)
+{
+    return x + head / s->sizes.q_heads * strides->batch +
+           head % s->sizes.q_heads * strides->head;
+}
+
+/* Tokens of a side: queries, or keys, which are the queries where they are shared. */
+static const float *tokens_of(const attnrun_step *step, int64_t head, int side,
+                              int64_t *row)
+{
+    const struct routing_state *s = step->state;
+    const bool queries = side == 0 || s->shared;
+    const struct attn_heads *strides = queries ? &s->sizes.q : &s->sizes.k;
+    *row = strides->row;
+    return head_of(step->x[queries ? Q : K].data, strides, s, head);
+}
+
+static float *norms_of(const struct routing_state *s, void *shared, int64_t head,
+                       int side)
+{
+    return (float *)(void *)((char *)shared + s->norms_at[side]) + head * s->n[side];
+}
+
+static int32_t *chosen_of(const struct routing_state *s, void *shared, int64_t head,
+                          int side)
+{
+    return (int32_t *)(void *)((char *)shared + s->chosen_at[side]) +
+           head * s->clusters * s->window[side];
+}
+
+static void find_norms(const attnrun_step *step, int64_t head, int side, void *shared)
+{
+    const struct routing_state *s = step->state;
+    int64_t row;
+    const float *x = tokens_of(step, head, side, &row);
+    step->kernels->inverse_norms_f32(norms_of(s, shared, head, side), x, row,
+                                     (size_t)s->n[side], (size_t)s->sizes.dim, 0.0f,
+                                     1e-12f);
+}
+
+/* The places of the k greatest of n values, in order; of equal ones the first. A sample
+ * says about where the k-th is, so that few values need a closer look. index, value and
+ * rank: room for n each. */
+static void choose(const struct attn_kernels *kernels, const float *x, int64_t n,
+                   int64_t k, int32_t *chosen, int32_t *index, float *value,
+                   int32_t *rank)
+{
+    const int64_t step = n / SAMPLE;
+    const int64_t wanted = step > 0 ? k / step + k / step / 2 + 12 : SAMPLE;
+    float threshold = -INFINITY;
+    size_t above;
+    if (wanted < SAMPLE) {
+        for (int64_t i = 0; i < SAMPLE; i++)
+            value[i] = x[i * step];
+        kernels->rank_f32(rank, value, SAMPLE);
+        threshold = attn_float_of_rank(
+            kernels->kth_greatest_i32(rank, SAMPLE, (size_t)wanted, &above));
+    }
+    size_t found = kernels->select_f32(index, value, x, (size_t)n, 0, threshold);
+    if (found < (size_t)k)
+        found = kernels->select_f32(index, value, x, (size_t)n, 0, -INFINITY);
+    kernels->rank_f32(rank, value, found);
+    const int32_t last = kernels->kth_greatest_i32(rank, found, (size_t)k, &above);
+    kernels->keep_greatest_f32(index, value, rank, found, last, (size_t)k - above);
+    memcpy(chosen, index, (size_t)k * sizeof *chosen);
+}
+
+/* The tokens of a group of clusters. */
+static void choose_group(const attnrun_step *step, int64_t head, int side, int64_t group,
+                         const attnrun_work *work)
+{
+    const struct routing_state *s = step->state;
+    const int64_t first = group * s->group, n = s->n[side], dim = s->sizes.dim;
+    const int64_t m = min64(s->group, s->clusters - first);
+    const float *norms = norms_of(s, work->shared, head, side);
+    int32_t *chosen = chosen_of(s, work->shared, head, side) + first * s->window[side];
+    const int64_t longest = max64(s->n[0], s->n[1]);
+    float *distance = work->scratch;
+    float *value = distance + round_up(s->group * longest, 16);
+    int32_t *index = (int32_t *)(void *)(value + round_up(longest, 16));
+    int32_t *rank = index + round_up(longest, 16);
+    int64_t row;
+    const float *x = tokens_of(step, head, side, &row);
+    const struct attn_gemm_f32 g = {
+        .a = (const float *)step->x[MEANS].data +
+             (head % s->sizes.q_heads * s->clusters + first) * dim,
+        .a_row = dim,
+        .b = x,
+        .b_row = 1,
+        .b_col = row,
+        .c = distance,
+        .c_row = n,
+        .m = (size_t)m,
+        .n = (size_t)n,
+        .k = (size_t)dim,
+        .exact = 1, /* it says which tokens belong together */
+        .scratch = (float *)(void *)(rank + round_up(longest, 16)),
+    };
+    if (s->window[side] == 0)
+        return;
+    step->kernels->gemm_f32(&g);
+    for (int64_t c = 0; c < m; c++, distance += n, chosen += s->window[side]) {
+        step->kernels->mul_f32(distance, distance, 1, norms, 1, (size_t)n);
+        choose(step->kernels, distance, n, s->window[side], chosen, index, value, rank);
+    }
+}
+
+/* ---- attention of a cluster ---- */
+
+struct cluster {
+    const attnrun_step *step;
+    const struct routing_state *s;
+    struct attn_stream stream;
+    int64_t head, number;
+    const uint8_t *key_mask, *query_mask; /* of the sample, or NULL */
+    const int32_t *queries, *keys;
+    float *k, *v, *row;
+    int32_t *key, *key_limit, *query_limit;
+    float *count; /* clusters of each token */
+    struct attn_pairs pairs;
+};
+
+static void begin(struct cluster *t, const attnrun_step *step, int64_t head,
+                  void *scratch)
+{
+    const struct routing_state *s = step->state;
+    const struct attn_sizes *z = &s->sizes;
+    const int64_t stream = attn_stream_bytes(s->rows, z->dim, z->v_dim);
+    const int64_t sample = head / z->q_heads;
+    *t = (struct cluster){ .step = step, .s = s, .head = head };
+    if (op_has_in(step, KEY_MASK))
+        t->key_mask = (const uint8_t *)step->x[KEY_MASK].data + sample * z->kv_len;
+    if (op_has_in(step, QUERY_MASK))
+        t->query_mask = (const uint8_t *)step->x[QUERY_MASK].data + sample * z->q_len;
+    attn_stream_begin(&t->stream, step->kernels, s->rows, z->dim, z->v_dim, scratch);
+    t->k = (float *)(void *)((char *)scratch + ((stream + 63) & ~INT64_C(63)));
+    t->v = t->k + KEYS * round_up(z->dim, 16);
+    t->row = t->v + KEYS * round_up(z->v_dim, 16);
+    t->key = (int32_t *)(void *)(t->row + round_up(z->v_dim, 16));
+    t->key_limit = t->key + KEYS;
+    t->query_limit = t->key_limit + KEYS;
+    t->count = (float *)(void *)(t->query_limit + round_up(s->rows, 16));
+    memset(t->count, 0, (size_t)z->q_len * sizeof *t->count);
+}
+
+static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
+                    int64_t to)
+{
+    const struct cluster *t = arg;
+    struct attn_pairs pairs = t->pairs;
+    pairs.query += row;
+    pairs.query_limit += row;
+    pairs.key_limit += from;
+    if (pairs.key != NULL)
+        pairs.key += from;
+    t->stream.kernels->pair_mask_f32(scores, ATTN_STREAM_SCORES, (size_t)rows,
+                                     (size_t)(to - from), &pairs);
+}
+
+/* Keys `first` … of the cluster, memory before all others, as a tile. */
+static struct attn_stream_keys load_tile(struct cluster *t, int64_t first)
+{
+    const struct routing_state *s = t->s;
+    const struct attn_sizes *z = &s->sizes;
+    const struct attn_kernels *kernels = t->step->kernels;
+    const int64_t n = min64(KEYS, s->memory + s->window[1] - first);
+    const int64_t memory = max64(0, min64(n, s->memory - first)), others = n - memory;
+    const int32_t *keys = t->keys + first + memory - s->memory;
+    if (memory > 0) {
+        const int64_t at =
+            (t->head % z->q_heads * s->clusters + t->number) * s->memory + first;
+        memcpy(t->k, (const float *)t->step->x[MEM_K].data + at * z->dim,
+               (size_t)(memory * z->dim) * sizeof *t->k);
+        memcpy(t->v, (const float *)t->step->x[MEM_V].data + at * z->v_dim,
+               (size_t)(memory * z->v_dim) * sizeof *t->v);
+    }
+    int64_t row;
+    const float *k = tokens_of(t->step, t->head, 1, &row);
+    kernels->gather_rows_f32(t->k + memory * z->dim, z->dim, k, row, keys, NULL, 1.0f,
+                             (size_t)others, (size_t)z->dim);
+    kernels->gather_rows_f32(t->v + memory * z->v_dim, z->v_dim,
+                             head_of(t->step->x[V].data, &z->v, s, t->head), z->v.row,
+                             keys, NULL, 1.0f, (size_t)others, (size_t)z->v_dim);
+    for (int64_t j = 0; j < n; j++) {
+        const int32_t key = j < memory ? -1 : keys[j - memory];
+        const bool hidden = key >= 0 && t->key_mask != NULL && !t->key_mask[key];
+        t->key[j] = key;
+        t->key_limit[j] = key < 0 ? INT32_MIN : hidden ? INT32_MAX : z->causal ? key : 0;
+    }
+    return (struct attn_stream_keys){
+        .k = t->k, .v = t->v, .k_row = z->dim, .v_row = z->v_dim, .n = n
+    };
+}
+
+/* Keys that are the queries: of length 1. */
+static void make_unit(struct cluster *t, const struct attn_stream_keys *keys,
+                      const float *norms)
+{
+    for (int64_t j = 0; j < keys->n; j++)
+        if (t->key[j] >= 0)
+            t->step->kernels->mul_f32(t->k + j * keys->k_row, t->k + j * keys->k_row, 1,
+                                      norms + t->key[j], 0, (size_t)keys->k_row);
+}
+
+static void load_queries(struct cluster *t, int64_t rows)
+{
+    const struct attn_sizes *z = &t->s->sizes;
+    attn_stream_reset(&t->stream, rows);
+    t->step->kernels->gather_rows_f32(
+        t->stream.q, z->dim, head_of(t->step->x[Q].data, &z->q, t->s, t->head), z->q.row,
+        t->queries, NULL, z->scale, (size_t)rows, (size_t)z->dim);
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t i = t->queries[r];
+        const bool hidden = t->query_mask != NULL && !t->query_mask[i];
+        const int64_t sees = max64(-1, min64(INT32_MAX - 1, i + z->offset));
+        t->query_limit[r] = hidden ? -1 : z->causal ? (int32_t)sees : 0;
+    }
+    t->pairs = (struct attn_pairs){ .query = t->queries,
+                                    .query_limit = t->query_limit,
+                                    .key = t->s->shared ? t->key : NULL,
+                                    .key_limit = t->key_limit,
+                                    .self = SELF };
+}
+
+/* Adds what a block of a cluster's queries gets to their rows of Y. */
+static void run_queries(struct cluster *t, int64_t rows, void *shared)
+{
+    const struct routing_state *s = t->s;
+    const struct attn_sizes *z = &s->sizes;
+    const bool plain =
+        !z->causal && !s->shared && t->key_mask == NULL && t->query_mask == NULL;
+    float *y = (float *)t->step->y[0].data + t->head / z->q_heads * z->y.batch +
+               t->head % z->q_heads * z->y.head;
+    load_queries(t, rows);
+    for (int64_t first = 0; first < s->memory + s->window[1]; first += KEYS) {
+        const struct attn_stream_keys keys = load_tile(t, first);
+        if (s->shared)
+            make_unit(t, &keys, norms_of(s, shared, t->head, 1));
+        attn_stream_tile(&t->stream, &keys, plain ? NULL : prepare, t);
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        float *to = y + t->queries[r] * z->y.row;
+        attn_stream_store(&t->stream, r, t->row, 0.0f);
+        t->step->kernels->add_f32(to, to, 1, t->row, 1, (size_t)z->v_dim);
+        t->count[t->queries[r]] += 1.0f;
+    }
+}
+
+static attn_status attend(const attnrun_step *step, int64_t head,
+                          const attnrun_work *work)
+{
+    const struct routing_state *s = step->state;
+    const struct attn_sizes *z = &s->sizes;
+    const int32_t *queries = chosen_of(s, work->shared, head, 0);
+    struct cluster t;
+    begin(&t, step, head, work->scratch);
+    float *y = (float *)step->y[0].data + head / z->q_heads * z->y.batch +
+               head % z->q_heads * z->y.head;
+    for (int64_t i = 0; i < z->q_len; i++)
+        memset(y + i * z->y.row, 0, (size_t)z->v_dim * sizeof *y);
+    for (t.number = 0; t.number < s->clusters; t.number++) {
+        t.keys = chosen_of(s, work->shared, head, 1) + t.number * s->window[1];
+        for (int64_t first = 0; first < s->window[0]; first += s->rows) {
+            if (OP_CANCELLED(work))
+                return ATTNRUN_E_CANCELLED;
+            t.queries = queries + t.number * s->window[0] + first;
+            run_queries(&t, min64(s->rows, s->window[0] - first), work->shared);
+        }
+    }
+    for (int64_t i = 0; i < z->q_len; i++)
+        t.count[i] = t.count[i] > 0.0f ? 1.0f / (t.count[i] + s->epsilon) : 0.0f;
+    step->kernels->scale_rows_f32(y, z->y.row, y, z->y.row, (size_t)z->q_len,
+                                  (size_t)z->v_dim, t.count, 1);
+    return ATTNRUN_OK;
+}
+
+static attn_status routing_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct routing_state *s = step->state;
+    for (int64_t task = work->begin; task < work->end; task++) {
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        if (work->phase == NORMS)
+            find_norms(step, task / 2, (int)(task % 2), work->shared);
+        else if (work->phase == CHOOSE)
+            choose_group(step, task / s->groups / s->sides,
+                         (int)(task / s->groups % s->sides), task % s->groups, work);
+        else
+            TRY(attend(step, task, work));
+    }
+    return ATTNRUN_OK;
+}
+
+const attnrun_op_def op_routing_attention_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "attnrun",
+    .name = "RoutingAttention",
+    .since = 1,
+    .inputs = "Q:T K:T V:T means:T mem_k:T? mem_v:T? key_mask:b8? query_mask:b8?",
+    .outputs = "Y:T",
+    .types = "T=f32",
+    .args_bytes = sizeof(struct routing_args),
+    .state_bytes = sizeof(struct routing_state),
+    .attrs = routing_attrs,
+    .infer = routing_infer,
+    .run = routing_run,
+    .cost = "O(n clusters d + clusters window^2 d), scratch O(n)",
+    .source = "Roy 2020, arXiv:2003.05997",
+};

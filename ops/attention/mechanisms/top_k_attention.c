@@ -1,0 +1,396 @@
+/* top_k_attention.c - explicit sparse attention: each query keeps the keys with the k
+ * largest of its scores, and a softmax over those gives the weights of their values.
+ *
+ * Q, K, V     see heads.h; fewer key heads than query heads are shared by groups
+ * key_mask    bool (batch, kv_len), optional: false masks a key
+ * attn_mask   bool, broadcast to (batch, heads, q_len, kv_len), optional
+ * k           at least 1; all keys where fewer than k are left
+ * tie_rule    threshold: keys with the score of the k-th largest are all kept; exact: of
+ *             those with the lower place, k in all
+ * Masks come before the choice. is_causal is bottom-right. A query without keys gives
+ * zeros; a score that is NaN is kept.
+ * Cost: 2 n kv_len dim FLOPs for the scores, O(kv_len) per row for the choice, 2 k v_dim
+ * for the values. Scratch: a tile of scores and about 2 k candidates for each of up to
+ * 128 rows; never all scores of a row unless k is that large. Source: Zhao 2019,
+ * arXiv:1912.11637; compared with sparse_topk of x-transformers 2.31.10 (threshold) and
+ * with torch.topk (exact). */
+#include "../core/heads.h"
+
+#include <float.h>
+#include <math.h>
+
+struct top_k_args {
+    struct attn_heads_args heads;
+    int64_t k;
+    int32_t tie_rule;
+};
+enum { THRESHOLD, EXACT };
+static const attnrun_attr_def top_k_attrs[] = {
+    ATTN_HEADS_ATTRS(struct top_k_args),
+    ATTR_INT_REQUIRED(struct top_k_args, k),
+    ATTR_ENUM(struct top_k_args, tie_rule, "threshold|exact", THRESHOLD),
+    ATTR_END,
+};
+
+enum { Q, K, V, KEY_MASK, ATTN_MASK };
+enum { KEYS = 256, ROWS = 128, MIN_ROWS = 8, MORE = 64, ALIGN = 64 };
+enum { CANDIDATE_BYTES = 1 << 20 };
+
+struct top_k_state {
+    struct attn_sizes sizes;
+    int64_t k, room;      /* candidates of a row */
+    int64_t rows, blocks; /* queries of a task; tasks of a head */
+    int64_t mask[4];      /* strides of attn_mask */
+    /* Bytes into the scratch. */
+    int64_t scores_at, gemm_at, value_at, index_at, state_at, ranks_at;
+};
+
+/* ---- infer ---- */
+
+static attn_status check_mask(const attnrun_step *step, const struct attn_qkv *shape)
+{
+    const attnrun_type *t = &step->in[ATTN_MASK];
+    const attnrun_dim full[4] = { shape->batch, shape->q_heads, shape->q_len,
+                                  shape->kv_len };
+    if (!op_has_in(step, ATTN_MASK))
+        return ATTNRUN_OK;
+    TRY(op_need_rank_between(step, ATTN_MASK, 0, 4));
+    for (int i = 0; t->rank >= 0 && i < t->rank; i++)
+        if (!dim_is(t->dims[i], 1))
+            TRY(attn_need_equal(step, ATTN_MASK, t->dims[i], full[4 - t->rank + i],
+                                "size (or 1) where it is broadcast"));
+    return ATTNRUN_OK;
+}
+
+static bool place(int64_t *at, int64_t *end, int64_t n, int64_t size)
+{
+    *at = *end;
+    int64_t bytes;
+    return ck_mul(n, size, &bytes) && ck_add(*end, bytes, end) &&
+           ck_align(*end, ALIGN, end);
+}
+
+static attn_status plan(attnrun_step *step, struct top_k_state *s)
+{
+    const struct top_k_args *args = step->args;
+    const struct attn_sizes *z = &s->sizes;
+    const int64_t size = sizeof(float);
+    int64_t q_at, tasks = 0, end = 0;
+    s->k = max64(min64(args->k, z->kv_len), 1);
+    s->room = max64(min64(2 * s->k + MORE + KEYS, z->kv_len), 1);
+    s->rows = ROWS;
+    while (s->rows > MIN_ROWS && s->rows > CANDIDATE_BYTES / (2 * size) / s->room)
+        s->rows /= 2;
+    s->rows = max64(min64(s->rows, z->q_len), 1);
+    s->blocks = z->q_len / s->rows + (z->q_len % s->rows != 0);
+    const size_t gemm = attn_gemm_scratch((size_t)s->rows, KEYS, (size_t)z->dim);
+    bool fits = place(&q_at, &end, s->rows * z->dim, size) &&
+                place(&s->scores_at, &end, s->rows * KEYS, size) &&
+                place(&s->gemm_at, &end, (int64_t)gemm, size) &&
+                place(&s->value_at, &end, s->rows * s->room, size) &&
+                place(&s->index_at, &end, s->rows * s->room, size) &&
+                place(&s->state_at, &end, s->rows, 4 * size) &&
+                place(&s->ranks_at, &end, s->room, size) &&
+                ck_mul(z->batch * z->q_heads, s->blocks, &tasks);
+    if (!fits)
+        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+    const attnrun_type *mask = &step->in[ATTN_MASK];
+    memset(s->mask, 0, sizeof s->mask);
+    int64_t stride = 1;
+    for (int i = 3; op_has_in(step, ATTN_MASK) && i >= 4 - mask->rank; i--) {
+        const int64_t n = mask->dims[i - 4 + mask->rank].value;
+        s->mask[i] = n == 1 ? 0 : stride;
+        stride *= n;
+    }
+    const double cost =
+        (double)s->rows * (double)z->kv_len * ((double)z->dim + 64) / 60.0;
+    op_tasks(step, 0, z->v_dim == 0 ? 0 : tasks,
+             cost < 1e15 ? (int64_t)cost + 2000 : (int64_t)1e15);
+    step->scratch_bytes = end;
+    return ATTNRUN_OK;
+}
+
+static attn_status top_k_infer(attnrun_step *step)
+{
+    const struct top_k_args *args = step->args;
+    struct top_k_state *s = step->state;
+    struct attn_qkv shape;
+    TRY(attn_need_int(step, "k", args->k, 1, INT64_MAX));
+    TRY(attn_qkv_infer(step, &args->heads, Q, K, V, 0, &shape));
+    TRY(attn_key_mask_check(step, KEY_MASK, shape.batch, shape.kv_len));
+    TRY(check_mask(step, &shape));
+    TRY(attn_qkv_output(step, &shape, 0));
+    if (!step->concrete)
+        return ATTNRUN_OK;
+    TRY(attn_qkv_sizes(step, &args->heads, &shape, &s->sizes));
+    return plan(step, s);
+}
+
+/* ---- candidates of a row ---- */
+
+struct row {
+    int64_t n;       /* candidates so far */
+    float threshold; /* scores below this do not become one */
+    bool exact;      /* only k are kept of equal ones … */
+    bool again;      /* … though all should be: no room for them */
+};
+
+/* Keeps the k largest candidates, and what is equal to the last of them. */
+static void shrink(const struct attn_kernels *kernels, struct row *row, int64_t k,
+                   float *value, int32_t *index, int32_t *ranks)
+{
+    const size_t n = (size_t)row->n;
+    size_t above;
+    if (row->n <= k)
+        return;
+    kernels->rank_f32(ranks, value, n);
+    const int32_t last = kernels->kth_greatest_i32(ranks, n, (size_t)k, &above);
+    const size_t equal = row->exact ? (size_t)k - above : n;
+    row->n = (int64_t)kernels->keep_greatest_f32(index, value, ranks, n, last, equal);
+    row->threshold = attn_float_of_rank(last);
+    if (row->exact) /* a later key of that score is not kept */
+        row->threshold = nextafterf(row->threshold, INFINITY);
+}
+
+/* ---- one task ---- */
+
+struct walk {
+    const attnrun_step *step;
+    const struct top_k_state *s;
+    int64_t b, head, row, n; /* queries row … row + n - 1 */
+    const float *k, *v;
+    float *q, *scores, *gemm, *value;
+    int32_t *index;
+    struct row *state;
+    int32_t *ranks;
+};
+
+/* Masks what row r must not see of the keys first … first + n - 1. */
+static void mask_row(const struct walk *w, float *scores, int64_t r, int64_t first,
+                     int64_t n)
+{
+    const struct top_k_state *s = w->s;
+    const struct attn_sizes *z = &s->sizes;
+    const attnrun_step *step = w->step;
+    int64_t end = n;
+    if (op_has_in(step, KEY_MASK))
+        step->kernels->keep_mask_f32(
+            scores, (const uint8_t *)step->x[KEY_MASK].data + w->b * z->kv_len + first,
+            (size_t)n);
+    if (op_has_in(step, ATTN_MASK)) {
+        const uint8_t *mask = (const uint8_t *)step->x[ATTN_MASK].data +
+                              w->b * s->mask[0] + w->head * s->mask[1] +
+                              (w->row + r) * s->mask[2];
+        if (s->mask[3] != 0)
+            step->kernels->keep_mask_f32(scores, mask + first, (size_t)n);
+        else if (!mask[0])
+            end = 0;
+    }
+    if (z->causal)
+        end = min64(end, max64(0, w->row + r + z->offset + 1 - first));
+    for (int64_t j = end; j < n; j++)
+        scores[j] = -INFINITY;
+}
+
+/* Scores of keys first … first + n - 1. */
+static void score_tile(const struct walk *w, int64_t first, int64_t n)
+{
+    const struct attn_sizes *z = &w->s->sizes;
+    w->step->kernels->gemm_f32(
+        &(struct attn_gemm_f32){ .a = w->q,
+                                 .a_row = z->dim,
+                                 .b = w->k + first * z->k.row,
+                                 .b_row = 1,
+                                 .b_col = z->k.row,
+                                 .c = w->scores,
+                                 .c_row = KEYS,
+                                 .m = (size_t)w->n,
+                                 .n = (size_t)n,
+                                 .k = (size_t)z->dim,
+                                 .exact = 1, /* scores choose keys */
+                                 .scratch = w->gemm });
+    for (int64_t r = 0; r < w->n; r++)
+        mask_row(w, w->scores + r * KEYS, r, first, n);
+}
+
+static void select_row(const struct walk *w, int64_t r, int64_t first, int64_t n)
+{
+    const struct top_k_state *s = w->s;
+    struct row *row = &w->state[r];
+    float *value = w->value + r * s->room;
+    int32_t *index = w->index + r * s->room;
+    row->n += (int64_t)w->step->kernels->select_f32(index + row->n, value + row->n,
+                                                    w->scores + r * KEYS, (size_t)n,
+                                                    (int32_t)first, row->threshold);
+    if (row->n < 2 * s->k + MORE && row->n <= s->room - KEYS)
+        return;
+    if (s->room == s->sizes.kv_len && row->n < s->room)
+        return;
+    shrink(w->step->kernels, row, s->k, value, index, w->ranks);
+    if (s->room < s->sizes.kv_len && row->n > s->room - KEYS) {
+        row->exact = row->again = true;
+        shrink(w->step->kernels, row, s->k, value, index, w->ranks);
+    }
+}
+
+/* Scores become weights; returns their sum. */
+static float weigh(const struct attn_kernels *kernels, float *value, int64_t n, float max)
+{
+    for (int64_t i = 0; i < n; i++)
+        value[i] = expf(value[i] - max);
+    return (float)kernels->sum_f32(value, (size_t)n);
+}
+
+static float largest(const float *value, int64_t n)
+{
+    float max = -INFINITY;
+    for (int64_t i = 0; i < n; i++)
+        max = value[i] > max ? value[i] : max;
+    return max;
+}
+
+static float *output_row(const struct walk *w, int64_t r)
+{
+    const struct attn_heads *y = &w->s->sizes.y;
+    return (float *)w->step->y[0].data + w->b * y->batch + w->head * y->head +
+           (w->row + r) * y->row;
+}
+
+static void finish_row(const struct walk *w, int64_t r)
+{
+    const struct top_k_state *s = w->s;
+    const struct attn_sizes *z = &s->sizes;
+    struct row *row = &w->state[r];
+    float *value = w->value + r * s->room, *y = output_row(w, r);
+    memset(y, 0, (size_t)z->v_dim * sizeof *y);
+    shrink(w->step->kernels, row, s->k, value, w->index + r * s->room, w->ranks);
+    if (row->again || row->n == 0)
+        return;
+    const float sum = weigh(w->step->kernels, value, row->n, largest(value, row->n));
+    const float factor = 1.0f / sum;
+    w->step->kernels->mul_f32(value, value, 1, &factor, 0, (size_t)row->n);
+    w->step->kernels->gather_sum_f32(y, w->v, z->v.row, w->index + r * s->room, value,
+                                     (size_t)row->n, (size_t)z->v_dim);
+}
+
+/* Rows with more equal scores than there is room for: now that the k-th score is known,
+ * the same scores once more. */
+static attn_status finish_again(struct walk *w, int64_t keys, const attnrun_work *work)
+{
+    const struct top_k_state *s = w->s;
+    const struct attn_sizes *z = &s->sizes;
+    bool any = false;
+    for (int64_t r = 0; r < w->n; r++) {
+        struct row *row = &w->state[r];
+        float *value = w->value + r * s->room;
+        if (!row->again)
+            continue;
+        any = true;
+        value[s->room - 1] = largest(value, row->n);
+        row->threshold = value[0]; /* the smallest that is kept */
+        for (int64_t i = 1; i < row->n; i++)
+            row->threshold = value[i] < row->threshold ? value[i] : row->threshold;
+        value[s->room - 2] = 0;
+    }
+    for (int64_t first = 0; any && first < keys; first += KEYS) {
+        const int64_t n = min64(KEYS, keys - first);
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        score_tile(w, first, n);
+        for (int64_t r = 0; r < w->n; r++) {
+            float *value = w->value + r * s->room;
+            int32_t *index = w->index + r * s->room;
+            if (!w->state[r].again)
+                continue;
+            const size_t found = w->step->kernels->select_f32(
+                index, value, w->scores + r * KEYS, (size_t)n, (int32_t)first,
+                w->state[r].threshold);
+            value[s->room - 2] +=
+                weigh(w->step->kernels, value, (int64_t)found, value[s->room - 1]);
+            w->step->kernels->gather_sum_f32(output_row(w, r), w->v, z->v.row, index,
+                                             value, found, (size_t)z->v_dim);
+        }
+    }
+    for (int64_t r = 0; r < w->n; r++) {
+        const float factor = 1.0f / w->value[r * s->room + s->room - 2];
+        float *y = output_row(w, r);
+        if (w->state[r].again)
+            w->step->kernels->mul_f32(y, y, 1, &factor, 0, (size_t)z->v_dim);
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status run_block(struct walk *w, const attnrun_work *work)
+{
+    const struct top_k_args *args = w->step->args;
+    const struct attn_sizes *z = &w->s->sizes;
+    const float *q = (const float *)w->step->x[Q].data + w->b * z->q.batch +
+                     w->head * z->q.head + w->row * z->q.row;
+    const int64_t last = w->row + w->n + z->offset;
+    const int64_t keys = z->causal ? max64(0, min64(z->kv_len, last)) : z->kv_len;
+    for (int64_t r = 0; r < w->n; r++) {
+        w->state[r] =
+            (struct row){ .threshold = -FLT_MAX, .exact = args->tie_rule == EXACT };
+        w->step->kernels->mul_f32(w->q + r * z->dim, q + r * z->q.row, 1, &z->scale, 0,
+                                  (size_t)z->dim);
+    }
+    for (int64_t first = 0; first < keys; first += KEYS) {
+        const int64_t n = min64(KEYS, keys - first);
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        score_tile(w, first, n);
+        for (int64_t r = 0; r < w->n; r++)
+            select_row(w, r, first, n);
+    }
+    for (int64_t r = 0; r < w->n; r++)
+        finish_row(w, r);
+    return finish_again(w, keys, work);
+}
+
+static attn_status top_k_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct top_k_state *s = step->state;
+    const struct attn_sizes *z = &s->sizes;
+    char *scratch = work->scratch;
+    for (int64_t task = work->begin; task < work->end; task++) {
+        const int64_t row = task % s->blocks * s->rows;
+        const int64_t h = task / s->blocks % z->q_heads, kv = h / z->group;
+        const int64_t b = task / s->blocks / z->q_heads;
+        struct walk w = {
+            .step = step,
+            .s = s,
+            .b = b,
+            .head = h,
+            .row = row,
+            .n = min64(s->rows, z->q_len - row),
+            .k = (const float *)step->x[K].data + b * z->k.batch + kv * z->k.head,
+            .v = (const float *)step->x[V].data + b * z->v.batch + kv * z->v.head,
+            .q = (float *)(void *)scratch,
+            .scores = (float *)(void *)(scratch + s->scores_at),
+            .gemm = (float *)(void *)(scratch + s->gemm_at),
+            .value = (float *)(void *)(scratch + s->value_at),
+            .index = (int32_t *)(void *)(scratch + s->index_at),
+            .state = (struct row *)(void *)(scratch + s->state_at),
+            .ranks = (int32_t *)(void *)(scratch + s->ranks_at),
+        };
+        TRY(run_block(&w, work));
+    }
+    return ATTNRUN_OK;
+}
+
+const attnrun_op_def op_top_k_attention_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "attnrun",
+    .name = "TopKAttention",
+    .since = 1,
+    .inputs = "Q:T K:T V:T key_mask:b8? attn_mask:b8?",
+    .outputs = "Y:T",
+    .types = "T=f32",
+    .args_bytes = sizeof(struct top_k_args),
+    .state_bytes = sizeof(struct top_k_state),
+    .attrs = top_k_attrs,
+    .infer = top_k_infer,
+    .run = top_k_run,
+    .cost = "O(n^2 d) for scores, O(n k d) for values; scratch O(k)",
+    .source = "Zhao 2019, arXiv:1912.11637",
+};

@@ -1,0 +1,345 @@
+/* causal_conv_with_state.c - CausalConvWithState: each channel is convolved with its own
+ * kernel over the present and past positions:
+ *
+ *   y[t] = act(bias + sum over j < k of weight[j] * padded[t + j * dilation]), padded = past, x
+ *
+ * input, output             f32 (batch, channels, length)
+ * weight, bias              (channels, 1, k); (channels), 0 by default
+ * past_state, present_state (batch, channels, carried), zeros by default; carried = (k - 1) *
+ *                           dilation; the last positions of padded
+ * activation                none, or silu = swish: x * sigmoid(x)
+ * com.microsoft alone:
+ * dilation                  1 by default
+ * channels_last             input and output are (batch, length, channels…), the states
+ *                           (batch, carried, channels…); moved into lines and back in shared
+ *                           memory, in two phases more
+ * state_window W > 0        states have W slots in front: the last is the state; the others
+ *                           are those after the positions before, zeros before the first one
+ * Other options of com.microsoft (ndim, compact states) have no kernel for CPUs in ONNX
+ * Runtime and are refused. Source: ONNX CausalConvWithState-27; ONNX Runtime contrib
+ * operators, compared with onnxruntime 1.32.0. */
+#include "../../../runtime/op.h"
+#include "../../kernels/kernels.h"
+#include "../../move/strided_copy.h"
+
+struct conv_args {
+    int32_t activation;
+    int64_t dilation, channels_last, state_window;
+    int64_t ndim, state_update_capacity, state_channels_last, state_length;
+    int64_t input_channel_offset, input_channels;
+};
+static const attnrun_attr_def conv_attrs[] = {
+    ATTR_ENUM(struct conv_args, activation, "none|silu|swish", 0), ATTR_END
+};
+static const attnrun_attr_def ms_conv_attrs[] = {
+    ATTR_ENUM(struct conv_args, activation, "none|silu|swish", 0),
+    ATTR_INT(struct conv_args, dilation, 1),
+    ATTR_FLAG(struct conv_args, channels_last, 0),
+    ATTR_CHOICE(struct conv_args, state_window, "0..8", 0),
+    ATTR_CHOICE(struct conv_args, ndim, "1..3", 1),
+    ATTR_INT(struct conv_args, state_update_capacity, 0),
+    ATTR_INT(struct conv_args, state_channels_last, -1),
+    ATTR_INT(struct conv_args, state_length, 0),
+    ATTR_INT(struct conv_args, input_channel_offset, 0),
+    ATTR_INT(struct conv_args, input_channels, 0),
+    ATTR_END
+};
+
+enum { INPUT, WEIGHT, BIAS, PAST };
+enum { BLOCK = 2048, VECTOR = 16, TASK_ELEMENTS = 16384 };
+enum { TO_LINES, CONVOLVE, FROM_LINES };
+
+struct conv_state {
+    int64_t rows, channels, length, taps, carried, slots;
+    int64_t rows_per_task;
+    int64_t y_at;                        /* bytes into shared memory */
+    struct op_copy to_lines, from_lines; /* channels_last */
+};
+
+/* How ONNX has it where the row has no such attributes. */
+static int64_t dilation_of(const struct conv_args *args)
+{
+    return args->dilation == 0 ? 1 : args->dilation;
+}
+
+static attn_status check_options(const attnrun_step *step)
+{
+    const struct conv_args *args = step->args;
+    if (args->dilation < 0 || args->dilation > INT32_MAX)
+        return op_fail(step, ATTNRUN_E_ATTR, "dilation is %lld, expected 1 or more",
+                       (long long)args->dilation);
+    if (args->ndim > 1 || args->state_update_capacity != 0 || args->state_length != 0 ||
+        args->input_channel_offset != 0 || args->input_channels != 0 ||
+        (args->ndim == 1 && args->state_channels_last != -1))
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "only ndim 1 without compact states and slices of channels");
+    return ATTNRUN_OK;
+}
+
+/* The product of the dims of the channels, where input 0 is known. */
+static attnrun_dim channels_of(const attnrun_step *step)
+{
+    const attnrun_type *x = &step->in[INPUT];
+    if (((const struct conv_args *)step->args)->channels_last)
+        return op_dims_product(step, x->dims, 2, x->rank);
+    return x->dims[1];
+}
+
+static attn_status check_past(const attnrun_step *step, attnrun_dim carried)
+{
+    const struct conv_args *args = step->args;
+    const attnrun_type *x = &step->in[INPUT];
+    const int first = args->state_window > 0;
+    const int at = first + (args->channels_last ? 1 : 2);
+    if (!op_has_in(step, PAST) || x->rank < 0)
+        return ATTNRUN_OK;
+    TRY(op_need_rank(step, PAST, x->rank + first));
+    if (!op_rank_known(step, PAST))
+        return ATTNRUN_OK;
+    if (first)
+        TRY(op_need_dim(step, PAST, 0, dim_of(args->state_window), "state_window"));
+    TRY(op_need_dim(step, PAST, first, x->dims[0], "the batch"));
+    for (int i = 1; i < x->rank; i++)
+        if (first + i != at)
+            TRY(op_need_dim(step, PAST, first + i, x->dims[i], "the channels"));
+    return op_need_dim(step, PAST, at, carried, "the kernel size - 1, times dilation");
+}
+
+static attn_status conv_check(const attnrun_step *step, attnrun_dim *carried)
+{
+    const struct conv_args *args = step->args;
+    const attnrun_type *x = &step->in[INPUT], *w = &step->in[WEIGHT];
+    TRY(check_options(step));
+    TRY(op_need_rank_between(step, INPUT, 3,
+                             args->channels_last ? ATTNRUN_MAX_RANK - 1 : 3));
+    TRY(op_need_rank(step, WEIGHT, 3));
+    *carried = attnrun_dim_unknown(step);
+    if (w->rank >= 0) {
+        TRY(op_need_dim(step, WEIGHT, 1, dim_of(1), "channels of one group"));
+        if (dim_is(w->dims[2], 0))
+            return op_fail_input(step, WEIGHT, ATTNRUN_E_SHAPE,
+                                 "expected a kernel of at least 1");
+        *carried = attnrun_dim_sub(step, w->dims[2], dim_of(1));
+        *carried = attnrun_dim_mul(step, *carried, dim_of(dilation_of(args)));
+        if (x->rank >= 0)
+            TRY(op_need_dim(step, WEIGHT, 0, channels_of(step), "the channels"));
+    }
+    if (op_has_in(step, BIAS)) {
+        TRY(op_need_rank(step, BIAS, 1));
+        if (op_rank_known(step, BIAS) && x->rank >= 0)
+            TRY(op_need_dim(step, BIAS, 0, channels_of(step), "the channels"));
+    }
+    return check_past(step, *carried);
+}
+
+static attn_status plan(attnrun_step *step, int64_t carried)
+{
+    const struct conv_args *args = step->args;
+    const attnrun_type *x = &step->in[INPUT];
+    struct conv_state *state = step->state;
+    const int64_t batch = x->dims[0].value;
+    const bool last = args->channels_last != 0;
+    int64_t line, all;
+    state->channels = last ? op_count(x, 2, x->rank) : x->dims[1].value;
+    state->length = x->dims[last ? 1 : 2].value;
+    state->taps = step->in[WEIGHT].dims[2].value;
+    state->carried = carried;
+    state->slots = args->state_window > 0 ? args->state_window : 1;
+    state->rows_per_task = TASK_ELEMENTS / (state->length + 1);
+    if (state->rows_per_task < 1)
+        state->rows_per_task = 1;
+    if (!ck_mul(batch, state->channels, &state->rows) ||
+        !ck_mul(state->rows, state->length, &all) || all > ATTN_MAX_ELEMENTS ||
+        !ck_add(state->carried, BLOCK + VECTOR, &line) ||
+        !ck_mul(line, (int64_t)sizeof(float), &line) ||
+        !ck_mul(state->taps, (int64_t)sizeof(int64_t), &step->scratch_bytes) ||
+        !ck_add(step->scratch_bytes, line, &step->scratch_bytes))
+        return op_fail(step, ATTNRUN_E_LIMIT, "the tensor is too large");
+    if (last) {
+        op_copy_plan_exchange(&state->to_lines, ATTNRUN_F32, batch, state->length,
+                              state->channels);
+        op_copy_plan_exchange(&state->from_lines, ATTNRUN_F32, batch, state->channels,
+                              state->length);
+        state->y_at = all * (int64_t)sizeof(float);
+        step->shared_bytes = 2 * state->y_at;
+        op_copy_tasks(step, TO_LINES, &state->to_lines);
+    }
+    const double cost = (double)state->rows_per_task * (double)(state->length + 20) *
+                        (double)(state->taps + 4) * 0.1;
+    op_tasks(step, last ? CONVOLVE : 0,
+             state->rows / state->rows_per_task +
+                 (state->rows % state->rows_per_task != 0),
+             cost < 1e15 ? (int64_t)cost : INT64_C(1) << 50);
+    if (last)
+        op_copy_tasks(step, FROM_LINES, &state->from_lines);
+    return ATTNRUN_OK;
+}
+
+static attn_status conv_infer(attnrun_step *step)
+{
+    const struct conv_args *args = step->args;
+    const attnrun_type *x = &step->in[INPUT];
+    const int first = args->state_window > 0;
+    attnrun_dim carried;
+    TRY(conv_check(step, &carried));
+    TRY(op_out_like(step, 0, INPUT));
+    if (step->n_out > 2)
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "output state_update");
+    if (step->n_out > 1) {
+        attnrun_dim dims[ATTNRUN_MAX_RANK] = { dim_of(args->state_window) };
+        for (int i = 0; i < x->rank; i++)
+            dims[first + i] = x->dims[i];
+        dims[first + (args->channels_last ? 1 : 2)] = carried;
+        TRY(op_out(step, 1, x->dtype, x->rank < 0 ? -1 : x->rank + first, dims));
+    }
+    return step->concrete ? plan(step, carried.value) : ATTNRUN_OK;
+}
+
+/* A row of past or present: `carried` elements, `step` apart. */
+struct carried {
+    float *at; /* NULL: zeros */
+    int64_t step;
+};
+static struct carried carried_of(const attnrun_step *step, const attnrun_tensor *x,
+                                 int64_t slot, int64_t row)
+{
+    const struct conv_args *args = step->args;
+    const struct conv_state *state = step->state;
+    const int64_t c = row % state->channels, b = row / state->channels;
+    float *from = (float *)x->data + slot * state->rows * state->carried;
+    if (!args->channels_last)
+        return (struct carried){ from + row * state->carried, 1 };
+    return (struct carried){ from + b * state->carried * state->channels + c,
+                             state->channels };
+}
+
+/* n elements of padded from position `from` on, of one row, `step` apart in `to`. */
+static void padded(const struct conv_state *state, struct carried past, const float *x,
+                   int64_t from, int64_t n, struct carried to)
+{
+    int64_t old = from < state->carried ? state->carried - from : 0;
+    old = old < n ? old : n;
+    for (int64_t i = 0; i < old; i++)
+        to.at[i * to.step] = past.at != NULL ? past.at[(from + i) * past.step] : 0.0f;
+    if (to.step == 1 && n > old)
+        memcpy(to.at + old, x + (from + old - state->carried),
+               (size_t)(n - old) * sizeof *x);
+    else
+        for (int64_t i = old; i < n; i++)
+            to.at[i * to.step] = x[from + i - state->carried];
+}
+
+static attn_status conv_row(const attnrun_step *step, const attnrun_work *work,
+                            int64_t row, struct carried past, const float *x, float *y)
+{
+    static const float swish[2] = { 1, 0 };
+    const struct conv_args *args = step->args;
+    const struct conv_state *state = step->state;
+    const int64_t *offsets = work->scratch;
+    float *line = (float *)((int64_t *)work->scratch + state->taps);
+    const float *w =
+        (const float *)step->x[WEIGHT].data + row % state->channels * state->taps;
+    float bias = 0;
+    if (op_has_in(step, BIAS))
+        bias = ((const float *)step->x[BIAS].data)[row % state->channels];
+    for (int64_t t = 0; t < state->length; t += BLOCK) {
+        int64_t n = state->length - t < BLOCK ? state->length - t : BLOCK;
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        padded(state, past, x, t, n + state->carried, (struct carried){ line, 1 });
+        memset(line + n + state->carried, 0, VECTOR * sizeof *line);
+        step->kernels->conv_taps_f32(y + t, n, line, offsets, w, state->taps, bias);
+        if (args->activation != 0)
+            step->kernels->swish_f32(y + t, y + t, (size_t)n, swish);
+    }
+    return ATTNRUN_OK;
+}
+
+/* The states of a row: slot j is that after position length - slots + j. */
+static void store_states(const attnrun_step *step, int64_t row, struct carried past,
+                         const float *x)
+{
+    const struct conv_state *state = step->state;
+    if (!op_has_out(step, 1) || step->y[1].data == NULL)
+        return;
+    for (int64_t slot = 0; slot < state->slots; slot++) {
+        const struct carried to = carried_of(step, &step->y[1], slot, row);
+        const int64_t after = state->length - state->slots + slot + 1;
+        const bool there = after > 0 || slot == state->slots - 1;
+        for (int64_t i = 0; !there && i < state->carried; i++)
+            to.at[i * to.step] = 0.0f;
+        if (there)
+            padded(state, past, x, after, state->carried, to);
+    }
+}
+
+static attn_status run_rows(const attnrun_step *step, const attnrun_work *work,
+                            const float *x, float *y)
+{
+    const struct conv_args *args = step->args;
+    const struct conv_state *state = step->state;
+    int64_t row = work->begin * state->rows_per_task;
+    int64_t end = work->end > state->rows / state->rows_per_task
+                      ? state->rows
+                      : work->end * state->rows_per_task;
+    for (int64_t j = 0; j < state->taps; j++)
+        ((int64_t *)work->scratch)[j] = j * dilation_of(args);
+    for (; row < end; row++) {
+        struct carried past = { NULL, 1 };
+        if (op_has_in(step, PAST))
+            past = carried_of(step, &step->x[PAST], state->slots - 1, row);
+        if (y != NULL)
+            TRY(conv_row(step, work, row, past, x + row * state->length,
+                         y + row * state->length));
+        store_states(step, row, past, x + row * state->length);
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status conv_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct conv_args *args = step->args;
+    const struct conv_state *state = step->state;
+    float *lines = (float *)((uint8_t *)work->shared + state->y_at);
+    if (!args->channels_last)
+        return run_rows(step, work, step->x[INPUT].data, step->y[0].data);
+    if (work->phase == TO_LINES)
+        return op_copy_run(&state->to_lines, work, work->shared, step->x[INPUT].data);
+    if (work->phase == CONVOLVE)
+        return run_rows(step, work, work->shared, lines);
+    return step->y[0].data == NULL
+               ? ATTNRUN_OK
+               : op_copy_run(&state->from_lines, work, step->y[0].data, lines);
+}
+
+const attnrun_op_def op_causal_conv_with_state_27 = {
+    OP_ROW,
+    .name = "CausalConvWithState",
+    .since = 27,
+    .inputs = "input:T weight:T bias:T? past_state:T?",
+    .outputs = "output:T present_state:T?",
+    .types = "T=f32",
+    .args_bytes = sizeof(struct conv_args),
+    .state_bytes = sizeof(struct conv_state),
+    .attrs = conv_attrs,
+    .infer = conv_infer,
+    .run = conv_run,
+    .cost = "O(n k)",
+};
+
+const attnrun_op_def op_ms_causal_conv_with_state_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "com.microsoft",
+    .name = "CausalConvWithState",
+    .since = 1,
+    .inputs = "input:T weight:T bias:T? past_state:T?",
+    .outputs = "output:T present_state:T? state_update:T?",
+    .types = "T=f32",
+    .args_bytes = sizeof(struct conv_args),
+    .state_bytes = sizeof(struct conv_state),
+    .attrs = ms_conv_attrs,
+    .infer = conv_infer,
+    .run = conv_run,
+    .cost = "O(n k)",
+    .source = "ONNX Runtime contrib operators",
+};

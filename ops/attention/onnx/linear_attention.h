@@ -1,0 +1,68 @@
+/* linear_attention.h - between the files of LinearAttention: linear_attention.c has its
+ * rows, shapes and plan, linear_memory.c what tokens do to S. */
+#ifndef ATTN_LINEAR_ATTENTION_H
+#define ATTN_LINEAR_ATTENTION_H
+
+#include "../../../runtime/op.h"
+#include "../../kernels/kernels.h"
+
+struct linear_args {
+    int64_t q_num_heads, kv_num_heads;
+    float scale; /* 0: 1 / sqrt(d_k) */
+    int64_t state_window;
+    int32_t update_rule;
+};
+
+enum { LINEAR_QUERY, LINEAR_KEY, LINEAR_VALUE, LINEAR_PAST, LINEAR_DECAY, LINEAR_BETA };
+enum { RULE_LINEAR, RULE_GATED, RULE_DELTA, RULE_GATED_DELTA };
+enum {
+    LINEAR_BLOCK = 64, /* floats of a row of S in scratch: columns of a task */
+    LINEAR_VECTOR = 16,
+    LINEAR_TOGETHER = 8, /* the maximum of tasks that take turns, … */
+    LINEAR_CHUNK = 64    /* … tokens of one before those of the next */
+};
+
+struct linear_state {
+    int64_t batch, tokens, d_k, d_v;
+    int64_t group;         /* query heads that read one S */
+    int64_t key_heads;     /* each writes to kv_num_heads / key_heads of S */
+    int64_t answer_heads;  /* the larger of q_num_heads and kv_num_heads */
+    int64_t block, blocks; /* of columns of S */
+    int64_t together;      /* tasks that take turns */
+    int64_t slots;         /* states in past and present */
+    int64_t state_floats;  /* of one of them: all heads of all samples */
+    bool per_key;          /* a decay for each row of S */
+    bool past_in_place, present_in_place; /* S is read and written where it is */
+    bool v_major;                         /* past and present are (…, d_v, d_k) */
+    /* Sample b has tokens starts[b] … starts[b + 1] - 1 of all; NULL: as many as the others. */
+    const int32_t *starts;
+    float scale;
+};
+
+static inline bool linear_gated(const struct linear_args *args)
+{
+    return args->update_rule == RULE_GATED || args->update_rule == RULE_GATED_DELTA;
+}
+
+static inline bool linear_delta(const struct linear_args *args)
+{
+    return args->update_rule >= RULE_DELTA;
+}
+
+/* Floats of scratch: S of tasks that take turns, and rows of tokens. False: too many. */
+static inline bool linear_scratch(const struct linear_state *state, int64_t *floats)
+{
+    /* keys, what they become and decays of four tokens, queries of two; values and
+     * answers of two, and what two keys find */
+    const int64_t rows = 14 * (state->d_k + LINEAR_VECTOR) + 6 * LINEAR_BLOCK;
+    return ck_mul(state->d_k, state->together * LINEAR_BLOCK, floats) &&
+           ck_add(*floats, rows, floats);
+}
+
+/* From what is set of the state (batch, tokens, d_k, d_v, slots, per_key) and the heads of
+ * args: the rest, but for what is in place. */
+attn_status attn_linear_plan(attnrun_step *step, int phase,
+                             const struct linear_args *args, struct linear_state *state);
+attn_status attn_linear_run(const attnrun_step *step, const attnrun_work *work);
+
+#endif

@@ -1,0 +1,123 @@
+/* q_attention.c - com.microsoft QAttention: Attention whose input and weights are
+ * quantized. The projections are (input - zero point) (weight - zero point) * input_scale
+ * * weight_scale + bias, the rest is as in packed_qkv.c.
+ *
+ * input       u8 or i8 (batch, q, input hidden); its scale and zero point: one number
+ * weight      u8 or i8 (input hidden, 3 * hidden); its scale and zero point: one number,
+ *             or one for each column; packed where constant, a byte an element
+ * bias        f32 (3 * hidden);  mask_index, past, present as in packed_qkv.c
+ *
+ * The projections are a product of integers (gemm_bytes.h), whose sums become floats while
+ * they are in cache. Source: ONNX Runtime contrib operators; compared with onnxruntime
+ * 1.31.1. */
+#include "../../matmul/gemm_bytes.h"
+#include "../core/packed_qkv.h"
+
+struct q_attention_state {
+    struct attn_merged merged;
+    struct attn_integer_gemm product;
+};
+
+static const attnrun_attr_def q_attention_attrs[] = {
+    ATTN_MERGED_ATTRS(struct attn_merged_args),
+    ATTR_END,
+};
+
+enum { X, WEIGHT, BIAS, X_SCALE, WEIGHT_SCALE, MASK, X_ZERO, WEIGHT_ZERO, PAST };
+enum { PROJECT, ATTEND };
+static const struct attn_merged_inputs inputs = { MASK, PAST, ATTN_MERGED_NONE,
+                                                  ATTN_MERGED_NONE };
+
+/* One number, or one for each column of the weight. */
+static attn_status check_columns(const attnrun_step *step, int in)
+{
+    if (!op_has_in(step, in))
+        return ATTNRUN_OK;
+    TRY(op_need_rank_between(step, in, 0, 1));
+    if (step->in[in].rank != 1 || step->in[WEIGHT].rank != 2 ||
+        dim_is(step->in[in].dims[0], 1))
+        return ATTNRUN_OK;
+    return op_need_dim(step, in, 0, step->in[WEIGHT].dims[1],
+                       "1, or the columns of weight");
+}
+
+/* Scales of a block's columns lie behind the scratch of the product. */
+static attn_status plan(attnrun_step *step)
+{
+    struct q_attention_state *s = step->state;
+    struct attn_gemm *g = &s->merged.gemm;
+    s->product.gemm = *g;
+    s->product.rows = g->m;
+    s->product.a_matrices = s->product.b_matrices = 1;
+    TRY(attn_integer_cut(step, true, &s->product));
+    g->scratch_bytes =
+        s->product.gemm.scratch_bytes + s->product.columns * (int64_t)sizeof(float);
+    op_tasks(step, PROJECT, s->product.gemm.n_tasks, s->product.gemm.task_cost);
+    attn_merged_tasks(step, ATTEND);
+    return ATTNRUN_OK;
+}
+
+static attn_status q_attention_infer(attnrun_step *step)
+{
+    TRY(attn_merged_infer(step, &inputs));
+    TRY(attn_integer_check_one(step, X_SCALE));
+    TRY(attn_integer_check_one(step, X_ZERO));
+    TRY(check_columns(step, WEIGHT_SCALE));
+    TRY(check_columns(step, WEIGHT_ZERO));
+    return step->concrete ? plan(step) : ATTNRUN_OK;
+}
+
+static attn_status q_attention_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
+{
+    return attn_integer_pack_input(pack, WEIGHT, bytes, packed);
+}
+
+static void scale_block(const attnrun_step *step, const attnrun_work *work,
+                        const struct attn_integer_block *block, void *scratch)
+{
+    const struct q_attention_state *s = step->state;
+    const struct attn_integer_scales by = { *(const float *)step->x[X_SCALE].data,
+                                            &step->x[WEIGHT_SCALE], step->x[BIAS].data };
+    attn_integer_to_floats(&s->product, step->kernels, block, &by, work->shared, scratch);
+}
+
+static attn_status project(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct q_attention_state *s = step->state;
+    const struct attn_integer_operands o = {
+        .a = step->x[X].data,
+        .b = step->x[WEIGHT].data,
+        .packed = step->node->packed,
+        .a_zero = op_has_in(step, X_ZERO) ? &step->x[X_ZERO] : NULL,
+        .b_zero = op_has_in(step, WEIGHT_ZERO) ? &step->x[WEIGHT_ZERO] : NULL,
+        .a_signed = step->in[X].dtype == ATTNRUN_I8,
+        .b_signed = step->in[WEIGHT].dtype == ATTNRUN_I8,
+        .finish = scale_block,
+        .step = step
+    };
+    return attn_integer_run(&s->product, step->kernels, &o, work);
+}
+
+static attn_status q_attention_run(const attnrun_step *step, const attnrun_work *work)
+{
+    return work->phase == PROJECT ? project(step, work) : attn_merged_run(step, work);
+}
+
+const attnrun_op_def op_q_attention_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "com.microsoft",
+    .name = "QAttention",
+    .since = 1,
+    .inputs = "input:T1 weight:T2 bias:T3 input_scale:T3 weight_scale:T3 mask_index:i32? "
+              "input_zero_point:T1? weight_zero_point:T2? past:T3?",
+    .outputs = "output:T3 present:T3?",
+    .types = "T1=i8,u8 T2=i8,u8 T3=f32",
+    .args_bytes = sizeof(struct attn_merged_args),
+    .state_bytes = sizeof(struct q_attention_state),
+    .attrs = q_attention_attrs,
+    .infer = q_attention_infer,
+    .pack = q_attention_pack,
+    .run = q_attention_run,
+    .cost = "O(n^2 d + n d^2), scratch O(tile)",
+    .source = "ONNX Runtime contrib operators",
+};

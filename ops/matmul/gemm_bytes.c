@@ -1,0 +1,315 @@
+/* gemm_bytes.c - cuts products of quantized matrices into tasks, and runs them; the
+ * arithmetic is in ops/kernels/gemm_i8.c. Cost: m n k / 256 cycles with VNNI; scratch of
+ * about 2 KiB a row of a block. Source: ONNX MatMulInteger-10. */
+#include "gemm_bytes.h"
+
+#include "shapes.h"
+
+enum {
+    MAX_ROWS = 128,
+    MIN_COLUMNS = 64,
+    MAX_COLUMNS = 512, /* of a block */
+    PACK_COLUMNS = 64, /* between two polls; whole panels */
+    TASK_NS = 25000,
+    MAX_MERGED_NS = 4000000 /* between two looks at the cancel flag */
+};
+
+/* ---- zero points ---- */
+
+attn_status attn_integer_check_vector(const attnrun_step *step, int in, int64_t lines,
+                                      int64_t matrices, const char *what)
+{
+    if (!op_has_in(step, in))
+        return ATTNRUN_OK;
+    int64_t n = op_count(&step->in[in], 0, step->in[in].rank);
+    if (n == 1 || n == lines ||
+        (matrices > 0 && n / matrices == lines && n % matrices == 0))
+        return ATTNRUN_OK;
+    return op_fail_input(step, in, ATTNRUN_E_SHAPE,
+                         "expected 1 or %lld elements, one per %s", (long long)lines,
+                         what);
+}
+
+attn_status attn_integer_check_one(const attnrun_step *step, int in)
+{
+    if (!op_has_in(step, in))
+        return ATTNRUN_OK;
+    TRY(op_need_rank_between(step, in, 0, 1));
+    return step->in[in].rank == 1 ? op_need_dim(step, in, 0, dim_of(1), "one number")
+                                  : ATTNRUN_OK;
+}
+
+int64_t attn_integer_pick(const attnrun_tensor *x, int64_t lines, int64_t matrix,
+                          int64_t line)
+{
+    int64_t n = tensor_count(x);
+    return n == 1 ? 0 : n == lines ? line : matrix * lines + line;
+}
+
+int32_t attn_integer_at(const attnrun_tensor *x, int64_t i)
+{
+    return x->dtype == ATTNRUN_I8 ? ((const int8_t *)x->data)[i]
+                                  : ((const uint8_t *)x->data)[i];
+}
+
+/* ---- sums as floats ---- */
+
+void attn_integer_to_floats(const struct attn_integer_gemm *g,
+                            const struct attn_kernels *kernels,
+                            const struct attn_integer_block *block,
+                            const struct attn_integer_scales *by, float *y, float *scales)
+{
+    const float *b = by->b->data;
+    const bool by_column = tensor_count(by->b) != 1;
+    for (int64_t j = 0; j < (by_column ? block->n : 1); j++)
+        scales[j] =
+            by->a *
+            b[attn_integer_pick(by->b, g->gemm.n, block->b_matrix, block->column + j)];
+    for (int64_t i = 0; i < block->m; i++)
+        kernels->rescale_i32(
+            y + block->c + i * g->gemm.c_row,
+            (const int32_t *)block->sums + i * block->row, scales, by_column,
+            by->bias == NULL ? NULL : by->bias + block->column, (size_t)block->n);
+}
+
+/* ---- the cut ---- */
+
+/* Nanoseconds for a column of C in a block of m rows: by arithmetic, or by reading B. */
+static double column_cost(int64_t m, int64_t k)
+{
+    const double products = (double)m * (double)k / 250.0, read = (double)k / 12.0;
+    return (products > read ? products : read) + (double)m * 0.3;
+}
+
+static attn_status too_large(const attnrun_step *step)
+{
+    return op_fail(step, ATTNRUN_E_LIMIT, "the matrix product is too large");
+}
+
+attn_status attn_integer_cut(const attnrun_step *step, bool summed,
+                             struct attn_integer_gemm *s)
+{
+    struct attn_gemm *g = &s->gemm;
+    int64_t n_batch = 1;
+    bool fits = true;
+    for (int i = 0; i < g->n_batch; i++)
+        fits = fits && ck_mul(n_batch, g->batch[i], &n_batch);
+    g->m_blocks = max64(1, ceil_div(g->m, MAX_ROWS));
+    g->m_block = max64(8, ceil_div(ceil_div(g->m, g->m_blocks), 8) * 8);
+    g->m_blocks = max64(1, ceil_div(g->m, g->m_block));
+    const int64_t rows = min64(g->m, g->m_block);
+    const double cost = column_cost(rows, g->k), columns = TASK_NS / cost;
+    g->n_block = columns > MAX_COLUMNS ? MAX_COLUMNS : (int64_t)columns;
+    g->n_block = max64(g->n_block, MIN_COLUMNS);
+    g->n_blocks = max64(1, ceil_div(g->n, g->n_block));
+    g->n_block = max64(1, ceil_div(ceil_div(g->n, g->n_blocks), ATTN_GEMM_NR_MAX)) *
+                 ATTN_GEMM_NR_MAX;
+    g->n_blocks = max64(1, ceil_div(g->n, g->n_block));
+    if (g->n == 0 || g->m == 0)
+        n_batch = 0;
+    if (!fits || !ck_mul(n_batch, g->m_blocks, &g->n_tasks) ||
+        !ck_mul(g->n_tasks, g->n_blocks, &g->n_tasks))
+        return too_large(step);
+    const double task = cost * (double)min64(g->n, g->n_block);
+    g->task_cost = task < 1e15 ? (int64_t)task + 100 : (int64_t)1e15;
+    s->columns = min64(g->n, MAX_COLUMNS);
+    s->zeros_at =
+        (int64_t)(attn_gemm_i8_scratch((size_t)rows, (size_t)s->columns) * 4 + 63) / 64 *
+        64;
+    s->sums_at = s->zeros_at + ((rows + s->columns) * 4 + 63) / 64 * 64;
+    g->scratch_bytes = s->sums_at + (summed ? (rows * s->columns * 4 + 63) / 64 * 64 : 0);
+    if (!summed)
+        s->sums_at = -1;
+    return ATTNRUN_OK;
+}
+
+attn_status attn_integer_plan(const attnrun_step *step, int a, int b, bool summed,
+                              struct attn_integer_gemm *g)
+{
+    const attnrun_type *ta = &step->in[a], *tb = &step->in[b];
+    TRY(attn_matmul_describe(step, a, b, 0, &g->gemm));
+    g->rows = ta->rank < 2 ? 1 : ta->dims[ta->rank - 2].value;
+    g->a_matrices = ta->rank < 3 ? 1 : op_count(ta, 0, ta->rank - 2);
+    g->b_matrices = tb->rank < 3 ? 1 : op_count(tb, 0, tb->rank - 2);
+    return attn_integer_cut(step, summed, g);
+}
+
+/* ---- a task ---- */
+
+/* Zero points of a block as the kernel takes them; NULL: none. */
+static const int32_t *zeros_of_rows(const struct attn_integer_gemm *g,
+                                    const attnrun_tensor *zero,
+                                    const struct attn_integer_block *block, int32_t *to)
+{
+    if (zero == NULL)
+        return NULL;
+    for (int64_t i = 0; i < block->m; i++) {
+        const int64_t line = block->line + i;
+        to[i] = attn_integer_at(
+            zero, attn_integer_pick(zero, g->rows, line / g->rows, line % g->rows));
+    }
+    return to;
+}
+
+static const int32_t *zeros_of_columns(const struct attn_integer_gemm *g,
+                                       const attnrun_tensor *zero,
+                                       const struct attn_integer_block *block,
+                                       int32_t *to)
+{
+    if (zero == NULL)
+        return NULL;
+    for (int64_t j = 0; j < block->n; j++)
+        to[j] = attn_integer_at(
+            zero, attn_integer_pick(zero, g->gemm.n, block->b_matrix, block->column + j));
+    return to;
+}
+
+static void find_b(const struct attn_gemm *g, const struct attn_integer_operands *o,
+                   struct attn_gemm_i8 *t, int64_t b, int64_t j)
+{
+    const struct attn_packed *packed = o->packed;
+    t->b_row = g->b_row;
+    t->b_col = g->b_col;
+    t->b_signed = o->b_signed;
+    if (packed == NULL) {
+        t->b = (const uint8_t *)o->b + b + j * g->b_col;
+        return;
+    }
+    attn_integer_packed_columns(packed, j, t);
+}
+
+/* `count` tasks from `task` on, which share their rows. */
+static void run_columns(const struct attn_integer_gemm *s,
+                        const struct attn_kernels *kernels,
+                        const struct attn_integer_operands *o, int64_t task,
+                        int64_t count, const attnrun_work *work)
+{
+    const struct attn_gemm *g = &s->gemm;
+    const int64_t j = task % g->n_blocks * g->n_block;
+    const int64_t i = task / g->n_blocks % g->m_blocks * g->m_block;
+    const struct attn_gemm_offsets at =
+        attn_gemm_batch(g, task / g->n_blocks / g->m_blocks);
+    uint8_t *scratch = work->scratch;
+    int32_t *zeros = (int32_t *)(void *)(scratch + s->zeros_at);
+    struct attn_integer_block block = { .line = (g->k > 0 ? at.a / g->k : 0) + i,
+                                        .column = j,
+                                        .c = at.c + i * g->c_row + j,
+                                        .m = min64(g->m - i, g->m_block),
+                                        .n = min64(g->n - j, count * g->n_block) };
+    block.b_matrix = g->k > 0 ? at.b / (g->k * g->n) : 0;
+    block.row = s->sums_at < 0 ? g->c_row : block.n;
+    struct attn_gemm_i8 t = { .a = (const uint8_t *)o->a + at.a + i * g->a_row,
+                              .a_row = g->a_row,
+                              .a_col = g->a_col,
+                              .a_signed = o->a_signed,
+                              .a_zero = zeros_of_rows(s, o->a_zero, &block, zeros),
+                              .c_row = block.row,
+                              .m = (size_t)block.m,
+                              .n = (size_t)block.n,
+                              .k = (size_t)g->k,
+                              .scratch = (uint32_t *)(void *)scratch };
+    t.b_zero = zeros_of_columns(s, o->b_zero, &block, zeros + block.m);
+    t.c = s->sums_at < 0 ? o->c + block.c : (uint32_t *)(void *)(scratch + s->sums_at);
+    find_b(g, o, &t, at.b, j);
+    kernels->gemm_i8(&t);
+    block.sums = t.c;
+    if (s->sums_at >= 0)
+        o->finish(o->step, work, &block, scratch + g->scratch_bytes);
+}
+
+attn_status attn_integer_run(const struct attn_integer_gemm *s,
+                             const struct attn_kernels *kernels,
+                             const struct attn_integer_operands *o,
+                             const attnrun_work *work)
+{
+    const struct attn_gemm *g = &s->gemm;
+    int64_t max_tasks = max64(1, MAX_MERGED_NS / max64(1, g->task_cost));
+    max_tasks = min64(max_tasks, max64(1, s->columns / g->n_block));
+    for (int64_t task = work->begin; task < work->end;) {
+        if (OP_CANCELLED(work))
+            return ATTNRUN_E_CANCELLED;
+        int64_t left = min64(work->end - task, g->n_blocks - task % g->n_blocks);
+        int64_t count = ceil_div(left, ceil_div(left, max_tasks));
+        run_columns(s, kernels, o, task, count, work);
+        task += count;
+    }
+    return ATTNRUN_OK;
+}
+
+/* ---- packing ---- */
+
+/* The columns' sums, then panels. */
+static const char packed_form; /* its address is for attnrun_pack.form */
+
+static int64_t panel_columns(int64_t n, int32_t vec_bytes)
+{
+    const int64_t panel = vec_bytes / 2;
+    return ceil_div(n, panel) * panel;
+}
+
+int64_t attn_integer_packed_bytes(const struct attn_kernels *kernels, int64_t k,
+                                  int64_t n)
+{
+    int64_t bytes;
+    if (!ck_mul(panel_columns(n, kernels->vec_bytes), ceil_div(k, 4) * 4 + 4, &bytes) ||
+        !ck_add(bytes, (int64_t)sizeof(struct attn_packed), &bytes))
+        return -1;
+    return bytes;
+}
+
+void attn_integer_pack(const struct attn_kernels *kernels, struct attn_packed *packed,
+                       const void *b, int64_t k, int64_t n, bool is_signed)
+{
+    uint32_t *sums = (uint32_t *)(packed + 1);
+    uint8_t *panels = (uint8_t *)(sums + panel_columns(n, kernels->vec_bytes));
+    *packed = (struct attn_packed){ .magic = ATTN_PACKED_MAGIC,
+                                    .version = ATTN_PACKED_VERSION,
+                                    .dtype = is_signed ? ATTNRUN_I8 : ATTNRUN_U8,
+                                    .vec_bytes = kernels->vec_bytes,
+                                    .k = k,
+                                    .n = n };
+    for (int64_t j = 0; j < n; j += PACK_COLUMNS) {
+        const int64_t columns = min64(PACK_COLUMNS, n - j);
+        kernels->gemm_pack_i8(panels + j * (ceil_div(k, 4) * 4), sums + j,
+                              (const uint8_t *)b + j, n, 1, (size_t)k, (size_t)columns,
+                              is_signed);
+        if (attn_poll_work(4 * k * columns) != ATTNRUN_OK)
+            return; /* who called sees it at the next poll */
+    }
+}
+
+void attn_integer_packed_columns(const struct attn_packed *packed, int64_t column,
+                                 struct attn_gemm_i8 *product)
+{
+    const uint32_t *sums = (const uint32_t *)(packed + 1);
+    const uint32_t *panels = sums + panel_columns(packed->n, packed->vec_bytes);
+    product->b_signed = packed->dtype == ATTNRUN_I8;
+    product->sums = sums + column;
+    product->b = (const uint8_t *)panels + column * (ceil_div(packed->k, 4) * 4);
+}
+
+attn_status attn_integer_pack_input(attnrun_pack *pack, int in, int64_t *bytes,
+                                    void *packed)
+{
+    const attnrun_tensor *b = in < pack->n_in ? &pack->x[in] : NULL;
+    *bytes = 0;
+    if (b == NULL || b->data == NULL || b->rank < 2)
+        return ATTNRUN_OK;
+    for (int i = 0; i < b->rank - 2; i++)
+        if (b->dims[i] != 1)
+            return ATTNRUN_OK;
+    const int64_t k = b->dims[b->rank - 2], n = b->dims[b->rank - 1];
+    if (k == 0 || n == 0)
+        return ATTNRUN_OK;
+    *bytes = attn_integer_packed_bytes(pack->kernels, k, n);
+    if (*bytes < 0)
+        return attn_fail_node(ATTNRUN_E_LIMIT, pack->node,
+                              "input %d is too large to pack", in);
+    pack->form = &packed_form;
+    pack->sources = UINT32_C(1) << in;
+    if (packed == NULL)
+        return ATTNRUN_OK;
+    attn_integer_pack(pack->kernels, packed, b->data, k, n, b->dtype == ATTNRUN_I8);
+    pack->replaces |= UINT32_C(1) << in;
+    return ATTNRUN_OK;
+}

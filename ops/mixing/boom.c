@@ -1,0 +1,226 @@
+/* boom.c - Boom of SHA-RNN: act(x W + b), cut into segments of output_size columns,
+ * which are added up; columns that fill no segment are not computed.
+ *
+ * X            f32 (…, in)
+ * W            f32 (in, hidden), hidden at least output_size
+ * b            f32 (hidden), absent: none
+ * Y            f32 (…, output_size)
+ * output_size  in by default
+ * activation   quick_gelu: x sigmoid(1.702 x); gelu, gelu_tanh, relu
+ *
+ * Cost: one product of in x hidden; a segment is added to Y as it is computed, so that (…,
+ * hidden) never exists.
+ * Source: Merity 2019, arXiv:1911.11423. Compared with Smerity/sha-rnn 218d748
+ * model.py Boom(shortcut=True). */
+#include "../matmul/gemm.h"
+#include "../attention/core/heads.h"
+
+enum { X, W, B, MAX_ROWS = 128, FEW_ROWS = 32, COLUMNS = 256, MIN_COLUMNS = 64 };
+enum { QUICK_GELU, GELU, GELU_TANH, RELU };
+
+struct boom_args {
+    int64_t output_size;
+    int32_t activation;
+};
+
+static const attnrun_attr_def boom_attrs[] = {
+    ATTR_INT(struct boom_args, output_size, OP_INT_ABSENT),
+    ATTR_ENUM(struct boom_args, activation, "quick_gelu|gelu|gelu_tanh|relu", QUICK_GELU),
+    ATTR_END,
+};
+
+struct boom_state {
+    int64_t rows, in, hidden, size, pieces;
+    int64_t row_block, row_blocks, column_block, column_blocks;
+};
+
+/* ---- infer ---- */
+
+static attn_status plan(attnrun_step *step, attnrun_dim in, attnrun_dim hidden,
+                        attnrun_dim size)
+{
+    struct boom_state *s = step->state;
+    s->rows = op_count(&step->in[X], 0, step->in[X].rank - 1);
+    s->in = in.value;
+    s->hidden = hidden.value;
+    s->size = size.value;
+    s->pieces = s->hidden / s->size;
+    s->row_block = min64(s->rows, MAX_ROWS);
+    s->column_block = min64(s->size, s->rows >= FEW_ROWS ? COLUMNS : MIN_COLUMNS);
+    s->row_blocks = s->rows > 0 ? ceil_div(s->rows, s->row_block) : 0;
+    s->column_blocks = ceil_div(s->size, s->column_block);
+    int64_t tasks;
+    if (s->rows < 0 || s->in > INT32_MAX || s->hidden > INT32_MAX ||
+        !ck_mul(s->row_blocks, s->column_blocks, &tasks))
+        return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
+    const double cost = (double)s->row_block * (double)s->column_block *
+                        ((double)s->in / 75 + 0.3) * (double)s->pieces;
+    op_tasks(step, 0, tasks, cost < 1e15 ? (int64_t)cost + 200 : (int64_t)1e15);
+    step->scratch_bytes =
+        (int64_t)(attn_gemm_scratch((size_t)s->row_block, (size_t)s->column_block,
+                                    (size_t)s->in) *
+                  sizeof(float));
+    return ATTNRUN_OK;
+}
+
+static attn_status boom_infer(attnrun_step *step)
+{
+    const struct boom_args *args = step->args;
+    const attnrun_type *x = &step->in[X];
+    attnrun_dim y[ATTNRUN_MAX_RANK], in, hidden, size;
+    if (args->output_size != OP_INT_ABSENT)
+        TRY(attn_need_int(step, "output_size", args->output_size, 1, INT32_MAX));
+    TRY(op_need_rank_between(step, X, 1, ATTNRUN_MAX_RANK));
+    TRY(op_need_rank(step, W, 2));
+    in = x->rank > 0 ? x->dims[x->rank - 1] : attnrun_dim_unknown(step);
+    hidden = step->in[W].rank == 2 ? step->in[W].dims[1] : attnrun_dim_unknown(step);
+    if (x->rank < 0 && step->in[W].rank == 2)
+        in = step->in[W].dims[0];
+    TRY(op_need_dim(step, W, 0, in, "the last dim of X"));
+    size = args->output_size != OP_INT_ABSENT ? dim_of(args->output_size) : in;
+    if (op_has_in(step, B)) {
+        TRY(op_need_rank(step, B, 1));
+        TRY(op_need_dim(step, B, 0, hidden, "the columns of W"));
+    }
+    if (dim_is(in, 0))
+        return op_fail_input(step, X, ATTNRUN_E_SHAPE, "its last dim is 0");
+    if (dim_is_const(hidden) && dim_is_const(size) && hidden.value < size.value)
+        return op_fail_input(step, W, ATTNRUN_E_SHAPE,
+                             "expected at least %lld columns, the output size",
+                             (long long)size.value);
+    for (int i = 0; i < x->rank - 1; i++)
+        y[i] = x->dims[i];
+    if (x->rank > 0)
+        y[x->rank - 1] = size;
+    TRY(op_out(step, 0, ATTNRUN_F32, x->rank, x->rank < 0 ? NULL : y));
+    return step->concrete ? plan(step, in, hidden, size) : ATTNRUN_OK;
+}
+
+/* ---- pack: the pieces one after the other ---- */
+
+static int64_t piece_floats(const struct attn_kernels *kernels, int64_t in, int64_t size)
+{
+    const int64_t lanes = kernels->vec_bytes / (int64_t)sizeof(float);
+    return ceil_div(size, lanes) * lanes * in;
+}
+
+static attn_status boom_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
+{
+    const struct boom_args *args = pack->args;
+    const attnrun_tensor *w = &pack->x[W];
+    *bytes = 0;
+    if (w->data == NULL || w->rank != 2 || w->dtype != ATTNRUN_F32)
+        return ATTNRUN_OK;
+    const int64_t in = w->dims[0], hidden = w->dims[1];
+    const int64_t size = args->output_size != OP_INT_ABSENT ? args->output_size : in;
+    if (in < 1 || size < 2 || hidden < size || in > INT32_MAX || hidden > INT32_MAX)
+        return ATTNRUN_OK;
+    const int64_t floats = piece_floats(pack->kernels, in, size);
+    if (!ck_mul(floats, hidden / size * (int64_t)sizeof(float), bytes) ||
+        !ck_add(*bytes, (int64_t)sizeof(struct attn_packed), bytes))
+        return attn_fail_node(ATTNRUN_E_LIMIT, pack->node, "W is too large to pack");
+    if (packed == NULL)
+        return ATTNRUN_OK;
+    struct attn_packed *header = packed;
+    for (int64_t piece = 0; piece < hidden / size; piece++)
+        pack->kernels->gemm_pack_f32((float *)(header + 1) + piece * floats,
+                                     (const float *)w->data + piece * size, hidden, 1,
+                                     (size_t)in, (size_t)size);
+    *header = (struct attn_packed){ .magic = ATTN_PACKED_MAGIC,
+                                    .version = ATTN_PACKED_VERSION,
+                                    .dtype = ATTNRUN_F32,
+                                    .vec_bytes = pack->kernels->vec_bytes,
+                                    .k = in,
+                                    .n = hidden };
+    pack->replaces |= UINT32_C(1) << W;
+    return ATTNRUN_OK;
+}
+
+/* ---- run ---- */
+
+/* Bias of a segment's columns, the activation, and what Y holds of earlier segments. */
+static int32_t list_epilogue(const attnrun_step *step, int64_t column, const float *y,
+                             bool first, struct attn_epilogue *steps)
+{
+    static const int32_t kinds[] = { ATTN_EPI_SILU, ATTN_EPI_GELU, ATTN_EPI_GELU_TANH,
+                                     ATTN_EPI_RELU };
+    const struct boom_args *args = step->args;
+    const struct boom_state *s = step->state;
+    const bool quick = args->activation == QUICK_GELU;
+    int32_t n = 0;
+    if (op_has_in(step, B))
+        steps[n++] =
+            (struct attn_epilogue){ .kind = ATTN_EPI_ADD,
+                                    .alpha = 1.0f,
+                                    .col = 1,
+                                    .data = (const float *)step->x[B].data + column };
+    if (quick) /* x sigmoid(a x) = silu(a x) / a */
+        steps[n++] = (struct attn_epilogue){ .kind = ATTN_EPI_SCALE, .alpha = 1.702f };
+    steps[n++] = (struct attn_epilogue){ .kind = kinds[args->activation] };
+    if (quick)
+        steps[n++] =
+            (struct attn_epilogue){ .kind = ATTN_EPI_SCALE, .alpha = 1.0f / 1.702f };
+    if (!first)
+        steps[n++] = (struct attn_epilogue){
+            .kind = ATTN_EPI_ADD, .alpha = 1.0f, .row = s->size, .col = 1, .data = y
+        };
+    return n;
+}
+
+static void add_piece(const attnrun_step *step, const attnrun_work *work, int64_t row,
+                      int64_t column, int64_t piece)
+{
+    const struct boom_state *s = step->state;
+    struct attn_epilogue steps[5];
+    float *y = (float *)step->y[0].data + row * s->size + column;
+    struct attn_gemm_f32 g = { .a = (const float *)step->x[X].data + row * s->in,
+                               .a_row = s->in,
+                               .b_row = s->hidden,
+                               .b_col = 1,
+                               .c = y,
+                               .c_row = s->size,
+                               .m = (size_t)min64(s->row_block, s->rows - row),
+                               .n = (size_t)min64(s->column_block, s->size - column),
+                               .k = (size_t)s->in,
+                               .epilogue = steps,
+                               .scratch = work->scratch };
+    g.n_epilogue = list_epilogue(step, piece * s->size + column, y, piece == 0, steps);
+    g.packed = step->node->packed != NULL;
+    if (g.packed)
+        g.b = (const float *)((const struct attn_packed *)step->node->packed + 1) +
+              piece * piece_floats(step->kernels, s->in, s->size) + column * s->in;
+    else
+        g.b = (const float *)step->x[W].data + piece * s->size + column;
+    step->kernels->gemm_f32(&g);
+}
+
+static attn_status boom_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct boom_state *s = step->state;
+    for (int64_t task = work->begin; task < work->end; task++)
+        for (int64_t piece = 0; piece < s->pieces; piece++) {
+            if (OP_CANCELLED(work))
+                return ATTNRUN_E_CANCELLED;
+            add_piece(step, work, task / s->column_blocks * s->row_block,
+                      task % s->column_blocks * s->column_block, piece);
+        }
+    return ATTNRUN_OK;
+}
+
+const attnrun_op_def op_boom_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "attnrun",
+    .name = "Boom",
+    .since = 1,
+    .inputs = "X:T W:T b:T?",
+    .outputs = "Y:T",
+    .types = "T=f32",
+    .args_bytes = sizeof(struct boom_args),
+    .state_bytes = sizeof(struct boom_state),
+    .attrs = boom_attrs,
+    .infer = boom_infer,
+    .pack = boom_pack,
+    .run = boom_run,
+    .cost = "O(n d hidden), no memory of its own",
+    .source = "Merity 2019, arXiv:1911.11423",
+};

@@ -1,0 +1,58 @@
+/* token_channels.h - operators that multiply tokens from the left, Y = epilogue(W X)
+ * with X (tokens, channels): tasks are blocks of channels, of which a worker takes
+ * several that lie side by side, and walks over the tokens once for each block of rows
+ * of Y. */
+#ifndef ATTN_TOKEN_CHANNELS_H
+#define ATTN_TOKEN_CHANNELS_H
+
+#include "../../runtime/op.h"
+#include "../kernels/kernels.h"
+
+enum {
+    ATTN_CHANNELS = 64,         /* of a task */
+    ATTN_CHANNELS_MAX = 256,    /* side by side: more would push the sums out of L2 */
+    ATTN_SUMMED = ATTN_GEMM_KC, /* tokens at a time */
+    ATTN_SUM_ROWS = 512         /* rows of Y that wait for their sums at a time */
+};
+
+struct attn_channels {
+    int64_t n, blocks, most; /* channels and tasks of a group; channels side by side */
+    int64_t n_tasks;
+};
+
+/* `groups` (samples, or heads of samples) of n channels each, where a worker keeps
+ * `floats` of its own for each channel. */
+attn_status attn_channels_plan(const attnrun_step *step, struct attn_channels *c,
+                               int64_t groups, int64_t n, int64_t floats);
+/* Of tasks task … end - 1, how many from the first on are taken together; their group is
+ * task / c->blocks, *first the first of their channels within it, *width how many. */
+int64_t attn_channels_take(const struct attn_channels *c, int64_t task, int64_t end,
+                           int64_t *first, int64_t *width);
+
+/* C (rows, width) = epilogue(W X). */
+struct attn_token_sums {
+    const struct attn_kernels *kernels;
+    const float *w; /* (rows, tokens), w_row apart */
+    int64_t w_row, tokens;
+    bool lower; /* W[m, n] counts as 0 for n > m, and is not read */
+    /* Packs tokens first … first + n - 1 as gemm_pack_f32 does; NULL: rows of x. */
+    void (*pack)(const void *from, int64_t first, int64_t n, float *packed);
+    const void *from;
+    const float *x;
+    int64_t x_row;
+    float *c;
+    int64_t c_row, width;
+    const struct attn_epilogue *epilogue; /* up to ATTN_SUM_STEPS; data: of row 0 */
+    int n_epilogue;
+    float *scratch; /* attn_token_sums_floats() */
+};
+enum { ATTN_SUM_STEPS = 3 };
+
+/* Scratch for up to `width` channels of `tokens` tokens, a multiple of 16 floats. */
+int64_t attn_token_sums_floats(int64_t width, int64_t tokens, bool lower);
+/* Rows first … first + n - 1 of C, n <= ATTN_SUM_ROWS; first is a multiple of that.
+ * E_CANCELLED where work says so. */
+attn_status attn_token_sums_run(const struct attn_token_sums *s, int64_t first, int64_t n,
+                                const attnrun_work *work);
+
+#endif

@@ -1,0 +1,87 @@
+/* drop_identity.c - takes out nodes that pass their input on unchanged: Identity, Dropout
+ * without a mask, Cast to the same type, Transpose that keeps the order, Reshape and
+ * Expand to the same shape, Pad by nothing, Mul and Div by 1. Exact. */
+#include "../../runtime/poll.h"
+#include "match.h"
+
+static bool keeps_order(const struct attn_node *node)
+{
+    const struct attn_attr *perm = attn_node_attr(node, "perm");
+    if (perm == NULL || perm->kind != ATTN_ATTR_INTS)
+        return false;
+    for (int64_t i = 0; i < perm->ints.n; i++)
+        if (perm->ints.v[i] != i)
+            return false;
+    return true;
+}
+
+/* Mul or Div by 1: the value that goes in, or -1. Adding 0 would turn -0 into 0. */
+static int32_t times_one(const struct attn_graph *graph, const struct attn_node *node)
+{
+    double x;
+    int32_t other;
+    bool multiplies = node_is(node, "Mul");
+    if ((!multiplies && !node_is(node, "Div")) ||
+        !attn_match_scalar(graph, node, multiplies, &x, &other) || x < 1 || x > 1)
+        return -1;
+    return attn_match_same_shape(graph, other, node->out[0]) ? other : -1;
+}
+
+/* Pad by nothing. */
+static bool pads_nothing(const struct attn_graph *graph, const struct attn_node *node)
+{
+    int64_t pads[2 * ATTNRUN_MAX_RANK];
+    const int32_t rank = graph->values[node->in[0]].type.rank;
+    if (!attn_match_zero_pads(graph, node, rank, pads))
+        return false;
+    for (int i = 0; i < 2 * rank; i++)
+        if (pads[i] != 0)
+            return false;
+    return true;
+}
+
+static int32_t passed_on(const struct attn_graph *graph, const struct attn_node *node)
+{
+    if (node->pub.n_in < 1 || node->in[0] < 0 || node->pub.n_out < 1 || node->out[0] < 0)
+        return -1;
+    const attnrun_type *in = &graph->values[node->in[0]].type;
+    if (in->kind != ATTNRUN_TENSOR)
+        return -1;
+    if (node_is(node, "Identity"))
+        return node->in[0];
+    if (node_is(node, "Dropout") && node->pub.n_in == 1 &&
+        (node->pub.n_out == 1 || node->out[1] < 0) &&
+        attn_match_int(node, "is_test", 1) == 1 && node->pub.opset >= 7)
+        return node->in[0];
+    if (node_is(node, "Cast") && in->dtype != 0 &&
+        attn_match_int(node, "to", 0) == in->dtype)
+        return node->in[0];
+    if (node_is(node, "Transpose") && keeps_order(node))
+        return node->in[0];
+    if ((node_is(node, "Reshape") || node_is(node, "Expand")) &&
+        attn_match_same_shape(graph, node->in[0], node->out[0]))
+        return node->in[0];
+    if (node_is(node, "Pad"))
+        return pads_nothing(graph, node) ? node->in[0] : -1;
+    return times_one(graph, node);
+}
+
+static attn_status run(struct attn_graph *graph, int32_t *applied)
+{
+    for (int64_t n = 0; n < graph->n_nodes && !attn_stops_node(n); n++) {
+        struct attn_node *node = graph->nodes[n];
+        int32_t from = node ? passed_on(graph, node) : -1;
+        if (from < 0)
+            continue;
+        const struct attn_value *value = &graph->values[from];
+        bool output = (graph->values[node->out[0]].flags & ATTN_VALUE_OUTPUT) != 0;
+        if (output && (value->producer < 0 || (value->flags & ATTN_VALUE_OUTPUT)))
+            continue; /* an input or constant must not become an output under its name */
+        attn_graph_replace(graph, node->out[0], from);
+        attn_graph_remove(graph, node);
+        ++*applied;
+    }
+    return ATTNRUN_OK;
+}
+
+const struct attn_pass attn_pass_identity = { .name = "identity", .run = run };

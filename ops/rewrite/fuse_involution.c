@@ -1,0 +1,196 @@
+/* fuse_involution.c - Involution as Unfold writes it becomes the operator, which reads
+ * each pixel's neighbours where they are instead of K * K copies of the map:
+ *
+ *   P = Pad(x)                                          (batch, C, H + K - 1, W + K - 1)
+ *   U = Transpose(Gather(Gather(P, rows), columns))     (batch, C, K, K, h, w)
+ *   Y = ReduceSum(Reshape(U) * Reshape(kernel), K * K)  (batch, groups, C / groups, h, w)
+ *
+ * Every index is compared: tap k of pixel o reads k + o * stride. Maps of known size alone,
+ * zeros around x, odd K, no dilation, a stride that divides the map; kernel (batch,
+ * groups * K * K, h, w). Anything else stays as it is. */
+#include "../../runtime/poll.h"
+#include "match.h"
+
+struct found {
+    int32_t x, kernel, result;
+    int64_t size, stride, groups;
+    attnrun_dim dims[4]; /* of the result */
+};
+
+static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
+{
+    return &graph->values[value].type;
+}
+
+static bool is_map(const struct attn_graph *graph, int32_t value, int rank)
+{
+    return attn_match_is_f32(graph, value) && type_of(graph, value)->rank == rank;
+}
+
+/* What Reshape and Unsqueeze made of a value of that rank: its elements in order; -1. */
+static int32_t before_reshapes(const struct attn_graph *graph, int32_t value, int rank)
+{
+    for (int k = 0; k < 4; k++) {
+        const struct attn_node *node = attn_graph_producer(graph, value);
+        if (!node_is(node, "Reshape") && !node_is(node, "Unsqueeze"))
+            break;
+        value = node->in[0];
+        if (is_map(graph, value, rank))
+            return value;
+    }
+    return -1;
+}
+
+/* Constant (size, n) indexes k + o * stride; the stride where they are. */
+static int64_t stride_of(const struct attn_graph *graph, int32_t value, int64_t *size,
+                         int64_t *n)
+{
+    if (!match_is_constant(graph, value))
+        return -1;
+    const attnrun_tensor *t = &graph->values[value].data;
+    if (t->rank != 2 || t->dims[0] < 1 || t->dims[1] < 1 ||
+        (t->dtype != ATTNRUN_I64 && t->dtype != ATTNRUN_I32))
+        return -1;
+    *size = t->dims[0];
+    *n = t->dims[1];
+    const int64_t stride = *n > 1 ? tensor_get_int(t, 1) : 1;
+    for (int64_t k = 0; k < *size; k++)
+        for (int64_t o = 0; o < *n && !attn_stops_node(k); o++)
+            if (tensor_get_int(t, k * *n + o) != k + o * stride)
+                return -1;
+    return stride;
+}
+
+/* Pads rows and columns by `by` zeros on each side, nothing else. */
+static bool pads_by(const struct attn_graph *graph, const struct attn_node *pad,
+                    int64_t by)
+{
+    int64_t pads[2 * ATTNRUN_MAX_RANK];
+    if (!attn_match_zero_pads(graph, pad, 4, pads))
+        return false;
+    for (int i = 0; i < 8; i++)
+        if (pads[i] != (i % 4 < 2 ? 0 : by))
+            return false;
+    return true;
+}
+
+static bool has_perm(const struct attn_node *node)
+{
+    static const int64_t perm[] = { 0, 1, 2, 4, 3, 5 };
+    const struct attn_attr *attr = attn_node_attr(node, "perm");
+    return attr != NULL && attr->kind == ATTN_ATTR_INTS && attr->ints.n == 6 &&
+           memcmp(attr->ints.v, perm, sizeof perm) == 0;
+}
+
+/* x whose neighbours are `value` (batch, C, K, K, h, w). */
+static bool read_unfold(const struct attn_graph *graph, int32_t value,
+                        struct found *found)
+{
+    int64_t size, n[2];
+    const struct attn_node *turn = attn_graph_producer(graph, value);
+    if (!node_is(turn, "Transpose") || !has_perm(turn))
+        return false;
+    const struct attn_node *columns = attn_match_in(graph, turn, 0, "Gather");
+    const struct attn_node *rows =
+        columns ? attn_match_in(graph, columns, 0, "Gather") : NULL;
+    const struct attn_node *pad = rows ? attn_match_in(graph, rows, 0, "Pad") : NULL;
+    if (pad == NULL || attn_match_int(columns, "axis", 0) != 4 ||
+        attn_match_int(rows, "axis", 0) != 2)
+        return false;
+    found->stride = stride_of(graph, rows->in[1], &found->size, &n[0]);
+    found->x = pad->in[0];
+    if (found->stride < 1 ||
+        stride_of(graph, columns->in[1], &size, &n[1]) != found->stride ||
+        size != found->size || size % 2 == 0 || size > 31 ||
+        !pads_by(graph, pad, (size - 1) / 2) || !is_map(graph, found->x, 4))
+        return false;
+    const attnrun_dim *x = type_of(graph, found->x)->dims;
+    return dim_is(x[2], n[0] * found->stride) && dim_is(x[3], n[1] * found->stride);
+}
+
+/* The kernel (batch, groups, 1, K * K, h, w), as it was with groups and taps together. */
+static bool read_kernel(const struct attn_graph *graph, int32_t value,
+                        struct found *found)
+{
+    const attnrun_dim *six = type_of(graph, value)->dims;
+    found->kernel = before_reshapes(graph, value, 4);
+    if (found->kernel < 0 || !dim_is(six[2], 1) ||
+        !dim_is(six[3], found->size * found->size) || !dim_is_const(six[1]))
+        return false;
+    found->groups = six[1].value;
+    const attnrun_dim *four = type_of(graph, found->kernel)->dims;
+    return found->groups > 0 && dim_equal(four[0], six[0]) &&
+           dim_is(four[1], found->groups * found->size * found->size) &&
+           dim_equal(four[2], six[4]) && dim_equal(four[3], six[5]);
+}
+
+/* Neighbours (batch, groups, C / groups, K * K, h, w) of the same batch and map. */
+static bool sizes_fit(const struct attn_graph *graph, int32_t neighbours, int32_t kernel,
+                      const struct found *found)
+{
+    const attnrun_dim *u = type_of(graph, neighbours)->dims,
+                      *k = type_of(graph, kernel)->dims,
+                      *x = type_of(graph, found->x)->dims,
+                      *y = type_of(graph, found->result)->dims;
+    return dim_is_const(x[1]) && x[1].value % found->groups == 0 &&
+           dim_equal(u[0], x[0]) && dim_equal(u[0], k[0]) &&
+           dim_is(u[1], found->groups) && dim_is(u[2], x[1].value / found->groups) &&
+           dim_equal(u[3], k[3]) && dim_equal(u[4], k[4]) && dim_equal(u[5], k[5]) &&
+           dim_equal(y[0], x[0]) && dim_equal(y[1], x[1]) && dim_equal(y[2], u[4]) &&
+           dim_equal(y[3], u[5]);
+}
+
+static bool sums_taps(const struct attn_graph *graph, const struct attn_node *sum)
+{
+    double axis = -1;
+    const struct attn_attr *axes = attn_node_attr(sum, "axes");
+    if (axes != NULL && axes->kind == ATTN_ATTR_INTS && axes->ints.n == 1)
+        axis = (double)axes->ints.v[0];
+    else if (sum->pub.n_in < 2 || !attn_value_scalar(graph, sum->in[1], &axis))
+        return false;
+    return axis == 3 || axis == -3;
+}
+
+static attn_status try_sum(struct attn_graph *graph, struct attn_node *sum,
+                           int32_t *applied)
+{
+    struct attn_node *times = attn_match_sole_in(graph, sum, 0, "Mul");
+    struct attn_node *reshape = attn_match_user(graph, sum, "Reshape");
+    struct found found = { .x = -1 };
+    if (times == NULL || reshape == NULL || !sums_taps(graph, sum) ||
+        !is_map(graph, times->in[0], 6) || !is_map(graph, times->in[1], 6) ||
+        !is_map(graph, reshape->out[0], 4))
+        return ATTNRUN_OK;
+    found.result = reshape->out[0];
+    for (int side = 0; side < 2; side++) {
+        const int32_t neighbours = times->in[side], kernel = times->in[1 - side];
+        const int32_t unfolded = before_reshapes(graph, neighbours, 6);
+        if (unfolded < 0 || !read_unfold(graph, unfolded, &found) ||
+            !read_kernel(graph, kernel, &found) ||
+            !sizes_fit(graph, neighbours, kernel, &found))
+            continue;
+        const int32_t in[6] = { found.x, -1, -1, -1, -1, found.kernel };
+        const struct attn_attr attrs[] = { MATCH_INT("kernel_size", found.size),
+                                           MATCH_INT("groups", found.groups),
+                                           MATCH_INT("stride", found.stride) };
+        struct attn_node *made;
+        TRY(attn_match_make(graph, sum, "attnrun", "Involution", 6, in, found.result, 3,
+                            attrs, &made));
+        attn_match_replace(graph, found.result, made);
+        ++*applied;
+        return ATTNRUN_OK;
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status run(struct attn_graph *graph, int32_t *applied)
+{
+    int64_t n_nodes = graph->n_nodes;
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
+        if (node_is(graph->nodes[n], "ReduceSum") &&
+            graph->values[graph->nodes[n]->out[0]].n_uses > 0)
+            TRY(try_sum(graph, graph->nodes[n], applied));
+    return ATTNRUN_OK;
+}
+
+const struct attn_pass attn_pass_involution = { .name = "involution", .run = run };

@@ -1,0 +1,565 @@
+/* fuse_linear_attention.c - attention by kernel features, written out by its
+ * associativity, becomes LinearAttention of domain attnrun, which makes features and
+ * sums tile by tile:
+ *
+ *   Y = (f(Q) (f(K)' V)) / (f(Q) sum_j f(K_j) + epsilon)
+ *
+ * with epsilon 0 where there is none. Products are MatMul or Einsum; the quotient is Div, or
+ * a factor that is Reciprocal, also as the third operand of an Einsum; the sum over keys is
+ * ReduceSum, its product with f(Q) one of Einsum, MatMul or ReduceSum of a Mul. Heads come
+ * before tokens or behind them. f is elu + 1, relu, or whatever the graph makes of Q and K.
+ * Each axis of each operand has a letter; what the letters of two operands share decides what
+ * is summed, so that transposes cost nothing and prove nothing wrong. All dims must be
+ * provably equal: nothing is broadcast. */
+#include "../../runtime/poll.h"
+#include "match.h"
+
+enum { RANK = 4, SUMMED = '#', ALONE = '1' }; /* letters of axes that others have not */
+
+/* A value of rank 4 or less with a letter for each axis. */
+struct lettered {
+    int32_t value;
+    int n;
+    char letters[RANK + 1];
+};
+
+struct product {
+    struct lettered in[3], out;
+    int n_in;
+};
+
+struct found {
+    struct lettered q, k, v, y;
+    char batch, head, query, key, dim, v_dim;
+    double epsilon;
+    int32_t result;
+};
+
+static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
+{
+    return &graph->values[value].type;
+}
+
+static bool is_rank(const struct attn_graph *graph, int32_t value, int rank)
+{
+    return attn_match_is_f32(graph, value) && type_of(graph, value)->rank == rank;
+}
+
+static bool has(const struct lettered *x, char letter)
+{
+    return memchr(x->letters, letter, (size_t)x->n) != NULL;
+}
+
+static int place(const struct lettered *x, char letter)
+{
+    return (int)((const char *)memchr(x->letters, letter, (size_t)x->n) - x->letters);
+}
+
+/* Through Transposes, with the letters in the order of what they read. */
+static void untranspose(const struct attn_graph *graph, struct lettered *x)
+{
+    for (int k = 0; k < 2; k++) {
+        const struct attn_node *node = attn_graph_producer(graph, x->value);
+        const struct attn_attr *perm = node ? attn_node_attr(node, "perm") : NULL;
+        const struct lettered before = *x;
+        if (!node_is(node, "Transpose") || perm == NULL || perm->kind != ATTN_ATTR_INTS ||
+            perm->ints.n != x->n)
+            return;
+        for (int i = 0; i < x->n; i++)
+            x->letters[perm->ints.v[i]] = before.letters[i];
+        x->value = node->in[0];
+    }
+}
+
+/* ---- products ---- */
+
+static bool take_letters(const struct attn_graph *graph, int32_t value, const char *text,
+                         int64_t n, struct lettered *x)
+{
+    if (n < 1 || n > RANK || !is_rank(graph, value, (int)n))
+        return false;
+    *x = (struct lettered){ .value = value, .n = (int)n };
+    for (int i = 0; i < n; i++) {
+        if (text[i] < 'a' || text[i] > 'z' || memchr(text, text[i], (size_t)i) != NULL)
+            return false;
+        x->letters[i] = text[i];
+    }
+    return true;
+}
+
+/* The letters of one operand: those of the text, with two of their own for "...". */
+static bool take_operand(const struct attn_graph *graph, int32_t value, const char **text,
+                         const char *end, const char *dots, struct lettered *x)
+{
+    char letters[RANK] = { 0 };
+    int64_t n = 0;
+    if (end - *text >= 3 && memcmp(*text, "...", 3) == 0) {
+        memcpy(letters, dots, 2);
+        n = 2;
+        *text += 3;
+    }
+    for (; *text < end && **text >= 'a' && **text <= 'z'; ++*text) {
+        if (n == RANK)
+            return false;
+        letters[n++] = **text;
+    }
+    return take_letters(graph, value, letters, n, x);
+}
+
+/* "abc,cd->ad" or "...c,...cd->...d" without blanks; other texts are left alone. */
+static bool read_einsum(const struct attn_graph *graph, const struct attn_node *node,
+                        struct product *p)
+{
+    const struct attn_attr *attr = attn_node_attr(node, "equation");
+    if (attr == NULL || attr->kind != ATTN_ATTR_STRING || node->pub.n_in > 3)
+        return false;
+    const char *text = attr->s.data, *end = text + attr->s.n;
+    char dots[2] = { 0 };
+    for (char letter = 'a', *next = dots; letter <= 'z' && next < dots + 2; letter++)
+        if (memchr(text, letter, (size_t)attr->s.n) == NULL)
+            *next++ = letter;
+    for (p->n_in = 0; p->n_in < node->pub.n_in; p->n_in++) {
+        if (!take_operand(graph, node->in[p->n_in], &text, end, dots, &p->in[p->n_in]) ||
+            (p->n_in + 1 < node->pub.n_in && (text == end || *text++ != ',')))
+            return false;
+    }
+    if (end - text <= 2 || text[0] != '-' || text[1] != '>')
+        return false;
+    text += 2;
+    return take_operand(graph, node->out[0], &text, end, dots, &p->out) && text == end;
+}
+
+static bool read_product(const struct attn_graph *graph, int32_t value, struct product *p)
+{
+    const struct attn_node *node = attn_graph_producer(graph, value);
+    if (node_is(node, "Einsum"))
+        return read_einsum(graph, node, p);
+    if (!node_is(node, "MatMul"))
+        return false;
+    p->n_in = 2;
+    return take_letters(graph, node->in[0], "abik", 4, &p->in[0]) &&
+           take_letters(graph, node->in[1], "abkj", 4, &p->in[1]) &&
+           take_letters(graph, value, "abij", 4, &p->out);
+}
+
+/* ---- sums over keys ---- */
+
+static bool one_axis(const struct attn_graph *graph, const struct attn_node *sum,
+                     int rank, int *axis)
+{
+    double x = 0;
+    const struct attn_attr *axes = attn_node_attr(sum, "axes");
+    if (axes != NULL && axes->kind == ATTN_ATTR_INTS && axes->ints.n == 1)
+        x = (double)axes->ints.v[0];
+    else if (axes != NULL || sum->pub.n_in < 2 ||
+             !attn_value_scalar(graph, sum->in[1], &x))
+        return false;
+    *axis = (int)(x < 0 ? x + rank : x);
+    return *axis >= 0 && *axis < rank;
+}
+
+/* `value` is the sum over keys of f(K), without that axis or with one of 1 in its place (or,
+ * `at` -1, in any place): letters as those of K. */
+static bool is_key_sum(const struct attn_graph *graph, const struct found *found,
+                       const struct lettered *value)
+{
+    struct lettered x = *value;
+    const struct attn_node *node = attn_graph_producer(graph, x.value);
+    if (node_is(node, "Unsqueeze")) { /* its axis has a letter that nothing else has */
+        int axis;
+        double at;
+        if (node->pub.n_in < 2 || !attn_value_scalar(graph, node->in[1], &at))
+            return false;
+        axis = (int)(at < 0 ? at + x.n : at);
+        if (axis < 0 || axis >= x.n)
+            return false;
+        memmove(x.letters + axis, x.letters + axis + 1, (size_t)(x.n - axis - 1));
+        x.n--;
+        x.value = node->in[0];
+        node = attn_graph_producer(graph, x.value);
+    }
+    int axis;
+    if (!node_is(node, "ReduceSum") || node->in[0] != found->k.value ||
+        !one_axis(graph, node, RANK, &axis) || found->k.letters[axis] != found->key)
+        return false;
+    const bool keeps = attn_match_int(node, "keepdims", 1) != 0;
+    if (x.n != (keeps ? RANK : RANK - 1))
+        return false;
+    for (int i = 0, at = 0; i < RANK; i++) {
+        if (i == axis && !keeps)
+            continue;
+        if (i != axis && x.letters[at] != found->k.letters[i])
+            return false;
+        at++;
+    }
+    return true;
+}
+
+/* f(Q) by the sum over keys, as Einsum or MatMul: letters of the result are those of y but
+ * v_dim, one of 1 may stand there. */
+static bool is_weight_sum(const struct attn_graph *graph, const struct found *found,
+                          struct lettered x)
+{
+    struct product p;
+    const struct attn_node *node = attn_graph_producer(graph, x.value);
+    if (node_is(node, "ReduceSum")) { /* of f(Q) times the sum, over dim */
+        int axis;
+        struct attn_node *times = attn_match_in(graph, node, 0, "Mul");
+        if (times == NULL || !one_axis(graph, node, RANK, &axis) ||
+            found->q.letters[axis] != found->dim ||
+            attn_match_int(node, "keepdims", 1) == 0 || x.n != RANK ||
+            !is_rank(graph, times->out[0], RANK))
+            return false;
+        for (int side = 0; side < 2; side++) {
+            struct lettered sum = { .value = times->in[1 - side], .n = RANK };
+            if (times->in[side] != found->q.value || !is_rank(graph, sum.value, RANK))
+                continue;
+            for (int i = 0; i < RANK; i++) /* places of f(Q), queries for keys */
+                sum.letters[i] = found->q.letters[i] == found->query
+                                     ? found->key
+                                     : found->q.letters[i];
+            bool in_place = true;
+            for (int i = 0; i < RANK; i++)
+                in_place = in_place && (i == axis || x.letters[i] == found->q.letters[i]);
+            return in_place && is_key_sum(graph, found, &sum);
+        }
+        return false;
+    }
+    if (!read_product(graph, x.value, &p) || p.n_in != 2 || p.out.n != x.n)
+        return false;
+    /* The product's own letters become those of f(Q). */
+    char to[26] = { 0 };
+    struct lettered q = p.in[0], sum = p.in[1];
+    untranspose(graph, &q);
+    untranspose(graph, &sum);
+    if (q.value != found->q.value || q.n != RANK)
+        return false;
+    for (int i = 0; i < RANK; i++)
+        to[q.letters[i] - 'a'] = found->q.letters[i];
+    for (int i = 0; i < sum.n; i++)
+        sum.letters[i] = to[sum.letters[i] - 'a'] ? to[sum.letters[i] - 'a'] : ALONE;
+    for (int i = 0; i < p.out.n; i++) {
+        const char letter = to[p.out.letters[i] - 'a'];
+        if (letter == found->dim || (letter != 0 && letter != x.letters[i]) ||
+            (letter == 0 && x.letters[i] != found->v_dim))
+            return false;
+    }
+    return is_key_sum(graph, found, &sum);
+}
+
+/* Through Unsqueezes that add an axis where y has v_dim. */
+static bool squeeze(const struct attn_graph *graph, const struct found *found,
+                    struct lettered *x)
+{
+    const struct attn_node *node = attn_graph_producer(graph, x->value);
+    if (!node_is(node, "Unsqueeze"))
+        return true;
+    double at;
+    if (node->pub.n_in < 2 || !attn_value_scalar(graph, node->in[1], &at))
+        return false;
+    const int axis = (int)(at < 0 ? at + x->n : at);
+    if (axis < 0 || axis >= x->n || x->letters[axis] != found->v_dim)
+        return false;
+    memmove(x->letters + axis, x->letters + axis + 1, (size_t)(x->n - axis - 1));
+    x->n--;
+    x->value = node->in[0];
+    return true;
+}
+
+/* d, d + epsilon, or what it divides by as a factor, whose letters are those of y without v_dim,
+ * or with one of 1 there. */
+static bool read_denominator(const struct attn_graph *graph, struct found *found,
+                             struct lettered x, bool factor)
+{
+    int32_t other;
+    if (!squeeze(graph, found, &x))
+        return false;
+    const struct attn_node *node = attn_graph_producer(graph, x.value);
+    if (factor && !node_is(node, "Reciprocal"))
+        return false;
+    if (factor)
+        x.value = node->in[0];
+    if (!squeeze(graph, found, &x))
+        return false;
+    node = attn_graph_producer(graph, x.value);
+    found->epsilon = 0;
+    if (node_is(node, "Add") &&
+        attn_match_scalar(graph, node, true, &found->epsilon, &other)) {
+        if (!(found->epsilon >= 0) || !is_rank(graph, other, x.n))
+            return false;
+        x.value = other;
+    }
+    return is_weight_sum(graph, found, x);
+}
+
+/* ---- the whole ---- */
+
+/* Operands of a product by the letters of its result; what both have and it has not, and
+ * nothing else, is SUMMED. */
+static bool take_sum(const struct attn_graph *graph, const char *to, struct lettered *k,
+                     struct lettered *v)
+{
+    struct lettered *const operands[] = { k, v };
+    char summed[2] = { 0 };
+    untranspose(graph, k);
+    untranspose(graph, v);
+    if (k->n != RANK || v->n != RANK)
+        return false;
+    for (int o = 0; o < 2; o++)
+        for (int i = 0; i < RANK; i++) {
+            char *const letter = &operands[o]->letters[i];
+            if (to[*letter - 'a'] != 0) {
+                *letter = to[*letter - 'a'];
+                continue;
+            }
+            if (summed[o] != 0)
+                return false;
+            summed[o] = *letter;
+            *letter = SUMMED;
+        }
+    return summed[0] != 0 && summed[0] == summed[1];
+}
+
+/* Which letter is what, of y = f(Q) by the product of f(K) and V. */
+static bool read_roles(const struct attn_graph *graph, const struct product *p, int q_in,
+                       int kv_in, struct found *found)
+{
+    struct product kv;
+    struct lettered inner = p->in[kv_in];
+    char to[26] = { 0 };
+    found->q = p->in[q_in];
+    untranspose(graph, &found->q);
+    untranspose(graph, &inner);
+    if (found->q.n != RANK || inner.n != RANK || p->out.n != RANK ||
+        !read_product(graph, inner.value, &kv) || kv.n_in != 2 || kv.out.n != RANK)
+        return false;
+    found->y = p->out;
+    found->batch = found->head = found->query = found->dim = found->v_dim = 0;
+    for (int i = 0; i < RANK; i++) {
+        const char letter = found->q.letters[i];
+        const bool in_y = has(&found->y, letter), in_kv = has(&inner, letter);
+        char *const role = in_y && in_kv ? (found->batch ? &found->head : &found->batch)
+                           : in_y        ? &found->query
+                           : in_kv       ? &found->dim
+                                         : NULL;
+        if (role == NULL || *role != 0)
+            return false;
+        *role = letter;
+    }
+    for (int i = 0; i < RANK; i++)
+        if (!has(&found->q, found->y.letters[i]))
+            found->v_dim = found->y.letters[i];
+    if (found->dim == 0 || found->query == 0 || found->v_dim == 0 ||
+        !has(&inner, found->v_dim))
+        return false;
+    for (int i = 0; i < RANK; i++)
+        to[kv.out.letters[i] - 'a'] = inner.letters[i];
+    for (int side = 0; side < 2; side++) {
+        struct lettered k = kv.in[side], v = kv.in[1 - side];
+        if (!take_sum(graph, to, &k, &v) || !has(&k, found->dim) ||
+            !has(&v, found->v_dim) || !has(&k, found->batch) || !has(&k, found->head) ||
+            !has(&v, found->batch) || !has(&v, found->head))
+            continue;
+        found->k = k;
+        found->v = v;
+        found->key = SUMMED;
+        return true;
+    }
+    return false;
+}
+
+/* Y = product / denominator; letters of the denominator are those of the product. */
+static bool read_quotient(const struct attn_graph *graph, const struct attn_node *node,
+                          struct found *found)
+{
+    struct product p;
+    struct lettered d;
+    for (int side = 0; side < 2; side++) {
+        const bool divides = node_is(node, "Div");
+        if ((divides && side == 1) || !read_product(graph, node->in[side], &p) ||
+            p.n_in != 2 || graph->values[node->in[side]].n_uses != 1 ||
+            !is_rank(graph, node->in[1 - side], RANK))
+            continue;
+        for (int q = 0; q < 2; q++) {
+            d = p.out;
+            d.value = node->in[1 - side];
+            if (read_roles(graph, &p, q, 1 - q, found) &&
+                read_denominator(graph, found, d, !divides))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Einsum of f(Q), the product and Reciprocal(denominator), in any order. */
+static bool read_three(const struct attn_graph *graph, const struct attn_node *node,
+                       struct found *found)
+{
+    struct product p;
+    if (!read_product(graph, node->out[0], &p) || p.n_in != 3)
+        return false;
+    for (int z = 0; z < 3; z++) {
+        const struct lettered d = p.in[z];
+        for (int side = 1; side < 3; side++)
+            if (read_roles(graph, &p, (z + side) % 3, (z + 3 - side) % 3, found) &&
+                d.n == RANK - 1 && !has(&d, found->dim) && !has(&d, found->v_dim) &&
+                has(&d, found->batch) && has(&d, found->head) && has(&d, found->query) &&
+                read_denominator(graph, found, d, true))
+                return true;
+    }
+    return false;
+}
+
+/* Heads before tokens: 0; behind them: 1; -1: another order. */
+static int order_of(const struct found *found, const struct lettered *x, char token,
+                    char dim)
+{
+    const char order[2][RANK] = { { found->batch, found->head, token, dim },
+                                  { found->batch, token, found->head, dim } };
+    for (int k = 0; k < 2; k++)
+        if (memcmp(x->letters, order[k], RANK) == 0)
+            return k;
+    return -1;
+}
+
+static attnrun_dim dim_at(const struct attn_graph *graph, const struct lettered *x,
+                          char letter)
+{
+    return type_of(graph, x->value)->dims[place(x, letter)];
+}
+
+/* All of one order, and no dim is broadcast. */
+static int common_order(const struct attn_graph *graph, struct found *found)
+{
+    const struct lettered *const operands[] = { &found->q, &found->k, &found->v,
+                                                &found->y };
+    if (place(&found->q, found->batch) > place(&found->q, found->head)) {
+        const char batch = found->batch;
+        found->batch = found->head;
+        found->head = batch;
+    }
+    const int order = order_of(found, &found->q, found->query, found->dim);
+    if (order < 0 || order_of(found, &found->k, found->key, found->dim) != order ||
+        order_of(found, &found->v, found->key, found->v_dim) != order ||
+        order_of(found, &found->y, found->query, found->v_dim) != order)
+        return -1;
+    for (int i = 0; i < 4; i++)
+        if (!dim_equal(dim_at(graph, operands[i], found->batch),
+                       dim_at(graph, &found->q, found->batch)) ||
+            !dim_equal(dim_at(graph, operands[i], found->head),
+                       dim_at(graph, &found->q, found->head)))
+            return -1;
+    const bool fits =
+        dim_equal(dim_at(graph, &found->q, found->dim),
+                  dim_at(graph, &found->k, found->dim)) &&
+        dim_equal(dim_at(graph, &found->k, SUMMED), dim_at(graph, &found->v, SUMMED));
+    return fits ? order : -1;
+}
+
+/* What f is, by the words of the operator; *value: what it is of. */
+static const char *feature_map(const struct attn_graph *graph, int32_t *value)
+{
+    int32_t other;
+    const struct attn_node *node = attn_graph_producer(graph, *value);
+    if (node_is(node, "Relu")) {
+        *value = node->in[0];
+        return "relu";
+    }
+    if (node_is(node, "Add") && attn_match_number(graph, node, true, 1.0, &other)) {
+        const struct attn_node *elu = attn_graph_producer(graph, other);
+        const float alpha =
+            node_is(elu, "Elu") ? attn_match_float(elu, "alpha", 1.0f) : 0.0f;
+        if (alpha >= 1.0f && alpha <= 1.0f) {
+            *value = elu->in[0];
+            return "elu1";
+        }
+    }
+    return "identity";
+}
+
+/* (batch, tokens, heads, dim) as (batch, tokens, heads * dim), or back: a view. */
+static attn_status reshape(struct attn_graph *graph, struct attn_node *before, int n,
+                           const int64_t *dims, int32_t *value)
+{
+    const int64_t count = n;
+    int32_t shape, out;
+    void *data;
+    struct attn_node *made;
+    TRY(attn_graph_new_constant(graph, ATTNRUN_I64, 1, &count, &shape, &data));
+    memcpy(data, dims, (size_t)n * sizeof *dims);
+    TRY(attn_graph_add_value(graph, NULL, &out));
+    const int32_t in[2] = { *value, shape };
+    *value = out;
+    return attn_graph_insert(graph, before, "", "Reshape", 2, in, 1, &out, 0, NULL,
+                             &made);
+}
+
+static attn_status replace(struct attn_graph *graph, struct attn_node *node,
+                           struct found *found, bool by_token)
+{
+    int32_t in[3] = { found->q.value, found->k.value, found->v.value }, y;
+    const char *map_q = feature_map(graph, &in[0]), *map_k = feature_map(graph, &in[1]);
+    const int64_t heads = dim_at(graph, &found->q, found->head).value,
+                  v_dim = dim_at(graph, &found->v, found->v_dim).value,
+                  dim = dim_at(graph, &found->q, found->dim).value;
+    struct attn_attr attrs[] = { MATCH_STRING("feature_map_q", map_q),
+                                 MATCH_STRING("feature_map_k", map_k),
+                                 MATCH_FLOAT("epsilon", (float)found->epsilon),
+                                 MATCH_FLOAT("scale", 1.0f),
+                                 MATCH_INT("q_num_heads", heads),
+                                 MATCH_INT("kv_num_heads", heads) };
+    struct attn_node *made;
+    for (int i = 0; by_token && i < 3; i++) {
+        const int64_t flat[3] = { 0, 0, heads * (i == 2 ? v_dim : dim) };
+        TRY(reshape(graph, node, 3, flat, &in[i]));
+    }
+    TRY(attn_graph_add_value(graph, NULL, &y));
+    if (!by_token)
+        graph->values[y].type = graph->values[found->result].type;
+    TRY(attn_graph_insert(graph, node, "attnrun", "LinearAttention", 3, in, 1, &y,
+                          by_token ? 6 : 4, attrs, &made));
+    if (by_token) {
+        const int64_t wide[4] = { 0, 0, heads, v_dim };
+        TRY(reshape(graph, node, 4, wide, &y));
+        made = attn_graph_producer(graph, y);
+    }
+    attn_match_replace(graph, found->result, made);
+    return ATTNRUN_OK;
+}
+
+static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
+                            int32_t *applied)
+{
+    struct found found = { .result = node->out[0] };
+    const bool quotient = node_is(node, "Div") || node_is(node, "Mul");
+    if (!is_rank(graph, node->out[0], RANK) ||
+        !(quotient ? read_quotient(graph, node, &found)
+                   : read_three(graph, node, &found)))
+        return ATTNRUN_OK;
+    found.y.value = found.result;
+    const int order = common_order(graph, &found);
+    if (order < 0 || !dim_is_const(dim_at(graph, &found.q, found.head)) ||
+        !dim_is_const(dim_at(graph, &found.q, found.dim)) ||
+        !dim_is_const(dim_at(graph, &found.v, found.v_dim)) ||
+        dim_at(graph, &found.q, found.head).value < 1)
+        return ATTNRUN_OK;
+    TRY(replace(graph, node, &found, order == 1));
+    ++*applied;
+    return ATTNRUN_OK;
+}
+
+static attn_status run(struct attn_graph *graph, int32_t *applied)
+{
+    int64_t n_nodes = graph->n_nodes;
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
+        struct attn_node *node = graph->nodes[n];
+        const bool right = node_is(node, "Div") || node_is(node, "Einsum") ||
+                           (node_is(node, "Mul") && node->pub.n_in == 2);
+        if (right && graph->values[node->out[0]].n_uses > 0)
+            TRY(try_node(graph, node, applied));
+    }
+    return ATTNRUN_OK;
+}
+
+const struct attn_pass attn_pass_linear_attention = { .name = "linear_attention",
+                                                      .run = run };

@@ -1,0 +1,417 @@
+/* fuse_quantized.c - DequantizeLinear of each operand, an operator, QuantizeLinear of
+ * its result become the operator on bytes that exists for it, as ONNX Runtime's
+ * quantisers mean it:
+ *
+ *   Conv                     QLinearConv; a Relu before QuantizeLinear falls away where the
+ *                            lowest byte stands for 0, since bytes end there anyway
+ *   MatMul, Gemm             QLinearMatMul, QGemm (alpha and beta 1)
+ *   Add, Mul, Where, Concat  QLinearAdd, QLinearMul, QLinearWhere, QLinearConcat
+ *   AveragePool, GlobalAveragePool, Softmax, Sigmoid, LeakyRelu   QLinear…
+ *   Transpose, Reshape, Flatten, Squeeze, Unsqueeze, Slice, Gather, MaxPool, DepthToSpace
+ *                            the same on bytes, where scale and zero point of operand and
+ *                            result are equal
+ *
+ * Operands and results are u8 or i8 with one constant scale; weights may have one for each
+ * output channel, a bias is i32 with the product of the scales of operand and weights.
+ * Constants that DequantizeLinear gave at load are taken back (attn_value.folded_by).
+ * Results are within one step of what the floats give: halves may be rounded otherwise. */
+#include <math.h>
+
+#include "../../runtime/poll.h"
+#include "match.h"
+
+enum { MAX_PARTS = 32, MAX_INPUTS = 2 + 3 * MAX_PARTS };
+
+/* A value as q, scale, zero point. */
+struct quantized {
+    int32_t q, scale, zero; /* values; zero -1: none is given */
+    int32_t dtype;
+    int64_t n, axis; /* scales; the axis along which they are */
+};
+
+struct place {
+    struct attn_graph *graph;
+    struct attn_node *node, *relu, *last; /* the operator, QuantizeLinear */
+    struct quantized y;
+    int32_t in[MAX_INPUTS], n_in;
+};
+
+static const attnrun_tensor *data_of(const struct attn_graph *graph, int32_t value)
+{
+    return &graph->values[value].data;
+}
+
+static float float_at(const struct attn_graph *graph, int32_t value, int64_t i)
+{
+    float x; /* a mapped file may have it anywhere */
+    memcpy(&x, (const char *)data_of(graph, value)->data + i * (int64_t)sizeof x,
+           sizeof x);
+    return x;
+}
+
+static bool is_either(const struct attn_node *node, const char *op_type)
+{
+    return node_is(node, op_type) || node_is_of(node, "com.microsoft", op_type);
+}
+
+/* The scale and zero point of such a node, whose axis is 1 by default. */
+static bool take_pair(const struct attn_graph *graph, const struct attn_node *node,
+                      struct quantized *x)
+{
+    if (node->pub.n_in < 2 || attn_match_int(node, "block_size", 0) != 0 ||
+        !match_is_constant(graph, node->in[1]) || !attn_match_is_f32(graph, node->in[1]))
+        return false;
+    x->scale = node->in[1];
+    x->zero = node->pub.n_in > 2 ? node->in[2] : -1;
+    x->axis = attn_match_int(node, "axis", 1);
+    x->n = tensor_count(data_of(graph, x->scale));
+    return x->n > 0 && (x->zero < 0 || match_is_constant(graph, x->zero)) &&
+           (x->zero < 0 || tensor_count(data_of(graph, x->zero)) == x->n);
+}
+
+static bool find_quantized(const struct attn_graph *graph, int32_t value,
+                           struct quantized *x)
+{
+    if (value < 0 || !attn_match_is_f32(graph, value))
+        return false;
+    const struct attn_node *node = attn_graph_producer(graph, value);
+    if (node == NULL)
+        node = graph->values[value].folded_by;
+    if (!is_either(node, "DequantizeLinear") || !take_pair(graph, node, x))
+        return false;
+    x->q = node->in[0];
+    x->dtype = graph->values[x->q].type.dtype;
+    return true;
+}
+
+static bool is_byte(int32_t dtype) { return dtype == ATTNRUN_U8 || dtype == ATTNRUN_I8; }
+
+/* A value of bytes with one scale. */
+static bool find_bytes(const struct attn_graph *graph, int32_t value, struct quantized *x)
+{
+    return find_quantized(graph, value, x) && is_byte(x->dtype) && x->n == 1;
+}
+
+/* Operators on bytes want zero points: 0 where none is given. */
+static attn_status need_zero(struct attn_graph *graph, struct quantized *x)
+{
+    void *data;
+    return x->zero >= 0
+               ? ATTNRUN_OK
+               : attn_graph_new_constant(graph, x->dtype, 0, NULL, &x->zero, &data);
+}
+
+static void push(struct place *p, int32_t value) { p->in[p->n_in++] = value; }
+
+static attn_status push_pair(struct place *p, struct quantized *x)
+{
+    TRY(need_zero(p->graph, x));
+    push(p, x->scale);
+    push(p, x->zero);
+    return ATTNRUN_OK;
+}
+
+static attn_status push_quantized(struct place *p, struct quantized *x)
+{
+    push(p, x->q);
+    return push_pair(p, x);
+}
+
+/* ---- what follows ---- */
+
+static int64_t zero_number(const struct attn_graph *graph, const struct quantized *x)
+{
+    return x->zero < 0 ? 0 : tensor_get_int(data_of(graph, x->zero), 0);
+}
+
+static bool find_last(struct place *p)
+{
+    const struct attn_graph *graph = p->graph;
+    struct attn_node *user = attn_graph_only_user(graph, p->node->out[0]);
+    p->relu = NULL;
+    if (node_is(p->node, "Conv") && node_is(user, "Relu")) {
+        p->relu = user;
+        user = attn_graph_only_user(graph, user->out[0]);
+    }
+    if (!is_either(user, "QuantizeLinear") || !take_pair(graph, user, &p->y) ||
+        p->y.n != 1)
+        return false;
+    p->last = user;
+    p->y.dtype = graph->values[user->out[0]].type.dtype;
+    return is_byte(p->y.dtype) && user->in[0] == (p->relu ? p->relu : p->node)->out[0] &&
+           (p->relu == NULL ||
+            zero_number(graph, &p->y) == (p->y.dtype == ATTNRUN_U8 ? 0 : -128));
+}
+
+/* DequantizeLinear whose result nobody reads any more. */
+static void drop_unread(struct attn_graph *graph, const int32_t *in, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) {
+        struct attn_node *node = attn_graph_producer(graph, in[i]);
+        if (is_either(node, "DequantizeLinear") && graph->values[in[i]].n_uses == 0)
+            attn_graph_remove(graph, node);
+    }
+}
+
+static attn_status replace(struct place *p, const char *domain, const char *op_type,
+                           int32_t n_attrs, const struct attn_attr *attrs)
+{
+    struct attn_node *made, *node = p->node;
+    TRY(attn_match_make(p->graph, node, domain, op_type, p->n_in, p->in, p->last->out[0],
+                        n_attrs, attrs, &made));
+    attn_match_replace(p->graph, p->last->out[0], made);
+    attn_graph_remove(p->graph, p->last);
+    if (p->relu != NULL)
+        attn_graph_remove(p->graph, p->relu);
+    attn_graph_remove(p->graph, node);
+    drop_unread(p->graph, node->in, node->pub.n_in);
+    return ATTNRUN_OK;
+}
+
+/* ---- products ---- */
+
+/* A bias of i32 whose scales are those of operand times weights, or none (*bias -1). */
+static bool find_bias(const struct place *p, int in, const struct quantized *x,
+                      const struct quantized *w, int32_t *bias)
+{
+    const struct attn_graph *graph = p->graph;
+    struct quantized b;
+    *bias = -1;
+    if (in >= p->node->pub.n_in || p->node->in[in] < 0)
+        return true;
+    if (!find_quantized(graph, p->node->in[in], &b) || b.dtype != ATTNRUN_I32 ||
+        (b.n != w->n && b.n != 1) || graph->values[b.q].type.rank != 1)
+        return false;
+    for (int64_t i = 0; i < w->n; i++) {
+        const double product =
+            (double)float_at(graph, x->scale, 0) * (double)float_at(graph, w->scale, i);
+        const double scale = (double)float_at(graph, b.scale, b.n == 1 ? 0 : i);
+        if (!(fabs(scale - product) <= 1e-5 * fabs(product)))
+            return false;
+    }
+    for (int64_t i = 0; b.zero >= 0 && i < b.n; i++)
+        if (tensor_get_int(data_of(graph, b.zero), i) != 0)
+            return false;
+    *bias = b.q;
+    return true;
+}
+
+/* Weights of bytes, with scales for all or along `axis` (of `rank`). */
+static bool find_weights(const struct attn_graph *graph, int32_t value, int rank,
+                         int axis, struct quantized *w)
+{
+    if (!find_quantized(graph, value, w) || !is_byte(w->dtype))
+        return false;
+    const int64_t at = w->axis < 0 ? w->axis + rank : w->axis;
+    return w->n == 1 || (at == axis && graph->values[value].type.rank == rank);
+}
+
+/* The zero points of weights by channel are as many as the scales. */
+static attn_status need_zeros(struct attn_graph *graph, struct quantized *w)
+{
+    void *data;
+    if (w->zero >= 0 || w->n == 1)
+        return need_zero(graph, w);
+    return attn_graph_new_constant(graph, w->dtype, 1, &w->n, &w->zero, &data);
+}
+
+static attn_status try_conv(struct place *p, bool *done)
+{
+    struct quantized x, w;
+    int32_t bias;
+    const int rank = p->graph->values[p->node->in[0]].type.rank;
+    if (rank < 3 || !find_bytes(p->graph, p->node->in[0], &x) ||
+        !find_weights(p->graph, p->node->in[1], rank, 0, &w) ||
+        !find_bias(p, 2, &x, &w, &bias))
+        return ATTNRUN_OK;
+    TRY(need_zeros(p->graph, &w));
+    TRY(push_quantized(p, &x));
+    TRY(push_quantized(p, &w));
+    TRY(push_pair(p, &p->y));
+    if (bias >= 0)
+        push(p, bias);
+    *done = true;
+    return replace(p, "", "QLinearConv", p->node->n_attrs, p->node->attrs);
+}
+
+static attn_status try_matmul(struct place *p, bool *done)
+{
+    struct quantized a, b;
+    const int rank = p->graph->values[p->node->in[1]].type.rank;
+    if (rank < 2 || !find_bytes(p->graph, p->node->in[0], &a) ||
+        !find_weights(p->graph, p->node->in[1], rank, rank - 1, &b))
+        return ATTNRUN_OK;
+    TRY(need_zeros(p->graph, &b));
+    TRY(push_quantized(p, &a));
+    TRY(push_quantized(p, &b));
+    TRY(push_pair(p, &p->y));
+    *done = true;
+    return replace(p, "", "QLinearMatMul", 0, NULL);
+}
+
+static attn_status try_gemm(struct place *p, bool *done)
+{
+    struct quantized a, b;
+    int32_t bias;
+    const struct attn_attr attrs[] = {
+        MATCH_INT("transA", attn_match_int(p->node, "transA", 0)),
+        MATCH_INT("transB", attn_match_int(p->node, "transB", 0))
+    };
+    if (!(attn_match_float(p->node, "alpha", 1.0f) == 1.0f) ||
+        !(attn_match_float(p->node, "beta", 1.0f) == 1.0f) ||
+        !find_bytes(p->graph, p->node->in[0], &a) ||
+        !find_weights(p->graph, p->node->in[1], 2, attrs[1].i != 0 ? 0 : 1, &b) ||
+        !find_bias(p, 2, &a, &b, &bias) || p->y.dtype != a.dtype)
+        return ATTNRUN_OK;
+    TRY(need_zeros(p->graph, &b));
+    TRY(push_quantized(p, &a));
+    TRY(push_quantized(p, &b));
+    push(p, bias);
+    TRY(push_pair(p, &p->y));
+    *done = true;
+    return replace(p, "com.microsoft", "QGemm", 2, attrs);
+}
+
+/* ---- the others ---- */
+
+/* Operands from input `first` on, all of the type of the result. */
+static attn_status push_operands(struct place *p, int first, bool *fit)
+{
+    struct quantized x;
+    *fit = false;
+    for (int i = first; i < p->node->pub.n_in; i++) {
+        if (!find_bytes(p->graph, p->node->in[i], &x) || x.dtype != p->y.dtype)
+            return ATTNRUN_OK;
+        TRY(push_quantized(p, &x));
+    }
+    *fit = true;
+    return ATTNRUN_OK;
+}
+
+static attn_status try_operands(struct place *p, int first, const char *op_type,
+                                int32_t n_attrs, const struct attn_attr *attrs,
+                                bool *done)
+{
+    if (first == 1)
+        push(p, p->node->in[0]);
+    TRY(push_operands(p, first, done));
+    if (!*done)
+        return ATTNRUN_OK;
+    TRY(push_pair(p, &p->y));
+    return replace(p, "com.microsoft", op_type, n_attrs, attrs);
+}
+
+static attn_status try_concat(struct place *p, bool *done)
+{
+    const struct attn_attr axis = MATCH_INT("axis", attn_match_int(p->node, "axis", 1));
+    if (p->node->pub.n_in > MAX_PARTS)
+        return ATTNRUN_OK;
+    TRY(push_pair(p, &p->y));
+    TRY(push_operands(p, 0, done));
+    return *done ? replace(p, "com.microsoft", "QLinearConcat", 1, &axis) : ATTNRUN_OK;
+}
+
+static attn_status try_softmax(struct place *p, bool *done)
+{
+    const int64_t opset = p->node->pub.opset;
+    const struct attn_attr attrs[] = {
+        MATCH_INT("axis", attn_match_int(p->node, "axis", opset < 13 ? 1 : -1)),
+        MATCH_INT("opset", opset < 13 ? 12 : 13)
+    };
+    return try_operands(p, 0, "QLinearSoftmax", 2, attrs, done);
+}
+
+static attn_status try_pool(struct place *p, bool *done)
+{
+    /* Windows that hang over the padding are counted otherwise there. */
+    if (attn_match_int(p->node, "ceil_mode", 0) != 0 ||
+        attn_node_attr(p->node, "dilations") != NULL)
+        return ATTNRUN_OK;
+    return try_operands(p, 0, "QLinearAveragePool", p->node->n_attrs, p->node->attrs,
+                        done);
+}
+
+/* Of operand and result scale and zero point are the same numbers. */
+static bool same_pair(const struct attn_graph *graph, const struct quantized *x,
+                      const struct quantized *y)
+{
+    return x->dtype == y->dtype &&
+           float_at(graph, x->scale, 0) == float_at(graph, y->scale, 0) &&
+           zero_number(graph, x) == zero_number(graph, y);
+}
+
+/* What only moves its first operand, or picks from it. */
+static bool moves(const struct attn_node *node)
+{
+    static const char *const names[] = { "Transpose", "Reshape",   "Flatten",
+                                         "Squeeze",   "Unsqueeze", "Slice",
+                                         "Gather",    "MaxPool",   "DepthToSpace" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (node_is(node, names[i]))
+            return node->pub.n_out == 1;
+    return false;
+}
+
+static attn_status try_move(struct place *p, bool *done)
+{
+    struct quantized x;
+    if (p->node->pub.opset < 13 || p->node->pub.n_in > MAX_PARTS ||
+        !find_bytes(p->graph, p->node->in[0], &x) || !same_pair(p->graph, &x, &p->y))
+        return ATTNRUN_OK;
+    push(p, x.q);
+    for (int i = 1; i < p->node->pub.n_in; i++)
+        push(p, p->node->in[i]);
+    *done = true;
+    return replace(p, "", p->node->pub.op_type, p->node->n_attrs, p->node->attrs);
+}
+
+static attn_status try_node(struct place *p, bool *done)
+{
+    struct attn_node *node = p->node;
+    const struct attn_attr alpha =
+        MATCH_FLOAT("alpha", attn_match_float(node, "alpha", 0.01f));
+    if (node_is(node, "Conv"))
+        return try_conv(p, done);
+    if (node_is(node, "MatMul"))
+        return try_matmul(p, done);
+    if (node_is(node, "Gemm"))
+        return try_gemm(p, done);
+    if (node_is(node, "Concat"))
+        return try_concat(p, done);
+    if (node_is(node, "Softmax"))
+        return try_softmax(p, done);
+    if (node_is(node, "AveragePool"))
+        return try_pool(p, done);
+    if (node_is(node, "Add") && node->pub.opset >= 7)
+        return try_operands(p, 0, "QLinearAdd", 0, NULL, done);
+    if (node_is(node, "Mul") && node->pub.opset >= 7)
+        return try_operands(p, 0, "QLinearMul", 0, NULL, done);
+    if (node_is(node, "Where"))
+        return try_operands(p, 1, "QLinearWhere", 0, NULL, done);
+    if (node_is(node, "GlobalAveragePool"))
+        return try_operands(p, 0, "QLinearGlobalAveragePool", 0, NULL, done);
+    if (node_is(node, "Sigmoid"))
+        return try_operands(p, 0, "QLinearSigmoid", 0, NULL, done);
+    if (node_is(node, "LeakyRelu"))
+        return try_operands(p, 0, "QLinearLeakyRelu", 1, &alpha, done);
+    return moves(node) ? try_move(p, done) : ATTNRUN_OK;
+}
+
+static attn_status run(struct attn_graph *graph, int32_t *applied)
+{
+    int64_t n_nodes = graph->n_nodes;
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
+        struct place p = { .graph = graph, .node = graph->nodes[n] };
+        bool done = false;
+        if (p.node == NULL || p.node->pub.n_out < 1 || p.node->pub.n_in < 1 ||
+            p.node->out[0] < 0 || p.node->in[0] < 0)
+            continue;
+        if ((node_is(p.node, "Where") || attn_match_is_f32(graph, p.node->in[0])) &&
+            attn_match_is_f32(graph, p.node->out[0]) && find_last(&p))
+            TRY(try_node(&p, &done));
+        *applied += done;
+    }
+    return ATTNRUN_OK;
+}
+
+const struct attn_pass attn_pass_quantized = { .name = "quantized", .run = run };

@@ -1,0 +1,589 @@
+/* write_mask.c - writes a mask program from the nodes that make a mask of all pairs of
+ * queries and keys. In: the values that are added to scores, or keep them. Out: instructions,
+ * and leaves: values that have no dim of queries or none of keys, and what cannot be followed.
+ *
+ *   Range ── Unsqueeze ─┐                                   leaf 0: (n, 1)
+ *         └─ Unsqueeze ─┴ Sub ── Abs ── LessOrEqual 256     leaf 1: (1, n)
+ *                                                           sub, abs, less or equal
+ *
+ * Elementwise nodes, Trilu and what moves axes are followed; Expand is left out, since the mask
+ * is broadcast anyway; a constant matrix that is a band (mask_band.c), also where it is cut to
+ * the queries and keys that there are, becomes a comparison of positions, and the program
+ * holds for as many as the constant has. Each axis of a value is one of batch, heads, queries
+ * and keys, or has one element. A stack in place of recursion. */
+#include "write_mask.h"
+
+#include <math.h>
+
+#include "../../runtime/dtype.h"
+#include "../../runtime/poll.h"
+
+enum {
+    RESULT = 1
+        << 20, /* operand: the result of an instruction, until leaves are counted */
+    MAX_VALUES = 96,
+    MAX_STACK = 96
+};
+
+/* A value, and which axis of the mask each of its axes is. */
+struct request {
+    int32_t value;
+    int8_t axes[ATTNRUN_MAX_RANK];
+};
+
+struct known {
+    struct request request;
+    int64_t operand;
+};
+
+struct writer {
+    const struct attn_graph *graph;
+    const struct attn_mask_source *source;
+    struct attn_mask_written *out;
+    struct known known[MAX_VALUES];
+    struct request stack[MAX_STACK];
+    int32_t n_known, n_stack;
+    int64_t most[2]; /* queries and keys; -1: any number */
+    bool failed, fits;
+};
+
+static const attnrun_type *type_of(const struct writer *w, int32_t value)
+{
+    return &w->graph->values[value].type;
+}
+
+static bool is_known_type(const struct writer *w, int32_t value)
+{
+    const attnrun_type *t = type_of(w, value);
+    return t->kind == ATTNRUN_TENSOR && t->rank >= 0 &&
+           (t->dtype == ATTNRUN_BOOL || t->dtype == ATTNRUN_I64 ||
+            t->dtype == ATTNRUN_I32 || t->dtype == ATTNRUN_F32);
+}
+
+static bool same_request(const struct writer *w, const struct request *a,
+                         const struct request *b)
+{
+    const int32_t rank = type_of(w, a->value)->rank;
+    return a->value == b->value &&
+           (rank <= 0 || memcmp(a->axes, b->axes, (size_t)rank * sizeof a->axes[0]) == 0);
+}
+
+static bool find(const struct writer *w, const struct request *r, int64_t *operand)
+{
+    for (int32_t k = 0; k < w->n_known; k++)
+        if (same_request(w, &w->known[k].request, r)) {
+            *operand = w->known[k].operand;
+            return true;
+        }
+    return false;
+}
+
+static void remember(struct writer *w, const struct request *r, int64_t operand)
+{
+    if (w->n_known == MAX_VALUES)
+        w->failed = true;
+    else
+        w->known[w->n_known++] = (struct known){ *r, operand };
+}
+
+/* ---- instructions and leaves ---- */
+
+static int64_t put(struct writer *w, int64_t opcode, int64_t a, int64_t b, int64_t c)
+{
+    const int64_t word[MASK_WORDS] = { opcode, a, b, c };
+    for (int32_t k = 0; k < w->out->n_code; k++)
+        if (memcmp(w->out->code + k * MASK_WORDS, word, sizeof word) == 0)
+            return RESULT + k;
+    if (w->out->n_code == MASK_MAX_CODE) {
+        w->failed = true;
+        return 0;
+    }
+    memcpy(w->out->code + w->out->n_code * MASK_WORDS, word, sizeof word);
+    return RESULT + w->out->n_code++;
+}
+
+static int64_t put_element(struct writer *w, const attnrun_tensor *x, int64_t k)
+{
+    if (x->dtype != ATTNRUN_F32)
+        return put(w, MASK_INT, tensor_get_int(x, k), x->dtype, 0);
+    const float number = (float)tensor_get_real(x, k);
+    uint32_t bits;
+    memcpy(&bits, &number, sizeof bits);
+    return put(w, MASK_FLOAT, bits, 0, 0);
+}
+
+/* A dim that is the mask's, or is broadcast to it. */
+static bool dim_fits(const struct writer *w, attnrun_dim dim, int axis)
+{
+    return dim_is(dim, 1) || (axis >= 0 && dim_equal(dim, w->source->dims[axis]));
+}
+
+static void check_fit(struct writer *w, const struct request *r)
+{
+    const attnrun_type *t = type_of(w, r->value);
+    for (int i = 0; i < t->rank; i++)
+        w->fits = w->fits && dim_fits(w, t->dims[i], r->axes[i]);
+}
+
+static int64_t put_leaf(struct writer *w, const struct request *r)
+{
+    struct attn_mask_written *out = w->out;
+    if (out->n_leaves == MASK_MAX_LEAVES) {
+        w->failed = true;
+        return 0;
+    }
+    int64_t *axes = out->axes + (int64_t)out->n_leaves * MASK_AXES;
+    for (int k = 0; k < MASK_AXES; k++)
+        axes[k] = -1;
+    for (int i = 0; i < type_of(w, r->value)->rank; i++)
+        if (r->axes[i] >= 0)
+            axes[r->axes[i]] = i;
+    check_fit(w, r);
+    out->leaves[out->n_leaves] = r->value;
+    return out->n_leaves++;
+}
+
+/* ---- operators ---- */
+
+/* Operand `value` of an elementwise node, whose result is `r`. */
+static bool operand_request(const struct writer *w, const struct request *r,
+                            int32_t value, struct request *made)
+{
+    if (value < 0 || !is_known_type(w, value))
+        return false;
+    const int32_t rank = type_of(w, value)->rank,
+                  behind = type_of(w, r->value)->rank - rank;
+    *made = (struct request){ .value = value };
+    for (int32_t i = 0; i < rank && behind >= 0; i++)
+        made->axes[i] = r->axes[behind + i];
+    return behind >= 0;
+}
+
+/* What a node that only moves axes reads. */
+static bool moved_request(const struct writer *w, const struct attn_node *node,
+                          const struct request *r, struct request *made)
+{
+    const int32_t value = node->in[0];
+    if (value < 0 || !is_known_type(w, value))
+        return false;
+    const attnrun_type *from = type_of(w, value), *to = type_of(w, r->value);
+    *made = (struct request){ .value = value };
+    if (node_is(node, "Transpose")) {
+        const struct attn_attr *perm = attn_node_attr(node, "perm");
+        if (perm == NULL || perm->kind != ATTN_ATTR_INTS || perm->ints.n != to->rank)
+            return false;
+        for (int32_t i = 0; i < to->rank; i++)
+            made->axes[perm->ints.v[i]] = r->axes[i];
+        return true;
+    }
+    if (!node_is(node, "Unsqueeze") && !node_is(node, "Squeeze") &&
+        !node_is(node, "Reshape"))
+        return false;
+    /* The dims that are not 1 are the same, in the same order. */
+    int32_t i = 0;
+    for (int32_t k = 0; k < from->rank; k++) {
+        made->axes[k] = -1;
+        if (dim_is(from->dims[k], 1))
+            continue;
+        while (i < to->rank && dim_is(to->dims[i], 1))
+            i++;
+        if (i == to->rank || !dim_equal(from->dims[k], to->dims[i]))
+            return false;
+        made->axes[k] = r->axes[i++];
+    }
+    while (i < to->rank && dim_is(to->dims[i], 1))
+        i++;
+    return i == to->rank;
+}
+
+/* Expand: its dims are those of the mask, or 1. */
+static bool expanded_request(struct writer *w, const struct attn_node *node,
+                             const struct request *r, struct request *made)
+{
+    if (!node_is(node, "Expand") || !operand_request(w, r, node->in[0], made))
+        return false;
+    check_fit(w, r);
+    return true;
+}
+
+/* ---- Trilu ---- */
+
+static bool reads_trilu(const struct writer *w, const struct attn_node *node,
+                        const struct request *r, int64_t *diagonal)
+{
+    const attnrun_type *t = type_of(w, r->value);
+    double k = 0;
+    if (!node_is(node, "Trilu") || t->rank < 2 || r->axes[t->rank - 2] != MASK_QUERY ||
+        r->axes[t->rank - 1] != MASK_KEY ||
+        !dim_equal(t->dims[t->rank - 2], w->source->dims[MASK_QUERY]) ||
+        !dim_equal(t->dims[t->rank - 1], w->source->dims[MASK_KEY]) ||
+        (node->pub.n_in > 1 && node->in[1] >= 0 &&
+         !attn_value_scalar(w->graph, node->in[1], &k)))
+        return false;
+    *diagonal = (int64_t)k;
+    return fabs(k) < 1e9;
+}
+
+static int64_t put_int(struct writer *w, int64_t x, int32_t dtype)
+{
+    return put(w, MASK_INT, x, dtype, 0);
+}
+
+static int64_t put_distance(struct writer *w)
+{
+    const int64_t key = put(w, MASK_AT_KEY, 0, 0, 0),
+                  query = put(w, MASK_AT_QUERY, 0, 0, 0);
+    return put(w, MASK_SUB, key, query, 0);
+}
+
+static int64_t put_trilu(struct writer *w, const struct attn_node *node, int64_t x,
+                         int64_t diagonal)
+{
+    const bool upper = attn_match_int(node, "upper", 1) != 0;
+    const int32_t dtype = type_of(w, node->out[0])->dtype;
+    const int64_t k = put_int(w, diagonal, ATTNRUN_I64);
+    const int64_t kept =
+        put(w, upper ? MASK_GREATER_EQUAL : MASK_LESS_EQUAL, put_distance(w), k, 0);
+    const int64_t zero =
+        dtype == ATTNRUN_F32 ? put(w, MASK_FLOAT, 0, 0, 0) : put_int(w, 0, dtype);
+    return put(w, MASK_WHERE, kept, x, zero);
+}
+
+/* ---- constant bands ---- */
+
+/* The constant that Slices cut `r` out of, along axes of queries and keys, with positions of
+ * its first element in `at` (queries, keys); -1: none. */
+static int32_t uncut(const struct writer *w, const struct request *r, int64_t *at)
+{
+    int32_t value = r->value;
+    at[0] = at[1] = 0;
+    for (int k = 0; k < 8 && !match_is_constant(w->graph, value); k++) {
+        const struct attn_node *node = attn_graph_producer(w->graph, value);
+        double start, axis, step = 1;
+        if (!node_is(node, "Slice") || node->pub.n_in < 4 || node->in[3] < 0 ||
+            !attn_value_scalar(w->graph, node->in[1], &start) ||
+            !attn_value_scalar(w->graph, node->in[3], &axis) || start < 0 ||
+            start > 1e12 ||
+            (node->pub.n_in > 4 && node->in[4] >= 0 &&
+             (!attn_value_scalar(w->graph, node->in[4], &step) || step < 1 || step > 1)))
+            return -1;
+        const int32_t rank = type_of(w, value)->rank;
+        axis += axis < 0 ? rank : 0;
+        if (axis < 0 || axis >= rank || r->axes[(int)axis] < MASK_QUERY)
+            return -1;
+        at[r->axes[(int)axis] - MASK_QUERY] += (int64_t)start;
+        value = node->in[0];
+        if (value < 0 || type_of(w, value)->rank != rank)
+            return -1;
+    }
+    return match_is_constant(w->graph, value) ? value : -1;
+}
+
+/* A dim of as many elements as the mask has, from `start` on of `n`; or fewer where the
+ * constant ends, which then is an error. */
+static bool is_cut_to(const struct writer *w, attnrun_dim dim, int axis, int64_t start,
+                      int64_t n)
+{
+    struct attn_dims *dims = w->graph->model->dims;
+    const attnrun_dim want = w->source->dims[axis];
+    if (dim_equal(dim, want))
+        return true;
+    const attnrun_dim end = attn_dim_combine(dims, DIM_ADD, want, dim_of(start));
+    const attnrun_dim cut = attn_dim_combine(dims, DIM_MIN, end, dim_of(n));
+    return n - start > 1 &&
+           dim_equal(dim, attn_dim_combine(dims, DIM_SUB, cut, dim_of(start)));
+}
+
+/* The axes of the constant: one of queries before one of keys, all others 1. */
+static bool matrix_axes(const struct request *r, const attnrun_tensor *x, int *row,
+                        int *column)
+{
+    *row = *column = -1;
+    for (int i = 0; i < x->rank; i++) {
+        if (r->axes[i] == MASK_QUERY)
+            *row = i;
+        else if (r->axes[i] == MASK_KEY)
+            *column = i;
+        else if (x->dims[i] != 1)
+            return false;
+    }
+    return *row >= 0 && *column > *row;
+}
+
+static int64_t put_band(struct writer *w, const attnrun_tensor *x,
+                        const struct attn_mask_band *band, int64_t shift)
+{
+    int64_t seen = -1;
+    if (!band->open_first)
+        seen = put(w, MASK_GREATER_EQUAL, put_distance(w),
+                   put_int(w, band->first - shift, ATTNRUN_I64), 0);
+    if (!band->open_last) {
+        const int64_t last = put(w, MASK_LESS_EQUAL, put_distance(w),
+                                 put_int(w, band->last - shift, ATTNRUN_I64), 0);
+        seen = seen < 0 ? last : put(w, MASK_AND, seen, last, 0);
+    }
+    const int64_t inside = put_element(w, x, band->inside);
+    return seen < 0 ? inside
+                    : put(w, MASK_WHERE, seen, inside, put_element(w, x, band->outside));
+}
+
+/* `r` as a band of a constant; *operand: what it is. */
+static attn_status read_band(struct writer *w, const struct request *r, int64_t *operand,
+                             bool *found)
+{
+    int64_t at[2];
+    int axes[2];
+    struct attn_mask_band band;
+    const int32_t constant = uncut(w, r, at);
+    *found = false;
+    if (constant < 0)
+        return ATTNRUN_OK;
+    const attnrun_tensor *x = &w->graph->values[constant].data;
+    if (!matrix_axes(r, x, &axes[0], &axes[1]))
+        return ATTNRUN_OK;
+    int64_t left[2];
+    for (int k = 0; k < 2; k++) {
+        left[k] = x->dims[axes[k]] - at[k];
+        if (left[k] < 1 || !is_cut_to(w, type_of(w, r->value)->dims[axes[k]],
+                                      MASK_QUERY + k, at[k], x->dims[axes[k]]))
+            return ATTNRUN_OK;
+    }
+    TRY(attn_mask_find_band(x, x->dims[axes[0]], x->dims[axes[1]], &band, found));
+    if (!*found)
+        return ATTNRUN_OK;
+    for (int k = 0; k < 2; k++)
+        if (w->most[k] < 0 || left[k] < w->most[k])
+            w->most[k] = left[k];
+    *operand = put_band(w, x, &band, at[1] - at[0]);
+    return ATTNRUN_OK;
+}
+
+/* ---- the walk ---- */
+
+/* Both a dim of queries and one of keys that may be more than 1. */
+static bool is_of_pairs(const struct writer *w, const struct request *r)
+{
+    const attnrun_type *t = type_of(w, r->value);
+    uint32_t axes = 0;
+    for (int i = 0; i < t->rank; i++)
+        if (!dim_is(t->dims[i], 1) && r->axes[i] >= 0)
+            axes |= UINT32_C(1) << r->axes[i];
+    return (axes >> MASK_QUERY & 1) != 0 && (axes >> MASK_KEY & 1) != 0;
+}
+
+static bool is_number(const struct writer *w, int32_t value, attnrun_tensor *x)
+{
+    const struct attn_node *node = attn_graph_producer(w->graph, value);
+    const struct attn_attr *attr = NULL;
+    *x = w->graph->values[value].data;
+    if (x->data != NULL)
+        return tensor_count(x) == 1;
+    if (!node_is(node, "ConstantOfShape"))
+        return false;
+    attr = attn_node_attr(node, "value");
+    *x = attr != NULL && attr->kind == ATTN_ATTR_TENSOR ? attr->tensor : *x;
+    return x->data != NULL && tensor_count(x) == 1 &&
+           x->dtype == type_of(w, value)->dtype;
+}
+
+/* The operands that a request waits for; returns how many, -1: it is a leaf. */
+static int32_t operands_of(struct writer *w, const struct request *r,
+                           const struct attn_node *node, int64_t opcode,
+                           struct request *operands)
+{
+    int64_t diagonal;
+    if (opcode >= 0) {
+        for (int32_t i = 0; i < node->pub.n_in; i++)
+            if (!operand_request(w, r, node->in[i], &operands[i]))
+                return -1;
+        return node->pub.n_in;
+    }
+    if (node == NULL || node->pub.n_in < 1)
+        return -1;
+    if (reads_trilu(w, node, r, &diagonal))
+        return operand_request(w, r, node->in[0], operands) ? 1 : -1;
+    return moved_request(w, node, r, operands) || expanded_request(w, node, r, operands)
+               ? 1
+               : -1;
+}
+
+static int64_t put_node(struct writer *w, const struct request *r,
+                        const struct attn_node *node, int64_t opcode, const int64_t *x)
+{
+    int64_t diagonal;
+    if (opcode == MASK_CAST)
+        return put(w, opcode, x[0], type_of(w, r->value)->dtype, 0);
+    if (opcode == MASK_WHERE)
+        return put(w, opcode, x[0], x[1], x[2]);
+    if (opcode >= 0)
+        return put(w, opcode, x[0], opcode < MASK_ADD ? 0 : x[1], 0);
+    return reads_trilu(w, node, r, &diagonal) ? put_trilu(w, node, x[0], diagonal) : x[0];
+}
+
+/* The request on top of the stack: it gets its operand, or others are put above it. */
+static attn_status step(struct writer *w)
+{
+    const struct request r = w->stack[w->n_stack - 1];
+    const struct attn_node *node = attn_graph_producer(w->graph, r.value);
+    struct request operands[3];
+    attnrun_tensor number;
+    int64_t x[3] = { 0 }, operand = 0;
+    bool found = find(w, &r, &operand);
+    if (found) {
+        w->n_stack--;
+        return ATTNRUN_OK;
+    }
+    if (is_number(w, r.value, &number)) {
+        check_fit(w, &r);
+        operand = put_element(w, &number, 0);
+        found = true;
+    }
+    if (!found && is_of_pairs(w, &r))
+        TRY(read_band(w, &r, &operand, &found));
+    const int64_t opcode = !found && node != NULL ? attn_mask_opcode(w->graph, node) : -1;
+    int32_t n = -1;
+    if (!found && is_of_pairs(w, &r))
+        n = operands_of(w, &r, node, opcode, operands);
+    for (int32_t i = 0; i < n; i++) {
+        if (find(w, &operands[i], &x[i]))
+            continue;
+        if (w->n_stack == MAX_STACK) {
+            w->failed = true;
+            return ATTNRUN_OK;
+        }
+        w->stack[w->n_stack++] = operands[i];
+        return ATTNRUN_OK;
+    }
+    if (!found)
+        operand = n < 0 ? put_leaf(w, &r) : put_node(w, &r, node, opcode, x);
+    remember(w, &r, operand);
+    w->n_stack--;
+    return ATTNRUN_OK;
+}
+
+/* The operand of a value of rank up to 4, whose last dim is of keys. */
+static attn_status write_value(struct writer *w, int32_t value, int64_t *operand)
+{
+    struct request r = { .value = value };
+    *operand = -1;
+    if (value < 0)
+        return ATTNRUN_OK;
+    const int32_t rank = type_of(w, value)->rank;
+    if (!is_known_type(w, value) || rank > MASK_AXES) {
+        w->failed = true;
+        return ATTNRUN_OK;
+    }
+    for (int32_t i = 0; i < rank; i++)
+        r.axes[i] = (int8_t)(MASK_AXES - rank + i);
+    w->stack[w->n_stack++] = r;
+    for (int64_t n = 0; w->n_stack > 0 && !w->failed; n++) {
+        TRY(attn_poll_work(1024));
+        TRY(step(w));
+    }
+    if (!w->failed && !find(w, &r, operand))
+        w->failed = true;
+    return ATTNRUN_OK;
+}
+
+/* ---- the whole ---- */
+
+static int64_t placed(const struct attn_mask_written *out, int64_t operand)
+{
+    return operand >= RESULT ? operand - RESULT + out->n_leaves : operand;
+}
+
+/* Results are counted on behind the leaves. */
+static void place_results(struct attn_mask_written *out)
+{
+    for (int32_t k = 0; k < out->n_code; k++) {
+        int64_t *word = out->code + k * MASK_WORDS;
+        if (word[0] < MASK_NEG)
+            continue;
+        for (int i = 1; i < MASK_WORDS; i++)
+            if (word[0] != MASK_CAST || i == 1)
+                word[i] = placed(out, word[i]);
+    }
+    out->mask[MASK_FACT_KEEP] = placed(out, out->mask[MASK_FACT_KEEP]);
+    out->mask[MASK_FACT_ADD] = placed(out, out->mask[MASK_FACT_ADD]);
+}
+
+/* One tensor of all pairs, added as it is. */
+static bool is_trivial(const struct writer *w)
+{
+    const struct attn_mask_written *out = w->out;
+    if (out->n_code > 0 || out->n_leaves != 1 || out->mask[MASK_FACT_KEEP] >= 0)
+        return false;
+    const int64_t query = out->axes[MASK_QUERY], key = out->axes[MASK_KEY];
+    const attnrun_type *t = type_of(w, out->leaves[0]);
+    return query >= 0 && key >= 0 && !dim_is(t->dims[query], 1) &&
+           !dim_is(t->dims[key], 1);
+}
+
+attn_status attn_mask_write(const struct attn_graph *graph,
+                            const struct attn_mask_source *source,
+                            struct attn_mask_written *out, bool *done)
+{
+    struct writer w = {
+        .graph = graph, .source = source, .out = out, .most = { -1, -1 }, .fits = true
+    };
+    int64_t keep, add[2];
+    *out = (struct attn_mask_written){ .n_leaves = 0 };
+    *done = false;
+    TRY(write_value(&w, source->keep, &keep));
+    for (int i = 0; i < 2 && !w.failed; i++)
+        TRY(write_value(&w, source->add[i], &add[i]));
+    if (w.failed)
+        return ATTNRUN_OK;
+    if (keep >= 0 && source->drops)
+        keep = put(&w, MASK_NOT, keep, 0, 0);
+    if (source->causal) {
+        const int64_t seen =
+            put(&w, MASK_LESS_EQUAL, put_distance(&w), put_int(&w, 0, ATTNRUN_I64), 0);
+        keep = keep < 0 ? seen : put(&w, MASK_AND, keep, seen, 0);
+    }
+    if (add[0] < 0)
+        add[0] = add[1];
+    else if (add[1] >= 0)
+        add[0] = put(&w, MASK_ADD, add[0], add[1], 0);
+    uint32_t bits;
+    memcpy(&bits, &source->fill, sizeof bits);
+    out->mask[MASK_FACT_KEEP] = keep;
+    out->mask[MASK_FACT_ADD] = add[0];
+    out->mask[MASK_FACT_FILL] = bits;
+    out->mask[MASK_FACT_QUERIES] = w.most[0];
+    out->mask[MASK_FACT_KEYS] = w.most[1];
+    place_results(out);
+    out->fits = w.fits;
+    out->trivial = is_trivial(&w);
+    *done = !w.failed;
+    return ATTNRUN_OK;
+}
+
+attn_status attn_mask_attrs(struct attn_graph *graph, const struct attn_mask_written *w,
+                            struct attn_attr *attrs)
+{
+    static const char *const names[MASK_ATTRS] = { "code", "mask", "axes" };
+    const int64_t *const from[MASK_ATTRS] = { w->code, w->mask, w->axes };
+    const int64_t n[MASK_ATTRS] = { (int64_t)w->n_code * MASK_WORDS, MASK_FACTS,
+                                    (int64_t)w->n_leaves * MASK_AXES };
+    for (int i = 0; i < MASK_ATTRS; i++) {
+        int64_t *v =
+            attn_pool_alloc(&graph->model->pool, (n[i] + 1) * (int64_t)sizeof *v);
+        if (v == NULL)
+            return ATTNRUN_E_MEMORY;
+        memcpy(v, from[i], (size_t)n[i] * sizeof *v);
+        attrs[i] = (struct attn_attr){ .name = names[i],
+                                       .kind = ATTN_ATTR_INTS,
+                                       .ints = { v, n[i] } };
+    }
+    return ATTNRUN_OK;
+}
+
+int32_t attn_mask_inputs(const struct attn_mask_written *w, int32_t *in)
+{
+    for (int32_t i = 3; i < MASK_LEAF; i++)
+        in[i] = -1;
+    for (int32_t l = 0; l < w->n_leaves; l++)
+        in[MASK_LEAF + l] = w->leaves[l];
+    return w->n_leaves > 0 ? MASK_LEAF + w->n_leaves : 3;
+}

@@ -1,0 +1,55 @@
+/* write_mask.h - writes the mask program of a FusedAttention
+ * (attention/core/mask_program.h) from the nodes that make its mask. */
+#ifndef ATTN_REWRITE_WRITE_MASK_H
+#define ATTN_REWRITE_WRITE_MASK_H
+
+#include "../attention/core/mask_code.h"
+#include "match.h"
+
+/* score where(keep, score, fill) + add[0] + add[1]; values of the graph, -1: absent. They are
+ * broadcast to `dims`: batch, heads, queries, keys. */
+struct attn_mask_source {
+    int32_t keep, add[2];
+    float fill;
+    bool drops;  /* `keep` is where the score does not stay */
+    bool causal; /* and only keys up to the query's own position */
+    attnrun_dim dims[MASK_AXES];
+};
+
+struct attn_mask_written {
+    int32_t leaves[MASK_MAX_LEAVES], n_leaves;
+    int64_t code[MASK_MAX_CODE * MASK_WORDS], mask[MASK_FACTS],
+        axes[MASK_MAX_LEAVES * MASK_AXES];
+    int32_t n_code;
+    bool fits;    /* the dims of `source` are proved to be those of the masked scores */
+    bool trivial; /* nothing but one tensor of all pairs that is added */
+};
+
+/* *done: false where the nodes do not fit into a program. */
+attn_status attn_mask_write(const struct attn_graph *graph,
+                            const struct attn_mask_source *source,
+                            struct attn_mask_written *written, bool *done);
+/* The attributes of a program; their numbers go into the model's memory. */
+enum { MASK_ATTRS = 3 };
+attn_status attn_mask_attrs(struct attn_graph *graph,
+                            const struct attn_mask_written *written,
+                            struct attn_attr *attrs);
+
+/* Puts the leaves behind the three operands in `in`; returns how many inputs there are. */
+enum { MASK_LEAF = 7 }; /* input of FusedAttention */
+int32_t attn_mask_inputs(const struct attn_mask_written *written, int32_t *in);
+
+/* The opcode of an elementwise node; -1: it has none. */
+int64_t attn_mask_opcode(const struct attn_graph *graph, const struct attn_node *node);
+
+/* A constant matrix that is a band: first <= column - row <= last: element `inside`, else
+ * `outside` (numbers of elements). */
+struct attn_mask_band {
+    int64_t rows, columns, first, last, inside, outside;
+    bool open_first, open_last; /* without bound */
+};
+/* Looks at all of it; *found: it is one. */
+attn_status attn_mask_find_band(const attnrun_tensor *x, int64_t rows, int64_t columns,
+                                struct attn_mask_band *band, bool *found);
+
+#endif

@@ -1,0 +1,111 @@
+/* gated_maps.h - what gates over maps share. A map is f32 (batch, channels, height,
+ * width); a gate multiplies it by a number for each channel, for each pixel, or for
+ * both:
+ *
+ *   infer:  attn_map_check(), attn_map_check_mlp(), attn_map_check_identity();
+ *           where step->concrete: attn_map_sizes()
+ *   run:    attn_map_pool()              numbers of channels: mean, maximum, …
+ *           attn_map_dense(), attn_map_activate(), attn_map_gate()   products of vectors
+ *           kernels->pool_channels_f32() numbers of pixels
+ *           attn_map_tail(), kernels->gate_planes_f32()              Y
+ *
+ * Whatever is done for a channel or a pixel has the same bits in any task. */
+#ifndef ATTN_GATED_MAPS_H
+#define ATTN_GATED_MAPS_H
+
+#include "../../runtime/op.h"
+#include "../kernels/kernels.h"
+
+/* ---- attributes ---- */
+
+#define ATTN_MAP_ACTIVATIONS "none|relu|silu|gelu|hardswish"
+enum attn_map_activation {
+    ATTN_ACT_NONE,
+    ATTN_ACT_RELU,
+    ATTN_ACT_SILU,
+    ATTN_ACT_GELU,     /* by erf */
+    ATTN_ACT_HARDSWISH /* x clip(x / 6 + 1/2, 0, 1) */
+};
+#define ATTN_MAP_GATES "sigmoid|hard_sigmoid" /* hard: clip(x / 6 + 1/2, 0, 1) */
+enum attn_map_gate_word { ATTN_GATE_SIGMOID, ATTN_GATE_HARD_SIGMOID };
+#define ATTN_MAP_TAILS "none|relu" /* post_activation */
+/* Numbers of a plane. lp: square root of the sum of squares; lse: log of the sum of
+ * exponentials. Neither is divided by the pixels. */
+enum attn_map_pool_word {
+    ATTN_POOL_AVG,
+    ATTN_POOL_MAX, /* NaN where any pixel is */
+    ATTN_POOL_LP,
+    ATTN_POOL_LSE,
+    ATTN_POOL_WORDS
+};
+
+/* ---- infer ---- */
+
+struct attn_map {
+    int64_t batch, channels, height, width, pixels;
+};
+
+/* Input `in` has rank 4 and no dim but the first is 0. */
+attn_status attn_map_check(const attnrun_step *step, int in);
+/* Input `identity`, where given, has the dims of input `map`. */
+attn_status attn_map_check_identity(const attnrun_step *step, int identity, int map);
+/* Input `in`, where given, has rank 1 and `n` elements: `what`. */
+attn_status attn_map_check_vector(const attnrun_step *step, int in, attnrun_dim n,
+                                  const char *what);
+/* Input `in` is a matrix of `rows` x `columns`: `what`. */
+attn_status attn_map_check_matrix(const attnrun_step *step, int in, attnrun_dim rows,
+                                  attnrun_dim columns, const char *what);
+/* Inputs w1 (R, C), w1 + 1: b1 (R), w1 + 2: w2 (C, R), w1 + 3: b2 (C), with R >= 1; the
+ * vectors may be absent, and so may w2 be. `channels`: C. */
+attn_status attn_map_check_mlp(const attnrun_step *step, int w1, attnrun_dim channels);
+/* The channels of input `in`, or an unknown dim. */
+attnrun_dim attn_map_channels(const attnrun_step *step, int in);
+/* Constant dims in numbers; E_LIMIT where a product of them and 4 overflows. */
+attn_status attn_map_sizes(const attnrun_step *step, int in, struct attn_map *map);
+/* How the work on a batch is cut. Small ones: into groups of `images`, each with phases
+ * of its own, whose tasks are blocks of channels of all images of the group. Others: an
+ * image is a task, and stays in a cache between its passes; then `images` is 0. */
+struct attn_map_cut {
+    int64_t images;
+    int64_t block, blocks; /* channels of a task; tasks of a group */
+};
+/* `weights`: numbers that each image needs beside its own; if these are more, images
+ * share them. There are `most` groups at most. */
+struct attn_map_cut attn_map_cut(const struct attn_map *map, int64_t weights, int most);
+/* Nanoseconds of a task. */
+static inline int64_t map_cost(double ns)
+{
+    return 20 + (int64_t)(ns < 1e15 ? ns : 1e15);
+}
+
+/* ---- run ---- */
+
+/* z[t * z_row + c] = number t of `pools` of plane c, for c < planes of n pixels each, one
+ * after the other at x. */
+struct attn_map_pools {
+    int32_t n;
+    int32_t words[ATTN_POOL_WORDS]; /* enum attn_map_pool_word */
+};
+attn_status attn_map_pool(const attnrun_step *step, const attnrun_work *work,
+                          const struct attn_map_pools *pools, const float *x,
+                          int64_t planes, int64_t n, float *z, int64_t z_row);
+/* Rows first … first + rows - 1 of weight input `w` with bias input `b` (-1: none); z, y,
+ * m and their rows are the caller's to set. */
+struct attn_dense attn_map_dense(const attnrun_step *step, int w, int b, int64_t first,
+                                 int64_t rows);
+void attn_map_activate(const attnrun_step *step, int32_t activation, float *v, int64_t n);
+void attn_map_gate(const attnrun_step *step, int32_t gate, float *v, int64_t n);
+/* Y (output 0) of some planes, `row` apart, from element `at` of the map on, with input
+ * `identity` where given, and relu where `tail` is 1; planes, n, gate and pixels are the
+ * caller's to set. */
+struct attn_gate attn_map_tail(const attnrun_step *step, int x, int identity,
+                               int32_t tail, int64_t at, int64_t row);
+/* g, ATTN_GEMM_MC rows at a time, for which its scratch is: A B, added to C where
+ * g.accumulate, + bias[row] (or NULL), then `last` (or NULL). */
+void attn_map_product(const struct attn_kernels *kernels, struct attn_gemm_f32 g,
+                      const float *bias, const struct attn_epilogue *last);
+/* The last plane first: what was pooled last may still be in a cache. */
+attn_status attn_map_scale(const attnrun_step *step, const attnrun_work *work,
+                           const struct attn_gate *gate);
+
+#endif

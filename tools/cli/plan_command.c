@@ -1,0 +1,190 @@
+/* plan_command.c - attnrun plan: the arena before any run, as a table, JSON, and a
+ * drawing. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../io/file.h"
+#include "job.h"
+#include "screen.h"
+#include "svg.h"
+#include "workers.h"
+
+enum { TABLE_ROWS = 20, TITLE = 9 };
+
+struct blocks {
+    attnrun_plan_block *v;
+    int64_t n;
+};
+
+static attnrun_status read_blocks(struct job *job, struct blocks *blocks)
+{
+    blocks->n = job->plan.n_blocks;
+    blocks->v = calloc((size_t)blocks->n + 1, sizeof *blocks->v);
+    if (blocks->v == NULL)
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for the plan");
+    for (int32_t i = 0; i < job->plan.n_blocks; i++) {
+        blocks->v[i].struct_size = sizeof *blocks->v;
+        TRY_LIB(attnrun_plan_get_block(job->context, i, &blocks->v[i]));
+    }
+    return ATTNRUN_OK;
+}
+
+static double ratio(const attnrun_plan_info *plan)
+{
+    return plan->lower_bound_bytes > 0
+               ? (double)plan->arena_bytes / (double)plan->lower_bound_bytes
+               : 1;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    const attnrun_plan_block *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+static void print_blocks(struct blocks *blocks)
+{
+    qsort(blocks->v, (size_t)blocks->n, sizeof *blocks->v, by_bytes);
+    int64_t shown = blocks->n < TABLE_ROWS ? blocks->n : TABLE_ROWS;
+    if (shown > 0)
+        printf("\n%11s %11s  %-9s %s\n", "bytes", "offset", "steps",
+               "tensor, shape, made by");
+    for (int64_t i = 0; i < shown; i++) {
+        const attnrun_plan_block *b = &blocks->v[i];
+        char title[96], steps[32];
+        snprintf(steps, sizeof steps, "%d-%d", b->first_step, b->last_step);
+        snprintf(title, sizeof title, "%11" PRId64 " %11" PRId64 "  %-9s", b->bytes,
+                 b->offset, steps);
+        screen_line(title, 35, "%s %s %s", tool_quote(b->name),
+                    b->tensor.kind == ATTNRUN_TENSOR ? value_shape(&b->tensor) : "",
+                    tool_quote(b->op_type));
+    }
+    if (blocks->n > shown)
+        printf("%14s and %" PRId64 " smaller ones\n", "", blocks->n - shown);
+}
+
+static void print_plan(struct job *job, struct blocks *blocks,
+                       const struct workers *workers)
+{
+    const attnrun_plan_info *p = &job->plan;
+    struct line arena = { .n = 0 }, beside = { .n = 0 };
+    screen_text("model", TITLE, tool_path(job->path));
+    for (int32_t i = 0; i < job->inputs.n; i++)
+        screen_line(i == 0 ? "inputs" : "", TITLE, "%s %s",
+                    tool_quote(job->inputs.v[i].info.name),
+                    text_input(&job->inputs.v[i]));
+    line_add(&arena, "%" PRId64 " bytes (%s), exact", p->arena_bytes,
+             text_bytes(p->arena_bytes));
+    if (p->n_late_steps > 0)
+        line_add(&arena, " but for %d of %d steps whose shapes are known only at run",
+                 p->n_late_steps, p->n_steps);
+    screen_text("arena", TITLE, arena.text);
+    if (p->side_heap_bytes > 0 || p->n_unbounded_steps > 0)
+        line_add(&beside, "at most %" PRId64 " bytes (%s)", p->side_heap_bytes,
+                 text_bytes(p->side_heap_bytes));
+    if (p->n_unbounded_steps > 0)
+        line_add(&beside, ", and what %d step%s that no bound is known of",
+                 p->n_unbounded_steps, p->n_unbounded_steps == 1 ? " takes" : "s take");
+    if (beside.n > 0)
+        screen_text("beside", TITLE, beside.text);
+    screen_line("bound", TITLE, "%" PRId64 " bytes alive at once; ratio %.4f",
+                p->lower_bound_bytes, ratio(p));
+    if (p->peak_node != NULL && p->n_steps > 0)
+        screen_line("peak", TITLE, "step %d of %d: %s%s(%s)", p->peak_step, p->n_steps,
+                    tool_quote(p->peak_node), p->peak_node[0] != 0 ? " " : "",
+                    tool_quote(p->peak_op));
+    screen_line("weights", TITLE,
+                "%" PRId64 " bytes mapped, %" PRId64 " packed, %" PRId64 " folded",
+                p->weights_bytes, p->packed_bytes, p->folded_bytes);
+    if (workers_asked(job->cli))
+        workers_print(workers);
+    print_blocks(blocks);
+    if (job->cli->svg != NULL)
+        printf("\nwritten  %s\n", tool_path(job->cli->svg));
+}
+
+static void json_blocks(const struct blocks *blocks, struct json *json)
+{
+    json_open(json, "blocks", '[');
+    for (int64_t i = 0; i < blocks->n; i++) {
+        const attnrun_plan_block *b = &blocks->v[i];
+        json_open(json, NULL, '{');
+        json_text(json, "name", b->name);
+        json_text(json, "op_type", b->op_type);
+        json_int(json, "offset", b->offset);
+        json_int(json, "bytes", b->bytes);
+        json_int(json, "first_step", b->first_step);
+        json_int(json, "last_step", b->last_step);
+        json_text(json, "dtype", attnrun_dtype_name(b->tensor.dtype));
+        json_dims(json, "shape", &b->tensor);
+        json_close(json, '}');
+    }
+    json_close(json, ']');
+}
+
+static void print_json(const struct job *job, const struct blocks *blocks,
+                       const struct workers *workers)
+{
+    const attnrun_plan_info *p = &job->plan;
+    struct json json = { .out = cli_json_stream() };
+    json_open(&json, NULL, '{');
+    json_text(&json, "schema", "attnrun/plan/2");
+    json_text(&json, "model", job->path);
+    json_int(&json, "arena_bytes", p->arena_bytes);
+    json_int(&json, "lower_bound_bytes", p->lower_bound_bytes);
+    json_real(&json, "arena_over_bound", ratio(p));
+    json_int(&json, "steps", p->n_steps);
+    json_int(&json, "late_steps", p->n_late_steps);
+    json_int(&json, "side_heap_bytes", p->side_heap_bytes);
+    json_int(&json, "unbounded_steps", p->n_unbounded_steps);
+    json_int(&json, "peak_step", p->peak_step);
+    json_text(&json, "peak_node", p->peak_node);
+    json_text(&json, "peak_op", p->peak_op);
+    json_int(&json, "weights_bytes", p->weights_bytes);
+    json_int(&json, "packed_bytes", p->packed_bytes);
+    json_int(&json, "folded_bytes", p->folded_bytes);
+    if (workers_asked(job->cli))
+        workers_json(workers, &json);
+    json_open(&json, "inputs", '[');
+    for (int32_t i = 0; i < job->inputs.n; i++) {
+        json_open(&json, NULL, '{');
+        json_text(&json, "name", job->inputs.v[i].info.name);
+        json_dims(&json, "shape", &job->inputs.v[i].held.tensor);
+        json_close(&json, '}');
+    }
+    json_close(&json, ']');
+    json_blocks(blocks, &json);
+    json_close(&json, '}');
+}
+
+attnrun_status command_plan(struct cli *cli, int *exit_code)
+{
+    struct job job;
+    struct blocks blocks = { 0 };
+    struct workers workers = { 0 };
+    bool drawn = cli->svg != NULL && file_is_stream(cli->svg);
+    *exit_code = 0;
+    if (drawn && cli->json)
+        return tool_fail(ATTNRUN_E_USAGE,
+                         "--svg -: standard output takes the drawing, and so no --json");
+    attnrun_status status = job_open(&job, cli, cli->paths.v[0]);
+    if (status == ATTNRUN_OK)
+        status = read_blocks(&job, &blocks);
+    if (status == ATTNRUN_OK && workers_asked(cli))
+        status = workers_plan(&job, &workers);
+    if (status == ATTNRUN_OK)
+        status = workers_fit(&workers);
+    if (status == ATTNRUN_OK && cli->svg != NULL)
+        status =
+            svg_write(cli->svg, text_file_name(job.path), &job.plan, blocks.v, blocks.n);
+    if (status == ATTNRUN_OK && cli->json)
+        print_json(&job, &blocks, &workers);
+    else if (status == ATTNRUN_OK && !cli->quiet && !drawn)
+        print_plan(&job, &blocks, &workers);
+    free(blocks.v);
+    job_close(&job);
+    return status;
+}

@@ -1,0 +1,398 @@
+/* py_model.c - the types Runtime, Model (one loaded file) and Pool (a model that is
+ * called).
+ *
+ * A Pool keeps contexts that are idle, so that any number of threads may call one model. It is
+ * an object of its own because a context holds its model: in one object that would be a cycle
+ * that only the garbage collector ends. */
+#include "binding.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Runtime ---- */
+
+typedef struct runtime_object {
+    PyObject_HEAD attnrun_runtime *runtime;
+    PyObject *log;
+} runtime_object;
+
+static void pass_log(void *user, int32_t level, const char *message)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *done = PyObject_CallFunction(user, "is", (int)level, message);
+    if (done == NULL)
+        PyErr_WriteUnraisable(user);
+    Py_XDECREF(done);
+    PyErr_Restore(type, value, trace);
+    PyGILState_Release(state);
+}
+
+static PyObject *runtime_create(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    int threads = 0;
+    const char *isa = NULL;
+    unsigned long long max_memory = 0;
+    PyObject *log = Py_None;
+    static char *names[] = { "threads", "isa", "max_memory", "log", NULL };
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|izKO", names, &threads, &isa,
+                                     &max_memory, &log))
+        return NULL;
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    runtime_object *self = (runtime_object *)allocate(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->log = log == Py_None ? NULL : Py_NewRef(log);
+    const attnrun_runtime_options options = { .struct_size = sizeof options,
+                                              .threads = threads,
+                                              .isa = isa,
+                                              .max_memory = max_memory,
+                                              .log = self->log ? pass_log : NULL,
+                                              .log_user = self->log };
+    const attnrun_status status = attnrun_runtime_create(&options, &self->runtime);
+    if (status == ATTNRUN_OK)
+        return (PyObject *)self;
+    binding_raise(status);
+    Py_DECREF((PyObject *)self);
+    return NULL;
+}
+
+static void free_object(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF((PyObject *)type);
+}
+
+static void runtime_dealloc(PyObject *self)
+{
+    runtime_object *r = (runtime_object *)self;
+    attnrun_runtime_destroy(r->runtime);
+    Py_XDECREF(r->log);
+    free_object(self);
+}
+
+static PyObject *runtime_info(PyObject *self, PyObject *none)
+{
+    (void)none;
+    attnrun_runtime_info info = { .struct_size = sizeof info };
+    const attnrun_status status =
+        attnrun_runtime_query(((runtime_object *)self)->runtime, &info);
+    return status ? binding_raise(status)
+                  : Py_BuildValue("{s:i,s:s,s:s,s:s,s:s,s:K,s:K,s:K}", "threads",
+                                  (int)info.threads, "isa", info.isa, "isas", info.isas,
+                                  "cpu_features", info.cpu_features, "blas", info.blas,
+                                  "max_memory", (unsigned long long)info.max_memory,
+                                  "used_memory", (unsigned long long)info.used_memory,
+                                  "peak_memory", (unsigned long long)info.peak_memory);
+}
+
+static PyObject *runtime_load_plugin(PyObject *self, PyObject *path)
+{
+    PyObject *bytes = NULL;
+    if (!PyUnicode_FSConverter(path, (void *)&bytes))
+        return NULL;
+    const attnrun_status status =
+        attnrun_load_plugin(((runtime_object *)self)->runtime, PyBytes_AsString(bytes));
+    Py_DECREF(bytes);
+    return status ? binding_raise(status) : Py_NewRef(Py_None);
+}
+
+static PyMethodDef runtime_methods[] = {
+    { "info", runtime_info, METH_NOARGS,
+      "info()\n--\n\nThreads, instruction set, BLAS, and bytes: budget, held now, the "
+      "most "
+      "held." },
+    { "load_plugin", runtime_load_plugin, METH_O,
+      "load_plugin(path)\n--\n\nAdds the operators of a shared library; raises Error." },
+    { NULL, NULL, 0, NULL }
+};
+static PyType_Slot runtime_slots[] = {
+    { Py_tp_new, runtime_create },
+    { Py_tp_dealloc, runtime_dealloc },
+    { Py_tp_methods, runtime_methods },
+    { Py_tp_doc, "Runtime(threads=0, isa=None, max_memory=0, log=None)\n--\n\n"
+                 "Threads, instruction set ('base', 'avx2', …), memory budget in "
+                 "bytes and log of the\nmodels that are opened with it; 0 and None: what "
+                 "the library chooses. log(level, message)\nis called in the thread that "
+                 "makes the call." },
+    { 0, NULL }
+};
+PyType_Spec runtime_spec = { "attnrun.Runtime", sizeof(runtime_object), 0,
+                             Py_TPFLAGS_DEFAULT, runtime_slots };
+
+/* ---- Model ---- */
+
+/* (name, kind, dtype number, dims or None): a dim is a number, or a str where symbolic. */
+static PyObject *describe(const attnrun_value_info *info)
+{
+    PyObject *dims = info->rank < 0 ? Py_NewRef(Py_None) : PyTuple_New(info->rank);
+    for (int32_t i = 0; dims != NULL && i < info->rank; i++) {
+        PyObject *dim = info->dims[i] >= 0 ? PyLong_FromLongLong(info->dims[i])
+                                           : PyUnicode_FromString(info->dim_names[i]);
+        if (dim == NULL || PyTuple_SetItem(dims, i, dim) != 0)
+            Py_CLEAR(dims);
+    }
+    return dims == NULL ? NULL
+                        : Py_BuildValue("(siiN)", info->name, (int)info->kind,
+                                        (int)info->dtype, dims);
+}
+
+typedef attnrun_status (*value_query)(const attnrun_model *model, int32_t index,
+                                      attnrun_value_info *info);
+
+static PyObject *describe_all(model_object *m, int32_t n, value_query query)
+{
+    PyObject *list = PyTuple_New(n);
+    for (int32_t i = 0; list != NULL && i < n; i++) {
+        attnrun_value_info info = { .struct_size = sizeof info };
+        const attnrun_status status = query(m->model, i, &info);
+        PyObject *one = status ? binding_raise(status) : describe(&info);
+        if (one == NULL || PyTuple_SetItem(list, i, one) != 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *model_inputs(PyObject *self, void *closure)
+{
+    (void)closure;
+    model_object *m = (model_object *)self;
+    return describe_all(m, m->n_inputs, attnrun_model_input);
+}
+
+static PyObject *model_outputs(PyObject *self, void *closure)
+{
+    (void)closure;
+    model_object *m = (model_object *)self;
+    return describe_all(m, m->n_outputs, attnrun_model_output);
+}
+
+static PyObject *names_of(model_object *m, int32_t n, value_query query)
+{
+    PyObject *names = PyTuple_New(n);
+    for (int32_t i = 0; names != NULL && i < n; i++) {
+        attnrun_value_info info = { .struct_size = sizeof info };
+        PyObject *name =
+            query(m->model, i, &info) ? NULL : PyUnicode_InternFromString(info.name);
+        if (name == NULL || PyTuple_SetItem(names, i, name) != 0)
+            Py_CLEAR(names);
+    }
+    return names;
+}
+
+static int prepare(model_object *m)
+{
+    attnrun_model_info info = { .struct_size = sizeof info };
+    if (attnrun_model_query(m->model, &info) != ATTNRUN_OK)
+        return -1;
+    m->n_inputs = info.n_inputs;
+    m->n_outputs = info.n_outputs;
+    m->input_names = names_of(m, m->n_inputs, attnrun_model_input);
+    m->output_names = names_of(m, m->n_outputs, attnrun_model_output);
+    m->input_kinds = calloc((size_t)m->n_inputs + 1, sizeof *m->input_kinds);
+    m->input_dtypes = calloc((size_t)m->n_inputs + 1, sizeof *m->input_dtypes);
+    if (!m->input_names || !m->output_names || !m->input_kinds || !m->input_dtypes)
+        return -1;
+    for (int32_t i = 0; i < m->n_inputs; i++) {
+        attnrun_value_info value = { .struct_size = sizeof value };
+        if (attnrun_model_input(m->model, i, &value) != ATTNRUN_OK)
+            return -1;
+        m->input_kinds[i] = value.kind;
+        m->input_dtypes[i] = value.dtype;
+    }
+    return 0;
+}
+
+/* Opens `path`, or what `bytes` holds: mapped where nobody can write it, else copied. */
+static int open_source(model_object *m, PyObject *path, PyObject *bytes,
+                       attnrun_source *source)
+{
+    PyObject *encoded = NULL;
+    attnrun_runtime *runtime =
+        m->runtime ? ((runtime_object *)m->runtime)->runtime : NULL;
+    if (path != Py_None) {
+        if (!PyUnicode_FSConverter(path, (void *)&encoded))
+            return -1;
+        source->path = PyBytes_AsString(encoded);
+    } else {
+        if (PyObject_GetBuffer(bytes, &m->bytes, PyBUF_SIMPLE) != 0)
+            return -1;
+        m->has_bytes = true;
+        source->data = m->bytes.buf;
+        source->bytes = (uint64_t)m->bytes.len;
+        source->flags |= PyBytes_Check(bytes) ? 0 : ATTNRUN_COPY;
+    }
+    attnrun_status status;
+    Py_BEGIN_ALLOW_THREADS status = attnrun_model_open(runtime, source, &m->model);
+    Py_END_ALLOW_THREADS Py_XDECREF(encoded);
+    if (status != ATTNRUN_OK) {
+        binding_raise(status);
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *model_create(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    (void)keywords;
+    PyObject *path, *bytes, *runtime;
+    attnrun_source source = { .struct_size = sizeof source };
+    int flags;
+    if (!PyArg_ParseTuple(args, "OOOizzi", &path, &bytes, &runtime, &flags,
+                          &source.external_dir, &source.disable_passes,
+                          &source.precision))
+        return NULL;
+    if (runtime != Py_None && Py_TYPE(runtime) != (PyTypeObject *)runtime_type)
+        return PyErr_Format(PyExc_TypeError, "runtime must be an attnrun.Runtime");
+    source.flags = (uint32_t)flags;
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    model_object *m = (model_object *)allocate(type, 0);
+    if (m == NULL)
+        return NULL;
+    m->runtime = runtime == Py_None ? NULL : Py_NewRef(runtime);
+    if (open_source(m, path, bytes, &source) == 0 && prepare(m) == 0)
+        return (PyObject *)m;
+    if (!PyErr_Occurred())
+        PyErr_NoMemory();
+    Py_DECREF((PyObject *)m);
+    return NULL;
+}
+
+static void model_dealloc(PyObject *self)
+{
+    model_object *m = (model_object *)self;
+    attnrun_model_release(m->model);
+    if (m->has_bytes)
+        PyBuffer_Release(&m->bytes);
+    Py_XDECREF(m->runtime);
+    Py_XDECREF(m->input_names);
+    Py_XDECREF(m->output_names);
+    free(m->input_kinds);
+    free(m->input_dtypes);
+    free_object(self);
+}
+
+static PyObject *model_metadata(model_object *m, int32_t n)
+{
+    PyObject *all = PyDict_New();
+    for (int32_t i = 0; all != NULL && i < n; i++) {
+        const char *key, *value;
+        if (attnrun_model_metadata(m->model, i, &key, &value) != ATTNRUN_OK)
+            continue;
+        PyObject *text =
+            PyUnicode_DecodeUTF8(value, (Py_ssize_t)strlen(value), "replace");
+        if (text == NULL || PyDict_SetItemString(all, key, text) != 0)
+            Py_CLEAR(all);
+        Py_XDECREF(text);
+    }
+    return all;
+}
+
+static PyObject *model_info(PyObject *self, void *closure)
+{
+    (void)closure;
+    model_object *m = (model_object *)self;
+    attnrun_model_info info = { .struct_size = sizeof info };
+    const attnrun_status status = attnrun_model_query(m->model, &info);
+    PyObject *metadata =
+        status ? binding_raise(status) : model_metadata(m, info.n_metadata);
+    return metadata == NULL
+               ? NULL
+               : Py_BuildValue("{s:L,s:i,s:L,s:L,s:L,s:s,s:s,s:s,s:s,s:N}", "ir_version",
+                               (long long)info.ir_version, "nodes", (int)info.n_nodes,
+                               "parameters", (long long)info.n_parameters,
+                               "weights_bytes", (long long)info.weights_bytes,
+                               "file_bytes", (long long)info.file_bytes, "producer",
+                               info.producer, "producer_version", info.producer_version,
+                               "graph_name", info.graph_name, "doc", info.doc, "metadata",
+                               metadata);
+}
+
+static PyGetSetDef model_members[] = { { "inputs", model_inputs, NULL, NULL, NULL },
+                                       { "outputs", model_outputs, NULL, NULL, NULL },
+                                       { "info", model_info, NULL, NULL, NULL },
+                                       { NULL, NULL, NULL, NULL, NULL } };
+static PyType_Slot model_slots[] = { { Py_tp_new, model_create },
+                                     { Py_tp_dealloc, model_dealloc },
+                                     { Py_tp_getset, model_members },
+                                     { 0, NULL } };
+PyType_Spec model_spec = { "attnrun._attnrun.Model", sizeof(model_object), 0,
+                           Py_TPFLAGS_DEFAULT, model_slots };
+
+/* ---- Pool ---- */
+
+typedef struct pool_object {
+    PyObject_HEAD PyObject *model; /* NULL before __init__() */
+    PyObject *idle;                /* list of contexts that nobody uses */
+} pool_object;
+
+static int pool_init(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    pool_object *p = (pool_object *)self;
+    PyObject *model;
+    (void)keywords;
+    if (!PyArg_ParseTuple(args, "O!", model_type, &model))
+        return -1;
+    Py_XDECREF(p->idle);
+    Py_XDECREF(p->model);
+    p->model = Py_NewRef(model);
+    p->idle = PyList_New(0);
+    return p->idle ? 0 : -1;
+}
+
+static void pool_dealloc(PyObject *self)
+{
+    Py_XDECREF(((pool_object *)self)->idle);
+    Py_XDECREF(((pool_object *)self)->model);
+    free_object(self);
+}
+
+static PyObject *pool_take(PyObject *self, PyObject *none)
+{
+    (void)none;
+    pool_object *p = (pool_object *)self;
+    if (p->idle == NULL)
+        return PyErr_Format(PyExc_RuntimeError, "__init__() was not called");
+    const Py_ssize_t n = PyList_Size(p->idle);
+    if (n == 0)
+        return context_new((model_object *)p->model);
+    PyObject *context = Py_NewRef(PyList_GetItem(p->idle, n - 1));
+    if (PyList_SetSlice(p->idle, n - 1, n, NULL) != 0)
+        Py_CLEAR(context);
+    return context;
+}
+
+static PyObject *pool_call(PyObject *self, PyObject *args, PyObject *feeds)
+{
+    if (args != NULL && PyTuple_Size(args) > 0)
+        return PyErr_Format(PyExc_TypeError, "inputs are given by name: model(x=...)");
+    PyObject *context = pool_take(self, NULL);
+    PyObject *given = feeds ? Py_NewRef(feeds) : PyDict_New();
+    PyObject *results = context && given ? context_call(context, given) : NULL;
+    if (context != NULL && PyList_Append(((pool_object *)self)->idle, context) != 0)
+        Py_CLEAR(results);
+    Py_XDECREF(context);
+    Py_XDECREF(given);
+    return results;
+}
+
+static PyObject *pool_give(PyObject *self, PyObject *context)
+{
+    if (PyList_Append(((pool_object *)self)->idle, context) != 0)
+        return NULL;
+    return Py_NewRef(Py_None);
+}
+
+static PyMethodDef pool_methods[] = { { "_take", pool_take, METH_NOARGS, NULL },
+                                      { "_give", pool_give, METH_O, NULL },
+                                      { NULL, NULL, 0, NULL } };
+static PyType_Slot pool_slots[] = { { Py_tp_init, pool_init },
+                                    { Py_tp_dealloc, pool_dealloc },
+                                    { Py_tp_call, pool_call },
+                                    { Py_tp_methods, pool_methods },
+                                    { 0, NULL } };
+PyType_Spec pool_spec = { "attnrun._attnrun.Pool", sizeof(pool_object), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, pool_slots };
