@@ -37,7 +37,7 @@ struct span {
 };
 
 /* Keys of a run that some of the queries l … l + n - 1 see. */
-static struct span keys_seen(const struct attn_cell_keys *keys, size_t l, size_t n)
+static struct span keys_seen(const struct attn_keys *keys, size_t l, size_t n)
 {
     ptrdiff_t from = 0, to = (ptrdiff_t)keys->n;
     if (keys->band) {
@@ -65,8 +65,7 @@ static struct span panel_sees(const struct attn_cell_f32 *cell, size_t p, size_t
 }
 
 /* Some of the queries l … l + n - 1 do not see all of the keys, or are one of them. */
-static bool is_cut(const struct attn_cell_keys *keys, struct span span, size_t l,
-                   size_t n)
+static bool is_cut(const struct attn_keys *keys, struct span span, size_t l, size_t n)
 {
     const ptrdiff_t low = (ptrdiff_t)span.from - (ptrdiff_t)(l + n - 1);
     const ptrdiff_t high = (ptrdiff_t)(span.to - 1) - (ptrdiff_t)l;
@@ -78,7 +77,7 @@ static size_t lane_of(ptrdiff_t l) { return l < 0 ? 0 : l > NR ? NR : (size_t)l;
 
 /* Hides what is outside of the band from a panel of queries, from l on, writes own scores
  * and finds the maxima: max[i] for i < width. */
-static void cut_scores(const struct attn_cell_keys *keys, struct span span, float *scores,
+static void cut_scores(const struct attn_keys *keys, struct span span, float *scores,
                        size_t l, size_t width, float *max)
 {
     for (size_t j = span.from; j < span.to; j++, scores += ROW) {
@@ -220,7 +219,7 @@ static ALWAYS_INLINE void value(const struct value_tile *t, const int mr, const 
     const v_mask lanes = t->lanes;
     const float *words = t->words;
     for (size_t p = 0; p < cell->n_keys; run += cell->keys[p++].n * ROW) {
-        const struct attn_cell_keys *keys = &cell->keys[p];
+        const struct attn_keys *keys = &cell->keys[p];
         const struct span seen = whole_words(keys_seen(keys, t->query, (size_t)mr));
         const ptrdiff_t v_row = PAIRS ? NR : keys->v_row;
         const float *scores = run + seen.from * ROW;
@@ -291,8 +290,8 @@ static void (*const value_tiles[2][MR])(const struct value_tile *t) = {
 static struct soon soon_of(const struct attn_cell_f32 *cell, size_t p, struct span span,
                            bool first)
 {
-    const struct attn_cell_keys *keys = &cell->keys[p];
-    if (first && span.to < keys->n)
+    const struct attn_keys *keys = &cell->keys[p];
+    if (first && span.to < (size_t)keys->n)
         return (struct soon){ keys->k + (ptrdiff_t)span.to * keys->k_row, keys->k_row };
     if (first && p + 1 < cell->n_keys)
         return (struct soon){ keys[1].k, keys[1].k_row };
@@ -303,7 +302,7 @@ static struct soon soon_of(const struct attn_cell_f32 *cell, size_t p, struct sp
 static void score_keys(const struct attn_cell_f32 *cell, size_t p, struct span span,
                        float *out, float *max)
 {
-    const struct attn_cell_keys *keys = &cell->keys[p];
+    const struct attn_keys *keys = &cell->keys[p];
     float unused[NR], words[PAIRS ? MR * WORD_ROW : 1];
     const size_t n_words = (cell->dim + EACH - 1) / EACH;
     const float *k = keys->k + (ptrdiff_t)span.from * keys->k_row;
@@ -448,11 +447,11 @@ static void pair_values(const struct attn_cell_f32 *cell, float *words, size_t l
                         size_t n, size_t column, size_t width, v_mask lanes)
 {
     for (size_t p = 0; p < cell->n_keys; words += (cell->keys[p++].n + 1) / 2 * NR) {
-        const struct attn_cell_keys *keys = &cell->keys[p];
+        const struct attn_keys *keys = &cell->keys[p];
         const struct span seen = whole_words(keys_seen(keys, l, n));
         for (size_t j = seen.from; j < seen.to; j += 2) {
             const float *v = keys->v + (ptrdiff_t)j * keys->v_row + column;
-            const bool both = j + 1 < keys->n;
+            const bool both = j + 1 < (size_t)keys->n;
             float *word = words + j / 2 * NR;
             for (size_t i = 0; i < width; i += VF, v += VF) {
                 const v_f32 x = width < NR ? v_load_lanes(v, lanes) : v_load(v);

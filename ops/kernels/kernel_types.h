@@ -204,18 +204,17 @@ struct attn_softmax_row {
     float factor;   /* by softmax_rows_f32: what earlier terms are to be multiplied by */
 };
 
-/* Keys and values of a cell that lie in one run: (n, dim) and (n, v_dim), rows that are
- * k_row and v_row elements apart. With `band` query l sees those keys j of the run for
- * which first <= j - l <= last, else all of them. With `scaled` they stand for keys and
- * values times a factor, and `bias` is added to the scores. With
- * `own` query l and key l + own_at are one token, whose score is own_score. */
-struct attn_cell_keys {
+/* Keys and values that lie in one segment: (n, dim) and (n, v_dim), rows that are k_row and
+ * v_row elements apart, so that every step-th token needs no copy. With `band` query l of a
+ * tile sees those keys j of the segment for which first <= j - l <= last, else all of them.
+ * With `scaled` they stand for keys and values times a factor, and `bias` is added to the
+ * scores. With `own` query l and key l + own_at are one token, whose score is own_score. */
+struct attn_keys {
     const float *k, *v;
-    ptrdiff_t k_row, v_row;
-    size_t n;
+    int64_t k_row, v_row, n;
     bool band, scaled, own;
     float k_factor, v_factor, bias, own_score;
-    ptrdiff_t first, last, own_at;
+    int64_t first, last, own_at;
 };
 /* Queries and the keys that they see: more terms of their online softmax. */
 enum {
@@ -227,7 +226,7 @@ enum {
 struct attn_cell_f32 {
     const float *q; /* as cell_pack_f32() makes it: dim * queries floats at most */
     size_t queries, dim, v_dim; /* queries <= ATTN_CELL_QUERIES */
-    const struct attn_cell_keys *keys;
+    const struct attn_keys *keys;
     size_t n_keys; /* runs */
     float *scores; /* scratch: (keys of all runs, ATTN_CELL_QUERIES), 64-byte aligned */
     struct attn_softmax_row *state; /* of each query */

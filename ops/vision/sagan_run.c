@@ -275,9 +275,9 @@ static attn_status see_keys(const struct attn_sagan *s, const attnrun_work *work
     const float *v = k + s->tiles * s->k_slot;
     for (int64_t i = 0; i < s->tiles; i++) {
         const struct part tile = part_of(s, i);
-        const struct attn_stream_keys keys = { .k = k + i * s->k_slot,
-                                               .v = v + i * s->v_slot,
-                                               .n = tile.rows * tile.columns };
+        const struct attn_keys keys = { .k = k + i * s->k_slot,
+                                        .v = v + i * s->v_slot,
+                                        .n = tile.rows * tile.columns };
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         attn_stream_tile(stream, &keys, NULL, NULL);

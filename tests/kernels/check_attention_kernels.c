@@ -169,9 +169,9 @@ static void check_cell_row(struct check *c, const struct cell_case *x, size_t r)
 }
 
 /* One more run of keys, with rows of any distance, all of them or a band. */
-static struct attn_cell_keys cell_run(struct check *c, struct cell_case *x, float scale)
+static struct attn_keys cell_run(struct check *c, struct cell_case *x, float scale)
 {
-    struct attn_cell_keys run = { .n = 1 + check_below(c, CELL_RUN) };
+    struct attn_keys run = { .n = 1 + check_below(c, CELL_RUN) };
     run.k_row = (ptrdiff_t)(x->dim + check_below(c, 5));
     run.v_row = (ptrdiff_t)(x->v_dim + check_below(c, 5));
     float *k = check_memory(c, ((run.n - 1) * (size_t)run.k_row + x->dim) * 4);
@@ -186,7 +186,7 @@ static struct attn_cell_keys cell_run(struct check *c, struct cell_case *x, floa
     run.own = check_below(c, 2) != 0;
     run.own_at = (ptrdiff_t)check_below(c, 90) - 70;
     run.own_score = x->own_score;
-    for (size_t j = 0; j < run.n; j++, x->n++) {
+    for (size_t j = 0; j < (size_t)run.n; j++, x->n++) {
         const ptrdiff_t own = (ptrdiff_t)j - run.own_at;
         x->own[x->n] = run.own ? own : -1;
         x->k_factor[x->n] = run.scaled ? (double)run.k_factor : 1;
@@ -231,7 +231,7 @@ static void check_cell(struct check *c, size_t queries)
                            .dim = 1 + check_below(c, CELL_DIM),
                            .v_dim = 1 + check_below(c, CELL_V_DIM),
                            .own_score = -3 };
-    struct attn_cell_keys runs[CELL_RUNS];
+    struct attn_keys runs[CELL_RUNS];
     struct attn_cell_f32 cell = { .queries = 0 };
     float *panels = check_memory(c, (queries + 32) * x.dim * sizeof *panels);
     float *scores = check_memory(c, (size_t)CELL_RUNS * CELL_RUN * ATTN_CELL_QUERIES * 4);

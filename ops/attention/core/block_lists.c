@@ -91,7 +91,7 @@ struct walk {
     float *bias;                /* (blocks of the group, key_blocks): log of the count */
     uint64_t *seen; /* (blocks of the group, words): bit j: block j of the keys is */
     /* Keys that the query tile under way sees as one; `key`: the first of the last segment. */
-    struct attn_stream_keys pieces[ATTN_STREAM_PIECES];
+    struct attn_keys pieces[ATTN_STREAM_PIECES];
     int n_pieces;
     int64_t cell, n_keys, key; /* cell: its first row */
 };
@@ -285,7 +285,7 @@ static void give_keys(struct walk *w, struct run run)
     const int64_t n = run.to - run.from;
     const uint8_t *mask = mask_of(w, run.from);
     const bool masked = mask != NULL && memchr(mask, 0, (size_t)n) != NULL;
-    const struct attn_stream_keys keys = {
+    const struct attn_keys keys = {
         .k = head_of(w, w->o->k, &s->k) + run.from * s->k.row,
         .v = head_of(w, w->o->v, &s->v) + run.from * s->v.row,
         .k_row = s->k.row,

@@ -165,11 +165,11 @@ static attn_status walk(struct rows *t, bool formed, int64_t head,
     const struct attn_sizes *s = &g->s;
     for (int64_t first = 0; first < s->kv_len; first += KEYS) {
         const float *x = x_at(t, first);
-        struct attn_stream_keys keys = { .k = x,
-                                         .v = x,
-                                         .k_row = g->width,
-                                         .v_row = g->width,
-                                         .n = min64(KEYS, s->kv_len - first) };
+        struct attn_keys keys = { .k = x,
+                                  .v = x,
+                                  .k_row = g->width,
+                                  .v_row = g->width,
+                                  .n = min64(KEYS, s->kv_len - first) };
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (!find_seen(t, first, keys.n))

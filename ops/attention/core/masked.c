@@ -162,11 +162,11 @@ static void next_span(struct walk *t, int64_t group, int64_t from)
     *span = (struct span){ keys, keys, keys, { .form = ATTN_MASK_NONE_SEEN } };
 }
 
-static struct attn_stream_keys tile_at(const struct walk *t, int64_t first, int64_t n)
+static struct attn_keys tile_at(const struct walk *t, int64_t first, int64_t n)
 {
     const struct attn_sdpa *s = &t->m->s;
     const int64_t head = t->place.h / (s->q_heads / s->kv_heads);
-    return (struct attn_stream_keys){
+    return (struct attn_keys){
         .k = t->o->k + t->place.b * s->k.batch + head * s->k.head + first * s->k.row,
         .v = t->o->v + t->place.b * s->v.batch + head * s->v.head + first * s->v.row,
         .k_row = s->k.row,
@@ -186,12 +186,12 @@ static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t
 }
 
 /* Keys from … to - 1 of the tile for the rows of a group. */
-static void give(struct walk *t, int64_t group, const struct attn_stream_keys *tile,
+static void give(struct walk *t, int64_t group, const struct attn_keys *tile,
                  int64_t from, int64_t to, const struct attn_mask_seen *seen)
 {
     const int64_t row = group * GROUP, rows = min64(GROUP, t->stream.n - row);
     const bool masked = seen->form == ATTN_MASK_SOME;
-    struct attn_stream_keys keys = *tile;
+    struct attn_keys keys = *tile;
     if (seen->form == ATTN_MASK_BAND) {
         keys.band = true;
         keys.first = seen->first + t->query - t->first;
@@ -201,7 +201,7 @@ static void give(struct walk *t, int64_t group, const struct attn_stream_keys *t
 }
 
 /* The spans of a group as far as they are in the tile. */
-static void give_spans(struct walk *t, int64_t group, const struct attn_stream_keys *tile)
+static void give_spans(struct walk *t, int64_t group, const struct attn_keys *tile)
 {
     const int64_t end = t->first + tile->n;
     struct span *span = &t->span[group];
@@ -235,8 +235,7 @@ static attn_status walk_keys(struct walk *t, int64_t groups, const attnrun_work 
             return ATTNRUN_OK;
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        const struct attn_stream_keys tile =
-            tile_at(t, t->first, min64(KEYS, keys - t->first));
+        const struct attn_keys tile = tile_at(t, t->first, min64(KEYS, keys - t->first));
         attn_stream_pack(&t->stream, &tile);
         for (int64_t g = 0; g < groups; g++)
             give_spans(t, g, &tile);
@@ -276,7 +275,7 @@ static attn_status walk_literally(struct walk *t, int64_t group, const attnrun_w
     for (t->first = 0; t->first < s->kv_len; t->first += KEYS) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        const struct attn_stream_keys tile =
+        const struct attn_keys tile =
             tile_at(t, t->first, min64(KEYS, s->kv_len - t->first));
         attn_stream_pack(&t->stream, &tile);
         give(t, group, &tile, 0, tile.n, &some);

@@ -136,13 +136,13 @@ static struct seen keys_of_rows(const struct queries *t, int64_t r0, int64_t row
 }
 
 /* The n keys and values from `first` on; they lie in one segment. */
-static struct attn_stream_keys tile_at(const struct queries *t, int64_t first, int64_t n)
+static struct attn_keys tile_at(const struct queries *t, int64_t first, int64_t n)
 {
     const struct attn_sdpa *s = t->s;
     if (s->widens) {
         float *k = t->wide, *v = k + KEYS * s->head_dim;
         t->o->widen(t->o->widen_arg, t->b, t->kv_head, first, n, k, v);
-        return (struct attn_stream_keys){
+        return (struct attn_keys){
             .k = k, .v = v, .k_row = s->head_dim, .v_row = s->v_dim, .n = n
         };
     }
@@ -150,7 +150,7 @@ static struct attn_stream_keys tile_at(const struct queries *t, int64_t first, i
     const struct attn_heads *k = past ? &s->past_k : &s->k,
                             *v = past ? &s->past_v : &s->v;
     const int64_t row = first - (past ? 0 : s->past_len);
-    return (struct attn_stream_keys){
+    return (struct attn_keys){
         .k = (past ? t->o->past_k : t->o->k) + t->b * k->batch + t->kv_head * k->head +
              row * k->row,
         .v = (past ? t->o->past_v : t->o->v) + t->b * v->batch + t->kv_head * v->head +
@@ -321,7 +321,7 @@ static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t
 }
 
 /* Queries of one head see a band of keys around their own position. */
-static void set_band(const struct queries *t, struct attn_stream_keys *keys)
+static void set_band(const struct queries *t, struct attn_keys *keys)
 {
     const struct attn_sdpa *s = t->s;
     const int64_t far = INT64_C(1) << 60; /* further than any two are apart */
@@ -362,11 +362,11 @@ static void finish_rows(struct queries *t)
 }
 
 /* A tile goes to each group of rows that sees some of it, cut to what they see. */
-static void run_tile(struct queries *t, const struct attn_stream_keys *all)
+static void run_tile(struct queries *t, const struct attn_keys *all)
 {
     const int64_t panel = ATTN_GEMM_NR_MAX;
     const bool one_head = t->row % t->s->q_len + t->stream.n <= t->s->q_len;
-    struct attn_stream_keys band = *all;
+    struct attn_keys band = *all;
     set_band(t, &band);
     attn_stream_pack(&t->stream, all);
     for (int64_t row = 0; row < t->stream.n; row += t->group) {
@@ -388,7 +388,7 @@ static double longest_key(const struct queries *t, int64_t from, int64_t to)
     double longest = 0;
     for (int64_t first = from; first < to;) {
         const int64_t end = first < s->past_len ? min64(s->past_len, to) : to;
-        const struct attn_stream_keys keys = tile_at(t, first, end - first);
+        const struct attn_keys keys = tile_at(t, first, end - first);
         for (int64_t j = 0; j < keys.n; j++) {
             const double x = t->stream.kernels->sum_square_f32(keys.k + j * keys.k_row,
                                                                (size_t)s->head_dim);
@@ -437,7 +437,7 @@ static attn_status walk(struct queries *t, int64_t from, int64_t to, int64_t lim
         int64_t end = t->first < s->past_len ? min64(s->past_len, limit) : limit;
         int64_t n = min64(KEYS, end - t->first);
         if (t->first + n > t->min_key) {
-            const struct attn_stream_keys keys = tile_at(t, t->first, n);
+            const struct attn_keys keys = tile_at(t, t->first, n);
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
             run_tile(t, &keys);

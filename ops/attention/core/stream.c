@@ -119,14 +119,14 @@ void attn_stream_load(struct attn_stream *s, int64_t row, const float *q, int64_
                                (size_t)s->dim, &scale, 0);
 }
 
-void attn_stream_pack(struct attn_stream *s, const struct attn_stream_keys *keys)
+void attn_stream_pack(struct attn_stream *s, const struct attn_keys *keys)
 {
     (void)keys;
     s->to_pack = !s->packed;
 }
 
 /* Packs a tile when the first queries need panels of it: query tiles need none. */
-static void pack_tile(struct attn_stream *s, const struct attn_stream_keys *keys)
+static void pack_tile(struct attn_stream *s, const struct attn_keys *keys)
 {
     if (!s->to_pack)
         return;
@@ -146,7 +146,7 @@ struct part {
 };
 
 /* scores[r][j] = q_(row + r) k_(from + j) */
-static void score(const struct attn_stream *s, const struct attn_stream_keys *keys,
+static void score(const struct attn_stream *s, const struct attn_keys *keys,
                   struct part part)
 {
     const bool packed = s->packed || s->n > ROWS;
@@ -173,7 +173,7 @@ static void score(const struct attn_stream *s, const struct attn_stream_keys *ke
 }
 
 /* sums_(row + r) += scores[r] V, for sums already multiplied by their factors. */
-static void add_values(const struct attn_stream *s, const struct attn_stream_keys *keys,
+static void add_values(const struct attn_stream *s, const struct attn_keys *keys,
                        struct part part)
 {
     const bool packed = s->packed || s->n > ROWS || s->v_dim == 1;
@@ -198,7 +198,7 @@ static void add_values(const struct attn_stream *s, const struct attn_stream_key
 }
 
 /* Columns `at` … of the scores times a factor of the keys or values, plus a bias. */
-static void scale(const struct attn_stream *s, const struct attn_stream_keys *keys,
+static void scale(const struct attn_stream *s, const struct attn_keys *keys,
                   struct part part, float factor, float bias)
 {
     float *scores = s->scores + part.at;
@@ -208,7 +208,7 @@ static void scale(const struct attn_stream *s, const struct attn_stream_keys *ke
 }
 
 /* Own scores and the band in columns `at` … of the scores. */
-static void cut(const struct attn_stream *s, const struct attn_stream_keys *keys,
+static void cut(const struct attn_stream *s, const struct attn_keys *keys,
                 struct part part)
 {
     const int64_t n = part.to - part.from;
@@ -253,7 +253,7 @@ static bool fits_cell(const struct attn_stream *s, int64_t rows)
 }
 
 /* Queries row … row + rows - 1, up to CELL, see all of n segments. */
-static void run_cell(struct attn_stream *s, const struct attn_cell_keys *pieces, int n,
+static void run_cell(struct attn_stream *s, const struct attn_keys *pieces, int n,
                      int64_t row, int64_t rows)
 {
     if (s->cell_row != row || s->cell_rows != rows)
@@ -274,11 +274,11 @@ static void run_cell(struct attn_stream *s, const struct attn_cell_keys *pieces,
                                                   .ahead = s->ahead });
 }
 
-static void run_cells(struct attn_stream *s, const struct attn_cell_keys *pieces, int n,
+static void run_cells(struct attn_stream *s, const struct attn_keys *pieces, int n,
                       int64_t row, int64_t rows)
 {
     const int64_t end = row + rows;
-    struct attn_cell_keys cell[ATTN_STREAM_PIECES];
+    struct attn_keys cell[ATTN_STREAM_PIECES];
     for (int64_t m; row < end; row += m) {
         m = min64(CELL, end - row);
         for (int i = 0; i < n; i++) {
@@ -291,35 +291,29 @@ static void run_cells(struct attn_stream *s, const struct attn_cell_keys *pieces
     }
 }
 
-static struct attn_cell_keys cell_keys(const struct attn_stream_keys *keys, int64_t from,
-                                       int64_t to)
+/* Keys from … to - 1 of a segment. */
+static struct attn_keys keys_between(const struct attn_keys *keys, int64_t from,
+                                     int64_t to)
 {
-    return (struct attn_cell_keys){ .k = keys->k + from * keys->k_row,
-                                    .v = keys->v + from * keys->v_row,
-                                    .k_row = keys->k_row,
-                                    .v_row = keys->v_row,
-                                    .n = (size_t)(to - from),
-                                    .band = keys->band,
-                                    .scaled = keys->scaled,
-                                    .k_factor = keys->k_factor,
-                                    .v_factor = keys->v_factor,
-                                    .bias = keys->bias,
-                                    .first = keys->first - from,
-                                    .last = keys->last - from,
-                                    .own = keys->own,
-                                    .own_at = keys->own_at - from,
-                                    .own_score = keys->own_score };
+    struct attn_keys some = *keys;
+    some.k += from * keys->k_row;
+    some.v += from * keys->v_row;
+    some.n = to - from;
+    some.first -= from;
+    some.last -= from;
+    some.own_at -= from;
+    return some;
 }
 
-void attn_stream_rows(struct attn_stream *s, const struct attn_stream_keys *keys,
-                      int64_t row, int64_t rows, int64_t from, int64_t to,
-                      attn_stream_mask mask, void *arg)
+void attn_stream_rows(struct attn_stream *s, const struct attn_keys *keys, int64_t row,
+                      int64_t rows, int64_t from, int64_t to, attn_stream_mask mask,
+                      void *arg)
 {
     const struct part part = { row, rows, from, to, 0 };
     if (to <= from || rows == 0)
         return;
     if (mask == NULL && fits_cell(s, rows)) {
-        const struct attn_cell_keys piece = cell_keys(keys, from, to);
+        const struct attn_keys piece = keys_between(keys, from, to);
         run_cells(s, &piece, 1, row, rows);
         return;
     }
@@ -334,7 +328,7 @@ void attn_stream_rows(struct attn_stream *s, const struct attn_stream_keys *keys
     add_values(s, keys, part);
 }
 
-void attn_stream_tile(struct attn_stream *s, const struct attn_stream_keys *keys,
+void attn_stream_tile(struct attn_stream *s, const struct attn_keys *keys,
                       attn_stream_mask mask, void *arg)
 {
     attn_stream_pack(s, keys);
@@ -342,15 +336,12 @@ void attn_stream_tile(struct attn_stream *s, const struct attn_stream_keys *keys
         attn_stream_rows(s, keys, row, min64(ROWS, s->n - row), 0, keys->n, mask, arg);
 }
 
-void attn_stream_pieces(struct attn_stream *s, const struct attn_stream_keys *pieces,
-                        int n, attn_stream_mask mask, void *arg)
+void attn_stream_pieces(struct attn_stream *s, const struct attn_keys *pieces, int n,
+                        attn_stream_mask mask, void *arg)
 {
     struct part all = { .rows = s->n };
     if (mask == NULL && fits_cell(s, s->n)) {
-        struct attn_cell_keys cell[ATTN_STREAM_PIECES];
-        for (int i = 0; i < n; i++)
-            cell[i] = cell_keys(pieces + i, 0, pieces[i].n);
-        run_cells(s, cell, n, 0, s->n);
+        run_cells(s, pieces, n, 0, s->n);
         return;
     }
     for (int i = 0; i < n; all.to += pieces[i++].n) {
@@ -374,13 +365,13 @@ void attn_stream_pieces(struct attn_stream *s, const struct attn_stream_keys *pi
 }
 
 void attn_stream_once(struct attn_stream *s, const float *q, int64_t q_row, int64_t rows,
-                      float factor, const struct attn_stream_keys *pieces, int n,
-                      float *y, int64_t y_row)
+                      float factor, const struct attn_keys *pieces, int n, float *y,
+                      int64_t y_row)
 {
-    struct attn_cell_keys cell[ATTN_STREAM_PIECES];
+    struct attn_keys cell[ATTN_STREAM_PIECES];
     int64_t keys = 0;
     for (int i = 0; i < n; keys += pieces[i++].n) {
-        cell[i] = cell_keys(pieces + i, 0, pieces[i].n);
+        cell[i] = pieces[i];
         if (!cell[i].scaled)
             cell[i].k_factor = cell[i].v_factor = 1.0f;
         cell[i].k_factor *= factor;

@@ -49,21 +49,9 @@ struct attn_stream {
     bool to_pack; /* the tile under way has no panels yet */
 };
 
-/* A tile of n <= ATTN_STREAM_KEYS keys: (n, dim) and (n, v_dim) with rows that are
- * `k_row` and `v_row` elements apart, so every step-th token needs no copy.
- * With `band` query r of the block sees those keys j of it for which
- * first <= j - r <= last, else all of them. With `scaled` they stand for keys and values
- * times a factor, and `bias` is added to the scores. With `own` query
- * r and key r + own_at are one token, whose score is own_score. */
-struct attn_stream_keys {
-    const float *k, *v;
-    int64_t k_row, v_row, n;
-    bool band, scaled, own;
-    float k_factor, v_factor, bias, own_score;
-    int64_t first, last, own_at;
-};
-
-/* May change the scores of queries row … row + rows - 1 and keys from … to - 1 of the
+/* A tile is a struct attn_keys of up to ATTN_STREAM_KEYS keys (kernel_types.h).
+ *
+ * A mask may change the scores of queries row … row + rows - 1 and keys from … to - 1 of the
  * tile: those of a query are ATTN_STREAM_SCORES floats after those of the one before, key
  * `from` comes first. -INFINITY masks a key. */
 typedef void (*attn_stream_mask)(void *arg, float *scores, int64_t row, int64_t rows,
@@ -85,25 +73,25 @@ void attn_stream_reset(struct attn_stream *s, int64_t n);
 void attn_stream_load(struct attn_stream *s, int64_t row, const float *q, int64_t q_row,
                       int64_t rows, float scale);
 /* All queries of the block see this tile, but for what `mask` (or NULL) masks. */
-void attn_stream_tile(struct attn_stream *s, const struct attn_stream_keys *keys,
+void attn_stream_tile(struct attn_stream *s, const struct attn_keys *keys,
                       attn_stream_mask mask, void *arg);
 /* A block of up to ATTN_STREAM_ROWS queries sees a tile whose keys lie in n <=
  * ATTN_STREAM_PIECES segments, together at most ATTN_STREAM_KEYS; `mask` counts its keys
  * through. */
 enum { ATTN_STREAM_PIECES = ATTN_CELL_RUNS };
-void attn_stream_pieces(struct attn_stream *s, const struct attn_stream_keys *pieces,
+void attn_stream_pieces(struct attn_stream *s, const struct attn_keys *pieces,
                         int n, attn_stream_mask mask, void *arg);
 /* The whole of it for up to ATTN_CELL_QUERIES queries whose keys are these segments alone:
  * y = the results of `rows` queries at q, times `factor`; 0 where one sees no key. What
  * the stream was computing is lost. */
 void attn_stream_once(struct attn_stream *s, const float *q, int64_t q_row, int64_t rows,
-                      float factor, const struct attn_stream_keys *pieces, int n,
+                      float factor, const struct attn_keys *pieces, int n,
                       float *y, int64_t y_row);
 /* The two halves of attn_stream_tile(), for blocks whose queries see different parts of a
  * tile: pack it, then give keys from … to - 1 of it (`from` a multiple of
  * ATTN_GEMM_NR_MAX) to up to ATTN_STREAM_ROWS queries from `row` on. */
-void attn_stream_pack(struct attn_stream *s, const struct attn_stream_keys *keys);
-void attn_stream_rows(struct attn_stream *s, const struct attn_stream_keys *keys,
+void attn_stream_pack(struct attn_stream *s, const struct attn_keys *keys);
+void attn_stream_rows(struct attn_stream *s, const struct attn_keys *keys,
                       int64_t row, int64_t rows, int64_t from, int64_t to,
                       attn_stream_mask mask, void *arg);
 /* y[v_dim] = the result of a row, or `empty` where it saw no key; of `rows` rows that are

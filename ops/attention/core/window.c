@@ -130,12 +130,12 @@ struct walk {
 };
 
 /* A tile of keys by itself: where it begins, and how far tokens are apart. */
-static struct attn_stream_keys tile_at(const struct walk *t, int64_t token, int64_t step,
-                                       int64_t n)
+static struct attn_keys tile_at(const struct walk *t, int64_t token, int64_t step,
+                                int64_t n)
 {
     const struct attn_sizes *s = &t->w->s;
     const int64_t head = t->head / s->group;
-    return (struct attn_stream_keys){
+    return (struct attn_keys){
         .k = t->o->k + t->b * s->k.batch + head * s->k.head + token * s->k.row,
         .v = t->o->v + t->b * s->v.batch + head * s->v.head + token * s->v.row,
         .k_row = step * s->k.row,
@@ -265,7 +265,7 @@ static bool find_seen(struct walk *t, const uint8_t *mask, int64_t token, int64_
 }
 
 /* n keys over their length, in place of K. */
-static void normalize_keys(struct walk *t, struct attn_stream_keys *keys, int64_t token)
+static void normalize_keys(struct walk *t, struct attn_keys *keys, int64_t token)
 {
     const int64_t dim = t->w->s.dim;
     for (int64_t j = 0; j < keys->n; j++) {
@@ -292,7 +292,7 @@ static int64_t cell_of(const struct walk *t)
 
 /* All keys of the tile that some row under way sees are seen by all of them, or by those of
  * a band, which becomes that of `keys`. */
-static bool is_band(const struct walk *t, struct attn_stream_keys *keys)
+static bool is_band(const struct walk *t, struct attn_keys *keys)
 {
     const struct attn_window *w = t->w;
     const int64_t all = w->s.q_len + w->s.kv_len + 1;
@@ -312,10 +312,10 @@ static bool is_band(const struct walk *t, struct attn_stream_keys *keys)
 }
 
 /* The tile goes to each group of the rows under way that sees some of it. */
-static void give_window(struct walk *t, const struct attn_stream_keys *all)
+static void give_window(struct walk *t, const struct attn_keys *all)
 {
     const int64_t panel = ATTN_GEMM_NR_MAX, end = t->row + t->rows;
-    struct attn_stream_keys keys = *all;
+    struct attn_keys keys = *all;
     const bool band = is_band(t, &keys);
     const int64_t group = band ? ATTN_CELL_QUERIES : GROUP;
     attn_stream_pack(&t->stream, &keys);
@@ -346,7 +346,7 @@ static attn_status walk_period(struct walk *t, const attnrun_work *work)
             return ATTNRUN_E_CANCELLED;
         if (!find_seen(t, mask, token, t->dilation, t->n))
             continue;
-        struct attn_stream_keys keys = tile_at(t, token, t->dilation, t->n);
+        struct attn_keys keys = tile_at(t, token, t->dilation, t->n);
         if (t->w->shared)
             normalize_keys(t, &keys, token);
         give_window(t, &keys);
@@ -406,19 +406,19 @@ static void find_rows(struct walk *t, int64_t row, int64_t e)
 }
 
 /* Up to KEYS global tokens that are keys, from number *next on, as a tile. */
-static struct attn_stream_keys gather_globals(struct walk *t, int64_t *next)
+static struct attn_keys gather_globals(struct walk *t, int64_t *next)
 {
     const struct attn_sizes *s = &t->w->s;
     const int32_t *tokens = t->o->lists.tokens + t->b * s->kv_len;
-    struct attn_stream_keys keys = { .k = t->gather,
-                                     .v = t->gather + KEYS * s->dim,
-                                     .k_row = s->dim,
-                                     .v_row = s->v_dim,
-                                     .n = min64(KEYS, t->o->lists.count[t->b] - *next) };
+    struct attn_keys keys = { .k = t->gather,
+                              .v = t->gather + KEYS * s->dim,
+                              .k_row = s->dim,
+                              .v_row = s->v_dim,
+                              .n = min64(KEYS, t->o->lists.count[t->b] - *next) };
     t->globals = tokens + *next;
     t->hidden = false;
     for (int64_t j = 0; j < keys.n; j++) {
-        const struct attn_stream_keys from = tile_at(t, t->globals[j], 1, 1);
+        const struct attn_keys from = tile_at(t, t->globals[j], 1, 1);
         t->keep[j] =
             t->o->key_mask == NULL || mask_of(t, t->o->key_mask)[t->globals[j]] != 0;
         t->hidden = t->hidden || t->keep[j] == 0;
@@ -437,7 +437,7 @@ static attn_status walk_globals(struct walk *t, const attnrun_work *work)
     for (int64_t next = 0; next < t->o->lists.count[t->b];) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        const struct attn_stream_keys keys = gather_globals(t, &next);
+        const struct attn_keys keys = gather_globals(t, &next);
         attn_stream_tile(&t->stream, &keys, all_mask(t), t);
     }
     return ATTNRUN_OK;
@@ -457,7 +457,7 @@ static attn_status walk_all(struct walk *t, const attnrun_work *work)
             return ATTNRUN_E_CANCELLED;
         if (!find_seen(t, mask, t->first, 1, n))
             continue;
-        const struct attn_stream_keys keys = tile_at(t, t->first, 1, n);
+        const struct attn_keys keys = tile_at(t, t->first, 1, n);
         attn_stream_tile(&t->stream, &keys, all_mask(t), t);
     }
     return ATTNRUN_OK;

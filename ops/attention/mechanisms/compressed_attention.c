@@ -350,11 +350,11 @@ static attn_status attend(const attnrun_step *step, const attnrun_work *work,
                      q + batch * z->q.batch + head * z->q.head + query * z->q.row,
                      z->q.row, n, z->scale);
     for (seen.tile = 0; seen.tile < last; seen.tile += KEYS) {
-        const struct attn_stream_keys keys = { .k = k->to + seen.tile * k->to_row,
-                                               .v = v->to + seen.tile * v->to_row,
-                                               .k_row = k->to_row,
-                                               .v_row = v->to_row,
-                                               .n = min64(KEYS, last - seen.tile) };
+        const struct attn_keys keys = { .k = k->to + seen.tile * k->to_row,
+                                        .v = v->to + seen.tile * v->to_row,
+                                        .k_row = k->to_row,
+                                        .v_row = v->to_row,
+                                        .n = min64(KEYS, last - seen.tile) };
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         const bool plain = find_valid(&seen, keys.n) && seen.tile + keys.n <= first;

@@ -243,14 +243,14 @@ static void run_tile(struct chunks *t)
 {
     const struct reformer *s = t->s;
     const int64_t panel = ATTN_GEMM_NR_MAX;
-    const struct attn_stream_keys keys = { .k = t->keys,
-                                           .v = t->values,
-                                           .k_row = s->sizes.dim,
-                                           .v_row = s->sizes.v_dim,
-                                           .n = t->n,
-                                           .own = t->simple,
-                                           .own_at = t->query - t->key,
-                                           .own_score = s->self };
+    const struct attn_keys keys = { .k = t->keys,
+                                    .v = t->values,
+                                    .k_row = s->sizes.dim,
+                                    .v_row = s->sizes.v_dim,
+                                    .n = t->n,
+                                    .own = t->simple,
+                                    .own_at = t->query - t->key,
+                                    .own_score = s->self };
     attn_stream_pack(&t->stream, &keys);
     for (int64_t row = 0, rows; row < t->rows; row += rows) {
         int64_t first, end, last_first;

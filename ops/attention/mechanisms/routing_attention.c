@@ -383,7 +383,7 @@ static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t
 }
 
 /* Keys `first` … of the cluster, memory before all others, as a tile. */
-static struct attn_stream_keys load_tile(struct cluster *t, int64_t first)
+static struct attn_keys load_tile(struct cluster *t, int64_t first)
 {
     const struct routing_state *s = t->s;
     const struct attn_sizes *z = &s->sizes;
@@ -412,14 +412,13 @@ static struct attn_stream_keys load_tile(struct cluster *t, int64_t first)
         t->key[j] = key;
         t->key_limit[j] = key < 0 ? INT32_MIN : hidden ? INT32_MAX : z->causal ? key : 0;
     }
-    return (struct attn_stream_keys){
+    return (struct attn_keys){
         .k = t->k, .v = t->v, .k_row = z->dim, .v_row = z->v_dim, .n = n
     };
 }
 
 /* Keys that are the queries: of length 1. */
-static void make_unit(struct cluster *t, const struct attn_stream_keys *keys,
-                      const float *norms)
+static void make_unit(struct cluster *t, const struct attn_keys *keys, const float *norms)
 {
     for (int64_t j = 0; j < keys->n; j++)
         if (t->key[j] >= 0)
@@ -458,7 +457,7 @@ static void run_queries(struct cluster *t, int64_t rows, void *shared)
                t->head % z->q_heads * z->y.head;
     load_queries(t, rows);
     for (int64_t first = 0; first < s->memory + s->window[1]; first += KEYS) {
-        const struct attn_stream_keys keys = load_tile(t, first);
+        const struct attn_keys keys = load_tile(t, first);
         if (s->shared)
             make_unit(t, &keys, norms_of(s, shared, t->head, 1));
         attn_stream_tile(&t->stream, &keys, plain ? NULL : prepare, t);

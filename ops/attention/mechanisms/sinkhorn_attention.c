@@ -300,11 +300,11 @@ static void mask_rows(void *arg, float *scores, int64_t row, int64_t rows, int64
 }
 
 /* Own keys `first` … of the bucket, as many as lie in one segment and fit into a tile. */
-static struct attn_stream_keys own_tile(const struct walk *w, int64_t first)
+static struct attn_keys own_tile(const struct walk *w, int64_t first)
 {
     const struct sinkhorn_state *s = w->s;
     const int64_t token = sinkhorn_token(s, w->h, w->bucket * s->kv_block + first);
-    return (struct attn_stream_keys){
+    return (struct attn_keys){
         .k = w->k + token * s->sizes.k.row,
         .v = w->v + token * s->sizes.v.row,
         .k_row = s->sizes.k.row,
@@ -331,11 +331,11 @@ static void run_in_place(struct walk *w, float *y, int64_t rows)
     const bool same = args->sorted_values == SINKHORN_KEYS;
     const int64_t row = matrix_row(w, w->bucket) * s->picks;
     const int64_t first = w->bucket * s->block + w->row;
-    struct attn_stream_keys pieces[ATTN_STREAM_PIECES];
+    struct attn_keys pieces[ATTN_STREAM_PIECES];
     for (int64_t p = 0; p < s->picks; p++) {
         const int64_t token = w->index[row + p] * s->kv_block;
         const float weight = w->weight[row + p];
-        pieces[p] = (struct attn_stream_keys){
+        pieces[p] = (struct attn_keys){
             .k = w->k + token * z->k.row,
             .v = same ? w->k + token * z->k.row : w->v + token * z->v.row,
             .k_row = z->k.row,
@@ -361,7 +361,7 @@ static void run_rows(struct walk *w, int64_t at)
     const float *values = args->sorted_values == SINKHORN_KEYS ? w->keys : w->values;
     w->sorted = true;
     for (w->first = 0; w->first == 0 || w->first < s->sorted_rows; w->first += KEYS) {
-        struct attn_stream_keys pieces[3] = { {
+        struct attn_keys pieces[3] = { {
             .k = w->keys + (at + w->first) * z->dim,
             .v = values + (at + w->first) * z->v_dim,
             .k_row = z->dim,
@@ -375,7 +375,7 @@ static void run_rows(struct walk *w, int64_t at)
     }
     w->sorted = false;
     for (w->first = 0; s->own && !s->joined && w->first < s->kv_block;) {
-        const struct attn_stream_keys keys = own_tile(w, w->first);
+        const struct attn_keys keys = own_tile(w, w->first);
         attn_stream_tile(&w->stream, &keys, plain ? NULL : mask_rows, w);
         w->first += keys.n;
     }

@@ -302,7 +302,7 @@ static void mask_rows(void *arg, float *scores, int64_t row, int64_t rows, int64
 }
 
 /* Rows row … row + rows - 1 of the stream and keys from … to - 1 of the tile. */
-static void run_rows(struct walk *w, const struct attn_stream_keys *keys, int64_t row,
+static void run_rows(struct walk *w, const struct attn_keys *keys, int64_t row,
                      int64_t rows)
 {
     const int64_t p = w->position + row * row_step(w);
@@ -318,10 +318,10 @@ static void run_rows(struct walk *w, const struct attn_stream_keys *keys, int64_
 }
 
 /* n keys of the part from `first` on: where they lie, or put together. */
-static struct attn_stream_keys tile_at(const struct walk *w, int64_t first, int64_t n)
+static struct attn_keys tile_at(const struct walk *w, int64_t first, int64_t n)
 {
     const struct attn_sizes *z = &w->s->sizes;
-    struct attn_stream_keys keys = { .n = n };
+    struct attn_keys keys = { .n = n };
     int64_t step = w->part == STRIDED ? w->args->stride : 1;
     if (w->part == SUMMARY && w->args->summary < w->args->stride) {
         step = w->args->stride;
@@ -334,7 +334,7 @@ static struct attn_stream_keys tile_at(const struct walk *w, int64_t first, int6
                 memcpy(v + u * z->v_dim, w->v + token * z->v.row,
                        (size_t)z->v_dim * sizeof *v);
             }
-            return (struct attn_stream_keys){
+            return (struct attn_keys){
                 .k = k, .v = v, .k_row = z->dim, .v_row = z->v_dim, .n = n
             };
         }
@@ -357,8 +357,7 @@ static attn_status run_part(struct walk *w, int part, const attnrun_work *work)
     for (w->first = from / PANEL * PANEL; w->first < to; w->first += KEYS) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        const struct attn_stream_keys keys =
-            tile_at(w, w->first, min64(KEYS, to - w->first));
+        const struct attn_keys keys = tile_at(w, w->first, min64(KEYS, to - w->first));
         attn_stream_pack(&w->stream, &keys);
         for (int64_t row = 0; row < w->stream.n; row += cell)
             run_rows(w, &keys, row, min64(cell, w->stream.n - row));

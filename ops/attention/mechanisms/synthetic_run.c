@@ -152,7 +152,7 @@ static void join_keys(struct walk *w, int64_t n)
     }
 }
 
-static void find_keys(struct walk *w, struct attn_stream_keys *tile)
+static void find_keys(struct walk *w, struct attn_keys *tile)
 {
     tile->k = w->keys;
     tile->k_row = w->s->inner;
@@ -170,7 +170,7 @@ static void find_keys(struct walk *w, struct attn_stream_keys *tile)
     }
 }
 
-static void find_values(struct walk *w, struct attn_stream_keys *tile)
+static void find_values(struct walk *w, struct attn_keys *tile)
 {
     const struct attn_heads *v = &w->s->sizes.v;
     const int64_t dim = w->s->sizes.v_dim;
@@ -300,7 +300,7 @@ static void finish_scores(void *arg, float *scores, int64_t row, int64_t rows,
 
 static void run_tile(struct walk *w, int64_t last)
 {
-    struct attn_stream_keys tile = { .n = min64(KEYS, last - w->first) };
+    struct attn_keys tile = { .n = min64(KEYS, last - w->first) };
     find_keys(w, &tile);
     find_values(w, &tile);
     find_bias(w, tile.n);
