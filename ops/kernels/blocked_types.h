@@ -69,4 +69,56 @@ struct attn_winograd {
     float least, most; /* of y; NaN stays */
 };
 
+/* ---- bytes ---- */
+
+/* What becomes of sums: q = clamp(round(sum * factor), low, high), halves to even, NaN as low;
+ * with another map beside it q = clamp(round(q * ratio + (z - z_zero) * z_ratio), z_low,
+ * z_high); y = q + zero as a byte. Bounds leave no more than a byte. */
+struct attn_requantize {
+    const float *factor; /* of each column */
+    float low, high;
+    const uint8_t *z; /* where y is; NULL: none */
+    float ratio, z_ratio, z_zero, z_low, z_high;
+    uint32_t zero;
+    const uint8_t *table; /* NULL, or of 256 bytes: y is table[y] */
+};
+
+/* The same as attn_blocked_conv of maps of u8 and weights of i8, 4 inputs a word:
+ *
+ *   sum = begin[c] + sum over taps and inputs of x * weight - w_zero[c] * (sum of those x
+ *         that `ones` picks)
+ *
+ * modulo 2^32: the same bits on each instruction set. inputs of a tap are words, w has 4 bytes
+ * for each word of inputs and column. */
+struct attn_blocked_bytes {
+    const uint8_t *x, *w;
+    const uint32_t *begin, *w_sum; /* of each column; w_sum: the sum of its weights */
+    const uint32_t *w_zero;        /* NULL: all 0 */
+    const uint32_t *ones; /* with w_zero: a word for each row, its bytes 1 or 0 */
+    uint32_t *x_sums;     /* with w_zero: room for n_pixels */
+    const int32_t *pixels;
+    const struct attn_blocked_tap *taps;
+    uint8_t *y;
+    int64_t n_taps, rows;
+    int64_t n_pixels, columns;
+    int64_t y_block;
+    struct attn_requantize to;
+};
+
+/* Rows of one block of 16 channels, each by itself. x: the first of the lines that the first
+ * row sees, at the first column that is seen; what is beside the map is there, too, and 4
+ * pixels more at the end of each line. Outputs are computed in pairs from words of 4 pixels
+ * of a line: w is [parts][kernel rows][groups of 4 pixels][2 outputs][16] words of i8. */
+struct attn_blocked_byte_rows {
+    const uint8_t *x, *w;
+    const uint32_t *begin, *w_sum; /* of 16 channels */
+    uint8_t *y;
+    int64_t parts, kernel_rows, groups;
+    int64_t row_step,
+        tap_step;        /* bytes of x from an output row, a kernel row to the next */
+    int64_t column_step; /* and from an output of a row to the next */
+    int64_t rows, columns;
+    struct attn_requantize to;
+};
+
 #endif
