@@ -6,20 +6,19 @@
  * Where there is no product of bytes (V_DOT_NONE) words become two of i16, so that no sum
  * saturates; V_DOT_I8 takes x less 128. Sums are exact modulo 2^32, and what becomes of them
  * is rounded step by step: the same bits on each instruction set. */
-#include "isa.h"
+#include "bytes.h"
 
 /* By bytes of a vector and registers, as ATTN_EACH_ROW knows them. */
 #define MOST_16_16 4
 #define MOST_32_16 6
 #define MOST_16_32 12
 #define MOST_64_32 14
-#define MOST       ATTN_CAT4(MOST_, VEC_BYTES, _, ATTN_REGISTERS)
+#define WORDS_MOST ATTN_CAT4(MOST_, VEC_BYTES, _, ATTN_REGISTERS)
 enum {
-    PANEL = 2 * VF > ATTN_BLOCK ? 2 * VF : ATTN_BLOCK,
     WIDENED = REGISTERS == 16 ? 4
-    : MOST < 12               ? MOST
-                              : 12, /* without products of bytes */
-    PIXELS = V_DOT != V_DOT_NONE ? MOST : WIDENED
+    : WORDS_MOST < 12         ? WORDS_MOST
+                              : 12,
+    WORDS_PIXELS = V_DOT != V_DOT_NONE ? WORDS_MOST : WIDENED
 };
 typedef uint32_t v_u32_u __attribute__((vector_size(VEC_BYTES), aligned(1), may_alias));
 
@@ -48,13 +47,6 @@ static ALWAYS_INLINE v_u32 add_words(v_u32 acc, struct wide w, v_u32 x)
     return acc + v_pairs(w.odd, (v_i16)(x >> 8 & 0x00ff00ff));
 }
 
-static ALWAYS_INLINE v_u32 word_at(const uint8_t *x)
-{
-    uint32_t word;
-    memcpy(&word, x, sizeof word);
-    return word - (v_u32){ 0 };
-}
-
 /* What sums of columns begin with. */
 static ALWAYS_INLINE v_u32 first_sum(const uint32_t *begin, const uint32_t *w_sum)
 {
@@ -62,31 +54,19 @@ static ALWAYS_INLINE v_u32 first_sum(const uint32_t *begin, const uint32_t *w_su
     return V_DOT == V_DOT_I8 ? first + (load_words(w_sum) << 7) : first;
 }
 
-/* ---- what becomes of sums ---- */
-
-static ALWAYS_INLINE v_f32 round_between(v_f32 x, float low, float high)
-{
-    const v_f32 magic = v_set(12582912.0f); /* 1.5 * 2^23: adding it rounds */
-    return v_min(v_max(x, v_set(low)), v_set(high)) + magic;
-}
-
 /* VF sums of columns with these factors; `at`: where they are in y and z. */
 static ALWAYS_INLINE void put_sums(const struct attn_requantize *to, uint8_t *y,
                                    v_u32 sum, v_f32 factor, int64_t at)
 {
-    const v_f32 magic = v_set(12582912.0f);
     const v_f32 real = __builtin_convertvector((v_i32)sum, v_f32);
     v_f32 q = round_between(real * factor, to->low, to->high);
     if (to->z != NULL) {
-        const v_i32 bytes = (v_i32)v_load_u8(to->z + at);
-        const v_f32 z = __builtin_convertvector(bytes, v_f32) - v_set(to->z_zero);
-        const v_f32 other = v_rounded(z * v_set(to->z_ratio));
-        q = v_rounded((q - magic) * v_set(to->ratio)) + other;
+        const v_f32 z =
+            v_rounded(bytes_less(to->z + at, 0, to->z_zero) * v_set(to->z_ratio));
+        q = v_rounded((q - v_set(BYTES_MAGIC)) * v_set(to->ratio)) + z;
         q = round_between(q, to->z_low, to->z_high);
     }
-    v_store_bytes(y + at, (v_u32)q + to->zero); /* the lowest byte of magic is 0 */
-    for (int i = 0; to->table != NULL && i < VF; i++)
-        y[at + i] = to->table[y[at + i]];
+    v_store_bytes(y + at, (v_u32)q + to->zero);
 }
 
 /* ---- dense ---- */
@@ -98,8 +78,19 @@ struct place {
     int64_t w_row;
 };
 
-static ALWAYS_INLINE void put_tile(const struct attn_blocked_bytes *d, v_u32 (*acc)[2],
-                                   const struct place *at, const int n, const int nv)
+static ALWAYS_INLINE v_u32 words_first(const struct attn_blocked_bytes *d, int64_t column)
+{
+    return first_sum(d->begin + column, d->w_sum + column);
+}
+
+static ALWAYS_INLINE const uint8_t *words_pixel(const struct attn_blocked_bytes *d,
+                                                int64_t offset)
+{
+    return d->x + offset;
+}
+
+static ALWAYS_INLINE void words_put(const struct attn_blocked_bytes *d, v_u32 (*acc)[2],
+                                    const struct place *at, const int n, const int nv)
 {
     UNROLL
     for (int v = 0; v < nv; v++) {
@@ -119,80 +110,20 @@ static ALWAYS_INLINE void put_tile(const struct attn_blocked_bytes *d, v_u32 (*a
     }
 }
 
-static ALWAYS_INLINE void run_tile(const struct attn_blocked_bytes *d,
-                                   const struct place *at, const int n, const int nv)
+static void words_done(const struct attn_blocked_bytes *d, const struct place *at,
+                       int64_t n, int64_t width)
 {
-    v_u32 acc[MOST][2];
-    const int32_t *pixels = d->pixels + at->pixel;
-    const uint8_t *w = at->w;
-    const int64_t w_row = at->w_row;
-    UNROLL
-    for (int v = 0; v < nv; v++) {
-        const int64_t column = at->column + v * VF;
-        const v_u32 first = first_sum(d->begin + column, d->w_sum + column);
-        UNROLL
-        for (int i = 0; i < n; i++)
-            acc[i][v] = first;
+    for (int64_t c = 0; d->to.table != NULL && c < width; c += ATTN_BLOCK) {
+        uint8_t *y =
+            d->y + (at->column + c) / ATTN_BLOCK * d->y_block + at->pixel * ATTN_BLOCK;
+        look_up_bytes(y, y, d->to.table, (size_t)(n * ATTN_BLOCK));
     }
-    for (int64_t t = 0; t < d->n_taps; t++) {
-        const uint8_t *x[MOST];
-        UNROLL
-        for (int i = 0; i < n; i++)
-            x[i] = d->x + d->taps[t].offset + pixels[i];
-        const int64_t end = d->taps[t].inputs * 4;
-        for (int64_t c = 0; c < end; c += 4, w += w_row) {
-            struct wide weight[2];
-            UNROLL
-            for (int v = 0; v < nv; v++)
-                weight[v] = widen(load_words(w + v * VEC_BYTES));
-            UNROLL
-            for (int i = 0; i < n; i++) {
-                const v_u32 input = word_at(x[i] + c);
-                UNROLL
-                for (int v = 0; v < nv; v++)
-                    acc[i][v] = add_words(acc[i][v], weight[v], input);
-            }
-        }
-    }
-    put_tile(d, acc, at, n, nv);
 }
 
-/* clang-format off */
-#define TILE(n, nv)                                                                      \
-    static void tile_##n##x##nv(const struct attn_blocked_bytes *d, const struct place *at) \
-    {                                                                                    \
-        run_tile(d, at, n, nv);                                                          \
-    }
-ATTN_EACH_ROW(MOST, TILE, 1)
-ATTN_EACH_ROW(MOST, TILE, 2)
-#define ENTRY(n, nv) tile_##n##x##nv,
-static void (*const tiles[2][MOST])(const struct attn_blocked_bytes *,
-                                    const struct place *) = {
-    { ATTN_EACH_ROW(MOST, ENTRY, 1) }, { ATTN_EACH_ROW(MOST, ENTRY, 2) },
-};
-#undef ENTRY
-#undef TILE
-/* clang-format on */
-
-/* All pixels of the columns of a panel. */
-static void run_panel(const struct attn_blocked_bytes *d, struct place at, int64_t width)
-{
-    const int64_t n_tiles = (d->n_pixels + PIXELS - 1) / PIXELS;
-    const uint8_t *const w = at.w;
-    const int64_t column = at.column;
-    for (int64_t t = 0; t < n_tiles; t++) {
-        const int64_t end = d->n_pixels * (t + 1) / n_tiles;
-        if (attn_poll_work(width * (end - at.pixel) * d->rows / 5) != ATTNRUN_OK)
-            return;
-        for (int64_t c = 0; c < width; c += 2 * VF) {
-            const int nv = width - c > VF ? 2 : 1;
-            at.column = column + c;
-            at.w = w + 4 * c;
-            tiles[nv - 1][end - at.pixel - 1](d, &at);
-        }
-        at.pixel = end;
-    }
-}
+#define WORDS_CONV struct attn_blocked_bytes
+#define WORDS_SUM  v_u32
+#define words_add  add_words
+#include "blocked_words.h"
 
 /* The sums of x that zero points of weights are multiplied with, in the first lane. */
 static void add_inputs(const struct attn_blocked_bytes *d)
@@ -219,11 +150,7 @@ void K(blocked_conv_u8)(const struct attn_blocked_bytes *d)
 {
     if (d->w_zero != NULL)
         add_inputs(d);
-    for (int64_t column = 0; column < d->columns; column += PANEL) {
-        const int64_t left = d->columns - column, width = left < PANEL ? left : PANEL;
-        run_panel(d, (struct place){ 0, column, d->w + 4 * column * d->rows, 4 * width },
-                  width);
-    }
+    run_all(d);
 }
 
 /* ---- each channel by itself ---- */
@@ -270,6 +197,9 @@ static ALWAYS_INLINE void run_row(const struct attn_blocked_byte_rows *d, int64_
             put_sums(&d->to, d->y, acc[i][v], v_load(d->to.factor + v * VF),
                      (row * d->columns + column + i) * ATTN_BLOCK + v * VF);
     }
+    uint8_t *y = d->y + row * d->columns * ATTN_BLOCK;
+    if (d->to.table != NULL)
+        look_up_bytes(y, y, d->to.table, (size_t)(d->columns * ATTN_BLOCK));
 }
 
 void K(blocked_depthwise_u8)(const struct attn_blocked_byte_rows *d)

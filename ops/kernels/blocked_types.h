@@ -5,6 +5,7 @@
 #ifndef ATTN_BLOCKED_TYPES_H
 #define ATTN_BLOCKED_TYPES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -119,6 +120,16 @@ struct attn_blocked_byte_rows {
     int64_t column_step; /* and from an output of a row to the next */
     int64_t rows, columns;
     struct attn_requantize to;
+};
+
+/* y = clamp(round((a - a_zero) a_ratio + (b - b_zero) b_ratio), low, high) + zero, or with
+ * `multiply` of (a - a_zero)(b - b_zero) a_ratio; each operation is rounded, halves to even.
+ * Bytes of a, b and y are flipped: 0, or 128 for i8, whose zero points are 128 more. */
+struct attn_binary_u8 {
+    const uint8_t *a, *b;
+    float a_zero, b_zero, a_ratio, b_ratio, low, high;
+    uint32_t zero, flip;
+    bool multiply, b_repeats; /* b is 16 bytes, again and again */
 };
 
 #endif

@@ -34,6 +34,8 @@ set(ATTN_KERNELS
   ops/kernels/blocked_conv.c
   ops/kernels/blocked_rows.c
   ops/kernels/blocked_bytes.c
+  ops/kernels/blocked_conv_bf16.c
+  ops/kernels/bytes.c
   ops/kernels/winograd_f32.c
   ops/kernels/halo_f32.c
   ops/kernels/additive_f32.c
@@ -41,4 +43,4 @@ set(ATTN_KERNELS
 )
 # Those with further texts for CPUs with dot products of bytes or of 16-bit elements.
 set(ATTN_KERNELS_DOT ops/kernels/gemm_i8.c ops/kernels/gemm_bf16.c
-  ops/kernels/cell_bf16.c ops/kernels/blocked_bytes.c)
+  ops/kernels/cell_bf16.c ops/kernels/blocked_bytes.c ops/kernels/blocked_conv_bf16.c)

@@ -270,3 +270,82 @@ void check_blocked_depthwise_u8(struct check *c)
         check_again(c);
     }
 }
+
+/* ---- bytes ---- */
+
+void check_binary_u8(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        const float zero = (float)check_below(c, 256);
+        const struct attn_binary_u8 d = {
+            .a = check_bytes(c, n),
+            .b = check_bytes(c, n > 16 ? n : 16),
+            .a_zero = (float)check_below(c, 256),
+            .b_zero = (float)check_below(c, 256),
+            .a_ratio = (float)(1 + check_below(c, 1000)) / (n % 2 ? 700.0f : 70000.0f),
+            .b_ratio = (float)check_below(c, 1000) / 700.0f,
+            .low = -zero,
+            .high = 255.0f - zero,
+            .zero = (uint32_t)zero,
+            .flip = n % 3 == 0 ? 128 : 0,
+            .multiply = n % 2 == 0,
+            .b_repeats = n % 5 == 0,
+        };
+        uint8_t *y = check_memory(c, n);
+        c->k->binary_u8(y, &d, n);
+        for (size_t i = 0; i < n; i++) {
+            const float a = (float)(d.a[i] ^ d.flip) - d.a_zero,
+                        b = (float)(d.b[d.b_repeats ? i % 16 : i] ^ d.flip) - d.b_zero;
+            const volatile float x = a * d.a_ratio, other = b * d.b_ratio;
+            const float q =
+                between(d.multiply ? a * b * d.a_ratio : x + other, d.low, d.high);
+            check_i64(c, i, y[i], (uint8_t)((int32_t)q + (int32_t)zero) ^ d.flip);
+        }
+    }
+}
+
+void check_look_up_u8(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        const uint8_t *x = check_bytes(c, n), *table = check_bytes(c, 256);
+        uint8_t *y = check_memory(c, n);
+        c->k->look_up_u8(y, x, table, n);
+        for (size_t i = 0; i < n; i++)
+            check_i64(c, i, y[i], table[x[i]]);
+    }
+}
+
+void check_max_u8(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        const size_t step = (size_t)(1 + check_below(c, 3)) * BLOCK;
+        const uint8_t *x = check_bytes(c, n * step), *old = check_bytes(c, n * BLOCK);
+        uint8_t *y = check_memory(c, n * BLOCK);
+        for (size_t i = 0; i < n * BLOCK; i++)
+            y[i] = old[i];
+        c->k->max_u8(y, x, step, n);
+        for (size_t i = 0; i < n * BLOCK; i++) {
+            const uint8_t other = x[i / BLOCK * step + i % BLOCK];
+            check_i64(c, i, y[i], old[i] > other ? old[i] : other);
+        }
+    }
+}
+
+void check_sum_u8(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        const uint8_t *x = check_bytes(c, n * BLOCK);
+        uint32_t *y = check_memory(c, BLOCK * sizeof *y);
+        c->k->sum_u8(y, x, n);
+        for (size_t lane = 0; lane < BLOCK; lane++) {
+            uint32_t sum = 0;
+            for (size_t i = 0; i < n; i++)
+                sum += x[i * BLOCK + lane];
+            check_i64(c, lane, y[lane], sum);
+        }
+    }
+}

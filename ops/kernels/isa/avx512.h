@@ -103,6 +103,20 @@ static ALWAYS_INLINE void v_store_bytes(uint8_t *y, v_u32 x)
 {
     _mm_storeu_si128((void *)y, _mm512_cvtepi32_epi8((__m512i)x));
 }
+#define v_look_up_u8 v_look_up_u8
+static inline void v_look_up_u8(uint8_t *y, const uint8_t *x, const uint8_t *table)
+{
+    const __m512i bytes = _mm512_loadu_si512(x), low = _mm512_set1_epi8(15);
+    const __m512i part = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), low);
+    const __m512i at = _mm512_and_si512(bytes, low);
+    __m512i found = at;
+    for (int i = 0; i < 16; i++) {
+        const __mmask64 here = _mm512_cmpeq_epi8_mask(part, _mm512_set1_epi8((char)i));
+        const __m128i some = _mm_loadu_si128((const __m128i *)(const void *)table + i);
+        found = _mm512_mask_shuffle_epi8(found, here, _mm512_broadcast_i32x4(some), at);
+    }
+    _mm512_storeu_si512(y, found);
+}
 #define v_four_pixels v_four_pixels
 static ALWAYS_INLINE void v_four_pixels(v_u32 *to, const uint8_t *x)
 {

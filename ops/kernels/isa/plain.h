@@ -249,6 +249,14 @@ static ALWAYS_INLINE void v_store_bytes(uint8_t *y, v_u32 x)
     memcpy(y, &bytes, sizeof bytes);
 }
 #endif
+/* y[i] = table[x[i]] for VEC_BYTES bytes; y may be x. */
+#ifndef v_look_up_u8
+static inline void v_look_up_u8(uint8_t *y, const uint8_t *x, const uint8_t *table)
+{
+    for (int i = 0; i < VEC_BYTES; i++)
+        y[i] = table[x[i]];
+}
+#endif
 /* Four pixels of 16 bytes, one after the other, as words: vector i has of each byte i VF + l
  * of a pixel the word of the four pixels in lane l. */
 #ifndef v_four_pixels
