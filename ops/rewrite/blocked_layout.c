@@ -47,6 +47,8 @@ static double conv_gain(const struct layout *l, const struct attn_node *node)
     const attnrun_tensor *w = &l->graph->values[weights].data;
     const double outputs = elements_of(l, node->out[0]);
     const double products = (double)(w->dims[1] * w->dims[2] * w->dims[3]) * outputs;
+    if (l->member[node->pub.index] == MEMBER_QCONV)
+        return products * 0.01 + outputs * 2.0; /* and of what is between them */
     return products * 0.0015 + outputs * 0.2;
 }
 

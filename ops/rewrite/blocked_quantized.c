@@ -157,8 +157,7 @@ static bool is_gate(const struct layout *l, int32_t gate, int32_t map)
 static int32_t gated(const struct layout *l, const struct attn_node *node)
 {
     for (int32_t i = 0; i < 6; i += 3)
-        if (layout_is_member_bytes(l, node->in[i]) &&
-            layout_is_bytes(l, node->in[3 - i]) &&
+        if (layout_is_bytes(l, node->in[i]) && layout_is_bytes(l, node->in[3 - i]) &&
             attn_match_same_shape(l->graph, node->in[i], node->out[0]) &&
             is_gate(l, node->in[3 - i], node->in[i]))
             return i;
@@ -167,8 +166,11 @@ static int32_t gated(const struct layout *l, const struct attn_node *node)
 
 static bool can_mul(const struct layout *l, const struct attn_node *node)
 {
-    return can_add(l, node) || (has_pair(l, node, 1) && has_pair(l, node, 4) &&
-                                has_pair(l, node, 6) && gated(l, node) >= 0);
+    const bool pairs =
+        has_pair(l, node, 1) && has_pair(l, node, 4) && has_pair(l, node, 6);
+    const bool member = layout_is_member_bytes(l, node->in[0]) ||
+                        layout_is_member_bytes(l, node->in[3]);
+    return pairs && (can_add(l, node) || (member && gated(l, node) >= 0));
 }
 
 static bool can_concat(const struct layout *l, const struct attn_node *node)
@@ -245,7 +247,7 @@ static attn_status make_conv(struct layout *l, struct attn_node *node, int32_t o
 {
     struct attn_attr attrs[MOST_ATTRS];
     const bool few = layout_channels(l, node->in[X]) <= FEW_CHANNELS &&
-                     layout_giver(l, node->in[X]) < 0 &&
+                     l->blocked[node->in[X]] < 0 &&
                      attn_match_int(node, "group", 1) == 1;
     int32_t n = 0, in[6] = { -1, node->in[W], -1, -1, -1, node->in[W_ZERO] };
     for (int32_t i = 0; i < node->n_attrs; i++)
