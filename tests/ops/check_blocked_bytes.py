@@ -161,7 +161,7 @@ class Network:
         a = self.conv(x, 16 * between(1, 3), (1, 1))
         b = self.conv(a, between(1, 40), (3, 3), 1, True)
         c = self.conv(a, between(1, 3) * 16, (3, 3), 1, True)
-        pair = self.pair(self.scale(a))
+        pair = self.pair(max(self.scale(n) for n in (a, b, c)))
         sizes = [self.sizes[n] for n in (a, c, b)]
         return self.add("QLinearConcat", [*pair, *self.operand(a), *self.operand(c),
                                           *self.operand(b)],
