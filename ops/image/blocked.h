@@ -17,6 +17,20 @@ static inline int64_t blocked_count(int64_t channels)
     return (channels + ATTN_BLOCK - 1) / ATTN_BLOCK;
 }
 
+/* Words of 4 inputs among those of a pixel; of kernels of several columns all, so that a row
+ * of the kernel sees words without gaps. */
+static inline int64_t blocked_words(int64_t channels, int64_t inputs,
+                                    int64_t kernel_columns)
+{
+    return kernel_columns > 1 ? inputs / 4 : (channels + 3) / 4;
+}
+
+/* The same of words of two inputs of a block. */
+static inline int64_t blocked_pairs(int64_t channels, int64_t kernel_columns)
+{
+    return kernel_columns > 1 ? ATTN_BLOCK / 2 : (channels + 1) / 2;
+}
+
 /* A convolution of a blocked map, or with `plain` of X[N, C, H, W], to a blocked one. By
  * itself: each channel alone; winograd: in tiles of 2 x 2. */
 struct blocked_shape {
@@ -24,20 +38,25 @@ struct blocked_shape {
     int64_t batch, channels, rows; /* of X and Y, without what fills up blocks */
     int64_t groups;
     bool plain, by_itself, winograd;
+    bool bytes; /* X, Y: u8; plain: [N, ceil(C / 4), H, W, 4] with C <= 4 */
 };
 /* How it is cut into tasks. Pixels of one task are `block_h` lines of `block_w` columns of the
  * output, of several lines only where they are whole; columns of one task are panels. */
 struct blocked_plan {
     struct blocked_shape shape; /* flattened where the window is 1 */
-    int64_t inputs;             /* side by side in X: 16, plain 1 */
-    int64_t taps, weight_rows;  /* of a group */
+    int64_t inputs;             /* side by side in X: 16, plain 1, of bytes 4 */
+    int64_t taps, weight_rows;  /* of a group; of bytes a row has 4 inputs */
+    bool whole_rows;            /* a tap is a whole row of the kernel */
+    bool words;                 /* products of bf16: the copy has words of two inputs */
     int64_t columns;            /* of a group */
     int64_t block_h, block_w, h_blocks, w_blocks;
     int64_t block_columns, column_blocks;
     int64_t strip_h, strip_w; /* of the padded copy; 0: X is read where it is */
     int64_t x_row,
-        x_plane; /* of X or the copy: floats from a line, a block to the next */
+        x_plane; /* of X or the copy: elements from a line, a block to the next */
     int64_t n_tasks, task_cost, scratch_bytes, shared_bytes;
+    const struct attn_kernels *kernels;
+    int64_t sums_at; /* of bytes: sums of inputs, in scratch */
 };
 /* packed: bias by columns, then the weights. */
 struct blocked_operands {
@@ -48,6 +67,40 @@ struct blocked_operands {
     float least, most;
     bool clipped; /* least and most are all of the activation */
 };
+
+/* What BlockedConv and BlockedQLinearConv share: attributes, and inputs X, W, B, Z. */
+struct blocked_conv_args {
+    struct window_attrs window;
+    int64_t group, channels, plain, winograd;
+    int32_t activation;
+    float alpha, beta;
+};
+#define BLOCKED_CONV_ATTRS                                                               \
+    WINDOW_ATTR_ROWS, WINDOW_DILATIONS, ATTR_INT(struct blocked_conv_args, group, 1),    \
+        ATTR_INT_REQUIRED(struct blocked_conv_args, channels),                           \
+        ATTR_FLAG(struct blocked_conv_args, plain, 0)
+static inline bool blocked_by_itself(const struct blocked_conv_args *args, int64_t rows)
+{
+    return args->group > 1 && args->group == args->channels && args->group == rows;
+}
+/* Checks all of them, states the output, and for concrete shapes makes plan->shape; *empty:
+ * there is nothing to compute, and the step is complete. */
+attn_status attn_blocked_conv_shape(attnrun_step *step,
+                                    const struct blocked_conv_args *args,
+                                    struct blocked_plan *plan, bool *empty);
+/* Scratch, shared memory and tasks of a plan. */
+void attn_blocked_conv_tasks(attnrun_step *step, const struct blocked_plan *plan);
+
+/* A part of the output: lines from h on, columns from w on. */
+struct blocked_part {
+    int64_t image, group, h, w, rows, columns;
+};
+void attn_blocked_find_part(const struct blocked_plan *plan, int64_t strip,
+                            struct blocked_part *part);
+/* Where a part finds its input: in X, or in the copy `strip`, with `padding` around. */
+const void *attn_blocked_find_x(const struct blocked_plan *plan,
+                                const struct blocked_part *part, const void *x,
+                                void *strip, int padding);
 
 attn_status attn_blocked_dense_plan(const attnrun_step *step, struct blocked_plan *plan);
 void attn_blocked_dense_prepare(const struct blocked_plan *plan, void *shared);
@@ -87,7 +140,7 @@ struct blocked_weights {
     const float *bias;
     int64_t groups;
     bool plain, by_itself, winograd;
-    int vec_bytes;
+    const struct attn_kernels *kernels;
 };
 int64_t attn_blocked_packed_floats(const struct blocked_weights *weights);
 void attn_blocked_pack(float *packed, const struct blocked_weights *weights);

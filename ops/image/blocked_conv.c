@@ -13,19 +13,8 @@
 
 #include "blocked.h"
 
-struct blocked_conv_args {
-    struct window_attrs window;
-    int64_t group, channels, plain, winograd;
-    int32_t activation;
-    float alpha, beta;
-};
-
 static const attnrun_attr_def blocked_conv_attrs[] = {
-    WINDOW_ATTR_ROWS,
-    WINDOW_DILATIONS,
-    ATTR_INT(struct blocked_conv_args, group, 1),
-    ATTR_INT_REQUIRED(struct blocked_conv_args, channels),
-    ATTR_FLAG(struct blocked_conv_args, plain, 0),
+    BLOCKED_CONV_ATTRS,
     ATTR_FLAG(struct blocked_conv_args, winograd, 0),
     ATTR_ENUM(struct blocked_conv_args, activation, CONV_ACTIVATIONS, 0),
     ATTR_FLOAT(struct blocked_conv_args, alpha, 0.0f),
@@ -43,17 +32,12 @@ attn_status attn_blocked_out(attnrun_step *step, attnrun_dim batch, attnrun_dim 
                              attnrun_dim height, attnrun_dim width)
 {
     const attnrun_dim dims[5] = { batch, blocks, height, width, dim_of(ATTN_BLOCK) };
-    return op_out(step, 0, ATTNRUN_F32, 5, dims);
+    return op_out(step, 0, step->in[0].dtype, 5, dims);
 }
 
-static bool by_itself(const struct blocked_conv_args *args, int64_t rows)
+static attn_status check_winograd(const attnrun_step *step,
+                                  const struct blocked_conv_args *args)
 {
-    return args->group > 1 && args->group == args->channels && args->group == rows;
-}
-
-static attn_status check_winograd(const attnrun_step *step)
-{
-    const struct blocked_conv_args *args = step->args;
     const attnrun_dim *w = step->in[1].dims;
     bool fits =
         args->plain == 0 && args->group == 1 && w[2].value == 3 && w[3].value == 3;
@@ -66,9 +50,9 @@ static attn_status check_winograd(const attnrun_step *step)
 }
 
 /* W and the attributes fit each other: all that packing needs to know. */
-static attn_status check_weights(const attnrun_step *step)
+static attn_status check_weights(const attnrun_step *step,
+                                 const struct blocked_conv_args *args)
 {
-    const struct blocked_conv_args *args = step->args;
     const attnrun_type *w = &step->in[1];
     TRY(op_need_rank(step, 1, 4));
     for (int i = 0; i < 4; i++)
@@ -82,19 +66,24 @@ static attn_status check_weights(const attnrun_step *step)
                        (long long)args->channels, (long long)group);
     const bool whole = rows / group % ATTN_BLOCK == 0 &&
                        w->dims[1].value % ATTN_BLOCK == 0 && args->plain == 0;
-    if (group > 1 && !whole && (!by_itself(args, rows) || args->plain != 0))
+    if (group > 1 && !whole && (!blocked_by_itself(args, rows) || args->plain != 0))
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
                        "groups of channels that are no multiple of 16");
-    TRY(check_winograd(step));
+    TRY(check_winograd(step, args));
     if (!op_has_in(step, 2))
         return ATTNRUN_OK;
     TRY(op_need_rank(step, 2, 1));
     return op_need_dim(step, 2, 0, dim_of(rows), "output channels");
 }
 
-static attn_status check_x(const attnrun_step *step)
+static attn_status check_x(const attnrun_step *step, const struct blocked_conv_args *args)
 {
-    const struct blocked_conv_args *args = step->args;
+    if (args->plain != 0 && step->in[0].dtype == ATTNRUN_U8) {
+        TRY(op_need_rank(step, 0, 5));
+        TRY(op_need_dim(step, 0, 4, dim_of(4), "channels of a block"));
+        return op_need_dim(step, 0, 1, dim_of(ceil_div(args->channels, 4)),
+                           "blocks of channels");
+    }
     if (args->plain == 0) {
         TRY(attn_blocked_check(step, 0));
         return op_need_dim(step, 0, 1, dim_of(blocked_count(args->channels)),
@@ -104,10 +93,9 @@ static attn_status check_x(const attnrun_step *step)
     return op_need_dim(step, 0, 1, dim_of(args->channels), "channels");
 }
 
-static attn_status plan_step(attnrun_step *step)
+static attn_status check_sizes(attnrun_step *step, const struct blocked_conv_args *args,
+                               struct blocked_plan *plan, bool *empty)
 {
-    const struct blocked_conv_args *args = step->args;
-    struct blocked_plan *plan = step->state;
     struct blocked_shape *s = &plan->shape;
     const struct window *w = &s->w;
     int64_t in, out, blocks;
@@ -116,40 +104,32 @@ static attn_status plan_step(attnrun_step *step)
     s->rows = step->in[1].dims[0].value;
     s->groups = args->group;
     s->plain = args->plain != 0;
-    s->by_itself = by_itself(args, s->rows);
+    s->by_itself = blocked_by_itself(args, s->rows);
     s->winograd = args->winograd != 0;
+    s->bytes = step->in[0].dtype == ATTNRUN_U8;
     in = op_count(&step->in[0], 0, step->in[0].rank);
     out = op_count(&step->out[0], 0, 5);
     if (in < 0 || out < 0 || in > ATTN_MAX_ELEMENTS || out > ATTN_MAX_ELEMENTS ||
         !ck_mul(w->kernel[1] * w->kernel[2], s->rows, &blocks) ||
         !ck_mul(blocks, step->in[1].dims[1].value, &blocks) || blocks > ATTN_MAX_ELEMENTS)
         return op_fail(step, ATTNRUN_E_LIMIT, "the image or the kernel is too large");
-    if (out == 0) {
+    *empty = out == 0;
+    if (*empty) {
         op_tasks(step, 0, 0, 0);
         op_tasks(step, 1, 0, 0);
-        return ATTNRUN_OK;
     }
-    if (s->by_itself)
-        attn_blocked_rows_plan(plan);
-    else if (s->winograd)
-        TRY(attn_blocked_winograd_plan(step, plan));
-    else
-        TRY(attn_blocked_dense_plan(step, plan));
-    step->scratch_bytes = plan->scratch_bytes;
-    step->shared_bytes = plan->shared_bytes;
-    op_tasks(step, 0, plan->shared_bytes > 0, plan->shared_bytes);
-    op_tasks(step, 1, plan->n_tasks, plan->task_cost);
     return ATTNRUN_OK;
 }
 
-static attn_status blocked_conv_infer(attnrun_step *step)
+attn_status attn_blocked_conv_shape(attnrun_step *step,
+                                    const struct blocked_conv_args *args,
+                                    struct blocked_plan *plan, bool *empty)
 {
-    const struct blocked_conv_args *args = step->args;
-    struct blocked_plan *plan = step->state;
+    *empty = true;
     if (!op_rank_known(step, 0) || !op_rank_known(step, 1))
-        return op_out(step, 0, ATTNRUN_F32, -1, NULL);
-    TRY(check_weights(step));
-    TRY(check_x(step));
+        return op_out(step, 0, step->in[0].dtype, -1, NULL);
+    TRY(check_weights(step, args));
+    TRY(check_x(step, args));
     TRY(attn_window_check(step, &args->window, 2));
     const attnrun_dim *x = step->in[0].dims, *w = step->in[1].dims;
     attnrun_dim out[2];
@@ -169,7 +149,32 @@ static attn_status blocked_conv_infer(attnrun_step *step)
     if (!step->concrete)
         return ATTNRUN_OK;
     TRY(attn_window_resolve(step, &args->window, 2, x + 2, w + 2, false, &plan->shape.w));
-    return plan_step(step);
+    return check_sizes(step, args, plan, empty);
+}
+
+void attn_blocked_conv_tasks(attnrun_step *step, const struct blocked_plan *plan)
+{
+    step->scratch_bytes = plan->scratch_bytes;
+    step->shared_bytes = plan->shared_bytes;
+    op_tasks(step, 0, plan->shared_bytes > 0, plan->shared_bytes);
+    op_tasks(step, 1, plan->n_tasks, plan->task_cost);
+}
+
+static attn_status blocked_conv_infer(attnrun_step *step)
+{
+    struct blocked_plan *plan = step->state;
+    bool empty;
+    TRY(attn_blocked_conv_shape(step, step->args, plan, &empty));
+    if (empty)
+        return ATTNRUN_OK;
+    if (plan->shape.by_itself)
+        attn_blocked_rows_plan(plan);
+    else if (plan->shape.winograd)
+        TRY(attn_blocked_winograd_plan(step, plan));
+    else
+        TRY(attn_blocked_dense_plan(step, plan));
+    attn_blocked_conv_tasks(step, plan);
+    return ATTNRUN_OK;
 }
 
 /* Forms of packed weights: blocked, plain, each channel by itself, for Winograd. */
@@ -189,9 +194,9 @@ static attn_status blocked_conv_pack(attnrun_pack *pack, int64_t *bytes, void *p
         .bias = has_bias ? pack->x[2].data : NULL,
         .groups = args->group,
         .plain = args->plain != 0,
-        .by_itself = by_itself(args, w->dims[0]),
+        .by_itself = blocked_by_itself(args, w->dims[0]),
         .winograd = args->winograd != 0,
-        .vec_bytes = pack->kernels->vec_bytes,
+        .kernels = pack->kernels,
     };
     const int64_t floats = attn_blocked_packed_floats(&weights);
     if (floats < 0)

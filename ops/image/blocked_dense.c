@@ -1,5 +1,5 @@
-/* blocked_dense.c - convolution of blocked maps by the kernel blocked_conv_f32: how it is cut
- * into tasks, the tables that all tasks share, and a task.
+/* blocked_dense.c - convolution of blocked maps by the kernels blocked_conv_f32 and _u8: how it
+ * is cut into tasks, the tables that all tasks share, and a task of floats.
  *
  * A task is some lines of the output (of one line, some columns) and some panels of output
  * channels. Without padding it reads X where it lies; else a copy of what it sees, with zeros
@@ -8,7 +8,7 @@
 #include "blocked.h"
 
 enum {
-    STRIP_FLOATS = 1 << 16, /* of X that one task sees */
+    STRIP_BYTES = 1 << 18, /* of X that one task sees */
     TASKS = 8,
     TASK_NS = 20000,
     MIN_PIXELS = 14
@@ -65,17 +65,34 @@ static int64_t line_of(const struct window *w, int a, int64_t n, bool copy, int6
     return i * w->stride[a] + k * w->dilation[a];
 }
 
-static int64_t channels_in(const struct blocked_plan *p)
+static int64_t element(const struct blocked_plan *p)
 {
-    const int64_t channels = p->shape.channels / p->shape.groups;
-    return p->shape.plain ? channels : blocked_count(channels) * ATTN_BLOCK;
+    return p->shape.bytes ? 1 : (int64_t)sizeof(float);
+}
+/* Elements of a pixel's inputs where the kernel finds them. */
+static int64_t unit(const struct blocked_plan *p)
+{
+    return p->words ? p->inputs / 2 : p->inputs;
+}
+static int64_t planes_in(const struct blocked_plan *p)
+{
+    return ceil_div(p->shape.channels / p->shape.groups, p->inputs);
+}
+/* Rows of weights of a pixel's inputs from channel c of a group on. */
+static int64_t rows_from(const struct blocked_plan *p, int64_t c)
+{
+    const int64_t left = min64(p->shape.channels / p->shape.groups - c, p->inputs);
+    if (p->words)
+        return blocked_pairs(left, p->shape.w.kernel[2]);
+    return p->shape.bytes ? blocked_words(left, p->inputs, p->shape.w.kernel[2]) : left;
 }
 
 /* Lines and columns of the output in one task. */
 static void cut_pixels(struct blocked_plan *p)
 {
     const struct window *w = &p->shape.w;
-    const int64_t room = max64(STRIP_FLOATS / channels_in(p), 1);
+    const int64_t pixel = planes_in(p) * unit(p) * element(p);
+    const int64_t room = max64(STRIP_BYTES / pixel, 1);
     int64_t h = 1, columns = w->out[2];
     while (h < w->out[1] && copied(w, 1, h + 1) * copied(w, 2, columns) <= room)
         h++;
@@ -114,11 +131,11 @@ static void lay_out(struct blocked_plan *p)
     const struct window *w = &p->shape.w;
     int64_t rows = w->in[1], columns = w->in[2];
     p->strip_h = p->strip_w = 0;
-    if (padded(w)) {
+    if (padded(w) || p->words) {
         rows = p->strip_h = copied(w, 1, p->block_h);
         columns = p->strip_w = copied(w, 2, p->block_w);
     }
-    p->x_row = columns * p->inputs;
+    p->x_row = columns * unit(p);
     p->x_plane = rows * p->x_row;
 }
 
@@ -126,15 +143,20 @@ attn_status attn_blocked_dense_plan(const attnrun_step *step, struct blocked_pla
 {
     struct blocked_shape *s = &p->shape;
     flatten(&s->w);
-    const int64_t of_group = s->channels / s->groups;
-    p->inputs = s->plain ? 1 : ATTN_BLOCK;
-    p->taps = s->w.kernel[1] * s->w.kernel[2] * ceil_div(of_group, p->inputs);
-    p->weight_rows = s->w.kernel[1] * s->w.kernel[2] * of_group;
+    p->inputs = !s->plain ? ATTN_BLOCK : s->bytes ? 4 : 1;
+    p->words = step->kernels->products_bf16 && !s->plain && !s->bytes;
+    p->kernels = step->kernels;
+    const int64_t planes = planes_in(p), last = (planes - 1) * p->inputs;
+    p->weight_rows = s->w.kernel[1] * s->w.kernel[2] *
+                     ((planes - 1) * rows_from(p, 0) + rows_from(p, last));
     p->columns = blocked_count(s->rows / s->groups) * ATTN_BLOCK;
     cut_pixels(p);
     cut_columns(p);
     lay_out(p);
-    int64_t pixels = 0, lines, span, strip = 0, planes = ceil_div(of_group, p->inputs);
+    p->whole_rows = (s->bytes || p->words) && s->w.dilation[2] == 1 &&
+                    (p->strip_h == 0 || !by_taps(&s->w, 2, p->block_w));
+    p->taps = s->w.kernel[1] * (p->whole_rows ? 1 : s->w.kernel[2]) * planes;
+    int64_t pixels = 0, lines, span, strip = 0;
     bool fits = ck_mul(p->block_h, p->block_w, &pixels) &&
                 ck_mul(p->x_row, p->block_h * s->w.stride[1], &lines) &&
                 ck_mul(s->w.stride[2], p->block_w * p->inputs, &span) &&
@@ -145,7 +167,7 @@ attn_status attn_blocked_dense_plan(const attnrun_step *step, struct blocked_pla
                 ck_mul(p->n_tasks, p->column_blocks, &p->n_tasks);
     if (!fits)
         return op_fail(step, ATTNRUN_E_LIMIT, "the image or the kernel is too large");
-    p->scratch_bytes = (strip + 16) * (int64_t)sizeof(float);
+    p->scratch_bytes = (strip + 16) * element(p);
     p->shared_bytes = p->taps * (int64_t)sizeof(struct attn_blocked_tap) + pixels * 4;
     p->task_cost = window_cost(task_ns(p, p->block_columns) + 200.0);
     return ATTNRUN_OK;
@@ -159,82 +181,103 @@ void attn_blocked_dense_prepare(const struct blocked_plan *p, void *shared)
     int32_t *pixel = (int32_t *)(void *)(tap + p->taps);
     const int64_t of_group = s->channels / s->groups;
     const bool copy = p->strip_h > 0;
+    const int64_t columns = p->whole_rows ? 1 : w->kernel[2];
     for (int64_t c = 0; c < of_group; c += p->inputs)
         for (int64_t i = 0; i < w->kernel[1]; i++)
-            for (int64_t j = 0; j < w->kernel[2]; j++)
+            for (int64_t j = 0; j < columns; j++)
                 *tap++ = (struct attn_blocked_tap){
                     .offset = c / p->inputs * p->x_plane +
                               line_of(w, 1, p->block_h, copy, 0, i) * p->x_row +
-                              line_of(w, 2, p->block_w, copy, 0, j) * p->inputs,
-                    .inputs = min64(of_group - c, p->inputs),
+                              line_of(w, 2, p->block_w, copy, 0, j) * unit(p),
+                    .inputs = rows_from(p, c) * (w->kernel[2] / columns),
                 };
     for (int64_t i = 0; i < p->block_h; i++)
         for (int64_t j = 0; j < p->block_w; j++)
             *pixel++ = (int32_t)(line_of(w, 1, p->block_h, copy, i, 0) * p->x_row +
-                                 line_of(w, 2, p->block_w, copy, j, 0) * p->inputs);
+                                 line_of(w, 2, p->block_w, copy, j, 0) * unit(p));
 }
 
 /* ---- a task ---- */
 
-/* A part of the output: lines from h on, columns from `column` on. */
-struct part {
-    int64_t image, group, h, w, rows, columns;
-};
+static void copy_pixels(const struct blocked_plan *p, char *to, const char *x, int64_t n)
+{
+    if (p->words)
+        p->kernels->words_bf16((uint32_t *)(void *)to, (const float *)(const void *)x,
+                               (size_t)(n * unit(p)));
+    else
+        memcpy(to, x, (size_t)(n * p->inputs * element(p)));
+}
 
 /* n columns of the copy, of which the first shows column `first` of the map, and the others
  * every `step`-th from there on. `x`: the line of the map, NULL: none of it. */
-static void copy_line(float *to, const float *x, const struct blocked_plan *p,
-                      int64_t first, int64_t n, int64_t step)
+static void copy_line(char *to, const char *x, const struct blocked_plan *p,
+                      int64_t first, int64_t n, int64_t step, int padding)
 {
-    const int64_t in = p->inputs, width = p->shape.w.in[2];
+    const int64_t in = p->inputs * element(p), put = unit(p) * element(p);
+    const int64_t width = p->shape.w.in[2];
     int64_t from = first < 0 ? min64(ceil_div(-first, step), n) : 0;
     int64_t end = first < width ? min64(ceil_div(width - first, step), n) : 0;
     if (x == NULL || end <= from)
         from = end = 0;
-    memset(to, 0, (size_t)(from * in) * sizeof(float));
-    memset(to + end * in, 0, (size_t)((n - end) * in) * sizeof(float));
+    memset(to, padding, (size_t)(from * put));
+    memset(to + end * put, padding, (size_t)((n - end) * put));
     if (step == 1 && end > from) {
-        memcpy(to + from * in, x + (first + from) * in,
-               (size_t)((end - from) * in) * sizeof(float));
+        copy_pixels(p, to + from * put, x + (first + from) * in, end - from);
         return;
     }
     for (int64_t i = from; i < end; i++)
-        memcpy(to + i * in, x + (first + i * step) * in, (size_t)in * sizeof(float));
+        copy_pixels(p, to + i * put, x + (first + i * step) * in, 1);
 }
 
 /* All columns of one line of the copy. */
-static void copy_columns(const struct blocked_plan *p, const struct part *part, float *to,
-                         const float *x)
+static void copy_columns(const struct blocked_plan *p, const struct blocked_part *part,
+                         char *to, const char *x, int padding)
 {
     const struct window *w = &p->shape.w;
     const int64_t left = part->w * w->stride[2] - w->before[2], n = p->block_w;
     if (!by_taps(w, 2, n)) {
-        copy_line(to, x, p, left, p->strip_w, 1);
+        copy_line(to, x, p, left, p->strip_w, 1, padding);
         return;
     }
-    for (int64_t k = 0; k < w->kernel[2]; k++, to += n * p->inputs)
-        copy_line(to, x, p, left + k * w->dilation[2], n, w->stride[2]);
+    for (int64_t k = 0; k < w->kernel[2]; k++, to += n * unit(p) * element(p))
+        copy_line(to, x, p, left + k * w->dilation[2], n, w->stride[2], padding);
 }
 
-/* What the lines of a part see, with zeros around the map. */
-static void copy_strip(const struct blocked_plan *p, const struct part *part, float *to,
-                       const float *x)
+/* What the lines of a part see, with `padding` around the map. */
+static void copy_strip(const struct blocked_plan *p, const struct blocked_part *part,
+                       char *to, const char *x, int padding)
 {
     const struct window *w = &p->shape.w;
-    const int64_t plane = w->in[1] * w->in[2] * p->inputs, n = p->block_h;
-    const int64_t planes = ceil_div(p->shape.channels / p->shape.groups, p->inputs);
+    const int64_t pixel = p->inputs * element(p), n = p->block_h;
+    const int64_t planes = planes_in(p), plane = w->in[1] * w->in[2] * pixel;
     const int64_t top = part->h * w->stride[1] - w->before[1];
     const bool taps = by_taps(w, 1, n);
     for (int64_t c = 0; c < planes; c++, x += plane)
-        for (int64_t i = 0; i < p->strip_h; i++, to += p->strip_w * p->inputs) {
+        for (int64_t i = 0; i < p->strip_h;
+             i++, to += p->strip_w * unit(p) * element(p)) {
             const int64_t line =
                 top + (taps ? i % n * w->stride[1] + i / n * w->dilation[1] : i);
             const bool inside = line >= 0 && line < w->in[1];
-            copy_columns(p, part, to, inside ? x + line * w->in[2] * p->inputs : NULL);
+            copy_columns(p, part, to, inside ? x + line * w->in[2] * pixel : NULL,
+                         padding);
         }
 }
 
-static void find_part(const struct blocked_plan *p, int64_t strip, struct part *part)
+/* Lanes beyond the channels may hold anything, and words of them meet weights of 0. */
+static void clear_lanes(const struct blocked_plan *p, uint32_t *strip)
+{
+    const int64_t left = p->shape.channels / p->shape.groups % ATTN_BLOCK, n = unit(p);
+    uint32_t *pixel = strip + (planes_in(p) - 1) * p->x_plane;
+    for (int64_t i = 0; left > 0 && i < p->strip_h * p->strip_w; i++, pixel += n) {
+        if (left % 2 != 0)
+            pixel[left / 2] &= 0xffff;
+        for (int64_t word = (left + 1) / 2; word < n; word++)
+            pixel[word] = 0;
+    }
+}
+
+void attn_blocked_find_part(const struct blocked_plan *p, int64_t strip,
+                            struct blocked_part *part)
 {
     const struct window *w = &p->shape.w;
     part->w = strip % p->w_blocks * p->block_w;
@@ -247,16 +290,21 @@ static void find_part(const struct blocked_plan *p, int64_t strip, struct part *
     part->columns = min64(w->out[2] - part->w, p->block_w);
 }
 
-static const float *find_x(const struct blocked_plan *p, const struct part *part,
-                           const float *x, float *strip)
+const void *attn_blocked_find_x(const struct blocked_plan *p,
+                                const struct blocked_part *part, const void *x,
+                                void *strip, int padding)
 {
     const struct window *w = &p->shape.w;
-    const int64_t plane = w->in[1] * w->in[2] * p->inputs;
-    const int64_t of_group = ceil_div(p->shape.channels / p->shape.groups, p->inputs);
-    x += (part->image * p->shape.groups + part->group) * of_group * plane;
+    const int64_t plane = w->in[1] * w->in[2] * p->inputs * element(p);
+    const char *from = x;
+    from += (part->image * p->shape.groups + part->group) * planes_in(p) * plane;
     if (p->strip_h == 0)
-        return x + part->h * w->stride[1] * p->x_row + part->w * w->stride[2] * p->inputs;
-    copy_strip(p, part, strip, x);
+        return from +
+               (part->h * w->stride[1] * p->x_row + part->w * w->stride[2] * p->inputs) *
+                   element(p);
+    copy_strip(p, part, strip, from, padding);
+    if (p->words)
+        clear_lanes(p, strip);
     return strip;
 }
 
@@ -269,7 +317,10 @@ static attn_status run_columns(const attnrun_step *step, const struct blocked_pl
     const int64_t most = o->clipped ? columns : panel;
     for (int64_t done = 0; done < columns; done += c->columns) {
         c->columns = min64(columns - done, most);
-        step->kernels->blocked_conv_f32(c);
+        if (p->words)
+            step->kernels->blocked_conv_bf16(c);
+        else
+            step->kernels->blocked_conv_f32(c);
         if (attn_poll() != ATTNRUN_OK)
             return ATTNRUN_E_CANCELLED;
         for (int64_t b = 0; !o->clipped && b < c->columns / ATTN_BLOCK; b++)
@@ -297,10 +348,10 @@ attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work 
     for (int64_t task = work->begin; task < work->end; task++) {
         const int64_t strip = task / p->column_blocks;
         const int64_t first = task % p->column_blocks * p->block_columns;
-        struct part part;
-        find_part(p, strip, &part);
+        struct blocked_part part;
+        attn_blocked_find_part(p, strip, &part);
         if (strip != last)
-            x = find_x(p, &part, o->x, work->scratch);
+            x = attn_blocked_find_x(p, &part, o->x, work->scratch, 0);
         last = strip;
         const int64_t column = part.group * p->columns + first;
         const int64_t at = (part.image * all + column) / ATTN_BLOCK * y_block +

@@ -2,11 +2,21 @@
  *
  * X, Y  [N, blocks, H, W, 16]
  * gate  [N or 1, blocks, 1, 1, 16]
+ * Of bytes: Y = saturate(round((X - x_zero) (gate - gate_zero) ratio) + y_zero), as QLinearMul.
  * A task is some pixels of one block of channels. Y may lie over X. Cost: a copy. */
 #include "blocked.h"
 
 enum { CHUNK = 1024 };
 
+struct gate_args {
+    int64_t x_zero, gate_zero, y_zero;
+    float ratio;
+};
+static const attnrun_attr_def gate_attrs[] = { ATTR_INT(struct gate_args, x_zero, 0),
+                                               ATTR_INT(struct gate_args, gate_zero, 0),
+                                               ATTR_INT(struct gate_args, y_zero, 0),
+                                               ATTR_FLOAT(struct gate_args, ratio, 1.0f),
+                                               ATTR_END };
 struct gate_state {
     int64_t pixels, chunks;
     bool shared; /* one gate for all images */
@@ -17,7 +27,7 @@ static attn_status blocked_gate_infer(attnrun_step *step)
     struct gate_state *s = step->state;
     const attnrun_dim *x = step->in[0].dims, *gate = step->in[1].dims;
     if (!op_rank_known(step, 0) || !op_rank_known(step, 1))
-        return op_out(step, 0, ATTNRUN_F32, -1, NULL);
+        return op_out(step, 0, step->in[0].dtype, -1, NULL);
     TRY(attn_blocked_check(step, 0));
     TRY(attn_blocked_check(step, 1));
     if (!dim_is(gate[0], 1))
@@ -39,6 +49,25 @@ static attn_status blocked_gate_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
+static void gate_bytes(const attnrun_step *step, int64_t at, int64_t gate, int64_t n)
+{
+    const struct gate_args *args = step->args;
+    const struct attn_binary_u8 d = {
+        .a = (const uint8_t *)step->x[0].data + at,
+        .b = (const uint8_t *)step->x[1].data + gate,
+        .a_zero = (float)args->x_zero,
+        .b_zero = (float)args->gate_zero,
+        .a_ratio = args->ratio,
+        .low = (float)-args->y_zero,
+        .high = (float)(255 - args->y_zero),
+        .zero = (uint32_t)args->y_zero,
+        .multiply = true,
+        .b_repeats = true,
+    };
+    step->kernels->binary_u8((uint8_t *)step->y[0].data + at, &d,
+                             (size_t)(n * ATTN_BLOCK));
+}
+
 static attn_status blocked_gate_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct gate_state *s = step->state;
@@ -49,6 +78,10 @@ static attn_status blocked_gate_run(const attnrun_step *step, const attnrun_work
         const int64_t plane = task / s->chunks, pixel = task % s->chunks * CHUNK;
         const int64_t at = (plane * s->pixels + pixel) * ATTN_BLOCK;
         const int64_t n = s->pixels - pixel < CHUNK ? s->pixels - pixel : CHUNK;
+        if (step->in[0].dtype == ATTNRUN_U8) {
+            gate_bytes(step, at, (s->shared ? plane % blocks : plane) * ATTN_BLOCK, n);
+            continue;
+        }
         step->kernels->blocked_gate_f32(
             (float *)step->y[0].data + at, (const float *)step->x[0].data + at,
             (const float *)step->x[1].data +
@@ -64,8 +97,11 @@ const attnrun_op_def op_blocked_gate_1 = {
     .name = "BlockedGate",
     .since = 1,
     .state_bytes = sizeof(struct gate_state),
-    .inputs = "X:f32 gate:f32",
-    .outputs = "Y:f32",
+    .args_bytes = sizeof(struct gate_args),
+    .attrs = gate_attrs,
+    .inputs = "X:T gate:T",
+    .outputs = "Y:T",
+    .types = "T=f32,u8",
     .infer = blocked_gate_infer,
     .run = blocked_gate_run,
     .cost = "O(n)",

@@ -4,20 +4,31 @@
  * zeros to blocks of 16; then for each group panels of columns, a row for each input that a
  * tile meets: block of channels, tap, channel of the block; of plain maps channel, tap. Where
  * each channel is by itself: [block][tap][16]; for Winograd's tiles 16 times the panels of 1 x
- * 1, one for each place of a tile. What fills up columns is 0. */
+ * 1, one for each place of a tile. What fills up columns is 0. With products of bf16 a row of
+ * panels has words of two inputs of a block. */
 #include "../../runtime/poll.h"
 #include "blocked.h"
 
 enum { PLACES = ATTN_WINOGRAD_PLACES };
 
+/* Words of two bf16 along the inputs. */
+static bool is_words(const struct blocked_weights *p)
+{
+    return p->kernels->products_bf16 && !p->plain && !p->by_itself && !p->winograd;
+}
+
 int64_t attn_blocked_packed_floats(const struct blocked_weights *p)
 {
     const int64_t *dims = p->w->dims;
-    int64_t taps, rows, all;
+    int64_t taps, rows, all, inputs = p->by_itself ? 1 : dims[1];
+    if (is_words(p))
+        inputs =
+            dims[1] / ATTN_BLOCK * (ATTN_BLOCK / 2) +
+            (dims[1] % ATTN_BLOCK > 0 ? blocked_pairs(dims[1] % ATTN_BLOCK, dims[3]) : 0);
     const int64_t columns =
         p->by_itself || p->groups == 1 ? blocked_count(dims[0]) * ATTN_BLOCK : dims[0];
     if (!ck_mul(dims[2], dims[3], &taps) ||
-        !ck_mul(p->winograd ? PLACES : taps, p->by_itself ? 1 : dims[1], &rows) ||
+        !ck_mul(p->winograd ? PLACES : taps, inputs, &rows) ||
         !ck_mul(rows, columns, &all) || all > ATTN_MAX_ELEMENTS)
         return -1;
     return columns + all;
@@ -43,6 +54,26 @@ static void pack_column(float *to, int64_t width, const float *from, int64_t cha
         for (int64_t t = 0; t < taps; t++)
             for (int64_t c = 0; c < n; c++, to += width)
                 *to = from[(first + c) * taps + t];
+    }
+}
+
+/* The same as words of two channels. */
+static void pack_words(const struct attn_kernels *kernels, float *to, int64_t width,
+                       const float *from, int64_t channels, const int64_t *kernel)
+{
+    const int64_t taps = kernel[0] * kernel[1];
+    for (int64_t first = 0; first < channels; first += ATTN_BLOCK) {
+        const int64_t n = min64(channels - first, ATTN_BLOCK),
+                      words = blocked_pairs(n, kernel[1]);
+        for (int64_t t = 0; t < taps; t++) {
+            float tap[ATTN_BLOCK] = { 0 };
+            uint32_t pairs[ATTN_BLOCK / 2];
+            for (int64_t c = 0; c < n; c++)
+                tap[c] = from[(first + c) * taps + t];
+            kernels->words_bf16(pairs, tap, ATTN_BLOCK / 2);
+            for (int64_t c = 0; c < words; c++, to += width)
+                memcpy(to, &pairs[c], sizeof *to);
+        }
     }
 }
 
@@ -73,7 +104,7 @@ static void pack_winograd(float *packed, const struct blocked_weights *p)
 {
     const int64_t rows = p->w->dims[0], channels = p->w->dims[1];
     const int64_t columns = blocked_count(rows) * ATTN_BLOCK;
-    const int64_t panel = attn_blocked_panel(p->vec_bytes);
+    const int64_t panel = attn_blocked_panel(p->kernels->vec_bytes);
     const float *from = p->w->data;
     for (int64_t row = 0; row < rows && !attn_stops_node(row); row++) {
         const int64_t first = row / panel * panel;
@@ -89,10 +120,11 @@ void attn_blocked_pack(float *packed, const struct blocked_weights *p)
 {
     const attnrun_tensor *w = p->w;
     const int64_t taps = w->dims[2] * w->dims[3], rows = w->dims[0];
-    const int64_t weight_rows = w->dims[1] * taps,
-                  panel = attn_blocked_panel(p->vec_bytes);
+    const int64_t of_row = w->dims[1] * taps,
+                  panel = attn_blocked_panel(p->kernels->vec_bytes);
     const int64_t columns = blocked_count(rows) * ATTN_BLOCK;
     const int64_t of_group = p->by_itself || p->groups == 1 ? columns : rows / p->groups;
+    const int64_t weight_rows = (attn_blocked_packed_floats(p) - columns) / columns;
     memset(packed, 0, (size_t)attn_blocked_packed_floats(p) * sizeof(float));
     if (p->bias != NULL)
         memcpy(packed, p->bias, (size_t)rows * sizeof(float));
@@ -106,9 +138,12 @@ void attn_blocked_pack(float *packed, const struct blocked_weights *p)
     for (int64_t row = 0; row < rows && !attn_stops_node(row); row++) {
         const int64_t group = row / of_group, column = row % of_group;
         const int64_t first = column / panel * panel;
-        float *to = packed + (group * of_group + first) * weight_rows;
-        pack_column(to + column - first, min64(of_group - first, panel),
-                    (const float *)w->data + row * weight_rows, w->dims[1], taps,
-                    p->plain);
+        const int64_t width = min64(of_group - first, panel);
+        const float *from = (const float *)w->data + row * of_row;
+        float *to = packed + (group * of_group + first) * weight_rows + column - first;
+        if (is_words(p))
+            pack_words(p->kernels, to, width, from, w->dims[1], w->dims + 2);
+        else
+            pack_column(to, width, from, w->dims[1], taps, p->plain);
     }
 }

@@ -2,16 +2,17 @@
  *
  * BlockedPool  X [N, blocks, H, W, 16] -> Y [N, blocks, H', W', 16]; kind max as MaxPool,
  *              where NaN wins, or average as AveragePool
- * BlockedMean  Y [N, blocks, 1, 1, 16], as GlobalAveragePool
+ * BlockedMean  Y [N, blocks, 1, 1, 16], as GlobalAveragePool, of bytes as QLinearGlobalAveragePool
  *
  * A task is some lines of one block of channels, or a whole one. Source: the operators of
  * plain maps in max_pool.c, average_pool.c and global_pool.c. */
 #include <math.h>
 
+#include "../quant/qlinear.h"
 #include "blocked.h"
 #include "pool.h"
 
-enum { TASK_NS = 10000 };
+enum { TASK_NS = 10000, SUMMED = 1 << 24 /* bytes that 32 bits hold */ };
 
 struct blocked_pool_args {
     struct pool_args pool;
@@ -55,11 +56,13 @@ static attn_status blocked_pool_infer(attnrun_step *step)
     struct blocked_pool_state *s = step->state;
     attnrun_dim out[2], kernel[2];
     if (!op_rank_known(step, 0))
-        return op_out(step, 0, ATTNRUN_F32, -1, NULL);
+        return op_out(step, 0, step->in[0].dtype, -1, NULL);
     if (attrs->kernel_shape.v == NULL)
         return op_fail(step, ATTNRUN_E_ATTR, "attribute kernel_shape is empty");
     TRY(attn_blocked_check(step, 0));
     TRY(attn_window_check(step, attrs, 2));
+    if (args->kind == 1 && step->in[0].dtype == ATTNRUN_U8)
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "averages of bytes");
     const attnrun_dim *x = step->in[0].dims;
     const bool ceil_mode = args->pool.ceil_mode != 0;
     for (int i = 0; i < 2; i++) {
@@ -83,6 +86,26 @@ static void find_shares(const attnrun_step *step, float *shares)
                 (float)attn_pool_share(&s->w, axis, i, args->pool.count_include_pad != 0);
 }
 
+/* Some lines of the maximum of bytes, a tap at a time; 0 is below what a window sees. */
+static void max_of_bytes(const attnrun_step *step, const struct window *w,
+                         const uint8_t *x, uint8_t *y, int64_t row)
+{
+    memset(y, 0, (size_t)(w->out[2] * ATTN_BLOCK));
+    for (int64_t i = 0; i < w->kernel[1]; i++) {
+        const int64_t line = row * w->stride[1] - w->before[1] + i * w->dilation[1];
+        for (int64_t j = 0; line >= 0 && line < w->in[1] && j < w->kernel[2]; j++) {
+            int64_t from, to;
+            window_valid(w, 2, j * w->dilation[2], &from, &to);
+            const int64_t column =
+                from * w->stride[2] - w->before[2] + j * w->dilation[2];
+            if (from < to)
+                step->kernels->max_u8(
+                    y + from * ATTN_BLOCK, x + (line * w->in[2] + column) * ATTN_BLOCK,
+                    (size_t)(w->stride[2] * ATTN_BLOCK), (size_t)(to - from));
+        }
+    }
+}
+
 static attn_status blocked_pool_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct blocked_pool_args *args = step->args;
@@ -103,6 +126,16 @@ static attn_status blocked_pool_run(const attnrun_step *step, const attnrun_work
         const int64_t plane = task / s->line_blocks;
         d.row = task % s->line_blocks * s->lines;
         d.rows = w->out[1] - d.row < s->lines ? w->out[1] - d.row : s->lines;
+        for (int64_t i = d.row; step->in[0].dtype == ATTNRUN_U8 && i < d.row + d.rows;
+             i++)
+            max_of_bytes(step, w,
+                         (const uint8_t *)step->x[0].data +
+                             plane * w->in[1] * w->in[2] * ATTN_BLOCK,
+                         (uint8_t *)step->y[0].data +
+                             (plane * w->out[1] + i) * w->out[2] * ATTN_BLOCK,
+                         i);
+        if (step->in[0].dtype == ATTNRUN_U8)
+            continue;
         d.x = (const float *)step->x[0].data + plane * w->in[1] * w->in[2] * ATTN_BLOCK;
         d.y = (float *)step->y[0].data +
               (plane * w->out[1] + d.row) * w->out[2] * ATTN_BLOCK;
@@ -118,8 +151,9 @@ const attnrun_op_def op_blocked_pool_1 = {
     .since = 1,
     .args_bytes = sizeof(struct blocked_pool_args),
     .state_bytes = sizeof(struct blocked_pool_state),
-    .inputs = "X:f32",
-    .outputs = "Y:f32",
+    .inputs = "X:T",
+    .outputs = "Y:T",
+    .types = "T=f32,u8",
     .attrs = blocked_pool_attrs,
     .infer = blocked_pool_infer,
     .run = blocked_pool_run,
@@ -128,11 +162,21 @@ const attnrun_op_def op_blocked_pool_1 = {
 
 /* ---- the whole map ---- */
 
+struct mean_args {
+    int64_t x_zero, y_zero;
+    float x_scale, y_scale;
+};
+static const attnrun_attr_def mean_attrs[] = {
+    ATTR_INT(struct mean_args, x_zero, 0), ATTR_INT(struct mean_args, y_zero, 0),
+    ATTR_FLOAT(struct mean_args, x_scale, 1.0f),
+    ATTR_FLOAT(struct mean_args, y_scale, 1.0f), ATTR_END
+};
+
 static attn_status blocked_mean_infer(attnrun_step *step)
 {
     const attnrun_dim *x = step->in[0].dims;
     if (!op_rank_known(step, 0))
-        return op_out(step, 0, ATTNRUN_F32, -1, NULL);
+        return op_out(step, 0, step->in[0].dtype, -1, NULL);
     TRY(attn_blocked_check(step, 0));
     TRY(attn_blocked_out(step, x[0], x[1], dim_of(1), dim_of(1)));
     if (!step->concrete)
@@ -141,8 +185,29 @@ static attn_status blocked_mean_infer(attnrun_step *step)
     const int64_t pixels = op_count(&step->in[0], 2, 4);
     if (planes < 0 || pixels < 0)
         return op_fail(step, ATTNRUN_E_LIMIT, "the image is too large");
+    if (pixels == 0 && planes > 0 && step->in[0].dtype == ATTNRUN_U8)
+        return op_fail_input(step, 0, ATTNRUN_E_SHAPE, "expected pixels");
     op_tasks(step, 0, planes, pixels + 20);
     return ATTNRUN_OK;
+}
+
+static void mean_of_bytes(const attnrun_step *step, int64_t plane, int64_t pixels)
+{
+    const struct mean_args *args = step->args;
+    uint8_t *y = (uint8_t *)step->y[0].data + plane * ATTN_BLOCK;
+    const uint8_t *x = (const uint8_t *)step->x[0].data + plane * pixels * ATTN_BLOCK;
+    int64_t sums[ATTN_BLOCK] = { 0 };
+    for (int64_t done = 0; done < pixels; done += SUMMED) {
+        uint32_t some[ATTN_BLOCK];
+        step->kernels->sum_u8(some, x + done * ATTN_BLOCK,
+                              (size_t)min64(pixels - done, SUMMED));
+        for (int i = 0; i < ATTN_BLOCK; i++)
+            sums[i] += some[i];
+    }
+    for (int i = 0; i < ATTN_BLOCK; i++)
+        y[i] = op_qlinear_mean(false, sums[i], pixels,
+                               (struct op_qlinear){ args->x_scale, (float)args->x_zero },
+                               (struct op_qlinear){ args->y_scale, (float)args->y_zero });
 }
 
 static attn_status blocked_mean_run(const attnrun_step *step, const attnrun_work *work)
@@ -151,6 +216,10 @@ static attn_status blocked_mean_run(const attnrun_step *step, const attnrun_work
     for (int64_t plane = work->begin; plane < work->end; plane++) {
         if (OP_CANCELLED_AFTER(work, 4 * ATTN_BLOCK))
             return ATTNRUN_E_CANCELLED;
+        if (step->in[0].dtype == ATTNRUN_U8) {
+            mean_of_bytes(step, plane, pixels);
+            continue;
+        }
         step->kernels->blocked_mean_f32(
             (float *)step->y[0].data + plane * ATTN_BLOCK,
             (const float *)step->x[0].data + plane * pixels * ATTN_BLOCK, (size_t)pixels);
@@ -163,8 +232,11 @@ const attnrun_op_def op_blocked_mean_1 = {
     .domain = "attnrun.fused",
     .name = "BlockedMean",
     .since = 1,
-    .inputs = "X:f32",
-    .outputs = "Y:f32",
+    .args_bytes = sizeof(struct mean_args),
+    .attrs = mean_attrs,
+    .inputs = "X:T",
+    .outputs = "Y:T",
+    .types = "T=f32,u8",
     .infer = blocked_mean_infer,
     .run = blocked_mean_run,
     .cost = "O(n)",

@@ -3,31 +3,42 @@
  * ToBlocked    X [N, C, H, W] -> Y [N, ceil(C / 16), H, W, 16]; what fills up is 0
  * FromBlocked  the way back; attribute channels: C
  *
+ * Blocked maps of bytes are u8: those of i8 are 128 more, FromBlocked with is_signed gives i8.
+ * ToBlocked with block = 4 makes blocks of 4 channels of them.
+ *
  * A task is some pixels of one block of channels, which are transposed. Cost: a copy. */
 #include "blocked.h"
 
 enum { CHUNK = 1024 /* pixels of a task */ };
 
 struct reorder_args {
-    int64_t channels;
+    int64_t channels, is_signed, block;
 };
 struct reorder_state {
-    int64_t channels, blocks, plane, chunks;
+    int64_t channels, blocks, plane, chunks, block;
+    uint8_t flip;
 };
 
+static const attnrun_attr_def to_blocked_attrs[] = {
+    ATTR_INT(struct reorder_args, block, ATTN_BLOCK), ATTR_END
+};
 static const attnrun_attr_def from_blocked_attrs[] = {
-    ATTR_INT_REQUIRED(struct reorder_args, channels), ATTR_END
+    ATTR_INT_REQUIRED(struct reorder_args, channels),
+    ATTR_FLAG(struct reorder_args, is_signed, 0), ATTR_END
 };
 
 static attn_status plan_reorder(attnrun_step *step, const attnrun_type *blocked,
-                                int64_t channels)
+                                int64_t channels, int64_t block)
 {
     struct reorder_state *s = step->state;
     int64_t images = op_count(blocked, 0, 2), all = op_count(blocked, 0, 5);
     if (images < 0 || all < 0 || all > ATTN_MAX_ELEMENTS)
         return op_fail(step, ATTNRUN_E_LIMIT, "the image is too large");
     s->channels = channels;
-    s->blocks = blocked_count(channels);
+    s->block = block;
+    s->blocks = ceil_div(channels, block);
+    s->flip =
+        step->in[0].dtype == ATTNRUN_I8 || step->out[0].dtype == ATTNRUN_I8 ? 128 : 0;
     s->plane = op_count(blocked, 2, 4);
     s->chunks = all > 0 ? s->plane / CHUNK + (s->plane % CHUNK != 0) : 0;
     op_tasks(step, 0, images * s->chunks, 16 * CHUNK / 4);
@@ -36,22 +47,31 @@ static attn_status plan_reorder(attnrun_step *step, const attnrun_type *blocked,
 
 static attn_status to_blocked_infer(attnrun_step *step)
 {
+    const struct reorder_args *args = step->args;
     const attnrun_dim *x = step->in[0].dims;
+    const int64_t block = args->block;
+    const int32_t dtype = step->in[0].dtype == ATTNRUN_F32 ? ATTNRUN_F32 : ATTNRUN_U8;
     if (!op_rank_known(step, 0))
-        return op_out(step, 0, ATTNRUN_F32, -1, NULL);
+        return op_out(step, 0, dtype, -1, NULL);
+    if (block != ATTN_BLOCK && (block != 4 || dtype != ATTNRUN_U8))
+        return op_fail(step, ATTNRUN_E_ATTR, "attribute block is %lld", (long long)block);
     TRY(op_need_rank(step, 0, 4));
     const attnrun_dim blocks = attnrun_dim_div(
-        step, attnrun_dim_add(step, x[1], dim_of(ATTN_BLOCK - 1)), dim_of(ATTN_BLOCK));
-    TRY(attn_blocked_out(step, x[0], blocks, x[2], x[3]));
-    return step->concrete ? plan_reorder(step, &step->out[0], x[1].value) : ATTNRUN_OK;
+        step, attnrun_dim_add(step, x[1], dim_of(block - 1)), dim_of(block));
+    const attnrun_dim out[5] = { x[0], blocks, x[2], x[3], dim_of(block) };
+    TRY(op_out(step, 0, dtype, 5, out));
+    return step->concrete ? plan_reorder(step, &step->out[0], x[1].value, block)
+                          : ATTNRUN_OK;
 }
 
 static attn_status from_blocked_infer(attnrun_step *step)
 {
     const struct reorder_args *args = step->args;
     const attnrun_dim *x = step->in[0].dims;
+    const int32_t from = step->in[0].dtype,
+                  dtype = from == ATTNRUN_U8 && args->is_signed != 0 ? ATTNRUN_I8 : from;
     if (!op_rank_known(step, 0))
-        return op_out(step, 0, ATTNRUN_F32, -1, NULL);
+        return op_out(step, 0, dtype, -1, NULL);
     TRY(attn_blocked_check(step, 0));
     if (args->channels < 0 || args->channels > INT64_MAX - ATTN_BLOCK)
         return op_fail(step, ATTNRUN_E_ATTR, "attribute channels is %lld",
@@ -59,12 +79,14 @@ static attn_status from_blocked_infer(attnrun_step *step)
     TRY(op_need_dim(step, 0, 1, dim_of(blocked_count(args->channels)),
                     "blocks of channels"));
     const attnrun_dim out[4] = { x[0], dim_of(args->channels), x[2], x[3] };
-    TRY(op_out(step, 0, ATTNRUN_F32, 4, out));
-    if (args->channels % ATTN_BLOCK == 0 && dim_is(x[2], 1) && dim_is(x[3], 1)) {
+    TRY(op_out(step, 0, dtype, 4, out));
+    if (from == dtype && args->channels % ATTN_BLOCK == 0 && dim_is(x[2], 1) &&
+        dim_is(x[3], 1)) {
         attnrun_step_view(step, 0, 0, 0); /* the same bytes */
         return ATTNRUN_OK;
     }
-    return step->concrete ? plan_reorder(step, &step->in[0], args->channels) : ATTNRUN_OK;
+    return step->concrete ? plan_reorder(step, &step->in[0], args->channels, ATTN_BLOCK)
+                          : ATTNRUN_OK;
 }
 
 /* Where a task is: its image and block, its first pixel, and how much there is. */
@@ -77,10 +99,30 @@ static struct place find_place(const struct reorder_state *s, int64_t task)
     struct place p = { .image = plane / s->blocks, .block = plane % s->blocks };
     p.pixel = task % s->chunks * CHUNK;
     p.pixels = s->plane - p.pixel < CHUNK ? s->plane - p.pixel : CHUNK;
-    p.channels = s->channels - p.block * ATTN_BLOCK;
-    if (p.channels > ATTN_BLOCK)
-        p.channels = ATTN_BLOCK;
+    p.channels = min64(s->channels - p.block * s->block, s->block);
     return p;
+}
+
+/* The two ways of bytes; x and y: those of the whole maps. */
+static void bytes_to_blocked(const struct reorder_state *s, const struct place *p,
+                             uint8_t *y, const uint8_t *x)
+{
+    x += (p->image * s->channels + p->block * s->block) * s->plane + p->pixel;
+    y += ((p->image * s->blocks + p->block) * s->plane + p->pixel) * s->block;
+    if (p->channels < s->block)
+        memset(y, 0, (size_t)(p->pixels * s->block));
+    for (int64_t c = 0; c < p->channels; c++, x += s->plane)
+        for (int64_t i = 0; i < p->pixels; i++)
+            y[i * s->block + c] = x[i] ^ s->flip;
+}
+static void bytes_from_blocked(const struct reorder_state *s, const struct place *p,
+                               uint8_t *y, const uint8_t *x)
+{
+    y += (p->image * s->channels + p->block * s->block) * s->plane + p->pixel;
+    x += ((p->image * s->blocks + p->block) * s->plane + p->pixel) * s->block;
+    for (int64_t c = 0; c < p->channels; c++, y += s->plane)
+        for (int64_t i = 0; i < p->pixels; i++)
+            y[i] = x[i * s->block + c] ^ s->flip;
 }
 
 static attn_status to_blocked_run(const attnrun_step *step, const attnrun_work *work)
@@ -90,6 +132,10 @@ static attn_status to_blocked_run(const attnrun_step *step, const attnrun_work *
         if (OP_CANCELLED_AFTER(work, 8 * ATTN_BLOCK * CHUNK))
             return ATTNRUN_E_CANCELLED;
         const struct place p = find_place(s, task);
+        if (step->in[0].dtype != ATTNRUN_F32) {
+            bytes_to_blocked(s, &p, step->y[0].data, step->x[0].data);
+            continue;
+        }
         const float *x = (const float *)step->x[0].data + p.pixel +
                          (p.image * s->channels + p.block * ATTN_BLOCK) * s->plane;
         float *y = (float *)step->y[0].data +
@@ -109,6 +155,10 @@ static attn_status from_blocked_run(const attnrun_step *step, const attnrun_work
         if (OP_CANCELLED_AFTER(work, 8 * ATTN_BLOCK * CHUNK))
             return ATTNRUN_E_CANCELLED;
         const struct place p = find_place(s, task);
+        if (step->in[0].dtype != ATTNRUN_F32) {
+            bytes_from_blocked(s, &p, step->y[0].data, step->x[0].data);
+            continue;
+        }
         float *y = (float *)step->y[0].data + p.pixel +
                    (p.image * s->channels + p.block * ATTN_BLOCK) * s->plane;
         const float *x =
@@ -125,9 +175,12 @@ const attnrun_op_def op_to_blocked_1 = {
     .domain = "attnrun.fused",
     .name = "ToBlocked",
     .since = 1,
+    .args_bytes = sizeof(struct reorder_args),
     .state_bytes = sizeof(struct reorder_state),
-    .inputs = "X:f32",
-    .outputs = "Y:f32",
+    .inputs = "X:T",
+    .outputs = "Y:U",
+    .types = "T=f32,u8,i8 U=f32,u8",
+    .attrs = to_blocked_attrs,
     .infer = to_blocked_infer,
     .run = to_blocked_run,
     .cost = "O(n)",
@@ -140,8 +193,9 @@ const attnrun_op_def op_from_blocked_1 = {
     .since = 1,
     .args_bytes = sizeof(struct reorder_args),
     .state_bytes = sizeof(struct reorder_state),
-    .inputs = "X:f32",
-    .outputs = "Y:f32",
+    .inputs = "X:U",
+    .outputs = "Y:T",
+    .types = "T=f32,u8,i8 U=f32,u8",
     .attrs = from_blocked_attrs,
     .infer = from_blocked_infer,
     .run = from_blocked_run,

@@ -5,6 +5,7 @@
 #ifndef ATTN_BLOCKED_TYPES_H
 #define ATTN_BLOCKED_TYPES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -67,6 +68,68 @@ struct attn_winograd {
     int64_t plane, first, n, tile_columns;
     int64_t in[2], out[2], before[2];
     float least, most; /* of y; NaN stays */
+};
+
+/* ---- bytes ---- */
+
+/* What becomes of sums: q = clamp(round(sum * factor), low, high), halves to even, NaN as low;
+ * with another map beside it q = clamp(round(q * ratio + (z - z_zero) * z_ratio), z_low,
+ * z_high); y = q + zero as a byte. Bounds leave no more than a byte. */
+struct attn_requantize {
+    const float *factor; /* of each column */
+    float low, high;
+    const uint8_t *z; /* where y is; NULL: none */
+    float ratio, z_ratio, z_zero, z_low, z_high;
+    uint32_t zero;
+    const uint8_t *table; /* NULL, or of 256 bytes: y is table[y] */
+};
+
+/* The same as attn_blocked_conv of maps of u8 and weights of i8, 4 inputs a word:
+ *
+ *   sum = begin[c] + sum over taps and inputs of x * weight - w_zero[c] * (sum of those x
+ *         that `ones` picks)
+ *
+ * modulo 2^32: the same bits on each instruction set. inputs of a tap are words, w has 4 bytes
+ * for each word of inputs and column. */
+struct attn_blocked_bytes {
+    const uint8_t *x, *w;
+    const uint32_t *begin, *w_sum; /* of each column; w_sum: the sum of its weights */
+    const uint32_t *w_zero;        /* NULL: all 0 */
+    const uint32_t *ones; /* with w_zero: a word for each row, its bytes 1 or 0 */
+    uint32_t *x_sums;     /* with w_zero: room for n_pixels */
+    const int32_t *pixels;
+    const struct attn_blocked_tap *taps;
+    uint8_t *y;
+    int64_t n_taps, rows;
+    int64_t n_pixels, columns;
+    int64_t y_block;
+    struct attn_requantize to;
+};
+
+/* Rows of one block of 16 channels, each by itself. x: the first of the lines that the first
+ * row sees, at the first column that is seen; what is beside the map is there, too, and 4
+ * pixels more at the end of each line. Outputs are computed in pairs from words of 4 pixels
+ * of a line: w is [parts][kernel rows][groups of 4 pixels][2 outputs][16] words of i8. */
+struct attn_blocked_byte_rows {
+    const uint8_t *x, *w;
+    const uint32_t *begin, *w_sum; /* of 16 channels */
+    uint8_t *y;
+    int64_t parts, kernel_rows, groups;
+    int64_t row_step,
+        tap_step;        /* bytes of x from an output row, a kernel row to the next */
+    int64_t column_step; /* and from an output of a row to the next */
+    int64_t rows, columns;
+    struct attn_requantize to;
+};
+
+/* y = clamp(round((a - a_zero) a_ratio + (b - b_zero) b_ratio), low, high) + zero, or with
+ * `multiply` of (a - a_zero)(b - b_zero) a_ratio; each operation is rounded, halves to even.
+ * Bytes of a, b and y are flipped: 0, or 128 for i8, whose zero points are 128 more. */
+struct attn_binary_u8 {
+    const uint8_t *a, *b;
+    float a_zero, b_zero, a_ratio, b_ratio, low, high;
+    uint32_t zero, flip;
+    bool multiply, b_repeats; /* b is 16 bytes, again and again */
 };
 
 #endif

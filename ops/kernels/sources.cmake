@@ -33,6 +33,9 @@ set(ATTN_KERNELS
   ops/kernels/conv_depthwise.c
   ops/kernels/blocked_conv_f32.c
   ops/kernels/blocked_rows_f32.c
+  ops/kernels/blocked_conv_u8.c
+  ops/kernels/blocked_conv_bf16.c
+  ops/kernels/bytes.c
   ops/kernels/winograd_f32.c
   ops/kernels/halo_f32.c
   ops/kernels/additive_f32.c
@@ -40,4 +43,4 @@ set(ATTN_KERNELS
 )
 # Those with further texts for CPUs with dot products of bytes or of 16-bit elements.
 set(ATTN_KERNELS_DOT ops/kernels/gemm_i8.c ops/kernels/gemm_bf16.c
-  ops/kernels/cell_bf16.c)
+  ops/kernels/cell_bf16.c ops/kernels/blocked_conv_u8.c ops/kernels/blocked_conv_bf16.c)

@@ -33,6 +33,14 @@ static inline uint8_t op_qlinear_byte(bool is_signed, float x, float zero)
     x = x < high ? x : high;
     return (uint8_t)(int32_t)x;
 }
+/* The mean of n bytes, of which `sum` is the sum. */
+static inline uint8_t op_qlinear_mean(bool is_signed, int64_t sum, int64_t n,
+                                      struct op_qlinear from, struct op_qlinear to)
+{
+    const double mean = (double)sum / (double)n - (double)from.zero;
+    return op_qlinear_byte(
+        is_signed, (float)(mean * (double)from.scale / (double)to.scale), to.zero);
+}
 /* table[byte] = the byte of f(real of byte, arg); f NULL: the same number. */
 void op_qlinear_table(uint8_t table[256], bool is_signed, struct op_qlinear from,
                       struct op_qlinear to, float (*f)(float x, float arg), float arg);

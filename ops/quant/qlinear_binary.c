@@ -3,13 +3,15 @@
  *
  * A, B, C   u8 or i8, all three alike; shapes are broadcast
  * scales    one f32 number each; zero points likewise, 0 by default
- * Add    C = saturate(round((A - a_zero) a_scale / c_scale + …) + c_zero), halves to even
+ * Add    C = saturate(round((A - a_zero) (a_scale / c_scale) + …) + c_zero), halves to even
+ * Mul    C = saturate(round((A - a_zero) (B - b_zero) (a_scale b_scale / c_scale)) + c_zero)
  * Where  Z = condition ? X : Y, brought to Z's scale
  * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
 #include "../elementwise/elementwise.h"
 #include "qlinear.h"
 
 enum { A, A_SCALE, A_ZERO, B, B_SCALE, B_ZERO, C_SCALE, C_ZERO };
+enum { CHUNK = 256 };
 
 /* The output has the dtype of the last operand, and all are broadcast. */
 static attn_status infer(attnrun_step *step, const int *operands, int n)
@@ -48,45 +50,58 @@ static attn_status binary_infer(attnrun_step *step)
     return infer(step, operands, 2);
 }
 
-/* The reals of the 256 bytes of both operands, over C's scale where they are summed. */
-struct reals {
-    float a[256], b[256], zero;
-    bool is_signed;
-};
-
-static void add_runs(struct nd_iter *it, const struct reals *r)
+/* A run of elements: side by side by the kernel, others one by one with the same steps. */
+static void run_elements(const attnrun_step *step, struct attn_binary_u8 *d,
+                         const struct nd_iter *it)
 {
-    for (int64_t i = 0; i < it->n; i++)
-        it->p[0][i] = (char)op_qlinear_byte(r->is_signed,
-                                            r->a[(uint8_t)it->p[1][i * it->step[1]]] +
-                                                r->b[(uint8_t)it->p[2][i * it->step[2]]],
-                                            r->zero);
+    d->a = (const uint8_t *)it->p[1];
+    d->b = (const uint8_t *)it->p[2];
+    if (it->n > 1 && it->step[1] == 1 && it->step[2] == 1) {
+        step->kernels->binary_u8((uint8_t *)it->p[0], d, (size_t)it->n);
+        return;
+    }
+    for (int64_t i = 0; i < it->n; i += CHUNK) {
+        uint8_t a[CHUNK], b[CHUNK];
+        const int64_t n = it->n - i < CHUNK ? it->n - i : CHUNK;
+        for (int64_t j = 0; j < n; j++) {
+            a[j] = (uint8_t)it->p[1][(i + j) * it->step[1]];
+            b[j] = (uint8_t)it->p[2][(i + j) * it->step[2]];
+        }
+        d->a = a;
+        d->b = b;
+        step->kernels->binary_u8((uint8_t *)it->p[0] + i, d, (size_t)n);
+    }
 }
 
-static void mul_runs(struct nd_iter *it, const struct reals *r)
+/* Bytes of i8 are 128 more in the kernel. */
+static struct attn_binary_u8 make_binary(const attnrun_step *step, bool add)
 {
-    for (int64_t i = 0; i < it->n; i++)
-        it->p[0][i] = (char)op_qlinear_byte(r->is_signed,
-                                            r->a[(uint8_t)it->p[1][i * it->step[1]]] *
-                                                r->b[(uint8_t)it->p[2][i * it->step[2]]],
-                                            r->zero);
+    const struct op_qlinear a = op_qlinear_of(step, A_SCALE, A_ZERO),
+                            b = op_qlinear_of(step, B_SCALE, B_ZERO),
+                            c = op_qlinear_of(step, C_SCALE, C_ZERO);
+    const uint32_t flip = step->out[0].dtype == ATTNRUN_I8 ? 128 : 0;
+    const float zero = c.zero + (float)flip;
+    return (struct attn_binary_u8){
+        .a_zero = a.zero + (float)flip,
+        .b_zero = b.zero + (float)flip,
+        .a_ratio = add ? a.scale / c.scale : a.scale * b.scale / c.scale,
+        .b_ratio = b.scale / c.scale,
+        .low = -zero,
+        .high = 255.0f - zero,
+        .zero = (uint32_t)zero,
+        .flip = flip,
+        .multiply = !add,
+    };
 }
 
 static attn_status binary_run(const attnrun_step *step, const attnrun_work *work,
                               bool add)
 {
-    const struct op_qlinear a = op_qlinear_of(step, A_SCALE, A_ZERO),
-                            b = op_qlinear_of(step, B_SCALE, B_ZERO),
-                            c = op_qlinear_of(step, C_SCALE, C_ZERO);
-    struct reals r = { .zero = c.zero, .is_signed = step->out[0].dtype == ATTNRUN_I8 };
+    struct attn_binary_u8 d = make_binary(step, add);
     struct nd_iter it;
     int64_t begin, end;
     if (step->y[0].data == NULL)
         return ATTNRUN_OK;
-    for (int i = 0; i < 256; i++) {
-        r.a[i] = op_qlinear_real(r.is_signed, (uint8_t)i, a) / c.scale;
-        r.b[i] = op_qlinear_real(r.is_signed, (uint8_t)i, b) / (add ? c.scale : 1.0f);
-    }
     elementwise_range(work, tensor_count(&step->y[0]), &begin, &end);
     attn_nd_iter_init(&it, step->y[0].rank, step->y[0].dims);
     attn_nd_iter_add(&it, &step->y[0]);
@@ -97,7 +112,7 @@ static attn_status binary_run(const attnrun_step *step, const attnrun_work *work
             return ATTNRUN_E_CANCELLED;
         attn_nd_iter_start(&it, begin, end - begin < OP_CHUNK ? end : begin + OP_CHUNK);
         while (attn_nd_iter_next(&it))
-            (add ? add_runs : mul_runs)(&it, &r);
+            run_elements(step, &d, &it);
     }
     return ATTNRUN_OK;
 }

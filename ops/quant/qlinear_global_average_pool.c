@@ -26,16 +26,6 @@ static attn_status check_scales(const attnrun_step *step)
     return op_qlinear_check(step, Y_SCALE, Y_ZERO);
 }
 
-static uint8_t average(const attnrun_step *step, int64_t sum, int64_t n)
-{
-    const struct op_qlinear from = op_qlinear_of(step, X_SCALE, X_ZERO),
-                            to = op_qlinear_of(step, Y_SCALE, Y_ZERO);
-    const double mean = (double)sum / (double)n - (double)from.zero;
-    return op_qlinear_byte(step->in[X].dtype == ATTNRUN_I8,
-                           (float)(mean * (double)from.scale / (double)to.scale),
-                           to.zero);
-}
-
 static attn_status global_infer(attnrun_step *step)
 {
     const struct pool_args *args = step->args;
@@ -77,7 +67,9 @@ static attn_status global_run(const attnrun_step *step, const attnrun_work *work
             if ((i & 0xfffff) == 0 && OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
         }
-        ((uint8_t *)step->y[0].data)[t] = average(step, sum, s->plane);
+        ((uint8_t *)step->y[0].data)[t] = op_qlinear_mean(
+            is_signed, sum, s->plane, op_qlinear_of(step, X_SCALE, X_ZERO),
+            op_qlinear_of(step, Y_SCALE, Y_ZERO));
     }
     return ATTNRUN_OK;
 }

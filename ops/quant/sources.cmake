@@ -3,6 +3,7 @@ set(ATTN_OPS_QUANT
   ops/quant/dequantize_linear.c
   ops/quant/dynamic_quantize_linear.c
   ops/quant/gather_block_quantized.c
+  ops/quant/byte_table.c
   ops/quant/qlinear.c
   ops/quant/qlinear_binary.c
   ops/quant/qlinear_concat.c

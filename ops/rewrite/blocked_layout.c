@@ -8,6 +8,7 @@
  *   Mul of a map and a factor for each channel     BlockedGate
  *   Slice, Split into whole blocks                 Slice of blocks
  *   Concat of whole blocks; elementwise nodes      the same node
+ *   the same on quantized bytes                    see blocked_quantized.c
  *
  * A first walk finds out which nodes can be members of runs: every convolution of the forms
  * that BlockedConv takes, and what reads a member. Members that read each other are a run. It
@@ -42,9 +43,12 @@ static int32_t first_of(struct layout *l, int32_t node)
 /* What a convolution saves; measured on AVX-512, with products of long sums the least. */
 static double conv_gain(const struct layout *l, const struct attn_node *node)
 {
-    const attnrun_tensor *w = &l->graph->values[node->in[1]].data;
+    const int32_t weights = node->in[l->member[node->pub.index] == MEMBER_QCONV ? 3 : 1];
+    const attnrun_tensor *w = &l->graph->values[weights].data;
     const double outputs = elements_of(l, node->out[0]);
     const double products = (double)(w->dims[1] * w->dims[2] * w->dims[3]) * outputs;
+    if (l->member[node->pub.index] == MEMBER_QCONV)
+        return products * 0.01 + outputs * 2.0; /* and of what is between them */
     return products * 0.0015 + outputs * 0.2;
 }
 
@@ -65,7 +69,8 @@ static double border(const struct layout *l, int32_t value)
 static void enter_member(struct layout *l, struct attn_node *node)
 {
     const int32_t n = node->pub.index;
-    const bool conv = l->member[n] == MEMBER_CONV;
+    const bool bytes = l->member[n] == MEMBER_QCONV;
+    const bool conv = l->member[n] == MEMBER_CONV || bytes;
     for (int32_t i = 0; i < node->pub.n_in; i++) {
         const int32_t from = layout_giver(l, node->in[i]);
         if (from >= 0) {
@@ -75,8 +80,8 @@ static void enter_member(struct layout *l, struct attn_node *node)
             l->run[b] = a;
             l->convs[a] += l->convs[b];
             l->gain[a] += l->gain[b];
-        } else if (layout_is_map(l, node->in[i]) &&
-                   !(conv && i == 0 && reads_plain(l, node))) {
+        } else if ((layout_is_map(l, node->in[i]) || layout_is_bytes(l, node->in[i])) &&
+                   !(conv && !bytes && i == 0 && reads_plain(l, node))) {
             l->gain[first_of(l, n)] -= border(l, node->in[i]);
         }
     }
@@ -123,23 +128,23 @@ static void find_runs(struct layout *l)
 
 /* ---- rewriting ---- */
 
-static attn_status insert(struct layout *l, struct attn_node *node, const char *op_type,
-                          int32_t n_in, const int32_t *in, int32_t out, int32_t n_attrs,
-                          const struct attn_attr *attrs)
+attn_status attn_layout_insert(struct layout *l, struct attn_node *node,
+                               const char *op_type, int32_t n_in, const int32_t *in,
+                               int32_t out, int32_t n_attrs,
+                               const struct attn_attr *attrs)
 {
     struct attn_node *made;
     return attn_graph_insert(l->graph, node, "attnrun.fused", op_type, n_in, in, 1, &out,
                              n_attrs, attrs, &made);
 }
 
-/* The blocked form of a map: that of a member, or a copy before `node`. */
-static attn_status find_blocked(struct layout *l, struct attn_node *node, int32_t value,
+attn_status attn_layout_blocked(struct layout *l, struct attn_node *node, int32_t value,
                                 int32_t *blocked)
 {
     if (l->blocked[value] < 0) {
         int32_t made;
         TRY(attn_graph_add_value(l->graph, NULL, &made));
-        TRY(insert(l, node, "ToBlocked", 1, &value, made, 0, NULL));
+        TRY(attn_layout_insert(l, node, "ToBlocked", 1, &value, made, 0, NULL));
         l->blocked[value] = made;
     }
     *blocked = l->blocked[value];
@@ -162,6 +167,8 @@ static bool pays_winograd(const struct layout *l, const struct attn_node *node)
     const attnrun_tensor *w = &l->graph->values[node->in[1]].data;
     const attnrun_type *y = layout_type(l, node->out[0]);
     double tiles = 1.0, pixels = 1.0;
+    if (l->graph->model->products_bf16) /* which are cheaper than the transforms */
+        return false;
     for (int i = 2; i < 4; i++) {
         const int64_t n = dim_is_const(y->dims[i]) ? y->dims[i].value : 28;
         const int64_t of_axis = n / 2 + n % 2;
@@ -187,12 +194,12 @@ static attn_status make_conv(struct layout *l, struct attn_node *node, int32_t o
         (struct attn_attr)MATCH_INT("winograd", !plain && pays_winograd(l, node));
     in[0] = node->in[0];
     if (!plain)
-        TRY(find_blocked(l, node, node->in[0], &in[0]));
+        TRY(attn_layout_blocked(l, node, node->in[0], &in[0]));
     if (n_in > 2)
         in[2] = node->in[2];
     if (n_in > 3 && node->in[3] >= 0)
-        TRY(find_blocked(l, node, node->in[3], &in[3]));
-    return insert(l, node, "BlockedConv", n_in, in, out, n, attrs);
+        TRY(attn_layout_blocked(l, node, node->in[3], &in[3]));
+    return attn_layout_insert(l, node, "BlockedConv", n_in, in, out, n, attrs);
 }
 
 static attn_status make_pool(struct layout *l, struct attn_node *node, bool max,
@@ -204,8 +211,8 @@ static attn_status make_pool(struct layout *l, struct attn_node *node, bool max,
         if (strcmp(node->attrs[i].name, "storage_order") != 0)
             attrs[n++] = node->attrs[i];
     attrs[n++] = (struct attn_attr)MATCH_STRING("kind", max ? "max" : "average");
-    TRY(find_blocked(l, node, node->in[0], &in));
-    return insert(l, node, "BlockedPool", 1, &in, out, n, attrs);
+    TRY(attn_layout_blocked(l, node, node->in[0], &in));
+    return attn_layout_insert(l, node, "BlockedPool", 1, &in, out, n, attrs);
 }
 
 static attn_status make_gate(struct layout *l, struct attn_node *node, int32_t out)
@@ -215,9 +222,9 @@ static attn_status make_gate(struct layout *l, struct attn_node *node, int32_t o
                             attn_match_same_shape(l->graph, node->in[0], node->out[0])
                         ? 0
                         : 1;
-    TRY(find_blocked(l, node, node->in[map], &in[0]));
-    TRY(find_blocked(l, node, node->in[1 - map], &in[1]));
-    return insert(l, node, "BlockedGate", 2, in, out, 0, NULL);
+    TRY(attn_layout_blocked(l, node, node->in[map], &in[0]));
+    TRY(attn_layout_blocked(l, node, node->in[1 - map], &in[1]));
+    return attn_layout_insert(l, node, "BlockedGate", 2, in, out, 0, NULL);
 }
 
 /* Blocks [from, to) of a map. */
@@ -227,7 +234,7 @@ static attn_status make_slice(struct layout *l, struct attn_node *node, int32_t 
     const int64_t numbers[3] = { from, to, 1 }, one = 1;
     struct attn_node *made;
     int32_t in[4];
-    TRY(find_blocked(l, node, map, &in[0]));
+    TRY(attn_layout_blocked(l, node, map, &in[0]));
     for (int i = 0; i < 3; i++) {
         void *data;
         TRY(attn_graph_new_constant(l->graph, ATTNRUN_I64, 1, &one, &in[i + 1], &data));
@@ -258,7 +265,7 @@ static attn_status keep_node(struct layout *l, struct attn_node *node, int32_t o
         int32_t in = node->in[i];
         if (!layout_is_map(l, in))
             continue;
-        TRY(find_blocked(l, node, in, &in));
+        TRY(attn_layout_blocked(l, node, in, &in));
         attn_node_set_input(l->graph, node, i, in);
     }
     attn_node_set_output(l->graph, node, 0, out);
@@ -281,8 +288,8 @@ static attn_status rewrite_member(struct layout *l, struct attn_node *node,
         TRY(make_pool(l, node, kind == MEMBER_MAX_POOL, out));
         break;
     case MEMBER_MEAN:
-        TRY(find_blocked(l, node, node->in[0], &in));
-        TRY(insert(l, node, "BlockedMean", 1, &in, out, 0, NULL));
+        TRY(attn_layout_blocked(l, node, node->in[0], &in));
+        TRY(attn_layout_insert(l, node, "BlockedMean", 1, &in, out, 0, NULL));
         break;
     case MEMBER_GATE:
         TRY(make_gate(l, node, out));
@@ -297,6 +304,14 @@ static attn_status rewrite_member(struct layout *l, struct attn_node *node,
         TRY(make_split(l, node, out));
         attn_graph_remove(l->graph, node);
         return ATTNRUN_OK;
+    case MEMBER_QCONV:
+    case MEMBER_QADD:
+    case MEMBER_QMUL:
+    case MEMBER_QTABLE:
+    case MEMBER_QCONCAT:
+    case MEMBER_QMEAN:
+        TRY(attn_quantized_rewrite(l, node, kind, out));
+        break;
     default:
         TRY(keep_node(l, node, out));
         l->blocked[value] = out;
@@ -319,8 +334,12 @@ static attn_status close_borders(struct layout *l)
             attn_graph_swap_names(l->graph, value, l->blocked[value]);
             continue;
         }
-        const struct attn_attr attr = MATCH_INT("channels", layout_channels(l, value));
-        TRY(insert(l, NULL, "FromBlocked", 1, &l->blocked[value], value, 1, &attr));
+        const struct attn_attr attrs[] = {
+            MATCH_INT("channels", layout_channels(l, value)),
+            MATCH_INT("is_signed", layout_type(l, value)->dtype == ATTNRUN_I8)
+        };
+        TRY(attn_layout_insert(l, NULL, "FromBlocked", 1, &l->blocked[value], value, 2,
+                               attrs));
     }
     return ATTNRUN_OK;
 }
@@ -348,7 +367,8 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
     attn_status status = ATTNRUN_E_MEMORY;
     bool any = false;
     for (int64_t n = 0; n < graph->n_nodes && !any; n++)
-        any = graph->nodes[n] != NULL && attn_blocked_is_conv(graph->nodes[n]);
+        any = graph->nodes[n] != NULL && (attn_blocked_is_conv(graph->nodes[n]) ||
+                                          attn_quantized_is_conv(graph->nodes[n]));
     if (!any)
         return ATTNRUN_OK;
     attn_pool_init(&pool, graph->model->pool.memory, ATTN_MEM_MODEL);

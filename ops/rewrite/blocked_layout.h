@@ -16,6 +16,13 @@ enum member {
     MEMBER_CONCAT, /* axis 1 */
     MEMBER_SLICE,  /* of axis 1 */
     MEMBER_SPLIT,  /* of axis 1: several outputs */
+    /* on bytes, u8 in blocks (blocked_quantized.c) */
+    MEMBER_QCONV,
+    MEMBER_QADD,
+    MEMBER_QMUL,   /* of maps, or of a map and a gate */
+    MEMBER_QTABLE, /* a function of one byte */
+    MEMBER_QCONCAT,
+    MEMBER_QMEAN,
     MEMBER_STOPPED
 };
 enum { BLOCKED_MAX_ATTRS = 15 };
@@ -45,6 +52,17 @@ static inline bool layout_is_map(const struct layout *l, int32_t value)
            !match_is_constant(l->graph, value);
 }
 
+/* The same of bytes. */
+static inline bool layout_is_bytes(const struct layout *l, int32_t value)
+{
+    if (value < 0 || match_is_constant(l->graph, value))
+        return false;
+    const attnrun_type *t = layout_type(l, value);
+    return t->kind == ATTNRUN_TENSOR &&
+           (t->dtype == ATTNRUN_U8 || t->dtype == ATTNRUN_I8) && t->rank == 4 &&
+           dim_is_const(t->dims[1]) && t->dims[1].value > 0;
+}
+
 /* The member that gives a value, or -1. */
 static inline int32_t layout_giver(const struct layout *l, int32_t value)
 {
@@ -67,6 +85,30 @@ static inline int64_t layout_channels(const struct layout *l, int32_t value)
 {
     return layout_type(l, value)->dims[1].value;
 }
+
+static inline bool layout_is_member_bytes(const struct layout *l, int32_t value)
+{
+    return layout_is_bytes(l, value) && layout_giver(l, value) >= 0;
+}
+
+/* The blocked form of a map: that of a member, or a copy before `node`. */
+attn_status attn_layout_blocked(struct layout *l, struct attn_node *node, int32_t value,
+                                int32_t *blocked);
+/* A node of domain attnrun.fused before `node`. */
+attn_status attn_layout_insert(struct layout *l, struct attn_node *node,
+                               const char *op_type, int32_t n_in, const int32_t *in,
+                               int32_t out, int32_t n_attrs,
+                               const struct attn_attr *attrs);
+/* Groups of channels that BlockedConv takes. */
+bool attn_blocked_groups(const attnrun_tensor *w, int64_t group, int64_t channels,
+                         bool *by_itself);
+bool attn_blocked_pool(const struct attn_node *node);
+
+bool attn_quantized_is_conv(const struct attn_node *node);
+/* Members on bytes: what a node can be, and what takes its place and gives `out`. */
+enum member attn_quantized_member(const struct layout *l, const struct attn_node *node);
+attn_status attn_quantized_rewrite(struct layout *l, struct attn_node *node,
+                                   enum member kind, int32_t out);
 
 /* [N, C, 1, 1] for a map [N, C, H, W]. */
 bool attn_blocked_is_gate(const struct layout *l, int32_t gate, int32_t map);

@@ -18,8 +18,23 @@ bool attn_blocked_is_conv(const struct attn_node *node)
     return node_is(node, "Conv") || node_is_of(node, "attnrun.fused", "FusedConv");
 }
 
+bool attn_blocked_groups(const attnrun_tensor *w, int64_t group, int64_t channels,
+                         bool *by_itself)
+{
+    const int64_t rows = w->dims[0];
+    for (int i = 0; i < 4; i++)
+        if (w->dims[i] < 1)
+            return false;
+    if (group < 1 || w->dims[1] * group != channels)
+        return false;
+    *by_itself = group > 1 && group == channels && group == rows;
+    return group == 1 || *by_itself ||
+           (w->dims[1] % ATTN_BLOCK == 0 && rows / group % ATTN_BLOCK == 0);
+}
+
 static bool can_conv(const struct layout *l, const struct attn_node *node)
 {
+    bool by_itself;
     const struct attn_graph *graph = l->graph;
     if (!attn_blocked_is_conv(node) || !layout_is_map(l, node->in[0]) ||
         !layout_is_map(l, node->out[0]) || !match_is_constant(graph, node->in[1]) ||
@@ -34,16 +49,8 @@ static bool can_conv(const struct layout *l, const struct attn_node *node)
         return false;
     if (node->pub.n_in > 3 && node->in[3] >= 0 && !layout_is_map(l, node->in[3]))
         return false;
-    const int64_t group = attn_match_int(node, "group", 1), rows = w->dims[0];
-    const int64_t channels = layout_channels(l, node->in[0]);
-    for (int i = 0; i < 4; i++)
-        if (w->dims[i] < 1)
-            return false;
-    if (group < 1 || w->dims[1] * group != channels)
-        return false;
-    const bool by_itself = group == channels && group == rows;
-    return group == 1 || by_itself ||
-           (w->dims[1] % ATTN_BLOCK == 0 && rows / group % ATTN_BLOCK == 0);
+    return attn_blocked_groups(w, attn_match_int(node, "group", 1),
+                               layout_channels(l, node->in[0]), &by_itself);
 }
 
 static bool is_elementwise(const struct attn_node *node)
@@ -189,7 +196,7 @@ static bool is_mean(const struct layout *l, const struct attn_node *node)
     return (axes[0] == 2 && axes[1] == 3) || (axes[0] == 3 && axes[1] == 2);
 }
 
-static bool can_pool(const struct attn_node *node)
+bool attn_blocked_pool(const struct attn_node *node)
 {
     const struct attn_attr *kernel = attn_node_attr(node, "kernel_shape");
     if (node->pub.n_out > 1 && node->out[1] >= 0)
@@ -201,7 +208,11 @@ static bool can_pool(const struct attn_node *node)
 enum member attn_blocked_member(const struct layout *l, const struct attn_node *node)
 {
     if (node == NULL || node->n_graphs > 0 || node->pub.n_in < 1 || node->pub.n_out < 1 ||
-        node->out[0] < 0 || !layout_is_map(l, node->out[0]))
+        node->out[0] < 0)
+        return MEMBER_NONE;
+    if (layout_is_bytes(l, node->out[0]))
+        return attn_quantized_member(l, node);
+    if (!layout_is_map(l, node->out[0]))
         return MEMBER_NONE;
     if (can_conv(l, node))
         return MEMBER_CONV;
@@ -221,9 +232,9 @@ enum member attn_blocked_member(const struct layout *l, const struct attn_node *
     if (is_elementwise(node) &&
         attn_match_same_shape(l->graph, node->in[0], node->out[0]))
         return MEMBER_AS_IS;
-    if (node_is(node, "MaxPool") && can_pool(node))
+    if (node_is(node, "MaxPool") && attn_blocked_pool(node))
         return MEMBER_MAX_POOL;
-    if (node_is(node, "AveragePool") && can_pool(node))
+    if (node_is(node, "AveragePool") && attn_blocked_pool(node))
         return MEMBER_AVERAGE_POOL;
     return is_mean(l, node) ? MEMBER_MEAN : MEMBER_NONE;
 }

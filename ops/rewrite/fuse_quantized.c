@@ -9,7 +9,7 @@
  *   AveragePool, GlobalAveragePool, Softmax, Sigmoid, LeakyRelu   QLinear…
  *   Transpose, Reshape, Flatten, Squeeze, Unsqueeze, Slice, Gather, MaxPool, DepthToSpace
  *                            the same on bytes, where scale and zero point of operand and
- *                            result are equal
+ *                            result are equal; Pad by 0, too
  *
  * Operands and results are u8 or i8 with one constant scale; weights may have one for each
  * output channel, a bias is i32 with the product of the scales of operand and weights.
@@ -365,6 +365,24 @@ static attn_status try_move(struct place *p, bool *done)
     return replace(p, "", p->node->pub.op_type, p->node->n_attrs, p->node->attrs);
 }
 
+/* Pad by the real number 0 is one of bytes by the zero point. */
+static attn_status try_pad(struct place *p, bool *done)
+{
+    struct quantized x;
+    int64_t pads[2 * ATTNRUN_MAX_RANK];
+    const int32_t rank = p->graph->values[p->node->in[0]].type.rank;
+    if (p->node->pub.opset < 13 || rank < 0 ||
+        !attn_match_zero_pads(p->graph, p->node, rank, pads) ||
+        !find_bytes(p->graph, p->node->in[0], &x) || !same_pair(p->graph, &x, &p->y))
+        return ATTNRUN_OK;
+    TRY(need_zero(p->graph, &x));
+    push(p, x.q);
+    push(p, p->node->in[1]);
+    push(p, x.zero);
+    *done = true;
+    return replace(p, "", "Pad", p->node->n_attrs, p->node->attrs);
+}
+
 static attn_status try_node(struct place *p, bool *done)
 {
     struct attn_node *node = p->node;
@@ -394,6 +412,8 @@ static attn_status try_node(struct place *p, bool *done)
         return try_operands(p, 0, "QLinearSigmoid", 0, NULL, done);
     if (node_is(node, "LeakyRelu"))
         return try_operands(p, 0, "QLinearLeakyRelu", 1, &alpha, done);
+    if (node_is(node, "Pad"))
+        return try_pad(p, done);
     return moves(node) ? try_move(p, done) : ATTNRUN_OK;
 }
 

@@ -176,17 +176,17 @@ bool attn_match_string(const struct attn_node *node, const char *name, const cha
            memcmp(attr->s.data, text, strlen(text)) == 0;
 }
 
-bool attn_match_zero_pads(const struct attn_graph *graph, const struct attn_node *pad,
-                          int32_t rank, int64_t pads[2 * ATTNRUN_MAX_RANK])
+bool attn_match_pads(const struct attn_graph *graph, const struct attn_node *pad,
+                     int32_t rank, int64_t pads[2 * ATTNRUN_MAX_RANK], double *value)
 {
-    double zero = 0;
     const struct attn_attr *mode = attn_node_attr(pad, "mode");
+    *value = 0;
     if (!node_is(pad, "Pad") || pad->pub.opset < 11 || pad->pub.n_in < 2 ||
         !match_is_constant(graph, pad->in[1]) ||
         (mode != NULL && !attn_match_string(pad, "mode", "constant")) ||
         (pad->pub.n_in > 2 && pad->in[2] >= 0 &&
-         !attn_value_scalar(graph, pad->in[2], &zero)) ||
-        (pad->pub.n_in > 3 && pad->in[3] >= 0) || zero < 0 || zero > 0)
+         !attn_value_scalar(graph, pad->in[2], value)) ||
+        (pad->pub.n_in > 3 && pad->in[3] >= 0))
         return false;
     const attnrun_tensor *t = &graph->values[pad->in[1]].data;
     if (t->dtype != ATTNRUN_I64 || rank < 0 || tensor_count(t) != 2 * (int64_t)rank)
@@ -194,6 +194,14 @@ bool attn_match_zero_pads(const struct attn_graph *graph, const struct attn_node
     for (int i = 0; i < 2 * rank; i++)
         pads[i] = tensor_get_int(t, i);
     return true;
+}
+
+bool attn_match_zero_pads(const struct attn_graph *graph, const struct attn_node *pad,
+                          int32_t rank, int64_t pads[2 * ATTNRUN_MAX_RANK])
+{
+    double value;
+    return attn_match_pads(graph, pad, rank, pads, &value) && !(value < 0) &&
+           !(value > 0);
 }
 
 attn_status attn_match_make(struct attn_graph *graph, struct attn_node *before,

@@ -1,11 +1,12 @@
 /* pad_conv.c - Pad by zeros in front of a Conv becomes pads of the Conv, as exporters of
  * networks from TensorFlow write "same" padding. In: Conv(Pad(X), W, B) with constant pads of
- * spatial axes that are not negative. Out: Conv(X, W, B). Exact. */
+ * spatial axes that are not negative. Out: Conv(X, W, B). The same of QLinearConv where the
+ * zero point of its operand pads. Exact. */
 #include "../../runtime/checked.h"
 #include "../../runtime/poll.h"
 #include "match.h"
 
-enum { MAX_ATTRS = 12 };
+enum { MAX_ATTRS = 12, MAX_INPUTS = 9 };
 
 /* The sums of the Conv's own pads and of those of the Pad, begins before ends; NULL where
  * they are no pads of a Conv. Lives as long as the graph. */
@@ -13,11 +14,16 @@ static attn_status sum_of_pads(struct attn_graph *graph, const struct attn_node 
                                const struct attn_node *pad, int32_t rank,
                                const int64_t **sums)
 {
+    double value, zero = 0;
     int64_t pads[2 * ATTNRUN_MAX_RANK];
     const int32_t axes = rank - 2;
-    const struct attn_attr *own = attn_node_attr(conv, "pads");
+    const bool valid = attn_match_string(conv, "auto_pad", "VALID"); /* no pads of its own */
+    const struct attn_attr *own = valid ? NULL : attn_node_attr(conv, "pads");
     *sums = NULL;
-    if (rank < 3 || !attn_match_zero_pads(graph, pad, rank, pads) ||
+    if (node_is(conv, "QLinearConv") && !attn_value_scalar(graph, conv->in[2], &zero))
+        return ATTNRUN_OK;
+    if (rank < 3 || !attn_match_pads(graph, pad, rank, pads, &value) || value < zero ||
+        value > zero ||
         (own != NULL && (own->kind != ATTN_ATTR_INTS || own->ints.n != 2 * axes)))
         return ATTNRUN_OK;
     for (int32_t side = 0; side < 2; side++)
@@ -41,8 +47,9 @@ static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv,
     const struct attn_node *pad = attn_match_sole_in(graph, conv, 0, "Pad");
     const struct attn_attr *automatic = attn_node_attr(conv, "auto_pad");
     const int64_t *sums = NULL;
-    if (pad == NULL || conv->n_attrs > MAX_ATTRS ||
-        (automatic != NULL && !attn_match_string(conv, "auto_pad", "NOTSET")))
+    if (pad == NULL || conv->n_attrs > MAX_ATTRS || conv->pub.n_in > MAX_INPUTS ||
+        (automatic != NULL && !attn_match_string(conv, "auto_pad", "NOTSET") &&
+         !attn_match_string(conv, "auto_pad", "VALID")))
         return ATTNRUN_OK;
     const int32_t rank = graph->values[pad->in[0]].type.rank;
     TRY(sum_of_pads(graph, conv, pad, rank, &sums));
@@ -51,15 +58,18 @@ static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv,
     struct attn_attr attrs[MAX_ATTRS + 1];
     int32_t n = 0;
     for (int32_t i = 0; i < conv->n_attrs; i++)
-        if (strcmp(conv->attrs[i].name, "pads") != 0)
+        if (strcmp(conv->attrs[i].name, "pads") != 0 &&
+            strcmp(conv->attrs[i].name, "auto_pad") != 0)
             attrs[n++] = conv->attrs[i];
     attrs[n++] = (struct attn_attr){ .name = "pads",
                                      .kind = ATTN_ATTR_INTS,
                                      .ints = { sums, 2 * ((int64_t)rank - 2) } };
-    const int32_t in[3] = { pad->in[0], conv->in[1],
-                            conv->pub.n_in > 2 ? conv->in[2] : -1 };
+    int32_t in[MAX_INPUTS] = { pad->in[0] };
+    for (int32_t i = 1; i < conv->pub.n_in; i++)
+        in[i] = conv->in[i];
     struct attn_node *made;
-    TRY(attn_match_make(graph, conv, "", "Conv", 3, in, conv->out[0], n, attrs, &made));
+    TRY(attn_match_make(graph, conv, "", conv->pub.op_type, conv->pub.n_in, in,
+                        conv->out[0], n, attrs, &made));
     attn_match_replace(graph, conv->out[0], made);
     ++*applied;
     return ATTNRUN_OK;
@@ -69,7 +79,7 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
-        if (node_is(graph->nodes[n], "Conv"))
+        if (node_is(graph->nodes[n], "Conv") || node_is(graph->nodes[n], "QLinearConv"))
             TRY(try_conv(graph, graph->nodes[n], applied));
     return ATTNRUN_OK;
 }

@@ -4,6 +4,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/attention_heads.c
   ops/rewrite/blocked_layout.c
   ops/rewrite/blocked_members.c
+  ops/rewrite/blocked_quantized.c
   ops/rewrite/common_subexpression.c
   ops/rewrite/constant_if.c
   ops/rewrite/conv_batch_norm.c

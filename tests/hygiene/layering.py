@@ -36,7 +36,7 @@ FAMILIES = {
     "quant": ("elementwise",),
     "recurrent": ("matmul", "quant"),
     "reduce": ("elementwise",),
-    "rewrite": ("attention", "elementwise"),
+    "rewrite": ("attention", "elementwise", "quant"),
     "vision": ("attention",),
 }
 # folder of ops/attention -> the folders beside it that it may include

@@ -100,10 +100,10 @@ static ALWAYS_INLINE v_f32 v_look_up(const float *table, v_i32 index)
     return (v_f32)_mm256_blendv_ps(low, high,
                                    _mm256_castsi256_ps(_mm256_slli_epi32(at, 28)));
 }
-#define v_pair_products v_pair_products
-static ALWAYS_INLINE v_u32 v_pair_products(v_i16 b, uint32_t a)
+#define v_pairs v_pairs
+static ALWAYS_INLINE v_u32 v_pairs(v_i16 a, v_i16 b)
 {
-    return (v_u32)_mm256_madd_epi16((__m256i)b, _mm256_set1_epi32((int)a));
+    return (v_u32)_mm256_madd_epi16((__m256i)a, (__m256i)b);
 }
 #define v_bits_not_below v_bits_not_below
 static ALWAYS_INLINE uint32_t v_bits_not_below(v_f32 x, v_f32 t)

@@ -5,10 +5,9 @@
 #include "avx2.h"
 
 #define V_DOT V_DOT_U8
-static ALWAYS_INLINE v_u32 v_dot(v_u32 acc, v_u32 b, uint32_t a)
+static ALWAYS_INLINE v_u32 v_dot_words(v_u32 acc, v_u32 b, v_u32 a)
 {
-    return (v_u32)_mm256_dpbusd_avx_epi32((__m256i)acc, _mm256_set1_epi32((int)a),
-                                          (__m256i)b);
+    return (v_u32)_mm256_dpbusd_avx_epi32((__m256i)acc, (__m256i)a, (__m256i)b);
 }
 
 #endif

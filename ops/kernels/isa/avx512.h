@@ -98,15 +98,44 @@ static ALWAYS_INLINE v_i32 v_from_bytes(v_bytes x) /* GCC 12 converts one by one
 {
     return (v_i32)_mm512_cvtepu8_epi32((__m128i)x);
 }
+#define v_store_bytes v_store_bytes
+static ALWAYS_INLINE void v_store_bytes(uint8_t *y, v_u32 x)
+{
+    _mm_storeu_si128((void *)y, _mm512_cvtepi32_epi8((__m512i)x));
+}
+#define v_look_up_u8 v_look_up_u8
+static inline void v_look_up_u8(uint8_t *y, const uint8_t *x, const uint8_t *table)
+{
+    const __m512i bytes = _mm512_loadu_si512(x), low = _mm512_set1_epi8(15);
+    const __m512i part = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), low);
+    const __m512i at = _mm512_and_si512(bytes, low);
+    __m512i found = at;
+    for (int i = 0; i < 16; i++) {
+        const __mmask64 here = _mm512_cmpeq_epi8_mask(part, _mm512_set1_epi8((char)i));
+        const __m128i some = _mm_loadu_si128((const __m128i *)(const void *)table + i);
+        found = _mm512_mask_shuffle_epi8(found, here, _mm512_broadcast_i32x4(some), at);
+    }
+    _mm512_storeu_si512(y, found);
+}
+#define v_four_pixels v_four_pixels
+static ALWAYS_INLINE void v_four_pixels(v_u32 *to, const uint8_t *x)
+{
+    const __m512i across =
+        _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i within = _mm512_broadcast_i32x4(
+        _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    const __m512i words = _mm512_permutexvar_epi32(across, _mm512_loadu_si512(x));
+    *to = (v_u32)_mm512_shuffle_epi8(words, within);
+}
 #define v_look_up v_look_up
 static ALWAYS_INLINE v_f32 v_look_up(const float *table, v_i32 index)
 {
     return (v_f32)_mm512_permutexvar_ps((__m512i)index, _mm512_loadu_ps(table));
 }
-#define v_pair_products v_pair_products
-static ALWAYS_INLINE v_u32 v_pair_products(v_i16 b, uint32_t a)
+#define v_pairs v_pairs
+static ALWAYS_INLINE v_u32 v_pairs(v_i16 a, v_i16 b)
 {
-    return (v_u32)_mm512_madd_epi16((__m512i)b, _mm512_set1_epi32((int)a));
+    return (v_u32)_mm512_madd_epi16((__m512i)a, (__m512i)b);
 }
 #define v_bits_not_below v_bits_not_below
 static ALWAYS_INLINE uint32_t v_bits_not_below(v_f32 x, v_f32 t)

@@ -5,10 +5,9 @@
 #include "avx512.h"
 
 #define V_DOT V_DOT_U8
-static ALWAYS_INLINE v_u32 v_dot(v_u32 acc, v_u32 b, uint32_t a)
+static ALWAYS_INLINE v_u32 v_dot_words(v_u32 acc, v_u32 b, v_u32 a)
 {
-    return (v_u32)_mm512_dpbusd_epi32((__m512i)acc, _mm512_set1_epi32((int)a),
-                                      (__m512i)b);
+    return (v_u32)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)a, (__m512i)b);
 }
 
 #endif

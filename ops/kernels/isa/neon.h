@@ -95,10 +95,10 @@ static ALWAYS_INLINE v_f32 v_look_up(const float *table, v_i32 index)
 
 /* ---- products of bytes ---- */
 
-#define v_pair_products v_pair_products
-static ALWAYS_INLINE v_u32 v_pair_products(v_i16 b, uint32_t a)
+#define v_pairs v_pairs
+static ALWAYS_INLINE v_u32 v_pairs(v_i16 a, v_i16 b)
 {
-    const int16x8_t x = (int16x8_t)b, y = vreinterpretq_s16_u32(vdupq_n_u32(a));
+    const int16x8_t x = (int16x8_t)a, y = (int16x8_t)b;
     return (v_u32)vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)),
                              vmull_high_s16(x, y));
 }

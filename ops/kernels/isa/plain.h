@@ -181,14 +181,19 @@ static ALWAYS_INLINE v_f32 v_look_up(const float *table, v_i32 index)
 
 /* ---- products of bytes ---- */
 
-/* By words of two i16: the sum of the products of their halves with those of a. */
-#ifndef v_pair_products
-static ALWAYS_INLINE v_u32 v_pair_products(v_i16 b, uint32_t a)
+/* By words of two i16: the sum of the products of their halves. */
+#ifndef v_pairs
+static ALWAYS_INLINE v_u32 v_pairs(v_i16 a, v_i16 b)
 {
-    const v_i32 low = (v_i32)((v_u32)b << 16) >> 16, high = (v_i32)b >> 16;
-    return (v_u32)(low * (int32_t)(a & 0xffff) + high * (int32_t)(a >> 16));
+    const v_i32 low = (v_i32)((v_u32)a << 16) >> 16, high = (v_i32)a >> 16;
+    return (v_u32)(low * ((v_i32)((v_u32)b << 16) >> 16) + high * ((v_i32)b >> 16));
 }
 #endif
+/* The same with those of one word. */
+static ALWAYS_INLINE v_u32 v_pair_products(v_i16 b, uint32_t a)
+{
+    return v_pairs(b, (v_i16)(a - (v_u32){ 0 }));
+}
 /* Words of two bf16: x rounded to nearest even in the low half, y in the high one. */
 #ifndef v_pair_bf16
 static ALWAYS_INLINE v_u32 v_round_bf16(v_f32 x) /* as the upper halves of words */
@@ -224,11 +229,43 @@ static ALWAYS_INLINE v_f32 v_dot_bf16(v_f32 acc, v_u32 b, uint32_t a)
 enum { V_DOT_NONE, V_DOT_U8, V_DOT_I8 };
 #ifndef V_DOT
 #define V_DOT V_DOT_NONE
-static ALWAYS_INLINE v_u32 v_dot(v_u32 acc, v_u32 b, uint32_t a)
+static ALWAYS_INLINE v_u32 v_dot_words(v_u32 acc, v_u32 b, v_u32 a)
 {
     (void)b;
     (void)a;
     return acc;
+}
+#endif
+/* The same with those of one word. */
+static ALWAYS_INLINE v_u32 v_dot(v_u32 acc, v_u32 b, uint32_t a)
+{
+    return v_dot_words(acc, b, a - (v_u32){ 0 });
+}
+/* The lowest byte of each lane. */
+#ifndef v_store_bytes
+static ALWAYS_INLINE void v_store_bytes(uint8_t *y, v_u32 x)
+{
+    const v_bytes bytes = __builtin_convertvector(x & 255, v_bytes);
+    memcpy(y, &bytes, sizeof bytes);
+}
+#endif
+/* y[i] = table[x[i]] for VEC_BYTES bytes; y may be x. */
+#ifndef v_look_up_u8
+static inline void v_look_up_u8(uint8_t *y, const uint8_t *x, const uint8_t *table)
+{
+    for (int i = 0; i < VEC_BYTES; i++)
+        y[i] = table[x[i]];
+}
+#endif
+/* Four pixels of 16 bytes, one after the other, as words: vector i has of each byte i VF + l
+ * of a pixel the word of the four pixels in lane l. */
+#ifndef v_four_pixels
+static ALWAYS_INLINE void v_four_pixels(v_u32 to[16 / VF], const uint8_t *x)
+{
+    UNROLL
+    for (int i = 0; i < 16 / VF; i++)
+        to[i] = v_load_u8(x + i * VF) | v_load_u8(x + 16 + i * VF) << 8 |
+                v_load_u8(x + 32 + i * VF) << 16 | v_load_u8(x + 48 + i * VF) << 24;
 }
 #endif
 /* The register tile of gemm_f32 where the compiler's is not good enough: sum[i] = the sum

@@ -44,10 +44,10 @@ static ALWAYS_INLINE v_u32 v_load_u8(const uint8_t *x)
     return (v_u32)_mm_unpacklo_epi16(_mm_unpacklo_epi8(_mm_cvtsi32_si128(four), none),
                                      none);
 }
-#define v_pair_products v_pair_products
-static ALWAYS_INLINE v_u32 v_pair_products(v_i16 b, uint32_t a)
+#define v_pairs v_pairs
+static ALWAYS_INLINE v_u32 v_pairs(v_i16 a, v_i16 b)
 {
-    return (v_u32)_mm_madd_epi16((__m128i)b, _mm_set1_epi32((int)a));
+    return (v_u32)_mm_madd_epi16((__m128i)a, (__m128i)b);
 }
 
 #endif

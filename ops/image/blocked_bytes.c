@@ -1,0 +1,198 @@
+/* blocked_bytes.c - BlockedQLinearConv: QLinearConv of blocked maps of u8, with what may follow:
+ *
+ *   sum = conv(x - x_zero, W - w_zero) + B                modulo 2^32
+ *   q   = clamp(round(sum * factor) + y_zero, low, high)  halves to even
+ *   y   = q, or with Z  saturate(round((q - y_zero) * ratio + (Z - z_zero) * z_ratio)
+ *         + sum_zero); with table  table[y]
+ *
+ * X       u8 [N, ceil(C / 16), H, W, 16], or with plain = 1 [N, 1, H, W, 4]
+ * W       u8 or i8 [M, C / group, height, width]; B i32 [M]; factor f32 [M]; w_zero of W's
+ *         type, one or [M]; table u8 [256]: constants
+ * Y, Z    u8 [N, ceil(M / 16), H', W', 16], see blocked.h; padding counts as x_zero
+ *
+ * group is as in BlockedConv; channels that are each by themselves have no dilations and
+ * strides up to the kernel. Written by the pass blocked_layout. Source: QLinearConv and
+ * com.microsoft's QLinearAdd in this order, to the bit. */
+#include "blocked_bytes.h"
+
+enum { X, W, B, Z, FACTOR, W_ZERO, TABLE };
+
+static const attnrun_attr_def blocked_bytes_attrs[] = {
+    BLOCKED_CONV_ATTRS,
+    ATTR_INT(struct blocked_bytes_args, x_zero, 0),
+    ATTR_INT(struct blocked_bytes_args, y_zero, 0),
+    ATTR_INT(struct blocked_bytes_args, z_zero, 0),
+    ATTR_INT(struct blocked_bytes_args, sum_zero, 0),
+    ATTR_INT(struct blocked_bytes_args, low, 0),
+    ATTR_INT(struct blocked_bytes_args, high, 255),
+    ATTR_FLOAT(struct blocked_bytes_args, ratio, 1.0f),
+    ATTR_FLOAT(struct blocked_bytes_args, z_ratio, 1.0f),
+    ATTR_END
+};
+
+static attn_status check_bytes(const attnrun_step *step)
+{
+    const struct blocked_bytes_args *args = step->args;
+    const int64_t bytes[] = { args->x_zero,   args->y_zero, args->z_zero,
+                              args->sum_zero, args->low,    args->high };
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
+        if (bytes[i] < 0 || bytes[i] > 255)
+            return op_fail(step, ATTNRUN_E_ATTR, "%lld is no byte", (long long)bytes[i]);
+    TRY(op_need_rank(step, FACTOR, 1));
+    TRY(op_need_dim(step, FACTOR, 0, step->in[W].dims[0], "output channels"));
+    TRY(op_need_rank_between(step, W_ZERO, 0, 1));
+    if (step->in[W_ZERO].rank == 1 && !dim_is(step->in[W_ZERO].dims[0], 1))
+        TRY(op_need_dim(step, W_ZERO, 0, step->in[W].dims[0], "output channels"));
+    if (!op_has_in(step, TABLE))
+        return ATTNRUN_OK;
+    TRY(op_need_rank(step, TABLE, 1));
+    return op_need_dim(step, TABLE, 0, dim_of(256), "bytes");
+}
+
+static attn_status blocked_bytes_infer(attnrun_step *step)
+{
+    const struct blocked_bytes_args *args = step->args;
+    struct blocked_plan *plan = step->state;
+    bool empty;
+    TRY(attn_blocked_conv_shape(step, &args->conv, plan, &empty));
+    if (step->out[0].rank < 0)
+        return ATTNRUN_OK;
+    TRY(check_bytes(step));
+    if (args->conv.plain != 0 && args->conv.channels > 4)
+        return op_fail(step, ATTNRUN_E_ATTR, "plain takes up to 4 channels");
+    if (empty)
+        return ATTNRUN_OK;
+    if (plan->shape.by_itself) {
+        TRY(attn_blocked_byte_rows_plan(step, plan));
+    } else {
+        TRY(attn_blocked_dense_plan(step, plan));
+        plan->sums_at = ceil_div(plan->scratch_bytes, 64) * 64;
+        plan->scratch_bytes = plan->sums_at + plan->block_h * plan->block_w * 4;
+    }
+    attn_blocked_conv_tasks(step, plan);
+    return ATTNRUN_OK;
+}
+
+static attn_status blocked_bytes_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
+{
+    const struct blocked_bytes_args *args = pack->args;
+    const attnrun_tensor *w = &pack->x[W];
+    const bool has_bias = pack->in[B].kind != ATTNRUN_ABSENT;
+    *bytes = 0;
+    if (w->data == NULL || w->rank != 4 || pack->x[FACTOR].data == NULL ||
+        pack->x[W_ZERO].data == NULL || (has_bias && pack->x[B].data == NULL))
+        return ATTNRUN_OK;
+    const struct blocked_byte_weights weights = {
+        .w = w,
+        .w_zero = &pack->x[W_ZERO],
+        .bias = has_bias ? pack->x[B].data : NULL,
+        .factor = pack->x[FACTOR].data,
+        .groups = args->conv.group,
+        .x_zero = (int32_t)args->x_zero,
+        .plain = args->conv.plain != 0,
+        .by_itself = blocked_by_itself(&args->conv, w->dims[0]),
+        .stride = window_attr(args->conv.window.strides, 1, 1),
+        .panel = attn_blocked_panel(pack->kernels->vec_bytes),
+    };
+    const int64_t size = attn_blocked_byte_packed(&weights);
+    if (size < 0)
+        return ATTNRUN_OK;
+    *bytes = size;
+    if (packed == NULL)
+        return ATTNRUN_OK;
+    attn_blocked_byte_pack(packed, &weights);
+    pack->replaces |= 1u << W | 1u << FACTOR | 1u << W_ZERO | (has_bias ? 1u << B : 0);
+    return ATTNRUN_OK;
+}
+
+/* Strips and panels, as attn_blocked_dense_run() has them. */
+static attn_status run_dense(const attnrun_step *step, const attnrun_work *work,
+                             const struct blocked_plan *p, struct attn_blocked_bytes *c)
+{
+    const struct blocked_bytes_args *args = step->args;
+    const struct blocked_shape *s = &p->shape;
+    const struct attn_blocked_tap *taps = work->shared;
+    const int64_t all = s->groups == 1 ? p->columns : s->rows;
+    const struct blocked_byte_packed packed =
+        attn_blocked_byte_packed_at(step->node->packed, all, p->weight_rows);
+    const uint8_t *z = c->to.z;
+    int64_t last = -1;
+    c->taps = taps;
+    c->pixels = (const int32_t *)(const void *)(taps + p->taps);
+    c->n_taps = p->taps;
+    c->rows = p->weight_rows;
+    c->y_block = s->w.out[1] * s->w.out[2] * ATTN_BLOCK;
+    c->ones = packed.ones;
+    c->x_sums = (uint32_t *)(void *)((char *)work->scratch + p->sums_at);
+    for (int64_t task = work->begin; task < work->end; task++) {
+        const int64_t strip = task / p->column_blocks;
+        const int64_t first = task % p->column_blocks * p->block_columns;
+        struct blocked_part part;
+        attn_blocked_find_part(p, strip, &part);
+        if (strip != last)
+            c->x = attn_blocked_find_x(p, &part, step->x[X].data, work->scratch,
+                                       (int)args->x_zero);
+        last = strip;
+        const int64_t column = part.group * p->columns + first;
+        const int64_t at = (part.image * all + column) / ATTN_BLOCK * c->y_block +
+                           (part.h * s->w.out[2] + part.w) * ATTN_BLOCK;
+        c->w = packed.w + 4 * column * p->weight_rows;
+        c->begin = packed.begin + column;
+        c->w_sum = packed.w_sum + column;
+        c->w_zero = packed.any_zero ? packed.w_zero + column : NULL;
+        c->to.factor = packed.factor + column;
+        c->to.z = z != NULL ? z + at : NULL;
+        c->y = (uint8_t *)step->y[0].data + at;
+        c->n_pixels = part.rows * part.columns;
+        c->columns = min64(p->columns - first, p->block_columns);
+        step->kernels->blocked_conv_u8(c);
+        if (attn_poll() != ATTNRUN_OK)
+            return ATTNRUN_E_CANCELLED;
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status blocked_bytes_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct blocked_bytes_args *args = step->args;
+    const struct blocked_plan *plan = step->state;
+    if (step->node->packed == NULL)
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "the weights must be constants");
+    if (work->phase == 0) {
+        attn_blocked_dense_prepare(plan, work->shared);
+        return ATTNRUN_OK;
+    }
+    const bool two = op_has_in(step, Z);
+    struct attn_blocked_bytes c = {
+        .to = { .low = (float)(args->low - args->y_zero),
+                .high = (float)(args->high - args->y_zero),
+                .z = op_in_data(step, Z),
+                .ratio = args->ratio,
+                .z_ratio = args->z_ratio,
+                .z_zero = (float)args->z_zero,
+                .z_low = (float)(0 - args->sum_zero),
+                .z_high = (float)(255 - args->sum_zero),
+                .zero = (uint32_t)(two ? args->sum_zero : args->y_zero),
+                .table = op_in_data(step, TABLE) },
+    };
+    if (plan->shape.by_itself)
+        return attn_blocked_byte_rows_run(step, work, plan, &c.to);
+    return run_dense(step, work, plan, &c);
+}
+
+const attnrun_op_def op_blocked_qlinear_conv_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "attnrun.fused",
+    .name = "BlockedQLinearConv",
+    .since = 1,
+    .args_bytes = sizeof(struct blocked_bytes_args),
+    .state_bytes = sizeof(struct blocked_plan),
+    .inputs = "X:u8 W:T B:i32? Z:u8? factor:f32 w_zero:T table:u8?",
+    .outputs = "Y:u8",
+    .types = "T=u8,i8",
+    .attrs = blocked_bytes_attrs,
+    .infer = blocked_bytes_infer,
+    .pack = blocked_bytes_pack,
+    .run = blocked_bytes_run,
+    .cost = "O(N M C/g out kernel)",
+};

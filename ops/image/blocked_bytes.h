@@ -1,0 +1,48 @@
+/* blocked_bytes.h - what the files of BlockedQLinearConv share. */
+#ifndef ATTN_OPS_BLOCKED_BYTES_H
+#define ATTN_OPS_BLOCKED_BYTES_H
+
+#include "blocked.h"
+
+struct blocked_bytes_args {
+    struct blocked_conv_args conv;
+    int64_t x_zero, y_zero, z_zero, sum_zero, low, high;
+    float ratio, z_ratio;
+};
+
+/* Packed weights: zero points of x are in what sums begin with. By columns, filled up. */
+struct blocked_byte_weights {
+    const attnrun_tensor *w, *w_zero;
+    const int32_t *bias; /* or NULL */
+    const float *factor;
+    int64_t groups;
+    int32_t x_zero;
+    bool plain, by_itself;
+    int64_t stride, panel; /* along columns of the map; columns of a panel */
+};
+/* Its bytes, -1 where that overflows; and the packing. */
+int64_t attn_blocked_byte_packed(const struct blocked_byte_weights *weights);
+void attn_blocked_byte_pack(void *packed, const struct blocked_byte_weights *weights);
+struct blocked_byte_packed {
+    bool any_zero; /* zero points of weights that are left, as i8 */
+    int64_t
+        parts; /* by itself: 2 where differences of weights and zero points are no bytes */
+    const uint32_t *begin, *w_sum, *w_zero, *ones;
+    const float *factor;
+    const uint8_t *w;
+};
+struct blocked_byte_packed attn_blocked_byte_packed_at(const void *packed,
+                                                       int64_t columns, int64_t rows);
+
+/* Each channel by itself: pairs of outputs see so many groups of 4 pixels of a line. */
+static inline int64_t blocked_pair_groups(int64_t kernel, int64_t stride)
+{
+    return (kernel + stride + 3) / 4;
+}
+attn_status attn_blocked_byte_rows_plan(const attnrun_step *step,
+                                        struct blocked_plan *plan);
+attn_status attn_blocked_byte_rows_run(const attnrun_step *step, const attnrun_work *work,
+                                       const struct blocked_plan *plan,
+                                       const struct attn_requantize *to);
+
+#endif

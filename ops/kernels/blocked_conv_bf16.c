@@ -1,0 +1,91 @@
+/* blocked_conv_bf16.c - convolution of maps in blocks of 16 channels, with operands that are
+ * words of two bf16; sums are floats: struct attn_blocked_conv. */
+#include "isa.h"
+
+#define MOST_16_16 6
+#define MOST_32_16 6
+#define MOST_16_32 12
+#define MOST_64_32 14
+#define WORDS_MOST ATTN_CAT4(MOST_, VEC_BYTES, _, ATTN_REGISTERS)
+enum { WORDS_PIXELS = WORDS_MOST };
+typedef uint32_t v_u32_u __attribute__((vector_size(VEC_BYTES), aligned(1), may_alias));
+
+static ALWAYS_INLINE v_u32 load_words(const void *p) { return *(const v_u32_u *)p; }
+
+struct wide {
+    v_u32 all;
+};
+static ALWAYS_INLINE struct wide widen(v_u32 w) { return (struct wide){ w }; }
+
+static ALWAYS_INLINE v_f32 words_add(v_f32 acc, struct wide w, v_u32 x)
+{
+    return v_dot_bf16(acc, w.all, x[0]);
+}
+
+/* A tile: its first pixel and column, and its first weight. */
+struct place {
+    int64_t pixel, column;
+    const uint8_t *w;
+    int64_t w_row;
+};
+
+static ALWAYS_INLINE v_f32 words_first(const struct attn_blocked_conv *d, int64_t column)
+{
+    return v_load(d->bias + column);
+}
+
+static ALWAYS_INLINE const uint8_t *words_pixel(const struct attn_blocked_conv *d,
+                                                int64_t offset)
+{
+    return (const uint8_t *)(d->x + offset);
+}
+
+static ALWAYS_INLINE void words_put(const struct attn_blocked_conv *d, v_f32 (*acc)[2],
+                                    const struct place *at, const int n, const int nv)
+{
+    const v_f32 least = v_set(d->least), most = v_set(d->most);
+    UNROLL
+    for (int v = 0; v < nv; v++) {
+        const int64_t column = at->column + v * VF;
+        const int64_t place = column / ATTN_BLOCK * d->y_block + column % ATTN_BLOCK +
+                              at->pixel * ATTN_BLOCK;
+        if (d->z != NULL) {
+            UNROLL
+            for (int i = 0; i < n; i++)
+                acc[i][v] += v_load(d->z + place + i * ATTN_BLOCK);
+        }
+        UNROLL
+        for (int i = 0; i < n; i++)
+            v_store(d->y + place + i * ATTN_BLOCK, v_min(most, v_max(least, acc[i][v])));
+    }
+}
+
+static inline void words_done(const struct attn_blocked_conv *d, const struct place *at,
+                              int64_t n, int64_t width)
+{
+    (void)d, (void)at, (void)n, (void)width;
+}
+
+#define WORDS_CONV struct attn_blocked_conv
+#define WORDS_SUM  v_f32
+#include "blocked_words.h"
+
+void K(blocked_conv_bf16)(const struct attn_blocked_conv *d) { run_all(d); }
+
+void K(words_bf16)(uint32_t *words, const float *x, size_t n)
+{
+    size_t i = 0;
+    for (size_t end = 0; attn_segment(&end, n);) {
+        for (; i + VF <= end; i += VF) {
+            const v_u32 two = v_words_bf16(x + 2 * i);
+            memcpy(words + i, &two, sizeof two);
+        }
+        if (i < end) {
+            float tail[2 * VF] = { 0 };
+            memcpy(tail, x + 2 * i, (end - i) * 2 * sizeof *x);
+            const v_u32 two = v_words_bf16(tail);
+            memcpy(words + i, &two, (end - i) * sizeof *words);
+        }
+        i = end;
+    }
+}

@@ -1,0 +1,217 @@
+/* blocked_conv_u8.c - convolution of maps of u8 in blocks of 16 channels by weights of i8:
+ * struct attn_blocked_bytes, and of each channel by itself: struct attn_blocked_byte_rows.
+ *
+ * Dense: as in blocked_conv.c a tile of pixels and two vectors of columns stays in registers;
+ * a row of the weights is a word of 4 inputs of each column, which meets a word of each pixel.
+ * Where there is no product of bytes (V_DOT_NONE) words become two of i16, so that no sum
+ * saturates; V_DOT_I8 takes x less 128. Sums are exact modulo 2^32, and what becomes of them
+ * is rounded step by step: the same bits on each instruction set. */
+#include "bytes.h"
+
+/* By bytes of a vector and registers, as ATTN_EACH_ROW knows them. */
+#define MOST_16_16 4
+#define MOST_32_16 6
+#define MOST_16_32 12
+#define MOST_64_32 14
+#define WORDS_MOST ATTN_CAT4(MOST_, VEC_BYTES, _, ATTN_REGISTERS)
+enum {
+    WIDENED = REGISTERS == 16 ? 4
+    : WORDS_MOST < 12         ? WORDS_MOST
+                              : 12,
+    WORDS_PIXELS = V_DOT != V_DOT_NONE ? WORDS_MOST : WIDENED
+};
+typedef uint32_t v_u32_u __attribute__((vector_size(VEC_BYTES), aligned(1), may_alias));
+
+static ALWAYS_INLINE v_u32 load_words(const void *p) { return *(const v_u32_u *)p; }
+
+/* A vector of words of weights: without V_DOT its bytes 0 and 2 apart from 1 and 3. */
+struct wide {
+    v_u32 all;
+    v_i16 even, odd;
+};
+static ALWAYS_INLINE struct wide widen(v_u32 w)
+{
+    if (V_DOT != V_DOT_NONE)
+        return (struct wide){ .all = w };
+    return (struct wide){ w, (v_i16)((v_u16)w << 8) >> 8, (v_i16)w >> 8 };
+}
+
+/* acc + the products of words of x (u8) and weights (i8). */
+static ALWAYS_INLINE v_u32 add_words(v_u32 acc, struct wide w, v_u32 x)
+{
+    if (V_DOT == V_DOT_U8)
+        return v_dot_words(acc, w.all, x);
+    if (V_DOT == V_DOT_I8)
+        return v_dot_words(acc, w.all, x ^ 0x80808080);
+    acc += v_pairs(w.even, (v_i16)(x & 0x00ff00ff));
+    return acc + v_pairs(w.odd, (v_i16)(x >> 8 & 0x00ff00ff));
+}
+
+/* What sums of columns begin with. */
+static ALWAYS_INLINE v_u32 first_sum(const uint32_t *begin, const uint32_t *w_sum)
+{
+    const v_u32 first = load_words(begin);
+    return V_DOT == V_DOT_I8 ? first + (load_words(w_sum) << 7) : first;
+}
+
+/* VF sums of columns with these factors; `at`: where they are in y and z. */
+static ALWAYS_INLINE void put_sums(const struct attn_requantize *to, uint8_t *y,
+                                   v_u32 sum, v_f32 factor, int64_t at)
+{
+    const v_f32 real = __builtin_convertvector((v_i32)sum, v_f32);
+    v_f32 q = round_between(real * factor, to->low, to->high);
+    if (to->z != NULL) {
+        const v_f32 z =
+            v_rounded(bytes_less(to->z + at, 0, to->z_zero) * v_set(to->z_ratio));
+        q = v_rounded((q - v_set(BYTES_MAGIC)) * v_set(to->ratio)) + z;
+        q = round_between(q, to->z_low, to->z_high);
+    }
+    v_store_bytes(y + at, (v_u32)q + to->zero);
+}
+
+/* ---- dense ---- */
+
+/* A tile: its first pixel and column, and its first weight. */
+struct place {
+    int64_t pixel, column;
+    const uint8_t *w;
+    int64_t w_row;
+};
+
+static ALWAYS_INLINE v_u32 words_first(const struct attn_blocked_bytes *d, int64_t column)
+{
+    return first_sum(d->begin + column, d->w_sum + column);
+}
+
+static ALWAYS_INLINE const uint8_t *words_pixel(const struct attn_blocked_bytes *d,
+                                                int64_t offset)
+{
+    return d->x + offset;
+}
+
+static ALWAYS_INLINE void words_put(const struct attn_blocked_bytes *d, v_u32 (*acc)[2],
+                                    const struct place *at, const int n, const int nv)
+{
+    UNROLL
+    for (int v = 0; v < nv; v++) {
+        const int64_t column = at->column + v * VF;
+        const v_f32 factor = v_load(d->to.factor + column);
+        const int64_t place = column / ATTN_BLOCK * d->y_block + column % ATTN_BLOCK +
+                              at->pixel * ATTN_BLOCK;
+        if (d->w_zero != NULL) {
+            const v_u32 zero = load_words(d->w_zero + column);
+            UNROLL
+            for (int i = 0; i < n; i++)
+                acc[i][v] -= zero * (d->x_sums[at->pixel + i] - (v_u32){ 0 });
+        }
+        UNROLL
+        for (int i = 0; i < n; i++)
+            put_sums(&d->to, d->y, acc[i][v], factor, place + i * ATTN_BLOCK);
+    }
+}
+
+static void words_done(const struct attn_blocked_bytes *d, const struct place *at,
+                       int64_t n, int64_t width)
+{
+    for (int64_t c = 0; d->to.table != NULL && c < width; c += ATTN_BLOCK) {
+        uint8_t *y =
+            d->y + (at->column + c) / ATTN_BLOCK * d->y_block + at->pixel * ATTN_BLOCK;
+        look_up_bytes(y, y, d->to.table, (size_t)(n * ATTN_BLOCK));
+    }
+}
+
+#define WORDS_CONV struct attn_blocked_bytes
+#define WORDS_SUM  v_u32
+#define words_add  add_words
+#include "blocked_words.h"
+
+/* The sums of x that zero points of weights are multiplied with, in the first lane. */
+static void add_inputs(const struct attn_blocked_bytes *d)
+{
+    for (int64_t p = 0; p < d->n_pixels; p++) {
+        v_u32 sum = { 0 };
+        const uint32_t *ones = d->ones;
+        if (attn_poll_work(d->rows * 4) != ATTNRUN_OK)
+            return;
+        for (int64_t t = 0; t < d->n_taps; t++) {
+            const uint8_t *x = d->x + d->taps[t].offset + d->pixels[p];
+            for (int64_t c = 0; c < d->taps[t].inputs; c++, x += 4, ones++) {
+                const v_u32 one = *ones - (v_u32){ 0 };
+                sum = add_words(sum, widen(one), word_at(x));
+                if (V_DOT == V_DOT_I8) /* which takes x less 128 */
+                    sum += (*ones * 0x01010101u >> 24) << 7;
+            }
+        }
+        d->x_sums[p] = sum[0];
+    }
+}
+
+void K(blocked_conv_u8)(const struct attn_blocked_bytes *d)
+{
+    if (d->w_zero != NULL)
+        add_inputs(d);
+    run_all(d);
+}
+
+/* ---- each channel by itself ---- */
+
+enum { VECTORS = ATTN_BLOCK / VF };
+
+/* Two outputs that are side by side. */
+static ALWAYS_INLINE void sum_pair(const struct attn_blocked_byte_rows *d,
+                                   v_u32 (*acc)[VECTORS], const uint8_t *x,
+                                   const int groups)
+{
+    const uint8_t *w = d->w;
+    const int64_t n_groups = groups > 0 ? groups : d->groups;
+    for (int64_t part = 0; part < d->parts; part++)
+        for (int64_t i = 0; i < d->kernel_rows; i++) {
+            const uint8_t *line = x + i * d->tap_step;
+            for (int64_t g = 0; g < n_groups; g++, w += 8 * ATTN_BLOCK) {
+                v_u32 words[VECTORS];
+                v_four_pixels(words, line + g * 4 * ATTN_BLOCK);
+                UNROLL
+                for (int v = 0; v < VECTORS; v++) {
+                    const uint8_t *at = w + v * VEC_BYTES;
+                    acc[0][v] = add_words(acc[0][v], widen(load_words(at)), words[v]);
+                    at += 4 * ATTN_BLOCK;
+                    acc[1][v] = add_words(acc[1][v], widen(load_words(at)), words[v]);
+                }
+            }
+        }
+}
+
+static ALWAYS_INLINE void run_row(const struct attn_blocked_byte_rows *d, int64_t row,
+                                  const int groups)
+{
+    for (int64_t column = 0; column < d->columns; column += 2) {
+        v_u32 acc[2][VECTORS];
+        const int n = d->columns - column < 2 ? 1 : 2;
+        UNROLL
+        for (int v = 0; v < VECTORS; v++)
+            acc[0][v] = acc[1][v] = first_sum(d->begin + v * VF, d->w_sum + v * VF);
+        sum_pair(d, acc, d->x + row * d->row_step + column * d->column_step, groups);
+        for (int i = 0; i < n; i++)
+            UNROLL
+        for (int v = 0; v < VECTORS; v++)
+            put_sums(&d->to, d->y, acc[i][v], v_load(d->to.factor + v * VF),
+                     (row * d->columns + column + i) * ATTN_BLOCK + v * VF);
+    }
+    uint8_t *y = d->y + row * d->columns * ATTN_BLOCK;
+    if (d->to.table != NULL)
+        look_up_bytes(y, y, d->to.table, (size_t)(d->columns * ATTN_BLOCK));
+}
+
+void K(blocked_depthwise_u8)(const struct attn_blocked_byte_rows *d)
+{
+    for (int64_t row = 0; row < d->rows; row++) {
+        if (attn_poll_work(d->columns * d->kernel_rows * d->groups * 16) != ATTNRUN_OK)
+            return;
+        if (d->groups == 1)
+            run_row(d, row, 1);
+        else if (d->groups == 2)
+            run_row(d, row, 2);
+        else
+            run_row(d, row, 0);
+    }
+}

@@ -1,0 +1,245 @@
+"""Random quantized convolution networks: the bytes of blocked maps are those of the nodes of the
+file on each instruction set and with each number of threads, and within a step of ONNX Runtime
+1.32.0's (two where differences add up). Bytes u8 and i8, weights with and without zero points,
+one scale or one for each channel; strides, dilations, groups, each channel by itself, few
+channels, sums, products, gates, functions, pooling, Concat.
+Usage: check_blocked_bytes.py ATTNRUN [SEED]"""
+import json
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+NETWORKS = 30
+random = np.random.default_rng(SEED)
+
+
+def between(low, high):
+    return int(random.integers(low, high + 1))
+
+
+def chance(share):
+    return random.random() < share
+
+
+class Network:
+    """Nodes over maps of bytes: of each value its channels, height, width; scale, zero point."""
+
+    def __init__(self):
+        self.nodes, self.constants, self.sizes, self.pairs = [], [], {}, {}
+        self.dtype = np.uint8 if chance(0.5) else np.int8
+        self.symmetric = chance(0.5)
+        self.shape = [between(1, 2), between(1, 40), between(6, 24), between(6, 24)]
+        if chance(0.4):
+            self.shape[1] = between(1, 4)
+        self.sizes["x"] = tuple(self.shape[1:])
+        self.pairs["x"] = self.pair(0.02)
+
+    def pair(self, scale):
+        info = np.iinfo(self.dtype)
+        return self.constant(np.float32(scale)), self.constant(
+            self.dtype(between(info.min, info.max) // 2 + (info.min + info.max) // 4))
+
+    def scale(self, x):
+        name = self.pairs[x][0]
+        return float(numpy_helper.to_array(next(c for c in self.constants if c.name == name)))
+
+    def constant(self, array):
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(array), name))
+        return name
+
+    def add(self, op, inputs, size, pair, domain="com.microsoft", **attributes):
+        name = f"v{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, inputs, [name], domain=domain, **attributes))
+        self.sizes[name], self.pairs[name] = size, pair
+        return name
+
+    def operand(self, x):
+        return [x, *self.pairs[x]]
+
+    def weights(self, shape):
+        """W, scales, zero points."""
+        channels = shape[0]
+        dtype = np.int8 if self.dtype == np.int8 or chance(0.6) else np.uint8
+        middle = 0 if dtype == np.int8 else 128
+        w = random.integers(-128, 128, shape) + middle
+        many = not self.symmetric and chance(0.5) and dtype == np.uint8
+        zero = np.full(channels, middle)
+        if many:
+            zero += random.integers(-9, 10)
+        scales = (random.random(channels) * 0.01 + 0.001).astype("f4")
+        if chance(0.5):
+            return [self.constant(w.astype(dtype)), self.constant(scales),
+                    self.constant(zero.astype(dtype))], float(scales.mean())
+        return [self.constant(w.astype(dtype)), self.constant(scales[0]),
+                self.constant(dtype(zero[0]))], float(scales[0])
+
+    def conv(self, x, channels=None, kernel=None, group=1, same=False):
+        c, h, w = self.sizes[x]
+        channels = channels or between(1, 70)
+        kernel = kernel or [(1, 1), (1, 1), (3, 3), (3, 3), (5, 5), (2, 3), (7, 7)][between(0, 6)]
+        stride, dilation = [1, 1], [1, 1]
+        pads = [k // 2 for k in kernel] + [(k - 1) // 2 for k in kernel]
+        if not same:
+            stride = [between(1, 2), between(1, 3)] if chance(0.4) else stride
+            pads = [between(0, k - 1) for k in kernel * 2] if chance(0.4) else pads
+            if chance(0.2):
+                dilation = [between(1, 3), between(1, 3)]
+        out = [(n + pads[i] + pads[i + 2] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
+               for i, n in enumerate((h, w))]
+        if min(out) < 1 or h + pads[0] + pads[2] <= dilation[0] * (kernel[0] - 1):
+            return self.conv(x, channels, (1, 1), group, same)
+        weights, scale = self.weights((channels, c // group, *kernel))
+        k = c // group * kernel[0] * kernel[1]
+        factor = self.scale(x) * scale * np.sqrt(k) * 74 * 74 / 60
+        pair = self.pair(factor)
+        inputs = [*self.operand(x), *weights, *pair]
+        if chance(0.7):
+            inputs.append(self.constant(random.integers(-20000, 20000, channels).astype("i4")))
+        return self.add("QLinearConv", inputs, (channels, *out), pair, "", group=group,
+                        strides=stride, dilations=dilation, pads=pads)
+
+    def depthwise(self, x):
+        c = self.sizes[x][0]
+        return self.conv(x, c, [(3, 3), (5, 5), (7, 7), (1, 3), (3, 2)][between(0, 4)], c)
+
+    def grouped(self, x):
+        group = between(2, 3)
+        x = self.conv(x, group * [16, 32, 5][between(0, 2)], (1, 1))
+        return self.conv(x, group * [16, 48, 7][between(0, 2)], (3, 3), group)
+
+    def residual(self, x):
+        y = self.conv(x, self.sizes[x][0], None, 1, True)
+        operands = [y, x] if chance(0.5) else [x, y]
+        pair = self.pair(self.scale(y) + self.scale(x))
+        return self.add("QLinearAdd", [*self.operand(operands[0]), *self.operand(operands[1]),
+                                       *pair], self.sizes[x], pair)
+
+    def function(self, x):
+        if chance(0.5):
+            return self.add("QLinearLeakyRelu", [*self.operand(x), *self.pairs[x]],
+                            self.sizes[x], self.pairs[x], alpha=0.25)
+        pair = self.pair(1 / 256)
+        s = self.add("QLinearSigmoid", [*self.operand(x), *pair], self.sizes[x], pair)
+        if chance(0.3):
+            return s
+        return self.product(x, s)
+
+    def product(self, x, s):
+        pair = self.pair(self.scale(x) * self.scale(s) * 128)
+        operands = [x, s] if chance(0.5) else [s, x]
+        return self.add("QLinearMul", [*self.operand(operands[0]), *self.operand(operands[1]),
+                                       *pair], self.sizes[x], pair)
+
+    def mean(self, x):
+        pair = self.pair(self.scale(x) / 4)
+        return self.add("QLinearGlobalAveragePool", [*self.operand(x), *pair],
+                        (self.sizes[x][0], 1, 1), pair, channels_last=0)
+
+    def gate(self, x):
+        few = self.conv(self.mean(x), between(1, 20), (1, 1), 1, True)
+        return self.product(x, self.conv(few, self.sizes[x][0], (1, 1), 1, True))
+
+    def pool(self, x):
+        c, h, w = self.sizes[x]
+        kernel, stride = [between(1, 3), between(1, 3)], [between(1, 2), between(1, 2)]
+        pads = [between(0, k - 1) for k in kernel * 2]
+        out = [(n + pads[i] + pads[i + 2] - kernel[i]) // stride[i] + 1
+               for i, n in enumerate((h, w))]
+        if min(out) < 1:
+            return x
+        return self.add("MaxPool", [x], (c, *out), self.pairs[x], "", kernel_shape=kernel,
+                        strides=stride, pads=pads)
+
+    def concat(self, x):
+        a = self.conv(x, 16 * between(1, 3), (1, 1))
+        b = self.conv(a, between(1, 40), (3, 3), 1, True)
+        c = self.conv(a, between(1, 3) * 16, (3, 3), 1, True)
+        pair = self.pair(max(self.scale(n) for n in (a, b, c)))
+        sizes = [self.sizes[n] for n in (a, c, b)]
+        return self.add("QLinearConcat", [*pair, *self.operand(a), *self.operand(c),
+                                          *self.operand(b)],
+                        (sum(s[0] for s in sizes), *sizes[0][1:]), pair, axis=1)
+
+    def model(self):
+        x = "x"
+        layers = (self.conv, self.conv, self.conv, self.depthwise, self.depthwise, self.residual,
+                  self.residual, self.gate, self.pool, self.concat, self.grouped, self.function)
+        x = self.conv(x)
+        for _ in range(between(1, 4)):
+            x = layers[between(0, len(layers) - 1)](x)
+        outputs = {x, f"v{between(0, len(self.nodes) - 1)}"}
+        kind = TensorProto.UINT8 if self.dtype == np.uint8 else TensorProto.INT8
+        graph = helper.make_graph(
+            self.nodes, "net", [helper.make_tensor_value_info("x", kind, self.shape)],
+            [helper.make_tensor_value_info(n, kind, None) for n in sorted(outputs)],
+            self.constants)
+        return helper.make_model(graph, ir_version=9, opset_imports=[
+            helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)])
+
+
+def run(arguments, folder):
+    path = f"{folder}/y.npz"
+    done = subprocess.run([sys.argv[1], "run", f"{folder}/net.onnx", "-i", f"x={folder}/x.npy",
+                           "-o", path, *arguments], capture_output=True, text=True, timeout=120)
+    if done.returncode != 0:
+        return {"failed": done.stderr.strip()[-400:]}
+    with np.load(path) as values:
+        return dict(values)
+
+
+def same(a, b):
+    return "failed" not in a and all(np.array_equal(a[n], b[n]) for n in b)
+
+
+def far(wanted, got):
+    """What is further from ONNX Runtime than allowed, or ""."""
+    for name, y in wanted.items():
+        apart = np.abs(got[name].astype(int) - y.astype(int))
+        if got[name].shape != y.shape or apart.max() > 2 or (apart > 1).mean() > 0.01:
+            return f"{name}: {apart.max()} steps, {(apart > 1).mean():.4f} of it more than 1"
+    return ""
+
+
+def check_network(number, folder, isas):
+    network = Network()
+    onnx.save(network.model(), f"{folder}/net.onnx")
+    info = np.iinfo(network.dtype)
+    x = random.integers(info.min, info.max + 1, network.shape).astype(network.dtype)
+    np.save(f"{folder}/x.npy", x)
+    session = onnxruntime.InferenceSession(f"{folder}/net.onnx",
+                                           providers=["CPUExecutionProvider"])
+    wanted = dict(zip([o.name for o in session.get_outputs()], session.run(None, {"x": x})))
+    plain = run(["--no-fusion"], folder)
+    wrong = [plain.get("failed") or far(wanted, plain)]
+    for way in [["--threads", "1", "--isa", isa] for isa in isas] + [
+            ["--threads", str(between(2, 4))], ["--disable-pass", "blocked_layout"]]:
+        got = run(way, folder)
+        wrong.append("" if same(got, plain) else f"{way}: {got.get('failed') or 'other bytes'}")
+    for sentence in filter(None, wrong):
+        print(f"seed {SEED}, network {number}: {sentence}")
+    inspected = subprocess.run([sys.argv[1], "inspect", "--json", f"{folder}/net.onnx"],
+                               capture_output=True, text=True, check=True)
+    return any(wrong), "BlockedQLinearConv" in inspected.stdout
+
+
+def main():
+    doctor = subprocess.run([sys.argv[1], "doctor", "--json"], capture_output=True, text=True,
+                            check=True)
+    isas = json.loads(doctor.stdout)["isas"]
+    failed = blocked = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(NETWORKS):
+            wrong, used = check_network(number, folder, isas)
+            failed, blocked = failed + wrong, blocked + used
+    print(f"{NETWORKS} networks, {blocked} with blocks, {failed} failures")
+    sys.exit(failed > 0 or blocked < NETWORKS // 2)
+
+
+main()
