@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Language models of onnxruntime_genai's model builder in attnrun, prompt and single tokens.
 
-usage: check_decoders.py FOLDER [NAME...]
+usage: check_decoders.py FOLDER DECODE [NAME...]
 
 Makes each model of decoders.py below FOLDER and runs it greedily on two prompts
   - with the past as inputs and outputs, and as states, which must agree in every bit;
@@ -13,7 +13,12 @@ without a cache, and logits within 2e-5 of the largest. The other files are comp
 ONNX Runtime, by the same tokens: fp16 within 1e-2, weights of 4 and 8 bits within 2e-5, or
 4e-2 where QMoE computes with activations of bytes there. accuracy_level 4 may be as far from
 accuracy_level 1 as ONNX Runtime is.
+
+DECODE (tools/examples/decode.c) prints the greedy tokens of the fp32 and int4 files, ends where
+the model does, and draws each of the likeliest tokens as often as its probability says.
 """
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -174,7 +179,53 @@ def check_ways(check, what, model, file, ids, ours, scale):
                       difference([x[i:i + 1] for x in together], alone), 2e-5 * scale)
 
 
-def check_family(check, folder, name):
+def decoded(decode, folder, ids, *options):
+    done = subprocess.run([decode, str(folder), *map(str, options)], text=True,
+                          input=" ".join(map(str, ids)), capture_output=True, check=True)
+    if "tokens/s" not in done.stderr:
+        raise RuntimeError(f"no speed in {done.stderr!r}")
+    return [int(line) for line in done.stdout.split()]
+
+
+def until_end(tokens, end=2):
+    return tokens[:tokens.index(end)] if end in tokens else tokens
+
+
+def check_example(check, what, decode, folder, ids, ours):
+    for row in range(2):
+        wanted = until_end([int(x[row, 0]) for x in tokens_of(ours)])
+        got = decoded(decode, folder, ids[row], "--tokens", STEPS, "--chunk", 4)
+        check.at_most(f"{what}, decode gives {got}, not {wanted}", int(got != wanted), 0)
+
+
+def check_sampling(check, what, decode, folder, ids, logits, draws=150, top=3):
+    """Counts of a first token within 5 standard deviations of their expectation."""
+    best = np.argsort(-logits)[:top]
+    chances = np.exp((logits[best] - logits[best[0]]).astype("f8") / 2)
+    chances /= chances.sum()
+    drawn = np.array([decoded(decode, folder, ids, "--tokens", 1, "--temperature", 2,
+                              "--top-k", top, "--seed", seed + 1)[0] for seed in range(draws)])
+    counts = np.array([(drawn == token).sum() for token in best])
+    check.at_most(f"{what}, draws beyond the {top} likeliest", draws - counts.sum(), 0)
+    spread = np.sqrt(draws * chances * (1 - chances))
+    check.at_most(f"{what}, draws {counts} of {chances}, standard deviations",
+                  float((abs(counts - draws * chances) / spread).max()), 5)
+
+
+def check_wrapper(check, decode, folder):
+    """decode.py has the tokenizer's text around the same tokens."""
+    script = Path(__file__).parents[2] / "tools" / "examples" / "decode.py"
+    words = ["w5", "w9", "w17"]
+    done = subprocess.run([sys.executable, str(script), decode, str(folder), " ".join(words),
+                           "--tokens", "6"], capture_output=True, text=True, check=True,
+                          env=os.environ)
+    ids = decoded(decode, folder, [5, 9, 17], "--tokens", 6)
+    wanted = " ".join(f"w{token}" for token in ids if token > 2)
+    check.at_most(f"decode.py printed {done.stdout!r}, not {wanted!r}",
+                  int(done.stdout.strip() != wanted), 0)
+
+
+def check_family(check, folder, name, decode):
     decoders.make(folder, name)
     ids = np.random.default_rng(SEED).integers(3, decoders.VOCABULARY, (2, PROMPT))
     exact = transformers_logits(folder / "hf", ids)
@@ -201,16 +252,22 @@ def check_family(check, folder, name):
             if kind == "int8" and file.mixture:
                 bound = 4e-2
             check.at_most(f"{what}, ONNX Runtime", apart, bound * scale)
+        if kind in ("fp32", "int4"):
+            check_example(check, what, decode, folder / kind, ids, ours)
+        if (name, kind) == ("llama", "fp32"):
+            check_sampling(check, what, decode, folder / kind, ids[0], ours[0][0])
+            check_wrapper(check, decode, folder / kind)
         if kind != "fp16" or file.slides:
             check_ways(check, what, model, file, ids, ours, scale)
 
 
 def main():
-    folder, names = Path(sys.argv[1]), sys.argv[2:] or list(decoders.FAMILIES)
+    folder, decode = Path(sys.argv[1]), sys.argv[2]
+    names = sys.argv[3:] or list(decoders.FAMILIES)
     check = Check()
     for name in names:
         started, before = time.monotonic(), len(check.wrong)
-        check_family(check, folder / name, name)
+        check_family(check, folder / name, name, decode)
         print(f"{name}: {'wrong' if len(check.wrong) > before else 'ok'}, "
               f"{time.monotonic() - started:.1f} s", flush=True)
     for sentence in check.wrong:

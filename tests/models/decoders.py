@@ -131,11 +131,13 @@ def save(name, folder):
         file = folder / "model.safetensors"
         more |= safetensors.torch.load_file(file)
         safetensors.torch.save_file(more, file, {"format": "pt"})
-    words = Tokenizer(WordLevel({f"w{i}": i for i in range(VOCABULARY)}, unk_token="w0"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = {"[PAD]": 0, "[BOS]": 1, "[EOS]": 2}
+    numbered = special | {f"w{i}": i for i in range(3, VOCABULARY)}
+    words = Tokenizer(WordLevel(numbered, unk_token="[PAD]"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     transformers.PreTrainedTokenizerFast(
-        tokenizer_object=words, unk_token="w0", bos_token="w1", eos_token="w2",
-        pad_token="w0").save_pretrained(folder)
+        tokenizer_object=words, unk_token="[PAD]", bos_token="[BOS]", eos_token="[EOS]",
+        pad_token="[PAD]").save_pretrained(folder)
 
 
 def builder():

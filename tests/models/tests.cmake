@@ -23,7 +23,7 @@ if(NOT ATTNRUN_ASAN AND NOT ATTNRUN_TSAN) # the Python package does not load wit
     set(decoders)
   endif()
   add_python_test(models.decoders models/check_decoders.py
-    ${CMAKE_CURRENT_BINARY_DIR}/decoders ${decoders})
+    ${CMAKE_CURRENT_BINARY_DIR}/decoders $<TARGET_FILE:attnrun_example_decode> ${decoders})
   if(ATTNRUN_PYTHON)
     set_tests_properties(models.decoders PROPERTIES ENVIRONMENT
       "PYTHONDONTWRITEBYTECODE=1;PYTHONPATH=${CMAKE_CURRENT_BINARY_DIR}/python:$ENV{PYTHONPATH}")
