@@ -402,6 +402,29 @@ ATTNRUN_API attnrun_status attnrun_truncate_state(attnrun_context *context, int3
                                                   int64_t length);
 /* Forgets the content of all states. */
 ATTNRUN_API void attnrun_reset_states(attnrun_context *context);
+/* A context holds states of any number of sequences, of any lengths: those of the selected one,
+ * 0 at first, are what runs, cuts and the calls below mean. A sequence begins empty: its first
+ * run takes what attnrun_set_input() binds after this call. Plans and the arena are shared.
+ * After the three calls below outputs of the run before are gone.
+ * Returns E_USAGE for a negative number, E_MEMORY. */
+ATTNRUN_API attnrun_status attnrun_select_sequence(attnrun_context *context,
+                                                   int64_t sequence);
+/* Gives back the memory of the states of a sequence that is not selected. */
+ATTNRUN_API attnrun_status attnrun_drop_sequence(attnrun_context *context,
+                                                 int64_t sequence);
+/* Makes the states of the selected sequence of `to` copies of those of `sequence` of `from`.
+ * `from` may be `to`, or another context of the same model with the same states. All of them are
+ * copied or, on failure, none. Returns E_USAGE where contexts or sequence don't fit, E_MEMORY. */
+ATTNRUN_API attnrun_status attnrun_copy_states(attnrun_context *to, attnrun_context *from,
+                                               int64_t sequence);
+/* Makes what was row rows[i] along `axis` row i, of the state that becomes input `input`, or of
+ * all of them (-1) that hold something: the next beams, samples of a batch that are finished, or
+ * one prompt for many samples. n and the number of rows before may differ. All of them are
+ * changed or, on failure, none. Returns E_USAGE for a state, axis or row that is not there,
+ * E_MEMORY. */
+ATTNRUN_API attnrun_status attnrun_reorder_states(attnrun_context *context, int32_t input,
+                                                  int32_t axis, const int64_t *rows,
+                                                  int64_t n);
 /* Stops the run of this context that is under way soon, from any thread or signal handler.
  * Where none is, nothing happens: the next run is not stopped. */
 ATTNRUN_API void attnrun_cancel(attnrun_context *context);

@@ -17,6 +17,7 @@ struct attnrun_context {
     struct attn_heap copies;
     struct attn_heap_list owned; /* copies of inputs that outputs may show */
     int32_t n_inputs, n_outputs;
+    int64_t sequence;    /* whose states are in place; those of others are parked */
     int64_t timeout_us;  /* of calls without a time of their own; 0: none */
     int32_t busy;        /* a call is under way */
     bool shows_strings;  /* an output may hold strings */
@@ -32,6 +33,14 @@ attn_status attn_context_add_state(struct attnrun_context *context, int32_t inpu
 attn_status attn_context_truncate_state(struct attnrun_context *context, int32_t input,
                                         int64_t length);
 void attn_context_reset_states(struct attnrun_context *context);
+attn_status attn_context_reorder_states(struct attnrun_context *context, int32_t input,
+                                        int32_t axis, const int64_t *rows, int64_t n);
+attn_status attn_context_copy_states(struct attnrun_context *to,
+                                     const struct attnrun_context *from,
+                                     int64_t sequence);
+attn_status attn_context_select_sequence(struct attnrun_context *context,
+                                         int64_t sequence);
+attn_status attn_context_drop_sequence(struct attnrun_context *context, int64_t sequence);
 attn_status attn_context_run(struct attnrun_context *context,
                              const attnrun_run_options *options);
 attn_status attn_context_plan(struct attnrun_context *context,

@@ -89,6 +89,37 @@ void attnrun_reset_states(attnrun_context *context)
     leave(context, ATTNRUN_OK);
 }
 
+attnrun_status attnrun_select_sequence(attnrun_context *context, int64_t sequence)
+{
+    TRY(enter(context));
+    return leave(context, attn_context_select_sequence(context, sequence));
+}
+
+attnrun_status attnrun_drop_sequence(attnrun_context *context, int64_t sequence)
+{
+    TRY(enter(context));
+    return leave(context, attn_context_drop_sequence(context, sequence));
+}
+
+attnrun_status attnrun_copy_states(attnrun_context *to, attnrun_context *from,
+                                   int64_t sequence)
+{
+    TRY(enter(to));
+    if (from == to)
+        return leave(to, attn_context_copy_states(to, to, sequence));
+    attn_status status = enter(from);
+    if (status == ATTNRUN_OK)
+        status = leave(from, attn_context_copy_states(to, from, sequence));
+    return leave(to, status);
+}
+
+attnrun_status attnrun_reorder_states(attnrun_context *context, int32_t input,
+                                      int32_t axis, const int64_t *rows, int64_t n)
+{
+    TRY(enter(context));
+    return leave(context, attn_context_reorder_states(context, input, axis, rows, n));
+}
+
 /* ---- runs ---- */
 
 attnrun_status attnrun_run(attnrun_context *context, const attnrun_run_options *options)

@@ -44,6 +44,7 @@ set(ATTN_RUNTIME
   runtime/rewrite.c
   runtime/row.c
   runtime/runtime.c
+  runtime/sequences.c
   runtime/state.c
   runtime/status.c
   runtime/step.c

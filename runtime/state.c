@@ -1,6 +1,7 @@
 /* state.c - tensors that a context carries from one run to the next. What is appended in
  * place lies in its memory with room behind one axis: the dims before the axis step over
- * as many places as the memory holds, however many of them are filled. */
+ * as many places as the memory holds, however many of them are filled. What other sequences
+ * of the context hold is parked beside it. */
 #include "state.h"
 
 #include <string.h>
@@ -156,10 +157,120 @@ attn_status attn_state_extend(struct attn_memory *memory, struct attn_state *sta
     return move(memory, state, capacity, past, view);
 }
 
+/* ---- copies, rows and sequences ---- */
+
+static void copy_rows(const attnrun_tensor *to, const struct attn_state_rows *from)
+{
+    attnrun_tensor source = *from->tensor, target = *to;
+    if (from->axis < 0) {
+        tensor_copy(to, from->tensor);
+        return;
+    }
+    source.dims[from->axis] = target.dims[from->axis] = 1;
+    for (int64_t i = 0; i < from->n; i++) {
+        source.data =
+            (char *)from->tensor->data + from->rows[i] * source.strides[from->axis];
+        target.data = (char *)to->data + i * target.strides[from->axis];
+        tensor_copy(&target, &source);
+    }
+}
+
+attn_status attn_state_copy(struct attn_memory *memory,
+                            const struct attn_state_rows *from, struct attn_parked *made)
+{
+    attnrun_tensor copy = *from->tensor;
+    int64_t capacity = from->capacity_bytes, had = 1;
+    if (from->axis >= 0) {
+        had = copy.dims[from->axis];
+        copy.dims[from->axis] = from->n;
+    }
+    int64_t bytes = tensor_bytes(&copy);
+    if (bytes < 0)
+        return attn_fail(ATTNRUN_E_MEMORY, "the rows of a state need too much memory");
+    if (from->axis >= 0 && (had == 0 || !ck_mul(capacity / had, from->n, &capacity)))
+        capacity = bytes;
+    capacity = affordable(memory, bytes, capacity > bytes ? capacity : bytes);
+    copy.data = attn_alloc(memory, ATTN_MEM_HEAP, capacity);
+    if (copy.data == NULL)
+        return ATTNRUN_E_MEMORY;
+    if (tensor_is_dense(from->tensor))
+        tensor_set_dense(&copy);
+    else
+        lay_out(&copy, from->append_axis, capacity);
+    copy_rows(&copy, from);
+    made->tensor = copy;
+    made->memory = copy.data;
+    made->capacity_bytes = capacity;
+    made->axis = from->append_axis;
+    return ATTNRUN_OK;
+}
+
+void attn_state_put(struct attn_memory *memory, struct attn_state *state,
+                    const struct attn_parked *made)
+{
+    attn_free(memory, ATTN_MEM_HEAP, state->memory, state->capacity_bytes);
+    state->tensor = made->tensor;
+    state->memory = made->memory;
+    state->capacity_bytes = made->capacity_bytes;
+    state->axis = made->axis;
+}
+
+static struct attn_parked **find_parked(struct attn_state *state, int64_t sequence)
+{
+    struct attn_parked **at = &state->parked;
+    while (*at != NULL && (*at)->sequence != sequence)
+        at = &(*at)->next;
+    return at;
+}
+
+const struct attn_parked *attn_state_parked(const struct attn_state *state,
+                                            int64_t sequence)
+{
+    const struct attn_parked *at = state->parked;
+    while (at != NULL && at->sequence != sequence)
+        at = at->next;
+    return at;
+}
+
+void attn_state_select(struct attn_memory *memory, struct attn_state *state, int64_t from,
+                       int64_t to, struct attn_parked *spare)
+{
+    struct attn_parked **at = find_parked(state, to), *found = *at;
+    *spare = (struct attn_parked){ .sequence = from,
+                                   .axis = state->axis,
+                                   .tensor = state->tensor,
+                                   .memory = state->memory,
+                                   .capacity_bytes = state->capacity_bytes };
+    state->memory = NULL;
+    state->capacity_bytes = 0;
+    state->tensor.kind = ATTNRUN_ABSENT;
+    state->axis = -1;
+    if (found != NULL) {
+        *at = found->next;
+        attn_state_put(memory, state, found);
+        attn_free(memory, ATTN_MEM_PLAN, found, (int64_t)sizeof *found);
+    }
+    spare->next = state->parked;
+    state->parked = spare;
+}
+
+void attn_state_drop(struct attn_memory *memory, struct attn_state *state,
+                     int64_t sequence)
+{
+    struct attn_parked **at = find_parked(state, sequence), *found = *at;
+    if (found == NULL)
+        return;
+    *at = found->next;
+    attn_free(memory, ATTN_MEM_HEAP, found->memory, found->capacity_bytes);
+    attn_free(memory, ATTN_MEM_PLAN, found, (int64_t)sizeof *found);
+}
+
 void attn_state_free(struct attn_memory *memory, struct attn_state *list)
 {
     while (list != NULL) {
         struct attn_state *next = list->next;
+        while (list->parked != NULL)
+            attn_state_drop(memory, list, list->parked->sequence);
         attn_free(memory, ATTN_MEM_HEAP, list->memory, list->capacity_bytes);
         attn_free(memory, ATTN_MEM_PLAN, list, (int64_t)sizeof *list);
         list = next;

@@ -6,6 +6,16 @@
 #include "alloc.h"
 #include "tensor.h"
 
+/* What a state holds of a sequence that is not the context's current one. */
+struct attn_parked {
+    struct attn_parked *next;
+    int64_t sequence;
+    int32_t axis;
+    attnrun_tensor tensor;
+    void *memory;
+    int64_t capacity_bytes;
+};
+
 struct attn_state {
     struct attn_state *next;
     int32_t input, output; /* of the model */
@@ -13,7 +23,36 @@ struct attn_state {
     attnrun_tensor tensor; /* kind ABSENT: nothing kept yet */
     void *memory;
     int64_t capacity_bytes;
+    struct attn_parked *parked;
 };
+
+/* What a copy of a state is made of: a state, the current one or parked, and some of its rows
+ * along one axis, in this order. */
+struct attn_state_rows {
+    const attnrun_tensor *tensor;
+    int64_t capacity_bytes;
+    int32_t append_axis; /* of the state */
+    int32_t axis;        /* of the rows; -1: all of it */
+    const int64_t *rows;
+    int64_t n;
+};
+
+/* A copy in new memory, with as much room behind it for each row: only the tensor, the memory,
+ * the capacity and the axis of *made are set. */
+attn_status attn_state_copy(struct attn_memory *memory,
+                            const struct attn_state_rows *from, struct attn_parked *made);
+/* The copy takes the place of what the state holds. */
+void attn_state_put(struct attn_memory *memory, struct attn_state *state,
+                    const struct attn_parked *made);
+/* Parks what the state holds as sequence `from` and takes up sequence `to`, which is empty
+ * where nothing of it is parked. *spare comes from ATTN_MEM_PLAN and holds the former. */
+void attn_state_select(struct attn_memory *memory, struct attn_state *state, int64_t from,
+                       int64_t to, struct attn_parked *spare);
+/* Frees what is parked as `sequence`. */
+void attn_state_drop(struct attn_memory *memory, struct attn_state *state,
+                     int64_t sequence);
+const struct attn_parked *attn_state_parked(const struct attn_state *state,
+                                            int64_t sequence);
 
 /* Adds a pair to *list. */
 attn_status attn_state_add(struct attn_memory *memory, struct attn_state **list,

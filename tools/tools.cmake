@@ -32,8 +32,10 @@ if(ATTNRUN_TESTS)
     ${CMAKE_CURRENT_SOURCE_DIR}/runtime)
   set_target_properties(attnrun_example_plugin PROPERTIES PREFIX "" OUTPUT_NAME plugin_op)
 
-  add_executable(attnrun_example_generate tools/examples/generate.c)
-  target_include_directories(attnrun_example_generate PRIVATE
-    ${CMAKE_CURRENT_SOURCE_DIR}/runtime)
-  target_link_libraries(attnrun_example_generate PRIVATE attn_flags attnrun_static m)
+  foreach(example generate decode)
+    add_executable(attnrun_example_${example} tools/examples/${example}.c)
+    target_include_directories(attnrun_example_${example} PRIVATE
+      ${CMAKE_CURRENT_SOURCE_DIR}/runtime)
+    target_link_libraries(attnrun_example_${example} PRIVATE attn_flags attnrun_static m)
+  endforeach()
 endif()

@@ -16,6 +16,19 @@ add_python_test(models.systems models/test_systems.py ${CMAKE_CURRENT_SOURCE_DIR
   $<TARGET_FILE:attnrun> ${systems})
 add_python_test(models.check models/run_models.py $<TARGET_FILE:attnrun> ${systems} --bodies)
 add_python_test(models.onnxruntime models/run_onnxruntime.py ${systems})
+# Language models of a builder of others: two of its families, all under --full.
+if(NOT ATTNRUN_ASAN AND NOT ATTNRUN_TSAN) # the Python package does not load with sanitizers
+  set(decoders llama gpt_oss)
+  if(ATTNRUN_TESTS_FULL)
+    set(decoders)
+  endif()
+  add_python_test(models.decoders models/check_decoders.py
+    ${CMAKE_CURRENT_BINARY_DIR}/decoders $<TARGET_FILE:attnrun_example_decode> ${decoders})
+  if(ATTNRUN_PYTHON)
+    set_tests_properties(models.decoders PROPERTIES ENVIRONMENT
+      "PYTHONDONTWRITEBYTECODE=1;PYTHONPATH=${CMAKE_CURRENT_BINARY_DIR}/python:$ENV{PYTHONPATH}")
+  endif()
+endif()
 foreach(name run_folders run_oom run_steps)
   add_executable(${name} tests/models/${name}.c)
   target_link_libraries(${name} PRIVATE attn_flags attnrun_static Threads::Threads m)

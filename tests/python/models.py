@@ -34,13 +34,14 @@ def identity(dtype, shape=("N",)):
                       [value("x", dtype, list(shape))], [value("y", dtype, list(shape))])
 
 
-def cache():
-    """present = past followed by x along axis 0; total is its sum."""
+def cache(batch=False):
+    """present = past followed by x along axis 0, 1 in a batch; total is its sum."""
+    rows = ["B"] if batch else []
     return serialized(
-        [helper.make_node("Concat", ["past", "x"], ["present"], axis=0),
+        [helper.make_node("Concat", ["past", "x"], ["present"], axis=len(rows)),
          helper.make_node("ReduceSum", ["present"], ["total"], keepdims=0)],
-        [value("past", FLOAT, ["P", 2]), value("x", FLOAT, ["S", 2])],
-        [value("present", FLOAT, ["T", 2]), value("total", FLOAT, [])])
+        [value("past", FLOAT, rows + ["P", 2]), value("x", FLOAT, rows + ["S", 2])],
+        [value("present", FLOAT, rows + ["T", 2]), value("total", FLOAT, [])])
 
 
 def endless(turns=10**9):

@@ -207,6 +207,44 @@ class Contexts(unittest.TestCase):
             context(x=one)
         self.assertEqual(context(past=2 * one, x=one)["total"], 6)
 
+    def test_states_belong_to_sequences_and_are_copied(self):
+        model = attnrun.Model(models.cache())
+        context, other = model.context(), model.context()
+        none, one = np.zeros((0, 2), "f"), np.ones((1, 2), "f")
+        for each in context, other:
+            each.add_state("past", "present")
+        context(past=none, x=one)
+        context.select_sequence(3)
+        self.assertEqual(context(past=none, x=5 * one)["total"], 10)
+        context.select_sequence(0)
+        self.assertEqual(context(x=one)["total"], 4)
+        other.copy_states(context, 3)
+        self.assertEqual(other(x=one)["total"], 12)
+        context.copy_states(sequence=3)
+        self.assertEqual(context(x=3 * one)["total"], 16)
+        context.drop_sequence(3)
+        for wrong in (lambda: context.copy_states(sequence=3), lambda: context.drop_sequence(0),
+                      lambda: context.select_sequence(-1),
+                      lambda: context.copy_states(attnrun.Model(models.cache()).context())):
+            with self.assertRaises(attnrun.Error):
+                wrong()
+
+    def test_rows_of_states_are_reordered(self):
+        context = attnrun.Model(models.cache(batch=True)).context()
+        context.add_state("past", "present")
+        context(past=np.zeros((3, 0, 2), "f"), x=np.arange(6, dtype="f").reshape(3, 1, 2))
+        context.reorder_states([2, 0, 2, 1])
+        made = context(x=np.ones((4, 1, 2), "f"))["present"]
+        np.testing.assert_array_equal(made[:, 0, 0], [4, 0, 4, 2])
+        context.reorder_states(np.array([3]), "past")
+        made = context(x=np.ones((1, 1, 2), "f"))["present"]
+        np.testing.assert_array_equal(made[0], [[2, 3], [1, 1], [1, 1]])
+        with self.assertRaises(attnrun.Error) as caught:
+            context.reorder_states([1], "past")
+        self.assertIn("row 1", str(caught.exception))
+        with self.assertRaises(attnrun.Error):
+            context.reorder_states([0], "nothing")
+
     def test_plan_is_what_the_run_takes(self):
         model = attnrun.Model(models.linear(WEIGHTS))
         plan = model.plan(x=(1000, 4))

@@ -206,6 +206,230 @@ static void test_state_of_a_failed_run_stays(void **state)
     }
 }
 
+/* ---- copies, rows and sequences ---- */
+
+/* p1 = Concat(p, x) along the middle axis, of (batch, tokens, 2); q1 = q + sum(x) of each row. */
+static struct onnx_writer *batch_model(void)
+{
+    struct onnx_writer *w = onnx_begin(18);
+    onnx_input(w, "p", ATTNRUN_F32, "B,P,2");
+    onnx_input(w, "q", ATTNRUN_F32, "B");
+    onnx_input(w, "x", ATTNRUN_F32, "B,N,2");
+    onnx_output(w, "p1", ATTNRUN_F32, "B,T,2");
+    onnx_output(w, "q1", ATTNRUN_F32, "B");
+    onnx_node(w, "Concat", "p,x", "p1");
+    onnx_attr_int(w, "axis", 1);
+    int64_t axes[] = { 1, 2 };
+    onnx_ints(w, "axes", 2, axes);
+    onnx_node(w, "ReduceSum", "x,axes", "sum");
+    onnx_attr_int(w, "keepdims", 0);
+    onnx_node(w, "Add", "q,sum", "q1");
+    return w;
+}
+
+static void start_batch(struct bench *bench)
+{
+    test_memory_init(&bench->memory);
+    bench->runtime = make_runtime(&bench->memory, 1);
+    bench->model = open_model(bench->runtime, batch_model(), 0);
+    bench->context = make_context(bench->model);
+    OK(attnrun_add_state(bench->context, 0, 0, 0));
+    OK(attnrun_add_state(bench->context, 1, 1, 0));
+}
+
+static void set_empty(attnrun_context *context, int batch)
+{
+    static float zeros[MAX];
+    char dims[16];
+    snprintf(dims, sizeof dims, "%d,0,2", batch);
+    set_input(context, 0, ATTNRUN_F32, dims, zeros);
+    snprintf(dims, sizeof dims, "%d", batch);
+    set_input(context, 1, ATTNRUN_F32, dims, zeros);
+}
+
+/* One token for each row of the batch: 10 times its word and that plus 1. */
+static void step(attnrun_context *context, int batch, const int *words)
+{
+    float x[2 * MAX];
+    char dims[16];
+    for (int i = 0; i < batch; i++) {
+        x[2 * i] = 10.0f * (float)words[i];
+        x[2 * i + 1] = 10.0f * (float)words[i] + 1;
+    }
+    snprintf(dims, sizeof dims, "%d,1,2", batch);
+    set_input(context, 2, ATTNRUN_F32, dims, x);
+    OK(attnrun_run(context, NULL));
+}
+
+/* Row `row` has had these words, the last run included. */
+static void expect_words(attnrun_context *context, int row, int n, const int *words)
+{
+    attnrun_tensor p = get_output(context, 0), q = get_output(context, 1);
+    assert_int_equal(p.dims[1], n);
+    const char *at = (const char *)p.data + row * p.strides[0];
+    float sum = 0;
+    for (int i = 0; i < n; i++) {
+        const float *pair = (const float *)(const void *)(at + i * p.strides[1]);
+        assert_int_equal((int)pair[0], 10 * words[i]);
+        assert_int_equal((int)pair[1], 10 * words[i] + 1);
+        sum += pair[0] + pair[1];
+    }
+    assert_true(((const float *)q.data)[row] == sum);
+}
+
+#define WORDS(...) ((const int[]){ __VA_ARGS__ })
+
+static void test_rows_are_reordered(void **state)
+{
+    (void)state;
+    struct bench bench;
+    start_batch(&bench);
+    FAILS(ATTNRUN_E_USAGE, "no state",
+          attnrun_reorder_states(bench.context, -1, 0, (int64_t[]){ 0 }, 1));
+    set_empty(bench.context, 3);
+    step(bench.context, 3, WORDS(1, 2, 3));
+    step(bench.context, 3, WORDS(4, 5, 6));
+    OK(attnrun_reorder_states(bench.context, -1, 0, (int64_t[]){ 2, 0, 2 }, 3));
+    step(bench.context, 3, WORDS(7, 8, 9));
+    expect_words(bench.context, 0, 3, WORDS(3, 6, 7));
+    expect_words(bench.context, 1, 3, WORDS(1, 4, 8));
+    expect_words(bench.context, 2, 3, WORDS(3, 6, 9));
+    /* Two rows are finished, and the third becomes two. */
+    OK(attnrun_reorder_states(bench.context, -1, 0, (int64_t[]){ 1, 1 }, 2));
+    step(bench.context, 2, WORDS(1, 2));
+    expect_words(bench.context, 0, 4, WORDS(1, 4, 8, 1));
+    expect_words(bench.context, 1, 4, WORDS(1, 4, 8, 2));
+    OK(attnrun_reorder_states(bench.context, -1, 0, (int64_t[]){ 0, 1 }, 2));
+    OK(attnrun_reorder_states(bench.context, -1, 0, (int64_t[]){ 1, 0, 1, 0, 0 }, 5));
+    step(bench.context, 5, WORDS(5, 5, 5, 5, 6));
+    expect_words(bench.context, 2, 5, WORDS(1, 4, 8, 2, 5));
+    expect_words(bench.context, 4, 5, WORDS(1, 4, 8, 1, 6));
+    stop(&bench);
+}
+
+static void test_rows_that_are_not_there_are_refused(void **state)
+{
+    (void)state;
+    struct bench bench;
+    attnrun_tensor p;
+    start_batch(&bench);
+    set_empty(bench.context, 2);
+    step(bench.context, 2, WORDS(1, 2));
+    const int64_t rows[] = { 1, 0, 2, -1 };
+    FAILS(ATTNRUN_E_USAGE, "row 2",
+          attnrun_reorder_states(bench.context, -1, 0, rows, 3));
+    FAILS(ATTNRUN_E_USAGE, "row -1",
+          attnrun_reorder_states(bench.context, 1, 0, rows + 3, 1));
+    FAILS(ATTNRUN_E_USAGE, "no axis 1",
+          attnrun_reorder_states(bench.context, 1, 1, rows, 2));
+    FAILS(ATTNRUN_E_USAGE, "grows",
+          attnrun_reorder_states(bench.context, 0, 1, rows + 1, 1));
+    FAILS(ATTNRUN_E_USAGE, "no axis",
+          attnrun_reorder_states(bench.context, 0, -1, rows, 2));
+    FAILS(ATTNRUN_E_USAGE, "no state",
+          attnrun_reorder_states(bench.context, 2, 0, rows, 2));
+    FAILS(ATTNRUN_E_USAGE, "rows", attnrun_reorder_states(bench.context, -1, 0, NULL, 2));
+    FAILS(ATTNRUN_E_USAGE, "rows",
+          attnrun_reorder_states(bench.context, -1, 0, rows, -1));
+    FAILS(ATTNRUN_E_USAGE, "",
+          attnrun_output(bench.context, 0, &p)); /* gone, as is said */
+    step(bench.context, 2, WORDS(3, 4));         /* what the states hold stayed */
+    expect_words(bench.context, 0, 2, WORDS(1, 3));
+    expect_words(bench.context, 1, 2, WORDS(2, 4));
+    stop(&bench);
+}
+
+static void test_sequences_are_kept_apart(void **state)
+{
+    (void)state;
+    struct bench bench;
+    start_batch(&bench);
+    set_empty(bench.context, 1);
+    step(bench.context, 1, WORDS(1));
+    step(bench.context, 1, WORDS(2));
+    OK(attnrun_select_sequence(bench.context, 7));
+    FAILS(ATTNRUN_E_INPUT, "'p'", attnrun_run(bench.context, NULL));
+    set_empty(bench.context, 1);
+    step(bench.context, 1, WORDS(3));
+    OK(attnrun_select_sequence(bench.context, 0));
+    step(bench.context, 1, WORDS(4));
+    expect_words(bench.context, 0, 3, WORDS(1, 2, 4));
+    OK(attnrun_select_sequence(bench.context, 7));
+    step(bench.context, 1, WORDS(5));
+    expect_words(bench.context, 0, 2, WORDS(3, 5));
+    OK(attnrun_select_sequence(bench.context, 8)); /* a branch of sequence 0 */
+    OK(attnrun_copy_states(bench.context, bench.context, 0));
+    step(bench.context, 1, WORDS(6));
+    expect_words(bench.context, 0, 4, WORDS(1, 2, 4, 6));
+    OK(attnrun_drop_sequence(bench.context, 7));
+    FAILS(ATTNRUN_E_USAGE, "no sequence 7",
+          attnrun_copy_states(bench.context, bench.context, 7));
+    FAILS(ATTNRUN_E_USAGE, "selected", attnrun_drop_sequence(bench.context, 8));
+    FAILS(ATTNRUN_E_USAGE, "number", attnrun_select_sequence(bench.context, -1));
+    OK(attnrun_select_sequence(bench.context, 0));
+    step(bench.context, 1, WORDS(7));
+    expect_words(bench.context, 0, 4, WORDS(1, 2, 4, 7));
+    stop(&bench);
+}
+
+static void test_states_are_copied_between_contexts(void **state)
+{
+    (void)state;
+    struct bench bench;
+    start_batch(&bench);
+    attnrun_context *other = make_context(bench.model);
+    set_empty(bench.context, 2);
+    step(bench.context, 2, WORDS(1, 2));
+    step(bench.context, 2, WORDS(3, 4));
+    FAILS(ATTNRUN_E_USAGE, "0 and 2 states",
+          attnrun_copy_states(other, bench.context, 0));
+    OK(attnrun_add_state(other, 0, 0, 0));
+    OK(attnrun_add_state(other, 1, 1, 0));
+    FAILS(ATTNRUN_E_USAGE, "no sequence 3", attnrun_copy_states(other, bench.context, 3));
+    OK(attnrun_copy_states(other, bench.context, 0));
+    step(other, 2, WORDS(5, 6));
+    step(bench.context, 2, WORDS(7, 8));
+    expect_words(other, 0, 3, WORDS(1, 3, 5));
+    expect_words(bench.context, 0, 3, WORDS(1, 3, 7));
+    OK(attnrun_truncate_state(other, 0, 1)); /* p is cut and q, its sum, is not */
+    attnrun_reset_states(bench.context);
+    OK(attnrun_copy_states(other, bench.context, 0)); /* holding nothing is copied, too */
+    FAILS(ATTNRUN_E_INPUT, "'p'", attnrun_run(other, NULL));
+    attnrun_context_destroy(other);
+    stop(&bench);
+}
+
+/* Each of the calls either does all of its work or changes nothing. */
+static void test_changes_without_memory_change_nothing(void **state)
+{
+    (void)state;
+    for (int which = 0; which < 3; which++)
+        for (int64_t call = 0;; call++) {
+            struct bench bench;
+            start_batch(&bench);
+            set_empty(bench.context, 2);
+            step(bench.context, 2, WORDS(1, 2));
+            OK(attnrun_select_sequence(bench.context, 1));
+            set_empty(bench.context, 2);
+            step(bench.context, 2, WORDS(3, 4));
+            atomic_store(&bench.memory.fail_at, atomic_load(&bench.memory.calls) + call);
+            attnrun_status status =
+                which == 0
+                    ? attnrun_reorder_states(bench.context, -1, 0, (int64_t[]){ 1, 0 }, 2)
+                : which == 1 ? attnrun_copy_states(bench.context, bench.context, 0)
+                             : attnrun_select_sequence(bench.context, 0);
+            bool failed = atomic_load(&bench.memory.failed) > 0;
+            atomic_store(&bench.memory.fail_at, -1);
+            assert_int_equal(status, failed ? ATTNRUN_E_MEMORY : ATTNRUN_OK);
+            step(bench.context, 2, WORDS(5, 6));
+            const int first = failed ? 3 : which == 0 ? 4 : 1;
+            expect_words(bench.context, 0, 2, WORDS(first, 5));
+            stop(&bench);
+            if (!failed)
+                break;
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -215,6 +439,11 @@ int main(void)
         cmocka_unit_test(test_reset_asks_for_the_input_again),
         cmocka_unit_test(test_pairs_that_do_not_fit_are_refused),
         cmocka_unit_test(test_state_of_a_failed_run_stays),
+        cmocka_unit_test(test_rows_are_reordered),
+        cmocka_unit_test(test_rows_that_are_not_there_are_refused),
+        cmocka_unit_test(test_sequences_are_kept_apart),
+        cmocka_unit_test(test_states_are_copied_between_contexts),
+        cmocka_unit_test(test_changes_without_memory_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

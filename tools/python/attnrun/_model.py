@@ -173,6 +173,26 @@ class Context:
         """Cuts a state to its first `length` places along the axis on which runs extend it."""
         self._context._truncate_state(input, length)
 
+    def reorder_states(self, rows: Sequence[int], input: str | None = None,
+                       axis: int = 0) -> None:
+        """Row rows[i] along `axis` becomes row i of the state `input`, or of all states: beams
+        that go on, or a batch without the samples that are finished."""
+        self._context._reorder_states(input, [int(row) for row in rows], axis)
+
+    def select_sequence(self, sequence: int) -> None:
+        """The states are from now on those of this sequence (a number, 0 at first; any length).
+        A new one takes its first inputs from the feeds."""
+        self._context._sequence(sequence, False)
+
+    def drop_sequence(self, sequence: int) -> None:
+        """Frees the states of a sequence that is not the selected one."""
+        self._context._sequence(sequence, True)
+
+    def copy_states(self, other: "Context | None" = None, sequence: int = 0) -> None:
+        """The selected sequence becomes a copy of `sequence` of this context, or of another one
+        of the same model with the same states."""
+        self._context._copy_states((other or self)._context, sequence)
+
     def reset_states(self) -> None:
         """Forgets what all states hold: the next run takes them from its inputs again."""
         self._context._reset(False)

@@ -413,6 +413,82 @@ static PyObject *context_truncate_state(PyObject *self, PyObject *args)
     return status ? binding_raise(status) : Py_NewRef(Py_None);
 }
 
+/* rows: what a list of n numbers says; NULL with the exception. */
+static int64_t *rows_of(PyObject *list, Py_ssize_t n)
+{
+    int64_t *rows = PyMem_Malloc(((size_t)n + 1) * sizeof *rows);
+    if (rows == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < n; i++)
+        rows[i] = PyLong_AsLongLong(PyList_GetItem(list, i));
+    if (!PyErr_Occurred())
+        return rows;
+    PyMem_Free(rows);
+    return NULL;
+}
+
+static PyObject *context_reorder_states(PyObject *self, PyObject *args)
+{
+    context_object *c = (context_object *)self;
+    PyObject *input, *list;
+    int axis;
+    if (!PyArg_ParseTuple(args, "OO!i", &input, &PyList_Type, &list, &axis))
+        return NULL;
+    const int32_t index = input == Py_None ? -1 : index_of(c->model->input_names, input);
+    if (index < 0 && input != Py_None) {
+        refuse_name("input", c->model->input_names, input);
+        return NULL;
+    }
+    const Py_ssize_t n = PyList_Size(list);
+    int64_t *rows = rows_of(list, n);
+    if (rows == NULL || !context_take_to_write(c)) {
+        PyMem_Free(rows);
+        return NULL;
+    }
+    const attnrun_status status =
+        attnrun_reorder_states(c->context, index, axis, rows, n);
+    PyMem_Free(rows);
+    context_give(c);
+    return status ? binding_raise(status) : Py_NewRef(Py_None);
+}
+
+static PyObject *context_sequence(PyObject *self, PyObject *args)
+{
+    context_object *c = (context_object *)self;
+    long long sequence;
+    int drop;
+    if (!PyArg_ParseTuple(args, "Lp", &sequence, &drop) || !context_take_to_write(c))
+        return NULL;
+    const attnrun_status status = drop ? attnrun_drop_sequence(c->context, sequence)
+                                       : attnrun_select_sequence(c->context, sequence);
+    context_give(c);
+    return status ? binding_raise(status) : Py_NewRef(Py_None);
+}
+
+static PyObject *context_copy_states(PyObject *self, PyObject *args)
+{
+    context_object *c = (context_object *)self, *from;
+    PyObject *other;
+    long long sequence;
+    if (!PyArg_ParseTuple(args, "O!L", Py_TYPE(self), &other, &sequence))
+        return NULL;
+    from = (context_object *)other;
+    if (!context_take_to_write(c))
+        return NULL;
+    if (from != c && !context_take(from)) {
+        context_give(c);
+        return NULL;
+    }
+    const attnrun_status status =
+        attnrun_copy_states(c->context, from->context, sequence);
+    if (from != c)
+        context_give(from);
+    context_give(c);
+    return status ? binding_raise(status) : Py_NewRef(Py_None);
+}
+
 static PyObject *context_reset(PyObject *self, PyObject *trim)
 {
     context_object *c = (context_object *)self;
@@ -458,6 +534,9 @@ static PyMethodDef context_methods[] = {
     { "_plan", context_plan, METH_VARARGS, NULL },
     { "_add_state", context_add_state, METH_VARARGS, NULL },
     { "_truncate_state", context_truncate_state, METH_VARARGS, NULL },
+    { "_reorder_states", context_reorder_states, METH_VARARGS, NULL },
+    { "_sequence", context_sequence, METH_VARARGS, NULL },
+    { "_copy_states", context_copy_states, METH_VARARGS, NULL },
     { "_reset", context_reset, METH_O, NULL },
     { "_memory", context_memory, METH_NOARGS, NULL },
     { "cancel", context_cancel, METH_NOARGS,
