@@ -233,7 +233,8 @@ enum { /* attnrun_source.flags */
     ATTNRUN_NO_FUSION = 2,     /* no rewrite pass that changes what is computed */
     ATTNRUN_FORCE_BODIES = 4,  /* run function bodies even where a native operator exists */
     ATTNRUN_ALLOW_NEWER = 8,   /* try an IR or opset newer than known */
-    ATTNRUN_ALLOW_MISSING = 16 /* open for inspection although operators are missing */
+    ATTNRUN_ALLOW_MISSING = 16, /* open for inspection although operators are missing */
+    ATTNRUN_VERIFY = 32        /* of a packed file: read all of it and compare its hash */
 };
 
 /* attnrun_source.precision: how elements are multiplied in products of matrices, in
@@ -273,7 +274,13 @@ typedef struct attnrun_source {
     int64_t n_more_outputs;
 } attnrun_source;
 
-/* Loads, checks and prepares a model. `runtime` NULL: a runtime of default options.
+/* A packed file (attnrun_model_save()) is opened in the same way; it is known by its first
+ * bytes. What was chosen when it was packed holds: precision and flags that say otherwise,
+ * disable_passes and more_outputs are refused (E_USAGE), and so is a file of another
+ * instruction set or version of the library (E_VERSION). Its weights are used where they are
+ * mapped: `data` must be 64-byte aligned, else it is copied.
+ *
+ * Loads, checks and prepares a model. `runtime` NULL: a runtime of default options.
  * Returns E_IO, E_PARSE, E_MODEL, …; E_TIME or E_CANCELLED where `source` says so.
  * Cost: reads the graph; weights stay in the mapped file. Packs nothing.
  * A mapped file, of the model or of its external data, must not shrink or be written to until
@@ -288,6 +295,17 @@ ATTNRUN_API void attnrun_model_retain(attnrun_model *model);
 /* Ends the model with its last holder (contexts hold it too). NULL is allowed. */
 ATTNRUN_API void attnrun_model_release(attnrun_model *model);
 
+/* Packs the constant weights now; else the first context does. */
+ATTNRUN_API attnrun_status attnrun_model_pack(attnrun_model *model);
+/* Writes a model as it is run: the graph after rewriting, and its weights as they are packed
+ * for the instruction set in use. The model file is not needed any more then, processes that
+ * map the same packed file share its memory, and opening it packs nothing. `write` is called
+ * with one piece after the other and returns 0, or anything else where it failed: E_IO.
+ * E_UNSUPPORTED for what cannot be written: models with missing operators. */
+typedef int32_t (*attnrun_write_fn)(void *user, const void *bytes, uint64_t n);
+ATTNRUN_API attnrun_status attnrun_model_save(attnrun_model *model, attnrun_write_fn write,
+                                              void *user);
+
 typedef struct attnrun_model_info {
     uint32_t struct_size;
     int32_t n_inputs, n_outputs;   /* inputs: those that are no initializer */
@@ -300,6 +318,7 @@ typedef struct attnrun_model_info {
     const char *missing;         /* "Foo-11, dom::Bar-1", or "" */
     const char *precision; /* of products: "f32", "bf16", or "bf16 by floats" without the
                               instruction */
+    const char *packed_for; /* a packed file: its instruction set; else "" */
 } attnrun_model_info;
 ATTNRUN_API attnrun_status attnrun_model_query(const attnrun_model *model,
                                                attnrun_model_info *info);
@@ -600,7 +619,8 @@ typedef struct attnrun_pack {
     int32_t n_in;
     const attnrun_type *in;
     const attnrun_tensor *x;
-    uint32_t replaces; /* out: bit i set: input i is not read any more once packed */
+    uint32_t replaces; /* out, in both calls: bit i set: input i is not read any more once
+                        * packed, by infer() neither */
     /* out, in the first call: where `form` is not NULL, the packed bytes depend on nothing but
      * this address (of an object of the operator's own), on the kernels, and on the constant
      * inputs whose bits are set in `sources`, which also are all that `replaces` may name.
@@ -658,6 +678,12 @@ struct attnrun_op_def {
      * unknown. Where it writes nothing the node stays, and run() computes it. The nodes of a
      * built-in row's formula run built-in rows, whatever is registered. */
     attnrun_status (*expand)(const attnrun_step *step, attnrun_body *body);
+    /* NULL, or looks at `bytes` packed bytes of a packed file, which may be hostile: OK where
+     * run() may be given them. pack() was called with packed NULL before; it stated these bytes
+     * and set `replaces`. The constants that it replaces are not there: their data is zeros.
+     * Nodes of rows without it keep their constants in packed files and pack again. */
+    attnrun_status (*check_packed)(const attnrun_pack *pack, int64_t bytes,
+                                   const void *packed);
 };
 
 /* Adds an operator; later ones win over earlier and built-in ones of the same domain, name

@@ -277,6 +277,17 @@ int32_t attn_dims_derived(struct attn_dims *dims, enum dim_symbol_kind kind,
     return add_symbol(dims, &key);
 }
 
+int32_t attn_dims_plain(struct attn_dims *dims, const char *name, bool vague)
+{
+    const struct dim_symbol key = { .kind = SYMBOL_PLAIN,
+                                    .most = ATTN_MAX_DIM,
+                                    .name = name,
+                                    .vague = vague,
+                                    .hash = hash_text(name) };
+    int32_t found = find_symbol(dims, &key);
+    return found >= 0 ? found : add_symbol(dims, &key);
+}
+
 /* A name that nobody has: "u1", "u2", … */
 static void fresh_name(struct attn_dims *dims, char *name, size_t bytes)
 {

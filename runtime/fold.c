@@ -23,7 +23,7 @@ bool attn_fold_is_possible(const struct attn_graph *graph, const struct attn_ste
 {
     const attnrun_op_def *op = step->pub.node->op;
     if ((op->flags & (ATTNRUN_OP_IMPURE | ATTNRUN_OP_GRAPHS)) || op->expand != NULL ||
-        step->node->n_captures > 0)
+        step->node->n_captures > 0 || graph->model->rewritten)
         return false;
     for (int32_t i = 0; i < step->pub.n_in; i++)
         if (step->node->in[i] >= 0 && step->pub.x[i].data == NULL)

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "adopt.h"
 #include "align.h"
 #include "fold.h"
 #include "poll.h"
@@ -54,30 +55,6 @@ struct packing {
     atomic_int failed;
     attnrun_error error;
 };
-
-/* What pack() is given; types and tensors live in `scratch`. */
-static attn_status describe(const struct packing *packing, const struct pack_job *job,
-                            struct attn_pool *scratch, attnrun_pack *pack)
-{
-    const struct attn_node *node = job->users->node;
-    int32_t n = node->pub.n_in;
-    attnrun_type *types = attn_pool_alloc(scratch, (n + 1) * (int64_t)sizeof *types);
-    attnrun_tensor *x = attn_pool_alloc(scratch, (n + 1) * (int64_t)sizeof *x);
-    if (!types || !x)
-        return ATTNRUN_E_MEMORY;
-    for (int32_t i = 0; i < n; i++)
-        if (node->in[i] >= 0) {
-            types[i] = job->graph->values[node->in[i]].type;
-            x[i] = job->graph->values[node->in[i]].data;
-        }
-    *pack = (attnrun_pack){ .node = &node->pub,
-                            .args = node->pub.args,
-                            .n_in = n,
-                            .in = types,
-                            .kernels = attn_model_kernels(packing->model),
-                            .x = x };
-    return ATTNRUN_OK;
-}
 
 /* ---- jobs by what they pack ---- */
 
@@ -176,7 +153,7 @@ static attn_status ask_node(struct packing *packing, struct attn_graph *graph,
     if (job.users == NULL)
         return ATTNRUN_E_MEMORY;
     job.users->node = node;
-    TRY(describe(packing, &job, scratch, &pack));
+    TRY(attn_pack_describe(graph, node, scratch, &pack));
     TRY(call_pack(&pack, &job.bytes, NULL));
     if (job.bytes <= 0)
         return ATTNRUN_OK;
@@ -204,7 +181,7 @@ static attn_status ask_graph(struct packing *packing, struct attn_graph *graph)
             status =
                 attn_fail(ATTNRUN_E_UNSUPPORTED, "%d operators are not supported: %s",
                           packing->model->n_missing, packing->model->missing);
-        else if (node->pub.op->pack != NULL)
+        else if (node->pub.op->pack != NULL && !node->adopted)
             status = ask_node(packing, graph, node, &scratch);
         for (int32_t g = 0; g < node->n_graphs && status == ATTNRUN_OK; g++)
             status = ask_graph(packing, node->graphs[g]);
@@ -266,7 +243,7 @@ static attn_status pack_node(struct packing *packing, struct pack_job *job,
 {
     attnrun_pack pack;
     int64_t bytes = job->bytes;
-    TRY(describe(packing, job, scratch, &pack));
+    TRY(attn_pack_describe(job->graph, job->users->node, scratch, &pack));
     TRY(align_inputs(packing, copies, (attnrun_tensor *)(uintptr_t)pack.x, pack.n_in));
     const struct attn_node *node = job->users->node;
     TRY(call_pack(&pack, &bytes, packing->block + job->offset));
@@ -372,7 +349,7 @@ attn_status attn_pack_model(struct attn_model *model, const struct attn_file_lis
     if (status == ATTNRUN_OK) {
         *block = packing.block;
         *block_bytes = packing.total;
-        model->packed_bytes = packing.total;
+        model->packed_bytes += packing.total;
     } else {
         for (int64_t i = 0; i < packing.n_jobs; i++)
             for (struct pack_user *user = packing.jobs[i].users; user != NULL;

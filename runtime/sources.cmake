@@ -1,6 +1,7 @@
 # Sources of runtime/.
 set(ATTN_RUNTIME
   runtime/abi.c
+  runtime/adopt.c
   runtime/align.c
   runtime/alloc.c
   runtime/append.c
