@@ -1,14 +1,16 @@
 /* model_open.c - attnrun_model_open(): a file or memory -> scan -> unpack -> graph ->
- * prepare.
+ * prepare. Packed files, known by their first bytes, go to packed_open.c.
  *
  * In: a source of the caller, whose bytes are hostile. Out: a model, or a status with a
  * sentence and nothing left behind. Large tensor data stays in the mapped file. */
+#include <stdio.h>
 #include <string.h>
 
 #include "../runtime/abi.h"
 #include "../runtime/poll.h"
 #include "file_kind.h"
 #include "onnx_load.h"
+#include "packed_format.h"
 
 /* Tensors of more bytes stay in the mapped file even where they are not aligned for their
  * elements: runtime/align.h. */
@@ -16,7 +18,7 @@ enum { KEEP_BYTES = 65536 };
 
 enum {
     KNOWN_FLAGS = ATTNRUN_COPY | ATTNRUN_NO_FUSION | ATTNRUN_FORCE_BODIES |
-    ATTNRUN_ALLOW_NEWER | ATTNRUN_ALLOW_MISSING
+    ATTNRUN_ALLOW_NEWER | ATTNRUN_ALLOW_MISSING | ATTNRUN_VERIFY
 };
 
 static attn_status check_source(const attnrun_source *source)
@@ -165,6 +167,23 @@ static attn_status fail_bytes(const struct attn_load *load, attn_status status,
     return status;
 }
 
+/* Errors of a packed file name it, too. */
+static attn_status load_packed(struct attn_load *load, const attnrun_source *source,
+                               const struct attn_file *file)
+{
+    attn_status status = attn_packed_load(load->model, source, file->data, file->bytes);
+    if (status == ATTNRUN_OK || source->path == NULL ||
+        attnrun_last_error()->op_type[0] != 0)
+        return status;
+    char hint[sizeof attnrun_last_error()->hint];
+    const char *slash = strrchr(source->path, '/');
+    snprintf(hint, sizeof hint, "%s", attnrun_last_error()->hint);
+    attn_load_fail_in(load, status, "file", slash != NULL ? slash + 1 : source->path);
+    if (hint[0] != 0)
+        attn_hint("%s", hint);
+    return status;
+}
+
 /* Scan, unpack, build: what `pool` and `scan` hold ends with the load. */
 static attn_status load_model(struct attn_model *model, const attnrun_source *source,
                               struct attn_pool *pool, struct attn_scan *scan)
@@ -185,6 +204,8 @@ static attn_status load_model(struct attn_model *model, const attnrun_source *so
     model->file_bytes = file.bytes;
     if (file.bytes == 0)
         return fail_bytes(&load, attn_fail(ATTNRUN_E_PARSE, "is empty"), source, &file);
+    if (attn_packed_is(file.data, file.bytes))
+        return load_packed(&load, source, &file);
     const ProtobufCMessageDescriptor *descriptor =
         &attnrun__onnx__model_proto__descriptor;
     ProtobufCMessage *message = NULL;
@@ -212,7 +233,7 @@ static attn_status open_model(attnrun_runtime *runtime, const attnrun_source *so
     attn_status status = load_model(model, source, &pool, &scan);
     attn_scan_free(&scan);
     attn_pool_free(&pool);
-    if (status == ATTNRUN_OK)
+    if (status == ATTNRUN_OK && !model->rewritten)
         status = attn_model_prepare(model);
     if (status == ATTNRUN_OK)
         *opened = model;

@@ -10,6 +10,7 @@
  *   - with one thread and memory filled with 0x00, and with four threads and memory filled
  *     with 0xff: the bits of all outputs are equal, the bits that pad types below 8 bits
  *     too;
+ *   - written as a packed file and opened from it (attnrun_model_save()): the same bits;
  *   - beside the first instruction set, and without fusion: equal but for 1e-4 of
  *     max(1, max|y|) or one step of the output's type at max|y|, whichever is larger;
  *     integers, bool and strings exactly, but one step behind a quantisation.
@@ -63,7 +64,7 @@ struct way {
     char name[64];
     const char *isa;
     int threads, byte;
-    bool fuse;
+    bool fuse, packed;
     int exact_as; /* the way whose bits are expected; -1: within the tolerance of way 0 */
     struct pattern_memory memory;
     attnrun_runtime *runtime;
@@ -140,11 +141,16 @@ static void make_ways(struct oracle *oracle)
         *end = 0;
         end = space != NULL ? space : names;
         int first = oracle->n_ways;
-        if (oracle->n_ways + 4 > MAX_WAYS || !add_way(oracle, isa, 1, true, 0x00, -1)) {
+        if (oracle->n_ways + 5 > MAX_WAYS || !add_way(oracle, isa, 1, true, 0x00, -1)) {
             printf("oracle: no runtime of %s\n", isa);
             exit(2);
         }
         add_way(oracle, isa, 4, true, 0xff, first);
+        if (add_way(oracle, isa, 2, true, 0xff, first)) {
+            struct way *way = &oracle->ways[oracle->n_ways - 1];
+            way->packed = true;
+            snprintf(way->name, sizeof way->name, "%s, packed file", isa);
+        }
         if (first > 0 && !oracle->full)
             continue;
         first = oracle->n_ways;
@@ -401,6 +407,48 @@ static attnrun_status run_context(struct way *way, attnrun_model *model,
     return status;
 }
 
+/* ---- a packed file in memory ---- */
+
+struct bytes {
+    char *data;
+    size_t n, capacity;
+};
+
+static int32_t append(void *user, const void *data, uint64_t n)
+{
+    struct bytes *bytes = user;
+    if (bytes->n + n > bytes->capacity) {
+        const size_t capacity = (2 * bytes->capacity + n + 4096) / 64 * 64;
+        char *grown = aligned_alloc(64, capacity);
+        if (grown == NULL)
+            return 1;
+        if (bytes->n > 0)
+            memcpy(grown, bytes->data, bytes->n);
+        free(bytes->data);
+        bytes->data = grown;
+        bytes->capacity = capacity;
+    }
+    memcpy(bytes->data + bytes->n, data, n);
+    bytes->n += n;
+    return 0;
+}
+
+/* The model is another one then: that of `bytes`, which live as long as it. */
+static attnrun_status open_packed(struct way *way, attnrun_model **model,
+                                  struct bytes *bytes)
+{
+    attnrun_source source = { .struct_size = sizeof source };
+    attnrun_status status = attnrun_model_save(*model, append, bytes);
+    attnrun_model *packed = NULL;
+    source.data = bytes->data;
+    source.bytes = bytes->n;
+    if (status == ATTNRUN_OK)
+        status = attnrun_model_open(way->runtime, &source, &packed);
+    attnrun_model_release(*model);
+    *model = packed;
+    return status;
+}
+
 static void run_way(struct way *way, const char *folder, struct result *result)
 {
     char path[PATH_BYTES];
@@ -413,11 +461,16 @@ static void run_way(struct way *way, const char *folder, struct result *result)
     attn_fill_byte = way->byte;
     if (note(result, attnrun_model_open(way->runtime, &source, &model)) != ATTNRUN_OK)
         return;
-    if (note(result, attnrun_context_create(model, &context)) == ATTNRUN_OK) {
+    struct bytes bytes = { .data = NULL };
+    if (way->packed)
+        note(result, open_packed(way, &model, &bytes));
+    if (result->status == ATTNRUN_OK &&
+        note(result, attnrun_context_create(model, &context)) == ATTNRUN_OK) {
         run_context(way, model, context, folder, result);
         attnrun_context_destroy(context);
     }
     attnrun_model_release(model);
+    free(bytes.data);
 }
 
 static bool compare_results(struct oracle *oracle, const char *folder, int a, int b,

@@ -30,7 +30,7 @@ struct cli {
     double rtol, atol; /* negative: not given */
     int32_t json, no_fusion, validate, force_bodies, allow_newer, copy_weights, profile;
     int32_t coverage, layers, weights, list_passed, isolate, verbose, quiet, help;
-    int32_t bench, per_node;
+    int32_t bench, per_node, verify;
 
     attnrun_runtime *runtime;
 };
@@ -46,7 +46,8 @@ enum cli_commands {
     CLI_HELP = 128,
     CLI_VERSION = 256,
     CLI_CONVERT = 512,
-    CLI_COMPARE = 1024
+    CLI_COMPARE = 1024,
+    CLI_PACK = 2048
 };
 
 /* `run` returns an exit code where it is done, or a status: see cli_main(). */
@@ -168,5 +169,6 @@ attnrun_status command_doctor(struct cli *cli, int *exit_code);
 attnrun_status command_help(struct cli *cli, int *exit_code);
 attnrun_status command_version(struct cli *cli, int *exit_code);
 attnrun_status command_convert(struct cli *cli, int *exit_code);
+attnrun_status command_pack(struct cli *cli, int *exit_code);
 
 #endif
