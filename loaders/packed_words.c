@@ -9,7 +9,7 @@
 #include "packed_format.h"
 
 /* Numbers of dims are below 2^62, so that sums of two fit. */
-#define MOST (INT64_C(1) << 62)
+#define MAX_NUMBER (INT64_C(1) << 62)
 
 int64_t attn_packed_word(struct attn_packed_reader *reader)
 {
@@ -74,9 +74,9 @@ attnrun_dim attn_packed_dim(struct attn_packed_reader *reader)
     int32_t last = -1;
     if (n < 0)
         return (attnrun_dim){ .expr = ATTN_DIM_UNKNOWN };
-    const int64_t constant = attn_packed_number(reader, -MOST, MOST);
+    const int64_t constant = attn_packed_number(reader, -MAX_NUMBER, MAX_NUMBER);
     for (int64_t i = 0; i < n; i++) {
-        terms[i].k = attn_packed_number(reader, -MOST, MOST);
+        terms[i].k = attn_packed_number(reader, -MAX_NUMBER, MAX_NUMBER);
         const int64_t symbol = attn_packed_number(reader, 0, reader->n_symbols - 1);
         if (reader->failed || terms[i].k == 0 || reader->symbols[symbol] <= last) {
             reader->failed = true;

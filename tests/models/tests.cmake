@@ -44,13 +44,15 @@ if(ATTNRUN_PYTHON)
   set_tests_properties(models.oom PROPERTIES FIXTURES_REQUIRED model_families)
   add_test(NAME models.steps_linear COMMAND run_steps ${systems}/linear-transformer-causal 0)
   add_test(NAME models.steps_llama COMMAND run_steps ${systems}/llama 2)
+  add_test(NAME models.steps_packed COMMAND run_steps ${systems}/llama 2
+    ${CMAKE_CURRENT_BINARY_DIR}/steps.attnpack)
   set_tests_properties(models.export PROPERTIES FIXTURES_SETUP model_families
     PROCESSORS 2)
   set_tests_properties(models.families models.twins PROPERTIES
     FIXTURES_REQUIRED model_families)
   set_tests_properties(models.build PROPERTIES FIXTURES_SETUP systems PROCESSORS 2)
   set_tests_properties(models.systems models.check models.onnxruntime models.c_api
-    models.steps_linear models.steps_llama PROPERTIES FIXTURES_REQUIRED systems)
+    models.steps_linear models.steps_llama models.steps_packed PROPERTIES FIXTURES_REQUIRED systems)
   set_tests_properties(models.export models.families models.twins models.build models.systems
     models.check models.onnxruntime PROPERTIES LABELS "python;slow")
   if(ATTNRUN_TESTS_FULL)

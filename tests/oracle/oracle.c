@@ -31,6 +31,7 @@
 #include "../../runtime/attnrun.h"
 #include "../../runtime/fill.h"
 #include "../../tools/io/value.h"
+#include "packed.h"
 
 enum { MAX_VALUES = 128, MAX_WAYS = 64, PATH_BYTES = 4096 };
 
@@ -407,48 +408,6 @@ static attnrun_status run_context(struct way *way, attnrun_model *model,
     return status;
 }
 
-/* ---- a packed file in memory ---- */
-
-struct bytes {
-    char *data;
-    size_t n, capacity;
-};
-
-static int32_t append(void *user, const void *data, uint64_t n)
-{
-    struct bytes *bytes = user;
-    if (bytes->n + n > bytes->capacity) {
-        const size_t capacity = (2 * bytes->capacity + n + 4096) / 64 * 64;
-        char *grown = aligned_alloc(64, capacity);
-        if (grown == NULL)
-            return 1;
-        if (bytes->n > 0)
-            memcpy(grown, bytes->data, bytes->n);
-        free(bytes->data);
-        bytes->data = grown;
-        bytes->capacity = capacity;
-    }
-    memcpy(bytes->data + bytes->n, data, n);
-    bytes->n += n;
-    return 0;
-}
-
-/* The model is another one then: that of `bytes`, which live as long as it. */
-static attnrun_status open_packed(struct way *way, attnrun_model **model,
-                                  struct bytes *bytes)
-{
-    attnrun_source source = { .struct_size = sizeof source };
-    attnrun_status status = attnrun_model_save(*model, append, bytes);
-    attnrun_model *packed = NULL;
-    source.data = bytes->data;
-    source.bytes = bytes->n;
-    if (status == ATTNRUN_OK)
-        status = attnrun_model_open(way->runtime, &source, &packed);
-    attnrun_model_release(*model);
-    *model = packed;
-    return status;
-}
-
 static void run_way(struct way *way, const char *folder, struct result *result)
 {
     char path[PATH_BYTES];
@@ -463,7 +422,7 @@ static void run_way(struct way *way, const char *folder, struct result *result)
         return;
     struct bytes bytes = { .data = NULL };
     if (way->packed)
-        note(result, open_packed(way, &model, &bytes));
+        note(result, open_packed(way->runtime, &model, &bytes));
     if (result->status == ATTNRUN_OK &&
         note(result, attnrun_context_create(model, &context)) == ATTNRUN_OK) {
         run_context(way, model, context, folder, result);

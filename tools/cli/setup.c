@@ -94,7 +94,8 @@ attnrun_status cli_open_model(struct cli *cli, const char *path, uint32_t more_f
     source.flags |= cli->no_fusion ? (uint32_t)ATTNRUN_NO_FUSION : 0;
     source.flags |= cli->force_bodies ? (uint32_t)ATTNRUN_FORCE_BODIES : 0;
     source.flags |= cli->allow_newer ? (uint32_t)ATTNRUN_ALLOW_NEWER : 0;
-    source.flags |= cli->verify ? (uint32_t)ATTNRUN_VERIFY : 0;
+    const bool check = cli->command != NULL && cli->command->bit == CLI_CHECK;
+    source.flags |= cli->verify || check ? (uint32_t)ATTNRUN_VERIFY : 0;
     source.timeout_us = cli->timeout_us;
     source.precision = precision_of(cli->precision);
     source.more_outputs = cli->outputs.v;
