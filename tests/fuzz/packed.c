@@ -71,7 +71,7 @@ static void change_word(struct fuzz_random *r, int64_t *words, int64_t n)
         *word ^= INT64_C(1) << fuzz_below(r, 63);
         break;
     default:
-        *word += fuzz_chance(r, 50) ? 1 : -1;
+        *word = (int64_t)((uint64_t)*word + (fuzz_chance(r, 50) ? 1 : UINT64_MAX));
         break;
     }
 }
@@ -81,8 +81,7 @@ static void change_head(struct fuzz_random *r, struct attn_packed_head *head)
     uint64_t *const fields[] = { &head->file_bytes,  &head->graph_at,
                                  &head->graph_bytes, &head->data_at,
                                  &head->data_bytes,  &head->released_bytes };
-    *fields[fuzz_below(r, 6)] +=
-        (uint64_t)(fuzz_chance(r, 50) ? fuzz_int(r) : 64 * fuzz_int(r));
+    *fields[fuzz_below(r, 6)] += (uint64_t)fuzz_int(r) * (fuzz_chance(r, 50) ? 1 : 64);
 }
 
 static void change_data(struct fuzz_random *r, uint8_t *data, size_t n)
