@@ -8,6 +8,23 @@
 
 #include "poll.h"
 
+void attn_pack_fill(const struct attn_graph *graph, const struct attn_node *node,
+                    attnrun_type *types, attnrun_tensor *x, attnrun_pack *pack)
+{
+    for (int32_t i = 0; i < node->pub.n_in; i++) {
+        const struct attn_value *value =
+            node->in[i] >= 0 ? &graph->values[node->in[i]] : NULL;
+        types[i] = value != NULL ? value->type : (attnrun_type){ .kind = ATTNRUN_ABSENT };
+        x[i] = value != NULL ? value->data : (attnrun_tensor){ .kind = ATTNRUN_ABSENT };
+    }
+    *pack = (attnrun_pack){ .node = &node->pub,
+                            .args = node->pub.args,
+                            .n_in = node->pub.n_in,
+                            .in = types,
+                            .kernels = attn_model_kernels(graph->model),
+                            .x = x };
+}
+
 attn_status attn_pack_describe(const struct attn_graph *graph,
                                const struct attn_node *node, struct attn_pool *scratch,
                                attnrun_pack *pack)
@@ -17,17 +34,7 @@ attn_status attn_pack_describe(const struct attn_graph *graph,
     attnrun_tensor *x = attn_pool_alloc(scratch, (n + 1) * (int64_t)sizeof *x);
     if (!types || !x)
         return ATTNRUN_E_MEMORY;
-    for (int32_t i = 0; i < n; i++)
-        if (node->in[i] >= 0) {
-            types[i] = graph->values[node->in[i]].type;
-            x[i] = graph->values[node->in[i]].data;
-        }
-    *pack = (attnrun_pack){ .node = &node->pub,
-                            .args = node->pub.args,
-                            .n_in = n,
-                            .in = types,
-                            .kernels = attn_model_kernels(graph->model),
-                            .x = x };
+    attn_pack_fill(graph, node, types, x, pack);
     return ATTNRUN_OK;
 }
 

@@ -8,6 +8,9 @@
 attn_status attn_pack_describe(const struct attn_graph *graph,
                                const struct attn_node *node, struct attn_pool *scratch,
                                attnrun_pack *pack);
+/* The same with room for pub.n_in operands. */
+void attn_pack_fill(const struct attn_graph *graph, const struct attn_node *node,
+                    attnrun_type *types, attnrun_tensor *x, attnrun_pack *pack);
 /* Lets an inferred node use `bytes` packed bytes, 64-byte aligned, that live as long as the
  * model. E_MODEL where its operator would not have packed that much, or finds them wrong. */
 attn_status attn_node_adopt(struct attn_graph *graph, struct attn_node *node,

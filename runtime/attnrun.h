@@ -482,12 +482,41 @@ typedef struct attnrun_plan_block {
  * be NULL. */
 ATTNRUN_API attnrun_status attnrun_plan(attnrun_context *context, const attnrun_tensor *inputs,
                                         attnrun_plan_info *info);
+/* Dtype and dims of output `index` in the last plan made or run; data NULL. E_SHAPE where they
+ * depend on data. */
+ATTNRUN_API attnrun_status attnrun_plan_output(attnrun_context *context, int32_t index,
+                                               attnrun_tensor *tensor);
 /* Block of the last plan made or run. */
 ATTNRUN_API attnrun_status attnrun_plan_get_block(attnrun_context *context, int32_t index,
                                                   attnrun_plan_block *block);
 /* attnrun_plan() and the arena with it: later runs of these or smaller shapes do not grow. */
 ATTNRUN_API attnrun_status attnrun_reserve(attnrun_context *context,
                                            const attnrun_tensor *inputs);
+
+/* What a first context of a model takes, and its first run with inputs of these shapes, in
+ * bytes. Where the model is packed already, nothing more is for that. */
+typedef struct attnrun_model_need {
+    uint32_t struct_size;
+    int32_t n_unbounded_steps; /* of late shapes: what they take is not in the sums */
+    int64_t held_bytes;      /* used_memory now: this model, and all else of the runtime */
+    int64_t packed_bytes;    /* weights that will be packed */
+    int64_t packing_bytes;   /* the most that packing takes besides while it works */
+    int64_t constants_bytes; /* constants that are copied for their alignment, less those that
+                              * packing releases: may be negative */
+    int64_t context_bytes;   /* the context and its plan */
+    int64_t arena_bytes;
+    int64_t scratch_bytes;   /* of the arena: the largest scratch of a step, of all threads */
+    int64_t side_heap_bytes; /* bound of what depends on data, and of subgraphs */
+    /* The most that is held at once: the smallest max_memory with which that works. What an
+     * allocator sees, exactly, where no shape depends on data and there are no subgraphs, on one
+     * thread or with weights whose places in the file fit their elements; else at most that.
+     * States (attnrun_add_state) come on top with their capacity. */
+    int64_t total_bytes;
+} attnrun_model_need;
+/* Needs no context, and packs nothing. Data of `inputs` is not looked at. */
+ATTNRUN_API attnrun_status attnrun_model_plan(attnrun_model *model,
+                                              const attnrun_tensor *inputs,
+                                              attnrun_model_need *need);
 
 typedef struct attnrun_memory_info {
     uint32_t struct_size;

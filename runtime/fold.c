@@ -326,6 +326,19 @@ static void forget_released(struct attn_graph *graph, const struct readers *read
             forget_released(graph->nodes[n]->graphs[g], readers);
 }
 
+attn_status attn_fold_unread(struct attn_model *model, struct attn_memory *memory,
+                             int64_t *bytes)
+{
+    struct readers readers = { .data = NULL };
+    attn_pool_init(&readers.pool, memory, ATTN_MEM_MODEL);
+    attn_status status = add_readers(&readers, model->graph);
+    if (readers.n > 0)
+        qsort(readers.data, (size_t)readers.n, sizeof *readers.data, by_address);
+    *bytes = attn_heap_unread(&model->folded, is_read, &readers);
+    attn_pool_free(&readers.pool);
+    return status;
+}
+
 attn_status attn_fold_release(struct attn_model *model)
 {
     struct readers readers = { .data = NULL };

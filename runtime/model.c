@@ -278,6 +278,18 @@ static attn_status lock_packing(struct attn_model_private *priv)
     return ATTNRUN_OK;
 }
 
+attn_status attn_model_lock(struct attn_model *model, bool *packed)
+{
+    TRY(lock_packing(model->priv));
+    *packed = model->priv->packed;
+    return ATTNRUN_OK;
+}
+
+void attn_model_unlock(struct attn_model *model)
+{
+    pthread_mutex_unlock(&model->priv->lock);
+}
+
 static attn_status pack_once(struct attn_model *model)
 {
     struct attn_model_private *priv = model->priv;

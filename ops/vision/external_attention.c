@@ -148,11 +148,11 @@ static int64_t gemm_floats(const struct attn_external *s)
 /* For the right operand that is not packed at load. */
 static int64_t panel_floats(const attnrun_step *step, const struct attn_external *s)
 {
-    const struct attn_external_packed *packed = step->node->packed;
+    const bool packed = step->node->packed != NULL; /* those that are constant */
     int64_t floats = 0;
-    if (s->tokens && (packed == NULL || packed->mk_bytes == 0))
+    if (s->tokens && (!packed || step->x[MK].data == NULL))
         floats = attn_external_panel(step->kernels, s->ch, s->slots);
-    if (s->tokens && (packed == NULL || packed->mv_bytes == 0)) {
+    if (s->tokens && (!packed || step->x[MV].data == NULL)) {
         const int64_t mv = attn_external_panel(step->kernels, s->slots, s->co);
         floats = mv > floats ? mv : floats;
     }
