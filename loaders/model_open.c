@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "../runtime/abi.h"
+#include "../runtime/dim_table.h"
 #include "../runtime/poll.h"
 #include "file_kind.h"
 #include "onnx_load.h"
@@ -38,6 +39,17 @@ static attn_status check_source(const attnrun_source *source)
     if (source->n_more_outputs < 0 ||
         (source->n_more_outputs > 0 && source->more_outputs == NULL))
         return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_open: more_outputs is NULL");
+    if (source->n_fixed_dims < 0 ||
+        (source->n_fixed_dims > 0 && source->fixed_dims == NULL))
+        return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_open: fixed_dims is NULL");
+    for (int64_t i = 0; i < source->n_fixed_dims; i++)
+        if (source->fixed_dims[i].symbol == NULL ||
+            source->fixed_dims[i].symbol[0] == 0 || source->fixed_dims[i].size < 0 ||
+            source->fixed_dims[i].size > ATTN_MAX_DIM)
+            return attn_fail(ATTNRUN_E_USAGE,
+                             "attnrun_model_open: fixed_dims[%lld] has no name or a size "
+                             "out of range",
+                             (long long)i);
     if (source->data != NULL && source->bytes > (uint64_t)ATTN_SCAN_FILE)
         return attn_fail(ATTNRUN_E_LIMIT, "a model of %llu bytes, at most %lld",
                          (unsigned long long)source->bytes, (long long)ATTN_SCAN_FILE);
@@ -127,6 +139,24 @@ static attn_status read_header(struct attn_load *load, const PB(ModelProto) * pb
     return ATTNRUN_OK;
 }
 
+/* E_USAGE where the caller fixes a symbol that the file does not have. */
+static attn_status check_fixed(const struct attn_model *model)
+{
+    enum { MAX = 64 };
+    const char *symbol = attn_dims_unmet(model->dims), *names[MAX];
+    int64_t n = 0;
+    if (symbol == NULL)
+        return ATTNRUN_OK;
+    for (int64_t i = 0; i < model->dims->n_symbols && n < MAX; i++)
+        if (model->dims->symbols[i].kind == SYMBOL_PLAIN &&
+            !model->dims->symbols[i].vague)
+            names[n++] = model->dims->symbols[i].name;
+    attn_fail(ATTNRUN_E_USAGE, "no value of the model has a dimension '%s'",
+              attn_quote(symbol));
+    attn_suggest(symbol, names, n);
+    return ATTNRUN_E_USAGE;
+}
+
 static attn_status build(struct attn_load *load, const PB(ModelProto) * pb)
 {
     struct attn_model *model = load->model;
@@ -140,7 +170,8 @@ static attn_status build(struct attn_load *load, const PB(ModelProto) * pb)
         attn_pool_alloc(load->pool, ATTN_SCAN_ATTRIBUTES * (int64_t)sizeof *load->attrs);
     if (load->attrs == NULL)
         return ATTNRUN_E_MEMORY;
-    return attn_load_main(load, pb->graph, opsets, model->n_opsets);
+    TRY(attn_load_main(load, pb->graph, opsets, model->n_opsets));
+    return check_fixed(model);
 }
 
 /* Errors of the bytes as such name the file; what is no model at all is said in their place. */

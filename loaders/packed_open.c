@@ -92,6 +92,10 @@ static attn_status check_fit(const struct attn_model *model, const attnrun_sourc
         return attn_fail(ATTNRUN_E_USAGE,
                          "the file is packed, its graph is rewritten already; give these "
                          "options where it is packed");
+    if (source->n_fixed_dims > 0)
+        return attn_fail(ATTNRUN_E_USAGE,
+                         "the file is packed, its dims cannot be fixed any "
+                         "more; fix them where it is packed");
     if (source->n_more_outputs > 0)
         return attn_fail(ATTNRUN_E_USAGE,
                          "the file is packed, its inner values cannot become outputs; "

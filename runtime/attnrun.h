@@ -252,6 +252,7 @@ enum {
 
 /* Where a model comes from: `path`, or `data` of `bytes` bytes, which stays the caller's and
  * must live as long as the model unless ATTNRUN_COPY is set. */
+struct attnrun_fixed_dim;
 typedef struct attnrun_source {
     uint32_t struct_size;
     uint32_t flags;
@@ -272,7 +273,16 @@ typedef struct attnrun_source {
      * model has no such value. */
     const char *const *more_outputs;
     int64_t n_more_outputs;
+    /* Symbols of the file's dims that are fixed: shapes made of them are constants at load, so
+     * that more is computed there. E_USAGE where no input has such a symbol; packed files: as
+     * they were packed. */
+    const struct attnrun_fixed_dim *fixed_dims;
+    int64_t n_fixed_dims;
 } attnrun_source;
+typedef struct attnrun_fixed_dim {
+    const char *symbol;
+    int64_t size; /* from 0 on */
+} attnrun_fixed_dim;
 
 /* A packed file (attnrun_model_save()) is opened in the same way; it is known by its first
  * bytes. What was chosen when it was packed holds: precision and flags that say otherwise,

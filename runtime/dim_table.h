@@ -59,6 +59,9 @@ struct attn_dims {
     int64_t n_symbols, n_expressions, symbols_capacity, expressions_capacity;
     struct dim_index symbol_index, expression_index;
     int32_t n_fresh;
+    attnrun_fixed_dim *fixed; /* symbols that are constants */
+    bool *met;                /* of each: a text named it */
+    int64_t n_fixed;
 };
 
 /* The expression behind a dim; a constant has no terms. */

@@ -124,6 +124,21 @@ class Pack(unittest.TestCase):
         self.assertEqual(told["bytes"], self.packed.stat().st_size)
         self.assertEqual(told["schema"], "attnrun/pack/1")
 
+    def test_fixed_symbols(self):
+        self.attnrun("pack", self.model, "-o", self.packed, "--fix", "S=7")
+        shape = json.loads(self.attnrun("inspect", self.packed, "--json").stdout)
+        self.assertEqual(shape["inputs"][0]["shape"], ["B", 7])
+        self.assertEqual(self.hashes(self.packed), self.hashes(self.model, "--set", "S=7"))
+        self.assertEqual(self.hashes(self.model, "--fix", "S=7"),
+                         self.hashes(self.model, "--set", "S=7"))
+        self.assertIn("no value of the model has a dimension 's'",
+                      self.refused(2, "run", self.model, "--fix", "s=7"))
+        self.assertIn("fix them where it is packed",
+                      self.refused(2, "run", self.packed, "--fix", "B=1"))
+        for wrong in ("S", "=3", "S=", "S=x", "S=-1"):
+            self.assertIn("expected a dimension and its size",
+                          self.refused(2, "run", self.model, "--fix", wrong))
+
     # ---- what does not fit ----
     def test_no_output(self):
         self.assertIn("-o says where", self.refused(2, "pack", self.model))

@@ -22,7 +22,7 @@ struct cli {
     struct list owned; /* strings to free */
     struct list words; /* of bench: its arguments without --against */
 
-    struct list inputs, sets, shapes, states, plugins, disable_passes, outputs;
+    struct list inputs, sets, shapes, states, plugins, disable_passes, outputs, fixed;
     const char *inputs_dir, *output, *print, *isa, *precision, *config, *ref, *filter,
         *svg, *domain, *with, *form, *against;
     int64_t threads, seed, max_memory, repeat, timeout_us, warmup, time_us, workers,

@@ -27,6 +27,10 @@ const struct cli_option cli_options[] = {
       "all inputs from DIR/input_N.pb or DIR/NAME.npy", 0, 0, 0 },
     { "set", 's', OPT_LIST, AT(sets), MAKES_INPUTS, "SYMBOL=N",
       "bind a symbolic dimension: --set S=128; bench takes a list, S=128,256", 0, 0, 0 },
+    { "fix", 0, OPT_LIST, AT(fixed), USES_MODEL, "SYMBOL=N",
+      "make a symbolic dimension a constant at load: shapes made of it are computed "
+      "there",
+      0, 0, 0 },
     { "shape", 0, OPT_LIST, AT(shapes), MAKES_INPUTS, "NAME=SHAPE",
       "shape of an input: x=1x3x224x224 or x=[1,3,224,224]", 0, 0, 0 },
     { "state", 0, OPT_LIST, AT(states), CLI_PLAN | CLI_BENCH, "PAST=PRESENT",
@@ -159,9 +163,9 @@ const char *cli_keep(struct cli *cli, const char *text, size_t n)
 
 void cli_free(struct cli *cli)
 {
-    struct list *lists[] = { &cli->paths,          &cli->inputs, &cli->sets,
-                             &cli->shapes,         &cli->states, &cli->plugins,
-                             &cli->disable_passes, &cli->outputs };
+    struct list *lists[] = { &cli->paths,          &cli->inputs,  &cli->sets,
+                             &cli->shapes,         &cli->states,  &cli->plugins,
+                             &cli->disable_passes, &cli->outputs, &cli->fixed };
     attnrun_runtime_destroy(cli->runtime);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         free(lists[i]->v);
