@@ -1,14 +1,17 @@
 /* model_open.c - attnrun_model_open(): a file or memory -> scan -> unpack -> graph ->
- * prepare.
+ * prepare. Packed files, known by their first bytes, go to packed_open.c.
  *
  * In: a source of the caller, whose bytes are hostile. Out: a model, or a status with a
  * sentence and nothing left behind. Large tensor data stays in the mapped file. */
+#include <stdio.h>
 #include <string.h>
 
 #include "../runtime/abi.h"
+#include "../runtime/dim_table.h"
 #include "../runtime/poll.h"
 #include "file_kind.h"
 #include "onnx_load.h"
+#include "packed_format.h"
 
 /* Tensors of more bytes stay in the mapped file even where they are not aligned for their
  * elements: runtime/align.h. */
@@ -16,7 +19,7 @@ enum { KEEP_BYTES = 65536 };
 
 enum {
     KNOWN_FLAGS = ATTNRUN_COPY | ATTNRUN_NO_FUSION | ATTNRUN_FORCE_BODIES |
-    ATTNRUN_ALLOW_NEWER | ATTNRUN_ALLOW_MISSING
+    ATTNRUN_ALLOW_NEWER | ATTNRUN_ALLOW_MISSING | ATTNRUN_VERIFY
 };
 
 static attn_status check_source(const attnrun_source *source)
@@ -36,6 +39,17 @@ static attn_status check_source(const attnrun_source *source)
     if (source->n_more_outputs < 0 ||
         (source->n_more_outputs > 0 && source->more_outputs == NULL))
         return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_open: more_outputs is NULL");
+    if (source->n_fixed_dims < 0 ||
+        (source->n_fixed_dims > 0 && source->fixed_dims == NULL))
+        return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_open: fixed_dims is NULL");
+    for (int64_t i = 0; i < source->n_fixed_dims; i++)
+        if (source->fixed_dims[i].symbol == NULL ||
+            source->fixed_dims[i].symbol[0] == 0 || source->fixed_dims[i].size < 0 ||
+            source->fixed_dims[i].size > ATTN_MAX_DIM)
+            return attn_fail(ATTNRUN_E_USAGE,
+                             "attnrun_model_open: fixed_dims[%lld] has no name or a size "
+                             "out of range",
+                             (long long)i);
     if (source->data != NULL && source->bytes > (uint64_t)ATTN_SCAN_FILE)
         return attn_fail(ATTNRUN_E_LIMIT, "a model of %llu bytes, at most %lld",
                          (unsigned long long)source->bytes, (long long)ATTN_SCAN_FILE);
@@ -125,6 +139,24 @@ static attn_status read_header(struct attn_load *load, const PB(ModelProto) * pb
     return ATTNRUN_OK;
 }
 
+/* E_USAGE where the caller fixes a symbol that the file does not have. */
+static attn_status check_fixed(const struct attn_model *model)
+{
+    enum { MAX = 64 };
+    const char *symbol = attn_dims_unmet(model->dims), *names[MAX];
+    int64_t n = 0;
+    if (symbol == NULL)
+        return ATTNRUN_OK;
+    for (int64_t i = 0; i < model->dims->n_symbols && n < MAX; i++)
+        if (model->dims->symbols[i].kind == SYMBOL_PLAIN &&
+            !model->dims->symbols[i].vague)
+            names[n++] = model->dims->symbols[i].name;
+    attn_fail(ATTNRUN_E_USAGE, "no value of the model has a dimension '%s'",
+              attn_quote(symbol));
+    attn_suggest(symbol, names, n);
+    return ATTNRUN_E_USAGE;
+}
+
 static attn_status build(struct attn_load *load, const PB(ModelProto) * pb)
 {
     struct attn_model *model = load->model;
@@ -138,7 +170,8 @@ static attn_status build(struct attn_load *load, const PB(ModelProto) * pb)
         attn_pool_alloc(load->pool, ATTN_SCAN_ATTRIBUTES * (int64_t)sizeof *load->attrs);
     if (load->attrs == NULL)
         return ATTNRUN_E_MEMORY;
-    return attn_load_main(load, pb->graph, opsets, model->n_opsets);
+    TRY(attn_load_main(load, pb->graph, opsets, model->n_opsets));
+    return check_fixed(model);
 }
 
 /* Errors of the bytes as such name the file; what is no model at all is said in their place. */
@@ -165,6 +198,23 @@ static attn_status fail_bytes(const struct attn_load *load, attn_status status,
     return status;
 }
 
+/* Errors of a packed file name it, too. */
+static attn_status load_packed(struct attn_load *load, const attnrun_source *source,
+                               const struct attn_file *file)
+{
+    attn_status status = attn_packed_load(load->model, source, file->data, file->bytes);
+    if (status == ATTNRUN_OK || source->path == NULL ||
+        attnrun_last_error()->op_type[0] != 0)
+        return status;
+    char hint[sizeof attnrun_last_error()->hint];
+    const char *slash = strrchr(source->path, '/');
+    snprintf(hint, sizeof hint, "%s", attnrun_last_error()->hint);
+    attn_load_fail_in(load, status, "file", slash != NULL ? slash + 1 : source->path);
+    if (hint[0] != 0)
+        attn_hint("%s", hint);
+    return status;
+}
+
 /* Scan, unpack, build: what `pool` and `scan` hold ends with the load. */
 static attn_status load_model(struct attn_model *model, const attnrun_source *source,
                               struct attn_pool *pool, struct attn_scan *scan)
@@ -185,6 +235,8 @@ static attn_status load_model(struct attn_model *model, const attnrun_source *so
     model->file_bytes = file.bytes;
     if (file.bytes == 0)
         return fail_bytes(&load, attn_fail(ATTNRUN_E_PARSE, "is empty"), source, &file);
+    if (attn_packed_is(file.data, file.bytes))
+        return load_packed(&load, source, &file);
     const ProtobufCMessageDescriptor *descriptor =
         &attnrun__onnx__model_proto__descriptor;
     ProtobufCMessage *message = NULL;
@@ -212,7 +264,7 @@ static attn_status open_model(attnrun_runtime *runtime, const attnrun_source *so
     attn_status status = load_model(model, source, &pool, &scan);
     attn_scan_free(&scan);
     attn_pool_free(&pool);
-    if (status == ATTNRUN_OK)
+    if (status == ATTNRUN_OK && !model->rewritten)
         status = attn_model_prepare(model);
     if (status == ATTNRUN_OK)
         *opened = model;

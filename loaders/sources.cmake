@@ -15,6 +15,13 @@ set(ATTN_LOADERS
   loaders/onnx_sparse.c
   loaders/onnx_tensor.c
   loaders/onnx_type.c
+  loaders/packed_graph.c
+  loaders/packed_hash.c
+  loaders/packed_layout.c
+  loaders/packed_open.c
+  loaders/packed_save.c
+  loaders/packed_words.c
+  loaders/packed_write.c
   loaders/scan_rules.c
   loaders/scan_unpack.c
   loaders/tensor_from_pb.c

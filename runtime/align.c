@@ -65,3 +65,31 @@ attn_status attn_graph_align(struct attn_graph *graph)
         TRY(align_value(graph, graph->outputs[i]));
     return ATTNRUN_OK;
 }
+
+static void fill_value(const struct attn_graph *graph, int32_t id, uint8_t *seen,
+                       struct attn_pool_fill *fill)
+{
+    if (id < 0 || seen[id] || attn_tensor_is_aligned(&graph->values[id].data))
+        return;
+    seen[id] = 1;
+    attn_pool_fill_add(fill, tensor_bytes(&graph->values[id].data) + 1);
+}
+
+attn_status attn_graph_align_fill(const struct attn_graph *graph,
+                                  struct attn_pool *scratch, struct attn_pool_fill *fill)
+{
+    uint8_t *seen = attn_pool_alloc(scratch, graph->n_values + 1);
+    if (seen == NULL)
+        return ATTNRUN_E_MEMORY;
+    for (int64_t n = 0; n < graph->n_nodes; n++) {
+        const struct attn_node *node = graph->nodes[n];
+        TRY(attn_poll_work(1024));
+        uint32_t skip = node->pack_replaces | node->pub.op->unaligned_in;
+        for (int32_t i = 0; i < node->pub.n_in + node->n_captures; i++)
+            if (i >= 32 || !(skip >> i & 1))
+                fill_value(graph, node->in[i], seen, fill);
+    }
+    for (int32_t i = 0; i < graph->n_outputs; i++)
+        fill_value(graph, graph->outputs[i], seen, fill);
+    return ATTNRUN_OK;
+}

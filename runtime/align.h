@@ -18,5 +18,8 @@ attn_status attn_tensor_align(struct attn_pool *pool, attnrun_tensor *tensor);
 /* Aligns for good, in the model's memory, the constants of a graph that some step reads.
  * To be called once packing is done. */
 attn_status attn_graph_align(struct attn_graph *graph);
+/* What that would take of a pool like the model's. `scratch` ends with the caller. */
+attn_status attn_graph_align_fill(const struct attn_graph *graph,
+                                  struct attn_pool *scratch, struct attn_pool_fill *fill);
 
 #endif

@@ -81,6 +81,11 @@ struct attn_memory *attn_memory_create(const attnrun_allocator *allocator,
     return memory;
 }
 
+struct attn_memory *attn_memory_apart(const struct attn_memory *memory)
+{
+    return attn_memory_create(&memory->allocator, UINT64_MAX);
+}
+
 void attn_memory_destroy(struct attn_memory *memory)
 {
     if (memory == NULL)
@@ -263,15 +268,21 @@ static void *alloc_alone(struct attn_pool *pool, int64_t bytes)
     return block_data(block);
 }
 
-/* The next block to be filled: twice the last one. */
-static bool add_block(struct attn_pool *pool)
+/* The next block to be filled, behind one of `last` bytes (-1: none): twice that. */
+static int64_t next_block(int64_t last)
 {
     int64_t bytes = POOL_FIRST_BLOCK;
-    if (pool->last != NULL && pool->last->bytes >= POOL_FIRST_BLOCK - POOL_HEADER)
-        bytes = 2 * (pool->last->bytes + POOL_HEADER);
+    if (last >= POOL_FIRST_BLOCK - POOL_HEADER)
+        bytes = 2 * (last + POOL_HEADER);
     if (bytes > POOL_LARGEST_BLOCK)
         bytes = POOL_LARGEST_BLOCK;
-    struct attn_pool_block *block = new_block(pool, bytes - POOL_HEADER);
+    return bytes - POOL_HEADER;
+}
+
+static bool add_block(struct attn_pool *pool)
+{
+    struct attn_pool_block *block =
+        new_block(pool, next_block(pool->last != NULL ? pool->last->bytes : -1));
     if (block == NULL)
         return false;
     block->before = pool->last;
@@ -281,13 +292,23 @@ static bool add_block(struct attn_pool *pool)
 
 bool attn_pool_apart;
 
+static bool is_alone(int64_t bytes)
+{
+    return bytes < 0 || bytes > POOL_FIRST_BLOCK / 4 || attn_pool_apart;
+}
+
+static int64_t place_behind(int64_t used, int64_t bytes)
+{
+    return round_up(used, bytes > 4096 ? 64 : 16);
+}
+
 static void *pool_place(struct attn_pool *pool, int64_t bytes)
 {
-    if (bytes < 0 || bytes > POOL_FIRST_BLOCK / 4 || attn_pool_apart)
+    int64_t at = 0;
+    if (is_alone(bytes))
         return alloc_alone(pool, bytes);
-    int64_t align = bytes > 4096 ? 64 : 16, at = 0;
     if (pool->last != NULL)
-        at = (pool->last->used + align - 1) & ~(align - 1);
+        at = place_behind(pool->last->used, bytes);
     if (pool->last == NULL || at > pool->last->bytes || bytes > pool->last->bytes - at) {
         if (!add_block(pool))
             return NULL;
@@ -361,6 +382,32 @@ attn_status attn_pool_grow(struct attn_pool *pool, void **items, int64_t *capaci
     *items = grown;
     *capacity = wanted;
     return ATTNRUN_OK;
+}
+
+struct attn_pool_fill attn_pool_fill(const struct attn_pool *pool)
+{
+    const struct attn_pool_block *last = pool->last;
+    return (struct attn_pool_fill){ .block = last != NULL ? last->bytes : -1,
+                                    .used = last != NULL ? last->used : 0 };
+}
+
+void attn_pool_fill_add(struct attn_pool_fill *fill, int64_t bytes)
+{
+    if (is_alone(bytes)) {
+        fill->more += bytes + POOL_HEADER;
+        if (fill->block < 0) { /* it is the last one then, and full */
+            fill->block = bytes;
+            fill->used = bytes;
+        }
+        return;
+    }
+    int64_t at = place_behind(fill->used, bytes);
+    if (fill->block < 0 || at > fill->block || bytes > fill->block - at) {
+        fill->block = next_block(fill->block);
+        fill->more += fill->block + POOL_HEADER;
+        at = 0;
+    }
+    fill->used = at + (bytes == 0 ? 1 : bytes);
 }
 
 void attn_pool_free(struct attn_pool *pool)

@@ -32,6 +32,10 @@ void *attn_alloc_zeroed(struct attn_memory *memory, enum attn_memory_kind kind,
 void attn_free(struct attn_memory *memory, enum attn_memory_kind kind, void *block,
                int64_t bytes);
 
+/* Memory of the same allocator that counts for itself and has no budget: to measure what some
+ * work takes. */
+struct attn_memory *attn_memory_apart(const struct attn_memory *memory);
+
 struct attn_memory_counts {
     uint64_t max_bytes, used_bytes, peak_bytes, calls;
     uint64_t kind_bytes[ATTN_MEM_KINDS];
@@ -63,6 +67,13 @@ char *attn_pool_printf(struct attn_pool *pool, const char *format, ...) ATTN_PRI
 attn_status attn_pool_grow(struct attn_pool *pool, void **items, int64_t *capacity,
                            int64_t used, int64_t item_bytes);
 void attn_pool_free(struct attn_pool *pool);
+/* What more a pool would take, without taking it. */
+struct attn_pool_fill {
+    int64_t block, used; /* of its last block; block -1: none */
+    int64_t more;        /* bytes that it would have asked for since */
+};
+struct attn_pool_fill attn_pool_fill(const struct attn_pool *pool);
+void attn_pool_fill_add(struct attn_pool_fill *fill, int64_t bytes);
 /* All blocks of `from` become those of `to`, whose own are freed. */
 void attn_pool_move(struct attn_pool *to, struct attn_pool *from);
 

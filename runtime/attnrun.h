@@ -233,7 +233,8 @@ enum { /* attnrun_source.flags */
     ATTNRUN_NO_FUSION = 2,     /* no rewrite pass that changes what is computed */
     ATTNRUN_FORCE_BODIES = 4,  /* run function bodies even where a native operator exists */
     ATTNRUN_ALLOW_NEWER = 8,   /* try an IR or opset newer than known */
-    ATTNRUN_ALLOW_MISSING = 16 /* open for inspection although operators are missing */
+    ATTNRUN_ALLOW_MISSING = 16, /* open for inspection although operators are missing */
+    ATTNRUN_VERIFY = 32        /* of a packed file: read all of it and compare its hash */
 };
 
 /* attnrun_source.precision: how elements are multiplied in products of matrices, in
@@ -251,6 +252,7 @@ enum {
 
 /* Where a model comes from: `path`, or `data` of `bytes` bytes, which stays the caller's and
  * must live as long as the model unless ATTNRUN_COPY is set. */
+struct attnrun_fixed_dim;
 typedef struct attnrun_source {
     uint32_t struct_size;
     uint32_t flags;
@@ -271,9 +273,24 @@ typedef struct attnrun_source {
      * model has no such value. */
     const char *const *more_outputs;
     int64_t n_more_outputs;
+    /* Symbols of the file's dims that are fixed: shapes made of them are constants at load, so
+     * that more is computed there. E_USAGE where no input has such a symbol; packed files: as
+     * they were packed. */
+    const struct attnrun_fixed_dim *fixed_dims;
+    int64_t n_fixed_dims;
 } attnrun_source;
+typedef struct attnrun_fixed_dim {
+    const char *symbol;
+    int64_t size; /* from 0 on */
+} attnrun_fixed_dim;
 
-/* Loads, checks and prepares a model. `runtime` NULL: a runtime of default options.
+/* A packed file (attnrun_model_save()) is opened in the same way; it is known by its first
+ * bytes. What was chosen when it was packed holds: precision and flags that say otherwise,
+ * disable_passes and more_outputs are refused (E_USAGE), and so is a file of another
+ * instruction set or version of the library (E_VERSION). Its weights are used where they are
+ * mapped: `data` must be 64-byte aligned, else it is copied.
+ *
+ * Loads, checks and prepares a model. `runtime` NULL: a runtime of default options.
  * Returns E_IO, E_PARSE, E_MODEL, …; E_TIME or E_CANCELLED where `source` says so.
  * Cost: reads the graph; weights stay in the mapped file. Packs nothing.
  * A mapped file, of the model or of its external data, must not shrink or be written to until
@@ -288,6 +305,17 @@ ATTNRUN_API void attnrun_model_retain(attnrun_model *model);
 /* Ends the model with its last holder (contexts hold it too). NULL is allowed. */
 ATTNRUN_API void attnrun_model_release(attnrun_model *model);
 
+/* Packs the constant weights now; else the first context does. */
+ATTNRUN_API attnrun_status attnrun_model_pack(attnrun_model *model);
+/* Writes a model as it is run: the graph after rewriting, and its weights as they are packed
+ * for the instruction set in use. The model file is not needed any more then, processes that
+ * map the same packed file share its memory, and opening it packs nothing. `write` is called
+ * with one piece after the other and returns 0, or anything else where it failed: E_IO.
+ * E_UNSUPPORTED for what cannot be written: models with missing operators. */
+typedef int32_t (*attnrun_write_fn)(void *user, const void *bytes, uint64_t n);
+ATTNRUN_API attnrun_status attnrun_model_save(attnrun_model *model, attnrun_write_fn write,
+                                              void *user);
+
 typedef struct attnrun_model_info {
     uint32_t struct_size;
     int32_t n_inputs, n_outputs;   /* inputs: those that are no initializer */
@@ -300,6 +328,7 @@ typedef struct attnrun_model_info {
     const char *missing;         /* "Foo-11, dom::Bar-1", or "" */
     const char *precision; /* of products: "f32", "bf16", or "bf16 by floats" without the
                               instruction */
+    const char *packed_for; /* a packed file: its instruction set; else "" */
 } attnrun_model_info;
 ATTNRUN_API attnrun_status attnrun_model_query(const attnrun_model *model,
                                                attnrun_model_info *info);
@@ -463,12 +492,41 @@ typedef struct attnrun_plan_block {
  * be NULL. */
 ATTNRUN_API attnrun_status attnrun_plan(attnrun_context *context, const attnrun_tensor *inputs,
                                         attnrun_plan_info *info);
+/* Dtype and dims of output `index` in the last plan made or run; data NULL. E_SHAPE where they
+ * depend on data. */
+ATTNRUN_API attnrun_status attnrun_plan_output(attnrun_context *context, int32_t index,
+                                               attnrun_tensor *tensor);
 /* Block of the last plan made or run. */
 ATTNRUN_API attnrun_status attnrun_plan_get_block(attnrun_context *context, int32_t index,
                                                   attnrun_plan_block *block);
 /* attnrun_plan() and the arena with it: later runs of these or smaller shapes do not grow. */
 ATTNRUN_API attnrun_status attnrun_reserve(attnrun_context *context,
                                            const attnrun_tensor *inputs);
+
+/* What a first context of a model takes, and its first run with inputs of these shapes, in
+ * bytes. Where the model is packed already, nothing more is for that. */
+typedef struct attnrun_model_need {
+    uint32_t struct_size;
+    int32_t n_unbounded_steps; /* of late shapes: what they take is not in the sums */
+    int64_t held_bytes;      /* used_memory now: this model, and all else of the runtime */
+    int64_t packed_bytes;    /* weights that will be packed */
+    int64_t packing_bytes;   /* the most that packing takes besides while it works */
+    int64_t constants_bytes; /* constants that are copied for their alignment, less those that
+                              * packing releases: may be negative */
+    int64_t context_bytes;   /* the context and its plan */
+    int64_t arena_bytes;
+    int64_t scratch_bytes;   /* of the arena: the largest scratch of a step, of all threads */
+    int64_t side_heap_bytes; /* bound of what depends on data, and of subgraphs */
+    /* The most that is held at once: the smallest max_memory with which that works. What an
+     * allocator sees, exactly, where no shape depends on data and there are no subgraphs, on one
+     * thread or with weights whose places in the file fit their elements; else at most that.
+     * States (attnrun_add_state) come on top with their capacity. */
+    int64_t total_bytes;
+} attnrun_model_need;
+/* Needs no context, and packs nothing. Data of `inputs` is not looked at. */
+ATTNRUN_API attnrun_status attnrun_model_plan(attnrun_model *model,
+                                              const attnrun_tensor *inputs,
+                                              attnrun_model_need *need);
 
 typedef struct attnrun_memory_info {
     uint32_t struct_size;
@@ -600,7 +658,8 @@ typedef struct attnrun_pack {
     int32_t n_in;
     const attnrun_type *in;
     const attnrun_tensor *x;
-    uint32_t replaces; /* out: bit i set: input i is not read any more once packed */
+    uint32_t replaces; /* out, in both calls: bit i set: input i is not read any more once
+                        * packed, by infer() neither */
     /* out, in the first call: where `form` is not NULL, the packed bytes depend on nothing but
      * this address (of an object of the operator's own), on the kernels, and on the constant
      * inputs whose bits are set in `sources`, which also are all that `replaces` may name.
@@ -658,6 +717,12 @@ struct attnrun_op_def {
      * unknown. Where it writes nothing the node stays, and run() computes it. The nodes of a
      * built-in row's formula run built-in rows, whatever is registered. */
     attnrun_status (*expand)(const attnrun_step *step, attnrun_body *body);
+    /* NULL, or looks at `bytes` packed bytes of a packed file, which may be hostile: OK where
+     * run() may be given them. pack() was called with packed NULL before; it stated these bytes
+     * and set `replaces`. The constants that it replaces are not there: their data is zeros.
+     * Nodes of rows without it keep their constants in packed files and pack again. */
+    attnrun_status (*check_packed)(const attnrun_pack *pack, int64_t bytes,
+                                   const void *packed);
 };
 
 /* Adds an operator; later ones win over earlier and built-in ones of the same domain, name

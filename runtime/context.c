@@ -45,8 +45,15 @@ static attn_status context_init(struct attnrun_context *context,
     TRY(attn_model_pack(context->model));
     note_outputs(context);
     context->copies = (struct attn_heap){ .memory = memory, .kind = ATTN_MEM_HEAP };
-    return attn_frame_create(context->model->runtime, graph, &context->control,
+    return attn_frame_create(context->model->runtime, memory, graph, &context->control,
                              &context->frame);
+}
+
+int64_t attn_context_own_bytes(const struct attn_graph *graph)
+{
+    return (int64_t)sizeof(struct attnrun_context) +
+           (2 * ((int64_t)graph->n_inputs + 1) + graph->n_outputs + 1) *
+               (int64_t)sizeof(attnrun_tensor);
 }
 
 attnrun_status attnrun_context_create(attnrun_model *model, attnrun_context **context)
@@ -111,8 +118,8 @@ static attn_status fail_input(const struct attnrun_context *context, int32_t ind
     return status;
 }
 
-static attn_status check_input(const struct attnrun_context *context, int32_t index,
-                               const attnrun_tensor *tensor)
+attn_status attn_context_check_input(const struct attnrun_context *context, int32_t index,
+                                     const attnrun_tensor *tensor)
 {
     const struct attn_graph *graph = context->model->graph;
     const attnrun_type *type = &graph->values[graph->inputs[index]].type;
@@ -165,7 +172,7 @@ attn_status attn_context_set_input(struct attnrun_context *context, int32_t inde
         context->inputs[index] = (attnrun_tensor){ .kind = ATTNRUN_ABSENT };
         return ATTNRUN_OK;
     }
-    TRY(check_input(context, index, tensor));
+    TRY(attn_context_check_input(context, index, tensor));
     attnrun_tensor value = *tensor;
     TRY(check_elements(context, index, &value));
     TRY(attn_value_check(&value, index));
@@ -289,7 +296,7 @@ static attn_status load_inputs(struct attnrun_context *context)
                (size_t)context->n_inputs * sizeof *context->bound);
     for (const struct attn_state *s = context->frame->states; s != NULL; s = s->next)
         if (s->tensor.kind != ATTNRUN_ABSENT) {
-            TRY(check_input(context, s->input, &s->tensor));
+            TRY(attn_context_check_input(context, s->input, &s->tensor));
             context->bound[s->input] = s->tensor;
         }
     TRY(all_inputs_set(context));
@@ -505,7 +512,7 @@ attn_status attn_context_plan(struct attnrun_context *context,
     if (info != NULL)
         TRY(attn_struct_check(info, sizeof *info, "attnrun_plan_info"));
     for (int32_t i = 0; i < context->n_inputs; i++)
-        TRY(check_input(context, i, &inputs[i]));
+        TRY(attn_context_check_input(context, i, &inputs[i]));
     start_control(context, context->timeout_us);
     struct attn_meter before = attn_poll_enter(&context->control);
     attn_status status = attn_frame_plan(context->frame, inputs, &plan);
@@ -547,6 +554,23 @@ attn_status attn_context_plan_block(struct attnrun_context *context, int32_t ind
     if (from->first < plan->n_steps)
         filled.op_type = plan->steps[from->first]->pub.node->op_type;
     return attn_struct_write(block, &filled, sizeof filled, "attnrun_plan_block");
+}
+
+attn_status attn_context_plan_output(struct attnrun_context *context, int32_t index,
+                                     attnrun_tensor *tensor)
+{
+    const struct attn_plan *plan = context->frame->shown;
+    if (plan == NULL || index < 0 || index >= context->n_outputs)
+        return attn_fail(ATTNRUN_E_USAGE, "there is no plan, or no output %d in it",
+                         index);
+    const struct attn_plan_value *value = &plan->values[plan->graph->outputs[index]];
+    if (value->place == ATTN_PLACE_LATE || value->tensor.kind != ATTNRUN_TENSOR)
+        return attn_fail(ATTNRUN_E_SHAPE, "the shape of output %d depends on data",
+                         index);
+    *tensor = value->tensor;
+    tensor_set_dense(tensor);
+    tensor->data = NULL;
+    return ATTNRUN_OK;
 }
 
 attn_status attn_context_memory(struct attnrun_context *context,

@@ -24,6 +24,11 @@ struct attnrun_context {
     bool shows_elements; /* an output may be a sequence or an optional */
 };
 
+/* What a context takes besides its frame. */
+int64_t attn_context_own_bytes(const struct attn_graph *graph);
+/* Whether a tensor may be input `index`; of the context only the model is looked at. */
+attn_status attn_context_check_input(const struct attnrun_context *context, int32_t index,
+                                     const attnrun_tensor *tensor);
 attn_status attn_context_set_input(struct attnrun_context *context, int32_t index,
                                    const attnrun_tensor *tensor);
 attn_status attn_context_set_output(struct attnrun_context *context, int32_t index,
@@ -49,6 +54,8 @@ attn_status attn_context_reserve(struct attnrun_context *context,
                                  const attnrun_tensor *inputs);
 attn_status attn_context_plan_block(struct attnrun_context *context, int32_t index,
                                     attnrun_plan_block *block);
+attn_status attn_context_plan_output(struct attnrun_context *context, int32_t index,
+                                     attnrun_tensor *tensor);
 attn_status attn_context_memory(struct attnrun_context *context,
                                 attnrun_memory_info *info);
 void attn_context_trim(struct attnrun_context *context);

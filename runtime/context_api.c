@@ -162,6 +162,15 @@ attnrun_status attnrun_reserve(attnrun_context *context, const attnrun_tensor *i
     return end(&call, attn_context_reserve(context, inputs));
 }
 
+attnrun_status attnrun_plan_output(attnrun_context *context, int32_t index,
+                                   attnrun_tensor *tensor)
+{
+    if (tensor == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "attnrun_plan_output: tensor is NULL");
+    TRY(enter(context));
+    return leave(context, attn_context_plan_output(context, index, tensor));
+}
+
 attnrun_status attnrun_plan_get_block(attnrun_context *context, int32_t index,
                                       attnrun_plan_block *block)
 {

@@ -25,6 +25,12 @@ struct attn_dims *attn_dims_create(struct attn_pool *pool);
  */
 attnrun_dim attn_dim_symbol(struct attn_dims *dims, const char *name);
 
+/* These symbols are constants from now on; the list is copied. */
+attn_status attn_dims_fix(struct attn_dims *dims, const attnrun_fixed_dim *fixed,
+                          int64_t n);
+/* One of them that no text has named yet, or NULL. */
+const char *attn_dims_unmet(const struct attn_dims *dims);
+
 static inline attnrun_dim dim_of(int64_t value)
 {
     return (attnrun_dim){ .value = value };

@@ -277,6 +277,17 @@ int32_t attn_dims_derived(struct attn_dims *dims, enum dim_symbol_kind kind,
     return add_symbol(dims, &key);
 }
 
+int32_t attn_dims_plain(struct attn_dims *dims, const char *name, bool vague)
+{
+    const struct dim_symbol key = { .kind = SYMBOL_PLAIN,
+                                    .most = ATTN_MAX_DIM,
+                                    .name = name,
+                                    .vague = vague,
+                                    .hash = hash_text(name) };
+    int32_t found = find_symbol(dims, &key);
+    return found >= 0 ? found : add_symbol(dims, &key);
+}
+
 /* A name that nobody has: "u1", "u2", … */
 static void fresh_name(struct attn_dims *dims, char *name, size_t bytes)
 {
@@ -285,6 +296,41 @@ static void fresh_name(struct attn_dims *dims, char *name, size_t bytes)
         snprintf(name, bytes, "u%" PRId32, ++dims->n_fresh);
         key.hash = hash_text(name);
     } while (find_symbol(dims, &key) >= 0);
+}
+
+attn_status attn_dims_fix(struct attn_dims *dims, const attnrun_fixed_dim *fixed,
+                          int64_t n)
+{
+    if (n == 0)
+        return ATTNRUN_OK;
+    dims->fixed = attn_pool_copy(dims->pool, fixed, n * (int64_t)sizeof *fixed);
+    dims->met = attn_pool_alloc(dims->pool, n * (int64_t)sizeof *dims->met);
+    for (int64_t i = 0; dims->fixed != NULL && i < n; i++)
+        dims->fixed[i].symbol = attn_pool_string(dims->pool, fixed[i].symbol);
+    if (dims->pool->failed)
+        return ATTNRUN_E_MEMORY;
+    dims->n_fixed = n;
+    return ATTNRUN_OK;
+}
+
+const char *attn_dims_unmet(const struct attn_dims *dims)
+{
+    for (int64_t i = 0; i < dims->n_fixed; i++)
+        if (!dims->met[i])
+            return dims->fixed[i].symbol;
+    return NULL;
+}
+
+/* Whether the symbol is a constant: *dim. */
+static bool is_fixed(struct attn_dims *dims, const char *name, attnrun_dim *dim)
+{
+    for (int64_t i = 0; i < dims->n_fixed; i++)
+        if (strcmp(dims->fixed[i].symbol, name) == 0) {
+            dims->met[i] = true;
+            *dim = dim_of(dims->fixed[i].size);
+            return true;
+        }
+    return false;
 }
 
 attnrun_dim attn_dim_symbol(struct attn_dims *dims, const char *name)
@@ -300,6 +346,9 @@ attnrun_dim attn_dim_symbol(struct attn_dims *dims, const char *name)
         key.vague = true;
         key.hash = hash_text(fresh);
     } else {
+        attnrun_dim fixed;
+        if (is_fixed(dims, name, &fixed))
+            return fixed;
         key.hash = hash_text(name);
         symbol = find_symbol(dims, &key);
     }

@@ -59,6 +59,9 @@ struct attn_dims {
     int64_t n_symbols, n_expressions, symbols_capacity, expressions_capacity;
     struct dim_index symbol_index, expression_index;
     int32_t n_fresh;
+    attnrun_fixed_dim *fixed; /* symbols that are constants */
+    bool *met;                /* of each: a text named it */
+    int64_t n_fixed;
 };
 
 /* The expression behind a dim; a constant has no terms. */
@@ -76,6 +79,9 @@ static inline int64_t dim_floor_div(int64_t a, int64_t b)
     return q - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
 }
 
+/* The symbol of this name, made where new; `vague`: as fresh ones are. -1 where the table is
+ * full. */
+int32_t attn_dims_plain(struct attn_dims *dims, const char *name, bool vague);
 /* The symbol made of a and b, or of sorted factors; -1 where the table is full. */
 int32_t attn_dims_derived(struct attn_dims *dims, enum dim_symbol_kind kind,
                           attnrun_dim a, attnrun_dim b);

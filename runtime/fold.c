@@ -23,7 +23,7 @@ bool attn_fold_is_possible(const struct attn_graph *graph, const struct attn_ste
 {
     const attnrun_op_def *op = step->pub.node->op;
     if ((op->flags & (ATTNRUN_OP_IMPURE | ATTNRUN_OP_GRAPHS)) || op->expand != NULL ||
-        step->node->n_captures > 0)
+        step->node->n_captures > 0 || graph->model->rewritten)
         return false;
     for (int32_t i = 0; i < step->pub.n_in; i++)
         if (step->node->in[i] >= 0 && step->pub.x[i].data == NULL)
@@ -324,6 +324,19 @@ static void forget_released(struct attn_graph *graph, const struct readers *read
     for (int64_t n = 0; n < graph->n_nodes; n++)
         for (int32_t g = 0; g < graph->nodes[n]->n_graphs; g++)
             forget_released(graph->nodes[n]->graphs[g], readers);
+}
+
+attn_status attn_fold_unread(struct attn_model *model, struct attn_memory *memory,
+                             int64_t *bytes)
+{
+    struct readers readers = { .data = NULL };
+    attn_pool_init(&readers.pool, memory, ATTN_MEM_MODEL);
+    attn_status status = add_readers(&readers, model->graph);
+    if (readers.n > 0)
+        qsort(readers.data, (size_t)readers.n, sizeof *readers.data, by_address);
+    *bytes = attn_heap_unread(&model->folded, is_read, &readers);
+    attn_pool_free(&readers.pool);
+    return status;
 }
 
 attn_status attn_fold_release(struct attn_model *model)

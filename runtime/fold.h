@@ -13,6 +13,9 @@ bool attn_fold_is_possible(const struct attn_graph *graph, const struct attn_ste
 attn_status attn_fold_node(struct attn_graph *graph, struct attn_step *step, bool *done);
 /* After packing: releases the constants computed at load that no node reads any more. */
 attn_status attn_fold_release(struct attn_model *model);
+/* The bytes that it would release, with what nodes replace now. `memory`: of its lists. */
+attn_status attn_fold_unread(struct attn_model *model, struct attn_memory *memory,
+                             int64_t *bytes);
 /* The same constant: type, shape and address of the bytes are equal. */
 bool attn_tensor_is_same(const attnrun_tensor *a, const attnrun_tensor *b);
 /* The same attribute. Those with tensors, graphs and types are taken as different. */

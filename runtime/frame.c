@@ -404,10 +404,10 @@ attn_status attn_frame_output(const struct attn_frame *frame, int32_t index,
 
 /* ---- life ---- */
 
-attn_status attn_frame_create(attnrun_runtime *runtime, struct attn_graph *graph,
-                              struct attn_control *control, struct attn_frame **frame)
+attn_status attn_frame_create(attnrun_runtime *runtime, struct attn_memory *memory,
+                              struct attn_graph *graph, struct attn_control *control,
+                              struct attn_frame **frame)
 {
-    struct attn_memory *memory = attn_runtime_memory(runtime);
     struct attn_frame *made =
         attn_alloc_zeroed(memory, ATTN_MEM_PLAN, (int64_t)sizeof *made);
     if (made == NULL)

@@ -37,8 +37,9 @@ struct attn_frame {
     bool busy;            /* a subgraph that runs itself is refused */
 };
 
-attn_status attn_frame_create(attnrun_runtime *runtime, struct attn_graph *graph,
-                              struct attn_control *control, struct attn_frame **frame);
+attn_status attn_frame_create(attnrun_runtime *runtime, struct attn_memory *memory,
+                              struct attn_graph *graph, struct attn_control *control,
+                              struct attn_frame **frame);
 void attn_frame_destroy(struct attn_frame *frame);
 /* Number of inputs that plans of this frame take: formal ones and captures. */
 int32_t attn_frame_n_inputs(const struct attn_frame *frame);

@@ -102,6 +102,7 @@ struct attn_node {
     bool
         formula; /* pub.function is an operator, no function of the file: expand_node.c */
     int64_t packed_bytes;
+    bool adopted; /* `packed` lies in a packed file: adopt.c */
 };
 
 struct attn_graph {
@@ -165,6 +166,8 @@ struct attn_model {
     int32_t n_opsets, n_metadata, n_functions, n_passes, n_missing, n_file_nodes;
     uint32_t flags; /* attnrun_source.flags */
     bool products_bf16;
+    bool rewritten;         /* comes out of a packed file: nothing is folded */
+    const char *packed_for; /* such a file's instruction set, or "" */
     int32_t refs;
     struct attn_load_counts counts;
     struct attn_row_table rows;
@@ -290,6 +293,9 @@ attn_status attn_graph_new_constant(struct attn_graph *graph, int32_t dtype, int
 /* ---- the model ---- */
 attn_status attn_model_create(attnrun_runtime *runtime, const attnrun_source *source,
                               struct attn_model **model);
+/* After a loader built the graph of a packed file: finishes and infers it, as
+ * attn_model_prepare() left it once. E_MODEL where that would change it. */
+attn_status attn_model_resume(struct attn_model *model);
 /* Takes over an open file, closed with the model. */
 attn_status attn_model_keep_file(struct attn_model *model, const struct attn_file *file);
 /* After the loader built model->graph: finish, infer, rewrite, infer. E_UNSUPPORTED with

@@ -55,6 +55,18 @@ void attn_heap_sweep(struct attn_heap *heap, struct attn_heap_list *list,
     }
 }
 
+int64_t attn_heap_unread(const struct attn_heap_list *list,
+                         bool (*keep)(const void *arg, const char *first,
+                                      const char *end),
+                         const void *arg)
+{
+    int64_t bytes = 0;
+    for (const struct attn_heap_block *block = list->first; block; block = block->next)
+        if (!keep(arg, (const char *)(block + 1), (const char *)block + block->bytes))
+            bytes += block->bytes;
+    return bytes;
+}
+
 void attn_heap_release(struct attn_heap *heap, struct attn_heap_list *list)
 {
     while (list->first != NULL) {

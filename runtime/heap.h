@@ -33,6 +33,11 @@ void attn_heap_release(struct attn_heap *heap, struct attn_heap_list *list);
 void attn_heap_sweep(struct attn_heap *heap, struct attn_heap_list *list,
                      bool (*keep)(const void *arg, const char *first, const char *end),
                      const void *arg);
+/* The bytes that attn_heap_sweep() would release. */
+int64_t attn_heap_unread(const struct attn_heap_list *list,
+                         bool (*keep)(const void *arg, const char *first,
+                                      const char *end),
+                         const void *arg);
 /* Moves all blocks of `from` to `to`. */
 void attn_heap_move(struct attn_heap_list *to, struct attn_heap_list *from);
 

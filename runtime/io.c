@@ -28,7 +28,8 @@ static int system_openat(int dir, const char *path, int flags)
 
 static void *system_mmap(size_t bytes, int fd)
 {
-    return mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    const int zeros = fd < 0 ? MAP_ANONYMOUS | MAP_NORESERVE : 0;
+    return mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | zeros, fd, 0);
 }
 
 static int system_drop(void *address, size_t bytes)
@@ -274,6 +275,15 @@ void attn_file_drop(const struct attn_file *file, const void *start, int64_t byt
     to = to / page * page;
     if (from < to)
         attn_io.drop((uint8_t *)(uintptr_t)file->data + from, (size_t)(to - from));
+}
+
+attn_status attn_file_zeros(int64_t bytes, struct attn_file *file)
+{
+    void *mapped = attn_io.mmap((size_t)bytes, -1);
+    if (mapped == MAP_FAILED)
+        return io_fail("map", "zeros", errno);
+    *file = (struct attn_file){ .data = mapped, .bytes = bytes, .mapped = true };
+    return ATTNRUN_OK;
 }
 
 void attn_file_close(struct attn_memory *memory, struct attn_file *file)

@@ -15,7 +15,8 @@ struct attn_io {
     int (*openat)(int dir, const char *path, int flags);
     int (*fstat)(int fd, struct stat *st);
     ssize_t (*pread)(int fd, void *buffer, size_t bytes, off_t offset);
-    void *(*mmap)(size_t bytes, int fd); /* read-only, private; MAP_FAILED on failure */
+    void *(*mmap)(size_t bytes,
+                  int fd); /* read-only, private; fd -1: zeros; MAP_FAILED on failure */
     int (*munmap)(void *address, size_t bytes);
     int (*close)(int fd);
     int (*drop)(void *address, size_t bytes); /* whole pages that are not needed soon */
@@ -43,6 +44,8 @@ attn_status attn_file_open_beneath(struct attn_memory *memory, const char *dir,
                                    struct attn_file *file);
 /* Tells the system that these bytes of a mapped file are not needed soon. */
 void attn_file_drop(const struct attn_file *file, const void *start, int64_t bytes);
+/* Bytes that read as zeros and take no memory, for constants whose bytes nobody needs. */
+attn_status attn_file_zeros(int64_t bytes, struct attn_file *file);
 void attn_file_close(struct attn_memory *memory, struct attn_file *file);
 
 #endif

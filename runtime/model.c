@@ -47,6 +47,7 @@ static attn_status init_model(struct attn_model *model, const attnrun_source *so
     model->disable_passes = attn_pool_string(pool, source->disable_passes);
     if (!model->dims || !model->passes || !model->disable_passes)
         return ATTNRUN_E_MEMORY;
+    TRY(attn_dims_fix(model->dims, source->fixed_dims, source->n_fixed_dims));
     for (int32_t i = 0; i < model->n_passes; i++)
         model->passes[i].name = attn_passes[i]->name;
     model->graph = attn_graph_create(model, NULL);
@@ -83,7 +84,7 @@ attn_status attn_model_create(attnrun_runtime *runtime, const attnrun_source *so
     attn_pool_init(&model->weights, memory, ATTN_MEM_WEIGHTS);
     model->heap = (struct attn_heap){ .memory = memory, .kind = ATTN_MEM_WEIGHTS };
     model->producer = model->producer_version = model->graph_name = model->doc = "";
-    model->missing = "";
+    model->missing = model->packed_for = "";
     attn_status status = init_model(model, source);
     if (status == ATTNRUN_OK)
         *made = model;
@@ -223,6 +224,43 @@ attn_status attn_model_prepare(struct attn_model *model)
     return ATTNRUN_OK;
 }
 
+/* Formulas that came back in subgraphs or in the graph itself. */
+static attn_status expand_all(struct attn_graph *graph, bool *changed)
+{
+    TRY(attn_graph_expand(graph, changed));
+    for (int64_t n = 0; n < graph->n_nodes; n++)
+        for (int32_t g = 0; g < graph->nodes[n]->n_graphs; g++)
+            TRY(expand_all(graph->nodes[n]->graphs[g], changed));
+    return ATTNRUN_OK;
+}
+
+attn_status attn_model_resume(struct attn_model *model)
+{
+    struct missing missing = { .n = 0 };
+    bool changed = false;
+    model->rewritten = true;
+    if (model->pool.failed)
+        return attn_fail(ATTNRUN_E_MEMORY, "memory that the model wanted is not there");
+    TRY(resolve_graph(model->graph, &missing));
+    if (missing.n > 0) {
+        attn_fail(ATTNRUN_E_UNSUPPORTED, "%d operator%s not there: %s%s", missing.n,
+                  missing.n == 1 ? " is" : "s are", missing.text,
+                  missing.n == 1 ? missing.near : "");
+        attn_hint("register the operators, or load the plugin, that it was packed with");
+        return ATTNRUN_E_UNSUPPORTED;
+    }
+    TRY(attn_graph_finish(model->graph));
+    TRY(attn_graph_infer(model->graph));
+    const int64_t n_nodes = model->graph->n_nodes;
+    TRY(attn_graph_promote(model->graph));
+    TRY(expand_all(model->graph, &changed));
+    if (changed || model->graph->n_nodes != n_nodes)
+        return attn_fail(ATTNRUN_E_MODEL, "its nodes are not those that run");
+    attn_log(model->runtime, ATTN_LOG_INFO, "model: %lld packed nodes to run",
+             (long long)n_nodes);
+    return ATTNRUN_OK;
+}
+
 /* ---- packing ---- */
 
 /* Another thread may pack for long: its lock is waited for with polls. */
@@ -239,6 +277,18 @@ static attn_status lock_packing(struct attn_model_private *priv)
         failed = pthread_mutex_timedlock(&priv->lock, &until);
     }
     return ATTNRUN_OK;
+}
+
+attn_status attn_model_lock(struct attn_model *model, bool *packed)
+{
+    TRY(lock_packing(model->priv));
+    *packed = model->priv->packed;
+    return ATTNRUN_OK;
+}
+
+void attn_model_unlock(struct attn_model *model)
+{
+    pthread_mutex_unlock(&model->priv->lock);
 }
 
 static attn_status pack_once(struct attn_model *model)
@@ -264,4 +314,13 @@ attn_status attn_model_pack(struct attn_model *model)
     attn_status status = pack_once(model);
     attn_poll_leave(before);
     return status;
+}
+
+attnrun_status attnrun_model_pack(attnrun_model *model)
+{
+    attnrun_error before;
+    if (model == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_pack: model is NULL");
+    attn_call_begin(&before);
+    return attn_call_end(attn_model_pack(model_of(model)), &before);
 }

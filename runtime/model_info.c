@@ -36,6 +36,7 @@ attnrun_status attnrun_model_query(const attnrun_model *model, attnrun_model_inf
         .precision = !m->products_bf16                   ? "f32"
                      : attn_runtime_has_bf16(m->runtime) ? "bf16"
                                                          : "bf16 by floats",
+        .packed_for = m->packed_for,
     };
     return attn_struct_write(info, &filled, sizeof filled, "attnrun_model_info");
 }

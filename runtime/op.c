@@ -463,3 +463,13 @@ attn_status op_sequence(const attnrun_step *step, int out, int64_t n)
                                      .data = items };
     return ATTNRUN_OK;
 }
+
+/* ---- packed weights ---- */
+
+attn_status op_packed_is_data(const attnrun_pack *pack, int64_t bytes, const void *packed)
+{
+    (void)pack;
+    (void)bytes;
+    (void)packed;
+    return ATTNRUN_OK;
+}

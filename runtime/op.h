@@ -176,6 +176,11 @@ int64_t op_count(const attnrun_type *type, int from, int to);
 /* n tasks of about `cost` nanoseconds each in `phase`; phases must be stated in order. */
 void op_tasks(attnrun_step *step, int phase, int64_t n, int64_t cost);
 
+/* check_packed() of what run() reads as numbers alone, all of which it can take: no offset, no
+ * size and no index is among them. */
+attn_status op_packed_is_data(const attnrun_pack *pack, int64_t bytes,
+                              const void *packed);
+
 /* OpenBLAS is allowed: the ISA is not lowered, and no budget or address-space limit is
  * set (it maps 128 MiB and spins for ever where that fails). */
 bool op_may_use_blas(const attnrun_step *step);

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "adopt.h"
 #include "align.h"
 #include "fold.h"
 #include "poll.h"
@@ -38,6 +39,8 @@ struct pack_job {
 struct copies {
     void *data;
     int64_t bytes;
+    attnrun_type *types; /* of one node's operands */
+    attnrun_tensor *x;
 };
 
 struct packing {
@@ -50,34 +53,11 @@ struct packing {
     struct copies *copies;  /* one a worker */
     int64_t n_jobs, capacity, first_job; /* first_job: of the loop that runs */
     int64_t total;
+    int32_t max_in; /* operands of a node that packs */
     char *block;
     atomic_int failed;
     attnrun_error error;
 };
-
-/* What pack() is given; types and tensors live in `scratch`. */
-static attn_status describe(const struct packing *packing, const struct pack_job *job,
-                            struct attn_pool *scratch, attnrun_pack *pack)
-{
-    const struct attn_node *node = job->users->node;
-    int32_t n = node->pub.n_in;
-    attnrun_type *types = attn_pool_alloc(scratch, (n + 1) * (int64_t)sizeof *types);
-    attnrun_tensor *x = attn_pool_alloc(scratch, (n + 1) * (int64_t)sizeof *x);
-    if (!types || !x)
-        return ATTNRUN_E_MEMORY;
-    for (int32_t i = 0; i < n; i++)
-        if (node->in[i] >= 0) {
-            types[i] = job->graph->values[node->in[i]].type;
-            x[i] = job->graph->values[node->in[i]].data;
-        }
-    *pack = (attnrun_pack){ .node = &node->pub,
-                            .args = node->pub.args,
-                            .n_in = n,
-                            .in = types,
-                            .kernels = attn_model_kernels(packing->model),
-                            .x = x };
-    return ATTNRUN_OK;
-}
 
 /* ---- jobs by what they pack ---- */
 
@@ -176,12 +156,15 @@ static attn_status ask_node(struct packing *packing, struct attn_graph *graph,
     if (job.users == NULL)
         return ATTNRUN_E_MEMORY;
     job.users->node = node;
-    TRY(describe(packing, &job, scratch, &pack));
+    TRY(attn_pack_describe(graph, node, scratch, &pack));
     TRY(call_pack(&pack, &job.bytes, NULL));
     if (job.bytes <= 0)
         return ATTNRUN_OK;
     job.form = pack.form;
     job.sources = pack.sources;
+    job.replaces = pack.replaces;
+    if (node->pub.n_in > packing->max_in)
+        packing->max_in = node->pub.n_in;
     for (int32_t i = 0; i < 32 && job.form != NULL; i++)
         if ((job.sources >> i & 1) &&
             (i >= node->pub.n_in || node->in[i] < 0 || pack.x[i].data == NULL))
@@ -204,7 +187,7 @@ static attn_status ask_graph(struct packing *packing, struct attn_graph *graph)
             status =
                 attn_fail(ATTNRUN_E_UNSUPPORTED, "%d operators are not supported: %s",
                           packing->model->n_missing, packing->model->missing);
-        else if (node->pub.op->pack != NULL)
+        else if (node->pub.op->pack != NULL && !node->adopted)
             status = ask_node(packing, graph, node, &scratch);
         for (int32_t g = 0; g < node->n_graphs && status == ATTNRUN_OK; g++)
             status = ask_graph(packing, node->graphs[g]);
@@ -229,10 +212,24 @@ static attn_status reserve(struct attn_memory *memory, struct copies *copies,
     if (copies->bytes >= bytes && copies->bytes <= 2 * bytes)
         return ATTNRUN_OK;
     attn_free(memory, ATTN_MEM_WEIGHTS, copies->data, copies->bytes);
-    *copies = (struct copies){ .data = attn_alloc(memory, ATTN_MEM_WEIGHTS, bytes) };
+    copies->bytes = 0;
+    copies->data = attn_alloc(memory, ATTN_MEM_WEIGHTS, bytes);
     if (copies->data == NULL)
         return ATTNRUN_E_MEMORY;
     copies->bytes = bytes;
+    return ATTNRUN_OK;
+}
+
+/* Bytes of aligned copies of those operands that are not aligned. */
+static attn_status count_copies(const attnrun_tensor *x, int32_t n, int64_t *bytes)
+{
+    int64_t rounded;
+    *bytes = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (!attn_tensor_is_aligned(&x[i]) &&
+            (!ck_align(tensor_bytes(&x[i]), 64, &rounded) ||
+             !ck_add(*bytes, rounded, bytes)))
+            return attn_fail(ATTNRUN_E_MEMORY, "copies of weights overflow");
     return ATTNRUN_OK;
 }
 
@@ -240,12 +237,8 @@ static attn_status reserve(struct attn_memory *memory, struct copies *copies,
 static attn_status align_inputs(const struct packing *packing, struct copies *copies,
                                 attnrun_tensor *x, int32_t n)
 {
-    int64_t bytes = 0, at = 0, rounded;
-    for (int32_t i = 0; i < n; i++)
-        if (!attn_tensor_is_aligned(&x[i]) &&
-            (!ck_align(tensor_bytes(&x[i]), 64, &rounded) ||
-             !ck_add(bytes, rounded, &bytes)))
-            return attn_fail(ATTNRUN_E_MEMORY, "copies of weights overflow");
+    int64_t bytes, at = 0;
+    TRY(count_copies(x, n, &bytes));
     if (bytes == 0)
         return ATTNRUN_OK;
     TRY(reserve(packing->model->pool.memory, copies, bytes));
@@ -262,11 +255,11 @@ static attn_status align_inputs(const struct packing *packing, struct copies *co
 }
 
 static attn_status pack_node(struct packing *packing, struct pack_job *job,
-                             struct attn_pool *scratch, struct copies *copies)
+                             struct copies *copies)
 {
     attnrun_pack pack;
     int64_t bytes = job->bytes;
-    TRY(describe(packing, job, scratch, &pack));
+    attn_pack_fill(job->graph, job->users->node, copies->types, copies->x, &pack);
     TRY(align_inputs(packing, copies, (attnrun_tensor *)(uintptr_t)pack.x, pack.n_in));
     const struct attn_node *node = job->users->node;
     TRY(call_pack(&pack, &bytes, packing->block + job->offset));
@@ -281,14 +274,11 @@ static void pack_range(void *arg, int64_t begin, int64_t end, int32_t worker)
 {
     struct packing *packing = arg;
     for (int64_t i = begin; i < end && !atomic_load(&packing->failed); i++) {
-        struct attn_pool scratch;
-        attn_pool_init(&scratch, packing->model->pool.memory, ATTN_MEM_MODEL);
         const uint64_t errors = attn_error_count();
         attn_status status = attn_poll();
         if (status == ATTNRUN_OK)
-            status = pack_node(packing, &packing->jobs[packing->first_job + i], &scratch,
+            status = pack_node(packing, &packing->jobs[packing->first_job + i],
                                &packing->copies[worker]);
-        attn_pool_free(&scratch);
         if (status != ATTNRUN_OK && atomic_exchange(&packing->failed, 1) == 0)
             attn_fail_keep(status, errors, &packing->error);
     }
@@ -320,8 +310,28 @@ static void run_jobs(struct packing *packing, int64_t first, int64_t end)
         struct copies *copies = &packing->copies[i];
         attn_free(packing->model->pool.memory, ATTN_MEM_WEIGHTS, copies->data,
                   copies->bytes);
-        *copies = (struct copies){ NULL, 0 };
+        copies->data = NULL;
+        copies->bytes = 0;
     }
+}
+
+/* What each worker has of its own. */
+static attn_status make_workers(struct packing *packing)
+{
+    const int64_t n = attn_threads_count(attn_runtime_threads(packing->model->runtime)),
+                  each = packing->max_in + 1;
+    packing->copies =
+        attn_pool_alloc(&packing->pool, n * (int64_t)sizeof *packing->copies);
+    attnrun_type *types =
+        attn_pool_alloc(&packing->pool, n * each * (int64_t)sizeof *types);
+    attnrun_tensor *x = attn_pool_alloc(&packing->pool, n * each * (int64_t)sizeof *x);
+    if (packing->copies == NULL || types == NULL || x == NULL)
+        return ATTNRUN_E_MEMORY;
+    for (int64_t i = 0; i < n; i++) {
+        packing->copies[i].types = types + i * each;
+        packing->copies[i].x = x + i * each;
+    }
+    return ATTNRUN_OK;
 }
 
 /* The largest jobs first. Those that are a good part of the whole end before the others
@@ -329,12 +339,10 @@ static void run_jobs(struct packing *packing, int64_t first, int64_t end)
 static attn_status run_all(struct packing *packing)
 {
     struct attn_memory *memory = packing->model->pool.memory;
-    int32_t n = attn_threads_count(attn_runtime_threads(packing->model->runtime));
     int64_t n_large = 0;
-    packing->copies =
-        attn_pool_alloc(&packing->pool, n * (int64_t)sizeof *packing->copies);
+    TRY(make_workers(packing));
     packing->block = attn_alloc(memory, ATTN_MEM_WEIGHTS, packing->total);
-    if (packing->copies == NULL || packing->block == NULL)
+    if (packing->block == NULL)
         return ATTNRUN_E_MEMORY;
     qsort(packing->jobs, (size_t)packing->n_jobs, sizeof *packing->jobs, by_bytes);
     while (n_large < packing->n_jobs && packing->jobs[n_large].bytes > LARGE_BYTES &&
@@ -372,7 +380,7 @@ attn_status attn_pack_model(struct attn_model *model, const struct attn_file_lis
     if (status == ATTNRUN_OK) {
         *block = packing.block;
         *block_bytes = packing.total;
-        model->packed_bytes = packing.total;
+        model->packed_bytes += packing.total;
     } else {
         for (int64_t i = 0; i < packing.n_jobs; i++)
             for (struct pack_user *user = packing.jobs[i].users; user != NULL;
@@ -383,5 +391,95 @@ attn_status attn_pack_model(struct attn_model *model, const struct attn_file_lis
         attn_free(model->pool.memory, ATTN_MEM_WEIGHTS, packing.block, packing.total);
     }
     attn_pool_free(&packing.pool);
+    return status;
+}
+
+/* ---- what that takes, without doing it ---- */
+
+static attn_status fill_graphs(const struct attn_graph *graph, struct attn_pool *scratch,
+                               struct attn_pool_fill *fill)
+{
+    for (int64_t n = 0; n < graph->n_nodes; n++)
+        for (int32_t g = 0; g < graph->nodes[n]->n_graphs; g++)
+            TRY(fill_graphs(graph->nodes[n]->graphs[g], scratch, fill));
+    return attn_graph_align_fill(graph, scratch, fill);
+}
+
+/* Of the largest copies that workers may make at once. */
+static attn_status count_all_copies(struct packing *packing, int64_t *bytes)
+{
+    struct copies *worker = &packing->copies[0];
+    int64_t max = 0,
+            n = attn_threads_count(attn_runtime_threads(packing->model->runtime));
+    for (int64_t i = 0; i < packing->n_jobs; i++) {
+        const struct pack_job *job = &packing->jobs[i];
+        attnrun_pack pack;
+        int64_t of_job;
+        attn_pack_fill(job->graph, job->users->node, worker->types, worker->x, &pack);
+        TRY(count_copies(worker->x, pack.n_in, &of_job));
+        max = of_job > max ? of_job : max;
+    }
+    *bytes = max * (n < packing->n_jobs ? n : packing->n_jobs);
+    return ATTNRUN_OK;
+}
+
+static void show_packed(const struct packing *packing, const void *packed)
+{
+    for (int64_t i = 0; i < packing->n_jobs; i++) {
+        const struct pack_job *job = &packing->jobs[i];
+        for (struct pack_user *user = job->users; user != NULL; user = user->next) {
+            user->node->pub.packed = packed;
+            user->node->pack_replaces = packed != NULL ? job->replaces : 0;
+        }
+    }
+}
+
+/* `memory` counts packing->pool alone; `lists` counts those of attn_fold_release(). */
+static attn_status measure(struct packing *packing, struct attn_memory *memory,
+                           struct attn_memory *lists, struct attn_pack_need *need)
+{
+    struct attn_model *model = packing->model;
+    struct attn_pool_fill fill = attn_pool_fill(&model->weights);
+    struct attn_memory_counts pool, readers;
+    struct attn_pool scratch;
+    int64_t copies = 0, unread = 0;
+    TRY(ask_graph(packing, model->graph));
+    if (packing->n_jobs > 0) {
+        TRY(make_workers(packing));
+        TRY(count_all_copies(packing, &copies));
+    }
+    attn_memory_counts(memory, &pool);
+    show_packed(packing, need->stand_in);
+    attn_pool_init(&scratch, model->pool.memory, ATTN_MEM_MODEL);
+    attn_status status = fill_graphs(model->graph, &scratch, &fill);
+    attn_pool_free(&scratch);
+    TRY(status);
+    TRY(attn_fold_unread(model, lists, &unread));
+    attn_memory_counts(lists, &readers);
+    const int64_t behind = fill.more + (int64_t)readers.peak_bytes;
+    need->packed_bytes = packing->total;
+    need->working_bytes = (int64_t)pool.used_bytes + (copies > behind ? copies : behind);
+    need->aligned_bytes = fill.more;
+    need->released_bytes = unread;
+    return ATTNRUN_OK;
+}
+
+attn_status attn_pack_measure(struct attn_model *model, struct attn_pack_need *need,
+                              attn_status (*then)(void *arg), void *arg)
+{
+    struct packing packing = { .model = model };
+    struct attn_memory *memory = attn_memory_apart(model->pool.memory),
+                       *lists = attn_memory_apart(model->pool.memory);
+    attn_status status = ATTNRUN_E_MEMORY;
+    if (memory != NULL && lists != NULL) {
+        attn_pool_init(&packing.pool, memory, ATTN_MEM_MODEL);
+        status = measure(&packing, memory, lists, need);
+        if (status == ATTNRUN_OK)
+            status = then(arg);
+        show_packed(&packing, NULL);
+        attn_pool_free(&packing.pool);
+    }
+    attn_memory_destroy(memory);
+    attn_memory_destroy(lists);
     return status;
 }

@@ -1,6 +1,7 @@
 # Sources of runtime/.
 set(ATTN_RUNTIME
   runtime/abi.c
+  runtime/adopt.c
   runtime/align.c
   runtime/alloc.c
   runtime/append.c
@@ -29,6 +30,7 @@ set(ATTN_RUNTIME
   runtime/maps.c
   runtime/model.c
   runtime/model_info.c
+  runtime/model_plan.c
   runtime/node.c
   runtime/offsets.c
   runtime/offsets_overlap.c

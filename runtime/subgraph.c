@@ -42,7 +42,8 @@ static attn_status make_child(struct attn_frame *frame, const struct attn_node *
                               int32_t graph, struct attn_frame **made)
 {
     struct attn_frame *child;
-    TRY(attn_frame_create(frame->runtime, node->graphs[graph], frame->control, &child));
+    TRY(attn_frame_create(frame->runtime, frame->memory, node->graphs[graph],
+                          frame->control, &child));
     child->outer = frame;
     child->node = node;
     child->graph_index = graph;

@@ -38,6 +38,17 @@ const struct cli_command cli_commands[] = {
       "code is 1 where an output or a value differs." },
     { "plan", CLI_PLAN, 1, 1, "[options] model.onnx",
       "show the memory plan without running", command_plan, NULL },
+    { "pack", CLI_PACK, 1, 1, "[options] model.onnx -o model.attnpack",
+      "write a model with its packed weights", command_pack,
+      "The packed file is opened by every command in the place of the model, which is "
+      "not "
+      "needed any more then: it holds the graph after rewriting, the constants, and the "
+      "weights as the instruction set in use reads them (--isa, --precision). It is "
+      "opened "
+      "without packing, and processes that map the same file share its memory. A file "
+      "for "
+      "another instruction set or version of attnrun is refused; check --verify and run "
+      "--verify read all of it and compare its hash." },
     { "inspect", CLI_INSPECT, 1, 1, "[options] model.onnx", "show what is in a model",
       command_inspect, NULL },
     { "ops", CLI_OPS, 0, 1, "[options] [NAME]", "list the operators, or describe one",

@@ -98,11 +98,23 @@ static attn_status blocked_bytes_pack(attnrun_pack *pack, int64_t *bytes, void *
     if (size < 0)
         return ATTNRUN_OK;
     *bytes = size;
-    if (packed == NULL)
-        return ATTNRUN_OK;
-    attn_blocked_byte_pack(packed, &weights);
     pack->replaces |= 1u << W | 1u << FACTOR | 1u << W_ZERO | (has_bias ? 1u << B : 0);
+    if (packed != NULL)
+        attn_blocked_byte_pack(packed, &weights);
     return ATTNRUN_OK;
+}
+
+/* What depends on the shapes has places of its own; the number of parts is in the head. */
+static attn_status blocked_bytes_check_packed(const attnrun_pack *pack, int64_t bytes,
+                                              const void *packed)
+{
+    const struct blocked_byte_packed at = attn_blocked_byte_packed_at(packed, 0, 0);
+    (void)bytes;
+    if (at.parts == 1 || at.parts == 2)
+        return ATTNRUN_OK;
+    return attn_fail_node(ATTNRUN_E_MODEL, pack->node,
+                          "its packed weights are of %lld parts, expected 1 or 2",
+                          (long long)at.parts);
 }
 
 /* Strips and panels, as attn_blocked_dense_run() has them. */
@@ -193,6 +205,7 @@ const attnrun_op_def op_blocked_qlinear_conv_1 = {
     .attrs = blocked_bytes_attrs,
     .infer = blocked_bytes_infer,
     .pack = blocked_bytes_pack,
+    .check_packed = blocked_bytes_check_packed,
     .run = blocked_bytes_run,
     .cost = "O(N M C/g out kernel)",
 };

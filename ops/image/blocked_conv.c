@@ -207,10 +207,9 @@ static attn_status blocked_conv_pack(attnrun_pack *pack, int64_t *bytes, void *p
         pack->form = &packed_forms[weights.by_itself  ? 2
                                    : weights.winograd ? 3
                                                       : weights.plain];
-    if (packed == NULL)
-        return ATTNRUN_OK;
-    attn_blocked_pack(packed, &weights);
     pack->replaces |= pack->sources;
+    if (packed != NULL)
+        attn_blocked_pack(packed, &weights);
     return ATTNRUN_OK;
 }
 
@@ -260,6 +259,7 @@ const attnrun_op_def op_blocked_conv_1 = {
     .attrs = blocked_conv_attrs,
     .infer = blocked_conv_infer,
     .pack = blocked_conv_pack,
+    .check_packed = op_packed_is_data,
     .run = blocked_conv_run,
     .cost = "O(N M C/g out kernel)",
 };

@@ -463,6 +463,7 @@ static attn_status conv_transpose_pack(attnrun_pack *pack, int64_t *bytes, void 
         w->dims[0] % args->group != 0 || tensor_count(w) <= 0)
         return ATTNRUN_OK;
     *bytes = tensor_bytes(w);
+    pack->replaces = 2;
     if (packed == NULL)
         return ATTNRUN_OK;
     int64_t channels = w->dims[0] / args->group;
@@ -472,7 +473,6 @@ static attn_status conv_transpose_pack(attnrun_pack *pack, int64_t *bytes, void 
         transpose_weights(pack->kernels, (float *)packed + offset,
                           (const float *)w->data + offset, channels, columns, 0, columns);
     }
-    pack->replaces = 2;
     return ATTNRUN_OK;
 }
 
@@ -488,6 +488,7 @@ const attnrun_op_def op_conv_transpose_1 = {
     .attrs = conv_transpose_attrs,
     .infer = conv_transpose_infer,
     .pack = conv_transpose_pack,
+    .check_packed = op_packed_is_data,
     .run = conv_transpose_run,
     .cost = "O(N C M/g in kernel)",
 };
@@ -517,6 +518,7 @@ const attnrun_op_def op_conv_transpose_with_dynamic_pads_1 = {
     .attrs = dynamic_pads_attrs,
     .infer = dynamic_pads_infer,
     .pack = conv_transpose_pack,
+    .check_packed = op_packed_is_data,
     .run = conv_transpose_run,
     .cost = "O(N C M/g in kernel)",
     .source = "ONNX Runtime contrib operators",

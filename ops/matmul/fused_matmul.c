@@ -101,6 +101,14 @@ static attn_status fused_matmul_pack(attnrun_pack *pack, int64_t *bytes, void *p
     return attn_gemm_pack_input(pack, 1, args->transB != 0, bytes, packed);
 }
 
+static attn_status fused_matmul_check_packed(const attnrun_pack *pack, int64_t bytes,
+                                             const void *packed)
+{
+    (void)bytes;
+    const struct fused_matmul_args *args = pack->args;
+    return attn_gemm_check_input(pack, 1, args->transB != 0, packed);
+}
+
 /* Writes the epilogue steps of this node; returns how many. */
 static int list_epilogue(const attnrun_step *step, struct attn_epilogue *steps)
 {
@@ -152,6 +160,7 @@ const attnrun_op_def op_fused_matmul_1 = {
     .attrs = fused_matmul_attrs,
     .infer = fused_matmul_infer,
     .pack = fused_matmul_pack,
+    .check_packed = fused_matmul_check_packed,
     .storage_in = 2,
     .run = fused_matmul_run,
     .cost = "O(m n k)",
@@ -171,6 +180,7 @@ const attnrun_op_def op_fused_matmul_1 = {
         .attrs = ms_fused_matmul_attrs,                                                  \
         .infer = fused_matmul_infer,                                                     \
         .pack = fused_matmul_pack,                                                       \
+        .check_packed = fused_matmul_check_packed,                                       \
         .storage_in = 2,                                                                 \
         .run = fused_matmul_run,                                                         \
         .cost = "O(m n k)",                                                              \

@@ -224,17 +224,32 @@ int64_t attn_gemm_pack_bytes(const struct attn_kernels *kernels, int32_t dtype, 
     return bytes;
 }
 
+static struct attn_packed packed_header(const struct attn_kernels *kernels, int32_t dtype,
+                                        int64_t k, int64_t n)
+{
+    return (struct attn_packed){ .magic = ATTN_PACKED_MAGIC,
+                                 .version = ATTN_PACKED_VERSION,
+                                 .dtype = dtype,
+                                 .vec_bytes = kernels->vec_bytes,
+                                 .k = k,
+                                 .n = n,
+                                 .stored_as = packed_as(kernels, dtype) };
+}
+
+attn_status attn_gemm_check_head(const attnrun_pack *pack, const void *packed,
+                                 const struct attn_packed *expected)
+{
+    if (memcmp(packed, expected, sizeof *expected) == 0)
+        return ATTNRUN_OK;
+    return attn_fail_node(ATTNRUN_E_MODEL, pack->node,
+                          "the head of its packed weights is not that of its operands");
+}
+
 void attn_gemm_pack(const struct attn_kernels *kernels, struct attn_packed *packed,
                     int32_t dtype, const void *b, int64_t row, int64_t col, int64_t k,
                     int64_t n)
 {
-    *packed = (struct attn_packed){ .magic = ATTN_PACKED_MAGIC,
-                                    .version = ATTN_PACKED_VERSION,
-                                    .dtype = dtype,
-                                    .vec_bytes = kernels->vec_bytes,
-                                    .k = k,
-                                    .n = n,
-                                    .stored_as = packed_as(kernels, dtype) };
+    *packed = packed_header(kernels, dtype, k, n);
     void *panels = packed + 1;
     if (packed->stored_as == ATTN_B_PAIRS)
         kernels->gemm_pack_bf16(panels, b, attn_gemm_stored_as(dtype), row, col,
@@ -297,10 +312,25 @@ attn_status attn_gemm_pack_input(attnrun_pack *pack, int in, bool trans_b, int64
     TRY(pack_room(pack, in, k, n, bytes));
     pack->form = &packed_forms[trans_b];
     pack->sources = UINT32_C(1) << in;
-    if (packed == NULL)
-        return ATTNRUN_OK;
-    attn_gemm_pack(pack->kernels, packed, b->dtype, b->data, trans_b ? 1 : n,
-                   trans_b ? k : 1, k, n);
     pack->replaces |= UINT32_C(1) << in;
+    if (packed != NULL)
+        attn_gemm_pack(pack->kernels, packed, b->dtype, b->data, trans_b ? 1 : n,
+                       trans_b ? k : 1, k, n);
     return ATTNRUN_OK;
+}
+
+attn_status attn_gemm_check_header(const attnrun_pack *pack, const void *packed,
+                                   int32_t dtype, int64_t k, int64_t n)
+{
+    const struct attn_packed expected = packed_header(pack->kernels, dtype, k, n);
+    return attn_gemm_check_head(pack, packed, &expected);
+}
+
+attn_status attn_gemm_check_input(const attnrun_pack *pack, int in, bool trans_b,
+                                  const void *packed)
+{
+    const attnrun_tensor *b = &pack->x[in];
+    return attn_gemm_check_header(pack, packed, b->dtype,
+                                  b->dims[b->rank - (trans_b ? 1 : 2)],
+                                  b->dims[b->rank - (trans_b ? 2 : 1)]);
 }

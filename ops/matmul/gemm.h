@@ -94,5 +94,13 @@ void attn_gemm_pack(const struct attn_kernels *kernels, struct attn_packed *pack
  * All nodes that multiply by the same constant share the packed copy. */
 attn_status attn_gemm_pack_input(attnrun_pack *pack, int in, bool trans_b, int64_t *bytes,
                                  void *packed);
+/* check_packed() of such an operator; and of one that packs matrices one by one: E_MODEL where
+ * the head is not what attn_gemm_pack() writes for these sizes. */
+attn_status attn_gemm_check_input(const attnrun_pack *pack, int in, bool trans_b,
+                                  const void *packed);
+attn_status attn_gemm_check_header(const attnrun_pack *pack, const void *packed,
+                                   int32_t dtype, int64_t k, int64_t n);
+attn_status attn_gemm_check_head(const attnrun_pack *pack, const void *packed,
+                                 const struct attn_packed *expected);
 
 #endif

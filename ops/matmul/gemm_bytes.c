@@ -257,17 +257,23 @@ int64_t attn_integer_packed_bytes(const struct attn_kernels *kernels, int64_t k,
     return bytes;
 }
 
+static struct attn_packed packed_header(const struct attn_kernels *kernels, int64_t k,
+                                        int64_t n, bool is_signed)
+{
+    return (struct attn_packed){ .magic = ATTN_PACKED_MAGIC,
+                                 .version = ATTN_PACKED_VERSION,
+                                 .dtype = is_signed ? ATTNRUN_I8 : ATTNRUN_U8,
+                                 .vec_bytes = kernels->vec_bytes,
+                                 .k = k,
+                                 .n = n };
+}
+
 void attn_integer_pack(const struct attn_kernels *kernels, struct attn_packed *packed,
                        const void *b, int64_t k, int64_t n, bool is_signed)
 {
     uint32_t *sums = (uint32_t *)(packed + 1);
     uint8_t *panels = (uint8_t *)(sums + panel_columns(n, kernels->vec_bytes));
-    *packed = (struct attn_packed){ .magic = ATTN_PACKED_MAGIC,
-                                    .version = ATTN_PACKED_VERSION,
-                                    .dtype = is_signed ? ATTNRUN_I8 : ATTNRUN_U8,
-                                    .vec_bytes = kernels->vec_bytes,
-                                    .k = k,
-                                    .n = n };
+    *packed = packed_header(kernels, k, n, is_signed);
     for (int64_t j = 0; j < n; j += PACK_COLUMNS) {
         const int64_t columns = min64(PACK_COLUMNS, n - j);
         kernels->gemm_pack_i8(panels + j * (ceil_div(k, 4) * 4), sums + j,
@@ -307,9 +313,22 @@ attn_status attn_integer_pack_input(attnrun_pack *pack, int in, int64_t *bytes,
                               "input %d is too large to pack", in);
     pack->form = &packed_form;
     pack->sources = UINT32_C(1) << in;
-    if (packed == NULL)
-        return ATTNRUN_OK;
-    attn_integer_pack(pack->kernels, packed, b->data, k, n, b->dtype == ATTNRUN_I8);
     pack->replaces |= UINT32_C(1) << in;
+    if (packed != NULL)
+        attn_integer_pack(pack->kernels, packed, b->data, k, n, b->dtype == ATTNRUN_I8);
     return ATTNRUN_OK;
+}
+
+attn_status attn_integer_check_header(const attnrun_pack *pack, const void *packed,
+                                      int64_t k, int64_t n, bool is_signed)
+{
+    const struct attn_packed expected = packed_header(pack->kernels, k, n, is_signed);
+    return attn_gemm_check_head(pack, packed, &expected);
+}
+
+attn_status attn_integer_check_input(const attnrun_pack *pack, int in, const void *packed)
+{
+    const attnrun_tensor *b = &pack->x[in];
+    return attn_integer_check_header(pack, packed, b->dims[b->rank - 2],
+                                     b->dims[b->rank - 1], b->dtype == ATTNRUN_I8);
 }

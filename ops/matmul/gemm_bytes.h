@@ -52,6 +52,11 @@ attn_status attn_integer_run(const struct attn_integer_gemm *g,
                              const attnrun_work *work);
 attn_status attn_integer_pack_input(attnrun_pack *pack, int in, int64_t *bytes,
                                     void *packed);
+/* check_packed() of such an operator; and of one that packs matrices one by one. */
+attn_status attn_integer_check_input(const attnrun_pack *pack, int in,
+                                     const void *packed);
+attn_status attn_integer_check_header(const attnrun_pack *pack, const void *packed,
+                                      int64_t k, int64_t n, bool is_signed);
 /* A packed matrix of k rows and n columns: its bytes (-1: overflow), how b (dense) becomes
  * one, and the operand of a product of its columns from `column` on, the first of a panel
  * (a multiple of ATTN_GEMM_NR_MAX is). */

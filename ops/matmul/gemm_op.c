@@ -119,6 +119,14 @@ static attn_status gemm_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     return attn_gemm_pack_input(pack, 1, args->transB != 0, bytes, packed);
 }
 
+static attn_status gemm_check_packed(const attnrun_pack *pack, int64_t bytes,
+                                     const void *packed)
+{
+    (void)bytes;
+    const struct gemm_args *args = pack->args;
+    return attn_gemm_check_input(pack, 1, args->transB != 0, packed);
+}
+
 static float or_default(float given, float otherwise)
 {
     return isnan(given) ? otherwise : given;
@@ -236,6 +244,7 @@ const attnrun_op_def op_gemm_1 = {
     .attrs = gemm_attrs,
     .infer = gemm_infer,
     .pack = gemm_pack,
+    .check_packed = gemm_check_packed,
     .storage_in = 2,
     .run = gemm_run,
     .cost = "O(m n k)",
@@ -254,6 +263,7 @@ const attnrun_op_def op_ms_fused_gemm_1 = {
     .attrs = fused_gemm_attrs,
     .infer = gemm_infer,
     .pack = gemm_pack,
+    .check_packed = gemm_check_packed,
     .storage_in = 2,
     .run = gemm_run,
     .cost = "O(m n k)",

@@ -34,6 +34,13 @@ static attn_status matmul_integer_pack(attnrun_pack *pack, int64_t *bytes, void 
     return attn_integer_pack_input(pack, 1, bytes, packed);
 }
 
+static attn_status matmul_integer_check_packed(const attnrun_pack *pack, int64_t bytes,
+                                               const void *packed)
+{
+    (void)bytes;
+    return attn_integer_check_input(pack, 1, packed);
+}
+
 static attn_status matmul_integer_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct integer_state *state = step->state;
@@ -60,6 +67,7 @@ const attnrun_op_def op_matmul_integer_10 = {
     .state_bytes = sizeof(struct integer_state),
     .infer = matmul_integer_infer,
     .pack = matmul_integer_pack,
+    .check_packed = matmul_integer_check_packed,
     .run = matmul_integer_run,
     .cost = "O(m n k)",
 };

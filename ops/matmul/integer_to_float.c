@@ -58,6 +58,13 @@ static attn_status to_float_pack(attnrun_pack *pack, int64_t *bytes, void *packe
     return attn_integer_pack_input(pack, B, bytes, packed);
 }
 
+static attn_status to_float_check_packed(const attnrun_pack *pack, int64_t bytes,
+                                         const void *packed)
+{
+    (void)bytes;
+    return attn_integer_check_input(pack, B, packed);
+}
+
 static void scale_block(const attnrun_step *step, const struct attn_integer_block *block,
                         const struct places *at, float a_scale, float *scales)
 {
@@ -119,6 +126,7 @@ const attnrun_op_def op_matmul_integer_to_float_1 = {
     .state_bytes = sizeof(struct to_float_state),
     .infer = integer_infer,
     .pack = to_float_pack,
+    .check_packed = to_float_check_packed,
     .run = integer_run,
     .cost = "O(m n k)",
     .source = "ONNX Runtime contrib operators",
@@ -183,6 +191,7 @@ const attnrun_op_def op_dynamic_quantize_matmul_1 = {
     .state_bytes = sizeof(struct to_float_state),
     .infer = dynamic_infer,
     .pack = to_float_pack,
+    .check_packed = to_float_check_packed,
     .run = dynamic_run,
     .cost = "O(m n k)",
     .source = "ONNX Runtime contrib operators",

@@ -37,6 +37,13 @@ static attn_status matmul_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     return attn_gemm_pack_input(pack, 1, false, bytes, packed);
 }
 
+static attn_status matmul_check_packed(const attnrun_pack *pack, int64_t bytes,
+                                       const void *packed)
+{
+    (void)bytes;
+    return attn_gemm_check_input(pack, 1, false, packed);
+}
+
 static attn_status matmul_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct attn_gemm *g = &((const struct matmul_state *)step->state)->gemm;
@@ -65,6 +72,7 @@ const attnrun_op_def op_matmul_1 = {
     .state_bytes = sizeof(struct matmul_state),
     .infer = matmul_infer,
     .pack = matmul_pack,
+    .check_packed = matmul_check_packed,
     .storage_in = 2,
     .run = matmul_run,
     .cost = "O(m n k)",

@@ -130,12 +130,11 @@ static attn_status bnb4_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     if (!layout_of(pack->args, pack->kernels, &l))
         return attn_fail_node(ATTNRUN_E_LIMIT, pack->node, "the matrix is too large");
     *bytes = l.bytes;
+    pack->replaces = 1u << B | 1u << ABSMAX;
     if (packed == NULL)
         return ATTNRUN_OK;
     memset(packed, 0, (size_t)l.bytes);
-    TRY(fill(pack->node, &l, pack->x, 0, l.panels, packed));
-    pack->replaces = 1u << B | 1u << ABSMAX;
-    return ATTNRUN_OK;
+    return fill(pack->node, &l, pack->x, 0, l.panels, packed);
 }
 
 static attn_status bnb4_run(const attnrun_step *step, const attnrun_work *work)
@@ -156,6 +155,7 @@ const attnrun_op_def op_matmul_bnb4_1 = {
     .attrs = bnb4_attrs,
     .infer = bnb4_infer,
     .pack = bnb4_pack,
+    .check_packed = op_packed_is_data,
     .run = bnb4_run,
     .cost = "O(m n k)",
     .source = "ONNX Runtime contrib operators; arXiv:2305.14314",

@@ -163,14 +163,30 @@ static attn_status nbits_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     if (!layout_of(pack->args, pack->kernels, pack->in, pack->n_in, &l))
         return attn_fail_node(ATTNRUN_E_LIMIT, pack->node, "the matrix is too large");
     *bytes = l.bytes;
-    if (packed == NULL)
-        return ATTNRUN_OK;
-    memset(packed, 0, (size_t)l.bytes);
-    TRY(fill(pack->node, &l, pack->x, 0, l.panels, packed));
     for (int in = B; in <= GROUP; in++)
         if (in < pack->n_in && pack->in[in].kind != ATTNRUN_ABSENT)
             pack->replaces |= UINT32_C(1) << in;
-    return ATTNRUN_OK;
+    if (packed == NULL)
+        return ATTNRUN_OK;
+    memset(packed, 0, (size_t)l.bytes);
+    return fill(pack->node, &l, pack->x, 0, l.panels, packed);
+}
+
+/* Numbers, but for the blocks that g_idx names. */
+static attn_status nbits_check_packed(const attnrun_pack *pack, int64_t bytes,
+                                      const void *packed)
+{
+    struct attn_nbits_layout l;
+    bool right = layout_of(pack->args, pack->kernels, pack->in, pack->n_in, &l) &&
+                 l.bytes == bytes;
+    for (int64_t k = 0; right && l.by_group && k < l.k; k++) {
+        int32_t group;
+        memcpy(&group, (const char *)packed + l.group_at + k * 4, sizeof group);
+        right = group >= 0 && group < l.blocks;
+    }
+    return right ? ATTNRUN_OK
+                 : attn_fail_node(ATTNRUN_E_MODEL, pack->node,
+                                  "its packed weights name a block that is not there");
 }
 
 static attn_status nbits_run(const attnrun_step *step, const attnrun_work *work)
@@ -193,6 +209,7 @@ const attnrun_op_def op_matmul_nbits_1 = {
     .attrs = nbits_attrs,
     .infer = nbits_infer,
     .pack = nbits_pack,
+    .check_packed = nbits_check_packed,
     .run = nbits_run,
     .cost = "O(m n k)",
     .source = "ONNX Runtime contrib operators",

@@ -52,6 +52,13 @@ static attn_status qlinear_matmul_pack(attnrun_pack *pack, int64_t *bytes, void 
     return attn_integer_pack_input(pack, QB, bytes, packed);
 }
 
+static attn_status qlinear_matmul_check_packed(const attnrun_pack *pack, int64_t bytes,
+                                               const void *packed)
+{
+    (void)bytes;
+    return attn_integer_check_input(pack, QB, packed);
+}
+
 static double scale_at(const attnrun_step *step, int in, int64_t at)
 {
     return (double)((const float *)step->x[in].data)[at];
@@ -123,6 +130,7 @@ const attnrun_op_def op_qlinear_matmul_10 = {
     .state_bytes = sizeof(struct qlinear_state),
     .infer = qlinear_matmul_infer,
     .pack = qlinear_matmul_pack,
+    .check_packed = qlinear_matmul_check_packed,
     .run = qlinear_matmul_run,
     .cost = "O(m n k)",
 };

@@ -119,6 +119,7 @@ static attn_status boom_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     if (!ck_mul(floats, hidden / size * (int64_t)sizeof(float), bytes) ||
         !ck_add(*bytes, (int64_t)sizeof(struct attn_packed), bytes))
         return attn_fail_node(ATTNRUN_E_LIMIT, pack->node, "W is too large to pack");
+    pack->replaces |= UINT32_C(1) << W;
     if (packed == NULL)
         return ATTNRUN_OK;
     struct attn_packed *header = packed;
@@ -132,7 +133,6 @@ static attn_status boom_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
                                     .vec_bytes = pack->kernels->vec_bytes,
                                     .k = in,
                                     .n = hidden };
-    pack->replaces |= UINT32_C(1) << W;
     return ATTNRUN_OK;
 }
 
@@ -220,6 +220,7 @@ const attnrun_op_def op_boom_1 = {
     .attrs = boom_attrs,
     .infer = boom_infer,
     .pack = boom_pack,
+    .check_packed = op_packed_is_data,
     .run = boom_run,
     .cost = "O(n d hidden), no memory of its own",
     .source = "Merity 2019, arXiv:1911.11423",

@@ -103,6 +103,8 @@ static attn_status moe_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     if (!lay_out(pack->kernels, pack->in, &s))
         return attn_fail_node(ATTNRUN_E_LIMIT, pack->node, "the weights are too large");
     *bytes = s.packed_bytes;
+    for (int i = 0; i < n; i++)
+        pack->replaces |= UINT32_C(1) << m[i]->weights;
     if (packed == NULL)
         return ATTNRUN_OK;
     memset(packed, 0, (size_t)*bytes);
@@ -116,8 +118,29 @@ static attn_status moe_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
             attn_gemm_pack(pack->kernels, (struct attn_packed *)(void *)to, dtype, from,
                            1, m[i]->step * m[i]->k, m[i]->k, m[i]->n);
         }
-        pack->replaces |= UINT32_C(1) << m[i]->weights;
     }
+    return ATTNRUN_OK;
+}
+
+/* The head of each expert's matrices. */
+static attn_status moe_check_packed(const attnrun_pack *pack, int64_t bytes,
+                                    const void *packed)
+{
+    struct mixture_state s = { 0 };
+    const struct mixture_matrix *m[MIXTURE_MATRICES];
+    const char *text;
+    int wrong;
+    if (!attn_mixture_matrices(&moe, pack->args, pack->n_in, pack->in, one_each, &s,
+                               &wrong, &text) ||
+        !lay_out(pack->kernels, pack->in, &s) || s.packed_bytes != bytes)
+        return attn_fail_node(ATTNRUN_E_MODEL, pack->node,
+                              "its packed weights do not fit its operands");
+    const int n = attn_mixture_list(&s, m);
+    for (int i = 0; i < n; i++)
+        for (int64_t e = 0; e < s.experts; e++)
+            TRY(attn_gemm_check_header(
+                pack, (const char *)packed + m[i]->packed_at + e * m[i]->packed_bytes,
+                pack->in[m[i]->weights].dtype, m[i]->k, m[i]->n));
     return ATTNRUN_OK;
 }
 
@@ -141,6 +164,7 @@ const attnrun_op_def op_ms_moe_1 = {
     .attrs = moe_attrs,
     .infer = moe_infer,
     .pack = moe_pack,
+    .check_packed = moe_check_packed,
     .run = moe_run,
     .storage_in = 1u << W1 | 1u << W2 | 1u << W3,
     .cost = "O(tokens k H I)",

@@ -280,17 +280,17 @@ static attn_status qmoe_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
             !counts_fit(pack, args, &state, m[i] == &state.shared.down ? 2 : i))
             return ATTNRUN_OK;
     *bytes = state.shared.packed_bytes;
-    if (packed == NULL)
-        return ATTNRUN_OK;
-    memset(packed, 0, (size_t)*bytes);
-    for (int64_t e = 0; e < state.shared.experts; e++)
-        TRY(fill(args, &state, pack->x, e, packed));
     for (int i = 0; i < n; i++) {
         pack->replaces |= UINT32_C(1) << m[i]->weights | UINT32_C(1)
                                                              << scales_of[m[i]->which];
         if (zeros_of[m[i]->which] < pack->n_in)
             pack->replaces |= UINT32_C(1) << zeros_of[m[i]->which];
     }
+    if (packed == NULL)
+        return ATTNRUN_OK;
+    memset(packed, 0, (size_t)*bytes);
+    for (int64_t e = 0; e < state.shared.experts; e++)
+        TRY(fill(args, &state, pack->x, e, packed));
     return ATTNRUN_OK;
 }
 
@@ -328,6 +328,7 @@ const attnrun_op_def op_ms_qmoe_1 = {
     .attrs = qmoe_attrs,
     .infer = qmoe_infer,
     .pack = qmoe_pack,
+    .check_packed = op_packed_is_data,
     .run = qmoe_run,
     .cost = "O(tokens k H I)",
     .source = "ONNX Runtime contrib operators",

@@ -100,6 +100,7 @@ const attnrun_op_def op_gru_1 = {
     .attrs = gru_attrs,
     .infer = gru_infer,
     .pack = gru_pack,
+    .check_packed = op_packed_is_data,
     .run = gru_run,
     .cost = "O(T B H (I + H))",
 };

@@ -111,6 +111,7 @@ const attnrun_op_def op_lstm_1 = {
     .attrs = lstm_attrs,
     .infer = lstm_infer,
     .pack = lstm_pack,
+    .check_packed = op_packed_is_data,
     .run = lstm_run,
     .cost = "O(T B H (I + H))",
 };
@@ -132,6 +133,13 @@ static attn_status dynamic_lstm_pack(attnrun_pack *pack, int64_t *bytes, void *p
 {
     return attn_recurrent_pack(pack, &dynamic_lstm, bytes, packed);
 }
+
+static attn_status dynamic_lstm_check_packed(const attnrun_pack *pack, int64_t bytes,
+                                             const void *packed)
+{
+    (void)bytes;
+    return attn_recurrent_check_packed_i8(pack, &dynamic_lstm, packed);
+}
 static attn_status dynamic_lstm_run(const attnrun_step *step, const attnrun_work *work)
 {
     return attn_recurrent_run(step, work, &dynamic_lstm);
@@ -151,6 +159,7 @@ const attnrun_op_def op_ms_dynamic_quantize_lstm_1 = {
     .attrs = dynamic_lstm_attrs,
     .infer = dynamic_lstm_infer,
     .pack = dynamic_lstm_pack,
+    .check_packed = dynamic_lstm_check_packed,
     .run = dynamic_lstm_run,
     .cost = "O(T B H (I + H))",
     .source = "ONNX Runtime contrib operators",

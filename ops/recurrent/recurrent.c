@@ -1,4 +1,5 @@
 /* recurrent.c - shapes, packing and the walk of RNN, GRU and LSTM: see recurrent.h. */
+#include "../matmul/gemm_bytes.h"
 #include "recurrent.h"
 
 /* ---- shapes ---- */
@@ -230,12 +231,32 @@ attn_status attn_recurrent_pack(attnrun_pack *pack, const struct recurrent_kind 
     if (!set_sizes(pack->kernels, kind, &s))
         return ATTNRUN_OK;
     *bytes = packed_bytes(&s) * w->dims[0];
+    pack->replaces = 1u << RECURRENT_W | 1u << RECURRENT_R;
     if (packed == NULL)
         return ATTNRUN_OK;
     memset(packed, 0, (size_t)*bytes);
     for (int64_t d = 0; d < w->dims[0]; d++)
         pack_direction(pack->kernels, kind, &s, pack->x, d, packed);
-    pack->replaces = 1u << RECURRENT_W | 1u << RECURRENT_R;
+    return ATTNRUN_OK;
+}
+
+attn_status attn_recurrent_check_packed_i8(const attnrun_pack *pack,
+                                           const struct recurrent_kind *kind,
+                                           const void *packed)
+{
+    const attnrun_tensor *w = &pack->x[RECURRENT_W], *r = &pack->x[RECURRENT_R];
+    struct recurrent_state s = { .inputs = w->dims[1],
+                                 .hidden = r->dims[1],
+                                 .gates = kind->gates };
+    if (!set_sizes(pack->kernels, kind, &s))
+        return ATTNRUN_E_MODEL; /* pack() has set them before */
+    for (int64_t d = 0; d < w->dims[0]; d++) {
+        const uint8_t *at = (const uint8_t *)packed + d * packed_bytes(&s);
+        TRY(attn_integer_check_header(pack, at, s.inputs, s.gates * s.hidden,
+                                      w->dtype == ATTNRUN_I8));
+        TRY(attn_integer_check_header(pack, at + s.w_bytes, s.hidden, s.gates * s.hidden,
+                                      r->dtype == ATTNRUN_I8));
+    }
     return ATTNRUN_OK;
 }
 

@@ -106,6 +106,10 @@ struct recurrent_kind {
 attn_status attn_recurrent_infer(attnrun_step *step, const struct recurrent_kind *kind);
 attn_status attn_recurrent_pack(attnrun_pack *pack, const struct recurrent_kind *kind,
                                 int64_t *bytes, void *packed);
+/* check_packed() of the kind of bytes. */
+attn_status attn_recurrent_check_packed_i8(const attnrun_pack *pack,
+                                           const struct recurrent_kind *kind,
+                                           const void *packed);
 attn_status attn_recurrent_run(const attnrun_step *step, const attnrun_work *work,
                                const struct recurrent_kind *kind);
 

@@ -44,6 +44,7 @@ const attnrun_op_def op_rnn_1 = {
     .attrs = rnn_attrs,
     .infer = rnn_infer,
     .pack = rnn_pack,
+    .check_packed = op_packed_is_data,
     .run = rnn_run,
     .cost = "O(T B H (I + H))",
 };

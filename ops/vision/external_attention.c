@@ -148,11 +148,11 @@ static int64_t gemm_floats(const struct attn_external *s)
 /* For the right operand that is not packed at load. */
 static int64_t panel_floats(const attnrun_step *step, const struct attn_external *s)
 {
-    const struct attn_external_packed *packed = step->node->packed;
+    const bool packed = step->node->packed != NULL; /* those that are constant */
     int64_t floats = 0;
-    if (s->tokens && (packed == NULL || packed->mk_bytes == 0))
+    if (s->tokens && (!packed || step->x[MK].data == NULL))
         floats = attn_external_panel(step->kernels, s->ch, s->slots);
-    if (s->tokens && (packed == NULL || packed->mv_bytes == 0)) {
+    if (s->tokens && (!packed || step->x[MV].data == NULL)) {
         const int64_t mv = attn_external_panel(step->kernels, s->slots, s->co);
         floats = mv > floats ? mv : floats;
     }
@@ -244,8 +244,7 @@ static int64_t pack_heads(attnrun_pack *pack, int in, float *to)
     for (int64_t h = 0; to != NULL && h < heads_of(w); h++)
         pack->kernels->gemm_pack_f32(to + h * floats, (const float *)w->data + h * n * k,
                                      1, k, (size_t)k, (size_t)n);
-    if (to != NULL)
-        pack->replaces |= UINT32_C(1) << in;
+    pack->replaces |= UINT32_C(1) << in;
     return floats * heads_of(w) * (int64_t)sizeof(float);
 }
 
@@ -268,6 +267,20 @@ static attn_status external_pack(attnrun_pack *pack, int64_t *bytes, void *packe
     return ATTNRUN_OK;
 }
 
+static attn_status external_check_packed(const attnrun_pack *pack, int64_t bytes,
+                                         const void *packed)
+{
+    attnrun_pack asked = *pack;
+    const struct attn_external_packed sizes = { .mk_bytes = pack_heads(&asked, MK, NULL),
+                                                .mv_bytes =
+                                                    pack_heads(&asked, MV, NULL) };
+    if (bytes == (int64_t)sizeof sizes + sizes.mk_bytes + sizes.mv_bytes &&
+        memcmp(packed, &sizes, sizeof sizes) == 0)
+        return ATTNRUN_OK;
+    return attn_fail_node(ATTNRUN_E_MODEL, pack->node,
+                          "its packed memories are not of the sizes of its operands");
+}
+
 const attnrun_op_def op_external_attention_1 = {
     .struct_size = sizeof(attnrun_op_def),
     .domain = "attnrun",
@@ -281,6 +294,7 @@ const attnrun_op_def op_external_attention_1 = {
     .attrs = external_attrs,
     .infer = external_infer,
     .pack = external_pack,
+    .check_packed = external_check_packed,
     .run = attn_external_run,
     .cost = "O(n S (C + heads Co))",
     .source = "Guo 2021, arXiv:2105.02358",

@@ -252,8 +252,7 @@ static attn_status involution_pack(attnrun_pack *pack, int64_t *bytes, void *pac
         memcpy(to, (const float *)w->data + i * columns, (size_t)columns * sizeof *to);
         to[columns] = ((const float *)pack->x[B2].data)[i];
     }
-    if (packed != NULL)
-        pack->replaces |= UINT32_C(1) << W2 | UINT32_C(1) << B2;
+    pack->replaces |= UINT32_C(1) << W2 | UINT32_C(1) << B2;
     return ATTNRUN_OK;
 }
 
@@ -447,6 +446,7 @@ const attnrun_op_def op_involution_1 = {
     .attrs = involution_attrs,
     .infer = involution_infer,
     .pack = involution_pack,
+    .check_packed = op_packed_is_data,
     .run = involution_run,
     .cost = "O(n (C R + R K^2 groups + K^2 C)), n pixels, R rows of w1",
     .source = "Li 2021, arXiv:2103.06255",

@@ -209,6 +209,9 @@ static attn_status sagan_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     const int64_t floats = round_up(c * c, 16);
     *bytes = (floats + (int64_t)attn_gemm_scratch(PACK_ROWS, (size_t)c, (size_t)e)) *
              (int64_t)sizeof(float);
+    pack->replaces |= UINT32_C(1) << WV;
+    if (pack->in[BV].kind == ATTNRUN_ABSENT) /* else wo bv is computed at run */
+        pack->replaces |= UINT32_C(1) << WO;
     if (packed == NULL)
         return ATTNRUN_OK;
     struct attn_gemm_f32 g = { .b = pack->x[WV].data,
@@ -225,9 +228,6 @@ static attn_status sagan_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
         g.c = (float *)packed + i * c;
         pack->kernels->gemm_f32(&g);
     }
-    pack->replaces |= UINT32_C(1) << WV;
-    if (pack->in[BV].kind == ATTNRUN_ABSENT) /* else wo bv is computed at run */
-        pack->replaces |= UINT32_C(1) << WO;
     return ATTNRUN_OK;
 }
 
@@ -244,6 +244,7 @@ const attnrun_op_def op_sagan_attention_1 = {
     .attrs = sagan_attrs,
     .infer = sagan_infer,
     .pack = sagan_pack,
+    .check_packed = op_packed_is_data,
     .run = attn_sagan_run,
     .cost = "O(n n' (d + e))",
     .source = "Zhang 2018, arXiv:1805.08318",

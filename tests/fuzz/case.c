@@ -379,7 +379,8 @@ void fuzz_case_run(struct fuzz_case *c)
     static const uint32_t flags[] = {
         0, 0, 0, ATTNRUN_NO_FUSION, ATTNRUN_COPY, ATTNRUN_FORCE_BODIES
     };
-    const uint32_t chosen = flags[fuzz_below(&c->random, 6)];
+    const uint32_t any = flags[fuzz_below(&c->random, 6)];
+    const uint32_t chosen = c->packed ? any & ATTNRUN_COPY : any;
     const struct fuzz_random inputs = c->random;
     attnrun_status first, second;
     uint64_t a = run_filled(c, 0x5a, chosen, &first);

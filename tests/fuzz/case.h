@@ -15,6 +15,7 @@ struct fuzz_case {
     struct fuzz_random random; /* of the inputs */
     uint8_t *model;            /* freed by fuzz_case_end() */
     size_t bytes;
+    bool packed; /* `model` is a packed file */
     /* Where given (kind not ABSENT): what an input gets as long as nothing is changed. */
     attnrun_tensor given[FUZZ_INPUTS];
     void *held[FUZZ_HELD]; /* freed by fuzz_case_end() */

@@ -1,8 +1,10 @@
 /* fuzz_graphs.c - models around sequences, optionals, subgraphs and attention, made from
  * operator rows or by changing valid ones, opened and run with good and hostile inputs.
  *
- * usage: fuzz_graphs [--seconds N] [--seed N] [--only N] [--save FILE] [CORPUS...]
+ * usage: fuzz_graphs [--packed] [--seconds N] [--seed N] [--only N] [--save FILE] [CORPUS...]
  *
+ * With --packed the cases are packed files of models that can be opened, changed in a few
+ * places.
  * A case is a seed: --only N runs that one alone, --save writes its model. CORPUS:
  * folders of the ONNX backend form, or of such folders; without them all models are made.
  * Cases run in a child process; one that ends otherwise than by itself, or takes more
@@ -21,6 +23,7 @@
 #include "case.h"
 #include "make.h"
 #include "mutate.h"
+#include "packed.h"
 
 enum { HANG_S = 60, MAX_FINDINGS = 20, STATUSES = 64 };
 
@@ -33,7 +36,7 @@ struct progress {
 static struct options {
     double seconds;
     uint64_t seed;
-    bool only;
+    bool only, packed;
     const char *save;
 } options = { .seconds = 20, .seed = 1 };
 
@@ -62,10 +65,17 @@ static void one_case(struct progress *progress)
     memset(&c, 0, sizeof c);
     c.seed = progress->seed;
     c.random.state = fuzz_next(&r);
-    if (corpus.n == 0 || fuzz_chance(&r, 45))
+    const bool as_it_is = options.packed && fuzz_chance(&r, 85);
+    if (corpus.n == 0 || (!as_it_is && fuzz_chance(&r, 45)))
         fuzz_make(&c, &r);
-    else if (!fuzz_mutate(&c, &r, &corpus))
+    else if (!fuzz_mutate(&c, &r, &corpus, as_it_is ? 0 : 3))
         progress->unmade++;
+    if (c.model != NULL && options.packed && !fuzz_pack(&c, &r)) {
+        progress->unmade++;
+        free(c.model);
+        c.model = NULL;
+        c.status = ATTNRUN_E_MODEL;
+    }
     if (c.model != NULL && options.save != NULL)
         save(&c);
     if (c.model != NULL)
@@ -153,6 +163,10 @@ static bool read_options(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         const bool last = i + 1 == argc;
+        if (strcmp(argv[i], "--packed") == 0) {
+            options.packed = true;
+            continue;
+        }
         if (argv[i][0] != '-') {
             fuzz_corpus_add(&corpus, argv[i]);
             continue;
@@ -177,8 +191,8 @@ static bool read_options(int argc, char **argv)
 int main(int argc, char **argv)
 {
     if (!read_options(argc, argv)) {
-        fprintf(stderr, "usage: fuzz_graphs [--seconds N] [--seed N] [--only N] "
-                        "[--save FILE] [CORPUS...]\n");
+        fprintf(stderr, "usage: fuzz_graphs [--packed] [--seconds N] [--seed N] "
+                        "[--only N] [--save FILE] [CORPUS...]\n");
         return 2;
     }
     struct progress *progress = mmap(NULL, sizeof *progress, PROT_READ | PROT_WRITE,

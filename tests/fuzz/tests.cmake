@@ -4,7 +4,7 @@ include(tests/fuzz/fuzz.cmake)
 # longer: fuzz_graphs --seconds 3600 FOLDER... (see its head).
 pkg_check_modules(PROTOBUF_C REQUIRED IMPORTED_TARGET libprotobuf-c)
 add_executable(fuzz_graphs tests/fuzz/fuzz_graphs.c tests/fuzz/case.c tests/fuzz/make.c
-  tests/fuzz/mutate.c)
+  tests/fuzz/mutate.c tests/fuzz/packed.c)
 target_link_libraries(fuzz_graphs PRIVATE attn_flags attnrun_static PkgConfig::PROTOBUF_C
   Threads::Threads)
 target_include_directories(fuzz_graphs PRIVATE runtime ${generated})
@@ -12,7 +12,9 @@ add_dependencies(fuzz_graphs attn_schema)
 set(ATTNRUN_GRAPH_SECONDS 20 CACHE STRING "How long the test fuzz.graphs looks")
 add_test(NAME fuzz.graphs COMMAND fuzz_graphs --seconds ${ATTNRUN_GRAPH_SECONDS}
   ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden ${ATTNRUN_TEST_DATA}/cases)
-set_tests_properties(fuzz.graphs PROPERTIES TIMEOUT 600)
+add_test(NAME fuzz.packed COMMAND fuzz_graphs --packed --seconds ${ATTNRUN_GRAPH_SECONDS}
+  ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden ${ATTNRUN_TEST_DATA}/cases)
+set_tests_properties(fuzz.graphs fuzz.packed PROPERTIES TIMEOUT 600)
 if(ATTNRUN_PYTHON)
-  set_tests_properties(fuzz.graphs PROPERTIES FIXTURES_REQUIRED conformance_cases)
+  set_tests_properties(fuzz.graphs fuzz.packed PROPERTIES FIXTURES_REQUIRED conformance_cases)
 endif()

@@ -1,11 +1,12 @@
 /* run_steps.c - a decoder with states, one token a run, through the public C API alone.
  *
- *     run_steps FOLDER SET
+ *     run_steps FOLDER SET [PACKED]
  *
  * in:  FOLDER/model.onnx, tol.txt, test_data_set_<SET> as in run_folders.c, a prompt of n
  *      tokens from empty states. Input 0 is the tokens i64 (batch, n); inputs past_* and
  *      outputs present_* are states; `position` i64 (1) counts the tokens before; a mask
  *      (batch, total) is cut to the tokens so far. Output 0 is (batch, n, vocabulary).
+ *      PACKED: a file that is written; the steps run on what is opened from it.
  * out: exit code 1 where a row of a step differs from that row of the stored prompt, or a
  *      state after the last step from the stored one. */
 #include <attnrun.h>
@@ -170,16 +171,37 @@ static int generate(void)
     return compare_states();
 }
 
+static int32_t write_piece(void *user, const void *bytes, uint64_t n)
+{
+    return fwrite(bytes, 1, n, user) != n;
+}
+
+/* The model becomes that of its packed file. */
+static attnrun_status pack(const char *path)
+{
+    const attnrun_source source = { .struct_size = sizeof source, .path = path };
+    FILE *file = fopen(path, "wb");
+    if (file == NULL)
+        return ATTNRUN_E_IO;
+    attnrun_status status = attnrun_model_save(model, write_piece, file);
+    if (fclose(file) != 0 || status != ATTNRUN_OK)
+        return status != ATTNRUN_OK ? status : ATTNRUN_E_IO;
+    attnrun_model_release(model);
+    model = NULL;
+    return attnrun_model_open(runtime, &source, &model);
+}
+
 int main(int argc, char **argv)
 {
     char path[4096];
     attnrun_source source = { .struct_size = sizeof source, .path = path };
     attnrun_model_info info = { .struct_size = sizeof info };
-    if (argc != 3)
-        return 1 + fail("usage: run_steps FOLDER SET");
+    if (argc < 3 || argc > 4)
+        return 1 + fail("usage: run_steps FOLDER SET [PACKED]");
     snprintf(path, sizeof path, "%s/model.onnx", argv[1]);
     if (attnrun_runtime_create(NULL, &runtime) != ATTNRUN_OK ||
         attnrun_model_open(runtime, &source, &model) != ATTNRUN_OK ||
+        (argc == 4 && pack(argv[3]) != ATTNRUN_OK) ||
         attnrun_model_query(model, &info) != ATTNRUN_OK ||
         attnrun_context_create(model, &context) != ATTNRUN_OK)
         return fail_call();

@@ -29,12 +29,16 @@ if(NOT ATTNRUN_ASAN AND NOT ATTNRUN_TSAN) # the Python package does not load wit
       "PYTHONDONTWRITEBYTECODE=1;PYTHONPATH=${CMAKE_CURRENT_BINARY_DIR}/python:$ENV{PYTHONPATH}")
   endif()
 endif()
-foreach(name run_folders run_oom run_steps)
+foreach(name run_folders run_need run_oom run_steps)
   add_executable(${name} tests/models/${name}.c)
   target_link_libraries(${name} PRIVATE attn_flags attnrun_static Threads::Threads m)
   target_include_directories(${name} PRIVATE runtime)
 endforeach()
+add_test(NAME models.need COMMAND run_need ${CMAKE_CURRENT_SOURCE_DIR}/tests/attention/golden)
 if(ATTNRUN_PYTHON)
+  add_test(NAME models.need_families COMMAND run_need ${families} ${ATTNRUN_TEST_DATA}/cases)
+  set_tests_properties(models.need_families PROPERTIES
+    FIXTURES_REQUIRED "model_families;conformance_cases")
   add_test(NAME models.c_api COMMAND run_folders ${systems})
   set(oom)
   foreach(family bert_d18 swin_d18 deberta_v2_d18 gpt2_past_d18 lstm_2_bi_d18 unet_d18 mamba_d18)
@@ -44,13 +48,15 @@ if(ATTNRUN_PYTHON)
   set_tests_properties(models.oom PROPERTIES FIXTURES_REQUIRED model_families)
   add_test(NAME models.steps_linear COMMAND run_steps ${systems}/linear-transformer-causal 0)
   add_test(NAME models.steps_llama COMMAND run_steps ${systems}/llama 2)
+  add_test(NAME models.steps_packed COMMAND run_steps ${systems}/llama 2
+    ${CMAKE_CURRENT_BINARY_DIR}/steps.attnpack)
   set_tests_properties(models.export PROPERTIES FIXTURES_SETUP model_families
     PROCESSORS 2)
   set_tests_properties(models.families models.twins PROPERTIES
     FIXTURES_REQUIRED model_families)
   set_tests_properties(models.build PROPERTIES FIXTURES_SETUP systems PROCESSORS 2)
   set_tests_properties(models.systems models.check models.onnxruntime models.c_api
-    models.steps_linear models.steps_llama PROPERTIES FIXTURES_REQUIRED systems)
+    models.steps_linear models.steps_llama models.steps_packed PROPERTIES FIXTURES_REQUIRED systems)
   set_tests_properties(models.export models.families models.twins models.build models.systems
     models.check models.onnxruntime PROPERTIES LABELS "python;slow")
   if(ATTNRUN_TESTS_FULL)

@@ -10,6 +10,7 @@
  *   - with one thread and memory filled with 0x00, and with four threads and memory filled
  *     with 0xff: the bits of all outputs are equal, the bits that pad types below 8 bits
  *     too;
+ *   - written as a packed file and opened from it (attnrun_model_save()): the same bits;
  *   - beside the first instruction set, and without fusion: equal but for 1e-4 of
  *     max(1, max|y|) or one step of the output's type at max|y|, whichever is larger;
  *     integers, bool and strings exactly, but one step behind a quantisation.
@@ -30,6 +31,7 @@
 #include "../../runtime/attnrun.h"
 #include "../../runtime/fill.h"
 #include "../../tools/io/value.h"
+#include "packed.h"
 
 enum { MAX_VALUES = 128, MAX_WAYS = 64, PATH_BYTES = 4096 };
 
@@ -63,7 +65,7 @@ struct way {
     char name[64];
     const char *isa;
     int threads, byte;
-    bool fuse;
+    bool fuse, packed;
     int exact_as; /* the way whose bits are expected; -1: within the tolerance of way 0 */
     struct pattern_memory memory;
     attnrun_runtime *runtime;
@@ -140,11 +142,16 @@ static void make_ways(struct oracle *oracle)
         *end = 0;
         end = space != NULL ? space : names;
         int first = oracle->n_ways;
-        if (oracle->n_ways + 4 > MAX_WAYS || !add_way(oracle, isa, 1, true, 0x00, -1)) {
+        if (oracle->n_ways + 5 > MAX_WAYS || !add_way(oracle, isa, 1, true, 0x00, -1)) {
             printf("oracle: no runtime of %s\n", isa);
             exit(2);
         }
         add_way(oracle, isa, 4, true, 0xff, first);
+        if (add_way(oracle, isa, 2, true, 0xff, first)) {
+            struct way *way = &oracle->ways[oracle->n_ways - 1];
+            way->packed = true;
+            snprintf(way->name, sizeof way->name, "%s, packed file", isa);
+        }
         if (first > 0 && !oracle->full)
             continue;
         first = oracle->n_ways;
@@ -413,11 +420,16 @@ static void run_way(struct way *way, const char *folder, struct result *result)
     attn_fill_byte = way->byte;
     if (note(result, attnrun_model_open(way->runtime, &source, &model)) != ATTNRUN_OK)
         return;
-    if (note(result, attnrun_context_create(model, &context)) == ATTNRUN_OK) {
+    struct bytes bytes = { .data = NULL };
+    if (way->packed)
+        note(result, open_packed(way->runtime, &model, &bytes));
+    if (result->status == ATTNRUN_OK &&
+        note(result, attnrun_context_create(model, &context)) == ATTNRUN_OK) {
         run_context(way, model, context, folder, result);
         attnrun_context_destroy(context);
     }
     attnrun_model_release(model);
+    free(bytes.data);
 }
 
 static bool compare_results(struct oracle *oracle, const char *folder, int a, int b,

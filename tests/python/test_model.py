@@ -53,6 +53,22 @@ class Inputs(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "'f16', expected one of f32, bf16, auto"):
             attnrun.Model(source, precision="f16")
 
+    def test_packed_file(self):
+        x = rows(5)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "net.attnpack")
+            self.model.pack(path)
+            packed = attnrun.Model(path)
+            np.testing.assert_array_equal(packed(x=x)["y"], self.model(x=x)["y"])
+            with open(path, "rb") as file:  # bytes lie at any address
+                held = attnrun.Model(file.read())
+            np.testing.assert_array_equal(held(x=x)["y"], self.model(x=x)["y"])
+            with self.assertRaisesRegex(attnrun.Error, "give these options where it is packed"):
+                attnrun.Model(path, fusion=False)
+            with self.assertRaises(OSError):
+                self.model.pack(os.path.join(folder, "none", "net.attnpack"))
+            self.assertEqual(os.listdir(folder), ["net.attnpack"])
+
     def test_lists_torch_and_memoryviews(self):
         x = rows(2)
         self.check(x.tolist(), x)

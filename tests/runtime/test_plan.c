@@ -448,7 +448,8 @@ static void run_sample(const uint8_t *data, size_t bytes, struct sample *s, uint
     struct attn_control control = { 0 };
     struct attn_frame *frame;
     struct attn_plan *plan;
-    OK(attn_frame_create(runtime, model_of(model)->graph, &control, &frame));
+    OK(attn_frame_create(runtime, attn_runtime_memory(runtime), model_of(model)->graph,
+                         &control, &frame));
     OK(attn_frame_plan(frame, inputs, &plan));
     check_spans(plan);
     attn_frame_destroy(frame);

@@ -22,7 +22,7 @@ struct cli {
     struct list owned; /* strings to free */
     struct list words; /* of bench: its arguments without --against */
 
-    struct list inputs, sets, shapes, states, plugins, disable_passes, outputs;
+    struct list inputs, sets, shapes, states, plugins, disable_passes, outputs, fixed;
     const char *inputs_dir, *output, *print, *isa, *precision, *config, *ref, *filter,
         *svg, *domain, *with, *form, *against;
     int64_t threads, seed, max_memory, repeat, timeout_us, warmup, time_us, workers,
@@ -30,7 +30,7 @@ struct cli {
     double rtol, atol; /* negative: not given */
     int32_t json, no_fusion, validate, force_bodies, allow_newer, copy_weights, profile;
     int32_t coverage, layers, weights, list_passed, isolate, verbose, quiet, help;
-    int32_t bench, per_node;
+    int32_t bench, per_node, verify;
 
     attnrun_runtime *runtime;
 };
@@ -46,7 +46,8 @@ enum cli_commands {
     CLI_HELP = 128,
     CLI_VERSION = 256,
     CLI_CONVERT = 512,
-    CLI_COMPARE = 1024
+    CLI_COMPARE = 1024,
+    CLI_PACK = 2048
 };
 
 /* `run` returns an exit code where it is done, or a status: see cli_main(). */
@@ -168,5 +169,6 @@ attnrun_status command_doctor(struct cli *cli, int *exit_code);
 attnrun_status command_help(struct cli *cli, int *exit_code);
 attnrun_status command_version(struct cli *cli, int *exit_code);
 attnrun_status command_convert(struct cli *cli, int *exit_code);
+attnrun_status command_pack(struct cli *cli, int *exit_code);
 
 #endif

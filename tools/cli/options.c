@@ -11,10 +11,11 @@
 
 #define AT(member) offsetof(struct cli, member)
 enum {
-    USES_MODEL = CLI_RUN | CLI_CHECK | CLI_PLAN | CLI_INSPECT | CLI_BENCH | CLI_COMPARE,
+    USES_MODEL = CLI_RUN | CLI_CHECK | CLI_PLAN | CLI_INSPECT | CLI_BENCH | CLI_COMPARE |
+        CLI_PACK,
     MAKES_INPUTS = CLI_RUN | CLI_PLAN | CLI_BENCH | CLI_CHECK | CLI_COMPARE,
     RUNS = CLI_RUN | CLI_CHECK | CLI_BENCH | CLI_COMPARE,
-    ANY = 0x7ff
+    ANY = 0xfff
 };
 
 const struct cli_option cli_options[] = {
@@ -26,14 +27,19 @@ const struct cli_option cli_options[] = {
       "all inputs from DIR/input_N.pb or DIR/NAME.npy", 0, 0, 0 },
     { "set", 's', OPT_LIST, AT(sets), MAKES_INPUTS, "SYMBOL=N",
       "bind a symbolic dimension: --set S=128; bench takes a list, S=128,256", 0, 0, 0 },
+    { "fix", 0, OPT_LIST, AT(fixed), USES_MODEL, "SYMBOL=N",
+      "make a symbolic dimension a constant at load: shapes made of it are computed "
+      "there",
+      0, 0, 0 },
     { "shape", 0, OPT_LIST, AT(shapes), MAKES_INPUTS, "NAME=SHAPE",
       "shape of an input: x=1x3x224x224 or x=[1,3,224,224]", 0, 0, 0 },
     { "state", 0, OPT_LIST, AT(states), CLI_PLAN | CLI_BENCH, "PAST=PRESENT",
       "output that becomes an input of the next run: past_*=present_*", 0, 0, 0 },
-    { "output", 'o', OPT_TEXT, AT(output), CLI_RUN, "PATH",
-      "write outputs: f.npz, f.npy (one output), f.json, a folder of npy files, or -", 0,
-      0, 0 },
-    { "outputs", 0, OPT_LIST, AT(outputs), CLI_RUN | CLI_COMPARE, "NAME",
+    { "output", 'o', OPT_TEXT, AT(output), CLI_RUN | CLI_PACK, "PATH",
+      "write outputs: f.npz, f.npy (one output), f.json, a folder of npy files, or -; "
+      "pack: the packed model",
+      0, 0, 0 },
+    { "outputs", 0, OPT_LIST, AT(outputs), CLI_RUN | CLI_COMPARE | CLI_PACK, "NAME",
       "also show an inner value; it is not fused with what reads it", 0, 0, 0 },
     { "with", 0, OPT_TEXT, AT(with), CLI_COMPARE, "HOW",
       "the other way: no-fusion, bodies, isa=NAME, precision=bf16, ort, or a model file "
@@ -85,15 +91,16 @@ const struct cli_option cli_options[] = {
     { "against", 0, OPT_TEXT, AT(against), CLI_BENCH, "ATTNRUN",
       "another attnrun program: both run in turns; exit 1 where this one is slower", 0, 0,
       0 },
-    { "threads", 't', OPT_INT, AT(threads), RUNS | CLI_PLAN | CLI_INSPECT | CLI_DOCTOR,
-      "N", "threads (the CPUs that this process may use)", 1, 1024, 0 },
+    { "threads", 't', OPT_INT, AT(threads),
+      RUNS | CLI_PLAN | CLI_INSPECT | CLI_DOCTOR | CLI_PACK, "N",
+      "threads (the CPUs that this process may use)", 1, 1024, 0 },
     { "seed", 0, OPT_INT, AT(seed), MAKES_INPUTS, "N", "seed of made-up inputs (0)", 0,
       INT64_MAX, 0 },
     { "max-memory", 'm', OPT_BYTES, AT(max_memory), USES_MODEL | CLI_DOCTOR, "SIZE",
       "memory budget: 512M or 512MiB, 2G, 2GB (the smaller of half the RAM and 8G)", 1,
       INT64_MAX, 0 },
-    { "timeout", 0, OPT_TIME, AT(timeout_us), RUNS | CLI_PLAN | CLI_INSPECT, "TIME",
-      "for loading, and for each plan or run: 500ms, 3s, 2m", 1, INT64_MAX, 0 },
+    { "timeout", 0, OPT_TIME, AT(timeout_us), RUNS | CLI_PLAN | CLI_INSPECT | CLI_PACK,
+      "TIME", "for loading, and for each plan or run: 500ms, 3s, 2m", 1, INT64_MAX, 0 },
     { "isa", 0, OPT_TEXT, AT(isa), USES_MODEL | CLI_DOCTOR, "NAME",
       "instruction set, at most what the CPU has (see doctor)", 0, 0, 0 },
     { "precision", 0, OPT_TEXT, AT(precision), USES_MODEL, "f32|bf16|auto",
@@ -108,6 +115,8 @@ const struct cli_option cli_options[] = {
       "try an IR version or opset newer than known", 0, 0, 0 },
     { "copy-weights", 0, OPT_FLAG, AT(copy_weights), USES_MODEL, NULL,
       "read the weights instead of mapping the file", 0, 0, 0 },
+    { "verify", 0, OPT_FLAG, AT(verify), USES_MODEL & ~CLI_PACK, NULL,
+      "read all of a packed file and compare its hash", 0, 0, 0 },
     { "plugin", 0, OPT_LIST, AT(plugins), USES_MODEL | CLI_OPS, "FILE",
       "load operators from a shared library", 0, 0, 0 },
     { "validate", 0, OPT_FLAG, AT(validate), RUNS, NULL,
@@ -154,9 +163,9 @@ const char *cli_keep(struct cli *cli, const char *text, size_t n)
 
 void cli_free(struct cli *cli)
 {
-    struct list *lists[] = { &cli->paths,          &cli->inputs, &cli->sets,
-                             &cli->shapes,         &cli->states, &cli->plugins,
-                             &cli->disable_passes, &cli->outputs };
+    struct list *lists[] = { &cli->paths,          &cli->inputs,  &cli->sets,
+                             &cli->shapes,         &cli->states,  &cli->plugins,
+                             &cli->disable_passes, &cli->outputs, &cli->fixed };
     attnrun_runtime_destroy(cli->runtime);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         free(lists[i]->v);

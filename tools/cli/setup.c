@@ -78,6 +78,26 @@ static int32_t precision_of(const char *word)
     return strcmp(word, "bf16") == 0 ? ATTNRUN_PRECISION_BF16 : ATTNRUN_PRECISION_AUTO;
 }
 
+/* --fix S=128, with names that live as long as `cli`. */
+static attnrun_status read_fixed(struct cli *cli, attnrun_fixed_dim *fixed)
+{
+    for (int64_t i = 0; i < cli->fixed.n; i++) {
+        const char *text = cli->fixed.v[i], *equals = strrchr(text, '=');
+        char *end = NULL;
+        const long long size = equals != NULL ? strtoll(equals + 1, &end, 10) : -1;
+        if (equals == NULL || equals == text || end == equals + 1 || *end != 0 ||
+            size < 0)
+            return tool_fail(ATTNRUN_E_USAGE,
+                             "--fix is '%s', expected a dimension and its size: S=128",
+                             tool_quote(text));
+        fixed[i].symbol = cli_keep(cli, text, (size_t)(equals - text));
+        fixed[i].size = size;
+        if (fixed[i].symbol == NULL)
+            return tool_fail(ATTNRUN_E_MEMORY, "no memory for a name");
+    }
+    return ATTNRUN_OK;
+}
+
 attnrun_status cli_open_model(struct cli *cli, const char *path, uint32_t more_flags,
                               attnrun_model **model)
 {
@@ -94,13 +114,27 @@ attnrun_status cli_open_model(struct cli *cli, const char *path, uint32_t more_f
     source.flags |= cli->no_fusion ? (uint32_t)ATTNRUN_NO_FUSION : 0;
     source.flags |= cli->force_bodies ? (uint32_t)ATTNRUN_FORCE_BODIES : 0;
     source.flags |= cli->allow_newer ? (uint32_t)ATTNRUN_ALLOW_NEWER : 0;
+    const bool check = cli->command != NULL && cli->command->bit == CLI_CHECK;
+    source.flags |= cli->verify || check ? (uint32_t)ATTNRUN_VERIFY : 0;
     source.timeout_us = cli->timeout_us;
     source.precision = precision_of(cli->precision);
     source.more_outputs = cli->outputs.v;
     source.n_more_outputs = cli->outputs.n;
-    TRY(cli_open_runtime(cli));
-    TRY_LIB(attnrun_model_open(cli->runtime, &source, model));
-    return ATTNRUN_OK;
+    attnrun_fixed_dim *fixed = calloc((size_t)cli->fixed.n + 1, sizeof *fixed);
+    attnrun_status status = fixed != NULL
+                                ? read_fixed(cli, fixed)
+                                : tool_fail(ATTNRUN_E_MEMORY, "no memory for options");
+    source.fixed_dims = fixed;
+    source.n_fixed_dims = cli->fixed.n;
+    if (status == ATTNRUN_OK)
+        status = cli_open_runtime(cli);
+    if (status == ATTNRUN_OK) {
+        status = attnrun_model_open(cli->runtime, &source, model);
+        if (status != ATTNRUN_OK)
+            tool_fail_library(status);
+    }
+    free(fixed);
+    return status;
 }
 
 attnrun_status cli_run_context(const struct cli *cli, attnrun_context *context,

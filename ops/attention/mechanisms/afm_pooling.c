@@ -127,6 +127,13 @@ static attn_status afm_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
                                 : ATTNRUN_OK;
 }
 
+static attn_status afm_check_packed(const attnrun_pack *pack, int64_t bytes,
+                                    const void *packed)
+{
+    (void)bytes;
+    return attn_gemm_check_input(pack, W, false, packed);
+}
+
 /* ---- run ---- */
 
 struct afm_pool {
@@ -248,6 +255,7 @@ const attnrun_op_def op_afm_pooling_1 = {
     .attrs = afm_attrs,
     .infer = afm_infer,
     .pack = afm_pack,
+    .check_packed = afm_check_packed,
     .run = afm_run,
     .cost = "O(fields^2 d units), scratch O(tile (d + units))",
     .source = "Xiao 2017, arXiv:1708.04617",

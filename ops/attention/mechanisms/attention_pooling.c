@@ -124,6 +124,13 @@ static attn_status pooling_pack(attnrun_pack *pack, int64_t *bytes, void *packed
     return attn_gemm_pack_input(pack, W, false, bytes, packed);
 }
 
+static attn_status pooling_check_packed(const attnrun_pack *pack, int64_t bytes,
+                                        const void *packed)
+{
+    (void)bytes;
+    return attn_gemm_check_input(pack, W, false, packed);
+}
+
 static void pooling_scores(void *arg, const struct attn_weigh_task *task, float *scores,
                            int64_t first, int64_t n)
 {
@@ -203,6 +210,7 @@ const attnrun_op_def op_attention_pooling_1 = {
     .attrs = pooling_attrs,
     .infer = pooling_infer,
     .pack = pooling_pack,
+    .check_packed = pooling_check_packed,
     .run = pooling_run,
     .cost = "O(n d units), scratch O(tile units)",
     .source = "Yang 2016, Hierarchical Attention Networks, aclanthology.org/N16-1174",

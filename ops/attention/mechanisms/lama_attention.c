@@ -146,6 +146,13 @@ static attn_status lama_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     return attn_gemm_pack_input(pack, Q, false, bytes, packed);
 }
 
+static attn_status lama_check_packed(const attnrun_pack *pack, int64_t bytes,
+                                     const void *packed)
+{
+    (void)bytes;
+    return attn_gemm_check_input(pack, Q, false, packed);
+}
+
 /* ---- contexts ---- */
 
 /* sums[dim] and the number of tokens from … to - 1 of sample b that are not masked. */
@@ -343,6 +350,7 @@ const attnrun_op_def op_lama_attention_1 = {
     .attrs = lama_attrs,
     .infer = lama_infer,
     .pack = lama_pack,
+    .check_packed = lama_check_packed,
     .run = lama_run,
     .cost = "O(n d heads), scratch O(tile heads)",
     .source = "Mehta 2019, arXiv:1912.00835",

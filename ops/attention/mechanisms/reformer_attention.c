@@ -395,6 +395,7 @@ const attnrun_op_def op_reformer_attention_1 = {
     .attrs = reformer_attrs,
     .infer = reformer_infer,
     .pack = reformer_pack,
+    .check_packed = op_packed_is_data,
     .run = reformer_run,
     .cost = "O(n T (dim features + chunk d)), scratch O(T n) integers",
     .source = "Kitaev 2020, arXiv:2001.04451",

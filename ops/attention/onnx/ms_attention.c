@@ -35,6 +35,13 @@ static attn_status ms_attention_pack(attnrun_pack *pack, int64_t *bytes, void *p
     return attn_gemm_pack_input(pack, WEIGHTS, false, bytes, packed);
 }
 
+static attn_status ms_attention_check_packed(const attnrun_pack *pack, int64_t bytes,
+                                             const void *packed)
+{
+    (void)bytes;
+    return attn_gemm_check_input(pack, WEIGHTS, false, packed);
+}
+
 static attn_status ms_attention_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct attn_merged *m = step->state;
@@ -65,6 +72,7 @@ const attnrun_op_def op_ms_attention_1 = {
     .attrs = ms_attention_attrs,
     .infer = ms_attention_infer,
     .pack = ms_attention_pack,
+    .check_packed = ms_attention_check_packed,
     .run = ms_attention_run,
     .cost = "O(n^2 d + n d^2), scratch O(tile)",
     .source = "ONNX Runtime contrib operators",

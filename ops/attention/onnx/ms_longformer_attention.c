@@ -157,6 +157,13 @@ static attn_status ms_longformer_pack(attnrun_pack *pack, int64_t *bytes, void *
     return attn_gemm_pack_input(pack, WEIGHT, false, bytes, packed);
 }
 
+static attn_status ms_longformer_check_packed(const attnrun_pack *pack, int64_t bytes,
+                                              const void *packed)
+{
+    (void)bytes;
+    return attn_gemm_check_input(pack, WEIGHT, false, packed);
+}
+
 static attn_status project(const attnrun_step *step, const attnrun_work *work)
 {
     const struct ms_longformer_state *s = step->state;
@@ -251,6 +258,7 @@ const attnrun_op_def op_ms_longformer_attention_1 = {
     .attrs = ms_longformer_attrs,
     .infer = ms_longformer_infer,
     .pack = ms_longformer_pack,
+    .check_packed = ms_longformer_check_packed,
     .run = ms_longformer_run,
     .cost = "O(n width^2 + n window width), scratch O(tile)",
     .source = "ONNX Runtime contrib operators; Beltagy 2020, arXiv:2004.05150",

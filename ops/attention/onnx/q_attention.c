@@ -72,6 +72,13 @@ static attn_status q_attention_pack(attnrun_pack *pack, int64_t *bytes, void *pa
     return attn_integer_pack_input(pack, WEIGHT, bytes, packed);
 }
 
+static attn_status q_attention_check_packed(const attnrun_pack *pack, int64_t bytes,
+                                            const void *packed)
+{
+    (void)bytes;
+    return attn_integer_check_input(pack, WEIGHT, packed);
+}
+
 static void scale_block(const attnrun_step *step, const attnrun_work *work,
                         const struct attn_integer_block *block, void *scratch)
 {
@@ -117,6 +124,7 @@ const attnrun_op_def op_q_attention_1 = {
     .attrs = q_attention_attrs,
     .infer = q_attention_infer,
     .pack = q_attention_pack,
+    .check_packed = q_attention_check_packed,
     .run = q_attention_run,
     .cost = "O(n^2 d + n d^2), scratch O(tile)",
     .source = "ONNX Runtime contrib operators",

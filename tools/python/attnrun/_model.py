@@ -2,13 +2,14 @@
 
 In: a file or its bytes, inputs by name. Out: numpy arrays by name, exact bytes of a plan."""
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from . import _attnrun, _values
 from ._attnrun import Runtime, Tensor
 
-COPY, NO_FUSION, FORCE_BODIES, ALLOW_NEWER, ALLOW_MISSING = 1, 2, 4, 8, 16
+COPY, NO_FUSION, FORCE_BODIES, ALLOW_NEWER, ALLOW_MISSING, VERIFY = 1, 2, 4, 8, 16, 32
 
 
 class Value(NamedTuple):
@@ -63,7 +64,8 @@ PRECISIONS = ("f32", "bf16", "auto")  # the numbers of attnrun_source.precision
 class Model(_attnrun.Pool):
     """A loaded ONNX model; immutable, and safe to call from any number of threads.
 
-    Model(path) maps the file's weights; Model(data) takes its bytes. Raises Error: IO, PARSE,
+    Model(path) maps the file's weights; Model(data) takes its bytes; a packed file (pack(),
+    `attnrun pack`) is opened in the same way. Raises Error: IO, PARSE,
     MODEL, UNSUPPORTED, VERSION, ...
 
     model(x=array, ...) computes all outputs -> {name: array}. Inputs are anything with the
@@ -105,6 +107,23 @@ class Model(_attnrun.Pool):
     def info(self) -> dict[str, Any]:
         """Producer, IR version, numbers of nodes and parameters, bytes, metadata."""
         return self._loaded.info
+
+    def pack(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model as it is run, with its packed weights: Model(path) opens that file
+        without packing, and processes that do share its memory. It fits this instruction set
+        and this version of attnrun alone. `path` is replaced as a whole or not at all."""
+        folder, name = os.path.split(os.fspath(path))
+        handle, temporary = tempfile.mkstemp(prefix=name + ".tmp.", dir=folder or ".")
+        try:
+            with open(handle, "wb") as file:
+                self._loaded._save(file.write)
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(temporary, 0o666 & ~umask)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
 
     def context(self) -> "Context":
         """One run at a time, with states, `out=` and views: see Context."""

@@ -311,6 +311,33 @@ static PyObject *model_info(PyObject *self, void *closure)
                                metadata);
 }
 
+/* Gives a piece of the packed file to a Python function; called without the GIL. */
+static int32_t write_piece(void *user, const void *bytes, uint64_t n)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *piece =
+        PyMemoryView_FromMemory((char *)(uintptr_t)bytes, (Py_ssize_t)n, PyBUF_READ);
+    PyObject *done =
+        piece == NULL ? NULL : PyObject_CallFunctionObjArgs(user, piece, NULL);
+    const int32_t failed = done == NULL;
+    Py_XDECREF(done);
+    Py_XDECREF(piece);
+    PyGILState_Release(gil);
+    return failed;
+}
+
+/* _save(write): the packed file, piece by piece. What `write` raises is raised here. */
+static PyObject *model_save(PyObject *self, PyObject *write)
+{
+    attnrun_model *model = ((model_object *)self)->model;
+    attnrun_status status;
+    Py_BEGIN_ALLOW_THREADS status = attnrun_model_save(model, write_piece, write);
+    Py_END_ALLOW_THREADS if (status == ATTNRUN_OK) Py_RETURN_NONE;
+    return PyErr_Occurred() ? NULL : binding_raise(status);
+}
+
+static PyMethodDef model_methods[] = { { "_save", model_save, METH_O, NULL },
+                                       { NULL, NULL, 0, NULL } };
 static PyGetSetDef model_members[] = { { "inputs", model_inputs, NULL, NULL, NULL },
                                        { "outputs", model_outputs, NULL, NULL, NULL },
                                        { "info", model_info, NULL, NULL, NULL },
@@ -318,6 +345,7 @@ static PyGetSetDef model_members[] = { { "inputs", model_inputs, NULL, NULL, NUL
 static PyType_Slot model_slots[] = { { Py_tp_new, model_create },
                                      { Py_tp_dealloc, model_dealloc },
                                      { Py_tp_getset, model_members },
+                                     { Py_tp_methods, model_methods },
                                      { 0, NULL } };
 PyType_Spec model_spec = { "attnrun._attnrun.Model", sizeof(model_object), 0,
                            Py_TPFLAGS_DEFAULT, model_slots };

@@ -1,0 +1,123 @@
+/* model_plan.c - attnrun_model_plan(): the memory of a model, before anything of it is packed.
+ *
+ * In: a model and the shapes of its inputs. Out: the bytes that a first context and its first
+ * run take, by what they are for, and the most that are held at once. Packing is measured
+ * without being done; the plan is made by the code of contexts over an allocator that counts,
+ * and given back. Other contexts are not disturbed.
+ *
+ *   held now ─┬─ context ─┬─ packed + working ─────────────┐ while weights are packed
+ *             │           └─ packed + constants ─┬─ plan ──┤ while a plan is made
+ *             │                                  └─ plan + arena + side heap ─┤ while it runs
+ *             └──────────────────────────────────────────── total_bytes: the largest sum */
+#include "abi.h"
+#include "context.h"
+#include "model.h"
+#include "pack.h"
+
+struct measuring {
+    struct attn_model *model;
+    const attnrun_tensor *inputs;
+    struct attn_memory *memory; /* counts the frame and its plan */
+    int64_t planning_bytes;     /* the most that is held while it is planned */
+    attnrun_model_need need;
+};
+
+static int64_t scratch_of(const struct attn_plan *plan)
+{
+    int64_t most = 0;
+    for (int32_t s = 0; s < plan->n_steps; s++) {
+        const int64_t block = plan->steps[s]->scratch_block;
+        if (block >= 0)
+            most = max64(most, plan->blocks[block].bytes);
+    }
+    return most;
+}
+
+static attn_status plan_frame(struct measuring *m, struct attn_frame *frame)
+{
+    struct attn_plan *plan;
+    struct attn_memory_counts counts;
+    TRY(attn_frame_plan(frame, m->inputs, &plan));
+    attn_memory_counts(m->memory, &counts);
+    m->planning_bytes = (int64_t)counts.peak_bytes;
+    m->need.context_bytes = (int64_t)counts.used_bytes;
+    m->need.arena_bytes = max64(plan->arena_bytes, ATTN_ARENA_ALIGN);
+    m->need.scratch_bytes = scratch_of(plan);
+    m->need.side_heap_bytes = plan->heap_bytes;
+    m->need.n_unbounded_steps = plan->n_unbounded;
+    return ATTNRUN_OK;
+}
+
+static attn_status plan_model(void *arg)
+{
+    struct measuring *m = arg;
+    struct attn_control control = { .caller_flag = NULL };
+    struct attn_frame *frame = NULL;
+    attn_control_start(&control, 0);
+    struct attn_meter before = attn_poll_enter(&control);
+    attn_status status = attn_frame_create(m->model->runtime, m->memory, m->model->graph,
+                                           &control, &frame);
+    if (status == ATTNRUN_OK)
+        status = plan_frame(m, frame);
+    attn_frame_destroy(frame);
+    attn_poll_leave(before);
+    return status;
+}
+
+static attn_status check_inputs(struct measuring *m)
+{
+    struct attnrun_context context = { .model = m->model };
+    const int32_t n = m->model->graph->n_inputs;
+    if (m->inputs == NULL && n > 0)
+        return attn_fail(ATTNRUN_E_USAGE, "inputs is NULL");
+    for (int32_t i = 0; i < n; i++)
+        TRY(attn_context_check_input(&context, i, &m->inputs[i]));
+    return ATTNRUN_OK;
+}
+
+static void add_up(struct measuring *m, int64_t working, int64_t own)
+{
+    attnrun_model_need *need = &m->need;
+    const int64_t kept = need->packed_bytes + need->constants_bytes;
+    int64_t most = need->packed_bytes + working;
+    most = max64(most, kept + m->planning_bytes);
+    most = max64(most,
+                 kept + need->context_bytes + need->arena_bytes + need->side_heap_bytes);
+    need->packing_bytes = working;
+    need->context_bytes += own;
+    need->total_bytes = need->held_bytes + own + most;
+}
+
+static attn_status measure(struct measuring *m, bool packed)
+{
+    static _Alignas(64) const char zeros[256];
+    struct attn_pack_need pack = { .stand_in = zeros };
+    struct attn_memory_counts counts;
+    attn_memory_counts(m->model->pool.memory, &counts);
+    m->need.held_bytes = (int64_t)counts.used_bytes;
+    TRY(packed ? plan_model(m) : attn_pack_measure(m->model, &pack, plan_model, m));
+    m->need.packed_bytes = pack.packed_bytes;
+    m->need.constants_bytes = pack.aligned_bytes - pack.released_bytes;
+    add_up(m, pack.working_bytes, attn_context_own_bytes(m->model->graph));
+    return ATTNRUN_OK;
+}
+
+attnrun_status attnrun_model_plan(attnrun_model *model, const attnrun_tensor *inputs,
+                                  attnrun_model_need *need)
+{
+    attnrun_error before;
+    if (model == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_plan: model is NULL");
+    struct measuring m = { .model = model_of(model), .inputs = inputs };
+    bool packed;
+    TRY(attn_struct_check(need, sizeof *need, "attnrun_model_need"));
+    TRY(check_inputs(&m));
+    attn_call_begin(&before);
+    TRY(attn_model_lock(m.model, &packed));
+    m.memory = attn_memory_apart(m.model->pool.memory);
+    attn_status status = m.memory != NULL ? measure(&m, packed) : ATTNRUN_E_MEMORY;
+    attn_memory_destroy(m.memory);
+    attn_model_unlock(m.model);
+    TRY(attn_call_end(status, &before));
+    return attn_struct_write(need, &m.need, sizeof m.need, "attnrun_model_need");
+}
