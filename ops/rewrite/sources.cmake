@@ -1,6 +1,9 @@
 # Sources of ops/rewrite.
 set(ATTN_OPS_REWRITE
   ops/rewrite/attention_heads.c
+  ops/rewrite/block_attention.c
+  ops/rewrite/block_mask.c
+  ops/rewrite/block_window.c
   ops/rewrite/blocked_layout.c
   ops/rewrite/blocked_members.c
   ops/rewrite/blocked_quantized.c
