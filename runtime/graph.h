@@ -244,8 +244,8 @@ attn_status attn_graph_expand(struct attn_graph *graph, bool *changed);
  * finish and infer after each that applied. */
 attn_status attn_graph_rewrite(struct attn_graph *graph);
 
-/* Says of a node why a pass left it as it is, in the place of what the pass said of it before;
- * `why` NULL: nothing. Texts live as long as the program. The first MAX_NOTES are kept. */
+/* Says of a node why a pass left it as it is, where the pass has said nothing of it before;
+ * `why` NULL: it did not leave it. Texts live as long as the program. The first MAX_NOTES are kept. */
 attn_status attn_graph_note(struct attn_graph *graph, const struct attn_node *node,
                             const char *pass, const char *why);
 

@@ -56,7 +56,7 @@ attn_status attn_graph_note(struct attn_graph *graph, const struct attn_node *no
             notes[k] = notes[--model->n_notes];
         return ATTNRUN_OK;
     }
-    if (k == MAX_NOTES)
+    if (k < model->n_notes || k == MAX_NOTES) /* later rounds see what late passes left */
         return ATTNRUN_OK;
     if (notes == NULL) {
         notes = attn_pool_alloc(&model->pool, MAX_NOTES * (int64_t)sizeof *notes);
@@ -66,7 +66,7 @@ attn_status attn_graph_note(struct attn_graph *graph, const struct attn_node *no
     if (name == NULL)
         return ATTNRUN_E_MEMORY;
     notes[k] = (struct attn_pass_note){ pass, name, why };
-    model->n_notes += k == model->n_notes;
+    model->n_notes++;
     return ATTNRUN_OK;
 }
 

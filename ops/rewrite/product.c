@@ -129,11 +129,16 @@ bool attn_product_read(const struct attn_graph *graph, int32_t value,
     const struct attn_node *node = attn_graph_producer(graph, value);
     if (node_is(node, "Einsum"))
         return read_einsum(graph, node, p);
-    const int rank = graph->values[value].type.rank;
-    if (!node_is(node, "MatMul") || rank < 2 || rank > RANK)
+    if (!node_is(node, "MatMul"))
         return false;
+    const int32_t values[3] = { node->in[0], node->in[1], value };
+    struct attn_lettered *const x[3] = { &p->in[0], &p->in[1], &p->out };
     p->n_in = 2;
-    return take_letters(graph, node->in[0], letters[0] + RANK - rank, rank, &p->in[0]) &&
-           take_letters(graph, node->in[1], letters[1] + RANK - rank, rank, &p->in[1]) &&
-           take_letters(graph, value, letters[2] + RANK - rank, rank, &p->out);
+    for (int i = 0; i < 3; i++) {
+        const int rank = graph->values[values[i]].type.rank;
+        if (rank < 2 || rank > RANK ||
+            !take_letters(graph, values[i], letters[i] + RANK - rank, rank, x[i]))
+            return false;
+    }
+    return true;
 }

@@ -20,8 +20,8 @@ struct attn_product {
     int n_in;
 };
 
-/* `value` as the result of MatMul (both operands of its rank) or Einsum of f32, where no
- * operand has a letter twice; else false. */
+/* `value` as the result of MatMul (of matrices, the axes before them from the last on) or Einsum
+ * of f32, where no operand has a letter twice; else false. */
 bool attn_product_read(const struct attn_graph *graph, int32_t value,
                        struct attn_product *product);
 /* Through Transposes, with the letters in the order of what they read. */

@@ -28,6 +28,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/matmul_epilogue.c
   ops/rewrite/pad_conv.c
   ops/rewrite/passes.c
+  ops/rewrite/performer.c
   ops/rewrite/product.c
   ops/rewrite/rotary.c
   ops/rewrite/skip_layer_norm.c

@@ -5,12 +5,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
-import onnxruntime
 import torch
 from torch import nn
 
-from exported import differ, export_module, operators, run
+from recognise import check_form
 
 
 class Involution(nn.Module):
@@ -172,35 +170,15 @@ FORMS |= {
     "divided_by_key": (Tokens(divided_by_key), TOKENS, None),
 }
 LENGTHS = (1, 33, 300)
-KNOWN = ("Involution", "FusedAttention", LINEAR)
+KNOWN = ("Involution", "FusedAttention", LINEAR, "PerformerAttention")
 
 
 def check(name, module, shape, operator, dynamo, folder, seed):
-    torch.manual_seed(seed)
-    for parameter in module.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    model = folder / f"{name}_{'x'.join(map(str, shape))}_{'dynamo' if dynamo else 'script'}.onnx"
-    random = np.random.default_rng(seed)
     names, dynamic = ("x",), {}
     if isinstance(module, Tokens):
         names, dynamic = ("q", "k", "v"), {1 if "einsum" in name else 2: "n"}
-    example = [torch.from_numpy(random.standard_normal(shape).astype("f4")) for _ in names]
-    export_module(module.eval(), tuple(example), str(model), dynamo,
-                  {name: dynamic for name in names}, ["y"])
-    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
-    failures = []
-    for n in LENGTHS if dynamic else (None,):
-        sizes = [n if n and axis in dynamic else size for axis, size in enumerate(shape)]
-        x = {name: random.standard_normal(sizes).astype("f4") for name in names}
-        expected = session.run(None, x)[0]
-        for options in ((), ("--no-fusion",), ("--isa", "base")):
-            why = differ(run(ATTNRUN, model, folder, x, *options)["y"], expected)
-            failures += [f"{model.name} {sizes}, seed {seed}, {options}: {why}"] * (
-                why is not None)
-    there = [op for op in KNOWN if operators(ATTNRUN, model).get(op, 0) > 0]
-    if there != ([operator] if operator else []):
-        failures.append(f"{model.name}: became {there}, expected {operator}")
-    return failures
+    return check_form(ATTNRUN, folder, name, module, names, shape, dynamic, LENGTHS, dynamo,
+                      KNOWN, operator, seed)
 
 
 def main():
