@@ -14,6 +14,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/drop_identity.c
   ops/rewrite/elementwise_chain.c
   ops/rewrite/epilogue.c
+  ops/rewrite/fourier_mix.c
   ops/rewrite/fuse_attention.c
   ops/rewrite/fuse_involution.c
   ops/rewrite/fuse_linear_attention.c

@@ -1,9 +1,10 @@
 """Mechanisms of attention as modules, exported by both exporters of PyTorch: what they become, and
 that they give what ONNX Runtime does. MODULE (forms_windows, forms_features, …) has
-  KNOWN   operators that a file of it may become
-  SHORT   {name: exporter}: what runs without --full
-  FORMS   {name: (module, inputs, shape, axis of the lengths, lengths, exporters, operator)};
-          without lengths the file has fixed sizes, without an operator it becomes none of KNOWN
+  KNOWN     operators that a file of it may become
+  BY_TORCH  what they give is what the module gives, not ONNX Runtime
+  SHORT     {name: exporter}: what runs without --full
+  FORMS     {name: (module, inputs, shape, axis of the lengths, lengths, exporters, operator)};
+            without lengths the file has fixed sizes, without an operator it becomes none of KNOWN
 Usage: check_forms.py ATTNRUN MODULE [--full] [SEED]"""
 import importlib
 import sys
@@ -25,7 +26,7 @@ def main():
                 failures += check_form(program, Path(folder), name, module, inputs, shape,
                                        {axis: "n"} if lengths else {}, lengths,
                                        EXPORTERS[exporter], forms.KNOWN, operator,
-                                       (seeds + [29])[0])
+                                       (seeds + [29])[0], getattr(forms, "BY_TORCH", False))
     print("\n".join(failures + [f"{n} models, {len(failures)} failures"]))
     return bool(failures)
 

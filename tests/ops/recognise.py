@@ -10,9 +10,11 @@ EXPORTERS = {"s": False, "d": True}  # torch.onnx.export(dynamo=…)
 
 
 def check_form(program, folder, name, module, names, shape, dynamic, lengths, dynamo, known,
-               operator, seed, options=((), ("--no-fusion",), ("--isa", "base"))):
+               operator, seed, by_torch=False,
+               options=((), ("--no-fusion",), ("--isa", "base"))):
     """The operators of `known` that the file becomes are [operator], or none for None. `dynamic`:
-    {axis: symbol} of every input, whose sizes are the lengths."""
+    {axis: symbol} of every input, whose sizes are the lengths. `by_torch`: the module itself, not
+    ONNX Runtime, says what the file gives."""
     torch.manual_seed(seed)
     random = np.random.default_rng(seed)
     for parameter in module.parameters():
@@ -26,7 +28,8 @@ def check_form(program, folder, name, module, names, shape, dynamic, lengths, dy
     for n in lengths if dynamic else (None,):
         sizes = [n if n and axis in dynamic else size for axis, size in enumerate(shape)]
         x = {name: random.standard_normal(sizes).astype("f4") for name in names}
-        expected = session.run(None, x)[0]
+        expected = (module(*map(torch.from_numpy, x.values())).detach().numpy() if by_torch
+                    else session.run(None, x)[0])
         for chosen in options:
             why = differ(run(program, model, folder, x, *chosen)["y"], expected)
             failures += [f"{model.name} {sizes}, seed {seed}, {chosen}: {why}"] * (
