@@ -168,7 +168,8 @@ struct attn_model {
     const char *disable_passes;
     int64_t ir_version, n_parameters, weights_bytes, file_bytes, folded_bytes,
         packed_bytes;
-    int32_t n_opsets, n_metadata, n_functions, n_passes, n_notes, n_missing, n_file_nodes;
+    int32_t n_opsets, n_metadata, n_functions, n_passes, n_notes, n_missing;
+    int32_t n_file_nodes;
     uint32_t flags; /* attnrun_source.flags */
     bool products_bf16;
     int32_t refs;
@@ -245,7 +246,7 @@ attn_status attn_graph_expand(struct attn_graph *graph, bool *changed);
 attn_status attn_graph_rewrite(struct attn_graph *graph);
 
 /* Says of a node why a pass left it as it is, where the pass has said nothing of it before;
- * `why` NULL: it did not leave it. Texts live as long as the program. The first MAX_NOTES are kept. */
+ * `why` NULL: it did not leave it. Texts live as long as the program. The first 64 are kept. */
 attn_status attn_graph_note(struct attn_graph *graph, const struct attn_node *node,
                             const char *pass, const char *why);
 

@@ -449,6 +449,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
                                  &found.pattern, &why));
     if (why != NULL)
         return attn_graph_note(graph, softmax, "block_attention", why);
+    TRY(attn_graph_note(graph, softmax, "block_attention", NULL));
     TRY(replace(graph, softmax, &found));
     ++*applied;
     return ATTNRUN_OK;

@@ -107,6 +107,7 @@ static attn_status try_gather(struct attn_graph *graph, struct attn_node *gather
         return attn_graph_note(graph, gather, "fourier_mix",
                                "what it transforms is not known to be real");
     struct attn_node *made;
+    TRY(attn_graph_note(graph, gather, "fourier_mix", NULL));
     TRY(attn_match_make(graph, gather, "attnrun", "FourierMix", 1, &x, gather->out[0], 0,
                         NULL, &made));
     attn_match_replace(graph, gather->out[0], made);

@@ -416,6 +416,7 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
         why = compare(graph, &q, &k, by_token);
     if (why != NULL)
         return attn_graph_note(graph, node, "performer", why);
+    TRY(attn_graph_note(graph, node, "performer", NULL));
     TRY(replace(graph, node, &q, &k, by_token));
     ++*applied;
     return ATTNRUN_OK;

@@ -1,6 +1,6 @@
-"""Attention by kernel features, as modules of q, k, v: stock ones (PyPI performer-pytorch) and forms
-as others write them, with what they become; near misses become LinearAttention, which needs no
-more than their associativity."""
+"""Attention by kernel features, as modules of q, k, v: stock ones (PyPI performer-pytorch) and
+forms as others write them, with what they become; near misses become LinearAttention, which needs
+no more than their associativity."""
 import torch
 from performer_pytorch import FastAttention
 from torch import nn
@@ -61,7 +61,7 @@ SHORT = {"stock": "d", "relu": "s", "quotient": "d", "norm_of_one": "s", "minus"
 FORMS = {
     "stock": (Stock(), "qkv", SHAPE, 2, MANY, "sd", PERFORMER),
     "stock_relu": (Stock(generalized_attention=True), "qkv", SHAPE, 2, MANY, "sd", PERFORMER),
-    "stock_tanh": (Stock(generalized_attention=True, kernel_fn=nn.Sigmoid()), "qkv", SHAPE, 2,
+    "stock_sigmoid": (Stock(generalized_attention=True, kernel_fn=nn.Sigmoid()), "qkv", SHAPE, 2,
                    MANY, "sd", PERFORMER),
     "features": (Features(), "qkv", SHAPE, 2, MANY, "sd", PERFORMER),
     "ratio": (Features(ratio=24 ** -0.5), "qkv", SHAPE, 2, MANY, "sd", PERFORMER),

@@ -114,35 +114,43 @@ MANY = (8, 16, 104)
 KNOWN = (LOCAL, CHUNKED, "FusedAttention")
 SHORT = {"stock_exact": "d", "blocks_joined": "d", "band": "s", "causal_band": "s",
          "too_wide": "s", "read_twice": "s", "small_fill": "d"}
+
+
+def form(module, operator, exporters="sd", lengths=MANY, shape=SHAPE):
+    return module, "qkv", shape, 2, lengths, exporters, operator
+
+
+def stock(operator, **settings):
+    return form(Stock(**settings), operator, "d")
+
+
 FORMS = {
-    "stock": (Stock(window_size=8), "qkv", SHAPE, 2, MANY, \"d", CHUNKED),
-    "stock_exact": (Stock(window_size=8, exact_windowsize=True), "qkv", SHAPE, 2, MANY, \"d", LOCAL),
-    "stock_causal": (Stock(window_size=8, causal=True), "qkv", SHAPE, 2, MANY, \"d", CHUNKED),
-    "stock_causal_exact": (Stock(window_size=8, causal=True, exact_windowsize=True,
-                                 autopad=True), "qkv", SHAPE, 2, MANY, \"d", LOCAL),
-    "stock_far": (Stock(window_size=4, look_backward=3, look_forward=2), "qkv", SHAPE, 2, MANY, \"d",
-                  CHUNKED),
-    "stock_fixed": (Stock(window_size=8, exact_windowsize=True, autopad=True), "qkv", (1, 2, 44, 8), 2,
-                    (), "d", LOCAL),  # padded by the module
-    "blocks": (Blocks(), "qkv", SHAPE, 2, MANY, \"sd", CHUNKED),
-    "blocks_joined": (Blocks(form="joined", scaled="queries"), "qkv", SHAPE, 2, MANY, \"sd", CHUNKED),
-    "blocks_tokens": (Blocks(form="tokens", pad=0), "qkv", SHAPE, 2, MANY, \"sd", CHUNKED),
-    "blocks_fixed": (Blocks(hides=farther(8)), "qkv", SHAPE, 2, (), \"sd", LOCAL),
-    "band": (Blocks(hides=farther(8)), "qkv", SHAPE, 2, MANY, \"sd", LOCAL),
-    "band_tokens": (Blocks(hides=farther(5), form="tokens", pad=0), "qkv", SHAPE, 2, MANY, \"sd", LOCAL),
-    "band_infinite": (Blocks(hides=farther(7), fill=float("-inf")), "qkv", SHAPE, 2, MANY, \"sd", LOCAL),
-    "causal_band": (Blocks(before=2, after=0, hides=lambda q, k: (k > q) | (k < q - 11)), "qkv", SHAPE, 2,
-                    MANY, "sd", LOCAL),
-    "causal_blocks": (Blocks(hides=lambda q, k: k > q), "qkv", SHAPE, 2, MANY, \"sd", CHUNKED),
-    "added": (Added(hides=farther(6)), "qkv", SHAPE, 2, (), \"sd", LOCAL),
-    "one_sided": (Blocks(before=0, after=1, hides=lambda q, k: (k < q) | (k > q + 8)), SHAPE,
-                  MANY, "sd", LOCAL),
+    "stock": stock(CHUNKED, window_size=8),
+    "stock_exact": stock(LOCAL, window_size=8, exact_windowsize=True),
+    "stock_causal": stock(CHUNKED, window_size=8, causal=True),
+    "stock_causal_exact": stock(LOCAL, window_size=8, causal=True, exact_windowsize=True,
+                                autopad=True),
+    "stock_far": stock(CHUNKED, window_size=4, look_backward=3, look_forward=2),
+    "stock_padded": form(Stock(window_size=8, exact_windowsize=True, autopad=True), LOCAL, "d", (),
+                         (1, 2, 44, 8)),
+    "blocks": form(Blocks(), CHUNKED),
+    "blocks_joined": form(Blocks(form="joined", scaled="queries"), CHUNKED),
+    "blocks_tokens": form(Blocks(form="tokens", pad=0), CHUNKED),
+    "blocks_fixed": form(Blocks(hides=farther(8)), LOCAL, lengths=()),
+    "band": form(Blocks(hides=farther(8)), LOCAL),
+    "band_tokens": form(Blocks(hides=farther(5), form="tokens", pad=0), LOCAL),
+    "band_infinite": form(Blocks(hides=farther(7), fill=float("-inf")), LOCAL),
+    "causal_band": form(Blocks(before=2, after=0, hides=lambda q, k: (k > q) | (k < q - 11)),
+                        LOCAL),
+    "causal_blocks": form(Blocks(hides=lambda q, k: k > q), CHUNKED),
+    "added": form(Added(hides=farther(6)), LOCAL, lengths=()),
+    "one_sided": form(Blocks(before=0, after=1, hides=lambda q, k: (k < q) | (k > q + 8)), LOCAL),
     # near misses
-    "small_fill": (Blocks(fill=-30.0), "qkv", SHAPE, 2, MANY, \"sd", None),
-    "unmasked_ends": (Added(fill=0.0), "qkv", SHAPE, 2, (), \"sd", None),
-    "not_itself": (Blocks(hides=lambda q, k: (k == q)), "qkv", SHAPE, 2, MANY, \"sd", None),
-    "too_wide": (Blocks(hides=farther(12)), "qkv", SHAPE, 2, MANY, \"sd", None),
-    "strided": (Blocks(hides=lambda q, k: (k - q) % 2 == 1), "qkv", SHAPE, 2, MANY, \"sd", None),
-    "other_values": (OtherValues(), "qkv", SHAPE, 2, MANY, \"s", None),
-    "read_twice": (ReadTwice(), "qkv", SHAPE, 2, MANY, \"sd", None),
+    "small_fill": form(Blocks(fill=-30.0), None),
+    "unmasked_ends": form(Added(fill=0.0), None, lengths=()),
+    "not_itself": form(Blocks(hides=lambda q, k: (k == q)), None),
+    "too_wide": form(Blocks(hides=farther(12)), None),
+    "strided": form(Blocks(hides=lambda q, k: (k - q) % 2 == 1), None),
+    "other_values": form(OtherValues(), None, "s"),
+    "read_twice": form(ReadTwice(), None),
 }
