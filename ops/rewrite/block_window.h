@@ -1,5 +1,5 @@
 /* block_window.h - attention in blocks of queries against neighbouring blocks of keys: what
- * its pass (block_attention.c), its windows (block_window.c) and its masks (block_mask.c)
+ * its pass (fuse_block_attention.c), its windows (block_window.c) and its masks (block_mask.c)
  * share. Block w of c queries sees keys (w - before) c … (w + after + 1) c - 1. */
 #ifndef ATTN_BLOCK_WINDOW_H
 #define ATTN_BLOCK_WINDOW_H

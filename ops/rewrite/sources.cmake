@@ -1,7 +1,6 @@
 # Sources of ops/rewrite.
 set(ATTN_OPS_REWRITE
   ops/rewrite/attention_heads.c
-  ops/rewrite/block_attention.c
   ops/rewrite/block_mask.c
   ops/rewrite/block_window.c
   ops/rewrite/blocked_layout.c
@@ -14,10 +13,12 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/drop_identity.c
   ops/rewrite/elementwise_chain.c
   ops/rewrite/epilogue.c
-  ops/rewrite/fourier_mix.c
   ops/rewrite/fuse_attention.c
+  ops/rewrite/fuse_block_attention.c
+  ops/rewrite/fuse_fourier_mix.c
   ops/rewrite/fuse_involution.c
   ops/rewrite/fuse_linear_attention.c
+  ops/rewrite/fuse_performer.c
   ops/rewrite/fuse_quantized.c
   ops/rewrite/gelu.c
   ops/rewrite/head_groups.c
@@ -29,7 +30,6 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/matmul_epilogue.c
   ops/rewrite/pad_conv.c
   ops/rewrite/passes.c
-  ops/rewrite/performer.c
   ops/rewrite/product.c
   ops/rewrite/rotary.c
   ops/rewrite/skip_layer_norm.c

@@ -1,4 +1,4 @@
-/* block_attention.c - attention in blocks, where each block of queries sees its own block of
+/* fuse_block_attention.c - attention in blocks, where each block of queries sees its own block of
  * keys and some neighbours, becomes LocalAttention or ChunkedLocalAttention of domain attnrun,
  * which read keys where they are:
  *

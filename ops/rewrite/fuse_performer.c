@@ -1,4 +1,4 @@
-/* performer.c - attention by random features of the softmax kernel, or of a function, becomes
+/* fuse_performer.c - attention by random features of the softmax kernel, or of a function, becomes
  * PerformerAttention of domain attnrun. Behind the pass linear_attention: LinearAttention whose
  * queries and keys are both features of constant directions W (features, dim):
  *
