@@ -120,7 +120,10 @@ static bool is_positions(const struct reader *r, const struct entry *e, int othe
     const attnrun_type *t = type_of(r, e->value);
     for (int i = 0; i < t->rank; i++)
         if (!dim_is(t->dims[i], 1))
-            found += e->axes[i] == r->s->blocks ? 1 : e->axes[i] == other ? 2 : 4;
+            found += e->axes[i] == other ? 2
+                     : e->axes[i] == r->s->blocks && dim_equal(t->dims[i], r->s->n_blocks)
+                         ? 1
+                         : 4;
     return found == 3;
 }
 
@@ -495,7 +498,8 @@ attn_status attn_block_mask_read(const struct attn_graph *graph,
         for (int i = 0; i < rank && rank <= scores->rank; i++)
             axes[i] = (int8_t)(scores->rank - rank + i);
         if (n_masks > MAX_MASKS || rank > scores->rank ||
-            (masks[m].added && !match_is_constant(graph, masks[m].value)))
+            (masks[m].added && (!match_is_constant(graph, masks[m].value) ||
+                                !attn_match_is_f32(graph, masks[m].value))))
             r.why = "its mask is none that is followed";
         else
             r.root[m] = add_entry(&r, masks[m].value, axes);

@@ -6,6 +6,7 @@
  *
  * The indexes are constants, which are compared one by one, or Range(blocks) + (0, 1, 2). In: a
  * value. Out: X, how many blocks there are before and behind, and what lies outside. */
+#include "../../runtime/poll.h"
 #include "block_window.h"
 
 static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
@@ -95,7 +96,7 @@ static bool are_neighbours(const struct attn_graph *graph, int32_t value, int64_
         return false;
     }
     const attnrun_tensor *index = &graph->values[value].data;
-    for (int64_t w = 0; w < index->dims[0]; w++)
+    for (int64_t w = 0; w < index->dims[0] && !attn_stops_node(w); w++)
         for (int64_t k = 0; k < n; k++)
             if (tensor_get_int(index, w * n + k) != w + k)
                 return false;

@@ -68,12 +68,22 @@ static bool samples_agree(const attnrun_tensor *w)
     return true;
 }
 
-/* W as it was before it was repeated; -1 where it is none. `heads`: in which it may differ. */
+/* The last two dims of both are the same. */
+static bool same_last(const struct attn_graph *graph, int32_t a, int32_t b)
+{
+    const attnrun_type *x = type_of(graph, a), *y = type_of(graph, b);
+    return x->rank >= 2 && y->rank >= 2 &&
+           dim_equal(x->dims[x->rank - 1], y->dims[y->rank - 1]) &&
+           dim_equal(x->dims[x->rank - 2], y->dims[y->rank - 2]);
+}
+
+/* W as it was before it was repeated along axes in front; -1 where it is none. */
 static int32_t directions(const struct attn_graph *graph, int32_t value)
 {
     for (int k = 0; k < 4 && !match_is_constant(graph, value); k++) {
         const struct attn_node *node = attn_graph_producer(graph, value);
-        if (!node_is(node, "Expand") && !node_is(node, "Unsqueeze"))
+        if ((!node_is(node, "Expand") && !node_is(node, "Unsqueeze")) ||
+            !same_last(graph, value, node->in[0]))
             return -1;
         value = node->in[0];
     }
@@ -132,7 +142,8 @@ static bool read_projected(const struct attn_graph *graph, int32_t value,
         w.value = strip(graph, w.value, &scale);
         f->w = directions(graph, w.value);
         f->turned = w.letters[w.n - 1] == made;
-        if (f->w < 0 || w.letters[w.n - 1 - f->turned] != summed ||
+        if (f->w < 0 || memcmp(w.letters, x.letters + 4 - w.n, (size_t)w.n - 2) != 0 ||
+            w.letters[w.n - 1 - f->turned] != summed ||
             w.letters[w.n - 2 + f->turned] != made)
             continue;
         f->x = strip(graph, x.value, &scale);
