@@ -320,22 +320,6 @@ static const char *read_all(const struct attn_graph *graph,
                : "the size of its blocks is not known";
 }
 
-static attn_status reshape(struct attn_graph *graph, struct attn_node *before, int n,
-                           const int64_t *dims, int32_t *value)
-{
-    const int64_t count = n;
-    int32_t shape, out;
-    void *data;
-    struct attn_node *made;
-    TRY(attn_graph_new_constant(graph, ATTNRUN_I64, 1, &count, &shape, &data));
-    memcpy(data, dims, (size_t)n * sizeof *dims);
-    TRY(attn_graph_add_value(graph, NULL, &out));
-    const int32_t in[2] = { *value, shape };
-    *value = out;
-    return attn_graph_insert(graph, before, "", "Reshape", 2, in, 1, &out, 0, NULL,
-                             &made);
-}
-
 static int64_t heads_of(const struct attn_graph *graph, const struct found *found)
 {
     return dim_of_letter(graph, &found->q, found->q.letters[found->q.n - 2]).value;
@@ -348,10 +332,10 @@ static attn_status join_tokens(struct attn_graph *graph, struct attn_node *befor
     const int64_t one_batch = found->n_batch > 0 ? 0 : 1;
     if (found->by_token) {
         const int64_t dims[3] = { one_batch, -1, heads_of(graph, found) * dim };
-        return reshape(graph, before, 3, dims, value);
+        return attn_match_reshape(graph, before, 3, dims, value);
     }
     const int64_t dims[4] = { one_batch, found->n_batch > 1 ? 0 : 1, -1, dim };
-    return reshape(graph, before, 4, dims, value);
+    return attn_match_reshape(graph, before, 4, dims, value);
 }
 
 /* Tokens as blocks, as Y had them; also what fails where queries are in other ones. */
@@ -366,7 +350,7 @@ static attn_status split_tokens(struct attn_graph *graph, struct attn_node *befo
     if (found->by_token)
         dims[n++] = heads_of(graph, found);
     dims[n++] = dim;
-    return reshape(graph, before, n, dims, value);
+    return attn_match_reshape(graph, before, n, dims, value);
 }
 
 static attn_status replace(struct attn_graph *graph, struct attn_node *softmax,

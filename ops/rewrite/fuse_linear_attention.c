@@ -374,23 +374,6 @@ static const char *feature_map(const struct attn_graph *graph, int32_t *value)
     return "identity";
 }
 
-/* (batch, tokens, heads, dim) as (batch, tokens, heads * dim), or back: a view. */
-static attn_status reshape(struct attn_graph *graph, struct attn_node *before, int n,
-                           const int64_t *dims, int32_t *value)
-{
-    const int64_t count = n;
-    int32_t shape, out;
-    void *data;
-    struct attn_node *made;
-    TRY(attn_graph_new_constant(graph, ATTNRUN_I64, 1, &count, &shape, &data));
-    memcpy(data, dims, (size_t)n * sizeof *dims);
-    TRY(attn_graph_add_value(graph, NULL, &out));
-    const int32_t in[2] = { *value, shape };
-    *value = out;
-    return attn_graph_insert(graph, before, "", "Reshape", 2, in, 1, &out, 0, NULL,
-                             &made);
-}
-
 static attn_status replace(struct attn_graph *graph, struct attn_node *node,
                            struct found *found, bool by_token)
 {
@@ -408,7 +391,7 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *node,
     struct attn_node *made;
     for (int i = 0; by_token && i < 3; i++) {
         const int64_t flat[3] = { 0, 0, heads * (i == 2 ? v_dim : dim) };
-        TRY(reshape(graph, node, 3, flat, &in[i]));
+        TRY(attn_match_reshape(graph, node, 3, flat, &in[i]));
     }
     TRY(attn_graph_add_value(graph, NULL, &y));
     if (!by_token)
@@ -417,7 +400,7 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *node,
                           by_token ? 6 : 4, attrs, &made));
     if (by_token) {
         const int64_t wide[4] = { 0, 0, heads, v_dim };
-        TRY(reshape(graph, node, 4, wide, &y));
+        TRY(attn_match_reshape(graph, node, 4, wide, &y));
         made = attn_graph_producer(graph, y);
     }
     attn_match_replace(graph, found->result, made);

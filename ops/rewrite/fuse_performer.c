@@ -353,23 +353,6 @@ static const char *compare(const struct attn_graph *graph, const struct features
     return NULL;
 }
 
-/* (batch, tokens, heads, dim) as (batch, tokens, heads * dim). */
-static attn_status join_heads(struct attn_graph *graph, struct attn_node *before,
-                              int64_t width, int32_t *value)
-{
-    const int64_t count = 3;
-    int32_t shape, out;
-    void *data;
-    struct attn_node *made;
-    TRY(attn_graph_new_constant(graph, ATTNRUN_I64, 1, &count, &shape, &data));
-    ((int64_t *)data)[2] = width;
-    TRY(attn_graph_add_value(graph, NULL, &out));
-    const int32_t in[2] = { *value, shape };
-    *value = out;
-    return attn_graph_insert(graph, before, "", "Reshape", 2, in, 1, &out, 0, NULL,
-                             &made);
-}
-
 static attn_status replace(struct attn_graph *graph, struct attn_node *node,
                            const struct features *q, const struct features *k,
                            bool by_token)
@@ -393,8 +376,9 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *node,
     if (q->map >= 0)
         attrs[n++] = (struct attn_attr)MATCH_STRING("kernel_fn", kernel_fns[q->map].name);
     TRY(as_projection(graph, node, q->turned, &in[3]));
+    const int64_t joined[3] = { 0, 0, heads * type_of(graph, q->x)->dims[3].value };
     for (int i = 0; by_token && i < 2; i++)
-        TRY(join_heads(graph, node, heads * type_of(graph, q->x)->dims[3].value, &in[i]));
+        TRY(attn_match_reshape(graph, node, 3, joined, &in[i]));
     for (int i = 0; by_token && i < 2; i++)
         attrs[n++] =
             (struct attn_attr)MATCH_INT(i == 0 ? "q_num_heads" : "kv_num_heads", heads);
