@@ -40,12 +40,20 @@ def write_page(forms, reasons):
     PAGE.write_text("\n\n## ".join(part.strip("\n") for part in [head, *parts]) + "\n")
 
 
-def stale_rows(forms):
-    """Rows that the page does not have; what a near miss is left for may be in other words."""
-    there = {line.rsplit("|", 2)[0] for line in PAGE.read_text().splitlines()}
-    return [f"{PAGE.name} has no row of {forms.__name__} '{name}': run with --write"
-            for name, form in forms.FORMS.items()
-            if row(name, form, "").rsplit("|", 2)[0] not in there]
+def stale_rows(forms, reasons):
+    """Rows that the page does not have, or that say of a form that ran that a pass left it where
+    none did, or the other way; the words may be those of the other exporter."""
+    there = {}
+    for line in PAGE.read_text().splitlines():
+        if line.startswith("| "):
+            start, why, _ = line.rsplit("|", 2)
+            there[start] = why.strip()
+    stale = []
+    for name, form in forms.FORMS.items():
+        start = row(name, form, "").rsplit("|", 2)[0]
+        if start not in there or bool(reasons.get(name, there[start])) != bool(there[start]):
+            stale.append(f"{PAGE.name} has no such row of {forms.__name__} '{name}': --write")
+    return stale
 
 
 def main():
@@ -65,7 +73,7 @@ def main():
                 failures += more
     if write and not failures:
         write_page(forms, reasons)
-    failures += stale_rows(forms)
+    failures += stale_rows(forms, reasons)
     print("\n".join(failures + [f"{n} models, {len(failures)} failures"]))
     return bool(failures)
 
