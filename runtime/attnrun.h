@@ -329,6 +329,7 @@ typedef struct attnrun_model_info {
     const char *precision; /* of products: "f32", "bf16", or "bf16 by floats" without the
                               instruction */
     const char *packed_for; /* a packed file: its instruction set; else "" */
+    int32_t n_notes;
 } attnrun_model_info;
 ATTNRUN_API attnrun_status attnrun_model_query(const attnrun_model *model,
                                                attnrun_model_info *info);
@@ -374,6 +375,12 @@ ATTNRUN_API attnrun_status attnrun_model_opset(const attnrun_model *model, int32
 /* Rewrite passes in order, with how often each applied to this model. */
 ATTNRUN_API attnrun_status attnrun_model_pass(const attnrun_model *model, int32_t index,
                                               const char **name, int32_t *applied);
+
+/* What rewrite passes found but for one condition, and left as it is: the pass, the node that
+ * it began at, the first condition that failed. `index` from 0 to n_notes - 1. */
+ATTNRUN_API attnrun_status attnrun_model_note(const attnrun_model *model, int32_t index,
+                                              const char **pass, const char **node,
+                                              const char **why);
 
 /* ---- context ------------------------------------------------------------------------- */
 

@@ -225,6 +225,23 @@ static int64_t floor_mod(int64_t a, int64_t b)
     return r < 0 ? r + b : r;
 }
 
+/* Divides what is left and its divisor by a factor of b and of all coefficients:
+ * floor((g x + r) / (g b)) = floor((x + floor(r / g)) / b). */
+static int64_t take_factor(struct poly *rest, int64_t b)
+{
+    int64_t g = b;
+    for (int i = 0; i < rest->n; i++)
+        for (int64_t k = rest->terms[i].k; k != 0;) {
+            const int64_t r = g % k;
+            g = k;
+            k = r;
+        }
+    for (int i = 0; i < rest->n; i++)
+        rest->terms[i].k /= g;
+    rest->constant = dim_floor_div(rest->constant, g);
+    return b / g;
+}
+
 /* a = b * q + r term by term, 0 <= coefficients of r < b: floor(a / b) = q + floor(r /
  * b). */
 static attnrun_dim divide_by_constant(struct attn_dims *dims, const struct poly *a,
@@ -241,6 +258,7 @@ static attnrun_dim divide_by_constant(struct attn_dims *dims, const struct poly 
             rest.terms[rest.n++] = (struct dim_term){ r, term.symbol };
     }
     if (rest.n > 0) { /* a constant rest is below b */
+        b = take_factor(&rest, b);
         attnrun_dim top = intern(dims, GOOD, &rest);
         int32_t symbol =
             top.expr < 0 ? -1 : attn_dims_derived(dims, SYMBOL_DIV, top, dim_of(b));

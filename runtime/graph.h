@@ -145,6 +145,11 @@ struct attn_pass_count {
     int32_t applied;
 };
 
+/* Where a pass found what it looks for but for one condition. */
+struct attn_pass_note {
+    const char *pass, *node, *why; /* static; in the pool; static */
+};
+
 /* The object behind attnrun_model. */
 struct attn_model {
     attnrun_runtime *runtime;
@@ -158,12 +163,14 @@ struct attn_model {
     struct attn_opset *opsets;
     struct attn_property *metadata;
     struct attn_pass_count *passes;
+    struct attn_pass_note *notes;
     struct attn_file_list *files; /* mapped or read; closed with the model */
     const char *producer, *producer_version, *graph_name, *doc, *missing;
     const char *disable_passes;
     int64_t ir_version, n_parameters, weights_bytes, file_bytes, folded_bytes,
         packed_bytes;
-    int32_t n_opsets, n_metadata, n_functions, n_passes, n_missing, n_file_nodes;
+    int32_t n_opsets, n_metadata, n_functions, n_passes, n_notes, n_missing;
+    int32_t n_file_nodes;
     uint32_t flags; /* attnrun_source.flags */
     bool products_bf16;
     bool rewritten;         /* comes out of a packed file: nothing is folded */
@@ -240,6 +247,11 @@ attn_status attn_graph_expand(struct attn_graph *graph, bool *changed);
 /* Runs all passes on the graph and its subgraphs until nothing changes (bounded), with
  * finish and infer after each that applied. */
 attn_status attn_graph_rewrite(struct attn_graph *graph);
+
+/* Says of a node why a pass left it as it is, where the pass has said nothing of it before;
+ * `why` NULL: it did not leave it. Texts live as long as the program. The first 64 are kept. */
+attn_status attn_graph_note(struct attn_graph *graph, const struct attn_node *node,
+                            const char *pass, const char *why);
 
 /* The node that produces a value, or NULL. */
 struct attn_node *attn_graph_producer(const struct attn_graph *graph, int32_t value);

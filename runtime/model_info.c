@@ -33,6 +33,7 @@ attnrun_status attnrun_model_query(const attnrun_model *model, attnrun_model_inf
         .graph_name = m->graph_name,
         .doc = m->doc,
         .missing = m->missing,
+        .n_notes = m->n_notes,
         .precision = !m->products_bf16                   ? "f32"
                      : attn_runtime_has_bf16(m->runtime) ? "bf16"
                                                          : "bf16 by floats",
@@ -187,5 +188,19 @@ attnrun_status attnrun_model_pass(const attnrun_model *model, int32_t index,
                          m->n_passes - 1);
     *name = m->passes[index].name;
     *applied = m->passes[index].applied;
+    return ATTNRUN_OK;
+}
+
+attnrun_status attnrun_model_note(const attnrun_model *model, int32_t index,
+                                  const char **pass, const char **node, const char **why)
+{
+    TRY(need(model));
+    const struct attn_model *m = model_of(model);
+    if (index < 0 || index >= m->n_notes || pass == NULL || node == NULL || why == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "note %d is not in 0..%d", index,
+                         m->n_notes - 1);
+    *pass = m->notes[index].pass;
+    *node = m->notes[index].node;
+    *why = m->notes[index].why;
     return ATTNRUN_OK;
 }

@@ -9,8 +9,9 @@
 #include "poll.h"
 
 enum {
-    MAX_ROUNDS = 8
-}; /* one pass may open the way for another; real models take 2 or 3 */
+    MAX_ROUNDS = 8, /* one pass may open the way for another; real models take 2 or 3 */
+    MAX_NOTES = 64
+};
 
 static bool is_pass(const char *name, size_t length)
 {
@@ -38,6 +39,34 @@ attn_status attn_pass_check_names(const char *list)
         }
         list += n + (list[n] == ',');
     }
+    return ATTNRUN_OK;
+}
+
+attn_status attn_graph_note(struct attn_graph *graph, const struct attn_node *node,
+                            const char *pass, const char *why)
+{
+    struct attn_model *model = graph->model;
+    struct attn_pass_note *notes = model->notes;
+    int32_t k = 0;
+    while (k < model->n_notes && (strcmp(notes[k].pass, pass) != 0 ||
+                                  strcmp(notes[k].node, node->pub.name) != 0))
+        k++;
+    if (why == NULL) {
+        if (k < model->n_notes)
+            notes[k] = notes[--model->n_notes];
+        return ATTNRUN_OK;
+    }
+    if (k < model->n_notes || k == MAX_NOTES) /* later rounds see what late passes left */
+        return ATTNRUN_OK;
+    if (notes == NULL) {
+        notes = attn_pool_alloc(&model->pool, MAX_NOTES * (int64_t)sizeof *notes);
+        model->notes = notes;
+    }
+    char *name = notes != NULL ? attn_pool_string(&model->pool, node->pub.name) : NULL;
+    if (name == NULL)
+        return ATTNRUN_E_MEMORY;
+    notes[k] = (struct attn_pass_note){ pass, name, why };
+    model->n_notes++;
     return ATTNRUN_OK;
 }
 

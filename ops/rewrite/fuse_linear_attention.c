@@ -12,24 +12,12 @@
  * is summed, so that transposes cost nothing and prove nothing wrong. All dims must be
  * provably equal: nothing is broadcast. */
 #include "../../runtime/poll.h"
-#include "match.h"
+#include "product.h"
 
 enum { RANK = 4, SUMMED = '#', ALONE = '1' }; /* letters of axes that others have not */
 
-/* A value of rank 4 or less with a letter for each axis. */
-struct lettered {
-    int32_t value;
-    int n;
-    char letters[RANK + 1];
-};
-
-struct product {
-    struct lettered in[3], out;
-    int n_in;
-};
-
 struct found {
-    struct lettered q, k, v, y;
+    struct attn_lettered q, k, v, y;
     char batch, head, query, key, dim, v_dim;
     double epsilon;
     int32_t result;
@@ -43,103 +31,6 @@ static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value
 static bool is_rank(const struct attn_graph *graph, int32_t value, int rank)
 {
     return attn_match_is_f32(graph, value) && type_of(graph, value)->rank == rank;
-}
-
-static bool has(const struct lettered *x, char letter)
-{
-    return memchr(x->letters, letter, (size_t)x->n) != NULL;
-}
-
-static int place(const struct lettered *x, char letter)
-{
-    return (int)((const char *)memchr(x->letters, letter, (size_t)x->n) - x->letters);
-}
-
-/* Through Transposes, with the letters in the order of what they read. */
-static void untranspose(const struct attn_graph *graph, struct lettered *x)
-{
-    for (int k = 0; k < 2; k++) {
-        const struct attn_node *node = attn_graph_producer(graph, x->value);
-        const struct attn_attr *perm = node ? attn_node_attr(node, "perm") : NULL;
-        const struct lettered before = *x;
-        if (!node_is(node, "Transpose") || perm == NULL || perm->kind != ATTN_ATTR_INTS ||
-            perm->ints.n != x->n)
-            return;
-        for (int i = 0; i < x->n; i++)
-            x->letters[perm->ints.v[i]] = before.letters[i];
-        x->value = node->in[0];
-    }
-}
-
-/* ---- products ---- */
-
-static bool take_letters(const struct attn_graph *graph, int32_t value, const char *text,
-                         int64_t n, struct lettered *x)
-{
-    if (n < 1 || n > RANK || !is_rank(graph, value, (int)n))
-        return false;
-    *x = (struct lettered){ .value = value, .n = (int)n };
-    for (int i = 0; i < n; i++) {
-        if (text[i] < 'a' || text[i] > 'z' || memchr(text, text[i], (size_t)i) != NULL)
-            return false;
-        x->letters[i] = text[i];
-    }
-    return true;
-}
-
-/* The letters of one operand: those of the text, with two of their own for "...". */
-static bool take_operand(const struct attn_graph *graph, int32_t value, const char **text,
-                         const char *end, const char *dots, struct lettered *x)
-{
-    char letters[RANK] = { 0 };
-    int64_t n = 0;
-    if (end - *text >= 3 && memcmp(*text, "...", 3) == 0) {
-        memcpy(letters, dots, 2);
-        n = 2;
-        *text += 3;
-    }
-    for (; *text < end && **text >= 'a' && **text <= 'z'; ++*text) {
-        if (n == RANK)
-            return false;
-        letters[n++] = **text;
-    }
-    return take_letters(graph, value, letters, n, x);
-}
-
-/* "abc,cd->ad" or "...c,...cd->...d" without blanks; other texts are left alone. */
-static bool read_einsum(const struct attn_graph *graph, const struct attn_node *node,
-                        struct product *p)
-{
-    const struct attn_attr *attr = attn_node_attr(node, "equation");
-    if (attr == NULL || attr->kind != ATTN_ATTR_STRING || node->pub.n_in > 3)
-        return false;
-    const char *text = attr->s.data, *end = text + attr->s.n;
-    char dots[2] = { 0 };
-    for (char letter = 'a', *next = dots; letter <= 'z' && next < dots + 2; letter++)
-        if (memchr(text, letter, (size_t)attr->s.n) == NULL)
-            *next++ = letter;
-    for (p->n_in = 0; p->n_in < node->pub.n_in; p->n_in++) {
-        if (!take_operand(graph, node->in[p->n_in], &text, end, dots, &p->in[p->n_in]) ||
-            (p->n_in + 1 < node->pub.n_in && (text == end || *text++ != ',')))
-            return false;
-    }
-    if (end - text <= 2 || text[0] != '-' || text[1] != '>')
-        return false;
-    text += 2;
-    return take_operand(graph, node->out[0], &text, end, dots, &p->out) && text == end;
-}
-
-static bool read_product(const struct attn_graph *graph, int32_t value, struct product *p)
-{
-    const struct attn_node *node = attn_graph_producer(graph, value);
-    if (node_is(node, "Einsum"))
-        return read_einsum(graph, node, p);
-    if (!node_is(node, "MatMul"))
-        return false;
-    p->n_in = 2;
-    return take_letters(graph, node->in[0], "abik", 4, &p->in[0]) &&
-           take_letters(graph, node->in[1], "abkj", 4, &p->in[1]) &&
-           take_letters(graph, value, "abij", 4, &p->out);
 }
 
 /* ---- sums over keys ---- */
@@ -161,9 +52,9 @@ static bool one_axis(const struct attn_graph *graph, const struct attn_node *sum
 /* `value` is the sum over keys of f(K), without that axis or with one of 1 in its place (or,
  * `at` -1, in any place): letters as those of K. */
 static bool is_key_sum(const struct attn_graph *graph, const struct found *found,
-                       const struct lettered *value)
+                       const struct attn_lettered *value)
 {
-    struct lettered x = *value;
+    struct attn_lettered x = *value;
     const struct attn_node *node = attn_graph_producer(graph, x.value);
     if (node_is(node, "Unsqueeze")) { /* its axis has a letter that nothing else has */
         int axis;
@@ -198,9 +89,9 @@ static bool is_key_sum(const struct attn_graph *graph, const struct found *found
 /* f(Q) by the sum over keys, as Einsum or MatMul: letters of the result are those of y but
  * v_dim, one of 1 may stand there. */
 static bool is_weight_sum(const struct attn_graph *graph, const struct found *found,
-                          struct lettered x)
+                          struct attn_lettered x)
 {
-    struct product p;
+    struct attn_product p;
     const struct attn_node *node = attn_graph_producer(graph, x.value);
     if (node_is(node, "ReduceSum")) { /* of f(Q) times the sum, over dim */
         int axis;
@@ -211,7 +102,7 @@ static bool is_weight_sum(const struct attn_graph *graph, const struct found *fo
             !is_rank(graph, times->out[0], RANK))
             return false;
         for (int side = 0; side < 2; side++) {
-            struct lettered sum = { .value = times->in[1 - side], .n = RANK };
+            struct attn_lettered sum = { .value = times->in[1 - side], .n = RANK };
             if (times->in[side] != found->q.value || !is_rank(graph, sum.value, RANK))
                 continue;
             for (int i = 0; i < RANK; i++) /* places of f(Q), queries for keys */
@@ -225,13 +116,13 @@ static bool is_weight_sum(const struct attn_graph *graph, const struct found *fo
         }
         return false;
     }
-    if (!read_product(graph, x.value, &p) || p.n_in != 2 || p.out.n != x.n)
+    if (!attn_product_read(graph, x.value, &p) || p.n_in != 2 || p.out.n != x.n)
         return false;
     /* The product's own letters become those of f(Q). */
     char to[26] = { 0 };
-    struct lettered q = p.in[0], sum = p.in[1];
-    untranspose(graph, &q);
-    untranspose(graph, &sum);
+    struct attn_lettered q = p.in[0], sum = p.in[1];
+    attn_lettered_untranspose(graph, &q);
+    attn_lettered_untranspose(graph, &sum);
     if (q.value != found->q.value || q.n != RANK)
         return false;
     for (int i = 0; i < RANK; i++)
@@ -249,7 +140,7 @@ static bool is_weight_sum(const struct attn_graph *graph, const struct found *fo
 
 /* Through Unsqueezes that add an axis where y has v_dim. */
 static bool squeeze(const struct attn_graph *graph, const struct found *found,
-                    struct lettered *x)
+                    struct attn_lettered *x)
 {
     const struct attn_node *node = attn_graph_producer(graph, x->value);
     if (!node_is(node, "Unsqueeze"))
@@ -269,7 +160,7 @@ static bool squeeze(const struct attn_graph *graph, const struct found *found,
 /* d, d + epsilon, or what it divides by as a factor, whose letters are those of y without v_dim,
  * or with one of 1 there. */
 static bool read_denominator(const struct attn_graph *graph, struct found *found,
-                             struct lettered x, bool factor)
+                             struct attn_lettered x, bool factor)
 {
     int32_t other;
     if (!squeeze(graph, found, &x))
@@ -296,13 +187,13 @@ static bool read_denominator(const struct attn_graph *graph, struct found *found
 
 /* Operands of a product by the letters of its result; what both have and it has not, and
  * nothing else, is SUMMED. */
-static bool take_sum(const struct attn_graph *graph, const char *to, struct lettered *k,
-                     struct lettered *v)
+static bool take_sum(const struct attn_graph *graph, const char *to,
+                     struct attn_lettered *k, struct attn_lettered *v)
 {
-    struct lettered *const operands[] = { k, v };
+    struct attn_lettered *const operands[] = { k, v };
     char summed[2] = { 0 };
-    untranspose(graph, k);
-    untranspose(graph, v);
+    attn_lettered_untranspose(graph, k);
+    attn_lettered_untranspose(graph, v);
     if (k->n != RANK || v->n != RANK)
         return false;
     for (int o = 0; o < 2; o++)
@@ -321,23 +212,24 @@ static bool take_sum(const struct attn_graph *graph, const char *to, struct lett
 }
 
 /* Which letter is what, of y = f(Q) by the product of f(K) and V. */
-static bool read_roles(const struct attn_graph *graph, const struct product *p, int q_in,
-                       int kv_in, struct found *found)
+static bool read_roles(const struct attn_graph *graph, const struct attn_product *p,
+                       int q_in, int kv_in, struct found *found)
 {
-    struct product kv;
-    struct lettered inner = p->in[kv_in];
+    struct attn_product kv;
+    struct attn_lettered inner = p->in[kv_in];
     char to[26] = { 0 };
     found->q = p->in[q_in];
-    untranspose(graph, &found->q);
-    untranspose(graph, &inner);
+    attn_lettered_untranspose(graph, &found->q);
+    attn_lettered_untranspose(graph, &inner);
     if (found->q.n != RANK || inner.n != RANK || p->out.n != RANK ||
-        !read_product(graph, inner.value, &kv) || kv.n_in != 2 || kv.out.n != RANK)
+        !attn_product_read(graph, inner.value, &kv) || kv.n_in != 2 || kv.out.n != RANK)
         return false;
     found->y = p->out;
     found->batch = found->head = found->query = found->dim = found->v_dim = 0;
     for (int i = 0; i < RANK; i++) {
         const char letter = found->q.letters[i];
-        const bool in_y = has(&found->y, letter), in_kv = has(&inner, letter);
+        const bool in_y = attn_lettered_has(&found->y, letter),
+                   in_kv = attn_lettered_has(&inner, letter);
         char *const role = in_y && in_kv ? (found->batch ? &found->head : &found->batch)
                            : in_y        ? &found->query
                            : in_kv       ? &found->dim
@@ -347,18 +239,19 @@ static bool read_roles(const struct attn_graph *graph, const struct product *p, 
         *role = letter;
     }
     for (int i = 0; i < RANK; i++)
-        if (!has(&found->q, found->y.letters[i]))
+        if (!attn_lettered_has(&found->q, found->y.letters[i]))
             found->v_dim = found->y.letters[i];
     if (found->dim == 0 || found->query == 0 || found->v_dim == 0 ||
-        !has(&inner, found->v_dim))
+        !attn_lettered_has(&inner, found->v_dim))
         return false;
     for (int i = 0; i < RANK; i++)
         to[kv.out.letters[i] - 'a'] = inner.letters[i];
     for (int side = 0; side < 2; side++) {
-        struct lettered k = kv.in[side], v = kv.in[1 - side];
-        if (!take_sum(graph, to, &k, &v) || !has(&k, found->dim) ||
-            !has(&v, found->v_dim) || !has(&k, found->batch) || !has(&k, found->head) ||
-            !has(&v, found->batch) || !has(&v, found->head))
+        struct attn_lettered k = kv.in[side], v = kv.in[1 - side];
+        if (!take_sum(graph, to, &k, &v) || !attn_lettered_has(&k, found->dim) ||
+            !attn_lettered_has(&v, found->v_dim) ||
+            !attn_lettered_has(&k, found->batch) || !attn_lettered_has(&k, found->head) ||
+            !attn_lettered_has(&v, found->batch) || !attn_lettered_has(&v, found->head))
             continue;
         found->k = k;
         found->v = v;
@@ -372,11 +265,11 @@ static bool read_roles(const struct attn_graph *graph, const struct product *p, 
 static bool read_quotient(const struct attn_graph *graph, const struct attn_node *node,
                           struct found *found)
 {
-    struct product p;
-    struct lettered d;
+    struct attn_product p;
+    struct attn_lettered d;
     for (int side = 0; side < 2; side++) {
         const bool divides = node_is(node, "Div");
-        if ((divides && side == 1) || !read_product(graph, node->in[side], &p) ||
+        if ((divides && side == 1) || !attn_product_read(graph, node->in[side], &p) ||
             p.n_in != 2 || graph->values[node->in[side]].n_uses != 1 ||
             !is_rank(graph, node->in[1 - side], RANK))
             continue;
@@ -395,15 +288,18 @@ static bool read_quotient(const struct attn_graph *graph, const struct attn_node
 static bool read_three(const struct attn_graph *graph, const struct attn_node *node,
                        struct found *found)
 {
-    struct product p;
-    if (!read_product(graph, node->out[0], &p) || p.n_in != 3)
+    struct attn_product p;
+    if (!attn_product_read(graph, node->out[0], &p) || p.n_in != 3)
         return false;
     for (int z = 0; z < 3; z++) {
-        const struct lettered d = p.in[z];
+        const struct attn_lettered d = p.in[z];
         for (int side = 1; side < 3; side++)
             if (read_roles(graph, &p, (z + side) % 3, (z + 3 - side) % 3, found) &&
-                d.n == RANK - 1 && !has(&d, found->dim) && !has(&d, found->v_dim) &&
-                has(&d, found->batch) && has(&d, found->head) && has(&d, found->query) &&
+                d.n == RANK - 1 && !attn_lettered_has(&d, found->dim) &&
+                !attn_lettered_has(&d, found->v_dim) &&
+                attn_lettered_has(&d, found->batch) &&
+                attn_lettered_has(&d, found->head) &&
+                attn_lettered_has(&d, found->query) &&
                 read_denominator(graph, found, d, true))
                 return true;
     }
@@ -411,7 +307,7 @@ static bool read_three(const struct attn_graph *graph, const struct attn_node *n
 }
 
 /* Heads before tokens: 0; behind them: 1; -1: another order. */
-static int order_of(const struct found *found, const struct lettered *x, char token,
+static int order_of(const struct found *found, const struct attn_lettered *x, char token,
                     char dim)
 {
     const char order[2][RANK] = { { found->batch, found->head, token, dim },
@@ -422,18 +318,19 @@ static int order_of(const struct found *found, const struct lettered *x, char to
     return -1;
 }
 
-static attnrun_dim dim_at(const struct attn_graph *graph, const struct lettered *x,
+static attnrun_dim dim_at(const struct attn_graph *graph, const struct attn_lettered *x,
                           char letter)
 {
-    return type_of(graph, x->value)->dims[place(x, letter)];
+    return type_of(graph, x->value)->dims[attn_lettered_place(x, letter)];
 }
 
 /* All of one order, and no dim is broadcast. */
 static int common_order(const struct attn_graph *graph, struct found *found)
 {
-    const struct lettered *const operands[] = { &found->q, &found->k, &found->v,
-                                                &found->y };
-    if (place(&found->q, found->batch) > place(&found->q, found->head)) {
+    const struct attn_lettered *const operands[] = { &found->q, &found->k, &found->v,
+                                                     &found->y };
+    if (attn_lettered_place(&found->q, found->batch) >
+        attn_lettered_place(&found->q, found->head)) {
         const char batch = found->batch;
         found->batch = found->head;
         found->head = batch;
@@ -477,23 +374,6 @@ static const char *feature_map(const struct attn_graph *graph, int32_t *value)
     return "identity";
 }
 
-/* (batch, tokens, heads, dim) as (batch, tokens, heads * dim), or back: a view. */
-static attn_status reshape(struct attn_graph *graph, struct attn_node *before, int n,
-                           const int64_t *dims, int32_t *value)
-{
-    const int64_t count = n;
-    int32_t shape, out;
-    void *data;
-    struct attn_node *made;
-    TRY(attn_graph_new_constant(graph, ATTNRUN_I64, 1, &count, &shape, &data));
-    memcpy(data, dims, (size_t)n * sizeof *dims);
-    TRY(attn_graph_add_value(graph, NULL, &out));
-    const int32_t in[2] = { *value, shape };
-    *value = out;
-    return attn_graph_insert(graph, before, "", "Reshape", 2, in, 1, &out, 0, NULL,
-                             &made);
-}
-
 static attn_status replace(struct attn_graph *graph, struct attn_node *node,
                            struct found *found, bool by_token)
 {
@@ -511,7 +391,7 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *node,
     struct attn_node *made;
     for (int i = 0; by_token && i < 3; i++) {
         const int64_t flat[3] = { 0, 0, heads * (i == 2 ? v_dim : dim) };
-        TRY(reshape(graph, node, 3, flat, &in[i]));
+        TRY(attn_match_reshape(graph, node, 3, flat, &in[i]));
     }
     TRY(attn_graph_add_value(graph, NULL, &y));
     if (!by_token)
@@ -520,7 +400,7 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *node,
                           by_token ? 6 : 4, attrs, &made));
     if (by_token) {
         const int64_t wide[4] = { 0, 0, heads, v_dim };
-        TRY(reshape(graph, node, 4, wide, &y));
+        TRY(attn_match_reshape(graph, node, 4, wide, &y));
         made = attn_graph_producer(graph, y);
     }
     attn_match_replace(graph, found->result, made);

@@ -216,6 +216,22 @@ attn_status attn_match_make(struct attn_graph *graph, struct attn_node *before,
                              attrs, made);
 }
 
+attn_status attn_match_reshape(struct attn_graph *graph, struct attn_node *before, int n,
+                               const int64_t *dims, int32_t *value)
+{
+    const int64_t count = n;
+    int32_t shape, out;
+    void *data;
+    struct attn_node *made;
+    TRY(attn_graph_new_constant(graph, ATTNRUN_I64, 1, &count, &shape, &data));
+    memcpy(data, dims, (size_t)n * sizeof *dims);
+    TRY(attn_graph_add_value(graph, NULL, &out));
+    const int32_t in[2] = { *value, shape };
+    *value = out;
+    return attn_graph_insert(graph, before, "", "Reshape", 2, in, 1, &out, 0, NULL,
+                             &made);
+}
+
 void attn_match_replace(struct attn_graph *graph, int32_t old, struct attn_node *made)
 {
     bool output = (graph->values[old].flags & ATTN_VALUE_OUTPUT) != 0;

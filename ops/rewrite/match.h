@@ -65,6 +65,10 @@ bool attn_match_pads(const struct attn_graph *graph, const struct attn_node *pad
 bool attn_match_zero_pads(const struct attn_graph *graph, const struct attn_node *pad,
                           int32_t rank, int64_t pads[2 * ATTNRUN_MAX_RANK]);
 
+/* *value becomes a view of it: a Reshape with these dims (0: as before, -1: what is left). */
+attn_status attn_match_reshape(struct attn_graph *graph, struct attn_node *before, int n,
+                               const int64_t *dims, int32_t *value);
+
 /* Puts `made` (output 0) in the place of value `old`, and takes `node` out where nobody
  * reads it any more. */
 void attn_match_replace(struct attn_graph *graph, int32_t old, struct attn_node *made);

@@ -1,7 +1,8 @@
 # Sources of ops/rewrite.
 set(ATTN_OPS_REWRITE
-  ops/rewrite/fuse_attention.c
   ops/rewrite/attention_heads.c
+  ops/rewrite/block_mask.c
+  ops/rewrite/block_window.c
   ops/rewrite/blocked_layout.c
   ops/rewrite/blocked_members.c
   ops/rewrite/blocked_quantized.c
@@ -9,23 +10,29 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/constant_if.c
   ops/rewrite/conv_batch_norm.c
   ops/rewrite/conv_epilogue.c
+  ops/rewrite/drop_identity.c
   ops/rewrite/elementwise_chain.c
   ops/rewrite/epilogue.c
+  ops/rewrite/fuse_attention.c
+  ops/rewrite/fuse_block_attention.c
+  ops/rewrite/fuse_causal_linear.c
+  ops/rewrite/fuse_fourier_mix.c
+  ops/rewrite/fuse_involution.c
+  ops/rewrite/fuse_linear_attention.c
+  ops/rewrite/fuse_performer.c
+  ops/rewrite/fuse_quantized.c
   ops/rewrite/gelu.c
   ops/rewrite/head_groups.c
-  ops/rewrite/drop_identity.c
-  ops/rewrite/fuse_involution.c
   ops/rewrite/layer_norm.c
-  ops/rewrite/fuse_linear_attention.c
   ops/rewrite/map_tail.c
   ops/rewrite/mask_band.c
   ops/rewrite/mask_opcode.c
-  ops/rewrite/write_mask.c
   ops/rewrite/match.c
   ops/rewrite/matmul_epilogue.c
   ops/rewrite/pad_conv.c
   ops/rewrite/passes.c
-  ops/rewrite/fuse_quantized.c
+  ops/rewrite/product.c
   ops/rewrite/rotary.c
   ops/rewrite/skip_layer_norm.c
+  ops/rewrite/write_mask.c
 )

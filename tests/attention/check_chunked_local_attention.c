@@ -121,8 +121,8 @@ void check_chunked_local_attention(struct check *c)
         t.wrap = check_chance(c, 40);
         if (t.wrap)
             t.s.q_len = (t.s.q_len + t.chunk - 1) / t.chunk * t.chunk;
-        if (t.wrap && c->round % 5 == 0) /* one chunk */
-            t.chunk = t.s.q_len;
+        if (t.wrap && c->round % 5 == 0) /* one chunk, full or short */
+            t.chunk = t.s.q_len + c->round % 3;
         if (!t.wrap && c->round % 9 == 0)
             t.chunk = INT64_MAX;
         t.shared = check_chance(c, 30);
@@ -153,7 +153,7 @@ void check_chunked_local_attention(struct check *c)
     blank_case(c, 7, 7, 8);
     check_int(c, "chunk_size", 2);
     check_string(c, "edge", "wrap");
-    check_refuses(c, ATTNRUN_E_SHAPE, "multiple of chunk_size|7");
+    check_refuses(c, ATTNRUN_E_SHAPE, "multiple of chunk_size|7|key_mask");
     blank_case(c, 6, 6, 8);
     check_int(c, "chunk_size", 2);
     check_string(c, "edge", "reflect");

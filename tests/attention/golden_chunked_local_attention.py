@@ -50,6 +50,7 @@ def main():
     mask = torch.arange(20) < torch.tensor([[20], [13]])
     reformer("chunked_wrap", 7, False, 20, mask)
     reformer("chunked_wrap_causal", 8, True, 16, mask[:, :16])
+    reformer("chunked_wrap_short", 9, False, 3, mask[:, :3])
 
 
 main()

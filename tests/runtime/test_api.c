@@ -63,6 +63,7 @@ static void test_api_refuses_null(void **state)
     REFUSED(attnrun_model_opset(model, 0, NULL, &version));
     REFUSED(attnrun_model_pass(model, 0, &text, NULL));
     REFUSED(attnrun_model_pass(NULL, 0, &text, &count));
+    REFUSED(attnrun_model_note(NULL, 0, &text, &text, &text));
     REFUSED(attnrun_context_create(NULL, &no_context));
     REFUSED(attnrun_context_create(model, NULL));
     REFUSED(attnrun_set_input(NULL, 0, &tensor));
@@ -104,6 +105,7 @@ static void test_api_refuses_other_indexes(void **state)
         FAILS(ATTNRUN_E_USAGE, "", attnrun_model_metadata(model, k, &a, &b));
         FAILS(ATTNRUN_E_USAGE, "", attnrun_model_opset(model, k, &a, &version));
         FAILS(ATTNRUN_E_USAGE, "", attnrun_model_pass(model, k, &a, &count));
+        FAILS(ATTNRUN_E_USAGE, "", attnrun_model_note(model, k, &a, &b, &a));
         FAILS(ATTNRUN_E_USAGE, "", attnrun_output(context, k, &tensor));
     }
 }

@@ -74,6 +74,8 @@ static void test_equal_expressions_have_equal_handles(void **state)
         { "min(S,4611686018427387904)", "S" },
         { "max(S,T)", "max(T,S)" },
         { "floor(S/2)", "S//2" },
+        { "(6*S)//48", "S//8" },
+        { "(6*S+4*T+3)//8", "(3*S+2*T+1)//4" },
         { " N ", "N" },
         { "-(S - T)", "T - S" },
     };

@@ -76,6 +76,17 @@ static attnrun_status json_about(const struct inspect *inspect, struct json *jso
         json_int(json, name, applied);
     }
     json_close(json, '}');
+    json_open(json, "left", '[');
+    for (int32_t i = 0; i < info->n_notes; i++) {
+        const char *pass, *node, *why;
+        TRY_LIB(attnrun_model_note(inspect->model, i, &pass, &node, &why));
+        json_open(json, NULL, '{');
+        json_text(json, "pass", pass);
+        json_text(json, "node", node);
+        json_text(json, "why", why);
+        json_close(json, '}');
+    }
+    json_close(json, ']');
     return ATTNRUN_OK;
 }
 
@@ -143,7 +154,7 @@ attnrun_status inspect_json(const struct inspect *inspect)
 {
     struct json json = { .out = cli_json_stream() };
     json_open(&json, NULL, '{');
-    json_text(&json, "schema", "attnrun/inspect/2");
+    json_text(&json, "schema", "attnrun/inspect/3");
     json_text(&json, "model", inspect->path);
     TRY(json_about(inspect, &json));
     TRY(json_values(inspect, &json));

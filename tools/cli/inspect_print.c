@@ -76,6 +76,18 @@ static attnrun_status print_passes(const struct inspect *inspect)
     return ATTNRUN_OK;
 }
 
+/* What passes found but for one condition. */
+static attnrun_status print_notes(const struct inspect *inspect)
+{
+    for (int32_t i = 0; i < inspect->info.n_notes; i++) {
+        const char *pass, *node, *why;
+        TRY_LIB(attnrun_model_note(inspect->model, i, &pass, &node, &why));
+        screen_line(i == 0 ? "left" : "", TITLE, "%s at %s: %s", pass, tool_quote(node),
+                    why);
+    }
+    return ATTNRUN_OK;
+}
+
 static void print_ops(const struct inspect *inspect)
 {
     for (int64_t i = 0; i < inspect->n_ops; i++) {
@@ -112,6 +124,7 @@ attnrun_status inspect_print(const struct inspect *inspect)
     TRY(print_values(inspect, "inputs", info->n_inputs, attnrun_model_input));
     TRY(print_values(inspect, "outputs", info->n_outputs, attnrun_model_output));
     TRY(print_passes(inspect));
+    TRY(print_notes(inspect));
     screen_line("nodes", TITLE,
                 "%d in the file, %d after rewriting: %" PRId64 " native, %" PRId64
                 " by function body, %" PRId64 " missing",

@@ -13,14 +13,14 @@
  * key_mask     b8 (batch, n), optional
  * Y            as Q, with v_dim
  * edge         "pad": chunks outside do not exist. "wrap": they are those of the other
- *              end (n % chunk_size == 0), and keys of a chunk that comes twice count
- *              twice; a single chunk has no neighbours
+ *              end (n % chunk_size == 0, or one short chunk), and keys of a chunk that
+ *              comes twice count twice; a single chunk has no neighbours
  * shared_qk    keys are q_j / max(|q_j|, 1e-12), K is not read; a query's score with
  *              itself is -5e4: it sees itself where nothing else is left. A masked token
  *              is not its own key either; without any key, zeros
  * chunks_before 1, chunks_after 1, or 0 where is_causal, by default
  * Refused: chunk_size < 1, is_causal with chunks_after > 0, lengths that differ, wrap of
- * a length that is no multiple of the chunk, shared_qk with fewer key heads.
+ * a longer length that is no multiple of the chunk, shared_qk with fewer key heads.
  *
  * Cost: O(n chunk_size (1 + before + after) dim), scratch O(tile).
  * Source: local-attention 1.11.2 LocalAttention (pad); transformers 5.23.0
@@ -78,10 +78,11 @@ static attn_status plan(attnrun_step *step, const struct attn_qkv *shape)
                                .exact = args->exact_window != 0,
                                .shared = args->shared_qk != 0 };
     TRY(attn_qkv_sizes(step, &args->heads, shape, &w->s));
-    if (w->wrap && w->s.kv_len % w->chunk != 0)
+    if (w->wrap && w->s.kv_len > w->chunk && w->s.kv_len % w->chunk != 0)
         return op_fail_input(step, K, ATTNRUN_E_SHAPE,
                              "its length, %lld, is no multiple of chunk_size %lld, as "
-                             "edge \"wrap\" needs",
+                             "edge \"wrap\" needs: pad it, and mask what was added by "
+                             "key_mask",
                              (long long)w->s.kv_len, (long long)w->chunk);
     state->before = args->chunks_before;
     state->after =

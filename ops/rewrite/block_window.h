@@ -1,0 +1,52 @@
+/* block_window.h - attention in blocks of queries against neighbouring blocks of keys: what
+ * its pass (fuse_block_attention.c), its windows (block_window.c) and its masks (block_mask.c)
+ * share. Block w of c queries sees keys (w - before) c … (w + after + 1) c - 1. */
+#ifndef ATTN_BLOCK_WINDOW_H
+#define ATTN_BLOCK_WINDOW_H
+
+#include "product.h"
+
+/* A value (…, blocks, (before + 1 + after) chunk, …) that repeats each block of `source`
+ * (…, blocks, chunk, …) beside its neighbours; blocks outside hold `pad`. */
+struct attn_block_window {
+    int32_t source;
+    int axis; /* of the blocks; the next one is within them */
+    int64_t before, after;
+    double pad;
+};
+bool attn_block_window_read(const struct attn_graph *graph, int32_t value,
+                            struct attn_block_window *window);
+
+/* The scores in front of a softmax. */
+struct attn_block_scores {
+    int rank, blocks, query, key; /* axes */
+    int64_t before, after, chunk;
+    attnrun_dim n_blocks;
+};
+
+/* Scores stay above it (a product of floats below 10^15 does), so that beside one of them what
+ * is put in the place of another by this or less has no weight, as float's least number. */
+#define ATTN_BLOCK_LOST (-1e30f)
+
+/* What may be put in the place of a score: Where(mask, fill, score), Where(mask, score,
+ * fill), or score + mask. */
+struct attn_block_mask {
+    int32_t value;
+    bool drops; /* the mask says where the score goes */
+    bool added;
+};
+
+/* Which keys a query sees, beside those that there are: all of the window, those up to its
+ * own position, or those with first <= key - query <= last. */
+struct attn_block_pattern {
+    enum { BLOCK_ALL, BLOCK_CAUSAL, BLOCK_BAND } kind;
+    int64_t first, last;
+};
+/* Looks at all pairs of a block, or of all blocks where the masks differ between them. *why:
+ * NULL, or the first condition that failed. */
+attn_status attn_block_mask_read(const struct attn_graph *graph,
+                                 const struct attn_block_scores *scores,
+                                 const struct attn_block_mask *masks, int n_masks,
+                                 struct attn_block_pattern *pattern, const char **why);
+
+#endif

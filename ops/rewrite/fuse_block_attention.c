@@ -1,0 +1,453 @@
+/* fuse_block_attention.c - attention in blocks, where each block of queries sees its own block of
+ * keys and some neighbours, becomes LocalAttention or ChunkedLocalAttention of domain attnrun,
+ * which read keys where they are:
+ *
+ *   Y = Softmax(scale * Q W(K)' masked) W(V)     Q, Y (…, blocks, chunk, …)
+ *
+ * Products are MatMul or Einsum; W is unfold or slices of a Pad (block_window.c). Axes are
+ * (batch, heads)?, blocks, tokens, dim or batch?, blocks, tokens, heads, dim, the same in all
+ * operands, whose dims must be provably equal. Masks are Where and Add, in any number, followed
+ * or looked at as a whole (block_mask.c): whole blocks, causal, or a band within the window;
+ * keys outside must not be seen. What is put in the place of scores is ATTN_BLOCK_LOST or less.
+ * A chunk that the file computes from the length is that of the last axis of its masks; a view
+ * of the queries refuses others, as the mask of the file does. */
+#include <math.h>
+
+#include "../../runtime/poll.h"
+#include "block_window.h"
+
+enum { MAX_MASKS = 4 };
+
+struct found {
+    struct attn_lettered q, k, v, y; /* in the letters of the scores */
+    struct attn_block_window k_window, v_window;
+    struct attn_block_scores scores;
+    struct attn_block_mask masks[MAX_MASKS];
+    int n_masks;
+    double scale;
+    char dim, v_dim, blocks, query, key;
+    bool by_token; /* heads behind the tokens */
+    int n_batch;   /* axes before the blocks */
+    struct attn_block_pattern pattern;
+};
+
+static attnrun_dim dim_of_letter(const struct attn_graph *graph,
+                                 const struct attn_lettered *x, char letter)
+{
+    return graph->values[x->value].type.dims[attn_lettered_place(x, letter)];
+}
+
+static bool read_once(const struct attn_graph *graph, int32_t value)
+{
+    return graph->values[value].n_uses == 1 &&
+           !(graph->values[value].flags & ATTN_VALUE_OUTPUT);
+}
+
+/* ---- the scores ---- */
+
+/* A step towards the product: a scalar, Where, or Add; false where there is none. *lost: what
+ * is put in the place of scores is. */
+static bool step_back(const struct attn_graph *graph, int32_t *value, struct found *found,
+                      bool *lost)
+{
+    double x;
+    int32_t other;
+    const struct attn_node *node = attn_graph_producer(graph, *value);
+    const bool times = node_is(node, "Mul"), divides = node_is(node, "Div");
+    if ((times || divides) && attn_match_scalar(graph, node, times, &x, &other)) {
+        found->scale *= times ? x : 1 / x;
+        *value = other;
+        return true;
+    }
+    struct attn_block_mask mask = { .value = -1 };
+    if (node_is(node, "Where")) {
+        mask.drops = attn_value_scalar(graph, node->in[1], &x);
+        mask.value = node->in[0];
+        if (!mask.drops && !attn_value_scalar(graph, node->in[2], &x))
+            return false;
+        *lost = *lost && x <= (double)ATTN_BLOCK_LOST;
+        *value = node->in[mask.drops ? 2 : 1];
+    } else if (node_is(node, "Add")) {
+        const int side = match_is_constant(graph, node->in[0]) ? 0 : 1;
+        mask.added = true;
+        mask.value = node->in[side];
+        *value = node->in[1 - side];
+    }
+    const bool scaled = found->scale < 1 || found->scale > 1; /* so are the fills */
+    if (mask.value < 0 || scaled || found->n_masks == MAX_MASKS)
+        return false;
+    found->masks[found->n_masks++] = mask;
+    return true;
+}
+
+/* Scores that are masked and then scaled: each mask stays one, its fill is as good. */
+static const char *read_scores(const struct attn_graph *graph, int32_t value,
+                               struct attn_product *p, struct found *found)
+{
+    bool lost = true;
+    found->scale = 1;
+    while (!attn_product_read(graph, value, p) || p->n_in != 2) {
+        if (!read_once(graph, value))
+            return "its scores are read elsewhere";
+        if (!step_back(graph, &value, found, &lost))
+            return "its scores are no product that is masked and scaled";
+    }
+    if (!read_once(graph, value))
+        return "its scores are read elsewhere";
+    return lost ? NULL : "what its mask puts in the place of scores may count";
+}
+
+/* ---- letters ---- */
+
+/* The letter of x that is not one of the two others; 0: none, or several. */
+static char own_letter(const struct attn_lettered *x, const struct attn_lettered *other)
+{
+    char own = 0;
+    for (int i = 0; i < x->n; i++)
+        if (!attn_lettered_has(other, x->letters[i])) {
+            if (own != 0)
+                return 0;
+            own = x->letters[i];
+        }
+    return own;
+}
+
+/* Q, K and the letters of their product. */
+static bool read_roles(const struct attn_product *p, struct found *found)
+{
+    found->key = p->out.letters[p->out.n - 1];
+    for (int side = 0; side < 2; side++)
+        if (attn_lettered_has(&p->in[side], found->key) &&
+            !attn_lettered_has(&p->in[1 - side], found->key)) {
+            found->k = p->in[side];
+            found->q = p->in[1 - side];
+            found->query = own_letter(&found->q, &found->k);
+            found->dim = own_letter(&found->k, &p->out);
+            return found->query != 0 && found->dim != 0 &&
+                   found->dim == own_letter(&found->q, &p->out) &&
+                   own_letter(&found->k, &found->q) == found->key &&
+                   p->out.n == found->q.n && p->out.n == found->k.n &&
+                   attn_lettered_has(&p->out, found->query);
+        }
+    return false;
+}
+
+/* V and Y of the product of the weights, in the letters of the scores. */
+static bool read_weighted(const struct attn_graph *graph, const struct attn_node *softmax,
+                          const struct attn_lettered *scores, struct attn_node *user,
+                          struct found *found)
+{
+    struct attn_product p;
+    char to[26] = { 0 };
+    if (user == NULL || !attn_product_read(graph, user->out[0], &p) || p.n_in != 2)
+        return false;
+    const int side = p.in[0].value == softmax->out[0] ? 0 : 1;
+    const struct attn_lettered weights = p.in[side];
+    if (weights.value != softmax->out[0] || weights.n != scores->n)
+        return false;
+    for (int i = 0; i < scores->n; i++)
+        to[weights.letters[i] - 'a'] = scores->letters[i];
+    found->v = p.in[1 - side];
+    found->y = p.out;
+    const char own = own_letter(&p.in[1 - side], &weights);
+    if (own == 0 || found->y.n != scores->n || found->v.n != scores->n)
+        return false;
+    found->v_dim = '#'; /* no letter of the scores */
+    to[own - 'a'] = found->v_dim;
+    for (int i = 0; i < scores->n; i++) {
+        found->v.letters[i] = to[found->v.letters[i] - 'a'];
+        found->y.letters[i] = to[found->y.letters[i] - 'a'];
+    }
+    return attn_lettered_has(&found->v, found->key) &&
+           !attn_lettered_has(&found->y, found->key) &&
+           !attn_lettered_has(&found->v, found->query) &&
+           attn_lettered_has(&found->y, found->query);
+}
+
+/* Scalars of queries are scalars of scores. */
+static void take_scalars(const struct attn_graph *graph, struct found *found)
+{
+    for (int k = 0; k < 4; k++) {
+        double x;
+        int32_t other;
+        const struct attn_node *node = attn_graph_producer(graph, found->q.value);
+        const bool times = node_is(node, "Mul");
+        if ((!times && !node_is(node, "Div")) ||
+            !attn_match_scalar(graph, node, times, &x, &other) ||
+            !attn_match_same_shape(graph, other, found->q.value))
+            return;
+        found->scale *= times ? x : 1 / x;
+        found->q.value = other;
+    }
+}
+
+/* Keys or values as windows over blocks: the letters are those of the blocks then. */
+static bool read_window(const struct attn_graph *graph, struct found *found,
+                        struct attn_lettered *x, struct attn_block_window *window)
+{
+    attn_lettered_untranspose(graph, x);
+    if (!attn_block_window_read(graph, x->value, window) || window->axis + 1 >= x->n ||
+        x->letters[window->axis + 1] != found->key ||
+        !(window->pad > -1e30 && window->pad < 1e30))
+        return false;
+    x->value = window->source;
+    return attn_match_is_f32(graph, x->value) &&
+           graph->values[x->value].type.rank == x->n;
+}
+
+/* ---- axes ---- */
+
+static bool has_order(const struct attn_lettered *x, const char *order, char token,
+                      char dim)
+{
+    for (int i = 0; i < x->n; i++) {
+        const char letter = order[i] == 't' ? token : order[i] == 'd' ? dim : 0;
+        if (letter != 0 && x->letters[i] != letter)
+            return false;
+    }
+    return true;
+}
+
+/* All operands have the same letters in the same places. */
+static bool read_order(struct found *found)
+{
+    struct attn_lettered *const x[] = { &found->q, &found->k, &found->v, &found->y };
+    const int n = found->q.n, at = attn_lettered_place(&found->q, found->blocks);
+    const char token[] = { found->query, found->key, found->key, found->query };
+    const char dim[] = { found->dim, found->dim, found->v_dim, found->v_dim };
+    char order[PRODUCT_RANK + 1] = "......";
+    found->by_token = at + 3 < n;
+    found->n_batch = at;
+    if (at + 3 + found->by_token != n || at > 2 - found->by_token)
+        return false;
+    order[at + 1] = 't';
+    order[n - 1] = 'd';
+    for (int o = 0; o < 4; o++) {
+        if (!has_order(x[o], order, token[o], dim[o]))
+            return false;
+        for (int i = 0; i < n; i++)
+            if (order[i] == '.' && x[o]->letters[i] != found->q.letters[i])
+                return false;
+    }
+    return true;
+}
+
+static bool equal_at(const struct attn_graph *graph, const struct attn_lettered *x,
+                     char letter, const struct attn_lettered *y, char other)
+{
+    return dim_equal(dim_of_letter(graph, x, letter), dim_of_letter(graph, y, other));
+}
+
+/* Nothing is broadcast, and all have the same chunk. */
+static bool dims_fit(const struct attn_graph *graph, const struct found *found)
+{
+    const struct attn_lettered *const others[] = { &found->k, &found->v, &found->y };
+    for (int i = 0; i < found->q.n; i++) {
+        const char letter = found->q.letters[i];
+        for (int o = 0; o < 3 && letter != found->dim && letter != found->query; o++)
+            if (!equal_at(graph, &found->q, letter, others[o], letter))
+                return false;
+    }
+    return equal_at(graph, &found->q, found->query, &found->k, found->key) &&
+           equal_at(graph, &found->q, found->query, &found->v, found->key) &&
+           equal_at(graph, &found->q, found->dim, &found->k, found->dim) &&
+           dim_is_const(dim_of_letter(graph, &found->q, found->dim)) &&
+           dim_is_const(dim_of_letter(graph, &found->v, found->v_dim)) &&
+           (!found->by_token || dim_is_const(dim_of_letter(
+                                    graph, &found->q, found->q.letters[found->q.n - 2])));
+}
+
+/* The tokens of a block: known, or as many as the masks have of them. */
+static bool read_chunk(const struct attn_graph *graph, int32_t masked,
+                       struct found *found)
+{
+    struct attn_block_scores *s = &found->scores;
+    const attnrun_dim own = dim_of_letter(graph, &found->q, found->query);
+    const attnrun_type *t = &graph->values[masked].type;
+    const int64_t n = s->before + 1 + s->after;
+    s->n_blocks = dim_of_letter(graph, &found->q, found->blocks);
+    if (dim_is_const(own)) {
+        s->chunk = own.value;
+        return s->chunk > 0;
+    }
+    if (t->rank < 1 || !dim_is_const(t->dims[t->rank - 1]) ||
+        t->dims[t->rank - 1].value % n != 0)
+        return false;
+    s->chunk = t->dims[t->rank - 1].value / n;
+    return s->chunk > 1 || (s->chunk == 1 && n > 1);
+}
+
+/* ---- the whole ---- */
+
+static const char *read_all(const struct attn_graph *graph,
+                            const struct attn_node *softmax, struct attn_node *user,
+                            struct found *found)
+{
+    struct attn_product p;
+    struct attn_block_scores *s = &found->scores;
+    const char *why = read_scores(graph, softmax->in[0], &p, found);
+    if (why != NULL)
+        return why;
+    if (!read_roles(&p, found) || !read_weighted(graph, softmax, &p.out, user, found))
+        return "its products are not those of attention";
+    if (!read_window(graph, found, &found->k, &found->k_window) ||
+        !read_window(graph, found, &found->v, &found->v_window))
+        return "its keys and values are not blocks beside their neighbours";
+    s->before = found->k_window.before;
+    s->after = found->k_window.after;
+    found->blocks = found->k.letters[found->k_window.axis];
+    if (found->v_window.before != s->before || found->v_window.after != s->after ||
+        found->v.letters[found->v_window.axis] != found->blocks ||
+        !attn_lettered_has(&found->q, found->blocks))
+        return "its keys and values are not of the same windows";
+    take_scalars(graph, found);
+    attn_lettered_untranspose(graph, &found->q);
+    take_scalars(graph, found);
+    if (!isfinite((float)found->scale))
+        return "its scale is not finite";
+    if (!read_order(found))
+        return "the axes of its operands are in different orders";
+    if (!dims_fit(graph, found))
+        return "the sizes of its operands are not known to be equal";
+    s->rank = p.out.n;
+    s->blocks = attn_lettered_place(&p.out, found->blocks);
+    s->query = attn_lettered_place(&p.out, found->query);
+    s->key = s->rank - 1;
+    if (s->blocks > s->query)
+        return "its blocks come behind its queries";
+    return read_chunk(graph, softmax->in[0], found)
+               ? NULL
+               : "the size of its blocks is not known";
+}
+
+static int64_t heads_of(const struct attn_graph *graph, const struct found *found)
+{
+    return dim_of_letter(graph, &found->q, found->q.letters[found->q.n - 2]).value;
+}
+
+/* (…, blocks, chunk, …) as the operators take tokens. */
+static attn_status join_tokens(struct attn_graph *graph, struct attn_node *before,
+                               const struct found *found, int64_t dim, int32_t *value)
+{
+    const int64_t one_batch = found->n_batch > 0 ? 0 : 1;
+    if (found->by_token) {
+        const int64_t dims[3] = { one_batch, -1, heads_of(graph, found) * dim };
+        return attn_match_reshape(graph, before, 3, dims, value);
+    }
+    const int64_t dims[4] = { one_batch, found->n_batch > 1 ? 0 : 1, -1, dim };
+    return attn_match_reshape(graph, before, 4, dims, value);
+}
+
+/* Tokens as blocks, as Y had them; also what fails where queries are in other ones. */
+static attn_status split_tokens(struct attn_graph *graph, struct attn_node *before,
+                                const struct found *found, int64_t blocks, int64_t dim,
+                                int32_t *value)
+{
+    int64_t dims[PRODUCT_RANK] = { 0 };
+    int n = found->n_batch;
+    dims[n++] = blocks;
+    dims[n++] = found->scores.chunk;
+    if (found->by_token)
+        dims[n++] = heads_of(graph, found);
+    dims[n++] = dim;
+    return attn_match_reshape(graph, before, n, dims, value);
+}
+
+static attn_status replace(struct attn_graph *graph, struct attn_node *softmax,
+                           const struct found *found)
+{
+    const struct attn_block_scores *s = &found->scores;
+    const struct attn_block_pattern *pattern = &found->pattern;
+    const int64_t dim = dim_of_letter(graph, &found->q, found->dim).value,
+                  v_dim = dim_of_letter(graph, &found->v, found->v_dim).value;
+    const int64_t left = -pattern->first, right = pattern->last,
+                  after = pattern->kind == BLOCK_CAUSAL ? 0 : s->after;
+    const bool band = pattern->kind == BLOCK_BAND;
+    int64_t *window = attn_pool_alloc(&graph->model->pool, 2 * (int64_t)sizeof *window);
+    int32_t in[3] = { found->q.value, found->k.value, found->v.value }, y;
+    struct attn_node *made;
+    if (window == NULL)
+        return ATTNRUN_E_MEMORY;
+    window[0] = left;
+    window[1] = right;
+    if (!dim_is_const(dim_of_letter(graph, &found->q, found->query)))
+        TRY(split_tokens(graph, softmax, found, 0, dim, &in[0]));
+    for (int i = 0; i < 3; i++)
+        TRY(join_tokens(graph, softmax, found, i == 2 ? v_dim : dim, &in[i]));
+    struct attn_attr attrs[6] = { MATCH_FLOAT("scale", (float)found->scale) };
+    int n = 1;
+    if (found->by_token)
+        attrs[n++] = (struct attn_attr)MATCH_INT("q_num_heads", heads_of(graph, found));
+    if (band) {
+        for (int side = 0; side < 2; side++)
+            attrs[n++] =
+                (struct attn_attr){ .name = side == 0 ? "left_window" : "right_window",
+                                    .kind = ATTN_ATTR_INTS,
+                                    .ints = { window + side, 1 } };
+    } else {
+        attrs[n++] = (struct attn_attr)MATCH_INT("chunk_size", s->chunk);
+        attrs[n++] = (struct attn_attr)MATCH_INT("chunks_before", s->before);
+        attrs[n++] = (struct attn_attr)MATCH_INT("chunks_after", after);
+        attrs[n++] =
+            (struct attn_attr)MATCH_INT("is_causal", pattern->kind == BLOCK_CAUSAL);
+    }
+    TRY(attn_graph_add_value(graph, NULL, &y));
+    TRY(attn_graph_insert(graph, softmax, "attnrun",
+                          band ? "LocalAttention" : "ChunkedLocalAttention", 3, in, 1, &y,
+                          n, attrs, &made));
+    TRY(split_tokens(graph, softmax, found, -1, v_dim, &y));
+    attn_match_replace(graph, found->y.value, attn_graph_producer(graph, y));
+    return ATTNRUN_OK;
+}
+
+/* The product of keys beside their neighbours: what makes a softmax a candidate. */
+static bool is_candidate(const struct attn_graph *graph, const struct attn_node *user)
+{
+    struct attn_product p;
+    struct attn_block_window window;
+    if (user == NULL || !attn_product_read(graph, user->out[0], &p) || p.n_in != 2)
+        return false;
+    for (int side = 0; side < 2; side++) {
+        attn_lettered_untranspose(graph, &p.in[side]);
+        if (attn_block_window_read(graph, p.in[side].value, &window))
+            return true;
+    }
+    return false;
+}
+
+static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softmax,
+                               int32_t *applied)
+{
+    const int rank = graph->values[softmax->in[0]].type.rank;
+    const int64_t axis =
+        attn_match_int(softmax, "axis", softmax->pub.opset < 13 ? 1 : -1);
+    struct attn_node *user = attn_graph_only_user(graph, softmax->out[0]);
+    struct found found = { .n_masks = 0 };
+    const char *why;
+    if (rank < 3 || rank > PRODUCT_RANK || (axis != -1 && axis != rank - 1) ||
+        !is_candidate(graph, user))
+        return ATTNRUN_OK;
+    why = read_all(graph, softmax, user, &found);
+    if (why == NULL)
+        TRY(attn_block_mask_read(graph, &found.scores, found.masks, found.n_masks,
+                                 &found.pattern, &why));
+    if (why != NULL)
+        return attn_graph_note(graph, softmax, "block_attention", why);
+    TRY(attn_graph_note(graph, softmax, "block_attention", NULL));
+    TRY(replace(graph, softmax, &found));
+    ++*applied;
+    return ATTNRUN_OK;
+}
+
+static attn_status run(struct attn_graph *graph, int32_t *applied)
+{
+    int64_t n_nodes = graph->n_nodes;
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
+        if (node_is(graph->nodes[n], "Softmax") &&
+            graph->values[graph->nodes[n]->out[0]].n_uses > 0)
+            TRY(try_softmax(graph, graph->nodes[n], applied));
+    return ATTNRUN_OK;
+}
+
+const struct attn_pass attn_pass_block_attention = { .name = "block_attention",
+                                                     .run = run };

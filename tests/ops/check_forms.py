@@ -1,0 +1,82 @@
+"""Mechanisms of attention as modules, exported by both exporters of PyTorch: what they become, and
+that they give what ONNX Runtime does. MODULE (forms_windows, forms_features, …) has
+  KNOWN     operators that a file of it may become
+  BY_TORCH  what they give is what the module gives, not ONNX Runtime
+  SHORT     {name: exporter}: what runs without --full
+  FORMS     {name: (module, inputs, shape, axis of the lengths, lengths, exporters, operator)};
+            without lengths the file has fixed sizes, without an operator it becomes none of KNOWN
+The rows of tools/manual/recognised.md are those of FORMS; --write writes those of MODULE, with
+what `inspect` says of near misses, after all of them passed.
+Usage: check_forms.py ATTNRUN MODULE [--full | --write] [SEED]"""
+import importlib
+import sys
+import tempfile
+from pathlib import Path
+
+from recognise import EXPORTERS, check_form
+
+PAGE = Path(__file__).resolve().parents[2] / "tools/manual/recognised.md"
+NAMES = {"s": "TorchScript", "d": "dynamo", "sd": "both"}
+
+
+def row(name, form, why):
+    *_, shape, axis, lengths, exporters, operator = form
+    sizes = ["n" if lengths and i == axis else str(size) for i, size in enumerate(shape)]
+    return (f"| {name} | {', '.join(sizes)} | {', '.join(map(str, lengths)) or 'fixed'} | "
+            f"{NAMES[exporters]} | {operator or '-'} | {why} |")
+
+
+def section(forms, reasons):
+    head = [f"## {forms.__name__}", "", *forms.__doc__.splitlines(), "",
+            "| form | shape | lengths | exporters | becomes | left, since |",
+            "|---|---|---|---|---|---|"]
+    return head + [row(name, form, reasons.get(name, "")) for name, form in forms.FORMS.items()]
+
+
+def write_page(forms, reasons):
+    head, *parts = PAGE.read_text().split("\n## ")
+    kept = [part for part in parts if part.split("\n")[0] != forms.__name__]
+    parts = sorted(kept + ["\n".join(section(forms, reasons))[3:]])
+    PAGE.write_text("\n\n## ".join(part.strip("\n") for part in [head, *parts]) + "\n")
+
+
+def stale_rows(forms, reasons):
+    """Rows that the page does not have, or that say of a form that ran that a pass left it where
+    none did, or the other way; the words may be those of the other exporter."""
+    there = {}
+    for line in PAGE.read_text().splitlines():
+        if line.startswith("| "):
+            start, why, _ = line.rsplit("|", 2)
+            there[start] = why.strip()
+    stale = []
+    for name, form in forms.FORMS.items():
+        start = row(name, form, "").rsplit("|", 2)[0]
+        if start not in there or bool(reasons.get(name, there[start])) != bool(there[start]):
+            stale.append(f"{PAGE.name} has no such row of {forms.__name__} '{name}': --write")
+    return stale
+
+
+def main():
+    program, forms = sys.argv[1], importlib.import_module(sys.argv[2])
+    write = "--write" in sys.argv
+    full, seeds = write or "--full" in sys.argv, [int(x) for x in sys.argv[3:] if x.isdigit()]
+    failures, n, reasons = [], 0, {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, form in forms.FORMS.items():
+            module, inputs, shape, axis, lengths, exporters, operator = form
+            for exporter in exporters if full else forms.SHORT.get(name, ""):
+                n += 1
+                more, reasons[name] = check_form(
+                    program, Path(folder), name, module, inputs, shape,
+                    {axis: "n"} if lengths else {}, lengths, EXPORTERS[exporter], forms.KNOWN,
+                    operator, (seeds + [29])[0], getattr(forms, "BY_TORCH", False))
+                failures += more
+    if write and not failures:
+        write_page(forms, reasons)
+    failures += stale_rows(forms, reasons)
+    print("\n".join(failures + [f"{n} models, {len(failures)} failures"]))
+    return bool(failures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

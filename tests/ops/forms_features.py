@@ -1,0 +1,128 @@
+"""Attention by kernel features, as modules of q, k, v: stock ones (PyPI performer-pytorch) and
+forms as others write them, with what they become; near misses become LinearAttention, which needs
+no more than their associativity, or None."""
+import torch
+from performer_pytorch import FastAttention
+from torch import nn
+
+LINEAR, PERFORMER = "LinearAttention", "PerformerAttention"
+KNOWN = (LINEAR, PERFORMER)
+
+
+class Stock(nn.Module):
+    def __init__(self, **settings):
+        super().__init__()
+        torch.manual_seed(3)
+        self.attend = FastAttention(dim_heads=8, nb_features=20, **settings)
+
+    def forward(self, q, k, v):
+        return self.attend(q, k, v)
+
+
+class Features(nn.Module):
+    """Positive random features of the softmax kernel; what a near miss changes is a setting."""
+
+    def __init__(self, form="heads", stable=True, epsilon=1e-4, ratio=None, norms=0.5,
+                 key_axes=(-1, -2), other_directions=False, quotient=0.0, function=None,
+                 minus=False):
+        super().__init__()
+        torch.manual_seed(4)
+        self.register_buffer("w", torch.randn(24, 8))
+        self.register_buffer("w_keys", torch.randn(24, 8) if other_directions else self.w)
+        self.form, self.stable, self.epsilon, self.norms = form, stable, epsilon, norms
+        self.ratio, self.key_axes, self.quotient = ratio, key_axes, quotient
+        self.function, self.minus = function, minus
+
+    def features(self, x, w, axes):
+        x = x * 8 ** -0.25
+        u = x @ w.t()
+        if self.function is not None:
+            return self.function(u) + self.epsilon
+        at = u - self.norms * (x * x).sum(-1, keepdim=True)
+        if self.stable:
+            at = at - torch.amax(u, dim=axes, keepdim=True)
+        y = torch.exp(-at if self.minus else at) + self.epsilon
+        return y if self.ratio is None else y * self.ratio
+
+    def forward(self, q, k, v):
+        q = self.features(q, self.w, -1)
+        k = self.features(k, self.w_keys, self.key_axes)
+        if self.form == "tokens":
+            z = torch.einsum("nlhd,nhd->nlh", q, k.sum(1))
+            return torch.einsum("nlhd,nhdm->nlhm", q, torch.einsum(
+                "nshd,nshm->nhdm", k, v)) / (z + self.quotient).unsqueeze(-1)
+        z = (q * k.sum(-2, keepdim=True)).sum(-1, keepdim=True) + self.quotient
+        return q @ (k.transpose(-1, -2) @ v) / z
+
+
+class Causal(nn.Module):
+    """Cumulative sums, as functions of features of q and k."""
+
+    def __init__(self, attend):
+        super().__init__()
+        self.attend = attend
+
+    def forward(self, q, k, v):
+        return self.attend(nn.functional.elu(q) + 1, nn.functional.elu(k) + 1, v)
+
+
+def causal_tokens(q, k, v, sums=lambda x: x.cumsum(1)):
+    """As idiap/fast-transformers' CausalLinearAttention says what it computes."""
+    kv = sums(torch.einsum("nshd,nshm->nshdm", k, v))
+    z = 1 / (torch.einsum("nlhd,nlhd->nlh", q, k.cumsum(1)) + 1e-6)
+    return torch.einsum("nlhd,nlhdm,nlh->nlhm", q, kv, z)
+
+
+def causal_heads(q, k, v, weights=lambda k: k.cumsum(2)):
+    kv = torch.einsum("bhnd,bhne->bhnde", k, v).cumsum(2)
+    return torch.einsum("bhnd,bhnde->bhne", q, kv) / (
+        (q * weights(k)).sum(-1, keepdim=True) + 1e-5)
+
+
+def causal_dots(q, k, v):
+    """lucidrains' performer-pytorch, causal_linear_attention_noncuda, in one chunk."""
+    d_inv = 1. / torch.einsum("...nd,...nd->...n", q, k.cumsum(dim=-2))
+    context = torch.einsum("...nd,...ne->...nde", k, v).cumsum(dim=-3)
+    return torch.einsum("...nde,...nd,...n->...ne", context, q, d_inv)
+
+
+def over_heads(q, k, v):
+    return causal_tokens(q, k, v, lambda x: x.cumsum(2))
+
+
+def all_weights(q, k, v):
+    return causal_heads(q, k, v, lambda k: k.sum(2, keepdim=True))
+
+
+SHAPE, MANY = (2, 3, 40, 8), (1, 17, 130)
+TOKENS = (2, 40, 3, 8)
+SHORT = {"stock": "d", "relu": "s", "quotient": "d", "norm_of_one": "s", "minus": "d",
+         "causal_tokens": "s", "causal_dots": "d", "over_heads": "s"}
+FORMS = {
+    "stock": (Stock(), "qkv", SHAPE, 2, MANY, "sd", PERFORMER),
+    "stock_relu": (Stock(generalized_attention=True), "qkv", SHAPE, 2, MANY, "sd", PERFORMER),
+    "stock_sigmoid": (Stock(generalized_attention=True, kernel_fn=nn.Sigmoid()), "qkv", SHAPE, 2,
+                   MANY, "sd", PERFORMER),
+    "features": (Features(), "qkv", SHAPE, 2, MANY, "sd", PERFORMER),
+    "ratio": (Features(ratio=24 ** -0.5), "qkv", SHAPE, 2, MANY, "sd", PERFORMER),
+    "quotient": (Features(ratio=0.3, quotient=1e-2), "qkv", SHAPE, 2, MANY, "sd", PERFORMER),
+    "unstable": (Features(stable=False, epsilon=1e-6), "qkv", SHAPE, 2, MANY, "sd", PERFORMER),
+    "relu": (Features(function=torch.relu, epsilon=1e-3), "qkv", SHAPE, 2, MANY, "sd",
+             PERFORMER),
+    "relu_tokens": (Features(function=torch.relu, form="tokens", epsilon=1e-3), "qkv", TOKENS, 1,
+                    MANY, "sd", PERFORMER),
+    "unstable_tokens": (Features(stable=False, form="tokens", epsilon=1e-6), "qkv", TOKENS, 1,
+                        MANY, "sd", PERFORMER),
+    "causal_tokens": (Causal(causal_tokens), "qkv", TOKENS, 1, MANY, "sd", LINEAR),
+    "causal_heads": (Causal(causal_heads), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
+    "causal_dots": (Causal(causal_dots), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
+    # near misses
+    "over_heads": (Causal(over_heads), "qkv", TOKENS, 1, MANY, "sd", None),
+    "all_weights": (Causal(all_weights), "qkv", SHAPE, 2, MANY, "sd", None),
+    "norm_of_one": (Features(norms=1.0), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
+    "key_by_key": (Features(key_axes=-1), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
+    "all_heads": (Features(key_axes=(-1, -2, -3)), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
+    "other_directions": (Features(other_directions=True), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
+    "minus": (Features(minus=True, stable=False), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
+    "softplus": (Features(function=nn.functional.softplus), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
+}

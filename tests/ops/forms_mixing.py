@@ -1,0 +1,52 @@
+"""Mixing of tokens without attention, as modules of x: the stock one (transformers' FNet) and forms
+as others write them, with what they become; near misses become None. TorchScript's exporter has
+no Fourier transforms."""
+import torch
+from torch import nn
+from transformers import FNetConfig
+from transformers.models.fnet.modeling_fnet import FNetBasicFourierTransform
+
+FOURIER = "FourierMix"
+KNOWN = (FOURIER,)
+BY_TORCH = True  # sums of ONNX Runtime 1.32 lose two digits where a length is no power of 2
+
+
+class Stock(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix = FNetBasicFourierTransform(FNetConfig())
+
+    def forward(self, x):
+        return self.mix(x)[0]
+
+
+class Mixing(nn.Module):
+    def __init__(self, transform):
+        super().__init__()
+        self.transform = transform
+
+    def forward(self, x):
+        return self.transform(x)
+
+
+fft = torch.fft.fft
+SHAPE, MANY = (2, 40, 24), (1, 7, 96)
+SHORT = {"stock": "d", "one_axis": "d", "imaginary": "d"}
+FORMS = {
+    "stock": (Stock(), "x", SHAPE, 1, MANY, "d", FOURIER),
+    "one_after_the_other": (Mixing(lambda x: fft(fft(x, dim=-1), dim=-2).real), "x", SHAPE, 1,
+                            MANY, "d", FOURIER),
+    "tokens_first": (Mixing(lambda x: fft(fft(x, dim=1), dim=2).real), "x", SHAPE, 1, MANY, "d",
+                     FOURIER),
+    "fft2": (Mixing(lambda x: torch.fft.fft2(x).real), "x", SHAPE, 1, (), "d", FOURIER),
+    # near misses
+    "one_axis": (Mixing(lambda x: fft(x, dim=-1).real), "x", SHAPE, 1, MANY, "d", None),
+    "same_axis": (Mixing(lambda x: fft(fft(x, dim=-1), dim=-1).real), "x", SHAPE, 1, MANY, "d",
+                  None),
+    "imaginary": (Mixing(lambda x: fft(fft(x, dim=-1), dim=-2).imag), "x", SHAPE, 1, MANY, "d",
+                  None),
+    "inverse": (Mixing(lambda x: torch.fft.ifft(fft(x, dim=-1), dim=-2).real), "x", SHAPE, 1,
+                MANY, "d", None),
+    "complex": (Mixing(lambda x: torch.fft.fft2(torch.complex(x, x * 0.5)).real), "x", SHAPE, 1,
+                (), "d", None),
+}

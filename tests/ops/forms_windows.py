@@ -1,0 +1,156 @@
+"""Attention in blocks of queries against neighbouring blocks of keys, as modules of q, k, v (batch,
+heads, tokens, dim): stock ones (PyPI local-attention) and forms as others write them, with what
+they become; near misses become None."""
+import torch
+from local_attention import LocalAttention
+from torch import nn
+
+LOCAL, CHUNKED = "LocalAttention", "ChunkedLocalAttention"
+LEAST = torch.finfo(torch.float32).min
+
+
+class Stock(nn.Module):
+    def __init__(self, **settings):
+        super().__init__()
+        self.attend = LocalAttention(use_rotary_pos_emb=False, **settings)
+
+    def forward(self, q, k, v):
+        return self.attend(q, k, v)
+
+
+def slices(x, before, after, pad, axis):
+    """Blocks beside their neighbours, as LongT5 and former local-attention write them."""
+    blocks = x.shape[axis]
+    pads = [0, 0] * (x.dim() - axis - 1) + [before, after]
+    x = nn.functional.pad(x, pads, value=pad)
+    return torch.cat([x.narrow(axis, i, blocks) for i in range(before + 1 + after)], axis + 1)
+
+
+class Blocks(nn.Module):
+    """A window of `before` and `after` chunks; mask(query positions, key positions) hides."""
+
+    def __init__(self, chunk=8, before=1, after=1, hides=None, pad=-1, fill=LEAST, form="heads",
+                 scaled="product"):
+        super().__init__()
+        self.chunk, self.before, self.after, self.pad = chunk, before, after, pad
+        self.hides, self.fill, self.form, self.scaled = hides, fill, form, scaled
+
+    def window(self, x, axis):
+        return slices(x, self.before, self.after, self.pad, axis)
+
+    def hidden(self, n):
+        at = torch.arange(n).view(1, -1, self.chunk)
+        key = slices(at, self.before, self.after, -1, 1)[:, :, None, :]
+        at = at[..., None]
+        hidden = key == -1
+        return hidden if self.hides is None else hidden | self.hides(at, key)
+
+    def forward(self, q, k, v):
+        b, h, n, d = q.shape
+        hidden = self.hidden(n)
+        if self.form == "tokens":
+            q, k, v = (x.transpose(1, 2).reshape(b, -1, self.chunk, h, d) for x in (q, k, v))
+            k, v = self.window(k, 1), self.window(v, 1)
+            s = torch.einsum("...qhd,...khd->...hqk", q, k) * d ** -0.5
+            s = torch.where(hidden.unsqueeze(2), self.fill, s)
+            y = torch.einsum("...hqk,...khd->...qhd", s.softmax(-1), v)
+            return y.reshape(b, -1, h, d).transpose(1, 2)
+        if self.form == "joined":
+            q, k, v = (x.reshape(b * h, -1, self.chunk, d) for x in (q, k, v))
+        else:
+            q, k, v = (x.reshape(b, h, -1, self.chunk, d) for x in (q, k, v))
+        axis = q.dim() - 3
+        k, v = self.window(k, axis), self.window(v, axis)
+        if self.scaled == "queries":
+            q = q / d ** 0.5
+        s = q @ k.transpose(-1, -2)
+        if self.scaled == "product":
+            s = s * d ** -0.5
+        s = s.masked_fill(hidden, self.fill)
+        return (s.softmax(-1) @ v).reshape(b, h, -1, d)
+
+
+class Added(Blocks):
+    """The mask is added, as zeros and `fill`."""
+
+    def forward(self, q, k, v):
+        b, h, n, d = q.shape
+        q, k, v = (x.reshape(b, h, -1, self.chunk, d) for x in (q, k, v))
+        k, v = self.window(k, 2), self.window(v, 2)
+        mask = torch.zeros(()).masked_fill(self.hidden(n), self.fill)
+        s = q @ k.transpose(-1, -2) / d ** 0.5 + mask
+        return (s.softmax(-1) @ v).reshape(b, h, n, d)
+
+
+class OtherValues(Blocks):
+    """Values of other windows than keys."""
+
+    def forward(self, q, k, v):
+        return super().forward(q, k, v.flip(2))
+
+    def window(self, x, axis):
+        self.count = getattr(self, "count", 0) + 1
+        before = self.before - (self.count % 2 == 0)
+        return slices(x, before, self.before + self.after - before, self.pad, axis)
+
+
+class ReadTwice(Blocks):
+    """The weights are an output of the module's own, too."""
+
+    def forward(self, q, k, v):
+        b, h, n, d = q.shape
+        q, k, v = (x.reshape(b, h, -1, self.chunk, d) for x in (q, k, v))
+        k, v = self.window(k, 2), self.window(v, 2)
+        p = (q @ k.transpose(-1, -2)).masked_fill(self.hidden(n), self.fill).softmax(-1)
+        return (p @ v + p.amax(-1, keepdim=True)).reshape(b, h, n, d)
+
+
+def farther(distance):
+    return lambda query, key: (key - query > distance) | (query - key > distance)
+
+
+SHAPE = (2, 3, 48, 8)
+MANY = (8, 16, 104)
+KNOWN = (LOCAL, CHUNKED, "FusedAttention")
+SHORT = {"stock_exact": "d", "blocks_joined": "d", "band": "s", "causal_band": "s",
+         "too_wide": "s", "read_twice": "s", "small_fill": "d"}
+
+
+def form(module, operator, exporters="sd", lengths=MANY, shape=SHAPE):
+    return module, "qkv", shape, 2, lengths, exporters, operator
+
+
+def stock(operator, **settings):
+    return form(Stock(**settings), operator, "d")
+
+
+FORMS = {
+    "stock": stock(CHUNKED, window_size=8),
+    "stock_exact": stock(LOCAL, window_size=8, exact_windowsize=True),
+    "stock_causal": stock(CHUNKED, window_size=8, causal=True),
+    "stock_causal_exact": stock(LOCAL, window_size=8, causal=True, exact_windowsize=True,
+                                autopad=True),
+    "stock_far": stock(CHUNKED, window_size=4, look_backward=3, look_forward=2),
+    "stock_padded": form(Stock(window_size=8, exact_windowsize=True, autopad=True), LOCAL, "d", (),
+                         (1, 2, 44, 8)),
+    "blocks": form(Blocks(), CHUNKED),
+    "blocks_joined": form(Blocks(form="joined", scaled="queries"), CHUNKED),
+    "blocks_tokens": form(Blocks(form="tokens", pad=0), CHUNKED),
+    "blocks_fixed": form(Blocks(hides=farther(8)), LOCAL, lengths=()),
+    "band": form(Blocks(hides=farther(8)), LOCAL),
+    "band_tokens": form(Blocks(hides=farther(5), form="tokens", pad=0), LOCAL),
+    "band_infinite": form(Blocks(hides=farther(7), fill=float("-inf")), LOCAL),
+    "causal_band": form(Blocks(before=2, after=0, hides=lambda q, k: (k > q) | (k < q - 11)),
+                        LOCAL),
+    "causal_blocks": form(Blocks(hides=lambda q, k: k > q), CHUNKED),
+    "added": form(Added(hides=farther(6)), LOCAL, lengths=()),
+    "one_sided": form(Blocks(before=0, after=1, hides=lambda q, k: (k < q) | (k > q + 8)), LOCAL),
+    # near misses
+    "small_fill": form(Blocks(fill=-30.0), None),
+    "unmasked_ends": form(Added(fill=0.0), None, lengths=()),
+    "not_itself": form(Blocks(hides=lambda q, k: (k == q)), None),
+    "too_wide": form(Blocks(hides=farther(12)), None),
+    "strided": form(Blocks(hides=lambda q, k: (k - q) % 2 == 1), None),
+    "other_values": form(OtherValues(), None, "s"),
+    "read_twice": form(ReadTwice(), None),
+}
