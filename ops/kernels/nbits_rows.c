@@ -1,0 +1,378 @@
+/* nbits_rows.c - few rows of A times weights of 2, 4 or 8 bits (struct attn_nbits), which are
+ * read once and never stored as floats.
+ *
+ * In floats a block is summed by itself, in the order of k, and then multiplied by its scale;
+ * blocks are summed in their order. That is five instructions a vector of weights, more than
+ * memory leaves time for. Where there are products of bytes, the numbers of A become three digits
+ * of 8 bits with a factor for each block, 23 bits beside its largest number, once for all columns,
+ * and a product of bytes adds 4 rows at a time: sums of digits are exact integers, and whole zero
+ * points are taken off them before they are rounded. Rows with a number that is not finite, or so
+ * small that a factor has no inverse, are summed in floats.
+ * Columns lie on the vector axis, so no element depends on how columns are cut. */
+#include "nbits_words.h"
+
+/* ---- in floats ---- */
+
+/* The rows of a block: k of them, from byte row q and column a of A on. */
+struct part {
+    const uint8_t *q;
+    const float *a, *table;
+    ptrdiff_t a_row;
+    size_t k;
+    v_f32 zero[2], scale[2];
+};
+
+/* total[i][v] += scale[v] * sum over the block, for `rows` rows of A. */
+static ALWAYS_INLINE void add_part(v_f32 (*total)[2], const struct part *p,
+                                   const int rows, const int bits, const bool by_table)
+{
+    const int per = 32 / bits;
+    const float *a = p->a, *table = by_table ? p->table : NULL;
+    const uint8_t *q = p->q;
+    v_f32 acc[4][2] = { { { 0 } } };
+    size_t k = p->k;
+    for (; k >= (size_t)per; k -= (size_t)per, a += per, q += 4 * NR) {
+        const v_u32 words[2] = { load_words(q), load_words(q + 4 * VF) };
+        UNROLL
+        for (int s = 0; s < per; s++) {
+            const v_f32 x = value_of(words[0], s, bits, table, p->zero[0]);
+            const v_f32 y = value_of(words[1], s, bits, table, p->zero[1]);
+            UNROLL
+            for (int i = 0; i < rows; i++) {
+                acc[i][0] += a[i * p->a_row + s] * x;
+                acc[i][1] += a[i * p->a_row + s] * y;
+            }
+        }
+    }
+    for (size_t s = 0; s < k; s++) {
+        const v_f32 x = value_of(load_words(q), (int)s, bits, table, p->zero[0]);
+        const v_f32 y = value_of(load_words(q + 4 * VF), (int)s, bits, table, p->zero[1]);
+        UNROLL
+        for (int i = 0; i < rows; i++) {
+            acc[i][0] += a[i * p->a_row + (ptrdiff_t)s] * x;
+            acc[i][1] += a[i * p->a_row + (ptrdiff_t)s] * y;
+        }
+    }
+    UNROLL
+    for (int i = 0; i < rows; i++) {
+        total[i][0] += p->scale[0] * acc[i][0];
+        total[i][1] += p->scale[1] * acc[i][1];
+    }
+}
+
+typedef void part_fn(v_f32 (*total)[2], const struct part *p);
+#define PART(bits, rows, by_table)                                                       \
+    static void part_##bits##_##rows##_##by_table(v_f32(*total)[2],                      \
+                                                  const struct part *p)                  \
+    {                                                                                    \
+        add_part(total, p, rows, bits, by_table);                                        \
+    }
+#define PARTS(bits, by_table)                                                            \
+    PART(bits, 1, by_table)                                                              \
+    PART(bits, 2, by_table)                                                              \
+    PART(bits, 3, by_table)                                                              \
+    PART(bits, 4, by_table)                                                              \
+    static part_fn *const parts_##bits##_##by_table[4] = { part_##bits##_1_##by_table,   \
+                                                           part_##bits##_2_##by_table,   \
+                                                           part_##bits##_3_##by_table,   \
+                                                           part_##bits##_4_##by_table };
+PARTS(2, 0)
+PARTS(4, 0)
+PARTS(8, 0)
+PARTS(4, 1)
+
+static ALWAYS_INLINE void write_some(float *c, v_f32 sum, const float *bias, size_t some)
+{
+    if (some == VF) {
+        v_store(c, bias != NULL ? sum + v_load(bias) : sum);
+        return;
+    }
+    v_store_tail(c, bias != NULL ? sum + v_load_tail(bias, some, 0.0f) : sum, some);
+}
+
+static void rows_in_floats(v_f32 (*total)[2], const float *a, ptrdiff_t a_row, size_t m,
+                           const struct attn_nbits *b, size_t panel)
+{
+    part_fn *const *parts = b->table != NULL ? parts_4_1
+                            : b->bits == 4   ? parts_4_0
+                            : b->bits == 8   ? parts_8_0
+                                             : parts_2_0;
+    const uint8_t *q = b->q + panel * attn_nbits_panel(b, NR);
+    for (size_t block = 0; block * b->block < b->k; block++) {
+        const size_t at = (panel * b->blocks + block) * NR, k0 = block * b->block;
+        struct part p = { .table = b->table, .a_row = a_row };
+        p.q = q + k0 * (size_t)b->bits / 8 * NR;
+        p.k = b->k - k0 < b->block ? b->k - k0 : b->block;
+        for (size_t v = 0; v < 2; v++) {
+            p.zero[v] = zeros_at(b, at + v * VF);
+            p.scale[v] = v_load(b->scale + at + v * VF);
+        }
+        for (size_t i = 0; i < m; i += 4) {
+            p.a = a + (ptrdiff_t)i * a_row + k0;
+            parts[(m - i < 4 ? m - i : 4) - 1](total + i, &p);
+        }
+    }
+}
+
+/* ---- in digits ---- */
+
+/* Where the parts of a row's digits are: DIGITS planes of bytes, and for each chunk a factor,
+ * the sum of its numbers, and the sums of its digits. A chunk is a block of the weights or, of
+ * a longer one, CHUNK rows of it. */
+enum { DIGITS = 3, CHUNK = 1024, SUMS = 4 };
+struct digits {
+    size_t plane, chunk, chunks, row_bytes; /* plane: bytes; chunk: rows */
+};
+
+static struct digits digits_of(const struct attn_nbits *b)
+{
+    const size_t word = 32 / (size_t)b->bits;
+    struct digits d = { .plane = (b->k + word - 1) / word * word };
+    d.chunk = b->block < CHUNK ? b->block : CHUNK;
+    const size_t each = (b->block + d.chunk - 1) / d.chunk;
+    d.chunks = each * b->blocks;
+    d.row_bytes =
+        (DIGITS * d.plane + d.chunks * (1 + SUMS) * sizeof(float) + 63) / 64 * 64;
+    return d;
+}
+
+/* What a chunk of a row stands for: factor * (d0 + 256 d1 + 65536 d2), each digit of 8 bits with
+ * its sign; digits of rows that a word's number s has in its 4 bytes lie together. */
+struct chunk {
+    float *factor;
+    int8_t *to;
+    size_t plane;
+    int32_t *sums;
+    float *sum;
+};
+
+static bool make_chunk(const struct chunk *c, const float *a, size_t n, const int bits)
+{
+    enum {
+        MAX_DIGITS = 127 * 65536
+    }; /* rounding does not take it to 128 * 65536 - 128 * 257 */
+    const size_t per = 8 / (size_t)bits, word = 4 * per;
+    float max = 0, sum = 0;
+    uint32_t t[16];
+    for (size_t k = 0; k < n; k++) {
+        max = fabsf(a[k]) > max ? fabsf(a[k]) : max;
+        sum += a[k] * 0.0f;
+    }
+    if (!(sum == 0.0f) || (max > 0 && max < 1e-30f))
+        return false; /* not finite, or too small to be divided by */
+    const float times = max > 0 ? (float)MAX_DIGITS / max : 0;
+    *c->factor = max / (float)MAX_DIGITS;
+    int32_t sums[DIGITS] = { 0 };
+    for (size_t k = 0; k < n; k += word) {
+        for (size_t i = 0; i < word; i++) {
+            const float x = k + i < n ? a[k + i] * times : 0;
+            t[i] = ((uint32_t)(int32_t)(x < 0 ? x - 0.5f : x + 0.5f) + 0x808080u) ^
+                   0x808080u;
+        }
+        for (size_t s = 0; s < per; s++)
+            for (size_t i = 0; i < 4; i++)
+                for (int j = 0; j < DIGITS; j++) {
+                    const int8_t digit = (int8_t)(uint8_t)(t[per * i + s] >> (8 * j));
+                    c->to[(size_t)j * c->plane + k + 4 * s + i] = digit;
+                    sums[j] += digit;
+                }
+    }
+    memcpy(c->sums, sums, sizeof sums);
+    *c->sum = *c->factor *
+              ((float)sums[2] * 65536.0f + (float)sums[1] * 256.0f + (float)sums[0]);
+    return true;
+}
+
+static bool make_row(uint8_t *to, const struct digits *d, const float *a,
+                     const struct attn_nbits *b, const int bits)
+{
+    float *factors = (float *)(void *)(to + DIGITS * d->plane);
+    size_t at = 0;
+    for (size_t k0 = 0; k0 < b->k; k0 += b->block) {
+        const size_t end = b->k - k0 < b->block ? b->k : k0 + b->block;
+        for (size_t k = k0; k < end; k += d->chunk, at++) {
+            float *sums = factors + d->chunks + SUMS * at;
+            const struct chunk c = { .factor = factors + at,
+                                     .to = (int8_t *)to + k,
+                                     .plane = d->plane,
+                                     .sums = (int32_t *)(void *)sums,
+                                     .sum = sums + DIGITS };
+            if (!make_chunk(&c, a + k, end - k < d->chunk ? end - k : d->chunk, bits))
+                return false;
+        }
+    }
+    return true;
+}
+
+size_t K(nbits_digits)(void *to, const float *a, ptrdiff_t a_row, size_t m,
+                       const struct attn_nbits *b)
+{
+    if (V_DOT == V_DOT_NONE || b->table != NULL || b->group != NULL || b->k == 0)
+        return 0;
+    const struct digits d = digits_of(b);
+    for (size_t i = 0; i < m && to != NULL; i++) {
+        uint8_t *row = (uint8_t *)to + i * d.row_bytes;
+        const float *x = a + (ptrdiff_t)i * a_row;
+        const bool made = b->bits == 4   ? make_row(row, &d, x, b, 4)
+                          : b->bits == 8 ? make_row(row, &d, x, b, 8)
+                                         : make_row(row, &d, x, b, 2);
+        if (!made)
+            return 0;
+    }
+    return m * d.row_bytes;
+}
+
+/* Rows of A that share the words of a chunk. */
+enum { TOGETHER = ATTN_REGISTERS >= 32 ? 4 : 2 };
+
+struct dot_part {
+    const uint8_t *q, *digits; /* of the chunk; of the first row */
+    size_t plane, row_bytes, words;
+    const float *factors, *sums; /* of the chunk, of the first row */
+    const v_f32 *scale, *zero;
+    bool whole_zero; /* zeros are integers, and taken off before anything is rounded */
+};
+
+/* Bytes of weights as v_dot_i8 takes them, and what that leaves off. */
+static ALWAYS_INLINE v_u32 as_dots(v_u32 words, int s, const int bits)
+{
+    const uint32_t mask = bits == 8 ? 0xffffffffu : bits == 4 ? 0x0f0f0f0fu : 0x03030303u;
+    const v_u32 q = (words >> (s * bits)) & mask;
+    return bits == 8 && V_DOT == V_DOT_I8 ? q ^ 0x80808080u : q;
+}
+
+static ALWAYS_INLINE void begin_dots(v_i32 (*acc)[DIGITS], const struct dot_part *p,
+                                     const int32_t *sums, const int bits)
+{
+    const int32_t shift = bits == 8 && V_DOT == V_DOT_I8 ? 128 : 0;
+    for (int v = 0; v < 2; v++) {
+        const v_i32 zero = p->whole_zero
+                               ? __builtin_convertvector(p->zero[v], v_i32) - shift
+                               : (v_i32){ 0 } - shift;
+        for (int j = 0; j < DIGITS; j++)
+            acc[v][j] = -(zero * sums[j]);
+    }
+}
+
+/* total[i][v] += scale * (sum over the chunk, without its zero points). */
+static ALWAYS_INLINE void add_dots(v_f32 (*total)[2], const struct dot_part *p,
+                                   const int rows, const int bits)
+{
+    const int per = 8 / bits;
+    v_i32 acc[TOGETHER][2][DIGITS];
+    UNROLL
+    for (int i = 0; i < rows; i++) {
+        int32_t sums[DIGITS];
+        memcpy(sums, (const char *)p->sums + (size_t)i * p->row_bytes, sizeof sums);
+        begin_dots(acc[i], p, sums, bits);
+    }
+    const uint8_t *q = p->q, *d = p->digits;
+    for (size_t w = 0; w < p->words; w++, q += 4 * NR, d += 4 * per) {
+        const v_u32 words[2] = { load_words(q), load_words(q + 4 * VF) };
+        UNROLL
+        for (int s = 0; s < per; s++)
+            for (int v = 0; v < 2; v++) {
+                const v_u32 x = as_dots(words[v], s, bits);
+                UNROLL
+                for (int i = 0; i < rows; i++)
+                    for (int j = 0; j < DIGITS; j++) {
+                        uint32_t four;
+                        memcpy(&four,
+                               d + (size_t)i * p->row_bytes + (size_t)j * p->plane +
+                                   4 * s,
+                               4);
+                        acc[i][v][j] = (v_i32)v_dot_i8((v_u32)acc[i][v][j], x, four);
+                    }
+            }
+    }
+    UNROLL
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < 2; v++) {
+            const float *at = (const float *)(const void *)((const char *)p->factors +
+                                                            (size_t)i * p->row_bytes);
+            const float *sum =
+                (const float *)(const void *)((const char *)(p->sums + DIGITS) +
+                                              (size_t)i * p->row_bytes);
+            v_f32 x = __builtin_convertvector(acc[i][v][2], v_f32) * 65536.0f +
+                      __builtin_convertvector(acc[i][v][1], v_f32) * 256.0f +
+                      __builtin_convertvector(acc[i][v][0], v_f32);
+            x *= v_set(*at);
+            if (!p->whole_zero)
+                x -= p->zero[v] * v_set(*sum);
+            total[i][v] += p->scale[v] * x;
+        }
+}
+
+#define DOTS(bits)                                                                       \
+    static void dots_##bits(v_f32(*total)[2], const struct dot_part *p, size_t rows)     \
+    {                                                                                    \
+        if (rows == 1)                                                                   \
+            add_dots(total, p, 1, bits);                                                 \
+        else if (rows == 2)                                                              \
+            add_dots(total, p, 2, bits);                                                 \
+        else if (TOGETHER > 2 && rows == 3)                                              \
+            add_dots(total, p, TOGETHER > 2 ? 3 : 2, bits);                              \
+        else                                                                             \
+            add_dots(total, p, TOGETHER, bits);                                          \
+    }
+DOTS(2)
+DOTS(4)
+DOTS(8)
+
+/* The chunks of a block. */
+static void rows_in_digits(v_f32 (*total)[2], const uint8_t *digits, size_t m,
+                           const struct attn_nbits *b, size_t panel)
+{
+    const struct digits d = digits_of(b);
+    const size_t word = 32 / (size_t)b->bits;
+    const uint8_t *q = b->q + panel * attn_nbits_panel(b, NR);
+    const float *factors = (const float *)(const void *)(digits + DIGITS * d.plane);
+    size_t at = 0;
+    struct dot_part p = { .plane = d.plane, .row_bytes = d.row_bytes };
+    p.whole_zero = b->zero_f32 == NULL && b->zero == (float)(int32_t)b->zero;
+    for (size_t block = 0; block * b->block < b->k; block++) {
+        const size_t from = (panel * b->blocks + block) * NR, k0 = block * b->block;
+        const size_t end = b->k - k0 < b->block ? b->k : k0 + b->block;
+        const v_f32 scale[2] = { v_load(b->scale + from), v_load(b->scale + from + VF) };
+        const v_f32 zero[2] = { zeros_at(b, from), zeros_at(b, from + VF) };
+        p.scale = scale;
+        p.zero = zero;
+        for (size_t k = k0; k < end; k += d.chunk, at++) {
+            p.q = q + k / word * (4 * NR);
+            p.words = ((end - k < d.chunk ? end - k : d.chunk) + word - 1) / word;
+            for (size_t i = 0; i < m; i += TOGETHER) {
+                const size_t rows = m - i < TOGETHER ? m - i : TOGETHER;
+                const float *f = (const float *)(const void *)((const char *)factors +
+                                                               i * d.row_bytes);
+                p.digits = digits + i * d.row_bytes + k;
+                p.factors = f + at;
+                p.sums = f + d.chunks + SUMS * at;
+                if (b->bits == 4)
+                    dots_4(total + i, &p, rows);
+                else if (b->bits == 8)
+                    dots_8(total + i, &p, rows);
+                else
+                    dots_2(total + i, &p, rows);
+            }
+        }
+    }
+}
+
+/* ---- both ---- */
+
+void K(nbits_rows_f32)(float *c, ptrdiff_t c_row, const float *a, ptrdiff_t a_row,
+                       size_t m, const struct attn_nbits *b, const void *digits,
+                       size_t panel, size_t n, const float *bias)
+{
+    v_f32 total[ATTN_NBITS_ROWS][2] = { { { 0 } } };
+    if (V_DOT != V_DOT_NONE && digits != NULL)
+        rows_in_digits(total, digits, m, b, panel);
+    else
+        rows_in_floats(total, a, a_row, m, b, panel);
+    for (size_t i = 0; i < m; i++)
+        for (size_t v = 0; v * VF < n; v++) {
+            const size_t some = n - v * VF < VF ? n - v * VF : VF;
+            write_some(c + (ptrdiff_t)i * c_row + v * VF, total[i][v],
+                       bias != NULL ? bias + v * VF : NULL, some);
+        }
+}
