@@ -136,14 +136,18 @@ static struct digits digits_of(const struct attn_nbits *b)
     return d;
 }
 
+/* Bytes of weights are multiplied less this number. */
+#define ZERO_SHIFT(bits) ((bits) == 8 && V_DOT == V_DOT_I8 ? 128 : 0)
+
 /* What a chunk of a row stands for: factor * (d0 + 256 d1 + 65536 d2), each digit of 8 bits with
  * its sign; digits of rows that a word's number s has in its 4 bytes lie together. */
 struct chunk {
     float *factor;
     int8_t *to;
     size_t plane;
-    int32_t *sums;
+    int32_t *sums; /* each times -zero where all blocks have that zero point */
     float *sum;
+    int32_t times;
 };
 
 static bool make_chunk(const struct chunk *c, const float *a, size_t n, const int bits)
@@ -177,9 +181,10 @@ static bool make_chunk(const struct chunk *c, const float *a, size_t n, const in
                     sums[j] += digit;
                 }
     }
-    memcpy(c->sums, sums, sizeof sums);
     *c->sum = *c->factor *
               ((float)sums[2] * 65536.0f + (float)sums[1] * 256.0f + (float)sums[0]);
+    for (int j = 0; j < DIGITS; j++)
+        c->sums[j] = sums[j] * c->times;
     return true;
 }
 
@@ -187,6 +192,9 @@ static bool make_row(uint8_t *to, const struct digits *d, const float *a,
                      const struct attn_nbits *b, const int bits)
 {
     float *factors = (float *)(void *)(to + DIGITS * d->plane);
+    const int32_t times = b->zero_u8 != NULL    ? 1
+                          : b->zero_f32 != NULL ? ZERO_SHIFT(bits)
+                                                : ZERO_SHIFT(bits) - (int32_t)b->zero;
     size_t at = 0;
     for (size_t k0 = 0; k0 < b->k; k0 += b->block) {
         const size_t end = b->k - k0 < b->block ? b->k : k0 + b->block;
@@ -196,7 +204,8 @@ static bool make_row(uint8_t *to, const struct digits *d, const float *a,
                                      .to = (int8_t *)to + k,
                                      .plane = d->plane,
                                      .sums = (int32_t *)(void *)sums,
-                                     .sum = sums + DIGITS };
+                                     .sum = sums + DIGITS,
+                                     .times = times };
             if (!make_chunk(&c, a + k, end - k < d->chunk ? end - k : d->chunk, bits))
                 return false;
         }
@@ -207,7 +216,8 @@ static bool make_row(uint8_t *to, const struct digits *d, const float *a,
 size_t K(nbits_digits)(void *to, const float *a, ptrdiff_t a_row, size_t m,
                        const struct attn_nbits *b)
 {
-    if (V_DOT == V_DOT_NONE || b->table != NULL || b->group != NULL || b->k == 0)
+    if (V_DOT == V_DOT_NONE || b->table != NULL || b->group != NULL || b->k == 0 ||
+        b->zero != (float)(int32_t)b->zero)
         return 0;
     const struct digits d = digits_of(b);
     for (size_t i = 0; i < m && to != NULL; i++) {
@@ -225,62 +235,80 @@ size_t K(nbits_digits)(void *to, const float *a, ptrdiff_t a_row, size_t m,
 /* Rows of A that share the words of a chunk. */
 enum { TOGETHER = ATTN_REGISTERS >= 32 ? 4 : 2 };
 
-struct dot_part {
-    const uint8_t *q, *digits; /* of the chunk; of the first row */
-    size_t plane, row_bytes, words;
-    const float *factors, *sums; /* of the chunk, of the first row */
-    const v_f32 *scale, *zero;
-    bool whole_zero; /* zeros are integers, and taken off before anything is rounded */
+/* A panel, and the digits of the first of some rows. */
+struct dot_rows {
+    const struct attn_nbits *b;
+    const uint8_t *q, *digits;
+    struct digits d;
+    size_t first; /* of the panel's scales */
 };
 
-/* Bytes of weights as v_dot_i8 takes them, and what that leaves off. */
+/* Bytes of weights as v_dot_i8 takes them. */
 static ALWAYS_INLINE v_u32 as_dots(v_u32 words, int s, const int bits)
 {
     const uint32_t mask = bits == 8 ? 0xffffffffu : bits == 4 ? 0x0f0f0f0fu : 0x03030303u;
     const v_u32 q = (words >> (s * bits)) & mask;
-    return bits == 8 && V_DOT == V_DOT_I8 ? q ^ 0x80808080u : q;
+    return ZERO_SHIFT(bits) != 0 ? q ^ 0x80808080u : q;
 }
 
-static ALWAYS_INLINE void begin_dots(v_i32 (*acc)[DIGITS], const struct dot_part *p,
-                                     const int32_t *sums, const int bits)
+/* What a chunk's sums begin with: whole zero points times the digits. */
+static ALWAYS_INLINE void begin_dots(v_i32 (*acc)[DIGITS], const struct dot_rows *p,
+                                     const int32_t *sums, size_t scales, const int bits)
 {
-    const int32_t shift = bits == 8 && V_DOT == V_DOT_I8 ? 128 : 0;
-    for (int v = 0; v < 2; v++) {
-        const v_i32 zero = p->whole_zero
-                               ? __builtin_convertvector(p->zero[v], v_i32) - shift
-                               : (v_i32){ 0 } - shift;
+    UNROLL
+    for (int j = 0; j < DIGITS; j++)
+        acc[0][j] = acc[1][j] = (v_i32){ 0 } + sums[j];
+    for (int v = 0; p->b->zero_u8 != NULL && v < 2; v++) {
+        const v_i32 zero =
+            load_bytes(p->b->zero_u8 + scales + (size_t)v * VF) - ZERO_SHIFT(bits);
+        UNROLL
         for (int j = 0; j < DIGITS; j++)
-            acc[v][j] = -(zero * sums[j]);
+            acc[v][j] *= -zero;
     }
 }
 
-/* total[i][v] += scale * (sum over the chunk, without its zero points). */
-static ALWAYS_INLINE void add_dots(v_f32 (*total)[2], const struct dot_part *p,
-                                   const int rows, const int bits)
+static ALWAYS_INLINE v_f32 end_dots(const v_i32 *acc, const struct dot_rows *p,
+                                    const float *factor, const float *sum, size_t scales,
+                                    int v)
 {
-    const int per = 8 / bits;
+    v_f32 x = __builtin_convertvector(acc[2], v_f32) * 65536.0f +
+              __builtin_convertvector(acc[1], v_f32) * 256.0f +
+              __builtin_convertvector(acc[0], v_f32);
+    x *= v_set(*factor);
+    if (p->b->zero_f32 != NULL)
+        x -= v_load(p->b->zero_f32 + scales + (size_t)v * VF) * v_set(*sum);
+    return x * v_load(p->b->scale + scales + (size_t)v * VF);
+}
+
+/* total[i][v] += the sums over chunk `at`, whose rows are k0 … k0 + k - 1. */
+static ALWAYS_INLINE void add_dots(v_f32 (*total)[2], const struct dot_rows *p, size_t at,
+                                   size_t k0, size_t k, const int rows, const int bits)
+{
+    const size_t per = 8 / (size_t)bits, word = 4 * per, words = (k + word - 1) / word;
+    const size_t scales = p->first + k0 / p->b->block * NR, row = p->d.row_bytes;
+    const uint8_t *q = p->q + k0 / word * (4 * NR), *d = p->digits + k0;
+    const uint8_t *end = q + words * (4 * NR);
+    const float *factors =
+        (const float *)(const void *)(p->digits + DIGITS * p->d.plane) + at;
+    const float *sums = factors - at + p->d.chunks + SUMS * at;
     v_i32 acc[TOGETHER][2][DIGITS];
     UNROLL
     for (int i = 0; i < rows; i++) {
-        int32_t sums[DIGITS];
-        memcpy(sums, (const char *)p->sums + (size_t)i * p->row_bytes, sizeof sums);
-        begin_dots(acc[i], p, sums, bits);
+        int32_t first[DIGITS];
+        memcpy(first, (const char *)sums + (size_t)i * row, sizeof first);
+        begin_dots(acc[i], p, first, scales, bits);
     }
-    const uint8_t *q = p->q, *d = p->digits;
-    for (size_t w = 0; w < p->words; w++, q += 4 * NR, d += 4 * per) {
-        const v_u32 words[2] = { load_words(q), load_words(q + 4 * VF) };
+    for (; q < end; q += 4 * NR, d += word) {
+        const v_u32 words_of[2] = { load_words(q), load_words(q + 4 * VF) };
         UNROLL
-        for (int s = 0; s < per; s++)
+        for (size_t s = 0; s < per; s++)
             for (int v = 0; v < 2; v++) {
-                const v_u32 x = as_dots(words[v], s, bits);
+                const v_u32 x = as_dots(words_of[v], (int)s, bits);
                 UNROLL
                 for (int i = 0; i < rows; i++)
-                    for (int j = 0; j < DIGITS; j++) {
+                    for (size_t j = 0; j < DIGITS; j++) {
                         uint32_t four;
-                        memcpy(&four,
-                               d + (size_t)i * p->row_bytes + (size_t)j * p->plane +
-                                   4 * s,
-                               4);
+                        memcpy(&four, d + (size_t)i * row + j * p->d.plane + 4 * s, 4);
                         acc[i][v][j] = (v_i32)v_dot_i8((v_u32)acc[i][v][j], x, four);
                     }
             }
@@ -288,73 +316,58 @@ static ALWAYS_INLINE void add_dots(v_f32 (*total)[2], const struct dot_part *p,
     UNROLL
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < 2; v++) {
-            const float *at = (const float *)(const void *)((const char *)p->factors +
-                                                            (size_t)i * p->row_bytes);
-            const float *sum =
-                (const float *)(const void *)((const char *)(p->sums + DIGITS) +
-                                              (size_t)i * p->row_bytes);
-            v_f32 x = __builtin_convertvector(acc[i][v][2], v_f32) * 65536.0f +
-                      __builtin_convertvector(acc[i][v][1], v_f32) * 256.0f +
-                      __builtin_convertvector(acc[i][v][0], v_f32);
-            x *= v_set(*at);
-            if (!p->whole_zero)
-                x -= p->zero[v] * v_set(*sum);
-            total[i][v] += p->scale[v] * x;
+            const size_t skip = (size_t)i * row / sizeof(float);
+            total[i][v] +=
+                end_dots(acc[i][v], p, factors + skip, sums + skip + DIGITS, scales, v);
         }
 }
 
+static ALWAYS_INLINE void sum_dots(v_f32 (*total)[2], const struct dot_rows *p,
+                                   const int rows, const int bits)
+{
+    v_f32 sum[TOGETHER][2] = { { { 0 } } };
+    size_t at = 0;
+    for (size_t k0 = 0; k0 < p->b->k; k0 += p->b->block) {
+        const size_t end = p->b->k - k0 < p->b->block ? p->b->k : k0 + p->b->block;
+        for (size_t k = k0; k < end; k += p->d.chunk, at++)
+            add_dots(sum, p, at, k, end - k < p->d.chunk ? end - k : p->d.chunk, rows,
+                     bits);
+    }
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < 2; v++)
+            total[i][v] = sum[i][v];
+}
+
 #define DOTS(bits)                                                                       \
-    static void dots_##bits(v_f32(*total)[2], const struct dot_part *p, size_t rows)     \
+    static void dots_##bits(v_f32(*total)[2], const struct dot_rows *p, size_t rows)     \
     {                                                                                    \
         if (rows == 1)                                                                   \
-            add_dots(total, p, 1, bits);                                                 \
+            sum_dots(total, p, 1, bits);                                                 \
         else if (rows == 2)                                                              \
-            add_dots(total, p, 2, bits);                                                 \
-        else if (TOGETHER > 2 && rows == 3)                                              \
-            add_dots(total, p, TOGETHER > 2 ? 3 : 2, bits);                              \
+            sum_dots(total, p, 2, bits);                                                 \
+        else if (rows == 3)                                                              \
+            sum_dots(total, p, TOGETHER > 2 ? 3 : 2, bits);                              \
         else                                                                             \
-            add_dots(total, p, TOGETHER, bits);                                          \
+            sum_dots(total, p, TOGETHER, bits);                                          \
     }
 DOTS(2)
 DOTS(4)
 DOTS(8)
 
-/* The chunks of a block. */
 static void rows_in_digits(v_f32 (*total)[2], const uint8_t *digits, size_t m,
                            const struct attn_nbits *b, size_t panel)
 {
-    const struct digits d = digits_of(b);
-    const size_t word = 32 / (size_t)b->bits;
-    const uint8_t *q = b->q + panel * attn_nbits_panel(b, NR);
-    const float *factors = (const float *)(const void *)(digits + DIGITS * d.plane);
-    size_t at = 0;
-    struct dot_part p = { .plane = d.plane, .row_bytes = d.row_bytes };
-    p.whole_zero = b->zero_f32 == NULL && b->zero == (float)(int32_t)b->zero;
-    for (size_t block = 0; block * b->block < b->k; block++) {
-        const size_t from = (panel * b->blocks + block) * NR, k0 = block * b->block;
-        const size_t end = b->k - k0 < b->block ? b->k : k0 + b->block;
-        const v_f32 scale[2] = { v_load(b->scale + from), v_load(b->scale + from + VF) };
-        const v_f32 zero[2] = { zeros_at(b, from), zeros_at(b, from + VF) };
-        p.scale = scale;
-        p.zero = zero;
-        for (size_t k = k0; k < end; k += d.chunk, at++) {
-            p.q = q + k / word * (4 * NR);
-            p.words = ((end - k < d.chunk ? end - k : d.chunk) + word - 1) / word;
-            for (size_t i = 0; i < m; i += TOGETHER) {
-                const size_t rows = m - i < TOGETHER ? m - i : TOGETHER;
-                const float *f = (const float *)(const void *)((const char *)factors +
-                                                               i * d.row_bytes);
-                p.digits = digits + i * d.row_bytes + k;
-                p.factors = f + at;
-                p.sums = f + d.chunks + SUMS * at;
-                if (b->bits == 4)
-                    dots_4(total + i, &p, rows);
-                else if (b->bits == 8)
-                    dots_8(total + i, &p, rows);
-                else
-                    dots_2(total + i, &p, rows);
-            }
-        }
+    struct dot_rows p = { .b = b, .d = digits_of(b), .first = panel * b->blocks * NR };
+    p.q = b->q + panel * attn_nbits_panel(b, NR);
+    for (size_t i = 0; i < m; i += TOGETHER) {
+        const size_t rows = m - i < TOGETHER ? m - i : TOGETHER;
+        p.digits = digits + i * p.d.row_bytes;
+        if (b->bits == 4)
+            dots_4(total + i, &p, rows);
+        else if (b->bits == 8)
+            dots_8(total + i, &p, rows);
+        else
+            dots_2(total + i, &p, rows);
     }
 }
 
