@@ -119,7 +119,7 @@ static void rows_in_floats(v_f32 (*total)[2], const float *a, ptrdiff_t a_row, s
 /* Where the parts of a row's digits are: DIGITS planes of bytes, and for each chunk a factor,
  * the sum of its numbers, and the sums of its digits. A chunk is a block of the weights or, of
  * a longer one, CHUNK rows of it. */
-enum { DIGITS = 3, CHUNK = 1024, SUMS = 4 };
+enum { DIGITS = 3, CHUNK = 512, SUMS = 4 }; /* 512: sums of bytes fit in 16 bits */
 struct digits {
     size_t plane, chunk, chunks, row_bytes; /* plane: bytes; chunk: rows */
 };
@@ -150,46 +150,91 @@ struct chunk {
     int32_t times;
 };
 
-static bool make_chunk(const struct chunk *c, const float *a, size_t n, const int bits)
+/* The bits of the largest |a[k]|: those of numbers that are not finite are the largest of all. */
+static uint32_t largest_bits(const float *a, size_t n)
 {
-    enum {
-        MAX_DIGITS = 127 * 65536
-    }; /* rounding does not take it to 128 * 65536 - 128 * 257 */
-    const size_t per = 8 / (size_t)bits, word = 4 * per;
-    float max = 0, sum = 0;
-    uint32_t t[16];
+    uint32_t max = 0;
     for (size_t k = 0; k < n; k++) {
-        max = fabsf(a[k]) > max ? fabsf(a[k]) : max;
-        sum += a[k] * 0.0f;
+        uint32_t bits;
+        memcpy(&bits, a + k, sizeof bits);
+        bits &= 0x7fffffffu;
+        max = bits > max ? bits : max;
     }
-    if (!(sum == 0.0f) || (max > 0 && max < 1e-30f))
-        return false; /* not finite, or too small to be divided by */
-    const float times = max > 0 ? (float)MAX_DIGITS / max : 0;
-    *c->factor = max / (float)MAX_DIGITS;
-    int32_t sums[DIGITS] = { 0 };
-    for (size_t k = 0; k < n; k += word) {
-        for (size_t i = 0; i < word; i++) {
-            const float x = k + i < n ? a[k + i] * times : 0;
-            t[i] = ((uint32_t)(int32_t)(x < 0 ? x - 0.5f : x + 0.5f) + 0x808080u) ^
-                   0x808080u;
+    return max;
+}
+
+/* Adds 4 bytes with sign, each plus 128, to the halves of a word. */
+static ALWAYS_INLINE uint32_t add_bytes(uint32_t sums, uint32_t word)
+{
+    word ^= 0x80808080u;
+    return sums + (word & 0x00ff00ffu) + (word >> 8 & 0x00ff00ffu);
+}
+
+/* Digits of 4 numbers, a word each, as words of one digit each. */
+static ALWAYS_INLINE void split_digits(uint32_t *to, const uint32_t *t, size_t step)
+{
+    const uint32_t even = 0x00ff00ffu, x = t[0], y = t[step], z = t[2 * step],
+                   w = t[3 * step];
+    const uint32_t first = (x & even) | (y & even) << 8, last = (z & even) | (w & even)
+                                                                                 << 8;
+    to[0] = (first & 0xffffu) | last << 16;
+    to[1] =
+        (x >> 8 & 0xffu) | (y & 0xff00u) | (z >> 8 & 0xffu) << 16 | (w & 0xff00u) << 16;
+    to[2] = first >> 16 | (last & 0xffff0000u);
+}
+
+/* Digits of the rows of a word, from k on. */
+static ALWAYS_INLINE void make_word(const struct chunk *c, uint32_t *sums, size_t k,
+                                    const float *a, float times, const int bits)
+{
+    const size_t per = 8 / (size_t)bits;
+    uint32_t t[16], four[DIGITS];
+    for (size_t i = 0; i < 4 * per; i++) {
+        const float x = a[i] * times;
+        t[i] = ((uint32_t)(int32_t)(x + (x < 0 ? -0.5f : 0.5f)) + 0x808080u) ^ 0x808080u;
+    }
+    for (size_t s = 0; s < per; s++) {
+        split_digits(four, t + s, per);
+        for (size_t j = 0; j < DIGITS; j++) {
+            memcpy(c->to + j * c->plane + k + 4 * s, &four[j], 4);
+            sums[j] = add_bytes(sums[j], four[j]);
         }
-        for (size_t s = 0; s < per; s++)
-            for (size_t i = 0; i < 4; i++)
-                for (int j = 0; j < DIGITS; j++) {
-                    const int8_t digit = (int8_t)(uint8_t)(t[per * i + s] >> (8 * j));
-                    c->to[(size_t)j * c->plane + k + 4 * s + i] = digit;
-                    sums[j] += digit;
-                }
     }
-    *c->sum = *c->factor *
-              ((float)sums[2] * 65536.0f + (float)sums[1] * 256.0f + (float)sums[0]);
-    for (int j = 0; j < DIGITS; j++)
-        c->sums[j] = sums[j] * c->times;
+}
+
+static ALWAYS_INLINE bool make_chunk(const struct chunk *c, const float *a, size_t n,
+                                     const int bits)
+{
+    const float limit = 127 * 65536; /* rounded it is below 128 * 65536 - 128 * 257 */
+    const size_t word = 32 / (size_t)bits, words = (n + word - 1) / word;
+    const uint32_t max_bits = largest_bits(a, n);
+    float max, last[16] = { 0 };
+    memcpy(&max, &max_bits, sizeof max);
+    if (max_bits >= 0x7f800000u || (max > 0 && max < 1e-30f))
+        return false; /* not finite, or too small to be divided by */
+    const float times = max > 0 ? limit / max : 0;
+    *c->factor = max / limit;
+    uint32_t sums[DIGITS] = { 0 };
+    size_t k = 0;
+    for (; k + word <= n; k += word)
+        make_word(c, sums, k, a + k, times, bits);
+    if (k < n) {
+        memcpy(last, a + k, (n - k) * sizeof *a);
+        make_word(c, sums, k, last, times, bits);
+    }
+    float all = 0;
+    for (int j = DIGITS - 1; j >= 0; j--) {
+        const int32_t sum = (int32_t)((sums[j] & 0xffffu) + (sums[j] >> 16)) -
+                            (int32_t)(128 * word * words);
+        all = all * 256.0f + (float)sum;
+        c->sums[j] = sum * c->times;
+    }
+    *c->sum = *c->factor * all;
     return true;
 }
 
-static bool make_row(uint8_t *to, const struct digits *d, const float *a,
-                     const struct attn_nbits *b, const int bits)
+static ALWAYS_INLINE bool make_row(uint8_t *to, const struct digits *d, const float *a,
+                                   const struct attn_nbits *b, const int bits)
 {
     float *factors = (float *)(void *)(to + DIGITS * d->plane);
     const int32_t times = b->zero_u8 != NULL    ? 1
