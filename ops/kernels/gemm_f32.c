@@ -2,11 +2,12 @@
  *
  * In: struct attn_gemm_f32. A is read where it is, row by row; where a set has a tile of its
  * own (V_HAS_TILE), it is copied into panels of the rows of each tile. Panels of B are packed
- * or converted into scratch where they are not packed floats. Few rows times a transposed B
+ * or converted into scratch where they are not packed floats; one tile's rows times packed
+ * 16-bit elements need neither (gemm_half.h). Few rows times a transposed B
  * are dot products instead, without packing. */
 #define GEMM_STEP outer_step
 #define HAS_TILE  V_HAS_TILE
-#include "gemm_tiles.h"
+#include "gemm_half.h"
 
 enum {
     AHEAD = 32, /* rows of B that few rows of A read once: fetched so far ahead */
@@ -51,6 +52,15 @@ static void find_panel(const struct attn_gemm_f32 *g, struct tile *t, struct blo
 {
     const size_t width = n <= VF ? VF : NR;
     t->b_row = (ptrdiff_t)width;
+    const bool in_registers = g->b_type == ATTN_B_BF16 || V_HAS_F16;
+    if (g->b_type != ATTN_B_F32 && g->packed && width == NR && g->m <= MR &&
+        in_registers) {
+        const size_t k = g->packed_k > 0 ? g->packed_k : g->k;
+        t->half = (const uint16_t *)(const void *)g->b + j * k +
+                  (g->packed_from + block.k0) * width;
+        t->half_type = g->b_type;
+        return;
+    }
     if (g->b_type != ATTN_B_F32) {
         float *floats = g->scratch + g->m * (KC + 16);
         convert_panel(g, floats, width, block.k0, block.k, j, n);
@@ -117,6 +127,14 @@ static void find_rows(const struct attn_gemm_f32 *g, struct block *block)
     }
     block->a = rows;
     block->a_row = ROW;
+}
+
+static void multiply_tile(const struct tile *t, size_t m, size_t width)
+{
+    if (t->half != NULL)
+        half_tiles[m - 1](t);
+    else
+        tiles[t->a_col != 0][width / VF - 1][m - 1](t);
 }
 
 #include "gemm_loops.h"

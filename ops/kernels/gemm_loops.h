@@ -6,6 +6,7 @@
  *   stored_bytes(g)  bytes of a word of a packed B in memory; 0: it is not prefetched
  *   find_panel()     a panel of a block of B: where it lies, or in scratch
  *   find_rows()      a block of A: where it lies, or in scratch
+ *   multiply_tile()  m rows and `width` columns, as tiles[][][] do
  * Out: run_groups().
  *
  * A panel of B of one block of K (48 KiB) stays near while the rows of A pass by; a block of
@@ -78,6 +79,7 @@ static bool add_block(const struct attn_gemm_f32 *g, struct block block, float *
     t.next = NULL;
     t.next_lines = 0;
     t.a_strip = 1;
+    t.half = NULL;
     find_panel(g, &t, block, j, n);
     /* The next panel of weights comes from far away while this one is used. */
     const size_t lines = block.k * width * stored_bytes(g) / LINE;
@@ -107,7 +109,7 @@ static bool add_block(const struct attn_gemm_f32 *g, struct block block, float *
             t.next_lines = 0;
             fetch_ahead(&t, g->ahead);
         }
-        tiles[t.a_col != 0][width / VF - 1][m - 1](&t);
+        multiply_tile(&t, m, width);
         if (block.last && !direct)
             finish(g, sums + i * NR, addends.n, i, m, j, n);
         if (attn_poll_work((int64_t)(m * width * (block.k / 5 + 4))) != ATTNRUN_OK)

@@ -27,6 +27,9 @@ enum {
  * VF; bias and sum NULL: 0. */
 struct tile {
     const float *a, *b, *bias, *sum;
+    const uint16_t
+        *half; /* in the place of b (gemm_half.h), NR columns without gaps; or NULL */
+    int32_t half_type;
     ptrdiff_t a_row, a_col, b_row, sum_row, out_row; /* a_col 0: 1; else a_row is 1 */
     float *out;
     size_t k;
@@ -36,6 +39,32 @@ struct tile {
     int a_strip; /* so many */
     const float *fetch[MAX_FETCH];
 };
+
+static ALWAYS_INLINE void tile_end(const struct tile *t, v_f32 (*acc)[2], const int mr,
+                                   const int nv)
+{
+    if (t->bias != NULL) {
+        UNROLL
+        for (int v = 0; v < nv; v++) {
+            v_f32 bias = v_load(t->bias + v * VF);
+            UNROLL
+            for (int i = 0; i < mr; i++)
+                acc[i][v] += bias;
+        }
+    }
+    if (t->sum != NULL) {
+        UNROLL
+        for (int i = 0; i < mr; i++)
+            UNROLL
+        for (int v = 0; v < nv; v++)
+            acc[i][v] += v_load(t->sum + i * t->sum_row + v * VF);
+    }
+    UNROLL
+    for (int i = 0; i < mr; i++)
+        UNROLL
+    for (int v = 0; v < nv; v++)
+        v_store(t->out + i * t->out_row + v * VF, acc[i][v]);
+}
 
 static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int nv,
                                    const bool transposed)
@@ -68,27 +97,7 @@ static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr, const int
     }
     for (; k > 0; k--, a += a_col, b += b_row)
         GEMM_STEP(acc, a, a_row, b, mr, nv);
-    if (t->bias != NULL) {
-        UNROLL
-        for (int v = 0; v < nv; v++) {
-            v_f32 bias = v_load(t->bias + v * VF);
-            UNROLL
-            for (int i = 0; i < mr; i++)
-                acc[i][v] += bias;
-        }
-    }
-    if (t->sum != NULL) {
-        UNROLL
-        for (int i = 0; i < mr; i++)
-            UNROLL
-        for (int v = 0; v < nv; v++)
-            acc[i][v] += v_load(t->sum + i * t->sum_row + v * VF);
-    }
-    UNROLL
-    for (int i = 0; i < mr; i++)
-        UNROLL
-    for (int v = 0; v < nv; v++)
-        v_store(t->out + i * t->out_row + v * VF, acc[i][v]);
+    tile_end(t, acc, mr, nv);
 }
 
 /* clang-format off */

@@ -170,10 +170,10 @@ static inline size_t attn_gemm_i8_scratch(size_t m, size_t n)
 
 /* ---- weights of few bits ---- */
 
-/* B[k,n] packed in panels of 2 vectors of columns, whose last one is filled up. A byte of
- * a panel is 8 / bits rows of a column, the first in its low bits; a row of panel bytes
- * is one for each column. An element is (q - zero) * scale, or table[q] * scale; those of
- * `block` rows share a scale and a zero point, which lie in panels too: (blocks, columns
+/* B[k,n] in panels of 2 vectors of columns, the last one filled up. A word of 4 bytes is 32 / bits
+ * rows of a column, the first in its low bits; a row of a panel is a word of each column. Unless
+ * `group` is set, blocks begin with words. An element is (q - zero) * scale, or table[q] * scale;
+ * those of `block` rows share scale and zero point, which lie in panels, too: (blocks, columns
  * of a panel). */
 struct attn_nbits {
     const uint8_t *q;
@@ -191,8 +191,8 @@ enum { ATTN_NBITS_ROWS = 8 };
 /* Bytes of a panel of `width` columns. */
 static inline size_t attn_nbits_panel(const struct attn_nbits *b, size_t width)
 {
-    const size_t per = 8 / (size_t)b->bits;
-    return (b->k + per - 1) / per * width;
+    const size_t per = 32 / (size_t)b->bits;
+    return (b->k + per - 1) / per * width * 4;
 }
 
 /* ---- attention ---- */

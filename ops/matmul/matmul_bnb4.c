@@ -57,8 +57,8 @@ static bool layout_of(const struct bnb4_args *args, const struct attn_kernels *k
                                      .blocks = args->K / block,
                                      .bits = 4,
                                      .by_table = 1,
-                                     /* Blocks that begin within a byte. */
-                                     .by_group = block % 2 != 0 };
+                                     /* Blocks that begin within a word. */
+                                     .by_group = block % 8 != 0 };
     return attn_nbits_layout(kernels, l);
 }
 

@@ -20,13 +20,20 @@ static bool append(int64_t *at, int64_t *end, int64_t count, int64_t bytes)
 
 bool attn_nbits_layout(const struct attn_kernels *kernels, struct attn_nbits_layout *l)
 {
-    int64_t q_at, columns, scales, per = 8 / l->bits;
+    int64_t q_at, columns, scales, per = 32 / l->bits;
+    const struct attn_nbits shape = { .k = (size_t)l->k,
+                                      .block = (size_t)l->block,
+                                      .blocks = (size_t)l->blocks,
+                                      .bits = l->bits };
     l->width = kernels->vec_bytes / 2;
     l->panels = ceil_div(l->n, l->width);
     l->bytes = 0;
+    l->digit_bytes = l->by_table || l->by_group
+                         ? 0
+                         : (int64_t)kernels->nbits_digits(NULL, NULL, 0, 1, &shape);
     if (!ck_mul(l->panels, l->width, &columns) || !ck_mul(columns, l->blocks, &scales))
         return false;
-    return append(&q_at, &l->bytes, columns, ceil_div(l->k, per)) &&
+    return append(&q_at, &l->bytes, columns, ceil_div(l->k, per) * 4) &&
            append(&l->scale_at, &l->bytes, scales, 4) &&
            append(&l->zero_at, &l->bytes, scales,
                   l->zeros == NBITS_ZERO_U8    ? 1
@@ -63,7 +70,7 @@ struct attn_nbits attn_nbits_at(const struct attn_nbits_layout *l, const void *p
 void attn_nbits_clear(const struct attn_nbits_layout *l, int64_t begin, int64_t end,
                       uint8_t *to)
 {
-    const int64_t per = 8 / l->bits, panel = ceil_div(l->k, per) * l->width;
+    const int64_t per = 32 / l->bits, panel = ceil_div(l->k, per) * l->width * 4;
     const int64_t scales = l->blocks * l->width, n = end - begin;
     const int64_t zero = l->zeros == NBITS_ZERO_U8 ? 1 : 4;
     memset(to + begin * panel, 0, (size_t)(n * panel));
@@ -78,9 +85,14 @@ static void fill_column(const struct attn_nbits_layout *l,
     const int64_t per = 8 / l->bits, line = from->first + j * from->step;
     const uint8_t *b = from->b + line * from->b_line;
     const uint8_t mask = (uint8_t)((1 << l->bits) - 1);
-    uint8_t *q = to + j / l->width * ceil_div(l->k, per) * l->width + j % l->width;
-    for (int64_t k = 0; k < l->k; k += per) /* places past k are junk that nobody reads */
-        q[k / per * l->width] = b[k / per];
+    const int64_t words = ceil_div(l->k, 4 * per), bytes = ceil_div(l->k, per);
+    uint8_t *q = to + (j / l->width * words * l->width + j % l->width) * 4;
+    for (int64_t w = 0; w < words; w++) { /* bits past k: digits of A are 0 there */
+        const int64_t n = min64(4, bytes - 4 * w);
+        uint8_t word[4] = { 0 };
+        memcpy(word, b + 4 * w, (size_t)n);
+        memcpy(q + w * l->width * 4, word, 4);
+    }
     float *scale = (float *)(void *)(to + l->scale_at);
     float *zero = (float *)(void *)(to + l->zero_at);
     for (int64_t i = 0; i < l->blocks; i++) {
@@ -117,10 +129,13 @@ static bool few(const struct attn_nbits_layout *l, int64_t rows)
 
 int64_t attn_nbits_scratch(const struct attn_nbits_layout *l, int64_t m)
 {
+    const int64_t digits = l->digit_bytes * min64(m, ATTN_NBITS_ROWS);
     if (few(l, m))
-        return 0;
-    return 4 * (PANELS * l->width * KC +
-                (int64_t)attn_gemm_scratch((size_t)m, (size_t)(PANELS * l->width), KC));
+        return digits;
+    const int64_t floats =
+        4 * (PANELS * l->width * KC +
+             (int64_t)attn_gemm_scratch((size_t)m, (size_t)(PANELS * l->width), KC));
+    return floats > digits ? floats : digits;
 }
 
 attn_status attn_nbits_plan(const attnrun_step *step, const struct attn_nbits_layout *l,
@@ -139,8 +154,8 @@ attn_status attn_nbits_plan(const attnrun_step *step, const struct attn_nbits_la
         plan->m_block = ceil_div(ceil_div(rows, blocks), 8) * 8;
         plan->n_panels = PANELS;
         cost = panel / 4 + panel * (double)min64(rows, plan->m_block) / 60;
-        plan->scratch_bytes = attn_nbits_scratch(l, min64(rows, plan->m_block));
     }
+    plan->scratch_bytes = attn_nbits_scratch(l, min64(rows, plan->m_block));
     plan->n_panels = min64(plan->n_panels, l->panels);
     plan->m_blocks = ceil_div(rows, plan->m_block);
     plan->n_blocks = ceil_div(l->panels, plan->n_panels);
@@ -153,14 +168,24 @@ attn_status attn_nbits_plan(const attnrun_step *step, const struct attn_nbits_la
 
 /* ---- run ---- */
 
+static const void *digits_of(const struct attn_nbits_layout *l,
+                             const struct attn_kernels *kernels,
+                             const struct attn_nbits_block *o)
+{
+    if (l->digit_bytes == 0 ||
+        kernels->nbits_digits(o->scratch, o->a, o->a_row, (size_t)o->m, o->b) == 0)
+        return NULL;
+    return o->scratch;
+}
+
 static attn_status multiply_few(const struct attn_nbits_layout *l,
                                 const struct attn_kernels *kernels,
-                                const struct attn_nbits_block *o)
+                                const struct attn_nbits_block *o, const void *digits)
 {
     for (int64_t j = 0; j < o->n; j += l->width) {
         TRY(attn_poll());
         kernels->nbits_rows_f32(o->c + j, o->c_row, o->a, o->a_row, (size_t)o->m, o->b,
-                                (size_t)((o->column + j) / l->width),
+                                digits, (size_t)((o->column + j) / l->width),
                                 (size_t)min64(l->width, o->n - j),
                                 o->bias != NULL ? o->bias + j : NULL);
     }
@@ -214,7 +239,7 @@ attn_status attn_nbits_multiply(const struct attn_nbits_layout *l,
                                 const struct attn_nbits_block *block)
 {
     if (few(l, block->m))
-        return multiply_few(l, kernels, block);
+        return multiply_few(l, kernels, block, digits_of(l, kernels, block));
     struct attn_nbits_block part = *block;
     for (int64_t j = 0; j < block->n; j += PANELS * l->width) {
         part.column = block->column + j;
@@ -231,6 +256,7 @@ attn_status attn_nbits_run(const struct attn_nbits_layout *l,
                            const struct attn_kernels *kernels,
                            const struct attn_nbits_operands *o, const attnrun_work *work)
 {
+    const void *digits = NULL; /* of all rows, where they are few: for all tasks */
     for (int64_t task = work->begin; task < work->end; task++) {
         const int64_t i = task / plan->n_blocks * plan->m_block;
         const int64_t j = task % plan->n_blocks * plan->n_panels * l->width;
@@ -246,7 +272,13 @@ attn_status attn_nbits_run(const struct attn_nbits_layout *l,
             .column = j,
             .n = min64(l->n - j, plan->n_panels * l->width),
         };
-        TRY(attn_nbits_multiply(l, kernels, &block));
+        if (!few(l, block.m)) {
+            TRY(attn_nbits_multiply(l, kernels, &block));
+            continue;
+        }
+        if (task == work->begin || plan->m_blocks > 1)
+            digits = digits_of(l, kernels, &block);
+        TRY(multiply_few(l, kernels, &block, digits));
     }
     return ATTNRUN_OK;
 }

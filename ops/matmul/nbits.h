@@ -5,7 +5,8 @@
  *   pack:   the operator fills the panels that attn_nbits_at() names
  *   run:    attn_nbits_run() does the tasks of work's range
  *
- * Up to ATTN_NBITS_ROWS rows of A: nbits_rows_f32 reads the weights once. More rows, or
+ * Up to ATTN_NBITS_ROWS rows of A: nbits_rows_f32 reads the weights once; nbits_digits may have
+ * to prepare the rows in scratch. More rows, or
  * rows with blocks of their own (g_idx): parts of panels become floats in scratch, on
  * their way into cache, and are multiplied by gemm_f32. */
 #ifndef ATTN_NBITS_H
@@ -21,6 +22,7 @@ struct attn_nbits_layout {
     int32_t bits, zeros, by_group, by_table;
     int64_t width, panels; /* columns of a panel */
     int64_t scale_at, zero_at, group_at, table_at, bytes;
+    int64_t digit_bytes; /* of a row of A, where few rows are multiplied in digits */
 };
 
 /* From k, n, block, bits, zeros, by_group and by_table, which are set; false: overflow.
@@ -36,9 +38,9 @@ void attn_nbits_clear(const struct attn_nbits_layout *l, int64_t begin, int64_t 
 static inline void attn_nbits_put(const struct attn_nbits_layout *l, uint8_t *packed,
                                   int64_t k, int64_t j, uint8_t q)
 {
-    const int64_t per = 8 / l->bits, rows = (l->k + per - 1) / per;
-    packed[(j / l->width * rows + k / per) * l->width + j % l->width] |=
-        (uint8_t)(q << k % per * l->bits);
+    const int64_t per = 32 / l->bits, words = (l->k + per - 1) / per;
+    const int64_t word = (j / l->width * words + k / per) * l->width + j % l->width;
+    packed[word * 4 + k % per * l->bits / 8] |= (uint8_t)(q << k * l->bits % 8);
 }
 /* Index of the scale (and zero point) of a block of column j. */
 static inline int64_t attn_nbits_scale(const struct attn_nbits_layout *l, int64_t block,
@@ -79,8 +81,8 @@ attn_status attn_nbits_run(const struct attn_nbits_layout *l,
                            const struct attn_nbits_operands *o, const attnrun_work *work);
 
 /* m rows of A times columns [column, column + n) of B, where `column` begins a panel; as
- * many tasks' worth of arithmetic as m and n say. `scratch`: attn_nbits_scratch(l, m)
- * bytes, none for up to ATTN_NBITS_ROWS rows without g_idx. */
+ * many tasks' worth of arithmetic as m and n say. `scratch`: attn_nbits_scratch() bytes of m or
+ * more rows. */
 struct attn_nbits_block {
     const struct attn_nbits *b;
     const float *a, *bias; /* bias: of column `column` on, or NULL */

@@ -29,12 +29,13 @@ static struct attn_nbits weights(struct check *c, size_t k, size_t panels)
 static double element(const struct check *c, const struct attn_nbits *b, size_t panel,
                       size_t k, size_t column)
 {
-    const size_t width = (size_t)c->k->vec_bytes / 2, per = 8 / (size_t)b->bits;
+    const size_t width = (size_t)c->k->vec_bytes / 2, per = 32 / (size_t)b->bits;
     const size_t block = b->group != NULL ? (size_t)b->group[k] : k / b->block;
     const size_t at = (panel * b->blocks + block) * width + column;
-    const uint8_t byte =
-        b->q[panel * attn_nbits_panel(b, width) + k / per * width + column];
-    const int q = byte >> (k % per * (size_t)b->bits) & ((1 << b->bits) - 1);
+    const uint8_t *word =
+        b->q + panel * attn_nbits_panel(b, width) + (k / per * width + column) * 4;
+    const size_t bit = k % per * (size_t)b->bits;
+    const int q = word[bit / 8] >> bit % 8 & ((1 << b->bits) - 1);
     const double zero = b->zero_u8 != NULL    ? (double)b->zero_u8[at]
                         : b->zero_f32 != NULL ? (double)b->zero_f32[at]
                                               : (double)b->zero;
@@ -66,31 +67,49 @@ void check_nbits_unpack_f32(struct check *c)
     }
 }
 
+/* Each row of y against the sum in double. */
+static void check_rows(struct check *c, const struct attn_nbits *b, const float *a,
+                       size_t a_row, size_t m, const void *digits)
+{
+    const size_t width = (size_t)c->k->vec_bytes / 2, panel = b->k % 2;
+    const size_t columns = 1 + (size_t)check_below(c, (int64_t)width),
+                 c_row = columns + 1;
+    const float *bias = check_below(c, 2) ? check_normal_f32(c, columns) : NULL;
+    float *y = check_memory(c, ((m - 1) * c_row + columns) * sizeof *y);
+    c->k->nbits_rows_f32(y, (ptrdiff_t)c_row, a, (ptrdiff_t)a_row, m, b, digits, panel,
+                         columns, bias);
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < columns; j++) {
+            double sum = bias != NULL ? (double)bias[j] : 0, size = fabs(sum);
+            for (size_t k = 0; k < b->k; k++) {
+                const double term = (double)a[i * a_row + k] * element(c, b, panel, k, j);
+                sum += term;
+                size += fabs(term);
+            }
+            check_near(c, i * width + j, (double)y[i * c_row + j], sum, 4e-6 * size);
+        }
+}
+
+static void *digits_of(struct check *c, const float *a, size_t a_row, size_t m,
+                       const struct attn_nbits *b)
+{
+    const size_t bytes = c->k->nbits_digits(NULL, NULL, 0, m, b);
+    void *digits = bytes > 0 ? check_memory(c, bytes) : NULL;
+    return bytes > 0 && c->k->nbits_digits(digits, a, (ptrdiff_t)a_row, m, b) == bytes
+               ? digits
+               : NULL;
+}
+
 void check_nbits_rows_f32(struct check *c)
 {
     CHECK_SIZES(c, n)
     {
-        const size_t width = (size_t)c->k->vec_bytes / 2, panel = n % 2;
         const size_t m = 1 + (size_t)check_below(c, ATTN_NBITS_ROWS);
-        const size_t columns = 1 + (size_t)check_below(c, (int64_t)width);
-        const size_t a_row = n + (size_t)check_below(c, 3), c_row = columns + 1;
+        const size_t a_row = n + (size_t)check_below(c, 3);
         const struct attn_nbits b = weights(c, n, 2);
         const float *a = check_normal_f32(c, (m - 1) * a_row + n);
-        const float *bias = check_below(c, 2) ? check_normal_f32(c, columns) : NULL;
-        float *y = check_memory(c, ((m - 1) * c_row + columns) * sizeof *y);
-        c->k->nbits_rows_f32(y, (ptrdiff_t)c_row, a, (ptrdiff_t)a_row, m, &b, panel,
-                             columns, bias);
-        for (size_t i = 0; i < m; i++)
-            for (size_t j = 0; j < columns; j++) {
-                double sum = bias != NULL ? (double)bias[j] : 0, size = fabs(sum);
-                for (size_t k = 0; k < n; k++) {
-                    const double term =
-                        (double)a[i * a_row + k] * element(c, &b, panel, k, j);
-                    sum += term;
-                    size += fabs(term);
-                }
-                check_near(c, i * width + j, (double)y[i * c_row + j], sum, 4e-6 * size);
-            }
+        check_rows(c, &b, a, a_row, m, NULL);
+        check_rows(c, &b, a, a_row, m, digits_of(c, a, a_row, m, &b));
     }
     const struct attn_nbits b = { .q = check_bytes(c, 4096 * 16),
                                   .scale = check_normal_f32(c, 4096),
@@ -102,6 +121,44 @@ void check_nbits_rows_f32(struct check *c)
     const float *a = check_normal_f32(c, 1024);
     float y[ATTN_GEMM_NR_MAX];
     const size_t width = (size_t)c->k->vec_bytes / 2;
+    const void *digits = digits_of(c, a, 1024, 1, &b);
     CHECK_BENCH(c, "one row, 4 bits", (double)(512 * width), "GB/s")
-    c->k->nbits_rows_f32(y, 0, a, 0, 1, &b, 0, width, NULL);
+    c->k->nbits_rows_f32(y, 0, a, 0, 1, &b, digits, 0, width, NULL);
+}
+
+/* Digits are made where a set has products of bytes, unless a number says no. Their values are
+ * looked at through check_nbits_rows_f32, the largest of a long block here. */
+void check_nbits_digits(struct check *c)
+{
+    struct attn_nbits b = { .q = check_bytes(c, 2 * 3000 * (size_t)c->k->vec_bytes / 2),
+                            .scale = check_normal_f32(c, (size_t)c->k->vec_bytes),
+                            .zero = 128,
+                            .k = 3000,
+                            .block = 3000,
+                            .blocks = 1,
+                            .bits = 8 };
+    float *a = check_memory(c, 3000 * sizeof *a);
+    for (int turn = 0; turn < 4; turn++) {
+        for (size_t k = 0; k < 3000; k++)
+            a[k] = turn == 0 ? -1.0f : (float)(1 - 2 * check_below(c, 2)) * 3e38f;
+        if (turn == 1)
+            a[2999] = 1e30f;
+        else
+            memset(a + 7, 0, 4);
+        const float wrong[] = { 0.0f, 0.0f, INFINITY, NAN };
+        if (turn > 1)
+            a[7] = wrong[turn];
+        const size_t bytes = c->k->nbits_digits(NULL, NULL, 0, 1, &b);
+        void *digits = check_memory(c, bytes + 64);
+        const size_t made = c->k->nbits_digits(digits, a, 3000, 1, &b);
+        check_f32(c, (size_t)turn, (float)made, turn > 1 ? 0.0 : (double)bytes, 0);
+        if (turn == 0)
+            check_rows(c, &b, a, 3000, 1, made > 0 ? digits : NULL);
+    }
+    for (size_t k = 0; k < 3000; k++)
+        a[k] = 1e-38f;
+    check_f32(c, 4, (float)c->k->nbits_digits(check_memory(c, 1 << 16), a, 3000, 1, &b),
+              0, 0);
+    b.table = check_normal_f32(c, 16);
+    check_f32(c, 5, (float)c->k->nbits_digits(NULL, NULL, 0, 1, &b), 0, 0);
 }

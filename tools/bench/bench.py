@@ -38,6 +38,8 @@ def start_engines(case, threads, args, peers, notes):
     engines = {"attnrun": Attnrun(args.attnrun, paths, threads, args.limit, case.state,
                                   precision=case.precision)}
     for name in peers:
+        if case.peers and name not in case.peers:
+            continue
         try:
             engines[name] = Peer(name, paths, threads, args.limit,
                                  precision=case.precision)

@@ -24,6 +24,7 @@ class Case:
     output_bytes: int = 0          # attention alone: memory of runs beside these is extra
     state: str = ""                # outputs that attnrun keeps as inputs; peers take inputs
     precision: str = "f32"         # of products; peers that cannot lower it stay in f32
+    peers: tuple = ()              # those that run such a file in this way; (): all
 
 
 # ---- work ----
@@ -117,6 +118,18 @@ CASES = [
          ("peak", 0.90), attention_flops(4096) / 2, output_bytes=4 * 8 * 64 * 4096),
 ]
 CASES += [in_bf16(case) for case in CASES if case.file in ("minilm", "bert")]
+# Files of ONNX Runtime's tools. Weights of 4 bits are those of f32 accuracy (accuracy_level
+# unset), where OpenVINO takes activations of bytes.
+CASES += [
+    Case("MiniLM 1x128, dynamic int8", "minilm_dynamic", lambda: tokens(1, 128), True, 1.15,
+         ("ratio", 1.3), encoder_flops(1, 128, 6, 384), peers=("onnxruntime", "openvino")),
+    Case("BERT-base 1x128, dynamic int8", "bert_dynamic", lambda: tokens(1, 128), False, 1.15,
+         ("ratio", 1.3), encoder_flops(1, 128, 12, 768), peers=("onnxruntime", "openvino")),
+    Case("MiniLM 1x128, int4 weights", "minilm_int4", lambda: tokens(1, 128), True, 1.2,
+         ("ratio", 1.4), encoder_flops(1, 128, 6, 384), peers=("onnxruntime",)),
+    Case("MiniLM 1x128, f16 file", "minilm_f16", lambda: tokens(1, 128), False, 1.0,
+         ("ratio", 1.2), encoder_flops(1, 128, 6, 384), peers=("onnxruntime", "openvino")),
+]
 CASES += [in_bf16(case, 1.05, 1.2) for case in CASES if case.name == "attention 8x64, n=4096"]
 
 
@@ -230,6 +243,25 @@ def fill_minilm(path):
     fill.write(path, random=True)
 
 
+def derive(base, kind, path):
+    """The file `base` with weights of another kind, by ONNX Runtime's tools."""
+    import onnx
+    from onnxruntime import quantization
+
+    if kind == "dynamic":
+        quantization.quantize_dynamic(base, path)
+    elif kind == "int4":
+        from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+        quantizer = MatMulNBitsQuantizer(onnx.load(base), block_size=32, is_symmetric=True)
+        quantizer.process()
+        onnx.save(quantizer.model.model, path)
+    else:
+        from onnxruntime.transformers.float16 import convert_float_to_float16
+
+        onnx.save(convert_float_to_float16(onnx.load(base), keep_io_types=True), path)
+
+
 def make(case, work, package):
     import numpy as np
 
@@ -241,7 +273,12 @@ def make(case, work, package):
             os.remove(model)
     if not os.path.exists(model):
         temporary = model + ".tmp"
-        if case.file in ("attention", "causal"):
+        base, _, kind = case.file.partition("_")
+        if kind:
+            plain = next(c for c in CASES if c.file == base)
+            make(plain, work, package)
+            derive(case_paths(plain, work, package)[0], kind, temporary)
+        elif case.file in ("attention", "causal"):
             write_attention(temporary, case.file == "causal")
         elif case.file in ("bert", "gpt2"):
             (export_bert if case.file == "bert" else export_gpt2)(folder, temporary)

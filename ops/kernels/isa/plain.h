@@ -241,6 +241,11 @@ static ALWAYS_INLINE v_u32 v_dot(v_u32 acc, v_u32 b, uint32_t a)
 {
     return v_dot_words(acc, b, a - (v_u32){ 0 });
 }
+/* The same with those of the word a as i8, and those of b as u8 (V_DOT_U8) or i8. */
+static ALWAYS_INLINE v_u32 v_dot_i8(v_u32 acc, v_u32 b, uint32_t a)
+{
+    return v_dot_words(acc, a - (v_u32){ 0 }, b);
+}
 /* The lowest byte of each lane. */
 #ifndef v_store_bytes
 static ALWAYS_INLINE void v_store_bytes(uint8_t *y, v_u32 x)

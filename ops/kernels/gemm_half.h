@@ -1,0 +1,61 @@
+/* gemm_half.h - register tiles of one tile's rows times a panel of f16 or bf16, whose elements
+ * become floats in registers: few rows read such weights once, and nothing would read a panel of
+ * floats a second time. Sums are those of tile_sum(), bit by bit.
+ *
+ * In: gemm_tiles.h. Out: half_tiles[]. */
+#ifndef ATTN_GEMM_HALF_H
+#define ATTN_GEMM_HALF_H
+
+#include "gemm_tiles.h"
+
+static ALWAYS_INLINE v_f32 load_half(const uint16_t *x, const bool f16)
+{
+    typedef uint16_t v_halves __attribute__((vector_size(VEC_BYTES / 2)));
+    v_halves bits;
+    if (f16)
+        return v_load_f16(x);
+    memcpy(&bits, x, sizeof bits);
+    return (v_f32)(__builtin_convertvector(bits, v_u32) << 16);
+}
+
+enum { HALF_AHEAD = 32 }; /* rows of the panel */
+
+static ALWAYS_INLINE void half_sum(const struct tile *t, const int mr, const bool f16)
+{
+    v_f32 acc[MR][2] = { { { 0 } } };
+    const float *a = t->a;
+    const uint16_t *b = t->half;
+    const ptrdiff_t a_row = t->a_col != 0 ? 1 : t->a_row;
+    const ptrdiff_t a_col = t->a_col != 0 ? t->a_col : 1;
+    for (size_t k = 0; k < t->k; k++, a += a_col, b += NR) {
+        __builtin_prefetch(b + NR * HALF_AHEAD, 0, 3);
+        const v_f32 column[2] = { load_half(b, f16), load_half(b + VF, f16) };
+        UNROLL
+        for (int i = 0; i < mr; i++) {
+            const v_f32 x = v_set(a[i * a_row]);
+            acc[i][0] += x * column[0];
+            acc[i][1] += x * column[1];
+        }
+    }
+    tile_end(t, acc, mr, 2);
+}
+
+/* clang-format off */
+#define HALF_TILE(mr, nv)                                                                \
+    static void half_tile_##mr(const struct tile *t)                                     \
+    {                                                                                    \
+        if (t->half_type == ATTN_B_F16)                                                  \
+            half_sum(t, mr, true);                                                       \
+        else                                                                             \
+            half_sum(t, mr, false);                                                      \
+    }
+ATTN_EACH_ROW(ATTN_F32_ROWS, HALF_TILE, 2)
+#define HALF(mr, nv) half_tile_##mr,
+static void (*const half_tiles[MR])(const struct tile *t) = {
+    ATTN_EACH_ROW(ATTN_F32_ROWS, HALF, 2)
+};
+#undef HALF
+#undef HALF_TILE
+/* clang-format on */
+
+#endif

@@ -1,0 +1,436 @@
+/* nbits_rows.c - few rows of A times weights of 2, 4 or 8 bits (struct attn_nbits), which are
+ * read once and never stored as floats.
+ *
+ * In floats a block is summed by itself, in the order of k, and then multiplied by its scale;
+ * blocks are summed in their order. That is five instructions a vector of weights, more than
+ * memory leaves time for. Where there are products of bytes, the numbers of A become three digits
+ * of 8 bits with a factor for each block, 23 bits beside its largest number, once for all columns,
+ * and a product of bytes adds 4 rows at a time: sums of digits are exact integers, and whole zero
+ * points are taken off them before they are rounded. Rows with a number that is not finite, or so
+ * small that a factor has no inverse, are summed in floats.
+ * Columns lie on the vector axis, so no element depends on how columns are cut. */
+#include "nbits_words.h"
+
+/* ---- in floats ---- */
+
+/* The rows of a block: k of them, from byte row q and column a of A on. */
+struct part {
+    const uint8_t *q;
+    const float *a, *table;
+    ptrdiff_t a_row;
+    size_t k;
+    v_f32 zero[2], scale[2];
+};
+
+/* total[i][v] += scale[v] * sum over the block, for `rows` rows of A. */
+static ALWAYS_INLINE void add_part(v_f32 (*total)[2], const struct part *p,
+                                   const int rows, const int bits, const bool by_table)
+{
+    const int per = 32 / bits;
+    const float *a = p->a, *table = by_table ? p->table : NULL;
+    const uint8_t *q = p->q;
+    v_f32 acc[4][2] = { { { 0 } } };
+    size_t k = p->k;
+    for (; k >= (size_t)per; k -= (size_t)per, a += per, q += 4 * NR) {
+        const v_u32 words[2] = { load_words(q), load_words(q + 4 * VF) };
+        UNROLL
+        for (int s = 0; s < per; s++) {
+            const v_f32 x = value_of(words[0], s, bits, table, p->zero[0]);
+            const v_f32 y = value_of(words[1], s, bits, table, p->zero[1]);
+            UNROLL
+            for (int i = 0; i < rows; i++) {
+                acc[i][0] += a[i * p->a_row + s] * x;
+                acc[i][1] += a[i * p->a_row + s] * y;
+            }
+        }
+    }
+    for (size_t s = 0; s < k; s++) {
+        const v_f32 x = value_of(load_words(q), (int)s, bits, table, p->zero[0]);
+        const v_f32 y = value_of(load_words(q + 4 * VF), (int)s, bits, table, p->zero[1]);
+        UNROLL
+        for (int i = 0; i < rows; i++) {
+            acc[i][0] += a[i * p->a_row + (ptrdiff_t)s] * x;
+            acc[i][1] += a[i * p->a_row + (ptrdiff_t)s] * y;
+        }
+    }
+    UNROLL
+    for (int i = 0; i < rows; i++) {
+        total[i][0] += p->scale[0] * acc[i][0];
+        total[i][1] += p->scale[1] * acc[i][1];
+    }
+}
+
+typedef void part_fn(v_f32 (*total)[2], const struct part *p);
+#define PART(bits, rows, by_table)                                                       \
+    static void part_##bits##_##rows##_##by_table(v_f32(*total)[2],                      \
+                                                  const struct part *p)                  \
+    {                                                                                    \
+        add_part(total, p, rows, bits, by_table);                                        \
+    }
+#define PARTS(bits, by_table)                                                            \
+    PART(bits, 1, by_table)                                                              \
+    PART(bits, 2, by_table)                                                              \
+    PART(bits, 3, by_table)                                                              \
+    PART(bits, 4, by_table)                                                              \
+    static part_fn *const parts_##bits##_##by_table[4] = { part_##bits##_1_##by_table,   \
+                                                           part_##bits##_2_##by_table,   \
+                                                           part_##bits##_3_##by_table,   \
+                                                           part_##bits##_4_##by_table };
+PARTS(2, 0)
+PARTS(4, 0)
+PARTS(8, 0)
+PARTS(4, 1)
+
+static ALWAYS_INLINE void write_some(float *c, v_f32 sum, const float *bias, size_t some)
+{
+    if (some == VF) {
+        v_store(c, bias != NULL ? sum + v_load(bias) : sum);
+        return;
+    }
+    v_store_tail(c, bias != NULL ? sum + v_load_tail(bias, some, 0.0f) : sum, some);
+}
+
+static void rows_in_floats(v_f32 (*total)[2], const float *a, ptrdiff_t a_row, size_t m,
+                           const struct attn_nbits *b, size_t panel)
+{
+    part_fn *const *parts = b->table != NULL ? parts_4_1
+                            : b->bits == 4   ? parts_4_0
+                            : b->bits == 8   ? parts_8_0
+                                             : parts_2_0;
+    const uint8_t *q = b->q + panel * attn_nbits_panel(b, NR);
+    for (size_t block = 0; block * b->block < b->k; block++) {
+        const size_t at = (panel * b->blocks + block) * NR, k0 = block * b->block;
+        struct part p = { .table = b->table, .a_row = a_row };
+        p.q = q + k0 * (size_t)b->bits / 8 * NR;
+        p.k = b->k - k0 < b->block ? b->k - k0 : b->block;
+        for (size_t v = 0; v < 2; v++) {
+            p.zero[v] = zeros_at(b, at + v * VF);
+            p.scale[v] = v_load(b->scale + at + v * VF);
+        }
+        for (size_t i = 0; i < m; i += 4) {
+            p.a = a + (ptrdiff_t)i * a_row + k0;
+            parts[(m - i < 4 ? m - i : 4) - 1](total + i, &p);
+        }
+    }
+}
+
+/* ---- in digits ---- */
+
+/* Where the parts of a row's digits are: DIGITS planes of bytes, and for each chunk a factor,
+ * the sum of its numbers, and the sums of its digits. A chunk is a block of the weights or, of
+ * a longer one, CHUNK rows of it. */
+enum { DIGITS = 3, CHUNK = 512, SUMS = 4 }; /* 512: sums of bytes fit in 16 bits */
+struct digits {
+    size_t plane, chunk, chunks, row_bytes; /* plane: bytes; chunk: rows */
+};
+
+static struct digits digits_of(const struct attn_nbits *b)
+{
+    const size_t word = 32 / (size_t)b->bits;
+    struct digits d = { .plane = (b->k + word - 1) / word * word };
+    d.chunk = b->block < CHUNK ? b->block : CHUNK;
+    const size_t each = (b->block + d.chunk - 1) / d.chunk;
+    d.chunks = each * b->blocks;
+    d.row_bytes =
+        (DIGITS * d.plane + d.chunks * (1 + SUMS) * sizeof(float) + 63) / 64 * 64;
+    return d;
+}
+
+/* Bytes of weights are multiplied less this number. */
+#define ZERO_SHIFT(bits) ((bits) == 8 && V_DOT == V_DOT_I8 ? 128 : 0)
+
+/* What a chunk of a row stands for: factor * (d0 + 256 d1 + 65536 d2), each digit of 8 bits with
+ * its sign; digits of rows that a word's number s has in its 4 bytes lie together. */
+struct chunk {
+    float *factor;
+    int8_t *to;
+    size_t plane;
+    int32_t *sums; /* each times -zero where all blocks have that zero point */
+    float *sum;
+    int32_t times;
+};
+
+/* The bits of the largest |a[k]|: those of numbers that are not finite are the largest of all. */
+static uint32_t largest_bits(const float *a, size_t n)
+{
+    uint32_t max = 0;
+    for (size_t k = 0; k < n; k++) {
+        uint32_t bits;
+        memcpy(&bits, a + k, sizeof bits);
+        bits &= 0x7fffffffu;
+        max = bits > max ? bits : max;
+    }
+    return max;
+}
+
+/* Adds 4 bytes with sign, each plus 128, to the halves of a word. */
+static ALWAYS_INLINE uint32_t add_bytes(uint32_t sums, uint32_t word)
+{
+    word ^= 0x80808080u;
+    return sums + (word & 0x00ff00ffu) + (word >> 8 & 0x00ff00ffu);
+}
+
+/* Digits of 4 numbers, a word each, as words of one digit each. */
+static ALWAYS_INLINE void split_digits(uint32_t *to, const uint32_t *t, size_t step)
+{
+    const uint32_t even = 0x00ff00ffu, x = t[0], y = t[step], z = t[2 * step],
+                   w = t[3 * step];
+    const uint32_t first = (x & even) | (y & even) << 8, last = (z & even) | (w & even)
+                                                                                 << 8;
+    to[0] = (first & 0xffffu) | last << 16;
+    to[1] =
+        (x >> 8 & 0xffu) | (y & 0xff00u) | (z >> 8 & 0xffu) << 16 | (w & 0xff00u) << 16;
+    to[2] = first >> 16 | (last & 0xffff0000u);
+}
+
+/* Digits of the rows of a word, from k on. */
+static ALWAYS_INLINE void make_word(const struct chunk *c, uint32_t *sums, size_t k,
+                                    const float *a, float times, const int bits)
+{
+    const size_t per = 8 / (size_t)bits;
+    uint32_t t[16], four[DIGITS];
+    for (size_t i = 0; i < 4 * per; i++) {
+        const float x = a[i] * times;
+        t[i] = ((uint32_t)(int32_t)(x + (x < 0 ? -0.5f : 0.5f)) + 0x808080u) ^ 0x808080u;
+    }
+    for (size_t s = 0; s < per; s++) {
+        split_digits(four, t + s, per);
+        for (size_t j = 0; j < DIGITS; j++) {
+            memcpy(c->to + j * c->plane + k + 4 * s, &four[j], 4);
+            sums[j] = add_bytes(sums[j], four[j]);
+        }
+    }
+}
+
+static ALWAYS_INLINE bool make_chunk(const struct chunk *c, const float *a, size_t n,
+                                     const int bits)
+{
+    const float limit = 127 * 65536; /* rounded it is below 128 * 65536 - 128 * 257 */
+    const size_t word = 32 / (size_t)bits, words = (n + word - 1) / word;
+    const uint32_t max_bits = largest_bits(a, n);
+    float max, last[16] = { 0 };
+    memcpy(&max, &max_bits, sizeof max);
+    if (max_bits >= 0x7f800000u || (max > 0 && max < 1e-30f))
+        return false; /* not finite, or too small to be divided by */
+    const float times = max > 0 ? limit / max : 0;
+    *c->factor = max / limit;
+    uint32_t sums[DIGITS] = { 0 };
+    size_t k = 0;
+    for (; k + word <= n; k += word)
+        make_word(c, sums, k, a + k, times, bits);
+    if (k < n) {
+        memcpy(last, a + k, (n - k) * sizeof *a);
+        make_word(c, sums, k, last, times, bits);
+    }
+    float all = 0;
+    for (int j = DIGITS - 1; j >= 0; j--) {
+        const int32_t sum = (int32_t)((sums[j] & 0xffffu) + (sums[j] >> 16)) -
+                            (int32_t)(128 * word * words);
+        all = all * 256.0f + (float)sum;
+        c->sums[j] = sum * c->times;
+    }
+    *c->sum = *c->factor * all;
+    return true;
+}
+
+static ALWAYS_INLINE bool make_row(uint8_t *to, const struct digits *d, const float *a,
+                                   const struct attn_nbits *b, const int bits)
+{
+    float *factors = (float *)(void *)(to + DIGITS * d->plane);
+    const int32_t times = b->zero_u8 != NULL    ? 1
+                          : b->zero_f32 != NULL ? ZERO_SHIFT(bits)
+                                                : ZERO_SHIFT(bits) - (int32_t)b->zero;
+    size_t at = 0;
+    for (size_t k0 = 0; k0 < b->k; k0 += b->block) {
+        const size_t end = b->k - k0 < b->block ? b->k : k0 + b->block;
+        for (size_t k = k0; k < end; k += d->chunk, at++) {
+            float *sums = factors + d->chunks + SUMS * at;
+            const struct chunk c = { .factor = factors + at,
+                                     .to = (int8_t *)to + k,
+                                     .plane = d->plane,
+                                     .sums = (int32_t *)(void *)sums,
+                                     .sum = sums + DIGITS,
+                                     .times = times };
+            if (!make_chunk(&c, a + k, end - k < d->chunk ? end - k : d->chunk, bits))
+                return false;
+        }
+    }
+    return true;
+}
+
+size_t K(nbits_digits)(void *to, const float *a, ptrdiff_t a_row, size_t m,
+                       const struct attn_nbits *b)
+{
+    if (V_DOT == V_DOT_NONE || b->table != NULL || b->group != NULL || b->k == 0 ||
+        b->zero != (float)(int32_t)b->zero)
+        return 0;
+    const struct digits d = digits_of(b);
+    for (size_t i = 0; i < m && to != NULL; i++) {
+        uint8_t *row = (uint8_t *)to + i * d.row_bytes;
+        const float *x = a + (ptrdiff_t)i * a_row;
+        const bool made = b->bits == 4   ? make_row(row, &d, x, b, 4)
+                          : b->bits == 8 ? make_row(row, &d, x, b, 8)
+                                         : make_row(row, &d, x, b, 2);
+        if (!made)
+            return 0;
+    }
+    return m * d.row_bytes;
+}
+
+/* Rows of A that share the words of a chunk. */
+enum { TOGETHER = ATTN_REGISTERS >= 32 ? 4 : 2 };
+
+/* A panel, and the digits of the first of some rows. */
+struct dot_rows {
+    const struct attn_nbits *b;
+    const uint8_t *q, *digits;
+    struct digits d;
+    size_t first; /* of the panel's scales */
+};
+
+/* Bytes of weights as v_dot_i8 takes them. */
+static ALWAYS_INLINE v_u32 as_dots(v_u32 words, int s, const int bits)
+{
+    const uint32_t mask = bits == 8 ? 0xffffffffu : bits == 4 ? 0x0f0f0f0fu : 0x03030303u;
+    const v_u32 q = (words >> (s * bits)) & mask;
+    return ZERO_SHIFT(bits) != 0 ? q ^ 0x80808080u : q;
+}
+
+/* What a chunk's sums begin with: whole zero points times the digits. */
+static ALWAYS_INLINE void begin_dots(v_i32 (*acc)[DIGITS], const struct dot_rows *p,
+                                     const int32_t *sums, size_t scales, const int bits)
+{
+    UNROLL
+    for (int j = 0; j < DIGITS; j++)
+        acc[0][j] = acc[1][j] = (v_i32){ 0 } + sums[j];
+    for (int v = 0; p->b->zero_u8 != NULL && v < 2; v++) {
+        const v_i32 zero =
+            load_bytes(p->b->zero_u8 + scales + (size_t)v * VF) - ZERO_SHIFT(bits);
+        UNROLL
+        for (int j = 0; j < DIGITS; j++)
+            acc[v][j] *= -zero;
+    }
+}
+
+static ALWAYS_INLINE v_f32 end_dots(const v_i32 *acc, const struct dot_rows *p,
+                                    const float *factor, const float *sum, size_t scales,
+                                    int v)
+{
+    v_f32 x = __builtin_convertvector(acc[2], v_f32) * 65536.0f +
+              __builtin_convertvector(acc[1], v_f32) * 256.0f +
+              __builtin_convertvector(acc[0], v_f32);
+    x *= v_set(*factor);
+    if (p->b->zero_f32 != NULL)
+        x -= v_load(p->b->zero_f32 + scales + (size_t)v * VF) * v_set(*sum);
+    return x * v_load(p->b->scale + scales + (size_t)v * VF);
+}
+
+/* total[i][v] += the sums over chunk `at`, whose rows are k0 … k0 + k - 1. */
+static ALWAYS_INLINE void add_dots(v_f32 (*total)[2], const struct dot_rows *p, size_t at,
+                                   size_t k0, size_t k, const int rows, const int bits)
+{
+    const size_t per = 8 / (size_t)bits, word = 4 * per, words = (k + word - 1) / word;
+    const size_t scales = p->first + k0 / p->b->block * NR, row = p->d.row_bytes;
+    const uint8_t *q = p->q + k0 / word * (4 * NR), *d = p->digits + k0;
+    const uint8_t *end = q + words * (4 * NR);
+    const float *factors =
+        (const float *)(const void *)(p->digits + DIGITS * p->d.plane) + at;
+    const float *sums = factors - at + p->d.chunks + SUMS * at;
+    v_i32 acc[TOGETHER][2][DIGITS];
+    UNROLL
+    for (int i = 0; i < rows; i++) {
+        int32_t first[DIGITS];
+        memcpy(first, (const char *)sums + (size_t)i * row, sizeof first);
+        begin_dots(acc[i], p, first, scales, bits);
+    }
+    for (; q < end; q += 4 * NR, d += word) {
+        const v_u32 words_of[2] = { load_words(q), load_words(q + 4 * VF) };
+        UNROLL
+        for (size_t s = 0; s < per; s++)
+            for (int v = 0; v < 2; v++) {
+                const v_u32 x = as_dots(words_of[v], (int)s, bits);
+                UNROLL
+                for (int i = 0; i < rows; i++)
+                    for (size_t j = 0; j < DIGITS; j++) {
+                        uint32_t four;
+                        memcpy(&four, d + (size_t)i * row + j * p->d.plane + 4 * s, 4);
+                        acc[i][v][j] = (v_i32)v_dot_i8((v_u32)acc[i][v][j], x, four);
+                    }
+            }
+    }
+    UNROLL
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < 2; v++) {
+            const size_t skip = (size_t)i * row / sizeof(float);
+            total[i][v] +=
+                end_dots(acc[i][v], p, factors + skip, sums + skip + DIGITS, scales, v);
+        }
+}
+
+static ALWAYS_INLINE void sum_dots(v_f32 (*total)[2], const struct dot_rows *p,
+                                   const int rows, const int bits)
+{
+    v_f32 sum[TOGETHER][2] = { { { 0 } } };
+    size_t at = 0;
+    for (size_t k0 = 0; k0 < p->b->k; k0 += p->b->block) {
+        const size_t end = p->b->k - k0 < p->b->block ? p->b->k : k0 + p->b->block;
+        for (size_t k = k0; k < end; k += p->d.chunk, at++)
+            add_dots(sum, p, at, k, end - k < p->d.chunk ? end - k : p->d.chunk, rows,
+                     bits);
+    }
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < 2; v++)
+            total[i][v] = sum[i][v];
+}
+
+#define DOTS(bits)                                                                       \
+    static void dots_##bits(v_f32(*total)[2], const struct dot_rows *p, size_t rows)     \
+    {                                                                                    \
+        if (rows == 1)                                                                   \
+            sum_dots(total, p, 1, bits);                                                 \
+        else if (rows == 2)                                                              \
+            sum_dots(total, p, 2, bits);                                                 \
+        else if (rows == 3)                                                              \
+            sum_dots(total, p, TOGETHER > 2 ? 3 : 2, bits);                              \
+        else                                                                             \
+            sum_dots(total, p, TOGETHER, bits);                                          \
+    }
+DOTS(2)
+DOTS(4)
+DOTS(8)
+
+static void rows_in_digits(v_f32 (*total)[2], const uint8_t *digits, size_t m,
+                           const struct attn_nbits *b, size_t panel)
+{
+    struct dot_rows p = { .b = b, .d = digits_of(b), .first = panel * b->blocks * NR };
+    p.q = b->q + panel * attn_nbits_panel(b, NR);
+    for (size_t i = 0; i < m; i += TOGETHER) {
+        const size_t rows = m - i < TOGETHER ? m - i : TOGETHER;
+        p.digits = digits + i * p.d.row_bytes;
+        if (b->bits == 4)
+            dots_4(total + i, &p, rows);
+        else if (b->bits == 8)
+            dots_8(total + i, &p, rows);
+        else
+            dots_2(total + i, &p, rows);
+    }
+}
+
+/* ---- both ---- */
+
+void K(nbits_rows_f32)(float *c, ptrdiff_t c_row, const float *a, ptrdiff_t a_row,
+                       size_t m, const struct attn_nbits *b, const void *digits,
+                       size_t panel, size_t n, const float *bias)
+{
+    v_f32 total[ATTN_NBITS_ROWS][2] = { { { 0 } } };
+    if (V_DOT != V_DOT_NONE && digits != NULL)
+        rows_in_digits(total, digits, m, b, panel);
+    else
+        rows_in_floats(total, a, a_row, m, b, panel);
+    for (size_t i = 0; i < m; i++)
+        for (size_t v = 0; v * VF < n; v++) {
+            const size_t some = n - v * VF < VF ? n - v * VF : VF;
+            write_some(c + (ptrdiff_t)i * c_row + v * VF, total[i][v],
+                       bias != NULL ? bias + v * VF : NULL, some);
+        }
+}
