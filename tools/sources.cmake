@@ -42,7 +42,7 @@ set(ATTN_TOOLS
   tools/cli/ort.c
   tools/cli/outputs.c
   tools/cli/save_json.c
-  tools/cli/pack.c
+  tools/cli/pack_command.c
   tools/cli/plan_command.c
   tools/cli/profile.c
   tools/cli/progress.c

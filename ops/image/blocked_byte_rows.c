@@ -3,7 +3,7 @@
  * zero point of x around, and some pixels more at the end of each line. */
 #include "blocked_bytes.h"
 
-enum { TASK_NS = 15000, LEAST_LINES = 4 };
+enum { TASK_NS = 15000, MIN_LINES = 4 };
 
 attn_status attn_blocked_byte_rows_plan(const attnrun_step *step, struct blocked_plan *p)
 {
@@ -18,9 +18,7 @@ attn_status attn_blocked_byte_rows_plan(const attnrun_step *step, struct blocked
     const double line =
         (double)w->out[2] * ((double)w->kernel[1] * (double)groups * 0.8 + 3.0) + 20.0;
     const double lines = TASK_NS / line;
-    p->block_h = lines < LEAST_LINES ? LEAST_LINES
-                 : lines > 1e6       ? 1000000
-                                     : (int64_t)lines;
+    p->block_h = lines < MIN_LINES ? MIN_LINES : lines > 1e6 ? 1000000 : (int64_t)lines;
     p->h_blocks = ceil_div(w->out[1], p->block_h);
     p->block_h = ceil_div(w->out[1], p->h_blocks);
     p->h_blocks = ceil_div(w->out[1], p->block_h);

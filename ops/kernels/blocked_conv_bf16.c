@@ -2,12 +2,12 @@
  * words of two bf16; sums are floats: struct attn_blocked_conv. */
 #include "isa.h"
 
-#define MOST_16_16 6
-#define MOST_32_16 6
-#define MOST_16_32 12
-#define MOST_64_32 14
-#define WORDS_MOST ATTN_CAT4(MOST_, VEC_BYTES, _, ATTN_REGISTERS)
-enum { WORDS_PIXELS = WORDS_MOST };
+#define MAX_16_16 6
+#define MAX_32_16 6
+#define MAX_16_32 12
+#define MAX_64_32 14
+#define WORDS_MAX ATTN_CAT4(MAX_, VEC_BYTES, _, ATTN_REGISTERS)
+enum { WORDS_PIXELS = WORDS_MAX };
 typedef uint32_t v_u32_u __attribute__((vector_size(VEC_BYTES), aligned(1), may_alias));
 
 static ALWAYS_INLINE v_u32 load_words(const void *p) { return *(const v_u32_u *)p; }

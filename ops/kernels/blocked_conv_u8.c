@@ -9,16 +9,16 @@
 #include "bytes.h"
 
 /* By bytes of a vector and registers, as ATTN_EACH_ROW knows them. */
-#define MOST_16_16 4
-#define MOST_32_16 6
-#define MOST_16_32 12
-#define MOST_64_32 14
-#define WORDS_MOST ATTN_CAT4(MOST_, VEC_BYTES, _, ATTN_REGISTERS)
+#define MAX_16_16 4
+#define MAX_32_16 6
+#define MAX_16_32 12
+#define MAX_64_32 14
+#define WORDS_MAX ATTN_CAT4(MAX_, VEC_BYTES, _, ATTN_REGISTERS)
 enum {
     WIDENED = REGISTERS == 16 ? 4
-    : WORDS_MOST < 12         ? WORDS_MOST
+    : WORDS_MAX < 12          ? WORDS_MAX
                               : 12,
-    WORDS_PIXELS = V_DOT != V_DOT_NONE ? WORDS_MOST : WIDENED
+    WORDS_PIXELS = V_DOT != V_DOT_NONE ? WORDS_MAX : WIDENED
 };
 typedef uint32_t v_u32_u __attribute__((vector_size(VEC_BYTES), aligned(1), may_alias));
 

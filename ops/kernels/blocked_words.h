@@ -3,7 +3,7 @@
  * rows of the weights pass by, each a word of every column, which meets a word of every pixel.
  *
  * In: WORDS_CONV, the struct of the kernel; WORDS_SUM, the vector of sums; WORDS_PIXELS, the
- * pixels of a tile, up to WORDS_MOST, which ATTN_EACH_ROW knows; and for that struct
+ * pixels of a tile, up to WORDS_MAX, which ATTN_EACH_ROW knows; and for that struct
  *   words_first(d, column)       what sums begin with
  *   words_add(sum, weight, word) of a struct wide by widen(words), and a word of each lane
  *   words_put(d, sums, at, n, nv)
@@ -24,7 +24,7 @@ static ALWAYS_INLINE v_u32 word_at(const uint8_t *x)
 static ALWAYS_INLINE void run_tile(const WORDS_CONV *d, const struct place *at,
                                    const int n, const int nv)
 {
-    WORDS_SUM acc[WORDS_MOST][2];
+    WORDS_SUM acc[WORDS_MAX][2];
     const int32_t *pixels = d->pixels + at->pixel;
     const uint8_t *w = at->w;
     const int64_t w_row = at->w_row;
@@ -36,7 +36,7 @@ static ALWAYS_INLINE void run_tile(const WORDS_CONV *d, const struct place *at,
             acc[i][v] = first;
     }
     for (int64_t t = 0; t < d->n_taps; t++) {
-        const uint8_t *x[WORDS_MOST];
+        const uint8_t *x[WORDS_MAX];
         UNROLL
         for (int i = 0; i < n; i++)
             x[i] = words_pixel(d, d->taps[t].offset + pixels[i]);
@@ -64,11 +64,11 @@ static ALWAYS_INLINE void run_tile(const WORDS_CONV *d, const struct place *at,
     {                                                                                    \
         run_tile(d, at, n, nv);                                                          \
     }
-ATTN_EACH_ROW(WORDS_MOST, TILE, 1)
-ATTN_EACH_ROW(WORDS_MOST, TILE, 2)
+ATTN_EACH_ROW(WORDS_MAX, TILE, 1)
+ATTN_EACH_ROW(WORDS_MAX, TILE, 2)
 #define ENTRY(n, nv) tile_##n##x##nv,
-static void (*const tiles[2][WORDS_MOST])(const WORDS_CONV *, const struct place *) = {
-    { ATTN_EACH_ROW(WORDS_MOST, ENTRY, 1) }, { ATTN_EACH_ROW(WORDS_MOST, ENTRY, 2) },
+static void (*const tiles[2][WORDS_MAX])(const WORDS_CONV *, const struct place *) = {
+    { ATTN_EACH_ROW(WORDS_MAX, ENTRY, 1) }, { ATTN_EACH_ROW(WORDS_MAX, ENTRY, 2) },
 };
 #undef ENTRY
 #undef TILE

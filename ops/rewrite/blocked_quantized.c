@@ -18,7 +18,7 @@
 #include "../quant/qlinear.h"
 #include "blocked_layout.h"
 
-enum { FEW_CHANNELS = 4, MOST_ATTRS = BLOCKED_MAX_ATTRS + 12, MOST_PARTS = 32 };
+enum { FEW_CHANNELS = 4, MAX_ATTRS = BLOCKED_MAX_ATTRS + 12, MAX_PARTS = 32 };
 enum { X, X_SCALE, X_ZERO, W, W_SCALE, W_ZERO, Y_SCALE, Y_ZERO, BIAS };
 
 bool attn_quantized_is_conv(const struct attn_node *node)
@@ -168,8 +168,8 @@ static bool can_mul(const struct layout *l, const struct attn_node *node)
 {
     const bool pairs =
         has_pair(l, node, 1) && has_pair(l, node, 4) && has_pair(l, node, 6);
-    const bool member = layout_is_member_bytes(l, node->in[0]) ||
-                        layout_is_member_bytes(l, node->in[3]);
+    const bool member =
+        layout_is_member_bytes(l, node->in[0]) || layout_is_member_bytes(l, node->in[3]);
     return pairs && (can_add(l, node) || (member && gated(l, node) >= 0));
 }
 
@@ -177,7 +177,7 @@ static bool can_concat(const struct layout *l, const struct attn_node *node)
 {
     bool member = false;
     if (attn_match_int(node, "axis", 0) != 1 || !has_pair(l, node, 0) ||
-        node->pub.n_in > 2 + 3 * MOST_PARTS)
+        node->pub.n_in > 2 + 3 * MAX_PARTS)
         return false;
     for (int32_t i = 2; i < node->pub.n_in; i += 3) {
         if (!layout_is_bytes(l, node->in[i]) || !has_pair(l, node, i + 1) ||
@@ -245,10 +245,9 @@ static attn_status new_factor(struct layout *l, const struct attn_node *node,
 
 static attn_status make_conv(struct layout *l, struct attn_node *node, int32_t out)
 {
-    struct attn_attr attrs[MOST_ATTRS];
+    struct attn_attr attrs[MAX_ATTRS];
     const bool few = layout_channels(l, node->in[X]) <= FEW_CHANNELS &&
-                     l->blocked[node->in[X]] < 0 &&
-                     attn_match_int(node, "group", 1) == 1;
+                     l->blocked[node->in[X]] < 0 && attn_match_int(node, "group", 1) == 1;
     int32_t n = 0, in[6] = { -1, node->in[W], -1, -1, -1, node->in[W_ZERO] };
     for (int32_t i = 0; i < node->n_attrs; i++)
         if (strcmp(node->attrs[i].name, "channels_last") != 0)
@@ -277,7 +276,7 @@ static attn_status extend_conv(struct layout *l, struct attn_node *node,
                                struct attn_node *conv, int32_t input, int32_t value,
                                int32_t n_more, const struct attn_attr *more, int32_t out)
 {
-    struct attn_attr attrs[MOST_ATTRS];
+    struct attn_attr attrs[MAX_ATTRS];
     int32_t in[7] = { -1, -1, -1, -1, -1, -1, -1 }, n = 0;
     for (int32_t i = 0; i < conv->pub.n_in; i++)
         in[i] = conv->in[i];
@@ -337,7 +336,7 @@ static attn_status push_pair(struct layout *l, struct attn_node *node, int32_t a
 /* QLinearAdd, QLinearMul and QLinearConcat stay what they are, on other operands. */
 static attn_status keep_operands(struct layout *l, struct attn_node *node, int32_t out)
 {
-    int32_t in[2 + 3 * MOST_PARTS], n = 0;
+    int32_t in[2 + 3 * MAX_PARTS], n = 0;
     const bool concat = is_ms(node, "QLinearConcat");
     struct attn_node *made;
     if (concat)

@@ -17,7 +17,8 @@ static attn_status sum_of_pads(struct attn_graph *graph, const struct attn_node 
     double value, zero = 0;
     int64_t pads[2 * ATTNRUN_MAX_RANK];
     const int32_t axes = rank - 2;
-    const bool valid = attn_match_string(conv, "auto_pad", "VALID"); /* no pads of its own */
+    const bool valid =
+        attn_match_string(conv, "auto_pad", "VALID"); /* no pads of its own */
     const struct attn_attr *own = valid ? NULL : attn_node_attr(conv, "pads");
     *sums = NULL;
     if (node_is(conv, "QLinearConv") && !attn_value_scalar(graph, conv->in[2], &zero))

@@ -31,7 +31,7 @@
 #include "../../runtime/attnrun.h"
 #include "../../runtime/fill.h"
 #include "../../tools/io/value.h"
-#include "packed.h"
+#include "oracle_packed.h"
 
 enum { MAX_VALUES = 128, MAX_WAYS = 64, PATH_BYTES = 4096 };
 

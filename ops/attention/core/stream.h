@@ -79,21 +79,21 @@ void attn_stream_tile(struct attn_stream *s, const struct attn_keys *keys,
  * ATTN_STREAM_PIECES segments, together at most ATTN_STREAM_KEYS; `mask` counts its keys
  * through. */
 enum { ATTN_STREAM_PIECES = ATTN_CELL_RUNS };
-void attn_stream_pieces(struct attn_stream *s, const struct attn_keys *pieces,
-                        int n, attn_stream_mask mask, void *arg);
+void attn_stream_pieces(struct attn_stream *s, const struct attn_keys *pieces, int n,
+                        attn_stream_mask mask, void *arg);
 /* The whole of it for up to ATTN_CELL_QUERIES queries whose keys are these segments alone:
  * y = the results of `rows` queries at q, times `factor`; 0 where one sees no key. What
  * the stream was computing is lost. */
 void attn_stream_once(struct attn_stream *s, const float *q, int64_t q_row, int64_t rows,
-                      float factor, const struct attn_keys *pieces, int n,
-                      float *y, int64_t y_row);
+                      float factor, const struct attn_keys *pieces, int n, float *y,
+                      int64_t y_row);
 /* The two halves of attn_stream_tile(), for blocks whose queries see different parts of a
  * tile: pack it, then give keys from … to - 1 of it (`from` a multiple of
  * ATTN_GEMM_NR_MAX) to up to ATTN_STREAM_ROWS queries from `row` on. */
 void attn_stream_pack(struct attn_stream *s, const struct attn_keys *keys);
-void attn_stream_rows(struct attn_stream *s, const struct attn_keys *keys,
-                      int64_t row, int64_t rows, int64_t from, int64_t to,
-                      attn_stream_mask mask, void *arg);
+void attn_stream_rows(struct attn_stream *s, const struct attn_keys *keys, int64_t row,
+                      int64_t rows, int64_t from, int64_t to, attn_stream_mask mask,
+                      void *arg);
 /* y[v_dim] = the result of a row, or `empty` where it saw no key; of `rows` rows that are
  * y_row elements apart. */
 void attn_stream_store_rows(struct attn_stream *s, int64_t row, int64_t rows, float *y,

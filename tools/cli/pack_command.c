@@ -1,6 +1,6 @@
-/* pack.c - attnrun pack: writes a model as it is run, with its packed weights, to a file that
- * every command opens in the place of the model. In: a model file and -o. Out: the packed file,
- * whole or not at all, and a line about it. */
+/* pack_command.c - attnrun pack: writes a model as it is run, with its packed weights,
+ * to a file that every command opens in the place of the model. In: a model file and -o.
+ * Out: the packed file, whole or not at all, and a line about it. */
 #include "../io/file.h"
 #include "cli.h"
 

@@ -1,5 +1,6 @@
-/* packed.h - a model becomes that of its packed file. In: a model. Out: the same one, written to
- * memory at a multiple of 64 bytes and opened from there; the caller frees the bytes behind it. */
+/* oracle_packed.h - a model becomes that of its packed file. In: a model. Out: the same one,
+ * written to memory at a multiple of 64 bytes and opened from there; the caller frees the
+ * bytes behind it. */
 #ifndef ATTN_ORACLE_PACKED_H
 #define ATTN_ORACLE_PACKED_H
 
