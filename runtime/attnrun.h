@@ -250,9 +250,14 @@ enum {
     ATTNRUN_PRECISION_AUTO = 2 /* BF16 where the CPU has its products, else F32 */
 };
 
+/* A symbol of the dims of a file, and the constant that takes its place. */
+typedef struct attnrun_fixed_dim {
+    const char *symbol;
+    int64_t size; /* from 0 on */
+} attnrun_fixed_dim;
+
 /* Where a model comes from: `path`, or `data` of `bytes` bytes, which stays the caller's and
  * must live as long as the model unless ATTNRUN_COPY is set. */
-struct attnrun_fixed_dim;
 typedef struct attnrun_source {
     uint32_t struct_size;
     uint32_t flags;
@@ -276,13 +281,9 @@ typedef struct attnrun_source {
     /* Symbols of the file's dims that are fixed: shapes made of them are constants at load, so
      * that more is computed there. E_USAGE where no input has such a symbol; packed files: as
      * they were packed. */
-    const struct attnrun_fixed_dim *fixed_dims;
+    const attnrun_fixed_dim *fixed_dims;
     int64_t n_fixed_dims;
 } attnrun_source;
-typedef struct attnrun_fixed_dim {
-    const char *symbol;
-    int64_t size; /* from 0 on */
-} attnrun_fixed_dim;
 
 /* A packed file (attnrun_model_save()) is opened in the same way; it is known by its first
  * bytes. What was chosen when it was packed holds: precision and flags that say otherwise,
