@@ -57,11 +57,12 @@ static bool is_zero(const struct attn_graph *graph, int32_t value)
     if (!match_is_constant(graph, value) || !attn_match_is_f32(graph, value))
         return false;
     const attnrun_tensor *t = &graph->values[value].data;
-    const float *data = t->data;
-    bool zero = true;
-    for (int64_t i = 0; i < tensor_count(t) && zero && !attn_stops_node(i); i++)
-        zero = data[i] >= 0 && data[i] <= 0;
-    return zero;
+    for (int64_t i = 0; i < tensor_count(t); i++) {
+        const double element = tensor_get_real(t, i);
+        if (attn_stops(i) || !(element >= 0 && element <= 0))
+            return false;
+    }
+    return true;
 }
 
 /* x of which Z is the complex form; -1: none. */
