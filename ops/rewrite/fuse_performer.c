@@ -222,6 +222,9 @@ static bool is_norm(const struct attn_graph *graph, int32_t value,
         return false;
     if (type_of(graph, node->in[0])->rank != 4 || axes_of(graph, node) != 8)
         return false;
+    for (int i = 0; i < 3; i++) /* an Unsqueeze or Reshape moved no axis */
+        if (!dim_equal(t->dims[i], type_of(graph, node->in[0])->dims[i]))
+            return false;
     x = node->in[0];
     if (node_is(node, "ReduceSum")) {
         x = strip(graph, x, &factor);
