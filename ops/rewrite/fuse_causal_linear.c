@@ -8,7 +8,7 @@
  * Axes are batch, heads, tokens, dim, or batch, tokens, heads, dim, the same in all operands;
  * nothing is broadcast. Q and K are what the graph made of features. */
 #include "../../runtime/poll.h"
-#include "product.h"
+#include "linear_quotient.h"
 
 enum { RANK = 4 };
 
@@ -110,6 +110,12 @@ static bool is_key_sums(const struct attn_graph *graph, const struct found *foun
     return sums_of(graph, value, &axis) == found->k.value && axis == found->at;
 }
 
+/* The last of RANK axes. */
+static bool is_last(double axis)
+{
+    return (axis >= -1 && axis <= -1) || (axis >= RANK - 1 && axis <= RANK - 1);
+}
+
 /* Q Z over dim, without that axis or with one of 1. */
 static bool is_weights(const struct attn_graph *graph, const struct found *found,
                        int32_t value)
@@ -120,8 +126,8 @@ static bool is_weights(const struct attn_graph *graph, const struct found *found
     if (node_is(node, "ReduceSum")) {
         const struct attn_node *times = attn_match_in(graph, node, 0, "Mul");
         if (times == NULL || node->pub.n_in < 2 ||
-            !attn_value_scalar(graph, node->in[1], &axis) || (axis > -1 && axis < 3) ||
-            axis < -1 || axis > 3 || type_of(graph, times->out[0])->rank != RANK)
+            !attn_value_scalar(graph, node->in[1], &axis) || !is_last(axis) ||
+            type_of(graph, times->out[0])->rank != RANK)
             return false;
         const int32_t other = attn_match_other(times, found->q.value);
         return other >= 0 && is_key_sums(graph, found, other);
@@ -149,7 +155,7 @@ static bool read_denominator(const struct attn_graph *graph, struct found *found
         const struct attn_node *node = attn_graph_producer(graph, value);
         const attnrun_type *t = type_of(graph, value);
         if (node_is(node, "Unsqueeze") && t->rank == RANK && node->pub.n_in > 1 &&
-            attn_value_scalar(graph, node->in[1], &axis) && !(axis > -1 && axis < 3))
+            attn_value_scalar(graph, node->in[1], &axis) && is_last(axis))
             value = node->in[0];
         else if (node_is(node, "Reciprocal") && factor) {
             value = node->in[0];
@@ -167,38 +173,17 @@ static bool read_denominator(const struct attn_graph *graph, struct found *found
            is_weights(graph, found, value);
 }
 
-static bool read_quotient(const struct attn_graph *graph, const struct attn_node *node,
-                          struct found *found)
+static bool read_quotient(const struct attn_graph *graph, const struct attn_product *p,
+                          int q, int s, struct attn_lettered denominator, bool factor,
+                          void *arg)
 {
-    struct attn_product p;
-    const bool divides = node_is(node, "Div");
-    for (int side = 0; side < (divides ? 1 : 2); side++) {
-        if (!attn_product_read(graph, node->in[side], &p) || p.n_in != 2 ||
-            graph->values[node->in[side]].n_uses != 1 ||
-            type_of(graph, node->in[1 - side])->rank != RANK)
-            continue;
-        for (int q = 0; q < 2; q++)
-            if (read_numerator(graph, &p, q, 1 - q, found) &&
-                read_denominator(graph, found, node->in[1 - side], !divides))
-                return true;
-    }
-    return false;
-}
-
-static bool read_three(const struct attn_graph *graph, const struct attn_node *node,
-                       struct found *found)
-{
-    struct attn_product p;
-    if (!attn_product_read(graph, node->out[0], &p) || p.n_in != 3)
+    struct found *found = arg;
+    if (!read_numerator(graph, p, q, s, found))
         return false;
-    for (int z = 0; z < 3; z++)
-        for (int side = 1; side < 3; side++)
-            if (p.in[z].n == RANK - 1 &&
-                read_numerator(graph, &p, (z + side) % 3, (z + 3 - side) % 3, found) &&
-                memcmp(p.in[z].letters, found->q.letters, RANK - 1) == 0 &&
-                read_denominator(graph, found, p.in[z].value, true))
-                return true;
-    return false;
+    const bool apart = denominator.n == RANK - 1; /* its letters are its own */
+    return (apart ? memcmp(denominator.letters, found->q.letters, RANK - 1) == 0
+                  : denominator.n == RANK) &&
+           read_denominator(graph, found, denominator.value, factor);
 }
 
 /* All dims are known to be equal, heads and dims as numbers. */
@@ -217,56 +202,26 @@ static bool dims_fit(const struct attn_graph *graph, const struct found *found,
            q[3 - found->at].value > 0;
 }
 
-static attn_status replace(struct attn_graph *graph, struct attn_node *node,
-                           const struct found *found)
-{
-    const bool by_token = found->at == 1;
-    const int64_t heads = type_of(graph, found->q.value)->dims[3 - found->at].value,
-                  dim = type_of(graph, found->q.value)->dims[3].value,
-                  v_dim = type_of(graph, found->v.value)->dims[3].value;
-    int32_t in[3] = { found->q.value, found->k.value, found->v.value }, y;
-    const struct attn_attr attrs[] = { MATCH_STRING("feature_map_q", "identity"),
-                                       MATCH_STRING("feature_map_k", "identity"),
-                                       MATCH_FLOAT("epsilon", (float)found->epsilon),
-                                       MATCH_INT("is_causal", 1),
-                                       MATCH_INT("q_num_heads", heads),
-                                       MATCH_INT("kv_num_heads", heads) };
-    struct attn_node *made;
-    for (int i = 0; by_token && i < 3; i++) {
-        const int64_t joined[3] = { 0, 0, heads * (i == 2 ? v_dim : dim) };
-        TRY(attn_match_reshape(graph, node, 3, joined, &in[i]));
-    }
-    TRY(attn_graph_add_value(graph, NULL, &y));
-    if (!by_token)
-        graph->values[y].type = graph->values[node->out[0]].type;
-    TRY(attn_graph_insert(graph, node, "attnrun", "LinearAttention", 3, in, 1, &y,
-                          by_token ? 6 : 4, attrs, &made));
-    if (by_token) {
-        const int64_t apart[4] = { 0, 0, heads, v_dim };
-        TRY(attn_match_reshape(graph, node, 4, apart, &y));
-        made = attn_graph_producer(graph, y);
-    }
-    attn_match_replace(graph, node->out[0], made);
-    return ATTNRUN_OK;
-}
-
 static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
         struct attn_node *node = graph->nodes[n];
         struct found found = { .epsilon = 0 };
-        const bool quotient =
-            node_is(node, "Div") || (node_is(node, "Mul") && node->pub.n_in == 2);
-        if ((!quotient && !node_is(node, "Einsum")) ||
-            graph->values[node->out[0]].n_uses == 0 ||
+        if (!attn_quotient_may_be(node) || graph->values[node->out[0]].n_uses == 0 ||
             !attn_match_is_f32(graph, node->out[0]) ||
             type_of(graph, node->out[0])->rank != RANK ||
-            !(quotient ? read_quotient(graph, node, &found)
-                       : read_three(graph, node, &found)) ||
+            !attn_quotient_read(graph, node, read_quotient, &found) ||
             !dims_fit(graph, &found, node->out[0]))
             continue;
-        TRY(replace(graph, node, &found));
+        const struct attn_linear linear = { .in = { found.q.value, found.k.value,
+                                                    found.v.value },
+                                            .map_q = "identity",
+                                            .map_k = "identity",
+                                            .epsilon = found.epsilon,
+                                            .by_token = found.at == 1,
+                                            .causal = true };
+        TRY(attn_linear_replace(graph, node, &linear));
         ++*applied;
     }
     return ATTNRUN_OK;

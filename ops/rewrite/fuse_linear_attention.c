@@ -12,7 +12,7 @@
  * is summed, so that transposes cost nothing and prove nothing wrong. All dims must be
  * provably equal: nothing is broadcast. */
 #include "../../runtime/poll.h"
-#include "product.h"
+#include "linear_quotient.h"
 
 enum { RANK = 4, SUMMED = '#', ALONE = '1' }; /* letters of axes that others have not */
 
@@ -261,49 +261,22 @@ static bool read_roles(const struct attn_graph *graph, const struct attn_product
     return false;
 }
 
-/* Y = product / denominator; letters of the denominator are those of the product. */
-static bool read_quotient(const struct attn_graph *graph, const struct attn_node *node,
-                          struct found *found)
+static bool read_quotient(const struct attn_graph *graph, const struct attn_product *p,
+                          int q, int kv, struct attn_lettered denominator, bool factor,
+                          void *arg)
 {
-    struct attn_product p;
-    struct attn_lettered d;
-    for (int side = 0; side < 2; side++) {
-        const bool divides = node_is(node, "Div");
-        if ((divides && side == 1) || !attn_product_read(graph, node->in[side], &p) ||
-            p.n_in != 2 || graph->values[node->in[side]].n_uses != 1 ||
-            !is_rank(graph, node->in[1 - side], RANK))
-            continue;
-        for (int q = 0; q < 2; q++) {
-            d = p.out;
-            d.value = node->in[1 - side];
-            if (read_roles(graph, &p, q, 1 - q, found) &&
-                read_denominator(graph, found, d, !divides))
-                return true;
-        }
-    }
-    return false;
-}
-
-/* Einsum of f(Q), the product and Reciprocal(denominator), in any order. */
-static bool read_three(const struct attn_graph *graph, const struct attn_node *node,
-                       struct found *found)
-{
-    struct attn_product p;
-    if (!attn_product_read(graph, node->out[0], &p) || p.n_in != 3)
+    struct found *found = arg;
+    if (!read_roles(graph, p, q, kv, found))
         return false;
-    for (int z = 0; z < 3; z++) {
-        const struct attn_lettered d = p.in[z];
-        for (int side = 1; side < 3; side++)
-            if (read_roles(graph, &p, (z + side) % 3, (z + 3 - side) % 3, found) &&
-                d.n == RANK - 1 && !attn_lettered_has(&d, found->dim) &&
-                !attn_lettered_has(&d, found->v_dim) &&
-                attn_lettered_has(&d, found->batch) &&
-                attn_lettered_has(&d, found->head) &&
-                attn_lettered_has(&d, found->query) &&
-                read_denominator(graph, found, d, true))
-                return true;
-    }
-    return false;
+    const char needed[] = { found->batch, found->head, found->query };
+    const bool apart = denominator.n == RANK - 1; /* its letters are its own */
+    for (int i = 0; apart && i < 3; i++)
+        if (!attn_lettered_has(&denominator, needed[i]))
+            return false;
+    return (apart ? !attn_lettered_has(&denominator, found->dim) &&
+                        !attn_lettered_has(&denominator, found->v_dim)
+                  : denominator.n == RANK) &&
+           read_denominator(graph, found, denominator, factor);
 }
 
 /* Heads before tokens: 0; behind them: 1; -1: another order. */
@@ -374,47 +347,12 @@ static const char *feature_map(const struct attn_graph *graph, int32_t *value)
     return "identity";
 }
 
-static attn_status replace(struct attn_graph *graph, struct attn_node *node,
-                           struct found *found, bool by_token)
-{
-    int32_t in[3] = { found->q.value, found->k.value, found->v.value }, y;
-    const char *map_q = feature_map(graph, &in[0]), *map_k = feature_map(graph, &in[1]);
-    const int64_t heads = dim_at(graph, &found->q, found->head).value,
-                  v_dim = dim_at(graph, &found->v, found->v_dim).value,
-                  dim = dim_at(graph, &found->q, found->dim).value;
-    struct attn_attr attrs[] = { MATCH_STRING("feature_map_q", map_q),
-                                 MATCH_STRING("feature_map_k", map_k),
-                                 MATCH_FLOAT("epsilon", (float)found->epsilon),
-                                 MATCH_FLOAT("scale", 1.0f),
-                                 MATCH_INT("q_num_heads", heads),
-                                 MATCH_INT("kv_num_heads", heads) };
-    struct attn_node *made;
-    for (int i = 0; by_token && i < 3; i++) {
-        const int64_t flat[3] = { 0, 0, heads * (i == 2 ? v_dim : dim) };
-        TRY(attn_match_reshape(graph, node, 3, flat, &in[i]));
-    }
-    TRY(attn_graph_add_value(graph, NULL, &y));
-    if (!by_token)
-        graph->values[y].type = graph->values[found->result].type;
-    TRY(attn_graph_insert(graph, node, "attnrun", "LinearAttention", 3, in, 1, &y,
-                          by_token ? 6 : 4, attrs, &made));
-    if (by_token) {
-        const int64_t wide[4] = { 0, 0, heads, v_dim };
-        TRY(attn_match_reshape(graph, node, 4, wide, &y));
-        made = attn_graph_producer(graph, y);
-    }
-    attn_match_replace(graph, found->result, made);
-    return ATTNRUN_OK;
-}
-
 static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
                             int32_t *applied)
 {
     struct found found = { .result = node->out[0] };
-    const bool quotient = node_is(node, "Div") || node_is(node, "Mul");
     if (!is_rank(graph, node->out[0], RANK) ||
-        !(quotient ? read_quotient(graph, node, &found)
-                   : read_three(graph, node, &found)))
+        !attn_quotient_read(graph, node, read_quotient, &found))
         return ATTNRUN_OK;
     found.y.value = found.result;
     const int order = common_order(graph, &found);
@@ -423,7 +361,12 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
         !dim_is_const(dim_at(graph, &found.v, found.v_dim)) ||
         dim_at(graph, &found.q, found.head).value < 1)
         return ATTNRUN_OK;
-    TRY(replace(graph, node, &found, order == 1));
+    struct attn_linear linear = { .in = { found.q.value, found.k.value, found.v.value },
+                                  .epsilon = found.epsilon,
+                                  .by_token = order == 1 };
+    linear.map_q = feature_map(graph, &linear.in[0]);
+    linear.map_k = feature_map(graph, &linear.in[1]);
+    TRY(attn_linear_replace(graph, node, &linear));
     ++*applied;
     return ATTNRUN_OK;
 }
@@ -431,13 +374,10 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
 static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
-        struct attn_node *node = graph->nodes[n];
-        const bool right = node_is(node, "Div") || node_is(node, "Einsum") ||
-                           (node_is(node, "Mul") && node->pub.n_in == 2);
-        if (right && graph->values[node->out[0]].n_uses > 0)
-            TRY(try_node(graph, node, applied));
-    }
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
+        if (attn_quotient_may_be(graph->nodes[n]) &&
+            graph->values[graph->nodes[n]->out[0]].n_uses > 0)
+            TRY(try_node(graph, graph->nodes[n], applied));
     return ATTNRUN_OK;
 }
 

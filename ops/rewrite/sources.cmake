@@ -25,6 +25,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/head_groups.c
   ops/rewrite/layer_norm.c
   ops/rewrite/map_tail.c
+  ops/rewrite/linear_quotient.c
   ops/rewrite/mask_band.c
   ops/rewrite/mask_opcode.c
   ops/rewrite/match.c

@@ -94,10 +94,18 @@ def all_weights(q, k, v):
     return causal_heads(q, k, v, lambda k: k.sum(2, keepdim=True))
 
 
+def by_key(q, k, v):
+    """The weights of queries stand where the dims of values do, which are as many."""
+    kv = torch.einsum("bhnd,bhne->bhnde", k, v).cumsum(2)
+    z = torch.einsum("bhnd,bhnd->bhn", q, k.cumsum(2))
+    return torch.einsum("bhnd,bhnde->bhne", q, kv) / z.unsqueeze(-2)
+
+
 SHAPE, MANY = (2, 3, 40, 8), (1, 17, 130)
 TOKENS = (2, 40, 3, 8)
 SHORT = {"stock": "d", "relu": "s", "quotient": "d", "norm_of_one": "s", "minus": "d",
-         "causal_tokens": "s", "causal_dots": "d", "over_heads": "s"}
+         "causal_tokens": "s", "causal_dots": "d", "over_heads": "s",
+         "by_key": "d"}
 FORMS = {
     "stock": (Stock(), "qkv", SHAPE, 2, MANY, "sd", PERFORMER),
     "stock_relu": (Stock(generalized_attention=True), "qkv", SHAPE, 2, MANY, "sd", PERFORMER),
@@ -117,6 +125,7 @@ FORMS = {
     "causal_heads": (Causal(causal_heads), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
     "causal_dots": (Causal(causal_dots), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
     # near misses
+    "by_key": (Causal(by_key), "qkv", (2, 3, 8, 8), 2, (), "sd", None),
     "over_heads": (Causal(over_heads), "qkv", TOKENS, 1, MANY, "sd", None),
     "all_weights": (Causal(all_weights), "qkv", SHAPE, 2, MANY, "sd", None),
     "norm_of_one": (Features(norms=1.0), "qkv", SHAPE, 2, MANY, "sd", LINEAR),
