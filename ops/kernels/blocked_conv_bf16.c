@@ -60,7 +60,7 @@ static ALWAYS_INLINE void words_put(const struct attn_blocked_conv *d, v_f32 (*a
     }
 }
 
-static inline void words_done(const struct attn_blocked_conv *d, const struct place *at,
+static inline void panel_done(const struct attn_blocked_conv *d, const struct place *at,
                               int64_t n, int64_t width)
 {
     (void)d, (void)at, (void)n, (void)width;

@@ -4,8 +4,7 @@
  * A tile of up to PIXELS pixels and two vectors of columns stays in registers while the rows
  * of the weights pass by: each row is a vector of each column and one float of each pixel.
  * Nothing is packed at run; pixels are found through their offsets, so that strides,
- * dilations and the ends of lines cost nothing. The pixels of a call are cut into tiles of
- * about the same size: 49 are 13, 12, 12 and 12, which all fill the registers.
+ * dilations and the ends of lines cost nothing. Tiles are walked by blocked_panels.h.
  *
  * Tiles: 14 x 2 vectors (AVX-512: 117 of 118 GFLOP/s in cache), 12 x 2 (NEON), 6 x 2. */
 #include "isa.h"
@@ -16,7 +15,6 @@
 #define PIXELS_16_32 12
 #define PIXELS_64_32 14
 #define PIXELS       ATTN_CAT4(PIXELS_, VEC_BYTES, _, ATTN_REGISTERS)
-enum { PANEL = 2 * VF > ATTN_BLOCK ? 2 * VF : ATTN_BLOCK };
 
 /* A tile: its first pixel and column, and its first weight. */
 struct place {
@@ -84,47 +82,17 @@ static ALWAYS_INLINE void run_tile(const struct attn_blocked_conv *d,
     put_tile(d, acc, at, n, nv);
 }
 
-/* clang-format off */
-#define TILE(n, nv)                                                                      \
-    static void tile_##n##x##nv(const struct attn_blocked_conv *d, const struct place *at) \
-    {                                                                                    \
-        run_tile(d, at, n, nv);                                                          \
-    }
-ATTN_EACH_ROW(PIXELS, TILE, 1)
-ATTN_EACH_ROW(PIXELS, TILE, 2)
-#define ENTRY(n, nv) tile_##n##x##nv,
-static void (*const tiles[2][PIXELS])(const struct attn_blocked_conv *,
-                                      const struct place *) = {
-    { ATTN_EACH_ROW(PIXELS, ENTRY, 1) }, { ATTN_EACH_ROW(PIXELS, ENTRY, 2) },
-};
-#undef ENTRY
-#undef TILE
-/* clang-format on */
-
-/* All pixels of the columns of a panel. */
-static void run_panel(const struct attn_blocked_conv *d, struct place at, int64_t width)
+static inline void panel_done(const struct attn_blocked_conv *d, const struct place *at,
+                              int64_t n, int64_t width)
 {
-    const int64_t n_tiles = (d->n_pixels + PIXELS - 1) / PIXELS;
-    const float *const w = at.w;
-    const int64_t column = at.column;
-    for (int64_t t = 0; t < n_tiles; t++) {
-        const int64_t end = d->n_pixels * (t + 1) / n_tiles;
-        if (attn_poll_work(width * (end - at.pixel) * d->rows / 5) != ATTNRUN_OK)
-            return;
-        for (int64_t c = 0; c < width; c += 2 * VF) {
-            const int nv = width - c > VF ? 2 : 1;
-            at.column = column + c;
-            at.w = w + c;
-            tiles[nv - 1][end - at.pixel - 1](d, &at);
-        }
-        at.pixel = end;
-    }
+    (void)d, (void)at, (void)n, (void)width;
 }
 
-void K(blocked_conv_f32)(const struct attn_blocked_conv *d)
-{
-    for (int64_t column = 0; column < d->columns; column += PANEL) {
-        const int64_t left = d->columns - column, width = left < PANEL ? left : PANEL;
-        run_panel(d, (struct place){ 0, column, d->w + column * d->rows, width }, width);
-    }
-}
+#define PANELS_CONV   struct attn_blocked_conv
+#define PANELS_WEIGHT float
+#define PANELS_PIXELS PIXELS
+#define PANELS_MAX    PIXELS
+enum { PANELS_STEP = 1 };
+#include "blocked_panels.h"
+
+void K(blocked_conv_f32)(const struct attn_blocked_conv *d) { run_all(d); }

@@ -1,7 +1,7 @@
 /* blocked_conv_u8.c - convolution of maps of u8 in blocks of 16 channels by weights of i8:
  * struct attn_blocked_bytes, and of each channel by itself: struct attn_blocked_byte_rows.
  *
- * Dense: as in blocked_conv.c a tile of pixels and two vectors of columns stays in registers;
+ * Dense: as in blocked_conv_f32.c a tile of pixels and two vectors of columns stays in registers;
  * a row of the weights is a word of 4 inputs of each column, which meets a word of each pixel.
  * Where there is no product of bytes (V_DOT_NONE) words become two of i16, so that no sum
  * saturates; V_DOT_I8 takes x less 128. Sums are exact modulo 2^32, and what becomes of them
@@ -110,7 +110,7 @@ static ALWAYS_INLINE void words_put(const struct attn_blocked_bytes *d, v_u32 (*
     }
 }
 
-static void words_done(const struct attn_blocked_bytes *d, const struct place *at,
+static void panel_done(const struct attn_blocked_bytes *d, const struct place *at,
                        int64_t n, int64_t width)
 {
     for (int64_t c = 0; d->to.table != NULL && c < width; c += ATTN_BLOCK) {

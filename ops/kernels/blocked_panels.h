@@ -1,0 +1,66 @@
+/* blocked_panels.h - the walk of a convolution of blocked maps: panels of columns, tiles of
+ * pixels, two vectors of columns. The pixels of a call are cut into tiles of about the same
+ * size: 49 are 13, 12, 12 and 12, which all fill the registers.
+ *
+ * In: PANELS_CONV, the struct of the kernel; PANELS_WEIGHT, what its weights are read as, and
+ * PANELS_STEP, as how many of those a column of a row counts; PANELS_PIXELS, the pixels of a
+ * tile, up to PANELS_MAX, which ATTN_EACH_ROW knows; struct place { pixel, column, w, w_row };
+ *   run_tile(d, at, n, nv)       n pixels and nv vectors of columns, both constants
+ *   panel_done(d, at, n, width)  after all columns of a panel, for n pixels from at->pixel
+ * Out: run_all(d). */
+#ifndef ATTN_BLOCKED_PANELS_H
+#define ATTN_BLOCKED_PANELS_H
+
+enum { PANEL = 2 * VF > ATTN_BLOCK ? 2 * VF : ATTN_BLOCK };
+
+/* clang-format off */
+#define TILE(n, nv)                                                                      \
+    static void tile_##n##x##nv(const PANELS_CONV *d, const struct place *at)            \
+    {                                                                                    \
+        run_tile(d, at, n, nv);                                                          \
+    }
+ATTN_EACH_ROW(PANELS_MAX, TILE, 1)
+ATTN_EACH_ROW(PANELS_MAX, TILE, 2)
+#define ENTRY(n, nv) tile_##n##x##nv,
+static void (*const tiles[2][PANELS_MAX])(const PANELS_CONV *, const struct place *) = {
+    { ATTN_EACH_ROW(PANELS_MAX, ENTRY, 1) }, { ATTN_EACH_ROW(PANELS_MAX, ENTRY, 2) },
+};
+#undef ENTRY
+#undef TILE
+/* clang-format on */
+
+/* All pixels of the columns of a panel. */
+static void run_panel(const PANELS_CONV *d, struct place at, int64_t width)
+{
+    const int64_t n_tiles = (d->n_pixels + PANELS_PIXELS - 1) / PANELS_PIXELS;
+    const PANELS_WEIGHT *const w = at.w;
+    const int64_t column = at.column;
+    for (int64_t t = 0; t < n_tiles; t++) {
+        const int64_t end = d->n_pixels * (t + 1) / n_tiles;
+        if (attn_poll_work(width * (end - at.pixel) * d->rows / 5) != ATTNRUN_OK)
+            return;
+        for (int64_t c = 0; c < width; c += 2 * VF) {
+            const int nv = width - c > VF ? 2 : 1;
+            at.column = column + c;
+            at.w = w + PANELS_STEP * c;
+            tiles[nv - 1][end - at.pixel - 1](d, &at);
+        }
+        at.column = column;
+        panel_done(d, &at, end - at.pixel, width);
+        at.pixel = end;
+    }
+}
+
+static void run_all(const PANELS_CONV *d)
+{
+    const PANELS_WEIGHT *const w = (const PANELS_WEIGHT *)d->w;
+    for (int64_t column = 0; column < d->columns; column += PANEL) {
+        const int64_t left = d->columns - column, width = left < PANEL ? left : PANEL;
+        run_panel(d,
+                  (struct place){ 0, column, w + PANELS_STEP * column * d->rows,
+                                  PANELS_STEP * width },
+                  width);
+    }
+}
+
+#endif
