@@ -3,6 +3,7 @@
  * Out: the packed file, whole or not at all, and a line about it. */
 #include "../io/file.h"
 #include "cli.h"
+#include "job.h"
 
 static int32_t write_piece(void *user, const void *bytes, uint64_t n)
 {
@@ -37,8 +38,8 @@ static void print(const struct cli *cli, const attnrun_model_info *info, const c
         json_int(&json, "nodes", info->n_nodes);
         json_close(&json, '}');
     } else if (!cli->quiet) {
-        printf("%s: %.1f MiB for %s, precision %s, %d nodes\n", tool_quote(cli->output),
-               (double)bytes / (1 << 20), isa, info->precision, info->n_nodes);
+        printf("%s: %s for %s, precision %s, %d nodes\n", tool_quote(cli->output),
+               text_bytes(bytes), isa, info->precision, info->n_nodes);
     }
 }
 
