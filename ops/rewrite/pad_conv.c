@@ -1,7 +1,8 @@
 /* pad_conv.c - Pad by zeros in front of a Conv becomes pads of the Conv, as exporters of
  * networks from TensorFlow write "same" padding. In: Conv(Pad(X), W, B) with constant pads of
- * spatial axes that are not negative. Out: Conv(X, W, B). The same of QLinearConv where the
- * zero point of its operand pads. Exact. */
+ * spatial axes that are not negative. Out: Conv(X, W, B). A Cast between them, as at the border
+ * of a region that computes f16 in f32, takes the place of the Pad. The same of QLinearConv
+ * where the zero point of its operand pads. Exact. */
 #include "../../runtime/checked.h"
 #include "../../runtime/poll.h"
 #include "match.h"
@@ -42,10 +43,24 @@ static attn_status sum_of_pads(struct attn_graph *graph, const struct attn_node 
     return ATTNRUN_OK;
 }
 
+/* The same Cast of what the Pad reads. */
+static attn_status cast_before(struct attn_graph *graph, struct attn_node *conv,
+                               const struct attn_node *cast, int32_t *value)
+{
+    struct attn_node *made;
+    const int32_t in = *value;
+    TRY(attn_graph_add_value(graph, NULL, value));
+    return attn_graph_insert(graph, conv, "", "Cast", 1, &in, 1, value, cast->n_attrs,
+                             cast->attrs, &made);
+}
+
 static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv,
                             int32_t *applied)
 {
-    const struct attn_node *pad = attn_match_sole_in(graph, conv, 0, "Pad");
+    const struct attn_node *cast =
+        node_is(conv, "Conv") ? attn_match_sole_in(graph, conv, 0, "Cast") : NULL;
+    const struct attn_node *pad =
+        attn_match_sole_in(graph, cast != NULL ? cast : conv, 0, "Pad");
     const struct attn_attr *automatic = attn_node_attr(conv, "auto_pad");
     const int64_t *sums = NULL;
     if (pad == NULL || conv->n_attrs > MAX_ATTRS || conv->pub.n_in > MAX_INPUTS ||
@@ -68,6 +83,8 @@ static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv,
     int32_t in[MAX_INPUTS] = { pad->in[0] };
     for (int32_t i = 1; i < conv->pub.n_in; i++)
         in[i] = conv->in[i];
+    if (cast != NULL)
+        TRY(cast_before(graph, conv, cast, &in[0]));
     struct attn_node *made;
     TRY(attn_match_make(graph, conv, "", conv->pub.op_type, conv->pub.n_in, in,
                         conv->out[0], n, attrs, &made));

@@ -38,6 +38,8 @@ static const struct rewrite_case rewrite_cases[] = {
       "y" },
     { "pad_conv", 1, "Pad img,pad12 p mode=constant; Conv p,w4g y group=2", "y" },
     { "pad_conv", 1, "Pad img,pad1 p; Conv p,w4 y auto_pad=NOTSET dilations=2,2", "y" },
+    { "pad_conv", 1, "Cast img h to=10; Pad h,pad1 p; Cast p c to=1; Conv c,w4 y", "y" },
+    { "pad_conv", 0, "Pad img,pad1 p; Cast p c to=1; Conv c,w4 y; Neg p z2", "y,z2" },
     { "pad_conv", 0, "Pad img,pad1 p; Conv p,w4 y auto_pad=SAME_UPPER", "y" },
     { "pad_conv", 0, "Pad img,pad1,one p; Conv p,w4 y", "y" },
     { "pad_conv", 0, "Pad img,pad1 p mode=edge; Conv p,w4 y", "y" },
