@@ -11,7 +11,7 @@
 #include "block_window.h"
 
 enum { MAX_ENTRIES = 64, MAX_MASKS = 4 };
-enum { FALSE_, TRUE_, OPEN }; /* of what is a bool */
+enum { NEVER, ALWAYS, OPEN }; /* of what is a bool */
 static const int64_t max_number = INT64_C(1) << 40, max_pairs = INT64_C(1) << 28;
 
 enum word {
@@ -316,9 +316,9 @@ static struct number join(enum word word, int64_t x, int64_t y)
     if (word == NOT)
         z = x == OPEN ? OPEN : !x;
     else if (word == AND)
-        z = x == FALSE_ || y == FALSE_ ? FALSE_ : x == TRUE_ && y == TRUE_ ? TRUE_ : OPEN;
+        z = x == NEVER || y == NEVER ? NEVER : x == ALWAYS && y == ALWAYS ? ALWAYS : OPEN;
     else if (word == OR)
-        z = x == TRUE_ || y == TRUE_ ? TRUE_ : x == FALSE_ && y == FALSE_ ? FALSE_ : OPEN;
+        z = x == ALWAYS || y == ALWAYS ? ALWAYS : x == NEVER && y == NEVER ? NEVER : OPEN;
     else if (x != OPEN && y != OPEN)
         z = x != y;
     return (struct number){ 0, z };
@@ -360,15 +360,15 @@ static int added_at(const struct reader *r, const struct entry *e, const struct 
 {
     const attnrun_tensor *t = &r->graph->values[e->value].data;
     const float x = ((const float *)t->data)[element_at(r, e, p)];
-    return x >= 0 && x <= 0 ? FALSE_ : x <= ATTN_BLOCK_LOST ? TRUE_ : OPEN;
+    return x >= 0 && x <= 0 ? NEVER : x <= ATTN_BLOCK_LOST ? ALWAYS : OPEN;
 }
 
-/* Whether some mask hides the pair: FALSE_, TRUE_, OPEN. */
+/* Whether some mask hides the pair: NEVER, ALWAYS, OPEN. */
 static int hidden_at(const struct reader *r, const struct attn_block_mask *masks, int n,
                      const struct pair *p)
 {
     struct number v[MAX_ENTRIES] = { { 0, 0 } };
-    int hidden = FALSE_;
+    int hidden = NEVER;
     for (int k = r->n - 1; k >= 0; k--)
         if (type_of(r, r->entries[k].value)->dtype != ATTNRUN_F32)
             v[k] = value_of(r, &r->entries[k], v, p);
@@ -377,7 +377,7 @@ static int hidden_at(const struct reader *r, const struct attn_block_mask *masks
                                  : (int)v[r->root[m]].b;
         if (!masks[m].added && !masks[m].drops && one != OPEN)
             one = !one;
-        if (one != FALSE_ && hidden != TRUE_)
+        if (one != NEVER && hidden != ALWAYS)
             hidden = one;
     }
     return hidden;
@@ -404,12 +404,12 @@ static void look(struct reader *r, const struct attn_block_mask *masks, int n,
     const int64_t distance = p->j - r->s->before * r->s->chunk - p->i;
     if (hidden == OPEN)
         r->why = "its mask is not known for all lengths, or does not take scores away";
-    else if (p->outside && hidden != TRUE_)
+    else if (p->outside && hidden != ALWAYS)
         r->why = "blocks beyond the ends are seen";
     else if (!p->outside && pattern != NULL &&
-             sees(pattern, distance) != (hidden == FALSE_))
+             sees(pattern, distance) != (hidden == NEVER))
         r->why = "its mask is neither a band nor causal nor whole blocks";
-    else if (!p->outside && hidden == FALSE_) {
+    else if (!p->outside && hidden == NEVER) {
         found->first = distance < found->first ? distance : found->first;
         found->last = distance > found->last ? distance : found->last;
     } else if (!p->outside)
