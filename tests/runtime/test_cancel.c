@@ -52,6 +52,7 @@ static void set_vector(struct bench *bench, int64_t n)
 struct stopper {
     pthread_t thread;
     attnrun_context *context;
+    const int32_t *begun; /* NULL, or 0 until an operator runs */
     useconds_t wait_us;
     double at_ms;
 };
@@ -59,16 +60,22 @@ struct stopper {
 static void *cancel_later(void *arg)
 {
     struct stopper *stopper = arg;
+    while (stopper->begun != NULL &&
+           __atomic_load_n(stopper->begun, __ATOMIC_ACQUIRE) == 0)
+        usleep(100);
     usleep(stopper->wait_us);
     stopper->at_ms = now_ms();
     attnrun_cancel(stopper->context);
     return NULL;
 }
 
-/* How long the run goes on after it is cancelled. */
-static double cancel_after(struct bench *bench, useconds_t wait_us)
+/* How long the run goes on after it is cancelled, wait_us after it, or an operator of it that
+ * sets *begun, has begun: a cancel before the run stops none. */
+static double cancel_after(struct bench *bench, const int32_t *begun, useconds_t wait_us)
 {
-    struct stopper stopper = { .context = bench->context, .wait_us = wait_us };
+    struct stopper stopper = { .context = bench->context,
+                               .begun = begun,
+                               .wait_us = wait_us };
     assert_int_equal(pthread_create(&stopper.thread, NULL, cancel_later, &stopper), 0);
     attnrun_status status = attnrun_run(bench->context, NULL);
     double end = now_ms();
@@ -88,7 +95,7 @@ static void test_cancel_stops_a_run_soon(void **state)
         double least = 1e9;
         for (int turn = 0; turn < 5; turn++) {
             set_vector(&bench, LENGTH);
-            double ms = cancel_after(&bench, 20000 + 7000 * (useconds_t)turn);
+            double ms = cancel_after(&bench, NULL, 20000 + 7000 * (useconds_t)turn);
             least = ms < least ? ms : least;
             set_vector(&bench, 100); /* nothing is left of the cancellation */
             OK(attnrun_run(bench.context, NULL));
@@ -171,7 +178,7 @@ static void test_cancel_and_timeout_stop_loops(void **state)
     start(&bench, write_loop(), 1);
     set_input(bench.context, 0, ATTNRUN_I64, "", &trips);
     set_input(bench.context, 1, ATTNRUN_F32, "2", v);
-    cancel_after(&bench, 20000);
+    cancel_after(&bench, NULL, 20000);
     FAILS(ATTNRUN_E_TIME, "time limit", attnrun_run(bench.context, &options));
     trips = 3;
     OK(attnrun_run(bench.context, NULL));
@@ -189,9 +196,12 @@ static attnrun_status wait_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
+static int32_t waiting; /* 1 once a task runs */
+
 static attnrun_status wait_run(const attnrun_step *step, const attnrun_work *work)
 {
     (void)step;
+    __atomic_store_n(&waiting, 1, __ATOMIC_RELEASE);
     while (__atomic_load_n(work->cancel, __ATOMIC_RELAXED) == 0)
         usleep(100);
     return ATTNRUN_E_CANCELLED;
@@ -223,8 +233,10 @@ static void test_cancel_is_told_by_operators(void **state)
         bench.model = open_model(bench.runtime, w, ATTNRUN_NO_FUSION);
         bench.context = make_context(bench.model);
         set_vector(&bench, 4);
-        for (int turn = 0; turn < 5; turn++)
-            cancel_after(&bench, 2000);
+        for (int turn = 0; turn < 5; turn++) {
+            __atomic_store_n(&waiting, 0, __ATOMIC_RELEASE);
+            cancel_after(&bench, &waiting, 2000);
+        }
         stop(&bench);
     }
 }
