@@ -173,6 +173,7 @@ struct attn_model {
     int32_t n_file_nodes;
     uint32_t flags; /* attnrun_source.flags */
     bool products_bf16;
+    const void *stand_in;   /* while it is measured: what nodes show for packed weights */
     bool rewritten;         /* comes out of a packed file: nothing is folded */
     const char *packed_for; /* such a file's instruction set, or "" */
     int32_t refs;

@@ -474,8 +474,10 @@ attn_status attn_pack_measure(struct attn_model *model, struct attn_pack_need *n
     if (memory != NULL && lists != NULL) {
         attn_pool_init(&packing.pool, memory, ATTN_MEM_MODEL);
         status = measure(&packing, memory, lists, need);
+        model->stand_in = need->stand_in;
         if (status == ATTNRUN_OK)
             status = then(arg);
+        model->stand_in = NULL;
         show_packed(&packing, NULL);
         attn_pool_free(&packing.pool);
     }

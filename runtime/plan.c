@@ -4,6 +4,7 @@
 #include "align.h"
 #include "frame.h"
 #include "infer.h"
+#include "measured.h"
 #include "operand.h"
 
 enum {
@@ -126,13 +127,12 @@ static bool foldable(const struct attn_step *step)
     return true;
 }
 
-/* Computes a small step now; *done is false where it fails (it will fail again when run).
- */
+/* Computes a small step now; *done is false where it fails, as it will when it is run. */
 static attn_status fold_step(struct planning *planning, struct attn_step *step,
                              bool *done)
 {
     struct attn_plan *plan = planning->plan;
-    attn_status status = attn_step_execute(step, &plan->heap);
+    attn_status status = attn_measured_execute(planning->graph, step, &plan->heap);
     *done = status == ATTNRUN_OK;
     for (int32_t i = 0; i < step->pub.n_out; i++) {
         int32_t id = step->node->out[i];

@@ -30,6 +30,7 @@ set(ATTN_RUNTIME
   runtime/maps.c
   runtime/model.c
   runtime/model_info.c
+  runtime/measured.c
   runtime/model_plan.c
   runtime/node.c
   runtime/offsets.c
