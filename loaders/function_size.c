@@ -55,15 +55,15 @@ static attn_status push_graph(struct stack *stack, int64_t parent,
     return push(stack, frame);
 }
 
-int64_t attn_load_most_expanded(const struct attn_load *load)
+int64_t attn_load_max_expanded(const struct attn_load *load)
 {
     return ATTN_LOAD_EXPANDED + ATTN_LOAD_EXPANDED_EACH * load->reader.scan->n_nodes;
 }
 
 static void add(const struct stack *stack, int64_t *sum, int64_t more)
 {
-    int64_t most = attn_load_most_expanded(stack->load);
-    *sum = *sum + more > most ? most + 1 : *sum + more;
+    int64_t max = attn_load_max_expanded(stack->load);
+    *sum = *sum + more > max ? max + 1 : *sum + more;
 }
 
 /* Counts a node of the frame at `at`; what it contains is counted from the stack. */

@@ -11,7 +11,7 @@
 
 enum { MAX_FILES = 4096, MAX_LOCATION = 4095 };
 
-struct place {
+struct onnx_external_place {
     const char *location, *offset_text, *length_text;
     int64_t offset, length; /* length -1: to the end */
 };
@@ -43,10 +43,11 @@ static attn_status take_once(const char *tensor, const char *key, const char **s
 }
 
 /* Other keys (checksum, what writers add) are left alone. */
-static attn_status find_place(const PB(TensorProto) * pb, struct place *place)
+static attn_status find_place(const PB(TensorProto) * pb,
+                              struct onnx_external_place *place)
 {
     const char *name = pb_text(pb->name);
-    *place = (struct place){ .length = -1 };
+    *place = (struct onnx_external_place){ .length = -1 };
     for (size_t k = 0; k < pb->n_external_data; k++) {
         const char *key = pb_text(pb->external_data[k]->key);
         const char *value = pb_text(pb->external_data[k]->value);
@@ -127,7 +128,7 @@ attn_status attn_external_bytes(struct attn_external *external,
                                 const uint8_t **bytes)
 {
     const char *name = pb_text(pb->name);
-    struct place place;
+    struct onnx_external_place place;
     TRY(find_place(pb, &place));
     if (external->dir == NULL)
         return attn_fail(

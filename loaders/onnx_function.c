@@ -148,12 +148,12 @@ static attn_status check_call(struct attn_load *load,
         TRY(attn_function_count(load, function));
         load->expanded += function->size;
     }
-    if (load->expanded > attn_load_most_expanded(load))
+    if (load->expanded > attn_load_max_expanded(load))
         return attn_fail(
             ATTNRUN_E_LIMIT,
             "functions expand to more than %lld nodes (%d, and %d for each of "
             "the %lld in the file)",
-            (long long)attn_load_most_expanded(load), ATTN_LOAD_EXPANDED,
+            (long long)attn_load_max_expanded(load), ATTN_LOAD_EXPANDED,
             ATTN_LOAD_EXPANDED_EACH, (long long)load->reader.scan->n_nodes);
     return ATTNRUN_OK;
 }

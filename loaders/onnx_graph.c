@@ -184,10 +184,10 @@ attn_status attn_load_push(struct attn_load *load, struct attn_load_scope *scope
 {
     /* A graph that is an attribute of calls comes again with each use of it in a body. */
     load->made_nodes += (int64_t)n;
-    int64_t most = attn_load_most_expanded(load);
-    if (load->made_nodes > load->reader.scan->n_nodes + most)
+    int64_t max = attn_load_max_expanded(load);
+    if (load->made_nodes > load->reader.scan->n_nodes + max)
         return attn_fail(ATTNRUN_E_LIMIT, "functions expand to more than %lld nodes",
-                         (long long)most);
+                         (long long)max);
     if (load->n_works == load->works_capacity)
         TRY(attn_pool_grow(load->pool, (void **)&load->works, &load->works_capacity,
                            load->n_works, (int64_t)sizeof *load->works));

@@ -157,7 +157,7 @@ attn_status attn_load_constant(struct attn_load *load, struct attn_load_scope *s
 /* onnx_function.c */
 attn_status attn_load_functions(struct attn_load *load, const PB(ModelProto) * pb);
 /* How many nodes and calls may come out of function bodies. */
-int64_t attn_load_most_expanded(const struct attn_load *load);
+int64_t attn_load_max_expanded(const struct attn_load *load);
 /* function_size.c: sets function->size, for all functions that it calls too; over
  * attn_load_most_expanded() where it is more than that. Calls in a circle count once. */
 attn_status attn_function_count(struct attn_load *load,

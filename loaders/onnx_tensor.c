@@ -55,7 +55,7 @@ static attn_status check_dim(const char *name, size_t k, int64_t dim)
 }
 
 attn_status attn_read_shape(const char *name, int32_t dtype, size_t rank,
-                            const int64_t *dims, int64_t most, attnrun_tensor *tensor)
+                            const int64_t *dims, int64_t max, attnrun_tensor *tensor)
 {
     *tensor = (attnrun_tensor){ .kind = ATTNRUN_TENSOR, .dtype = dtype };
     if (attnrun_dtype_bits(dtype) == 0)
@@ -77,10 +77,10 @@ attn_status attn_read_shape(const char *name, int32_t dtype, size_t rank,
                          attn_quote(name), attn_tensor_format(tensor),
                          (long long)ATTN_MAX_ELEMENTS);
     int64_t bytes = dtype_bytes_of(dtype, n);
-    if (bytes < 0 || bytes > most)
+    if (bytes < 0 || bytes > max)
         return attn_fail(ATTNRUN_E_LIMIT, "tensor '%s': %s is %lld bytes, at most %lld",
                          attn_quote(name), attn_tensor_format(tensor), (long long)bytes,
-                         (long long)most);
+                         (long long)max);
     tensor_set_dense(tensor);
     return ATTNRUN_OK;
 }
@@ -409,8 +409,8 @@ attn_status attn_read_tensor(struct attn_tensor_reader *reader,
     const char *name = pb_text(pb->name);
     bool external =
         pb->data_location == ATTNRUN__ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
-    int64_t most = external ? INT64_MAX : ONE_FILE;
-    TRY(attn_read_shape(name, pb->data_type, pb->n_dims, pb->dims, most, tensor));
+    int64_t max = external ? INT64_MAX : ONE_FILE;
+    TRY(attn_read_shape(name, pb->data_type, pb->n_dims, pb->dims, max, tensor));
     if (pb->segment != NULL)
         return attn_fail(ATTNRUN_E_UNSUPPORTED, "tensor '%s': segments are not supported",
                          attn_quote(name));

@@ -41,9 +41,9 @@ attn_status attn_read_tensor(struct attn_tensor_reader *reader,
 /* The same as a dense tensor. */
 attn_status attn_read_sparse(struct attn_tensor_reader *reader,
                              const PB(SparseTensorProto) * pb, attnrun_tensor *tensor);
-/* Checks dtype and dims and makes a view without data. `most` bounds the bytes. */
+/* Checks dtype and dims and makes a view without data. `max` bounds the bytes. */
 attn_status attn_read_shape(const char *name, int32_t dtype, size_t rank,
-                            const int64_t *dims, int64_t most, attnrun_tensor *tensor);
+                            const int64_t *dims, int64_t max, attnrun_tensor *tensor);
 /* The bytes of an external tensor of `wanted` bytes. */
 attn_status attn_external_bytes(struct attn_external *external,
                                 const PB(TensorProto) * pb, int64_t wanted,

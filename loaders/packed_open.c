@@ -208,12 +208,12 @@ static attn_status align_bytes(struct attn_model *model, const uint8_t **bytes, 
 /* The hash of the data, a piece at a time. */
 static attn_status verify(const uint8_t *data, int64_t n, uint64_t expected)
 {
-    enum { PIECE = 1 << 20 };
+    enum { SEGMENT = 1 << 20 };
     struct attn_packed_hash hash;
     attn_packed_hash_begin(&hash);
-    for (int64_t at = 0; at < n; at += PIECE) {
-        attn_packed_hash_add(&hash, data + at, n - at < PIECE ? n - at : PIECE);
-        TRY(attn_poll_work(PIECE));
+    for (int64_t at = 0; at < n; at += SEGMENT) {
+        attn_packed_hash_add(&hash, data + at, n - at < SEGMENT ? n - at : SEGMENT);
+        TRY(attn_poll_work(SEGMENT));
     }
     return attn_packed_hash_end(&hash) == expected
                ? ATTNRUN_OK

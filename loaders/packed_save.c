@@ -9,7 +9,7 @@
 #include "../runtime/poll.h"
 #include "packed_format.h"
 
-enum { PIECE = 1 << 20 };
+enum { SEGMENT = 1 << 20 };
 
 /* Where the pieces go: to the caller, or, without a function, into a hash. */
 struct sink {
@@ -20,13 +20,14 @@ struct sink {
 
 static attn_status give(struct sink *sink, const void *bytes, int64_t n)
 {
-    for (int64_t at = 0; at < n; at += PIECE) {
-        const int64_t piece = n - at < PIECE ? n - at : PIECE;
+    for (int64_t at = 0; at < n; at += SEGMENT) {
+        const int64_t segment = n - at < SEGMENT ? n - at : SEGMENT;
         if (sink->write == NULL)
-            attn_packed_hash_add(&sink->hash, (const char *)bytes + at, piece);
-        else if (sink->write(sink->user, (const char *)bytes + at, (uint64_t)piece) != 0)
+            attn_packed_hash_add(&sink->hash, (const char *)bytes + at, segment);
+        else if (sink->write(sink->user, (const char *)bytes + at, (uint64_t)segment) !=
+                 0)
             return attn_fail(ATTNRUN_E_IO, "the caller could not write the packed model");
-        TRY(attn_poll_work(piece));
+        TRY(attn_poll_work(segment));
     }
     return ATTNRUN_OK;
 }

@@ -69,13 +69,13 @@ const struct scan_rules *attn_scan_rules_of(const ProtobufCMessageDescriptor *de
 
 struct scan_rule attn_scan_rule_of(const struct scan_rules *rules, uint32_t id)
 {
-    struct scan_rule rule = { .id = id, .kind = SCAN_PLAIN, .most = MANY };
+    struct scan_rule rule = { .id = id, .kind = SCAN_PLAIN, .max = MANY };
     if (rules == NULL)
         return rule;
     for (int k = 0; k < 16 && rules->rules[k].id != 0; k++)
         if (rules->rules[k].id == id)
             rule = rules->rules[k];
-    if (rule.most == 0)
-        rule.most = MANY;
+    if (rule.max == 0)
+        rule.max = MANY;
     return rule;
 }

@@ -16,7 +16,7 @@ enum scan_kind {
 struct scan_rule {
     uint32_t id;
     enum scan_kind kind;
-    int64_t most; /* elements of a repeated field; 0: no limit */
+    int64_t max; /* elements of a repeated field; 0: no limit */
 };
 
 struct scan_rules {

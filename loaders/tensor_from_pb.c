@@ -21,13 +21,14 @@ struct owned_tensor {
     const char *name;
 };
 
-struct part {
+struct tensor_from_pb_part {
     const uint8_t *data;
     int64_t bytes;
 };
 
 /* One field of a message: its bytes, or its number in part.bytes with part.data NULL. */
-static attn_status next_field(struct part *message, uint32_t *id, struct part *field)
+static attn_status next_field(struct tensor_from_pb_part *message, uint32_t *id,
+                              struct tensor_from_pb_part *field)
 {
     const uint8_t *p = message->data, *end = p + message->bytes;
     uint64_t tag, value = 0;
@@ -41,20 +42,21 @@ static attn_status next_field(struct part *message, uint32_t *id, struct part *f
         (text && value > (uint64_t)(end - p)))
         return attn_fail(ATTNRUN_E_PARSE, "not a sequence, optional or map");
     *id = (uint32_t)(tag >> 3);
-    *field = (struct part){ text ? p : NULL, (int64_t)value };
+    *field = (struct tensor_from_pb_part){ text ? p : NULL, (int64_t)value };
     p += text ? value : 0;
-    *message = (struct part){ p, end - p };
+    *message = (struct tensor_from_pb_part){ p, end - p };
     return ATTNRUN_OK;
 }
 
-static attn_status need_message(const struct part *field)
+static attn_status need_message(const struct tensor_from_pb_part *field)
 {
     return field->data != NULL
                ? ATTNRUN_OK
                : attn_fail(ATTNRUN_E_PARSE, "a number where a message was expected");
 }
 
-static attn_status set_name(struct owned_tensor *owned, const struct part *text)
+static attn_status set_name(struct owned_tensor *owned,
+                            const struct tensor_from_pb_part *text)
 {
     if (text->data == NULL || text->bytes > ATTN_SCAN_NAME)
         return attn_fail(ATTNRUN_E_PARSE, "a name of %lld bytes", (long long)text->bytes);
@@ -68,7 +70,8 @@ static attn_status set_name(struct owned_tensor *owned, const struct part *text)
 }
 
 static attn_status unpack_tensor(struct owned_tensor *owned, struct attn_scan *scan,
-                                 struct attn_pool *pool, const struct part *part,
+                                 struct attn_pool *pool,
+                                 const struct tensor_from_pb_part *part,
                                  attnrun_tensor *tensor, bool named)
 {
     const ProtobufCMessageDescriptor *descriptor =
@@ -86,11 +89,12 @@ static attn_status unpack_tensor(struct owned_tensor *owned, struct attn_scan *s
     return owned->name != NULL ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
 }
 
-static attn_status read_tensor(struct owned_tensor *owned, const struct part *part,
+static attn_status read_tensor(struct owned_tensor *owned,
+                               const struct tensor_from_pb_part *part,
                                attnrun_tensor *tensor, bool named)
 {
     static const uint8_t nothing[1] = { 0 };
-    struct part bytes = *part;
+    struct tensor_from_pb_part bytes = *part;
     if (bytes.data == NULL)
         bytes.data = nothing;
     struct attn_scan scan = { .memory = owned->pool.memory };
@@ -110,18 +114,20 @@ static attn_status fail_element(uint32_t id, bool maps)
 }
 
 /* The elements of a sequence, all of `field_id`, read by `read`. */
-typedef attn_status element_reader(struct owned_tensor *owned, const struct part *part,
+typedef attn_status element_reader(struct owned_tensor *owned,
+                                   const struct tensor_from_pb_part *part,
                                    attnrun_tensor *tensor, bool named);
 
-static attn_status read_elements(struct owned_tensor *owned, struct part message,
-                                 bool maps, element_reader *read,
-                                 attnrun_tensor *sequence, bool named)
+static attn_status read_elements(struct owned_tensor *owned,
+                                 struct tensor_from_pb_part message, bool maps,
+                                 element_reader *read, attnrun_tensor *sequence,
+                                 bool named)
 {
     attnrun_tensor *items = NULL;
     int64_t n = 0, capacity = 0;
     while (message.bytes > 0) {
         uint32_t id = 0;
-        struct part field;
+        struct tensor_from_pb_part field;
         TRY(next_field(&message, &id, &field));
         if (id == NAME && named)
             TRY(set_name(owned, &field));
@@ -156,7 +162,8 @@ static attn_status read_elements(struct owned_tensor *owned, struct part message
     return ATTNRUN_OK;
 }
 
-static attn_status read_tensors(struct owned_tensor *owned, struct part message,
+static attn_status read_tensors(struct owned_tensor *owned,
+                                struct tensor_from_pb_part message,
                                 attnrun_tensor *sequence, bool named)
 {
     return read_elements(owned, message, false, read_tensor, sequence, named);
@@ -172,7 +179,7 @@ struct keys {
 };
 
 static attn_status add_key(struct owned_tensor *owned, struct keys *keys, int32_t dtype,
-                           int64_t number, const struct part *text)
+                           int64_t number, const struct tensor_from_pb_part *text)
 {
     if (keys->n == MAX_ELEMENTS)
         return attn_fail(ATTNRUN_E_LIMIT, "a map of over %d entries", MAX_ELEMENTS);
@@ -197,7 +204,7 @@ static attn_status add_key(struct owned_tensor *owned, struct keys *keys, int32_
 
 /* One number, or a packed list of them. */
 static attn_status add_int_keys(struct owned_tensor *owned, struct keys *keys,
-                                const struct part *field)
+                                const struct tensor_from_pb_part *field)
 {
     const uint8_t *p = field->data, *end = p + (p != NULL ? field->bytes : 0);
     if (p == NULL)
@@ -244,15 +251,16 @@ static attn_status join_values(struct owned_tensor *owned, const attnrun_tensor 
     return ATTNRUN_OK;
 }
 
-static attn_status read_map(struct owned_tensor *owned, const struct part *part,
-                            attnrun_tensor *map, bool named)
+static attn_status read_map(struct owned_tensor *owned,
+                            const struct tensor_from_pb_part *part, attnrun_tensor *map,
+                            bool named)
 {
-    struct part message = *part;
+    struct tensor_from_pb_part message = *part;
     struct keys keys = { .n = 0 };
-    struct part values = { NULL, 0 };
+    struct tensor_from_pb_part values = { NULL, 0 };
     while (message.bytes > 0) {
         uint32_t id = 0;
-        struct part field;
+        struct tensor_from_pb_part field;
         TRY(next_field(&message, &id, &field));
         if (id == NAME && named)
             TRY(set_name(owned, &field));
@@ -287,14 +295,14 @@ static attn_status read_map(struct owned_tensor *owned, const struct part *part,
 
 /* ---- whole messages ---- */
 
-static attn_status read_optional(struct owned_tensor *owned, struct part message,
-                                 int32_t kind)
+static attn_status read_optional(struct owned_tensor *owned,
+                                 struct tensor_from_pb_part message, int32_t kind)
 {
     attnrun_tensor *optional = &owned->tensor;
     *optional = (attnrun_tensor){ .kind = kind };
     while (message.bytes > 0) {
         uint32_t id = 0;
-        struct part field;
+        struct tensor_from_pb_part field;
         TRY(next_field(&message, &id, &field));
         if (id == NAME)
             TRY(set_name(owned, &field));
@@ -316,8 +324,8 @@ static attn_status read_optional(struct owned_tensor *owned, struct part message
     return ATTNRUN_OK;
 }
 
-static attn_status read_message(struct owned_tensor *owned, const struct part *part,
-                                int32_t kind)
+static attn_status read_message(struct owned_tensor *owned,
+                                const struct tensor_from_pb_part *part, int32_t kind)
 {
     switch (kind) {
     case ATTNRUN_TENSOR:
@@ -365,7 +373,7 @@ attnrun_status attnrun_tensor_from_pb(attnrun_runtime *runtime, const void *data
     owned->runtime = runtime;
     owned->name = "";
     attn_pool_init(&owned->pool, memory, ATTN_MEM_HEAP);
-    struct part part = { data, (int64_t)bytes };
+    struct tensor_from_pb_part part = { data, (int64_t)bytes };
     attn_status status = read_message(owned, &part, kind);
     if (status != ATTNRUN_OK) {
         free_owned(owned);

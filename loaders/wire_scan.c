@@ -157,12 +157,12 @@ static attn_status fail_at(const struct scanner *s, attn_status status,
 }
 
 static attn_status fail_limit(const struct scanner *s, const struct field *field,
-                              const char *what, long long found, long long most)
+                              const char *what, long long found, long long max)
 {
     return attn_fail(ATTNRUN_E_LIMIT,
                      "byte %lld (%s.%s): %lld %s, at most %lld are allowed",
                      (long long)s->at, s->top->descriptor->short_name,
-                     field_name(s, field), found, what, most);
+                     field_name(s, field), found, what, max);
 }
 
 /* ---- reading ---- */
@@ -237,9 +237,9 @@ static attn_status count_elements(struct scanner *s, const struct field *field,
         *field->seen += 1;
         return ATTNRUN_OK;
     }
-    int64_t most = field->rule.most;
-    if (most > 0 && !s->top->muted && (int64_t)*field->seen + n > most)
-        return fail_limit(s, field, "elements", (long long)*field->seen + n, most);
+    int64_t max = field->rule.max;
+    if (max > 0 && !s->top->muted && (int64_t)*field->seen + n > max)
+        return fail_limit(s, field, "elements", (long long)*field->seen + n, max);
     *field->seen += n;
     return ATTNRUN_OK;
 }
@@ -382,9 +382,9 @@ static attn_status scan_text(struct scanner *s, const struct field *field)
     if (field->rule.kind == SCAN_BULK && n > ATTN_SCAN_BULK)
         return cut_bulk(s, field, n);
     TRY(count_elements(s, field, 1));
-    int64_t most = field->rule.kind == SCAN_NAME ? ATTN_SCAN_NAME : ATTN_SCAN_STRING;
-    if (n > most)
-        return fail_limit(s, field, "bytes", n, most);
+    int64_t max = field->rule.kind == SCAN_NAME ? ATTN_SCAN_NAME : ATTN_SCAN_STRING;
+    if (n > max)
+        return fail_limit(s, field, "bytes", n, max);
     if (field->descriptor->type == PROTOBUF_C_TYPE_STRING && n > 0 &&
         memchr(s->data + s->at, 0, (size_t)n) != NULL)
         return fail_at(s, ATTNRUN_E_MODEL, field, "a NUL byte in a name or text");

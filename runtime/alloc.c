@@ -54,9 +54,9 @@ static void system_free(void *user, void *block, size_t bytes)
 
 static uint64_t default_budget(void)
 {
-    const uint64_t most = UINT64_C(8) << 30;
+    const uint64_t max = UINT64_C(8) << 30;
     uint64_t half = (uint64_t)attn_host_memory() / 2;
-    return half < most ? half : most;
+    return half < max ? half : max;
 }
 
 /* ---- memory ---- */

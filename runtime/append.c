@@ -37,10 +37,10 @@ static bool can_append(const struct attn_plan *plan, int32_t input, int32_t outp
         from->type.kind != ATTNRUN_TENSOR || from->last_use != to->producer)
         return false;
     const struct attn_step *step = plan->steps[to->producer];
-    int32_t out = output_of(step, output), in = step->facts[out].append_to;
-    *axis = step->facts[out].append_axis;
-    if (step->late || in < 0 || step->node->in[in] != input ||
-        (step->node->pub.op->flags & (ATTNRUN_OP_LATE | ATTNRUN_OP_GRAPHS)) != 0 ||
+    int32_t out = output_of(step, output), in = step->known_outputs[out].append_to;
+    *axis = step->known_outputs[out].append_axis;
+    if (step->dynamic || in < 0 || step->node->in[in] != input ||
+        (step->node->pub.op->flags & (ATTNRUN_OP_DYNAMIC | ATTNRUN_OP_GRAPHS)) != 0 ||
         !extends(&to->tensor, &from->tensor, *axis))
         return false;
     /* With one block before the axis the room is behind everything: that is dense. */

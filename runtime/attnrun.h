@@ -474,7 +474,7 @@ ATTNRUN_API void attnrun_trim(attnrun_context *context);
 typedef struct attnrun_plan_info {
     uint32_t struct_size;
     /* late: shapes known only at run */
-    int32_t n_steps, n_blocks, n_late_steps, peak_step;
+    int32_t n_steps, n_blocks, n_dynamic_steps, peak_step;
     int64_t arena_bytes;       /* exact, for the steps that are not late */
     int64_t lower_bound_bytes; /* largest sum of bytes alive at one step */
     /* Constants in files, packed by the first context, computed at load. */
@@ -678,10 +678,10 @@ typedef struct attnrun_pack {
 } attnrun_pack;
 
 enum { /* attnrun_op_def.flags */
-    ATTNRUN_OP_LATE = 1,    /* output shapes are known only at run: see attnrun_step_alloc */
+    ATTNRUN_OP_DYNAMIC = 1,    /* output shapes are known only at run: see attnrun_step_alloc */
     ATTNRUN_OP_IMPURE = 2,  /* not to be folded or merged: random numbers */
     ATTNRUN_OP_GRAPHS = 4,  /* runs subgraphs; captured values follow its inputs in x */
-    ATTNRUN_OP_NOWIDEN = 8  /* f16/bf16 are refused rather than computed in f32 */
+    ATTNRUN_OP_NO_PROMOTION = 8  /* f16/bf16 are refused rather than computed in f32 */
 };
 
 /* The formula that takes the place of a node, while expand() writes it: attnrun_body_add(). */
@@ -782,7 +782,7 @@ ATTNRUN_API void attnrun_step_heap_bound(attnrun_step *step, int64_t bytes);
  * the flag, and the clock where there is a deadline: some 30 ns. To be called after each
  * megabyte that is read or written, or 10 million operations, whichever comes first. */
 ATTNRUN_API attnrun_status attnrun_work_poll(const attnrun_work *work);
-/* run of an ATTNRUN_OP_LATE operator: memory for output `out` of these dims; fills in
+/* run of an ATTNRUN_OP_DYNAMIC operator: memory for output `out` of these dims; fills in
  * step->y[out]. Bounded by the memory budget. E_SHAPE where infer() stated other dims. */
 ATTNRUN_API attnrun_status attnrun_step_alloc(const attnrun_step *step, int32_t out,
                                               int32_t dtype, int32_t rank, const int64_t *dims);

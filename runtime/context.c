@@ -484,7 +484,7 @@ static attn_status give_plan_info(const struct attnrun_context *context,
     attnrun_plan_info filled = {
         .n_steps = plan->n_steps,
         .n_blocks = (int32_t)plan->n_blocks,
-        .n_late_steps = plan->n_late,
+        .n_dynamic_steps = plan->n_dynamic,
         .peak_step = plan->peak_step,
         .arena_bytes = plan->arena_bytes,
         .lower_bound_bytes = plan->lower_bound,
@@ -564,7 +564,7 @@ attn_status attn_context_plan_output(struct attnrun_context *context, int32_t in
         return attn_fail(ATTNRUN_E_USAGE, "there is no plan, or no output %d in it",
                          index);
     const struct attn_plan_value *value = &plan->values[plan->graph->outputs[index]];
-    if (value->place == ATTN_PLACE_LATE || value->tensor.kind != ATTNRUN_TENSOR)
+    if (value->place == ATTN_PLACE_DYNAMIC || value->tensor.kind != ATTNRUN_TENSOR)
         return attn_fail(ATTNRUN_E_SHAPE, "the shape of output %d depends on data",
                          index);
     *tensor = value->tensor;

@@ -302,7 +302,7 @@ static attnrun_dim divide(struct attn_dims *dims, attnrun_dim a, attnrun_dim b)
 static int compare(const struct attn_dims *dims, attnrun_dim a, attnrun_dim b)
 {
     struct poly p, q;
-    int64_t least, most;
+    int64_t min, max;
     load_poly(dims, a, &p);
     load_poly(dims, b, &q);
     if (add_scaled(&p, -1, &q) != GOOD)
@@ -310,8 +310,8 @@ static int compare(const struct attn_dims *dims, attnrun_dim a, attnrun_dim b)
     struct dim_expression difference = { .constant = p.constant,
                                          .terms = p.terms,
                                          .n_terms = p.n };
-    attn_dims_bounds(dims, &difference, &least, &most);
-    return least >= 0 ? 1 : most <= 0 ? -1 : 0;
+    attn_dims_bounds(dims, &difference, &min, &max);
+    return min >= 0 ? 1 : max <= 0 ? -1 : 0;
 }
 
 /* The same symbol whichever operand comes first. */

@@ -75,37 +75,36 @@ static int64_t sat_mul(int64_t a, int64_t b)
     return ck_mul(a, b, &product) ? product : (a < 0) != (b < 0) ? INT64_MIN : INT64_MAX;
 }
 
-static void widen(int64_t value, int64_t *least, int64_t *most)
+static void promote(int64_t value, int64_t *min, int64_t *max)
 {
-    if (value < *least)
-        *least = value;
-    if (value > *most)
-        *most = value;
+    if (value < *min)
+        *min = value;
+    if (value > *max)
+        *max = value;
 }
 
 /* [least, most] becomes its product with [from, to]. */
-static void multiply_bounds(int64_t *least, int64_t *most, int64_t from, int64_t to)
+static void multiply_bounds(int64_t *min, int64_t *max, int64_t from, int64_t to)
 {
-    int64_t low = sat_mul(*least, from), high = low;
-    widen(sat_mul(*least, to), &low, &high);
-    widen(sat_mul(*most, from), &low, &high);
-    widen(sat_mul(*most, to), &low, &high);
-    *least = low;
-    *most = high;
+    int64_t low = sat_mul(*min, from), high = low;
+    promote(sat_mul(*min, to), &low, &high);
+    promote(sat_mul(*max, from), &low, &high);
+    promote(sat_mul(*max, to), &low, &high);
+    *min = low;
+    *max = high;
 }
 
 void attn_dims_bounds(const struct attn_dims *dims,
-                      const struct dim_expression *expression, int64_t *least,
-                      int64_t *most)
+                      const struct dim_expression *expression, int64_t *min, int64_t *max)
 {
-    *least = *most = expression->constant;
+    *min = *max = expression->constant;
     for (int i = 0; i < expression->n_terms; i++) {
         struct dim_term term = expression->terms[i];
-        int64_t low = dims->symbols[term.symbol].least,
-                high = dims->symbols[term.symbol].most;
+        int64_t low = dims->symbols[term.symbol].min,
+                high = dims->symbols[term.symbol].max;
         multiply_bounds(&low, &high, term.k, term.k);
-        *least = sat_add(*least, low);
-        *most = sat_add(*most, high);
+        *min = sat_add(*min, low);
+        *max = sat_add(*max, high);
     }
 }
 
@@ -116,20 +115,20 @@ static void derived_bounds(const struct attn_dims *dims, struct dim_symbol *symb
     int64_t a0, a1, b0, b1;
     attn_dims_bounds(dims, &a, &a0, &a1);
     attn_dims_bounds(dims, &b, &b0, &b1);
-    symbol->least = a0 < b0 ? a0 : b0;
-    symbol->most = a1 > b1 ? a1 : b1;
+    symbol->min = a0 < b0 ? a0 : b0;
+    symbol->max = a1 > b1 ? a1 : b1;
     if (symbol->kind == SYMBOL_MIN) {
-        symbol->most = a1 < b1 ? a1 : b1;
+        symbol->max = a1 < b1 ? a1 : b1;
     } else if (symbol->kind == SYMBOL_MAX) {
-        symbol->least = a0 > b0 ? a0 : b0;
+        symbol->min = a0 > b0 ? a0 : b0;
     } else if (symbol->kind == SYMBOL_DIV) {
-        symbol->least = INT64_MIN;
-        symbol->most = INT64_MAX;
+        symbol->min = INT64_MIN;
+        symbol->max = INT64_MAX;
         if (b0 >= 1) {
-            symbol->least = symbol->most = dim_floor_div(a0, b0);
-            widen(dim_floor_div(a0, b1), &symbol->least, &symbol->most);
-            widen(dim_floor_div(a1, b0), &symbol->least, &symbol->most);
-            widen(dim_floor_div(a1, b1), &symbol->least, &symbol->most);
+            symbol->min = symbol->max = dim_floor_div(a0, b0);
+            promote(dim_floor_div(a0, b1), &symbol->min, &symbol->max);
+            promote(dim_floor_div(a1, b0), &symbol->min, &symbol->max);
+            promote(dim_floor_div(a1, b1), &symbol->min, &symbol->max);
         }
     }
 }
@@ -249,11 +248,11 @@ int32_t attn_dims_factors(struct attn_dims *dims, const int32_t *factors, int n)
     if (n == 1)
         return factors[0];
     key.hash = hash_word(SYMBOL_PRODUCT, (uint64_t)n);
-    key.least = key.most = 1;
+    key.min = key.max = 1;
     for (int i = 0; i < n; i++) {
         const struct dim_symbol *factor = &dims->symbols[factors[i]];
         key.hash = hash_word(key.hash, (uint64_t)factors[i]);
-        multiply_bounds(&key.least, &key.most, factor->least, factor->most);
+        multiply_bounds(&key.min, &key.max, factor->min, factor->max);
     }
     int32_t found = find_symbol(dims, &key);
     return found >= 0 ? found : add_symbol(dims, &key);
@@ -280,7 +279,7 @@ int32_t attn_dims_derived(struct attn_dims *dims, enum dim_symbol_kind kind,
 int32_t attn_dims_plain(struct attn_dims *dims, const char *name, bool vague)
 {
     const struct dim_symbol key = { .kind = SYMBOL_PLAIN,
-                                    .most = ATTN_MAX_DIM,
+                                    .max = ATTN_MAX_DIM,
                                     .name = name,
                                     .vague = vague,
                                     .hash = hash_text(name) };
@@ -336,7 +335,7 @@ static bool is_fixed(struct attn_dims *dims, const char *name, attnrun_dim *dim)
 attnrun_dim attn_dim_symbol(struct attn_dims *dims, const char *name)
 {
     char fresh[24];
-    struct dim_symbol key = { .kind = SYMBOL_PLAIN, .most = ATTN_MAX_DIM, .name = name };
+    struct dim_symbol key = { .kind = SYMBOL_PLAIN, .max = ATTN_MAX_DIM, .name = name };
     int32_t symbol = -1;
     if (dims == NULL)
         return (attnrun_dim){ .expr = ATTN_DIM_UNKNOWN };

@@ -27,9 +27,9 @@ struct dim_symbol {
     int32_t n_factors;
     const int32_t *factors;
     attnrun_dim a, b;
-    int64_t least, most; /* bounds of its value */
-    const char *name;    /* as in the file; of derived ones "" */
-    const char *text;    /* safe to print */
+    int64_t min, max; /* bounds of its value */
+    const char *name; /* as in the file; of derived ones "" */
+    const char *text; /* safe to print */
     uint32_t hash;
     bool vague; /* a fresh symbol, or made of one */
 };
@@ -91,7 +91,7 @@ attnrun_dim attn_dims_intern(struct attn_dims *dims, int64_t constant,
                              const struct dim_term *terms, int n_terms);
 /* Bounds of an expression's value, given that plain symbols are sizes. */
 void attn_dims_bounds(const struct attn_dims *dims,
-                      const struct dim_expression *expression, int64_t *least,
-                      int64_t *most);
+                      const struct dim_expression *expression, int64_t *min,
+                      int64_t *max);
 
 #endif

@@ -187,10 +187,10 @@ static void apply_operator(struct parser *p, char c)
 }
 
 /* Applies the operators on the stack that bind at least as tightly. */
-static void reduce(struct parser *p, int least)
+static void reduce(struct parser *p, int min)
 {
     while (!p->failed && p->n_operators > 0 &&
-           precedence(p->operators[p->n_operators - 1]) >= least)
+           precedence(p->operators[p->n_operators - 1]) >= min)
         apply_operator(p, p->operators[--p->n_operators]);
 }
 

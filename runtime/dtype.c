@@ -75,12 +75,12 @@ static uint32_t shift_round(uint32_t n, int shift)
  */
 static uint32_t encode(uint32_t magnitude, int mantissa_bits, int bias)
 {
-    int exponent = (int)(magnitude >> 23) - 127, least = 1 - bias,
+    int exponent = (int)(magnitude >> 23) - 127, min = 1 - bias,
         shift = 23 - mantissa_bits;
     uint32_t fraction = magnitude & 0x7fffff;
-    if (exponent >= least)
+    if (exponent >= min)
         return shift_round((uint32_t)(exponent + bias) << 23 | fraction, shift);
-    shift += least - exponent;
+    shift += min - exponent;
     if (exponent == -127 || shift > 25)
         return 0; /* below half of the least subnormal */
     return shift_round(fraction | 0x800000, shift);

@@ -29,7 +29,8 @@ static attn_status write_body(struct attnrun_body *body, struct attn_node *node)
     const uint64_t errors = attn_error_count();
     TRY(attn_fail_quietly(node->pub.op->expand(&step->pub, body), errors, &node->pub,
                           "expand"));
-    if (body->n_nodes > 0 || node->pub.op->run != NULL || step->facts[0].view_of >= 0)
+    if (body->n_nodes > 0 || node->pub.op->run != NULL ||
+        step->known_outputs[0].view_of >= 0)
         return ATTNRUN_OK;
     return attn_fail_node(ATTNRUN_E_INTERNAL, &node->pub,
                           "its row has no run(), and expand() wrote nothing");

@@ -37,7 +37,7 @@ bool attn_fold_is_possible(const struct attn_graph *graph, const struct attn_ste
         if (type->kind != ATTNRUN_TENSOR || type->dtype == ATTNRUN_STRING)
             return false;
         if (!attn_type_is_concrete(type)) {
-            if (!(op->flags & ATTNRUN_OP_LATE))
+            if (!(op->flags & ATTNRUN_OP_DYNAMIC))
                 return false;
             continue;
         }
@@ -59,7 +59,7 @@ static attn_status align_inputs(struct attn_step *step, struct attn_pool *scratc
     for (int32_t i = 0; i < step->pub.n_in; i++) {
         bool shown = false;
         for (int32_t o = 0; o < step->pub.n_out; o++)
-            shown = shown || step->facts[o].view_of == i;
+            shown = shown || step->known_outputs[o].view_of == i;
         if (!shown)
             TRY(attn_tensor_align(scratch, &x[i]));
     }
@@ -248,7 +248,7 @@ attn_status attn_fold_node(struct attn_graph *graph, struct attn_step *step, boo
     for (int32_t i = 0; i < step->pub.n_out; i++) {
         attn_heap_move(&model->folded, &step->lists[i]);
         keep_folded(graph, step->node, step->node->out[i], &step->pub.y[i]);
-        if (step->node->out[i] >= 0 && step->facts[i].view_of < 0)
+        if (step->node->out[i] >= 0 && step->known_outputs[i].view_of < 0)
             model->folded_bytes += tensor_bytes(&step->pub.y[i]);
     }
     return note_folded(graph, step->node, hash);

@@ -286,10 +286,10 @@ static attn_status apply(struct formula *f, const struct body_call *call, int n_
     return push_value(f, f->made->out[0]);
 }
 
-/* Applies the operators that bind at least as strongly as `least`. */
-static attn_status apply_pending(struct formula *f, int least)
+/* Applies the operators that bind at least as strongly as `min`. */
+static attn_status apply_pending(struct formula *f, int min)
 {
-    while (f->n_pending > 0 && precedence(f->pending[f->n_pending - 1].sign) >= least) {
+    while (f->n_pending > 0 && precedence(f->pending[f->n_pending - 1].sign) >= min) {
         const char sign = f->pending[--f->n_pending].sign;
         const struct body_call call = { .domain = "",
                                         .op_type = sign == '+'   ? "Add"

@@ -13,7 +13,7 @@
  *                           copies inputs that are not dense or not aligned
  *                           for each step: a view needs nothing; a planned step runs its
  *                           phases; a dynamic-shape step is inferred, gets memory of the
- *                           side heap, and runs (late.c)
+ *                           side heap, and runs (dynamic_shape.c)
  *                           copies outputs that are constants or inputs
  *
  *   a step   phase 0                   │ phase 1        phases in order, each waits for the
@@ -56,8 +56,8 @@ bool attn_step_is_alone(const struct attn_step *step)
 
 /* ---- plans and memory ---- */
 
-/* Not only of late steps: text has its place in the side heap, too. */
-static void release_all_late(struct attn_frame *frame, struct attn_plan *plan)
+/* Not only of dynamic-shape steps: text has its place in the side heap, too. */
+static void release_all_dynamic(struct attn_frame *frame, struct attn_plan *plan)
 {
     for (int32_t s = 0; frame->heap.used_bytes > 0 && s < plan->n_steps; s++)
         for (int32_t i = 0; i < plan->steps[s]->pub.n_out; i++)
@@ -98,7 +98,7 @@ attn_status attn_frame_plan(struct attn_frame *frame, const attnrun_tensor *inpu
     if (*slot != NULL && *slot == frame->current)
         frame->current = NULL;
     if (*slot != NULL)
-        release_all_late(frame, *slot);
+        release_all_dynamic(frame, *slot);
     if (*slot != NULL && *slot == frame->shown)
         frame->shown = NULL;
     if (*slot != NULL) /* decoding makes a plan of the same sizes for each token */
@@ -109,7 +109,7 @@ attn_status attn_frame_plan(struct attn_frame *frame, const attnrun_tensor *inpu
     attn_log(frame->runtime, ATTN_LOG_PLAN,
              "plan: %d steps, %lld bytes of arena, %d late, %lld bytes of side heap and "
              "what %d steps need that have no bound",
-             made->n_steps, (long long)made->arena_bytes, made->n_late,
+             made->n_steps, (long long)made->arena_bytes, made->n_dynamic,
              (long long)made->heap_bytes, made->n_unbounded);
     *plan = made;
     return ATTNRUN_OK;
@@ -203,14 +203,14 @@ share_phase(struct attn_frame *frame, struct attn_step *step, int32_t phase, boo
 {
     int64_t n = step->pub.phases[phase].n_tasks;
     int64_t cost = task_cost(&step->pub.phases[phase]);
-    int64_t most = max_of_range(cost);
+    int64_t max = max_of_range(cost);
     struct step_run run = { .frame = frame, .step = step, .phase = phase };
     int64_t grain = RANGE_NS / cost > 1 ? RANGE_NS / cost : 1;
     if (small) { /* alone, but with polls between */
-        for (int64_t begin = 0; begin < n && !run.failed; begin += most)
-            run_task(&run, begin, most < n - begin ? begin + most : n, 0);
+        for (int64_t begin = 0; begin < n && !run.failed; begin += max)
+            run_task(&run, begin, max < n - begin ? begin + max : n, 0);
     } else {
-        attn_parallel_for(frame->threads, n, grain, most, run_task, &run);
+        attn_parallel_for(frame->threads, n, grain, max, run_task, &run);
     }
     if (!atomic_load(&run.failed))
         return ATTNRUN_OK;
@@ -252,7 +252,7 @@ static void release_children(struct attn_frame *frame, const struct attn_step *s
     for (struct attn_frame *child = frame->children; child != NULL; child = child->next) {
         if (child->node != step->node || child->current == NULL)
             continue;
-        release_all_late(child, child->current);
+        release_all_dynamic(child, child->current);
         child->current = NULL;
     }
 }
@@ -266,7 +266,7 @@ static void clear_padding(const struct attn_plan *plan, const struct attn_step *
         if (id < 0 || dtype_bits(y->dtype) >= 8 || y->kind != ATTNRUN_TENSOR)
             continue;
         enum attn_place place = plan->values[id].place;
-        if (place == ATTN_PLACE_ARENA || place == ATTN_PLACE_LATE)
+        if (place == ATTN_PLACE_ARENA || place == ATTN_PLACE_DYNAMIC)
             attn_tensor_clear_padding(y);
     }
 }
@@ -290,13 +290,13 @@ static attn_status run_steps(struct attn_frame *frame, struct attn_plan *plan)
             continue;
         int64_t start = report ? attn_poll_now_ns() : 0;
         TRY(attn_poll());
-        TRY(step->late ? attn_frame_run_late(frame, plan, step)
-                       : attn_frame_run_planned(frame, plan, step));
+        TRY(step->dynamic ? attn_frame_run_dynamic(frame, plan, step)
+                          : attn_frame_run_planned(frame, plan, step));
         clear_padding(plan, step);
         if (step->pub.node->op->flags & ATTNRUN_OP_GRAPHS)
             release_children(frame, step);
-        if (plan->has_late)
-            attn_frame_release_late(frame, plan, step);
+        if (plan->has_dynamic)
+            attn_frame_release_dynamic(frame, plan, step);
         if (report)
             report_step(frame, step, start);
     }
@@ -316,7 +316,7 @@ static void copy_in(struct attn_frame *frame, const struct attn_plan *plan,
     }
 }
 
-/* Sequences and optionals among the inputs are read by late steps from the value itself.
+/* Sequences and optionals among the inputs are read by dynamic-shape steps from the value itself.
  */
 static void pass_others(struct attn_frame *frame, struct attn_plan *plan,
                         const attnrun_tensor *inputs)
@@ -346,7 +346,7 @@ static void copy_out(struct attn_frame *frame, const struct attn_plan *plan)
 void attn_frame_forget(struct attn_frame *frame)
 {
     if (frame->current != NULL)
-        release_all_late(frame, frame->current);
+        release_all_dynamic(frame, frame->current);
     frame->current = NULL;
 }
 
@@ -371,7 +371,7 @@ attn_status attn_frame_run_plan(struct attn_frame *frame, struct attn_plan *plan
     pass_others(frame, plan, inputs);
     attn_status status = run_steps(frame, plan);
     if (status != ATTNRUN_OK) {
-        release_all_late(frame, plan);
+        release_all_dynamic(frame, plan);
         return status;
     }
     copy_out(frame, plan);
@@ -438,7 +438,7 @@ void attn_frame_trim(struct attn_frame *frame)
 {
     for (int i = 0; i < ATTN_MAX_PLANS; i++) {
         if (frame->plans[i] != NULL)
-            release_all_late(frame, frame->plans[i]);
+            release_all_dynamic(frame, frame->plans[i]);
         attn_plan_destroy(frame->plans[i], frame->memory);
         frame->plans[i] = NULL;
     }

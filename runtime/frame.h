@@ -72,12 +72,12 @@ bool attn_step_is_alone(const struct attn_step *step);
  */
 attn_status attn_frame_run_planned(struct attn_frame *frame, struct attn_plan *plan,
                                    struct attn_step *step);
-/* Infers a late step, gives it memory of the side heap and runs it. */
-attn_status attn_frame_run_late(struct attn_frame *frame, struct attn_plan *plan,
-                                struct attn_step *step);
+/* Infers a dynamic-shape step, gives it memory of the side heap and runs it. */
+attn_status attn_frame_run_dynamic(struct attn_frame *frame, struct attn_plan *plan,
+                                   struct attn_step *step);
 /* Frees late values that this step was the last to read. */
-void attn_frame_release_late(struct attn_frame *frame, struct attn_plan *plan,
-                             const struct attn_step *step);
+void attn_frame_release_dynamic(struct attn_frame *frame, struct attn_plan *plan,
+                                const struct attn_step *step);
 /* Runs all phases of a step whose memory is bound. */
 attn_status attn_frame_run_step(struct attn_frame *frame, struct attn_step *step);
 

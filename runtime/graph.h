@@ -236,7 +236,7 @@ struct attn_pass {
     /* Changes `graph` (not its subgraphs); *applied counts the places. */
     attn_status (*run)(struct attn_graph *graph, int32_t *applied);
     bool lowering; /* needed for correctness: runs under --no-fusion too */
-    bool late;     /* only when the others find nothing more */
+    bool last;     /* only when the others find nothing more */
 };
 extern const struct attn_pass *const
     attn_passes[]; /* ops/rewrite/passes.c; ends with NULL */

@@ -83,16 +83,16 @@ static double min_limit(const char *root, const char *mount, const char *control
                         read_limit_fn *read_limit)
 {
     char path[PATH_BYTES] = "", dir[3 * PATH_BYTES];
-    double least = -1, limit;
+    double min = -1, limit;
     if (!find_group(root, controller, path, sizeof path))
         return -1;
     for (;;) {
         snprintf(dir, sizeof dir, "%s%s%s", root, mount, path);
-        if (read_limit(dir, &limit) && (least < 0 || limit < least))
-            least = limit;
+        if (read_limit(dir, &limit) && (min < 0 || limit < min))
+            min = limit;
         char *slash = strrchr(path, '/');
         if (slash == NULL)
-            return least;
+            return min;
         *slash = 0;
     }
 }

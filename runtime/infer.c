@@ -82,26 +82,28 @@ static bool same_known(const struct attn_value *value, const attnrun_dim *known,
 }
 
 static attn_status keep_known(struct attn_graph *graph, struct attn_value *value,
-                              const struct attn_out_facts *facts)
+                              const struct attn_out_known *known_outputs)
 {
-    if (facts->known == NULL || same_known(value, facts->known, facts->n_known))
+    if (known_outputs->known == NULL ||
+        same_known(value, known_outputs->known, known_outputs->n_known))
         return ATTNRUN_OK;
-    value->known = attn_pool_copy(&graph->model->pool, facts->known,
-                                  facts->n_known * (int64_t)sizeof(attnrun_dim));
-    value->n_known = facts->n_known;
+    value->known = attn_pool_copy(&graph->model->pool, known_outputs->known,
+                                  known_outputs->n_known * (int64_t)sizeof(attnrun_dim));
+    value->n_known = known_outputs->n_known;
     return value->known ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
 }
 
 /* All elements known and constant, in a value of known size: its tensor. */
-static bool known_tensor(const attnrun_type *type, const struct attn_out_facts *facts)
+static bool known_tensor(const attnrun_type *type,
+                         const struct attn_out_known *known_outputs)
 {
-    if (facts->known == NULL || !attn_type_is_concrete(type) ||
+    if (known_outputs->known == NULL || !attn_type_is_concrete(type) ||
         (type->dtype != ATTNRUN_I64 && type->dtype != ATTNRUN_I32 &&
          type->dtype != ATTNRUN_BOOL) ||
-        op_count(type, 0, type->rank) != facts->n_known)
+        op_count(type, 0, type->rank) != known_outputs->n_known)
         return false;
-    for (int64_t k = 0; k < facts->n_known; k++)
-        if (!dim_is_const(facts->known[k]))
+    for (int64_t k = 0; k < known_outputs->n_known; k++)
+        if (!dim_is_const(known_outputs->known[k]))
             return false;
     return true;
 }
@@ -109,16 +111,16 @@ static bool known_tensor(const attnrun_type *type, const struct attn_out_facts *
 bool attn_step_known_tensor(const struct attn_step *step, int out, struct attn_pool *pool,
                             attnrun_tensor *tensor)
 {
-    const struct attn_out_facts *facts = &step->facts[out];
+    const struct attn_out_known *known_outputs = &step->known_outputs[out];
     attnrun_tensor made;
-    if (!known_tensor(&step->pub.out[out], facts) ||
+    if (!known_tensor(&step->pub.out[out], known_outputs) ||
         attn_type_to_tensor(&step->pub.out[out], &made) != ATTNRUN_OK)
         return false;
     made.data = attn_pool_alloc(pool, tensor_bytes(&made) + 1);
     if (made.data == NULL)
         return false;
-    for (int64_t k = 0; k < facts->n_known; k++) {
-        int64_t k_value = facts->known[k].value;
+    for (int64_t k = 0; k < known_outputs->n_known; k++) {
+        int64_t k_value = known_outputs->known[k].value;
         if (made.dtype == ATTNRUN_I64)
             ((int64_t *)made.data)[k] = k_value;
         else if (made.dtype == ATTNRUN_I32)
@@ -194,7 +196,7 @@ static attn_status store_output(struct attn_graph *graph, const struct attn_step
         value->type = *type;
     else if (type->rank >= 0) /* else what the file says is better than nothing */
         merge_type(graph, type, &value->type);
-    TRY(keep_known(graph, value, &step->facts[out]));
+    TRY(keep_known(graph, value, &step->known_outputs[out]));
     attnrun_tensor tensor;
     if (graph->depth == 0 &&
         attn_step_known_tensor(step, out, &graph->model->pool, &tensor))

@@ -64,10 +64,10 @@ static attn_status io_fail(const char *what, const char *path, int error)
 /* ---- contents ---- */
 static attn_status read_all(int fd, const char *path, uint8_t *data, int64_t bytes)
 {
-    const int64_t most = 4 * ATTN_POLL_BYTES;
+    const int64_t max = 4 * ATTN_POLL_BYTES;
     for (int64_t at = 0; at < bytes;) {
         int64_t left = bytes - at;
-        ssize_t n = attn_io.pread(fd, data + at, (size_t)(left < most ? left : most), at);
+        ssize_t n = attn_io.pread(fd, data + at, (size_t)(left < max ? left : max), at);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)

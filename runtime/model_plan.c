@@ -24,13 +24,13 @@ struct measuring {
 
 static int64_t scratch_of(const struct attn_plan *plan)
 {
-    int64_t most = 0;
+    int64_t max = 0;
     for (int32_t s = 0; s < plan->n_steps; s++) {
         const int64_t block = plan->steps[s]->scratch_block;
         if (block >= 0)
-            most = max64(most, plan->blocks[block].bytes);
+            max = max64(max, plan->blocks[block].bytes);
     }
-    return most;
+    return max;
 }
 
 static attn_status plan_frame(struct measuring *m, struct attn_frame *frame)
@@ -79,13 +79,13 @@ static void add_up(struct measuring *m, int64_t working, int64_t own)
 {
     attnrun_model_need *need = &m->need;
     const int64_t kept = need->packed_bytes + need->constants_bytes;
-    int64_t most = need->packed_bytes + working;
-    most = max64(most, kept + m->planning_bytes);
-    most = max64(most,
-                 kept + need->context_bytes + need->arena_bytes + need->side_heap_bytes);
+    int64_t max = need->packed_bytes + working;
+    max = max64(max, kept + m->planning_bytes);
+    max = max64(max,
+                kept + need->context_bytes + need->arena_bytes + need->side_heap_bytes);
     need->packing_bytes = working;
     need->context_bytes += own;
-    need->total_bytes = need->held_bytes + own + most;
+    need->total_bytes = need->held_bytes + own + max;
 }
 
 static attn_status measure(struct measuring *m, bool packed)

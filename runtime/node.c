@@ -341,20 +341,21 @@ attn_status attn_node_resolve(struct attn_graph *graph, struct attn_node *node)
 
 /* ---- element types ---- */
 
-enum { MAX_LETTERS = 12 };
-struct letters {
+enum { MAX_TYPE_VARIABLES = 12 };
+struct type_variables {
     struct {
-        char letter[16];
+        char type_variable[16];
         int32_t dtype;
         bool promoted;
-    } seen[MAX_LETTERS];
+    } seen[MAX_TYPE_VARIABLES];
     int n;
 };
 
-static int find_letter(struct letters *letters, const char *letter)
+static int find_type_variable(struct type_variables *type_variables,
+                              const char *type_variable)
 {
-    for (int i = 0; i < letters->n; i++)
-        if (strcmp(letters->seen[i].letter, letter) == 0)
+    for (int i = 0; i < type_variables->n; i++)
+        if (strcmp(type_variables->seen[i].type_variable, type_variable) == 0)
             return i;
     return -1;
 }
@@ -362,7 +363,7 @@ static int find_letter(struct letters *letters, const char *letter)
 static bool may_promote(const attnrun_op_def *op, int32_t dtype, uint32_t dtypes)
 {
     return (dtype == ATTNRUN_F16 || dtype == ATTNRUN_BF16) &&
-           dtype_in(ATTNRUN_F32, dtypes) && !(op->flags & ATTNRUN_OP_NOWIDEN);
+           dtype_in(ATTNRUN_F32, dtypes) && !(op->flags & ATTNRUN_OP_NO_PROMOTION);
 }
 
 /* A constant that its operator reads in 16 bits beside operands in f32: so since the region
@@ -376,8 +377,8 @@ static bool is_stored(const attnrun_step *step, int in)
            in > 0 && step->in[0].dtype == ATTNRUN_F32;
 }
 
-static attn_status check_input(const attnrun_step *step, int in, struct letters *letters,
-                               bool *promote)
+static attn_status check_input(const attnrun_step *step, int in,
+                               struct type_variables *type_variables, bool *promote)
 {
     const attnrun_op_def *op = step->node->op;
     const attnrun_type *type = &step->in[in];
@@ -403,18 +404,19 @@ static attn_status check_input(const attnrun_step *step, int in, struct letters 
                                  attn_dtype_set_names(operand->dtypes));
         *promote = true;
     }
-    if (operand->letter[0] == 0 || operand->mixed)
+    if (operand->type_variable[0] == 0 || operand->mixed)
         return ATTNRUN_OK;
-    int i = find_letter(letters, operand->letter);
-    if (i >= 0 && letters->seen[i].dtype != type->dtype)
+    int i = find_type_variable(type_variables, operand->type_variable);
+    if (i >= 0 && type_variables->seen[i].dtype != type->dtype)
         return op_fail_input(step, in, ATTNRUN_E_DTYPE,
                              "expected %s as in the inputs before",
-                             attnrun_dtype_name(letters->seen[i].dtype));
-    if (i < 0 && letters->n < MAX_LETTERS) {
-        i = letters->n++;
-        memcpy(letters->seen[i].letter, operand->letter, sizeof operand->letter);
-        letters->seen[i].dtype = type->dtype;
-        letters->seen[i].promoted = *promote;
+                             attnrun_dtype_name(type_variables->seen[i].dtype));
+    if (i < 0 && type_variables->n < MAX_TYPE_VARIABLES) {
+        i = type_variables->n++;
+        memcpy(type_variables->seen[i].type_variable, operand->type_variable,
+               sizeof operand->type_variable);
+        type_variables->seen[i].dtype = type->dtype;
+        type_variables->seen[i].promoted = *promote;
     }
     return ATTNRUN_OK;
 }
@@ -424,11 +426,11 @@ attn_status attn_node_check_types(const attnrun_step *step,
 {
     const attnrun_op_def *op = step->node->op;
     const struct attn_row *row = step_of(step)->node->row;
-    struct letters letters = { .n = 0 };
+    struct type_variables type_variables = { .n = 0 };
     memset(promotion, 0, sizeof *promotion);
     for (int i = 0; i < step->n_in; i++) {
         bool promote;
-        TRY(check_input(step, i, &letters, &promote));
+        TRY(check_input(step, i, &type_variables, &promote));
         if (promote && i < 64) {
             promotion->inputs |= UINT64_C(1) << i;
             promotion->dtype = step->in[i].dtype;
@@ -436,13 +438,13 @@ attn_status attn_node_check_types(const attnrun_step *step,
     }
     for (int i = 0; promotion->inputs != 0 && i < step->n_out && i < 64; i++) {
         const struct attn_operand *operand = row_operand(row->out, row->n_out, i);
-        int letter;
-        if (operand == NULL || operand->letter[0] == 0)
+        int type_variable;
+        if (operand == NULL || operand->type_variable[0] == 0)
             continue;
-        letter = find_letter(&letters, operand->letter);
-        if (letter < 0 && may_promote(op, promotion->dtype, operand->dtypes))
+        type_variable = find_type_variable(&type_variables, operand->type_variable);
+        if (type_variable < 0 && may_promote(op, promotion->dtype, operand->dtypes))
             promotion->open |= UINT64_C(1) << i;
-        if (letter >= 0 && letters.seen[letter].promoted)
+        if (type_variable >= 0 && type_variables.seen[type_variable].promoted)
             promotion->outputs |= UINT64_C(1) << i;
     }
     return ATTNRUN_OK;

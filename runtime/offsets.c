@@ -26,7 +26,7 @@ struct packing {
     int64_t *offsets;              /* of the try under way */
     int64_t best, best_top;        /* bytes; place in the order of what ends there */
     struct attn_overlaps overlaps; /* of more than SCANNED blocks */
-    int32_t *turn;                 /* of a block: its place in the order, once placed */
+    int32_t *rank_of_block;        /* of a block: its place in the order, once placed */
     int64_t pairs;                 /* that may still be looked at */
 };
 
@@ -76,13 +76,13 @@ static int by_offset(const void *left, const void *right)
     const int64_t x = sort_packing->offsets[a], y = sort_packing->offsets[b];
     if (x != y)
         return x > y ? 1 : -1;
-    return sort_packing->turn[a] > sort_packing->turn[b] ? 1 : -1;
+    return sort_packing->rank_of_block[a] > sort_packing->rank_of_block[b] ? 1 : -1;
 }
 
 /* Places the block that is number `i` of the order; false where no pairs are left. */
 static bool place(struct packing *packing, int64_t i, int32_t block)
 {
-    if (packing->turn == NULL) {
+    if (packing->rank_of_block == NULL) {
         packing->offsets[block] = best_fit(packing, packing->placed, i, block);
         insert_placed(packing, i, block);
         return true;
@@ -93,7 +93,7 @@ static bool place(struct packing *packing, int64_t i, int32_t block)
     sort_packing = packing;
     qsort(packing->placed, (size_t)n, sizeof *packing->placed, by_offset);
     packing->offsets[block] = best_fit(packing, packing->placed, n, block);
-    packing->turn[block] = (int32_t)i;
+    packing->rank_of_block[block] = (int32_t)i;
     attn_overlaps_add(&packing->overlaps, block);
     return packing->pairs > 0;
 }
@@ -104,11 +104,12 @@ static void try_order(struct packing *packing, int64_t *top)
 {
     int64_t arena = 0;
     *top = 0;
-    if (packing->turn != NULL)
+    if (packing->rank_of_block != NULL)
         attn_overlaps_clear(&packing->overlaps);
     for (int64_t i = 0; i < packing->n; i++) {
         int32_t block = packing->order[i];
-        if (attn_poll_work(packing->turn == NULL ? i * 8 + 64 : 4096) != ATTNRUN_OK ||
+        if (attn_poll_work(packing->rank_of_block == NULL ? i * 8 + 64 : 4096) !=
+                ATTNRUN_OK ||
             !place(packing, i, block))
             return;
         int64_t end = packing->offsets[block] + packing->blocks[block].bytes;
@@ -262,8 +263,9 @@ static attn_status prepare_many(struct attn_pool *scratch, struct packing *packi
 {
     for (int64_t i = 0; i < packing->n; i++)
         packing->best_order[i] = (int32_t)i;
-    packing->turn = attn_pool_alloc(scratch, packing->n * (int64_t)sizeof(int32_t));
-    if (packing->turn == NULL)
+    packing->rank_of_block =
+        attn_pool_alloc(scratch, packing->n * (int64_t)sizeof(int32_t));
+    if (packing->rank_of_block == NULL)
         return ATTNRUN_E_MEMORY;
     return attn_overlaps_create(scratch, packing->blocks, packing->n, n_steps,
                                 &packing->overlaps);

@@ -67,16 +67,16 @@ void attn_overlaps_add(struct attn_overlaps *overlaps, int32_t block)
 }
 
 int64_t attn_overlaps_find(const struct attn_overlaps *overlaps, int32_t block,
-                           int32_t *found, int64_t most)
+                           int32_t *found, int64_t max)
 {
     const struct attn_block *b = &overlaps->blocks[block];
     int64_t n = 0;
     for (int64_t node = (int64_t)b->first + overlaps->n_steps; node >= 1; node /= 2)
-        for (int32_t link = overlaps->lists[node]; link >= 0 && n < most;
+        for (int32_t link = overlaps->lists[node]; link >= 0 && n < max;
              link = overlaps->link_next[link])
             found[n++] = overlaps->link_block[link];
-    for (int32_t step = b->first + 1; step <= b->last && n < most; step++)
-        for (int32_t other = overlaps->starts[step]; other >= 0 && n < most;
+    for (int32_t step = b->first + 1; step <= b->last && n < max; step++)
+        for (int32_t other = overlaps->starts[step]; other >= 0 && n < max;
              other = overlaps->next_start[other])
             found[n++] = other;
     return n;

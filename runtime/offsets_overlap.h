@@ -23,9 +23,9 @@ attn_status attn_overlaps_create(struct attn_pool *pool, const struct attn_block
 /* No block is placed. */
 void attn_overlaps_clear(struct attn_overlaps *overlaps);
 void attn_overlaps_add(struct attn_overlaps *overlaps, int32_t block);
-/* The placed blocks that are alive together with `block`, each once; at most `most`.
+/* The placed blocks that are alive together with `block`, each once; at most `max`.
  * Cost: what is found, the steps of the block, and log(steps). */
 int64_t attn_overlaps_find(const struct attn_overlaps *overlaps, int32_t block,
-                           int32_t *found, int64_t most);
+                           int32_t *found, int64_t max);
 
 #endif

@@ -155,15 +155,14 @@ attn_status op_axis_once(const attnrun_step *step, int64_t axis, int rank, uint3
     return ATTNRUN_OK;
 }
 
-attn_status op_need_rank_between(const attnrun_step *step, int in, int least, int most)
+attn_status op_need_rank_between(const attnrun_step *step, int in, int min, int max)
 {
     int rank = step->in[in].rank;
-    if (rank < 0 || (rank >= least && rank <= most))
+    if (rank < 0 || (rank >= min && rank <= max))
         return ATTNRUN_OK;
-    if (least == most)
-        return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected rank %d", least);
-    return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected rank %d to %d", least,
-                         most);
+    if (min == max)
+        return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected rank %d", min);
+    return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected rank %d to %d", min, max);
 }
 
 attn_status op_need_rank(const attnrun_step *step, int in, int rank)
@@ -266,15 +265,15 @@ void attnrun_step_view(attnrun_step *step, int32_t out, int32_t in, int64_t byte
 {
     struct attn_step *full = step_of(step);
     if (out < step->n_out && in < step->n_in) {
-        full->facts[out].view_of = in;
-        full->facts[out].view_offset = byte_offset;
+        full->known_outputs[out].view_of = in;
+        full->known_outputs[out].view_offset = byte_offset;
     }
 }
 
 void attnrun_step_inplace(attnrun_step *step, int32_t out, int32_t in)
 {
     if (out < step->n_out && in < step->n_in)
-        step_of(step)->facts[out].inplace |= UINT64_C(1) << (in & 63);
+        step_of(step)->known_outputs[out].inplace |= UINT64_C(1) << (in & 63);
 }
 
 int32_t attnrun_step_append(attnrun_step *step, int32_t out, int32_t in, int32_t axis)
@@ -282,8 +281,8 @@ int32_t attnrun_step_append(attnrun_step *step, int32_t out, int32_t in, int32_t
     if (out < 0 || out >= step->n_out || out >= 32 || in < 0 || in >= step->n_in)
         return 0;
     struct attn_step *full = step_of(step);
-    full->facts[out].append_to = in;
-    full->facts[out].append_axis = axis;
+    full->known_outputs[out].append_to = in;
+    full->known_outputs[out].append_axis = axis;
     return (int32_t)(full->appended >> out & 1);
 }
 
@@ -338,17 +337,17 @@ void attnrun_step_set_values(attnrun_step *step, int32_t out, int64_t n,
     struct attn_step *full = step_of(step);
     if (out >= step->n_out || n > ATTN_MAX_KNOWN || n < 0 || full->pool == NULL)
         return;
-    struct attn_out_facts *facts = &full->facts[out];
-    if (facts->known == NULL)
-        facts->known =
+    struct attn_out_known *known_outputs = &full->known_outputs[out];
+    if (known_outputs->known == NULL)
+        known_outputs->known =
             attn_pool_alloc(full->pool, ATTN_MAX_KNOWN * (int64_t)sizeof(attnrun_dim));
-    if (facts->known == NULL)
+    if (known_outputs->known == NULL)
         return; /* only an optimization */
-    memcpy(facts->known, values, (size_t)n * sizeof *values);
-    facts->n_known = n;
+    memcpy(known_outputs->known, values, (size_t)n * sizeof *values);
+    known_outputs->n_known = n;
 }
 
-attn_status op_dims(const attnrun_step *step, int in, attnrun_dim *values, int most,
+attn_status op_dims(const attnrun_step *step, int in, attnrun_dim *values, int max,
                     int *n, bool *known)
 {
     const attnrun_type *type = &step->in[in];
@@ -360,9 +359,9 @@ attn_status op_dims(const attnrun_step *step, int in, attnrun_dim *values, int m
     if (type->rank < 0 || (type->rank == 1 && type->dims[0].expr != 0))
         return ATTNRUN_OK;
     int64_t count = type->rank == 0 ? 1 : type->dims[0].value;
-    if (count > most)
+    if (count > max)
         return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected at most %d elements",
-                             most);
+                             max);
     *n = (int)count;
     for (int i = 0; i < count; i++)
         if (!attnrun_step_value(step, in, i, &values[i]))
@@ -371,11 +370,11 @@ attn_status op_dims(const attnrun_step *step, int in, attnrun_dim *values, int m
     return ATTNRUN_OK;
 }
 
-attn_status op_ints(const attnrun_step *step, int in, int64_t *values, int most, int *n,
+attn_status op_ints(const attnrun_step *step, int in, int64_t *values, int max, int *n,
                     bool *known)
 {
     attnrun_dim dims[ATTN_MAX_KNOWN];
-    int room = most < ATTN_MAX_KNOWN ? most : ATTN_MAX_KNOWN;
+    int room = max < ATTN_MAX_KNOWN ? max : ATTN_MAX_KNOWN;
     TRY(op_dims(step, in, dims, room, n, known));
     for (int i = 0; *known && i < *n; i++) {
         if (!dim_is_const(dims[i]))
@@ -393,7 +392,7 @@ bool op_may_use_blas(const attnrun_step *step)
 
 /* ---- late outputs ---- */
 
-static struct attn_heap_list *late_list(const attnrun_step *step, int out)
+static struct attn_heap_list *dynamic_list(const attnrun_step *step, int out)
 {
     return &step_of(step)->lists[out];
 }
@@ -415,7 +414,7 @@ attnrun_status attnrun_step_alloc(const attnrun_step *step, int32_t out, int32_t
         return op_fail(step, ATTNRUN_E_SHAPE, "output %d is %s, it was inferred as %s",
                        out, attn_tensor_format(&tensor), attn_tensor_format(y));
     tensor.data =
-        attn_heap_alloc(full->heap, late_list(step, out), tensor_bytes(&tensor));
+        attn_heap_alloc(full->heap, dynamic_list(step, out), tensor_bytes(&tensor));
     if (tensor.data == NULL)
         return ATTNRUN_E_MEMORY;
     *y = tensor;
@@ -429,7 +428,7 @@ void attnrun_step_heap_bound(attnrun_step *step, int64_t bytes)
 
 void *op_heap(const attnrun_step *step, int out, int64_t bytes)
 {
-    return attn_heap_alloc(step_of(step)->heap, late_list(step, out), bytes);
+    return attn_heap_alloc(step_of(step)->heap, dynamic_list(step, out), bytes);
 }
 
 attn_status op_heap_tensor(const attnrun_step *step, int out, int32_t dtype, int rank,

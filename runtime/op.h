@@ -135,7 +135,7 @@ attn_status op_axis(const attnrun_step *step, int64_t axis, int rank, bool one_p
 attn_status op_axis_once(const attnrun_step *step, int64_t axis, int rank, uint32_t *seen,
                          int *wrapped);
 attn_status op_need_rank(const attnrun_step *step, int in, int rank);
-attn_status op_need_rank_between(const attnrun_step *step, int in, int least, int most);
+attn_status op_need_rank_between(const attnrun_step *step, int in, int min, int max);
 /* Fails where the dims are constants and differ. */
 attn_status op_need_dim(const attnrun_step *step, int in, int axis, attnrun_dim expected,
                         const char *what);
@@ -157,12 +157,12 @@ attnrun_dim op_broadcast_dim(const attnrun_step *step, attnrun_dim a, attnrun_di
  * output: nothing is wrong where it is not known. */
 bool op_peek_value(const attnrun_step *step, int in, int64_t k, attnrun_dim *value);
 /* The whole of a small integer input (i32, i64, rank <= 1) as constants; *known false
- * where it is not known yet; fails where it has more than `most` elements or a wrong
+ * where it is not known yet; fails where it has more than `max` elements or a wrong
  * dtype. */
-attn_status op_ints(const attnrun_step *step, int in, int64_t *values, int most, int *n,
+attn_status op_ints(const attnrun_step *step, int in, int64_t *values, int max, int *n,
                     bool *known);
 /* The same with symbolic elements. */
-attn_status op_dims(const attnrun_step *step, int in, attnrun_dim *values, int most,
+attn_status op_dims(const attnrun_step *step, int in, attnrun_dim *values, int max,
                     int *n, bool *known);
 /* Product of dims from..to-1 of an input. */
 attnrun_dim op_dims_product(const attnrun_step *step, const attnrun_dim *d, int from,

@@ -99,7 +99,7 @@ static void load_step(struct planning *planning, struct attn_step *step)
         step->known[i] = value->known;
         step->n_known[i] = value->n_known;
         if (!attn_type_is_concrete(&value->type))
-            step->late = true;
+            step->dynamic = true;
     }
 }
 
@@ -107,8 +107,8 @@ static bool foldable(const struct attn_step *step)
 {
     int64_t total = 0;
     if ((step->pub.node->op->flags &
-         (ATTNRUN_OP_IMPURE | ATTNRUN_OP_GRAPHS | ATTNRUN_OP_LATE)) ||
-        step->late)
+         (ATTNRUN_OP_IMPURE | ATTNRUN_OP_GRAPHS | ATTNRUN_OP_DYNAMIC)) ||
+        step->dynamic)
         return false;
     for (int32_t i = 0; i < step->pub.n_in; i++)
         if (step->node->in[i] >= 0 && step->pub.x[i].data == NULL)
@@ -157,8 +157,8 @@ static void store_outputs(struct planning *planning, struct attn_step *step,
             continue;
         struct attn_plan_value *value = &plan->values[id];
         value->type = step->pub.out[i];
-        value->known = step->facts[i].known;
-        value->n_known = step->facts[i].n_known;
+        value->known = step->known_outputs[i].known;
+        value->n_known = step->known_outputs[i].n_known;
         if (attn_step_known_tensor(step, i, &plan->pool, &value->tensor))
             value->place = ATTN_PLACE_CONST;
         else
@@ -181,14 +181,14 @@ static attn_status add_step(struct planning *planning, struct attn_step *step)
             value->place = ATTN_PLACE_ARENA;
             value->first = step->index;
         } else {
-            value->place = ATTN_PLACE_LATE;
-            step->late = true;
+            value->place = ATTN_PLACE_DYNAMIC;
+            step->dynamic = true;
         }
     }
-    plan->n_late += step->late;
-    step->recheck = step->waits && !step->late;
-    if (step->late || (step->node->pub.op->flags & ATTNRUN_OP_LATE))
-        plan->has_late = true; /* it may take memory from the side heap */
+    plan->n_dynamic += step->dynamic;
+    step->recheck = step->waits && !step->dynamic;
+    if (step->dynamic || (step->node->pub.op->flags & ATTNRUN_OP_DYNAMIC))
+        plan->has_dynamic = true; /* it may take memory from the side heap */
     plan->steps[plan->n_steps++] = step;
     return ATTNRUN_OK;
 }
@@ -252,12 +252,12 @@ static void extend(struct attn_plan *plan, int32_t root,
 static bool place_view(struct planning *planning, struct attn_step *step, int32_t out)
 {
     struct attn_plan *plan = planning->plan;
-    int32_t in = step->facts[out].view_of;
+    int32_t in = step->known_outputs[out].view_of;
     struct attn_plan_value *value = &plan->values[step->node->out[out]];
-    if (in < 0 || step->late || step->node->in[in] < 0)
+    if (in < 0 || step->dynamic || step->node->in[in] < 0)
         return false;
     const struct attn_plan_value *from = &plan->values[step->node->in[in]];
-    int64_t offset = step->facts[out].view_offset;
+    int64_t offset = step->known_outputs[out].view_offset;
     if (dtype_bits(value->tensor.dtype) < 8 &&
         (offset != 0 || tensor_count(&value->tensor) != tensor_count(&from->tensor)))
         return false; /* its last byte may hold elements that are not its own */
@@ -300,9 +300,9 @@ static bool place_inplace(struct planning *planning, struct attn_step *step, int
     struct attn_plan *plan = planning->plan;
     int32_t id = step->node->out[out];
     struct attn_plan_value *value = &plan->values[id];
-    for (int32_t in = 0; !step->late && in < step->pub.n_in && in < 64; in++) {
+    for (int32_t in = 0; !step->dynamic && in < step->pub.n_in && in < 64; in++) {
         int32_t from_id = step->node->in[in];
-        if (!(step->facts[out].inplace >> in & 1) || from_id < 0)
+        if (!(step->known_outputs[out].inplace >> in & 1) || from_id < 0)
             continue;
         const struct attn_plan_value *from = &plan->values[from_id];
         if (from->place != ATTN_PLACE_ARENA)
@@ -376,7 +376,7 @@ static attn_status add_scratch(struct planning *planning, struct attn_step *step
         return op_fail(&step->pub, ATTNRUN_E_MEMORY, "its scratch overflows");
     step->own.stride = stride;
     step->own.shared_bytes = shared;
-    if (bytes == 0 || step->late)
+    if (bytes == 0 || step->dynamic)
         return ATTNRUN_OK;
     step->scratch_block = planning->plan->n_blocks;
     return add_block(planning->plan, bytes, step->index, step->index, -1);
@@ -385,9 +385,9 @@ static attn_status add_scratch(struct planning *planning, struct attn_step *step
 static attn_status make_blocks(struct planning *planning)
 {
     struct attn_plan *plan = planning->plan;
-    int64_t most = planning->graph->n_values + plan->n_steps + planning->graph->n_outputs;
+    int64_t max = planning->graph->n_values + plan->n_steps + planning->graph->n_outputs;
     plan->blocks =
-        attn_pool_alloc(&plan->pool, (most + 1) * (int64_t)sizeof *plan->blocks);
+        attn_pool_alloc(&plan->pool, (max + 1) * (int64_t)sizeof *plan->blocks);
     plan->copies = attn_pool_alloc(&plan->pool, (planning->graph->n_outputs + 1) *
                                                     (int64_t)sizeof *plan->copies);
     if (!plan->blocks || !plan->copies)
@@ -465,12 +465,12 @@ static void collect_patches(struct planning *planning, bool inputs)
 static attn_status make_patches(struct planning *planning)
 {
     struct attn_plan *plan = planning->plan;
-    int64_t most = planning->graph->n_values;
+    int64_t max = planning->graph->n_values;
     for (int32_t s = 0; s < plan->n_steps; s++)
-        most += plan->steps[s]->pub.n_in + plan->steps[s]->node->n_captures +
-                plan->steps[s]->pub.n_out;
+        max += plan->steps[s]->pub.n_in + plan->steps[s]->node->n_captures +
+               plan->steps[s]->pub.n_out;
     plan->patches =
-        attn_pool_alloc(&plan->pool, (most + 1) * (int64_t)sizeof *plan->patches);
+        attn_pool_alloc(&plan->pool, (max + 1) * (int64_t)sizeof *plan->patches);
     if (plan->patches == NULL)
         return ATTNRUN_E_MEMORY;
     collect_patches(planning, true);
@@ -479,9 +479,9 @@ static attn_status make_patches(struct planning *planning)
     TRY(attn_poll());
     for (int32_t s = 0; s < plan->n_steps; s++) {
         struct attn_step *step = plan->steps[s];
-        step->is_view = !step->late;
+        step->is_view = !step->dynamic;
         for (int32_t i = 0; i < step->pub.n_out; i++) {
-            int32_t id = step->node->out[i], in = step->facts[i].view_of;
+            int32_t id = step->node->out[i], in = step->known_outputs[i].view_of;
             if (id < 0)
                 continue;
             const struct attn_plan_value *value = &plan->values[id];

@@ -25,10 +25,10 @@
  *   patches  the data pointers of step operands: (tensor, arena or input, offset). Binding a
  *            plan to an arena and to inputs sets them; nothing else changes between runs.
  *
- * A value whose shape depends on data has the place LATE: its memory is in the side heap of
- * the frame and is known at run (late.c). A value of few elements that is known while planning
- * becomes a CONST and leaves no step. An input that is not dense or not aligned is copied into
- * the arena first; an output that is a constant or an input is copied at the end.
+ * A value whose shape depends on data has the place DYNAMIC: its memory is in the side heap of
+ * the frame and is known at run (dynamic_shape.c). A value of few elements that is known
+ * while planning becomes a CONST and leaves no step. An input that is not dense or not aligned
+ * is copied into the arena first; an output that is a constant or an input is copied at the end.
  *
  * In: a graph whose types are inferred; kind, dtype and dims of each input. Order: constants
  * and inputs get their places; each node is inferred with constant dims and becomes a constant
@@ -46,7 +46,7 @@ enum attn_place {
     ATTN_PLACE_CONST, /* data is set for good */
     ATTN_PLACE_INPUT, /* in the caller's memory */
     ATTN_PLACE_ARENA,
-    ATTN_PLACE_LATE /* side heap, known at run */
+    ATTN_PLACE_DYNAMIC /* side heap, known at run */
 };
 
 /* What a plan expects of an input's strides. */
@@ -54,7 +54,7 @@ enum attn_key_strides { ATTN_KEY_DENSE, ATTN_KEY_COPIED, ATTN_KEY_ANY };
 
 struct attn_plan_value {
     attnrun_type type;
-    attnrun_tensor tensor; /* dims; data for CONST, and LATE while alive */
+    attnrun_tensor tensor; /* dims; data for CONST, and DYNAMIC while alive */
     const attnrun_dim *known;
     int64_t n_known;
     enum attn_place place;
@@ -91,7 +91,7 @@ struct attn_plan {
     int32_t n_key;
     struct attn_plan_value *values;
     struct attn_step **steps;
-    int32_t n_steps, n_late;
+    int32_t n_steps, n_dynamic;
     struct attn_block *blocks;
     int64_t n_blocks;
     struct attn_patch *patches;
@@ -109,7 +109,7 @@ struct attn_plan {
     struct attn_heap_list folded;
     char *bound_arena; /* the arena that the patches were made for */
     uint64_t last_used;
-    bool has_late;
+    bool has_dynamic;
 };
 
 struct attn_frame;

@@ -8,28 +8,29 @@ static bool kept_bytes(const struct attn_plan *plan, const struct attn_step *ste
                        int64_t *kept)
 {
     uint32_t flags = step->node->pub.op->flags;
-    bool late_out = false;
+    bool dynamic_out = false;
     for (int32_t i = 0; i < step->pub.n_out; i++) {
         int32_t id = step->node->out[i];
-        late_out = late_out || (id >= 0 && plan->values[id].place == ATTN_PLACE_LATE);
+        dynamic_out =
+            dynamic_out || (id >= 0 && plan->values[id].place == ATTN_PLACE_DYNAMIC);
     }
     *kept = step->inner_bytes;
     if (step->heap_bound >= 0)
         return ck_add(step->heap_bound, step->pub.n_out * (int64_t)ATTN_HEAP_HEADER,
                       kept);
-    if (late_out || !step->pub.concrete)
+    if (dynamic_out || !step->pub.concrete)
         return false;
     return (flags & ATTNRUN_OP_GRAPHS) ? step->inner_bytes >= 0
-                                       : !(flags & ATTNRUN_OP_LATE);
+                                       : !(flags & ATTNRUN_OP_DYNAMIC);
 }
 
-/* Scratch of a late step, which is given back at its end. */
+/* Scratch of a dynamic-shape step, which is given back at its end. */
 static bool passing_bytes(const struct attn_frame *frame, const struct attn_step *step,
                           int64_t *bytes)
 {
     int64_t each;
     *bytes = 0;
-    if (!step->late)
+    if (!step->dynamic)
         return true;
     return ck_align(step->pub.scratch_bytes, ATTN_ARENA_ALIGN, &each) &&
            ck_mul(each, attn_threads_count(frame->threads), bytes) &&
@@ -39,7 +40,7 @@ static bool passing_bytes(const struct attn_frame *frame, const struct attn_step
 
 void attn_plan_bound_heap(const struct attn_frame *frame, struct attn_plan *plan)
 {
-    int64_t kept, passing, most = 0;
+    int64_t kept, passing, max = 0;
     plan->heap_bytes = 0;
     plan->n_unbounded = 0;
     for (int32_t s = 0; s < plan->n_steps; s++) {
@@ -50,8 +51,8 @@ void attn_plan_bound_heap(const struct attn_frame *frame, struct attn_plan *plan
             continue;
         }
         plan->heap_bytes = kept;
-        most = passing > most ? passing : most;
+        max = passing > max ? passing : max;
     }
-    if (!ck_add(plan->heap_bytes, most, &plan->heap_bytes))
+    if (!ck_add(plan->heap_bytes, max, &plan->heap_bytes))
         plan->heap_bytes = INT64_MAX;
 }

@@ -92,25 +92,26 @@ bool attn_is_stop(attn_status status)
     return status == ATTNRUN_E_CANCELLED || status == ATTNRUN_E_TIME;
 }
 
-static int64_t piece(int64_t bytes)
+static int64_t segment(int64_t bytes)
 {
     return bytes < ATTN_POLL_BYTES ? bytes : ATTN_POLL_BYTES;
 }
 
 attn_status attn_poll_copy(void *to, const void *from, int64_t bytes)
 {
-    for (int64_t done = 0; done < bytes; done += piece(bytes - done)) {
-        memcpy((char *)to + done, (const char *)from + done, (size_t)piece(bytes - done));
-        TRY(attn_poll_work(piece(bytes - done)));
+    for (int64_t done = 0; done < bytes; done += segment(bytes - done)) {
+        memcpy((char *)to + done, (const char *)from + done,
+               (size_t)segment(bytes - done));
+        TRY(attn_poll_work(segment(bytes - done)));
     }
     return ATTNRUN_OK;
 }
 
 attn_status attn_poll_fill(void *to, int byte, int64_t bytes)
 {
-    for (int64_t done = 0; done < bytes; done += piece(bytes - done)) {
-        memset((char *)to + done, byte, (size_t)piece(bytes - done));
-        TRY(attn_poll_work(piece(bytes - done)));
+    for (int64_t done = 0; done < bytes; done += segment(bytes - done)) {
+        memset((char *)to + done, byte, (size_t)segment(bytes - done));
+        TRY(attn_poll_work(segment(bytes - done)));
     }
     return ATTNRUN_OK;
 }

@@ -145,7 +145,7 @@ static const char *variable_of(const struct attn_operand *operand)
 {
     bool bound = operand != NULL && !operand->mixed && operand->kind == ATTNRUN_TENSOR &&
                  dtype_in(ATTNRUN_F32, operand->dtypes);
-    return bound ? operand->letter : "";
+    return bound ? operand->type_variable : "";
 }
 
 static const char *input_variable(const struct attn_node *node, int32_t in)
@@ -191,14 +191,14 @@ static bool gives_others(const struct attn_node *node, const char *variable)
     for (int32_t i = 0; i < node->pub.n_out; i++) {
         const struct attn_operand *out = row_operand(row->out, row->n_out, i), *in;
         bool bound = false;
-        if (out == NULL || strcmp(out->letter, variable) == 0)
+        if (out == NULL || strcmp(out->type_variable, variable) == 0)
             return false;
         for (int32_t k = 0; k < node->pub.n_in && !bound; k++) {
             in = row_operand(row->in, row->n_in, k);
-            bound =
-                node->in[k] >= 0 && in != NULL && strcmp(in->letter, out->letter) == 0;
+            bound = node->in[k] >= 0 && in != NULL &&
+                    strcmp(in->type_variable, out->type_variable) == 0;
         }
-        if (out->letter[0] != 0 && !bound)
+        if (out->type_variable[0] != 0 && !bound)
             return false;
     }
     return true;

@@ -101,10 +101,10 @@ static attn_status run_pass(struct attn_graph *graph, int32_t index, bool *chang
     return attn_graph_infer(graph);
 }
 
-static attn_status run_passes(struct attn_graph *graph, bool late, bool *changed)
+static attn_status run_passes(struct attn_graph *graph, bool last, bool *changed)
 {
     for (int32_t i = 0; i < graph->model->n_passes; i++)
-        if (attn_passes[i]->late == late)
+        if (attn_passes[i]->last == last)
             TRY(run_pass(graph, i, changed));
     return ATTNRUN_OK;
 }

@@ -74,14 +74,15 @@ static uint32_t dtype_list(const char *text, size_t length)
 }
 
 /* The set that `types` gives for a letter; 0 where the letter is not there. */
-static uint32_t letter_set(const char *types, struct word letter)
+static uint32_t type_set(const char *types, struct word type_variable)
 {
     struct word word;
     while (types != NULL && next_word(&types, ' ', &word)) {
-        if (word.length > letter.length && word.text[letter.length] == '=' &&
-            memcmp(word.text, letter.text, letter.length) == 0)
-            return dtype_list(word.text + letter.length + 1,
-                              word.length - letter.length - 1);
+        if (word.length > type_variable.length &&
+            word.text[type_variable.length] == '=' &&
+            memcmp(word.text, type_variable.text, type_variable.length) == 0)
+            return dtype_list(word.text + type_variable.length + 1,
+                              word.length - type_variable.length - 1);
     }
     return 0;
 }
@@ -115,9 +116,9 @@ static void read_type(const attnrun_op_def *row, struct word type,
         operand->dtypes = (UINT32_C(1) << ATTNRUN_DTYPE_COUNT) - 2;
         return;
     }
-    operand->dtypes = letter_set(row->types, type);
+    operand->dtypes = type_set(row->types, type);
     if (operand->dtypes != 0)
-        copy_word(operand->letter, sizeof operand->letter, type);
+        copy_word(operand->type_variable, sizeof operand->type_variable, type);
     else
         operand->dtypes = dtype_list(type.text, type.length);
 }

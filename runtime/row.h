@@ -11,7 +11,8 @@ enum { ROW_ANY = 0 }; /* attn_operand.kind: checked by infer() */
 
 struct attn_operand {
     char name[32];
-    char letter[16]; /* key into types, or "" where the dtypes are listed in place */
+    char type_variable
+        [16];        /* key into types, or "" where the dtypes are listed in place */
     uint32_t dtypes; /* allowed, one bit each */
     int32_t kind;    /* ATTNRUN_TENSOR, SEQUENCE, OPTIONAL, MAP, …, or ROW_ANY */
     bool optional, variadic, mixed; /* '?', '*', '!' */

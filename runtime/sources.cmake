@@ -26,7 +26,7 @@ set(ATTN_RUNTIME
   runtime/host.c
   runtime/infer.c
   runtime/io.c
-  runtime/late.c
+  runtime/dynamic_shape.c
   runtime/maps.c
   runtime/model.c
   runtime/model_info.c

@@ -28,15 +28,16 @@ struct attn_step *attn_step_create(struct attn_pool *pool, struct attn_graph *gr
         attn_pool_alloc(pool, (n_in + n_out) * (int64_t)sizeof(attnrun_type));
     attnrun_tensor *tensors =
         attn_pool_alloc(pool, (n_in + n_out) * (int64_t)sizeof(attnrun_tensor));
-    struct attn_out_facts *facts = attn_pool_alloc(pool, n_out * (int64_t)sizeof *facts);
+    struct attn_out_known *known_outputs =
+        attn_pool_alloc(pool, n_out * (int64_t)sizeof *known_outputs);
     const attnrun_dim **known = attn_pool_alloc(pool, n_in * (int64_t)sizeof *known);
     int64_t *n_known = attn_pool_alloc(pool, n_in * (int64_t)sizeof *n_known);
     struct attn_heap_list *lists = attn_pool_alloc(pool, n_out * (int64_t)sizeof *lists);
     void *state = attn_pool_alloc(pool, node->pub.op->state_bytes);
     const int64_t n_types = count_types(node);
     attnrun_type *inner = attn_pool_alloc(pool, n_types * (int64_t)sizeof *inner);
-    if (!inner || !step || !types || !tensors || !facts || !known || !n_known || !lists ||
-        !state)
+    if (!inner || !step || !types || !tensors || !known_outputs || !known || !n_known ||
+        !lists || !state)
         return NULL;
     step->pub = (attnrun_step){ .node = &node->pub,
                                 .args = node->pub.args,
@@ -52,7 +53,7 @@ struct attn_step *attn_step_create(struct attn_pool *pool, struct attn_graph *gr
     step->node = node;
     step->graph = graph;
     step->pool = pool;
-    step->facts = facts;
+    step->known_outputs = known_outputs;
     step->known = known;
     step->n_known = n_known;
     step->lists = lists;
@@ -153,7 +154,8 @@ attn_status attn_step_infer(struct attn_step *step)
 {
     attnrun_step *pub = &step->pub;
     for (int i = 0; i < pub->n_out; i++) {
-        step->facts[i] = (struct attn_out_facts){ .view_of = -1, .append_to = -1 };
+        step->known_outputs[i] =
+            (struct attn_out_known){ .view_of = -1, .append_to = -1 };
         if (step->node->out[i] >= 0)
             pub->out[i] = (attnrun_type){ .kind = ATTNRUN_TENSOR, .rank = -1 };
     }
@@ -190,11 +192,11 @@ bool attn_step_is_view(const struct attn_step *step)
 {
     const attnrun_step *pub = &step->pub;
     for (int i = 0; i < pub->n_out; i++) {
-        int32_t in = step->facts[i].view_of;
+        int32_t in = step->known_outputs[i].view_of;
         if (pub->y[i].data == NULL || pub->out[i].kind == ATTNRUN_ABSENT)
             continue;
-        if (in < 0 ||
-            (char *)pub->x[in].data + step->facts[i].view_offset != pub->y[i].data)
+        if (in < 0 || (char *)pub->x[in].data + step->known_outputs[i].view_offset !=
+                          pub->y[i].data)
             return false;
     }
     return true;
@@ -204,10 +206,11 @@ attn_status attn_step_copy_views(const struct attn_step *step)
 {
     for (int i = 0; i < step->pub.n_out; i++) {
         attnrun_tensor *y = &step->pub.y[i];
-        int32_t in = step->facts[i].view_of;
+        int32_t in = step->known_outputs[i].view_of;
         int64_t bytes = y->data ? tensor_bytes(y) : 0;
         if (in >= 0 && bytes > 0)
-            memmove(y->data, (char *)step->pub.x[in].data + step->facts[i].view_offset,
+            memmove(y->data,
+                    (char *)step->pub.x[in].data + step->known_outputs[i].view_offset,
                     (size_t)bytes);
     }
     return ATTNRUN_OK;
@@ -254,28 +257,30 @@ static attn_status run_phases(struct attn_step *step, void *scratch, void *share
 attn_status attn_step_execute(struct attn_step *step, struct attn_heap *heap)
 {
     attnrun_step *pub = &step->pub;
-    bool late = (pub->node->op->flags & (ATTNRUN_OP_LATE | ATTNRUN_OP_GRAPHS)) != 0;
+    bool dynamic = (pub->node->op->flags & (ATTNRUN_OP_DYNAMIC | ATTNRUN_OP_GRAPHS)) != 0;
     step->heap = heap;
     for (int i = 0; i < pub->n_out; i++) {
         if (pub->out[i].kind == ATTNRUN_ABSENT || pub->y[i].data != NULL)
             continue;
-        const struct attn_out_facts *facts = &step->facts[i];
+        const struct attn_out_known *known_outputs = &step->known_outputs[i];
         if (!attn_type_is_concrete(&pub->out[i])) {
-            if (!late)
+            if (!dynamic)
                 return op_fail(pub, ATTNRUN_E_INTERNAL, "output %d has no known shape",
                                i);
             continue;
         }
         TRY(attn_type_to_tensor(&pub->out[i], &pub->y[i]));
-        if (facts->view_of >= 0 && !step->late && pub->x[facts->view_of].data != NULL) {
-            pub->y[i].data = (char *)pub->x[facts->view_of].data + facts->view_offset;
+        if (known_outputs->view_of >= 0 && !step->dynamic &&
+            pub->x[known_outputs->view_of].data != NULL) {
+            pub->y[i].data =
+                (char *)pub->x[known_outputs->view_of].data + known_outputs->view_offset;
             continue;
         }
         pub->y[i].data = attn_heap_alloc(heap, &step->lists[i], tensor_bytes(&pub->y[i]));
         if (pub->y[i].data == NULL)
             return ATTNRUN_E_MEMORY;
     }
-    if (!late && attn_step_is_view(step))
+    if (!dynamic && attn_step_is_view(step))
         return ATTNRUN_OK;
     struct attn_heap_list temporary = { NULL };
     void *scratch = NULL, *shared = NULL;
@@ -287,7 +292,7 @@ attn_status attn_step_execute(struct attn_step *step, struct attn_heap *heap)
         status = run_phases(step, scratch, shared);
     attn_heap_release(heap, &temporary);
     for (int i = 0; status == ATTNRUN_OK && i < pub->n_out; i++)
-        if (pub->out[i].kind == ATTNRUN_TENSOR && step->facts[i].view_of < 0)
+        if (pub->out[i].kind == ATTNRUN_TENSOR && step->known_outputs[i].view_of < 0)
             attn_tensor_clear_padding(&pub->y[i]);
     return status;
 }

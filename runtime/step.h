@@ -1,6 +1,6 @@
 /* step.h - a step inside the runtime: the public step with what infer() stated beside it.
  * Used at load (symbolic dims), in plans (constant dims) and for dynamic-shape steps at
- * run, which are called `late` here. */
+ * run, which are called `dynamic` here. */
 #ifndef ATTN_STEP_H
 #define ATTN_STEP_H
 
@@ -10,7 +10,7 @@
 enum { ATTN_MAX_KNOWN = 64 }; /* elements of a small integer tensor that infer follows */
 
 /* What infer() said about one output besides its type. */
-struct attn_out_facts {
+struct attn_out_known {
     int32_t view_of;   /* input, or -1 */
     int32_t append_to; /* input that it is, with more along append_axis; or -1 */
     int32_t append_axis;
@@ -20,7 +20,7 @@ struct attn_out_facts {
     int64_t n_known;
 };
 
-/* Scratch of a step while it runs: in the arena, or of a late step in the side heap. */
+/* Scratch of a step while it runs: in the arena, or of a dynamic-shape step in the side heap. */
 struct attn_step_scratch {
     int32_t n_workers; /* that it is for */
     int64_t stride;    /* bytes from one worker's scratch to the next */
@@ -34,7 +34,7 @@ struct attn_step {
     struct attn_graph *graph;
     struct attn_dims *dims; /* NULL in plans */
     struct attn_pool *pool; /* where infer's facts go; NULL at run: nowhere */
-    struct attn_out_facts *facts;
+    struct attn_out_known *known_outputs;
     const attnrun_dim **known; /* per input: symbolic elements, or NULL */
     int64_t *n_known;
     struct attn_frame *frame; /* plans: for subgraphs and the side heap; else NULL */
@@ -43,7 +43,7 @@ struct attn_step {
     struct attn_heap *heap;       /* late outputs */
     struct attn_heap_list *lists; /* per output, where it is late */
     int32_t index;                /* in the plan */
-    bool late;                    /* shapes are known only at run */
+    bool dynamic;                 /* shapes are known only at run */
     bool waits;                   /* infer() asked for values that were not known */
     bool recheck; /* it did, and the outputs are planned: it is called again at run */
     bool is_view; /* nothing to run: the outputs are in place already */

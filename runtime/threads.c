@@ -29,7 +29,7 @@ enum { LINE = 64, SPIN_NS = 50000, STACK_BYTES = 2 << 20, MAX_THREADS = 1024 };
 struct loop {
     attnrun_task_fn fn;
     void *arg;
-    int64_t n, grain, most; /* tasks; the least and the most of a range */
+    int64_t n, grain, max; /* tasks; the least and the most of a range */
     int32_t workers;
     struct attn_control *control; /* that the caller polls; its workers do so too */
 };
@@ -94,12 +94,12 @@ static void relax(void)
 static uint32_t spin(_Atomic uint32_t *word, uint32_t seen, int64_t spin_ns)
 {
     int64_t start = spin_ns > 0 ? now_ns() : 0;
-    for (unsigned turn = 1;; turn++) {
+    for (unsigned spin = 1;; spin++) {
         uint32_t value = atomic_load_explicit(word, memory_order_acquire);
         if (value != seen || spin_ns == 0)
             return value;
         relax();
-        if (turn % 32 == 0 && now_ns() - start > spin_ns)
+        if (spin % 32 == 0 && now_ns() - start > spin_ns)
             return value;
     }
 }
@@ -110,7 +110,7 @@ static uint32_t spin(_Atomic uint32_t *word, uint32_t seen, int64_t spin_ns)
 static int64_t range_of(const struct loop *loop, int64_t left)
 {
     int64_t size = left / loop->workers / 2;
-    size = size < loop->grain ? loop->grain : size < loop->most ? size : loop->most;
+    size = size < loop->grain ? loop->grain : size < loop->max ? size : loop->max;
     return size < left ? size : left;
 }
 
@@ -135,7 +135,7 @@ static void run_inline(const struct loop *loop)
     inside = true;
     for (int64_t begin = 0; begin < loop->n;) {
         int64_t left = loop->n - begin;
-        int64_t end = begin + (left < loop->most ? left : loop->most);
+        int64_t end = begin + (left < loop->max ? left : loop->max);
         loop->fn(loop->arg, begin, end, 0);
         begin = end;
     }
@@ -279,7 +279,7 @@ static bool is_forked(const struct attn_threads *t)
 }
 
 void attn_parallel_for(struct attn_threads *threads, int64_t n, int64_t grain,
-                       int64_t most, attnrun_task_fn fn, void *arg)
+                       int64_t max, attnrun_task_fn fn, void *arg)
 {
     struct loop loop = { .fn = fn,
                          .arg = arg,
@@ -287,7 +287,7 @@ void attn_parallel_for(struct attn_threads *threads, int64_t n, int64_t grain,
                          .grain = grain > 0 ? grain : 1,
                          .workers = threads->count,
                          .control = attn_meter.control };
-    loop.most = most > loop.grain ? most : loop.grain;
+    loop.max = max > loop.grain ? max : loop.grain;
     if (n <= 0)
         return;
     uint32_t idle = 0;

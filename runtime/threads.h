@@ -17,9 +17,9 @@ struct attn_threads *attn_threads_create(struct attn_memory *memory, int32_t cou
                                          const attnrun_pool *pool);
 void attn_threads_destroy(struct attn_threads *threads);
 int32_t attn_threads_count(const struct attn_threads *threads);
-/* Calls fn over [0, n) in ranges of `grain` to `most` (the last one may be smaller), each
+/* Calls fn over [0, n) in ranges of `grain` to `max` (the last one may be smaller), each
  * by one worker, and waits. */
 void attn_parallel_for(struct attn_threads *threads, int64_t n, int64_t grain,
-                       int64_t most, attnrun_task_fn fn, void *arg);
+                       int64_t max, attnrun_task_fn fn, void *arg);
 
 #endif

@@ -49,7 +49,7 @@ static attn_status check_item(const attnrun_step *step, int out,
                    (long long)stack->n);
 }
 
-enum { FIRST_TURNS = 16, EXPECTED_BYTES = 16 << 20 };
+enum { FIRST_ITERATIONS = 16, EXPECTED_BYTES = 16 << 20 };
 
 attn_status op_stack_push(const attnrun_step *step, int out, struct op_stack *stack,
                           const attnrun_tensor *from, int64_t expected)
@@ -59,11 +59,11 @@ attn_status op_stack_push(const attnrun_step *step, int out, struct op_stack *st
     stack->item = *from;
     tensor_set_dense(&stack->item);
     if (stack->n == stack->capacity) {
-        int64_t turns = stack->capacity > 0 ? stack->capacity * 2 : FIRST_TURNS;
+        int64_t iterations = stack->capacity > 0 ? stack->capacity * 2 : FIRST_ITERATIONS;
         if (stack->capacity == 0 && expected > 0 && ck_mul(expected, bytes, &room) &&
             room <= EXPECTED_BYTES)
-            turns = expected;
-        if (!ck_mul(turns, bytes, &room))
+            iterations = expected;
+        if (!ck_mul(iterations, bytes, &room))
             return op_fail(step, ATTNRUN_E_MEMORY, "output %d overflows", out);
         char *grown = op_heap(step, out, room);
         if (grown == NULL)
@@ -71,7 +71,7 @@ attn_status op_stack_push(const attnrun_step *step, int out, struct op_stack *st
         if (stack->n > 0)
             memcpy(grown, stack->data, (size_t)(stack->n * bytes));
         stack->data = grown;
-        stack->capacity = turns;
+        stack->capacity = iterations;
     }
     stack->item.data = stack->data + stack->n++ * bytes;
     tensor_copy(&stack->item, from);

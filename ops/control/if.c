@@ -93,7 +93,7 @@ static attn_status if_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_if_1 = { OP_ROW,
-                                 .flags = ATTNRUN_OP_LATE | ATTNRUN_OP_GRAPHS,
+                                 .flags = ATTNRUN_OP_DYNAMIC | ATTNRUN_OP_GRAPHS,
                                  .name = "If",
                                  .since = 1,
                                  .inputs = "cond:b8",

@@ -106,8 +106,8 @@ static void lay_out(const attnrun_step *step, const attnrun_work *work, struct l
         loop->carries[i].now = step->x[2 + i];
 }
 
-static attn_status loop_turn(const attnrun_step *step, const attnrun_work *work,
-                             struct loop *loop, int64_t turns, bool *go)
+static attn_status loop_iteration(const attnrun_step *step, const attnrun_work *work,
+                                  struct loop *loop, int64_t iterations, bool *go)
 {
     const struct loop_args *args = step->args;
     for (int i = 0; i < loop->n_carried; i++)
@@ -123,7 +123,7 @@ static attn_status loop_turn(const attnrun_step *step, const attnrun_work *work,
     for (int i = loop->n_carried; i < step->n_out; i++)
         if (op_has_out(step, i))
             TRY(op_stack_push(step, i, &loop->stacks[i - loop->n_carried],
-                              &loop->outputs[1 + i], turns));
+                              &loop->outputs[1 + i], iterations));
     return ATTNRUN_OK;
 }
 
@@ -145,30 +145,30 @@ static attn_status loop_finish(const attnrun_step *step, struct loop *loop)
 
 static attn_status loop_run(const attnrun_step *step, const attnrun_work *work)
 {
-    int64_t most = INT64_MAX, turn = 0;
+    int64_t max = INT64_MAX, iteration = 0;
     bool go = true;
     struct loop loop;
     for (int i = 0; i < 2; i++)
         if (op_has_in(step, i) && tensor_count(&step->x[i]) != 1)
             return op_fail_input(step, i, ATTNRUN_E_SHAPE, "expected one element");
     if (op_has_in(step, 0))
-        most = tensor_get_int(&step->x[0], 0);
+        max = tensor_get_int(&step->x[0], 0);
     if (op_has_in(step, 1))
         go = *(const uint8_t *)step->x[1].data != 0;
     lay_out(step, work, &loop);
     uint8_t cond = 1;
-    TRY(attnrun_tensor_make(ATTNRUN_I64, 0, NULL, &turn, &loop.inputs[0]));
+    TRY(attnrun_tensor_make(ATTNRUN_I64, 0, NULL, &iteration, &loop.inputs[0]));
     TRY(attnrun_tensor_make(ATTNRUN_BOOL, 0, NULL, &cond, &loop.inputs[1]));
-    for (; turn < most && go; turn++) {
+    for (; iteration < max && go; iteration++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        TRY(loop_turn(step, work, &loop, most == INT64_MAX ? 0 : most, &go));
+        TRY(loop_iteration(step, work, &loop, max == INT64_MAX ? 0 : max, &go));
     }
     return loop_finish(step, &loop);
 }
 
 const attnrun_op_def op_loop_1 = { OP_ROW,
-                                   .flags = ATTNRUN_OP_LATE | ATTNRUN_OP_GRAPHS,
+                                   .flags = ATTNRUN_OP_DYNAMIC | ATTNRUN_OP_GRAPHS,
                                    .name = "Loop",
                                    .since = 1,
                                    .inputs = "M:i64? cond:b8? v_initial:any*!",

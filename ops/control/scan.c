@@ -125,10 +125,10 @@ static attn_status scan_check(const attnrun_step *step, const struct scan *scan)
 
 /* Types of the body's inputs; *turns: the extent of the scanned axes. */
 static attn_status body_inputs(const attnrun_step *step, const struct scan *scan,
-                               attnrun_type *types, attnrun_dim *turns)
+                               attnrun_type *types, attnrun_dim *iterations)
 {
     const struct scan_args *args = step->args;
-    *turns = attnrun_dim_unknown(step);
+    *iterations = attnrun_dim_unknown(step);
     for (int i = 0; i < scan->n_states + scan->n_scanned; i++) {
         int in = scan->first + i, axis = 0;
         types[i] = step->in[in];
@@ -138,12 +138,12 @@ static attn_status body_inputs(const attnrun_step *step, const struct scan *scan
             TRY(axis_of(step, scan, args->scan_input_axes, i - scan->n_states,
                         types[i].rank, &axis));
             attnrun_dim extent = types[i].dims[axis];
-            if (!dim_may_equal(extent, *turns))
+            if (!dim_may_equal(extent, *iterations))
                 return op_fail_input(step, in, ATTNRUN_E_SHAPE,
                                      "expected %lld slices as the other scan inputs",
-                                     (long long)turns->value);
-            if (!dim_is_const(*turns))
-                *turns = extent;
+                                     (long long)iterations->value);
+            if (!dim_is_const(*iterations))
+                *iterations = extent;
             drop_dim(&types[i], axis);
         }
         if (scan->batched && types[i].rank < 1)
@@ -155,7 +155,7 @@ static attn_status body_inputs(const attnrun_step *step, const struct scan *scan
 }
 
 static attn_status scan_outputs(attnrun_step *step, const struct scan *scan,
-                                const attnrun_type *results, attnrun_dim turns)
+                                const attnrun_type *results, attnrun_dim iterations)
 {
     const struct scan_args *args = step->args;
     attnrun_dim batch = attnrun_dim_unknown(step);
@@ -177,7 +177,7 @@ static attn_status scan_outputs(attnrun_step *step, const struct scan *scan,
             if (i >= scan->n_states) {
                 TRY(axis_of(step, scan, args->scan_output_axes, i - scan->n_states,
                             type.rank + 1, &axis));
-                put_dim(&type, axis, turns);
+                put_dim(&type, axis, iterations);
             }
         }
         step->out[i] = type;
@@ -199,15 +199,15 @@ static attn_status scan_infer(attnrun_step *step)
     const struct scan_args *args = step->args;
     attnrun_type *types, *results;
     struct scan scan;
-    attnrun_dim turns;
+    attnrun_dim iterations;
     TRY(scan_layout(step, &scan));
     TRY(scan_check(step, &scan));
     int n = scan.n_states + scan.n_scanned;
     TRY(op_types(step, n, &types));
     TRY(op_types(step, step->n_out, &results));
-    TRY(body_inputs(step, &scan, types, &turns));
+    TRY(body_inputs(step, &scan, types, &iterations));
     TRY(op_graph_infer(step, args->body, n, types, step->n_out, results));
-    TRY(scan_outputs(step, &scan, results, turns));
+    TRY(scan_outputs(step, &scan, results, iterations));
     int64_t bytes = (int64_t)sizeof(attnrun_tensor) * (n + step->n_out) +
                     (int64_t)sizeof(struct op_carry) * scan.n_states;
     ck_align(bytes, ALIGN, &bytes);
@@ -234,7 +234,7 @@ static attnrun_tensor slice_of(const attnrun_tensor *from, int axis, int64_t ind
 }
 
 /* One run of the body over all turns: bookkeeping in scratch. */
-struct turns {
+struct iterations {
     struct scan scan;
     attnrun_tensor *inputs, *outputs;
     struct op_carry *carries;
@@ -242,7 +242,8 @@ struct turns {
     int64_t longest;
 };
 
-static void lay_out(const attnrun_step *step, const attnrun_work *work, struct turns *t)
+static void lay_out(const attnrun_step *step, const attnrun_work *work,
+                    struct iterations *t)
 {
     int n = t->scan.n_states + t->scan.n_scanned;
     t->inputs = work->scratch;
@@ -265,7 +266,8 @@ static void lay_out(const attnrun_step *step, const attnrun_work *work, struct t
     }
 }
 
-static attn_status turn_inputs(const attnrun_step *step, struct turns *t, int64_t turn)
+static attn_status iteration_inputs(const attnrun_step *step, struct iterations *t,
+                                    int64_t iteration)
 {
     const struct scan_args *args = step->args;
     const struct scan *scan = &t->scan;
@@ -275,7 +277,7 @@ static attn_status turn_inputs(const attnrun_step *step, struct turns *t, int64_
     for (int i = 0; i < scan->n_scanned; i++) {
         const attnrun_tensor *x = &step->x[scan->first + scan->n_states + i];
         TRY(axis_of(step, scan, args->scan_input_axes, i, x->rank, &axis));
-        int64_t at = input_backward(args, scan, i) ? t->n - 1 - turn : turn;
+        int64_t at = input_backward(args, scan, i) ? t->n - 1 - iteration : iteration;
         attnrun_tensor slice = slice_of(x, axis, at);
         if (scan->batched)
             slice = slice_of(&slice, 0, t->batch);
@@ -285,7 +287,7 @@ static attn_status turn_inputs(const attnrun_step *step, struct turns *t, int64_
 }
 
 /* Output i gets its memory with the first slice, unless the plan gave it some. */
-static attn_status make_stacked(const attnrun_step *step, struct turns *t, int i,
+static attn_status make_stacked(const attnrun_step *step, struct iterations *t, int i,
                                 int axis, const attnrun_tensor *item)
 {
     int64_t dims[ATTNRUN_MAX_RANK];
@@ -309,18 +311,19 @@ static attn_status make_stacked(const attnrun_step *step, struct turns *t, int i
     return ATTNRUN_OK;
 }
 
-static attn_status store_slice(const attnrun_step *step, struct turns *t, int64_t turn,
-                               int i, const attnrun_tensor *item)
+static attn_status store_slice(const attnrun_step *step, struct iterations *t,
+                               int64_t iteration, int i, const attnrun_tensor *item)
 {
     const struct scan_args *args = step->args;
     int which = i - t->scan.n_states, axis = 0, lead = t->scan.batched ? 1 : 0;
     TRY(axis_of(step, &t->scan, args->scan_output_axes, which, item->rank + 1 + lead,
                 &axis));
-    if (turn == 0 && t->batch == 0)
+    if (iteration == 0 && t->batch == 0)
         TRY(make_stacked(step, t, i, axis, item));
     if (step->y[i].data == NULL)
         return ATTNRUN_OK;
-    int64_t at = backward(args->scan_output_directions, which) ? t->n - 1 - turn : turn;
+    int64_t at =
+        backward(args->scan_output_directions, which) ? t->n - 1 - iteration : iteration;
     bool fits =
         step->y[i].rank == item->rank + 1 + lead && step->y[i].dtype == item->dtype;
     attnrun_tensor to = fits ? slice_of(&step->y[i], axis, at) : *item;
@@ -329,19 +332,19 @@ static attn_status store_slice(const attnrun_step *step, struct turns *t, int64_
     if (!fits || memcmp(to.dims, item->dims, (size_t)item->rank * 8) != 0)
         return op_fail(step, ATTNRUN_E_SHAPE,
                        "output %d: turn %lld gives another shape than turn 0", i,
-                       (long long)turn);
+                       (long long)iteration);
     tensor_copy(&to, item);
     return item->dtype == ATTNRUN_STRING && tensor_is_dense(&to)
                ? op_value_own_strings(step, i, &to)
                : ATTNRUN_OK;
 }
 
-static attn_status scan_turn(const attnrun_step *step, const attnrun_work *work,
-                             struct turns *t, int64_t turn)
+static attn_status scan_iteration(const attnrun_step *step, const attnrun_work *work,
+                                  struct iterations *t, int64_t iteration)
 {
     const struct scan_args *args = step->args;
     int n = t->scan.n_states + t->scan.n_scanned;
-    TRY(turn_inputs(step, t, turn));
+    TRY(iteration_inputs(step, t, iteration));
     TRY(op_graph_run(step, work, args->body, n, t->inputs, step->n_out, t->outputs));
     for (int i = 0; i < t->scan.n_states; i++) {
         const attnrun_tensor *from = &t->outputs[i], *now = &t->carries[i].now;
@@ -354,12 +357,12 @@ static attn_status scan_turn(const attnrun_step *step, const attnrun_work *work,
     }
     for (int i = t->scan.n_states; i < step->n_out; i++)
         if (op_has_out(step, i))
-            TRY(store_slice(step, t, turn, i, &t->outputs[i]));
+            TRY(store_slice(step, t, iteration, i, &t->outputs[i]));
     return ATTNRUN_OK;
 }
 
 /* Final states; and, where there was no turn, empty results. */
-static attn_status scan_finish(const attnrun_step *step, struct turns *t)
+static attn_status scan_finish(const attnrun_step *step, struct iterations *t)
 {
     for (int i = 0; i < t->scan.n_states; i++) {
         const attnrun_tensor *now = &t->carries[i].now;
@@ -385,7 +388,7 @@ static attn_status scan_finish(const attnrun_step *step, struct turns *t)
     return ATTNRUN_OK;
 }
 
-static attn_status sample_turns(const attnrun_step *step, struct turns *t)
+static attn_status sample_iterations(const attnrun_step *step, struct iterations *t)
 {
     t->n = t->longest;
     if (!t->scan.batched || !op_has_in(step, 0))
@@ -403,7 +406,7 @@ static attn_status sample_turns(const attnrun_step *step, struct turns *t)
 static attn_status scan_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct scan_args *args = step->args;
-    struct turns t = { .n_batches = 1 };
+    struct iterations t = { .n_batches = 1 };
     int axis = 0;
     TRY(scan_layout(step, &t.scan));
     const attnrun_tensor *x = &step->x[t.scan.first + t.scan.n_states];
@@ -412,12 +415,12 @@ static attn_status scan_run(const attnrun_step *step, const attnrun_work *work)
     if (t.scan.batched)
         t.n_batches = x->dims[0];
     for (; t.batch < t.n_batches; t.batch++) {
-        TRY(sample_turns(step, &t));
+        TRY(sample_iterations(step, &t));
         lay_out(step, work, &t);
-        for (int64_t turn = 0; turn < t.n; turn++) {
+        for (int64_t iteration = 0; iteration < t.n; iteration++) {
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
-            TRY(scan_turn(step, work, &t, turn));
+            TRY(scan_iteration(step, work, &t, iteration));
         }
         TRY(scan_finish(step, &t));
     }
@@ -425,7 +428,7 @@ static attn_status scan_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 #define SCAN_ROW                                                                         \
-    OP_ROW, .flags = ATTNRUN_OP_LATE | ATTNRUN_OP_GRAPHS, .name = "Scan",                \
+    OP_ROW, .flags = ATTNRUN_OP_DYNAMIC | ATTNRUN_OP_GRAPHS, .name = "Scan",             \
         .outputs = "final_state_and_scan_outputs:any*!",                                 \
         .args_bytes = sizeof(struct scan_args), .infer = scan_infer, .run = scan_run
 

@@ -83,7 +83,7 @@ static attn_status map_run(const attnrun_step *step, const attnrun_work *work)
 
 const attnrun_op_def op_sequence_map_17 = {
     OP_ROW,
-    .flags = ATTNRUN_OP_LATE | ATTNRUN_OP_GRAPHS,
+    .flags = ATTNRUN_OP_DYNAMIC | ATTNRUN_OP_GRAPHS,
     .name = "SequenceMap",
     .since = 17,
     .inputs = "input_sequence:any additional_inputs:any*!",

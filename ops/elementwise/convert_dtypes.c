@@ -33,7 +33,7 @@ int32_t attn_convert_wide(int32_t dtype)
 }
 
 /* to[i] = (type)from[i] for elements of plain C types. */
-#define WIDEN(to_type, from_type)                                                        \
+#define PROMOTE(to_type, from_type)                                                      \
     for (int64_t i = 0; i < n; i++)                                                      \
     ((to_type *)wide)[i] = (to_type)((const from_type *)array)[first + i]
 
@@ -76,22 +76,22 @@ void attn_convert_load(void *wide, int32_t dtype, const void *array, int64_t fir
         break;
     case ATTNRUN_BOOL:
     case ATTNRUN_U8:
-        WIDEN(int64_t, uint8_t);
+        PROMOTE(int64_t, uint8_t);
         break;
     case ATTNRUN_I8:
-        WIDEN(int64_t, int8_t);
+        PROMOTE(int64_t, int8_t);
         break;
     case ATTNRUN_U16:
-        WIDEN(int64_t, uint16_t);
+        PROMOTE(int64_t, uint16_t);
         break;
     case ATTNRUN_I16:
-        WIDEN(int64_t, int16_t);
+        PROMOTE(int64_t, int16_t);
         break;
     case ATTNRUN_U32:
-        WIDEN(int64_t, uint32_t);
+        PROMOTE(int64_t, uint32_t);
         break;
     case ATTNRUN_I32:
-        WIDEN(int64_t, int32_t);
+        PROMOTE(int64_t, int32_t);
         break;
     case ATTNRUN_U4:
     case ATTNRUN_I4:

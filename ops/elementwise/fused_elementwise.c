@@ -174,20 +174,20 @@ static attn_status fused_infer(attnrun_step *step)
 
 /* What an instruction reads of an input: from the tile's first element on, or a scalar.
  */
-struct operand {
+struct fused_elementwise_operand {
     const void *at;
     size_t each;
 };
 
-struct tile {
+struct fused_elementwise_tile {
     const attnrun_step *step;
     float *results, *spread;
     struct cursor *cursors;
-    struct operand in[FUSED_MAX_INPUTS];
+    struct fused_elementwise_operand in[FUSED_MAX_INPUTS];
     int64_t first, n;
 };
 
-static void start_cursors(struct tile *tile, int64_t begin, int64_t end)
+static void start_cursors(struct fused_elementwise_tile *tile, int64_t begin, int64_t end)
 {
     const attnrun_step *step = tile->step;
     const struct fused_state *state = step->state;
@@ -232,14 +232,14 @@ static void fill(char *to, const char *from, int64_t size, int64_t n)
 }
 
 /* The next n elements of an input: where they are, or spread into `room`. */
-static struct operand take_run(struct cursor *cursor, int64_t size, int64_t n, bool each,
-                               char *room)
+static struct fused_elementwise_operand take_run(struct cursor *cursor, int64_t size,
+                                                 int64_t n, bool each, char *room)
 {
     int64_t step = cursor->it.step[1], left = run_left(cursor);
     const char *from = cursor->it.p[1] + cursor->used * step;
     if (left >= n && !(each && step == 0)) {
         cursor->used += n;
-        return (struct operand){ from, step != 0 };
+        return (struct fused_elementwise_operand){ from, step != 0 };
     }
     for (int64_t done = 0, m; done < n; done += m, cursor->used += m) {
         left = run_left(cursor);
@@ -250,11 +250,11 @@ static struct operand take_run(struct cursor *cursor, int64_t size, int64_t n, b
         else
             memcpy(room + done * size, from, (size_t)(m * size));
     }
-    return (struct operand){ room, 1 };
+    return (struct fused_elementwise_operand){ room, 1 };
 }
 
 /* Tiles end where long runs do. */
-static int64_t tile_size(const struct tile *tile, int64_t left)
+static int64_t tile_size(const struct fused_elementwise_tile *tile, int64_t left)
 {
     const struct fused_state *state = tile->step->state;
     int64_t n = left < FUSED_TILE ? left : FUSED_TILE;
@@ -267,7 +267,7 @@ static int64_t tile_size(const struct tile *tile, int64_t left)
     return n;
 }
 
-static void find_inputs(struct tile *tile)
+static void find_inputs(struct fused_elementwise_tile *tile)
 {
     const attnrun_step *step = tile->step;
     const struct fused_state *state = step->state;
@@ -281,23 +281,25 @@ static void find_inputs(struct tile *tile)
                 take_run(&tile->cursors[runs++], size, tile->n, state->each[in], room);
         } else {
             bool whole = state->form[in] == WHOLE;
-            tile->in[in] =
-                (struct operand){ whole ? data + tile->first * size : data, whole };
+            tile->in[in] = (struct fused_elementwise_operand){
+                whole ? data + tile->first * size : data, whole
+            };
         }
     }
 }
 
-static struct operand find_operand(const struct tile *tile, int64_t operand)
+static struct fused_elementwise_operand
+find_operand(const struct fused_elementwise_tile *tile, int64_t operand)
 {
     const attnrun_step *step = tile->step;
     const struct fused_state *state = step->state;
     const struct fused_args *args = step->args;
     if (operand < 0)
-        return (struct operand){ args->numbers.v + (-1 - operand), 0 };
+        return (struct fused_elementwise_operand){ args->numbers.v + (-1 - operand), 0 };
     if (operand < step->n_in)
         return tile->in[operand];
     const int64_t slot = state->slot[operand - step->n_in];
-    return (struct operand){ tile->results + slot * FUSED_TILE, 1 };
+    return (struct fused_elementwise_operand){ tile->results + slot * FUSED_TILE, 1 };
 }
 
 #define KERNEL_OF(kernel) [FUSED_##kernel] = KERNEL_AT(kernel##_f32),
@@ -307,22 +309,23 @@ static const size_t kernel_at[FUSED_OPCODES] = {
 };
 /* clang-format on */
 
-static void run_instruction(const struct tile *tile, const int64_t *word, float *y)
+static void run_instruction(const struct fused_elementwise_tile *tile,
+                            const int64_t *word, float *y)
 {
     const attnrun_step *step = tile->step;
     const struct fused_args *args = step->args;
     const char *table = (const char *)step->kernels;
     const size_t n = (size_t)tile->n;
-    struct operand a = find_operand(tile, word[1]);
+    struct fused_elementwise_operand a = find_operand(tile, word[1]);
     if (word[0] < FUSED_UNARY_END) {
         void (*kernel)(float *, const float *, size_t, const float *);
         memcpy(&kernel, table + kernel_at[word[0]], sizeof kernel);
         kernel(y, a.at, n, args->numbers.v + word[2]);
         return;
     }
-    struct operand b = find_operand(tile, word[2]);
+    struct fused_elementwise_operand b = find_operand(tile, word[2]);
     if (word[0] == FUSED_WHERE) {
-        struct operand c = find_operand(tile, word[3]);
+        struct fused_elementwise_operand c = find_operand(tile, word[3]);
         step->kernels->where_f32(y, a.at, a.each, b.at, b.each, c.at, c.each, n);
         return;
     }
@@ -331,7 +334,7 @@ static void run_instruction(const struct tile *tile, const int64_t *word, float 
     kernel(y, a.at, a.each, b.at, b.each, n);
 }
 
-static void run_tile(struct tile *tile)
+static void run_tile(struct fused_elementwise_tile *tile)
 {
     const attnrun_step *step = tile->step;
     const struct fused_state *state = step->state;
@@ -346,7 +349,7 @@ static void run_tile(struct tile *tile)
 static attn_status fused_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct fused_state *state = step->state;
-    struct tile tile = { .step = step, .results = work->scratch };
+    struct fused_elementwise_tile tile = { .step = step, .results = work->scratch };
     int64_t begin, end;
     if (step->y[0].data == NULL)
         return ATTNRUN_OK;

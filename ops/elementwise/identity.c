@@ -39,7 +39,7 @@ const attnrun_op_def op_identity_1 = {
     OP_ROW,
     .name = "Identity",
     .since = 1,
-    .flags = ATTNRUN_OP_LATE,
+    .flags = ATTNRUN_OP_DYNAMIC,
     .inputs = "x:any",
     .outputs = "y:any",
     .infer = identity_infer,

@@ -105,8 +105,8 @@ static bool pow_constant(const attnrun_step *step, float *z, const float *x, int
 }
 
 /* One run of at most CONVERT_RUN elements. */
-static void pow_piece(const attnrun_step *step, const struct nd_iter *it, int64_t first,
-                      int64_t n)
+static void pow_segment(const attnrun_step *step, const struct nd_iter *it, int64_t first,
+                        int64_t n)
 {
     union convert_run exponents;
     const attnrun_tensor *x = &step->x[0], *y = &step->x[1];
@@ -147,7 +147,8 @@ static attn_status pow_run(const attnrun_step *step, const attnrun_work *work)
         attn_nd_iter_start(&it, k, end - k < OP_CHUNK ? end : k + OP_CHUNK);
         while (attn_nd_iter_next(&it))
             for (int64_t i = 0; i < it.n; i += CONVERT_RUN)
-                pow_piece(step, &it, i, it.n - i < CONVERT_RUN ? it.n - i : CONVERT_RUN);
+                pow_segment(step, &it, i,
+                            it.n - i < CONVERT_RUN ? it.n - i : CONVERT_RUN);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
     }

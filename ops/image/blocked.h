@@ -64,7 +64,7 @@ struct blocked_operands {
     float *y;
     const struct attn_epilogue *activation;
     int n_activation;
-    float least, most;
+    float min, max;
     bool clipped; /* least and most are all of the activation */
 };
 

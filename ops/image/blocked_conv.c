@@ -238,7 +238,7 @@ static attn_status blocked_conv_run(const attnrun_step *step, const attnrun_work
     };
     const struct conv_operands c = { .activation = steps,
                                      .n_activation = o.n_activation };
-    o.clipped = attn_conv_limits(&c, &o.least, &o.most);
+    o.clipped = attn_conv_limits(&c, &o.min, &o.max);
     if (plan->shape.by_itself)
         return attn_blocked_rows_run(step, work, plan, &o);
     if (plan->shape.winograd)

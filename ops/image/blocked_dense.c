@@ -314,9 +314,9 @@ static attn_status run_columns(const attnrun_step *step, const struct blocked_pl
                                struct attn_blocked_conv *c, int64_t columns)
 {
     const int64_t panel = attn_blocked_panel(step->kernels->vec_bytes);
-    const int64_t most = o->clipped ? columns : panel;
+    const int64_t max = o->clipped ? columns : panel;
     for (int64_t done = 0; done < columns; done += c->columns) {
-        c->columns = min64(columns - done, most);
+        c->columns = min64(columns - done, max);
         if (p->words)
             step->kernels->blocked_conv_bf16(c);
         else
@@ -368,8 +368,8 @@ attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work 
             .rows = p->weight_rows,
             .n_pixels = part.rows * part.columns,
             .y_block = y_block,
-            .least = o->least,
-            .most = o->most,
+            .min = o->min,
+            .max = o->max,
         };
         TRY(run_columns(step, p, o, &c, min64(p->columns - first, p->block_columns)));
     }

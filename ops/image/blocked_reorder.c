@@ -90,13 +90,15 @@ static attn_status from_blocked_infer(attnrun_step *step)
 }
 
 /* Where a task is: its image and block, its first pixel, and how much there is. */
-struct place {
+struct blocked_reorder_place {
     int64_t image, block, pixel, pixels, channels;
 };
-static struct place find_place(const struct reorder_state *s, int64_t task)
+static struct blocked_reorder_place find_place(const struct reorder_state *s,
+                                               int64_t task)
 {
     const int64_t plane = task / s->chunks;
-    struct place p = { .image = plane / s->blocks, .block = plane % s->blocks };
+    struct blocked_reorder_place p = { .image = plane / s->blocks,
+                                       .block = plane % s->blocks };
     p.pixel = task % s->chunks * CHUNK;
     p.pixels = s->plane - p.pixel < CHUNK ? s->plane - p.pixel : CHUNK;
     p.channels = min64(s->channels - p.block * s->block, s->block);
@@ -104,8 +106,9 @@ static struct place find_place(const struct reorder_state *s, int64_t task)
 }
 
 /* The two ways of bytes; x and y: those of the whole maps. */
-static void bytes_to_blocked(const struct reorder_state *s, const struct place *p,
-                             uint8_t *y, const uint8_t *x)
+static void bytes_to_blocked(const struct reorder_state *s,
+                             const struct blocked_reorder_place *p, uint8_t *y,
+                             const uint8_t *x)
 {
     x += (p->image * s->channels + p->block * s->block) * s->plane + p->pixel;
     y += ((p->image * s->blocks + p->block) * s->plane + p->pixel) * s->block;
@@ -115,8 +118,9 @@ static void bytes_to_blocked(const struct reorder_state *s, const struct place *
         for (int64_t i = 0; i < p->pixels; i++)
             y[i * s->block + c] = x[i] ^ s->flip;
 }
-static void bytes_from_blocked(const struct reorder_state *s, const struct place *p,
-                               uint8_t *y, const uint8_t *x)
+static void bytes_from_blocked(const struct reorder_state *s,
+                               const struct blocked_reorder_place *p, uint8_t *y,
+                               const uint8_t *x)
 {
     y += (p->image * s->channels + p->block * s->block) * s->plane + p->pixel;
     x += ((p->image * s->blocks + p->block) * s->plane + p->pixel) * s->block;
@@ -131,7 +135,7 @@ static attn_status to_blocked_run(const attnrun_step *step, const attnrun_work *
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED_AFTER(work, 8 * ATTN_BLOCK * CHUNK))
             return ATTNRUN_E_CANCELLED;
-        const struct place p = find_place(s, task);
+        const struct blocked_reorder_place p = find_place(s, task);
         if (step->in[0].dtype != ATTNRUN_F32) {
             bytes_to_blocked(s, &p, step->y[0].data, step->x[0].data);
             continue;
@@ -154,7 +158,7 @@ static attn_status from_blocked_run(const attnrun_step *step, const attnrun_work
     for (int64_t task = work->begin; s->chunks > 0 && task < work->end; task++) {
         if (OP_CANCELLED_AFTER(work, 8 * ATTN_BLOCK * CHUNK))
             return ATTNRUN_E_CANCELLED;
-        const struct place p = find_place(s, task);
+        const struct blocked_reorder_place p = find_place(s, task);
         if (step->in[0].dtype != ATTNRUN_F32) {
             bytes_from_blocked(s, &p, step->y[0].data, step->x[0].data);
             continue;

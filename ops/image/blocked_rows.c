@@ -31,8 +31,8 @@ attn_status attn_blocked_rows_run(const attnrun_step *step, const attnrun_work *
     const struct window *w = &s->w;
     const int64_t blocks = blocked_count(s->rows), taps = w->kernel[1] * w->kernel[2];
     struct attn_blocked_rows d = blocked_rows_of(w);
-    d.least = o->least;
-    d.most = o->most;
+    d.min = o->min;
+    d.max = o->max;
     for (int64_t task = work->begin; task < work->end; task++) {
         const int64_t plane = task / p->h_blocks, block = plane % blocks;
         d.row = task % p->h_blocks * p->block_h;

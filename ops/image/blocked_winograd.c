@@ -32,8 +32,8 @@ attn_status attn_blocked_winograd_plan(const attnrun_step *step, struct blocked_
     p->h_blocks = 1;
     p->block_h = ceil_div(s->w.out[1], TILE);
     bool fits = ck_mul(p->block_h, ceil_div(s->w.out[2], TILE), &tiles);
-    const int64_t most = max64(SCRATCH_FLOATS / (PLACES * channels), MIN_TILES);
-    p->w_blocks = ceil_div(tiles, min64(most, MAX_TILES));
+    const int64_t max = max64(SCRATCH_FLOATS / (PLACES * channels), MIN_TILES);
+    p->w_blocks = ceil_div(tiles, min64(max, MAX_TILES));
     p->block_w = ceil_div(tiles, p->w_blocks);
     p->w_blocks = ceil_div(tiles, p->block_w);
     int64_t n = ceil_div(TASKS, max64(p->w_blocks * s->batch, 1));
@@ -159,14 +159,14 @@ attn_status attn_blocked_winograd_run(const attnrun_step *step, const attnrun_wo
                                    .n_taps = p->taps,
                                    .rows = p->weight_rows,
                                    .y_block = p->block_w * ATTN_BLOCK,
-                                   .least = -INFINITY,
-                                   .most = INFINITY };
+                                   .min = -INFINITY,
+                                   .max = INFINITY };
     struct attn_winograd t = { .tile_columns = ceil_div(w->out[2], TILE),
                                .in = { w->in[1], w->in[2] },
                                .out = { w->out[1], w->out[2] },
                                .before = { w->before[1], w->before[2] },
-                               .least = o->least,
-                               .most = o->most };
+                               .min = o->min,
+                               .max = o->max };
     int64_t last = -1;
     for (int64_t task = work->begin; task < work->end; task++) {
         const int64_t part = task / p->column_blocks, image = part / p->w_blocks;

@@ -16,8 +16,8 @@ static const attnrun_attr_def col2im_attrs[] = {
     ATTR_INTS(struct window_attrs, strides), ATTR_END
 };
 
-static attn_status plan(attnrun_step *step, int n, const attnrun_dim *image,
-                        const attnrun_dim *block)
+static attn_status plan_col2im(attnrun_step *step, int n, const attnrun_dim *image,
+                               const attnrun_dim *block)
 {
     struct col2im_state *state = step->state;
     struct window *w = &state->w;
@@ -89,7 +89,7 @@ static attn_status col2im_infer(attnrun_step *step)
     out[1] = dim_is_const(volume) ? attnrun_dim_div(step, channels, volume)
                                   : attnrun_dim_unknown(step);
     TRY(op_out(step, 0, step->in[0].dtype, n + 2, out));
-    return step->concrete ? plan(step, n, image, block) : ATTNRUN_OK;
+    return step->concrete ? plan_col2im(step, n, image, block) : ATTNRUN_OK;
 }
 
 static void add_tap(const attnrun_step *step, int64_t plane, int64_t tap)

@@ -149,13 +149,13 @@ attn_status attn_conv_run(const attnrun_step *step, const attnrun_work *work,
     return attn_conv_gemm_run(step, work, plan, o);
 }
 
-bool attn_conv_limits(const struct conv_operands *o, float *least, float *most)
+bool attn_conv_limits(const struct conv_operands *o, float *min, float *max)
 {
     const struct attn_epilogue *e = o->activation;
     const bool relu = o->n_activation == 1 && e->kind == ATTN_EPI_RELU;
     const bool clip = o->n_activation == 1 && e->kind == ATTN_EPI_CLIP;
-    *least = relu ? 0.0f : clip ? e->alpha : -INFINITY;
-    *most = clip ? e->beta : INFINITY;
+    *min = relu ? 0.0f : clip ? e->alpha : -INFINITY;
+    *max = clip ? e->beta : INFINITY;
     return relu || clip || o->n_activation == 0;
 }
 

@@ -100,7 +100,7 @@ attn_status attn_conv_strip_run(const attnrun_step *step, const attnrun_work *wo
                                 const struct conv_operands *operands);
 /* [*least, *most] is what relu or clip leaves, everything for none of them; false where
  * there is another activation. */
-bool attn_conv_limits(const struct conv_operands *o, float *least, float *most);
+bool attn_conv_limits(const struct conv_operands *o, float *min, float *max);
 
 /* Plain loops: one task is one row of output pixels (out axis 2) of all rows of one
  * group. */

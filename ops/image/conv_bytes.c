@@ -174,7 +174,7 @@ static void multiply_rows(const attnrun_step *step, const struct conv_bytes *c,
     int32_t *w_zero = (int32_t *)(void *)(scratch + c->zeros_at),
             *x_zero = w_zero + block->m;
     uint32_t *sums = (uint32_t *)(void *)(scratch + c->sums_at);
-    const int64_t most = min64(c->block_rows, MAX_ROWS);
+    const int64_t max = min64(c->block_rows, MAX_ROWS);
     for (int64_t i = 0; o->w_zero != NULL && i < block->m; i++)
         w_zero[i] =
             number(o->w_zero, tensor_count(o->w_zero) == 1 ? 0 : block->channel + i);
@@ -200,7 +200,7 @@ static void multiply_rows(const attnrun_step *step, const struct conv_bytes *c,
     };
     step->kernels->gemm_i8(&g);
     if (c->summed)
-        o->finish(step, block, (float *)(void *)(sums + most * c->block_pixels));
+        o->finish(step, block, (float *)(void *)(sums + max * c->block_pixels));
 }
 
 static attn_status run_tile(const attnrun_step *step, const attnrun_work *work,

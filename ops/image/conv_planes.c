@@ -47,8 +47,8 @@ void attn_conv_planes_plan(struct conv_plan *plan, bool *fits)
         p->groups = up((int64_t)(MIN_NS / plane_ns), TOGETHER) * TOGETHER;
     else if (is_depthwise(s))
         p->groups = TOGETHER;
-    const double most = MAX_NS / pixel_ns / (double)p->groups;
-    p->block = most < 1e9 ? (int64_t)most : s->pixels;
+    const double max = MAX_NS / pixel_ns / (double)p->groups;
+    p->block = max < 1e9 ? (int64_t)max : s->pixels;
     if (planes < MIN_TASKS)
         p->block = min64(p->block, up(s->pixels, up(MIN_TASKS, planes)));
     p->block = up(p->block > 0 ? p->block : 1, BLOCK) * BLOCK;
@@ -93,7 +93,7 @@ static void run_block(const attnrun_step *step, const struct conv_shape *s,
 {
     const int64_t channel = group % s->groups * s->rows;
     const int64_t at = group * s->rows * s->pixels;
-    const bool clipped = attn_conv_limits(o, &p->least, &p->most);
+    const bool clipped = attn_conv_limits(o, &p->min, &p->max);
     p->x = o->x + group * s->channels * s->inputs;
     p->w = o->w + channel * s->k;
     p->y = o->y + at;

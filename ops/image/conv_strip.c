@@ -40,9 +40,9 @@ static void find_rows(const struct conv_shape *shape, struct conv_strip *s)
     rows = rows < 2 * halo ? 2 * halo : rows;
     const int64_t others = shape->batch * shape->groups * s->w_blocks;
     if (others > 0 && others < MIN_TASKS) {
-        int64_t most = up(w->out[1], up(MIN_TASKS, others));
-        int64_t least = up(PIXELS, s->block_w);
-        rows = min64(rows, most > least ? most : least);
+        int64_t max = up(w->out[1], up(MIN_TASKS, others));
+        int64_t min = up(PIXELS, s->block_w);
+        rows = min64(rows, max > min ? max : min);
     }
     rows = rows > 0 ? min64(rows, w->out[1]) : 1;
     s->h_blocks = up(w->out[1], rows);
@@ -103,13 +103,13 @@ void attn_conv_strip_prepare(const struct conv_plan *plan, int64_t *offsets)
 }
 
 /* Where a block of output pixels is. */
-struct place {
+struct conv_strip_place {
     int64_t image, group, h, w;
 };
 
 static void find_strip(const attnrun_step *step, const struct conv_shape *shape,
                        const struct conv_strip *s, const struct conv_operands *o,
-                       const struct place *p, float *to)
+                       const struct conv_strip_place *p, float *to)
 {
     const struct window *w = &shape->w;
     const int64_t plane = shape->channels * shape->inputs;
@@ -142,7 +142,7 @@ static void activate(const attnrun_step *step, const struct conv_operands *o,
 
 static void run_block(const attnrun_step *step, const struct conv_shape *shape,
                       const struct conv_strip *s, const struct conv_operands *o,
-                      const struct place *p, struct attn_conv_direct *d)
+                      const struct conv_strip_place *p, struct attn_conv_direct *d)
 {
     const struct window *w = &shape->w;
     const int64_t channel = p->group * shape->rows;
@@ -150,7 +150,7 @@ static void run_block(const attnrun_step *step, const struct conv_shape *shape,
         ((p->image * shape->groups * shape->rows + channel) * w->out[1] + p->h) *
             w->out[2] +
         p->w;
-    const bool clipped = attn_conv_limits(o, &d->least, &d->most);
+    const bool clipped = attn_conv_limits(o, &d->min, &d->max);
     d->w = o->w + channel * shape->k;
     d->rows = min64(w->out[1] - p->h, s->block_h);
     d->columns = min64(w->out[2] - p->w, s->block_w);
@@ -181,9 +181,9 @@ attn_status attn_conv_strip_run(const attnrun_step *step, const attnrun_work *wo
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         const int64_t plane = task / (s->h_blocks * s->w_blocks);
-        const struct place p = { plane / shape->groups, plane % shape->groups,
-                                 task / s->w_blocks % s->h_blocks * s->block_h,
-                                 task % s->w_blocks * s->block_w };
+        const struct conv_strip_place p = { plane / shape->groups, plane % shape->groups,
+                                            task / s->w_blocks % s->h_blocks * s->block_h,
+                                            task % s->w_blocks * s->block_w };
         find_strip(step, shape, s, o, &p, x);
         run_block(step, shape, s, o, &p, &d);
     }

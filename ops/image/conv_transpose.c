@@ -144,7 +144,8 @@ static attn_status out_size(const attnrun_step *step,
     return ATTNRUN_OK;
 }
 
-static attn_status plan(attnrun_step *step, struct conv_transpose_state *state)
+static attn_status plan_conv_transpose(attnrun_step *step,
+                                       struct conv_transpose_state *state)
 {
     struct conv_shape *s = &state->shape;
     if (s->rows == 0 || s->pixels == 0 || s->batch == 0) {
@@ -227,7 +228,7 @@ static attn_status infer(attnrun_step *step, const struct conv_transpose_args *a
         w->before[a] = there ? before[i] : 0;
     }
     TRY(attn_conv_shape(step, 1, args->group, true, &state->shape));
-    return plan(step, state);
+    return plan_conv_transpose(step, state);
 }
 
 static attn_status conv_transpose_infer(attnrun_step *step)

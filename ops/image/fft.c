@@ -113,22 +113,22 @@ static void pass_4(const struct pass *f, struct complex64 *y, const struct compl
             struct complex64 even_gap = minus(a[r], a[r + 2 * gap]);
             struct complex64 odd = plus(a[r + gap], a[r + 3 * gap]);
             struct complex64 odd_gap = minus(a[r + gap], a[r + 3 * gap]);
-            struct complex64 turned = { odd_gap.im, -odd_gap.re }; /* times -i */
+            struct complex64 rotated = { odd_gap.im, -odd_gap.re }; /* times -i */
             if (f->inverse)
-                turned = (struct complex64){ -odd_gap.im, odd_gap.re };
+                rotated = (struct complex64){ -odd_gap.im, odd_gap.re };
             to[r] = plus(even, odd);
-            to[r + f->s] = times(plus(even_gap, turned), w1);
+            to[r + f->s] = times(plus(even_gap, rotated), w1);
             to[r + 2 * f->s] = times(minus(even, odd), w2);
-            to[r + 3 * f->s] = times(minus(even_gap, turned), w3);
+            to[r + 3 * f->s] = times(minus(even_gap, rotated), w3);
         }
     }
 }
 
 static void pass_any(const struct pass *f, struct complex64 *y, const struct complex64 *x)
 {
-    struct complex64 turn[FFT_LARGEST_RADIX];
+    struct complex64 rotation[FFT_LARGEST_RADIX];
     for (int32_t k = 0; k < f->p; k++)
-        turn[k] = root(f, k * (f->length / f->p));
+        rotation[k] = root(f, k * (f->length / f->p));
     for (int64_t q = 0; q < f->m && attn_poll_work(f->s * 32) == ATTNRUN_OK; q++)
         for (int32_t j = 0; j < f->p; j++) {
             struct complex64 w = root(f, q * j % (f->m * f->p) * f->s);
@@ -136,8 +136,8 @@ static void pass_any(const struct pass *f, struct complex64 *y, const struct com
             for (int64_t r = 0; r < f->s && !attn_stops(r); r++) {
                 struct complex64 sum = { 0.0, 0.0 };
                 for (int32_t k = 0; k < f->p; k++)
-                    sum = plus(sum,
-                               times(x[r + f->s * (q + f->m * k)], turn[j * k % f->p]));
+                    sum = plus(
+                        sum, times(x[r + f->s * (q + f->m * k)], rotation[j * k % f->p]));
                 to[r] = times(sum, w);
             }
         }

@@ -46,7 +46,7 @@ static const attnrun_attr_def grid_16_attrs[] = {
     ATTR_FLAG(struct grid_args, align_corners, 0), ATTR_END
 };
 
-static attn_status plan(attnrun_step *step)
+static attn_status plan_grid_sample(attnrun_step *step)
 {
     const struct grid_args *args = step->args;
     struct grid_state *s = step->state;
@@ -101,7 +101,7 @@ static attn_status grid_infer(attnrun_step *step)
             out[i] = step->in[1].dims[i - 1];
     }
     TRY(op_out(step, 0, step->in[0].dtype, rank, out));
-    return step->concrete ? plan(step) : ATTNRUN_OK;
+    return step->concrete ? plan_grid_sample(step) : ATTNRUN_OK;
 }
 
 /* ---- one axis of one place ---- */

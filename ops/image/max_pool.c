@@ -50,8 +50,8 @@ static int64_t span_floats(const struct window *w)
 {
     int64_t places = (w->out[2] - 1) * w->stride[2] + 1;
     int64_t span = places + (w->kernel[2] - 1) * w->dilation[2];
-    int64_t least = w->before[2] + w->in[2];
-    return span > least ? span : least;
+    int64_t min = w->before[2] + w->in[2];
+    return span > min ? span : min;
 }
 
 static bool by_vectors(const struct window *w)
@@ -68,7 +68,7 @@ static void max_row_f32(const attnrun_step *step, float *y, float *line, const f
     const struct attn_kernels *k = step->kernels;
     int64_t d0, d1, h0, h1, span = span_floats(w), stride = w->stride[2];
     size_t places = (size_t)((w->out[2] - 1) * stride + 1);
-    float *middle = line + w->before[2], *most = stride == 1 ? y : line + span;
+    float *middle = line + w->before[2], *max = stride == 1 ? y : line + span;
     attn_pool_taps(w, 0, at[0], at[0], &d0, &d1);
     attn_pool_taps(w, 1, at[1], at[1], &h0, &h1);
     for (int64_t i = 0; i < span; i++)
@@ -80,11 +80,11 @@ static void max_row_f32(const attnrun_step *step, float *y, float *line, const f
             const float *row = x + (d * w->in[1] + h) * w->in[2];
             k->max_f32(middle, middle, 1, row, 1, (size_t)w->in[2]);
         }
-    memcpy(most, line, places * sizeof(float));
+    memcpy(max, line, places * sizeof(float));
     for (int64_t kw = 1; kw < w->kernel[2]; kw++)
-        k->max_f32(most, most, 1, line + kw * w->dilation[2], 1, places);
+        k->max_f32(max, max, 1, line + kw * w->dilation[2], 1, places);
     for (int64_t i = 0; stride > 1 && i < w->out[2]; i++)
-        y[i] = most[i * stride];
+        y[i] = max[i * stride];
 }
 
 static attn_status max_pool_infer(attnrun_step *step)

@@ -100,10 +100,10 @@ static void sift(int32_t *heap, int64_t n, int64_t i, const float *score)
 
 struct nms {
     const float *boxes, *score;
-    int64_t n, most;
+    int64_t n, max;
     double overlap;
     bool centre, limited;
-    double least;
+    double min;
 };
 
 /* Chooses the boxes of one class; returns how many, or -1 where cancelled. */
@@ -112,11 +112,11 @@ static int64_t choose(const struct nms *c, int32_t *heap, int32_t *chosen,
 {
     int64_t n = 0, found = 0;
     for (int64_t i = 0; i < c->n; i++)
-        if (!isnan(c->score[i]) && (!c->limited || (double)c->score[i] > c->least))
+        if (!isnan(c->score[i]) && (!c->limited || (double)c->score[i] > c->min))
             heap[n++] = (int32_t)i;
     for (int64_t i = n / 2 - 1; i >= 0; i--)
         sift(heap, n, i, c->score);
-    while (n > 0 && found < c->most) {
+    while (n > 0 && found < c->max) {
         if (OP_CANCELLED(work))
             return -1;
         int32_t best = heap[0];
@@ -140,10 +140,10 @@ static attn_status nms_run(const attnrun_step *step, const attnrun_work *work)
     int64_t images = step->x[1].dims[0], classes = step->x[1].dims[1],
             n = step->x[1].dims[2];
     struct nms c = { .n = n, .centre = args->center_point_box != 0 };
-    c.most = op_has_in(step, 2) ? tensor_get_int(&step->x[2], 0) : 0;
+    c.max = op_has_in(step, 2) ? tensor_get_int(&step->x[2], 0) : 0;
     c.overlap = op_has_in(step, 3) ? tensor_get_real(&step->x[3], 0) : 0.0;
     c.limited = op_has_in(step, 4);
-    c.least = c.limited ? tensor_get_real(&step->x[4], 0) : 0.0;
+    c.min = c.limited ? tensor_get_real(&step->x[4], 0) : 0.0;
     if (!(c.overlap >= 0.0 && c.overlap <= 1.0))
         return op_fail(step, ATTNRUN_E_RANGE, "iou_threshold is %g, expected 0 to 1",
                        c.overlap);
@@ -172,7 +172,7 @@ static attn_status nms_run(const attnrun_step *step, const attnrun_work *work)
 
 const attnrun_op_def op_non_max_suppression_10 = {
     OP_ROW,
-    .flags = ATTNRUN_OP_LATE,
+    .flags = ATTNRUN_OP_DYNAMIC,
     .name = "NonMaxSuppression",
     .since = 10,
     .args_bytes = sizeof(struct nms_args),

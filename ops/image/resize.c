@@ -233,7 +233,7 @@ static attn_status plan_axis(attnrun_step *step, struct resize_axis *axis, int a
     return ATTNRUN_OK;
 }
 
-static attn_status plan(attnrun_step *step, const struct target *t)
+static attn_status plan_resize(attnrun_step *step, const struct target *t)
 {
     const struct resize_args *args = step->args;
     struct resize_state *state = step->state;
@@ -292,7 +292,7 @@ static attn_status infer(attnrun_step *step, int scales, int sizes)
     for (int i = 0; i < rank; i++)
         if (!dim_is_const(out[i]))
             return ATTNRUN_OK;
-    return plan(step, &t);
+    return plan_resize(step, &t);
 }
 
 static attn_status resize_infer(attnrun_step *step)

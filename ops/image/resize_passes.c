@@ -15,22 +15,22 @@ enum { WEIGHT_BITS = 22 };
 
 void attn_resize_put_int(int32_t dtype, void *data, int64_t i, double v)
 {
-    static const double least[] = { [ATTNRUN_I8] = -128.0,
-                                    [ATTNRUN_I16] = -32768.0,
-                                    [ATTNRUN_I32] = -2147483648.0,
-                                    [ATTNRUN_I64] = -9223372036854775808.0,
-                                    [ATTNRUN_U64] = 0.0 };
-    static const double most[] = { [ATTNRUN_I8] = 127.0,
-                                   [ATTNRUN_U8] = 255.0,
-                                   [ATTNRUN_I16] = 32767.0,
-                                   [ATTNRUN_U16] = 65535.0,
-                                   [ATTNRUN_I32] = 2147483647.0,
-                                   [ATTNRUN_U32] = 4294967295.0,
-                                   [ATTNRUN_I64] = 9223372036854774784.0,
-                                   [ATTNRUN_U64] = 18446744073709549568.0,
-                                   [ATTNRUN_BOOL] = 1.0 };
-    v = v > least[dtype] ? v : least[dtype];
-    v = v < most[dtype] ? v : most[dtype];
+    static const double min[] = { [ATTNRUN_I8] = -128.0,
+                                  [ATTNRUN_I16] = -32768.0,
+                                  [ATTNRUN_I32] = -2147483648.0,
+                                  [ATTNRUN_I64] = -9223372036854775808.0,
+                                  [ATTNRUN_U64] = 0.0 };
+    static const double max[] = { [ATTNRUN_I8] = 127.0,
+                                  [ATTNRUN_U8] = 255.0,
+                                  [ATTNRUN_I16] = 32767.0,
+                                  [ATTNRUN_U16] = 65535.0,
+                                  [ATTNRUN_I32] = 2147483647.0,
+                                  [ATTNRUN_U32] = 4294967295.0,
+                                  [ATTNRUN_I64] = 9223372036854774784.0,
+                                  [ATTNRUN_U64] = 18446744073709549568.0,
+                                  [ATTNRUN_BOOL] = 1.0 };
+    v = v > min[dtype] ? v : min[dtype];
+    v = v < max[dtype] ? v : max[dtype];
     uint64_t bits = dtype == ATTNRUN_U64 ? (uint64_t)v : (uint64_t)(int64_t)v;
     memcpy((uint8_t *)data + i * dtype_bytes(dtype), &bits, (size_t)dtype_bytes(dtype));
 }

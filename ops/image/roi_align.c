@@ -148,7 +148,7 @@ static bool neighbours(double x, int64_t n, int64_t *low, int64_t *high, double 
 }
 
 static void take_sample(const attnrun_step *step, const struct region *r, double y,
-                        double x, double *sum, double *most)
+                        double x, double *sum, double *max)
 {
     const struct roi_state *state = step->state;
     int64_t y0, y1, x0, x1;
@@ -164,14 +164,14 @@ static void take_sample(const attnrun_step *step, const struct region *r, double
     }
     *sum += v[0] + v[1] + v[2] + v[3];
     for (int i = 0; i < 4; i++)
-        *most = v[i] > *most ? v[i] : *most;
+        *max = v[i] > *max ? v[i] : *max;
 }
 
 static double pool_bin(const attnrun_step *step, const struct region *r, int64_t bin_y,
                        int64_t bin_x)
 {
     const struct roi_args *args = step->args;
-    double sum = 0.0, most = (double)-INFINITY;
+    double sum = 0.0, max = (double)-INFINITY;
     for (int64_t i = 0; i < r->samples_h; i++)
         for (int64_t j = 0; j < r->samples_w; j++) {
             if (attn_stops(i * r->samples_w + j))
@@ -180,11 +180,11 @@ static double pool_bin(const attnrun_step *step, const struct region *r, int64_t
                        ((double)i + 0.5) * r->bin_h / (double)r->samples_h;
             double x = r->left + (double)bin_x * r->bin_w +
                        ((double)j + 0.5) * r->bin_w / (double)r->samples_w;
-            take_sample(step, r, y, x, &sum, &most);
+            take_sample(step, r, y, x, &sum, &max);
         }
     bool none = r->samples_h <= 0 || r->samples_w <= 0;
     if (args->mode == 1)
-        return none ? 0.0 : most;
+        return none ? 0.0 : max;
     return none ? 0.0 : sum / ((double)r->samples_h * (double)r->samples_w);
 }
 
@@ -273,15 +273,15 @@ static double largest(const attnrun_step *step, int64_t plane, int64_t roi, int6
               &h1);
     bin_range(corner[0], corner[2], bin % state->across, state->across, state->width, &w0,
               &w1);
-    double most = h0 < h1 && w0 < w1 ? (double)-INFINITY : 0.0;
+    double max = h0 < h1 && w0 < w1 ? (double)-INFINITY : 0.0;
     for (int64_t h = h0; h < h1; h++)
         for (int64_t w = w0; w < w1; w++) {
             if (attn_poll_work(16) != ATTNRUN_OK)
-                return most;
+                return max;
             double v = real_get(&step->x[0], plane + h * state->width + w);
-            most = v > most || isnan(v) ? v : most;
+            max = v > max || isnan(v) ? v : max;
         }
-    return most;
+    return max;
 }
 
 static attn_status max_roi_pool_run(const attnrun_step *step, const attnrun_work *work)

@@ -7,7 +7,7 @@
 #include "sliding_window.h"
 
 static attn_status check_list(const attnrun_step *step, const char *name,
-                              attnrun_ints ints, int64_t n, int64_t least)
+                              attnrun_ints ints, int64_t n, int64_t min)
 {
     if (ints.v == NULL)
         return ATTNRUN_OK;
@@ -16,10 +16,10 @@ static attn_status check_list(const attnrun_step *step, const char *name,
                        "attribute %s has %lld numbers, expected %lld", name,
                        (long long)ints.n, (long long)n);
     for (int64_t i = 0; i < n; i++)
-        if (ints.v[i] < least || ints.v[i] > INT32_MAX)
+        if (ints.v[i] < min || ints.v[i] > INT32_MAX)
             return op_fail(step, ATTNRUN_E_ATTR,
                            "attribute %s holds %lld, expected %lld to 2147483647", name,
-                           (long long)ints.v[i], (long long)least);
+                           (long long)ints.v[i], (long long)min);
     return ATTNRUN_OK;
 }
 
@@ -70,8 +70,8 @@ attn_status attn_window_out(const attnrun_step *step, const struct window_attrs 
     }
     attnrun_dim room = travel(step, attrs, n, axis, in, kernel);
     ceil_mode = ceil_mode && stride.value > 1;
-    int64_t least = ceil_mode ? 1 - stride.value : 0; /* ceil: one window may hang over */
-    if (dim_is_const(room) && room.value < least)
+    int64_t min = ceil_mode ? 1 - stride.value : 0; /* ceil: one window may hang over */
+    if (dim_is_const(room) && room.value < min)
         return op_fail(
             step, ATTNRUN_E_SHAPE,
             "spatial axis %d: input %lld with its padding is narrower than the "
@@ -84,9 +84,9 @@ attn_status attn_window_out(const attnrun_step *step, const struct window_attrs 
     if (ceil_mode) {
         int64_t front =
             attrs->auto_pad == WINDOW_NOTSET ? window_attr(attrs->pads, axis, 0) : 0;
-        attnrun_dim most = attnrun_dim_add(step, in, dim_of(front - 1));
-        most = attnrun_dim_div(step, most, stride);
-        *out = attnrun_dim_min(step, *out, attnrun_dim_add(step, most, dim_of(1)));
+        attnrun_dim max = attnrun_dim_add(step, in, dim_of(front - 1));
+        max = attnrun_dim_div(step, max, stride);
+        *out = attnrun_dim_min(step, *out, attnrun_dim_add(step, max, dim_of(1)));
     }
     return ATTNRUN_OK;
 }

@@ -35,20 +35,20 @@ static ALWAYS_INLINE float row_max(const float *s, size_t n)
 
 /* s = 2^(s log2(e) + shift); returns the sum. The difference to the maximum is rounded
  * once, as s - max would be. */
-static ALWAYS_INLINE float row_exp(float *s, size_t n, float shift, float least)
+static ALWAYS_INLINE float row_exp(float *s, size_t n, float shift, float min)
 {
     v_f32 sum[4] = { { 0 } };
     size_t j = 0;
     for (; j + 4 * VF <= n; j += 4 * VF) {
         UNROLL
         for (int i = 0; i < 4; i++) {
-            v_f32 e = term(v_load(s + j + i * VF) * LOG2E + shift, least);
+            v_f32 e = term(v_load(s + j + i * VF) * LOG2E + shift, min);
             sum[i] += e;
             v_store(s + j + i * VF, e);
         }
     }
     for (; j < n; j += VF) {
-        v_f32 e = term(load_part(s + j, n - j, -INFINITY) * LOG2E + shift, least);
+        v_f32 e = term(load_part(s + j, n - j, -INFINITY) * LOG2E + shift, min);
         sum[0] += e;
         store_part(s + j, e, n - j);
     }
@@ -60,15 +60,15 @@ static ALWAYS_INLINE float row_exp(float *s, size_t n, float shift, float least)
 
 /* row_exp where even the maximum is below FAR, as under a mask of -FLT_MAX: the maximum
  * is subtracted first. */
-static float far_row_exp(float *s, size_t n, float max, float least)
+static float far_row_exp(float *s, size_t n, float max, float min)
 {
     for (size_t j = 0; j < n; j++)
         s[j] -= max;
-    return row_exp(s, n, 0.0f, least);
+    return row_exp(s, n, 0.0f, min);
 }
 
 /* Rows of n scores become exp(score - max). */
-void K(softmax_rows_f32)(float *s, ptrdiff_t row, size_t rows, size_t n, float least,
+void K(softmax_rows_f32)(float *s, ptrdiff_t row, size_t rows, size_t n, float min,
                          struct attn_softmax_row *state)
 {
     if (rows == 0)
@@ -89,8 +89,8 @@ void K(softmax_rows_f32)(float *s, ptrdiff_t row, size_t rows, size_t n, float l
         }
         /* With no score yet the shift is 0, and 2^(-inf + 0) = 0. */
         float sum = state->max < FAR && state->max != -INFINITY
-                        ? far_row_exp(s, n, state->max, least)
-                        : row_exp(s, n, state->shift, least);
+                        ? far_row_exp(s, n, state->max, min)
+                        : row_exp(s, n, state->shift, min);
         state->sum = state->sum * state->factor + sum;
     }
 }

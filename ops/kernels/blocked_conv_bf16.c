@@ -15,7 +15,7 @@ static ALWAYS_INLINE v_u32 load_words(const void *p) { return *(const v_u32_u *)
 struct wide {
     v_u32 all;
 };
-static ALWAYS_INLINE struct wide widen(v_u32 w) { return (struct wide){ w }; }
+static ALWAYS_INLINE struct wide promote(v_u32 w) { return (struct wide){ w }; }
 
 static ALWAYS_INLINE v_f32 words_add(v_f32 acc, struct wide w, v_u32 x)
 {
@@ -43,7 +43,7 @@ static ALWAYS_INLINE const uint8_t *words_pixel(const struct attn_blocked_conv *
 static ALWAYS_INLINE void words_put(const struct attn_blocked_conv *d, v_f32 (*acc)[2],
                                     const struct place *at, const int n, const int nv)
 {
-    const v_f32 least = v_set(d->least), most = v_set(d->most);
+    const v_f32 min = v_set(d->min), max = v_set(d->max);
     UNROLL
     for (int v = 0; v < nv; v++) {
         const int64_t column = at->column + v * VF;
@@ -56,7 +56,7 @@ static ALWAYS_INLINE void words_put(const struct attn_blocked_conv *d, v_f32 (*a
         }
         UNROLL
         for (int i = 0; i < n; i++)
-            v_store(d->y + place + i * ATTN_BLOCK, v_min(most, v_max(least, acc[i][v])));
+            v_store(d->y + place + i * ATTN_BLOCK, v_min(max, v_max(min, acc[i][v])));
     }
 }
 

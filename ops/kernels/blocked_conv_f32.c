@@ -26,7 +26,7 @@ struct place {
 static ALWAYS_INLINE void put_tile(const struct attn_blocked_conv *d, v_f32 (*acc)[2],
                                    const struct place *at, const int n, const int nv)
 {
-    const v_f32 least = v_set(d->least), most = v_set(d->most);
+    const v_f32 min = v_set(d->min), max = v_set(d->max);
     UNROLL
     for (int v = 0; v < nv; v++) {
         const int64_t column = at->column + v * VF;
@@ -41,7 +41,7 @@ static ALWAYS_INLINE void put_tile(const struct attn_blocked_conv *d, v_f32 (*ac
         }
         UNROLL
         for (int i = 0; i < n; i++)
-            v_store(y + i * ATTN_BLOCK, v_min(most, v_max(least, acc[i][v])));
+            v_store(y + i * ATTN_BLOCK, v_min(max, v_max(min, acc[i][v])));
     }
 }
 

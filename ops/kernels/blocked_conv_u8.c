@@ -15,10 +15,10 @@
 #define MAX_64_32 14
 #define WORDS_MAX ATTN_CAT4(MAX_, VEC_BYTES, _, ATTN_REGISTERS)
 enum {
-    WIDENED = REGISTERS == 16 ? 4
-    : WORDS_MAX < 12          ? WORDS_MAX
-                              : 12,
-    WORDS_PIXELS = V_DOT != V_DOT_NONE ? WORDS_MAX : WIDENED
+    PROMOTED = REGISTERS == 16 ? 4
+    : WORDS_MAX < 12           ? WORDS_MAX
+                               : 12,
+    WORDS_PIXELS = V_DOT != V_DOT_NONE ? WORDS_MAX : PROMOTED
 };
 typedef uint32_t v_u32_u __attribute__((vector_size(VEC_BYTES), aligned(1), may_alias));
 
@@ -29,7 +29,7 @@ struct wide {
     v_u32 all;
     v_i16 even, odd;
 };
-static ALWAYS_INLINE struct wide widen(v_u32 w)
+static ALWAYS_INLINE struct wide promote(v_u32 w)
 {
     if (V_DOT != V_DOT_NONE)
         return (struct wide){ .all = w };
@@ -137,7 +137,7 @@ static void add_inputs(const struct attn_blocked_bytes *d)
             const uint8_t *x = d->x + d->taps[t].offset + d->pixels[p];
             for (int64_t c = 0; c < d->taps[t].inputs; c++, x += 4, ones++) {
                 const v_u32 one = *ones - (v_u32){ 0 };
-                sum = add_words(sum, widen(one), word_at(x));
+                sum = add_words(sum, promote(one), word_at(x));
                 if (V_DOT == V_DOT_I8) /* which takes x less 128 */
                     sum += (*ones * 0x01010101u >> 24) << 7;
             }
@@ -173,9 +173,9 @@ static ALWAYS_INLINE void sum_pair(const struct attn_blocked_byte_rows *d,
                 UNROLL
                 for (int v = 0; v < VECTORS; v++) {
                     const uint8_t *at = w + v * VEC_BYTES;
-                    acc[0][v] = add_words(acc[0][v], widen(load_words(at)), words[v]);
+                    acc[0][v] = add_words(acc[0][v], promote(load_words(at)), words[v]);
                     at += 4 * ATTN_BLOCK;
-                    acc[1][v] = add_words(acc[1][v], widen(load_words(at)), words[v]);
+                    acc[1][v] = add_words(acc[1][v], promote(load_words(at)), words[v]);
                 }
             }
         }

@@ -74,7 +74,7 @@ static ALWAYS_INLINE void add_taps(const struct attn_blocked_rows *d, v_f32 *acc
 static ALWAYS_INLINE void put_line(const struct attn_blocked_rows *d, const v_f32 *acc,
                                    const struct place *p)
 {
-    const v_f32 least = v_set(d->least), most = v_set(d->most);
+    const v_f32 min = v_set(d->min), max = v_set(d->max);
     const int64_t place = ((p->row - d->row) * d->columns + p->at) * ATTN_BLOCK + p->lane;
     UNROLL
     for (int t = 0; t < TILE; t++) {
@@ -83,7 +83,7 @@ static ALWAYS_INLINE void put_line(const struct attn_blocked_rows *d, const v_f3
         v_f32 y = acc[t];
         if (d->z != NULL)
             y += v_load(d->z + place + t * ATTN_BLOCK);
-        v_store(d->y + place + t * ATTN_BLOCK, v_min(most, v_max(least, y)));
+        v_store(d->y + place + t * ATTN_BLOCK, v_min(max, v_max(min, y)));
     }
 }
 
@@ -240,8 +240,8 @@ void K(blocked_mean_f32)(float *y, const float *x, size_t n)
             for (; i < count; i++)
                 acc[0] += v_load(at + i * ATTN_BLOCK);
             const v_f32 sum = (acc[0] + acc[1]) + (acc[2] + acc[3]);
-            low += v_widen(sum, false);
-            high += v_widen(sum, true);
+            low += v_promote(sum, false);
+            high += v_promote(sum, true);
         }
         v_store(y + lane, v_narrow(low / share, high / share));
     }

@@ -33,7 +33,7 @@ struct attn_blocked_conv {
     int64_t n_taps, rows;      /* rows: of weights, the sum of all inputs */
     int64_t n_pixels, columns; /* columns: a multiple of 16 */
     int64_t y_block;           /* from a block of 16 channels to the next */
-    float least, most;         /* of y; NaN stays */
+    float min, max;            /* of y; NaN stays */
 };
 /* Columns of a panel, by the bytes of a vector: two vectors, at least a block. */
 static inline int64_t attn_blocked_panel(int vec_bytes)
@@ -49,7 +49,7 @@ struct attn_blocked_rows {
     float *y;
     int64_t in[2], kernel[2], stride[2], dilation[2], before[2];
     int64_t row, rows, columns;
-    float least, most; /* of a convolution; NaN stays */
+    float min, max; /* of a convolution; NaN stays */
     /* Of a mean: by how many pixels the sum is divided, a factor a row and one a column of
      * the whole output; NULL: the maximum, where NaN wins and padding never does. */
     const float *row_share, *column_share;
@@ -67,7 +67,7 @@ struct attn_winograd {
     float *places, *y;
     int64_t plane, first, n, tile_columns;
     int64_t in[2], out[2], before[2];
-    float least, most; /* of y; NaN stays */
+    float min, max; /* of y; NaN stays */
 };
 
 /* ---- bytes ---- */

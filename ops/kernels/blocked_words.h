@@ -1,11 +1,11 @@
 /* blocked_words.h - the text of convolutions of blocked maps whose operands are words of 4
- * bytes: a tile of up to `most` pixels and two vectors of columns stays in registers while the
+ * bytes: a tile of up to `max` pixels and two vectors of columns stays in registers while the
  * rows of the weights pass by, each a word of every column, which meets a word of every pixel.
  *
  * In: WORDS_CONV, the struct of the kernel; WORDS_SUM, the vector of sums; WORDS_PIXELS, the
  * pixels of a tile, up to WORDS_MAX, which ATTN_EACH_ROW knows; and for that struct
  *   words_first(d, column)       what sums begin with
- *   words_add(sum, weight, word) of a struct wide by widen(words), and a word of each lane
+ *   words_add(sum, weight, word) of a struct wide by promote(words), and a word of each lane
  *   words_put(d, sums, at, n, nv)
  *   panel_done(d, at, n, width)  as in blocked_panels.h
  * Out: run_all(d). */
@@ -43,7 +43,7 @@ static ALWAYS_INLINE void run_tile(const WORDS_CONV *d, const struct place *at,
             struct wide weight[2];
             UNROLL
             for (int v = 0; v < nv; v++)
-                weight[v] = widen(load_words(w + v * VEC_BYTES));
+                weight[v] = promote(load_words(w + v * VEC_BYTES));
             UNROLL
             for (int i = 0; i < n; i++) {
                 const v_u32 input = word_at(x[i] + c);

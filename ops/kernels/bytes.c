@@ -45,7 +45,7 @@ void K(max_u8)(uint8_t *y, const uint8_t *x, size_t step, size_t n)
         for (; p < end; p++) {
             const v_block a = load_block(y + p * ATTN_BLOCK),
                           b = load_block(x + p * step);
-            const v_block most = (v_block)(a > b), max = (a & most) | (b & ~most);
+            const v_block above = (v_block)(a > b), max = (a & above) | (b & ~above);
             memcpy(y + p * ATTN_BLOCK, &max, sizeof max);
         }
 }

@@ -15,7 +15,7 @@ struct put {
     float *y; /* of the first channel */
     const float *z;
     int64_t y_channel;
-    v_f32 least, most;
+    v_f32 min, max;
 };
 
 /* Vector v of m channels: all lanes, or some of them; lane 0 is at `at`. */
@@ -27,7 +27,7 @@ static ALWAYS_INLINE void put_vector(const struct put *p, v_f32 (*acc)[8], int64
         v_f32 x = acc[i][v];
         if (p->z != NULL)
             x += v_load(p->z + at + i * p->y_channel);
-        v_store(p->y + at + i * p->y_channel, v_min(p->most, v_max(p->least, x)));
+        v_store(p->y + at + i * p->y_channel, v_min(p->max, v_max(p->min, x)));
     }
 }
 static ALWAYS_INLINE void put_lanes(const struct put *p, v_f32 (*acc)[8], int64_t at,
@@ -39,7 +39,7 @@ static ALWAYS_INLINE void put_lanes(const struct put *p, v_f32 (*acc)[8], int64_
         if (p->z != NULL)
             x += v_load_lanes(p->z + at + i * p->y_channel, mask);
         v_store_lanes(p->y + at + i * p->y_channel, mask,
-                      v_min(p->most, v_max(p->least, x)));
+                      v_min(p->max, v_max(p->min, x)));
     }
 }
 
@@ -53,8 +53,8 @@ static ALWAYS_INLINE void put_tile(const struct attn_conv_direct *d, v_f32 (*acc
     const struct put p = { .y = d->y + at,
                            .z = d->z != NULL ? d->z + at : NULL,
                            .y_channel = d->y_channel,
-                           .least = v_set(d->least),
-                           .most = v_set(d->most) };
+                           .min = v_set(d->min),
+                           .max = v_set(d->max) };
     UNROLL
     for (int v = 0; v < nv; v++) {
         if (column + VF <= columns)

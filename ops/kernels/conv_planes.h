@@ -16,9 +16,9 @@ struct width {
     void (*run)(const struct attn_conv_planes *d, const struct place *at);
 };
 
-static ALWAYS_INLINE int64_t limit(int64_t x, int64_t most)
+static ALWAYS_INLINE int64_t limit(int64_t x, int64_t max)
 {
-    return x < 0 ? 0 : x < most ? x : most;
+    return x < 0 ? 0 : x < max ? x : max;
 }
 
 /* rows[v]: the lanes that see a row of the input for kernel row i. */
@@ -67,7 +67,7 @@ static ALWAYS_INLINE void put_tile(const struct attn_conv_planes *d, const v_f32
                                    const struct place *place, const int m, const int nv,
                                    const int row)
 {
-    const v_f32 least = v_set(d->least), most = v_set(d->most);
+    const v_f32 min = v_set(d->min), max = v_set(d->max);
     const int64_t y_channel = d->y_channel, at = place->channel * y_channel + place->p;
     const int64_t left = d->to - place->p;
     float *const y = d->y + at;
@@ -80,7 +80,7 @@ static ALWAYS_INLINE void put_tile(const struct attn_conv_planes *d, const v_f32
             v_f32 x = acc[i * row + v];
             if (z != NULL)
                 x += v_load_lanes(z + i * y_channel + v * VF, mask);
-            v_store_lanes(y + i * y_channel + v * VF, mask, v_min(most, v_max(least, x)));
+            v_store_lanes(y + i * y_channel + v * VF, mask, v_min(max, v_max(min, x)));
         }
     }
 }

@@ -8,7 +8,7 @@
 #include "isa.h"
 
 /* The bits of a float of at most 16 bits' range; no branch, so that it vectorises. */
-static inline float widen_f16(uint32_t half)
+static inline float promote_f16(uint32_t half)
 {
     uint32_t bits = (half & 0x7fff) << 13;
     float scaled;
@@ -43,7 +43,7 @@ void K(f16_to_f32)(float *y, const uint16_t *x, size_t n)
     for (; V_HAS_F16 && i + VF <= n; i += VF)
         v_store(y + i, v_load_f16(x + i));
     for (; i < n; i++)
-        y[i] = widen_f16(x[i]);
+        y[i] = promote_f16(x[i]);
 }
 
 void K(f32_to_f16)(uint16_t *y, const float *x, size_t n)

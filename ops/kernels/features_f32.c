@@ -60,9 +60,9 @@ static ALWAYS_INLINE void store_part(float *y, v_f32 v, size_t n)
 
 /* What a loop looks at: less of it makes the frequent ones short. */
 enum form {
-    QUERIES, /* a shift for each row, add, dots */
-    KEYS,    /* sums of columns */
-    TURNED,  /* keys as columns: a shift for each, sums of rows */
+    QUERIES,    /* a shift for each row, add, dots */
+    KEYS,       /* sums of columns */
+    TRANSPOSED, /* keys as columns: a shift for each, sums of rows */
     ANY
 };
 
@@ -81,7 +81,7 @@ static ALWAYS_INLINE void part(const struct attn_features *f, struct row *row,
         v = v * f->scale;
     if (form == QUERIES || form == ANY)
         v -= row->shift;
-    if (form == TURNED || (form == ANY && f->column_shift != NULL))
+    if (form == TRANSPOSED || (form == ANY && f->column_shift != NULL))
         v -= load_part(f->column_shift + i, n, 0.0f);
     v = map(kind, v);
     if (form == QUERIES || form == ANY)
@@ -97,7 +97,7 @@ static ALWAYS_INLINE void part(const struct attn_features *f, struct row *row,
         v = v_load_tail(y + i, n, 0.0f);
     if (form == QUERIES || (form == ANY && f->dots != NULL))
         row->dot += v * load_part(f->weights + i, n, 0.0f);
-    if (form == TURNED || form == ANY)
+    if (form == TRANSPOSED || form == ANY)
         row->sum += v;
     if (form == KEYS || (form == ANY && f->column_sums != NULL))
         store_part(f->column_sums + i, load_part(f->column_sums + i, n, 0.0f) + v, n);
@@ -122,7 +122,7 @@ static ALWAYS_INLINE void rows(const struct attn_features *f, const int kind,
             part(f, &row, x, y, i, f->n - i, kind, form);
         if (form == QUERIES || (form == ANY && f->dots != NULL))
             f->dots[r] = v_reduce_add(row.dot);
-        if (form == TURNED || (form == ANY && f->row_sums != NULL))
+        if (form == TRANSPOSED || (form == ANY && f->row_sums != NULL))
             f->row_sums[r] += v_reduce_add(row.sum);
     }
 }
@@ -132,7 +132,7 @@ static ALWAYS_INLINE void rows(const struct attn_features *f, const int kind,
     static __attribute__((noinline)) void rows_##kind##_##form(const struct attn_features *f) \
     { rows(f, ATTN_MAP_##kind, form); }
 ROWS(IDENTITY, QUERIES) ROWS(RELU, QUERIES) ROWS(ELU1, QUERIES) ROWS(EXP2, QUERIES)
-ROWS(IDENTITY, KEYS) ROWS(RELU, KEYS) ROWS(ELU1, KEYS) ROWS(EXP2, TURNED)
+ROWS(IDENTITY, KEYS) ROWS(RELU, KEYS) ROWS(ELU1, KEYS) ROWS(EXP2, TRANSPOSED)
 ROWS(IDENTITY, ANY) ROWS(RELU, ANY) ROWS(ELU1, ANY) ROWS(EXP, ANY) ROWS(EXP2, ANY)
 ROWS(REQU, ANY) ROWS(SIGMOID, ANY) ROWS(TANH, ANY) ROWS(GELU, ANY) ROWS(ABS, ANY)
 ROWS(COS, ANY) ROWS(SIN, ANY)
@@ -159,7 +159,7 @@ static enum form form_of(const struct attn_features *f)
     if (f->column_sums != NULL && f->row_sums == NULL && f->column_shift == NULL)
         return KEYS;
     return f->row_sums != NULL && f->column_sums == NULL && f->column_shift != NULL
-               ? TURNED
+               ? TRANSPOSED
                : ANY;
 }
 
@@ -178,8 +178,8 @@ void K(features_f32)(const struct attn_features *f)
               : f->map == ATTN_MAP_RELU   ? rows_RELU_KEYS
               : f->map == ATTN_MAP_ELU1   ? rows_ELU1_KEYS
                                           : run;
-    else if (form == TURNED && f->map == ATTN_MAP_EXP2)
-        run = rows_EXP2_TURNED;
+    else if (form == TRANSPOSED && f->map == ATTN_MAP_EXP2)
+        run = rows_EXP2_TRANSPOSED;
     run(f);
 }
 
@@ -213,11 +213,11 @@ void K(max_columns_f32)(float *y, const float *x, ptrdiff_t row, size_t rows, si
                         const uint8_t *keep)
 {
     for (size_t i = 0; i < n; i += VF) {
-        v_f32 most = load_part(y + i, n - i, 0.0f);
+        v_f32 max = load_part(y + i, n - i, 0.0f);
         for (size_t r = 0; r < rows; r++)
             if (keep == NULL || keep[r] != 0)
-                most = v_max(most, load_part(x + (ptrdiff_t)r * row + i, n - i, 0.0f));
-        store_part(y + i, most, n - i);
+                max = v_max(max, load_part(x + (ptrdiff_t)r * row + i, n - i, 0.0f));
+        store_part(y + i, max, n - i);
     }
 }
 

@@ -76,19 +76,19 @@ static void pass_4(float *y, const float *x, const struct attn_fft_pass *f)
                 const struct value d = get(from + 3 * gap, in);
                 const struct value even = plus(a, c), even_gap = minus(a, c);
                 const struct value odd = plus(b, d), odd_gap = minus(b, d);
-                const struct value turned = { odd_gap.im, -odd_gap.re }; /* times -i */
+                const struct value rotated = { odd_gap.im, -odd_gap.re }; /* times -i */
                 put(to, out, plus(even, odd));
-                put(to + next, out, times(plus(even_gap, turned), root(f, q * s)));
+                put(to + next, out, times(plus(even_gap, rotated), root(f, q * s)));
                 put(to + 2 * next, out, times(minus(even, odd), root(f, 2 * q * s)));
                 put(to + 3 * next, out,
-                    times(minus(even_gap, turned), root(f, 3 * q * s)));
+                    times(minus(even_gap, rotated), root(f, 3 * q * s)));
             }
 }
 
 /* A radix of any size: sums of that many terms. */
 static void pass_any(float *y, const float *x, const struct attn_fft_pass *f)
 {
-    const int64_t s = f->s, p = f->radix, turn = f->length / p;
+    const int64_t s = f->s, p = f->radix, rotation = f->length / p;
     const ptrdiff_t gap = f->x_row * s * f->m;
     struct value terms[ATTN_FFT_RADIX_MAX];
     for (int64_t q = 0; q < f->m; q++)
@@ -102,7 +102,7 @@ static void pass_any(float *y, const float *x, const struct attn_fft_pass *f)
                     struct value sum = terms[0];
                     for (int64_t k = 1, at = j; k < p; k++, at += j) {
                         at -= at >= p ? p : 0;
-                        sum = plus(sum, times(terms[k], root(f, at * turn)));
+                        sum = plus(sum, times(terms[k], root(f, at * rotation)));
                     }
                     put(to, f->y_im, times(sum, root(f, q * j * s)));
                 }
@@ -119,8 +119,8 @@ void K(fft_pass_f32)(float *y, const float *x, const struct attn_fft_pass *pass)
         pass_any(y, x, pass);
 }
 
-void K(fft_turn_f32)(float *y, ptrdiff_t y_row, ptrdiff_t y_im, const float *x, size_t n,
-                     const float *w)
+void K(fft_rotate_f32)(float *y, ptrdiff_t y_row, ptrdiff_t y_im, const float *x,
+                       size_t n, const float *w)
 {
     for (size_t i = 0; i < n; i++, y += y_row, x += ELEMENT, w += 2)
         for (int v = 0; v < LANES; v += VF)

@@ -2,7 +2,7 @@
  * from and put to places of a list, their norms, and choices among scores. */
 #include "vmath.h"
 
-enum { LINE = 64, ROWS_AHEAD = 16 };
+enum { LINE = 64, PREFETCH_ROWS = 16 };
 
 static ALWAYS_INLINE v_f32 load_part(const float *x, size_t n, float fill)
 {
@@ -35,8 +35,8 @@ void K(gather_rows_f32)(float *y, ptrdiff_t y_row, const float *x, ptrdiff_t x_r
     for (size_t r = 0; r < rows; r++, y += y_row) {
         const float *from = x + index[r] * x_row;
         const v_f32 times = v_set(factor != NULL ? scale * factor[index[r]] : scale);
-        if (r + ROWS_AHEAD < rows) {
-            const char *later = (const char *)(x + index[r + ROWS_AHEAD] * x_row);
+        if (r + PREFETCH_ROWS < rows) {
+            const char *later = (const char *)(x + index[r + PREFETCH_ROWS] * x_row);
             for (size_t at = 0; at < n * sizeof *x; at += LINE)
                 __builtin_prefetch(later + at, 0, 3);
         }
@@ -58,7 +58,7 @@ void K(scatter_rows_f32)(float *y, ptrdiff_t y_row, const int32_t *index, const 
 }
 
 void K(inverse_norms_f32)(float *y, const float *x, ptrdiff_t x_row, size_t rows,
-                          size_t n, float add, float least)
+                          size_t n, float add, float min)
 {
     for (size_t r = 0; r < rows; r++, x += x_row) {
         v_f32 sum = { 0 };
@@ -67,7 +67,7 @@ void K(inverse_norms_f32)(float *y, const float *x, ptrdiff_t x_row, size_t rows
             sum += v * v;
         }
         const float norm = sqrtf(v_reduce_add(sum) + add);
-        y[r] = 1.0f / (norm > least ? norm : least);
+        y[r] = 1.0f / (norm > min ? norm : min);
     }
 }
 
@@ -100,16 +100,16 @@ void K(extremes_f32)(const float *x, ptrdiff_t x_row, size_t rows, size_t n,
 void K(pair_mask_f32)(float *s, ptrdiff_t row, size_t rows, size_t n,
                       const struct attn_pairs *p)
 {
-    const v_f32 self = v_set(p->self), hidden = v_set(-INFINITY);
+    const v_f32 self = v_set(p->self), minus_infinity = v_set(-INFINITY);
     for (size_t r = 0; r < rows; r++, s += row) {
         const v_i32 id = set_ints(p->query[r]), limit = set_ints(p->query_limit[r]);
         const v_i32 group = set_ints(p->key_group != NULL ? p->query_group[r] : 0);
         for (size_t j = 0; j < n; j += VF) {
             const size_t left = n - j;
-            v_i32 hide = load_ints(p->key_limit + j, left) > limit;
+            v_i32 masked = load_ints(p->key_limit + j, left) > limit;
             if (p->key_group != NULL)
-                hide |= load_ints(p->key_group + j, left) != group;
-            v_f32 v = v_select(hide, hidden, load_part(s + j, left, 0.0f));
+                masked |= load_ints(p->key_group + j, left) != group;
+            v_f32 v = v_select(masked, minus_infinity, load_part(s + j, left, 0.0f));
             if (p->key != NULL)
                 v = v_select(load_ints(p->key + j, left) == id, self, v);
             store_part(s + j, v, left);

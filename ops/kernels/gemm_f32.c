@@ -10,8 +10,8 @@
 #include "gemm_half.h"
 
 enum {
-    AHEAD = 32, /* rows of B that few rows of A read once: fetched so far ahead */
-    FEW_ROWS_AHEAD = 4
+    PREFETCH_ROWS = 32, /* rows of B that few rows of A read once: fetched so far ahead */
+    PREFETCH_FEW_ROWS = 4
 };
 
 static size_t depth_of(const struct attn_gemm_f32 *g) { return g->k; }
@@ -76,8 +76,8 @@ static void find_panel(const struct attn_gemm_f32 *g, struct tile *t, struct blo
     if (g->b_col == 1 && n == width && g->m <= 2 * MR) {
         t->b = b;
         t->b_row = g->b_row;
-        if (j == 0 && g->m <= FEW_ROWS_AHEAD && g->b_row <= 8 * NR) {
-            t->next = (const char *)(b + AHEAD * g->b_row);
+        if (j == 0 && g->m <= PREFETCH_FEW_ROWS && g->b_row <= 8 * NR) {
+            t->next = (const char *)(b + PREFETCH_ROWS * g->b_row);
             t->next_lines = (int)(STRIP * g->b_row * (ptrdiff_t)sizeof *b / LINE);
         }
         return;
@@ -203,7 +203,7 @@ static bool run_dots(const struct attn_gemm_f32 *g, size_t j, size_t n)
         const float *b = g->b + (ptrdiff_t)j * g->b_col + k0;
         for (size_t p = 0; p < n; p += 4) {
             if (n - p >= 4)
-                fetch_columns(b + ((ptrdiff_t)p + AHEAD) * g->b_col, g->b_col, k);
+                fetch_columns(b + ((ptrdiff_t)p + PREFETCH_ROWS) * g->b_col, g->b_col, k);
             if (!dot_rows(g, sums + p, b + (ptrdiff_t)p * g->b_col, k0, k, n - p))
                 return false;
         }

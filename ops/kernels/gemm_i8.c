@@ -25,8 +25,8 @@ enum {
     WORDS = ATTN_GEMM_I8_KC / 4,
     PLANES = V_DOT != V_DOT_NONE ? 1 : 2,
     ROW = PLANES * WORDS + 16, /* words between rows of the copy of A */
-    AHEAD = 1024,              /* bytes of B asked for before they are read */
-    ROWS_AHEAD = 48
+    PREFETCH_BYTES = 1024,     /* bytes of B asked for before they are read */
+    PREFETCH_ROWS = 48
 };
 typedef uint32_t v_u32_u __attribute__((vector_size(VEC_BYTES), aligned(1), may_alias));
 
@@ -41,7 +41,7 @@ struct wide {
     v_u32 all;
     v_i16 even, odd;
 };
-static ALWAYS_INLINE struct wide widen(v_u32 b)
+static ALWAYS_INLINE struct wide promote(v_u32 b)
 {
     return (struct wide){ b, (v_i16)((v_u16)b << 8) >> 8, (v_i16)b >> 8 };
 }
@@ -98,9 +98,10 @@ static ALWAYS_INLINE void tile_sum(const struct tile *t, const int mr)
     const uint32_t *a = t->a;
     const uint8_t *b = t->b;
     for (size_t word = 0; word < t->words; word++, a++, b += 2 * VEC_BYTES) {
-        const struct wide b0 = widen(load_u32(b)), b1 = widen(load_u32(b + VEC_BYTES));
+        const struct wide b0 = promote(load_u32(b)),
+                          b1 = promote(load_u32(b + VEC_BYTES));
         if (mr <= 2)
-            __builtin_prefetch(b + AHEAD);
+            __builtin_prefetch(b + PREFETCH_BYTES);
         UNROLL
         for (int i = 0; i < mr; i++) {
             acc[i][0] = add_products(acc[i][0], b0, a + i * ROW);
@@ -202,7 +203,7 @@ static ALWAYS_INLINE void pack_word_row(uint8_t *panel, const uint8_t *b, ptrdif
         for (int r = 0; r < 4; r++)
             words ^= v_load_u8(b + r * row) << 8 * r;
         store_u32(panel, words);
-        sums[v] = add_products(sums[v], widen(words), ones);
+        sums[v] = add_products(sums[v], promote(words), ones);
     }
 }
 
@@ -214,7 +215,7 @@ static void pack_panel(uint8_t *panel, uint32_t *sums, const uint8_t *b, ptrdiff
     size_t i = 0;
     for (; col == 1 && n == NR && i + 4 <= k; i += 4, panel += 4 * NR) {
         for (int r = 0; r < 4; r++)
-            __builtin_prefetch(b + (ptrdiff_t)(i + ROWS_AHEAD + r) * row);
+            __builtin_prefetch(b + (ptrdiff_t)(i + PREFETCH_ROWS + r) * row);
         pack_word_row(panel, b + (ptrdiff_t)i * row, row, flip, sum);
     }
     for (; i < k; i += 4, panel += 4 * NR) {
@@ -225,7 +226,7 @@ static void pack_panel(uint8_t *panel, uint32_t *sums, const uint8_t *b, ptrdiff
             words[j] = word_of(from, row, rows, flip);
         memcpy(panel, words, sizeof words);
         for (int v = 0; v < 2; v++)
-            sum[v] = add_products(sum[v], widen(load_u32(words + v * VF)), ones);
+            sum[v] = add_products(sum[v], promote(load_u32(words + v * VF)), ones);
     }
     store_u32(sums, sum[0]);
     store_u32(sums + VF, sum[1]);

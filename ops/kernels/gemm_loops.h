@@ -104,10 +104,10 @@ static bool add_block(const struct attn_gemm_f32 *g, struct block block, float *
         t.out_row = direct ? g->c_row : NR;
         if (block.last && block.k >= FETCH_K)
             fetch_c(&t, g, addends.n, i, m, j);
-        if (g->ahead != NULL && block.next == NULL) {
+        if (g->prefetch != NULL && block.next == NULL) {
             t.next = NULL;
             t.next_lines = 0;
-            fetch_ahead(&t, g->ahead);
+            prefetch_listed(&t, g->prefetch);
         }
         multiply_tile(&t, m, width);
         if (block.last && !direct)

@@ -148,26 +148,27 @@ static void fetch_c(struct tile *t, const struct attn_gemm_f32 *g, int e, size_t
 
 /* A tile asks for the next lines of what is read soon: for a run of one row where that is
  * most of its share, else for lines of several rows, by a list. */
-static void fetch_ahead(struct tile *t, struct attn_ahead *ahead)
+static void prefetch_listed(struct tile *t, struct attn_prefetch *prefetch)
 {
     const int strips = (int)(t->k / STRIP), share = strips * LINES_A_STRIP;
-    const int most = share < MAX_FETCH ? share : MAX_FETCH;
+    const int max = share < MAX_FETCH ? share : MAX_FETCH;
     const bool empty = t->n_fetch == 0;
     t->a_strip = LINES_A_STRIP;
-    while (ahead->at < ahead->n && t->n_fetch < most) {
-        const struct attn_ahead_rows *rows = &ahead->list[ahead->at];
-        const float *x = rows->first + ahead->row * rows->row + ahead->line * (LINE / 4);
-        const int left = rows->lines - ahead->line;
-        const int n = left < most - t->n_fetch ? left : most - t->n_fetch;
-        if (empty && n > most / 2) {
+    while (prefetch->at < prefetch->n && t->n_fetch < max) {
+        const struct attn_prefetch_rows *rows = &prefetch->list[prefetch->at];
+        const float *x =
+            rows->first + prefetch->row * rows->row + prefetch->line * (LINE / 4);
+        const int left = rows->lines - prefetch->line;
+        const int n = left < max - t->n_fetch ? left : max - t->n_fetch;
+        if (empty && n > max / 2) {
             t->next = (const char *)x;
             t->next_lines = (n + strips - 1) / strips;
-            attn_ahead_pass(ahead, t->next_lines * strips);
+            attn_prefetch_pass(prefetch, t->next_lines * strips);
             return;
         }
         for (int line = 0; line < n; line++)
             t->fetch[t->n_fetch++] = x + line * (LINE / 4);
-        attn_ahead_pass(ahead, n);
+        attn_prefetch_pass(prefetch, n);
     }
 }
 

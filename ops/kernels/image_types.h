@@ -117,7 +117,7 @@ struct attn_conv_direct {
     float *y;
     const float *z, *bias; /* or NULL */
     int64_t y_channel, y_row;
-    float least, most; /* of y; NaN stays */
+    float min, max; /* of y; NaN stays */
 };
 
 /* A padded part of an image, cut into planes by the remainders of row and column: element
@@ -153,7 +153,7 @@ struct attn_conv_planes {
     float *y;
     const float *z, *bias; /* or NULL */
     int64_t y_channel;
-    float least, most; /* of y; NaN stays */
+    float min, max; /* of y; NaN stays */
 };
 /* For each kernel column, width + ATTN_CONV_EDGES masks: bit l of mask i is set where
  * column (i * lanes + l) mod width of the output sees a column of the input. */

@@ -11,11 +11,11 @@ void K(requantize_i32)(uint8_t *y, const int32_t *x, const double *factor, size_
                        double zero, double low, double high, size_t n)
 {
     const double magic = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds */
-    const double least = low - zero, most = high - zero, one = n > 0 ? factor[0] : 0;
+    const double min = low - zero, max = high - zero, one = n > 0 ? factor[0] : 0;
     for (size_t i = 0; i < n; i++) {
         double v = (double)x[i] * (step != 0 ? factor[i] : one);
-        v = v > least ? v : least;
-        v = v < most ? v : most;
+        v = v > min ? v : min;
+        v = v < max ? v : max;
         y[i] = (uint8_t)(int32_t)(v + magic - magic + zero);
     }
 }

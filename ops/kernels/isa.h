@@ -37,7 +37,7 @@
 #endif
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
-enum { ATTN_ROWS_AHEAD = 8, ATTN_LINE = 16 /* floats */ };
+enum { ATTN_PREFETCH_DISTANCE = 8, ATTN_LINE = 16 /* floats */ };
 
 /* The CPU does not see rows coming that are far apart: asks for n floats of one that is
  * read soon. */
@@ -45,7 +45,7 @@ static ALWAYS_INLINE void prefetch_row(const float *x, ptrdiff_t row, size_t n)
 {
     if (row > 2 * (ptrdiff_t)n)
         for (size_t i = 0; i < n; i += ATTN_LINE)
-            __builtin_prefetch(x + ATTN_ROWS_AHEAD * row + i);
+            __builtin_prefetch(x + ATTN_PREFETCH_DISTANCE * row + i);
 }
 
 /* Prototypes of all kernels of this ISA. */

@@ -58,28 +58,28 @@ static inline float attn_float_of_rank(int32_t rank)
 /* Rows that are read soon: a product asks for a few of their lines with each step, so
  * that they are in L2 when their turn comes. The CPU itself does not see rows coming that
  * are far apart, and asking for all of them at once would be waited for. */
-struct attn_ahead_rows {
+struct attn_prefetch_rows {
     const float *first;
     ptrdiff_t row;       /* from one to the next */
     int32_t rows, lines; /* lines of a row */
 };
-enum { ATTN_AHEAD_MAX = 24 };
-struct attn_ahead {
-    struct attn_ahead_rows list[ATTN_AHEAD_MAX];
+enum { ATTN_PREFETCH_MAX = 24 };
+struct attn_prefetch {
+    struct attn_prefetch_rows list[ATTN_PREFETCH_MAX];
     int32_t n, at, row, line; /* length of the list; the next line */
 };
 
 /* Moves on by `lines`, into the next row where this one ends. */
-static inline void attn_ahead_pass(struct attn_ahead *ahead, int lines)
+static inline void attn_prefetch_pass(struct attn_prefetch *prefetch, int lines)
 {
-    ahead->line += lines;
-    if (ahead->line < ahead->list[ahead->at].lines)
+    prefetch->line += lines;
+    if (prefetch->line < prefetch->list[prefetch->at].lines)
         return;
-    ahead->line = 0;
-    if (++ahead->row < ahead->list[ahead->at].rows)
+    prefetch->line = 0;
+    if (++prefetch->row < prefetch->list[prefetch->at].rows)
         return;
-    ahead->row = 0;
-    ahead->at++;
+    prefetch->row = 0;
+    prefetch->at++;
 }
 
 /* C[m,n] = epilogue(A[m,k] B[k,n]); all strides in elements. A has stride 1 along k, or
@@ -109,8 +109,8 @@ struct attn_gemm_f32 {
     ptrdiff_t c_row;
     size_t m, n, k;
     const struct attn_epilogue *epilogue;
-    float *scratch;           /* attn_gemm_scratch(m, n, k) floats, 64-byte aligned */
-    struct attn_ahead *ahead; /* or NULL */
+    float *scratch; /* attn_gemm_scratch(m, n, k) floats, 64-byte aligned */
+    struct attn_prefetch *prefetch; /* or NULL */
     size_t packed_k, packed_from;
     int32_t n_epilogue, packed;
     int32_t b_type;     /* ATTN_B_F32 … */
@@ -159,7 +159,7 @@ static inline size_t attn_gemm_i8_rows(size_t m)
 {
     return m > 8 ? (m + 31) / 32 * 32 : m;
 }
-/* A panel of B, a block of A widened, what zero points need, and tiles. */
+/* A panel of B, a block of A promoted, what zero points need, and tiles. */
 static inline size_t attn_gemm_i8_scratch(size_t m, size_t n)
 {
     const size_t panel = ATTN_GEMM_NR_MAX;
@@ -218,25 +218,25 @@ struct attn_keys {
 };
 /* Queries and the keys that they see: more terms of their online softmax. */
 enum {
-    ATTN_CELL_QUERIES = 64,
-    ATTN_CELL_KEYS = 256,     /* of all runs, at most … */
-    ATTN_CELL_RUNS = 16,      /* … and these themselves */
-    ATTN_CELL_PAIRS_DIM = 512 /* longer keys are multiplied as floats */
+    ATTN_TILE_QUERIES = 64,
+    ATTN_TILE_KEYS = 256,     /* of all runs, at most … */
+    ATTN_TILE_SEGMENTS = 16,  /* … and these themselves */
+    ATTN_TILE_PAIRS_DIM = 512 /* longer keys are multiplied as floats */
 };
-struct attn_cell_f32 {
-    const float *q; /* as cell_pack_f32() makes it: dim * queries floats at most */
-    size_t queries, dim, v_dim; /* queries <= ATTN_CELL_QUERIES */
+struct attn_query_tile_f32 {
+    const float *q; /* as query_tile_pack_f32() makes it: dim * queries floats at most */
+    size_t queries, dim, v_dim; /* queries <= ATTN_TILE_QUERIES */
     const struct attn_keys *keys;
     size_t n_keys; /* runs */
-    float *scores; /* scratch: (keys of all runs, ATTN_CELL_QUERIES), 64-byte aligned */
+    float *scores; /* scratch: (keys of all runs, ATTN_TILE_QUERIES), 64-byte aligned */
     struct attn_softmax_row *state; /* of each query */
     float *sums;                    /* (queries, v_dim): of terms times values */
     /* Or these are all keys that the queries see: the results, y_row apart; state and
      * sums have no part. 0 where a query saw no key. */
     float *y;
     ptrdiff_t y_row;
-    float least;              /* power of 2 below which terms are 0 */
-    struct attn_ahead *ahead; /* or NULL */
+    float min;                      /* power of 2 below which terms are 0 */
+    struct attn_prefetch *prefetch; /* or NULL */
 };
 
 /* Powers of 2 below which softmax_rows_f32 writes 0. Beside a largest term of about 1

@@ -97,12 +97,12 @@ static float sum_exp(const float *x, size_t n, float shift)
 /* The maximum of before is s->max; NaN in either stays. */
 static void add_exp(const float *x, size_t n, float max, struct attn_plane_stats *s)
 {
-    const float most = s->max > max || s->max != s->max ? s->max : max;
-    if (most == -INFINITY)
+    const float largest = s->max > max || s->max != s->max ? s->max : max;
+    if (largest == -INFINITY)
         return;
     if (s->exp_sum > 0)
-        s->exp_sum *= (double)expf(s->max - most);
-    s->exp_sum += (double)sum_exp(x, n, most);
+        s->exp_sum *= (double)expf(s->max - largest);
+    s->exp_sum += (double)sum_exp(x, n, largest);
 }
 
 static ALWAYS_INLINE void stats(const float *x, size_t n, const int what,
@@ -199,20 +199,20 @@ static ALWAYS_INLINE void pool_part(float *max, float *sum, const float *x, ptrd
                                     const float *gate, size_t n, const int channels,
                                     const bool more)
 {
-    v_f32 most = v_set(-INFINITY), part[2] = { v_set(0.0f), v_set(0.0f) };
+    v_f32 largest = v_set(-INFINITY), part[2] = { v_set(0.0f), v_set(0.0f) };
     UNROLL
     for (int c = 0; c < channels; c++) {
         const v_f32 v = v_set(gate[c]) * load_part(x + c * row, n, 0.0f);
         part[c % 2] += v;
-        most = v_max(v, most);
+        largest = v_max(v, largest);
     }
     v_f32 total = part[0] + part[1];
     if (more) {
         total += load_part(sum, n, 0.0f);
-        most = v_max(most, load_part(max, n, 0.0f));
+        largest = v_max(largest, load_part(max, n, 0.0f));
     }
     store_part(sum, total, n);
-    store_part(max, most, n);
+    store_part(max, largest, n);
 }
 
 /* One plane after the other would be slow, each pixel in one go as well: this way it is

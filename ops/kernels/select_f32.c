@@ -59,41 +59,41 @@ static ALWAYS_INLINE v_i32 lesser(v_i32 a, v_i32 b)
     return (a & less) | (b & ~less);
 }
 
-/* The least of the ranks that are at least `least`, else INT32_MAX. */
-static int32_t min_from(const int32_t *rank, size_t n, int32_t least)
+/* The least of the ranks that are at least `min`, else INT32_MAX. */
+static int32_t min_from(const int32_t *rank, size_t n, int32_t min)
 {
     v_i32 found = { 0 };
     found += INT32_MAX;
     int32_t lanes[VF], result = INT32_MAX;
     size_t i = 0;
     for (; i + VF <= n; i += VF) {
-        const v_i32 x = ranks_at(rank + i), below = x < least;
+        const v_i32 x = ranks_at(rank + i), below = x < min;
         found = lesser(found, (x & ~below) | (below & INT32_MAX));
     }
     memcpy(lanes, &found, sizeof lanes);
     for (int l = 0; l < VF; l++)
         result = lanes[l] < result ? lanes[l] : result;
     for (; i < n; i++)
-        result = rank[i] >= least && rank[i] < result ? rank[i] : result;
+        result = rank[i] >= min && rank[i] < result ? rank[i] : result;
     return result;
 }
 
-/* How many of the ranks are at least `least`. */
-static size_t count_from(const int32_t *rank, size_t n, int32_t least)
+/* How many of the ranks are at least `min`. */
+static size_t count_from(const int32_t *rank, size_t n, int32_t min)
 {
     size_t i = 0, total = 0;
-    const v_i32 t = (v_i32){ 0 } + least;
+    const v_i32 t = (v_i32){ 0 } + min;
     for (; V_HAS_BITS && i + VF <= n; i += VF)
         total += (size_t)__builtin_popcount(v_bits_from(ranks_at(rank + i), t));
     v_i32 count = { 0 };
     int32_t lanes[VF];
     for (; !V_HAS_BITS && i + VF <= n; i += VF)
-        count -= ranks_at(rank + i) >= least;
+        count -= ranks_at(rank + i) >= min;
     memcpy(lanes, &count, sizeof lanes);
     for (int l = 0; !V_HAS_BITS && l < VF; l++)
         total += (size_t)lanes[l];
     for (; i < n; i++)
-        total += rank[i] >= least;
+        total += rank[i] >= min;
     return total;
 }
 

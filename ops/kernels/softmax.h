@@ -10,10 +10,10 @@
 enum { SLACK = 8 };
 
 /* 2^t, or 0 below 2^least. */
-static ALWAYS_INLINE v_f32 term(v_f32 t, float least)
+static ALWAYS_INLINE v_f32 term(v_f32 t, float min)
 {
-    const v_f32 none = { 0 }, e = v_exp2_core(v_max(v_set(least), t));
-    return v_select(t < least, none, e);
+    const v_f32 none = { 0 }, e = v_exp2_core(v_max(v_set(min), t));
+    return v_select(t < min, none, e);
 }
 
 #endif

@@ -10,8 +10,8 @@ set(ATTN_KERNELS
   ops/kernels/softmax_f32.c
   ops/kernels/norm_f32.c
   ops/kernels/attention_f32.c
-  ops/kernels/cell_f32.c
-  ops/kernels/cell_bf16.c
+  ops/kernels/query_tile_f32.c
+  ops/kernels/query_tile_bf16.c
   ops/kernels/attention_f64.c
   ops/kernels/select_f32.c
   ops/kernels/gather_f32.c
@@ -44,5 +44,5 @@ set(ATTN_KERNELS
 )
 # Those with further texts for CPUs with dot products of bytes or of 16-bit elements.
 set(ATTN_KERNELS_DOT ops/kernels/gemm_i8.c ops/kernels/gemm_bf16.c
-  ops/kernels/cell_bf16.c ops/kernels/blocked_conv_u8.c ops/kernels/blocked_conv_bf16.c
+  ops/kernels/query_tile_bf16.c ops/kernels/blocked_conv_u8.c ops/kernels/blocked_conv_bf16.c
   ops/kernels/nbits_rows.c)

@@ -30,8 +30,8 @@ static inline v_f64 reduced_half(v_f64 x, v_f64 *quadrant)
 static inline v_f32 v_reduce_angle(v_f32 x, v_i32 *quadrant)
 {
     v_f64 q0, q1;
-    v_f64 r0 = reduced_half(v_widen(x, false), &q0);
-    v_f64 r1 = reduced_half(v_widen(x, true), &q1);
+    v_f64 r0 = reduced_half(v_promote(x, false), &q0);
+    v_f64 r1 = reduced_half(v_promote(x, true), &q1);
     *quadrant = __builtin_convertvector(v_narrow(q0, q1), v_i32);
     return v_narrow(r0, r1);
 }

@@ -95,7 +95,7 @@ static ALWAYS_INLINE void output_tile(const struct attn_winograd *w, int64_t t, 
 {
     const float *m = w->places + (t - w->first) * ATTN_BLOCK + lane;
     const int64_t h = t / w->tile_columns * OUT, column = t % w->tile_columns * OUT;
-    const v_f32 least = v_set(w->least), most = v_set(w->most);
+    const v_f32 min = v_set(w->min), max = v_set(w->max);
     const v_f32 bias = v_load(w->bias + lane);
     v_f32 sums[OUT][IN];
     UNROLL
@@ -119,7 +119,7 @@ static ALWAYS_INLINE void output_tile(const struct attn_winograd *w, int64_t t, 
                 break;
             if (w->z != NULL)
                 y[j] += v_load(w->z + at + j * ATTN_BLOCK);
-            v_store(w->y + at + j * ATTN_BLOCK, v_min(most, v_max(least, y[j])));
+            v_store(w->y + at + j * ATTN_BLOCK, v_min(max, v_max(min, y[j])));
         }
     }
 }

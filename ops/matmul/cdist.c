@@ -47,12 +47,12 @@ static attn_status cdist_infer(attnrun_step *step)
 
 /* Squares of the differences of one row of A and n rows of B are added to sums. */
 #define CDIST(name, T, ROOT_OF)                                                          \
-    static void add_##name(T *sums, const T *a, const T *turned, int64_t depth)          \
+    static void add_##name(T *sums, const T *a, const T *transposed, int64_t depth)      \
     {                                                                                    \
         for (int64_t k = 0; k < depth; k++)                                              \
             for (int64_t j = 0; j < BLOCK; j++)                                          \
-                sums[j] +=                                                               \
-                    (a[k] - turned[k * BLOCK + j]) * (a[k] - turned[k * BLOCK + j]);     \
+                sums[j] += (a[k] - transposed[k * BLOCK + j]) *                          \
+                           (a[k] - transposed[k * BLOCK + j]);                           \
     }                                                                                    \
     static void turn_##name(T *to, const T *b, int64_t row, int64_t n, int64_t depth)    \
     {                                                                                    \
@@ -70,16 +70,16 @@ static attn_status cdist_infer(attnrun_step *step)
         const bool root = ((const struct cdist_args *)step->args)->metric == ROOT;       \
         const T *a = (const T *)step->x[0].data + i0 * depth;                            \
         const T *b = (const T *)step->x[1].data + j0 * depth;                            \
-        T *c = (T *)step->y[0].data + i0 * n + j0, *turned = work->scratch;              \
-        T *sums = turned + BLOCK * DEPTH;                                                \
+        T *c = (T *)step->y[0].data + i0 * n + j0, *transposed = work->scratch;          \
+        T *sums = transposed + BLOCK * DEPTH;                                            \
         for (int64_t k0 = 0; k0 == 0 || k0 < depth; k0 += DEPTH) {                       \
             const int64_t k = depth - k0 < DEPTH ? depth - k0 : DEPTH;                   \
-            turn_##name(turned, b + k0, depth, columns, k);                              \
+            turn_##name(transposed, b + k0, depth, columns, k);                          \
             for (int64_t i = 0; i < rows; i++) {                                         \
                 memset(sums, 0, BLOCK * sizeof *sums);                                   \
                 if (k0 > 0)                                                              \
                     memcpy(sums, c + i * n, (size_t)columns * sizeof *sums);             \
-                add_##name(sums, a + i * depth + k0, turned, k);                         \
+                add_##name(sums, a + i * depth + k0, transposed, k);                     \
                 memcpy(c + i * n, sums, (size_t)columns * sizeof *sums);                 \
             }                                                                            \
             if (OP_CANCELLED(work))                                                      \

@@ -170,8 +170,8 @@ static void choose_product(struct einsum_state *state)
         state->gemm = other;
 }
 
-static attn_status plan(attnrun_step *step, const struct einsum_equation *e,
-                        const attnrun_dim *dims)
+static attn_status plan_einsum(attnrun_step *step, const struct einsum_equation *e,
+                               const attnrun_dim *dims)
 {
     struct einsum_state *state = step->state;
     int64_t depth = 1;
@@ -219,7 +219,8 @@ static attn_status einsum_infer(attnrun_step *step)
     for (int i = 0; i < e.rank[EINSUM_OUT]; i++)
         out[i] = dims[e.labels[EINSUM_OUT][i]];
     TRY(op_out(step, 0, step->in[0].dtype, e.rank[EINSUM_OUT], out));
-    return step->concrete && op_has_out(step, 0) ? plan(step, &e, dims) : ATTNRUN_OK;
+    return step->concrete && op_has_out(step, 0) ? plan_einsum(step, &e, dims)
+                                                 : ATTNRUN_OK;
 }
 
 /* ---- run ---- */

@@ -6,15 +6,15 @@
 
 #include <ctype.h>
 
-enum { LETTERS = 128 };
+enum { LABELS = 128 };
 
 struct reader {
     const attnrun_step *step;
     const char *text;
     struct einsum_equation *e;
-    int8_t label_of[LETTERS]; /* of a label; -1: not seen yet */
-    int8_t uses[LETTERS];     /* in inputs */
-    bool ellipsis;            /* in some input */
+    int8_t label_of[LABELS]; /* of a label; -1: not seen yet */
+    int8_t uses[LABELS];     /* in inputs */
+    bool ellipsis;           /* in some input */
 };
 
 static attn_status malformed(const struct reader *r, const char *what)
@@ -33,7 +33,7 @@ static const char *skip_spaces(const char *at)
 /* A term's labels and where its ellipsis stands (-1: nowhere). Stops at ',', '-', the
  * end. */
 struct term {
-    char letters[ATTNRUN_MAX_RANK];
+    char labels[ATTNRUN_MAX_RANK];
     int n, ellipsis;
 };
 
@@ -45,7 +45,7 @@ static attn_status read_term(const struct reader *r, const char **at, struct ter
         if (isalpha((unsigned char)**at)) {
             if (term->n == ATTNRUN_MAX_RANK)
                 return malformed(r, "an operand has too many labels");
-            term->letters[term->n++] = *(*at)++;
+            term->labels[term->n++] = *(*at)++;
         } else if (strncmp(*at, "...", 3) == 0 && term->ellipsis < 0) {
             term->ellipsis = term->n;
             *at += 3;
@@ -78,10 +78,10 @@ static attn_status count_ellipsis(const struct reader *r)
     return ATTNRUN_OK;
 }
 
-static attn_status add_letter(struct reader *r, int op, char letter)
+static attn_status add_label(struct reader *r, int op, char symbol)
 {
     struct einsum_equation *e = r->e;
-    int8_t *label = &r->label_of[(int)letter];
+    int8_t *label = &r->label_of[(int)symbol];
     if (*label < 0) {
         if (op == EINSUM_OUT)
             return malformed(r, "the output has a label that no operand has");
@@ -91,8 +91,8 @@ static attn_status add_letter(struct reader *r, int op, char letter)
     }
     if (e->rank[op] == ATTNRUN_MAX_RANK)
         return malformed(r, "an operand or the output has too many dims");
-    if (op != EINSUM_OUT && r->uses[(int)letter] < 2)
-        r->uses[(int)letter]++;
+    if (op != EINSUM_OUT && r->uses[(int)symbol] < 2)
+        r->uses[(int)symbol]++;
     e->labels[op][e->rank[op]++] = *label;
     return ATTNRUN_OK;
 }
@@ -115,7 +115,7 @@ static attn_status add_term(struct reader *r, int op, const struct term *term,
         if (term->ellipsis == i)
             TRY(add_ellipsis(r, op, n_ellipsis));
         if (i < term->n)
-            TRY(add_letter(r, op, term->letters[i]));
+            TRY(add_label(r, op, term->labels[i]));
     }
     return ATTNRUN_OK;
 }
@@ -124,9 +124,9 @@ static attn_status add_term(struct reader *r, int op, const struct term *term,
 static attn_status implicit_output(struct reader *r)
 {
     TRY(add_ellipsis(r, EINSUM_OUT, r->e->n_ellipsis));
-    for (int letter = 0; letter < LETTERS; letter++)
-        if (r->uses[letter] == 1)
-            TRY(add_letter(r, EINSUM_OUT, (char)letter));
+    for (int symbol = 0; symbol < LABELS; symbol++)
+        if (r->uses[symbol] == 1)
+            TRY(add_label(r, EINSUM_OUT, (char)symbol));
     return ATTNRUN_OK;
 }
 

@@ -26,7 +26,8 @@ struct to_float_state {
     int64_t bytes_at; /* of A, in the shared memory */
 };
 
-static attn_status plan(attnrun_step *step, const struct places *at, int phase)
+static attn_status plan_integer_to_float(attnrun_step *step, const struct places *at,
+                                         int phase)
 {
     struct to_float_state *state = step->state;
     struct attn_integer_gemm *g = &state->product;
@@ -92,7 +93,7 @@ static attn_status multiply(const attnrun_step *step, const attnrun_work *work,
 static attn_status integer_infer(attnrun_step *step)
 {
     TRY(infer_output(step, &integer_places));
-    return step->concrete ? plan(step, &integer_places, 0) : ATTNRUN_OK;
+    return step->concrete ? plan_integer_to_float(step, &integer_places, 0) : ATTNRUN_OK;
 }
 
 static void integer_finish(const attnrun_step *step, const attnrun_work *work,
@@ -147,7 +148,7 @@ static attn_status dynamic_infer(attnrun_step *step)
         !ck_add(state->bytes_at, count, &step->shared_bytes))
         return op_fail(step, ATTNRUN_E_MEMORY, "it has too many elements");
     attn_dynamic_tasks(step, RANGES, count);
-    return plan(step, &dynamic_places, MULTIPLY);
+    return plan_integer_to_float(step, &dynamic_places, MULTIPLY);
 }
 
 static void dynamic_finish(const attnrun_step *step, const attnrun_work *work,

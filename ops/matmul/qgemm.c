@@ -40,7 +40,7 @@ static attn_status check_c(const attnrun_step *step, attnrun_dim m, attnrun_dim 
     return ATTNRUN_OK;
 }
 
-static attn_status plan(attnrun_step *step, int64_t m, int64_t n, int64_t k)
+static attn_status plan_qgemm(attnrun_step *step, int64_t m, int64_t n, int64_t k)
 {
     const struct qgemm_args *args = step->args;
     struct qgemm_state *state = step->state;
@@ -82,7 +82,7 @@ static attn_status qgemm_infer(attnrun_step *step)
     TRY(op_need_dim(step, B, tb, a[!ta], "the inner dim of A"));
     TRY(check_c(step, dims[0], dims[1]));
     TRY(op_out(step, 0, dtype, 2, dims));
-    return step->concrete ? plan(step, dims[0].value, dims[1].value, a[!ta].value)
+    return step->concrete ? plan_qgemm(step, dims[0].value, dims[1].value, a[!ta].value)
                           : ATTNRUN_OK;
 }
 

@@ -52,8 +52,7 @@ attn_status attn_matmul_dims(const attnrun_step *step, int a, int b, unsigned tr
                              "inner sizes differ: %lld here, %lld in input %d '%s'",
                              (long long)kb.value, (long long)ka.value, a,
                              attn_quote(step->node->inputs[a]));
-    int most = ta->rank > tb->rank ? ta->rank : tb->rank,
-        n_batch = most > 2 ? most - 2 : 0;
+    int max = ta->rank > tb->rank ? ta->rank : tb->rank, n_batch = max > 2 ? max - 2 : 0;
     TRY(batch_dims(step, a, b, n_batch, dims));
     *rank = n_batch;
     if (ta->rank > 1)

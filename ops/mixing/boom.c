@@ -30,21 +30,21 @@ static const attnrun_attr_def boom_attrs[] = {
 };
 
 struct boom_state {
-    int64_t rows, in, hidden, size, pieces;
+    int64_t rows, in, hidden, size, segments;
     int64_t row_block, row_blocks, column_block, column_blocks;
 };
 
 /* ---- infer ---- */
 
-static attn_status plan(attnrun_step *step, attnrun_dim in, attnrun_dim hidden,
-                        attnrun_dim size)
+static attn_status plan_boom(attnrun_step *step, attnrun_dim in, attnrun_dim hidden,
+                             attnrun_dim size)
 {
     struct boom_state *s = step->state;
     s->rows = op_count(&step->in[X], 0, step->in[X].rank - 1);
     s->in = in.value;
     s->hidden = hidden.value;
     s->size = size.value;
-    s->pieces = s->hidden / s->size;
+    s->segments = s->hidden / s->size;
     s->row_block = min64(s->rows, MAX_ROWS);
     s->column_block = min64(s->size, s->rows >= FEW_ROWS ? COLUMNS : MIN_COLUMNS);
     s->row_blocks = s->rows > 0 ? ceil_div(s->rows, s->row_block) : 0;
@@ -54,7 +54,7 @@ static attn_status plan(attnrun_step *step, attnrun_dim in, attnrun_dim hidden,
         !ck_mul(s->row_blocks, s->column_blocks, &tasks))
         return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
     const double cost = (double)s->row_block * (double)s->column_block *
-                        ((double)s->in / 75 + 0.3) * (double)s->pieces;
+                        ((double)s->in / 75 + 0.3) * (double)s->segments;
     op_tasks(step, 0, tasks, cost < 1e15 ? (int64_t)cost + 200 : (int64_t)1e15);
     step->scratch_bytes =
         (int64_t)(attn_gemm_scratch((size_t)s->row_block, (size_t)s->column_block,
@@ -93,12 +93,13 @@ static attn_status boom_infer(attnrun_step *step)
     if (x->rank > 0)
         y[x->rank - 1] = size;
     TRY(op_out(step, 0, ATTNRUN_F32, x->rank, x->rank < 0 ? NULL : y));
-    return step->concrete ? plan(step, in, hidden, size) : ATTNRUN_OK;
+    return step->concrete ? plan_boom(step, in, hidden, size) : ATTNRUN_OK;
 }
 
 /* ---- pack: the pieces one after the other ---- */
 
-static int64_t piece_floats(const struct attn_kernels *kernels, int64_t in, int64_t size)
+static int64_t segment_floats(const struct attn_kernels *kernels, int64_t in,
+                              int64_t size)
 {
     const int64_t lanes = kernels->vec_bytes / (int64_t)sizeof(float);
     return ceil_div(size, lanes) * lanes * in;
@@ -115,7 +116,7 @@ static attn_status boom_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     const int64_t size = args->output_size != OP_INT_ABSENT ? args->output_size : in;
     if (in < 1 || size < 2 || hidden < size || in > INT32_MAX || hidden > INT32_MAX)
         return ATTNRUN_OK;
-    const int64_t floats = piece_floats(pack->kernels, in, size);
+    const int64_t floats = segment_floats(pack->kernels, in, size);
     if (!ck_mul(floats, hidden / size * (int64_t)sizeof(float), bytes) ||
         !ck_add(*bytes, (int64_t)sizeof(struct attn_packed), bytes))
         return attn_fail_node(ATTNRUN_E_LIMIT, pack->node, "W is too large to pack");
@@ -123,9 +124,9 @@ static attn_status boom_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     if (packed == NULL)
         return ATTNRUN_OK;
     struct attn_packed *header = packed;
-    for (int64_t piece = 0; piece < hidden / size; piece++)
-        pack->kernels->gemm_pack_f32((float *)(header + 1) + piece * floats,
-                                     (const float *)w->data + piece * size, hidden, 1,
+    for (int64_t segment = 0; segment < hidden / size; segment++)
+        pack->kernels->gemm_pack_f32((float *)(header + 1) + segment * floats,
+                                     (const float *)w->data + segment * size, hidden, 1,
                                      (size_t)in, (size_t)size);
     *header = (struct attn_packed){ .magic = ATTN_PACKED_MAGIC,
                                     .version = ATTN_PACKED_VERSION,
@@ -167,8 +168,8 @@ static int32_t list_epilogue(const attnrun_step *step, int64_t column, const flo
     return n;
 }
 
-static void add_piece(const attnrun_step *step, const attnrun_work *work, int64_t row,
-                      int64_t column, int64_t piece)
+static void add_segment(const attnrun_step *step, const attnrun_work *work, int64_t row,
+                        int64_t column, int64_t segment)
 {
     const struct boom_state *s = step->state;
     struct attn_epilogue steps[5];
@@ -184,13 +185,14 @@ static void add_piece(const attnrun_step *step, const attnrun_work *work, int64_
                                .k = (size_t)s->in,
                                .epilogue = steps,
                                .scratch = work->scratch };
-    g.n_epilogue = list_epilogue(step, piece * s->size + column, y, piece == 0, steps);
+    g.n_epilogue =
+        list_epilogue(step, segment * s->size + column, y, segment == 0, steps);
     g.packed = step->node->packed != NULL;
     if (g.packed)
         g.b = (const float *)((const struct attn_packed *)step->node->packed + 1) +
-              piece * piece_floats(step->kernels, s->in, s->size) + column * s->in;
+              segment * segment_floats(step->kernels, s->in, s->size) + column * s->in;
     else
-        g.b = (const float *)step->x[W].data + piece * s->size + column;
+        g.b = (const float *)step->x[W].data + segment * s->size + column;
     step->kernels->gemm_f32(&g);
 }
 
@@ -198,11 +200,11 @@ static attn_status boom_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct boom_state *s = step->state;
     for (int64_t task = work->begin; task < work->end; task++)
-        for (int64_t piece = 0; piece < s->pieces; piece++) {
+        for (int64_t segment = 0; segment < s->segments; segment++) {
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
-            add_piece(step, work, task / s->column_blocks * s->row_block,
-                      task % s->column_blocks * s->column_block, piece);
+            add_segment(step, work, task / s->column_blocks * s->row_block,
+                        task % s->column_blocks * s->column_block, segment);
         }
     return ATTNRUN_OK;
 }

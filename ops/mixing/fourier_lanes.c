@@ -155,8 +155,8 @@ float *attn_fourier_part(const struct fourier_lanes *t,
     return run_line(kernels, &t->parts[part], roots, l);
 }
 
-const float *attn_fourier_turns(const struct fourier_lanes *t, const float *table,
-                                int64_t q)
+const float *attn_fourier_rotations(const struct fourier_lanes *t, const float *table,
+                                    int64_t q)
 {
     const int64_t a = t->parts[0].n, b = t->parts[1].n;
     return table + 2 * (a + b) + 2 * q * a;
@@ -171,9 +171,9 @@ static void run_split(const struct fourier_lanes *t, const struct attn_kernels *
     l.room[1] = r->line[1];
     for (int64_t q = 0; q < b; q++) {
         l.x = r->block + q * ELEMENT;
-        kernels->fft_turn_f32(r->work + q * ELEMENT, (b + 1) * ELEMENT, LANES,
-                              attn_fourier_part(t, kernels, table, 0, &l), (size_t)a,
-                              attn_fourier_turns(t, table, q));
+        kernels->fft_rotate_f32(r->work + q * ELEMENT, (b + 1) * ELEMENT, LANES,
+                                attn_fourier_part(t, kernels, table, 0, &l), (size_t)a,
+                                attn_fourier_rotations(t, table, q));
     }
     l.x_row = ELEMENT;
     l.y_row = a * ELEMENT;

@@ -152,9 +152,9 @@ static void run_columns(const attnrun_step *step, const attnrun_work *work, int6
     for (int64_t q = 0; q < b; q++) {
         const struct attn_fft_columns f = columns_of(s, y, first, q, b);
         kernels->fft_columns_in_f32(r.line[0], &f, (size_t)a);
-        kernels->fft_turn_f32(r.work + q * ELEMENT, (b + 1) * ELEMENT, LANES,
-                              attn_fourier_part(t, kernels, work->shared, 0, &l),
-                              (size_t)a, attn_fourier_turns(t, work->shared, q));
+        kernels->fft_rotate_f32(r.work + q * ELEMENT, (b + 1) * ELEMENT, LANES,
+                                attn_fourier_part(t, kernels, work->shared, 0, &l),
+                                (size_t)a, attn_fourier_rotations(t, work->shared, q));
     }
     for (int64_t k = 0; k < a; k++) {
         l.x = r.work + k * (b + 1) * ELEMENT;

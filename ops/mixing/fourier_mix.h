@@ -65,8 +65,8 @@ float *attn_fourier_part(const struct fourier_lanes *t,
                          const struct attn_kernels *kernels, const float *table, int part,
                          const struct fourier_line *l);
 /* What comes between the parts for line q of part 0, A factors. */
-const float *attn_fourier_turns(const struct fourier_lanes *t, const float *table,
-                                int64_t q);
+const float *attn_fourier_rotations(const struct fourier_lanes *t, const float *table,
+                                    int64_t q);
 /* Rows of x, `row` floats apart, as lanes: row i is the real part of lane i, row
  * FOURIER_LANES + i the imaginary part. */
 void attn_fourier_load_rows(const struct attn_kernels *kernels, float *block,

@@ -72,7 +72,7 @@ void attn_fourier_rows_first(const attnrun_step *step, const attnrun_work *work,
     const struct fourier_state *s = step->state;
     const int64_t a = s->tokens.parts[0].n, b = s->tokens.parts[1].n, q = task % b;
     const int64_t at = task / b * s->n * s->c;
-    const float *turns = attn_fourier_turns(&s->tokens, work->shared, q);
+    const float *rotations = attn_fourier_rotations(&s->tokens, work->shared, q);
     float *y = (float *)step->y[0].data + at + q * a * s->c;
     struct fourier_line l = line_of(s, work->scratch);
     float *tile = l.room[1] + s->tokens.line_bytes / (int64_t)sizeof *tile;
@@ -83,8 +83,8 @@ void attn_fourier_rows_first(const attnrun_step *step, const attnrun_work *work,
         l.x = tile + c;
         const float *got =
             attn_fourier_part(&s->tokens, step->kernels, work->shared, 0, &l);
-        step->kernels->fft_turn_f32(tile + c, tile_row(s), s->c / 2, got, (size_t)a,
-                                    turns);
+        step->kernels->fft_rotate_f32(tile + c, tile_row(s), s->c / 2, got, (size_t)a,
+                                      rotations);
     }
     for (int64_t k = 0; k < a; k++)
         memcpy(y + k * s->c, tile + k * tile_row(s), (size_t)s->c * sizeof *y);

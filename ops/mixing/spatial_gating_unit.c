@@ -118,7 +118,7 @@ static attn_status gating_plan(attnrun_step *step, int64_t c)
     if (!ck_mul(s->batch, s->heads, &groups))
         return op_fail(step, ATTNRUN_E_LIMIT, "it has too many heads");
     TRY(attn_channels_plan(step, &s->channels, groups, c / s->heads, 0));
-    const int64_t width = s->channels.most;
+    const int64_t width = s->channels.max;
     s->rows_floats = ((s->n < ATTN_SUMMED ? s->n : ATTN_SUMMED) * width + 15) / 16 * 16;
     step->scratch_bytes =
         (attn_token_sums_floats(width, s->n, args->is_causal != 0) + s->rows_floats) * 4;

@@ -16,9 +16,8 @@ attn_status attn_channels_plan(const attnrun_step *step, struct attn_channels *c
     const int64_t fit = FLOATS / (floats > 0 ? floats : 1) / ATTN_CHANNELS;
     c->n = n;
     c->blocks = n / ATTN_CHANNELS + (n % ATTN_CHANNELS != 0);
-    c->most = ATTN_CHANNELS * (fit > 1 ? fit : 1);
-    c->most =
-        min64(min64(c->most, ATTN_CHANNELS_MAX), max64(c->blocks, 1) * ATTN_CHANNELS);
+    c->max = ATTN_CHANNELS * (fit > 1 ? fit : 1);
+    c->max = min64(min64(c->max, ATTN_CHANNELS_MAX), max64(c->blocks, 1) * ATTN_CHANNELS);
     if (!ck_mul(groups, c->blocks, &c->n_tasks))
         return op_fail(step, ATTNRUN_E_LIMIT, "it has too many channels");
     return ATTNRUN_OK;
@@ -29,7 +28,7 @@ int64_t attn_channels_take(const struct attn_channels *c, int64_t task, int64_t 
 {
     const int64_t block = task % c->blocks;
     const int64_t taken =
-        min64(min64(end - task, c->blocks - block), c->most / ATTN_CHANNELS);
+        min64(min64(end - task, c->blocks - block), c->max / ATTN_CHANNELS);
     *first = block * ATTN_CHANNELS;
     *width = min64(c->n - *first, taken * ATTN_CHANNELS);
     return taken;

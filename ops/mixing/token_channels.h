@@ -16,7 +16,7 @@ enum {
 };
 
 struct attn_channels {
-    int64_t n, blocks, most; /* channels and tasks of a group; channels side by side */
+    int64_t n, blocks, max; /* channels and tasks of a group; channels side by side */
     int64_t n_tasks;
 };
 

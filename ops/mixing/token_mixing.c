@@ -58,7 +58,7 @@ static attn_status mixing_plan(attnrun_step *step)
     if (s->batch == 0 || s->c == 0 || s->out == 0)
         return ATTNRUN_OK;
     TRY(attn_channels_plan(step, &s->channels, s->batch, s->c, s->hidden));
-    const int64_t width = s->channels.most, longest = s->n > s->hidden ? s->n : s->hidden;
+    const int64_t width = s->channels.max, longest = s->n > s->hidden ? s->n : s->hidden;
     const int64_t sums = attn_token_sums_floats(width, longest, false);
     if (!ck_mul(s->hidden, width, &s->hidden_floats) ||
         !ck_add(s->hidden_floats, sums, &floats) ||

@@ -321,7 +321,7 @@ static attn_status encoder_run(const attnrun_step *step, const attnrun_work *wor
 #define ENCODER_ROW(row, onnx_name, version, args_type, attributes, in_types)            \
     const attnrun_op_def row = {                                                         \
         .struct_size = sizeof(attnrun_op_def),                                           \
-        .flags = ATTNRUN_OP_NOWIDEN,                                                     \
+        .flags = ATTNRUN_OP_NO_PROMOTION,                                                \
         .domain = "ai.onnx.ml",                                                          \
         .name = onnx_name,                                                               \
         .since = version,                                                                \

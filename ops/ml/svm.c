@@ -408,9 +408,9 @@ static int64_t classify(const attnrun_step *step, int64_t row, struct room *room
             room->scores[i] =
                 dot(&step->x[0], first, w, state->features) + (double)args->rho.v[0];
         int64_t best = best_of(room->scores, c);
-        double most = room->scores[best];
+        double max = room->scores[best];
         op_ml_post(room->scores, c, args->post_transform);
-        return c == 2 && (state->positive ? most >= 0.5 : most > 0) ? 1 : best;
+        return c == 2 && (state->positive ? max >= 0.5 : max > 0) ? 1 : best;
     }
     for (int64_t k = 0; k < state->vectors; k++)
         room->kernels[k] = kernel_of(args, state, &step->x[0], first, k);

@@ -63,7 +63,7 @@ int64_t op_trees_leaf(const struct trees *trees, int64_t root, const attnrun_ten
                       int64_t first, const attnrun_tensor *members)
 {
     int64_t at = root;
-    for (int64_t turn = 0; turn <= trees->n_nodes; turn++) {
+    for (int64_t visit = 0; visit <= trees->n_nodes; visit++) {
         if (at < 0)
             return -1;
         const struct tree_node *node = &trees->nodes[at];
@@ -77,6 +77,6 @@ int64_t op_trees_leaf(const struct trees *trees, int64_t root, const attnrun_ten
 
 double op_trees_start(int32_t sum, bool f64)
 {
-    double most = f64 ? DBL_MAX : (double)FLT_MAX;
-    return sum == TREES_MIN ? most : sum == TREES_MAX ? -most : 0;
+    double max = f64 ? DBL_MAX : (double)FLT_MAX;
+    return sum == TREES_MIN ? max : sum == TREES_MAX ? -max : 0;
 }

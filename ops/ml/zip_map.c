@@ -106,7 +106,8 @@ static attn_status zip_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_ml_zip_map_1 = { ML_DOMAIN,
-                                         .flags = ATTNRUN_OP_LATE | ATTNRUN_OP_NOWIDEN,
+                                         .flags =
+                                             ATTNRUN_OP_DYNAMIC | ATTNRUN_OP_NO_PROMOTION,
                                          .name = "ZipMap",
                                          .inputs = "X:f32",
                                          .outputs = "Z:maps(f32)",
@@ -179,7 +180,7 @@ static int64_t find_entry(const attnrun_tensor *keys, const int64_t *order,
     return -1;
 }
 
-/* Room for the order; the input of a late step is known while it is inferred. */
+/* Room for the order; the input of a dynamic-shape step is known while it is inferred. */
 static attn_status order_scratch(attnrun_step *step)
 {
     const attnrun_tensor *x = &step->x[0];
@@ -246,7 +247,7 @@ static attn_status vectorizer_run(const attnrun_step *step, const attnrun_work *
 
 const attnrun_op_def op_ml_dict_vectorizer_1 = {
     ML_DOMAIN,
-    .flags = ATTNRUN_OP_LATE | ATTNRUN_OP_NOWIDEN,
+    .flags = ATTNRUN_OP_DYNAMIC | ATTNRUN_OP_NO_PROMOTION,
     .name = "DictVectorizer",
     .inputs = "X:map(T)",
     .outputs = "Y:T",
@@ -383,7 +384,8 @@ static attn_status cast_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_ml_cast_map_1 = { ML_DOMAIN,
-                                          .flags = ATTNRUN_OP_LATE | ATTNRUN_OP_NOWIDEN,
+                                          .flags = ATTNRUN_OP_DYNAMIC |
+                                                   ATTNRUN_OP_NO_PROMOTION,
                                           .name = "CastMap",
                                           .inputs = "X:map(T)",
                                           .outputs = "Y:U",

@@ -67,7 +67,7 @@ static attn_status compress_run(const attnrun_step *step, const attnrun_work *wo
 }
 
 const attnrun_op_def op_compress_9 = { OP_ROW,
-                                       .flags = ATTNRUN_OP_LATE,
+                                       .flags = ATTNRUN_OP_DYNAMIC,
                                        .name = "Compress",
                                        .since = 9,
                                        .inputs = "input:T condition:b8",

@@ -126,43 +126,45 @@ static char *find_byte(const struct bytes *b, int64_t at, int64_t *n)
     return attn_tensor_at(b->t, b->rank, at / b->run_bytes) + at % b->run_bytes;
 }
 
-struct piece {
+struct segment {
     struct bytes x;
     int64_t row_bytes;
 };
 
-static struct piece piece_of(const attnrun_step *step, int i)
+static struct segment segment_of(const attnrun_step *step, int i)
 {
     const attnrun_tensor *x = &step->x[i];
     const struct concat_state *state = step->state;
     int64_t row = tensor_dims_product(x, state->axis, x->rank);
-    return (struct piece){ bytes_of(x), dtype_bytes_of(x->dtype, row) };
+    return (struct segment){ bytes_of(x), dtype_bytes_of(x->dtype, row) };
 }
 
-enum { KNOWN_PIECES = 32 }; /* that are looked at once a call */
+enum { KNOWN_SEGMENTS = 32 }; /* that are looked at once a call */
 
 static attn_status concat_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct concat_state *state = step->state;
     const struct bytes y = bytes_of(&step->y[0]);
     const int64_t written = state->row_bytes - state->kept_bytes;
-    struct piece known[KNOWN_PIECES];
-    for (int i = 0; i < step->n_in && i < KNOWN_PIECES; i++)
-        known[i] = piece_of(step, i);
+    struct segment known[KNOWN_SEGMENTS];
+    for (int i = 0; i < step->n_in && i < KNOWN_SEGMENTS; i++)
+        known[i] = segment_of(step, i);
     int64_t at = work->begin * OP_MOVE_CHUNK, end = work->end * OP_MOVE_CHUNK;
     if (end > state->total_bytes)
         end = state->total_bytes;
     while (y.t->data != NULL && at < end) {
         int64_t row = at / written, skip = at % written;
         for (int i = state->first; i < step->n_in && at < end;) {
-            const struct piece piece = i < KNOWN_PIECES ? known[i] : piece_of(step, i);
-            if (skip >= piece.row_bytes) {
-                skip -= piece.row_bytes;
+            const struct segment segment =
+                i < KNOWN_SEGMENTS ? known[i] : segment_of(step, i);
+            if (skip >= segment.row_bytes) {
+                skip -= segment.row_bytes;
                 i++;
                 continue;
             }
-            int64_t left = piece.row_bytes - skip, n = left < end - at ? left : end - at;
-            const char *from = find_byte(&piece.x, row * piece.row_bytes + skip, &n);
+            int64_t left = segment.row_bytes - skip,
+                    n = left < end - at ? left : end - at;
+            const char *from = find_byte(&segment.x, row * segment.row_bytes + skip, &n);
             char *to = find_byte(&y, at + (row + 1) * state->kept_bytes, &n);
             memcpy(to, from, (size_t)n);
             at += n;

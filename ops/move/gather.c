@@ -12,7 +12,7 @@ static const attnrun_attr_def gather_attrs[] = { ATTR_INT(struct gather_args, ax
                                                  ATTR_END };
 struct gather_state {
     int64_t n_indices, axis_extent, rows, row_bytes;
-    int64_t rows_per_task, pieces; /* a row of many bytes is cut into pieces */
+    int64_t rows_per_task, segments; /* a row of many bytes is cut into pieces */
 };
 enum { CHECK_INDICES = 32768 };
 
@@ -46,15 +46,17 @@ static attn_status gather_plan(attnrun_step *step, int axis)
     s->axis_extent = in->dims[axis].value;
     s->rows = op_count(in, 0, axis) * s->n_indices;
     s->row_bytes = dtype_bytes_of(in->dtype, op_count(in, axis + 1, in->rank));
-    s->pieces = s->row_bytes <= 2 * OP_MOVE_CHUNK ? 1 : op_move_chunks(s->row_bytes);
-    s->rows_per_task =
-        s->pieces > 1 || s->row_bytes >= OP_MOVE_CHUNK ? 1 : OP_MOVE_CHUNK / s->row_bytes;
+    s->segments = s->row_bytes <= 2 * OP_MOVE_CHUNK ? 1 : op_move_chunks(s->row_bytes);
+    s->rows_per_task = s->segments > 1 || s->row_bytes >= OP_MOVE_CHUNK
+                           ? 1
+                           : OP_MOVE_CHUNK / s->row_bytes;
     if (s->rows_per_task > 8192)
         s->rows_per_task = 8192;
     int64_t groups = s->rows / s->rows_per_task + (s->rows % s->rows_per_task != 0);
     op_tasks(step, 0, s->n_indices / CHECK_INDICES + (s->n_indices % CHECK_INDICES != 0),
              (s->n_indices < CHECK_INDICES ? s->n_indices : CHECK_INDICES) * 2);
-    op_tasks(step, 1, s->pieces > 1 ? s->rows * s->pieces : groups, OP_MOVE_CHUNK / 4);
+    op_tasks(step, 1, s->segments > 1 ? s->rows * s->segments : groups,
+             OP_MOVE_CHUNK / 4);
     return ATTNRUN_OK;
 }
 
@@ -103,9 +105,9 @@ static attn_status gather_run(const attnrun_step *step, const attnrun_work *work
     for (int64_t t = work->begin; t < work->end && step->y[0].data != NULL; t++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        if (s->pieces > 1) {
-            int64_t from = t % s->pieces * OP_MOVE_CHUNK, left = s->row_bytes - from;
-            gather_row(step, t / s->pieces, from,
+        if (s->segments > 1) {
+            int64_t from = t % s->segments * OP_MOVE_CHUNK, left = s->row_bytes - from;
+            gather_row(step, t / s->segments, from,
                        left < OP_MOVE_CHUNK ? left : OP_MOVE_CHUNK);
             continue;
         }

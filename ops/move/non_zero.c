@@ -65,8 +65,12 @@ static attn_status non_zero_run(const attnrun_step *step, const attnrun_work *wo
     return ATTNRUN_OK;
 }
 
-const attnrun_op_def op_non_zero_9 = {
-    OP_ROW,           .flags = ATTNRUN_OP_LATE, .name = "NonZero",
-    .since = 9,       .inputs = "X:T",          .outputs = "Y:i64",
-    .types = "T=all", .infer = non_zero_infer,  .run = non_zero_run
-};
+const attnrun_op_def op_non_zero_9 = { OP_ROW,
+                                       .flags = ATTNRUN_OP_DYNAMIC,
+                                       .name = "NonZero",
+                                       .since = 9,
+                                       .inputs = "X:T",
+                                       .outputs = "Y:i64",
+                                       .types = "T=all",
+                                       .infer = non_zero_infer,
+                                       .run = non_zero_run };

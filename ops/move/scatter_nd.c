@@ -17,7 +17,7 @@ static const attnrun_attr_def scatter_nd_attrs[] = {
 };
 struct scatter_nd_state {
     struct op_tuples tuples;
-    int64_t piece; /* elements of a slice that one task does */
+    int64_t segment; /* elements of a slice that one task does */
 };
 
 static int32_t reduction_of(const attnrun_step *step)
@@ -55,27 +55,27 @@ static attn_status scatter_nd_infer(attnrun_step *step)
         return ATTNRUN_OK;
     TRY(op_move_need_bytes(step, 0));
     op_tuples_plan(step, &s->tuples, 0, length);
-    int64_t elements = s->tuples.slice_elements, pieces = 1;
+    int64_t elements = s->tuples.slice_elements, segments = 1;
     if (s->tuples.count <= 0 || elements <= 0) {
         s->tuples.count = 0;
-        s->piece = 1;
+        s->segment = 1;
     } else { /* about 64 K elements a task, yet no piece below 64 elements */
-        s->piece = 65536 / s->tuples.count > 64 ? 65536 / s->tuples.count : 64;
-        s->piece = s->piece < elements ? s->piece : elements;
-        pieces = elements / s->piece + (elements % s->piece != 0);
+        s->segment = 65536 / s->tuples.count > 64 ? 65536 / s->tuples.count : 64;
+        s->segment = s->segment < elements ? s->segment : elements;
+        segments = elements / s->segment + (elements % s->segment != 0);
     }
     int64_t bytes =
         dtype_bytes_of(step->in[0].dtype, op_count(&step->in[0], 0, step->in[0].rank));
     op_tasks(step, 0, op_chunks(s->tuples.count), OP_CHUNK * 4);
     op_tasks(step, 1, op_move_chunks(bytes), OP_MOVE_CHUNK / 8);
-    op_tasks(step, 2, s->tuples.count > 0 ? pieces : 0,
-             s->tuples.count * (s->piece / 4 + 10));
+    op_tasks(step, 2, s->tuples.count > 0 ? segments : 0,
+             s->tuples.count * (s->segment / 4 + 10));
     return ATTNRUN_OK;
 }
 
 /* Elements [from, from + n) of all slices. */
-static attn_status scatter_piece(const attnrun_step *step, const attnrun_work *work,
-                                 int64_t from, int64_t n)
+static attn_status scatter_segment(const attnrun_step *step, const attnrun_work *work,
+                                   int64_t from, int64_t n)
 {
     const struct scatter_nd_state *s = step->state;
     const struct op_tuples *t = &s->tuples;
@@ -109,8 +109,8 @@ static attn_status scatter_nd_run(const attnrun_step *step, const attnrun_work *
         return ATTNRUN_OK;
     }
     for (int64_t t = work->begin; t < work->end && step->y[0].data != NULL; t++) {
-        int64_t from = t * s->piece, left = s->tuples.slice_elements - from;
-        TRY(scatter_piece(step, work, from, left < s->piece ? left : s->piece));
+        int64_t from = t * s->segment, left = s->tuples.slice_elements - from;
+        TRY(scatter_segment(step, work, from, left < s->segment ? left : s->segment));
     }
     return ATTNRUN_OK;
 }

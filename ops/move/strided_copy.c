@@ -236,11 +236,11 @@ static int64_t tile_rows(const struct op_copy *c)
 static int64_t tile_fours(const struct op_copy *c, char *to, const char *from,
                           int64_t rows, int64_t cols)
 {
-    bool ahead = c->col_blocks == 1 && rows == TILE_EXTENT;
+    bool prefetch = c->col_blocks == 1 && rows == TILE_EXTENT;
     int64_t col = 0;
     for (; col + 4 <= cols; col += 4) {
         const char *x = from + col * c->col_from;
-        for (int64_t k = 0; ahead && k < 16; k++)
+        for (int64_t k = 0; prefetch && k < 16; k++)
             __builtin_prefetch(x + (k & 3) * c->col_from + rows * 4 + (k >> 2) * 64);
         for (int64_t row = 0; row + 4 <= rows; row += 4)
             tile_4x4(to + row * c->row_to + col * 4, c->row_to, x + row * 4, c->col_from);

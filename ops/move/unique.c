@@ -222,7 +222,7 @@ static attn_status unique_run(const attnrun_step *step, const attnrun_work *work
 
 const attnrun_op_def op_unique_11 = {
     OP_ROW,
-    .flags = ATTNRUN_OP_LATE,
+    .flags = ATTNRUN_OP_DYNAMIC,
     .name = "Unique",
     .since = 11,
     .inputs = "X:T",
@@ -268,7 +268,7 @@ static attn_status flat_run(const attnrun_step *step, const attnrun_work *work)
 const attnrun_op_def op_ms_unique_1 = {
     .struct_size = sizeof(attnrun_op_def),
     .domain = "com.microsoft",
-    .flags = ATTNRUN_OP_LATE,
+    .flags = ATTNRUN_OP_DYNAMIC,
     .name = "Unique",
     .since = 1,
     .inputs = "x:f32",

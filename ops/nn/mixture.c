@@ -5,7 +5,7 @@
 
 enum { ROUTE, SORT, UP, DOWN, SUM };
 enum { TASK_NS = 50000, COLUMN_STEP = 64 };
-struct tile {
+struct mixture_tile {
     int32_t expert, first, rows;
 };
 
@@ -201,7 +201,7 @@ static bool lay_out(struct mixture_state *s, int64_t *bytes)
            append(&s->weight_at, bytes, s->routes, 1) &&
            append(&s->place_at, bytes, s->routes, 1) &&
            append(&s->token_at, bytes, s->routes, 1) &&
-           append(&s->tiles_at, bytes, s->tiles, sizeof(struct tile) / 4) &&
+           append(&s->tiles_at, bytes, s->tiles, sizeof(struct mixture_tile) / 4) &&
            append(&s->inner_at, bytes, s->routes, s->inter) &&
            append(&s->outer_at, bytes, s->routes, s->hidden);
 }
@@ -268,7 +268,7 @@ static attn_status sort(const attnrun_step *step, const attnrun_work *work,
     const float *weight = part(work, s->weight_at);
     int32_t *place = part(work, s->place_at), *token = part(work, s->token_at);
     int32_t *next = work->scratch, n = 0;
-    struct tile *tile = part(work, s->tiles_at), *end = tile + s->tiles;
+    struct mixture_tile *tile = part(work, s->tiles_at), *end = tile + s->tiles;
     memset(next, 0, (size_t)s->experts * sizeof *next);
     for (int64_t r = 0; r < s->routes; r++) {
         next[expert[r]] += weight[r] > min_weight;
@@ -277,7 +277,8 @@ static attn_status sort(const attnrun_step *step, const attnrun_work *work,
     for (int32_t e = 0; e < s->experts; e++) {
         const int32_t count = next[e];
         for (int32_t i = 0; i < count; i += MIXTURE_ROWS)
-            *tile++ = (struct tile){ e, n + i, (int32_t)min64(MIXTURE_ROWS, count - i) };
+            *tile++ = (struct mixture_tile){ e, n + i,
+                                             (int32_t)min64(MIXTURE_ROWS, count - i) };
         next[e] = n;
         n += count;
     }
@@ -348,7 +349,7 @@ static attn_status up(const attnrun_step *step, const attnrun_work *work,
                       const struct mixture_kind *kind, int64_t task)
 {
     const struct mixture_state *s = step->state;
-    const struct tile *tile = (struct tile *)part(work, s->tiles_at);
+    const struct mixture_tile *tile = (struct mixture_tile *)part(work, s->tiles_at);
     const int64_t column = task % s->up[0].blocks * s->up[0].columns;
     const int64_t n = min64(s->up[0].columns, s->inter - column);
     const int32_t *token = part(work, s->token_at);
@@ -388,7 +389,7 @@ static attn_status down(const attnrun_step *step, const attnrun_work *work,
 {
     const struct mixture_state *s = step->state;
     const struct mixture_matrix *m = &s->down;
-    const struct tile *tile = (struct tile *)part(work, s->tiles_at);
+    const struct mixture_tile *tile = (struct mixture_tile *)part(work, s->tiles_at);
     const int64_t column = task % m->blocks * m->columns;
     tile += task / m->blocks;
     const struct mixture_product product = {

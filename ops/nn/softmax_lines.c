@@ -14,15 +14,15 @@ attn_status attn_lines_plan(attnrun_step *step, struct lines *lines,
         lines->outer = op_count(type, 0, first);
         lines->length = op_count(type, first, last);
         lines->inner = op_count(type, last, type->rank);
-        int64_t most = lines->inner == 1 ? lines->outer : lines->inner;
+        int64_t max = lines->inner == 1 ? lines->outer : lines->inner;
         lines->block = TASK_ELEMENTS / lines->length;
         if (lines->inner > 1 && lines->block < MIN_COLUMNS)
             lines->block = MIN_COLUMNS;
         if (lines->block < 1)
             lines->block = 1;
-        if (lines->block > most)
-            lines->block = most;
-        lines->blocks = most / lines->block + (most % lines->block != 0);
+        if (lines->block > max)
+            lines->block = max;
+        lines->blocks = max / lines->block + (max % lines->block != 0);
         lines->n_tasks = lines->inner == 1 ? lines->blocks : lines->blocks * lines->outer;
     }
     double elements = (double)lines->block * (double)lines->length;

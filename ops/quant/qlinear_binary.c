@@ -23,9 +23,9 @@ static attn_status infer(attnrun_step *step, const int *operands, int n)
         if (x->rank < 0)
             return op_out(step, 0, step->in[operands[n - 1]].dtype, -1, NULL);
         attnrun_dim merged[ATTNRUN_MAX_RANK];
-        const int most = x->rank > rank ? x->rank : rank;
-        for (int d = 0; d < most; d++) {
-            const int a = d - (most - rank), b = d - (most - x->rank);
+        const int max = x->rank > rank ? x->rank : rank;
+        for (int d = 0; d < max; d++) {
+            const int a = d - (max - rank), b = d - (max - x->rank);
             merged[d] = a < 0   ? x->dims[b]
                         : b < 0 ? dims[a]
                                 : op_broadcast_dim(step, dims[a], x->dims[b]);
@@ -34,7 +34,7 @@ static attn_status infer(attnrun_step *step, const int *operands, int n)
                                      "expected a shape that can be broadcast");
         }
         memcpy(dims, merged, sizeof dims);
-        rank = most;
+        rank = max;
     }
     TRY(op_out(step, 0, step->in[operands[n - 1]].dtype, rank, dims));
     elementwise_tasks(step, 1500);

@@ -19,9 +19,9 @@ struct scales {
 attn_status attn_scales_infer(const attnrun_step *step, int64_t axis, int64_t block_size,
                               struct scales *scales);
 
-/* Elements [k, k + n) of x have one scale index, *index: returns n <= most; or, where
+/* Elements [k, k + n) of x have one scale index, *index: returns n <= max; or, where
  * blocked scales run along with the elements, indices *index + i (*step 1). */
-static inline int64_t scales_run(const struct scales *s, int64_t k, int64_t most,
+static inline int64_t scales_run(const struct scales *s, int64_t k, int64_t max,
                                  int64_t *index, int64_t *step)
 {
     int64_t inner_at = k % s->inner, line = k / s->inner;
@@ -40,7 +40,7 @@ static inline int64_t scales_run(const struct scales *s, int64_t k, int64_t most
         int64_t rest = s->block - at % s->block;
         n = rest < s->length - at ? rest : s->length - at;
     }
-    return n < most ? n : most;
+    return n < max ? n : max;
 }
 
 #endif

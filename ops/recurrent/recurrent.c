@@ -82,7 +82,7 @@ static void set_tasks(attnrun_step *step)
              walk < 1e15 ? (int64_t)walk : INT64_C(1) << 50);
 }
 
-static attn_status plan(attnrun_step *step, const struct recurrent_kind *kind)
+static attn_status plan_recurrent(attnrun_step *step, const struct recurrent_kind *kind)
 {
     struct recurrent_state *s = step->state;
     int64_t columns = s->gates * s->hidden, rows = s->steps * s->batch;
@@ -183,7 +183,7 @@ attn_status attn_recurrent_infer(attnrun_step *step, const struct recurrent_kind
         attn_recurrent_plan_f64(step);
         return ATTNRUN_OK;
     }
-    return plan(step, kind);
+    return plan_recurrent(step, kind);
 }
 
 /* ---- weights ---- */

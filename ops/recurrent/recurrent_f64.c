@@ -4,7 +4,7 @@
 
 #include "recurrent.h"
 
-struct walk {
+struct recurrent_f64_walk {
     const attnrun_step *step;
     const struct recurrent_state *state;
     const double *x, *w, *r, *bias, *peephole; /* of this step, of this direction */
@@ -24,7 +24,7 @@ void attn_recurrent_plan_f64(attnrun_step *step)
              cost < 1e15 ? (int64_t)cost + 100 : 1 << 30);
 }
 
-static double bias_of(const struct walk *k, int64_t row, bool of_r)
+static double bias_of(const struct recurrent_f64_walk *k, int64_t row, bool of_r)
 {
     if (k->bias == NULL)
         return 0.0;
@@ -40,7 +40,8 @@ static double product(const double *a, const double *b, int64_t n)
 }
 
 /* x W' + h R' + both biases for rows from … to - 1 of the gates. */
-static void make_gates(const struct walk *k, const double *h, int64_t from, int64_t to)
+static void make_gates(const struct recurrent_f64_walk *k, const double *h, int64_t from,
+                       int64_t to)
 {
     const struct recurrent_state *s = k->state;
     for (int64_t row = from; row < to; row++)
@@ -49,7 +50,7 @@ static void make_gates(const struct walk *k, const double *h, int64_t from, int6
                         bias_of(k, row, false) + bias_of(k, row, true);
 }
 
-static void apply(const struct walk *k, int function, double *x, int64_t n)
+static void apply(const struct recurrent_f64_walk *k, int function, double *x, int64_t n)
 {
     const struct recurrent_args *args = k->step->args;
     double clip = (double)args->clip;
@@ -61,7 +62,7 @@ static void apply(const struct walk *k, int function, double *x, int64_t n)
     }
 }
 
-static void rnn_step(const struct walk *k)
+static void rnn_step(const struct recurrent_f64_walk *k)
 {
     int64_t n = k->state->hidden;
     make_gates(k, k->h, 0, n);
@@ -69,7 +70,7 @@ static void rnn_step(const struct walk *k)
     memcpy(k->h, k->gates, (size_t)n * sizeof *k->h);
 }
 
-static void gru_step(const struct walk *k)
+static void gru_step(const struct recurrent_f64_walk *k)
 {
     const struct recurrent_args *args = k->step->args;
     int64_t n = k->state->hidden;
@@ -93,7 +94,7 @@ static void gru_step(const struct walk *k)
         k->h[i] = (1.0 - z[i]) * fresh[i] + z[i] * k->h[i];
 }
 
-static void lstm_step(const struct walk *k)
+static void lstm_step(const struct recurrent_f64_walk *k)
 {
     const struct recurrent_args *args = k->step->args;
     int64_t n = k->state->hidden;
@@ -145,7 +146,7 @@ static attn_status walk_sequence(const attnrun_step *step, const attnrun_work *w
     int64_t n = s->hidden, columns = s->gates * n,
             row = attn_recurrent_state_row(step, b, d);
     bool reverse = args->direction == RECURRENT_REVERSE || d == 1;
-    struct walk k = {
+    struct recurrent_f64_walk k = {
         .step = step, .state = s, .f = s->functions[d], .h = work->scratch
     };
     k.c = k.h + n;

@@ -19,9 +19,9 @@
 
 enum fold { SUM, SQUARE, ABS, PROD, MAX, MIN, SUM_EXP, FOLDS };
 enum finish { NONE, MEAN, SQRT, LOG };
-enum { TILE = 512 };      /* outputs that are accumulated side by side */
-enum { ROWS = 16 };       /* rows of them whose sum is taken in float */
-enum { PIECE = 1 << 17 }; /* elements of a run between two looks at the cancel flag */
+enum { TILE = 512 };        /* outputs that are accumulated side by side */
+enum { ROWS = 16 };         /* rows of them whose sum is taken in float */
+enum { SEGMENT = 1 << 17 }; /* elements of a run between two looks at the cancel flag */
 
 struct reduce_args {
     attnrun_ints axes;
@@ -405,7 +405,7 @@ static void fold_run(const attnrun_step *step, const attnrun_work *work, fold_fn
     const struct reduce_state *state = step->state;
     int64_t size = dtype_bytes(step->x[0].dtype);
     for (int64_t k = 0, n; k < state->plan.run; k += n) {
-        n = state->plan.run - k < PIECE ? state->plan.run - k : PIECE;
+        n = state->plan.run - k < SEGMENT ? state->plan.run - k : SEGMENT;
         fold(step->kernels, a, x + k * size, n);
         if (OP_CANCELLED(work))
             return;

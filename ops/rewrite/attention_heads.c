@@ -12,7 +12,7 @@
 
 enum { AS_GIVEN, BY_TOKEN, TOKENS_FIRST, JOINED }; /* of FusedAttention */
 
-struct operand {
+struct attention_heads_operand {
     int32_t value;
     int64_t layout, column;
     bool flat; /* of rank 3 */
@@ -72,12 +72,14 @@ static int32_t unpacked(const struct attn_graph *graph, int32_t value, int64_t *
         rank_of(graph, value) != 3 || !attn_value_scalar(graph, gather->in[1], &part))
         return -1;
     struct attn_node *squeeze = attn_match_in(graph, gather, 0, "Squeeze");
-    struct attn_node *turn =
+    struct attn_node *transpose =
         squeeze ? attn_match_in(graph, squeeze, 0, "Transpose") : NULL;
-    struct attn_node *wide = turn ? attn_match_in(graph, turn, 0, "Unsqueeze") : NULL;
+    struct attn_node *wide =
+        transpose ? attn_match_in(graph, transpose, 0, "Unsqueeze") : NULL;
     struct attn_node *cut = wide ? attn_match_in(graph, wide, 0, "Reshape") : NULL;
-    if (cut == NULL || !transposes(turn, "31204") || rank_of(graph, cut->out[0]) != 4 ||
-        rank_of(graph, cut->in[0]) != 3 || !dim_is(dims_of(graph, wide->out[0])[0], 1))
+    if (cut == NULL || !transposes(transpose, "31204") ||
+        rank_of(graph, cut->out[0]) != 4 || rank_of(graph, cut->in[0]) != 3 ||
+        !dim_is(dims_of(graph, wide->out[0])[0], 1))
         return -1;
     const attnrun_dim *four = dims_of(graph, cut->out[0]),
                       *three = dims_of(graph, cut->in[0]),
@@ -96,10 +98,11 @@ static int32_t unpacked(const struct attn_graph *graph, int32_t value, int64_t *
 
 /* A value of rank 3 that has all heads side by side, or what it is cut out of. */
 static void take_flat(const struct attn_graph *graph, int32_t flat, int64_t layout,
-                      struct operand *o)
+                      struct attention_heads_operand *o)
 {
     int64_t column;
-    *o = (struct operand){ .value = flat, .layout = layout, .flat = true };
+    *o =
+        (struct attention_heads_operand){ .value = flat, .layout = layout, .flat = true };
     int32_t from = unsplit(graph, flat, &column);
     if (from < 0)
         from = unpacked(graph, flat, &column);
@@ -111,7 +114,8 @@ static void take_flat(const struct attn_graph *graph, int32_t flat, int64_t layo
 
 /* (batch, tokens, heads, dim) that a Slice and a Squeeze cut out of (batch, tokens,
  * parts, heads, dim), which is (batch, tokens, columns) of rank 3. */
-static bool read_part(const struct attn_graph *graph, int32_t value, struct operand *o)
+static bool read_part(const struct attn_graph *graph, int32_t value,
+                      struct attention_heads_operand *o)
 {
     double start, axis, step = 1;
     struct attn_node *squeeze = attn_graph_producer(graph, value);
@@ -138,20 +142,22 @@ static bool read_part(const struct attn_graph *graph, int32_t value, struct oper
         !dim_is_const(five[3]) || !dim_is_const(five[4]) || start < 0 ||
         start >= (double)five[2].value)
         return false;
-    *o = (struct operand){ .value = reshape->in[0],
-                           .column = (int64_t)start * five[3].value * five[4].value,
-                           .flat = true };
+    *o = (struct attention_heads_operand){ .value = reshape->in[0],
+                                           .column = (int64_t)start * five[3].value *
+                                                     five[4].value,
+                                           .flat = true };
     return true;
 }
 
 /* (batch, tokens, heads, dim), transposed, perhaps cut out of rank 3. */
 static bool read_by_token(const struct attn_graph *graph, int32_t value,
-                          struct operand *o)
+                          struct attention_heads_operand *o)
 {
     struct attn_node *transpose = attn_graph_producer(graph, value);
     if (!transposes(transpose, "0213") || !attn_match_is_f32(graph, transpose->in[0]))
         return false;
-    *o = (struct operand){ .value = transpose->in[0], .layout = BY_TOKEN };
+    *o =
+        (struct attention_heads_operand){ .value = transpose->in[0], .layout = BY_TOKEN };
     if (read_part(graph, transpose->in[0], o))
         return true;
     struct attn_node *reshape = attn_match_in(graph, transpose, 0, "Reshape");
@@ -168,7 +174,7 @@ static bool read_by_token(const struct attn_graph *graph, int32_t value,
 /* (tokens, batch, heads * dim): Reshape (tokens, batch * heads, dim), Transpose, Reshape
  * (batch, heads, tokens, dim). */
 static bool read_tokens_first(const struct attn_graph *graph, int32_t value,
-                              struct operand *o)
+                              struct attention_heads_operand *o)
 {
     struct attn_node *wide = attn_graph_producer(graph, value);
     struct attn_node *transpose =
@@ -222,7 +228,8 @@ static int64_t part_of(const struct attn_graph *graph, int32_t value, int32_t *f
 
 /* A part of (parts, batch, heads, tokens, dim), which is (batch, tokens, parts, heads,
  * dim) transposed, made of (batch, tokens, columns). */
-static bool read_stacked(const struct attn_graph *graph, int32_t value, struct operand *o)
+static bool read_stacked(const struct attn_graph *graph, int32_t value,
+                         struct attention_heads_operand *o)
 {
     int32_t from;
     int64_t part = part_of(graph, value, &from);
@@ -242,10 +249,10 @@ static bool read_stacked(const struct attn_graph *graph, int32_t value, struct o
         !dim_is_const(five[2]) || !dim_is_const(five[3]) || !dim_is_const(five[4]) ||
         part >= five[2].value)
         return false;
-    *o = (struct operand){ .value = reshape->in[0],
-                           .layout = AS_GIVEN,
-                           .column = part * five[3].value * five[4].value,
-                           .flat = true };
+    *o = (struct attention_heads_operand){ .value = reshape->in[0],
+                                           .layout = AS_GIVEN,
+                                           .column = part * five[3].value * five[4].value,
+                                           .flat = true };
     return true;
 }
 
@@ -324,8 +331,8 @@ static int32_t copy_attrs(const struct attn_graph *graph, const struct attn_node
 
 /* `from`: the operands of rank 4. */
 static attn_status make(struct attn_graph *graph, struct attn_node *node,
-                        const int32_t *from, const struct operand *o, int32_t result,
-                        int64_t y_layout, struct attn_node **made)
+                        const int32_t *from, const struct attention_heads_operand *o,
+                        int32_t result, int64_t y_layout, struct attn_node **made)
 {
     const attnrun_dim *q = dims_of(graph, from[0]), *k = dims_of(graph, from[1]),
                       *v = dims_of(graph, from[2]);
@@ -362,7 +369,7 @@ static attn_status make(struct attn_graph *graph, struct attn_node *node,
 static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
                             int32_t *applied)
 {
-    struct operand o[3];
+    struct attention_heads_operand o[3];
     int64_t y_layout;
     if (!plain(graph, node))
         return ATTNRUN_OK;
@@ -371,7 +378,7 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
     const bool sized = dim_is_const(q[3]) && dim_is_const(v[3]) && q[3].value > 0;
     int n_moved = sized && attn_match_share_heads(graph, &from[1], &from[2]);
     for (int i = 0; i < 3; i++) {
-        const struct operand as_given = { .value = from[i] };
+        const struct attention_heads_operand as_given = { .value = from[i] };
         bool moved = sized && (read_by_token(graph, from[i], &o[i]) ||
                                read_tokens_first(graph, from[i], &o[i]) ||
                                read_stacked(graph, from[i], &o[i]));
@@ -389,7 +396,7 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
     return ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_attention_heads(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
@@ -400,4 +407,4 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
 }
 
 const struct attn_pass attn_pass_attention_heads = { .name = "attention_heads",
-                                                     .run = run };
+                                                     .run = run_attention_heads };

@@ -57,7 +57,7 @@ struct reader {
 /* One pair of block w; w -1: any block. */
 struct pair {
     int64_t w, i, j;
-    int64_t least; /* of P, since the key is there */
+    int64_t min; /* of P, since the key is there */
     bool outside;
 };
 
@@ -285,21 +285,21 @@ static struct number position(const struct reader *r, const struct pair *p, int6
                     : (struct number){ 0, p->w * r->s->chunk + at };
 }
 
-/* x - y against 0: -1, 0, 1, or 2 where it depends on P, which is `least` or more. */
-static int order_of(struct number x, struct number y, int64_t least)
+/* x - y against 0: -1, 0, 1, or 2 where it depends on P, which is `min` or more. */
+static int order_of(struct number x, struct number y, int64_t min)
 {
     const int64_t a = x.a - y.a, b = x.b - y.b;
     if (a == 0)
         return b < 0 ? -1 : b > 0;
-    if (a == 1 && b + least > 0)
+    if (a == 1 && b + min > 0)
         return 1;
-    return a == -1 && b - least < 0 ? -1 : 2;
+    return a == -1 && b - min < 0 ? -1 : 2;
 }
 
 static struct number compare(enum word word, struct number x, struct number y,
-                             int64_t least)
+                             int64_t min)
 {
-    const int order = order_of(x, y, least);
+    const int order = order_of(x, y, min);
     if (order == 2)
         return (struct number){ 0, OPEN };
     const bool holds = word == EQUAL        ? order == 0
@@ -351,7 +351,7 @@ static struct number value_of(const struct reader *r, const struct entry *e,
     case SUB:
         return (struct number){ x.a - y.a, x.b - y.b };
     default:
-        return compare(e->word, x, y, p->least);
+        return compare(e->word, x, y, p->min);
     }
 }
 
@@ -430,12 +430,12 @@ static attn_status look_at_block(struct reader *r, const struct attn_block_mask 
         for (p.j = 0; p.j < keys && r->why == NULL; p.j++) {
             const int64_t block = p.j / s->chunk - s->before;
             p.outside = w >= 0 && (w + block < 0 || w + block >= s->n_blocks.value);
-            p.least = block < 0 ? -block * s->chunk : 0;
+            p.min = block < 0 ? -block * s->chunk : 0;
             look(r, masks, n, &p, pattern, found);
             if (w >= 0 || block == 0)
                 continue;
             p.outside = true;
-            p.least = 0;
+            p.min = 0;
             if (r->why == NULL)
                 look(r, masks, n, &p, pattern, found);
         }

@@ -359,7 +359,7 @@ static attn_status rewrite_runs(struct layout *l, int32_t *applied)
     return *applied > before ? close_borders(l) : ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_blocked_layout(struct attn_graph *graph, int32_t *applied)
 {
     struct layout l = { graph, graph->n_nodes, graph->n_values, NULL, NULL, NULL, NULL,
                         NULL };
@@ -391,5 +391,5 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
 }
 
 const struct attn_pass attn_pass_blocked_layout = { .name = "blocked_layout",
-                                                    .run = run,
-                                                    .late = true };
+                                                    .run = run_blocked_layout,
+                                                    .last = true };

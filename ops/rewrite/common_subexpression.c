@@ -96,7 +96,7 @@ static void merge_all(struct attn_graph *graph, int32_t *table, uint64_t mask,
     }
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_common_subexpression(struct attn_graph *graph, int32_t *applied)
 {
     struct attn_pool scratch;
     int64_t slots = 64;
@@ -111,4 +111,5 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
 }
 
 const struct attn_pass attn_pass_common_subexpression = { .name = "common_subexpression",
-                                                          .run = run };
+                                                          .run =
+                                                              run_common_subexpression };

@@ -133,7 +133,7 @@ static attn_status inline_branch(struct attn_graph *graph, struct attn_node *nod
     return ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_constant_if(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
@@ -147,4 +147,5 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
     return ATTNRUN_OK;
 }
 
-const struct attn_pass attn_pass_constant_if = { .name = "constant_if", .run = run };
+const struct attn_pass attn_pass_constant_if = { .name = "constant_if",
+                                                 .run = run_constant_if };

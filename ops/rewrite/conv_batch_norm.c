@@ -96,7 +96,7 @@ static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv, in
     return ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_conv_batch_norm(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
@@ -110,4 +110,4 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
 }
 
 const struct attn_pass attn_pass_conv_batch_norm = { .name = "conv_batch_norm",
-                                                     .run = run };
+                                                     .run = run_conv_batch_norm };

@@ -66,7 +66,7 @@ static int32_t passed_on(const struct attn_graph *graph, const struct attn_node 
     return times_one(graph, node);
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_drop_identity(struct attn_graph *graph, int32_t *applied)
 {
     for (int64_t n = 0; n < graph->n_nodes && !attn_stops_node(n); n++) {
         struct attn_node *node = graph->nodes[n];
@@ -84,4 +84,5 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
     return ATTNRUN_OK;
 }
 
-const struct attn_pass attn_pass_identity = { .name = "identity", .run = run };
+const struct attn_pass attn_pass_identity = { .name = "identity",
+                                              .run = run_drop_identity };

@@ -157,7 +157,7 @@ static bool translate_binary(struct chain *chain, const struct attn_node *node)
 {
     static const struct {
         const char *op_type;
-        int32_t opcode, least, most;
+        int32_t opcode, min, max;
     } rows[] = {
         { "Add", FUSED_add, 2, 2 },     { "Sub", FUSED_sub, 2, 2 },
         { "Mul", FUSED_mul, 2, 2 },     { "Div", FUSED_div, 2, 2 },
@@ -167,8 +167,8 @@ static bool translate_binary(struct chain *chain, const struct attn_node *node)
     };
     const int32_t n = node->pub.n_in;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (!node_is(node, rows[i].op_type) || n < rows[i].least || n > rows[i].most ||
-            (rows[i].most == 2 && node->pub.opset < 7))
+        if (!node_is(node, rows[i].op_type) || n < rows[i].min || n > rows[i].max ||
+            (rows[i].max == 2 && node->pub.opset < 7))
             continue;
         int64_t x = operand_of(chain, node->in[0], true);
         for (int32_t in = 1; in < n; in++)
@@ -356,7 +356,7 @@ static attn_status make_node(struct chain *chain)
     return ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_elementwise_chain(struct attn_graph *graph, int32_t *applied)
 {
     for (int64_t n = graph->n_nodes - 1; n >= 0 && !attn_stops_node(n); n--) {
         struct chain chain;
@@ -378,5 +378,5 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
 }
 
 const struct attn_pass attn_pass_elementwise_chain = { .name = "elementwise_chain",
-                                                       .run = run,
-                                                       .late = true };
+                                                       .run = run_elementwise_chain,
+                                                       .last = true };

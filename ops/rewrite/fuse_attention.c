@@ -128,12 +128,12 @@ static int32_t untransposed(const struct attn_graph *graph, int32_t value,
 {
     static const int64_t from_tokens[] = { 0, 2, 3, 1 };
     struct attn_node *node = attn_graph_producer(graph, value);
-    bool turned = node_is(node, "Transpose") && attn_match_is_f32(graph, node->in[0]);
+    bool transposed = node_is(node, "Transpose") && attn_match_is_f32(graph, node->in[0]);
     *form = K_AS_GIVEN;
-    if (turned && (has_perm(node, 4, swap4) || has_perm(node, 3, swap3)))
+    if (transposed && (has_perm(node, 4, swap4) || has_perm(node, 3, swap3)))
         return node->in[0];
     *form = K_BY_TOKEN;
-    if (turned && has_perm(node, 4, from_tokens))
+    if (transposed && has_perm(node, 4, from_tokens))
         return node->in[0];
     *form = K_AS_GIVEN;
     int32_t from = reshaped_k(graph, value);
@@ -262,15 +262,15 @@ static struct attn_node *zeroes_nan_rows(const struct attn_graph *graph, int32_t
 }
 
 /* MatMul(V', P'), as maps have it: (batch, channels, pixels). */
-static bool read_turned_product(const struct attn_graph *graph,
-                                const struct attn_node *user, struct found *found)
+static bool read_transposed_product(const struct attn_graph *graph,
+                                    const struct attn_node *user, struct found *found)
 {
     const int64_t *swap = found->rank == 4 ? swap4 : swap3;
     if (!node_is(user, "Transpose") || !has_perm(user, found->rank, swap))
         return false;
-    const int32_t turned = user->out[0];
+    const int32_t transposed = user->out[0];
     struct attn_node *product = attn_match_user(graph, user, "MatMul");
-    if (product == NULL || product->in[1] != turned || product->in[0] == turned)
+    if (product == NULL || product->in[1] != transposed || product->in[0] == transposed)
         return false;
     found->v = product->in[0];
     found->result = product->out[0];
@@ -295,7 +295,7 @@ static bool read_product(const struct attn_graph *graph, struct found *found)
     }
     bool transposed;
     double scale = 1;
-    if (user != NULL && read_turned_product(graph, user, found))
+    if (user != NULL && read_transposed_product(graph, user, found))
         return true;
     if (user == NULL || !is_product(user, &transposed, &scale) || transposed ||
         scale < 1 || scale > 1 || user->in[0] != p || user->in[1] == p)
@@ -339,7 +339,7 @@ static attn_status join_masks(struct attn_graph *graph, struct found *found)
 }
 
 /* K as (batch, heads, tokens, dim). */
-static attn_status turn_k(struct attn_graph *graph, struct found *found)
+static attn_status transpose_k(struct attn_graph *graph, struct found *found)
 {
     static const int64_t swap_heads[] = { 0, 2, 1, 3 };
     const int64_t *perm = found->k_form == K_BY_TOKEN ? swap_heads
@@ -415,7 +415,7 @@ static attn_status replace_attention(struct attn_graph *graph, struct found *fou
         TRY(join_masks(graph, found));
     else
         TRY(attn_mask_attrs(graph, program, attrs + 2));
-    TRY(turn_k(graph, found));
+    TRY(transpose_k(graph, found));
     if (found->by_dim)
         TRY(swap_last(graph, found, &found->v));
     TRY(raise(graph, found, &axis));
@@ -511,7 +511,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
     return ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_fuse(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
@@ -521,4 +521,4 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
     return ATTNRUN_OK;
 }
 
-const struct attn_pass attn_pass_attention = { .name = "attention", .run = run };
+const struct attn_pass attn_pass_attention = { .name = "attention", .run = run_fuse };

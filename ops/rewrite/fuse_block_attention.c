@@ -19,7 +19,7 @@
 enum { MAX_MASKS = 4 };
 
 struct found {
-    struct attn_lettered q, k, v, y; /* in the letters of the scores */
+    struct attn_labelled q, k, v, y; /* in the labels of the scores */
     struct attn_block_window k_window, v_window;
     struct attn_block_scores scores;
     struct attn_block_mask masks[MAX_MASKS];
@@ -31,10 +31,10 @@ struct found {
     struct attn_block_pattern pattern;
 };
 
-static attnrun_dim dim_of_letter(const struct attn_graph *graph,
-                                 const struct attn_lettered *x, char letter)
+static attnrun_dim dim_of_label(const struct attn_graph *graph,
+                                const struct attn_labelled *x, char label)
 {
-    return graph->values[x->value].type.dims[attn_lettered_place(x, letter)];
+    return graph->values[x->value].type.dims[attn_labelled_place(x, label)];
 }
 
 static bool read_once(const struct attn_graph *graph, int32_t value)
@@ -97,44 +97,44 @@ static const char *read_scores(const struct attn_graph *graph, int32_t value,
     return lost ? NULL : "what its mask puts in the place of scores may count";
 }
 
-/* ---- letters ---- */
+/* ---- labels ---- */
 
-/* The letter of x that is not one of the two others; 0: none, or several. */
-static char own_letter(const struct attn_lettered *x, const struct attn_lettered *other)
+/* The label of x that is not one of the two others; 0: none, or several. */
+static char own_label(const struct attn_labelled *x, const struct attn_labelled *other)
 {
     char own = 0;
     for (int i = 0; i < x->n; i++)
-        if (!attn_lettered_has(other, x->letters[i])) {
+        if (!attn_labelled_has(other, x->labels[i])) {
             if (own != 0)
                 return 0;
-            own = x->letters[i];
+            own = x->labels[i];
         }
     return own;
 }
 
-/* Q, K and the letters of their product. */
+/* Q, K and the labels of their product. */
 static bool read_roles(const struct attn_product *p, struct found *found)
 {
-    found->key = p->out.letters[p->out.n - 1];
+    found->key = p->out.labels[p->out.n - 1];
     for (int side = 0; side < 2; side++)
-        if (attn_lettered_has(&p->in[side], found->key) &&
-            !attn_lettered_has(&p->in[1 - side], found->key)) {
+        if (attn_labelled_has(&p->in[side], found->key) &&
+            !attn_labelled_has(&p->in[1 - side], found->key)) {
             found->k = p->in[side];
             found->q = p->in[1 - side];
-            found->query = own_letter(&found->q, &found->k);
-            found->dim = own_letter(&found->k, &p->out);
+            found->query = own_label(&found->q, &found->k);
+            found->dim = own_label(&found->k, &p->out);
             return found->query != 0 && found->dim != 0 &&
-                   found->dim == own_letter(&found->q, &p->out) &&
-                   own_letter(&found->k, &found->q) == found->key &&
+                   found->dim == own_label(&found->q, &p->out) &&
+                   own_label(&found->k, &found->q) == found->key &&
                    p->out.n == found->q.n && p->out.n == found->k.n &&
-                   attn_lettered_has(&p->out, found->query);
+                   attn_labelled_has(&p->out, found->query);
         }
     return false;
 }
 
-/* V and Y of the product of the weights, in the letters of the scores. */
+/* V and Y of the product of the weights, in the labels of the scores. */
 static bool read_weighted(const struct attn_graph *graph, const struct attn_node *softmax,
-                          const struct attn_lettered *scores, struct attn_node *user,
+                          const struct attn_labelled *scores, struct attn_node *user,
                           struct found *found)
 {
     struct attn_product p;
@@ -142,26 +142,26 @@ static bool read_weighted(const struct attn_graph *graph, const struct attn_node
     if (user == NULL || !attn_product_read(graph, user->out[0], &p) || p.n_in != 2)
         return false;
     const int side = p.in[0].value == softmax->out[0] ? 0 : 1;
-    const struct attn_lettered weights = p.in[side];
+    const struct attn_labelled weights = p.in[side];
     if (weights.value != softmax->out[0] || weights.n != scores->n)
         return false;
     for (int i = 0; i < scores->n; i++)
-        to[weights.letters[i] - 'a'] = scores->letters[i];
+        to[weights.labels[i] - 'a'] = scores->labels[i];
     found->v = p.in[1 - side];
     found->y = p.out;
-    const char own = own_letter(&p.in[1 - side], &weights);
+    const char own = own_label(&p.in[1 - side], &weights);
     if (own == 0 || found->y.n != scores->n || found->v.n != scores->n)
         return false;
-    found->v_dim = '#'; /* no letter of the scores */
+    found->v_dim = '#'; /* no label of the scores */
     to[own - 'a'] = found->v_dim;
     for (int i = 0; i < scores->n; i++) {
-        found->v.letters[i] = to[found->v.letters[i] - 'a'];
-        found->y.letters[i] = to[found->y.letters[i] - 'a'];
+        found->v.labels[i] = to[found->v.labels[i] - 'a'];
+        found->y.labels[i] = to[found->y.labels[i] - 'a'];
     }
-    return attn_lettered_has(&found->v, found->key) &&
-           !attn_lettered_has(&found->y, found->key) &&
-           !attn_lettered_has(&found->v, found->query) &&
-           attn_lettered_has(&found->y, found->query);
+    return attn_labelled_has(&found->v, found->key) &&
+           !attn_labelled_has(&found->y, found->key) &&
+           !attn_labelled_has(&found->v, found->query) &&
+           attn_labelled_has(&found->y, found->query);
 }
 
 /* Scalars of queries are scalars of scores. */
@@ -181,13 +181,13 @@ static void take_scalars(const struct attn_graph *graph, struct found *found)
     }
 }
 
-/* Keys or values as windows over blocks: the letters are those of the blocks then. */
+/* Keys or values as windows over blocks: the labels are those of the blocks then. */
 static bool read_window(const struct attn_graph *graph, struct found *found,
-                        struct attn_lettered *x, struct attn_block_window *window)
+                        struct attn_labelled *x, struct attn_block_window *window)
 {
-    attn_lettered_untranspose(graph, x);
+    attn_labelled_untranspose(graph, x);
     if (!attn_block_window_read(graph, x->value, window) || window->axis + 1 >= x->n ||
-        x->letters[window->axis + 1] != found->key ||
+        x->labels[window->axis + 1] != found->key ||
         !(window->pad > -1e30 && window->pad < 1e30))
         return false;
     x->value = window->source;
@@ -197,22 +197,22 @@ static bool read_window(const struct attn_graph *graph, struct found *found,
 
 /* ---- axes ---- */
 
-static bool has_order(const struct attn_lettered *x, const char *order, char token,
+static bool has_order(const struct attn_labelled *x, const char *order, char token,
                       char dim)
 {
     for (int i = 0; i < x->n; i++) {
-        const char letter = order[i] == 't' ? token : order[i] == 'd' ? dim : 0;
-        if (letter != 0 && x->letters[i] != letter)
+        const char label = order[i] == 't' ? token : order[i] == 'd' ? dim : 0;
+        if (label != 0 && x->labels[i] != label)
             return false;
     }
     return true;
 }
 
-/* All operands have the same letters in the same places. */
+/* All operands have the same labels in the same places. */
 static bool read_order(struct found *found)
 {
-    struct attn_lettered *const x[] = { &found->q, &found->k, &found->v, &found->y };
-    const int n = found->q.n, at = attn_lettered_place(&found->q, found->blocks);
+    struct attn_labelled *const x[] = { &found->q, &found->k, &found->v, &found->y };
+    const int n = found->q.n, at = attn_labelled_place(&found->q, found->blocks);
     const char token[] = { found->query, found->key, found->key, found->query };
     const char dim[] = { found->dim, found->dim, found->v_dim, found->v_dim };
     char order[PRODUCT_RANK + 1] = "......";
@@ -226,35 +226,35 @@ static bool read_order(struct found *found)
         if (!has_order(x[o], order, token[o], dim[o]))
             return false;
         for (int i = 0; i < n; i++)
-            if (order[i] == '.' && x[o]->letters[i] != found->q.letters[i])
+            if (order[i] == '.' && x[o]->labels[i] != found->q.labels[i])
                 return false;
     }
     return true;
 }
 
-static bool equal_at(const struct attn_graph *graph, const struct attn_lettered *x,
-                     char letter, const struct attn_lettered *y, char other)
+static bool equal_at(const struct attn_graph *graph, const struct attn_labelled *x,
+                     char label, const struct attn_labelled *y, char other)
 {
-    return dim_equal(dim_of_letter(graph, x, letter), dim_of_letter(graph, y, other));
+    return dim_equal(dim_of_label(graph, x, label), dim_of_label(graph, y, other));
 }
 
 /* Nothing is broadcast, and all have the same chunk. */
 static bool dims_fit(const struct attn_graph *graph, const struct found *found)
 {
-    const struct attn_lettered *const others[] = { &found->k, &found->v, &found->y };
+    const struct attn_labelled *const others[] = { &found->k, &found->v, &found->y };
     for (int i = 0; i < found->q.n; i++) {
-        const char letter = found->q.letters[i];
-        for (int o = 0; o < 3 && letter != found->dim && letter != found->query; o++)
-            if (!equal_at(graph, &found->q, letter, others[o], letter))
+        const char label = found->q.labels[i];
+        for (int o = 0; o < 3 && label != found->dim && label != found->query; o++)
+            if (!equal_at(graph, &found->q, label, others[o], label))
                 return false;
     }
     return equal_at(graph, &found->q, found->query, &found->k, found->key) &&
            equal_at(graph, &found->q, found->query, &found->v, found->key) &&
            equal_at(graph, &found->q, found->dim, &found->k, found->dim) &&
-           dim_is_const(dim_of_letter(graph, &found->q, found->dim)) &&
-           dim_is_const(dim_of_letter(graph, &found->v, found->v_dim)) &&
-           (!found->by_token || dim_is_const(dim_of_letter(
-                                    graph, &found->q, found->q.letters[found->q.n - 2])));
+           dim_is_const(dim_of_label(graph, &found->q, found->dim)) &&
+           dim_is_const(dim_of_label(graph, &found->v, found->v_dim)) &&
+           (!found->by_token || dim_is_const(dim_of_label(
+                                    graph, &found->q, found->q.labels[found->q.n - 2])));
 }
 
 /* The tokens of a block: known, or as many as the masks have of them. */
@@ -262,10 +262,10 @@ static bool read_chunk(const struct attn_graph *graph, int32_t masked,
                        struct found *found)
 {
     struct attn_block_scores *s = &found->scores;
-    const attnrun_dim own = dim_of_letter(graph, &found->q, found->query);
+    const attnrun_dim own = dim_of_label(graph, &found->q, found->query);
     const attnrun_type *t = &graph->values[masked].type;
     const int64_t n = s->before + 1 + s->after;
-    s->n_blocks = dim_of_letter(graph, &found->q, found->blocks);
+    s->n_blocks = dim_of_label(graph, &found->q, found->blocks);
     if (dim_is_const(own)) {
         s->chunk = own.value;
         return s->chunk > 0;
@@ -295,13 +295,13 @@ static const char *read_all(const struct attn_graph *graph,
         return "its keys and values are not blocks beside their neighbours";
     s->before = found->k_window.before;
     s->after = found->k_window.after;
-    found->blocks = found->k.letters[found->k_window.axis];
+    found->blocks = found->k.labels[found->k_window.axis];
     if (found->v_window.before != s->before || found->v_window.after != s->after ||
-        found->v.letters[found->v_window.axis] != found->blocks ||
-        !attn_lettered_has(&found->q, found->blocks))
+        found->v.labels[found->v_window.axis] != found->blocks ||
+        !attn_labelled_has(&found->q, found->blocks))
         return "its keys and values are not of the same windows";
     take_scalars(graph, found);
-    attn_lettered_untranspose(graph, &found->q);
+    attn_labelled_untranspose(graph, &found->q);
     take_scalars(graph, found);
     if (!isfinite((float)found->scale))
         return "its scale is not finite";
@@ -310,8 +310,8 @@ static const char *read_all(const struct attn_graph *graph,
     if (!dims_fit(graph, found))
         return "the sizes of its operands are not known to be equal";
     s->rank = p.out.n;
-    s->blocks = attn_lettered_place(&p.out, found->blocks);
-    s->query = attn_lettered_place(&p.out, found->query);
+    s->blocks = attn_labelled_place(&p.out, found->blocks);
+    s->query = attn_labelled_place(&p.out, found->query);
     s->key = s->rank - 1;
     if (s->blocks > s->query)
         return "its blocks come behind its queries";
@@ -322,7 +322,7 @@ static const char *read_all(const struct attn_graph *graph,
 
 static int64_t heads_of(const struct attn_graph *graph, const struct found *found)
 {
-    return dim_of_letter(graph, &found->q, found->q.letters[found->q.n - 2]).value;
+    return dim_of_label(graph, &found->q, found->q.labels[found->q.n - 2]).value;
 }
 
 /* (…, blocks, chunk, …) as the operators take tokens. */
@@ -358,8 +358,8 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *softmax,
 {
     const struct attn_block_scores *s = &found->scores;
     const struct attn_block_pattern *pattern = &found->pattern;
-    const int64_t dim = dim_of_letter(graph, &found->q, found->dim).value,
-                  v_dim = dim_of_letter(graph, &found->v, found->v_dim).value;
+    const int64_t dim = dim_of_label(graph, &found->q, found->dim).value,
+                  v_dim = dim_of_label(graph, &found->v, found->v_dim).value;
     const int64_t left = -pattern->first, right = pattern->last,
                   after = pattern->kind == BLOCK_CAUSAL ? 0 : s->after;
     const bool band = pattern->kind == BLOCK_BAND;
@@ -370,7 +370,7 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *softmax,
         return ATTNRUN_E_MEMORY;
     window[0] = left;
     window[1] = right;
-    if (!dim_is_const(dim_of_letter(graph, &found->q, found->query)))
+    if (!dim_is_const(dim_of_label(graph, &found->q, found->query)))
         TRY(split_tokens(graph, softmax, found, 0, dim, &in[0]));
     for (int i = 0; i < 3; i++)
         TRY(join_tokens(graph, softmax, found, i == 2 ? v_dim : dim, &in[i]));
@@ -408,7 +408,7 @@ static bool is_candidate(const struct attn_graph *graph, const struct attn_node 
     if (user == NULL || !attn_product_read(graph, user->out[0], &p) || p.n_in != 2)
         return false;
     for (int side = 0; side < 2; side++) {
-        attn_lettered_untranspose(graph, &p.in[side]);
+        attn_labelled_untranspose(graph, &p.in[side]);
         if (attn_block_window_read(graph, p.in[side].value, &window))
             return true;
     }
@@ -439,7 +439,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
     return ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_fuse_block(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
@@ -450,4 +450,4 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
 }
 
 const struct attn_pass attn_pass_block_attention = { .name = "block_attention",
-                                                     .run = run };
+                                                     .run = run_fuse_block };

@@ -13,7 +13,7 @@
 enum { RANK = 4 };
 
 struct found {
-    struct attn_lettered q, k, v, y; /* in the letters of y's product */
+    struct attn_labelled q, k, v, y; /* in the labels of y's product */
     char token, dim, v_dim;
     int at; /* the axis of tokens */
     double epsilon;
@@ -41,21 +41,21 @@ static int32_t sums_of(const struct attn_graph *graph, int32_t value, int *axis)
     return node->in[0];
 }
 
-/* The one letter of x that neither of the others has; 0: none, or several. */
-static char letter_of(const struct attn_lettered *x, const struct attn_lettered *a)
+/* The one label of x that neither of the others has; 0: none, or several. */
+static char label_of(const struct attn_labelled *x, const struct attn_labelled *a)
 {
     char own = 0;
     for (int i = 0; i < x->n; i++)
-        if (!attn_lettered_has(a, x->letters[i])) {
+        if (!attn_labelled_has(a, x->labels[i])) {
             if (own != 0)
                 return 0;
-            own = x->letters[i];
+            own = x->labels[i];
         }
     return own;
 }
 
 /* S of y's product: cumulative sums of products of each token of K and V. */
-static bool read_sums(const struct attn_graph *graph, const struct attn_lettered *s,
+static bool read_sums(const struct attn_graph *graph, const struct attn_labelled *s,
                       struct found *found)
 {
     struct attn_product p;
@@ -65,20 +65,20 @@ static bool read_sums(const struct attn_graph *graph, const struct attn_lettered
     if (s->n != RANK + 1 || products < 0 || graph->values[s->value].n_uses != 1 ||
         !attn_product_read(graph, products, &p) || p.n_in != 2 || p.out.n != RANK + 1)
         return false;
-    found->token = s->letters[axis];
+    found->token = s->labels[axis];
     for (int i = 0; i < s->n; i++)
-        to[p.out.letters[i] - 'a'] = s->letters[i];
+        to[p.out.labels[i] - 'a'] = s->labels[i];
     for (int side = 0; side < 2; side++) {
         found->k = p.in[side];
         found->v = p.in[1 - side];
         if (found->k.n != RANK || found->v.n != RANK)
             return false;
         for (int i = 0; i < RANK; i++) {
-            found->k.letters[i] = to[found->k.letters[i] - 'a'];
-            found->v.letters[i] = to[found->v.letters[i] - 'a'];
+            found->k.labels[i] = to[found->k.labels[i] - 'a'];
+            found->v.labels[i] = to[found->v.labels[i] - 'a'];
         }
-        if (memcmp(found->k.letters, found->q.letters, RANK) == 0 &&
-            memcmp(found->v.letters, found->y.letters, RANK) == 0)
+        if (memcmp(found->k.labels, found->q.labels, RANK) == 0 &&
+            memcmp(found->v.labels, found->y.labels, RANK) == 0)
             return true;
     }
     return false;
@@ -92,14 +92,14 @@ static bool read_numerator(const struct attn_graph *graph, const struct attn_pro
     found->y = p->out;
     if (found->q.n != RANK || found->y.n != RANK)
         return false;
-    found->dim = letter_of(&found->q, &found->y);
-    found->v_dim = letter_of(&found->y, &found->q);
+    found->dim = label_of(&found->q, &found->y);
+    found->v_dim = label_of(&found->y, &found->q);
     if (found->dim == 0 || found->v_dim == 0 || !read_sums(graph, &p->in[s], found))
         return false;
-    found->at = attn_lettered_place(&found->q, found->token);
-    return (found->at == 1 || found->at == 2) && found->q.letters[3] == found->dim &&
-           found->y.letters[3] == found->v_dim &&
-           memcmp(found->q.letters, found->y.letters, 3) == 0;
+    found->at = attn_labelled_place(&found->q, found->token);
+    return (found->at == 1 || found->at == 2) && found->q.labels[3] == found->dim &&
+           found->y.labels[3] == found->v_dim &&
+           memcmp(found->q.labels, found->y.labels, 3) == 0;
 }
 
 /* Z: cumulative sums of K. */
@@ -134,8 +134,8 @@ static bool is_weights(const struct attn_graph *graph, const struct found *found
     }
     if (!attn_product_read(graph, value, &p) || p.n_in != 2 || p.out.n != RANK - 1 ||
         p.in[0].n != RANK || p.in[1].n != RANK ||
-        memcmp(p.in[0].letters, p.in[1].letters, RANK) != 0 ||
-        memcmp(p.in[0].letters, p.out.letters, RANK - 1) != 0)
+        memcmp(p.in[0].labels, p.in[1].labels, RANK) != 0 ||
+        memcmp(p.in[0].labels, p.out.labels, RANK - 1) != 0)
         return false;
     for (int side = 0; side < 2; side++)
         if (p.in[side].value == found->q.value &&
@@ -174,14 +174,14 @@ static bool read_denominator(const struct attn_graph *graph, struct found *found
 }
 
 static bool read_quotient(const struct attn_graph *graph, const struct attn_product *p,
-                          int q, int s, struct attn_lettered denominator, bool factor,
+                          int q, int s, struct attn_labelled denominator, bool factor,
                           void *arg)
 {
     struct found *found = arg;
     if (!read_numerator(graph, p, q, s, found))
         return false;
-    const bool apart = denominator.n == RANK - 1; /* its letters are its own */
-    return (apart ? memcmp(denominator.letters, found->q.letters, RANK - 1) == 0
+    const bool apart = denominator.n == RANK - 1; /* its labels are its own */
+    return (apart ? memcmp(denominator.labels, found->q.labels, RANK - 1) == 0
                   : denominator.n == RANK) &&
            read_denominator(graph, found, denominator.value, factor);
 }
@@ -202,7 +202,7 @@ static bool dims_fit(const struct attn_graph *graph, const struct found *found,
            q[3 - found->at].value > 0;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_fuse_causal_linear(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
@@ -228,5 +228,5 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
 }
 
 const struct attn_pass attn_pass_causal_linear_attention = {
-    .name = "causal_linear_attention", .run = run
+    .name = "causal_linear_attention", .run = run_fuse_causal_linear
 };

@@ -116,7 +116,7 @@ static attn_status try_gather(struct attn_graph *graph, struct attn_node *gather
     return ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_fuse_fourier_mix(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
@@ -126,4 +126,5 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
     return ATTNRUN_OK;
 }
 
-const struct attn_pass attn_pass_fourier_mix = { .name = "fourier_mix", .run = run };
+const struct attn_pass attn_pass_fourier_mix = { .name = "fourier_mix",
+                                                 .run = run_fuse_fourier_mix };

@@ -87,10 +87,10 @@ static bool read_unfold(const struct attn_graph *graph, int32_t value,
                         struct found *found)
 {
     int64_t size, n[2];
-    const struct attn_node *turn = attn_graph_producer(graph, value);
-    if (!node_is(turn, "Transpose") || !has_perm(turn))
+    const struct attn_node *transpose = attn_graph_producer(graph, value);
+    if (!node_is(transpose, "Transpose") || !has_perm(transpose))
         return false;
-    const struct attn_node *columns = attn_match_in(graph, turn, 0, "Gather");
+    const struct attn_node *columns = attn_match_in(graph, transpose, 0, "Gather");
     const struct attn_node *rows =
         columns ? attn_match_in(graph, columns, 0, "Gather") : NULL;
     const struct attn_node *pad = rows ? attn_match_in(graph, rows, 0, "Pad") : NULL;
@@ -183,7 +183,7 @@ static attn_status try_sum(struct attn_graph *graph, struct attn_node *sum,
     return ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_fuse_involution(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
@@ -193,4 +193,5 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
     return ATTNRUN_OK;
 }
 
-const struct attn_pass attn_pass_involution = { .name = "involution", .run = run };
+const struct attn_pass attn_pass_involution = { .name = "involution",
+                                                .run = run_fuse_involution };

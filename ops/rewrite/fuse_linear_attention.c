@@ -8,16 +8,16 @@
  * a factor that is Reciprocal, also as the third operand of an Einsum; the sum over keys is
  * ReduceSum, its product with f(Q) one of Einsum, MatMul or ReduceSum of a Mul. Heads come
  * before tokens or behind them. f is elu + 1, relu, or whatever the graph makes of Q and K.
- * Each axis of each operand has a letter; what the letters of two operands share decides what
+ * Each axis of each operand has a label; what the labels of two operands share decides what
  * is summed, so that transposes cost nothing and prove nothing wrong. All dims must be
  * provably equal: nothing is broadcast. */
 #include "../../runtime/poll.h"
 #include "linear_quotient.h"
 
-enum { RANK = 4, SUMMED = '#', ALONE = '1' }; /* letters of axes that others have not */
+enum { RANK = 4, SUMMED = '#', ALONE = '1' }; /* labels of axes that others have not */
 
 struct found {
-    struct attn_lettered q, k, v, y;
+    struct attn_labelled q, k, v, y;
     char batch, head, query, key, dim, v_dim;
     double epsilon;
     int32_t result;
@@ -50,13 +50,13 @@ static bool one_axis(const struct attn_graph *graph, const struct attn_node *sum
 }
 
 /* `value` is the sum over keys of f(K), without that axis or with one of 1 in its place (or,
- * `at` -1, in any place): letters as those of K. */
+ * `at` -1, in any place): labels as those of K. */
 static bool is_key_sum(const struct attn_graph *graph, const struct found *found,
-                       const struct attn_lettered *value)
+                       const struct attn_labelled *value)
 {
-    struct attn_lettered x = *value;
+    struct attn_labelled x = *value;
     const struct attn_node *node = attn_graph_producer(graph, x.value);
-    if (node_is(node, "Unsqueeze")) { /* its axis has a letter that nothing else has */
+    if (node_is(node, "Unsqueeze")) { /* its axis has a label that nothing else has */
         int axis;
         double at;
         if (node->pub.n_in < 2 || !attn_value_scalar(graph, node->in[1], &at))
@@ -64,14 +64,14 @@ static bool is_key_sum(const struct attn_graph *graph, const struct found *found
         axis = (int)(at < 0 ? at + x.n : at);
         if (axis < 0 || axis >= x.n)
             return false;
-        memmove(x.letters + axis, x.letters + axis + 1, (size_t)(x.n - axis - 1));
+        memmove(x.labels + axis, x.labels + axis + 1, (size_t)(x.n - axis - 1));
         x.n--;
         x.value = node->in[0];
         node = attn_graph_producer(graph, x.value);
     }
     int axis;
     if (!node_is(node, "ReduceSum") || node->in[0] != found->k.value ||
-        !one_axis(graph, node, RANK, &axis) || found->k.letters[axis] != found->key)
+        !one_axis(graph, node, RANK, &axis) || found->k.labels[axis] != found->key)
         return false;
     const bool keeps = attn_match_int(node, "keepdims", 1) != 0;
     if (x.n != (keeps ? RANK : RANK - 1))
@@ -79,17 +79,17 @@ static bool is_key_sum(const struct attn_graph *graph, const struct found *found
     for (int i = 0, at = 0; i < RANK; i++) {
         if (i == axis && !keeps)
             continue;
-        if (i != axis && x.letters[at] != found->k.letters[i])
+        if (i != axis && x.labels[at] != found->k.labels[i])
             return false;
         at++;
     }
     return true;
 }
 
-/* f(Q) by the sum over keys, as Einsum or MatMul: letters of the result are those of y but
+/* f(Q) by the sum over keys, as Einsum or MatMul: labels of the result are those of y but
  * v_dim, one of 1 may stand there. */
 static bool is_weight_sum(const struct attn_graph *graph, const struct found *found,
-                          struct attn_lettered x)
+                          struct attn_labelled x)
 {
     struct attn_product p;
     const struct attn_node *node = attn_graph_producer(graph, x.value);
@@ -97,42 +97,41 @@ static bool is_weight_sum(const struct attn_graph *graph, const struct found *fo
         int axis;
         struct attn_node *times = attn_match_in(graph, node, 0, "Mul");
         if (times == NULL || !one_axis(graph, node, RANK, &axis) ||
-            found->q.letters[axis] != found->dim ||
+            found->q.labels[axis] != found->dim ||
             attn_match_int(node, "keepdims", 1) == 0 || x.n != RANK ||
             !is_rank(graph, times->out[0], RANK))
             return false;
         for (int side = 0; side < 2; side++) {
-            struct attn_lettered sum = { .value = times->in[1 - side], .n = RANK };
+            struct attn_labelled sum = { .value = times->in[1 - side], .n = RANK };
             if (times->in[side] != found->q.value || !is_rank(graph, sum.value, RANK))
                 continue;
             for (int i = 0; i < RANK; i++) /* places of f(Q), queries for keys */
-                sum.letters[i] = found->q.letters[i] == found->query
-                                     ? found->key
-                                     : found->q.letters[i];
+                sum.labels[i] =
+                    found->q.labels[i] == found->query ? found->key : found->q.labels[i];
             bool in_place = true;
             for (int i = 0; i < RANK; i++)
-                in_place = in_place && (i == axis || x.letters[i] == found->q.letters[i]);
+                in_place = in_place && (i == axis || x.labels[i] == found->q.labels[i]);
             return in_place && is_key_sum(graph, found, &sum);
         }
         return false;
     }
     if (!attn_product_read(graph, x.value, &p) || p.n_in != 2 || p.out.n != x.n)
         return false;
-    /* The product's own letters become those of f(Q). */
+    /* The product's own labels become those of f(Q). */
     char to[26] = { 0 };
-    struct attn_lettered q = p.in[0], sum = p.in[1];
-    attn_lettered_untranspose(graph, &q);
-    attn_lettered_untranspose(graph, &sum);
+    struct attn_labelled q = p.in[0], sum = p.in[1];
+    attn_labelled_untranspose(graph, &q);
+    attn_labelled_untranspose(graph, &sum);
     if (q.value != found->q.value || q.n != RANK)
         return false;
     for (int i = 0; i < RANK; i++)
-        to[q.letters[i] - 'a'] = found->q.letters[i];
+        to[q.labels[i] - 'a'] = found->q.labels[i];
     for (int i = 0; i < sum.n; i++)
-        sum.letters[i] = to[sum.letters[i] - 'a'] ? to[sum.letters[i] - 'a'] : ALONE;
+        sum.labels[i] = to[sum.labels[i] - 'a'] ? to[sum.labels[i] - 'a'] : ALONE;
     for (int i = 0; i < p.out.n; i++) {
-        const char letter = to[p.out.letters[i] - 'a'];
-        if (letter == found->dim || (letter != 0 && letter != x.letters[i]) ||
-            (letter == 0 && x.letters[i] != found->v_dim))
+        const char label = to[p.out.labels[i] - 'a'];
+        if (label == found->dim || (label != 0 && label != x.labels[i]) ||
+            (label == 0 && x.labels[i] != found->v_dim))
             return false;
     }
     return is_key_sum(graph, found, &sum);
@@ -140,7 +139,7 @@ static bool is_weight_sum(const struct attn_graph *graph, const struct found *fo
 
 /* Through Unsqueezes that add an axis where y has v_dim. */
 static bool squeeze(const struct attn_graph *graph, const struct found *found,
-                    struct attn_lettered *x)
+                    struct attn_labelled *x)
 {
     const struct attn_node *node = attn_graph_producer(graph, x->value);
     if (!node_is(node, "Unsqueeze"))
@@ -149,18 +148,18 @@ static bool squeeze(const struct attn_graph *graph, const struct found *found,
     if (node->pub.n_in < 2 || !attn_value_scalar(graph, node->in[1], &at))
         return false;
     const int axis = (int)(at < 0 ? at + x->n : at);
-    if (axis < 0 || axis >= x->n || x->letters[axis] != found->v_dim)
+    if (axis < 0 || axis >= x->n || x->labels[axis] != found->v_dim)
         return false;
-    memmove(x->letters + axis, x->letters + axis + 1, (size_t)(x->n - axis - 1));
+    memmove(x->labels + axis, x->labels + axis + 1, (size_t)(x->n - axis - 1));
     x->n--;
     x->value = node->in[0];
     return true;
 }
 
-/* d, d + epsilon, or what it divides by as a factor, whose letters are those of y without v_dim,
+/* d, d + epsilon, or what it divides by as a factor, whose labels are those of y without v_dim,
  * or with one of 1 there. */
 static bool read_denominator(const struct attn_graph *graph, struct found *found,
-                             struct attn_lettered x, bool factor)
+                             struct attn_labelled x, bool factor)
 {
     int32_t other;
     if (!squeeze(graph, found, &x))
@@ -185,73 +184,73 @@ static bool read_denominator(const struct attn_graph *graph, struct found *found
 
 /* ---- the whole ---- */
 
-/* Operands of a product by the letters of its result; what both have and it has not, and
+/* Operands of a product by the labels of its result; what both have and it has not, and
  * nothing else, is SUMMED. */
 static bool take_sum(const struct attn_graph *graph, const char *to,
-                     struct attn_lettered *k, struct attn_lettered *v)
+                     struct attn_labelled *k, struct attn_labelled *v)
 {
-    struct attn_lettered *const operands[] = { k, v };
+    struct attn_labelled *const operands[] = { k, v };
     char summed[2] = { 0 };
-    attn_lettered_untranspose(graph, k);
-    attn_lettered_untranspose(graph, v);
+    attn_labelled_untranspose(graph, k);
+    attn_labelled_untranspose(graph, v);
     if (k->n != RANK || v->n != RANK)
         return false;
     for (int o = 0; o < 2; o++)
         for (int i = 0; i < RANK; i++) {
-            char *const letter = &operands[o]->letters[i];
-            if (to[*letter - 'a'] != 0) {
-                *letter = to[*letter - 'a'];
+            char *const label = &operands[o]->labels[i];
+            if (to[*label - 'a'] != 0) {
+                *label = to[*label - 'a'];
                 continue;
             }
             if (summed[o] != 0)
                 return false;
-            summed[o] = *letter;
-            *letter = SUMMED;
+            summed[o] = *label;
+            *label = SUMMED;
         }
     return summed[0] != 0 && summed[0] == summed[1];
 }
 
-/* Which letter is what, of y = f(Q) by the product of f(K) and V. */
+/* Which label is what, of y = f(Q) by the product of f(K) and V. */
 static bool read_roles(const struct attn_graph *graph, const struct attn_product *p,
                        int q_in, int kv_in, struct found *found)
 {
     struct attn_product kv;
-    struct attn_lettered inner = p->in[kv_in];
+    struct attn_labelled inner = p->in[kv_in];
     char to[26] = { 0 };
     found->q = p->in[q_in];
-    attn_lettered_untranspose(graph, &found->q);
-    attn_lettered_untranspose(graph, &inner);
+    attn_labelled_untranspose(graph, &found->q);
+    attn_labelled_untranspose(graph, &inner);
     if (found->q.n != RANK || inner.n != RANK || p->out.n != RANK ||
         !attn_product_read(graph, inner.value, &kv) || kv.n_in != 2 || kv.out.n != RANK)
         return false;
     found->y = p->out;
     found->batch = found->head = found->query = found->dim = found->v_dim = 0;
     for (int i = 0; i < RANK; i++) {
-        const char letter = found->q.letters[i];
-        const bool in_y = attn_lettered_has(&found->y, letter),
-                   in_kv = attn_lettered_has(&inner, letter);
+        const char label = found->q.labels[i];
+        const bool in_y = attn_labelled_has(&found->y, label),
+                   in_kv = attn_labelled_has(&inner, label);
         char *const role = in_y && in_kv ? (found->batch ? &found->head : &found->batch)
                            : in_y        ? &found->query
                            : in_kv       ? &found->dim
                                          : NULL;
         if (role == NULL || *role != 0)
             return false;
-        *role = letter;
+        *role = label;
     }
     for (int i = 0; i < RANK; i++)
-        if (!attn_lettered_has(&found->q, found->y.letters[i]))
-            found->v_dim = found->y.letters[i];
+        if (!attn_labelled_has(&found->q, found->y.labels[i]))
+            found->v_dim = found->y.labels[i];
     if (found->dim == 0 || found->query == 0 || found->v_dim == 0 ||
-        !attn_lettered_has(&inner, found->v_dim))
+        !attn_labelled_has(&inner, found->v_dim))
         return false;
     for (int i = 0; i < RANK; i++)
-        to[kv.out.letters[i] - 'a'] = inner.letters[i];
+        to[kv.out.labels[i] - 'a'] = inner.labels[i];
     for (int side = 0; side < 2; side++) {
-        struct attn_lettered k = kv.in[side], v = kv.in[1 - side];
-        if (!take_sum(graph, to, &k, &v) || !attn_lettered_has(&k, found->dim) ||
-            !attn_lettered_has(&v, found->v_dim) ||
-            !attn_lettered_has(&k, found->batch) || !attn_lettered_has(&k, found->head) ||
-            !attn_lettered_has(&v, found->batch) || !attn_lettered_has(&v, found->head))
+        struct attn_labelled k = kv.in[side], v = kv.in[1 - side];
+        if (!take_sum(graph, to, &k, &v) || !attn_labelled_has(&k, found->dim) ||
+            !attn_labelled_has(&v, found->v_dim) ||
+            !attn_labelled_has(&k, found->batch) || !attn_labelled_has(&k, found->head) ||
+            !attn_labelled_has(&v, found->batch) || !attn_labelled_has(&v, found->head))
             continue;
         found->k = k;
         found->v = v;
@@ -262,48 +261,48 @@ static bool read_roles(const struct attn_graph *graph, const struct attn_product
 }
 
 static bool read_quotient(const struct attn_graph *graph, const struct attn_product *p,
-                          int q, int kv, struct attn_lettered denominator, bool factor,
+                          int q, int kv, struct attn_labelled denominator, bool factor,
                           void *arg)
 {
     struct found *found = arg;
     if (!read_roles(graph, p, q, kv, found))
         return false;
     const char needed[] = { found->batch, found->head, found->query };
-    const bool apart = denominator.n == RANK - 1; /* its letters are its own */
+    const bool apart = denominator.n == RANK - 1; /* its labels are its own */
     for (int i = 0; apart && i < 3; i++)
-        if (!attn_lettered_has(&denominator, needed[i]))
+        if (!attn_labelled_has(&denominator, needed[i]))
             return false;
-    return (apart ? !attn_lettered_has(&denominator, found->dim) &&
-                        !attn_lettered_has(&denominator, found->v_dim)
+    return (apart ? !attn_labelled_has(&denominator, found->dim) &&
+                        !attn_labelled_has(&denominator, found->v_dim)
                   : denominator.n == RANK) &&
            read_denominator(graph, found, denominator, factor);
 }
 
 /* Heads before tokens: 0; behind them: 1; -1: another order. */
-static int order_of(const struct found *found, const struct attn_lettered *x, char token,
+static int order_of(const struct found *found, const struct attn_labelled *x, char token,
                     char dim)
 {
     const char order[2][RANK] = { { found->batch, found->head, token, dim },
                                   { found->batch, token, found->head, dim } };
     for (int k = 0; k < 2; k++)
-        if (memcmp(x->letters, order[k], RANK) == 0)
+        if (memcmp(x->labels, order[k], RANK) == 0)
             return k;
     return -1;
 }
 
-static attnrun_dim dim_at(const struct attn_graph *graph, const struct attn_lettered *x,
-                          char letter)
+static attnrun_dim dim_at(const struct attn_graph *graph, const struct attn_labelled *x,
+                          char label)
 {
-    return type_of(graph, x->value)->dims[attn_lettered_place(x, letter)];
+    return type_of(graph, x->value)->dims[attn_labelled_place(x, label)];
 }
 
 /* All of one order, and no dim is broadcast. */
 static int common_order(const struct attn_graph *graph, struct found *found)
 {
-    const struct attn_lettered *const operands[] = { &found->q, &found->k, &found->v,
+    const struct attn_labelled *const operands[] = { &found->q, &found->k, &found->v,
                                                      &found->y };
-    if (attn_lettered_place(&found->q, found->batch) >
-        attn_lettered_place(&found->q, found->head)) {
+    if (attn_labelled_place(&found->q, found->batch) >
+        attn_labelled_place(&found->q, found->head)) {
         const char batch = found->batch;
         found->batch = found->head;
         found->head = batch;
@@ -371,7 +370,7 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
     return ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_fuse_linear(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
@@ -382,4 +381,4 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
 }
 
 const struct attn_pass attn_pass_linear_attention = { .name = "linear_attention",
-                                                      .run = run };
+                                                      .run = run_fuse_linear };

@@ -22,9 +22,9 @@ struct features {
     int32_t x, w; /* (…, dim); (features, dim) or (1, heads, features, dim) */
     int32_t map;  /* of kernel_fns; -1: softmax_pos */
     double scale, ratio, epsilon;
-    bool turned;   /* w is (…, dim, features) */
-    bool stable;   /* c is there */
-    bool by_query; /* c of each query; else of all keys */
+    bool transposed; /* w is (…, dim, features) */
+    bool stable;     /* c is there */
+    bool by_query;   /* c of each query; else of all keys */
     int64_t n;
 };
 
@@ -98,7 +98,7 @@ static int32_t directions(const struct attn_graph *graph, int32_t value)
 
 /* The constant as (features, dim), or as (heads, features, dim). */
 static attn_status as_projection(struct attn_graph *graph, struct attn_node *before,
-                                 bool turned, int32_t *value)
+                                 bool transposed, int32_t *value)
 {
     static const int64_t swap2[] = { 1, 0 }, swap3[] = { 0, 2, 1 };
     const attnrun_tensor w = graph->values[*value].data;
@@ -108,7 +108,7 @@ static attn_status as_projection(struct attn_graph *graph, struct attn_node *bef
         TRY(attnrun_tensor_make(w.dtype, rank, w.dims + w.rank - rank, w.data, &view));
         TRY(attn_graph_add_constant(graph, NULL, &view, value));
     }
-    if (!turned)
+    if (!transposed)
         return ATTNRUN_OK;
     const struct attn_attr perm = { .name = "perm",
                                     .kind = ATTN_ATTR_INTS,
@@ -132,24 +132,24 @@ static bool read_projected(const struct attn_graph *graph, int32_t value,
     if (!attn_product_read(graph, value, &p) || p.n_in != 2 || p.out.n != 4)
         return false;
     for (int side = 0; side < 2; side++) {
-        struct attn_lettered x = p.in[1 - side], w = p.in[side];
+        struct attn_labelled x = p.in[1 - side], w = p.in[side];
         double scale = f->scale;
-        const char summed = x.letters[x.n - 1], made = p.out.letters[3];
-        if (x.n != 4 || memcmp(x.letters, p.out.letters, 3) != 0)
+        const char summed = x.labels[x.n - 1], made = p.out.labels[3];
+        if (x.n != 4 || memcmp(x.labels, p.out.labels, 3) != 0)
             continue;
         w.value = strip(graph, w.value, &scale);
-        attn_lettered_untranspose(graph, &w);
+        attn_labelled_untranspose(graph, &w);
         w.value = strip(graph, w.value, &scale);
         f->w = directions(graph, w.value);
-        f->turned = w.letters[w.n - 1] == made;
-        if (f->w < 0 || memcmp(w.letters, x.letters + 4 - w.n, (size_t)w.n - 2) != 0 ||
-            w.letters[w.n - 1 - f->turned] != summed ||
-            w.letters[w.n - 2 + f->turned] != made)
+        f->transposed = w.labels[w.n - 1] == made;
+        if (f->w < 0 || memcmp(w.labels, x.labels + 4 - w.n, (size_t)w.n - 2) != 0 ||
+            w.labels[w.n - 1 - f->transposed] != summed ||
+            w.labels[w.n - 2 + f->transposed] != made)
             continue;
         f->x = strip(graph, x.value, &scale);
         f->scale = scale;
-        f->n =
-            graph->values[f->w].data.dims[graph->values[f->w].data.rank - 2 + f->turned];
+        f->n = graph->values[f->w]
+                   .data.dims[graph->values[f->w].data.rank - 2 + f->transposed];
         return attn_match_is_f32(graph, f->x) && type_of(graph, f->x)->rank == 4;
     }
     return false;
@@ -336,7 +336,7 @@ static const char *compare(const struct attn_graph *graph, const struct features
                            const struct features *k, bool by_token)
 {
     const int32_t token = by_token ? 1 : 2, head = 3 - token;
-    if (q->map != k->map || q->turned != k->turned ||
+    if (q->map != k->map || q->transposed != k->transposed ||
         !same_directions(graph, q->w, k->w) || !attn_match_near(q->scale, k->scale) ||
         !attn_match_near(q->epsilon + 1, k->epsilon + 1))
         return "the features of queries are not those of keys";
@@ -349,7 +349,7 @@ static const char *compare(const struct attn_graph *graph, const struct features
         return "its scale is none";
     const attnrun_tensor *w = &graph->values[q->w].data;
     const attnrun_type *x = type_of(graph, q->x);
-    if (!dim_is(x->dims[3], w->dims[w->rank - 1 - q->turned]) ||
+    if (!dim_is(x->dims[3], w->dims[w->rank - 1 - q->transposed]) ||
         !dim_is_const(x->dims[head]) ||
         (w->rank == 4 && w->dims[1] != 1 && w->dims[1] != x->dims[head].value))
         return "its directions are of another size";
@@ -378,7 +378,7 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *node,
     struct attn_node *made;
     if (q->map >= 0)
         attrs[n++] = (struct attn_attr)MATCH_STRING("kernel_fn", kernel_fns[q->map].name);
-    TRY(as_projection(graph, node, q->turned, &in[3]));
+    TRY(as_projection(graph, node, q->transposed, &in[3]));
     const int64_t joined[3] = { 0, 0, heads * type_of(graph, q->x)->dims[3].value };
     for (int i = 0; by_token && i < 2; i++)
         TRY(attn_match_reshape(graph, node, 3, joined, &in[i]));
@@ -420,7 +420,7 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
     return ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_fuse_performer(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
@@ -431,4 +431,5 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
     return ATTNRUN_OK;
 }
 
-const struct attn_pass attn_pass_performer = { .name = "performer", .run = run };
+const struct attn_pass attn_pass_performer = { .name = "performer",
+                                               .run = run_fuse_performer };

@@ -29,7 +29,7 @@ struct quantized {
     int64_t n, axis; /* scales; the axis along which they are */
 };
 
-struct place {
+struct fuse_quantized_place {
     struct attn_graph *graph;
     struct attn_node *node, *relu, *last; /* the operator, QuantizeLinear */
     struct quantized y;
@@ -101,9 +101,12 @@ static attn_status need_zero(struct attn_graph *graph, struct quantized *x)
                : attn_graph_new_constant(graph, x->dtype, 0, NULL, &x->zero, &data);
 }
 
-static void push(struct place *p, int32_t value) { p->in[p->n_in++] = value; }
+static void push(struct fuse_quantized_place *p, int32_t value)
+{
+    p->in[p->n_in++] = value;
+}
 
-static attn_status push_pair(struct place *p, struct quantized *x)
+static attn_status push_pair(struct fuse_quantized_place *p, struct quantized *x)
 {
     TRY(need_zero(p->graph, x));
     push(p, x->scale);
@@ -111,7 +114,7 @@ static attn_status push_pair(struct place *p, struct quantized *x)
     return ATTNRUN_OK;
 }
 
-static attn_status push_quantized(struct place *p, struct quantized *x)
+static attn_status push_quantized(struct fuse_quantized_place *p, struct quantized *x)
 {
     push(p, x->q);
     return push_pair(p, x);
@@ -124,7 +127,7 @@ static int64_t zero_number(const struct attn_graph *graph, const struct quantize
     return x->zero < 0 ? 0 : tensor_get_int(data_of(graph, x->zero), 0);
 }
 
-static bool find_last(struct place *p)
+static bool find_last(struct fuse_quantized_place *p)
 {
     const struct attn_graph *graph = p->graph;
     struct attn_node *user = attn_graph_only_user(graph, p->node->out[0]);
@@ -153,8 +156,9 @@ static void drop_unread(struct attn_graph *graph, const int32_t *in, int32_t n)
     }
 }
 
-static attn_status replace(struct place *p, const char *domain, const char *op_type,
-                           int32_t n_attrs, const struct attn_attr *attrs)
+static attn_status replace(struct fuse_quantized_place *p, const char *domain,
+                           const char *op_type, int32_t n_attrs,
+                           const struct attn_attr *attrs)
 {
     struct attn_node *made, *node = p->node;
     TRY(attn_match_make(p->graph, node, domain, op_type, p->n_in, p->in, p->last->out[0],
@@ -171,8 +175,8 @@ static attn_status replace(struct place *p, const char *domain, const char *op_t
 /* ---- products ---- */
 
 /* A bias of i32 whose scales are those of operand times weights, or none (*bias -1). */
-static bool find_bias(const struct place *p, int in, const struct quantized *x,
-                      const struct quantized *w, int32_t *bias)
+static bool find_bias(const struct fuse_quantized_place *p, int in,
+                      const struct quantized *x, const struct quantized *w, int32_t *bias)
 {
     const struct attn_graph *graph = p->graph;
     struct quantized b;
@@ -215,7 +219,7 @@ static attn_status need_zeros(struct attn_graph *graph, struct quantized *w)
     return attn_graph_new_constant(graph, w->dtype, 1, &w->n, &w->zero, &data);
 }
 
-static attn_status try_conv(struct place *p, bool *done)
+static attn_status try_conv(struct fuse_quantized_place *p, bool *done)
 {
     struct quantized x, w;
     int32_t bias;
@@ -234,7 +238,7 @@ static attn_status try_conv(struct place *p, bool *done)
     return replace(p, "", "QLinearConv", p->node->n_attrs, p->node->attrs);
 }
 
-static attn_status try_matmul(struct place *p, bool *done)
+static attn_status try_matmul(struct fuse_quantized_place *p, bool *done)
 {
     struct quantized a, b;
     const int rank = p->graph->values[p->node->in[1]].type.rank;
@@ -249,7 +253,7 @@ static attn_status try_matmul(struct place *p, bool *done)
     return replace(p, "", "QLinearMatMul", 0, NULL);
 }
 
-static attn_status try_gemm(struct place *p, bool *done)
+static attn_status try_gemm(struct fuse_quantized_place *p, bool *done)
 {
     struct quantized a, b;
     int32_t bias;
@@ -275,7 +279,7 @@ static attn_status try_gemm(struct place *p, bool *done)
 /* ---- the others ---- */
 
 /* Operands from input `first` on, all of the type of the result. */
-static attn_status push_operands(struct place *p, int first, bool *fit)
+static attn_status push_operands(struct fuse_quantized_place *p, int first, bool *fit)
 {
     struct quantized x;
     *fit = false;
@@ -288,9 +292,9 @@ static attn_status push_operands(struct place *p, int first, bool *fit)
     return ATTNRUN_OK;
 }
 
-static attn_status try_operands(struct place *p, int first, const char *op_type,
-                                int32_t n_attrs, const struct attn_attr *attrs,
-                                bool *done)
+static attn_status try_operands(struct fuse_quantized_place *p, int first,
+                                const char *op_type, int32_t n_attrs,
+                                const struct attn_attr *attrs, bool *done)
 {
     if (first == 1)
         push(p, p->node->in[0]);
@@ -301,7 +305,7 @@ static attn_status try_operands(struct place *p, int first, const char *op_type,
     return replace(p, "com.microsoft", op_type, n_attrs, attrs);
 }
 
-static attn_status try_concat(struct place *p, bool *done)
+static attn_status try_concat(struct fuse_quantized_place *p, bool *done)
 {
     const struct attn_attr axis = MATCH_INT("axis", attn_match_int(p->node, "axis", 1));
     if (p->node->pub.n_in > MAX_PARTS)
@@ -311,7 +315,7 @@ static attn_status try_concat(struct place *p, bool *done)
     return *done ? replace(p, "com.microsoft", "QLinearConcat", 1, &axis) : ATTNRUN_OK;
 }
 
-static attn_status try_softmax(struct place *p, bool *done)
+static attn_status try_softmax(struct fuse_quantized_place *p, bool *done)
 {
     const int64_t opset = p->node->pub.opset;
     const struct attn_attr attrs[] = {
@@ -321,7 +325,7 @@ static attn_status try_softmax(struct place *p, bool *done)
     return try_operands(p, 0, "QLinearSoftmax", 2, attrs, done);
 }
 
-static attn_status try_pool(struct place *p, bool *done)
+static attn_status try_pool(struct fuse_quantized_place *p, bool *done)
 {
     /* Windows that hang over the padding are counted otherwise there. */
     if (attn_match_int(p->node, "ceil_mode", 0) != 0 ||
@@ -352,7 +356,7 @@ static bool moves(const struct attn_node *node)
     return false;
 }
 
-static attn_status try_move(struct place *p, bool *done)
+static attn_status try_move(struct fuse_quantized_place *p, bool *done)
 {
     struct quantized x;
     if (p->node->pub.opset < 13 || p->node->pub.n_in > MAX_PARTS ||
@@ -366,7 +370,7 @@ static attn_status try_move(struct place *p, bool *done)
 }
 
 /* Pad by the real number 0 is one of bytes by the zero point. */
-static attn_status try_pad(struct place *p, bool *done)
+static attn_status try_pad(struct fuse_quantized_place *p, bool *done)
 {
     struct quantized x;
     int64_t pads[2 * ATTNRUN_MAX_RANK];
@@ -383,7 +387,7 @@ static attn_status try_pad(struct place *p, bool *done)
     return replace(p, "", "Pad", p->node->n_attrs, p->node->attrs);
 }
 
-static attn_status try_node(struct place *p, bool *done)
+static attn_status try_node(struct fuse_quantized_place *p, bool *done)
 {
     struct attn_node *node = p->node;
     const struct attn_attr alpha =
@@ -417,11 +421,11 @@ static attn_status try_node(struct place *p, bool *done)
     return moves(node) ? try_move(p, done) : ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_fuse_quantized(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
-        struct place p = { .graph = graph, .node = graph->nodes[n] };
+        struct fuse_quantized_place p = { .graph = graph, .node = graph->nodes[n] };
         bool done = false;
         if (p.node == NULL || p.node->pub.n_out < 1 || p.node->pub.n_in < 1 ||
             p.node->out[0] < 0 || p.node->in[0] < 0)
@@ -434,4 +438,5 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
     return ATTNRUN_OK;
 }
 
-const struct attn_pass attn_pass_quantized = { .name = "quantized", .run = run };
+const struct attn_pass attn_pass_quantized = { .name = "quantized",
+                                               .run = run_fuse_quantized };

@@ -133,7 +133,7 @@ static attn_status try_silu(struct attn_graph *graph, struct attn_node *sigmoid,
     return ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_gelu(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
@@ -148,4 +148,4 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
     return ATTNRUN_OK;
 }
 
-const struct attn_pass attn_pass_gelu = { .name = "gelu", .run = run };
+const struct attn_pass attn_pass_gelu = { .name = "gelu", .run = run_gelu };

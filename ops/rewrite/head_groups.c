@@ -30,16 +30,16 @@ static int32_t parted(const struct attn_graph *graph, int32_t value)
     return same ? node->in[0] : -1;
 }
 
-/* A right operand: one that was parted, or the Transpose of one, *turned then; scalars
+/* A right operand: one that was parted, or the Transpose of one, *transposed then; scalars
  * that multiply it are left in *scalar. */
-static int32_t parted_right(const struct attn_graph *graph, int32_t value, bool *turned,
-                            const struct attn_node **scalar)
+static int32_t parted_right(const struct attn_graph *graph, int32_t value,
+                            bool *transposed, const struct attn_node **scalar)
 {
     double x;
     int32_t other;
     struct attn_node *node = attn_graph_producer(graph, value);
     *scalar = NULL;
-    *turned = false;
+    *transposed = false;
     if ((node_is(node, "Mul") || node_is(node, "Div")) &&
         attn_match_scalar(graph, node, node_is(node, "Mul"), &x, &other) &&
         attn_match_same_shape(graph, other, value)) {
@@ -53,7 +53,7 @@ static int32_t parted_right(const struct attn_graph *graph, int32_t value, bool 
     if (perm == NULL || perm->kind != ATTN_ATTR_INTS || perm->ints.n != 3 ||
         memcmp(perm->ints.v, swap, sizeof swap) != 0)
         return parted(graph, value);
-    *turned = true;
+    *transposed = true;
     return parted(graph, node->in[0]);
 }
 
@@ -81,14 +81,14 @@ static attn_status try_product(struct attn_graph *graph, struct attn_node *node,
     static const struct attn_attr perm = { .name = "perm",
                                            .kind = ATTN_ATTR_INTS,
                                            .ints = { swap, 4 } };
-    bool turned;
+    bool transposed;
     const struct attn_node *scalar;
     struct attn_node *part = attn_match_user(graph, node, "Reshape");
     if (part == NULL || !is_rank(graph, part->out[0], 4) ||
         !attn_match_is_f32(graph, part->out[0]))
         return ATTNRUN_OK;
     int32_t in[2] = { parted(graph, node->in[0]),
-                      parted_right(graph, node->in[1], &turned, &scalar) };
+                      parted_right(graph, node->in[1], &transposed, &scalar) };
     if (in[0] < 0 || in[1] < 0 || !same_leading(graph, in[0], in[1]) ||
         !same_leading(graph, in[0], part->out[0]))
         return ATTNRUN_OK;
@@ -97,7 +97,7 @@ static attn_status try_product(struct attn_graph *graph, struct attn_node *node,
     if (!is_rank(graph, node->out[0], 3) || !dim_equal(three[1], four[2]) ||
         !dim_equal(three[2], four[3]))
         return ATTNRUN_OK;
-    if (turned) {
+    if (transposed) {
         int32_t k = in[1];
         const struct attn_node like = { .n_attrs = 1,
                                         .attrs = (struct attn_attr *)(uintptr_t)&perm };
@@ -135,7 +135,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *node,
     return ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_head_groups(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
@@ -150,4 +150,5 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
     return ATTNRUN_OK;
 }
 
-const struct attn_pass attn_pass_head_groups = { .name = "head_groups", .run = run };
+const struct attn_pass attn_pass_head_groups = { .name = "head_groups",
+                                                 .run = run_head_groups };

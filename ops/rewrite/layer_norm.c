@@ -147,7 +147,7 @@ static attn_status try_rms_norm(struct attn_graph *graph, struct attn_node *prod
     return ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_layer_norm(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
@@ -160,4 +160,5 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
     return ATTNRUN_OK;
 }
 
-const struct attn_pass attn_pass_layer_norm = { .name = "layer_norm", .run = run };
+const struct attn_pass attn_pass_layer_norm = { .name = "layer_norm",
+                                                .run = run_layer_norm };

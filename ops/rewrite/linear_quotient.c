@@ -14,7 +14,7 @@ static bool read_factors(const struct attn_graph *graph, const struct attn_node 
             graph->values[node->in[side]].n_uses != 1 ||
             !attn_match_is_f32(graph, other) || graph->values[other].type.rank != RANK)
             continue;
-        struct attn_lettered denominator = p.out;
+        struct attn_labelled denominator = p.out;
         denominator.value = other;
         for (int q = 0; q < 2; q++)
             if (roles(graph, &p, q, 1 - q, denominator, !divides, found))

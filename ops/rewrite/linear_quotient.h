@@ -7,11 +7,11 @@
 
 /* Whether operands q and kv of a product, over a denominator, are what the pass looks for;
  * what it found goes to `found`. `factor`: the denominator's reciprocal is multiplied. The
- * denominator has the letters of the product's result, or, as an operand of an Einsum of
+ * denominator has the labels of the product's result, or, as an operand of an Einsum of
  * three, its own. */
 typedef bool attn_quotient_roles(const struct attn_graph *graph,
                                  const struct attn_product *product, int q, int kv,
-                                 struct attn_lettered denominator, bool factor,
+                                 struct attn_labelled denominator, bool factor,
                                  void *found);
 
 static inline bool attn_quotient_may_be(const struct attn_node *node)

@@ -191,7 +191,7 @@ static attn_status try_product(struct attn_graph *graph, struct attn_node *node,
     return ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_matmul_epilogue(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
@@ -203,4 +203,4 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
 }
 
 const struct attn_pass attn_pass_matmul_epilogue = { .name = "matmul_epilogue",
-                                                     .run = run };
+                                                     .run = run_matmul_epilogue };

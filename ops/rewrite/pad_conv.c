@@ -93,7 +93,7 @@ static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv,
     return ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_pad_conv(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
@@ -102,4 +102,4 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
     return ATTNRUN_OK;
 }
 
-const struct attn_pass attn_pass_pad_conv = { .name = "pad_conv", .run = run };
+const struct attn_pass attn_pass_pad_conv = { .name = "pad_conv", .run = run_pad_conv };

@@ -1,6 +1,6 @@
-/* product.h - MatMul and Einsum as products whose axes have letters: what the letters of two
+/* product.h - MatMul and Einsum as products whose axes have labels: what the labels of two
  * operands share decides what is summed, so that transposes cost nothing and prove nothing
- * wrong. In: a value. Out: its operands and itself, each with a letter for every axis. */
+ * wrong. In: a value. Out: its operands and itself, each with a label for every axis. */
 #ifndef ATTN_PRODUCT_H
 #define ATTN_PRODUCT_H
 
@@ -8,33 +8,33 @@
 
 enum { PRODUCT_RANK = 6 };
 
-/* A value of rank 6 or less with a letter for each axis; 0 behind them. */
-struct attn_lettered {
+/* A value of rank 6 or less with a label for each axis; 0 behind them. */
+struct attn_labelled {
     int32_t value;
     int n;
-    char letters[PRODUCT_RANK + 1];
+    char labels[PRODUCT_RANK + 1];
 };
 
 struct attn_product {
-    struct attn_lettered in[3], out;
+    struct attn_labelled in[3], out;
     int n_in;
 };
 
 /* `value` as the result of MatMul (of matrices, the axes before them from the last on) or Einsum
- * of f32, where no operand has a letter twice; else false. */
+ * of f32, where no operand has a label twice; else false. */
 bool attn_product_read(const struct attn_graph *graph, int32_t value,
                        struct attn_product *product);
-/* Through Transposes, with the letters in the order of what they read. */
-void attn_lettered_untranspose(const struct attn_graph *graph, struct attn_lettered *x);
+/* Through Transposes, with the labels in the order of what they read. */
+void attn_labelled_untranspose(const struct attn_graph *graph, struct attn_labelled *x);
 
-static inline bool attn_lettered_has(const struct attn_lettered *x, char letter)
+static inline bool attn_labelled_has(const struct attn_labelled *x, char label)
 {
-    return memchr(x->letters, letter, (size_t)x->n) != NULL;
+    return memchr(x->labels, label, (size_t)x->n) != NULL;
 }
-/* The axis of a letter that it has. */
-static inline int attn_lettered_place(const struct attn_lettered *x, char letter)
+/* The axis of a label that it has. */
+static inline int attn_labelled_place(const struct attn_labelled *x, char label)
 {
-    return (int)((const char *)memchr(x->letters, letter, (size_t)x->n) - x->letters);
+    return (int)((const char *)memchr(x->labels, label, (size_t)x->n) - x->labels);
 }
 
 #endif

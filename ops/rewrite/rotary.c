@@ -85,9 +85,9 @@ static bool is_angle(const struct attn_graph *graph, int32_t angle, int32_t x)
 static bool read_sum(const struct attn_graph *graph, const struct attn_node *add,
                      int32_t *in)
 {
-    for (int turned = 0; turned < 2; turned++) {
-        struct attn_node *with_sine = attn_match_in(graph, add, turned, "Mul");
-        struct attn_node *with_cosine = attn_match_in(graph, add, 1 - turned, "Mul");
+    for (int transposed = 0; transposed < 2; transposed++) {
+        struct attn_node *with_sine = attn_match_in(graph, add, transposed, "Mul");
+        struct attn_node *with_cosine = attn_match_in(graph, add, 1 - transposed, "Mul");
         for (int i = 0; with_sine != NULL && with_cosine != NULL && i < 2; i++) {
             in[0] = rotated(graph, with_sine->in[i]);
             in[2] = with_sine->in[1 - i];
@@ -172,15 +172,15 @@ static attn_status try_operator(struct attn_graph *graph, struct attn_node *node
     TRY(attn_match_make(graph, node, "", "RotaryEmbedding", node->pub.n_in, in, in[0], n,
                         attrs, &made));
     TRY(reshape(graph, node, made->out[0], 2, sizes, &made));
-    const int32_t turned = made->out[0];
-    TRY(attn_match_make(graph, node, "", "Transpose", 1, &turned, node->out[0],
+    const int32_t transposed = made->out[0];
+    TRY(attn_match_make(graph, node, "", "Transpose", 1, &transposed, node->out[0],
                         transpose->n_attrs, transpose->attrs, &made));
     attn_match_replace(graph, node->out[0], made);
     ++*applied;
     return ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_rotary(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
@@ -195,4 +195,4 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
     return ATTNRUN_OK;
 }
 
-const struct attn_pass attn_pass_rotary = { .name = "rotary", .run = run };
+const struct attn_pass attn_pass_rotary = { .name = "rotary", .run = run_rotary };

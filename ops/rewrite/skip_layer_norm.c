@@ -75,7 +75,7 @@ static attn_status replace_norm(struct attn_graph *graph, const struct skip_norm
     return ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_skip_layer_norm(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
@@ -89,5 +89,5 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
 }
 
 const struct attn_pass attn_pass_skip_layer_norm = { .name = "skip_layer_norm",
-                                                     .run = run,
-                                                     .late = true };
+                                                     .run = run_skip_layer_norm,
+                                                     .last = true };

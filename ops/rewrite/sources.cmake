@@ -24,7 +24,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/gelu.c
   ops/rewrite/head_groups.c
   ops/rewrite/layer_norm.c
-  ops/rewrite/map_tail.c
+  ops/rewrite/residual_relu.c
   ops/rewrite/linear_quotient.c
   ops/rewrite/mask_band.c
   ops/rewrite/mask_opcode.c

@@ -43,7 +43,7 @@ struct writer {
     struct known known[MAX_VALUES];
     struct request stack[MAX_STACK];
     int32_t n_known, n_stack;
-    int64_t most[2]; /* queries and keys; -1: any number */
+    int64_t max[2]; /* queries and keys; -1: any number */
     bool failed, fits;
 };
 
@@ -352,8 +352,8 @@ static attn_status read_band(struct writer *w, const struct request *r, int64_t 
     if (!*found)
         return ATTNRUN_OK;
     for (int k = 0; k < 2; k++)
-        if (w->most[k] < 0 || left[k] < w->most[k])
-            w->most[k] = left[k];
+        if (w->max[k] < 0 || left[k] < w->max[k])
+            w->max[k] = left[k];
     *operand = put_band(w, x, &band, at[1] - at[0]);
     return ATTNRUN_OK;
 }
@@ -524,7 +524,7 @@ attn_status attn_mask_write(const struct attn_graph *graph,
                             struct attn_mask_written *out, bool *done)
 {
     struct writer w = {
-        .graph = graph, .source = source, .out = out, .most = { -1, -1 }, .fits = true
+        .graph = graph, .source = source, .out = out, .max = { -1, -1 }, .fits = true
     };
     int64_t keep, add[2];
     *out = (struct attn_mask_written){ .n_leaves = 0 };
@@ -550,8 +550,8 @@ attn_status attn_mask_write(const struct attn_graph *graph,
     out->mask[MASK_FACT_KEEP] = keep;
     out->mask[MASK_FACT_ADD] = add[0];
     out->mask[MASK_FACT_FILL] = bits;
-    out->mask[MASK_FACT_QUERIES] = w.most[0];
-    out->mask[MASK_FACT_KEYS] = w.most[1];
+    out->mask[MASK_FACT_QUERIES] = w.max[0];
+    out->mask[MASK_FACT_KEYS] = w.max[1];
     place_results(out);
     out->fits = w.fits;
     out->trivial = is_trivial(&w);
@@ -564,7 +564,7 @@ attn_status attn_mask_attrs(struct attn_graph *graph, const struct attn_mask_wri
 {
     static const char *const names[MASK_ATTRS] = { "code", "mask", "axes" };
     const int64_t *const from[MASK_ATTRS] = { w->code, w->mask, w->axes };
-    const int64_t n[MASK_ATTRS] = { (int64_t)w->n_code * MASK_WORDS, MASK_FACTS,
+    const int64_t n[MASK_ATTRS] = { (int64_t)w->n_code * MASK_WORDS, MASK_CONSTANTS,
                                     (int64_t)w->n_leaves * MASK_AXES };
     for (int i = 0; i < MASK_ATTRS; i++) {
         int64_t *v =

@@ -18,7 +18,7 @@ struct attn_mask_source {
 
 struct attn_mask_written {
     int32_t leaves[MASK_MAX_LEAVES], n_leaves;
-    int64_t code[MASK_MAX_CODE * MASK_WORDS], mask[MASK_FACTS],
+    int64_t code[MASK_MAX_CODE * MASK_WORDS], mask[MASK_CONSTANTS],
         axes[MASK_MAX_LEAVES * MASK_AXES];
     int32_t n_code;
     bool fits;    /* the dims of `source` are proved to be those of the masked scores */

@@ -94,7 +94,7 @@ static attn_status concat_run(const attnrun_step *step, const attnrun_work *work
 }
 
 const attnrun_op_def op_concat_from_sequence_11 = { OP_ROW,
-                                                    .flags = ATTNRUN_OP_LATE,
+                                                    .flags = ATTNRUN_OP_DYNAMIC,
                                                     .name = "ConcatFromSequence",
                                                     .since = 11,
                                                     .inputs = "input_sequence:seq(T)",

@@ -94,7 +94,7 @@ static attn_status has_run(const attnrun_step *step, const attnrun_work *work)
 }
 
 const attnrun_op_def op_optional_15 = { OP_ROW,
-                                        .flags = ATTNRUN_OP_LATE,
+                                        .flags = ATTNRUN_OP_DYNAMIC,
                                         .name = "Optional",
                                         .since = 15,
                                         .inputs = "input:any?",
@@ -104,7 +104,7 @@ const attnrun_op_def op_optional_15 = { OP_ROW,
                                         .infer = optional_infer,
                                         .run = optional_run };
 const attnrun_op_def op_optional_get_element_15 = { OP_ROW,
-                                                    .flags = ATTNRUN_OP_LATE,
+                                                    .flags = ATTNRUN_OP_DYNAMIC,
                                                     .name = "OptionalGetElement",
                                                     .since = 15,
                                                     .inputs = "input:any",

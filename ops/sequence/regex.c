@@ -235,14 +235,14 @@ static bool number(struct text *t, int32_t *value)
 }
 
 /* {m}, {m,} or {m,n}: *most -1 without a bound. Anything else is a plain brace. */
-static bool braces(struct text *t, int32_t *least, int32_t *most)
+static bool braces(struct text *t, int32_t *min, int32_t *max)
 {
     struct text look = *t;
-    if (!see(&look, "{") || !number(&look, least))
+    if (!see(&look, "{") || !number(&look, min))
         return false;
-    *most = *least;
-    if (see(&look, ",") && !number(&look, most))
-        *most = -1;
+    *max = *min;
+    if (see(&look, ",") && !number(&look, max))
+        *max = -1;
     if (!see(&look, "}"))
         return false;
     *t = look;
@@ -262,19 +262,19 @@ static const char *copy_operand(struct op_regex *r, int32_t from, int32_t n, int
 
 /* x{2,4} is x x x? x?, x{2,} is x x x*. The operand is made anew behind itself, then
  * moved. */
-static const char *repeat(struct op_regex *r, int32_t least, int32_t most)
+static const char *repeat(struct op_regex *r, int32_t min, int32_t max)
 {
     int32_t from = r->operands[r->n_operands - 1], n = r->n_tokens - from,
             made = r->n_tokens;
-    int32_t copies = most < 0 ? least + 1 : most;
+    int32_t copies = max < 0 ? min + 1 : max;
     const char *wrong = NULL;
-    if (least > 1000 || most > 1000 || (most >= 0 && most < least))
+    if (min > 1000 || max > 1000 || (max >= 0 && max < min))
         return "a repetition is not within 0 to 1000, or not in order";
     r->n_operands--;
     if (copies == 0)
         wrong = emit(r, EMPTY, 0);
     for (int32_t k = 0; k < copies && wrong == NULL; k++) {
-        wrong = copy_operand(r, from, n, k < least ? 0 : most < 0 ? STAR : MAYBE);
+        wrong = copy_operand(r, from, n, k < min ? 0 : max < 0 ? STAR : MAYBE);
         if (k > 0 && wrong == NULL)
             wrong = emit(r, CONCAT, 0);
     }
@@ -351,14 +351,14 @@ static const char *parse_escape(struct op_regex *r, struct text *t, bool *after)
 
 static const char *quantify(struct op_regex *r, struct text *t, uint32_t c, bool after)
 {
-    int32_t least = 0, most = 0;
+    int32_t min = 0, max = 0;
     if (!after)
         return "a repetition has nothing before it";
     const char *wrong;
     if (c == '{') {
         t->at--;
-        (void)braces(t, &least, &most);
-        wrong = repeat(r, least, most);
+        (void)braces(t, &min, &max);
+        wrong = repeat(r, min, max);
     } else {
         wrong = emit(r, c == '*' ? STAR : c == '+' ? PLUS : MAYBE, 0);
     }
@@ -369,8 +369,8 @@ static const char *quantify(struct op_regex *r, struct text *t, uint32_t c, bool
 static bool is_repetition(const struct text *t, uint32_t c)
 {
     struct text look = { t->at - 1, t->end };
-    int32_t least, most;
-    return c == '*' || c == '+' || c == '?' || (c == '{' && braces(&look, &least, &most));
+    int32_t min, max;
+    return c == '*' || c == '+' || c == '?' || (c == '{' && braces(&look, &min, &max));
 }
 
 static const char *parse_one(struct op_regex *r, struct text *t, bool *after)

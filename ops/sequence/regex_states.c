@@ -56,11 +56,11 @@ void op_regex_build(struct op_regex *r)
 /* ---- matching ---- */
 
 /* The characters around a place; -1 at the ends. */
-struct place {
+struct regex_states_place {
     int64_t before, after;
 };
 
-static bool holds(int32_t kind, struct place p)
+static bool holds(int32_t kind, struct regex_states_place p)
 {
     bool left = p.before >= 0 && is_word((uint32_t)p.before);
     bool right = p.after >= 0 && is_word((uint32_t)p.after);
@@ -78,7 +78,7 @@ static bool holds(int32_t kind, struct place p)
 
 /* Adds a state and all that it leads to without reading; n: size of the set. */
 static int32_t add_closure(struct op_regex *r, int32_t *set, int32_t n, int32_t state,
-                           struct place p)
+                           struct regex_states_place p)
 {
     int32_t waiting = 0;
     r->follow[waiting++] = state;
@@ -125,10 +125,10 @@ bool op_regex_match(struct op_regex *r, const char *text, int64_t bytes,
     struct text t = { (const unsigned char *)text, (const unsigned char *)text + bytes };
     int32_t *now = r->sets[0], *next = r->sets[1], n, m;
     memset(r->places, 0, (size_t)r->n_states * sizeof r->places[0]);
-    n = add_closure(r, now, 0, r->start, (struct place){ -1, peek(t) });
+    n = add_closure(r, now, 0, r->start, (struct regex_states_place){ -1, peek(t) });
     while (t.at < t.end && n > 0 && __atomic_load_n(stop, __ATOMIC_RELAXED) == 0) {
         uint32_t c = take(&t);
-        struct place p = { (int64_t)c, peek(t) };
+        struct regex_states_place p = { (int64_t)c, peek(t) };
         m = 0;
         for (int32_t i = 0; i < n; i++)
             if (reads(r, &r->states[now[i]], c))
@@ -166,7 +166,7 @@ struct search {
 };
 
 static int32_t add_from(struct op_regex *r, int32_t *set, int64_t *starts, int32_t n,
-                        int32_t state, int64_t start, struct place p)
+                        int32_t state, int64_t start, struct regex_states_place p)
 {
     int32_t m = add_closure(r, set, n, state, p);
     for (int32_t i = n; i < m; i++)
@@ -187,7 +187,8 @@ static void see_match(const struct op_regex *r, struct search *s, int64_t at)
         s->n--;
 }
 
-static void read_one(struct op_regex *r, struct search *s, uint32_t c, struct place p)
+static void read_one(struct op_regex *r, struct search *s, uint32_t c,
+                     struct regex_states_place p)
 {
     int32_t m = 0, *old = s->now;
     int64_t *old_starts = s->starts;
@@ -208,7 +209,7 @@ bool op_regex_find(struct op_regex *r, const char *text, int64_t bytes, int64_t 
     const unsigned char *first = (const unsigned char *)text;
     struct text t = { first + from, first + bytes };
     struct search s = { r->sets[0], r->sets[1], 0, r->starts[0], r->starts[1], -1, -1 };
-    struct place p = { peek_back(first, t.at), peek(t) };
+    struct regex_states_place p = { peek_back(first, t.at), peek(t) };
     memset(r->places, 0, (size_t)r->n_states * sizeof r->places[0]);
     for (;;) {
         if (s.begin < 0)
@@ -218,7 +219,7 @@ bool op_regex_find(struct op_regex *r, const char *text, int64_t bytes, int64_t 
             __atomic_load_n(stop, __ATOMIC_RELAXED) != 0)
             break;
         uint32_t c = take(&t);
-        p = (struct place){ (int64_t)c, peek(t) };
+        p = (struct regex_states_place){ (int64_t)c, peek(t) };
         read_one(r, &s, c, p);
     }
     *begin = s.begin;

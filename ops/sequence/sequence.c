@@ -158,7 +158,7 @@ static attn_status length_run(const attnrun_step *step, const attnrun_work *work
 }
 
 #define SEQUENCE_ROW                                                                     \
-    OP_ROW, .since = 11, .flags = ATTNRUN_OP_LATE, .types = "T=all I=i32,i64"
+    OP_ROW, .since = 11, .flags = ATTNRUN_OP_DYNAMIC, .types = "T=all I=i32,i64"
 
 const attnrun_op_def op_sequence_construct_11 = { SEQUENCE_ROW,
                                                   .name = "SequenceConstruct",

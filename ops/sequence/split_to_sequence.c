@@ -18,11 +18,11 @@ static attn_status bound(attnrun_step *step, int axis)
 {
     const attnrun_type *x = &step->in[0];
     int64_t bytes = dtype_bytes_of(x->dtype, op_count(x, 0, x->rank));
-    int64_t pieces = x->dims[axis].value, heads;
+    int64_t segments = x->dims[axis].value, heads;
     if (op_has_in(step, 1) && step->in[1].rank == 1) /* some may be empty */
-        pieces = step->in[1].dims[0].value;
+        segments = step->in[1].dims[0].value;
     if (x->dtype != ATTNRUN_STRING && bytes >= 0 &&
-        ck_mul(pieces, (int64_t)(sizeof(attnrun_tensor) + OP_HEAP_BLOCK), &heads) &&
+        ck_mul(segments, (int64_t)(sizeof(attnrun_tensor) + OP_HEAP_BLOCK), &heads) &&
         ck_add(bytes, heads, &bytes))
         attnrun_step_heap_bound(step, bytes);
     return ATTNRUN_OK;
@@ -46,29 +46,30 @@ static attn_status split_infer(attnrun_step *step)
 }
 
 /* How many pieces; fails where the extents do not fit. */
-static attn_status count_pieces(const attnrun_step *step, int64_t extent, int64_t *pieces)
+static attn_status count_segments(const attnrun_step *step, int64_t extent,
+                                  int64_t *segments)
 {
     const attnrun_tensor *split = &step->x[1];
     int64_t sum = 0;
-    *pieces = extent;
+    *segments = extent;
     if (!op_has_in(step, 1))
         return ATTNRUN_OK;
-    *pieces = split->rank == 0 ? 1 : split->dims[0];
-    for (int64_t i = 0; i < *pieces; i++) {
+    *segments = split->rank == 0 ? 1 : split->dims[0];
+    for (int64_t i = 0; i < *segments; i++) {
         int64_t n = tensor_get_int(split, i);
         if (n < 0 || (n == 0 && split->rank == 0) || !ck_add(sum, n, &sum))
             return op_fail(step, ATTNRUN_E_RANGE, "element %lld of split is %lld",
                            (long long)i, (long long)n);
     }
     if (split->rank == 0)
-        *pieces = extent / sum + (extent % sum != 0);
+        *segments = extent / sum + (extent % sum != 0);
     else if (sum != extent)
         return op_fail(step, ATTNRUN_E_RANGE, "split sums up to %lld, expected %lld",
                        (long long)sum, (long long)extent);
     return ATTNRUN_OK;
 }
 
-static int64_t piece_extent(const attnrun_step *step, int64_t i, int64_t left)
+static int64_t segment_extent(const attnrun_step *step, int64_t i, int64_t left)
 {
     if (!op_has_in(step, 1))
         return 1;
@@ -84,32 +85,33 @@ static attn_status split_run(const attnrun_step *step, const attnrun_work *work)
     const attnrun_tensor *x = &step->x[0];
     int axis = (int)(args->axis < 0 ? args->axis + x->rank : args->axis);
     bool squeeze = !op_has_in(step, 1) && args->keepdims == 0;
-    int64_t extent = x->dims[axis], pieces = 0, at = 0;
-    TRY(count_pieces(step, extent, &pieces));
-    TRY(op_sequence(step, 0, pieces));
+    int64_t extent = x->dims[axis], segments = 0, at = 0;
+    TRY(count_segments(step, extent, &segments));
+    TRY(op_sequence(step, 0, segments));
     if (!op_has_out(step, 0))
         return ATTNRUN_OK;
     attnrun_tensor *items = step->y[0].data;
     step->y[0].dtype = x->dtype;
-    for (int64_t i = 0; i < pieces; i++) {
-        attnrun_tensor piece = *x;
+    for (int64_t i = 0; i < segments; i++) {
+        attnrun_tensor segment = *x;
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        piece.dims[axis] = piece_extent(step, i, extent - at);
-        piece.data = (char *)x->data + (tensor_count(x) > 0 ? at * x->strides[axis] : 0);
-        at += piece.dims[axis];
+        segment.dims[axis] = segment_extent(step, i, extent - at);
+        segment.data =
+            (char *)x->data + (tensor_count(x) > 0 ? at * x->strides[axis] : 0);
+        at += segment.dims[axis];
         for (int k = axis; squeeze && k + 1 < x->rank; k++) {
-            piece.dims[k] = x->dims[k + 1];
-            piece.strides[k] = x->strides[k + 1];
+            segment.dims[k] = x->dims[k + 1];
+            segment.strides[k] = x->strides[k + 1];
         }
-        piece.rank -= squeeze;
-        TRY(op_value_copy(step, 0, &piece, &items[i]));
+        segment.rank -= squeeze;
+        TRY(op_value_copy(step, 0, &segment, &items[i]));
     }
     return ATTNRUN_OK;
 }
 
 const attnrun_op_def op_split_to_sequence_11 = { OP_ROW,
-                                                 .flags = ATTNRUN_OP_LATE,
+                                                 .flags = ATTNRUN_OP_DYNAMIC,
                                                  .name = "SplitToSequence",
                                                  .since = 11,
                                                  .inputs = "input:T split:I?",

@@ -39,13 +39,13 @@ static attn_status result_dims(const attnrun_step *step, int64_t *dims, int *ran
 }
 
 /* Elements of x and y for each of the result: an odometer over its dims. */
-struct walk {
+struct string_concat_walk {
     int rank;
     int64_t at[ATTNRUN_MAX_RANK], dims[ATTNRUN_MAX_RANK];
     int64_t strides[2][ATTNRUN_MAX_RANK], element[2];
 };
 
-static void next(struct walk *w)
+static void next(struct string_concat_walk *w)
 {
     for (int i = w->rank - 1; i >= 0; i--) {
         for (int k = 0; k < 2; k++)
@@ -60,7 +60,7 @@ static void next(struct walk *w)
 
 static attn_status concat_run(const attnrun_step *step, const attnrun_work *work)
 {
-    struct walk w = { .rank = 0 };
+    struct string_concat_walk w = { .rank = 0 };
     TRY(result_dims(step, w.dims, &w.rank));
     attnrun_string *z = step->y[0].data;
     int64_t n = z != NULL ? tensor_count(&step->y[0]) : 0;
@@ -87,7 +87,7 @@ static attn_status concat_run(const attnrun_step *step, const attnrun_work *work
 }
 
 const attnrun_op_def op_string_concat_20 = { OP_ROW,
-                                             .flags = ATTNRUN_OP_LATE,
+                                             .flags = ATTNRUN_OP_DYNAMIC,
                                              .name = "StringConcat",
                                              .since = 20,
                                              .inputs = "X:string Y:string",

@@ -128,7 +128,7 @@ static attn_status normalizer_run(const attnrun_step *step, const attnrun_work *
 }
 
 const attnrun_op_def op_string_normalizer_10 = { OP_ROW,
-                                                 .flags = ATTNRUN_OP_LATE,
+                                                 .flags = ATTNRUN_OP_DYNAMIC,
                                                  .name = "StringNormalizer",
                                                  .since = 10,
                                                  .inputs = "X:string",

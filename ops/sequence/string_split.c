@@ -57,20 +57,20 @@ static bool next_part(const struct split_args *args, const attnrun_string *text,
 }
 
 static attn_status count_parts(const attnrun_step *step, const attnrun_work *work,
-                               int64_t *most)
+                               int64_t *max)
 {
     const attnrun_string *x = step->x[0].data;
     int64_t n = tensor_count(&step->x[0]),
             *z = op_has_out(step, 1) ? step->y[1].data : NULL;
     attnrun_string part;
-    *most = 0;
+    *max = 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t at = 0, parts = 0;
         if (OP_CANCELLED_AFTER(work, x[i].n + 16))
             return ATTNRUN_E_CANCELLED;
         while (next_part(step->args, &x[i], &at, parts, &part) && !attn_stops(parts))
             parts++;
-        *most = parts > *most ? parts : *most;
+        *max = parts > *max ? parts : *max;
         if (z != NULL)
             z[i] = parts;
     }
@@ -81,29 +81,29 @@ static attn_status split_run(const attnrun_step *step, const attnrun_work *work)
 {
     const attnrun_tensor *x = &step->x[0];
     const attnrun_string *from = x->data;
-    int64_t dims[ATTNRUN_MAX_RANK], most = 0;
+    int64_t dims[ATTNRUN_MAX_RANK], max = 0;
     memcpy(dims, x->dims, sizeof dims);
     TRY(attnrun_step_alloc(step, 1, ATTNRUN_I64, x->rank, dims));
-    TRY(count_parts(step, work, &most));
-    dims[x->rank] = most;
+    TRY(count_parts(step, work, &max));
+    dims[x->rank] = max;
     TRY(attnrun_step_alloc(step, 0, ATTNRUN_STRING, x->rank + 1, dims));
     if (!op_has_out(step, 0))
         return ATTNRUN_OK;
     attnrun_string *y = step->y[0].data, part;
     for (int64_t i = 0; i < tensor_count(x); i++) {
         int64_t at = 0, parts = 0;
-        if (OP_CANCELLED_AFTER(work, from[i].n + most * 16))
+        if (OP_CANCELLED_AFTER(work, from[i].n + max * 16))
             return ATTNRUN_E_CANCELLED;
         while (next_part(step->args, &from[i], &at, parts, &part))
-            y[i * most + parts++] = part;
-        for (; parts < most; parts++)
-            y[i * most + parts] = (attnrun_string){ "", 0 };
+            y[i * max + parts++] = part;
+        for (; parts < max; parts++)
+            y[i * max + parts] = (attnrun_string){ "", 0 };
     }
     return op_value_own_strings(step, 0, &step->y[0]);
 }
 
 const attnrun_op_def op_string_split_20 = { OP_ROW,
-                                            .flags = ATTNRUN_OP_LATE,
+                                            .flags = ATTNRUN_OP_DYNAMIC,
                                             .name = "StringSplit",
                                             .since = 20,
                                             .inputs = "X:string",

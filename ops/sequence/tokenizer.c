@@ -186,7 +186,8 @@ static void pass_match(struct level *level, int64_t begin, int64_t end)
 }
 
 /* The next piece that a separator leaves; false where its piece is used up. */
-static bool next_piece(const struct tokens *t, struct level *level, attnrun_string *piece)
+static bool next_segment(const struct tokens *t, struct level *level,
+                         attnrun_string *segment)
 {
     int64_t begin, end, from = level->at;
     if (from > level->n)
@@ -197,19 +198,19 @@ static bool next_piece(const struct tokens *t, struct level *level, attnrun_stri
         begin = level->n;
         level->at = level->n + 1;
     }
-    *piece = (attnrun_string){ level->text + from, begin - from };
+    *segment = (attnrun_string){ level->text + from, begin - from };
     return true;
 }
 
-static bool next_between(const struct tokens *t, int64_t least, attnrun_string *token)
+static bool next_between(const struct tokens *t, int64_t min, attnrun_string *token)
 {
     int64_t k = t->n_levels - 1;
     while (k >= 0 && !OP_CANCELLED(t->work)) {
-        if (!next_piece(t, &t->levels[k], token)) {
+        if (!next_segment(t, &t->levels[k], token)) {
             k--;
             continue;
         }
-        if (!has_characters(token, least))
+        if (!has_characters(token, min))
             continue;
         if (k == t->n_levels - 1)
             return true;
@@ -221,14 +222,14 @@ static bool next_between(const struct tokens *t, int64_t least, attnrun_string *
     return false;
 }
 
-static bool next_match(const struct tokens *t, int64_t least, attnrun_string *token)
+static bool next_match(const struct tokens *t, int64_t min, attnrun_string *token)
 {
     struct level *level = &t->levels[0];
     int64_t begin, end;
     while (level->at <= level->n && find(t, level, &begin, &end)) {
         pass_match(level, begin, end);
         *token = (attnrun_string){ level->text + begin, end - begin };
-        if (end > begin && has_characters(token, least))
+        if (end > begin && has_characters(token, min))
             return true;
     }
     return false;
@@ -288,12 +289,12 @@ static attn_status prepare(const attnrun_step *step, const attnrun_work *work,
     return ATTNRUN_OK;
 }
 
-static attn_status count_tokens(const struct tokens *t, int64_t *most)
+static attn_status count_tokens(const struct tokens *t, int64_t *max)
 {
     const attnrun_string *x = t->step->x[0].data;
     const int64_t n = tensor_count(&t->step->x[0]);
     attnrun_string token;
-    *most = 0;
+    *max = 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t count = 0;
         if (!is_utf8(&x[i]))
@@ -304,7 +305,7 @@ static attn_status count_tokens(const struct tokens *t, int64_t *most)
             count++;
         if (OP_CANCELLED(t->work))
             return ATTNRUN_E_CANCELLED;
-        *most = count > *most ? count : *most;
+        *max = count > *max ? count : *max;
     }
     return ATTNRUN_OK;
 }
@@ -336,16 +337,16 @@ static attn_status tokenizer_run(const attnrun_step *step, const attnrun_work *w
 {
     const struct tokenizer_args *args = step->args;
     const attnrun_tensor *x = &step->x[0];
-    int64_t dims[ATTNRUN_MAX_RANK] = { 0 }, most;
+    int64_t dims[ATTNRUN_MAX_RANK] = { 0 }, max;
     struct tokens t;
     TRY(prepare(step, work, &t));
-    TRY(count_tokens(&t, &most));
+    TRY(count_tokens(&t, &max));
     const int rank = tokenizer_rank(x->rank, tensor_count(x) == 0);
     for (int i = 0; i < x->rank; i++)
         dims[i] = x->dims[i];
-    dims[rank - 1] = most > 0 && args->mark != 0 ? most + 2 : most;
+    dims[rank - 1] = max > 0 && args->mark != 0 ? max + 2 : max;
     TRY(attnrun_step_alloc(step, 0, ATTNRUN_STRING, rank, dims));
-    if (!op_has_out(step, 0) || step->y[0].data == NULL || most == 0)
+    if (!op_has_out(step, 0) || step->y[0].data == NULL || max == 0)
         return ATTNRUN_OK;
     TRY(write_tokens(&t, step->y[0].data, dims[rank - 1]));
     return op_value_own_strings(step, 0, &step->y[0]);
@@ -354,7 +355,7 @@ static attn_status tokenizer_run(const attnrun_step *step, const attnrun_work *w
 const attnrun_op_def op_tokenizer_1 = {
     .struct_size = sizeof(attnrun_op_def),
     .domain = "com.microsoft",
-    .flags = ATTNRUN_OP_LATE,
+    .flags = ATTNRUN_OP_DYNAMIC,
     .name = "Tokenizer",
     .since = 1,
     .inputs = "X:string",

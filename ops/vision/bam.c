@@ -98,14 +98,14 @@ static bool plan_sizes(struct bam_state *s, int64_t dilation, bool whole)
         !ck_mul(s->tile, width, &s->pixels) || !ck_add(s->pixels, 15, &s->pixels))
         return false;
     s->pixels -= s->pixels % 16; /* what lies behind is aligned */
-    const int64_t most = s->hidden > map->channels ? s->hidden : map->channels;
-    gemm = (int64_t)attn_gemm_scratch((size_t)s->hidden, (size_t)s->pixels, (size_t)most);
+    const int64_t max = s->hidden > map->channels ? s->hidden : map->channels;
+    gemm = (int64_t)attn_gemm_scratch((size_t)s->hidden, (size_t)s->pixels, (size_t)max);
     return ck_mul(s->pixels, s->hidden + 2, &floats) && ck_add(floats, gemm, &floats) &&
            ck_add(floats, 9 * s->hidden * s->hidden, &floats) &&
            ck_add(floats, map->channels + 2 * s->middle + 64, &s->worker_floats);
 }
 
-static attn_status plan(attnrun_step *step)
+static attn_status plan_bam(attnrun_step *step)
 {
     struct bam_state *s = step->state;
     *s = (struct bam_state){ .hidden = step->in[BAM_SW0].dims[0].value,
@@ -150,7 +150,7 @@ static attn_status bam_infer(attnrun_step *step)
     TRY(check_weights(step));
     TRY(attn_map_check_identity(step, BAM_IDENTITY, BAM_X));
     TRY(op_out_like(step, 0, BAM_X));
-    return step->concrete ? plan(step) : ATTNRUN_OK;
+    return step->concrete ? plan_bam(step) : ATTNRUN_OK;
 }
 
 /* ---- run ---- */

@@ -219,7 +219,7 @@ static void scale(const struct bam_part *part, int64_t channel, const float *v)
     const int64_t at = (part->image * s->map.channels + channel) * s->map.pixels +
                        first_row(s, part->tile) * s->map.width;
     const bool more = op_has_in(step, BAM_IDENTITY);
-    struct attn_gate gate = attn_map_tail(
+    struct attn_gate gate = attn_residual_relu(
         step, BAM_X, BAM_IDENTITY, more ? 0 : args->post_activation, at, s->map.pixels);
     const float *identity = gate.identity;
     gate.identity = gate.x;

@@ -191,7 +191,7 @@ static attn_status plan_memory(attnrun_step *step, struct cbam_state *s)
     return ATTNRUN_OK;
 }
 
-static attn_status plan(attnrun_step *step, struct cbam_state *s)
+static attn_status plan_cbam(attnrun_step *step, struct cbam_state *s)
 {
     const struct attn_map *map = &s->map;
     int64_t weights;
@@ -228,13 +228,13 @@ static attn_status cbam_infer(attnrun_step *step)
     TRY(attn_map_check_identity(step, IDENTITY, X));
     TRY(find_pools(step, &s->pools));
     TRY(op_out_like(step, 0, X));
-    return step->concrete ? plan(step, s) : ATTNRUN_OK;
+    return step->concrete ? plan_cbam(step, s) : ATTNRUN_OK;
 }
 
 /* ---- run ---- */
 
 /* A part of the work: some images, and what has been found of them. */
-struct part {
+struct cbam_part {
     const attnrun_step *step;
     const attnrun_work *work;
     const struct cbam_state *s;
@@ -244,7 +244,7 @@ struct part {
     float *z, *u;
 };
 
-static attn_status pool_channels(const struct part *part, int64_t first, int64_t n)
+static attn_status pool_channels(const struct cbam_part *part, int64_t first, int64_t n)
 {
     const struct attn_map *map = &part->s->map;
     const float *x = part->step->x[X].data;
@@ -256,7 +256,7 @@ static attn_status pool_channels(const struct part *part, int64_t first, int64_t
     return ATTNRUN_OK;
 }
 
-static void find_hidden(const struct part *part, int64_t first, int64_t n)
+static void find_hidden(const struct cbam_part *part, int64_t first, int64_t n)
 {
     const attnrun_step *step = part->step;
     const struct cbam_state *s = part->s;
@@ -279,13 +279,13 @@ static void find_hidden(const struct part *part, int64_t first, int64_t n)
 }
 
 /* g of image i of the part; NULL: all 1. */
-static float *gates_of(const struct part *part, int64_t i)
+static float *gates_of(const struct cbam_part *part, int64_t i)
 {
     return part->s->hidden > 0 ? part->z + i * part->s->pools.n * part->s->map.channels
                                : NULL;
 }
 
-static void find_gates(const struct part *part, int64_t first, int64_t n)
+static void find_gates(const struct cbam_part *part, int64_t first, int64_t n)
 {
     const attnrun_step *step = part->step;
     const struct cbam_state *s = part->s;
@@ -303,15 +303,15 @@ static void find_gates(const struct part *part, int64_t first, int64_t n)
 }
 
 /* Without a spatial gate. */
-static attn_status scale_channels(const struct part *part, int64_t first, int64_t n)
+static attn_status scale_channels(const struct cbam_part *part, int64_t first, int64_t n)
 {
     const struct cbam_args *args = part->step->args;
     const struct attn_map *map = &part->s->map;
     for (int64_t i = part->images - 1; i >= 0; i--) {
         const int64_t plane = (part->image + i) * map->channels + first;
         struct attn_gate gate =
-            attn_map_tail(part->step, X, IDENTITY, args->post_activation,
-                          plane * map->pixels, map->pixels);
+            attn_residual_relu(part->step, X, IDENTITY, args->post_activation,
+                               plane * map->pixels, map->pixels);
         gate.gate = gates_of(part, i) + first;
         gate.planes = (size_t)n;
         gate.n = (size_t)map->pixels;
@@ -320,7 +320,7 @@ static attn_status scale_channels(const struct part *part, int64_t first, int64_
     return ATTNRUN_OK;
 }
 
-static struct attn_spatial_gate spatial_of(const struct part *part)
+static struct attn_spatial_gate spatial_of(const struct cbam_part *part)
 {
     const struct cbam_args *args = part->step->args;
     return (struct attn_spatial_gate){ .step = part->step,
@@ -335,7 +335,7 @@ static struct attn_spatial_gate spatial_of(const struct part *part)
 }
 
 /* Tiles begin … end - 1, counted through the images of the part. */
-static attn_status run_tiles(const struct part *part, int64_t begin, int64_t end)
+static attn_status run_tiles(const struct cbam_part *part, int64_t begin, int64_t end)
 {
     const struct cbam_state *s = part->s;
     const struct attn_spatial_gate gate = spatial_of(part);
@@ -351,7 +351,7 @@ static attn_status run_tiles(const struct part *part, int64_t begin, int64_t end
     return ATTNRUN_OK;
 }
 
-static attn_status run_images(struct part *part, int64_t begin, int64_t end)
+static attn_status run_images(struct cbam_part *part, int64_t begin, int64_t end)
 {
     const struct cbam_state *s = part->s;
     part->z = (float *)((char *)part->work->scratch + s->spatial_scratch);
@@ -375,7 +375,7 @@ static attn_status run_images(struct part *part, int64_t begin, int64_t end)
     return ATTNRUN_OK;
 }
 
-static attn_status run_block(const struct part *part, int stage, int64_t task)
+static attn_status run_block(const struct cbam_part *part, int stage, int64_t task)
 {
     const struct cbam_state *s = part->s;
     const int64_t length = stage == HIDDEN ? s->hidden : s->map.channels;
@@ -396,7 +396,7 @@ static attn_status run_block(const struct part *part, int stage, int64_t task)
 static attn_status cbam_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct cbam_state *s = step->state;
-    struct part part = { .step = step, .work = work, .s = s, .z = work->shared };
+    struct cbam_part part = { .step = step, .work = work, .s = s, .z = work->shared };
     if (s->map.batch == 0)
         return ATTNRUN_OK;
     if (s->cut.images == 0)

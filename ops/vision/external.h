@@ -23,7 +23,7 @@ struct attn_external {
     int64_t groups, tiles, width;
     /* Of a group: logits (tiles, slots, width), largest (tiles, slots), sums. */
     int64_t group_floats;
-    int64_t turned_floats, panel_floats, gemm_floats;
+    int64_t transposed_floats, panel_floats, gemm_floats;
 };
 
 /* Of tokens x channels mk' and mv' are right operands: constants are packed. */

@@ -166,7 +166,7 @@ static attn_status external_tasks(attnrun_step *step, struct attn_external *s)
     s->tiles = (s->n + TILE - 1) / TILE;
     s->width = min64(TILE, round_up(s->n, 16));
     s->alone = s->groups >= ENOUGH_GROUPS;
-    s->turned_floats = s->tokens ? round_up(s->width * s->slots, 16) : 0;
+    s->transposed_floats = s->tokens ? round_up(s->width * s->slots, 16) : 0;
     s->panel_floats = panel_floats(step, s);
     s->gemm_floats = gemm_floats(s);
     if (!ck_mul(s->tiles, s->slots * (s->width + 2), &s->group_floats) ||
@@ -176,9 +176,10 @@ static attn_status external_tasks(attnrun_step *step, struct attn_external *s)
         return op_fail(step, ATTNRUN_E_LIMIT, "the logits are too large");
     if (!s->alone)
         step->shared_bytes = floats * (int64_t)sizeof(float);
-    step->scratch_bytes = ((s->alone ? s->group_floats : 0) + round_up(s->slots, 16) * 4 +
-                           TILE + s->turned_floats + s->panel_floats + s->gemm_floats) *
-                          (int64_t)sizeof(float);
+    step->scratch_bytes =
+        ((s->alone ? s->group_floats : 0) + round_up(s->slots, 16) * 4 + TILE +
+         s->transposed_floats + s->panel_floats + s->gemm_floats) *
+        (int64_t)sizeof(float);
     const double slots = (double)s->slots * (double)s->width;
     const double logits = slots * (2.0 * (double)s->ch / 150.0 + 0.3) + 200;
     const double values = slots * (2.0 * (double)s->co / 150.0 + 0.1) + 200;

@@ -28,7 +28,7 @@ static struct group open_group(const attnrun_step *step, const attnrun_work *wor
 struct room {
     struct attn_softmax_row *rows; /* of slots */
     float *sums;                   /* TILE */
-    float *turned, *panels, *gemm;
+    float *transposed, *panels, *gemm;
 };
 
 static struct room open_room(const struct attn_external *s, const attnrun_work *work)
@@ -36,8 +36,8 @@ static struct room open_room(const struct attn_external *s, const attnrun_work *
     float *floats = (float *)work->scratch + (s->alone ? s->group_floats : 0);
     struct room room = { .rows = (struct attn_softmax_row *)(void *)floats };
     room.sums = floats + round_up(s->slots, 16) * 4;
-    room.turned = room.sums + TILE;
-    room.panels = room.turned + s->turned_floats;
+    room.transposed = room.sums + TILE;
+    room.panels = room.transposed + s->transposed_floats;
     room.gemm = room.panels + s->panel_floats;
     return room;
 }
@@ -83,12 +83,12 @@ static void find_logits(const attnrun_step *step, const struct group *group, int
         g.n = (size_t)s->slots;
         g.a_row = s->heads * s->ch;
         g.a = x + (group->batch * s->n + t) * g.a_row + group->head * s->ch;
-        g.c = room->turned;
+        g.c = room->transposed;
         g.c_row = s->slots;
         set_right(step, MK, group->head, room, &g);
         step->kernels->gemm_f32(&g);
-        step->kernels->transpose_f32(logits, s->width, room->turned, s->slots, (size_t)n,
-                                     (size_t)s->slots);
+        step->kernels->transpose_f32(logits, s->width, room->transposed, s->slots,
+                                     (size_t)n, (size_t)s->slots);
         return;
     }
     g.n = (size_t)n;
@@ -128,12 +128,12 @@ static void run_worth(const attnrun_step *step, const struct group *group,
                       const struct room *room)
 {
     const struct attn_external *s = step->state;
-    float *most = (float *)room->rows, *sum = most + s->slots;
+    float *max = (float *)room->rows, *sum = max + s->slots;
     for (int64_t i = 0; i < s->slots; i++) {
-        most[i] = -INFINITY;
+        max[i] = -INFINITY;
         sum[i] = 0;
     }
-    step->kernels->max_columns_f32(most, group->largest, s->slots, (size_t)s->tiles,
+    step->kernels->max_columns_f32(max, group->largest, s->slots, (size_t)s->tiles,
                                    (size_t)s->slots, NULL);
     const struct attn_features exponentials = { .x = group->largest,
                                                 .y = group->largest,
@@ -143,7 +143,7 @@ static void run_worth(const attnrun_step *step, const struct group *group,
                                                 .n = (size_t)s->slots,
                                                 .map = ATTN_MAP_EXP,
                                                 .scale = 1.0f,
-                                                .column_shift = most };
+                                                .column_shift = max };
     step->kernels->features_f32(&exponentials);
     for (int64_t tile = 0; tile < s->tiles; tile++)
         for (int64_t i = 0; i < s->slots; i++)
@@ -171,8 +171,8 @@ static bool invert_sums(float *sums, float *larger, int64_t n, float epsilon)
 }
 
 /* The terms of a tile become a, for n tokens. */
-static void weigh(const attnrun_step *step, const struct group *group, int64_t tile,
-                  int64_t n, const struct room *room)
+static void pooling(const attnrun_step *step, const struct group *group, int64_t tile,
+                    int64_t n, const struct room *room)
 {
     const struct attn_external_args *args = step->args;
     const struct attn_external *s = step->state;
@@ -239,7 +239,7 @@ static void run_values(const attnrun_step *step, const struct group *group, int6
     struct attn_gemm_f32 g = { .k = (size_t)s->slots,
                                .scratch = room->gemm,
                                .epilogue = steps };
-    weigh(step, group, tile, n, room);
+    pooling(step, group, tile, n, room);
     if (s->tokens) {
         g.m = (size_t)n;
         g.n = (size_t)s->co;

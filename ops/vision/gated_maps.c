@@ -84,14 +84,14 @@ attn_status attn_map_sizes(const attnrun_step *step, int in, struct attn_map *ma
     return ATTNRUN_OK;
 }
 
-struct attn_map_cut attn_map_cut(const struct attn_map *map, int64_t weights, int most)
+struct attn_map_cut attn_map_cut(const struct attn_map *map, int64_t weights, int max)
 {
     enum { MANY_IMAGES = 8, PIXELS = 32768, ROWS = 16 };
     struct attn_map_cut cut = { 0 };
     if (map->batch == 0 ||
         (map->batch >= MANY_IMAGES && weights <= map->channels * map->pixels))
         return cut;
-    cut.images = (map->batch + most - 1) / most;
+    cut.images = (map->batch + max - 1) / max;
     cut.block = PIXELS / map->pixels / cut.images;
     if (cut.block < ROWS && cut.images * map->pixels <= PIXELS)
         cut.block = ROWS; /* worth a product */
@@ -206,8 +206,8 @@ void attn_map_gate(const attnrun_step *step, int32_t gate, float *v, int64_t n)
         step->kernels->sigmoid_f32(v, v, (size_t)n, hard);
 }
 
-struct attn_gate attn_map_tail(const attnrun_step *step, int x, int identity,
-                               int32_t tail, int64_t at, int64_t row)
+struct attn_gate attn_residual_relu(const attnrun_step *step, int x, int identity,
+                                    int32_t tail, int64_t at, int64_t row)
 {
     return (struct attn_gate){
         .x = (const float *)step->x[x].data + at,

@@ -7,7 +7,7 @@
  *   run:    attn_map_pool()              numbers of channels: mean, maximum, …
  *           attn_map_dense(), attn_map_activate(), attn_map_gate()   products of vectors
  *           kernels->pool_channels_f32() numbers of pixels
- *           attn_map_tail(), kernels->gate_planes_f32()              Y
+ *           attn_residual_relu(), kernels->gate_planes_f32()              Y
  *
  * Whatever is done for a channel or a pixel has the same bits in any task. */
 #ifndef ATTN_GATED_MAPS_H
@@ -70,8 +70,8 @@ struct attn_map_cut {
     int64_t block, blocks; /* channels of a task; tasks of a group */
 };
 /* `weights`: numbers that each image needs beside its own; if these are more, images
- * share them. There are `most` groups at most. */
-struct attn_map_cut attn_map_cut(const struct attn_map *map, int64_t weights, int most);
+ * share them. There are `max` groups at most. */
+struct attn_map_cut attn_map_cut(const struct attn_map *map, int64_t weights, int max);
 /* Nanoseconds of a task. */
 static inline int64_t map_cost(double ns)
 {
@@ -98,8 +98,8 @@ void attn_map_gate(const attnrun_step *step, int32_t gate, float *v, int64_t n);
 /* Y (output 0) of some planes, `row` apart, from element `at` of the map on, with input
  * `identity` where given, and relu where `tail` is 1; planes, n, gate and pixels are the
  * caller's to set. */
-struct attn_gate attn_map_tail(const attnrun_step *step, int x, int identity,
-                               int32_t tail, int64_t at, int64_t row);
+struct attn_gate attn_residual_relu(const attnrun_step *step, int x, int identity,
+                                    int32_t tail, int64_t at, int64_t row);
 /* g, ATTN_GEMM_MC rows at a time, for which its scratch is: A B, added to C where
  * g.accumulate, + bias[row] (or NULL), then `last` (or NULL). */
 void attn_map_product(const struct attn_kernels *kernels, struct attn_gemm_f32 g,

@@ -6,13 +6,13 @@
 /* Queries from output pixel (y, x) on, which are numbers (row, column) … of their block,
  * and the cells of its window that are in the image: y_from … y_to - 1 of x_from … x_to -
  * 1; cell (0, 0) is image pixel (top, left). */
-struct tile {
+struct halo_tile {
     int64_t y, x, row, column, rows, columns;
     int64_t top, left, y_from, y_to, x_from, x_to;
 };
 
 /* Q of a head as panels, filled up with zeros. */
-static void load_queries(const struct attn_halo_worker *w, const struct tile *t,
+static void load_queries(const struct attn_halo_worker *w, const struct halo_tile *t,
                          int64_t head)
 {
     const struct attn_halo *s = w->s;
@@ -39,7 +39,7 @@ static void load_queries(const struct attn_halo_worker *w, const struct tile *t,
 }
 
 /* `from` (v_dim planes of the tile) into the store. */
-static void store_results(const struct attn_halo_worker *w, const struct tile *t,
+static void store_results(const struct attn_halo_worker *w, const struct halo_tile *t,
                           int64_t head, const float *from)
 {
     const struct attn_halo *s = w->s;
@@ -106,7 +106,7 @@ static float *add_terms(const struct attn_halo_worker *w, float *to,
 
 /* What scores are before the products: first of the cells in the image, then, where they
  * take part, of those around it. Returns how many cells there are. */
-static int64_t start_scores(const struct attn_halo_worker *w, const struct tile *t)
+static int64_t start_scores(const struct attn_halo_worker *w, const struct halo_tile *t)
 {
     const struct attn_halo_args *args = w->step->args;
     const struct attn_halo *s = w->s;
@@ -135,7 +135,7 @@ static int64_t start_scores(const struct attn_halo_worker *w, const struct tile 
 
 /* w->keys: planes from number `first` on, of the window's rows y … y + rows - 1. */
 static void gather_window(const struct attn_halo_worker *w, int64_t first, int64_t planes,
-                          const struct tile *t, int64_t y, int64_t rows)
+                          const struct halo_tile *t, int64_t y, int64_t rows)
 {
     const int64_t columns = t->x_to - t->x_from, chunk = w->s->values.chunk_rows;
     struct attn_boxes b = { .x_plane = attn_halo_plane(&w->values),
@@ -154,7 +154,7 @@ static void gather_window(const struct attn_halo_worker *w, int64_t first, int64
     }
 }
 
-static void add_products(const struct attn_halo_worker *w, const struct tile *t,
+static void add_products(const struct attn_halo_worker *w, const struct halo_tile *t,
                          int64_t head, int64_t y, int64_t rows)
 {
     const struct attn_halo *s = w->s;
@@ -176,8 +176,8 @@ static void add_products(const struct attn_halo_worker *w, const struct tile *t,
     attn_map_product(w->step->kernels, g, NULL, NULL);
 }
 
-static void weigh_values(const struct attn_halo_worker *w, const struct tile *t,
-                         int64_t head, int64_t y, int64_t rows)
+static void softmax_values(const struct attn_halo_worker *w, const struct halo_tile *t,
+                           int64_t head, int64_t y, int64_t rows)
 {
     const struct attn_halo *s = w->s;
     const int64_t columns = t->x_to - t->x_from;
@@ -198,7 +198,8 @@ static void weigh_values(const struct attn_halo_worker *w, const struct tile *t,
     attn_map_product(w->step->kernels, g, NULL, NULL);
 }
 
-static void run_head(const struct attn_halo_worker *w, const struct tile *t, int64_t head)
+static void run_head(const struct attn_halo_worker *w, const struct halo_tile *t,
+                     int64_t head)
 {
     const struct attn_halo *s = w->s;
     const int64_t part = max64(1, KEYS / (t->x_to - t->x_from));
@@ -209,11 +210,11 @@ static void run_head(const struct attn_halo_worker *w, const struct tile *t, int
     w->step->kernels->softmax_columns_f32(w->scores, w->scores, (size_t)keys,
                                           (size_t)s->width, (size_t)s->width, 0);
     for (int64_t y = t->y_from; y < t->y_to; y += part)
-        weigh_values(w, t, head, y, min64(part, t->y_to - y));
+        softmax_values(w, t, head, y, min64(part, t->y_to - y));
     store_results(w, t, head, w->query);
 }
 
-static void set_shifts(const struct attn_halo_worker *w, const struct tile *t)
+static void set_shifts(const struct attn_halo_worker *w, const struct halo_tile *t)
 {
     const int64_t n = t->rows * t->columns, width = w->s->width;
     for (int64_t i = 0; i < width; i++) {
@@ -229,8 +230,8 @@ attn_status attn_halo_block(const struct attn_halo_worker *w, int64_t block_y,
     const struct attn_halo *s = w->s;
     const int64_t rows = min64(s->side, s->out_h - block_y * s->side);
     const int64_t columns = min64(s->side, s->out_w - block_x * s->side);
-    struct tile t = { .top = block_y * s->block - s->halo,
-                      .left = block_x * s->block - s->halo };
+    struct halo_tile t = { .top = block_y * s->block - s->halo,
+                           .left = block_x * s->block - s->halo };
     t.y_from = max64(0, -t.top);
     t.x_from = max64(0, -t.left);
     t.y_to = min64(s->window, s->map.height - t.top);

@@ -259,21 +259,21 @@ static attn_status involution_pack(attnrun_pack *pack, int64_t *bytes, void *pac
 /* ---- run ---- */
 
 /* A tile: sample, first pixel, rows and columns of Y; what a worker has. */
-struct tile {
+struct involution_tile {
     const struct involution_state *state;
     int64_t batch, row, column, rows, columns, pixels;
     float *gemm, *panels, *rest;
 };
 
-static struct tile open_tile(const attnrun_step *step, const attnrun_work *work,
-                             int64_t index)
+static struct involution_tile open_tile(const attnrun_step *step,
+                                        const attnrun_work *work, int64_t index)
 {
     const struct involution_state *s = step->state;
     const int64_t block = index / s->w_blocks % s->h_blocks;
-    struct tile t = { .state = s,
-                      .batch = index / s->w_blocks / s->h_blocks,
-                      .row = block * s->tile_h,
-                      .column = index % s->w_blocks * s->tile_w };
+    struct involution_tile t = { .state = s,
+                                 .batch = index / s->w_blocks / s->h_blocks,
+                                 .row = block * s->tile_h,
+                                 .column = index % s->w_blocks * s->tile_w };
     t.rows = min64(s->h - t.row, s->tile_h);
     t.columns = min64(s->w - t.column, s->tile_w);
     t.pixels = t.rows * t.columns;
@@ -285,7 +285,8 @@ static struct tile open_tile(const attnrun_step *step, const attnrun_work *work,
 }
 
 /* The tile's pixels of all channels, or the means of their squares. */
-static const float *gather(const attnrun_step *step, const struct tile *t, int64_t *row)
+static const float *gather(const attnrun_step *step, const struct involution_tile *t,
+                           int64_t *row)
 {
     const struct involution_state *s = t->state;
     const int64_t w = s->map.width, stride = s->stride;
@@ -304,7 +305,7 @@ static const float *gather(const attnrun_step *step, const struct tile *t, int64
 }
 
 /* t->panels: H and a row of ones. */
-static void run_hidden(const attnrun_step *step, const struct tile *t)
+static void run_hidden(const attnrun_step *step, const struct involution_tile *t)
 {
     static const int32_t kinds[] = { -1, ATTN_EPI_RELU, ATTN_EPI_SILU, ATTN_EPI_GELU,
                                      ATTN_EPI_HARD_SWISH };
@@ -335,7 +336,8 @@ static void run_hidden(const attnrun_step *step, const struct tile *t)
 }
 
 /* The kernels of a group into t->rest. */
-static void run_kernels(const attnrun_step *step, const struct tile *t, int64_t group)
+static void run_kernels(const attnrun_step *step, const struct involution_tile *t,
+                        int64_t group)
 {
     const struct involution_state *s = t->state;
     const int64_t taps = s->size * s->size;
@@ -359,8 +361,9 @@ static void run_kernels(const attnrun_step *step, const struct tile *t, int64_t 
 
 /* Where the kernels are: in t->rest, or in input `kernel`. From there rows of less than a
  * vector are copied, since behind them more is read. */
-static const float *find_kernels(const attnrun_step *step, const struct tile *t,
-                                 int64_t group, int64_t *tap, int64_t *row)
+static const float *find_kernels(const attnrun_step *step,
+                                 const struct involution_tile *t, int64_t group,
+                                 int64_t *tap, int64_t *row)
 {
     const struct involution_state *s = t->state;
     const int64_t taps = s->size * s->size;
@@ -385,7 +388,8 @@ static const float *find_kernels(const attnrun_step *step, const struct tile *t,
     return t->rest;
 }
 
-static void run_group(const attnrun_step *step, const struct tile *t, int64_t group)
+static void run_group(const attnrun_step *step, const struct involution_tile *t,
+                      int64_t group)
 {
     const struct involution_state *s = t->state;
     const int64_t channel = (t->batch * s->groups + group) * s->channels;
@@ -415,7 +419,7 @@ static attn_status involution_run(const attnrun_step *step, const attnrun_work *
     const struct involution_state *s = step->state;
     for (int64_t task = work->begin; task < work->end; task++) {
         const int64_t parts = work->phase == HIDDEN ? 1 : s->group_blocks;
-        const struct tile t = open_tile(step, work, task / parts);
+        const struct involution_tile t = open_tile(step, work, task / parts);
         const int64_t from = task % parts * s->block_groups;
         int64_t to = min64(from + s->block_groups, s->groups);
         if (work->phase == HIDDEN)

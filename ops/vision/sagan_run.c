@@ -30,14 +30,14 @@ static void project(const attnrun_step *step, int w, int64_t first, int64_t rows
 /* ---- phase 0: keys and values ---- */
 
 /* A rectangle of the map of keys. */
-struct part {
+struct sagan_part {
     int64_t row, column, rows, columns;
 };
 
-static struct part part_of(const struct attn_sagan *s, int64_t tile)
+static struct sagan_part part_of(const struct attn_sagan *s, int64_t tile)
 {
-    struct part part = { .row = tile / s->column_tiles * s->tile_rows,
-                         .column = tile % s->column_tiles * s->tile_columns };
+    struct sagan_part part = { .row = tile / s->column_tiles * s->tile_rows,
+                               .column = tile % s->column_tiles * s->tile_columns };
     part.rows = min64(s->tile_rows, s->rows - part.row);
     part.columns = min64(s->tile_columns, s->columns - part.column);
     return part;
@@ -46,14 +46,15 @@ static struct part part_of(const struct attn_sagan *s, int64_t tile)
 /* Scratch of a tile. */
 struct room {
     float *gemm;
-    float *out;             /* a projection */
-    float *pixels, *turned; /* (ROWS, TILE), (TILE, ROWS) where it is pooled */
+    float *out;                 /* a projection */
+    float *pixels, *transposed; /* (ROWS, TILE), (TILE, ROWS) where it is pooled */
 };
 
 /* Up to ROWS channels of a weight at the 4 POOLED pixels behind some keys: pixels, and
  * their transpose. */
 static void project_pixels(const attnrun_step *step, const struct room *room, int w,
-                           int64_t first, int64_t rows, const float *x, struct part part)
+                           int64_t first, int64_t rows, const float *x,
+                           struct sagan_part part)
 {
     const struct attn_sagan *s = step->state;
     const int64_t line = 2 * part.columns, n = 2 * part.rows * line;
@@ -61,13 +62,13 @@ static void project_pixels(const attnrun_step *step, const struct room *room, in
     const int64_t step_n = line == s->map.width ? n : line; /* whole lines are one run */
     for (int64_t at = 0; at < n; at += step_n, from += s->map.width)
         project(step, w, first, rows, from, step_n, room->pixels + at, TILE, room->gemm);
-    step->kernels->transpose_f32(room->turned, ROWS, room->pixels, TILE, (size_t)rows,
+    step->kernels->transpose_f32(room->transposed, ROWS, room->pixels, TILE, (size_t)rows,
                                  (size_t)n);
 }
 
 /* out[key * row + r] = the largest of the key's four pixels in channel first + r. */
 static void pool_part(const attnrun_step *step, const struct room *room, int w,
-                      int64_t first, int64_t rows, const float *x, struct part part,
+                      int64_t first, int64_t rows, const float *x, struct sagan_part part,
                       float *out, int64_t row, int64_t next_line)
 {
     const struct attn_kernels *kernels = step->kernels;
@@ -76,7 +77,7 @@ static void pool_part(const attnrun_step *step, const struct room *room, int w,
     project_pixels(step, room, w, first, rows, x, part);
     for (int64_t i = 0; i < part.rows; i++)
         for (int64_t j = 0; j < part.columns; j++) {
-            const float *upper = room->turned + (2 * i * line + 2 * j) * ROWS;
+            const float *upper = room->transposed + (2 * i * line + 2 * j) * ROWS;
             const float *lower = upper + line * ROWS;
             float *to = out + (i * next_line + j) * row;
             kernels->max_f32(to, upper, 1, upper + ROWS, 1, n);
@@ -87,7 +88,7 @@ static void pool_part(const attnrun_step *step, const struct room *room, int w,
 
 /* The same for all keys of a tile, in blocks of POOLED keys at most. */
 static void pool_tile(const attnrun_step *step, const struct room *room, int w,
-                      int64_t first, int64_t rows, const float *x, struct part tile,
+                      int64_t first, int64_t rows, const float *x, struct sagan_part tile,
                       float *out, int64_t row)
 {
     const struct attn_sagan *s = step->state;
@@ -95,10 +96,11 @@ static void pool_tile(const attnrun_step *step, const struct room *room, int w,
     const int64_t lines = columns == s->columns ? POOLED / columns : 1;
     for (int64_t i = 0; i < tile.rows; i += lines)
         for (int64_t j = 0; j < tile.columns; j += columns) {
-            const struct part part = { .row = tile.row + i,
-                                       .column = tile.column + j,
-                                       .rows = min64(lines, tile.rows - i),
-                                       .columns = min64(columns, tile.columns - j) };
+            const struct sagan_part part = { .row = tile.row + i,
+                                             .column = tile.column + j,
+                                             .rows = min64(lines, tile.rows - i),
+                                             .columns =
+                                                 min64(columns, tile.columns - j) };
             pool_part(step, room, w, first, rows, x, part,
                       out + (i * tile.columns + j) * row, row, tile.columns);
         }
@@ -107,8 +109,8 @@ static void pool_tile(const attnrun_step *step, const struct room *room, int w,
 /* Channels first … of a weight at the keys of a tile: out[key * row + r] where they are
  * pooled, else out[r * TILE + key]. */
 static void project_tile(const attnrun_step *step, const struct room *room, int w,
-                         int64_t first, int64_t rows, const float *x, struct part tile,
-                         float *out, int64_t row)
+                         int64_t first, int64_t rows, const float *x,
+                         struct sagan_part tile, float *out, int64_t row)
 {
     const struct attn_sagan *s = step->state;
     if (s->pooled)
@@ -119,7 +121,7 @@ static void project_tile(const attnrun_step *step, const struct room *room, int 
 }
 
 static void pack_keys(const attnrun_step *step, const struct room *room, const float *x,
-                      struct part tile, float *k)
+                      struct sagan_part tile, float *k)
 {
     const struct attn_sagan *s = step->state;
     const size_t n = (size_t)(tile.rows * tile.columns);
@@ -131,7 +133,7 @@ static void pack_keys(const attnrun_step *step, const struct room *room, const f
 }
 
 static void pack_values(const attnrun_step *step, const struct room *room, const float *x,
-                        struct part tile, float *v)
+                        struct sagan_part tile, float *v)
 {
     const struct attn_sagan *s = step->state;
     const int64_t n = tile.rows * tile.columns;
@@ -152,14 +154,14 @@ static void run_keys(const attnrun_step *step, const attnrun_work *work, int64_t
 {
     const struct attn_sagan *s = step->state;
     const int64_t b = task / s->tiles, index = task % s->tiles;
-    const struct part tile = part_of(s, index);
+    const struct sagan_part tile = part_of(s, index);
     const float *x = (const float *)step->x[X].data + b * s->map.channels * s->map.pixels;
     float *k = (float *)work->shared + b * s->tiles * (s->k_slot + s->v_slot);
     float *v = k + s->tiles * s->k_slot;
     struct room room = { .gemm = work->scratch };
     room.out = room.gemm + s->gemm_floats;
     room.pixels = room.out + (s->d > ROWS ? s->d : ROWS) * TILE;
-    room.turned = room.pixels + ROWS * TILE;
+    room.transposed = room.pixels + ROWS * TILE;
     pack_keys(step, &room, x, tile, k + index * s->k_slot);
     pack_values(step, &room, x, tile, v + index * s->v_slot);
 }
@@ -274,7 +276,7 @@ static attn_status see_keys(const struct attn_sagan *s, const attnrun_work *work
     const float *k = (const float *)work->shared + b * s->tiles * (s->k_slot + s->v_slot);
     const float *v = k + s->tiles * s->k_slot;
     for (int64_t i = 0; i < s->tiles; i++) {
-        const struct part tile = part_of(s, i);
+        const struct sagan_part tile = part_of(s, i);
         const struct attn_keys keys = { .k = k + i * s->k_slot,
                                         .v = v + i * s->v_slot,
                                         .n = tile.rows * tile.columns };

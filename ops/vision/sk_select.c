@@ -80,7 +80,7 @@ static attn_status check_weights(const attnrun_step *step, int maps)
                                  : ATTNRUN_OK;
 }
 
-static attn_status plan(attnrun_step *step, int maps)
+static attn_status plan_sk_select(attnrun_step *step, int maps)
 {
     struct sk_state *s = step->state;
     const struct attn_map *map = &s->map;
@@ -119,7 +119,7 @@ static attn_status sk_infer(attnrun_step *step)
     TRY(op_out_like(step, 0, F));
     for (int in = IDENTITY; in < F + maps; in++)
         attnrun_step_inplace(step, 0, in);
-    return step->concrete ? plan(step, maps) : ATTNRUN_OK;
+    return step->concrete ? plan_sk_select(step, maps) : ATTNRUN_OK;
 }
 
 /* ---- run ---- */
@@ -156,11 +156,11 @@ static attn_status pool(const attnrun_step *step, const attnrun_work *work, int6
 static void softmax(float *logits, int64_t maps, int64_t n)
 {
     for (int64_t c = 0; c < n; c++) {
-        float most = logits[c], sum = 0.0f;
+        float max = logits[c], sum = 0.0f;
         for (int64_t m = 1; m < maps; m++)
-            most = fmaxf(most, logits[m * n + c]);
+            max = fmaxf(max, logits[m * n + c]);
         for (int64_t m = 0; m < maps; m++) {
-            logits[m * n + c] = expf(logits[m * n + c] - most);
+            logits[m * n + c] = expf(logits[m * n + c] - max);
             sum += logits[m * n + c];
         }
         for (int64_t m = 0; m < maps; m++)

@@ -37,16 +37,16 @@ bool attn_spatial_plan(struct attn_spatial *plan, const struct attn_map *map,
 }
 
 /* The pieces of scratch. */
-struct pieces {
+struct segments {
     int64_t *offsets; /* of a tap from m of the pixel's own row, column - beside */
     float *weights;   /* in the order of offsets: row, m or a, column */
     float *tile;      /* m and a of some rows; then s of them */
     float *rows;
 };
 
-static struct pieces pieces_of(const struct attn_spatial *p, void *scratch)
+static struct segments segments_of(const struct attn_spatial *p, void *scratch)
 {
-    struct pieces s = { .offsets = scratch };
+    struct segments s = { .offsets = scratch };
     s.weights = (float *)(s.offsets + p->taps);
     s.tile = s.weights + p->taps;
     s.rows = s.tile + p->tile_floats;
@@ -56,7 +56,7 @@ static struct pieces pieces_of(const struct attn_spatial *p, void *scratch)
 void attn_spatial_begin(const struct attn_spatial_gate *gate, void *scratch)
 {
     const struct attn_spatial *p = gate->plan;
-    const struct pieces s = pieces_of(p, scratch);
+    const struct segments s = segments_of(p, scratch);
     const float *w = gate->step->x[gate->ws].data;
     const int64_t half = p->kernel / 2, plane = p->row / 2;
     int64_t n = 0;
@@ -72,24 +72,24 @@ void attn_spatial_begin(const struct attn_spatial_gate *gate, void *scratch)
 /* ---- the walk ---- */
 
 /* The rows of m and a that exist: first … end - 1. */
-struct walk {
+struct spatial_gate_walk {
     const struct attn_spatial_gate *gate;
-    struct pieces pieces;
+    struct segments segments;
     int64_t first, end;
     const float *x, *g; /* of the image */
 };
 
 /* Up to at_once rows more, behind those that exist. */
-static void add_rows(struct walk *k, int64_t rows)
+static void add_rows(struct spatial_gate_walk *k, int64_t rows)
 {
     const struct attn_spatial *p = k->gate->plan;
     const int64_t w = p->map.width, n = rows * w;
     const float share = 1.0f / (float)p->map.channels;
-    float *max = k->pieces.tile, *sum = max + n;
+    float *max = k->segments.tile, *sum = max + n;
     k->gate->step->kernels->pool_channels_f32(max, sum, k->x + k->end * w, p->map.pixels,
                                               k->g, (size_t)p->map.channels, (size_t)n);
     for (int64_t i = 0; i < rows; i++) {
-        float *to = k->pieces.rows + (k->end - k->first + i) * p->row + p->beside;
+        float *to = k->segments.rows + (k->end - k->first + i) * p->row + p->beside;
         memcpy(to, max + i * w, (size_t)w * sizeof *to);
         to += p->row / 2;
         for (int64_t j = 0; j < w; j++)
@@ -99,13 +99,13 @@ static void add_rows(struct walk *k, int64_t rows)
 }
 
 /* Keeps rows from `first` on and makes those up to `end`. */
-static void move_window(struct walk *k, int64_t first, int64_t end)
+static void move_window(struct spatial_gate_walk *k, int64_t first, int64_t end)
 {
     const struct attn_spatial *p = k->gate->plan;
     if (k->end <= first) {
         k->first = k->end = first;
     } else if (first > k->first && end - k->first > p->window) {
-        float *rows = k->pieces.rows;
+        float *rows = k->segments.rows;
         memmove(rows, rows + (first - k->first) * p->row,
                 (size_t)((k->end - first) * p->row) * sizeof *rows);
         k->first = first;
@@ -115,7 +115,7 @@ static void move_window(struct walk *k, int64_t first, int64_t end)
 }
 
 /* s of a row; all rows that it sees exist. */
-static void gate_row(const struct walk *k, int64_t y, float *s)
+static void gate_row(const struct spatial_gate_walk *k, int64_t y, float *s)
 {
     const struct attn_spatial *p = k->gate->plan;
     const struct attn_spatial_gate *gate = k->gate;
@@ -125,25 +125,26 @@ static void gate_row(const struct walk *k, int64_t y, float *s)
     const int64_t from = (p->around - above) * of_row;
     const float *bias = op_in_data(gate->step, gate->bs);
     gate->step->kernels->conv_taps_f32(
-        s, p->map.width, k->pieces.rows + (y - k->first) * p->row,
-        k->pieces.offsets + from, k->pieces.weights + from, (above + below + 1) * of_row,
-        bias != NULL ? *bias : 0.0f);
+        s, p->map.width, k->segments.rows + (y - k->first) * p->row,
+        k->segments.offsets + from, k->segments.weights + from,
+        (above + below + 1) * of_row, bias != NULL ? *bias : 0.0f);
 }
 
-static attn_status do_rows(struct walk *k, int64_t image, int64_t y, int64_t rows)
+static attn_status do_rows(struct spatial_gate_walk *k, int64_t image, int64_t y,
+                           int64_t rows)
 {
     const struct attn_spatial_gate *gate = k->gate;
     const struct attn_spatial *p = gate->plan;
     const struct attn_map *map = &p->map;
-    float *s = k->pieces.tile;
-    const int64_t least = y > p->around ? y - p->around : 0;
-    move_window(k, least, min64(y + rows + p->around, map->height));
+    float *s = k->segments.tile;
+    const int64_t min = y > p->around ? y - p->around : 0;
+    move_window(k, min, min64(y + rows + p->around, map->height));
     for (int64_t i = 0; i < rows; i++)
         gate_row(k, y + i, s + i * map->width);
     attn_map_gate(gate->step, gate->gate, s, rows * map->width);
-    struct attn_gate last =
-        attn_map_tail(gate->step, gate->x, gate->identity, gate->tail,
-                      image * map->channels * map->pixels + y * map->width, map->pixels);
+    struct attn_gate last = attn_residual_relu(
+        gate->step, gate->x, gate->identity, gate->tail,
+        image * map->channels * map->pixels + y * map->width, map->pixels);
     last.gate = k->g;
     last.pixels = s;
     last.planes = (size_t)map->channels;
@@ -156,10 +157,10 @@ attn_status attn_spatial_tiles(const struct attn_spatial_gate *gate, void *scrat
 {
     const struct attn_spatial *p = gate->plan;
     const float *x = gate->step->x[gate->x].data;
-    struct walk k = { .gate = gate,
-                      .pieces = pieces_of(p, scratch),
-                      .x = x + image * p->map.channels * p->map.pixels,
-                      .g = g };
+    struct spatial_gate_walk k = { .gate = gate,
+                                   .segments = segments_of(p, scratch),
+                                   .x = x + image * p->map.channels * p->map.pixels,
+                                   .g = g };
     const int64_t last = min64(end * p->tile, p->map.height);
     for (int64_t y = begin * p->tile, rows; y < last; y += rows) {
         if (OP_CANCELLED(gate->work))

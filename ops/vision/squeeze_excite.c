@@ -87,7 +87,7 @@ static attn_status plan_groups(attnrun_step *step, const struct se_state *s)
     return ATTNRUN_OK;
 }
 
-static attn_status plan(attnrun_step *step, struct se_state *s)
+static attn_status plan_squeeze_excite(attnrun_step *step, struct se_state *s)
 {
     const struct attn_map *map = &s->map;
     int64_t weights;
@@ -115,13 +115,13 @@ static attn_status se_infer(attnrun_step *step)
     TRY(op_out_like(step, 0, X));
     attnrun_step_inplace(step, 0, X);
     attnrun_step_inplace(step, 0, IDENTITY);
-    return step->concrete ? plan(step, step->state) : ATTNRUN_OK;
+    return step->concrete ? plan_squeeze_excite(step, step->state) : ATTNRUN_OK;
 }
 
 /* ---- run ---- */
 
 /* A part of the work: some images, and what has been found of them. */
-struct part {
+struct squeeze_excite_part {
     const attnrun_step *step;
     const attnrun_work *work;
     int64_t image, images;
@@ -129,8 +129,8 @@ struct part {
 };
 
 /* z of channels first … first + n - 1; `numbers`: 2 n floats. */
-static attn_status pool_channels(const struct part *part, int64_t first, int64_t n,
-                                 float *numbers)
+static attn_status pool_channels(const struct squeeze_excite_part *part, int64_t first,
+                                 int64_t n, float *numbers)
 {
     const attnrun_step *step = part->step;
     const struct se_args *args = step->args;
@@ -152,7 +152,7 @@ static attn_status pool_channels(const struct part *part, int64_t first, int64_t
 }
 
 /* u of rows first … first + n - 1. */
-static void find_hidden(const struct part *part, int64_t first, int64_t n)
+static void find_hidden(const struct squeeze_excite_part *part, int64_t first, int64_t n)
 {
     const attnrun_step *step = part->step;
     const struct se_args *args = step->args;
@@ -169,8 +169,8 @@ static void find_hidden(const struct part *part, int64_t first, int64_t n)
 }
 
 /* Y of channels first … first + n - 1; `gates`: images times n floats. */
-static attn_status scale_channels(const struct part *part, int64_t first, int64_t n,
-                                  float *gates)
+static attn_status scale_channels(const struct squeeze_excite_part *part, int64_t first,
+                                  int64_t n, float *gates)
 {
     const attnrun_step *step = part->step;
     const struct se_args *args = step->args;
@@ -188,8 +188,8 @@ static attn_status scale_channels(const struct part *part, int64_t first, int64_
     attn_map_gate(step, args->gate, gates, part->images * n);
     for (int64_t i = part->images - 1; i >= 0; i--) {
         const int64_t plane = (part->image + i) * map->channels + first;
-        struct attn_gate gate = attn_map_tail(step, X, IDENTITY, args->post_activation,
-                                              plane * map->pixels, map->pixels);
+        struct attn_gate gate = attn_residual_relu(
+            step, X, IDENTITY, args->post_activation, plane * map->pixels, map->pixels);
         gate.gate = gates + i * n;
         gate.planes = (size_t)n;
         gate.n = (size_t)map->pixels;
@@ -198,7 +198,7 @@ static attn_status scale_channels(const struct part *part, int64_t first, int64_
     return ATTNRUN_OK;
 }
 
-static attn_status run_image(struct part *part, int64_t image)
+static attn_status run_image(struct squeeze_excite_part *part, int64_t image)
 {
     const struct se_state *s = part->step->state;
     const int64_t channels = s->map.channels;
@@ -217,7 +217,7 @@ static attn_status run_image(struct part *part, int64_t image)
     return scale_channels(part, 0, channels, gates + channels);
 }
 
-static attn_status run_task(struct part *part, int stage, int64_t task)
+static attn_status run_task(struct squeeze_excite_part *part, int stage, int64_t task)
 {
     const struct se_state *s = part->step->state;
     const int64_t length = stage == HIDDEN ? s->hidden : s->map.channels;
@@ -235,7 +235,7 @@ static attn_status run_task(struct part *part, int stage, int64_t task)
 static attn_status se_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct se_state *s = step->state;
-    struct part part = { .step = step, .work = work };
+    struct squeeze_excite_part part = { .step = step, .work = work };
     if (s->cut.images > 0) {
         part.image = work->phase / STAGES * s->cut.images;
         const int64_t left = s->map.batch - part.image;

@@ -1,5 +1,5 @@
 /* check_additive_attention.c - AdditiveAttention against its formula. */
-#include "unheaded.h"
+#include "single_head.h"
 
 struct sizes {
     int64_t batch, q_len, kv_len, units, v_dim;
@@ -7,7 +7,7 @@ struct sizes {
     float near; /* queries and keys are that small, v is as much larger; 0: no */
 };
 
-static double score(const struct unheaded *u, int64_t b, int64_t i, int64_t j)
+static double score(const struct single_head *u, int64_t b, int64_t i, int64_t j)
 {
     const bool relu = u->form != 0;
     double s = 0;
@@ -22,12 +22,12 @@ static double score(const struct unheaded *u, int64_t b, int64_t i, int64_t j)
 
 static void build(struct check *c, const struct sizes *s, float spread)
 {
-    struct unheaded u = { .batch = s->batch,
-                          .q_len = s->q_len,
-                          .kv_len = s->kv_len,
-                          .units = s->units,
-                          .form = s->relu,
-                          .score = score };
+    struct single_head u = { .batch = s->batch,
+                             .q_len = s->q_len,
+                             .kv_len = s->kv_len,
+                             .units = s->units,
+                             .form = s->relu,
+                             .score = score };
     check_begin(c, "AdditiveAttention");
     if (s->relu)
         check_string(c, "activation", "relu");
@@ -52,10 +52,10 @@ static void build(struct check *c, const struct sizes *s, float spread)
     } else {
         check_absent(c);
     }
-    unheaded_values(c, &u, s->v_dim);
+    single_head_values(c, &u, s->v_dim);
     if (check_chance(c, 60))
         u.mask = check_mask(c, "key_mask", s->batch, s->kv_len);
-    unheaded_outputs(c, &u, s->flat, check_chance(c, 50));
+    single_head_outputs(c, &u, s->flat, check_chance(c, 50));
     c->no_twin = true;
 }
 

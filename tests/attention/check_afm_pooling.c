@@ -23,7 +23,7 @@ static double score(const struct afm *a, const double *p)
 static void sample(const struct afm *a, int64_t b, double *y, double *weights)
 {
     static double p[8192][64], s[8192];
-    double most = -HUGE_VAL, sum = 0;
+    double max = -HUGE_VAL, sum = 0;
     int64_t n = 0;
     for (int64_t i = 0; i < a->fields; i++)
         for (int64_t j = i + 1; j < a->fields; j++, n++) {
@@ -34,10 +34,10 @@ static void sample(const struct afm *a, int64_t b, double *y, double *weights)
             const bool seen =
                 a->mask == NULL || (a->mask[at + i] != 0 && a->mask[at + j] != 0);
             s[n] = !seen ? -HUGE_VAL : a->plain ? 0 : score(a, p[n]);
-            most = fmax(most, s[n]);
+            max = fmax(max, s[n]);
         }
     for (int64_t k = 0; k < n; k++)
-        sum += s[k] = s[k] == -HUGE_VAL ? 0 : exp(s[k] - most);
+        sum += s[k] = s[k] == -HUGE_VAL ? 0 : exp(s[k] - max);
     for (int64_t k = 0; k < n; k++) {
         s[k] = a->plain || sum == 0 ? s[k] : s[k] / sum;
         for (int64_t d = 0; d < a->dim; d++)

@@ -18,7 +18,7 @@ static bool softmax_row(const struct sizes *s, const float *q, const float *k, i
 {
     const int64_t g = h / (s->q_heads / s->kv_heads), width = s->kv_heads * s->dim;
     const float *row = q + (b * s->q_len + i) * s->q_heads * s->dim + h * s->dim;
-    double most = -HUGE_VAL, sum = 0;
+    double max = -HUGE_VAL, sum = 0;
     for (int64_t j = 0; j < s->kv_len; j++) {
         const float *key = k + (b * s->kv_len + j) * width + g * s->dim;
         p[j] = 0;
@@ -30,13 +30,13 @@ static bool softmax_row(const struct sizes *s, const float *q, const float *k, i
         if (s->masked)
             p[j] += s->mask[i * s->kv_len + j];
         p[j] = hidden ? -HUGE_VAL : p[j];
-        most = fmax(most, p[j]);
+        max = fmax(max, p[j]);
     }
-    for (int64_t j = 0; j < s->kv_len && most > -HUGE_VAL; j++)
-        sum += exp(p[j] - most);
-    for (int64_t j = 0; j < s->kv_len && most > -HUGE_VAL; j++)
-        p[j] = exp(p[j] - most) / sum;
-    return most > -HUGE_VAL;
+    for (int64_t j = 0; j < s->kv_len && max > -HUGE_VAL; j++)
+        sum += exp(p[j] - max);
+    for (int64_t j = 0; j < s->kv_len && max > -HUGE_VAL; j++)
+        p[j] = exp(p[j] - max) / sum;
+    return max > -HUGE_VAL;
 }
 
 static void reference(const struct sizes *s, const float *q, const float *k,

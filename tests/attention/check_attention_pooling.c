@@ -24,15 +24,15 @@ static double score(const struct pooling *p, const float *x, int64_t h)
 static void pool(const struct pooling *p, int64_t b, int64_t h, double *y,
                  double *weights)
 {
-    double most = -HUGE_VAL, sum = p->exp_sum ? p->epsilon : 0, s[4096];
+    double max = -HUGE_VAL, sum = p->exp_sum ? p->epsilon : 0, s[4096];
     const float *x = p->x + b * p->n * p->dim;
     for (int64_t n = 0; n < p->n; n++) {
         const bool seen = p->mask == NULL || p->mask[b * p->n + n] != 0;
         s[n] = seen ? score(p, x + n * p->dim, h) : -HUGE_VAL;
-        most = fmax(most, s[n]);
+        max = fmax(max, s[n]);
     }
     for (int64_t n = 0; n < p->n; n++)
-        sum += s[n] = s[n] == -HUGE_VAL ? 0 : exp(s[n] - (p->exp_sum ? 0 : most));
+        sum += s[n] = s[n] == -HUGE_VAL ? 0 : exp(s[n] - (p->exp_sum ? 0 : max));
     for (int64_t n = 0; n < p->n; n++) {
         s[n] = sum > 0 ? s[n] / sum : 0;
         for (int64_t d = 0; d < p->dim; d++)

@@ -42,13 +42,13 @@ static void key_features(const struct sizes *s, const struct operands *o, int64_
     const float *k = o->k + (b * s->kv_len * s->kv_heads + g) * s->dim;
     const bool softmax = s->map_k != NULL && strcmp(s->map_k, "softmax_n") == 0;
     for (int64_t d = 0; d < s->dim; d++) {
-        double most = -HUGE_VAL, sum = 0;
+        double max = -HUGE_VAL, sum = 0;
         for (int64_t j = 0; j < s->kv_len; j++)
             if (kept(s, o, b, j))
-                most = fmax(most, (double)k[j * s->kv_heads * s->dim + d]);
+                max = fmax(max, (double)k[j * s->kv_heads * s->dim + d]);
         for (int64_t j = 0; j < s->kv_len; j++) {
             double x = (double)k[j * s->kv_heads * s->dim + d];
-            double y = softmax ? exp(x - most) : feature(s->map_k, x);
+            double y = softmax ? exp(x - max) : feature(s->map_k, x);
             f[j * s->dim + d] = kept(s, o, b, j) ? y : 0;
             sum += f[j * s->dim + d];
         }
@@ -59,12 +59,12 @@ static void key_features(const struct sizes *s, const struct operands *o, int64_
 
 static void query_features(const struct sizes *s, const float *q, double *f)
 {
-    double most = -HUGE_VAL, sum = 0;
+    double max = -HUGE_VAL, sum = 0;
     const bool softmax = s->map_q != NULL && strcmp(s->map_q, "softmax_d") == 0;
     for (int64_t d = 0; d < s->dim; d++)
-        most = fmax(most, (double)q[d]);
+        max = fmax(max, (double)q[d]);
     for (int64_t d = 0; d < s->dim; d++) {
-        f[d] = softmax ? exp((double)q[d] - most) : feature(s->map_q, (double)q[d]);
+        f[d] = softmax ? exp((double)q[d] - max) : feature(s->map_q, (double)q[d]);
         sum += f[d];
     }
     for (int64_t d = 0; softmax && d < s->dim; d++)

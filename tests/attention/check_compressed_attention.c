@@ -57,17 +57,17 @@ static void one_query(const struct sizes *s, const struct operands *o, int64_t b
     const float *q = o->q + ((b * s->q_len + i) * s->heads + h) * s->dim;
     double *y = o->y + ((b * s->q_len + i) * s->heads + h) * s->v_dim;
     const double scale = s->scaled ? (double)0.3f : 1 / sqrt((double)s->dim);
-    double p[700], most = -HUGE_VAL, sum = 0;
+    double p[700], max = -HUGE_VAL, sum = 0;
     for (int64_t c = 0; c < n; c++) {
         p[c] = 0;
         for (int64_t d = 0; d < s->dim; d++)
             p[c] += scale * (double)q[d] * k[(c * s->heads + h) * s->dim + d];
         if (!(s->null && c == 0) && !sees(s, keep, i, c - s->null))
             p[c] = -HUGE_VAL;
-        most = fmax(most, p[c]);
+        max = fmax(max, p[c]);
     }
-    for (int64_t c = 0; c < n && isfinite(most); c++)
-        sum += p[c] = exp(p[c] - most);
+    for (int64_t c = 0; c < n && isfinite(max); c++)
+        sum += p[c] = exp(p[c] - max);
     for (int64_t c = 0; c < n && sum > 0; c++)
         for (int64_t d = 0; d < s->v_dim; d++)
             y[d] += p[c] / sum * v[(c * s->heads + h) * s->v_dim + d];

@@ -8,9 +8,9 @@ enum form { SHARED, GROWING, FIRST, CROSS, FORMS };
 
 struct decoder {
     enum form form;
-    int64_t batch, heads, dim, v_dim, past, most; /* most: tokens of a shared buffer */
-    int64_t bias_batch, bias_heads;               /* of attention_bias; 0: none */
-    bool packed, biased, masked, scores, given;   /* given: past_sequence_length */
+    int64_t batch, heads, dim, v_dim, past, max; /* most: tokens of a shared buffer */
+    int64_t bias_batch, bias_heads;              /* of attention_bias; 0: none */
+    bool packed, biased, masked, scores, given;  /* given: past_sequence_length */
     double scale, filler;
     int32_t *length, *beams;
 };
@@ -46,7 +46,7 @@ static void expect_head(const struct decoder *p, int64_t b, int64_t h, int64_t t
                         const struct operand *o, const int32_t *mask, const float *bias,
                         double *scores, double *y)
 {
-    double most = (double)-INFINITY, sum = 0;
+    double max = (double)-INFINITY, sum = 0;
     const int64_t head =
         (p->bias_batch > 1 ? b * p->bias_heads : 0) + (p->bias_heads > 1 ? h : 0);
     for (int64_t j = 0; j < total; j++) {
@@ -60,13 +60,13 @@ static void expect_head(const struct decoder *p, int64_t b, int64_t h, int64_t t
             scores[j] += (double)bias[head * total + j];
         if (mask != NULL && mask[b * total + j] <= 0)
             scores[j] += p->filler;
-        most = scores[j] > most ? scores[j] : most;
+        max = scores[j] > max ? scores[j] : max;
     }
     for (int64_t j = 0; j < total; j++)
-        sum += exp(scores[j] - most);
+        sum += exp(scores[j] - max);
     for (int64_t j = 0; j < total; j++)
         for (int64_t d = 0; d < p->v_dim; d++)
-            y[d] += exp(scores[j] - most) / sum * element(p, &o[2], b, h, j, d);
+            y[d] += exp(scores[j] - max) / sum * element(p, &o[2], b, h, j, d);
 }
 
 static int32_t *fill_mask(struct check *c, const struct decoder *p, int64_t total)
@@ -106,7 +106,7 @@ static void add_past(struct check *c, struct decoder *p, struct operand o[3])
     const bool shared = p->form == SHARED;
     for (int i = 1; i < 3; i++) {
         if (shared || p->form == GROWING) {
-            o[i].tokens = shared ? p->most : p->past;
+            o[i].tokens = shared ? p->max : p->past;
             o[i].past = check_f32(c, i == 1 ? "past_key" : "past_value",
                                   DIMS(p->batch, p->heads, o[i].tokens, o[i].dim));
         } else {
@@ -179,7 +179,7 @@ static void build(struct check *c, struct decoder *p)
                     scores + head * total, y + head * p->v_dim);
     if (p->form != CROSS && (p->scores || check_chance(c, 70)))
         for (int i = 1; i < 3; i++) {
-            const int64_t tokens = p->form == SHARED ? p->most : total;
+            const int64_t tokens = p->form == SHARED ? p->max : total;
             expect_present(p, &o[i], tokens,
                            check_output(c, i == 1 ? "present_key" : "present_value",
                                         DIMS(p->batch, p->heads, tokens, o[i].dim)));
@@ -198,7 +198,7 @@ static struct decoder small(enum form form)
                              .dim = 4,
                              .v_dim = 4,
                              .past = 5,
-                             .most = 8,
+                             .max = 8,
                              .masked = true,
                              .bias_batch = 1,
                              .bias_heads = 3,
@@ -300,7 +300,7 @@ void check_decoder_masked_multi_head_attention(struct check *c)
         p.packed = p.packed && p.form != CROSS;
         p.scores = p.scores && p.form != CROSS;
         p.v_dim = p.packed || check_chance(c, 70) ? p.dim : check_between(c, 1, 40);
-        p.most = p.past + check_between(c, 1, 20);
+        p.max = p.past + check_between(c, 1, 20);
         if (check_chance(c, 40)) {
             p.bias_batch = check_chance(c, 50) ? 1 : p.batch;
             p.bias_heads = check_chance(c, 50) ? 1 : p.heads;

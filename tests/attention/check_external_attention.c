@@ -31,17 +31,17 @@ static void look(const struct external *s, int64_t b, int64_t head, double *e)
     const int64_t n = tokens_of(s);
     const float *mk = s->mk + (s->own_mk ? head : 0) * s->slots * s->ch;
     for (int64_t slot = 0; slot < s->slots; slot++) {
-        double most = -HUGE_VAL, sum = 0;
+        double max = -HUGE_VAL, sum = 0;
         for (int64_t i = 0; i < n; i++) {
             double l = 0;
             for (int64_t c = 0; c < s->ch; c++)
                 l += (double)mk[slot * s->ch + c] *
                      (double)s->x[at(s, b, i, head * s->ch + c, s->heads * s->ch)];
             e[i * s->slots + slot] = l;
-            most = l > most || isnan(l) ? l : most;
+            max = l > max || isnan(l) ? l : max;
         }
         for (int64_t i = 0; i < n; i++) {
-            e[i * s->slots + slot] = exp(e[i * s->slots + slot] - most);
+            e[i * s->slots + slot] = exp(e[i * s->slots + slot] - max);
             sum += e[i * s->slots + slot];
         }
         for (int64_t i = 0; i < n; i++)

@@ -14,17 +14,17 @@ static void pool(const struct fastformer *f, int64_t b, const double *x, const f
 {
     const int64_t width = f->heads * f->dim;
     for (int64_t h = 0; h < f->heads; h++) {
-        double s[8192], most = -HUGE_VAL, sum = 0;
+        double s[8192], max = -HUGE_VAL, sum = 0;
         for (int64_t i = 0; i < f->n; i++) {
             const bool seen = f->mask == NULL || f->mask[b * f->n + i] != 0;
             s[i] = bias != NULL ? (double)bias[h] : 0;
             for (int64_t d = 0; d < width; d++)
                 s[i] += x[i * width + d] * (double)w[d * f->heads + h];
             s[i] = seen ? s[i] * f->scale : -HUGE_VAL;
-            most = fmax(most, s[i]);
+            max = fmax(max, s[i]);
         }
         for (int64_t i = 0; i < f->n; i++)
-            sum += s[i] = s[i] == -HUGE_VAL ? 0 : exp(s[i] - most);
+            sum += s[i] = s[i] == -HUGE_VAL ? 0 : exp(s[i] - max);
         for (int64_t i = 0; sum > 0 && i < f->n; i++)
             for (int64_t d = h * f->dim; d < (h + 1) * f->dim; d++)
                 sums[d] += s[i] / sum * x[i * width + d];

@@ -25,7 +25,7 @@ static void transform(int64_t n, int64_t step, const double *re, const double *i
 static double reference(double *y, const float *x, int64_t n, int64_t c)
 {
     const size_t room = (size_t)(n * c) + 1;
-    double *a = calloc(room * 4, sizeof *a), *b = a + room, most = 0;
+    double *a = calloc(room * 4, sizeof *a), *b = a + room, max = 0;
     for (int64_t i = 0; i < n * c; i++)
         a[i] = (double)x[i];
     for (int64_t row = 0; row < n; row++)
@@ -36,16 +36,16 @@ static double reference(double *y, const float *x, int64_t n, int64_t c)
                   b + column);
     for (int64_t i = 0; i < n * c; i++) {
         y[i] = a[i];
-        most = fmax(most, fabs(a[i]));
+        max = fmax(max, fabs(a[i]));
     }
     free(a);
-    return most;
+    return max;
 }
 
 void check_fourier_mix(struct check *c)
 {
     static const int64_t lengths[] = { 1, 2, 3, 4, 8, 13, 16, 32, 37, 60, 97, 128 };
-    double most = 0;
+    double max = 0;
     CHECK_ROUNDS(c, 60)
     {
         const bool listed = check_chance(c, 60);
@@ -56,8 +56,8 @@ void check_fourier_mix(struct check *c)
         const float *x = check_f32(c, "X", DIMS(b, n, d));
         double *y = check_output(c, "Y", DIMS(b, n, d));
         for (int64_t i = 0; i < b; i++)
-            most = fmax(most, reference(y + i * n * d, x + i * n * d, n, d));
-        check_run_with(c, 0, 1e-6 * most + 1e-6); /* class B is 1e-4 of the largest */
+            max = fmax(max, reference(y + i * n * d, x + i * n * d, n, d));
+        check_run_with(c, 0, 1e-6 * max + 1e-6); /* class B is 1e-4 of the largest */
     }
     static const int64_t split[] = { 256, 288, 341, 512, 625, 1024, 1200, 1536, 2048 };
     CHECK_ROUNDS(c, 27) /* in four steps, over tokens or channels, and by rows */

@@ -45,7 +45,7 @@ static float *scales(struct check *c, const struct grouped *g, const char *name)
 static float *make_cache(struct check *c, const struct grouped *g, const void *past,
                          float *x, const float *scale, double *present)
 {
-    const int64_t row = g->bits == 8 ? g->dim : g->dim / 2, most = g->bits == 8 ? 128 : 8;
+    const int64_t row = g->bits == 8 ? g->dim : g->dim / 2, max = g->bits == 8 ? 128 : 8;
     float *made =
         calloc((size_t)(g->batch * total(g) * g->kv_heads * g->dim + 1), sizeof *made);
     for (int64_t at = 0; at < g->batch * g->kv_heads * total(g) * g->dim; at++) {
@@ -58,10 +58,10 @@ static float *make_cache(struct check *c, const struct grouped *g, const void *p
         if (t < first)
             whole = bits_at(g, past, head * g->past + t, d);
         else if (fresh)
-            whole = check_below(c, 2 * most) - most;
+            whole = check_below(c, 2 * max) - max;
         if (fresh) /* the last number is cut where it is too large */
             x[((b * g->tokens + t - first) * g->kv_heads + h) * g->dim + d] =
-                unit * (float)(whole == most - 1 ? 3 * most : whole);
+                unit * (float)(whole == max - 1 ? 3 * max : whole);
         made[((b * total(g) + t) * g->kv_heads + h) * g->dim + d] = unit * (float)whole;
         const bool empty = t >= g->lens[b];
         double *byte = present + (head * total(g) + t) * row + (g->bits == 8 ? d : d / 2);

@@ -38,9 +38,9 @@ static double *apply(const float *w, const float *bias, const double *x, int64_t
 }
 
 /* Softmax of n scores; inverted: of those that are hidden only, if there are any. */
-static void weigh(double *scores, const bool *hidden, int64_t n, enum padding padding)
+static void pooling(double *scores, const bool *hidden, int64_t n, enum padding padding)
 {
-    double most = -HUGE_VAL, sum = 0;
+    double max = -HUGE_VAL, sum = 0;
     bool any = false;
     for (int64_t i = 0; i < n; i++)
         any = any || hidden[i];
@@ -49,10 +49,10 @@ static void weigh(double *scores, const bool *hidden, int64_t n, enum padding pa
             scores[i] = -HUGE_VAL;
         if (padding == INVERTED && !hidden[i])
             scores[i] = any ? -HUGE_VAL : 0;
-        most = scores[i] > most || isnan(scores[i]) ? scores[i] : most;
+        max = scores[i] > max || isnan(scores[i]) ? scores[i] : max;
     }
     for (int64_t i = 0; i < n; i++) {
-        scores[i] = scores[i] == -HUGE_VAL ? 0 : exp(scores[i] - most);
+        scores[i] = scores[i] == -HUGE_VAL ? 0 : exp(scores[i] - max);
         sum += scores[i];
     }
     for (int64_t i = 0; i < n; i++)
@@ -85,7 +85,7 @@ static void find_query(const struct halo *s, int64_t b, int64_t head, int64_t qy
                 q[d * n] * (scale_of(s) * key + (s->scaled ? scale_of(s) : 1) * rel);
         }
     }
-    weigh(scores, hidden, r * r, s->padding);
+    pooling(scores, hidden, r * r, s->padding);
     for (int64_t d = 0; d < s->dv; d++)
         for (int64_t cell = 0; cell < r * r; cell++)
             if (!hidden[cell] && (s->padding != INVERTED || scores[cell] != 0))

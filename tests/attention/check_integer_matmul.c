@@ -110,10 +110,10 @@ static enum form any_form(struct check *c, const struct operand *x)
 static void shape(struct check *c, struct operand *a, struct operand *b)
 {
     const bool large = check_chance(c, 10);
-    const int64_t most = large ? 300 : 40, batch = check_between(c, 0, 3);
-    const int64_t m = check_between(c, check_chance(c, 10) ? 0 : 1, most),
-                  k = check_between(c, check_chance(c, 10) ? 0 : 1, 3 * most),
-                  n = check_between(c, check_chance(c, 10) ? 0 : 1, most);
+    const int64_t max = large ? 300 : 40, batch = check_between(c, 0, 3);
+    const int64_t m = check_between(c, check_chance(c, 10) ? 0 : 1, max),
+                  k = check_between(c, check_chance(c, 10) ? 0 : 1, 3 * max),
+                  n = check_between(c, check_chance(c, 10) ? 0 : 1, max);
     *a = (struct operand){ .name = "A", .rows = m, .columns = k, .lines = m };
     *b = (struct operand){ .name = "B", .rows = k, .columns = n, .lines = n };
     a->dtype = check_chance(c, 50) ? ATTNRUN_I8 : ATTNRUN_U8;

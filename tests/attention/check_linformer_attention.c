@@ -4,7 +4,7 @@
 #include "operator_harness.h"
 
 struct sizes {
-    int64_t batch, q_len, kv_len, q_heads, kv_heads, dim, v_dim, slots, most;
+    int64_t batch, q_len, kv_len, q_heads, kv_heads, dim, v_dim, slots, max;
     bool e_by_head, f, f_by_head, e_bias, f_bias, masked, scaled;
 };
 
@@ -33,15 +33,15 @@ static void one_query(const struct sizes *s, const float *q, const double *k,
                       const double *v, double *y)
 {
     const double scale = s->scaled ? (double)0.3f : 1 / sqrt((double)s->dim);
-    double p[400], most = -HUGE_VAL, sum = 0;
+    double p[400], max = -HUGE_VAL, sum = 0;
     for (int64_t i = 0; i < s->slots; i++) {
         p[i] = 0;
         for (int64_t d = 0; d < s->dim; d++)
             p[i] += scale * (double)q[d] * k[i * s->dim + d];
-        most = fmax(most, p[i]);
+        max = fmax(max, p[i]);
     }
     for (int64_t i = 0; i < s->slots; i++)
-        sum += p[i] = exp(p[i] - most);
+        sum += p[i] = exp(p[i] - max);
     for (int64_t i = 0; i < s->slots; i++)
         for (int64_t d = 0; d < s->v_dim; d++)
             y[d] += p[i] / sum * v[i * s->v_dim + d];
@@ -55,7 +55,7 @@ static void reference(const struct sizes *s, const struct operands *o)
     for (int64_t b = 0; b < s->batch; b++)
         for (int64_t h = 0; h < s->q_heads; h++) {
             const int64_t g = h / (s->q_heads / s->kv_heads), row = s->q_heads * s->dim;
-            const int64_t matrix = s->most * s->slots;
+            const int64_t matrix = s->max * s->slots;
             const uint8_t *keep = o->keep != NULL ? o->keep + b * s->kv_len : NULL;
             project(s, o->k + (b * s->kv_len * s->kv_heads + g) * s->dim, s->dim,
                     o->e + (s->e_by_head ? g * matrix : 0), o->e_bias, keep, k);
@@ -73,9 +73,9 @@ static void reference(const struct sizes *s, const struct operands *o)
 static float *projection(struct check *c, const struct sizes *s, const char *name,
                          bool by_head)
 {
-    float *e = by_head ? check_weight(c, name, DIMS(s->kv_heads, s->most, s->slots))
-                       : check_weight(c, name, DIMS(s->most, s->slots));
-    const int64_t n = (by_head ? s->kv_heads : 1) * s->most * s->slots;
+    float *e = by_head ? check_weight(c, name, DIMS(s->kv_heads, s->max, s->slots))
+                       : check_weight(c, name, DIMS(s->max, s->slots));
+    const int64_t n = (by_head ? s->kv_heads : 1) * s->max * s->slots;
     for (int64_t i = 0; !c->blank && i < n; i++)
         e[i] /= sqrtf((float)(s->kv_len + 1));
     return e;
@@ -129,9 +129,9 @@ static struct sizes random_sizes(struct check *c)
                        .masked = check_chance(c, 40),
                        .scaled = check_chance(c, 40) };
     s.q_heads = s.kv_heads * (large ? 1 : check_between(c, 1, 3));
-    s.most = s.kv_len + (check_chance(c, 50) ? 0 : check_between(c, 0, 20));
-    if (s.most == 0)
-        s.most = 1;
+    s.max = s.kv_len + (check_chance(c, 50) ? 0 : check_between(c, 0, 20));
+    if (s.max == 0)
+        s.max = 1;
     return s;
 }
 
@@ -145,9 +145,9 @@ static void refusals(struct check *c)
                                  .dim = 4,
                                  .v_dim = 4,
                                  .slots = 3,
-                                 .most = 5 };
+                                 .max = 5 };
     struct sizes s = plain;
-    s.most = 4;
+    s.max = 4;
     c->blank = true;
     build(c, &s);
     check_refuses(c, ATTNRUN_E_SHAPE, "'E'|at most 4|5");
@@ -183,7 +183,7 @@ void check_linformer_attention(struct check *c)
                            .dim = 64,
                            .v_dim = 64,
                            .slots = 256,
-                           .most = 16384,
+                           .max = 16384,
                            .f = true };
     c->blank = true;
     build(c, &large);

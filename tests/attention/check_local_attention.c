@@ -31,10 +31,10 @@ static int sees(const void *arg, int64_t b, int64_t h, int64_t i, int64_t j,
 }
 
 static void random_ints(struct check *c, const char *name, int64_t *to, int64_t heads,
-                        int64_t least, int64_t most, bool per_head)
+                        int64_t min, int64_t max, bool per_head)
 {
     for (int h = 0; h < HEADS; h++)
-        to[h] = h > 0 && !per_head ? to[0] : check_between(c, least, most);
+        to[h] = h > 0 && !per_head ? to[0] : check_between(c, min, max);
     if (name != NULL)
         check_ints(c, name, per_head ? (int)heads : 1, to);
 }
@@ -42,11 +42,11 @@ static void random_ints(struct check *c, const char *name, int64_t *to, int64_t 
 /* Attributes, as they are given or left out. */
 static void set_windows(struct check *c, struct local *l)
 {
-    const int64_t most = check_chance(c, 60) ? 6 : check_between(c, 7, 200);
-    random_ints(c, "left_window", l->left, l->s.q_heads, -1, most, check_chance(c, 40));
+    const int64_t max = check_chance(c, 60) ? 6 : check_between(c, 7, 200);
+    random_ints(c, "left_window", l->left, l->s.q_heads, -1, max, check_chance(c, 40));
     memcpy(l->right, l->left, sizeof l->right);
     if (check_chance(c, 60))
-        random_ints(c, "right_window", l->right, l->s.q_heads, -1, most,
+        random_ints(c, "right_window", l->right, l->s.q_heads, -1, max,
                     check_chance(c, 40));
     for (int h = 0; h < HEADS; h++)
         l->dilation[h] = 1;

@@ -91,14 +91,14 @@ static void make_projected(struct check *c, const struct longformer *l, float *t
 static void set_attributes(struct check *c, struct longformer *l)
 {
     const bool windows = check_chance(c, 40), dilations = check_chance(c, 30);
-    const int64_t most = check_chance(c, 70) ? 6 : 150;
+    const int64_t max = check_chance(c, 70) ? 6 : 150;
     check_heads_attrs(c, l->s.q_heads, l->s.q_heads);
     l->s.scale = 1 / sqrt((double)l->s.dim);
     l->causal = check_chance(c, 25);
     if (l->causal)
         check_int(c, "is_causal", 1);
     for (int h = 0; h < HEADS; h++) {
-        l->window[h] = h > 0 && !windows ? l->window[0] : check_between(c, 1, most);
+        l->window[h] = h > 0 && !windows ? l->window[0] : check_between(c, 1, max);
         l->dilation[h] = dilations ? check_between(c, 1, 5) : 1;
     }
     check_ints(c, "window", windows ? (int)l->s.q_heads : 1, l->window);

@@ -1,5 +1,5 @@
 /* check_luong_attention.c - LuongAttention against its formula. */
-#include "unheaded.h"
+#include "single_head.h"
 
 enum { GLOBAL, LOCAL_M, LOCAL_P };
 
@@ -13,7 +13,7 @@ struct local {
 
 static const char *const modes[] = { "global", "local_m", "local_p" };
 
-static double plain_score(const struct unheaded *u, int64_t b, int64_t i, int64_t j)
+static double plain_score(const struct single_head *u, int64_t b, int64_t i, int64_t j)
 {
     double s = 0;
     for (int64_t d = 0; d < u->units; d++) {
@@ -25,8 +25,8 @@ static double plain_score(const struct unheaded *u, int64_t b, int64_t i, int64_
 }
 
 /* Keys that the window shows; the gaussian of a key. */
-static double bell(const struct local *l, const struct unheaded *u, int64_t b, int64_t i,
-                   int64_t j, bool *seen)
+static double bell(const struct local *l, const struct single_head *u, int64_t b,
+                   int64_t i, int64_t j, bool *seen)
 {
     int64_t len = 0;
     while (len < u->kv_len && (u->mask == NULL || u->mask[b * u->kv_len + len] != 0))
@@ -38,38 +38,38 @@ static double bell(const struct local *l, const struct unheaded *u, int64_t b, i
     return l->gaussian ? exp(-x * x / 2) : 1;
 }
 
-static void local_row(const struct local *l, const struct unheaded *u, int64_t b,
+static void local_row(const struct local *l, const struct single_head *u, int64_t b,
                       int64_t i, double *p)
 {
-    double most = -HUGE_VAL, sum = 0;
+    double max = -HUGE_VAL, sum = 0;
     bool seen;
     for (int64_t j = 0; j < u->kv_len; j++) {
         const double g = bell(l, u, b, i, j, &seen);
         p[j] = seen ? plain_score(u, b, i, j) * (l->at ? g : 1) : -HUGE_VAL;
-        most = fmax(most, p[j]);
+        max = fmax(max, p[j]);
     }
     for (int64_t j = 0; j < u->kv_len; j++)
-        sum += p[j] = p[j] == -HUGE_VAL ? 0 : exp(p[j] - most);
+        sum += p[j] = p[j] == -HUGE_VAL ? 0 : exp(p[j] - max);
     for (int64_t j = 0; j < u->kv_len && sum > 0; j++)
         p[j] *= (l->at ? 1 : bell(l, u, b, i, j, &seen)) / sum;
 }
 
 static void local_outputs(struct check *c, const struct local *l,
-                          const struct unheaded *u, bool weights)
+                          const struct single_head *u, bool weights)
 {
     double *y = check_output(c, "Y", DIMS(u->batch, u->q_len, u->v_dim)), p[1024];
     double *w =
         weights ? check_output(c, "weights", DIMS(u->batch, u->q_len, u->kv_len)) : NULL;
     for (int64_t row = 0; !c->blank && row < u->batch * u->q_len; row++) {
         local_row(l, u, row / u->q_len, row % u->q_len, p);
-        unheaded_sum(u, row / u->q_len, p, y + row * u->v_dim);
+        single_head_sum(u, row / u->q_len, p, y + row * u->v_dim);
         for (int64_t j = 0; w != NULL && j < u->kv_len; j++)
             w[row * u->kv_len + j] = p[j];
     }
 }
 
 /* The true ones first. */
-static const uint8_t *prefix_mask(struct check *c, const struct unheaded *u)
+static const uint8_t *prefix_mask(struct check *c, const struct single_head *u)
 {
     uint8_t *mask = check_data(c, "key_mask", ATTNRUN_BOOL, DIMS(u->batch, u->kv_len));
     for (int64_t b = 0; b < u->batch; b++) {
@@ -80,7 +80,7 @@ static const uint8_t *prefix_mask(struct check *c, const struct unheaded *u)
     return mask;
 }
 
-static void attributes(struct check *c, struct local *l, struct unheaded *u)
+static void attributes(struct check *c, struct local *l, struct single_head *u)
 {
     if (l->concat)
         check_string(c, "score", "concat");
@@ -114,7 +114,7 @@ static void attributes(struct check *c, struct local *l, struct unheaded *u)
     }
 }
 
-static const float *positions(struct check *c, const struct unheaded *u)
+static const float *positions(struct check *c, const struct single_head *u)
 {
     float *pos = check_f32(c, "pos", DIMS(u->batch, u->q_len));
     for (int64_t i = 0; i < u->batch * u->q_len; i++)
@@ -123,7 +123,7 @@ static const float *positions(struct check *c, const struct unheaded *u)
 }
 
 /* q_len, kv_len, units, batch of `u` are set. */
-static void build(struct check *c, struct unheaded *u, struct local *l, int64_t v_dim)
+static void build(struct check *c, struct single_head *u, struct local *l, int64_t v_dim)
 {
     check_begin(c, "LuongAttention");
     attributes(c, l, u);
@@ -132,7 +132,7 @@ static void build(struct check *c, struct unheaded *u, struct local *l, int64_t 
     u->k = check_f32(c, "keys", DIMS(u->batch, u->kv_len, u->units));
     for (int64_t i = 0; !c->blank && i < u->batch * u->q_len * u->units; i++)
         q[i] /= sqrtf((float)u->units);
-    unheaded_values(c, u, v_dim);
+    single_head_values(c, u, v_dim);
     u->score = plain_score;
     u->form = l->concat;
     if (l->mode == LOCAL_P)
@@ -149,7 +149,7 @@ static void build(struct check *c, struct unheaded *u, struct local *l, int64_t 
         u->mask = l->mode == GLOBAL ? check_mask(c, "key_mask", u->batch, u->kv_len)
                                     : prefix_mask(c, u);
     if (l->mode == GLOBAL)
-        unheaded_outputs(c, u, false, weights);
+        single_head_outputs(c, u, false, weights);
     else
         local_outputs(c, l, u, weights);
     c->no_twin = true;
@@ -157,7 +157,7 @@ static void build(struct check *c, struct unheaded *u, struct local *l, int64_t 
 
 static void plain(struct check *c, int mode, bool concat)
 {
-    struct unheaded u = { .batch = 2, .q_len = 3, .kv_len = 6, .units = 4 };
+    struct single_head u = { .batch = 2, .q_len = 3, .kv_len = 6, .units = 4 };
     struct local l = { .mode = mode, .concat = concat, .window = 10 };
     do {
         build(c, &u, &l, 5);
@@ -217,10 +217,10 @@ void check_luong_attention(struct check *c)
     CHECK_ROUNDS(c, 100)
     {
         const bool long_ones = c->round % 8 == 0;
-        struct unheaded u = { .batch = check_between(c, 0, 3),
-                              .q_len = check_between(c, 0, long_ones ? 150 : 9),
-                              .kv_len = check_between(c, 0, long_ones ? 600 : 40),
-                              .units = check_between(c, 1, 30) };
+        struct single_head u = { .batch = check_between(c, 0, 3),
+                                 .q_len = check_between(c, 0, long_ones ? 150 : 9),
+                                 .kv_len = check_between(c, 0, long_ones ? 600 : 40),
+                                 .units = check_between(c, 1, 30) };
         struct local l = { .mode = (int)check_below(c, 3),
                            .concat = check_chance(c, 40) };
         l.window = check_chance(c, 30) ? 10 : check_between(c, 0, long_ones ? 400 : 12);
@@ -230,7 +230,9 @@ void check_luong_attention(struct check *c)
     refusals(c);
     for (int mode = GLOBAL; mode <= LOCAL_P; mode++) {
         c->blank = true;
-        struct unheaded u = { .batch = 1, .q_len = 16384, .kv_len = 16384, .units = 256 };
+        struct single_head u = {
+            .batch = 1, .q_len = 16384, .kv_len = 16384, .units = 256
+        };
         struct local l = { .mode = mode, .window = 128 };
         build(c, &u, &l, 64);
         /* without weights the global form streams in blocks of 1,024 queries */

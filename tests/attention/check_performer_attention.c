@@ -76,17 +76,17 @@ static double project(const struct sizes *s, const float *x, const float *w, dou
 static void features(const struct sizes *s, bool keys, const float *x, int64_t row,
                      int64_t n, const float *w, const uint8_t *keep, double *f)
 {
-    double u[128], norm, most = -HUGE_VAL, largest = -HUGE_VAL;
+    double u[128], norm, max = -HUGE_VAL, largest = -HUGE_VAL;
     const double m = (double)s->rows;
     for (int64_t i = 0; i < n; i++) {
         norm = project(s, x + i * row, w, u);
         largest = fmax(largest, norm);
         for (int64_t r = 0; r < s->rows; r++)
             if (keep == NULL || keep[i] != 0)
-                most = fmax(most, u[r]);
+                max = fmax(max, u[r]);
     }
     for (int64_t i = 0; i < n; i++) {
-        double *y = f + i * count_of(s), c = most;
+        double *y = f + i * count_of(s), c = max;
         norm = project(s, x + i * row, w, u);
         if (!keys) {
             c = -HUGE_VAL;

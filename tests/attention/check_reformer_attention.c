@@ -137,9 +137,9 @@ static void attend(struct state *t, int64_t place)
         for (int64_t d = 0; d < s->v_dim; d++)
             y[d] += p * (double)v[d];
     }
-    const double most = fmax(max, t->max[i]);
-    const double old = exp(t->max[i] - most), new = exp(max - most);
-    t->max[i] = most;
+    const double largest = fmax(max, t->max[i]);
+    const double old = exp(t->max[i] - largest), new = exp(max - largest);
+    t->max[i] = largest;
     t->sum[i] = t->sum[i] * old + sum * new;
     for (int64_t d = 0; d < s->v_dim; d++)
         t->y[i][d] = t->y[i][d] * old + y[d] * new;

@@ -176,14 +176,14 @@ static void build(struct check *c, struct routing *s)
 
 static struct routing sizes(struct check *c)
 {
-    const int64_t most = c->round % 8 == 0 ? MAX : c->round % 3 == 0 ? 200 : 40;
-    struct routing s = { .batch = check_between(c, 0, most > 200 ? 1 : 2),
-                         .q_len = check_between(c, 0, most),
-                         .kv_len = check_between(c, 0, most),
-                         .heads = check_between(c, 1, most > 200 ? 1 : 3),
+    const int64_t max = c->round % 8 == 0 ? MAX : c->round % 3 == 0 ? 200 : 40;
+    struct routing s = { .batch = check_between(c, 0, max > 200 ? 1 : 2),
+                         .q_len = check_between(c, 0, max),
+                         .kv_len = check_between(c, 0, max),
+                         .heads = check_between(c, 1, max > 200 ? 1 : 3),
                          .dim = check_between(c, 2, MAX_DIM), /* of 1: all tie */
                          .v_dim = check_between(c, 1, MAX_DIM),
-                         .clusters = check_between(c, 0, most > 200 ? 3 : 6),
+                         .clusters = check_between(c, 0, max > 200 ? 3 : 6),
                          .memory = check_chance(c, 50) ? check_between(c, 1, 5) : 0,
                          .causal = check_chance(c, 50),
                          .shared = check_chance(c, 40),
@@ -191,8 +191,8 @@ static struct routing sizes(struct check *c)
                          .epsilon = check_chance(c, 20) ? 0.0f : 1e-5f };
     if (s.shared)
         s.kv_len = s.q_len;
-    s.window[0] = check_between(c, 1, c->round % 2 == 0 ? most : 20);
-    s.window[1] = check_chance(c, 50) ? s.window[0] : check_between(c, 1, most);
+    s.window[0] = check_between(c, 1, c->round % 2 == 0 ? max : 20);
+    s.window[1] = check_chance(c, 50) ? s.window[0] : check_between(c, 1, max);
     return s;
 }
 

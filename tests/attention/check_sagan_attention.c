@@ -27,15 +27,14 @@ static void pool(const struct sagan *s, const float *x, const float *w, const fl
     const int64_t columns = s->w / s->pool;
     for (int64_t key = 0; key < s->h / s->pool * columns; key++)
         for (int64_t r = 0; r < rows; r++) {
-            double most = -HUGE_VAL;
+            double max = -HUGE_VAL;
             for (int64_t i = 0; i < s->pool * s->pool; i++) {
                 const int64_t row = key / columns * s->pool + i / s->pool;
                 const int64_t column = key % columns * s->pool + i % s->pool;
                 const double v = project(s, x, w, bias, r, row * s->w + column);
-                most =
-                    v > most || isnan(v) || isnan(most) ? (isnan(most) ? most : v) : most;
+                max = v > max || isnan(v) || isnan(max) ? (isnan(max) ? max : v) : max;
             }
-            out[key * rows + r] = most;
+            out[key * rows + r] = max;
         }
 }
 
@@ -43,17 +42,17 @@ static void pool(const struct sagan *s, const float *x, const float *w, const fl
 static void look(const struct sagan *s, const double *q, const double *k, const double *v,
                  int64_t keys, double *scores, double *o)
 {
-    double most = -HUGE_VAL, sum = 0;
+    double max = -HUGE_VAL, sum = 0;
     for (int64_t j = 0; j < keys; j++) {
         scores[j] = 0;
         for (int64_t i = 0; i < s->d; i++)
             scores[j] += (double)s->scale * q[i] * k[j * s->d + i];
-        most = scores[j] > most || isnan(scores[j]) ? scores[j] : most;
+        max = scores[j] > max || isnan(scores[j]) ? scores[j] : max;
     }
     for (int64_t i = 0; i < s->e; i++)
         o[i] = 0;
     for (int64_t j = 0; j < keys; j++) {
-        const double p = exp(scores[j] - most);
+        const double p = exp(scores[j] - max);
         sum += p;
         for (int64_t i = 0; i < s->e; i++)
             o[i] += p * v[j * s->e + i];

@@ -167,7 +167,7 @@ static void row(const struct sinkhorn *s, int64_t b, int64_t h, int64_t i, doubl
     const int64_t own = s->n == s->m ? s->kv_block : 0;
     const bool last = s->causal && h >= s->heads / 2 && u == s->n - 1 && in > 0;
     const double scale = s->scale != 0.0f ? (double)s->scale : 1 / sqrt((double)s->dim);
-    double most = -HUGE_VAL, sum = 0;
+    double max = -HUGE_VAL, sum = 0;
     for (int pass = 0; pass < 2; pass++)
         for (int64_t j = last ? n + 1 : 0; j < n + own; j++) {
             const int64_t t = u * s->kv_block + j - n;
@@ -180,10 +180,10 @@ static void row(const struct sinkhorn *s, int64_t b, int64_t h, int64_t i, doubl
                 score += at(s, s->q, s->q_len, s->dim, b, h, i, d) * scale *
                          (j < n ? sorted(s, true, b, h, r, j, d)
                                 : at(s, s->k, s->kv_len, s->dim, b, h, t, d));
-            most = pass == 0 ? fmax(most, score) : most;
-            sum += pass == 1 ? exp(score - most) : 0;
+            max = pass == 0 ? fmax(max, score) : max;
+            sum += pass == 1 ? exp(score - max) : 0;
             for (int64_t d = 0; d < s->v_dim && pass == 1; d++)
-                y[d] += exp(score - most) *
+                y[d] += exp(score - max) *
                         (j < n ? sorted(s, false, b, h, r, j, d)
                                : at(s, s->v, s->kv_len, s->v_dim, b, h, t, d));
         }

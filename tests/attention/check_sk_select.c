@@ -26,16 +26,16 @@ static void find_weights(const struct sk *s, int64_t b, double *weights)
         z[r] = s->relu ? map_activate("relu", z[r]) : z[r];
     }
     for (int64_t c = 0; c < s->c; c++) {
-        double total = 0, most = -(double)INFINITY;
+        double total = 0, max = -(double)INFINITY;
         for (int m = 0; m < s->maps; m++) {
             double *l = &weights[m * s->c + c];
             *l = s->bsel != NULL ? (double)s->bsel[m * s->c + c] : 0;
             for (int64_t r = 0; r < s->hidden; r++)
                 *l += (double)s->wsel[(m * s->c + c) * s->hidden + r] * z[r];
-            most = fmax(most, *l);
+            max = fmax(max, *l);
         }
         for (int m = 0; m < s->maps; m++)
-            total += weights[m * s->c + c] = exp(weights[m * s->c + c] - most);
+            total += weights[m * s->c + c] = exp(weights[m * s->c + c] - max);
         for (int m = 0; m < s->maps; m++)
             weights[m * s->c + c] /= total;
     }

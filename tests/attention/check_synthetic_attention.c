@@ -42,7 +42,7 @@ static double logit_of(const struct synthetic *s, int kind, int64_t b, int64_t h
     const int64_t heads = s->heads, rows = s->q_len + s->longer,
                   keys = s->kv_len + s->longer;
     const int64_t query = b * s->q_len + i, key = b * s->kv_len + j,
-                  most = s->n_a * s->n_b;
+                  max = s->n_a * s->n_b;
     double x = 0;
     if (kind == DOT)
         return dot(s->q + (query * heads + h) * s->dim, s->k + (key * heads + h) * s->dim,
@@ -58,8 +58,8 @@ static double logit_of(const struct synthetic *s, int kind, int64_t b, int64_t h
     if (kind == FACTORS)
         return dot(s->r1 + (h % s->r1_heads * rows + i) * s->r,
                    s->r2 + (h % s->r2_heads * keys + j) * s->r, s->r, 1);
-    const int64_t ia = s->repeat_a ? j / (most / s->n_a) : j % s->n_a;
-    const int64_t ib = s->repeat_b ? j / (most / s->n_b) : j % s->n_b;
+    const int64_t ia = s->repeat_a ? j / (max / s->n_a) : j % s->n_a;
+    const int64_t ib = s->repeat_b ? j / (max / s->n_b) : j % s->n_b;
     return (double)s->a[(query * heads + h) * s->n_a + ia] *
            (double)s->b[(query * heads + h) * s->n_b + ib];
 }
@@ -73,7 +73,7 @@ static bool seen(const struct synthetic *s, int64_t b, int64_t i, int64_t j)
 static void reference_row(const struct synthetic *s, int64_t b, int64_t h, int64_t i,
                           double *y)
 {
-    double most = -HUGE_VAL, sum = 0;
+    double max = -HUGE_VAL, sum = 0;
     for (int pass = s->linear; pass < 2; pass++)
         for (int64_t j = 0; j < s->kv_len; j++) {
             double x = 0;
@@ -82,10 +82,10 @@ static void reference_row(const struct synthetic *s, int64_t b, int64_t h, int64
             for (int64_t m = 0; m < s->n; m++)
                 x += (s->weighted ? (double)s->alpha[m] : 1.0) *
                      logit_of(s, s->kinds[m], b, h, i, j);
-            most = fmax(most, pass == 0 ? x : most);
+            max = fmax(max, pass == 0 ? x : max);
             if (pass == 0)
                 continue;
-            x = s->linear ? x : exp(x - most);
+            x = s->linear ? x : exp(x - max);
             sum += x;
             for (int64_t d = 0; d < s->v_dim; d++)
                 y[d] +=

@@ -33,17 +33,17 @@ static int falling(const void *a, const void *b)
 static bool choose(const struct top_k *s, double *scores, double *sorted)
 {
     int64_t n = 0, equal;
-    double most = 0;
+    double max = 0;
     for (int64_t j = 0; j < s->kv_len; j++)
         if (scores[j] > -HUGE_VAL) {
-            most = fmax(most, fabs(scores[j]));
+            max = fmax(max, fabs(scores[j]));
             sorted[n++] = scores[j];
         }
     if (n <= s->k)
         return true;
     qsort(sorted, (size_t)n, sizeof *sorted, falling);
     const double last = sorted[s->k - 1];
-    if (!s->whole && last - sorted[s->k] < 1e-5 * most)
+    if (!s->whole && last - sorted[s->k] < 1e-5 * max)
         return false;
     for (equal = s->k; equal > 0 && sorted[equal - 1] == last; equal--)
         ;
@@ -59,7 +59,7 @@ static void row(const struct top_k *s, const float *q, const float *k, const flo
 {
     const int64_t g = at[1] / (s->q_heads / s->kv_heads);
     const double scale = s->scale != 0.0f ? (double)s->scale : 1 / sqrt((double)s->dim);
-    double most = -HUGE_VAL, sum = 0;
+    double max = -HUGE_VAL, sum = 0;
     q += ((at[0] * s->q_len + at[2]) * s->q_heads + at[1]) * s->dim;
     for (int64_t j = 0; j < s->kv_len; j++) {
         const float *key = k + ((at[0] * s->kv_len + j) * s->kv_heads + g) * s->dim;
@@ -76,10 +76,10 @@ static void row(const struct top_k *s, const float *q, const float *k, const flo
         return;
     }
     for (int64_t j = 0; j < s->kv_len; j++)
-        most = fmax(most, scores[j]);
+        max = fmax(max, scores[j]);
     for (int64_t j = 0; j < s->kv_len; j++) {
         const float *value = v + ((at[0] * s->kv_len + j) * s->kv_heads + g) * s->v_dim;
-        const double w = scores[j] > -HUGE_VAL ? exp(scores[j] - most) : 0;
+        const double w = scores[j] > -HUGE_VAL ? exp(scores[j] - max) : 0;
         sum += w;
         for (int64_t d = 0; d < s->v_dim; d++)
             y[d] += w * (double)value[d];

@@ -531,7 +531,7 @@ static int64_t scratch_of(attnrun_context *context, int32_t n_blocks)
     return sum;
 }
 
-void check_extra_memory(struct check *c, int64_t most)
+void check_extra_memory(struct check *c, int64_t max)
 {
     attnrun_model *model;
     attnrun_context *context;
@@ -555,9 +555,9 @@ void check_extra_memory(struct check *c, int64_t most)
                status == ATTNRUN_OK ? "" : attnrun_last_error()->message);
     if (status == ATTNRUN_OK) {
         c->extra_bytes = scratch_of(context, info.n_blocks);
-        check_true(c, info.n_late_steps == 0, "the step is late");
-        check_true(c, c->extra_bytes <= most, "needs %lld bytes of scratch, allowed %lld",
-                   (long long)c->extra_bytes, (long long)most);
+        check_true(c, info.n_dynamic_steps == 0, "the step is late");
+        check_true(c, c->extra_bytes <= max, "needs %lld bytes of scratch, allowed %lld",
+                   (long long)c->extra_bytes, (long long)max);
         if (c->verbose)
             printf("%s: %.2f MiB beyond inputs and outputs\n", c->name,
                    (double)c->extra_bytes / 1048576.0);

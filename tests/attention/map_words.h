@@ -37,20 +37,20 @@ static inline double map_gate(const char *word, double x)
 /* Of n pixels: avg, max, lp or lse. */
 static inline double map_pool(const char *word, const float *x, int64_t n)
 {
-    double sum = 0, squares = 0, most = -(double)INFINITY, exponentials = 0;
+    double sum = 0, squares = 0, max = -(double)INFINITY, exponentials = 0;
     for (int64_t i = 0; i < n; i++) {
         const double v = (double)x[i];
         sum += v;
         squares += v * v;
-        most = isnan(v) || isnan(most) ? (double)NAN : fmax(most, v);
+        max = isnan(v) || isnan(max) ? (double)NAN : fmax(max, v);
     }
     for (int64_t i = 0; i < n; i++)
-        exponentials += exp((double)x[i] - most);
+        exponentials += exp((double)x[i] - max);
     if (strcmp(word, "avg") == 0)
         return sum / (double)n;
     if (strcmp(word, "max") == 0)
-        return most;
-    return strcmp(word, "lp") == 0 ? sqrt(squares) : most + log(exponentials);
+        return max;
+    return strcmp(word, "lp") == 0 ? sqrt(squares) : max + log(exponentials);
 }
 
 #endif

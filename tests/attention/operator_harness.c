@@ -56,9 +56,9 @@ int64_t check_below(struct check *c, int64_t n)
     return (int64_t)((uint64_t)check_random(c) % (uint64_t)n);
 }
 
-int64_t check_between(struct check *c, int64_t least, int64_t most)
+int64_t check_between(struct check *c, int64_t min, int64_t max)
 {
-    return least + check_below(c, most - least + 1);
+    return min + check_below(c, max - min + 1);
 }
 
 bool check_chance(struct check *c, int percent) { return check_below(c, 100) < percent; }

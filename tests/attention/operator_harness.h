@@ -119,8 +119,8 @@ void check_first_round(struct check *c, int64_t n);
 bool check_in_round(struct check *c);
 void check_next_round(struct check *c);
 uint32_t check_random(struct check *c);
-int64_t check_below(struct check *c, int64_t n);                     /* 0 … n - 1 */
-int64_t check_between(struct check *c, int64_t least, int64_t most); /* both included */
+int64_t check_below(struct check *c, int64_t n);                  /* 0 … n - 1 */
+int64_t check_between(struct check *c, int64_t min, int64_t max); /* both included */
 bool check_chance(struct check *c, int percent);
 float check_normal(struct check *c); /* mean 0, deviation 1 */
 
@@ -166,8 +166,8 @@ void check_run_with(struct check *c, double rtol, double atol);
 /* Opening or running the case fails with this status, and the sentence has all of
  * `words`, which are separated by '|', and names the node. */
 void check_refuses(struct check *c, attnrun_status status, const char *words);
-/* With one thread, scratch and shared memory of the node are at most `most` bytes. */
-void check_extra_memory(struct check *c, int64_t most);
+/* With one thread, scratch and shared memory of the node are at most `max` bytes. */
+void check_extra_memory(struct check *c, int64_t max);
 /* Anything else that is to hold in this case. */
 void check_true(struct check *c, bool condition, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -24,7 +24,7 @@ static inline void pattern_row(const struct pattern *p, int64_t b, int64_t h, in
     const int64_t g = h / (p->q_heads / p->kv_heads);
     const float *q = p->q + ((b * p->q_len + i) * p->q_heads + h) * p->dim;
     const double scale = p->scale != 0.0f ? (double)p->scale : 1 / sqrt((double)p->dim);
-    double most = -HUGE_VAL, sum = 0;
+    double max = -HUGE_VAL, sum = 0;
     for (int pass = 0; pass < 2; pass++)
         for (int64_t j = 0; j < p->kv_len; j++) {
             const int64_t key = (b * p->kv_len + j) * p->kv_heads + g;
@@ -35,10 +35,10 @@ static inline void pattern_row(const struct pattern *p, int64_t b, int64_t h, in
             for (int64_t d = 0; d < p->dim; d++)
                 score += (double)q[d] * (double)p->k[key * p->dim + d];
             if (pass == 0) {
-                most = fmax(most, score * scale);
+                max = fmax(max, score * scale);
                 continue;
             }
-            count *= exp(score * scale - most);
+            count *= exp(score * scale - max);
             sum += count;
             for (int64_t d = 0; d < p->v_dim; d++)
                 y[d] += count * (double)p->v[key * p->v_dim + d];
@@ -57,11 +57,11 @@ static inline void pattern_reference(const struct pattern *p, double *y)
                     pattern_row(p, b, h, i, y);
 }
 
-/* Random sizes; lengths up to `most`, larger ones more rarely. */
-static inline struct pattern pattern_sizes(struct check *c, int64_t most, bool same)
+/* Random sizes; lengths up to `max`, larger ones more rarely. */
+static inline struct pattern pattern_sizes(struct check *c, int64_t max, bool same)
 {
     struct pattern p = { .batch = check_between(c, 0, 2) };
-    const int64_t limit = c->round % 4 == 0 ? most : most / 8 + 1;
+    const int64_t limit = c->round % 4 == 0 ? max : max / 8 + 1;
     p.q_len = check_between(c, 1, limit);
     p.kv_len = same ? p.q_len : check_between(c, 0, limit);
     p.kv_heads = check_between(c, 1, 2);

@@ -26,7 +26,7 @@ static inline void plain_softmax(const struct plain_sizes *s, const float *q,
     for (int64_t row = 0; row < s->batch * s->q_len * s->q_heads; row++) {
         const int64_t h = row % s->q_heads, i = row / s->q_heads % s->q_len,
                       b = row / s->q_heads / s->q_len;
-        double most = (double)-INFINITY, sum = 0;
+        double max = (double)-INFINITY, sum = 0;
         for (int64_t j = 0; j < s->kv_len; j++) {
             const float *key =
                 k + ((b * s->kv_len + j) * s->kv_heads + h / group) * s->dim;
@@ -35,15 +35,15 @@ static inline void plain_softmax(const struct plain_sizes *s, const float *q,
                 p[j] += (double)q[row * s->dim + d] * (double)key[d];
             p[j] *= s->scale;
             times[j] = sees(arg, b, h, i, j, &p[j]);
-            if (times[j] > 0 && p[j] > most)
-                most = p[j];
+            if (times[j] > 0 && p[j] > max)
+                max = p[j];
         }
         for (int64_t j = 0; j < s->kv_len; j++)
-            sum += times[j] > 0 ? times[j] * exp(p[j] - most) : 0;
+            sum += times[j] > 0 ? times[j] * exp(p[j] - max) : 0;
         for (int64_t d = 0; d < s->v_dim && sum > 0; d++)
             y[row * s->v_dim + d] = 0;
         for (int64_t j = 0; j < s->kv_len && sum > 0; j++) {
-            const double weight = times[j] > 0 ? times[j] * exp(p[j] - most) / sum : 0;
+            const double weight = times[j] > 0 ? times[j] * exp(p[j] - max) / sum : 0;
             const float *value =
                 v + ((b * s->kv_len + j) * s->kv_heads + h / group) * s->v_dim;
             for (int64_t d = 0; d < s->v_dim && weight != 0; d++)

@@ -42,7 +42,7 @@ static bool is_liked(const attnrun_op_def *row)
         "Split",    "Concat",        "String",    "Rotary", "Identity", "CausalConv",
         "Reshape",  "TensorScatter", "RegexFull", "NonZero"
     };
-    if ((row->flags & (ATTNRUN_OP_LATE | ATTNRUN_OP_GRAPHS)) != 0)
+    if ((row->flags & (ATTNRUN_OP_DYNAMIC | ATTNRUN_OP_GRAPHS)) != 0)
         return true;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strstr(row->name, names[i]) != NULL)
@@ -422,30 +422,31 @@ static void add_attribute(struct maker *m, struct pb *node, const attnrun_attr_d
 
 /* ---- nodes ---- */
 
-struct letters {
+struct type_variables {
     char name[8][16];
     int32_t dtype[8];
     int n;
 };
 
-static int32_t operand_dtype(struct maker *m, struct letters *letters,
+static int32_t operand_dtype(struct maker *m, struct type_variables *type_variables,
                              const struct attn_operand *o)
 {
     int32_t dtype = dtype_of(m, o->dtypes);
-    if (o->letter[0] == 0 || fuzz_chance(m->r, 3))
+    if (o->type_variable[0] == 0 || fuzz_chance(m->r, 3))
         return dtype;
-    for (int i = 0; i < letters->n; i++)
-        if (strcmp(letters->name[i], o->letter) == 0)
-            return letters->dtype[i];
-    if (letters->n < 8) {
-        memcpy(letters->name[letters->n], o->letter, sizeof o->letter);
-        letters->dtype[letters->n++] = dtype;
+    for (int i = 0; i < type_variables->n; i++)
+        if (strcmp(type_variables->name[i], o->type_variable) == 0)
+            return type_variables->dtype[i];
+    if (type_variables->n < 8) {
+        memcpy(type_variables->name[type_variables->n], o->type_variable,
+               sizeof o->type_variable);
+        type_variables->dtype[type_variables->n++] = dtype;
     }
     return dtype;
 }
 
 static void add_operands(struct maker *m, struct pb *node, const attnrun_op_def *row,
-                         struct letters *letters, struct value *first)
+                         struct type_variables *type_variables, struct value *first)
 {
     bool variadic;
     int n = attn_row_count(row->inputs, &variadic);
@@ -459,7 +460,7 @@ static void add_operands(struct maker *m, struct pb *node, const attnrun_op_def 
             continue;
         }
         int32_t kind = o.kind == ROW_ANY ? any_kind(m) : o.kind;
-        const struct value *v = operand(m, kind, operand_dtype(m, letters, &o));
+        const struct value *v = operand(m, kind, operand_dtype(m, type_variables, &o));
         pb_string(node, 1, v->name);
         if (i == 0) {
             *first = *v;
@@ -472,7 +473,7 @@ static void add_operands(struct maker *m, struct pb *node, const attnrun_op_def 
 }
 
 static void add_outputs(struct maker *m, struct pb *node, const attnrun_op_def *row,
-                        struct letters *letters, const struct value *first)
+                        struct type_variables *type_variables, const struct value *first)
 {
     bool variadic;
     int n = attn_row_count(row->outputs, &variadic);
@@ -485,7 +486,8 @@ static void add_outputs(struct maker *m, struct pb *node, const attnrun_op_def *
             continue;
         }
         add_output(m, node, o.kind == ROW_ANY ? first->kind : o.kind,
-                   o.kind == ROW_ANY ? first->dtype : operand_dtype(m, letters, &o));
+                   o.kind == ROW_ANY ? first->dtype
+                                     : operand_dtype(m, type_variables, &o));
     }
 }
 
@@ -494,7 +496,7 @@ static void add_node(struct maker *m)
     const int64_t n = fuzz_chance(m->r, 75) ? n_liked : n_rows;
     const attnrun_op_def *row = rows[fuzz_below(m->r, n)];
     const bool control = (row->flags & ATTNRUN_OP_GRAPHS) != 0 && row->domain[0] == 0;
-    struct letters letters = { .n = 0 };
+    struct type_variables type_variables = { .n = 0 };
     struct value first = { .kind = ATTNRUN_TENSOR, .dtype = ATTNRUN_F32 };
     struct pb node = { 0 };
     if ((control && m->depth >= DEPTH) || row->since > m->opset)
@@ -505,8 +507,8 @@ static void add_node(struct maker *m)
     } else if (control) {
         add_turning(m, &node, row->name);
     } else {
-        add_operands(m, &node, row, &letters, &first);
-        add_outputs(m, &node, row, &letters, &first);
+        add_operands(m, &node, row, &type_variables, &first);
+        add_outputs(m, &node, row, &type_variables, &first);
     }
     pb_string(&node, 4, row->name);
     pb_string(&node, 7, row->domain);

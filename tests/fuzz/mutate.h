@@ -11,9 +11,9 @@ struct fuzz_corpus {
 };
 void fuzz_corpus_add(struct fuzz_corpus *corpus, const char *path);
 void fuzz_corpus_free(struct fuzz_corpus *corpus);
-/* A model of the corpus with up to `most` changes, and its inputs. False where the files cannot
+/* A model of the corpus with up to `max` changes, and its inputs. False where the files cannot
  * be read. */
 bool fuzz_mutate(struct fuzz_case *c, struct fuzz_random *r,
-                 const struct fuzz_corpus *corpus, int64_t most);
+                 const struct fuzz_corpus *corpus, int64_t max);
 
 #endif

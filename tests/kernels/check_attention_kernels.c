@@ -19,7 +19,7 @@ enum { ROWS = 3 };
 
 static void check_softmax_row(struct check *c, size_t n, const float *before[2],
                               const float *after[2], const struct attn_softmax_row *state,
-                              double earlier, float least)
+                              double earlier, float min)
 {
     double max = (double)-INFINITY, sum = 0;
     for (int part = 0; part < 2; part++)
@@ -42,8 +42,8 @@ static void check_softmax_row(struct check *c, size_t n, const float *before[2],
             check_near(c, i, got, want,
                        isinf(before[part][i])
                            ? 0
-                           : bound * want + 1.2 * exp2(fmax((double)least, -149)));
-            const double lowest = 0.9999 * exp2(fmax((double)least, -149));
+                           : bound * want + 1.2 * exp2(fmax((double)min, -149)));
+            const double lowest = 0.9999 * exp2(fmax((double)min, -149));
             if (after[part][i] != 0.0f)
                 check_near(c, i, fmin((double)after[part][i], lowest), lowest, 0);
             if (before[part][i] == -INFINITY)
@@ -81,7 +81,7 @@ void check_softmax_rows_f32(struct check *c)
     CHECK_SIZES(c, n)
     {
         const size_t row = n + check_below(c, 3);
-        const float least = check_below(c, 2) ? ATTN_TERMS_THAT_COUNT : ATTN_TERMS_ALL;
+        const float min = check_below(c, 2) ? ATTN_TERMS_THAT_COUNT : ATTN_TERMS_ALL;
         float *s[2], before[2][ROWS][1000];
         struct attn_softmax_row state[ROWS];
         for (int r = 0; r < ROWS; r++)
@@ -93,27 +93,33 @@ void check_softmax_rows_f32(struct check *c)
                 fill_scores(c, s[part] + (size_t)r * row, n);
                 memcpy(before[part][r], s[part] + (size_t)r * row, n * sizeof(float));
             }
-            c->k->softmax_rows_f32(s[part], (ptrdiff_t)row, ROWS, n, least, state);
+            c->k->softmax_rows_f32(s[part], (ptrdiff_t)row, ROWS, n, min, state);
         }
         for (int r = 0; r < ROWS; r++)
             check_softmax_row(
                 c, n, (const float *[]){ before[0][r], before[1][r] },
                 (const float *[]){ s[0] + (size_t)r * row, s[1] + (size_t)r * row },
-                &state[r], (double)state[r].factor, least);
+                &state[r], (double)state[r].factor, min);
     }
 }
 
-/* A cell of two calls, the second with other keys, beside sums in double. */
-enum { CELL_DIM = 41, CELL_V_DIM = 83, CELL_RUNS = 3, CELL_RUN = 21, CELL_CALLS = 2 };
-enum { CELL_KEYS = CELL_CALLS * CELL_RUNS * CELL_RUN };
+/* A query tile of two calls, the second with other keys, beside sums in double. */
+enum {
+    TILE_DIM = 41,
+    TILE_V_DIM = 83,
+    TILE_SEGMENTS = 3,
+    TILE_SEGMENT = 21,
+    TILE_CALLS = 2
+};
+enum { TILE_KEYS = TILE_CALLS * TILE_SEGMENTS * TILE_SEGMENT };
 
-struct cell_case {
+struct tile_case {
     size_t queries, dim, v_dim, n; /* n: keys so far */
     float *q, *sums;
-    const float *k[CELL_KEYS], *v[CELL_KEYS];
-    ptrdiff_t first[CELL_KEYS], last[CELL_KEYS]; /* queries that see the key */
-    double k_factor[CELL_KEYS], v_factor[CELL_KEYS], bias[CELL_KEYS];
-    ptrdiff_t own[CELL_KEYS]; /* the query that the key is, or -1 */
+    const float *k[TILE_KEYS], *v[TILE_KEYS];
+    ptrdiff_t first[TILE_KEYS], last[TILE_KEYS]; /* queries that see the key */
+    double k_factor[TILE_KEYS], v_factor[TILE_KEYS], bias[TILE_KEYS];
+    ptrdiff_t own[TILE_KEYS]; /* the query that the key is, or -1 */
     float own_score;
     struct attn_softmax_row *state;
 };
@@ -131,9 +137,9 @@ static float operand(struct check *c, float x)
     return x;
 }
 
-static void check_cell_row(struct check *c, const struct cell_case *x, size_t r)
+static void check_tile_row(struct check *c, const struct tile_case *x, size_t r)
 {
-    double max = (double)-INFINITY, sum = 0, score[CELL_KEYS];
+    double max = (double)-INFINITY, sum = 0, score[TILE_KEYS];
     for (size_t j = 0; j < x->n; j++) {
         score[j] = 0;
         for (size_t d = 0; d < x->dim; d++)
@@ -169,9 +175,9 @@ static void check_cell_row(struct check *c, const struct cell_case *x, size_t r)
 }
 
 /* One more run of keys, with rows of any distance, all of them or a band. */
-static struct attn_keys cell_run(struct check *c, struct cell_case *x, float scale)
+static struct attn_keys tile_segment(struct check *c, struct tile_case *x, float scale)
 {
-    struct attn_keys run = { .n = 1 + check_below(c, CELL_RUN) };
+    struct attn_keys run = { .n = 1 + check_below(c, TILE_SEGMENT) };
     run.k_row = (ptrdiff_t)(x->dim + check_below(c, 5));
     run.v_row = (ptrdiff_t)(x->v_dim + check_below(c, 5));
     float *k = check_memory(c, ((run.n - 1) * (size_t)run.k_row + x->dim) * 4);
@@ -193,7 +199,7 @@ static struct attn_keys cell_run(struct check *c, struct cell_case *x, float sca
         x->bias[x->n] = run.scaled ? (double)run.bias : 0;
         x->v_factor[x->n] = run.scaled ? (double)run.v_factor : 1;
         x->first[x->n] = run.band ? (ptrdiff_t)j - run.last : 0;
-        x->last[x->n] = run.band ? (ptrdiff_t)j - run.first : ATTN_CELL_QUERIES;
+        x->last[x->n] = run.band ? (ptrdiff_t)j - run.first : ATTN_TILE_QUERIES;
         x->k[x->n] = k + (ptrdiff_t)j * run.k_row;
         x->v[x->n] = v + (ptrdiff_t)j * run.v_row;
         for (size_t d = 0; d < x->dim; d++)
@@ -208,33 +214,35 @@ static struct attn_keys cell_run(struct check *c, struct cell_case *x, float sca
 }
 
 /* Once more with the last runs alone: what they give over their sum. */
-static void check_cell_once(struct check *c, struct attn_cell_f32 cell, size_t queries)
+static void check_tile_once(struct check *c, struct attn_query_tile_f32 tile,
+                            size_t queries)
 {
-    float *y = check_memory(c, queries * cell.v_dim * sizeof *y);
+    float *y = check_memory(c, queries * tile.v_dim * sizeof *y);
     for (size_t r = 0; r < queries; r++)
-        cell.state[r] = (struct attn_softmax_row){ .max = -INFINITY };
-    memset(cell.sums, 0, queries * cell.v_dim * sizeof *cell.sums);
-    (is_bf16(c) ? c->k->cell_bf16 : c->k->cell_f32)(&cell);
-    cell.y = y;
-    cell.y_row = (ptrdiff_t)cell.v_dim;
-    (is_bf16(c) ? c->k->cell_bf16 : c->k->cell_f32)(&cell);
-    for (size_t i = 0; i < queries * cell.v_dim; i++) {
-        const double sum = (double)cell.state[i / cell.v_dim].sum;
-        const double want = sum == 0 ? 0 : (double)cell.sums[i] / sum;
+        tile.state[r] = (struct attn_softmax_row){ .max = -INFINITY };
+    memset(tile.sums, 0, queries * tile.v_dim * sizeof *tile.sums);
+    (is_bf16(c) ? c->k->query_tile_bf16 : c->k->query_tile_f32)(&tile);
+    tile.y = y;
+    tile.y_row = (ptrdiff_t)tile.v_dim;
+    (is_bf16(c) ? c->k->query_tile_bf16 : c->k->query_tile_f32)(&tile);
+    for (size_t i = 0; i < queries * tile.v_dim; i++) {
+        const double sum = (double)tile.state[i / tile.v_dim].sum;
+        const double want = sum == 0 ? 0 : (double)tile.sums[i] / sum;
         check_near(c, i, (double)y[i], want, 1e-6 * fabs(want) + 1e-30);
     }
 }
 
-static void check_cell(struct check *c, size_t queries)
+static void check_tile(struct check *c, size_t queries)
 {
-    struct cell_case x = { .queries = queries,
-                           .dim = 1 + check_below(c, CELL_DIM),
-                           .v_dim = 1 + check_below(c, CELL_V_DIM),
+    struct tile_case x = { .queries = queries,
+                           .dim = 1 + check_below(c, TILE_DIM),
+                           .v_dim = 1 + check_below(c, TILE_V_DIM),
                            .own_score = -3 };
-    struct attn_keys runs[CELL_RUNS];
-    struct attn_cell_f32 cell = { .queries = 0 };
+    struct attn_keys runs[TILE_SEGMENTS];
+    struct attn_query_tile_f32 tile = { .queries = 0 };
     float *panels = check_memory(c, (queries + 32) * x.dim * sizeof *panels);
-    float *scores = check_memory(c, (size_t)CELL_RUNS * CELL_RUN * ATTN_CELL_QUERIES * 4);
+    float *scores =
+        check_memory(c, (size_t)TILE_SEGMENTS * TILE_SEGMENT * ATTN_TILE_QUERIES * 4);
     x.q = check_memory(c, queries * x.dim * sizeof *x.q);
     x.sums = check_memory(c, queries * x.v_dim * sizeof *x.sums);
     x.state = check_memory(c, queries * sizeof *x.state);
@@ -243,47 +251,48 @@ static void check_cell(struct check *c, size_t queries)
     memset(x.sums, 0, queries * x.v_dim * sizeof *x.sums);
     for (size_t r = 0; r < queries; r++)
         x.state[r] = (struct attn_softmax_row){ .max = -INFINITY };
-    (is_bf16(c) ? c->k->cell_pack_bf16
-                : c->k->cell_pack_f32)(panels, x.q, (ptrdiff_t)x.dim, x.dim, queries);
-    for (int call = 0; call < CELL_CALLS; call++) {
-        const size_t n_runs = 1 + check_below(c, CELL_RUNS);
+    (is_bf16(c) ? c->k->query_tile_pack_bf16 : c->k->query_tile_pack_f32)(
+        panels, x.q, (ptrdiff_t)x.dim, x.dim, queries);
+    for (int call = 0; call < TILE_CALLS; call++) {
+        const size_t n_runs = 1 + check_below(c, TILE_SEGMENTS);
         const float scale = check_below(c, 3) == 0 ? 6.0f : 1.0f; /* maxima move */
         for (size_t i = 0; i < n_runs; i++)
-            runs[i] = cell_run(c, &x, scale);
-        struct attn_ahead ahead = {
+            runs[i] = tile_segment(c, &x, scale);
+        struct attn_prefetch prefetch = {
             .n = 1, .list[0] = { runs[0].k, runs[0].k_row, (int32_t)runs[0].n, 2 }
         };
-        cell = (struct attn_cell_f32){ .q = panels,
-                                       .queries = queries,
-                                       .dim = x.dim,
-                                       .v_dim = x.v_dim,
-                                       .keys = runs,
-                                       .n_keys = n_runs,
-                                       .scores = scores,
-                                       .state = x.state,
-                                       .sums = x.sums,
-                                       .least = ATTN_TERMS_THAT_COUNT,
-                                       .ahead = check_below(c, 2) ? &ahead : NULL };
-        (is_bf16(c) ? c->k->cell_bf16 : c->k->cell_f32)(&cell);
+        tile = (struct attn_query_tile_f32){ .q = panels,
+                                             .queries = queries,
+                                             .dim = x.dim,
+                                             .v_dim = x.v_dim,
+                                             .keys = runs,
+                                             .n_keys = n_runs,
+                                             .scores = scores,
+                                             .state = x.state,
+                                             .sums = x.sums,
+                                             .min = ATTN_TERMS_THAT_COUNT,
+                                             .prefetch =
+                                                 check_below(c, 2) ? &prefetch : NULL };
+        (is_bf16(c) ? c->k->query_tile_bf16 : c->k->query_tile_f32)(&tile);
     }
     for (size_t r = 0; r < queries; r++)
-        check_cell_row(c, &x, r);
-    cell.ahead = NULL;
-    check_cell_once(c, cell, queries);
+        check_tile_row(c, &x, r);
+    tile.prefetch = NULL;
+    check_tile_once(c, tile, queries);
 }
 
-void check_cell_f32(struct check *c)
+void check_query_tile_f32(struct check *c)
 {
     CHECK_SIZES(c, n)
     {
-        if (n > 0 && n <= ATTN_CELL_QUERIES)
-            check_cell(c, n);
+        if (n > 0 && n <= ATTN_TILE_QUERIES)
+            check_tile(c, n);
     }
 }
 
-void check_cell_bf16(struct check *c) { check_cell_f32(c); }
-void check_cell_pack_f32(struct check *c) { check_cell_f32(c); }
-void check_cell_pack_bf16(struct check *c) { check_cell_f32(c); }
+void check_query_tile_bf16(struct check *c) { check_query_tile_f32(c); }
+void check_query_tile_pack_f32(struct check *c) { check_query_tile_f32(c); }
+void check_query_tile_pack_bf16(struct check *c) { check_query_tile_f32(c); }
 
 void check_softcap_f32(struct check *c)
 {

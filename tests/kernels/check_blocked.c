@@ -6,19 +6,17 @@
 
 enum { BLOCK = ATTN_BLOCK, MAX_TAPS = 49, MAX_PIXELS = 40 };
 
-static double clip(double x, float least, float most)
+static double clip(double x, float min, float max)
 {
-    return x != x                                              ? x
-           : x<(double)least ? (double)least : x>(double) most ? (double)most
-                                                               : x;
+    return x != x ? x : x<(double)min ? (double)min : x>(double) max ? (double)max : x;
 }
 
 /* None, those of Relu, or those of Clip. */
-static void set_limits(struct check *c, float *least, float *most)
+static void set_limits(struct check *c, float *min, float *max)
 {
     const int kind = (int)check_below(c, 3);
-    *least = kind == 0 ? -INFINITY : 0.0f;
-    *most = kind == 2 ? 2.0f : INFINITY;
+    *min = kind == 0 ? -INFINITY : 0.0f;
+    *max = kind == 2 ? 2.0f : INFINITY;
 }
 
 /* ---- convolution ---- */
@@ -52,7 +50,7 @@ static void make_conv(struct check *c, struct conv_case *t)
     t->d.bias = check_normal_f32(c, (size_t)t->d.columns);
     t->d.z = check_below(c, 2) ? check_normal_f32(c, (size_t)t->y_floats) : NULL;
     t->d.y = check_memory(c, (size_t)t->y_floats * sizeof(float));
-    set_limits(c, &t->d.least, &t->d.most);
+    set_limits(c, &t->d.min, &t->d.max);
     t->d.taps = t->taps;
     t->d.pixels = t->pixels;
 }
@@ -75,7 +73,7 @@ static void check_conv_pixel(struct check *c, const struct attn_blocked_conv *d,
         }
     if (d->z != NULL)
         sum += (double)d->z[at];
-    check_near(c, (size_t)at, (double)d->y[at], clip(sum, d->least, d->most),
+    check_near(c, (size_t)at, (double)d->y[at], clip(sum, d->min, d->max),
                (size + 1.0) * 1e-6);
 }
 
@@ -100,8 +98,8 @@ static void bench_conv(struct check *c, int64_t channels, const char *label)
         .n_pixels = PIXELS,
         .columns = COLUMNS,
         .y_block = PIXELS * BLOCK,
-        .least = 0.0f,
-        .most = INFINITY,
+        .min = 0.0f,
+        .max = INFINITY,
     };
     CHECK_BENCH(c, label, 2.0 * (double)channels * COLUMNS * PIXELS, "GFLOP/s")
     c->k->blocked_conv_f32(&d);
@@ -163,7 +161,7 @@ static void check_words_pixel(struct check *c, const struct attn_blocked_conv *d
     const int64_t at = column / BLOCK * d->y_block + pixel * BLOCK + column % BLOCK;
     if (d->z != NULL)
         sum += (double)d->z[at];
-    check_near(c, (size_t)at, (double)d->y[at], clip(sum, d->least, d->most), 1e-4);
+    check_near(c, (size_t)at, (double)d->y[at], clip(sum, d->min, d->max), 1e-4);
 }
 
 void check_blocked_conv_bf16(struct check *c)
@@ -205,7 +203,7 @@ void check_blocked_conv_bf16(struct check *c)
         .n_pixels = PIXELS,
         .columns = COLUMNS,
         .y_block = PIXELS * BLOCK,
-        .most = INFINITY,
+        .max = INFINITY,
     };
     CHECK_BENCH(c, "512 to 64, 1x1, 56 pixels", 4.0 * ROWS * COLUMNS * PIXELS, "GFLOP/s")
     c->k->blocked_conv_bf16(&d);
@@ -231,7 +229,7 @@ void check_words_bf16(struct check *c)
 
 static void make_rows(struct check *c, struct attn_blocked_rows *d)
 {
-    *d = (struct attn_blocked_rows){ .least = -INFINITY, .most = INFINITY };
+    *d = (struct attn_blocked_rows){ .min = -INFINITY, .max = INFINITY };
     for (int a = 0; a < 2; a++) {
         d->in[a] = 1 + check_below(c, 24);
         d->kernel[a] = 1 + check_below(c, 8);
@@ -271,7 +269,7 @@ static void check_depthwise(struct check *c, const struct attn_blocked_rows *d,
                 sum += (double)x * (double)d->w[(i * d->kernel[1] + j) * BLOCK + lane];
     if (d->z != NULL)
         sum += (double)d->z[at];
-    check_near(c, (size_t)at, (double)d->y[at], clip(sum, d->least, d->most), 3e-5);
+    check_near(c, (size_t)at, (double)d->y[at], clip(sum, d->min, d->max), 3e-5);
 }
 
 static void bench_depthwise(struct check *c, int64_t kernel, int64_t stride,
@@ -290,8 +288,8 @@ static void bench_depthwise(struct check *c, int64_t kernel, int64_t stride,
         .before = { kernel / 2, kernel / 2 },
         .rows = SIZE / stride,
         .columns = SIZE / stride,
-        .least = 0.0f,
-        .most = 6.0f,
+        .min = 0.0f,
+        .max = 6.0f,
     };
     const double outputs = (double)(SIZE / stride * (SIZE / stride) * BLOCK);
     CHECK_BENCH(c, label, 2.0 * outputs * (double)(kernel * kernel), "GFLOP/s")
@@ -312,7 +310,7 @@ void check_blocked_depthwise_f32(struct check *c)
         d.bias = check_normal_f32(c, BLOCK);
         d.z =
             n % 3 == 0 ? check_normal_f32(c, (size_t)(d.rows * d.columns * BLOCK)) : NULL;
-        set_limits(c, &d.least, &d.most);
+        set_limits(c, &d.min, &d.max);
         c->k->blocked_depthwise_f32(&d);
         for (int64_t i = 0; i < d.rows * d.columns * BLOCK; i++)
             check_depthwise(c, &d, i);
@@ -414,7 +412,7 @@ void check_blocked_gate_f32(struct check *c)
 
 static void make_tiles(struct check *c, struct attn_winograd *w)
 {
-    *w = (struct attn_winograd){ .least = -INFINITY, .most = INFINITY };
+    *w = (struct attn_winograd){ .min = -INFINITY, .max = INFINITY };
     int64_t rows = 0;
     for (int a = 0; a < 2; a++) {
         w->in[a] = 1 + check_below(c, 12);
@@ -479,7 +477,7 @@ static void check_tile_output(struct check *c, const struct attn_winograd *w, in
                (double)w->places[i * w->plane + t * BLOCK + lane];
     if (w->z != NULL)
         sum += (double)w->z[at];
-    check_near(c, (size_t)at, (double)w->y[at], clip(sum, w->least, w->most), 1e-5);
+    check_near(c, (size_t)at, (double)w->y[at], clip(sum, w->min, w->max), 1e-5);
 }
 
 void check_winograd_output_f32(struct check *c)
@@ -492,7 +490,7 @@ void check_winograd_output_f32(struct check *c)
         w.bias = check_normal_f32(c, BLOCK);
         w.z = n % 2 == 0 ? check_normal_f32(c, map) : NULL;
         w.y = check_memory(c, map * sizeof(float));
-        set_limits(c, &w.least, &w.most);
+        set_limits(c, &w.min, &w.max);
         c->k->winograd_output_f32(&w);
         for (int64_t i = 0; i < w.n * 4 * BLOCK; i++)
             check_tile_output(c, &w, i / BLOCK / 4, i / BLOCK % 4, i % BLOCK);

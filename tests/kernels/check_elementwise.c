@@ -242,9 +242,9 @@ static double bf16_value(uint16_t half)
     return (double)value;
 }
 
-static void check_widen(struct check *c,
-                        void (*kernel)(float *, const uint16_t *, size_t),
-                        double (*value)(uint16_t))
+static void check_promote(struct check *c,
+                          void (*kernel)(float *, const uint16_t *, size_t),
+                          double (*value)(uint16_t))
 {
     CHECK_SIZES(c, n)
     {
@@ -285,8 +285,11 @@ static void check_narrow(struct check *c,
     }
 }
 
-void check_f16_to_f32(struct check *c) { check_widen(c, c->k->f16_to_f32, f16_value); }
-void check_bf16_to_f32(struct check *c) { check_widen(c, c->k->bf16_to_f32, bf16_value); }
+void check_f16_to_f32(struct check *c) { check_promote(c, c->k->f16_to_f32, f16_value); }
+void check_bf16_to_f32(struct check *c)
+{
+    check_promote(c, c->k->bf16_to_f32, bf16_value);
+}
 void check_f32_to_f16(struct check *c)
 {
     check_narrow(c, c->k->f32_to_f16, f16_value, 65520);

@@ -214,11 +214,11 @@ void check_max_columns_f32(struct check *c)
         memcpy(old, y, n * sizeof *y);
         c->k->max_columns_f32(y, x, (ptrdiff_t)row, ROWS, n, masked ? keep : NULL);
         for (size_t i = 0; i < n; i++) {
-            double most = (double)old[i];
+            double max = (double)old[i];
             for (size_t r = 0; r < ROWS; r++)
                 if (!masked || keep[r] != 0)
-                    most = fmax(most, (double)x[r * row + i]);
-            check_near(c, i, (double)y[i], most, 0);
+                    max = fmax(max, (double)x[r * row + i]);
+            check_near(c, i, (double)y[i], max, 0);
         }
     }
 }

@@ -62,7 +62,7 @@ void check_fft_pass_f32(struct check *c)
     }
 }
 
-void check_fft_turn_f32(struct check *c)
+void check_fft_rotate_f32(struct check *c)
 {
     for (size_t n = 0; n < 20; n++) {
         const ptrdiff_t im = ATTN_FFT_LANES + check_below(c, 3);
@@ -71,7 +71,7 @@ void check_fft_turn_f32(struct check *c)
         const float *x = check_normal_f32(c, n * ELEMENT);
         const float *w = check_normal_f32(c, n * 2);
         float *y = check_memory(c, n * (size_t)row * sizeof *y);
-        c->k->fft_turn_f32(y, row, im, x, n, w);
+        c->k->fft_rotate_f32(y, row, im, x, n, w);
         for (size_t i = 0; i < n * ATTN_FFT_LANES; i++) {
             const size_t element = i / ATTN_FFT_LANES, lane = i % ATTN_FFT_LANES;
             const float *from = x + element * ELEMENT + lane, *u = w + 2 * element;

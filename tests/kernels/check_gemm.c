@@ -103,17 +103,17 @@ static void compare(struct check *c, const struct case_gemm *t, int32_t kind)
 }
 
 /* Rows that are read soon: some of a few lines, some long. */
-static struct attn_ahead rows_ahead(struct check *c)
+static struct attn_prefetch rows_to_prefetch(struct check *c)
 {
-    struct attn_ahead ahead = { .n = (int32_t)check_below(c, 4) };
-    for (int32_t i = 0; i < ahead.n; i++) {
+    struct attn_prefetch prefetch = { .n = (int32_t)check_below(c, 4) };
+    for (int32_t i = 0; i < prefetch.n; i++) {
         const int32_t lines = 1 + (int32_t)check_below(c, 40);
         const int32_t rows = 1 + (int32_t)check_below(c, 20);
-        ahead.list[i] =
-            (struct attn_ahead_rows){ check_memory(c, (size_t)(rows * lines) * 64),
-                                      lines * 16, rows, lines };
+        prefetch.list[i] =
+            (struct attn_prefetch_rows){ check_memory(c, (size_t)(rows * lines) * 64),
+                                         lines * 16, rows, lines };
     }
-    return ahead;
+    return prefetch;
 }
 
 /* B rounded to 16-bit elements: what gemm_f32 gets; `b` becomes their values. */
@@ -197,14 +197,15 @@ static void run_case(struct check *c, struct shape s, int form, bool packed, int
         t.g.b = panels;
         t.g.packed = 1;
     }
-    struct attn_ahead ahead = rows_ahead(c);
+    struct attn_prefetch prefetch = rows_to_prefetch(c);
     if (check_below(c, 2) == 0)
-        t.g.ahead = &ahead;
+        t.g.prefetch = &prefetch;
     (bf16 ? c->k->gemm_bf16 : c->k->gemm_f32)(&t.g);
-    check_true(c, 0,
-               ahead.at >= 0 && ahead.at <= ahead.n &&
-                   (ahead.at == ahead.n || ahead.row < ahead.list[ahead.at].rows),
-               "has lost its place among the rows ahead");
+    check_true(
+        c, 0,
+        prefetch.at >= 0 && prefetch.at <= prefetch.n &&
+            (prefetch.at == prefetch.n || prefetch.row < prefetch.list[prefetch.at].rows),
+        "has lost its place among the rows ahead");
     t.g.b = b;
     compare(c, &t, kind);
     free(t.g.scratch);

@@ -237,7 +237,7 @@ static void compare_direct(struct check *c, const struct attn_conv_direct *d)
                 size += fabs(product);
             }
             want += d->z != NULL ? (double)d->z[at] : 0;
-            want = fmin((double)d->most, fmax((double)d->least, want));
+            want = fmin((double)d->max, fmax((double)d->min, want));
             check_near(c, (size_t)at, (double)d->y[at], want, 2e-6 * (size + 1));
         }
 }
@@ -253,16 +253,16 @@ void check_conv_direct_f32(struct check *c)
                                       .m = 1 + check_below(c, 19),
                                       .rows = check_below(c, n < 20 ? 9 : 3),
                                       .columns = (int64_t)n,
-                                      .least = -INFINITY,
-                                      .most = INFINITY };
+                                      .min = -INFINITY,
+                                      .max = INFINITY };
         d.pitch = d.columns + check_below(c, 4) + (n == 0);
         d.w_row = d.taps + check_below(c, 3);
         d.y_row = d.columns + check_below(c, 2);
         d.y_channel = d.rows * d.y_row + check_below(c, 3);
         if (check_below(c, 2) != 0)
-            d.least = -0.5f;
+            d.min = -0.5f;
         if (check_below(c, 2) != 0)
-            d.most = 1.5f;
+            d.max = 1.5f;
         int64_t reach = 0;
         for (int64_t t = 0; t < d.taps; t++) {
             offsets[t] = check_below(c, 50);
@@ -297,8 +297,8 @@ void check_conv_direct_f32(struct check *c)
                                   .pitch = 57,
                                   .y_row = 56,
                                   .y_channel = 56 * 56,
-                                  .least = 0,
-                                  .most = INFINITY };
+                                  .min = 0,
+                                  .max = INFINITY };
     d.x = check_normal_f32(c, 8 * 16 * 57 + 64);
     d.w = check_normal_f32(c, 72 * 8);
     d.y = check_normal_f32(c, 8 * 56 * 56);
@@ -346,7 +346,7 @@ static void compare_planes(struct check *c, const struct attn_conv_planes *d, bo
             size += fabs(product);
         }
         want += d->z != NULL ? (double)d->z[m * d->y_channel + p] : 0;
-        want = fmin((double)d->most, fmax((double)d->least, want));
+        want = fmin((double)d->max, fmax((double)d->min, want));
         check_near(c, (size_t)i, (double)d->y[m * d->y_channel + p], want, 2e-6 * size);
     }
 }
@@ -362,8 +362,8 @@ static void random_planes(struct check *c, struct attn_conv_planes *d, size_t n,
         .kernel = { 1 + check_below(c, 3), 1 + check_below(c, 4) },
         .dilation = { 1 + check_below(c, 2), 1 + check_below(c, 3) },
         .before = { check_below(c, 4), check_below(c, 6) },
-        .least = check_below(c, 2) != 0 ? -0.5f : -INFINITY,
-        .most = check_below(c, 2) != 0 ? 1.5f : INFINITY,
+        .min = check_below(c, 2) != 0 ? -0.5f : -INFINITY,
+        .max = check_below(c, 2) != 0 ? 1.5f : INFINITY,
     };
     if (check_below(c, 2) != 0) {
         d->kernel[1] = 3;
@@ -424,7 +424,7 @@ static struct attn_conv_planes bench_planes(struct check *c, uint16_t *edges)
                                   .w_row = 72,
                                   .to = 56 * 56,
                                   .y_channel = 56 * 56,
-                                  .most = INFINITY };
+                                  .max = INFINITY };
     for (int64_t i = 0; i < 3 * (56 + ATTN_CONV_EDGES); i++)
         edges[i] = edge(&d, i / (56 + ATTN_CONV_EDGES), i % (56 + ATTN_CONV_EDGES),
                         c->k->vec_bytes / 4);

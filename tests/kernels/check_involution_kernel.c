@@ -1,9 +1,9 @@
 /* check_involution_kernel.c - tiles of an involution, and means of squares of pixels. */
 #include "checks.h"
 
-static int64_t between(struct check *c, int64_t least, int64_t most)
+static int64_t between(struct check *c, int64_t min, int64_t max)
 {
-    return least + check_below(c, most - least + 1);
+    return min + check_below(c, max - min + 1);
 }
 
 /* A tile whose rows have `columns` pixels, somewhere in an image. */

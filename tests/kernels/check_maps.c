@@ -146,16 +146,16 @@ void check_pool_channels_f32(struct check *c)
             x[check_below(c, (int64_t)n)] = NAN;
         c->k->pool_channels_f32(max, sum, x, (ptrdiff_t)row, gate, channels, n);
         for (size_t p = 0; p < n; p++) {
-            double want = 0, most = -(double)INFINITY, magnitude = 0;
+            double want = 0, largest = -(double)INFINITY, magnitude = 0;
             for (size_t i = 0; i < channels; i++) {
                 const double v = (double)x[i * row + p] * (gate ? (double)gate[i] : 1.0);
                 want += v;
                 magnitude += fabs(v);
-                most = fmax(most, v);
+                largest = fmax(largest, v);
             }
             check_near(c, p, (double)sum[p], want, 1e-6 * magnitude);
             if (!isnan(want))
-                check_f32(c, p, max[p], most, 1);
+                check_f32(c, p, max[p], largest, 1);
         }
     }
     const float *x = check_normal_f32(c, 256 * 224), *gate = check_normal_f32(c, 256);

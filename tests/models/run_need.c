@@ -120,7 +120,7 @@ static attnrun_status run_once(attnrun_model *model, const struct inputs *in, bo
     if (status == ATTNRUN_OK)
         status = attnrun_plan(context, in->all, &info);
     atomic_store(&peak, seen);
-    *exact = info.n_late_steps == 0 && info.side_heap_bytes == 0;
+    *exact = info.n_dynamic_steps == 0 && info.side_heap_bytes == 0;
     for (int32_t i = 0; i < model_info.n_outputs && i < MAX_VALUES && *exact; i++) {
         attnrun_tensor planned;
         if (status == ATTNRUN_OK)

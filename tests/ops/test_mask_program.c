@@ -27,7 +27,7 @@ static attnrun_tensor x[LEAVES];
 static const int64_t leaf_axes[LEAVES * MASK_AXES] = { -1, -1, 0,  -1, -1, -1, -1,
                                                        0,  -1, -1, -1, 0,  -1, -1,
                                                        -1, 0,  -1, -1, 0,  1 };
-static int64_t code[MASK_MAX_CODE * MASK_WORDS], facts[MASK_FACTS];
+static int64_t code[MASK_MAX_CODE * MASK_WORDS], known_outputs[MASK_CONSTANTS];
 static int32_t dtype[LEAVES + MASK_MAX_CODE], n_code;
 
 static void set_leaf(int k, int32_t type, int rank, const int64_t *dims, void *data)
@@ -140,12 +140,12 @@ static void draw_instruction(void)
     }
 }
 
-static void state_facts(int32_t keep, int32_t add, float fill)
+static void state_constants(int32_t keep, int32_t add, float fill)
 {
     uint32_t bits;
     memcpy(&bits, &fill, sizeof bits);
-    const int64_t all[MASK_FACTS] = { keep, add, bits, -1, -1 };
-    memcpy(facts, all, sizeof all);
+    const int64_t all[MASK_CONSTANTS] = { keep, add, bits, -1, -1 };
+    memcpy(known_outputs, all, sizeof all);
 }
 
 static struct attn_mask_program program;
@@ -156,7 +156,8 @@ static bool make_program(void)
 {
     attnrun_step step = { .n_in = LEAVES, .in = types, .x = x };
     const attnrun_ints c = { code, (int64_t)n_code * MASK_WORDS },
-                       f = { facts, MASK_FACTS }, a = { leaf_axes, LEAVES * MASK_AXES };
+                       f = { known_outputs, MASK_CONSTANTS },
+                       a = { leaf_axes, LEAVES * MASK_AXES };
     if (attn_mask_plan(&step, 0, c, f, a, sizes, &program) != ATTNRUN_OK ||
         program.entries > 4096)
         return false;
@@ -221,7 +222,7 @@ static void check_program(uint64_t began)
 static int expect(const char *name, int32_t keep, int32_t add, float fill,
                   enum attn_mask_form form, int64_t first, int64_t last)
 {
-    state_facts(keep, add, fill);
+    state_constants(keep, add, fill);
     if (!make_program()) {
         printf("%s: no program\n", name);
         return 1;
@@ -303,7 +304,7 @@ int main(int argc, char **argv)
             draw_instruction();
         const int32_t keep = draw(3) ? pick(ATTNRUN_BOOL) : -1;
         const int32_t add = draw(2) || keep < 0 ? pick(ATTNRUN_F32) : -1;
-        state_facts(keep, add, fills[draw(3)]);
+        state_constants(keep, add, fills[draw(3)]);
         if (make_program())
             check_program(k);
     }

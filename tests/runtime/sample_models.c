@@ -247,7 +247,7 @@ struct onnx_writer *write_convnet(void)
     return w;
 }
 
-struct onnx_writer *write_late(void)
+struct onnx_writer *write_dynamic(void)
 {
     struct onnx_writer *w = onnx_begin(17);
     onnx_input(w, "x", ATTNRUN_F32, "N");

@@ -24,7 +24,7 @@ struct onnx_writer *write_convnet(void);
 
 /* Sizes known only at run: x f32[N] -> the indices of its nonzero elements, twice the
  * elements there, and their sum. */
-struct onnx_writer *write_late(void);
+struct onnx_writer *write_dynamic(void);
 
 /* A loop of n trips with an inner branch: n i64, x f32[K] -> y f32[K], all f32[T,K]. */
 struct onnx_writer *write_loop(void);

@@ -272,7 +272,7 @@ static const struct sized_call {
     size_t bytes;
     union sized *at;
     attnrun_status (*call)(void);
-    size_t least; /* without the members behind it the call makes no sense */
+    size_t min; /* without the members behind it the call makes no sense */
 } sized_calls[] = {
     { "runtime_options", sizeof(attnrun_runtime_options), &outer, size_options, 8 },
     { "allocator", sizeof(attnrun_allocator), &inner, size_allocator,
@@ -322,7 +322,7 @@ static void test_api_has_one_rule_for_struct_size(void **state)
         check_size(c, 0, 0, false);
         check_size(c, 4, 0, false);
         check_size(c, c->bytes - 4, 0, false);
-        check_size(c, c->least, 0, true);
+        check_size(c, c->min, 0, true);
         check_size(c, c->bytes, 0, true);
         check_size(c, c->bytes, c->bytes, true); /* behind it: not looked at */
         check_size(c, c->bytes + 8, 0, true);

@@ -491,12 +491,12 @@ static void test_context_stays_within_the_budget(void **state)
 
 /* ---- sizes known only at run ---- */
 
-static void test_context_late_shapes(void **state)
+static void test_context_dynamic_shapes(void **state)
 {
     (void)state;
     static float x[1000];
     uint64_t seed = test_seed();
-    struct bench *bench = start(write_late(), 2);
+    struct bench *bench = start(write_dynamic(), 2);
     for (int64_t turn = 0; turn < rounds(60, 1000); turn++) {
         int64_t n = random_below(&seed, 1000), m = 0;
         double sum = 0;
@@ -528,7 +528,7 @@ static void test_context_side_heap_is_of_the_last_run(void **state)
 {
     (void)state;
     static float x[1000];
-    struct bench *bench = start(write_late(), 1);
+    struct bench *bench = start(write_dynamic(), 1);
     for (int i = 0; i < 1000; i++)
         x[i] = 1;
     set_input(bench->context, 0, ATTNRUN_F32, "1000", x);
@@ -559,7 +559,7 @@ int main(void)
         cmocka_unit_test(test_context_goes_on_after_a_failed_run),
         cmocka_unit_test(test_context_validates_on_demand),
         cmocka_unit_test(test_context_stays_within_the_budget),
-        cmocka_unit_test(test_context_late_shapes),
+        cmocka_unit_test(test_context_dynamic_shapes),
         cmocka_unit_test(test_context_side_heap_is_of_the_last_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

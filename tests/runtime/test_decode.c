@@ -125,7 +125,7 @@ static struct onnx_writer *write_dense_reader(void)
     return w;
 }
 
-static struct onnx_writer *write_late_reader(void)
+static struct onnx_writer *write_dynamic_reader(void)
 {
     struct onnx_writer *w = write_by_head();
     onnx_node(w, "Concat", "past_k,y", "z");
@@ -214,7 +214,7 @@ static const struct kind kinds[] = {
     { "joined", write_joined, "btw", "btw", HEADS, 0, true, false, false },
     { "last axis", write_last_axis, "bhdt", "bhdt", HEADS, 0, true, false, false },
     { "dense reader", write_dense_reader, "bhtd", "bhtd", HEADS, 0, false, true, false },
-    { "late reader", write_late_reader, "bhtd", "bhtd", HEADS, 0, false, true, false },
+    { "late reader", write_dynamic_reader, "bhtd", "bhtd", HEADS, 0, false, true, false },
     { "Attention", write_attention, "bhtd", "bhtd", HEADS, 0, true, false, false },
     { "Attention, joined", write_attention_joined, "bhtd", "btw", HEADS, 0, true, false,
       false },

@@ -127,10 +127,10 @@ static void test_overflow_and_unknown(void **state)
                      ATTN_DIM_INVALID);
     assert_int_equal(attn_dim_combine(dims, DIM_DIV, s, dim_of(0)).expr,
                      ATTN_DIM_INVALID);
-    attnrun_dim most = attn_dim_combine(dims, DIM_MUL, s, big);
-    assert_int_equal(attn_dim_combine(dims, DIM_MUL, most, dim_of(2)).expr,
+    attnrun_dim max = attn_dim_combine(dims, DIM_MUL, s, big);
+    assert_int_equal(attn_dim_combine(dims, DIM_MUL, max, dim_of(2)).expr,
                      ATTN_DIM_INVALID);
-    assert_int_equal(attn_dim_combine(dims, DIM_ADD, most, most).expr, ATTN_DIM_INVALID);
+    assert_int_equal(attn_dim_combine(dims, DIM_ADD, max, max).expr, ATTN_DIM_INVALID);
     assert_int_equal(attn_dim_combine(NULL, DIM_ADD, s, dim_of(1)).expr,
                      ATTN_DIM_UNKNOWN);
     assert_int_equal(attn_dim_combine(dims, DIM_ADD, unknown, s).expr, ATTN_DIM_UNKNOWN);

@@ -115,7 +115,7 @@ static void test_small_floats_have_their_largest_values(void **state)
     (void)state;
     static const struct {
         int32_t dtype;
-        float largest, least;
+        float largest, min;
         int inf, inf_saturated; /* codes of infinity */
     } rows[] = {
         { ATTNRUN_F8E4M3FN, 448, 0x1p-9f, 0x7f, 0x7e },
@@ -130,14 +130,14 @@ static void test_small_floats_have_their_largest_values(void **state)
         int32_t dtype = rows[i].dtype;
         uint8_t top = attn_f32_to_small_float(dtype, rows[i].largest, false);
         assert_true(attn_small_float_to_f32(dtype, top) == rows[i].largest);
-        assert_true(attn_small_float_to_f32(dtype, 1) == rows[i].least);
+        assert_true(attn_small_float_to_f32(dtype, 1) == rows[i].min);
         assert_int_equal(attn_f32_to_small_float(dtype, INFINITY, false), rows[i].inf);
         assert_int_equal(attn_f32_to_small_float(dtype, INFINITY, true),
                          rows[i].inf_saturated);
         assert_int_equal(attn_f32_to_small_float(dtype, 3e38f, true),
                          rows[i].inf_saturated);
-        assert_int_equal(attn_f32_to_small_float(dtype, rows[i].least / 2, true), 0);
-        assert_int_equal(attn_f32_to_small_float(dtype, rows[i].least * 0.51f, true), 1);
+        assert_int_equal(attn_f32_to_small_float(dtype, rows[i].min / 2, true), 0);
+        assert_int_equal(attn_f32_to_small_float(dtype, rows[i].min * 0.51f, true), 1);
     }
     assert_int_equal(attn_f32_to_small_float(ATTNRUN_F8E4M3FNUZ, -0.0f, true), 0);
     assert_int_equal(attn_f32_to_small_float(ATTNRUN_F8E4M3FN, -0.0f, true), 0x80);

@@ -38,7 +38,7 @@ static void bind_convnet(attnrun_context *context, int shape)
     set_input(context, 0, ATTNRUN_F32, shape ? "1,3,8,8" : "1,3,16,16", x);
 }
 
-static void bind_late(attnrun_context *context, int shape)
+static void bind_dynamic(attnrun_context *context, int shape)
 {
     static float x[6] = { 0, 1, 0, 2, 3, 0 };
     set_input(context, 0, ATTNRUN_F32, shape ? "4" : "6", x);
@@ -54,23 +54,23 @@ static void bind_loop(attnrun_context *context, int shape)
 }
 
 /* Constants that are computed at load, with no types in the file: a mask by positions, as
- * shifted windows have it, and a product with a weight that is scaled and turned. */
+ * shifted windows have it, and a product with a weight that is scaled and transposed. */
 static struct onnx_writer *write_folded(void)
 {
     static const float weight[64] = { 1, 0.5f, 0.25f };
-    static const int64_t most[3] = { 3, 8, 5 };
+    static const int64_t max[3] = { 3, 8, 5 };
     struct onnx_writer *w = onnx_begin(17);
     onnx_input(w, "x", ATTNRUN_F32, "N,8");
     onnx_constant(w, "weight", ATTNRUN_F32, "8,8", weight);
-    onnx_ints(w, "most", 3, most);
+    onnx_ints(w, "most", 3, max);
     onnx_float(w, "half", 0.5f);
     onnx_int(w, "zero", 0);
     onnx_int(w, "one", 1);
     onnx_int(w, "four", 4);
     onnx_node(w, "Mul", "weight,half", "scaled");
     onnx_node(w, "Exp", "scaled", "grown");
-    onnx_node(w, "Transpose", "grown", "turned");
-    onnx_node(w, "MatMul", "x,turned", "product");
+    onnx_node(w, "Transpose", "grown", "transposed");
+    onnx_node(w, "MatMul", "x,transposed", "product");
     onnx_node(w, "ReduceMax", "most", "count");
     onnx_attr_int(w, "keepdims", 0);
     onnx_node(w, "Range", "zero,count,one", "positions");
@@ -96,7 +96,7 @@ static void bind_folded(attnrun_context *context, int shape)
 static const struct subject subjects[] = {
     { "encoder", write_encoder_1, bind_encoder, 2 },
     { "convnet", write_convnet, bind_convnet, 1 },
-    { "late", write_late, bind_late, 3 },
+    { "late", write_dynamic, bind_dynamic, 3 },
     { "loop", write_loop, bind_loop, 2 },
     { "folded", write_folded, bind_folded, 1 },
 };
@@ -227,7 +227,7 @@ static void test_faults_of_every_allocation(void **state)
 
 /* The same where each piece of a pool is an allocation: some of these failures are in
  * calls that return no status (a dim, known values), some in what is only tried. */
-static void test_faults_of_every_piece(void **state)
+static void test_faults_of_every_part(void **state)
 {
     (void)state;
     attn_pool_apart = true;
@@ -454,7 +454,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_faults_of_every_allocation),
-        cmocka_unit_test(test_faults_of_every_piece),
+        cmocka_unit_test(test_faults_of_every_part),
         cmocka_unit_test(test_faults_of_the_runtime),
         cmocka_unit_test(test_faults_of_the_budget),
         cmocka_unit_test(test_faults_of_every_file_call),

@@ -81,7 +81,7 @@ static void test_quota_of_version_2_is_rounded_up(void **state)
     }
 }
 
-static void test_least_quota_on_the_way_up_counts(void **state)
+static void test_min_quota_on_the_way_up_counts(void **state)
 {
     (void)state;
     put("/proc/self/cgroup", "0::/pod/app\n");
@@ -156,7 +156,7 @@ int main(void)
                                         end_root),
         cmocka_unit_test_setup_teardown(test_quota_of_version_2_is_rounded_up, begin_root,
                                         end_root),
-        cmocka_unit_test_setup_teardown(test_least_quota_on_the_way_up_counts, begin_root,
+        cmocka_unit_test_setup_teardown(test_min_quota_on_the_way_up_counts, begin_root,
                                         end_root),
         cmocka_unit_test_setup_teardown(test_unseen_group_falls_back_to_the_mount,
                                         begin_root, end_root),

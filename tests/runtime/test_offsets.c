@@ -75,8 +75,8 @@ static void test_offsets_never_overlap(void **state)
     (void)state;
     static struct attn_block blocks[200];
     uint64_t seed = test_seed();
-    for (int64_t turn = 0; turn < rounds(400, 20000); turn++) {
-        int64_t n = random_below(&seed, 60) + (turn % 50 == 0 ? 140 : 0);
+    for (int64_t rank_of_block = 0; rank_of_block < rounds(400, 20000); rank_of_block++) {
+        int64_t n = random_below(&seed, 60) + (rank_of_block % 50 == 0 ? 140 : 0);
         int32_t n_steps = 1 + (int32_t)random_below(&seed, 80);
         for (int64_t i = 0; i < n; i++) {
             int32_t first = (int32_t)random_below(&seed, n_steps);
@@ -115,7 +115,7 @@ static void test_offsets_are_near_the_bound(void **state)
     uint64_t seed = test_seed();
     double worst = 1, sum = 0;
     int64_t turns = rounds(150, 3000), over = 0;
-    for (int64_t turn = 0; turn < turns; turn++) {
+    for (int64_t rank_of_block = 0; rank_of_block < turns; rank_of_block++) {
         int64_t n = 20 + random_below(&seed, 300);
         int32_t n_steps = (int32_t)graph_like(&seed, blocks, n);
         struct result r = pack(blocks, n, n_steps);
@@ -166,14 +166,14 @@ static void test_offsets_of_many_blocks(void **state)
     const uint64_t first_seed = test_seed();
     struct attn_block *blocks = calloc(MANY, sizeof *blocks);
     assert_non_null(blocks);
-    for (int64_t turn = 0; turn < rounds(4, 50); turn++) {
-        uint64_t seed = first_seed + (uint64_t)turn;
-        const int64_t n = turn == 0 ? MANY : 8193 + random_below(&seed, 8192);
+    for (int64_t rank_of_block = 0; rank_of_block < rounds(4, 50); rank_of_block++) {
+        uint64_t seed = first_seed + (uint64_t)rank_of_block;
+        const int64_t n = rank_of_block == 0 ? MANY : 8193 + random_below(&seed, 8192);
         int32_t n_steps = (int32_t)graph_like(&seed, blocks, n);
-        for (int64_t i = 0; turn > 1 && i < n;
+        for (int64_t i = 0; rank_of_block > 1 && i < n;
              i += 100) /* some live on, some are empty */
             blocks[i].last = (int32_t)(n - random_below(&seed, n - i));
-        for (int64_t i = 50; turn > 1 && i < n; i += 100)
+        for (int64_t i = 50; rank_of_block > 1 && i < n; i += 100)
             blocks[i].bytes = 0;
         struct result r = pack(blocks, n, n_steps);
         check_units(blocks, n, &r, seed);

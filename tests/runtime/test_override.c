@@ -101,9 +101,9 @@ static struct onnx_writer *write_mixed(void)
     onnx_attr_float(w, "alpha", 1.0f);
     onnx_node(w, "MatMul", "quick,w", "product2");
     onnx_node(w, "com.microsoft::FastGelu", "product2", "fast");
-    onnx_node(w, "Transpose", "fast", "turned");
+    onnx_node(w, "Transpose", "fast", "transposed");
     onnx_attr_ints(w, "perm", 4, all);
-    onnx_node(w, "Mul", "turned,one", "same");
+    onnx_node(w, "Mul", "transposed,one", "same");
     onnx_node(w, "Sigmoid", "same", "gate");
     onnx_node(w, "Mul", "same,gate", "silu");
     onnx_node(w, "Sin", "silu", "sine");

@@ -11,7 +11,7 @@ enum { WEIGHTS = 9, ROWS = 64, WIDE = 1000, BYTES = ROWS * WIDE * 4 };
 static struct {
     pthread_mutex_t lock;
     const void *dropped[WEIGHTS + 1]; /* where the pages began, each once */
-    int given_back, begun, most;      /* most: begun and not given back */
+    int given_back, begun, max;       /* most: begun and not given back */
 } counts = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static int note_drop(void *address, size_t bytes)
@@ -39,7 +39,7 @@ static attnrun_status copy_pack(attnrun_pack *pack, int64_t *bytes, void *packed
         return ATTNRUN_OK;
     pthread_mutex_lock(&counts.lock);
     int open = ++counts.begun - counts.given_back;
-    counts.most = open > counts.most ? open : counts.most;
+    counts.max = open > counts.max ? open : counts.max;
     pthread_mutex_unlock(&counts.lock);
     memcpy(packed, pack->x[1].data, BYTES);
     pack->replaces = 2;
@@ -107,13 +107,13 @@ static void test_each_worker_gives_back_before_the_next(void **state)
         attnrun_source source = { .struct_size = sizeof source, .path = path };
         attnrun_runtime_info info = { .struct_size = sizeof info };
         attnrun_model *model;
-        counts.most = counts.begun = counts.given_back = 0;
+        counts.max = counts.begun = counts.given_back = 0;
         OK(attnrun_register_op(runtime, &copied));
         OK(attnrun_model_open(runtime, &source, &model));
         attnrun_context *context = make_context(model);
         assert_int_equal(counts.begun, WEIGHTS);
         assert_int_equal(counts.given_back, WEIGHTS);
-        assert_true(counts.most <= threads);
+        assert_true(counts.max <= threads);
         OK(attnrun_runtime_query(runtime, &info));
         assert_in_range(info.used_memory, WEIGHTS * BYTES, WEIGHTS * BYTES * 11 / 10);
         attnrun_context_destroy(context);

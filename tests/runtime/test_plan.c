@@ -23,7 +23,7 @@ struct sample {
     struct onnx_writer *w;
     struct value values[MAX_VALUES]; /* named v0, v1, … */
     int n, n_inputs, n_constants, n_shapes;
-    bool late;                            /* some shapes are known only at run */
+    bool dynamic;                         /* some shapes are known only at run */
     int64_t shapes[MAX_VALUES][MAX_RANK]; /* inputs s0, s1, … */
     int ranks[MAX_VALUES];
 };
@@ -227,12 +227,12 @@ static void add_concat(struct sample *s)
 }
 
 /* The same value, with a shape that is an input: known only at run. */
-static void add_late(struct sample *s)
+static void add_dynamic(struct sample *s)
 {
     char in[40], *name = in + 20;
     int from = pick(s);
     const struct value *x = &s->values[from];
-    if (!s->late || x->rank == 0 || x->count == 0)
+    if (!s->dynamic || x->rank == 0 || x->count == 0)
         return;
     snprintf(in, sizeof in, "%d", x->rank);
     sprintf(name, "s%d", s->n_shapes);
@@ -266,14 +266,14 @@ static void add_inputs(struct sample *s)
     }
 }
 
-static void make_sample(struct sample *s, uint64_t seed, bool late)
+static void make_sample(struct sample *s, uint64_t seed, bool dynamic)
 {
-    static void (*const add[])(struct sample *) = { add_unary, add_binary,  add_binary,
-                                                    add_unary, add_reshape, add_transpose,
-                                                    add_split, add_slice,   add_concat,
-                                                    add_late };
+    static void (*const add[])(struct sample *) = {
+        add_unary,     add_binary, add_binary, add_unary,  add_reshape,
+        add_transpose, add_split,  add_slice,  add_concat, add_dynamic
+    };
     char name[16];
-    *s = (struct sample){ .seed = seed * 2 + 1, .w = onnx_begin(17), .late = late };
+    *s = (struct sample){ .seed = seed * 2 + 1, .w = onnx_begin(17), .dynamic = dynamic };
     for (int i = 0; i < 8; i++)
         next_random(&s->seed);
     add_inputs(s);
@@ -416,7 +416,7 @@ static void bind_inputs(attnrun_context *context, struct sample *s,
     }
 }
 
-static int64_t late_steps; /* of all plans so far */
+static int64_t dynamic_steps; /* of all plans so far */
 
 static void run_sample(const uint8_t *data, size_t bytes, struct sample *s, uint64_t seed,
                        uint32_t flags)
@@ -434,7 +434,7 @@ static void run_sample(const uint8_t *data, size_t bytes, struct sample *s, uint
         bind_inputs(context, s, inputs, strided);
         OK(attnrun_plan(context, inputs, &info));
         check_blocks(context, &info);
-        late_steps += info.n_late_steps;
+        dynamic_steps += info.n_dynamic_steps;
         for (int turn = 0; turn < 2; turn++) {
             OK(attnrun_run(context, NULL));
             check_outputs(context, s, seed);
@@ -460,14 +460,14 @@ static void run_sample(const uint8_t *data, size_t bytes, struct sample *s, uint
 
 /* The allocator guards the arena: a byte written behind it is noticed when it is freed.
  */
-static void run_samples(bool late)
+static void run_samples(bool dynamic)
 {
     static struct sample s;
     uint64_t seed = test_seed();
     for (int64_t turn = 0; turn < rounds(300, 20000); turn++) {
         size_t bytes;
         uint64_t one = next_random(&seed) >> 20;
-        make_sample(&s, one, late);
+        make_sample(&s, one, dynamic);
         uint8_t *data = onnx_end(s.w, &bytes);
         run_sample(data, bytes, &s, one, 0);
         run_sample(data, bytes, &s, one, ATTNRUN_NO_FUSION);
@@ -478,25 +478,25 @@ static void run_samples(bool late)
 static void test_plan_of_random_graphs(void **state)
 {
     (void)state;
-    late_steps = 0;
+    dynamic_steps = 0;
     run_samples(false);
-    assert_int_equal(late_steps, 0);
+    assert_int_equal(dynamic_steps, 0);
 }
 
-/* Planned and late steps read each other's values. */
-static void test_plan_of_random_graphs_with_late_shapes(void **state)
+/* Planned and dynamic-shape steps read each other's values. */
+static void test_plan_of_random_graphs_with_dynamic_shapes(void **state)
 {
     (void)state;
     run_samples(true);
-    print_message("%d late steps\n", (int)late_steps);
-    assert_true(late_steps > 1000);
+    print_message("%d late steps\n", (int)dynamic_steps);
+    assert_true(dynamic_steps > 1000);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plan_of_random_graphs),
-        cmocka_unit_test(test_plan_of_random_graphs_with_late_shapes),
+        cmocka_unit_test(test_plan_of_random_graphs_with_dynamic_shapes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

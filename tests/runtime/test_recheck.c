@@ -175,7 +175,7 @@ static attnrun_status liar_run(const attnrun_step *step, const attnrun_work *wor
 }
 
 static const attnrun_op_def liar = { .struct_size = sizeof liar,
-                                     .flags = ATTNRUN_OP_LATE,
+                                     .flags = ATTNRUN_OP_DYNAMIC,
                                      .domain = "test",
                                      .name = "Liar",
                                      .since = 1,

@@ -225,7 +225,7 @@ static bool is_close(const struct result *a, const struct result *b, bool exact)
 static bool same(const struct rewrite_case *c, const struct result *a,
                  const struct result *b)
 {
-    return is_close(a, b, strcmp(c->pass, "map_tail") == 0);
+    return is_close(a, b, strcmp(c->pass, "residual_relu") == 0);
 }
 
 static void test_rewrite_applies_where_it_must(void **state)

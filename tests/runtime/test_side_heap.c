@@ -158,7 +158,7 @@ static void test_side_heap_bound_of_boxes_and_lists(void **state)
 {
     (void)state;
     static float boxes[100 * 4], scores[100];
-    int64_t most = 1000;
+    int64_t max = 1000;
     struct bench bench;
     for (int i = 0; i < 100; i++) { /* none overlaps */
         boxes[4 * i] = (float)i;
@@ -169,7 +169,7 @@ static void test_side_heap_bound_of_boxes_and_lists(void **state)
     struct onnx_writer *w = onnx_begin(17);
     onnx_input(w, "b", ATTNRUN_F32, "1,N,4");
     onnx_input(w, "s", ATTNRUN_F32, "1,1,N");
-    onnx_int(w, "n", most);
+    onnx_int(w, "n", max);
     onnx_node(w, "NonMaxSuppression", "b,s,n", "y");
     onnx_output(w, "y", ATTNRUN_I64, NULL);
     start(&bench, w);

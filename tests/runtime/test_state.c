@@ -93,7 +93,7 @@ static void test_growth_respects_the_budget(void **state)
 {
     (void)state;
     enum { ROWS = 100000, MIB = 1 << 20 };
-    const int64_t piece = 2 * ROWS * (int64_t)sizeof(float); /* 0.8 MB */
+    const int64_t segment = 2 * ROWS * (int64_t)sizeof(float); /* 0.8 MB */
     struct bench bench;
     attnrun_runtime_info info = { .struct_size = sizeof info };
     float *x = calloc(2 * ROWS, sizeof *x);
@@ -114,7 +114,7 @@ static void test_growth_respects_the_budget(void **state)
     OK(attnrun_runtime_query(bench.runtime, &info));
     assert_true(info.peak_memory <= 8 * MIB);
     /* n pieces are held while n + 1 are asked for beside them. */
-    assert_true((2 * runs + 1) * piece > 7 * MIB);
+    assert_true((2 * runs + 1) * segment > 7 * MIB);
     OK(attnrun_truncate_state(bench.context, 0, (runs - 1) * ROWS));
     OK(attnrun_run(bench.context, NULL));
     assert_int_equal(get_output(bench.context, 0).dims[0], runs * ROWS);

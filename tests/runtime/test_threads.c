@@ -21,14 +21,14 @@ struct record {
     _Atomic int32_t done[MAX_TASKS];
     _Atomic int32_t active[MAX_WORKERS]; /* calls running under this worker number */
     _Atomic int32_t wrong;
-    int64_t n, most;
+    int64_t n, max;
     int32_t count;
 };
 
 static void mark(void *arg, int64_t begin, int64_t end, int32_t worker)
 {
     struct record *r = arg;
-    if (begin < 0 || end > r->n || begin >= end || end - begin > r->most || worker < 0 ||
+    if (begin < 0 || end > r->n || begin >= end || end - begin > r->max || worker < 0 ||
         worker >= r->count) {
         atomic_fetch_add(&r->wrong, 1);
         return;
@@ -41,20 +41,20 @@ static void mark(void *arg, int64_t begin, int64_t end, int32_t worker)
 }
 
 static void check_ranges(struct attn_threads *threads, int64_t n, int64_t grain,
-                         int64_t most)
+                         int64_t max)
 {
     static struct record r;
     memset(&r, 0, sizeof r);
     r.n = n;
-    r.most = most > grain ? most : grain > 0 ? grain : 1;
+    r.max = max > grain ? max : grain > 0 ? grain : 1;
     r.count = attn_threads_count(threads);
-    attn_parallel_for(threads, n, grain, most, mark, &r);
+    attn_parallel_for(threads, n, grain, max, mark, &r);
     bool good = r.wrong == 0;
     for (int64_t i = 0; i < n; i++)
         good = good && r.done[i] == 1;
     if (!good)
         fail_msg("n %jd, grain %jd to %jd, %d threads: %d wrong calls", (intmax_t)n,
-                 (intmax_t)grain, (intmax_t)most, r.count, r.wrong);
+                 (intmax_t)grain, (intmax_t)max, r.count, r.wrong);
 }
 
 static void check_loop(struct attn_threads *threads, int64_t n, int64_t grain)
@@ -86,9 +86,9 @@ static void test_loops_follow_each_other(void **state)
     (void)state;
     struct attn_threads *threads = attn_threads_create(memory, 3, NULL);
     uint64_t seed = 9;
-    for (int turn = 0; turn < 3000; turn++) {
+    for (int spin = 0; spin < 3000; spin++) {
         check_loop(threads, random_below(&seed, 40), 1 + random_below(&seed, 4));
-        if (turn % 500 == 0)
+        if (spin % 500 == 0)
             usleep(2000);
     }
     attn_threads_destroy(threads);
@@ -129,7 +129,7 @@ static void test_nested_loops_run_inline(void **state)
 {
     (void)state;
     struct nested nested = { .threads = attn_threads_create(memory, 3, NULL) };
-    for (int turn = 0; turn < 200; turn++)
+    for (int spin = 0; spin < 200; spin++)
         attn_parallel_for(nested.threads, 20, 1, 0, outer_task, &nested);
     assert_int_equal(nested.total, 200 * 20 * 10);
     assert_int_equal(nested.wrong_worker, 0);
@@ -146,7 +146,7 @@ static void add_range(void *arg, int64_t begin, int64_t end, int32_t worker)
 static void *call_loops(void *arg)
 {
     int64_t wrong = 0;
-    for (int turn = 0; turn < 2000; turn++) {
+    for (int spin = 0; spin < 2000; spin++) {
         _Atomic int64_t sum = 0;
         attn_parallel_for(arg, 100, 7, 0, add_range, (void *)&sum);
         wrong += sum != 4950;
@@ -183,12 +183,12 @@ static void test_loops_order_memory(void **state)
     (void)state;
     static int64_t numbers[300];
     struct attn_threads *threads = attn_threads_create(memory, 4, NULL);
-    for (int turn = 0; turn < 1000; turn++) {
+    for (int spin = 0; spin < 1000; spin++) {
         for (int i = 0; i < 300; i++)
-            numbers[i] = i + turn;
+            numbers[i] = i + spin;
         attn_parallel_for(threads, 300, 10, 0, double_range, numbers);
         for (int i = 0; i < 300; i++)
-            assert_int_equal(numbers[i], 2 * (i + turn));
+            assert_int_equal(numbers[i], 2 * (i + spin));
     }
     attn_threads_destroy(threads);
 }

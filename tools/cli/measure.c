@@ -18,22 +18,23 @@
 #include "cli.h"
 
 enum {
-    PIECE_TURNS = 1 << 14,     /* of an arithmetic loop: some 25 us */
-    PIECE_BYTES = 1 << 17,     /* of a reading loop: a few us */
+    BLOCK_ROUNDS = 1 << 14,    /* of an arithmetic loop: some 25 us */
+    BLOCK_BYTES = 1 << 17,     /* of a reading loop: a few us */
     BIG_BYTES = 256 << 20,     /* more than the last cache */
     L2_BYTES = 256 << 10,      /* more than the first cache, less than the second */
     HUGE_PAGE_BYTES = 2 << 20, /* fewer misses of the page tables' cache */
     WINDOWS_MAX = 100
 };
 
-struct piece {
+struct segment {
     float start[12], factor, term;
     int64_t n;
     const char *data;
     float result[16]; /* stored, so that the work is not left out */
 };
 struct loops {
-    void (*fma)(struct piece *), (*mul_add)(struct piece *), (*read)(struct piece *);
+    void (*fma)(struct segment *), (*mul_add)(struct segment *),
+        (*read)(struct segment *);
     int32_t lanes;
 };
 
@@ -54,15 +55,15 @@ struct loops {
 
 /* What all threads do. */
 struct job {
-    void (*loop)(struct piece *);
-    double per_piece; /* FLOPs or bytes */
+    void (*loop)(struct segment *);
+    double per_block; /* FLOPs or bytes */
     double window_ms;
     int32_t windows; /* at most WINDOWS_MAX */
     double start_ms; /* of the first window */
 };
 struct worker {
     const struct job *job;
-    struct piece piece;
+    struct segment segment;
     char *data; /* its part of the buffer: NULL or whole pieces */
     size_t bytes, at;
     double rate[WINDOWS_MAX]; /* per ms */
@@ -83,13 +84,13 @@ static const struct loops *loops_of(const char *isa)
     return &loops_base;
 }
 
-static void next_piece(struct worker *w)
+static void next_segment(struct worker *w)
 {
     if (w->data == NULL)
         return;
-    w->piece.data = w->data + w->at;
-    w->at += PIECE_BYTES;
-    if (w->at + PIECE_BYTES > w->bytes)
+    w->segment.data = w->data + w->at;
+    w->at += BLOCK_BYTES;
+    if (w->at + BLOCK_BYTES > w->bytes)
         w->at = 0;
 }
 
@@ -105,9 +106,9 @@ static void *work(void *arg)
         /* The last piece reaches into this window; longer than that, it was asleep. */
         double begin = now - planned < job->window_ms / 10 ? now : planned;
         while (now < planned + job->window_ms) {
-            next_piece(w);
-            job->loop(&w->piece);
-            n += job->per_piece;
+            next_segment(w);
+            job->loop(&w->segment);
+            n += job->per_block;
             now = cli_now_ms();
         }
         w->rate[i] = n == 0 ? 0 : n / (now - begin);
@@ -144,7 +145,7 @@ static double best_rate(struct worker *workers, int32_t n, struct job job)
 /* Gives each of n workers its part of the first `bytes` of the buffer. */
 static void share(struct worker *workers, int32_t n, char *buffer, size_t bytes)
 {
-    size_t part = bytes / PIECE_BYTES / (size_t)n * PIECE_BYTES;
+    size_t part = bytes / BLOCK_BYTES / (size_t)n * BLOCK_BYTES;
     for (int32_t i = 0; i < n; i++) {
         workers[i].data = buffer + (size_t)i * part;
         workers[i].bytes = part;
@@ -155,7 +156,7 @@ static void share(struct worker *workers, int32_t n, char *buffer, size_t bytes)
 static void measure_peak(const struct loops *loops, struct worker *workers, int32_t n,
                          double *gflops)
 {
-    double turn = 12.0 * loops->lanes * PIECE_TURNS;
+    double turn = 12.0 * loops->lanes * BLOCK_ROUNDS;
     double fma = best_rate(workers, n, (struct job){ loops->fma, 2 * turn, 2, 100, 0 });
     double both = best_rate(workers, n, (struct job){ loops->mul_add, turn, 2, 100, 0 });
     *gflops = fma > both ? fma : both;
@@ -164,7 +165,7 @@ static void measure_peak(const struct loops *loops, struct worker *workers, int3
 static void measure_all(const struct loops *loops, struct worker *workers, int32_t n,
                         char *buffer, struct measured *m)
 {
-    const struct job reading = { loops->read, PIECE_BYTES, 10, 40, 0 };
+    const struct job reading = { loops->read, BLOCK_BYTES, 10, 40, 0 };
     measure_peak(loops, workers, 1, &m->fp32_peak_gflops);
     measure_peak(loops, workers, n, &m->fp32_peak_all_gflops);
     share(workers, 1, buffer, L2_BYTES);
@@ -179,10 +180,10 @@ static void measure_all(const struct loops *loops, struct worker *workers, int32
 static void start_values(struct worker *w)
 {
     for (int32_t i = 0; i < 12; i++)
-        w->piece.start[i] = 1 + (float)i / 16;
-    w->piece.factor = 0.99999f;
-    w->piece.term = 0.00001f;
-    w->piece.n = PIECE_TURNS;
+        w->segment.start[i] = 1 + (float)i / 16;
+    w->segment.factor = 0.99999f;
+    w->segment.term = 0.00001f;
+    w->segment.n = BLOCK_ROUNDS;
 }
 
 attnrun_status measure_machine(const char *isa, int32_t threads,

@@ -8,7 +8,7 @@ typedef uint64_t LOOP(words) __attribute__((vector_size(LOOP_BYTES), may_alias))
 /* 12 chains y = y*m + a: enough for two units of a latency of up to 6 cycles, and with
  * m and a still within 16 registers. The chains start from different values, so that no
  * compiler takes two of them for one. */
-LOOP_TARGET static void LOOP(fma)(struct piece *p)
+LOOP_TARGET static void LOOP(fma)(struct segment *p)
 {
     const LOOP(reals) zero = { 0 };
     const float *s = p->start;
@@ -36,7 +36,7 @@ LOOP_TARGET static void LOOP(fma)(struct piece *p)
 }
 
 /* 6 chains that multiply and 6 that add: half the FLOPs of fma() per turn. */
-LOOP_TARGET static void LOOP(mul_add)(struct piece *p)
+LOOP_TARGET static void LOOP(mul_add)(struct segment *p)
 {
     const LOOP(reals) zero = { 0 };
     const float *s = p->start;
@@ -63,11 +63,11 @@ LOOP_TARGET static void LOOP(mul_add)(struct piece *p)
 }
 
 /* Reads PIECE_BYTES from p->data on, a multiple of eight vectors, aligned. */
-LOOP_TARGET static void LOOP(read)(struct piece *p)
+LOOP_TARGET static void LOOP(read)(struct segment *p)
 {
     const LOOP(words) *x = (const LOOP(words) *)(const void *)p->data;
     LOOP(words) y0 = { 0 }, y1 = y0, y2 = y0, y3 = y0, y4 = y0, y5 = y0, y6 = y0, y7 = y0;
-    for (size_t i = 0; i < PIECE_BYTES / LOOP_BYTES; i += 8) {
+    for (size_t i = 0; i < BLOCK_BYTES / LOOP_BYTES; i += 8) {
         y0 += x[i];
         y1 += x[i + 1];
         y2 += x[i + 2];

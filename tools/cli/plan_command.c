@@ -78,9 +78,9 @@ static void print_plan(struct job *job, struct blocks *blocks,
                     text_input(&job->inputs.v[i]));
     line_add(&arena, "%" PRId64 " bytes (%s), exact", p->arena_bytes,
              text_bytes(p->arena_bytes));
-    if (p->n_late_steps > 0)
+    if (p->n_dynamic_steps > 0)
         line_add(&arena, " but for %d of %d steps whose shapes are known only at run",
-                 p->n_late_steps, p->n_steps);
+                 p->n_dynamic_steps, p->n_steps);
     screen_text("arena", TITLE, arena.text);
     if (p->side_heap_bytes > 0 || p->n_unbounded_steps > 0)
         line_add(&beside, "at most %" PRId64 " bytes (%s)", p->side_heap_bytes,
@@ -137,7 +137,7 @@ static void print_json(const struct job *job, const struct blocks *blocks,
     json_int(&json, "lower_bound_bytes", p->lower_bound_bytes);
     json_real(&json, "arena_over_bound", ratio(p));
     json_int(&json, "steps", p->n_steps);
-    json_int(&json, "late_steps", p->n_late_steps);
+    json_int(&json, "late_steps", p->n_dynamic_steps);
     json_int(&json, "side_heap_bytes", p->side_heap_bytes);
     json_int(&json, "unbounded_steps", p->n_unbounded_steps);
     json_int(&json, "peak_step", p->peak_step);

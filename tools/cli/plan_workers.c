@@ -32,8 +32,8 @@ attnrun_status workers_plan(const struct job *job, struct workers *workers)
     bool fits = add(&each, p->arena_bytes) && add(&each, p->packed_bytes) &&
                 add(&each, p->folded_bytes) && add(&each, p->side_heap_bytes);
     int64_t left = cli->memory - p->weights_bytes;
-    workers->most = cli->memory == 0 || !fits || left < 0 ? 0 : left / each;
-    workers->count = cli->workers > 0 ? cli->workers : workers->most;
+    workers->max = cli->memory == 0 || !fits || left < 0 ? 0 : left / each;
+    workers->count = cli->workers > 0 ? cli->workers : workers->max;
     fits = fits && !__builtin_mul_overflow(each, workers->count, &all) &&
            add(&all, p->weights_bytes);
     if (!fits)
@@ -47,13 +47,13 @@ attnrun_status workers_plan(const struct job *job, struct workers *workers)
 attnrun_status workers_fit(const struct workers *workers)
 {
     if (workers->memory_bytes == 0 ||
-        (workers->count > 0 && workers->count <= workers->most))
+        (workers->count > 0 && workers->count <= workers->max))
         return ATTNRUN_OK;
     int64_t count = workers->count > 0 ? workers->count : 1;
     int64_t all = workers->shared_bytes + count * workers->each_bytes;
     return tool_fail(ATTNRUN_E_MEMORY,
                      "%" PRId64 " workers take %s, %s are given: %" PRId64 " fit", count,
-                     text_bytes(all), text_bytes(workers->memory_bytes), workers->most);
+                     text_bytes(all), text_bytes(workers->memory_bytes), workers->max);
 }
 
 void workers_print(const struct workers *workers)
@@ -64,7 +64,7 @@ void workers_print(const struct workers *workers)
     printf("workers  %" PRId64 " take %" PRId64 " bytes (%s)", workers->count,
            workers->all_bytes, text_bytes(workers->all_bytes));
     if (workers->memory_bytes > 0)
-        printf("; %" PRId64 " fit into %s", workers->most,
+        printf("; %" PRId64 " fit into %s", workers->max,
                text_bytes(workers->memory_bytes));
     printf("\n");
 }
@@ -77,6 +77,6 @@ void workers_json(const struct workers *workers, struct json *json)
     json_int(json, "workers_bytes", workers->all_bytes);
     if (workers->memory_bytes > 0) {
         json_int(json, "memory_bytes", workers->memory_bytes);
-        json_int(json, "max_workers", workers->most);
+        json_int(json, "max_workers", workers->max);
     }
 }

@@ -86,9 +86,9 @@ static void print_memory(const struct job *job, const attnrun_runtime_info *runt
     if (plan->arena_bytes > 0 && plan->peak_node != NULL)
         line_add(&line, " (peak at %s)",
                  tool_quote(plan->peak_node[0] != 0 ? plan->peak_node : plan->peak_op));
-    if (plan->n_late_steps > 0)
+    if (plan->n_dynamic_steps > 0)
         line_add(&line, " and what %d nodes need whose shapes are known at run",
-                 plan->n_late_steps);
+                 plan->n_dynamic_steps);
     screen_text("memory", TITLE, line.text);
     screen_line("with", TITLE, "%d thread%s, %s, BLAS %s", runtime->threads,
                 runtime->threads == 1 ? "" : "s", runtime->isa, text_blas(runtime->blas));

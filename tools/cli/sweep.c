@@ -14,14 +14,14 @@
 
 enum { MAX_ROWS = 64 };
 
-struct row {
+struct sweep_row {
     int64_t size, arena_bytes;
     double min_ms, median_ms, p90_ms, first_ms;
 };
 
 struct sweep {
     char name[64];
-    struct row rows[MAX_ROWS];
+    struct sweep_row rows[MAX_ROWS];
     int n;
 };
 
@@ -56,7 +56,7 @@ static attnrun_status read_sizes(struct sweep *sweep, const char *text)
 
 /* One size: the same options with "S=128" in the place of the list. */
 static attnrun_status run_row(struct cli *cli, const struct sweep *sweep,
-                              const char *list, struct row *row)
+                              const char *list, struct sweep_row *row)
 {
     struct job job = { .cli = cli };
     char text[96];
@@ -86,7 +86,7 @@ static void print_rows(const struct sweep *sweep)
     printf("%10s %12s %12s %12s %12s %8s\n", tool_quote(sweep->name), "min", "median",
            "p90", "arena", "growth");
     for (int i = 0; i < sweep->n; i++) {
-        const struct row *r = &sweep->rows[i], *before = i > 0 ? r - 1 : r;
+        const struct sweep_row *r = &sweep->rows[i], *before = i > 0 ? r - 1 : r;
         double doubled = log2((double)r->size / (double)before->size);
         printf("%10" PRId64 " %12s %12s %12s %12s", r->size, text_ms(r->min_ms),
                text_ms(r->median_ms), text_ms(r->p90_ms), text_bytes(r->arena_bytes));
@@ -105,7 +105,7 @@ static void json_rows(const struct cli *cli, const struct sweep *sweep)
     json_text(&json, "symbol", sweep->name);
     json_open(&json, "rows", '[');
     for (int i = 0; i < sweep->n; i++) {
-        const struct row *r = &sweep->rows[i];
+        const struct sweep_row *r = &sweep->rows[i];
         json_open(&json, NULL, '{');
         json_int(&json, "size", r->size);
         json_real(&json, "first_ms", r->first_ms);
@@ -136,7 +136,7 @@ __attribute__((format(printf, 2, 3))) static void put(struct text *text,
     text->n += n > 0 && (size_t)n < sizeof text->v - text->n ? (size_t)n : 0;
 }
 
-static double value_of(const struct row *row, bool arena)
+static double value_of(const struct sweep_row *row, bool arena)
 {
     double value = arena ? (double)row->arena_bytes : row->median_ms;
     return value > 0 ? value : 1e-6;

@@ -281,7 +281,7 @@ static bool is_symbol(const struct inputs *inputs, const char *name, size_t n)
 /* "S=128": the size behind '='. */
 static attnrun_status set_size(const char *text, const char *equals, int64_t *value)
 {
-    const int64_t most = INT64_C(1) << 47;
+    const int64_t max = INT64_C(1) << 47;
     char *end;
     if (equals == NULL || equals == text || !isdigit((unsigned char)equals[1]))
         return tool_fail(ATTNRUN_E_USAGE, "--set: '%s' is not SYMBOL=N",
@@ -291,9 +291,9 @@ static attnrun_status set_size(const char *text, const char *equals, int64_t *va
     if (*end != 0)
         return tool_fail(ATTNRUN_E_USAGE, "--set: '%s' is not SYMBOL=N",
                          tool_quote(text));
-    if (errno != 0 || *value > most)
+    if (errno != 0 || *value > max)
         return tool_fail(ATTNRUN_E_USAGE, "--set: %s is above %" PRId64, tool_quote(text),
-                         most);
+                         max);
     return ATTNRUN_OK;
 }
 

@@ -6,7 +6,7 @@
 
 struct workers {
     int64_t count;        /* as asked, or as many as fit */
-    int64_t most;         /* that fit into memory_bytes */
+    int64_t max;          /* that fit into memory_bytes */
     int64_t memory_bytes; /* 0: not given */
     int64_t each_bytes, shared_bytes, all_bytes;
 };

@@ -72,23 +72,24 @@ struct copy {
     const char *from;
     size_t bytes;
 };
-enum { COPY_PIECE = 1 << 20 };
+enum { COPY_SEGMENT = 1 << 20 };
 
-static void copy_piece(void *user, size_t piece)
+static void copy_segment(void *user, size_t segment)
 {
     const struct copy *copy = user;
-    size_t at = piece * COPY_PIECE, left = copy->bytes - at;
-    memcpy(copy->to + at, copy->from + at, left < COPY_PIECE ? left : COPY_PIECE);
+    size_t at = segment * COPY_SEGMENT, left = copy->bytes - at;
+    memcpy(copy->to + at, copy->from + at, left < COPY_SEGMENT ? left : COPY_SEGMENT);
 }
 
 void workers_copy(const struct door *door, void *to, const void *from, size_t bytes)
 {
     struct copy copy = { to, from, bytes };
-    size_t pieces = bytes / COPY_PIECE + (bytes % COPY_PIECE != 0);
+    size_t segments = bytes / COPY_SEGMENT + (bytes % COPY_SEGMENT != 0);
     ort_status *status = NULL;
-    bool shared = pieces > 1 && current.context != NULL && door->threads != 1;
+    bool shared = segments > 1 && current.context != NULL && door->threads != 1;
     if (shared)
-        status = door->api->parallel_for(current.context, copy_piece, pieces, 0, &copy);
+        status =
+            door->api->parallel_for(current.context, copy_segment, segments, 0, &copy);
     if (status != NULL)
         door->api->release_status(status);
     if ((!shared || status != NULL) && bytes > 0)

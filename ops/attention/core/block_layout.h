@@ -37,7 +37,7 @@ static inline int64_t layout_index(const attnrun_tensor *x, int64_t i)
 /* Rows rise within the entries, and entries of rows are least … blocks - 1. work: for its
  * cancel flag, or NULL. */
 static inline attn_status layout_check(const attnrun_step *step,
-                                       const struct attn_layout *l, int64_t least,
+                                       const struct attn_layout *l, int64_t min,
                                        int64_t blocks, const attnrun_work *work)
 {
     const attnrun_tensor *rows = &step->x[l->row_ptr], *columns = &step->x[l->col_idx];
@@ -56,10 +56,10 @@ static inline attn_status layout_check(const attnrun_step *step,
             const int64_t block = layout_index(columns, i * l->entries + e);
             if (work != NULL && e % 65536 == 0 && OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
-            if (block < least || block >= blocks)
+            if (block < min || block >= blocks)
                 return op_fail_input(step, l->col_idx, ATTNRUN_E_RANGE,
                                      "holds %lld, expected %lld to %lld",
-                                     (long long)block, (long long)least,
+                                     (long long)block, (long long)min,
                                      (long long)blocks - 1);
         }
     }

@@ -7,9 +7,9 @@
 
 enum {
     KEYS = ATTN_STREAM_KEYS,
-    CELL = ATTN_CELL_QUERIES,
+    TILE = ATTN_TILE_QUERIES,
     MIN_BLOCK = 16, /* fewer queries would not be worth a product … */
-    MIN_CELL = 32,  /* … and are put together to so many */
+    MIN_TILE = 32,  /* … and are put together to so many */
     MAX_ROWS = 512, /* a head at a time, that window blocks stay near */
     ENOUGH_TASKS = 16,
     BIAS_BYTES = 512 << 10,
@@ -21,11 +21,11 @@ static int64_t parts(int64_t n, int64_t part) { return n / part + (n % part != 0
 /* ---- plan ---- */
 
 /* Small blocks are put together, large ones cut into equal parts. */
-static int64_t cell_of(int64_t block)
+static int64_t tile_of(int64_t block)
 {
     if (block < MIN_BLOCK)
-        return block * parts(MIN_CELL, block);
-    return parts(block, parts(block, CELL));
+        return block * parts(MIN_TILE, block);
+    return parts(block, parts(block, TILE));
 }
 
 static int64_t words(const struct attn_blocks *p) { return parts(p->key_blocks, 64); }
@@ -42,9 +42,9 @@ static int64_t bias_bytes(const struct attn_blocks *p, int64_t rows)
 /* Those of a task and of the first query tile of the next one. */
 static int64_t task_bytes(const struct attn_blocks *p)
 {
-    const int64_t rows = bias_bytes(p, p->rows), cell = bias_bytes(p, p->cell);
+    const int64_t rows = bias_bytes(p, p->rows), tile = bias_bytes(p, p->tile);
     int64_t bytes;
-    return rows >= 0 && cell >= 0 && ck_add(rows, cell, &bytes) ? bytes : -1;
+    return rows >= 0 && tile >= 0 && ck_add(rows, tile, &bytes) ? bytes : -1;
 }
 
 attn_status attn_blocks_plan(const attnrun_step *step, struct attn_blocks *p)
@@ -55,19 +55,19 @@ attn_status attn_blocks_plan(const attnrun_step *step, struct attn_blocks *p)
     if (s->batch == 0 || s->q_heads == 0 || s->q_len == 0 || s->v_dim == 0)
         return ATTNRUN_OK;
     p->key_blocks = parts(s->kv_len, p->block);
-    p->cell = cell_of(p->block);
+    p->tile = tile_of(p->block);
     p->rows = MAX_ROWS;
-    while (p->rows > 2 * CELL &&
+    while (p->rows > 2 * TILE &&
            parts(s->q_len, p->rows) < (ENOUGH_TASKS - 1) / (s->batch * s->q_heads) + 1)
         p->rows /= 2;
     int64_t bias = task_bytes(p);
-    while (p->rows > CELL && (bias < 0 || bias > BIAS_BYTES)) {
+    while (p->rows > TILE && (bias < 0 || bias > BIAS_BYTES)) {
         p->rows /= 2;
         bias = task_bytes(p);
     }
     p->rows = min64(p->rows, s->q_len);
     p->groups = parts(s->q_len, p->rows);
-    const int64_t stream = attn_stream_bytes(p->cell, s->dim, s->v_dim);
+    const int64_t stream = attn_stream_bytes(p->tile, s->dim, s->v_dim);
     bool fits = bias >= 0 && stream >= 0 && ck_align(stream, 64, &p->scratch_bytes) &&
                 ck_add(p->scratch_bytes, bias, &p->scratch_bytes) &&
                 ck_mul(s->batch, s->q_heads, &p->n_tasks) &&
@@ -82,7 +82,7 @@ attn_status attn_blocks_plan(const attnrun_step *step, struct attn_blocks *p)
 
 /* ---- one task ---- */
 
-struct walk {
+struct block_lists_walk {
     const struct attn_blocks *p;
     const struct attn_blocks_operands *o;
     struct attn_stream stream;
@@ -91,18 +91,18 @@ struct walk {
     float *bias;                /* (blocks of the group, key_blocks): log of the count */
     uint64_t *seen; /* (blocks of the group, words): bit j: block j of the keys is */
     /* Keys that the query tile under way sees as one; `key`: the first of the last segment. */
-    struct attn_keys pieces[ATTN_STREAM_PIECES];
-    int n_pieces;
-    int64_t cell, n_keys, key; /* cell: its first row */
+    struct attn_keys segments[ATTN_STREAM_SEGMENTS];
+    int n_segments;
+    int64_t tile, n_keys, key; /* query tile: its first row */
 };
 
-static int64_t block_of(const struct walk *w, int64_t row)
+static int64_t block_of(const struct block_lists_walk *w, int64_t row)
 {
     return (w->o->first + w->row + row) / w->p->block - w->first_block;
 }
 
 /* What the first `rows` rows see. */
-static void fill_bias(struct walk *w, int64_t rows)
+static void fill_bias(struct block_lists_walk *w, int64_t rows)
 {
     const int64_t columns = w->p->key_blocks;
     const int64_t n = block_of(w, rows - 1) + 1;
@@ -122,10 +122,10 @@ static void fill_bias(struct walk *w, int64_t rows)
 }
 
 /* How many of the rows from `row` on are one query tile: a block is cut into whole tiles. */
-static int64_t cell_rows(const struct walk *w, int64_t row)
+static int64_t tile_rows(const struct block_lists_walk *w, int64_t row)
 {
     const int64_t block = w->p->block, at = (w->o->first + w->row + row) % block;
-    int64_t rows = w->p->cell;
+    int64_t rows = w->p->tile;
     if (block < MIN_BLOCK)
         rows -= at;
     else
@@ -144,7 +144,8 @@ struct run {
 };
 
 /* The biases of block j of the keys for the rows of blocks first … last of the group. */
-static struct run block_run(const struct walk *w, int64_t first, int64_t last, int64_t j)
+static struct run block_run(const struct block_lists_walk *w, int64_t first, int64_t last,
+                            int64_t j)
 {
     const int64_t block = w->p->block;
     const float *bias = w->bias + first * w->p->key_blocks + j;
@@ -157,7 +158,7 @@ static struct run block_run(const struct walk *w, int64_t first, int64_t last, i
 }
 
 /* Keys behind the last one that row `row` may see. */
-static int64_t end_for(const struct walk *w, int64_t row)
+static int64_t end_for(const struct block_lists_walk *w, int64_t row)
 {
     if (!w->p->sizes.causal)
         return w->o->kv_len;
@@ -165,7 +166,8 @@ static int64_t end_for(const struct walk *w, int64_t row)
 }
 
 /* The first block of the keys from j on that one of the blocks first … last sees. */
-static int64_t next_block(const struct walk *w, int64_t first, int64_t last, int64_t j)
+static int64_t next_block(const struct block_lists_walk *w, int64_t first, int64_t last,
+                          int64_t j)
 {
     const int64_t n = words(w->p);
     for (uint64_t skip = ~UINT64_C(0) << j % 64; j / 64 < n; skip = ~UINT64_C(0)) {
@@ -181,8 +183,8 @@ static int64_t next_block(const struct walk *w, int64_t first, int64_t last, int
 
 /* The first segment from key `from` on that rows row … row + rows - 1 see. False:
  * none. */
-static bool next_run(const struct walk *w, int64_t row, int64_t rows, int64_t from,
-                     struct run *run)
+static bool next_run(const struct block_lists_walk *w, int64_t row, int64_t rows,
+                     int64_t from, struct run *run)
 {
     const int64_t block = w->p->block, end = end_for(w, row + rows - 1);
     const int64_t first = block_of(w, row), last = block_of(w, row + rows - 1);
@@ -200,31 +202,31 @@ static bool next_run(const struct walk *w, int64_t row, int64_t rows, int64_t fr
     return true;
 }
 
-static const float *head_of(const struct walk *w, const float *x,
+static const float *head_of(const struct block_lists_walk *w, const float *x,
                             const struct attn_heads *at)
 {
     return x + w->b * at->batch + w->head / w->p->sizes.group * at->head;
 }
 
-static void add_keys(const struct walk *w, struct attn_ahead *ahead, int64_t from,
-                     int64_t to)
+static void add_keys(const struct block_lists_walk *w, struct attn_prefetch *prefetch,
+                     int64_t from, int64_t to)
 {
     const struct attn_sizes *s = &w->p->sizes;
-    attn_ahead_add(ahead, head_of(w, w->o->k, &s->k) + from * s->k.row, s->k.row,
-                   to - from, s->dim);
-    attn_ahead_add(ahead, head_of(w, w->o->v, &s->v) + from * s->v.row, s->v.row,
-                   to - from, s->v_dim);
+    attn_prefetch_add(prefetch, head_of(w, w->o->k, &s->k) + from * s->k.row, s->k.row,
+                      to - from, s->dim);
+    attn_prefetch_add(prefetch, head_of(w, w->o->v, &s->v) + from * s->v.row, s->v.row,
+                      to - from, s->v_dim);
 }
 
 /* Keys that the query tile of rows row … + rows - 1 reads and the tile before it, that of
  * row `before` (-1: none), did not. */
-static struct attn_ahead rows_of(const struct walk *w, int64_t row, int64_t rows,
-                                 int64_t before)
+static struct attn_prefetch rows_of(const struct block_lists_walk *w, int64_t row,
+                                    int64_t rows, int64_t before)
 {
     const int64_t block = w->p->block;
     const float *known =
         before < 0 ? NULL : w->bias + block_of(w, before) * w->p->key_blocks;
-    struct attn_ahead ahead = { .n = 0 };
+    struct attn_prefetch prefetch = { .n = 0 };
     struct run run = { .to = 0 };
     while (next_run(w, row, rows, run.to, &run)) {
         int64_t from = run.from, to = run.to;
@@ -233,14 +235,14 @@ static struct attn_ahead rows_of(const struct walk *w, int64_t row, int64_t rows
         while (known != NULL && to > from && known[(to - 1) / block] != -INFINITY)
             to = (to - 1) / block * block;
         if (to > from && to - from <= FEW_KEYS)
-            add_keys(w, &ahead, from, to);
+            add_keys(w, &prefetch, from, to);
     }
-    return ahead;
+    return prefetch;
 }
 
-/* ---- a cell ---- */
+/* ---- a query tile ---- */
 
-static const uint8_t *mask_of(const struct walk *w, int64_t key)
+static const uint8_t *mask_of(const struct block_lists_walk *w, int64_t key)
 {
     if (w->o->key_mask == NULL)
         return NULL;
@@ -249,7 +251,8 @@ static const uint8_t *mask_of(const struct walk *w, int64_t key)
 
 /* Scores of one segment of keys whose rows have biases of their own, or of which some are
  * masked. */
-static void mask_row(const struct walk *w, float *scores, int64_t row, int64_t n)
+static void mask_row(const struct block_lists_walk *w, float *scores, int64_t row,
+                     int64_t n)
 {
     const int64_t block = w->p->block, end = w->key + n;
     const float *bias = w->bias + block_of(w, row) * w->p->key_blocks;
@@ -266,20 +269,20 @@ static void mask_row(const struct walk *w, float *scores, int64_t row, int64_t n
 static void mask_rows(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
                       int64_t to)
 {
-    const struct walk *w = arg;
+    const struct block_lists_walk *w = arg;
     for (int64_t r = 0; r < rows; r++)
-        mask_row(w, scores + r * ATTN_STREAM_SCORES, w->cell + row + r, to - from);
+        mask_row(w, scores + r * ATTN_STREAM_SCORES, w->tile + row + r, to - from);
 }
 
-static void give_pieces(struct walk *w)
+static void give_segments(struct block_lists_walk *w)
 {
-    attn_stream_pieces(&w->stream, w->pieces, w->n_pieces, NULL, NULL);
-    w->n_pieces = 0;
+    attn_stream_segments(&w->stream, w->segments, w->n_segments, NULL, NULL);
+    w->n_segments = 0;
     w->n_keys = 0;
 }
 
 /* Keys from … to - 1 of a segment, at most KEYS of them. */
-static void give_keys(struct walk *w, struct run run)
+static void give_keys(struct block_lists_walk *w, struct run run)
 {
     const struct attn_sizes *s = &w->p->sizes;
     const int64_t n = run.to - run.from;
@@ -292,9 +295,9 @@ static void give_keys(struct walk *w, struct run run)
         .v_row = s->v.row,
         .n = n,
         /* Of the last keys the first rows do not see all. */
-        .band = run.to > end_for(w, w->cell),
-        .first = -run.to - CELL,
-        .last = w->o->position + w->row + w->cell - run.from,
+        .band = run.to > end_for(w, w->tile),
+        .first = -run.to - TILE,
+        .last = w->o->position + w->row + w->tile - run.from,
         .scaled = !run.mixed && !masked && run.bias != 0.0f,
         .k_factor = 1.0f,
         .v_factor = 1.0f,
@@ -302,19 +305,19 @@ static void give_keys(struct walk *w, struct run run)
     };
     if (run.mixed || masked) {
         w->key = run.from;
-        attn_stream_pieces(&w->stream, &keys, 1, mask_rows, w);
+        attn_stream_segments(&w->stream, &keys, 1, mask_rows, w);
         return;
     }
-    if (w->n_keys + n > KEYS || w->n_pieces == ATTN_STREAM_PIECES)
-        give_pieces(w);
-    w->pieces[w->n_pieces++] = keys;
+    if (w->n_keys + n > KEYS || w->n_segments == ATTN_STREAM_SEGMENTS)
+        give_segments(w);
+    w->segments[w->n_segments++] = keys;
     w->n_keys += n;
 }
 
-static void store(struct walk *w)
+static void store(struct block_lists_walk *w)
 {
     const struct attn_sizes *s = &w->p->sizes;
-    const int64_t first = w->row + w->cell;
+    const int64_t first = w->row + w->tile;
     const uint8_t *mask = w->o->query_mask;
     float *y = w->o->y + w->b * s->y.batch + w->head * s->y.head + first * s->y.row;
     attn_stream_store_rows(&w->stream, 0, w->stream.n, y, s->y.row, 0.0f);
@@ -324,18 +327,18 @@ static void store(struct walk *w)
 }
 
 /* Products prefetch what is read after this query tile. */
-static attn_status run_cell(struct walk *w, int64_t rows, struct attn_ahead *ahead,
-                            const attnrun_work *work)
+static attn_status run_tile(struct block_lists_walk *w, int64_t rows,
+                            struct attn_prefetch *prefetch, const attnrun_work *work)
 {
     const struct attn_sizes *s = &w->p->sizes;
     struct run run = { .to = 0 };
-    w->stream.ahead = ahead;
+    w->stream.prefetch = prefetch;
     attn_stream_reset(&w->stream, rows);
     attn_stream_load(&w->stream, 0,
                      w->o->q + w->b * s->q.batch + w->head * s->q.head +
-                         (w->row + w->cell) * s->q.row,
+                         (w->row + w->tile) * s->q.row,
                      s->q.row, rows, s->scale);
-    while (next_run(w, w->cell, rows, run.to, &run)) {
+    while (next_run(w, w->tile, rows, run.to, &run)) {
         struct run part = run;
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
@@ -344,22 +347,23 @@ static attn_status run_cell(struct walk *w, int64_t rows, struct attn_ahead *ahe
             give_keys(w, part);
         }
     }
-    give_pieces(w);
+    give_segments(w);
     store(w);
     return ATTNRUN_OK;
 }
 
 /* Task `task`, with room for the biases of `rows` rows in *memory. */
-static struct walk open_task(const struct attn_blocks *p,
-                             const struct attn_blocks_operands *o, int64_t task,
-                             int64_t rows, char **memory)
+static struct block_lists_walk open_task(const struct attn_blocks *p,
+                                         const struct attn_blocks_operands *o,
+                                         int64_t task, int64_t rows, char **memory)
 {
     const struct attn_sizes *s = &p->sizes;
-    struct walk w = { .p = p,
-                      .o = o,
-                      .b = attn_blocks_sample(p, task),
-                      .head = task % s->q_heads, /* their rows lie side by side */
-                      .row = task / s->q_heads % p->groups * p->rows };
+    struct block_lists_walk w = { .p = p,
+                                  .o = o,
+                                  .b = attn_blocks_sample(p, task),
+                                  .head =
+                                      task % s->q_heads, /* their rows lie side by side */
+                                  .row = task / s->q_heads % p->groups * p->rows };
     w.rows = min64(rows, s->q_len - w.row);
     w.first_block = (o->first + w.row) / p->block;
     w.seen = (uint64_t *)(void *)*memory;
@@ -369,14 +373,14 @@ static struct walk open_task(const struct attn_blocks *p,
 }
 
 /* What the first query tile of the task after this one reads. */
-static struct attn_ahead first_rows(const struct walk *w, int64_t task,
-                                    const attnrun_work *work, char *memory)
+static struct attn_prefetch first_rows(const struct block_lists_walk *w, int64_t task,
+                                       const attnrun_work *work, char *memory)
 {
     const struct attn_blocks *p = w->p;
     if (task + 1 >= work->end || attn_blocks_sample(p, task + 1) != w->b)
-        return (struct attn_ahead){ .n = 0 };
-    struct walk next = open_task(p, w->o, task + 1, p->cell, &memory);
-    const int64_t rows = cell_rows(&next, 0);
+        return (struct attn_prefetch){ .n = 0 };
+    struct block_lists_walk next = open_task(p, w->o, task + 1, p->tile, &memory);
+    const int64_t rows = tile_rows(&next, 0);
     fill_bias(&next, rows);
     return rows_of(&next, 0, rows, -1);
 }
@@ -389,18 +393,18 @@ attn_status attn_blocks_run(const struct attn_blocks *p,
     const struct attn_sizes *s = &p->sizes;
     int64_t stream;
     char *memory = work->scratch;
-    ck_align(attn_stream_bytes(p->cell, s->dim, s->v_dim), 64, &stream);
+    ck_align(attn_stream_bytes(p->tile, s->dim, s->v_dim), 64, &stream);
     memory += stream;
-    struct walk w = open_task(p, o, task, p->rows, &memory);
-    attn_stream_begin(&w.stream, kernels, p->cell, s->dim, s->v_dim, work->scratch);
+    struct block_lists_walk w = open_task(p, o, task, p->rows, &memory);
+    attn_stream_begin(&w.stream, kernels, p->tile, s->dim, s->v_dim, work->scratch);
     fill_bias(&w, w.rows);
-    for (int64_t rows; w.cell < w.rows; w.cell += rows) {
-        rows = cell_rows(&w, w.cell);
-        const int64_t next = w.cell + rows;
-        struct attn_ahead ahead = next < w.rows
-                                      ? rows_of(&w, next, cell_rows(&w, next), w.cell)
-                                      : first_rows(&w, task, work, memory);
-        TRY(run_cell(&w, rows, &ahead, work));
+    for (int64_t rows; w.tile < w.rows; w.tile += rows) {
+        rows = tile_rows(&w, w.tile);
+        const int64_t next = w.tile + rows;
+        struct attn_prefetch prefetch =
+            next < w.rows ? rows_of(&w, next, tile_rows(&w, next), w.tile)
+                          : first_rows(&w, task, work, memory);
+        TRY(run_tile(&w, rows, &prefetch, work));
     }
     return ATTNRUN_OK;
 }

@@ -6,7 +6,7 @@
  *           and scratch
  *   run:    attn_blocks_run() for each task
  *
- * A task is a group of queries of one head, a query tile (a cell) after the other: up to
+ * A task is a group of queries of one head, a query tile after the other: up to
  * 64 queries of a block (small blocks are put together) take the segments of keys that
  * they see, a few at a time, while they prefetch those of the next query tile. A block
  * named m times is computed once, with log m added to its scores.
@@ -23,7 +23,7 @@ struct attn_blocks {
     double density; /* about how much of all pairs is seen: for the cost of tasks */
     /* By attn_blocks_plan(): */
     int64_t rows, groups; /* queries of a task; tasks of a head */
-    int64_t cell;         /* queries that are given keys together, at most */
+    int64_t tile;         /* queries that are given keys together, at most */
     int64_t key_blocks;
     int64_t n_tasks, task_cost, scratch_bytes;
 };

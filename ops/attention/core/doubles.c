@@ -5,7 +5,7 @@
 
 enum { ROWS = 32, KEYS = 64 };
 
-struct row {
+struct doubles_row {
     double max, sum;
 };
 
@@ -15,7 +15,7 @@ struct block {
     const struct attn_kernels *kernels;
     int64_t b, head, first, n; /* queries first … first + n - 1 */
     int64_t offset, len;       /* position of query 0; keys of this sample */
-    struct row *rows;
+    struct doubles_row *rows;
     double *sums, *scores; /* (ROWS, v_dim), (KEYS) */
 };
 
@@ -100,7 +100,8 @@ static double score_of(const struct block *t, double score, int64_t i, int64_t j
 }
 
 /* Weights of a tile's keys, in place of their scores, and the row's new state. */
-static void weigh(struct row *row, double *scores, int64_t n, double *sums, int64_t v_dim)
+static void softmax(struct doubles_row *row, double *scores, int64_t n, double *sums,
+                    int64_t v_dim)
 {
     double max = row->max, sum = 0;
     for (int64_t j = 0; j < n; j++)
@@ -113,7 +114,7 @@ static void weigh(struct row *row, double *scores, int64_t n, double *sums, int6
     }
     for (int64_t d = 0; factor != 1 && d < v_dim; d++)
         sums[d] *= factor;
-    *row = (struct row){ max, row->sum * factor + sum };
+    *row = (struct doubles_row){ max, row->sum * factor + sum };
 }
 
 /* Query i and keys first … end - 1, which lie in one piece. */
@@ -136,7 +137,7 @@ static void run_row(const struct block *t, int64_t i, int64_t first, int64_t end
     for (int64_t j = first; j < end; j++)
         t->scores[j - first] =
             score_of(t, t->scores[j - first], i, j, j >= from && j < to);
-    weigh(&t->rows[i - t->first], t->scores, end - first, sums, s->v_dim);
+    softmax(&t->rows[i - t->first], t->scores, end - first, sums, s->v_dim);
     t->kernels->sum_rows_f64(sums, t->scores, token_at(t, first, true),
                              first < s->past_len ? s->past_v.row : s->v.row,
                              (size_t)(end - first), (size_t)s->v_dim);
@@ -146,7 +147,7 @@ static void run_row(const struct block *t, int64_t i, int64_t first, int64_t end
 static void finish_row(const struct block *t, int64_t i)
 {
     const struct attn_sdpa *s = t->s;
-    const struct row *row = &t->rows[i - t->first];
+    const struct doubles_row *row = &t->rows[i - t->first];
     const double *sums = t->sums + (i - t->first) * s->v_dim;
     double *y = t->o->y + t->b * s->y.batch + t->head * s->y.head + i * s->y.row;
     double *out = scores_out(t, i);
@@ -185,7 +186,7 @@ attn_status attn_doubles_run(const struct attn_sdpa *s,
     find_length(&t);
     memset(t.sums, 0, (size_t)(t.n * s->v_dim) * sizeof *t.sums);
     for (int64_t i = 0; i < t.n; i++)
-        t.rows[i] = (struct row){ .max = (double)-INFINITY };
+        t.rows[i] = (struct doubles_row){ .max = (double)-INFINITY };
     for (int64_t first = 0, end; first < s->kv_len; first = end) {
         end = min64(first + KEYS, first < s->past_len ? s->past_len : s->kv_len);
         if (OP_CANCELLED(work))

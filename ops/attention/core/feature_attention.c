@@ -25,8 +25,8 @@ static struct attn_feature_sum empty_sum(const struct attn_feature_call *c, floa
 {
     struct attn_feature_sum sum = sum_at(c->plan, memory);
     memset(memory, 0, (size_t)c->plan->sum_floats * sizeof *memory);
-    if (c->plan->rules->begin != NULL)
-        c->plan->rules->begin(c, &sum);
+    if (c->plan->callbacks->begin != NULL)
+        c->plan->callbacks->begin(c, &sum);
     return sum;
 }
 
@@ -58,8 +58,8 @@ static void add_values(const struct attn_feature_call *c, struct attn_feature_ti
     const struct attn_feature_plan *p = c->plan;
     const float *v = attn_tile_rows(c->o->v, &p->sizes.v, t);
     struct attn_gemm_f32 g = { .a = c->features,
-                               .a_row = p->turned ? ATTN_TURNED_ROW : 1,
-                               .a_col = p->turned ? 0 : p->features,
+                               .a_row = p->transposed ? ATTN_TRANSPOSED_ROW : 1,
+                               .a_col = p->transposed ? 0 : p->features,
                                .b = v,
                                .b_row = p->sizes.v.row,
                                .b_col = 1,
@@ -99,7 +99,7 @@ static attn_status add_keys(const struct attn_feature_call *c, const struct head
                 tile_of(c, h->head + i, at, min64(p->tile, to - at));
             if (OP_CANCELLED(c->work))
                 return ATTNRUN_E_CANCELLED;
-            p->rules->keys(c, t, c->features, &h->sums[i]);
+            p->callbacks->keys(c, t, c->features, &h->sums[i]);
             add_values(c, t, &h->sums[i]);
             h->sums[i].more[0] += count_kept(c, t);
         }
@@ -113,8 +113,8 @@ static void add_sum(const struct attn_feature_call *c,
 {
     const struct attn_feature_plan *p = c->plan;
     const size_t n = (size_t)(p->features * p->sizes.v_dim), f = (size_t)p->features;
-    if (p->rules->combine != NULL)
-        p->rules->combine(c, into, from);
+    if (p->callbacks->combine != NULL)
+        p->callbacks->combine(c, into, from);
     c->kernels->add_f32(into->s, into->s, 1, from->s, 1, n);
     c->kernels->add_f32(into->z, into->z, 1, from->z, 1, f);
     into->more[0] += from->more[0];
@@ -222,7 +222,7 @@ static void answer_tile(const struct attn_feature_call *c, struct attn_feature_t
 {
     const struct attn_feature_plan *p = c->plan;
     float *y = rows_of_y(c, t);
-    p->rules->queries(c, t, c->queries, sum->z, c->dots);
+    p->callbacks->queries(c, t, c->queries, sum->z, c->dots);
     read_sum(c, y, t.n, place);
     divide(c, y, p->sizes.y.row, t.n, sum->more[0] > 0 ? 0 : t.n);
 }
@@ -256,8 +256,8 @@ static void answer_inside(const struct attn_feature_call *c,
     struct attn_gemm_f32 g = { .a = c->queries + from * p->query_row,
                                .a_row = p->query_row,
                                .b = c->features,
-                               .b_row = p->turned ? ATTN_TURNED_ROW : 1,
-                               .b_col = p->turned ? 1 : p->features,
+                               .b_row = p->transposed ? ATTN_TRANSPOSED_ROW : 1,
+                               .b_col = p->transposed ? 1 : p->features,
                                .c = c->scores,
                                .c_row = CHUNK,
                                .m = (size_t)rows,
@@ -306,7 +306,7 @@ static void run_chunk(const struct attn_feature_call *c, struct attn_feature_til
     float *z = c->dots + round_up(p->chunk, 16);
     const struct attn_feature_sum inside = { .s = sum->s, .z = z, .more = sum->more };
     memset(z, 0, (size_t)p->features * sizeof *z);
-    p->rules->keys(c, keys, c->features, &inside);
+    p->callbacks->keys(c, keys, c->features, &inside);
     const int64_t empty = empty_rows(c, keys, sum);
     if (c->o->y != NULL)
         pack_sum(c, sum, 0);
@@ -314,7 +314,7 @@ static void run_chunk(const struct attn_feature_call *c, struct attn_feature_til
         const struct attn_feature_tile t = { keys.batch, keys.head * p->sizes.group + h,
                                              query, keys.n };
         float *y = rows_of_y(c, t);
-        p->rules->queries(c, t, c->queries, sum->z, c->dots);
+        p->callbacks->queries(c, t, c->queries, sum->z, c->dots);
         read_sum(c, y, t.n, 0);
         for (int64_t from = 0; from < t.n; from += PANEL)
             answer_inside(c, keys, y, from, min64(PANEL, t.n - from));
@@ -373,8 +373,8 @@ static attn_status run_whole(const struct attn_feature_call *c, struct heads *h)
     }
     TRY(add_keys(c, h, 0, p->sizes.kv_len));
     for (int64_t i = 0; i < h->n; i++) {
-        if (p->rules->end != NULL)
-            p->rules->end(c, &h->sums[i]);
+        if (p->callbacks->end != NULL)
+            p->callbacks->end(c, &h->sums[i]);
         store_present(c, h->head + i, &h->sums[i]);
     }
     return c->o->y == NULL ? ATTNRUN_OK : answer(c, h, 0, p->sizes.q_len);
@@ -403,8 +403,8 @@ static void run_combine(const struct attn_feature_call *c, int64_t head)
             struct attn_feature_sum from = sum_at(p, shared_sum(c, head, i));
             add_sum(c, &sum, &from);
         }
-        if (p->rules->end != NULL)
-            p->rules->end(c, &sum);
+        if (p->callbacks->end != NULL)
+            p->callbacks->end(c, &sum);
         store_present(c, head, &sum);
         return;
     }
@@ -449,7 +449,8 @@ attn_status attn_feature_run(const struct attn_feature_plan *plan,
     for (int64_t task = work->begin; task < work->end; task += h.n) {
         const int64_t part = task / heads; /* heads side by side take turns */
         h.head = task % heads;
-        h.n = attn_heads_in_turn(task, work->end, plan->sizes.kv_heads, plan->together);
+        h.n =
+            attn_heads_interleaved(task, work->end, plan->sizes.kv_heads, plan->together);
         if (plan->whole)
             TRY(run_whole(&c, &h));
         else if (phase == 0)

@@ -25,10 +25,10 @@
 struct attn_feature_call;
 
 enum {
-    ATTN_TURNED_ROW = 256 + 16, /* rows 1 KiB apart would share a few lines of L1 */
-    ATTN_FEATURE_CHUNK = 64,    /* causal: tokens of a triangle */
-    ATTN_FEATURE_PANEL = 32,    /* rows of it that are computed together */
-    ATTN_FEATURE_TOGETHER = 8   /* the maximum of heads that take turns */
+    ATTN_TRANSPOSED_ROW = 256 + 16, /* rows 1 KiB apart would share a few lines of L1 */
+    ATTN_FEATURE_CHUNK = 64,        /* causal: tokens of a triangle */
+    ATTN_FEATURE_PANEL = 32,        /* rows of it that are computed together */
+    ATTN_FEATURE_TOGETHER = 8       /* the maximum of heads that take turns */
 };
 
 /* Views of one memory: S, z, and what else the operator keeps with them. more[0] counts
@@ -43,9 +43,9 @@ struct attn_feature_tile {
 };
 
 /* What an operator gives. Results may depend on nothing but the tile and the sum. */
-struct attn_feature_rules {
-    /* Writes the features of a tile of keys: (n, F), or (F, n) where `turned`, with rows
-     * ATTN_TURNED_ROW floats apart; adds them up in sum->z. Those of masked keys are 0.
+struct attn_feature_callbacks {
+    /* Writes the features of a tile of keys: (n, F), or (F, n) where `transposed`, with rows
+     * ATTN_TRANSPOSED_ROW floats apart; adds them up in sum->z. Those of masked keys are 0.
      * May scale what is in `sum`. */
     void (*keys)(const struct attn_feature_call *call, struct attn_feature_tile tile,
                  float *features, const struct attn_feature_sum *sum);
@@ -71,10 +71,10 @@ enum attn_feature_denominator {
 
 struct attn_feature_plan {
     struct attn_sizes sizes;
-    const struct attn_feature_rules *rules;
+    const struct attn_feature_callbacks *callbacks;
     int64_t features, more; /* F; floats of `more`, at least 1 */
     int64_t tile;           /* keys of a tile: a multiple of 64, at most 256 */
-    bool turned;
+    bool transposed;
     int32_t denominator;
     float epsilon, scale, z_begin; /* z_begin: z of no key, causal */
     int first_phase;

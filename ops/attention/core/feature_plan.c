@@ -112,7 +112,7 @@ attn_status attn_feature_plan_make(attnrun_step *step, struct attn_feature_plan 
     p->together = sharing(p);
     p->query_row = p->features + (p->features % 256 == 0 ? 16 : 0);
     features =
-        round_up(max64(ATTN_TURNED_ROW, p->chunk) * round_up(p->query_row, 16), 16);
+        round_up(max64(ATTN_TRANSPOSED_ROW, p->chunk) * round_up(p->query_row, 16), 16);
     p->features_floats = features;
     step->scratch_bytes =
         (2 * features + round_up(p->features, 16) + round_up(p->chunk, 16) +

@@ -72,7 +72,7 @@ struct rows {
     float *gemm, *x, *projected, *k, *v;
     uint8_t *keep;
     int64_t b, count; /* global tokens of the sample */
-    bool hidden;
+    bool masked;
 };
 
 static const float *x_at(const struct rows *t, int64_t token)
@@ -131,12 +131,12 @@ static void make_queries(const struct rows *t, float *c, int64_t head, int64_t g
     project(t, c, g->s.dim, t->x, m, g->width, &wq, g->s.scale);
 }
 
-static void hide_masked(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
-                        int64_t to)
+static void mask_keys(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
+                      int64_t to)
 {
     const struct rows *t = arg;
     (void)row;
-    for (int64_t r = 0; t->hidden && r < rows; r++)
+    for (int64_t r = 0; t->masked && r < rows; r++)
         t->kernels->keep_mask_f32(scores + r * ATTN_STREAM_SCORES, t->keep + from,
                                   (size_t)(to - from));
 }
@@ -146,14 +146,14 @@ static bool find_seen(struct rows *t, int64_t first, int64_t n)
 {
     const uint8_t *mask = t->o->key_mask;
     int64_t seen = 0;
-    t->hidden = false;
+    t->masked = false;
     if (mask == NULL)
         return true;
     for (int64_t j = 0; j < n; j++) {
         t->keep[j] = mask[t->b * t->g->s.kv_len + first + j] != 0;
         seen += t->keep[j];
     }
-    t->hidden = seen < n;
+    t->masked = seen < n;
     return seen > 0;
 }
 
@@ -185,7 +185,7 @@ static attn_status walk(struct rows *t, bool formed, int64_t head,
             keys.k_row = s->dim;
             keys.v_row = s->v_dim;
         }
-        attn_stream_tile(&t->stream, &keys, hide_masked, t);
+        attn_stream_tile(&t->stream, &keys, mask_keys, t);
     }
     return ATTNRUN_OK;
 }

@@ -21,17 +21,17 @@ attn_status attn_need_finite(const attnrun_step *step, const char *attribute, fl
 }
 
 attn_status attn_need_int(const attnrun_step *step, const char *attribute, int64_t value,
-                          int64_t least, int64_t most)
+                          int64_t min, int64_t max)
 {
-    if (value >= least && value <= most)
+    if (value >= min && value <= max)
         return ATTNRUN_OK;
     if (value == OP_INT_ABSENT)
         return op_fail(step, ATTNRUN_E_ATTR, "%s is missing", attribute);
-    if (most == INT64_MAX)
+    if (max == INT64_MAX)
         return op_fail(step, ATTNRUN_E_ATTR, "%s is %lld, expected at least %lld",
-                       attribute, (long long)value, (long long)least);
+                       attribute, (long long)value, (long long)min);
     return op_fail(step, ATTNRUN_E_ATTR, "%s is %lld, expected %lld to %lld", attribute,
-                   (long long)value, (long long)least, (long long)most);
+                   (long long)value, (long long)min, (long long)max);
 }
 
 attn_status attn_need_equal(const attnrun_step *step, int in, attnrun_dim found,
@@ -86,13 +86,13 @@ static attn_status check_rank(const attnrun_step *step,
 
 /* ---- operands ---- */
 
-struct operand {
+struct heads_operand {
     attnrun_dim batch, heads, tokens, dim;
 };
 
 /* `heads`: the attribute, for rank 3. */
 static attn_status split(const attnrun_step *step, int in, int rank, int64_t heads,
-                         struct operand *o)
+                         struct heads_operand *o)
 {
     const attnrun_type *t = &step->in[in];
     o->batch = attnrun_dim_unknown(step); /* one each: they need not be equal */
@@ -143,7 +143,7 @@ static attn_status check_groups(const attnrun_step *step, int k, attnrun_dim q_h
 }
 
 static attn_status check_operands(const attnrun_step *step, int k, int v, unsigned flags,
-                                  const struct operand o[3])
+                                  const struct heads_operand o[3])
 {
     TRY(attn_need_equal(step, k, o[1].batch, o[0].batch, "batch"));
     TRY(attn_need_equal(step, v, o[2].batch, o[0].batch, "batch"));
@@ -167,7 +167,7 @@ attn_status attn_qkv_infer(const attnrun_step *step, const struct attn_heads_arg
     const int64_t q_heads = args->q_num_heads;
     const int64_t kv_heads =
         args->kv_num_heads != OP_INT_ABSENT ? args->kv_num_heads : q_heads;
-    struct operand o[3];
+    struct heads_operand o[3];
     int rank = -1;
     TRY(check_heads(step, args, flags));
     for (int i = 0; i < 3; i++) {

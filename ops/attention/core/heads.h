@@ -82,7 +82,7 @@ attn_status attn_need_finite(const attnrun_step *step, const char *attribute, fl
                              bool nonzero);
 /* Fails unless least <= value <= most. */
 attn_status attn_need_int(const attnrun_step *step, const char *attribute, int64_t value,
-                          int64_t least, int64_t most);
+                          int64_t min, int64_t max);
 /* Fails with "its <what> is <found>, expected <expected>" where both are constants and
  * differ. */
 attn_status attn_need_equal(const attnrun_step *step, int in, attnrun_dim found,
@@ -106,13 +106,13 @@ attn_status attn_key_mask_check(const attnrun_step *step, int in, attnrun_dim ba
 struct attn_heads attn_heads_dense(int rank, int64_t heads, int64_t tokens, int64_t dim);
 
 /* Of tasks from `task` to end - 1, a head of all samples each: how many from the first on
- * are of one sample, at most `most`. */
-static inline int64_t attn_heads_in_turn(int64_t task, int64_t end, int64_t heads,
-                                         int64_t most)
+ * are of one sample, at most `max`. */
+static inline int64_t attn_heads_interleaved(int64_t task, int64_t end, int64_t heads,
+                                             int64_t max)
 {
     const int64_t left = heads - task % heads;
     const int64_t n = end - task < left ? end - task : left;
-    return n < most ? n : most;
+    return n < max ? n : max;
 }
 
 #endif

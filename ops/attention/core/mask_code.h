@@ -37,7 +37,7 @@ enum attn_mask_fact {
     MASK_FACT_FILL,    /* bits of an f32 */
     MASK_FACT_QUERIES, /* no more of them: the constants in the mask end; -1: any number */
     MASK_FACT_KEYS,
-    MASK_FACTS
+    MASK_CONSTANTS
 };
 
 enum { MASK_BATCH, MASK_HEAD, MASK_QUERY, MASK_KEY, MASK_AXES };

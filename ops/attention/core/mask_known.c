@@ -14,7 +14,7 @@
  * may be of floats where f32 holds all its integers. */
 #include "mask_known.h"
 
-static const double hidden = -1000.0; /* what is added there may be lost */
+static const double masked = -1000.0; /* what is added there may be lost */
 
 static bool same(double a, double b) { return a == b; }
 
@@ -179,7 +179,7 @@ static struct attn_mask_known instruction(const struct attn_mask_program *p, int
 /* What a value of the mask means: seen as it is, not seen, or neither (NaN). */
 static double meaning(double x)
 {
-    return same(x, 0.0) ? 1.0 : x <= hidden ? 0.0 : (double)NAN;
+    return same(x, 0.0) ? 1.0 : x <= masked ? 0.0 : (double)NAN;
 }
 
 /* The highest finite number that pairs get which are not seen. */
@@ -196,10 +196,10 @@ static struct attn_mask_known as_band(const struct attn_mask_known *k)
 }
 
 /* The other side of a band whose inside is `x`, where that is a band. */
-static struct attn_mask_known turned(const struct attn_mask_known *k, bool turn)
+static struct attn_mask_known transposed(const struct attn_mask_known *k, bool transpose)
 {
     struct attn_mask_known other;
-    return turn && attn_mask_other_side(k, &other) ? other : *k;
+    return transpose && attn_mask_other_side(k, &other) ? other : *k;
 }
 
 /* What is added to a score in all, where keep and add are known. */
@@ -211,7 +211,7 @@ static struct attn_mask_seen conclude(const struct attn_mask_known *keep,
                           seen = some;
     const double filled = (double)fill;
     const struct attn_mask_known k = as_band(keep), a = as_band(add);
-    if (!add->nan && add->high <= hidden && fill <= 0.0f) {
+    if (!add->nan && add->high <= masked && fill <= 0.0f) {
         seen.form = ATTN_MASK_NONE_SEEN;
         seen.soft = add->high;
         return seen;
@@ -221,7 +221,7 @@ static struct attn_mask_seen conclude(const struct attn_mask_known *keep,
         return some;
     if (keep->form != BAND && keep->low == 0.0) { /* nothing is kept */
         const double high = filled + add->high;
-        if (!(high <= hidden))
+        if (!(high <= masked))
             return some;
         seen.form = ATTN_MASK_NONE_SEEN;
         seen.soft = high;
@@ -237,7 +237,7 @@ static struct attn_mask_seen conclude(const struct attn_mask_known *keep,
     if (!k_good || meaning(a.inside) != 1.0)
         return some;
     for (int i = 0; i < 3; i++) {
-        if (!(outside[i] <= hidden))
+        if (!(outside[i] <= masked))
             return some;
         seen.soft = softest(outside[i], seen.soft);
     }
@@ -265,9 +265,9 @@ struct attn_mask_seen attn_mask_look(const struct attn_mask_place *place,
     const struct attn_mask_known yes = mask_number(1.0), zero = mask_number(0.0);
     const struct attn_mask_known *keep = p->keep >= 0 ? &known[p->keep] : &yes,
                                  *add = p->add >= 0 ? &known[p->add] : &zero;
-    const struct attn_mask_known k = turned(keep,
-                                            keep->form == BAND && keep->inside == 0.0),
-                                 a = turned(add,
-                                            add->form == BAND && add->inside <= hidden);
+    const struct attn_mask_known k = transposed(keep, keep->form == BAND &&
+                                                          keep->inside == 0.0),
+                                 a = transposed(add, add->form == BAND &&
+                                                         add->inside <= masked);
     return conclude(&k, &a, p->fill, tile);
 }

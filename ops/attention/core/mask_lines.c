@@ -239,9 +239,9 @@ static bool compare_lines(const struct attn_mask_pair *p, const struct attn_mask
     struct attn_mask_known x, y;
     int64_t first, last, opcode = p->opcode;
     if (b->form == LENGTH) { /* the length comes first */
-        static const int64_t turned[] = { MASK_GREATER, MASK_GREATER_EQUAL, MASK_LESS,
-                                          MASK_LESS_EQUAL, MASK_EQUAL };
-        const struct attn_mask_pair other = { turned[opcode - MASK_LESS], p->dtype,
+        static const int64_t transposed[] = { MASK_GREATER, MASK_GREATER_EQUAL, MASK_LESS,
+                                              MASK_LESS_EQUAL, MASK_EQUAL };
+        const struct attn_mask_pair other = { transposed[opcode - MASK_LESS], p->dtype,
                                               p->tile };
         return a->form != LENGTH && compare_lines(&other, b, a, result);
     }

@@ -151,13 +151,14 @@ static bool may_be_soft(const struct attn_mask_program *p)
 }
 
 attn_status attn_mask_plan(const attnrun_step *step, int first, attnrun_ints code,
-                           attnrun_ints facts, attnrun_ints axes, const int64_t *sizes,
-                           struct attn_mask_program *p)
+                           attnrun_ints known_outputs, attnrun_ints axes,
+                           const int64_t *sizes, struct attn_mask_program *p)
 {
     const int32_t n_leaves = step->n_in > first ? step->n_in - first : 0;
     if (n_leaves > MASK_MAX_LEAVES || code.n % MASK_WORDS != 0 ||
-        code.n > MASK_MAX_CODE * MASK_WORDS || facts.v == NULL || facts.n != MASK_FACTS ||
-        axes.n != (int64_t)n_leaves * MASK_AXES || (n_leaves > 0 && axes.v == NULL))
+        code.n > MASK_MAX_CODE * MASK_WORDS || known_outputs.v == NULL ||
+        known_outputs.n != MASK_CONSTANTS || axes.n != (int64_t)n_leaves * MASK_AXES ||
+        (n_leaves > 0 && axes.v == NULL))
         return op_fail(step, ATTNRUN_E_ATTR, "code, mask or axes are wrong");
     *p = (struct attn_mask_program){ .code = code.v,
                                      .n_code = (int32_t)(code.n / MASK_WORDS),
@@ -173,9 +174,10 @@ attn_status attn_mask_plan(const attnrun_step *step, int first, attnrun_ints cod
         p->by_query[l] = p->leaf[l].stride[MASK_QUERY] != 0;
     }
     TRY(plan_code(step, p));
-    const uint32_t bits = (uint32_t)facts.v[MASK_FACT_FILL];
+    const uint32_t bits = (uint32_t)known_outputs.v[MASK_FACT_FILL];
     memcpy(&p->fill, &bits, sizeof bits);
-    const int64_t keep = facts.v[MASK_FACT_KEEP], add = facts.v[MASK_FACT_ADD];
+    const int64_t keep = known_outputs.v[MASK_FACT_KEEP],
+                  add = known_outputs.v[MASK_FACT_ADD];
     if (keep < -1 || keep >= p->n || add < -1 || add >= p->n ||
         (keep >= 0 && p->dtype[keep] != ATTNRUN_BOOL) ||
         (add >= 0 && p->dtype[add] != ATTNRUN_F32))
@@ -184,10 +186,10 @@ attn_status attn_mask_plan(const attnrun_step *step, int first, attnrun_ints cod
     p->add = (int32_t)add;
     p->soft = may_be_soft(p);
     for (int k = 0; k < 2; k++) {
-        const int64_t most = facts.v[MASK_FACT_QUERIES + k];
-        if (most >= 0 && sizes[MASK_QUERY + k] > most)
+        const int64_t max = known_outputs.v[MASK_FACT_QUERIES + k];
+        if (max >= 0 && sizes[MASK_QUERY + k] > max)
             return op_fail(step, ATTNRUN_E_SHAPE,
-                           "its mask ends at %lld, expected %lld %s", (long long)most,
+                           "its mask ends at %lld, expected %lld %s", (long long)max,
                            (long long)sizes[MASK_QUERY + k], k == 0 ? "queries" : "keys");
     }
     return ATTNRUN_OK;

@@ -62,8 +62,8 @@ enum { ATTN_MASK_BLOCK = 64, ATTN_MASK_KEYS = 256 };
 
 /* sizes: batch, heads, queries, keys. `first`: the input that is leaf 0. */
 attn_status attn_mask_plan(const attnrun_step *step, int first, attnrun_ints code,
-                           attnrun_ints facts, attnrun_ints axes, const int64_t *sizes,
-                           struct attn_mask_program *program);
+                           attnrun_ints known_outputs, attnrun_ints axes,
+                           const int64_t *sizes, struct attn_mask_program *program);
 int64_t attn_mask_table_bytes(const struct attn_mask_program *program);
 /* Fills in the entries of one leaf. */
 attn_status attn_mask_summarize(const struct attn_mask_program *program, int32_t leaf,

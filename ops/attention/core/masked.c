@@ -105,7 +105,7 @@ struct span {
     struct attn_mask_seen seen;
 };
 
-struct walk {
+struct masked_walk {
     const struct attn_masked *m;
     const struct attn_masked_operands *o;
     struct attn_mask_place place;
@@ -119,7 +119,7 @@ struct walk {
 
 /* What is proved of the keys from `key` on, for the queries of a group: of as many as are a
  * whole level, and can be said at once. */
-static struct attn_mask_seen look(const struct walk *t, int64_t group, int64_t key,
+static struct attn_mask_seen look(const struct masked_walk *t, int64_t group, int64_t key,
                                   int64_t *end)
 {
     const int64_t query = t->query + group * GROUP, keys = t->m->s.kv_len;
@@ -141,7 +141,7 @@ static struct attn_mask_seen look(const struct walk *t, int64_t group, int64_t k
 }
 
 /* The next span of a group, from key `from` on; empty behind the last one. */
-static void next_span(struct walk *t, int64_t group, int64_t from)
+static void next_span(struct masked_walk *t, int64_t group, int64_t from)
 {
     const int64_t keys = t->m->s.kv_len, query = t->query + group * GROUP;
     struct span *span = &t->span[group];
@@ -162,7 +162,7 @@ static void next_span(struct walk *t, int64_t group, int64_t from)
     *span = (struct span){ keys, keys, keys, { .form = ATTN_MASK_NONE_SEEN } };
 }
 
-static struct attn_keys tile_at(const struct walk *t, int64_t first, int64_t n)
+static struct attn_keys tile_at(const struct masked_walk *t, int64_t first, int64_t n)
 {
     const struct attn_sdpa *s = &t->m->s;
     const int64_t head = t->place.h / (s->q_heads / s->kv_heads);
@@ -179,14 +179,14 @@ static struct attn_keys tile_at(const struct walk *t, int64_t first, int64_t n)
 static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
                     int64_t to)
 {
-    const struct walk *t = arg;
+    const struct masked_walk *t = arg;
     for (int64_t r = 0; r < rows; r++)
         attn_mask_row(&t->place, t->query + row + r, t->first + from, to - from, r > 0,
                       t->memory, scores + r * ATTN_STREAM_SCORES);
 }
 
 /* Keys from … to - 1 of the tile for the rows of a group. */
-static void give(struct walk *t, int64_t group, const struct attn_keys *tile,
+static void give(struct masked_walk *t, int64_t group, const struct attn_keys *tile,
                  int64_t from, int64_t to, const struct attn_mask_seen *seen)
 {
     const int64_t row = group * GROUP, rows = min64(GROUP, t->stream.n - row);
@@ -201,7 +201,7 @@ static void give(struct walk *t, int64_t group, const struct attn_keys *tile,
 }
 
 /* The spans of a group as far as they are in the tile. */
-static void give_spans(struct walk *t, int64_t group, const struct attn_keys *tile)
+static void give_spans(struct masked_walk *t, int64_t group, const struct attn_keys *tile)
 {
     const int64_t end = t->first + tile->n;
     struct span *span = &t->span[group];
@@ -220,7 +220,8 @@ static void give_spans(struct walk *t, int64_t group, const struct attn_keys *ti
     }
 }
 
-static attn_status walk_keys(struct walk *t, int64_t groups, const attnrun_work *work)
+static attn_status walk_keys(struct masked_walk *t, int64_t groups,
+                             const attnrun_work *work)
 {
     const int64_t keys = t->m->s.kv_len;
     for (int64_t g = 0; g < groups; g++) {
@@ -243,7 +244,7 @@ static attn_status walk_keys(struct walk *t, int64_t groups, const attnrun_work 
 }
 
 /* Keys that were passed over add nothing to what any query of the group has seen. */
-static bool is_lost(const struct walk *t, int64_t group, double longest)
+static bool is_lost(const struct masked_walk *t, int64_t group, double longest)
 {
     const struct attn_sdpa *s = &t->m->s;
     const int64_t row = group * GROUP, end = min64(t->stream.n, row + GROUP);
@@ -264,7 +265,8 @@ static bool is_lost(const struct walk *t, int64_t group, double longest)
 }
 
 /* A group from the beginning, all keys with the mask. */
-static attn_status walk_literally(struct walk *t, int64_t group, const attnrun_work *work)
+static attn_status walk_literally(struct masked_walk *t, int64_t group,
+                                  const attnrun_work *work)
 {
     const struct attn_sdpa *s = &t->m->s;
     const int64_t row = group * GROUP, rows = min64(GROUP, t->stream.n - row);
@@ -289,7 +291,7 @@ static attn_status attend(const attnrun_step *step, const struct attn_masked *m,
 {
     const struct attn_sdpa *s = &m->s;
     const double *norms = (const double *)(void *)((char *)work->shared + m->norms);
-    struct walk t = { .m = m, .o = o };
+    struct masked_walk t = { .m = m, .o = o };
     const int64_t head = task / m->blocks;
     t.query = task % m->blocks * m->block;
     t.place = (struct attn_mask_place){ &m->program, o->leaves, work->shared,

@@ -13,15 +13,19 @@
 
 #include <math.h>
 
-enum { X = ATTN_MERGED_X, WEIGHTS = ATTN_MERGED_WEIGHTS, BIAS = ATTN_MERGED_BIAS };
-enum { Y = ATTN_MERGED_Y, PRESENT = ATTN_MERGED_PRESENT };
+enum {
+    X = ATTN_PACKED_QKV_X,
+    WEIGHTS = ATTN_PACKED_QKV_WEIGHTS,
+    BIAS = ATTN_PACKED_QKV_BIAS
+};
+enum { Y = ATTN_PACKED_QKV_Y, PRESENT = ATTN_PACKED_QKV_PRESENT };
 enum { MAX_HEADS = 1 << 16 };
 enum { ATTEND, KEEP };
 
 static attn_status check_args(const attnrun_step *step,
-                              const struct attn_merged_inputs *in)
+                              const struct attn_packed_qkv_inputs *in)
 {
-    const struct attn_merged_args *args = step->args;
+    const struct attn_packed_qkv_args *args = step->args;
     const attnrun_ints *sizes = &args->qkv_hidden_sizes;
     if (args->num_heads < 1 || args->num_heads > MAX_HEADS)
         return op_fail(step, ATTNRUN_E_ATTR, "num_heads is %lld, expected 1 to %d",
@@ -52,7 +56,7 @@ static attn_status check_args(const attnrun_step *step,
 static attn_status find_widths(const attnrun_step *step, attnrun_dim *hidden,
                                attnrun_dim *v_hidden)
 {
-    const struct attn_merged_args *args = step->args;
+    const struct attn_packed_qkv_args *args = step->args;
     const attnrun_ints *sizes = &args->qkv_hidden_sizes;
     attnrun_dim width = attnrun_dim_unknown(step);
     if (step->in[WEIGHTS].rank == 2)
@@ -129,11 +133,12 @@ static attn_status plan_past(const attnrun_step *step, struct attn_sdpa *c, int 
     return ATTNRUN_OK;
 }
 
-static attn_status plan(attnrun_step *step, const struct attn_merged_inputs *in,
-                        int64_t hidden, int64_t v_hidden)
+static attn_status plan_packed_qkv(attnrun_step *step,
+                                   const struct attn_packed_qkv_inputs *in,
+                                   int64_t hidden, int64_t v_hidden)
 {
-    const struct attn_merged_args *args = step->args;
-    struct attn_merged *m = step->state;
+    const struct attn_packed_qkv_args *args = step->args;
+    struct attn_packed_qkv *m = step->state;
     struct attn_sdpa *c = &m->core;
     const int64_t heads = args->num_heads, tokens = step->in[X].dims[1].value;
     m->in = *in;
@@ -162,9 +167,9 @@ static attn_status plan(attnrun_step *step, const struct attn_merged_inputs *in,
     return attn_sdpa_plan(step, c);
 }
 
-void attn_merged_tasks(attnrun_step *step, int phase)
+void attn_packed_qkv_tasks(attnrun_step *step, int phase)
 {
-    struct attn_merged *m = step->state;
+    struct attn_packed_qkv *m = step->state;
     const struct attn_sdpa *c = &m->core;
     const bool keeps = op_has_out(step, PRESENT) && c->head_dim > 0;
     m->phase = phase;
@@ -176,9 +181,10 @@ void attn_merged_tasks(attnrun_step *step, int phase)
                                                                    : c->scratch_bytes;
 }
 
-attn_status attn_merged_infer(attnrun_step *step, const struct attn_merged_inputs *in)
+attn_status attn_packed_qkv_infer(attnrun_step *step,
+                                  const struct attn_packed_qkv_inputs *in)
 {
-    const struct attn_merged_args *args = step->args;
+    const struct attn_packed_qkv_args *args = step->args;
     attnrun_dim hidden, v_hidden, total;
     TRY(check_args(step, in));
     TRY(op_need_rank(step, X, 3));
@@ -206,12 +212,13 @@ attn_status attn_merged_infer(attnrun_step *step, const struct attn_merged_input
                                attnrun_dim_div(step, hidden, dim_of(args->num_heads)) };
     TRY(op_out(step, Y, ATTNRUN_F32, 3, y));
     TRY(op_out(step, PRESENT, ATTNRUN_F32, 5, present));
-    return step->concrete ? plan(step, in, hidden.value, v_hidden.value) : ATTNRUN_OK;
+    return step->concrete ? plan_packed_qkv(step, in, hidden.value, v_hidden.value)
+                          : ATTNRUN_OK;
 }
 
 static const float *past_of(const attnrun_step *step, bool value)
 {
-    const struct attn_merged *m = step->state;
+    const struct attn_packed_qkv *m = step->state;
     const struct attn_sdpa *c = &m->core;
     if (!op_has_in(step, m->in.past))
         return NULL;
@@ -222,7 +229,7 @@ static const float *past_of(const attnrun_step *step, bool value)
 /* Keys (first half of the tasks) or values of a head: the past, then the new ones. */
 static void keep_head(const attnrun_step *step, int64_t task, const float *projected)
 {
-    const struct attn_merged *m = step->state;
+    const struct attn_packed_qkv *m = step->state;
     const struct attn_sdpa *c = &m->core;
     const int64_t heads = c->batch * c->q_heads, past = c->past_len * c->head_dim;
     const bool value = task >= heads;
@@ -243,8 +250,8 @@ static void keep_head(const attnrun_step *step, int64_t task, const float *proje
 /* Where mask_index adds mask_filter_value. */
 static void give_mask(const attnrun_step *step, struct attn_sdpa_operands *o)
 {
-    const struct attn_merged_args *args = step->args;
-    const struct attn_merged *m = step->state;
+    const struct attn_packed_qkv_args *args = step->args;
+    const struct attn_packed_qkv *m = step->state;
     const struct attn_sdpa *c = &m->core;
     if (!op_has_in(step, m->in.mask))
         return;
@@ -260,9 +267,9 @@ static void give_mask(const attnrun_step *step, struct attn_sdpa_operands *o)
     o->keep_batch = mask->rank == 3 ? c->q_len * c->kv_len : c->kv_len;
 }
 
-attn_status attn_merged_run(const attnrun_step *step, const attnrun_work *work)
+attn_status attn_packed_qkv_run(const attnrun_step *step, const attnrun_work *work)
 {
-    const struct attn_merged *m = step->state;
+    const struct attn_packed_qkv *m = step->state;
     const int64_t hidden = m->core.q_heads * m->core.head_dim;
     const int phase = work->phase - m->phase;
     float *shared = work->shared;

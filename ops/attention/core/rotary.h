@@ -6,9 +6,9 @@
 
 /* y may not be x. cosine and sine have `half` elements; features from 2 * half on stay.
  */
-static inline void attn_rotary_turn(float *y, const float *x, const float *cosine,
-                                    const float *sine, int64_t half, int64_t dim,
-                                    bool interleaved)
+static inline void attn_rotary_rotate(float *y, const float *x, const float *cosine,
+                                      const float *sine, int64_t half, int64_t dim,
+                                      bool interleaved)
 {
     const int64_t step = interleaved ? 2 : 1, other = interleaved ? 1 : half;
     for (int64_t i = 0; i < half; i++) {

@@ -63,9 +63,9 @@ attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
                 ck_mul(s->n_tasks, s->blocks, &s->n_tasks);
     if (!fits)
         return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
-    s->wide_bytes =
-        s->widens ? KEYS * (s->head_dim + s->v_dim) * (int64_t)sizeof(float) : 0;
-    s->scratch_bytes += s->wide_bytes;
+    s->promoted_bytes =
+        s->promotes ? KEYS * (s->head_dim + s->v_dim) * (int64_t)sizeof(float) : 0;
+    s->scratch_bytes += s->promoted_bytes;
     double cost = 2.0 * (double)s->block * (double)s->kv_len *
                   (double)(s->head_dim + s->v_dim + 32) / 100.0;
     s->task_cost = cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15;
@@ -139,9 +139,9 @@ static struct seen keys_of_rows(const struct queries *t, int64_t r0, int64_t row
 static struct attn_keys tile_at(const struct queries *t, int64_t first, int64_t n)
 {
     const struct attn_sdpa *s = t->s;
-    if (s->widens) {
+    if (s->promotes) {
         float *k = t->wide, *v = k + KEYS * s->head_dim;
-        t->o->widen(t->o->widen_arg, t->b, t->kv_head, first, n, k, v);
+        t->o->promote(t->o->promote_arg, t->b, t->kv_head, first, n, k, v);
         return (struct attn_keys){
             .k = k, .v = v, .k_row = s->head_dim, .v_row = s->v_dim, .n = n
         };
@@ -208,7 +208,7 @@ static void mask_row(const struct queries *t, float *scores, int64_t r, int64_t 
         kernels->add_mask_f32(scores, (const float *)t->o->mask + at, (size_t)n);
 }
 
-static void hide(float *scores, int64_t from, int64_t to)
+static void mask_scores(float *scores, int64_t from, int64_t to)
 {
     for (int64_t j = from; j < to; j++)
         scores[j] = -INFINITY;
@@ -271,8 +271,8 @@ static void prepare_row(const struct queries *t, float *scores, int64_t r, int64
         keys_of(t, r, &from, &to);
         from = min64(max64(from - first, 0), n);
         to = min64(max64(to - first, from), n);
-        hide(scores, 0, from);
-        hide(scores, to, n);
+        mask_scores(scores, 0, from);
+        mask_scores(scores, to, n);
     }
     for (int32_t mode = ATTN_SCORES_BIASED; mode <= ATTN_SCORES_SEEN; mode++)
         show(t, scores, r, first, n, mode);
@@ -418,11 +418,11 @@ static bool padding_is_lost(const struct queries *t, int64_t from, int64_t to)
     const double bound = /* of scores, and what rounding adds */
         1.001 * sqrt(longest * (double)s->head_dim) * (high > -low ? high : -low);
     for (int64_t r = 0; r < t->stream.n; r++) {
-        double most = bound + (double)t->o->masked - (double)t->stream.state[r].max;
+        double max = bound + (double)t->o->masked - (double)t->stream.state[r].max;
         if (s->mask_kind == ATTN_MASK_ADD)
-            most += (double)kernels->reduce_max_f32(
+            max += (double)kernels->reduce_max_f32(
                 (const float *)t->o->mask + mask_at(t, r, from), (size_t)(to - from));
-        if (!(most < (double)ATTN_TERMS_THAT_COUNT))
+        if (!(max < (double)ATTN_TERMS_THAT_COUNT))
             return false;
     }
     return true;
@@ -542,7 +542,7 @@ attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *
     const int64_t n = min64(s->block, s->rows - t.row);
     t.wide = work->scratch;
     attn_stream_begin(&t.stream, kernels, s->block, s->head_dim, s->v_dim,
-                      (char *)work->scratch + s->wide_bytes);
+                      (char *)work->scratch + s->promoted_bytes);
     attn_stream_reset(&t.stream, n);
     attn_stream_load(&t.stream, 0,
                      o->q + t.b * s->q.batch + t.head * s->q.head +

@@ -30,8 +30,8 @@ struct attn_heads {
 };
 
 /* Makes floats of keys and values first … first + n - 1 of a head: dense rows. */
-typedef void (*attn_sdpa_widen)(const void *arg, int64_t b, int64_t kv_head,
-                                int64_t first, int64_t n, float *k, float *v);
+typedef void (*attn_sdpa_promote)(const void *arg, int64_t b, int64_t kv_head,
+                                  int64_t first, int64_t n, float *k, float *v);
 
 struct attn_sdpa {
     int64_t batch, q_heads, kv_heads, q_len, past_len, kv_len; /* kv_len: with past */
@@ -40,7 +40,7 @@ struct attn_sdpa {
     float scale, softcap; /* softcap 0: none */
     bool causal;
     bool nan_rows; /* a query that sees no key gives NaN, as a plain Softmax would */
-    bool widens;   /* keys and values come by `widen` of the operands */
+    bool promotes; /* keys and values come by `promote` of the operands */
     int64_t left, right; /* -1: without bound */
     int32_t mask_kind, scores_mode;
     struct attn_heads mask; /* 0 where broadcast */
@@ -50,14 +50,14 @@ struct attn_sdpa {
     int64_t rows, block,
         blocks;    /* rows of one K: of all its heads where they can be merged */
     int64_t heads; /* such groups of rows */
-    int64_t n_tasks, task_cost, scratch_bytes, wide_bytes;
+    int64_t n_tasks, task_cost, scratch_bytes, promoted_bytes;
 };
 
 struct attn_sdpa_operands {
     const float *q, *k, *v, *past_k, *past_v;
     /* Instead of k and v, not together with key_keep and key_ends. */
-    attn_sdpa_widen widen;
-    const void *widen_arg;
+    attn_sdpa_promote promote;
+    const void *promote_arg;
     const void *mask;           /* u8 (KEEP) or f32 (ADD) */
     const int64_t *mask_from;   /* per sample, the mask's column of key 0, or NULL: 0 */
     const attnrun_tensor *ints; /* INTS: they are added */

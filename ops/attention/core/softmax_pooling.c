@@ -12,21 +12,21 @@ enum {
     MAX_SHARED = 1 << 18 /* floats of their results */
 };
 
-int64_t attn_weigh_tile(int64_t floats_per_token)
+int64_t attn_pooling_tile(int64_t floats_per_token)
 {
     const int64_t floats = 1 << 17; /* half a megabyte */
     int64_t tile = floats / max64(1, floats_per_token) / 16 * 16;
-    return max64(32, min64(tile, ATTN_WEIGH_TILE));
+    return max64(32, min64(tile, ATTN_POOLING_TILE));
 }
 
 /* ---- plan ---- */
 
-static int64_t value_rows(const struct attn_weigh *w)
+static int64_t value_rows(const struct attn_pooling *w)
 {
     return w->v_head == 0 ? w->block : 1;
 }
 
-static int64_t gemm_floats(const struct attn_weigh *w)
+static int64_t gemm_floats(const struct attn_pooling *w)
 {
     return round_up((int64_t)attn_gemm_scratch((size_t)value_rows(w), (size_t)w->v_dim,
                                                (size_t)w->tile),
@@ -34,13 +34,13 @@ static int64_t gemm_floats(const struct attn_weigh *w)
 }
 
 /* What a task keeps of a block of rows: their states, then their sums. */
-static int64_t state_floats(const struct attn_weigh *w)
+static int64_t state_floats(const struct attn_pooling *w)
 {
     return round_up(w->block * (int64_t)(sizeof(struct attn_softmax_row) / sizeof(float)),
                     16);
 }
 
-static bool sizes_fit(const struct attn_weigh *w)
+static bool sizes_fit(const struct attn_pooling *w)
 {
     const int64_t limit = INT64_C(1) << 40;
     int64_t x;
@@ -50,7 +50,7 @@ static bool sizes_fit(const struct attn_weigh *w)
            ck_mul(x, max64(1, w->batch), &x) && w->tokens <= INT32_MAX;
 }
 
-static void cut_tokens(struct attn_weigh *w, int64_t tasks)
+static void cut_tokens(struct attn_pooling *w, int64_t tasks)
 {
     const double cost = w->token_ns * (double)w->tokens;
     int64_t parts = 1;
@@ -64,7 +64,7 @@ static void cut_tokens(struct attn_weigh *w, int64_t tasks)
     w->parts = max64(1, ceil_div(w->tokens, w->part));
 }
 
-attn_status attn_weigh_plan(const attnrun_step *step, struct attn_weigh *w)
+attn_status attn_pooling_plan(const attnrun_step *step, struct attn_pooling *w)
 {
     int64_t tasks;
     w->block = max64(1, min64(w->block, w->rows));
@@ -86,7 +86,7 @@ attn_status attn_weigh_plan(const attnrun_step *step, struct attn_weigh *w)
     return ATTNRUN_OK;
 }
 
-void attn_weigh_tasks(attnrun_step *step, const struct attn_weigh *w)
+void attn_pooling_tasks(attnrun_step *step, const struct attn_pooling *w)
 {
     op_tasks(step, 0, w->n_tasks, w->task_cost);
     op_tasks(step, 1, w->n_merges, w->merge_cost);
@@ -97,14 +97,14 @@ void attn_weigh_tasks(attnrun_step *step, const struct attn_weigh *w)
 /* ---- a task ---- */
 
 /* Where the parts of a worker's scratch are. */
-struct place {
+struct softmax_pooling_place {
     struct attn_softmax_row *state;
     float *sums, *scores, *gemm, *extra;
 };
 
-static struct place place_of(const struct attn_weigh *w, void *scratch)
+static struct softmax_pooling_place place_of(const struct attn_pooling *w, void *scratch)
 {
-    struct place p = { .state = scratch };
+    struct softmax_pooling_place p = { .state = scratch };
     p.sums = (float *)scratch + state_floats(w);
     p.scores = (float *)scratch + w->record;
     p.gemm = p.scores + round_up(w->block * w->tile, 16);
@@ -112,21 +112,21 @@ static struct place place_of(const struct attn_weigh *w, void *scratch)
     return p;
 }
 
-struct attn_weigh_task attn_weigh_at(const struct attn_weigh *w, int64_t task,
-                                     void *scratch)
+struct attn_pooling_task attn_pooling_at(const struct attn_pooling *w, int64_t task,
+                                         void *scratch)
 {
     const int64_t part = task % w->parts, block = task / w->parts % w->blocks;
-    struct attn_weigh_task t = { .index = task,
-                                 .b = task / w->parts / w->blocks,
-                                 .row = block * w->block,
-                                 .from = part * w->part };
+    struct attn_pooling_task t = { .index = task,
+                                   .b = task / w->parts / w->blocks,
+                                   .row = block * w->block,
+                                   .from = part * w->part };
     t.rows = min64(w->block, w->rows - t.row);
     t.to = min64(t.from + w->part, w->tokens);
     t.extra = place_of(w, scratch).extra;
     return t;
 }
 
-static bool all_hidden(const uint8_t *mask, int64_t n)
+static bool all_masked(const uint8_t *mask, int64_t n)
 {
     int64_t i = 0;
     while (i < n && mask[i] == 0)
@@ -140,17 +140,18 @@ static void fill_row(float *x, int64_t n, float value)
         x[i] = value;
 }
 
-static float *weights_row(const struct attn_weigh *w, const struct attn_weigh_operands *o,
-                          const struct attn_weigh_task *t, int64_t r)
+static float *weights_row(const struct attn_pooling *w,
+                          const struct attn_pooling_operands *o,
+                          const struct attn_pooling_task *t, int64_t r)
 {
     return o->weights + (t->b * w->rows + t->row + r) * w->tokens;
 }
 
 /* Scores with masked keys at -inf, or at 0 where they are weights. */
-static void mask_row(const struct attn_weigh *w, const struct attn_kernels *kernels,
+static void mask_row(const struct attn_pooling *w, const struct attn_kernels *kernels,
                      float *scores, const uint8_t *mask, int64_t n)
 {
-    if (w->form != ATTN_WEIGH_PLAIN) {
+    if (w->form != ATTN_POOLING_PLAIN) {
         kernels->keep_mask_f32(scores, mask, (size_t)n);
         return;
     }
@@ -159,11 +160,11 @@ static void mask_row(const struct attn_weigh *w, const struct attn_kernels *kern
 }
 
 /* Scores become weights, up to a factor of the row; earlier sums are rescaled to it. */
-static void to_weights(const struct attn_weigh *w, const struct attn_kernels *kernels,
-                       const struct place *p, int64_t rows, int64_t n)
+static void to_weights(const struct attn_pooling *w, const struct attn_kernels *kernels,
+                       const struct softmax_pooling_place *p, int64_t rows, int64_t n)
 {
     const float none[2] = { 0.0f, 0.0f };
-    if (w->form == ATTN_WEIGH_SOFTMAX) {
+    if (w->form == ATTN_POOLING_SOFTMAX) {
         kernels->softmax_rows_f32(p->scores, w->tile, (size_t)rows, (size_t)n,
                                   ATTN_TERMS_THAT_COUNT, p->state);
         for (int64_t r = 0; r < rows; r++)
@@ -171,16 +172,17 @@ static void to_weights(const struct attn_weigh *w, const struct attn_kernels *ke
                 kernels->mul_f32(p->sums + r * w->v_dim, p->sums + r * w->v_dim, 1,
                                  &p->state[r].factor, 0, (size_t)w->v_dim);
     }
-    for (int64_t r = 0; w->form == ATTN_WEIGH_EXP && r < rows; r++) {
+    for (int64_t r = 0; w->form == ATTN_POOLING_EXP && r < rows; r++) {
         float *s = p->scores + r * w->tile;
         kernels->exp_f32(s, s, (size_t)n, none);
         p->state[r].sum += (float)kernels->sum_f32(s, (size_t)n);
     }
 }
 
-static void add_values(const struct attn_weigh *w, const struct attn_kernels *kernels,
-                       const struct place *p, const struct attn_weigh_task *t,
-                       const float *v, int64_t v_row, int64_t n)
+static void add_values(const struct attn_pooling *w, const struct attn_kernels *kernels,
+                       const struct softmax_pooling_place *p,
+                       const struct attn_pooling_task *t, const float *v, int64_t v_row,
+                       int64_t n)
 {
     const int64_t group = w->v_head == 0 ? t->rows : 1;
     for (int64_t r = 0; r < t->rows; r += group) {
@@ -201,49 +203,51 @@ static void add_values(const struct attn_weigh *w, const struct attn_kernels *ke
 }
 
 /* The row's result from its sums, and its weights from what was kept of its scores. */
-static void finish(const struct attn_weigh *w, const struct attn_kernels *kernels,
-                   const struct attn_weigh_operands *o, const struct attn_weigh_task *t,
+static void finish(const struct attn_pooling *w, const struct attn_kernels *kernels,
+                   const struct attn_pooling_operands *o,
+                   const struct attn_pooling_task *t,
                    const struct attn_softmax_row *state, const float *sums)
 {
     for (int64_t r = 0; r < t->rows; r++) {
         const float sum = state[r].sum + w->epsilon;
-        const float scale = w->form == ATTN_WEIGH_PLAIN ? 1.0f
-                            : sum == 0.0f               ? 0.0f
-                                                        : 1.0f / sum;
+        const float scale = w->form == ATTN_POOLING_PLAIN ? 1.0f
+                            : sum == 0.0f                 ? 0.0f
+                                                          : 1.0f / sum;
         float *y = o->y + t->b * o->y_batch + (t->row + r) * o->y_row;
         kernels->mul_f32(y, sums + r * w->v_dim, 1, &scale, 0, (size_t)w->v_dim);
-        if (o->weights == NULL || w->form == ATTN_WEIGH_PLAIN)
+        if (o->weights == NULL || w->form == ATTN_POOLING_PLAIN)
             continue;
         float *weights = weights_row(w, o, t, r);
         if (scale == 0.0f)
             fill_row(weights, w->tokens, 0.0f);
-        else if (w->form == ATTN_WEIGH_SOFTMAX)
+        else if (w->form == ATTN_POOLING_SOFTMAX)
             kernels->softmax_f32(weights, weights, (size_t)w->tokens, 0);
         else
             kernels->mul_f32(weights, weights, 1, &scale, 0, (size_t)w->tokens);
     }
 }
 
-static void run_tile(const struct attn_weigh *w, const struct attn_kernels *kernels,
-                     const struct attn_weigh_operands *o, const struct attn_weigh_task *t,
-                     const struct place *p, int64_t first, int64_t n)
+static void run_tile(const struct attn_pooling *w, const struct attn_kernels *kernels,
+                     const struct attn_pooling_operands *o,
+                     const struct attn_pooling_task *t,
+                     const struct softmax_pooling_place *p, int64_t first, int64_t n)
 {
     const uint8_t *mask = o->mask != NULL ? o->mask + t->b * w->tokens + first : NULL;
-    const bool hidden = mask != NULL && all_hidden(mask, n);
-    const float nothing = w->form == ATTN_WEIGH_SOFTMAX ? -INFINITY : 0.0f;
-    for (int64_t r = 0; hidden && o->weights != NULL && r < t->rows; r++)
+    const bool masked = mask != NULL && all_masked(mask, n);
+    const float nothing = w->form == ATTN_POOLING_SOFTMAX ? -INFINITY : 0.0f;
+    for (int64_t r = 0; masked && o->weights != NULL && r < t->rows; r++)
         fill_row(weights_row(w, o, t, r) + first, n, nothing);
-    if (hidden)
+    if (masked)
         return;
     o->scores(o->arg, t, p->scores, first, n);
     for (int64_t r = 0; mask != NULL && r < t->rows; r++)
         mask_row(w, kernels, p->scores + r * w->tile, mask, n);
-    const bool raw = w->form == ATTN_WEIGH_SOFTMAX; /* become weights at the end */
-    for (int turn = 0; turn < 2; turn++) {
-        for (int64_t r = 0; o->weights != NULL && raw == (turn == 0) && r < t->rows; r++)
+    const bool raw = w->form == ATTN_POOLING_SOFTMAX; /* become weights at the end */
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t r = 0; o->weights != NULL && raw == (pass == 0) && r < t->rows; r++)
             memcpy(weights_row(w, o, t, r) + first, p->scores + r * w->tile,
                    (size_t)n * sizeof(float));
-        if (turn == 0)
+        if (pass == 0)
             to_weights(w, kernels, p, t->rows, n);
     }
     const float *v = o->gathered;
@@ -252,11 +256,12 @@ static void run_tile(const struct attn_weigh *w, const struct attn_kernels *kern
     add_values(w, kernels, p, t, v, o->v_row, n);
 }
 
-attn_status attn_weigh_run(const struct attn_weigh *w, const struct attn_kernels *kernels,
-                           const struct attn_weigh_operands *o,
-                           const struct attn_weigh_task *t, const attnrun_work *work)
+attn_status attn_pooling_run(const struct attn_pooling *w,
+                             const struct attn_kernels *kernels,
+                             const struct attn_pooling_operands *o,
+                             const struct attn_pooling_task *t, const attnrun_work *work)
 {
-    const struct place p = place_of(w, work->scratch);
+    const struct softmax_pooling_place p = place_of(w, work->scratch);
     memset(p.sums, 0, (size_t)(t->rows * w->v_dim) * sizeof *p.sums);
     for (int64_t r = 0; r < t->rows; r++)
         p.state[r] = (struct attn_softmax_row){ .max = -INFINITY };
@@ -276,12 +281,12 @@ attn_status attn_weigh_run(const struct attn_weigh *w, const struct attn_kernels
 /* ---- parts ---- */
 
 /* Adds part `x` of a row to the sums `y` of earlier ones. */
-static void merge_row(const struct attn_weigh *w, struct attn_softmax_row *to, float *y,
+static void merge_row(const struct attn_pooling *w, struct attn_softmax_row *to, float *y,
                       const struct attn_softmax_row *from, const float *x)
 {
     const float max = to->max > from->max ? to->max : from->max;
     float old = 1.0f, new = 1.0f;
-    if (w->form == ATTN_WEIGH_SOFTMAX) {
+    if (w->form == ATTN_POOLING_SOFTMAX) {
         if (from->sum == 0.0f)
             return;
         old = to->sum == 0.0f ? 0.0f : expf(to->max - max);
@@ -293,12 +298,13 @@ static void merge_row(const struct attn_weigh *w, struct attn_softmax_row *to, f
         y[d] = y[d] * old + x[d] * new;
 }
 
-void attn_weigh_merge(const struct attn_weigh *w, const struct attn_kernels *kernels,
-                      const struct attn_weigh_operands *o, int64_t merge,
-                      const attnrun_work *work)
+void attn_pooling_merge(const struct attn_pooling *w, const struct attn_kernels *kernels,
+                        const struct attn_pooling_operands *o, int64_t merge,
+                        const attnrun_work *work)
 {
-    const struct attn_weigh_task t = attn_weigh_at(w, merge * w->parts, work->scratch);
-    const struct place p = place_of(w, work->scratch);
+    const struct attn_pooling_task t =
+        attn_pooling_at(w, merge * w->parts, work->scratch);
+    const struct softmax_pooling_place p = place_of(w, work->scratch);
     const float *record = (const float *)work->shared + t.index * w->record;
     memcpy(p.state, record, (size_t)w->record * sizeof *record);
     for (int64_t part = 1; part < w->parts; part++) {

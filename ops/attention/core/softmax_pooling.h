@@ -4,23 +4,23 @@
  * results are merged in order. Nothing grows with rows x tokens but the weights where
  * they are an output.
  *
- *   infer:  fill in struct attn_weigh, attn_weigh_plan(), attn_weigh_tasks()
- *   run:    for each task of phase 0: attn_weigh_at(); find its operands;
- *           attn_weigh_run(); of phase 1: attn_weigh_merge() */
+ *   infer:  fill in struct attn_pooling, attn_pooling_plan(), attn_pooling_tasks()
+ *   run:    for each task of phase 0: attn_pooling_at(); find its operands;
+ *           attn_pooling_run(); of phase 1: attn_pooling_merge() */
 #ifndef ATTN_SOFTMAX_POOLING_H
 #define ATTN_SOFTMAX_POOLING_H
 
 #include "../../../runtime/op.h"
 #include "../../kernels/kernels.h"
 
-enum { ATTN_WEIGH_TILE = 256 };
-enum attn_weigh_form {
-    ATTN_WEIGH_SOFTMAX,
-    ATTN_WEIGH_EXP,  /* exp(s) over their sum + epsilon, as it is */
-    ATTN_WEIGH_PLAIN /* the scores are the weights */
+enum { ATTN_POOLING_TILE = 256 };
+enum attn_pooling_form {
+    ATTN_POOLING_SOFTMAX,
+    ATTN_POOLING_EXP,  /* exp(s) over their sum + epsilon, as it is */
+    ATTN_POOLING_PLAIN /* the scores are the weights */
 };
 
-struct attn_weigh {
+struct attn_pooling {
     int64_t batch, rows, tokens, v_dim;
     int64_t block; /* rows of a task at most */
     int64_t tile;  /* tokens whose scores exist at a time; scores of rows are that far
@@ -31,23 +31,23 @@ struct attn_weigh {
     float epsilon;
     double token_ns;      /* a token's scores and sums of a block */
     int64_t extra_floats; /* of a worker, for the scores */
-    /* By attn_weigh_plan(): */
+    /* By attn_pooling_plan(): */
     int64_t blocks, part, parts, record;
     int64_t n_tasks, task_cost, n_merges, merge_cost;
     int64_t scratch_bytes, shared_bytes;
 };
 
 /* Of a task: rows row … row + rows - 1 of sample b, tokens from … to - 1. */
-struct attn_weigh_task {
+struct attn_pooling_task {
     int64_t index, b, row, rows, from, to;
     float *extra; /* aligned to 64 */
 };
 
 /* Writes the scores of all rows of the task and tokens first … first + n - 1. */
-typedef void (*attn_weigh_scores)(void *arg, const struct attn_weigh_task *task,
-                                  float *scores, int64_t first, int64_t n);
+typedef void (*attn_pooling_scores)(void *arg, const struct attn_pooling_task *task,
+                                    float *scores, int64_t first, int64_t n);
 
-struct attn_weigh_operands {
+struct attn_pooling_operands {
     const float *v; /* dense rows */
     int64_t v_batch, v_row;
     const float
@@ -56,25 +56,27 @@ struct attn_weigh_operands {
     float *y;
     int64_t y_batch, y_row;
     float *weights; /* (batch, rows, tokens), or NULL */
-    attn_weigh_scores scores;
+    attn_pooling_scores scores;
     void *arg;
 };
 
 /* Largest tile for scores that need `floats_per_token` floats beside. */
-int64_t attn_weigh_tile(int64_t floats_per_token);
-attn_status attn_weigh_plan(const attnrun_step *step, struct attn_weigh *w);
+int64_t attn_pooling_tile(int64_t floats_per_token);
+attn_status attn_pooling_plan(const attnrun_step *step, struct attn_pooling *w);
 /* States phases 0 and 1 and the memory of a step that does nothing else. */
-void attn_weigh_tasks(attnrun_step *step, const struct attn_weigh *w);
-struct attn_weigh_task attn_weigh_at(const struct attn_weigh *w, int64_t task,
-                                     void *scratch);
-attn_status attn_weigh_run(const struct attn_weigh *w, const struct attn_kernels *kernels,
-                           const struct attn_weigh_operands *o,
-                           const struct attn_weigh_task *task, const attnrun_work *work);
+void attn_pooling_tasks(attnrun_step *step, const struct attn_pooling *w);
+struct attn_pooling_task attn_pooling_at(const struct attn_pooling *w, int64_t task,
+                                         void *scratch);
+attn_status attn_pooling_run(const struct attn_pooling *w,
+                             const struct attn_kernels *kernels,
+                             const struct attn_pooling_operands *o,
+                             const struct attn_pooling_task *task,
+                             const attnrun_work *work);
 /* Task `merge` of n_merges; there are none where there is one part. Leaves work->shared
  * as it is, so that several may merge the same. */
-void attn_weigh_merge(const struct attn_weigh *w, const struct attn_kernels *kernels,
-                      const struct attn_weigh_operands *o, int64_t merge,
-                      const attnrun_work *work);
+void attn_pooling_merge(const struct attn_pooling *w, const struct attn_kernels *kernels,
+                        const struct attn_pooling_operands *o, int64_t merge,
+                        const attnrun_work *work);
 
 /* ---- scores that are rows times a matrix of a few columns ---- */
 /* scores[h][j] = f(scale (x_j B + bias)_h), f an epilogue or none (-1). */

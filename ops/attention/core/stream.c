@@ -1,7 +1,7 @@
 /* stream.c - the arithmetic of a tile of streaming attention; see stream.h.
  *
  * In: a block of queries, a tile of keys and values, a mask. Out: the running maximum, sum
- * and weighted values of each query. Many queries without a mask go through cell_f32 (a
+ * and weighted values of each query. Many queries without a mask go through query_tile_f32 (a
  * query tile of 64), all others through two matrix products and softmax_rows_f32. */
 #include "stream.h"
 
@@ -11,8 +11,8 @@ enum {
     KEYS = ATTN_STREAM_KEYS,
     ROWS = ATTN_STREAM_ROWS,
     SCORES = ATTN_STREAM_SCORES,
-    CELL = ATTN_CELL_QUERIES,
-    MIN_CELL = 16 /* fewer queries leave too many lanes of a query tile empty */
+    TILE = ATTN_TILE_QUERIES,
+    MIN_TILE = 16 /* fewer queries leave too many lanes of a query tile empty */
 };
 
 /* For both products of a tile. */
@@ -25,87 +25,87 @@ static int64_t gemm_floats(int64_t rows, int64_t dim, int64_t v_dim)
 }
 
 /* Panels are packed here only where several blocks of rows use them. */
-static int64_t panel_floats(int64_t most, int64_t dim)
+static int64_t panel_floats(int64_t max, int64_t dim)
 {
-    return most > ROWS ? KEYS * round_up(dim + 16, 16) : 0;
+    return max > ROWS ? KEYS * round_up(dim + 16, 16) : 0;
 }
 
 /* So are values of one element: where their rows are 1 apart, the kernel would take them
  * for a row of keys and sum in another order than in other layouts. */
-static int64_t value_floats(int64_t most, int64_t v_dim)
+static int64_t value_floats(int64_t max, int64_t v_dim)
 {
-    return panel_floats(v_dim == 1 ? ROWS + 1 : most, v_dim);
+    return panel_floats(v_dim == 1 ? ROWS + 1 : max, v_dim);
 }
 
 /* Scores of rows of keys, or of a query tile. */
 static int64_t score_floats(int64_t rows)
 {
-    return rows < MIN_CELL || rows * SCORES > KEYS * CELL ? rows * SCORES : KEYS * CELL;
+    return rows < MIN_TILE || rows * SCORES > KEYS * TILE ? rows * SCORES : KEYS * TILE;
 }
 
-static int64_t cell_floats(int64_t rows, int64_t dim)
+static int64_t tile_floats(int64_t rows, int64_t dim)
 {
-    return rows < MIN_CELL ? 0 : CELL * dim;
+    return rows < MIN_TILE ? 0 : TILE * dim;
 }
 
 /* Of everything but the panels; -1 where that overflows. */
-static int64_t stream_floats(int64_t most, int64_t dim, int64_t v_dim)
+static int64_t stream_floats(int64_t max, int64_t dim, int64_t v_dim)
 {
     int64_t block;
     if (dim > INT64_MAX / (1 << 20) || v_dim > INT64_MAX / (1 << 20) ||
-        !ck_mul(most, dim + v_dim + 64, &block) || block > INT64_MAX / 64)
+        !ck_mul(max, dim + v_dim + 64, &block) || block > INT64_MAX / 64)
         return -1;
-    const int64_t rows = min64(most, ROWS);
-    return round_up(most * dim, 16) + round_up(most * v_dim, 16) + 4 * most + 16 +
-           score_floats(rows) + cell_floats(rows, dim) + gemm_floats(rows, dim, v_dim);
+    const int64_t rows = min64(max, ROWS);
+    return round_up(max * dim, 16) + round_up(max * v_dim, 16) + 4 * max + 16 +
+           score_floats(rows) + tile_floats(rows, dim) + gemm_floats(rows, dim, v_dim);
 }
 
-int64_t attn_stream_packed_bytes(int64_t most, int64_t dim, int64_t v_dim)
+int64_t attn_stream_packed_bytes(int64_t max, int64_t dim, int64_t v_dim)
 {
-    const int64_t floats = stream_floats(most, dim, v_dim);
+    const int64_t floats = stream_floats(max, dim, v_dim);
     return floats < 0 ? -1 : floats * (int64_t)sizeof(float);
 }
 
-int64_t attn_stream_bytes(int64_t most, int64_t dim, int64_t v_dim)
+int64_t attn_stream_bytes(int64_t max, int64_t dim, int64_t v_dim)
 {
-    const int64_t floats = stream_floats(most, dim, v_dim);
+    const int64_t floats = stream_floats(max, dim, v_dim);
     return floats < 0 ? -1
-                      : (floats + panel_floats(most, dim) + value_floats(most, v_dim)) *
+                      : (floats + panel_floats(max, dim) + value_floats(max, v_dim)) *
                             (int64_t)sizeof(float);
 }
 
 void attn_stream_begin_packed(struct attn_stream *s, const struct attn_kernels *kernels,
-                              int64_t most, int64_t dim, int64_t v_dim, void *scratch)
+                              int64_t max, int64_t dim, int64_t v_dim, void *scratch)
 {
-    const int64_t rows = min64(most, ROWS);
+    const int64_t rows = min64(max, ROWS);
     *s = (struct attn_stream){ .kernels = kernels,
-                               .most = most,
+                               .max = max,
                                .dim = dim,
                                .v_dim = v_dim,
                                .k_col = 1,
                                .packed = true };
     s->gemm = scratch;
     s->scores = s->gemm + gemm_floats(rows, dim, v_dim);
-    s->cell = s->scores + score_floats(rows);
-    s->sums = s->cell + cell_floats(rows, dim);
-    s->q = s->sums + round_up(most * v_dim, 16);
-    s->state = (struct attn_softmax_row *)(void *)(s->q + round_up(most * dim, 16));
+    s->tile = s->scores + score_floats(rows);
+    s->sums = s->tile + tile_floats(rows, dim);
+    s->q = s->sums + round_up(max * v_dim, 16);
+    s->state = (struct attn_softmax_row *)(void *)(s->q + round_up(max * dim, 16));
 }
 
 void attn_stream_begin(struct attn_stream *s, const struct attn_kernels *kernels,
-                       int64_t most, int64_t dim, int64_t v_dim, void *scratch)
+                       int64_t max, int64_t dim, int64_t v_dim, void *scratch)
 {
-    attn_stream_begin_packed(s, kernels, most, dim, v_dim, scratch);
+    attn_stream_begin_packed(s, kernels, max, dim, v_dim, scratch);
     s->packed = false;
     s->keys = (float *)(void *)s->state;
-    s->values = s->keys + panel_floats(most, dim);
-    s->state = (struct attn_softmax_row *)(void *)(s->values + value_floats(most, v_dim));
+    s->values = s->keys + panel_floats(max, dim);
+    s->state = (struct attn_softmax_row *)(void *)(s->values + value_floats(max, v_dim));
 }
 
 void attn_stream_reset(struct attn_stream *s, int64_t n)
 {
     s->n = n;
-    s->cell_rows = 0;
+    s->tile_rows = 0;
     memset(s->sums, 0, (size_t)(n * s->v_dim) * sizeof *s->sums);
     for (int64_t r = 0; r < n; r++)
         s->state[r] = (struct attn_softmax_row){ .max = -INFINITY };
@@ -114,7 +114,7 @@ void attn_stream_reset(struct attn_stream *s, int64_t n)
 void attn_stream_load(struct attn_stream *s, int64_t row, const float *q, int64_t q_row,
                       int64_t rows, float scale)
 {
-    s->cell_rows = 0;
+    s->tile_rows = 0;
     s->kernels->scale_rows_f32(s->q + row * s->dim, s->dim, q, q_row, (size_t)rows,
                                (size_t)s->dim, &scale, 0);
 }
@@ -141,13 +141,13 @@ static void pack_tile(struct attn_stream *s, const struct attn_keys *keys)
 
 /* Queries row … row + rows - 1 and keys from … to - 1 of a tile, in columns `at` … of the
  * scores. */
-struct part {
+struct stream_part {
     int64_t row, rows, from, to, at;
 };
 
 /* scores[r][j] = q_(row + r) k_(from + j) */
 static void score(const struct attn_stream *s, const struct attn_keys *keys,
-                  struct part part)
+                  struct stream_part part)
 {
     const bool packed = s->packed || s->n > ROWS;
     const float *panels = s->packed ? keys->k : s->keys;
@@ -167,14 +167,14 @@ static void score(const struct attn_stream *s, const struct attn_keys *keys,
                                .m = (size_t)part.rows,
                                .n = (size_t)(to - part.from),
                                .k = (size_t)s->dim,
-                               .ahead = s->ahead,
+                               .prefetch = s->prefetch,
                                .scratch = s->gemm };
     s->kernels->gemm_f32(&g);
 }
 
 /* sums_(row + r) += scores[r] V, for sums already multiplied by their factors. */
 static void add_values(const struct attn_stream *s, const struct attn_keys *keys,
-                       struct part part)
+                       struct stream_part part)
 {
     const bool packed = s->packed || s->n > ROWS || s->v_dim == 1;
     const float *panels = s->packed ? keys->v : s->values;
@@ -192,14 +192,14 @@ static void add_values(const struct attn_stream *s, const struct attn_keys *keys
                                .n = (size_t)s->v_dim,
                                .k = (size_t)(part.to - part.from),
                                .accumulate = 1,
-                               .ahead = s->ahead,
+                               .prefetch = s->prefetch,
                                .scratch = s->gemm };
     s->kernels->gemm_f32(&g);
 }
 
 /* Columns `at` … of the scores times a factor of the keys or values, plus a bias. */
 static void scale(const struct attn_stream *s, const struct attn_keys *keys,
-                  struct part part, float factor, float bias)
+                  struct stream_part part, float factor, float bias)
 {
     float *scores = s->scores + part.at;
     for (int64_t r = 0; keys->scaled && r < part.rows; r++, scores += SCORES)
@@ -208,8 +208,8 @@ static void scale(const struct attn_stream *s, const struct attn_keys *keys,
 }
 
 /* Own scores and the band in columns `at` … of the scores. */
-static void cut(const struct attn_stream *s, const struct attn_keys *keys,
-                struct part part)
+static void mask_part(const struct attn_stream *s, const struct attn_keys *keys,
+                      struct stream_part part)
 {
     const int64_t n = part.to - part.from;
     for (int64_t r = 0; (keys->band || keys->own) && r < part.rows; r++) {
@@ -227,7 +227,7 @@ static void cut(const struct attn_stream *s, const struct attn_keys *keys,
 }
 
 /* Scores become weights, and the sums so far are rescaled to the new maximum. */
-static void weigh(struct attn_stream *s, struct part part)
+static void softmax(struct attn_stream *s, struct stream_part part)
 {
     struct attn_softmax_row *state = s->state + part.row;
     if (s->linear) {
@@ -245,49 +245,50 @@ static void weigh(struct attn_stream *s, struct part part)
     }
 }
 
-/* ---- cells ---- */
+/* ---- query tiles ---- */
 
-static bool fits_cell(const struct attn_stream *s, int64_t rows)
+static bool fits_tile(const struct attn_stream *s, int64_t rows)
 {
-    return rows >= MIN_CELL && !s->packed && !s->linear && s->k_col == 1;
+    return rows >= MIN_TILE && !s->packed && !s->linear && s->k_col == 1;
 }
 
 /* Queries row … row + rows - 1, up to CELL, see all of n segments. */
-static void run_cell(struct attn_stream *s, const struct attn_keys *pieces, int n,
+static void run_tile(struct attn_stream *s, const struct attn_keys *segments, int n,
                      int64_t row, int64_t rows)
 {
-    if (s->cell_row != row || s->cell_rows != rows)
-        s->kernels->cell_pack_f32(s->cell, s->q + row * s->dim, s->dim, (size_t)s->dim,
-                                  (size_t)rows);
-    s->cell_row = row;
-    s->cell_rows = rows;
-    s->kernels->cell_f32(&(struct attn_cell_f32){ .q = s->cell,
-                                                  .queries = (size_t)rows,
-                                                  .dim = (size_t)s->dim,
-                                                  .v_dim = (size_t)s->v_dim,
-                                                  .keys = pieces,
-                                                  .n_keys = (size_t)n,
-                                                  .scores = s->scores,
-                                                  .state = s->state + row,
-                                                  .sums = s->sums + row * s->v_dim,
-                                                  .least = ATTN_TERMS_THAT_COUNT,
-                                                  .ahead = s->ahead });
+    if (s->tile_row != row || s->tile_rows != rows)
+        s->kernels->query_tile_pack_f32(s->tile, s->q + row * s->dim, s->dim,
+                                        (size_t)s->dim, (size_t)rows);
+    s->tile_row = row;
+    s->tile_rows = rows;
+    s->kernels->query_tile_f32(
+        &(struct attn_query_tile_f32){ .q = s->tile,
+                                       .queries = (size_t)rows,
+                                       .dim = (size_t)s->dim,
+                                       .v_dim = (size_t)s->v_dim,
+                                       .keys = segments,
+                                       .n_keys = (size_t)n,
+                                       .scores = s->scores,
+                                       .state = s->state + row,
+                                       .sums = s->sums + row * s->v_dim,
+                                       .min = ATTN_TERMS_THAT_COUNT,
+                                       .prefetch = s->prefetch });
 }
 
-static void run_cells(struct attn_stream *s, const struct attn_keys *pieces, int n,
+static void run_tiles(struct attn_stream *s, const struct attn_keys *segments, int n,
                       int64_t row, int64_t rows)
 {
     const int64_t end = row + rows;
-    struct attn_keys cell[ATTN_STREAM_PIECES];
+    struct attn_keys tile[ATTN_STREAM_SEGMENTS];
     for (int64_t m; row < end; row += m) {
-        m = min64(CELL, end - row);
+        m = min64(TILE, end - row);
         for (int i = 0; i < n; i++) {
-            cell[i] = pieces[i];
-            cell[i].first += row;
-            cell[i].last += row;
-            cell[i].own_at += row;
+            tile[i] = segments[i];
+            tile[i].first += row;
+            tile[i].last += row;
+            tile[i].own_at += row;
         }
-        run_cell(s, cell, n, row, m);
+        run_tile(s, tile, n, row, m);
     }
 }
 
@@ -309,21 +310,21 @@ void attn_stream_rows(struct attn_stream *s, const struct attn_keys *keys, int64
                       int64_t rows, int64_t from, int64_t to, attn_stream_mask mask,
                       void *arg)
 {
-    const struct part part = { row, rows, from, to, 0 };
+    const struct stream_part part = { row, rows, from, to, 0 };
     if (to <= from || rows == 0)
         return;
-    if (mask == NULL && fits_cell(s, rows)) {
-        const struct attn_keys piece = keys_between(keys, from, to);
-        run_cells(s, &piece, 1, row, rows);
+    if (mask == NULL && fits_tile(s, rows)) {
+        const struct attn_keys segment = keys_between(keys, from, to);
+        run_tiles(s, &segment, 1, row, rows);
         return;
     }
     pack_tile(s, keys);
     score(s, keys, part);
     scale(s, keys, part, keys->k_factor, keys->bias);
-    cut(s, keys, part);
+    mask_part(s, keys, part);
     if (mask != NULL)
         mask(arg, s->scores, row, rows, from, to);
-    weigh(s, part);
+    softmax(s, part);
     scale(s, keys, part, keys->v_factor, 0.0f);
     add_values(s, keys, part);
 }
@@ -336,67 +337,68 @@ void attn_stream_tile(struct attn_stream *s, const struct attn_keys *keys,
         attn_stream_rows(s, keys, row, min64(ROWS, s->n - row), 0, keys->n, mask, arg);
 }
 
-void attn_stream_pieces(struct attn_stream *s, const struct attn_keys *pieces, int n,
-                        attn_stream_mask mask, void *arg)
+void attn_stream_segments(struct attn_stream *s, const struct attn_keys *segments, int n,
+                          attn_stream_mask mask, void *arg)
 {
-    struct part all = { .rows = s->n };
-    if (mask == NULL && fits_cell(s, s->n)) {
-        run_cells(s, pieces, n, 0, s->n);
+    struct stream_part all = { .rows = s->n };
+    if (mask == NULL && fits_tile(s, s->n)) {
+        run_tiles(s, segments, n, 0, s->n);
         return;
     }
-    for (int i = 0; i < n; all.to += pieces[i++].n) {
-        const struct part part = { 0, s->n, 0, pieces[i].n, all.to };
-        score(s, pieces + i, part);
-        scale(s, pieces + i, part, pieces[i].k_factor, pieces[i].bias);
-        cut(s, pieces + i, part);
+    for (int i = 0; i < n; all.to += segments[i++].n) {
+        const struct stream_part part = { 0, s->n, 0, segments[i].n, all.to };
+        score(s, segments + i, part);
+        scale(s, segments + i, part, segments[i].k_factor, segments[i].bias);
+        mask_part(s, segments + i, part);
     }
     if (all.to == 0 || s->n == 0)
         return;
     if (mask != NULL)
         mask(arg, s->scores, 0, s->n, 0, all.to);
-    weigh(s, all);
-    for (int i = 0, at = 0; i < n; at += (int)pieces[i++].n) {
-        const struct part part = { 0, s->n, 0, pieces[i].n, at };
-        attn_stream_pack(s, pieces + i);
-        pack_tile(s, pieces + i);
-        scale(s, pieces + i, part, pieces[i].v_factor, 0.0f);
-        add_values(s, pieces + i, part);
+    softmax(s, all);
+    for (int i = 0, at = 0; i < n; at += (int)segments[i++].n) {
+        const struct stream_part part = { 0, s->n, 0, segments[i].n, at };
+        attn_stream_pack(s, segments + i);
+        pack_tile(s, segments + i);
+        scale(s, segments + i, part, segments[i].v_factor, 0.0f);
+        add_values(s, segments + i, part);
     }
 }
 
 void attn_stream_once(struct attn_stream *s, const float *q, int64_t q_row, int64_t rows,
-                      float factor, const struct attn_keys *pieces, int n, float *y,
+                      float factor, const struct attn_keys *segments, int n, float *y,
                       int64_t y_row)
 {
-    struct attn_keys cell[ATTN_STREAM_PIECES];
+    struct attn_keys tile[ATTN_STREAM_SEGMENTS];
     int64_t keys = 0;
-    for (int i = 0; i < n; keys += pieces[i++].n) {
-        cell[i] = pieces[i];
-        if (!cell[i].scaled)
-            cell[i].k_factor = cell[i].v_factor = 1.0f;
-        cell[i].k_factor *= factor;
-        cell[i].scaled = true;
+    for (int i = 0; i < n; keys += segments[i++].n) {
+        tile[i] = segments[i];
+        if (!tile[i].scaled)
+            tile[i].k_factor = tile[i].v_factor = 1.0f;
+        tile[i].k_factor *= factor;
+        tile[i].scaled = true;
     }
-    if (!fits_cell(s, rows) || keys == 0) {
+    if (!fits_tile(s, rows) || keys == 0) {
         attn_stream_reset(s, rows);
         attn_stream_load(s, 0, q, q_row, rows, factor);
-        attn_stream_pieces(s, pieces, n, NULL, NULL);
+        attn_stream_segments(s, segments, n, NULL, NULL);
         attn_stream_store_rows(s, 0, rows, y, y_row, 0.0f);
         return;
     }
-    s->cell_rows = 0;
-    s->kernels->cell_pack_f32(s->cell, q, q_row, (size_t)s->dim, (size_t)rows);
-    s->kernels->cell_f32(&(struct attn_cell_f32){ .q = s->cell,
-                                                  .queries = (size_t)rows,
-                                                  .dim = (size_t)s->dim,
-                                                  .v_dim = (size_t)s->v_dim,
-                                                  .keys = cell,
-                                                  .n_keys = (size_t)n,
-                                                  .scores = s->scores,
-                                                  .y = y,
-                                                  .y_row = y_row,
-                                                  .least = ATTN_TERMS_THAT_COUNT,
-                                                  .ahead = s->ahead });
+    s->tile_rows = 0;
+    s->kernels->query_tile_pack_f32(s->tile, q, q_row, (size_t)s->dim, (size_t)rows);
+    s->kernels->query_tile_f32(
+        &(struct attn_query_tile_f32){ .q = s->tile,
+                                       .queries = (size_t)rows,
+                                       .dim = (size_t)s->dim,
+                                       .v_dim = (size_t)s->v_dim,
+                                       .keys = tile,
+                                       .n_keys = (size_t)n,
+                                       .scores = s->scores,
+                                       .y = y,
+                                       .y_row = y_row,
+                                       .min = ATTN_TERMS_THAT_COUNT,
+                                       .prefetch = s->prefetch });
 }
 
 void attn_stream_store_rows(struct attn_stream *s, int64_t row, int64_t rows, float *y,

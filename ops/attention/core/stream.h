@@ -10,8 +10,8 @@
  *               for each tile of keys: attn_stream_tile(&s, &keys, mask, arg);
  *               attn_stream_store(&s, row, y, 0.0f) for each row
  *
- * Keys that no mask is given for go to query tiles (cells), which read keys and values
- * where they lie (ops/kernels/cell_f32.c); others through products of panels.
+ * Keys that no mask is given for go to query tiles, which read keys and values
+ * where they lie (ops/kernels/query_tile_f32.c); others through products of panels.
  *
  * Cost: 2 n keys (dim + v_dim) FLOPs and n keys exponentials. */
 #ifndef ATTN_STREAM_H
@@ -21,7 +21,7 @@
 #include "../../kernels/kernels.h"
 
 enum {
-    ATTN_STREAM_KEYS = ATTN_CELL_KEYS, /* of a tile at most */
+    ATTN_STREAM_KEYS = ATTN_TILE_KEYS, /* of a tile at most */
     ATTN_STREAM_SCORES = ATTN_STREAM_KEYS +
         16,                 /* from the scores of a row to the next: no power
                              * of two, or they share lines of L1 */
@@ -31,19 +31,19 @@ enum {
 
 struct attn_stream {
     const struct attn_kernels *kernels;
-    int64_t most, dim, v_dim; /* queries of a block, head sizes */
-    int64_t n;                /* queries of this block */
-    float *q;                 /* (n, dim), times the scale */
-    float *sums;              /* (n, v_dim) */
+    int64_t max, dim, v_dim; /* queries of a block, head sizes */
+    int64_t n;               /* queries of this block */
+    float *q;                /* (n, dim), times the scale */
+    float *sums;             /* (n, v_dim) */
     /* max + log(sum) is a row's log-sum-exp; sum is 0 where a row saw no key. */
     struct attn_softmax_row *state;
     float *scores, *gemm;
-    float *cell; /* queries cell_row … cell_row + cell_rows - 1 as panels */
-    int64_t cell_row, cell_rows;
+    float *tile; /* queries cell_row … cell_row + cell_rows - 1 as panels */
+    int64_t tile_row, tile_rows;
     float *keys, *values; /* panels of a tile; not used for up to ROWS queries */
     /* To be set after attn_stream_begin(), where they differ. */
-    int64_t k_col;            /* from one element of a key to the next: 1 */
-    struct attn_ahead *ahead; /* what is read after this block, or NULL */
+    int64_t k_col;                  /* from one element of a key to the next: 1 */
+    struct attn_prefetch *prefetch; /* what is read after this block, or NULL */
     bool linear;  /* scores are the weights, without softmax; 0 masks a key: false */
     bool packed;  /* by attn_stream_begin_packed() */
     bool to_pack; /* the tile under way has no panels yet */
@@ -58,16 +58,16 @@ typedef void (*attn_stream_mask)(void *arg, float *scores, int64_t row, int64_t 
                                  int64_t from, int64_t to);
 
 /* -1 where that overflows. */
-int64_t attn_stream_bytes(int64_t most, int64_t dim, int64_t v_dim);
+int64_t attn_stream_bytes(int64_t max, int64_t dim, int64_t v_dim);
 /* `scratch`: attn_stream_bytes(), aligned to 64. */
 void attn_stream_begin(struct attn_stream *s, const struct attn_kernels *kernels,
-                       int64_t most, int64_t dim, int64_t v_dim, void *scratch);
+                       int64_t max, int64_t dim, int64_t v_dim, void *scratch);
 /* The same where tiles come as panels: k and v as gemm_pack_f32() makes them of (dim, n)
  * and (n, v_dim); their rows are not looked at, and scratch has no room for panels. */
-int64_t attn_stream_packed_bytes(int64_t most, int64_t dim, int64_t v_dim);
+int64_t attn_stream_packed_bytes(int64_t max, int64_t dim, int64_t v_dim);
 void attn_stream_begin_packed(struct attn_stream *s, const struct attn_kernels *kernels,
-                              int64_t most, int64_t dim, int64_t v_dim, void *scratch);
-/* A new block of n <= most queries, which saw nothing so far. */
+                              int64_t max, int64_t dim, int64_t v_dim, void *scratch);
+/* A new block of n <= max queries, which saw nothing so far. */
 void attn_stream_reset(struct attn_stream *s, int64_t n);
 /* Queries row … row + rows - 1 are those at q, q_row elements apart, times `scale`. */
 void attn_stream_load(struct attn_stream *s, int64_t row, const float *q, int64_t q_row,
@@ -76,16 +76,16 @@ void attn_stream_load(struct attn_stream *s, int64_t row, const float *q, int64_
 void attn_stream_tile(struct attn_stream *s, const struct attn_keys *keys,
                       attn_stream_mask mask, void *arg);
 /* A block of up to ATTN_STREAM_ROWS queries sees a tile whose keys lie in n <=
- * ATTN_STREAM_PIECES segments, together at most ATTN_STREAM_KEYS; `mask` counts its keys
+ * ATTN_STREAM_SEGMENTS segments, together at most ATTN_STREAM_KEYS; `mask` counts its keys
  * through. */
-enum { ATTN_STREAM_PIECES = ATTN_CELL_RUNS };
-void attn_stream_pieces(struct attn_stream *s, const struct attn_keys *pieces, int n,
-                        attn_stream_mask mask, void *arg);
-/* The whole of it for up to ATTN_CELL_QUERIES queries whose keys are these segments alone:
+enum { ATTN_STREAM_SEGMENTS = ATTN_TILE_SEGMENTS };
+void attn_stream_segments(struct attn_stream *s, const struct attn_keys *segments, int n,
+                          attn_stream_mask mask, void *arg);
+/* The whole of it for up to ATTN_TILE_QUERIES queries whose keys are these segments alone:
  * y = the results of `rows` queries at q, times `factor`; 0 where one sees no key. What
  * the stream was computing is lost. */
 void attn_stream_once(struct attn_stream *s, const float *q, int64_t q_row, int64_t rows,
-                      float factor, const struct attn_keys *pieces, int n, float *y,
+                      float factor, const struct attn_keys *segments, int n, float *y,
                       int64_t y_row);
 /* The two halves of attn_stream_tile(), for blocks whose queries see different parts of a
  * tile: pack it, then give keys from … to - 1 of it (`from` a multiple of

@@ -111,7 +111,7 @@ attn_status attn_window_plan(const attnrun_step *step, struct attn_window *w)
 
 /* ---- one task ---- */
 
-struct walk {
+struct window_walk {
     const struct attn_window *w;
     const struct attn_window_operands *o;
     struct attn_stream stream;
@@ -126,11 +126,11 @@ struct walk {
     int64_t period;         /* of wrapped chunks */
     int64_t first, n;       /* keys of the tile: first … first + n - 1 of the sequence */
     const int32_t *globals; /* of the tile; NULL: of the window's part */
-    bool hidden;            /* some key of the tile is */
+    bool masked;            /* some key of the tile is */
 };
 
 /* A tile of keys by itself: where it begins, and how far tokens are apart. */
-static struct attn_keys tile_at(const struct walk *t, int64_t token, int64_t step,
+static struct attn_keys tile_at(const struct window_walk *t, int64_t token, int64_t step,
                                 int64_t n)
 {
     const struct attn_sizes *s = &t->w->s;
@@ -144,19 +144,19 @@ static struct attn_keys tile_at(const struct walk *t, int64_t token, int64_t ste
     };
 }
 
-static const uint8_t *mask_of(const struct walk *t, const uint8_t *mask)
+static const uint8_t *mask_of(const struct window_walk *t, const uint8_t *mask)
 {
     return mask == NULL ? NULL : mask + t->b * t->w->s.kv_len;
 }
 
-static const float *query_at(const struct walk *t, int64_t i)
+static const float *query_at(const struct window_walk *t, int64_t i)
 {
     const struct attn_heads *q = &t->w->s.q;
     return t->o->q + t->b * q->batch + t->head * q->head + i * q->row;
 }
 
 /* Keys of the period that the query at position x sees: [*from, *to). */
-static void keys_of(const struct walk *t, int64_t x, int64_t *from, int64_t *to)
+static void keys_of(const struct window_walk *t, int64_t x, int64_t *from, int64_t *to)
 {
     const struct attn_window *w = t->w;
     const int64_t chunk = w->chunk, start = chunk == 1 ? x : floor_div(x, chunk) * chunk,
@@ -173,15 +173,15 @@ static void keys_of(const struct walk *t, int64_t x, int64_t *from, int64_t *to)
     *to = max64(min64(*to, t->n_keys), *from);
 }
 
-static void hide(float *scores, int64_t from, int64_t to)
+static void mask_scores(float *scores, int64_t from, int64_t to)
 {
     for (int64_t j = from; j < to; j++)
         scores[j] = -INFINITY;
 }
 
 /* The window of each row. */
-static void cut_rows(const struct walk *t, float *scores, int64_t row, int64_t rows,
-                     int64_t first, int64_t n)
+static void cut_rows(const struct window_walk *t, float *scores, int64_t row,
+                     int64_t rows, int64_t first, int64_t n)
 {
     for (int64_t r = 0; r < rows; r++) {
         const int64_t x = t->x + row + r - t->row;
@@ -190,16 +190,16 @@ static void cut_rows(const struct walk *t, float *scores, int64_t row, int64_t r
         keys_of(t, x, &from, &to);
         from = min64(max64(from - first, 0), n);
         to = min64(max64(to - first, from), n);
-        hide(line, 0, from);
-        hide(line, to, n);
+        mask_scores(line, 0, from);
+        mask_scores(line, to, n);
         if (t->w->shared && x >= first && x < first + n && line[x - first] != -INFINITY)
             line[x - first] = -5e4f;
     }
 }
 
 /* Global keys or, for global queries, all keys. */
-static void cut_causal(const struct walk *t, float *scores, int64_t row, int64_t rows,
-                       int64_t from, int64_t n)
+static void cut_causal(const struct window_walk *t, float *scores, int64_t row,
+                       int64_t rows, int64_t from, int64_t n)
 {
     for (int64_t r = 0; r < rows; r++) {
         const int64_t position = t->at[row + r] + t->w->s.offset;
@@ -209,14 +209,14 @@ static void cut_causal(const struct walk *t, float *scores, int64_t row, int64_t
         else
             while (end > 0 && t->globals[from + end - 1] > position)
                 end--;
-        hide(scores + r * ATTN_STREAM_SCORES, max64(end, 0), n);
+        mask_scores(scores + r * ATTN_STREAM_SCORES, max64(end, 0), n);
     }
 }
 
-static void keep_seen(const struct walk *t, float *scores, int64_t rows, int64_t from,
-                      int64_t n)
+static void keep_seen(const struct window_walk *t, float *scores, int64_t rows,
+                      int64_t from, int64_t n)
 {
-    for (int64_t r = 0; t->hidden && r < rows; r++)
+    for (int64_t r = 0; t->masked && r < rows; r++)
         t->stream.kernels->keep_mask_f32(scores + r * ATTN_STREAM_SCORES, t->keep + from,
                                          (size_t)n);
 }
@@ -224,7 +224,7 @@ static void keep_seen(const struct walk *t, float *scores, int64_t rows, int64_t
 static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
                     int64_t to)
 {
-    const struct walk *t = arg;
+    const struct window_walk *t = arg;
     const int64_t first = t->first + from, n = to - from, x = t->x + row - t->row;
     int64_t unused, all_from, all_to;
     keys_of(t, x + rows - 1, &all_from, &unused);
@@ -237,35 +237,35 @@ static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t
 static void prepare_all(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
                         int64_t to)
 {
-    const struct walk *t = arg;
+    const struct window_walk *t = arg;
     if (t->w->s.causal)
         cut_causal(t, scores, row, rows, from, to - from);
     keep_seen(t, scores, rows, from, to - from);
 }
 
-static attn_stream_mask all_mask(const struct walk *t)
+static attn_stream_mask all_mask(const struct window_walk *t)
 {
-    return t->w->s.causal || t->hidden ? prepare_all : NULL;
+    return t->w->s.causal || t->masked ? prepare_all : NULL;
 }
 
 /* What is seen of n tokens, every step-th from `token` on. False: nothing. */
-static bool find_seen(struct walk *t, const uint8_t *mask, int64_t token, int64_t step,
-                      int64_t n)
+static bool find_seen(struct window_walk *t, const uint8_t *mask, int64_t token,
+                      int64_t step, int64_t n)
 {
     int64_t seen = 0;
-    t->hidden = false;
+    t->masked = false;
     if (mask == NULL)
         return true;
     for (int64_t j = 0; j < n; j++) {
         t->keep[j] = mask[token + j * step] != 0;
         seen += t->keep[j];
     }
-    t->hidden = seen < n;
+    t->masked = seen < n;
     return seen > 0;
 }
 
 /* n keys over their length, in place of K. */
-static void normalize_keys(struct walk *t, struct attn_keys *keys, int64_t token)
+static void normalize_keys(struct window_walk *t, struct attn_keys *keys, int64_t token)
 {
     const int64_t dim = t->w->s.dim;
     for (int64_t j = 0; j < keys->n; j++) {
@@ -280,24 +280,24 @@ static void normalize_keys(struct walk *t, struct attn_keys *keys, int64_t token
 
 /* Rows that are given keys together: of one chunk, since then all of them see the same
  * ones, or of several short ones. Keys that are made of queries are made anew. */
-static int64_t cell_of(const struct walk *t)
+static int64_t tile_of(const struct window_walk *t)
 {
     const int64_t chunk = t->w->chunk,
                   left = chunk - (t->x - floor_div(t->x, chunk) * chunk);
     if (t->w->shared || (chunk > 1 && chunk < GROUP))
         return t->rows;
     return min64(t->rows,
-                 chunk == 1 ? ATTN_CELL_QUERIES : min64(ATTN_CELL_QUERIES, left));
+                 chunk == 1 ? ATTN_TILE_QUERIES : min64(ATTN_TILE_QUERIES, left));
 }
 
 /* All keys of the tile that some row under way sees are seen by all of them, or by those of
  * a band, which becomes that of `keys`. */
-static bool is_band(const struct walk *t, struct attn_keys *keys)
+static bool is_band(const struct window_walk *t, struct attn_keys *keys)
 {
     const struct attn_window *w = t->w;
     const int64_t all = w->s.q_len + w->s.kv_len + 1;
     const bool near = w->chunk == 1 || w->exact; /* the window goes with the query */
-    if (w->shared || t->hidden || t->rows > ATTN_CELL_QUERIES ||
+    if (w->shared || t->masked || t->rows > ATTN_TILE_QUERIES ||
         (w->wrap && (near || w->s.causal)) ||
         (w->chunk > 1 &&
          floor_div(t->x, w->chunk) != floor_div(t->x + t->rows - 1, w->chunk)))
@@ -312,12 +312,12 @@ static bool is_band(const struct walk *t, struct attn_keys *keys)
 }
 
 /* The tile goes to each group of the rows under way that sees some of it. */
-static void give_window(struct walk *t, const struct attn_keys *all)
+static void give_window(struct window_walk *t, const struct attn_keys *all)
 {
     const int64_t panel = ATTN_GEMM_NR_MAX, end = t->row + t->rows;
     struct attn_keys keys = *all;
     const bool band = is_band(t, &keys);
-    const int64_t group = band ? ATTN_CELL_QUERIES : GROUP;
+    const int64_t group = band ? ATTN_TILE_QUERIES : GROUP;
     attn_stream_pack(&t->stream, &keys);
     for (int64_t row = t->row; row < end; row += group) {
         const int64_t rows = min64(group, end - row), x = t->x + row - t->row;
@@ -331,7 +331,7 @@ static void give_window(struct walk *t, const struct attn_keys *all)
 }
 
 /* The window's part of the rows under way, for one period. */
-static attn_status walk_period(struct walk *t, const attnrun_work *work)
+static attn_status walk_period(struct window_walk *t, const attnrun_work *work)
 {
     const uint8_t *mask = mask_of(t, t->w->globals ? t->o->lists.seen : t->o->key_mask);
     int64_t first, end, unused;
@@ -354,7 +354,7 @@ static attn_status walk_period(struct walk *t, const attnrun_work *work)
     return ATTNRUN_OK;
 }
 
-static attn_status walk_window(struct walk *t, const attnrun_work *work)
+static attn_status walk_window(struct window_walk *t, const attnrun_work *work)
 {
     const int64_t chunk = t->w->chunk, start = t->x / chunk * chunk,
                   last = (t->x + t->rows - 1) / chunk * chunk;
@@ -369,12 +369,12 @@ static attn_status walk_window(struct walk *t, const attnrun_work *work)
 }
 
 /* The rows under way, a few at a time; t->row ends behind them. */
-static attn_status walk_rows(struct walk *t, const attnrun_work *work)
+static attn_status walk_rows(struct window_walk *t, const attnrun_work *work)
 {
     for (const int64_t end = t->row + t->rows; t->row < end;
          t->row += t->rows, t->x += t->rows) {
         t->rows = end - t->row;
-        t->rows = cell_of(t);
+        t->rows = tile_of(t);
         TRY(walk_window(t, work));
     }
     return ATTNRUN_OK;
@@ -382,7 +382,7 @@ static attn_status walk_rows(struct walk *t, const attnrun_work *work)
 
 /* Row `row` of the block, query `e` in the order of residues, and those behind it of the
  * same residue become the rows under way. */
-static void find_rows(struct walk *t, int64_t row, int64_t e)
+static void find_rows(struct window_walk *t, int64_t row, int64_t e)
 {
     const int64_t n = t->w->s.q_len, d = t->dilation, each = n / d, more = n % d;
     const int64_t long_ones = more * (each + 1);
@@ -406,7 +406,7 @@ static void find_rows(struct walk *t, int64_t row, int64_t e)
 }
 
 /* Up to KEYS global tokens that are keys, from number *next on, as a tile. */
-static struct attn_keys gather_globals(struct walk *t, int64_t *next)
+static struct attn_keys gather_globals(struct window_walk *t, int64_t *next)
 {
     const struct attn_sizes *s = &t->w->s;
     const int32_t *tokens = t->o->lists.tokens + t->b * s->kv_len;
@@ -416,12 +416,12 @@ static struct attn_keys gather_globals(struct walk *t, int64_t *next)
                               .v_row = s->v_dim,
                               .n = min64(KEYS, t->o->lists.count[t->b] - *next) };
     t->globals = tokens + *next;
-    t->hidden = false;
+    t->masked = false;
     for (int64_t j = 0; j < keys.n; j++) {
         const struct attn_keys from = tile_at(t, t->globals[j], 1, 1);
         t->keep[j] =
             t->o->key_mask == NULL || mask_of(t, t->o->key_mask)[t->globals[j]] != 0;
-        t->hidden = t->hidden || t->keep[j] == 0;
+        t->masked = t->masked || t->keep[j] == 0;
         memcpy(t->gather + j * s->dim, from.k, (size_t)s->dim * sizeof(float));
         memcpy(t->gather + KEYS * s->dim + j * s->v_dim, from.v,
                (size_t)s->v_dim * sizeof(float));
@@ -430,7 +430,7 @@ static struct attn_keys gather_globals(struct walk *t, int64_t *next)
     return keys;
 }
 
-static attn_status walk_globals(struct walk *t, const attnrun_work *work)
+static attn_status walk_globals(struct window_walk *t, const attnrun_work *work)
 {
     if (!t->w->globals)
         return ATTNRUN_OK;
@@ -444,7 +444,7 @@ static attn_status walk_globals(struct walk *t, const attnrun_work *work)
 }
 
 /* Global queries over all keys. */
-static attn_status walk_all(struct walk *t, const attnrun_work *work)
+static attn_status walk_all(struct window_walk *t, const attnrun_work *work)
 {
     const uint8_t *mask = mask_of(t, t->o->key_mask);
     int64_t end = t->w->s.kv_len;
@@ -464,7 +464,7 @@ static attn_status walk_all(struct walk *t, const attnrun_work *work)
 }
 
 /* Rows from `row` on whose queries are `step` apart, as far as they go. */
-static int64_t run_of(const struct walk *t, int64_t row, int64_t *step)
+static int64_t run_of(const struct window_walk *t, int64_t row, int64_t *step)
 {
     int64_t n = 1;
     *step = row + 1 < t->stream.n ? t->at[row + 1] - t->at[row] : 1;
@@ -473,7 +473,7 @@ static int64_t run_of(const struct walk *t, int64_t row, int64_t *step)
     return n;
 }
 
-static void load_rows(struct walk *t)
+static void load_rows(struct window_walk *t)
 {
     const struct attn_sizes *s = &t->w->s;
     const float *const gates[2] = { t->o->q_gate, t->o->k_gate };
@@ -492,7 +492,7 @@ static void load_rows(struct walk *t)
 }
 
 /* `globals`: the rows are global ones. */
-static void store_rows(const struct walk *t, bool globals)
+static void store_rows(const struct window_walk *t, bool globals)
 {
     const struct attn_sizes *s = &t->w->s;
     const uint8_t *global = t->w->globals ? mask_of(t, t->o->lists.global) : NULL;
@@ -512,12 +512,13 @@ static void store_rows(const struct walk *t, bool globals)
     }
 }
 
-static struct walk begin(const struct attn_window *w, const struct attn_kernels *kernels,
-                         const struct attn_window_operands *o, int64_t b_head,
-                         const attnrun_work *work)
+static struct window_walk begin(const struct attn_window *w,
+                                const struct attn_kernels *kernels,
+                                const struct attn_window_operands *o, int64_t b_head,
+                                const attnrun_work *work)
 {
     const struct attn_sizes *s = &w->s;
-    struct walk t = { .w = w, .o = o };
+    struct window_walk t = { .w = w, .o = o };
     char *memory = work->scratch;
     attn_stream_begin(&t.stream, kernels, w->block, s->dim, s->v_dim, memory);
     memory += round_up(attn_stream_bytes(w->block, s->dim, s->v_dim), 64);
@@ -539,7 +540,7 @@ attn_status attn_window_run(const struct attn_window *w,
                             const attnrun_work *work)
 {
     const int64_t first = task % w->blocks * w->block;
-    struct walk t = begin(w, kernels, o, task / w->blocks, work);
+    struct window_walk t = begin(w, kernels, o, task / w->blocks, work);
     attn_stream_reset(&t.stream, min64(w->block, w->s.q_len - first));
     for (int64_t row = 0; row < t.stream.n; row += t.rows)
         find_rows(&t, row, first + row);
@@ -560,7 +561,7 @@ attn_status attn_window_run_rows(const struct attn_window *w,
 {
     const int64_t blocks = w->max_globals / w->block + (w->max_globals % w->block != 0);
     const int64_t first = task % blocks * w->block;
-    struct walk t = begin(w, kernels, o, task / blocks, work);
+    struct window_walk t = begin(w, kernels, o, task / blocks, work);
     const int64_t end = min64(o->lists.count[t.b], first + w->block);
     int64_t n = 0;
     for (int64_t g = first; g < end; g++) {

@@ -57,9 +57,9 @@ struct attn_window_operands {
     const float *q_gate, *k_gate, *y_gate;
 };
 
-/* Attribute `name`: one element or `heads` (where known), each from `least` on. */
+/* Attribute `name`: one element or `heads` (where known), each from `min` on. */
 attn_status attn_window_need_ints(const attnrun_step *step, const char *name,
-                                  attnrun_ints ints, attnrun_dim heads, int64_t least);
+                                  attnrun_ints ints, attnrun_dim heads, int64_t min);
 attn_status attn_window_plan(const attnrun_step *step, struct attn_window *w);
 struct attn_window_lists attn_window_lists_at(const struct attn_window *w, void *memory);
 /* Sample b: token j is global where j < first or global_mask[j], and, with

@@ -103,11 +103,11 @@ void attn_additive_scores(const struct attn_additive_block *block, float *scores
 
 /* ---- shapes ---- */
 
-attn_status attn_unheaded_infer(const attnrun_step *step,
-                                const struct attn_unheaded_inputs *in,
-                                struct attn_unheaded *shape)
+attn_status attn_single_head_infer(const attnrun_step *step,
+                                   const struct attn_single_head_inputs *in,
+                                   struct attn_single_head *shape)
 {
-    struct attn_unheaded s = { .rank = step->in[in->query].rank };
+    struct attn_single_head s = { .rank = step->in[in->query].rank };
     TRY(op_need_rank_between(step, in->query, in->min_rank, 3));
     TRY(op_need_rank(step, in->keys, 3));
     s.batch = attn_known_of(attn_dim_of_input(step, in->query, 0),
@@ -134,8 +134,8 @@ attn_status attn_unheaded_infer(const attnrun_step *step,
     return ATTNRUN_OK;
 }
 
-attn_status attn_unheaded_vector(const attnrun_step *step, int in,
-                                 const struct attn_unheaded *shape)
+attn_status attn_single_head_vector(const attnrun_step *step, int in,
+                                    const struct attn_single_head *shape)
 {
     if (!op_has_in(step, in))
         return ATTNRUN_OK;
@@ -143,7 +143,8 @@ attn_status attn_unheaded_vector(const attnrun_step *step, int in,
     return op_need_dim(step, in, 0, shape->units, "the size of the queries");
 }
 
-attn_status attn_unheaded_outputs(attnrun_step *step, const struct attn_unheaded *shape)
+attn_status attn_single_head_outputs(attnrun_step *step,
+                                     const struct attn_single_head *shape)
 {
     const attnrun_dim y[3] = { shape->batch, shape->q_len, shape->v_dim };
     const attnrun_dim weights[3] = { shape->batch, shape->q_len, shape->kv_len };
@@ -154,7 +155,7 @@ attn_status attn_unheaded_outputs(attnrun_step *step, const struct attn_unheaded
     return op_out(step, 1, ATTNRUN_F32, shape->rank, two ? weights_two : weights);
 }
 
-void attn_unheaded_sizes(const struct attn_unheaded *shape, struct attn_weigh *w)
+void attn_single_head_sizes(const struct attn_single_head *shape, struct attn_pooling *w)
 {
     w->batch = shape->batch.value;
     w->rows = shape->q_len.value;
@@ -166,10 +167,10 @@ void attn_unheaded_sizes(const struct attn_unheaded *shape, struct attn_weigh *w
 
 attn_status attn_additive_plan(attnrun_step *step, struct attn_additive *a, int32_t form,
                                float scale, int64_t units, int64_t rows,
-                               struct attn_weigh *w)
+                               struct attn_pooling *w)
 {
     w->block = rows < w->rows ? rows : w->rows;
-    w->tile = attn_weigh_tile(units);
+    w->tile = attn_pooling_tile(units);
     *a = (struct attn_additive){
         .units = units, .tile = w->tile, .form = form, .scale = scale
     };
@@ -178,8 +179,8 @@ attn_status attn_additive_plan(attnrun_step *step, struct attn_additive *a, int3
         return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
     w->token_ns = (double)w->block * (0.1 * (double)units + 0.02 * (double)w->v_dim) +
                   0.5 * (double)units;
-    TRY(attn_weigh_plan(step, w));
-    attn_weigh_tasks(step, w);
+    TRY(attn_pooling_plan(step, w));
+    attn_pooling_tasks(step, w);
     return ATTNRUN_OK;
 }
 
@@ -189,8 +190,8 @@ struct query_block {
     const float *k; /* of the sample */
 };
 
-static void additive_scores(void *arg, const struct attn_weigh_task *task, float *scores,
-                            int64_t first, int64_t n)
+static void additive_scores(void *arg, const struct attn_pooling_task *task,
+                            float *scores, int64_t first, int64_t n)
 {
     const struct query_block *q = arg;
     const int64_t units = q->block.a->units;
@@ -198,33 +199,33 @@ static void additive_scores(void *arg, const struct attn_weigh_task *task, float
     attn_additive_scores(&q->block, scores, q->k + first * units, units, n);
 }
 
-attn_status attn_additive_run(const struct attn_additive *a, const struct attn_weigh *w,
+attn_status attn_additive_run(const struct attn_additive *a, const struct attn_pooling *w,
                               const struct attn_kernels *kernels,
                               const struct attn_additive_operands *o,
                               const attnrun_work *work)
 {
     struct query_block q;
-    const struct attn_weigh_operands weigh = { .v = o->values,
-                                               .v_batch = w->tokens * w->v_dim,
-                                               .v_row = w->v_dim,
-                                               .mask = o->mask,
-                                               .y = o->y,
-                                               .y_batch = w->rows * w->v_dim,
-                                               .y_row = w->v_dim,
-                                               .weights = o->weights,
-                                               .scores = additive_scores,
-                                               .arg = &q };
+    const struct attn_pooling_operands pooling = { .v = o->values,
+                                                   .v_batch = w->tokens * w->v_dim,
+                                                   .v_row = w->v_dim,
+                                                   .mask = o->mask,
+                                                   .y = o->y,
+                                                   .y_batch = w->rows * w->v_dim,
+                                                   .y_row = w->v_dim,
+                                                   .weights = o->weights,
+                                                   .scores = additive_scores,
+                                                   .arg = &q };
     for (int64_t task = work->begin; task < work->end; task++) {
         if (work->phase == 1) {
-            attn_weigh_merge(w, kernels, &weigh, task, work);
+            attn_pooling_merge(w, kernels, &pooling, task, work);
             continue;
         }
-        const struct attn_weigh_task t = attn_weigh_at(w, task, work->scratch);
+        const struct attn_pooling_task t = attn_pooling_at(w, task, work->scratch);
         q.k = o->k + t.b * w->tokens * a->units;
         attn_additive_load(&q.block, a, kernels,
                            o->q + (t.b * w->rows + t.row) * a->units, a->units, t.rows,
                            o->bias, o->v, t.extra);
-        TRY(attn_weigh_run(w, kernels, &weigh, &t, work));
+        TRY(attn_pooling_run(w, kernels, &pooling, &t, work));
     }
     return ATTNRUN_OK;
 }

@@ -41,24 +41,25 @@ void attn_additive_scores(const struct attn_additive_block *block, float *scores
 /* ---- shapes of queries (batch, q_len, units) or (batch, units), keys (batch, kv_len,
  * units), values (batch, kv_len, v_dim), which are the keys where absent, and key_mask
  * (batch, kv_len) ---- */
-struct attn_unheaded {
+struct attn_single_head {
     int32_t rank; /* of the queries, or -1 */
     attnrun_dim batch, q_len, kv_len, units, v_dim;
 };
-struct attn_unheaded_inputs {
+struct attn_single_head_inputs {
     int query, keys, values, key_mask;
     int min_rank; /* 2 or 3 */
 };
-attn_status attn_unheaded_infer(const attnrun_step *step,
-                                const struct attn_unheaded_inputs *in,
-                                struct attn_unheaded *shape);
+attn_status attn_single_head_infer(const attnrun_step *step,
+                                   const struct attn_single_head_inputs *in,
+                                   struct attn_single_head *shape);
 /* Input `in`, where given, is (units). */
-attn_status attn_unheaded_vector(const attnrun_step *step, int in,
-                                 const struct attn_unheaded *shape);
+attn_status attn_single_head_vector(const attnrun_step *step, int in,
+                                    const struct attn_single_head *shape);
 /* Outputs 0, like the queries, and 1, the weights. */
-attn_status attn_unheaded_outputs(attnrun_step *step, const struct attn_unheaded *shape);
+attn_status attn_single_head_outputs(attnrun_step *step,
+                                     const struct attn_single_head *shape);
 /* The sizes of `w`, where step->concrete. */
-void attn_unheaded_sizes(const struct attn_unheaded *shape, struct attn_weigh *w);
+void attn_single_head_sizes(const struct attn_single_head *shape, struct attn_pooling *w);
 
 /* ---- the whole operator, for queries in blocks of up to `rows` ---- */
 struct attn_additive_operands {
@@ -69,8 +70,8 @@ struct attn_additive_operands {
 /* Fills in `a`, what is left of `w`, and the tasks and memory of the step. */
 attn_status attn_additive_plan(attnrun_step *step, struct attn_additive *a, int32_t form,
                                float scale, int64_t units, int64_t rows,
-                               struct attn_weigh *w);
-attn_status attn_additive_run(const struct attn_additive *a, const struct attn_weigh *w,
+                               struct attn_pooling *w);
+attn_status attn_additive_run(const struct attn_additive *a, const struct attn_pooling *w,
                               const struct attn_kernels *kernels,
                               const struct attn_additive_operands *o,
                               const attnrun_work *work);

@@ -34,24 +34,24 @@ static const attnrun_attr_def additive_attrs[] = {
 
 struct additive_state {
     struct attn_additive scores;
-    struct attn_weigh weigh;
+    struct attn_pooling pooling;
 };
 
 static attn_status additive_infer(attnrun_step *step)
 {
     const struct additive_args *args = step->args;
     struct additive_state *s = step->state;
-    const struct attn_unheaded_inputs in = { QUERY, KEYS, VALUES, KEY_MASK, 2 };
-    struct attn_unheaded shape;
-    TRY(attn_unheaded_infer(step, &in, &shape));
-    TRY(attn_unheaded_vector(step, V, &shape));
-    TRY(attn_unheaded_vector(step, BIAS, &shape));
-    TRY(attn_unheaded_outputs(step, &shape));
+    const struct attn_single_head_inputs in = { QUERY, KEYS, VALUES, KEY_MASK, 2 };
+    struct attn_single_head shape;
+    TRY(attn_single_head_infer(step, &in, &shape));
+    TRY(attn_single_head_vector(step, V, &shape));
+    TRY(attn_single_head_vector(step, BIAS, &shape));
+    TRY(attn_single_head_outputs(step, &shape));
     if (!step->concrete)
         return ATTNRUN_OK;
-    attn_unheaded_sizes(&shape, &s->weigh);
+    attn_single_head_sizes(&shape, &s->pooling);
     return attn_additive_plan(step, &s->scores, args->activation, 1.0f, shape.units.value,
-                              ROWS, &s->weigh);
+                              ROWS, &s->pooling);
 }
 
 static attn_status additive_run(const attnrun_step *step, const attnrun_work *work)
@@ -68,7 +68,7 @@ static attn_status additive_run(const attnrun_step *step, const attnrun_work *wo
         .y = step->y[0].data,
         .weights = op_has_out(step, 1) ? step->y[1].data : NULL,
     };
-    return attn_additive_run(&s->scores, &s->weigh, step->kernels, &o, work);
+    return attn_additive_run(&s->scores, &s->pooling, step->kernels, &o, work);
 }
 
 const attnrun_op_def op_additive_attention_1 = {

@@ -33,7 +33,7 @@ static const attnrun_attr_def afm_attrs[] = {
 };
 
 struct afm_state {
-    struct attn_weigh weigh; /* a row; its tokens are the pairs */
+    struct attn_pooling pooling; /* a row; its tokens are the pairs */
     int64_t fields, units, hidden_floats;
 };
 
@@ -77,32 +77,32 @@ static attnrun_dim pairs_of(const attnrun_step *step, attnrun_dim n)
     return attnrun_dim_div(step, attnrun_dim_mul(step, n, less), dim_of(2));
 }
 
-static attn_status plan(attnrun_step *step, const struct afm_shape *shape)
+static attn_status plan_afm_pooling(attnrun_step *step, const struct afm_shape *shape)
 {
     const struct afm_args *args = step->args;
     struct afm_state *s = step->state;
-    struct attn_weigh *w = &s->weigh;
+    struct attn_pooling *w = &s->pooling;
     s->fields = shape->fields.value;
     s->units = shape->units.value;
-    *w = (struct attn_weigh){
+    *w = (struct attn_pooling){
         .batch = shape->batch.value,
         .rows = 1,
         .block = 1,
         .tokens = pairs_of(step, shape->fields).value,
         .v_dim = shape->dim.value,
-        .form = args->attention != 0 ? ATTN_WEIGH_SOFTMAX : ATTN_WEIGH_PLAIN,
+        .form = args->attention != 0 ? ATTN_POOLING_SOFTMAX : ATTN_POOLING_PLAIN,
     };
     int64_t floats;
     if (!ck_add(w->v_dim, s->units, &floats) || floats > INT32_MAX)
         return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
-    w->tile = attn_weigh_tile(floats);
+    w->tile = attn_pooling_tile(floats);
     w->tile = w->tile < MAX_TILE ? w->tile : MAX_TILE;
     s->hidden_floats = attn_logits_floats(w->tile, w->v_dim, s->units); /* p W, too */
     w->extra_floats = s->hidden_floats + attn_logits_floats(w->tile, s->units, 1) +
                       round_up(w->tile * w->v_dim, 16);
     w->token_ns = (double)w->v_dim * (0.015 * (double)s->units + 0.3) + 10;
-    TRY(attn_weigh_plan(step, w));
-    attn_weigh_tasks(step, w);
+    TRY(attn_pooling_plan(step, w));
+    attn_pooling_tasks(step, w);
     return ATTNRUN_OK;
 }
 
@@ -116,7 +116,7 @@ static attn_status afm_infer(attnrun_step *step)
     const attnrun_dim weights[2] = { shape.batch, pairs_of(step, shape.fields) };
     TRY(op_out(step, 0, ATTNRUN_F32, 2, y));
     TRY(op_out(step, 1, ATTNRUN_F32, 2, weights));
-    return step->concrete ? plan(step, &shape) : ATTNRUN_OK;
+    return step->concrete ? plan_afm_pooling(step, &shape) : ATTNRUN_OK;
 }
 
 static attn_status afm_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
@@ -146,7 +146,7 @@ static void multiply(const struct afm_pool *p, int64_t b, int64_t first, int64_t
                      float *seen)
 {
     const struct afm_state *s = p->step->state;
-    const int64_t dim = s->weigh.v_dim, fields = s->fields;
+    const int64_t dim = s->pooling.v_dim, fields = s->fields;
     const float *e = (const float *)p->step->x[E].data + b * fields * dim;
     const uint8_t *mask = op_has_in(p->step, FIELD_MASK)
                               ? (const uint8_t *)p->step->x[FIELD_MASK].data + b * fields
@@ -168,7 +168,7 @@ static void score(const struct afm_pool *p, float *scores, int64_t n)
 {
     const attnrun_step *step = p->step;
     const struct afm_state *s = step->state;
-    const struct attn_weigh *w = &s->weigh;
+    const struct attn_pooling *w = &s->pooling;
     const bool bias = op_has_in(step, B);
     const struct attn_epilogue steps[2] = { { .kind = ATTN_EPI_ADD,
                                               .alpha = 1.0f,
@@ -198,7 +198,7 @@ static void score(const struct afm_pool *p, float *scores, int64_t n)
     attn_logits_run(&logits, step->kernels, n, scores, w->tile);
 }
 
-static void afm_scores(void *arg, const struct attn_weigh_task *task, float *scores,
+static void afm_scores(void *arg, const struct attn_pooling_task *task, float *scores,
                        int64_t first, int64_t n)
 {
     const struct afm_pool *p = arg;
@@ -218,26 +218,26 @@ static void afm_scores(void *arg, const struct attn_weigh_task *task, float *sco
 static attn_status afm_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct afm_state *s = step->state;
-    const struct attn_weigh *w = &s->weigh;
+    const struct attn_pooling *w = &s->pooling;
     struct afm_pool p = { .step = step };
-    struct attn_weigh_operands o = { .v_row = w->v_dim,
-                                     .y = step->y[0].data,
-                                     .y_batch = w->v_dim,
-                                     .weights =
-                                         op_has_out(step, 1) ? step->y[1].data : NULL,
-                                     .scores = afm_scores,
-                                     .arg = &p };
+    struct attn_pooling_operands o = { .v_row = w->v_dim,
+                                       .y = step->y[0].data,
+                                       .y_batch = w->v_dim,
+                                       .weights =
+                                           op_has_out(step, 1) ? step->y[1].data : NULL,
+                                       .scores = afm_scores,
+                                       .arg = &p };
     for (int64_t task = work->begin; task < work->end; task++) {
         if (work->phase == 1) {
-            attn_weigh_merge(w, step->kernels, &o, task, work);
+            attn_pooling_merge(w, step->kernels, &o, task, work);
             continue;
         }
-        const struct attn_weigh_task t = attn_weigh_at(w, task, work->scratch);
+        const struct attn_pooling_task t = attn_pooling_at(w, task, work->scratch);
         p.hidden = t.extra;
         p.logits = p.hidden + s->hidden_floats;
         p.products = p.logits + attn_logits_floats(w->tile, s->units, 1);
         o.gathered = p.products;
-        TRY(attn_weigh_run(w, step->kernels, &o, &t, work));
+        TRY(attn_pooling_run(w, step->kernels, &o, &t, work));
     }
     return ATTNRUN_OK;
 }

@@ -37,7 +37,7 @@ static const attnrun_attr_def pooling_attrs[] = {
 };
 
 struct pooling_state {
-    struct attn_weigh weigh;
+    struct attn_pooling pooling;
     int64_t units, hidden_floats;
 };
 
@@ -88,7 +88,7 @@ static attn_status pooling_infer(attnrun_step *step)
 {
     const struct pooling_args *args = step->args;
     struct pooling_state *s = step->state;
-    struct attn_weigh *w = &s->weigh;
+    struct attn_pooling *w = &s->pooling;
     struct pooling_shape shape;
     TRY(attn_need_finite(step, "epsilon", args->epsilon, false));
     if (args->epsilon < 0.0f)
@@ -103,9 +103,9 @@ static attn_status pooling_infer(attnrun_step *step)
     w->rows = w->block = shape.heads.value;
     w->tokens = shape.n.value;
     w->v_dim = shape.dim.value;
-    w->form = args->normalizer == 0 ? ATTN_WEIGH_SOFTMAX : ATTN_WEIGH_EXP;
+    w->form = args->normalizer == 0 ? ATTN_POOLING_SOFTMAX : ATTN_POOLING_EXP;
     w->epsilon = args->normalizer == 0 ? 0.0f : args->epsilon;
-    w->tile = attn_weigh_tile(s->units + w->rows);
+    w->tile = attn_pooling_tile(s->units + w->rows);
     w->tile = w->tile < MAX_TILE ? w->tile : MAX_TILE;
     s->hidden_floats = attn_logits_floats(w->tile, w->v_dim, s->units); /* u, too */
     const int64_t logits = attn_logits_floats(w->tile, s->units, w->rows);
@@ -114,8 +114,8 @@ static attn_status pooling_infer(attnrun_step *step)
     w->extra_floats = s->hidden_floats + logits;
     w->token_ns = (double)s->units * (0.015 * (double)(w->v_dim + w->rows) + 0.3) +
                   0.02 * (double)w->rows * (double)w->v_dim + 5;
-    TRY(attn_weigh_plan(step, w));
-    attn_weigh_tasks(step, w);
+    TRY(attn_pooling_plan(step, w));
+    attn_pooling_tasks(step, w);
     return ATTNRUN_OK;
 }
 
@@ -131,13 +131,13 @@ static attn_status pooling_check_packed(const attnrun_pack *pack, int64_t bytes,
     return attn_gemm_check_input(pack, W, false, packed);
 }
 
-static void pooling_scores(void *arg, const struct attn_weigh_task *task, float *scores,
+static void pooling_scores(void *arg, const struct attn_pooling_task *task, float *scores,
                            int64_t first, int64_t n)
 {
     const attnrun_step *step = arg;
     const struct pooling_args *args = step->args;
     const struct pooling_state *s = step->state;
-    const struct attn_weigh *w = &s->weigh;
+    const struct attn_pooling *w = &s->pooling;
     struct attn_epilogue steps[2] = { { .kind = ATTN_EPI_ADD, .alpha = 1.0f, .col = 1 },
                                       { .kind = ATTN_EPI_TANH } };
     const bool bias = op_has_in(step, B);
@@ -173,8 +173,8 @@ static void pooling_scores(void *arg, const struct attn_weigh_task *task, float 
 static attn_status pooling_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct pooling_state *s = step->state;
-    const struct attn_weigh *w = &s->weigh;
-    const struct attn_weigh_operands o = {
+    const struct attn_pooling *w = &s->pooling;
+    const struct attn_pooling_operands o = {
         .v = step->x[X].data,
         .v_batch = w->tokens * w->v_dim,
         .v_row = w->v_dim,
@@ -188,11 +188,11 @@ static attn_status pooling_run(const attnrun_step *step, const attnrun_work *wor
     };
     for (int64_t task = work->begin; task < work->end; task++) {
         if (work->phase == 1) {
-            attn_weigh_merge(w, step->kernels, &o, task, work);
+            attn_pooling_merge(w, step->kernels, &o, task, work);
             continue;
         }
-        const struct attn_weigh_task t = attn_weigh_at(w, task, work->scratch);
-        TRY(attn_weigh_run(w, step->kernels, &o, &t, work));
+        const struct attn_pooling_task t = attn_pooling_at(w, task, work->scratch);
+        TRY(attn_pooling_run(w, step->kernels, &o, &t, work));
     }
     return ATTNRUN_OK;
 }

@@ -182,13 +182,14 @@ static void softmax_end(const struct attn_feature_call *c,
     }
 }
 
-static const struct attn_feature_rules plain_rules = { .keys = write_keys,
-                                                       .queries = write_queries };
-static const struct attn_feature_rules softmax_rules = { .keys = softmax_keys,
-                                                         .queries = write_queries,
-                                                         .begin = begin_softmax,
-                                                         .combine = softmax_combine,
-                                                         .end = softmax_end };
+static const struct attn_feature_callbacks plain_callbacks = { .keys = write_keys,
+                                                               .queries = write_queries };
+static const struct attn_feature_callbacks softmax_callbacks = { .keys = softmax_keys,
+                                                                 .queries = write_queries,
+                                                                 .begin = begin_softmax,
+                                                                 .combine =
+                                                                     softmax_combine,
+                                                                 .end = softmax_end };
 
 /* ---- infer ---- */
 
@@ -270,7 +271,7 @@ static attn_status attnrun_linear_infer(attnrun_step *step)
     if (!step->concrete)
         return ATTNRUN_OK;
     TRY(attn_qkv_sizes(step, &args->heads, &shape, &p->sizes));
-    p->rules = softmax ? &softmax_rules : &plain_rules;
+    p->callbacks = softmax ? &softmax_callbacks : &plain_callbacks;
     p->features = p->sizes.dim;
     p->more = softmax ? 1 + p->features : 1;
     p->tile = TILE;

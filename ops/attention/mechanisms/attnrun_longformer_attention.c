@@ -149,7 +149,7 @@ static attn_status plan_rows(attnrun_step *step, struct longformer_state *state)
     return ATTNRUN_OK;
 }
 
-static attn_status plan(attnrun_step *step, const struct attn_qkv *shape)
+static attn_status plan_longformer(attnrun_step *step, const struct attn_qkv *shape)
 {
     const struct longformer_args *args = step->args;
     struct longformer_state *state = step->state;
@@ -183,7 +183,7 @@ static attn_status longformer_infer(attnrun_step *step)
     TRY(attn_key_mask_check(step, GLOBAL_MASK, shape.batch, shape.kv_len));
     TRY(check_globals(step, &shape));
     TRY(attn_qkv_output(step, &shape, Y));
-    return step->concrete ? plan(step, &shape) : ATTNRUN_OK;
+    return step->concrete ? plan_longformer(step, &shape) : ATTNRUN_OK;
 }
 
 /* ---- run ---- */

@@ -71,7 +71,7 @@ static attn_status plan_random(const attnrun_step *step, struct big_bird_state *
     return op_known(step, RAND_BLOCKS) ? check_random(step, NULL) : ATTNRUN_OK;
 }
 
-static attn_status plan(attnrun_step *step, const struct attn_qkv *shape)
+static attn_status plan_big_bird(attnrun_step *step, const struct attn_qkv *shape)
 {
     const struct big_bird_args *args = step->args;
     struct big_bird_state *s = step->state;
@@ -105,7 +105,7 @@ static attn_status big_bird_infer(attnrun_step *step)
     if (op_has_in(step, RAND_BLOCKS))
         TRY(op_need_rank(step, RAND_BLOCKS, 3));
     TRY(attn_qkv_output(step, &shape, 0));
-    return step->concrete ? plan(step, &shape) : ATTNRUN_OK;
+    return step->concrete ? plan_big_bird(step, &shape) : ATTNRUN_OK;
 }
 
 static void fill(const void *arg, int64_t sample, int64_t head, int64_t block,

@@ -53,7 +53,7 @@ static attn_status check_layout(const attnrun_step *step, const attnrun_work *wo
     return layout_check(step, &s->layout, -1, keys / block + (keys % block != 0), work);
 }
 
-static attn_status plan(attnrun_step *step, const struct attn_qkv *shape)
+static attn_status plan_block_sparse(attnrun_step *step, const struct attn_qkv *shape)
 {
     const struct block_sparse_args *args = step->args;
     struct block_sparse_state *s = step->state;
@@ -88,7 +88,7 @@ static attn_status block_sparse_infer(attnrun_step *step)
     TRY(op_need_rank(step, ROW_PTR, 2));
     TRY(op_need_rank(step, COL_IDX, 2));
     TRY(attn_qkv_output(step, &shape, 0));
-    return step->concrete ? plan(step, &shape) : ATTNRUN_OK;
+    return step->concrete ? plan_block_sparse(step, &shape) : ATTNRUN_OK;
 }
 
 static void fill(const void *arg, int64_t sample, int64_t head, int64_t block,

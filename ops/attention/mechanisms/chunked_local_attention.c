@@ -68,7 +68,7 @@ static attn_status check_attributes(const attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static attn_status plan(attnrun_step *step, const struct attn_qkv *shape)
+static attn_status plan_chunked_local(attnrun_step *step, const struct attn_qkv *shape)
 {
     const struct chunked_args *args = step->args;
     struct chunked_state *state = step->state;
@@ -108,7 +108,7 @@ static attn_status chunked_infer(attnrun_step *step)
     TRY(check_attributes(step));
     TRY(attn_key_mask_check(step, KEY_MASK, shape.batch, shape.kv_len));
     TRY(attn_qkv_output(step, &shape, Y));
-    return step->concrete ? plan(step, &shape) : ATTNRUN_OK;
+    return step->concrete ? plan_chunked_local(step, &shape) : ATTNRUN_OK;
 }
 
 static attn_status chunked_run(const attnrun_step *step, const attnrun_work *work)

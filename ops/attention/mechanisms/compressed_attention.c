@@ -199,7 +199,7 @@ static attn_status compressed_infer(attnrun_step *step)
 
 /* K or V, what it is convolved with, and where its slots go: `to` is that of the null
  * slot of the group's first channel, rows are `to_row` floats apart. */
-struct operand {
+struct compressed_operand {
     const float *x, *weight, *bias, *null;
     struct attn_heads strides;
     int64_t group; /* channels */
@@ -207,24 +207,24 @@ struct operand {
     int64_t to_row;
 };
 
-static struct operand open_operand(const attnrun_step *step, bool values)
+static struct compressed_operand open_operand(const attnrun_step *step, bool values)
 {
     const struct compressed_state *s = step->state;
     const bool own = values && op_has_in(step, WV);
-    struct operand o = { .x = op_in_data(step, values ? V : K),
-                         .weight = op_in_data(step, own ? WV : WK),
-                         .bias = op_in_data(step, values ? BV : BK),
-                         .null = op_in_data(step, values ? NULL_V : NULL_K),
-                         .strides = values ? s->sizes.v : s->sizes.k,
-                         .group = values ? s->v_group : s->k_group };
+    struct compressed_operand o = { .x = op_in_data(step, values ? V : K),
+                                    .weight = op_in_data(step, own ? WV : WK),
+                                    .bias = op_in_data(step, values ? BV : BK),
+                                    .null = op_in_data(step, values ? NULL_V : NULL_K),
+                                    .strides = values ? s->sizes.v : s->sizes.k,
+                                    .group = values ? s->v_group : s->k_group };
     if (values && !own && o.bias == NULL)
         o.bias = op_in_data(step, BK);
     return o;
 }
 
 /* Rows of the product: for each slot its channels, r numbers each. */
-static void gather(const attnrun_step *step, const struct operand *o, int64_t batch,
-                   int64_t group, int64_t slot, int64_t n, float *rows)
+static void gather(const attnrun_step *step, const struct compressed_operand *o,
+                   int64_t batch, int64_t group, int64_t slot, int64_t n, float *rows)
 {
     const struct compressed_state *s = step->state;
     const uint8_t *keep =
@@ -251,8 +251,9 @@ static void gather(const attnrun_step *step, const struct operand *o, int64_t ba
 }
 
 /* Slots from … to - 1 of a group of a sample; with the first also the null slot. */
-static void make_slots(const attnrun_step *step, const struct operand *o, int64_t batch,
-                       int64_t group, int64_t from, int64_t to, float *scratch)
+static void make_slots(const attnrun_step *step, const struct compressed_operand *o,
+                       int64_t batch, int64_t group, int64_t from, int64_t to,
+                       float *scratch)
 {
     const struct compressed_state *s = step->state;
     const int64_t k = o->group * s->ratio;
@@ -302,8 +303,8 @@ static int64_t seen_by(const struct compressed_state *s, int64_t i)
     return s->nulls + (end <= 0 ? 0 : min64(s->slots, end / s->ratio));
 }
 
-static void hide(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
-                 int64_t to)
+static void mask_scores(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
+                        int64_t to)
 {
     const struct seen *seen = arg;
     for (int64_t r = 0; r < rows; r++, scores += ATTN_STREAM_SCORES) {
@@ -333,7 +334,8 @@ static bool find_valid(struct seen *seen, int64_t n)
 /* Queries of a head, by slots at k and v. */
 static attn_status attend(const attnrun_step *step, const attnrun_work *work,
                           int64_t batch, int64_t head, int64_t query,
-                          const struct operand *k, const struct operand *v, void *scratch)
+                          const struct compressed_operand *k,
+                          const struct compressed_operand *v, void *scratch)
 {
     const struct compressed_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
@@ -358,7 +360,7 @@ static attn_status attend(const attnrun_step *step, const attnrun_work *work,
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         const bool plain = find_valid(&seen, keys.n) && seen.tile + keys.n <= first;
-        attn_stream_tile(&stream, &keys, plain ? NULL : hide, &seen);
+        attn_stream_tile(&stream, &keys, plain ? NULL : mask_scores, &seen);
     }
     float *y = (float *)step->y[0].data + batch * z->y.batch + head * z->y.head +
                query * z->y.row;
@@ -376,7 +378,7 @@ static attn_status run_head(const attnrun_step *step, const attnrun_work *work,
     const struct attn_sizes *z = &s->sizes;
     const int64_t batch = task / z->q_heads, head = task % z->q_heads;
     const int64_t v_floats = round_up((s->slots + s->nulls) * z->v_dim, 16);
-    struct operand k = open_operand(step, false), v = open_operand(step, true);
+    struct compressed_operand k = open_operand(step, false), v = open_operand(step, true);
     k.to = work->scratch;
     k.to_row = z->dim;
     v.to = k.to + s->k_floats;
@@ -395,11 +397,12 @@ static attn_status run_head(const attnrun_step *step, const attnrun_work *work,
 }
 
 /* The slots of a sample in shared memory, from channel `channel` on. */
-static struct operand open_shared(const attnrun_step *step, const attnrun_work *work,
-                                  bool values, int64_t batch, int64_t channel)
+static struct compressed_operand open_shared(const attnrun_step *step,
+                                             const attnrun_work *work, bool values,
+                                             int64_t batch, int64_t channel)
 {
     const struct compressed_state *s = step->state;
-    struct operand o = open_operand(step, values);
+    struct compressed_operand o = open_operand(step, values);
     o.to_row = s->groups * o.group;
     o.to = (float *)work->shared + (values ? s->k_floats : 0) +
            batch * (s->slots + s->nulls) * o.to_row + channel;
@@ -417,7 +420,8 @@ static attn_status run_shared(const attnrun_step *step, const attnrun_work *work
         const int64_t rest = task / s->slot_blocks / s->groups, batch = rest % z->batch;
         const bool values = rest / z->batch != 0;
         const int64_t channel = group * (values ? s->v_group : s->k_group);
-        const struct operand o = open_shared(step, work, values, batch, channel);
+        const struct compressed_operand o =
+            open_shared(step, work, values, batch, channel);
         make_slots(step, &o, batch, group, block * SLOTS,
                    min64((block + 1) * SLOTS, s->slots), work->scratch);
         return ATTNRUN_OK;
@@ -425,8 +429,10 @@ static attn_status run_shared(const attnrun_step *step, const attnrun_work *work
     const int64_t block = task % s->query_blocks,
                   head = task / s->query_blocks % z->q_heads;
     const int64_t batch = task / s->query_blocks / z->q_heads;
-    const struct operand k = open_shared(step, work, false, batch, head * z->dim);
-    const struct operand v = open_shared(step, work, true, batch, head * z->v_dim);
+    const struct compressed_operand k =
+        open_shared(step, work, false, batch, head * z->dim);
+    const struct compressed_operand v =
+        open_shared(step, work, true, batch, head * z->v_dim);
     return attend(step, work, batch, head, block * BLOCK, &k, &v, work->scratch);
 }
 

@@ -37,7 +37,7 @@ static const attnrun_attr_def fastformer_attrs[] = {
 
 struct fastformer_state {
     struct attn_sizes sizes;
-    struct attn_weigh weigh;
+    struct attn_pooling pooling;
     bool by_head;           /* rank 4 */
     int64_t width;          /* heads * dim */
     int64_t tokens, blocks; /* of a task of VALUES */
@@ -58,26 +58,27 @@ static attn_status check_weights(const attnrun_step *step, int w, int bias,
     return op_need_dim(step, bias, 0, heads, "the heads");
 }
 
-static attn_status plan(attnrun_step *step, int rank, struct fastformer_state *s)
+static attn_status plan_fastformer(attnrun_step *step, int rank,
+                                   struct fastformer_state *s)
 {
     const struct attn_sizes *z = &s->sizes;
-    struct attn_weigh *w = &s->weigh;
+    struct attn_pooling *w = &s->pooling;
     int64_t shared;
     s->by_head = rank == 4;
     s->width = z->q_heads * z->dim;
-    *w = (struct attn_weigh){ .batch = z->batch,
-                              .rows = z->q_heads,
-                              .block = z->q_heads,
-                              .tokens = z->kv_len,
-                              .v_dim = z->dim,
-                              .tile = attn_weigh_tile(s->width),
-                              .v_head = z->dim };
+    *w = (struct attn_pooling){ .batch = z->batch,
+                                .rows = z->q_heads,
+                                .block = z->q_heads,
+                                .tokens = z->kv_len,
+                                .v_dim = z->dim,
+                                .tile = attn_pooling_tile(s->width),
+                                .v_head = z->dim };
     s->logits_floats = attn_logits_floats(w->tile, s->width, w->rows);
     if (s->logits_floats < 0 || !ck_mul(s->width, w->tile + w->rows, &shared) ||
         !ck_add(shared, s->logits_floats + 64, &w->extra_floats))
         return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
     w->token_ns = (double)s->width * (0.3 + 0.02 * (double)w->rows) + 5;
-    TRY(attn_weigh_plan(step, w));
+    TRY(attn_pooling_plan(step, w));
     if (!ck_mul(s->width, 8 * w->batch + 8, &shared) ||
         !ck_add(shared, w->shared_bytes, &shared))
         return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
@@ -109,7 +110,7 @@ static attn_status fastformer_infer(attnrun_step *step)
     if (!step->concrete)
         return ATTNRUN_OK;
     TRY(attn_qkv_sizes(step, &args->heads, &shape, &s->sizes));
-    return plan(step, shape.rank, s);
+    return plan_fastformer(step, shape.rank, s);
 }
 
 /* ---- run ---- */
@@ -137,49 +138,49 @@ static const float *gather(const struct pass *p, int64_t b, int64_t first, int64
     return p->rows;
 }
 
-static void fastformer_scores(void *arg, const struct attn_weigh_task *task,
+static void fastformer_scores(void *arg, const struct attn_pooling_task *task,
                               float *scores, int64_t first, int64_t n)
 {
     const struct pass *p = arg;
     const struct attn_logits logits = { .x = gather(p, task->b, first, n),
                                         .x_row = p->s->width,
                                         .k = p->s->width,
-                                        .heads = p->s->weigh.rows,
+                                        .heads = p->s->pooling.rows,
                                         .b = p->w,
                                         .bias = p->bias,
                                         .scale = p->s->sizes.scale,
                                         .activation = -1,
                                         .scratch = p->logits };
-    attn_logits_run(&logits, p->step->kernels, n, scores, p->s->weigh.tile);
+    attn_logits_run(&logits, p->step->kernels, n, scores, p->s->pooling.tile);
 }
 
 /* The pooled queries and, after them, keys of all samples. */
 static float *pooled(const struct fastformer_state *s, const attnrun_work *work)
 {
-    return (float *)work->shared + s->weigh.shared_bytes / (int64_t)sizeof(float);
+    return (float *)work->shared + s->pooling.shared_bytes / (int64_t)sizeof(float);
 }
 
 /* G * Wk of sample b: row d of Wk times the pooled query d. */
 static const float *fold(const struct pass *p, const float *query, const float *w)
 {
-    const int64_t heads = p->s->weigh.rows;
+    const int64_t heads = p->s->pooling.rows;
     p->step->kernels->scale_rows_f32(p->folded, heads, w, heads, (size_t)p->s->width,
                                      (size_t)heads, query, 1);
     return p->folded;
 }
 
 /* The sums of queries, or of keys, into the pooled ones. */
-static struct attn_weigh_operands operands_of(const struct pass *p, bool keys,
-                                              const attnrun_work *work)
+static struct attn_pooling_operands operands_of(const struct pass *p, bool keys,
+                                                const attnrun_work *work)
 {
     const struct fastformer_state *s = p->s;
     const attnrun_step *step = p->step;
-    return (struct attn_weigh_operands){
+    return (struct attn_pooling_operands){
         .v = p->x,
         .v_batch = s->sizes.q.batch,
         .v_row = s->width,
         .mask = op_in_data(step, KEY_MASK),
-        .y = pooled(s, work) + (keys ? s->weigh.batch * s->width : 0),
+        .y = pooled(s, work) + (keys ? s->pooling.batch * s->width : 0),
         .y_batch = s->width,
         .y_row = s->sizes.dim,
         .scores = fastformer_scores,
@@ -190,27 +191,27 @@ static struct attn_weigh_operands operands_of(const struct pass *p, bool keys,
 static attn_status pool(const attnrun_step *step, const attnrun_work *work, bool keys)
 {
     const struct fastformer_state *s = step->state;
-    const struct attn_weigh *w = &s->weigh;
+    const struct attn_pooling *w = &s->pooling;
     const int bias = keys ? BK : BQ;
     const float *weights = step->x[keys ? WK : WQ].data;
     struct pass p = {
         .step = step, .s = s, .x = step->x[keys ? K : Q].data, .w = weights
     };
     p.bias = op_in_data(step, bias);
-    struct attn_weigh_operands o = operands_of(&p, keys, work);
+    struct attn_pooling_operands o = operands_of(&p, keys, work);
     for (int64_t task = work->begin; task < work->end; task++) {
         if (work->phase == MERGE) {
-            attn_weigh_merge(w, step->kernels, &o, task, work);
+            attn_pooling_merge(w, step->kernels, &o, task, work);
             continue;
         }
-        const struct attn_weigh_task t = attn_weigh_at(w, task, work->scratch);
+        const struct attn_pooling_task t = attn_pooling_at(w, task, work->scratch);
         p.logits = t.extra;
         p.rows = p.logits + s->logits_floats;
         o.gathered = s->by_head ? p.rows : NULL;
         p.folded = p.rows + round_up(s->width * w->tile, 16);
         if (keys)
             p.w = fold(&p, pooled(s, work) + t.b * s->width, weights);
-        TRY(attn_weigh_run(w, step->kernels, &o, &t, work));
+        TRY(attn_pooling_run(w, step->kernels, &o, &t, work));
     }
     return ATTNRUN_OK;
 }
@@ -222,13 +223,13 @@ static const float *pooled_key(const attnrun_step *step, const attnrun_work *wor
     const struct fastformer_state *s = step->state;
     const float *query = pooled(s, work) + b * s->width;
     const float *key = query + s->sizes.batch * s->width;
-    float *p = attn_weigh_at(&s->weigh, 0, work->scratch).extra;
-    if (s->weigh.parts > 1) {
+    float *p = attn_pooling_at(&s->pooling, 0, work->scratch).extra;
+    if (s->pooling.parts > 1) {
         const struct pass keys = { .step = step, .s = s };
-        struct attn_weigh_operands o = operands_of(&keys, true, work);
+        struct attn_pooling_operands o = operands_of(&keys, true, work);
         o.y = p;
         o.y_batch = 0;
-        attn_weigh_merge(&s->weigh, step->kernels, &o, b, work);
+        attn_pooling_merge(&s->pooling, step->kernels, &o, b, work);
         key = p;
     }
     step->kernels->mul_f32(p, query, 1, key, 1, (size_t)s->width);

@@ -40,7 +40,7 @@ static const attnrun_attr_def lama_attrs[] = {
 };
 
 struct lama_state {
-    struct attn_weigh weigh;
+    struct attn_pooling pooling;
     int64_t context_step; /* 0: one for all samples */
     bool apart;           /* contexts have phases of their own */
     int64_t logits_floats;
@@ -90,20 +90,20 @@ static attn_status check_args(const attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static attn_status plan(attnrun_step *step, const struct lama_shape *shape)
+static attn_status plan_lama(attnrun_step *step, const struct lama_shape *shape)
 {
     const struct lama_args *args = step->args;
     struct lama_state *s = step->state;
-    struct attn_weigh *w = &s->weigh;
-    *w = (struct attn_weigh){
+    struct attn_pooling *w = &s->pooling;
+    *w = (struct attn_pooling){
         .batch = shape->batch.value,
         .rows = shape->heads.value,
         .block = shape->heads.value,
         .tokens = shape->n.value,
         .v_dim = shape->dim.value,
-        .form = args->normalize != 0 ? ATTN_WEIGH_SOFTMAX : ATTN_WEIGH_PLAIN,
+        .form = args->normalize != 0 ? ATTN_POOLING_SOFTMAX : ATTN_POOLING_PLAIN,
     };
-    w->tile = attn_weigh_tile(3 * w->rows);
+    w->tile = attn_pooling_tile(3 * w->rows);
     w->tile = w->tile < MAX_TILE ? w->tile : MAX_TILE;
     s->logits_floats = attn_logits_floats(w->tile, w->v_dim, w->rows);
     if (s->logits_floats < 0 || w->v_dim > INT32_MAX)
@@ -112,7 +112,7 @@ static attn_status plan(attnrun_step *step, const struct lama_shape *shape)
     w->extra_floats = s->logits_floats + 2 * w->tile + 3 * w->v_dim + w->rows + 64;
     w->token_ns =
         (double)w->v_dim * (0.03 * (double)w->rows + 0.2) + 3.0 * (double)w->rows + 5;
-    TRY(attn_weigh_plan(step, w));
+    TRY(attn_pooling_plan(step, w));
     if (op_has_in(step, CONTEXT) && dim_is(step->in[CONTEXT].dims[0], w->batch))
         s->context_step = w->v_dim;
     s->apart = w->parts > 1 && !op_has_in(step, CONTEXT);
@@ -138,7 +138,7 @@ static attn_status lama_infer(attnrun_step *step)
     const attnrun_dim weights[3] = { shape.batch, shape.heads, shape.n };
     TRY(op_out(step, 0, ATTNRUN_F32, 3, y));
     TRY(op_out(step, 1, ATTNRUN_F32, 3, weights));
-    return step->concrete ? plan(step, &shape) : ATTNRUN_OK;
+    return step->concrete ? plan_lama(step, &shape) : ATTNRUN_OK;
 }
 
 static attn_status lama_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
@@ -160,7 +160,7 @@ static void sum_tokens(const attnrun_step *step, int64_t b, int64_t from, int64_
                        double *sums)
 {
     const struct lama_state *s = step->state;
-    const int64_t dim = s->weigh.v_dim, n = s->weigh.tokens;
+    const int64_t dim = s->pooling.v_dim, n = s->pooling.tokens;
     const float *x = (const float *)step->x[X].data + b * n * dim;
     const uint8_t *mask = op_has_in(step, KEY_MASK)
                               ? (const uint8_t *)step->x[KEY_MASK].data + b * n
@@ -187,21 +187,21 @@ static void to_context(float *context, const double *sums, int64_t dim)
 /* Behind the records of parts: (n_tasks, dim + 1) sums, then (batch, dim) contexts. */
 static double *shared_sums(const struct lama_state *s, const attnrun_work *work)
 {
-    return (double *)(void *)((char *)work->shared + s->weigh.shared_bytes);
+    return (double *)(void *)((char *)work->shared + s->pooling.shared_bytes);
 }
 
 static float *shared_context(const struct lama_state *s, const attnrun_work *work,
                              int64_t b)
 {
-    double *contexts = shared_sums(s, work) + s->weigh.n_tasks * (s->weigh.v_dim + 1);
-    return (float *)(void *)contexts + b * s->weigh.v_dim;
+    double *contexts = shared_sums(s, work) + s->pooling.n_tasks * (s->pooling.v_dim + 1);
+    return (float *)(void *)contexts + b * s->pooling.v_dim;
 }
 
 static void merge_context(const struct lama_state *s, const attnrun_work *work, int64_t b)
 {
-    const int64_t dim = s->weigh.v_dim;
-    double *sums = shared_sums(s, work) + b * s->weigh.parts * (dim + 1);
-    for (int64_t part = 1; part < s->weigh.parts; part++)
+    const int64_t dim = s->pooling.v_dim;
+    double *sums = shared_sums(s, work) + b * s->pooling.parts * (dim + 1);
+    for (int64_t part = 1; part < s->pooling.parts; part++)
         for (int64_t d = 0; d <= dim; d++)
             sums[d] += sums[part * (dim + 1) + d];
     to_context(shared_context(s, work, b), sums, dim);
@@ -215,12 +215,12 @@ struct pool {
 };
 
 /* P' c of the task's sample. `own`: room for 3 dim floats, where it finds c itself. */
-static void find_factor(struct pool *p, const struct attn_weigh_task *t, float *own,
+static void find_factor(struct pool *p, const struct attn_pooling_task *t, float *own,
                         const attnrun_work *work)
 {
     const attnrun_step *step = p->step;
     const struct lama_state *s = step->state;
-    const int64_t dim = s->weigh.v_dim, heads = s->weigh.rows;
+    const int64_t dim = s->pooling.v_dim, heads = s->pooling.rows;
     const float *weights = step->x[P].data, *c = own;
     if (op_has_in(step, CONTEXT)) {
         c = (const float *)step->x[CONTEXT].data + t->b * s->context_step;
@@ -228,7 +228,7 @@ static void find_factor(struct pool *p, const struct attn_weigh_task *t, float *
         c = shared_context(s, work, t->b);
     } else {
         double *sums = (double *)(void *)(own + ((dim + 15) & ~INT64_C(15)));
-        sum_tokens(step, t->b, 0, s->weigh.tokens, sums);
+        sum_tokens(step, t->b, 0, s->pooling.tokens, sums);
         to_context(own, sums, dim);
     }
     for (int64_t h = 0; h < heads; h++) {
@@ -244,7 +244,7 @@ static void normalize(const struct pool *p, float *scores, int64_t tile, int64_t
 {
     const struct lama_args *args = p->step->args;
     const struct attn_kernels *kernels = p->step->kernels;
-    const int64_t heads = ((const struct lama_state *)p->step->state)->weigh.rows;
+    const int64_t heads = ((const struct lama_state *)p->step->state)->pooling.rows;
     memset(p->total, 0, (size_t)n * sizeof *p->total);
     for (int64_t h = 0; h < heads; h++) {
         kernels->mul_f32(p->square, scores + h * tile, 1, scores + h * tile, 1,
@@ -259,13 +259,13 @@ static void normalize(const struct pool *p, float *scores, int64_t tile, int64_t
         kernels->mul_f32(scores + h * tile, scores + h * tile, 1, p->total, 1, (size_t)n);
 }
 
-static void lama_scores(void *arg, const struct attn_weigh_task *task, float *scores,
+static void lama_scores(void *arg, const struct attn_pooling_task *task, float *scores,
                         int64_t first, int64_t n)
 {
     const struct pool *p = arg;
     const attnrun_step *step = p->step;
     const struct lama_args *args = step->args;
-    const struct attn_weigh *w = &((const struct lama_state *)step->state)->weigh;
+    const struct attn_pooling *w = &((const struct lama_state *)step->state)->pooling;
     const float none[2] = { 0.0f, 0.0f };
     const struct attn_logits logits = { .x = (const float *)step->x[X].data +
                                              (task->b * w->tokens + first) * w->v_dim,
@@ -288,27 +288,27 @@ static void lama_scores(void *arg, const struct attn_weigh_task *task, float *sc
 }
 
 static attn_status pool_task(const struct pool *shared, const attnrun_work *work,
-                             const struct attn_weigh_operands *o, int64_t task)
+                             const struct attn_pooling_operands *o, int64_t task)
 {
     const attnrun_step *step = shared->step;
     const struct lama_state *s = step->state;
-    const struct attn_weigh_task t = attn_weigh_at(&s->weigh, task, work->scratch);
-    struct attn_weigh_operands mine = *o;
+    const struct attn_pooling_task t = attn_pooling_at(&s->pooling, task, work->scratch);
+    struct attn_pooling_operands mine = *o;
     struct pool p = { .step = step, .logits = t.extra };
     mine.arg = &p;
     p.square = p.logits + s->logits_floats;
-    p.total = p.square + s->weigh.tile;
-    p.factor = p.total + s->weigh.tile;
-    find_factor(&p, &t, p.factor + ((s->weigh.rows + 15) & ~INT64_C(15)), work);
-    return attn_weigh_run(&s->weigh, step->kernels, &mine, &t, work);
+    p.total = p.square + s->pooling.tile;
+    p.factor = p.total + s->pooling.tile;
+    find_factor(&p, &t, p.factor + ((s->pooling.rows + 15) & ~INT64_C(15)), work);
+    return attn_pooling_run(&s->pooling, step->kernels, &mine, &t, work);
 }
 
 static attn_status lama_run(const attnrun_step *step, const attnrun_work *work)
 {
     const struct lama_state *s = step->state;
-    const struct attn_weigh *w = &s->weigh;
+    const struct attn_pooling *w = &s->pooling;
     const struct pool p = { .step = step };
-    const struct attn_weigh_operands o = {
+    const struct attn_pooling_operands o = {
         .v = step->x[X].data,
         .v_batch = w->tokens * w->v_dim,
         .v_row = w->v_dim,
@@ -323,7 +323,7 @@ static attn_status lama_run(const attnrun_step *step, const attnrun_work *work)
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (work->phase == SUMS) {
-            const struct attn_weigh_task t = attn_weigh_at(w, task, work->scratch);
+            const struct attn_pooling_task t = attn_pooling_at(w, task, work->scratch);
             sum_tokens(step, t.b, t.from, t.to,
                        shared_sums(s, work) + task * (w->v_dim + 1));
         } else if (work->phase == CONTEXTS) {
@@ -331,7 +331,7 @@ static attn_status lama_run(const attnrun_step *step, const attnrun_work *work)
         } else if (work->phase == POOL) {
             TRY(pool_task(&p, work, &o, task));
         } else {
-            attn_weigh_merge(w, step->kernels, &o, task, work);
+            attn_pooling_merge(w, step->kernels, &o, task, work);
         }
     }
     return ATTNRUN_OK;

@@ -29,7 +29,7 @@ static const attnrun_attr_def linformer_attrs[] = {
 enum { Q, K, V, E, F, E_BIAS, F_BIAS, KEY_MASK };
 enum {
     TOKENS = 256, /* summed in one product */
-    TURNED = TOKENS + 16,
+    TRANSPOSED = TOKENS + 16,
     SLOTS = 128, /* of a task */
     HEADS = 4    /* of a task */
 };
@@ -37,9 +37,9 @@ enum {
 struct linformer_state {
     struct attn_sizes sizes;
     struct attn_sdpa sdpa;
-    int64_t slots, most, blocks, groups; /* blocks of slots, groups of heads */
-    int64_t heads;                       /* of a group */
-    bool one;                            /* V_p is K_p */
+    int64_t slots, max, blocks, groups; /* blocks of slots, groups of heads */
+    int64_t heads;                      /* of a group */
+    bool one;                           /* V_p is K_p */
     bool e_by_head, f_by_head;
     int64_t k_floats, gemm_floats;
 };
@@ -63,13 +63,13 @@ static attn_status check_projection(const attnrun_step *step, int in,
     if (e->rank == 3)
         TRY(op_need_dim(step, in, 0, shape->kv_heads, "the key heads"));
     TRY(op_need_dim(step, in, e->rank - 1, slots, "the slots of E"));
-    const attnrun_dim most = e->dims[e->rank - 2];
-    if (dim_is_const(most) && dim_is_const(shape->kv_len) &&
-        most.value < shape->kv_len.value)
+    const attnrun_dim max = e->dims[e->rank - 2];
+    if (dim_is_const(max) && dim_is_const(shape->kv_len) &&
+        max.value < shape->kv_len.value)
         return op_fail_input(
             step, in, ATTNRUN_E_SHAPE,
             "it is for at most %lld tokens, expected %lld or more as in K",
-            (long long)most.value, (long long)shape->kv_len.value);
+            (long long)max.value, (long long)shape->kv_len.value);
     return ATTNRUN_OK;
 }
 
@@ -134,7 +134,7 @@ static attn_status linformer_plan(attnrun_step *step, struct linformer_state *s)
     const struct attn_sizes *z = &s->sizes;
     const attnrun_type *e = &step->in[E];
     s->slots = e->dims[e->rank - 1].value;
-    s->most = e->dims[e->rank - 2].value;
+    s->max = e->dims[e->rank - 2].value;
     s->e_by_head = e->rank == 3;
     s->f_by_head = op_has_in(step, F) ? step->in[F].rank == 3 : s->e_by_head;
     s->one = !op_has_in(step, F) && same_input(step, K, V) &&
@@ -144,7 +144,7 @@ static attn_status linformer_plan(attnrun_step *step, struct linformer_state *s)
     s->groups = (z->kv_heads + s->heads - 1) / s->heads;
     s->blocks = s->slots / SLOTS + (s->slots % SLOTS != 0);
     s->gemm_floats = gemm_floats(s);
-    const int64_t floats = SLOTS * TURNED + 16 * TOKENS + s->gemm_floats;
+    const int64_t floats = SLOTS * TRANSPOSED + 16 * TOKENS + s->gemm_floats;
     step->scratch_bytes = s->sdpa.scratch_bytes > floats * (int64_t)sizeof(float)
                               ? s->sdpa.scratch_bytes
                               : floats * (int64_t)sizeof(float);
@@ -199,11 +199,11 @@ static struct sum open_sum(const attnrun_step *step, const attnrun_work *work,
 
 /* to (slots, dim) += rows of the projection, transposed, times n tokens at x. */
 static void add_tokens(const attnrun_step *step, const struct sum *sum,
-                       const float *turned, const float *x, int64_t n, int64_t slots,
+                       const float *transposed, const float *x, int64_t n, int64_t slots,
                        float *to, float *room)
 {
-    struct attn_gemm_f32 g = { .a = turned,
-                               .a_row = TURNED,
+    struct attn_gemm_f32 g = { .a = transposed,
+                               .a_row = TRANSPOSED,
                                .b = x,
                                .b_row = sum->strides.row,
                                .b_col = 1,
@@ -244,8 +244,8 @@ static attn_status sum_block(const attnrun_step *step, const attnrun_work *work,
         op_has_in(step, KEY_MASK)
             ? (const uint8_t *)step->x[KEY_MASK].data + batch * z->kv_len
             : NULL;
-    float *turned = work->scratch;
-    const float *e = sum.e + (sum.by_head ? first * s->most * s->slots : 0) + slot;
+    float *transposed = work->scratch;
+    const float *e = sum.e + (sum.by_head ? first * s->max * s->slots : 0) + slot;
     float *to = sum.to + ((batch * z->kv_heads + first) * s->slots + slot) * sum.dim;
     const float *x = sum.x + batch * sum.strides.batch + first * sum.strides.head;
     for (int64_t h = first; h < last; h++)
@@ -254,15 +254,16 @@ static attn_status sum_block(const attnrun_step *step, const attnrun_work *work,
         const int64_t n = min64(TOKENS, z->kv_len - t);
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        step->kernels->transpose_f32(turned, TURNED, e + t * s->slots, s->slots,
+        step->kernels->transpose_f32(transposed, TRANSPOSED, e + t * s->slots, s->slots,
                                      (size_t)n, (size_t)slots);
         for (int64_t j = 0; keep != NULL && j < n; j++)
             for (int64_t i = 0; keep[t + j] == 0 && i < slots; i++)
-                turned[i * TURNED + j] = 0;
+                transposed[i * TRANSPOSED + j] = 0;
         for (int64_t h = first; h < last; h++)
-            add_tokens(step, &sum, turned,
+            add_tokens(step, &sum, transposed,
                        x + (h - first) * sum.strides.head + t * sum.strides.row, n, slots,
-                       to + (h - first) * s->slots * sum.dim, turned + SLOTS * TURNED);
+                       to + (h - first) * s->slots * sum.dim,
+                       transposed + SLOTS * TRANSPOSED);
     }
     return ATTNRUN_OK;
 }

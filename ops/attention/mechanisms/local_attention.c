@@ -51,7 +51,7 @@ static attn_status check_attributes(const attnrun_step *step, attnrun_dim heads)
     return attn_need_int(step, "num_global", args->num_global, 0, INT64_MAX);
 }
 
-static attn_status plan(attnrun_step *step, const struct attn_qkv *shape)
+static attn_status plan_local(attnrun_step *step, const struct attn_qkv *shape)
 {
     const struct local_args *args = step->args;
     struct local_state *state = step->state;
@@ -86,7 +86,7 @@ static attn_status local_infer(attnrun_step *step)
     TRY(attn_key_mask_check(step, KEY_MASK, shape.batch, shape.kv_len));
     TRY(attn_key_mask_check(step, GLOBAL_MASK, shape.batch, shape.kv_len));
     TRY(attn_qkv_output(step, &shape, Y));
-    return step->concrete ? plan(step, &shape) : ATTNRUN_OK;
+    return step->concrete ? plan_local(step, &shape) : ATTNRUN_OK;
 }
 
 static void list_globals(const attnrun_step *step, const struct attn_window_lists *lists,

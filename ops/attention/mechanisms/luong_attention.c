@@ -60,7 +60,7 @@ struct luong_state {
     enum path path;
     struct attn_sdpa stream;
     struct attn_additive additive;
-    struct attn_weigh weigh;
+    struct attn_pooling pooling;
     struct attn_luong_local local;
     int64_t units;
     float scale;
@@ -108,7 +108,7 @@ static attn_status check_args(const attnrun_step *step)
 /* Global, dot, without weights: one head of streaming attention. */
 static attn_status plan_stream(attnrun_step *step, struct luong_state *s)
 {
-    const struct attn_weigh *w = &s->weigh;
+    const struct attn_pooling *w = &s->pooling;
     struct attn_sdpa *t = &s->stream;
     TRY(attn_sdpa_fits(step, w->batch, 1, w->rows, w->tokens, s->units + w->v_dim));
     *t = (struct attn_sdpa){ .batch = w->batch,
@@ -136,24 +136,24 @@ static attn_status plan_stream(attnrun_step *step, struct luong_state *s)
 
 static attn_status plan_weights(attnrun_step *step, struct luong_state *s)
 {
-    struct attn_weigh *w = &s->weigh;
+    struct attn_pooling *w = &s->pooling;
     w->block = w->rows < ROWS ? w->rows : ROWS;
-    w->tile = ATTN_WEIGH_TILE;
+    w->tile = ATTN_POOLING_TILE;
     if (s->units > INT32_MAX)
         return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
     w->extra_floats =
         (int64_t)attn_gemm_scratch((size_t)w->block, (size_t)w->tile, (size_t)s->units);
     w->token_ns = (double)w->block * 0.02 * (double)(s->units + w->v_dim) +
                   0.1 * (double)(s->units + w->v_dim);
-    TRY(attn_weigh_plan(step, w));
-    attn_weigh_tasks(step, w);
+    TRY(attn_pooling_plan(step, w));
+    attn_pooling_tasks(step, w);
     return ATTNRUN_OK;
 }
 
 static attn_status plan_local(attnrun_step *step, struct luong_state *s)
 {
     const struct luong_args *args = step->args;
-    const struct attn_weigh *w = &s->weigh;
+    const struct attn_pooling *w = &s->pooling;
     s->local =
         (struct attn_luong_local){ .batch = w->batch,
                                    .q_len = w->rows,
@@ -174,20 +174,20 @@ static attn_status luong_infer(attnrun_step *step)
 {
     const struct luong_args *args = step->args;
     struct luong_state *s = step->state;
-    const struct attn_unheaded_inputs in = { QUERY, KEYS, VALUES, KEY_MASK, 3 };
-    struct attn_unheaded shape;
+    const struct attn_single_head_inputs in = { QUERY, KEYS, VALUES, KEY_MASK, 3 };
+    struct attn_single_head shape;
     TRY(check_args(step));
-    TRY(attn_unheaded_infer(step, &in, &shape));
-    TRY(attn_unheaded_vector(step, V, &shape));
+    TRY(attn_single_head_infer(step, &in, &shape));
+    TRY(attn_single_head_vector(step, V, &shape));
     if (op_has_in(step, POS)) {
         TRY(op_need_rank(step, POS, 2));
         TRY(op_need_dim(step, POS, 0, shape.batch, "the batch of the queries"));
         TRY(op_need_dim(step, POS, 1, shape.q_len, "the number of queries"));
     }
-    TRY(attn_unheaded_outputs(step, &shape));
+    TRY(attn_single_head_outputs(step, &shape));
     if (!step->concrete)
         return ATTNRUN_OK;
-    attn_unheaded_sizes(&shape, &s->weigh);
+    attn_single_head_sizes(&shape, &s->pooling);
     s->units = shape.units.value;
     s->scale = args->scale;
     s->path = args->mode != GLOBAL    ? LOCAL
@@ -201,7 +201,7 @@ static attn_status luong_infer(attnrun_step *step)
         return plan_weights(step, s);
     case ADDITIVE:
         return attn_additive_plan(step, &s->additive, ATTN_ADDITIVE_TANH, s->scale,
-                                  s->units, ROWS, &s->weigh);
+                                  s->units, ROWS, &s->pooling);
     default:
         return plan_local(step, s);
     }
@@ -228,7 +228,7 @@ struct dot_queries {
     const float *q, *k; /* of the block; of the sample */
 };
 
-static void dot_scores(void *arg, const struct attn_weigh_task *task, float *scores,
+static void dot_scores(void *arg, const struct attn_pooling_task *task, float *scores,
                        int64_t first, int64_t n)
 {
     const struct dot_queries *d = arg;
@@ -240,7 +240,7 @@ static void dot_scores(void *arg, const struct attn_weigh_task *task, float *sco
                                .b_row = 1,
                                .b_col = units,
                                .c = scores,
-                               .c_row = d->s->weigh.tile,
+                               .c_row = d->s->pooling.tile,
                                .m = (size_t)task->rows,
                                .n = (size_t)n,
                                .k = (size_t)units,
@@ -254,27 +254,27 @@ static attn_status run_weights(const attnrun_step *step, const struct luong_stat
                                const struct attn_additive_operands *o,
                                const attnrun_work *work)
 {
-    const struct attn_weigh *w = &s->weigh;
+    const struct attn_pooling *w = &s->pooling;
     struct dot_queries queries = { .s = s, .kernels = step->kernels };
-    const struct attn_weigh_operands weigh = { .v = o->values,
-                                               .v_batch = w->tokens * w->v_dim,
-                                               .v_row = w->v_dim,
-                                               .mask = o->mask,
-                                               .y = o->y,
-                                               .y_batch = w->rows * w->v_dim,
-                                               .y_row = w->v_dim,
-                                               .weights = o->weights,
-                                               .scores = dot_scores,
-                                               .arg = &queries };
+    const struct attn_pooling_operands pooling = { .v = o->values,
+                                                   .v_batch = w->tokens * w->v_dim,
+                                                   .v_row = w->v_dim,
+                                                   .mask = o->mask,
+                                                   .y = o->y,
+                                                   .y_batch = w->rows * w->v_dim,
+                                                   .y_row = w->v_dim,
+                                                   .weights = o->weights,
+                                                   .scores = dot_scores,
+                                                   .arg = &queries };
     for (int64_t task = work->begin; task < work->end; task++) {
         if (work->phase == 1) {
-            attn_weigh_merge(w, step->kernels, &weigh, task, work);
+            attn_pooling_merge(w, step->kernels, &pooling, task, work);
             continue;
         }
-        const struct attn_weigh_task t = attn_weigh_at(w, task, work->scratch);
+        const struct attn_pooling_task t = attn_pooling_at(w, task, work->scratch);
         queries.q = o->q + (t.b * w->rows + t.row) * s->units;
         queries.k = o->k + t.b * w->tokens * s->units;
-        TRY(attn_weigh_run(w, step->kernels, &weigh, &t, work));
+        TRY(attn_pooling_run(w, step->kernels, &pooling, &t, work));
     }
     return ATTNRUN_OK;
 }
@@ -307,7 +307,7 @@ static attn_status luong_run(const attnrun_step *step, const attnrun_work *work)
     case DOT_WEIGHTS:
         return run_weights(step, s, &o, work);
     case ADDITIVE:
-        return attn_additive_run(&s->additive, &s->weigh, step->kernels, &o, work);
+        return attn_additive_run(&s->additive, &s->pooling, step->kernels, &o, work);
     default:
         return attn_luong_local_run(step, &s->local, &local, work);
     }

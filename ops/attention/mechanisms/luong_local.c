@@ -7,7 +7,7 @@
 
 static int64_t gemm_floats(const struct attn_luong_local *s)
 {
-    const size_t keys = (size_t)s->most;
+    const size_t keys = (size_t)s->max;
     const size_t scores = attn_gemm_scratch(1, keys, (size_t)s->units),
                  values = attn_gemm_scratch(1, (size_t)s->v_dim, keys);
     return round_up((int64_t)(scores > values ? scores : values), 16);
@@ -17,9 +17,9 @@ attn_status attn_luong_local_plan(attnrun_step *step, struct attn_luong_local *s
 {
     const int64_t limit = INT64_C(1) << 40;
     int64_t pairs, extra;
-    s->most = s->window < s->kv_len ? min64(2 * s->window + 1, s->kv_len) : s->kv_len;
+    s->max = s->window < s->kv_len ? min64(2 * s->window + 1, s->kv_len) : s->kv_len;
     s->additive = (struct attn_additive){ .units = s->units,
-                                          .tile = attn_weigh_tile(s->units),
+                                          .tile = attn_pooling_tile(s->units),
                                           .form = ATTN_ADDITIVE_TANH,
                                           .scale = s->scale };
     extra = s->concat ? attn_additive_floats(&s->additive, 1) : 0;
@@ -29,14 +29,14 @@ attn_status attn_luong_local_plan(attnrun_step *step, struct attn_luong_local *s
         !ck_mul(pairs, s->kv_len, &pairs))
         return op_fail(step, ATTNRUN_E_LIMIT, "the operands are too large");
     const double key_ns = s->concat ? 1.2 * (double)s->units : 0.05 * (double)s->units;
-    const double row_ns = 150 + (double)s->most * (key_ns + 0.05 * (double)s->v_dim + 1);
+    const double row_ns = 150 + (double)s->max * (key_ns + 0.05 * (double)s->v_dim + 1);
     s->rows = max64(1, min64(s->q_len, (int64_t)(50000 / row_ns)));
     s->blocks = s->q_len / s->rows + (s->q_len % s->rows != 0);
     op_tasks(step, 0, s->masked ? s->batch : 0, 100 + s->kv_len);
     op_tasks(step, 1, s->batch * s->blocks, (int64_t)(row_ns * (double)s->rows));
     step->shared_bytes = s->masked ? s->batch * (int64_t)sizeof(int64_t) : 0;
     step->scratch_bytes =
-        (2 * round_up(s->most, 16) + gemm_floats(s) + extra) * (int64_t)sizeof(float);
+        (2 * round_up(s->max, 16) + gemm_floats(s) + extra) * (int64_t)sizeof(float);
     return ATTNRUN_OK;
 }
 
@@ -59,7 +59,7 @@ static attn_status count_keys(const attnrun_step *step, const struct attn_luong_
 }
 
 /* A query: its keys from … to - 1, scores and weights of them, the centre. */
-struct row {
+struct luong_local_row {
     const struct attn_luong_local *s;
     const struct attn_kernels *kernels;
     float *scores, *bell, *gemm, *additive;
@@ -67,8 +67,8 @@ struct row {
     double centre;
 };
 
-static void find_window(struct row *r, const struct attn_luong_operands *o, int64_t b,
-                        int64_t i, int64_t len)
+static void find_window(struct luong_local_row *r, const struct attn_luong_operands *o,
+                        int64_t b, int64_t i, int64_t len)
 {
     const struct attn_luong_local *s = r->s;
     r->centre = (double)i + (double)s->offset;
@@ -83,7 +83,8 @@ static void find_window(struct row *r, const struct attn_luong_operands *o, int6
     r->to = to < (double)len ? (int64_t)to : len;
 }
 
-static void score(const struct row *r, const float *q, const float *k, const float *v)
+static void score(const struct luong_local_row *r, const float *q, const float *k,
+                  const float *v)
 {
     const struct attn_luong_local *s = r->s;
     const int64_t n = r->to - r->from;
@@ -115,7 +116,7 @@ static void score(const struct row *r, const float *q, const float *k, const flo
 }
 
 /* Scores become weights. */
-static void weigh(const struct row *r)
+static void pooling(const struct luong_local_row *r)
 {
     const struct attn_luong_local *s = r->s;
     const size_t n = (size_t)(r->to - r->from);
@@ -134,7 +135,7 @@ static void weigh(const struct row *r)
         r->kernels->mul_f32(r->scores, r->scores, 1, r->bell, 1, n);
 }
 
-static void sum_values(const struct row *r, const float *values, float *y)
+static void sum_values(const struct luong_local_row *r, const float *values, float *y)
 {
     const struct attn_luong_local *s = r->s;
     struct attn_gemm_f32 g = { .a = r->scores,
@@ -151,8 +152,8 @@ static void sum_values(const struct row *r, const float *values, float *y)
     r->kernels->gemm_f32(&g);
 }
 
-static void run_row(struct row *r, const struct attn_luong_operands *o, int64_t b,
-                    int64_t i, int64_t len)
+static void run_row(struct luong_local_row *r, const struct attn_luong_operands *o,
+                    int64_t b, int64_t i, int64_t len)
 {
     const struct attn_luong_local *s = r->s;
     const int64_t at = b * s->q_len + i, n_all = s->kv_len;
@@ -166,7 +167,7 @@ static void run_row(struct row *r, const struct attn_luong_operands *o, int64_t 
         return;
     }
     score(r, o->q + at * s->units, o->k + b * n_all * s->units, o->v);
-    weigh(r);
+    pooling(r);
     if (o->weights != NULL)
         memcpy(o->weights + at * n_all + r->from, r->scores, (size_t)n * sizeof(float));
     sum_values(r, o->values + b * n_all * s->v_dim, y);
@@ -178,9 +179,11 @@ attn_status attn_luong_local_run(const attnrun_step *step,
                                  const attnrun_work *work)
 {
     int64_t *lens = work->shared;
-    struct row r = { .s = s, .kernels = step->kernels, .scores = work->scratch };
-    r.bell = r.scores + round_up(s->most, 16);
-    r.gemm = r.bell + round_up(s->most, 16);
+    struct luong_local_row r = { .s = s,
+                                 .kernels = step->kernels,
+                                 .scores = work->scratch };
+    r.bell = r.scores + round_up(s->max, 16);
+    r.gemm = r.bell + round_up(s->max, 16);
     r.additive = r.gemm + gemm_floats(s);
     for (int64_t task = work->begin; task < work->end; task++) {
         if (work->phase == 0) {

@@ -14,7 +14,7 @@ struct attn_luong_local {
     float scale;
     /* By attn_luong_local_plan(): */
     struct attn_additive additive;
-    int64_t most; /* keys of a window */
+    int64_t max; /* keys of a window */
     int64_t rows, blocks;
 };
 

@@ -34,7 +34,7 @@ struct performer {
     float *q_max, *k_max, *weights, *panels;
 };
 
-extern const struct attn_feature_rules attn_performer_projected, attn_performer_plain;
+extern const struct attn_feature_callbacks attn_performer_projected, attn_performer_plain;
 
 /* Where things are in shared memory: attn_performer_floats() in all. */
 struct performer attn_performer_open(const attnrun_step *step, const attnrun_work *work);

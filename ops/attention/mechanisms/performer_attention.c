@@ -194,10 +194,10 @@ static attn_status performer_infer(attnrun_step *step)
                   : args->features == PERFORMER_HYP || args->features == PERFORMER_TRIG
                       ? 2 * s->rows
                       : s->rows;
-    p->rules = s->rows > 0 ? &attn_performer_projected : &attn_performer_plain;
+    p->callbacks = s->rows > 0 ? &attn_performer_projected : &attn_performer_plain;
     p->more = PERFORMER_VALUES + p->sizes.v_dim;
     p->tile = PERFORMER_TILE;
-    p->turned = s->rows > 0;
+    p->transposed = s->rows > 0;
     p->token_cost = (double)p->features * (0.1 + 0.01 * (double)p->sizes.dim);
     return plan_phases(step, s);
 }

@@ -58,7 +58,7 @@ static void project_keys(const struct attn_feature_call *c, struct attn_feature_
                                .b_row = 1,
                                .b_col = c->plan->sizes.k.row,
                                .c = u,
-                               .c_row = ATTN_TURNED_ROW,
+                               .c_row = ATTN_TRANSPOSED_ROW,
                                .m = (size_t)s->rows,
                                .n = (size_t)t.n,
                                .k = (size_t)dim,
@@ -93,21 +93,21 @@ static float max_of_keys(const struct attn_feature_call *c, struct attn_feature_
 {
     const struct performer *p = c->rule_arg;
     const uint8_t *keep = attn_tile_keep(c, t);
-    float most = -INFINITY;
+    float max = -INFINITY;
     if (p->args->mask_in_max == 0 || keep == NULL) {
         for (int64_t r = 0; r < p->state->rows; r++)
-            most = fmaxf(
-                most, c->kernels->reduce_max_f32(u + r * ATTN_TURNED_ROW, (size_t)t.n));
-        return most;
+            max = fmaxf(max, c->kernels->reduce_max_f32(u + r * ATTN_TRANSPOSED_ROW,
+                                                        (size_t)t.n));
+        return max;
     }
     float *columns = factors_of(c);
     for (int64_t i = 0; i < t.n; i++)
         columns[i] = -INFINITY;
-    c->kernels->max_columns_f32(columns, u, ATTN_TURNED_ROW, (size_t)p->state->rows,
+    c->kernels->max_columns_f32(columns, u, ATTN_TRANSPOSED_ROW, (size_t)p->state->rows,
                                 (size_t)t.n, NULL);
     for (int64_t i = 0; i < t.n; i++)
-        most = keep[i] != 0 ? fmaxf(most, columns[i]) : most;
-    return most;
+        max = keep[i] != 0 ? fmaxf(max, columns[i]) : max;
+    return max;
 }
 
 /* ---- features ---- */
@@ -251,8 +251,8 @@ static void write_keys(const struct attn_feature_call *c, struct attn_feature_ti
     float *keep = keep_factors(c, t);
     struct attn_features f = { .x = features,
                                .y = features,
-                               .x_row = ATTN_TURNED_ROW,
-                               .y_row = ATTN_TURNED_ROW,
+                               .x_row = ATTN_TRANSPOSED_ROW,
+                               .y_row = ATTN_TRANSPOSED_ROW,
                                .rows = (size_t)s->rows,
                                .n = (size_t)t.n,
                                .map = map_of(p),
@@ -275,7 +275,7 @@ static void write_keys(const struct attn_feature_call *c, struct attn_feature_ti
             f.column_factor = keep;
         }
     }
-    both_halves(c, &f, s->rows * ATTN_TURNED_ROW);
+    both_halves(c, &f, s->rows * ATTN_TRANSPOSED_ROW);
     if (kind == PERFORMER_POS && !c->plan->sizes.causal)
         add_plain_values(c, t, keep, sum->more + PERFORMER_VALUES);
 }
@@ -380,14 +380,14 @@ static void end_sum(const struct attn_feature_call *c, const struct attn_feature
         sum->z[r] += epsilon * sum->more[0] + p->state->keys_epsilon;
 }
 
-const struct attn_feature_rules attn_performer_projected = { .keys = write_keys,
+const struct attn_feature_callbacks attn_performer_projected = { .keys = write_keys,
+                                                                 .queries = write_queries,
+                                                                 .begin = begin_sum,
+                                                                 .combine = combine_sums,
+                                                                 .end = end_sum };
+const struct attn_feature_callbacks attn_performer_plain = { .keys = plain_keys,
                                                              .queries = write_queries,
-                                                             .begin = begin_sum,
-                                                             .combine = combine_sums,
                                                              .end = end_sum };
-const struct attn_feature_rules attn_performer_plain = { .keys = plain_keys,
-                                                         .queries = write_queries,
-                                                         .end = end_sum };
 
 /* ---- phase 0: W in units of the exponent, and what is largest in a head ---- */
 
@@ -409,17 +409,17 @@ static attn_status find_max(const struct attn_feature_call *c, const float *w,
     const struct performer *p = c->rule_arg;
     const struct attn_sizes *z = &c->plan->sizes;
     struct attn_feature_tile t = { batch, head, 0, 0 };
-    float most = -INFINITY;
+    float max = -INFINITY;
     w += projection_of(p, head) * p->state->rows * z->dim;
     for (; t.first < z->kv_len; t.first += PERFORMER_TILE) {
         if (OP_CANCELLED(c->work))
             return ATTNRUN_E_CANCELLED;
         t.n = z->kv_len - t.first < PERFORMER_TILE ? z->kv_len - t.first : PERFORMER_TILE;
         project_keys(c, t, w, c->features);
-        most = fmaxf(most, max_of_keys(c, t, c->features));
+        max = fmaxf(max, max_of_keys(c, t, c->features));
     }
     p->k_max[batch * z->kv_heads + head] =
-        most == -INFINITY ? 0.0f : most * p->state->x_scale;
+        max == -INFINITY ? 0.0f : max * p->state->x_scale;
     return ATTNRUN_OK;
 }
 
@@ -432,13 +432,13 @@ static float largest_norm(const struct attn_feature_call *c, const float *x,
     const float by =
         p->state->norm_scale * (p->args->features == PERFORMER_HYP ? 2.0f : 1.0f);
     struct attn_feature_tile t = { batch, head, 0, 0 };
-    float most = 0;
+    float max = 0;
     for (; t.first < n; t.first += PERFORMER_TILE) {
         t.n = n - t.first < PERFORMER_TILE ? n - t.first : PERFORMER_TILE;
         norms(c, shifts_of(c), attn_tile_rows(x, strides, t), strides->row, t.n, by);
-        most = fmaxf(most, c->kernels->reduce_max_f32(shifts_of(c), (size_t)t.n));
+        max = fmaxf(max, c->kernels->reduce_max_f32(shifts_of(c), (size_t)t.n));
     }
-    return most;
+    return max;
 }
 
 static attn_status find_extreme(const struct attn_feature_call *c, const float *w,

@@ -36,7 +36,7 @@ struct reformer {
 struct reformer_operands {
     const float *qk, *v;
     const float *rotations;      /* (rotation_heads, dim, hashes * features), or NULL */
-    const float *turned;         /* the same as (…, hashes * features, dim), or NULL */
+    const float *transposed;     /* the same as (…, hashes * features, dim), or NULL */
     const attnrun_tensor *given; /* buckets, or NULL */
     const uint8_t *key_mask;     /* (batch, tokens) or NULL */
     float *y;

@@ -274,8 +274,8 @@ static attn_status plan_tasks(attnrun_step *step, const struct reformer *s)
     return ATTNRUN_OK;
 }
 
-static attn_status plan(attnrun_step *step, const struct reformer *found,
-                        const struct attn_qkv *shape)
+static attn_status plan_reformer(attnrun_step *step, const struct reformer *found,
+                                 const struct attn_qkv *shape)
 {
     const struct reformer_args *args = step->args;
     struct reformer *s = step->state;
@@ -304,7 +304,7 @@ static attn_status reformer_infer(attnrun_step *step)
                        &shape));
     TRY(check_inputs(step, &found, &shape));
     TRY(set_outputs(step, &shape));
-    return step->concrete ? plan(step, &found, &shape) : ATTNRUN_OK;
+    return step->concrete ? plan_reformer(step, &found, &shape) : ATTNRUN_OK;
 }
 
 /* Rotations with a token's coordinates as rows. */
@@ -335,7 +335,7 @@ static struct reformer_operands operands(const attnrun_step *step,
         .qk = step->x[QK].data,
         .v = step->x[V].data,
         .rotations = op_in_data(step, ROTATIONS),
-        .turned = step->node->packed,
+        .transposed = step->node->packed,
         .given = s->given ? &step->x[BUCKETS] : NULL,
         .key_mask = op_in_data(step, MASK),
         .y = step->y[0].data,

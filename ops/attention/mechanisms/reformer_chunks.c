@@ -110,7 +110,7 @@ static void seen(const struct chunks *t, int64_t r, int64_t *from, int64_t *to)
     *to = (chunk + s->after + 1) * s->chunk;
 }
 
-static void hide_unseen(const struct chunks *t, float *scores, int64_t row, int64_t rows,
+static void mask_unseen(const struct chunks *t, float *scores, int64_t row, int64_t rows,
                         int64_t from, int64_t to)
 {
     for (int64_t r = row; r < row + rows; r++, scores += ATTN_STREAM_SCORES) {
@@ -164,7 +164,7 @@ static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t
     if (s->deduplicate)
         deduplicate(t, scores, row, rows, from, to);
     if (t->ragged)
-        hide_unseen(t, scores, row, rows, from, to);
+        mask_unseen(t, scores, row, rows, from, to);
 }
 
 /* ---- tiles ---- */
@@ -214,8 +214,8 @@ static void load_tile(struct chunks *t, int64_t round, int64_t at, bool same_rou
         keep += t->head / z->q_heads * z->q_len;
     for (int64_t j = 0; j < t->n; j++) {
         const int32_t token = t->key_token[j];
-        const bool hidden = (keep != NULL && !keep[token]) || other_buckets;
-        t->key_limit[j] = hidden ? INT32_MAX : z->causal ? token : 0;
+        const bool masked = (keep != NULL && !keep[token]) || other_buckets;
+        t->key_limit[j] = masked ? INT32_MAX : z->causal ? token : 0;
     }
     t->pairs = (struct attn_pairs){ .query = t->token,
                                     .query_limit = t->query_limit,
@@ -281,17 +281,17 @@ attn_status attn_reformer_chunks(const struct reformer *s,
     seen(&t, 0, &from, &unused);
     seen(&t, t.rows - 1, &unused, &to);
     for (t.key = from; t.key < to;) {
-        int64_t turn = t.key / s->padded - (t.key % s->padded < 0);
-        int64_t at = t.key - turn * s->padded, key_round = turn % s->rounds;
+        int64_t repeat = t.key / s->padded - (t.key % s->padded < 0);
+        int64_t at = t.key - repeat * s->padded, key_round = repeat % s->rounds;
         if (at >= n) {
-            t.key = (turn + 1) * s->padded;
+            t.key = (repeat + 1) * s->padded;
             continue;
         }
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         key_round += key_round < 0 ? s->rounds : 0;
         t.n = min64(min64(KEYS, n - at), to - t.key);
-        load_tile(&t, key_round, at, turn == round);
+        load_tile(&t, key_round, at, repeat == round);
         run_tile(&t);
         t.key += t.n;
     }

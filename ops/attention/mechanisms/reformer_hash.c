@@ -15,9 +15,9 @@ enum { TOKENS = REFORMER_TOKENS, FEATURES = REFORMER_FEATURES };
 struct hash {
     const struct reformer *s;
     const struct attn_kernels *kernels;
-    const float *turned; /* (hashes * features, dim) of the head */
-    float *tokens;       /* packed (dim, n) */
-    float *u;            /* (FEATURES, TOKENS): rotated, from feature `first` on */
+    const float *transposed; /* (hashes * features, dim) of the head */
+    float *tokens;           /* packed (dim, n) */
+    float *u;                /* (FEATURES, TOKENS): rotated, from feature `first` on */
     float *gemm;
     struct attn_extremes extremes;
     int64_t n, first, end;
@@ -53,14 +53,14 @@ static void begin(struct hash *t, const struct reformer *s,
     t->extremes.at_max = (int32_t *)(void *)(t->extremes.min + TOKENS);
     t->extremes.at_min = t->extremes.at_max + TOKENS;
     t->tokens = t->extremes.max + 4 * TOKENS;
-    if (o->turned != NULL) {
-        t->turned = o->turned + matrix * all;
+    if (o->transposed != NULL) {
+        t->transposed = o->transposed + matrix * all;
         return;
     }
-    float *turned = t->tokens + TOKENS * round_up(dim, 16);
-    kernels->transpose_f32(turned, dim, o->rotations + matrix * all, all, (size_t)dim,
+    float *transposed = t->tokens + TOKENS * round_up(dim, 16);
+    kernels->transpose_f32(transposed, dim, o->rotations + matrix * all, all, (size_t)dim,
                            (size_t)all);
-    t->turned = turned;
+    t->transposed = transposed;
 }
 
 /* Features from `first` on, as many as there is room for. */
@@ -69,7 +69,7 @@ static void rotate(struct hash *t, int64_t first)
     const int64_t dim = t->s->sizes.dim, all = t->s->hashes * t->s->features;
     t->first = first;
     t->end = min64(all, first + FEATURES);
-    const struct attn_gemm_f32 g = { .a = t->turned + first * dim,
+    const struct attn_gemm_f32 g = { .a = t->transposed + first * dim,
                                      .a_row = dim,
                                      .b = t->tokens,
                                      .packed = 1,

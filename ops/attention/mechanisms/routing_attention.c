@@ -180,7 +180,7 @@ static attn_status plan_tasks(attnrun_step *step, const struct routing_state *s)
     return ATTNRUN_OK;
 }
 
-static attn_status plan(attnrun_step *step, const struct attn_qkv *shape)
+static attn_status plan_routing(attnrun_step *step, const struct attn_qkv *shape)
 {
     const struct routing_args *args = step->args;
     struct routing_state *s = step->state;
@@ -217,7 +217,7 @@ static attn_status routing_infer(attnrun_step *step)
     TRY(attn_qkv_infer(step, &args->heads, Q, K, V, ATTN_SAME_HEADS, &shape));
     TRY(check_inputs(step, &shape));
     TRY(attn_qkv_output(step, &shape, 0));
-    return step->concrete ? plan(step, &shape) : ATTNRUN_OK;
+    return step->concrete ? plan_routing(step, &shape) : ATTNRUN_OK;
 }
 
 /* ---- the tokens of a cluster ---- */
@@ -408,9 +408,9 @@ static struct attn_keys load_tile(struct cluster *t, int64_t first)
                              keys, NULL, 1.0f, (size_t)others, (size_t)z->v_dim);
     for (int64_t j = 0; j < n; j++) {
         const int32_t key = j < memory ? -1 : keys[j - memory];
-        const bool hidden = key >= 0 && t->key_mask != NULL && !t->key_mask[key];
+        const bool masked = key >= 0 && t->key_mask != NULL && !t->key_mask[key];
         t->key[j] = key;
-        t->key_limit[j] = key < 0 ? INT32_MIN : hidden ? INT32_MAX : z->causal ? key : 0;
+        t->key_limit[j] = key < 0 ? INT32_MIN : masked ? INT32_MAX : z->causal ? key : 0;
     }
     return (struct attn_keys){
         .k = t->k, .v = t->v, .k_row = z->dim, .v_row = z->v_dim, .n = n
@@ -435,9 +435,9 @@ static void load_queries(struct cluster *t, int64_t rows)
         t->queries, NULL, z->scale, (size_t)rows, (size_t)z->dim);
     for (int64_t r = 0; r < rows; r++) {
         const int64_t i = t->queries[r];
-        const bool hidden = t->query_mask != NULL && !t->query_mask[i];
+        const bool masked = t->query_mask != NULL && !t->query_mask[i];
         const int64_t sees = max64(-1, min64(INT32_MAX - 1, i + z->offset));
-        t->query_limit[r] = hidden ? -1 : z->causal ? (int32_t)sees : 0;
+        t->query_limit[r] = masked ? -1 : z->causal ? (int32_t)sees : 0;
     }
     t->pairs = (struct attn_pairs){ .query = t->queries,
                                     .query_limit = t->query_limit,

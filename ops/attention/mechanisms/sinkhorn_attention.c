@@ -123,7 +123,7 @@ static int64_t sharing(const struct sinkhorn_state *s)
     return max64(1, min64(TOGETHER, TOGETHER_FLOATS / max64(one, 1)));
 }
 
-static attn_status plan(attnrun_step *step, struct sinkhorn_state *s)
+static attn_status plan_sinkhorn(attnrun_step *step, struct sinkhorn_state *s)
 {
     const struct attn_sizes *z = &s->sizes;
     int64_t end = 0, heads = z->batch * z->q_heads, tasks = 0, rows, row = 0, ignored;
@@ -177,12 +177,12 @@ static attn_status sinkhorn_infer(attnrun_step *step)
     TRY(attn_qkv_sizes(step, &args->heads, &shape, &s->sizes));
     TRY(count_buckets(step, s));
     TRY(check_matrices(step, s));
-    return plan(step, s);
+    return plan_sinkhorn(step, s);
 }
 
 /* ---- attention ---- */
 
-struct walk {
+struct sinkhorn_walk {
     const attnrun_step *step;
     const struct sinkhorn_state *s;
     struct attn_stream stream;
@@ -199,21 +199,21 @@ struct walk {
 };
 
 /* Row of the sorting matrix that bucket u of the queries uses. */
-static int64_t matrix_row(const struct walk *w, int64_t u)
+static int64_t matrix_row(const struct sinkhorn_walk *w, int64_t u)
 {
     return w->head * w->s->rows + (w->s->shared ? 0 : u);
 }
 
-/* Tokens from n on, up to `most`, that lie behind each other. */
-static int64_t in_one_piece(const struct walk *w, int64_t n, int64_t most)
+/* Tokens from n on, up to `max`, that lie behind each other. */
+static int64_t in_one_segment(const struct sinkhorn_walk *w, int64_t n, int64_t max)
 {
     const struct sinkhorn_state *s = w->s;
-    return min64(most, s->sizes.q_len - sinkhorn_token(s, w->h, n));
+    return min64(max, s->sizes.q_len - sinkhorn_token(s, w->h, n));
 }
 
 /* A sorted bucket: `weight` times bucket `column` of keys or values. */
-static void copy_bucket(const struct walk *w, float *to, bool keys, int64_t column,
-                        float weight)
+static void copy_bucket(const struct sinkhorn_walk *w, float *to, bool keys,
+                        int64_t column, float weight)
 {
     const struct sinkhorn_state *s = w->s;
     const int64_t dim = keys ? s->sizes.dim : s->sizes.v_dim;
@@ -225,7 +225,7 @@ static void copy_bucket(const struct walk *w, float *to, bool keys, int64_t colu
             x = (const float *)w->step->x[keys ? NULL_K : NULL_V].data + w->h * dim;
         } else {
             x = (keys ? w->k : w->v) + sinkhorn_token(s, w->h, first + i) * row;
-            n = s->sizes.causal ? in_one_piece(w, first + i, s->kv_block - i) : n;
+            n = s->sizes.causal ? in_one_segment(w, first + i, s->kv_block - i) : n;
         }
         w->step->kernels->scale_rows_f32(to + i * dim, dim, x,
                                          column < s->nulls ? 0 : row, (size_t)n,
@@ -234,7 +234,8 @@ static void copy_bucket(const struct walk *w, float *to, bool keys, int64_t colu
 }
 
 /* Sorted keys or values of n buckets of queries from u on. */
-static void sort_group(const struct walk *w, float *to, int64_t u, int64_t n, bool keys)
+static void sort_group(const struct sinkhorn_walk *w, float *to, int64_t u, int64_t n,
+                       bool keys)
 {
     const struct sinkhorn_state *s = w->s;
     const int64_t dim = keys ? s->sizes.dim : s->sizes.v_dim;
@@ -260,7 +261,7 @@ static void sort_group(const struct walk *w, float *to, int64_t u, int64_t n, bo
                                      .scratch = w->gemm });
 }
 
-static bool key_seen(const struct walk *w, bool sorted, int64_t j)
+static bool key_seen(const struct sinkhorn_walk *w, bool sorted, int64_t j)
 {
     const struct sinkhorn_state *s = w->s;
     int64_t bucket = w->bucket;
@@ -280,7 +281,7 @@ static bool key_seen(const struct walk *w, bool sorted, int64_t j)
 static void mask_rows(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
                       int64_t to)
 {
-    const struct walk *w = arg;
+    const struct sinkhorn_walk *w = arg;
     const struct sinkhorn_state *s = w->s;
     const bool last =
         s->sizes.causal && w->h >= s->sizes.q_heads / 2 && w->bucket == s->buckets - 1;
@@ -291,16 +292,16 @@ static void mask_rows(void *arg, float *scores, int64_t row, int64_t rows, int64
         const bool seen = key_seen(w, sorted, key);
         for (int64_t r = 0; r < rows; r++) {
             const int64_t i = w->row + row + r;
-            const bool hidden = !seen || (s->sizes.causal && !sorted && key > i) ||
+            const bool masked = !seen || (s->sizes.causal && !sorted && key > i) ||
                                 (last && i > 0 && (sorted || key == 0));
-            if (hidden)
+            if (masked)
                 scores[r * ATTN_STREAM_SCORES + j] = -INFINITY;
         }
     }
 }
 
 /* Own keys `first` … of the bucket, as many as lie in one segment and fit into a tile. */
-static struct attn_keys own_tile(const struct walk *w, int64_t first)
+static struct attn_keys own_tile(const struct sinkhorn_walk *w, int64_t first)
 {
     const struct sinkhorn_state *s = w->s;
     const int64_t token = sinkhorn_token(s, w->h, w->bucket * s->kv_block + first);
@@ -315,15 +316,15 @@ static struct attn_keys own_tile(const struct walk *w, int64_t first)
 
 /* Sorted and own keys of a bucket are few, whole, and in few places: read in place.
  */
-static bool in_place(const struct walk *w)
+static bool in_place(const struct sinkhorn_walk *w)
 {
     const struct sinkhorn_state *s = w->s;
     return s->joined && !s->balanced && w->mask == NULL && !s->sizes.causal &&
-           s->picks < ATTN_STREAM_PIECES;
+           s->picks < ATTN_STREAM_SEGMENTS;
 }
 
 /* `rows` queries of the bucket from w->row on. */
-static void run_in_place(struct walk *w, float *y, int64_t rows)
+static void run_in_place(struct sinkhorn_walk *w, float *y, int64_t rows)
 {
     const struct sinkhorn_state *s = w->s;
     const struct attn_sizes *z = &s->sizes;
@@ -331,11 +332,11 @@ static void run_in_place(struct walk *w, float *y, int64_t rows)
     const bool same = args->sorted_values == SINKHORN_KEYS;
     const int64_t row = matrix_row(w, w->bucket) * s->picks;
     const int64_t first = w->bucket * s->block + w->row;
-    struct attn_keys pieces[ATTN_STREAM_PIECES];
+    struct attn_keys segments[ATTN_STREAM_SEGMENTS];
     for (int64_t p = 0; p < s->picks; p++) {
         const int64_t token = w->index[row + p] * s->kv_block;
         const float weight = w->weight[row + p];
-        pieces[p] = (struct attn_keys){
+        segments[p] = (struct attn_keys){
             .k = w->k + token * z->k.row,
             .v = same ? w->k + token * z->k.row : w->v + token * z->v.row,
             .k_row = z->k.row,
@@ -346,13 +347,13 @@ static void run_in_place(struct walk *w, float *y, int64_t rows)
             .v_factor = weight,
         };
     }
-    pieces[s->picks] = own_tile(w, 0);
+    segments[s->picks] = own_tile(w, 0);
     attn_stream_once(&w->stream, w->q + first * z->q.row, z->q.row, rows, z->scale,
-                     pieces, (int)s->picks + 1, y + first * z->y.row, z->y.row);
+                     segments, (int)s->picks + 1, y + first * z->y.row, z->y.row);
 }
 
 /* The rows of the stream see the tiles from row `at` of the copies on, and own keys. */
-static void run_rows(struct walk *w, int64_t at)
+static void run_rows(struct sinkhorn_walk *w, int64_t at)
 {
     const struct sinkhorn_state *s = w->s;
     const struct attn_sizes *z = &s->sizes;
@@ -361,7 +362,7 @@ static void run_rows(struct walk *w, int64_t at)
     const float *values = args->sorted_values == SINKHORN_KEYS ? w->keys : w->values;
     w->sorted = true;
     for (w->first = 0; w->first == 0 || w->first < s->sorted_rows; w->first += KEYS) {
-        struct attn_keys pieces[3] = { {
+        struct attn_keys segments[3] = { {
             .k = w->keys + (at + w->first) * z->dim,
             .v = values + (at + w->first) * z->v_dim,
             .k_row = z->dim,
@@ -369,9 +370,9 @@ static void run_rows(struct walk *w, int64_t at)
             .n = min64(KEYS, s->sorted_rows - w->first),
         } };
         int n = 1;
-        for (int64_t own = 0; s->joined && own < s->kv_block; own += pieces[n++].n)
-            pieces[n] = own_tile(w, own);
-        attn_stream_pieces(&w->stream, pieces, n, plain ? NULL : mask_rows, w);
+        for (int64_t own = 0; s->joined && own < s->kv_block; own += segments[n++].n)
+            segments[n] = own_tile(w, own);
+        attn_stream_segments(&w->stream, segments, n, plain ? NULL : mask_rows, w);
     }
     w->sorted = false;
     for (w->first = 0; s->own && !s->joined && w->first < s->kv_block;) {
@@ -382,8 +383,8 @@ static void run_rows(struct walk *w, int64_t at)
 }
 
 /* Sorted buckets of bucket u of the queries of `heads` heads from this one on. */
-static void add_sorted(struct attn_ahead *all, const struct walk *w, int64_t u,
-                       int64_t heads)
+static void add_sorted(struct attn_prefetch *all, const struct sinkhorn_walk *w,
+                       int64_t u, int64_t heads)
 {
     const struct sinkhorn_state *s = w->s;
     const struct attn_sizes *z = &s->sizes;
@@ -394,60 +395,61 @@ static void add_sorted(struct attn_ahead *all, const struct walk *w, int64_t u,
             const int64_t bucket = w->index[row * s->picks + p] - s->nulls;
             if (bucket < 0)
                 continue;
-            attn_ahead_add(all, w->k + i * z->k.head + bucket * s->kv_block * z->k.row,
-                           z->k.row, s->kv_block, z->dim);
+            attn_prefetch_add(all, w->k + i * z->k.head + bucket * s->kv_block * z->k.row,
+                              z->k.row, s->kv_block, z->dim);
             if (args->sorted_values == SINKHORN_VALUES)
-                attn_ahead_add(all,
-                               w->v + i * z->v.head + bucket * s->kv_block * z->v.row,
-                               z->v.row, s->kv_block, z->v_dim);
+                attn_prefetch_add(all,
+                                  w->v + i * z->v.head + bucket * s->kv_block * z->v.row,
+                                  z->v.row, s->kv_block, z->v_dim);
         }
 }
 
 /* Buckets u … of `heads` heads from this one on: what is read of them, and written. */
-static struct attn_ahead tokens_of(const struct walk *w, int64_t u, int64_t heads)
+static struct attn_prefetch tokens_of(const struct sinkhorn_walk *w, int64_t u,
+                                      int64_t heads)
 {
     const struct sinkhorn_state *s = w->s;
     const struct attn_sizes *z = &s->sizes;
-    struct attn_ahead all = { .n = 0 };
+    struct attn_prefetch all = { .n = 0 };
     const int64_t first = u * s->block, n = min64(s->group * s->block, z->q_len - first);
     const float *y = (const float *)w->step->y[0].data + w->b * z->y.batch;
     add_sorted(&all, w, u, heads);
-    attn_ahead_heads(&all, w->q + first * z->q.row, &z->q, z->dim, heads, n);
-    attn_ahead_heads(&all, y + w->h * z->y.head + first * z->y.row, &z->y, z->v_dim,
-                     heads, n);
+    attn_prefetch_heads(&all, w->q + first * z->q.row, &z->q, z->dim, heads, n);
+    attn_prefetch_heads(&all, y + w->h * z->y.head + first * z->y.row, &z->y, z->v_dim,
+                        heads, n);
     if (!s->own)
         return all;
     const int64_t key = u * s->kv_block,
                   keys = min64(s->group * s->kv_block, z->kv_len - key);
-    attn_ahead_heads(&all, w->k + key * z->k.row, &z->k, z->dim, heads, keys);
-    attn_ahead_heads(&all, w->v + key * z->v.row, &z->v, z->v_dim, heads, keys);
+    attn_prefetch_heads(&all, w->k + key * z->k.row, &z->k, z->dim, heads, keys);
+    attn_prefetch_heads(&all, w->v + key * z->v.row, &z->v, z->v_dim, heads, keys);
     return all;
 }
 
 /* `rows` queries of the bucket from w->row on, with copies that begin with those of
  * bucket u. */
-static void run_copies(struct walk *w, float *y, int64_t u, int64_t rows)
+static void run_copies(struct sinkhorn_walk *w, float *y, int64_t u, int64_t rows)
 {
     const struct sinkhorn_state *s = w->s;
     const struct attn_sizes *z = &s->sizes;
     const int64_t first = w->bucket * s->block + w->row;
     attn_stream_reset(&w->stream, rows);
     for (int64_t r = 0, m; r < rows; r += m) {
-        m = in_one_piece(w, first + r, rows - r);
+        m = in_one_segment(w, first + r, rows - r);
         attn_stream_load(&w->stream, r,
                          w->q + sinkhorn_token(s, w->h, first + r) * z->q.row, z->q.row,
                          m, z->scale);
     }
     run_rows(w, s->shared ? 0 : (w->bucket - u) * s->sorted_rows);
     for (int64_t r = 0, m; r < rows; r += m) {
-        m = in_one_piece(w, first + r, rows - r);
+        m = in_one_segment(w, first + r, rows - r);
         attn_stream_store_rows(&w->stream, r, m,
                                y + sinkhorn_token(s, w->h, first + r) * z->y.row,
                                z->y.row, 0.0f);
     }
 }
 
-static attn_status run_group(struct walk *w, int64_t u, int64_t n,
+static attn_status run_group(struct sinkhorn_walk *w, int64_t u, int64_t n,
                              const attnrun_work *work)
 {
     const struct sinkhorn_state *s = w->s;
@@ -459,7 +461,7 @@ static attn_status run_group(struct walk *w, int64_t u, int64_t n,
         sort_group(w, w->keys, u, s->shared ? 1 : n, true);
     if (copies && args->sorted_values == SINKHORN_VALUES)
         sort_group(w, w->values, u, s->shared ? 1 : n, false);
-    const int64_t max_rows = copies ? ATTN_STREAM_ROWS : ATTN_CELL_QUERIES;
+    const int64_t max_rows = copies ? ATTN_STREAM_ROWS : ATTN_TILE_QUERIES;
     for (w->bucket = u; w->bucket < u + n; w->bucket++)
         for (w->row = 0; w->row < s->block; w->row += max_rows) {
             const int64_t rows = min64(max_rows, s->block - w->row);
@@ -474,14 +476,14 @@ static attn_status run_group(struct walk *w, int64_t u, int64_t n,
 }
 
 /* Task `task` of the attention: heads take turns, since their rows lie side by side. */
-static struct walk open_task(const attnrun_step *step, const attnrun_work *work,
-                             int64_t task, int64_t *u)
+static struct sinkhorn_walk open_task(const attnrun_step *step, const attnrun_work *work,
+                                      int64_t task, int64_t *u)
 {
     const struct sinkhorn_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
     char *scratch = work->scratch, *shared = work->shared;
     const int64_t h = task % z->q_heads, at = task / z->q_heads, b = at / s->groups;
-    struct walk w = {
+    struct sinkhorn_walk w = {
         .step = step,
         .s = s,
         .b = b,
@@ -503,34 +505,34 @@ static struct walk open_task(const attnrun_step *step, const attnrun_work *work,
 }
 
 /* The tokens of the heads that take turns from `task` on. */
-static struct attn_ahead ahead_of(const attnrun_step *step, const attnrun_work *work,
-                                  int64_t task)
+static struct attn_prefetch prefetch_of(const attnrun_step *step,
+                                        const attnrun_work *work, int64_t task)
 {
     const struct sinkhorn_state *s = step->state;
     const int64_t heads = s->sizes.q_heads;
     int64_t u;
     if (task >= work->end)
-        return (struct attn_ahead){ .n = 0 };
-    const struct walk w = open_task(step, work, task, &u);
-    return tokens_of(&w, u, attn_heads_in_turn(task, work->end, heads, heads));
+        return (struct attn_prefetch){ .n = 0 };
+    const struct sinkhorn_walk w = open_task(step, work, task, &u);
+    return tokens_of(&w, u, attn_heads_interleaved(task, work->end, heads, heads));
 }
 
 static attn_status run_attention(const attnrun_step *step, const attnrun_work *work)
 {
     const struct sinkhorn_state *s = step->state;
     const struct attn_sizes *z = &s->sizes;
-    struct attn_ahead ahead = ahead_of(step, work, work->begin);
-    attn_ahead_now(&ahead);
+    struct attn_prefetch prefetch = prefetch_of(step, work, work->begin);
+    attn_prefetch_now(&prefetch);
     for (int64_t task = work->begin; task < work->end; task++) {
         int64_t u;
-        struct walk w = open_task(step, work, task, &u);
+        struct sinkhorn_walk w = open_task(step, work, task, &u);
         if (task % z->q_heads == 0 || task == work->begin)
-            ahead = ahead_of(
+            prefetch = prefetch_of(
                 step, work,
-                task + attn_heads_in_turn(task, work->end, z->q_heads, z->q_heads));
+                task + attn_heads_interleaved(task, work->end, z->q_heads, z->q_heads));
         attn_stream_begin(&w.stream, step->kernels, ATTN_STREAM_ROWS, z->dim, z->v_dim,
                           work->scratch);
-        w.stream.ahead = &ahead;
+        w.stream.prefetch = &prefetch;
         TRY(run_group(&w, u, min64(s->group, s->buckets - u), work));
     }
     return ATTNRUN_OK;
@@ -544,7 +546,7 @@ static attn_status sinkhorn_run(const attnrun_step *step, const attnrun_work *wo
     for (int64_t task = work->begin, n; task < work->end; task += n) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        n = attn_heads_in_turn(task, work->end, s->sizes.q_heads, s->together);
+        n = attn_heads_interleaved(task, work->end, s->sizes.q_heads, s->together);
         attn_sinkhorn_sort(step, work, task, n);
     }
     return ATTNRUN_OK;

@@ -161,12 +161,12 @@ static void pick(const struct sort *t, float *logits, int64_t row, int32_t *inde
 static void normalize(float *r, int64_t n, int64_t step)
 {
     double sum = 0;
-    float most = -INFINITY;
+    float max = -INFINITY;
     for (int64_t i = 0; i < n; i++)
-        most = fmaxf(most, r[i * step]);
+        max = fmaxf(max, r[i * step]);
     for (int64_t i = 0; i < n; i++)
-        sum += (double)expf(r[i * step] - most);
-    const float shift = most + (float)log(sum);
+        sum += (double)expf(r[i * step] - max);
+    const float shift = max + (float)log(sum);
     for (int64_t i = 0; i < n; i++)
         r[i * step] -= shift;
 }

@@ -149,7 +149,7 @@ static void cut(const struct sparse_args *args, struct sparse_state *s)
     s->cell = args->stride < 256 ? 32 : 64;
 }
 
-static attn_status plan(attnrun_step *step, struct sparse_state *s)
+static attn_status plan_sparse_transformer(attnrun_step *step, struct sparse_state *s)
 {
     const struct sparse_args *args = step->args;
     const struct attn_sizes *z = &s->sizes;
@@ -193,12 +193,12 @@ static attn_status sparse_infer(attnrun_step *step)
     if (!step->concrete)
         return ATTNRUN_OK;
     TRY(attn_qkv_sizes(step, &args->heads, &shape, &s->sizes));
-    return plan(step, s);
+    return plan_sparse_transformer(step, s);
 }
 
 /* ---- one task ---- */
 
-struct walk {
+struct sparse_transformer_walk {
     const struct sparse_args *args;
     const struct sparse_state *s;
     struct attn_stream stream;
@@ -216,21 +216,21 @@ struct walk {
     int64_t first, remainder;
 };
 
-static void hide(float *scores, int64_t from, int64_t to)
+static void mask_scores(float *scores, int64_t from, int64_t to)
 {
     for (int64_t j = from; j < to; j++)
         scores[j] = -INFINITY;
 }
 
 /* Keys of summaries below token x. */
-static int64_t summary_keys(const struct walk *w, int64_t x)
+static int64_t summary_keys(const struct sparse_transformer_walk *w, int64_t x)
 {
     const int64_t l = w->args->stride, c = w->args->summary;
     return x <= 0 ? 0 : x / l * c + min64(c, max64(0, x % l - w->vert));
 }
 
 /* Token of key u of the part under way. */
-static int64_t token_of(const struct walk *w, int64_t u)
+static int64_t token_of(const struct sparse_transformer_walk *w, int64_t u)
 {
     const int64_t l = w->args->stride, c = w->args->summary;
     if (w->part == STRIDED)
@@ -244,7 +244,7 @@ struct span {
     int64_t from, to, hole, hole_to;
 };
 
-static struct span keys_of(const struct walk *w, int64_t p)
+static struct span keys_of(const struct sparse_transformer_walk *w, int64_t p)
 {
     const int64_t l = w->args->stride, c = w->args->summary, n = w->s->sizes.kv_len;
     const bool causal = w->s->sizes.causal;
@@ -275,7 +275,7 @@ static struct span keys_of(const struct walk *w, int64_t p)
 }
 
 /* Between two rows of the stream; rows of strided keys are `stride` tokens apart. */
-static int64_t row_step(const struct walk *w)
+static int64_t row_step(const struct sparse_transformer_walk *w)
 {
     return w->part == STRIDED ? w->args->stride : 1;
 }
@@ -283,13 +283,13 @@ static int64_t row_step(const struct walk *w)
 static void mask_rows(void *arg, float *scores, int64_t row, int64_t rows, int64_t from,
                       int64_t to)
 {
-    const struct walk *w = arg;
+    const struct sparse_transformer_walk *w = arg;
     const int64_t first = w->first + from, n = to - from;
     for (int64_t r = 0; r < rows; r++, scores += ATTN_STREAM_SCORES) {
         const struct span seen = keys_of(w, w->position + (row + r) * row_step(w));
-        hide(scores, 0, min64(seen.from - first, n));
-        hide(scores, max64(seen.to - first, 0), n);
-        hide(scores, max64(seen.hole - first, 0), min64(seen.hole_to - first, n));
+        mask_scores(scores, 0, min64(seen.from - first, n));
+        mask_scores(scores, max64(seen.to - first, 0), n);
+        mask_scores(scores, max64(seen.hole - first, 0), min64(seen.hole_to - first, n));
         if (w->mask == NULL)
             continue;
         if ((w->part & NEAR) != 0)
@@ -302,8 +302,8 @@ static void mask_rows(void *arg, float *scores, int64_t row, int64_t rows, int64
 }
 
 /* Rows row … row + rows - 1 of the stream and keys from … to - 1 of the tile. */
-static void run_rows(struct walk *w, const struct attn_keys *keys, int64_t row,
-                     int64_t rows)
+static void run_rows(struct sparse_transformer_walk *w, const struct attn_keys *keys,
+                     int64_t row, int64_t rows)
 {
     const int64_t p = w->position + row * row_step(w);
     const struct span low = keys_of(w, p);
@@ -318,7 +318,8 @@ static void run_rows(struct walk *w, const struct attn_keys *keys, int64_t row,
 }
 
 /* n keys of the part from `first` on: where they lie, or put together. */
-static struct attn_keys tile_at(const struct walk *w, int64_t first, int64_t n)
+static struct attn_keys tile_at(const struct sparse_transformer_walk *w, int64_t first,
+                                int64_t n)
 {
     const struct attn_sizes *z = &w->s->sizes;
     struct attn_keys keys = { .n = n };
@@ -348,7 +349,8 @@ static struct attn_keys tile_at(const struct walk *w, int64_t first, int64_t n)
 }
 
 /* The stream's rows see their keys of one part of the pattern. */
-static attn_status run_part(struct walk *w, int part, const attnrun_work *work)
+static attn_status run_part(struct sparse_transformer_walk *w, int part,
+                            const attnrun_work *work)
 {
     const int64_t cell = part == STRIDED ? ATTN_STREAM_ROWS : w->s->cell;
     w->part = part;
@@ -367,7 +369,7 @@ static attn_status run_part(struct walk *w, int part, const attnrun_work *work)
 
 /* The sums of strided keys, of queries that lie `stride` apart from i on: to the output,
  * or to w->far, where they wait. */
-static void keep_far(struct walk *w, int64_t row, int64_t i)
+static void keep_far(struct sparse_transformer_walk *w, int64_t row, int64_t i)
 {
     const struct attn_sizes *z = &w->s->sizes;
     const int64_t l = w->args->stride;
@@ -384,8 +386,8 @@ static void keep_far(struct walk *w, int64_t row, int64_t i)
 }
 
 /* Strided keys of the queries row … row + n - 1. */
-static attn_status run_far(struct walk *w, int64_t row, int64_t n, void *scratch,
-                           const attnrun_work *work)
+static attn_status run_far(struct sparse_transformer_walk *w, int64_t row, int64_t n,
+                           void *scratch, const attnrun_work *work)
 {
     const struct attn_sizes *z = &w->s->sizes;
     const int64_t l = w->args->stride;
@@ -418,7 +420,8 @@ static void find_factors(struct attn_softmax_row *near, struct attn_softmax_row 
 }
 
 /* y = the sums of both parts over their total, for the rows of the stream. */
-static void merge_rows(struct walk *w, float *y, int64_t y_row, int64_t first)
+static void merge_rows(struct sparse_transformer_walk *w, float *y, int64_t y_row,
+                       int64_t first)
 {
     const struct attn_kernels *kernels = w->stream.kernels;
     const int64_t dim = w->s->sizes.v_dim;
@@ -434,8 +437,8 @@ static void merge_rows(struct walk *w, float *y, int64_t y_row, int64_t first)
         kernels->add_f32(y, a, 1, b, 1, (size_t)dim);
 }
 
-static attn_status run_group(struct walk *w, int64_t row, int64_t n, void *scratch,
-                             const attnrun_work *work)
+static attn_status run_group(struct sparse_transformer_walk *w, int64_t row, int64_t n,
+                             void *scratch, const attnrun_work *work)
 {
     const struct attn_sizes *z = &w->s->sizes;
     if (w->parts & STRIDED)
@@ -472,7 +475,7 @@ static attn_status sparse_run(const attnrun_step *step, const attnrun_work *work
         const int64_t row = task % s->groups * s->group;
         const int64_t h = task / s->groups % z->q_heads, kv = h / z->group;
         const int64_t b = task / s->groups / z->q_heads;
-        struct walk w = {
+        struct sparse_transformer_walk w = {
             .args = args,
             .s = s,
             .stream.kernels = step->kernels,

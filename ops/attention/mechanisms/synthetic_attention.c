@@ -143,14 +143,14 @@ static attn_status find_shape(const attnrun_step *step, unsigned found,
 
 /* ---- sizes ---- */
 
-static attn_status need_least(const attnrun_step *step, int in, int axis, int64_t least,
-                              const char *what)
+static attn_status need_min(const attnrun_step *step, int in, int axis, int64_t min,
+                            const char *what)
 {
     const int64_t size = step->in[in].dims[axis].value;
-    if (size >= least)
+    if (size >= min)
         return ATTNRUN_OK;
     return op_fail_input(step, in, ATTNRUN_E_SHAPE, "its dim %d is less than %lld %s",
-                         axis, (long long)least, what);
+                         axis, (long long)min, what);
 }
 
 /* A weight of `rank` whose first dim is 1 or the number of heads; *stride: from one head
@@ -212,15 +212,15 @@ static attn_status size_dense(const attnrun_step *step, struct synthetic_state *
     const attnrun_type *w2 = &step->in[SYNTHETIC_W2];
     const int64_t heads = s->sizes.q_heads, keys = s->sizes.kv_len;
     TRY(check_weight(step, SYNTHETIC_W2, 3, heads, &p->k.head));
-    TRY(need_least(step, SYNTHETIC_W2, 1, 1, "element of hid"));
-    TRY(need_least(step, SYNTHETIC_W2, 2, keys, "keys"));
+    TRY(need_min(step, SYNTHETIC_W2, 1, 1, "element of hid"));
+    TRY(need_min(step, SYNTHETIC_W2, 2, keys, "keys"));
     TRY(find_heads(step, SYNTHETIC_HID, w2->dims[1].value, s, &p->dim, &p->q));
     p->k.row = 1;
     p->k_col = w2->dims[2].value;
     if (!op_has_in(step, SYNTHETIC_B2))
         return ATTNRUN_OK;
     TRY(check_weight(step, SYNTHETIC_B2, 2, heads, &s->b2_head));
-    return need_least(step, SYNTHETIC_B2, 1, keys, "keys");
+    return need_min(step, SYNTHETIC_B2, 1, keys, "keys");
 }
 
 static attn_status size_random(const attnrun_step *step, struct synthetic_state *s)
@@ -229,17 +229,17 @@ static attn_status size_random(const attnrun_step *step, struct synthetic_state 
     const int64_t heads = s->sizes.q_heads;
     if (has(s->kinds, SYNTHETIC_RANDOM)) {
         TRY(check_weight(step, SYNTHETIC_R, 3, heads, &s->r_head));
-        TRY(need_least(step, SYNTHETIC_R, 1, s->sizes.q_len, "queries"));
-        TRY(need_least(step, SYNTHETIC_R, 2, s->sizes.kv_len, "keys"));
+        TRY(need_min(step, SYNTHETIC_R, 1, s->sizes.q_len, "queries"));
+        TRY(need_min(step, SYNTHETIC_R, 2, s->sizes.kv_len, "keys"));
         s->r_row = step->in[SYNTHETIC_R].dims[2].value;
     }
     if (!has(s->kinds, SYNTHETIC_FACTORS))
         return ATTNRUN_OK;
     TRY(check_weight(step, SYNTHETIC_R1, 3, heads, &p->q.head));
     TRY(check_weight(step, SYNTHETIC_R2, 3, heads, &p->k.head));
-    TRY(need_least(step, SYNTHETIC_R1, 1, s->sizes.q_len, "queries"));
-    TRY(need_least(step, SYNTHETIC_R1, 2, 1, "element"));
-    TRY(need_least(step, SYNTHETIC_R2, 1, s->sizes.kv_len, "keys"));
+    TRY(need_min(step, SYNTHETIC_R1, 1, s->sizes.q_len, "queries"));
+    TRY(need_min(step, SYNTHETIC_R1, 2, 1, "element"));
+    TRY(need_min(step, SYNTHETIC_R2, 1, s->sizes.kv_len, "keys"));
     TRY(op_need_dim(step, SYNTHETIC_R2, 2, step->in[SYNTHETIC_R1].dims[2],
                     "the rows of R1"));
     p->dim = p->q.row = p->k.row = step->in[SYNTHETIC_R1].dims[2].value;

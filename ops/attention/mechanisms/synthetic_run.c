@@ -79,7 +79,7 @@ attn_status attn_synthetic_plan(const attnrun_step *step, struct synthetic_state
 
 /* ---- one task ---- */
 
-struct walk {
+struct synthetic_walk {
     const attnrun_step *step;
     const struct synthetic_state *s;
     struct attn_stream stream;
@@ -94,10 +94,13 @@ struct walk {
     float bias[KEYS];
 };
 
-static const float *input(const struct walk *w, int in) { return w->step->x[in].data; }
+static const float *input(const struct synthetic_walk *w, int in)
+{
+    return w->step->x[in].data;
+}
 
 /* What the components of a kind are multiplied with, together. */
-static void find_coefficients(struct walk *w)
+static void find_coefficients(struct synthetic_walk *w)
 {
     const struct synthetic_args *args = w->step->args;
     const float *alpha =
@@ -106,14 +109,14 @@ static void find_coefficients(struct walk *w)
         w->coefficients[attn_synthetic_kind(args, m)] += alpha != NULL ? alpha[m] : 1.0f;
 }
 
-static const float *at(const struct walk *w, int in, const struct attn_heads *x,
+static const float *at(const struct synthetic_walk *w, int in, const struct attn_heads *x,
                        int64_t row)
 {
     return input(w, in) + w->b * x->batch + w->head * x->head + row * x->row;
 }
 
 /* The queries of all products beside each other. */
-static void load(struct walk *w)
+static void load(struct synthetic_walk *w)
 {
     struct attn_stream *stream = &w->stream;
     float *q = stream->q;
@@ -132,7 +135,7 @@ static void load(struct walk *w)
 }
 
 /* n keys of all products, beside each other. */
-static void join_keys(struct walk *w, int64_t n)
+static void join_keys(struct synthetic_walk *w, int64_t n)
 {
     const struct attn_kernels *kernels = w->stream.kernels;
     const int64_t inner = w->s->inner;
@@ -152,7 +155,7 @@ static void join_keys(struct walk *w, int64_t n)
     }
 }
 
-static void find_keys(struct walk *w, struct attn_keys *tile)
+static void find_keys(struct synthetic_walk *w, struct attn_keys *tile)
 {
     tile->k = w->keys;
     tile->k_row = w->s->inner;
@@ -170,7 +173,7 @@ static void find_keys(struct walk *w, struct attn_keys *tile)
     }
 }
 
-static void find_values(struct walk *w, struct attn_keys *tile)
+static void find_values(struct synthetic_walk *w, struct attn_keys *tile)
 {
     const struct attn_heads *v = &w->s->sizes.v;
     const int64_t dim = w->s->sizes.v_dim;
@@ -187,7 +190,7 @@ static void find_values(struct walk *w, struct attn_keys *tile)
 }
 
 /* What is added for a key of the tile, whatever the query is. */
-static void find_bias(struct walk *w, int64_t n)
+static void find_bias(struct synthetic_walk *w, int64_t n)
 {
     const struct synthetic_state *s = w->s;
     const bool bias = has(s, SYNTHETIC_DENSE) && op_has_in(w->step, SYNTHETIC_B2);
@@ -210,7 +213,7 @@ static void find_bias(struct walk *w, int64_t n)
 /* ---- scores ---- */
 
 /* scores += coefficient x, n <= KEYS */
-static void add_row(const struct walk *w, float *scores, const float *x,
+static void add_row(const struct synthetic_walk *w, float *scores, const float *x,
                     enum synthetic_kind kind, int64_t n)
 {
     const struct attn_kernels *kernels = w->stream.kernels;
@@ -234,8 +237,8 @@ static int64_t place_in(const struct synthetic_factor *f, int64_t j, int64_t *ru
 }
 
 /* scores[j] += coefficient a_i[ia(j)] b_i[ib(j)] for n keys from `key` on. */
-static void add_outer(const struct walk *w, float *scores, int64_t query, int64_t key,
-                      int64_t n)
+static void add_outer(const struct synthetic_walk *w, float *scores, int64_t query,
+                      int64_t key, int64_t n)
 {
     const struct synthetic_factor *fa = &w->s->a, *fb = &w->s->b;
     const float *a = at(w, SYNTHETIC_A, &fa->x, query);
@@ -252,23 +255,24 @@ static void add_outer(const struct walk *w, float *scores, int64_t query, int64_
 }
 
 /* From the keys on that are masked. */
-static void hide(const struct walk *w, float *scores, int64_t from, int64_t to)
+static void mask_scores(const struct synthetic_walk *w, float *scores, int64_t from,
+                        int64_t to)
 {
-    const float hidden = w->stream.linear ? 0.0f : -INFINITY;
+    const float masked = w->stream.linear ? 0.0f : -INFINITY;
     for (int64_t j = from; j < to; j++)
-        scores[j] = hidden;
+        scores[j] = masked;
 }
 
 /* Keys before this one are there for a query of the block. */
-static int64_t end_of(const struct walk *w, int64_t row)
+static int64_t end_of(const struct synthetic_walk *w, int64_t row)
 {
     const struct attn_sizes *z = &w->s->sizes;
     return z->causal ? max64(0, min64(z->kv_len, w->row + row + z->offset + 1))
                      : z->kv_len;
 }
 
-static void finish_row(const struct walk *w, float *scores, int64_t row, int64_t from,
-                       int64_t to)
+static void finish_row(const struct synthetic_walk *w, float *scores, int64_t row,
+                       int64_t from, int64_t to)
 {
     const struct attn_kernels *kernels = w->stream.kernels;
     const struct synthetic_state *s = w->s;
@@ -283,13 +287,13 @@ static void finish_row(const struct walk *w, float *scores, int64_t row, int64_t
         kernels->add_mask_f32(scores, w->bias + from, (size_t)n);
     for (int64_t j = 0; w->mask != NULL && w->stream.linear && j < n; j++)
         scores[j] = w->mask[from + j] != 0 ? scores[j] : 0.0f;
-    hide(w, scores, max64(0, min64(n, end_of(w, row) - key)), n);
+    mask_scores(w, scores, max64(0, min64(n, end_of(w, row) - key)), n);
 }
 
 static void finish_scores(void *arg, float *scores, int64_t row, int64_t rows,
                           int64_t from, int64_t to)
 {
-    const struct walk *w = arg;
+    const struct synthetic_walk *w = arg;
     const unsigned added = 1u << SYNTHETIC_RANDOM | 1u << SYNTHETIC_OUTER;
     if ((w->s->kinds & added) == 0 && !w->biased && w->mask == NULL &&
         end_of(w, row) >= w->first + to)
@@ -298,7 +302,7 @@ static void finish_scores(void *arg, float *scores, int64_t row, int64_t rows,
         finish_row(w, scores + r * ATTN_STREAM_SCORES, row + r, from, to);
 }
 
-static void run_tile(struct walk *w, int64_t last)
+static void run_tile(struct synthetic_walk *w, int64_t last)
 {
     struct attn_keys tile = { .n = min64(KEYS, last - w->first) };
     find_keys(w, &tile);
@@ -312,7 +316,7 @@ static void run_tile(struct walk *w, int64_t last)
     }
 }
 
-static void store(struct walk *w)
+static void store(struct synthetic_walk *w)
 {
     const struct attn_sizes *z = &w->s->sizes;
     struct attn_stream *stream = &w->stream;
@@ -333,7 +337,7 @@ static attn_status run_task(const attnrun_step *step, const attnrun_work *work,
 {
     const struct synthetic_args *args = step->args;
     const struct synthetic_state *s = step->state;
-    struct walk w = { .step = step, .s = s };
+    struct synthetic_walk w = { .step = step, .s = s };
     w.row = task % s->blocks * s->block;
     w.head = task / s->blocks % s->sizes.q_heads;
     w.b = task / s->blocks / s->sizes.q_heads * s->samples;

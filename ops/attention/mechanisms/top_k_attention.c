@@ -70,7 +70,7 @@ static bool place(int64_t *at, int64_t *end, int64_t n, int64_t size)
            ck_align(*end, ALIGN, end);
 }
 
-static attn_status plan(attnrun_step *step, struct top_k_state *s)
+static attn_status plan_top_k(attnrun_step *step, struct top_k_state *s)
 {
     const struct top_k_args *args = step->args;
     const struct attn_sizes *z = &s->sizes;
@@ -123,12 +123,12 @@ static attn_status top_k_infer(attnrun_step *step)
     if (!step->concrete)
         return ATTNRUN_OK;
     TRY(attn_qkv_sizes(step, &args->heads, &shape, &s->sizes));
-    return plan(step, s);
+    return plan_top_k(step, s);
 }
 
 /* ---- candidates of a row ---- */
 
-struct row {
+struct top_k_row {
     int64_t n;       /* candidates so far */
     float threshold; /* scores below this do not become one */
     bool exact;      /* only k are kept of equal ones … */
@@ -136,7 +136,7 @@ struct row {
 };
 
 /* Keeps the k largest candidates, and what is equal to the last of them. */
-static void shrink(const struct attn_kernels *kernels, struct row *row, int64_t k,
+static void shrink(const struct attn_kernels *kernels, struct top_k_row *row, int64_t k,
                    float *value, int32_t *index, int32_t *ranks)
 {
     const size_t n = (size_t)row->n;
@@ -154,19 +154,19 @@ static void shrink(const struct attn_kernels *kernels, struct row *row, int64_t 
 
 /* ---- one task ---- */
 
-struct walk {
+struct top_k_walk {
     const attnrun_step *step;
     const struct top_k_state *s;
     int64_t b, head, row, n; /* queries row … row + n - 1 */
     const float *k, *v;
     float *q, *scores, *gemm, *value;
     int32_t *index;
-    struct row *state;
+    struct top_k_row *state;
     int32_t *ranks;
 };
 
 /* Masks what row r must not see of the keys first … first + n - 1. */
-static void mask_row(const struct walk *w, float *scores, int64_t r, int64_t first,
+static void mask_row(const struct top_k_walk *w, float *scores, int64_t r, int64_t first,
                      int64_t n)
 {
     const struct top_k_state *s = w->s;
@@ -193,7 +193,7 @@ static void mask_row(const struct walk *w, float *scores, int64_t r, int64_t fir
 }
 
 /* Scores of keys first … first + n - 1. */
-static void score_tile(const struct walk *w, int64_t first, int64_t n)
+static void score_tile(const struct top_k_walk *w, int64_t first, int64_t n)
 {
     const struct attn_sizes *z = &w->s->sizes;
     w->step->kernels->gemm_f32(
@@ -213,10 +213,10 @@ static void score_tile(const struct walk *w, int64_t first, int64_t n)
         mask_row(w, w->scores + r * KEYS, r, first, n);
 }
 
-static void select_row(const struct walk *w, int64_t r, int64_t first, int64_t n)
+static void select_row(const struct top_k_walk *w, int64_t r, int64_t first, int64_t n)
 {
     const struct top_k_state *s = w->s;
-    struct row *row = &w->state[r];
+    struct top_k_row *row = &w->state[r];
     float *value = w->value + r * s->room;
     int32_t *index = w->index + r * s->room;
     row->n += (int64_t)w->step->kernels->select_f32(index + row->n, value + row->n,
@@ -234,7 +234,8 @@ static void select_row(const struct walk *w, int64_t r, int64_t first, int64_t n
 }
 
 /* Scores become weights; returns their sum. */
-static float weigh(const struct attn_kernels *kernels, float *value, int64_t n, float max)
+static float pooling(const struct attn_kernels *kernels, float *value, int64_t n,
+                     float max)
 {
     for (int64_t i = 0; i < n; i++)
         value[i] = expf(value[i] - max);
@@ -249,24 +250,24 @@ static float largest(const float *value, int64_t n)
     return max;
 }
 
-static float *output_row(const struct walk *w, int64_t r)
+static float *output_row(const struct top_k_walk *w, int64_t r)
 {
     const struct attn_heads *y = &w->s->sizes.y;
     return (float *)w->step->y[0].data + w->b * y->batch + w->head * y->head +
            (w->row + r) * y->row;
 }
 
-static void finish_row(const struct walk *w, int64_t r)
+static void finish_row(const struct top_k_walk *w, int64_t r)
 {
     const struct top_k_state *s = w->s;
     const struct attn_sizes *z = &s->sizes;
-    struct row *row = &w->state[r];
+    struct top_k_row *row = &w->state[r];
     float *value = w->value + r * s->room, *y = output_row(w, r);
     memset(y, 0, (size_t)z->v_dim * sizeof *y);
     shrink(w->step->kernels, row, s->k, value, w->index + r * s->room, w->ranks);
     if (row->again || row->n == 0)
         return;
-    const float sum = weigh(w->step->kernels, value, row->n, largest(value, row->n));
+    const float sum = pooling(w->step->kernels, value, row->n, largest(value, row->n));
     const float factor = 1.0f / sum;
     w->step->kernels->mul_f32(value, value, 1, &factor, 0, (size_t)row->n);
     w->step->kernels->gather_sum_f32(y, w->v, z->v.row, w->index + r * s->room, value,
@@ -275,13 +276,14 @@ static void finish_row(const struct walk *w, int64_t r)
 
 /* Rows with more equal scores than there is room for: now that the k-th score is known,
  * the same scores once more. */
-static attn_status finish_again(struct walk *w, int64_t keys, const attnrun_work *work)
+static attn_status finish_again(struct top_k_walk *w, int64_t keys,
+                                const attnrun_work *work)
 {
     const struct top_k_state *s = w->s;
     const struct attn_sizes *z = &s->sizes;
     bool any = false;
     for (int64_t r = 0; r < w->n; r++) {
-        struct row *row = &w->state[r];
+        struct top_k_row *row = &w->state[r];
         float *value = w->value + r * s->room;
         if (!row->again)
             continue;
@@ -306,7 +308,7 @@ static attn_status finish_again(struct walk *w, int64_t keys, const attnrun_work
                 index, value, w->scores + r * KEYS, (size_t)n, (int32_t)first,
                 w->state[r].threshold);
             value[s->room - 2] +=
-                weigh(w->step->kernels, value, (int64_t)found, value[s->room - 1]);
+                pooling(w->step->kernels, value, (int64_t)found, value[s->room - 1]);
             w->step->kernels->gather_sum_f32(output_row(w, r), w->v, z->v.row, index,
                                              value, found, (size_t)z->v_dim);
         }
@@ -320,7 +322,7 @@ static attn_status finish_again(struct walk *w, int64_t keys, const attnrun_work
     return ATTNRUN_OK;
 }
 
-static attn_status run_block(struct walk *w, const attnrun_work *work)
+static attn_status run_block(struct top_k_walk *w, const attnrun_work *work)
 {
     const struct top_k_args *args = w->step->args;
     const struct attn_sizes *z = &w->s->sizes;
@@ -330,7 +332,7 @@ static attn_status run_block(struct walk *w, const attnrun_work *work)
     const int64_t keys = z->causal ? max64(0, min64(z->kv_len, last)) : z->kv_len;
     for (int64_t r = 0; r < w->n; r++) {
         w->state[r] =
-            (struct row){ .threshold = -FLT_MAX, .exact = args->tie_rule == EXACT };
+            (struct top_k_row){ .threshold = -FLT_MAX, .exact = args->tie_rule == EXACT };
         w->step->kernels->mul_f32(w->q + r * z->dim, q + r * z->q.row, 1, &z->scale, 0,
                                   (size_t)z->dim);
     }
@@ -356,7 +358,7 @@ static attn_status top_k_run(const attnrun_step *step, const attnrun_work *work)
         const int64_t row = task % s->blocks * s->rows;
         const int64_t h = task / s->blocks % z->q_heads, kv = h / z->group;
         const int64_t b = task / s->blocks / z->q_heads;
-        struct walk w = {
+        struct top_k_walk w = {
             .step = step,
             .s = s,
             .b = b,
@@ -370,7 +372,7 @@ static attn_status top_k_run(const attnrun_step *step, const attnrun_work *work)
             .gemm = (float *)(void *)(scratch + s->gemm_at),
             .value = (float *)(void *)(scratch + s->value_at),
             .index = (int32_t *)(void *)(scratch + s->index_at),
-            .state = (struct row *)(void *)(scratch + s->state_at),
+            .state = (struct top_k_row *)(void *)(scratch + s->state_at),
             .ranks = (int32_t *)(void *)(scratch + s->ranks_at),
         };
         TRY(run_block(&w, work));

@@ -61,13 +61,13 @@ struct attention_state {
 };
 
 /* The logical dims of an operand. */
-struct operand {
+struct qkv_dims {
     attnrun_dim batch, heads, tokens, dim;
 };
 
 /* Some columns of a wider operand of rank 3. */
 static attn_status take_columns(const attnrun_step *step, int in, int64_t heads,
-                                struct operand *o)
+                                struct qkv_dims *o)
 {
     const struct attention_args *args = step->args;
     const attnrun_type *t = &step->in[in];
@@ -83,7 +83,7 @@ static attn_status take_columns(const attnrun_step *step, int in, int64_t heads,
 }
 
 static attn_status split_operand(const attnrun_step *step, int in, int64_t heads,
-                                 struct operand *o)
+                                 struct qkv_dims *o)
 {
     const struct attention_args *args = step->args;
     const attnrun_type *t = &step->in[in];
@@ -121,7 +121,7 @@ static attn_status agree(const attnrun_step *step, int in, attnrun_dim a, attnru
 }
 
 /* past_key or past_value beside the new ones `o`; adds its length to *total. */
-static attn_status add_past(const attnrun_step *step, int in, const struct operand *o,
+static attn_status add_past(const attnrun_step *step, int in, const struct qkv_dims *o,
                             attnrun_dim *total)
 {
     const attnrun_type *t = &step->in[in];
@@ -140,8 +140,8 @@ static attn_status add_past(const attnrun_step *step, int in, const struct opera
     return ATTNRUN_OK;
 }
 
-static attn_status check_operands(const attnrun_step *step, const struct operand *q,
-                                  const struct operand *k, const struct operand *v,
+static attn_status check_operands(const attnrun_step *step, const struct qkv_dims *q,
+                                  const struct qkv_dims *k, const struct qkv_dims *v,
                                   attnrun_dim total_k, attnrun_dim total_v)
 {
     if (op_has_in(step, PAST_K) != op_has_in(step, PAST_V))
@@ -177,8 +177,8 @@ static int64_t y_layout(const attnrun_step *step)
     return step->in[Q].rank == 3 ? JOINED : AS_GIVEN;
 }
 
-static attn_status outputs(attnrun_step *step, const struct operand *q,
-                           const struct operand *k, const struct operand *v,
+static attn_status outputs(attnrun_step *step, const struct qkv_dims *q,
+                           const struct qkv_dims *k, const struct qkv_dims *v,
                            attnrun_dim total)
 {
     const int64_t layout = y_layout(step);
@@ -278,8 +278,8 @@ static attn_status plan_masked(attnrun_step *step, const struct attn_sdpa *s,
     return attn_masked_plan(step, m);
 }
 
-static attn_status plan(attnrun_step *step, const struct operand *q,
-                        const struct operand *k, const struct operand *v, int64_t total)
+static attn_status plan_core(attnrun_step *step, int64_t total, const struct qkv_dims *q,
+                             const struct qkv_dims *k, const struct qkv_dims *v)
 {
     const struct attention_args *args = step->args;
     struct attention_state *state = step->state;
@@ -327,13 +327,13 @@ static attn_status plan(attnrun_step *step, const struct operand *q,
     return ATTNRUN_OK;
 }
 
-/* Where given, n numbers of 0 to `most`. */
+/* Where given, n numbers of 0 to `max`. */
 static attn_status check_ints(const attnrun_step *step, const attnrun_ints *ints,
-                              int64_t n, int64_t most)
+                              int64_t n, int64_t max)
 {
     bool good = ints->v == NULL || ints->n == n;
     for (int64_t i = 0; ints->v != NULL && good && i < n; i++)
-        good = ints->v[i] >= 0 && ints->v[i] <= most;
+        good = ints->v[i] >= 0 && ints->v[i] <= max;
     return good ? ATTNRUN_OK
                 : op_fail(step, ATTNRUN_E_ATTR, "layouts or columns are wrong");
 }
@@ -382,7 +382,7 @@ static attn_status check_ranks(const attnrun_step *step)
 static attn_status attention_infer(attnrun_step *step)
 {
     const struct attention_args *args = step->args;
-    struct operand q, k, v;
+    struct qkv_dims q, k, v;
     attnrun_dim total_k, total_v;
     TRY(check_args(step));
     TRY(check_types(step));
@@ -402,7 +402,7 @@ static attn_status attention_infer(attnrun_step *step)
     struct attention_state *state = step->state;
     for (int i = 0; i < 2 && op_has_in(step, PAST_K + i); i++)
         state->in_place[i] = attnrun_step_append(step, PRESENT_K + i, PAST_K + i, 2);
-    return step->concrete ? plan(step, &q, &k, &v, total_k.value) : ATTNRUN_OK;
+    return step->concrete ? plan_core(step, total_k.value, &q, &k, &v) : ATTNRUN_OK;
 }
 
 /* present = past, then the new tokens, for one head of one sample. */

@@ -132,7 +132,7 @@ static attn_status conv_check(const attnrun_step *step, attnrun_dim *carried)
     return check_past(step, *carried);
 }
 
-static attn_status plan(attnrun_step *step, int64_t carried)
+static attn_status plan_causal_conv_with_state(attnrun_step *step, int64_t carried)
 {
     const struct conv_args *args = step->args;
     const attnrun_type *x = &step->in[INPUT];
@@ -192,7 +192,7 @@ static attn_status conv_infer(attnrun_step *step)
         dims[first + (args->channels_last ? 1 : 2)] = carried;
         TRY(op_out(step, 1, x->dtype, x->rank < 0 ? -1 : x->rank + first, dims));
     }
-    return step->concrete ? plan(step, carried.value) : ATTNRUN_OK;
+    return step->concrete ? plan_causal_conv_with_state(step, carried.value) : ATTNRUN_OK;
 }
 
 /* A row of past or present: `carried` elements, `step` apart. */

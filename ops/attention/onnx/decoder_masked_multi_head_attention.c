@@ -46,7 +46,7 @@ enum phase { ADD_BIAS, ATTEND, KEEP };
 struct decoder_state {
     struct attn_sdpa core; /* without lengths and strides that are known at run */
     attnrun_dim width[3];  /* heads * dim of query, key and value */
-    int64_t most;          /* tokens of past_key */
+    int64_t max;           /* tokens of past_key */
     bool packed, cross, shared;
     int32_t in_place[2]; /* the past is in present_key, present_value already */
     /* Floats into the shared memory: query, key and value with their bias; a result
@@ -263,20 +263,22 @@ static void plan_strides(const attnrun_step *step, struct decoder_state *s)
         *to[i] =
             (struct attn_heads){ s->width[i].value * (alone ? 1 : 3), dims[i], dims[i] };
         if (s->cross && i > 0)
-            *to[i] = (struct attn_heads){ c->q_heads * s->most * dims[i],
-                                          s->most * dims[i], dims[i] };
+            *to[i] = (struct attn_heads){ c->q_heads * s->max * dims[i], s->max * dims[i],
+                                          dims[i] };
     }
     c->y = (struct attn_heads){ s->width[V].value, c->v_dim, c->v_dim };
 }
 
-static attn_status plan(attnrun_step *step, struct decoder_state *s, attnrun_dim total)
+static attn_status plan_decoder_masked_multi_head(attnrun_step *step,
+                                                  struct decoder_state *s,
+                                                  attnrun_dim total)
 {
     const struct decoder_args *args = step->args;
     struct attn_sdpa *c = &s->core;
     const int64_t batch = step->in[Q].dims[0].value, heads = args->num_heads;
     const int64_t dim = s->width[Q].value / heads, v_dim = s->width[V].value / heads;
-    s->most = tokens_of(step, s);
-    const int64_t keys = s->most + (s->shared || s->cross ? 0 : 1);
+    s->max = tokens_of(step, s);
+    const int64_t keys = s->max + (s->shared || s->cross ? 0 : 1);
     TRY(attn_sdpa_fits(step, batch, heads, 1, keys, dim + v_dim));
     *c = (struct attn_sdpa){ .batch = batch,
                              .q_heads = heads,
@@ -341,7 +343,7 @@ static attn_status decoder_infer(attnrun_step *step)
     TRY(op_out(step, QK, ATTNRUN_F32, 4, (attnrun_dim[]){ batch, heads, one, total }));
     if (!step->concrete || (op_has_out(step, QK) && !dim_is_const(total)))
         return ATTNRUN_OK;
-    return plan(step, s, total);
+    return plan_decoder_masked_multi_head(step, s, total);
 }
 
 /* ---- run ---- */
@@ -351,13 +353,13 @@ static attn_status read_lengths(const attnrun_step *step, const struct decoder_s
                                 int64_t *total)
 {
     const int64_t past =
-        op_has_in(step, PAST_LEN) ? tensor_get_int(&step->x[PAST_LEN], 0) : s->most;
+        op_has_in(step, PAST_LEN) ? tensor_get_int(&step->x[PAST_LEN], 0) : s->max;
     if (op_has_in(step, BEAMS) && tensor_get_int(&step->x[BEAMS], 0) > 1)
         return op_fail_input(step, BEAMS, ATTNRUN_E_UNSUPPORTED,
                              "holds %lld, expected 1: beams are not followed",
                              (long long)tensor_get_int(&step->x[BEAMS], 0));
     TRY(check_length(step, s, past));
-    *total = s->cross ? s->most : past + 1;
+    *total = s->cross ? s->max : past + 1;
     return check_total(step, *total);
 }
 
@@ -406,7 +408,7 @@ static void keep(const attnrun_step *step, int i, const struct attn_sdpa *core,
     if (!op_has_out(step, PRESENT_K + i) || to->data == NULL)
         return;
     if (!s->in_place[i] && op_has_in(step, PAST_K + i))
-        cache_copy_past(to, &step->x[PAST_K + i], task, s->most);
+        cache_copy_past(to, &step->x[PAST_K + i], task, s->max);
     memcpy(cache_at(to, b, h, core->past_len), fresh + b * from->batch + h * from->head,
            (size_t)(i == 0 ? core->head_dim : core->v_dim) * sizeof *fresh);
 }

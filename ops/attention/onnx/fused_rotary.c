@@ -83,8 +83,8 @@ static attn_status fused_rotary_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static void turn(float *restrict y, const float *restrict x, const float *restrict c,
-                 const float *restrict s, int64_t half)
+static void rotate(float *restrict y, const float *restrict x, const float *restrict c,
+                   const float *restrict s, int64_t half)
 {
     for (int64_t i = 0; i < half; i++) {
         const float a = x[i], b = x[i + half];
@@ -110,8 +110,8 @@ static attn_status fused_rotary_run(const attnrun_step *step, const attnrun_work
         const float *c = (const float *)step->x[COSINE].data + b * s->batch_step[COSINE];
         const float *sine = (const float *)step->x[SINE].data + b * s->batch_step[SINE];
         for (int64_t i = first; i < end; i++)
-            turn(y + i * dim, x + i * s->x_token, c + i * s->token_step[COSINE],
-                 sine + i * s->token_step[SINE], s->half);
+            rotate(y + i * dim, x + i * s->x_token, c + i * s->token_step[COSINE],
+                   sine + i * s->token_step[SINE], s->half);
     }
     return ATTNRUN_OK;
 }

@@ -218,7 +218,7 @@ static bool append(attnrun_step *step, int64_t *at, int64_t rows, int64_t n)
            ck_align(step->shared_bytes, 64, &step->shared_bytes);
 }
 
-static attn_status plan(attnrun_step *step, const struct delta_dims *d)
+static attn_status plan_gated_delta_net(attnrun_step *step, const struct delta_dims *d)
 {
     const struct delta_args *args = step->args;
     struct delta_state *s = step->state;
@@ -299,7 +299,7 @@ static attn_status delta_infer(attnrun_step *step)
     TRY(find_dims(step, &d));
     TRY(check_inputs(step, &d));
     TRY(set_outputs(step, &d));
-    return step->concrete ? plan(step, &d) : ATTNRUN_OK;
+    return step->concrete ? plan_gated_delta_net(step, &d) : ATTNRUN_OK;
 }
 
 /* ---- rows as LinearAttention takes them ---- */

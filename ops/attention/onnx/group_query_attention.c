@@ -219,7 +219,7 @@ static attn_status need_total(const attnrun_step *step, int64_t tokens)
 
 static int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-static attn_status plan(attnrun_step *step, struct gqa_state *s)
+static attn_status plan_group_query(attnrun_step *step, struct gqa_state *s)
 {
     const struct gqa_args *args = step->args;
     struct attn_sdpa *c = &s->core;
@@ -233,7 +233,7 @@ static attn_status plan(attnrun_step *step, struct gqa_state *s)
                              .head_dim = s->dim,
                              .v_dim = s->dim,
                              .causal = args->causal != 0,
-                             .widens = s->quantized.bits != 0,
+                             .promotes = s->quantized.bits != 0,
                              .left = args->local_window_size > 0
                                          ? args->local_window_size - 1
                                          : -1,
@@ -343,7 +343,7 @@ static attn_status gqa_infer(attnrun_step *step)
         step->in[Q].dims[0].value)
         return op_fail_input(step, SEQLENS, ATTNRUN_E_SHAPE,
                              "expected one length per sample");
-    return plan(step, s);
+    return plan_group_query(step, s);
 }
 
 struct quantized_caches {
@@ -351,8 +351,8 @@ struct quantized_caches {
     attnrun_tensor k, v;
 };
 
-static void widen(const void *arg, int64_t b, int64_t h, int64_t first, int64_t n,
-                  float *k, float *v)
+static void promote(const void *arg, int64_t b, int64_t h, int64_t first, int64_t n,
+                    float *k, float *v)
 {
     const struct quantized_caches *c = arg;
     const struct gqa_state *s = c->step->state;
@@ -384,8 +384,8 @@ static attn_status gqa_run(const attnrun_step *step, const attnrun_work *work)
         .q = work->shared,
         .k = caches.k.data,
         .v = caches.v.data,
-        .widen = widen,
-        .widen_arg = &caches,
+        .promote = promote,
+        .promote_arg = &caches,
         .lens = gqa_slides(step) ? &lens : &step->x[SEQLENS],
         .lens_add = !gqa_slides(step),
         .lens_position = true,

@@ -77,8 +77,8 @@ static void put_token(const attnrun_step *step, float *to, const float *from, in
         position = position_of(step, b, i);
     const float *cosine = (const float *)step->x[COS].data + position * s->half;
     const float *sine = (const float *)step->x[SIN].data + position * s->half;
-    attn_rotary_turn(to, from, cosine, sine, s->half, s->dim,
-                     args->rotary_interleaved != 0);
+    attn_rotary_rotate(to, from, cosine, sine, s->half, s->dim,
+                       args->rotary_interleaved != 0);
 }
 
 const float *attn_gqa_scale(const attnrun_step *step, int in, int64_t h)

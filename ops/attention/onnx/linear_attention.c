@@ -188,7 +188,7 @@ attn_status attn_linear_plan(attnrun_step *step, int phase,
     return ATTNRUN_OK;
 }
 
-static attn_status plan(attnrun_step *step, int64_t d_k, int64_t d_v)
+static attn_status plan_linear(attnrun_step *step, int64_t d_k, int64_t d_v)
 {
     const struct linear_args *args = step->args;
     struct linear_state *state = step->state;
@@ -240,11 +240,11 @@ static attn_status linear_infer(attnrun_step *step)
     TRY(check_gate(step, LINEAR_BETA, dim_of(args->kv_num_heads), dim_of(1)));
     TRY(check_past(step, d_k, d_v));
     TRY(set_outputs(step, d_k, d_v));
-    return step->concrete ? plan(step, d_k.value, d_v.value) : ATTNRUN_OK;
+    return step->concrete ? plan_linear(step, d_k.value, d_v.value) : ATTNRUN_OK;
 }
 
 #define LINEAR_ROW                                                                       \
-    .struct_size = sizeof(attnrun_op_def), .flags = ATTNRUN_OP_NOWIDEN,                  \
+    .struct_size = sizeof(attnrun_op_def), .flags = ATTNRUN_OP_NO_PROMOTION,             \
     .name = "LinearAttention",                                                           \
     .inputs = "query:T key:T value:T past_state:S? decay:T? beta:T?",                    \
     .outputs = "output:T present_state:S?", .types = "T=f32,f16,bf16 S=f32,f16,bf16",    \

@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-enum { AHEAD = 4 /* tokens */, LINE = 64 };
+enum { PREFETCH_ROWS = 4 /* tokens */, LINE = 64 };
 
 /* n elements of x from `first` on as f32: in place, or converted into `room`. */
 static const float *load(const attnrun_step *step, const attnrun_tensor *x, int64_t first,
@@ -226,7 +226,7 @@ static struct tokens tokens_load(const struct memory *m, int64_t first, int n, i
     for (int t = 0; t < n; t++) {
         const int64_t row = m->row + first + t;
         const int at = 6 * parity + 3 * t;
-        fetch(m, first + t + AHEAD);
+        fetch(m, first + t + PREFETCH_ROWS);
         x.k[t] = load(m->step, &m->step->x[LINEAR_KEY], key_at(m, row) * d_k, d_k,
                       room(m, at));
         x.next[t] = x.k[t];
@@ -414,10 +414,10 @@ static attn_status run_together(const attnrun_step *step, int64_t task, int64_t 
 
 attn_status attn_linear_run(const attnrun_step *step, const attnrun_work *work)
 {
-    const int64_t most = ((const struct linear_state *)step->state)->together;
-    for (int64_t task = work->begin; task < work->end; task += most) {
+    const int64_t max = ((const struct linear_state *)step->state)->together;
+    for (int64_t task = work->begin; task < work->end; task += max) {
         const int64_t left = work->end - task;
-        TRY(run_together(step, task, left < most ? left : most, work));
+        TRY(run_together(step, task, left < max ? left : max, work));
     }
     return ATTNRUN_OK;
 }

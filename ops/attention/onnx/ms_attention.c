@@ -8,25 +8,25 @@
 #include "../core/packed_qkv.h"
 
 static const attnrun_attr_def ms_attention_attrs[] = {
-    ATTN_MERGED_ATTRS(struct attn_merged_args),
-    ATTR_INTS(struct attn_merged_args, qkv_hidden_sizes),
+    ATTN_PACKED_QKV_ATTRS(struct attn_packed_qkv_args),
+    ATTR_INTS(struct attn_packed_qkv_args, qkv_hidden_sizes),
     ATTR_IGNORED("rotary_embedding_dim"),
     ATTR_END,
 };
 
 enum { X, WEIGHTS, BIAS, MASK, PAST, SCORE_BIAS, PAST_LEN };
 enum { PROJECT, ATTEND };
-static const struct attn_merged_inputs inputs = { MASK, PAST, SCORE_BIAS, PAST_LEN };
+static const struct attn_packed_qkv_inputs inputs = { MASK, PAST, SCORE_BIAS, PAST_LEN };
 
 static attn_status ms_attention_infer(attnrun_step *step)
 {
-    struct attn_merged *m = step->state;
-    TRY(attn_merged_infer(step, &inputs));
+    struct attn_packed_qkv *m = step->state;
+    TRY(attn_packed_qkv_infer(step, &inputs));
     if (!step->concrete)
         return ATTNRUN_OK;
     TRY(attn_gemm_plan(step, &m->gemm));
     op_tasks(step, PROJECT, m->gemm.n_tasks, m->gemm.task_cost);
-    attn_merged_tasks(step, ATTEND);
+    attn_packed_qkv_tasks(step, ATTEND);
     return ATTNRUN_OK;
 }
 
@@ -44,7 +44,7 @@ static attn_status ms_attention_check_packed(const attnrun_pack *pack, int64_t b
 
 static attn_status ms_attention_run(const attnrun_step *step, const attnrun_work *work)
 {
-    const struct attn_merged *m = step->state;
+    const struct attn_packed_qkv *m = step->state;
     const struct attn_epilogue bias = {
         .kind = ATTN_EPI_ADD, .alpha = 1.0f, .data = op_in_data(step, BIAS), .col = 1
     };
@@ -55,7 +55,7 @@ static attn_status ms_attention_run(const attnrun_step *step, const attnrun_work
                                           .epilogue = &bias,
                                           .n_epilogue = bias.data != NULL };
     return work->phase == PROJECT ? attn_gemm_run(&m->gemm, step->kernels, &o, work)
-                                  : attn_merged_run(step, work);
+                                  : attn_packed_qkv_run(step, work);
 }
 
 const attnrun_op_def op_ms_attention_1 = {
@@ -67,8 +67,8 @@ const attnrun_op_def op_ms_attention_1 = {
               "past_sequence_length:i32?",
     .outputs = "output:T present:T?",
     .types = "T=f32",
-    .args_bytes = sizeof(struct attn_merged_args),
-    .state_bytes = sizeof(struct attn_merged),
+    .args_bytes = sizeof(struct attn_packed_qkv_args),
+    .state_bytes = sizeof(struct attn_packed_qkv),
     .attrs = ms_attention_attrs,
     .infer = ms_attention_infer,
     .pack = ms_attention_pack,

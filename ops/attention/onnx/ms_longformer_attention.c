@@ -96,7 +96,7 @@ static struct attn_sizes sizes_of(const attnrun_step *step)
                                 .y = { n * width, dim, width } };
 }
 
-static attn_status plan(attnrun_step *step)
+static attn_status plan_longformer(attnrun_step *step)
 {
     const struct ms_longformer_args *args = step->args;
     struct ms_longformer_state *s = step->state;
@@ -149,7 +149,7 @@ static attn_status ms_longformer_infer(attnrun_step *step)
     TRY(check_flags(step, MASK));
     TRY(check_flags(step, GLOBAL));
     TRY(op_out_like(step, Y, X));
-    return step->concrete ? plan(step) : ATTNRUN_OK;
+    return step->concrete ? plan_longformer(step) : ATTNRUN_OK;
 }
 
 static attn_status ms_longformer_pack(attnrun_pack *pack, int64_t *bytes, void *packed)

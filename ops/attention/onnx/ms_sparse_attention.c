@@ -142,7 +142,7 @@ static attn_status find_rotary(const attnrun_step *step, struct sparse_state *s)
     return ATTNRUN_OK;
 }
 
-static attn_status plan(attnrun_step *step, struct sparse_state *s)
+static attn_status plan_sparse(attnrun_step *step, struct sparse_state *s)
 {
     const struct sparse_args *args = step->args;
     struct attn_sizes *z = &s->core.sizes;
@@ -154,16 +154,16 @@ static attn_status plan(attnrun_step *step, struct sparse_state *s)
     s->core.block = args->sparse_block_size;
     s->core.density = 0.25;
     TRY(attn_blocks_plan(step, &s->core));
-    const bool turned = s->half > 0;
+    const bool rotated = s->half > 0;
     z->q = (struct attn_heads){ z->q_len * s->q_row, z->dim, s->q_row };
     z->y = (struct attn_heads){ z->q_len * z->q_heads * z->dim, z->dim,
                                 z->q_heads * z->dim };
-    if (turned)
+    if (rotated)
         z->q = z->y;
     z->k = z->v = (struct attn_heads){ z->kv_heads * z->kv_len * z->dim,
                                        z->kv_len * z->dim, z->dim };
     const int64_t cache = z->batch * z->k.batch;
-    s->k_at = turned ? z->batch * z->q.batch : 0;
+    s->k_at = rotated ? z->batch * z->q.batch : 0;
     s->v_at = s->k_at + (op_has_out(step, PRESENT_K) ? 0 : cache);
     step->shared_bytes =
         (s->v_at + (op_has_out(step, PRESENT_V) ? 0 : cache)) * (int64_t)sizeof(float);
@@ -192,7 +192,7 @@ static attn_status sparse_infer(attnrun_step *step)
         TRY(op_out_like(step, PRESENT_K + i, PAST_K + i));
         attnrun_step_inplace(step, PRESENT_K + i, PAST_K + i);
     }
-    return step->concrete ? plan(step, step->state) : ATTNRUN_OK;
+    return step->concrete ? plan_sparse(step, step->state) : ATTNRUN_OK;
 }
 
 /* ---- run ---- */
@@ -241,18 +241,18 @@ static float *cache_of(const attnrun_step *step, int out, const attnrun_work *wo
 }
 
 static void put_token(const attnrun_step *step, float *to, const float *from,
-                      int64_t position, bool turn)
+                      int64_t position, bool rotate)
 {
     const struct sparse_args *args = step->args;
     const struct sparse_state *s = step->state;
     const int64_t dim = s->core.sizes.dim;
-    if (!turn || s->half == 0) {
+    if (!rotate || s->half == 0) {
         memcpy(to, from, (size_t)dim * sizeof *to);
         return;
     }
-    attn_rotary_turn(to, from, (const float *)step->x[COS].data + position * s->half,
-                     (const float *)step->x[SIN].data + position * s->half, s->half, dim,
-                     args->rotary_interleaved != 0);
+    attn_rotary_rotate(to, from, (const float *)step->x[COS].data + position * s->half,
+                       (const float *)step->x[SIN].data + position * s->half, s->half,
+                       dim, args->rotary_interleaved != 0);
 }
 
 /* Past and new tokens of a head; what lies behind them is as in the past. */

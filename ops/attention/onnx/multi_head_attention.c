@@ -190,7 +190,7 @@ static attn_status plan_bias(attnrun_step *step, struct mha_state *state)
     return ATTNRUN_OK;
 }
 
-static attn_status plan(attnrun_step *step, struct mha_state *state)
+static attn_status plan_multi_head(attnrun_step *step, struct mha_state *state)
 {
     const struct mha_args *args = step->args;
     const struct mha_operand *o = state->operand;
@@ -269,7 +269,7 @@ static attn_status mha_infer(attnrun_step *step)
     TRY(op_out(step, PRESENT_V, ATTNRUN_F32, 4, value));
     for (int i = 0; i < 2 && op_has_in(step, PAST_K + i); i++)
         state->in_place[i] = attnrun_step_append(step, PRESENT_K + i, PAST_K + i, 2);
-    return step->concrete ? plan(step, state) : ATTNRUN_OK;
+    return step->concrete ? plan_multi_head(step, state) : ATTNRUN_OK;
 }
 
 /* Token `task` of query, key or value plus its part of the bias. */

@@ -174,7 +174,7 @@ static attn_status check_inputs(attnrun_step *step)
     return check_rotary(step);
 }
 
-/* Shared memory: turned queries, and caches that no output holds. */
+/* Shared memory: rotated queries, and caches that no output holds. */
 static attn_status plan_memory(attnrun_step *step)
 {
     struct paged_state *s = step->state;
@@ -199,7 +199,7 @@ static attn_status plan_memory(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-static attn_status plan(attnrun_step *step)
+static attn_status plan_paged(attnrun_step *step)
 {
     const struct paged_args *args = step->args;
     struct paged_state *s = step->state;
@@ -221,7 +221,7 @@ static attn_status plan(attnrun_step *step)
                              .q = { 0, s->dim, s->heads * s->dim },
                              .y = { 0, s->v_dim, s->heads * s->v_dim },
                              .causal = args->is_causal != 0,
-                             .widens = true,
+                             .promotes = true,
                              .left = args->local_window_size > 0
                                          ? args->local_window_size - 1
                                          : -1,
@@ -237,7 +237,7 @@ static attn_status plan(attnrun_step *step)
     const int64_t stream = attn_stream_bytes(rows, s->dim, s->v_dim);
     if (stream < 0)
         return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
-    step->scratch_bytes = stream + c->wide_bytes + 2 * 4 * s->dim;
+    step->scratch_bytes = stream + c->promoted_bytes + 2 * 4 * s->dim;
     op_tasks(step, COPY, s->chunks[0] + s->chunks[1] + 1, OP_CHUNK / 8);
     op_tasks(step, FILL, s->kv_heads, s->tokens * (group + 2) * s->dim);
     op_tasks(step, ATTEND, s->batch * s->kv_heads, c->task_cost);
@@ -284,7 +284,7 @@ static attn_status paged_infer(attnrun_step *step)
         return op_fail_input(step, K_CACHE, ATTNRUN_E_SHAPE,
                              "expected pages of heads with features");
     TRY(check_inputs(step));
-    return plan(step);
+    return plan_paged(step);
 }
 
 /* ---- caches ---- */
@@ -426,10 +426,10 @@ static void make_head(const attnrun_step *step, int norm, const float *from,
     }
     memcpy(to, from, (size_t)s->dim * sizeof *to);
     if (s->half > 0)
-        attn_rotary_turn(to + at, from + at,
-                         (const float *)step->x[COS].data + position * s->half,
-                         (const float *)step->x[SIN].data + position * s->half, s->half,
-                         s->dim - at, args->rotary_interleaved != 0);
+        attn_rotary_rotate(to + at, from + at,
+                           (const float *)step->x[COS].data + position * s->half,
+                           (const float *)step->x[SIN].data + position * s->half, s->half,
+                           s->dim - at, args->rotary_interleaved != 0);
 }
 
 /* All of a token that belongs to key head `head`. */
@@ -546,8 +546,8 @@ static attn_status attend(const attnrun_step *step, const attnrun_work *work, in
                                   .data = &length };
     const struct attn_sdpa_operands o = {
         .q = (const float *)work->shared + q.first * s->heads * s->dim,
-        .widen = read_pages,
-        .widen_arg = &reader,
+        .promote = read_pages,
+        .promote_arg = &reader,
         .lens = &lens,
         .lens_position = true,
         .sinks = op_in_data(step, SINK),

@@ -14,19 +14,19 @@
 #include "../core/packed_qkv.h"
 
 struct q_attention_state {
-    struct attn_merged merged;
+    struct attn_packed_qkv packed_qkv;
     struct attn_integer_gemm product;
 };
 
 static const attnrun_attr_def q_attention_attrs[] = {
-    ATTN_MERGED_ATTRS(struct attn_merged_args),
+    ATTN_PACKED_QKV_ATTRS(struct attn_packed_qkv_args),
     ATTR_END,
 };
 
 enum { X, WEIGHT, BIAS, X_SCALE, WEIGHT_SCALE, MASK, X_ZERO, WEIGHT_ZERO, PAST };
 enum { PROJECT, ATTEND };
-static const struct attn_merged_inputs inputs = { MASK, PAST, ATTN_MERGED_NONE,
-                                                  ATTN_MERGED_NONE };
+static const struct attn_packed_qkv_inputs inputs = { MASK, PAST, ATTN_PACKED_QKV_NONE,
+                                                      ATTN_PACKED_QKV_NONE };
 
 /* One number, or one for each column of the weight. */
 static attn_status check_columns(const attnrun_step *step, int in)
@@ -42,10 +42,10 @@ static attn_status check_columns(const attnrun_step *step, int in)
 }
 
 /* Scales of a block's columns lie behind the scratch of the product. */
-static attn_status plan(attnrun_step *step)
+static attn_status plan_q(attnrun_step *step)
 {
     struct q_attention_state *s = step->state;
-    struct attn_gemm *g = &s->merged.gemm;
+    struct attn_gemm *g = &s->packed_qkv.gemm;
     s->product.gemm = *g;
     s->product.rows = g->m;
     s->product.a_matrices = s->product.b_matrices = 1;
@@ -53,18 +53,18 @@ static attn_status plan(attnrun_step *step)
     g->scratch_bytes =
         s->product.gemm.scratch_bytes + s->product.columns * (int64_t)sizeof(float);
     op_tasks(step, PROJECT, s->product.gemm.n_tasks, s->product.gemm.task_cost);
-    attn_merged_tasks(step, ATTEND);
+    attn_packed_qkv_tasks(step, ATTEND);
     return ATTNRUN_OK;
 }
 
 static attn_status q_attention_infer(attnrun_step *step)
 {
-    TRY(attn_merged_infer(step, &inputs));
+    TRY(attn_packed_qkv_infer(step, &inputs));
     TRY(attn_integer_check_one(step, X_SCALE));
     TRY(attn_integer_check_one(step, X_ZERO));
     TRY(check_columns(step, WEIGHT_SCALE));
     TRY(check_columns(step, WEIGHT_ZERO));
-    return step->concrete ? plan(step) : ATTNRUN_OK;
+    return step->concrete ? plan_q(step) : ATTNRUN_OK;
 }
 
 static attn_status q_attention_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
@@ -107,7 +107,7 @@ static attn_status project(const attnrun_step *step, const attnrun_work *work)
 
 static attn_status q_attention_run(const attnrun_step *step, const attnrun_work *work)
 {
-    return work->phase == PROJECT ? project(step, work) : attn_merged_run(step, work);
+    return work->phase == PROJECT ? project(step, work) : attn_packed_qkv_run(step, work);
 }
 
 const attnrun_op_def op_q_attention_1 = {
@@ -119,7 +119,7 @@ const attnrun_op_def op_q_attention_1 = {
               "input_zero_point:T1? weight_zero_point:T2? past:T3?",
     .outputs = "output:T3 present:T3?",
     .types = "T1=i8,u8 T2=i8,u8 T3=f32",
-    .args_bytes = sizeof(struct attn_merged_args),
+    .args_bytes = sizeof(struct attn_packed_qkv_args),
     .state_bytes = sizeof(struct q_attention_state),
     .attrs = q_attention_attrs,
     .infer = q_attention_infer,

@@ -266,9 +266,9 @@ static attn_status rotary_run(const attnrun_step *step, const attnrun_work *work
         for (int64_t h = 0; h < s->heads; h++) {
             int64_t at =
                 b * s->batch_stride + h * s->head_stride + token * s->token_stride;
-            attn_rotary_turn((float *)step->y[0].data + at,
-                             (const float *)step->x[0].data + at, cosine + row,
-                             sine + row, s->half, s->dim, args->interleaved != 0);
+            attn_rotary_rotate((float *)step->y[0].data + at,
+                               (const float *)step->x[0].data + at, cosine + row,
+                               sine + row, s->half, s->dim, args->interleaved != 0);
         }
     }
     return ATTNRUN_OK;

@@ -57,8 +57,8 @@ static inline v_f32 v_min(v_f32 a, v_f32 b)
 static inline v_f32 v_sqrt(v_f32 x) { return (v_f32)_mm256_sqrt_ps((__m256)x); }
 #define v_any v_any
 static inline bool v_any(v_i32 mask) { return _mm256_movemask_ps((__m256)mask) != 0; }
-#define v_widen v_widen
-static inline v_f64 v_widen(v_f32 x, const bool upper)
+#define v_promote v_promote
+static inline v_f64 v_promote(v_f32 x, const bool upper)
 {
     return (v_f64)_mm256_cvtps_pd(upper ? _mm256_extractf128_ps((__m256)x, 1)
                                         : _mm256_castps256_ps128((__m256)x));

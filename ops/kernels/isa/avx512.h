@@ -66,8 +66,8 @@ static inline bool v_any(v_i32 mask)
 {
     return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
 }
-#define v_widen v_widen
-static inline v_f64 v_widen(v_f32 x, const bool upper)
+#define v_promote v_promote
+static inline v_f64 v_promote(v_f32 x, const bool upper)
 {
     return (v_f64)_mm512_cvtps_pd(upper ? _mm512_extractf32x8_ps((__m512)x, 1)
                                         : _mm512_castps512_ps256((__m512)x));

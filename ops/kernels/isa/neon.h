@@ -48,8 +48,8 @@ static inline bool v_any(v_i32 mask) { return vmaxvq_u32((uint32x4_t)mask) != 0;
 
 /* ---- other types ---- */
 
-#define v_widen v_widen
-static inline v_f64 v_widen(v_f32 x, const bool upper)
+#define v_promote v_promote
+static inline v_f64 v_promote(v_f32 x, const bool upper)
 {
     return (v_f64)(upper ? vcvt_high_f64_f32((float32x4_t)x)
                          : vcvt_f64_f32(vget_low_f32((float32x4_t)x)));

@@ -119,8 +119,8 @@ static inline bool v_any(v_i32 mask)
 /* ---- other types ---- */
 
 /* The lower or upper half of x as doubles, and back. */
-#ifndef v_widen
-static inline v_f64 v_widen(v_f32 x, const bool upper)
+#ifndef v_promote
+static inline v_f64 v_promote(v_f32 x, const bool upper)
 {
     v_f64 y;
     for (int i = 0; i < VF / 2; i++)

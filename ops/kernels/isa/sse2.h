@@ -24,8 +24,8 @@ static inline v_f32 v_min(v_f32 a, v_f32 b)
 static inline v_f32 v_sqrt(v_f32 x) { return (v_f32)_mm_sqrt_ps((__m128)x); }
 #define v_any v_any
 static inline bool v_any(v_i32 mask) { return _mm_movemask_ps((__m128)mask) != 0; }
-#define v_widen v_widen
-static inline v_f64 v_widen(v_f32 x, const bool upper)
+#define v_promote v_promote
+static inline v_f64 v_promote(v_f32 x, const bool upper)
 {
     return (v_f64)_mm_cvtps_pd(upper ? _mm_movehl_ps((__m128)x, (__m128)x) : (__m128)x);
 }

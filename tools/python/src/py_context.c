@@ -365,7 +365,7 @@ static PyObject *plan_taken(context_object *c, PyObject *shapes, int reserve)
                                         (long long)info.weights_bytes,
                                         (long long)info.packed_bytes,
                                         (long long)info.folded_bytes, (int)info.n_steps,
-                                        (int)info.n_late_steps, (int)info.n_blocks,
+                                        (int)info.n_dynamic_steps, (int)info.n_blocks,
                                         info.peak_node, info.peak_op);
     }
     free(tensors);

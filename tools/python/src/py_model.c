@@ -315,13 +315,13 @@ static PyObject *model_info(PyObject *self, void *closure)
 static int32_t write_piece(void *user, const void *bytes, uint64_t n)
 {
     PyGILState_STATE gil = PyGILState_Ensure();
-    PyObject *piece =
+    PyObject *segment =
         PyMemoryView_FromMemory((char *)(uintptr_t)bytes, (Py_ssize_t)n, PyBUF_READ);
     PyObject *done =
-        piece == NULL ? NULL : PyObject_CallFunctionObjArgs(user, piece, NULL);
+        segment == NULL ? NULL : PyObject_CallFunctionObjArgs(user, segment, NULL);
     const int32_t failed = done == NULL;
     Py_XDECREF(done);
-    Py_XDECREF(piece);
+    Py_XDECREF(segment);
     PyGILState_Release(gil);
     return failed;
 }

@@ -1,7 +1,7 @@
-/* cell.h - softmax attention of a cell: a few queries and runs of keys that all of them see,
- * or those of a band around the diagonal. Scores are made transposed, a row per key and a
- * lane per query, so that maxima, exponentials and sums run down the rows, each query in its
- * lane.
+/* query_tile.h - softmax attention of a query tile: a few queries and runs of keys that
+ * all of them see, or those of a band around the diagonal. Scores are made transposed, a row
+ * per key and a lane per query, so that maxima, exponentials and sums run down the rows, each
+ * query in its lane.
  *
  * In: struct attn_cell_f32, and by the file that includes this one PAIRS. Without it, keys
  * and values are floats that are read where they lie; nothing is packed but the queries.
@@ -10,8 +10,8 @@
  *
  * Tiles are MR keys by NR queries, then MR queries by NR elements of the values; what a
  * tile reads is prefetched while the one before it is computed. */
-#ifndef ATTN_CELL_H
-#define ATTN_CELL_H
+#ifndef ATTN_QUERY_TILE_H
+#define ATTN_QUERY_TILE_H
 
 #include "lanes.h"
 #include "outer.h"
@@ -20,12 +20,12 @@
 
 enum {
     NR = 2 * VF,
-    ROW = ATTN_CELL_QUERIES, /* from the scores of a key to those of the next */
+    ROW = ATTN_TILE_QUERIES, /* from the scores of a key to those of the next */
     STRIP = 8,
-    STRIPS = 2, /* so many together ask for lines that are read after this cell */
-    LINES_AHEAD = 3,
+    STRIPS = 2, /* so many together ask for lines that are read after this query tile */
+    PREFETCH_LINES = 3,
     LINE = 64 / sizeof(float),
-    WORDS = ATTN_CELL_PAIRS_DIM / 2, /* of a key at most … */
+    WORDS = ATTN_TILE_PAIRS_DIM / 2, /* of a key at most … */
     WORD_ROW = WORDS + 16,           /* … and from those of one to the next */
     EACH = PAIRS ? 2 : 1             /* elements of a word */
 };
@@ -58,14 +58,14 @@ static struct span whole_words(struct span keys)
 }
 
 /* Keys of run p that the panel of queries l … sees. */
-static struct span panel_sees(const struct attn_cell_f32 *cell, size_t p, size_t l)
+static struct span panel_sees(const struct attn_query_tile_f32 *tile, size_t p, size_t l)
 {
-    const size_t left = cell->queries - l;
-    return keys_seen(&cell->keys[p], l, left < NR ? left : NR);
+    const size_t left = tile->queries - l;
+    return keys_seen(&tile->keys[p], l, left < NR ? left : NR);
 }
 
 /* Some of the queries l … l + n - 1 do not see all of the keys, or are one of them. */
-static bool is_cut(const struct attn_keys *keys, struct span span, size_t l, size_t n)
+static bool is_masked(const struct attn_keys *keys, struct span span, size_t l, size_t n)
 {
     const ptrdiff_t low = (ptrdiff_t)span.from - (ptrdiff_t)(l + n - 1);
     const ptrdiff_t high = (ptrdiff_t)(span.to - 1) - (ptrdiff_t)l;
@@ -77,8 +77,8 @@ static size_t lane_of(ptrdiff_t l) { return l < 0 ? 0 : l > NR ? NR : (size_t)l;
 
 /* Hides what is outside of the band from a panel of queries, from l on, writes own scores
  * and finds the maxima: max[i] for i < width. */
-static void cut_scores(const struct attn_keys *keys, struct span span, float *scores,
-                       size_t l, size_t width, float *max)
+static void mask_scores(const struct attn_keys *keys, struct span span, float *scores,
+                        size_t l, size_t width, float *max)
 {
     for (size_t j = span.from; j < span.to; j++, scores += ROW) {
         const ptrdiff_t at = (ptrdiff_t)j - (ptrdiff_t)l, own = at - keys->own_at;
@@ -94,33 +94,34 @@ static void cut_scores(const struct attn_keys *keys, struct span span, float *sc
 
 /* ---- what is read soon ---- */
 
-/* The next lines of what is read after this cell, into L2. */
-static ALWAYS_INLINE void prefetch_ahead(struct attn_ahead *ahead)
+/* The next lines of what is read after this query tile, into L2. */
+static ALWAYS_INLINE void prefetch_list(struct attn_prefetch *prefetch)
 {
-    for (int i = 0; ahead != NULL && i < LINES_AHEAD && ahead->at < ahead->n; i++) {
-        const struct attn_ahead_rows *rows = &ahead->list[ahead->at];
-        __builtin_prefetch(rows->first + ahead->row * rows->row + ahead->line * LINE, 0,
-                           2);
-        attn_ahead_pass(ahead, 1);
+    for (int i = 0; prefetch != NULL && i < PREFETCH_LINES && prefetch->at < prefetch->n;
+         i++) {
+        const struct attn_prefetch_rows *rows = &prefetch->list[prefetch->at];
+        __builtin_prefetch(
+            rows->first + prefetch->row * rows->row + prefetch->line * LINE, 0, 2);
+        attn_prefetch_pass(prefetch, 1);
     }
 }
 
 /* Eight rows that the tiles after this one read: each strip of a tile asks for SOON_LINES
  * of one of them. */
-enum { SOON_ROWS = 8, SOON_LINES = 4 };
-struct soon {
+enum { NEXT_ROWS = 8, NEXT_LINES = 4 };
+struct next_rows {
     const float *x;
     ptrdiff_t row;
 };
 
-static ALWAYS_INLINE const float *prefetch_soon(const float *x, ptrdiff_t row,
+static ALWAYS_INLINE const float *prefetch_next(const float *x, ptrdiff_t row,
                                                 size_t strip)
 {
     UNROLL
-    for (int line = 0; line < SOON_LINES; line++)
+    for (int line = 0; line < NEXT_LINES; line++)
         __builtin_prefetch(x + line * LINE, 0, 3);
-    const bool last = strip % SOON_ROWS == SOON_ROWS - 1;
-    return x + (last ? SOON_LINES * LINE - (SOON_ROWS - 1) * row : row);
+    const bool last = strip % NEXT_ROWS == NEXT_ROWS - 1;
+    return x + (last ? NEXT_LINES * LINE - (NEXT_ROWS - 1) * row : row);
 }
 
 /* ---- scores ---- */
@@ -131,8 +132,8 @@ struct score_tile {
     size_t words;
     float factor, bias;
     float *out, *max; /* max: NR so far */
-    struct soon soon;
-    struct attn_ahead *ahead;
+    struct next_rows next_rows;
+    struct attn_prefetch *prefetch;
 };
 
 static ALWAYS_INLINE void product_step(v_f32 (*acc)[2], const float *a, ptrdiff_t a_row,
@@ -150,14 +151,14 @@ static ALWAYS_INLINE void score(const struct score_tile *t, const int mr, const 
     v_f32 acc[MR][2] = { { { 0 } } };
     const float *k = t->k, *q = t->q;
     const ptrdiff_t k_row = t->k_row;
-    const float *soon = t->soon.x;
-    const ptrdiff_t soon_row = t->soon.row;
+    const float *next_rows = t->next_rows.x;
+    const ptrdiff_t next_row = t->next_rows.row;
     const size_t strips = t->words / STRIP;
     for (size_t i = 0; i < strips; i++) {
         for (size_t each = 0; each < EACH; each++)
-            soon = prefetch_soon(soon, soon_row, EACH * i + each);
+            next_rows = prefetch_next(next_rows, next_row, EACH * i + each);
         if (i % STRIPS == 0)
-            prefetch_ahead(t->ahead);
+            prefetch_list(t->prefetch);
         UNROLL
         for (int s = 0; s < STRIP; s++, k++, q += nv * VF)
             product_step(acc, k, k_row, q, mr, nv);
@@ -180,7 +181,7 @@ static ALWAYS_INLINE void score(const struct score_tile *t, const int mr, const 
 /* ---- values ---- */
 
 struct value_tile {
-    const struct attn_cell_f32 *cell;
+    const struct attn_query_tile_f32 *tile;
     size_t query;        /* the first one; mr of them */
     const float *factor; /* of them */
     size_t column;       /* first element of the values */
@@ -214,12 +215,12 @@ static ALWAYS_INLINE void value_step(v_f32 (*acc)[2], const float *v, const floa
 static ALWAYS_INLINE void value(const struct value_tile *t, const int mr, const int nv)
 {
     v_f32 acc[MR][2] = { { { 0 } } };
-    const struct attn_cell_f32 *cell = t->cell;
-    const float *run = cell->scores + t->query;
+    const struct attn_query_tile_f32 *tile = t->tile;
+    const float *run = tile->scores + t->query;
     const v_mask lanes = t->lanes;
     const float *words = t->words;
-    for (size_t p = 0; p < cell->n_keys; run += cell->keys[p++].n * ROW) {
-        const struct attn_keys *keys = &cell->keys[p];
+    for (size_t p = 0; p < tile->n_keys; run += tile->keys[p++].n * ROW) {
+        const struct attn_keys *keys = &tile->keys[p];
         const struct span seen = whole_words(keys_seen(keys, t->query, (size_t)mr));
         const ptrdiff_t v_row = PAIRS ? NR : keys->v_row;
         const float *scores = run + seen.from * ROW;
@@ -229,7 +230,7 @@ static ALWAYS_INLINE void value(const struct value_tile *t, const int mr, const 
         words += PAIRS ? (keys->n + 1) / EACH * NR : 0;
         for (size_t i = 0; i < strips; i++) {
             if (i % STRIPS == 0)
-                prefetch_ahead(cell->ahead);
+                prefetch_list(tile->prefetch);
             UNROLL
             for (int s = 0; s < STRIP; s++, v += v_row, scores += EACH * ROW)
                 value_step(acc, v, scores, lanes, mr, nv);
@@ -237,10 +238,10 @@ static ALWAYS_INLINE void value(const struct value_tile *t, const int mr, const 
         for (size_t j = strips * STRIP; j < n; j++, v += v_row, scores += EACH * ROW)
             value_step(acc, v, scores, lanes, mr, nv);
     }
-    if (cell->y != NULL) {
-        float *y = cell->y + (ptrdiff_t)t->query * cell->y_row + t->column;
+    if (tile->y != NULL) {
+        float *y = tile->y + (ptrdiff_t)t->query * tile->y_row + t->column;
         UNROLL
-        for (int i = 0; i < mr; i++, y += cell->y_row) {
+        for (int i = 0; i < mr; i++, y += tile->y_row) {
             if (nv == 1)
                 v_store_lanes(y, lanes, acc[i][0] * t->factor[i]);
             for (int c = 0; nv == 2 && c < nv; c++)
@@ -250,7 +251,7 @@ static ALWAYS_INLINE void value(const struct value_tile *t, const int mr, const 
     }
     UNROLL
     for (int i = 0; i < mr; i++) {
-        float *sums = cell->sums + (t->query + (size_t)i) * cell->v_dim + t->column;
+        float *sums = tile->sums + (t->query + (size_t)i) * tile->v_dim + t->column;
         UNROLL
         for (int c = 0; c < nv; c++) {
             if (nv == 1) {
@@ -283,35 +284,37 @@ static void (*const value_tiles[2][MR])(const struct value_tile *t) = {
 #undef TILE
 /* clang-format on */
 
-/* ---- a cell ---- */
+/* ---- a query tile ---- */
 
 /* What is asked for while n keys from `from` on of run p are multiplied by one panel of
  * queries: the next keys in the first panel, in the last one the values of these. */
-static struct soon soon_of(const struct attn_cell_f32 *cell, size_t p, struct span span,
-                           bool first)
+static struct next_rows next_of(const struct attn_query_tile_f32 *tile, size_t p,
+                                struct span span, bool first)
 {
-    const struct attn_keys *keys = &cell->keys[p];
+    const struct attn_keys *keys = &tile->keys[p];
     if (first && span.to < (size_t)keys->n)
-        return (struct soon){ keys->k + (ptrdiff_t)span.to * keys->k_row, keys->k_row };
-    if (first && p + 1 < cell->n_keys)
-        return (struct soon){ keys[1].k, keys[1].k_row };
-    return (struct soon){ keys->v + (ptrdiff_t)span.from * keys->v_row, keys->v_row };
+        return (struct next_rows){ keys->k + (ptrdiff_t)span.to * keys->k_row,
+                                   keys->k_row };
+    if (first && p + 1 < tile->n_keys)
+        return (struct next_rows){ keys[1].k, keys[1].k_row };
+    return (struct next_rows){ keys->v + (ptrdiff_t)span.from * keys->v_row,
+                               keys->v_row };
 }
 
 /* Scores of the keys of a span of run p with all queries; `out`: of the first of them. */
-static void score_keys(const struct attn_cell_f32 *cell, size_t p, struct span span,
+static void score_keys(const struct attn_query_tile_f32 *tile, size_t p, struct span span,
                        float *out, float *max)
 {
-    const struct attn_keys *keys = &cell->keys[p];
+    const struct attn_keys *keys = &tile->keys[p];
     float unused[NR], words[PAIRS ? MR * WORD_ROW : 1];
-    const size_t n_words = (cell->dim + EACH - 1) / EACH;
+    const size_t n_words = (tile->dim + EACH - 1) / EACH;
     const float *k = keys->k + (ptrdiff_t)span.from * keys->k_row;
     for (size_t i = 0; PAIRS && i < span.to - span.from; i++)
-        pair_row(words + i * WORD_ROW, k + (ptrdiff_t)i * keys->k_row, cell->dim);
-    for (size_t l = 0; l < cell->queries; l += NR) {
-        const size_t left = cell->queries - l, width = left <= VF ? VF : NR;
-        const struct span seen = panel_sees(cell, p, l);
-        const bool cut = is_cut(keys, span, l, left < width ? left : width);
+        pair_row(words + i * WORD_ROW, k + (ptrdiff_t)i * keys->k_row, tile->dim);
+    for (size_t l = 0; l < tile->queries; l += NR) {
+        const size_t left = tile->queries - l, width = left <= VF ? VF : NR;
+        const struct span seen = panel_sees(tile, p, l);
+        const bool cut = is_masked(keys, span, l, left < width ? left : width);
         if (seen.to <= span.from || seen.from >= span.to)
             continue;
         for (size_t i = 0; cut && i < NR; i++)
@@ -319,32 +322,32 @@ static void score_keys(const struct attn_cell_f32 *cell, size_t p, struct span s
         score_tiles[width / VF - 1][span.to - span.from - 1](
             &(struct score_tile){ .k = PAIRS ? words : k,
                                   .k_row = PAIRS ? (ptrdiff_t)WORD_ROW : keys->k_row,
-                                  .q = cell->q + l * n_words,
+                                  .q = tile->q + l * n_words,
                                   .words = n_words,
                                   .factor = keys->scaled ? keys->k_factor : 1.0f,
                                   .bias = keys->scaled ? keys->bias : 0.0f,
                                   .out = out + l,
                                   .max = cut ? unused : max + l,
-                                  .soon = soon_of(cell, p, span, l == 0),
-                                  .ahead = cell->ahead });
+                                  .next_rows = next_of(tile, p, span, l == 0),
+                                  .prefetch = tile->prefetch });
         if (cut)
-            cut_scores(keys, span, out + l, l, width, max + l);
+            mask_scores(keys, span, out + l, l, width, max + l);
     }
 }
 
-static void make_scores(const struct attn_cell_f32 *cell, float *max)
+static void make_scores(const struct attn_query_tile_f32 *tile, float *max)
 {
-    float *out = cell->scores;
-    const size_t work = (cell->queries * cell->dim / 5) + 4 * cell->dim; /* for a key */
-    for (size_t p = 0; p < cell->n_keys; out += cell->keys[p++].n * ROW) {
-        const struct span seen = keys_seen(&cell->keys[p], 0, cell->queries);
+    float *out = tile->scores;
+    const size_t work = (tile->queries * tile->dim / 5) + 4 * tile->dim; /* for a key */
+    for (size_t p = 0; p < tile->n_keys; out += tile->keys[p++].n * ROW) {
+        const struct span seen = keys_seen(&tile->keys[p], 0, tile->queries);
         const size_t n = seen.to - seen.from, tiles = (n + MR - 1) / MR;
         for (size_t i = 0; i < tiles; i++) {
             const struct span span = { seen.from + n * i / tiles,
                                        seen.from + n * (i + 1) / tiles };
             if (attn_poll_work((int64_t)((span.to - span.from) * work)) != ATTNRUN_OK)
                 return;
-            score_keys(cell, p, span, out + span.from * ROW, max);
+            score_keys(tile, p, span, out + span.from * ROW, max);
         }
     }
 }
@@ -371,36 +374,36 @@ static void move_maximum(struct lanes *lanes, const float *max, size_t l)
 
 /* The term of a score s of those of key j; 0 where the panel does not see the key. */
 static ALWAYS_INLINE v_f32 term_of(const float *s, struct span seen, size_t j,
-                                   v_f32 shift, float least)
+                                   v_f32 shift, float min)
 {
     if (PAIRS && (j < seen.from || j >= seen.to))
         return v_set(0.0f);
-    return term(v_load(s) * LOG2E + shift, least);
+    return term(v_load(s) * LOG2E + shift, min);
 }
 
 /* Scores of queries l … l + nv * VF - 1 become terms, times the factor of the values; with
  * PAIRS the words of two keys take the place of the first one's scores. */
-static ALWAYS_INLINE void make_terms(const struct attn_cell_f32 *cell,
+static ALWAYS_INLINE void make_terms(const struct attn_query_tile_f32 *tile,
                                      struct lanes *lanes, size_t l, const int nv)
 {
     v_f32 sum[2] = { { 0 } }, shift[2];
-    float *run = cell->scores + l;
+    float *run = tile->scores + l;
     UNROLL
     for (int v = 0; v < nv; v++)
         shift[v] = v_load(lanes->shift + l + (size_t)v * VF);
-    for (size_t p = 0; p < cell->n_keys; run += cell->keys[p++].n * ROW) {
-        const struct span seen = panel_sees(cell, p, l), all = whole_words(seen);
-        const v_f32 factor = v_set(cell->keys[p].scaled ? cell->keys[p].v_factor : 1.0f);
+    for (size_t p = 0; p < tile->n_keys; run += tile->keys[p++].n * ROW) {
+        const struct span seen = panel_sees(tile, p, l), all = whole_words(seen);
+        const v_f32 factor = v_set(tile->keys[p].scaled ? tile->keys[p].v_factor : 1.0f);
         float *s = run + all.from * ROW;
         for (size_t j = all.from; j < all.to; j += EACH, s += EACH * ROW) {
             UNROLL
             for (int v = 0; v < nv; v++) {
-                const v_f32 e = term_of(s + v * VF, seen, j, shift[v], cell->least);
+                const v_f32 e = term_of(s + v * VF, seen, j, shift[v], tile->min);
                 v_f32 word = e * factor;
                 sum[v] += e;
                 if (PAIRS) {
                     const v_f32 next =
-                        term_of(s + v * VF + ROW, seen, j + 1, shift[v], cell->least);
+                        term_of(s + v * VF + ROW, seen, j + 1, shift[v], tile->min);
                     sum[v] += next;
                     word = (v_f32)v_pair_bf16(word, next * factor);
                 }
@@ -415,14 +418,14 @@ static ALWAYS_INLINE void make_terms(const struct attn_cell_f32 *cell,
     }
 }
 
-static void softmax(const struct attn_cell_f32 *cell, struct lanes *lanes,
+static void softmax(const struct attn_query_tile_f32 *tile, struct lanes *lanes,
                     const float *max)
 {
-    const size_t whole = (cell->queries + VF - 1) / VF * VF;
+    const size_t whole = (tile->queries + VF - 1) / VF * VF;
     for (size_t r = 0; r < whole; r++) {
         const struct attn_softmax_row fresh = { .max = -INFINITY };
         const struct attn_softmax_row *row =
-            r < cell->queries && cell->y == NULL ? &cell->state[r] : &fresh;
+            r < tile->queries && tile->y == NULL ? &tile->state[r] : &fresh;
         lanes->max[r] = row->max;
         lanes->sum[r] = row->sum;
         lanes->shift[r] = row->shift;
@@ -431,23 +434,23 @@ static void softmax(const struct attn_cell_f32 *cell, struct lanes *lanes,
         move_maximum(lanes, max, l);
     for (size_t l = 0; l < whole; l += NR)
         if (whole - l > VF)
-            make_terms(cell, lanes, l, 2);
+            make_terms(tile, lanes, l, 2);
         else
-            make_terms(cell, lanes, l, 1);
-    for (size_t r = 0; cell->y != NULL && r < cell->queries; r++)
+            make_terms(tile, lanes, l, 1);
+    for (size_t r = 0; tile->y != NULL && r < tile->queries; r++)
         lanes->factor[r] = lanes->sum[r] == 0.0f ? 0.0f : 1.0f / lanes->sum[r];
-    for (size_t r = 0; cell->y == NULL && r < cell->queries; r++)
-        cell->state[r] = (struct attn_softmax_row){ lanes->max[r], lanes->sum[r],
+    for (size_t r = 0; tile->y == NULL && r < tile->queries; r++)
+        tile->state[r] = (struct attn_softmax_row){ lanes->max[r], lanes->sum[r],
                                                     lanes->shift[r], lanes->factor[r] };
 }
 
 /* PAIRS: the values of all runs that queries l … l + n - 1 see, some columns of them (a
  * vector where `lanes` are those of one), as words of two tokens. */
-static void pair_values(const struct attn_cell_f32 *cell, float *words, size_t l,
+static void pair_values(const struct attn_query_tile_f32 *tile, float *words, size_t l,
                         size_t n, size_t column, size_t width, v_mask lanes)
 {
-    for (size_t p = 0; p < cell->n_keys; words += (cell->keys[p++].n + 1) / 2 * NR) {
-        const struct attn_keys *keys = &cell->keys[p];
+    for (size_t p = 0; p < tile->n_keys; words += (tile->keys[p++].n + 1) / 2 * NR) {
+        const struct attn_keys *keys = &tile->keys[p];
         const struct span seen = whole_words(keys_seen(keys, l, n));
         for (size_t j = seen.from; j < seen.to; j += 2) {
             const float *v = keys->v + (ptrdiff_t)j * keys->v_row + column;
@@ -466,20 +469,20 @@ static void pair_values(const struct attn_cell_f32 *cell, float *words, size_t l
 }
 
 /* Queries l … l + n - 1 and all columns of their values. */
-static void add_values(const struct attn_cell_f32 *cell, const float *factor, size_t l,
-                       size_t n, size_t keys)
+static void add_values(const struct attn_query_tile_f32 *tile, const float *factor,
+                       size_t l, size_t n, size_t keys)
 {
     const size_t tiles = (n + MR - 1) / MR;
-    float words[PAIRS ? (ATTN_CELL_KEYS + ATTN_CELL_RUNS) / 2 * NR : 1];
-    struct value_tile t = { .cell = cell, .words = words };
-    for (size_t width; t.column < cell->v_dim; t.column += width) {
-        const size_t left = cell->v_dim - t.column;
+    float words[PAIRS ? (ATTN_TILE_KEYS + ATTN_TILE_SEGMENTS) / 2 * NR : 1];
+    struct value_tile t = { .tile = tile, .words = words };
+    for (size_t width; t.column < tile->v_dim; t.column += width) {
+        const size_t left = tile->v_dim - t.column;
         width = left >= NR ? NR : left < VF ? left : VF;
         t.lanes = v_lanes(v_bits(0, width < VF ? (int64_t)width : VF));
         if (attn_poll_work((int64_t)(width * keys * (4 + n / 5))) != ATTNRUN_OK)
             return;
         if (PAIRS)
-            pair_values(cell, words, l, n, t.column, width, t.lanes);
+            pair_values(tile, words, l, n, t.column, width, t.lanes);
         for (size_t i = 0; i < tiles; i++) {
             t.query = l + n * i / tiles;
             t.factor = factor + t.query;
@@ -489,26 +492,26 @@ static void add_values(const struct attn_cell_f32 *cell, const float *factor, si
     }
 }
 
-static void run_cell(const struct attn_cell_f32 *cell)
+static void run_query_tile(const struct attn_query_tile_f32 *tile)
 {
     struct lanes lanes;
     float max[ROW];
     /* Where a tile of values had queries of two panels, it would read scores of keys that
      * one of these never saw. */
     size_t keys = 0, part = ROW;
-    for (size_t p = 0; p < cell->n_keys; p++) {
-        keys += cell->keys[p].n;
-        part = cell->keys[p].band ? NR : part;
+    for (size_t p = 0; p < tile->n_keys; p++) {
+        keys += tile->keys[p].n;
+        part = tile->keys[p].band ? NR : part;
     }
-    if (keys == 0 || cell->queries == 0)
+    if (keys == 0 || tile->queries == 0)
         return;
     for (size_t l = 0; l < ROW; l++)
         max[l] = -INFINITY;
-    make_scores(cell, max);
-    softmax(cell, &lanes, max);
-    for (size_t l = 0; l < cell->queries; l += part)
-        add_values(cell, lanes.factor, l,
-                   cell->queries - l < part ? cell->queries - l : part, keys);
+    make_scores(tile, max);
+    softmax(tile, &lanes, max);
+    for (size_t l = 0; l < tile->queries; l += part)
+        add_values(tile, lanes.factor, l,
+                   tile->queries - l < part ? tile->queries - l : part, keys);
 }
 
 #endif

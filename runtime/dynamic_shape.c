@@ -1,5 +1,5 @@
-/* late.c - steps that are inferred at run: those with dynamic shapes (`late`), whose output
- * shapes depend on data, and planned ones for which infer() lacked values (`recheck`).
+/* dynamic_shape.c - steps that are inferred at run: those with dynamic shapes (`dynamic`), whose
+ * output shapes depend on data, and planned ones for which infer() lacked values (`recheck`).
  *
  * In: a step whose inputs are there. Out: its outputs, of dynamic-shape steps in blocks of the
  * side heap that are released when their last reader is done. */
@@ -7,9 +7,9 @@
 #include "infer.h"
 #include "operand.h"
 
-/* ---- late steps: shapes are known only now ---- */
+/* ---- dynamic-shape steps: shapes are known only now ---- */
 
-static void load_late(struct attn_plan *plan, struct attn_step *step)
+static void load_dynamic(struct attn_plan *plan, struct attn_step *step)
 {
     attnrun_type *types = (attnrun_type *)(uintptr_t)step->pub.in;
     attnrun_tensor *x = (attnrun_tensor *)(uintptr_t)step->pub.x;
@@ -23,7 +23,7 @@ static void load_late(struct attn_plan *plan, struct attn_step *step)
     }
     for (int32_t i = 0; i < step->pub.n_out; i++)
         if (step->node->out[i] >= 0 &&
-            plan->values[step->node->out[i]].place == ATTN_PLACE_LATE)
+            plan->values[step->node->out[i]].place == ATTN_PLACE_DYNAMIC)
             step->pub.y[i] = (attnrun_tensor){ .kind = ATTNRUN_ABSENT };
 }
 
@@ -34,7 +34,7 @@ static attn_status check_planned(const struct attn_plan *plan,
     for (int32_t i = 0; i < step->pub.n_out; i++) {
         int32_t id = step->node->out[i];
         const attnrun_type *type = &step->pub.out[i];
-        if (id < 0 || plan->values[id].place == ATTN_PLACE_LATE)
+        if (id < 0 || plan->values[id].place == ATTN_PLACE_DYNAMIC)
             continue;
         const attnrun_type *planned = &plan->values[id].type;
         bool same = type->kind == planned->kind && type->dtype == planned->dtype &&
@@ -50,15 +50,16 @@ static attn_status check_planned(const struct attn_plan *plan,
     return ATTNRUN_OK;
 }
 
-static attn_status allocate_late(struct attn_frame *frame, struct attn_plan *plan,
-                                 struct attn_step *step)
+static attn_status allocate_dynamic(struct attn_frame *frame, struct attn_plan *plan,
+                                    struct attn_step *step)
 {
-    bool own = (step->pub.node->op->flags & (ATTNRUN_OP_LATE | ATTNRUN_OP_GRAPHS)) != 0;
+    bool own =
+        (step->pub.node->op->flags & (ATTNRUN_OP_DYNAMIC | ATTNRUN_OP_GRAPHS)) != 0;
     TRY(check_planned(plan, step));
     for (int32_t i = 0; i < step->pub.n_out; i++) {
         int32_t id = step->node->out[i];
         const attnrun_type *type = &step->pub.out[i];
-        if (id < 0 || plan->values[id].place != ATTN_PLACE_LATE)
+        if (id < 0 || plan->values[id].place != ATTN_PLACE_DYNAMIC)
             continue;
         if (!attn_type_is_concrete(type)) {
             if (!own)
@@ -75,8 +76,8 @@ static attn_status allocate_late(struct attn_frame *frame, struct attn_plan *pla
     return ATTNRUN_OK;
 }
 
-static attn_status scratch_late(struct attn_frame *frame, struct attn_step *step,
-                                struct attn_heap_list *list)
+static attn_status scratch_dynamic(struct attn_frame *frame, struct attn_step *step,
+                                   struct attn_heap_list *list)
 {
     int64_t bytes;
     step->own.n_workers = attn_threads_count(frame->threads);
@@ -88,11 +89,11 @@ static attn_status scratch_late(struct attn_frame *frame, struct attn_step *step
     return step->own.each && step->own.shared ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
 }
 
-attn_status attn_frame_run_late(struct attn_frame *frame, struct attn_plan *plan,
-                                struct attn_step *step)
+attn_status attn_frame_run_dynamic(struct attn_frame *frame, struct attn_plan *plan,
+                                   struct attn_step *step)
 {
     struct attn_heap_list scratch = { NULL };
-    load_late(plan, step);
+    load_dynamic(plan, step);
     step->pool = NULL; /* nobody reads the values that infer() hands on */
     step->heap = &frame->heap;
     for (int32_t i = 0; i < step->pub.n_out; i++)
@@ -101,16 +102,16 @@ attn_status attn_frame_run_late(struct attn_frame *frame, struct attn_plan *plan
     if (status == ATTNRUN_OK)
         status = attn_step_infer(step);
     if (status == ATTNRUN_OK)
-        status = allocate_late(frame, plan, step);
+        status = allocate_dynamic(frame, plan, step);
     if (status == ATTNRUN_OK)
-        status = scratch_late(frame, step, &scratch);
+        status = scratch_dynamic(frame, step, &scratch);
     if (status == ATTNRUN_OK)
         status = attn_frame_run_step(frame, step);
     attn_heap_release(&frame->heap, &scratch);
     TRY(status);
     for (int32_t i = 0; i < step->pub.n_out; i++) {
         int32_t id = step->node->out[i];
-        if (id < 0 || plan->values[id].place != ATTN_PLACE_LATE)
+        if (id < 0 || plan->values[id].place != ATTN_PLACE_DYNAMIC)
             continue;
         if (step->pub.y[i].kind == ATTNRUN_ABSENT)
             return op_fail(&step->pub, ATTNRUN_E_INTERNAL, "output %d was not written",
@@ -152,7 +153,7 @@ attn_status attn_frame_run_planned(struct attn_frame *frame, struct attn_plan *p
         return attn_frame_run_step(frame, step);
     struct attn_heap_list scratch = { NULL };
     struct attn_step_scratch own = step->own;
-    attn_status status = scratch_late(frame, step, &scratch);
+    attn_status status = scratch_dynamic(frame, step, &scratch);
     if (status == ATTNRUN_OK)
         status = attn_frame_run_step(frame, step);
     attn_heap_release(&frame->heap, &scratch);
@@ -162,12 +163,12 @@ attn_status attn_frame_run_planned(struct attn_frame *frame, struct attn_plan *p
 
 /* Frees late values that this step was the last to read. Strings stay: elements that were
  * moved since then share their bytes. */
-void attn_frame_release_late(struct attn_frame *frame, struct attn_plan *plan,
-                             const struct attn_step *step)
+void attn_frame_release_dynamic(struct attn_frame *frame, struct attn_plan *plan,
+                                const struct attn_step *step)
 {
     for (int32_t i = 0; i < step->pub.n_in + step->node->n_captures; i++) {
         int32_t id = step->node->in[i];
-        if (id < 0 || plan->values[id].place != ATTN_PLACE_LATE ||
+        if (id < 0 || plan->values[id].place != ATTN_PLACE_DYNAMIC ||
             plan->values[id].last_use != step->index || plan->values[id].producer < 0)
             continue;
         struct attn_step *producer = plan->steps[plan->values[id].producer];

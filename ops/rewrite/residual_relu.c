@@ -1,4 +1,4 @@
-/* map_tail.c - a residual-ReLU epilogue for operators over maps: the operator, then Add of a
+/* residual_relu.c - a residual-ReLU epilogue for operators over maps: the operator, then Add of a
  * tensor of the result's shape, and Relu become one node with an identity and a
  * post_activation. The map is read and written once less, and has the same bits. A sum that
  * other nodes read stays. */
@@ -97,7 +97,7 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
     return ATTNRUN_OK;
 }
 
-static attn_status run(struct attn_graph *graph, int32_t *applied)
+static attn_status run_residual_relu(struct attn_graph *graph, int32_t *applied)
 {
     int64_t n_nodes = graph->n_nodes;
     for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
@@ -105,4 +105,5 @@ static attn_status run(struct attn_graph *graph, int32_t *applied)
     return ATTNRUN_OK;
 }
 
-const struct attn_pass attn_pass_map_tail = { .name = "map_tail", .run = run };
+const struct attn_pass attn_pass_residual_relu = { .name = "residual_relu",
+                                                   .run = run_residual_relu };

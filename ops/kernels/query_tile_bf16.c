@@ -1,0 +1,21 @@
+/* query_tile_bf16.c - softmax attention of a query tile with products of bf16: see
+ * query_tile.h. Scores, terms and sums are floats. Long keys are multiplied as floats. */
+#define PAIRS 1
+#include "query_tile.h"
+
+void K(query_tile_pack_bf16)(float *to, const float *q, ptrdiff_t row, size_t dim,
+                             size_t queries)
+{
+    if (dim > ATTN_TILE_PAIRS_DIM)
+        K_OF_FLOATS(query_tile_pack_f32)(to, q, row, dim, queries);
+    else
+        K(gemm_pack_bf16)((uint32_t *)(void *)to, q, ATTN_B_F32, 1, row, dim, queries);
+}
+
+void K(query_tile_bf16)(const struct attn_query_tile_f32 *tile)
+{
+    if (tile->dim > ATTN_TILE_PAIRS_DIM)
+        K_OF_FLOATS(query_tile_f32)(tile);
+    else
+        run_query_tile(tile);
+}
