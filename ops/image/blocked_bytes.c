@@ -38,6 +38,8 @@ static attn_status check_bytes(const attnrun_step *step)
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
         if (bytes[i] < 0 || bytes[i] > 255)
             return op_fail(step, ATTNRUN_E_ATTR, "%lld is no byte", (long long)bytes[i]);
+    if (!op_rank_known(step, W)) /* no constant */
+        return ATTNRUN_OK;
     TRY(op_need_rank(step, FACTOR, 1));
     TRY(op_need_dim(step, FACTOR, 0, step->in[W].dims[0], "output channels"));
     TRY(op_need_rank_between(step, W_ZERO, 0, 1));
@@ -55,9 +57,9 @@ static attn_status blocked_bytes_infer(attnrun_step *step)
     struct blocked_plan *plan = step->state;
     bool empty;
     TRY(attn_blocked_conv_shape(step, &args->conv, plan, &empty));
+    TRY(check_bytes(step));
     if (step->out[0].rank < 0)
         return ATTNRUN_OK;
-    TRY(check_bytes(step));
     if (args->conv.plain != 0 && args->conv.channels > 4)
         return op_fail(step, ATTNRUN_E_ATTR, "plain takes up to 4 channels");
     if (empty)

@@ -8,10 +8,13 @@
 #include "blocked.h"
 
 enum {
-    STRIP_BYTES = 1 << 18, /* of X that one task sees */
-    TASKS = 8,
-    TASK_NS = 20000,
-    MIN_PIXELS = 14
+    STRIP_BYTES = 1 << 18,  /* of X that one task sees */
+    WEIGHT_BYTES = 1 << 18, /* more are read as seldom as can be */
+    TASKS = 32,             /* that a long step has; a short one those of TASK_NS */
+    TASK_NS = 6000,
+    MIN_PIXELS = 14, /* the largest tile of the kernels */
+    FEW_PIXELS = 56, /* for which the weights of a panel are read once */
+    MAX_PIXELS = 784 /* the offsets of which are in L1 */
 };
 
 struct tables {
@@ -87,42 +90,76 @@ static int64_t rows_from(const struct blocked_plan *p, int64_t c)
     return p->shape.bytes ? blocked_words(left, p->inputs, p->shape.w.kernel[2]) : left;
 }
 
-/* Lines and columns of the output in one task. */
-static void cut_pixels(struct blocked_plan *p)
+static double task_ns(const struct blocked_plan *p, double pixels, int64_t columns)
+{
+    return 2.0 * pixels * (double)columns * (double)p->weight_rows / 110.0;
+}
+
+/* How many tasks the step is worth. */
+static int64_t tasks_worth(const struct blocked_plan *p)
 {
     const struct window *w = &p->shape.w;
-    const int64_t pixel = planes_in(p) * unit(p) * element(p);
-    const int64_t room = max64(STRIP_BYTES / pixel, 1);
-    int64_t h = 1, columns = w->out[2];
-    while (h < w->out[1] && copied(w, 1, h + 1) * copied(w, 2, columns) <= room)
-        h++;
-    while (h == 1 && columns > MIN_PIXELS &&
-           copied(w, 1, 1) * copied(w, 2, columns) > room)
-        columns = max64(columns * 3 / 4, MIN_PIXELS);
-    p->h_blocks = ceil_div(w->out[1], h);
+    const double pixels = (double)w->out[1] * (double)w->out[2];
+    const double n = task_ns(p, pixels, p->columns) * (double)p->shape.batch *
+                     (double)p->shape.groups / TASK_NS;
+    return n < 1.0 ? 1 : n > TASKS ? TASKS : (int64_t)n;
+}
+
+static void set_lines(struct blocked_plan *p, int64_t lines, int64_t columns)
+{
+    const struct window *w = &p->shape.w;
+    p->h_blocks = ceil_div(w->out[1], lines);
     p->block_h = ceil_div(w->out[1], p->h_blocks);
     p->w_blocks = ceil_div(w->out[2], columns);
     p->block_w = ceil_div(w->out[2], p->w_blocks);
+    if (p->w_blocks > 1) /* whole tiles */
+        p->block_w = ceil_div(p->block_w, MIN_PIXELS) * MIN_PIXELS;
     p->h_blocks = ceil_div(w->out[1], p->block_h);
     p->w_blocks = ceil_div(w->out[2], p->block_w);
 }
 
-static double task_ns(const struct blocked_plan *p, int64_t columns)
+/* Lines and columns of the output in one task: those whose inputs stay in L2, and no more
+ * than leave `parts` of an image and a group. */
+static void cut_pixels(struct blocked_plan *p, int64_t parts)
 {
-    return 2.0 * (double)p->block_h * (double)p->block_w * (double)columns *
-           (double)p->weight_rows / 110.0;
+    const struct window *w = &p->shape.w;
+    const int64_t pixel = planes_in(p) * unit(p) * element(p);
+    const int64_t room = max64(STRIP_BYTES / pixel, 1), line = w->out[2];
+    const double share = (double)w->out[1] * (double)line / (double)parts;
+    const int64_t most = share < FEW_PIXELS   ? FEW_PIXELS
+                         : share > MAX_PIXELS ? MAX_PIXELS
+                                              : (int64_t)share;
+    int64_t h = 1, columns = line;
+    while (h < w->out[1] && (h + 1) * line <= most &&
+           copied(w, 1, h + 1) * copied(w, 2, line) <= room)
+        h++;
+    if (h == 1)
+        columns = max64(min64(line, most), MIN_PIXELS);
+    while (columns > MIN_PIXELS && copied(w, 1, h) * copied(w, 2, columns) > room)
+        columns = max64(columns * 3 / 4, MIN_PIXELS);
+    set_lines(p, h, columns);
 }
 
-/* All columns, where that leaves enough tasks; panels are whole on every ISA. */
-static void cut_columns(struct blocked_plan *p)
+/* Parts of the columns, where those of the pixels are too few; panels are whole on every
+ * ISA. */
+static void cut_columns(struct blocked_plan *p, int64_t tasks)
 {
     const int64_t panel = 2 * ATTN_BLOCK;
     const int64_t strips = p->shape.batch * p->shape.groups * p->h_blocks * p->w_blocks;
-    int64_t n = ceil_div(TASKS, max64(strips, 1));
-    const double worth = task_ns(p, p->columns) / TASK_NS;
-    n = min64(n, worth < 1.0 ? 1 : worth < 64.0 ? (int64_t)worth : 64);
+    const int64_t n = ceil_div(tasks, max64(strips, 1));
     p->block_columns = ceil_div(ceil_div(p->columns, n), panel) * panel;
     p->column_blocks = ceil_div(p->columns, p->block_columns);
+}
+
+/* A part of the pixels reads all weights, a part of the columns all inputs, which it copies
+ * where they are padded. */
+static void cut(struct blocked_plan *p)
+{
+    const int64_t tasks = tasks_worth(p), panels = ceil_div(p->columns, 2 * ATTN_BLOCK);
+    const int64_t maps = max64(p->shape.batch * p->shape.groups, 1);
+    const bool heavy = (double)p->weight_rows * (double)p->columns * 4.0 > WEIGHT_BYTES;
+    cut_pixels(p, ceil_div(tasks, heavy ? maps * panels : maps));
+    cut_columns(p, tasks);
 }
 
 /* Where a tap or a pixel lies in X or its copy. */
@@ -150,8 +187,7 @@ attn_status attn_blocked_dense_plan(const attnrun_step *step, struct blocked_pla
     p->weight_rows = s->w.kernel[1] * s->w.kernel[2] *
                      ((planes - 1) * rows_from(p, 0) + rows_from(p, last));
     p->columns = blocked_count(s->rows / s->groups) * ATTN_BLOCK;
-    cut_pixels(p);
-    cut_columns(p);
+    cut(p);
     lay_out(p);
     p->whole_rows = (s->bytes || p->words) && s->w.dilation[2] == 1 &&
                     (p->strip_h == 0 || !by_taps(&s->w, 2, p->block_w));
@@ -169,7 +205,8 @@ attn_status attn_blocked_dense_plan(const attnrun_step *step, struct blocked_pla
         return op_fail(step, ATTNRUN_E_LIMIT, "the image or the kernel is too large");
     p->scratch_bytes = (strip + 16) * element(p);
     p->shared_bytes = p->taps * (int64_t)sizeof(struct attn_blocked_tap) + pixels * 4;
-    p->task_cost = window_cost(task_ns(p, p->block_columns) + 200.0);
+    p->task_cost = window_cost(
+        task_ns(p, (double)p->block_h * (double)p->block_w, p->block_columns) + 200.0);
     return ATTNRUN_OK;
 }
 
@@ -191,10 +228,12 @@ void attn_blocked_dense_prepare(const struct blocked_plan *p, void *shared)
                               line_of(w, 2, p->block_w, copy, 0, j) * unit(p),
                     .inputs = rows_from(p, c) * (w->kernel[2] / columns),
                 };
-    for (int64_t i = 0; i < p->block_h; i++)
-        for (int64_t j = 0; j < p->block_w; j++)
-            *pixel++ = (int32_t)(line_of(w, 1, p->block_h, copy, i, 0) * p->x_row +
-                                 line_of(w, 2, p->block_w, copy, j, 0) * unit(p));
+    const int32_t across = (int32_t)(line_of(w, 2, p->block_w, copy, 1, 0) * unit(p));
+    for (int64_t i = 0; i < p->block_h; i++) {
+        int32_t at = (int32_t)(line_of(w, 1, p->block_h, copy, i, 0) * p->x_row);
+        for (int64_t j = 0; j < p->block_w; j++, at += across)
+            *pixel++ = at;
+    }
 }
 
 /* ---- a task ---- */
