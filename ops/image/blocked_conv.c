@@ -128,11 +128,11 @@ attn_status attn_blocked_conv_shape(attnrun_step *step,
     *empty = true;
     if (!op_rank_known(step, 1))
         return op_out(step, 0, step->in[0].dtype, -1, NULL);
-    TRY(check_weights(step, args)); /* which are packed before X is known */
+    TRY(check_weights(step, args)); /* all that packing reads, before X is known */
+    TRY(attn_window_check(step, &args->window, 2));
     if (!op_rank_known(step, 0))
         return op_out(step, 0, step->in[0].dtype, -1, NULL);
     TRY(check_x(step, args));
-    TRY(attn_window_check(step, &args->window, 2));
     const attnrun_dim *x = step->in[0].dims, *w = step->in[1].dims;
     attnrun_dim out[2];
     for (int i = 0; i < 2; i++) {
