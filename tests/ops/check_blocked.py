@@ -3,74 +3,51 @@ fusion: channels that are no multiples of 16, groups, strides, dilations, pads, 
 pooling, Concat, and nodes in between that know no blocks of channels. All numbers of threads
 give the same bits.
 Usage: check_blocked.py ATTNRUN [SEED]"""
-import json
 import os
-import subprocess
 import sys
 import tempfile
 
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
-SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+import blocked_networks
+from blocked_networks import SEED, between, chance, random, run
+
 NETWORKS = 40
 BF16 = ["--precision", "bf16"]
-random = np.random.default_rng(SEED)
 
 
-def between(low, high):
-    return int(random.integers(low, high + 1))
+def dilate(pads):
+    if not chance(0.25):
+        return [1, 1], pads
+    most = 2 if chance(0.5) else 12
+    dilation = [between(1, most), between(1, most)]
+    return dilation, [d * p for d, p in zip(dilation * 2, pads)]
 
 
-def chance(share):
-    return random.random() < share
-
-
-class Network:
-    """Nodes over maps; what it knows of a value is its channels, height and width."""
-
+class Network(blocked_networks.Maps):
     def __init__(self):
-        self.nodes, self.constants, self.sizes = [], [], {}
+        super().__init__()
         self.shape = [between(1, 2), between(1, 20), between(9, 30), between(9, 30)]
         self.sizes["x"] = tuple(self.shape[1:])
-
-    def constant(self, array):
-        name = f"c{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(array), name))
-        return name
-
-    def add(self, op, inputs, size, **attributes):
-        name = f"v{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, inputs, [name], **attributes))
-        self.sizes[name] = size
-        return name
+        self.add = self.node
 
     def conv(self, x, channels=None, kernel=None, group=1, same=False, plain=False):
-        c, h, w = self.sizes[x]
+        c = self.sizes[x][0]
         channels = channels or between(1, 70)
         kernel = kernel or [(1, 1), (3, 3), (3, 3), (5, 5), (2, 3), (7, 7), (1, 4)][between(0, 6)]
-        stride, dilation = [1, 1], [1, 1]
-        pads = [k // 2 for k in kernel] + [(k - 1) // 2 for k in kernel]
-        if not same:
-            stride = [between(1, 2), between(1, 3)] if chance(0.4) else stride
-            pads = [between(0, k - 1) for k in kernel * 2] if chance(0.4) else pads
-            if chance(0.25):
-                most = 2 if chance(0.5) else 12
-                dilation = [between(1, most), between(1, most)]
-                pads = [d * p for d, p in zip(dilation * 2, pads)]
-        out = [(n + pads[i] + pads[i + 2] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
-               for i, n in enumerate((h, w))]
-        if min(out) < 1 or h + pads[0] + pads[2] <= dilation[0] * (kernel[0] - 1):
+        found = self.window(x, kernel, same, dilate)
+        if found is None:
             return self.conv(x, channels, (1, 1), group, same)
+        out, attributes = found
         weights = random.standard_normal((channels, c // group, *kernel)) / np.sqrt(
             c // group * kernel[0] * kernel[1])
         inputs = [x, self.constant(weights.astype("f4"))]
         if chance(0.7):
             inputs.append(self.constant(random.standard_normal(channels).astype("f4")))
-        y = self.add("Conv", inputs, (channels, *out), group=group, strides=stride,
-                     dilations=dilation, pads=pads)
+        y = self.add("Conv", inputs, (channels, *out), group=group, **attributes)
         return y if plain else self.activation(y)
 
     def depthwise(self, x):
@@ -110,16 +87,13 @@ class Network:
         return self.add("Mul", [x, gate] if chance(0.5) else [gate, x], size)
 
     def pool(self, x):
-        c, h, w = self.sizes[x]
-        kernel, stride = [between(1, 3), between(1, 3)], [between(1, 2), between(1, 2)]
-        pads = [between(0, k - 1) for k in kernel * 2]
-        out = [(n + pads[i] + pads[i + 2] - kernel[i]) // stride[i] + 1
-               for i, n in enumerate((h, w))]
-        if min(out) < 1:
+        found = self.pool_window(x)
+        if found is None:
             return x
+        out, window = found
         more = {"count_include_pad": between(0, 1)} if chance(0.5) else {}
-        return self.add("AveragePool" if more else "MaxPool", [x], (c, *out), kernel_shape=kernel,
-                        strides=stride, pads=pads, **more)
+        return self.add("AveragePool" if more else "MaxPool", [x],
+                        (self.sizes[x][0], *out), **window, **more)
 
     def concat(self, x):
         size = self.sizes[x]
@@ -176,16 +150,6 @@ class Network:
         return ["N", self.shape[1], "H", "W"] if chance(0.5) else self.shape
 
 
-def run(arguments, folder):
-    path = f"{folder}/y.npz"
-    done = subprocess.run([sys.argv[1], "run", f"{folder}/net.onnx", "-i", f"x={folder}/x.npy",
-                           "-o", path, *arguments], capture_output=True, text=True, timeout=120)
-    if done.returncode != 0:
-        return {"failed": done.stderr.strip()[-400:]}
-    with np.load(path) as values:
-        return dict(values)
-
-
 def compare(wanted, got, tolerance=3e-5):
     """What is wrong with a result, or ""."""
     if "failed" in got:
@@ -221,71 +185,47 @@ def check_network(number, folder, isas):
         if wrong:
             failed += 1
             print(f"seed {SEED}, network {number}, {way}: {wrong}")
-    inspected = subprocess.run([sys.argv[1], "inspect", "--json", f"{folder}/net.onnx"],
-                               capture_output=True, text=True, check=True)
-    return failed, "BlockedConv" in inspected.stdout
+    return failed, "BlockedConv" in blocked_networks.operators(folder)
 
 
 def named_by_file():
     """Nodes of the pass in a file of somebody's: what does not fit, and the exit code."""
     w = np.ones((16, 16, 3, 3), "f4")
-    x, few = [1, 1, 8, 8, 16], {"channels": 16}
+    x, few = ("f4", 1, 1, 8, 8, 16), {"channels": 16}
+    late = ("f4", "?", 1, 1, 8, 8, 16)  # packed before its shape is known
     yield "BlockedConv", [x, w], few, 0
     yield "BlockedConv", [x, w], {"channels": 17}, 5
     yield "BlockedConv", [x, w], {"channels": 2**62}, 5
     yield "BlockedConv", [x, w], {"channels": 16, "group": 16}, 5
     yield "BlockedConv", [x, w], {"channels": 16, "winograd": 1, "strides": [2, 2]}, 5
     yield "BlockedConv", [x, w], {"channels": 16, "plain": 1}, 5
-    yield "BlockedConv", [[1, 1, 8, 8, 8], w], few, 5
-    yield "BlockedConv", [[1, 2, 8, 8, 16], w], few, 5
+    yield "BlockedConv", [("f4", 1, 1, 8, 8, 8), w], few, 5
+    yield "BlockedConv", [("f4", 1, 2, 8, 8, 16), w], few, 5
     yield "BlockedConv", [x, w, np.ones(15, "f4")], few, 5
-    yield "BlockedConv", [x, [16, 16, 3, 3]], few, 4  # weights that are no constant
+    yield "BlockedConv", [x, ("f4", 16, 16, 3, 3)], few, 4  # weights that are no constant
     yield "BlockedConv", [x, np.ones((32, 8, 3, 3), "f4")], {"channels": 16, "group": 2}, 4
     yield "BlockedPool", [x], {"kernel_shape": [3]}, 5
     yield "BlockedPool", [x], {"kernel_shape": []}, 5
     yield "BlockedPool", [x], {"kernel_shape": [9, 9]}, 5
-    yield "BlockedGate", [x, [1, 2, 1, 1, 16]], {}, 5
-    yield "BlockedMean", [[1, 1, 8, 16]], {}, 5
+    yield "BlockedGate", [x, ("f4", 1, 2, 1, 1, 16)], {}, 5
+    yield "BlockedMean", [("f4", 1, 1, 8, 16)], {}, 5
     yield "ToBlocked", [x], {}, 5
     yield "FromBlocked", [x], {"channels": 33}, 5
     yield "FromBlocked", [x], {"channels": -1}, 5
-
-
-def check_named(folder):
-    failed = 0
-    for op, operands, attributes, wanted in named_by_file():
-        names = [f"i{i}" for i in range(len(operands))]
-        empty = attributes.get("kernel_shape") == []
-        graph = helper.make_graph(
-            [helper.make_node(op, names, ["y"], domain="attnrun.fused",
-                              **({"kernel_shape": [1]} if empty else attributes))], "net",
-            [helper.make_tensor_value_info(n, TensorProto.FLOAT, o)
-             for n, o in zip(names, operands) if isinstance(o, list)],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-            [numpy_helper.from_array(o, n) for n, o in zip(names, operands)
-             if not isinstance(o, list)])
-        if empty:
-            del graph.node[0].attribute[0].ints[:]
-        onnx.save(helper.make_model(graph, opset_imports=[
-            helper.make_opsetid("", 18), helper.make_opsetid("attnrun.fused", 1)],
-            ir_version=9), f"{folder}/net.onnx")
-        done = subprocess.run([sys.argv[1], "run", f"{folder}/net.onnx"], capture_output=True,
-                              text=True, timeout=60)
-        if done.returncode != wanted:
-            failed += 1
-            print(f"{op} {attributes}: exit code {done.returncode}, expected {wanted}: "
-                  f"{done.stderr.strip()[-200:]}")
-    return failed
+    yield "BlockedConv", [late, w], few, 0
+    yield "BlockedConv", [late, w], {"channels": 80, "group": 5}, 5
+    yield "BlockedConv", [late, w], {"channels": 16, "strides": [-1, 1]}, 5
+    yield "BlockedConv", [late, np.ones((16, 16, 2, 3), "f4")], {"channels": 16, "winograd": 1}, 5
+    yield "BlockedConv", [late, np.ones((0, 16, 3, 3), "f4")], few, 5
+    yield "BlockedConv", [late, np.ones((16, 16), "f4")], few, 5
+    yield "BlockedConv", [late, w, np.ones(3, "f4")], few, 5
 
 
 def main():
-    doctor = subprocess.run([sys.argv[1], "doctor", "--json"], capture_output=True, text=True,
-                            check=True)
-    isas = [isa for isa in json.loads(doctor.stdout)["isas"]
-            if not isa.endswith(("vnni", "amx", "dot"))]
+    isas = [isa for isa in blocked_networks.isas() if not isa.endswith(("vnni", "amx", "dot"))]
     failed = blocked = 0
     with tempfile.TemporaryDirectory() as folder:
-        failed += check_named(folder)
+        failed += blocked_networks.check_named(named_by_file(), folder)
         for number in range(NETWORKS):
             wrong, used = check_network(number, folder, isas)
             failed, blocked = failed + wrong, blocked + used

@@ -4,8 +4,6 @@ file on each instruction set and with each number of threads, and within a step 
 one scale or one for each channel; strides, dilations, groups, each channel by itself, few
 channels, sums, products, gates, functions, pooling, Concat.
 Usage: check_blocked_bytes.py ATTNRUN [SEED]"""
-import json
-import subprocess
 import sys
 import tempfile
 
@@ -14,24 +12,22 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+import blocked_networks
+from blocked_networks import SEED, between, chance, random, run
+
 NETWORKS = 30
-random = np.random.default_rng(SEED)
 
 
-def between(low, high):
-    return int(random.integers(low, high + 1))
+def dilate(pads):
+    return [between(1, 3), between(1, 3)] if chance(0.2) else [1, 1], pads
 
 
-def chance(share):
-    return random.random() < share
-
-
-class Network:
-    """Nodes over maps of bytes: of each value its channels, height, width; scale, zero point."""
+class Network(blocked_networks.Maps):
+    """Of maps of bytes: of each value also its scale and zero point."""
 
     def __init__(self):
-        self.nodes, self.constants, self.sizes, self.pairs = [], [], {}, {}
+        super().__init__()
+        self.pairs = {}
         self.dtype = np.uint8 if chance(0.5) else np.int8
         self.symmetric = chance(0.5)
         self.shape = [between(1, 2), between(1, 40), between(6, 24), between(6, 24)]
@@ -49,15 +45,9 @@ class Network:
         name = self.pairs[x][0]
         return float(numpy_helper.to_array(next(c for c in self.constants if c.name == name)))
 
-    def constant(self, array):
-        name = f"c{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(array), name))
-        return name
-
     def add(self, op, inputs, size, pair, domain="com.microsoft", **attributes):
-        name = f"v{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, inputs, [name], domain=domain, **attributes))
-        self.sizes[name], self.pairs[name] = size, pair
+        name = self.node(op, inputs, size, domain=domain, **attributes)
+        self.pairs[name] = pair
         return name
 
     def operand(self, x):
@@ -81,20 +71,13 @@ class Network:
                 self.constant(dtype(zero[0]))], float(scales[0])
 
     def conv(self, x, channels=None, kernel=None, group=1, same=False):
-        c, h, w = self.sizes[x]
+        c = self.sizes[x][0]
         channels = channels or between(1, 70)
         kernel = kernel or [(1, 1), (1, 1), (3, 3), (3, 3), (5, 5), (2, 3), (7, 7)][between(0, 6)]
-        stride, dilation = [1, 1], [1, 1]
-        pads = [k // 2 for k in kernel] + [(k - 1) // 2 for k in kernel]
-        if not same:
-            stride = [between(1, 2), between(1, 3)] if chance(0.4) else stride
-            pads = [between(0, k - 1) for k in kernel * 2] if chance(0.4) else pads
-            if chance(0.2):
-                dilation = [between(1, 3), between(1, 3)]
-        out = [(n + pads[i] + pads[i + 2] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
-               for i, n in enumerate((h, w))]
-        if min(out) < 1 or h + pads[0] + pads[2] <= dilation[0] * (kernel[0] - 1):
+        found = self.window(x, kernel, same, dilate)
+        if found is None:
             return self.conv(x, channels, (1, 1), group, same)
+        out, attributes = found
         weights, scale = self.weights((channels, c // group, *kernel))
         k = c // group * kernel[0] * kernel[1]
         factor = self.scale(x) * scale * np.sqrt(k) * 74 * 74 / 60
@@ -103,7 +86,7 @@ class Network:
         if chance(0.7):
             inputs.append(self.constant(random.integers(-20000, 20000, channels).astype("i4")))
         return self.add("QLinearConv", inputs, (channels, *out), pair, "", group=group,
-                        strides=stride, dilations=dilation, pads=pads)
+                        **attributes)
 
     def depthwise(self, x):
         c = self.sizes[x][0]
@@ -147,15 +130,11 @@ class Network:
         return self.product(x, self.conv(few, self.sizes[x][0], (1, 1), 1, True))
 
     def pool(self, x):
-        c, h, w = self.sizes[x]
-        kernel, stride = [between(1, 3), between(1, 3)], [between(1, 2), between(1, 2)]
-        pads = [between(0, k - 1) for k in kernel * 2]
-        out = [(n + pads[i] + pads[i + 2] - kernel[i]) // stride[i] + 1
-               for i, n in enumerate((h, w))]
-        if min(out) < 1:
+        found = self.pool_window(x)
+        if found is None:
             return x
-        return self.add("MaxPool", [x], (c, *out), self.pairs[x], "", kernel_shape=kernel,
-                        strides=stride, pads=pads)
+        out, window = found
+        return self.add("MaxPool", [x], (self.sizes[x][0], *out), self.pairs[x], "", **window)
 
     def concat(self, x):
         a = self.conv(x, 16 * between(1, 3), (1, 1))
@@ -182,16 +161,6 @@ class Network:
             self.constants)
         return helper.make_model(graph, ir_version=9, opset_imports=[
             helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)])
-
-
-def run(arguments, folder):
-    path = f"{folder}/y.npz"
-    done = subprocess.run([sys.argv[1], "run", f"{folder}/net.onnx", "-i", f"x={folder}/x.npy",
-                           "-o", path, *arguments], capture_output=True, text=True, timeout=120)
-    if done.returncode != 0:
-        return {"failed": done.stderr.strip()[-400:]}
-    with np.load(path) as values:
-        return dict(values)
 
 
 def same(a, b):
@@ -224,9 +193,7 @@ def check_network(number, folder, isas):
         wrong.append("" if same(got, plain) else f"{way}: {got.get('failed') or 'other bytes'}")
     for sentence in filter(None, wrong):
         print(f"seed {SEED}, network {number}: {sentence}")
-    inspected = subprocess.run([sys.argv[1], "inspect", "--json", f"{folder}/net.onnx"],
-                               capture_output=True, text=True, check=True)
-    return any(wrong), "BlockedQLinearConv" in inspected.stdout
+    return any(wrong), "BlockedQLinearConv" in blocked_networks.operators(folder)
 
 
 def check_pad(folder):
@@ -261,21 +228,61 @@ def check_pad(folder):
                                                providers=["CPUExecutionProvider"])
         wanted = session.run(None, {"x": x})[0]
         got = run([], folder)
-        inspected = subprocess.run([sys.argv[1], "inspect", "--json", f"{folder}/net.onnx"],
-                                   capture_output=True, text=True, check=True)
-        left = [op["op_type"] for op in json.loads(inspected.stdout)["ops"]]
+        left = blocked_networks.operators(folder)
         if "failed" in got or np.abs(got["d2"] - wanted).max() > 0.051 or "Pad" in left:
             wrong += 1
             print(f"seed {SEED}, Pad of {dtype.__name__}, {auto_pad}: {got}, nodes {left}")
     return wrong
 
 
+def named(w, attributes, wanted, x=("u1", 1, 1, 8, 8, 16), z=None, bias=None, factor=None,
+          zero=None, table=None):
+    """A BlockedQLinearConv in a file of somebody's."""
+    factor = np.ones(w.shape[0], "f4") if factor is None else factor
+    zero = np.zeros((), w.dtype) if zero is None else zero
+    return "BlockedQLinearConv", [x, w, bias, z, factor, zero, table], attributes, wanted
+
+
+def named_by_file():
+    w, alone, few = np.ones((16, 16, 3, 3), "i1"), np.ones((32, 1, 3, 3), "i1"), {"channels": 16}
+    late, z = ("u1", "?", 1, 1, 8, 8, 16), ("u1", 1, 1, 6, 6, 16)
+    two, of_two = ("u1", 1, 2, 9, 9, 16), {"channels": 32, "group": 32}
+    yield named(w, few, 0)
+    yield named(w, few, 0, late)
+    for value in (np.nan, np.inf, -np.inf):
+        yield named(w, {**few, "ratio": value}, 0, z=z)
+        yield named(w, {**few, "z_ratio": value}, 0, z=z)
+        yield named(w, few, 0, factor=np.full(16, value, "f4"))
+    yield named(w, {**few, "low": 200, "high": 3}, 0)
+    yield named(w, {**few, "x_zero": 256}, 5)
+    yield named(w, {**few, "sum_zero": -1}, 5)
+    yield named(w, few, 5, z=("u1", 1, 1, 6, 5, 16))
+    for x in (("u1", 1, 1, 8, 8, 16), late):
+        yield named(w, few, 5, x, factor=np.ones(3, "f4"))
+        yield named(w, few, 5, x, bias=np.ones(3, "i4"))
+        yield named(w, few, 5, x, zero=np.ones(3, "i1"))
+        yield named(w, few, 5, x, zero=np.ones(0, "i1"))
+        yield named(w, few, 5, x, table=np.zeros(255, "u1"))
+        yield named(w, {"channels": 17}, 5, x)
+        yield named(w, {"channels": 16, "group": 3}, 5, x)
+        yield named(np.ones((16, 16, 0, 3), "i1"), few, 5, x)
+        yield named(np.ones((0, 16, 3, 3), "i1"), few, 5, x)
+        for strides in ([-5, -5], [0, 1], [2**62, 1]):
+            yield named(w, {**few, "strides": strides}, 5, x)
+    yield named(alone, of_two, 0, two)
+    yield named(alone, of_two, 0, ("u1", "?", 1, 2, 9, 9, 16))
+    yield named(alone, {**of_two, "strides": [-5, -5]}, 5, ("u1", "?", 1, 2, 9, 9, 16))
+    yield named(alone, {**of_two, "strides": [4, 4]}, 4, two)
+    yield named(alone, {**of_two, "dilations": [2, 2]}, 4, two)
+    plain = ("u1", 1, 2, 8, 8, 4)
+    yield named(np.ones((16, 5, 3, 3), "i1"), {"channels": 5, "plain": 1}, 5, plain)
+
+
 def main():
-    doctor = subprocess.run([sys.argv[1], "doctor", "--json"], capture_output=True, text=True,
-                            check=True)
-    isas = json.loads(doctor.stdout)["isas"]
+    isas = blocked_networks.isas()
     failed = blocked = 0
     with tempfile.TemporaryDirectory() as folder:
+        failed += blocked_networks.check_named(named_by_file(), folder)
         failed += check_pad(folder)
         for number in range(NETWORKS):
             wrong, used = check_network(number, folder, isas)
