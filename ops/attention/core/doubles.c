@@ -41,6 +41,8 @@ attn_status attn_doubles_plan(attnrun_step *step, struct attn_sdpa *s, int phase
     s->task_cost = cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15;
     step->phases[phase] = (attnrun_phase){ wanted ? s->n_tasks : 0, s->task_cost };
     step->scratch_bytes = s->scratch_bytes;
+    op_flops(step, 2.0 * (double)s->batch * (double)s->q_heads * (double)s->q_len *
+                       (double)s->kv_len * (double)(s->head_dim + s->v_dim));
     return ATTNRUN_OK;
 }
 
