@@ -172,6 +172,7 @@ struct attn_model {
     int32_t n_opsets, n_metadata, n_functions, n_passes, n_notes, n_missing;
     int32_t n_file_nodes;
     uint32_t flags; /* attnrun_source.flags */
+    attnrun_limits limits;
     bool products_bf16;
     const void *stand_in;   /* while it is measured: what nodes show for packed weights */
     bool rewritten;         /* comes out of a packed file: nothing is folded */
