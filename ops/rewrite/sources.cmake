@@ -38,5 +38,6 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/product.c
   ops/rewrite/rotary.c
   ops/rewrite/skip_layer_norm.c
+  ops/rewrite/softmax_operands.c
   ops/rewrite/write_mask.c
 )
