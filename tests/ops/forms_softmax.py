@@ -75,6 +75,17 @@ def minus_max_of_products(q, k, v):
     return (scores - scores.amax(-1, keepdim=True)).softmax(-1) @ v
 
 
+def minus_log_sum(q, k, v):
+    """As transformers' Reformer writes it; the sums may be read again."""
+    scores = q @ k.transpose(-1, -2)
+    return torch.exp(scores - torch.logsumexp(scores, -1, keepdim=True)) @ v
+
+
+def minus_log_sum_of_queries(q, k, v):
+    scores = q @ k.transpose(-1, -2)
+    return torch.exp(scores - torch.logsumexp(scores, -2, keepdim=True)) @ v
+
+
 def causal(q, k, v):
     scores = einsum("bhid,bhjd->bhij", q, k)
     at = torch.arange(q.shape[2])
@@ -147,6 +158,7 @@ FORMS = {
     "three_axes": on_heads(three_axes),
     "minus_max": on_heads(minus_max),
     "minus_max_of_products": on_heads(minus_max_of_products),
+    "minus_log_sum": on_heads(minus_log_sum),
     "causal": on_heads(causal),
     "one_kv_head": on_heads(one_kv_head),
     "one_kv_head_causal": on_heads(one_kv_head_causal),
@@ -155,6 +167,7 @@ FORMS = {
     "over_queries": on_heads(over_queries, None),
     "scores_read": on_heads(scores_read, None),
     "minus_mean": on_heads(minus_mean, None),
+    "minus_log_sum_of_queries": on_heads(minus_log_sum_of_queries, None),
     "diagonal": on_heads(diagonal, None),
 }
 SHORT = {name: "sd"[i % 2] for i, name in enumerate(FORMS) if i % 2 == 0}
