@@ -61,6 +61,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/mechanisms/reformer_hash.c
   ops/attention/mechanisms/reformer_chunks.c
   ops/attention/mechanisms/fastformer_attention.c
+  ops/attention/mechanisms/fastformer_layer.c
   ops/attention/mechanisms/lama_attention.c
   ops/attention/mechanisms/sinkhorn_attention.c
   ops/attention/mechanisms/sinkhorn_check.c
