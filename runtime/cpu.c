@@ -184,11 +184,19 @@ enum attn_isa attn_isa_of_floats(enum attn_isa isa)
     return isa;
 }
 
-bool attn_isa_has_bf16(enum attn_isa isa)
+/* Whether a set or one of its parents needs one of the features. */
+static bool needs(enum attn_isa isa, uint32_t any)
 {
-    while ((rows[isa].features & AVX512_BF16) == 0 && rows[isa].parent != isa)
+    while ((rows[isa].features & any) == 0 && rows[isa].parent != isa)
         isa = rows[isa].parent;
-    return (rows[isa].features & AVX512_BF16) != 0;
+    return (rows[isa].features & any) != 0;
+}
+
+bool attn_isa_has_bf16(enum attn_isa isa) { return needs(isa, AVX512_BF16); }
+
+bool attn_isa_has_dots(enum attn_isa isa)
+{
+    return needs(isa, AVX_VNNI | AVX512_VNNI | ASIMD_DOT);
 }
 
 bool attn_cpu_has(enum attn_isa isa)

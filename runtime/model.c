@@ -74,6 +74,7 @@ attn_status attn_model_create(attnrun_runtime *runtime, const attnrun_source *so
     pthread_mutex_init(&model->priv->lock, NULL);
     model->runtime = runtime;
     model->flags = source->flags;
+    model->precision = (uint8_t)source->precision;
     model->products_bf16 =
         source->precision == ATTNRUN_PRECISION_BF16 ||
         (source->precision == ATTNRUN_PRECISION_AUTO && attn_runtime_has_bf16(runtime));
