@@ -247,7 +247,12 @@ enum {
      * where the CPU has products of bf16 (avx512_bf16), slower than F32 where it has not:
      * there the same products are made of floats. */
     ATTNRUN_PRECISION_BF16 = 1,
-    ATTNRUN_PRECISION_AUTO = 2 /* BF16 where the CPU has its products, else F32 */
+    /* BF16 where the CPU has its products, else F32; and where it has products of bytes (VNNI,
+     * dot products of AArch64), numbers that meet weights of 2, 4 or 8 bits (MatMulNBits, QMoE;
+     * not with g_idx) are rounded to 8 bits. Such a number is then off by at most 1/254 of the
+     * largest magnitude in its part of the row, which is a block of the weights or 128 numbers of
+     * a longer one. Files allow the same by accuracy_level 4, at any precision. */
+    ATTNRUN_PRECISION_AUTO = 2
 };
 
 /* A symbol of the dims of a file, and the constant that takes its place. */
@@ -371,8 +376,8 @@ typedef struct attnrun_model_info {
     int64_t file_bytes;                  /* of the model and its external data */
     const char *producer, *producer_version, *graph_name, *doc;
     const char *missing;         /* "Foo-11, dom::Bar-1", or "" */
-    const char *precision; /* of products: "f32", "bf16", or "bf16 by floats" without the
-                              instruction */
+    const char *precision; /* of products: "f32", "bf16", "bf16 by floats" without the
+                              instruction; "f32 and i8", "bf16 and i8": see AUTO */
     const char *packed_for; /* a packed file: its instruction set; else "" */
     int32_t n_notes;
 } attnrun_model_info;
@@ -739,6 +744,8 @@ typedef struct attnrun_step {
     int64_t scratch_bytes;              /* per worker */
     int64_t shared_bytes;               /* one for all workers, kept between phases */
     void *internal;
+    int32_t precision; /* what the model was opened with: ATTNRUN_PRECISION_F32 … */
+    int32_t reserved;  /* 0 */
 } attnrun_step;
 
 /* One call of run(): tasks [begin, end) of a phase. */

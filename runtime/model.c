@@ -77,6 +77,7 @@ attn_status attn_model_create(attnrun_runtime *runtime, const attnrun_source *so
     model->runtime = runtime;
     model->flags = source->flags;
     model->limits = limits;
+    model->precision = (uint8_t)source->precision;
     model->products_bf16 =
         source->precision == ATTNRUN_PRECISION_BF16 ||
         (source->precision == ATTNRUN_PRECISION_AUTO && attn_runtime_has_bf16(runtime));
