@@ -433,10 +433,54 @@ ATTNRUN_API void attnrun_context_destroy(attnrun_context *context);
  * `tensor` NULL: the input is not set any more; what a state holds stays. */
 ATTNRUN_API attnrun_status attnrun_set_input(attnrun_context *context, int32_t index,
                                              const attnrun_tensor *tensor);
-/* Writes output `index` into the caller's dense memory; its shape must be the output's.
- * `tensor` NULL: back to the context's own memory. */
+/* Writes output `index` into the caller's dense memory; its shape must be the output's (E_SHAPE
+ * before anything is computed, where the shape does not depend on data). `tensor` NULL: back to
+ * the context's own memory.
+ * The step that makes the output writes there: the arena has no room for it, and nothing is
+ * copied. It is copied at the end of the run where the output is an input, a constant or a part
+ * of another value, where its shape depends on data, where the memory is not aligned as its
+ * elements are, and where it overlaps an input or another output. The memory is the library's
+ * while a run is under way, and what it holds after a run that failed is not defined. A plan is
+ * for the outputs that were bound when it was made: bind before attnrun_plan() and
+ * attnrun_reserve(). */
 ATTNRUN_API attnrun_status attnrun_set_output(attnrun_context *context, int32_t index,
                                               const attnrun_tensor *tensor);
+/* The outputs that later plans and runs compute: those of `indices`, and those of states. Nodes
+ * that no other output needs are not run. `indices` NULL and n 0: all again. attnrun_output() of
+ * another one is E_USAGE then, and memory that is bound to it stays as it is. Each choice has
+ * plans of its own. E_USAGE for an output that does not exist. */
+ATTNRUN_API attnrun_status attnrun_choose_outputs(attnrun_context *context,
+                                                  const int32_t *indices, int32_t n);
+/* Later runs keep the value of this name of the graph as it is run (attnrun_model_value()),
+ * whether an output needs it or not; to be called before plans are made, since it makes all of
+ * them anew. What rewriting has fused away has no value: more_outputs of attnrun_source keeps
+ * that. E_USAGE where there is no such value. */
+ATTNRUN_API attnrun_status attnrun_watch(attnrun_context *context, const char *name);
+/* A view of a watched value of the last successful run, until the next one. Of an input it
+ * shows the caller's memory. */
+ATTNRUN_API attnrun_status attnrun_value(attnrun_context *context, const char *name,
+                                         attnrun_tensor *tensor);
+
+/* What one step of the main graph did in a run, for attnrun_run_options.on_node. Times are
+ * nanoseconds; `start_ns` counts from the start of the run. */
+typedef struct attnrun_node_profile {
+    uint32_t struct_size;
+    int32_t node_index; /* of attnrun_model_node() */
+    const char *name, *op_type, *domain;
+    int64_t start_ns, ns;
+    /* Bytes of the operands, each once: of what is read, constants included, and written. */
+    int64_t read_bytes, written_bytes;
+    int64_t flops;   /* floating-point operations as the operator states them; -1: it does not */
+    int64_t n_tasks; /* of all phases */
+    int32_t n_phases, n_threads; /* n_threads: that ran tasks of it */
+} attnrun_node_profile;
+/* A range of tasks that one thread ran, for attnrun_run_options.on_tasks. */
+typedef struct attnrun_tasks_profile {
+    uint32_t struct_size;
+    int32_t node_index, phase, worker; /* worker 0 is the thread of the call */
+    int64_t begin, end;                /* tasks of the phase */
+    int64_t start_ns, ns;
+} attnrun_tasks_profile;
 
 typedef struct attnrun_run_options {
     uint32_t struct_size;
@@ -446,6 +490,12 @@ typedef struct attnrun_run_options {
     void (*on_step)(void *user, int32_t node_index, const char *name, const char *op_type,
                     double microseconds);
     void *on_step_user;
+    /* A profile; or NULL. on_node is called after each step from the running thread; on_tasks
+     * after each range of tasks from the thread that ran it, so from several at once. What they
+     * are given ends with the call. They must not call the context, nor throw. */
+    void (*on_node)(void *user, const attnrun_node_profile *node);
+    void (*on_tasks)(void *user, const attnrun_tasks_profile *tasks);
+    void *profile_user;
 } attnrun_run_options;
 
 /* Computes all outputs from the inputs set. `options` may be NULL.
@@ -814,6 +864,9 @@ ATTNRUN_API void attnrun_step_set_values(attnrun_step *step, int32_t out, int64_
 /* infer: run() takes at most `bytes` for outputs whose sizes depend on data; attnrun_plan()
  * adds this up. Not stated: no bound is known. */
 ATTNRUN_API void attnrun_step_heap_bound(attnrun_step *step, int64_t bytes);
+/* infer: run() makes about so many floating-point operations, for profiles; what is stated in
+ * one infer() adds up. Not stated: unknown. */
+ATTNRUN_API void attnrun_step_flops(attnrun_step *step, int64_t flops);
 /* run: OK, or E_CANCELLED or E_TIME where the run is to end; run() returns that then. Reads
  * the flag, and the clock where there is a deadline: some 30 ns. To be called after each
  * megabyte that is read or written, or 10 million operations, whichever comes first. */

@@ -426,6 +426,20 @@ void attnrun_step_heap_bound(attnrun_step *step, int64_t bytes)
     step_of(step)->heap_bound = bytes < 0 ? -1 : bytes;
 }
 
+void attnrun_step_flops(attnrun_step *step, int64_t flops)
+{
+    op_flops(step, flops < 0 ? 0 : (double)flops);
+}
+
+void op_flops(const attnrun_step *step, double flops)
+{
+    struct attn_step *full = step_of(step);
+    if (!full->inferring)
+        return; /* run() of some operators plans parts of theirs, on several threads */
+    const double sum = flops + (full->flops > 0 ? (double)full->flops : 0);
+    full->flops = sum < 9e18 ? (int64_t)sum : INT64_MAX;
+}
+
 void *op_heap(const attnrun_step *step, int out, int64_t bytes)
 {
     return attn_heap_alloc(step_of(step)->heap, dynamic_list(step, out), bytes);

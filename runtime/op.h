@@ -176,6 +176,9 @@ int64_t op_count(const attnrun_type *type, int from, int to);
 /* n tasks of about `cost` nanoseconds each in `phase`; phases must be stated in order. */
 void op_tasks(attnrun_step *step, int phase, int64_t n, int64_t cost);
 
+/* attnrun_step_flops() of a number that may be large; in run() it does nothing. */
+void op_flops(const attnrun_step *step, double flops);
+
 /* check_packed() of what run() reads as numbers alone, all of which it can take: no offset, no
  * size and no index is among them. */
 attn_status op_packed_is_data(const attnrun_pack *pack, int64_t bytes,

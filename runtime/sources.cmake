@@ -8,6 +8,7 @@ set(ATTN_RUNTIME
   runtime/body.c
   runtime/context.c
   runtime/context_api.c
+  runtime/context_choice.c
   runtime/cpu.c
   runtime/dim.c
   runtime/dim_table.c
@@ -33,6 +34,7 @@ set(ATTN_RUNTIME
   runtime/measured.c
   runtime/model_plan.c
   runtime/node.c
+  runtime/node_profile.c
   runtime/offsets.c
   runtime/offsets_overlap.c
   runtime/offsets_sweep.c
@@ -41,12 +43,14 @@ set(ATTN_RUNTIME
   runtime/own.c
   runtime/pack.c
   runtime/plan.c
+  runtime/plan_bind.c
   runtime/plan_heap.c
   runtime/poll.c
   runtime/promote.c
   runtime/rewrite.c
   runtime/row.c
   runtime/runtime.c
+  runtime/selection.c
   runtime/sequences.c
   runtime/state.c
   runtime/status.c

@@ -19,6 +19,7 @@ set(ATTN_TOOLS
   tools/cli/bench.c
   tools/cli/check.c
   tools/cli/check_file.c
+  tools/cli/chrome_trace.c
   tools/cli/compare.c
   tools/cli/config.c
   tools/cli/convert_command.c

@@ -24,7 +24,7 @@ struct cli {
 
     struct list inputs, sets, shapes, states, plugins, disable_passes, outputs, fixed;
     const char *inputs_dir, *output, *print, *isa, *precision, *config, *ref, *filter,
-        *svg, *domain, *with, *form, *against;
+        *svg, *domain, *with, *form, *against, *trace;
     int64_t threads, seed, max_memory, repeat, timeout_us, warmup, time_us, workers,
         memory, process;
     double rtol, atol; /* negative: not given */

@@ -36,6 +36,8 @@ attn_status attn_doubles_plan(const attnrun_step *step, struct attn_sdpa *s)
     const double cost = (double)s->block * (double)s->kv_len *
                         ((double)s->head_dim + (double)s->v_dim + 32);
     s->task_cost = cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15;
+    op_flops(step, 2.0 * (double)s->batch * (double)s->q_heads * (double)s->q_len *
+                       (double)s->kv_len * (double)(s->head_dim + s->v_dim));
     return ATTNRUN_OK;
 }
 

@@ -69,6 +69,9 @@ attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
     double cost = 2.0 * (double)s->block * (double)s->kv_len *
                   (double)(s->head_dim + s->v_dim + 32) / 100.0;
     s->task_cost = cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15;
+    op_flops(step, (s->causal ? 1.0 : 2.0) * (double)s->batch * (double)s->q_heads *
+                       (double)s->q_len * (double)s->kv_len *
+                       (double)(s->head_dim + s->v_dim));
     return ATTNRUN_OK;
 }
 
