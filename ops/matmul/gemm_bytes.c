@@ -110,6 +110,7 @@ attn_status attn_integer_cut(const attnrun_step *step, bool summed,
     if (!fits || !ck_mul(n_batch, g->m_blocks, &g->n_tasks) ||
         !ck_mul(g->n_tasks, g->n_blocks, &g->n_tasks))
         return too_large(step);
+    op_flops(step, 2.0 * (double)n_batch * (double)g->m * (double)g->n * (double)g->k);
     const double task = cost * (double)min64(g->n, g->n_block);
     g->task_cost = task < 1e15 ? (int64_t)task + 100 : (int64_t)1e15;
     s->columns = min64(g->n, MAX_COLUMNS);

@@ -35,6 +35,10 @@ int32_t attn_match_other(const struct attn_node *node, int32_t value);
 /* A reduction over the last axis alone that keeps the dim. */
 bool attn_match_reduces_last(const struct attn_graph *graph,
                              const struct attn_node *node);
+/* The axes of a reduction, whose input has a known rank, as bits; false where they are not
+ * known or none. */
+bool attn_match_axes(const struct attn_graph *graph, const struct attn_node *node,
+                     uint32_t *axes);
 /* A constant f32 of n elements along the last axis: dims all 1 but the last. */
 bool attn_match_vector(const struct attn_graph *graph, int32_t value, int64_t *n);
 /* Makes of the value a constant of rank 1: itself, or a view of its data. */
