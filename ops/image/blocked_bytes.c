@@ -2,8 +2,8 @@
  *
  *   sum = conv(x - x_zero, W - w_zero) + B                modulo 2^32
  *   q   = clamp(round(sum * factor) + y_zero, low, high)  halves to even
- *   y   = q, or with Z  saturate(round((q - y_zero) * ratio + (Z - z_zero) * z_ratio)
- *         + sum_zero); with table  table[y]
+ *   y   = q, or with Z  saturate(round((q - y_zero) * ratio + (Z - z_zero) * z_ratio
+ *         + sum_zero)); with table  table[y]
  *
  * X       u8 [N, ceil(C / 16), H, W, 16], or with plain = 1 [N, 1, H, W, 4]
  * W       u8 or i8 [M, C / group, height, width]; B i32 [M]; factor f32 [M]; w_zero of W's
@@ -184,9 +184,8 @@ static attn_status blocked_bytes_run(const attnrun_step *step, const attnrun_wor
                 .ratio = args->ratio,
                 .z_ratio = args->z_ratio,
                 .z_zero = (float)args->z_zero,
-                .z_low = (float)(0 - args->sum_zero),
-                .z_high = (float)(255 - args->sum_zero),
-                .zero = (uint32_t)(two ? args->sum_zero : args->y_zero),
+                .sum_zero = (float)args->sum_zero,
+                .zero = (uint32_t)(two ? 0 : args->y_zero),
                 .table = op_in_data(step, TABLE) },
     };
     if (plan->shape.by_itself)

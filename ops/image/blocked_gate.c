@@ -58,9 +58,7 @@ static void gate_bytes(const attnrun_step *step, int64_t at, int64_t gate, int64
         .a_zero = (float)args->x_zero,
         .b_zero = (float)args->gate_zero,
         .a_ratio = args->ratio,
-        .low = (float)-args->y_zero,
-        .high = (float)(255 - args->y_zero),
-        .zero = (uint32_t)args->y_zero,
+        .zero = (float)args->y_zero,
         .multiply = true,
         .b_repeats = true,
     };

@@ -64,7 +64,7 @@ static ALWAYS_INLINE v_u32 bytes_of(const struct attn_requantize *to, v_u32 sum,
         const v_f32 z =
             v_rounded(bytes_less(to->z + at, 0, to->z_zero) * v_set(to->z_ratio));
         q = v_rounded((q - v_set(BYTES_MAGIC)) * v_set(to->ratio)) + z;
-        q = round_between(q, to->z_low, to->z_high);
+        q = round_between(q + v_set(to->sum_zero), 0.0f, 255.0f);
     }
     return (v_u32)q + (to->zero - BYTES_MAGIC_BITS);
 }

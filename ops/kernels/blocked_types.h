@@ -73,13 +73,13 @@ struct attn_winograd {
 /* ---- bytes ---- */
 
 /* What becomes of sums: q = clamp(round(sum * factor), low, high), halves to even, NaN as low;
- * with another map beside it q = clamp(round(q * ratio + (z - z_zero) * z_ratio), z_low,
- * z_high); y = q + zero as a byte. Bounds leave no more than a byte. */
+ * y = q + zero as a byte. Bounds leave no more than a byte. With another map beside it zero is
+ * 0, and y = clamp(round(q * ratio + (z - z_zero) * z_ratio + sum_zero), 0, 255). */
 struct attn_requantize {
     const float *factor; /* of each column */
     float low, high;
     const uint8_t *z; /* where y is; NULL: none */
-    float ratio, z_ratio, z_zero, z_low, z_high;
+    float ratio, z_ratio, z_zero, sum_zero;
     uint32_t zero;
     const uint8_t *table; /* NULL, or of 256 bytes: y is table[y] */
 };
@@ -122,13 +122,13 @@ struct attn_blocked_byte_rows {
     struct attn_requantize to;
 };
 
-/* y = clamp(round((a - a_zero) a_ratio + (b - b_zero) b_ratio), low, high) + zero, or with
+/* y = clamp(round((a - a_zero) a_ratio + (b - b_zero) b_ratio + zero), 0, 255), or with
  * `multiply` of (a - a_zero)(b - b_zero) a_ratio; each operation is rounded, halves to even.
  * Bytes of a, b and y are flipped: 0, or 128 for i8, whose zero points are 128 more. */
 struct attn_binary_u8 {
     const uint8_t *a, *b;
-    float a_zero, b_zero, a_ratio, b_ratio, low, high;
-    uint32_t zero, flip;
+    float a_zero, b_zero, a_ratio, b_ratio, zero;
+    uint32_t flip;
     bool multiply, b_repeats; /* b is 16 bytes, again and again */
 };
 

@@ -16,10 +16,10 @@ static ALWAYS_INLINE v_u32 binary(const struct attn_binary_u8 *d, const uint8_t 
 {
     v_f32 x = bytes_less(a, d->flip, d->a_zero), y = bytes_less(b, d->flip, d->b_zero);
     if (d->multiply)
-        x = v_rounded(x * y) * v_set(d->a_ratio);
+        x = v_rounded(v_rounded(x * y) * v_set(d->a_ratio));
     else
         x = v_rounded(x * v_set(d->a_ratio)) + v_rounded(y * v_set(d->b_ratio));
-    return ((v_u32)round_between(x, d->low, d->high) + d->zero) ^ d->flip;
+    return (v_u32)round_between(x + v_set(d->zero), 0.0f, 255.0f) ^ d->flip;
 }
 
 void K(binary_u8)(uint8_t *y, const struct attn_binary_u8 *d, size_t n)

@@ -3,9 +3,12 @@
  *
  * A, B, C   u8 or i8, all three alike; shapes are broadcast
  * scales    one f32 number each; zero points likewise, 0 by default
- * Add    C = saturate(round((A - a_zero) (a_scale / c_scale) + …) + c_zero), halves to even
- * Mul    C = saturate(round((A - a_zero) (B - b_zero) (a_scale b_scale / c_scale)) + c_zero)
+ * Add    C = saturate(round((A - a_zero) (a_scale / c_scale) + … + c_zero)), halves to even
+ * Mul    C = saturate(round((A - a_zero) (B - b_zero) (a_scale b_scale / c_scale) + c_zero))
  * Where  Z = condition ? X : Y, brought to Z's scale
+ *
+ * The zero point comes before the rounding, so that halves go to the even byte: onnxruntime
+ * does so in these two, and not where it quantizes sums of products or floats.
  * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
 #include "../elementwise/elementwise.h"
 #include "qlinear.h"
@@ -80,15 +83,12 @@ static struct attn_binary_u8 make_binary(const attnrun_step *step, bool add)
                             b = op_qlinear_of(step, B_SCALE, B_ZERO),
                             c = op_qlinear_of(step, C_SCALE, C_ZERO);
     const uint32_t flip = step->out[0].dtype == ATTNRUN_I8 ? 128 : 0;
-    const float zero = c.zero + (float)flip;
     return (struct attn_binary_u8){
         .a_zero = a.zero + (float)flip,
         .b_zero = b.zero + (float)flip,
         .a_ratio = add ? a.scale / c.scale : a.scale * b.scale / c.scale,
         .b_ratio = b.scale / c.scale,
-        .low = -zero,
-        .high = 255.0f - zero,
-        .zero = (uint32_t)zero,
+        .zero = c.zero + (float)flip,
         .flip = flip,
         .multiply = !add,
     };

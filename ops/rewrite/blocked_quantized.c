@@ -424,7 +424,7 @@ static attn_status try_product(struct layout *l, struct attn_node *node, int32_t
     uint8_t bytes[256];
     for (int k = 0; k < 256; k++) {
         const float product = ((float)k - a.zero) * ((float)other[k] - b.zero);
-        bytes[k] = op_qlinear_byte(false, product * ratio, c.zero);
+        bytes[k] = op_qlinear_byte(false, product * ratio + c.zero, 0.0f);
     }
     *done = true;
     /* This node alone reads f: then the table that gives it goes. */

@@ -31,9 +31,8 @@ static void make_requantize(struct check *c, struct attn_requantize *to, int64_t
         .ratio = (float)check_below(c, 1000) / 700.0f,
         .z_ratio = (float)check_below(c, 1000) / 700.0f,
         .z_zero = (float)check_below(c, 256),
-        .z_low = -z_zero,
-        .z_high = 255.0f - z_zero,
-        .zero = (uint32_t)(z != NULL ? z_zero : zero),
+        .sum_zero = z_zero,
+        .zero = z != NULL ? 0 : (uint32_t)zero,
         .table = check_below(c, 4) == 0 ? check_bytes(c, 256) : NULL,
     };
 }
@@ -51,7 +50,8 @@ static uint8_t byte_of(const struct attn_requantize *to, uint32_t sum, int64_t c
     if (to->z != NULL) {
         const volatile float one = q * to->ratio;
         const volatile float other = ((float)to->z[at] - to->z_zero) * to->z_ratio;
-        q = between(one + other, to->z_low, to->z_high);
+        const volatile float both = one + other;
+        q = between(both + to->sum_zero, 0.0f, 255.0f);
     }
     const uint8_t y = (uint8_t)((int32_t)q + (int32_t)to->zero);
     return to->table != NULL ? to->table[y] : y;
@@ -285,9 +285,7 @@ void check_binary_u8(struct check *c)
             .b_zero = (float)check_below(c, 256),
             .a_ratio = (float)(1 + check_below(c, 1000)) / (n % 2 ? 700.0f : 70000.0f),
             .b_ratio = (float)check_below(c, 1000) / 700.0f,
-            .low = -zero,
-            .high = 255.0f - zero,
-            .zero = (uint32_t)zero,
+            .zero = zero,
             .flip = n % 3 == 0 ? 128 : 0,
             .multiply = n % 2 == 0,
             .b_repeats = n % 5 == 0,
@@ -298,9 +296,8 @@ void check_binary_u8(struct check *c)
             const float a = (float)(d.a[i] ^ d.flip) - d.a_zero,
                         b = (float)(d.b[d.b_repeats ? i % 16 : i] ^ d.flip) - d.b_zero;
             const volatile float x = a * d.a_ratio, other = b * d.b_ratio;
-            const float q =
-                between(d.multiply ? a * b * d.a_ratio : x + other, d.low, d.high);
-            check_i64(c, i, y[i], (uint8_t)((int32_t)q + (int32_t)zero) ^ d.flip);
+            const volatile float sum = d.multiply ? a * b * d.a_ratio : x + other;
+            check_i64(c, i, y[i], (uint8_t)between(sum + zero, 0.0f, 255.0f) ^ d.flip);
         }
     }
 }

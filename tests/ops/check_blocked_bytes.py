@@ -235,6 +235,49 @@ def check_pad(folder):
     return wrong
 
 
+def check_halves(folder):
+    """Sums and products that lie between two bytes, with even and odd zero points: the byte is
+    that of ONNX Runtime, on blocked maps and by the nodes of the file."""
+    wrong = 0
+    for dtype, zero in ((np.uint8, 6), (np.uint8, 7), (np.int8, -6), (np.int8, -7)):
+        maps, info = Network(), np.iinfo(dtype)
+        maps.constants.clear()
+        maps.dtype, shape = dtype, (1, 20, 6, 5)
+        maps.sizes["x"] = shape[1:]
+
+        def pair(scale, point):
+            return maps.constant(np.float32(scale)), maps.constant(dtype(point))
+
+        maps.pairs["x"] = pair(1, 3)
+        w = maps.constant(random.integers(-3, 4, (20, 20, 1, 1)).astype("i1"))
+        c = maps.add("QLinearConv", [*maps.operand("x"), w, *(maps.constant(v) for v in (
+            np.float32(1 / 8), np.int8(0))), *pair(1, 5)], shape[1:], (), "")
+        maps.pairs[c] = pair(1, 5)
+        a = maps.add("QLinearAdd", [*maps.operand(c), *maps.operand("x"), *pair(2, zero)],
+                     shape[1:], pair(2, zero))
+        m = maps.add("QLinearMul", [*maps.operand(a), *maps.operand("x"), *pair(256, zero)],
+                     shape[1:], ())
+        kind = TensorProto.UINT8 if dtype == np.uint8 else TensorProto.INT8
+        graph = helper.make_graph(
+            maps.nodes, "net", [helper.make_tensor_value_info("x", kind, shape)],
+            [helper.make_tensor_value_info(n, kind, None) for n in (a, m)], maps.constants)
+        onnx.save(helper.make_model(graph, ir_version=9, opset_imports=[
+            helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]),
+            f"{folder}/net.onnx")
+        x = random.integers(info.min, info.max + 1, shape).astype(dtype)
+        np.save(f"{folder}/x.npy", x)
+        session = onnxruntime.InferenceSession(f"{folder}/net.onnx",
+                                               providers=["CPUExecutionProvider"])
+        wanted = dict(zip((a, m), session.run([a, m], {"x": x})))
+        for way in ([], ["--no-fusion"]):
+            got = run(way, folder)
+            if not same(got, wanted):
+                wrong += 1
+                print(f"seed {SEED}, halves of {dtype.__name__}, zero {zero}, {way}:",
+                      got.get("failed") or [(got[n] != wanted[n]).mean() for n in wanted])
+    return wrong
+
+
 def named(w, attributes, wanted, x=("u1", 1, 1, 8, 8, 16), z=None, bias=None, factor=None,
           zero=None, table=None):
     """A BlockedQLinearConv in a file of somebody's."""
@@ -283,7 +326,7 @@ def main():
     failed = blocked = 0
     with tempfile.TemporaryDirectory() as folder:
         failed += blocked_networks.check_named(named_by_file(), folder)
-        failed += check_pad(folder)
+        failed += check_pad(folder) + check_halves(folder)
         for number in range(NETWORKS):
             wrong, used = check_network(number, folder, isas)
             failed, blocked = failed + wrong, blocked + used
