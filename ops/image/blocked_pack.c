@@ -14,7 +14,7 @@ enum { PLACES = ATTN_WINOGRAD_PLACES };
 /* Words of two bf16 along the inputs. */
 static bool is_words(const struct blocked_weights *p)
 {
-    return p->kernels->products_bf16 && !p->plain && !p->by_itself && !p->winograd;
+    return p->kernels->products_bf16 && !p->plain && !p->by_itself;
 }
 
 int64_t attn_blocked_packed_floats(const struct blocked_weights *p)
@@ -22,9 +22,10 @@ int64_t attn_blocked_packed_floats(const struct blocked_weights *p)
     const int64_t *dims = p->w->dims;
     int64_t taps, rows, all, inputs = p->by_itself ? 1 : dims[1];
     if (is_words(p))
-        inputs =
-            dims[1] / ATTN_BLOCK * (ATTN_BLOCK / 2) +
-            (dims[1] % ATTN_BLOCK > 0 ? blocked_pairs(dims[1] % ATTN_BLOCK, dims[3]) : 0);
+        inputs = dims[1] / ATTN_BLOCK * (ATTN_BLOCK / 2) +
+                 (dims[1] % ATTN_BLOCK > 0
+                      ? blocked_pairs(dims[1] % ATTN_BLOCK, p->winograd ? 1 : dims[3])
+                      : 0);
     const int64_t columns =
         p->by_itself || p->groups == 1 ? blocked_count(dims[0]) * ATTN_BLOCK : dims[0];
     if (!ck_mul(dims[2], dims[3], &taps) ||
@@ -99,8 +100,23 @@ static void transform_weights(float *to, int64_t step, const float *g)
     }
 }
 
-/* For each place what pack_column() makes of weights of 1 x 1. */
-static void pack_winograd(float *packed, const struct blocked_weights *p)
+/* The words of the places of two channels, of which the second may be missing. */
+static void transform_pair(const struct attn_kernels *kernels, float *to, int64_t step,
+                           const float *g, bool two)
+{
+    float both[2 * PLACES] = { 0 };
+    uint32_t words[PLACES];
+    transform_weights(both, 2, g);
+    if (two)
+        transform_weights(both + 1, 2, g + 9);
+    kernels->words_bf16(words, both, PLACES);
+    for (int i = 0; i < PLACES; i++)
+        memcpy(to + i * step, &words[i], sizeof *to);
+}
+
+/* For each place what pack_column() or pack_words() makes of weights of 1 x 1. */
+static void pack_winograd(float *packed, const struct blocked_weights *p,
+                          int64_t of_place)
 {
     const int64_t rows = p->w->dims[0], channels = p->w->dims[1];
     const int64_t columns = blocked_count(rows) * ATTN_BLOCK;
@@ -109,10 +125,16 @@ static void pack_winograd(float *packed, const struct blocked_weights *p)
     for (int64_t row = 0; row < rows && !attn_stops_node(row); row++) {
         const int64_t first = row / panel * panel;
         const int64_t width = min64(columns - first, panel);
-        float *to = packed + first * channels + row - first;
-        for (int64_t c = 0; c < channels; c++)
-            transform_weights(to + c * width, columns * channels,
-                              from + (row * channels + c) * 9);
+        float *to = packed + first * of_place + row - first;
+        for (int64_t c = 0; c < channels; c++, from += 9, to += width) {
+            if (!is_words(p)) {
+                transform_weights(to, columns * of_place, from);
+                continue;
+            }
+            const bool two = ++c < channels;
+            transform_pair(p->kernels, to, columns * of_place, from, two);
+            from += two ? 9 : 0;
+        }
     }
 }
 
@@ -132,7 +154,7 @@ void attn_blocked_pack(float *packed, const struct blocked_weights *p)
     if (p->by_itself)
         pack_by_itself(packed, w);
     else if (p->winograd)
-        pack_winograd(packed, p);
+        pack_winograd(packed, p, weight_rows / PLACES);
     if (p->by_itself || p->winograd)
         return;
     for (int64_t row = 0; row < rows && !attn_stops_node(row); row++) {

@@ -5,7 +5,8 @@
  * transformed once, in scratch that stays in L2; then for each panel 16 products by
  * blocked_conv_f32, and the transform of their sums. Tasks depend on shapes only. A result is
  * about as far from the exact one as that of the direct way; an infinite input makes NaN of
- * all outputs of the tiles that see it. */
+ * all outputs of the tiles that see it. With products of bf16 what the inputs became is
+ * rounded a block of channels at a time, for blocked_conv_bf16. */
 #include <math.h>
 
 #include "blocked.h"
@@ -19,15 +20,32 @@ enum {
     TASKS = 8
 };
 
+/* Floats, or words of two bf16, of a tile's place in a block of channels. */
+static int64_t unit(const struct blocked_plan *p)
+{
+    return p->words ? ATTN_BLOCK / 2 : ATTN_BLOCK;
+}
+
+/* Scratch in floats: the inputs; the sums of a panel; with words a block of inputs. */
+static int64_t inputs_size(const struct blocked_plan *p)
+{
+    return p->taps * PLACES * p->block_w * unit(p);
+}
+static int64_t sums_size(const struct blocked_plan *p)
+{
+    return PLACES * p->block_w * 2 * ATTN_BLOCK;
+}
+
 /* block_w: tiles of a task, of w_blocks tasks an image; block_h: rows of tiles. */
 attn_status attn_blocked_winograd_plan(const attnrun_step *step, struct blocked_plan *p)
 {
     const struct blocked_shape *s = &p->shape;
     const int64_t channels = blocked_count(s->channels) * ATTN_BLOCK;
     int64_t tiles, floats;
+    p->words = step->kernels->products_bf16;
     p->inputs = ATTN_BLOCK;
     p->taps = blocked_count(s->channels);
-    p->weight_rows = s->channels;
+    p->weight_rows = p->words ? (s->channels + 1) / 2 : s->channels;
     p->columns = blocked_count(s->rows) * ATTN_BLOCK;
     p->h_blocks = 1;
     p->block_h = ceil_div(s->w.out[1], TILE);
@@ -42,10 +60,11 @@ attn_status attn_blocked_winograd_plan(const attnrun_step *step, struct blocked_
     p->column_blocks = ceil_div(p->columns, p->block_columns);
     fits = fits && ck_mul(p->w_blocks, s->batch, &p->n_tasks) &&
            ck_mul(p->n_tasks, p->column_blocks, &p->n_tasks) &&
-           ck_mul(PLACES * p->block_w, channels + 2 * ATTN_BLOCK, &floats) &&
+           ck_mul(PLACES * p->block_w, channels + 3 * ATTN_BLOCK, &floats) &&
            floats < INT32_MAX;
     if (!fits)
         return op_fail(step, ATTNRUN_E_LIMIT, "the image is too large");
+    floats = inputs_size(p) + sums_size(p) * (p->words ? 2 : 1);
     p->scratch_bytes = floats * (int64_t)sizeof(float);
     p->shared_bytes = p->taps * (int64_t)sizeof(struct attn_blocked_tap) + p->block_w * 4;
     p->task_cost = window_cost(2.0 * PLACES * (double)p->block_w *
@@ -54,27 +73,52 @@ attn_status attn_blocked_winograd_plan(const attnrun_step *step, struct blocked_
     return ATTNRUN_OK;
 }
 
+/* Channels from block c on. */
+static int64_t left_from(const struct blocked_plan *p, int64_t c)
+{
+    return p->shape.channels - c * ATTN_BLOCK;
+}
+
 void attn_blocked_winograd_prepare(const struct blocked_plan *p, void *shared)
 {
     struct attn_blocked_tap *tap = shared;
     int32_t *pixel = (int32_t *)(void *)(tap + p->taps);
     for (int64_t c = 0; c < p->taps; c++)
         *tap++ = (struct attn_blocked_tap){
-            .offset = c * PLACES * p->block_w * ATTN_BLOCK,
-            .inputs = min64(p->shape.channels - c * ATTN_BLOCK, ATTN_BLOCK),
+            .offset = c * PLACES * p->block_w * unit(p),
+            .inputs = min64(
+                p->words ? blocked_pairs(left_from(p, c), 1) : left_from(p, c), unit(p)),
         };
     for (int64_t i = 0; i < p->block_w; i++)
-        *pixel++ = (int32_t)(i * ATTN_BLOCK);
+        *pixel++ = (int32_t)(i * unit(p));
 }
 
-/* The places of all blocks of channels of what the tiles see: [block][place][tile][16]. */
+/* Words of the places of a block; a lane beyond the channels may be anything, and its word
+ * meets a weight of 0. */
+static void round_places(const attnrun_step *step, const struct blocked_plan *p,
+                         const struct attn_winograd *t, int64_t block, float *to)
+{
+    const int64_t left = left_from(p, block), n = unit(p);
+    uint32_t *words = (uint32_t *)(void *)to;
+    for (int64_t i = 0; i < PLACES; i++, words += p->block_w * n) {
+        step->kernels->words_bf16(words, t->places + i * t->plane, (size_t)(t->n * n));
+        for (int64_t k = 0; left < ATTN_BLOCK && left % 2 != 0 && k < t->n; k++)
+            words[k * n + left / 2] &= 0xffff;
+    }
+}
+
+/* The places of all blocks of channels of what the tiles see: [block][place][tile][unit]. */
 static void transform_inputs(const attnrun_step *step, const struct blocked_plan *p,
                              struct attn_winograd t, const float *x, float *places)
 {
+    float *const one = places + inputs_size(p) + sums_size(p);
     for (int64_t block = 0; block < p->taps; block++) {
+        float *const to = places + block * PLACES * p->block_w * unit(p);
         t.x = x + block * t.in[0] * t.in[1] * ATTN_BLOCK;
-        t.places = places + block * PLACES * t.plane;
+        t.places = p->words ? one : to;
         step->kernels->winograd_input_f32(&t);
+        if (p->words)
+            round_places(step, p, &t, block, to);
     }
 }
 
@@ -99,14 +143,17 @@ static void run_panel(const attnrun_step *step, const struct blocked_plan *p,
                       struct attn_winograd t, float *sums)
 {
     static const float zeros[2 * ATTN_BLOCK];
-    const int64_t map = t.out[0] * t.out[1] * ATTN_BLOCK, inputs = t.plane;
+    const int64_t map = t.out[0] * t.out[1] * ATTN_BLOCK, inputs = p->block_w * unit(p);
     const float *x = c.x;
     t.plane = c.columns * p->block_w;
     c.bias = zeros;
     for (int64_t i = 0; i < PLACES; i++, c.w += p->columns * p->weight_rows) {
         c.x = x + i * inputs;
         c.y = sums + i * t.plane;
-        step->kernels->blocked_conv_f32(&c);
+        if (p->words)
+            step->kernels->blocked_conv_bf16(&c);
+        else
+            step->kernels->blocked_conv_f32(&c);
     }
     for (int64_t b = 0; b < c.columns / ATTN_BLOCK; b++) {
         t.places = sums + b * c.y_block;
@@ -151,7 +198,7 @@ attn_status attn_blocked_winograd_run(const attnrun_step *step, const attnrun_wo
     const struct window *w = &p->shape.w;
     const struct attn_blocked_tap *taps = work->shared;
     float *places = work->scratch;
-    float *sums = places + p->taps * PLACES * p->block_w * ATTN_BLOCK;
+    float *sums = places + inputs_size(p);
     struct attn_blocked_conv c = { .x = places,
                                    .pixels =
                                        (const int32_t *)(const void *)(taps + p->taps),

@@ -19,7 +19,7 @@
 #include "../kernels/kernel_types.h"
 #include "blocked_layout.h"
 
-enum { PLAIN_CHANNELS = 16, MIN_WINOGRAD = 32, MIN_TILES = 40 };
+enum { PLAIN_CHANNELS = 16, MIN_WINOGRAD = 32, MIN_OF_WORDS = 64, MIN_TILES = 40 };
 
 /* Elements of a map; where sizes are not known, a guess of some. */
 static double elements_of(const struct layout *l, int32_t value)
@@ -167,7 +167,8 @@ static bool pays_winograd(const struct layout *l, const struct attn_node *node)
     const attnrun_tensor *w = &l->graph->values[node->in[1]].data;
     const attnrun_type *y = layout_type(l, node->out[0]);
     double tiles = 1.0, pixels = 1.0;
-    if (l->graph->model->products_bf16) /* its products are floats */
+    if (l->graph->model->products_bf16 &&
+        (w->dims[0] < MIN_OF_WORDS || w->dims[1] < MIN_OF_WORDS))
         return false;
     for (int i = 2; i < 4; i++) {
         const int64_t n = dim_is_const(y->dims[i]) ? y->dims[i].value : 28;
