@@ -54,6 +54,7 @@ set(ATTN_TOOLS
   tools/cli/setup.c
   tools/cli/shrunk.c
   tools/cli/sizes.c
+  tools/cli/speedup.c
   tools/cli/states.c
   tools/cli/svg.c
   tools/cli/sweep.c

@@ -93,7 +93,9 @@ const struct cli_option cli_options[] = {
       0 },
     { "threads", 't', OPT_INT, AT(threads),
       RUNS | CLI_PLAN | CLI_INSPECT | CLI_DOCTOR | CLI_PACK, "N",
-      "threads (the CPUs that this process may use)", 1, 1024, 0 },
+      "threads (the CPUs that this process may use); plan: also what N, 8, 16 and 64 "
+      "would do",
+      1, 1024, 0 },
     { "seed", 0, OPT_INT, AT(seed), MAKES_INPUTS, "N", "seed of made-up inputs (0)", 0,
       INT64_MAX, 0 },
     { "max-memory", 'm', OPT_BYTES, AT(max_memory), USES_MODEL | CLI_DOCTOR, "SIZE",
