@@ -920,6 +920,12 @@ ATTNRUN_API attnrun_status attnrun_load_plugin(attnrun_runtime *runtime, const c
 /* The operators in the order of domain, name, since; NULL past the end. */
 ATTNRUN_API const attnrun_op_def *attnrun_get_op(attnrun_runtime *runtime, int32_t index);
 
+/* Calls see() with the row of each node of a model as it is run, those of its subgraphs too; a row
+ * as often as nodes have it. */
+ATTNRUN_API attnrun_status
+attnrun_model_ops(const attnrun_model *model,
+                  void (*see)(void *user, const attnrun_op_def *op), void *user);
+
 /* For infer() and run(): records the sentence, returns `status`. */
 ATTNRUN_API attnrun_status attnrun_step_fail(const attnrun_step *step, attnrun_status status,
                                              const char *message);

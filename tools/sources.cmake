@@ -21,6 +21,7 @@ set(ATTN_TOOLS
   tools/cli/check_file.c
   tools/cli/chrome_trace.c
   tools/cli/compare.c
+  tools/cli/compile_command.c
   tools/cli/config.c
   tools/cli/convert_command.c
   tools/cli/difference.c

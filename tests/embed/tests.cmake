@@ -32,3 +32,10 @@ if(HTTPLIB_FOUND AND CMAKE_CXX_COMPILER AND NOT CMAKE_CROSSCOMPILING)
   add_python_test(embed.server embed/check_server.py
     $<TARGET_FILE:attnrun_example_embed_server> ${load})
 endif()
+
+# A model as C, in a program of its own.
+if(ATTNRUN_TOOLS AND NOT ATTNRUN_ASAN AND NOT ATTNRUN_TSAN AND NOT CMAKE_CROSSCOMPILING)
+  add_python_test(embed.compile embed/check_compile.py ${CMAKE_CURRENT_SOURCE_DIR}
+    $<TARGET_FILE:attnrun> $<TARGET_FILE:attnrun_static> ${PROTOBUF_C_LDFLAGS}
+    ${OPENBLAS_LDFLAGS})
+endif()

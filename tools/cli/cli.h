@@ -49,7 +49,8 @@ enum cli_commands {
     CLI_VERSION = 256,
     CLI_CONVERT = 512,
     CLI_COMPARE = 1024,
-    CLI_PACK = 2048
+    CLI_PACK = 2048,
+    CLI_COMPILE = 4096
 };
 
 /* `run` returns an exit code where it is done, or a status: see cli_main(). */
@@ -176,5 +177,6 @@ attnrun_status command_help(struct cli *cli, int *exit_code);
 attnrun_status command_version(struct cli *cli, int *exit_code);
 attnrun_status command_convert(struct cli *cli, int *exit_code);
 attnrun_status command_pack(struct cli *cli, int *exit_code);
+attnrun_status command_compile(struct cli *cli, int *exit_code);
 
 #endif

@@ -12,10 +12,10 @@
 #define AT(member) offsetof(struct cli, member)
 enum {
     USES_MODEL = CLI_RUN | CLI_CHECK | CLI_PLAN | CLI_INSPECT | CLI_BENCH | CLI_COMPARE |
-        CLI_PACK,
+        CLI_PACK | CLI_COMPILE,
     MAKES_INPUTS = CLI_RUN | CLI_PLAN | CLI_BENCH | CLI_CHECK | CLI_COMPARE,
     RUNS = CLI_RUN | CLI_CHECK | CLI_BENCH | CLI_COMPARE,
-    ANY = 0xfff
+    ANY = 0xffff
 };
 
 const struct cli_option cli_options[] = {
@@ -35,9 +35,9 @@ const struct cli_option cli_options[] = {
       "shape of an input: x=1x3x224x224 or x=[1,3,224,224]", 0, 0, 0 },
     { "state", 0, OPT_LIST, AT(states), CLI_PLAN | CLI_BENCH, "PAST=PRESENT",
       "output that becomes an input of the next run: past_*=present_*", 0, 0, 0 },
-    { "output", 'o', OPT_TEXT, AT(output), CLI_RUN | CLI_PACK, "PATH",
+    { "output", 'o', OPT_TEXT, AT(output), CLI_RUN | CLI_PACK | CLI_COMPILE, "PATH",
       "write outputs: f.npz, f.npy (one output), f.json, a folder of npy files, or -; "
-      "pack: the packed model",
+      "pack: the packed model; compile: the C file",
       0, 0, 0 },
     { "outputs", 0, OPT_LIST, AT(outputs), CLI_RUN | CLI_COMPARE | CLI_PACK, "NAME",
       "also show an inner value; it is not fused with what reads it", 0, 0, 0 },
@@ -92,7 +92,7 @@ const struct cli_option cli_options[] = {
       "another attnrun program: both run in turns; exit 1 where this one is slower", 0, 0,
       0 },
     { "threads", 't', OPT_INT, AT(threads),
-      RUNS | CLI_PLAN | CLI_INSPECT | CLI_DOCTOR | CLI_PACK, "N",
+      RUNS | CLI_PLAN | CLI_INSPECT | CLI_DOCTOR | CLI_PACK | CLI_COMPILE, "N",
       "threads (the CPUs that this process may use); plan: also what N, 8, 16 and 64 "
       "would do",
       1, 1024, 0 },
@@ -121,7 +121,7 @@ const struct cli_option cli_options[] = {
       "try an IR version or opset newer than known", 0, 0, 0 },
     { "copy-weights", 0, OPT_FLAG, AT(copy_weights), USES_MODEL, NULL,
       "read the weights instead of mapping the file", 0, 0, 0 },
-    { "verify", 0, OPT_FLAG, AT(verify), USES_MODEL & ~CLI_PACK, NULL,
+    { "verify", 0, OPT_FLAG, AT(verify), USES_MODEL & ~(CLI_PACK | CLI_COMPILE), NULL,
       "read all of a packed file and compare its hash", 0, 0, 0 },
     { "plugin", 0, OPT_LIST, AT(plugins), USES_MODEL | CLI_OPS, "FILE",
       "load operators from a shared library", 0, 0, 0 },
@@ -132,7 +132,7 @@ const struct cli_option cli_options[] = {
     { "trace", 0, OPT_TEXT, AT(trace), CLI_RUN, "FILE",
       "write the steps and threads of a run as a trace for ui.perfetto.dev (JSON)", 0, 0,
       0 },
-    { "json", 0, OPT_FLAG, AT(json), USES_MODEL | CLI_OPS | CLI_DOCTOR, NULL,
+    { "json", 0, OPT_FLAG, AT(json), (USES_MODEL & ~CLI_COMPILE) | CLI_OPS | CLI_DOCTOR, NULL,
       "one JSON object on standard output", 0, 0, 0 },
     { "config", 'c', OPT_TEXT, AT(config), ANY & ~(CLI_HELP | CLI_VERSION | CLI_CONVERT),
       "FILE", "options from a YAML file; its keys are these names", 0, 0, 0 },
