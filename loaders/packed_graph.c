@@ -49,9 +49,15 @@ static attn_status read_model(struct attn_packed_reader *r)
         model->metadata[i].value = keep_text(r);
         model->n_metadata = (int32_t)i + 1;
     }
-    attn_packed_number(r, model->n_passes, model->n_passes);
-    for (int32_t i = 0; i < model->n_passes; i++)
-        model->passes[i].applied = (int32_t)attn_packed_number(r, 0, INT32_MAX);
+    /* A program that has its model in itself (attnrun compile) has no passes. */
+    const bool passes = model->n_passes > 0;
+    const int64_t n_passes =
+        attn_packed_number(r, model->n_passes, passes ? model->n_passes : r->n_words);
+    for (int64_t i = 0; i < n_passes && !r->failed; i++) {
+        const int64_t applied = attn_packed_number(r, 0, INT32_MAX);
+        if (passes)
+            model->passes[i].applied = (int32_t)applied;
+    }
     return attn_packed_check(r);
 }
 

@@ -1,4 +1,42 @@
-/* attnrun.h - the public interface of libattnrun, the only installed header.
+/* attnrun.h - the public interface of libattnrun. attnrun.hpp puts owners and exceptions over it.
+ *
+ * Contents
+ *   status              statuses, the last error
+ *   names               names from files made safe to print
+ *   element types       dtypes, tensors
+ *   runtime             allocator, threads, log, budget
+ *   model               opening, packing, saving; inputs, outputs, nodes
+ *   context             inputs, outputs, runs, profiles, states, plans, memory
+ *   operators           rows of your own: infer, pack, run, formulas
+ *
+ * Ten lines that run a model are in tools/examples/embed.c, servers in tools/examples/.
+ *
+ * Which call from which thread
+ *   any thread, at once      all calls on a runtime or a model; attnrun_cancel(); calls without an
+ *                            object
+ *   one thread at a time     all other calls on a context, and what shows its memory
+ *   the thread of the run    on_step, on_node; log: the thread of the call that has something
+ *                            to say
+ *   several threads at once  alloc and free of an allocator, parallel_for's tasks, on_tasks, and
+ *                            run() of an operator, on ranges of tasks that do not overlap
+ *   before any run, in turn  infer() and pack() of an operator: one call at a time for each model
+ *                            or context, but contexts of several threads call at once
+ *
+ * What lives how long
+ *   data of attnrun_source             as long as the model, unless ATTNRUN_COPY
+ *   an input's data                    until the run returns; strings and elements are copied
+ *                                      where an output may show them
+ *   memory of attnrun_set_output()     until the run returns; again in each run
+ *   views: attnrun_output(),           until the next run, or call that says that outputs are gone
+ *     attnrun_value()
+ *   names and strings of a model       as long as the model
+ *   attnrun_last_error()               until the next failing call of the thread
+ *   operator rows, allocator, pool     as long as the runtime, which its models hold
+ *   what a callback is given           until it returns
+ *
+ * Callbacks and operators must not throw, nor leave by longjmp: C is below them and above. They
+ * may call what takes no object, and with attnrun_step_ and attnrun_work_ what they were given;
+ * not the context that runs them.
  *
  * Four objects:
  *   runtime  allocator, memory budget, thread pool, log, operators. Thread-safe.
@@ -646,6 +684,27 @@ ATTNRUN_API attnrun_status attnrun_plan_get_block(attnrun_context *context, int3
 ATTNRUN_API attnrun_status attnrun_reserve(attnrun_context *context,
                                            const attnrun_tensor *inputs);
 
+/* Tasks of a step that follow one phase and come before the next. */
+typedef struct attnrun_phase {
+    int64_t n_tasks;   /* independent; the split depends on shapes only */
+    int64_t task_cost; /* about how many nanoseconds one task takes; 0: tiny */
+} attnrun_phase;
+/* One step of the last plan made or run, for what more threads would do: phases come one after the
+ * other, the tasks of one in any order and on any thread. `index` from 0 to n_steps - 1. */
+typedef struct attnrun_plan_step {
+    uint32_t struct_size;
+    int32_t node_index, n_phases; /* n_phases 0: a view, nothing runs */
+    uint32_t shared;              /* bit p: phase p is worth sharing among threads */
+    const char *name, *op_type;
+    attnrun_phase phases[ATTNRUN_MAX_PHASES];
+    int64_t read_bytes, written_bytes, flops; /* as in attnrun_node_profile */
+} attnrun_plan_step;
+ATTNRUN_API attnrun_status attnrun_plan_get_step(attnrun_context *context, int32_t index,
+                                                 attnrun_plan_step *step);
+/* How many plans the context keeps, 1 to 16 (16 at first): those used last. Others are given
+ * back. E_USAGE for another number. */
+ATTNRUN_API attnrun_status attnrun_set_max_plans(attnrun_context *context, int32_t n);
+
 /* What a first context of a model takes, and its first run with inputs of these shapes, in
  * bytes. Where the model is packed already, nothing more is for that. */
 typedef struct attnrun_model_need {
@@ -663,13 +722,26 @@ typedef struct attnrun_model_need {
     /* The most that is held at once: the smallest max_memory with which that works. What an
      * allocator sees, exactly, where no shape depends on data and there are no subgraphs, on one
      * thread or with weights whose places in the file fit their elements; else at most that.
-     * States (attnrun_add_state) come on top with their capacity. */
+     * States are in it where attnrun_model_plan_states() was told of them. */
     int64_t total_bytes;
+    int64_t states_bytes; /* of the states, with their capacity */
 } attnrun_model_need;
+/* A pair that attnrun_add_state() will be called with. */
+typedef struct attnrun_state_pair {
+    int32_t input, output;
+    int64_t capacity_bytes; /* less than a run makes counts as twice what it makes */
+} attnrun_state_pair;
 /* Needs no context, and packs nothing. Data of `inputs` is not looked at. */
 ATTNRUN_API attnrun_status attnrun_model_plan(attnrun_model *model,
                                               const attnrun_tensor *inputs,
                                               attnrun_model_need *need);
+/* The same of a context with states, whose plan appends to them in place where it can. Exact where
+ * the capacities hold what a run makes: then later runs of those shapes take no more memory. */
+ATTNRUN_API attnrun_status attnrun_model_plan_states(attnrun_model *model,
+                                                     const attnrun_tensor *inputs,
+                                                     const attnrun_state_pair *states,
+                                                     int64_t n_states,
+                                                     attnrun_model_need *need);
 
 typedef struct attnrun_memory_info {
     uint32_t struct_size;
@@ -758,11 +830,6 @@ typedef struct attnrun_node {
                                 * operator that is a formula (expand() of its row); else "" */
 } attnrun_node;
 
-typedef struct attnrun_phase {
-    int64_t n_tasks;   /* independent; the split depends on shapes only */
-    int64_t task_cost; /* about how many nanoseconds one task takes; 0: tiny */
-} attnrun_phase;
-
 /* What depends on a shape: written by infer(), read by run(). */
 typedef struct attnrun_step {
     const attnrun_node *node;
@@ -842,11 +909,19 @@ struct attnrun_op_def {
     const char *inputs, *outputs, *types;
     const attnrun_attr_def *attrs; /* ends with kind END; NULL: no attributes */
     /* Sets out types, tasks, scratch, aliases, state. Called with symbolic dims at load and
-     * with constant ones for each new shape. Checks everything that can be checked. */
+     * with constant ones for each new shape. Checks everything that can be checked.
+     * Where a rank is not known (in[i].rank -1) it sets what follows from the rest: the dtype
+     * always, rank -1 where that does not follow, attnrun_dim_unknown() for single dims; it is
+     * called again once more is known. n_phases, tasks and scratch are read where `concrete` is
+     * set. It fails with E_SHAPE, E_DTYPE, E_ATTR, E_INPUT, E_UNSUPPORTED or E_LIMIT. */
     attnrun_status (*infer)(attnrun_step *step);
     /* NULL, or packs constants: first with packed NULL, sets *bytes (0: nothing); then with
-     * memory of that size, 64-byte aligned, whose content must not depend on its address. */
+     * memory of that size, 64-byte aligned, whose content must not depend on its address.
+     * x[i].data of an input that `replaces` names is NULL in run() and infer(), later: only its
+     * dtype and dims are there. */
     attnrun_status (*pack)(attnrun_pack *pack, int64_t *bytes, void *packed);
+    /* The tasks of a range. It fails with E_RANGE (a value), E_MEMORY, E_CANCELLED (told to stop)
+     * or E_SHAPE (of a step whose shapes depend on data); any other status counts as E_INTERNAL. */
     attnrun_status (*run)(const attnrun_step *step, const attnrun_work *work);
     void (*release)(void *user); /* when the runtime ends; or NULL */
     void *user;
@@ -880,6 +955,12 @@ ATTNRUN_API attnrun_status attnrun_register_op(attnrun_runtime *runtime,
 ATTNRUN_API attnrun_status attnrun_load_plugin(attnrun_runtime *runtime, const char *path);
 /* The operators in the order of domain, name, since; NULL past the end. */
 ATTNRUN_API const attnrun_op_def *attnrun_get_op(attnrun_runtime *runtime, int32_t index);
+
+/* Calls see() with the row of each node of a model as it is run, those of its subgraphs too; a row
+ * as often as nodes have it. */
+ATTNRUN_API attnrun_status
+attnrun_model_ops(const attnrun_model *model,
+                  void (*see)(void *user, const attnrun_op_def *op), void *user);
 
 /* For infer() and run(): records the sentence, returns `status`. */
 ATTNRUN_API attnrun_status attnrun_step_fail(const attnrun_step *step, attnrun_status status,

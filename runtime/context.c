@@ -220,22 +220,29 @@ static attn_status all_inputs_set(const struct attnrun_context *context)
 
 /* ---- states ---- */
 
-attn_status attn_context_add_state(struct attnrun_context *context, int32_t input,
-                                   int32_t output, int64_t capacity_bytes)
+attn_status attn_context_check_pair(const struct attn_model *model, int32_t input,
+                                    int32_t output, int64_t capacity_bytes)
 {
-    if (input < 0 || input >= context->n_inputs || output < 0 ||
-        output >= context->n_outputs || capacity_bytes < 0)
+    const struct attn_graph *graph = model->graph;
+    if (input < 0 || input >= graph->n_inputs || output < 0 ||
+        output >= graph->n_outputs || capacity_bytes < 0)
         return attn_fail(ATTNRUN_E_USAGE, "there is no pair of input %d and output %d",
                          input, output);
-    const struct attn_graph *graph = context->model->graph;
     const attnrun_type *from = &graph->values[graph->outputs[output]].type;
     const attnrun_type *to = &graph->values[graph->inputs[input]].type;
     if (from->kind != to->kind || from->dtype != to->dtype ||
         (from->rank >= 0 && to->rank >= 0 && from->rank != to->rank))
         return attn_fail(ATTNRUN_E_USAGE,
                          "output %d is %s, it cannot become input %d, %s", output,
-                         attn_type_format(context->model->dims, from), input,
-                         attn_type_format(context->model->dims, to));
+                         attn_type_format(model->dims, from), input,
+                         attn_type_format(model->dims, to));
+    return ATTNRUN_OK;
+}
+
+attn_status attn_context_add_state(struct attnrun_context *context, int32_t input,
+                                   int32_t output, int64_t capacity_bytes)
+{
+    TRY(attn_context_check_pair(context->model, input, output, capacity_bytes));
     for (const struct attn_state *s = context->frame->states; s != NULL; s = s->next)
         if (s->input == input)
             return attn_fail(ATTNRUN_E_USAGE, "input %d is a state already", input);
@@ -539,50 +546,6 @@ attn_status attn_context_reserve(struct attnrun_context *context,
     TRY(attn_context_plan(context, inputs, NULL));
     TRY(attn_frame_reserve(context->frame, context->frame->shown));
     return reserve_states(context, context->frame->shown);
-}
-
-attn_status attn_context_plan_block(struct attnrun_context *context, int32_t index,
-                                    attnrun_plan_block *block)
-{
-    const struct attn_plan *plan = context->frame->shown;
-    if (plan == NULL || index < 0 || index >= plan->n_blocks)
-        return attn_fail(ATTNRUN_E_USAGE, "there is no plan, or no block %d in it",
-                         index);
-    const struct attn_block *from = &plan->blocks[index];
-    attnrun_plan_block filled = { .first_step = from->first,
-                                  .last_step = from->last,
-                                  .offset = from->offset,
-                                  .bytes = from->bytes,
-                                  .name = "scratch",
-                                  .op_type = "" };
-    if (from->value >= 0) {
-        filled.name = plan->graph->values[from->value].name;
-        filled.tensor = plan->values[from->value].tensor;
-        filled.tensor.data = NULL;
-    }
-    if (from->first < plan->n_steps)
-        filled.op_type = plan->steps[from->first]->pub.node->op_type;
-    return attn_struct_write(block, &filled, sizeof filled, "attnrun_plan_block");
-}
-
-attn_status attn_context_plan_output(struct attnrun_context *context, int32_t index,
-                                     attnrun_tensor *tensor)
-{
-    const struct attn_plan *plan = context->frame->shown;
-    if (plan == NULL || index < 0 || index >= context->n_outputs)
-        return attn_fail(ATTNRUN_E_USAGE, "there is no plan, or no output %d in it",
-                         index);
-    const struct attn_plan_value *value = &plan->values[plan->graph->outputs[index]];
-    if (plan->modes[index] == ATTN_OUTPUT_SKIPPED)
-        return attn_fail(ATTNRUN_E_USAGE, "output %d was not chosen for this plan",
-                         index);
-    if (value->place == ATTN_PLACE_DYNAMIC || value->tensor.kind != ATTNRUN_TENSOR)
-        return attn_fail(ATTNRUN_E_SHAPE, "the shape of output %d depends on data",
-                         index);
-    *tensor = value->tensor;
-    tensor_set_dense(tensor);
-    tensor->data = NULL;
-    return ATTNRUN_OK;
 }
 
 attn_status attn_context_memory(struct attnrun_context *context,

@@ -40,6 +40,9 @@ attn_status attn_context_choose_outputs(struct attnrun_context *context,
 attn_status attn_context_watch(struct attnrun_context *context, const char *name);
 attn_status attn_context_value(const struct attnrun_context *context, const char *name,
                                attnrun_tensor *tensor);
+/* E_USAGE where the model has no such pair of a state. */
+attn_status attn_context_check_pair(const struct attn_model *model, int32_t input,
+                                    int32_t output, int64_t capacity_bytes);
 attn_status attn_context_add_state(struct attnrun_context *context, int32_t input,
                                    int32_t output, int64_t capacity_bytes);
 attn_status attn_context_truncate_state(struct attnrun_context *context, int32_t input,
@@ -61,6 +64,9 @@ attn_status attn_context_reserve(struct attnrun_context *context,
                                  const attnrun_tensor *inputs);
 attn_status attn_context_plan_block(struct attnrun_context *context, int32_t index,
                                     attnrun_plan_block *block);
+attn_status attn_context_plan_step(struct attnrun_context *context, int32_t index,
+                                   attnrun_plan_step *step);
+attn_status attn_context_set_max_plans(struct attnrun_context *context, int32_t n);
 attn_status attn_context_plan_output(struct attnrun_context *context, int32_t index,
                                      attnrun_tensor *tensor);
 attn_status attn_context_memory(struct attnrun_context *context,

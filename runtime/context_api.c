@@ -201,6 +201,19 @@ attnrun_status attnrun_plan_get_block(attnrun_context *context, int32_t index,
     return leave(context, attn_context_plan_block(context, index, block));
 }
 
+attnrun_status attnrun_plan_get_step(attnrun_context *context, int32_t index,
+                                     attnrun_plan_step *step)
+{
+    TRY(enter(context));
+    return leave(context, attn_context_plan_step(context, index, step));
+}
+
+attnrun_status attnrun_set_max_plans(attnrun_context *context, int32_t n)
+{
+    TRY(enter(context));
+    return leave(context, attn_context_set_max_plans(context, n));
+}
+
 attnrun_status attnrun_context_memory(const attnrun_context *context,
                                       attnrun_memory_info *info)
 {

@@ -56,6 +56,14 @@ bool attn_step_is_alone(const struct attn_step *step)
     return true;
 }
 
+uint32_t attn_step_shared_phases(const struct attn_step *step)
+{
+    uint32_t shared = 0;
+    for (int32_t p = 0; p < step->pub.n_phases; p++)
+        shared |= is_small(&step->pub.phases[p]) ? 0 : UINT32_C(1) << p;
+    return shared;
+}
+
 /* ---- plans and memory ---- */
 
 /* Not only of dynamic-shape steps: text has its place in the side heap, too. */
@@ -74,13 +82,46 @@ int32_t attn_frame_n_inputs(const struct attn_frame *frame)
 static struct attn_plan **plan_slot(struct attn_frame *frame)
 {
     struct attn_plan **oldest = &frame->plans[0];
-    for (int i = 0; i < ATTN_MAX_PLANS; i++) {
+    for (int32_t i = 0; i < frame->max_plans; i++) {
         if (frame->plans[i] == NULL)
             return &frame->plans[i];
         if (frame->plans[i]->last_used < (*oldest)->last_used)
             oldest = &frame->plans[i];
     }
     return oldest;
+}
+
+static void drop_plan(struct attn_frame *frame, struct attn_plan **slot)
+{
+    if (*slot == NULL)
+        return;
+    if (*slot == frame->current)
+        frame->current = NULL;
+    if (*slot == frame->shown)
+        frame->shown = NULL;
+    release_all_dynamic(frame, *slot);
+    attn_pool_move(&frame->spare,
+                   &(*slot)->pool); /* decoding plans anew for each token */
+    attn_plan_destroy(*slot, frame->memory);
+    *slot = NULL;
+}
+
+void attn_frame_keep_plans(struct attn_frame *frame, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) { /* the plan used last of what is left comes to i */
+        int32_t newest = i;
+        for (int32_t k = i + 1; k < ATTN_MAX_PLANS; k++)
+            if (frame->plans[k] != NULL &&
+                (frame->plans[newest] == NULL ||
+                 frame->plans[k]->last_used > frame->plans[newest]->last_used))
+                newest = k;
+        struct attn_plan *plan = frame->plans[newest];
+        frame->plans[newest] = frame->plans[i];
+        frame->plans[i] = plan;
+    }
+    for (int32_t i = n; i < ATTN_MAX_PLANS; i++)
+        drop_plan(frame, &frame->plans[i]);
+    frame->max_plans = n;
 }
 
 attn_status attn_frame_plan(struct attn_frame *frame, const attnrun_tensor *inputs,
@@ -95,15 +136,7 @@ attn_status attn_frame_plan(struct attn_frame *frame, const attnrun_tensor *inpu
     struct attn_plan *made;
     TRY(attn_plan_create(frame, inputs, attn_frame_n_inputs(frame), &made));
     struct attn_plan **slot = plan_slot(frame);
-    if (*slot != NULL && *slot == frame->current)
-        frame->current = NULL;
-    if (*slot != NULL)
-        release_all_dynamic(frame, *slot);
-    if (*slot != NULL && *slot == frame->shown)
-        frame->shown = NULL;
-    if (*slot != NULL) /* decoding makes a plan of the same sizes for each token */
-        attn_pool_move(&frame->spare, &(*slot)->pool);
-    attn_plan_destroy(*slot, frame->memory);
+    drop_plan(frame, slot);
     *slot = made;
     made->last_used = ++frame->clock;
     attn_log(frame->runtime, ATTN_LOG_PLAN,
@@ -417,6 +450,7 @@ attn_status attn_frame_create(attnrun_runtime *runtime, struct attn_memory *memo
     made->runtime = runtime;
     made->memory = memory;
     made->threads = attn_runtime_threads(runtime);
+    made->max_plans = ATTN_MAX_PLANS;
     made->kernels = attn_model_kernels(graph->model);
     made->control = control;
     made->heap = (struct attn_heap){ .memory = memory,

@@ -25,6 +25,7 @@ struct attn_frame {
     struct attn_selection *selection; /* of the main graph; else NULL: all outputs */
     const attnrun_tensor *outputs;    /* of the main graph: the caller's memory */
     struct attn_plan *plans[ATTN_MAX_PLANS];
+    int32_t max_plans;         /* that are kept */
     struct attn_plan *current; /* of the last successful run */
     struct attn_plan *shown;   /* of the last run or attnrun_plan() */
     uint64_t clock;            /* for the least recently used plan */
@@ -69,6 +70,10 @@ attn_status attn_frame_output(const struct attn_frame *frame, int32_t index,
 int64_t attn_frame_arena_bytes(const struct attn_frame *frame);
 /* Gives back plans, arena and heap, here and in the frames below. */
 void attn_frame_trim(struct attn_frame *frame);
+/* Bit p: phase p of the step is shared among threads, where there are any. */
+uint32_t attn_step_shared_phases(const struct attn_step *step);
+/* The frame keeps n plans from now on, those used last. */
+void attn_frame_keep_plans(struct attn_frame *frame, int32_t n);
 /* All phases of the step are run by the caller's thread, as worker 0. */
 bool attn_step_is_alone(const struct attn_step *step);
 /* Runs a step whose outputs have a place in the arena; infers it again where it has to.

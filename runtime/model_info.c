@@ -213,3 +213,28 @@ attnrun_status attnrun_model_note(const attnrun_model *model, int32_t index,
     *why = m->notes[index].why;
     return ATTNRUN_OK;
 }
+
+static void see_rows(const struct attn_graph *graph,
+                     void (*see)(void *user, const attnrun_op_def *op), void *user)
+{
+    for (int64_t n = 0; n < graph->n_nodes; n++) {
+        const struct attn_node *node = graph->nodes[n];
+        if (node == NULL || node->pub.op == NULL)
+            continue;
+        see(user, node->pub.op);
+        for (int32_t g = 0; g < node->n_graphs;
+             g++) /* as deep as SUBGRAPH_DEPTH allows */
+            see_rows(node->graphs[g], see, user);
+    }
+}
+
+attnrun_status attnrun_model_ops(const attnrun_model *model,
+                                 void (*see)(void *user, const attnrun_op_def *op),
+                                 void *user)
+{
+    TRY(need(model));
+    if (see == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_ops: see is NULL");
+    see_rows(model_of(model)->graph, see, user);
+    return ATTNRUN_OK;
+}

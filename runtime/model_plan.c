@@ -13,12 +13,15 @@
 #include "context.h"
 #include "model.h"
 #include "pack.h"
+#include "state.h"
 
 struct measuring {
     struct attn_model *model;
     const attnrun_tensor *inputs;
     struct attn_memory *memory; /* counts the frame and its plan */
     int64_t planning_bytes;     /* the most that is held while it is planned */
+    const attnrun_state_pair *states;
+    int64_t n_states;
     attnrun_model_need need;
 };
 
@@ -33,10 +36,40 @@ static int64_t scratch_of(const struct attn_plan *plan)
     return max;
 }
 
+/* The plan knows the pairs; their memory is counted, and not taken. */
+static attn_status add_states(struct measuring *m, struct attn_frame *frame)
+{
+    for (int64_t i = 0; i < m->n_states; i++)
+        TRY(attn_state_add(m->memory, &frame->states, m->states[i].input,
+                           m->states[i].output, 0));
+    frame->states_version++;
+    return ATTNRUN_OK;
+}
+
+/* A state that does not hold what the run makes becomes twice as large as that. */
+static attn_status count_states(struct measuring *m, const struct attn_frame *frame,
+                                const struct attn_plan *plan)
+{
+    m->need.states_bytes = 0;
+    for (int64_t i = 0; i < m->n_states; i++) {
+        const int32_t id = frame->graph->outputs[m->states[i].output];
+        const struct attn_plan_value *value = &plan->values[id];
+        int64_t bytes = m->states[i].capacity_bytes;
+        if (value->place == ATTN_PLACE_DYNAMIC || value->tensor.kind != ATTNRUN_TENSOR)
+            m->need.n_unbounded_steps++;
+        else if (bytes < tensor_bytes(&value->tensor))
+            bytes = 2 * tensor_bytes(&value->tensor);
+        if (!ck_add(m->need.states_bytes, bytes, &m->need.states_bytes))
+            return attn_fail(ATTNRUN_E_MEMORY, "the states are too large");
+    }
+    return ATTNRUN_OK;
+}
+
 static attn_status plan_frame(struct measuring *m, struct attn_frame *frame)
 {
     struct attn_plan *plan;
     struct attn_memory_counts counts;
+    TRY(add_states(m, frame));
     TRY(attn_frame_plan(frame, m->inputs, &plan));
     attn_memory_counts(m->memory, &counts);
     m->planning_bytes = (int64_t)counts.peak_bytes;
@@ -45,7 +78,7 @@ static attn_status plan_frame(struct measuring *m, struct attn_frame *frame)
     m->need.scratch_bytes = scratch_of(plan);
     m->need.side_heap_bytes = plan->heap_bytes;
     m->need.n_unbounded_steps = plan->n_unbounded;
-    return ATTNRUN_OK;
+    return count_states(m, frame, plan);
 }
 
 static attn_status plan_model(void *arg)
@@ -59,6 +92,8 @@ static attn_status plan_model(void *arg)
                                            &control, &frame);
     if (status == ATTNRUN_OK)
         status = plan_frame(m, frame);
+    if (frame != NULL)
+        attn_state_free(m->memory, frame->states);
     attn_frame_destroy(frame);
     attn_poll_leave(before);
     return status;
@@ -75,10 +110,26 @@ static attn_status check_inputs(struct measuring *m)
     return ATTNRUN_OK;
 }
 
+static attn_status check_states(const struct measuring *m)
+{
+    if (m->n_states < 0 || (m->n_states > 0 && m->states == NULL))
+        return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_plan_states: states is NULL");
+    for (int64_t i = 0; i < m->n_states; i++) {
+        TRY(attn_context_check_pair(m->model, m->states[i].input, m->states[i].output,
+                                    m->states[i].capacity_bytes));
+        for (int64_t k = 0; k < i; k++)
+            if (m->states[k].input == m->states[i].input)
+                return attn_fail(ATTNRUN_E_USAGE, "input %d is a state already",
+                                 m->states[i].input);
+    }
+    return ATTNRUN_OK;
+}
+
 static void add_up(struct measuring *m, int64_t working, int64_t own)
 {
     attnrun_model_need *need = &m->need;
-    const int64_t kept = need->packed_bytes + need->constants_bytes;
+    /* A context has its states before it makes a plan. */
+    const int64_t kept = need->packed_bytes + need->constants_bytes + need->states_bytes;
     int64_t max = need->packed_bytes + working;
     max = max64(max, kept + m->planning_bytes);
     max = max64(max,
@@ -105,13 +156,24 @@ static attn_status measure(struct measuring *m, bool packed)
 attnrun_status attnrun_model_plan(attnrun_model *model, const attnrun_tensor *inputs,
                                   attnrun_model_need *need)
 {
+    return attnrun_model_plan_states(model, inputs, NULL, 0, need);
+}
+
+attnrun_status attnrun_model_plan_states(attnrun_model *model,
+                                         const attnrun_tensor *inputs,
+                                         const attnrun_state_pair *states,
+                                         int64_t n_states, attnrun_model_need *need)
+{
     attnrun_error before;
     if (model == NULL)
         return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_plan: model is NULL");
-    struct measuring m = { .model = model_of(model), .inputs = inputs };
+    struct measuring m = {
+        .model = model_of(model), .inputs = inputs, .states = states, .n_states = n_states
+    };
     bool packed;
     TRY(attn_struct_check(need, sizeof *need, "attnrun_model_need"));
     TRY(check_inputs(&m));
+    TRY(check_states(&m));
     attn_call_begin(&before);
     TRY(attn_model_lock(m.model, &packed));
     m.memory = attn_memory_apart(m.model->pool.memory);

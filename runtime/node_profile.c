@@ -48,6 +48,16 @@ static int64_t sum_bytes(const attnrun_tensor *tensors, int32_t n)
     return sum;
 }
 
+int64_t attn_step_read_bytes(const struct attn_step *step)
+{
+    return sum_bytes(step->pub.x, step->pub.n_in + step->node->n_captures);
+}
+
+int64_t attn_step_written_bytes(const struct attn_step *step)
+{
+    return step->is_view ? 0 : sum_bytes(step->pub.y, step->pub.n_out);
+}
+
 static void report_node(const struct attn_profiling *profiling,
                         const struct attn_step *step, int64_t start_ns, int64_t ns)
 {
@@ -60,8 +70,8 @@ static void report_node(const struct attn_profiling *profiling,
         .domain = node->domain,
         .start_ns = start_ns - profiling->start_ns,
         .ns = ns,
-        .read_bytes = sum_bytes(step->pub.x, step->pub.n_in + step->node->n_captures),
-        .written_bytes = step->is_view ? 0 : sum_bytes(step->pub.y, step->pub.n_out),
+        .read_bytes = attn_step_read_bytes(step),
+        .written_bytes = attn_step_written_bytes(step),
         .flops = step->flops,
         .n_phases = step->pub.n_phases,
         .n_threads = count_workers(profiling),

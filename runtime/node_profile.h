@@ -19,6 +19,9 @@ struct attn_profiling {
 
 /* Begins to profile a run; *profiling is in the frame then, where the caller wants it. */
 void attn_profile_begin(struct attn_profiling *profiling, struct attn_frame *frame);
+/* Bytes of a step's operands, each once: read, constants included, and written. */
+int64_t attn_step_read_bytes(const struct attn_step *step);
+int64_t attn_step_written_bytes(const struct attn_step *step);
 /* Before and after a step. */
 int64_t attn_profile_step_begin(struct attn_profiling *profiling);
 void attn_profile_step_end(struct attn_profiling *profiling, const struct attn_step *step,

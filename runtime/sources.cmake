@@ -9,6 +9,7 @@ set(ATTN_RUNTIME
   runtime/context.c
   runtime/context_api.c
   runtime/context_choice.c
+  runtime/context_plan.c
   runtime/cpu.c
   runtime/dim.c
   runtime/dim_table.c

@@ -49,6 +49,14 @@ const struct cli_command cli_commands[] = {
       "for "
       "another instruction set or version of attnrun is refused; check --verify and run "
       "--verify read all of it and compare its hash." },
+    { "compile", CLI_COMPILE, 1, 1, "[options] model.onnx -o model.c",
+      "write a model as a C file", command_compile,
+      "The file holds the packed model (see pack) as an array, and the table of the "
+      "operators that it uses. A program that is linked from it and libattnrun.a opens "
+      "the model by attnrun_model_open() of the source that the file names after itself, "
+      "without reading a file, and brings neither other operators nor rewrite passes. It "
+      "opens that model alone, on CPUs that have the instruction set that it was "
+      "compiled for (--isa)." },
     { "optimize", CLI_OPTIMIZE, 1, 1, "[options] model.onnx -o out.onnx",
       "write a simpler ONNX model with the same outputs", command_optimize,
       "What constants give is computed, nodes that nobody reads or that repeat others "

@@ -21,6 +21,7 @@ set(ATTN_TOOLS
   tools/cli/check_file.c
   tools/cli/chrome_trace.c
   tools/cli/compare.c
+  tools/cli/compile_command.c
   tools/cli/config.c
   tools/cli/convert_command.c
   tools/cli/difference.c
@@ -56,6 +57,7 @@ set(ATTN_TOOLS
   tools/cli/setup.c
   tools/cli/shrunk.c
   tools/cli/sizes.c
+  tools/cli/speedup.c
   tools/cli/states.c
   tools/cli/svg.c
   tools/cli/sweep.c

@@ -16,6 +16,10 @@ endforeach()
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${references})
 file(CONFIGURE OUTPUT ${generated}/bodies.def CONTENT "${bodies}" @ONLY)
 
+# The names of the operators' rows, for `attnrun compile`.
+file(CONFIGURE OUTPUT ${generated}/op_rows.def
+  CONTENT "#include \"${CMAKE_CURRENT_SOURCE_DIR}/ops/op_list.def\"\n" @ONLY)
+
 add_executable(attnrun ${ATTN_TOOLS})
 target_include_directories(attnrun PRIVATE ${generated})
 set_target_properties(attnrun PROPERTIES ENABLE_EXPORTS ON

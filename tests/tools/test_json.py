@@ -26,7 +26,7 @@ WORDS = {"type", "properties", "required", "additionalProperties", "items", "enu
          "oneOf", "$ref", "$defs", "$schema", "title", "description"}
 UNITS = ("_bytes", "_ms", "_us", "_fraction", "_gflops", "_gbs", "_per_s", "_flops")
 PLAIN = {"mean", "min", "max", "max_abs", "max_rel", "cosine", "arena_over_bound", "default",
-         "default_index", "ratio", "rtol", "atol"}
+         "default_index", "ratio", "max_ratio", "rtol", "atol"}
 
 
 def is_type(value, name):
@@ -94,6 +94,10 @@ class Json(unittest.TestCase):
         self.json("run", self.embedding, "--profile", "-n", 3)
         self.json("run", self.embedding, "--print", "full")
         self.json("plan", self.embedding)
+        plan = self.json("plan", self.embedding, "--threads", 2, "--set", "S=4096")
+        self.assertEqual([s["threads"] for s in plan["speedup"]], [2, 8, 16, 64])
+        for bound in plan["speedup"]:
+            self.assertTrue(1 <= bound["max_ratio"] <= bound["threads"], bound)
         self.json("inspect", self.embedding, "--layers", "--weights")
         self.json("inspect", cli_models.missing(self.dir / "missing.onnx"))
         self.json("ops")

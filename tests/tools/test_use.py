@@ -6,6 +6,7 @@ usage: test_use.py ATTNRUN
 """
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -293,6 +294,12 @@ class Use(unittest.TestCase):
         said = self.refused(6, "run", self.matmul, "-m", "1M", "--set=M=1024", "--set=K=1024",
                             "--set=N=1024")
         self.assertRegex(said, r"needs 4194304 bytes: over the memory budget of 1048576 bytes")
+        sizes = "run", self.matmul, "--set=M=64", "--set=K=64", "--set=N=30000", "-q", "-t", "1"
+        said = self.refused(6, *sizes, "-m", "1M")
+        need = int(re.search(r"hint: (\d+) bytes are needed with these inputs: --max-memory \1$",
+                             said)[1])
+        self.attnrun(*sizes, "-m", need)  # the smallest budget that works
+        self.assertIn(str(need), self.refused(6, *sizes, "-m", need - 1))
         path = self.dir / "external.onnx"
         import onnx
         model = onnx.load(cli_models.save(

@@ -54,7 +54,8 @@ enum cli_commands {
     CLI_PACK = 2048,
     CLI_OPTIMIZE = 4096,
     CLI_EXTRACT = 8192,
-    CLI_REPORT = 16384
+    CLI_REPORT = 16384,
+    CLI_COMPILE = 32768
 };
 
 /* `run` returns an exit code where it is done, or a status: see cli_main(). */
@@ -190,6 +191,7 @@ attnrun_status command_help(struct cli *cli, int *exit_code);
 attnrun_status command_version(struct cli *cli, int *exit_code);
 attnrun_status command_convert(struct cli *cli, int *exit_code);
 attnrun_status command_pack(struct cli *cli, int *exit_code);
+attnrun_status command_compile(struct cli *cli, int *exit_code);
 attnrun_status command_optimize(struct cli *cli, int *exit_code);
 attnrun_status command_extract(struct cli *cli, int *exit_code);
 

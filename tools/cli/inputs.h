@@ -110,5 +110,7 @@ attnrun_status check_fit(const struct input *input, const attnrun_tensor *tensor
  * context. */
 attnrun_status inputs_fit(struct inputs *inputs, attnrun_context *context,
                           attnrun_plan_info *plan);
+/* What the model takes with inputs of these shapes. */
+attnrun_status inputs_need(struct inputs *inputs, attnrun_model_need *need);
 
 #endif

@@ -16,7 +16,29 @@ static void count_coverage(struct job *job)
     }
 }
 
-attnrun_status job_open(struct job *job, struct cli *cli, const char *path)
+/* Over the budget, with the model open: the smallest one that works, as the model's plan has it.
+ * What failed is given back first, so that it is not counted twice. */
+static void explain_budget(struct job *job)
+{
+    const struct tool_error failed = tool_error;
+    attnrun_model_need need = { .struct_size = sizeof need };
+    attnrun_status status = ATTNRUN_OK;
+    if (failed.status != ATTNRUN_E_MEMORY || job->model == NULL || job->n_states > 0)
+        return;
+    attnrun_context_destroy(job->context);
+    job->context = NULL;
+    if (job->inputs.v == NULL)
+        status = inputs_make(&job->inputs, job->cli, job->model);
+    if (status == ATTNRUN_OK)
+        status = inputs_need(&job->inputs, &need);
+    tool_error = failed;
+    if (status == ATTNRUN_OK)
+        tool_hint("%s%lld bytes are needed with these inputs: --max-memory %lld",
+                  need.n_unbounded_steps > 0 ? "at least " : "",
+                  (long long)need.total_bytes, (long long)need.total_bytes);
+}
+
+static attnrun_status open_job(struct job *job, struct cli *cli, const char *path)
 {
     memset(job, 0, sizeof *job);
     job->cli = cli;
@@ -49,6 +71,14 @@ attnrun_status job_open(struct job *job, struct cli *cli, const char *path)
     return inputs_fit(&job->inputs, job->context, &job->plan);
 }
 
+attnrun_status job_open(struct job *job, struct cli *cli, const char *path)
+{
+    attnrun_status status = open_job(job, cli, path);
+    if (status != ATTNRUN_OK)
+        explain_budget(job);
+    return status;
+}
+
 attnrun_status job_first_run(struct job *job, const attnrun_run_options *options)
 {
     struct tool_error first = { 0 };
@@ -69,6 +99,7 @@ attnrun_status job_first_run(struct job *job, const attnrun_run_options *options
         tool_error = first;
         explain_failure(&job->inputs, true);
         sizes_explain(&job->inputs);
+        explain_budget(job);
         return first.status;
     }
 }

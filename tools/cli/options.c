@@ -12,7 +12,7 @@
 #define AT(member) offsetof(struct cli, member)
 enum {
     USES_MODEL = CLI_RUN | CLI_CHECK | CLI_PLAN | CLI_INSPECT | CLI_BENCH | CLI_COMPARE |
-        CLI_PACK,
+        CLI_PACK | CLI_COMPILE,
     EDITS = CLI_OPTIMIZE | CLI_EXTRACT,
     OPENS = USES_MODEL | EDITS,
     MAKES_INPUTS = CLI_RUN | CLI_PLAN | CLI_BENCH | CLI_CHECK | CLI_COMPARE,
@@ -39,9 +39,10 @@ const struct cli_option cli_options[] = {
       "shape of an input: x=1x3x224x224 or x=[1,3,224,224]", 0, 0, 0 },
     { "state", 0, OPT_LIST, AT(states), CLI_PLAN | CLI_BENCH, "PAST=PRESENT",
       "output that becomes an input of the next run: past_*=present_*", 0, 0, 0 },
-    { "output", 'o', OPT_TEXT, AT(output), CLI_RUN | CLI_PACK | EDITS, "PATH",
+    { "output", 'o', OPT_TEXT, AT(output), CLI_RUN | CLI_PACK | CLI_COMPILE | EDITS,
+      "PATH",
       "write outputs: f.npz, f.npy (one output), f.json, a folder of npy files, or -; "
-      "pack, optimize and extract: the new model",
+      "pack, optimize and extract: the new model; compile: the C file",
       0, 0, 0 },
     { "outputs", 0, OPT_LIST, AT(outputs), CLI_RUN | CLI_COMPARE | CLI_PACK | CLI_EXTRACT,
       "NAME",
@@ -104,8 +105,10 @@ const struct cli_option cli_options[] = {
       "another attnrun program: both run in turns; exit 1 where this one is slower", 0, 0,
       0 },
     { "threads", 't', OPT_INT, AT(threads),
-      RUNS | CLI_PLAN | CLI_INSPECT | CLI_DOCTOR | CLI_PACK, "N",
-      "threads (the CPUs that this process may use)", 1, 1024, 0 },
+      RUNS | CLI_PLAN | CLI_INSPECT | CLI_DOCTOR | CLI_PACK | CLI_COMPILE, "N",
+      "threads (the CPUs that this process may use); plan: also what N, 8, 16 and 64 "
+      "would do",
+      1, 1024, 0 },
     { "seed", 0, OPT_INT, AT(seed), MAKES_INPUTS, "N", "seed of made-up inputs (0)", 0,
       INT64_MAX, 0 },
     { "max-memory", 'm', OPT_BYTES, AT(max_memory), OPENS | CLI_DOCTOR, "SIZE",
@@ -132,7 +135,7 @@ const struct cli_option cli_options[] = {
       "try an IR version or opset newer than known", 0, 0, 0 },
     { "copy-weights", 0, OPT_FLAG, AT(copy_weights), OPENS, NULL,
       "read the weights instead of mapping the file", 0, 0, 0 },
-    { "verify", 0, OPT_FLAG, AT(verify), USES_MODEL & ~CLI_PACK, NULL,
+    { "verify", 0, OPT_FLAG, AT(verify), USES_MODEL & ~(CLI_PACK | CLI_COMPILE), NULL,
       "read all of a packed file and compare its hash", 0, 0, 0 },
     { "plugin", 0, OPT_LIST, AT(plugins), OPENS | CLI_OPS, "FILE",
       "load operators from a shared library", 0, 0, 0 },
@@ -143,7 +146,7 @@ const struct cli_option cli_options[] = {
     { "trace", 0, OPT_TEXT, AT(trace), CLI_RUN, "FILE",
       "write the steps and threads of a run as a trace for ui.perfetto.dev (JSON)", 0, 0,
       0 },
-    { "json", 0, OPT_FLAG, AT(json), OPENS | CLI_OPS | CLI_DOCTOR, NULL,
+    { "json", 0, OPT_FLAG, AT(json), (OPENS & ~CLI_COMPILE) | CLI_OPS | CLI_DOCTOR, NULL,
       "one JSON object on standard output", 0, 0, 0 },
     { "config", 'c', OPT_TEXT, AT(config), ANY & ~(CLI_HELP | CLI_VERSION | CLI_CONVERT),
       "FILE", "options from a YAML file; its keys are these names", 0, 0, 0 },

@@ -7,6 +7,7 @@
 #include "../io/file.h"
 #include "job.h"
 #include "screen.h"
+#include "speedup.h"
 #include "svg.h"
 #include "workers.h"
 
@@ -67,7 +68,7 @@ static void print_blocks(struct blocks *blocks)
 }
 
 static void print_plan(struct job *job, struct blocks *blocks,
-                       const struct workers *workers)
+                       const struct workers *workers, const struct speedup *speedup)
 {
     const attnrun_plan_info *p = &job->plan;
     struct line arena = { .n = 0 }, beside = { .n = 0 };
@@ -102,6 +103,8 @@ static void print_plan(struct job *job, struct blocks *blocks,
     if (workers_asked(job->cli))
         workers_print(workers);
     print_blocks(blocks);
+    if (speedup->rows != NULL)
+        speedup_print(speedup);
     if (job->cli->svg != NULL)
         printf("\nwritten  %s\n", tool_path(job->cli->svg));
 }
@@ -126,7 +129,7 @@ static void json_blocks(const struct blocks *blocks, struct json *json)
 }
 
 static void print_json(const struct job *job, const struct blocks *blocks,
-                       const struct workers *workers)
+                       const struct workers *workers, const struct speedup *speedup)
 {
     const attnrun_plan_info *p = &job->plan;
     struct json json = { .out = cli_json_stream() };
@@ -157,6 +160,8 @@ static void print_json(const struct job *job, const struct blocks *blocks,
     }
     json_close(&json, ']');
     json_blocks(blocks, &json);
+    if (speedup->rows != NULL)
+        speedup_json(speedup, &json);
     json_close(&json, '}');
 }
 
@@ -165,6 +170,7 @@ attnrun_status command_plan(struct cli *cli, int *exit_code)
     struct job job;
     struct blocks blocks = { 0 };
     struct workers workers = { 0 };
+    struct speedup speedup = { 0 };
     bool drawn = cli->svg != NULL && file_is_stream(cli->svg);
     *exit_code = 0;
     if (drawn && cli->json)
@@ -173,6 +179,8 @@ attnrun_status command_plan(struct cli *cli, int *exit_code)
     attnrun_status status = job_open(&job, cli, cli->paths.v[0]);
     if (status == ATTNRUN_OK)
         status = read_blocks(&job, &blocks);
+    if (status == ATTNRUN_OK && cli->threads > 0)
+        status = speedup_read(&job, &speedup);
     if (status == ATTNRUN_OK && workers_asked(cli))
         status = workers_plan(&job, &workers);
     if (status == ATTNRUN_OK)
@@ -181,9 +189,10 @@ attnrun_status command_plan(struct cli *cli, int *exit_code)
         status =
             svg_write(cli->svg, text_file_name(job.path), &job.plan, blocks.v, blocks.n);
     if (status == ATTNRUN_OK && cli->json)
-        print_json(&job, &blocks, &workers);
+        print_json(&job, &blocks, &workers, &speedup);
     else if (status == ATTNRUN_OK && !cli->quiet && !drawn)
-        print_plan(&job, &blocks, &workers);
+        print_plan(&job, &blocks, &workers, &speedup);
+    speedup_free(&speedup);
     free(blocks.v);
     job_close(&job);
     return status;

@@ -1,0 +1,76 @@
+"""attnrun compile: a program with its model in itself gives the bits of `attnrun run`, has no
+operators but those that the model uses, and needs no file.
+
+usage: check_compile.py SOURCE ATTNRUN LIBATTNRUN.a [FLAG...]   (what the library is linked with)
+"""
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy
+from onnx import TensorProto, helper
+
+SOURCE, ATTNRUN, LIBRARY, *FLAGS = sys.argv[1:]
+sys.path.insert(0, str(Path(SOURCE) / "tests" / "tools"))
+import cli_models  # noqa: E402
+
+
+def network(path):
+    """Products with packed weights, a fused norm, a branch: rows of several kinds."""
+    numbers = numpy.random.default_rng(0)
+
+    def graph(name, op):
+        return helper.make_graph([helper.make_node(op, ["n"], [name])], name, [],
+                                 [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)])
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]),
+             helper.make_node("Add", ["m", "b"], ["a"]),
+             helper.make_node("Relu", ["a"], ["r"]),
+             helper.make_node("LayerNormalization", ["r", "scale"], ["n"]),
+             helper.make_node("If", ["more"], ["y"], then_branch=graph("sin", "Sin"),
+                              else_branch=graph("cos", "Cos"))]
+    nodes.insert(4, helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0))
+    nodes.insert(5, helper.make_node("Greater", ["sum", "zero"], ["more"]))
+    return cli_models.save(
+        path, nodes, [("x", TensorProto.FLOAT, ["N", 24])], [("y", TensorProto.FLOAT, ["N", 40])],
+        [("w", numbers.normal(size=(24, 40)).astype("f")), ("b", numbers.normal(size=40).astype("f")),
+         ("scale", numbers.normal(size=40).astype("f")), ("zero", numpy.float32(0))])
+
+
+def check(folder, name, model, sizes):
+    compiled, program, expected = folder / f"{name}.c", folder / name, folder / f"{name}.npy"
+    subprocess.run([ATTNRUN, "compile", model, "-o", compiled, "-q"], check=True)
+    subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", f"-DMODEL={name}",
+                    f"-I{SOURCE}/runtime", "-o", program, f"{SOURCE}/tools/examples/compiled.c",
+                    compiled, LIBRARY, *FLAGS, "-lpthread", "-ldl", "-lm"], check=True)
+    ones = [word for i in sizes for word in ("-i", f"{i}=ones")]
+    subprocess.run([ATTNRUN, "run", model, *ones, *(w for d in ("B", "S", "N") for w in ("-s", f"{d}=2")
+                                                    if d in sizes_of(model)),
+                    "-q", "-o", expected], check=True)
+    done = subprocess.run([program], capture_output=True, text=True, cwd="/")
+    assert done.returncode == 0, done.stderr
+    got = numpy.array([numpy.float32(v) for v in done.stdout.split()])
+    assert numpy.array_equal(got, numpy.load(expected).ravel()), (name, got[:4])
+    symbols = subprocess.run(["nm", program], capture_output=True, text=True, check=True).stdout
+    rows = {line.split()[-1] for line in symbols.splitlines() if " attn_op_" in line}
+    named = {line.split()[-1].rstrip(";") for line in compiled.read_text().splitlines()
+             if line.startswith("extern const attnrun_op_def attn_op_")}
+    assert named and named <= rows, (named, rows)
+    # A file may hold several versions of an operator, or a family of formulas of one element.
+    assert len(rows) < 150 and not rows & {"attn_op_conv_1", "attn_op_lstm_1", "attn_op_top_k_1"}, \
+        (name, len(rows))
+    print(f"{name}: {len(named)} operators, {program.stat().st_size} bytes")
+
+
+def sizes_of(model):
+    import onnx
+    return {d.dim_param for v in onnx.load(model).graph.input for d in v.type.tensor_type.shape.dim}
+
+
+with tempfile.TemporaryDirectory() as made:
+    folder = Path(made)
+    check(folder, "net", network(folder / "net.onnx"), ["x"])
+    check(folder, "embedding", cli_models.embedding(folder / "embedding.onnx"),
+          ["ids", "attention_mask"])
+    failed = subprocess.run([ATTNRUN, "compile", folder / "net.onnx"], capture_output=True, text=True)
+    assert failed.returncode == 2 and "-o says where" in failed.stderr, failed
