@@ -5,19 +5,24 @@
  * memory filled with two patterns, do not give the same bytes. */
 #include "case.h"
 
+#include "guard.h"
+#include "results.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUDGET = 96 << 20, TIMEOUT_US = 1000000 };
+enum { BUDGET = 96 << 20, TIMEOUT_US = 1000000, HELD_ALIGN = 16 };
 
 void *fuzz_hold(struct fuzz_case *c, int64_t bytes)
 {
-    void *memory = malloc(bytes > 0 ? (size_t)bytes : 1);
+    const size_t size = bytes > 0 ? (size_t)bytes : 1;
+    void *memory = c->guard ? guard_alloc(size, HELD_ALIGN) : malloc(size);
     if (memory == NULL || c->n_held == FUZZ_HELD) {
         fprintf(stderr, "the fuzz itself has no memory left\n");
         exit(2);
     }
+    c->held_bytes[c->n_held] = size;
     c->held[c->n_held++] = memory;
     return memory;
 }
@@ -32,21 +37,37 @@ static void wrong(const struct fuzz_case *c, const char *what)
 
 static int pattern;
 
+/* Blocks that end at a guard page have one alignment, so that they can be freed by their size;
+ * larger ones are rare. */
+enum { GUARD_ALIGN = 64 };
+
+static bool is_guarded(const struct fuzz_case *c, const void *memory)
+{
+    return c->guard && memory != NULL;
+}
+
 static void *filled_alloc(void *user, size_t bytes, size_t align)
 {
+    const struct fuzz_case *c = user;
     void *memory = NULL;
-    (void)user;
-    if (bytes > BUDGET || posix_memalign(&memory, align < 16 ? 16 : align, bytes) != 0)
+    if (bytes > BUDGET)
         return NULL;
-    memset(memory, pattern, bytes);
+    if (c->guard)
+        memory = align <= GUARD_ALIGN ? guard_alloc(bytes, GUARD_ALIGN) : NULL;
+    else if (posix_memalign(&memory, align < 16 ? 16 : align, bytes) != 0)
+        memory = NULL;
+    if (memory != NULL)
+        memset(memory, pattern, bytes);
     return memory;
 }
 
 static void filled_free(void *user, void *memory, size_t bytes)
 {
-    (void)user;
-    (void)bytes;
-    free(memory);
+    const struct fuzz_case *c = user;
+    if (!is_guarded(c, memory))
+        free(memory);
+    else if (!guard_free(memory, bytes, GUARD_ALIGN))
+        wrong(c, "bytes beside a block were written");
 }
 
 /* ---- inputs ---- */
@@ -325,8 +346,18 @@ static attnrun_status run_context(struct fuzz_case *c, attnrun_model *model,
         status = check(c, attnrun_output(context, i, &t));
         if (status == ATTNRUN_OK)
             *sum = read_value(c, &t, *sum);
+        if (status == ATTNRUN_OK && c->results != NULL)
+            fuzz_results_add(c->results, &t);
     }
     return status;
+}
+
+static void note_op(struct fuzz_case *c, const attnrun_model *model)
+{
+    attnrun_node_info node = { .struct_size = sizeof node };
+    if (attnrun_model_node(model, 0, &node) == ATTNRUN_OK)
+        snprintf(c->op, sizeof c->op, "%s%s%s", node.domain, node.domain[0] ? "." : "",
+                 node.op_type);
 }
 
 static attnrun_status run_once(struct fuzz_case *c, attnrun_runtime *runtime,
@@ -339,6 +370,8 @@ static attnrun_status run_once(struct fuzz_case *c, attnrun_runtime *runtime,
     attnrun_context *context = NULL;
     attnrun_status status = check(c, attnrun_model_open(runtime, &source, &model));
     if (status == ATTNRUN_OK)
+        note_op(c, model);
+    if (status == ATTNRUN_OK)
         status = check(c, attnrun_context_create(model, &context));
     if (status == ATTNRUN_OK)
         status = run_context(c, model, context, sum);
@@ -347,31 +380,64 @@ static attnrun_status run_once(struct fuzz_case *c, attnrun_runtime *runtime,
     return status;
 }
 
-static uint64_t run_filled(struct fuzz_case *c, int fill, uint32_t flags,
-                           attnrun_status *status)
+/* How a case is run. */
+struct way {
+    int fill, threads, isa;
+    uint32_t flags;
+};
+
+static uint64_t run_filled(struct fuzz_case *c, struct way way, attnrun_status *status)
 {
     const attnrun_allocator memory = { .struct_size = sizeof memory,
+                                       .user = c,
                                        .alloc = filled_alloc,
                                        .free = filled_free };
     static const char *const isas[] = { NULL, "base", "avx2" };
     const attnrun_runtime_options options = { .struct_size = sizeof options,
-                                              .threads = 1,
-                                              .isa = isas[c->seed % 3],
+                                              .threads = way.threads,
+                                              .isa = isas[way.isa % 3],
                                               .max_memory = BUDGET,
                                               .allocator = &memory };
     attnrun_runtime *runtime = NULL;
     attnrun_runtime_info before = { .struct_size = sizeof before }, after = before;
     uint64_t sum = 0;
-    pattern = fill;
+    pattern = way.fill;
     if (attnrun_runtime_create(&options, &runtime) != ATTNRUN_OK ||
         attnrun_runtime_query(runtime, &before) != ATTNRUN_OK)
         wrong(c, "there is no runtime");
-    *status = run_once(c, runtime, flags, &sum);
+    *status = run_once(c, runtime, way.flags, &sum);
     if (attnrun_runtime_query(runtime, &after) != ATTNRUN_OK ||
         after.used_memory != before.used_memory)
         wrong(c, "memory is held afterwards");
     attnrun_runtime_destroy(runtime);
     return sum;
+}
+
+/* On another instruction set, or with the other choice of fusion, the outputs are those of the
+ * first run but for rounding. */
+static void compare(struct fuzz_case *c, struct way way, const struct fuzz_random *inputs)
+{
+    struct fuzz_results one = { .n = 0 }, other = { .n = 0 };
+    attnrun_status first, second;
+    char why[256];
+    c->random = *inputs;
+    c->results = &one;
+    run_filled(c, way, &first);
+    if (c->seed / 4 % 2 == 0)
+        way.isa++;
+    else
+        way.flags ^= ATTNRUN_NO_FUSION;
+    c->random = *inputs;
+    c->results = &other;
+    run_filled(c, way, &second);
+    c->results = NULL;
+    if (second != ATTNRUN_OK && second != ATTNRUN_E_TIME && second != ATTNRUN_E_MEMORY)
+        wrong(c, "it fails in another way of running it");
+    if (first == ATTNRUN_OK && second == ATTNRUN_OK &&
+        !fuzz_results_agree(&one, &other, why, sizeof why))
+        wrong(c, why);
+    fuzz_results_free(&one);
+    fuzz_results_free(&other);
 }
 
 void fuzz_case_run(struct fuzz_case *c)
@@ -380,25 +446,39 @@ void fuzz_case_run(struct fuzz_case *c)
         0, 0, 0, ATTNRUN_NO_FUSION, ATTNRUN_COPY, ATTNRUN_FORCE_BODIES
     };
     const uint32_t any = flags[fuzz_below(&c->random, 6)];
-    const uint32_t chosen = c->packed ? any & ATTNRUN_COPY : any;
+    struct way way = { .fill = 0x5a, .threads = 1, .isa = (int)(c->seed % 3) };
+    way.flags = c->packed ? any & ATTNRUN_COPY : any;
     const struct fuzz_random inputs = c->random;
     attnrun_status first, second;
-    uint64_t a = run_filled(c, 0x5a, chosen, &first);
+    uint64_t a = run_filled(c, way, &first);
     if (first != ATTNRUN_OK)
         return;
     c->random = inputs;
-    uint64_t b = run_filled(c, 0xff, chosen, &second);
+    way.fill = 0xff;
+    way.threads = c->seed % 4 == 0 ? 3 : 1;
+    uint64_t b = run_filled(c, way, &second);
     if (second != ATTNRUN_OK && second != ATTNRUN_E_TIME)
         wrong(c, "the second run fails");
     if (second == ATTNRUN_OK && a != b)
-        wrong(c, "an output depends on what memory held before");
+        wrong(
+            c,
+            "an output depends on the number of threads, or on what memory held before");
+    if (second == ATTNRUN_OK && c->oracle)
+        compare(c, way, &inputs);
 }
 
 void fuzz_case_end(struct fuzz_case *c)
 {
-    for (int i = 0; i < c->n_held; i++)
-        free(c->held[i]);
+    bool whole = true;
+    for (int i = 0; i < c->n_held; i++) {
+        if (c->guard)
+            whole = guard_free(c->held[i], c->held_bytes[i], HELD_ALIGN) && whole;
+        else
+            free(c->held[i]);
+    }
     free(c->model);
     c->n_held = 0;
     c->model = NULL;
+    if (!whole)
+        wrong(c, "bytes beside an input were written");
 }

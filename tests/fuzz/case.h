@@ -16,11 +16,16 @@ struct fuzz_case {
     uint8_t *model;            /* freed by fuzz_case_end() */
     size_t bytes;
     bool packed; /* `model` is a packed file */
+    bool oracle; /* what runs is run in another way, too, and compared */
+    bool guard;  /* memory ends at pages that nobody may touch */
+    char op[96]; /* out: domain and operator of the first node of the model as it runs */
     /* Where given (kind not ABSENT): what an input gets as long as nothing is changed. */
     attnrun_tensor given[FUZZ_INPUTS];
     void *held[FUZZ_HELD]; /* freed by fuzz_case_end() */
+    size_t held_bytes[FUZZ_HELD];
     int n_held;
-    attnrun_status status; /* of the step that failed, or OK */
+    struct fuzz_results *results; /* of the run under way, or NULL */
+    attnrun_status status;        /* of the step that failed, or OK */
 };
 
 /* Memory of its own, so that a sanitizer sees what lies beside it. */

@@ -1,8 +1,13 @@
 /* fuzz_graphs.c - models around sequences, optionals, subgraphs and attention, made from
  * operator rows or by changing valid ones, opened and run with good and hostile inputs.
  *
- * usage: fuzz_graphs [--packed] [--seconds N] [--seed N] [--only N] [--save FILE] [CORPUS...]
+ * usage: fuzz_graphs [--packed] [--operators] [--guard] [--seconds N] [--seed N] [--only N]
+ *                    [--save FILE] [CORPUS...]
  *
+ * With --operators a case is one node: each row of the registry in turn, with operands,
+ * attributes and values that mostly fit, and every third one a model of CORPUS with up to two
+ * changes; at the end the operators are printed of which none ran. With --guard all memory ends
+ * at a page that nobody may touch, which finds in a release build what a sanitizer would.
  * With --packed the cases are packed files of models that can be opened, changed in a few
  * places.
  * A case is a seed: --only N runs that one alone, --save writes its model. CORPUS:
@@ -25,18 +30,19 @@
 #include "mutate.h"
 #include "packed.h"
 
-enum { HANG_S = 60, MAX_FINDINGS = 20, STATUSES = 64 };
+enum { HANG_S = 60, MAX_FINDINGS = 20, ROWS = 2048 };
 
 /* What the child tells its parent. */
 struct progress {
     uint64_t seed;
     uint64_t cases, good, unmade;
+    uint32_t row_cases[ROWS], row_good[ROWS]; /* of --operators, by index of the row */
 };
 
 static struct options {
     double seconds;
     uint64_t seed;
-    bool only, packed;
+    bool only, packed, operators, guard;
     const char *save;
 } options = { .seconds = 20, .seed = 1 };
 
@@ -58,6 +64,40 @@ static void save(const struct fuzz_case *c)
         fclose(file);
 }
 
+/* Whichever row of the operator it was: those of a name count together. */
+static void count_rows(struct progress *progress, const struct fuzz_case *c)
+{
+    char name[sizeof c->op];
+    for (int i = 0; i < fuzz_rows() && i < ROWS; i++) {
+        const attnrun_op_def *row = fuzz_row(i);
+        snprintf(name, sizeof name, "%s%s%s", row->domain, row->domain[0] ? "." : "",
+                 row->name);
+        if (strcmp(name, c->op) != 0)
+            continue;
+        progress->row_cases[i]++;
+        progress->row_good[i] += c->status == ATTNRUN_OK;
+        return;
+    }
+}
+
+static void report_rows(const struct progress *progress)
+{
+    int never = 0, ops = 0;
+    for (int i = 0; i < fuzz_rows() && i < ROWS; i++) {
+        const attnrun_op_def *row = fuzz_row(i);
+        bool first = true;
+        for (int k = 0; k < i; k++)
+            first = first && (strcmp(row->name, fuzz_row(k)->name) != 0 ||
+                              strcmp(row->domain, fuzz_row(k)->domain) != 0);
+        ops += first;
+        if (!first || progress->row_good[i] > 0)
+            continue;
+        printf("%s%s%s%s", never++ == 0 ? "none of these ran: " : ", ", row->domain,
+               row->domain[0] ? "." : "", row->name);
+    }
+    printf("%s%d of %d operators ran\n", never > 0 ? "\n" : "", ops - never, ops);
+}
+
 static void one_case(struct progress *progress)
 {
     static struct fuzz_case c;
@@ -65,8 +105,17 @@ static void one_case(struct progress *progress)
     memset(&c, 0, sizeof c);
     c.seed = progress->seed;
     c.random.state = fuzz_next(&r);
+    c.guard = options.guard;
+    c.oracle = options.operators;
     const bool as_it_is = options.packed && fuzz_chance(&r, 85);
-    if (corpus.n == 0 || (!as_it_is && fuzz_chance(&r, 45)))
+    const bool changed = options.operators && corpus.n > 0 && fuzz_chance(&r, 33);
+    const int row =
+        options.operators && !changed ? (int)(c.seed % (uint64_t)fuzz_rows()) : -1;
+    if (row >= 0)
+        fuzz_make_row(&c, &r, row);
+    else if (changed)
+        progress->unmade += !fuzz_mutate(&c, &r, &corpus, 2);
+    else if (corpus.n == 0 || (!as_it_is && fuzz_chance(&r, 45)))
         fuzz_make(&c, &r);
     else if (!fuzz_mutate(&c, &r, &corpus, as_it_is ? 0 : 3))
         progress->unmade++;
@@ -82,6 +131,8 @@ static void one_case(struct progress *progress)
         fuzz_case_run(&c);
     progress->cases++;
     progress->good += c.status == ATTNRUN_OK;
+    if (c.op[0] != 0)
+        count_rows(progress, &c);
     if (options.only)
         printf("seed %llu: %s: %s\n", (unsigned long long)c.seed,
                attnrun_status_name(c.status), attnrun_last_error()->message);
@@ -151,6 +202,8 @@ static int run_all(struct progress *progress)
         if (options.only || now() >= end)
             break;
     }
+    if (options.operators)
+        report_rows(progress);
     printf("seeds %llu to %llu, %d models as a start: %llu cases, %llu ran to the end, "
            "%d findings\n",
            (unsigned long long)options.seed, (unsigned long long)progress->seed, corpus.n,
@@ -165,6 +218,10 @@ static bool read_options(int argc, char **argv)
         const bool last = i + 1 == argc;
         if (strcmp(argv[i], "--packed") == 0) {
             options.packed = true;
+            continue;
+        }
+        if (strcmp(argv[i], "--operators") == 0 || strcmp(argv[i], "--guard") == 0) {
+            *(argv[i][2] == 'o' ? &options.operators : &options.guard) = true;
             continue;
         }
         if (argv[i][0] != '-') {
@@ -191,8 +248,9 @@ static bool read_options(int argc, char **argv)
 int main(int argc, char **argv)
 {
     if (!read_options(argc, argv)) {
-        fprintf(stderr, "usage: fuzz_graphs [--packed] [--seconds N] [--seed N] "
-                        "[--only N] [--save FILE] [CORPUS...]\n");
+        fprintf(stderr,
+                "usage: fuzz_graphs [--packed] [--operators] [--guard] "
+                "[--seconds N] [--seed N] [--only N] [--save FILE] [CORPUS...]\n");
         return 2;
     }
     struct progress *progress = mmap(NULL, sizeof *progress, PROT_READ | PROT_WRITE,

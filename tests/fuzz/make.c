@@ -491,10 +491,8 @@ static void add_outputs(struct maker *m, struct pb *node, const attnrun_op_def *
     }
 }
 
-static void add_node(struct maker *m)
+static void add_row(struct maker *m, const attnrun_op_def *row)
 {
-    const int64_t n = fuzz_chance(m->r, 75) ? n_liked : n_rows;
-    const attnrun_op_def *row = rows[fuzz_below(m->r, n)];
     const bool control = (row->flags & ATTNRUN_OP_GRAPHS) != 0 && row->domain[0] == 0;
     struct type_variables type_variables = { .n = 0 };
     struct value first = { .kind = ATTNRUN_TENSOR, .dtype = ATTNRUN_F32 };
@@ -523,26 +521,39 @@ static void add_node(struct maker *m)
 static void add_some_nodes(struct maker *m, int64_t n)
 {
     for (; n > 0; n--)
-        add_node(m);
+        add_row(m, rows[fuzz_below(m->r, fuzz_chance(m->r, 75) ? n_liked : n_rows)]);
 }
 
-void fuzz_make(struct fuzz_case *c, struct fuzz_random *r)
+int fuzz_rows(void)
+{
+    if (n_rows == 0)
+        read_rows();
+    return n_rows;
+}
+
+const attnrun_op_def *fuzz_row(int index) { return rows[index]; }
+
+/* `row` NULL: some nodes of any rows. */
+static void make(struct fuzz_case *c, struct fuzz_random *r, const attnrun_op_def *row)
 {
     static const char *const domains[] = { "com.microsoft", "ai.onnx.ml", "attnrun",
                                            "ai.onnx.preview",
                                            "ai.onnx.preview.training" };
     struct pb graph = { 0 }, model = { 0 };
     struct maker *m = calloc(1, sizeof *m);
-    if (n_rows == 0)
-        read_rows();
-    if (m == NULL)
+    if (m == NULL || fuzz_rows() == 0)
         abort();
     m->c = c;
     m->r = r;
     m->main = m->graph = &graph;
     m->opset = fuzz_chance(r, 85) ? OPSET : 7 + fuzz_below(r, OPSET - 7);
+    if (row != NULL && row->domain[0] == 0 && fuzz_chance(r, 90))
+        m->opset = row->since; /* a later one may have another row */
     pb_string(&graph, 2, "g");
-    add_some_nodes(m, 1 + fuzz_below(r, 6));
+    if (row != NULL)
+        add_row(m, row);
+    else
+        add_some_nodes(m, 1 + fuzz_below(r, 6));
     const int recent = m->n_values < 6 ? m->n_values : 6;
     for (int64_t n = 1 + fuzz_below(r, 4); n > 0 && m->n_values > 0; n--)
         wire_info(&graph, 12, m->values[m->n_values - 1 - fuzz_below(r, recent)].name,
@@ -550,9 +561,19 @@ void fuzz_make(struct fuzz_case *c, struct fuzz_random *r)
     pb_int(&model, 1, 10);
     pb_opset(&model, 8, "", m->opset);
     for (size_t i = 0; i < sizeof domains / sizeof domains[0]; i++)
-        pb_opset(&model, 8, domains[i], 1 + (i == 1) * 4);
+        pb_opset(&model, 8, domains[i],
+                 row != NULL && strcmp(row->domain, domains[i]) == 0 ? row->since
+                                                                     : 1 + (i == 1) * 4);
     pb_message(&model, 7, &graph);
     c->model = model.data;
     c->bytes = model.bytes;
     free(m);
+}
+
+void fuzz_make(struct fuzz_case *c, struct fuzz_random *r) { make(c, r, NULL); }
+
+void fuzz_make_row(struct fuzz_case *c, struct fuzz_random *r, int index)
+{
+    fuzz_rows();
+    make(c, r, rows[index]);
 }

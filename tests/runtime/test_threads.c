@@ -1,7 +1,9 @@
 /* test_threads.c - every task is done once by one worker at a time, for many sizes,
- * grains and thread counts; nested loops, several callers, fork, the host's pool. */
+ * grains and thread counts; nested loops, several callers, fork, the host's pool, threads that
+ * cannot be created. */
 #include "check.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -92,6 +94,37 @@ static void test_loops_follow_each_other(void **state)
             usleep(2000);
     }
     attn_threads_destroy(threads);
+}
+
+/* The linker puts this in the place of pthread_create(): --wrap. */
+static _Atomic int creations_left = INT32_MAX;
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*start)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*start)(void *), void *arg);
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*start)(void *), void *arg)
+{
+    if (atomic_fetch_sub(&creations_left, 1) <= 0)
+        return EAGAIN;
+    return __real_pthread_create(thread, attributes, start, arg);
+}
+
+/* With 0 to all of its threads a pool does every task once, and ends. */
+static void test_threads_that_cannot_be_created(void **state)
+{
+    (void)state;
+    for (int created = 0; created <= 8; created++) {
+        struct attn_threads *threads = attn_threads_create(memory, 8, NULL);
+        assert_non_null(threads);
+        atomic_store(&creations_left, created);
+        check_loop(threads, MAX_TASKS, 1);
+        assert_true(atomic_load(&creations_left) < created || created == 0);
+        check_loop(threads, 7, 1);
+        attn_threads_destroy(threads);
+    }
+    atomic_store(&creations_left, INT32_MAX);
 }
 
 static void test_unused_pool_starts_nothing(void **state)
@@ -270,6 +303,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loops_cover_every_task_once),
         cmocka_unit_test(test_loops_follow_each_other),
+        cmocka_unit_test(test_threads_that_cannot_be_created),
         cmocka_unit_test(test_unused_pool_starts_nothing),
         cmocka_unit_test(test_nested_loops_run_inline),
         cmocka_unit_test(test_three_callers_share_a_pool),

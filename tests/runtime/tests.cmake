@@ -15,6 +15,7 @@ foreach(name alloc api bits cancel chain concurrent constants context decode dim
     add_test(NAME runtime.${name} COMMAND test_runtime_${name})
   endif()
 endforeach()
+target_link_options(test_runtime_threads PRIVATE -Wl,--wrap=pthread_create)
 target_sources(test_runtime_dim PRIVATE tests/runtime/dim_eval.c)
 set_tests_properties(runtime.alloc runtime.bits runtime.cancel runtime.concurrent
   runtime.faulty runtime.packing runtime.status runtime.threads PROPERTIES LABELS threads)

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# run.sh - how attnrun bears hostile files, faults and load: one table.
+#
+# usage: bash tests/bad/run.sh [--full]
+#
+# The short form takes the named cases, 1,000 mutants, the limits, the sweeps of faults and the
+# comparisons of the release build (build/release), some minutes. --full takes 10,000 mutants,
+# a quarter of an hour of fuzzing, the sanitizers where build/asan and build/tsan are built, and
+# writes tests/RELIABILITY.md. Exit code 1 where a row is not as it must be.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+full=0
+[ "${1:-}" = --full ] && full=1 && shift
+[ $# -eq 0 ] || { sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2; }
+
+python=build/venv/bin/python
+[ -x $python ] || python=python3
+mkdir -p build/logs
+table=build/logs/reliability.txt
+: >"$table"
+failures=0
+
+# row NAME PATTERN COMMAND... - runs a command; the last line that fits is what the table says.
+row() {
+    local name=$1 pattern=$2 log=build/logs/bad-${1// /-}.log started=$SECONDS result=ok
+    shift 2
+    "$@" >"$log" 2>&1 || { result=FAIL; failures=$((failures + 1)); }
+    local said
+    said=$(grep -aE "$pattern" "$log" | tail -n 1)
+    printf '%s\t%s\t%s\t%s\n' "$name" "$result" "${said:-nothing}" "$((SECONDS - started))" >>"$table"
+    printf '%-4s %-34s %s (%d s)\n' "$result" "$name" "${said:-nothing: $log}" $((SECONDS - started))
+    [ $result = ok ] || grep -aE '^FAIL|FINDING|Failed|\*\*\*' "$log" | head -n 20
+}
+
+cases() {
+    local build=$1
+    $python tests/bad/make_bad.py build/bad-"$build" &&
+        $python tests/bad/run_bad.py build/"$build"/attnrun build/bad-"$build"
+}
+
+# tests NAME BUILD REGEX - some of ctest.
+tests() {
+    row "$1" 'tests passed' ctest --test-dir build/"$2" -R "$3" --no-tests=error
+}
+
+corpus=(tests/attention/golden build/data/cases)
+mutants=1000
+[ $full -eq 1 ] && mutants=10000
+row 'named cases' 'passed,' cases release
+row 'mutants' 'findings' $python tests/bad/mutants.py build/release/attnrun "${corpus[@]}" \
+    --n $mutants
+tests 'limits' release '^loaders\.(limits|wire_scan)$'
+tests 'allocations and files that fail' release '^runtime\.(faults|faulty|io|alloc)$'
+tests 'cancel and deadlines' release '^(runtime\.cancel|polls)'
+tests 'threads' release '^runtime\.(concurrent|threads|idle)$'
+tests 'the same bits' release '^runtime\.bits$'
+tests 'plan and memory' release '^runtime\.(plan|packing|side_heap|own)$'
+for target in graphs packed operators guard; do
+    if [ $full -eq 1 ]; then
+        row "fuzz $target" 'findings' bash tests/fuzz/run.sh --hours 0.06 --target $target
+    else
+        tests "fuzz $target" release "^fuzz\.$target\$"
+    fi
+done
+if [ $full -eq 1 ]; then
+    tests 'one model, many ways' release '^oracle\.(golden|conformance)$'
+    [ -x build/asan/attnrun ] && row 'named cases, sanitized' 'passed,' cases asan
+    [ -x build/asan/attnrun ] && row 'mutants, sanitized' 'findings' \
+        $python tests/bad/mutants.py build/asan/attnrun "${corpus[@]}" --n 1000
+    [ -x build/tsan/test_runtime_concurrent ] &&
+        tests 'threads, sanitized' tsan '^runtime\.(concurrent|threads|cancel)$'
+    python3 tests/bad/reliability.py "$table" tests/fuzz/COUNTS.md tests/RELIABILITY.md
+fi
+[ $failures -eq 0 ] && echo "all rows ok" || echo "$failures rows failed"
+exit $((failures > 0))

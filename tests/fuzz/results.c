@@ -1,0 +1,89 @@
+/* results.c - in: outputs of two runs of one model on the same inputs; out: whether they agree;
+ * see results.h. The tolerance is of the largest finite value of the output: sums in another
+ * order, and functions on another instruction set, differ by few units of the last place of what
+ * they add. */
+#include "results.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double TOLERANCE = 2e-3;
+
+static bool is_float(const attnrun_tensor *t)
+{
+    return t->kind == ATTNRUN_TENSOR &&
+           (t->dtype == ATTNRUN_F32 || t->dtype == ATTNRUN_F64);
+}
+
+void fuzz_results_add(struct fuzz_results *results, const attnrun_tensor *t)
+{
+    if (results->n == FUZZ_RESULTS)
+        return;
+    attnrun_tensor *kept = &results->t[results->n++];
+    *kept = *t;
+    kept->data = NULL;
+    attnrun_tensor dense;
+    if (!is_float(t) ||
+        attnrun_tensor_make(t->dtype, t->rank, t->dims, NULL, &dense) != ATTNRUN_OK ||
+        memcmp(dense.strides, t->strides, (size_t)t->rank * sizeof *t->strides) != 0)
+        return;
+    const size_t bytes = (size_t)attnrun_tensor_bytes(t);
+    kept->data = malloc(bytes > 0 ? bytes : 1);
+    if (kept->data != NULL && bytes > 0)
+        memcpy(kept->data, t->data, bytes);
+}
+
+void fuzz_results_free(struct fuzz_results *results)
+{
+    for (int i = 0; i < results->n; i++)
+        free(results->t[i].data);
+    results->n = 0;
+}
+
+static double element(const attnrun_tensor *t, int64_t i)
+{
+    return t->dtype == ATTNRUN_F32 ? (double)((const float *)t->data)[i]
+                                   : ((const double *)t->data)[i];
+}
+
+static double largest(const attnrun_tensor *t, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double x = fabs(element(t, i));
+        most = isfinite(x) && x > most ? x : most;
+    }
+    return most;
+}
+
+static bool tensors_agree(const attnrun_tensor *a, const attnrun_tensor *b, int output,
+                          char *why, size_t bytes)
+{
+    const int64_t n = attnrun_tensor_count(a);
+    if (a->data == NULL || b->data == NULL || n != attnrun_tensor_count(b))
+        return true; /* shapes that depend on data */
+    const double scale = largest(a, n);
+    const bool cancels = scale > 1e18; /* of sums that may overflow, or lose all digits */
+    for (int64_t i = 0; i < n && !cancels; i++) {
+        const double x = element(a, i), y = element(b, i);
+        if ((isnan(x) && isnan(y)) || x == y ||
+            (isfinite(x) && isfinite(y) && fabs(x - y) <= TOLERANCE * (scale + 1e-3)))
+            continue;
+        snprintf(why, bytes, "output %d, element %lld: %.9g and %.9g", output,
+                 (long long)i, x, y);
+        return false;
+    }
+    return true;
+}
+
+bool fuzz_results_agree(const struct fuzz_results *a, const struct fuzz_results *b,
+                        char *why, size_t bytes)
+{
+    for (int i = 0; i < a->n && i < b->n; i++)
+        if (a->t[i].kind == b->t[i].kind && a->t[i].dtype == b->t[i].dtype &&
+            !tensors_agree(&a->t[i], &b->t[i], i, why, bytes))
+            return false;
+    return true;
+}
