@@ -62,8 +62,9 @@ bool attn_match_string(const struct attn_node *node, const char *name, const cha
  * Unsqueeze, Expand, Reshape: what they were before. */
 bool attn_match_share_heads(const struct attn_graph *graph, int32_t *k, int32_t *v);
 
-/* A Pad of a tensor of this rank by a constant number, with constant pads and no axes: rank
- * numbers of elements before and as many behind; a negative one takes elements away. */
+/* A Pad of a tensor of this rank by a constant number (by zeros), with constant pads and no
+ * axes: rank numbers of elements before and as many behind; a negative one takes elements
+ * away. */
 bool attn_match_pads(const struct attn_graph *graph, const struct attn_node *pad,
                      int32_t rank, int64_t pads[2 * ATTNRUN_MAX_RANK], double *value);
 bool attn_match_zero_pads(const struct attn_graph *graph, const struct attn_node *pad,
