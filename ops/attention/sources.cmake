@@ -3,6 +3,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/core/sdpa.c
   ops/attention/core/sdpa_plan.c
   ops/attention/core/stream.c
+  ops/attention/core/bounded_scores.c
   ops/attention/core/mask_plan.c
   ops/attention/core/mask_known.c
   ops/attention/core/mask_lines.c

@@ -24,8 +24,8 @@ struct attn_block_scores {
     attnrun_dim n_blocks;
 };
 
-/* Scores stay above it (a product of floats below 10^15 does), so that beside one of them what
- * is put in the place of another by this or less has no weight, as float's least number. */
+/* Scores are far above it: BoundedScores refuses others. So beside one of them what is put in the
+ * place of another by this or less, or is added to one, has no weight. */
 #define ATTN_BLOCK_LOST (-1e30f)
 
 /* What may be put in the place of a score: Where(mask, fill, score), Where(mask, score,

@@ -8,7 +8,8 @@
  * (batch, heads)?, blocks, tokens, dim or batch?, blocks, tokens, heads, dim, the same in all
  * operands, whose dims must be provably equal. Masks are Where and Add, in any number, followed
  * or looked at as a whole (block_mask.c): whole blocks, causal, or a band within the window;
- * keys outside must not be seen. What is put in the place of scores is ATTN_BLOCK_LOST or less.
+ * keys outside must not be seen. What is put in the place of scores is ATTN_BLOCK_LOST or less, and
+ * BoundedScores refuses queries and keys whose scores could come near it.
  * A chunk that the file computes from the length is that of the last axis of its masks; a view
  * of the queries refuses others, as the mask of the file does. */
 #include <math.h>
@@ -353,6 +354,22 @@ static attn_status split_tokens(struct attn_graph *graph, struct attn_node *befo
     return attn_match_reshape(graph, before, n, dims, value);
 }
 
+/* in[0] as it is, where no score is so far from 0 that what the masks put in the place of others
+ * could count. */
+static attn_status bound_scores(struct attn_graph *graph, struct attn_node *before,
+                                const struct found *found, int64_t dim, int32_t in[3])
+{
+    const struct attn_attr attrs[] = { MATCH_INT("dim", dim),
+                                       MATCH_FLOAT("scale", (float)found->scale) };
+    int32_t q;
+    struct attn_node *made;
+    TRY(attn_graph_add_value(graph, NULL, &q));
+    TRY(attn_graph_insert(graph, before, "attnrun.fused", "BoundedScores", 2, in, 1, &q,
+                          2, attrs, &made));
+    in[0] = q;
+    return ATTNRUN_OK;
+}
+
 static attn_status replace(struct attn_graph *graph, struct attn_node *softmax,
                            const struct found *found)
 {
@@ -374,6 +391,7 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *softmax,
         TRY(split_tokens(graph, softmax, found, 0, dim, &in[0]));
     for (int i = 0; i < 3; i++)
         TRY(join_tokens(graph, softmax, found, i == 2 ? v_dim : dim, &in[i]));
+    TRY(bound_scores(graph, softmax, found, dim, in));
     struct attn_attr attrs[6] = { MATCH_FLOAT("scale", (float)found->scale) };
     int n = 1;
     if (found->by_token)

@@ -23,6 +23,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/fuse_map_gates.c
   ops/rewrite/fuse_performer.c
   ops/rewrite/fuse_quantized.c
+  ops/rewrite/fuse_selective_kernel.c
   ops/rewrite/gather_rows.c
   ops/rewrite/gelu.c
   ops/rewrite/head_groups.c

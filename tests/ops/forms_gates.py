@@ -8,12 +8,14 @@ import torch
 from fightingcv_attention.attention.CBAM import CBAMBlock
 from fightingcv_attention.attention.ExternalAttention import ExternalAttention
 from fightingcv_attention.attention.SEAttention import SEAttention
+from fightingcv_attention.attention.SKAttention import SKAttention
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "attention"))
 from golden import timm_layer  # noqa: E402
 
 CbamModule = timm_layer("cbam", "CbamModule")
+SelectiveKernel = timm_layer("selective_kernel", "SelectiveKernel")
 SEModule = timm_layer("squeeze_excite", "SEModule")
 EffectiveSEModule = timm_layer("squeeze_excite", "EffectiveSEModule")
 functional = nn.functional
@@ -106,8 +108,28 @@ class Slots(nn.Module):
         return y + a.mean() if self.keep else y
 
 
-CBAM, SE, EXTERNAL = "CBAM", "SqueezeExcite", "ExternalAttention"
-KNOWN = (CBAM, SE, EXTERNAL)
+class Branches(nn.Module):
+    """Selective kernels; what a near miss changes is a setting."""
+
+    def __init__(self, maps=3, axis=1, bias=True, factor=1.0, softmax=None, pooled="sum"):
+        super().__init__()
+        self.maps = nn.ModuleList(nn.Conv2d(16, 16, 1) for _ in range(maps))
+        self.first = nn.Linear(16, 5, bias=bias)
+        self.select = nn.ModuleList(nn.Linear(5, 16, bias=bias) for _ in range(maps))
+        self.axis, self.factor, self.pooled = axis, factor, pooled
+        self.softmax = axis if softmax is None else softmax
+
+    def forward(self, x):
+        f = [one(x) for one in self.maps]
+        stack = torch.stack(f, self.axis)
+        s = {"sum": sum(f), "two": f[0] + f[1], "twice": f[0] + sum(f)}[self.pooled]
+        z = torch.relu(self.first(s.mean((2, 3))))
+        logits = torch.stack([one(z)[:, :, None, None] for one in self.select], self.axis)
+        return (self.factor * logits.softmax(self.softmax) * stack).sum(self.axis)
+
+
+CBAM, SE, EXTERNAL, SK = "CBAM", "SqueezeExcite", "ExternalAttention", "SKSelect"
+KNOWN = (CBAM, SE, EXTERNAL, SK)
 SHAPE, MANY = (2, 16, 10, 9), (1, 6, 33)
 TOKENS = (2, 40, 16)
 
@@ -146,7 +168,16 @@ FORMS = {
     "external_tokens": on_tokens(Slots(tokens=True, softmax=1, total=2), EXTERNAL),
     "external_map": on_maps(Slots(), EXTERNAL),
     "external_channels_first": on_tokens(Slots(), EXTERNAL, (2, 16, 40), 2),
+    "sk_timm": on_maps(SelectiveKernel(16, 16, rd_channels=5), SK),
+    "sk_timm_paths": on_maps(SelectiveKernel(16, 16, rd_channels=5, kernel_size=[3, 5, 3],
+                                             split_input=False), SK),
+    "sk_fightingcv": on_maps(SKAttention(channel=16, reduction=4), SK),
+    "sk_forms": on_maps(Branches(), SK),
+    "sk_before_batch": on_maps(Branches(2, axis=0, bias=False), SK),
     # near misses
+    "softmax_of_channels": on_maps(Branches(softmax=2), None),
+    "two_of_three": on_maps(Branches(pooled="two"), None),
+    "one_twice": on_maps(Branches(pooled="twice"), None),
     "own_weights": on_maps(Gate(pixels=False, own=True), None),
     "factor": on_maps(Gate(pixels=False, factor=2.0), None),
     "other_map": on_maps(Apart(pixels=False), None),
