@@ -38,9 +38,11 @@ class Scale(unittest.TestCase):
         command = [sys.executable, os.path.join(EXAMPLES, name), MODEL, out, "--workers", "2",
                    "--documents", str(DOCUMENTS), "--batch", "8", "--extra", json.dumps(extra)]
         command += ["--once", once] if once else []
+        places = [os.path.abspath(place) for place in os.environ["PYTHONPATH"].split(os.pathsep)]
         # A group of its own: what a dead runner leaves behind ends with the test.
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                   text=True, start_new_session=True, cwd=self.folder.name)
+                                   text=True, start_new_session=True, cwd=self.folder.name,
+                                   env={**os.environ, "PYTHONPATH": os.pathsep.join(places)})
         try:
             said, _ = process.communicate(timeout=900)
         finally:

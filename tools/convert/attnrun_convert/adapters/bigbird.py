@@ -1,5 +1,6 @@
 """BigBird's block-sparse attention of transformers, and that of BigBird-Pegasus' encoder, in
-evaluation: all its random blocks are block 0. The model pads to whole blocks and cuts off again; the operator takes any length."""
+evaluation: all its random blocks are block 0. The model pads to whole blocks and cuts off again;
+the operator takes any length."""
 import torch
 
 from ..call import call
