@@ -69,7 +69,8 @@ static attn_status input_type(struct attn_load *load, struct attn_graph *graph,
                               const PB(ValueInfoProto) * pb, attnrun_type *type)
 {
     bool main = graph->outer == NULL;
-    attn_status status = attn_read_type(load->model->dims, pb->type, main, type);
+    attn_status status =
+        attn_read_type(&load->model->limits, load->model->dims, pb->type, main, type);
     if (status == ATTNRUN_OK && main &&
         (type->kind == ATTNRUN_ABSENT ||
          (type->kind == ATTNRUN_TENSOR && type->dtype == 0)))
@@ -161,8 +162,8 @@ static attn_status set_hints(struct attn_load *load, struct attn_load_scope *sco
         if (id == NULL || *id < 0)
             continue;
         struct attn_value *value = &graph->values[*id];
-        if (attn_read_type(load->model->dims, infos[k]->type, false, &type) !=
-                ATTNRUN_OK ||
+        if (attn_read_type(&load->model->limits, load->model->dims, infos[k]->type, false,
+                           &type) != ATTNRUN_OK ||
             type.dtype == 0)
             continue;
         if (value->type.kind != ATTNRUN_ABSENT) {
@@ -253,6 +254,23 @@ static attn_status add_more_outputs(struct attn_load *load, struct attn_load_sco
     return ATTNRUN_OK;
 }
 
+/* What the file says of its outputs, for a model that is written again: of an unknown rank
+ * that is more than what is inferred. */
+static attn_status keep_declared(struct attn_load *load, const PB(GraphProto) * pb)
+{
+    struct attn_origin *origin = load->model->origin;
+    origin->n_outputs = (int32_t)pb->n_output;
+    origin->output_types =
+        attn_pool_alloc(&load->model->pool, ((int64_t)pb->n_output + 1) *
+                                                (int64_t)sizeof *origin->output_types);
+    if (origin->output_types == NULL)
+        return ATTNRUN_E_MEMORY;
+    for (size_t k = 0; k < pb->n_output; k++)
+        TRY(attn_read_type(&load->model->limits, load->model->dims, pb->output[k]->type,
+                           false, &origin->output_types[k]));
+    return ATTNRUN_OK;
+}
+
 static attn_status add_graph_outputs(struct attn_load *load,
                                      struct attn_load_scope *scope,
                                      const PB(GraphProto) * pb)
@@ -281,6 +299,8 @@ static attn_status add_graph_outputs(struct attn_load *load,
         graph->values[id].flags |= ATTN_VALUE_OUTPUT;
         graph->outputs[graph->n_outputs++] = id;
     }
+    if (main && load->model->origin != NULL)
+        TRY(keep_declared(load, pb));
     return main ? add_more_outputs(load, scope) : ATTNRUN_OK;
 }
 

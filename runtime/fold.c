@@ -14,20 +14,42 @@
 #include "poll.h"
 
 enum {
-    FOLD_SMALL_ELEMENTS = 4096, /* folded even where fusion is off */
-    FOLD_BYTES = 64 << 20,      /* of one node's outputs */
-    FOLD_ALL_BYTES = 256 << 20
+    FOLD_SMALL_ELEMENTS = 4096 /* folded even where fusion is off */
 };
+
+/* For a file, a constant takes the place of a node where that makes the file no larger, and
+ * where the node is not how the weight is stored: integers with a scale stay so, since other
+ * runtimes multiply them as they are. */
+static bool worth_writing(const struct attn_step *step)
+{
+    int64_t in = FOLD_SMALL_ELEMENTS, out = 0;
+    const attnrun_tensor *x = step->pub.x;
+    if (step->pub.n_in > 1 && step->pub.n_out > 0 && x[0].dtype != 0 &&
+        !dtype_in(x[0].dtype, ATTN_DT_FLOAT) &&
+        dtype_in(step->pub.out[0].dtype, ATTN_DT_FLOAT))
+        return false;
+    for (int32_t i = 0; i < step->pub.n_in; i++)
+        in += step->node->in[i] >= 0 && x[i].dtype != ATTNRUN_STRING ? tensor_bytes(&x[i])
+                                                                     : 0;
+    for (int32_t i = 0; i < step->pub.n_out; i++) {
+        const attnrun_type *type = &step->pub.out[i];
+        if (type->kind != ATTNRUN_ABSENT && attn_type_is_concrete(type))
+            out += dtype_bytes_of(type->dtype, op_count(type, 0, type->rank));
+    }
+    return out <= in;
+}
 
 bool attn_fold_is_possible(const struct attn_graph *graph, const struct attn_step *step)
 {
     const attnrun_op_def *op = step->pub.node->op;
     if ((op->flags & (ATTNRUN_OP_IMPURE | ATTNRUN_OP_GRAPHS)) || op->expand != NULL ||
-        step->node->n_captures > 0 || graph->model->rewritten)
+        step->node->n_captures > 0 || graph->model->rewritten ||
+        attn_fold_keeps_nodes(graph))
         return false;
     for (int32_t i = 0; i < step->pub.n_in; i++)
         if (step->node->in[i] >= 0 && step->pub.x[i].data == NULL)
             return false;
+    const attnrun_limits *limits = &graph->model->limits;
     bool fuse = !(graph->model->flags & ATTNRUN_NO_FUSION);
     int64_t left = attn_memory_left(graph->model->pool.memory);
     for (int32_t i = 0; i < step->pub.n_out; i++) {
@@ -44,12 +66,12 @@ bool attn_fold_is_possible(const struct attn_graph *graph, const struct attn_ste
         int64_t count = op_count(type, 0, type->rank);
         int64_t bytes = dtype_bytes_of(type->dtype, count);
         bool small = count <= FOLD_SMALL_ELEMENTS;
-        if (bytes < 0 || bytes > FOLD_BYTES || (!fuse && !small) ||
+        if (bytes < 0 || bytes > limits->fold_bytes || (!fuse && !small) ||
             (!small && bytes > left / 2) ||
-            graph->model->folded_bytes + bytes > FOLD_ALL_BYTES)
+            graph->model->folded_bytes + bytes > limits->folded_bytes)
             return false;
     }
-    return true;
+    return graph->model->origin == NULL || worth_writing(step);
 }
 
 /* Inputs that are only shown as outputs stay where they are. */

@@ -19,6 +19,7 @@ set(ATTN_TOOLS
   tools/cli/bench.c
   tools/cli/check.c
   tools/cli/check_file.c
+  tools/cli/chrome_trace.c
   tools/cli/compare.c
   tools/cli/config.c
   tools/cli/convert_command.c
@@ -34,10 +35,12 @@ set(ATTN_TOOLS
   tools/cli/inspect_json.c
   tools/cli/inspect_print.c
   tools/cli/job.c
+  tools/cli/limit.c
   tools/cli/make_up.c
   tools/cli/manual.c
   tools/cli/measure.c
   tools/cli/ops.c
+  tools/cli/optimize_command.c
   tools/cli/options.c
   tools/cli/ort.c
   tools/cli/outputs.c
@@ -46,6 +49,7 @@ set(ATTN_TOOLS
   tools/cli/plan_command.c
   tools/cli/profile.c
   tools/cli/progress.c
+  tools/cli/compare_reduce.c
   tools/cli/report.c
   tools/cli/run.c
   tools/cli/screen.c

@@ -13,9 +13,11 @@
 enum {
     USES_MODEL = CLI_RUN | CLI_CHECK | CLI_PLAN | CLI_INSPECT | CLI_BENCH | CLI_COMPARE |
         CLI_PACK,
+    EDITS = CLI_OPTIMIZE | CLI_EXTRACT,
+    OPENS = USES_MODEL | EDITS,
     MAKES_INPUTS = CLI_RUN | CLI_PLAN | CLI_BENCH | CLI_CHECK | CLI_COMPARE,
     RUNS = CLI_RUN | CLI_CHECK | CLI_BENCH | CLI_COMPARE,
-    ANY = 0xfff
+    ANY = 0xffff
 };
 
 const struct cli_option cli_options[] = {
@@ -23,11 +25,13 @@ const struct cli_option cli_options[] = {
       "x=f.npy, x=f.npz[:key], x=f.pb, x=- (npy from stdin), x=[[1,2]], x={\"a\": 1}, "
       "x=ones|zeros, or f.npz by its keys",
       0, 0, 0 },
-    { "inputs", 0, OPT_TEXT, AT(inputs_dir), MAKES_INPUTS, "DIR",
-      "all inputs from DIR/input_N.pb or DIR/NAME.npy", 0, 0, 0 },
-    { "set", 's', OPT_LIST, AT(sets), MAKES_INPUTS, "SYMBOL=N",
+    { "inputs", 0, OPT_TEXT, AT(inputs_dir), MAKES_INPUTS | CLI_EXTRACT, "DIR",
+      "all inputs from DIR/input_N.pb or DIR/NAME.npy; extract: A,B, the values that "
+      "become the inputs",
+      0, 0, 0 },
+    { "set", 's', OPT_LIST, AT(sets), MAKES_INPUTS | EDITS, "SYMBOL=N",
       "bind a symbolic dimension: --set S=128; bench takes a list, S=128,256", 0, 0, 0 },
-    { "fix", 0, OPT_LIST, AT(fixed), USES_MODEL, "SYMBOL=N",
+    { "fix", 0, OPT_LIST, AT(fixed), OPENS, "SYMBOL=N",
       "make a symbolic dimension a constant at load: shapes made of it are computed "
       "there",
       0, 0, 0 },
@@ -35,18 +39,26 @@ const struct cli_option cli_options[] = {
       "shape of an input: x=1x3x224x224 or x=[1,3,224,224]", 0, 0, 0 },
     { "state", 0, OPT_LIST, AT(states), CLI_PLAN | CLI_BENCH, "PAST=PRESENT",
       "output that becomes an input of the next run: past_*=present_*", 0, 0, 0 },
-    { "output", 'o', OPT_TEXT, AT(output), CLI_RUN | CLI_PACK, "PATH",
+    { "output", 'o', OPT_TEXT, AT(output), CLI_RUN | CLI_PACK | EDITS, "PATH",
       "write outputs: f.npz, f.npy (one output), f.json, a folder of npy files, or -; "
-      "pack: the packed model",
+      "pack, optimize and extract: the new model",
       0, 0, 0 },
-    { "outputs", 0, OPT_LIST, AT(outputs), CLI_RUN | CLI_COMPARE | CLI_PACK, "NAME",
-      "also show an inner value; it is not fused with what reads it", 0, 0, 0 },
+    { "outputs", 0, OPT_LIST, AT(outputs), CLI_RUN | CLI_COMPARE | CLI_PACK | CLI_EXTRACT,
+      "NAME",
+      "also show an inner value; it is not fused with what reads it; extract: A,B, the "
+      "values that become the outputs",
+      0, 0, 0 },
+    { "external", 0, OPT_FLAG, AT(external), EDITS, NULL,
+      "write constants of 64 KiB and more to PATH.data, as models over 2 GiB need it", 0,
+      0, 0 },
     { "with", 0, OPT_TEXT, AT(with), CLI_COMPARE, "HOW",
       "the other way: no-fusion, bodies, isa=NAME, precision=bf16, ort, or a model file "
       "(no-fusion)",
       0, 0, 0 },
     { "per-node", 0, OPT_FLAG, AT(per_node), CLI_COMPARE, NULL,
       "compare every value that both ways compute", 0, 0, 0 },
+    { "reduce", 0, OPT_TEXT, AT(reduce), CLI_COMPARE, "FILE",
+      "write the smallest part that differs, and its inputs beside it as npz", 0, 0, 0 },
     { "print", 0, OPT_TEXT, AT(print), CLI_RUN, "HOW", "what to show of outputs", 0, 0,
       "full|summary|none" },
     { "ref", 0, OPT_TEXT, AT(ref), CLI_CHECK, "PATH",
@@ -96,34 +108,42 @@ const struct cli_option cli_options[] = {
       "threads (the CPUs that this process may use)", 1, 1024, 0 },
     { "seed", 0, OPT_INT, AT(seed), MAKES_INPUTS, "N", "seed of made-up inputs (0)", 0,
       INT64_MAX, 0 },
-    { "max-memory", 'm', OPT_BYTES, AT(max_memory), USES_MODEL | CLI_DOCTOR, "SIZE",
+    { "max-memory", 'm', OPT_BYTES, AT(max_memory), OPENS | CLI_DOCTOR, "SIZE",
       "memory budget: 512M or 512MiB, 2G, 2GB (the smaller of half the RAM and 8G)", 1,
       INT64_MAX, 0 },
-    { "timeout", 0, OPT_TIME, AT(timeout_us), RUNS | CLI_PLAN | CLI_INSPECT | CLI_PACK,
-      "TIME", "for loading, and for each plan or run: 500ms, 3s, 2m", 1, INT64_MAX, 0 },
+    { "timeout", 0, OPT_TIME, AT(timeout_us),
+      RUNS | CLI_PLAN | CLI_INSPECT | CLI_PACK | EDITS, "TIME",
+      "for loading, and for each plan or run: 500ms, 3s, 2m", 1, INT64_MAX, 0 },
+    { "limit", 0, OPT_LIMIT, AT(limits), OPENS, "NAME=N",
+      "what a file may ask for at most: nodes=1000, made_bytes=4294967296 (see the "
+      "manual)",
+      0, 0, 0 },
     { "isa", 0, OPT_TEXT, AT(isa), USES_MODEL | CLI_DOCTOR, "NAME",
       "instruction set, at most what the CPU has (see doctor)", 0, 0, 0 },
     { "precision", 0, OPT_TEXT, AT(precision), USES_MODEL, "f32|bf16|auto",
       "of products; auto: bf16 where the CPU has it (f32)", 0, 0, "f32|bf16|auto" },
     { "no-fusion", 0, OPT_FLAG, AT(no_fusion), USES_MODEL, NULL,
       "no rewrite pass that changes what is computed", 0, 0, 0 },
-    { "disable-pass", 0, OPT_LIST, AT(disable_passes), USES_MODEL, "NAME",
+    { "disable-pass", 0, OPT_LIST, AT(disable_passes), OPENS, "NAME",
       "leave out one rewrite pass (see inspect)", 0, 0, 0 },
-    { "force-bodies", 0, OPT_FLAG, AT(force_bodies), USES_MODEL, NULL,
+    { "force-bodies", 0, OPT_FLAG, AT(force_bodies), OPENS, NULL,
       "run function bodies even where a native operator exists", 0, 0, 0 },
-    { "allow-newer", 0, OPT_FLAG, AT(allow_newer), USES_MODEL, NULL,
+    { "allow-newer", 0, OPT_FLAG, AT(allow_newer), OPENS, NULL,
       "try an IR version or opset newer than known", 0, 0, 0 },
-    { "copy-weights", 0, OPT_FLAG, AT(copy_weights), USES_MODEL, NULL,
+    { "copy-weights", 0, OPT_FLAG, AT(copy_weights), OPENS, NULL,
       "read the weights instead of mapping the file", 0, 0, 0 },
     { "verify", 0, OPT_FLAG, AT(verify), USES_MODEL & ~CLI_PACK, NULL,
       "read all of a packed file and compare its hash", 0, 0, 0 },
-    { "plugin", 0, OPT_LIST, AT(plugins), USES_MODEL | CLI_OPS, "FILE",
+    { "plugin", 0, OPT_LIST, AT(plugins), OPENS | CLI_OPS, "FILE",
       "load operators from a shared library", 0, 0, 0 },
     { "validate", 0, OPT_FLAG, AT(validate), RUNS, NULL,
       "fail where an output is not finite (exit 8)", 0, 0, 0 },
     { "profile", 0, OPT_FLAG, AT(profile), CLI_RUN, NULL, "time of each operator", 0, 0,
       0 },
-    { "json", 0, OPT_FLAG, AT(json), USES_MODEL | CLI_OPS | CLI_DOCTOR, NULL,
+    { "trace", 0, OPT_TEXT, AT(trace), CLI_RUN, "FILE",
+      "write the steps and threads of a run as a trace for ui.perfetto.dev (JSON)", 0, 0,
+      0 },
+    { "json", 0, OPT_FLAG, AT(json), OPENS | CLI_OPS | CLI_DOCTOR, NULL,
       "one JSON object on standard output", 0, 0, 0 },
     { "config", 'c', OPT_TEXT, AT(config), ANY & ~(CLI_HELP | CLI_VERSION | CLI_CONVERT),
       "FILE", "options from a YAML file; its keys are these names", 0, 0, 0 },
@@ -303,6 +323,8 @@ attnrun_status cli_set_option(struct cli *cli, const struct cli_option *o,
         return set_number(cli, o, value, where, config);
     case OPT_REAL:
         return set_real((double *)(void *)member, value, where, config);
+    case OPT_LIMIT:
+        return cli_set_limit(cli, value, where, config);
     case OPT_LIST:
         return list_add((struct list *)(void *)member, value);
     case OPT_TEXT:
