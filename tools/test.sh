@@ -203,7 +203,7 @@ prepare_packages() {
 run_packages() {
     [ -d build/release/python ] || step release-build build build/release || return
     step packages-prepare prepare_packages || return
-    step packages env PYTHONPATH=build/release/python build/venv-packages/bin/python \
+    step packages env PYTHONPATH="$PWD/build/release/python" build/venv-packages/bin/python \
         tests/python/check_packages.py build/venv-packages/bin/python
 }
 
@@ -222,7 +222,7 @@ run_scale() {
     [ -d build/release/python ] || step release-build build build/release || return
     step scale-prepare prepare_scale || return
     step scale-model make_minilm build/venv-scale/bin/python || return
-    step scale env PYTHONPATH=build/release/python build/venv-scale/bin/python \
+    step scale env PYTHONPATH="$PWD/build/release/python" build/venv-scale/bin/python \
         tests/python/test_scale.py build/data/minilm.onnx
 }
 

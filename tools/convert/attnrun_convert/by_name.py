@@ -113,6 +113,11 @@ def _lengths(config):
     return {}
 
 
+def _takes_masks(config):
+    """Nystromformer adds a mask of all tokens to scores of its landmarks, and fails."""
+    return not _lengths(config)
+
+
 def _made(kind, path, given, seed, say):
     """The module with the weights of a folder, or random ones."""
     holds = path.is_dir() and (any(path.glob("*.safetensors")) or any(path.glob("*.bin")))
@@ -152,7 +157,7 @@ def _text_and_more(model, draw):
     main = model.main_input_name
     if "input_ids" in takes and main == "input_ids":
         draw.ids("input_ids", ("batch", "seq"), _vocabulary(config))
-        if "attention_mask" in takes:
+        if "attention_mask" in takes and _takes_masks(config):
             draw.mask("attention_mask", ("batch", "seq"))
     if main == "pixel_values" or "pixel_values" in takes and hasattr(config, "vision_config"):
         size = _side(config, "image_size", 224)

@@ -78,12 +78,17 @@ def program_axes(program, names):
 
 
 def flat_names(arguments):
-    """Names of the tensors in `arguments`: the parameter's own, or with a number where
+    """Names of the tensors in `arguments`: the parameter's own, or with a key or number where
     one parameter holds several."""
     names = []
     for name, value in arguments.items():
-        leaves = [x for x in _pytree.tree_leaves(value) if isinstance(x, torch.Tensor)]
-        names += [name] if len(leaves) == 1 else [f"{name}_{i}" for i in range(len(leaves))]
+        leaves = [path for path, x in _pytree.tree_flatten_with_path(value)[0]
+                  if isinstance(x, torch.Tensor)]
+        named = [len(path) == 1 and isinstance(getattr(path[0], "key", None), str)
+                 for path in leaves]
+        names += ([name] if len(leaves) == 1 and not named[0] else
+                  [f"{name}_{path[0].key if named[i] else i}"
+                   for i, path in enumerate(leaves)])
     return names
 
 
@@ -154,34 +159,77 @@ def sentence(error):
 def place(error):
     """file:line of the last frame that is neither Python's, torch's nor the converter's; the
     user's own before one of an installed package."""
+    frames, seen = [], set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        frames += traceback.extract_tb(error.__traceback__)
+        error = error.__cause__ or error.__context__
+    return _place_of(frames)
+
+
+def _place_of(frames):
     here = str(Path(__file__).parent)
     inner = str(Path(torch.__file__).parent)
     library = sysconfig.get_paths()["stdlib"]
-    found, seen = [], set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        frames = traceback.extract_tb(error.__traceback__)
-        found += [f for f in frames if Path(f.filename).is_file()
-                  and not f.filename.startswith((here, inner))
-                  and (not f.filename.startswith(library) or _installed(f.filename))
-                  and not any(part in f.filename for part in EXPORTER)]
-        error = error.__cause__ or error.__context__
+    found = [f for f in frames if Path(f.filename).is_file()
+             and not f.filename.startswith((here, inner))
+             and (not f.filename.startswith(library) or _installed(f.filename))
+             and not any(part in f.filename for part in EXPORTER)]
     own = [f for f in found if not _installed(f.filename)]
     last = (own or found or [None])[-1]
     return f"{last.filename}:{last.lineno}" if last is not None else ""
 
 
+SPECIALISED = re.compile(r"L\['(\w+)'\](?:\[[^\]]*\])*\.size\(\)\[(\d+)\] as dynamic but your "
+                         r"code specialized it to be a constant \((\d+)\)")
+
+
+@contextlib.contextmanager
+def watched():
+    """{number: file:line}: where the model's code made a free size that number."""
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    original, found = getattr(ShapeEnv, "_set_replacement", None), {}
+
+    def noting(self, symbol, target, *args, **kwargs):
+        if getattr(target, "is_number", False) and str(target) not in found:
+            found[str(target)] = _place_of(traceback.extract_stack())
+        return original(self, symbol, target, *args, **kwargs)
+    if original is not None:
+        ShapeEnv._set_replacement = noting
+    try:
+        yield found
+    finally:
+        if original is not None:
+            ShapeEnv._set_replacement = original
+
+
+def _fixed_sizes(error, dynamic, places):
+    """A sentence where the model's code fixes sizes that should be free; else ""."""
+    names = {}
+    for name, axis, size in SPECIALISED.findall(str(innermost(error))):
+        word = dynamic.get(name, {}).get(int(axis), f"axis {axis} of {name}")
+        names[word] = (size, places.get(size, ""))
+    if not names:
+        return ""
+    what = ", ".join(f"'{word}' the number {size}" + (f" (at {place})" if place else "")
+                     for word, (size, place) in names.items())
+    return (f"its code makes the free size {what}: leave that size without a name, so that it "
+            "is fixed (--fix), or use it as a tensor's size there")
+
+
 def exported(module, given, dynamic):
     """The ExportedProgram of one call; `given`: bound arguments."""
+    places = {}
     try:
-        with quiet(), torch.no_grad(), recurrent.as_nodes(module):
+        with quiet(), torch.no_grad(), recurrent.as_nodes(module), watched() as places:
             return torch.export.export(module, given.args, given.kwargs, strict=False,
                                        dynamic_shapes=_signature_tree(given, dynamic))
     except (UsageError, UnsupportedError):
         raise
     except Exception as error:
         raise CaptureError(f"{type(module).__name__} cannot be exported: "
-                           f"{sentence(error)}") from error
+                           f"{_fixed_sizes(error, dynamic, places) or sentence(error)}"
+                           ) from error
 
 
 def _copy_before_reshapes(program):

@@ -28,11 +28,30 @@ def array_of(tensor):
     return tensor.numpy()
 
 
+def size_of(word, sizes):
+    """The size called `word`; "past+seq" is a sum of sizes."""
+    parts = [part.strip() for part in word.split("+")]
+    return sum(int(part) if part.isdigit() else sizes[part] for part in parts)
+
+
+def with_fixed(dynamic, sizes):
+    """The axes that stay free where some names have one size."""
+    found = {}
+    for name, axes in dynamic.items():
+        for axis, word in axes.items():
+            parts = [str(sizes.get(part, part)) for part in word.split("+")]
+            if not all(part.isdigit() for part in parts):
+                found.setdefault(name, {})[axis] = "+".join(parts)
+    return found
+
+
 def sizes_of(tensors, dynamic):
     """{axis name: size} in the example."""
     found = {}
     for name, axes in dynamic.items():
         for axis, word in axes.items():
+            if "+" in word:
+                continue
             size = tensors[name].shape[axis]
             if found.setdefault(word, size) != size:
                 raise UsageError(f"'{word}' is {found[word]} in one input and {size} on axis "
@@ -87,7 +106,7 @@ def _arguments(given, names, dynamic, sizes, seed):
             return x
         name, shape = next(order), list(x.shape)
         for axis, word in dynamic.get(name, {}).items():
-            shape[axis] = sizes[word]
+            shape[axis] = size_of(word, sizes)
         return x.clone() if seed is None else resampled(x, shape, generator)
     return _pytree.tree_map(fresh, (given.args, given.kwargs))
 

@@ -20,6 +20,7 @@ SOURCE is one of
   file.py:factory      its code is run
   model.pt2            a saved torch.export program
   model.onnx           a file in which decomposed attention is replaced (--fuse)
+or --hf, --timm, --torchvision in its place.
 """
 NEEDED = "torch, onnx, onnxscript, onnx-ir and numpy"
 
@@ -28,13 +29,28 @@ def parser():
     p = argparse.ArgumentParser(
         prog="attnrun convert", description=USAGE,
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("source", metavar="SOURCE")
+    p.add_argument("source", metavar="SOURCE", nargs="?")
+    p.add_argument("--hf", metavar="CLASS:PATH",
+                   help="a model of transformers with inputs of its own: a class and its "
+                        "config.json, or a local folder (then CLASS: may be left out)")
+    p.add_argument("--part", choices=("whole", "encoder", "decoder"), default="whole",
+                   help="of --hf: the encoder; or steps of the decoder, whose cache is inputs "
+                        "past_… and outputs present_…")
+    p.add_argument("--timm", metavar="NAME", help="a model of timm")
+    p.add_argument("--torchvision", metavar="NAME", help="a model of torchvision")
+    p.add_argument("--known", action="store_true",
+                   help="list the classes that are known, and what becomes of them")
+    p.add_argument("--dtype", choices=("float32", "float16", "bfloat16"),
+                   help="convert a module in this type: weights, inputs and results")
     p.add_argument("-o", "--output", metavar="FILE", help="the file to write (model.onnx)",
                    default="model.onnx")
     p.add_argument("--example", metavar="SPEC", action="append", default=[],
                    help="an input: ids=int64[1,S], x=float32[B,16,H,W]=zeros, x=@x.npy")
     p.add_argument("--size", metavar="NAME=N", action="append", default=[],
-                   help="size of a name in the example (2 on axis 0, else 64)")
+                   help="size of a name in the example (2 on axis 0, else 64), also of an "
+                        ".onnx file")
+    p.add_argument("--fix", metavar="NAMES", help="sizes by name that are not free, after all, "
+                   "but those of the example: seq,past")
     p.add_argument("--dynamic", metavar="SPEC", action="append", default=[],
                    help="free axes of an input with a fixed example: x:0=batch,1=seq")
     p.add_argument("--opset", type=int, metavar="N", help="of ai.onnx (25)")
@@ -78,6 +94,13 @@ def _pairs(text, option):
     return found
 
 
+def _sizes(args):
+    sizes = {}
+    for text in args.size:
+        sizes.update(_pairs(text, "--size"))
+    return sizes
+
+
 def _axes(lines):
     """{input: {axis: name}} of x:0=batch,1=seq"""
     found = {}
@@ -96,7 +119,8 @@ def options_of(args):
     given = {"output": args.output, "plain": args.plain, "vectors": args.vectors,
              "report": args.report, "external_data": external, "check": check,
              "attnrun": args.attnrun, "seed": args.seed, "swap": not args.no_swap,
-             "moduleop": tuple(args.moduleop), "fuse": args.fuse, "quiet": args.quiet,
+             "sizes": _sizes(args), "moduleop": tuple(args.moduleop), "fuse": args.fuse,
+             "quiet": args.quiet,
              "allow_random": args.allow_random, "keep_metadata": args.keep_metadata,
              "trials": [_pairs(text, "--at") for text in args.at] or None}
     if args.output_names:
@@ -160,22 +184,66 @@ def _program(path):
 
 def _convert_factory(args, given):
     from . import examples, pipeline, torch_source
-    module, example = from_factory(args.source)
+    module, example, dynamic = _module(args)
     torch_source.refuse_no_module(module)
-    sizes = {}
-    for text in args.size:
-        sizes.update(_pairs(text, "--size"))
-    arguments, dynamic, ids = examples.parse(args.example, sizes, args.seed)
+    arguments, axes, ids = examples.parse(args.example, _sizes(args), args.seed)
     if not arguments and example is None:
         raise UsageError("there are no example inputs: say --example name=dtype[dims] for "
                          "each, or let the factory give (module, arguments)")
     if arguments:
         examples.fill_ids(module, arguments, ids, args.seed)
-        example = arguments
-    dynamic.update(_axes(args.dynamic))
+        example, dynamic = arguments, axes
+    for name, more in _axes(args.dynamic).items():
+        dynamic.setdefault(name, {}).update(more)
+    if args.fix:
+        dynamic = _fixed(example, dynamic, args.fix.split(","))
+    if args.dtype:
+        example = torch_source.in_type(module, example, args.dtype)
     if args.explain:
         return _explain(module, example, given)
     return pipeline.convert(module, example, dynamic=dynamic, **given)
+
+
+def _module(args):
+    """(module, example arguments or None, names of its axes)"""
+    from . import by_name
+
+    def say(line):
+        if not args.quiet:
+            print(line, flush=True)
+    if args.part != "whole" and not args.hf:
+        raise UsageError("--part speaks of a model of --hf")
+    if args.hf:
+        return by_name.of_transformers(args.hf, args.part, _sizes(args), args.seed, say)
+    if args.timm:
+        return by_name.of_timm(args.timm, _sizes(args), args.seed, say)
+    if args.torchvision:
+        return by_name.of_torchvision(args.torchvision, _sizes(args), args.seed, say)
+    return *from_factory(args.source), {}
+
+
+def _fixed(example, dynamic, words):
+    from . import capture, cases
+    arguments = example if isinstance(example, dict) else {}
+    tensors = dict(zip(capture.flat_names(arguments), cases.tensors_in(arguments)))
+    sizes = cases.sizes_of(tensors, dynamic)
+    for word in words:
+        if word not in sizes:
+            raise UsageError(f"--fix names '{word}', but the free sizes are "
+                             f"{', '.join(sorted(sizes)) or 'none'}")
+    return cases.with_fixed(dynamic, {word: sizes[word] for word in words})
+
+
+def _known():
+    """The classes that adapters know, and the operators that they become."""
+    from . import registry
+    rows = sorted((name, kind.operator) for kind in registry.load() for name in kind.names)
+    width = max(len(name) for name, _ in rows)
+    print(*(f"{name:{width}}  {operator}" for name, operator in rows), sep="\n")
+    print("\nA name without a package speaks of every class that is called so. What a class is "
+          "called decides nothing: structure and a numeric probe do. Of any class, the exported "
+          "graph is searched, too: bands of attention, linear attention, the gates of "
+          "SqueezeExcite and CBAM.")
 
 
 def _explain(module, example, given):
@@ -187,7 +255,16 @@ def _explain(module, example, given):
 
 
 def run(args):
+    if args.known:
+        return _known()
     given = options_of(args)
+    sources = [s for s in (args.source, args.hf, args.timm, args.torchvision) if s]
+    if len(sources) != 1:
+        raise UsageError("say one SOURCE, or one of --hf, --timm, --torchvision; --help lists "
+                         "them" if not sources else
+                         f"there is more than one source: {', '.join(sources)}")
+    if not args.source:
+        return _wrote(_convert_factory(args, given), args)
     if args.source.endswith(".onnx"):
         if not args.fuse:
             raise UsageError(f"{args.source} is an ONNX file: say --fuse to replace "
@@ -202,6 +279,10 @@ def run(args):
     else:
         raise UsageError(f"'{args.source}' is none of pkg.module:factory, file.py:factory, "
                          "model.pt2, model.onnx")
+    return _wrote(path, args)
+
+
+def _wrote(path, args):
     if path is not None and not args.quiet:
         print(f"wrote {path}")
 

@@ -7,8 +7,8 @@ import onnx
 import onnx_ir
 from onnx_ir.passes.common import ShapeInferencePass
 
-from . import extent, fuse, pipeline
-from .errors import FileError, UnsupportedError, VerifyError
+from . import extent, fuse, pipeline, provenance
+from .errors import FileError, UnsupportedError, UsageError, VerifyError
 from .extent import farthest
 from .verify import ENGINES, Case, available
 
@@ -36,7 +36,8 @@ class OnnxSource:
         self.path, self.options = path, options
         self.loaded = _load(path)
         self.replaced, self.dynamic, self.plan_lines = {}, self._axes(), []
-        self.versions = {"onnx": onnx.__version__}
+        self._demand_sizes()
+        self.versions = provenance.versions()
 
     def close(self):
         """A file stays as it was."""
@@ -86,6 +87,7 @@ class OnnxSource:
 
         def attempt(sizes, number, say):
             words, feeds = {}, {}
+            sizes = {**self._given(number), **sizes}
             for value in self.loaded.graph.inputs:
                 feeds[value.name] = self._made_up(value, sizes, words, number)
             label = " ".join(f"{w}={n}" for w, n in words.items()) or f"inputs {number}"
@@ -100,6 +102,19 @@ class OnnxSource:
         if not found:
             raise VerifyError(f"{self.path} runs at none of the sizes tried; say --at")
         return found
+
+    def _given(self, number):
+        """Sizes that the user gave, in the first case; near them in the others."""
+        change = (lambda n: n, lambda n: n + n // 9 + 1, lambda n: max(1, 4 * n // 7),
+                  lambda n: n)[number % 4]
+        return {word: change(n) for word, n in (self.options.sizes or {}).items()}
+
+    def _demand_sizes(self):
+        known = {word for axes in self.dynamic.values() for word in axes.values()}
+        unknown = sorted(set(self.options.sizes or {}) - known)
+        if unknown:
+            raise UsageError(f"--size names '{unknown[0]}', but the free sizes of {self.path} "
+                             f"are {', '.join(sorted(known)) or 'none'}")
 
     def _long_case(self, cases, attempt):
         """A case beyond all numbers of the model; None where there is one already."""

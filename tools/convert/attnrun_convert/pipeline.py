@@ -31,6 +31,7 @@ class Options:
     check: tuple = ("attnrun", "onnxruntime")  # what of this is here; () for no check
     attnrun: str = None  # the executable; None: the one in PATH
     trials: list = None  # sizes to check at, [{"seq": 71}, …]
+    sizes: dict = None  # of an .onnx file's first case, {"seq": 512}
     rtol: float = verify.RTOL
     atol: float = verify.ATOL
     seed: int = 0

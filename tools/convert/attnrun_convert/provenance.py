@@ -1,5 +1,7 @@
 """metadata_props of a converted file: what made it, of what, how well it agrees."""
+import importlib.metadata
 import json
+import platform
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,13 +12,51 @@ from .errors import FileError
 PREFIX = "attnrun."
 
 
+PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir", "onnxruntime", "numpy")
+IN_FILE = ("torch", "python")  # of the versions, those that a file names
+
+
+def _installed(package):
+    """{package: version}, empty where it is not here."""
+    try:
+        return {package: importlib.metadata.version(package)}
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+
+
+def versions():
+    """Of Python and of the packages that a conversion goes through."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        found.update(_installed(package))
+    try:
+        import torch
+        found["torch"] = f"{torch.__version__} ({torch.version.git_version or 'unknown'})"
+    except ImportError:
+        pass
+    return found
+
+
+def versions_of_classes(module):
+    """Of the packages whose classes a module is made of."""
+    roots = {kind.__module__.partition(".")[0] for part in module.modules()
+             for kind in type(part).__mro__}
+    owners = importlib.metadata.packages_distributions()
+    found = {}
+    for package in sorted({name for root in roots for name in owners.get(root, ())} -
+                          set(PACKAGES)):
+        found.update(_installed(package))
+    return found
+
+
 def of_model(entries, dynamic, versions):
     """Written before the check. `entries`: {module path: operator}."""
     symbols = {}
     for name, axes in dynamic.items():
         for axis, word in axes.items():
             symbols.setdefault(word, []).append(f"axis {axis} of {name}")
-    props = {"converter": "attnrun_convert", **versions}
+    props = {"converter": "attnrun_convert",
+             **{name: versions[name] for name in IN_FILE if name in versions}}
     if symbols:
         props["symbols"] = "; ".join(f"{w}: {', '.join(a)}" for w, a in symbols.items())
     if entries:

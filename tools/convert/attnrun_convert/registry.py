@@ -1,10 +1,11 @@
 """Known modules and what replaces their forward: adapters, three gates, the swap.
 
-A module is replaced when its class name is one of an adapter's, its structure passes the
-adapter's `check`, and a probe finds its results equal to the adapter's: on every call of
-one pass over the user's example arguments, each also with random numbers of two other
-magnitudes in place of its activations. A class that is called like a known one proves
-nothing; the probe does. What is not replaced is left as it is, with the reason.
+A module is replaced when it is of a class that an adapter knows, or has the parts that the
+adapter names, whatever its class is called; when its structure passes the adapter's `check`;
+and when a probe finds its results equal to the adapter's: on every call of one pass over the
+user's example arguments, each also with random numbers of two other magnitudes in place of its
+activations. A class that is called like one of another package proves nothing and is not looked
+at. What is not replaced is left as it is, with the reason if it is of a known class.
 
 To add a module: a class in adapters/, see ../README.md and adapters/longformer.py.
 """
@@ -41,8 +42,10 @@ def need_linear(module, *names):
 
 
 class Adapter:
-    """One kind of module. A subclass says `names` (qualified; the last part alone matches
-    a vendored copy), `operator` (for the report), and has
+    """One kind of module. A subclass says `names` (qualified; one without a package is that of
+    a class which many packages have, and is known by its parts), `shapes` (lists of attributes,
+    "gate.mlp" one of an attribute: a module that has all of a list is tried under any class
+    name), `operator` (for the report), `bare` (the class name alone is enough), and has
 
         check(self)              raises Mismatch unless self.module has the structure
         tensors(self)            {name: tensor}: folded weights, read by self.tensor(name)
@@ -52,6 +55,8 @@ class Adapter:
         results(self, output)    what of a forward's results the probe compares: all of it
     """
     names = ()
+    shapes = ()
+    bare = False
     operator = ""
     known = []  # all subclasses with names
 
@@ -132,7 +137,7 @@ class Entry:
     probes: int = 0
     taken: bool = False
     rounds: bool = False  # it agrees in double alone: its own rounding is large
-    named: bool = True  # its class is of the package that the adapter speaks of
+    named: bool = True  # the adapter knows its class, not its structure alone
     failures: dict = field(default_factory=dict)  # choice number: reason
 
     @property
@@ -155,24 +160,26 @@ def load():
     return Adapter.known
 
 
-def _matches(module, names, copies=True):
-    """By qualified name of a class or of one it derives from, or (`copies`) by the bare
-    name."""
-    kinds = [k for k in type(module).__mro__ if k.__module__ != "builtins"]
-    full = {f"{k.__module__}.{k.__qualname__}" for k in kinds}
-    bare = type(module).__name__
-    return any(name in full or copies and name.rpartition(".")[2] == bare for name in names)
+def _is_of(module, names, bare=False):
+    """Whether it is of a class of these qualified names, or of one that derives from it;
+    `bare`: the last part of a name alone will do."""
+    full = {f"{k.__module__}.{k.__qualname__}" for k in type(module).__mro__}
+    return any(name in full or bare and name.rpartition(".")[2] == type(module).__name__
+               for name in names)
 
 
-def _is_of_package(module, names):
-    """Whether a class is more than called like one of `names`; a name without a package
-    speaks of all classes of that name."""
-    bare = type(module).__name__
-    return bare in names or _matches(module, [n for n in names if "." in n], False)
+def _has(module, place):
+    for name in place.split("."):
+        module = getattr(module, name, None)
+    return module is not None
+
+
+def _is_shaped(module, shapes):
+    return any(all(_has(module, place) for place in shape) for shape in shapes)
 
 
 def _checked(path, module, kind):
-    entry = Entry(path, module, kind(module), named=_is_of_package(module, kind.names))
+    entry = Entry(path, module, kind(module), named=_is_of(module, kind.names, kind.bare))
     try:
         entry.adapter.check()
         entry.adapter.install()
@@ -180,21 +187,28 @@ def _checked(path, module, kind):
         entry.reason = str(error)
     except Exception as error:  # noqa: BLE001 - a class of that name with other insides
         entry.reason = f"its structure is another one: {innermost(error)}"
-    # A bare name speaks of classes of its structure alone.
-    entry.named = entry.named and not (entry.reason and type(module).__name__ in kind.names)
     return entry
 
 
+def _entry_of(path, module, kinds):
+    """That of the first adapter whose structure it has; else of one that knows its class, with
+    the reason; else None."""
+    refused = None
+    mine = [kind for kind in kinds if _is_of(module, kind.names, kind.bare)]
+    for kind in (*mine, *kinds):
+        if kind in mine or _is_shaped(module, kind.shapes):
+            entry = _checked(path, module, kind)
+            if not entry.reason:
+                return entry
+            if refused is None and entry.named:
+                refused = entry
+    return refused
+
+
 def find(model, kinds):
-    """Entries of the modules whose names are known; those with a reason stay."""
-    entries = []
-    for path, module in model.named_modules():
-        for kind in kinds:
-            if _matches(module, kind.names):
-                entries.append(_checked(path, module, kind))
-                if not entries[-1].reason:
-                    break
-    return entries
+    """One entry for each module that is known; those with a reason stay."""
+    entries = [_entry_of(path, module, kinds) for path, module in model.named_modules()]
+    return [entry for entry in entries if entry is not None]
 
 
 def _is_activation(x):
@@ -384,7 +398,7 @@ class Plan:
         load()
         for path, module in self.model.named_modules():
             for patch in COMPANIONS:
-                if not _matches(module, (patch.name,)) or not hasattr(module, patch.method):
+                if not _is_of(module, (patch.name,)) or not hasattr(module, patch.method):
                     continue
                 inner = [e for e in self.entries if isinstance(e.adapter, patch.adapter)
                          and (path == "" or e.path.startswith(path + "."))]

@@ -1,11 +1,10 @@
 """A module or an ExportedProgram as the source of a conversion."""
 import contextlib
-import platform
 
 import torch
 from torch.utils import _pytree
 
-from . import attach, capture, cases, extent, fuse, gates, registry, steady
+from . import attach, capture, cases, extent, fuse, gates, provenance, registry, steady
 from .errors import CaptureError, UnsupportedError, UsageError
 
 
@@ -22,9 +21,13 @@ def refuse_no_module(module):
                          f"{type(module).__name__}")
 
 
-def versions():
-    return {"torch": f"{torch.__version__} ({torch.version.git_version or 'unknown'})",
-            "python": platform.python_version()}
+def in_type(module, example, name):
+    """The example arguments in a type of floats, in which the module is from now on, too."""
+    dtype = getattr(torch, name)
+    module.to(dtype)
+    return _pytree.tree_map(
+        lambda x: x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x,
+        example)
 
 
 def output_names(results):
@@ -46,7 +49,7 @@ class Source:
     """What both kinds share."""
 
     def __init__(self, options):
-        self.options, self.replaced, self.versions = options, {}, versions()
+        self.options, self.replaced, self.versions = options, {}, provenance.versions()
         self.plan_lines, self.reach = [], cases.Reach()
 
     def _names(self, results, inputs):
@@ -85,6 +88,7 @@ class ModuleSource(Source):
         super().__init__(options)
         capture.refuse_training(module)
         self.function, self.module = module, module
+        self.versions.update(provenance.versions_of_classes(module))
         self.given = capture.bound(module, args, kwargs)
         self.names = capture.flat_names(self.given.arguments)
         self.dynamic = capture.axis_names(dynamic, self.names)

@@ -1,15 +1,18 @@
-"""BigBird's block-sparse attention of transformers, in evaluation: all its random blocks are
-block 0. The model pads to whole blocks and cuts off again; the operator takes any length."""
+"""BigBird's block-sparse attention of transformers, and that of BigBird-Pegasus' encoder, in
+evaluation: all its random blocks are block 0. The model pads to whole blocks and cuts off again;
+the operator takes any length."""
 import torch
 
 from ..call import call
 from ..registry import Adapter, companion, need, need_linear
 
 BIG_BIRD = "transformers.models.big_bird.modeling_big_bird."
+PEGASUS = "transformers.models.bigbird_pegasus.modeling_bigbird_pegasus."
 
 
 class BigBirdBlockSparseAttention(Adapter):
-    names = (BIG_BIRD + "BigBirdBlockSparseAttention",)
+    names = (BIG_BIRD + "BigBirdBlockSparseAttention",
+             PEGASUS + "BigBirdPegasusBlockSparseAttention")
     operator = "BigBirdAttention"
 
     def check(self):
@@ -40,6 +43,13 @@ def _pads_nothing(self, input_ids, attention_mask, token_type_ids, position_ids,
     return 0, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds
 
 
+@companion(PEGASUS + "BigBirdPegasusEncoder", "_pad_to_block_size", BigBirdBlockSparseAttention)
+def _pegasus_pads_nothing(self, hidden_states, attention_mask):
+    return 0, hidden_states, attention_mask
+
+
+@companion(PEGASUS + "BigBirdPegasusEncoder", "create_masks_for_block_sparse_attn",
+           BigBirdBlockSparseAttention)
 @companion(BIG_BIRD + "BigBirdModel", "create_masks_for_block_sparse_attn",
            BigBirdBlockSparseAttention)
 def _masks_of_tokens(self, attention_mask, block_size):

@@ -49,6 +49,7 @@ class Cbam(Adapter):
 class CbamModule(Cbam):
     names = ("timm.layers.cbam.CbamModule",)
 
+    shapes = (("channel.fc1", "spatial.conv.conv"),)
     def layers(self):
         channel, spatial = self.module.channel, self.module.spatial
         need(type(channel).__name__ == "ChannelAttn", "it is the light variant")
@@ -59,6 +60,7 @@ class CbamModule(Cbam):
 
 class CBAMBlock(Cbam):
     names = ("CBAMBlock",)
+    shapes = (("ca.se", "sa.conv"),)
     adds = True
 
     def layers(self):
@@ -71,6 +73,7 @@ class CBAM(Cbam):
     """The authors': ChannelGate.mlp is Flatten, Linear, ReLU, Linear."""
     names = ("CBAM",)
 
+    shapes = (("ChannelGate.mlp", "no_spatial"),)
     def layers(self):
         gate = self.module.ChannelGate
         conv = (None, None)

@@ -6,6 +6,7 @@ from ..registry import Adapter, need, need_linear
 class MemoryCompressedAttention(Adapter):
     names = ("memory_compressed_attention.memory_compressed_attention"
              ".MemoryCompressedAttention",)
+    shapes = (("to_qkv", "compress_fn.conv", "compression_factor"),)
     operator = "CompressedAttention"
 
     def check(self):

@@ -7,6 +7,7 @@ from ..registry import Adapter, need, need_linear
 
 class LinformerSelfAttention(Adapter):
     names = ("linformer.linformer.LinformerSelfAttention",)
+    shapes = (("to_q", "to_k", "to_out", "proj_k", "share_kv"),)
     operator = "LinformerAttention"
 
     def check(self):
@@ -28,6 +29,7 @@ class LinformerSelfAttention(Adapter):
 class LinearAttentionHead(Adapter):
     """E and F are linear layers over tokens, which fix the length."""
     names = ("linformer_pytorch.linformer_pytorch.LinearAttentionHead",)
+    shapes = (("E", "F", "full_attention", "dim"),)
     operator = "LinformerAttention"
 
     def check(self):

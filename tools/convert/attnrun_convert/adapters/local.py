@@ -51,6 +51,7 @@ def _windows(m, q, k, v, mask):
 class LocalAttention(Adapter):
     """Takes any length, also where upstream asks for a multiple of the window."""
     names = ("local_attention.local_attention.LocalAttention",)
+    shapes = (("window_size", "look_backward", "look_forward", "exact_windowsize"),)
     operator = "ChunkedLocalAttention"
 
     def check(self):
@@ -69,6 +70,7 @@ class LocalAttention(Adapter):
 
 class LinearSelfAttention(Adapter):
     names = ("linear_attention_transformer.linear_attention_transformer.SelfAttention",)
+    shapes = (("global_attn_fn", "local_attn_heads", "local_attn"),)
     operator = "LinearAttention"
 
     def check(self):

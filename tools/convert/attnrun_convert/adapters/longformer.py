@@ -13,6 +13,7 @@ LED = "transformers.models.led.modeling_led."
 
 class LongformerSelfAttention(Adapter):
     names = (LONGFORMER + "LongformerSelfAttention", LED + "LEDEncoderSelfAttention")
+    shapes = (("query_global", "value_global", "one_sided_attn_window_size"),)
     operator = "LongformerAttention"
 
     def check(self):

@@ -25,6 +25,7 @@ class BAM(Adapter):
     code has it, or of their sum, as the paper. That code pools a square: where a map is
     wider, its other columns are not in the mean, and the probe finds it."""
     names = ("BAM", "BAMBlock")
+    shapes = (("channel_att.gate_c", "spatial_att.gate_s"), ("ca.ca", "sa.sa"))
     operator = "BAM"
     PARTS = ((("channel_att", "gate_c"), ("spatial_att", "gate_s")),
              (("ca", "ca"), ("sa", "sa")))
@@ -72,6 +73,7 @@ class BAM(Adapter):
 class SKAttention(Adapter):
     """Branches `convs`, `fc` and a list `fcs`."""
     names = ("SKAttention", "SKConv")
+    shapes = (("fc", "fcs", "convs"),)
     operator = "SKSelect"
 
     def check(self):
@@ -92,6 +94,7 @@ class SKAttention(Adapter):
 
 class SelectiveKernel(Adapter):
     names = ("timm.layers.selective_kernel.SelectiveKernel",)
+    shapes = (("attn.fc_reduce", "attn.fc_select", "paths"),)
     operator = "SKSelect"
 
     def check(self):
@@ -118,6 +121,7 @@ class SelfAttn(Adapter):
     """SAGAN's in the common PyTorch port; its second result, the attention map, is not
     there."""
     names = ("Self_Attn", "SelfAttn")
+    shapes = (("query_conv", "key_conv", "value_conv", "gamma"),)
     operator = "SAGANAttention"
 
     def check(self):
@@ -142,6 +146,7 @@ class SelfAttn(Adapter):
 class ExternalAttention(Adapter):
     """Over tokens: linear layers mk and mv, softmax over tokens, then sums over slots."""
     names = ("ExternalAttention",)
+    shapes = (("mk", "mv"),)
     operator = "ExternalAttention"
 
     def check(self):
@@ -156,6 +161,7 @@ class ExternalAttention(Adapter):
 class Involution(Adapter):
     """conv1, bn, relu, conv2 make the kernels of `group` groups."""
     names = ("Involution",)
+    shapes = (("conv1", "conv2", "kernel_size", "group"),)
     operator = "Involution"
 
     def check(self):
@@ -180,6 +186,7 @@ class Halo(Adapter):
     """Linear layers on windows: to_q; to_kv with the keys of all heads, then the values;
     to_out. Releases disagree on which cells of a window its mask hides."""
     names = ("HaloAttention",)
+    shapes = (("to_q", "to_kv", "to_out", "rel_pos_emb", "halo_size"),)
     operator = "HaloAttention"
 
     def check(self):
@@ -208,6 +215,7 @@ class HaloAttn(Adapter):
     """timm's: 1 x 1 convolutions q and kv, of which each head's rows are its keys, then its
     values. A mean of 2 x 2 pixels may follow."""
     names = ("timm.layers.halo_attn.HaloAttn",)
+    shapes = (("q", "kv", "pos_embed", "halo_size"),)
     operator = "HaloAttention"
 
     def check(self):

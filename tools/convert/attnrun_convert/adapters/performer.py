@@ -17,6 +17,7 @@ def kernel_name(function):
 
 class FastAttention(Adapter):
     names = ("performer_pytorch.performer_pytorch.FastAttention",)
+    shapes = (("projection_matrix", "kernel_fn", "no_projection"),)
     operator = "PerformerAttention"
 
     def check(self):

@@ -5,6 +5,7 @@ from ..registry import Adapter, need
 
 class KmeansAttention(Adapter):
     names = ("routing_transformer.routing_transformer.KmeansAttention",)
+    shapes = (("kmeans.means", "window_size", "shared_qk"),)
     operator = "RoutingAttention"
 
     def check(self):

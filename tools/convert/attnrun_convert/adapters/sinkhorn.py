@@ -15,6 +15,7 @@ def need_attention_sort(module):
 
 class SinkhornAttention(Adapter):
     names = (MODULE + "SinkhornAttention",)
+    shapes = (("sort_net", "n_sortcut", "non_permutative"),)
     operator = "SinkhornAttention"
 
     def check(self):
@@ -32,6 +33,7 @@ class SinkhornAttention(Adapter):
 
 class SinkhornCausalAttention(Adapter):
     names = (MODULE + "SinkhornCausalAttention",)
+    shapes = (("sort_net", "null_keys", "null_values"),)
     operator = "SinkhornAttention"
 
     def check(self):

@@ -41,6 +41,7 @@ class Gate(Adapter):
 class SELayer(Gate):
     names = ("SELayer", "SEAttention")
 
+    shapes = (("fc",),)
     def parts(self):
         fc = self.module.fc
         need(isinstance(fc, nn.Sequential) and len(fc) == 4, "its fc has not four layers")
@@ -50,6 +51,7 @@ class SELayer(Gate):
 class SEModule(Gate):
     names = ("timm.layers.squeeze_excite.SEModule", "timm.layers.squeeze_excite.SqueezeExcite")
 
+    shapes = (("fc1", "bn", "act", "fc2", "gate"),)
     def parts(self):
         m = self.module
         return m.fc1, m.bn, m.act, m.fc2, m.gate
@@ -58,6 +60,7 @@ class SEModule(Gate):
 class EffectiveSEModule(Gate):
     names = ("timm.layers.squeeze_excite.EffectiveSEModule",)
 
+    shapes = (("fc", "gate"),)
     def parts(self):
         return self.module.fc, None, None, None, self.module.gate
 
@@ -65,6 +68,7 @@ class EffectiveSEModule(Gate):
 class SqueezeExcitation(Gate):
     names = ("torchvision.ops.misc.SqueezeExcitation",)
 
+    shapes = (("fc1", "activation", "fc2", "scale_activation"),)
     def parts(self):
         m = self.module
         return m.fc1, None, m.activation, m.fc2, m.scale_activation

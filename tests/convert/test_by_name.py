@@ -1,0 +1,226 @@
+"""Models by name with inputs of their own; classes known by their parts; sizes, types and
+versions on the command line.
+
+usage: test_by_name.py ROOT ATTNRUN [test …]
+"""
+import contextlib
+import io
+import json
+import warnings
+
+import numpy
+import onnx
+import torch
+from torch import nn
+
+import common
+import net
+from attnrun_convert import by_name, cli, convert, moduleop, registry
+
+NET = str(common.ROOT / "tests" / "convert" / "net.py")
+SMALL = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+         "intermediate_size": 24, "max_position_embeddings": 90}
+LED = {"vocab_size": 60, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1,
+       "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 24,
+       "decoder_ffn_dim": 24, "max_encoder_position_embeddings": 90,
+       "max_decoder_position_embeddings": 90, "attention_window": [8]}
+PEGASUS = {"vocab_size": 60, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1,
+           "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 24,
+           "decoder_ffn_dim": 24, "max_position_embeddings": 150, "block_size": 8,
+           "num_random_blocks": 1, "attention_type": "block_sparse"}
+
+
+def run(*arguments):
+    """(exit code, standard output, standard error) of a command line."""
+    out, err = io.StringIO(), io.StringIO()
+    warnings.simplefilter("ignore")
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = cli.main([*map(str, arguments), "--attnrun", common.ATTNRUN])
+        except SystemExit as end:
+            code = end.code
+    return code, out.getvalue(), err.getvalue()
+
+
+def configured(folder, **config):
+    path = folder / "config.json"
+    path.write_text(json.dumps(config))
+    return path
+
+
+def operators_of(path):
+    return sorted(n.op_type.partition("__")[0] for n in onnx.load(path).graph.node
+                  if n.domain == "attnrun")
+
+
+def test_decoder_steps_with_a_cache(folder):
+    """Prompt and steps of a file with its cache as states give what the model gives at once."""
+    path = configured(folder, **SMALL, num_key_value_heads=1)
+    out = folder / "llama.onnx"
+    code, said, err = run("--hf", f"LlamaForCausalLM:{path}", "--part", "decoder", "-o", out)
+    assert code == 0, err
+    assert "past_0_key" in [v.name for v in onnx.load(out).graph.input]
+    model, arguments, _ = by_name.of_transformers(f"LlamaForCausalLM:{path}", "decoder", {}, 0,
+                                                  lambda line: None)
+    ids = torch.arange(2, 20).reshape(2, 9)
+    with torch.no_grad():
+        want = model.model(ids, use_cache=False).logits
+    past = {f"past_{name}": x[:, :, :0] for name, x in arguments["past"].items()}
+    names = ["logits", *(name.replace("past", "present") for name in past)]
+    got = []
+    for begin, end in ((0, 5), (5, 6), (6, 9)):
+        feeds = {"input_ids": ids[:, begin:end], "attention_mask": torch.ones(2, end).long(),
+                 **past}
+        results = common.in_attnrun(out, feeds, names)
+        got.append(results[0])
+        past = {name: torch.from_numpy(x) for name, x in zip(past, results[1:])}
+    common.close([numpy.concatenate(got, 1)], [want], what="steps")
+
+
+def test_two_parts_of_led(folder):
+    path = configured(folder, **LED)
+    spec = f"LEDForConditionalGeneration:{path}"
+    for part, name, count in (("encoder", "encoder_hidden_states", 1),
+                              ("decoder", "logits", 0)):
+        out = folder / f"{part}.onnx"
+        code, _, err = run("--hf", spec, "--part", part, "-o", out)
+        assert code == 0, err
+        assert onnx.load(out).graph.output[0].name == name
+        assert operators_of(out).count("LongformerAttention") == count
+
+
+def test_pegasus_becomes_block_sparse(folder):
+    path, out = configured(folder, **PEGASUS), folder / "m.onnx"
+    code, _, err = run("--hf", f"BigBirdPegasusModel:{path}", "--part", "encoder", "-o", out)
+    assert code == 0, err
+    assert operators_of(out) == ["BigBirdAttention"], operators_of(out)
+
+
+def test_names_are_refused_in_one_sentence(folder):
+    path = configured(folder, **SMALL)
+    yoso = folder / "yoso.json"
+    yoso.write_text(json.dumps({**SMALL, "use_expectation": False}))
+    funnel = folder / "funnel.json"
+    funnel.write_text(json.dumps({"vocab_size": 60, "block_sizes": [1, 1], "d_model": 16,
+                                  "num_decoder_layers": 1, "n_head": 2, "d_head": 8,
+                                  "d_inner": 24}))
+    for code, words, *arguments in (
+            (2, "there is more than one source", "x.onnx", "--hf", f"BertModel:{path}"),
+            (2, "say one SOURCE", "--size", "S=3"),
+            (2, "--part speaks of", f"{NET}:net", "--part", "encoder"),
+            (2, "has no model class 'NoModel'", "--hf", f"NoModel:{path}"),
+            (3, "cannot read", "--hf", f"BertModel:{folder}/none.json"),
+            (2, "is none of CLASS:config.json", "--hf", "no_such_folder"),
+            (2, "has no encoder beside", "--hf", f"BertModel:{path}", "--part", "encoder"),
+            (2, "gives no logits", "--hf", f"BertModel:{path}", "--part", "decoder"),
+            (4, "set use_expectation to true", "--hf", f"YosoModel:{yoso}"),
+            (2, "the free sizes are batch, seq", "--hf", f"BertModel:{path}", "--fix", "T"),
+            (70, "its code makes the free size 'seq' the number 61 (at ", "--hf",
+             f"FunnelModel:{funnel}"),
+            (2, "timm 1.", "--timm", "no_such_net")):
+        got, _, err = run(*arguments, "-o", folder / "out.onnx")
+        assert got == code and words in err and err.count("\n") == 1, (arguments, got, err)
+    assert not (folder / "out.onnx").exists()
+
+
+def test_timm_in_half_precision(folder):
+    out, report = folder / "m.onnx", folder / "report.json"
+    code, _, err = run("--timm", "test_vit", "--dtype", "float16", "-o", out, "--report", report)
+    assert code == 0, err
+    kinds = {v.type.tensor_type.elem_type for v in (*onnx.load(out).graph.input,
+                                                    *onnx.load(out).graph.output)}
+    assert kinds == {onnx.TensorProto.FLOAT16}
+    versions = json.loads(report.read_text())["versions"]
+    assert {"torch", "timm", "onnx", "onnxscript", "onnx-ir", "onnxruntime", "numpy",
+            "python"} <= set(versions), versions
+
+
+def test_known_classes(folder):
+    code, said, _ = run("--known")
+    assert code == 0 and "LongformerSelfAttention" in said and "SqueezeExcite" in said
+    rows = [line.split() for line in said.split("\n\n")[0].splitlines()]
+    assert all(len(row) == 2 for row in rows) and len({row[0] for row in rows}) == len(rows)
+
+
+def test_sizes_of_an_onnx_file(folder):
+    class Net(nn.Module):
+        def forward(self, x):
+            return torch.softmax(x @ x.transpose(-1, -2) / 2, -1) @ x
+    source = convert(Net().eval(), torch.randn(2, 4, 16, 8), check=(), quiet=True,
+                     dynamic={"x": {0: "batch", 2: "seq"}}, output=folder / "source.onnx")
+    code, said, err = run(source, "--fuse", "--size", "seq=40", "-o", folder / "out.onnx")
+    assert code == 0 and "seq=40:" in said and "seq=45:" in said, said + err
+    code, _, err = run(source, "--fuse", "--size", "S=40", "-o", folder / "none.onnx")
+    assert code == 2 and "the free sizes of" in err and "batch, seq" in err, err
+
+
+def test_parts_tell_under_any_class_name(folder):
+    """Squeeze-and-excitation and CBAM of classes that are called otherwise."""
+    class Mine(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 8), nn.Sigmoid())
+
+        def forward(self, x):
+            return x * self.fc(x.mean((2, 3)))[:, :, None, None]
+
+    class Other(Mine):
+        def forward(self, x):
+            return x * (1 + self.fc(x.mean((2, 3)))[:, :, None, None])
+    torch.manual_seed(0)
+    from timm.layers.cbam import CbamModule
+    renamed = type("Gates", (nn.Module,), {k: v for k, v in vars(CbamModule).items()
+                                           if k == "forward"})()
+    renamed.__dict__.update(CbamModule(8).eval().__dict__)
+    model = nn.Sequential(Mine(), Other(), renamed).eval()
+    plan = registry.plan(model, (torch.randn(2, 8, 6, 6),), {})
+    plan.close()
+    assert [(e.path, e.adapter.operator) for e in plan.taken] == [
+        ("0", "SqueezeExcite"), ("2", "CBAM")], plan.lines(True)
+    assert not any(e.path == "1" and e.named for e in plan.entries)
+
+
+class Packed(nn.Module):
+    """Queries, keys and values of one layer, as many write it."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out, self.heads = nn.Linear(16, 48), nn.Linear(16, 16), 4
+
+    def forward(self, x):
+        b, n, _ = x.shape
+        q, k, v = self.qkv(x).reshape(b, n, 3, self.heads, 4).permute(2, 0, 3, 1, 4)
+        q, k = nn.functional.elu(q) + 1, nn.functional.elu(k) + 1
+        y = q @ (k.transpose(-1, -2) @ v) / ((q * k.sum(2, keepdim=True)).sum(-1, True) + 1e-6)
+        return self.out(y.transpose(1, 2).reshape(b, n, -1))
+
+
+def test_moduleop_takes_indices_and_reshapes(folder):
+    torch.manual_seed(0)
+    model, path = nn.Sequential(Packed()).eval(), folder / "m.onnx"
+    part = "self.qkv(x).unflatten(2, (3, -1))"
+    for spec in (f"attnrun::LinearAttention({part}[:, :, 0], {part}[:, :, 1], {part}[:, :, 2], "
+                 "q_num_heads=self.heads)",
+                 "attnrun::LinearAttention(*self.qkv(x).chunk(3, -1), "
+                 "q_num_heads=self.out.in_features / 4 // 1)"):
+        spec = spec.replace("self.out.in_features / 4 // 1", "2 * 2")
+        convert(model, torch.randn(2, 13, 16), output=path, quiet=True, attnrun=common.ATTNRUN,
+                dynamic={"input": {0: "batch", 1: "seq"}},
+                moduleop=[f"{__name__}.Packed=self.out({spec})"])
+        assert operators_of(path) == ["LinearAttention"]
+    for spec, words in (("self.out.__class__(attnrun::Boom(x))", "is no part of a module"),
+                        ("attnrun::Boom(open('x'))", "is neither a constant"),
+                        ("attnrun::Boom(x) + attnrun::Boom(x)", "with one operator")):
+        try:
+            kind = moduleop.adapter(f"Packed={spec}")
+            kind(model[0]).forward(torch.randn(1, 2, 16))
+        except Exception as error:  # noqa: BLE001 - whatever is raised is looked at
+            assert words in str(error), (spec, error)
+        else:
+            raise AssertionError(f"{spec} is taken")
+
+
+if __name__ == "__main__":
+    assert net
+    common.main([value for name, value in list(globals().items())
+                 if name.startswith("test_")])
