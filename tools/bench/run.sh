@@ -11,7 +11,8 @@
 # attention core, few rounds, within five minutes once everything is installed. A peer that
 # cannot be installed is left out. tools/bench/bench.py --help lists more options.
 # --attention: the attention operators beside the modules that they come from,
-# models/ATTENTION.md and its charts (tools/bench/attention/bench.py).
+# models/ATTENTION.md and its charts, with their products in bf16 over fp32
+# (tools/bench/attention/bench.py).
 # --against: this tree beside revision REV, without peers: which rows of both pages became
 # slower (tools/bench/against.py); needs build/venv only. Exit status 1 where some did, 2 where
 # nothing could be compared.
