@@ -261,6 +261,49 @@ typedef struct attnrun_fixed_dim {
     int64_t size; /* from 0 on */
 } attnrun_fixed_dim;
 
+/* What a file may ask for: X(ID, member, default, the largest that can be set, what it is).
+ * Over a limit calls return E_LIMIT, and the sentence names it. `made_bytes` bounds what an
+ * operator makes of inputs that are less than a thousandth of that: large outputs of large inputs
+ * are bounded by the memory budget alone. Over `fold_bytes` and `folded_bytes` nothing fails: what
+ * could be computed at load is computed by each run. */
+#define ATTNRUN_LIMIT_LIST(X)                                                               \
+    X(FILE_BYTES, file_bytes, INT64_C(1) << 36, INT64_C(1) << 42, "bytes of the model file") \
+    X(EXTERNAL_BYTES, external_bytes, INT64_C(1) << 36, INT64_C(1) << 42,                   \
+      "bytes of its external data, all files")                                              \
+    X(EXTERNAL_FILES, external_files, 4096, 65536, "files of external data")                \
+    X(GRAPH_BYTES, graph_bytes, 512 << 20, 1 << 30, "bytes of the file without its weights") \
+    X(MESSAGE_DEPTH, message_depth, 112, 112, "messages within messages")                   \
+    X(SUBGRAPH_DEPTH, subgraph_depth, 32, 32, "graphs within graphs")                       \
+    X(FUNCTION_DEPTH, function_depth, 64, 1024, "functions that call functions")            \
+    X(NODES, nodes, 1 << 20, 1 << 26, "nodes of the file")                                  \
+    X(EXPANDED_NODES, expanded_nodes, 16384, 1 << 26,                                       \
+      "nodes out of functions, and 32 for each of the file")                                \
+    X(TENSORS, tensors, 1 << 20, 1 << 26, "tensors of the file")                            \
+    X(ITEMS, items, 1 << 20, 1 << 26, "entries of a list that has no limit of its own")     \
+    X(OPERANDS, operands, 65536, 1 << 20, "inputs or outputs of a node")                    \
+    X(ATTRIBUTES, attributes, 256, 65536, "attributes of a node")                           \
+    X(ATTRIBUTE_ITEMS, attribute_items, 1 << 26, 1 << 28, "numbers or texts of an attribute") \
+    X(STRING_BYTES, string_bytes, 1 << 20, 1 << 28, "bytes of a text")                      \
+    X(NAME_BYTES, name_bytes, 4096, 4096, "bytes of a name")                                \
+    X(RANK, rank, ATTNRUN_MAX_RANK, ATTNRUN_MAX_RANK, "dims of a tensor")                   \
+    X(DIM, dim, INT64_C(1) << 47, INT64_C(1) << 47, "the largest dim")                      \
+    X(ELEMENTS, elements, INT64_C(1) << 46, INT64_C(1) << 46, "elements of a tensor")       \
+    X(FOLD_BYTES, fold_bytes, 64 << 20, INT64_C(1) << 36,                                   \
+      "bytes that a node may give at load")                                                 \
+    X(FOLDED_BYTES, folded_bytes, 256 << 20, INT64_C(1) << 36,                              \
+      "bytes that all nodes together give at load")                                         \
+    X(MADE_BYTES, made_bytes, 1 << 30, INT64_C(1) << 46,                                    \
+      "bytes that an operator makes of few")                                                \
+    X(LOOP_ITERATIONS, loop_iterations, 1000000000, INT64_MAX,                              \
+      "iterations of a Loop")
+
+typedef struct attnrun_limits {
+    uint32_t struct_size, reserved;
+#define X(id, member, standard, largest, text) int64_t member; /* 0: the default */
+    ATTNRUN_LIMIT_LIST(X)
+#undef X
+} attnrun_limits;
+
 /* Where a model comes from: `path`, or `data` of `bytes` bytes, which stays the caller's and
  * must live as long as the model unless ATTNRUN_COPY is set. */
 typedef struct attnrun_source {
@@ -288,6 +331,7 @@ typedef struct attnrun_source {
      * they were packed. */
     const attnrun_fixed_dim *fixed_dims;
     int64_t n_fixed_dims;
+    const attnrun_limits *limits; /* NULL: the defaults */
 } attnrun_source;
 
 /* A packed file (attnrun_model_save()) is opened in the same way; it is known by its first
@@ -402,10 +446,54 @@ ATTNRUN_API void attnrun_context_destroy(attnrun_context *context);
  * `tensor` NULL: the input is not set any more; what a state holds stays. */
 ATTNRUN_API attnrun_status attnrun_set_input(attnrun_context *context, int32_t index,
                                              const attnrun_tensor *tensor);
-/* Writes output `index` into the caller's dense memory; its shape must be the output's.
- * `tensor` NULL: back to the context's own memory. */
+/* Writes output `index` into the caller's dense memory; its shape must be the output's (E_SHAPE
+ * before anything is computed, where the shape does not depend on data). `tensor` NULL: back to
+ * the context's own memory.
+ * The step that makes the output writes there: the arena has no room for it, and nothing is
+ * copied. It is copied at the end of the run where the output is an input, a constant or a part
+ * of another value, where its shape depends on data, where the memory is not aligned as its
+ * elements are, and where it overlaps an input or another output. The memory is the library's
+ * while a run is under way, and what it holds after a run that failed is not defined. A plan is
+ * for the outputs that were bound when it was made: bind before attnrun_plan() and
+ * attnrun_reserve(). */
 ATTNRUN_API attnrun_status attnrun_set_output(attnrun_context *context, int32_t index,
                                               const attnrun_tensor *tensor);
+/* The outputs that later plans and runs compute: those of `indices`, and those of states. Nodes
+ * that no other output needs are not run. `indices` NULL and n 0: all again. attnrun_output() of
+ * another one is E_USAGE then, and memory that is bound to it stays as it is. Each choice has
+ * plans of its own. E_USAGE for an output that does not exist. */
+ATTNRUN_API attnrun_status attnrun_choose_outputs(attnrun_context *context,
+                                                  const int32_t *indices, int32_t n);
+/* Later runs keep the value of this name of the graph as it is run (attnrun_model_value()),
+ * whether an output needs it or not; to be called before plans are made, since it makes all of
+ * them anew. What rewriting has fused away has no value: more_outputs of attnrun_source keeps
+ * that. E_USAGE where there is no such value. */
+ATTNRUN_API attnrun_status attnrun_watch(attnrun_context *context, const char *name);
+/* A view of a watched value of the last successful run, until the next one. Of an input it
+ * shows the caller's memory. */
+ATTNRUN_API attnrun_status attnrun_value(attnrun_context *context, const char *name,
+                                         attnrun_tensor *tensor);
+
+/* What one step of the main graph did in a run, for attnrun_run_options.on_node. Times are
+ * nanoseconds; `start_ns` counts from the start of the run. */
+typedef struct attnrun_node_profile {
+    uint32_t struct_size;
+    int32_t node_index; /* of attnrun_model_node() */
+    const char *name, *op_type, *domain;
+    int64_t start_ns, ns;
+    /* Bytes of the operands, each once: of what is read, constants included, and written. */
+    int64_t read_bytes, written_bytes;
+    int64_t flops;   /* floating-point operations as the operator states them; -1: it does not */
+    int64_t n_tasks; /* of all phases */
+    int32_t n_phases, n_threads; /* n_threads: that ran tasks of it */
+} attnrun_node_profile;
+/* A range of tasks that one thread ran, for attnrun_run_options.on_tasks. */
+typedef struct attnrun_tasks_profile {
+    uint32_t struct_size;
+    int32_t node_index, phase, worker; /* worker 0 is the thread of the call */
+    int64_t begin, end;                /* tasks of the phase */
+    int64_t start_ns, ns;
+} attnrun_tasks_profile;
 
 typedef struct attnrun_run_options {
     uint32_t struct_size;
@@ -415,6 +503,12 @@ typedef struct attnrun_run_options {
     void (*on_step)(void *user, int32_t node_index, const char *name, const char *op_type,
                     double microseconds);
     void *on_step_user;
+    /* A profile; or NULL. on_node is called after each step from the running thread; on_tasks
+     * after each range of tasks from the thread that ran it, so from several at once. What they
+     * are given ends with the call. They must not call the context, nor throw. */
+    void (*on_node)(void *user, const attnrun_node_profile *node);
+    void (*on_tasks)(void *user, const attnrun_tasks_profile *tasks);
+    void *profile_user;
 } attnrun_run_options;
 
 /* Computes all outputs from the inputs set. `options` may be NULL.
@@ -785,6 +879,9 @@ ATTNRUN_API void attnrun_step_set_values(attnrun_step *step, int32_t out, int64_
 /* infer: run() takes at most `bytes` for outputs whose sizes depend on data; attnrun_plan()
  * adds this up. Not stated: no bound is known. */
 ATTNRUN_API void attnrun_step_heap_bound(attnrun_step *step, int64_t bytes);
+/* infer: run() makes about so many floating-point operations, for profiles; what is stated in
+ * one infer() adds up. Not stated: unknown. */
+ATTNRUN_API void attnrun_step_flops(attnrun_step *step, int64_t flops);
 /* run: OK, or E_CANCELLED or E_TIME where the run is to end; run() returns that then. Reads
  * the flag, and the clock where there is a deadline: some 30 ns. To be called after each
  * megabyte that is read or written, or 10 million operations, whichever comes first. */

@@ -42,16 +42,20 @@ static attn_status context_init(struct attnrun_context *context,
                           (graph->n_outputs + 1) * (int64_t)sizeof *context->outputs);
     if (!context->inputs || !context->bound || !context->outputs)
         return ATTNRUN_E_MEMORY;
+    TRY(attn_selection_create(memory, graph->n_outputs, &context->selection));
     TRY(attn_model_pack(context->model));
     note_outputs(context);
     context->copies = (struct attn_heap){ .memory = memory, .kind = ATTN_MEM_HEAP };
-    return attn_frame_create(context->model->runtime, memory, graph, &context->control,
-                             &context->frame);
+    TRY(attn_frame_create(context->model->runtime, memory, graph, &context->control,
+                          &context->frame));
+    context->frame->selection = &context->selection;
+    context->frame->outputs = context->outputs;
+    return ATTNRUN_OK;
 }
 
 int64_t attn_context_own_bytes(const struct attn_graph *graph)
 {
-    return (int64_t)sizeof(struct attnrun_context) +
+    return (int64_t)sizeof(struct attnrun_context) + 2 * ((int64_t)graph->n_outputs + 1) +
            (2 * ((int64_t)graph->n_inputs + 1) + graph->n_outputs + 1) *
                (int64_t)sizeof(attnrun_tensor);
 }
@@ -94,6 +98,7 @@ void attnrun_context_destroy(attnrun_context *context)
               (model->graph->n_inputs + 1) * (int64_t)sizeof *context->bound);
     attn_free(memory, ATTN_MEM_PLAN, context->outputs,
               (model->graph->n_outputs + 1) * (int64_t)sizeof *context->outputs);
+    attn_selection_free(memory, model->graph->n_outputs, &context->selection);
     attn_free(memory, ATTN_MEM_PLAN, context, (int64_t)sizeof *context);
     attnrun_model_release((attnrun_model *)model);
 }
@@ -363,6 +368,12 @@ static attn_status keep_states(struct attnrun_context *context)
 
 /* ---- runs ---- */
 
+static const char *output_name(const struct attnrun_context *context, int32_t index)
+{
+    const struct attn_graph *graph = context->model->graph;
+    return graph->values[graph->outputs[index]].name;
+}
+
 static bool dense_finite(const attnrun_tensor *t)
 {
     int64_t n = tensor_count(t);
@@ -396,35 +407,25 @@ static bool all_finite(const attnrun_tensor *t)
     return finite;
 }
 
-static attn_status check_output(const struct attnrun_context *context, int32_t index,
-                                const attnrun_tensor *made, bool validate)
-{
-    const struct attn_graph *graph = context->model->graph;
-    const attnrun_tensor *bound = &context->outputs[index];
-    if (validate && !all_finite(made))
-        return attn_fail(ATTNRUN_E_NONFINITE, "output %d '%s' is not finite", index,
-                         attn_quote(graph->values[graph->outputs[index]].name));
-    if (bound->kind == ATTNRUN_ABSENT ||
-        (bound->kind == made->kind && bound->dtype == made->dtype &&
-         bound->rank == made->rank &&
-         memcmp(bound->dims, made->dims, (size_t)made->rank * sizeof made->dims[0]) == 0))
-        return ATTNRUN_OK;
-    return attn_fail(bound->dtype != made->dtype ? ATTNRUN_E_DTYPE : ATTNRUN_E_SHAPE,
-                     "output %d is %s, the memory bound to it is %s", index,
-                     attn_tensor_format(made), attn_tensor_format(bound));
-}
-
-/* The caller's memory is written only where all outputs are as they should be. */
+/* What was not written in place is copied once all outputs are as they should be. */
 static attn_status finish_outputs(struct attnrun_context *context, bool validate)
 {
     attnrun_tensor made;
+    const uint8_t *modes = context->frame->current->modes;
     for (int32_t i = 0; i < context->n_outputs; i++) {
+        if (modes[i] == ATTN_OUTPUT_SKIPPED)
+            continue;
         TRY(attn_frame_output(context->frame, i, &made));
-        TRY(check_output(context, i, &made, validate));
+        if (validate && !all_finite(&made))
+            return attn_fail(ATTNRUN_E_NONFINITE, "output %d '%s' is not finite", i,
+                             attn_quote(output_name(context, i)));
+        TRY(attn_selection_check_output(i, &made, &context->outputs[i]));
     }
     for (int32_t i = 0; i < context->n_outputs; i++) {
+        if (modes[i] == ATTN_OUTPUT_SKIPPED || context->outputs[i].kind == ATTNRUN_ABSENT)
+            continue;
         TRY(attn_frame_output(context->frame, i, &made));
-        if (context->outputs[i].kind != ATTNRUN_ABSENT)
+        if (made.data != context->outputs[i].data)
             tensor_copy(&context->outputs[i], &made);
     }
     return ATTNRUN_OK;
@@ -453,6 +454,13 @@ static attn_status start_clock(struct attnrun_context *context,
     return ATTNRUN_OK;
 }
 
+static attn_status prepare(struct attnrun_context *context, struct attn_plan **plan)
+{
+    attn_selection_set(context->frame, context->bound);
+    TRY(attn_frame_prepare(context->frame, context->bound, plan));
+    return attn_selection_check(context->frame, *plan);
+}
+
 attn_status attn_context_run(struct attnrun_context *context,
                              const attnrun_run_options *options)
 {
@@ -461,7 +469,7 @@ attn_status attn_context_run(struct attnrun_context *context,
     struct attn_meter before = attn_poll_enter(&context->control);
     attn_status status = load_inputs(context);
     if (status == ATTNRUN_OK)
-        status = attn_frame_prepare(context->frame, context->bound, &plan);
+        status = prepare(context, &plan);
     if (status == ATTNRUN_OK)
         status = extend_states(context, plan);
     if (status == ATTNRUN_OK)
@@ -515,6 +523,7 @@ attn_status attn_context_plan(struct attnrun_context *context,
         TRY(attn_context_check_input(context, i, &inputs[i]));
     start_control(context, context->timeout_us);
     struct attn_meter before = attn_poll_enter(&context->control);
+    attn_selection_set(context->frame, inputs);
     attn_status status = attn_frame_plan(context->frame, inputs, &plan);
     attn_poll_leave(before);
     TRY(status);
@@ -564,6 +573,9 @@ attn_status attn_context_plan_output(struct attnrun_context *context, int32_t in
         return attn_fail(ATTNRUN_E_USAGE, "there is no plan, or no output %d in it",
                          index);
     const struct attn_plan_value *value = &plan->values[plan->graph->outputs[index]];
+    if (plan->modes[index] == ATTN_OUTPUT_SKIPPED)
+        return attn_fail(ATTNRUN_E_USAGE, "output %d was not chosen for this plan",
+                         index);
     if (value->place == ATTN_PLACE_DYNAMIC || value->tensor.kind != ATTNRUN_TENSOR)
         return attn_fail(ATTNRUN_E_SHAPE, "the shape of output %d depends on data",
                          index);

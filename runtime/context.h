@@ -5,6 +5,7 @@
 
 #include "frame.h"
 #include "model.h"
+#include "selection.h"
 
 struct attnrun_context {
     struct attn_model *model;
@@ -14,6 +15,7 @@ struct attnrun_context {
     attnrun_tensor *inputs;      /* as set; kind ABSENT: not set */
     attnrun_tensor *bound;       /* of the run: inputs, and states in their place */
     attnrun_tensor *outputs;     /* the caller's memory; kind ABSENT: the context's own */
+    struct attn_selection selection;
     struct attn_heap copies;
     struct attn_heap_list owned; /* copies of inputs that outputs may show */
     int32_t n_inputs, n_outputs;
@@ -33,6 +35,11 @@ attn_status attn_context_set_input(struct attnrun_context *context, int32_t inde
                                    const attnrun_tensor *tensor);
 attn_status attn_context_set_output(struct attnrun_context *context, int32_t index,
                                     const attnrun_tensor *tensor);
+attn_status attn_context_choose_outputs(struct attnrun_context *context,
+                                        const int32_t *indices, int32_t n);
+attn_status attn_context_watch(struct attnrun_context *context, const char *name);
+attn_status attn_context_value(const struct attnrun_context *context, const char *name,
+                               attnrun_tensor *tensor);
 attn_status attn_context_add_state(struct attnrun_context *context, int32_t input,
                                    int32_t output, int64_t capacity_bytes);
 attn_status attn_context_truncate_state(struct attnrun_context *context, int32_t input,

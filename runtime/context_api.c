@@ -55,6 +55,29 @@ attnrun_status attnrun_set_output(attnrun_context *context, int32_t index,
     return leave(context, attn_context_set_output(context, index, tensor));
 }
 
+attnrun_status attnrun_choose_outputs(attnrun_context *context, const int32_t *indices,
+                                      int32_t n)
+{
+    TRY(enter(context));
+    return leave(context, attn_context_choose_outputs(context, indices, n));
+}
+
+attnrun_status attnrun_watch(attnrun_context *context, const char *name)
+{
+    TRY(enter(context));
+    return leave(context, attn_context_watch(context, name));
+}
+
+attnrun_status attnrun_value(attnrun_context *context, const char *name,
+                             attnrun_tensor *tensor)
+{
+    TRY(enter(context));
+    attn_status status =
+        tensor ? attn_context_value(context, name, tensor)
+               : attn_fail(ATTNRUN_E_USAGE, "the tensor for a value is NULL");
+    return leave(context, status);
+}
+
 attnrun_status attnrun_output(attnrun_context *context, int32_t index,
                               attnrun_tensor *tensor)
 {

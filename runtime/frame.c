@@ -31,6 +31,8 @@
 
 #include "fill.h"
 #include "infer.h"
+#include "node_profile.h"
+#include "selection.h"
 
 /* Ranges of tasks shorter than this are not worth handing to another thread. */
 enum { RANGE_NS = 10000, LONGEST_RANGE_NS = 400000 };
@@ -85,9 +87,7 @@ attn_status attn_frame_plan(struct attn_frame *frame, const attnrun_tensor *inpu
                             struct attn_plan **plan)
 {
     for (int i = 0; i < ATTN_MAX_PLANS; i++)
-        if (frame->plans[i] != NULL &&
-            frame->plans[i]->states_version == frame->states_version &&
-            attn_plan_fits(frame->plans[i], inputs)) {
+        if (frame->plans[i] != NULL && attn_plan_fits(frame, frame->plans[i], inputs)) {
             frame->plans[i]->last_used = ++frame->clock;
             *plan = frame->plans[i];
             return ATTNRUN_OK;
@@ -158,8 +158,8 @@ struct step_run {
     attnrun_error error;
 };
 
-static attn_status run_range(struct attn_step *step, int32_t phase, int64_t begin,
-                             int64_t end, int32_t worker, struct attn_control *control)
+static attn_status run_range(struct attn_frame *frame, struct attn_step *step,
+                             int32_t phase, int64_t begin, int64_t end, int32_t worker)
 {
     attnrun_work work = { .phase = phase,
                           .worker = worker,
@@ -169,9 +169,14 @@ static attn_status run_range(struct attn_step *step, int32_t phase, int64_t begi
                                          ? step->own.each + worker * step->own.stride
                                          : step->own.each,
                           .shared = step->own.shared,
-                          .cancel = &control->stop,
-                          .internal = control };
-    return attn_step_run(step, &work);
+                          .cancel = &frame->control->stop,
+                          .internal = frame->control };
+    if (frame->profiling == NULL)
+        return attn_step_run(step, &work);
+    const int64_t start = attn_poll_now_ns();
+    attn_status status = attn_step_run(step, &work);
+    attn_profile_tasks(frame->profiling, step, &work, start);
+    return status;
 }
 
 static void run_task(void *arg, int64_t begin, int64_t end, int32_t worker)
@@ -181,7 +186,7 @@ static void run_task(void *arg, int64_t begin, int64_t end, int32_t worker)
     const uint64_t errors = attn_error_count();
     attn_status status = attn_poll();
     if (status == ATTNRUN_OK)
-        status = run_range(run->step, run->phase, begin, end, worker, control);
+        status = run_range(run->frame, run->step, run->phase, begin, end, worker);
     if (status == ATTNRUN_OK || atomic_exchange(&run->failed, 1) != 0)
         return;
     attn_fail_keep(status, errors, &run->error);
@@ -230,7 +235,7 @@ static attn_status run_phase(struct attn_frame *frame, struct attn_step *step,
         return ATTNRUN_OK;
     bool small = step->own.n_workers == 1 || is_small(&step->pub.phases[phase]);
     if (small && n <= max_of_range(cost))
-        return run_range(step, phase, 0, n, 0, frame->control);
+        return run_range(frame, step, phase, 0, n, 0);
     return share_phase(frame, step, phase, small);
 }
 
@@ -271,24 +276,14 @@ static void clear_padding(const struct attn_plan *plan, const struct attn_step *
     }
 }
 
-static void report_step(struct attn_frame *frame, const struct attn_step *step,
-                        int64_t start)
-{
-    const attnrun_run_options *options = frame->control->options;
-    options->on_step(options->on_step_user, step->pub.node->index, step->pub.node->name,
-                     step->pub.node->op_type,
-                     (double)(attn_poll_now_ns() - start) * 1e-3);
-}
-
 static attn_status run_steps(struct attn_frame *frame, struct attn_plan *plan)
 {
-    const attnrun_run_options *options = frame->control->options;
-    bool report = frame->outer == NULL && options != NULL && options->on_step != NULL;
+    struct attn_profiling *profiling = frame->profiling;
     for (int32_t s = 0; s < plan->n_steps; s++) {
         struct attn_step *step = plan->steps[s];
         if (step->is_view && !step->recheck)
             continue;
-        int64_t start = report ? attn_poll_now_ns() : 0;
+        int64_t start = profiling != NULL ? attn_profile_step_begin(profiling) : 0;
         TRY(attn_poll());
         TRY(step->dynamic ? attn_frame_run_dynamic(frame, plan, step)
                           : attn_frame_run_planned(frame, plan, step));
@@ -297,8 +292,8 @@ static attn_status run_steps(struct attn_frame *frame, struct attn_plan *plan)
             release_children(frame, step);
         if (plan->has_dynamic)
             attn_frame_release_dynamic(frame, plan, step);
-        if (report)
-            report_step(frame, step, start);
+        if (profiling != NULL)
+            attn_profile_step_end(profiling, step, start);
     }
     return ATTNRUN_OK;
 }
@@ -365,11 +360,14 @@ attn_status attn_frame_prepare(struct attn_frame *frame, const attnrun_tensor *i
 attn_status attn_frame_run_plan(struct attn_frame *frame, struct attn_plan *plan,
                                 const attnrun_tensor *inputs)
 {
-    attn_plan_bind(plan, frame->arena, inputs);
+    attn_plan_bind(plan, frame->arena, inputs, frame->outputs);
     attn_fill(frame->arena, frame->arena_bytes);
     copy_in(frame, plan, inputs);
     pass_others(frame, plan, inputs);
+    struct attn_profiling profiling;
+    attn_profile_begin(&profiling, frame);
     attn_status status = run_steps(frame, plan);
+    frame->profiling = NULL;
     if (status != ATTNRUN_OK) {
         release_all_dynamic(frame, plan);
         return status;
@@ -396,6 +394,9 @@ attn_status attn_frame_output(const struct attn_frame *frame, int32_t index,
     if (index < 0 || index >= frame->graph->n_outputs)
         return attn_fail(ATTNRUN_E_USAGE, "output %d is not in 0..%d", index,
                          frame->graph->n_outputs - 1);
+    if (plan->modes[index] == ATTN_OUTPUT_SKIPPED)
+        return attn_fail(ATTNRUN_E_USAGE, "output %d was not chosen, and not computed",
+                         index);
     *tensor = plan->values[frame->graph->outputs[index]].tensor;
     if (plan->copies[index] >= 0)
         tensor->data = frame->arena + plan->blocks[plan->copies[index]].offset;

@@ -19,9 +19,11 @@ struct attn_frame {
     struct attn_memory *memory;
     struct attn_threads *threads;
     const struct attn_kernels *kernels;
-    struct attn_control *control; /* of the context: all its frames share it */
-    struct attn_state *states;    /* of the main graph; the context's */
-    int32_t states_version;       /* counts changes to them: plans depend on them */
+    struct attn_control *control;     /* of the context: all its frames share it */
+    struct attn_state *states;        /* of the main graph; the context's */
+    int32_t states_version;           /* counts changes to them: plans depend on them */
+    struct attn_selection *selection; /* of the main graph; else NULL: all outputs */
+    const attnrun_tensor *outputs;    /* of the main graph: the caller's memory */
     struct attn_plan *plans[ATTN_MAX_PLANS];
     struct attn_plan *current; /* of the last successful run */
     struct attn_plan *shown;   /* of the last run or attnrun_plan() */
@@ -35,6 +37,7 @@ struct attn_frame {
     int32_t n_captures;
     attnrun_tensor *call; /* subgraphs: formal inputs and captures of a call */
     bool busy;            /* a subgraph that runs itself is refused */
+    struct attn_profiling *profiling; /* of the run under way; or NULL */
 };
 
 attn_status attn_frame_create(attnrun_runtime *runtime, struct attn_memory *memory,

@@ -172,6 +172,7 @@ struct attn_model {
     int32_t n_opsets, n_metadata, n_functions, n_passes, n_notes, n_missing;
     int32_t n_file_nodes;
     uint32_t flags; /* attnrun_source.flags */
+    attnrun_limits limits;
     bool products_bf16;
     uint8_t precision; /* attnrun_source.precision, or what a packed file was made with */
     const void *stand_in;   /* while it is measured: what nodes show for packed weights */

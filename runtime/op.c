@@ -413,6 +413,7 @@ attnrun_status attnrun_step_alloc(const attnrun_step *step, int32_t out, int32_t
     if (y->data != NULL)
         return op_fail(step, ATTNRUN_E_SHAPE, "output %d is %s, it was inferred as %s",
                        out, attn_tensor_format(&tensor), attn_tensor_format(y));
+    TRY(op_check_growth(step, out, tensor_bytes(&tensor)));
     tensor.data =
         attn_heap_alloc(full->heap, dynamic_list(step, out), tensor_bytes(&tensor));
     if (tensor.data == NULL)
@@ -424,6 +425,20 @@ attnrun_status attnrun_step_alloc(const attnrun_step *step, int32_t out, int32_t
 void attnrun_step_heap_bound(attnrun_step *step, int64_t bytes)
 {
     step_of(step)->heap_bound = bytes < 0 ? -1 : bytes;
+}
+
+void attnrun_step_flops(attnrun_step *step, int64_t flops)
+{
+    op_flops(step, flops < 0 ? 0 : (double)flops);
+}
+
+void op_flops(const attnrun_step *step, double flops)
+{
+    struct attn_step *full = step_of(step);
+    if (!full->inferring)
+        return; /* run() of some operators plans parts of theirs, on several threads */
+    const double sum = flops + (full->flops > 0 ? (double)full->flops : 0);
+    full->flops = sum < 9e18 ? (int64_t)sum : INT64_MAX;
 }
 
 void *op_heap(const attnrun_step *step, int out, int64_t bytes)

@@ -176,6 +176,9 @@ int64_t op_count(const attnrun_type *type, int from, int to);
 /* n tasks of about `cost` nanoseconds each in `phase`; phases must be stated in order. */
 void op_tasks(attnrun_step *step, int phase, int64_t n, int64_t cost);
 
+/* attnrun_step_flops() of a number that may be large; in run() it does nothing. */
+void op_flops(const attnrun_step *step, double flops);
+
 /* check_packed() of what run() reads as numbers alone, all of which it can take: no offset, no
  * size and no index is among them. */
 attn_status op_packed_is_data(const attnrun_pack *pack, int64_t bytes,
@@ -225,6 +228,11 @@ attn_status op_graph_run(const attnrun_step *step, const attnrun_work *work, int
 enum { OP_HEAP_BLOCK = 64 };
 /* Memory of the output's lifetime, for elements of sequences and for strings; NULL with
  * the error recorded. */
+/* E_LIMIT where `bytes` of an output, or -1: of scratch memory, are more than the step may make of
+ * its inputs: growth.c. */
+attn_status op_check_growth(const attnrun_step *step, int32_t out, int64_t bytes);
+/* The iterations that a Loop may take. */
+int64_t op_iterations_limit(const attnrun_step *step);
 void *op_heap(const attnrun_step *step, int out, int64_t bytes);
 /* Makes output `out` a sequence of n tensors, all absent at first; step->y[out].data is
  * the array to fill. Elements come from op_heap_tensor(). */

@@ -6,6 +6,7 @@
 #include "infer.h"
 #include "measured.h"
 #include "operand.h"
+#include "selection.h"
 
 enum {
     PLAN_FOLD_ELEMENTS = 1024, /* small values are computed while planning */
@@ -71,7 +72,7 @@ static void plan_constants(struct planning *planning)
     for (int64_t v = 0; v < planning->graph->n_values; v++) {
         const struct attn_value *from = &planning->graph->values[v];
         struct attn_plan_value *value = &planning->plan->values[v];
-        value->last_use = value->producer = value->block = -1;
+        value->last_use = value->producer = value->block = value->given = -1;
         value->root = (int32_t)v;
         if (from->data.data == NULL)
             continue;
@@ -176,19 +177,19 @@ static attn_status add_step(struct planning *planning, struct attn_step *step)
             continue;
         struct attn_plan_value *value = &plan->values[id];
         value->producer = step->index;
+        value->place = ATTN_PLACE_DYNAMIC;
         if (attn_type_is_concrete(&value->type)) {
             TRY(attn_type_to_tensor(&value->type, &value->tensor));
+            TRY(op_check_growth(&step->pub, i, tensor_bytes(&value->tensor)));
             value->place = ATTN_PLACE_ARENA;
             value->first = step->index;
-        } else {
-            value->place = ATTN_PLACE_DYNAMIC;
-            step->dynamic = true;
         }
+        step->dynamic = step->dynamic || value->place == ATTN_PLACE_DYNAMIC;
     }
     plan->n_dynamic += step->dynamic;
     step->recheck = step->waits && !step->dynamic;
-    if (step->dynamic || (step->node->pub.op->flags & ATTNRUN_OP_DYNAMIC))
-        plan->has_dynamic = true; /* it may take memory from the side heap */
+    plan->has_dynamic |=
+        step->dynamic || (step->node->pub.op->flags & ATTNRUN_OP_DYNAMIC) != 0;
     plan->steps[plan->n_steps++] = step;
     return ATTNRUN_OK;
 }
@@ -233,9 +234,12 @@ static void note_uses(struct planning *planning)
     }
     for (int32_t i = 0; i < planning->graph->n_outputs; i++) {
         struct attn_plan_value *value = &plan->values[planning->graph->outputs[i]];
+        if (plan->modes[i] == ATTN_OUTPUT_SKIPPED)
+            continue;
         value->last_use = plan->n_steps;
         value->keep = true;
     }
+    attn_selection_keep(planning->frame, plan);
 }
 
 static void extend(struct attn_plan *plan, int32_t root,
@@ -349,6 +353,7 @@ static void place_values(struct planning *planning)
     }
     for (int32_t s = 0; s < plan->n_steps && !attn_stops_node(s); s++)
         place_outputs(planning, plan->steps[s]);
+    attn_selection_place(plan);
 }
 
 /* ---- blocks ---- */
@@ -374,6 +379,7 @@ static attn_status add_scratch(struct planning *planning, struct attn_step *step
         !ck_align(step->pub.shared_bytes, ATTN_ARENA_ALIGN, &shared) ||
         !ck_mul(stride, step->own.n_workers, &bytes) || !ck_add(bytes, shared, &bytes))
         return op_fail(&step->pub, ATTNRUN_E_MEMORY, "its scratch overflows");
+    TRY(op_check_growth(&step->pub, -1, bytes));
     step->own.stride = stride;
     step->own.shared_bytes = shared;
     if (bytes == 0 || step->dynamic)
@@ -394,7 +400,7 @@ static attn_status make_blocks(struct planning *planning)
         return ATTNRUN_E_MEMORY;
     for (int64_t v = 0; v < planning->graph->n_values; v++) {
         struct attn_plan_value *value = &plan->values[v];
-        if (value->place != ATTN_PLACE_ARENA || value->root != v)
+        if (value->place != ATTN_PLACE_ARENA || value->root != v || value->given >= 0)
             continue;
         value->block = (int32_t)plan->n_blocks;
         if (value->producer < 0)
@@ -406,6 +412,7 @@ static attn_status make_blocks(struct planning *planning)
         const struct attn_plan_value *value = &plan->values[planning->graph->outputs[i]];
         plan->copies[i] = -1;
         if (value->type.kind != ATTNRUN_TENSOR || value->in_state ||
+            plan->modes[i] == ATTN_OUTPUT_SKIPPED ||
             (value->place != ATTN_PLACE_CONST && value->place != ATTN_PLACE_INPUT))
             continue;
         plan->copies[i] = (int32_t)plan->n_blocks;
@@ -419,91 +426,17 @@ static attn_status make_blocks(struct planning *planning)
                              &plan->peak_step);
 }
 
-/* ---- patches ---- */
-
-static void patch_operand(struct attn_plan *plan, int32_t id, attnrun_tensor *tensor,
-                          bool inputs)
-{
-    const struct attn_plan_value *value = &plan->values[id];
-    bool is_input =
-        value->place == ATTN_PLACE_INPUT && value->type.kind == ATTNRUN_TENSOR;
-    if (!is_input && value->place != ATTN_PLACE_ARENA)
-        return;
-    if (is_input != inputs)
-        return;
-    int64_t offset = value->offset;
-    if (!is_input)
-        offset += plan->blocks[plan->values[value->root].block].offset;
-    plan->patches[plan->n_patches++] =
-        (struct attn_patch){ .tensor = tensor,
-                             .offset = offset,
-                             .input = is_input ? value->input : -1,
-                             .strided = value->in_state };
-}
-
-static void collect_patches(struct planning *planning, bool inputs)
-{
-    struct attn_plan *plan = planning->plan;
-    for (int32_t s = 0; s < plan->n_steps && !attn_stops_node(s); s++) {
-        struct attn_step *step = plan->steps[s];
-        attnrun_tensor *x = (attnrun_tensor *)(uintptr_t)step->pub.x;
-        for (int32_t i = 0; i < step->pub.n_in + step->node->n_captures; i++)
-            if (step->node->in[i] >= 0) {
-                x[i] = plan->values[step->node->in[i]].tensor;
-                patch_operand(plan, step->node->in[i], &x[i], inputs);
-            }
-        for (int32_t i = 0; i < step->pub.n_out; i++)
-            if (step->node->out[i] >= 0) {
-                step->pub.y[i] = plan->values[step->node->out[i]].tensor;
-                patch_operand(plan, step->node->out[i], &step->pub.y[i], inputs);
-            }
-    }
-    for (int64_t v = 0; v < planning->graph->n_values; v++)
-        patch_operand(plan, (int32_t)v, &plan->values[v].tensor, inputs);
-}
-
-static attn_status make_patches(struct planning *planning)
-{
-    struct attn_plan *plan = planning->plan;
-    int64_t max = planning->graph->n_values;
-    for (int32_t s = 0; s < plan->n_steps; s++)
-        max += plan->steps[s]->pub.n_in + plan->steps[s]->node->n_captures +
-               plan->steps[s]->pub.n_out;
-    plan->patches =
-        attn_pool_alloc(&plan->pool, (max + 1) * (int64_t)sizeof *plan->patches);
-    if (plan->patches == NULL)
-        return ATTNRUN_E_MEMORY;
-    collect_patches(planning, true);
-    plan->n_input_patches = plan->n_patches;
-    collect_patches(planning, false);
-    TRY(attn_poll());
-    for (int32_t s = 0; s < plan->n_steps; s++) {
-        struct attn_step *step = plan->steps[s];
-        step->is_view = !step->dynamic;
-        for (int32_t i = 0; i < step->pub.n_out; i++) {
-            int32_t id = step->node->out[i], in = step->known_outputs[i].view_of;
-            if (id < 0)
-                continue;
-            const struct attn_plan_value *value = &plan->values[id];
-            bool view = in >= 0 && step->node->in[in] >= 0 &&
-                        value->place == plan->values[step->node->in[in]].place &&
-                        (value->place == ATTN_PLACE_CONST ||
-                         (value->root == plan->values[step->node->in[in]].root &&
-                          value->root != id));
-            step->is_view = step->is_view && view;
-        }
-    }
-    return ATTNRUN_OK;
-}
-
 /* ---- the whole ---- */
 
 static attn_status plan_graph(struct planning *planning, const attnrun_tensor *inputs)
 {
+    const bool *needed;
+    TRY(attn_selection_read(planning->frame, planning->plan, &needed));
     plan_constants(planning);
     TRY(plan_inputs(planning, inputs));
     for (int64_t n = 0; n < planning->graph->n_nodes; n++)
-        TRY(plan_node(planning, planning->graph->nodes[n]));
+        if (attn_selection_needs(needed, planning->graph->nodes[n]))
+            TRY(plan_node(planning, planning->graph->nodes[n]));
     note_uses(planning);
     TRY(attn_poll());
     TRY(attn_plan_append_states(planning->frame, planning->plan, inputs));
@@ -511,7 +444,7 @@ static attn_status plan_graph(struct planning *planning, const attnrun_tensor *i
     TRY(attn_poll());
     TRY(make_blocks(planning));
     attn_plan_bound_heap(planning->frame, planning->plan);
-    return make_patches(planning);
+    return attn_plan_make_patches(planning->plan);
 }
 
 attn_status attn_plan_create(struct attn_frame *frame, const attnrun_tensor *inputs,
@@ -559,8 +492,12 @@ void attn_plan_destroy(struct attn_plan *plan, struct attn_memory *memory)
     attn_free(memory, ATTN_MEM_PLAN, plan, (int64_t)sizeof *plan);
 }
 
-bool attn_plan_fits(const struct attn_plan *plan, const attnrun_tensor *inputs)
+bool attn_plan_fits(const struct attn_frame *frame, const struct attn_plan *plan,
+                    const attnrun_tensor *inputs)
 {
+    if (plan->states_version != frame->states_version ||
+        !attn_selection_fits(frame, plan))
+        return false;
     for (int32_t i = 0; i < plan->n_key; i++) {
         const attnrun_tensor *a = &plan->key[i], *b = &inputs[i];
         if (a->kind != b->kind || a->dtype != b->dtype)
@@ -574,27 +511,4 @@ bool attn_plan_fits(const struct attn_plan *plan, const attnrun_tensor *inputs)
             return false;
     }
     return true;
-}
-
-void attn_plan_bind(struct attn_plan *plan, char *arena, const attnrun_tensor *inputs)
-{
-    for (int64_t i = 0; i < plan->n_input_patches; i++) {
-        const struct attn_patch *patch = &plan->patches[i];
-        const attnrun_tensor *input = &inputs[patch->input];
-        patch->tensor->data = (char *)input->data + patch->offset;
-        if (patch->strided)
-            memcpy(patch->tensor->strides, input->strides, sizeof input->strides);
-    }
-    if (plan->bound_arena == arena && arena != NULL)
-        return;
-    for (int64_t i = plan->n_input_patches; i < plan->n_patches; i++)
-        plan->patches[i].tensor->data = arena + plan->patches[i].offset;
-    for (int32_t s = 0; s < plan->n_steps; s++) {
-        struct attn_step *step = plan->steps[s];
-        if (step->scratch_block < 0)
-            continue;
-        step->own.each = arena + plan->blocks[step->scratch_block].offset;
-        step->own.shared = step->own.each + step->own.stride * step->own.n_workers;
-    }
-    plan->bound_arena = arena;
 }

@@ -25,6 +25,10 @@
  *   patches  the data pointers of step operands: (tensor, arena or input, offset). Binding a
  *            plan to an arena and to inputs sets them; nothing else changes between runs.
  *
+ * An output that the caller has given memory for (attnrun_set_output) has no block: its root, a
+ * plain tensor that a step makes, is in that memory. An output that was not chosen
+ * (attnrun_choose_outputs) has no place, nor have the nodes that only it needs.
+ *
  * A value whose shape depends on data has the place DYNAMIC: its memory is in the side heap of
  * the frame and is known at run (dynamic_shape.c). A value of few elements that is known
  * while planning becomes a CONST and leaves no step. An input that is not dense or not aligned
@@ -65,9 +69,10 @@ struct attn_plan_value {
     int32_t last_use;    /* step that reads it last; -1 none */
     int32_t producer;    /* step; -1 */
     int32_t block;       /* of a root */
-    bool keep;           /* root: lives until the next run (graph output) */
-    bool read_dense;     /* by a step that takes no strides */
-    bool in_state;       /* INPUT: its strides are those of the state */
+    int32_t given;   /* root: the output in whose memory of the caller it is; -1: none */
+    bool keep;       /* root: lives until the next run (graph output) */
+    bool read_dense; /* by a step that takes no strides */
+    bool in_state;   /* INPUT: its strides are those of the state */
 };
 
 /* What a state makes of an input of the plan. */
@@ -80,8 +85,8 @@ struct attn_append {
 struct attn_patch {
     attnrun_tensor *tensor;
     int64_t offset;
-    int32_t input; /* -1: arena */
-    bool strided;  /* takes the input's strides, too */
+    int32_t input, output; /* of the caller; -1: another place */
+    bool strided;          /* takes the input's strides, too */
 };
 
 struct attn_plan {
@@ -95,7 +100,7 @@ struct attn_plan {
     struct attn_block *blocks;
     int64_t n_blocks;
     struct attn_patch *patches;
-    int64_t n_patches, n_input_patches; /* input patches come first */
+    int64_t n_patches, n_moving; /* those of the caller's memory come first */
     int64_t arena_bytes, lower_bound;
     int64_t heap_bytes; /* most that a run takes from the side heap, as far as is known */
     int32_t n_unbounded; /* steps for which that is not known */
@@ -105,6 +110,8 @@ struct attn_plan {
     int32_t *input_copies;       /* per input: block for the dense copy, or -1 */
     struct attn_append *appends; /* per input */
     int32_t states_version;      /* of the frame's states */
+    uint8_t *modes;              /* per graph output: an attn_output_mode */
+    int32_t watch_version;       /* of the frame's selection */
     struct attn_heap heap;       /* values computed while planning */
     struct attn_heap_list folded;
     char *bound_arena; /* the arena that the patches were made for */
@@ -127,8 +134,12 @@ attn_status attn_plan_append_states(struct attn_frame *frame, struct attn_plan *
                                     const attnrun_tensor *inputs);
 /* Sets heap_bytes and n_unbounded. */
 void attn_plan_bound_heap(const struct attn_frame *frame, struct attn_plan *plan);
-bool attn_plan_fits(const struct attn_plan *plan, const attnrun_tensor *inputs);
-/* Sets data pointers for this arena and these inputs. */
-void attn_plan_bind(struct attn_plan *plan, char *arena, const attnrun_tensor *inputs);
+bool attn_plan_fits(const struct attn_frame *frame, const struct attn_plan *plan,
+                    const attnrun_tensor *inputs);
+/* Lists the data pointers that attn_plan_bind() sets, and finds steps with nothing to run. */
+attn_status attn_plan_make_patches(struct attn_plan *plan);
+/* Sets data pointers for this arena, these inputs, and the outputs that are given. */
+void attn_plan_bind(struct attn_plan *plan, char *arena, const attnrun_tensor *inputs,
+                    const attnrun_tensor *outputs);
 
 #endif

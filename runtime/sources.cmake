@@ -8,6 +8,7 @@ set(ATTN_RUNTIME
   runtime/body.c
   runtime/context.c
   runtime/context_api.c
+  runtime/context_choice.c
   runtime/cpu.c
   runtime/dim.c
   runtime/dim_table.c
@@ -22,17 +23,20 @@ set(ATTN_RUNTIME
   runtime/graph_edit.c
   runtime/graph_names.c
   runtime/graph_order.c
+  runtime/growth.c
   runtime/heap.c
   runtime/host.c
   runtime/infer.c
   runtime/io.c
   runtime/dynamic_shape.c
+  runtime/file_limits.c
   runtime/maps.c
   runtime/model.c
   runtime/model_info.c
   runtime/measured.c
   runtime/model_plan.c
   runtime/node.c
+  runtime/node_profile.c
   runtime/offsets.c
   runtime/offsets_overlap.c
   runtime/offsets_sweep.c
@@ -41,12 +45,14 @@ set(ATTN_RUNTIME
   runtime/own.c
   runtime/pack.c
   runtime/plan.c
+  runtime/plan_bind.c
   runtime/plan_heap.c
   runtime/poll.c
   runtime/promote.c
   runtime/rewrite.c
   runtime/row.c
   runtime/runtime.c
+  runtime/selection.c
   runtime/sequences.c
   runtime/state.c
   runtime/status.c

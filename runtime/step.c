@@ -166,7 +166,7 @@ attn_status attn_step_infer(struct attn_step *step)
     pub->scratch_bytes = pub->shared_bytes = 0;
     pub->concrete = 1;
     step->waits = false;
-    step->heap_bound = -1;
+    step->heap_bound = step->flops = -1;
     step->inner_bytes = 0;
     for (int i = 0; i < pub->n_in + step->node->n_captures; i++)
         if (pub->in[i].kind != ATTNRUN_ABSENT && !attn_type_is_concrete(&pub->in[i]) &&
@@ -175,7 +175,9 @@ attn_status attn_step_infer(struct attn_step *step)
     if (step->node->pub.op->state_bytes > 0)
         memset(pub->state, 0, step->node->pub.op->state_bytes);
     step->errors = attn_error_count();
+    step->inferring = true;
     attn_status status = pub->node->op->infer(pub);
+    step->inferring = false;
     TRY(attn_step_check_memory(step));
     TRY(attn_fail_quietly(status, step->errors, pub->node, "infer"));
     for (int i = 0; i < pub->n_out; i++)

@@ -53,6 +53,8 @@ struct attn_step {
     uint64_t errors;       /* attn_error_count() before infer() */
     int64_t
         heap_bound; /* of what run() takes from the side heap, as stated; -1: nothing */
+    int64_t flops;  /* of run(), as stated; -1: not */
+    bool inferring; /* infer() is under way */
     int64_t inner_bytes; /* arenas and side heaps of its subgraphs; -1: not known */
 };
 

@@ -43,7 +43,7 @@ function(add_python_test name script)
 endfunction()
 
 foreach(folder
-    runtime loaders kernels ops attention convert tools polls python package fuzz conformance
+    runtime embed loaders kernels ops attention convert tools polls python package fuzz conformance
     models oracle ml bad hygiene)
   include(tests/${folder}/tests.cmake OPTIONAL)
 endforeach()

@@ -1,4 +1,4 @@
-# What `cmake --install` puts where: the header, both libraries, the command line, a pkg-config
+# What `cmake --install` puts where: the headers, both libraries, the command line, a pkg-config
 # file, a CMake package, the converter. And what the shared library exports.
 include(CMakePackageConfigHelpers)
 
@@ -7,7 +7,7 @@ target_link_options(attnrun_shared PRIVATE -Wl,--version-script=${map})
 set_target_properties(attnrun_shared PROPERTIES LINK_DEPENDS ${map} EXPORT_NAME attnrun)
 set_target_properties(attnrun_static PROPERTIES EXPORT_NAME static)
 
-install(FILES runtime/attnrun.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+install(FILES runtime/attnrun.h runtime/attnrun.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   COMPONENT libattnrun-dev)
 install(TARGETS attnrun_shared EXPORT attnrunSharedTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libattnrun0

@@ -19,6 +19,7 @@ set(ATTN_TOOLS
   tools/cli/bench.c
   tools/cli/check.c
   tools/cli/check_file.c
+  tools/cli/chrome_trace.c
   tools/cli/compare.c
   tools/cli/config.c
   tools/cli/convert_command.c
@@ -34,6 +35,7 @@ set(ATTN_TOOLS
   tools/cli/inspect_json.c
   tools/cli/inspect_print.c
   tools/cli/job.c
+  tools/cli/limit.c
   tools/cli/make_up.c
   tools/cli/manual.c
   tools/cli/measure.c

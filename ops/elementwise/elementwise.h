@@ -41,6 +41,7 @@ static inline void elementwise_tasks(attnrun_step *step, int64_t cost)
         return;
     int64_t n = op_count(&step->out[0], 0, step->out[0].rank);
     op_tasks(step, 0, op_chunks(n < 0 ? 0 : n), cost * (OP_CHUNK / 1000));
+    op_flops(step, n < 0 ? 0 : (double)n);
 }
 
 /* The elements of tasks [begin, end) when there are n. */

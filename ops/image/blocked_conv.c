@@ -114,6 +114,9 @@ static attn_status check_sizes(attnrun_step *step, const struct blocked_conv_arg
         !ck_mul(blocks, step->in[1].dims[1].value, &blocks) || blocks > ATTN_MAX_ELEMENTS)
         return op_fail(step, ATTNRUN_E_LIMIT, "the image or the kernel is too large");
     *empty = out == 0;
+    op_flops(step, 2.0 * (double)s->batch * (double)blocks *
+                       (double)step->out[0].dims[2].value *
+                       (double)step->out[0].dims[3].value);
     if (*empty) {
         op_tasks(step, 0, 0, 0);
         op_tasks(step, 1, 0, 0);

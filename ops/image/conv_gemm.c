@@ -33,6 +33,8 @@ attn_status attn_conv_shape(const attnrun_step *step, int w_in, int64_t groups,
         return op_fail(step, ATTNRUN_E_LIMIT, "the image or the kernel is too large");
     if (outputs == 0)
         s->batch = 0; /* no work, whatever the other sizes are */
+    op_flops(step, 2.0 * (double)s->batch * (double)groups * (double)s->rows *
+                       (double)s->k * (double)(transposed ? s->inputs : s->pixels));
     return ATTNRUN_OK;
 }
 

@@ -85,6 +85,7 @@ attn_status attn_gemm_plan(const attnrun_step *step, struct attn_gemm *g)
     g->task_cost =
         (int64_t)(column_cost(rows, g->k) * (double)min64(g->n, g->n_block)) + 100;
     g->scratch_bytes = (gemm_floats(g) + a_elements) * 4;
+    op_flops(step, 2.0 * (double)n_batch * (double)g->m * (double)g->n * (double)g->k);
     return ATTNRUN_OK;
 }
 

@@ -180,6 +180,7 @@ attn_status attn_nbits_plan(const attnrun_step *step, const struct attn_nbits_la
     plan->n_blocks = ceil_div(l->panels, plan->n_panels);
     if (!ck_mul(plan->m_blocks, plan->n_blocks, &plan->n_tasks))
         return op_fail(step, ATTNRUN_E_LIMIT, "the matrix product is too large");
+    op_flops(step, 2.0 * (double)rows * (double)l->n * (double)l->k);
     cost *= (double)plan->n_panels;
     plan->task_cost = cost < 1e15 ? (int64_t)cost + 100 : (int64_t)1e15;
     return ATTNRUN_OK;

@@ -46,6 +46,10 @@ attn_status attn_plain_plan(const attnrun_step *step, struct attn_gemm *g)
         if (!ck_mul(n_tasks, g->batch[i], &n_tasks))
             return op_fail(step, ATTNRUN_E_LIMIT, "the matrix product is too large");
     g->n_tasks = empty ? 0 : n_tasks;
+    double products = empty ? 0 : (double)g->m * (double)g->n * (double)g->k;
+    for (int i = 0; i < g->n_batch; i++)
+        products *= (double)g->batch[i];
+    op_flops(step, 2.0 * products);
     double cost = (double)g->n * (double)(g->k + 1);
     if (g->blas_rows > 0)
         cost *= (double)g->blas_rows / 10.0;

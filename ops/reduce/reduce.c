@@ -221,6 +221,8 @@ static void plan_tasks(attnrun_step *step, uint32_t mask)
     int64_t units = plan->kept.count * state->tiles;
     int64_t cost = state->per_task * unit / (reduce->fold == SUM_EXP ? 1 : 4);
     op_tasks(step, 0, units / state->per_task + (units % state->per_task != 0), cost);
+    op_flops(step, (double)plan->kept.count * (plan->run_folded ? 1 : (double)plan->run) *
+                       (double)plan->folded_count);
 }
 
 static attn_status reduce_infer(attnrun_step *step)

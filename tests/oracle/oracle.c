@@ -7,9 +7,9 @@
  * out: a line for each difference, one for the sums; exit code 1 where anything differs
  *
  * Each case runs on each instruction set of this CPU:
- *   - with one thread and memory filled with 0x00, and with four threads and memory filled
- *     with 0xff: the bits of all outputs are equal, the bits that pad types below 8 bits
- *     too;
+ *   - with one thread and memory filled with 0x00, and with four threads, memory filled with
+ *     0xff and outputs in memory of the caller: the bits of all outputs are equal, the bits that
+ *     pad types below 8 bits too, and nothing is written behind an output;
  *   - written as a packed file and opened from it (attnrun_model_save()): the same bits;
  *   - beside the first instruction set, and without fusion: equal but for 1e-4 of
  *     max(1, max|y|) or one step of the output's type at max|y|, whichever is larger;
@@ -31,6 +31,7 @@
 #include "../../runtime/attnrun.h"
 #include "../../runtime/fill.h"
 #include "../../tools/io/value.h"
+#include "oracle_given.h"
 #include "oracle_packed.h"
 
 enum { MAX_VALUES = 128, MAX_WAYS = 64, PATH_BYTES = 4096 };
@@ -378,12 +379,26 @@ static attnrun_tensor *read_input(attnrun_runtime *runtime, const char *folder, 
     return tensor;
 }
 
+static void keep_outputs(attnrun_context *context, int32_t n, char **given,
+                         struct result *result)
+{
+    for (int32_t i = 0; i < n; i++) {
+        attnrun_tensor value;
+        if (note(result, attnrun_output(context, i, &value)) != ATTNRUN_OK)
+            return;
+        if (given[i] != NULL)
+            value.data = given[i];
+        result->values[result->n++] = copy_value(&value);
+    }
+}
+
 static attnrun_status run_context(struct way *way, attnrun_model *model,
                                   attnrun_context *context, const char *folder,
                                   struct result *result)
 {
     attnrun_model_info info = { .struct_size = sizeof info };
     attnrun_tensor *inputs[MAX_VALUES] = { NULL };
+    char *given[MAX_VALUES] = { NULL };
     attnrun_status status = attnrun_model_query(model, &info);
     int32_t n_in = info.n_inputs < MAX_VALUES ? info.n_inputs : MAX_VALUES;
     for (int32_t i = 0; i < n_in && status == ATTNRUN_OK; i++) {
@@ -395,14 +410,13 @@ static attnrun_status run_context(struct way *way, attnrun_model *model,
     }
     for (int round = 0; round < 2 && status == ATTNRUN_OK; round++) /* planned, cached */
         status = attnrun_run(context, NULL);
-    for (int32_t i = 0; i < info.n_outputs && i < MAX_VALUES && status == ATTNRUN_OK;
-         i++) {
-        attnrun_tensor value;
-        status = attnrun_output(context, i, &value);
-        if (status == ATTNRUN_OK)
-            result->values[result->n++] = copy_value(&value);
-    }
-    note(result, status);
+    const int32_t n_out = info.n_outputs < MAX_VALUES ? info.n_outputs : MAX_VALUES;
+    if (status == ATTNRUN_OK && way->threads == 4)
+        status = run_given(context, n_out, given, current_case);
+    if (note(result, status) == ATTNRUN_OK)
+        keep_outputs(context, n_out, given, result);
+    for (int32_t i = 0; i < n_out; i++)
+        free(given[i]);
     for (int32_t i = 0; i < n_in; i++)
         attnrun_tensor_free(way->runtime, inputs[i]);
     return status;

@@ -82,5 +82,6 @@ check "find_package, static" "$work/embed/embed_static"
 
 "$prefix/bin/attnrun" version
 "$prefix/bin/attnrun" "$work/relu.onnx" -q
-[ "$(find "$prefix/include" -type f)" = "$prefix/include/attnrun.h" ]
+[ "$(find "$prefix/include" -type f | sort | tr '\n' ' ')" = \
+    "$prefix/include/attnrun.h $prefix/include/attnrun.hpp " ]
 echo "ok: installed attnrun"

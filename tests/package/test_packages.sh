@@ -27,7 +27,10 @@ done
 [ -f "$(find "$work/packages" -maxdepth 1 -name 'attnrun-*.tar.gz')" ] || fail "no tar.gz"
 grep -q "libattnrun.so.0" "$work/libattnrun0.list" || fail "libattnrun0 has no library"
 grep -q "libattnrun.so ->" "$work/libattnrun-dev.list" || fail "no link to build with"
-grep -q "include/attnrun.h" "$work/libattnrun-dev.list" || fail "libattnrun-dev has no header"
+for header in h hpp; do
+    grep -q "include/attnrun.$header\$" "$work/libattnrun-dev.list" ||
+        fail "libattnrun-dev has no attnrun.$header"
+done
 grep -q "include/\|\.so" "$work/attnrun.list" && fail "attnrun has files of the library"
 dpkg-deb --field "$(find "$work/packages" -maxdepth 1 -name 'libattnrun-dev_*.deb')" Depends |
     grep -q "libattnrun0 (= " || fail "libattnrun-dev does not depend on its library"

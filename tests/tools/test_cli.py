@@ -336,6 +336,32 @@ class Cli(unittest.TestCase):
 
     def test_profile(self):
         self.assertIn("Relu", self.ok("run", self.relu, "--profile"))
+        rows = json.loads(self.ok("run", self.matmul, "--set", "M=2", "--set", "N=5", "--shape",
+                                  "a=2x3", "--profile", "--json"))["profile"]
+        self.assertEqual([(r["op_type"], r["calls"], r["flops"], r["bytes"]) for r in rows],
+                         [("MatMul", 1, 2 * 2 * 3 * 5, 4 * (2 * 3 + 3 * 5 + 2 * 5))])
+
+    def test_trace(self):
+        path = self.dir / "trace.json"
+        self.ok("run", self.embedding, "-q", "-t", "2", "--trace", path)
+        text = self.ok("run", self.embedding, "-t", "1", "--trace", "-")
+        for trace in (json.loads(path.read_text()), json.loads(text)):
+            events = trace["traceEvents"]
+            steps = [e for e in events if e["ph"] == "X" and e["tid"] == 0]
+            ranges = [e for e in events if e["ph"] == "X" and e["tid"] > 0]
+            names = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
+            self.assertEqual(names[0], "steps")
+            self.assertTrue(steps and ranges)
+            self.assertLessEqual({e["tid"] for e in ranges}, set(names))
+            for step in steps:
+                own = [e for e in ranges if e["args"]["index"] == step["args"]["index"]]
+                self.assertEqual(sum(e["args"]["to"] - e["args"]["from"] for e in own),
+                                 step["args"]["tasks"], step)
+                self.assertEqual({e["name"] for e in own} | {step["name"]}, {step["name"]})
+                for e in own:
+                    self.assertGreaterEqual(e["ts"], step["ts"])
+        for words in (("--print", "full"), ("--profile",), ("-o", "-")):
+            self.fails(2, "standard output takes", "run", self.embedding, "--trace", "-", *words)
 
     def test_no_fusion_and_isa_agree(self):
         outputs = []

@@ -11,6 +11,7 @@ import sys
 import typing
 
 import decoder
+import networks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Case:
     twin: str = ""                 # the case of the same model in f32 …
     least_twin: float = 0          # … and its time over this one's
     aim_twin: float = 0
+    network: str = ""              # the name in networks.py
 
 
 # ---- work ----
@@ -111,6 +113,12 @@ def llama_decode(bits, block=32):
                 peers=("onnxruntime",), least_read=0.75)
 
 
+def of_network(title, network, ratio=1.2, int8=False):
+    return Case(f"{title}, int8" if int8 else title, f"{network}_int8" if int8 else network,
+                networks.image, False, 1.0 if int8 else 1.03, ("ratio", ratio),
+                networks.FLOPS[network], peers=("onnxruntime", "openvino"), network=network)
+
+
 PEAK = ("peak", 0.92)
 CASES = [
     Case("MiniLM 1x16", "minilm", lambda: tokens(1, 16), True, 1.3, ("ratio", 1.7),
@@ -141,7 +149,18 @@ CASES = [
     Case("causal attention, n=4096", "causal", lambda: qkv(4096), False, 1.05,
          ("peak", 0.90), attention_flops(4096) / 2, output_bytes=4 * 8 * 64 * 4096),
 ]
-CASES += [in_bf16(case) for case in CASES if case.file in ("minilm", "bert", "vit")]
+NETWORKS = [
+    of_network("ResNet-50", "resnet50", 1.15), of_network("ResNet-18", "resnet18", 1.15),
+    of_network("MobileNetV2", "mobilenetv2"), of_network("EfficientNet-B0", "efficientnet"),
+    of_network("ConvNeXt-T", "convnext"), of_network("RegNet-Y", "regnet"),
+    of_network("DeepLabV3+ with MobileNetV2", "deeplab"),
+    of_network("ResNet-50", "resnet50", int8=True),
+    of_network("MobileNetV2", "mobilenetv2", int8=True),
+    of_network("EfficientNet-B0", "efficientnet", int8=True),
+]
+CASES += NETWORKS
+CASES += [in_bf16(case) for case in CASES
+          if case.file in ("minilm", "bert", "vit", "resnet50", "convnext")]
 # Files of ONNX Runtime's tools. Weights of 4 bits are those of f32 accuracy (accuracy_level
 # unset), where OpenVINO takes activations of bytes.
 CASES += [
@@ -162,7 +181,8 @@ CASES += [dataclasses.replace(next(c for c in CASES if c.name == name), name=f"{
                               peers=("onnxruntime", "openvino"))
           for name, file, aim in (("MiniLM 1x16", "minilm", 1.05), ("MiniLM 1x128", "minilm", 1.0),
                                   ("GPT-2 decode, 512 cached", "gpt2", 1.5))]
-CASES += [in_bf16(case, 1.05, 1.2, 1 / 0.6) for case in CASES if case.name == "attention 8x64, n=4096"]
+CASES += [in_bf16(case, 1.05, 1.2, 1 / 0.6) for case in CASES
+          if case.name == "attention 8x64, n=4096"]
 
 
 def case_paths(case, work, package):
@@ -310,6 +330,8 @@ def derive(base, kind, path):
         quantizer = MatMulNBitsQuantizer(onnx.load(base), block_size=32, is_symmetric=True)
         quantizer.process()
         onnx.save(quantizer.model.model, path)
+    elif kind == "int8":
+        networks.write_int8(base, path)
     else:
         from onnxruntime.transformers.float16 import convert_float_to_float16
 
@@ -341,6 +363,8 @@ def make(case, work, package):
             write_attention(temporary, case.file == "causal")
         elif case.file in EXPORTS:
             EXPORTS[case.file](folder, temporary)
+        elif case.network:
+            networks.write(case.network, temporary, export)
         else:
             fill_minilm(temporary)
         os.rename(temporary, model)

@@ -290,7 +290,8 @@ def write(results):
     lines = ["# Benchmarks", "", f"Written by `{command}`; do not edit.", "",
              f"{datetime.date.today()}, {cpu_name()}, {os.cpu_count()} CPUs, ISA {isa}; "
              f"{', '.join(results.versions)}. All in fp32; in rows with bf16 attnrun and OpenVINO "
-             "multiply bf16, the others fp32; with auto both may round more.", "", machine_text(results), "",
+             "multiply bf16, the others fp32; with auto both may round more.", "",
+             machine_text(results), "",
              noise_text(results), ""]
     for note in results.notes:
         lines += [f"- {note}"]

@@ -24,13 +24,15 @@ struct cli {
 
     struct list inputs, sets, shapes, states, plugins, disable_passes, outputs, fixed;
     const char *inputs_dir, *output, *print, *isa, *precision, *config, *ref, *filter,
-        *svg, *domain, *with, *form, *against;
+        *svg, *domain, *with, *form, *against, *trace;
     int64_t threads, seed, max_memory, repeat, timeout_us, warmup, time_us, workers,
         memory, process;
     double rtol, atol; /* negative: not given */
     int32_t json, no_fusion, validate, force_bodies, allow_newer, copy_weights, profile;
     int32_t coverage, layers, weights, list_passed, isolate, verbose, quiet, help;
     int32_t bench, per_node, verify;
+
+    attnrun_limits limits; /* 0: the default */
 
     attnrun_runtime *runtime;
 };
@@ -73,7 +75,8 @@ enum cli_option_kind {
     OPT_TIME,
     OPT_REAL,
     OPT_TEXT,
-    OPT_LIST
+    OPT_LIST,
+    OPT_LIMIT /* a list of NAME=N: limit.c */
 };
 struct cli_option {
     const char *name;
@@ -91,6 +94,9 @@ const struct cli_option *cli_find_option(const char *name);
 /* `where` starts messages: "--threads", "run.yaml:3: threads". */
 attnrun_status cli_set_option(struct cli *cli, const struct cli_option *option,
                               const char *value, const char *where, bool config);
+/* limit.c */
+attnrun_status cli_set_limit(struct cli *cli, const char *text, const char *where,
+                             bool config);
 attnrun_status cli_parse(struct cli *cli, int argc, char **argv);
 attnrun_status cli_read_config(struct cli *cli, const char *path);
 void cli_print_help(const struct cli_command *command); /* NULL: all commands */

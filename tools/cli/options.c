@@ -101,6 +101,10 @@ const struct cli_option cli_options[] = {
       INT64_MAX, 0 },
     { "timeout", 0, OPT_TIME, AT(timeout_us), RUNS | CLI_PLAN | CLI_INSPECT | CLI_PACK,
       "TIME", "for loading, and for each plan or run: 500ms, 3s, 2m", 1, INT64_MAX, 0 },
+    { "limit", 0, OPT_LIMIT, AT(limits), USES_MODEL, "NAME=N",
+      "what a file may ask for at most: nodes=1000, made_bytes=4294967296 (see the "
+      "manual)",
+      0, 0, 0 },
     { "isa", 0, OPT_TEXT, AT(isa), USES_MODEL | CLI_DOCTOR, "NAME",
       "instruction set, at most what the CPU has (see doctor)", 0, 0, 0 },
     { "precision", 0, OPT_TEXT, AT(precision), USES_MODEL, "f32|bf16|auto",
@@ -122,6 +126,9 @@ const struct cli_option cli_options[] = {
     { "validate", 0, OPT_FLAG, AT(validate), RUNS, NULL,
       "fail where an output is not finite (exit 8)", 0, 0, 0 },
     { "profile", 0, OPT_FLAG, AT(profile), CLI_RUN, NULL, "time of each operator", 0, 0,
+      0 },
+    { "trace", 0, OPT_TEXT, AT(trace), CLI_RUN, "FILE",
+      "write the steps and threads of a run as a trace for ui.perfetto.dev (JSON)", 0, 0,
       0 },
     { "json", 0, OPT_FLAG, AT(json), USES_MODEL | CLI_OPS | CLI_DOCTOR, NULL,
       "one JSON object on standard output", 0, 0, 0 },
@@ -303,6 +310,8 @@ attnrun_status cli_set_option(struct cli *cli, const struct cli_option *o,
         return set_number(cli, o, value, where, config);
     case OPT_REAL:
         return set_real((double *)(void *)member, value, where, config);
+    case OPT_LIMIT:
+        return cli_set_limit(cli, value, where, config);
     case OPT_LIST:
         return list_add((struct list *)(void *)member, value);
     case OPT_TEXT:

@@ -1,5 +1,6 @@
 /* profile.c - time of each operator in a run, summed by operator type; see profile.h. In: the
- * steps of a run as they end. Out: a table, the largest sum first, or JSON. */
+ * nodes of a run as they end, with bytes and operations. Out: a table, the largest sum first, or
+ * JSON. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,23 +28,39 @@ static struct profile_row *find_row(struct profile *profile, const char *op_type
     return row;
 }
 
-void profile_step(void *user, int32_t node_index, const char *name, const char *op_type,
-                  double microseconds)
+void profile_node(struct profile *profile, const attnrun_node_profile *node)
 {
-    struct profile *profile = user;
-    struct profile_row *row = find_row(profile, op_type);
-    profile->us += microseconds;
+    const double us = (double)node->ns / 1e3;
+    struct profile_row *row = find_row(profile, node->op_type);
+    profile->us += us;
     if (row == NULL)
         return;
     row->calls++;
-    row->us += microseconds;
-    if (microseconds <= row->slowest_us)
+    row->us += us;
+    row->bytes += (double)node->read_bytes + (double)node->written_bytes;
+    if (node->flops >= 0) {
+        row->flops += (double)node->flops;
+        row->known_us += us;
+    }
+    if (node->n_threads > row->threads)
+        row->threads = node->n_threads;
+    if (us <= row->slowest_us)
         return;
-    row->slowest_us = microseconds;
-    if (name[0] != 0)
-        snprintf(row->slowest, sizeof row->slowest, "%.79s", name);
+    row->slowest_us = us;
+    if (node->name[0] != 0)
+        snprintf(row->slowest, sizeof row->slowest, "%.79s", node->name);
     else
-        snprintf(row->slowest, sizeof row->slowest, "#%d", node_index);
+        snprintf(row->slowest, sizeof row->slowest, "#%d", node->node_index);
+}
+
+/* In 1e9 a second; "-" where nothing is known. */
+static const char *rate(double amount, double us, char *text, size_t bytes)
+{
+    if (amount > 0 && us > 0)
+        snprintf(text, bytes, "%.1f", amount / us / 1e3);
+    else
+        snprintf(text, bytes, "-");
+    return text;
 }
 
 static int by_time(const void *a, const void *b)
@@ -56,16 +73,19 @@ static int by_time(const void *a, const void *b)
 void profile_print(const struct profile *profile)
 {
     qsort(profile->rows, (size_t)profile->n, sizeof *profile->rows, by_time);
-    printf("%-28s %8s %12s %7s  %s\n", "operator", "calls", "ms", "share",
-           "slowest node");
+    printf("%-28s %6s %10s %7s %8s %7s %7s  %s\n", "operator", "calls", "ms", "share",
+           "GFLOP/s", "GB/s", "threads", "slowest node");
     for (int64_t i = 0; i < profile->n; i++) {
         const struct profile_row *row = &profile->rows[i];
-        printf("%-28s %8" PRId64 " %12.3f %6.1f%%  %s (%.3f ms)\n",
+        char flops[24], bytes[24];
+        printf("%-28s %6" PRId64 " %10.3f %6.1f%% %8s %7s %7d  %s (%.3f ms)\n",
                tool_quote(row->op_type), row->calls, row->us / 1e3,
                profile->us > 0 ? 100 * row->us / profile->us : 0,
+               rate(row->flops, row->known_us, flops, sizeof flops),
+               rate(row->bytes, row->us, bytes, sizeof bytes), row->threads,
                tool_quote(row->slowest), row->slowest_us / 1e3);
     }
-    printf("%-28s %8s %12.3f\n\n", "all", "", profile->us / 1e3);
+    printf("%-28s %6s %10.3f\n\n", "all", "", profile->us / 1e3);
 }
 
 void profile_json(const struct profile *profile, struct json *json)
@@ -77,6 +97,10 @@ void profile_json(const struct profile *profile, struct json *json)
         json_text(json, "op_type", row->op_type);
         json_int(json, "calls", row->calls);
         json_real(json, "total_ms", row->us / 1e3);
+        if (row->known_us > 0)
+            json_int(json, "flops", (int64_t)row->flops);
+        json_int(json, "bytes", (int64_t)row->bytes);
+        json_int(json, "threads", row->threads);
         json_text(json, "slowest", row->slowest);
         json_real(json, "slowest_ms", row->slowest_us / 1e3);
         json_close(json, '}');

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "../io/file.h"
+#include "chrome_trace.h"
 #include "job.h"
 #include "profile.h"
 #include "screen.h"
@@ -200,7 +201,7 @@ static attnrun_status print_json(struct job *job, const struct profile *profile)
     json_real(&json, "first_ms", t->first_ms);
     if (t->n > 0)
         json_real(&json, "median_ms", t->median_ms);
-    if (profile->n > 0)
+    if (job->cli->profile)
         profile_json(profile, &json);
     attnrun_status status = outputs_json(job, &json);
     char text[600] = "";
@@ -227,7 +228,7 @@ static attnrun_status show(struct job *job, const struct profile *profile)
     const char *print = job->cli->print;
     if (job->cli->json)
         return print_json(job, profile);
-    if (profile->n > 0)
+    if (job->cli->profile)
         profile_print(profile);
     if (print != NULL && strcmp(print, "full") == 0)
         return outputs_print_full(job);
@@ -235,7 +236,8 @@ static attnrun_status show(struct job *job, const struct profile *profile)
         TRY(outputs_print(job));
         return print_advice(job);
     }
-    bool taken = job->cli->output != NULL && file_is_stream(job->cli->output);
+    bool taken = (job->cli->output != NULL && file_is_stream(job->cli->output)) ||
+                 (job->cli->trace != NULL && file_is_stream(job->cli->trace));
     if (print != NULL || job->cli->quiet || taken)
         return ATTNRUN_OK;
     return print_screen(job);
@@ -244,8 +246,16 @@ static attnrun_status show(struct job *job, const struct profile *profile)
 /* Standard output takes one thing: the outputs themselves, or what is said of them. */
 static attnrun_status check_stream(const struct cli *cli)
 {
+    const bool traced = cli->trace != NULL && file_is_stream(cli->trace);
+    if (traced && (cli->json || cli->profile || cli->print != NULL))
+        return tool_fail(ATTNRUN_E_USAGE,
+                         "--trace -: standard output takes the trace, and so "
+                         "neither --json, --print nor --profile");
     if (cli->output == NULL || !file_is_stream(cli->output))
         return ATTNRUN_OK;
+    if (traced)
+        return tool_fail(ATTNRUN_E_USAGE,
+                         "standard output takes one of -o - and --trace -");
     if (cli->json || cli->profile ||
         (cli->print != NULL && strcmp(cli->print, "none") != 0))
         return tool_fail(
@@ -255,21 +265,56 @@ static attnrun_status check_stream(const struct cli *cli)
     return ATTNRUN_OK;
 }
 
+/* What looks at a run. */
+struct looking {
+    struct profile *profile;
+    struct chrome_trace *trace; /* or NULL */
+};
+
+static void look_at_node(void *user, const attnrun_node_profile *node)
+{
+    const struct looking *looking = user;
+    profile_node(looking->profile, node);
+    if (looking->trace != NULL)
+        chrome_trace_node(looking->trace, node);
+}
+
+static void look_at_tasks(void *user, const attnrun_tasks_profile *tasks)
+{
+    const struct looking *looking = user;
+    chrome_trace_tasks(looking->trace, tasks);
+}
+
+/* A run of its own: looking costs time. */
+static attnrun_status run_profiled(struct job *job, struct profile *profile)
+{
+    const struct cli *cli = job->cli;
+    struct chrome_trace trace;
+    struct looking looking = { .profile = profile,
+                               .trace = cli->trace != NULL ? &trace : NULL };
+    attnrun_run_options options = { .struct_size = sizeof options,
+                                    .on_node = look_at_node,
+                                    .on_tasks = cli->trace ? look_at_tasks : NULL,
+                                    .profile_user = &looking };
+    chrome_trace_begin(&trace);
+    attnrun_status status = cli_run_context(cli, job->context, &options);
+    if (status == ATTNRUN_OK && cli->trace != NULL)
+        status = chrome_trace_write(&trace, job, cli->trace);
+    chrome_trace_end(&trace);
+    return status;
+}
+
 static attnrun_status run_job(struct job *job, struct profile *profile)
 {
     struct cli *cli = job->cli;
-    attnrun_run_options options = { .struct_size = sizeof options };
     TRY(check_stream(cli));
     TRY(job_open(job, cli, cli->paths.v[0]));
     if (cli->output != NULL)
         TRY(outputs_check_path(job, cli->output));
     TRY(job_first_run(job, NULL));
     TRY(repeat(job));
-    if (cli->profile) { /* a run of its own: looking costs time */
-        options.on_step = profile_step;
-        options.on_step_user = profile;
-        TRY(cli_run_context(cli, job->context, &options));
-    }
+    if (cli->profile || cli->trace != NULL)
+        TRY(run_profiled(job, profile));
     if (cli->output != NULL)
         TRY(outputs_write(job, cli->output));
     return show(job, profile);

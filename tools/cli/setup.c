@@ -124,6 +124,8 @@ attnrun_status cli_open_model(struct cli *cli, const char *path, uint32_t more_f
     attnrun_status status = fixed != NULL
                                 ? read_fixed(cli, fixed)
                                 : tool_fail(ATTNRUN_E_MEMORY, "no memory for options");
+    cli->limits.struct_size = sizeof cli->limits;
+    source.limits = &cli->limits;
     source.fixed_dims = fixed;
     source.n_fixed_dims = cli->fixed.n;
     if (status == ATTNRUN_OK)

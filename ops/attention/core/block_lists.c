@@ -77,6 +77,8 @@ attn_status attn_blocks_plan(const attnrun_step *step, struct attn_blocks *p)
     double cost = 2.0 * (double)p->rows * (double)s->kv_len * p->density *
                   (double)(s->dim + s->v_dim + 32) / 100.0;
     p->task_cost = cost < 1e15 ? (int64_t)cost + 2000 : (int64_t)1e15;
+    op_flops(step, 2.0 * (double)s->batch * (double)s->q_heads * (double)s->q_len *
+                       (double)s->kv_len * p->density * (double)(s->dim + s->v_dim));
     return ATTNRUN_OK;
 }
 

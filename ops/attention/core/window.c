@@ -101,6 +101,8 @@ attn_status attn_window_plan(const attnrun_step *step, struct attn_window *w)
     if (!fits)
         return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
     w->task_cost = cost_of(w, (double)w->block, keys_of_query(w));
+    op_flops(step, 2.0 * (double)heads * (double)s->q_len * keys_of_query(w) *
+                       (double)(s->dim + s->v_dim));
     if (!w->globals)
         return ATTNRUN_OK;
     w->list_bytes = round_up(lists, 64);

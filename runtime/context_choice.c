@@ -1,0 +1,69 @@
+/* context_choice.c - what a context's runs compute besides or instead of all outputs: outputs that
+ * are chosen, inner values that are kept.
+ *
+ * In: indices of outputs, names of values. Out: the choice in the context's selection
+ * (selection.h), and views of what the last run kept. */
+#include "context.h"
+
+attn_status attn_context_choose_outputs(struct attnrun_context *context,
+                                        const int32_t *indices, int32_t n)
+{
+    if (indices == NULL && n != 0)
+        return attn_fail(ATTNRUN_E_USAGE, "%d outputs are chosen, and indices is NULL",
+                         n);
+    for (int32_t i = 0; i < n; i++)
+        if (indices[i] < 0 || indices[i] >= context->n_outputs)
+            return attn_fail(ATTNRUN_E_USAGE, "output %d does not exist", indices[i]);
+    if (n < 0)
+        return attn_fail(ATTNRUN_E_USAGE, "a choice of %d outputs", n);
+    memset(context->selection.chosen, indices == NULL, (size_t)context->n_outputs);
+    for (int32_t i = 0; i < n; i++)
+        context->selection.chosen[indices[i]] = 1;
+    return ATTNRUN_OK;
+}
+
+static attn_status find_value(const struct attnrun_context *context, const char *name,
+                              int32_t *id)
+{
+    const struct attn_graph *graph = context->model->graph;
+    *id = name != NULL && name[0] != 0 ? attn_graph_find(graph, name) : -1;
+    if (*id >= 0)
+        return ATTNRUN_OK;
+    attn_fail(ATTNRUN_E_USAGE, "there is no value '%s' in the graph as it is run",
+              attn_quote(name != NULL ? name : ""));
+    attn_hint("a value of the file that rewriting has taken in is kept where "
+              "attnrun_source names it in more_outputs");
+    return ATTNRUN_E_USAGE;
+}
+
+attn_status attn_context_watch(struct attnrun_context *context, const char *name)
+{
+    int32_t id;
+    TRY(find_value(context, name, &id));
+    return attn_selection_watch(context->frame->memory, &context->selection, id);
+}
+
+static bool is_watched(const struct attn_selection *selection, int32_t id)
+{
+    for (int32_t i = 0; i < selection->n_watched; i++)
+        if (selection->watched[i] == id)
+            return true;
+    return false;
+}
+
+attn_status attn_context_value(const struct attnrun_context *context, const char *name,
+                               attnrun_tensor *tensor)
+{
+    int32_t id;
+    const struct attn_plan *plan = context->frame->current;
+    TRY(find_value(context, name, &id));
+    if (!is_watched(&context->selection, id))
+        return attn_fail(ATTNRUN_E_USAGE, "value '%s' is not watched", attn_quote(name));
+    if (plan == NULL || plan->watch_version != context->selection.watch_version ||
+        plan->values[id].tensor.kind == ATTNRUN_ABSENT)
+        return attn_fail(ATTNRUN_E_USAGE,
+                         "there is no successful run since '%s' is watched",
+                         attn_quote(name));
+    *tensor = plan->values[id].tensor;
+    return ATTNRUN_OK;
+}

@@ -1,0 +1,54 @@
+/* selection.h - what a context's runs compute: which outputs, in whose memory, and which inner
+ * values they keep.
+ *
+ * In: the caller's choice (attnrun_choose_outputs, attnrun_set_output, attnrun_watch). Out: for
+ * each plan the nodes it needs and the place of its outputs; a plan is for one choice. */
+#ifndef ATTN_SELECTION_H
+#define ATTN_SELECTION_H
+
+#include "frame.h"
+
+enum attn_output_mode {
+    ATTN_OUTPUT_OWN,   /* in the arena */
+    ATTN_OUTPUT_GIVEN, /* in the caller's memory, where a step makes a plain tensor of it */
+    ATTN_OUTPUT_SKIPPED /* nobody wants it */
+};
+
+struct attn_selection {
+    uint8_t *modes;   /* per output of the graph, an attn_output_mode: of the next plan */
+    uint8_t *chosen;  /* per output: the caller wants it */
+    int32_t *watched; /* values that are kept until the next run */
+    int32_t n_watched;     /* room for so many more comes in steps of ATTN_WATCH_STEP */
+    int32_t watch_version; /* counts changes to them */
+};
+enum { ATTN_WATCH_STEP = 16 };
+
+/* Room for n outputs, all of them chosen. */
+attn_status attn_selection_create(struct attn_memory *memory, int32_t n,
+                                  struct attn_selection *selection);
+void attn_selection_free(struct attn_memory *memory, int32_t n,
+                         struct attn_selection *selection);
+/* Value `id` is kept from the next run on. */
+attn_status attn_selection_watch(struct attn_memory *memory,
+                                 struct attn_selection *selection, int32_t id);
+/* Sets the modes for a run: an output is in the caller's memory where that has the alignment
+ * of its elements, and where it overlaps no input and no other output. */
+void attn_selection_set(struct attn_frame *frame, const attnrun_tensor *inputs);
+
+/* Notes the choice in a plan. *needed has a flag for each value; NULL: all are. */
+attn_status attn_selection_read(const struct attn_frame *frame, struct attn_plan *plan,
+                                const bool **needed);
+bool attn_selection_needs(const bool *needed, const struct attn_node *node);
+/* Watched values live until the next run. */
+void attn_selection_keep(const struct attn_frame *frame, struct attn_plan *plan);
+/* Gives the caller's memory to the roots of outputs that fill it. */
+void attn_selection_place(struct attn_plan *plan);
+/* The plan was made for this choice. */
+bool attn_selection_fits(const struct attn_frame *frame, const struct attn_plan *plan);
+/* E_SHAPE or E_DTYPE where memory that the plan writes is not of its output's type. */
+attn_status attn_selection_check(const struct attn_frame *frame,
+                                 const struct attn_plan *plan);
+attn_status attn_selection_check_output(int32_t index, const attnrun_tensor *made,
+                                        const attnrun_tensor *given);
+
+#endif

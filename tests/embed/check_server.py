@@ -1,0 +1,230 @@
+"""The embedding server under load: every answer is the one that ONNX Runtime gives for the text
+alone, none is lost, memory stays within the plan, a full queue and bad requests are refused, and
+SIGTERM ends it after all that it took is answered.
+
+usage: check_server.py SERVER [--requests N] [--clients N] [--model FILE]
+With --model, a text encoder of ids, mask and token types; else a small one made here. Prints p50
+and p99 of the answers. ATTNRUN_TEST_SEED changes the texts.
+"""
+import argparse
+import http.client
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy
+import onnxruntime
+from onnx import TensorProto, helper
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
+import cli_models  # noqa: E402
+
+TOKENS = 48
+
+
+def small_encoder(path, words=50, width=32):
+    """Self-attention over embedded tokens, with a padding mask: what batches must not change."""
+    random_numbers = numpy.random.default_rng(0)
+
+    def weights(*shape):
+        return random_numbers.normal(size=shape).astype("f")
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["x"]),
+        helper.make_node("MatMul", ["x", "wq"], ["q"]),
+        helper.make_node("MatMul", ["x", "wk"], ["k"]),
+        helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["q", "kt"], ["scores"]),
+        helper.make_node("Cast", ["attention_mask"], ["maskf"], to=TensorProto.FLOAT),
+        helper.make_node("Sub", ["one", "maskf"], ["away"]),
+        helper.make_node("Mul", ["away", "low"], ["bias"]),
+        helper.make_node("Unsqueeze", ["bias", "middle"], ["bias3"]),
+        helper.make_node("Add", ["scores", "bias3"], ["masked"]),
+        helper.make_node("Softmax", ["masked"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "x"], ["y"]),
+    ]
+    return cli_models.save(
+        path, nodes,
+        [("ids", TensorProto.INT64, ["B", "S"]), ("attention_mask", TensorProto.INT64, ["B", "S"])],
+        [("y", TensorProto.FLOAT, ["B", "S", width])],
+        [("table", weights(words, width)), ("wq", weights(width, width) / 8),
+         ("wk", weights(width, width) / 8), ("one", numpy.float32(1)),
+         ("low", numpy.float32(-1e9)), ("middle", numpy.array([1]))])
+
+
+class Reference:
+    def __init__(self, path):
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 3
+        self.session = onnxruntime.InferenceSession(path, options,
+                                                    providers=["CPUExecutionProvider"])
+
+    def embedding(self, ids):
+        feeds = {}
+        for i, value in enumerate(self.session.get_inputs()):
+            kind = 1 if "mask" in value.name else 0
+            feeds[value.name] = numpy.array([ids if i == 0 else [kind] * len(ids)])
+        out = self.session.run(None, feeds)[0][0].astype("d")
+        out = out.mean(0) if out.ndim == 2 else out
+        return out / numpy.linalg.norm(out)
+
+
+class Server:
+    def __init__(self, program, model, *options):
+        self.process = subprocess.Popen([program, model, "--port", "0", *map(str, options)],
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        found = re.match(r"listening on 127\.0\.0\.1:(\d+), at most (\d+) bytes", line)
+        if not found:
+            sys.exit(f"the server does not start: {line}{self.process.stderr.read()}")
+        self.port, self.most = int(found[1]), int(found[2])
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+
+    def ask(self, method, path, body=None, connection=None):
+        own = connection or self.connect()
+        own.request(method, path, body)
+        response = own.getresponse()
+        return response.status, response.read().decode()
+
+    def metrics(self):
+        return {name: int(value) for name, value in
+                re.findall(r"^embed_(\w+) (\d+)$", self.ask("GET", "/metrics")[1], re.M)}
+
+    def resident(self):
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        out, err = self.process.communicate(timeout=120)
+        if self.process.returncode != 0:
+            sys.exit(f"the server ended with {self.process.returncode}: {out}{err}")
+        return out
+
+
+def load(server, texts, clients):
+    """Asks for all texts from so many connections at once; [(status, body, seconds)] in order."""
+    answers = [None] * len(texts)
+    next_text = iter(range(len(texts)))
+    lock = threading.Lock()
+
+    def client():
+        connection = server.connect()
+        while True:
+            with lock:
+                i = next(next_text, None)
+            if i is None:
+                return
+            begin = time.perf_counter()
+            status, body = server.ask("POST", "/embed", json.dumps({"ids": texts[i]}), connection)
+            answers[i] = (status, body, time.perf_counter() - begin)
+    threads = [threading.Thread(target=client) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers
+
+
+def check_answers(texts, answers, reference, seed):
+    lost = sum(a is None or a[0] != 200 for a in answers)
+    if lost:
+        sys.exit(f"{lost} of {len(texts)} requests have no answer (seed {seed}): "
+                 f"{next(a for a in answers if a is None or a[0] != 200)}")
+    known = {}
+    for ids, (_, body, _) in zip(texts, answers):
+        if tuple(ids) not in known:
+            known[tuple(ids)] = reference.embedding(ids)
+        error = numpy.abs(numpy.array(json.loads(body)["embedding"]) - known[tuple(ids)]).max()
+        if not error < 1e-4:
+            sys.exit(f"an embedding of {len(ids)} tokens is off by {error} (seed {seed})")
+
+
+def check_refusals(server):
+    assert server.ask("GET", "/health") == (200, "ok\n")
+    for body in ("", "{}", '{"ids": []}', '{"ids": [1,]}', '{"ids": [-1]}', '{"ids": [1]} x',
+                 '{"ids": [99999999999999999999]}', json.dumps({"ids": [1] * (TOKENS + 1)})):
+        status, text = server.ask("POST", "/embed", body)
+        assert status == 400 and "error" in json.loads(text), (body, status, text)
+    status, text = server.ask("POST", "/embed", '{"ids": [1000000]}')  # no such word
+    assert status == 400, (status, text)
+
+
+def check_full_queue(program, model, texts):
+    """More clients than places: each is answered or refused, and the server counts both."""
+    server = Server(program, model, "--tokens", TOKENS, "--contexts", 1, "--batch", 64,
+                    "--queue", 2, "--wait-us", 200000)
+    answers = load(server, texts[:24], 8)
+    counts = {status: sum(a[0] == status for a in answers) for status in (200, 503)}
+    assert sum(counts.values()) == 24 and counts[503] > 0 and counts[200] > 0, counts
+    metrics = server.metrics()
+    assert metrics["answered_total"] == counts[200], (metrics, counts)
+    assert metrics["refused_total"] == counts[503], (metrics, counts)
+    server.stop()
+
+
+def check_stop(program, model, texts):
+    """What waits when SIGTERM comes is still answered."""
+    server = Server(program, model, "--tokens", TOKENS, "--contexts", 1, "--wait-us", 1000000,
+                    "--batch", 64)
+    answers = []
+    threads = [threading.Thread(target=lambda ids=ids: answers.append(
+        server.ask("POST", "/embed", json.dumps({"ids": ids})))) for ids in texts[:6]]
+    for thread in threads:
+        thread.start()
+    while True:  # taken already, on a slow machine
+        metrics = server.metrics()
+        if metrics["waiting"] + metrics["answered_total"] == 6 or not any(
+                thread.is_alive() for thread in threads):
+            break
+    out = server.stop()
+    for thread in threads:
+        thread.join()
+    assert [a[0] for a in answers] == [200] * 6, answers
+    assert "answered 6, refused 0, failed 0" in out, out
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("server")
+    parser.add_argument("--requests", type=int, default=400)
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--model")
+    given = parser.parse_args()
+    seed = int(os.environ.get("ATTNRUN_TEST_SEED", "20240229"))
+    numbers = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        model = given.model or small_encoder(Path(folder) / "encoder.onnx")
+        texts = [[numbers.randrange(1, 50) for _ in range(numbers.randrange(1, TOKENS + 1))]
+                 for _ in range(64)]
+        asked = [numbers.choice(texts) for _ in range(given.requests)]
+        server = Server(given.server, model, "--tokens", TOKENS)
+        check_refusals(server)
+        load(server, asked[:64], given.clients)
+        early = server.resident()
+        answers = load(server, asked, given.clients)
+        check_answers(asked, answers, Reference(model), seed)
+        metrics = server.metrics()
+        assert metrics["memory_peak_bytes"] <= server.most, (metrics, server.most)
+        assert metrics["batches_total"] < metrics["answered_total"], metrics
+        seconds = sorted(a[2] for a in answers)
+        print(f"{len(answers)} answers, 0 lost; p50 {seconds[len(seconds) // 2] * 1e3:.2f} ms, "
+              f"p99 {seconds[len(seconds) * 99 // 100] * 1e3:.2f} ms; "
+              f"{metrics['answered_total'] / metrics['batches_total']:.1f} texts a batch; resident "
+              f"{early / 1e6:.1f} MB after 64, {server.resident() / 1e6:.1f} MB at the end")
+        server.stop()
+        check_full_queue(given.server, model, texts)
+        check_stop(given.server, model, texts)
+
+
+main()

@@ -1,0 +1,34 @@
+# What programs that embed the library use, from the public header alone.
+foreach(name outputs profile)
+  add_executable(test_embed_${name} tests/embed/test_${name}.c)
+  target_link_libraries(test_embed_${name} PRIVATE attn_runtime_harness)
+  add_test(NAME embed.${name} COMMAND test_embed_${name})
+endforeach()
+# The header of C++; sanitizers would need their flags in the program, too.
+if(NOT ATTNRUN_ASAN AND NOT ATTNRUN_TSAN AND NOT CMAKE_CROSSCOMPILING)
+  add_test(NAME embed.hpp COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/tests/embed/test_hpp.sh
+    ${CMAKE_CURRENT_SOURCE_DIR} $<TARGET_FILE:attnrun_static> ${PROTOBUF_C_LDFLAGS}
+    ${OPENBLAS_LDFLAGS})
+endif()
+set_tests_properties(embed.outputs embed.profile PROPERTIES LABELS threads)
+
+# The example server, where Debian's libcpp-httplib-dev is installed; its load test is small here
+# and long in a full run.
+include(CheckLanguage)
+check_language(CXX)
+pkg_check_modules(HTTPLIB QUIET IMPORTED_TARGET cpp-httplib)
+if(HTTPLIB_FOUND AND CMAKE_CXX_COMPILER AND NOT CMAKE_CROSSCOMPILING)
+  enable_language(CXX)
+  add_executable(attnrun_example_embed_server tools/examples/embed_server.cpp)
+  target_compile_features(attnrun_example_embed_server PRIVATE cxx_std_17)
+  target_compile_options(attnrun_example_embed_server PRIVATE -Wall -Wextra ${sanitize})
+  target_link_options(attnrun_example_embed_server PRIVATE ${sanitize})
+  target_link_libraries(attnrun_example_embed_server PRIVATE attnrun_static
+    PkgConfig::HTTPLIB Threads::Threads)
+  set(load --requests 400)
+  if(ATTNRUN_TESTS_FULL)
+    set(load --requests 40000 --clients 16)
+  endif()
+  add_python_test(embed.server embed/check_server.py
+    $<TARGET_FILE:attnrun_example_embed_server> ${load})
+endif()
