@@ -16,6 +16,7 @@ add_python_test(models.systems models/test_systems.py ${CMAKE_CURRENT_SOURCE_DIR
   $<TARGET_FILE:attnrun> ${systems})
 add_python_test(models.check models/run_models.py $<TARGET_FILE:attnrun> ${systems} --bodies)
 add_python_test(models.onnxruntime models/run_onnxruntime.py ${systems})
+add_python_test(models.olmoe models/check_olmoe.py $<TARGET_FILE:attnrun>)
 # Language models of a builder of others: two of its families, all under --full.
 if(NOT ATTNRUN_ASAN AND NOT ATTNRUN_TSAN) # the Python package does not load with sanitizers
   set(decoders llama gpt_oss)

@@ -107,6 +107,29 @@ def conv_case(number):
                 ("w", "b") if number % 4 else ())
 
 
+def varlen_case(number):
+    lengths = [pick(1, 1, 2, between(1, 40), 2100 if number == 3 else 5)
+               for _ in range(between(1, 4))]
+    channels, taps, dilation = between(1, 9), between(1, 5), pick(1, 1, 3)
+    capacity = between(1, 8) if number % 3 == 1 else 0
+    starts = np.cumsum([0, *lengths]).astype("i4")
+    counts = random.integers(-1, 10, len(lengths)).astype("i4") if capacity else None
+    inputs = [("x", normal(starts[-1], channels)), ("w", normal(channels, 1, taps)),
+              ("c", starts), ("b", normal(channels) if number % 2 else None),
+              ("s", normal(len(lengths), channels, (taps - 1) * dilation)), ("n", counts)]
+    attributes = {"activation": pick("none", "silu", "swish"), "dilation": dilation}
+    if capacity:
+        attributes["state_update_capacity"] = capacity
+    return Case("VarlenCausalConvWithState", inputs,
+                ["y", "final", "update"] if capacity else ["y", "final"], attributes,
+                ("w", "b") if number % 4 else ())
+
+
+def varlen_inputs(starts, state=(1, 2, 1)):
+    return [("x", normal(3, 2)), ("w", normal(2, 1, 2)), ("c", np.array(starts, "i4")),
+            ("b", None), ("s", normal(*state))]
+
+
 def window_case(number):
     """ONNX Runtime has state_window on GPUs alone: its states are those that it gives for
     prefixes of the positions, and what it reads is the last slot."""
@@ -255,6 +278,19 @@ HOSTILE = [  # operator, inputs, attributes, constants, exit code, a word of the
                              ("p", normal(1, 2, 1))], {"dilation": 2}, (), 5, "dilation"),
     ("CausalConvWithState", [("x", normal(1, 2, 3)), ("w", normal(2, 1, 2))],
      {"state_window": 9}, (), 5, "state_window"),
+    ("VarlenCausalConvWithState", varlen_inputs([0, 2]), {}, (), 7, "cumulative"),
+    ("VarlenCausalConvWithState", varlen_inputs([1, 3]), {}, (), 7, "cumulative"),
+    ("VarlenCausalConvWithState", varlen_inputs([0, 2**31 - 1, 3], (2, 2, 1)), {}, (), 7,
+     "cumulative"),
+    ("VarlenCausalConvWithState", varlen_inputs([0, 2, 2, 3], (3, 2, 1)), {}, (), 7,
+     "cumulative"),
+    ("VarlenCausalConvWithState", varlen_inputs([0, 3], (2, 2, 1)), {}, (), 5, "sequences"),
+    ("VarlenCausalConvWithState", varlen_inputs([]), {}, (), 5, "start"),
+    ("VarlenCausalConvWithState", varlen_inputs([0, 3]), {"dilation": 2}, (), 5, "kernel size"),
+    ("VarlenCausalConvWithState", varlen_inputs([0, 3]), {"state_update_capacity": 2}, (), 5,
+     "capture_count"),
+    ("VarlenCausalConvWithState", varlen_inputs([0, 3]) + [
+        ("n", None), ("d", normal(3, 2, 2)), ("m", normal(3, 1))], {}, (), 4, "deltas"),
     ("LinearAttention", [("q", normal(1, 2, 8)), ("k", normal(1, 2, 12)), ("v", normal(1, 2, 8))],
      {"q_num_heads": 2, "kv_num_heads": 4, "update_rule": "linear"}, (), 5, "heads"),
     ("LinearAttention", [("q", normal(1, 2, 8)), ("k", normal(1, 2, 16)), ("v", normal(1, 2, 9))],
@@ -275,4 +311,4 @@ HOSTILE = [  # operator, inputs, attributes, constants, exit code, a word of the
 
 compare(itertools.chain(*(map(case, range(30)) for case in (
     rotary_case, norm_case, add_case, projected_case, gate_case, conv_case,
-    window_case, linear_case, delta_case))), HOSTILE)
+    varlen_case, window_case, linear_case, delta_case))), HOSTILE)

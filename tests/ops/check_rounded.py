@@ -137,6 +137,20 @@ def check_groups(tool):
     return [] if (tool.run(model, a) == tool.run(other, a)).all() else ["g_idx is rounded"]
 
 
+def check_packed(tool, isas):
+    """A file that was packed with auto rounds, whatever it is opened with."""
+    inputs, attributes, _ = case(np.random.default_rng(SEED), 0)
+    a, isa = inputs[0][1], ("--isa", isas[-1])
+    model = tool.save(inputs, attributes, "plain.onnx")
+    tool("pack", model, "-o", tool.folder / "packed", "--precision", "auto", *isa)
+    auto = tool.run(model, a, "--precision", "auto", *isa)
+    wrong = []
+    for options in ((), ("--precision", "auto")):
+        if tool.run(tool.folder / "packed", a, *options, *isa).tobytes() != auto.tobytes():
+            wrong.append(f"packed with auto, opened with {options}: other bits")
+    return wrong
+
+
 def check_command(tool, isas):
     """`check --precision auto` passes and shows an error, where something is rounded."""
     inputs, attributes, weights = case(np.random.default_rng(SEED), 0)
@@ -164,7 +178,7 @@ def main(attnrun):
             for text in check_case(tool, number, isas):
                 print(f"case {number} (seed {SEED}), {text}")
                 failed += 1
-        for text in check_groups(tool) + check_command(tool, isas):
+        for text in check_groups(tool) + check_packed(tool, isas) + check_command(tool, isas):
             print(f"seed {SEED}: {text}")
             failed += 1
     print(f"{failed} failed")

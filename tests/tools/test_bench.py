@@ -57,6 +57,24 @@ class Page(unittest.TestCase):
         self.assertIn("| MiniLM 1x128: two threads over one | ≥ 1.85 |  | 1.333 | **no** |",
                       text)
 
+    def test_lower_precisions(self):
+        results = results_of({"attnrun": (2, 1), "openvino": (3, 2)})
+        for name, ms in (("MiniLM 1x128, bf16", 1.25), ("Llama 0.5B decode, int4, 512 cached",
+                                                        25.0)):
+            results.rows[name, 1]["attnrun"]["min_ms"] = ms
+        results.start = {1: {"file": 20.0, "packed": 10.0, "onnxruntime": 170.0}}
+        text = page.write(results)
+        self.assertIn("| MiniLM 1x128, bf16: over itself in f32 | ≥ 1.5 | 1.60 | 1.00 | **no** | "
+                      "≥ 1.80 | 1.60 | 1.00 |", text)
+        self.assertIn("decode, int4, 512 cached: share of the read bandwidth | ≥ 0.75 | 0.62 | ",
+                      text)
+        self.assertIn("first result, plain file: ratio | ≥ 8 | 8.5 |  | yes |", text)
+        self.assertIn("first result, packed file: ratio | ≥ 15 | 17.0 |  | yes | ≥ 20 | 17.0 |",
+                      text)
+        weights = models.decoder.weights()
+        self.assertAlmostEqual(weights / 1e9, 0.494, 3)
+        self.assertEqual(models.decoder.weight_bytes(4, 32), weights // 2 + weights // 8)
+
     def test_no_peer_leaves_ratios_empty(self):
         results = results_of({"attnrun": (2, 1)})
         self.assertIn("| MiniLM 1x128: ratio | ≥ 1.03 |  |  |  |", page.write(results))
@@ -199,6 +217,9 @@ class AttentionPage(unittest.TestCase):
         self.assertIn("| Longformer ±256 | 4.50 | **no** | 1.00 |", text)
         self.assertIn("| dense | 16.00 | not claimed | 1.00 |", text)
         self.assertIn("- No disk.", text)
+        self.assertNotIn("bf16", text)
+        text = report.write("2026-11-20", 200.0, [], {}, [], [("dense", 4096, 30.0, 16.0)])
+        self.assertIn("| dense | 4096 | 30.00 | 16.00 | 1.88× (≥ 1.5: yes) |", text)
 
     def test_curves(self):
         curves = {"dense": [(512, 1.0), (1024, 4.0)], "a<b": [(512, 1.0), (1024, 2.0)],

@@ -10,6 +10,7 @@ import os
 import sys
 import typing
 
+import decoder
 import networks
 
 
@@ -27,6 +28,10 @@ class Case:
     state: str = ""                # outputs that attnrun keeps as inputs; peers take inputs
     precision: str = "f32"         # of products; peers that cannot lower it stay in f32
     peers: tuple = ()              # those that run such a file in this way; (): all
+    least_read: float = 0          # of the read bandwidth, with read_bytes
+    twin: str = ""                 # the case of the same model in f32 …
+    least_twin: float = 0          # … and its time over this one's
+    aim_twin: float = 0
     network: str = ""              # the name in networks.py
 
 
@@ -86,10 +91,26 @@ def qkv(n):
     return {name: rng.standard_normal((1, 8, n, 64), dtype=np.float32) for name in "qkv"}
 
 
-def in_bf16(case, least=1.03, ratio=1.15):
+def image(side):
+    import numpy as np
+
+    return {"pixel_values": np.random.default_rng(0).standard_normal(
+        (1, 3, side, side), np.float32)}
+
+
+def in_bf16(case, least=1.03, ratio=1.15, aim_twin=1.8):
     """The same with products of bf16, which are OpenVINO's default where the CPU has them."""
     return dataclasses.replace(case, name=f"{case.name}, bf16", precision="bf16",
-                               least=least, aim=("ratio", ratio))
+                               least=least, aim=("ratio", ratio), twin=case.name,
+                               least_twin=1.5, aim_twin=aim_twin)
+
+
+def llama_decode(bits, block=32):
+    """One token of a Llama with 0.5 billion weights, its caches kept as states."""
+    return Case(f"Llama 0.5B decode, int{bits}, 512 cached", f"llama_{bits}",
+                lambda: decoder.feed(512), False, 1.2, ("read", 0.85), decoder.flops(512),
+                read_bytes=decoder.weight_bytes(bits, block), state="past_*=present_*",
+                peers=("onnxruntime",), least_read=0.75)
 
 
 def of_network(title, network, ratio=1.2, int8=False):
@@ -112,6 +133,8 @@ CASES = [
          encoder_flops(1, 128, 12, 768)),
     Case("BERT-base 1x384", "bert", lambda: tokens(1, 384), False, 1.03, PEAK,
          encoder_flops(1, 384, 12, 768)),
+    Case("ViT-B/16 224", "vit", lambda: image(224), False, 1.03, PEAK,
+         encoder_flops(1, 197, 12, 768) + 2 * 196 * 768**2),
     Case("GPT-2 prefill 1x256", "gpt2", lambda: cached(256, 0), False, 1.05, PEAK,
          gpt2_flops(256, 0)),
     Case("GPT-2 decode, 512 cached", "gpt2", lambda: cached(1, 512), False, 1.2,
@@ -137,7 +160,7 @@ NETWORKS = [
 ]
 CASES += NETWORKS
 CASES += [in_bf16(case) for case in CASES
-          if case.file in ("minilm", "bert", "resnet50", "convnext")]
+          if case.file in ("minilm", "bert", "vit", "resnet50", "convnext")]
 # Files of ONNX Runtime's tools. Weights of 4 bits are those of f32 accuracy (accuracy_level
 # unset), where OpenVINO takes activations of bytes.
 CASES += [
@@ -147,10 +170,19 @@ CASES += [
          ("ratio", 1.3), encoder_flops(1, 128, 12, 768), peers=("onnxruntime", "openvino")),
     Case("MiniLM 1x128, int4 weights", "minilm_int4", lambda: tokens(1, 128), True, 1.2,
          ("ratio", 1.4), encoder_flops(1, 128, 6, 384), peers=("onnxruntime",)),
-    Case("MiniLM 1x128, f16 file", "minilm_f16", lambda: tokens(1, 128), False, 1.0,
-         ("ratio", 1.2), encoder_flops(1, 128, 6, 384), peers=("onnxruntime", "openvino")),
+    Case("MiniLM 1x128, int4 weights, auto", "minilm_int4", lambda: tokens(1, 128), True, 1.0,
+         ("ratio", 1.15), encoder_flops(1, 128, 6, 384), precision="auto",
+         peers=("openvino",)),
+    llama_decode(4), llama_decode(8),
 ]
-CASES += [in_bf16(case, 1.05, 1.2) for case in CASES if case.name == "attention 8x64, n=4096"]
+CASES += [dataclasses.replace(next(c for c in CASES if c.name == name), name=f"{name}, f16 file",
+                              file=f"{file}_f16", quick=False, least=1.0, aim=("ratio", 1.2),
+                              read_bytes=0, twin=name, least_twin=1.0, aim_twin=aim,
+                              peers=("onnxruntime", "openvino"))
+          for name, file, aim in (("MiniLM 1x16", "minilm", 1.05), ("MiniLM 1x128", "minilm", 1.0),
+                                  ("GPT-2 decode, 512 cached", "gpt2", 1.5))]
+CASES += [in_bf16(case, 1.05, 1.2, 1 / 0.6) for case in CASES
+          if case.name == "attention 8x64, n=4096"]
 
 
 def case_paths(case, work, package):
@@ -160,7 +192,7 @@ def case_paths(case, work, package):
     if case.file == "minilm":
         real = f"{work}/../minilm/model.onnx"
         model, folder = real if os.path.exists(real) else model, package
-    elif case.file in ("bert", "gpt2"):
+    elif case.file in ("bert", "gpt2", "vit"):
         folder = f"{work}/models/{case.file}"
     return model, folder, f"{work}/models/{plain}.npz"
 
@@ -185,6 +217,24 @@ def export_bert(folder, path):
     export(Wrapped().eval(), (ids, torch.ones_like(ids)), path,
            ["input_ids", "attention_mask"], ["last_hidden_state"],
            ({0: "batch", 1: "seq"}, {0: "batch", 1: "seq"}))
+
+
+def export_vit(folder, path):
+    import torch
+    from transformers import ViTModel
+
+    model = ViTModel.from_pretrained(folder, add_pooling_layer=False).eval()
+
+    class Wrapped(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, pixel_values):
+            return self.model(pixel_values).last_hidden_state
+
+    export(Wrapped().eval(), (torch.zeros(1, 3, 224, 224),), path, ["pixel_values"],
+           ["last_hidden_state"], ({},))
 
 
 def export_gpt2(folder, path):
@@ -251,8 +301,12 @@ def save_random(name, folder):
     import transformers
 
     torch.manual_seed(0)
-    model = (transformers.BertModel(transformers.BertConfig(), add_pooling_layer=False)
-             if name == "bert" else transformers.GPT2LMHeadModel(transformers.GPT2Config()))
+    if name == "bert":
+        model = transformers.BertModel(transformers.BertConfig(), add_pooling_layer=False)
+    elif name == "vit":
+        model = transformers.ViTModel(transformers.ViTConfig(), add_pooling_layer=False)
+    else:
+        model = transformers.GPT2LMHeadModel(transformers.GPT2Config())
     model.save_pretrained(folder)
 
 
@@ -284,28 +338,33 @@ def derive(base, kind, path):
         onnx.save(convert_float_to_float16(onnx.load(base), keep_io_types=True), path)
 
 
+EXPORTS = {"bert": export_bert, "gpt2": export_gpt2, "vit": export_vit}
+
+
 def make(case, work, package):
     import numpy as np
 
     model, folder, inputs = case_paths(case, work, package)
     os.makedirs(f"{work}/models", exist_ok=True)
-    if case.file in ("bert", "gpt2") and not os.path.exists(f"{folder}/model.safetensors"):
+    if case.file in EXPORTS and not os.path.exists(f"{folder}/model.safetensors"):
         save_random(case.file, folder)
         if os.path.exists(model):
             os.remove(model)
     if not os.path.exists(model):
         temporary = model + ".tmp"
         base, _, kind = case.file.partition("_")
-        if kind:
+        if base == "llama":
+            decoder.write(temporary, int(kind), 32)
+        elif kind:
             plain = next(c for c in CASES if c.file == base)
             make(plain, work, package)
             derive(case_paths(plain, work, package)[0], kind, temporary)
         elif case.file in ("attention", "causal"):
             write_attention(temporary, case.file == "causal")
+        elif case.file in EXPORTS:
+            EXPORTS[case.file](folder, temporary)
         elif case.network:
             networks.write(case.network, temporary, export)
-        elif case.file in ("bert", "gpt2"):
-            (export_bert if case.file == "bert" else export_gpt2)(folder, temporary)
         else:
             fill_minilm(temporary)
         os.rename(temporary, model)

@@ -48,9 +48,10 @@ def openvino_engine(model, _folder, feed, threads, precision):
 
     def load():
         core = openvino.Core()
-        compiled = core.compile_model(model, "CPU", {
-            "INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": threads,
-            "NUM_STREAMS": 1})
+        options = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
+        if precision != "auto":  # else its own default
+            options["INFERENCE_PRECISION_HINT"] = precision
+        compiled = core.compile_model(model, "CPU", options)
         request = compiled.create_infer_request()
         return lambda: request.infer(feed, share_inputs=True)
 

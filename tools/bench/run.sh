@@ -3,6 +3,7 @@
 #
 # usage: bash tools/bench/run.sh [--quick] [--models NAME,...] [--threads 1,2] [-o FOLDER]
 #        bash tools/bench/run.sh --attention [--cases NAME,...] [-o FOLDER]
+#        bash tools/bench/run.sh --ggml [--threads 1] [--rounds 8]
 #        bash tools/bench/run.sh --against REV [--rows PATTERN] [--threads 1,2] [--isa NAME]
 #                                [--quick]
 #
@@ -11,7 +12,10 @@
 # attention core, few rounds, within five minutes once everything is installed. A peer that
 # cannot be installed is left out. tools/bench/bench.py --help lists more options.
 # --attention: the attention operators beside the modules that they come from,
-# models/ATTENTION.md and its charts (tools/bench/attention/bench.py).
+# models/ATTENTION.md and its charts, with their products in bf16 over fp32
+# (tools/bench/attention/bench.py).
+# --ggml: products of one token of a Llama shape beside llama.cpp's ggml, which is built from its
+# source package (tools/bench/ggml.py); prints, writes no page.
 # --against: this tree beside revision REV, without peers: which rows of both pages became
 # slower (tools/bench/against.py); needs build/venv only. Exit status 1 where some did, 2 where
 # nothing could be compared.
@@ -76,6 +80,13 @@ if [ "${1:-}" = --against ]; then
     against "$@"
 fi
 need_venv build/bench-venv tools/bench/requirements.txt
+if [ "${1:-}" = --ggml ]; then
+    shift
+    mkdir -p build/bench
+    built build/bench/attnrun build/bench/build.log
+    exec build/bench-venv/bin/python tools/bench/ggml.py \
+        --attnrun build/bench/attnrun/attnrun --work build/bench "$@"
+fi
 need_peer onnxruntime
 need_peer openvino
 need_peer torch

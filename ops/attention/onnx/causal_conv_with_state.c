@@ -16,7 +16,19 @@
  * state_window W > 0        states have W slots in front: the last is the state; the others
  *                           are those after the positions before, zeros before the first one
  * Other options of com.microsoft (ndim, compact states) have no kernel for CPUs in ONNX
- * Runtime and are refused. Source: ONNX CausalConvWithState-27; ONNX Runtime contrib
+ * Runtime and are refused.
+ *
+ * VarlenCausalConvWithState of com.microsoft: sequences of other lengths in one tensor, each
+ * convolved by itself behind its own state:
+ * input, output                 f32 (tokens, channels)
+ * cumulative_sequence_length    i32 (batch + 1): sequence b has tokens [c[b], c[b + 1]), at
+ *                               least one
+ * initial_state, final_state    (batch, channels, carried)
+ * capture_count                 i32 (batch), with state_update_capacity alone
+ * state_update                  (batch, state_update_capacity, channels): the first tokens of
+ *                               each sequence, capture_count of them at most, then zeros
+ * Deltas of the kernel (kernel_delta, previous_mask) have no kernel for CPUs there either.
+ Source: ONNX CausalConvWithState-27; ONNX Runtime contrib
  * operators, compared with onnxruntime 1.32.0. */
 #include "../../../runtime/op.h"
 #include "../../kernels/kernels.h"
@@ -27,6 +39,7 @@ struct conv_args {
     int64_t dilation, channels_last, state_window;
     int64_t ndim, state_update_capacity, state_channels_last, state_length;
     int64_t input_channel_offset, input_channels;
+    int64_t delta_offset, group_size; /* of what is refused */
 };
 static const attnrun_attr_def conv_attrs[] = {
     ATTR_ENUM(struct conv_args, activation, "none|silu|swish", 0), ATTR_END
@@ -45,12 +58,23 @@ static const attnrun_attr_def ms_conv_attrs[] = {
     ATTR_END
 };
 
+static const attnrun_attr_def varlen_attrs[] = {
+    ATTR_ENUM(struct conv_args, activation, "none|silu|swish", 0),
+    ATTR_INT(struct conv_args, dilation, 1),
+    ATTR_CHOICE(struct conv_args, state_update_capacity, "0..8", 0),
+    ATTR_INT(struct conv_args, delta_offset, 0),
+    ATTR_INT(struct conv_args, group_size, 1),
+    ATTR_END
+};
+
 enum { INPUT, WEIGHT, BIAS, PAST };
+enum { STARTS = 2, VARLEN_BIAS, INITIAL, COUNTS, DELTA, MASK };
 enum { BLOCK = 2048, VECTOR = 16, TASK_ELEMENTS = 16384 };
 enum { TO_LINES, CONVOLVE, FROM_LINES };
 
 struct conv_state {
     int64_t rows, channels, length, taps, carried, slots;
+    int64_t batch; /* VarlenCausalConvWithState: a row is a channel of all tokens */
     int64_t rows_per_task;
     int64_t y_at;                        /* bytes into shared memory */
     struct op_copy to_lines, from_lines; /* channels_last */
@@ -229,21 +253,20 @@ static void padded(const struct conv_state *state, struct carried past, const fl
             to.at[i * to.step] = x[from + i - state->carried];
 }
 
+/* `length` positions of a channel. */
 static attn_status conv_row(const attnrun_step *step, const attnrun_work *work,
-                            int64_t row, struct carried past, const float *x, float *y)
+                            int64_t channel, int64_t length, const float *bias_of,
+                            struct carried past, const float *x, float *y)
 {
     static const float swish[2] = { 1, 0 };
     const struct conv_args *args = step->args;
     const struct conv_state *state = step->state;
     const int64_t *offsets = work->scratch;
     float *line = (float *)((int64_t *)work->scratch + state->taps);
-    const float *w =
-        (const float *)step->x[WEIGHT].data + row % state->channels * state->taps;
-    float bias = 0;
-    if (op_has_in(step, BIAS))
-        bias = ((const float *)step->x[BIAS].data)[row % state->channels];
-    for (int64_t t = 0; t < state->length; t += BLOCK) {
-        int64_t n = state->length - t < BLOCK ? state->length - t : BLOCK;
+    const float *w = (const float *)step->x[WEIGHT].data + channel * state->taps;
+    const float bias = bias_of != NULL ? bias_of[channel] : 0;
+    for (int64_t t = 0; t < length; t += BLOCK) {
+        int64_t n = length - t < BLOCK ? length - t : BLOCK;
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         padded(state, past, x, t, n + state->carried, (struct carried){ line, 1 });
@@ -273,23 +296,27 @@ static void store_states(const attnrun_step *step, int64_t row, struct carried p
     }
 }
 
+static void write_offsets(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct conv_state *state = step->state;
+    for (int64_t j = 0; j < state->taps; j++)
+        ((int64_t *)work->scratch)[j] = j * dilation_of(step->args);
+}
+
 static attn_status run_rows(const attnrun_step *step, const attnrun_work *work,
                             const float *x, float *y)
 {
-    const struct conv_args *args = step->args;
     const struct conv_state *state = step->state;
     int64_t row = work->begin * state->rows_per_task;
-    int64_t end = work->end > state->rows / state->rows_per_task
-                      ? state->rows
-                      : work->end * state->rows_per_task;
-    for (int64_t j = 0; j < state->taps; j++)
-        ((int64_t *)work->scratch)[j] = j * dilation_of(args);
+    const int64_t end = min64(state->rows, work->end * state->rows_per_task);
+    write_offsets(step, work);
     for (; row < end; row++) {
         struct carried past = { NULL, 1 };
         if (op_has_in(step, PAST))
             past = carried_of(step, &step->x[PAST], state->slots - 1, row);
         if (y != NULL)
-            TRY(conv_row(step, work, row, past, x + row * state->length,
+            TRY(conv_row(step, work, row % state->channels, state->length,
+                         op_in_data(step, BIAS), past, x + row * state->length,
                          y + row * state->length));
         store_states(step, row, past, x + row * state->length);
     }
@@ -340,6 +367,213 @@ const attnrun_op_def op_ms_causal_conv_with_state_1 = {
     .attrs = ms_conv_attrs,
     .infer = conv_infer,
     .run = conv_run,
+    .cost = "O(n k)",
+    .source = "ONNX Runtime contrib operators",
+};
+
+/* ---- sequences of other lengths ---- */
+
+static attn_status check_varlen(const attnrun_step *step, attnrun_dim *carried)
+{
+    const struct conv_args *args = step->args;
+    const attnrun_type *x = &step->in[INPUT], *w = &step->in[WEIGHT];
+    const int channels_of[] = { WEIGHT, VARLEN_BIAS };
+    if (args->dilation < 1 || args->dilation > INT32_MAX)
+        return op_fail(step, ATTNRUN_E_ATTR, "dilation is %lld, expected 1 or more",
+                       (long long)args->dilation);
+    if (op_has_in(step, DELTA) || op_has_in(step, MASK))
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "only kernels without deltas");
+    if (op_has_in(step, COUNTS) != (args->state_update_capacity > 0))
+        return op_fail(step, ATTNRUN_E_INPUT,
+                       "capture_count goes with state_update_capacity over 0");
+    TRY(op_need_rank(step, INPUT, 2));
+    TRY(op_need_rank(step, WEIGHT, 3));
+    TRY(op_need_rank(step, STARTS, 1));
+    TRY(op_need_rank(step, INITIAL, 3));
+    *carried = attnrun_dim_unknown(step);
+    if (w->rank >= 0) {
+        TRY(op_need_dim(step, WEIGHT, 1, dim_of(1), "channels of one group"));
+        if (dim_is(w->dims[2], 0))
+            return op_fail_input(step, WEIGHT, ATTNRUN_E_SHAPE,
+                                 "expected a kernel of at least 1");
+        *carried = attnrun_dim_sub(step, w->dims[2], dim_of(1));
+        *carried = attnrun_dim_mul(step, *carried, dim_of(args->dilation));
+    }
+    if (op_has_in(step, VARLEN_BIAS))
+        TRY(op_need_rank(step, VARLEN_BIAS, 1));
+    for (int i = 0; i < 2 && x->rank >= 0; i++)
+        if (op_has_in(step, channels_of[i]) && op_rank_known(step, channels_of[i]))
+            TRY(op_need_dim(step, channels_of[i], 0, x->dims[1], "the channels"));
+    return ATTNRUN_OK;
+}
+
+/* The states and what is captured, for `batch` sequences. */
+static attn_status check_sequences(const attnrun_step *step, attnrun_dim batch,
+                                   attnrun_dim carried)
+{
+    const attnrun_type *x = &step->in[INPUT];
+    if (op_rank_known(step, INITIAL)) {
+        TRY(op_need_dim(step, INITIAL, 0, batch, "the sequences"));
+        if (x->rank >= 0)
+            TRY(op_need_dim(step, INITIAL, 1, x->dims[1], "the channels"));
+        TRY(op_need_dim(step, INITIAL, 2, carried,
+                        "the kernel size - 1, times dilation"));
+    }
+    if (!op_has_in(step, COUNTS))
+        return ATTNRUN_OK;
+    TRY(op_need_rank(step, COUNTS, 1));
+    return op_rank_known(step, COUNTS)
+               ? op_need_dim(step, COUNTS, 0, batch, "the sequences")
+               : ATTNRUN_OK;
+}
+
+static attn_status plan_varlen(attnrun_step *step, int64_t batch, int64_t carried)
+{
+    const attnrun_type *x = &step->in[INPUT];
+    struct conv_state *state = step->state;
+    int64_t all, line;
+    state->length = x->dims[0].value;
+    state->rows = state->channels = x->dims[1].value;
+    state->taps = step->in[WEIGHT].dims[2].value;
+    state->carried = carried;
+    state->batch = batch;
+    state->rows_per_task = max64(1, TASK_ELEMENTS / (state->length + 20 * batch + 1));
+    if (!ck_mul(state->rows, state->length, &all) || all > ATTN_MAX_ELEMENTS ||
+        !ck_add(carried, BLOCK + VECTOR, &line) ||
+        !ck_mul(line, (int64_t)sizeof(float), &line) ||
+        !ck_mul(state->taps, (int64_t)sizeof(int64_t), &step->scratch_bytes) ||
+        !ck_add(step->scratch_bytes, line, &step->scratch_bytes))
+        return op_fail(step, ATTNRUN_E_LIMIT, "the tensor is too large");
+    op_copy_plan_exchange(&state->to_lines, ATTNRUN_F32, 1, state->length,
+                          state->channels);
+    op_copy_plan_exchange(&state->from_lines, ATTNRUN_F32, 1, state->channels,
+                          state->length);
+    state->y_at = all * (int64_t)sizeof(float);
+    step->shared_bytes = 2 * state->y_at;
+    op_copy_tasks(step, TO_LINES, &state->to_lines);
+    const double cost = (double)state->rows_per_task *
+                        ((double)state->length + 20 * (double)batch) *
+                        (double)(state->taps + 4) * 0.1;
+    op_tasks(step, CONVOLVE, ceil_div(state->rows, state->rows_per_task),
+             cost < 1e15 ? (int64_t)cost : INT64_C(1) << 50);
+    op_copy_tasks(step, FROM_LINES, &state->from_lines);
+    return ATTNRUN_OK;
+}
+
+static attn_status varlen_infer(attnrun_step *step)
+{
+    const struct conv_args *args = step->args;
+    const attnrun_type *x = &step->in[INPUT];
+    attnrun_dim carried, batch = attnrun_dim_unknown(step);
+    TRY(check_varlen(step, &carried));
+    if (op_rank_known(step, STARTS)) {
+        if (dim_is(step->in[STARTS].dims[0], 0))
+            return op_fail_input(step, STARTS, ATTNRUN_E_SHAPE,
+                                 "expected a start and an end");
+        batch = attnrun_dim_sub(step, step->in[STARTS].dims[0], dim_of(1));
+    }
+    TRY(check_sequences(step, batch, carried));
+    TRY(op_out_like(step, 0, INPUT));
+    const attnrun_dim channels = x->rank < 0 ? attnrun_dim_unknown(step) : x->dims[1];
+    if (step->n_out > 1)
+        TRY(op_out(step, 1, x->dtype, 3, (attnrun_dim[]){ batch, channels, carried }));
+    if (op_has_out(step, 2))
+        TRY(op_out(
+            step, 2, x->dtype, 3,
+            (attnrun_dim[]){ batch, dim_of(args->state_update_capacity), channels }));
+    return step->concrete ? plan_varlen(step, batch.value, carried.value) : ATTNRUN_OK;
+}
+
+/* The sequences follow each other, and fill all tokens. */
+static attn_status check_starts(const attnrun_step *step, const int32_t *starts)
+{
+    const struct conv_state *state = step->state;
+    for (int64_t b = 0; b <= state->batch; b++) {
+        const int64_t low = b == 0 ? 0 : (int64_t)starts[b - 1] + 1;
+        const int64_t high = b == 0 ? 0 : state->length;
+        if (starts[b] < low || starts[b] > high ||
+            (b == state->batch && starts[b] != state->length))
+            return op_fail(
+                step, ATTNRUN_E_RANGE,
+                "cumulative_sequence_length[%lld] is %d, expected %lld to %lld, "
+                "and %lld at the end",
+                (long long)b, starts[b], (long long)low, (long long)high,
+                (long long)state->length);
+    }
+    return ATTNRUN_OK;
+}
+
+/* The first tokens of a sequence, of one channel. */
+static void capture(const attnrun_step *step, int64_t b, int64_t channel, const float *x,
+                    int64_t length)
+{
+    const struct conv_args *args = step->args;
+    const struct conv_state *state = step->state;
+    const int64_t capacity = args->state_update_capacity;
+    if (!op_has_out(step, 2) || step->y[2].data == NULL || capacity == 0)
+        return;
+    const int32_t count = ((const int32_t *)step->x[COUNTS].data)[b];
+    const int64_t n = min64(max64(count, 0), min64(capacity, length));
+    float *to = (float *)step->y[2].data + b * capacity * state->channels + channel;
+    for (int64_t i = 0; i < capacity; i++)
+        to[i * state->channels] = i < n ? x[i] : 0.0f;
+}
+
+/* All sequences of a channel. */
+static attn_status run_channel(const attnrun_step *step, const attnrun_work *work,
+                               int64_t channel, const float *x, float *y)
+{
+    const struct conv_state *state = step->state;
+    const int32_t *starts = step->x[STARTS].data;
+    const bool keeps = op_has_out(step, 1) && step->y[1].data != NULL;
+    for (int64_t b = 0; b < state->batch; b++) {
+        const int64_t at = starts[b], length = starts[b + 1] - at;
+        const int64_t row = (b * state->channels + channel) * state->carried;
+        const struct carried past = { (float *)step->x[INITIAL].data + row, 1 };
+        TRY(conv_row(step, work, channel, length, op_in_data(step, VARLEN_BIAS), past,
+                     x + at, y + at));
+        if (keeps)
+            padded(state, past, x + at, length, state->carried,
+                   (struct carried){ (float *)step->y[1].data + row, 1 });
+        capture(step, b, channel, x + at, length);
+        TRY(attn_poll_work(4 * state->carried + 64));
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status varlen_run(const attnrun_step *step, const attnrun_work *work)
+{
+    const struct conv_state *state = step->state;
+    const float *x = work->shared;
+    float *y = (float *)((uint8_t *)work->shared + state->y_at);
+    if (work->phase == TO_LINES)
+        return op_copy_run(&state->to_lines, work, work->shared, step->x[INPUT].data);
+    if (work->phase == FROM_LINES)
+        return step->y[0].data == NULL
+                   ? ATTNRUN_OK
+                   : op_copy_run(&state->from_lines, work, step->y[0].data, y);
+    const int64_t end = min64(state->rows, work->end * state->rows_per_task);
+    TRY(check_starts(step, step->x[STARTS].data));
+    write_offsets(step, work);
+    for (int64_t c = work->begin * state->rows_per_task; c < end; c++)
+        TRY(run_channel(step, work, c, x + c * state->length, y + c * state->length));
+    return ATTNRUN_OK;
+}
+
+const attnrun_op_def op_ms_varlen_causal_conv_with_state_1 = {
+    .struct_size = sizeof(attnrun_op_def),
+    .domain = "com.microsoft",
+    .name = "VarlenCausalConvWithState",
+    .since = 1,
+    .inputs = "input:T weight:T cumulative_sequence_length:i32 bias:T? initial_state:T "
+              "capture_count:i32? kernel_delta:T? previous_mask:T?",
+    .outputs = "output:T final_state:T state_update:T?",
+    .types = "T=f32",
+    .args_bytes = sizeof(struct conv_args),
+    .state_bytes = sizeof(struct conv_state),
+    .attrs = varlen_attrs,
+    .infer = varlen_infer,
+    .run = varlen_run,
     .cost = "O(n k)",
     .source = "ONNX Runtime contrib operators",
 };

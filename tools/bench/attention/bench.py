@@ -1,13 +1,14 @@
 """bench.py - the attention operators beside the modules that they come from.
 
-Two parts, one thread each. The table: each operator at its lengths, upstream in PyTorch, and
+Three parts, one thread each. The table: each operator at its lengths, upstream in PyTorch, and
 upstream's ONNX export in ONNX Runtime, in turns within one run; minima. The growth: time and
-scratch of attnrun's operators over n = 512 … 65536, with dense attention. Operators that this
+scratch of attnrun's operators over n = 512 … 65536, with dense attention. And each operator
+with products of bf16 over itself in fp32. Operators that this
 build lacks, modules that are not installed and exports that fail are left out with a sentence.
 Writes ATTENTION.md, attention-time.svg and attention-memory.svg; BENCHMARKS.md links them.
 What each part measured is kept in FOLDER, so that --part measures one of them again.
 
-usage: bench.py --attnrun BINARY --work FOLDER [-o models] [--part table|growth|page]
+usage: bench.py --attnrun BINARY --work FOLDER [-o models] [--part table|growth|bf16|page]
                 [--cases NAME,…] [--lengths N,…] [--grow N,…] [--rounds 5]
                 [--limit SECONDS] [--patience SECONDS]
 """
@@ -159,7 +160,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--limit", type=float, default=180)
     parser.add_argument("--patience", type=float, default=10)
-    parser.add_argument("--part", choices=("table", "growth", "page"),
+    parser.add_argument("--part", choices=("table", "growth", "bf16", "page"),
                         help="page: of what was measured before")
     parser.add_argument("--longest-ms", type=float, default=5000)
     parser.add_argument("-o", dest="out", default="models")
@@ -203,6 +204,31 @@ def measure_growth(args):
             keep(args, "growth", found)
 
 
+def measure_bf16(args):
+    """Each operator at its first length in both precisions, by turns."""
+    found = {"rows": [], "notes": []}
+    for case in chosen_cases(args, found["notes"]):
+        n = ((not case.vision and args.lengths) or case.lengths)[0]
+        folder = Path(args.work) / f"{case.name.replace(' ', '_').replace(',', '')}-{n}"
+        why = run_cases("make", case, n, folder, args.limit)
+        paths = (str(folder / "model.onnx"), "", str(folder / "inputs.npz"))
+        pair = [engines.Attnrun(args.attnrun, paths, 1, args.limit, precision=precision)
+                for precision in ("f32", "bf16")]
+        try:
+            if why:
+                raise engines.Failed(why)
+            for _ in range(args.rounds):
+                for engine in pair:
+                    engine.round(RUNS_OF_A_MAP if case.vision else 3)
+        except engines.Failed as failed:
+            found["notes"].append(f"{case.name} in bf16, n = {n}: {failed}.")
+            continue
+        ms = [engine.result()["min_ms"] for engine in pair]
+        found["rows"].append((case.name, n, *ms))
+        print(f"{case.name}, n = {n}: f32 {ms[0]:.2f} ms, bf16 {ms[1]:.2f} ms", flush=True)
+        keep(args, "bf16", found)
+
+
 def keep(args, part, found):
     Path(args.work).mkdir(parents=True, exist_ok=True)
     Path(args.work, f"{part}.json").write_text(json.dumps(found), encoding="utf-8")
@@ -214,12 +240,13 @@ def kept(args, part):
 
 
 def write_page(args):
-    table, growth = kept(args, "table"), kept(args, "growth")
+    table, growth, bf16 = (kept(args, part) for part in ("table", "growth", "bf16"))
     rows = [(cases.find(name), n, figures) for name, n, figures in table.get("rows", ())]
     grown = {cases.find(name): points for name, points in growth.get("growth", {}).items()}
     os.makedirs(args.out, exist_ok=True)
-    page = report.write(datetime.date.today(), table.get("peak", 1), rows, grown,
-                        table.get("notes", []) + growth.get("notes", []))
+    notes = [note for part in (table, growth, bf16) for note in part.get("notes", [])]
+    page = report.write(datetime.date.today(), table.get("peak", 1), rows, grown, notes,
+                        bf16.get("rows", []))
     Path(args.out, "ATTENTION.md").write_text(page, encoding="utf-8")
     for name, index, title, unit in (("time", 1, "Time over tokens", "ms"),
                                      ("memory", 2, "Memory beyond inputs and outputs", "MiB")):
@@ -235,6 +262,8 @@ def main():
         measure_table(args)
     if args.part in (None, "growth"):
         measure_growth(args)
+    if args.part in (None, "bf16"):
+        measure_bf16(args)
     write_page(args)
 
 
