@@ -16,6 +16,7 @@ endforeach()
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${references})
 file(CONFIGURE OUTPUT ${generated}/bodies.def CONTENT "${bodies}" @ONLY)
 
+include(tools/report/report.cmake)
 add_executable(attnrun ${ATTN_TOOLS})
 target_include_directories(attnrun PRIVATE ${generated})
 set_target_properties(attnrun PROPERTIES ENABLE_EXPORTS ON
