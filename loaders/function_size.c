@@ -57,7 +57,8 @@ static attn_status push_graph(struct stack *stack, int64_t parent,
 
 int64_t attn_load_max_expanded(const struct attn_load *load)
 {
-    return ATTN_LOAD_EXPANDED + ATTN_LOAD_EXPANDED_EACH * load->reader.scan->n_nodes;
+    return load->model->limits.expanded_nodes +
+           ATTN_LOAD_EXPANDED_EACH * load->reader.scan->n_nodes;
 }
 
 static void add(const struct stack *stack, int64_t *sum, int64_t more)

@@ -51,9 +51,6 @@ static attn_status check_source(const attnrun_source *source)
                              "attnrun_model_open: fixed_dims[%lld] has no name or a size "
                              "out of range",
                              (long long)i);
-    if (source->data != NULL && source->bytes > (uint64_t)ATTN_SCAN_FILE)
-        return attn_fail(ATTNRUN_E_LIMIT, "a model of %llu bytes, at most %lld",
-                         (unsigned long long)source->bytes, (long long)ATTN_SCAN_FILE);
     return ATTNRUN_OK;
 }
 
@@ -63,8 +60,14 @@ static attn_status open_bytes(struct attn_model *model, const attnrun_source *so
 {
     struct attn_memory *memory = attn_runtime_memory(model->runtime);
     bool copy = (source->flags & ATTNRUN_COPY) != 0;
+    const int64_t limit = model->limits.file_bytes;
+    if (source->data != NULL && source->bytes > (uint64_t)limit)
+        return attn_fail_limit(ATTN_LIMIT_FILE_BYTES,
+                               "a model of %llu bytes, at most %lld",
+                               (unsigned long long)source->bytes, (long long)limit);
     if (source->path != NULL) {
-        TRY(attn_file_open(memory, source->path, ATTN_SCAN_FILE, copy, file));
+        const struct attn_file_limit most = { limit, ATTN_LIMIT_FILE_BYTES };
+        TRY(attn_file_open(memory, source->path, most, copy, file));
         attn_status status = attn_model_keep_file(model, file);
         if (status != ATTNRUN_OK)
             attn_file_close(memory, file);
@@ -167,8 +170,8 @@ static attn_status build(struct attn_load *load, const PB(ModelProto) * pb)
                          &model->n_opsets));
     model->opsets = (struct attn_opset *)(uintptr_t)opsets;
     TRY(attn_load_functions(load, pb));
-    load->attrs =
-        attn_pool_alloc(load->pool, ATTN_SCAN_ATTRIBUTES * (int64_t)sizeof *load->attrs);
+    load->attrs = attn_pool_alloc(load->pool, model->limits.attributes *
+                                                  (int64_t)sizeof *load->attrs);
     if (load->attrs == NULL)
         return ATTNRUN_E_MEMORY;
     TRY(attn_load_main(load, pb->graph, opsets, model->n_opsets));
@@ -226,6 +229,7 @@ static attn_status load_model(struct attn_model *model, const attnrun_source *so
                               .pool = pool,
                               .source = source,
                               .reader = { .pool = &model->weights,
+                                          .limits = &model->limits,
                                           .scan = scan,
                                           .external = &external,
                                           .unaligned_above = KEEP_BYTES },
@@ -250,8 +254,9 @@ static attn_status load_model(struct attn_model *model, const attnrun_source *so
     const ProtobufCMessageDescriptor *descriptor =
         &attnrun__onnx__model_proto__descriptor;
     ProtobufCMessage *message = NULL;
-    attn_status status = attn_wire_scan(attn_runtime_memory(model->runtime), descriptor,
-                                        file.data, file.bytes, scan);
+    attn_status status =
+        attn_wire_scan(attn_runtime_memory(model->runtime), &model->limits, descriptor,
+                       file.data, file.bytes, scan);
     if (status == ATTNRUN_OK)
         status = attn_scan_unpack(scan, pool, descriptor, &message);
     if (status != ATTNRUN_OK)

@@ -191,13 +191,14 @@ static attn_status read_value(struct attn_load *load, const PB(AttributeProto) *
     case ATTN_ATTR_STRINGS:
         return copy_strings(pool, pb, &attr->strings);
     case ATTN_ATTR_TYPE_PROTO:
-        return attn_read_type(load->model->dims, pb->tp, false, &attr->type);
+        return attn_read_type(&load->model->limits, load->model->dims, pb->tp, false,
+                              &attr->type);
     case ATTN_ATTR_TYPE_PROTOS:
         attr->i = (int64_t)pb->n_type_protos;
         return pb->n_type_protos == 0
                    ? ATTNRUN_OK
-                   : attn_read_type(load->model->dims, pb->type_protos[0], false,
-                                    &attr->type);
+                   : attn_read_type(&load->model->limits, load->model->dims,
+                                    pb->type_protos[0], false, &attr->type);
     default: /* graphs are the node's */
         return ATTNRUN_OK;
     }

@@ -9,7 +9,7 @@
 #include "file_kind.h"
 #include "onnx_tensor.h"
 
-enum { MAX_FILES = 4096, MAX_LOCATION = 4095 };
+enum { MAX_LOCATION = 4095 };
 
 struct onnx_external_place {
     const char *location, *offset_text, *length_text;
@@ -83,12 +83,17 @@ static attn_status open_file(struct attn_external *external, const char *locatio
         return ATTNRUN_OK;
     }
     struct attn_model *model = external->model;
-    if (external->n == MAX_FILES)
-        return attn_fail(ATTNRUN_E_LIMIT, "the model names over %d files", MAX_FILES);
+    const attnrun_limits *limits = &model->limits;
+    const struct attn_file_limit left = { limits->external_bytes - external->bytes,
+                                          ATTN_LIMIT_EXTERNAL_BYTES };
+    if (external->n == limits->external_files)
+        return attn_fail_limit(ATTN_LIMIT_EXTERNAL_FILES,
+                               "the model names over %lld files",
+                               (long long)limits->external_files);
     struct attn_file opened;
     TRY(attn_file_open_beneath(attn_runtime_memory(model->runtime), external->dir,
-                               location, ATTN_SCAN_FILE - external->bytes,
-                               (model->flags & ATTNRUN_COPY) != 0, &opened));
+                               location, left, (model->flags & ATTNRUN_COPY) != 0,
+                               &opened));
     attn_status status = attn_model_keep_file(model, &opened);
     if (status != ATTNRUN_OK) {
         attn_file_close(attn_runtime_memory(model->runtime), &opened);

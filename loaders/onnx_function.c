@@ -11,7 +11,7 @@
 
 #include "onnx_load.h"
 
-enum { MAX_PREFIX = 200 };
+enum { MAX_PREFIX = 200, MAX_OPSETS = 256 };
 
 /* ---- opsets ---- */
 
@@ -34,9 +34,8 @@ attn_status attn_read_opsets(struct attn_load *load, size_t n,
                              const struct attn_opset **opsets, int32_t *n_opsets)
 {
     struct attn_pool *pool = &load->model->pool;
-    if (n > ATTN_SCAN_ATTRIBUTES)
-        return attn_fail(ATTNRUN_E_LIMIT, "%zu opset imports, at most %d", n,
-                         ATTN_SCAN_ATTRIBUTES);
+    if (n > MAX_OPSETS)
+        return attn_fail(ATTNRUN_E_LIMIT, "%zu opset imports, at most %d", n, MAX_OPSETS);
     struct attn_opset *list =
         attn_pool_alloc(pool, ((int64_t)n + 1) * (int64_t)sizeof *list);
     if (list == NULL)
@@ -137,9 +136,11 @@ static attn_status check_call(struct attn_load *load,
                          "has %d inputs and %d outputs, the function '%s' %zu and %zu",
                          n_in, n_out, attn_quote(function->name), pb->n_input,
                          pb->n_output);
-    if (caller->calls >= ATTN_LOAD_CALLS)
-        return attn_fail(ATTNRUN_E_LIMIT, "functions call each other more than %d deep",
-                         ATTN_LOAD_CALLS);
+    const attnrun_limits *limits = &load->model->limits;
+    if (caller->calls >= limits->function_depth)
+        return attn_fail_limit(ATTN_LIMIT_FUNCTION_DEPTH,
+                               "functions call each other more than %d deep",
+                               (int)limits->function_depth);
     for (const struct attn_load_scope *s = caller; s != NULL; s = s->caller)
         if (s->function == function)
             return attn_fail(ATTNRUN_E_MODEL, "the function '%s' calls itself",
@@ -149,11 +150,11 @@ static attn_status check_call(struct attn_load *load,
         load->expanded += function->size;
     }
     if (load->expanded > attn_load_max_expanded(load))
-        return attn_fail(
-            ATTNRUN_E_LIMIT,
-            "functions expand to more than %lld nodes (%d, and %d for each of "
+        return attn_fail_limit(
+            ATTN_LIMIT_EXPANDED_NODES,
+            "functions expand to more than %lld nodes (%lld, and %d for each of "
             "the %lld in the file)",
-            (long long)attn_load_max_expanded(load), ATTN_LOAD_EXPANDED,
+            (long long)attn_load_max_expanded(load), (long long)limits->expanded_nodes,
             ATTN_LOAD_EXPANDED_EACH, (long long)load->reader.scan->n_nodes);
     return ATTNRUN_OK;
 }

@@ -69,7 +69,8 @@ static attn_status input_type(struct attn_load *load, struct attn_graph *graph,
                               const PB(ValueInfoProto) * pb, attnrun_type *type)
 {
     bool main = graph->outer == NULL;
-    attn_status status = attn_read_type(load->model->dims, pb->type, main, type);
+    attn_status status =
+        attn_read_type(&load->model->limits, load->model->dims, pb->type, main, type);
     if (status == ATTNRUN_OK && main &&
         (type->kind == ATTNRUN_ABSENT ||
          (type->kind == ATTNRUN_TENSOR && type->dtype == 0)))
@@ -161,8 +162,8 @@ static attn_status set_hints(struct attn_load *load, struct attn_load_scope *sco
         if (id == NULL || *id < 0)
             continue;
         struct attn_value *value = &graph->values[*id];
-        if (attn_read_type(load->model->dims, infos[k]->type, false, &type) !=
-                ATTNRUN_OK ||
+        if (attn_read_type(&load->model->limits, load->model->dims, infos[k]->type, false,
+                           &type) != ATTNRUN_OK ||
             type.dtype == 0)
             continue;
         if (value->type.kind != ATTNRUN_ABSENT) {

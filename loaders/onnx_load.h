@@ -12,10 +12,8 @@
 #include "onnx_tensor.h"
 
 enum {
-    ATTN_LOAD_CALLS = 64, /* functions calling functions */
-    /* Nodes and calls that come out of function bodies: at most so many, and so many for
-     * each node of the file. A node costs about 5 kB. */
-    ATTN_LOAD_EXPANDED = 16384,
+    /* Nodes and calls that come out of function bodies: the limit, and so many for each node
+     * of the file. A node costs about 5 kB. */
     ATTN_LOAD_EXPANDED_EACH = 32,
     ATTN_LOAD_OPSET = 28, /* the newest known of ai.onnx */
     ATTN_LOAD_IR = 14
@@ -85,8 +83,8 @@ struct attn_load {
 
 /* onnx_type.c. `fresh`: sizes without a name become symbols of their own, else unknown.
  */
-attn_status attn_read_type(struct attn_dims *dims, const PB(TypeProto) * pb, bool fresh,
-                           attnrun_type *type);
+attn_status attn_read_type(const attnrun_limits *limits, struct attn_dims *dims,
+                           const PB(TypeProto) * pb, bool fresh, attnrun_type *type);
 
 /* onnx_attr.c: the value of an attribute that is neither a reference nor a graph. */
 attn_status attn_read_attr(struct attn_load *load, const PB(AttributeProto) * pb,

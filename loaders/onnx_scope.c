@@ -6,7 +6,7 @@
 
 #include "onnx_load.h"
 
-enum { MAX_SUBGRAPHS = ATTN_SCAN_SUBGRAPHS, MAX_PREFIX = 256 };
+enum { MAX_SUBGRAPHS = ATTN_SCAN_SUBGRAPHS /* of any limit */, MAX_PREFIX = 256 };
 
 attn_status attn_load_place(struct attn_load *load, struct attn_load_place *outer,
                             struct attn_node *owner, struct attn_name_map *owner_inputs,
@@ -15,10 +15,10 @@ attn_status attn_load_place(struct attn_load *load, struct attn_load_place *oute
     struct attn_load_place *place = attn_pool_alloc(load->pool, (int64_t)sizeof *place);
     if (place == NULL)
         return ATTNRUN_E_MEMORY;
-    if (outer != NULL && outer->graph->depth >= MAX_SUBGRAPHS)
-        return attn_fail(ATTNRUN_E_LIMIT,
-                         "subgraphs more than %d deep, functions included",
-                         MAX_SUBGRAPHS);
+    if (outer != NULL && outer->graph->depth >= load->model->limits.subgraph_depth)
+        return attn_fail_limit(ATTN_LIMIT_SUBGRAPH_DEPTH,
+                               "subgraphs more than %d deep, functions included",
+                               (int)load->model->limits.subgraph_depth);
     place->graph =
         outer != NULL ? attn_graph_create(load->model, outer->graph) : load->model->graph;
     place->outer = outer;

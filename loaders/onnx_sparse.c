@@ -69,8 +69,14 @@ attn_status attn_read_sparse(struct attn_tensor_reader *reader,
     attnrun_tensor values, indices;
     TRY(attn_read_tensor(&aligned, pb->values, &values));
     TRY(attn_read_tensor(&aligned, pb->indices, &indices));
-    TRY(attn_read_shape(pb_text(pb->values->name), values.dtype, pb->n_dims, pb->dims,
-                        ATTN_SCAN_FILE, tensor));
+    TRY(attn_read_shape(reader->limits, pb_text(pb->values->name), values.dtype,
+                        pb->n_dims, pb->dims, tensor));
+    if (tensor_bytes(tensor) > reader->limits->made_bytes)
+        return attn_fail_limit(
+            ATTN_LIMIT_MADE_BYTES,
+            "sparse tensor '%s': %s is %lld bytes, at most %lld are made", name,
+            attn_tensor_format(tensor), (long long)tensor_bytes(tensor),
+            (long long)reader->limits->made_bytes);
     TRY(check_parts(name, &values, &indices, tensor));
     int64_t bytes = tensor_bytes(tensor), item = dtype_bytes(values.dtype);
     char *dense = attn_pool_alloc(reader->pool, bytes > 0 ? bytes : 1);

@@ -19,8 +19,6 @@
 
 #include <string.h>
 
-#define ONE_FILE ATTN_SCAN_FILE
-
 enum { /* field numbers of TensorProto */
        FLOAT_DATA = 4,
        INT32_DATA = 5,
@@ -42,45 +40,47 @@ struct elements {
 
 /* ---- dtype and dims ---- */
 
-static attn_status check_dim(const char *name, size_t k, int64_t dim)
+static attn_status check_dim(const attnrun_limits *limits, const char *name, size_t k,
+                             int64_t dim)
 {
     if (dim < 0)
         return attn_fail(ATTNRUN_E_MODEL,
                          "tensor '%s': dims[%zu] is %lld, expected 0 or more",
                          attn_quote(name), k, (long long)dim);
-    if (dim > ATTN_MAX_DIM)
-        return attn_fail(ATTNRUN_E_LIMIT, "tensor '%s': dims[%zu] is %lld, at most %lld",
-                         attn_quote(name), k, (long long)dim, (long long)ATTN_MAX_DIM);
+    if (dim > limits->dim)
+        return attn_fail_limit(
+            ATTN_LIMIT_DIM, "tensor '%s': dims[%zu] is %lld, at most %lld",
+            attn_quote(name), k, (long long)dim, (long long)limits->dim);
     return ATTNRUN_OK;
 }
 
-attn_status attn_read_shape(const char *name, int32_t dtype, size_t rank,
-                            const int64_t *dims, int64_t max, attnrun_tensor *tensor)
+attn_status attn_read_shape(const attnrun_limits *limits, const char *name, int32_t dtype,
+                            size_t rank, const int64_t *dims, attnrun_tensor *tensor)
 {
     *tensor = (attnrun_tensor){ .kind = ATTNRUN_TENSOR, .dtype = dtype };
     if (attnrun_dtype_bits(dtype) == 0)
         return attn_fail(ATTNRUN_E_MODEL, "tensor '%s': data_type %d, expected 1 to %d",
                          attn_quote(name), dtype, ATTNRUN_DTYPE_COUNT - 1);
-    if (rank > ATTNRUN_MAX_RANK)
-        return attn_fail(ATTNRUN_E_LIMIT, "tensor '%s': %zu dims, at most %d",
-                         attn_quote(name), rank, ATTNRUN_MAX_RANK);
+    if (rank > (size_t)limits->rank)
+        return attn_fail_limit(ATTN_LIMIT_RANK, "tensor '%s': %zu dims, at most %d",
+                               attn_quote(name), rank, (int)limits->rank);
     bool empty = false;
     for (size_t k = 0; k < rank; k++) {
-        TRY(check_dim(name, k, dims[k]));
+        TRY(check_dim(limits, name, k, dims[k]));
         empty = empty || dims[k] == 0;
         tensor->dims[k] = dims[k];
     }
     tensor->rank = (int32_t)rank;
     int64_t n = empty ? 0 : tensor_count(tensor);
-    if (n < 0 || n > ATTN_MAX_ELEMENTS)
-        return attn_fail(ATTNRUN_E_LIMIT, "tensor '%s': %s, at most %lld elements",
-                         attn_quote(name), attn_tensor_format(tensor),
-                         (long long)ATTN_MAX_ELEMENTS);
+    if (n < 0 || n > limits->elements)
+        return attn_fail_limit(ATTN_LIMIT_ELEMENTS,
+                               "tensor '%s': %s, at most %lld elements", attn_quote(name),
+                               attn_tensor_format(tensor), (long long)limits->elements);
     int64_t bytes = dtype_bytes_of(dtype, n);
-    if (bytes < 0 || bytes > max)
-        return attn_fail(ATTNRUN_E_LIMIT, "tensor '%s': %s is %lld bytes, at most %lld",
-                         attn_quote(name), attn_tensor_format(tensor), (long long)bytes,
-                         (long long)max);
+    if (bytes < 0)
+        return attn_fail_limit(ATTN_LIMIT_ELEMENTS,
+                               "tensor '%s': the bytes of %s overflow", attn_quote(name),
+                               attn_tensor_format(tensor));
     tensor_set_dense(tensor);
     return ATTNRUN_OK;
 }
@@ -409,11 +409,16 @@ attn_status attn_read_tensor(struct attn_tensor_reader *reader,
     const char *name = pb_text(pb->name);
     bool external =
         pb->data_location == ATTNRUN__ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
-    int64_t max = external ? INT64_MAX : ONE_FILE;
-    TRY(attn_read_shape(name, pb->data_type, pb->n_dims, pb->dims, max, tensor));
+    TRY(attn_read_shape(reader->limits, name, pb->data_type, pb->n_dims, pb->dims,
+                        tensor));
     if (pb->segment != NULL)
         return attn_fail(ATTNRUN_E_UNSUPPORTED, "tensor '%s': segments are not supported",
                          attn_quote(name));
+    if (!external && tensor_bytes(tensor) > reader->limits->file_bytes)
+        return attn_fail_limit(
+            ATTN_LIMIT_FILE_BYTES, "tensor '%s': %s is %lld bytes, at most %lld are read",
+            attn_quote(name), attn_tensor_format(tensor), (long long)tensor_bytes(tensor),
+            (long long)reader->limits->file_bytes);
     if (external)
         return read_external(reader, pb, tensor);
     if (pb->data_location != 0)

@@ -25,6 +25,7 @@ struct attn_external {
 };
 
 struct attn_tensor_reader {
+    const attnrun_limits *limits;
     struct attn_pool *pool; /* for data that cannot stay where it is */
     const struct attn_scan *scan;
     struct attn_external *external; /* NULL: external data is refused */
@@ -41,9 +42,9 @@ attn_status attn_read_tensor(struct attn_tensor_reader *reader,
 /* The same as a dense tensor. */
 attn_status attn_read_sparse(struct attn_tensor_reader *reader,
                              const PB(SparseTensorProto) * pb, attnrun_tensor *tensor);
-/* Checks dtype and dims and makes a view without data. `max` bounds the bytes. */
-attn_status attn_read_shape(const char *name, int32_t dtype, size_t rank,
-                            const int64_t *dims, int64_t max, attnrun_tensor *tensor);
+/* Checks dtype and dims and makes a view without data. */
+attn_status attn_read_shape(const attnrun_limits *limits, const char *name, int32_t dtype,
+                            size_t rank, const int64_t *dims, attnrun_tensor *tensor);
 /* The bytes of an external tensor of `wanted` bytes. */
 attn_status attn_external_bytes(struct attn_external *external,
                                 const PB(TensorProto) * pb, int64_t wanted,

@@ -5,7 +5,7 @@
 
 #include "onnx_load.h"
 
-static attn_status read_dim(struct attn_dims *dims,
+static attn_status read_dim(const attnrun_limits *limits, struct attn_dims *dims,
                             const PB(TensorShapeProto__Dimension) * pb, bool fresh,
                             attnrun_dim *dim)
 {
@@ -16,9 +16,9 @@ static attn_status read_dim(struct attn_dims *dims,
             return attn_fail(ATTNRUN_E_MODEL,
                              "a declared dim is %lld, expected 0 or more",
                              (long long)value);
-        if (value > ATTN_MAX_DIM)
-            return attn_fail(ATTNRUN_E_LIMIT, "a declared dim is %lld, at most %lld",
-                             (long long)value, (long long)ATTN_MAX_DIM);
+        if (value > limits->dim)
+            return attn_fail_limit(ATTN_LIMIT_DIM, "a declared dim is %lld, at most %lld",
+                                   (long long)value, (long long)limits->dim);
         if (value >= 0) {
             *dim = dim_of(value);
             return ATTNRUN_OK;
@@ -34,7 +34,7 @@ static attn_status read_dim(struct attn_dims *dims,
     return ATTNRUN_OK;
 }
 
-static attn_status read_tensor_type(struct attn_dims *dims,
+static attn_status read_tensor_type(const attnrun_limits *limits, struct attn_dims *dims,
                                     const PB(TypeProto__Tensor) * pb, bool fresh,
                                     attnrun_type *type)
 {
@@ -47,18 +47,18 @@ static attn_status read_tensor_type(struct attn_dims *dims,
                          type->dtype, ATTNRUN_DTYPE_COUNT - 1);
     if (pb->shape == NULL)
         return ATTNRUN_OK;
-    if (pb->shape->n_dim > ATTNRUN_MAX_RANK)
-        return attn_fail(ATTNRUN_E_LIMIT, "a type of %zu dims, at most %d",
-                         pb->shape->n_dim, ATTNRUN_MAX_RANK);
+    if (pb->shape->n_dim > (size_t)limits->rank)
+        return attn_fail_limit(ATTN_LIMIT_RANK, "a type of %zu dims, at most %d",
+                               pb->shape->n_dim, (int)limits->rank);
     type->rank = (int32_t)pb->shape->n_dim;
     for (int32_t k = 0; k < type->rank; k++)
-        TRY(read_dim(dims, pb->shape->dim[k], fresh, &type->dims[k]));
+        TRY(read_dim(limits, dims, pb->shape->dim[k], fresh, &type->dims[k]));
     return ATTNRUN_OK;
 }
 
 /* The type of the elements of a sequence, optional or map, at most two levels down. */
-static attn_status read_elements(struct attn_dims *dims, const PB(TypeProto) * pb,
-                                 attnrun_type *type)
+static attn_status read_elements(const attnrun_limits *limits, struct attn_dims *dims,
+                                 const PB(TypeProto) * pb, attnrun_type *type)
 {
     if (pb == NULL || pb->value_case == ATTNRUN__ONNX__TYPE_PROTO__VALUE__NOT_SET)
         return ATTNRUN_OK;
@@ -66,24 +66,24 @@ static attn_status read_elements(struct attn_dims *dims, const PB(TypeProto) * p
         return attn_fail(ATTNRUN_E_UNSUPPORTED,
                          "a sequence, optional or map of something else than tensors");
     attnrun_type element = { .rank = -1 };
-    TRY(read_tensor_type(dims, pb->tensor_type, false, &element));
+    TRY(read_tensor_type(limits, dims, pb->tensor_type, false, &element));
     type->dtype = element.dtype;
     return ATTNRUN_OK;
 }
 
-static attn_status read_map(struct attn_dims *dims, const PB(TypeProto__Map) * pb,
-                            attnrun_type *type)
+static attn_status read_map(const attnrun_limits *limits, struct attn_dims *dims,
+                            const PB(TypeProto__Map) * pb, attnrun_type *type)
 {
     if (pb->key_type != ATTNRUN_I64 && pb->key_type != ATTNRUN_STRING)
         return attn_fail(ATTNRUN_E_UNSUPPORTED,
                          "a map with keys of element type %d, expected i64 or strings",
                          (int)pb->key_type);
     type->key_dtype = pb->key_type;
-    return read_elements(dims, pb->value_type, type);
+    return read_elements(limits, dims, pb->value_type, type);
 }
 
-attn_status attn_read_type(struct attn_dims *dims, const PB(TypeProto) * pb, bool fresh,
-                           attnrun_type *type)
+attn_status attn_read_type(const attnrun_limits *limits, struct attn_dims *dims,
+                           const PB(TypeProto) * pb, bool fresh, attnrun_type *type)
 {
     *type = (attnrun_type){ .rank = -1 };
     if (pb == NULL)
@@ -94,19 +94,19 @@ attn_status attn_read_type(struct attn_dims *dims, const PB(TypeProto) * pb, boo
         return ATTNRUN_OK;
     case ATTNRUN__ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE:
         type->kind = ATTNRUN_TENSOR;
-        return read_tensor_type(dims, pb->tensor_type, fresh, type);
+        return read_tensor_type(limits, dims, pb->tensor_type, fresh, type);
     case ATTNRUN__ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE:
         inner = pb->sequence_type->elem_type;
         if (inner != NULL &&
             inner->value_case == ATTNRUN__ONNX__TYPE_PROTO__VALUE_MAP_TYPE) {
             type->kind = ATTNRUN_MAP_SEQUENCE;
-            return read_map(dims, inner->map_type, type);
+            return read_map(limits, dims, inner->map_type, type);
         }
         type->kind = ATTNRUN_SEQUENCE;
-        return read_elements(dims, inner, type);
+        return read_elements(limits, dims, inner, type);
     case ATTNRUN__ONNX__TYPE_PROTO__VALUE_MAP_TYPE:
         type->kind = ATTNRUN_MAP;
-        return read_map(dims, pb->map_type, type);
+        return read_map(limits, dims, pb->map_type, type);
     case ATTNRUN__ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE:
         inner = pb->optional_type->elem_type;
         type->kind = ATTNRUN_OPTIONAL;
@@ -115,7 +115,7 @@ attn_status attn_read_type(struct attn_dims *dims, const PB(TypeProto) * pb, boo
             type->kind = ATTNRUN_OPTIONAL_SEQUENCE;
             inner = inner->sequence_type->elem_type;
         }
-        return read_elements(dims, inner, type);
+        return read_elements(limits, dims, inner, type);
     default:
         return attn_fail(ATTNRUN_E_UNSUPPORTED,
                          "a sparse or opaque type where a tensor was expected");

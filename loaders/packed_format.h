@@ -30,8 +30,9 @@ struct attn_packed_head {
     uint64_t file_bytes, graph_at, graph_bytes, data_at, data_bytes;
     uint64_t released_bytes; /* of the largest constant whose bytes are not there */
     uint64_t graph_hash, data_hash;
-    uint64_t reserved[8]; /* 0 */
-    uint64_t head_hash;   /* with 0 in its own place */
+    uint32_t precision;    /* attnrun_source.precision that it was packed with */
+    uint32_t reserved[15]; /* 0 */
+    uint64_t head_hash;    /* with 0 in its own place */
 };
 _Static_assert(sizeof(struct attn_packed_head) == 224, "the head has no holes");
 

@@ -194,7 +194,7 @@ static attn_status read_attr_value(struct attn_packed_reader *r, int64_t n_graph
 static attn_status read_attrs(struct attn_packed_reader *r, struct attn_graph *graph,
                               struct attn_node *node)
 {
-    const int64_t n = attn_packed_number(r, 0, ATTN_SCAN_ATTRIBUTES);
+    const int64_t n = attn_packed_number(r, 0, r->model->limits.attributes);
     struct attn_attr *attrs = attn_pool_alloc(r->pool, (n + 1) * (int64_t)sizeof *attrs);
     if (attrs == NULL)
         return ATTNRUN_E_MEMORY;
@@ -271,9 +271,9 @@ static attn_status read_node(struct attn_packed_reader *r, int64_t g)
                *name = attn_packed_text(r, NULL), *function = attn_packed_text(r, NULL);
     const int32_t opset = (int32_t)attn_packed_number(r, 1, INT32_MAX);
     const int64_t flags = attn_packed_number(r, 0, 3);
-    const int64_t n_in = attn_packed_number(r, 0, ATTN_SCAN_OPERANDS),
+    const int64_t n_in = attn_packed_number(r, 0, r->model->limits.operands),
                   n_captures = attn_packed_number(r, 0, graph->n_values),
-                  n_out = attn_packed_number(r, 0, ATTN_SCAN_OPERANDS),
+                  n_out = attn_packed_number(r, 0, r->model->limits.operands),
                   n = n_in + n_captures;
     TRY(attn_packed_check(r));
     int32_t *ids = attn_pool_alloc(r->pool, (n + n_out + 1) * (int64_t)sizeof *ids);
@@ -314,7 +314,7 @@ static attn_status read_graph(struct attn_packed_reader *r, int64_t g)
         TRY(read_value(r, graph));
     TRY(read_inputs(r, graph));
     TRY(read_outputs(r, graph));
-    const int64_t n_nodes = attn_packed_number(r, 0, ATTN_SCAN_NODES);
+    const int64_t n_nodes = attn_packed_number(r, 0, r->model->limits.nodes);
     TRY(attn_packed_check(r));
     for (int64_t n = 0; n < n_nodes; n++)
         TRY(read_node(r, g));
@@ -359,7 +359,7 @@ static attn_status make_graphs(struct attn_packed_reader *r)
     for (int64_t g = 1; g < r->n_graphs && !r->failed; g++) {
         r->outer[g] = (int32_t)attn_packed_number(r, 0, g - 1);
         struct attn_graph *outer = r->graphs[r->outer[g]];
-        if (outer->depth >= ATTN_SCAN_SUBGRAPHS)
+        if (outer->depth >= r->model->limits.subgraph_depth)
             r->failed = true;
         r->graphs[g] = attn_graph_create(r->model, outer);
         if (r->graphs[g] == NULL)

@@ -59,7 +59,7 @@ static attn_status check_head(const struct attn_packed_head *head, int64_t n)
         head->graph_at % 8 != 0 || head->graph_bytes % 8 != 0 ||
         !is_inside(head->data_at, head->data_bytes, head->graph_at + head->graph_bytes,
                    end) ||
-        head->data_at % PACKED_ALIGN != 0 ||
+        head->data_at % PACKED_ALIGN != 0 || head->precision > ATTNRUN_PRECISION_AUTO ||
         head->released_bytes > (uint64_t)ATTN_MAX_ELEMENTS * 16 ||
         (head->flags & ~(uint32_t)(ATTNRUN_NO_FUSION | ATTNRUN_FORCE_BODIES)) != 0)
         return broken("its head points outside");
@@ -237,6 +237,7 @@ attn_status attn_packed_load(struct attn_model *model, const attnrun_source *sou
     if (source->flags & ATTNRUN_VERIFY)
         TRY(verify(bytes + head.data_at, (int64_t)head.data_bytes, head.data_hash));
     model->flags |= head.flags;
+    model->precision = (uint8_t)head.precision;
     model->products_bf16 = head.products_bf16 != 0;
     model->packed_for = attn_pool_string(&model->pool, head.isa);
     if (model->packed_for == NULL)

@@ -3,60 +3,62 @@
 
 #include <stddef.h>
 
+#include "../runtime/file_limits.h"
 #include "onnx.pb-c.h"
-#include "wire_scan.h"
 
+#define ITEMS       ATTN_LIMIT_ITEMS
 #define OF(message) .descriptor = &attnrun__onnx__##message##__descriptor
-#define MANY        ATTN_SCAN_REPEATED
 
 static const struct scan_rules all_rules[] = {
     { OF(node_proto), .required = 4,
-      .rules = { { 1, SCAN_NAME, ATTN_SCAN_OPERANDS },
-                 { 2, SCAN_NAME, ATTN_SCAN_OPERANDS },
-                 { 3, SCAN_NAME, 0 },
-                 { 4, SCAN_NAME, 0 },
-                 { 7, SCAN_NAME, 0 },
-                 { 8, SCAN_NAME, 0 },
-                 { 5, SCAN_PLAIN, ATTN_SCAN_ATTRIBUTES },
-                 { 6, SCAN_DROP, 0 },
-                 { 9, SCAN_DROP, 0 },
-                 { 10, SCAN_DROP, 0 } } },
+      .rules = { { 1, SCAN_NAME, ATTN_LIMIT_OPERANDS },
+                 { 2, SCAN_NAME, ATTN_LIMIT_OPERANDS },
+                 { 3, SCAN_NAME, ITEMS },
+                 { 4, SCAN_NAME, ITEMS },
+                 { 7, SCAN_NAME, ITEMS },
+                 { 8, SCAN_NAME, ITEMS },
+                 { 5, SCAN_PLAIN, ATTN_LIMIT_ATTRIBUTES },
+                 { 6, SCAN_DROP, ITEMS },
+                 { 9, SCAN_DROP, ITEMS },
+                 { 10, SCAN_DROP, ITEMS } } },
     { OF(attribute_proto), .required = 1,
-      .rules = { { 1, SCAN_NAME, 0 },
-                 { 7, SCAN_PLAIN, ATTN_SCAN_LIST },
-                 { 8, SCAN_PLAIN, ATTN_SCAN_LIST },
-                 { 9, SCAN_PLAIN, ATTN_SCAN_LIST },
-                 { 21, SCAN_NAME, 0 },
-                 { 13, SCAN_DROP, 0 } } },
-    { OF(tensor_proto), .rules = { { 4, SCAN_BULK, INT64_MAX },
-                                   { 5, SCAN_BULK, INT64_MAX },
-                                   { 6, SCAN_PLAIN, INT64_MAX },
-                                   { 7, SCAN_BULK, INT64_MAX },
-                                   { 8, SCAN_NAME, 0 },
-                                   { 9, SCAN_BULK, 0 },
-                                   { 10, SCAN_BULK, INT64_MAX },
-                                   { 11, SCAN_BULK, INT64_MAX },
-                                   { 12, SCAN_DROP, 0 },
-                                   { 16, SCAN_DROP, 0 } } },
-    { OF(graph_proto),
-      .rules = { { 2, SCAN_NAME, 0 }, { 14, SCAN_DROP, 0 }, { 16, SCAN_DROP, 0 } } },
-    { OF(value_info_proto),
-      .rules = { { 1, SCAN_NAME, 0 }, { 3, SCAN_DROP, 0 }, { 4, SCAN_DROP, 0 } } },
-    { OF(function_proto), .rules = { { 1, SCAN_NAME, 0 },
-                                     { 4, SCAN_NAME, ATTN_SCAN_OPERANDS },
-                                     { 5, SCAN_NAME, ATTN_SCAN_OPERANDS },
-                                     { 6, SCAN_NAME, ATTN_SCAN_ATTRIBUTES },
-                                     { 11, SCAN_PLAIN, ATTN_SCAN_ATTRIBUTES },
-                                     { 10, SCAN_NAME, 0 },
-                                     { 13, SCAN_NAME, 0 },
-                                     { 8, SCAN_DROP, 0 },
-                                     { 14, SCAN_DROP, 0 } } },
-    { OF(operator_set_id_proto), .rules = { { 1, SCAN_NAME, 0 } } },
-    { OF(string_string_entry_proto), .rules = { { 1, SCAN_NAME, 0 } } },
+      .rules = { { 1, SCAN_NAME, ITEMS },
+                 { 7, SCAN_PLAIN, ATTN_LIMIT_ATTRIBUTE_ITEMS },
+                 { 8, SCAN_PLAIN, ATTN_LIMIT_ATTRIBUTE_ITEMS },
+                 { 9, SCAN_PLAIN, ATTN_LIMIT_ATTRIBUTE_ITEMS },
+                 { 21, SCAN_NAME, ITEMS },
+                 { 13, SCAN_DROP, ITEMS } } },
+    { OF(tensor_proto), .rules = { { 4, SCAN_BULK, SCAN_UNLIMITED },
+                                   { 5, SCAN_BULK, SCAN_UNLIMITED },
+                                   { 6, SCAN_PLAIN, SCAN_UNLIMITED },
+                                   { 7, SCAN_BULK, SCAN_UNLIMITED },
+                                   { 8, SCAN_NAME, ITEMS },
+                                   { 9, SCAN_BULK, ITEMS },
+                                   { 10, SCAN_BULK, SCAN_UNLIMITED },
+                                   { 11, SCAN_BULK, SCAN_UNLIMITED },
+                                   { 12, SCAN_DROP, ITEMS },
+                                   { 16, SCAN_DROP, ITEMS } } },
+    { OF(graph_proto), .rules = { { 2, SCAN_NAME, ITEMS },
+                                  { 14, SCAN_DROP, ITEMS },
+                                  { 16, SCAN_DROP, ITEMS } } },
+    { OF(value_info_proto), .rules = { { 1, SCAN_NAME, ITEMS },
+                                       { 3, SCAN_DROP, ITEMS },
+                                       { 4, SCAN_DROP, ITEMS } } },
+    { OF(function_proto), .rules = { { 1, SCAN_NAME, ITEMS },
+                                     { 4, SCAN_NAME, ATTN_LIMIT_OPERANDS },
+                                     { 5, SCAN_NAME, ATTN_LIMIT_OPERANDS },
+                                     { 6, SCAN_NAME, ATTN_LIMIT_ATTRIBUTES },
+                                     { 11, SCAN_PLAIN, ATTN_LIMIT_ATTRIBUTES },
+                                     { 10, SCAN_NAME, ITEMS },
+                                     { 13, SCAN_NAME, ITEMS },
+                                     { 8, SCAN_DROP, ITEMS },
+                                     { 14, SCAN_DROP, ITEMS } } },
+    { OF(operator_set_id_proto), .rules = { { 1, SCAN_NAME, ITEMS } } },
+    { OF(string_string_entry_proto), .rules = { { 1, SCAN_NAME, ITEMS } } },
     { OF(tensor_shape_proto__dimension),
-      .rules = { { 2, SCAN_NAME, 0 }, { 3, SCAN_DROP, 0 } } },
-    { OF(type_proto), .rules = { { 6, SCAN_DROP, 0 } } },
-    { OF(model_proto), .rules = { { 20, SCAN_DROP, 0 }, { 26, SCAN_DROP, 0 } } },
+      .rules = { { 2, SCAN_NAME, ITEMS }, { 3, SCAN_DROP, ITEMS } } },
+    { OF(type_proto), .rules = { { 6, SCAN_DROP, ITEMS } } },
+    { OF(model_proto), .rules = { { 20, SCAN_DROP, ITEMS }, { 26, SCAN_DROP, ITEMS } } },
 };
 
 const struct scan_rules *attn_scan_rules_of(const ProtobufCMessageDescriptor *descriptor)
@@ -69,13 +71,11 @@ const struct scan_rules *attn_scan_rules_of(const ProtobufCMessageDescriptor *de
 
 struct scan_rule attn_scan_rule_of(const struct scan_rules *rules, uint32_t id)
 {
-    struct scan_rule rule = { .id = id, .kind = SCAN_PLAIN, .max = MANY };
+    struct scan_rule rule = { .id = id, .kind = SCAN_PLAIN, .limit = ITEMS };
     if (rules == NULL)
         return rule;
     for (int k = 0; k < 16 && rules->rules[k].id != 0; k++)
         if (rules->rules[k].id == id)
             rule = rules->rules[k];
-    if (rule.max == 0)
-        rule.max = MANY;
     return rule;
 }

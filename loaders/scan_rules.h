@@ -13,10 +13,13 @@ enum scan_kind {
     SCAN_DROP   /* checked, not copied: nobody reads it */
 };
 
+enum { SCAN_UNLIMITED = -1 };
+
 struct scan_rule {
     uint32_t id;
     enum scan_kind kind;
-    int64_t max; /* elements of a repeated field; 0: no limit */
+    /* Of the elements of a repeated field: an enum attn_limit, or SCAN_UNLIMITED. */
+    int32_t limit;
 };
 
 struct scan_rules {

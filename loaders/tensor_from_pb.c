@@ -76,13 +76,14 @@ static attn_status unpack_tensor(struct owned_tensor *owned, struct attn_scan *s
 {
     const ProtobufCMessageDescriptor *descriptor =
         &attnrun__onnx__tensor_proto__descriptor;
-    TRY(attn_wire_scan(pool->memory, descriptor, part->data, part->bytes, scan));
+    TRY(attn_wire_scan(pool->memory, &attn_limits_standard, descriptor, part->data,
+                       part->bytes, scan));
     ProtobufCMessage *message;
     TRY(attn_scan_unpack(scan, pool, descriptor, &message));
     const PB(TensorProto) *pb = (const PB(TensorProto) *)message;
-    struct attn_tensor_reader reader = { .pool = &owned->pool,
-                                         .scan = scan,
-                                         .copy = true };
+    struct attn_tensor_reader reader = {
+        .limits = &attn_limits_standard, .pool = &owned->pool, .scan = scan, .copy = true
+    };
     TRY(attn_read_tensor(&reader, pb, tensor));
     if (named)
         owned->name = attn_pool_string(&owned->pool, pb_text(pb->name));
@@ -357,7 +358,8 @@ attnrun_status attnrun_tensor_from_pb(attnrun_runtime *runtime, const void *data
                                       uint64_t bytes, int32_t kind,
                                       attnrun_tensor **tensor, const char **name)
 {
-    if (tensor == NULL || (data == NULL && bytes > 0) || bytes > (uint64_t)ATTN_SCAN_FILE)
+    if (tensor == NULL || (data == NULL && bytes > 0) ||
+        bytes > (uint64_t)attn_limits_standard.file_bytes)
         return attn_fail(ATTNRUN_E_USAGE, "attnrun_tensor_from_pb: no tensor or no data");
     if (runtime == NULL)
         TRY(attn_runtime_default(&runtime));

@@ -26,7 +26,10 @@
 #include "onnx.pb-c.h"
 #include "scan_rules.h"
 
-enum { FIELD_BYTES = 64 }; /* of work for a field, besides its bytes */
+enum {
+    FIELD_BYTES = 64, /* of work for a field, besides its bytes */
+    MANY_TIMES = 256  /* of what may be there once: no slip of a writer */
+};
 
 #define LENGTH_BYTES 5  /* of the length of a message in the copy */
 #define MAX_FIELDS   24 /* of one message of the schema */
@@ -47,6 +50,7 @@ struct frame {
 
 struct scanner {
     struct attn_scan *scan;
+    const attnrun_limits *limits;
     const uint8_t *data;
     int64_t bytes, at;
     struct frame *top;
@@ -102,12 +106,10 @@ static attn_status put(struct scanner *s, const void *bytes, int64_t n)
     TRY(attn_poll_work(n));
     if (s->top->muted || n == 0)
         return ATTNRUN_OK;
-    if (n > ATTN_SCAN_COPY - scan->copy_bytes)
-        return attn_fail(
-            ATTNRUN_E_LIMIT,
-            "the model without its weights is over %d bytes, the most that is "
-            "read",
-            ATTN_SCAN_COPY);
+    if (n > s->limits->graph_bytes - scan->copy_bytes)
+        return attn_fail_limit(ATTN_LIMIT_GRAPH_BYTES,
+                               "the model without its weights is over %lld bytes",
+                               (long long)s->limits->graph_bytes);
     void *copy = scan->copy;
     TRY(grow(scan, &copy, &scan->copy_capacity, scan->copy_bytes, scan->copy_bytes + n,
              1));
@@ -157,12 +159,12 @@ static attn_status fail_at(const struct scanner *s, attn_status status,
 }
 
 static attn_status fail_limit(const struct scanner *s, const struct field *field,
-                              const char *what, long long found, long long max)
+                              enum attn_limit limit, const char *what, long long found)
 {
-    return attn_fail(ATTNRUN_E_LIMIT,
-                     "byte %lld (%s.%s): %lld %s, at most %lld are allowed",
-                     (long long)s->at, s->top->descriptor->short_name,
-                     field_name(s, field), found, what, max);
+    return attn_fail_limit(limit, "byte %lld (%s.%s): %lld %s, at most %lld are allowed",
+                           (long long)s->at, s->top->descriptor->short_name,
+                           field_name(s, field), found, what,
+                           (long long)attn_limit(s->limits, limit));
 }
 
 /* ---- reading ---- */
@@ -237,9 +239,11 @@ static attn_status count_elements(struct scanner *s, const struct field *field,
         *field->seen += 1;
         return ATTNRUN_OK;
     }
-    int64_t max = field->rule.max;
-    if (max > 0 && !s->top->muted && (int64_t)*field->seen + n > max)
-        return fail_limit(s, field, "elements", (long long)*field->seen + n, max);
+    const int32_t limit = field->rule.limit;
+    if (limit != SCAN_UNLIMITED && !s->top->muted &&
+        (int64_t)*field->seen + n > attn_limit(s->limits, (enum attn_limit)limit))
+        return fail_limit(s, field, (enum attn_limit)limit, "elements",
+                          (long long)*field->seen + n);
     *field->seen += n;
     return ATTNRUN_OK;
 }
@@ -382,9 +386,10 @@ static attn_status scan_text(struct scanner *s, const struct field *field)
     if (field->rule.kind == SCAN_BULK && n > ATTN_SCAN_BULK)
         return cut_bulk(s, field, n);
     TRY(count_elements(s, field, 1));
-    int64_t max = field->rule.kind == SCAN_NAME ? ATTN_SCAN_NAME : ATTN_SCAN_STRING;
-    if (n > max)
-        return fail_limit(s, field, "bytes", n, max);
+    const enum attn_limit limit =
+        field->rule.kind == SCAN_NAME ? ATTN_LIMIT_NAME_BYTES : ATTN_LIMIT_STRING_BYTES;
+    if (n > attn_limit(s->limits, limit))
+        return fail_limit(s, field, limit, "bytes", n);
     if (field->descriptor->type == PROTOBUF_C_TYPE_STRING && n > 0 &&
         memchr(s->data + s->at, 0, (size_t)n) != NULL)
         return fail_at(s, ATTNRUN_E_MODEL, field, "a NUL byte in a name or text");
@@ -410,9 +415,12 @@ static attn_status fail_twice(struct scanner *s, const struct field *field)
         if (status == ATTNRUN_OK)
             status = skip_value(s, &next);
     }
-    if (times > ATTN_SCAN_ATTRIBUTES)
-        return fail_limit(s, field, "occurrences of a field that may appear once", times,
-                          1);
+    if (times > MANY_TIMES)
+        return attn_fail(ATTNRUN_E_LIMIT,
+                         "byte %lld (%s.%s): %lld occurrences of a field that may appear "
+                         "once",
+                         (long long)s->at, s->top->descriptor->short_name,
+                         field_name(s, field), (long long)times);
     return attn_fail(ATTNRUN_E_PARSE, "%s.%s is there %lld times, expected once",
                      s->top->descriptor->short_name, field_name(s, field),
                      (long long)times);
@@ -425,13 +433,13 @@ static attn_status count_messages(struct scanner *s, const struct field *field)
     if (s->top->muted)
         return ATTNRUN_OK;
     if (type == &attnrun__onnx__node_proto__descriptor &&
-        ++s->scan->n_nodes > ATTN_SCAN_NODES)
-        return fail_limit(s, field, "nodes in the file", s->scan->n_nodes,
-                          ATTN_SCAN_NODES);
+        ++s->scan->n_nodes > s->limits->nodes)
+        return fail_limit(s, field, ATTN_LIMIT_NODES, "nodes in the file",
+                          s->scan->n_nodes);
     if (type == &attnrun__onnx__tensor_proto__descriptor &&
-        ++s->scan->n_tensors > ATTN_SCAN_TENSORS)
-        return fail_limit(s, field, "tensors in the file", s->scan->n_tensors,
-                          ATTN_SCAN_TENSORS);
+        ++s->scan->n_tensors > s->limits->tensors)
+        return fail_limit(s, field, ATTN_LIMIT_TENSORS, "tensors in the file",
+                          s->scan->n_tensors);
     return ATTNRUN_OK;
 }
 
@@ -462,8 +470,9 @@ static attn_status scan_message(struct scanner *s, const struct field *field)
     TRY(read_length(s, field, &n));
     TRY(count_elements(s, field, 1));
     TRY(count_messages(s, field));
-    if (s->depth == ATTN_SCAN_DEPTH)
-        return fail_limit(s, field, "nested messages", s->depth + 1, ATTN_SCAN_DEPTH);
+    if (s->depth >= s->limits->message_depth)
+        return fail_limit(s, field, ATTN_LIMIT_MESSAGE_DEPTH, "nested messages",
+                          s->depth + 1);
     bool muted = s->top->muted || field->rule.kind == SCAN_DROP;
     int64_t length = -1;
     if (!muted) {
@@ -473,10 +482,11 @@ static attn_status scan_message(struct scanner *s, const struct field *field)
         TRY(put(s, room, LENGTH_BYTES));
     }
     start_frame(s, field->descriptor->descriptor, s->at + n, length, muted);
-    if (s->graphs > ATTN_SCAN_SUBGRAPHS + 1)
-        return attn_fail(ATTNRUN_E_LIMIT,
-                         "byte %lld: %d nested subgraphs, at most %d are allowed",
-                         (long long)s->at, s->graphs - 1, ATTN_SCAN_SUBGRAPHS);
+    if (s->graphs > s->limits->subgraph_depth + 1)
+        return attn_fail_limit(ATTN_LIMIT_SUBGRAPH_DEPTH,
+                               "byte %lld: %d nested subgraphs, at most %lld are allowed",
+                               (long long)s->at, s->graphs - 1,
+                               (long long)s->limits->subgraph_depth);
     return ATTNRUN_OK;
 }
 
@@ -536,18 +546,18 @@ static attn_status end_frame(struct scanner *s)
     return ATTNRUN_OK;
 }
 
-attn_status attn_wire_scan(struct attn_memory *memory,
+attn_status attn_wire_scan(struct attn_memory *memory, const attnrun_limits *limits,
                            const ProtobufCMessageDescriptor *descriptor,
                            const uint8_t *data, int64_t bytes, struct attn_scan *scan)
 {
     *scan = (struct attn_scan){ .memory = memory, .data = data };
-    if (bytes < 0 || bytes > ATTN_SCAN_FILE)
-        return attn_fail(ATTNRUN_E_LIMIT, "%lld bytes, at most %lld are read",
-                         (long long)bytes, (long long)ATTN_SCAN_FILE);
+    if (bytes < 0 || bytes > limits->file_bytes)
+        return attn_fail_limit(ATTN_LIMIT_FILE_BYTES, "%lld bytes, at most %lld are read",
+                               (long long)bytes, (long long)limits->file_bytes);
     struct scanner *s = attn_alloc(memory, ATTN_MEM_MODEL, (int64_t)sizeof *s);
     if (s == NULL)
         return ATTNRUN_E_MEMORY;
-    *s = (struct scanner){ .scan = scan, .data = data, .bytes = bytes };
+    *s = (struct scanner){ .scan = scan, .limits = limits, .data = data, .bytes = bytes };
     start_frame(s, descriptor, bytes, -1, false);
     attn_status status = ATTNRUN_OK;
     while (status == ATTNRUN_OK && s->depth > 0) {

@@ -7,22 +7,14 @@
 #include <protobuf-c/protobuf-c.h>
 
 #include "../runtime/alloc.h"
+#include "../runtime/file_limits.h"
 
-enum {                            /* limits; over one: E_LIMIT */
-       ATTN_SCAN_DEPTH = 112,     /* messages within messages: 3 a subgraph, and types */
-       ATTN_SCAN_SUBGRAPHS = 32,  /* graphs within graphs, the outermost not counted */
-       ATTN_SCAN_NODES = 1 << 20, /* in the whole file */
-       ATTN_SCAN_TENSORS = 1 << 20,  /* in the whole file */
-       ATTN_SCAN_REPEATED = 1 << 20, /* elements of any repeated field of one message */
-       ATTN_SCAN_LIST = 1 << 26, /* of an attribute: ensembles of trees are such lists */
-       ATTN_SCAN_OPERANDS = 65536, /* inputs or outputs of a node */
-       ATTN_SCAN_ATTRIBUTES = 256, /* of a node */
-       ATTN_SCAN_STRING = 1 << 20, /* bytes */
-       ATTN_SCAN_NAME = 4096,      /* bytes */
-       ATTN_SCAN_COPY = 512 << 20, /* bytes of the compact copy */
-       ATTN_SCAN_BULK = 1024       /* tensor data of more bytes than this is cut out */
+enum {
+    ATTN_SCAN_DEPTH = 112,    /* messages within messages: 3 a subgraph, and types */
+    ATTN_SCAN_SUBGRAPHS = 32, /* graphs within graphs, the outermost not counted */
+    ATTN_SCAN_NAME = 4096,    /* bytes of a name */
+    ATTN_SCAN_BULK = 1024     /* tensor data of more bytes than this is cut out */
 };
-#define ATTN_SCAN_FILE       (INT64_C(64) << 30) /* bytes of a file */
 #define ATTN_SCAN_BULK_FIELD 19000u /* of the copy: the number of a tensor's bulk data */
 
 /* Tensor data that stayed where it was: field `id` of the tensor, bytes [offset, +bytes).
@@ -44,7 +36,7 @@ struct attn_scan {
 
 /* Scans `bytes` bytes as a message of type `descriptor`. E_PARSE, E_MODEL or E_LIMIT with
  * a sentence; attn_scan_free() is right after success and failure. */
-attn_status attn_wire_scan(struct attn_memory *memory,
+attn_status attn_wire_scan(struct attn_memory *memory, const attnrun_limits *limits,
                            const ProtobufCMessageDescriptor *descriptor,
                            const uint8_t *data, int64_t bytes, struct attn_scan *scan);
 void attn_scan_free(struct attn_scan *scan);

@@ -252,7 +252,12 @@ enum {
      * where the CPU has products of bf16 (avx512_bf16), slower than F32 where it has not:
      * there the same products are made of floats. */
     ATTNRUN_PRECISION_BF16 = 1,
-    ATTNRUN_PRECISION_AUTO = 2 /* BF16 where the CPU has its products, else F32 */
+    /* BF16 where the CPU has its products, else F32; and where it has products of bytes (VNNI,
+     * dot products of AArch64), numbers that meet weights of 2, 4 or 8 bits (MatMulNBits, QMoE;
+     * not with g_idx) are rounded to 8 bits. Such a number is then off by at most 1/254 of the
+     * largest magnitude in its part of the row, which is a block of the weights or 128 numbers of
+     * a longer one. Files allow the same by accuracy_level 4, at any precision. */
+    ATTNRUN_PRECISION_AUTO = 2
 };
 
 /* A symbol of the dims of a file, and the constant that takes its place. */
@@ -260,6 +265,49 @@ typedef struct attnrun_fixed_dim {
     const char *symbol;
     int64_t size; /* from 0 on */
 } attnrun_fixed_dim;
+
+/* What a file may ask for: X(ID, member, default, the largest that can be set, what it is).
+ * Over a limit calls return E_LIMIT, and the sentence names it. `made_bytes` bounds what an
+ * operator makes of inputs that are less than a thousandth of that: large outputs of large inputs
+ * are bounded by the memory budget alone. Over `fold_bytes` and `folded_bytes` nothing fails: what
+ * could be computed at load is computed by each run. */
+#define ATTNRUN_LIMIT_LIST(X)                                                               \
+    X(FILE_BYTES, file_bytes, INT64_C(1) << 36, INT64_C(1) << 42, "bytes of the model file") \
+    X(EXTERNAL_BYTES, external_bytes, INT64_C(1) << 36, INT64_C(1) << 42,                   \
+      "bytes of its external data, all files")                                              \
+    X(EXTERNAL_FILES, external_files, 4096, 65536, "files of external data")                \
+    X(GRAPH_BYTES, graph_bytes, 512 << 20, 1 << 30, "bytes of the file without its weights") \
+    X(MESSAGE_DEPTH, message_depth, 112, 112, "messages within messages")                   \
+    X(SUBGRAPH_DEPTH, subgraph_depth, 32, 32, "graphs within graphs")                       \
+    X(FUNCTION_DEPTH, function_depth, 64, 1024, "functions that call functions")            \
+    X(NODES, nodes, 1 << 20, 1 << 26, "nodes of the file")                                  \
+    X(EXPANDED_NODES, expanded_nodes, 16384, 1 << 26,                                       \
+      "nodes out of functions, and 32 for each of the file")                                \
+    X(TENSORS, tensors, 1 << 20, 1 << 26, "tensors of the file")                            \
+    X(ITEMS, items, 1 << 20, 1 << 26, "entries of a list that has no limit of its own")     \
+    X(OPERANDS, operands, 65536, 1 << 20, "inputs or outputs of a node")                    \
+    X(ATTRIBUTES, attributes, 256, 65536, "attributes of a node")                           \
+    X(ATTRIBUTE_ITEMS, attribute_items, 1 << 26, 1 << 28, "numbers or texts of an attribute") \
+    X(STRING_BYTES, string_bytes, 1 << 20, 1 << 28, "bytes of a text")                      \
+    X(NAME_BYTES, name_bytes, 4096, 4096, "bytes of a name")                                \
+    X(RANK, rank, ATTNRUN_MAX_RANK, ATTNRUN_MAX_RANK, "dims of a tensor")                   \
+    X(DIM, dim, INT64_C(1) << 47, INT64_C(1) << 47, "the largest dim")                      \
+    X(ELEMENTS, elements, INT64_C(1) << 46, INT64_C(1) << 46, "elements of a tensor")       \
+    X(FOLD_BYTES, fold_bytes, 64 << 20, INT64_C(1) << 36,                                   \
+      "bytes that a node may give at load")                                                 \
+    X(FOLDED_BYTES, folded_bytes, 256 << 20, INT64_C(1) << 36,                              \
+      "bytes that all nodes together give at load")                                         \
+    X(MADE_BYTES, made_bytes, 1 << 30, INT64_C(1) << 46,                                    \
+      "bytes that an operator makes of few")                                                \
+    X(LOOP_ITERATIONS, loop_iterations, 1000000000, INT64_MAX,                              \
+      "iterations of a Loop")
+
+typedef struct attnrun_limits {
+    uint32_t struct_size, reserved;
+#define X(id, member, standard, largest, text) int64_t member; /* 0: the default */
+    ATTNRUN_LIMIT_LIST(X)
+#undef X
+} attnrun_limits;
 
 /* Where a model comes from: `path`, or `data` of `bytes` bytes, which stays the caller's and
  * must live as long as the model unless ATTNRUN_COPY is set. */
@@ -288,6 +336,7 @@ typedef struct attnrun_source {
      * they were packed. */
     const attnrun_fixed_dim *fixed_dims;
     int64_t n_fixed_dims;
+    const attnrun_limits *limits; /* NULL: the defaults */
 } attnrun_source;
 
 /* A packed file (attnrun_model_save()) is opened in the same way; it is known by its first
@@ -368,8 +417,8 @@ typedef struct attnrun_model_info {
     int64_t file_bytes;                  /* of the model and its external data */
     const char *producer, *producer_version, *graph_name, *doc;
     const char *missing;         /* "Foo-11, dom::Bar-1", or "" */
-    const char *precision; /* of products: "f32", "bf16", or "bf16 by floats" without the
-                              instruction */
+    const char *precision; /* of products: "f32", "bf16", "bf16 by floats" without the
+                              instruction; "f32 and i8", "bf16 and i8": see AUTO */
     const char *packed_for; /* a packed file: its instruction set; else "" */
     int32_t n_notes;
 } attnrun_model_info;
@@ -748,6 +797,8 @@ typedef struct attnrun_step {
     int64_t scratch_bytes;              /* per worker */
     int64_t shared_bytes;               /* one for all workers, kept between phases */
     void *internal;
+    int32_t precision; /* what the model was opened with: ATTNRUN_PRECISION_F32 … */
+    int32_t reserved;  /* 0 */
 } attnrun_step;
 
 /* One call of run(): tasks [begin, end) of a phase. */

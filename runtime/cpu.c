@@ -2,6 +2,7 @@
  * the sets whose features CPU and OS have. Compiled for any CPU of the machine. */
 #include "cpu.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,9 +23,19 @@ enum {
 #include "../ops/kernels/isa.def"
 };
 
+/* What CPUID said: a virtual machine takes 20 to 70 microseconds for each. */
+struct cpu_words {
+    struct {
+        uint32_t leaf, subleaf, words[4];
+    } known[8];
+    int n;
+    bool asked_saved;
+    uint32_t max_leaf, saved;
+};
+
 struct feature_row {
     const char *text;
-    bool (*found)(const struct feature_row *row);
+    bool (*found)(const struct feature_row *row, struct cpu_words *words);
     uint32_t leaf, subleaf, word, mask, state;
 };
 
@@ -34,24 +45,42 @@ struct feature_row {
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The registers that the OS saves: without OSXSAVE no more than those of SSE. */
-static uint32_t saved_registers(void)
+/* EAX … EDX of a leaf, zeros of one that the CPU does not have. */
+static const uint32_t *x86_leaf(struct cpu_words *w, uint32_t leaf, uint32_t subleaf)
 {
-    enum { OSXSAVE = 27 };
-    uint32_t a, b, c, d;
-    if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c >> OSXSAVE & 1) == 0)
-        return 3;
-    __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
-    return a;
+    static const uint32_t none[4];
+    for (int i = 0; i < w->n; i++)
+        if (w->known[i].leaf == leaf && w->known[i].subleaf == subleaf)
+            return w->known[i].words;
+    if (w->max_leaf == 0)
+        w->max_leaf = __get_cpuid_max(0, NULL);
+    if (leaf > w->max_leaf || w->n == (int)(sizeof w->known / sizeof w->known[0]))
+        return none;
+    uint32_t *words = w->known[w->n].words;
+    w->known[w->n].leaf = leaf;
+    w->known[w->n++].subleaf = subleaf;
+    __cpuid_count(leaf, subleaf, words[0], words[1], words[2], words[3]);
+    return words;
 }
 
-static bool x86_found(const struct feature_row *row)
+/* The registers that the OS saves: without OSXSAVE no more than those of SSE. */
+static uint32_t saved_registers(struct cpu_words *w)
 {
-    uint32_t words[4];
-    return __get_cpuid_count(row->leaf, row->subleaf, &words[0], &words[1], &words[2],
-                             &words[3]) != 0 &&
-           (words[row->word] & row->mask) == row->mask &&
-           (saved_registers() & row->state) == row->state;
+    enum { OSXSAVE = 27 };
+    uint32_t high;
+    if (w->asked_saved)
+        return w->saved;
+    w->asked_saved = true;
+    w->saved = 3;
+    if ((x86_leaf(w, 1, 0)[2] >> OSXSAVE & 1) != 0)
+        __asm__ volatile("xgetbv" : "=a"(w->saved), "=d"(high) : "c"(0));
+    return w->saved;
+}
+
+static bool x86_found(const struct feature_row *row, struct cpu_words *w)
+{
+    return (x86_leaf(w, row->leaf, row->subleaf)[row->word] & row->mask) == row->mask &&
+           (saved_registers(w) & row->state) == row->state;
 }
 
 /* Refused too where the OS does not know tiles. */
@@ -65,17 +94,19 @@ static bool may_use_tiles(void)
 #endif
 }
 
-static bool aarch64_found(const struct feature_row *row)
+static bool aarch64_found(const struct feature_row *row, struct cpu_words *words)
 {
     (void)row;
+    (void)words;
     return false;
 }
 
 #else
 
-static bool x86_found(const struct feature_row *row)
+static bool x86_found(const struct feature_row *row, struct cpu_words *words)
 {
     (void)row;
+    (void)words;
     return false;
 }
 
@@ -85,17 +116,19 @@ static bool may_use_tiles(void) { return false; }
 
 #include <sys/auxv.h>
 
-static bool aarch64_found(const struct feature_row *row)
+static bool aarch64_found(const struct feature_row *row, struct cpu_words *words)
 {
+    (void)words;
     const unsigned long bits = getauxval(row->word == 0 ? AT_HWCAP : AT_HWCAP2);
     return (bits & row->mask) == row->mask;
 }
 
 #else
 
-static bool aarch64_found(const struct feature_row *row)
+static bool aarch64_found(const struct feature_row *row, struct cpu_words *words)
 {
     (void)row;
+    (void)words;
     return false;
 }
 
@@ -109,14 +142,23 @@ static const struct feature_row features[FEATURES] = {
 #include "../ops/kernels/isa.def"
 };
 
+/* Found once in a process; threads that find it at the same time find the same. */
 static uint32_t cpu_features(void)
 {
-    uint32_t found = 0;
+    static _Atomic uint32_t known;
+    const uint32_t is_known = UINT32_C(1) << 31;
+    uint32_t found = atomic_load_explicit(&known, memory_order_relaxed);
+    if ((found & is_known) != 0)
+        return found & ~is_known;
+    struct cpu_words words = { .n = 0 };
+    found = 0;
     for (int i = 0; i < FEATURES; i++)
-        if (features[i].found(&features[i]))
+        if (features[i].found(&features[i], &words))
             found |= UINT32_C(1) << i;
+    atomic_store_explicit(&known, found | is_known, memory_order_relaxed);
     return found;
 }
+_Static_assert(FEATURES < 31, "one bit says that the others are known");
 
 /* ---- sets ---- */
 
@@ -142,11 +184,19 @@ enum attn_isa attn_isa_of_floats(enum attn_isa isa)
     return isa;
 }
 
-bool attn_isa_has_bf16(enum attn_isa isa)
+/* Whether a set or one of its parents needs one of the features. */
+static bool needs(enum attn_isa isa, uint32_t any)
 {
-    while ((rows[isa].features & AVX512_BF16) == 0 && rows[isa].parent != isa)
+    while ((rows[isa].features & any) == 0 && rows[isa].parent != isa)
         isa = rows[isa].parent;
-    return (rows[isa].features & AVX512_BF16) != 0;
+    return (rows[isa].features & any) != 0;
+}
+
+bool attn_isa_has_bf16(enum attn_isa isa) { return needs(isa, AVX512_BF16); }
+
+bool attn_isa_has_dots(enum attn_isa isa)
+{
+    return needs(isa, AVX_VNNI | AVX512_VNNI | ASIMD_DOT);
 }
 
 bool attn_cpu_has(enum attn_isa isa)

@@ -19,6 +19,8 @@ const char *attn_isa_name(enum attn_isa isa);
 enum attn_isa attn_isa_of_floats(enum attn_isa isa);
 /* Whether it has an instruction for products of bf16; others compute them with floats. */
 bool attn_isa_has_bf16(enum attn_isa isa);
+/* The same for products of bytes that are added by fours. */
+bool attn_isa_has_dots(enum attn_isa isa);
 /* Whether CPU and OS support it and the compiler of this build knew it. */
 bool attn_cpu_has(enum attn_isa isa);
 enum attn_isa attn_cpu_isa(void); /* the best that CPU and OS support */

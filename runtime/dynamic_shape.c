@@ -68,6 +68,7 @@ static attn_status allocate_dynamic(struct attn_frame *frame, struct attn_plan *
             continue;
         }
         TRY(attn_type_to_tensor(type, &step->pub.y[i]));
+        TRY(op_check_growth(&step->pub, i, tensor_bytes(&step->pub.y[i])));
         step->pub.y[i].data =
             attn_heap_alloc(&frame->heap, &step->lists[i], tensor_bytes(&step->pub.y[i]));
         if (step->pub.y[i].data == NULL)
@@ -84,6 +85,8 @@ static attn_status scratch_dynamic(struct attn_frame *frame, struct attn_step *s
     if (!ck_align(step->pub.scratch_bytes, ATTN_ARENA_ALIGN, &step->own.stride) ||
         !ck_mul(step->own.stride, step->own.n_workers, &bytes))
         return op_fail(&step->pub, ATTNRUN_E_MEMORY, "its scratch overflows");
+    TRY(op_check_growth(&step->pub, -1, bytes));
+    TRY(op_check_growth(&step->pub, -1, step->pub.shared_bytes));
     step->own.each = attn_heap_alloc(&frame->heap, list, bytes);
     step->own.shared = attn_heap_alloc(&frame->heap, list, step->pub.shared_bytes);
     return step->own.each && step->own.shared ? ATTNRUN_OK : ATTNRUN_E_MEMORY;

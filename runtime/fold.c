@@ -14,9 +14,7 @@
 #include "poll.h"
 
 enum {
-    FOLD_SMALL_ELEMENTS = 4096, /* folded even where fusion is off */
-    FOLD_BYTES = 64 << 20,      /* of one node's outputs */
-    FOLD_ALL_BYTES = 256 << 20
+    FOLD_SMALL_ELEMENTS = 4096 /* folded even where fusion is off */
 };
 
 /* For a file, a constant takes the place of a node where that makes the file no larger, and
@@ -51,6 +49,7 @@ bool attn_fold_is_possible(const struct attn_graph *graph, const struct attn_ste
     for (int32_t i = 0; i < step->pub.n_in; i++)
         if (step->node->in[i] >= 0 && step->pub.x[i].data == NULL)
             return false;
+    const attnrun_limits *limits = &graph->model->limits;
     bool fuse = !(graph->model->flags & ATTNRUN_NO_FUSION);
     int64_t left = attn_memory_left(graph->model->pool.memory);
     for (int32_t i = 0; i < step->pub.n_out; i++) {
@@ -67,9 +66,9 @@ bool attn_fold_is_possible(const struct attn_graph *graph, const struct attn_ste
         int64_t count = op_count(type, 0, type->rank);
         int64_t bytes = dtype_bytes_of(type->dtype, count);
         bool small = count <= FOLD_SMALL_ELEMENTS;
-        if (bytes < 0 || bytes > FOLD_BYTES || (!fuse && !small) ||
+        if (bytes < 0 || bytes > limits->fold_bytes || (!fuse && !small) ||
             (!small && bytes > left / 2) ||
-            graph->model->folded_bytes + bytes > FOLD_ALL_BYTES)
+            graph->model->folded_bytes + bytes > limits->folded_bytes)
             return false;
     }
     return graph->model->origin == NULL || worth_writing(step);

@@ -183,7 +183,9 @@ struct attn_model {
     int32_t n_opsets, n_metadata, n_functions, n_passes, n_notes, n_missing;
     int32_t n_file_nodes;
     uint32_t flags; /* attnrun_source.flags */
+    attnrun_limits limits;
     bool products_bf16;
+    uint8_t precision; /* attnrun_source.precision, or what a packed file was made with */
     const void *stand_in;   /* while it is measured: what nodes show for packed weights */
     bool rewritten;         /* comes out of a packed file: nothing is folded */
     const char *packed_for; /* such a file's instruction set, or "" */
@@ -340,6 +342,7 @@ struct attn_memory *attn_runtime_memory(attnrun_runtime *runtime);
 struct attn_threads *attn_runtime_threads(attnrun_runtime *runtime);
 const struct attn_kernels *attn_runtime_kernels(attnrun_runtime *runtime, bool bf16);
 bool attn_runtime_has_bf16(const attnrun_runtime *runtime);
+bool attn_runtime_has_dots(const attnrun_runtime *runtime);
 /* Those that the model's steps run with. */
 const struct attn_kernels *attn_model_kernels(const struct attn_model *model);
 enum { ATTN_LOG_WARNING = 1, ATTN_LOG_INFO, ATTN_LOG_PLAN };

@@ -111,7 +111,7 @@ static attn_status load(struct attn_memory *memory, int fd, const char *path,
 /* Checks the open file and loads it. `beneath`: the rules for files that a model names.
  */
 static attn_status check_and_load(struct attn_memory *memory, int fd, const char *path,
-                                  bool beneath, int64_t max_bytes, bool copy,
+                                  bool beneath, struct attn_file_limit limit, bool copy,
                                   struct attn_file *file)
 {
     struct stat st;
@@ -125,10 +125,10 @@ static attn_status check_and_load(struct attn_memory *memory, int fd, const char
     if (beneath && st.st_nlink != 1)
         return attn_fail(rule, "'%s' has %ju hard links, expected a file of one name",
                          attn_quote(path), (uintmax_t)st.st_nlink);
-    if (st.st_size < 0 || st.st_size > max_bytes)
-        return attn_fail(ATTNRUN_E_LIMIT,
-                         "'%s' has %" PRId64 " bytes, expected at most %" PRId64,
-                         attn_quote(path), (int64_t)st.st_size, max_bytes);
+    if (st.st_size < 0 || st.st_size > limit.bytes)
+        return attn_fail_limit(limit.which,
+                               "'%s' has %" PRId64 " bytes, expected at most %" PRId64,
+                               attn_quote(path), (int64_t)st.st_size, limit.bytes);
     return load(memory, fd, path, st.st_size, copy, file);
 }
 
@@ -145,12 +145,13 @@ static int open_retry(const char *path, int flags)
 }
 
 attn_status attn_file_open(struct attn_memory *memory, const char *path,
-                           int64_t max_bytes, bool copy, struct attn_file *file)
+                           struct attn_file_limit limit, bool copy,
+                           struct attn_file *file)
 {
     int fd = open_retry(path, OPEN_FLAGS);
     if (fd < 0)
         return io_fail("open", path, errno);
-    attn_status status = check_and_load(memory, fd, path, false, max_bytes, copy, file);
+    attn_status status = check_and_load(memory, fd, path, false, limit, copy, file);
     attn_io.close(fd);
     return status;
 }
@@ -245,8 +246,8 @@ static attn_status walk(int dir, const char *location, int *fd)
 }
 
 attn_status attn_file_open_beneath(struct attn_memory *memory, const char *dir,
-                                   const char *location, int64_t max_bytes, bool copy,
-                                   struct attn_file *file)
+                                   const char *location, struct attn_file_limit limit,
+                                   bool copy, struct attn_file *file)
 {
     TRY(check_location(location));
     if (dir == NULL || dir[0] == 0)
@@ -255,8 +256,7 @@ attn_status attn_file_open_beneath(struct attn_memory *memory, const char *dir,
     if (fd < 0)
         return io_fail("open directory", dir, errno);
     TRY(walk(fd, location, &fd));
-    attn_status status =
-        check_and_load(memory, fd, location, true, max_bytes, copy, file);
+    attn_status status = check_and_load(memory, fd, location, true, limit, copy, file);
     attn_io.close(fd);
     return status;
 }

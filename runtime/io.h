@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include "alloc.h"
+#include "file_limits.h"
 
 struct attn_io {
     int (*open)(const char *path, int flags, int mode);
@@ -25,6 +26,12 @@ struct attn_io {
 extern struct attn_io attn_io;
 
 /* A whole file, mapped or read. */
+/* The bytes that a file may have, and the limit that says so. */
+struct attn_file_limit {
+    int64_t bytes;
+    enum attn_limit which;
+};
+
 struct attn_file {
     const uint8_t *data;
     int64_t bytes;
@@ -34,14 +41,15 @@ struct attn_file {
  * WEIGHTS). Refuses what is no regular file. Handles EINTR and short reads. An empty file
  * is fine. */
 attn_status attn_file_open(struct attn_memory *memory, const char *path,
-                           int64_t max_bytes, bool copy, struct attn_file *file);
+                           struct attn_file_limit limit, bool copy,
+                           struct attn_file *file);
 /* The same for `location`, a relative path that a model names, beneath directory `dir`:
  * no absolute path, no "..", no symbolic link in any component, no hard link elsewhere
  * (link count 1), regular files only; the opened file is the checked one. E_PATH
  * otherwise. */
 attn_status attn_file_open_beneath(struct attn_memory *memory, const char *dir,
-                                   const char *location, int64_t max_bytes, bool copy,
-                                   struct attn_file *file);
+                                   const char *location, struct attn_file_limit limit,
+                                   bool copy, struct attn_file *file);
 /* Tells the system that these bytes of a mapped file are not needed soon. */
 void attn_file_drop(const struct attn_file *file, const void *start, int64_t bytes);
 /* Bytes that read as zeros and take no memory, for constants whose bytes nobody needs. */

@@ -62,7 +62,9 @@ const struct attn_kernels *attn_model_kernels(const struct attn_model *model)
 attn_status attn_model_create(attnrun_runtime *runtime, const attnrun_source *source,
                               struct attn_model **made)
 {
+    attnrun_limits limits;
     TRY(attn_pass_check_names(source->disable_passes));
+    TRY(attn_limits_read(source->limits, &limits));
     struct attn_memory *memory = attn_runtime_memory(runtime);
     int64_t bytes =
         (int64_t)(sizeof(struct attn_model) + sizeof(struct attn_model_private));
@@ -74,6 +76,8 @@ attn_status attn_model_create(attnrun_runtime *runtime, const attnrun_source *so
     pthread_mutex_init(&model->priv->lock, NULL);
     model->runtime = runtime;
     model->flags = source->flags;
+    model->limits = limits;
+    model->precision = (uint8_t)source->precision;
     model->products_bf16 =
         source->precision == ATTNRUN_PRECISION_BF16 ||
         (source->precision == ATTNRUN_PRECISION_AUTO && attn_runtime_has_bf16(runtime));

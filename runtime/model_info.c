@@ -10,6 +10,17 @@ static attn_status need(const void *model)
     return model ? ATTNRUN_OK : attn_fail(ATTNRUN_E_USAGE, "the model is NULL");
 }
 
+static const char *precision_of(const struct attn_model *m)
+{
+    const bool rounds =
+        m->precision == ATTNRUN_PRECISION_AUTO && attn_runtime_has_dots(m->runtime);
+    if (!m->products_bf16)
+        return rounds ? "f32 and i8" : "f32";
+    if (!attn_runtime_has_bf16(m->runtime))
+        return "bf16 by floats";
+    return rounds ? "bf16 and i8" : "bf16";
+}
+
 attnrun_status attnrun_model_query(const attnrun_model *model, attnrun_model_info *info)
 {
     TRY(need(model));
@@ -34,9 +45,7 @@ attnrun_status attnrun_model_query(const attnrun_model *model, attnrun_model_inf
         .doc = m->doc,
         .missing = m->missing,
         .n_notes = m->n_notes,
-        .precision = !m->products_bf16                   ? "f32"
-                     : attn_runtime_has_bf16(m->runtime) ? "bf16"
-                                                         : "bf16 by floats",
+        .precision = precision_of(m),
         .packed_for = m->packed_for,
     };
     return attn_struct_write(info, &filled, sizeof filled, "attnrun_model_info");

@@ -413,6 +413,7 @@ attnrun_status attnrun_step_alloc(const attnrun_step *step, int32_t out, int32_t
     if (y->data != NULL)
         return op_fail(step, ATTNRUN_E_SHAPE, "output %d is %s, it was inferred as %s",
                        out, attn_tensor_format(&tensor), attn_tensor_format(y));
+    TRY(op_check_growth(step, out, tensor_bytes(&tensor)));
     tensor.data =
         attn_heap_alloc(full->heap, dynamic_list(step, out), tensor_bytes(&tensor));
     if (tensor.data == NULL)

@@ -228,6 +228,11 @@ attn_status op_graph_run(const attnrun_step *step, const attnrun_work *work, int
 enum { OP_HEAP_BLOCK = 64 };
 /* Memory of the output's lifetime, for elements of sequences and for strings; NULL with
  * the error recorded. */
+/* E_LIMIT where `bytes` of an output, or -1: of scratch memory, are more than the step may make of
+ * its inputs: growth.c. */
+attn_status op_check_growth(const attnrun_step *step, int32_t out, int64_t bytes);
+/* The iterations that a Loop may take. */
+int64_t op_iterations_limit(const attnrun_step *step);
 void *op_heap(const attnrun_step *step, int out, int64_t bytes);
 /* Makes output `out` a sequence of n tensors, all absent at first; step->y[out].data is
  * the array to fill. Elements come from op_heap_tensor(). */

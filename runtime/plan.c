@@ -177,19 +177,19 @@ static attn_status add_step(struct planning *planning, struct attn_step *step)
             continue;
         struct attn_plan_value *value = &plan->values[id];
         value->producer = step->index;
+        value->place = ATTN_PLACE_DYNAMIC;
         if (attn_type_is_concrete(&value->type)) {
             TRY(attn_type_to_tensor(&value->type, &value->tensor));
+            TRY(op_check_growth(&step->pub, i, tensor_bytes(&value->tensor)));
             value->place = ATTN_PLACE_ARENA;
             value->first = step->index;
-        } else {
-            value->place = ATTN_PLACE_DYNAMIC;
-            step->dynamic = true;
         }
+        step->dynamic = step->dynamic || value->place == ATTN_PLACE_DYNAMIC;
     }
     plan->n_dynamic += step->dynamic;
     step->recheck = step->waits && !step->dynamic;
-    if (step->dynamic || (step->node->pub.op->flags & ATTNRUN_OP_DYNAMIC))
-        plan->has_dynamic = true; /* it may take memory from the side heap */
+    plan->has_dynamic |=
+        step->dynamic || (step->node->pub.op->flags & ATTNRUN_OP_DYNAMIC) != 0;
     plan->steps[plan->n_steps++] = step;
     return ATTNRUN_OK;
 }
@@ -379,6 +379,7 @@ static attn_status add_scratch(struct planning *planning, struct attn_step *step
         !ck_align(step->pub.shared_bytes, ATTN_ARENA_ALIGN, &shared) ||
         !ck_mul(stride, step->own.n_workers, &bytes) || !ck_add(bytes, shared, &bytes))
         return op_fail(&step->pub, ATTNRUN_E_MEMORY, "its scratch overflows");
+    TRY(op_check_growth(&step->pub, -1, bytes));
     step->own.stride = stride;
     step->own.shared_bytes = shared;
     if (bytes == 0 || step->dynamic)

@@ -445,6 +445,11 @@ bool attn_runtime_has_bf16(const attnrun_runtime *runtime)
     return attn_isa_has_bf16(runtime->isa);
 }
 
+bool attn_runtime_has_dots(const attnrun_runtime *runtime)
+{
+    return attn_isa_has_dots(runtime->isa);
+}
+
 attnrun_status attnrun_runtime_query(attnrun_runtime *runtime, attnrun_runtime_info *info)
 {
     if (runtime == NULL)

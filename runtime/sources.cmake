@@ -23,11 +23,13 @@ set(ATTN_RUNTIME
   runtime/graph_edit.c
   runtime/graph_names.c
   runtime/graph_order.c
+  runtime/growth.c
   runtime/heap.c
   runtime/host.c
   runtime/infer.c
   runtime/io.c
   runtime/dynamic_shape.c
+  runtime/file_limits.c
   runtime/maps.c
   runtime/model.c
   runtime/model_info.c

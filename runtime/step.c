@@ -49,7 +49,8 @@ struct attn_step *attn_step_create(struct attn_pool *pool, struct attn_graph *gr
                                 .x = tensors,
                                 .y = tensors + n_in,
                                 .state = state,
-                                .internal = step };
+                                .internal = step,
+                                .precision = graph->model->precision };
     step->node = node;
     step->graph = graph;
     step->pool = pool;

@@ -37,6 +37,7 @@ set(ATTN_TOOLS
   tools/cli/inspect_json.c
   tools/cli/inspect_print.c
   tools/cli/job.c
+  tools/cli/limit.c
   tools/cli/make_up.c
   tools/cli/manual.c
   tools/cli/measure.c

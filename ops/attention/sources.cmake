@@ -1,6 +1,7 @@
 # Sources of ops/attention.
 set(ATTN_OPS_ATTENTION
   ops/attention/core/sdpa.c
+  ops/attention/core/sdpa_plan.c
   ops/attention/core/stream.c
   ops/attention/core/mask_plan.c
   ops/attention/core/mask_known.c
@@ -60,6 +61,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/mechanisms/reformer_hash.c
   ops/attention/mechanisms/reformer_chunks.c
   ops/attention/mechanisms/fastformer_attention.c
+  ops/attention/mechanisms/fastformer_layer.c
   ops/attention/mechanisms/lama_attention.c
   ops/attention/mechanisms/sinkhorn_attention.c
   ops/attention/mechanisms/sinkhorn_check.c

@@ -65,6 +65,7 @@ attn_status op_stack_push(const attnrun_step *step, int out, struct op_stack *st
             iterations = expected;
         if (!ck_mul(iterations, bytes, &room))
             return op_fail(step, ATTNRUN_E_MEMORY, "output %d overflows", out);
+        TRY(op_check_growth(step, out, room));
         char *grown = op_heap(step, out, room);
         if (grown == NULL)
             return ATTNRUN_E_MEMORY;

@@ -54,9 +54,9 @@ static ALWAYS_INLINE v_u32 first_sum(const uint32_t *begin, const uint32_t *w_su
     return V_DOT == V_DOT_I8 ? first + (load_words(w_sum) << 7) : first;
 }
 
-/* VF sums of columns with these factors; `at`: where they are in y and z. */
-static ALWAYS_INLINE void put_sums(const struct attn_requantize *to, uint8_t *y,
-                                   v_u32 sum, v_f32 factor, int64_t at)
+/* VF sums of columns with these factors as numbers in 0 … 255; `at`: where they are in z. */
+static ALWAYS_INLINE v_u32 bytes_of(const struct attn_requantize *to, v_u32 sum,
+                                    v_f32 factor, int64_t at)
 {
     const v_f32 real = __builtin_convertvector((v_i32)sum, v_f32);
     v_f32 q = round_between(real * factor, to->low, to->high);
@@ -66,7 +66,7 @@ static ALWAYS_INLINE void put_sums(const struct attn_requantize *to, uint8_t *y,
         q = v_rounded((q - v_set(BYTES_MAGIC)) * v_set(to->ratio)) + z;
         q = round_between(q, to->z_low, to->z_high);
     }
-    v_store_bytes(y + at, (v_u32)q + to->zero);
+    return (v_u32)q + (to->zero - BYTES_MAGIC_BITS);
 }
 
 /* ---- dense ---- */
@@ -106,7 +106,22 @@ static ALWAYS_INLINE void words_put(const struct attn_blocked_bytes *d, v_u32 (*
         }
         UNROLL
         for (int i = 0; i < n; i++)
-            put_sums(&d->to, d->y, acc[i][v], factor, place + i * ATTN_BLOCK);
+            acc[i][v] = bytes_of(&d->to, acc[i][v], factor, place + i * ATTN_BLOCK);
+        UNROLL
+        for (int i = 0; i < n; i += 4) {
+            uint8_t *y = d->y + place + i * ATTN_BLOCK;
+            const v_u32 four[4] = { acc[i][v], acc[i + 1 < n ? i + 1 : i][v],
+                                    acc[i + 2 < n ? i + 2 : i][v],
+                                    acc[i + 3 < n ? i + 3 : i][v] };
+            if (V_FOUR_BYTES && i + 4 <= n) {
+                v_store_four(y, four, ATTN_BLOCK);
+                continue;
+            }
+            UNROLL
+            for (int j = i; j < i + 4; j++)
+                if (j < n)
+                    v_store_bytes(y + (j - i) * ATTN_BLOCK, four[j - i]);
+        }
     }
 }
 
@@ -191,11 +206,14 @@ static ALWAYS_INLINE void run_row(const struct attn_blocked_byte_rows *d, int64_
         for (int v = 0; v < VECTORS; v++)
             acc[0][v] = acc[1][v] = first_sum(d->begin + v * VF, d->w_sum + v * VF);
         sum_pair(d, acc, d->x + row * d->row_step + column * d->column_step, groups);
-        for (int i = 0; i < n; i++)
+        for (int i = 0; i < n; i++) {
+            const int64_t pixel = (row * d->columns + column + i) * ATTN_BLOCK;
             UNROLL
-        for (int v = 0; v < VECTORS; v++)
-            put_sums(&d->to, d->y, acc[i][v], v_load(d->to.factor + v * VF),
-                     (row * d->columns + column + i) * ATTN_BLOCK + v * VF);
+            for (int v = 0; v < VECTORS; v++)
+                v_store_bytes(d->y + pixel + v * VF,
+                              bytes_of(&d->to, acc[i][v], v_load(d->to.factor + v * VF),
+                                       pixel + v * VF));
+        }
     }
     uint8_t *y = d->y + row * d->columns * ATTN_BLOCK;
     if (d->to.table != NULL)

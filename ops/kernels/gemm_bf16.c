@@ -141,7 +141,7 @@ static void find_rows(const struct attn_gemm_f32 *g, struct block *block)
     }
 }
 
-static void multiply_tile(const struct tile *t, size_t m, size_t width)
+static void multiply_tile(struct tile *t, size_t m, size_t width)
 {
     tiles[t->a_col != 0][width / VF - 1][m - 1](t);
 }

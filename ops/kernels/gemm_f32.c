@@ -2,8 +2,8 @@
  *
  * In: struct attn_gemm_f32. A is read where it is, row by row; where a set has a tile of its
  * own (V_HAS_TILE), it is copied into panels of the rows of each tile. Panels of B are packed
- * or converted into scratch where they are not packed floats; one tile's rows times packed
- * 16-bit elements need neither (gemm_half.h). Few rows times a transposed B
+ * or converted into scratch where they are not packed floats; packed 16-bit elements are
+ * converted by the first tile that reads them (gemm_half.h). Few rows times a transposed B
  * are dot products instead, without packing. */
 #define GEMM_STEP outer_step
 #define HAS_TILE  V_HAS_TILE
@@ -53,16 +53,16 @@ static void find_panel(const struct attn_gemm_f32 *g, struct tile *t, struct blo
     const size_t width = n <= VF ? VF : NR;
     t->b_row = (ptrdiff_t)width;
     const bool in_registers = g->b_type == ATTN_B_BF16 || V_HAS_F16;
-    if (g->b_type != ATTN_B_F32 && g->packed && width == NR && g->m <= MR &&
-        in_registers) {
+    float *floats = g->scratch + g->m * (KC + 16);
+    if (g->b_type != ATTN_B_F32 && g->packed && width == NR && in_registers) {
         const size_t k = g->packed_k > 0 ? g->packed_k : g->k;
         t->half = (const uint16_t *)(const void *)g->b + j * k +
                   (g->packed_from + block.k0) * width;
         t->half_type = g->b_type;
+        t->floats = g->m > MR ? floats : NULL;
         return;
     }
     if (g->b_type != ATTN_B_F32) {
-        float *floats = g->scratch + g->m * (KC + 16);
         convert_panel(g, floats, width, block.k0, block.k, j, n);
         t->b = floats;
         return;
@@ -82,9 +82,8 @@ static void find_panel(const struct attn_gemm_f32 *g, struct tile *t, struct blo
         }
         return;
     }
-    float *panel = g->scratch + g->m * (KC + 16);
-    pack_panel(panel, width, b, g->b_row, g->b_col, block.k, n);
-    t->b = panel;
+    pack_panel(floats, width, b, g->b_row, g->b_col, block.k, n);
+    t->b = floats;
 }
 
 /* A block of K of A as panels of the rows of each tile. */
@@ -129,12 +128,17 @@ static void find_rows(const struct attn_gemm_f32 *g, struct block *block)
     block->a_row = ROW;
 }
 
-static void multiply_tile(const struct tile *t, size_t m, size_t width)
+static void multiply_tile(struct tile *t, size_t m, size_t width)
 {
-    if (t->half != NULL)
-        half_tiles[m - 1](t);
-    else
+    if (t->half == NULL) {
         tiles[t->a_col != 0][width / VF - 1][m - 1](t);
+        return;
+    }
+    half_tiles[m - 1](t);
+    if (t->floats != NULL) {
+        t->half = NULL;
+        t->b = t->floats;
+    }
 }
 
 #include "gemm_loops.h"

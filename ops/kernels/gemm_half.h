@@ -1,6 +1,7 @@
-/* gemm_half.h - register tiles of one tile's rows times a panel of f16 or bf16, whose elements
- * become floats in registers: few rows read such weights once, and nothing would read a panel of
- * floats a second time. Sums are those of tile_sum(), bit by bit.
+/* gemm_half.h - register tiles of a panel of f16 or bf16, whose elements become floats in
+ * registers. The rows of one tile read such weights once; where more follow, their first tile
+ * leaves the panel as floats behind it, by stores beside its products. Sums are those of
+ * tile_sum(), bit by bit.
  *
  * In: gemm_tiles.h. Out: half_tiles[]. */
 #ifndef ATTN_GEMM_HALF_H
@@ -27,6 +28,7 @@ static ALWAYS_INLINE void half_sum(const struct tile *t, const int mr, const boo
     const uint16_t *b = t->half;
     const ptrdiff_t a_row = t->a_col != 0 ? 1 : t->a_row;
     const ptrdiff_t a_col = t->a_col != 0 ? t->a_col : 1;
+    float *floats = t->floats;
     for (size_t k = 0; k < t->k; k++, a += a_col, b += NR) {
         __builtin_prefetch(b + NR * HALF_AHEAD, 0, 3);
         const v_f32 column[2] = { load_half(b, f16), load_half(b + VF, f16) };
@@ -35,6 +37,11 @@ static ALWAYS_INLINE void half_sum(const struct tile *t, const int mr, const boo
             const v_f32 x = v_set(a[i * a_row]);
             acc[i][0] += x * column[0];
             acc[i][1] += x * column[1];
+        }
+        if (floats != NULL) {
+            v_store(floats, column[0]);
+            v_store(floats + VF, column[1]);
+            floats += NR;
         }
     }
     tile_end(t, acc, mr, 2);

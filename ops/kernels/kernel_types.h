@@ -195,6 +195,19 @@ static inline size_t attn_nbits_panel(const struct attn_nbits *b, size_t width)
     return (b->k + per - 1) / per * width * 4;
 }
 
+/* c[i][j] = sum over k of A[i][k] B[k][j] + bias[j] for the first n columns of a panel of B;
+ * `rows`: what nbits_round() made of m rows of A. bias may be NULL. */
+enum { ATTN_NBITS_PART = 512 };
+struct attn_nbits_product {
+    const struct attn_nbits *b; /* as nbits_round() had it */
+    const void *rows;
+    const float *bias;
+    float *c;
+    ptrdiff_t c_row;
+    size_t m, panel, n;
+    void *scratch; /* ATTN_NBITS_PART * ATTN_GEMM_NR_MAX bytes, 64-byte aligned */
+};
+
 /* ---- attention ---- */
 
 /* A row of an online softmax. Starts as { -INFINITY }. */

@@ -136,9 +136,6 @@ static struct digits digits_of(const struct attn_nbits *b)
     return d;
 }
 
-/* Bytes of weights are multiplied less this number. */
-#define ZERO_SHIFT(bits) ((bits) == 8 && V_DOT == V_DOT_I8 ? 128 : 0)
-
 /* What a chunk of a row stands for: factor * (d0 + 256 d1 + 65536 d2), each digit of 8 bits with
  * its sign; digits of rows that a word's number s has in its 4 bytes lie together. */
 struct chunk {
@@ -238,8 +235,8 @@ static ALWAYS_INLINE bool make_row(uint8_t *to, const struct digits *d, const fl
 {
     float *factors = (float *)(void *)(to + DIGITS * d->plane);
     const int32_t times = b->zero_u8 != NULL    ? 1
-                          : b->zero_f32 != NULL ? ZERO_SHIFT(bits)
-                                                : ZERO_SHIFT(bits) - (int32_t)b->zero;
+                          : b->zero_f32 != NULL ? NBITS_SHIFT(bits)
+                                                : NBITS_SHIFT(bits) - (int32_t)b->zero;
     size_t at = 0;
     for (size_t k0 = 0; k0 < b->k; k0 += b->block) {
         const size_t end = b->k - k0 < b->block ? b->k : k0 + b->block;
@@ -288,14 +285,6 @@ struct dot_rows {
     size_t first; /* of the panel's scales */
 };
 
-/* Bytes of weights as v_dot_i8 takes them. */
-static ALWAYS_INLINE v_u32 as_dots(v_u32 words, int s, const int bits)
-{
-    const uint32_t mask = bits == 8 ? 0xffffffffu : bits == 4 ? 0x0f0f0f0fu : 0x03030303u;
-    const v_u32 q = (words >> (s * bits)) & mask;
-    return ZERO_SHIFT(bits) != 0 ? q ^ 0x80808080u : q;
-}
-
 /* What a chunk's sums begin with: whole zero points times the digits. */
 static ALWAYS_INLINE void begin_dots(v_i32 (*acc)[DIGITS], const struct dot_rows *p,
                                      const int32_t *sums, size_t scales, const int bits)
@@ -305,7 +294,7 @@ static ALWAYS_INLINE void begin_dots(v_i32 (*acc)[DIGITS], const struct dot_rows
         acc[0][j] = acc[1][j] = (v_i32){ 0 } + sums[j];
     for (int v = 0; p->b->zero_u8 != NULL && v < 2; v++) {
         const v_i32 zero =
-            load_bytes(p->b->zero_u8 + scales + (size_t)v * VF) - ZERO_SHIFT(bits);
+            load_bytes(p->b->zero_u8 + scales + (size_t)v * VF) - NBITS_SHIFT(bits);
         UNROLL
         for (int j = 0; j < DIGITS; j++)
             acc[v][j] *= -zero;
@@ -348,7 +337,7 @@ static ALWAYS_INLINE void add_dots(v_f32 (*total)[2], const struct dot_rows *p, 
         UNROLL
         for (size_t s = 0; s < per; s++)
             for (int v = 0; v < 2; v++) {
-                const v_u32 x = as_dots(words_of[v], (int)s, bits);
+                const v_u32 x = nbits_bytes(words_of[v], (int)s, bits);
                 UNROLL
                 for (int i = 0; i < rows; i++)
                     for (size_t j = 0; j < DIGITS; j++) {

@@ -36,4 +36,14 @@ static ALWAYS_INLINE v_f32 value_of(v_u32 words, int s, const int bits,
     return table != NULL ? v_look_up(table, q) : __builtin_convertvector(q, v_f32) - zero;
 }
 
+/* Products of bytes take bytes of weights less this number … */
+#define NBITS_SHIFT(bits) ((bits) == 8 && V_DOT == V_DOT_I8 ? 128 : 0)
+/* … those that the words have in place s. */
+static ALWAYS_INLINE v_u32 nbits_bytes(v_u32 words, int s, const int bits)
+{
+    const uint32_t mask = bits == 8 ? 0xffffffffu : bits == 4 ? 0x0f0f0f0fu : 0x03030303u;
+    const v_u32 q = (words >> (s * bits)) & mask;
+    return NBITS_SHIFT(bits) != 0 ? q ^ 0x80808080u : q;
+}
+
 #endif

@@ -6,6 +6,7 @@ set(ATTN_KERNELS
   ops/kernels/gemm_pack.c
   ops/kernels/nbits_f32.c
   ops/kernels/nbits_rows.c
+  ops/kernels/nbits_rounded.c
   ops/kernels/integers.c
   ops/kernels/softmax_f32.c
   ops/kernels/norm_f32.c
@@ -45,4 +46,4 @@ set(ATTN_KERNELS
 # Those with further texts for CPUs with dot products of bytes or of 16-bit elements.
 set(ATTN_KERNELS_DOT ops/kernels/gemm_i8.c ops/kernels/gemm_bf16.c
   ops/kernels/query_tile_bf16.c ops/kernels/blocked_conv_u8.c ops/kernels/blocked_conv_bf16.c
-  ops/kernels/nbits_rows.c)
+  ops/kernels/nbits_rows.c ops/kernels/nbits_rounded.c)

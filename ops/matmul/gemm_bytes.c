@@ -240,7 +240,7 @@ attn_status attn_integer_run(const struct attn_integer_gemm *s,
 /* ---- packing ---- */
 
 /* The columns' sums, then panels. */
-static const char packed_form; /* its address is for attnrun_pack.form */
+static const char packed_forms[2]; /* their addresses are for attnrun_pack.form */
 
 static int64_t panel_columns(int64_t n, int32_t vec_bytes)
 {
@@ -269,20 +269,31 @@ static struct attn_packed packed_header(const struct attn_kernels *kernels, int6
                                  .n = n };
 }
 
-void attn_integer_pack(const struct attn_kernels *kernels, struct attn_packed *packed,
-                       const void *b, int64_t k, int64_t n, bool is_signed)
+/* Element [i][j] of B is at i * row + j * column. */
+static void pack_strided(const struct attn_kernels *kernels, struct attn_packed *packed,
+                         const attnrun_tensor *b, int64_t k, int64_t n, int64_t row,
+                         int64_t column)
 {
+    const bool is_signed = b->dtype == ATTNRUN_I8;
     uint32_t *sums = (uint32_t *)(packed + 1);
     uint8_t *panels = (uint8_t *)(sums + panel_columns(n, kernels->vec_bytes));
     *packed = packed_header(kernels, k, n, is_signed);
     for (int64_t j = 0; j < n; j += PACK_COLUMNS) {
         const int64_t columns = min64(PACK_COLUMNS, n - j);
         kernels->gemm_pack_i8(panels + j * (ceil_div(k, 4) * 4), sums + j,
-                              (const uint8_t *)b + j, n, 1, (size_t)k, (size_t)columns,
-                              is_signed);
+                              (const uint8_t *)b->data + j * column, row, column,
+                              (size_t)k, (size_t)columns, is_signed);
         if (attn_poll_work(4 * k * columns) != ATTNRUN_OK)
             return; /* who called sees it at the next poll */
     }
+}
+
+void attn_integer_pack(const struct attn_kernels *kernels, struct attn_packed *packed,
+                       const void *b, int64_t k, int64_t n, bool is_signed)
+{
+    const attnrun_tensor t = { .data = (void *)(uintptr_t)b,
+                               .dtype = is_signed ? ATTNRUN_I8 : ATTNRUN_U8 };
+    pack_strided(kernels, packed, &t, k, n, n, 1);
 }
 
 void attn_integer_packed_columns(const struct attn_packed *packed, int64_t column,
@@ -295,8 +306,8 @@ void attn_integer_packed_columns(const struct attn_packed *packed, int64_t colum
     product->b = (const uint8_t *)panels + column * (ceil_div(packed->k, 4) * 4);
 }
 
-attn_status attn_integer_pack_input(attnrun_pack *pack, int in, int64_t *bytes,
-                                    void *packed)
+attn_status attn_integer_pack_input(attnrun_pack *pack, int in, bool transposed,
+                                    int64_t *bytes, void *packed)
 {
     const attnrun_tensor *b = in < pack->n_in ? &pack->x[in] : NULL;
     *bytes = 0;
@@ -305,18 +316,21 @@ attn_status attn_integer_pack_input(attnrun_pack *pack, int in, int64_t *bytes,
     for (int i = 0; i < b->rank - 2; i++)
         if (b->dims[i] != 1)
             return ATTNRUN_OK;
-    const int64_t k = b->dims[b->rank - 2], n = b->dims[b->rank - 1];
+    const int64_t columns = b->dims[b->rank - 1];
+    const int64_t k = transposed ? columns : b->dims[b->rank - 2],
+                  n = transposed ? b->dims[b->rank - 2] : columns;
     if (k == 0 || n == 0)
         return ATTNRUN_OK;
     *bytes = attn_integer_packed_bytes(pack->kernels, k, n);
     if (*bytes < 0)
         return attn_fail_node(ATTNRUN_E_LIMIT, pack->node,
                               "input %d is too large to pack", in);
-    pack->form = &packed_form;
+    pack->form = &packed_forms[transposed];
     pack->sources = UINT32_C(1) << in;
     pack->replaces |= UINT32_C(1) << in;
     if (packed != NULL)
-        attn_integer_pack(pack->kernels, packed, b->data, k, n, b->dtype == ATTNRUN_I8);
+        pack_strided(pack->kernels, packed, b, k, n, transposed ? 1 : columns,
+                     transposed ? columns : 1);
     return ATTNRUN_OK;
 }
 
@@ -327,9 +341,12 @@ attn_status attn_integer_check_header(const attnrun_pack *pack, const void *pack
     return attn_gemm_check_head(pack, packed, &expected);
 }
 
-attn_status attn_integer_check_input(const attnrun_pack *pack, int in, const void *packed)
+attn_status attn_integer_check_input(const attnrun_pack *pack, int in, bool transposed,
+                                     const void *packed)
 {
     const attnrun_tensor *b = &pack->x[in];
-    return attn_integer_check_header(pack, packed, b->dims[b->rank - 2],
-                                     b->dims[b->rank - 1], b->dtype == ATTNRUN_I8);
+    const int64_t rows = b->dims[b->rank - 2], columns = b->dims[b->rank - 1];
+    return attn_integer_check_header(pack, packed, transposed ? columns : rows,
+                                     transposed ? rows : columns,
+                                     b->dtype == ATTNRUN_I8);
 }

@@ -50,10 +50,11 @@ attn_status attn_integer_run(const struct attn_integer_gemm *g,
                              const struct attn_kernels *kernels,
                              const struct attn_integer_operands *o,
                              const attnrun_work *work);
-attn_status attn_integer_pack_input(attnrun_pack *pack, int in, int64_t *bytes,
-                                    void *packed);
+/* `transposed`: the input is (n, k). */
+attn_status attn_integer_pack_input(attnrun_pack *pack, int in, bool transposed,
+                                    int64_t *bytes, void *packed);
 /* check_packed() of such an operator; and of one that packs matrices one by one. */
-attn_status attn_integer_check_input(const attnrun_pack *pack, int in,
+attn_status attn_integer_check_input(const attnrun_pack *pack, int in, bool transposed,
                                      const void *packed);
 attn_status attn_integer_check_header(const attnrun_pack *pack, const void *packed,
                                       int64_t k, int64_t n, bool is_signed);

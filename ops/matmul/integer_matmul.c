@@ -31,14 +31,14 @@ static attn_status matmul_integer_infer(attnrun_step *step)
 
 static attn_status matmul_integer_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 {
-    return attn_integer_pack_input(pack, 1, bytes, packed);
+    return attn_integer_pack_input(pack, 1, false, bytes, packed);
 }
 
 static attn_status matmul_integer_check_packed(const attnrun_pack *pack, int64_t bytes,
                                                const void *packed)
 {
     (void)bytes;
-    return attn_integer_check_input(pack, 1, packed);
+    return attn_integer_check_input(pack, 1, false, packed);
 }
 
 static attn_status matmul_integer_run(const attnrun_step *step, const attnrun_work *work)

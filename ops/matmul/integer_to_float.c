@@ -56,14 +56,14 @@ static attn_status infer_output(attnrun_step *step, const struct places *at)
 
 static attn_status to_float_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 {
-    return attn_integer_pack_input(pack, B, bytes, packed);
+    return attn_integer_pack_input(pack, B, false, bytes, packed);
 }
 
 static attn_status to_float_check_packed(const attnrun_pack *pack, int64_t bytes,
                                          const void *packed)
 {
     (void)bytes;
-    return attn_integer_check_input(pack, B, packed);
+    return attn_integer_check_input(pack, B, false, packed);
 }
 
 static void scale_block(const attnrun_step *step, const struct attn_integer_block *block,

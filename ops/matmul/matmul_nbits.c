@@ -12,9 +12,10 @@
  * bias         (N)
  * Y            (…, N);  W = (B - zero_point) * scale
  *
- * accuracy_level (0 to 4) names the least exact arithmetic that is allowed; here it is
- * f32 always. Constant weights are packed, `bits` an element (nbits.h); others are packed
- * in shared memory before each product.
+ * accuracy_level (0 to 4) names the least exact arithmetic that is allowed. Only 4 changes
+ * something: like precision auto it lets numbers of A be rounded to 8 bits where the CPU has
+ * products of bytes (nbits_rounded.c; not with g_idx). Constant weights are packed, `bits` an
+ * element (nbits.h); others are packed in shared memory before each product.
  * Source: ONNX Runtime contrib operators; compared with onnxruntime 1.32.0. */
 #include "nbits.h"
 
@@ -77,9 +78,11 @@ static attn_status check_inputs(const attnrun_step *step, const struct nbits_arg
 }
 
 static bool layout_of(const struct nbits_args *args, const struct attn_kernels *kernels,
-                      const attnrun_type *in, int n_in, struct attn_nbits_layout *l)
+                      const attnrun_type *in, int n_in, bool rounded,
+                      struct attn_nbits_layout *l)
 {
-    *l = (struct attn_nbits_layout){ .k = args->K,
+    *l = (struct attn_nbits_layout){ .rounded = rounded,
+                                     .k = args->K,
                                      .n = args->N,
                                      .block = args->block_size,
                                      .blocks = blocks_of(args),
@@ -99,7 +102,8 @@ static attn_status nbits_infer(attnrun_step *step)
     TRY(attn_nbits_output(step, args->K, args->N));
     if (!step->concrete)
         return ATTNRUN_OK;
-    if (!layout_of(args, step->kernels, step->in, step->n_in, &state->layout))
+    if (!layout_of(args, step->kernels, step->in, step->n_in,
+                   attn_nbits_may_round(step, args->accuracy_level), &state->layout))
         return op_fail(step, ATTNRUN_E_LIMIT, "the matrix is too large");
     return attn_nbits_tasks(step);
 }
@@ -160,7 +164,7 @@ static attn_status nbits_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     *bytes = 0;
     if (!all_constant(pack))
         return ATTNRUN_OK;
-    if (!layout_of(pack->args, pack->kernels, pack->in, pack->n_in, &l))
+    if (!layout_of(pack->args, pack->kernels, pack->in, pack->n_in, false, &l))
         return attn_fail_node(ATTNRUN_E_LIMIT, pack->node, "the matrix is too large");
     *bytes = l.bytes;
     for (int in = B; in <= GROUP; in++)
@@ -177,7 +181,7 @@ static attn_status nbits_check_packed(const attnrun_pack *pack, int64_t bytes,
                                       const void *packed)
 {
     struct attn_nbits_layout l;
-    bool right = layout_of(pack->args, pack->kernels, pack->in, pack->n_in, &l) &&
+    bool right = layout_of(pack->args, pack->kernels, pack->in, pack->n_in, false, &l) &&
                  l.bytes == bytes;
     for (int64_t k = 0; right && l.by_group && k < l.k; k++) {
         int32_t group;

@@ -6,6 +6,8 @@ enum {
     ROWS = 2 * ATTN_GEMM_MC, /* of A that share the floats of a part of a panel */
     PANELS = 4,              /* of a task with many rows: their floats stay in L2 */
     PACK_PANELS = 4,         /* of a task that packs */
+    ROUNDED_ROWS = 132,      /* of A that are rounded for a task, at most … */
+    ROUNDED_BYTES = 400000,  /* … which is to stay in L2 */
     TASK_NS = 25000
 };
 
@@ -31,6 +33,9 @@ bool attn_nbits_layout(const struct attn_kernels *kernels, struct attn_nbits_lay
     l->digit_bytes = l->by_table || l->by_group
                          ? 0
                          : (int64_t)kernels->nbits_digits(NULL, NULL, 0, 1, &shape);
+    l->rounded_bytes = l->by_table || l->by_group || !l->rounded
+                           ? 0
+                           : (int64_t)kernels->nbits_round(NULL, NULL, 0, 1, &shape);
     if (!ck_mul(l->panels, l->width, &columns) || !ck_mul(columns, l->blocks, &scales))
         return false;
     return append(&q_at, &l->bytes, columns, ceil_div(l->k, per) * 4) &&
@@ -127,8 +132,16 @@ static bool few(const struct attn_nbits_layout *l, int64_t rows)
     return rows <= ATTN_NBITS_ROWS && !l->by_group;
 }
 
+/* Bytes of the rows that are rounded, and of a part of a panel behind them. */
+static int64_t rounded_scratch(const struct attn_nbits_layout *l, int64_t m)
+{
+    return l->rounded_bytes * m + (int64_t)ATTN_NBITS_PART * ATTN_GEMM_NR_MAX;
+}
+
 int64_t attn_nbits_scratch(const struct attn_nbits_layout *l, int64_t m)
 {
+    if (l->rounded_bytes > 0)
+        return rounded_scratch(l, m);
     const int64_t digits = l->digit_bytes * min64(m, ATTN_NBITS_ROWS);
     if (few(l, m))
         return digits;
@@ -147,7 +160,13 @@ attn_status attn_nbits_plan(const attnrun_step *step, const struct attn_nbits_la
         return ATTNRUN_OK;
     double cost = panel * (double)l->bits / 8 / 6 + panel * (double)rows / 30;
     plan->m_block = rows;
-    if (few(l, rows)) {
+    if (l->rounded_bytes > 0) {
+        const int64_t most =
+            max64(8, min64(ROUNDED_ROWS, ROUNDED_BYTES / l->rounded_bytes));
+        plan->m_block = ceil_div(rows, ceil_div(rows, most));
+        cost = panel * (double)l->bits / 8 / 12 + panel * (double)plan->m_block / 150;
+        plan->n_panels = cost > TASK_NS ? 1 : (int64_t)(TASK_NS / (cost + 1)) + 1;
+    } else if (few(l, rows)) {
         plan->n_panels = cost > TASK_NS ? 1 : (int64_t)(TASK_NS / (cost + 1)) + 1;
     } else {
         const int64_t blocks = ceil_div(rows, ROWS);
@@ -179,6 +198,19 @@ static const void *digits_of(const struct attn_nbits_layout *l,
     return o->scratch;
 }
 
+static const void *rounded_rows(const struct attn_nbits_layout *l,
+                                const struct attn_kernels *kernels,
+                                const struct attn_nbits_block *o)
+{
+    for (int64_t i = 0; i < o->m; i++) {
+        kernels->nbits_round((char *)o->scratch + i * l->rounded_bytes,
+                             o->a + i * o->a_row, o->a_row, 1, o->b);
+        if (attn_poll_work(l->k) != ATTNRUN_OK)
+            break; /* who multiplies sees it */
+    }
+    return o->scratch;
+}
+
 static attn_status multiply_few(const struct attn_nbits_layout *l,
                                 const struct attn_kernels *kernels,
                                 const struct attn_nbits_block *o, const void *digits)
@@ -189,6 +221,25 @@ static attn_status multiply_few(const struct attn_nbits_layout *l,
                                 digits, (size_t)((o->column + j) / l->width),
                                 (size_t)min64(l->width, o->n - j),
                                 o->bias != NULL ? o->bias + j : NULL);
+    }
+    return ATTNRUN_OK;
+}
+
+static attn_status multiply_rounded(const struct attn_nbits_layout *l,
+                                    const struct attn_kernels *kernels,
+                                    const struct attn_nbits_block *o, const void *rows)
+{
+    struct attn_nbits_product product = {
+        .b = o->b, .rows = rows, .c_row = o->c_row, .m = (size_t)o->m
+    };
+    product.scratch = (char *)o->scratch + l->rounded_bytes * o->m;
+    for (int64_t j = 0; j < o->n; j += l->width) {
+        TRY(attn_poll());
+        product.c = o->c + j;
+        product.bias = o->bias != NULL ? o->bias + j : NULL;
+        product.panel = (size_t)((o->column + j) / l->width);
+        product.n = (size_t)min64(l->width, o->n - j);
+        kernels->nbits_rounded_f32(&product);
     }
     return ATTNRUN_OK;
 }
@@ -239,6 +290,8 @@ attn_status attn_nbits_multiply(const struct attn_nbits_layout *l,
                                 const struct attn_kernels *kernels,
                                 const struct attn_nbits_block *block)
 {
+    if (l->rounded_bytes > 0)
+        return multiply_rounded(l, kernels, block, rounded_rows(l, kernels, block));
     if (few(l, block->m))
         return multiply_few(l, kernels, block, digits_of(l, kernels, block));
     struct attn_nbits_block part = *block;
@@ -257,7 +310,8 @@ attn_status attn_nbits_run(const struct attn_nbits_layout *l,
                            const struct attn_kernels *kernels,
                            const struct attn_nbits_operands *o, const attnrun_work *work)
 {
-    const void *digits = NULL; /* of all rows, where they are few: for all tasks */
+    const void *rows = NULL; /* in digits or rounded: for all tasks that share them */
+    int64_t rows_from = -1;
     for (int64_t task = work->begin; task < work->end; task++) {
         const int64_t i = task / plan->n_blocks * plan->m_block;
         const int64_t j = task % plan->n_blocks * plan->n_panels * l->width;
@@ -273,13 +327,17 @@ attn_status attn_nbits_run(const struct attn_nbits_layout *l,
             .column = j,
             .n = min64(l->n - j, plan->n_panels * l->width),
         };
-        if (!few(l, block.m)) {
+        const bool rounded = l->rounded_bytes > 0, made = rows_from == i;
+        rows_from = i;
+        if (rounded) {
+            rows = made ? rows : rounded_rows(l, kernels, &block);
+            TRY(multiply_rounded(l, kernels, &block, rows));
+        } else if (few(l, block.m)) {
+            rows = made ? rows : digits_of(l, kernels, &block);
+            TRY(multiply_few(l, kernels, &block, rows));
+        } else {
             TRY(attn_nbits_multiply(l, kernels, &block));
-            continue;
         }
-        if (task == work->begin || plan->m_blocks > 1)
-            digits = digits_of(l, kernels, &block);
-        TRY(multiply_few(l, kernels, &block, digits));
     }
     return ATTNRUN_OK;
 }

@@ -8,7 +8,10 @@
  * Up to ATTN_NBITS_ROWS rows of A: nbits_rows_f32 reads the weights once; nbits_digits may have
  * to prepare the rows in scratch. More rows, or
  * rows with blocks of their own (g_idx): parts of panels become floats in scratch, on
- * their way into cache, and are multiplied by gemm_f32. */
+ * their way into cache, and are multiplied by gemm_f32.
+ * Where numbers of A may be rounded to bytes (`rounded`: precision auto, or what a file permits)
+ * and the CPU has products of bytes, nbits_round() prepares rows in scratch and
+ * nbits_rounded_f32 multiplies them, however many they are. */
 #ifndef ATTN_NBITS_H
 #define ATTN_NBITS_H
 
@@ -20,17 +23,24 @@ enum { NBITS_ZERO_ONE, NBITS_ZERO_U8, NBITS_ZERO_F32 };
 struct attn_nbits_layout {
     int64_t k, n, block, blocks; /* rows that share a scale; of those along k */
     int32_t bits, zeros, by_group, by_table;
+    bool rounded;          /* rows of A may be rounded to bytes (nbits_round) */
     int64_t width, panels; /* columns of a panel */
     int64_t scale_at, zero_at, group_at, table_at, bytes;
-    int64_t digit_bytes; /* of a row of A, where few rows are multiplied in digits */
+    int64_t digit_bytes;   /* of a row of A, where few rows are multiplied in digits */
+    int64_t rounded_bytes; /* of a row of A that is rounded; 0: none is */
 };
 
-/* From k, n, block, bits, zeros, by_group and by_table, which are set; false: overflow.
- */
+/* From k, n, block, bits, zeros, by_group, by_table and rounded, which are set; false:
+ * overflow. What is packed does not depend on `rounded`. */
 bool attn_nbits_layout(const struct attn_kernels *kernels, struct attn_nbits_layout *l);
 /* The arrays in packed memory; `zero` for NBITS_ZERO_ONE. */
 struct attn_nbits attn_nbits_at(const struct attn_nbits_layout *l, const void *packed,
                                 float zero);
+/* Whether the precision of the model, or the accuracy_level of a node, lets A be rounded. */
+static inline bool attn_nbits_may_round(const attnrun_step *step, int64_t accuracy_level)
+{
+    return step->precision == ATTNRUN_PRECISION_AUTO || accuracy_level == 4;
+}
 /* Zeros panels [begin, end), whose places and scales are then written one by one. */
 void attn_nbits_clear(const struct attn_nbits_layout *l, int64_t begin, int64_t end,
                       uint8_t *to);

@@ -86,6 +86,20 @@ static attn_status qgemm_infer(attnrun_step *step)
                           : ATTNRUN_OK;
 }
 
+static attn_status qgemm_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
+{
+    const struct qgemm_args *args = pack->args;
+    return attn_integer_pack_input(pack, B, args->transB != 0, bytes, packed);
+}
+
+static attn_status qgemm_check_packed(const attnrun_pack *pack, int64_t bytes,
+                                      const void *packed)
+{
+    const struct qgemm_args *args = pack->args;
+    (void)bytes;
+    return attn_integer_check_input(pack, B, args->transB != 0, packed);
+}
+
 static void add_c(const attnrun_step *step, const struct attn_integer_block *block)
 {
     const struct qgemm_state *state = step->state;
@@ -133,6 +147,7 @@ static attn_status qgemm_run(const attnrun_step *step, const attnrun_work *work)
     const struct qgemm_state *state = step->state;
     const struct attn_integer_operands o = { .a = step->x[A].data,
                                              .b = step->x[B].data,
+                                             .packed = step->node->packed,
                                              .a_zero = &step->x[A_ZERO],
                                              .b_zero = &step->x[B_ZERO],
                                              .a_signed = step->in[A].dtype == ATTNRUN_I8,
@@ -155,6 +170,8 @@ const attnrun_op_def op_qgemm_1 = {
     .state_bytes = sizeof(struct qgemm_state),
     .attrs = qgemm_attrs,
     .infer = qgemm_infer,
+    .pack = qgemm_pack,
+    .check_packed = qgemm_check_packed,
     .run = qgemm_run,
     .cost = "O(m n k)",
     .source = "ONNX Runtime contrib operators",

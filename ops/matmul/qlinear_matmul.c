@@ -49,14 +49,14 @@ static attn_status qlinear_matmul_infer(attnrun_step *step)
 
 static attn_status qlinear_matmul_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 {
-    return attn_integer_pack_input(pack, QB, bytes, packed);
+    return attn_integer_pack_input(pack, QB, false, bytes, packed);
 }
 
 static attn_status qlinear_matmul_check_packed(const attnrun_pack *pack, int64_t bytes,
                                                const void *packed)
 {
     (void)bytes;
-    return attn_integer_check_input(pack, QB, packed);
+    return attn_integer_check_input(pack, QB, false, packed);
 }
 
 static double scale_at(const attnrun_step *step, int in, int64_t at)

@@ -6,7 +6,8 @@
  * zero points    u8, packed like the weights: along the lines (E, lines * bits / 8), or
  *                along the blocks (E, lines, blocks * bits / 8); 2^(bits - 1) by default
  * router_weights (tokens, E): the weights of the chosen experts instead of their softmax
- * W = (fc - zero point) * scale. Products are sums of floats, whatever accuracy_level allows.
+ * W = (fc - zero point) * scale. Products are sums of floats; accuracy_level 4 and precision auto
+ * let their left operand be rounded to 8 bits (ops/kernels/nbits_rounded.c).
  * Constant weights are packed, `bits` an element (ops/matmul/nbits.h); others are packed in
  * shared memory in a phase before. Weights of quant_type fp4, nvfp4 and fp8, and those of 3
  * bits, have no kernel for CPUs in ONNX Runtime either. Source: ONNX Runtime contrib
@@ -115,7 +116,8 @@ static attn_status check_args(const attnrun_node *node, const struct qmoe_args *
 
 /* The layouts and places of the packed matrices; false: overflow. */
 static bool lay_out(const struct attn_kernels *kernels, const struct qmoe_args *args,
-                    const attnrun_type *in, int n_in, struct qmoe_state *state)
+                    const attnrun_type *in, int n_in, bool rounded,
+                    struct qmoe_state *state)
 {
     struct mixture_state *s = &state->shared;
     s->packed_bytes = 0;
@@ -126,7 +128,8 @@ static bool lay_out(const struct attn_kernels *kernels, const struct qmoe_args *
         int64_t all;
         if (i == 1 && s->n_up == 1)
             continue;
-        *l = (struct attn_nbits_layout){ .k = m->k,
+        *l = (struct attn_nbits_layout){ .rounded = rounded,
+                                         .k = m->k,
                                          .n = m->n,
                                          .block = args->block_size,
                                          .bits = bits_of(args, m->which) };
@@ -174,6 +177,7 @@ static attn_status check_matrix(const attnrun_step *step, const struct mixture_m
 
 static attn_status qmoe_infer(attnrun_step *step)
 {
+    const struct qmoe_args *args = step->args;
     struct qmoe_state *state = step->state;
     struct mixture_state *s = &state->shared;
     int64_t per[MIXTURE_MATRICES], scratch = 0;
@@ -182,7 +186,8 @@ static attn_status qmoe_infer(attnrun_step *step)
     if (!step->concrete)
         return ATTNRUN_OK;
     TRY(attn_mixture_shapes(step, &qmoe, per));
-    if (!lay_out(step->kernels, step->args, step->in, step->n_in, state))
+    if (!lay_out(step->kernels, step->args, step->in, step->n_in,
+                 attn_nbits_may_round(step, args->accuracy_level), state))
         return op_fail(step, ATTNRUN_E_LIMIT, "the weights are too large");
     for (int i = 0; i < MIXTURE_MATRICES; i++) {
         if (i == 1 && s->n_up == 1)
@@ -272,7 +277,7 @@ static attn_status qmoe_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
     if (!attn_mixture_matrices(&qmoe, &args->shared, pack->n_in, pack->in, per,
                                &state.shared, &wrong, &text))
         return ATTNRUN_OK; /* infer() says so */
-    if (!lay_out(pack->kernels, args, pack->in, pack->n_in, &state))
+    if (!lay_out(pack->kernels, args, pack->in, pack->n_in, false, &state))
         return attn_fail_node(ATTNRUN_E_LIMIT, pack->node, "the weights are too large");
     const int n = attn_mixture_list(&state.shared, m);
     for (int i = 0; i < n; i++)

@@ -167,7 +167,7 @@ static bool pays_winograd(const struct layout *l, const struct attn_node *node)
     const attnrun_tensor *w = &l->graph->values[node->in[1]].data;
     const attnrun_type *y = layout_type(l, node->out[0]);
     double tiles = 1.0, pixels = 1.0;
-    if (l->graph->model->products_bf16) /* which are cheaper than the transforms */
+    if (l->graph->model->products_bf16) /* its products are floats */
         return false;
     for (int i = 2; i < 4; i++) {
         const int64_t n = dim_is_const(y->dims[i]) ? y->dims[i].value : 28;

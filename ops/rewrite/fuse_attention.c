@@ -444,7 +444,16 @@ static bool last_axis(const struct attn_graph *graph, const struct attn_node *so
     return rank > 0 && (axis == rank - 1 || axis == -1);
 }
 
-/* Nothing is broadcast but masks. */
+/* One head of keys and values for all queries' heads, which the operator has, too. */
+static bool one_kv_head(const struct attn_graph *graph, const struct found *found)
+{
+    return found->rank == 4 && dim_is(k_dim(graph, found, 1), 1) &&
+           dim_is(dim_of_4(graph, found->v, 1), 1) &&
+           dim_is_const(dim_of_4(graph, found->q, 1)) &&
+           dim_of_4(graph, found->q, 1).value > 0;
+}
+
+/* Nothing is broadcast but masks and heads. */
 static bool operands_fit(const struct attn_graph *graph, const struct found *found)
 {
     for (int axis = 0; axis < 3; axis++) {
@@ -452,7 +461,8 @@ static bool operands_fit(const struct attn_graph *graph, const struct found *fou
         if (!dim_equal(k_dim(graph, found, axis), dim_of_4(graph, found->v, v_axis)))
             return false;
         if (axis < 2 &&
-            !dim_equal(k_dim(graph, found, axis), dim_of_4(graph, found->q, axis)))
+            !dim_equal(k_dim(graph, found, axis), dim_of_4(graph, found->q, axis)) &&
+            !(axis == 1 && one_kv_head(graph, found)))
             return false;
     }
     return true;

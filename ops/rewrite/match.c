@@ -110,6 +110,29 @@ bool attn_match_reduces_last(const struct attn_graph *graph, const struct attn_n
            attn_match_int(node, "keepdims", 1) == 1;
 }
 
+bool attn_match_axes(const struct attn_graph *graph, const struct attn_node *node,
+                     uint32_t *axes)
+{
+    const struct attn_attr *attr = attn_node_attr(node, "axes");
+    const attnrun_tensor *t =
+        node->pub.n_in > 1 && node->in[1] >= 0 ? &graph->values[node->in[1]].data : NULL;
+    const int rank = node->pub.n_in > 0 ? graph->values[node->in[0]].type.rank : -1;
+    const bool of_node = attr != NULL && attr->kind == ATTN_ATTR_INTS;
+    *axes = 0;
+    if (rank < 0 || (attr != NULL && !of_node) ||
+        (!of_node && (t == NULL || t->data == NULL || t->dtype != ATTNRUN_I64)))
+        return false;
+    const int64_t n = of_node ? attr->ints.n : tensor_count(t);
+    for (int64_t i = 0; i < n && n <= ATTNRUN_MAX_RANK; i++) {
+        int64_t axis = of_node ? attr->ints.v[i] : tensor_get_int(t, i);
+        axis += axis < 0 ? rank : 0;
+        if (axis < 0 || axis >= rank)
+            return false;
+        *axes |= 1u << axis;
+    }
+    return *axes != 0;
+}
+
 bool attn_match_vector(const struct attn_graph *graph, int32_t value, int64_t *n)
 {
     if (!match_is_constant(graph, value) || !attn_match_is_f32(graph, value))

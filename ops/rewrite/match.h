@@ -35,6 +35,10 @@ int32_t attn_match_other(const struct attn_node *node, int32_t value);
 /* A reduction over the last axis alone that keeps the dim. */
 bool attn_match_reduces_last(const struct attn_graph *graph,
                              const struct attn_node *node);
+/* The axes of a reduction, whose input has a known rank, as bits; false where they are not
+ * known or none. */
+bool attn_match_axes(const struct attn_graph *graph, const struct attn_node *node,
+                     uint32_t *axes);
 /* A constant f32 of n elements along the last axis: dims all 1 but the last. */
 bool attn_match_vector(const struct attn_graph *graph, int32_t value, int64_t *n);
 /* Makes of the value a constant of rank 1: itself, or a view of its data. */
@@ -58,8 +62,9 @@ bool attn_match_string(const struct attn_node *node, const char *name, const cha
  * Unsqueeze, Expand, Reshape: what they were before. */
 bool attn_match_share_heads(const struct attn_graph *graph, int32_t *k, int32_t *v);
 
-/* A Pad of a tensor of this rank by a constant number, with constant pads and no axes: rank
- * numbers of elements before and as many behind; a negative one takes elements away. */
+/* A Pad of a tensor of this rank by a constant number (by zeros), with constant pads and no
+ * axes: rank numbers of elements before and as many behind; a negative one takes elements
+ * away. */
 bool attn_match_pads(const struct attn_graph *graph, const struct attn_node *pad,
                      int32_t rank, int64_t pads[2 * ATTNRUN_MAX_RANK], double *value);
 bool attn_match_zero_pads(const struct attn_graph *graph, const struct attn_node *pad,

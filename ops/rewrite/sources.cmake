@@ -16,16 +16,20 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/fuse_attention.c
   ops/rewrite/fuse_block_attention.c
   ops/rewrite/fuse_causal_linear.c
+  ops/rewrite/fuse_external.c
   ops/rewrite/fuse_fourier_mix.c
   ops/rewrite/fuse_involution.c
   ops/rewrite/fuse_linear_attention.c
+  ops/rewrite/fuse_map_gates.c
   ops/rewrite/fuse_performer.c
   ops/rewrite/fuse_quantized.c
+  ops/rewrite/gather_rows.c
   ops/rewrite/gelu.c
   ops/rewrite/head_groups.c
   ops/rewrite/layer_norm.c
   ops/rewrite/residual_relu.c
   ops/rewrite/linear_quotient.c
+  ops/rewrite/map_gates.c
   ops/rewrite/mask_band.c
   ops/rewrite/mask_opcode.c
   ops/rewrite/match.c
@@ -35,5 +39,6 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/product.c
   ops/rewrite/rotary.c
   ops/rewrite/skip_layer_norm.c
+  ops/rewrite/softmax_operands.c
   ops/rewrite/write_mask.c
 )

@@ -7,7 +7,7 @@
 #include "../kernels/kernels.h"
 
 struct attn_external_args {
-    int64_t num_heads;
+    int64_t num_heads, nan_rows;
     float epsilon;
     int32_t post_activation;
 };

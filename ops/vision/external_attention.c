@@ -9,7 +9,7 @@
  * mk        f32 (S, C / num_heads) for all heads, or (num_heads, S, C / num_heads)
  * mv        f32 (Co, S) or (num_heads, Co, S); bv (Co) or (num_heads, Co), optional
  * identity  f32 as Y, optional;  Y = act(y + identity), of x's layout with num_heads Co
- * num_heads 1, epsilon 0, post_activation none | relu
+ * num_heads 1, epsilon 0, nan_rows 0, post_activation none | relu
  *
  * A head of a sample is cut into tiles of 128 tokens. Phase 0: the logits of a tile,
  * their largest and their sum by slot; they stay as exp(l - largest of the tile), so each
@@ -19,7 +19,8 @@
  * one of them, and its logits are the worker's. Logits are slots x tokens in both
  * layouts.
  *
- * A token whose e are all 0 with epsilon 0 has a = 0, where 0 / 0 is NaN upstream. A NaN
+ * A token whose e are all 0 with epsilon 0 has a = 0, where 0 / 0 is NaN upstream; with
+ * nan_rows 1 it is NaN, too. A NaN
  * in a token makes all of its sample NaN.
  * Refuses: other ranks, sizes that disagree, C no multiple of num_heads, S, C or n 0,
  * epsilon < 0. Cost: 2 n S (C + num_heads Co) FLOPs and num_heads n S exponentials a
@@ -33,6 +34,7 @@
 static const attnrun_attr_def external_attrs[] = {
     ATTR_INT(struct attn_external_args, num_heads, 1),
     ATTR_FLOAT(struct attn_external_args, epsilon, 0.0f),
+    ATTR_INT(struct attn_external_args, nan_rows, 0),
     ATTR_ENUM(struct attn_external_args, post_activation, "none|relu", 0),
     ATTR_END,
 };
@@ -45,6 +47,7 @@ static attn_status check_args(const attnrun_step *step)
 {
     const struct attn_external_args *args = step->args;
     TRY(attn_need_int(step, "num_heads", args->num_heads, 1, INT32_MAX));
+    TRY(attn_need_int(step, "nan_rows", args->nan_rows, 0, 1));
     TRY(attn_need_finite(step, "epsilon", args->epsilon, false));
     return args->epsilon < 0
                ? op_fail(step, ATTNRUN_E_ATTR, "epsilon is %g, expected 0 or more",

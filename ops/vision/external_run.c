@@ -155,9 +155,9 @@ static void run_worth(const attnrun_step *step, const struct group *group,
                                (size_t)s->slots);
 }
 
-/* 1 / (epsilon + sum), and 0 for 1 / 0. A sum whose reciprocal would overflow is made
+/* 1 / (epsilon + sum), and `empty` for 1 / 0. A sum whose reciprocal would overflow is made
  * larger first, with what it is of: true. */
-static bool invert_sums(float *sums, float *larger, int64_t n, float epsilon)
+static bool invert_sums(float *sums, float *larger, int64_t n, float epsilon, float empty)
 {
     const float tiny = 0x1p-100f;
     bool any = false;
@@ -165,7 +165,7 @@ static bool invert_sums(float *sums, float *larger, int64_t n, float epsilon)
         const float sum = sums[i] + epsilon;
         larger[i] = sum < tiny ? 0x1p+100f : 1.0f;
         any = any || (sum < tiny && sum > 0.0f);
-        sums[i] = sum == 0.0f ? 0.0f : 1.0f / (sum * larger[i]);
+        sums[i] = sum == 0.0f ? empty : 1.0f / (sum * larger[i]);
     }
     return any;
 }
@@ -191,7 +191,7 @@ static void pooling(const attnrun_step *step, const struct group *group, int64_t
     step->kernels->features_f32(&f);
     f.row_factor = f.column_sums = NULL;
     f.column_factor = larger;
-    if (invert_sums(room->sums, larger, n, args->epsilon))
+    if (invert_sums(room->sums, larger, n, args->epsilon, args->nan_rows ? NAN : 0.0f))
         step->kernels->features_f32(&f);
     f.column_factor = room->sums;
     step->kernels->features_f32(&f);

@@ -42,7 +42,7 @@ static bool softmax_row(const struct sizes *s, const float *q, const float *k, i
 static void reference(const struct sizes *s, const float *q, const float *k,
                       const float *v, double *y)
 {
-    double p[704];
+    double p[2100];
     for (int64_t b = 0; b < s->batch; b++)
         for (int64_t h = 0; h < s->q_heads; h++)
             for (int64_t i = 0; i < s->q_len; i++) {
@@ -138,6 +138,25 @@ void check_attention(struct check *c)
         if (check_chance(c, 60))
             s.right = check_between(c, 0, 300);
         build(c, &s);
+        check_run(c, CHECK_A);
+    }
+    /* The keys of few queries and heads are split. */
+    CHECK_ROUNDS(c, 16)
+    {
+        struct sizes s = { .batch = check_between(c, 1, 2),
+                           .q_len = check_chance(c, 50) ? 1 : check_between(c, 1, 9),
+                           .kv_len = check_between(c, 512, 2100),
+                           .kv_heads = check_between(c, 1, 3),
+                           .dim = check_between(c, 1, 70),
+                           .v_dim = check_between(c, 1, 70),
+                           .causal = check_chance(c, 20), /* parts without a key */
+                           .left = -1,
+                           .right =
+                               check_chance(c, 20) ? check_between(c, 0, 1500) : -1 };
+        s.q_heads = s.kv_heads * check_between(c, 1, 7);
+        s.masked = check_chance(c, 30);
+        build(c, &s);
+        c->no_twin = s.q_heads != s.kv_heads;
         check_run(c, CHECK_A);
     }
     struct sizes large = { 1,    16384, 16384, 8,     8, 64,    64,

@@ -8,6 +8,7 @@ struct external {
     int64_t heads, ch, slots, co;
     bool own_mk, own_mv, own_bv; /* one for each head */
     bool with_bv, with_identity, relu;
+    bool nan_rows;
     float epsilon, gain; /* what mk is multiplied by */
     const float *x, *mk, *mv, *bv, *identity;
 };
@@ -110,6 +111,8 @@ static double *build(struct check *c, struct external *s)
         check_int(c, "num_heads", s->heads);
     if (s->epsilon != 0.0f)
         check_float(c, "epsilon", s->epsilon);
+    if (s->nan_rows)
+        check_int(c, "nan_rows", 1);
     const bool says_none = check_chance(c, 30); /* drawn in any case: see tail() */
     if (s->relu || says_none)
         check_string(c, "post_activation", s->relu ? "relu" : "none");
@@ -240,12 +243,13 @@ static void permuted(struct check *c)
 
 /* Where a token is far from all others, these have e = 0, a = 0 and y = bv; a little
  * nearer they have an e that is no normal float, and a that adds up to 1. */
-static void far_token(struct check *c, float far, bool zero)
+static void far_token(struct check *c, float far, bool zero, bool nan_rows)
 {
     struct external s = {
         .b = 1, .h = 2, .w = 3, .heads = 1, .ch = 1, .slots = 2, .co = 3
     };
     s.with_bv = true;
+    s.nan_rows = nan_rows;
     s.gain = 1;
     double *y = build(c, &s);
     float *x = c->in[0].data, *mk = c->in[1].data;
@@ -255,7 +259,8 @@ static void far_token(struct check *c, float far, bool zero)
     for (int64_t o = 0; o < s.co; o++)
         for (int64_t i = 0; i < 6; i++) {
             const double mean = ((double)s.mv[2 * o] + (double)s.mv[2 * o + 1]) / 2;
-            y[o * 6 + i] = (double)s.bv[o] + (zero && i != 2 ? 0 : mean);
+            y[o * 6 + i] =
+                (double)s.bv[o] + (zero && i != 2 ? nan_rows ? (double)NAN : 0 : mean);
         }
     check_run(c, CHECK_A);
 }
@@ -353,8 +358,9 @@ void check_external_attention(struct check *c)
     tail(c, 400);
     not_a_number(c);
     permuted(c);
-    far_token(c, 1000, true);
-    far_token(c, 95, false);
+    far_token(c, 1000, true, false);
+    far_token(c, 1000, true, true);
+    far_token(c, 95, false, true);
     refusals(c);
     for (int64_t w = 0; w <= 128; w += 128) {
         struct external s = { .b = 1,

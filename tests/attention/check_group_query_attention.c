@@ -212,7 +212,7 @@ void check_group_query_attention(struct check *c)
     {
         struct grouped g = { .batch = check_between(c, 0, 3),
                              .tokens = check_chance(c, 50) ? 1 : check_between(c, 1, 90),
-                             .past = check_between(c, 0, c->round % 8 == 0 ? 600 : 40),
+                             .past = check_between(c, 0, c->round % 8 == 0 ? 1400 : 40),
                              .kv_heads = check_between(c, 1, 3),
                              .dim = 2 * check_between(c, 1, 20),
                              .bits = check_chance(c, 50) ? 8 : 4,

@@ -1,6 +1,7 @@
 """What the golden_<operator>.py scripts share: a folder tests/attention/golden/<case> of
 operands, upstream's output and its provenance."""
 import ast
+import importlib
 import importlib.machinery
 import importlib.metadata
 import json
@@ -67,6 +68,15 @@ def timm_layers():
         module.__getattr__ = layer_of_that_name
     spec = importlib.machinery.PathFinder.find_spec("timm")
     sys.modules["timm"].__path__ = spec.submodule_search_locations
+
+
+def timm_layer(module, name):
+    """A class of timm's layers, whose exporter must not meet what stands for torchvision."""
+    timm_layers()
+    found = getattr(importlib.import_module(f"timm.layers.{module}"), name)
+    for key in [key for key in sys.modules if key.partition(".")[0] == "torchvision"]:
+        del sys.modules[key]
+    return found
 
 
 def notebook(path):

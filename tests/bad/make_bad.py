@@ -18,6 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 
 import bad_inputs  # noqa: E402
+import bad_limits  # noqa: E402
 import bad_models  # noqa: E402
 import bad_rules  # noqa: E402
 import bad_types  # noqa: E402
@@ -32,7 +33,8 @@ def main():
     shutil.rmtree(out, ignore_errors=True)
     os.makedirs(out)
     cases = []
-    for module in (bad_models, bad_values, bad_inputs, bad_rules, bad_types):
+    for module in (bad_models, bad_values, bad_inputs, bad_rules, bad_types,
+                   bad_limits):
         for case in module.CASES:
             folder = os.path.join(out, case.name)
             os.makedirs(folder)

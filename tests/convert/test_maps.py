@@ -4,7 +4,6 @@ other sizes like PyTorch.
 
 usage: test_maps.py ROOT ATTNRUN [test …]
 """
-import importlib
 import sys
 from pathlib import Path
 
@@ -17,17 +16,7 @@ from test_adapters import _plan as plan
 from test_adapters import check, randomised
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "attention"))
-from golden import timm_layers  # noqa: E402
-
-
-def timm(module, name):
-    """A class of timm's layers, which ask for a torchvision that is not there; the exporter
-    must not meet what stands for it."""
-    timm_layers()
-    found = getattr(importlib.import_module(f"timm.layers.{module}"), name)
-    for key in [key for key in sys.modules if key.partition(".")[0] == "torchvision"]:
-        del sys.modules[key]
-    return found
+from golden import timm_layer  # noqa: E402
 
 
 def maps(channels):
@@ -137,7 +126,7 @@ def test_squeeze_excite(folder):
 
 
 def test_squeeze_excite_of_timm(folder):
-    SEModule = timm("squeeze_excite", "SEModule")
+    SEModule = timm_layer("squeeze_excite", "SEModule")
     one(folder, SEModule(12, rd_channels=3, add_maxpool=True, norm_layer=nn.BatchNorm2d,
                          gate_layer="hard_sigmoid"), "SqueezeExcite")
 
@@ -148,7 +137,7 @@ def test_cbam(folder):
 
 
 def test_cbam_of_timm(folder):
-    one(folder, timm("cbam", "CbamModule")(12, rd_channels=3), "CBAM")
+    one(folder, timm_layer("cbam", "CbamModule")(12, rd_channels=3), "CBAM")
 
 
 class ChannelGate(nn.Module):
@@ -269,14 +258,14 @@ def test_halo_with_the_inverted_mask(folder):
 
 
 def test_halo_of_timm(folder):
-    HaloAttn = timm("halo_attn", "HaloAttn")
+    HaloAttn = timm_layer("halo_attn", "HaloAttn")
     one(folder, HaloAttn(12, 8, stride=2, num_heads=2, dim_head=5, block_size=4, halo_size=1,
                          qkv_bias=True), "HaloAttention", sizes=BLOCKS)
     assert padding_of(folder) == b"attend"
 
 
 def test_halo_of_timm_with_a_mean(folder):
-    HaloAttn = timm("halo_attn", "HaloAttn")
+    HaloAttn = timm_layer("halo_attn", "HaloAttn")
     one(folder, HaloAttn(12, stride=2, num_heads=2, block_size=4, halo_size=2, avg_down=True,
                          scale_pos_embed=True), "HaloAttention", sizes=BLOCKS)
 

@@ -162,3 +162,120 @@ void check_nbits_digits(struct check *c)
     b.table = check_normal_f32(c, 16);
     check_f32(c, 5, (float)c->k->nbits_digits(NULL, NULL, 0, 1, &b), 0, 0);
 }
+
+/* ---- rows rounded to bytes ---- */
+
+/* The largest |a| among the numbers that share a factor with number k: those of its block, or of
+ * the 128 of it that k is in. */
+static double largest_beside(const struct attn_nbits *b, const float *a, size_t k)
+{
+    const size_t block = k / b->block * b->block, from = block + (k - block) / 128 * 128;
+    double largest = 0;
+    for (size_t i = from; i < b->k && i < from + 128 && i < block + b->block; i++)
+        largest = fmax(largest, fabs((double)a[i]));
+    return largest;
+}
+
+/* The bound that attnrun.h states: each number of A is off by 1/254 of the largest one beside
+ * it. The sums themselves are those of floats. */
+static void check_rounded(struct check *c, const struct attn_nbits *b, const float *a,
+                          size_t a_row, size_t m)
+{
+    const size_t width = (size_t)c->k->vec_bytes / 2, panel = b->k % 2;
+    const size_t bytes = c->k->nbits_round(NULL, NULL, 0, m, b),
+                 columns = 1 + (size_t)check_below(c, (int64_t)width),
+                 c_row = columns + 1;
+    const float *bias = check_below(c, 2) ? check_normal_f32(c, columns) : NULL;
+    float *y = check_memory(c, ((m - 1) * c_row + columns) * sizeof *y);
+    void *rows = check_memory(c, bytes);
+    const struct attn_nbits_product product = {
+        .b = b,
+        .rows = rows,
+        .bias = bias,
+        .c = y,
+        .c_row = (ptrdiff_t)c_row,
+        .m = m,
+        .panel = panel,
+        .n = columns,
+        .scratch = check_memory(c, ATTN_NBITS_PART * ATTN_GEMM_NR_MAX),
+    };
+    if (bytes == 0 || c->k->nbits_round(rows, a, (ptrdiff_t)a_row, m, b) != bytes)
+        return;
+    c->k->nbits_rounded_f32(&product);
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < columns; j++) {
+            double sum = bias != NULL ? (double)bias[j] : 0, bound = 4e-6 * fabs(sum);
+            for (size_t k = 0; k < b->k; k++) {
+                const double w = element(c, b, panel, k, j), x = (double)a[i * a_row + k];
+                sum += x * w;
+                bound += fabs(w) * (largest_beside(b, a + i * a_row, k) * (1.001 / 254) +
+                                    4e-6 * fabs(x));
+            }
+            check_near(c, i * width + j, (double)y[i * c_row + j], sum, bound);
+        }
+}
+
+void check_nbits_rounded_f32(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        const size_t m = 1 + (size_t)check_below(c, 20);
+        const size_t a_row = n + (size_t)check_below(c, 3);
+        const struct attn_nbits b = weights(c, n, 2);
+        check_rounded(c, &b, check_normal_f32(c, (m - 1) * a_row + n), a_row, m);
+    }
+    const size_t rows = 128, width = (size_t)c->k->vec_bytes / 2;
+    const struct attn_nbits b = { .q = check_bytes(c, 384 * 16),
+                                  .scale = check_normal_f32(c, 384),
+                                  .zero = 8,
+                                  .k = 384,
+                                  .block = 32,
+                                  .blocks = 12,
+                                  .bits = 4 };
+    const size_t bytes = c->k->nbits_round(NULL, NULL, 0, rows, &b);
+    const float *a = check_normal_f32(c, rows * 384);
+    struct attn_nbits_product product = { .b = &b, .m = rows, .n = width };
+    product.rows = check_memory(c, bytes + 64);
+    product.c = check_memory(c, rows * width * sizeof(float));
+    product.c_row = (ptrdiff_t)width;
+    product.scratch = check_memory(c, ATTN_NBITS_PART * ATTN_GEMM_NR_MAX);
+    if (c->k->nbits_round((void *)product.rows, a, 384, rows, &b) == 0)
+        return; /* no products of bytes */
+    CHECK_BENCH(c, "128 rows, 4 bits", 2.0 * (double)(rows * 384 * width), "GFLOP/s")
+    c->k->nbits_rounded_f32(&product);
+}
+
+/* What is not finite stays in its row, and what is too small to be divided by counts as 0. */
+void check_nbits_round(struct check *c)
+{
+    const size_t width = (size_t)c->k->vec_bytes / 2;
+    struct attn_nbits b = { .q = check_bytes(c, 3000 * width),
+                            .scale = check_normal_f32(c, 2 * width),
+                            .zero = 128,
+                            .k = 3000,
+                            .block = 3008,
+                            .blocks = 1,
+                            .bits = 8 };
+    const float wrong[] = { INFINITY, -INFINITY, NAN };
+    float *a = check_memory(c, 2 * 3000 * sizeof *a), *y = check_memory(c, 8 * width);
+    const size_t bytes = c->k->nbits_round(NULL, NULL, 0, 2, &b);
+    struct attn_nbits_product product = { .b = &b, .m = 2, .n = width, .c = y };
+    product.rows = check_memory(c, bytes + 64);
+    product.c_row = (ptrdiff_t)width;
+    product.scratch = check_memory(c, ATTN_NBITS_PART * ATTN_GEMM_NR_MAX);
+    for (int turn = 0; turn < 3 && bytes > 0; turn++) {
+        for (size_t k = 0; k < 3000; k++) {
+            a[k] = (float)(1 - 2 * check_below(c, 2)) * 3e38f;
+            a[3000 + k] = 1e-38f;
+        }
+        a[700 * (turn + 1)] = wrong[turn];
+        c->k->nbits_round((void *)product.rows, a, 3000, 2, &b);
+        c->k->nbits_rounded_f32(&product);
+        for (size_t j = 0; j < width; j++) {
+            check_f32(c, j, (float)isnan(y[j]), 1, 0);
+            check_f32(c, width + j, y[width + j], 0, 0);
+        }
+    }
+    b.table = check_normal_f32(c, 16);
+    check_f32(c, 5, (float)c->k->nbits_round(NULL, NULL, 0, 1, &b), 0, 0);
+}

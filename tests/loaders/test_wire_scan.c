@@ -10,6 +10,7 @@
 #define TENSOR (&attnrun__onnx__tensor_proto__descriptor)
 
 static struct attn_memory *memory;
+static attnrun_limits limits; /* the defaults, but for those that a test lowers */
 
 static int64_t used_bytes(void)
 {
@@ -21,7 +22,8 @@ static int64_t used_bytes(void)
 static attn_status scan_as(const ProtobufCMessageDescriptor *type, const struct pb *m)
 {
     struct attn_scan scan;
-    attn_status status = attn_wire_scan(memory, type, m->data, (int64_t)m->bytes, &scan);
+    attn_status status =
+        attn_wire_scan(memory, &limits, type, m->data, (int64_t)m->bytes, &scan);
     attn_scan_free(&scan);
     assert_int_equal(used_bytes(), 0);
     return status;
@@ -87,10 +89,10 @@ static struct pb nested_types(int depth)
 static void depth(void **state)
 {
     (void)state;
-    for (int k = ATTN_SCAN_DEPTH - 1; k <= ATTN_SCAN_DEPTH + 1; k++) {
+    for (int k = (int)limits.message_depth - 1; k <= limits.message_depth + 1; k++) {
         struct pb m = nested_types(k);
         assert_int_equal(scan_and_free(MODEL, &m),
-                         k <= ATTN_SCAN_DEPTH ? ATTNRUN_OK : ATTNRUN_E_LIMIT);
+                         k <= limits.message_depth ? ATTNRUN_OK : ATTNRUN_E_LIMIT);
     }
     struct pb m = nested_types(30000);
     assert_int_equal(scan_and_free(MODEL, &m), ATTNRUN_E_LIMIT);
@@ -115,10 +117,10 @@ static struct pb nested_graphs(int subgraphs)
 static void subgraphs(void **state)
 {
     (void)state;
-    for (int k = ATTN_SCAN_SUBGRAPHS - 1; k <= ATTN_SCAN_SUBGRAPHS + 1; k++) {
+    for (int k = (int)limits.subgraph_depth - 1; k <= limits.subgraph_depth + 1; k++) {
         struct pb m = nested_graphs(k);
         assert_int_equal(scan_and_free(MODEL, &m),
-                         k <= ATTN_SCAN_SUBGRAPHS ? ATTNRUN_OK : ATTNRUN_E_LIMIT);
+                         k <= limits.subgraph_depth ? ATTNRUN_OK : ATTNRUN_E_LIMIT);
     }
 }
 
@@ -148,10 +150,10 @@ static attn_status with_graph_name(size_t bytes)
 static void texts(void **state)
 {
     (void)state;
-    assert_int_equal(with_name(2, ATTN_SCAN_STRING), ATTNRUN_OK);
-    assert_int_equal(with_name(2, ATTN_SCAN_STRING + 1), ATTNRUN_E_LIMIT);
-    assert_int_equal(with_graph_name(ATTN_SCAN_NAME), ATTNRUN_OK);
-    assert_int_equal(with_graph_name(ATTN_SCAN_NAME + 1), ATTNRUN_E_LIMIT);
+    assert_int_equal(with_name(2, (size_t)limits.string_bytes), ATTNRUN_OK);
+    assert_int_equal(with_name(2, (size_t)limits.string_bytes + 1), ATTNRUN_E_LIMIT);
+    assert_int_equal(with_graph_name((size_t)limits.name_bytes), ATTNRUN_OK);
+    assert_int_equal(with_graph_name((size_t)limits.name_bytes + 1), ATTNRUN_E_LIMIT);
     struct pb m = { 0 };
     pb_bytes(&m, 2, "a\0b", 3);
     assert_int_equal(scan_and_free(MODEL, &m), ATTNRUN_E_MODEL);
@@ -183,15 +185,56 @@ static attn_status with_nodes(int n)
 static void counts(void **state)
 {
     (void)state;
-    assert_int_equal(with_attributes(ATTN_SCAN_ATTRIBUTES, true), ATTNRUN_OK);
-    assert_int_equal(with_attributes(ATTN_SCAN_ATTRIBUTES + 1, true), ATTNRUN_E_LIMIT);
+    assert_int_equal(with_attributes((int)limits.attributes, true), ATTNRUN_OK);
+    assert_int_equal(with_attributes((int)limits.attributes + 1, true), ATTNRUN_E_LIMIT);
     assert_int_equal(with_attributes(1, false), ATTNRUN_E_MODEL);
-    assert_int_equal(with_nodes(ATTN_SCAN_NODES), ATTNRUN_OK);
-    assert_int_equal(with_nodes(ATTN_SCAN_NODES + 1), ATTNRUN_E_LIMIT);
+    assert_int_equal(with_nodes((int)limits.nodes), ATTNRUN_OK);
+    assert_int_equal(with_nodes((int)limits.nodes + 1), ATTNRUN_E_LIMIT);
     struct pb empty = { 0 }, graph = { 0 }, model = { 0 };
     pb_message(&graph, 1, &empty); /* a node of nothing */
     pb_message(&model, 7, &graph);
     assert_int_equal(scan_and_free(MODEL, &model), ATTNRUN_E_MODEL);
+}
+
+/* Each limit that is counted here, lowered by one below what a message has. */
+static void lowered(void **state)
+{
+    (void)state;
+    struct pb node = pb_node("", "Relu", "x", "y"), graph = { 0 }, tensor = { 0 };
+    pb_string(&node, 3, "a name of 22 bytes ...");
+    pb_string(&tensor, 8, "t");
+    pb_message(&graph, 1, &node);
+    pb_add_node(&graph, 1, "", "R", "", "");
+    pb_message(&graph, 5, &tensor);
+    struct pb model = pb_model(&graph);
+    struct attn_scan scan;
+    assert_int_equal(
+        attn_wire_scan(memory, &limits, MODEL, model.data, (int64_t)model.bytes, &scan),
+        ATTNRUN_OK);
+    const struct {
+        int64_t *limit;
+        int64_t there;
+        const char *name;
+    } cases[] = { { &limits.file_bytes, (int64_t)model.bytes, "'file_bytes'" },
+                  { &limits.graph_bytes, scan.copy_bytes, "'graph_bytes'" },
+                  { &limits.nodes, 2, "'nodes'" },
+                  { &limits.tensors, 1, "'tensors'" },
+                  { &limits.operands, 1, "'operands'" },
+                  { &limits.items, 2, "'items'" },
+                  { &limits.message_depth, 3, "'message_depth'" },
+                  { &limits.name_bytes, 22, "'name_bytes'" } };
+    attn_scan_free(&scan);
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++)
+        for (int64_t more = -1; more <= 1; more++) {
+            const int64_t before = *cases[k].limit;
+            *cases[k].limit = cases[k].there + more;
+            assert_int_equal(scan_as(MODEL, &model),
+                             more < 0 ? ATTNRUN_E_LIMIT : ATTNRUN_OK);
+            if (more < 0)
+                assert_non_null(strstr(attnrun_last_error()->message, cases[k].name));
+            *cases[k].limit = before;
+        }
+    pb_free(&model);
 }
 
 static attn_status with_graphs(int n)
@@ -224,7 +267,7 @@ static void unpacked(void **state)
     struct attn_pool pool;
     attn_pool_init(&pool, memory, ATTN_MEM_MODEL);
     assert_int_equal(
-        attn_wire_scan(memory, MODEL, model.data, (int64_t)model.bytes, &scan),
+        attn_wire_scan(memory, &limits, MODEL, model.data, (int64_t)model.bytes, &scan),
         ATTNRUN_OK);
     ProtobufCMessage *message;
     assert_int_equal(attn_scan_unpack(&scan, &pool, MODEL, &message), ATTNRUN_OK);
@@ -254,9 +297,9 @@ static void bulk(void **state)
         struct attn_scan scan;
         struct attn_pool pool;
         attn_pool_init(&pool, memory, ATTN_MEM_MODEL);
-        assert_int_equal(
-            attn_wire_scan(memory, TENSOR, tensor.data, (int64_t)tensor.bytes, &scan),
-            ATTNRUN_OK);
+        assert_int_equal(attn_wire_scan(memory, &limits, TENSOR, tensor.data,
+                                        (int64_t)tensor.bytes, &scan),
+                         ATTNRUN_OK);
         ProtobufCMessage *pb;
         assert_int_equal(attn_scan_unpack(&scan, &pool, TENSOR, &pb), ATTNRUN_OK);
         const struct attn_bulk *entry = attn_scan_bulk(&scan, pb);
@@ -291,8 +334,9 @@ static void long_lists(void **state)
     struct attn_scan scan;
     struct attn_pool pool;
     attn_pool_init(&pool, memory, ATTN_MEM_MODEL);
-    assert_int_equal(attn_wire_scan(memory, type, m.data, (int64_t)m.bytes, &scan),
-                     ATTNRUN_OK);
+    assert_int_equal(
+        attn_wire_scan(memory, &limits, type, m.data, (int64_t)m.bytes, &scan),
+        ATTNRUN_OK);
     const int64_t scanned_bytes = used_bytes();
     ProtobufCMessage *message;
     assert_int_equal(attn_scan_unpack(&scan, &pool, type, &message), ATTNRUN_OK);
@@ -312,6 +356,7 @@ static void long_lists(void **state)
 static int start(void **state)
 {
     (void)state;
+    limits = attn_limits_standard;
     memory = attn_memory_create(NULL, UINT64_C(1) << 30);
     return memory == NULL;
 }
@@ -330,7 +375,7 @@ int main(void)
         cmocka_unit_test(subgraphs),        cmocka_unit_test(texts),
         cmocka_unit_test(counts),           cmocka_unit_test(singular_messages_twice),
         cmocka_unit_test(unpacked),         cmocka_unit_test(bulk),
-        cmocka_unit_test(long_lists),
+        cmocka_unit_test(long_lists),       cmocka_unit_test(lowered),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

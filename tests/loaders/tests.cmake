@@ -1,6 +1,6 @@
 # Tests of loaders/: the schema, the scan, tensors of every kind, whole models, functions.
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
-foreach(name function model wire_scan)
+foreach(name function limits model wire_scan)
   add_executable(test_loaders_${name} tests/loaders/test_${name}.c)
   target_link_libraries(test_loaders_${name} PRIVATE attn_flags attnrun_static
     PkgConfig::CMOCKA PkgConfig::PROTOBUF_C Threads::Threads)

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 5
 NETWORKS = 40
+BF16 = ["--precision", "bf16"]
 random = np.random.default_rng(SEED)
 
 
@@ -185,7 +186,7 @@ def run(arguments, folder):
         return dict(values)
 
 
-def compare(wanted, got):
+def compare(wanted, got, tolerance=3e-5):
     """What is wrong with a result, or ""."""
     if "failed" in got:
         return got["failed"]
@@ -193,7 +194,7 @@ def compare(wanted, got):
         if got[name].shape != y.shape:
             return f"{name} is {got[name].shape}, expected {y.shape}"
         apart = np.abs(got[name] - y).max(initial=0)
-        if not apart <= 3e-5 * max(1.0, np.abs(y).max(initial=0)):
+        if not apart <= tolerance * max(1.0, np.abs(y).max(initial=0)):
             return f"{name} differs by {apart}"
     return ""
 
@@ -209,9 +210,9 @@ def check_network(number, folder, isas):
                                            providers=["CPUExecutionProvider"])
     wanted = dict(zip([o.name for o in session.get_outputs()], session.run(None, {"x": x})))
     failed = 0
-    for way in [["--isa", isa] for isa in isas] + [["--no-fusion"]]:
+    for way in [["--isa", isa] for isa in isas] + [["--no-fusion"], BF16]:
         got = run(["--threads", "1", *way], folder)
-        wrong = compare(wanted, got)
+        wrong = compare(wanted, got, 0.05 if way == BF16 else 3e-5)
         threads = between(2, 4)
         if not wrong and number % 2 == 0:
             other = run(["--threads", str(threads), *way], folder)

@@ -267,7 +267,7 @@ def random_group_query():
     """Prompts, later pieces of one (ONNX Runtime has them for one sample) and steps."""
     dim, kv_heads = 16 * int(random.integers(1, 4)), int(random.integers(1, 4))
     heads = kv_heads * int(random.integers(1, 5))
-    past = int(random.choice([0, random.integers(1, 300)]))
+    past = int(random.choice([0, random.integers(1, 300), random.integers(500, 1500)]))
     tokens = int(random.choice([1, random.integers(2, 80)]))
     batch = 1 if past and tokens > 1 else int(random.integers(1, 4))
     # Keys of each sample; one has all of them.

@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
-"""Batches in which a bad row fails alone (attnrun._workers), without an engine.
+"""Batches in which a bad row fails alone (attnrun._workers), and packed files that processes
+share (attnrun._shared), without an engine.
 
 usage: PYTHONPATH=BUILD/python test_workers.py"""
+import os
+import subprocess
+import sys
+import tempfile
 import unittest
 
 import attnrun
 import numpy as np
-from attnrun import _workers
+from attnrun import _shared, _workers
 from onnx import TensorProto, helper, numpy_helper
 
 import models
@@ -74,6 +79,84 @@ class Rows(unittest.TestCase):
         self.assertEqual(needs.arena_bytes, plan.arena_bytes)
         self.assertEqual(needs.memory, 1000 + plan.arena_bytes + plan.packed_bytes +
                          plan.folded_bytes)
+        needs = _workers.needs(self.model, {"ids": (50, 2)}, 1000, share=True)
+        self.assertEqual(needs.memory, 1000 + plan.arena_bytes)
+
+
+WORKER = """
+import sys
+from attnrun import _shared
+model = _shared.open_shared(sys.argv[1], folder=sys.argv[2])
+sys.stdin.readline()
+with open("/proc/self/maps") as maps:
+    print(sorted({line.split()[-1] for line in maps if ".attnpack" in line}))
+"""
+
+
+class Shared(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.path = os.path.join(scratch.name, "net.onnx")
+        self.folder = os.path.join(scratch.name, "packed")
+        self.write(np.random.default_rng(1).standard_normal((64, 48)).astype("f"))
+
+    def write(self, weights):
+        self.weights = weights
+        with open(self.path, "wb") as file:
+            file.write(models.linear(weights))
+
+    def packed(self):
+        return sorted(name for name in os.listdir(self.folder) if name.endswith(".attnpack"))
+
+    def check(self, model, atol=1e-4):
+        x = np.random.default_rng(2).standard_normal((5, 64)).astype("f")
+        np.testing.assert_allclose(model(x=x)["y"], x @ self.weights, rtol=1e-4, atol=atol)
+
+    def test_the_first_packs_and_the_others_map(self):
+        workers = [subprocess.Popen([sys.executable, "-c", WORKER, self.path, self.folder],
+                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                   for _ in range(3)]
+        seen = [worker.communicate("\n", timeout=120)[0].strip() for worker in workers]
+        self.assertEqual(len(self.packed()), 1)
+        place = os.path.join(os.path.realpath(self.folder), self.packed()[0])
+        self.assertEqual(seen, [repr([place])] * 3)
+        before = os.stat(place).st_mtime_ns
+        model = _shared.open_shared(self.path, folder=self.folder)
+        self.assertTrue(model.info["packed_for"])
+        self.check(model)
+        self.check(_shared.open_shared(place, folder=self.folder))
+        self.assertEqual((self.packed(), os.stat(place).st_mtime_ns),
+                         ([os.path.basename(place)], before))
+
+    def test_another_model_and_a_damaged_file_are_packed_anew(self):
+        self.check(_shared.open_shared(self.path, folder=self.folder))
+        first = self.packed()
+        self.write(2 * self.weights)
+        self.check(_shared.open_shared(self.path, folder=self.folder))
+        self.assertEqual(len(self.packed()), 1)
+        self.assertNotEqual(self.packed(), first)
+        place = os.path.join(self.folder, self.packed()[0])
+        os.truncate(place, os.path.getsize(place) // 2)
+        self.check(_shared.open_shared(self.path, folder=self.folder))
+        self.check(_shared.open_shared(self.path, folder=self.folder, precision="bf16"), 0.5)
+        self.assertEqual(len(self.packed()), 2)
+
+    def test_weights_beside_the_model_count(self):
+        with open(self.path + ".data", "wb") as file:
+            file.write(b"x")
+        plain = _shared._prints(self.path, os.path.getsize(self.path))
+        self.assertEqual([name for name, *_ in plain], [self.path])
+        with_data = _shared._prints(self.path, os.path.getsize(self.path) + 1)
+        self.assertIn(self.path + ".data", [name for name, *_ in with_data])
+
+    def test_a_folder_that_cannot_be_written(self):
+        with open(self.folder, "wb"):
+            pass
+        with self.assertWarnsRegex(RuntimeWarning, "each process packs its own"):
+            self.check(_shared.open_shared(self.path, folder=self.folder))
+        with self.assertRaises(attnrun.Error):
+            _shared.open_shared(self.path + ".none", folder=self.folder)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@
 #include "io.h"
 
 enum { MAX = 1 << 20 };
+static const struct attn_file_limit limit = { MAX, ATTN_LIMIT_EXTERNAL_BYTES };
 
 /* root/secret.bin; root/model/{w.bin,sub/v.bin,...}: `model` is where models may look. */
 struct place {
@@ -78,8 +79,8 @@ static int tear_down(void **state)
 static attn_status open_beneath(struct place *place, const char *location)
 {
     struct attn_file file;
-    attn_status status =
-        attn_file_open_beneath(place->memory, place->model, location, MAX, false, &file);
+    attn_status status = attn_file_open_beneath(place->memory, place->model, location,
+                                                limit, false, &file);
     if (status == ATTNRUN_OK)
         attn_file_close(place->memory, &file);
     return status;
@@ -91,7 +92,7 @@ static void test_beneath_opens_plain_files(void **state)
     for (int copy = 0; copy < 2; copy++) {
         struct attn_file file;
         assert_int_equal(attn_file_open_beneath(place->memory, place->model, "sub/v.bin",
-                                                MAX, copy != 0, &file),
+                                                limit, copy != 0, &file),
                          ATTNRUN_OK);
         assert_int_equal(file.bytes, 5);
         assert_memory_equal(file.data, "inner", 5);
@@ -188,7 +189,7 @@ static void test_directory_may_be_a_link(void **state)
     char dir[128];
     snprintf(dir, sizeof dir, "%s/inner", place->model);
     assert_int_equal(
-        attn_file_open_beneath(place->memory, dir, "v.bin", MAX, true, &file),
+        attn_file_open_beneath(place->memory, dir, "v.bin", limit, true, &file),
         ATTNRUN_OK);
     attn_file_close(place->memory, &file);
 }
@@ -212,7 +213,7 @@ static void test_swapped_file_is_not_followed(void **state)
              "cd '%s' && mv w.bin kept.bin && ln -s ../secret.bin w.bin", place->model);
     attn_io.fstat = swapping_fstat;
     assert_int_equal(
-        attn_file_open_beneath(place->memory, place->model, "w.bin", MAX, true, &file),
+        attn_file_open_beneath(place->memory, place->model, "w.bin", limit, true, &file),
         ATTNRUN_OK);
     assert_memory_equal(file.data, "weights", 7);
     attn_file_close(place->memory, &file);
@@ -225,7 +226,8 @@ static attn_status open_named(struct place *place, const char *name, int64_t max
 {
     char path[160];
     snprintf(path, sizeof path, "%s/%s", place->model, name);
-    return attn_file_open(place->memory, path, max, copy, file);
+    const struct attn_file_limit most = { max, ATTN_LIMIT_FILE_BYTES };
+    return attn_file_open(place->memory, path, most, copy, file);
 }
 
 static void test_open_maps_or_reads(void **state)
@@ -319,8 +321,8 @@ static void test_every_failing_call_is_reported(void **state)
             struct attn_file file;
             countdown = call;
             assert_in_range(call, 1, 20);
-            status = attn_file_open_beneath(place->memory, place->model, "sub/v.bin", MAX,
-                                            copy != 0, &file);
+            status = attn_file_open_beneath(place->memory, place->model, "sub/v.bin",
+                                            limit, copy != 0, &file);
             assert_int_equal(open_fds, 0);
             if (status == ATTNRUN_OK) {
                 assert_memory_equal(file.data, "inner", 5); /* after short reads */

@@ -27,6 +27,11 @@ def options_of(command):
 
 
 class Manual(unittest.TestCase):
+    def test_limits_are_those_of_the_headers(self):
+        done = subprocess.run([sys.executable, ROOT / "tools/manual/limits.py", "--check"],
+                              timeout=60)
+        self.assertEqual(done.returncode, 0, "python3 tools/manual/limits.py writes the page")
+
     def test_a_page_for_each_command(self):
         self.assertIn("compare", COMMANDS)
         overview = attnrun("help", "--form", "man")

@@ -10,6 +10,8 @@ import os
 import sys
 import typing
 
+import networks
+
 
 @dataclasses.dataclass(frozen=True)
 class Case:
@@ -25,6 +27,7 @@ class Case:
     state: str = ""                # outputs that attnrun keeps as inputs; peers take inputs
     precision: str = "f32"         # of products; peers that cannot lower it stay in f32
     peers: tuple = ()              # those that run such a file in this way; (): all
+    network: str = ""              # the name in networks.py
 
 
 # ---- work ----
@@ -89,6 +92,12 @@ def in_bf16(case, least=1.03, ratio=1.15):
                                least=least, aim=("ratio", ratio))
 
 
+def of_network(title, network, ratio=1.2, int8=False):
+    return Case(f"{title}, int8" if int8 else title, f"{network}_int8" if int8 else network,
+                networks.image, False, 1.0 if int8 else 1.03, ("ratio", ratio),
+                networks.FLOPS[network], peers=("onnxruntime", "openvino"), network=network)
+
+
 PEAK = ("peak", 0.92)
 CASES = [
     Case("MiniLM 1x16", "minilm", lambda: tokens(1, 16), True, 1.3, ("ratio", 1.7),
@@ -117,7 +126,18 @@ CASES = [
     Case("causal attention, n=4096", "causal", lambda: qkv(4096), False, 1.05,
          ("peak", 0.90), attention_flops(4096) / 2, output_bytes=4 * 8 * 64 * 4096),
 ]
-CASES += [in_bf16(case) for case in CASES if case.file in ("minilm", "bert")]
+NETWORKS = [
+    of_network("ResNet-50", "resnet50", 1.15), of_network("ResNet-18", "resnet18", 1.15),
+    of_network("MobileNetV2", "mobilenetv2"), of_network("EfficientNet-B0", "efficientnet"),
+    of_network("ConvNeXt-T", "convnext"), of_network("RegNet-Y", "regnet"),
+    of_network("DeepLabV3+ with MobileNetV2", "deeplab"),
+    of_network("ResNet-50", "resnet50", int8=True),
+    of_network("MobileNetV2", "mobilenetv2", int8=True),
+    of_network("EfficientNet-B0", "efficientnet", int8=True),
+]
+CASES += NETWORKS
+CASES += [in_bf16(case) for case in CASES
+          if case.file in ("minilm", "bert", "resnet50", "convnext")]
 # Files of ONNX Runtime's tools. Weights of 4 bits are those of f32 accuracy (accuracy_level
 # unset), where OpenVINO takes activations of bytes.
 CASES += [
@@ -256,6 +276,8 @@ def derive(base, kind, path):
         quantizer = MatMulNBitsQuantizer(onnx.load(base), block_size=32, is_symmetric=True)
         quantizer.process()
         onnx.save(quantizer.model.model, path)
+    elif kind == "int8":
+        networks.write_int8(base, path)
     else:
         from onnxruntime.transformers.float16 import convert_float_to_float16
 
@@ -280,6 +302,8 @@ def make(case, work, package):
             derive(case_paths(plain, work, package)[0], kind, temporary)
         elif case.file in ("attention", "causal"):
             write_attention(temporary, case.file == "causal")
+        elif case.network:
+            networks.write(case.network, temporary, export)
         elif case.file in ("bert", "gpt2"):
             (export_bert if case.file == "bert" else export_gpt2)(folder, temporary)
         else:

@@ -34,6 +34,8 @@ struct cli {
     const char *reduce; /* of compare: where the smallest part goes */
     int64_t concurrency;
 
+    attnrun_limits limits; /* 0: the default */
+
     attnrun_runtime *runtime;
 };
 
@@ -78,7 +80,8 @@ enum cli_option_kind {
     OPT_TIME,
     OPT_REAL,
     OPT_TEXT,
-    OPT_LIST
+    OPT_LIST,
+    OPT_LIMIT /* a list of NAME=N: limit.c */
 };
 struct cli_option {
     const char *name;
@@ -98,6 +101,9 @@ const struct cli_option *cli_option_of(const char *argument, bool *takes_next);
 /* `where` starts messages: "--threads", "run.yaml:3: threads". */
 attnrun_status cli_set_option(struct cli *cli, const struct cli_option *option,
                               const char *value, const char *where, bool config);
+/* limit.c */
+attnrun_status cli_set_limit(struct cli *cli, const char *text, const char *where,
+                             bool config);
 attnrun_status cli_parse(struct cli *cli, int argc, char **argv);
 attnrun_status cli_read_config(struct cli *cli, const char *path);
 void cli_print_help(const struct cli_command *command); /* NULL: all commands */

@@ -175,9 +175,10 @@ static attnrun_status read_value(struct config *config, const struct cli_option 
     snprintf(where, sizeof where, "%.300s:%lu: %s", config->path, line_of(config),
              option->name);
     TRY(next_event(config));
-    if (option->kind == OPT_LIST && config->event.type == YAML_MAPPING_START_EVENT)
+    const bool list = option->kind == OPT_LIST || option->kind == OPT_LIMIT;
+    if (list && config->event.type == YAML_MAPPING_START_EVENT)
         return read_pairs(config, option, where);
-    if (option->kind == OPT_LIST && config->event.type == YAML_SEQUENCE_START_EVENT)
+    if (list && config->event.type == YAML_SEQUENCE_START_EVENT)
         return read_items(config, option, where);
     TRY(scalar_text(config, &value));
     return cli_set_option(config->cli, option, value, where, true);

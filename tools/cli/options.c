@@ -120,6 +120,10 @@ const struct cli_option cli_options[] = {
     { "timeout", 0, OPT_TIME, AT(timeout_us),
       RUNS | CLI_PLAN | CLI_INSPECT | CLI_PACK | EDITS, "TIME",
       "for loading, and for each plan or run: 500ms, 3s, 2m", 1, INT64_MAX, 0 },
+    { "limit", 0, OPT_LIMIT, AT(limits), OPENS, "NAME=N",
+      "what a file may ask for at most: nodes=1000, made_bytes=4294967296 (see the "
+      "manual)",
+      0, 0, 0 },
     { "isa", 0, OPT_TEXT, AT(isa), USES_MODEL | CLI_DOCTOR | CLI_REPORT, "NAME",
       "instruction set, at most what the CPU has (see doctor)", 0, 0, 0 },
     { "precision", 0, OPT_TEXT, AT(precision), USES_MODEL | CLI_REPORT, "f32|bf16|auto",
@@ -325,6 +329,8 @@ attnrun_status cli_set_option(struct cli *cli, const struct cli_option *o,
         return set_number(cli, o, value, where, config);
     case OPT_REAL:
         return set_real((double *)(void *)member, value, where, config);
+    case OPT_LIMIT:
+        return cli_set_limit(cli, value, where, config);
     case OPT_LIST:
         return list_add((struct list *)(void *)member, value);
     case OPT_TEXT:

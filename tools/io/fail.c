@@ -6,7 +6,15 @@
 
 #include "fail.h"
 
+#include "input_limits.h"
+
 struct tool_error tool_error;
+
+struct tool_limits tool_limits = {
+#define X(member, standard, largest, text) .member = (standard),
+    TOOL_LIMIT_LIST(X)
+#undef X
+};
 
 static attnrun_status record(attnrun_status status, const char *word, const char *format,
                              va_list args)

@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "file.h"
+#include "input_limits.h"
 
 /* Standard input lies in memory: a bound that no input of a model comes near. */
-#define MAX_STREAM_BYTES (INT64_C(4) << 30)
 
 bool file_is_stream(const char *path) { return strcmp(path, "-") == 0; }
 
@@ -29,10 +29,11 @@ static attnrun_status copy_stream(int to, int64_t *bytes)
         if (n == 0)
             return ATTNRUN_OK;
         *bytes += n;
-        if (*bytes > MAX_STREAM_BYTES)
+        if (*bytes > tool_limits.stream_bytes)
             return tool_fail(ATTNRUN_E_LIMIT,
-                             "standard input has more than %" PRId64 " bytes",
-                             MAX_STREAM_BYTES);
+                             "standard input has more than %" PRId64
+                             " bytes (limit 'stream_bytes')",
+                             tool_limits.stream_bytes);
         for (ssize_t done = 0, part; done < n; done += part)
             if ((part = write(to, buffer + done, (size_t)(n - done))) <= 0)
                 return tool_fail_io("cannot keep standard input");

@@ -10,10 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "input_limits.h"
 #include "npy.h"
 #include "npy_text.h"
-
-enum { MAX_HEADER = 64 << 10 };
 
 struct npy {
     const char *name;    /* for messages */
@@ -217,9 +216,11 @@ static attnrun_status read_prefix(struct npy *npy, const uint8_t *head, int64_t 
         *text_bytes |= (int64_t)head[10] << 16 | (int64_t)head[11] << 24;
     if (*text_bytes > bytes - *text_offset)
         return malformed(npy, "its header claims to be longer than the file");
-    if (*text_bytes > MAX_HEADER)
-        return tool_fail(ATTNRUN_E_LIMIT, "%s has a header of more than 64 KiB",
-                         npy->name);
+    if (*text_bytes > tool_limits.npy_header_bytes)
+        return tool_fail(ATTNRUN_E_LIMIT,
+                         "%s has a header of more than %" PRId64
+                         " bytes (limit 'npy_header_bytes')",
+                         npy->name, tool_limits.npy_header_bytes);
     npy->data_offset = *text_offset + *text_bytes;
     return ATTNRUN_OK;
 }

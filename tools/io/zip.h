@@ -5,8 +5,6 @@
 
 #include "file.h"
 
-enum { ZIP_MAX_ENTRIES = 4096, ZIP_MAX_RATIO = 1000 };
-
 struct zip_entry {
     char *name;
     int64_t stored_bytes, bytes; /* in the file; unpacked */
@@ -19,8 +17,8 @@ struct zip {
     struct zip_entry *entries;
     int64_t n;
 };
-/* Reads the directory. Refuses more than 4096 entries, repeated names, overlapping
- * entries, encryption, other methods, and ratios over 1000. */
+/* Reads the directory. Refuses more entries and larger ratios than tool_limits say, repeated
+ * names, overlapping entries, encryption and other methods. */
 attnrun_status zip_open(struct zip *zip, const char *path);
 void zip_close(struct zip *zip);
 /* Unpacks an entry into `data` of entry->bytes bytes and checks its CRC. */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "input_limits.h"
 #include "zip.h"
 
 enum {
@@ -15,7 +16,7 @@ enum {
     LOCATOR_BYTES = 20,
     ENTRY_BYTES = 46,
     LOCAL_BYTES = 30,
-    MAX_DIRECTORY = 16 << 20,
+    LONGEST_ENTRY = 4096, /* of the directory, with its name */
     CHUNK = 64 << 10
 };
 
@@ -88,9 +89,13 @@ static attnrun_status find_directory(const struct zip *zip, struct directory *d)
     TRY(status);
     if (d->offset < 0 || d->bytes < 0 || d->offset > size || d->bytes > size - d->offset)
         return malformed(zip, "its directory lies outside the file");
-    if (d->n < 0 || d->n > ZIP_MAX_ENTRIES || d->bytes > MAX_DIRECTORY)
-        return tool_fail(ATTNRUN_E_LIMIT, "%s has more than %d entries",
-                         tool_path(zip->file.path), ZIP_MAX_ENTRIES);
+    if (d->n < 0 || d->n > tool_limits.npz_entries ||
+        d->bytes / LONGEST_ENTRY > tool_limits.npz_entries)
+        return tool_fail(ATTNRUN_E_LIMIT,
+                         "%s has more than %" PRId64
+                         " entries, or a longer directory than "
+                         "those need (limit 'npz_entries')",
+                         tool_path(zip->file.path), tool_limits.npz_entries);
     return ATTNRUN_OK;
 }
 
@@ -135,10 +140,11 @@ static attnrun_status check_entry(const struct zip *zip, const struct zip_entry 
         return malformed(zip, "an entry lies outside the file");
     if (entry->method == 0 && entry->bytes != entry->stored_bytes)
         return malformed(zip, "a stored entry has two sizes");
-    if (entry->bytes / ZIP_MAX_RATIO > entry->stored_bytes + 1)
+    if (entry->bytes / tool_limits.npz_ratio > entry->stored_bytes + 1)
         return tool_fail(ATTNRUN_E_LIMIT,
-                         "%s: entry '%s' unpacks to more than %d times its size",
-                         tool_path(zip->file.path), name, ZIP_MAX_RATIO);
+                         "%s: entry '%s' unpacks to more than %" PRId64 " times its size "
+                         "(limit 'npz_ratio')",
+                         tool_path(zip->file.path), name, tool_limits.npz_ratio);
     return ATTNRUN_OK;
 }
 

@@ -21,8 +21,17 @@ target_include_directories(attnrun_python SYSTEM PRIVATE ${python_include})
 # Python's tables of slots hold functions as void *, which ISO C does not know.
 set_source_files_properties(${python_sources} PROPERTIES COMPILE_OPTIONS -Wno-pedantic)
 target_link_libraries(attnrun_python PRIVATE attn_flags attnrun_shared)
+# A free-threaded Python has no stable ABI: its extension is its own.
+set(python_suffix .abi3.so)
+if(EXISTS "${python_include}/pyconfig.h")
+  file(STRINGS "${python_include}/pyconfig.h" free_threaded
+    REGEX "^#define[ \t]+Py_GIL_DISABLED[ \t]+1")
+  if(free_threaded)
+    set(python_suffix .so)
+  endif()
+endif()
 set_target_properties(attnrun_python PROPERTIES PREFIX "" OUTPUT_NAME _attnrun
-  SUFFIX .abi3.so LIBRARY_OUTPUT_DIRECTORY ${python_package}
+  SUFFIX ${python_suffix} LIBRARY_OUTPUT_DIRECTORY ${python_package}
   BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
 
 file(GLOB python_files CONFIGURE_DEPENDS tools/python/attnrun/*.py

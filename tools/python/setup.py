@@ -3,7 +3,8 @@
 In: `pip install ./tools/python`; cmake, a C compiler, protobuf-c with its compiler, and
 OpenBLAS where pkg-config finds it (ATTNRUN_BLAS=OFF or ON in the environment decides
 otherwise). CMAKE_ARGS in the environment are options of cmake, ATTNRUN_BUILD_BASE is the folder
-to build in. Out: attnrun/_attnrun.abi3.so and attnrun/libattnrun.so.0 in the package."""
+to build in. Out: attnrun/_attnrun.abi3.so and attnrun/libattnrun.so.0 in the package; a
+free-threaded Python, which has no stable ABI, gets an extension for itself alone."""
 import os
 import re
 import shlex
@@ -33,6 +34,8 @@ def blas():
     return "ON" if found else "OFF"
 
 
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+
 # Nothing is written beside the sources.
 BASE = Path(os.environ.get("ATTNRUN_BUILD_BASE", ROOT / "build" / "python-package"))
 BASE.mkdir(parents=True, exist_ok=True)
@@ -56,20 +59,22 @@ class CMakeBuild(build_ext):
                         jobs], check=True)
         target.mkdir(parents=True, exist_ok=True)
         for library in (build / "python" / "attnrun").glob("*.so*"):
-            shutil.copy2(library, target / library.name)
-            subprocess.run(["strip", "--strip-unneeded", str(target / library.name)],
-                           check=False)
+            place = target / library.name
+            if library.name.startswith("_attnrun."):
+                place = Path(self.get_ext_fullpath(ext.name)).resolve()
+            shutil.copy2(library, place)
+            subprocess.run(["strip", "--strip-unneeded", str(place)], check=False)
 
 
 class Abi3Wheel(bdist_wheel):
-    """One wheel for Python 3.11 and later."""
+    """One wheel for Python 3.11 and later; one for each free-threaded version."""
 
     def finalize_options(self):
-        self.py_limited_api = "cp311"
+        self.py_limited_api = False if FREE_THREADED else "cp311"
         super().finalize_options()
 
 
 setup(version=version(),
-      ext_modules=[Extension("attnrun._attnrun", [], py_limited_api=True)],
+      ext_modules=[Extension("attnrun._attnrun", [], py_limited_api=not FREE_THREADED)],
       options={"build": {"build_base": str(BASE)}, "egg_info": {"egg_base": str(BASE)}},
       cmdclass={"build_ext": CMakeBuild, "bdist_wheel": Abi3Wheel})

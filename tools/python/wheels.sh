@@ -2,8 +2,10 @@
 # wheels.sh - wheels of the Python package for x86-64 and AArch64, tagged with the glibc that
 # they really need (2.28).
 #
-# usage: bash tools/python/wheels.sh [x86_64] [aarch64]
+# usage: bash tools/python/wheels.sh [x86_64] [aarch64] [PYTHON...]
 #
+# PYTHON: free-threaded interpreters (python3.14t, or a path), each of which gets a wheel of this
+# machine's architecture; those that are in PATH do without being named.
 # In: Debian 12 with root or sudo for missing packages. Out: build/wheels/*.whl, each at most
 # 3.5 MB, complete but for numpy. gcc compiles, as it does everywhere else, so the kernels are
 # those that were measured; the linker of the package ziglang, which knows the symbols of every
@@ -44,9 +46,9 @@ Cflags: -I$to/include
 PC
 }
 
-# wheel ARCHITECTURE
+# wheel ARCHITECTURE [PYTHON] - PYTHON: that of an environment, by default the wheels' own.
 wheel() {
-    local work=$folder/$1 compiler=gcc
+    local work=$folder/$1 compiler=gcc python=${2:-build/venv-wheels/bin/python}
     [ "$1" = aarch64 ] && compiler=aarch64-linux-gnu-gcc
     rm -rf "$work"
     mkdir -p "$work"
@@ -72,14 +74,35 @@ CMAKE
     PKG_CONFIG_LIBDIR=$work/protobuf-c ATTNRUN_BLAS=OFF ATTNRUN_BUILD_BASE=$work/build \
         CMAKE_ARGS="--toolchain $work/toolchain.cmake" \
         _PYTHON_HOST_PLATFORM=linux-$1 \
-        build/venv-wheels/bin/python -m pip wheel --quiet --no-deps --no-build-isolation \
+        "$python" -m pip wheel --quiet --no-deps --no-build-isolation \
         --wheel-dir "$work" ./tools/python
     build/venv-wheels/bin/python tools/python/tag_wheel.py "$work"/*.whl "$folder" \
         --glibc $glibc --limit $limit
 }
 
+# free_threaded PYTHON - a wheel for this interpreter alone, which has no stable ABI.
+free_threaded() {
+    local name environment
+    name=$("$1" -c 'import sys, sysconfig
+print("%d.%dt" % sys.version_info[:2] if sysconfig.get_config_var("Py_GIL_DISABLED") else "")')
+    [ -n "$name" ] || {
+        echo "wheels.sh: $1 is no free-threaded Python" >&2
+        return 1
+    }
+    environment=build/venv-wheels-$name
+    "$1" -m venv --clear "$environment"
+    grep -E '^(packaging|setuptools|wheel)==' tools/python/requirements-wheels.txt |
+        "$environment/bin/python" -m pip install --quiet --disable-pip-version-check \
+            -r /dev/stdin
+    wheel "$(uname -m)" "$PWD/$environment/bin/python"
+}
+
 prepare
-[ $# -gt 0 ] || set -- x86_64 aarch64
-for architecture in "$@"; do
-    wheel "$architecture"
+[ $# -gt 0 ] || set -- x86_64 aarch64 \
+    $(for name in python3.13t python3.14t python3.15t; do command -v $name || true; done)
+for each in "$@"; do
+    case $each in
+    x86_64 | aarch64) wheel "$each" ;;
+    *) free_threaded "$each" ;;
+    esac
 done

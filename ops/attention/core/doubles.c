@@ -19,10 +19,13 @@ struct block {
     double *sums, *scores; /* (ROWS, v_dim), (KEYS) */
 };
 
-attn_status attn_doubles_plan(const attnrun_step *step, struct attn_sdpa *s)
+attn_status attn_doubles_plan(attnrun_step *step, struct attn_sdpa *s, int phase,
+                              bool wanted)
 {
     int64_t sums;
-    s->blocks = 1;
+    s->blocks = s->parts = 1;
+    op_tasks(step, phase, 0, 0);
+    op_tasks(step, phase + 1, 0, 0);
     if (s->batch == 0 || s->q_heads == 0 || s->q_len == 0 || s->v_dim == 0)
         return ATTNRUN_OK;
     s->heads = s->q_heads;
@@ -36,6 +39,8 @@ attn_status attn_doubles_plan(const attnrun_step *step, struct attn_sdpa *s)
     const double cost = (double)s->block * (double)s->kv_len *
                         ((double)s->head_dim + (double)s->v_dim + 32);
     s->task_cost = cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15;
+    step->phases[phase] = (attnrun_phase){ wanted ? s->n_tasks : 0, s->task_cost };
+    step->scratch_bytes = s->scratch_bytes;
     op_flops(step, 2.0 * (double)s->batch * (double)s->q_heads * (double)s->q_len *
                        (double)s->kv_len * (double)(s->head_dim + s->v_dim));
     return ATTNRUN_OK;

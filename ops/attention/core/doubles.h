@@ -1,6 +1,6 @@
 /* doubles.h - softmax attention of doubles, a query at a time: what sdpa.h is for floats.
  *
- *   infer:  fill in struct attn_sdpa, attn_doubles_plan(), then state tasks and scratch
+ *   infer:  fill in struct attn_sdpa, attn_doubles_plan(), which states tasks and scratch
  *   run:    attn_doubles_run() for each task: up to 32 queries of a head, which take
  *           their keys in tiles of 64 with an online softmax
  *
@@ -21,7 +21,9 @@ struct attn_doubles {
     double *y, *scores; /* scores: (batch, q_heads, q_len, kv_len), or NULL */
 };
 
-attn_status attn_doubles_plan(const attnrun_step *step, struct attn_sdpa *s);
+/* As attn_sdpa_phases(); keys are not split. */
+attn_status attn_doubles_plan(attnrun_step *step, struct attn_sdpa *s, int phase,
+                              bool wanted);
 attn_status attn_doubles_run(const struct attn_sdpa *s,
                              const struct attn_kernels *kernels,
                              const struct attn_doubles *o, int64_t task,

@@ -10,70 +10,11 @@
 
 enum {
     QUERIES = ATTN_STREAM_ROWS,
-    MAX_QUERIES = ATTN_STREAM_MAX, /* queries that share one packing of K and V */
-    MIN_GROUP = 64,                /* rows that are cut to what they see */
-    ENOUGH_TASKS = 16,             /* keep several threads busy before blocks grow */
-    KEYS = ATTN_STREAM_KEYS
+    MAX_QUERIES = ATTN_STREAM_MAX,
+    MIN_GROUP = 64, /* rows that are cut to what they see */
+    KEYS = ATTN_STREAM_KEYS,
+    PART_STEP = 64 /* parts of the keys begin at multiples of it */
 };
-
-/* Queries of all heads of a group are rows of one matrix where they lie one behind the
- * other. */
-static bool mergeable(const struct attn_sdpa *s)
-{
-    return s->q.head == s->q_len * s->q.row && s->y.head == s->q_len * s->y.row;
-}
-
-attn_status attn_sdpa_fits(const attnrun_step *step, int64_t batch, int64_t heads,
-                           int64_t q_len, int64_t kv_len, int64_t dim)
-{
-    const int64_t sizes[] = { batch, heads, q_len, dim, 8 };
-    int64_t a = 1, b = 1;
-    bool fits = ck_mul(max64(kv_len, 1), max64(q_len, 1), &b);
-    for (int i = 0; i < 5 && fits; i++)
-        fits = ck_mul(a, max64(sizes[i], 1), &a) &&
-               (i >= 2 || ck_mul(b, max64(sizes[i], 1), &b));
-    int64_t keys = max64(kv_len, 1), rows = max64(q_len, 1), c;
-    fits = fits && ck_mul(a / rows, keys, &c);
-    return fits ? ATTNRUN_OK
-                : op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
-}
-
-attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
-{
-    const bool empty = s->batch == 0 || s->q_heads == 0 || s->q_len == 0 || s->v_dim == 0;
-    s->blocks = s->block = s->heads = 1;
-    if (empty)
-        return ATTNRUN_OK;
-    int64_t group = s->q_heads / s->kv_heads;
-    s->rows = s->q_len;
-    s->heads = s->q_heads;
-    if (group > 1 && mergeable(s) && s->q_len <= QUERIES / 2) {
-        s->rows = s->q_len * group;
-        s->heads = s->kv_heads;
-    }
-    int64_t queries = QUERIES;
-    while (queries < MAX_QUERIES &&
-           s->rows / (2 * queries) >= (ENOUGH_TASKS - 1) / (s->batch * s->heads) + 1)
-        queries *= 2;
-    s->blocks = s->rows / queries + (s->rows % queries != 0);
-    s->block = s->rows / s->blocks + (s->rows % s->blocks != 0);
-    s->blocks = s->rows / s->block + (s->rows % s->block != 0);
-    s->scratch_bytes = attn_stream_bytes(s->block, s->head_dim, s->v_dim);
-    bool fits = s->scratch_bytes >= 0 && ck_mul(s->batch, s->heads, &s->n_tasks) &&
-                ck_mul(s->n_tasks, s->blocks, &s->n_tasks);
-    if (!fits)
-        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
-    s->promoted_bytes =
-        s->promotes ? KEYS * (s->head_dim + s->v_dim) * (int64_t)sizeof(float) : 0;
-    s->scratch_bytes += s->promoted_bytes;
-    double cost = 2.0 * (double)s->block * (double)s->kv_len *
-                  (double)(s->head_dim + s->v_dim + 32) / 100.0;
-    s->task_cost = cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15;
-    op_flops(step, (s->causal ? 1.0 : 2.0) * (double)s->batch * (double)s->q_heads *
-                       (double)s->q_len * (double)s->kv_len *
-                       (double)(s->head_dim + s->v_dim));
-    return ATTNRUN_OK;
-}
 
 /* ---- one task ---- */
 
@@ -95,6 +36,7 @@ struct queries {
     int64_t front, shown, padding;
     /* Scores are taken as they are, where all rows see a key; but for the mask. */
     bool plain, plain_but_mask;
+    int64_t part;      /* of the keys, of s->parts */
     int64_t first;     /* key of the tile in work */
     int64_t min_key;   /* that some row sees */
     int64_t mask_from; /* column of the mask that is key 0 */
@@ -431,11 +373,18 @@ static bool padding_is_lost(const struct queries *t, int64_t from, int64_t to)
     return true;
 }
 
-/* Keys from … to - 1 in tiles of KEYS that end where a segment does, and at `limit`. */
+/* Of keys from … to - 1 those of this task's part in tiles of KEYS that end where a segment
+ * does, and at `limit`. */
 static attn_status walk(struct queries *t, int64_t from, int64_t to, int64_t limit,
                         const attnrun_work *work)
 {
     const struct attn_sdpa *s = t->s;
+    if (s->parts > 1) {
+        const int64_t n = round_up(ceil_div(to - from, s->parts), PART_STEP);
+        from = min64(from + t->part * n, to);
+        limit = from + n < to ? from + n : limit;
+        to = min64(to, limit);
+    }
     for (t->first = from; t->first < to;) {
         int64_t end = t->first < s->past_len ? min64(s->past_len, limit) : limit;
         int64_t n = min64(KEYS, end - t->first);
@@ -525,13 +474,24 @@ static void find_length(struct queries *t)
         t->offset = max64(t->offset, 0);
 }
 
+/* Where the results of a part of the keys are. */
+static float *saved(const struct queries *t, int64_t block, const attnrun_work *work)
+{
+    const struct attn_sdpa *s = t->s;
+    return (float *)(void *)((char *)work->shared + s->parts_at) +
+           (block * s->parts + t->part) * attn_stream_saved_floats(s->block, s->v_dim);
+}
+
 attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *kernels,
                           const struct attn_sdpa_operands *o, int64_t task,
                           const attnrun_work *work)
 {
     const int64_t group = s->q_heads / s->kv_heads, per_head = s->q_heads / s->heads;
     const bool window = s->left >= 0 || s->right >= 0;
+    const bool sums = s->parts > 1 && work->phase == s->sum_phase;
     struct queries t = { .s = s, .o = o, .group = window ? MIN_GROUP : QUERIES };
+    t.part = sums ? 0 : task % s->parts;
+    task /= sums ? 1 : s->parts;
     t.row = task % s->blocks * s->block;
     t.b = task / s->blocks / s->heads;
     t.head = task / s->blocks % s->heads * per_head;
@@ -547,11 +507,20 @@ attn_status attn_sdpa_run(const struct attn_sdpa *s, const struct attn_kernels *
     attn_stream_begin(&t.stream, kernels, s->block, s->head_dim, s->v_dim,
                       (char *)work->scratch + s->promoted_bytes);
     attn_stream_reset(&t.stream, n);
+    if (sums) {
+        for (; t.part < s->parts; t.part++)
+            attn_stream_add(&t.stream, saved(&t, task, work));
+        finish_rows(&t);
+        return ATTNRUN_OK;
+    }
     attn_stream_load(&t.stream, 0,
                      o->q + t.b * s->q.batch + t.head * s->q.head +
                          t.row % s->q_len * s->q.row,
                      s->q.row, n, s->scale);
     TRY(stream(&t, work));
-    finish_rows(&t);
+    if (s->parts > 1)
+        attn_stream_save(&t.stream, saved(&t, task, work));
+    else
+        finish_rows(&t);
     return ATTNRUN_OK;
 }

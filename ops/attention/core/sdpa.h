@@ -2,8 +2,9 @@
  * with an online softmax. No score matrix exists unless it is an output; scratch is a
  * tile.
  *
- *   infer:  fill in struct attn_sdpa, attn_sdpa_plan(), then state its tasks and scratch
- *   run:    attn_sdpa_run() for each task
+ *   infer:  fill in struct attn_sdpa, attn_sdpa_plan(), then state its tasks and scratch;
+ *           or attn_sdpa_phases(), which states two phases
+ *   run:    attn_sdpa_run() for each task of them
  *
  * Keys and values may lie in two segments: `past`, then the new ones. A query i of sample b
  * is at position p = offset + i; it sees the keys j < kv_len with j <= p where causal, p
@@ -51,6 +52,10 @@ struct attn_sdpa {
         blocks;    /* rows of one K: of all its heads where they can be merged */
     int64_t heads; /* such groups of rows */
     int64_t n_tasks, task_cost, scratch_bytes, promoted_bytes;
+    /* By attn_sdpa_phases(): tasks that share the keys of the same queries, the phase that
+     * adds their results, and where these are in the shared memory. */
+    int64_t parts, parts_at;
+    int32_t sum_phase;
 };
 
 struct attn_sdpa_operands {
@@ -83,6 +88,12 @@ struct attn_sdpa_operands {
 attn_status attn_sdpa_fits(const attnrun_step *step, int64_t batch, int64_t heads,
                            int64_t q_len, int64_t kv_len, int64_t dim);
 attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s);
+/* attn_sdpa_plan(), then the tasks of `phase`, the attention, and of the next one. Where few
+ * heads and queries see many keys (decoding), the keys are split by the shapes of a sample
+ * alone, and the next phase adds the parts in their order; else that has no task. `wanted`
+ * false: no tasks. Call it last: it adds to step->shared_bytes and raises scratch_bytes. */
+attn_status attn_sdpa_phases(attnrun_step *step, struct attn_sdpa *s, int phase,
+                             bool wanted);
 /* Keys [*from, *to) that a query at `position` sees of `len`. */
 void attn_sdpa_keys(const struct attn_sdpa *s, int64_t position, int64_t len,
                     int64_t *from, int64_t *to);

@@ -412,6 +412,40 @@ void attn_stream_store_rows(struct attn_stream *s, int64_t row, int64_t rows, fl
                                sizeof *state / sizeof(float));
 }
 
+int64_t attn_stream_saved_floats(int64_t n, int64_t v_dim)
+{
+    return round_up(n * (v_dim + 2), 16);
+}
+
+void attn_stream_save(const struct attn_stream *s, float *floats)
+{
+    const int64_t sums = s->n * s->v_dim;
+    memcpy(floats, s->sums, (size_t)sums * sizeof *floats);
+    for (int64_t r = 0; r < s->n; r++) {
+        floats[sums + 2 * r] = s->state[r].max;
+        floats[sums + 2 * r + 1] = s->state[r].sum;
+    }
+}
+
+void attn_stream_add(struct attn_stream *s, const float *floats)
+{
+    for (int64_t r = 0; r < s->n; r++) {
+        struct attn_softmax_row *row = s->state + r;
+        const float *from = floats + r * s->v_dim;
+        const float *added = floats + s->n * s->v_dim + 2 * r;
+        float *sums = s->sums + r * s->v_dim;
+        if (added[1] == 0.0f) /* it saw no key */
+            continue;
+        const float max = added[0] <= row->max ? row->max : added[0]; /* NaN too */
+        const float old = row->sum == 0.0f ? 0.0f : expf(row->max - max);
+        const float new = expf(added[0] - max);
+        for (int64_t d = 0; d < s->v_dim; d++)
+            sums[d] = sums[d] * old + from[d] * new;
+        row->sum = row->sum * old + added[1] * new;
+        row->max = max;
+    }
+}
+
 void attn_stream_store(const struct attn_stream *s, int64_t row, float *y, float empty)
 {
     const float sum = s->state[row].sum;

@@ -100,4 +100,11 @@ void attn_stream_store_rows(struct attn_stream *s, int64_t row, int64_t rows, fl
                             int64_t y_row, float empty);
 void attn_stream_store(const struct attn_stream *s, int64_t row, float *y, float empty);
 
+/* Keys may be split among several streams of the same queries: each saves what it knows
+ * of its block, and another one adds these in any fixed order as if it had seen their keys.
+ * `floats`: attn_stream_saved_floats(n, v_dim). */
+int64_t attn_stream_saved_floats(int64_t n, int64_t v_dim);
+void attn_stream_save(const struct attn_stream *s, float *floats);
+void attn_stream_add(struct attn_stream *s, const float *floats);
+
 #endif

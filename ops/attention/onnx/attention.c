@@ -41,6 +41,7 @@ static const attnrun_attr_def attention_attrs[] = {
 enum { Q, K, V, MASK, PAST_K, PAST_V, LENS };
 enum { LEAVES = LENS + 1 }; /* of FusedAttention: of the mask program */
 enum { Y, PRESENT_K, PRESENT_V, SCORES };
+enum { ATTEND, SUM, KEEP }; /* phases */
 
 /* Layouts of Q, K, V and Y: (batch, heads, tokens, dim), of rank 3 (batch, tokens,
  * columns); (batch, tokens, heads, dim); of rank 3 (tokens, batch, columns), Y (tokens,
@@ -312,18 +313,17 @@ static attn_status plan_core(attnrun_step *step, int64_t total, const struct qkv
     if (args->mask.v != NULL)
         return plan_masked(step, s, &state->masked);
     TRY(plan_mask(step, s));
-    TRY(step->in[Q].dtype == ATTNRUN_F64 ? attn_doubles_plan(step, s)
-                                         : attn_sdpa_plan(step, s));
     if (!op_has_out(step, Y) && op_has_out(step, SCORES))
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
-                       "qk_matmul_output is an output, but Y is not");
-    op_tasks(step, 0, op_has_out(step, Y) ? s->n_tasks : 0, s->task_cost);
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "qk_matmul_output needs Y beside it");
+    TRY(step->in[Q].dtype == ATTNRUN_F64
+            ? attn_doubles_plan(step, s, ATTEND, op_has_out(step, Y))
+            : attn_sdpa_phases(step, s, ATTEND, op_has_out(step, Y)));
     if (op_has_out(step, PRESENT_K) || op_has_out(step, PRESENT_V)) {
         int64_t copied =
             state->in_place[0] && state->in_place[1] ? k->tokens.value : total;
-        op_tasks(step, 1, s->batch * s->kv_heads, copied * (s->head_dim + s->v_dim) / 4);
+        op_tasks(step, KEEP, s->batch * s->kv_heads,
+                 copied * (s->head_dim + s->v_dim) / 4);
     }
-    step->scratch_bytes = s->scratch_bytes;
     return ATTNRUN_OK;
 }
 
@@ -484,7 +484,7 @@ static attn_status check_length(const attnrun_step *step, const struct attn_sdpa
 {
     if (!op_has_in(step, LENS))
         return ATTNRUN_OK;
-    const int64_t b = task / s->blocks / s->heads;
+    const int64_t b = task / s->parts / s->blocks / s->heads;
     const int64_t length = tensor_get_int(&step->x[LENS], b);
     if (length >= 0 && length <= s->kv_len)
         return ATTNRUN_OK;
@@ -530,8 +530,8 @@ static attn_status attention_run(const attnrun_step *step, const attnrun_work *w
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        if (work->phase == 0) {
-            TRY(check_length(step, &s, task));
+        if (work->phase <= SUM) {
+            TRY(work->phase == ATTEND ? check_length(step, &s, task) : ATTNRUN_OK);
             TRY(doubles ? run_doubles(step, &s, task, work)
                         : attn_sdpa_run(&s, step->kernels, &o, task, work));
             continue;

@@ -41,7 +41,7 @@ static const attnrun_attr_def decoder_attrs[] = {
 enum { Q, K, V, MASK, SCORE_BIAS, PAST_K, PAST_V, PAST_LEN, BEAMS, INDIRECTION, BIAS };
 enum { Y, PRESENT_K, PRESENT_V, QK };
 enum { MAX_HEADS = 1 << 16 };
-enum phase { ADD_BIAS, ATTEND, KEEP };
+enum phase { ADD_BIAS, ATTEND, SUM, KEEP };
 
 struct decoder_state {
     struct attn_sdpa core; /* without lengths and strides that are known at run */
@@ -300,13 +300,11 @@ static attn_status plan_decoder_masked_multi_head(attnrun_step *step,
     if (dim_is_const(total))
         TRY(check_total(step, total.value));
     TRY(plan_shared(step, s));
-    TRY(attn_sdpa_plan(step, c));
     const bool attends = op_has_out(step, Y) || op_has_out(step, QK);
     const int64_t kept = s->in_place[0] && s->in_place[1] ? 1 : keys;
     op_tasks(step, ADD_BIAS, op_has_in(step, BIAS) ? batch : 0, 3 * s->width[Q].value);
-    op_tasks(step, ATTEND, attends ? c->n_tasks : 0, c->task_cost);
+    TRY(attn_sdpa_phases(step, c, ATTEND, attends));
     op_tasks(step, KEEP, batch * heads, kept * (dim + v_dim) / 4);
-    step->scratch_bytes = c->scratch_bytes;
     return ATTNRUN_OK;
 }
 
@@ -445,7 +443,7 @@ static attn_status decoder_run(const attnrun_step *step, const attnrun_work *wor
             return ATTNRUN_E_CANCELLED;
         if (work->phase == ADD_BIAS) {
             add_bias(step, task, work->shared);
-        } else if (work->phase == ATTEND) {
+        } else if (work->phase <= SUM) {
             TRY(attn_sdpa_run(&core, step->kernels, &o, task, work));
         } else {
             keep(step, 0, &core, at[1], task);

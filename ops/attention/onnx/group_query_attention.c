@@ -259,13 +259,9 @@ static attn_status plan_group_query(attnrun_step *step, struct gqa_state *s)
             args->qk_output == QK_AFTER ? ATTN_SCORES_SOFTMAX : ATTN_SCORES_SEEN;
         c->scores_len = step->out[QK].dims[3].value;
     }
-    TRY(attn_sdpa_plan(step, c));
     op_tasks(step, 0, batch * args->kv_num_heads, s->room * s->dim);
-    op_tasks(step, 1, op_has_out(step, Y) ? c->n_tasks : 0, c->task_cost);
-    step->scratch_bytes = c->scratch_bytes;
-    if (step->scratch_bytes < s->dim * (int64_t)sizeof(float)) /* a key to be quantised */
-        step->scratch_bytes = s->dim * (int64_t)sizeof(float);
-    return ATTNRUN_OK;
+    step->scratch_bytes = s->dim * (int64_t)sizeof(float); /* a key to be quantised */
+    return attn_sdpa_phases(step, c, 1, op_has_out(step, Y));
 }
 
 static attn_status check_past(const attnrun_step *step)
@@ -404,7 +400,7 @@ static attn_status gqa_run(const attnrun_step *step, const attnrun_work *work)
     for (int64_t task = work->begin; task < work->end; task++) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
-        if (work->phase == 1) {
+        if (work->phase > 0) {
             TRY(attn_sdpa_run(&core, step->kernels, &o, task, work));
             continue;
         }

@@ -226,12 +226,10 @@ static attn_status plan_multi_head(attnrun_step *step, struct mha_state *state)
                                 s->q_heads * s->v_dim };
     TRY(plan_masks(step, s));
     TRY(plan_bias(step, state));
-    TRY(attn_sdpa_plan(step, s));
-    op_tasks(step, state->biased, op_has_out(step, Y) ? s->n_tasks : 0, s->task_cost);
+    TRY(attn_sdpa_phases(step, s, state->biased, op_has_out(step, Y)));
     int64_t copied = state->in_place[0] && state->in_place[1] ? o[1].tokens : s->kv_len;
-    op_tasks(step, state->biased + 1, s->batch * s->q_heads,
+    op_tasks(step, s->sum_phase + 1, s->batch * s->q_heads,
              copied * (s->head_dim + s->v_dim) / 4);
-    step->scratch_bytes = s->scratch_bytes;
     return ATTNRUN_OK;
 }
 
@@ -344,7 +342,7 @@ static attn_status mha_run(const attnrun_step *step, const attnrun_work *work)
             return ATTNRUN_E_CANCELLED;
         if (phase == 0) {
             add_bias(step, task, work->shared);
-        } else if (phase == 1) {
+        } else if (work->phase <= core.sum_phase) {
             TRY(attn_sdpa_run(&core, step->kernels, &o, task, work));
         } else {
             copy_present(step, PRESENT_K, PAST_K, at[1], task);

@@ -69,14 +69,14 @@ static attn_status q_attention_infer(attnrun_step *step)
 
 static attn_status q_attention_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 {
-    return attn_integer_pack_input(pack, WEIGHT, bytes, packed);
+    return attn_integer_pack_input(pack, WEIGHT, false, bytes, packed);
 }
 
 static attn_status q_attention_check_packed(const attnrun_pack *pack, int64_t bytes,
                                             const void *packed)
 {
     (void)bytes;
-    return attn_integer_check_input(pack, WEIGHT, packed);
+    return attn_integer_check_input(pack, WEIGHT, false, packed);
 }
 
 static void scale_block(const attnrun_step *step, const attnrun_work *work,

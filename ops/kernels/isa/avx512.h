@@ -103,6 +103,18 @@ static ALWAYS_INLINE void v_store_bytes(uint8_t *y, v_u32 x)
 {
     _mm_storeu_si128((void *)y, _mm512_cvtepi32_epi8((__m512i)x));
 }
+#define V_FOUR_BYTES V_FOUR_BYTES
+enum { V_FOUR_BYTES = 1 };
+static ALWAYS_INLINE void v_store_four(uint8_t *y, const v_u32 *x, int step)
+{
+    const __m512i across =
+        _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i low = _mm512_packs_epi32((__m512i)x[0], (__m512i)x[1]),
+                  high = _mm512_packs_epi32((__m512i)x[2], (__m512i)x[3]);
+    (void)step;
+    _mm512_storeu_si512(
+        y, _mm512_permutexvar_epi32(across, _mm512_packus_epi16(low, high)));
+}
 #define v_look_up_u8 v_look_up_u8
 static inline void v_look_up_u8(uint8_t *y, const uint8_t *x, const uint8_t *table)
 {

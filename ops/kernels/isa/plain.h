@@ -254,6 +254,17 @@ static ALWAYS_INLINE void v_store_bytes(uint8_t *y, v_u32 x)
     memcpy(y, &bytes, sizeof bytes);
 }
 #endif
+/* Four vectors of whole numbers in 0 … 255 as bytes, those of x[i] at y + i step; where a set
+ * stores them at once, step is VF. */
+#ifndef V_FOUR_BYTES
+enum { V_FOUR_BYTES = 0 };
+static ALWAYS_INLINE void v_store_four(uint8_t *y, const v_u32 x[4], int step)
+{
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        v_store_bytes(y + i * step, x[i]);
+}
+#endif
 /* y[i] = table[x[i]] for VEC_BYTES bytes; y may be x. */
 #ifndef v_look_up_u8
 static inline void v_look_up_u8(uint8_t *y, const uint8_t *x, const uint8_t *table)

@@ -105,7 +105,8 @@ class Model(_attnrun.Pool):
 
     @property
     def info(self) -> dict[str, Any]:
-        """Producer, IR version, numbers of nodes and parameters, bytes, metadata."""
+        """Producer, IR version, numbers of nodes and parameters, bytes, metadata; packed_for:
+        the instruction set of a packed file, else ""."""
         return self._loaded.info
 
     def pack(self, path: str | os.PathLike[str]) -> None:

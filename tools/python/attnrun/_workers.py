@@ -18,16 +18,18 @@ PROCESS_BYTES = 400 << 20  # Python with numpy, pyarrow and an engine's own modu
 
 class Needs(NamedTuple):
     """What one worker takes."""
-    memory: int  #: bytes: process, packed weights and arena; the mapped file is shared
+    memory: int  #: bytes: process, arena, what is packed for it alone; mapped files are shared
     arena_bytes: int
     packed_bytes: int
     weights_bytes: int  #: of the file, mapped once for all workers of a machine
 
 
-def needs(model: Model, shapes: Mapping[str, Any], process_bytes: int = PROCESS_BYTES) -> Needs:
-    """The memory of a worker for batches of at most these shapes, without a run."""
+def needs(model: Model, shapes: Mapping[str, Any], process_bytes: int = PROCESS_BYTES,
+          share: bool = False) -> Needs:
+    """The memory of a worker for batches of at most these shapes, without a run. `share`: the
+    packed weights and folded constants lie in a mapped packed file."""
     plan = model.plan(shapes)
-    private = plan.arena_bytes + plan.packed_bytes + plan.folded_bytes
+    private = plan.arena_bytes + (0 if share else plan.packed_bytes + plan.folded_bytes)
     return Needs(process_bytes + private, plan.arena_bytes, plan.packed_bytes,
                  plan.weights_bytes)
 

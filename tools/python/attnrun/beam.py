@@ -12,6 +12,7 @@ import numpy as np
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
 from ._model import Model
+from ._shared import open_shared
 from ._workers import run_rows
 
 Example = Mapping[str, Any]
@@ -34,13 +35,18 @@ class ModelHandlerNumpy(ModelHandler[Example, PredictionResult, Model]):  # type
     path            of the model, or what Model takes; opened in each process, its pages shared
     outputs         names of those to be kept; None: all
     threads         of the process
+    share           whether the processes of a machine map one packed file (see folder), so that
+                    packed weights are in memory once; each still computes for itself
+    folder          of the packed file; None: ~/.cache/attnrun/packed of the worker's machine
     min_batch_size, max_batch_size, max_batch_duration_secs   how Beam collects batches
-    large_model     one process of a machine holds the model and computes for all
+    large_model     Beam's own way: one process of a machine holds the model and computes for
+                    all. Not needed for the sake of weights, which `share` shares
 
     Examples of one shape are computed together. One that the model refuses fails alone."""
 
     def __init__(self, path: str | os.PathLike[str], *, outputs: Sequence[str] | None = None,
-                 threads: int = 1, min_batch_size: int | None = None,
+                 threads: int = 1, share: bool = True, folder: str | None = None,
+                 precision: str = "f32", min_batch_size: int | None = None,
                  max_batch_size: int | None = None,
                  max_batch_duration_secs: int | None = None, large_model: bool = False,
                  model_copies: int | None = None, **more: Any) -> None:
@@ -50,10 +56,14 @@ class ModelHandlerNumpy(ModelHandler[Example, PredictionResult, Model]):  # type
         self._path = os.fspath(path)
         self._outputs = None if outputs is None else list(outputs)
         self._threads = threads
+        self._share, self._folder, self._precision = share, folder, precision
 
     def load_model(self) -> Model:
-        """Opens the file; raises attnrun.Error."""
-        return Model(self._path, threads=self._threads)
+        """Opens the file, or the packed file that was made of it; raises attnrun.Error."""
+        if self._share:
+            return open_shared(self._path, threads=self._threads, folder=self._folder,
+                               precision=self._precision)
+        return Model(self._path, threads=self._threads, precision=self._precision)
 
     def update_model_path(self, model_path: str | None = None) -> None:
         """Another file, from now on."""

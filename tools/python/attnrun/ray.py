@@ -5,8 +5,9 @@
                    concurrency=4, batch_size=64, batch_format="numpy",
                    **attnrun.ray.resources("net.onnx", {"x": (64, 128)}))
 
-Each actor opens the file once; its pages are shared by all actors of a machine. Needs ray,
-which attnrun itself does not."""
+Each actor opens the file once. The first one of a machine writes its packed weights into a
+file that all of them map, so that they are in memory once. Needs ray, which attnrun itself
+does not."""
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ._model import Model
+from ._shared import open_shared
 from ._workers import PROCESS_BYTES, blank, needs, run_rows
 
 ERROR_COLUMN = "error"
@@ -29,6 +31,9 @@ class Predictor:
     outputs   those to be kept: a sequence of names, or {output: column}; None: all
     drop      columns that do not go on
     threads   of the actor, its num_cpus
+    share     whether the actors of a machine map one packed file; False: each packs its own
+    folder    of the packed file; None: ~/.cache/attnrun/packed of the actor's machine
+    precision of products, as Model has it
 
     A row that the model refuses has zeros as outputs and the sentence in the column "error";
     the other rows have "" there. Raises attnrun.Error where no row is at fault."""
@@ -37,8 +42,10 @@ class Predictor:
                  columns: Mapping[str, str] | None = None, *,
                  prepare: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
                  outputs: Sequence[str] | Mapping[str, str] | None = None,
-                 drop: Sequence[str] = (), threads: int = 1) -> None:
-        self.model = Model(path, threads=threads)
+                 drop: Sequence[str] = (), threads: int = 1, share: bool = True,
+                 folder: str | None = None, precision: str = "f32") -> None:
+        self.model = (open_shared(path, threads=threads, folder=folder, precision=precision)
+                      if share else Model(path, threads=threads, precision=precision))
         self._context = self.model.context()
         self._prepare = prepare
         self._columns = {value.name: (columns or {}).get(value.name, value.name)
@@ -61,9 +68,10 @@ class Predictor:
 
 
 def resources(path: str | os.PathLike[str], shapes: Mapping[str, Any], *, threads: int = 1,
+              share: bool = True, precision: str = "f32",
               process_bytes: int = PROCESS_BYTES) -> dict[str, float]:
     """num_cpus and memory of an actor, for map_batches: exact for batches of at most these
-    shapes, plus process_bytes for Python itself. The mapped file is not counted: actors of a
-    machine share it."""
-    model = Model(path, threads=threads)
-    return {"num_cpus": threads, "memory": needs(model, shapes, process_bytes).memory}
+    shapes, plus process_bytes for Python itself. Mapped files are not counted, as actors of a
+    machine share them; with share=False the packed weights are counted."""
+    model = Model(path, threads=threads, precision=precision)
+    return {"num_cpus": threads, "memory": needs(model, shapes, process_bytes, share).memory}

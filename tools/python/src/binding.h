@@ -1,14 +1,19 @@
 /* binding.h - what the files of the Python binding share.
  *
  * In: Python objects. Out: calls of attnrun.h, and Python objects again. All of it uses the
- * limited API of Python 3.11 (abi3), so that one build serves every later Python. What is rare
+ * limited API of Python 3.11 (abi3), so that one build serves every later Python; a free-threaded
+ * Python has no such API and needs a build of its own, from the same calls. What is rare
  * (strings, sequences, types that numpy lacks) is converted by attnrun/_values.py, which
  * setup() registers; what is frequent never leaves C. */
 #ifndef ATTNRUN_BINDING_H
 #define ATTNRUN_BINDING_H
 
+#include <pyconfig.h>
+
 #define PY_SSIZE_T_CLEAN
+#ifndef Py_GIL_DISABLED
 #define Py_LIMITED_API 0x030b0000
+#endif
 #include <Python.h>
 
 #include <attnrun.h>

@@ -97,6 +97,18 @@ static int add_type(PyObject *module, const char *name, PyType_Spec *spec,
     return *type == NULL ? -1 : PyModule_AddObjectRef(module, name, *type);
 }
 
+/* In a free-threaded Python the module needs no GIL: contexts are taken by one thread at a time,
+ * the list of idle ones has a lock, and dicts that are read were made for the call. */
+static int allow_threads(PyObject *module)
+{
+#ifdef Py_GIL_DISABLED
+    return PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED);
+#else
+    (void)module;
+    return 0;
+#endif
+}
+
 /* The name is Python's. NOLINTBEGIN(readability-identifier-naming) */
 PyMODINIT_FUNC PyInit__attnrun(void);
 PyMODINIT_FUNC PyInit__attnrun(void)
@@ -109,7 +121,8 @@ PyMODINIT_FUNC PyInit__attnrun(void)
         add_type(module, "Pool", &pool_spec, &pool_type) == 0 &&
         add_type(module, "Context", &context_spec, &context_type) == 0 &&
         add_type(module, "Tensor", &tensor_spec, &tensor_type) == 0 &&
-        PyModule_AddStringConstant(module, "version", attnrun_version()) == 0)
+        PyModule_AddStringConstant(module, "version", attnrun_version()) == 0 &&
+        allow_threads(module) == 0)
         return module;
     Py_XDECREF(module);
     return NULL;

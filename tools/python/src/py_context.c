@@ -14,7 +14,7 @@ typedef struct context_object {
     model_object *model;
     struct bound_value *inputs, *outputs; /* of the run that is under way */
     int32_t busy;                         /* atomic */
-    Py_ssize_t views;                     /* tensors that show this context's memory */
+    Py_ssize_t views; /* atomic: tensors that show this context's memory */
 } context_object;
 
 /* ---- life ---- */
@@ -82,13 +82,14 @@ static bool context_take_to_write(context_object *c)
 {
     if (!context_take(c))
         return false;
-    if (c->views == 0)
+    const Py_ssize_t views = __atomic_load_n(&c->views, __ATOMIC_ACQUIRE);
+    if (views == 0)
         return true;
     __atomic_store_n(&c->busy, 0, __ATOMIC_RELEASE);
     PyErr_Format(PyExc_BufferError,
                  "%zd tensors of view() still show the memory of this "
                  "context; delete them before the next run",
-                 c->views);
+                 views);
     return false;
 }
 
@@ -302,14 +303,14 @@ static PyObject *context_view(PyObject *self, PyObject *name)
                                          "no view");
     else
         made = tensor_new(self, &tensor);
-    c->views += made != NULL;
+    __atomic_add_fetch(&c->views, made != NULL, __ATOMIC_RELAXED);
     context_give(c);
     return made;
 }
 
 void context_drop_view(PyObject *self)
 {
-    ((context_object *)self)->views--;
+    __atomic_sub_fetch(&((context_object *)self)->views, 1, __ATOMIC_RELEASE);
     Py_DECREF(self);
 }
 

@@ -6,6 +6,7 @@
  * that only the garbage collector ends. */
 #include "binding.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -301,14 +302,15 @@ static PyObject *model_info(PyObject *self, void *closure)
         status ? binding_raise(status) : model_metadata(m, info.n_metadata);
     return metadata == NULL
                ? NULL
-               : Py_BuildValue("{s:L,s:i,s:L,s:L,s:L,s:s,s:s,s:s,s:s,s:N}", "ir_version",
-                               (long long)info.ir_version, "nodes", (int)info.n_nodes,
-                               "parameters", (long long)info.n_parameters,
-                               "weights_bytes", (long long)info.weights_bytes,
-                               "file_bytes", (long long)info.file_bytes, "producer",
-                               info.producer, "producer_version", info.producer_version,
-                               "graph_name", info.graph_name, "doc", info.doc, "metadata",
-                               metadata);
+               : Py_BuildValue("{s:L,s:i,s:L,s:L,s:L,s:s,s:s,s:s,s:s,s:s,s:N}",
+                               "ir_version", (long long)info.ir_version, "nodes",
+                               (int)info.n_nodes, "parameters",
+                               (long long)info.n_parameters, "weights_bytes",
+                               (long long)info.weights_bytes, "file_bytes",
+                               (long long)info.file_bytes, "producer", info.producer,
+                               "producer_version", info.producer_version, "graph_name",
+                               info.graph_name, "doc", info.doc, "packed_for",
+                               info.packed_for, "metadata", metadata);
 }
 
 /* Gives a piece of the packed file to a Python function; called without the GIL. */
@@ -354,8 +356,54 @@ PyType_Spec model_spec = { "attnrun._attnrun.Model", sizeof(model_object), 0,
 
 typedef struct pool_object {
     PyObject_HEAD PyObject *model; /* NULL before __init__() */
-    PyObject *idle;                /* list of contexts that nobody uses */
+    PyObject **idle;               /* contexts that nobody uses, each with a reference */
+    size_t n_idle, room;
+    int32_t
+        lock; /* atomic: of the three above; no call of Python's API is made under it, so
+                   * that its holder is never stopped by Python */
 } pool_object;
+
+static void pool_lock(pool_object *p)
+{
+    int32_t open = 0;
+    while (!__atomic_compare_exchange_n(&p->lock, &open, 1, true, __ATOMIC_ACQUIRE,
+                                        __ATOMIC_RELAXED)) {
+        open = 0;
+        sched_yield();
+    }
+}
+
+static void pool_unlock(pool_object *p)
+{
+    __atomic_store_n(&p->lock, 0, __ATOMIC_RELEASE);
+}
+
+/* A context with its reference, or NULL where all are in use. */
+static PyObject *pool_pop(pool_object *p)
+{
+    pool_lock(p);
+    PyObject *context = p->n_idle > 0 ? p->idle[--p->n_idle] : NULL;
+    pool_unlock(p);
+    return context;
+}
+
+/* Keeps a context; where memory is short it goes. Takes the reference. */
+static void pool_push(pool_object *p, PyObject *context)
+{
+    pool_lock(p);
+    if (p->n_idle == p->room) {
+        const size_t room = p->room + 8;
+        PyObject **more = realloc(p->idle, room * sizeof *more);
+        if (more != NULL)
+            p->idle = more, p->room = room;
+    }
+    const bool is_kept = p->n_idle < p->room;
+    if (is_kept)
+        p->idle[p->n_idle++] = context;
+    pool_unlock(p);
+    if (!is_kept)
+        Py_DECREF(context);
+}
 
 static int pool_init(PyObject *self, PyObject *args, PyObject *keywords)
 {
@@ -364,17 +412,21 @@ static int pool_init(PyObject *self, PyObject *args, PyObject *keywords)
     (void)keywords;
     if (!PyArg_ParseTuple(args, "O!", model_type, &model))
         return -1;
-    Py_XDECREF(p->idle);
-    Py_XDECREF(p->model);
+    if (p->model != NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "__init__() was called before");
+        return -1;
+    }
     p->model = Py_NewRef(model);
-    p->idle = PyList_New(0);
-    return p->idle ? 0 : -1;
+    return 0;
 }
 
 static void pool_dealloc(PyObject *self)
 {
-    Py_XDECREF(((pool_object *)self)->idle);
-    Py_XDECREF(((pool_object *)self)->model);
+    pool_object *p = (pool_object *)self;
+    while (p->n_idle > 0)
+        Py_DECREF(p->idle[--p->n_idle]);
+    free(p->idle);
+    Py_XDECREF(p->model);
     free_object(self);
 }
 
@@ -382,15 +434,10 @@ static PyObject *pool_take(PyObject *self, PyObject *none)
 {
     (void)none;
     pool_object *p = (pool_object *)self;
-    if (p->idle == NULL)
+    if (p->model == NULL)
         return PyErr_Format(PyExc_RuntimeError, "__init__() was not called");
-    const Py_ssize_t n = PyList_Size(p->idle);
-    if (n == 0)
-        return context_new((model_object *)p->model);
-    PyObject *context = Py_NewRef(PyList_GetItem(p->idle, n - 1));
-    if (PyList_SetSlice(p->idle, n - 1, n, NULL) != 0)
-        Py_CLEAR(context);
-    return context;
+    PyObject *context = pool_pop(p);
+    return context ? context : context_new((model_object *)p->model);
 }
 
 static PyObject *pool_call(PyObject *self, PyObject *args, PyObject *feeds)
@@ -400,17 +447,17 @@ static PyObject *pool_call(PyObject *self, PyObject *args, PyObject *feeds)
     PyObject *context = pool_take(self, NULL);
     PyObject *given = feeds ? Py_NewRef(feeds) : PyDict_New();
     PyObject *results = context && given ? context_call(context, given) : NULL;
-    if (context != NULL && PyList_Append(((pool_object *)self)->idle, context) != 0)
-        Py_CLEAR(results);
-    Py_XDECREF(context);
+    if (context != NULL)
+        pool_push((pool_object *)self, context);
     Py_XDECREF(given);
     return results;
 }
 
 static PyObject *pool_give(PyObject *self, PyObject *context)
 {
-    if (PyList_Append(((pool_object *)self)->idle, context) != 0)
-        return NULL;
+    if (Py_TYPE(context) != (PyTypeObject *)context_type)
+        return PyErr_Format(PyExc_TypeError, "a context of this model is given back");
+    pool_push((pool_object *)self, Py_NewRef(context));
     return Py_NewRef(Py_None);
 }
 

@@ -13,7 +13,8 @@ def _by_head(weight, rank):
 @operator("ExternalAttention",
           inputs=["x: B N . | B . h w", "mk", "mv", "bv?", "identity?: B N . | B . h w"],
           outputs=["Y"],
-          attributes={"num_heads": 1, "epsilon": 0.0, "post_activation": "none"},
+          attributes={"num_heads": 1, "epsilon": 0.0, "nan_rows": 0,
+                      "post_activation": "none"},
           examples=[
               example(x=(2, 7, 12), mk=(5, 12), mv=(9, 5)),
               example(x=(2, 8, 3, 5), mk=(4, 8), mv=(8, 4), bv=(8,), identity=(2, 8, 3, 5),
@@ -22,13 +23,14 @@ def _by_head(weight, rank):
               example(x=(2, 12, 4, 3), mk=(6, 4), mv=(5, 6), identity=(2, 15, 4, 3),
                       num_heads=3, epsilon=0.1),
           ])
-def external_attention(x, mk, mv, bv, identity, *, num_heads, epsilon, post_activation):
+def external_attention(x, mk, mv, bv, identity, *, num_heads, epsilon, nan_rows,
+                       post_activation):
     tokens = x.flatten(2).transpose(1, 2) if x.dim() == 4 else x
     heads = tokens.unflatten(2, (num_heads, -1)).transpose(1, 2)
     logits = heads @ _by_head(mk, 2).transpose(1, 2)
     a = torch.softmax(logits, dim=2)
     total = epsilon + a.sum(dim=3, keepdim=True)
-    a = torch.where(total == 0, torch.zeros_like(a), a / total)
+    a = a / total if nan_rows else torch.where(total == 0, torch.zeros_like(a), a / total)
     y = a @ _by_head(mv, 2).transpose(1, 2)
     if bv is not None:
         y = y + _by_head(bv, 1)[:, None]

@@ -1,0 +1,99 @@
+/* sdpa_plan.c - how softmax attention is cut into tasks; see sdpa.h.
+ *
+ * In: the sizes of struct attn_sdpa. Out: blocks of queries, groups of heads whose rows go
+ * together, parts of the keys, scratch and shared memory. All of it depends on shapes alone,
+ * and the parts on those of one sample. */
+#include "sdpa.h"
+#include "stream.h"
+
+enum {
+    QUERIES = ATTN_STREAM_ROWS,
+    MAX_QUERIES = ATTN_STREAM_MAX, /* queries that share one packing of K and V */
+    ENOUGH_TASKS = 16,             /* keep several threads busy before blocks grow */
+    PART_KEYS = 256                /* fewer are not worth a task of their own */
+};
+
+/* Queries of all heads of a group are rows of one matrix where they lie one behind the
+ * other. */
+static bool mergeable(const struct attn_sdpa *s)
+{
+    return s->q.head == s->q_len * s->q.row && s->y.head == s->q_len * s->y.row;
+}
+
+attn_status attn_sdpa_fits(const attnrun_step *step, int64_t batch, int64_t heads,
+                           int64_t q_len, int64_t kv_len, int64_t dim)
+{
+    const int64_t sizes[] = { batch, heads, q_len, dim, 8 };
+    int64_t a = 1, b = 1;
+    bool fits = ck_mul(max64(kv_len, 1), max64(q_len, 1), &b);
+    for (int i = 0; i < 5 && fits; i++)
+        fits = ck_mul(a, max64(sizes[i], 1), &a) &&
+               (i >= 2 || ck_mul(b, max64(sizes[i], 1), &b));
+    int64_t keys = max64(kv_len, 1), rows = max64(q_len, 1), c;
+    fits = fits && ck_mul(a / rows, keys, &c);
+    return fits ? ATTNRUN_OK
+                : op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+}
+
+attn_status attn_sdpa_plan(const attnrun_step *step, struct attn_sdpa *s)
+{
+    const bool empty = s->batch == 0 || s->q_heads == 0 || s->q_len == 0 || s->v_dim == 0;
+    s->blocks = s->block = s->heads = s->parts = 1;
+    if (empty)
+        return ATTNRUN_OK;
+    int64_t group = s->q_heads / s->kv_heads;
+    if (s->q_len == 1) { /* the next row is that of the next head */
+        s->q.row = s->q.head;
+        s->y.row = s->y.head;
+    }
+    s->rows = s->q_len;
+    s->heads = s->q_heads;
+    if (group > 1 && mergeable(s) && s->q_len <= QUERIES / 2) {
+        s->rows = s->q_len * group;
+        s->heads = s->kv_heads;
+    }
+    int64_t queries = QUERIES;
+    while (queries < MAX_QUERIES &&
+           s->rows / (2 * queries) >= (ENOUGH_TASKS - 1) / (s->batch * s->heads) + 1)
+        queries *= 2;
+    s->blocks = s->rows / queries + (s->rows % queries != 0);
+    s->block = s->rows / s->blocks + (s->rows % s->blocks != 0);
+    s->blocks = s->rows / s->block + (s->rows % s->block != 0);
+    s->scratch_bytes = attn_stream_bytes(s->block, s->head_dim, s->v_dim);
+    bool fits = s->scratch_bytes >= 0 && ck_mul(s->batch, s->heads, &s->n_tasks) &&
+                ck_mul(s->n_tasks, s->blocks, &s->n_tasks);
+    if (!fits)
+        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+    s->promoted_bytes =
+        s->promotes ? ATTN_STREAM_KEYS * (s->head_dim + s->v_dim) * (int64_t)sizeof(float)
+                    : 0;
+    s->scratch_bytes += s->promoted_bytes;
+    double cost = 2.0 * (double)s->block * (double)s->kv_len *
+                  (double)(s->head_dim + s->v_dim + 32) / 100.0;
+    s->task_cost = cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15;
+    op_flops(step, (s->causal ? 1.0 : 2.0) * (double)s->batch * (double)s->q_heads *
+                       (double)s->q_len * (double)s->kv_len *
+                       (double)(s->head_dim + s->v_dim));
+    return ATTNRUN_OK;
+}
+
+attn_status attn_sdpa_phases(attnrun_step *step, struct attn_sdpa *s, int phase,
+                             bool wanted)
+{
+    TRY(attn_sdpa_plan(step, s));
+    int64_t bytes = 0;
+    if (s->n_tasks > 0 && s->blocks == 1 && s->heads < ENOUGH_TASKS / 2 && s->left < 0)
+        s->parts = max64(1, min64(ENOUGH_TASKS / s->heads, s->kv_len / PART_KEYS));
+    s->sum_phase = phase + 1;
+    s->parts_at = round_up(step->shared_bytes, 64);
+    if (s->parts > 1 &&
+        (!ck_mul(s->n_tasks, s->parts * (int64_t)sizeof(float), &bytes) ||
+         !ck_mul(bytes, attn_stream_saved_floats(s->block, s->v_dim), &bytes) ||
+         !ck_add(s->parts_at, bytes, &step->shared_bytes)))
+        return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
+    op_tasks(step, phase, wanted ? s->n_tasks * s->parts : 0, s->task_cost / s->parts);
+    op_tasks(step, phase + 1, wanted && s->parts > 1 ? s->n_tasks : 0,
+             s->rows * (s->v_dim + 32) * s->parts / 4);
+    step->scratch_bytes = max64(step->scratch_bytes, s->scratch_bytes);
+    return ATTNRUN_OK;
+}

@@ -1,0 +1,383 @@
+/* nbits_rounded.c - rows of A that are rounded to bytes, times weights of 2, 4 or 8 bits (struct
+ * attn_nbits), for CPUs with products of bytes.
+ *
+ * A chunk is a block of the weights or, of a longer one, CHUNK rows of it. The numbers that a row
+ * of A has in a chunk become whole numbers from -127 to 127 with one factor, so each is off by at
+ * most 1/254 of the largest of them. The sum over a chunk is an exact integer, whole zero points
+ * are taken off it before it is rounded, and chunks are added as floats in their order: an element
+ * of C does not depend on how rows and columns are cut, nor on other rows of A.
+ * A row with a number that is not finite gives NaN; numbers of chunks whose largest one is below
+ * 1e-36 are 0.
+ *
+ * 8 bits are read where they are packed, 4 bits too where there are few rows. Else PART rows of a
+ * panel become bytes in scratch, in L1, and all rows of A pass over them. */
+#include "nbits_words.h"
+
+enum {
+    CHUNK = 128,
+    PART = ATTN_NBITS_PART,
+    STEP = 16, /* chunks begin at multiples of it */
+    MR = REGISTERS >= 32 ? 6 : 3,
+    FEW = 4 /* rows for which 4 bits are not unpacked */
+};
+
+/* ---- rows of A ---- */
+
+/* A row is k bytes, in the order in which words hold their rows, and then what its chunks need. */
+struct rounded {
+    float factor;
+    int32_t
+        start; /* the sum of the bytes times -zero, where all blocks have one zero point */
+    float sum; /* of the bytes */
+};
+struct form {
+    size_t plane, chunk, chunks, row_bytes; /* plane: bytes; chunk: rows */
+};
+
+static struct form form_of(const struct attn_nbits *b)
+{
+    struct form f = { .plane = (b->k + STEP - 1) / STEP * STEP };
+    f.chunk = b->block < CHUNK ? b->block : CHUNK;
+    f.chunks = (b->block + f.chunk - 1) / f.chunk * b->blocks;
+    f.row_bytes = (f.plane + f.chunks * sizeof(struct rounded) + 63) / 64 * 64;
+    return f;
+}
+
+typedef uint8_t bytes_of_step __attribute__((vector_size(STEP)));
+
+/* 16 bytes as words of `bits` hold 16 rows. */
+static ALWAYS_INLINE bytes_of_step in_order(bytes_of_step x, const int bits)
+{
+    if (bits == 4)
+        return __builtin_shufflevector(x, x, 0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11,
+                                       13, 15);
+    if (bits == 2)
+        return __builtin_shufflevector(x, x, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7,
+                                       11, 15);
+    return x;
+}
+
+static ALWAYS_INLINE v_i32 larger(v_i32 a, v_i32 b)
+{
+    return (v_i32)v_select(a > b, (v_f32)a, (v_f32)b);
+}
+
+/* The bits of the largest |a[k]|, which are those of NaN where there is one. n: whole steps. */
+static ALWAYS_INLINE uint32_t largest_bits(const float *a, size_t n)
+{
+    v_i32 max = { 0 };
+    for (size_t k = 0; k < n; k += VF)
+        max = larger((v_i32)v_load(a + k) & INT32_MAX, max);
+    max = larger((v_i32)V_TURN((v_f32)max, VF / 2), max);
+    max = larger((v_i32)V_TURN((v_f32)max, VF / 4), max);
+    if (VF >= 8)
+        max = larger((v_i32)V_TURN((v_f32)max, VF / 8), max);
+    if (VF >= 16)
+        max = larger((v_i32)V_TURN((v_f32)max, VF / 16), max);
+    return (uint32_t)max[0];
+}
+
+/* Adds 8 bytes with sign, each plus 128, to four sums of 16 bits. */
+static ALWAYS_INLINE uint64_t add_bytes(uint64_t sums, const uint8_t *bytes)
+{
+    const uint64_t even = UINT64_C(0x00ff00ff00ff00ff);
+    uint64_t word;
+    memcpy(&word, bytes, sizeof word);
+    word ^= UINT64_C(0x8080808080808080);
+    return sums + (word & even) + (word >> 8 & even);
+}
+
+/* Whole steps of a chunk. */
+static ALWAYS_INLINE struct rounded round_chunk(uint8_t *to, const float *a, size_t n,
+                                                int32_t times, const int bits)
+{
+    const v_f32 shift =
+        v_set(12582912.0f); /* 1.5 * 2^23: whole numbers in the low bits */
+    const uint32_t max_bits = largest_bits(a, n);
+    float max;
+    memcpy(&max, &max_bits, sizeof max);
+    if (max_bits >= 0x7f800000u || max < 1e-36f) {
+        memset(to, 0, n);
+        return (struct rounded){ .factor = max_bits >= 0x7f800000u ? NAN : 0 };
+    }
+    const v_f32 scale = v_set(127.0f / max);
+    uint64_t sums = 0;
+    for (size_t k = 0; k < n; k += STEP) {
+        uint8_t plain[STEP];
+        bytes_of_step bytes;
+        UNROLL
+        for (size_t v = 0; v < STEP; v += VF) {
+            const v_f32 q = v_load(a + k + v) * scale + shift;
+            v_store_bytes(plain + v, (v_u32)q);
+        }
+        sums = add_bytes(add_bytes(sums, plain), plain + 8);
+        memcpy(&bytes, plain, sizeof bytes);
+        bytes = in_order(bytes, bits);
+        memcpy(to + k, &bytes, sizeof bytes);
+    }
+    const int32_t sum =
+        (int32_t)(sums * UINT64_C(0x0001000100010001) >> 48) - (int32_t)(128 * n);
+    return (struct rounded){ .factor = max * (1.0f / 127.0f),
+                             .start = sum * times,
+                             .sum = (float)sum };
+}
+
+static ALWAYS_INLINE void round_row(uint8_t *to, const struct form *f, const float *a,
+                                    const struct attn_nbits *b, const int bits)
+{
+    const int32_t times = b->zero_u8 != NULL    ? -1
+                          : b->zero_f32 != NULL ? NBITS_SHIFT(bits)
+                                                : NBITS_SHIFT(bits) - (int32_t)b->zero;
+    struct rounded *at = (struct rounded *)(void *)(to + f->plane);
+    for (size_t k0 = 0; k0 < b->k; k0 += b->block) {
+        const size_t end = b->k - k0 < b->block ? b->k : k0 + b->block;
+        for (size_t k = k0; k < end; k += f->chunk) {
+            const size_t n = end - k < f->chunk ? end - k : f->chunk;
+            float last[CHUNK];
+            if (n % STEP == 0) {
+                *at++ = round_chunk(to + k, a + k, n, times, bits);
+                continue;
+            }
+            memset(last, 0, sizeof last);
+            memcpy(last, a + k, n * sizeof *a);
+            *at++ = round_chunk(to + k, last, (n + STEP - 1) / STEP * STEP, times, bits);
+        }
+    }
+}
+
+size_t K(nbits_round)(void *to, const float *a, ptrdiff_t a_row, size_t m,
+                      const struct attn_nbits *b)
+{
+    if (V_DOT == V_DOT_NONE || b->table != NULL || b->group != NULL || b->k == 0 ||
+        b->block % STEP != 0 || b->zero != (float)(int32_t)b->zero)
+        return 0;
+    const struct form f = form_of(b);
+    for (size_t i = 0; i < m && to != NULL; i++) {
+        uint8_t *row = (uint8_t *)to + i * f.row_bytes;
+        const float *x = a + (ptrdiff_t)i * a_row;
+        if (b->bits == 4)
+            round_row(row, &f, x, b, 4);
+        else if (b->bits == 8)
+            round_row(row, &f, x, b, 8);
+        else
+            round_row(row, &f, x, b, 2);
+    }
+    return m * f.row_bytes;
+}
+
+/* ---- products ---- */
+
+/* Whole chunks of a panel, PART rows at most. */
+struct part {
+    const struct attn_nbits_product *p;
+    struct form form;
+    const uint8_t *q;            /* its words */
+    size_t k0, k, first, n;      /* rows; the first chunk, and the number of them */
+    uint32_t words[PART / STEP]; /* of each chunk */
+    const float *scales[PART / STEP];
+    bool begins, ends; /* the panel */
+};
+
+/* The part that begins at row k0, with chunk `first`. */
+static void begin_part(struct part *t, size_t k0, size_t first)
+{
+    const struct attn_nbits *b = t->p->b;
+    const size_t per = 32 / (size_t)b->bits;
+    size_t block = k0 / b->block, end = (block + 1) * b->block, k = k0;
+    t->q = b->q + t->p->panel * attn_nbits_panel(b, NR) + k0 / per * (4 * NR);
+    t->k0 = k0;
+    t->first = first;
+    for (t->n = 0; k < b->k; t->n++) {
+        const size_t last = end < b->k ? end : b->k;
+        const size_t rows = last - k < t->form.chunk ? last - k : t->form.chunk;
+        if (k + rows - k0 > PART)
+            break;
+        t->words[t->n] = (uint32_t)((rows + per - 1) / per);
+        t->scales[t->n] = b->scale + (t->p->panel * b->blocks + block) * NR;
+        k += rows;
+        if (k == end) {
+            block++;
+            end += b->block;
+        }
+    }
+    t->k = k - k0;
+    t->begins = k0 == 0;
+    t->ends = k == b->k;
+}
+
+/* What a chunk has `i` rows of `row` bytes below. */
+static ALWAYS_INLINE const struct rounded *row_of(const struct rounded *of, size_t row,
+                                                  int i)
+{
+    return (const struct rounded *)(const void *)((const char *)of + (size_t)i * row);
+}
+
+/* The sums of a chunk begin with whole zero points times those of the rows. */
+static ALWAYS_INLINE void begin_sums(v_i32 (*acc)[2], const struct attn_nbits *b,
+                                     const struct rounded *of, size_t row,
+                                     const float *scale, const int rows)
+{
+    UNROLL
+    for (int i = 0; i < rows; i++) {
+        acc[i][0] = acc[i][1] = (v_i32){ 0 } + row_of(of, row, i)->start;
+    }
+    for (int v = 0; b->zero_u8 != NULL && v < 2; v++) {
+        const v_i32 zero = load_bytes(b->zero_u8 + (scale - b->scale) + v * VF);
+        const v_i16 words = (v_i16)(zero - NBITS_SHIFT(b->bits));
+        UNROLL
+        for (int i = 0; i < rows; i++) /* in the lower half: CHUNK * 127 fits */
+            acc[i][v] =
+                (v_i32)v_pair_products(words, (uint16_t)row_of(of, row, i)->start);
+    }
+}
+
+static ALWAYS_INLINE void end_sums(v_f32 (*total)[2], v_i32 (*acc)[2],
+                                   const struct attn_nbits *b, const struct rounded *of,
+                                   size_t row, const float *scale, const int rows)
+{
+    for (int v = 0; v < 2; v++) {
+        const v_f32 by = v_load(scale + v * VF);
+        v_f32 zero = { 0 };
+        if (b->zero_f32 != NULL)
+            zero = v_load(b->zero_f32 + (scale - b->scale) + v * VF);
+        UNROLL
+        for (int i = 0; i < rows; i++) {
+            const struct rounded *r = row_of(of, row, i);
+            v_f32 x = __builtin_convertvector(acc[i][v], v_f32);
+            if (b->zero_f32 != NULL)
+                x -= zero * v_set(r->sum);
+            total[i][v] += x * v_set(r->factor) * by;
+        }
+    }
+}
+
+/* total[i][v] += the sums over the part, whose words of `bits` are at q, for `rows` rows, the
+ * first of which is at `a`. */
+static ALWAYS_INLINE void sum_part(v_f32 (*total)[2], const struct part *t,
+                                   const uint8_t *q, const uint8_t *a, const int rows,
+                                   const int bits)
+{
+    const struct attn_nbits *b = t->p->b;
+    const size_t row = t->form.row_bytes, per = 8 / (size_t)bits;
+    const size_t each = (size_t)bits / (size_t)b->bits; /* words here of a word there */
+    const struct rounded *of =
+        (const struct rounded *)(const void *)(a + t->form.plane) + t->first;
+    a += t->k0;
+    for (size_t c = 0; c < t->n; c++, of++) {
+        const uint8_t *end = q + t->words[c] * each * (4 * NR);
+        v_i32 acc[MR][2];
+        begin_sums(acc, b, of, row, t->scales[c], rows);
+        for (; q < end; q += 4 * NR, a += 4 * per) {
+            const v_u32 words[2] = { load_words(q), load_words(q + 4 * VF) };
+            UNROLL
+            for (size_t s = 0; s < per; s++) {
+                const v_u32 x =
+                    bits == 8 ? words[0] : nbits_bytes(words[0], (int)s, bits);
+                const v_u32 y =
+                    bits == 8 ? words[1] : nbits_bytes(words[1], (int)s, bits);
+                UNROLL
+                for (int i = 0; i < rows; i++) {
+                    uint32_t four;
+                    memcpy(&four, a + (size_t)i * row + 4 * s, 4);
+                    acc[i][0] = (v_i32)v_dot_i8((v_u32)acc[i][0], x, four);
+                    acc[i][1] = (v_i32)v_dot_i8((v_u32)acc[i][1], y, four);
+                }
+            }
+        }
+        end_sums(total, acc, b, of, row, t->scales[c], rows);
+    }
+}
+
+static ALWAYS_INLINE void add_tile(const struct part *t, const uint8_t *q, size_t i0,
+                                   const int rows, const int bits)
+{
+    const struct attn_nbits_product *p = t->p;
+    const size_t n[2] = { p->n < VF ? p->n : VF, p->n > VF ? p->n - VF : 0 };
+    float *c = p->c + (ptrdiff_t)i0 * p->c_row;
+    v_f32 total[MR][2];
+    UNROLL
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < 2; v++) {
+            const float *from = c + i * p->c_row + v * VF;
+            total[i][v] = t->begins    ? (v_f32){ 0 }
+                          : n[v] == VF ? v_load(from)
+                                       : v_load_tail(from, n[v], 0.0f);
+        }
+    sum_part(total, t, q, (const uint8_t *)p->rows + i0 * t->form.row_bytes, rows, bits);
+    for (int v = 0; v < 2 && n[v] > 0; v++) {
+        v_f32 bias = { 0 };
+        if (t->ends && p->bias != NULL)
+            bias = v_load_tail(p->bias + v * VF, n[v], 0.0f);
+        UNROLL
+        for (int i = 0; i < rows; i++)
+            if (n[v] == VF)
+                v_store(c + i * p->c_row + v * VF, total[i][v] + bias);
+            else
+                v_store_tail(c + i * p->c_row + v * VF, total[i][v] + bias, n[v]);
+    }
+}
+
+typedef void tile_fn(const struct part *t, const uint8_t *q, size_t i0);
+/* clang-format off */
+#define TILE(rows, bits) \
+    static void tile_##rows##_##bits(const struct part *t, const uint8_t *q, size_t i0) \
+    { add_tile(t, q, i0, (rows) < MR ? (rows) : MR, bits); }
+#define ENTRY(rows, bits) tile_##rows##_##bits,
+ATTN_ROWS_6(TILE, 8)
+ATTN_ROWS_4(TILE, 4)
+static tile_fn *const tiles_8[] = { ATTN_ROWS_6(ENTRY, 8) };
+static tile_fn *const tiles_4[] = { ATTN_ROWS_4(ENTRY, 4) };
+#undef ENTRY
+#undef TILE
+/* clang-format on */
+
+/* The words of a part as bytes, in their order. */
+static ALWAYS_INLINE void unpack_words(uint8_t *to, const struct part *t, const int bits)
+{
+    const size_t per = 32 / (size_t)bits;
+    const uint8_t *q = t->q, *end = q + (t->k + per - 1) / per * (4 * NR);
+    for (; q < end; q += 4 * NR) {
+        const v_u32 words[2] = { load_words(q), load_words(q + 4 * VF) };
+        UNROLL
+        for (int s = 0; s < 8 / bits; s++)
+            for (int v = 0; v < 2; v++, to += 4 * VF) {
+                const v_u32 x = nbits_bytes(words[v], s, bits);
+                memcpy(to, &x, sizeof x);
+            }
+    }
+}
+
+static void add_part(const struct part *t)
+{
+    const struct attn_nbits_product *p = t->p;
+    const int bits = p->b->bits;
+    const bool direct = bits == 4 ? p->m <= FEW : bits == 8 && NBITS_SHIFT(8) == 0;
+    const size_t most = direct && bits == 4 && MR > FEW ? FEW : MR;
+    tile_fn *const *tiles = direct && bits == 4 ? tiles_4 : tiles_8;
+    if (!direct && bits == 4)
+        unpack_words(p->scratch, t, 4);
+    else if (!direct && bits == 8)
+        unpack_words(p->scratch, t, 8);
+    else if (!direct)
+        unpack_words(p->scratch, t, 2);
+    for (size_t i = 0, m = 0; i < p->m; i += m) {
+        const size_t left = p->m - i;
+        m = left / ((left + most - 1) / most);
+        tiles[m - 1](t, direct ? t->q : p->scratch, i);
+    }
+}
+
+void K(nbits_rounded_f32)(const struct attn_nbits_product *p)
+{
+    struct part t = { .p = p, .form = form_of(p->b) };
+    size_t k = 0, chunk = 0;
+    if (V_DOT == V_DOT_NONE)
+        return;
+    do {
+        begin_part(&t, k, chunk);
+        add_part(&t);
+        k += t.k;
+        chunk += t.n;
+    } while (k < p->b->k &&
+             attn_poll_work((int64_t)(t.k * p->m * NR / 20)) == ATTNRUN_OK);
+}

@@ -1,0 +1,181 @@
+/* fuse_external.c - tokens that look at learned slots become ExternalAttention of domain attnrun,
+ * which makes the logits a tile at a time:
+ *
+ *   L = mk x       A = Softmax(L over tokens)       Y = mv (A / (epsilon + sum over slots)) + bv
+ *
+ * mk and mv are constants: of MatMul, for x (batch, tokens, channels), or of Conv of size 1, for x
+ * (batch, channels, tokens), which a map of rank 4 may have been before. A bias of mk would be the
+ * same for all tokens; it is left alone. */
+#include "../../runtime/poll.h"
+#include "map_gates.h"
+
+struct found {
+    bool by_dim; /* channels before tokens */
+    int32_t x, result;
+    double epsilon;
+    struct attn_dense_found mk, mv;
+    bool map; /* x and the result are maps of rank 4 */
+};
+
+static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
+{
+    return &graph->values[value].type;
+}
+
+static bool is_rank(const struct attn_graph *graph, int32_t value, int rank)
+{
+    return attn_match_is_f32(graph, value) && type_of(graph, value)->rank == rank;
+}
+
+/* A product of *x and a constant along the channels, `node` or an Add of a vector behind it. */
+static bool read_linear(const struct attn_graph *graph, const struct attn_node *node,
+                        bool by_dim, struct attn_dense_found *linear, int32_t *x)
+{
+    if (!node_is(node, by_dim ? "Conv" : "MatMul") ||
+        !match_is_constant(graph, node->in[1]) || !is_rank(graph, node->in[0], 3))
+        return false;
+    const attnrun_tensor *w = &graph->values[node->in[1]].data;
+    if (w->dtype != ATTNRUN_F32 || w->rank != (by_dim ? 3 : 2))
+        return false;
+    *x = node->in[0];
+    *linear = (struct attn_dense_found){ .w = node->in[1],
+                                         .rows = w->dims[by_dim ? 0 : 1],
+                                         .columns = w->dims[by_dim ? 1 : 0],
+                                         .bias = -1,
+                                         .transposed = !by_dim };
+    if (!by_dim)
+        return true;
+    linear->bias = node->pub.n_in > 2 ? node->in[2] : -1;
+    return w->dims[2] == 1 && attn_conv_is_dense(node);
+}
+
+/* The softmax over tokens whose sum over slots divides it. */
+static const struct attn_node *read_weights(const struct attn_graph *graph,
+                                            const struct attn_node *div,
+                                            struct found *found)
+{
+    uint32_t axes;
+    int32_t sum = div->in[1];
+    const struct attn_node *softmax = attn_match_in(graph, div, 0, "Softmax");
+    const struct attn_node *add = attn_graph_producer(graph, sum);
+    if (softmax == NULL || !is_rank(graph, div->in[0], 3) || softmax->pub.opset < 13)
+        return NULL;
+    found->epsilon = 0;
+    if (node_is(add, "Add") &&
+        !attn_match_scalar(graph, add, true, &found->epsilon, &sum))
+        return NULL;
+    const struct attn_node *reduce = attn_graph_producer(graph, sum);
+    const int64_t axis = attn_match_int(softmax, "axis", -1);
+    if (!node_is(reduce, "ReduceSum") || reduce->in[0] != div->in[0] ||
+        attn_match_int(reduce, "keepdims", 1) == 0 || !(found->epsilon >= 0) ||
+        !attn_match_axes(graph, reduce, &axes) || graph->values[div->in[0]].n_uses != 2 ||
+        (graph->values[div->in[0]].flags & ATTN_VALUE_OUTPUT))
+        return NULL;
+    found->by_dim = axis == 2 || axis == -1;
+    const bool fits =
+        found->by_dim ? axes == 1u << 1 : axes == 1u << 2 && (axis == 1 || axis == -2);
+    return fits ? softmax : NULL;
+}
+
+/* (batch, channels, pixels) as the map that it was, and what is behind it as one again. */
+static void take_maps(const struct attn_graph *graph, struct found *found)
+{
+    const struct attn_node *before = attn_graph_producer(graph, found->x);
+    const struct attn_node *behind = attn_graph_only_user(graph, found->result);
+    if (!found->by_dim || !node_is(before, "Reshape") || !node_is(behind, "Reshape") ||
+        !is_rank(graph, before->in[0], 4) || !is_rank(graph, behind->out[0], 4))
+        return;
+    const attnrun_dim *from = type_of(graph, before->in[0])->dims,
+                      *to = type_of(graph, behind->out[0])->dims,
+                      *flat = type_of(graph, found->x)->dims;
+    if (!dim_equal(from[0], flat[0]) || !dim_equal(from[1], flat[1]) ||
+        !dim_equal(to[0], flat[0]) || !dim_is(to[1], found->mv.rows) ||
+        !dim_equal(to[2], from[2]) || !dim_equal(to[3], from[3]))
+        return;
+    found->x = before->in[0];
+    found->result = behind->out[0];
+    found->map = true;
+}
+
+static bool read_all(const struct attn_graph *graph, struct attn_node *div,
+                     struct found *found)
+{
+    int32_t weights;
+    const struct attn_node *softmax = read_weights(graph, div, found);
+    const struct attn_node *user = attn_graph_only_user(graph, div->out[0]);
+    if (softmax == NULL || attn_graph_only_user(graph, softmax->in[0]) != softmax ||
+        !read_linear(graph, attn_graph_producer(graph, softmax->in[0]), found->by_dim,
+                     &found->mk, &found->x) ||
+        !read_linear(graph, user, found->by_dim, &found->mv, &weights) ||
+        weights != div->out[0] || found->mk.bias >= 0 ||
+        found->mk.rows != found->mv.columns || found->mk.rows < 1)
+        return false;
+    found->result = user->out[0];
+    const attnrun_dim channels = type_of(graph, found->x)->dims[found->by_dim ? 1 : 2];
+    if (!dim_is(channels, found->mk.columns) || found->mk.columns < 1)
+        return false;
+    const struct attn_node *add = attn_graph_only_user(graph, found->result);
+    int64_t n;
+    if (!found->by_dim && node_is(add, "Add")) {
+        const int32_t bias = attn_match_other(add, found->result);
+        if (bias >= 0 && attn_match_vector(graph, bias, &n) && n == found->mv.rows &&
+            is_rank(graph, add->out[0], 3)) {
+            found->mv.bias = bias;
+            found->result = add->out[0];
+        }
+    }
+    take_maps(graph, found);
+    return true;
+}
+
+static attn_status replace(struct attn_graph *graph, struct attn_node *before,
+                           const struct found *found)
+{
+    const int64_t last = 3;
+    int32_t in[4] = { found->x, -1, -1, -1 }, axis = -1, bias, y;
+    const struct attn_attr attrs[2] = { MATCH_FLOAT("epsilon", (float)found->epsilon),
+                                        MATCH_INT("nan_rows", 1) };
+    struct attn_node *made;
+    void *data;
+    TRY(attn_dense_make(graph, &found->mk, &in[1], &bias));
+    TRY(attn_dense_make(graph, &found->mv, &in[2], &in[3]));
+    if (!found->by_dim || found->map) {
+        TRY(attn_match_make(graph, before, "attnrun", "ExternalAttention", 4, in,
+                            found->result, 2, attrs, &made));
+        attn_match_replace(graph, found->result, made);
+        return ATTNRUN_OK;
+    }
+    /* (batch, channels, tokens) is a map of width 1. */
+    TRY(attn_graph_new_constant(graph, ATTNRUN_I64, 1, &(int64_t){ 1 }, &axis, &data));
+    memcpy(data, &last, sizeof last);
+    const int32_t wide[2] = { found->x, axis };
+    TRY(attn_graph_add_value(graph, NULL, &in[0]));
+    TRY(attn_graph_insert(graph, before, "", "Unsqueeze", 2, wide, 1, &in[0], 0, NULL,
+                          &made));
+    TRY(attn_graph_add_value(graph, NULL, &y));
+    TRY(attn_graph_insert(graph, before, "attnrun", "ExternalAttention", 4, in, 1, &y, 2,
+                          attrs, &made));
+    const int32_t both[2] = { y, axis };
+    TRY(attn_match_make(graph, before, "", "Squeeze", 2, both, found->result, 0, NULL,
+                        &made));
+    attn_match_replace(graph, found->result, made);
+    return ATTNRUN_OK;
+}
+
+static attn_status run(struct attn_graph *graph, int32_t *applied)
+{
+    int64_t n_nodes = graph->n_nodes;
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
+        struct attn_node *node = graph->nodes[n];
+        struct found found = { .x = -1 };
+        if (!node_is(node, "Div") || graph->values[node->out[0]].n_uses == 0 ||
+            !read_all(graph, node, &found))
+            continue;
+        TRY(replace(graph, node, &found));
+        ++*applied;
+    }
+    return ATTNRUN_OK;
+}
+
+const struct attn_pass attn_pass_external_attention = { .name = "external_attention",
+                                                        .run = run };

@@ -1,0 +1,56 @@
+/* map_gates.h - gates of channels and of pixels as exporters write them, for the passes that make
+ * operators over maps of them. In: a map (batch, channels, height, width) and a value that
+ * multiplies it. Out: what the value is made of. Everything is compared, nothing is sampled. */
+#ifndef ATTN_MAP_GATES_H
+#define ATTN_MAP_GATES_H
+
+#include "match.h"
+
+enum attn_pooled { ATTN_POOLED_MEAN = 1, ATTN_POOLED_MAX = 2 }; /* bits */
+
+/* y = w z + bias, w (rows, columns) constant f32 in one of three forms. */
+struct attn_dense_found {
+    int32_t w, bias; /* bias -1: none */
+    int64_t rows, columns;
+    bool transposed; /* w is (columns, rows) */
+};
+
+/* gate(sum over pools of (second act(first pool(x))), or of first pool(x) alone. */
+struct attn_channel_gate {
+    struct attn_dense_found first, second;
+    bool deep;                     /* there is a second one */
+    const char *activation, *gate; /* words of the operators */
+    int pools;                     /* bits; each has products of its own */
+    bool half;                     /* or one product, of half the mean and half the max */
+};
+bool attn_channel_gate_read(const struct attn_graph *graph, int32_t x, int32_t value,
+                            struct attn_channel_gate *gate);
+
+/* gate(w [max over channels; mean over channels] + bias). */
+struct attn_pixel_gate {
+    int32_t w, bias; /* (1, 2, K, K); bias -1: none */
+    bool mean_first; /* w[0, 0] is that of the mean */
+    const char *gate;
+};
+bool attn_pixel_gate_read(const struct attn_graph *graph, int32_t x, int32_t value,
+                          struct attn_pixel_gate *gate);
+
+/* (batch, n), or the same with axes of 1 behind them; as it was before axes of 1 came and
+ * went. */
+bool attn_is_vectors(const struct attn_graph *graph, int32_t value, attnrun_dim batch,
+                     int64_t n);
+int32_t attn_before_views(const struct attn_graph *graph, int32_t value,
+                          attnrun_dim batch, int64_t n);
+/* A Conv that is no more than a product at each place: one group, steps of 1, no pads. */
+bool attn_conv_is_dense(const struct attn_node *conv);
+/* `value` as a product of a constant and *z, vectors as attn_is_vectors() says. */
+bool attn_dense_read(const struct attn_graph *graph, int32_t value, attnrun_dim batch,
+                     struct attn_dense_found *dense, int32_t *z);
+/* w as a constant of rank 2 (rows, columns), and the bias as one of rank 1. */
+attn_status attn_dense_make(struct attn_graph *graph,
+                            const struct attn_dense_found *dense, int32_t *w,
+                            int32_t *bias);
+/* Which pool of all pixels of x a value is: a bit, or 0. */
+int attn_pooled_read(const struct attn_graph *graph, int32_t x, int32_t value);
+
+#endif

@@ -1,0 +1,239 @@
+/* softmax_operands.c - what is around a softmax over keys takes the form that attention is
+ * recognised in (fuse_attention.c, block_attention.c before it):
+ *
+ *   Softmax(S - max S)          Softmax(S), which subtracts the max itself
+ *   Exp(S - log sum exp S)      Softmax(S), where a product alone reads it
+ *   Einsum of two operands      MatMul of their Transposes, where one label is summed, one is of
+ *                               the rows, one of the columns, and all others are of both
+ *
+ * in front of the softmax behind scalars, masks and sums, and where it alone reads the weights. A
+ * label that only one operand has beside these (keys and values for all heads) is an axis of 1
+ * of the other. Exact: no number changes but in its last bits. */
+#include "../../runtime/poll.h"
+#include "product.h"
+
+enum { RANK = PRODUCT_RANK, MAX_WAITING = 12 };
+
+/* ---- the max ---- */
+
+static attn_status drop_max(struct attn_graph *graph, struct attn_node *softmax,
+                            int32_t *applied)
+{
+    const struct attn_node *sub = attn_match_in(graph, softmax, 0, "Sub");
+    const struct attn_node *max = sub ? attn_match_in(graph, sub, 1, "ReduceMax") : NULL;
+    if (max == NULL || max->in[0] != sub->in[0] || !attn_match_reduces_last(graph, max) ||
+        !attn_match_is_f32(graph, sub->in[0]) ||
+        !attn_match_same_shape(graph, sub->in[0], sub->out[0]))
+        return ATTNRUN_OK;
+    attn_node_set_input(graph, softmax, 0, sub->in[0]);
+    ++*applied;
+    return ATTNRUN_OK;
+}
+
+/* Rows with an infinite score are NaN in both, once they are multiplied and summed. */
+static attn_status try_exp(struct attn_graph *graph, struct attn_node *exp,
+                           int32_t *applied)
+{
+    const struct attn_node *user = attn_graph_only_user(graph, exp->out[0]);
+    const struct attn_node *sub = attn_match_in(graph, exp, 0, "Sub");
+    const struct attn_node *sum =
+        sub ? attn_match_in(graph, sub, 1, "ReduceLogSumExp") : NULL;
+    if (sum == NULL || sum->in[0] != sub->in[0] || !attn_match_reduces_last(graph, sum) ||
+        !attn_match_is_f32(graph, sub->in[0]) || exp->pub.opset < 13 ||
+        !attn_match_same_shape(graph, sub->in[0], exp->out[0]) ||
+        !(node_is(user, "MatMul") || node_is(user, "Einsum")))
+        return ATTNRUN_OK;
+    const struct attn_attr axis = MATCH_INT("axis", -1);
+    const int32_t scores = sub->in[0];
+    struct attn_node *made;
+    TRY(attn_match_make(graph, exp, "", "Softmax", 1, &scores, scores, 1, &axis, &made));
+    attn_match_replace(graph, exp->out[0], made);
+    ++*applied;
+    return ATTNRUN_OK;
+}
+
+/* ---- Einsum ---- */
+
+/* Labels of the result of a MatMul: those of both operands, then rows and columns. */
+struct matrices {
+    char shared[RANK + 1];
+    int n_shared;
+    char row, column, summed;
+    int left; /* which operand has the rows */
+};
+
+static bool of_both(const struct attn_product *p, char label)
+{
+    return attn_labelled_has(&p->in[0], label) && attn_labelled_has(&p->in[1], label);
+}
+
+/* Rows and columns are the last labels of the result that only one operand has. */
+static bool read_matrices(const struct attn_product *p, struct matrices *m)
+{
+    *m = (struct matrices){ .row = 0 };
+    for (int i = p->out.n - 1; i >= 0; i--) {
+        const char label = p->out.labels[i];
+        const int side = attn_labelled_has(&p->in[0], label) ? 0 : 1;
+        if (of_both(p, label) || (m->column != 0 && m->row != 0))
+            continue;
+        if (m->column == 0) {
+            m->column = label;
+            m->left = 1 - side;
+        } else if (side == m->left) {
+            m->row = label;
+        }
+    }
+    for (int i = 0; i < p->out.n; i++)
+        if (p->out.labels[i] != m->row && p->out.labels[i] != m->column)
+            m->shared[m->n_shared++] = p->out.labels[i];
+    for (int o = 0; o < 2; o++)
+        for (int i = 0; i < p->in[o].n; i++) {
+            const char label = p->in[o].labels[i];
+            if (attn_labelled_has(&p->out, label))
+                continue;
+            if (!of_both(p, label) || (m->summed != 0 && m->summed != label))
+                return false;
+            m->summed = label;
+        }
+    return m->row != 0 && m->column != 0 && m->summed != 0 && m->n_shared + 2 <= RANK;
+}
+
+static attn_status add_node(struct attn_graph *graph, struct attn_node *before,
+                            const char *op_type, int32_t n_in, const int32_t *in,
+                            int32_t n_attrs, const struct attn_attr *attrs, int32_t *out)
+{
+    struct attn_node *made;
+    TRY(attn_graph_add_value(graph, NULL, out));
+    return attn_graph_insert(graph, before, "", op_type, n_in, in, 1, out, n_attrs, attrs,
+                             &made);
+}
+
+/* *value, whose axes are `from`, with axes in the order of `to`; none where nothing moves. */
+static attn_status transpose(struct attn_graph *graph, struct attn_node *before,
+                             const char *from, const char *to, int n, int32_t *value)
+{
+    int64_t *perm = attn_pool_alloc(&graph->model->pool, n * (int64_t)sizeof *perm);
+    if (perm == NULL)
+        return ATTNRUN_E_MEMORY;
+    const struct attn_attr attr = { .name = "perm",
+                                    .kind = ATTN_ATTR_INTS,
+                                    .ints = { perm, n } };
+    const int32_t in = *value;
+    bool moves = false;
+    for (int i = 0; i < n; i++) {
+        perm[i] = (const char *)memchr(from, to[i], (size_t)n) - from;
+        moves = moves || perm[i] != i;
+    }
+    return moves ? add_node(graph, before, "Transpose", 1, &in, 1, &attr, value)
+                 : ATTNRUN_OK;
+}
+
+/* An operand with axes shared, a, b; those that it has not are of 1. */
+static attn_status arrange(struct attn_graph *graph, struct attn_node *before,
+                           const struct matrices *m, const struct attn_labelled *x,
+                           char a, char b, int32_t *value)
+{
+    char to[RANK + 1] = { 0 };
+    int64_t missing[RANK], n_missing = 0;
+    int n = 0;
+    for (int i = 0; i < m->n_shared; i++)
+        if (attn_labelled_has(x, m->shared[i]))
+            to[n++] = m->shared[i];
+        else
+            missing[n_missing++] = i;
+    to[n++] = a;
+    to[n++] = b;
+    *value = x->value;
+    TRY(transpose(graph, before, x->labels, to, n, value));
+    if (n_missing == 0)
+        return ATTNRUN_OK;
+    int32_t axes;
+    void *data;
+    TRY(attn_graph_new_constant(graph, ATTNRUN_I64, 1, &n_missing, &axes, &data));
+    memcpy(data, missing, (size_t)n_missing * sizeof *missing);
+    const int32_t in[2] = { *value, axes };
+    return add_node(graph, before, "Unsqueeze", 2, in, 0, NULL, value);
+}
+
+static attn_status replace_einsum(struct attn_graph *graph, struct attn_node *einsum,
+                                  int32_t *applied)
+{
+    struct attn_product p;
+    struct matrices m;
+    if (!attn_product_read(graph, einsum->out[0], &p) || p.n_in != 2 ||
+        !read_matrices(&p, &m))
+        return ATTNRUN_OK;
+    const struct attn_labelled *left = &p.in[m.left], *right = &p.in[1 - m.left];
+    if (!attn_labelled_has(left, m.row) || !attn_labelled_has(right, m.column))
+        return ATTNRUN_OK;
+    char order[RANK + 1];
+    memcpy(order, m.shared, sizeof order);
+    order[m.n_shared] = m.row;
+    order[m.n_shared + 1] = m.column;
+    int32_t in[2], y;
+    struct attn_node *made;
+    TRY(arrange(graph, einsum, &m, left, m.row, m.summed, &in[0]));
+    TRY(arrange(graph, einsum, &m, right, m.summed, m.column, &in[1]));
+    TRY(add_node(graph, einsum, "MatMul", 2, in, 0, NULL, &y));
+    TRY(transpose(graph, einsum, order, p.out.labels, p.out.n, &y));
+    made = attn_graph_producer(graph, y);
+    attn_match_replace(graph, einsum->out[0], made);
+    ++*applied;
+    return ATTNRUN_OK;
+}
+
+/* The Einsum that a value is made of by scalars, masks and sums; NULL: none. */
+static struct attn_node *einsum_behind(const struct attn_graph *graph, int32_t value)
+{
+    int32_t waiting[MAX_WAITING] = { value };
+    for (int n = 1, steps = 0; n > 0 && steps < MAX_WAITING; steps++) {
+        struct attn_node *node = attn_graph_producer(graph, waiting[--n]);
+        if (node_is(node, "Einsum"))
+            return node;
+        const bool where = node_is(node, "Where");
+        if (!where && !node_is(node, "Mul") && !node_is(node, "Div") &&
+            !node_is(node, "Add"))
+            continue;
+        for (int32_t i = node->pub.n_in - 1; i >= where && n < MAX_WAITING; i--)
+            if (node->in[i] >= 0 && !match_is_constant(graph, node->in[i]))
+                waiting[n++] = node->in[i];
+    }
+    return NULL;
+}
+
+static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softmax,
+                               int32_t *applied)
+{
+    const int64_t axis =
+        attn_match_int(softmax, "axis", softmax->pub.opset < 13 ? 1 : -1);
+    const int rank = graph->values[softmax->in[0]].type.rank;
+    if (!attn_match_is_f32(graph, softmax->in[0]) || rank < 2 ||
+        (axis != -1 && axis != rank - 1))
+        return ATTNRUN_OK;
+    TRY(drop_max(graph, softmax, applied));
+    struct attn_node *user = attn_graph_only_user(graph, softmax->out[0]);
+    struct attn_node *scores = einsum_behind(graph, softmax->in[0]);
+    const bool products = node_is(user, "Einsum") || node_is(user, "MatMul");
+    if (!products || (scores == NULL && !node_is(user, "Einsum")))
+        return ATTNRUN_OK;
+    if (scores != NULL)
+        TRY(replace_einsum(graph, scores, applied));
+    return node_is(user, "Einsum") ? replace_einsum(graph, user, applied) : ATTNRUN_OK;
+}
+
+static attn_status run(struct attn_graph *graph, int32_t *applied)
+{
+    int64_t n_nodes = graph->n_nodes;
+    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
+        struct attn_node *node = graph->nodes[n];
+        if ((!node_is(node, "Softmax") && !node_is(node, "Exp")) ||
+            graph->values[node->out[0]].n_uses == 0)
+            continue;
+        TRY(node_is(node, "Exp") ? try_exp(graph, node, applied)
+                                 : try_softmax(graph, node, applied));
+    }
+    return ATTNRUN_OK;
+}
+
+const struct attn_pass attn_pass_softmax_operands = { .name = "softmax_operands",
+                                                      .run = run };

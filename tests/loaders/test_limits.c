@@ -1,0 +1,102 @@
+/* test_limits.c - attnrun_limits as members of attnrun_source: what is refused, that 0 is the
+ * default, and the two that decide what is computed at load. That calls over the others fail is
+ * in tests/bad/bad_limits.py. */
+#include "run_model.h"
+
+/* y = x + Exp(c), c of 8 floats; with `twice`: + Exp(Exp(c)). */
+static struct pb constants(bool twice)
+{
+    static const float eight[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+    struct pb graph = { 0 }, c = pb_f32("c", eight, 8);
+    pb_message(&graph, 5, &c);
+    pb_add_node(&graph, 1, "", "Exp", "c", "e");
+    if (twice)
+        pb_add_node(&graph, 1, "", "Exp", "e", "d");
+    pb_add_node(&graph, 1, "", "Add", twice ? "x,d" : "x,e", "y");
+    pb_value(&graph, 11, "x", 8);
+    pb_value(&graph, 12, "y", 8);
+    return pb_model(&graph);
+}
+
+static attnrun_status open_with(const struct pb *m, const attnrun_limits *limits,
+                                int32_t *n_nodes)
+{
+    const attnrun_source source = { .struct_size = sizeof source,
+                                    .flags = ATTNRUN_NO_FUSION,
+                                    .data = m->data,
+                                    .bytes = m->bytes,
+                                    .limits = limits };
+    attnrun_model_info info = { .struct_size = sizeof info };
+    attnrun_model *model = NULL;
+    attnrun_status status = attnrun_model_open(test_runtime, &source, &model);
+    if (status == ATTNRUN_OK)
+        assert_int_equal(attnrun_model_query(model, &info), ATTNRUN_OK);
+    attnrun_model_release(model);
+    *n_nodes = info.n_nodes;
+    return status;
+}
+
+static void values_out_of_range(void **state)
+{
+    (void)state;
+    int32_t n_nodes;
+    struct pb m = constants(false);
+    attnrun_limits limits = { .struct_size = sizeof limits };
+    assert_int_equal(open_with(&m, &limits, &n_nodes), ATTNRUN_OK);
+    limits.struct_size = 4;
+    assert_int_equal(open_with(&m, &limits, &n_nodes), ATTNRUN_E_USAGE);
+    limits.struct_size = 16; /* of an older header */
+    assert_int_equal(open_with(&m, &limits, &n_nodes), ATTNRUN_OK);
+#define X(id, member, standard, largest, text)                                           \
+    limits = (attnrun_limits){ .struct_size = sizeof limits, .member = -1 };             \
+    assert_int_equal(open_with(&m, &limits, &n_nodes), ATTNRUN_E_USAGE);                 \
+    assert_non_null(strstr(attnrun_last_error()->message, "'" #member "'"));             \
+    limits.member = (largest);                                                           \
+    assert_int_equal(open_with(&m, &limits, &n_nodes), ATTNRUN_OK);                      \
+    if ((largest) < INT64_MAX) {                                                         \
+        limits.member = (int64_t)(largest) + ((largest) < INT64_MAX);                    \
+        assert_int_equal(open_with(&m, &limits, &n_nodes), ATTNRUN_E_USAGE);             \
+    }                                                                                    \
+    assert_true((standard) > 0 && (standard) <= (largest));
+    ATTNRUN_LIMIT_LIST(X)
+#undef X
+    pb_free(&m);
+}
+
+static void computed_at_load(void **state)
+{
+    (void)state;
+    int32_t n_nodes = 0;
+    for (int64_t bytes = 31; bytes <= 33; bytes++) { /* each Exp gives 32 */
+        const attnrun_limits one = { .struct_size = sizeof one, .fold_bytes = bytes };
+        const attnrun_limits all = { .struct_size = sizeof all,
+                                     .folded_bytes = 32 + bytes };
+        struct pb m = constants(false), twice = constants(true);
+        assert_int_equal(open_with(&m, &one, &n_nodes), ATTNRUN_OK);
+        assert_int_equal(n_nodes, bytes < 32 ? 2 : 1);
+        assert_int_equal(open_with(&twice, &all, &n_nodes), ATTNRUN_OK);
+        assert_int_equal(n_nodes, bytes < 32 ? 2 : 1);
+        pb_free(&m);
+        pb_free(&twice);
+    }
+}
+
+static int start(void **state)
+{
+    (void)state;
+    return attnrun_runtime_create(NULL, &test_runtime);
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    attnrun_runtime_destroy(test_runtime);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(values_out_of_range),
+                                        cmocka_unit_test(computed_at_load) };
+    return cmocka_run_group_tests(tests, start, stop);
+}

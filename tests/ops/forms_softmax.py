@@ -1,0 +1,173 @@
+"""Softmax attention by Einsum, with one head of keys, with the max subtracted first, over
+compressed keys: stock modules of x (PyPI linformer, linformer-pytorch,
+memory-compressed-attention) and forms of q, k, v (batch, heads, tokens, dim) as others write
+them, with what they become; near misses become None."""
+import sys
+from pathlib import Path
+
+import torch
+from linformer import LinformerSelfAttention
+from memory_compressed_attention import MemoryCompressedAttention
+from torch import einsum, nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "attention"))
+from golden import class_of  # noqa: E402
+
+LinearAttentionHead = class_of("linformer_pytorch/linformer_pytorch.py",
+                               "LinearAttentionHead")["LinearAttentionHead"]
+
+FUSED = "FusedAttention"
+KNOWN = (FUSED,)
+
+
+class Attend(nn.Module):
+    def __init__(self, attend):
+        super().__init__()
+        self.attend = attend
+
+    def forward(self, q, k, v):
+        return self.attend(q * 8 ** -0.5, k, v)
+
+
+class Head(nn.Module):
+    """One head of linformer-pytorch, with the projections of a layer."""
+
+    def __init__(self, n, slots, **more):
+        super().__init__()
+        self.head = LinearAttentionHead(24, 0.0, nn.Linear(n, slots), nn.Linear(n, slots), None,
+                                        **more)
+        self.q, self.k, self.v = (nn.Linear(24, 24) for _ in range(3))
+
+    def forward(self, x):
+        return self.head(self.q(x), self.k(x), self.v(x))
+
+
+def heads(q, k, v):
+    return einsum("bhij,bhjd->bhid", einsum("bhid,bhjd->bhij", q, k).softmax(-1), v)
+
+
+def dots(q, k, v):
+    return einsum("...ij,...jd->...id", einsum("...id,...jd->...ij", q, k).softmax(-1), v)
+
+
+def tokens(q, k, v):
+    return einsum("bhnm,bmhd->bnhd", einsum("bnhd,bmhd->bhnm", q, k).softmax(-1), v)
+
+
+def joined(q, k, v):
+    """Tokens before heads go straight into the output's projection."""
+    return einsum("bhnm,bmhd->bnhd", einsum("bnhd,bmhd->bhnm", q, k).softmax(-1), v).flatten(2)
+
+
+def three_axes(q, k, v):
+    q, k, v = q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)
+    return einsum("bij,bjd->bid", einsum("bid,bjd->bij", q, k).softmax(-1), v)
+
+
+def minus_max(q, k, v):
+    scores = einsum("bhid,bhjd->bhij", q, k) * 0.7
+    scores = scores - scores.amax(dim=-1, keepdim=True).detach()
+    return einsum("bhij,bhjd->bhid", scores.softmax(-1), v)
+
+
+def minus_max_of_products(q, k, v):
+    scores = q @ k.transpose(-1, -2)
+    return (scores - scores.amax(-1, keepdim=True)).softmax(-1) @ v
+
+
+def minus_log_sum(q, k, v):
+    """As transformers' Reformer writes it; the sums may be read again."""
+    scores = q @ k.transpose(-1, -2)
+    return torch.exp(scores - torch.logsumexp(scores, -1, keepdim=True)) @ v
+
+
+def minus_log_sum_of_queries(q, k, v):
+    scores = q @ k.transpose(-1, -2)
+    return torch.exp(scores - torch.logsumexp(scores, -2, keepdim=True)) @ v
+
+
+def causal(q, k, v):
+    scores = einsum("bhid,bhjd->bhij", q, k)
+    at = torch.arange(q.shape[2])
+    scores = scores.masked_fill(at[None, :] > at[:, None], -torch.finfo(scores.dtype).max)
+    return einsum("bhij,bhjd->bhid", scores.softmax(-1), v)
+
+
+def one_kv_head(q, k, v):
+    """lucidrains' multi-query attention."""
+    k, v = k[:, 0], v[:, 0]
+    return einsum("bhij,bjd->bhid", einsum("bhid,bjd->bhij", q, k).softmax(-1), v)
+
+
+def one_kv_head_causal(q, k, v):
+    k, v = k[:, :1], v[:, 1:2]
+    mask = torch.full((q.shape[2], q.shape[2]), float("-inf")).triu(1)
+    return (q @ k.transpose(-1, -2) + mask).softmax(-1) @ v
+
+
+def queries_last(q, k, v):
+    """The result as (batch, heads, dim, queries)."""
+    return einsum("bhij,bhjd->bhdi", einsum("bhid,bhjd->bhij", q, k).softmax(-1), v)
+
+
+def over_queries(q, k, v):
+    return einsum("bhij,bhjd->bhid", einsum("bhid,bhjd->bhij", q, k).softmax(-2), v)
+
+
+def scores_read(q, k, v):
+    scores = einsum("bhid,bhjd->bhij", q, k)
+    return einsum("bhij,bhjd->bhid", scores.softmax(-1), v) + scores.mean()
+
+
+def minus_mean(q, k, v):
+    """No shift that a softmax hides: it is of the columns."""
+    scores = einsum("bhid,bhjd->bhij", q, k)
+    scores = scores - scores.amax(-2, keepdim=True)
+    return einsum("bhij,bhjd->bhid", scores.softmax(-1), v)
+
+
+def diagonal(q, k, v):
+    """Sums over heads, too."""
+    return einsum("bij,bhjd->bhid", einsum("bhid,bhjd->bij", q, k).softmax(-1), v)
+
+
+SHAPE, MANY = (2, 3, 40, 8), (1, 33, 300)
+
+
+def on_heads(attend, operator=FUSED, axis=2):
+    return Attend(attend), "qkv", SHAPE, axis, MANY, "sd", operator
+
+
+def on_tokens(module, operator=FUSED, exporters="sd"):
+    return module, "x", (2, 40, 24), 1, (), exporters, operator
+
+
+FORMS = {
+    "linformer": on_tokens(LinformerSelfAttention(24, 40, k=8, heads=3)),
+    "linformer_one_head": on_tokens(LinformerSelfAttention(24, 40, k=8, heads=3,
+                                                           one_kv_head=True)),
+    "linformer_shared": on_tokens(LinformerSelfAttention(24, 40, k=8, heads=3, share_kv=True)),
+    "linformer_longer": on_tokens(LinformerSelfAttention(24, 64, k=8, heads=3)),
+    "linformer_pytorch": on_tokens(Head(40, 8)),
+    "compressed": on_tokens(MemoryCompressedAttention(24, heads=3)),
+    "compressed_causal": on_tokens(MemoryCompressedAttention(24, heads=3, causal=True)),
+    "heads": on_heads(heads),
+    "dots": on_heads(dots),
+    "tokens": on_heads(tokens, axis=1),
+    "joined": on_heads(joined, axis=1),
+    "three_axes": on_heads(three_axes),
+    "minus_max": on_heads(minus_max),
+    "minus_max_of_products": on_heads(minus_max_of_products),
+    "minus_log_sum": on_heads(minus_log_sum),
+    "causal": on_heads(causal),
+    "one_kv_head": on_heads(one_kv_head),
+    "one_kv_head_causal": on_heads(one_kv_head_causal),
+    "queries_last": on_heads(queries_last),
+    # near misses
+    "over_queries": on_heads(over_queries, None),
+    "scores_read": on_heads(scores_read, None),
+    "minus_mean": on_heads(minus_mean, None),
+    "minus_log_sum_of_queries": on_heads(minus_log_sum_of_queries, None),
+    "diagonal": on_heads(diagonal, None),
+}
+SHORT = {name: "sd"[i % 2] for i, name in enumerate(FORMS) if i % 2 == 0}

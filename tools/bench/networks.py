@@ -1,0 +1,102 @@
+"""networks.py - the convolution networks of the benchmark, from transformers' configurations.
+
+Weights are random, and scaled so that the results of each convolution are about 1: with those
+of the initialisation the activations of deep networks are denormal numbers, which cost time of
+their own. int8: ONNX Runtime's static quantisation (QDQ, u8 activations, i8 weights, one scale
+a channel), calibrated with two random images, so that all engines read the same file.
+"""
+import os
+
+SIZE = 224
+# Operations of the convolutions and products at 224 x 224, counted from the files.
+FLOPS = {"resnet50": 8.18e9, "resnet18": 3.63e9, "mobilenetv2": 0.60e9, "efficientnet": 0.77e9,
+         "convnext": 8.91e9, "regnet": 8.0e9, "deeplab": 0.9e9}
+
+
+def image():
+    import numpy as np
+
+    return {"x": np.random.default_rng(0).standard_normal((1, 3, SIZE, SIZE), dtype=np.float32)}
+
+
+def make_model(name):
+    import transformers as t
+
+    if name == "resnet50":
+        return t.ResNetForImageClassification(t.ResNetConfig(num_labels=1000))
+    if name == "resnet18":
+        return t.ResNetForImageClassification(t.ResNetConfig(
+            num_labels=1000, layer_type="basic", depths=[2, 2, 2, 2],
+            hidden_sizes=[64, 128, 256, 512]))
+    if name == "mobilenetv2":
+        return t.MobileNetV2ForImageClassification(t.MobileNetV2Config(num_labels=1000))
+    if name == "efficientnet":
+        return t.EfficientNetForImageClassification(t.EfficientNetConfig(
+            num_labels=1000, width_coefficient=1.0, depth_coefficient=1.0, image_size=SIZE,
+            hidden_dim=1280))
+    if name == "convnext":
+        return t.ConvNextForImageClassification(t.ConvNextConfig(num_labels=1000))
+    if name == "regnet":  # groups of channels and squeeze-excite
+        return t.RegNetForImageClassification(t.RegNetConfig(num_labels=1000))
+    return t.MobileNetV2ForSemanticSegmentation(t.MobileNetV2Config(num_labels=21))
+
+
+def scale_weights(model, x):
+    """Each convolution's weights so that its results have the mean square 1."""
+    import torch
+
+    def hook(conv, _inputs, y):
+        size = y.square().mean().sqrt().clamp_min(1e-20)
+        conv.weight.data /= size
+        if conv.bias is not None:
+            conv.bias.data /= size
+        return y / size
+
+    hooks = [m.register_forward_hook(hook) for m in model.modules()
+             if isinstance(m, torch.nn.Conv2d)]
+    with torch.no_grad():
+        model(x)
+    for one in hooks:
+        one.remove()
+
+
+def write(name, path, export):
+    """`export`: that of models.py."""
+    import torch
+
+    torch.manual_seed(0)
+    model = make_model(name).eval()
+    x = torch.from_numpy(image()["x"])
+    scale_weights(model, x)
+
+    class Wrapped(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, x):
+            return self.model(x).logits
+
+    export(Wrapped().eval(), (x,), path, ["x"], ["y"], None)
+
+
+def write_int8(source, path):
+    import numpy as np
+    from onnxruntime.quantization import (CalibrationDataReader, QuantFormat, QuantType,
+                                          quantize_static)
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Images(CalibrationDataReader):
+        def __init__(self):
+            rng = np.random.default_rng(1)
+            self.left = [rng.standard_normal((1, 3, SIZE, SIZE), dtype=np.float32)
+                         for _ in range(2)]
+
+        def get_next(self):
+            return {"x": self.left.pop()} if self.left else None
+
+    prepared = path + ".prepared"
+    quant_pre_process(source, prepared, skip_symbolic_shape=True)
+    quantize_static(prepared, path, Images(), quant_format=QuantFormat.QDQ, per_channel=True,
+                    activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8)
+    os.remove(prepared)

@@ -1,0 +1,354 @@
+"""Models by name, with inputs, masks and caches of their own: of transformers (a class and a
+configuration, or a local folder), of timm and of torchvision.
+
+In: what --hf, --timm or --torchvision say, sizes by name. Out: a module in eval mode, example
+arguments by name and the axes that are free. Nothing is downloaded; weights that are not in
+the folder are random (--seed). Sizes: batch; seq, of a text; target, of a decoder's text;
+past, of its cache; samples, of sound.
+"""
+import importlib
+import inspect
+import json
+from pathlib import Path
+
+import torch
+
+from .cases import with_fixed
+from .errors import FileError, UnsupportedError, UsageError, first_line
+
+# No multiple of a block or chunk: a model that pads then shows the export how.
+SIZES = {"batch": 2, "seq": 61, "target": 23, "past": 11, "samples": 4001}
+PARTS = ("whole", "encoder", "decoder")
+
+
+def _package(name):
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UsageError(f"the Python package '{name}' is missing or does not load "
+                         f"({first_line(error)}): python3 -m pip install {name}") from error
+
+
+class _Draw:
+    """Example inputs of the sizes given, and the names of their free axes."""
+
+    def __init__(self, sizes, seed):
+        self.sizes = {**SIZES, **sizes}
+        self.generator = torch.Generator().manual_seed(seed)
+        self.arguments, self.dynamic = {}, {}
+
+    def shape(self, dims):
+        return [sum(self.sizes[word] for word in dim.split("+")) if isinstance(dim, str)
+                else dim for dim in dims]
+
+    def add(self, name, tensor, dims):
+        self.arguments[name] = tensor
+        self.name_axes(name, dims)
+
+    def name_axes(self, name, dims):
+        self.dynamic[name] = {axis: dim for axis, dim in enumerate(dims)
+                              if isinstance(dim, str)}
+
+    def floats(self, dims, dtype=torch.float32):
+        return torch.randn(self.shape(dims), generator=self.generator).to(dtype)
+
+    def ids(self, name, dims, rows):
+        """Numbers of tokens; the first few are often special ones."""
+        low = 10 if rows > 20 else 0
+        self.add(name, torch.randint(low, rows, self.shape(dims), generator=self.generator),
+                 dims)
+
+    def mask(self, name, dims, side="right"):
+        """Ones; the second text of the batch is shorter."""
+        mask = torch.ones(self.shape(dims), dtype=torch.long)
+        short = mask.shape[1] // 8
+        if mask.shape[0] > 1 and short:
+            mask[1, slice(-short, None) if side == "right" else slice(short)] = 0
+        self.add(name, mask, dims)
+
+
+# ---- transformers ----
+
+def _configured(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except OSError as error:
+        raise FileError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise FileError(f"cannot read {path}: it is no JSON") from error
+
+
+def _class_of(name, given):
+    transformers = _package("transformers")
+    if not name:
+        names = given.get("architectures") or []
+        if len(names) != 1:
+            raise UsageError("the config.json of the folder names no architecture: say "
+                             "--hf CLASS:FOLDER")
+        name = names[0]
+    kind = getattr(transformers, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
+        raise UsageError(f"transformers {transformers.__version__} has no model class "
+                         f"'{name}'")
+    if kind.config_class is None:
+        raise UsageError(f"transformers.{name} has no configuration of its own: say the class "
+                         "of a model")
+    return kind
+
+
+def _demand(config):
+    """What a configuration asks for that no file can hold."""
+    if config.model_type == "yoso" and not config.use_expectation:
+        raise UnsupportedError("YOSO samples its hashes in a kernel for CUDA alone: set "
+                               "use_expectation to true in its configuration, which computes "
+                               "what the samples have on average")
+
+
+def _lengths(config):
+    """{size: number} where a configuration allows one alone."""
+    if config.model_type == "nystromformer" and \
+            config.num_landmarks != config.segment_means_seq_len:
+        return {"seq": config.segment_means_seq_len}
+    return {}
+
+
+def _made(kind, path, given, seed, say):
+    """The module with the weights of a folder, or random ones."""
+    holds = path.is_dir() and (any(path.glob("*.safetensors")) or any(path.glob("*.bin")))
+    try:
+        if holds:
+            return kind.from_pretrained(path, local_files_only=True)
+        config = kind.config_class.from_dict(given)
+        torch.manual_seed(seed)
+        model = kind(config)
+    except Exception as error:
+        from .capture import sentence
+        raise UsageError(f"transformers.{kind.__name__} cannot be made of {path}: "
+                         f"{sentence(error)}") from error
+    say(f"{path} holds no weights: those of the model are random (seed {seed})")
+    return model
+
+
+def _vocabulary(config):
+    for owner in (config, getattr(config, "text_config", None)):
+        size = getattr(owner, "vocab_size", None)
+        if isinstance(size, int):
+            return size
+    raise UnsupportedError("the configuration has no vocab_size: say the inputs by --example")
+
+
+def _side(config, name, otherwise):
+    for owner in (config, getattr(config, "vision_config", None)):
+        value = getattr(owner, name, None)
+        if value is not None:
+            return value
+    return otherwise
+
+
+def _text_and_more(model, draw):
+    """The inputs of a whole model, as its forward names them."""
+    config, takes = model.config, inspect.signature(model.forward).parameters
+    main = model.main_input_name
+    if "input_ids" in takes and main == "input_ids":
+        draw.ids("input_ids", ("batch", "seq"), _vocabulary(config))
+        if "attention_mask" in takes:
+            draw.mask("attention_mask", ("batch", "seq"))
+    if main == "pixel_values" or "pixel_values" in takes and hasattr(config, "vision_config"):
+        size = _side(config, "image_size", 224)
+        height, width = size if isinstance(size, (list, tuple)) else (size, size)
+        dims = ("batch", _side(config, "num_channels", 3), height, width)
+        draw.add("pixel_values", draw.floats(dims), dims)
+    if main == "input_values":
+        draw.add("input_values", draw.floats(("batch", "samples")), ("batch", "samples"))
+    if main == "input_features":
+        frames = 2 * getattr(config, "max_source_positions", 32)
+        dims = ("batch", getattr(config, "num_mel_bins", 80), frames)
+        draw.add("input_features", draw.floats(dims), dims)
+    if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in takes:
+        draw.ids("decoder_input_ids", ("batch", "target"), _vocabulary(config))
+    if not draw.arguments:
+        raise UnsupportedError(f"{type(model).__name__} takes '{main}', which the converter "
+                               "cannot make up: say the inputs by --example")
+
+
+class _Part(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        self.config = model.config
+
+
+class Encoder(_Part):
+    """The encoder of a model with two parts: what its decoder reads."""
+
+    def forward(self, input_ids, attention_mask):
+        made = self.model.get_encoder()(input_ids=input_ids, attention_mask=attention_mask)
+        return {"encoder_hidden_states": made[0]}
+
+
+def _filled(past, layers):
+    """A cache of transformers that holds `past`: {"0_key": …, "0_value": …, …}."""
+    from transformers import DynamicCache
+    cache = DynamicCache()
+    for layer in range(layers):
+        cache.update(past[f"{layer}_key"], past[f"{layer}_value"], layer)
+    return cache
+
+
+def _emptied(cache, layers):
+    """{"0_key": …, "0_value": …, …} of a cache after a run."""
+    found = {}
+    for number in range(layers):
+        found[f"{number}_key"] = cache.layers[number].keys
+        found[f"{number}_value"] = cache.layers[number].values
+    return found
+
+
+class Step(_Part):
+    """A causal model with its cache as inputs and outputs; states of attnrun_add_state."""
+
+    def forward(self, input_ids, attention_mask, past):
+        cache = _filled(past, len(past) // 2)
+        made = self.model(input_ids=input_ids, attention_mask=attention_mask,
+                          past_key_values=cache, use_cache=True)
+        return {"logits": made.logits, "present": _emptied(cache, len(past) // 2)}
+
+
+class Decoder(_Part):
+    """The decoder of a model with two parts: its own cache as inputs and outputs; the keys
+    and values of the encoder's results are computed in each step."""
+
+    def forward(self, decoder_input_ids, encoder_hidden_states, attention_mask, past):
+        from transformers import DynamicCache, EncoderDecoderCache
+        from transformers.modeling_outputs import BaseModelOutput
+        own = _filled(past, len(past) // 2)
+        made = self.model(
+            decoder_input_ids=decoder_input_ids, attention_mask=attention_mask,
+            encoder_outputs=BaseModelOutput(last_hidden_state=encoder_hidden_states),
+            past_key_values=EncoderDecoderCache(own, DynamicCache()), use_cache=True)
+        return {"logits": made.logits, "present": _emptied(own, len(past) // 2)}
+
+
+def _first_of(config, *names):
+    for name in names:
+        value = getattr(config, name, None)
+        if isinstance(value, int):
+            return value
+    raise UnsupportedError(f"the configuration has none of {', '.join(names)}")
+
+
+def _cache(model, draw, dims):
+    """Keys and values of `past` tokens, of the shapes that the model's own run gives them."""
+    config = model.config
+    with torch.no_grad():
+        made = model(**{name: x for name, x in dims.items()}, use_cache=True)
+    cache = getattr(made, "past_key_values", None)
+    cache = getattr(cache, "self_attention_cache", cache)
+    layers = getattr(cache, "layers", None)
+    if not layers or not all(torch.is_tensor(getattr(x, "keys", None)) and x.keys.dim() == 4
+                             for x in layers):
+        raise UnsupportedError(f"{type(model).__name__} keeps a state that is no cache of keys "
+                               "and values for each layer; convert it with --part whole")
+    del config
+    past, dynamic = {}, {}
+    for number, layer in enumerate(layers):
+        for word, x in (("key", layer.keys), ("value", layer.values)):
+            shape = ("batch", x.shape[1], "past", x.shape[3])
+            past[f"{number}_{word}"] = draw.floats(shape, x.dtype)
+            dynamic[f"past_{number}_{word}"] = {0: "batch", 2: "past"}
+    draw.arguments["past"] = past
+    draw.dynamic.update(dynamic)
+
+
+def _decoder(model, draw):
+    config, rows = model.config, _vocabulary(model.config)
+    if not getattr(config, "is_encoder_decoder", False):
+        draw.ids("input_ids", ("batch", "seq"), rows)
+        draw.mask("attention_mask", ("batch", "past+seq"), "left")
+        ids = draw.arguments["input_ids"]
+        _cache(model, draw, {"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+        return Step(model)
+    wide = _first_of(config, "d_model", "hidden_size")
+    draw.ids("decoder_input_ids", ("batch", "target"), rows)
+    dims = ("batch", "seq", wide)
+    draw.add("encoder_hidden_states", draw.floats(dims, model.dtype), dims)
+    draw.mask("attention_mask", ("batch", "seq"))
+    ids = torch.full(draw.shape(("batch", "seq")), rows - 1)
+    _cache(model, draw, {"input_ids": ids,
+                         "decoder_input_ids": draw.arguments["decoder_input_ids"]})
+    return Decoder(model)
+
+
+def _part_of(model, part, draw):
+    if part == "whole":
+        _text_and_more(model, draw)
+        return model
+    two = getattr(model.config, "is_encoder_decoder", False)
+    if part == "encoder":
+        if not two:
+            raise UsageError(f"{type(model).__name__} has no encoder beside a decoder: leave "
+                             "--part out")
+        draw.ids("input_ids", ("batch", "seq"), _vocabulary(model.config))
+        draw.mask("attention_mask", ("batch", "seq"))
+        return Encoder(model)
+    if not hasattr(model, "get_output_embeddings") or model.get_output_embeddings() is None:
+        raise UsageError(f"{type(model).__name__} gives no logits, so its decoder has no "
+                         "steps: say a class for generation (…ForCausalLM, "
+                         "…ForConditionalGeneration)")
+    return _decoder(model, draw)
+
+
+def of_transformers(spec, part, sizes, seed, say):
+    """(module, arguments, axes) of CLASS:config.json, CLASS:FOLDER or FOLDER."""
+    name, colon, place = spec.partition(":")
+    if not colon or Path(spec).exists():
+        name, place = "", spec
+    path = Path(place)
+    if not colon and not path.is_dir():
+        raise UsageError(f"--hf '{spec}' is none of CLASS:config.json, CLASS:FOLDER and FOLDER")
+    given = _configured(path / "config.json" if path.is_dir() else path)
+    kind = _class_of(name, given)
+    model = _made(kind, path, given, seed, say).eval()
+    _demand(model.config)
+    fixed = _lengths(model.config)
+    for word, size in fixed.items():
+        say(f"its configuration allows {word} = {size} alone, so that size is fixed")
+    draw = _Draw({**sizes, **fixed}, seed)
+    module = _part_of(model, part, draw).eval()
+    return module, draw.arguments, with_fixed(draw.dynamic, fixed)
+
+
+# ---- models of images ----
+
+def _image(module, channels, height, width, sizes, seed):
+    name = next(iter(inspect.signature(module.forward).parameters))
+    draw, dims = _Draw(sizes, seed), ("batch", channels, height, width)
+    draw.add(name, draw.floats(dims), dims)
+    return module, draw.arguments, draw.dynamic
+
+
+def of_timm(name, sizes, seed, say):
+    timm = _package("timm")
+    if name not in timm.list_models():
+        near = timm.list_models(f"*{name}*")[:6] or timm.list_models()[:6]
+        raise UsageError(f"timm {timm.__version__} has no model '{name}'; it has "
+                         f"{', '.join(near)}, …")
+    torch.manual_seed(seed)
+    module = timm.create_model(name, pretrained=False, exportable=True).eval()
+    say(f"the weights of {name} are random (seed {seed}); for others say a factory")
+    size = module.default_cfg.get("input_size", (3, 224, 224))
+    return _image(module, *size, sizes, seed)
+
+
+def of_torchvision(name, sizes, seed, say):
+    models = _package("torchvision").models
+    if name not in models.list_models(module=models):
+        near = [n for n in models.list_models(module=models) if name in n][:6]
+        raise UsageError(f"torchvision has no model of images '{name}'; it has "
+                         f"{', '.join(near or models.list_models(module=models)[:6])}, …")
+    torch.manual_seed(seed)
+    module = models.get_model(name, weights=None).eval()
+    say(f"the weights of {name} are random (seed {seed}); for others say a factory")
+    side = 299 if name == "inception_v3" else 224
+    return _image(module, 3, side, side, sizes, seed)

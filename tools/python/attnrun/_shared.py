@@ -1,0 +1,100 @@
+"""Models whose packed weights all processes of a machine share, through a mapped packed file.
+
+In: the path of a model. Out: an open Model. The first process that asks writes the packed file
+into a folder of the user, the others wait for it; each then maps that file, and its pages are
+in memory once. The file is made anew when the model, the library, the instruction set or the
+precision changes."""
+import fcntl
+import glob
+import hashlib
+import os
+import warnings
+from typing import Any
+
+from . import _attnrun
+from ._attnrun import Runtime
+from ._errors import Error
+from ._model import Model
+
+STALE = ("IO", "PARSE", "VERSION", "UNSUPPORTED", "MODEL")  # what a packed file is made anew for
+SUFFIX = ".attnpack"
+
+
+def cache_folder() -> str:
+    """Where packed files lie if no folder is given: $XDG_CACHE_HOME/attnrun/packed."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(base, "attnrun", "packed")
+
+
+def _print_of(path: str) -> tuple[str, int, int]:
+    found = os.stat(path)
+    return path, found.st_size, found.st_mtime_ns
+
+
+def _prints(path: str, file_bytes: int) -> list[tuple[str, int, int]]:
+    """Name, size and time of the model, and of all files beside it where some of them hold its
+    weights."""
+    prints = [_print_of(path)]
+    if file_bytes > prints[0][1]:
+        for folder, _, names in os.walk(os.path.dirname(path)):
+            prints += [_print_of(os.path.join(folder, name)) for name in names]
+    return sorted(set(prints))
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:20]
+
+
+def place_of(model: Model, path: str, folder: str, precision: str, isa: str) -> tuple[str, str]:
+    """(path of the packed file, the pattern of all that were made of this model)."""
+    name = _digest((path, precision, isa))
+    state = _digest((_prints(path, model.info["file_bytes"]), _attnrun.version))
+    return (os.path.join(folder, f"{name}-{state}{SUFFIX}"),
+            os.path.join(glob.escape(folder), f"{name}-*{SUFFIX}"))
+
+
+def _opened(place: str, runtime: Runtime) -> Model | None:
+    if not os.path.exists(place):
+        return None
+    try:
+        return Model(place, runtime=runtime)
+    except Error as error:
+        if error.status not in STALE:
+            raise
+        return None
+
+
+def open_shared(path: str | os.PathLike[str], *, threads: int = 1, folder: str | None = None,
+                precision: str = "f32") -> Model:
+    """The model in `path`, which may be a packed file already, with weights that are shared.
+
+    Where the folder cannot be written the weights are private, with a warning. Raises Error."""
+    runtime = Runtime(threads=threads)
+    path = os.path.realpath(os.fspath(path))
+    model = Model(path, runtime=runtime) if precision == "f32" else Model(
+        path, runtime=runtime, precision=precision)
+    if model.info["packed_for"]:
+        return model
+    folder = os.path.abspath(folder or cache_folder())
+    place, others = place_of(model, path, folder, precision, runtime.info()["isa"])
+    try:
+        os.makedirs(folder, 0o700, exist_ok=True)
+        return _opened(place, runtime) or _packed(model, place, others, runtime)
+    except OSError as error:
+        warnings.warn(f"{folder} cannot hold the packed weights of {path} ({error}): each "
+                      "process packs its own", RuntimeWarning, stacklevel=2)
+        return model
+
+
+def _packed(model: Model, place: str, others: str, runtime: Runtime) -> Model:
+    """Writes the packed file unless another process did so meanwhile."""
+    with open(place.rpartition("-")[0] + ".lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # gone with the process, however that ends
+        made = _opened(place, runtime)
+        if made is not None:
+            return made
+        model.pack(place)
+        for old in glob.glob(others):
+            if old != place:
+                os.unlink(old)  # who has it open keeps it
+        return Model(place, runtime=runtime)
