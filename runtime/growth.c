@@ -36,7 +36,7 @@ attn_status op_check_growth(const attnrun_step *step, int32_t out, int64_t bytes
 {
     const struct attn_step *full = step_of(step);
     const int64_t limit = full->graph->model->limits.made_bytes;
-    if (bytes <= limit || (out >= 0 && full->facts[out].view_of >= 0) ||
+    if (bytes <= limit || (out >= 0 && full->known_outputs[out].view_of >= 0) ||
         bytes / GROWTH < input_bytes(full))
         return ATTNRUN_OK;
     char what[32] = "its scratch memory";

@@ -1,15 +1,18 @@
 /* svg.c - the arena as a drawing: time to the right, offset upwards, a rectangle per
- * block. */
+ * block, in the colour of the operator that made it. Names stand in the blocks that have room,
+ * and beside the largest that are alive at the peak. Colours follow the reader's theme. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../io/file.h"
 #include "job.h"
 #include "svg.h"
 
-enum { WIDTH = 1200, HEIGHT = 720, LEFT = 90, TOP = 60, BOTTOM = 50, RIGHT = 20 };
+enum { WIDTH = 1200, HEIGHT = 720, LEFT = 90, TOP = 60, BOTTOM = 50, RIGHT = 230 };
+enum { LEGEND_ROWS = 12, LABELS = 8, ROW = 18 };
 
 struct drawing {
     struct output_file file;
@@ -79,8 +82,9 @@ static void draw_block(struct drawing *drawing, const attnrun_plan_block *b)
     bool scratch = strcmp(b->name, "scratch") == 0;
     put(drawing,
         "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"hsl(%d,%d%%,"
-        "72%%)\"><title>",
-        x, top, right - x, bottom - top, hue_of(b->op_type), scratch ? 0 : 60);
+        "%d%%)\"><title>",
+        x, top, right - x, bottom - top, hue_of(b->op_type), scratch ? 0 : 60,
+        scratch ? 62 : 72);
     put_text(drawing, tool_quote(b->name));
     put(drawing, " (");
     put_text(drawing, tool_quote(b->op_type));
@@ -88,8 +92,7 @@ static void draw_block(struct drawing *drawing, const attnrun_plan_block *b)
         value_shape(&b->tensor), b->bytes, b->offset, b->first_step, b->last_step);
     if (right - x < 80 || bottom - top < 12)
         return;
-    put(drawing,
-        "<text x=\"%.2f\" y=\"%.2f\" clip-path=\"inset(0)\" pointer-events=\"none\">",
+    put(drawing, "<text class=\"in\" x=\"%.2f\" y=\"%.2f\" pointer-events=\"none\">",
         x + 3, (top + bottom) / 2 + 4);
     char name[96];
     size_t room = (size_t)((right - x) / 7);
@@ -117,7 +120,7 @@ static void draw_axes(struct drawing *drawing)
     for (double offset = 0; offset <= drawing->bytes; offset += distance) {
         double y = y_of(drawing, offset);
         put(drawing,
-            "<path d=\"M%d %.2fH%d\" stroke=\"#ddd\"/><text x=\"%d\" y=\"%.2f\" "
+            "<path class=\"grid\" d=\"M%d %.2fH%d\"/><text x=\"%d\" y=\"%.2f\" "
             "text-anchor=\"end\">%s</text>\n",
             LEFT, y, WIDTH - RIGHT, LEFT - 6, y + 4, text_bytes((int64_t)offset));
     }
@@ -135,8 +138,14 @@ static void draw(struct drawing *drawing, const char *model,
 {
     put(drawing,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
-        "font-family=\"sans-serif\" font-size=\"12\">\n"
-        "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n"
+        "font-family=\"sans-serif\" font-size=\"12\" role=\"img\">\n"
+        "<title>Arena of a run: step to the right, offset upwards</title>\n"
+        "<style>text{fill:#1f2328}.page{fill:#fff}.grid{stroke:#d8dee4}.in{fill:#1f2328}"
+        ".head{font-weight:600}.edge{stroke:#0006}.peak{stroke:#cf222e;stroke-dasharray:"
+        "4 3}"
+        "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.page{fill:#0d1117}"
+        ".grid{stroke:#30363d}.edge{stroke:#fff6}.peak{stroke:#ff7b72}.in{fill:#1f2328}}"
+        "</style>\n<rect class=\"page\" width=\"100%%\" height=\"100%%\"/>\n"
         "<text x=\"%d\" y=\"24\" font-size=\"16\">",
         WIDTH, HEIGHT, LEFT);
     put_text(drawing, model);
@@ -148,12 +157,12 @@ static void draw(struct drawing *drawing, const char *model,
         "; at least %" PRId64 " bytes are alive there; %" PRId64 " blocks</text>\n",
         plan->lower_bound_bytes, n);
     draw_axes(drawing);
-    put(drawing, "<g stroke=\"#0006\" stroke-width=\"0.5\">\n");
+    put(drawing, "<g class=\"edge\" stroke-width=\"0.5\">\n");
     for (int64_t i = 0; i < n; i++)
         draw_block(drawing, &blocks[i]);
-    put(drawing,
-        "</g>\n<path d=\"M%.2f %dV%d\" stroke=\"#c00\" stroke-dasharray=\"4 3\"/>\n",
+    put(drawing, "</g>\n<path class=\"peak\" d=\"M%.2f %dV%d\"/>\n",
         x_of(drawing, plan->peak_step + 0.5), TOP, HEIGHT - BOTTOM);
+    draw_peak(drawing, plan, blocks, n, draw_legend(drawing, blocks, n));
     put(drawing, "</svg>\n");
 }
 
