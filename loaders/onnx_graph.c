@@ -266,8 +266,8 @@ static attn_status keep_declared(struct attn_load *load, const PB(GraphProto) * 
     if (origin->output_types == NULL)
         return ATTNRUN_E_MEMORY;
     for (size_t k = 0; k < pb->n_output; k++)
-        TRY(attn_read_type(load->model->dims, pb->output[k]->type, false,
-                           &origin->output_types[k]));
+        TRY(attn_read_type(&load->model->limits, load->model->dims, pb->output[k]->type,
+                           false, &origin->output_types[k]));
     return ATTNRUN_OK;
 }
 

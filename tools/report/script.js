@@ -62,7 +62,7 @@ const plan = failed(DATA.plan) ? null : DATA.plan;
 const bench = failed(DATA.bench) ? null : DATA.bench;
 const doctor = failed(DATA.doctor) ? null : DATA.doctor;
 const profiles = new Map((bench && bench.nodes || []).map(n => [n.index, n]));
-const total_ms = [...profiles.values()].reduce((sum, n) => sum + n.ms, 0);
+const total_ms = [...profiles.values()].reduce((sum, n) => sum + n.time_ms, 0);
 const is_fused = node => node.domain === "attnrun.fused" || /^Fused|^Blocked/.test(node.op_type);
 const moved = n => n.read_bytes + n.written_bytes;
 
@@ -135,8 +135,8 @@ function graph() {
 }
 
 function box(svg, node, i, x, y) {
-  const time = profiles.get(i), share = time && total_ms ? time.ms / total_ms : 0;
-  const label = `${node.op_type} ${name_of(node)}` + (time ? `, ${ms(time.ms)}` : "");
+  const time = profiles.get(i), share = time && total_ms ? time.time_ms / total_ms : 0;
+  const label = `${node.op_type} ${name_of(node)}` + (time ? `, ${ms(time.time_ms)}` : "");
   const g = make(svg, "g", { class: "node" + (is_fused(node) ? " fused" : ""), tabindex: 0,
     role: "button", "aria-label": label, "data-node": i });
   make(g, "title", {}, label);
@@ -176,7 +176,7 @@ function choose(i) {
     rows.push([key, Array.isArray(value) && value.length > 16
       ? `${value.slice(0, 16).join(", ")}, … (${value.length})` : String(value)]);
   if (time) {
-    rows.push(["Time", `${ms(time.ms)}, ${percent(time.ms / total_ms)} of the run`],
+    rows.push(["Time", `${ms(time.time_ms)}, ${percent(time.time_ms / total_ms)} of the run`],
       ["Read", bytes(time.read_bytes)], ["Written", bytes(time.written_bytes)]);
     if (time.flops !== undefined) rows.push(["Operations", `${count(time.flops)} FLOP`]);
   }
@@ -249,7 +249,7 @@ function draw_pattern(panel, seen) {
 
 /* Logarithmic axes of a chart of 560 x 320: functions from values to places, and the drawing. */
 function axes(svg, xs, ys, x_title, y_title, x_text, y_text, x_marks) {
-  const box = { left: 84, right: 548, top: 14, bottom: 276 };
+  const box = { left: 104, right: 548, top: 14, bottom: 276 };
   const place = (values, from, to) => {
     const low = Math.log10(Math.min(...values)) - 0.1, high = Math.log10(Math.max(...values)) + 0.1;
     return { low, high, at: v => from + (Math.log10(v) - low) / (high - low) * (to - from) };
@@ -285,7 +285,7 @@ const chart = (parent, words) =>
   make(parent, "svg", { viewBox: "0 0 560 320", class: "chart", role: "img", "aria-label": words });
 
 function roofline() {
-  const known = [...profiles.values()].filter(n => n.flops > 0 && n.ms > 0 && moved(n) > 0);
+  const known = [...profiles.values()].filter(n => n.flops > 0 && n.time_ms > 0 && moved(n) > 0);
   node_table();
   if (!doctor || !doctor.fp32_peak_all_gflops || !known.length) {
     at("roofline-text").textContent = bench ? "No node states its operations, or the machine " +
@@ -298,7 +298,7 @@ function roofline() {
     `and reads ${three(read)} GB/s from memory with ${bench.threads} ` +
     `thread${many ? "s" : ""}. A dot is a node, its area its time. A node above the slope ` +
     "finds its operands in cache.";
-  const points = known.map(n => ({ n, x: n.flops / moved(n), y: n.flops / n.ms / 1e6 }));
+  const points = known.map(n => ({ n, x: n.flops / moved(n), y: n.flops / n.time_ms / 1e6 }));
   const svg = chart(at("roofline"), "Operations a second of each node over operations a byte, " +
     "below what the machine can do. The table holds the same figures.");
   const a = axes(svg, [...points.map(p => p.x), peak / read], [...points.map(p => p.y), peak],
@@ -310,8 +310,8 @@ function roofline() {
     `${a.y(peak)}H${a.x(last)}` });
   for (const { n, x, y } of points) {
     const dot = make(svg, "circle", { class: "dot", cx: a.x(x), cy: a.y(y),
-      r: 2.5 + 12 * Math.sqrt(n.ms / total_ms) });
-    make(dot, "title", {}, `${n.op_type} ${name_of(n)}: ${three(y)} GFLOP/s, ${ms(n.ms)}`);
+      r: 2.5 + 12 * Math.sqrt(n.time_ms / total_ms) });
+    make(dot, "title", {}, `${n.op_type} ${name_of(n)}: ${three(y)} GFLOP/s, ${ms(n.time_ms)}`);
   }
 }
 
@@ -321,10 +321,10 @@ function node_table() {
   const peak = doctor ? bench.threads > 1 ? doctor.fp32_peak_all_gflops
     : doctor.fp32_peak_gflops : 0;
   const read = doctor ? bench.threads > 1 ? doctor.read_all_gbs : doctor.read_gbs : 0;
-  const rows = [...bench.nodes].sort((a, b) => b.ms - a.ms).map(n => [
-    name_of(n), n.op_type, ms(n.ms), percent(n.ms / total_ms),
-    n.flops === undefined ? "–" : count(n.flops), share(n.flops / n.ms / 1e6, peak),
-    bytes(moved(n)), share(moved(n) / n.ms / 1e6, read)]);
+  const rows = [...bench.nodes].sort((a, b) => b.time_ms - a.time_ms).map(n => [
+    name_of(n), n.op_type, ms(n.time_ms), percent(n.time_ms / total_ms),
+    n.flops === undefined ? "–" : count(n.flops), share(n.flops / n.time_ms / 1e6, peak),
+    bytes(moved(n)), share(moved(n) / n.time_ms / 1e6, read)]);
   table(at("nodes"), "Nodes by time", [["Node"], ["Operator"], ["Time", 1], ["Share", 1],
     ["FLOP", 1], ["Of the peak", 1], ["Bytes", 1], ["Of the bandwidth", 1]], rows);
 }
