@@ -1,7 +1,7 @@
 /* growth.c - in: what a step is about to take; out: E_LIMIT where a few bytes would become very
  * many. Sizes that a file or an input writes down (the shape of an Expand, the end of a Range,
- * the iterations of a Loop) cost it nothing: so a step may make more than the limit 'made_bytes' only
- * of inputs that are a fair part of that. */
+ * the iterations of a Loop) cost it nothing: so a step may make more than the limit
+ * 'made_bytes' only of inputs that are a fair part of that. */
 #include <stdio.h>
 
 #include "dtype.h"

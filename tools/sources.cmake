@@ -52,7 +52,7 @@ set(ATTN_TOOLS
   tools/cli/plan_command.c
   tools/cli/profile.c
   tools/cli/progress.c
-  tools/cli/reduce.c
+  tools/cli/compare_reduce.c
   tools/cli/report.c
   tools/cli/report_command.c
   tools/cli/run.c

@@ -118,6 +118,8 @@ attnrun_status cli_source_make(struct cli *cli, const char *path, uint32_t more_
     source->flags |= cli->verify || check ? (uint32_t)ATTNRUN_VERIFY : 0;
     source->timeout_us = cli->timeout_us;
     source->precision = precision_of(cli->precision);
+    cli->limits.struct_size = sizeof cli->limits;
+    source->limits = &cli->limits;
     source->more_outputs = cli->outputs.v;
     source->n_more_outputs = cli->outputs.n;
     made->fixed = calloc((size_t)cli->fixed.n + 1, sizeof *made->fixed);

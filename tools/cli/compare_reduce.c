@@ -1,5 +1,5 @@
-/* reduce.c - the smallest part of a model that still differs between the two ways of attnrun
- * compare.
+/* compare_reduce.c - the smallest part of a model that still differs between the two ways of
+ * attnrun compare.
  *
  * In: a comparison with all values that both ways compute, in which one differs. Out: the part
  * that ends at the first of them that differs, as a model, and its inputs beside it as npz.
