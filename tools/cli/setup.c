@@ -125,8 +125,6 @@ attnrun_status cli_source_make(struct cli *cli, const char *path, uint32_t more_
     made->fixed = calloc((size_t)cli->fixed.n + 1, sizeof *made->fixed);
     if (made->fixed == NULL)
         return tool_fail(ATTNRUN_E_MEMORY, "no memory for options");
-    cli->limits.struct_size = sizeof cli->limits;
-    source->limits = &cli->limits;
     source->fixed_dims = made->fixed;
     source->n_fixed_dims = cli->fixed.n;
     attnrun_status status = read_fixed(cli, made->fixed);
