@@ -179,6 +179,11 @@ typedef struct attnrun_string {
     int64_t n;
 } attnrun_string;
 
+/* Lists of an attribute. */
+typedef struct attnrun_ints { const int64_t *v; int64_t n; } attnrun_ints;     /* v NULL: absent */
+typedef struct attnrun_floats { const float *v; int64_t n; } attnrun_floats;
+typedef struct attnrun_strings { const attnrun_string *v; int64_t n; } attnrun_strings;
+
 /* A view. Elements of 8 bits and more are addressed by strides; types under 8 bits are
  * packed from the low bits upwards, always dense, and their strides are not looked at.
  * A sequence has rank 1, dims[0] = its length, data = attnrun_tensor[length].
@@ -488,10 +493,25 @@ typedef struct attnrun_node_info {
     const char *name, *op_type, *domain;
     const char *function;    /* the function, or operator that is a formula, it came from; or "" */
     const char *const *inputs, *const *outputs; /* names; "" where absent */
+    int32_t n_attributes, reserved;
 } attnrun_node_info;
 /* Nodes of the main graph in the order of execution, after rewriting. */
 ATTNRUN_API attnrun_status attnrun_model_node(const attnrun_model *model, int32_t index,
                                               attnrun_node_info *info);
+/* An attribute as the node has it; what it does not have is at its default and not listed. */
+typedef struct attnrun_attribute_info {
+    uint32_t struct_size;
+    int32_t kind; /* ATTNRUN_ATTR_INT, _FLOAT, _STRING, _INTS, _FLOATS, _STRINGS, or another one */
+    const char *name;
+    int64_t i;
+    double f;
+    attnrun_string s;
+    attnrun_ints ints;
+    attnrun_floats floats;
+    attnrun_strings strings;
+} attnrun_attribute_info;
+ATTNRUN_API attnrun_status attnrun_model_attribute(const attnrun_model *model, int32_t node,
+                                                   int32_t index, attnrun_attribute_info *info);
 ATTNRUN_API attnrun_status attnrun_model_metadata(const attnrun_model *model, int32_t index,
                                                   const char **key, const char **value);
 ATTNRUN_API attnrun_status attnrun_model_opset(const attnrun_model *model, int32_t index,
@@ -781,9 +801,6 @@ typedef struct attnrun_type {
     attnrun_dim dims[ATTNRUN_MAX_RANK];
 } attnrun_type;
 
-typedef struct attnrun_ints { const int64_t *v; int64_t n; } attnrun_ints;     /* v NULL: absent */
-typedef struct attnrun_floats { const float *v; int64_t n; } attnrun_floats;
-typedef struct attnrun_strings { const attnrun_string *v; int64_t n; } attnrun_strings;
 
 enum { /* attribute kinds, and the C type of the member of the args struct */
     ATTNRUN_ATTR_END = 0,

@@ -157,8 +157,49 @@ attnrun_status attnrun_model_node(const attnrun_model *model, int32_t index,
         .function = node->pub.function,
         .inputs = node->pub.inputs,
         .outputs = node->pub.outputs,
+        .n_attributes = node->n_attrs,
     };
     return attn_struct_write(info, &filled, sizeof filled, "attnrun_node_info");
+}
+
+attnrun_status attnrun_model_attribute(const attnrun_model *model, int32_t node,
+                                       int32_t index, attnrun_attribute_info *info)
+{
+    static const int32_t kinds[] = {
+        [ATTN_ATTR_INT] = ATTNRUN_ATTR_INT,
+        [ATTN_ATTR_FLOAT] = ATTNRUN_ATTR_FLOAT,
+        [ATTN_ATTR_STRING] = ATTNRUN_ATTR_STRING,
+        [ATTN_ATTR_INTS] = ATTNRUN_ATTR_INTS,
+        [ATTN_ATTR_FLOATS] = ATTNRUN_ATTR_FLOATS,
+        [ATTN_ATTR_STRINGS] = ATTNRUN_ATTR_STRINGS,
+        [ATTN_ATTR_TENSOR] = ATTNRUN_ATTR_TENSOR,
+        [ATTN_ATTR_GRAPH] = ATTNRUN_ATTR_GRAPH,
+        [ATTN_ATTR_TYPE_PROTO] = ATTNRUN_ATTR_TYPE,
+    };
+    TRY(need(model));
+    const struct attn_graph *graph = model_of(model)->graph;
+    if (node < 0 || node >= graph->n_nodes)
+        return attn_fail(ATTNRUN_E_USAGE, "node %d is not in 0..%lld", node,
+                         (long long)graph->n_nodes - 1);
+    const struct attn_node *of = graph->nodes[node];
+    if (index < 0 || index >= of->n_attrs)
+        return attn_fail(ATTNRUN_E_USAGE, "attribute %d is not in 0..%d", index,
+                         of->n_attrs - 1);
+    const struct attn_attr *attr = &of->attrs[index];
+    const bool known = attr->kind >= 0 &&
+                       attr->kind < (int32_t)(sizeof kinds / sizeof *kinds) &&
+                       kinds[attr->kind] != 0;
+    attnrun_attribute_info filled = {
+        .kind = known ? kinds[attr->kind] : ATTNRUN_ATTR_IGNORED,
+        .name = attr->name,
+        .i = attr->i,
+        .f = (double)attr->f,
+        .s = attr->s,
+        .ints = attr->ints,
+        .floats = attr->floats,
+        .strings = attr->strings,
+    };
+    return attn_struct_write(info, &filled, sizeof filled, "attnrun_attribute_info");
 }
 
 attnrun_status attnrun_model_metadata(const attnrun_model *model, int32_t index,

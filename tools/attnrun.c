@@ -92,6 +92,16 @@ const struct cli_command cli_commands[] = {
       "time as a power of the size. --against runs another attnrun in turns with this "
       "one "
       "and says which is faster, by more than 2 % in three of four rounds." },
+    { "report", CLI_REPORT, 1, 1, "[options] model.onnx -o report.html",
+      "write a page about a model: graph, time, memory, errors", command_report,
+      "One HTML file that loads nothing from elsewhere: a summary, the graph with what "
+      "queries see in each attention node, the nodes below the roofline of this machine, "
+      "the "
+      "arena, time and memory over the size of a symbol with and without fusion, "
+      "coverage, "
+      "and errors beside other ways to run the model. --set S=128,256,512 names the "
+      "symbol "
+      "and its sizes; the last one is that of the other sections." },
     { "doctor", CLI_DOCTOR, 0, 0, "[options]", "show what attnrun found on this machine",
       command_doctor,
       "--bench measures what one thread and all threads reach at best: GFLOP/s of fp32 "

@@ -20,8 +20,10 @@ set(ATTN_TOOLS
   tools/cli/check.c
   tools/cli/check_file.c
   tools/cli/chrome_trace.c
+  tools/cli/child.c
   tools/cli/compare.c
   tools/cli/compile_command.c
+  tools/cli/concurrent.c
   tools/cli/config.c
   tools/cli/convert_command.c
   tools/cli/difference.c
@@ -40,6 +42,7 @@ set(ATTN_TOOLS
   tools/cli/make_up.c
   tools/cli/manual.c
   tools/cli/measure.c
+  tools/cli/node_table.c
   tools/cli/ops.c
   tools/cli/optimize_command.c
   tools/cli/options.c
@@ -52,6 +55,7 @@ set(ATTN_TOOLS
   tools/cli/progress.c
   tools/cli/compare_reduce.c
   tools/cli/report.c
+  tools/cli/report_command.c
   tools/cli/run.c
   tools/cli/screen.c
   tools/cli/setup.c

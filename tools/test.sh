@@ -129,7 +129,10 @@ run_style() {
 
 run_release() {
     local options=(-DATTNRUN_WERROR=ON -DCMAKE_C_COMPILER=gcc)
-    [ $full -eq 1 ] && options+=(-DATTNRUN_TESTS_FULL=ON)
+    if [ $full -eq 1 ]; then # pages are shown in a browser, packages are checked
+        options+=(-DATTNRUN_TESTS_FULL=ON)
+        need_packages chromium fonts-dejavu-core lintian
+    fi
     step release-build build build/release "${options[@]}" || return
     run_ctest release build/release
 }

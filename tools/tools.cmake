@@ -20,6 +20,7 @@ file(CONFIGURE OUTPUT ${generated}/bodies.def CONTENT "${bodies}" @ONLY)
 file(CONFIGURE OUTPUT ${generated}/op_rows.def
   CONTENT "#include \"${CMAKE_CURRENT_SOURCE_DIR}/ops/op_list.def\"\n" @ONLY)
 
+include(tools/report/report.cmake)
 add_executable(attnrun ${ATTN_TOOLS})
 target_include_directories(attnrun PRIVATE ${generated})
 set_target_properties(attnrun PROPERTIES ENABLE_EXPORTS ON

@@ -35,6 +35,15 @@ grep -q "include/\|\.so" "$work/attnrun.list" && fail "attnrun has files of the 
 dpkg-deb --field "$(find "$work/packages" -maxdepth 1 -name 'libattnrun-dev_*.deb')" Depends |
     grep -q "libattnrun0 (= " || fail "libattnrun-dev does not depend on its library"
 
+dpkg-deb --control "$(find "$work/packages" -maxdepth 1 -name 'libattnrun0_*.deb')" "$work/control"
+grep -q '^ attnrun_run@ATTNRUN_1 [0-9]' "$work/control/symbols" || fail "no symbols file"
+tar -tf "$work"/packages/attnrun-*.tar.gz | grep -q '/doc/attnrun/LICENSE$' || fail "no license"
+if command -v lintian >/dev/null; then
+    lintian --allow-root --fail-on error "$work"/packages/*.deb || fail "lintian complains"
+else
+    echo "skipped: lintian is not installed"
+fi
+
 mkdir -p "$root/var/lib/dpkg/info" "$root/var/lib/dpkg/updates"
 : >"$root/var/lib/dpkg/status"
 packages() { # dpkg in the empty root; what the packages depend on is on this machine

@@ -213,9 +213,15 @@ class AttentionPage(unittest.TestCase):
         growth = {case: [(4096, 10.0, 1 << 20), (16384, 45.0, 1 << 20)],
                   dense: [(4096, 10.0, 1 << 20), (16384, 160.0, 1 << 20)]}
         text = report.write("2026-11-20", 200.0, [(case, 4096, figures)], growth, ["No disk."])
-        self.assertIn("| 1.60× (≥ 1.7: **no**) | 6.00× (≥ 5: yes) | 2.0 | 3.0 | 4.0 |", text)
-        self.assertIn("| Longformer ±256 | 4.50 | **no** | 1.00 |", text)
-        self.assertIn("| dense | 16.00 | not claimed | 1.00 |", text)
+        self.assertIn("| 1.60× | 6.00× | 2.0 | 3.0 | 4.0 |", text)
+        self.assertIn("| Longformer ±256 | 4.50 | 1.00 |", text)
+        self.assertIn("| dense | 16.00 | 1.00 |", text)
+        self.assertNotIn("**no**", text)
+        wanted = report.targets([(case, 4096, figures)], growth)
+        self.assertIn("| export | 1.7 | 1.60× | **no** |", wanted)
+        self.assertIn("| torch | 5 | 6.00× | yes |", wanted)
+        self.assertIn("| Longformer ±256 | 4.50 | **no** |", wanted)
+        self.assertNotIn("| dense", wanted)
         self.assertIn("- No disk.", text)
         self.assertNotIn("bf16", text)
         text = report.write("2026-11-20", 200.0, [], {}, [], [("dense", 4096, 30.0, 16.0)])
@@ -224,16 +230,24 @@ class AttentionPage(unittest.TestCase):
     def test_curves(self):
         curves = {"dense": [(512, 1.0), (1024, 4.0)], "a<b": [(512, 1.0), (1024, 2.0)],
                   "nothing": [(512, 0)]}
-        text = draw.draw("Time", "ms", curves, 1)
-        xml.dom.minidom.parseString(text)
+        text = draw.draw("Time", "ms", curves, 1, {"a<b": "some"})
+        panels = [g for g in xml.dom.minidom.parseString(text).getElementsByTagName("g")
+                  if g.getAttribute("transform").startswith("translate")]
+        self.assertEqual(len(panels), 1)
         self.assertEqual(text.count("<polyline"), 2)
-        draw.draw("Memory", "MiB", {}, 1)
+        for words in ("tokens", "ms", "some", "a&lt;b"):
+            self.assertIn(f">{words}</text>", text)
+        two = draw.draw("Time", "ms", {**curves, "c": [(512, 2.0)]}, 1, {"a<b": "A", "c": "C"})
+        self.assertEqual(two.count('class="dense" points'), 2, "dense is in each panel")
+        xml.dom.minidom.parseString(draw.draw("Memory", "MiB", {}, 1))
 
     def test_cases_are_named_once(self):
         names = [case.name for case in cases.CASES]
         self.assertEqual(len(names), len(set(names)))
         for case in cases.CASES:
             self.assertTrue(case.operands(1024))
+            named = case.vision or not case.domain or cases.family_of(case) != "other"
+            self.assertTrue(named, f"{case.name} is in no family")
             self.assertTrue(case.pairs is None or case.pairs(1024) > 0)
 
 

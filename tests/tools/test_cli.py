@@ -250,8 +250,15 @@ class Cli(unittest.TestCase):
         for block in plan["blocks"]:
             self.assertLessEqual(block["offset"] + block["bytes"], plan["arena_bytes"])
         drawing = xml.dom.minidom.parse(str(svg))
-        titles = drawing.getElementsByTagName("title")
+        titles = [t for t in drawing.getElementsByTagName("title")
+                  if t.parentNode.tagName == "rect"]
         self.assertEqual(len(titles), len(plan["blocks"]))
+        words = [t.firstChild.data for t in drawing.getElementsByTagName("text") if t.firstChild]
+        for word in ("made by", "alive at the peak", "offset in the arena", "step"):
+            self.assertIn(word, words)
+        for maker in {b["op_type"] for b in plan["blocks"] if b["name"] != "scratch"}:
+            self.assertIn(maker, words)
+        self.assertIn("prefers-color-scheme:dark", svg.read_text("utf-8"))
         self.assertIn("ratio", self.ok("plan", self.embedding))
 
     def test_bench_fields(self):

@@ -19,4 +19,8 @@ add_python_test(tools_examples tools/test_examples.py ${CMAKE_CURRENT_SOURCE_DIR
 add_python_test(tools_gallery tools/test_gallery.py ${CMAKE_CURRENT_SOURCE_DIR}
   $<TARGET_FILE:attnrun>)
 add_python_test(tools_pack tools/test_pack.py $<TARGET_FILE:attnrun>)
+add_python_test(tools_progress tools/test_progress.py ${CMAKE_CURRENT_SOURCE_DIR}
+  $<TARGET_FILE:attnrun>)
+add_python_test(tools_report tools/test_report.py ${CMAKE_CURRENT_SOURCE_DIR}
+  $<TARGET_FILE:attnrun>)
 add_python_test(tools_maps tools/test_maps.py $<TARGET_FILE:attnrun>)

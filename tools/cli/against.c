@@ -2,78 +2,43 @@
  *
  * In: the path of the other program, and the model with its options. Out: the smallest times of
  * both, their ratio, and a verdict. Both run in short processes, one after the other in each
- * round, so that what else the machine does meets both. */
+ * round, so that what else the machine does meets both. In the place of a program, an earlier
+ * result as JSON: ratios to its figures, and no verdict. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "../io/file.h"
 #include "bench.h"
+#include "child.h"
 
-enum { ROUNDS = 9, OUTPUT_BYTES = 1 << 16 };
-
-/* The number of "key": in a JSON object of attnrun; NaN where it is not there. */
-static double number_of(const char *text, const char *key)
-{
-    char quoted[40];
-    snprintf(quoted, sizeof quoted, "\"%s\":", key);
-    const char *at = strstr(text, quoted);
-    return at == NULL ? (double)NAN : strtod(at + strlen(quoted), NULL);
-}
-
-static attnrun_status read_output(int from, pid_t child, const char *program, char *text)
-{
-    size_t n = 0;
-    ssize_t got;
-    int result = 0;
-    while (n + 1 < OUTPUT_BYTES && (got = read(from, text + n, OUTPUT_BYTES - 1 - n)) > 0)
-        n += (size_t)got;
-    text[n] = 0;
-    close(from);
-    if (waitpid(child, &result, 0) != child || !WIFEXITED(result) ||
-        WEXITSTATUS(result) != 0)
-        return tool_fail(
-            ATTNRUN_E_UNSUPPORTED, "%s bench failed: it ended with exit code %d",
-            tool_path(program), WIFEXITED(result) ? WEXITSTATUS(result) : 70);
-    return ATTNRUN_OK;
-}
+enum { ROUNDS = 9 };
 
 /* The smallest time of some runs of the model by a program. */
 static attnrun_status time_once(const struct cli *cli, const char *program,
                                 double *min_ms)
 {
-    int ends[2];
-    const struct list *words = &cli->words;
-    const char **argv = calloc((size_t)words->n + 6, sizeof *argv);
-    char *text = malloc(OUTPUT_BYTES);
-    attnrun_status status = ATTNRUN_OK;
-    if (argv == NULL || text == NULL || pipe(ends) != 0) {
-        free(argv);
-        free(text);
-        return tool_fail(ATTNRUN_E_MEMORY, "no memory for a process");
-    }
-    argv[0] = program;
-    argv[1] = "bench";
-    argv[2] = "--json";
-    for (int64_t i = 0; i < words->n; i++)
-        argv[3 + i] = words->v[i];
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        dup2(ends[1], STDOUT_FILENO);
-        close(ends[0]);
-        execv(program, (char *const *)(uintptr_t)argv);
-        _exit(127);
-    }
-    close(ends[1]);
-    status = read_output(ends[0], child, program, text);
+    struct list arguments = { 0 };
+    char *text = NULL;
+    int code = 0;
+    attnrun_status status = list_add(&arguments, "bench");
     if (status == ATTNRUN_OK)
-        *min_ms = number_of(text, "min_ms");
+        status = list_add(&arguments, "--json");
+    for (int64_t i = 0; i < cli->words.n && status == ATTNRUN_OK; i++)
+        status = list_add(&arguments, cli->words.v[i]);
+    if (status == ATTNRUN_OK)
+        status = child_run(program, &arguments, false, &text, &code);
+    if (status == ATTNRUN_OK && code != 0)
+        status = tool_fail(ATTNRUN_E_UNSUPPORTED,
+                           "%s bench failed: it ended with exit code %d",
+                           tool_path(program), code);
+    if (status == ATTNRUN_OK)
+        *min_ms = json_member(text, "min_ms");
     if (status == ATTNRUN_OK && !(*min_ms > 0))
         status = tool_fail(ATTNRUN_E_UNSUPPORTED, "%s bench gives no min_ms",
                            tool_path(program));
-    free(argv);
+    free(arguments.v);
     free(text);
     return status;
 }
@@ -93,12 +58,90 @@ static const char *verdict_of(double *ratios, bool *slower)
     return *slower ? "slower" : high < 0.98 ? "faster" : "no difference";
 }
 
+/* ---- an earlier result ---- */
+
+bool against_is_file(const struct cli *cli)
+{
+    return cli->against != NULL && file_has_extension(cli->against, ".json");
+}
+
+/* Time by time and memory by memory, of this run by those of the file. Both machines may differ:
+ * a time counts as many operations as the peak of its machine makes in it. */
+static double ratio_of(const struct base *base, const char *key, double now, bool scaled)
+{
+    const double then = json_member(base->text, key),
+                 peak = json_member(base->text, "fp32_peak_gflops");
+    return scaled ? now * base->peak_gflops / (then * peak) : now / then;
+}
+
+attnrun_status base_read(struct base *base, const struct cli *cli, double peak_gflops)
+{
+    int64_t bytes = 0;
+    *base = (struct base){ .path = cli->against, .peak_gflops = peak_gflops };
+    TRY(file_read_all(cli->against, 1 << 24, &base->text, &bytes));
+    if (strstr(base->text, "\"attnrun/bench/") != NULL &&
+        json_member(base->text, "median_ms") > 0 &&
+        json_member(base->text, "fp32_peak_gflops") > 0)
+        return ATTNRUN_OK;
+    tool_fail(ATTNRUN_E_INPUT, "%s is no result of attnrun bench with a peak",
+              tool_path(cli->against));
+    tool_hint("attnrun bench model.onnx --json > base.json writes one");
+    return ATTNRUN_E_INPUT;
+}
+
+static const char *const base_keys[] = { "median_ms", "p99_ms", "first_ms", "load_ms" };
+
+void base_print(const struct base *base, const struct job *job)
+{
+    const struct timing *t = &job->timing;
+    const double now[] = { t->median_ms, t->p99_ms, t->first_ms, t->load_ms };
+    printf("%-12s %s, which was measured on its own: not interleaved with this\n",
+           "against", tool_path(base->path));
+    printf("%-12s fp32 peak %.1f GFLOP/s here, %.1f there\n", "machine",
+           base->peak_gflops, json_member(base->text, "fp32_peak_gflops"));
+    for (int i = 0; i < 4; i++)
+        printf("%-12s %.3f, scaled by the peaks %.3f (%s)\n", i == 0 ? "ratio" : "",
+               ratio_of(base, base_keys[i], now[i], false),
+               ratio_of(base, base_keys[i], now[i], true), base_keys[i]);
+    printf("%-12s %.3f (arena)\n", "",
+           ratio_of(base, "arena_bytes", (double)job->plan.arena_bytes, false));
+}
+
+void base_json(const struct base *base, const struct job *job, struct json *json)
+{
+    const struct timing *t = &job->timing;
+    const double now[] = { t->median_ms, t->p99_ms, t->first_ms, t->load_ms };
+    json_open(json, "against", '{');
+    json_text(json, "file", base->path);
+    json_bool(json, "interleaved", false);
+    json_real(json, "fp32_peak_gflops", json_member(base->text, "fp32_peak_gflops"));
+    for (int i = 0; i < 4; i++) {
+        char key[40];
+        snprintf(key, sizeof key, "%.*s_ratio", (int)strlen(base_keys[i]) - 3,
+                 base_keys[i]);
+        json_real(json, key, ratio_of(base, base_keys[i], now[i], false));
+        snprintf(key, sizeof key, "%.*s_scaled_ratio", (int)strlen(base_keys[i]) - 3,
+                 base_keys[i]);
+        json_real(json, key, ratio_of(base, base_keys[i], now[i], true));
+    }
+    json_real(json, "arena_ratio",
+              ratio_of(base, "arena_bytes", (double)job->plan.arena_bytes, false));
+    json_close(json, '}');
+}
+
+void base_free(struct base *base)
+{
+    free(base->text);
+    base->text = NULL;
+}
+
+/* ---- another program ---- */
+
 attnrun_status bench_against(struct cli *cli, bool *slower)
 {
     char self[4096];
     double ours = (double)INFINITY, theirs = (double)INFINITY, ratios[ROUNDS];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    self[n > 0 ? n : 0] = 0;
+    TRY(child_self(self, sizeof self));
     if (access(cli->against, X_OK) != 0)
         return tool_fail_io("--against: cannot run %s", tool_path(cli->against));
     progress_start(cli, "rounds");

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 
 #include "bench.h"
+#include "measure.h"
 #include "screen.h"
 
 /* Resident memory. The inputs belong to who calls: what they and their reading take is in
@@ -28,6 +29,11 @@ static void resident_end(struct resident *resident, const struct job *job,
     resident->peak = peak > ready_peak_bytes ? peak : ready_peak_bytes;
 }
 
+static int64_t contexts_of(const struct cli *cli)
+{
+    return cli->concurrency > 0 ? cli->concurrency : 1;
+}
+
 /* The first dim of the first input: what a run works on at once. */
 static int64_t items_of(const struct job *job)
 {
@@ -38,13 +44,48 @@ static int64_t items_of(const struct job *job)
                : 1;
 }
 
+/* What is said beside the times. */
+struct beside {
+    double fp32_peak_gflops; /* of one thread; 0: not measured */
+    struct measured measured;
+    struct node_table nodes;
+    struct base base; /* text NULL: none */
+};
+
+static void json_inputs(const struct job *job, struct json *json)
+{
+    json_open(json, "inputs", '[');
+    for (int32_t i = 0; i < job->inputs.n; i++) {
+        json_open(json, NULL, '{');
+        json_text(json, "name", job->inputs.v[i].info.name);
+        json_text(json, "dtype", attnrun_dtype_name(job->inputs.v[i].held.tensor.dtype));
+        json_dims(json, "shape", &job->inputs.v[i].held.tensor);
+        json_close(json, '}');
+    }
+    json_close(json, ']');
+}
+
+static void json_beside(const struct job *job, const struct beside *beside,
+                        struct json *json)
+{
+    json_real(json, "fp32_peak_gflops", beside->fp32_peak_gflops);
+    if (beside->measured.read_all_gbs > 0) {
+        json_real(json, "fp32_peak_all_gflops", beside->measured.fp32_peak_all_gflops);
+        json_real(json, "read_all_gbs", beside->measured.read_all_gbs);
+    }
+    if (job->cli->per_node)
+        node_table_json(&beside->nodes, json);
+    if (beside->base.text != NULL)
+        base_json(&beside->base, job, json);
+}
+
 static void print_json(const struct job *job, const attnrun_runtime_info *runtime,
-                       const struct resident *resident)
+                       const struct resident *resident, const struct beside *beside)
 {
     const struct timing *t = &job->timing;
     struct json json = { .out = cli_json_stream() };
     json_open(&json, NULL, '{');
-    json_text(&json, "schema", "attnrun/bench/2");
+    json_text(&json, "schema", "attnrun/bench/3");
     json_text(&json, "model", job->path);
     json_real(&json, "load_ms", t->load_ms);
     json_real(&json, "pack_ms", t->pack_ms);
@@ -70,20 +111,14 @@ static void print_json(const struct job *job, const attnrun_runtime_info *runtim
     json_text(&json, "isa", runtime->isa);
     json_text(&json, "blas", runtime->blas);
     json_int(&json, "threads", runtime->threads);
-    json_open(&json, "inputs", '[');
-    for (int32_t i = 0; i < job->inputs.n; i++) {
-        json_open(&json, NULL, '{');
-        json_text(&json, "name", job->inputs.v[i].info.name);
-        json_text(&json, "dtype", attnrun_dtype_name(job->inputs.v[i].held.tensor.dtype));
-        json_dims(&json, "shape", &job->inputs.v[i].held.tensor);
-        json_close(&json, '}');
-    }
-    json_close(&json, ']');
+    json_int(&json, "contexts", contexts_of(job->cli));
+    json_inputs(job, &json);
+    json_beside(job, beside, &json);
     json_close(&json, '}');
 }
 
 static void print_table(const struct job *job, const attnrun_runtime_info *runtime,
-                        const struct resident *resident)
+                        const struct resident *resident, const struct beside *beside)
 {
     const struct timing *t = &job->timing;
     struct line line = { .n = 0 };
@@ -103,10 +138,19 @@ static void print_table(const struct job *job, const attnrun_runtime_info *runti
     printf("%-12s %s, p99 %s\n", "p90", text_ms(t->p90_ms), text_ms(t->p99_ms));
     printf("%-12s %.4g runs/s, %.4g items/s of batch %" PRId64 "\n", "rate",
            t->per_second, t->per_second * (double)items_of(job), items_of(job));
+    if (job->cli->concurrency > 1)
+        printf("%-12s %" PRId64
+               " at once, each with its arena; the times are of one run\n",
+               "contexts", job->cli->concurrency);
     printf("%-12s %s\n", "arena", text_bytes(job->plan.arena_bytes));
     printf("%-12s %s, packed %s\n", "weights", text_bytes(job->plan.weights_bytes),
            text_bytes(job->plan.packed_bytes));
     printf("%-12s %s\n", "peak RSS", text_bytes(resident->peak));
+    if (beside->base.text != NULL)
+        base_print(&beside->base, job);
+    if (job->cli->per_node)
+        node_table_print(&beside->nodes, beside->measured.fp32_peak_all_gflops,
+                         beside->measured.read_all_gbs);
 }
 
 /* A first run, --warmup more, then what is timed: --repeat runs, those of --time, or 20. */
@@ -123,7 +167,8 @@ static attnrun_status time_runs(struct job *job)
     double max_ms = cli->time_us > 0  ? (double)cli->time_us / 1e3
                     : cli->repeat > 0 ? 0
                                       : 10000;
-    return job_repeat(job, n, max_ms);
+    return cli->concurrency > 1 ? bench_concurrent(job, cli->concurrency, n, max_ms)
+                                : job_repeat(job, n, max_ms);
 }
 
 attnrun_status bench_job(struct job *job, struct cli *cli)
@@ -132,9 +177,33 @@ attnrun_status bench_job(struct job *job, struct cli *cli)
     return time_runs(job);
 }
 
+/* After the times: measuring the machine would be in their way. */
+static attnrun_status look_beside(struct job *job, const attnrun_runtime_info *runtime,
+                                  struct beside *beside)
+{
+    const struct cli *cli = job->cli;
+    if (cli->per_node)
+        TRY(node_table_run(job, &beside->nodes));
+    if (cli->json || cli->against != NULL) {
+        progress_start(cli, "peak of this machine");
+        beside->fp32_peak_gflops = measure_fp32_peak(runtime->isa);
+        progress_end();
+    }
+    if (cli->per_node) {
+        progress_start(cli, "peak of this machine");
+        attnrun_status status =
+            measure_machine(runtime->isa, runtime->threads, &beside->measured);
+        progress_end();
+        TRY(status);
+    }
+    return cli->against != NULL ? base_read(&beside->base, cli, beside->fp32_peak_gflops)
+                                : ATTNRUN_OK;
+}
+
 static attnrun_status bench(struct job *job, struct cli *cli)
 {
     attnrun_runtime_info runtime = { .struct_size = sizeof runtime };
+    struct beside beside = { .fp32_peak_gflops = 0 };
     struct resident resident = { .base = cli_rss_bytes() };
     TRY(job_open(job, cli, cli->paths.v[0]));
     int64_t ready = cli_rss_bytes(), ready_peak = cli_peak_rss_bytes();
@@ -142,11 +211,14 @@ static attnrun_status bench(struct job *job, struct cli *cli)
     TRY(time_runs(job));
     TRY_LIB(attnrun_runtime_query(cli->runtime, &runtime));
     resident_end(&resident, job, ready, ready_peak);
-    if (cli->json)
-        print_json(job, &runtime, &resident);
-    else
-        print_table(job, &runtime, &resident);
-    return ATTNRUN_OK;
+    attnrun_status status = look_beside(job, &runtime, &beside);
+    if (status == ATTNRUN_OK && cli->json)
+        print_json(job, &runtime, &resident, &beside);
+    else if (status == ATTNRUN_OK)
+        print_table(job, &runtime, &resident, &beside);
+    node_table_free(&beside.nodes);
+    base_free(&beside.base);
+    return status;
 }
 
 attnrun_status command_bench(struct cli *cli, int *exit_code)
@@ -154,7 +226,7 @@ attnrun_status command_bench(struct cli *cli, int *exit_code)
     struct job job = { .cli = cli };
     bool slower = false;
     *exit_code = 0;
-    if (cli->against != NULL) {
+    if (cli->against != NULL && !against_is_file(cli)) {
         attnrun_status compared = bench_against(cli, &slower);
         *exit_code = slower ? 1 : 0;
         return compared;

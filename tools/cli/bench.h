@@ -13,5 +13,33 @@ const char *sweep_of(const struct cli *cli);
 attnrun_status bench_sweep(struct cli *cli, const char *sweep);
 /* against.c: this program and another one in turns. *slower says whether this one lost. */
 attnrun_status bench_against(struct cli *cli, bool *slower);
+/* The same where --against is a file of JSON, an earlier result of bench. */
+struct base {
+    const char *path;
+    char *text;
+    double peak_gflops; /* of this machine, by one thread */
+};
+bool against_is_file(const struct cli *cli);
+attnrun_status base_read(struct base *base, const struct cli *cli, double peak_gflops);
+void base_print(const struct base *base, const struct job *job);
+void base_json(const struct base *base, const struct job *job, struct json *json);
+void base_free(struct base *base);
+/* concurrent.c: --concurrency contexts at once, each on a thread of its own. Fills in the times of
+ * job->timing; per_second is that of all. */
+attnrun_status bench_concurrent(struct job *job, int64_t n_contexts, int64_t n,
+                                double max_ms);
+/* node_table.c: one run with the figures of each node. */
+struct node_table {
+    struct node_row *rows;
+    int64_t n, capacity;
+    double ms;
+    bool failed; /* no memory */
+};
+attnrun_status node_table_run(struct job *job, struct node_table *table);
+/* Shares are of the machine's peak and bandwidth with all threads; 0: not known. */
+void node_table_print(const struct node_table *table, double peak_gflops,
+                      double read_gbs);
+void node_table_json(const struct node_table *table, struct json *json);
+void node_table_free(struct node_table *table);
 
 #endif

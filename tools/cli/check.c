@@ -307,7 +307,8 @@ static void report_folder(struct check *check, const char *folder, attnrun_statu
         json_close(&check->json, '}');
         return;
     }
-    if (status != ATTNRUN_OK || cli->list_passed)
+    const bool says = status != ATTNRUN_OK || cli->list_passed || check->alone;
+    if (says) /* the line makes room */
         progress_end();
     if (status != ATTNRUN_OK)
         printf("FAIL %s: %s\n", tool_path(folder), tool_error.message);
@@ -315,7 +316,8 @@ static void report_folder(struct check *check, const char *folder, attnrun_statu
         printf("PASS %s\n", tool_path(folder));
     if (cli->list_passed || check->alone)
         compared_print(compared);
-    progress_start(cli, "check");
+    if (says)
+        progress_start(cli, "check");
     progress_show(check->passed + check->failed, 0, "check");
 }
 

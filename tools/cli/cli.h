@@ -20,7 +20,7 @@ struct cli {
     const struct cli_command *command;
     struct list paths; /* positional arguments */
     struct list owned; /* strings to free */
-    struct list words; /* of bench: its arguments without --against */
+    struct list words; /* of bench and report: their options as they were given */
 
     struct list inputs, sets, shapes, states, plugins, disable_passes, outputs, fixed;
     const char *inputs_dir, *output, *print, *isa, *precision, *config, *ref, *filter,
@@ -97,6 +97,8 @@ struct cli_option {
 };
 extern const struct cli_option cli_options[]; /* ends with name NULL */
 const struct cli_option *cli_find_option(const char *name);
+/* The option that an argument begins, and whether its value is the next argument; or NULL. */
+const struct cli_option *cli_option_of(const char *argument, bool *takes_next);
 /* `where` starts messages: "--threads", "run.yaml:3: threads". */
 attnrun_status cli_set_option(struct cli *cli, const struct cli_option *option,
                               const char *value, const char *where, bool config);
@@ -194,5 +196,6 @@ attnrun_status command_pack(struct cli *cli, int *exit_code);
 attnrun_status command_compile(struct cli *cli, int *exit_code);
 attnrun_status command_optimize(struct cli *cli, int *exit_code);
 attnrun_status command_extract(struct cli *cli, int *exit_code);
+attnrun_status command_report(struct cli *cli, int *exit_code);
 
 #endif

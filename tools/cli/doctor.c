@@ -49,8 +49,12 @@ attnrun_status command_doctor(struct cli *cli, int *exit_code)
     TRY(cli_open_runtime(cli));
     TRY_LIB(attnrun_runtime_query(cli->runtime, &info));
     if (cli->bench) {
-        TRY(measure_machine(info.isa, info.threads, &measured));
-        TRY(measure_fork_join(cli->runtime, info.threads, &fork_join_us));
+        progress_start(cli, "measuring this machine");
+        attnrun_status status = measure_machine(info.isa, info.threads, &measured);
+        if (status == ATTNRUN_OK)
+            status = measure_fork_join(cli->runtime, info.threads, &fork_join_us);
+        progress_end();
+        TRY(status);
     }
     *exit_code = 0;
     if (cli->json) {

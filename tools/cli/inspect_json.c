@@ -121,6 +121,44 @@ static void json_names(struct json *json, const char *key, const char *const *na
     json_close(json, ']');
 }
 
+static void json_attribute(struct json *json, const attnrun_attribute_info *a)
+{
+    if (a->kind == ATTNRUN_ATTR_INT)
+        json_int(json, a->name, a->i);
+    else if (a->kind == ATTNRUN_ATTR_FLOAT)
+        json_real(json, a->name, a->f);
+    else if (a->kind == ATTNRUN_ATTR_STRING) {
+        json_key(json, a->name);
+        json_string(json, a->s.data, a->s.n);
+    } else if (a->kind == ATTNRUN_ATTR_INTS || a->kind == ATTNRUN_ATTR_FLOATS ||
+               a->kind == ATTNRUN_ATTR_STRINGS) {
+        json_open(json, a->name, '[');
+        for (int64_t i = 0; a->kind == ATTNRUN_ATTR_INTS && i < a->ints.n; i++)
+            json_int(json, NULL, a->ints.v[i]);
+        for (int64_t i = 0; a->kind == ATTNRUN_ATTR_FLOATS && i < a->floats.n; i++)
+            json_real(json, NULL, (double)a->floats.v[i]);
+        for (int64_t i = 0; a->kind == ATTNRUN_ATTR_STRINGS && i < a->strings.n; i++) {
+            json_key(json, NULL);
+            json_string(json, a->strings.v[i].data, a->strings.v[i].n);
+        }
+        json_close(json, ']');
+    }
+}
+
+/* Numbers, text and lists of them; tensors, graphs and types are left out. */
+static attnrun_status json_attributes(const struct inspect *inspect, int32_t node,
+                                      int32_t n, struct json *json)
+{
+    json_open(json, "attributes", '{');
+    for (int32_t i = 0; i < n; i++) {
+        attnrun_attribute_info info = { .struct_size = sizeof info };
+        TRY_LIB(attnrun_model_attribute(inspect->model, node, i, &info));
+        json_attribute(json, &info);
+    }
+    json_close(json, '}');
+    return ATTNRUN_OK;
+}
+
 static attnrun_status json_layers(const struct inspect *inspect, struct json *json)
 {
     json_open(json, "layers", '[');
@@ -133,6 +171,7 @@ static attnrun_status json_layers(const struct inspect *inspect, struct json *js
         json_text(json, "op_type", node.op_type);
         json_names(json, "inputs", node.inputs, node.n_inputs);
         json_names(json, "outputs", node.outputs, node.n_outputs);
+        TRY(json_attributes(inspect, i, node.n_attributes, json));
         json_close(json, '}');
     }
     json_close(json, ']');
@@ -154,7 +193,7 @@ attnrun_status inspect_json(const struct inspect *inspect)
 {
     struct json json = { .out = cli_json_stream() };
     json_open(&json, NULL, '{');
-    json_text(&json, "schema", "attnrun/inspect/3");
+    json_text(&json, "schema", "attnrun/inspect/4");
     json_text(&json, "model", inspect->path);
     TRY(json_about(inspect, &json));
     TRY(json_values(inspect, &json));

@@ -110,7 +110,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void evaluate(struct timing *timing)
+void timing_evaluate(struct timing *timing)
 {
     int64_t n = timing->n;
     const double *ms = timing->runs_ms;
@@ -152,7 +152,7 @@ attnrun_status job_repeat(struct job *job, int64_t n, double max_ms)
         progress_show(timing->n, n, "runs");
     }
     progress_end();
-    evaluate(timing);
+    timing_evaluate(timing);
     return status;
 }
 

@@ -40,6 +40,8 @@ attnrun_status job_first_run(struct job *job, const attnrun_run_options *options
 /* `n` more runs, or fewer once `max_ms` have passed (0: no bound). */
 attnrun_status job_repeat(struct job *job, int64_t n, double max_ms);
 void job_close(struct job *job);
+/* Sorts the times of the runs and fills in what is said of them. */
+void timing_evaluate(struct timing *timing);
 
 /* ---- states.c ---- --state, and back to the given length after a run */
 attnrun_status states_bind(struct job *job);

@@ -154,11 +154,13 @@ static void share(struct worker *workers, int32_t n, char *buffer, size_t bytes)
 }
 
 static void measure_peak(const struct loops *loops, struct worker *workers, int32_t n,
-                         double *gflops)
+                         int32_t windows, double *gflops)
 {
     double turn = 12.0 * loops->lanes * BLOCK_ROUNDS;
-    double fma = best_rate(workers, n, (struct job){ loops->fma, 2 * turn, 2, 100, 0 });
-    double both = best_rate(workers, n, (struct job){ loops->mul_add, turn, 2, 100, 0 });
+    double fma =
+        best_rate(workers, n, (struct job){ loops->fma, 2 * turn, 2, windows, 0 });
+    double both =
+        best_rate(workers, n, (struct job){ loops->mul_add, turn, 2, windows, 0 });
     *gflops = fma > both ? fma : both;
 }
 
@@ -166,8 +168,8 @@ static void measure_all(const struct loops *loops, struct worker *workers, int32
                         char *buffer, struct measured *m)
 {
     const struct job reading = { loops->read, BLOCK_BYTES, 10, 40, 0 };
-    measure_peak(loops, workers, 1, &m->fp32_peak_gflops);
-    measure_peak(loops, workers, n, &m->fp32_peak_all_gflops);
+    measure_peak(loops, workers, 1, WINDOWS_MAX, &m->fp32_peak_gflops);
+    measure_peak(loops, workers, n, WINDOWS_MAX, &m->fp32_peak_all_gflops);
     share(workers, 1, buffer, L2_BYTES);
     m->l2_read_gbs = best_rate(workers, 1, reading);
     share(workers, 1, buffer, BIG_BYTES);
@@ -208,4 +210,14 @@ attnrun_status measure_machine(const char *isa, int32_t threads,
     if (measured->fp32_peak_all_gflops <= 0 || measured->read_all_gbs <= 0)
         return tool_fail(ATTNRUN_E_MEMORY, "cannot start %d threads to measure", threads);
     return ATTNRUN_OK;
+}
+
+double measure_fp32_peak(const char *isa)
+{
+    struct worker worker;
+    double gflops = 0;
+    memset(&worker, 0, sizeof worker);
+    start_values(&worker);
+    measure_peak(loops_of(isa), &worker, 1, 25, &gflops);
+    return gflops;
 }

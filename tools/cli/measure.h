@@ -15,4 +15,7 @@ struct measured {
 attnrun_status measure_machine(const char *isa, int32_t threads,
                                struct measured *measured);
 
+/* The fp32 peak of one thread alone, in a tenth of a second. */
+double measure_fp32_peak(const char *isa);
+
 #endif

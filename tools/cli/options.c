@@ -14,8 +14,8 @@ enum {
     USES_MODEL = CLI_RUN | CLI_CHECK | CLI_PLAN | CLI_INSPECT | CLI_BENCH | CLI_COMPARE |
         CLI_PACK | CLI_COMPILE,
     EDITS = CLI_OPTIMIZE | CLI_EXTRACT,
-    OPENS = USES_MODEL | EDITS,
-    MAKES_INPUTS = CLI_RUN | CLI_PLAN | CLI_BENCH | CLI_CHECK | CLI_COMPARE,
+    OPENS = USES_MODEL | EDITS | CLI_REPORT,
+    MAKES_INPUTS = CLI_RUN | CLI_PLAN | CLI_BENCH | CLI_CHECK | CLI_COMPARE | CLI_REPORT,
     RUNS = CLI_RUN | CLI_CHECK | CLI_BENCH | CLI_COMPARE,
     ANY = 0xffff
 };
@@ -39,10 +39,10 @@ const struct cli_option cli_options[] = {
       "shape of an input: x=1x3x224x224 or x=[1,3,224,224]", 0, 0, 0 },
     { "state", 0, OPT_LIST, AT(states), CLI_PLAN | CLI_BENCH, "PAST=PRESENT",
       "output that becomes an input of the next run: past_*=present_*", 0, 0, 0 },
-    { "output", 'o', OPT_TEXT, AT(output), CLI_RUN | CLI_PACK | CLI_COMPILE | EDITS,
-      "PATH",
+    { "output", 'o', OPT_TEXT, AT(output),
+      CLI_RUN | CLI_PACK | CLI_COMPILE | EDITS | CLI_REPORT, "PATH",
       "write outputs: f.npz, f.npy (one output), f.json, a folder of npy files, or -; "
-      "pack, optimize and extract: the new model; compile: the C file",
+      "pack, optimize and extract: the new model; compile: the C file; report: the page",
       0, 0, 0 },
     { "outputs", 0, OPT_LIST, AT(outputs), CLI_RUN | CLI_COMPARE | CLI_PACK | CLI_EXTRACT,
       "NAME",
@@ -56,8 +56,10 @@ const struct cli_option cli_options[] = {
       "the other way: no-fusion, bodies, isa=NAME, precision=bf16, ort, or a model file "
       "(no-fusion)",
       0, 0, 0 },
-    { "per-node", 0, OPT_FLAG, AT(per_node), CLI_COMPARE, NULL,
-      "compare every value that both ways compute", 0, 0, 0 },
+    { "per-node", 0, OPT_FLAG, AT(per_node), CLI_COMPARE | CLI_BENCH, NULL,
+      "compare every value that both ways compute; bench: time, operations and bytes of "
+      "each node",
+      0, 0, 0 },
     { "reduce", 0, OPT_TEXT, AT(reduce), CLI_COMPARE, "FILE",
       "write the smallest part that differs, and its inputs beside it as npz", 0, 0, 0 },
     { "print", 0, OPT_TEXT, AT(print), CLI_RUN, "HOW", "what to show of outputs", 0, 0,
@@ -101,11 +103,15 @@ const struct cli_option cli_options[] = {
       1, INT64_MAX, 0 },
     { "warmup", 0, OPT_INT, AT(warmup), CLI_BENCH, "N",
       "runs before those that are timed, beside the first one (0)", 0, 1000000000, 0 },
+    { "concurrency", 0, OPT_INT, AT(concurrency), CLI_BENCH, "N",
+      "contexts that run at once, each on a thread of its own (1)", 1, 1024, 0 },
     { "against", 0, OPT_TEXT, AT(against), CLI_BENCH, "ATTNRUN",
-      "another attnrun program: both run in turns; exit 1 where this one is slower", 0, 0,
-      0 },
+      "another attnrun program: both run in turns; exit 1 where this one is slower; or a "
+      ".json file of bench --json",
+      0, 0, 0 },
     { "threads", 't', OPT_INT, AT(threads),
-      RUNS | CLI_PLAN | CLI_INSPECT | CLI_DOCTOR | CLI_PACK | CLI_COMPILE, "N",
+      RUNS | CLI_PLAN | CLI_INSPECT | CLI_DOCTOR | CLI_PACK | CLI_COMPILE | CLI_REPORT,
+      "N",
       "threads (the CPUs that this process may use); plan: also what N, 8, 16 and 64 "
       "would do",
       1, 1024, 0 },
@@ -121,11 +127,11 @@ const struct cli_option cli_options[] = {
       "what a file may ask for at most: nodes=1000, made_bytes=4294967296 (see the "
       "manual)",
       0, 0, 0 },
-    { "isa", 0, OPT_TEXT, AT(isa), USES_MODEL | CLI_DOCTOR, "NAME",
+    { "isa", 0, OPT_TEXT, AT(isa), USES_MODEL | CLI_DOCTOR | CLI_REPORT, "NAME",
       "instruction set, at most what the CPU has (see doctor)", 0, 0, 0 },
-    { "precision", 0, OPT_TEXT, AT(precision), USES_MODEL, "f32|bf16|auto",
+    { "precision", 0, OPT_TEXT, AT(precision), USES_MODEL | CLI_REPORT, "f32|bf16|auto",
       "of products; auto: bf16 where the CPU has it (f32)", 0, 0, "f32|bf16|auto" },
-    { "no-fusion", 0, OPT_FLAG, AT(no_fusion), USES_MODEL, NULL,
+    { "no-fusion", 0, OPT_FLAG, AT(no_fusion), USES_MODEL | CLI_REPORT, NULL,
       "no rewrite pass that changes what is computed", 0, 0, 0 },
     { "disable-pass", 0, OPT_LIST, AT(disable_passes), OPENS, "NAME",
       "leave out one rewrite pass (see inspect)", 0, 0, 0 },
@@ -146,7 +152,8 @@ const struct cli_option cli_options[] = {
     { "trace", 0, OPT_TEXT, AT(trace), CLI_RUN, "FILE",
       "write the steps and threads of a run as a trace for ui.perfetto.dev (JSON)", 0, 0,
       0 },
-    { "json", 0, OPT_FLAG, AT(json), (OPENS & ~CLI_COMPILE) | CLI_OPS | CLI_DOCTOR, NULL,
+    { "json", 0, OPT_FLAG, AT(json),
+      (OPENS & ~(CLI_COMPILE | CLI_REPORT)) | CLI_OPS | CLI_DOCTOR, NULL,
       "one JSON object on standard output", 0, 0, 0 },
     { "config", 'c', OPT_TEXT, AT(config), ANY & ~(CLI_HELP | CLI_VERSION | CLI_CONVERT),
       "FILE", "options from a YAML file; its keys are these names", 0, 0, 0 },
@@ -406,21 +413,32 @@ static attnrun_status parse_short(struct cli *cli, int argc, char **argv, int *a
     return ATTNRUN_OK;
 }
 
-/* Whether the value of an option is the next argument. An unknown option has none. */
-static bool takes_next(const char *argument)
+const struct cli_option *cli_option_of(const char *argument, bool *takes_next)
 {
-    const struct cli_option *o = cli_options;
+    const struct cli_option *o = NULL;
+    char name[32];
+    *takes_next = false;
     if (strncmp(argument, "--", 2) == 0) {
-        o = strchr(argument, '=') == NULL ? cli_find_option(argument + 2) : NULL;
-        return o != NULL && o->kind != OPT_FLAG && o->kind != OPT_COUNT;
+        const char *equals = strchr(argument, '=');
+        const size_t n =
+            equals != NULL ? (size_t)(equals - argument) - 2 : strlen(argument) - 2;
+        snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : 0), argument + 2);
+        o = cli_find_option(name);
+        *takes_next =
+            equals == NULL && o != NULL && o->kind != OPT_FLAG && o->kind != OPT_COUNT;
+        return o;
     }
-    for (const char *c = argument + 1; *c != 0; c++) {
+    for (const char *c = argument + 1; argument[0] == '-' && *c != 0; c++) {
         for (o = cli_options; o->name != NULL && o->letter != *c; o++)
             ;
-        if (o->name != NULL && o->kind != OPT_FLAG && o->kind != OPT_COUNT)
-            return c[1] == 0;
+        if (o->name == NULL)
+            return NULL;
+        if (o->kind == OPT_FLAG || o->kind == OPT_COUNT)
+            continue;
+        *takes_next = c[1] == 0;
+        return o;
     }
-    return false;
+    return o;
 }
 
 /* The index of the first argument that is neither an option nor the value of one. */
@@ -432,7 +450,9 @@ static int first_word(int argc, char **argv)
             break;
         if (strcmp(argv[i], "--") == 0)
             return argc;
-        i += takes_next(argv[i]);
+        bool next;
+        cli_option_of(argv[i], &next);
+        i += next;
     }
     return i < argc ? i : argc;
 }
@@ -545,7 +565,8 @@ attnrun_status cli_parse(struct cli *cli, int argc, char **argv)
         else
             TRY(list_add(&cli->paths, argv[i]));
         bool against = strncmp(argv[at], "--against", 9) == 0;
-        for (; !against && at <= i && cli->command->bit == CLI_BENCH; at++)
+        for (; !against && at <= i && (cli->command->bit & (CLI_BENCH | CLI_REPORT));
+             at++)
             TRY(list_add(&cli->words, argv[at]));
     }
     return cli->help ? ATTNRUN_OK : check_paths(cli);

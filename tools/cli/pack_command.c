@@ -53,8 +53,19 @@ attnrun_status command_pack(struct cli *cli, int *exit_code)
     if (cli->output == NULL)
         return tool_fail(ATTNRUN_E_USAGE, "-o says where the packed model goes: attnrun "
                                           "pack model.onnx -o model.attnpack");
-    TRY(cli_open_model(cli, cli->paths.v[0], 0, &model));
-    attnrun_status status = save(model, cli->output, &bytes);
+    progress_start(cli, "loading");
+    attnrun_status status = cli_open_model(cli, cli->paths.v[0], 0, &model);
+    if (status == ATTNRUN_OK) {
+        progress_show(0, 0, "packing weights");
+        status = attnrun_model_pack(model);
+        if (status != ATTNRUN_OK)
+            tool_fail_library(status);
+    }
+    if (status == ATTNRUN_OK) {
+        progress_show(0, 0, "writing");
+        status = save(model, cli->output, &bytes);
+    }
+    progress_end();
     if (status == ATTNRUN_OK)
         status = attnrun_model_query(model, &info);
     if (status == ATTNRUN_OK)

@@ -10,6 +10,7 @@
 
 static const char *volatile line_what;
 static volatile sig_atomic_t line_done, line_total, line_ticks, line_shown;
+static int depth; /* progress_start() within another: its line is that of the outer one */
 static bool running;
 
 /* Decimal digits of n at `out`; only what a signal handler may do. */
@@ -58,7 +59,7 @@ void progress_start(const struct cli *cli, const char *what)
 {
     struct itimerval timer = { .it_value = { 1, 0 }, .it_interval = { 0, 250000 } };
     struct sigaction action;
-    if (cli->quiet || running || !isatty(STDERR_FILENO))
+    if (depth++ > 0 || cli->quiet || !isatty(STDERR_FILENO))
         return;
     line_what = what;
     line_done = line_total = line_ticks = 0;
@@ -72,6 +73,8 @@ void progress_start(const struct cli *cli, const char *what)
 
 void progress_show(int64_t done, int64_t total, const char *what)
 {
+    if (depth > 1)
+        return;
     line_what = what;
     line_done = done < INT32_MAX ? (int)done : INT32_MAX;
     line_total = total < INT32_MAX ? (int)total : INT32_MAX;
@@ -80,7 +83,7 @@ void progress_show(int64_t done, int64_t total, const char *what)
 void progress_end(void)
 {
     struct itimerval never = { .it_value = { 0, 0 } };
-    if (!running)
+    if (--depth > 0 || !running)
         return;
     setitimer(ITIMER_REAL, &never, NULL);
     if (line_shown)

@@ -1,15 +1,18 @@
 /* svg.c - the arena as a drawing: time to the right, offset upwards, a rectangle per
- * block. */
+ * block, in the colour of the operator that made it. Names stand in the blocks that have room,
+ * and beside the largest that are alive at the peak. Colours follow the reader's theme. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../io/file.h"
 #include "job.h"
 #include "svg.h"
 
-enum { WIDTH = 1200, HEIGHT = 720, LEFT = 90, TOP = 60, BOTTOM = 50, RIGHT = 20 };
+enum { WIDTH = 1200, HEIGHT = 720, LEFT = 90, TOP = 60, BOTTOM = 50, RIGHT = 230 };
+enum { LEGEND_ROWS = 12, LABELS = 8, ROW = 18 };
 
 struct drawing {
     struct output_file file;
@@ -79,8 +82,9 @@ static void draw_block(struct drawing *drawing, const attnrun_plan_block *b)
     bool scratch = strcmp(b->name, "scratch") == 0;
     put(drawing,
         "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"hsl(%d,%d%%,"
-        "72%%)\"><title>",
-        x, top, right - x, bottom - top, hue_of(b->op_type), scratch ? 0 : 60);
+        "%d%%)\"><title>",
+        x, top, right - x, bottom - top, hue_of(b->op_type), scratch ? 0 : 60,
+        scratch ? 62 : 72);
     put_text(drawing, tool_quote(b->name));
     put(drawing, " (");
     put_text(drawing, tool_quote(b->op_type));
@@ -88,8 +92,7 @@ static void draw_block(struct drawing *drawing, const attnrun_plan_block *b)
         value_shape(&b->tensor), b->bytes, b->offset, b->first_step, b->last_step);
     if (right - x < 80 || bottom - top < 12)
         return;
-    put(drawing,
-        "<text x=\"%.2f\" y=\"%.2f\" clip-path=\"inset(0)\" pointer-events=\"none\">",
+    put(drawing, "<text class=\"in\" x=\"%.2f\" y=\"%.2f\" pointer-events=\"none\">",
         x + 3, (top + bottom) / 2 + 4);
     char name[96];
     size_t room = (size_t)((right - x) / 7);
@@ -117,7 +120,7 @@ static void draw_axes(struct drawing *drawing)
     for (double offset = 0; offset <= drawing->bytes; offset += distance) {
         double y = y_of(drawing, offset);
         put(drawing,
-            "<path d=\"M%d %.2fH%d\" stroke=\"#ddd\"/><text x=\"%d\" y=\"%.2f\" "
+            "<path class=\"grid\" d=\"M%d %.2fH%d\"/><text x=\"%d\" y=\"%.2f\" "
             "text-anchor=\"end\">%s</text>\n",
             LEFT, y, WIDTH - RIGHT, LEFT - 6, y + 4, text_bytes((int64_t)offset));
     }
@@ -126,7 +129,118 @@ static void draw_axes(struct drawing *drawing)
         put(drawing, "<text x=\"%.2f\" y=\"%d\" text-anchor=\"middle\">%.0f</text>\n",
             x_of(drawing, step), HEIGHT - BOTTOM + 18, step);
     put(drawing, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">step</text>\n",
-        WIDTH / 2, HEIGHT - 12);
+        (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12);
+    put(drawing,
+        "<text transform=\"rotate(-90 16 %d)\" x=\"16\" y=\"%d\" "
+        "text-anchor=\"middle\">offset in the arena</text>\n",
+        (TOP + HEIGHT - BOTTOM) / 2, (TOP + HEIGHT - BOTTOM) / 2);
+}
+
+/* ---- what stands beside: the operators, and the blocks of the peak ---- */
+
+static bool is_scratch(const attnrun_plan_block *b)
+{
+    return strcmp(b->name, "scratch") == 0;
+}
+
+/* An operator that makes blocks, or scratch: bytes of its blocks times the steps that they live. */
+struct maker {
+    const attnrun_plan_block *block;
+    double weight;
+};
+
+static int compare_makers(const attnrun_plan_block *a, const attnrun_plan_block *b)
+{
+    if (is_scratch(a) != is_scratch(b))
+        return is_scratch(a) ? 1 : -1;
+    return is_scratch(a) ? 0 : strcmp(a->op_type, b->op_type);
+}
+
+static int by_maker(const void *a, const void *b)
+{
+    return compare_makers(((const struct maker *)a)->block,
+                          ((const struct maker *)b)->block);
+}
+
+static int by_weight(const void *a, const void *b)
+{
+    const double x = ((const struct maker *)a)->weight,
+                 y = ((const struct maker *)b)->weight;
+    return (x < y) - (x > y);
+}
+
+/* The makers, those of most bytes first; their number. */
+static int64_t find_makers(const attnrun_plan_block *blocks, int64_t n,
+                           struct maker *makers)
+{
+    int64_t found = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const attnrun_plan_block *b = &blocks[i];
+        makers[i].block = b;
+        makers[i].weight = (double)b->bytes * (b->last_step - b->first_step + 1);
+    }
+    qsort(makers, (size_t)n, sizeof *makers, by_maker);
+    for (int64_t i = 0; i < n; i++)
+        if (found > 0 && compare_makers(makers[found - 1].block, makers[i].block) == 0)
+            makers[found - 1].weight += makers[i].weight;
+        else
+            makers[found++] = makers[i];
+    qsort(makers, (size_t)found, sizeof *makers, by_weight);
+    return found;
+}
+
+static double draw_legend(struct drawing *drawing, const attnrun_plan_block *blocks,
+                          int64_t n)
+{
+    const int x = WIDTH - RIGHT + 20;
+    double y = TOP;
+    struct maker *makers = calloc((size_t)n + 1, sizeof *makers);
+    const int64_t found = makers != NULL ? find_makers(blocks, n, makers) : 0;
+    put(drawing, "<text class=\"head\" x=\"%d\" y=\"%.0f\">made by</text>\n", x, y);
+    for (int64_t i = 0; i < found && i < LEGEND_ROWS; i++) {
+        const attnrun_plan_block *b = makers[i].block;
+        y += ROW;
+        put(drawing,
+            "<rect x=\"%d\" y=\"%.0f\" width=\"12\" height=\"12\" "
+            "fill=\"hsl(%d,%d%%,%d%%)\"/><text x=\"%d\" y=\"%.0f\">",
+            x, y - 10, hue_of(b->op_type), is_scratch(b) ? 0 : 60,
+            is_scratch(b) ? 62 : 72, x + 18, y);
+        put_text(drawing, is_scratch(b) ? "scratch of a step" : tool_quote(b->op_type));
+        put(drawing, "</text>\n");
+    }
+    free(makers);
+    return y + 2 * ROW;
+}
+
+/* The largest blocks that are alive at the peak, with their sizes. */
+static void draw_peak(struct drawing *drawing, const attnrun_plan_info *plan,
+                      const attnrun_plan_block *blocks, int64_t n, double y)
+{
+    const int x = WIDTH - RIGHT + 20;
+    int64_t below = INT64_MAX,
+            last = -1; /* shown so far: larger, or as large before it */
+    put(drawing, "<text class=\"head\" x=\"%d\" y=\"%.0f\">alive at the peak</text>\n", x,
+        y);
+    for (int row = 0; row < LABELS; row++) {
+        const attnrun_plan_block *best = NULL;
+        for (int64_t i = 0; i < n; i++) {
+            const attnrun_plan_block *b = &blocks[i];
+            if (b->first_step <= plan->peak_step && b->last_step >= plan->peak_step &&
+                (b->bytes < below || (b->bytes == below && i > last)) &&
+                (best == NULL || b->bytes > best->bytes))
+                best = b;
+        }
+        if (best == NULL)
+            return;
+        below = best->bytes;
+        last = best - blocks;
+        y += ROW;
+        char name[64];
+        snprintf(name, sizeof name, "%.24s", tool_quote(best->name));
+        put(drawing, "<text x=\"%d\" y=\"%.0f\">%s ", x, y, text_bytes(best->bytes));
+        put_text(drawing, name);
+        put(drawing, "</text>\n");
+    }
 }
 
 static void draw(struct drawing *drawing, const char *model,
@@ -135,8 +249,15 @@ static void draw(struct drawing *drawing, const char *model,
 {
     put(drawing,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
-        "font-family=\"sans-serif\" font-size=\"12\">\n"
-        "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n"
+        "font-family=\"sans-serif\" font-size=\"12\" role=\"img\">\n"
+        "<title>Arena of a run: step to the right, offset upwards</title>\n"
+        "<style>text{fill:#1f2328}.page{fill:#fff}.grid{stroke:#d8dee4}.in{fill:#1f2328;"
+        "stroke:none}"
+        ".head{font-weight:600}.edge{stroke:#0006}.peak{stroke:#cf222e;stroke-dasharray:"
+        "4 3}"
+        "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.page{fill:#0d1117}"
+        ".grid{stroke:#30363d}.edge{stroke:#fff6}.peak{stroke:#ff7b72}.in{fill:#1f2328}}"
+        "</style>\n<rect class=\"page\" width=\"100%%\" height=\"100%%\"/>\n"
         "<text x=\"%d\" y=\"24\" font-size=\"16\">",
         WIDTH, HEIGHT, LEFT);
     put_text(drawing, model);
@@ -148,12 +269,12 @@ static void draw(struct drawing *drawing, const char *model,
         "; at least %" PRId64 " bytes are alive there; %" PRId64 " blocks</text>\n",
         plan->lower_bound_bytes, n);
     draw_axes(drawing);
-    put(drawing, "<g stroke=\"#0006\" stroke-width=\"0.5\">\n");
+    put(drawing, "<g class=\"edge\" stroke-width=\"0.5\">\n");
     for (int64_t i = 0; i < n; i++)
         draw_block(drawing, &blocks[i]);
-    put(drawing,
-        "</g>\n<path d=\"M%.2f %dV%d\" stroke=\"#c00\" stroke-dasharray=\"4 3\"/>\n",
+    put(drawing, "</g>\n<path class=\"peak\" d=\"M%.2f %dV%d\"/>\n",
         x_of(drawing, plan->peak_step + 0.5), TOP, HEIGHT - BOTTOM);
+    draw_peak(drawing, plan, blocks, n, draw_legend(drawing, blocks, n));
     put(drawing, "</svg>\n");
 }
 

@@ -215,8 +215,14 @@ attnrun_status bench_sweep(struct cli *cli, const char *list)
 {
     struct sweep sweep = { .n = 0 };
     TRY(read_sizes(&sweep, list));
-    for (int i = 0; i < sweep.n; i++)
-        TRY(run_row(cli, &sweep, list, &sweep.rows[i]));
+    attnrun_status status = ATTNRUN_OK;
+    progress_start(cli, "sizes");
+    for (int i = 0; i < sweep.n && status == ATTNRUN_OK; i++) {
+        progress_show(i + 1, sweep.n, "sizes");
+        status = run_row(cli, &sweep, list, &sweep.rows[i]);
+    }
+    progress_end();
+    TRY(status);
     if (cli->svg != NULL)
         TRY(draw(cli, &sweep));
     if (cli->json)

@@ -1,6 +1,7 @@
 /* json.c - writes one JSON document to a stream. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "json.h"
@@ -127,4 +128,14 @@ void json_dims(struct json *json, const char *key, const attnrun_tensor *tensor)
     for (int32_t i = 0; i < tensor->rank && i < ATTNRUN_MAX_RANK; i++)
         fprintf(json->out, "%s%" PRId64, i > 0 ? ", " : "", tensor->dims[i]);
     putc(']', json->out);
+}
+
+double json_member(const char *text, const char *key)
+{
+    char quoted[64];
+    snprintf(quoted, sizeof quoted, "\"%s\":", key);
+    const char *at = strstr(text, quoted);
+    char *end = NULL;
+    const double value = at == NULL ? 0 : strtod(at + strlen(quoted), &end);
+    return at == NULL || end == at + strlen(quoted) ? (double)NAN : value;
 }

@@ -30,6 +30,10 @@ void json_words(struct json *json, const char *key, const char *text,
                 const char *separators);
 void json_dims(struct json *json, const char *key, const attnrun_tensor *tensor);
 
+/* The first number that is the value of `key` in an object that json_open() and its kin wrote;
+ * NaN where there is none. */
+double json_member(const char *text, const char *key);
+
 /* Parses "[[1,2],[3,4]]", "3.5", "true", "[\"a\"]" as a tensor of `dtype`. Ragged lists,
  * values that don't fit the type, ranks over 8 and trailing text are refused. */
 attnrun_status json_parse_tensor(const char *text, int32_t dtype, struct held *held);

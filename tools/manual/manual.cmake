@@ -13,9 +13,14 @@ add_custom_command(OUTPUT ${manual}/attnrun.1 COMMAND ${runs}
 add_custom_target(attnrun_manual ALL DEPENDS ${manual}/attnrun.1)
 
 include(GNUInstallDirs)
+find_program(gzip gzip)
+set(pages "*.1")
+if(gzip)
+  set(pages "*.1.gz")
+endif()
 install(DIRECTORY ${manual}/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
   COMPONENT attnrun
-  FILES_MATCHING PATTERN "*.1")
+  FILES_MATCHING PATTERN "${pages}")
 install(FILES ${manual}/attnrun.bash RENAME attnrun COMPONENT attnrun
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 install(FILES ${manual}/_attnrun DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions

@@ -15,3 +15,11 @@ foreach(name IN LISTS names)
   write(man ${name} attnrun-${name}.1)
 endforeach()
 write(man "" attnrun.1) # last: what the build looks for
+find_program(gzip gzip) # as Debian wants man pages
+if(gzip)
+  file(GLOB pages ${FOLDER}/*.1)
+  foreach(page IN LISTS pages)
+    execute_process(COMMAND ${gzip} -9nc ${page} OUTPUT_FILE ${page}.gz
+      COMMAND_ERROR_IS_FATAL ANY)
+  endforeach()
+endif()

@@ -2,7 +2,9 @@
 # one tar.gz of all. The components are those of the install rules.
 set(CPACK_PACKAGE_NAME attnrun)
 set(CPACK_PACKAGE_VENDOR attnrun)
-set(CPACK_PACKAGE_CONTACT "attnrun developers <attnrun@localhost>")
+set(ATTNRUN_MAINTAINER "attnrun developers <attnrun@users.noreply.github.com>" CACHE STRING
+  "Who packages are of")
+set(CPACK_PACKAGE_CONTACT "${ATTNRUN_MAINTAINER}")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "run ONNX models on CPUs")
 set(CPACK_RESOURCE_FILE_LICENSE ${CMAKE_CURRENT_SOURCE_DIR}/LICENSE)
 set(CPACK_GENERATOR DEB TGZ)
@@ -34,9 +36,35 @@ set(CPACK_COMPONENT_LIBATTNRUN-DEV_DESCRIPTION
 set(CPACK_COMPONENT_ATTNRUN_DESCRIPTION
   "The command line, its man pages and the completions of bash, zsh and fish.")
 
-# Each package brings its copyright.
+# Each package brings its copyright and what has changed; the text of the license is Debian's, and
+# a file for who installs without packages.
+set(packaging ${CMAKE_CURRENT_BINARY_DIR}/packaging)
+file(MAKE_DIRECTORY ${packaging})
+find_program(gzip gzip)
+if(gzip)
+  include(tools/packaging/changelog.cmake)
+  debian_changelog(${packaging}/changelog)
+  execute_process(COMMAND ${gzip} -9nc ${packaging}/changelog
+    OUTPUT_FILE ${packaging}/changelog.gz)
+endif()
 foreach(component IN LISTS CPACK_COMPONENTS_ALL)
-  install(FILES LICENSE RENAME copyright COMPONENT ${component}
+  install(FILES tools/packaging/copyright COMPONENT ${component}
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${component})
+  install(FILES ${packaging}/changelog.gz COMPONENT ${component} OPTIONAL
     DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${component})
 endforeach()
+install(FILES LICENSE COMPONENT license DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/attnrun)
+install(FILES tools/packaging/overrides RENAME libattnrun-dev COMPONENT libattnrun-dev
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/lintian/overrides)
+
+# The symbols of libattnrun0, so that packages that use them depend on the version that has them.
+add_custom_command(OUTPUT ${packaging}/symbols
+  COMMAND ${CMAKE_COMMAND} -DLIBRARY=$<TARGET_FILE:attnrun_shared>
+    -DSONAME=$<TARGET_SONAME_FILE:attnrun_shared> -DVERSION=${PROJECT_VERSION} -DNM=${CMAKE_NM}
+    -DOUTPUT=${packaging}/symbols
+    -P ${CMAKE_CURRENT_SOURCE_DIR}/tools/packaging/symbols.cmake
+  DEPENDS attnrun_shared ${CMAKE_CURRENT_SOURCE_DIR}/tools/packaging/symbols.cmake
+  COMMENT "Listing the symbols of libattnrun0")
+add_custom_target(attnrun_symbols ALL DEPENDS ${packaging}/symbols)
+set(CPACK_DEBIAN_LIBATTNRUN0_PACKAGE_CONTROL_EXTRA ${packaging}/symbols)
 include(CPack)

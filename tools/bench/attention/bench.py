@@ -248,11 +248,13 @@ def write_page(args):
     page = report.write(datetime.date.today(), table.get("peak", 1), rows, grown, notes,
                         bf16.get("rows", []))
     Path(args.out, "ATTENTION.md").write_text(page, encoding="utf-8")
-    for name, index, title, unit in (("time", 1, "Time over tokens", "ms"),
+    Path(args.work, "targets.md").write_text(report.targets(rows, grown), encoding="utf-8")
+    families = {case.name: cases.family_of(case) for case in grown}
+    for name, index, title, unit in (("time", 1, "Time", "ms"),
                                      ("memory", 2, "Memory beyond inputs and outputs", "MiB")):
         picture = draw.draw(title, unit, {case.name: [(p[0], p[index]) for p in points]
                                           for case, points in grown.items() if points},
-                            1 if index == 1 else 2 ** -20)
+                            1 if index == 1 else 2 ** -20, families)
         Path(args.out, f"attention-{name}.svg").write_text(picture, encoding="utf-8")
 
 

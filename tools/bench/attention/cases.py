@@ -41,6 +41,25 @@ class Case:
     model: object = None      # n -> (nodes, weights), where one node is not all
 
 
+# Kinds of operators, as README has them: a panel of the pictures each.
+FAMILIES = {
+    "kernel features, low rank": ("LinearAttention", "PerformerAttention", "LinformerAttention",
+                                  "CompressedAttention"),
+    "fixed patterns": ("LocalAttention", "ChunkedLocalAttention", "LongformerAttention",
+                       "SparseTransformerAttention", "BigBirdAttention", "BlockSparseAttention"),
+    "patterns from content": ("ReformerAttention", "RoutingAttention", "SinkhornAttention",
+                              "TopKAttention"),
+    "synthetic, single head, additive": ("SyntheticAttention", "SingleHeadAttention", "Boom",
+                                         "FastformerAttention", "AttentionPooling",
+                                         "LAMAAttention"),
+    "mixers": ("FourierMix", "SpatialGatingUnit", "TokenMixing"),
+}
+
+
+def family_of(case):
+    return next((name for name, ops in FAMILIES.items() if case.op in ops), "other")
+
+
 def qkv(n, **more):
     return {"Q": (1, n, WIDTH), "K": (1, n, WIDTH), "V": (1, n, WIDTH), **more}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 import onnx_ir
 
-from . import provenance, rules, vectors, verify
+from . import progress, provenance, rules, vectors, verify
 from .errors import ConvertError, FileError, UnsupportedError, UsageError
 
 OPSET = 25  # the newest that the exporter writes and both runtimes run
@@ -44,6 +44,7 @@ class Options:
 
     def say(self, *lines):
         if lines and not self.quiet:
+            progress.clear()
             print(*lines, sep="\n", flush=True)
 
 
@@ -72,7 +73,8 @@ def convert(module, args=(), kwargs=None, *, dynamic=None, **given):
     """
     from . import torch_source  # torch is not needed for an ONNX file
     options = options_of(given)
-    source = torch_source.of(module, args, kwargs, dynamic, options)
+    with progress.step("capturing the module", options.quiet):
+        source = torch_source.of(module, args, kwargs, dynamic, options)
     return write(source, options)
 
 
@@ -83,7 +85,8 @@ def write(source, options):
     if missing:
         options.say(f"not here, so not checked with: {', '.join(missing)}")
     try:
-        model = source.model()
+        with progress.step("exporting", options.quiet):
+            model = source.model()
         refuse_random(model, options)
         _sign(model, source, options)
         return finish(model, source, options, engines)
@@ -94,11 +97,13 @@ def write(source, options):
 def finish(model, source, options, engines):
     output = Path(options.output)
     with scratch(output) as folder:
-        made = save(model, folder / output.name, options.external_data)
+        with progress.step("writing and checking the file", options.quiet):
+            made = save(model, folder / output.name, options.external_data)
         names = [value.name for value in model.graph.outputs]
-        cases = source.cases() if engines or options.vectors else []
-        rows = verify.compare(made, cases, names, engines, options.rtol, options.atol,
-                              options.attnrun, options.say)
+        with progress.step("comparing with the module", options.quiet):
+            cases = source.cases() if engines or options.vectors else []
+            rows = verify.compare(made, cases, names, engines, options.rtol, options.atol,
+                                  options.attnrun, options.say)
         verify.demand(rows, options.rtol, options.atol)
         if rows:
             provenance.add_result(made, rows, options.rtol, options.atol)

@@ -1,0 +1,179 @@
+/* test_save_onnx.c - attnrun_save_onnx(): what it refuses, a caller that cannot write, and
+ * memory that runs out at each allocation, with nothing left behind. */
+#include "harness.h"
+
+struct written {
+    uint8_t data[1 << 16];
+    size_t n;
+    int64_t calls, fail_at; /* -1: none */
+};
+
+static int32_t write_piece(void *user, const void *bytes, uint64_t n)
+{
+    struct written *w = user;
+    if (w->calls++ == w->fail_at || n > sizeof w->data - w->n)
+        return 1;
+    memcpy(w->data + w->n, bytes, (size_t)n);
+    w->n += (size_t)n;
+    return 0;
+}
+
+/* Two products, of which the weights are a tensor that is written apart, with a constant that is
+ * computed, a node that is there twice, and an If that reads from around it. */
+static uint8_t *sample(size_t *bytes)
+{
+    static float weight[32 * 16];
+    struct onnx_writer *w = onnx_begin(18);
+    onnx_input(w, "x", ATTNRUN_F32, "N,32");
+    onnx_input(w, "c", ATTNRUN_BOOL, "");
+    onnx_constant(w, "w", ATTNRUN_F32, "32,16", weight);
+    onnx_float(w, "two", 2);
+    onnx_node(w, "Neg", "two", "minus");
+    onnx_node(w, "MatMul", "x,w", "p");
+    onnx_node(w, "MatMul", "x,w", "q");
+    onnx_node(w, "Add", "p,q", "s");
+    onnx_node(w, "Mul", "s,minus", "m");
+    onnx_node(w, "If", "c", "y");
+    onnx_graph(w, "then_branch");
+    onnx_node(w, "Relu", "m", "t");
+    onnx_output(w, "t", ATTNRUN_F32, NULL);
+    onnx_graph_end(w);
+    onnx_graph(w, "else_branch");
+    onnx_node(w, "Neg", "m", "e");
+    onnx_output(w, "e", ATTNRUN_F32, NULL);
+    onnx_graph_end(w);
+    onnx_output(w, "y", ATTNRUN_F32, "N,16");
+    return onnx_end(w, bytes);
+}
+
+static attnrun_status save(attnrun_runtime *runtime, const uint8_t *data, size_t bytes,
+                           const attnrun_onnx_edit *edit, struct written *written,
+                           attnrun_onnx_saved *saved)
+{
+    const attnrun_source source = { .struct_size = sizeof source,
+                                    .data = data,
+                                    .bytes = bytes };
+    written->n = 0;
+    written->calls = 0;
+    return attnrun_save_onnx(runtime, &source, edit, write_piece, written, saved);
+}
+
+static void test_what_is_written_opens_again(void **state)
+{
+    size_t bytes;
+    uint8_t *data = sample(&bytes);
+    struct written *w = calloc(1, sizeof *w);
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    attnrun_onnx_edit edit = { .struct_size = sizeof edit,
+                               .flags = ATTNRUN_ONNX_SIMPLIFY };
+    attnrun_onnx_saved saved = { .struct_size = sizeof saved };
+    attnrun_model *model;
+    (void)state;
+    w->fail_at = -1;
+    OK(save(runtime, data, bytes, &edit, w, &saved));
+    assert_int_equal(saved.n_file_nodes, 6);
+    assert_int_equal(saved.n_nodes, 4); /* MatMul, Add, Mul, If */
+    assert_int_equal(saved.bytes, w->n);
+    OK(open_bytes(runtime, w->data, w->n, 0, &model));
+    assert_int_equal(attnrun_model_find_output(model, "y"), 0);
+    attnrun_model_release(model);
+    edit.flags = 0;
+    OK(save(runtime, data, bytes, &edit, w, &saved));
+    assert_int_equal(saved.n_nodes, 6);
+    attnrun_runtime_destroy(runtime);
+    free(data);
+    free(w);
+}
+
+static void test_misuse_is_refused(void **state)
+{
+    static const char *const twice[] = { "p", "p" };
+    size_t bytes;
+    uint8_t *data = sample(&bytes);
+    struct written *w = calloc(1, sizeof *w);
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    attnrun_onnx_edit edit = { .struct_size = sizeof edit, .flags = 8 };
+    const attnrun_source source = { .struct_size = sizeof source,
+                                    .data = data,
+                                    .bytes = bytes };
+    (void)state;
+    w->fail_at = -1;
+    FAILS(ATTNRUN_E_USAGE, "flags 0x8", save(runtime, data, bytes, &edit, w, NULL));
+    edit.flags = 0;
+    FAILS(ATTNRUN_E_USAGE, "write is NULL",
+          attnrun_save_onnx(runtime, &source, &edit, NULL, w, NULL));
+    edit.n_outputs = 1;
+    FAILS(ATTNRUN_E_USAGE, "are NULL", save(runtime, data, bytes, &edit, w, NULL));
+    edit.outputs = twice;
+    edit.n_outputs = 2;
+    FAILS(ATTNRUN_E_USAGE, "listed twice", save(runtime, data, bytes, &edit, w, NULL));
+    edit.n_outputs = 0;
+    edit.external_name = "x.data";
+    FAILS(ATTNRUN_E_USAGE, "both or neither", save(runtime, data, bytes, &edit, w, NULL));
+    assert_int_equal(w->n, 0);
+    attnrun_runtime_destroy(runtime);
+    free(data);
+    free(w);
+}
+
+static void test_a_writer_may_fail_at_each_piece(void **state)
+{
+    size_t bytes;
+    uint8_t *data = sample(&bytes);
+    struct written *w = calloc(1, sizeof *w);
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    const attnrun_onnx_edit edit = { .struct_size = sizeof edit };
+    (void)state;
+    w->fail_at = -1;
+    OK(save(runtime, data, bytes, &edit, w, NULL));
+    const int64_t calls = w->calls;
+    assert_true(calls > 2);
+    for (w->fail_at = 0; w->fail_at < calls; w->fail_at++)
+        FAILS(ATTNRUN_E_IO, "could not write",
+              save(runtime, data, bytes, &edit, w, NULL));
+    attnrun_runtime_destroy(runtime);
+    free(data);
+    free(w);
+}
+
+static void test_memory_may_run_out_anywhere(void **state)
+{
+    size_t bytes;
+    uint8_t *data = sample(&bytes);
+    struct written *w = calloc(1, sizeof *w);
+    struct test_memory memory;
+    const attnrun_onnx_edit edit = { .struct_size = sizeof edit,
+                                     .flags = ATTNRUN_ONNX_SIMPLIFY };
+    (void)state;
+    w->fail_at = -1;
+    test_memory_init(&memory);
+    attnrun_runtime *runtime = make_runtime(&memory, 1);
+    OK(save(runtime, data, bytes, &edit, w, NULL));
+    const int64_t first = memory.calls, whole = (int64_t)w->n;
+    OK(save(runtime, data, bytes, &edit, w, NULL));
+    const int64_t each = memory.calls - first, held = memory.live_bytes;
+    assert_true(each > 5);
+    for (int64_t k = 0; k < each; k++) {
+        memory.fail_at = memory.calls + k;
+        FAILS(ATTNRUN_E_MEMORY, "", save(runtime, data, bytes, &edit, w, NULL));
+        assert_true(memory.live_bytes <= held);
+    }
+    memory.fail_at = -1;
+    OK(save(runtime, data, bytes, &edit, w, NULL));
+    assert_int_equal(w->n, whole);
+    attnrun_runtime_destroy(runtime);
+    test_memory_check(&memory);
+    free(data);
+    free(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_written_opens_again),
+        cmocka_unit_test(test_misuse_is_refused),
+        cmocka_unit_test(test_a_writer_may_fail_at_each_piece),
+        cmocka_unit_test(test_memory_may_run_out_anywhere),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""attnrun report: the page holds what the commands say with --json, loads nothing, and works in a
+browser: at the width of a desk and of a phone, light and dark, by pointer and by keyboard.
+
+usage: test_report.py ROOT ATTNRUN
+
+With ATTNRUN_SHOTS=FOLDER the pages are also written there as pictures, to be looked at.
+"""
+import html.parser
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy
+from onnx import TensorProto, helper
+
+sys.path.insert(0, str(Path(__file__).parent))
+import cli_models  # noqa: E402
+from test_json import SCHEMA, faults  # noqa: E402
+
+ATTNRUN = str(Path(sys.argv[-1]).resolve())
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+WIDTHS = (1280, 375)
+SECTIONS = ("summary", "graph", "roofline", "arena", "growth", "coverage", "precision")
+NAME = "a</script><b>&x"  # of a node: text, never markup
+
+PROBE = """<script>
+function look(page) {
+  const wrong = [], root = page.documentElement, width = root.clientWidth;
+  const say = (good, words) => good || wrong.push(words);
+  say(root.scrollWidth <= width, "wider than " + width + ": " + root.scrollWidth);
+  say(!page.querySelector(".bad"), "a section failed");
+  for (const id of %s) say(page.getElementById("h-" + id), "no section " + id);
+  const nodes = [...page.querySelectorAll(".node")];
+  const attention = nodes.find(n => /Attention/.test(n.getAttribute("aria-label")));
+  say(nodes.length > 3 && attention, "nodes: " + nodes.length);
+  nodes[0].dispatchEvent(new MouseEvent("click", { bubbles: true }));
+  const details = page.getElementById("details");
+  say(details.querySelectorAll("dd").length > 3, "a click shows " + details.textContent);
+  attention.focus();
+  say(page.activeElement === attention, "a node takes no focus");
+  attention.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
+  const canvas = details.querySelector("canvas");
+  say(canvas && canvas.getAttribute("aria-label"), "no pattern of the attention");
+  if (canvas) {
+    const all = canvas.getContext("2d").getImageData(0, 0, 64, 64).data;
+    const seen = (x, y) => all[4 * (64 * y + x) + 3] > 0;
+    say(seen(3, 40) && seen(40, 40) && !seen(40, 3), "the pattern is not causal");
+  }
+  const step = page.getElementById("step"), alive = page.getElementById("alive");
+  step.value = 0;
+  step.dispatchEvent(new Event("input"));
+  say(/blocks? (are|is) alive/.test(alive.textContent), "alive: " + alive.textContent);
+  for (const chart of page.querySelectorAll("svg.chart"))
+    say(chart.getBoundingClientRect().width > 200 && chart.getAttribute("aria-label"),
+        "an empty chart");
+  say(page.querySelectorAll("svg.chart").length === 3, "charts: " +
+      page.querySelectorAll("svg.chart").length);
+  for (const table of page.querySelectorAll("table"))
+    say(table.caption && table.rows.length > 1, "a table without rows or caption");
+  for (const one of page.querySelectorAll("[tabindex='0'], a, input"))
+    say(one.getAttribute("aria-label") || one.textContent.trim() || one.closest("label"),
+        "nothing is said of " + one.outerHTML.slice(0, 80));
+  return { wrong, ground: getComputedStyle(page.body).backgroundColor };
+}
+onload = () => {
+  const all = [...document.querySelectorAll("iframe")].map(f => look(f.contentDocument));
+  document.body.innerHTML = "<pre>LOOKED" + JSON.stringify(all) + "</pre>";
+};
+</script>""" % json.dumps(SECTIONS)
+
+
+def decoder(path):
+    """A causal attention between products, a norm, and a node with a name like markup."""
+    draw = numpy.random.default_rng(5)
+    n = helper.make_node
+    return cli_models.save(
+        path,
+        [n("MatMul", ["x", "wq"], ["q"]), n("MatMul", ["x", "wk"], ["k"]),
+         n("MatMul", ["x", "wv"], ["v"]),
+         n("Attention", ["q", "k", "v"], ["a"], q_num_heads=2, kv_num_heads=2, is_causal=1),
+         n("MatMul", ["a", "wo"], ["o"]), n("Add", ["o", "x"], ["r"]),
+         n("LayerNormalization", ["r", "s"], ["y"], name=NAME)],
+        [("x", TensorProto.FLOAT, ["B", "S", 16])], [("y", TensorProto.FLOAT, ["B", "S", 16])],
+        [*((w, draw.normal(size=(16, 16)).astype("f")) for w in ("wq", "wk", "wv", "wo")),
+         ("s", numpy.ones(16, "f"))], opset=23)
+
+
+class Page(html.parser.HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.foreign, self.ids, self.data, self.inside = [], [], "", False
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.ids += [attrs["id"]] if "id" in attrs else []
+        self.inside = attrs.get("id") == "data"
+        for name in ("src", "srcset", "href"):
+            if not attrs.get(name, "#").startswith("#"):
+                self.foreign.append(f"{tag} {attrs[name]}")
+
+    def handle_endtag(self, tag):
+        self.inside = False
+
+    def handle_data(self, data):
+        self.data += data if self.inside else ""
+
+
+class Report(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.dir = Path(cls.folder.name)
+        decoder(cls.dir / "m.onnx")
+        subprocess.run([ATTNRUN, "report", "m.onnx", "--set", "S=16,32,64", "-t", "1", "-o",
+                        "r.html"], check=True, timeout=240, cwd=cls.dir)
+        cls.text = (cls.dir / "r.html").read_text("utf-8")
+        cls.page = Page()
+        cls.page.feed(cls.text)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def test_data(self):
+        data = json.loads(self.page.data)
+        for key in ("inspect", "plan", "bench", "doctor", "sweep", "dense"):
+            self.assertEqual(faults(data[key], SCHEMA), [], key)
+            self.assertNotIn("error", data[key]["schema"], data[key])
+        self.assertEqual([one["with"] for one in data["compare"]], ["no-fusion", "precision=bf16"])
+        for one in data["compare"]:
+            self.assertEqual(faults(one["result"], SCHEMA), [])
+        self.assertEqual([r["size"] for r in data["sweep"]["rows"]], [16, 32, 64])
+        self.assertEqual(data["plan"]["inputs"][0]["shape"], [1, 64, 16])
+        self.assertEqual(len(data["bench"]["nodes"]), len(data["inspect"]["layers"]))
+        self.assertEqual(data["inspect"]["layers"][-1]["name"], NAME)
+        self.assertEqual(data["bench"]["threads"], 1)
+
+    def test_one_file(self):
+        self.assertEqual(self.page.foreign, [])
+        self.assertEqual(len(self.page.ids), len(set(self.page.ids)))
+        self.assertNotRegex(re.sub(r"http://www\.w3\.org/2000/svg", "", self.text), r"https?://")
+        self.assertIn("default-src 'none'", self.text)
+        self.assertNotIn("@DATA@", self.text)
+
+    def test_parts_that_fail(self):
+        """A part that fails is a sentence in its section."""
+        cli_models.save(self.dir / "even.onnx",
+                        [helper.make_node("Reshape", ["x", "shape"], ["y"])],
+                        [("x", TensorProto.FLOAT, [1, "S"])], [("y", TensorProto.FLOAT, None)],
+                        [("shape", numpy.array([-1, 16]))])
+        subprocess.run([ATTNRUN, "report", "even.onnx", "--set", "S=7,16", "-o", "even.html", "-q"],
+                       check=True, timeout=120, cwd=self.dir)
+        page = Page()
+        page.feed((self.dir / "even.html").read_text("utf-8"))
+        data = json.loads(page.data)
+        self.assertEqual(data["plan"]["inputs"][0]["shape"][1], 16)
+        self.assertEqual(data["sweep"]["schema"], "attnrun/error/1")
+        self.assertIn("7", data["sweep"]["message"])
+        done = subprocess.run([ATTNRUN, "report", "m.onnx"], capture_output=True, text=True,
+                              timeout=60, cwd=self.dir, check=False)
+        self.assertEqual((done.returncode, "-o says" in done.stderr), (2, True), done.stderr)
+
+    def browser(self):
+        found = next(filter(None, map(shutil.which, BROWSERS)), None)
+        if not found:
+            self.skipTest("none of " + ", ".join(BROWSERS))
+        more = ["--no-sandbox"] if os.geteuid() == 0 else []
+        return [found, "--headless", "--disable-gpu", "--enable-logging=stderr", *more,
+                f"--user-data-dir={self.dir / 'profile'}"]
+
+    def test_browser(self):
+        browser, grounds = self.browser(), set()
+        quoted = self.text.replace("&", "&amp;").replace('"', "&quot;")
+        frames = "".join(f'<iframe width="{w}" height="900" srcdoc="{quoted}"></iframe>'
+                         for w in WIDTHS)
+        probe = self.dir / "probe.html"
+        probe.write_text(f"<!doctype html><meta charset=utf-8>{PROBE}{frames}", "utf-8")
+        for scheme in (0, 1):  # dark, light
+            done = subprocess.run(
+                [*browser, f"--blink-settings=preferredColorScheme={scheme}", "--dump-dom",
+                 probe.as_uri()], capture_output=True, text=True, timeout=120, check=False)
+            match = re.search(r"LOOKED(\[.*\])</pre>", done.stdout, re.DOTALL)
+            self.assertTrue(match, done.stderr[-600:])
+            self.assertEqual([line for line in done.stderr.splitlines() if "CONSOLE" in line], [])
+            for width, said in zip(WIDTHS, json.loads(html.unescape(match[1])), strict=True):
+                self.assertEqual(said["wrong"], [], f"{width} wide")
+                grounds.add(said["ground"])
+        self.assertEqual(len(grounds), 2, grounds)
+
+    def test_pictures_to_look_at(self):
+        shots = os.environ.get("ATTNRUN_SHOTS")
+        if not shots:
+            self.skipTest("ATTNRUN_SHOTS is not set")
+        quoted = self.text.replace("&", "&amp;").replace('"', "&quot;")
+        for width in WIDTHS:  # a window has 500 pixels at least: a frame is narrower
+            frame = self.dir / f"{width}.html"
+            frame.write_text(f'<body style="margin:0"><iframe width="{width}" height="4600" '
+                             f'style="border:0" srcdoc="{quoted}"></iframe>', "utf-8")
+            for scheme, name in ((0, "dark"), (1, "light")):
+                subprocess.run(
+                    [*self.browser(), f"--blink-settings=preferredColorScheme={scheme}",
+                     f"--window-size={max(width, 500)},4600", "--hide-scrollbars",
+                     f"--screenshot={shots}/report-{width}-{name}.png", frame.as_uri()],
+                    check=True, capture_output=True, timeout=120)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

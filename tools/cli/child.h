@@ -1,0 +1,15 @@
+/* child.h - another attnrun process, and what it writes. */
+#ifndef TOOL_CHILD_H
+#define TOOL_CHILD_H
+
+#include "cli.h"
+
+/* Runs `program` with these arguments to its end. *text is what it wrote to standard output, of
+ * malloc(), with a NUL behind it; *code its exit code, 70 where a signal ended it. `quiet`:
+ * nobody sees its standard error. */
+attnrun_status child_run(const char *program, const struct list *arguments, bool quiet,
+                         char **text, int *code);
+/* The path of this program. */
+attnrun_status child_self(char *path, size_t bytes);
+
+#endif

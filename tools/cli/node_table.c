@@ -1,0 +1,125 @@
+/* node_table.c - the nodes of one run: time, operations, bytes, and how near they come to what
+ * the machine can do.
+ *
+ * In: a job that has run. Out: a row a node in the order of execution, as JSON, or a table of
+ * those that take longest. Bytes are those of the operands, each once: a node whose operands lie
+ * in cache may pass the bandwidth of memory. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+
+enum { TABLE_ROWS = 20 };
+
+struct node_row {
+    int32_t index, threads;
+    double ms;
+    int64_t flops, read_bytes, written_bytes; /* flops -1: not known */
+    char name[80], op_type[48];
+};
+
+static void add_node(void *user, const attnrun_node_profile *node)
+{
+    struct node_table *table = user;
+    if (table->n == table->capacity) {
+        const int64_t capacity = table->capacity * 2 + 64;
+        struct node_row *rows = realloc(table->rows, (size_t)capacity * sizeof *rows);
+        table->failed = table->failed || rows == NULL;
+        if (rows == NULL)
+            return;
+        table->rows = rows;
+        table->capacity = capacity;
+    }
+    struct node_row *row = &table->rows[table->n++];
+    *row = (struct node_row){ .index = node->node_index,
+                              .threads = node->n_threads,
+                              .ms = (double)node->ns / 1e6,
+                              .flops = node->flops,
+                              .read_bytes = node->read_bytes,
+                              .written_bytes = node->written_bytes };
+    snprintf(row->name, sizeof row->name, "%s", node->name);
+    snprintf(row->op_type, sizeof row->op_type, "%s", node->op_type);
+    table->ms += row->ms;
+}
+
+attnrun_status node_table_run(struct job *job, struct node_table *table)
+{
+    const attnrun_run_options options = { .struct_size = sizeof options,
+                                          .on_node = add_node,
+                                          .profile_user = table };
+    TRY(cli_run_context(job->cli, job->context, &options));
+    if (table->failed)
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for the figures of the nodes");
+    return states_rewind(job);
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const struct node_row *x = a, *y = b;
+    return (x->ms < y->ms) - (x->ms > y->ms);
+}
+
+/* "12.3" percent of what could be; "-" where one of the two is not known. */
+static const char *share_of(double rate, double best, char *text, size_t bytes)
+{
+    if (rate > 0 && best > 0)
+        snprintf(text, bytes, "%.1f%%", 100 * rate / best);
+    else
+        snprintf(text, bytes, "-");
+    return text;
+}
+
+void node_table_print(const struct node_table *table, double peak_gflops, double read_gbs)
+{
+    struct node_row *rows = calloc((size_t)table->n + 1, sizeof *rows);
+    if (rows == NULL)
+        return;
+    memcpy(rows, table->rows, (size_t)table->n * sizeof *rows);
+    qsort(rows, (size_t)table->n, sizeof *rows, by_time);
+    printf("\n%10s %6s %9s %7s %9s %7s  %s\n", "time", "share", "GFLOP", "of peak",
+           "bytes", "of read", "node");
+    for (int64_t i = 0; i < table->n && i < TABLE_ROWS; i++) {
+        const struct node_row *r = &rows[i];
+        const double moved = (double)(r->read_bytes + r->written_bytes);
+        char flops[24] = "-", peak[24], read[24], name[96];
+        if (r->flops >= 0)
+            snprintf(flops, sizeof flops, "%.3g", (double)r->flops / 1e9);
+        snprintf(name, sizeof name, "%s %s", tool_quote(r->op_type), tool_quote(r->name));
+        printf("%10s %5.1f%% %9s %7s %9s %7s  %.24s\n", text_ms(r->ms),
+               table->ms > 0 ? 100 * r->ms / table->ms : 0, flops,
+               share_of((double)r->flops / r->ms / 1e6, peak_gflops, peak, sizeof peak),
+               text_bytes((int64_t)moved),
+               share_of(moved / r->ms / 1e6, read_gbs, read, sizeof read), name);
+    }
+    if (table->n > TABLE_ROWS)
+        printf("%10s %" PRId64 " nodes that take less; --json lists all\n", "and",
+               table->n - TABLE_ROWS);
+    free(rows);
+}
+
+void node_table_json(const struct node_table *table, struct json *json)
+{
+    json_open(json, "nodes", '[');
+    for (int64_t i = 0; i < table->n; i++) {
+        const struct node_row *row = &table->rows[i];
+        json_open(json, NULL, '{');
+        json_int(json, "index", row->index);
+        json_text(json, "name", row->name);
+        json_text(json, "op_type", row->op_type);
+        json_real(json, "time_ms", row->ms);
+        if (row->flops >= 0)
+            json_int(json, "flops", row->flops);
+        json_int(json, "read_bytes", row->read_bytes);
+        json_int(json, "written_bytes", row->written_bytes);
+        json_int(json, "threads", row->threads);
+        json_close(json, '}');
+    }
+    json_close(json, ']');
+}
+
+void node_table_free(struct node_table *table)
+{
+    free(table->rows);
+    *table = (struct node_table){ 0 };
+}

@@ -1,0 +1,281 @@
+/* report_command.c - attnrun report: one page about a model.
+ *
+ * In: a model and its options. Out: an HTML file of its own: the template of tools/report/ with the
+ * objects that inspect, plan, bench, doctor and compare write with --json. Each comes from a
+ * process of its own, with those of the options that its command takes, so that memory and times
+ * are what that command says. What fails is a sentence in its section; the page is made in any
+ * case, unless the model cannot be opened. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "../io/file.h"
+#include "child.h"
+
+/* The files of tools/report/ and the colours of the gallery: tools/report/report.cmake. */
+#include "report_page.h"
+
+enum { PARTS = 8, SIZES_TEXT = 128 };
+
+struct report {
+    struct cli *cli;
+    FILE *data;
+    char *text; /* of `data` */
+    size_t bytes;
+    char self[4096];
+    char symbol[64], sizes[SIZES_TEXT],
+        one[SIZES_TEXT]; /* "S", "S=32,64", "S=64"; or "" */
+    int done;
+    bool comma;
+};
+
+/* ---- the parts ---- */
+
+/* Whether the option at words[i] is for `command`; *n is how many words it has. */
+static bool goes_to(const struct report *report, int64_t i, uint32_t command, int64_t *n)
+{
+    const struct cli *cli = report->cli;
+    bool takes_next = false;
+    const struct cli_option *option = cli_option_of(cli->words.v[i], &takes_next);
+    *n = takes_next && i + 1 < cli->words.n ? 2 : 1;
+    if (option == NULL || (option->commands & command) == 0)
+        return false;
+    return strcmp(option->name, "output") != 0 && strcmp(option->name, "json") != 0 &&
+           strcmp(option->name, "set") != 0;
+}
+
+static attnrun_status add_options(const struct report *report, uint32_t command,
+                                  struct list *arguments)
+{
+    const struct cli *cli = report->cli;
+    int64_t n = 1;
+    for (int64_t i = 0; i < cli->words.n; i += n)
+        if (goes_to(report, i, command, &n))
+            for (int64_t k = i; k < i + n; k++)
+                TRY(list_add(arguments, cli->words.v[k]));
+    return ATTNRUN_OK;
+}
+
+/* --set of the user's, but for the symbol that is gone through; that has one size here. */
+static attnrun_status add_sets(const struct report *report, const char *sizes,
+                               struct list *arguments)
+{
+    const size_t n = strlen(report->symbol);
+    for (int64_t i = 0; i < report->cli->sets.n; i++) {
+        const char *set = report->cli->sets.v[i];
+        if (n > 0 && strncmp(set, report->symbol, n) == 0 && set[n] == '=')
+            continue;
+        TRY(list_add(arguments, "--set"));
+        TRY(list_add(arguments, set));
+    }
+    if (sizes[0] == 0)
+        return ATTNRUN_OK;
+    TRY(list_add(arguments, "--set"));
+    return list_add(arguments, sizes);
+}
+
+/* Only within strings can it stand in JSON, and there it may be written so. */
+static void put_json(FILE *out, const char *text)
+{
+    for (; *text != 0; text++)
+        if (*text == '<')
+            fputs("\\u003c", out);
+        else
+            putc(*text, out);
+}
+
+/* One command with --json; `more` ends with NULL. */
+static attnrun_status run_part(struct report *report, const char *key,
+                               const char *command, const char *sizes,
+                               const char *const *more)
+{
+    const struct cli_command *known = cli_find_command(command);
+    struct list arguments = { 0 };
+    char *text = NULL;
+    int code = 0;
+    progress_show(report->done++, PARTS, command);
+    attnrun_status status = list_add(&arguments, command);
+    if (status == ATTNRUN_OK)
+        status = list_add(&arguments, "--json");
+    if (status == ATTNRUN_OK)
+        status = add_options(report, known->bit, &arguments);
+    if (status == ATTNRUN_OK && sizes != NULL)
+        status = add_sets(report, sizes, &arguments);
+    for (; *more != NULL && status == ATTNRUN_OK; more++)
+        status = list_add(&arguments, *more);
+    if (status == ATTNRUN_OK && known->bit != CLI_DOCTOR)
+        status = list_add(&arguments, "--");
+    if (status == ATTNRUN_OK && known->bit != CLI_DOCTOR)
+        status = list_add(&arguments, report->cli->paths.v[0]);
+    if (status == ATTNRUN_OK)
+        status = child_run(report->self, &arguments, true, &text, &code);
+    if (status == ATTNRUN_OK) {
+        fputs(report->comma ? ",\n" : "\n", report->data);
+        report->comma = true;
+        if (key != NULL)
+            fprintf(report->data, "\"%s\": ", key);
+        put_json(
+            report->data,
+            text[0] != 0
+                ? text
+                : "{\"schema\": \"attnrun/error/1\", \"message\": \"it was ended\"}");
+    }
+    free(arguments.v);
+    free(text);
+    return status;
+}
+
+#define MORE(...)                                                                        \
+    (const char *const[]) { __VA_ARGS__, NULL }
+
+static attnrun_status run_compare(struct report *report, const char *with)
+{
+    fprintf(report->data,
+            "%s{\"with\": \"%s\", \"result\":", report->comma ? ",\n" : "\n", with);
+    report->comma = false;
+    TRY(run_part(report, NULL, "compare", report->one, MORE("--with", with)));
+    fputs("}", report->data);
+    return ATTNRUN_OK;
+}
+
+/* ---- the sizes ---- */
+
+/* The symbol of a sequence: the first one that is not the first dim of its input. */
+static void find_symbol(struct report *report, const attnrun_model *model)
+{
+    attnrun_model_info info = { .struct_size = sizeof info };
+    if (attnrun_model_query(model, &info) != ATTNRUN_OK)
+        return;
+    for (int32_t i = 0; i < info.n_inputs && report->symbol[0] == 0; i++) {
+        attnrun_value_info value = { .struct_size = sizeof value };
+        if (attnrun_model_input(model, i, &value) != ATTNRUN_OK)
+            continue;
+        for (int32_t d = 1; d < value.rank && value.rank <= 3; d++)
+            if (value.dims[d] < 0 && value.dim_names[d][0] != 0 &&
+                strpbrk(value.dim_names[d], "+-*/ ,=") == NULL &&
+                strlen(value.dim_names[d]) < sizeof report->symbol &&
+                report->symbol[0] == 0)
+                snprintf(report->symbol, sizeof report->symbol, "%s", value.dim_names[d]);
+    }
+}
+
+/* Sizes from --set S=A,B, or those of the symbol that is found; the last but one is the size of
+ * the other parts. */
+static attnrun_status choose_sizes(struct report *report, const attnrun_model *model)
+{
+    for (int64_t i = 0; i < report->cli->sets.n; i++) {
+        const char *set = report->cli->sets.v[i], *equals = strchr(set, '=');
+        if (equals == NULL || strchr(equals, ',') == NULL)
+            continue;
+        const char *last = strrchr(set, ',') + 1;
+        if ((size_t)(equals - set) >= sizeof report->symbol ||
+            strlen(set) >= sizeof report->sizes)
+            return tool_fail(ATTNRUN_E_USAGE, "--set: '%s' is too long", tool_quote(set));
+        snprintf(report->symbol, sizeof report->symbol, "%.*s", (int)(equals - set), set);
+        snprintf(report->sizes, sizeof report->sizes, "%s", set);
+        snprintf(report->one, sizeof report->one, "%s=%s", report->symbol, last);
+        return ATTNRUN_OK;
+    }
+    find_symbol(report, model);
+    if (report->symbol[0] == 0)
+        return ATTNRUN_OK;
+    snprintf(report->sizes, sizeof report->sizes, "%s=32,64,128,256,512", report->symbol);
+    const size_t n = strlen(report->symbol);
+    for (int64_t i = 0; i < report->cli->sets.n; i++)
+        if (strncmp(report->cli->sets.v[i], report->symbol, n) == 0 &&
+            report->cli->sets.v[i][n] == '=')
+            snprintf(report->one, sizeof report->one, "%s", report->cli->sets.v[i]);
+    return ATTNRUN_OK;
+}
+
+/* ---- the page ---- */
+
+static attnrun_status gather(struct report *report)
+{
+    const struct cli *cli = report->cli;
+    fprintf(report->data, "{\"version\": \"%s\"", attnrun_version());
+    report->comma = true;
+    TRY(run_part(report, "inspect", "inspect", NULL, MORE("--layers", "--coverage")));
+    TRY(run_part(report, "plan", "plan", report->one, MORE("--quiet")));
+    TRY(run_part(report, "bench", "bench", report->one,
+                 MORE("--per-node", "--repeat", "20")));
+    TRY(run_part(report, "doctor", "doctor", NULL, MORE("--bench")));
+    if (report->sizes[0] != 0) {
+        TRY(run_part(report, "sweep", "bench", report->sizes, MORE("--repeat", "5")));
+        if (!cli->no_fusion)
+            TRY(run_part(report, "dense", "bench", report->sizes,
+                         MORE("--repeat", "5", "--no-fusion")));
+    }
+    fputs(",\n\"compare\": [", report->data);
+    report->comma = false;
+    TRY(run_compare(report, "no-fusion"));
+    report->comma = true;
+    TRY(run_compare(report, "precision=bf16"));
+    fputs("]}", report->data);
+    return ATTNRUN_OK;
+}
+
+/* The template with "@NAME@" replaced by the other files and the data. */
+static attnrun_status write_page(const struct report *report, struct output_file *file)
+{
+    const struct {
+        const char *name, *text;
+        size_t n;
+    } parts[] = { { "@COLOURS@", (const char *)report_colours, sizeof report_colours },
+                  { "@STYLE@", (const char *)report_style, sizeof report_style },
+                  { "@DATA@", report->text, report->bytes },
+                  { "@SCRIPT@", (const char *)report_script, sizeof report_script } };
+    const char *at = (const char *)report_template, *end = at + sizeof report_template;
+    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+        const size_t n = strlen(parts[k].name);
+        const char *found = memmem(at, (size_t)(end - at), parts[k].name, n);
+        if (found == NULL)
+            return tool_fail(ATTNRUN_E_INTERNAL, "the template has no %s", parts[k].name);
+        TRY(output_file_write(file, at, found - at));
+        TRY(output_file_write(file, parts[k].text, (int64_t)parts[k].n));
+        at = found + n;
+    }
+    return output_file_write(file, at, end - at);
+}
+
+static attnrun_status write_report(struct report *report)
+{
+    struct output_file file;
+    TRY(output_file_open(&file, report->cli->output));
+    attnrun_status status = write_page(report, &file);
+    if (status == ATTNRUN_OK)
+        return output_file_commit(&file);
+    output_file_abandon(&file);
+    return status;
+}
+
+attnrun_status command_report(struct cli *cli, int *exit_code)
+{
+    struct report report = { .cli = cli };
+    attnrun_model *model = NULL;
+    *exit_code = 0;
+    if (cli->output == NULL)
+        return tool_fail(ATTNRUN_E_USAGE, "-o says where the page goes: attnrun report "
+                                          "model.onnx -o report.html");
+    if (file_is_stream(cli->paths.v[0]))
+        return tool_fail(ATTNRUN_E_USAGE,
+                         "the model is read several times: it cannot be standard input");
+    TRY(child_self(report.self, sizeof report.self));
+    TRY(cli_open_model(cli, cli->paths.v[0], 0, &model));
+    attnrun_status status = choose_sizes(&report, model);
+    attnrun_model_release(model);
+    TRY(status);
+    report.data = open_memstream(&report.text, &report.bytes);
+    if (report.data == NULL)
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for the page");
+    progress_start(cli, "report");
+    status = gather(&report);
+    progress_end();
+    if (fclose(report.data) != 0 && status == ATTNRUN_OK)
+        status = tool_fail(ATTNRUN_E_MEMORY, "no memory for the page");
+    if (status == ATTNRUN_OK)
+        status = write_report(&report);
+    if (status == ATTNRUN_OK && !cli->quiet && !file_is_special(cli->output))
+        printf("written  %s\n", tool_path(cli->output));
+    free(report.text);
+    return status;
+}

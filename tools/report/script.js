@@ -1,0 +1,467 @@
+/* script.js - the report in the browser: the objects that attnrun's commands write with --json
+ * in, sections of the page out. Text goes in as text, never as markup. */
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const SVG = "http://www.w3.org/2000/svg";
+const at = id => document.getElementById(id);
+
+function make(parent, tag, attributes = {}, text) {
+  const own = ["svg", "g", "rect", "path", "text", "circle", "title", "polyline", "line"];
+  const element = own.includes(tag) && (tag !== "title" || parent.namespaceURI === SVG)
+    ? document.createElementNS(SVG, tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  if (text !== undefined) element.textContent = text;
+  parent.append(element);
+  return element;
+}
+
+/* ---- numbers in words ---- */
+
+function three(x) {
+  if (!(Math.abs(x) > 0)) return "0";
+  const digits = 2 - Math.floor(Math.log10(Math.abs(x)));
+  return digits <= 0 ? Math.round(x).toLocaleString("en") : x.toFixed(Math.min(digits, 6));
+}
+function scaled(x, units) {
+  let k = 0;
+  while (Math.abs(x) >= 999.5 && k + 1 < units.length) { x /= 1000; k++; }
+  return `${three(x)} ${units[k]}`;
+}
+const bytes = x => scaled(x, ["B", "kB", "MB", "GB", "TB"]);
+const count = x => scaled(x, ["", "k", "M", "G", "T"]).trim();
+const ms = x => x >= 1 ? scaled(x, ["ms", "s"]) : `${three(x * 1000)} µs`;
+const percent = x => `${three(100 * x)} %`;
+const error = x => x === null || x === undefined ? "–" : x === 0 ? "0" : x.toExponential(2);
+const name_of = node => node.name || "(unnamed)";
+const failed = part => !part || part.schema === "attnrun/error/1";
+const why = part => part && part.message ? part.message : "it was not measured";
+const shape_of = v => `${v.dtype}[${(v.shape || ["…"]).join(", ")}]`;
+
+/* A table: columns are [title, is a number]; rows are lists of cells. */
+function table(parent, caption, columns, rows) {
+  const body = make(parent, "table");
+  make(body, "caption", {}, caption);
+  const head = make(make(body, "thead"), "tr");
+  for (const [title, number] of columns)
+    make(head, "th", { scope: "col", class: number ? "" : "words" }, title);
+  const inner = make(body, "tbody");
+  for (const row of rows) {
+    const line = make(inner, "tr");
+    row.forEach((cell, k) => {
+      const one = make(line, k ? "td" : "th", k ? {} : { scope: "row" }, cell);
+      if (k && !columns[k][1]) one.className = "words";
+      if (k === 0) one.title = cell;
+    });
+  }
+  return body;
+}
+
+/* ---- what the commands said ---- */
+
+const inspect = DATA.inspect, layers = inspect.layers || [];
+const plan = failed(DATA.plan) ? null : DATA.plan;
+const bench = failed(DATA.bench) ? null : DATA.bench;
+const doctor = failed(DATA.doctor) ? null : DATA.doctor;
+const profiles = new Map((bench && bench.nodes || []).map(n => [n.index, n]));
+const total_ms = [...profiles.values()].reduce((sum, n) => sum + n.time_ms, 0);
+const is_fused = node => node.domain === "attnrun.fused" || /^Fused|^Blocked/.test(node.op_type);
+const moved = n => n.read_bytes + n.written_bytes;
+
+function summary() {
+  const file = inspect.model.split("/").pop();
+  document.title = `${file} – attnrun report`;
+  at("title").textContent = file;
+  const opsets = Object.entries(inspect.opsets).map(([d, v]) => `${d} ${v}`).join(", ");
+  at("lead").textContent = [inspect.producer, `IR ${inspect.ir_version}`, `opset ${opsets}`]
+    .filter(Boolean).join(" · ");
+  const facts = [["Parameters", count(inspect.parameters)],
+    ["Weights", bytes(inspect.weights_bytes)], ["Nodes that run", layers.length]];
+  if (bench) facts.push(["Median run", ms(bench.median_ms)], ["99th percentile", ms(bench.p99_ms)],
+    ["Load", ms(bench.load_ms)], ["Peak memory", bytes(bench.peak_rss_bytes)]);
+  if (plan) facts.push(["Arena", bytes(plan.arena_bytes)]);
+  if (bench) facts.push(["Threads", bench.threads], ["Instruction set", bench.isa]);
+  facts.push(["Precision of products", inspect.precision]);
+  for (const [term, value] of facts) card(term, value);
+  const given = plan ? new Map(plan.inputs.map(i => [i.name, i.shape])) : new Map();
+  card("Inputs", inspect.inputs.map(v => `${v.name} ${shape_of(v)}` +
+    (given.has(v.name) ? `, here [${given.get(v.name).join(", ")}]` : "")).join("; "), "long");
+  card("Outputs", inspect.outputs.map(v => `${v.name} ${shape_of(v)}`).join("; "), "long");
+  if (!bench) card("Not measured", why(DATA.bench), "long");
+}
+function card(term, value, kind = "") {
+  const box = make(at("summary"), "div", { class: kind });
+  make(box, "dt", {}, term);
+  make(box, "dd", {}, value);
+}
+
+/* ---- the graph ---- */
+
+const BOX = { width: 176, height: 44, across: 22, down: 30 };
+
+/* Rows: a node stands below all that it reads; its column is near those of its inputs. */
+function lay_out() {
+  const producer = new Map(), places = [], widths = [];
+  layers.forEach((node, i) => node.outputs.forEach(name => name && producer.set(name, i)));
+  layers.forEach((node, i) => {
+    const from = node.inputs.map(name => producer.get(name)).filter(k => k !== undefined && k < i);
+    const row = from.length ? 1 + Math.max(...from.map(k => places[k].row)) : 0;
+    const wish = from.length ? from.reduce((s, k) => s + places[k].column, 0) / from.length : 0;
+    widths[row] = widths[row] || [];
+    let column = Math.round(wish);
+    for (let d = 0; widths[row][column]; d++)
+      column = Math.max(0, Math.round(wish) + (d % 2 ? -(d + 1) / 2 : d / 2 + 1));
+    while (widths[row][column]) column++;
+    widths[row][column] = true;
+    places.push({ row, column, from });
+  });
+  return places;
+}
+
+function graph() {
+  const shown = Math.min(layers.length, 3000), places = lay_out();
+  const x = p => 12 + p.column * (BOX.width + BOX.across);
+  const y = p => 12 + p.row * (BOX.height + BOX.down);
+  const width = 24 + Math.max(0, ...places.map(p => x(p) + BOX.width));
+  const height = 24 + Math.max(0, ...places.map(p => y(p) + BOX.height));
+  const svg = make(at("graph"), "svg", { width, height });
+  places.slice(0, shown).forEach(p => p.from.forEach(k => {
+    const x0 = x(places[k]) + BOX.width / 2, y0 = y(places[k]) + BOX.height,
+      x1 = x(p) + BOX.width / 2, y1 = y(p), half = (y1 - y0) / 2;
+    make(svg, "path", { class: "edge",
+      d: `M${x0} ${y0}C${x0} ${y0 + half} ${x1} ${y1 - half} ${x1} ${y1}` });
+  }));
+  layers.slice(0, shown).forEach((node, i) => box(svg, node, i, x(places[i]), y(places[i])));
+  if (shown < layers.length)
+    make(at("graph"), "p", {}, `The first ${shown} of ${layers.length} nodes are drawn.`);
+}
+
+function box(svg, node, i, x, y) {
+  const time = profiles.get(i), share = time && total_ms ? time.time_ms / total_ms : 0;
+  const label = `${node.op_type} ${name_of(node)}` + (time ? `, ${ms(time.time_ms)}` : "");
+  const g = make(svg, "g", { class: "node" + (is_fused(node) ? " fused" : ""), tabindex: 0,
+    role: "button", "aria-label": label, "data-node": i });
+  make(g, "title", {}, label);
+  make(g, "rect", { class: "box", x, y, width: BOX.width, height: BOX.height, rx: 6 });
+  make(g, "rect", { class: "share", x: x + 8, y: y + BOX.height - 7, height: 3,
+    width: Math.max(0, share * (BOX.width - 16)) });
+  make(g, "text", { x: x + 8, y: y + 17 }, node.op_type.slice(0, 25));
+  const name = name_of(node);
+  make(g, "text", { x: x + 8, y: y + 31, class: "small" },
+    name.length > 26 ? "…" + name.slice(-25) : name);
+  g.addEventListener("click", () => choose(i));
+  g.addEventListener("keydown", event => {
+    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); choose(i); }
+  });
+}
+
+function rows_of(parent, rows) {
+  const list = make(parent, "dl");
+  for (const [term, value] of rows) {
+    make(list, "dt", {}, term);
+    make(list, "dd", {}, value);
+  }
+}
+
+function choose(i) {
+  const node = layers[i], panel = at("details"), time = profiles.get(i);
+  for (const g of document.querySelectorAll(".node.chosen")) g.classList.remove("chosen");
+  const chosen = document.querySelector(`[data-node="${i}"]`);
+  if (chosen) chosen.classList.add("chosen");
+  panel.textContent = "";
+  make(panel, "h3", {}, node.op_type);
+  const rows = [["Name", name_of(node)], ["Domain", node.domain || "ai.onnx"]];
+  if (is_fused(node)) rows.push(["Group", "nodes of the file that run as one"]);
+  node.inputs.forEach((name, k) => rows.push([`Input ${k}`, name || "(absent)"]));
+  node.outputs.forEach((name, k) => rows.push([`Output ${k}`, name || "(not wanted)"]));
+  for (const [key, value] of Object.entries(node.attributes || {}))
+    rows.push([key, Array.isArray(value) && value.length > 16
+      ? `${value.slice(0, 16).join(", ")}, … (${value.length})` : String(value)]);
+  if (time) {
+    rows.push(["Time", `${ms(time.time_ms)}, ${percent(time.time_ms / total_ms)} of the run`],
+      ["Read", bytes(time.read_bytes)], ["Written", bytes(time.written_bytes)]);
+    if (time.flops !== undefined) rows.push(["Operations", `${count(time.flops)} FLOP`]);
+  }
+  rows_of(panel, rows);
+  const seen = pattern_of(node);
+  if (seen) draw_pattern(panel, seen);
+}
+
+/* ---- what queries see ---- */
+
+const QUERIES = 64;
+
+/* {words, sees(i, j)} over 64 queries and keys, or null where the node is no attention. Lengths
+ * of the node are scaled so that the picture has 64 tokens. */
+function pattern_of(node) {
+  const a = node.attributes || {}, kind = node.op_type;
+  if (!/Attention$|^FusedAttention/.test(kind) && kind !== "MultiHeadAttention") return null;
+  const causal = a.is_causal === 1 || a.unidirectional === 1 || a.causal === 1;
+  const length = Math.max(64, 4 * Math.max(1, ...["window", "local_window_size", "chunk_size",
+    "block_size", "left_window"].map(k => [].concat(a[k] || 0)[0])));
+  const unit = k => Math.max(1, Math.round([].concat(a[k] || 0)[0] * QUERIES / length));
+  const before = (i, j) => !causal || j <= i, and = causal ? ", causal" : "";
+  if (/Reformer|Routing|Sinkhorn|TopK/.test(kind))
+    return { words: `The content decides which keys each query sees${and}.`, sees: null };
+  if (kind === "LongformerAttention" || kind === "LocalAttention") {
+    const w = unit("window"), d = Math.max(1, [].concat(a.dilation || 1)[0]);
+    return { words: `Keys at most ${[].concat(a.window)[0]} tokens away${and}` +
+      (kind === "LocalAttention" ? "." : ", and the global tokens."),
+      sees: (i, j) => before(i, j) && Math.abs(i - j) <= w * d && (i - j) % d === 0 };
+  }
+  if (kind === "ChunkedLocalAttention") {
+    const c = unit("chunk_size"), back = a.chunks_before === undefined ? 1 : a.chunks_before;
+    const on = a.chunks_after || 0;
+    return { words: `Chunks of ${a.chunk_size} tokens and their neighbours${and}.`,
+      sees: (i, j) => { const d = Math.floor(i / c) - Math.floor(j / c);
+        return before(i, j) && d <= back && -d <= on; } };
+  }
+  if ((a.local_window_size || 0) > 0) {
+    const w = unit("local_window_size");
+    return { words: `The last ${a.local_window_size} tokens.`,
+      sees: (i, j) => j <= i && i - j < w };
+  }
+  const masked = Object.keys(a).some(k => /mask/.test(k)) || (node.inputs[3] || "") !== "";
+  return { words: (causal ? "Each query sees the keys up to its own position"
+    : "Each query sees all keys") + (masked ? ", but for those that the mask hides." : "."),
+    sees: before };
+}
+
+/* A pixel a pair, in the colours of the gallery: no colour where the key is not seen, and the
+ * weight that equal scores would have, on a ramp of powers of ten. */
+function draw_pattern(panel, seen) {
+  make(panel, "h3", {}, "What queries see");
+  if (seen.sees) {
+    const canvas = make(panel, "canvas", { width: QUERIES, height: QUERIES, role: "img",
+      "aria-label": `${seen.words} Rows are queries, columns are keys.` });
+    const style = getComputedStyle(document.documentElement), pen = canvas.getContext("2d");
+    const ramp = ["--hot0", "--hot1", "--hot2"].map(name => style.getPropertyValue(name));
+    for (let i = 0; i < QUERIES; i++) {
+      const keys = [...Array(QUERIES).keys()].filter(j => seen.sees(i, j));
+      const step = Math.min(2, Math.floor(3 * (1 - Math.log(keys.length || 1) / Math.log(65))));
+      pen.fillStyle = ramp[step];
+      for (const j of keys) pen.fillRect(j, i, 1, 1);
+    }
+  }
+  make(panel, "p", { class: "faint" }, seen.words +
+    (seen.sees ? " Rows are queries and columns keys, 64 of each." : ""));
+}
+
+/* ---- charts ---- */
+
+/* Logarithmic axes of a chart of 560 x 320: functions from values to places, and the drawing. */
+function axes(svg, xs, ys, x_title, y_title, x_text, y_text, x_marks) {
+  const box = { left: 104, right: 548, top: 14, bottom: 276 };
+  const place = (values, from, to) => {
+    const low = Math.log10(Math.min(...values)) - 0.1, high = Math.log10(Math.max(...values)) + 0.1;
+    return { low, high, at: v => from + (Math.log10(v) - low) / (high - low) * (to - from) };
+  };
+  const x = place(xs, box.left, box.right), y = place(ys, box.bottom, box.top);
+  const marks = axis => { // 1, 2 and 5 times powers of ten, or the powers alone; at most 6
+    const found = [];
+    for (let k = Math.floor(axis.low); k <= axis.high; k++)
+      for (const times of [1, 2, 5])
+        if (Math.log10(times) + k >= axis.low && Math.log10(times) + k <= axis.high)
+          found.push(times * 10 ** k);
+    const powers = found.filter(v => Math.abs(Math.log10(v) % 1) < 1e-9);
+    const chosen = found.length > 6 && powers.length > 1 ? powers : found;
+    return chosen.filter((_, i) => i % Math.ceil(chosen.length / 6) === 0);
+  };
+  for (const v of marks(y)) {
+    make(svg, "path", { class: "grid", d: `M${box.left} ${y.at(v)}H${box.right}` });
+    make(svg, "text", { x: box.left - 6, y: y.at(v) + 4, "text-anchor": "end", class: "small" },
+      y_text(v));
+  }
+  for (const v of x_marks || marks(x)) {
+    make(svg, "path", { class: "grid", d: `M${x.at(v)} ${box.top}V${box.bottom}` });
+    make(svg, "text", { x: x.at(v), y: box.bottom + 16, "text-anchor": "middle",
+      class: "small" }, x_text(v));
+  }
+  make(svg, "path", { class: "axis", d: `M${box.left} ${box.top}V${box.bottom}H${box.right}` });
+  make(svg, "text", { x: (box.left + box.right) / 2, y: 308, "text-anchor": "middle" }, x_title);
+  make(svg, "text", { x: 14, y: 145, transform: "rotate(-90 14 145)",
+    "text-anchor": "middle" }, y_title);
+  return { x: x.at, y: y.at, box };
+}
+const chart = (parent, words) =>
+  make(parent, "svg", { viewBox: "0 0 560 320", class: "chart", role: "img", "aria-label": words });
+
+function roofline() {
+  const known = [...profiles.values()].filter(n => n.flops > 0 && n.time_ms > 0 && moved(n) > 0);
+  node_table();
+  if (!doctor || !doctor.fp32_peak_all_gflops || !known.length) {
+    at("roofline-text").textContent = bench ? "No node states its operations, or the machine " +
+      "was not measured." : why(DATA.bench);
+    return;
+  }
+  const many = bench.threads > 1, peak = many ? doctor.fp32_peak_all_gflops
+    : doctor.fp32_peak_gflops, read = many ? doctor.read_all_gbs : doctor.read_gbs;
+  at("roofline-text").textContent = `This machine reaches ${three(peak)} GFLOP/s of fp32 ` +
+    `and reads ${three(read)} GB/s from memory with ${bench.threads} ` +
+    `thread${many ? "s" : ""}. A dot is a node, its area its time. A node above the slope ` +
+    "finds its operands in cache.";
+  const points = known.map(n => ({ n, x: n.flops / moved(n), y: n.flops / n.time_ms / 1e6 }));
+  const svg = chart(at("roofline"), "Operations a second of each node over operations a byte, " +
+    "below what the machine can do. The table holds the same figures.");
+  const a = axes(svg, [...points.map(p => p.x), peak / read], [...points.map(p => p.y), peak],
+    "FLOP a byte", "GFLOP/s", count, count);
+  const corner = peak / read, low = Math.max(Math.min(...points.map(p => p.x)) / 1.2, 1e-9);
+  const last = Math.max(corner, ...points.map(p => p.x)) * 1.2;
+  const foot = Math.max(Math.min(...points.map(p => p.y)) / 1.2, low * read);
+  make(svg, "path", { class: "roof", d: `M${a.x(foot / read)} ${a.y(foot)}L${a.x(corner)} ` +
+    `${a.y(peak)}H${a.x(last)}` });
+  for (const { n, x, y } of points) {
+    const dot = make(svg, "circle", { class: "dot", cx: a.x(x), cy: a.y(y),
+      r: 2.5 + 12 * Math.sqrt(n.time_ms / total_ms) });
+    make(dot, "title", {}, `${n.op_type} ${name_of(n)}: ${three(y)} GFLOP/s, ${ms(n.time_ms)}`);
+  }
+}
+
+function node_table() {
+  if (!bench || !bench.nodes) return;
+  const share = (value, best) => value > 0 && best > 0 ? percent(value / best) : "–";
+  const peak = doctor ? bench.threads > 1 ? doctor.fp32_peak_all_gflops
+    : doctor.fp32_peak_gflops : 0;
+  const read = doctor ? bench.threads > 1 ? doctor.read_all_gbs : doctor.read_gbs : 0;
+  const rows = [...bench.nodes].sort((a, b) => b.time_ms - a.time_ms).map(n => [
+    name_of(n), n.op_type, ms(n.time_ms), percent(n.time_ms / total_ms),
+    n.flops === undefined ? "–" : count(n.flops), share(n.flops / n.time_ms / 1e6, peak),
+    bytes(moved(n)), share(moved(n) / n.time_ms / 1e6, read)]);
+  table(at("nodes"), "Nodes by time", [["Node"], ["Operator"], ["Time", 1], ["Share", 1],
+    ["FLOP", 1], ["Of the peak", 1], ["Bytes", 1], ["Of the bandwidth", 1]], rows);
+}
+
+/* ---- the arena ---- */
+
+function hue_of(text) {
+  let hash = 5381;
+  for (const c of text) hash = (hash * 33 + c.codePointAt(0)) % 4294967296;
+  return hash % 360;
+}
+
+function arena() {
+  const blocks = plan ? plan.blocks : [];
+  if (!blocks.length) {
+    at("arena").textContent = plan ? "The plan has no blocks." : why(DATA.plan);
+    at("step").parentElement.hidden = true;
+    return;
+  }
+  const steps = Math.max(plan.steps, ...blocks.map(b => b.last_step + 1)), height = 380;
+  const width = Math.max(520, Math.min(2400, steps * 9)), top = plan.arena_bytes || 1;
+  const x = s => 70 + s / steps * (width - 84), y = b => height - 34 - b / top * (height - 50);
+  const svg = make(at("arena"), "svg", { width, height, role: "group",
+    "aria-label": `${blocks.length} blocks over ${steps} steps` });
+  for (let k = 0; k <= 4; k++) {
+    make(svg, "path", { class: "grid", d: `M70 ${y(top * k / 4)}H${width - 14}` });
+    make(svg, "text", { x: 64, y: y(top * k / 4) + 4, "text-anchor": "end", class: "small" },
+      bytes(top * k / 4));
+  }
+  make(svg, "text", { x: width / 2, y: height - 6, "text-anchor": "middle", class: "small" },
+    "step");
+  const shown = [...blocks].sort((a, b) => b.bytes - a.bytes).slice(0, 2000);
+  for (const b of shown) {
+    const words = `${b.name} (${b.op_type}), ${bytes(b.bytes)} at ${bytes(b.offset)}, ` +
+      `steps ${b.first_step} to ${b.last_step}`;
+    const one = make(svg, "rect", { class: "block", x: x(b.first_step), y: y(b.offset + b.bytes),
+      width: x(b.last_step + 1) - x(b.first_step), height: y(b.offset) - y(b.offset + b.bytes),
+      fill: b.name === "scratch" ? "#8886" : `hsl(${hue_of(b.op_type)} 55% 58%)`,
+      "aria-label": words, role: "button", tabindex: shown.indexOf(b) < 24 ? 0 : -1 });
+    make(one, "title", {}, words);
+    const show = () => { at("step").value = b.first_step; alive(svg, x, height); };
+    one.addEventListener("click", show);
+    one.addEventListener("keydown", e => { if (e.key === "Enter") show(); });
+    one.block = b;
+  }
+  make(svg, "path", { class: "now" });
+  at("step").max = steps - 1;
+  at("step").value = Math.min(plan.peak_step, steps - 1);
+  at("step").addEventListener("input", () => alive(svg, x, height));
+  alive(svg, x, height);
+}
+
+function alive(svg, x, height) {
+  const step = Number(at("step").value), node = layers[step];
+  const found = plan.blocks.filter(b => b.first_step <= step && step <= b.last_step);
+  svg.querySelector(".now").setAttribute("d", `M${x(step + 0.5)} 10V${height - 34}`);
+  for (const one of svg.querySelectorAll(".block"))
+    one.classList.toggle("dim", !found.includes(one.block));
+  at("step-text").textContent = `${step}` + (step === plan.peak_step ? " (the peak)" : "");
+  at("alive").textContent = "";
+  found.sort((a, b) => b.bytes - a.bytes);
+  make(at("alive"), "p", {}, `${found.length} blocks are alive, ` +
+    `${bytes(found.reduce((sum, b) => sum + b.bytes, 0))} in all. The largest: ` +
+    found.slice(0, 4).map(b => `${b.name} (${bytes(b.bytes)})`).join(", ") + ".");
+}
+
+/* ---- over sizes ---- */
+
+function growth() {
+  const sweep = DATA.sweep, dense = failed(DATA.dense) ? null : DATA.dense;
+  if (failed(sweep)) {
+    at("growth-text").textContent = sweep ? why(sweep)
+      : "The model has no symbolic size to go through; --set S=128,256,512 names one.";
+    return;
+  }
+  at("growth-text").textContent = `The size is ${sweep.symbol}. ` + (dense ? "The dashed line is " +
+    "the same model without fusion: attention is dense there, and its scores are stored." : "");
+  for (const [key, title, text] of [["median_ms", "Median time", ms],
+                                    ["arena_bytes", "Arena", bytes]]) {
+    const lines = [sweep.rows, dense ? dense.rows : []].map(rows =>
+      rows.filter(r => r[key] > 0 && r.size > 0));
+    if (!lines[0].length) continue;
+    const svg = chart(at("growth"), `${title} over ${sweep.symbol}; the table holds the figures.`);
+    const all = lines.flat(), a = axes(svg, all.map(r => r.size), all.map(r => r[key]),
+      sweep.symbol, title, String, text, sweep.rows.map(r => r.size));
+    lines.forEach((rows, k) => {
+      make(svg, "polyline", { class: `line${k}`,
+        points: rows.map(r => `${a.x(r.size)},${a.y(r[key])}`).join(" ") });
+      for (const r of rows)
+        make(make(svg, "circle", { class: `dot${k}`, cx: a.x(r.size), cy: a.y(r[key]), r: 4 }),
+          "title", {}, `${sweep.symbol} = ${r.size}: ${text(r[key])}`);
+    });
+  }
+  const other = new Map((dense ? dense.rows : []).map(r => [r.size, r]));
+  table(at("sizes"), "Time and memory by size", [[sweep.symbol], ["Median", 1],
+    ["Without fusion", 1], ["Arena", 1], ["Without fusion", 1]], sweep.rows.map(r => [
+    String(r.size), ms(r.median_ms), other.has(r.size) ? ms(other.get(r.size).median_ms) : "–",
+    bytes(r.arena_bytes), other.has(r.size) ? bytes(other.get(r.size).arena_bytes) : "–"]));
+}
+
+/* ---- coverage and errors ---- */
+
+function coverage() {
+  const c = inspect.coverage;
+  at("coverage-text").textContent = `${c.native} nodes are native, ${c.body} come out of ` +
+    `function bodies, ${c.missing} have no operator here.`;
+  table(at("coverage"), "Operators that run", [["Operator"], ["Domain"], ["Coverage"],
+    ["Nodes", 1]], inspect.ops.map(o => [o.op_type + (o.function ? ` (of ${o.function})` : ""),
+    o.domain || "ai.onnx", o.coverage, String(o.nodes)]));
+  if (inspect.left.length)
+    table(at("coverage"), "Left as they are by a pass", [["Node"], ["Pass"], ["Why"]],
+      inspect.left.map(l => [l.node, l.pass, l.why]));
+}
+
+function precision() {
+  const rows = [];
+  for (const one of DATA.compare || []) {
+    if (failed(one.result)) { rows.push([one.with, "–", why(one.result), "–", "–", "–"]); continue; }
+    for (const o of one.result.outputs)
+      rows.push([one.with, o.name, error(o.max_abs), error(o.max_rel),
+        o.cosine === undefined || o.cosine === null ? "–" : o.cosine.toFixed(9),
+        o.max_ulp === undefined || o.max_ulp === null ? "–" : count(o.max_ulp)]);
+  }
+  table(at("precision"), "Errors of each output", [["Beside"], ["Output"], ["Max absolute", 1],
+    ["Max relative", 1], ["Cosine", 1], ["ulp", 1]], rows);
+}
+
+/* A section that fails says so and leaves the others alone. */
+for (const [part, section] of [[summary, "summary"], [graph, "graph"], [roofline, "roofline"],
+  [arena, "arena"], [growth, "growth"], [coverage, "coverage"], [precision, "precision"]]) {
+  try { part(); } catch (wrong) {
+    make(at(section), "p", { class: "bad" }, `This section failed: ${wrong.message}`);
+    console.error(wrong);
+  }
+}
+for (const heading of document.querySelectorAll("main h2"))
+  make(make(at("contents"), "li"), "a", { href: `#${heading.id}` }, heading.textContent);
+at("foot").textContent = `attnrun ${DATA.version}` + (doctor ? `, ${doctor.isa}, ` +
+  `${doctor.cpus_online} CPUs, ${doctor.blas.split(" ").slice(0, 2).join(" ")}` : "") +
+  ". This page is one file and loads nothing from elsewhere.";
