@@ -68,7 +68,11 @@ mkdir "$work/project"
 cat >"$work/project/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.20)
 project(embed C)
-find_package(attnrun 0.2 REQUIRED)
+find_package(attnrun 0.2 REQUIRED COMPONENTS shared static)
+find_package(attnrun 0.2 QUIET COMPONENTS gpu)
+if(attnrun_FOUND)
+  message(FATAL_ERROR "a component that there is not was found")
+endif()
 foreach(kind attnrun static)
   add_executable(embed_${kind} ${EXAMPLE})
   target_link_libraries(embed_${kind} PRIVATE attnrun::${kind})

@@ -34,6 +34,18 @@ set(CPACK_COMPONENT_LIBATTNRUN-DEV_DESCRIPTION
 set(CPACK_COMPONENT_ATTNRUN_DESCRIPTION
   "The command line, its man pages and the completions of bash, zsh and fish.")
 
+# Since which version each function is there, for packages that are built on the library.
+set(abi ${CMAKE_CURRENT_SOURCE_DIR}/tests/package/abi.txt)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${abi})
+file(STRINGS ${abi} functions REGEX "^function ")
+set(symbols "libattnrun.so.${PROJECT_VERSION_MAJOR} libattnrun0 #MINVER#\n")
+foreach(function IN LISTS functions)
+  string(REGEX REPLACE "^function ([a-z0-9_]+) (.+)$" "\\1@\\2" function "${function}")
+  string(APPEND symbols " ${function} ${PROJECT_VERSION}\n")
+endforeach()
+file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/symbols CONTENT "${symbols}" @ONLY)
+set(CPACK_DEBIAN_LIBATTNRUN0_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_BINARY_DIR}/symbols)
+
 # Each package brings its copyright.
 foreach(component IN LISTS CPACK_COMPONENTS_ALL)
   install(FILES LICENSE RENAME copyright COMPONENT ${component}
