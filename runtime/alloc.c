@@ -1,7 +1,7 @@
 /* alloc.c - memory behind a budget, and pools; see alloc.h.
  *
  * In: sizes and a category. Out: memory, or NULL with a sentence for the caller. A pool
- * hands out parts of blocks, which grow from 2 KiB up to 1 MiB, and gives all of them back at
+ * hands out parts of blocks, which grow from 1 KiB up to 1 MiB, and gives all of them back at
  * once. */
 #include "alloc.h"
 
@@ -18,7 +18,7 @@
 
 enum {
     ALIGNMENT = 64,
-    POOL_FIRST_BLOCK = 2 << 10,
+    POOL_FIRST_BLOCK = 1 << 10,
     POOL_ALONE = 16 << 10, /* larger pieces are blocks of their own */
     POOL_LARGEST_BLOCK = 1 << 20,
     HUGE_PAGE = 2 << 20,
@@ -222,19 +222,21 @@ static char *block_data(struct attn_pool_block *block)
     return (char *)block + POOL_HEADER;
 }
 
-/* A spare block that is not much too large. */
+/* The smallest spare block that is large enough, and not much too large: of pools that are filled in
+ * one way after the other, each block finds the one of its place. */
 static struct attn_pool_block *spare_block(struct attn_pool *pool, int64_t bytes)
 {
-    struct attn_pool_block **at = pool->spare ? &pool->spare->last : NULL;
-    while (at != NULL && *at != NULL) {
-        struct attn_pool_block *block = *at;
-        if (block->bytes >= bytes && block->bytes / 2 <= bytes) {
-            *at = block->before;
-            return block;
-        }
-        at = &block->before;
-    }
-    return NULL;
+    struct attn_pool_block **best = NULL;
+    for (struct attn_pool_block **at = pool->spare ? &pool->spare->last : NULL;
+         at != NULL && *at != NULL; at = &(*at)->before)
+        if ((*at)->bytes >= bytes && (*at)->bytes / 2 <= bytes &&
+            (best == NULL || (*at)->bytes < (*best)->bytes))
+            best = at;
+    if (best == NULL)
+        return NULL;
+    struct attn_pool_block *block = *best;
+    *best = block->before;
+    return block;
 }
 
 static struct attn_pool_block *new_block(struct attn_pool *pool, int64_t bytes)
@@ -270,13 +272,13 @@ static void *alloc_alone(struct attn_pool *pool, int64_t bytes)
     return block_data(block);
 }
 
-/* The next block to be filled, behind one of `last` bytes (-1: none): half as large again, and
- * large enough for a piece of `bytes`. */
+/* The next block to be filled, behind one of `last` bytes (-1: none): twice that, and large
+ * enough for a piece of `bytes`. */
 static int64_t next_block(int64_t last, int64_t bytes)
 {
     int64_t room = POOL_FIRST_BLOCK;
     if (last >= POOL_FIRST_BLOCK - POOL_HEADER)
-        room = round_up((last + POOL_HEADER) / 2 * 3, ALIGNMENT);
+        room = 2 * (last + POOL_HEADER);
     if (room > POOL_LARGEST_BLOCK)
         room = POOL_LARGEST_BLOCK;
     while (room - POOL_HEADER < bytes)
