@@ -222,8 +222,8 @@ static char *block_data(struct attn_pool_block *block)
     return (char *)block + POOL_HEADER;
 }
 
-/* The smallest spare block that is large enough, and not much too large: of pools that are filled in
- * one way after the other, each block finds the one of its place. */
+/* The smallest spare block that is large enough, and not much too large: of pools that are filled
+ * in one way after the other, each block finds the one of its place. */
 static struct attn_pool_block *spare_block(struct attn_pool *pool, int64_t bytes)
 {
     struct attn_pool_block **best = NULL;

@@ -24,3 +24,4 @@ if(ATTNRUN_ASAN OR ATTNRUN_TSAN) # sanitizers bring symbols and flags of their o
     set_tests_properties(package_packages PROPERTIES DISABLED ON)
   endif()
 endif()
+add_python_test(package_size package/check_size.py ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_BINARY_DIR})
