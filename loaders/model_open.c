@@ -170,10 +170,6 @@ static attn_status build(struct attn_load *load, const PB(ModelProto) * pb)
                          &model->n_opsets));
     model->opsets = (struct attn_opset *)(uintptr_t)opsets;
     TRY(attn_load_functions(load, pb));
-    load->attrs = attn_pool_alloc(load->pool, model->limits.attributes *
-                                                  (int64_t)sizeof *load->attrs);
-    if (load->attrs == NULL)
-        return ATTNRUN_E_MEMORY;
     TRY(attn_load_main(load, pb->graph, opsets, model->n_opsets));
     return check_fixed(model);
 }

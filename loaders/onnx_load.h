@@ -76,9 +76,11 @@ struct attn_load {
     struct attn_load_work *works;
     int64_t n_works, works_capacity;
     int64_t expanded, made_nodes, made_names;
-    int32_t at;              /* number of the node in its list, for errors */
-    struct attn_attr *attrs; /* room for those of one node */
-    uint64_t errors;         /* attn_error_count() when the load began */
+    int32_t at; /* number of the node in its list, for errors */
+    struct attn_attr
+        *attrs; /* room for those of one node, made larger where one has more */
+    size_t attrs_room;
+    uint64_t errors; /* attn_error_count() when the load began */
 };
 
 /* onnx_type.c. `fresh`: sizes without a name become symbols of their own, else unknown.

@@ -159,12 +159,24 @@ static attn_status add_graphs(struct attn_load *load, struct attn_load_scope *sc
     return ATTNRUN_OK;
 }
 
+/* As many as the scan has let through; the nodes of subgraphs are read later. */
+static attn_status reserve_attrs(struct attn_load *load, size_t n)
+{
+    if (n <= load->attrs_room)
+        return ATTNRUN_OK;
+    const size_t room = n < 4 ? 4 : 2 * n;
+    load->attrs = attn_pool_alloc(load->pool, (int64_t)(room * sizeof *load->attrs));
+    load->attrs_room = load->attrs != NULL ? room : 0;
+    return load->attrs != NULL ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
+}
+
 static attn_status add_attrs(struct attn_load *load, struct attn_load_scope *scope,
                              const PB(NodeProto) * pb, struct attn_node *node)
 {
     int32_t n = 0;
     struct attn_name_map *inputs = NULL; /* what the subgraphs of the node read */
     TRY(check_names(pb));
+    TRY(reserve_attrs(load, pb->n_attribute));
     for (size_t k = 0; k < pb->n_attribute; k++) {
         struct attn_binding binding;
         struct attn_attr *attr = &load->attrs[n];

@@ -1,7 +1,8 @@
 /* alloc.c - memory behind a budget, and pools; see alloc.h.
  *
  * In: sizes and a category. Out: memory, or NULL with a sentence for the caller. A pool
- * hands out parts of blocks, which double up to 1 MiB, and gives all of them back at once. */
+ * hands out parts of blocks, which grow from 1 KiB up to 1 MiB, and gives all of them back at
+ * once. */
 #include "alloc.h"
 
 #include <inttypes.h>
@@ -17,7 +18,8 @@
 
 enum {
     ALIGNMENT = 64,
-    POOL_FIRST_BLOCK = 64 << 10,
+    POOL_FIRST_BLOCK = 1 << 10,
+    POOL_ALONE = 16 << 10, /* larger pieces are blocks of their own */
     POOL_LARGEST_BLOCK = 1 << 20,
     HUGE_PAGE = 2 << 20,
     HUGE_BYTES = 4 << 20, /* blocks from here on ask for huge pages */
@@ -220,19 +222,21 @@ static char *block_data(struct attn_pool_block *block)
     return (char *)block + POOL_HEADER;
 }
 
-/* A spare block that is not much too large. */
+/* The smallest spare block that is large enough, and not much too large: of pools that are filled
+ * in one way after the other, each block finds the one of its place. */
 static struct attn_pool_block *spare_block(struct attn_pool *pool, int64_t bytes)
 {
-    struct attn_pool_block **at = pool->spare ? &pool->spare->last : NULL;
-    while (at != NULL && *at != NULL) {
-        struct attn_pool_block *block = *at;
-        if (block->bytes >= bytes && block->bytes / 2 <= bytes) {
-            *at = block->before;
-            return block;
-        }
-        at = &block->before;
-    }
-    return NULL;
+    struct attn_pool_block **best = NULL;
+    for (struct attn_pool_block **at = pool->spare ? &pool->spare->last : NULL;
+         at != NULL && *at != NULL; at = &(*at)->before)
+        if ((*at)->bytes >= bytes && (*at)->bytes / 2 <= bytes &&
+            (best == NULL || (*at)->bytes < (*best)->bytes))
+            best = at;
+    if (best == NULL)
+        return NULL;
+    struct attn_pool_block *block = *best;
+    *best = block->before;
+    return block;
 }
 
 static struct attn_pool_block *new_block(struct attn_pool *pool, int64_t bytes)
@@ -268,21 +272,24 @@ static void *alloc_alone(struct attn_pool *pool, int64_t bytes)
     return block_data(block);
 }
 
-/* The next block to be filled, behind one of `last` bytes (-1: none): twice that. */
-static int64_t next_block(int64_t last)
+/* The next block to be filled, behind one of `last` bytes (-1: none): twice that, and large
+ * enough for a piece of `bytes`. */
+static int64_t next_block(int64_t last, int64_t bytes)
 {
-    int64_t bytes = POOL_FIRST_BLOCK;
+    int64_t room = POOL_FIRST_BLOCK;
     if (last >= POOL_FIRST_BLOCK - POOL_HEADER)
-        bytes = 2 * (last + POOL_HEADER);
-    if (bytes > POOL_LARGEST_BLOCK)
-        bytes = POOL_LARGEST_BLOCK;
-    return bytes - POOL_HEADER;
+        room = 2 * (last + POOL_HEADER);
+    if (room > POOL_LARGEST_BLOCK)
+        room = POOL_LARGEST_BLOCK;
+    while (room - POOL_HEADER < bytes)
+        room *= 2;
+    return room - POOL_HEADER;
 }
 
-static bool add_block(struct attn_pool *pool)
+static bool add_block(struct attn_pool *pool, int64_t bytes)
 {
-    struct attn_pool_block *block =
-        new_block(pool, next_block(pool->last != NULL ? pool->last->bytes : -1));
+    const int64_t last = pool->last != NULL ? pool->last->bytes : -1;
+    struct attn_pool_block *block = new_block(pool, next_block(last, bytes));
     if (block == NULL)
         return false;
     block->before = pool->last;
@@ -294,7 +301,7 @@ bool attn_pool_apart;
 
 static bool is_alone(int64_t bytes)
 {
-    return bytes < 0 || bytes > POOL_FIRST_BLOCK / 4 || attn_pool_apart;
+    return bytes < 0 || bytes > POOL_ALONE || attn_pool_apart;
 }
 
 static int64_t place_behind(int64_t used, int64_t bytes)
@@ -310,7 +317,7 @@ static void *pool_place(struct attn_pool *pool, int64_t bytes)
     if (pool->last != NULL)
         at = place_behind(pool->last->used, bytes);
     if (pool->last == NULL || at > pool->last->bytes || bytes > pool->last->bytes - at) {
-        if (!add_block(pool))
+        if (!add_block(pool, bytes))
             return NULL;
         at = 0;
     }
@@ -403,7 +410,7 @@ void attn_pool_fill_add(struct attn_pool_fill *fill, int64_t bytes)
     }
     int64_t at = place_behind(fill->used, bytes);
     if (fill->block < 0 || at > fill->block || bytes > fill->block - at) {
-        fill->block = next_block(fill->block);
+        fill->block = next_block(fill->block, bytes);
         fill->more += fill->block + POOL_HEADER;
         at = 0;
     }

@@ -96,6 +96,31 @@ static void test_states_that_are_none_are_refused(void **state)
     attnrun_runtime_destroy(runtime);
 }
 
+/* A model of two nodes, packed and run: heap for what it is, not for what it might be. */
+static void test_a_small_model_takes_little(void **state)
+{
+    (void)state;
+    enum { MAX_BYTES = 32 << 10 };
+    float x[6] = { 1, 2, 3 };
+    struct test_memory memory;
+    test_memory_init(&memory);
+    attnrun_runtime *runtime = make_runtime(&memory, 1);
+    struct onnx_writer *writer = onnx_begin(13);
+    onnx_input(writer, "x", ATTNRUN_F32, "N,3");
+    onnx_node(writer, "Relu", "x", "a");
+    onnx_node(writer, "Softmax", "a", "y");
+    onnx_output(writer, "y", ATTNRUN_F32, "N,3");
+    attnrun_model *model = open_model(runtime, writer, 0);
+    attnrun_context *context = make_context(model);
+    set_input(context, 0, ATTNRUN_F32, "2,3", x);
+    OK(attnrun_run(context, NULL));
+    assert_true(peak_of(runtime) <= MAX_BYTES);
+    attnrun_context_destroy(context);
+    attnrun_model_release(model);
+    attnrun_runtime_destroy(runtime);
+    test_memory_check(&memory);
+}
+
 /* ---- plans that are kept ---- */
 
 static int32_t plans_of(attnrun_context *context)
@@ -183,6 +208,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_states_are_in_the_sum),
         cmocka_unit_test(test_states_that_are_none_are_refused),
+        cmocka_unit_test(test_a_small_model_takes_little),
         cmocka_unit_test(test_plans_beyond_the_limit_are_given_back),
         cmocka_unit_test(test_steps_of_a_plan_say_their_tasks),
     };

@@ -64,11 +64,38 @@ g++ -x c++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -o "$work/cxx" "$example"
     $(pc --cflags --libs)
 check "pkg-config, C++" "$work/cxx"
 
+# The programs of tests/embed, as somebody would build them who has the package alone.
+for compiler in gcc clang; do
+    command -v "$compiler" >/dev/null || continue
+    for name in memory outputs profile; do
+        for kind in shared static; do
+            libraries=$(pc --libs)
+            if [ "$kind" = static ]; then
+                libraries=$(pc --static --libs | sed 's/-lattnrun/-l:libattnrun.a/')
+            fi
+            # shellcheck disable=SC2046,SC2086
+            "$compiler" -std=gnu11 $(pc --cflags) -o "$work/test" \
+                "$source/tests/embed/test_$name.c" "$source/tests/runtime/harness.c" \
+                "$source/tests/runtime/onnx_write.c" "$source/tests/runtime/sample_models.c" \
+                $libraries -lcmocka -lpthread
+            LD_LIBRARY_PATH=$libdir "$work/test" >"$work/log" 2>&1 || {
+                cat "$work/log"
+                exit 1
+            }
+        done
+    done
+    echo "ok: tests/embed with $compiler, shared and static"
+done
+
 mkdir "$work/project"
 cat >"$work/project/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.20)
 project(embed C)
-find_package(attnrun 0.2 REQUIRED)
+find_package(attnrun 0.2 REQUIRED COMPONENTS shared static)
+find_package(attnrun 0.2 QUIET COMPONENTS gpu)
+if(attnrun_FOUND)
+  message(FATAL_ERROR "a component that there is not was found")
+endif()
 foreach(kind attnrun static)
   add_executable(embed_${kind} ${EXAMPLE})
   target_link_libraries(embed_${kind} PRIVATE attnrun::${kind})

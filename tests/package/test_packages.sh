@@ -24,6 +24,8 @@ for name in libattnrun0 libattnrun-dev attnrun; do
     dpkg-deb --info "$deb" | grep -q "Package: $name\$" || fail "$name has another name"
     dpkg-deb --contents "$deb" >"$work/$name.list"
 done
+dpkg-deb --info "$(find "$work/packages" -maxdepth 1 -name 'libattnrun0_*.deb')" symbols |
+    grep -q "^ attnrun_run@ATTNRUN_1 [0-9]" || fail "libattnrun0 has no symbols file"
 [ -f "$(find "$work/packages" -maxdepth 1 -name 'attnrun-*.tar.gz')" ] || fail "no tar.gz"
 grep -q "libattnrun.so.0" "$work/libattnrun0.list" || fail "libattnrun0 has no library"
 grep -q "libattnrun.so ->" "$work/libattnrun-dev.list" || fail "no link to build with"

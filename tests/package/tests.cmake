@@ -5,6 +5,11 @@ add_test(NAME package_install COMMAND sh
 add_test(NAME package_symbols COMMAND sh
   ${CMAKE_CURRENT_SOURCE_DIR}/tests/package/test_symbols.sh
   $<TARGET_FILE:attnrun_shared> $<TARGET_FILE:attnrun_static>)
+if(NOT CMAKE_CROSSCOMPILING)
+  add_test(NAME package_abi COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/tests/package/test_abi.sh
+    $<TARGET_FILE:attnrun_shared> ${CMAKE_CURRENT_SOURCE_DIR}/runtime/attnrun.h
+    ${CMAKE_CURRENT_SOURCE_DIR}/tests/package/abi.txt)
+endif()
 find_program(dpkg dpkg)
 if(dpkg AND NOT CMAKE_CROSSCOMPILING)
   add_test(NAME package_packages COMMAND sh
@@ -12,7 +17,11 @@ if(dpkg AND NOT CMAKE_CROSSCOMPILING)
 endif()
 if(ATTNRUN_ASAN OR ATTNRUN_TSAN) # sanitizers bring symbols and flags of their own
   set_tests_properties(package_install package_symbols PROPERTIES DISABLED ON)
+  if(TEST package_abi)
+    set_tests_properties(package_abi PROPERTIES DISABLED ON)
+  endif()
   if(TEST package_packages)
     set_tests_properties(package_packages PROPERTIES DISABLED ON)
   endif()
 endif()
+add_python_test(package_size package/check_size.py ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_BINARY_DIR})

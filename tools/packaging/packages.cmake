@@ -36,6 +36,18 @@ set(CPACK_COMPONENT_LIBATTNRUN-DEV_DESCRIPTION
 set(CPACK_COMPONENT_ATTNRUN_DESCRIPTION
   "The command line, its man pages and the completions of bash, zsh and fish.")
 
+# Since which version each function is there, for packages that are built on the library.
+set(abi ${CMAKE_CURRENT_SOURCE_DIR}/tests/package/abi.txt)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${abi})
+file(STRINGS ${abi} functions REGEX "^function ")
+set(symbols "libattnrun.so.${PROJECT_VERSION_MAJOR} libattnrun0 #MINVER#\n")
+foreach(function IN LISTS functions)
+  string(REGEX REPLACE "^function ([a-z0-9_]+) (.+)$" "\\1@\\2" function "${function}")
+  string(APPEND symbols " ${function} ${PROJECT_VERSION}\n")
+endforeach()
+file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/symbols CONTENT "${symbols}" @ONLY)
+set(CPACK_DEBIAN_LIBATTNRUN0_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_BINARY_DIR}/symbols)
+
 # Each package brings its copyright and what has changed; the text of the license is Debian's, and
 # a file for who installs without packages.
 set(packaging ${CMAKE_CURRENT_BINARY_DIR}/packaging)
@@ -57,14 +69,4 @@ install(FILES LICENSE COMPONENT license DESTINATION ${CMAKE_INSTALL_DATADIR}/doc
 install(FILES tools/packaging/overrides RENAME libattnrun-dev COMPONENT libattnrun-dev
   DESTINATION ${CMAKE_INSTALL_DATADIR}/lintian/overrides)
 
-# The symbols of libattnrun0, so that packages that use them depend on the version that has them.
-add_custom_command(OUTPUT ${packaging}/symbols
-  COMMAND ${CMAKE_COMMAND} -DLIBRARY=$<TARGET_FILE:attnrun_shared>
-    -DSONAME=$<TARGET_SONAME_FILE:attnrun_shared> -DVERSION=${PROJECT_VERSION} -DNM=${CMAKE_NM}
-    -DOUTPUT=${packaging}/symbols
-    -P ${CMAKE_CURRENT_SOURCE_DIR}/tools/packaging/symbols.cmake
-  DEPENDS attnrun_shared ${CMAKE_CURRENT_SOURCE_DIR}/tools/packaging/symbols.cmake
-  COMMENT "Listing the symbols of libattnrun0")
-add_custom_target(attnrun_symbols ALL DEPENDS ${packaging}/symbols)
-set(CPACK_DEBIAN_LIBATTNRUN0_PACKAGE_CONTROL_EXTRA ${packaging}/symbols)
 include(CPack)
