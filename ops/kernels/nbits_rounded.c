@@ -134,6 +134,8 @@ static ALWAYS_INLINE void round_row(uint8_t *to, const struct form *f, const flo
         for (size_t k = k0; k < end; k += f->chunk) {
             const size_t n = end - k < f->chunk ? end - k : f->chunk;
             float last[CHUNK];
+            if (attn_poll_work((int64_t)(n * sizeof *a)) != ATTNRUN_OK)
+                return; /* who asked for the rows sees it at the next poll */
             if (n % STEP == 0) {
                 *at++ = round_chunk(to + k, a + k, n, times, bits);
                 continue;
