@@ -134,13 +134,14 @@ static ALWAYS_INLINE void round_row(uint8_t *to, const struct form *f, const flo
         for (size_t k = k0; k < end; k += f->chunk) {
             const size_t n = end - k < f->chunk ? end - k : f->chunk;
             float last[CHUNK];
-            if (n % STEP == 0) {
-                *at++ = round_chunk(to + k, a + k, n, times, bits);
-                continue;
+            if (attn_poll_work((int64_t)(n * sizeof *a)) != ATTNRUN_OK)
+                return; /* who asked for the rows sees it at the next poll */
+            const float *from = a + k;
+            if (n % STEP != 0) {
+                memset(last, 0, sizeof last);
+                from = memcpy(last, from, n * sizeof *a);
             }
-            memset(last, 0, sizeof last);
-            memcpy(last, a + k, n * sizeof *a);
-            *at++ = round_chunk(to + k, last, (n + STEP - 1) / STEP * STEP, times, bits);
+            *at++ = round_chunk(to + k, from, (n + STEP - 1) / STEP * STEP, times, bits);
         }
     }
 }
@@ -262,6 +263,11 @@ static ALWAYS_INLINE void sum_part(v_f32 (*total)[2], const struct part *t,
     const size_t each = (size_t)bits / (size_t)b->bits; /* words here of a word there */
     const struct rounded *of =
         (const struct rounded *)(const void *)(a + t->form.plane) + t->first;
+    v_f32 sum[MR][2];
+    UNROLL
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < 2; v++)
+            sum[i][v] = total[i][v];
     a += t->k0;
     for (size_t c = 0; c < t->n; c++, of++) {
         const uint8_t *end = q + t->words[c] * each * (4 * NR);
@@ -284,44 +290,21 @@ static ALWAYS_INLINE void sum_part(v_f32 (*total)[2], const struct part *t,
                 }
             }
         }
-        end_sums(total, acc, b, of, row, t->scales[c], rows);
+        end_sums(sum, acc, b, of, row, t->scales[c], rows);
     }
-}
-
-static ALWAYS_INLINE void add_tile(const struct part *t, const uint8_t *q, size_t i0,
-                                   const int rows, const int bits)
-{
-    const struct attn_nbits_product *p = t->p;
-    const size_t n[2] = { p->n < VF ? p->n : VF, p->n > VF ? p->n - VF : 0 };
-    float *c = p->c + (ptrdiff_t)i0 * p->c_row;
-    v_f32 total[MR][2];
     UNROLL
     for (int i = 0; i < rows; i++)
-        for (int v = 0; v < 2; v++) {
-            const float *from = c + i * p->c_row + v * VF;
-            total[i][v] = t->begins    ? (v_f32){ 0 }
-                          : n[v] == VF ? v_load(from)
-                                       : v_load_tail(from, n[v], 0.0f);
-        }
-    sum_part(total, t, q, (const uint8_t *)p->rows + i0 * t->form.row_bytes, rows, bits);
-    for (int v = 0; v < 2 && n[v] > 0; v++) {
-        v_f32 bias = { 0 };
-        if (t->ends && p->bias != NULL)
-            bias = v_load_tail(p->bias + v * VF, n[v], 0.0f);
-        UNROLL
-        for (int i = 0; i < rows; i++)
-            if (n[v] == VF)
-                v_store(c + i * p->c_row + v * VF, total[i][v] + bias);
-            else
-                v_store_tail(c + i * p->c_row + v * VF, total[i][v] + bias, n[v]);
-    }
+        for (int v = 0; v < 2; v++)
+            total[i][v] = sum[i][v];
 }
 
-typedef void tile_fn(const struct part *t, const uint8_t *q, size_t i0);
+typedef void tile_fn(v_f32 (*total)[2], const struct part *t, const uint8_t *q,
+                     const uint8_t *a);
 /* clang-format off */
 #define TILE(rows, bits) \
-    static void tile_##rows##_##bits(const struct part *t, const uint8_t *q, size_t i0) \
-    { add_tile(t, q, i0, (rows) < MR ? (rows) : MR, bits); }
+    static void tile_##rows##_##bits(v_f32 (*total)[2], const struct part *t, const uint8_t *q, \
+                                     const uint8_t *a) \
+    { sum_part(total, t, q, a, (rows) < MR ? (rows) : MR, bits); }
 #define ENTRY(rows, bits) tile_##rows##_##bits,
 ATTN_ROWS_6(TILE, 8)
 ATTN_ROWS_4(TILE, 4)
@@ -330,6 +313,28 @@ static tile_fn *const tiles_4[] = { ATTN_ROWS_4(ENTRY, 4) };
 #undef ENTRY
 #undef TILE
 /* clang-format on */
+
+/* Rows i0 … i0 + rows - 1 of C: what was there, the part's sums, and behind the last part the
+ * bias. */
+static void add_tile(const struct part *t, tile_fn *tile, const uint8_t *q, size_t i0,
+                     size_t rows)
+{
+    const struct attn_nbits_product *p = t->p;
+    const size_t n[2] = { p->n < VF ? p->n : VF, p->n > VF ? p->n - VF : 0 };
+    float *c = p->c + (ptrdiff_t)i0 * p->c_row;
+    v_f32 total[MR][2] = { { { 0 } } };
+    for (size_t i = 0; !t->begins && i < rows; i++)
+        for (size_t v = 0; v < 2; v++)
+            total[i][v] = v_load_tail(c + (ptrdiff_t)i * p->c_row + v * VF, n[v], 0.0f);
+    tile(total, t, q, (const uint8_t *)p->rows + i0 * t->form.row_bytes);
+    for (size_t v = 0; v < 2 && n[v] > 0; v++) {
+        v_f32 bias = { 0 };
+        if (t->ends && p->bias != NULL)
+            bias = v_load_tail(p->bias + v * VF, n[v], 0.0f);
+        for (size_t i = 0; i < rows; i++)
+            v_store_tail(c + (ptrdiff_t)i * p->c_row + v * VF, total[i][v] + bias, n[v]);
+    }
+}
 
 /* The words of a part as bytes, in their order. */
 static ALWAYS_INLINE void unpack_words(uint8_t *to, const struct part *t, const int bits)
@@ -363,7 +368,7 @@ static void add_part(const struct part *t)
     for (size_t i = 0, m = 0; i < p->m; i += m) {
         const size_t left = p->m - i;
         m = left / ((left + most - 1) / most);
-        tiles[m - 1](t, direct ? t->q : p->scratch, i);
+        add_tile(t, tiles[m - 1], direct ? t->q : p->scratch, i, m);
     }
 }
 
