@@ -121,7 +121,7 @@ static attn_status read_header(struct attn_load *load, const PB(ModelProto) * pb
                          (long long)pb->ir_version, ATTN_LOAD_IR);
     bool newer = pb->ir_version > ATTN_LOAD_IR && !(model->flags & ATTNRUN_ALLOW_NEWER);
     if (pb->ir_version < 3 || newer)
-        return attn_fail(ATTNRUN_E_VERSION, "ir_version %lld, known are 3 to %d",
+        return attn_fail(ATTNRUN_E_VERSION, "ir_version is %lld, expected 3 to %d",
                          (long long)pb->ir_version, ATTN_LOAD_IR);
     if (pb->graph == NULL)
         return attn_fail(ATTNRUN_E_MODEL, "the model has no graph");

@@ -88,8 +88,8 @@ attn_status attn_read_sparse(struct attn_tensor_reader *reader,
         TRY(place_of(name, &indices, tensor, k, &place));
         if (place <= before)
             return attn_fail(ATTNRUN_E_MODEL,
-                             "sparse tensor '%s': index %lld is not behind the one "
-                             "before it",
+                             "sparse tensor '%s': index %lld is not greater than "
+                             "the one before it",
                              name, (long long)k);
         memcpy(dense + place * item, (const char *)values.data + k * item, (size_t)item);
     }

@@ -521,7 +521,7 @@ static attn_status check_required(const struct scanner *s)
         protobuf_c_message_descriptor_get_field(top->descriptor, top->rules->required);
     if (field == NULL || top->seen[field - top->descriptor->fields] > 0)
         return ATTNRUN_OK;
-    return attn_fail(ATTNRUN_E_MODEL, "byte %lld: a %s without %s", (long long)s->at,
+    return attn_fail(ATTNRUN_E_MODEL, "byte %lld: %s without %s", (long long)s->at,
                      top->descriptor->short_name, field->name);
 }
 

@@ -157,7 +157,7 @@ struct attn_origin {
     /* Of the file, and what it says of each: other outputs were added to keep values. */
     int32_t n_outputs;
     attnrun_type *output_types;
-    bool keep_nodes;   /* no node is computed or changed */
+    bool keep_nodes; /* no node is computed or changed */
 };
 
 /* The object behind attnrun_model. */

@@ -163,9 +163,10 @@ static attn_status loop_run(const attnrun_step *step, const attnrun_work *work)
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (iteration == op_iterations_limit(step))
-            return op_fail(step, ATTNRUN_E_LIMIT,
-                           "it goes on after %lld iterations (limit 'loop_iterations')",
-                           (long long)iteration);
+            return op_fail(
+                step, ATTNRUN_E_LIMIT,
+                "it has not ended after %lld iterations (limit 'loop_iterations')",
+                (long long)iteration);
         TRY(loop_iteration(step, work, &loop, max == INT64_MAX ? 0 : max, &go));
     }
     return loop_finish(step, &loop);

@@ -44,7 +44,8 @@ static attn_status scan_layout(const attnrun_step *step, struct scan *scan)
     scan->batched = step->node->op->since < 9;
     scan->first = scan->batched ? 1 : 0;
     if (args->num_scan_inputs < 1 || args->num_scan_inputs > step->n_in - scan->first)
-        return op_fail(step, ATTNRUN_E_ATTR, "num_scan_inputs is %lld for %d inputs",
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "num_scan_inputs is %lld, but the node has %d inputs",
                        (long long)args->num_scan_inputs, step->n_in);
     scan->n_scanned = (int)args->num_scan_inputs;
     scan->n_states = step->n_in - scan->first - scan->n_scanned;

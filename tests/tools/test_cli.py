@@ -261,6 +261,28 @@ class Cli(unittest.TestCase):
         self.assertIn("prefers-color-scheme:dark", svg.read_text("utf-8"))
         self.assertIn("ratio", self.ok("plan", self.embedding))
 
+    def test_bench_of_contexts_nodes_and_a_base(self):
+        base = json.loads(self.ok("bench", self.matmul, "--json", "-n", 5, "-t", 1, "--per-node"))
+        self.assertEqual(base["contexts"], 1)
+        nodes = base["nodes"]
+        self.assertEqual([n["op_type"] for n in nodes if "flops" in n][:1], ["MatMul"])
+        self.assertTrue(all(n["read_bytes"] > 0 and n["written_bytes"] > 0 for n in nodes))
+        (self.dir / "base.json").write_text(json.dumps(base), "utf-8")
+        both = json.loads(self.ok("bench", self.matmul, "--json", "-n", 5, "-t", 1,
+                                  "--concurrency", 3, "--against", self.dir / "base.json"))
+        self.assertEqual((both["contexts"], both["runs"]), (3, 15))
+        against = both["against"]
+        self.assertFalse(against["interleaved"])
+        self.assertAlmostEqual(against["median_ratio"], both["median_ms"] / base["median_ms"], 6)
+        scale = both["fp32_peak_gflops"] / base["fp32_peak_gflops"]
+        self.assertAlmostEqual(against["median_scaled_ratio"], against["median_ratio"] * scale, 6)
+        self.assertEqual(against["arena_ratio"], 1)
+        shown = self.ok("bench", self.matmul, "-n", 2, "--against", self.dir / "base.json")
+        self.assertIn("not interleaved", shown)
+        (self.dir / "no.json").write_text("{}", "utf-8")
+        self.fails(5, "is no result of attnrun bench", "bench", self.matmul, "--against",
+                   self.dir / "no.json")
+
     def test_bench_fields(self):
         bench = json.loads(self.ok("bench", self.relu, "-t", 1, "--repeat", 3, "--json"))
         for key in ("load_ms", "first_ms", "min_ms", "median_ms", "arena_bytes",

@@ -182,6 +182,18 @@ class Edit(unittest.TestCase):
         self.assertEqual([n.op_type for n in model.graph.node], ["Loop", "Relu"])
         self.same(path, {"x": self.draw.normal(size=(4, 4)).astype("f")})
 
+    def test_a_branch_that_fails(self):
+        """One whose second node does not fit, after the first one was computed."""
+        broken = helper.make_graph([node("Neg", ["w"], ["u"]), node("MatMul", ["u", "v3"], ["t"])],
+                                   "then", [], [value("t")])
+        whole = helper.make_graph([node("Relu", ["x"], ["e"])], "else", [], [value("e")])
+        path = cli_models.save(
+            self.dir / "m.onnx", [node("If", ["c"], ["y"], then_branch=broken, else_branch=whole)],
+            [("x", F, [4, 4]), ("c", TensorProto.BOOL, [])], [("y", F, None)],
+            [("w", numpy.ones((4, 4), "f")), ("v3", numpy.ones((3, 3), "f"))])
+        self.attnrun("optimize", path, "-o", "out.onnx", "-q")
+        self.assertEqual(onnx.load(self.dir / "out.onnx").graph.node[0].op_type, "If")
+
     def test_function_bodies(self):
         path = functions(self.dir / "m.onnx")
         model = self.edited("optimize", path)

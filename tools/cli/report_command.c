@@ -158,6 +158,48 @@ static void find_symbol(struct report *report, const attnrun_model *model)
     }
 }
 
+/* Whether the model has a plan for one size of the symbol. */
+static attnrun_status has_plan(const struct report *report, const char *size, bool *fits)
+{
+    struct list arguments = { 0 };
+    char *text = NULL;
+    int code = 1;
+    attnrun_status status = list_add(&arguments, "plan");
+    if (status == ATTNRUN_OK)
+        status = list_add(&arguments, "--quiet");
+    if (status == ATTNRUN_OK)
+        status = add_options(report, CLI_PLAN, &arguments);
+    if (status == ATTNRUN_OK)
+        status = add_sets(report, size, &arguments);
+    if (status == ATTNRUN_OK)
+        status = list_add(&arguments, "--");
+    if (status == ATTNRUN_OK)
+        status = list_add(&arguments, report->cli->paths.v[0]);
+    if (status == ATTNRUN_OK)
+        status = child_run(report->self, &arguments, true, &text, &code);
+    *fits = code == 0;
+    free(arguments.v);
+    free(text);
+    return status;
+}
+
+/* Five sizes, the largest of which the model takes: its table of positions may be short. */
+static attnrun_status find_sizes(struct report *report)
+{
+    char size[SIZES_TEXT];
+    for (int max = 512; max >= 16; max /= 2) {
+        bool fits = false;
+        snprintf(size, sizeof size, "%s=%d", report->symbol, max);
+        TRY(has_plan(report, size, &fits));
+        if (!fits)
+            continue;
+        snprintf(report->sizes, sizeof report->sizes, "%s=%d,%d,%d,%d,%d", report->symbol,
+                 max / 16, max / 8, max / 4, max / 2, max);
+        return ATTNRUN_OK;
+    }
+    return ATTNRUN_OK;
+}
+
 /* Sizes from --set S=A,B, or those of the symbol that is found; the last but one is the size of
  * the other parts. */
 static attnrun_status choose_sizes(struct report *report, const attnrun_model *model)
@@ -178,7 +220,7 @@ static attnrun_status choose_sizes(struct report *report, const attnrun_model *m
     find_symbol(report, model);
     if (report->symbol[0] == 0)
         return ATTNRUN_OK;
-    snprintf(report->sizes, sizeof report->sizes, "%s=32,64,128,256,512", report->symbol);
+    TRY(find_sizes(report));
     const size_t n = strlen(report->symbol);
     for (int64_t i = 0; i < report->cli->sets.n; i++)
         if (strncmp(report->cli->sets.v[i], report->symbol, n) == 0 &&

@@ -158,7 +158,7 @@ static attn_status check_operands(const attnrun_step *step, const struct qkv_dim
     if (dim_is_const(q->heads) && dim_is_const(k->heads) &&
         (k->heads.value < 1 ? q->heads.value != 0 : q->heads.value % k->heads.value != 0))
         return op_fail_input(step, Q, ATTNRUN_E_SHAPE,
-                             "its %lld heads are no multiple of %lld key heads",
+                             "its %lld heads are not a multiple of %lld key heads",
                              (long long)q->heads.value, (long long)k->heads.value);
     if (op_has_in(step, LENS)) {
         TRY(op_need_rank(step, LENS, 1));
