@@ -33,8 +33,10 @@ static ALWAYS_INLINE float row_max(const float *s, size_t n)
     return v_reduce_max(v_max(v_max(m[0], m[1]), v_max(m[2], m[3])));
 }
 
-/* s = 2^(s log2(e) + shift); returns the sum. The difference to the maximum is rounded
- * once, as s - max would be. */
+/* s = exp(s + shift), shift being less the maximum; returns the sum. The sum comes first: of
+ * scores near the maximum it is exact, however large they are. Of s log2(e) and a shift that was
+ * multiplied before, the rounding of the maximum would be left over, and an exponent of its
+ * size. */
 static ALWAYS_INLINE float row_exp(float *s, size_t n, float shift, float min)
 {
     v_f32 sum[4] = { { 0 } };
@@ -42,29 +44,17 @@ static ALWAYS_INLINE float row_exp(float *s, size_t n, float shift, float min)
     for (; j + 4 * VF <= n; j += 4 * VF) {
         UNROLL
         for (int i = 0; i < 4; i++) {
-            v_f32 e = term(v_load(s + j + i * VF) * LOG2E + shift, min);
+            v_f32 e = term((v_load(s + j + i * VF) + shift) * LOG2E, min);
             sum[i] += e;
             v_store(s + j + i * VF, e);
         }
     }
     for (; j < n; j += VF) {
-        v_f32 e = term(load_part(s + j, n - j, -INFINITY) * LOG2E + shift, min);
+        v_f32 e = term((load_part(s + j, n - j, -INFINITY) + shift) * LOG2E, min);
         sum[0] += e;
         store_part(s + j, e, n - j);
     }
     return v_reduce_add((sum[0] + sum[1]) + (sum[2] + sum[3]));
-}
-
-/* Below this a score times log2(e) is no float any more. */
-#define FAR (-2e38f)
-
-/* row_exp where even the maximum is below FAR, as under a mask of -FLT_MAX: the maximum
- * is subtracted first. */
-static float far_row_exp(float *s, size_t n, float max, float min)
-{
-    for (size_t j = 0; j < n; j++)
-        s[j] -= max;
-    return row_exp(s, n, 0.0f, min);
 }
 
 /* Rows of n scores become exp(score - max). */
@@ -80,18 +70,13 @@ void K(softmax_rows_f32)(float *s, ptrdiff_t row, size_t rows, size_t n, float m
             next = row_max(s + row, n);
         state->factor = 1.0f;
         if (max > state->max + SLACK || (max > state->max && state->sum == 0.0f)) {
-            float shift = -max * LOG2E;
             if (state->max != -INFINITY) /* else nothing is summed yet */
-                state->factor =
-                    state->max < FAR ? 0.0f : v_exp2(v_set(shift - state->shift))[0];
+                state->factor = v_exp2(v_set((state->max - max) * LOG2E))[0];
             state->max = max;
-            state->shift = shift;
+            state->shift = -max;
         }
-        /* With no score yet the shift is 0, and 2^(-inf + 0) = 0. */
-        float sum = state->max < FAR && state->max != -INFINITY
-                        ? far_row_exp(s, n, state->max, min)
-                        : row_exp(s, n, state->shift, min);
-        state->sum = state->sum * state->factor + sum;
+        /* With no score yet the shift is 0, and exp(-inf + 0) = 0. */
+        state->sum = state->sum * state->factor + row_exp(s, n, state->shift, min);
     }
 }
 

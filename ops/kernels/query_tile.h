@@ -362,10 +362,10 @@ static void move_maximum(struct lanes *lanes, const float *max, size_t l)
     const v_f32 new = v_load(max + l), old = v_load(lanes->max + l);
     const v_f32 shift = v_load(lanes->shift + l), sum = v_load(lanes->sum + l);
     const v_i32 moves = (new > old + (float)SLACK) | ((new > old) & (sum == 0.0f));
-    const v_f32 moved = v_select(moves, new * -LOG2E, shift);
+    const v_f32 moved = v_select(moves, -new, shift);
     /* Before the first key nothing is summed. */
     const v_i32 counts = moves & (old != -INFINITY);
-    const v_f32 factor = v_select(counts, v_exp2(moved - shift), v_set(1.0f));
+    const v_f32 factor = v_select(counts, v_exp2((moved - shift) * LOG2E), v_set(1.0f));
     v_store(lanes->max + l, v_select(moves, new, old));
     v_store(lanes->shift + l, moved);
     v_store(lanes->factor + l, factor);
@@ -378,7 +378,7 @@ static ALWAYS_INLINE v_f32 term_of(const float *s, struct span seen, size_t j,
 {
     if (PAIRS && (j < seen.from || j >= seen.to))
         return v_set(0.0f);
-    return term(v_load(s) * LOG2E + shift, min);
+    return term((v_load(s) + shift) * LOG2E, min);
 }
 
 /* Scores of queries l … l + nv * VF - 1 become terms, times the factor of the values; with

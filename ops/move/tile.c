@@ -62,6 +62,7 @@ static attn_status tile_1_infer(attnrun_step *step)
     const attnrun_type *in = &step->in[0];
     attnrun_dim repeats[ATTNRUN_MAX_RANK];
     int axis = 0;
+    TRY(op_need_rank_between(step, 0, 1, ATTNRUN_MAX_RANK));
     if (in->rank < 0 || !op_known(step, 1) || !op_known(step, 2))
         return op_move_unknown(step, 0, in->dtype, in->rank);
     for (int i = 1; i <= 2; i++)

@@ -41,7 +41,9 @@ static attn_status infer_rows(attnrun_step *step, int bias_in, int first_stats,
         TRY(attn_norm_stats_out(step, first_stats + i, ATTNRUN_F32, axis));
     if (!step->concrete)
         return ATTNRUN_OK;
-    return attn_norm_rows_plan(step, step->state, axis, 1, bias_in);
+    TRY(attn_norm_rows_plan(step, step->state, axis, 1, bias_in));
+    attn_norm_empty_plan(step, &((struct norm_rows *)step->state)->lines);
+    return ATTNRUN_OK;
 }
 
 static attn_status layer_normalization_infer(attnrun_step *step)
@@ -91,6 +93,8 @@ static attn_status run_rows(const attnrun_step *step, const attnrun_work *work, 
     const struct norm_rows *rows = step->state;
     const int64_t row_bytes = rows->lines.length * dtype_bytes(step->x[0].dtype);
     const bool expanded = rows->scale.present && !rows->scale.direct;
+    if (attn_norm_empty_run(step, &rows->lines, 1, rms ? 1 : 2))
+        return ATTNRUN_OK;
     char *room = work->scratch;
     const void *scale = attn_norm_find_weight(&rows->scale, &step->x[1], room);
     const void *bias =

@@ -92,6 +92,25 @@ attn_status attn_norm_stats_out(attnrun_step *step, int out, int32_t dtype, int 
     return op_out(step, out, dtype, x->rank, x->rank < 0 ? NULL : dims);
 }
 
+void attn_norm_empty_plan(attnrun_step *step, const struct lines *lines)
+{
+    if (lines->n_tasks == 0)
+        op_tasks(step, 0, 1, 0);
+}
+
+bool attn_norm_empty_run(const attnrun_step *step, const struct lines *lines,
+                         int first_stats, int n_stats)
+{
+    for (int i = first_stats; lines->n_tasks == 0 && i < first_stats + n_stats; i++) {
+        if (!op_has_out(step, i) || step->y[i].data == NULL)
+            continue;
+        const int64_t n = tensor_count(&step->y[i]);
+        for (int64_t k = 0; k < n && !attn_stops(k); k++)
+            ((float *)step->y[i].data)[k] = NAN;
+    }
+    return lines->n_tasks == 0;
+}
+
 void attn_norm_row_f64(double *y, const double *x, const double *scale,
                        const double *bias, int64_t n, double epsilon, bool rms,
                        double *stats)

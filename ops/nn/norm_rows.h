@@ -28,6 +28,11 @@ const void *attn_norm_find_weight(const struct norm_weight *weight,
                                   const attnrun_tensor *x, void *room);
 /* Output of the statistics: dims of input 0 with 1 from axis on. */
 attn_status attn_norm_stats_out(attnrun_step *step, int out, int32_t dtype, int axis);
+/* Rows of no element have statistics, too: NaN, as the mean of nothing is. One task writes them:
+ * _plan() states it, _run() is true where there is nothing else to do. */
+void attn_norm_empty_plan(attnrun_step *step, const struct lines *lines);
+bool attn_norm_empty_run(const attnrun_step *step, const struct lines *lines,
+                         int first_stats, int n_stats);
 
 /* f64 row: stats = mean (0 where `rms`), 1 / sqrt(variance or mean square + epsilon). */
 void attn_norm_row_f64(double *y, const double *x, const double *scale,

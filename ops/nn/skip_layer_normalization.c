@@ -58,6 +58,7 @@ static attn_status infer_skip(attnrun_step *step, int n_vectors)
     TRY(attn_lines_plan(step, &state->lines, x, x->rank - 1, x->rank, 0.6));
     state->skip_rows = op_count(&step->in[1], 0, step->in[1].rank - 1);
     step->scratch_bytes = state->lines.length * 4;
+    attn_norm_empty_plan(step, &state->lines);
     return ATTNRUN_OK;
 }
 static attn_status skip_infer(attnrun_step *step) { return infer_skip(step, 3); }
@@ -93,6 +94,8 @@ static attn_status run_skip(const attnrun_step *step, const attnrun_work *work, 
     const struct skip_state *state = step->state;
     const struct skip_args *args = step->args;
     const int64_t n = state->lines.length;
+    if (attn_norm_empty_run(step, &state->lines, 1, 2))
+        return ATTNRUN_OK;
     for (int64_t task = work->begin; task < work->end; task++) {
         const struct lines_of_task t = attn_lines_of(&state->lines, task);
         if (OP_CANCELLED(work))

@@ -88,6 +88,8 @@ SHAPES = [
               {"x": f32(2, 3)}, axis=MIN),
     node_case("S38_softmax_empty", "Softmax over an axis of 0", (0, 5), "Softmax",
               "Softmax", {"x": f32(2, 0)}),
+    node_case("S40_tile1_scalar", "Tile-1 of a scalar, which has no axis", 5, "Tile|rank", "Tile",
+              {"x": np.float32(1), "t": np.float32(2), "a": np.float32(0)}, opset=5),
     node_case("S41_ln_scale_len", "LayerNormalization scale has 1 of 64", 5,
               "LayerNormalization|scale", "LayerNormalization", {"x": f32(2, 64)},
               {"s": f32(3)}),

@@ -18,8 +18,8 @@ import sys
 import tempfile
 
 DEADLINE_S, LARGEST = 60, 1 << 16
-CODES = {0: "ran", 3: "file or model", 4: "not supported", 5: "shape or input", 6: "limit or memory",
-         7: "value at run", 124: "time"}
+CODES = {0: "ran", 3: "file or model", 4: "not supported", 5: "shape or input",
+         6: "limit or memory", 7: "value at run", 124: "time"}
 
 
 def find_models(folders):
@@ -71,9 +71,9 @@ def run(attnrun, seed, models, folder):
     with open(path, "wb") as file:
         file.write(mutant(seed, models))
     try:
-        done = subprocess.run([attnrun, "run", path, "-q", "-n", "1", "--timeout", "5", "-m", "256M"],
-                              capture_output=True, stdin=subprocess.DEVNULL, timeout=DEADLINE_S,
-                              check=False)
+        done = subprocess.run([attnrun, "run", path, "-q", "-n", "1", "--timeout", "5", "-m",
+                               "256M"], capture_output=True, stdin=subprocess.DEVNULL,
+                              timeout=DEADLINE_S, check=False)
     except subprocess.TimeoutExpired:
         return None, f"still running after {DEADLINE_S} s"
     finally:

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # run.sh - how attnrun bears hostile files, faults and load: one table.
 #
-# usage: bash tests/bad/run.sh [--full]
+# usage: bash tests/bad/run.sh [--full [HOURS]]
 #
 # The short form takes the named cases, 1,000 mutants, the limits, the sweeps of faults and the
 # comparisons of the release build (build/release), some minutes. --full takes 10,000 mutants,
-# a quarter of an hour of fuzzing, the sanitizers where build/asan and build/tsan are built, and
-# writes tests/RELIABILITY.md. Exit code 1 where a row is not as it must be.
+# HOURS of each target of fuzzing (0.06), the sanitizers where build/asan and build/tsan are
+# built, and writes tests/RELIABILITY.md. Exit code 1 where a row is not as it must be.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 full=0
-[ "${1:-}" = --full ] && full=1 && shift
+hours=0.06
+[ "${1:-}" = --full ] && full=1 && shift && hours=${1:-0.06} && shift $(($# > 0))
 [ $# -eq 0 ] || { sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2; }
 
 python=build/venv/bin/python
@@ -27,8 +28,9 @@ row() {
     "$@" >"$log" 2>&1 || { result=FAIL; failures=$((failures + 1)); }
     local said
     said=$(grep -aE "$pattern" "$log" | tail -n 1)
-    printf '%s\t%s\t%s\t%s\n' "$name" "$result" "${said:-nothing}" "$((SECONDS - started))" >>"$table"
-    printf '%-4s %-34s %s (%d s)\n' "$result" "$name" "${said:-nothing: $log}" $((SECONDS - started))
+    local took=$((SECONDS - started))
+    printf '%s\t%s\t%s\t%s\n' "$name" "$result" "${said:-nothing}" $took >>"$table"
+    printf '%-4s %-34s %s (%d s)\n' "$result" "$name" "${said:-nothing: $log}" $took
     [ $result = ok ] || grep -aE '^FAIL|FINDING|Failed|\*\*\*' "$log" | head -n 20
 }
 
@@ -53,16 +55,18 @@ tests 'limits' release '^loaders\.(limits|wire_scan)$'
 tests 'allocations and files that fail' release '^runtime\.(faults|faulty|io|alloc)$'
 tests 'cancel and deadlines' release '^(runtime\.cancel|polls)'
 tests 'threads' release '^runtime\.(concurrent|threads|idle)$'
-tests 'the same bits' release '^runtime\.bits$'
+tests 'the same bits' release '^runtime\.bits'
 tests 'plan and memory' release '^runtime\.(plan|packing|side_heap|own)$'
 for target in graphs packed operators guard; do
     if [ $full -eq 1 ]; then
-        row "fuzz $target" 'findings' bash tests/fuzz/run.sh --hours 0.06 --target $target
+        row "fuzz $target" 'findings' bash tests/fuzz/run.sh --hours "$hours" --target $target
     else
         tests "fuzz $target" release "^fuzz\.$target\$"
     fi
 done
 if [ $full -eq 1 ]; then
+    row 'the same bits, 50 processes' 'models gave' python3 tests/runtime/check_bits.py \
+        build/release/attnrun "${corpus[@]}" --every 40 --processes 50
     tests 'one model, many ways' release '^oracle\.(golden|conformance)$'
     [ -x build/asan/attnrun ] && row 'named cases, sanitized' 'passed,' cases asan
     [ -x build/asan/attnrun ] && row 'mutants, sanitized' 'findings' \

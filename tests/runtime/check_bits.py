@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""The same bits from 1 to 16 threads and in many processes, whose memory lies at random addresses.
+
+usage: check_bits.py ATTNRUN FOLDER... [--processes N] [--every K]
+
+FOLDER: folders of the ONNX backend form, or of such folders; every K-th model is taken, with
+inputs that its seed makes up. Each process writes its outputs; the files are compared byte by
+byte. Exit code 1 where one differs, or where no model runs.
+"""
+import argparse
+import concurrent.futures
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+
+DEADLINE_S = 120
+
+
+def find_models(folders):
+    found = []
+    for folder in folders:
+        for base, _, names in sorted(os.walk(folder)):
+            if "model.onnx" in names:
+                found.append(os.path.join(base, "model.onnx"))
+    return sorted(found)
+
+
+def digest(attnrun, model, threads, path):
+    """The hash of what a process writes; "" where it does not run."""
+    done = subprocess.run([attnrun, "run", model, "-q", "-n", "1", "-t", str(threads), "-o", path],
+                          capture_output=True, stdin=subprocess.DEVNULL, timeout=DEADLINE_S,
+                          check=False)
+    if done.returncode != 0 or not os.path.exists(path):
+        return ""
+    with open(path, "rb") as file:
+        text = hashlib.sha256(file.read()).hexdigest()
+    os.unlink(path)
+    return text
+
+
+def check(attnrun, model, processes, folder):
+    """(how many ran, what differs)"""
+    path = os.path.join(folder, f"{abs(hash(model))}.npz")
+    first = digest(attnrun, model, 1, path)
+    for k in range(1, processes if first else 0):
+        threads = 1 + k % 16
+        if digest(attnrun, model, threads, path) != first:
+            return 0, f"{model}: {threads} threads give other bits than one"
+    return bool(first), ""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("attnrun")
+    parser.add_argument("folders", nargs="+")
+    parser.add_argument("--processes", type=int, default=16)
+    parser.add_argument("--every", type=int, default=1)
+    options = parser.parse_args()
+    attnrun = os.path.abspath(options.attnrun)
+    models = find_models(options.folders)[::options.every]
+    ran, wrong = 0, []
+    with tempfile.TemporaryDirectory() as folder, \
+            concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for done, what in pool.map(lambda m: check(attnrun, m, options.processes, folder), models):
+            ran += done
+            if what:
+                wrong.append(what)
+                print(f"FAIL {what}")
+    print(f"{ran} of {len(models)} models gave the same bits in {options.processes} processes of 1 "
+          f"to {min(16, options.processes)} threads, {len(wrong)} did not")
+    return 1 if wrong or ran == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
