@@ -12,6 +12,7 @@
 #include "file_kind.h"
 #include "onnx_load.h"
 #include "packed_format.h"
+#include "save_onnx.h"
 
 /* Tensors of more bytes stay in the mapped file even where they are not aligned for their
  * elements: runtime/align.h. */
@@ -239,6 +240,15 @@ static attn_status load_model(struct attn_model *model, const attnrun_source *so
     model->file_bytes = file.bytes;
     if (file.bytes == 0)
         return fail_bytes(&load, attn_fail(ATTNRUN_E_PARSE, "is empty"), source, &file);
+    if (model->origin != NULL && attn_packed_is(file.data, file.bytes))
+        return attn_fail(ATTNRUN_E_UNSUPPORTED,
+                         "'%s' is a packed file, expected an ONNX "
+                         "model",
+                         attn_quote(source->path == NULL ? "" : source->path));
+    if (model->origin != NULL)
+        *model->origin = (struct attn_origin){ .data = file.data,
+                                               .bytes = file.bytes,
+                                               .keep_nodes = model->origin->keep_nodes };
     if (attn_packed_is(file.data, file.bytes))
         return load_packed(&load, source, &file);
     const ProtobufCMessageDescriptor *descriptor =
@@ -258,11 +268,20 @@ static attn_status load_model(struct attn_model *model, const attnrun_source *so
     return build(&load, pb);
 }
 
+/* `origin`: NULL, or of a model that is to be written. */
 static attn_status open_model(attnrun_runtime *runtime, const attnrun_source *source,
+                              const struct attn_origin *origin,
                               struct attn_model **opened)
 {
     struct attn_model *model;
     TRY(attn_model_create(runtime, source, &model));
+    if (origin != NULL) {
+        model->origin = attn_pool_copy(&model->pool, origin, (int64_t)sizeof *origin);
+        if (model->origin == NULL) {
+            attn_model_destroy(model);
+            return ATTNRUN_E_MEMORY;
+        }
+    }
     struct attn_scan scan = { .memory = attn_runtime_memory(runtime) };
     struct attn_pool pool;
     attn_pool_init(&pool, attn_runtime_memory(runtime), ATTN_MEM_MODEL);
@@ -278,27 +297,44 @@ static attn_status open_model(attnrun_runtime *runtime, const attnrun_source *so
     return status;
 }
 
-attnrun_status attnrun_model_open(attnrun_runtime *runtime, const attnrun_source *source,
-                                  attnrun_model **model)
+/* Opens what `source` says, under its timeout and its flag. */
+static attn_status open_source(attnrun_runtime *runtime, const attnrun_source *source,
+                               const struct attn_origin *origin,
+                               struct attn_model **opened)
 {
     attnrun_source given;
-    attnrun_error before;
-    if (model == NULL)
-        return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_open: model is NULL");
     TRY(attn_struct_read(source, &given, sizeof given, "attnrun_source"));
     TRY(check_source(&given));
-    attn_call_begin(&before);
     bool own = runtime == NULL;
     if (own)
         TRY(attn_runtime_default(&runtime));
-    struct attn_model *opened = NULL;
     struct attn_control control = { .caller_flag = given.cancel };
     attn_control_start(&control, given.timeout_us);
     struct attn_meter polled = attn_poll_enter(&control);
-    attn_status status = open_model(runtime, &given, &opened);
+    attn_status status = open_model(runtime, &given, origin, opened);
     attn_poll_leave(polled);
     if (own)
         attn_runtime_release(runtime); /* the model holds it */
+    return status;
+}
+
+attn_status attn_model_open_to_write(attnrun_runtime *runtime,
+                                     const attnrun_source *source, bool keep_nodes,
+                                     struct attn_model **opened)
+{
+    const struct attn_origin origin = { .keep_nodes = keep_nodes };
+    return open_source(runtime, source, &origin, opened);
+}
+
+attnrun_status attnrun_model_open(attnrun_runtime *runtime, const attnrun_source *source,
+                                  attnrun_model **model)
+{
+    attnrun_error before;
+    struct attn_model *opened = NULL;
+    if (model == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_open: model is NULL");
+    attn_call_begin(&before);
+    attn_status status = open_source(runtime, source, NULL, &opened);
     if (status == ATTNRUN_OK)
         *model = (attnrun_model *)opened;
     return attn_call_end(status, &before);

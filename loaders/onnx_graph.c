@@ -254,6 +254,23 @@ static attn_status add_more_outputs(struct attn_load *load, struct attn_load_sco
     return ATTNRUN_OK;
 }
 
+/* What the file says of its outputs, for a model that is written again: of an unknown rank
+ * that is more than what is inferred. */
+static attn_status keep_declared(struct attn_load *load, const PB(GraphProto) * pb)
+{
+    struct attn_origin *origin = load->model->origin;
+    origin->n_outputs = (int32_t)pb->n_output;
+    origin->output_types =
+        attn_pool_alloc(&load->model->pool, ((int64_t)pb->n_output + 1) *
+                                                (int64_t)sizeof *origin->output_types);
+    if (origin->output_types == NULL)
+        return ATTNRUN_E_MEMORY;
+    for (size_t k = 0; k < pb->n_output; k++)
+        TRY(attn_read_type(&load->model->limits, load->model->dims, pb->output[k]->type,
+                           false, &origin->output_types[k]));
+    return ATTNRUN_OK;
+}
+
 static attn_status add_graph_outputs(struct attn_load *load,
                                      struct attn_load_scope *scope,
                                      const PB(GraphProto) * pb)
@@ -282,6 +299,8 @@ static attn_status add_graph_outputs(struct attn_load *load,
         graph->values[id].flags |= ATTN_VALUE_OUTPUT;
         graph->outputs[graph->n_outputs++] = id;
     }
+    if (main && load->model->origin != NULL)
+        TRY(keep_declared(load, pb));
     return main ? add_more_outputs(load, scope) : ATTNRUN_OK;
 }
 

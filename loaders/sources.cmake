@@ -22,6 +22,8 @@ set(ATTN_LOADERS
   loaders/packed_save.c
   loaders/packed_words.c
   loaders/packed_write.c
+  loaders/save_graph.c
+  loaders/save_onnx.c
   loaders/scan_rules.c
   loaders/scan_unpack.c
   loaders/tensor_from_pb.c

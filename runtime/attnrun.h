@@ -366,6 +366,42 @@ typedef int32_t (*attnrun_write_fn)(void *user, const void *bytes, uint64_t n);
 ATTNRUN_API attnrun_status attnrun_model_save(attnrun_model *model, attnrun_write_fn write,
                                               void *user);
 
+/* What attnrun_save_onnx() writes. */
+enum { /* attnrun_onnx_edit.flags */
+    /* Computes what constants give, drops nodes that nobody reads, that pass on their input or
+     * that compute what another one does, takes constant branches of If, and folds
+     * BatchNormalization into convolutions. What is left are nodes of the file: no operator of
+     * this library's own, no change of element types, no weight decoded from fewer bits. */
+    ATTNRUN_ONNX_SIMPLIFY = 1
+};
+typedef struct attnrun_onnx_edit {
+    uint32_t struct_size;
+    uint32_t flags;
+    /* Values of the main graph that are the inputs of the new model, and those that are its
+     * outputs. Without names, the outputs of the model, and those of its inputs that are needed. */
+    const char *const *inputs, *const *outputs;
+    int64_t n_inputs, n_outputs;
+    /* A file beside the new model for constants of 64 KiB and more, which models over 2 GiB need:
+     * its name, and what is called with its bytes; or NULL. */
+    const char *external_name;
+    attnrun_write_fn write_external;
+} attnrun_onnx_edit;
+typedef struct attnrun_onnx_saved {
+    uint32_t struct_size;
+    int32_t n_file_nodes, n_nodes; /* of the main graph, in the source and as written */
+    int32_t reserved;
+    int64_t bytes, external_bytes;
+} attnrun_onnx_saved;
+/* Writes an ONNX model made of another one: simplified, or a part of it, or with dims fixed
+ * (attnrun_source.fixed_dims). Other runtimes read it, and it gives the same outputs. Function
+ * bodies are kept for nodes that call them. `saved` may be NULL. E_UNSUPPORTED where nodes that
+ * come from bodies need another opset than the model has; E_LIMIT over 2 GiB. */
+ATTNRUN_API attnrun_status attnrun_save_onnx(attnrun_runtime *runtime,
+                                             const attnrun_source *source,
+                                             const attnrun_onnx_edit *edit,
+                                             attnrun_write_fn write, void *user,
+                                             attnrun_onnx_saved *saved);
+
 typedef struct attnrun_model_info {
     uint32_t struct_size;
     int32_t n_inputs, n_outputs;   /* inputs: those that are no initializer */

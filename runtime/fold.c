@@ -17,11 +17,34 @@ enum {
     FOLD_SMALL_ELEMENTS = 4096 /* folded even where fusion is off */
 };
 
+/* For a file, a constant takes the place of a node where that makes the file no larger, and
+ * where the node is not how the weight is stored: integers with a scale stay so, since other
+ * runtimes multiply them as they are. */
+static bool worth_writing(const struct attn_step *step)
+{
+    int64_t in = FOLD_SMALL_ELEMENTS, out = 0;
+    const attnrun_tensor *x = step->pub.x;
+    if (step->pub.n_in > 1 && step->pub.n_out > 0 && x[0].dtype != 0 &&
+        !dtype_in(x[0].dtype, ATTN_DT_FLOAT) &&
+        dtype_in(step->pub.out[0].dtype, ATTN_DT_FLOAT))
+        return false;
+    for (int32_t i = 0; i < step->pub.n_in; i++)
+        in += step->node->in[i] >= 0 && x[i].dtype != ATTNRUN_STRING ? tensor_bytes(&x[i])
+                                                                     : 0;
+    for (int32_t i = 0; i < step->pub.n_out; i++) {
+        const attnrun_type *type = &step->pub.out[i];
+        if (type->kind != ATTNRUN_ABSENT && attn_type_is_concrete(type))
+            out += dtype_bytes_of(type->dtype, op_count(type, 0, type->rank));
+    }
+    return out <= in;
+}
+
 bool attn_fold_is_possible(const struct attn_graph *graph, const struct attn_step *step)
 {
     const attnrun_op_def *op = step->pub.node->op;
     if ((op->flags & (ATTNRUN_OP_IMPURE | ATTNRUN_OP_GRAPHS)) || op->expand != NULL ||
-        step->node->n_captures > 0 || graph->model->rewritten)
+        step->node->n_captures > 0 || graph->model->rewritten ||
+        attn_fold_keeps_nodes(graph))
         return false;
     for (int32_t i = 0; i < step->pub.n_in; i++)
         if (step->node->in[i] >= 0 && step->pub.x[i].data == NULL)
@@ -48,7 +71,7 @@ bool attn_fold_is_possible(const struct attn_graph *graph, const struct attn_ste
             graph->model->folded_bytes + bytes > limits->folded_bytes)
             return false;
     }
-    return true;
+    return graph->model->origin == NULL || worth_writing(step);
 }
 
 /* Inputs that are only shown as outputs stay where they are. */

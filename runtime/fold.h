@@ -4,6 +4,11 @@
 
 #include "step.h"
 
+/* Whether nodes stay although what they give is known: the model is written as it is. */
+static inline bool attn_fold_keeps_nodes(const struct attn_graph *graph)
+{
+    return graph->model->origin != NULL && graph->model->origin->keep_nodes;
+}
 /* Whether a step whose infer() was called may be computed at load: its inputs are
  * constant, it has no effects, and the results are small enough. */
 bool attn_fold_is_possible(const struct attn_graph *graph, const struct attn_step *step);

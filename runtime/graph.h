@@ -150,6 +150,16 @@ struct attn_pass_note {
     const char *pass, *node, *why; /* static; in the pool; static */
 };
 
+/* Of a model that is opened to be written as ONNX: the file, and how much of it stays. */
+struct attn_origin {
+    const uint8_t *data;
+    int64_t bytes;
+    /* Of the file, and what it says of each: other outputs were added to keep values. */
+    int32_t n_outputs;
+    attnrun_type *output_types;
+    bool keep_nodes;   /* no node is computed or changed */
+};
+
 /* The object behind attnrun_model. */
 struct attn_model {
     attnrun_runtime *runtime;
@@ -164,6 +174,7 @@ struct attn_model {
     struct attn_property *metadata;
     struct attn_pass_count *passes;
     struct attn_pass_note *notes;
+    struct attn_origin *origin;   /* NULL: the model is to be run */
     struct attn_file_list *files; /* mapped or read; closed with the model */
     const char *producer, *producer_version, *graph_name, *doc, *missing;
     const char *disable_passes;
@@ -239,6 +250,7 @@ struct attn_pass {
     attn_status (*run)(struct attn_graph *graph, int32_t *applied);
     bool lowering; /* needed for correctness: runs under --no-fusion too */
     bool last;     /* only when the others find nothing more */
+    bool portable; /* leaves nodes of ONNX alone: runs on models that are written, too */
 };
 extern const struct attn_pass *const
     attn_passes[]; /* ops/rewrite/passes.c; ends with NULL */

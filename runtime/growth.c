@@ -1,7 +1,7 @@
 /* growth.c - in: what a step is about to take; out: E_LIMIT where a few bytes would become very
  * many. Sizes that a file or an input writes down (the shape of an Expand, the end of a Range,
- * the iterations of a Loop) cost it nothing: so a step may make more than the limit 'made_bytes' only
- * of inputs that are a fair part of that. */
+ * the iterations of a Loop) cost it nothing: so a step may make more than the limit
+ * 'made_bytes' only of inputs that are a fair part of that. */
 #include <stdio.h>
 
 #include "dtype.h"
@@ -36,7 +36,7 @@ attn_status op_check_growth(const attnrun_step *step, int32_t out, int64_t bytes
 {
     const struct attn_step *full = step_of(step);
     const int64_t limit = full->graph->model->limits.made_bytes;
-    if (bytes <= limit || (out >= 0 && full->facts[out].view_of >= 0) ||
+    if (bytes <= limit || (out >= 0 && full->known_outputs[out].view_of >= 0) ||
         bytes / GROWTH < input_bytes(full))
         return ATTNRUN_OK;
     char what[32] = "its scratch memory";

@@ -198,7 +198,7 @@ static attn_status store_output(struct attn_graph *graph, const struct attn_step
         merge_type(graph, type, &value->type);
     TRY(keep_known(graph, value, &step->known_outputs[out]));
     attnrun_tensor tensor;
-    if (graph->depth == 0 &&
+    if (graph->depth == 0 && !attn_fold_keeps_nodes(graph) &&
         attn_step_known_tensor(step, out, &graph->model->pool, &tensor))
         value->data = tensor;
     if (!same_type(&before.type, &value->type) || before.data.data != value->data.data ||
@@ -350,8 +350,12 @@ static void sweep(struct attn_graph *graph)
         if (!used)
             attn_graph_remove(graph, node);
     }
+    const bool written =
+        graph->model->origin != NULL; /* others want all outputs of a Loop */
     for (int64_t n = 0; n < graph->n_nodes; n++) {
         struct attn_node *node = graph->nodes[n];
+        if (node != NULL && node->n_graphs > 0 && written)
+            continue;
         for (int32_t i = 0; node && node->pub.op && i < node->pub.n_out; i++)
             if (node->out[i] >= 0 && graph->values[node->out[i]].n_uses == 0 &&
                 is_optional_output(node, i))

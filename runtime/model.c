@@ -219,10 +219,10 @@ attn_status attn_model_prepare(struct attn_model *model)
         return ATTNRUN_E_UNSUPPORTED;
     }
     TRY(attn_graph_infer(model->graph));
-    if (missing.n == 0) {
+    if (missing.n == 0 && model->origin == NULL)
         TRY(attn_graph_promote(model->graph));
+    if (missing.n == 0 && (model->origin == NULL || !model->origin->keep_nodes))
         TRY(attn_graph_rewrite(model->graph));
-    }
     attn_log(model->runtime, ATTN_LOG_INFO, "model: %d nodes in the file, %lld to run",
              model->n_file_nodes, (long long)model->graph->n_nodes);
     return ATTNRUN_OK;

@@ -74,6 +74,8 @@ static bool is_disabled(const struct attn_model *model, const struct attn_pass *
 {
     if ((model->flags & ATTNRUN_NO_FUSION) && !pass->lowering)
         return true;
+    if (model->origin != NULL && !pass->portable)
+        return true;
     const char *list = model->disable_passes;
     size_t length = strlen(pass->name);
     while (list != NULL && *list != 0) {
@@ -119,15 +121,18 @@ static attn_status rewrite_inner(struct attn_graph *graph)
 
 attn_status attn_graph_rewrite(struct attn_graph *graph)
 {
+    const bool expands = graph->model->origin == NULL;
     bool changed = true, expanded;
     for (int round = 0; changed && round < MAX_ROUNDS; round++) {
         changed = false;
-        TRY(attn_graph_expand(graph, &changed));
+        if (expands)
+            TRY(attn_graph_expand(graph, &changed));
         TRY(run_passes(graph, false, &changed));
         if (!changed)
             TRY(run_passes(graph, true, &changed));
     }
-    TRY(attn_graph_expand(graph, &expanded)); /* what the last round may have written */
+    if (expands) /* what the last round may have written */
+        TRY(attn_graph_expand(graph, &expanded));
     for (int64_t n = 0; n < graph->n_nodes; n++)
         attn_graph_rename(graph, graph->nodes[n]);
     return rewrite_inner(graph);

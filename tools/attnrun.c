@@ -49,6 +49,22 @@ const struct cli_command cli_commands[] = {
       "for "
       "another instruction set or version of attnrun is refused; check --verify and run "
       "--verify read all of it and compare its hash." },
+    { "optimize", CLI_OPTIMIZE, 1, 1, "[options] model.onnx -o out.onnx",
+      "write a simpler ONNX model with the same outputs", command_optimize,
+      "What constants give is computed, nodes that nobody reads or that repeat others "
+      "go, "
+      "BatchNormalization becomes part of a convolution, and --set S=128 makes a "
+      "dimension a constant. The new file holds operators of the old one only, so other "
+      "runtimes run it. A quantized weight stays quantized, and a function body stays "
+      "with the nodes that call it." },
+    { "extract", CLI_EXTRACT, 1, 1,
+      "[options] model.onnx --inputs A --outputs B -o out.onnx",
+      "write a part of an ONNX model", command_extract,
+      "The part begins at the values of --inputs and ends at those of --outputs; their "
+      "nodes stay as they are. Without --inputs it begins at the inputs of the model "
+      "that "
+      "it needs; without --outputs it ends at the outputs of the model. An inner value "
+      "that becomes an input has the type and shape that were inferred." },
     { "inspect", CLI_INSPECT, 1, 1, "[options] model.onnx", "show what is in a model",
       command_inspect, NULL },
     { "ops", CLI_OPS, 0, 1, "[options] [NAME]", "list the operators, or describe one",

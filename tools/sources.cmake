@@ -40,6 +40,7 @@ set(ATTN_TOOLS
   tools/cli/manual.c
   tools/cli/measure.c
   tools/cli/ops.c
+  tools/cli/optimize_command.c
   tools/cli/options.c
   tools/cli/ort.c
   tools/cli/outputs.c
@@ -48,6 +49,7 @@ set(ATTN_TOOLS
   tools/cli/plan_command.c
   tools/cli/profile.c
   tools/cli/progress.c
+  tools/cli/compare_reduce.c
   tools/cli/report.c
   tools/cli/run.c
   tools/cli/screen.c

@@ -111,5 +111,5 @@ static attn_status run_common_subexpression(struct attn_graph *graph, int32_t *a
 }
 
 const struct attn_pass attn_pass_common_subexpression = { .name = "common_subexpression",
-                                                          .run =
-                                                              run_common_subexpression };
+                                                          .run = run_common_subexpression,
+                                                          .portable = true };

@@ -148,4 +148,5 @@ static attn_status run_constant_if(struct attn_graph *graph, int32_t *applied)
 }
 
 const struct attn_pass attn_pass_constant_if = { .name = "constant_if",
-                                                 .run = run_constant_if };
+                                                 .run = run_constant_if,
+                                                 .portable = true };

@@ -110,4 +110,5 @@ static attn_status run_conv_batch_norm(struct attn_graph *graph, int32_t *applie
 }
 
 const struct attn_pass attn_pass_conv_batch_norm = { .name = "conv_batch_norm",
-                                                     .run = run_conv_batch_norm };
+                                                     .run = run_conv_batch_norm,
+                                                     .portable = true };

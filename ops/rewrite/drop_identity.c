@@ -85,4 +85,5 @@ static attn_status run_drop_identity(struct attn_graph *graph, int32_t *applied)
 }
 
 const struct attn_pass attn_pass_identity = { .name = "identity",
-                                              .run = run_drop_identity };
+                                              .run = run_drop_identity,
+                                              .portable = true };

@@ -12,6 +12,7 @@ import unittest
 from pathlib import Path
 
 import numpy
+import onnx
 from onnx import TensorProto, helper
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -98,6 +99,23 @@ class Compare(unittest.TestCase):
                            code=1).stdout
         self.assertIn("'h1' is the first to differ: node 'bias' (Add)", " ".join(out.split()))
         self.assertEqual(out.splitlines()[-1], "different")
+
+    def test_reduce(self):
+        other, _ = mlp(self.dir / "other.onnx", bias=0.25)
+        value = self.compare("--with", other, "--no-fusion", "--reduce", "part.onnx", code=1)
+        self.assertEqual(value["part"], {"file": "part.onnx", "inputs_file": "part.npz",
+                                         "other_file": "part.other.onnx", "nodes": 1})
+        part = onnx.load(self.dir / "part.onnx").graph
+        self.assertEqual([n.name for n in part.node], ["bias"])
+        with numpy.load(self.dir / "part.npz") as inputs:
+            self.assertEqual(list(inputs), ["h0"])
+        self.attnrun("compare", "part.onnx", "-i", "part.npz", "--with", "part.other.onnx", code=1)
+        # What a wider type of products hides is in the fused node: the part is all of it.
+        exact = ("--with", "precision=bf16", "--rtol", 1e-6, "--atol", 1e-6)
+        self.assertEqual(self.compare(*exact, "--reduce", "b.onnx", code=1)["part"]["nodes"], 3)
+        self.attnrun("compare", "b.onnx", "-i", "b.npz", *exact, code=1)
+        self.assertNotIn("part", self.compare("--with", "isa=base", "--reduce", "none.onnx"))
+        self.assertFalse((self.dir / "none.onnx").exists())
 
     def test_refusals(self):
         self.assertIn("no way to run", self.attnrun("compare", self.model, "--with", "no-fusio",

@@ -6,6 +6,8 @@ add_python_test(tools_json tools/test_json.py ${CMAKE_CURRENT_SOURCE_DIR}
   $<TARGET_FILE:attnrun>)
 add_python_test(tools_compare tools/test_compare.py ${CMAKE_CURRENT_SOURCE_DIR}
   $<TARGET_FILE:attnrun>)
+add_python_test(tools_edit tools/test_edit.py ${CMAKE_CURRENT_SOURCE_DIR}
+  $<TARGET_FILE:attnrun>)
 add_python_test(tools_manual tools/test_manual.py ${CMAKE_CURRENT_SOURCE_DIR}
   $<TARGET_FILE:attnrun>)
 add_python_test(tools_output tools/test_output.py $<TARGET_FILE:attnrun>)

@@ -30,7 +30,9 @@ struct cli {
     double rtol, atol; /* negative: not given */
     int32_t json, no_fusion, validate, force_bodies, allow_newer, copy_weights, profile;
     int32_t coverage, layers, weights, list_passed, isolate, verbose, quiet, help;
-    int32_t bench, per_node, verify;
+    int32_t bench, per_node, verify, external;
+    const char *reduce; /* of compare: where the smallest part goes */
+    int64_t concurrency;
 
     attnrun_limits limits; /* 0: the default */
 
@@ -49,7 +51,10 @@ enum cli_commands {
     CLI_VERSION = 256,
     CLI_CONVERT = 512,
     CLI_COMPARE = 1024,
-    CLI_PACK = 2048
+    CLI_PACK = 2048,
+    CLI_OPTIMIZE = 4096,
+    CLI_EXTRACT = 8192,
+    CLI_REPORT = 16384
 };
 
 /* `run` returns an exit code where it is done, or a status: see cli_main(). */
@@ -119,6 +124,15 @@ void manual_print(const char *form, const struct cli_command *command);
 
 /* ---- setup.c ---- */
 attnrun_status cli_open_runtime(struct cli *cli);
+/* What the options say of a model file; the struct must stay where it is. */
+struct cli_source {
+    attnrun_source source;
+    char passes[1024];
+    attnrun_fixed_dim *fixed;
+};
+attnrun_status cli_source_make(struct cli *cli, const char *path, uint32_t more_flags,
+                               struct cli_source *made);
+void cli_source_free(struct cli_source *source);
 attnrun_status cli_open_model(struct cli *cli, const char *path, uint32_t more_flags,
                               attnrun_model **model);
 /* attnrun_run() that SIGINT and SIGTERM stop. */
@@ -176,5 +190,7 @@ attnrun_status command_help(struct cli *cli, int *exit_code);
 attnrun_status command_version(struct cli *cli, int *exit_code);
 attnrun_status command_convert(struct cli *cli, int *exit_code);
 attnrun_status command_pack(struct cli *cli, int *exit_code);
+attnrun_status command_optimize(struct cli *cli, int *exit_code);
+attnrun_status command_extract(struct cli *cli, int *exit_code);
 
 #endif

@@ -98,44 +98,57 @@ static attnrun_status read_fixed(struct cli *cli, attnrun_fixed_dim *fixed)
     return ATTNRUN_OK;
 }
 
+attnrun_status cli_source_make(struct cli *cli, const char *path, uint32_t more_flags,
+                               struct cli_source *made)
+{
+    size_t n = 0;
+    attnrun_source *source = &made->source;
+    *made = (struct cli_source){
+        .source = { .struct_size = sizeof *source, .flags = more_flags, .path = path }
+    };
+    for (int64_t i = 0; i < cli->disable_passes.n && n < sizeof made->passes; i++)
+        n += (size_t)snprintf(made->passes + n, sizeof made->passes - n, "%s%s",
+                              i > 0 ? "," : "", cli->disable_passes.v[i]);
+    source->disable_passes = made->passes[0] == 0 ? NULL : made->passes;
+    source->flags |= cli->copy_weights ? (uint32_t)ATTNRUN_COPY : 0;
+    source->flags |= cli->no_fusion ? (uint32_t)ATTNRUN_NO_FUSION : 0;
+    source->flags |= cli->force_bodies ? (uint32_t)ATTNRUN_FORCE_BODIES : 0;
+    source->flags |= cli->allow_newer ? (uint32_t)ATTNRUN_ALLOW_NEWER : 0;
+    const bool check = cli->command != NULL && cli->command->bit == CLI_CHECK;
+    source->flags |= cli->verify || check ? (uint32_t)ATTNRUN_VERIFY : 0;
+    source->timeout_us = cli->timeout_us;
+    source->precision = precision_of(cli->precision);
+    cli->limits.struct_size = sizeof cli->limits;
+    source->limits = &cli->limits;
+    source->more_outputs = cli->outputs.v;
+    source->n_more_outputs = cli->outputs.n;
+    made->fixed = calloc((size_t)cli->fixed.n + 1, sizeof *made->fixed);
+    if (made->fixed == NULL)
+        return tool_fail(ATTNRUN_E_MEMORY, "no memory for options");
+    source->fixed_dims = made->fixed;
+    source->n_fixed_dims = cli->fixed.n;
+    attnrun_status status = read_fixed(cli, made->fixed);
+    if (status != ATTNRUN_OK)
+        cli_source_free(made);
+    return status;
+}
+
+void cli_source_free(struct cli_source *source)
+{
+    free(source->fixed);
+    source->fixed = NULL;
+}
+
 attnrun_status cli_open_model(struct cli *cli, const char *path, uint32_t more_flags,
                               attnrun_model **model)
 {
-    char passes[1024] = "";
-    size_t n = 0;
-    for (int64_t i = 0; i < cli->disable_passes.n && n < sizeof passes; i++)
-        n += (size_t)snprintf(passes + n, sizeof passes - n, "%s%s", i > 0 ? "," : "",
-                              cli->disable_passes.v[i]);
-    attnrun_source source = { .struct_size = sizeof source,
-                              .flags = more_flags,
-                              .path = path };
-    source.disable_passes = passes[0] == 0 ? NULL : passes;
-    source.flags |= cli->copy_weights ? (uint32_t)ATTNRUN_COPY : 0;
-    source.flags |= cli->no_fusion ? (uint32_t)ATTNRUN_NO_FUSION : 0;
-    source.flags |= cli->force_bodies ? (uint32_t)ATTNRUN_FORCE_BODIES : 0;
-    source.flags |= cli->allow_newer ? (uint32_t)ATTNRUN_ALLOW_NEWER : 0;
-    const bool check = cli->command != NULL && cli->command->bit == CLI_CHECK;
-    source.flags |= cli->verify || check ? (uint32_t)ATTNRUN_VERIFY : 0;
-    source.timeout_us = cli->timeout_us;
-    source.precision = precision_of(cli->precision);
-    source.more_outputs = cli->outputs.v;
-    source.n_more_outputs = cli->outputs.n;
-    attnrun_fixed_dim *fixed = calloc((size_t)cli->fixed.n + 1, sizeof *fixed);
-    attnrun_status status = fixed != NULL
-                                ? read_fixed(cli, fixed)
-                                : tool_fail(ATTNRUN_E_MEMORY, "no memory for options");
-    cli->limits.struct_size = sizeof cli->limits;
-    source.limits = &cli->limits;
-    source.fixed_dims = fixed;
-    source.n_fixed_dims = cli->fixed.n;
-    if (status == ATTNRUN_OK)
-        status = cli_open_runtime(cli);
-    if (status == ATTNRUN_OK) {
-        status = attnrun_model_open(cli->runtime, &source, model);
-        if (status != ATTNRUN_OK)
-            tool_fail_library(status);
-    }
-    free(fixed);
+    struct cli_source source;
+    TRY(cli_open_runtime(cli));
+    TRY(cli_source_make(cli, path, more_flags, &source));
+    attnrun_status status = attnrun_model_open(cli->runtime, &source.source, model);
+    if (status != ATTNRUN_OK)
+        tool_fail_library(status);
+    cli_source_free(&source);
     return status;
 }
 

@@ -183,6 +183,8 @@ static attnrun_status compare_output(struct versus *v, int32_t index)
         bool inner = index >= v->n_file_outputs;
         if (!same && inner && v->first[0] == 0)
             snprintf(v->first, sizeof v->first, "%s", info.name);
+        if (!same && !inner && v->first_output[0] == 0)
+            snprintf(v->first_output, sizeof v->first_output, "%s", info.name);
         v->failed += !same;
         status =
             compared_note(inner ? &v->inner : &v->outputs, "", info.name, &a, &b, same);
@@ -222,6 +224,13 @@ static void show(const struct versus *v)
                     tool_quote(v->first), tool_quote(node.name),
                     tool_quote(node.op_type));
     }
+    if (v->values_path[0] != 0) {
+        screen_line("part", 9, "%s: %lld nodes that differ by themselves",
+                    tool_path(v->job.cli->reduce), (long long)v->n_part_nodes);
+        screen_line("next", 9, "attnrun compare %s -i %s --with %s",
+                    tool_quote(v->job.cli->reduce), tool_quote(v->values_path),
+                    tool_quote(v->other_path[0] != 0 ? v->other_path : v->other.label));
+    }
     printf("%s\n", v->failed == 0 ? "same within the tolerance" : "different");
 }
 
@@ -229,7 +238,7 @@ static void show_json(const struct versus *v)
 {
     struct json json = { .out = cli_json_stream() };
     json_open(&json, NULL, '{');
-    json_text(&json, "schema", "attnrun/compare/1");
+    json_text(&json, "schema", "attnrun/compare/2");
     json_text(&json, "model", v->job.path);
     json_text(&json, "with", v->other.label);
     json_bool(&json, "same", v->failed == 0);
@@ -239,10 +248,19 @@ static void show_json(const struct versus *v)
     compared_json(&v->inner, &json, "values");
     if (v->first[0] != 0)
         json_text(&json, "first", v->first);
+    if (v->values_path[0] != 0) {
+        json_open(&json, "part", '{');
+        json_text(&json, "file", v->job.cli->reduce);
+        json_text(&json, "inputs_file", v->values_path);
+        if (v->other_path[0] != 0)
+            json_text(&json, "other_file", v->other_path);
+        json_int(&json, "nodes", v->n_part_nodes);
+        json_close(&json, '}');
+    }
     json_close(&json, '}');
 }
 
-static attnrun_status compare_sides(struct versus *v, struct cli *cli)
+attnrun_status versus_run(struct versus *v, struct cli *cli)
 {
     struct side self = { .cli = *cli, .path = cli->paths.v[0] };
     TRY(cli_open_runtime(cli));
@@ -269,23 +287,31 @@ static attnrun_status compare_sides(struct versus *v, struct cli *cli)
     return ATTNRUN_OK;
 }
 
+void versus_free(struct versus *v)
+{
+    compared_free(&v->outputs);
+    compared_free(&v->inner);
+    free(v->names.v);
+    side_close(&v->other);
+    job_close(&v->job);
+}
+
 attnrun_status command_compare(struct cli *cli, int *exit_code)
 {
     struct versus v = { .job = { .cli = cli } };
     if (cli->with == NULL)
         cli->with = "no-fusion";
+    cli->per_node |= cli->reduce != NULL;
     v.tolerance = compare_tolerance(
         cli, strncmp(cli->with, "precision=", 10) == 0 ? cli->with + 10 : cli->precision);
-    attnrun_status status = compare_sides(&v, cli);
+    attnrun_status status = versus_run(&v, cli);
+    if (status == ATTNRUN_OK && cli->reduce != NULL && v.failed > 0)
+        status = versus_reduce(&v, cli);
     if (status == ATTNRUN_OK && cli->json)
         show_json(&v);
     else if (status == ATTNRUN_OK)
         show(&v);
     *exit_code = v.failed > 0 ? 1 : 0;
-    compared_free(&v.outputs);
-    compared_free(&v.inner);
-    free(v.names.v);
-    side_close(&v.other);
-    job_close(&v.job);
+    versus_free(&v);
     return status;
 }

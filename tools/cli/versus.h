@@ -24,7 +24,18 @@ struct versus {
     int32_t n_file_outputs;
     int64_t failed;
     char first[256]; /* the first inner value that differs, or "" */
+    char first_output[256];
+    /* Of the smallest part, once it is written: its inputs, and that of another model. */
+    char values_path[4096], other_path[4096];
+    int64_t n_part_nodes;
 };
+
+/* versus.c: runs both sides and compares them. On failure versus_free() is still to be
+ * called. */
+attnrun_status versus_run(struct versus *versus, struct cli *cli);
+void versus_free(struct versus *versus);
+/* reduce.c: writes the smallest part that still differs to cli->reduce, and its inputs. */
+attnrun_status versus_reduce(struct versus *versus, struct cli *cli);
 
 /* ort.c: the model in ONNX Runtime, through Python, on the inputs of the first side. */
 attnrun_status ort_run(struct side *side, const struct job *first);

@@ -8,13 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../loaders/wire_write.h"
 #include "door.h"
-
-struct bytes {
-    uint8_t *data;
-    size_t n, room;
-    bool failed; /* no memory */
-};
 
 struct constant {
     int32_t index; /* of the node's input */
@@ -25,7 +20,7 @@ struct writer {
     const struct door_op *op;
     const ort_api *api;
     const ort_info *info;
-    struct bytes node, graph; /* graph: all but the constants */
+    struct wire_buffer node, graph; /* graph: all but the constants */
     struct constant constants[DOOR_MAX_IN];
     int32_t n_constants;
 };
@@ -37,76 +32,8 @@ struct writer {
             return status_;                                                              \
     } while (0)
 
-/* ---- the wire ---- */
-
-static void put(struct bytes *b, const void *data, size_t n)
-{
-    if (b->n + n > b->room && !b->failed) {
-        size_t room = 2 * b->n + n + 64;
-        uint8_t *grown = realloc(b->data, room);
-        b->failed = grown == NULL;
-        if (grown != NULL) {
-            b->data = grown;
-            b->room = room;
-        }
-    }
-    if (b->failed || n == 0)
-        return;
-    memcpy(b->data + b->n, data, n);
-    b->n += n;
-}
-
-static void put_varint(struct bytes *b, uint64_t x)
-{
-    uint8_t bytes[10];
-    size_t n = 0;
-    for (; x >= 128; x >>= 7)
-        bytes[n++] = (uint8_t)(x | 128);
-    bytes[n++] = (uint8_t)x;
-    put(b, bytes, n);
-}
-
-static void put_int(struct bytes *b, int field, int64_t x)
-{
-    put_varint(b, (uint64_t)field << 3);
-    put_varint(b, (uint64_t)x);
-}
-
-static void put_float(struct bytes *b, int field, float x)
-{
-    put_varint(b, (uint64_t)field << 3 | 5);
-    put(b, &x, sizeof x);
-}
-
-static void put_head(struct bytes *b, int field, size_t n)
-{
-    put_varint(b, (uint64_t)field << 3 | 2);
-    put_varint(b, n);
-}
-
-static void put_bytes(struct bytes *b, int field, const void *data, size_t n)
-{
-    put_head(b, field, n);
-    put(b, data, n);
-}
-
-static void put_text(struct bytes *b, int field, const char *text)
-{
-    put_bytes(b, field, text, strlen(text));
-}
-
-/* A message made aside: moved into `to`. */
-static void put_message(struct bytes *to, int field, struct bytes *message)
-{
-    put_bytes(to, field, message->data, message->n);
-    to->failed = to->failed || message->failed;
-    free(message->data);
-    *message = (struct bytes){ 0 };
-}
-
 /* ---- attributes ---- */
 
-enum { A_NAME = 1, A_F, A_I, A_S, A_FLOATS = 7, A_INTS, A_STRINGS, A_TYPE = 20 };
 enum { TYPE_FLOAT = 1, TYPE_INT, TYPE_STRING, TYPE_FLOATS = 6, TYPE_INTS, TYPE_STRINGS };
 
 /* Whether the host gave an answer; a refusal means that the attribute is not of that type. */
@@ -117,17 +44,17 @@ static bool there(const struct writer *w, ort_status *status)
     return status == NULL;
 }
 
-static int put_single(struct writer *w, const char *name, struct bytes *attribute)
+static int put_single(struct writer *w, const char *name, struct wire_buffer *attribute)
 {
     float f;
     int64_t i;
     size_t n = 0;
     if (there(w, w->api->attribute_int(w->info, name, &i))) {
-        put_int(attribute, A_I, i);
+        wire_int(attribute, WIRE_ATTR_I, i);
         return TYPE_INT;
     }
     if (there(w, w->api->attribute_float(w->info, name, &f))) {
-        put_float(attribute, A_F, f);
+        wire_float(attribute, WIRE_ATTR_F, f);
         return TYPE_FLOAT;
     }
     if (!there(w, w->api->attribute_string(w->info, name, NULL, &n)))
@@ -136,14 +63,14 @@ static int put_single(struct writer *w, const char *name, struct bytes *attribut
     if (text == NULL || !there(w, w->api->attribute_string(w->info, name, text, &n)))
         attribute->failed = true;
     else
-        put_text(attribute, A_S, text);
+        wire_text(attribute, WIRE_ATTR_S, text);
     free(text);
     return TYPE_STRING;
 }
 
 /* A list of numbers of one type; false where there is none, or an empty one: the host says 0
  * for lists of another type, too. */
-static bool put_ints(struct writer *w, const char *name, struct bytes *attribute)
+static bool put_ints(struct writer *w, const char *name, struct wire_buffer *attribute)
 {
     size_t n = 0;
     if (!there(w, w->api->attribute_ints(w->info, name, NULL, &n)) || n == 0)
@@ -152,12 +79,12 @@ static bool put_ints(struct writer *w, const char *name, struct bytes *attribute
     if (x == NULL || !there(w, w->api->attribute_ints(w->info, name, x, &n)))
         attribute->failed = true;
     for (size_t i = 0; i < n && !attribute->failed; i++)
-        put_int(attribute, A_INTS, x[i]);
+        wire_int(attribute, WIRE_ATTR_INTS, x[i]);
     free(x);
     return true;
 }
 
-static bool put_floats(struct writer *w, const char *name, struct bytes *attribute)
+static bool put_floats(struct writer *w, const char *name, struct wire_buffer *attribute)
 {
     size_t n = 0;
     if (!there(w, w->api->attribute_floats(w->info, name, NULL, &n)) || n == 0)
@@ -166,12 +93,12 @@ static bool put_floats(struct writer *w, const char *name, struct bytes *attribu
     if (x == NULL || !there(w, w->api->attribute_floats(w->info, name, x, &n)))
         attribute->failed = true;
     for (size_t i = 0; i < n && !attribute->failed; i++)
-        put_float(attribute, A_FLOATS, x[i]);
+        wire_float(attribute, WIRE_ATTR_FLOATS, x[i]);
     free(x);
     return true;
 }
 
-static bool put_strings(struct writer *w, const char *name, struct bytes *attribute)
+static bool put_strings(struct writer *w, const char *name, struct wire_buffer *attribute)
 {
     size_t n = 0;
     char **texts = NULL;
@@ -181,7 +108,7 @@ static bool put_strings(struct writer *w, const char *name, struct bytes *attrib
         !there(w, w->api->string_array(w->info, name, allocator, &texts, &n)))
         return false;
     for (size_t i = 0; i < n && texts != NULL; i++) {
-        put_text(attribute, A_STRINGS, texts[i]);
+        wire_text(attribute, WIRE_ATTR_STRINGS, texts[i]);
         there(w, w->api->allocator_free(allocator, texts[i]));
     }
     if (texts != NULL)
@@ -197,7 +124,7 @@ static bool is_list(const attnrun_attr_def *def)
 
 /* The type of an attribute, whose value is written; 0: not given. */
 static int put_content(struct writer *w, const attnrun_attr_def *def,
-                       struct bytes *attribute)
+                       struct wire_buffer *attribute)
 {
     size_t n = 0;
     int type = put_single(w, def->name, attribute);
@@ -218,21 +145,21 @@ static int put_content(struct writer *w, const attnrun_attr_def *def,
 
 static ort_status *put_attribute(struct writer *w, const attnrun_attr_def *def)
 {
-    struct bytes attribute = { 0 };
-    put_text(&attribute, A_NAME, def->name);
+    struct wire_buffer attribute = { 0 };
+    wire_text(&attribute, WIRE_ATTR_NAME, def->name);
     if (def->kind == ATTNRUN_ATTR_STRINGS && w->op->door->minor < ORT_STRING_ARRAYS) {
-        free(attribute.data); /* it may be there, out of reach */
+        wire_free(&attribute); /* it may be there, out of reach */
         return door_fail(w->op->door, ORT_NOT_IMPLEMENTED,
                          "attnrun: an operator with a list of strings needs "
                          "ONNX Runtime 1.31 or later");
     }
     int type = put_content(w, def, &attribute);
     if (type == 0) {
-        free(attribute.data);
+        wire_free(&attribute);
         return NULL;
     }
-    put_int(&attribute, A_TYPE, type);
-    put_message(&w->node, 5, &attribute);
+    wire_int(&attribute, WIRE_ATTR_TYPE, type);
+    wire_message(&w->node, 5, &attribute);
     return NULL;
 }
 
@@ -250,16 +177,17 @@ static void operand_name(const struct door_operand *operands, int32_t n, size_t 
         snprintf(name, DOOR_NAME + 16, "%s%zu", operands[last].name, index - last);
 }
 
-static void put_value(struct bytes *graph, int field, const char *name, int32_t dtype)
+static void put_value(struct wire_buffer *graph, int field, const char *name,
+                      int32_t dtype)
 {
-    struct bytes tensor = { 0 }, type = { 0 }, value = { 0 };
-    put_text(&value, 1, name);
+    struct wire_buffer tensor = { 0 }, type = { 0 }, value = { 0 };
+    wire_text(&value, 1, name);
     if (dtype != 0) {
-        put_int(&tensor, 1, dtype);
-        put_message(&type, 1, &tensor);
-        put_message(&value, 2, &type);
+        wire_int(&tensor, 1, dtype);
+        wire_message(&type, 1, &tensor);
+        wire_message(&value, 2, &type);
     }
-    put_message(graph, field, &value);
+    wire_message(graph, field, &value);
 }
 
 static ort_status *input_dtype(const struct writer *w, size_t index, int32_t *dtype)
@@ -285,11 +213,11 @@ static ort_status *put_input(struct writer *w, size_t index, struct one_node *no
     const ort_value *value = NULL;
     TRY(w->api->input_name(w->info, index, NULL, &length));
     if (length <= 1) { /* left out */
-        put_text(&w->node, 1, "");
+        wire_text(&w->node, 1, "");
         return NULL;
     }
     operand_name(w->op->in, w->op->n_in, index, name);
-    put_text(&w->node, 1, name);
+    wire_text(&w->node, 1, name);
     TRY(w->api->constant_input(w->info, index, &constant, &value));
     if (constant && value != NULL) {
         w->constants[w->n_constants++] = (struct constant){ (int32_t)index, value };
@@ -307,11 +235,11 @@ static ort_status *put_output(struct writer *w, size_t index, struct one_node *n
     size_t length = 0;
     TRY(w->api->output_name(w->info, index, NULL, &length));
     if (length <= 1) {
-        put_text(&w->node, 2, "");
+        wire_text(&w->node, 2, "");
         return NULL;
     }
     operand_name(w->op->out, w->op->n_out, index, name);
-    put_text(&w->node, 2, name);
+    wire_text(&w->node, 2, name);
     put_value(&w->graph, 12, name, 0);
     node->to[node->n_out++] = (int32_t)index;
     return NULL;
@@ -320,8 +248,8 @@ static ort_status *put_output(struct writer *w, size_t index, struct one_node *n
 /* ---- the model ---- */
 
 /* A constant: its message without the data, and the data. */
-static ort_status *constant_head(const struct writer *w, int32_t k, struct bytes *head,
-                                 void **data, size_t *n)
+static ort_status *constant_head(const struct writer *w, int32_t k,
+                                 struct wire_buffer *head, void **data, size_t *n)
 {
     char name[DOOR_NAME + 16];
     int64_t dims[ATTNRUN_MAX_RANK];
@@ -348,42 +276,43 @@ static ort_status *constant_head(const struct writer *w, int32_t k, struct bytes
         return door_failed(door);
     *n = (size_t)attnrun_tensor_bytes(&tensor);
     for (size_t i = 0; i < rank; i++)
-        put_int(head, 1, dims[i]);
-    put_int(head, 2, dtype);
-    put_text(head, 8, name);
-    put_head(head, 9, *n);
+        wire_int(head, 1, dims[i]);
+    wire_int(head, 2, dtype);
+    wire_text(head, 8, name);
+    wire_head(head, 9, *n);
     return NULL;
 }
 
 /* The constants are written once, straight from the host's memory. */
-static ort_status *assemble(struct writer *w, struct bytes *model)
+static ort_status *assemble(struct writer *w, struct wire_buffer *model)
 {
-    struct bytes heads[DOOR_MAX_IN] = { 0 }, opset = { 0 }, tags[DOOR_MAX_IN] = { 0 };
+    struct wire_buffer heads[DOOR_MAX_IN] = { 0 }, opset = { 0 },
+                       tags[DOOR_MAX_IN] = { 0 };
     void *data[DOOR_MAX_IN];
     size_t sizes[DOOR_MAX_IN], total = w->graph.n;
     ort_status *status = NULL;
     for (int32_t k = 0; k < w->n_constants && status == NULL; k++) {
         status = constant_head(w, k, &heads[k], &data[k], &sizes[k]);
         if (status == NULL) {
-            put_head(&tags[k], 5, heads[k].n + sizes[k]);
+            wire_head(&tags[k], 5, heads[k].n + sizes[k]);
             total += tags[k].n + heads[k].n + sizes[k];
         }
     }
-    put_text(&opset, 1, w->op->row->domain);
-    put_int(&opset, 2, w->op->row->since);
-    put_int(model, 1, 10);
-    put_message(model, 8, &opset);
-    put_head(model, 7, total);
-    put(model, w->graph.data, w->graph.n);
+    wire_text(&opset, 1, w->op->row->domain);
+    wire_int(&opset, 2, w->op->row->since);
+    wire_int(model, 1, 10);
+    wire_message(model, 8, &opset);
+    wire_head(model, 7, total);
+    wire_put(model, w->graph.data, w->graph.n);
     for (int32_t k = 0; k < w->n_constants; k++) {
         if (status == NULL) {
-            put(model, tags[k].data, tags[k].n);
-            put(model, heads[k].data, heads[k].n);
-            put(model, data[k], sizes[k]);
+            wire_put(model, tags[k].data, tags[k].n);
+            wire_put(model, heads[k].data, heads[k].n);
+            wire_put(model, data[k], sizes[k]);
             model->failed = model->failed || tags[k].failed || heads[k].failed;
         }
-        free(tags[k].data);
-        free(heads[k].data);
+        wire_free(&tags[k]);
+        wire_free(&heads[k]);
     }
     return status;
 }
@@ -404,13 +333,13 @@ static ort_status *put_node(struct writer *w, struct one_node *node)
     n = sizeof name;
     if (!there(w, w->api->node_name(w->info, name, &n)))
         name[0] = 0; /* longer than ours: sentences go without it */
-    put_text(&w->node, 3, name);
-    put_text(&w->node, 4, w->op->row->name);
-    put_text(&w->node, 7, w->op->row->domain);
+    wire_text(&w->node, 3, name);
+    wire_text(&w->node, 4, w->op->row->name);
+    wire_text(&w->node, 7, w->op->row->domain);
     for (const attnrun_attr_def *a = w->op->row->attrs; a != NULL && a->kind != 0; a++)
         TRY(put_attribute(w, a));
-    put_message(&w->graph, 1, &w->node);
-    put_text(&w->graph, 2, "one node");
+    wire_message(&w->graph, 1, &w->node);
+    wire_text(&w->graph, 2, "one node");
     return NULL;
 }
 
@@ -418,7 +347,7 @@ ort_status *one_node_write(const struct door_op *op, const ort_info *info,
                            struct one_node *node)
 {
     struct writer w = { .op = op, .api = op->door->api, .info = info };
-    struct bytes model = { 0 };
+    struct wire_buffer model = { 0 };
     *node = (struct one_node){ 0 };
     ort_status *status = put_node(&w, node);
     if (status == NULL)
@@ -426,8 +355,8 @@ ort_status *one_node_write(const struct door_op *op, const ort_info *info,
     if (status == NULL && (model.failed || w.graph.failed))
         status =
             door_fail(op->door, ORT_FAIL, "attnrun: no memory for a node's constants");
-    free(w.node.data);
-    free(w.graph.data);
+    wire_free(&w.node);
+    wire_free(&w.graph);
     if (status != NULL) {
         free(model.data);
         return status;

@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""attnrun optimize and extract: the new model is smaller, holds only nodes of the old one, and
+gives the same in ONNX Runtime.
+
+usage: test_edit.py ROOT ATTNRUN
+"""
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper
+
+sys.path.insert(0, str(Path(__file__).parent))
+import cli_models  # noqa: E402
+from test_json import SCHEMA, faults  # noqa: E402
+
+ATTNRUN = str(Path(sys.argv[-1]).resolve())
+SEED = 7
+F, I64 = TensorProto.FLOAT, TensorProto.INT64
+
+
+def node(*arguments, **more):
+    return helper.make_node(*arguments, **more)
+
+
+def value(name, kind=F, dims=None):
+    return helper.make_tensor_value_info(name, kind, dims)
+
+
+def convolution(path):
+    """Conv and BatchNormalization, one Sqrt twice, an Identity, and a node without a reader."""
+    draw = numpy.random.default_rng(SEED)
+    return cli_models.save(
+        path,
+        [node("Conv", ["x", "w"], ["c"], name="conv", pads=[1, 1, 1, 1]),
+         node("BatchNormalization", ["c", "s", "b", "m", "v"], ["n"], name="norm"),
+         node("Relu", ["n"], ["r"]), node("Identity", ["r"], ["i"]),
+         node("Sqrt", ["i"], ["a"]), node("Sqrt", ["i"], ["a2"]), node("Add", ["a", "a2"], ["y"]),
+         node("Exp", ["x"], ["unread"])],
+        [("x", F, ["N", 3, "H", "W"])], [("y", F, ["N", 4, "H", "W"])],
+        [("w", draw.normal(size=(4, 3, 3, 3)).astype("f")),
+         *((n, draw.uniform(0.5, 2, size=4).astype("f")) for n in "sbmv")], opset=20)
+
+
+def shapes(path):
+    """A Reshape to sizes that Shape, Gather and Concat make, and gelu, which fuses here."""
+    draw = numpy.random.default_rng(SEED)
+    return cli_models.save(
+        path,
+        [node("Shape", ["x"], ["shape"]), node("Gather", ["shape", "one"], ["length"]),
+         node("Concat", ["minus", "length", "rest"], ["to"], axis=0),
+         node("MatMul", ["x", "w"], ["p"], name="product"), node("Gelu", ["p"], ["g"]),
+         node("Reshape", ["g", "to"], ["y"], name="last")],
+        [("x", F, ["B", "S", 6])], [("y", F, None)],
+        [("w", draw.normal(size=(6, 8)).astype("f")), ("one", numpy.array([1])),
+         ("minus", numpy.array([-1])), ("rest", numpy.array([2, 4]))], opset=20)
+
+
+def quantized(path):
+    """A weight in bytes with a scale, and one that a transposition gives."""
+    draw = numpy.random.default_rng(SEED)
+    return cli_models.save(
+        path,
+        [node("DequantizeLinear", ["q", "scale"], ["w"]), node("MatMul", ["x", "w"], ["p"]),
+         node("Transpose", ["t"], ["u"]), node("MatMul", ["p", "u"], ["y"])],
+        [("x", F, ["N", 64])], [("y", F, ["N", 32])],
+        [("q", draw.integers(-128, 128, size=(64, 96)).astype("i1")),
+         ("scale", numpy.float32(0.02)), ("t", draw.normal(size=(32, 96)).astype("f"))])
+
+
+def branches(path):
+    """A Loop with an If that reads what lies around both; and an If whose condition is known."""
+    then = helper.make_graph([node("MatMul", ["v", "w"], ["t"])], "then", [], [value("t")])
+    other = helper.make_graph([node("Identity", ["x"], ["e"])], "else", [], [value("e")])
+    body = helper.make_graph(
+        [node("Less", ["i", "two"], ["early"]),
+         node("If", ["early"], ["n"], then_branch=then, else_branch=other),
+         node("Identity", ["go"], ["again"])], "body",
+        [value("i", I64, ()), value("go", TensorProto.BOOL, ()), value("v")],
+        [value("again", TensorProto.BOOL, ()), value("n")])
+    yes = helper.make_graph([node("Relu", ["l"], ["z"])], "yes", [], [value("z")])
+    no = helper.make_graph([node("Abs", ["l"], ["z2"])], "no", [], [value("z2")])
+    return cli_models.save(
+        path, [node("Loop", ["trips", "", "x"], ["l"], body=body),
+               node("If", ["known"], ["y"], then_branch=yes, else_branch=no)],
+        [("x", F, [4, 4])], [("y", F, [4, 4])],
+        [("w", numpy.random.default_rng(SEED).normal(size=(4, 4)).astype("f")),
+         ("trips", numpy.int64(3)), ("two", numpy.int64(2)), ("known", numpy.array(True))])
+
+
+def functions(path):
+    """A node with a body that this library has an operator for, and one that it has not."""
+    opsets = [helper.make_opsetid("", 18)]
+    bodies = [
+        helper.make_function("attnrun", "FourierMix", ["X"], ["Y"],
+                             [node("Mul", ["X", "X"], ["Y"])], opsets),
+        helper.make_function("mine", "Twice", ["X"], ["Y"], [node("Add", ["X", "X"], ["Y"])],
+                             opsets)]
+    graph = helper.make_graph(
+        [node("Twice", ["x"], ["t"], domain="mine", name="twice"),
+         node("FourierMix", ["t"], ["y"], domain="attnrun", name="mix")], "g",
+        [value("x", F, ["B", 8, 4])], [value("y", F, ["B", 8, 4])])
+    model = helper.make_model(graph, functions=bodies, ir_version=9, opset_imports=[
+        *opsets, helper.make_opsetid("attnrun", 1), helper.make_opsetid("mine", 1)])
+    onnx.save(model, path)
+    return path
+
+
+def run(path, feeds):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
+    names = {i.name for i in session.get_inputs()}
+    return session.run(None, {k: v for k, v in feeds.items() if k in names})
+
+
+class Edit(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.dir = Path(self.folder.name)
+        self.draw = numpy.random.default_rng(SEED)
+
+    def attnrun(self, *arguments, code=0):
+        done = subprocess.run([ATTNRUN, *map(str, arguments)], capture_output=True, text=True,
+                              timeout=120, cwd=self.dir)
+        self.assertEqual(done.returncode, code, done.stderr + done.stdout)
+        return done
+
+    def edited(self, *arguments):
+        """The new model, checked by the onnx package, and what --json says of it."""
+        said = json.loads(self.attnrun(*arguments, "-o", "out.onnx", "--json").stdout)
+        self.assertEqual(faults(said, SCHEMA), [])
+        onnx.checker.check_model(str(self.dir / "out.onnx"), full_check=True)
+        model = onnx.load(self.dir / "out.onnx")
+        self.assertEqual(said["nodes"], len(model.graph.node))
+        self.assertEqual(said["bytes"], (self.dir / "out.onnx").stat().st_size)
+        return model
+
+    def same(self, path, feeds, tolerance=1e-6):
+        for a, b in zip(run(path, feeds), run(self.dir / "out.onnx", feeds), strict=True):
+            self.assertEqual(a.dtype, b.dtype)
+            numpy.testing.assert_allclose(a, b, tolerance, tolerance, err_msg=f"seed {SEED}")
+
+    def test_convolution(self):
+        path = convolution(self.dir / "m.onnx")
+        model = self.edited("optimize", path)
+        self.assertEqual([n.op_type for n in model.graph.node], ["Conv", "Relu", "Sqrt", "Add"])
+        self.same(path, {"x": self.draw.normal(size=(2, 3, 9, 7)).astype("f")}, 1e-4)
+
+    def test_fixed_dims(self):
+        path = shapes(self.dir / "m.onnx")
+        x = self.draw.normal(size=(2, 5, 6)).astype("f")
+        self.assertEqual(len(self.edited("optimize", path).graph.node), 6)
+        self.same(path, {"x": x})
+        model = self.edited("optimize", path, "--set", "S=5")
+        self.assertEqual([n.op_type for n in model.graph.node], ["MatMul", "Gelu", "Reshape"])
+        dims = model.graph.input[0].type.tensor_type.shape.dim
+        self.assertEqual([d.dim_param or d.dim_value for d in dims], ["B", 5, 6])
+        self.same(path, {"x": x})
+        said = self.attnrun("optimize", path, "--set", "T=5", "-o", "out.onnx", code=2).stderr
+        self.assertIn("dimension 'T'", said)
+
+    def test_weights_stay_quantized(self):
+        path = Path(quantized(self.dir / "m.onnx"))
+        model = self.edited("optimize", path)
+        self.assertEqual([n.op_type for n in model.graph.node],
+                         ["DequantizeLinear", "MatMul", "MatMul"])
+        self.assertLessEqual((self.dir / "out.onnx").stat().st_size, path.stat().st_size)
+        self.same(path, {"x": self.draw.normal(size=(3, 64)).astype("f")})
+
+    def test_subgraphs(self):
+        path = branches(self.dir / "m.onnx")
+        model = self.edited("optimize", path)
+        self.assertEqual([n.op_type for n in model.graph.node], ["Loop", "Relu"])
+        self.same(path, {"x": self.draw.normal(size=(4, 4)).astype("f")})
+
+    def test_function_bodies(self):
+        path = functions(self.dir / "m.onnx")
+        model = self.edited("optimize", path)
+        self.assertEqual([n.op_type for n in model.graph.node], ["Add", "FourierMix"])
+        self.same(path, {"x": self.draw.normal(size=(2, 8, 4)).astype("f")})
+        model = self.edited("extract", path, "--outputs", "t")
+        self.assertEqual(len(model.functions), 0)
+
+    def test_extract(self):
+        path = shapes(self.dir / "m.onnx")
+        model = self.edited("extract", path, "--inputs", "p,length", "--outputs", "y")
+        self.assertEqual([i.name for i in model.graph.input], ["p", "length"])
+        self.assertEqual(sorted(n.op_type for n in model.graph.node), ["Concat", "Gelu", "Reshape"])
+        dims = model.graph.input[0].type.tensor_type.shape.dim
+        self.assertEqual([d.dim_param or d.dim_value for d in dims], ["B", "S", 8])
+        x = self.draw.normal(size=(2, 5, 6)).astype("f")
+        w = next(onnx.numpy_helper.to_array(i) for i in onnx.load(path).graph.initializer
+                 if i.name == "w")
+        got = run(self.dir / "out.onnx", {"p": x @ w, "length": numpy.array([5])})
+        numpy.testing.assert_allclose(got[0], run(path, {"x": x})[0], 1e-5, 1e-5)
+        model = self.edited("extract", path, "--outputs", "g")
+        self.assertEqual([n.op_type for n in model.graph.node], ["MatMul", "Gelu"])
+        said = self.attnrun("extract", path, "--inputs", "p", "--outputs", "y", "-o", "no.onnx",
+                            code=2).stderr
+        self.assertIn("need the input 'x' of the model", said)
+        self.assertIn("no value 'pp'", self.attnrun("extract", path, "--outputs", "pp", "-o",
+                                                    "no.onnx", code=2).stderr)
+        self.assertIn("--inputs and --outputs name",
+                      self.attnrun("extract", path, "-o", "no.onnx", code=2).stderr)
+        self.assertFalse((self.dir / "no.onnx").exists())
+
+    def test_external(self):
+        path = cli_models.save(
+            self.dir / "m.onnx",
+            [node("MatMul", ["x", "w"], ["a"]), node("Add", ["a", "b"], ["y"])],
+            [("x", F, ["N", 128])], [("y", F, None)],
+            [("w", self.draw.normal(size=(128, 160)).astype("f")),
+             ("b", self.draw.normal(size=160).astype("f"))])
+        self.edited("optimize", path, "--external")
+        self.assertEqual((self.dir / "out.onnx.data").stat().st_size, 128 * 160 * 4)
+        self.assertLess((self.dir / "out.onnx").stat().st_size, 2000)
+        self.same(path, {"x": self.draw.normal(size=(3, 128)).astype("f")})
+        self.attnrun("optimize", path, "--external", "-o", "-", code=2)
+        piped = subprocess.run([ATTNRUN, "optimize", path, "-o", "-"], capture_output=True,
+                               check=True, timeout=60).stdout
+        self.assertEqual(len(onnx.load_model_from_string(piped).graph.node), 2)
+
+    def test_refused(self):
+        path = Path(shapes(self.dir / "m.onnx"))
+        self.attnrun("pack", path, "-o", "m.attnpack", "-q")
+        self.assertIn("is a packed file", self.attnrun("optimize", "m.attnpack", "-o", "o.onnx",
+                                                       code=4).stderr)
+        self.assertIn("-o says", self.attnrun("optimize", path, code=2).stderr)
+        before = path.read_bytes()
+        self.attnrun("optimize", path, "-o", path, "-q")
+        self.assertNotEqual(path.read_bytes(), before)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
