@@ -473,7 +473,9 @@ static bool is_map(const struct attn_graph *graph, int32_t value)
 
 bool attn_is_map_conv(const struct attn_graph *graph, const struct attn_node *node)
 {
-    if (!node_is(node, "Conv") || node->pub.n_in < 2)
+    const bool conv =
+        node_is(node, "Conv") || node_is_of(node, "attnrun.fused", "FusedConv");
+    if (!conv || node->pub.n_in < 2)
         return false;
     const attnrun_tensor *w = &graph->values[node->in[1]].data;
     return w->data != NULL && w->rank == 4;
@@ -482,9 +484,10 @@ bool attn_is_map_conv(const struct attn_graph *graph, const struct attn_node *no
 bool attn_keeps_blocks(const struct attn_node *node)
 {
     static const char *const names[] = {
-        "Relu", "Mul",   "Sigmoid",     "HardSigmoid",
-        "Clip", "Add",   "HardSwish",   "BatchNormalization",
-        "Gelu", "Swish", "AveragePool", "MaxPool"
+        "Relu",  "Mul",   "Sigmoid",     "HardSigmoid",
+        "Clip",  "Add",   "HardSwish",   "BatchNormalization",
+        "Gelu",  "Swish", "AveragePool", "MaxPool",
+        "Split", "Slice"
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (node_is(node, names[i]))
