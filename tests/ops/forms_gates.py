@@ -181,6 +181,7 @@ FORMS = {
     "sk_before_batch": on_maps(behind(Branches(2, axis=0, bias=False)), SK),
     "sk_alone": on_maps(SKAttention(channel=16, reduction=4), None),
     # near misses
+    "se_of_conv": on_maps(behind(Gate(pixels=False, sums=False, linear=True)), None),
     "softmax_of_channels": on_maps(behind(Branches(softmax=2)), None),
     "two_of_three": on_maps(behind(Branches(pooled="two")), None),
     "one_twice": on_maps(behind(Branches(pooled="twice")), None),
