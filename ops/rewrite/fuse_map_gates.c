@@ -11,7 +11,7 @@
 #include "../../runtime/poll.h"
 #include "map_gates.h"
 
-enum { MAX_STEPS = 8, MAX_FORWARD = 4 };
+enum { MAX_FORWARD = 4 };
 
 struct found {
     int32_t x, result;
@@ -54,40 +54,6 @@ static bool read_channels(const struct attn_graph *graph, const struct attn_node
 
 /* ---- maps of convolutions ---- */
 
-static bool is_large_conv(const struct attn_graph *graph, const struct attn_node *node)
-{
-    if (!node_is(node, "Conv") || node->pub.n_in < 2)
-        return false;
-    const attnrun_tensor *w = &graph->values[node->in[1]].data;
-    return w->data != NULL && w->rank == 4;
-}
-
-static bool keeps_blocks(const struct attn_node *node)
-{
-    static const char *const names[] = {
-        "Relu", "Mul",   "Sigmoid",     "HardSigmoid",
-        "Clip", "Add",   "HardSwish",   "BatchNormalization",
-        "Gelu", "Swish", "AveragePool", "MaxPool"
-    };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (node_is(node, names[i]))
-            return true;
-    return false;
-}
-
-static bool comes_from_conv(const struct attn_graph *graph, int32_t value)
-{
-    for (int k = 0; k < MAX_STEPS; k++) {
-        const struct attn_node *node = attn_graph_producer(graph, value);
-        if (is_large_conv(graph, node))
-            return true;
-        if (node == NULL || node->pub.n_in < 1 || !keeps_blocks(node))
-            return false;
-        value = is_map(graph, node->in[0]) ? node->in[0] : node->in[node->pub.n_in - 1];
-    }
-    return false;
-}
-
 static bool goes_to_conv(const struct attn_graph *graph, int32_t value)
 {
     for (int k = 0; k < MAX_FORWARD; k++) {
@@ -96,9 +62,9 @@ static bool goes_to_conv(const struct attn_graph *graph, int32_t value)
              use = use->next) {
             if (use->node == NULL || use->inner != NULL)
                 continue;
-            if (is_large_conv(graph, use->node) && use->index == 0)
+            if (attn_is_map_conv(graph, use->node) && use->index == 0)
                 return true;
-            next = keeps_blocks(use->node) ? use->node : next;
+            next = attn_keeps_blocks(use->node) ? use->node : next;
         }
         if (next == NULL)
             return false;
@@ -205,7 +171,7 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *times,
     if (!found.channels)
         found.x = v;
     if (!found.pixels &&
-        (comes_from_conv(graph, found.x) || goes_to_conv(graph, found.result)))
+        (attn_conv_before(graph, found.x) != NULL || goes_to_conv(graph, found.result)))
         return ATTNRUN_OK;
     const bool one = found.channel.pools != (ATTN_POOLED_MEAN | ATTN_POOLED_MAX);
     if (!found.pixels && (found.channel.half || one))

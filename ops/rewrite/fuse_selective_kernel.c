@@ -6,7 +6,8 @@
  *
  * The stack is Concat of Unsqueezes in front of or behind the batch; the sum of its maps is a
  * ReduceSum of it or a chain of Adds. wsel is one product whose rows are parted by branch, or one
- * for each branch. All are constants. */
+ * for each branch. All are constants. Convolutions of an input of the file are left: their sum
+ * makes them a run of maps in blocks (blocked_layout.c), which gains more. */
 #include "../../runtime/meter.h"
 #include "map_gates.h"
 
@@ -225,12 +226,28 @@ static attn_status make_select(struct attn_graph *graph, const struct found *fou
     return ATTNRUN_OK;
 }
 
+/* Convolutions of what no convolution gives are in blocks by the sum that joins them alone. */
+static bool needs_sum(const struct attn_graph *graph, const struct found *found)
+{
+    int alone = 0;
+    for (int i = 0; i < found->n; i++) {
+        const struct attn_node *conv = attn_conv_before(graph, found->f[i]);
+        alone += conv != NULL && attn_conv_before(graph, conv->in[0]) == NULL;
+    }
+    return alone > 1;
+}
+
 static attn_status try_sum(struct attn_graph *graph, struct attn_node *sum,
                            int32_t *applied)
 {
     struct found found = { .n = 0 };
     if (!read_all(graph, sum, &found))
         return ATTNRUN_OK;
+    if (needs_sum(graph, &found))
+        return attn_graph_note(
+            graph, sum, "selective_kernel",
+            "its sum is what joins the convolutions of a run in blocks");
+    TRY(attn_graph_note(graph, sum, "selective_kernel", NULL));
     int32_t in[FIXED + MAX_MAPS] = { -1, -1, -1, -1, -1 };
     const struct attn_attr act = MATCH_STRING("activation", found.relu ? "relu" : "none");
     struct attn_node *made;

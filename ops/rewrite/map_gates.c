@@ -3,7 +3,7 @@
 
 #include "../../runtime/meter.h"
 
-enum { MAX_VIEWS = 6, MAX_BRANCHES = 2, MAX_KERNEL = 63 };
+enum { MAX_VIEWS = 6, MAX_BRANCHES = 2, MAX_KERNEL = 63, MAX_STEPS = 8 };
 
 static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
 {
@@ -461,4 +461,49 @@ bool attn_pixel_gate_read(const struct attn_graph *graph, int32_t x, int32_t val
             return true;
         }
     return false;
+}
+
+/* ---- maps of convolutions ---- */
+
+static bool is_map(const struct attn_graph *graph, int32_t value)
+{
+    return attn_match_is_f32(graph, value) && graph->values[value].type.rank == 4 &&
+           !match_is_constant(graph, value);
+}
+
+bool attn_is_map_conv(const struct attn_graph *graph, const struct attn_node *node)
+{
+    const bool conv =
+        node_is(node, "Conv") || node_is_of(node, "attnrun.fused", "FusedConv");
+    if (!conv || node->pub.n_in < 2)
+        return false;
+    const attnrun_tensor *w = &graph->values[node->in[1]].data;
+    return w->data != NULL && w->rank == 4;
+}
+
+bool attn_keeps_blocks(const struct attn_node *node)
+{
+    static const char *const names[] = {
+        "Relu",  "Mul",   "Sigmoid",     "HardSigmoid",
+        "Clip",  "Add",   "HardSwish",   "BatchNormalization",
+        "Gelu",  "Swish", "AveragePool", "MaxPool",
+        "Split", "Slice"
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (node_is(node, names[i]))
+            return true;
+    return false;
+}
+
+const struct attn_node *attn_conv_before(const struct attn_graph *graph, int32_t value)
+{
+    for (int k = 0; k < MAX_STEPS; k++) {
+        const struct attn_node *node = attn_graph_producer(graph, value);
+        if (attn_is_map_conv(graph, node))
+            return node;
+        if (node == NULL || node->pub.n_in < 1 || !attn_keeps_blocks(node))
+            return NULL;
+        value = is_map(graph, node->in[0]) ? node->in[0] : node->in[node->pub.n_in - 1];
+    }
+    return NULL;
 }

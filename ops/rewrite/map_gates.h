@@ -53,4 +53,10 @@ attn_status attn_dense_make(struct attn_graph *graph,
 /* Which pool of all pixels of x a value is: a bit, or 0. */
 int attn_pooled_read(const struct attn_graph *graph, int32_t x, int32_t value);
 
+/* Whether a node is a convolution of maps by constants; whether maps in blocks go through it. */
+bool attn_is_map_conv(const struct attn_graph *graph, const struct attn_node *node);
+bool attn_keeps_blocks(const struct attn_node *node);
+/* The convolution that a map comes from, perhaps through such nodes; NULL: none near. */
+const struct attn_node *attn_conv_before(const struct attn_graph *graph, int32_t value);
+
 #endif

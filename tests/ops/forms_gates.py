@@ -128,6 +128,11 @@ class Branches(nn.Module):
         return (self.factor * logits.softmax(self.softmax) * stack).sum(self.axis)
 
 
+def behind(module):
+    """The module in a network of convolutions."""
+    return nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), module)
+
+
 CBAM, SE, EXTERNAL, SK = "CBAM", "SqueezeExcite", "ExternalAttention", "SKSelect"
 KNOWN = (CBAM, SE, EXTERNAL, SK)
 SHAPE, MANY = (2, 16, 10, 9), (1, 6, 33)
@@ -168,16 +173,18 @@ FORMS = {
     "external_tokens": on_tokens(Slots(tokens=True, softmax=1, total=2), EXTERNAL),
     "external_map": on_maps(Slots(), EXTERNAL),
     "external_channels_first": on_tokens(Slots(), EXTERNAL, (2, 16, 40), 2),
-    "sk_timm": on_maps(SelectiveKernel(16, 16, rd_channels=5), SK),
-    "sk_timm_paths": on_maps(SelectiveKernel(16, 16, rd_channels=5, kernel_size=[3, 5, 3],
-                                             split_input=False), SK),
-    "sk_fightingcv": on_maps(SKAttention(channel=16, reduction=4), SK),
-    "sk_forms": on_maps(Branches(), SK),
-    "sk_before_batch": on_maps(Branches(2, axis=0, bias=False), SK),
+    "sk_timm": on_maps(behind(SelectiveKernel(16, 16, rd_channels=5)), SK),
+    "sk_timm_paths": on_maps(behind(SelectiveKernel(16, 16, rd_channels=5, kernel_size=[3, 5, 3],
+                                                    split_input=False)), SK),
+    "sk_fightingcv": on_maps(behind(SKAttention(channel=16, reduction=4)), SK),
+    "sk_forms": on_maps(behind(Branches()), SK),
+    "sk_before_batch": on_maps(behind(Branches(2, axis=0, bias=False)), SK),
+    "sk_alone": on_maps(SKAttention(channel=16, reduction=4), None),
     # near misses
-    "softmax_of_channels": on_maps(Branches(softmax=2), None),
-    "two_of_three": on_maps(Branches(pooled="two"), None),
-    "one_twice": on_maps(Branches(pooled="twice"), None),
+    "se_of_conv": on_maps(behind(Gate(pixels=False, sums=False, linear=True)), None),
+    "softmax_of_channels": on_maps(behind(Branches(softmax=2)), None),
+    "two_of_three": on_maps(behind(Branches(pooled="two")), None),
+    "one_twice": on_maps(behind(Branches(pooled="twice")), None),
     "own_weights": on_maps(Gate(pixels=False, own=True), None),
     "factor": on_maps(Gate(pixels=False, factor=2.0), None),
     "other_map": on_maps(Apart(pixels=False), None),
