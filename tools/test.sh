@@ -18,7 +18,7 @@
 #             only with --full or by name
 #   scale     Ray Data and Apache Beam with two processes: poisoned documents, a killed process;
 #             only with --full or by name
-#   wheels    the wheels of x86-64 and AArch64; only with --full or by name
+#   wheels    the wheels of x86-64 and AArch64, types by mypy; only with --full or by name
 # --full takes every exporter and opset of the model families, all of clang-tidy and the
 # whole conformance set and the converter under the sanitizers. Root or sudo is needed for
 # missing packages. The minutes of each step stand at the end.
@@ -229,9 +229,15 @@ run_scale() {
         tests/python/test_scale.py build/data/minilm.onnx
 }
 
+types_are_strict() {
+    local python=$PWD/build/venv/bin/python mypy=$PWD/build/venv-wheels/bin/mypy
+    (cd tools/python && "$mypy" --cache-dir ../../build/mypy --python-executable "$python")
+}
+
 # Each wheel is named after what it needs, and that of this machine computes in a new environment.
 run_wheels() {
     step wheels bash tools/python/wheels.sh || return
+    step wheels-types types_are_strict
     step wheels-run bash tests/python/try_wheel.sh
 }
 

@@ -4,8 +4,10 @@ versions on the command line.
 usage: test_by_name.py ROOT ATTNRUN [test …]
 """
 import contextlib
+import importlib
 import io
 import json
+import sys
 import warnings
 
 import numpy
@@ -14,8 +16,10 @@ import torch
 from torch import nn
 
 import common
-import net
 from attnrun_convert import by_name, cli, convert, moduleop, registry
+
+sys.path.insert(0, str(common.ROOT / "tests" / "attention"))
+from golden import timm_layer  # noqa: E402
 
 NET = str(common.ROOT / "tests" / "convert" / "net.py")
 SMALL = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
@@ -117,21 +121,43 @@ def test_names_are_refused_in_one_sentence(folder):
             (2, "the free sizes are batch, seq", "--hf", f"BertModel:{path}", "--fix", "T"),
             (70, "its code makes the free size 'seq' the number 61 (at ", "--hf",
              f"FunnelModel:{funnel}"),
-            (2, "timm 1.", "--timm", "no_such_net")):
+            (2, "timm", "--timm", "no_such_net"),
+            (2, "torchvision", "--torchvision", "no_such_net")):
         got, _, err = run(*arguments, "-o", folder / "out.onnx")
         assert got == code and words in err and err.count("\n") == 1, (arguments, got, err)
     assert not (folder / "out.onnx").exists()
 
 
-def test_timm_in_half_precision(folder):
-    out, report = folder / "m.onnx", folder / "report.json"
-    code, _, err = run("--timm", "test_vit", "--dtype", "float16", "-o", out, "--report", report)
+def _loads(name):
+    try:
+        importlib.import_module(name)
+        return True
+    except (ImportError, RuntimeError):  # torchvision of PyPI does not load beside a CPU torch
+        print(f"        {name} does not load here")
+        return False
+
+
+def test_models_of_images(folder):
+    for option, package, name in (("--timm", "timm", "test_vit"),
+                                  ("--torchvision", "torchvision", "squeezenet1_1")):
+        if _loads(package):
+            code, _, err = run(option, name, "-o", folder / "m.onnx")
+            assert code == 0, err
+
+
+def test_half_precision_and_versions(folder):
+    out, report, path = folder / "m.onnx", folder / "report.json", folder / "config.json"
+    path.write_text(json.dumps({"hidden_size": 16, "num_hidden_layers": 1, "image_size": 32,
+                                "num_attention_heads": 2, "intermediate_size": 24,
+                                "patch_size": 8}))
+    code, _, err = run("--hf", f"ViTModel:{path}", "--dtype", "float16", "-o", out, "--report",
+                       report)
     assert code == 0, err
     kinds = {v.type.tensor_type.elem_type for v in (*onnx.load(out).graph.input,
                                                     *onnx.load(out).graph.output)}
     assert kinds == {onnx.TensorProto.FLOAT16}
     versions = json.loads(report.read_text())["versions"]
-    assert {"torch", "timm", "onnx", "onnxscript", "onnx-ir", "onnxruntime", "numpy",
+    assert {"torch", "transformers", "onnx", "onnxscript", "onnx-ir", "onnxruntime", "numpy",
             "python"} <= set(versions), versions
 
 
@@ -168,7 +194,7 @@ def test_parts_tell_under_any_class_name(folder):
         def forward(self, x):
             return x * (1 + self.fc(x.mean((2, 3)))[:, :, None, None])
     torch.manual_seed(0)
-    from timm.layers.cbam import CbamModule
+    CbamModule = timm_layer("cbam", "CbamModule")
     renamed = type("Gates", (nn.Module,), {k: v for k, v in vars(CbamModule).items()
                                            if k == "forward"})()
     renamed.__dict__.update(CbamModule(8).eval().__dict__)
@@ -221,6 +247,5 @@ def test_moduleop_takes_indices_and_reshapes(folder):
 
 
 if __name__ == "__main__":
-    assert net
     common.main([value for name, value in list(globals().items())
                  if name.startswith("test_")])

@@ -24,9 +24,10 @@ PARTS = ("whole", "encoder", "decoder")
 def _package(name):
     try:
         return importlib.import_module(name)
-    except ImportError as error:
+    except (ImportError, RuntimeError, OSError) as error:  # a build for another torch, too
         raise UsageError(f"the Python package '{name}' is missing or does not load "
-                         f"({first_line(error)}): python3 -m pip install {name}") from error
+                         f"({first_line(error)}): install one made for torch "
+                         f"{torch.__version__}") from error
 
 
 class _Draw:

@@ -191,8 +191,8 @@ def _checked(path, module, kind):
 
 
 def _entry_of(path, module, kinds):
-    """That of the first adapter whose structure it has; else of one that knows its class, with
-    the reason; else None."""
+    """That of the first adapter whose structure it has; else of one that knows its class, or
+    its parts and the name without a package, with the reason; else None."""
     refused = None
     mine = [kind for kind in kinds if _is_of(module, kind.names, kind.bare)]
     for kind in (*mine, *kinds):
@@ -200,7 +200,7 @@ def _entry_of(path, module, kinds):
             entry = _checked(path, module, kind)
             if not entry.reason:
                 return entry
-            if refused is None and entry.named:
+            if refused is None and (entry.named or type(module).__name__ in kind.names):
                 refused = entry
     return refused
 
