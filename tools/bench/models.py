@@ -115,7 +115,7 @@ def llama_decode(bits, block=32):
 
 def of_network(title, network, ratio=1.2, int8=False):
     return Case(f"{title}, int8" if int8 else title, f"{network}_int8" if int8 else network,
-                networks.image, False, 1.0 if int8 else 1.03, ("ratio", ratio),
+                lambda: networks.image(network), False, 1.0 if int8 else 1.03, ("ratio", ratio),
                 networks.FLOPS[network], peers=("onnxruntime", "openvino"), network=network)
 
 
@@ -154,6 +154,9 @@ NETWORKS = [
     of_network("MobileNetV2", "mobilenetv2"), of_network("EfficientNet-B0", "efficientnet"),
     of_network("ConvNeXt-T", "convnext"), of_network("RegNet-Y", "regnet"),
     of_network("DeepLabV3+ with MobileNetV2", "deeplab"),
+    of_network("SE-ResNet-50", "seresnet50", 1.15),
+    of_network("ResNet-50 with CBAM", "cbamresnet50", 1.15),
+    of_network("U-Net, 256x256", "unet"), of_network("YOLO of the v8 shape, 640x640", "yolo"),
     of_network("ResNet-50", "resnet50", int8=True),
     of_network("MobileNetV2", "mobilenetv2", int8=True),
     of_network("EfficientNet-B0", "efficientnet", int8=True),

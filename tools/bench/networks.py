@@ -1,4 +1,5 @@
-"""networks.py - the convolution networks of the benchmark, from transformers' configurations.
+"""networks.py - the convolution networks of the benchmark, from transformers' configurations;
+those that are not there are written in modules.py.
 
 Weights are random, and scaled so that the results of each convolution are about 1: with those
 of the initialisation the activations of deep networks are denormal numbers, which cost time of
@@ -10,18 +11,28 @@ import os
 SIZE = 224
 # Operations of the convolutions and products at 224 x 224, counted from the files.
 FLOPS = {"resnet50": 8.18e9, "resnet18": 3.63e9, "mobilenetv2": 0.60e9, "efficientnet": 0.77e9,
-         "convnext": 8.91e9, "regnet": 8.0e9, "deeplab": 0.9e9}
+         "convnext": 8.91e9, "regnet": 8.0e9, "deeplab": 0.9e9, "seresnet50": 8.19e9,
+         "cbamresnet50": 8.2e9, "unet": 96.3e9, "yolo": 8.74e9}
+SIZES = {"unet": 256, "yolo": 640}  # of images; of the others SIZE
 
 
-def image():
+def image(name):
     import numpy as np
 
-    return {"x": np.random.default_rng(0).standard_normal((1, 3, SIZE, SIZE), dtype=np.float32)}
+    shape = (1, 3, *[SIZES.get(name, SIZE)] * 2)
+    return {"x": np.random.default_rng(0).standard_normal(shape, dtype=np.float32)}
 
 
 def make_model(name):
+    import modules
     import transformers as t
 
+    if name in ("seresnet50", "cbamresnet50"):
+        gate = modules.Excite if name == "seresnet50" else modules.Cbam
+        model = t.ResNetForImageClassification(t.ResNetConfig(num_labels=1000))
+        return modules.with_gates(model, t.models.resnet.modeling_resnet, gate)
+    if name in ("unet", "yolo"):
+        return modules.UNet() if name == "unet" else modules.Yolo()
     if name == "resnet50":
         return t.ResNetForImageClassification(t.ResNetConfig(num_labels=1000))
     if name == "resnet18":
@@ -66,7 +77,7 @@ def write(name, path, export):
 
     torch.manual_seed(0)
     model = make_model(name).eval()
-    x = torch.from_numpy(image()["x"])
+    x = torch.from_numpy(image(name)["x"])
     scale_weights(model, x)
 
     class Wrapped(torch.nn.Module):
@@ -75,7 +86,8 @@ def write(name, path, export):
             self.model = model
 
         def forward(self, x):
-            return self.model(x).logits
+            y = self.model(x)
+            return y if isinstance(y, torch.Tensor) else y.logits
 
     export(Wrapped().eval(), (x,), path, ["x"], ["y"], None)
 
