@@ -28,7 +28,7 @@ enum {
 struct tile {
     const float *a, *b, *bias, *sum;
     const uint16_t
-        *half; /* in the place of b (gemm_half.h), NR columns without gaps; or NULL */
+        *half;     /* in the place of b (gemm_half.h), NR columns without gaps; or NULL */
     float *floats; /* where these become floats, for the tiles that follow; or NULL */
     int32_t half_type;
     ptrdiff_t a_row, a_col, b_row, sum_row, out_row; /* a_col 0: 1; else a_row is 1 */

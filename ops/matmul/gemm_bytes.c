@@ -347,6 +347,5 @@ attn_status attn_integer_check_input(const attnrun_pack *pack, int in, bool tran
     const attnrun_tensor *b = &pack->x[in];
     const int64_t rows = b->dims[b->rank - 2], columns = b->dims[b->rank - 1];
     return attn_integer_check_header(pack, packed, transposed ? columns : rows,
-                                     transposed ? rows : columns,
-                                     b->dtype == ATTNRUN_I8);
+                                     transposed ? rows : columns, b->dtype == ATTNRUN_I8);
 }

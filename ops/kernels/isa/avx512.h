@@ -112,8 +112,8 @@ static ALWAYS_INLINE void v_store_four(uint8_t *y, const v_u32 *x, int step)
     const __m512i low = _mm512_packs_epi32((__m512i)x[0], (__m512i)x[1]),
                   high = _mm512_packs_epi32((__m512i)x[2], (__m512i)x[3]);
     (void)step;
-    _mm512_storeu_si512(
-        y, _mm512_permutexvar_epi32(across, _mm512_packus_epi16(low, high)));
+    _mm512_storeu_si512(y,
+                        _mm512_permutexvar_epi32(across, _mm512_packus_epi16(low, high)));
 }
 #define v_look_up_u8 v_look_up_u8
 static inline void v_look_up_u8(uint8_t *y, const uint8_t *x, const uint8_t *table)
