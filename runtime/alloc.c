@@ -328,7 +328,8 @@ static void *pool_place(struct attn_pool *pool, int64_t bytes)
 static void *pool_alloc(struct attn_pool *pool, int64_t bytes)
 {
     void *made = pool_place(pool, bytes);
-    pool->failed = pool->failed || made == NULL;
+    if (made == NULL && pool->failed == 0)
+        pool->failed = max64(bytes, 1);
     return made;
 }
 
@@ -419,7 +420,7 @@ void attn_pool_fill_add(struct attn_pool_fill *fill, int64_t bytes)
 
 void attn_pool_free(struct attn_pool *pool)
 {
-    pool->failed = false;
+    pool->failed = 0;
     while (pool->last != NULL) {
         struct attn_pool_block *block = pool->last;
         pool->last = block->before;

@@ -50,7 +50,8 @@ struct attn_pool {
     enum attn_memory_kind kind;
     struct attn_pool_block *last;
     struct attn_pool *spare; /* whose blocks are taken first; or NULL */
-    bool failed; /* it had no memory once: what was put into it may lack something */
+    /* Bytes that it had no memory for, or 0: what was put into it may lack something. */
+    int64_t failed;
 };
 /* For tests: each piece is a block of its own, so that each may fail. Set it before any
  * pool is used. */

@@ -306,7 +306,7 @@ attn_status attn_dims_fix(struct attn_dims *dims, const attnrun_fixed_dim *fixed
     dims->met = attn_pool_alloc(dims->pool, n * (int64_t)sizeof *dims->met);
     for (int64_t i = 0; dims->fixed != NULL && i < n; i++)
         dims->fixed[i].symbol = attn_pool_string(dims->pool, fixed[i].symbol);
-    if (dims->pool->failed)
+    if (dims->pool->failed != 0)
         return ATTNRUN_E_MEMORY;
     dims->n_fixed = n;
     return ATTNRUN_OK;

@@ -53,7 +53,7 @@ attn_status attn_graph_reserve(struct attn_graph *graph, int64_t n_values,
         graph->nodes = attn_pool_alloc(pool, n_nodes * (int64_t)sizeof *graph->nodes);
         graph->nodes_capacity = graph->nodes != NULL ? n_nodes : 0;
     }
-    return pool->failed ? ATTNRUN_E_MEMORY : ATTNRUN_OK;
+    return pool->failed != 0 ? ATTNRUN_E_MEMORY : ATTNRUN_OK;
 }
 
 attn_status attn_graph_add_value(struct attn_graph *graph, const char *name, int32_t *id)

@@ -200,11 +200,17 @@ static attn_status resolve_graph(struct attn_graph *graph, struct missing *missi
     return ATTNRUN_OK;
 }
 
+static attn_status no_memory(const struct attn_model *model)
+{
+    return attn_fail(ATTNRUN_E_MEMORY, "the model needs %lld bytes more than there are",
+                     (long long)model->pool.failed);
+}
+
 attn_status attn_model_prepare(struct attn_model *model)
 {
     struct missing missing = { .n = 0 };
-    if (model->pool.failed) /* dims of types that the file declares */
-        return attn_fail(ATTNRUN_E_MEMORY, "memory that the model wanted is not there");
+    if (model->pool.failed != 0) /* dims of types that the file declares */
+        return no_memory(model);
     TRY(resolve_graph(model->graph, &missing));
     TRY(attn_graph_finish(model->graph));
     model->n_missing = missing.n;
@@ -243,8 +249,8 @@ attn_status attn_model_resume(struct attn_model *model)
     struct missing missing = { .n = 0 };
     bool changed = false;
     model->rewritten = true;
-    if (model->pool.failed)
-        return attn_fail(ATTNRUN_E_MEMORY, "memory that the model wanted is not there");
+    if (model->pool.failed != 0)
+        return no_memory(model);
     TRY(resolve_graph(model->graph, &missing));
     if (missing.n > 0) {
         attn_fail(ATTNRUN_E_UNSUPPORTED, "%d operator%s not there: %s%s", missing.n,

@@ -142,8 +142,8 @@ static attn_status check_out(struct attn_step *step, int out)
 
 attn_status attn_step_check_memory(const struct attn_step *step)
 {
-    bool failed = step->pool != NULL && step->pool->failed;
-    if (!failed && !(step->dims && step->graph->model->pool.failed))
+    bool failed = step->pool != NULL && step->pool->failed != 0;
+    if (!failed && !(step->dims && step->graph->model->pool.failed != 0))
         return ATTNRUN_OK;
     if (attn_error_is_of(ATTNRUN_E_MEMORY, step->errors))
         return ATTNRUN_E_MEMORY;
