@@ -554,7 +554,9 @@ def main():
                 if apart:
                     model, given = one_node_model(op, inputs, outputs, constants,
                                                   domain="com.microsoft", opset=17, **attributes)
-                write_case(f"{folder}/{number:03}_{op}", model, given, values, "1e-3 1e-4")
+                # Scores of up to 2^14 are multiples of 2^-10: ONNX Runtime is 3e-4 off there, too.
+                write_case(f"{folder}/{number:03}_{op}", model, given, values,
+                           "1e-3 5e-4" if cases is padded_cases else "1e-3 1e-4")
                 number += 1
         for op, model, given, values in (*group_query_models(), *sliding_models(),
                                          *half_models()):
