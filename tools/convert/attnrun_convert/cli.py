@@ -242,8 +242,8 @@ def _known():
     print(*(f"{name:{width}}  {operator}" for name, operator in rows), sep="\n")
     print("\nA name without a package speaks of every class that is called so. What a class is "
           "called decides nothing: structure and a numeric probe do. Of any class, the exported "
-          "graph is searched, too: bands of attention, linear attention, the gates of "
-          "SqueezeExcite and CBAM.")
+          "graph is searched, too: bands of attention and the gates of CBAM. Linear attention, "
+          "SqueezeExcite and other forms are recognised when attnrun loads the file.")
 
 
 def _explain(module, example, given):
