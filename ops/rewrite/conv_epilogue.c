@@ -80,11 +80,7 @@ static attn_status try_conv(struct attn_graph *graph, struct attn_node *conv,
 
 static attn_status run_conv_epilogue(struct attn_graph *graph, int32_t *applied)
 {
-    int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
-        if (node_is(graph->nodes[n], "Conv"))
-            TRY(try_conv(graph, graph->nodes[n], applied));
-    return ATTNRUN_OK;
+    return attn_match_each(graph, "Conv", try_conv, applied);
 }
 
 const struct attn_pass attn_pass_conv_epilogue = { .name = "conv_epilogue",

@@ -523,12 +523,7 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
 
 static attn_status run_fuse(struct attn_graph *graph, int32_t *applied)
 {
-    int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
-        if (node_is(graph->nodes[n], "Softmax") &&
-            graph->values[graph->nodes[n]->out[0]].n_uses > 0)
-            TRY(try_softmax(graph, graph->nodes[n], applied));
-    return ATTNRUN_OK;
+    return attn_match_each(graph, "Softmax", try_softmax, applied);
 }
 
 const struct attn_pass attn_pass_attention = { .name = "attention", .run = run_fuse };

@@ -118,12 +118,7 @@ static attn_status try_gather(struct attn_graph *graph, struct attn_node *gather
 
 static attn_status run_fuse_fourier_mix(struct attn_graph *graph, int32_t *applied)
 {
-    int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
-        if (node_is(graph->nodes[n], "Gather") &&
-            graph->values[graph->nodes[n]->out[0]].n_uses > 0)
-            TRY(try_gather(graph, graph->nodes[n], applied));
-    return ATTNRUN_OK;
+    return attn_match_each(graph, "Gather", try_gather, applied);
 }
 
 const struct attn_pass attn_pass_fourier_mix = { .name = "fourier_mix",

@@ -185,12 +185,7 @@ static attn_status try_sum(struct attn_graph *graph, struct attn_node *sum,
 
 static attn_status run_fuse_involution(struct attn_graph *graph, int32_t *applied)
 {
-    int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++)
-        if (node_is(graph->nodes[n], "ReduceSum") &&
-            graph->values[graph->nodes[n]->out[0]].n_uses > 0)
-            TRY(try_sum(graph, graph->nodes[n], applied));
-    return ATTNRUN_OK;
+    return attn_match_each(graph, "ReduceSum", try_sum, applied);
 }
 
 const struct attn_pass attn_pass_involution = { .name = "involution",

@@ -77,6 +77,13 @@ attn_status attn_match_reshape(struct attn_graph *graph, struct attn_node *befor
 /* Puts `made` (output 0) in the place of value `old`, and takes `node` out where nobody
  * reads it any more. */
 void attn_match_replace(struct attn_graph *graph, int32_t old, struct attn_node *made);
+/* What a pass tries at one node; it counts in *applied what it changed. */
+typedef attn_status (*attn_match_try)(struct attn_graph *graph, struct attn_node *node,
+                                      int32_t *applied);
+/* Tries every node of this ai.onnx type whose first output is used; nodes that are made
+ * meanwhile are not looked at. */
+attn_status attn_match_each(struct attn_graph *graph, const char *op_type,
+                            attn_match_try try, int32_t *applied);
 /* A node with one output of the type of value `like`. */
 attn_status attn_match_make(struct attn_graph *graph, struct attn_node *before,
                             const char *domain, const char *op_type, int32_t n_in,
