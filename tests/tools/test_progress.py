@@ -62,9 +62,10 @@ class Progress(unittest.TestCase):
         self.assertEqual(quiet.stderr, "")
 
     def test_bench(self):
-        self.shown(["runs"], "bench", "m.onnx", "--time", "1500ms", "-t", "1")
-        self.shown(["runs of all contexts"], "bench", "m.onnx", "--time", "1500ms", "-t", "1",
-                   "--concurrency", "2")
+        # A run of one row takes under a microsecond: a million of them would end too soon.
+        long = ("--set", "N=512", "--time", "1500ms", "-t", "1")
+        self.shown(["runs"], "bench", "m.onnx", *long)
+        self.shown(["runs of all contexts"], "bench", "m.onnx", *long, "--concurrency", "2")
 
     def test_sizes(self):
         self.shown(["sizes"], "bench", "m.onnx", "--set", "N=1,2,3,4", "--time", "400ms", "-t", "1")
