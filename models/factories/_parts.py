@@ -55,7 +55,7 @@ def in_double(module):
 def swapped(module, forwards):
     """A copy of `module` in which each instance of a class of `forwards` runs the function
     given for it, forward(self, …), with the weights that it has. It is of no known class
-    then, so that the converter leaves it as it is."""
+    then; where its structure is one that the converter knows, that has the last word."""
     copied = copy.deepcopy(module).eval()
     for kind, forward in forwards.items():
         found = [part for part in copied.modules() if isinstance(part, kind)]

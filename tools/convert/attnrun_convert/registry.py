@@ -400,6 +400,8 @@ class Plan:
             for patch in COMPANIONS:
                 if not _is_of(module, (patch.name,)) or not hasattr(module, patch.method):
                     continue
+                if patch.method in vars(module):  # the user has one of their own
+                    continue
                 inner = [e for e in self.entries if isinstance(e.adapter, patch.adapter)
                          and (path == "" or e.path.startswith(path + "."))]
                 if inner and all(e.taken for e in inner):
