@@ -94,9 +94,9 @@ static attn_status compare(const attnrun_step *step, const double *largest)
         return ATTNRUN_OK;
     return op_fail(
         step, ATTNRUN_E_RANGE,
-        "scores may be as large as %g, and above %g the mask of the file may not hide "
-        "all that it hides else; without the pass block_attention it is computed as it "
-        "is",
+        "the scores of a window may reach %g, and from %g on the numbers that the file "
+        "puts in the place of masked scores may not mask them; without the pass "
+        "block_attention the file is computed as it is",
         bound, (double)args->limit);
 }
 
