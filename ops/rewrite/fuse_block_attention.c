@@ -377,9 +377,9 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *softmax,
     const struct attn_block_pattern *pattern = &found->pattern;
     const int64_t dim = dim_of_label(graph, &found->q, found->dim).value,
                   v_dim = dim_of_label(graph, &found->v, found->v_dim).value;
-    const int64_t left = -pattern->first, right = pattern->last,
-                  after = pattern->kind == BLOCK_CAUSAL ? 0 : s->after;
     const bool band = pattern->kind == BLOCK_BAND;
+    const int64_t left = band ? -pattern->first : 0, right = band ? pattern->last : 0,
+                  after = pattern->kind == BLOCK_CAUSAL ? 0 : s->after;
     int64_t *window = attn_pool_alloc(&graph->model->pool, 2 * (int64_t)sizeof *window);
     int32_t in[3] = { found->q.value, found->k.value, found->v.value }, y;
     struct attn_node *made;
