@@ -56,7 +56,7 @@ def attention_cases():
 def padded_cases():
     """Samples with padding: it may be left out only where that changes nothing."""
     op, tokens, none = "MultiHeadAttention", 3, ("none", None)
-    for past, new in ((0, 300), (290, 40)):
+    for past, new in ((0, 300), (290, 40), (1100, 3)):  # the last has its keys split
         total = past + new
         ends = ints(total - 7, 60)
         prefix = (np.arange(total) < ends[:, None]).astype("i4")

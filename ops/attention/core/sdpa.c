@@ -374,9 +374,9 @@ static bool padding_is_lost(const struct queries *t, int64_t from, int64_t to)
 }
 
 /* Of keys from … to - 1 those of this task's part in tiles of KEYS that end where a segment
- * does, and at `limit`. */
+ * does, and at `limit`. Those that get `masked` added are passed over where they are lost. */
 static attn_status walk(struct queries *t, int64_t from, int64_t to, int64_t limit,
-                        const attnrun_work *work)
+                        bool masked, const attnrun_work *work)
 {
     const struct attn_sdpa *s = t->s;
     if (s->parts > 1) {
@@ -385,6 +385,9 @@ static attn_status walk(struct queries *t, int64_t from, int64_t to, int64_t lim
         limit = from + n < to ? from + n : limit;
         to = min64(to, limit);
     }
+    const int64_t first = max64(from, t->min_key);
+    if (first >= to || (masked && padding_is_lost(t, first, to)))
+        return ATTNRUN_OK;
     for (t->first = from; t->first < to;) {
         int64_t end = t->first < s->past_len ? min64(s->past_len, limit) : limit;
         int64_t n = min64(KEYS, end - t->first);
@@ -416,13 +419,10 @@ static attn_status stream(struct queries *t, const attnrun_work *work)
                        !t->plain_but_mask || s->mask_kind == ATTN_MASK_KEEP ||
                        s->mask_kind == ATTN_MASK_INTS;
     if (whole)
-        return walk(t, 0, last_key, s->kv_len, work);
-    TRY(walk(t, front, back, back, work));
-    if (front > t->min_key && !padding_is_lost(t, t->min_key, front))
-        TRY(walk(t, 0, front, front, work));
-    if (back < last_key && !padding_is_lost(t, back, last_key))
-        TRY(walk(t, back, last_key, s->kv_len, work));
-    return ATTNRUN_OK;
+        return walk(t, 0, last_key, s->kv_len, false, work);
+    TRY(walk(t, front, back, back, false, work));
+    TRY(walk(t, 0, front, front, true, work));
+    return walk(t, back, last_key, s->kv_len, true, work);
 }
 
 /* By key_keep, where all queries of a sample agree on it. */

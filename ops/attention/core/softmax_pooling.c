@@ -1,5 +1,6 @@
 /* softmax_pooling.c - weighted sums of tokens: see softmax_pooling.h. */
 #include "softmax_pooling.h"
+#include "softmax_row.h"
 
 #include "../../matmul/gemm.h"
 
@@ -84,6 +85,20 @@ attn_status attn_pooling_plan(const attnrun_step *step, struct attn_pooling *w)
                        (int64_t)sizeof(float);
     w->shared_bytes = w->parts > 1 ? w->n_tasks * w->record * (int64_t)sizeof(float) : 0;
     return ATTNRUN_OK;
+}
+
+struct attn_pooling_operands attn_pooling_dense(const struct attn_pooling *w,
+                                                const float *v, const uint8_t *mask,
+                                                float *y, float *weights)
+{
+    return (struct attn_pooling_operands){ .v = v,
+                                           .v_batch = w->tokens * w->v_dim,
+                                           .v_row = w->v_dim,
+                                           .mask = mask,
+                                           .y = y,
+                                           .y_batch = w->rows * w->v_dim,
+                                           .y_row = w->v_dim,
+                                           .weights = weights };
 }
 
 void attn_pooling_tasks(attnrun_step *step, const struct attn_pooling *w)
@@ -284,18 +299,13 @@ attn_status attn_pooling_run(const struct attn_pooling *w,
 static void merge_row(const struct attn_pooling *w, struct attn_softmax_row *to, float *y,
                       const struct attn_softmax_row *from, const float *x)
 {
-    const float max = to->max > from->max ? to->max : from->max;
-    float old = 1.0f, new = 1.0f;
     if (w->form == ATTN_POOLING_SOFTMAX) {
-        if (from->sum == 0.0f)
-            return;
-        old = to->sum == 0.0f ? 0.0f : expf(to->max - max);
-        new = expf(from->max - max);
-        to->max = max;
+        attn_softmax_row_add(to, y, from, x, w->v_dim);
+        return;
     }
-    to->sum = to->sum * old + from->sum * new;
+    to->sum += from->sum;
     for (int64_t d = 0; d < w->v_dim; d++)
-        y[d] = y[d] * old + x[d] * new;
+        y[d] += x[d];
 }
 
 void attn_pooling_merge(const struct attn_pooling *w, const struct attn_kernels *kernels,

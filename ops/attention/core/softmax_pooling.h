@@ -60,6 +60,11 @@ struct attn_pooling_operands {
     void *arg;
 };
 
+/* Of dense values (batch, tokens, v_dim) and results (batch, rows, v_dim); `scores` and `arg` are
+ * the caller's to set. */
+struct attn_pooling_operands attn_pooling_dense(const struct attn_pooling *w,
+                                                const float *v, const uint8_t *mask,
+                                                float *y, float *weights);
 /* Largest tile for scores that need `floats_per_token` floats beside. */
 int64_t attn_pooling_tile(int64_t floats_per_token);
 attn_status attn_pooling_plan(const attnrun_step *step, struct attn_pooling *w);

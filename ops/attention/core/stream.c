@@ -4,6 +4,7 @@
  * and weighted values of each query. Many queries without a mask go through query_tile_f32 (a
  * query tile of 64), all others through two matrix products and softmax_rows_f32. */
 #include "stream.h"
+#include "softmax_row.h"
 
 #include <math.h>
 
@@ -414,36 +415,24 @@ void attn_stream_store_rows(struct attn_stream *s, int64_t row, int64_t rows, fl
 
 int64_t attn_stream_saved_floats(int64_t n, int64_t v_dim)
 {
-    return round_up(n * (v_dim + 2), 16);
+    const int64_t state = (int64_t)(sizeof(struct attn_softmax_row) / sizeof(float));
+    return round_up(n * (state + v_dim), 16);
 }
 
 void attn_stream_save(const struct attn_stream *s, float *floats)
 {
-    const int64_t sums = s->n * s->v_dim;
-    memcpy(floats, s->sums, (size_t)sums * sizeof *floats);
-    for (int64_t r = 0; r < s->n; r++) {
-        floats[sums + 2 * r] = s->state[r].max;
-        floats[sums + 2 * r + 1] = s->state[r].sum;
-    }
+    struct attn_softmax_row *state = (void *)floats;
+    memcpy(state, s->state, (size_t)s->n * sizeof *state);
+    memcpy(state + s->n, s->sums, (size_t)(s->n * s->v_dim) * sizeof *floats);
 }
 
 void attn_stream_add(struct attn_stream *s, const float *floats)
 {
-    for (int64_t r = 0; r < s->n; r++) {
-        struct attn_softmax_row *row = s->state + r;
-        const float *from = floats + r * s->v_dim;
-        const float *added = floats + s->n * s->v_dim + 2 * r;
-        float *sums = s->sums + r * s->v_dim;
-        if (added[1] == 0.0f) /* it saw no key */
-            continue;
-        const float max = added[0] <= row->max ? row->max : added[0]; /* NaN too */
-        const float old = row->sum == 0.0f ? 0.0f : expf(row->max - max);
-        const float new = expf(added[0] - max);
-        for (int64_t d = 0; d < s->v_dim; d++)
-            sums[d] = sums[d] * old + from[d] * new;
-        row->sum = row->sum * old + added[1] * new;
-        row->max = max;
-    }
+    const struct attn_softmax_row *state = (const void *)floats;
+    const float *sums = (const void *)(state + s->n);
+    for (int64_t r = 0; r < s->n; r++)
+        attn_softmax_row_add(&s->state[r], s->sums + r * s->v_dim, &state[r],
+                             sums + r * s->v_dim, s->v_dim);
 }
 
 void attn_stream_store(const struct attn_stream *s, int64_t row, float *y, float empty)

@@ -205,16 +205,10 @@ attn_status attn_additive_run(const struct attn_additive *a, const struct attn_p
                               const attnrun_work *work)
 {
     struct query_block q;
-    const struct attn_pooling_operands pooling = { .v = o->values,
-                                                   .v_batch = w->tokens * w->v_dim,
-                                                   .v_row = w->v_dim,
-                                                   .mask = o->mask,
-                                                   .y = o->y,
-                                                   .y_batch = w->rows * w->v_dim,
-                                                   .y_row = w->v_dim,
-                                                   .weights = o->weights,
-                                                   .scores = additive_scores,
-                                                   .arg = &q };
+    struct attn_pooling_operands pooling =
+        attn_pooling_dense(w, o->values, o->mask, o->y, o->weights);
+    pooling.scores = additive_scores;
+    pooling.arg = &q;
     for (int64_t task = work->begin; task < work->end; task++) {
         if (work->phase == 1) {
             attn_pooling_merge(w, kernels, &pooling, task, work);

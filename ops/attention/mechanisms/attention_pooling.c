@@ -174,18 +174,11 @@ static attn_status pooling_run(const attnrun_step *step, const attnrun_work *wor
 {
     const struct pooling_state *s = step->state;
     const struct attn_pooling *w = &s->pooling;
-    const struct attn_pooling_operands o = {
-        .v = step->x[X].data,
-        .v_batch = w->tokens * w->v_dim,
-        .v_row = w->v_dim,
-        .mask = op_in_data(step, KEY_MASK),
-        .y = step->y[0].data,
-        .y_batch = w->rows * w->v_dim,
-        .y_row = w->v_dim,
-        .weights = op_has_out(step, 1) ? step->y[1].data : NULL,
-        .scores = pooling_scores,
-        .arg = (void *)(uintptr_t)step,
-    };
+    struct attn_pooling_operands o =
+        attn_pooling_dense(w, step->x[X].data, op_in_data(step, KEY_MASK),
+                           step->y[0].data, op_has_out(step, 1) ? step->y[1].data : NULL);
+    o.scores = pooling_scores;
+    o.arg = (void *)(uintptr_t)step;
     for (int64_t task = work->begin; task < work->end; task++) {
         if (work->phase == 1) {
             attn_pooling_merge(w, step->kernels, &o, task, work);

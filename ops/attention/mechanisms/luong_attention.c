@@ -256,16 +256,10 @@ static attn_status run_weights(const attnrun_step *step, const struct luong_stat
 {
     const struct attn_pooling *w = &s->pooling;
     struct dot_queries queries = { .s = s, .kernels = step->kernels };
-    const struct attn_pooling_operands pooling = { .v = o->values,
-                                                   .v_batch = w->tokens * w->v_dim,
-                                                   .v_row = w->v_dim,
-                                                   .mask = o->mask,
-                                                   .y = o->y,
-                                                   .y_batch = w->rows * w->v_dim,
-                                                   .y_row = w->v_dim,
-                                                   .weights = o->weights,
-                                                   .scores = dot_scores,
-                                                   .arg = &queries };
+    struct attn_pooling_operands pooling =
+        attn_pooling_dense(w, o->values, o->mask, o->y, o->weights);
+    pooling.scores = dot_scores;
+    pooling.arg = &queries;
     for (int64_t task = work->begin; task < work->end; task++) {
         if (work->phase == 1) {
             attn_pooling_merge(w, step->kernels, &pooling, task, work);
