@@ -33,7 +33,7 @@ static ALWAYS_INLINE float row_max(const float *s, size_t n)
     return v_reduce_max(v_max(v_max(m[0], m[1]), v_max(m[2], m[3])));
 }
 
-/* s = exp(s + shift), shift being less the maximum; returns the sum. The sum comes first: of
+/* s = exp(s + shift); shift is the maximum, negated. Returns the sum. The sum comes first: of
  * scores near the maximum it is exact, however large they are. Of s log2(e) and a shift that was
  * multiplied before, the rounding of the maximum would be left over, and an exponent of its
  * size. */

@@ -108,20 +108,14 @@ static ALWAYS_INLINE void words_put(const struct attn_blocked_bytes *d, v_u32 (*
         for (int i = 0; i < n; i++)
             acc[i][v] = bytes_of(&d->to, acc[i][v], factor, place + i * ATTN_BLOCK);
         UNROLL
-        for (int i = 0; i < n; i += 4) {
-            uint8_t *y = d->y + place + i * ATTN_BLOCK;
-            const v_u32 four[4] = { acc[i][v], acc[i + 1 < n ? i + 1 : i][v],
-                                    acc[i + 2 < n ? i + 2 : i][v],
-                                    acc[i + 3 < n ? i + 3 : i][v] };
-            if (V_FOUR_BYTES && i + 4 <= n) {
-                v_store_four(y, four, ATTN_BLOCK);
-                continue;
-            }
-            UNROLL
-            for (int j = i; j < i + 4; j++)
-                if (j < n)
-                    v_store_bytes(y + (j - i) * ATTN_BLOCK, four[j - i]);
+        for (int i = 0; i + 4 <= n; i += 4) {
+            const v_u32 four[4] = { acc[i][v], acc[i + 1][v], acc[i + 2][v],
+                                    acc[i + 3][v] };
+            v_store_four(d->y + place + i * ATTN_BLOCK, four, ATTN_BLOCK);
         }
+        UNROLL
+        for (int i = n / 4 * 4; i < n; i++)
+            v_store_bytes(d->y + place + i * ATTN_BLOCK, acc[i][v]);
     }
 }
 

@@ -55,6 +55,16 @@ struct attn_blocked_rows {
     const float *row_share, *column_share;
 };
 
+/* Layer normalization of n pixels, each over all its channels: y = (x - mean) / sqrt(variance +
+ * epsilon) * scale + bias. x_block, y_block: from a block of 16 channels to the next. y may be
+ * x. */
+struct attn_blocked_norm {
+    const float *x, *scale, *bias; /* of each channel; bias may be NULL */
+    float *y;
+    int64_t channels, n, x_block, y_block;
+    float epsilon;
+};
+
 /* Convolution of 3 x 3 by tiles of 2 x 2 outputs (Winograd's F(2 x 2, 3 x 3)): 16 products
  * of matrices stand between a transform of the 4 x 4 pixels that a tile sees and one of its
  * sums. Tiles first … first + n - 1 of an image, counted along its rows of `tile_columns`, of

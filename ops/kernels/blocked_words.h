@@ -1,6 +1,7 @@
 /* blocked_words.h - the text of convolutions of blocked maps whose operands are words of 4
- * bytes: a tile of up to `max` pixels and two vectors of columns stays in registers while the
- * rows of the weights pass by, each a word of every column, which meets a word of every pixel.
+ * bytes: a tile of up to WORDS_PIXELS pixels and two vectors of columns stays in registers while
+ * the rows of the weights pass by, each a word of every column, which meets a word of every
+ * pixel.
  *
  * In: WORDS_CONV, the struct of the kernel; WORDS_SUM, the vector of sums; WORDS_PIXELS, the
  * pixels of a tile, up to WORDS_MAX, which ATTN_EACH_ROW knows; and for that struct

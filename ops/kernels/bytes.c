@@ -1,5 +1,5 @@
-/* bytes.c - quantized bytes, and blocks of 16 of them: struct attn_binary_u8; the maximum and
- * the sums of pixels; tables. Steps are rounded one by one: the same bits on each set. */
+/* bytes.c - quantized bytes, and blocks of 16 of them: struct attn_binary_u8; the maximum and the
+ * sums of pixels; tables; transposes. Steps are rounded one by one: the same bits on each set. */
 #include "bytes.h"
 
 typedef uint8_t v_block __attribute__((vector_size(ATTN_BLOCK)));
@@ -66,4 +66,112 @@ void K(look_up_u8)(uint8_t *y, const uint8_t *x, const uint8_t *table, size_t n)
     size_t i = 0;
     for (size_t end = 0; attn_segment(&end, n); i = end)
         look_up_bytes(y + i, x + i, table, end - i);
+}
+
+/* ---- transposes ---- */
+
+static ALWAYS_INLINE v_block low_of(v_block a, v_block b)
+{
+    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22,
+                                   7, 23);
+}
+
+static ALWAYS_INLINE v_block high_of(v_block a, v_block b)
+{
+    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14,
+                                   30, 15, 31);
+}
+
+/* 16 rows of 16 bytes: each of four rounds interleaves those of the first half with those of the
+ * second one, which transposes them. */
+static ALWAYS_INLINE void transpose_blocks(v_block v[ATTN_BLOCK])
+{
+    v_block w[ATTN_BLOCK];
+    for (int round = 0; round < 4; round++) {
+        UNROLL
+        for (int i = 0; i < 8; i++) {
+            w[2 * i] = low_of(v[i], v[i + 8]);
+            w[2 * i + 1] = high_of(v[i], v[i + 8]);
+        }
+        memcpy(v, w, sizeof w);
+    }
+}
+
+/* A row of x, of which n bytes are needed, and 16 may be read with `whole`. */
+static ALWAYS_INLINE v_block some_bytes(const uint8_t *x, size_t n, bool whole)
+{
+    v_block v = { 0 };
+    if (whole)
+        return load_block(x);
+    memcpy(&v, x, n);
+    return v;
+}
+
+/* Up to 16 rows of up to 16 columns. */
+struct byte_rows {
+    uint8_t *y;
+    const uint8_t *x;
+    ptrdiff_t y_row, x_row;
+    size_t rows, columns;
+    uint8_t flip;
+};
+
+static ALWAYS_INLINE void transpose_square(const struct byte_rows *s, const size_t rows,
+                                           const size_t columns, const size_t width)
+{
+    v_block v[ATTN_BLOCK] = { { 0 } };
+    UNROLL
+    for (size_t i = 0; i < rows; i++) {
+        /* 16 bytes may be read where another row follows, as rows are at least 16 apart. */
+        const bool whole =
+            columns == ATTN_BLOCK || (s->x_row >= ATTN_BLOCK && i + 1 < rows);
+        v[i] = some_bytes(s->x + (ptrdiff_t)i * s->x_row, columns, whole) ^ s->flip;
+    }
+    transpose_blocks(v);
+    UNROLL
+    for (size_t j = 0; j < columns; j++)
+        memcpy(s->y + (ptrdiff_t)j * s->y_row, &v[j], width);
+}
+
+/* 16 columns of up to 4 rows, to rows of 4 bytes without gaps. */
+static ALWAYS_INLINE void transpose_quarter(const struct byte_rows *s)
+{
+    v_block v[4] = { { 0 } };
+    UNROLL
+    for (size_t i = 0; i < 4; i++)
+        if (i < s->rows)
+            v[i] = load_block(s->x + (ptrdiff_t)i * s->x_row) ^ s->flip;
+    UNROLL
+    for (int half = 0; half < 2; half++) {
+        const v_block even = half == 0 ? low_of(v[0], v[2]) : high_of(v[0], v[2]),
+                      odd = half == 0 ? low_of(v[1], v[3]) : high_of(v[1], v[3]);
+        const v_block low = low_of(even, odd), high = high_of(even, odd);
+        memcpy(s->y + half * 32, &low, sizeof low);
+        memcpy(s->y + half * 32 + 16, &high, sizeof high);
+    }
+}
+
+void K(transpose_u8)(uint8_t *y, ptrdiff_t y_row, const uint8_t *x, ptrdiff_t x_row,
+                     size_t rows, size_t columns, size_t fill, uint8_t flip)
+{
+    for (size_t i = 0; i == 0 || i < rows; i += ATTN_BLOCK)
+        for (size_t j = 0; j < columns; j += ATTN_BLOCK) {
+            struct byte_rows s = { .y = y + (ptrdiff_t)j * y_row + i,
+                                   .x = x + (ptrdiff_t)i * x_row + j,
+                                   .y_row = y_row,
+                                   .x_row = x_row,
+                                   .flip = flip };
+            s.rows = rows - i < ATTN_BLOCK ? rows - i : ATTN_BLOCK;
+            s.columns = columns - j < ATTN_BLOCK ? columns - j : ATTN_BLOCK;
+            const size_t width = s.rows + fill;
+            if (width == 4 && y_row == 4 && s.columns == ATTN_BLOCK)
+                transpose_quarter(&s);
+            else if (s.rows == ATTN_BLOCK && s.columns == ATTN_BLOCK &&
+                     width == ATTN_BLOCK)
+                transpose_square(&s, ATTN_BLOCK, ATTN_BLOCK, ATTN_BLOCK);
+            else if (width == ATTN_BLOCK)
+                transpose_square(&s, s.rows, s.columns, ATTN_BLOCK);
+            else
+                transpose_square(&s, s.rows, s.columns, width);
+        }
 }

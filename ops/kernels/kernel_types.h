@@ -328,7 +328,7 @@ struct attn_fft_columns {
     int32_t lanes, im_begin, im_end;
 };
 
-/* By column: the greatest and the least, and the numbers of their rows. */
+/* By column: the max and the min, and the numbers of their rows. */
 struct attn_extremes {
     float *max, *min; /* at first -INFINITY and INFINITY */
     int32_t *at_max, *at_min;

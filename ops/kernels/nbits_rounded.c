@@ -18,29 +18,23 @@ enum {
     PART = ATTN_NBITS_PART,
     STEP = 16, /* chunks begin at multiples of it */
     MR = REGISTERS >= 32 ? 6 : 3,
-    FEW = 4 /* rows for which 4 bits are not unpacked */
+    POLL = 4096, /* numbers between polls */
+    FEW = 4      /* rows for which 4 bits are not unpacked */
 };
 
 /* ---- rows of A ---- */
 
-/* A row is k bytes, in the order in which words hold their rows, and then what its chunks need. */
+/* A row is k bytes, in the order in which words hold their rows, and then what its chunks need.
+ * start: the sum of the bytes, times minus the zero point that all blocks have; times -1 where
+ * blocks have their own (zero_u8). */
 struct rounded {
     float factor;
-    int32_t
-        start; /* the sum of the bytes times -zero, where all blocks have one zero point */
+    int32_t start;
     float sum; /* of the bytes */
 };
-struct form {
-    size_t plane, chunk, chunks, row_bytes; /* plane: bytes; chunk: rows */
-};
-
-static struct form form_of(const struct attn_nbits *b)
+static struct nbits_form form_of(const struct attn_nbits *b)
 {
-    struct form f = { .plane = (b->k + STEP - 1) / STEP * STEP };
-    f.chunk = b->block < CHUNK ? b->block : CHUNK;
-    f.chunks = (b->block + f.chunk - 1) / f.chunk * b->blocks;
-    f.row_bytes = (f.plane + f.chunks * sizeof(struct rounded) + 63) / 64 * 64;
-    return f;
+    return nbits_form_of(b, STEP, CHUNK, 1, sizeof(struct rounded));
 }
 
 typedef uint8_t bytes_of_step __attribute__((vector_size(STEP)));
@@ -57,43 +51,13 @@ static ALWAYS_INLINE bytes_of_step in_order(bytes_of_step x, const int bits)
     return x;
 }
 
-static ALWAYS_INLINE v_i32 larger(v_i32 a, v_i32 b)
-{
-    return (v_i32)v_select(a > b, (v_f32)a, (v_f32)b);
-}
-
-/* The bits of the largest |a[k]|, which are those of NaN where there is one. n: whole steps. */
-static ALWAYS_INLINE uint32_t largest_bits(const float *a, size_t n)
-{
-    v_i32 max = { 0 };
-    for (size_t k = 0; k < n; k += VF)
-        max = larger((v_i32)v_load(a + k) & INT32_MAX, max);
-    max = larger((v_i32)V_TURN((v_f32)max, VF / 2), max);
-    max = larger((v_i32)V_TURN((v_f32)max, VF / 4), max);
-    if (VF >= 8)
-        max = larger((v_i32)V_TURN((v_f32)max, VF / 8), max);
-    if (VF >= 16)
-        max = larger((v_i32)V_TURN((v_f32)max, VF / 16), max);
-    return (uint32_t)max[0];
-}
-
-/* Adds 8 bytes with sign, each plus 128, to four sums of 16 bits. */
-static ALWAYS_INLINE uint64_t add_bytes(uint64_t sums, const uint8_t *bytes)
-{
-    const uint64_t even = UINT64_C(0x00ff00ff00ff00ff);
-    uint64_t word;
-    memcpy(&word, bytes, sizeof word);
-    word ^= UINT64_C(0x8080808080808080);
-    return sums + (word & even) + (word >> 8 & even);
-}
-
 /* Whole steps of a chunk. */
 static ALWAYS_INLINE struct rounded round_chunk(uint8_t *to, const float *a, size_t n,
                                                 int32_t times, const int bits)
 {
     const v_f32 shift =
         v_set(12582912.0f); /* 1.5 * 2^23: whole numbers in the low bits */
-    const uint32_t max_bits = largest_bits(a, n);
+    const uint32_t max_bits = nbits_largest(a, n);
     float max;
     memcpy(&max, &max_bits, sizeof max);
     if (max_bits >= 0x7f800000u || max < 1e-36f) {
@@ -104,13 +68,15 @@ static ALWAYS_INLINE struct rounded round_chunk(uint8_t *to, const float *a, siz
     uint64_t sums = 0;
     for (size_t k = 0; k < n; k += STEP) {
         uint8_t plain[STEP];
+        uint64_t halves[2];
         bytes_of_step bytes;
         UNROLL
         for (size_t v = 0; v < STEP; v += VF) {
             const v_f32 q = v_load(a + k + v) * scale + shift;
             v_store_bytes(plain + v, (v_u32)q);
         }
-        sums = add_bytes(add_bytes(sums, plain), plain + 8);
+        memcpy(halves, plain, sizeof halves);
+        sums = nbits_add_bytes(nbits_add_bytes(sums, halves[0]), halves[1]);
         memcpy(&bytes, plain, sizeof bytes);
         bytes = in_order(bytes, bits);
         memcpy(to + k, &bytes, sizeof bytes);
@@ -122,28 +88,29 @@ static ALWAYS_INLINE struct rounded round_chunk(uint8_t *to, const float *a, siz
                              .sum = (float)sum };
 }
 
-static ALWAYS_INLINE void round_row(uint8_t *to, const struct form *f, const float *a,
-                                    const struct attn_nbits *b, const int bits)
+/* False: a poll says that the call is to end. */
+static ALWAYS_INLINE bool round_row(uint8_t *to, const struct nbits_form *f,
+                                    const float *a, const struct attn_nbits *b,
+                                    const int bits)
 {
-    const int32_t times = b->zero_u8 != NULL    ? -1
-                          : b->zero_f32 != NULL ? NBITS_SHIFT(bits)
-                                                : NBITS_SHIFT(bits) - (int32_t)b->zero;
+    const int32_t times = nbits_times(b, bits);
     struct rounded *at = (struct rounded *)(void *)(to + f->plane);
-    for (size_t k0 = 0; k0 < b->k; k0 += b->block) {
-        const size_t end = b->k - k0 < b->block ? b->k : k0 + b->block;
-        for (size_t k = k0; k < end; k += f->chunk) {
-            const size_t n = end - k < f->chunk ? end - k : f->chunk;
-            float last[CHUNK];
-            if (attn_poll_work((int64_t)(n * sizeof *a)) != ATTNRUN_OK)
-                return; /* who asked for the rows sees it at the next poll */
-            const float *from = a + k;
-            if (n % STEP != 0) {
-                memset(last, 0, sizeof last);
-                from = memcpy(last, from, n * sizeof *a);
-            }
-            *at++ = round_chunk(to + k, from, (n + STEP - 1) / STEP * STEP, times, bits);
+    size_t polled = 0; /* numbers that a poll has counted */
+    for (struct nbits_chunk c = { 0 }; nbits_next_chunk(b, f->chunk, &c);) {
+        const float *from = a + c.k;
+        float last[CHUNK];
+        if (c.k - polled >= POLL) {
+            if (attn_poll_work((int64_t)((c.k - polled) * sizeof *a)) != ATTNRUN_OK)
+                return false;
+            polled = c.k;
         }
+        if (c.n % STEP != 0) {
+            memset(last, 0, sizeof last);
+            from = memcpy(last, from, c.n * sizeof *a);
+        }
+        *at++ = round_chunk(to + c.k, from, (c.n + STEP - 1) / STEP * STEP, times, bits);
     }
+    return attn_poll_work((int64_t)((b->k - polled) * sizeof *a)) == ATTNRUN_OK;
 }
 
 size_t K(nbits_round)(void *to, const float *a, ptrdiff_t a_row, size_t m,
@@ -152,16 +119,12 @@ size_t K(nbits_round)(void *to, const float *a, ptrdiff_t a_row, size_t m,
     if (V_DOT == V_DOT_NONE || b->table != NULL || b->group != NULL || b->k == 0 ||
         b->block % STEP != 0 || b->zero != (float)(int32_t)b->zero)
         return 0;
-    const struct form f = form_of(b);
+    const struct nbits_form f = form_of(b);
     for (size_t i = 0; i < m && to != NULL; i++) {
         uint8_t *row = (uint8_t *)to + i * f.row_bytes;
         const float *x = a + (ptrdiff_t)i * a_row;
-        if (b->bits == 4)
-            round_row(row, &f, x, b, 4);
-        else if (b->bits == 8)
-            round_row(row, &f, x, b, 8);
-        else
-            round_row(row, &f, x, b, 2);
+        if (!NBITS_EACH(b, round_row, row, &f, x, b))
+            break; /* who asked for the rows sees it at the next poll */
     }
     return m * f.row_bytes;
 }
@@ -171,7 +134,7 @@ size_t K(nbits_round)(void *to, const float *a, ptrdiff_t a_row, size_t m,
 /* Whole chunks of a panel, PART rows at most. */
 struct part {
     const struct attn_nbits_product *p;
-    struct form form;
+    struct nbits_form form;
     const uint8_t *q;            /* its words */
     size_t k0, k, first, n;      /* rows; the first chunk, and the number of them */
     uint32_t words[PART / STEP]; /* of each chunk */
@@ -359,12 +322,8 @@ static void add_part(const struct part *t)
     const bool direct = bits == 4 ? p->m <= FEW : bits == 8 && NBITS_SHIFT(8) == 0;
     const size_t most = direct && bits == 4 && MR > FEW ? FEW : MR;
     tile_fn *const *tiles = direct && bits == 4 ? tiles_4 : tiles_8;
-    if (!direct && bits == 4)
-        unpack_words(p->scratch, t, 4);
-    else if (!direct && bits == 8)
-        unpack_words(p->scratch, t, 8);
-    else if (!direct)
-        unpack_words(p->scratch, t, 2);
+    if (!direct)
+        NBITS_EACH(p->b, unpack_words, p->scratch, t);
     for (size_t i = 0, m = 0; i < p->m; i += m) {
         const size_t left = p->m - i;
         m = left / ((left + most - 1) / most);

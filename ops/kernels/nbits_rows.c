@@ -120,20 +120,10 @@ static void rows_in_floats(v_f32 (*total)[2], const float *a, ptrdiff_t a_row, s
  * the sum of its numbers, and the sums of its digits. A chunk is a block of the weights or, of
  * a longer one, CHUNK rows of it. */
 enum { DIGITS = 3, CHUNK = 512, SUMS = 4 }; /* 512: sums of bytes fit in 16 bits */
-struct digits {
-    size_t plane, chunk, chunks, row_bytes; /* plane: bytes; chunk: rows */
-};
-
-static struct digits digits_of(const struct attn_nbits *b)
+static struct nbits_form digits_of(const struct attn_nbits *b)
 {
-    const size_t word = 32 / (size_t)b->bits;
-    struct digits d = { .plane = (b->k + word - 1) / word * word };
-    d.chunk = b->block < CHUNK ? b->block : CHUNK;
-    const size_t each = (b->block + d.chunk - 1) / d.chunk;
-    d.chunks = each * b->blocks;
-    d.row_bytes =
-        (DIGITS * d.plane + d.chunks * (1 + SUMS) * sizeof(float) + 63) / 64 * 64;
-    return d;
+    return nbits_form_of(b, 32 / (size_t)b->bits, CHUNK, DIGITS,
+                         (1 + SUMS) * sizeof(float));
 }
 
 /* What a chunk of a row stands for: factor * (d0 + 256 d1 + 65536 d2), each digit of 8 bits with
@@ -146,26 +136,6 @@ struct chunk {
     float *sum;
     int32_t times;
 };
-
-/* The bits of the largest |a[k]|: those of numbers that are not finite are the largest of all. */
-static uint32_t largest_bits(const float *a, size_t n)
-{
-    uint32_t max = 0;
-    for (size_t k = 0; k < n; k++) {
-        uint32_t bits;
-        memcpy(&bits, a + k, sizeof bits);
-        bits &= 0x7fffffffu;
-        max = bits > max ? bits : max;
-    }
-    return max;
-}
-
-/* Adds 4 bytes with sign, each plus 128, to the halves of a word. */
-static ALWAYS_INLINE uint32_t add_bytes(uint32_t sums, uint32_t word)
-{
-    word ^= 0x80808080u;
-    return sums + (word & 0x00ff00ffu) + (word >> 8 & 0x00ff00ffu);
-}
 
 /* Digits of 4 numbers, a word each, as words of one digit each. */
 static ALWAYS_INLINE void split_digits(uint32_t *to, const uint32_t *t, size_t step)
@@ -181,10 +151,11 @@ static ALWAYS_INLINE void split_digits(uint32_t *to, const uint32_t *t, size_t s
 }
 
 /* Digits of the rows of a word, from k on. */
-static ALWAYS_INLINE void make_word(const struct chunk *c, uint32_t *sums, size_t k,
+static ALWAYS_INLINE void make_word(const struct chunk *c, uint64_t *sums, size_t k,
                                     const float *a, float times, const int bits)
 {
     const size_t per = 8 / (size_t)bits;
+    const uint64_t none = UINT64_C(0x8080808000000000); /* adds 0 to two of the sums */
     uint32_t t[16], four[DIGITS];
     for (size_t i = 0; i < 4 * per; i++) {
         const float x = a[i] * times;
@@ -194,7 +165,7 @@ static ALWAYS_INLINE void make_word(const struct chunk *c, uint32_t *sums, size_
         split_digits(four, t + s, per);
         for (size_t j = 0; j < DIGITS; j++) {
             memcpy(c->to + j * c->plane + k + 4 * s, &four[j], 4);
-            sums[j] = add_bytes(sums[j], four[j]);
+            sums[j] = nbits_add_bytes(sums[j], four[j] | none);
         }
     }
 }
@@ -204,14 +175,14 @@ static ALWAYS_INLINE bool make_chunk(const struct chunk *c, const float *a, size
 {
     const float limit = 127 * 65536; /* rounded it is below 128 * 65536 - 128 * 257 */
     const size_t word = 32 / (size_t)bits, words = (n + word - 1) / word;
-    const uint32_t max_bits = largest_bits(a, n);
+    const uint32_t max_bits = nbits_largest(a, n);
     float max, last[16] = { 0 };
     memcpy(&max, &max_bits, sizeof max);
     if (max_bits >= 0x7f800000u || (max > 0 && max < 1e-30f))
         return false; /* not finite, or too small to be divided by */
     const float times = max > 0 ? limit / max : 0;
     *c->factor = max / limit;
-    uint32_t sums[DIGITS] = { 0 };
+    uint64_t sums[DIGITS] = { 0 };
     size_t k = 0;
     for (; k + word <= n; k += word)
         make_word(c, sums, k, a + k, times, bits);
@@ -230,27 +201,23 @@ static ALWAYS_INLINE bool make_chunk(const struct chunk *c, const float *a, size
     return true;
 }
 
-static ALWAYS_INLINE bool make_row(uint8_t *to, const struct digits *d, const float *a,
-                                   const struct attn_nbits *b, const int bits)
+static ALWAYS_INLINE bool make_row(uint8_t *to, const struct nbits_form *d,
+                                   const float *a, const struct attn_nbits *b,
+                                   const int bits)
 {
     float *factors = (float *)(void *)(to + DIGITS * d->plane);
-    const int32_t times = b->zero_u8 != NULL    ? 1
-                          : b->zero_f32 != NULL ? NBITS_SHIFT(bits)
-                                                : NBITS_SHIFT(bits) - (int32_t)b->zero;
+    const int32_t times = nbits_times(b, bits);
     size_t at = 0;
-    for (size_t k0 = 0; k0 < b->k; k0 += b->block) {
-        const size_t end = b->k - k0 < b->block ? b->k : k0 + b->block;
-        for (size_t k = k0; k < end; k += d->chunk, at++) {
-            float *sums = factors + d->chunks + SUMS * at;
-            const struct chunk c = { .factor = factors + at,
-                                     .to = (int8_t *)to + k,
-                                     .plane = d->plane,
-                                     .sums = (int32_t *)(void *)sums,
-                                     .sum = sums + DIGITS,
-                                     .times = times };
-            if (!make_chunk(&c, a + k, end - k < d->chunk ? end - k : d->chunk, bits))
-                return false;
-        }
+    for (struct nbits_chunk i = { 0 }; nbits_next_chunk(b, d->chunk, &i); at++) {
+        float *sums = factors + d->chunks + SUMS * at;
+        const struct chunk c = { .factor = factors + at,
+                                 .to = (int8_t *)to + i.k,
+                                 .plane = d->plane,
+                                 .sums = (int32_t *)(void *)sums,
+                                 .sum = sums + DIGITS,
+                                 .times = times };
+        if (!make_chunk(&c, a + i.k, i.n, bits))
+            return false;
     }
     return true;
 }
@@ -261,14 +228,11 @@ size_t K(nbits_digits)(void *to, const float *a, ptrdiff_t a_row, size_t m,
     if (V_DOT == V_DOT_NONE || b->table != NULL || b->group != NULL || b->k == 0 ||
         b->zero != (float)(int32_t)b->zero)
         return 0;
-    const struct digits d = digits_of(b);
+    const struct nbits_form d = digits_of(b);
     for (size_t i = 0; i < m && to != NULL; i++) {
         uint8_t *row = (uint8_t *)to + i * d.row_bytes;
         const float *x = a + (ptrdiff_t)i * a_row;
-        const bool made = b->bits == 4   ? make_row(row, &d, x, b, 4)
-                          : b->bits == 8 ? make_row(row, &d, x, b, 8)
-                                         : make_row(row, &d, x, b, 2);
-        if (!made)
+        if (!NBITS_EACH(b, make_row, row, &d, x, b))
             return 0;
     }
     return m * d.row_bytes;
@@ -281,7 +245,7 @@ enum { TOGETHER = ATTN_REGISTERS >= 32 ? 4 : 2 };
 struct dot_rows {
     const struct attn_nbits *b;
     const uint8_t *q, *digits;
-    struct digits d;
+    struct nbits_form d;
     size_t first; /* of the panel's scales */
 };
 
@@ -297,7 +261,7 @@ static ALWAYS_INLINE void begin_dots(v_i32 (*acc)[DIGITS], const struct dot_rows
             load_bytes(p->b->zero_u8 + scales + (size_t)v * VF) - NBITS_SHIFT(bits);
         UNROLL
         for (int j = 0; j < DIGITS; j++)
-            acc[v][j] *= -zero;
+            acc[v][j] *= zero;
     }
 }
 
@@ -361,12 +325,8 @@ static ALWAYS_INLINE void sum_dots(v_f32 (*total)[2], const struct dot_rows *p,
 {
     v_f32 sum[TOGETHER][2] = { { { 0 } } };
     size_t at = 0;
-    for (size_t k0 = 0; k0 < p->b->k; k0 += p->b->block) {
-        const size_t end = p->b->k - k0 < p->b->block ? p->b->k : k0 + p->b->block;
-        for (size_t k = k0; k < end; k += p->d.chunk, at++)
-            add_dots(sum, p, at, k, end - k < p->d.chunk ? end - k : p->d.chunk, rows,
-                     bits);
-    }
+    for (struct nbits_chunk c = { 0 }; nbits_next_chunk(p->b, p->d.chunk, &c); at++)
+        add_dots(sum, p, at, c.k, c.n, rows, bits);
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < 2; v++)
             total[i][v] = sum[i][v];

@@ -46,4 +46,86 @@ static ALWAYS_INLINE v_u32 nbits_bytes(v_u32 words, int s, const int bits)
     return NBITS_SHIFT(bits) != 0 ? q ^ 0x80808080u : q;
 }
 
+/* f(…, bits) for the bits of a matrix, each a text of its own. */
+#define NBITS_EACH(b, f, ...)                                                            \
+    ((b)->bits == 4   ? f(__VA_ARGS__, 4)                                                \
+     : (b)->bits == 8 ? f(__VA_ARGS__, 8)                                                \
+                      : f(__VA_ARGS__, 2))
+
+/* ---- rows of A as bytes ---- */
+
+/* A row is planes of bytes and then what each chunk needs. A chunk is a block of the weights or, of
+ * a longer one, a part of it. */
+struct nbits_form {
+    size_t plane, chunk, chunks, row_bytes; /* plane: bytes; chunk: rows of the weights */
+};
+
+/* Planes of multiples of `step` bytes, chunks of up to `rows` rows that need `each` bytes. */
+static ALWAYS_INLINE struct nbits_form nbits_form_of(const struct attn_nbits *b,
+                                                     size_t step, size_t rows,
+                                                     size_t planes, size_t each)
+{
+    struct nbits_form f = { .plane = (b->k + step - 1) / step * step };
+    f.chunk = b->block < rows ? b->block : rows;
+    f.chunks = (b->block + f.chunk - 1) / f.chunk * b->blocks;
+    f.row_bytes = (planes * f.plane + f.chunks * each + 63) / 64 * 64;
+    return f;
+}
+
+/* Rows k … k + n - 1 of the weights; `end` of their block. All zeros before the first chunk. */
+struct nbits_chunk {
+    size_t k, n, end;
+};
+
+/* The chunk behind *at, if there is one. */
+static ALWAYS_INLINE bool nbits_next_chunk(const struct attn_nbits *b, size_t rows,
+                                           struct nbits_chunk *at)
+{
+    at->k += at->n;
+    if (at->k == at->end)
+        at->end = b->k - at->k < b->block ? b->k : at->k + b->block;
+    at->n = at->end - at->k < rows ? at->end - at->k : rows;
+    return at->n > 0;
+}
+
+/* What the sum of a chunk's bytes is multiplied by: minus the zero point that all blocks have, or
+ * -1 where blocks have their own (zero_u8). */
+static ALWAYS_INLINE int32_t nbits_times(const struct attn_nbits *b, const int bits)
+{
+    return b->zero_u8 != NULL    ? -1
+           : b->zero_f32 != NULL ? NBITS_SHIFT(bits)
+                                 : NBITS_SHIFT(bits) - (int32_t)b->zero;
+}
+
+/* Adds 8 bytes with sign, each plus 128, to four sums of 16 bits. */
+static ALWAYS_INLINE uint64_t nbits_add_bytes(uint64_t sums, uint64_t bytes)
+{
+    const uint64_t even = UINT64_C(0x00ff00ff00ff00ff);
+    bytes ^= UINT64_C(0x8080808080808080);
+    return sums + (bytes & even) + (bytes >> 8 & even);
+}
+
+static ALWAYS_INLINE v_i32 nbits_larger(v_i32 a, v_i32 b)
+{
+    return (v_i32)v_select(a > b, (v_f32)a, (v_f32)b);
+}
+
+/* The bits of the largest |a[k]|: those of numbers that are not finite are the largest of all. */
+static ALWAYS_INLINE uint32_t nbits_largest(const float *a, size_t n)
+{
+    v_i32 max = { 0 };
+    size_t k = 0;
+    for (; k + VF <= n; k += VF)
+        max = nbits_larger((v_i32)v_load(a + k) & INT32_MAX, max);
+    if (k < n)
+        max = nbits_larger((v_i32)v_load_tail(a + k, n - k, 0.0f) & INT32_MAX, max);
+    max = nbits_larger((v_i32)V_TURN((v_f32)max, VF / 2), max);
+    max = nbits_larger((v_i32)V_TURN((v_f32)max, VF / 4), max);
+    if (VF >= 8)
+        max = nbits_larger((v_i32)V_TURN((v_f32)max, VF / 8), max);
+    if (VF >= 16)
+        max = nbits_larger((v_i32)V_TURN((v_f32)max, VF / 16), max);
+    return (uint32_t)max[0];
+}
+
 #endif

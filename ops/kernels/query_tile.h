@@ -3,7 +3,7 @@
  * per key and a lane per query, so that maxima, exponentials and sums run down the rows, each
  * query in its lane.
  *
- * In: struct attn_cell_f32, and by the file that includes this one PAIRS. Without it, keys
+ * In: struct attn_query_tile_f32, and by the file that includes this one PAIRS. Without it, keys
  * and values are floats that are read where they lie; nothing is packed but the queries.
  * With it, operands are words of two bf16: keys become words along their elements MR at a
  * time, values along the tokens NR columns at a time, and so do the terms of two tokens.
@@ -106,7 +106,7 @@ static ALWAYS_INLINE void prefetch_list(struct attn_prefetch *prefetch)
     }
 }
 
-/* Eight rows that the tiles after this one read: each strip of a tile asks for SOON_LINES
+/* Eight rows that the tiles after this one read: each strip of a tile prefetches NEXT_LINES
  * of one of them. */
 enum { NEXT_ROWS = 8, NEXT_LINES = 4 };
 struct next_rows {

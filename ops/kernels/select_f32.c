@@ -59,7 +59,7 @@ static ALWAYS_INLINE v_i32 lesser(v_i32 a, v_i32 b)
     return (a & less) | (b & ~less);
 }
 
-/* The least of the ranks that are at least `min`, else INT32_MAX. */
+/* The min of the ranks that are at least `min`, else INT32_MAX. */
 static int32_t min_from(const int32_t *rank, size_t n, int32_t min)
 {
     v_i32 found = { 0 };
@@ -98,7 +98,7 @@ static size_t count_from(const int32_t *rank, size_t n, int32_t min)
 }
 
 /* By halves of the ranks in question: where exactly k are at least the middle, the k-th
- * is the least of those, which with different values is so after a few turns. */
+ * is the min of those, which with different values is so after a few turns. */
 int32_t K(kth_greatest_i32)(const int32_t *rank, size_t n, size_t k, size_t *above)
 {
     int32_t low = min_from(rank, n, INT32_MIN), high = INT32_MAX;

@@ -9,7 +9,7 @@
  * multiplied. */
 enum { SLACK = 8 };
 
-/* 2^t, or 0 below 2^least. */
+/* 2^t, or 0 below 2^min. */
 static ALWAYS_INLINE v_f32 term(v_f32 t, float min)
 {
     const v_f32 none = { 0 }, e = v_exp2_core(v_max(v_set(min), t));

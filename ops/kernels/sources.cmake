@@ -35,6 +35,7 @@ set(ATTN_KERNELS
   ops/kernels/conv_depthwise.c
   ops/kernels/blocked_conv_f32.c
   ops/kernels/blocked_rows_f32.c
+  ops/kernels/blocked_norm_f32.c
   ops/kernels/blocked_conv_u8.c
   ops/kernels/blocked_conv_bf16.c
   ops/kernels/bytes.c

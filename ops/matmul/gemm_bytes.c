@@ -271,18 +271,16 @@ static struct attn_packed packed_header(const struct attn_kernels *kernels, int6
 
 /* Element [i][j] of B is at i * row + j * column. */
 static void pack_strided(const struct attn_kernels *kernels, struct attn_packed *packed,
-                         const attnrun_tensor *b, int64_t k, int64_t n, int64_t row,
-                         int64_t column)
+                         const uint8_t *b, bool is_signed, int64_t k, int64_t n,
+                         int64_t row, int64_t column)
 {
-    const bool is_signed = b->dtype == ATTNRUN_I8;
     uint32_t *sums = (uint32_t *)(packed + 1);
     uint8_t *panels = (uint8_t *)(sums + panel_columns(n, kernels->vec_bytes));
     *packed = packed_header(kernels, k, n, is_signed);
     for (int64_t j = 0; j < n; j += PACK_COLUMNS) {
         const int64_t columns = min64(PACK_COLUMNS, n - j);
-        kernels->gemm_pack_i8(panels + j * (ceil_div(k, 4) * 4), sums + j,
-                              (const uint8_t *)b->data + j * column, row, column,
-                              (size_t)k, (size_t)columns, is_signed);
+        kernels->gemm_pack_i8(panels + j * (ceil_div(k, 4) * 4), sums + j, b + j * column,
+                              row, column, (size_t)k, (size_t)columns, is_signed);
         if (attn_poll_work(4 * k * columns) != ATTNRUN_OK)
             return; /* who called sees it at the next poll */
     }
@@ -291,9 +289,7 @@ static void pack_strided(const struct attn_kernels *kernels, struct attn_packed 
 void attn_integer_pack(const struct attn_kernels *kernels, struct attn_packed *packed,
                        const void *b, int64_t k, int64_t n, bool is_signed)
 {
-    const attnrun_tensor t = { .data = (void *)(uintptr_t)b,
-                               .dtype = is_signed ? ATTNRUN_I8 : ATTNRUN_U8 };
-    pack_strided(kernels, packed, &t, k, n, n, 1);
+    pack_strided(kernels, packed, b, is_signed, k, n, n, 1);
 }
 
 void attn_integer_packed_columns(const struct attn_packed *packed, int64_t column,
@@ -306,6 +302,13 @@ void attn_integer_packed_columns(const struct attn_packed *packed, int64_t colum
     product->b = (const uint8_t *)panels + column * (ceil_div(packed->k, 4) * 4);
 }
 
+/* Rows and columns of the matrix B, of which `b` may be the transpose. */
+static void sizes_of(const attnrun_tensor *b, bool transposed, int64_t *k, int64_t *n)
+{
+    *k = b->dims[b->rank - (transposed ? 1 : 2)];
+    *n = b->dims[b->rank - (transposed ? 2 : 1)];
+}
+
 attn_status attn_integer_pack_input(attnrun_pack *pack, int in, bool transposed,
                                     int64_t *bytes, void *packed)
 {
@@ -316,9 +319,8 @@ attn_status attn_integer_pack_input(attnrun_pack *pack, int in, bool transposed,
     for (int i = 0; i < b->rank - 2; i++)
         if (b->dims[i] != 1)
             return ATTNRUN_OK;
-    const int64_t columns = b->dims[b->rank - 1];
-    const int64_t k = transposed ? columns : b->dims[b->rank - 2],
-                  n = transposed ? b->dims[b->rank - 2] : columns;
+    int64_t k, n;
+    sizes_of(b, transposed, &k, &n);
     if (k == 0 || n == 0)
         return ATTNRUN_OK;
     *bytes = attn_integer_packed_bytes(pack->kernels, k, n);
@@ -329,8 +331,8 @@ attn_status attn_integer_pack_input(attnrun_pack *pack, int in, bool transposed,
     pack->sources = UINT32_C(1) << in;
     pack->replaces |= UINT32_C(1) << in;
     if (packed != NULL)
-        pack_strided(pack->kernels, packed, b, k, n, transposed ? 1 : columns,
-                     transposed ? columns : 1);
+        pack_strided(pack->kernels, packed, b->data, b->dtype == ATTNRUN_I8, k, n,
+                     transposed ? 1 : n, transposed ? k : 1);
     return ATTNRUN_OK;
 }
 
@@ -345,7 +347,7 @@ attn_status attn_integer_check_input(const attnrun_pack *pack, int in, bool tran
                                      const void *packed)
 {
     const attnrun_tensor *b = &pack->x[in];
-    const int64_t rows = b->dims[b->rank - 2], columns = b->dims[b->rank - 1];
-    return attn_integer_check_header(pack, packed, transposed ? columns : rows,
-                                     transposed ? rows : columns, b->dtype == ATTNRUN_I8);
+    int64_t k, n;
+    sizes_of(b, transposed, &k, &n);
+    return attn_integer_check_header(pack, packed, k, n, b->dtype == ATTNRUN_I8);
 }

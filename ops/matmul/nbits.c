@@ -8,7 +8,9 @@ enum {
     PACK_PANELS = 4,         /* of a task that packs */
     ROUNDED_ROWS = 132,      /* of A that are rounded for a task, at most … */
     ROUNDED_BYTES = 400000,  /* … which is to stay in L2 */
-    TASK_NS = 25000
+    TASK_NS = 25000,
+    ROUND_PHASE = 1 << 14,  /* numbers of A that are worth a phase that rounds them */
+    ROUND_NUMBERS = 1 << 16 /* of A in a task of it, about */
 };
 
 /* Appends `count` parts of `bytes` bytes. */
@@ -132,16 +134,13 @@ static bool few(const struct attn_nbits_layout *l, int64_t rows)
     return rows <= ATTN_NBITS_ROWS && !l->by_group;
 }
 
-/* Bytes of the rows that are rounded, and of a part of a panel behind them. */
-static int64_t rounded_scratch(const struct attn_nbits_layout *l, int64_t m)
-{
-    return l->rounded_bytes * m + (int64_t)ATTN_NBITS_PART * ATTN_GEMM_NR_MAX;
-}
+/* Scratch of a product with rounded rows: a part of a panel, and rows behind it. */
+enum { PART_BYTES = ATTN_NBITS_PART * ATTN_GEMM_NR_MAX };
 
 int64_t attn_nbits_scratch(const struct attn_nbits_layout *l, int64_t m)
 {
     if (l->rounded_bytes > 0)
-        return rounded_scratch(l, m);
+        return PART_BYTES + l->rounded_bytes * m;
     const int64_t digits = l->digit_bytes * min64(m, ATTN_NBITS_ROWS);
     if (few(l, m))
         return digits;
@@ -166,6 +165,10 @@ attn_status attn_nbits_plan(const attnrun_step *step, const struct attn_nbits_la
         plan->m_block = ceil_div(rows, ceil_div(rows, most));
         cost = panel * (double)l->bits / 8 / 12 + panel * (double)plan->m_block / 150;
         plan->n_panels = cost > TASK_NS ? 1 : (int64_t)(TASK_NS / (cost + 1)) + 1;
+        if (rows > ATTN_NBITS_ROWS && rows > ROUND_PHASE / l->k) {
+            plan->round_rows = ceil_div(ROUND_NUMBERS, l->k);
+            plan->round_tasks = ceil_div(rows, plan->round_rows);
+        }
     } else if (few(l, rows)) {
         plan->n_panels = cost > TASK_NS ? 1 : (int64_t)(TASK_NS / (cost + 1)) + 1;
     } else {
@@ -174,7 +177,8 @@ attn_status attn_nbits_plan(const attnrun_step *step, const struct attn_nbits_la
         plan->n_panels = PANELS;
         cost = panel / 4 + panel * (double)min64(rows, plan->m_block) / 60;
     }
-    plan->scratch_bytes = attn_nbits_scratch(l, min64(rows, plan->m_block));
+    plan->scratch_bytes =
+        attn_nbits_scratch(l, plan->round_tasks > 0 ? 0 : min64(rows, plan->m_block));
     plan->n_panels = min64(plan->n_panels, l->panels);
     plan->m_blocks = ceil_div(rows, plan->m_block);
     plan->n_blocks = ceil_div(l->panels, plan->n_panels);
@@ -188,33 +192,28 @@ attn_status attn_nbits_plan(const attnrun_step *step, const struct attn_nbits_la
 
 /* ---- run ---- */
 
-static const void *digits_of(const struct attn_nbits_layout *l,
-                             const struct attn_kernels *kernels,
-                             const struct attn_nbits_block *o)
+/* The rows of a block as its product takes them: rounded or in digits, in scratch, or floats, where
+ * they lie. */
+static const void *rows_of(const struct attn_nbits_layout *l,
+                           const struct attn_kernels *kernels,
+                           const struct attn_nbits_block *o)
 {
-    if (l->digit_bytes == 0 ||
-        kernels->nbits_digits(o->scratch, o->a, o->a_row, (size_t)o->m, o->b) == 0)
-        return NULL;
-    return o->scratch;
-}
-
-static const void *rounded_rows(const struct attn_nbits_layout *l,
-                                const struct attn_kernels *kernels,
-                                const struct attn_nbits_block *o)
-{
-    for (int64_t i = 0; i < o->m; i++) {
-        kernels->nbits_round((char *)o->scratch + i * l->rounded_bytes,
-                             o->a + i * o->a_row, o->a_row, 1, o->b);
-        if (attn_poll_work(l->k) != ATTNRUN_OK)
-            break; /* who multiplies sees it */
+    if (l->rounded_bytes > 0) {
+        char *rounded = (char *)o->scratch + PART_BYTES;
+        kernels->nbits_round(rounded, o->a, o->a_row, (size_t)o->m, o->b);
+        return rounded;
     }
-    return o->scratch;
+    if (few(l, o->m) && l->digit_bytes > 0 &&
+        kernels->nbits_digits(o->scratch, o->a, o->a_row, (size_t)o->m, o->b) > 0)
+        return o->scratch;
+    return o->a;
 }
 
 static attn_status multiply_few(const struct attn_nbits_layout *l,
                                 const struct attn_kernels *kernels,
-                                const struct attn_nbits_block *o, const void *digits)
+                                const struct attn_nbits_block *o)
 {
+    const void *digits = o->rows == o->a ? NULL : o->rows;
     for (int64_t j = 0; j < o->n; j += l->width) {
         TRY(attn_poll());
         kernels->nbits_rows_f32(o->c + j, o->c_row, o->a, o->a_row, (size_t)o->m, o->b,
@@ -227,12 +226,12 @@ static attn_status multiply_few(const struct attn_nbits_layout *l,
 
 static attn_status multiply_rounded(const struct attn_nbits_layout *l,
                                     const struct attn_kernels *kernels,
-                                    const struct attn_nbits_block *o, const void *rows)
+                                    const struct attn_nbits_block *o)
 {
     struct attn_nbits_product product = {
-        .b = o->b, .rows = rows, .c_row = o->c_row, .m = (size_t)o->m
+        .b = o->b, .rows = o->rows, .c_row = o->c_row, .m = (size_t)o->m
     };
-    product.scratch = (char *)o->scratch + l->rounded_bytes * o->m;
+    product.scratch = o->scratch;
     for (int64_t j = 0; j < o->n; j += l->width) {
         TRY(attn_poll());
         product.c = o->c + j;
@@ -288,12 +287,14 @@ static attn_status multiply_many(const struct attn_nbits_layout *l,
 
 attn_status attn_nbits_multiply(const struct attn_nbits_layout *l,
                                 const struct attn_kernels *kernels,
-                                const struct attn_nbits_block *block)
+                                struct attn_nbits_block *block)
 {
+    if (block->rows == NULL)
+        block->rows = rows_of(l, kernels, block);
     if (l->rounded_bytes > 0)
-        return multiply_rounded(l, kernels, block, rounded_rows(l, kernels, block));
+        return multiply_rounded(l, kernels, block);
     if (few(l, block->m))
-        return multiply_few(l, kernels, block, digits_of(l, kernels, block));
+        return multiply_few(l, kernels, block);
     struct attn_nbits_block part = *block;
     for (int64_t j = 0; j < block->n; j += PANELS * l->width) {
         part.column = block->column + j;
@@ -305,19 +306,45 @@ attn_status attn_nbits_multiply(const struct attn_nbits_layout *l,
     return ATTNRUN_OK;
 }
 
+bool attn_nbits_same_rows(const struct attn_nbits_layout *l,
+                          const struct attn_nbits_layout *other)
+{
+    return l->k == other->k && l->block == other->block && l->bits == other->bits &&
+           l->zeros == other->zeros && l->digit_bytes == other->digit_bytes &&
+           l->rounded_bytes == other->rounded_bytes;
+}
+
+attn_status attn_nbits_round(const struct attn_nbits_layout *l,
+                             const struct attn_nbits_plan *plan,
+                             const struct attn_kernels *kernels,
+                             const struct attn_nbits_operands *o,
+                             const attnrun_work *work)
+{
+    const int64_t i = work->begin * plan->round_rows;
+    const int64_t end = min64(plan->rows, work->end * plan->round_rows);
+    kernels->nbits_round(o->rounded + i * l->rounded_bytes, o->a + i * l->k, l->k,
+                         (size_t)(end - i), &o->b);
+    return attn_poll();
+}
+
 attn_status attn_nbits_run(const struct attn_nbits_layout *l,
                            const struct attn_nbits_plan *plan,
                            const struct attn_kernels *kernels,
                            const struct attn_nbits_operands *o, const attnrun_work *work)
 {
-    const void *rows = NULL; /* in digits or rounded: for all tasks that share them */
+    const void *rows = NULL; /* of block.rows: for all tasks that share them */
     int64_t rows_from = -1;
     for (int64_t task = work->begin; task < work->end; task++) {
         const int64_t i = task / plan->n_blocks * plan->m_block;
         const int64_t j = task % plan->n_blocks * plan->n_panels * l->width;
-        const struct attn_nbits_block block = {
+        if (plan->round_tasks > 0)
+            rows = o->rounded + i * l->rounded_bytes;
+        else if (rows_from != i)
+            rows = NULL;
+        struct attn_nbits_block block = {
             .b = &o->b,
             .a = o->a + i * l->k,
+            .rows = rows,
             .bias = o->bias != NULL ? o->bias + j : NULL,
             .c = o->y + i * l->n + j,
             .scratch = work->scratch,
@@ -327,17 +354,9 @@ attn_status attn_nbits_run(const struct attn_nbits_layout *l,
             .column = j,
             .n = min64(l->n - j, plan->n_panels * l->width),
         };
-        const bool rounded = l->rounded_bytes > 0, made = rows_from == i;
+        TRY(attn_nbits_multiply(l, kernels, &block));
+        rows = block.rows;
         rows_from = i;
-        if (rounded) {
-            rows = made ? rows : rounded_rows(l, kernels, &block);
-            TRY(multiply_rounded(l, kernels, &block, rows));
-        } else if (few(l, block.m)) {
-            rows = made ? rows : digits_of(l, kernels, &block);
-            TRY(multiply_few(l, kernels, &block, rows));
-        } else {
-            TRY(attn_nbits_multiply(l, kernels, &block));
-        }
     }
     return ATTNRUN_OK;
 }
@@ -389,16 +408,25 @@ attn_status attn_nbits_tasks(attnrun_step *step)
 {
     struct attn_nbits_state *state = step->state;
     const struct attn_nbits_layout *l = &state->layout;
+    struct attn_nbits_plan *plan = &state->plan;
     const attnrun_type *a = &step->in[0];
-    TRY(attn_nbits_plan(step, l, op_count(a, 0, a->rank - 1), &state->plan));
-    const int first = step->node->packed == NULL;
-    if (first) {
+    int64_t bytes;
+    int phase = 0;
+    TRY(attn_nbits_plan(step, l, op_count(a, 0, a->rank - 1), plan));
+    if (step->node->packed == NULL) {
         step->shared_bytes = l->bytes;
-        op_tasks(step, 0, ceil_div(l->panels, PACK_PANELS),
+        op_tasks(step, phase++, ceil_div(l->panels, PACK_PANELS),
                  l->k < 1 << 20 ? l->k * 200 : 200 << 20);
     }
-    op_tasks(step, first, state->plan.n_tasks, state->plan.task_cost);
-    step->scratch_bytes = state->plan.scratch_bytes;
+    state->rounded_at = phase > 0 ? l->bytes : 0; /* a multiple of 64 */
+    if (plan->round_tasks > 0) {
+        if (!ck_mul(l->rounded_bytes, plan->rows, &bytes) ||
+            !ck_add(state->rounded_at, bytes, &step->shared_bytes))
+            return op_fail(step, ATTNRUN_E_LIMIT, "the matrix product is too large");
+        op_tasks(step, phase++, plan->round_tasks, plan->round_rows * l->k / 4);
+    }
+    op_tasks(step, phase, plan->n_tasks, plan->task_cost);
+    step->scratch_bytes = plan->scratch_bytes;
     return ATTNRUN_OK;
 }
 
@@ -408,7 +436,8 @@ attn_status attn_nbits_op_run(const attnrun_step *step, const attnrun_work *work
     const struct attn_nbits_state *state = step->state;
     const struct attn_nbits_layout *l = &state->layout;
     const void *packed = step->node->packed;
-    if (packed == NULL && work->phase == 0) {
+    const int first = packed == NULL; /* phase behind that which packs */
+    if (work->phase < first) {
         for (int64_t t = work->begin; t < work->end; t++) {
             if (OP_CANCELLED(work))
                 return ATTNRUN_E_CANCELLED;
@@ -421,7 +450,11 @@ attn_status attn_nbits_op_run(const attnrun_step *step, const attnrun_work *work
         .a = step->x[0].data,
         .bias = bias,
         .y = step->y[0].data,
-        .b = attn_nbits_at(l, packed != NULL ? packed : work->shared, zero)
+        .b = attn_nbits_at(l, packed != NULL ? packed : work->shared, zero),
+        .rounded =
+            state->plan.round_tasks > 0 ? (char *)work->shared + state->rounded_at : NULL
     };
+    if (work->phase == first && o.rounded != NULL)
+        return attn_nbits_round(l, &state->plan, step->kernels, &o, work);
     return attn_nbits_run(l, &state->plan, step->kernels, &o, work);
 }

@@ -10,8 +10,9 @@
  * rows with blocks of their own (g_idx): parts of panels become floats in scratch, on
  * their way into cache, and are multiplied by gemm_f32.
  * Where numbers of A may be rounded to bytes (`rounded`: precision auto, or what a file permits)
- * and the CPU has products of bytes, nbits_round() prepares rows in scratch and
- * nbits_rounded_f32 multiplies them, however many they are. */
+ * and the CPU has products of bytes, nbits_round() prepares rows and nbits_rounded_f32 multiplies
+ * them, however many they are. Operators of one matrix round many rows in a phase of its own, into
+ * shared memory; else rows are rounded in scratch. */
 #ifndef ATTN_NBITS_H
 #define ATTN_NBITS_H
 
@@ -77,6 +78,8 @@ struct attn_nbits_plan {
     int64_t m_block, m_blocks;  /* rows of a task */
     int64_t n_panels, n_blocks; /* panels of a task */
     int64_t n_tasks, task_cost, scratch_bytes;
+    /* Tasks of attn_nbits_round(), in a phase before; 0: none. Rows of one. */
+    int64_t round_tasks, round_rows;
 };
 attn_status attn_nbits_plan(const attnrun_step *step, const struct attn_nbits_layout *l,
                             int64_t rows, struct attn_nbits_plan *plan);
@@ -84,7 +87,14 @@ struct attn_nbits_operands {
     const float *a, *bias; /* bias may be NULL */
     float *y;
     struct attn_nbits b;
+    char *rounded; /* rounded_bytes a row, where round_tasks is over 0 */
 };
+/* Rounds the rows of the tasks of work's range. */
+attn_status attn_nbits_round(const struct attn_nbits_layout *l,
+                             const struct attn_nbits_plan *plan,
+                             const struct attn_kernels *kernels,
+                             const struct attn_nbits_operands *o,
+                             const attnrun_work *work);
 attn_status attn_nbits_run(const struct attn_nbits_layout *l,
                            const struct attn_nbits_plan *plan,
                            const struct attn_kernels *kernels,
@@ -92,23 +102,30 @@ attn_status attn_nbits_run(const struct attn_nbits_layout *l,
 
 /* m rows of A times columns [column, column + n) of B, where `column` begins a panel; as
  * many tasks' worth of arithmetic as m and n say. `scratch`: attn_nbits_scratch() bytes of m or
- * more rows. */
+ * more rows. A product sets `rows` to what it has made of the rows of A; another product of these
+ * rows may begin with that, and with the same scratch, by the same matrix or one that
+ * attn_nbits_same_rows(). */
 struct attn_nbits_block {
     const struct attn_nbits *b;
     const float *a, *bias; /* bias: of column `column` on, or NULL */
+    const void *rows;      /* NULL: to be made */
     float *c, *scratch;
     int64_t a_row, c_row, m, column, n;
 };
 int64_t attn_nbits_scratch(const struct attn_nbits_layout *l, int64_t m);
 attn_status attn_nbits_multiply(const struct attn_nbits_layout *l,
                                 const struct attn_kernels *kernels,
-                                const struct attn_nbits_block *block);
+                                struct attn_nbits_block *block);
+/* Whether both make the same of rows of A, where their `zero` is the same. */
+bool attn_nbits_same_rows(const struct attn_nbits_layout *l,
+                          const struct attn_nbits_layout *other);
 
 /* ---- operators of one such matrix: A (…, K) is input 0 ---- */
 
 struct attn_nbits_state {
     struct attn_nbits_layout layout;
     struct attn_nbits_plan plan;
+    int64_t rounded_at; /* in shared memory, behind what is packed there */
 };
 /* Writes panels [begin, end) of undefined memory from inputs x. */
 typedef attn_status (*attn_nbits_fill_fn)(const attnrun_node *node,
@@ -117,7 +134,8 @@ typedef attn_status (*attn_nbits_fill_fn)(const attnrun_node *node,
                                           int64_t end, uint8_t *to);
 /* Y is (…, n). */
 attn_status attn_nbits_output(attnrun_step *step, int64_t k, int64_t n);
-/* Of the state's layout: tasks, and a phase before that packs where nothing is packed. */
+/* Of the state's layout: tasks, and phases before: one that packs where nothing is packed, and one
+ * that rounds many rows. */
 attn_status attn_nbits_tasks(attnrun_step *step);
 /* Fails unless input `in`, where it is there, has n elements (lines of `each`). */
 attn_status attn_nbits_check_count(const attnrun_step *step, int in, int64_t lines,

@@ -356,6 +356,7 @@ static attn_status up(const attnrun_step *step, const attnrun_work *work,
     const float *x = step->x[0].data;
     float *rows = work->scratch, *factors = rows + MIXTURE_ROWS * s->hidden;
     float *room = factors + MIXTURE_ROWS * MIXTURE_COLUMNS;
+    const void *made = NULL; /* of `rows` */
     tile += task / s->up[0].blocks;
     float *inner = (float *)part(work, s->inner_at) + tile->first * s->inter + column;
     for (int32_t i = 0; i < tile->rows; i++)
@@ -363,9 +364,10 @@ static attn_status up(const attnrun_step *step, const attnrun_work *work,
                (size_t)s->hidden * sizeof *x);
     for (int i = 0; i < s->n_up && tile->rows > 0; i++) {
         const struct mixture_matrix *m = &s->up[i];
-        const struct mixture_product product = {
+        struct mixture_product product = {
             .matrix = m,
             .a = rows,
+            .rows = made,
             .bias = bias_of(step, m, tile->expert, column, n, room),
             .c = i == 0 ? inner : factors,
             .scratch = (uint8_t *)work->scratch + s->products_at,
@@ -377,6 +379,7 @@ static attn_status up(const attnrun_step *step, const attnrun_work *work,
             .c_row = i == 0 ? s->inter : n,
         };
         TRY(kind->multiply(step, work, &product));
+        made = product.rows;
     }
     for (int32_t i = 0; i < tile->rows; i++)
         activate(step, inner + i * s->inter, s->n_up == 2 ? factors + i * n : NULL,
@@ -392,7 +395,7 @@ static attn_status down(const attnrun_step *step, const attnrun_work *work,
     const struct mixture_tile *tile = (struct mixture_tile *)part(work, s->tiles_at);
     const int64_t column = task % m->blocks * m->columns;
     tile += task / m->blocks;
-    const struct mixture_product product = {
+    struct mixture_product product = {
         .matrix = m,
         .a = (float *)part(work, s->inner_at) + tile->first * s->inter,
         .bias = bias_of(step, m, tile->expert, column, 0, NULL),

@@ -83,10 +83,12 @@ struct mixture_state {
 };
 
 /* m rows of `a` times columns [column, column + n) of a matrix of an expert; `bias` of
- * these columns, or NULL. */
+ * these columns, or NULL. `rows`: what a product by up[0] has made of these rows in this scratch
+ * is there for that by up[1]. */
 struct mixture_product {
     const struct mixture_matrix *matrix;
     const float *a, *bias;
+    const void *rows;
     float *c;
     void *scratch;
     int64_t expert, m, column, n, a_row, c_row;
@@ -97,7 +99,7 @@ struct mixture_kind {
     bool normalized; /* softmax is over the chosen experts, whatever the attribute says */
     float min_weight; /* experts with this weight or less are left out */
     attn_status (*multiply)(const attnrun_step *step, const attnrun_work *work,
-                            const struct mixture_product *product);
+                            struct mixture_product *product);
 };
 
 /* Input and output of the operator. */

@@ -12,7 +12,7 @@ static const int64_t one_each[MIXTURE_MATRICES] = { 1, 1, 1 };
 
 /* Weights of one element of `matrix` for an expert, where they are not packed. */
 static attn_status multiply(const attnrun_step *step, const attnrun_work *work,
-                            const struct mixture_product *product)
+                            struct mixture_product *product)
 {
     const struct mixture_matrix *m = product->matrix;
     const int32_t dtype = step->in[m->weights].dtype;

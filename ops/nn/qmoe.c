@@ -56,7 +56,7 @@ static int32_t bits_of(const struct qmoe_args *args, int which)
 }
 
 static attn_status multiply(const attnrun_step *step, const attnrun_work *work,
-                            const struct mixture_product *product)
+                            struct mixture_product *product)
 {
     const struct qmoe_state *state = step->state;
     const struct mixture_matrix *m = product->matrix;
@@ -66,17 +66,21 @@ static attn_status multiply(const attnrun_step *step, const attnrun_work *work,
     const struct attn_nbits b =
         attn_nbits_at(l, packed + m->packed_at + product->expert * m->packed_bytes,
                       (float)(1 << (l->bits - 1)));
-    const struct attn_nbits_block block = { .b = &b,
-                                            .a = product->a,
-                                            .bias = product->bias,
-                                            .c = product->c,
-                                            .scratch = product->scratch,
-                                            .a_row = product->a_row,
-                                            .c_row = product->c_row,
-                                            .m = product->m,
-                                            .column = product->column,
-                                            .n = product->n };
-    return attn_nbits_multiply(l, step->kernels, &block);
+    struct attn_nbits_block block = { .b = &b,
+                                      .a = product->a,
+                                      .bias = product->bias,
+                                      .c = product->c,
+                                      .scratch = product->scratch,
+                                      .a_row = product->a_row,
+                                      .c_row = product->c_row,
+                                      .m = product->m,
+                                      .column = product->column,
+                                      .n = product->n };
+    if (attn_nbits_same_rows(l, state->layouts)) /* then the bits are, which say `zero` */
+        block.rows = product->rows;
+    TRY(attn_nbits_multiply(l, step->kernels, &block));
+    product->rows = block.rows;
+    return ATTNRUN_OK;
 }
 
 static const struct mixture_kind qmoe = { .weights = { W1, W2, W3 },

@@ -16,14 +16,15 @@ bool attn_dynamic_bytes(int64_t count, int64_t *bytes);
 void attn_dynamic_tasks(attnrun_step *step, int first, int64_t count);
 void attn_dynamic_ranges(const attnrun_step *step, const attnrun_work *work,
                          const float *x, int64_t count, float *shared);
-/* pair: the scale and the zero point of u8 for numbers of [low, high] and 0; a scale of 0
- * where all are 0. */
+/* pair: the scale and the zero point of u8 for numbers of [low, high] and 0; a scale of 1
+ * where all are 0, as in ONNX Runtime, and NaN where one is NaN. */
 static inline void attn_dynamic_pair(float low, float high, float *pair)
 {
-    low = fminf(0.0f, low);
-    high = fmaxf(0.0f, high);
-    pair[0] = (high - low) / 255.0f;
-    const float zero = pair[0] > 0 ? nearbyintf(0.0f - low / pair[0]) : 0.0f;
+    low = low > 0.0f ? 0.0f : low;
+    high = high < 0.0f ? 0.0f : high;
+    const float range = high - low;
+    pair[0] = range == 0 ? 1.0f : range / 255.0f;
+    const float zero = isfinite(range) ? nearbyintf(0.0f - low / pair[0]) : 0.0f;
     pair[1] = fmaxf(0.0f, fminf(255.0f, zero));
 }
 void attn_dynamic_whole(float *shared, int64_t count);

@@ -1,7 +1,9 @@
 /* dynamic_quantize_linear.c - DynamicQuantizeLinear: x to u8 by its own range.
  *
- * x f32 of any shape; y u8; scale = (max(x, 0) - min(x, 0)) / 255;
+ * x f32 of any shape; y u8; scale = (max(x, 0) - min(x, 0)) / 255, or 1 where that is 0;
  * zero_point = saturate(round(-min / scale)); y = saturate(round(x / scale) + zero_point)
+ * A NaN of x makes the scale NaN, and so what is computed with it; y and zero_point are 0 then,
+ * and where the scale is infinite.
  * Phase 0 finds the range of each chunk, phase 1 the whole range, phase 2 quantizes.
  * Source: ONNX DynamicQuantizeLinear-11. */
 #include "../../runtime/tensor.h"
@@ -38,9 +40,9 @@ void attn_dynamic_ranges(const attnrun_step *step, const attnrun_work *work,
 void attn_dynamic_whole(float *shared, int64_t count)
 {
     float low = 0, high = 0;
-    for (int64_t t = 0; t < op_chunks(count); t++) {
-        low = fminf(low, shared[2 + 2 * t]);
-        high = fmaxf(high, shared[3 + 2 * t]);
+    for (int64_t t = 0; t < op_chunks(count); t++) { /* a NaN stays */
+        low = low <= shared[2 + 2 * t] ? low : isnan(low) ? low : shared[2 + 2 * t];
+        high = high >= shared[3 + 2 * t] ? high : isnan(high) ? high : shared[3 + 2 * t];
     }
     attn_dynamic_pair(low, high, shared);
 }

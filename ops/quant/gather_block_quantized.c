@@ -109,8 +109,8 @@ static attn_status gather_infer(attnrun_step *step)
     element_dims(step, dims);
     TRY(check_scales(step, dims, quantize));
     if (data->rank + indices->rank - 1 > ATTNRUN_MAX_RANK)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "the result has over %d dims",
-                       ATTNRUN_MAX_RANK);
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "the result would have more than %d dims", ATTNRUN_MAX_RANK);
     for (int d = 0; d < data->rank; d++)
         for (int k = 0; k < (d == gather ? indices->rank : 1); k++)
             out[rank++] = d == gather ? indices->dims[k] : dims[d];

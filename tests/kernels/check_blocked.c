@@ -408,6 +408,56 @@ void check_blocked_gate_f32(struct check *c)
     }
 }
 
+/* Pixel p of a map of normalised channels. */
+static void check_norm(struct check *c, const struct attn_blocked_norm *d, int64_t p)
+{
+    double sum = 0.0, squares = 0.0;
+    const double n = (double)d->channels;
+    for (int64_t i = 0; i < d->channels; i++)
+        sum += (double)d->x[i / BLOCK * d->x_block + p * BLOCK + i % BLOCK];
+    for (int64_t i = 0; i < d->channels; i++) {
+        const double apart =
+            (double)d->x[i / BLOCK * d->x_block + p * BLOCK + i % BLOCK] - sum / n;
+        squares += apart * apart;
+    }
+    for (int64_t i = 0; i < d->channels; i++) {
+        const int64_t at = i / BLOCK * d->x_block + p * BLOCK + i % BLOCK;
+        const double apart = (double)d->x[at] - sum / n;
+        const double bias = d->bias != NULL ? (double)d->bias[i] : 0.0;
+        check_near(
+            c, (size_t)i, (double)d->y[i / BLOCK * d->y_block + p * BLOCK + i % BLOCK],
+            apart / sqrt(squares / n + (double)d->epsilon) * (double)d->scale[i] + bias,
+            2e-5);
+    }
+}
+
+void check_blocked_norm_f32(struct check *c)
+{
+    for (int round = 0; round < 60; round++) {
+        const int64_t n = 1 + check_below(c, 20), channels = 1 + check_below(c, 80);
+        const int64_t blocks = (channels + BLOCK - 1) / BLOCK, more = check_below(c, 3);
+        float *x = check_normal_f32(c, (size_t)(blocks * (n + more) * BLOCK));
+        for (int64_t p = 0; p < n; p++) /* lanes beyond the channels hold anything */
+            for (int64_t i = channels; i < blocks * BLOCK; i++)
+                x[i / BLOCK * (n + more) * BLOCK + p * BLOCK + i % BLOCK] = (float)NAN;
+        struct attn_blocked_norm d = {
+            .x = x,
+            .scale = check_normal_f32(c, (size_t)channels),
+            .bias = round % 3 == 0 ? NULL : check_normal_f32(c, (size_t)channels),
+            .y = check_memory(c, (size_t)(blocks * n * BLOCK) * sizeof(float)),
+            .channels = channels,
+            .n = n,
+            .x_block = (n + more) * BLOCK,
+            .y_block = n * BLOCK,
+            .epsilon = 1e-3f,
+        };
+        c->k->blocked_norm_f32(&d);
+        for (int64_t p = 0; p < n; p++)
+            check_norm(c, &d, p);
+        check_again(c);
+    }
+}
+
 /* ---- Winograd's tiles ---- */
 
 static void make_tiles(struct check *c, struct attn_winograd *w)

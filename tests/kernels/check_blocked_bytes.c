@@ -314,6 +314,38 @@ void check_look_up_u8(struct check *c)
     }
 }
 
+/* Rows of all lengths beside rows of 4 and 16 without gaps; nothing between them is written. */
+void check_transpose_u8(struct check *c)
+{
+    CHECK_SIZES(c, n)
+    {
+        const bool dense = check_below(c, 2) == 0;
+        const size_t width = dense && check_below(c, 2) ? 4 : 16;
+        const size_t rows = (size_t)check_below(c, dense ? (int64_t)width + 1 : 70),
+                     fill = dense       ? width - rows
+                            : rows < 16 ? (size_t)check_below(c, 17 - (int64_t)rows)
+                                        : 0,
+                     y_row = rows + fill + (dense ? 0 : (size_t)check_below(c, 3)),
+                     x_row = n + (size_t)check_below(c, 20);
+        const uint8_t flip = check_below(c, 2) ? 128 : 0;
+        const uint8_t *x = check_bytes(c, rows * x_row), *old = check_bytes(c, n * y_row);
+        uint8_t *y = check_memory(c, n * y_row);
+        memcpy(y, old, n * y_row);
+        c->k->transpose_u8(y, (ptrdiff_t)y_row, x, (ptrdiff_t)x_row, rows, n, fill, flip);
+        for (size_t i = 0; i < n * y_row; i++) {
+            const size_t row = i % y_row;
+            check_i64(c, i, y[i],
+                      row < rows          ? x[row * x_row + i / y_row] ^ flip
+                      : row < rows + fill ? 0
+                                          : old[i]);
+        }
+    }
+    const uint8_t *x = check_bytes(c, 1024 * BLOCK);
+    uint8_t *y = check_memory(c, 1024 * BLOCK);
+    CHECK_BENCH(c, "16 rows", 2.0 * 1024 * BLOCK, "GB/s")
+    c->k->transpose_u8(y, BLOCK, x, 1024, BLOCK, 1024, 0, 128);
+}
+
 void check_max_u8(struct check *c)
 {
     CHECK_SIZES(c, n)

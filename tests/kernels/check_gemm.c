@@ -205,7 +205,7 @@ static void run_case(struct check *c, struct shape s, int form, bool packed, int
         c, 0,
         prefetch.at >= 0 && prefetch.at <= prefetch.n &&
             (prefetch.at == prefetch.n || prefetch.row < prefetch.list[prefetch.at].rows),
-        "has lost its place among the rows ahead");
+        "has lost its place among the rows to prefetch");
     t.g.b = b;
     compare(c, &t, kind);
     free(t.g.scratch);

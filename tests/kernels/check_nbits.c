@@ -3,14 +3,16 @@
 
 enum { BLOCK = 16 };
 
-/* Weights for k rows and `panels` panels; what they stand for is worked out by element().
+/* Weights for k rows and `panels` panels; what they stand for is worked out by element(). Blocks
+ * of 400 and 528 rows end with a part of a chunk where rows are rounded (128) or in digits (512).
  */
 static struct attn_nbits weights(struct check *c, size_t k, size_t panels)
 {
     static const int32_t bits[] = { 2, 4, 8, 4 };
     const size_t width = (size_t)c->k->vec_bytes / 2;
     const int64_t kind = check_below(c, 4), zeros = check_below(c, 3);
-    struct attn_nbits b = { .k = k, .block = BLOCK * (size_t)(1 + check_below(c, 3)) };
+    static const size_t blocks[] = { BLOCK, 2 * BLOCK, 3 * BLOCK, 400, 528 };
+    struct attn_nbits b = { .k = k, .block = blocks[check_below(c, 5)] };
     b.bits = bits[kind];
     b.blocks = (k + b.block - 1) / b.block;
     b.q = check_bytes(c, panels * attn_nbits_panel(&b, width));
@@ -215,6 +217,27 @@ static void check_rounded(struct check *c, const struct attn_nbits *b, const flo
         }
 }
 
+/* Sums of bytes are the largest where all numbers of a row are equal, and what zero points take
+ * off them where these are 255. */
+static void check_equal_rows(struct check *c)
+{
+    const size_t width = (size_t)c->k->vec_bytes / 2, k = 400;
+    uint8_t *zeros = check_memory(c, 2 * width);
+    float *a = check_memory(c, 2 * k * sizeof *a);
+    const struct attn_nbits b = { .q = check_bytes(c, 2 * k * width),
+                                  .scale = check_normal_f32(c, 2 * width),
+                                  .zero_u8 = zeros,
+                                  .k = k,
+                                  .block = k,
+                                  .blocks = 1,
+                                  .bits = 8 };
+    memset(zeros, 255, 2 * width);
+    for (size_t i = 0; i < 2 * k; i++)
+        a[i] = i < k ? 3.0f : -3.0f;
+    check_rounded(c, &b, a, k, 2);
+    check_rows(c, &b, a, k, 2, digits_of(c, a, k, 2, &b));
+}
+
 void check_nbits_rounded_f32(struct check *c)
 {
     CHECK_SIZES(c, n)
@@ -224,6 +247,7 @@ void check_nbits_rounded_f32(struct check *c)
         const struct attn_nbits b = weights(c, n, 2);
         check_rounded(c, &b, check_normal_f32(c, (m - 1) * a_row + n), a_row, m);
     }
+    check_equal_rows(c);
     const size_t rows = 128, width = (size_t)c->k->vec_bytes / 2;
     const struct attn_nbits b = { .q = check_bytes(c, 384 * 16),
                                   .scale = check_normal_f32(c, 384),

@@ -103,8 +103,7 @@ static ALWAYS_INLINE void v_store_bytes(uint8_t *y, v_u32 x)
 {
     _mm_storeu_si128((void *)y, _mm512_cvtepi32_epi8((__m512i)x));
 }
-#define V_FOUR_BYTES V_FOUR_BYTES
-enum { V_FOUR_BYTES = 1 };
+#define v_store_four v_store_four
 static ALWAYS_INLINE void v_store_four(uint8_t *y, const v_u32 *x, int step)
 {
     const __m512i across =

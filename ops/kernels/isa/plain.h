@@ -256,8 +256,7 @@ static ALWAYS_INLINE void v_store_bytes(uint8_t *y, v_u32 x)
 #endif
 /* Four vectors of whole numbers in 0 … 255 as bytes, those of x[i] at y + i step; where a set
  * stores them at once, step is VF. */
-#ifndef V_FOUR_BYTES
-enum { V_FOUR_BYTES = 0 };
+#ifndef v_store_four
 static ALWAYS_INLINE void v_store_four(uint8_t *y, const v_u32 x[4], int step)
 {
     UNROLL
