@@ -75,11 +75,13 @@ static attn_status loop_infer(attnrun_step *step)
     attnrun_type *inputs, *results;
     int n = carried(step);
     if (args->body < 0)
-        return op_fail(step, ATTNRUN_E_ATTR, "there is no body");
+        return op_fail(step, ATTNRUN_E_ATTR, "attribute body is missing");
     TRY(op_graph_check(step, args->body, n + 2, step->n_out + 1));
     if (step->n_out < n)
-        return op_fail(step, ATTNRUN_E_MODEL, "%d outputs for %d carried values",
-                       step->n_out, n);
+        return op_fail(
+            step, ATTNRUN_E_MODEL,
+            "it has %d outputs, expected at least %d, one for each carried value",
+            step->n_out, n);
     TRY(op_types(step, n + 2, &inputs));
     TRY(op_types(step, step->n_out + 1, &results));
     body_inputs(step, inputs);
@@ -116,7 +118,9 @@ static attn_status loop_iteration(const attnrun_step *step, const attnrun_work *
                      step->n_out + 1, loop->outputs));
     if (loop->outputs[0].kind != ATTNRUN_TENSOR ||
         loop->outputs[0].dtype != ATTNRUN_BOOL || tensor_count(&loop->outputs[0]) != 1)
-        return op_fail(step, ATTNRUN_E_MODEL, "the body's condition is not one b8");
+        return op_fail(step, ATTNRUN_E_MODEL,
+                       "the condition that its body gives is %s, expected b8[]",
+                       attn_tensor_format(&loop->outputs[0]));
     *go = *(const uint8_t *)loop->outputs[0].data != 0;
     for (int i = 0; i < loop->n_carried; i++)
         TRY(op_carry_set(step, i, &loop->carries[i], &loop->outputs[1 + i]));

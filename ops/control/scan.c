@@ -106,10 +106,11 @@ static attn_status scan_check(const attnrun_step *step, const struct scan *scan)
 {
     const struct scan_args *args = step->args;
     if (args->body < 0)
-        return op_fail(step, ATTNRUN_E_ATTR, "there is no body");
+        return op_fail(step, ATTNRUN_E_ATTR, "attribute body is missing");
     if (scan->n_stacked < 0)
-        return op_fail(step, ATTNRUN_E_MODEL, "%d outputs for %d states", step->n_out,
-                       scan->n_states);
+        return op_fail(step, ATTNRUN_E_MODEL,
+                       "it has %d outputs, expected at least %d, one for each state",
+                       step->n_out, scan->n_states);
     TRY(check_list(step, "directions", args->directions, scan->n_scanned));
     TRY(check_list(step, "scan_input_axes", args->scan_input_axes, scan->n_scanned));
     TRY(check_list(step, "scan_input_directions", args->scan_input_directions,

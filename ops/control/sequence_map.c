@@ -14,7 +14,7 @@ static attn_status map_infer(attnrun_step *step)
     const struct map_args *args = step->args;
     attnrun_type *inputs, *results;
     if (args->body < 0)
-        return op_fail(step, ATTNRUN_E_ATTR, "there is no body");
+        return op_fail(step, ATTNRUN_E_ATTR, "attribute body is missing");
     TRY(op_graph_check(step, args->body, step->n_in, step->n_out));
     TRY(op_types(step, step->n_in, &inputs));
     TRY(op_types(step, step->n_out, &results));

@@ -30,7 +30,7 @@ static attn_status affine_infer(attnrun_step *step)
     if (!known)
         return op_out(step, 0, step->in[0].dtype, -1, NULL);
     if (n != 4 && n != 5)
-        return op_fail_input(step, 1, ATTNRUN_E_SHAPE, "4 or 5 numbers");
+        return op_fail_input(step, 1, ATTNRUN_E_SHAPE, "expected 4 or 5 numbers");
     int axes = n - 2;
     if (op_rank_known(step, 0)) {
         TRY(op_need_rank(step, 0, 3));
@@ -44,7 +44,7 @@ static attn_status affine_infer(attnrun_step *step)
     out[axes + 1] = dim_of(axes);
     for (int i = 0; i < n; i++)
         if (dim_is_const(size[i]) && (size[i].value < 0 || size[i].value > ATTN_MAX_DIM))
-            return op_fail(step, ATTNRUN_E_SHAPE, "size holds %lld",
+            return op_fail(step, ATTNRUN_E_SHAPE, "size holds %lld, expected 0 to 2^47",
                            (long long)size[i].value);
     TRY(op_out(step, 0, step->in[0].dtype, n, out));
     if (!step->concrete)

@@ -126,7 +126,8 @@ static attn_status lp_pool_infer(attnrun_step *step)
 {
     const struct pool_args *args = step->args;
     if (!(lp_power(args) > 0.0))
-        return op_fail(step, ATTNRUN_E_ATTR, "attribute p is not over 0");
+        return op_fail(step, ATTNRUN_E_ATTR, "attribute p is %g, expected more than 0",
+                       lp_power(args));
     return attn_pool_infer(step, args);
 }
 

@@ -31,8 +31,10 @@ static attn_status plan_col2im(attnrun_step *step, int n, const attnrun_dim *ima
         return op_fail(step, ATTNRUN_E_LIMIT, "the image is too large");
     state->places = places;
     if (x[2].value != places)
-        return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
-                             "%lld places of the block in the image", (long long)places);
+        return op_fail_input(
+            step, 0, ATTNRUN_E_SHAPE,
+            "expected %lld in dim 2, as the block has places in the image",
+            (long long)places);
     state->pixels = op_count(&step->out[0], 2, n + 2);
     state->planes = op_count(&step->out[0], 0, 2);
     if (state->pixels < 0 || state->planes < 0)
@@ -75,7 +77,8 @@ static attn_status col2im_infer(attnrun_step *step)
                            (long long)block[i].value);
         if (dim_is_const(image[i]) &&
             (image[i].value < 0 || image[i].value > ATTN_MAX_DIM))
-            return op_fail(step, ATTNRUN_E_SHAPE, "image_shape holds %lld",
+            return op_fail(step, ATTNRUN_E_SHAPE,
+                           "image_shape holds %lld, expected 0 to 2^47",
                            (long long)image[i].value);
         volume = attnrun_dim_mul(step, volume, block[i]);
         out[i + 2] = image[i];
@@ -83,7 +86,8 @@ static attn_status col2im_infer(attnrun_step *step)
     attnrun_dim channels = step->in[0].dims[1];
     if (dim_is_const(channels) && dim_is_const(volume) &&
         (volume.value < 1 || channels.value % volume.value != 0))
-        return op_fail_input(step, 0, ATTNRUN_E_SHAPE, "a multiple of %lld along axis 1",
+        return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
+                             "expected a multiple of %lld in dim 1",
                              (long long)volume.value);
     out[0] = step->in[0].dims[0];
     out[1] = dim_is_const(volume) ? attnrun_dim_div(step, channels, volume)

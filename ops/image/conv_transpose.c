@@ -56,8 +56,10 @@ static attn_status check_lists(const attnrun_step *step,
                        (long long)p.n, n);
     for (int64_t i = 0; i < p.n; i++)
         if (p.v[i] < 0 || p.v[i] > INT32_MAX)
-            return op_fail(step, ATTNRUN_E_ATTR, "attribute output_padding holds %lld",
-                           (long long)p.v[i]);
+            return op_fail(
+                step, ATTNRUN_E_ATTR,
+                "attribute output_padding holds %lld, expected 0 to 2147483647",
+                (long long)p.v[i]);
     if (o.v != NULL && o.n != n && o.n != n + 2)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "attribute output_shape has %lld numbers, "
@@ -65,7 +67,8 @@ static attn_status check_lists(const attnrun_step *step,
                        (long long)o.n, n);
     for (int64_t i = 0; i < o.n; i++)
         if (o.v[i] < 0 || o.v[i] > ATTN_MAX_DIM)
-            return op_fail(step, ATTNRUN_E_ATTR, "attribute output_shape holds %lld",
+            return op_fail(step, ATTNRUN_E_ATTR,
+                           "attribute output_shape holds %lld, expected 0 to 2^47",
                            (long long)o.v[i]);
     return ATTNRUN_OK;
 }
@@ -80,7 +83,8 @@ static attn_status check_weights(const attnrun_step *step,
             TRY(op_need_dim(step, 1, i + 2, dim_of(args->window.kernel_shape.v[i]),
                             "attribute kernel_shape"));
         if (dim_is_const(k) && (k.value < 1 || k.value > INT32_MAX))
-            return op_fail_input(step, 1, ATTNRUN_E_SHAPE, "a kernel of at least 1");
+            return op_fail_input(step, 1, ATTNRUN_E_SHAPE,
+                                 "expected a kernel of at least 1");
     }
     if (args->group < 1 || args->group > INT32_MAX)
         return op_fail(step, ATTNRUN_E_ATTR,
@@ -90,7 +94,7 @@ static attn_status check_weights(const attnrun_step *step,
     attnrun_dim c = step->in[1].dims[0];
     if (dim_is_const(c) && (c.value == 0 || c.value % args->group != 0))
         return op_fail(step, ATTNRUN_E_SHAPE,
-                       "%lld channels cannot be split into %lld groups",
+                       "it has %lld channels, expected a multiple of group, %lld, over 0",
                        (long long)c.value, (long long)args->group);
     return ATTNRUN_OK;
 }

@@ -128,9 +128,9 @@ static attn_status crop_run(const attnrun_step *step, const attnrun_work *work)
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         if (image < 0 || image >= step->x[0].dims[0])
-            return op_fail(step, ATTNRUN_E_RANGE, "box %lld is of image %lld of %lld",
-                           (long long)roi, (long long)image,
-                           (long long)step->x[0].dims[0]);
+            return op_fail(
+                step, ATTNRUN_E_RANGE, "box %lld is of image %lld, expected 0 to %lld",
+                (long long)roi, (long long)image, (long long)step->x[0].dims[0] - 1);
         crop_row(step, roi, t / height % channels, t % height,
                  (float *)step->y[0].data + t * width);
     }

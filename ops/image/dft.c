@@ -40,7 +40,7 @@ static attn_status scalar(const attnrun_step *step, int in, attnrun_dim *value,
     int n = 0;
     TRY(op_dims(step, in, value, 1, &n, known));
     if (*known && n != 1)
-        return op_fail_input(step, in, ATTNRUN_E_SHAPE, "one number");
+        return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected one number");
     return ATTNRUN_OK;
 }
 
@@ -66,7 +66,9 @@ static attn_status check_parts(const attnrun_step *step, int rank)
     attnrun_dim parts = step->in[0].dims[rank - 1];
     if (!dim_is_const(parts) || parts.value == 1 || parts.value == 2)
         return ATTNRUN_OK;
-    return op_fail_input(step, 0, ATTNRUN_E_SHAPE, "1 or 2 along the last axis");
+    return op_fail_input(
+        step, 0, ATTNRUN_E_SHAPE,
+        "expected 1 or 2 in the last dim, the real and the imaginary part");
 }
 
 /* ---- DFT ---- */
@@ -91,7 +93,8 @@ static attn_status dft_infer_axis(attnrun_step *step, int64_t named, bool axis_k
     TRY(op_axis(step, named, rank, false, &axis));
     if (axis == rank - 1)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "the axis is the last one, which holds the parts");
+                       "the axis is the last one, which holds the parts of the numbers, "
+                       "expected another one");
     if (have_length)
         TRY(scalar(step, 1, &length, &known));
     else if (back)
@@ -137,7 +140,7 @@ static attn_status dft_20_infer(attnrun_step *step)
     if (op_has_in(step, 2))
         TRY(op_ints(step, 2, &axis, 1, &n, &known));
     if (known && n != 1)
-        return op_fail_input(step, 2, ATTNRUN_E_SHAPE, "one number");
+        return op_fail_input(step, 2, ATTNRUN_E_SHAPE, "expected one number");
     return dft_infer_axis(step, axis, known);
 }
 
@@ -282,7 +285,7 @@ static attn_status stft_infer(attnrun_step *step)
         attnrun_dim room = attnrun_dim_sub(step, step->in[0].dims[1], length);
         if (dim_is_const(room) && room.value < 0)
             return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
-                                 "at least one frame of %lld samples",
+                                 "expected at least one frame of %lld samples",
                                  (long long)length.value);
         if (known)
             out[1] = attnrun_dim_add(step, attnrun_dim_div(step, room, hop), dim_of(1));

@@ -89,7 +89,8 @@ static attn_status lp_infer(attnrun_step *step)
 {
     const struct global_pool_args *args = step->args;
     if (args->p < 1 && !(args->p_float > 0.0f))
-        return op_fail(step, ATTNRUN_E_ATTR, "attribute p is not over 0");
+        return op_fail(step, ATTNRUN_E_ATTR, "attribute p is %g, expected more than 0",
+                       args->p_float != 0 ? (double)args->p_float : (double)args->p);
     return global_pool_infer(step);
 }
 

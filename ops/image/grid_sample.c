@@ -69,7 +69,8 @@ static attn_status plan_grid_sample(attnrun_step *step)
         !ck_mul(step->out[0].dims[0].value, s->lines, &tasks))
         return op_fail(step, ATTNRUN_E_LIMIT, "the output is too large");
     if (s->pixels == 0 && s->places > 0)
-        return op_fail_input(step, 0, ATTNRUN_E_SHAPE, "an image that is not empty");
+        return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
+                             "expected an image that is not empty");
     step->scratch_bytes = bytes;
     double cost = (double)s->width * (double)s->taps * (10.0 + 2.0 * (double)s->channels);
     op_tasks(step, 0, tasks, cost < 1e15 ? (int64_t)cost + 50 : INT64_C(1) << 50);
@@ -83,7 +84,7 @@ static attn_status grid_infer(attnrun_step *step)
         return op_out(step, 0, step->in[0].dtype, -1, NULL);
     if (rank != 4 && rank != 5)
         return op_fail_input(step, step->in[0].rank >= 0 ? 0 : 1, ATTNRUN_E_SHAPE,
-                             "rank 4 or 5");
+                             "expected rank 4 or 5");
     attnrun_dim out[ATTNRUN_MAX_RANK];
     for (int i = 0; i < rank; i++)
         out[i] = attnrun_dim_unknown(step);

@@ -19,25 +19,25 @@ static const attnrun_attr_def max_pool_attrs[] = {
 #define WIN(a, v)     ((v) > (a) || (v) != (v) ? (v) : (a))
 #define WIN_INT(a, v) ((v) > (a) ? (v) : (a))
 
-#define POOL_NAME  max_f32
+#define POOL_NAME  pool_f32
 #define POOL_T     float
 #define POOL_FIRST -INFINITY
 #define POOL_IN    IN
 #define POOL_JOIN  WIN
 #include "pool_row.h"
-#define POOL_NAME  max_f64
+#define POOL_NAME  pool_f64
 #define POOL_T     double
 #define POOL_FIRST (double)-INFINITY
 #define POOL_IN    IN
 #define POOL_JOIN  WIN
 #include "pool_row.h"
-#define POOL_NAME  max_i8
+#define POOL_NAME  pool_i8
 #define POOL_T     int8_t
 #define POOL_FIRST INT8_MIN
 #define POOL_IN    IN
 #define POOL_JOIN  WIN_INT
 #include "pool_row.h"
-#define POOL_NAME  max_u8
+#define POOL_NAME  pool_u8
 #define POOL_T     uint8_t
 #define POOL_FIRST 0
 #define POOL_IN    IN
@@ -60,8 +60,8 @@ static bool by_vectors(const struct window *w)
            span_floats(w) < 2 * w->in[2] + 4096;
 }
 
-static void max_row_f32(const attnrun_step *step, float *y, float *line, const float *x,
-                        const int64_t at[2])
+static void pool_row_f32(const attnrun_step *step, float *y, float *line, const float *x,
+                         const int64_t at[2])
 {
     const struct pool_state *state = step->state;
     const struct window *w = &state->w;
@@ -118,18 +118,18 @@ static void run_row(const attnrun_step *step, void *line, int64_t plane,
     switch (step->x[0].dtype) {
     case ATTNRUN_F32:
         if (by_vectors(w))
-            max_row_f32(step, (float *)y + to, line, (const float *)x + from, at);
+            pool_row_f32(step, (float *)y + to, line, (const float *)x + from, at);
         else
-            max_f32((float *)y + to, line, (const float *)x + from, w, at, 0);
+            pool_f32((float *)y + to, line, (const float *)x + from, w, at, 0);
         break;
     case ATTNRUN_F64:
-        max_f64((double *)y + to, line, (const double *)x + from, w, at, 0);
+        pool_f64((double *)y + to, line, (const double *)x + from, w, at, 0);
         break;
     case ATTNRUN_I8:
-        max_i8((int8_t *)y + to, line, (const int8_t *)x + from, w, at, 0);
+        pool_i8((int8_t *)y + to, line, (const int8_t *)x + from, w, at, 0);
         break;
     default:
-        max_u8((uint8_t *)y + to, line, (const uint8_t *)x + from, w, at, 0);
+        pool_u8((uint8_t *)y + to, line, (const uint8_t *)x + from, w, at, 0);
         break;
     }
 }

@@ -68,7 +68,7 @@ static attn_status unpool_infer(attnrun_step *step)
         bool known = false;
         TRY(op_dims(step, 2, out, ATTNRUN_MAX_RANK, &given, &known));
         if (known && given != n + 2)
-            return op_fail_input(step, 2, ATTNRUN_E_SHAPE, "%d numbers", n + 2);
+            return op_fail_input(step, 2, ATTNRUN_E_SHAPE, "expected %d numbers", n + 2);
         for (int i = 0; !known && i < n + 2; i++)
             out[i] = attnrun_dim_unknown(step);
     }

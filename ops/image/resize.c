@@ -62,7 +62,9 @@ attn_status attn_resize_axes(const attnrun_step *step, int rank, int *which, int
     if (args->axes.v == NULL)
         return ATTNRUN_OK;
     if (args->axes.n > rank)
-        return op_fail(step, ATTNRUN_E_ATTR, "attribute axes names %lld axes of %d",
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "attribute axes has %lld elements, expected at most %d, the rank "
+                       "of the input",
                        (long long)args->axes.n, rank);
     *n = (int)args->axes.n;
     uint32_t seen = 0;
@@ -89,14 +91,16 @@ static attn_status check_scale(const attnrun_step *step, double scale)
 {
     if (scale > 0.0 && scale < 1e9)
         return ATTNRUN_OK;
-    return op_fail(step, ATTNRUN_E_SHAPE, "a scale is %g, expected over 0", scale);
+    return op_fail(step, ATTNRUN_E_SHAPE,
+                   "a scale is %g, expected more than 0 and less than 1e9", scale);
 }
 
 static attn_status read_scales(const attnrun_step *step, const float *scales,
                                int64_t count, struct target *t)
 {
     if (count != t->n)
-        return op_fail(step, ATTNRUN_E_SHAPE, "%lld scales are given for %d axes",
+        return op_fail(step, ATTNRUN_E_SHAPE,
+                       "scales has %lld elements, expected %d, one for each axis",
                        (long long)count, t->n);
     for (int i = 0; i < t->n; i++) {
         t->scales[i] = (double)scales[i];
@@ -119,16 +123,19 @@ static attn_status read_target(const attnrun_step *step, int rank, int scales, i
         int n;
         TRY(op_dims(step, sizes, t->sizes, ATTNRUN_MAX_RANK, &n, &t->have_sizes));
         if (t->have_sizes && n != t->n)
-            return op_fail(step, ATTNRUN_E_SHAPE, "%d sizes are given for %d axes", n,
+            return op_fail(step, ATTNRUN_E_SHAPE,
+                           "sizes has %d elements, expected %d, one for each axis", n,
                            t->n);
         for (int i = 0; t->have_sizes && i < n; i++)
             if (dim_is_const(t->sizes[i]) && t->sizes[i].value < 0)
-                return op_fail(step, ATTNRUN_E_SHAPE, "a size is %lld",
+                return op_fail(step, ATTNRUN_E_SHAPE,
+                               "sizes holds %lld, expected 0 or more",
                                (long long)t->sizes[i].value);
         return ATTNRUN_OK;
     }
     if (!by_scales)
-        return op_fail(step, ATTNRUN_E_INPUT, "neither scales nor sizes are given");
+        return op_fail(step, ATTNRUN_E_INPUT,
+                       "neither scales nor sizes are given, expected one of them");
     if (!op_known(step, scales))
         return ATTNRUN_OK;
     TRY(op_need_rank(step, scales, 1));
@@ -162,7 +169,8 @@ static attn_status keep_aspect(const attnrun_step *step, struct target *t,
         known = known && dim_is_const(in[t->which[i]]) && dim_is_const(t->sizes[i]);
     for (int i = 0; known && i < t->n; i++) {
         if (in[t->which[i]].value == 0)
-            return op_fail_input(step, 0, ATTNRUN_E_SHAPE, "axes that are not empty");
+            return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
+                                 "expected axes that are not empty");
         double s = (double)t->sizes[i].value / (double)in[t->which[i]].value;
         bool better = args->keep_aspect_ratio_policy == 1 ? s < scale : s > scale;
         scale = i == 0 || better ? s : scale;

@@ -79,7 +79,8 @@ static attn_status infer(attnrun_step *step, int64_t down, int64_t across,
     state->down = down;
     state->across = across;
     if (out[0].value > 0 && (state->height == 0 || state->width == 0))
-        return op_fail_input(step, 0, ATTNRUN_E_SHAPE, "an image that is not empty");
+        return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
+                             "expected an image that is not empty");
     int64_t tasks;
     if (!ck_mul(out[0].value, out[1].value, &tasks))
         return op_fail(step, ATTNRUN_E_LIMIT, "the output is too large");
@@ -123,7 +124,9 @@ static attn_status region_of(const attnrun_step *step, int64_t roi, struct regio
     r->samples_h = r->samples_w = args->sampling_ratio;
     if (args->sampling_ratio <= 0) {
         if (!(fabs(r->bin_h) < 1e6 && fabs(r->bin_w) < 1e6))
-            return op_fail(step, ATTNRUN_E_RANGE, "region %lld is %g x %g pixels large",
+            return op_fail(step, ATTNRUN_E_RANGE,
+                           "region %lld is %g x %g pixels large, expected less than 1e6 "
+                           "for each point of the output",
                            (long long)roi, width, height);
         r->samples_h = (int64_t)ceil(r->bin_h);
         r->samples_w = (int64_t)ceil(r->bin_w);
@@ -192,7 +195,8 @@ static attn_status roi_align_infer(attnrun_step *step)
 {
     const struct roi_args *args = step->args;
     if (args->sampling_ratio > 1 << 12)
-        return op_fail(step, ATTNRUN_E_ATTR, "attribute sampling_ratio is %lld",
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "attribute sampling_ratio is %lld, expected at most 4096",
                        (long long)args->sampling_ratio);
     return infer(step, args->output_height, args->output_width, 4);
 }

@@ -69,7 +69,8 @@ static attn_status signal_window_infer(attnrun_step *step)
     if (!known)
         size = attnrun_dim_unknown(step);
     if (dim_is_const(size) && (size.value < 0 || size.value > ATTN_MAX_DIM))
-        return op_fail(step, ATTNRUN_E_RANGE, "the size is %lld", (long long)size.value);
+        return op_fail(step, ATTNRUN_E_RANGE, "the size is %lld, expected 0 to 2^47",
+                       (long long)size.value);
     TRY(op_out(step, 0, (int32_t)args->output_datatype, 1, &size));
     if (step->concrete && dim_is_const(size))
         op_tasks(step, 0, op_chunks(size.value), OP_CHUNK * 20);
@@ -138,7 +139,7 @@ static attn_status mel_infer(attnrun_step *step)
         if (!known)
             value = attnrun_dim_unknown(step);
         if (dim_is_const(value) && (value.value < 0 || value.value > INT32_MAX))
-            return op_fail(step, ATTNRUN_E_RANGE, "%s is %lld",
+            return op_fail(step, ATTNRUN_E_RANGE, "%s is %lld, expected 0 to 2147483647",
                            in == 0 ? "num_mel_bins" : "dft_length",
                            (long long)value.value);
         out[1 - in] = value;

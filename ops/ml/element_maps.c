@@ -163,7 +163,8 @@ static attn_status imputer_infer(attnrun_step *step)
                    "the list of imputed values"));
     for (int64_t k = 0; step->in[0].dtype == ATTNRUN_I32 && k < ints->n; k++)
         if (ints->v[k] < INT32_MIN || ints->v[k] > INT32_MAX)
-            return op_fail(step, ATTNRUN_E_ATTR, "imputed value %lld is no i32",
+            return op_fail(step, ATTNRUN_E_ATTR,
+                           "the imputed value is %lld, expected one of 32 bits",
                            (long long)ints->v[k]);
     return elements_infer(step, step->in[0].dtype);
 }
@@ -288,7 +289,8 @@ static attn_status one_hot_run(const attnrun_step *step, const attnrun_work *wor
             return ATTNRUN_E_CANCELLED;
         if (k < 0 && args->zeros == 0)
             return op_fail_input(step, 0, ATTNRUN_E_RANGE,
-                                 "its element %lld is no category", (long long)i);
+                                 "element %lld is none of the categories, and zeros is 0",
+                                 (long long)i);
         memset(y, 0, (size_t)n * sizeof *y);
         if (k >= 0)
             y[k] = 1;

@@ -273,7 +273,8 @@ static attn_status encoder_infer(attnrun_step *step)
         return op_fail(step, ATTNRUN_E_ATTR,
                        "expected one attribute of keys and one of values");
     if (e.keys.n != e.values.n || e.keys.n < 0)
-        return op_fail(step, ATTNRUN_E_ATTR, "%lld keys for %lld values",
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "it has %lld keys and %lld values, expected as many",
                        (long long)e.keys.n, (long long)e.values.n);
     if (e.fallback == NULL ||
         !dtype_in(e.keys.dtype, ATTN_DT(STRING) | ATTN_DT(I64) | ATTN_DT(I32) |

@@ -45,7 +45,8 @@ static attn_status linear_plan(attnrun_step *step, attnrun_dim rows, attnrun_dim
     int64_t needed;
     if (!ck_mul(w, features.value, &needed) || needed != args->coefficients.n)
         return op_fail(
-            step, ATTNRUN_E_ATTR, "%lld coefficients for %lld rows of %lld features",
+            step, ATTNRUN_E_ATTR,
+            "coefficients has %lld elements, expected %lld rows of %lld features",
             (long long)args->coefficients.n, (long long)w, (long long)features.value);
     if (!ck_mul(scores, (int64_t)sizeof(double), &step->scratch_bytes))
         return op_fail(step, ATTNRUN_E_LIMIT, "%lld scores", (long long)scores);
@@ -61,7 +62,7 @@ static attn_status check_intercepts(const attnrun_step *step, int64_t w)
     const struct linear_args *args = step->args;
     if (args->intercepts.n == 0 || args->intercepts.n == w)
         return ATTNRUN_OK;
-    return op_fail(step, ATTNRUN_E_ATTR, "%lld intercepts, expected %lld",
+    return op_fail(step, ATTNRUN_E_ATTR, "intercepts has %lld elements, expected %lld",
                    (long long)args->intercepts.n, (long long)w);
 }
 
@@ -94,9 +95,11 @@ static attn_status regressor_infer(attnrun_step *step)
 {
     const struct linear_args *args = step->args;
     attnrun_dim rows, features;
-    if (args->targets < 1 || args->coefficients.v == NULL)
-        return op_fail(step, ATTNRUN_E_ATTR, "%lld targets, or no coefficients",
+    if (args->targets < 1)
+        return op_fail(step, ATTNRUN_E_ATTR, "targets is %lld, expected 1 or more",
                        (long long)args->targets);
+    if (args->coefficients.v == NULL)
+        return op_fail(step, ATTNRUN_E_ATTR, "coefficients is missing");
     TRY(check_intercepts(step, args->targets));
     TRY(op_ml_rows(step, &rows, &features));
     attnrun_dim dims[2] = { rows, dim_of(args->targets) };

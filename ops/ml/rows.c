@@ -97,8 +97,10 @@ static attn_status vectorizer_infer(attnrun_step *step)
     attnrun_dim dims[2] = { attnrun_dim_unknown(step), dim_of(0) };
     if (step->n_in < 1 ||
         (args->inputdimensions.v != NULL && args->inputdimensions.n != step->n_in))
-        return op_fail(step, ATTNRUN_E_ATTR, "%lld inputdimensions for %d inputs",
-                       (long long)args->inputdimensions.n, step->n_in);
+        return op_fail(
+            step, ATTNRUN_E_ATTR,
+            "inputdimensions has %lld elements, expected %d, one for each input",
+            (long long)args->inputdimensions.n, step->n_in);
     for (int in = 0; in < step->n_in; in++) {
         const attnrun_type *x = &step->in[in];
         if (!op_has_in(step, in))
@@ -106,7 +108,8 @@ static attn_status vectorizer_infer(attnrun_step *step)
         TRY(op_need_rank_between(step, in, 1, 2));
         attnrun_dim width = width_of(step, in);
         if (dim_is_const(width) && width.value < 0)
-            return op_fail(step, ATTNRUN_E_ATTR, "inputdimensions has %lld",
+            return op_fail(step, ATTNRUN_E_ATTR,
+                           "inputdimensions holds %lld, expected 0 or more",
                            (long long)width.value);
         if (x->rank >= 0) {
             attnrun_dim rows = x->rank == 2 ? x->dims[0] : dim_of(1);

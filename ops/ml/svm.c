@@ -207,7 +207,8 @@ static attn_status count_classes(const attnrun_step *step, struct svm_state *sta
     for (int64_t i = 0; i < args->vectors_per_class.n; i++)
         if (args->vectors_per_class.v[i] < 0 ||
             !ck_add(state->vectors, args->vectors_per_class.v[i], &state->vectors))
-            return op_fail(step, ATTNRUN_E_ATTR, "vectors_per_class has %lld",
+            return op_fail(step, ATTNRUN_E_ATTR,
+                           "vectors_per_class holds %lld, expected 0 or more",
                            (long long)args->vectors_per_class.v[i]);
     for (int64_t i = 0; i < args->coefficients.n; i++)
         state->positive &= args->coefficients.v[i] >= 0;

@@ -81,7 +81,8 @@ static attn_status check_lists(const attnrun_step *step)
         args->post_transform > ML_PROBIT || args->n_targets < 1 ||
         args->n_targets > TREES_LIMIT)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "aggregate_function %lld, post_transform %lld, %lld targets",
+                       "aggregate_function is %lld, post_transform %lld and n_targets "
+                       "%lld, expected those of the standard",
                        (long long)args->aggregate_function,
                        (long long)args->post_transform, (long long)args->n_targets);
     return ATTNRUN_OK;

@@ -153,8 +153,10 @@ static attn_status check_votes(const attnrun_step *step, int64_t n_targets)
                        (long long)n);
     if (n_targets < 1 || n_targets > TREES_LIMIT ||
         (base != 0 && base != 1 && base != n_targets))
-        return op_fail(step, ATTNRUN_E_ATTR, "%lld base_values for %lld targets",
-                       (long long)base, (long long)n_targets);
+        return op_fail(
+            step, ATTNRUN_E_ATTR,
+            "base_values has %lld elements, expected %lld, one for each target",
+            (long long)base, (long long)n_targets);
     for (int64_t i = 0; i < n; i++)
         if (args->vote_targets.v[i] < 0 || args->vote_targets.v[i] >= n_targets)
             return op_fail(step, ATTNRUN_E_RANGE,

@@ -279,7 +279,8 @@ static attn_status cast_infer(attnrun_step *step)
     const attnrun_type *x = &step->in[0];
     attnrun_dim dims[2] = { dim_of(1), dim_of(args->max_map) };
     if (args->map_form == 1 && args->max_map < 1)
-        return op_fail(step, ATTNRUN_E_ATTR, "max_map is %lld", (long long)args->max_map);
+        return op_fail(step, ATTNRUN_E_ATTR, "max_map is %lld, expected 1 or more",
+                       (long long)args->max_map);
     if (x->key_dtype != ATTNRUN_UNDEFINED && x->key_dtype != ATTNRUN_I64)
         return op_fail_input(step, 0, ATTNRUN_E_DTYPE, "expected keys of type i64");
     if (args->map_form == 0)

@@ -23,8 +23,10 @@ static attn_status center_infer(attnrun_step *step)
         return op_move_unknown(step, 0, in->dtype, -1);
     int64_t n = args->axes.v != NULL ? args->axes.n : in->rank;
     if (n > in->rank)
-        return op_fail(step, ATTNRUN_E_ATTR, "axes has %lld elements for a rank of %d",
-                       (long long)n, in->rank);
+        return op_fail(
+            step, ATTNRUN_E_ATTR,
+            "axes has %lld elements, expected at most %d, the rank of the input",
+            (long long)n, in->rank);
     TRY(op_need_rank(step, 1, 1));
     if (op_rank_known(step, 1))
         TRY(op_need_dim(step, 1, 0, dim_of(n), "one for each axis"));
@@ -40,7 +42,8 @@ static attn_status center_infer(attnrun_step *step)
             continue;
         }
         if (wanted.value < 0 || wanted.value > ATTN_MAX_DIM)
-            return op_fail(step, ATTNRUN_E_SHAPE, "element %d of the shape is %lld", i,
+            return op_fail(step, ATTNRUN_E_SHAPE,
+                           "element %d of the shape is %lld, expected 0 or more", i,
                            (long long)wanted.value);
         int64_t more = wanted.value - in->dims[axis].value;
         begin[axis] = more / 2; /* towards 0: the larger half is behind */

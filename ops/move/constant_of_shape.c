@@ -36,15 +36,17 @@ static attn_status constant_infer(attnrun_step *step)
         return op_fail(step, ATTNRUN_E_ATTR, "value has %lld elements, expected 1",
                        (long long)tensor_count(&args->value));
     if (dtype_bits(dtype) < 8)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "value is %s: types under 8 bits",
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "value is %s, expected a type of whole bytes",
                        attnrun_dtype_name(dtype));
     TRY(op_need_rank(step, 0, 1));
     int64_t n = op_rank_known(step, 0) ? op_move_list_length(step, 0) : -1;
     if (n < 0)
         return op_move_unknown(step, 0, dtype, -1);
     if (n > ATTNRUN_MAX_RANK)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "a shape of %lld dims, at most %d",
-                       (long long)n, ATTNRUN_MAX_RANK);
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "the shape has %lld dims, expected at most %d", (long long)n,
+                       ATTNRUN_MAX_RANK);
     for (int i = 0; i < n; i++) {
         if (!op_move_value(step, 0, i, &dims[i]))
             dims[i] = attnrun_dim_unknown(step);

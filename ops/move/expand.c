@@ -52,8 +52,9 @@ static attn_status expand_infer(attnrun_step *step)
     if (n < 0 || in->rank < 0)
         return op_move_unknown(step, 0, in->dtype, -1);
     if (n > ATTNRUN_MAX_RANK)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "a shape of %lld dims, at most %d",
-                       (long long)n, ATTNRUN_MAX_RANK);
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "the shape has %lld dims, expected at most %d", (long long)n,
+                       ATTNRUN_MAX_RANK);
     int rank = (int)n > in->rank ? (int)n : in->rank;
     for (int i = 0; i < rank; i++) {
         int at = i - (rank - in->rank), element = i - (rank - (int)n);

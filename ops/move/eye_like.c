@@ -39,7 +39,9 @@ static attn_status eye_infer(attnrun_step *step)
     const attnrun_type *in = &step->in[0];
     char one[8];
     if (args->dtype < 0 || args->dtype >= ATTNRUN_DTYPE_COUNT)
-        return op_fail(step, ATTNRUN_E_ATTR, "dtype is %lld", (long long)args->dtype);
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "dtype is %lld, expected the number of an element type",
+                       (long long)args->dtype);
     int32_t dtype = args->dtype != 0 ? (int32_t)args->dtype : in->dtype;
     TRY(one_of(step, dtype, one));
     TRY(op_need_rank(step, 0, 2));

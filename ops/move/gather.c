@@ -12,7 +12,7 @@ static const attnrun_attr_def gather_attrs[] = { ATTR_INT(struct gather_args, ax
                                                  ATTR_END };
 struct gather_state {
     int64_t n_indices, axis_extent, rows, row_bytes;
-    int64_t rows_per_task, segments; /* a row of many bytes is cut into pieces */
+    int64_t rows_per_task, segments; /* a row of many bytes is cut into them */
 };
 enum { CHECK_INDICES = 32768 };
 
@@ -47,12 +47,8 @@ static attn_status gather_plan(attnrun_step *step, int axis)
     s->rows = op_count(in, 0, axis) * s->n_indices;
     s->row_bytes = dtype_bytes_of(in->dtype, op_count(in, axis + 1, in->rank));
     s->segments = s->row_bytes <= 2 * OP_MOVE_CHUNK ? 1 : op_move_chunks(s->row_bytes);
-    s->rows_per_task = s->segments > 1 || s->row_bytes >= OP_MOVE_CHUNK
-                           ? 1
-                           : OP_MOVE_CHUNK / s->row_bytes;
-    if (s->rows_per_task > 8192)
-        s->rows_per_task = 8192;
-    int64_t groups = s->rows / s->rows_per_task + (s->rows % s->rows_per_task != 0);
+    s->rows_per_task = op_move_rows_per_task(s->row_bytes);
+    const int64_t groups = ceil_div(s->rows, s->rows_per_task);
     op_tasks(step, 0, s->n_indices / CHECK_INDICES + (s->n_indices % CHECK_INDICES != 0),
              (s->n_indices < CHECK_INDICES ? s->n_indices : CHECK_INDICES) * 2);
     op_tasks(step, 1, s->segments > 1 ? s->rows * s->segments : groups,
@@ -71,7 +67,8 @@ static attn_status gather_infer(attnrun_step *step)
     TRY(op_need_rank_between(step, 0, 1, ATTNRUN_MAX_RANK));
     TRY(op_axis(step, args->axis, in->rank, false, &axis));
     if (in->rank - 1 + indices->rank > ATTNRUN_MAX_RANK)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "the result has %d dims, at most %d",
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "the result would have %d dims, expected at most %d",
                        in->rank - 1 + indices->rank, ATTNRUN_MAX_RANK);
     for (int i = 0; i < axis; i++)
         dims[rank++] = in->dims[i];

@@ -28,7 +28,8 @@ static attn_status gather_nd_infer(attnrun_step *step)
     int length = 0, rank = 0;
     bool known = false;
     if (batch < 0 || batch >= ATTNRUN_MAX_RANK)
-        return op_fail(step, ATTNRUN_E_ATTR, "batch_dims is %lld", (long long)batch);
+        return op_fail(step, ATTNRUN_E_ATTR, "batch_dims is %lld, expected 0 to %d",
+                       (long long)batch, ATTNRUN_MAX_RANK - 1);
     TRY(op_tuples_check(step, (int)batch, &known, &length));
     if (!known)
         return op_move_unknown(step, 0, in->dtype, -1);
@@ -45,12 +46,9 @@ static attn_status gather_nd_infer(attnrun_step *step)
         return ATTNRUN_OK;
     }
     op_tuples_plan(step, &s->tuples, (int)batch, length);
-    s->per_task = OP_MOVE_CHUNK / s->tuples.slice_bytes;
-    s->per_task = s->per_task < 1 ? 1 : s->per_task > 8192 ? 8192 : s->per_task;
+    s->per_task = op_move_rows_per_task(s->tuples.slice_bytes);
     op_tasks(step, 0, op_chunks(s->tuples.count), OP_CHUNK * 4);
-    op_tasks(step, 1,
-             s->tuples.count / s->per_task + (s->tuples.count % s->per_task != 0),
-             OP_MOVE_CHUNK / 4);
+    op_tasks(step, 1, ceil_div(s->tuples.count, s->per_task), OP_MOVE_CHUNK / 4);
     return ATTNRUN_OK;
 }
 

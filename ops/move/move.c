@@ -132,14 +132,15 @@ attn_status op_move_check_indices(const attnrun_step *step, int in, int64_t begi
         if (i >= -limit && i < limit)
             continue;
         if (limit == 0)
-            return op_fail(
-                step, ATTNRUN_E_RANGE,
-                "element %lld of input %d is %lld, but the axis it indexes is empty",
-                (long long)k, in, (long long)i);
+            return op_fail(step, ATTNRUN_E_RANGE,
+                           "element %lld of input %d '%s' is %lld, but the axis that it "
+                           "indexes is empty",
+                           (long long)k, in, attn_quote(step->node->inputs[in]),
+                           (long long)i);
         return op_fail(step, ATTNRUN_E_RANGE,
-                       "element %lld of input %d is %lld, expected %lld to %lld",
-                       (long long)k, in, (long long)i, (long long)-limit,
-                       (long long)(limit - 1));
+                       "element %lld of input %d '%s' is %lld, expected %lld to %lld",
+                       (long long)k, in, attn_quote(step->node->inputs[in]), (long long)i,
+                       (long long)-limit, (long long)(limit - 1));
     }
     return ATTNRUN_OK;
 }

@@ -63,5 +63,10 @@ void op_move_copy_chunks(void *to, const void *from, int64_t bytes, int64_t begi
 /* The number of those tasks. */
 int64_t op_move_chunks(int64_t bytes);
 enum { OP_MOVE_CHUNK = 65536 };
+/* How many rows of so many bytes, at least 1, a task takes. */
+static inline int64_t op_move_rows_per_task(int64_t row_bytes)
+{
+    return max64(1, min64(8192, OP_MOVE_CHUNK / row_bytes));
+}
 
 #endif

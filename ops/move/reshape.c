@@ -32,7 +32,8 @@ static attn_status target_dim(const attnrun_step *step, bool allowzero, attnrun_
         return ATTNRUN_OK;
     if (value.value == -1) {
         if (t->left >= 0)
-            return op_fail(step, ATTNRUN_E_SHAPE, "the shape has -1 at %d and at %d",
+            return op_fail(step, ATTNRUN_E_SHAPE,
+                           "the shape has -1 at %d and at %d, expected it once at most",
                            t->left, i);
         t->left = i;
     } else if (value.value < -1) {
@@ -44,7 +45,8 @@ static attn_status target_dim(const attnrun_step *step, bool allowzero, attnrun_
     } else if (!allowzero) {
         if (i >= step->in[0].rank)
             return op_fail(step, ATTNRUN_E_SHAPE,
-                           "element %d of the shape is 0, but the input has %d dims only",
+                           "element %d of the shape is 0, which stands for a dim of the "
+                           "input, but the input has %d dims",
                            i, step->in[0].rank);
         t->dims[i] = step->in[0].dims[i];
     }
@@ -90,7 +92,7 @@ static attn_status find_left(const attnrun_step *step, struct target *t)
     if (dim_is(rest, 0))
         return op_fail(
             step, ATTNRUN_E_SHAPE,
-            "-1 in the shape stands for no size: the other dims have an empty one");
+            "the shape has -1 beside a dim of 0, so that every size would fit");
     if (dim_is_const(rest) && dim_is_const(all) && all.value % rest.value != 0)
         return op_fail_input(
             step, 0, ATTNRUN_E_SHAPE,
@@ -125,8 +127,9 @@ static attn_status finish(attnrun_step *step, struct target *t)
 
 static attn_status too_long(const attnrun_step *step, int64_t n)
 {
-    return op_fail(step, ATTNRUN_E_UNSUPPORTED, "a shape of %lld dims, at most %d",
-                   (long long)n, ATTNRUN_MAX_RANK);
+    return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                   "the shape has %lld dims, expected at most %d", (long long)n,
+                   ATTNRUN_MAX_RANK);
 }
 
 static attn_status reshape_1_infer(attnrun_step *step)
@@ -163,8 +166,9 @@ static attn_status reshape_infer(attnrun_step *step)
         }
     }
     if (allowzero && zero && t.left >= 0)
-        return op_fail(step, ATTNRUN_E_SHAPE,
-                       "the shape has both 0 and -1 under allowzero");
+        return op_fail(
+            step, ATTNRUN_E_SHAPE,
+            "the shape has both 0 and -1, expected one of them where allowzero is 1");
     if (all_known)
         return finish(step, &t);
     if (t.left >= 0)

@@ -102,7 +102,8 @@ static attn_status same_length(const attnrun_step *step, const char *what, int64
 {
     if (length < 0 || length == n)
         return ATTNRUN_OK;
-    return op_fail(step, ATTNRUN_E_SHAPE, "%s has %lld elements, starts has %lld", what,
+    return op_fail(step, ATTNRUN_E_SHAPE,
+                   "%s has %lld elements, expected %lld as starts has", what,
                    (long long)length, (long long)n);
 }
 
@@ -129,7 +130,8 @@ static attn_status axis_bounds(const attnrun_step *step, const struct slice_args
     if (b->unknown)
         return ATTNRUN_OK;
     if (pace.value == 0)
-        return op_fail(step, ATTNRUN_E_SHAPE, "the step of axis %d is 0", axis);
+        return op_fail(step, ATTNRUN_E_SHAPE,
+                       "the step of axis %d is 0, expected another number", axis);
     b->start = start;
     b->end = end;
     b->step = pace.value;
@@ -215,8 +217,10 @@ static attn_status slice_infer(attnrun_step *step)
     if (in->rank < 0 || n < 0)
         return op_move_unknown(step, 0, in->dtype, in->rank);
     if (n > in->rank)
-        return op_fail(step, ATTNRUN_E_SHAPE, "%lld axes of a tensor of rank %d",
-                       (long long)n, in->rank);
+        return op_fail(
+            step, ATTNRUN_E_SHAPE,
+            "starts has %lld elements, expected at most %d, the rank of the input",
+            (long long)n, in->rank);
     for (int64_t k = 0; k < n; k++)
         TRY(axis_bounds(step, args, k, in->rank, &seen, all));
     for (int i = 0; i < in->rank; i++) {

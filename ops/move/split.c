@@ -31,7 +31,8 @@ static attn_status even_part(const attnrun_step *step, attnrun_dim n, int i,
     const struct split_args *args = step->args;
     int64_t parts = args->num_outputs > 0 ? args->num_outputs : step->n_out;
     if (args->num_outputs > 0 && step->n_out > parts)
-        return op_fail(step, ATTNRUN_E_ATTR, "num_outputs is %lld for %d outputs",
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "num_outputs is %lld, expected %d as there are outputs",
                        (long long)parts, step->n_out);
     if (!dim_is_const(n)) {
         *part = parts == 1 ? n : attnrun_dim_unknown(step);
@@ -64,7 +65,8 @@ static attn_status stated_part(const attnrun_step *step, attnrun_dim n, int i,
     } else
         return even_part(step, n, i, part);
     if (stated >= 0 && stated != step->n_out)
-        return op_fail(step, ATTNRUN_E_SHAPE, "split has %lld elements for %d outputs",
+        return op_fail(step, ATTNRUN_E_SHAPE,
+                       "split has %lld elements, expected %d, one for each output",
                        (long long)stated, step->n_out);
     if (args->split.v != NULL)
         *part = dim_of(args->split.v[i]);
@@ -145,14 +147,15 @@ static attn_status split_infer(attnrun_step *step)
     int64_t starts[SPLIT_MAX];
     int axis = 0;
     if (step->n_out > SPLIT_MAX)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "%d outputs, at most %d", step->n_out,
-                       SPLIT_MAX);
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "it has %d outputs, expected at most %d", step->n_out, SPLIT_MAX);
     for (int i = 0; i < step->n_out && in->rank < 0; i++)
         TRY(op_move_unknown(step, i, in->dtype, -1));
     if (in->rank < 0)
         return ATTNRUN_OK;
     if (op_has_in(step, 1) && args->num_outputs > 0)
-        return op_fail(step, ATTNRUN_E_ATTR, "both split and num_outputs are given");
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "both split and num_outputs are given, expected one of them");
     TRY(op_axis(step, args->axis, in->rank, false, &axis));
     memcpy(dims, in->dims, sizeof dims);
     for (int i = 0; i < step->n_out; i++) {

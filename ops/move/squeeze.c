@@ -54,8 +54,9 @@ static attn_status squeeze_1_infer(attnrun_step *step)
     if (args->axes.v == NULL)
         return squeeze_all(step);
     if (args->axes.n > ATTNRUN_MAX_RANK)
-        return op_fail(step, ATTNRUN_E_ATTR, "axes has %lld elements",
-                       (long long)args->axes.n);
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "axes has %lld elements, expected at most %d",
+                       (long long)args->axes.n, ATTNRUN_MAX_RANK);
     return squeeze_axes(step, args->axes.v, (int)args->axes.n);
 }
 

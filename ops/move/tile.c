@@ -71,7 +71,10 @@ static attn_status tile_1_infer(attnrun_step *step)
             return op_fail_input(step, i, ATTNRUN_E_SHAPE, "expected one number");
     double tiles = tensor_get_real(&step->x[1], 0), at = tensor_get_real(&step->x[2], 0);
     if (!(tiles >= 0 && tiles < 1e12) || !(at > -16 && at < 16))
-        return op_fail(step, ATTNRUN_E_RANGE, "tiles or axis is out of range");
+        return op_fail(
+            step, ATTNRUN_E_RANGE,
+            "tiles is %g and axis %g, expected 0 or more and an axis of the input", tiles,
+            at);
     TRY(op_axis(step, (int64_t)at, in->rank, false, &axis));
     for (int i = 0; i < in->rank; i++)
         repeats[i] = dim_of(i == axis ? (int64_t)tiles : 1);

@@ -7,7 +7,8 @@
  *                      sample
  * training_mode        (from 14; before, is_test = 0 with more than one output): mean and
  *                      variance are those of X over all but the channel, and
- *                      running = input * momentum + them * (1 - momentum)
+ *                      running = input * momentum + them * (1 - momentum); with is_test = 1
+ *                      there is one output
  * Defaults: epsilon 1e-5, momentum 0.9. Source: ONNX BatchNormalization-15. */
 #include <math.h>
 
@@ -37,15 +38,18 @@ struct batch_normalization_state {
     bool training, per_element;
 };
 
+static bool has_more_outputs(const attnrun_step *step)
+{
+    for (int out = 1; out < step->n_out; out++)
+        if (op_has_out(step, out))
+            return true;
+    return false;
+}
+
 static bool is_training(const attnrun_step *step)
 {
     const struct batch_normalization_args *args = step->args;
-    if (args->training_mode != 0)
-        return true;
-    bool more = false;
-    for (int out = 1; out < step->n_out; out++)
-        more = more || op_has_out(step, out);
-    return more && args->is_test == 0;
+    return args->training_mode != 0 || (args->is_test == 0 && has_more_outputs(step));
 }
 
 /* spatial = 0: scale, B, mean and var have the shape of a sample. */
@@ -73,6 +77,11 @@ static attn_status batch_normalization_infer(attnrun_step *step)
     struct planes *p = &state->planes;
     state->training = is_training(step);
     state->per_element = args->spatial == 0 && step->node->opset < 9;
+    if (args->is_test != 0 && has_more_outputs(step))
+        return op_fail(
+            step, ATTNRUN_E_ATTR,
+            "is_test is %lld, and only training gives outputs behind the first",
+            (long long)args->is_test);
     TRY(op_out_like(step, 0, 0));
     attnrun_step_inplace(step, 0, 0);
     for (int out = 1; out < step->n_out; out++)

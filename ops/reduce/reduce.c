@@ -145,7 +145,8 @@ static attn_status axes_mask(attnrun_step *step, uint32_t *mask, bool *known)
             return ATTNRUN_OK;
     } else if (args->axes.v != NULL) {
         if (args->axes.n > 64)
-            return op_fail(step, ATTNRUN_E_ATTR, "axes has %lld elements, at most 64",
+            return op_fail(step, ATTNRUN_E_ATTR,
+                           "axes has %lld elements, expected at most 64",
                            (long long)args->axes.n);
         for (; n < args->axes.n; n++)
             axes[n] = args->axes.v[n];

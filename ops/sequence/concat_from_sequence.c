@@ -48,9 +48,10 @@ static attn_status sum_dims(const attnrun_step *step, int axis, bool new_axis,
         for (int k = 0; fits && k < *rank; k++)
             fits = k == axis || t.dims[k] == dims[k];
         if (!fits || !ck_add(dims[axis], t.dims[axis], &dims[axis]))
-            return op_fail(step, ATTNRUN_E_SHAPE,
-                           "element %lld of the sequence does not fit the first",
-                           (long long)i);
+            return op_fail(
+                step, ATTNRUN_E_SHAPE,
+                "element %lld of the sequence is %s, which does not fit element 0, %s",
+                (long long)i, attn_tensor_format(&t), attn_tensor_format(&items[0]));
     }
     return ATTNRUN_OK;
 }
@@ -65,10 +66,11 @@ static attn_status concat_run(const attnrun_step *step, const attnrun_work *work
     if (n == 0)
         return op_fail(step, ATTNRUN_E_RANGE, "the sequence is empty");
     if (new_axis && items[0].rank >= ATTNRUN_MAX_RANK)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "the result has more than %d dims",
-                       ATTNRUN_MAX_RANK);
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "the result would have more than %d dims", ATTNRUN_MAX_RANK);
     if (dtype_bits(items[0].dtype) < 8)
-        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "types under 8 bits");
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED,
+                       "the elements are of a type under 8 bits, expected whole bytes");
     for (int64_t i = 0; i < n; i++) /* before an axis is put into each */
         if (items[i].rank != items[0].rank)
             return op_fail(step, ATTNRUN_E_SHAPE, "element %lld has rank %d, expected %d",

@@ -44,7 +44,9 @@ static attn_status empty_infer(attnrun_step *step)
 {
     const struct empty_args *args = step->args;
     if (args->dtype <= 0 || args->dtype >= ATTNRUN_DTYPE_COUNT)
-        return op_fail(step, ATTNRUN_E_ATTR, "dtype is %lld", (long long)args->dtype);
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "dtype is %lld, expected the number of an element type",
+                       (long long)args->dtype);
     attnrun_step_heap_bound(step, 0);
     return op_value_unknown(step, 0, ATTNRUN_SEQUENCE, (int32_t)args->dtype);
 }

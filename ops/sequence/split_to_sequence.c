@@ -57,9 +57,12 @@ static attn_status count_segments(const attnrun_step *step, int64_t extent,
     *segments = split->rank == 0 ? 1 : split->dims[0];
     for (int64_t i = 0; i < *segments; i++) {
         int64_t n = tensor_get_int(split, i);
-        if (n < 0 || (n == 0 && split->rank == 0) || !ck_add(sum, n, &sum))
-            return op_fail(step, ATTNRUN_E_RANGE, "element %lld of split is %lld",
-                           (long long)i, (long long)n);
+        const int min = split->rank == 0;
+        if (n < min || !ck_add(sum, n, &sum))
+            return op_fail(step, ATTNRUN_E_RANGE,
+                           "element %lld of split is %lld, expected %d or more, and a "
+                           "sum below 2^63",
+                           (long long)i, (long long)n, min);
     }
     if (split->rank == 0)
         *segments = extent / sum + (extent % sum != 0);

@@ -73,8 +73,10 @@ static attn_status check_pool(const attnrun_step *step, int64_t *width)
     for (int64_t g = 0; g < grams; g++) {
         int64_t at = args->ngram_indexes.v[g];
         if (at < 0 || at > INT32_MAX)
-            return op_fail(step, ATTNRUN_E_ATTR, "element %lld of ngram_indexes is %lld",
-                           (long long)g, (long long)at);
+            return op_fail(
+                step, ATTNRUN_E_ATTR,
+                "element %lld of ngram_indexes is %lld, expected 0 to 2147483647",
+                (long long)g, (long long)at);
         *width = at >= *width ? at + 1 : *width;
     }
     return ATTNRUN_OK;

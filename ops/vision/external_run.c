@@ -171,8 +171,8 @@ static bool invert_sums(float *sums, float *larger, int64_t n, float epsilon, fl
 }
 
 /* The terms of a tile become a, for n tokens. */
-static void pooling(const attnrun_step *step, const struct group *group, int64_t tile,
-                    int64_t n, const struct room *room)
+static void pool_tile(const attnrun_step *step, const struct group *group, int64_t tile,
+                      int64_t n, const struct room *room)
 {
     const struct attn_external_args *args = step->args;
     const struct attn_external *s = step->state;
@@ -239,7 +239,7 @@ static void run_values(const attnrun_step *step, const struct group *group, int6
     struct attn_gemm_f32 g = { .k = (size_t)s->slots,
                                .scratch = room->gemm,
                                .epilogue = steps };
-    pooling(step, group, tile, n, room);
+    pool_tile(step, group, tile, n, room);
     if (s->tokens) {
         g.m = (size_t)n;
         g.n = (size_t)s->co;

@@ -7,7 +7,7 @@
  *   run:    attn_map_pool()              numbers of channels: mean, maximum, …
  *           attn_map_dense(), attn_map_activate(), attn_map_gate()   products of vectors
  *           kernels->pool_channels_f32() numbers of pixels
- *           attn_residual_relu(), kernels->gate_planes_f32()              Y
+ *           attn_residual_relu(), kernels->gate_planes_f32()                Y
  *
  * Whatever is done for a channel or a pixel has the same bits in any task. */
 #ifndef ATTN_GATED_MAPS_H

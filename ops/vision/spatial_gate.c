@@ -36,7 +36,7 @@ bool attn_spatial_plan(struct attn_spatial *plan, const struct attn_map *map,
     return true;
 }
 
-/* The pieces of scratch. */
+/* The segments of scratch. */
 struct segments {
     int64_t *offsets; /* of a tap from m of the pixel's own row, column - beside */
     float *weights;   /* in the order of offsets: row, m or a, column */

@@ -268,7 +268,7 @@ static void refusals(struct check *c)
     refuse_beams(c);
     refuse_shape(c, 2, 8, ATTNRUN_E_SHAPE, "query|expected 1 in dim 1 (one token)");
     refuse_shape(c, 1, 6, ATTNRUN_E_SHAPE, "key|expected the width of query");
-    refuse_shape(c, 1, 7, ATTNRUN_E_SHAPE, "key|no multiple of 2 heads");
+    refuse_shape(c, 1, 7, ATTNRUN_E_SHAPE, "key|expected a multiple of 2 heads");
     check_begin(c, "com.microsoft::DecoderMaskedMultiHeadAttention");
     check_int(c, "num_heads", 2);
     check_int(c, "past_present_share_buffer", 1);

@@ -271,7 +271,7 @@ static void refusals(struct check *c)
     struct sizes s = plain;
     s.rows = 0;
     build(c, &s);
-    check_refuses(c, ATTNRUN_E_INPUT, "need a projection");
+    check_refuses(c, ATTNRUN_E_INPUT, "need the input projection");
     s = plain;
     s.features = "softmax_hyp";
     s.ratio = true;
@@ -289,7 +289,7 @@ static void refusals(struct check *c)
     s.rows = 0;
     build(c, &s);
     check_f32(c, "projection", DIMS(0, 4));
-    check_refuses(c, ATTNRUN_E_SHAPE, "projection|no features");
+    check_refuses(c, ATTNRUN_E_SHAPE, "projection|expected at least one feature");
     build(c, &s);
     check_f32(c, "projection", DIMS(6, 5));
     check_refuses(c, ATTNRUN_E_SHAPE, "projection|head size");

@@ -325,22 +325,22 @@ static void refuse_attributes(struct check *c)
 
 static void refuse_shapes(struct check *c)
 {
-    refuse_size(c, DENSE, W2, 2, 5, "W2|less than 6 keys");
-    refuse_size(c, DENSE, W2, 0, 3, "W2|dim 0 is not 1 or 2 heads");
+    refuse_size(c, DENSE, W2, 2, 5, "W2|expected at least 6 keys");
+    refuse_size(c, DENSE, W2, 0, 3, "W2|expected 1 or 2 in dim 0");
     refuse_size(c, DENSE, W2, 1, 4, "hid|2 heads of 4");
-    refuse_size(c, DENSE, B2, 1, 5, "b2|less than 6 keys");
+    refuse_size(c, DENSE, B2, 1, 5, "b2|expected at least 6 keys");
     refuse_size(c, DENSE, HID, 0, 1, "hid|batch");
-    refuse_size(c, RANDOM, R, 1, 5, "R|less than 6 queries");
-    refuse_size(c, RANDOM, R, 2, 5, "R|less than 6 keys");
-    refuse_size(c, FACTORS, R1, 1, 5, "R1|less than 6 queries");
-    refuse_size(c, FACTORS, R2, 1, 5, "R2|less than 6 keys");
+    refuse_size(c, RANDOM, R, 1, 5, "R|expected at least 6 queries");
+    refuse_size(c, RANDOM, R, 2, 5, "R|expected at least 6 keys");
+    refuse_size(c, FACTORS, R1, 1, 5, "R1|expected at least 6 queries");
+    refuse_size(c, FACTORS, R2, 1, 5, "R2|expected at least 6 keys");
     refuse_size(c, FACTORS, R2, 2, 2, "R2|rows of R1");
     refuse_size(c, OUTER, A, 2, 4, "2 times 2 of b are less than 6 keys");
     refuse_size(c, OUTER, A, 2, 5, "a|2 heads of one size");
     refuse_size(c, OUTER, B, 1, 5, "b|number of queries");
     refuse_size(c, DOT, ALPHA, 0, 2, "alpha|number of components");
     refuse_size(c, DOT, Q, 2, 6, "k|head size");
-    refuse_size(c, RANDOM, V, 2, 7, "V|no multiple of 2 heads");
+    refuse_size(c, RANDOM, V, 2, 7, "V|expected a multiple of 2 heads");
 }
 
 void check_synthetic_attention(struct check *c)

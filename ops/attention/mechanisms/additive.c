@@ -121,7 +121,8 @@ attn_status attn_single_head_infer(const attnrun_step *step,
     TRY(op_need_dim(step, in->keys, 0, s.batch, "the batch of the queries"));
     TRY(op_need_dim(step, in->keys, 2, s.units, "the size of the queries"));
     if (dim_is(s.units, 0))
-        return op_fail_input(step, in->keys, ATTNRUN_E_SHAPE, "its size is 0");
+        return op_fail_input(step, in->keys, ATTNRUN_E_SHAPE,
+                             "its dim 2 is 0, expected 1 or more");
     if (op_has_in(step, in->values)) {
         TRY(op_need_rank(step, in->values, 3));
         TRY(op_need_dim(step, in->values, 0, s.batch, "the batch of the queries"));

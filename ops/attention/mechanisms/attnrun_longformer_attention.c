@@ -119,7 +119,8 @@ static attn_status check_globals(const attnrun_step *step, const struct attn_qkv
                        "the global projections are given both as Qg, Kg, Vg and as X "
                        "with weights");
     if (op_has_in(step, GLOBAL_MASK) && args->heads.is_causal)
-        return op_fail(step, ATTNRUN_E_ATTR, "global_mask is given, but is_causal is 1");
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "is_causal is 1, expected 0 where global_mask is given");
     if (projected)
         return check_projected(step, shape);
     return weights ? check_weights(step, shape) : ATTNRUN_OK;

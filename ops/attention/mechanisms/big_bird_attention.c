@@ -100,7 +100,8 @@ static attn_status big_bird_infer(attnrun_step *step)
     TRY(attn_need_int(step, "block_size", args->block_size, 1, INT32_MAX));
     TRY(attn_qkv_infer(step, &args->heads, Q, K, V, ATTN_SAME_LENGTH, &shape));
     if (args->heads.is_causal != 0)
-        return op_fail(step, ATTNRUN_E_ATTR, "is_causal is 1; BigBird is never causal");
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "is_causal is 1, expected 0: BigBird is never causal");
     TRY(attn_key_mask_check(step, KEY_MASK, shape.batch, shape.kv_len));
     if (op_has_in(step, RAND_BLOCKS))
         TRY(op_need_rank(step, RAND_BLOCKS, 3));

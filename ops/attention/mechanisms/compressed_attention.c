@@ -64,7 +64,7 @@ static attn_status check_weights(const attnrun_step *step, attnrun_dim width, in
     if (args->groups != OP_INT_ABSENT && dim_is_const(width)) {
         if (width.value % args->groups != 0)
             return op_fail(step, ATTNRUN_E_ATTR,
-                           "groups is %lld, which does not divide %lld channels",
+                           "groups is %lld, expected a divisor of the %lld channels",
                            (long long)args->groups, (long long)width.value);
         part = dim_of(width.value / args->groups);
     }

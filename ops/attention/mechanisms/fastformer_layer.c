@@ -18,7 +18,7 @@
  * as products. Refuses: sizes that disagree, A no multiple of num_heads.
  * Cost: 2 n A (2 C + A) FLOPs. Memory: q, k and their product.
  * Source: Wu 2021, arXiv:2108.09084. Compared with wuch15/Fastformer 84cc859 FastSelfAttention. */
-#include "../../../runtime/op.h"
+#include "../core/softmax_pooling.h"
 
 enum { X, WQ, BQ, WQA, BQA, WK, BK, WKA, BKA, WT, BT, MASK };
 
@@ -29,12 +29,6 @@ static const attnrun_attr_def layer_attrs[] = {
     ATTR_INT(struct layer_args, num_heads, 1),
     ATTR_END,
 };
-
-/* Dim `axis` of an input of a known rank, else one that is not known. */
-static attnrun_dim dim_at(const attnrun_step *step, int in, int axis)
-{
-    return step->in[in].rank > axis ? step->in[in].dims[axis] : attnrun_dim_unknown(step);
-}
 
 static attn_status check_linear(const attnrun_step *step, int w, attnrun_dim rows,
                                 attnrun_dim columns)
@@ -56,17 +50,18 @@ static attn_status check_mask(const attnrun_step *step)
     const int rank = step->in[MASK].rank;
     if (rank < 0)
         return ATTNRUN_OK;
-    TRY(op_need_dim(step, MASK, 0, dim_at(step, X, 0), "the batch"));
+    TRY(op_need_dim(step, MASK, 0, attn_dim_of_input(step, X, 0), "the batch"));
     if (rank == 3)
         TRY(op_need_dim(step, MASK, 1, dim_of(1), "all heads"));
-    return op_need_dim(step, MASK, rank - 1, dim_at(step, X, 1), "the tokens");
+    return op_need_dim(step, MASK, rank - 1, attn_dim_of_input(step, X, 1), "the tokens");
 }
 
 static attn_status layer_infer(attnrun_step *step)
 {
     const struct layer_args *args = step->args;
-    const attnrun_dim heads = dim_of(args->num_heads), width = dim_at(step, WQ, 0),
-                      channels = dim_at(step, X, 2);
+    const attnrun_dim heads = dim_of(args->num_heads),
+                      width = attn_dim_of_input(step, WQ, 0),
+                      channels = attn_dim_of_input(step, X, 2);
     if (args->num_heads < 1 || args->num_heads > INT32_MAX)
         return op_fail(step, ATTNRUN_E_ATTR, "num_heads is %lld, expected 1 or more",
                        (long long)args->num_heads);
@@ -81,7 +76,8 @@ static attn_status layer_infer(attnrun_step *step)
     TRY(check_linear(step, WKA, heads, width));
     TRY(check_linear(step, WT, width, width));
     TRY(check_mask(step));
-    const attnrun_dim dims[3] = { dim_at(step, X, 0), dim_at(step, X, 1), width };
+    const attnrun_dim dims[3] = { attn_dim_of_input(step, X, 0),
+                                  attn_dim_of_input(step, X, 1), width };
     return op_out(step, 0, ATTNRUN_F32, 3, dims);
 }
 

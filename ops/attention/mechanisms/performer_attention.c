@@ -68,8 +68,8 @@ static attn_status check_attributes(const attnrun_step *step)
     TRY(attn_need_finite(step, "denominator_epsilon", args->denominator_epsilon, false));
     if (args->features != PERFORMER_GENERALIZED && !op_has_in(step, PROJECTION))
         return op_fail(step, ATTNRUN_E_INPUT,
-                       "features softmax_pos, softmax_hyp and softmax_trig need a "
-                       "projection");
+                       "features softmax_pos, softmax_hyp and softmax_trig need the "
+                       "input projection, which is absent");
     if ((args->features == PERFORMER_HYP || args->features == PERFORMER_TRIG) &&
         args->feature_ratio != 0)
         return op_fail(
@@ -94,7 +94,8 @@ static attn_status check_projection(const attnrun_step *step,
         TRY(op_need_dim(step, PROJECTION, 0, shape->kv_heads, "the key heads"));
     TRY(op_need_dim(step, PROJECTION, w->rank - 1, shape->dim, "the head size"));
     if (dim_is(w->dims[w->rank - 2], 0))
-        return op_fail_input(step, PROJECTION, ATTNRUN_E_SHAPE, "it has no features");
+        return op_fail_input(step, PROJECTION, ATTNRUN_E_SHAPE,
+                             "expected at least one feature");
     return ATTNRUN_OK;
 }
 

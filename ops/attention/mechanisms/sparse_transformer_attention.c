@@ -70,7 +70,7 @@ struct sparse_state {
     struct attn_sizes sizes;
     int64_t group, groups; /* queries of a task; tasks of a head */
     int64_t rows;          /* queries of a stream */
-    int64_t cell;          /* queries that are given keys together */
+    int64_t tile;          /* queries that are given keys together */
     /* Bytes into the scratch: sums and states of strided keys, keys put together. */
     int64_t far_at, far_state_at, keys_at;
 };
@@ -128,25 +128,25 @@ static bool any_has(const struct sparse_args *args, int wanted)
     return false;
 }
 
-/* Queries of a task: of strided keys many, for each remainder is a product of its own. */
+/* Queries of a task: of strided keys many, for each remainder is a product of its own. Not by
+ * the batch: a sample's bits are the same beside others. */
 static void cut(const struct sparse_args *args, struct sparse_state *s)
 {
     const struct attn_sizes *z = &s->sizes;
-    const int64_t heads = z->batch * z->q_heads;
     const bool far = any_has(args, STRIDED);
     const int64_t row = (z->v_dim + 4) * (int64_t)sizeof(float);
     s->group = far ? FAR_GROUP : ATTN_STREAM_MAX;
     while (far && s->group > ROWS && s->group > FAR_BYTES / row)
         s->group /= 2;
     while (s->group > (far ? FAR_GROUP / 4 : ATTN_STREAM_ROWS) &&
-           parts(z->q_len, s->group) < (ENOUGH_TASKS - 1) / heads + 1)
+           parts(z->q_len, s->group) < (ENOUGH_TASKS - 1) / z->q_heads + 1)
         s->group /= 2;
     if (far && args->stride < s->group)
         s->group -= s->group % args->stride;
     s->group = min64(s->group, z->q_len);
     s->groups = parts(z->q_len, s->group);
     s->rows = far ? min64(ROWS, s->group) : s->group;
-    s->cell = args->stride < 256 ? 32 : 64;
+    s->tile = args->stride < 256 ? 32 : 64;
 }
 
 static attn_status plan_sparse_transformer(attnrun_step *step, struct sparse_state *s)
@@ -352,7 +352,7 @@ static struct attn_keys tile_at(const struct sparse_transformer_walk *w, int64_t
 static attn_status run_part(struct sparse_transformer_walk *w, int part,
                             const attnrun_work *work)
 {
-    const int64_t cell = part == STRIDED ? ATTN_STREAM_ROWS : w->s->cell;
+    const int64_t tile = part == STRIDED ? ATTN_STREAM_ROWS : w->s->tile;
     w->part = part;
     const int64_t from = keys_of(w, w->position).from;
     const int64_t to = keys_of(w, w->position + (w->stream.n - 1) * row_step(w)).to;
@@ -361,8 +361,8 @@ static attn_status run_part(struct sparse_transformer_walk *w, int part,
             return ATTNRUN_E_CANCELLED;
         const struct attn_keys keys = tile_at(w, w->first, min64(KEYS, to - w->first));
         attn_stream_pack(&w->stream, &keys);
-        for (int64_t row = 0; row < w->stream.n; row += cell)
-            run_rows(w, &keys, row, min64(cell, w->stream.n - row));
+        for (int64_t row = 0; row < w->stream.n; row += tile)
+            run_rows(w, &keys, row, min64(tile, w->stream.n - row));
     }
     return ATTNRUN_OK;
 }

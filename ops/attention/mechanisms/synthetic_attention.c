@@ -149,8 +149,8 @@ static attn_status need_min(const attnrun_step *step, int in, int axis, int64_t 
     const int64_t size = step->in[in].dims[axis].value;
     if (size >= min)
         return ATTNRUN_OK;
-    return op_fail_input(step, in, ATTNRUN_E_SHAPE, "its dim %d is less than %lld %s",
-                         axis, (long long)min, what);
+    return op_fail_input(step, in, ATTNRUN_E_SHAPE, "expected at least %lld %s in dim %d",
+                         (long long)min, what, axis);
 }
 
 /* A weight of `rank` whose first dim is 1 or the number of heads; *stride: from one head
@@ -163,7 +163,8 @@ static attn_status check_weight(const attnrun_step *step, int in, int rank, int6
     const int64_t own = t->dims[0].value;
     if (own != 1 && own != heads)
         return op_fail_input(step, in, ATTNRUN_E_SHAPE,
-                             "its dim 0 is not 1 or %lld heads", (long long)heads);
+                             "expected 1 or %lld in dim 0, one for each head",
+                             (long long)heads);
     *stride = 1;
     for (int axis = 1; axis < rank; axis++)
         if (!ck_mul(*stride, t->dims[axis].value, stride))

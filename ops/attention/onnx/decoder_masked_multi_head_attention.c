@@ -123,7 +123,7 @@ static attn_status find_widths(const attnrun_step *step, struct decoder_state *s
         if (in == Q || !s->cross) {
             if (dim_is_const(t->dims[2]) && t->dims[2].value % (parts * heads) != 0)
                 return op_fail_input(step, s->packed ? Q : in, ATTNRUN_E_SHAPE,
-                                     "dim 2 is no multiple of %lld heads",
+                                     "expected a multiple of %lld heads in dim 2",
                                      (long long)(parts * heads));
             s->width[in] = attnrun_dim_div(step, t->dims[2], dim_of(parts));
         }

@@ -38,8 +38,7 @@ static attn_status plan_angles(const attnrun_step *step, int in,
         int64_t dim = t->dims[i].value;
         if (dim != want[at] && (dim != 1 || at == 3))
             return op_fail_input(step, in, ATTNRUN_E_SHAPE,
-                                 "dim %d cannot be broadcast to %lld", i,
-                                 (long long)want[at]);
+                                 "expected 1 or %lld in dim %d", (long long)want[at], i);
         strides[at] = dim == 1 ? 0 : stride;
         stride *= dim;
     }
@@ -61,7 +60,7 @@ static attn_status fused_rotary_infer(attnrun_step *step)
     if (!step->concrete)
         return ATTNRUN_OK;
     if (y[3].value % 2 != 0)
-        return op_fail_input(step, X, ATTNRUN_E_SHAPE, "its last dim is odd");
+        return op_fail_input(step, X, ATTNRUN_E_SHAPE, "expected an even last dim");
     if (op_count(&step->out[0], 0, 4) == 0) {
         op_tasks(step, 0, 0, 0);
         return ATTNRUN_OK;

@@ -26,6 +26,7 @@
  * a sliding cache. Source: ONNX Runtime contrib operators, compared with 1.31.1. */
 #include <math.h>
 
+#include "../core/heads.h"
 #include "group_query.h"
 
 static const attnrun_attr_def gqa_attrs[] = {
@@ -65,10 +66,11 @@ static attn_status check_sliding(const attnrun_step *step)
 static attn_status check_args(const attnrun_step *step)
 {
     const struct gqa_args *args = step->args;
-    if (args->num_heads < 1 || args->num_heads > MAX_HEADS || args->kv_num_heads < 1 ||
-        args->num_heads % args->kv_num_heads != 0)
+    TRY(attn_need_int(step, "num_heads", args->num_heads, 1, MAX_HEADS));
+    TRY(attn_need_int(step, "kv_num_heads", args->kv_num_heads, 1, MAX_HEADS));
+    if (args->num_heads % args->kv_num_heads != 0)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "num_heads %lld is no multiple of kv_num_heads %lld",
+                       "num_heads is %lld, expected a multiple of kv_num_heads, %lld",
                        (long long)args->num_heads, (long long)args->kv_num_heads);
     if (args->k_quant_type != args->v_quant_type)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
@@ -106,9 +108,10 @@ static attn_status find_cache(const attnrun_step *step, struct gqa_state *s)
     if (s->quantized.bits == 0)
         return ATTNRUN_OK;
     if (s->quantized.bits == 4 && s->dim % 2 != 0)
-        return op_fail_input(step, Q, ATTNRUN_E_SHAPE,
-                             "heads of %lld cannot be pairs of 4 bits",
-                             (long long)s->dim);
+        return op_fail_input(
+            step, Q, ATTNRUN_E_SHAPE,
+            "its head size is %lld, expected an even one for a cache of 4 bits",
+            (long long)s->dim);
     s->token_bytes = attn_quantized_bytes(&s->quantized);
     const int64_t scales = s->quantized.by_channel ? args->kv_num_heads * s->dim : 1;
     for (int in = K_SCALE; in <= V_SCALE; in++) {
@@ -131,7 +134,8 @@ static attn_status find_sizes(const attnrun_step *step, struct gqa_state *s)
     const int64_t all = args->num_heads + (packed ? 2 * args->kv_num_heads : 0);
     if (q->dims[2].value % all != 0)
         return op_fail_input(step, Q, ATTNRUN_E_SHAPE,
-                             "dim 2 is no multiple of %lld heads", (long long)all);
+                             "expected a multiple of %lld heads in dim 2",
+                             (long long)all);
     s->dim = q->dims[2].value / all;
     s->new_tokens = q->dims[1].value;
     s->q_row = q->dims[2].value;

@@ -38,9 +38,11 @@ static attn_status first_new(const attnrun_step *step, int64_t b, int64_t *first
     int64_t len = (int64_t)((const int32_t *)step->x[SEQLENS].data)[b] + 1;
     *first = len > s->new_tokens ? len - s->new_tokens : 0;
     if (gqa_slides(step) && len < s->new_tokens)
-        return op_fail_input(step, SEQLENS, ATTNRUN_E_RANGE,
-                             "holds %lld for sample %lld, too few for %lld new tokens",
-                             (long long)len - 1, (long long)b, (long long)s->new_tokens);
+        return op_fail_input(
+            step, SEQLENS, ATTNRUN_E_RANGE,
+            "holds %lld for sample %lld, expected at least %lld with %lld new tokens",
+            (long long)len - 1, (long long)b, (long long)s->new_tokens - 1,
+            (long long)s->new_tokens);
     if (!gqa_slides(step) &&
         (len < 0 || *first > s->past || *first + s->new_tokens > s->total))
         return op_fail_input(
@@ -58,7 +60,7 @@ static attn_status first_new(const attnrun_step *step, int64_t b, int64_t *first
         return check_positions(step, b);
     if (s->half > 0 && *first + s->new_tokens > s->positions)
         return op_fail_input(step, COS, ATTNRUN_E_RANGE,
-                             "position %lld is not in the cache",
+                             "expected a row for position %lld",
                              (long long)(*first + s->new_tokens - 1));
     return ATTNRUN_OK;
 }

@@ -86,7 +86,8 @@ static attn_status split_heads(const attnrun_step *step, int in, int64_t heads,
     }
     if (dim_is_const(type->dims[2]) && type->dims[2].value % heads != 0)
         return op_fail_input(step, in, ATTNRUN_E_SHAPE,
-                             "its dim 2 is no multiple of %lld heads", (long long)heads);
+                             "expected a multiple of %lld heads in dim 2",
+                             (long long)heads);
     *dim = attnrun_dim_div(step, type->dims[2], dim_of(heads));
     return ATTNRUN_OK;
 }

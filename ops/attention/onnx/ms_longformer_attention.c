@@ -142,7 +142,7 @@ static attn_status ms_longformer_infer(attnrun_step *step)
     const attnrun_dim width = step->in[X].dims[2];
     if (dim_is_const(width) && (width.value == 0 || width.value % args->num_heads != 0))
         return op_fail_input(step, X, ATTNRUN_E_SHAPE,
-                             "dim 2 is no multiple of %lld heads",
+                             "expected a multiple of %lld heads over 0 in dim 2",
                              (long long)args->num_heads);
     TRY(check_weight(step, WEIGHT, BIAS, width));
     TRY(check_weight(step, GLOBAL_WEIGHT, GLOBAL_BIAS, width));

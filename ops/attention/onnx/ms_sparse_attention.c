@@ -60,7 +60,7 @@ static attn_status check_args(const attnrun_step *step)
     TRY(attn_need_finite(step, "scale", args->scale, false));
     if (args->num_heads % args->kv_num_heads != 0)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "num_heads %lld is no multiple of kv_num_heads %lld",
+                       "num_heads is %lld, expected a multiple of kv_num_heads, %lld",
                        (long long)args->num_heads, (long long)args->kv_num_heads);
     if (op_has_in(step, K) != op_has_in(step, V))
         return op_fail(step, ATTNRUN_E_INPUT, "key and value go together");
@@ -92,7 +92,8 @@ static attn_status find_sizes(const attnrun_step *step, struct sparse_state *s)
     struct attn_sizes *z = &s->core.sizes;
     if (q->dims[2].value % all != 0 || q->dims[2].value == 0)
         return op_fail_input(step, Q, ATTNRUN_E_SHAPE,
-                             "dim 2 is no multiple of %lld heads", (long long)all);
+                             "expected a multiple of %lld heads over 0 in dim 2",
+                             (long long)all);
     *z = (struct attn_sizes){ .batch = q->dims[0].value,
                               .q_len = q->dims[1].value,
                               .kv_len = past->dims[2].value,
@@ -221,8 +222,8 @@ static attn_status check_run(const attnrun_step *step, const attnrun_work *work)
                                  (long long)past, (long long)end - 1, (long long)b,
                                  (long long)z->kv_len);
         if (s->half > 0 && end > s->positions)
-            return op_fail_input(step, COS, ATTNRUN_E_RANGE, "position %lld is not in it",
-                                 (long long)end - 1);
+            return op_fail_input(step, COS, ATTNRUN_E_RANGE,
+                                 "expected a row for position %lld", (long long)end - 1);
         if (end > 0 && z->q_len > 0 && (end - 1) / s->core.block >= s->layout.rows)
             return op_fail_input(step, ROWS, ATTNRUN_E_RANGE,
                                  "%lld blocks of %lld tokens end before token %lld",

@@ -78,7 +78,8 @@ static attn_status find_operand(const attnrun_step *step, int in, int part, int 
         o->width = t->dims[2];
         if (dim_is_const(o->width) && o->width.value % heads != 0)
             return op_fail_input(step, in, ATTNRUN_E_SHAPE,
-                                 "dim 2 is no multiple of num_heads");
+                                 "expected a multiple of num_heads, %lld, in dim 2",
+                                 (long long)heads);
         o->dim = o->width.value / heads;
     } else {
         TRY(op_need_dim(step, in, 2, dim_of(heads), "num_heads"));
@@ -97,7 +98,7 @@ static attn_status find_operands(const attnrun_step *step, struct mha_operand *o
     bool has_key = op_has_in(step, K), has_value = op_has_in(step, V);
     int q_parts = has_key ? 1 : 3;
     if (!has_key && has_value)
-        return op_fail(step, ATTNRUN_E_INPUT, "a value is given without a key");
+        return op_fail(step, ATTNRUN_E_INPUT, "value is given, but key is absent");
     TRY(op_need_rank(step, Q, has_key ? 3 : 5));
     if (has_value)
         TRY(op_need_rank(step, V, step->in[K].rank));

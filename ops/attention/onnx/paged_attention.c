@@ -349,18 +349,19 @@ static attn_status check_sequence(const attnrun_step *step, int64_t b)
                              "expected numbers that grow from 0 to %lld",
                              (long long)s->tokens);
     const struct sequence q = sequence_of(step, b);
-    if (q.past < 0 || q.past + q.n > s->table * s->page)
+    const int64_t end = q.past + q.n, room = s->table * s->page;
+    if (q.past < 0 || end > room)
         return op_fail_input(step, PAST, ATTNRUN_E_RANGE,
-                             "holds %lld: with %lld new tokens %lld pages do not do",
-                             (long long)q.past, (long long)q.n, (long long)s->table);
-    if (s->half > 0 && q.past + q.n > s->positions)
-        return op_fail_input(step, COS, ATTNRUN_E_RANGE, "position %lld is not there",
-                             (long long)(q.past + q.n - 1));
+                             "holds %lld: its pages hold up to %lld tokens, %lld are new",
+                             (long long)q.past, (long long)room, (long long)q.n);
+    if (s->half > 0 && end > s->positions)
+        return op_fail_input(step, COS, ATTNRUN_E_RANGE, "expected %lld rows or more",
+                             (long long)end);
     if (q.n == 0)
         return ATTNRUN_OK;
     int64_t from, to, unused;
-    attn_sdpa_keys(&s->core, q.past, q.past + q.n, &from, &unused);
-    attn_sdpa_keys(&s->core, q.past + q.n - 1, q.past + q.n, &unused, &to);
+    attn_sdpa_keys(&s->core, q.past, end, &from, &unused);
+    attn_sdpa_keys(&s->core, end - 1, end, &unused, &to);
     return to > from ? check_pages(step, &q, from / s->page, (to - 1) / s->page)
                      : ATTNRUN_OK;
 }
@@ -378,7 +379,7 @@ static attn_status check_sequences(const attnrun_step *step)
                                  "holds %d, expected -1 to %lld", slots[i],
                                  (long long)(s->pages * s->page - 1));
     if (s->batch == 0 && s->tokens > 0)
-        return op_fail_input(step, STARTS, ATTNRUN_E_RANGE, "has no sequences");
+        return op_fail_input(step, STARTS, ATTNRUN_E_RANGE, "expected some sequence");
     return ATTNRUN_OK;
 }
 

@@ -85,12 +85,16 @@ static attn_status split_heads(const attnrun_step *step, struct rotary_state *s)
         if (s->heads == 0 && s->cos_in == MS_COS && step->in[MS_COS].rank == 2 &&
             step->in[MS_COS].dims[1].value > 0)
             s->heads = x->dims[2].value / (2 * step->in[s->cos_in].dims[1].value);
+        if (s->heads < 1 && args->num_heads == 0)
+            return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
+                                 "expected a hidden size of at least two columns of the "
+                                 "cosines where num_heads is not given");
         if (s->heads < 1 ||
             x->dims[2].value % s->heads != 0) /* at most the hidden size */
-            return op_fail_input(step, 0, ATTNRUN_E_SHAPE,
-                                 "its hidden size is no multiple of "
-                                 "num_heads %lld",
-                                 (long long)s->heads);
+            return op_fail_input(
+                step, 0, ATTNRUN_E_SHAPE,
+                "expected a hidden size that is a multiple of num_heads, %lld",
+                (long long)s->heads);
         s->tokens = x->dims[1].value;
         s->dim = x->dims[2].value / s->heads;
         s->token_stride = x->dims[2].value;
