@@ -1,16 +1,16 @@
 /* load_error.c - errors of inner calls, reported once more with the place in the file where
- * they happened. In: a status and names of node, tensor or function. Out: the same status. */
+ * they happened. In: a status and names of file, tensor or function. Out: the same status. */
 #include <string.h>
 
-#include "onnx_load.h"
+#include "load_error.h"
+#include "model_open.h"
 
-enum { MESSAGE = 640 };
+enum { MESSAGE = ATTN_LOAD_MESSAGE };
 
-/* The sentence of the failure `status`, without its name. */
-static void sentence_of(const struct attn_load *load, attn_status status, char *text)
+void attn_load_sentence(uint64_t errors, attn_status status, char *text)
 {
     const char *sentence = "failed without a message";
-    if (attn_error_is_of(status, load->errors)) {
+    if (attn_error_is_of(status, errors)) {
         const char *message = attnrun_last_error()->message;
         const char *colon = strstr(message, ": ");
         sentence = colon != NULL ? colon + 2 : message;
@@ -20,24 +20,28 @@ static void sentence_of(const struct attn_load *load, attn_status status, char *
     text[length] = 0;
 }
 
-attn_status attn_load_fail(const struct attn_load *load, attn_status status,
-                           const PB(NodeProto) * pb)
+attn_status attn_open_fail_in(uint64_t errors, attn_status status, const char *what,
+                              const char *name)
 {
     char text[MESSAGE];
-    if (attn_error_is_of(status, load->errors) && attnrun_last_error()->op_type[0] != 0)
-        return status; /* names its node already */
-    attnrun_node node = { .name = pb_text(pb->name),
-                          .op_type = pb_text(pb->op_type),
-                          .domain = attn_domain(pb->domain),
-                          .index = load->at };
-    sentence_of(load, status, text);
-    return attn_fail_node(status, &node, "%s", text);
+    attn_load_sentence(errors, status, text);
+    return attn_fail(status, "%s '%s': %s", what, attn_quote(name), text);
 }
 
-attn_status attn_load_fail_in(const struct attn_load *load, attn_status status,
-                              const char *what, const char *name)
+const char *attn_open_name(const attnrun_source *source)
 {
-    char text[MESSAGE];
-    sentence_of(load, status, text);
-    return attn_fail(status, "%s '%s': %s", what, attn_quote(name), text);
+    const char *path = source->path == NULL ? "" : source->path;
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+attn_status attn_open_fail(uint64_t errors, attn_status status,
+                           const attnrun_source *source)
+{
+    if (source->path == NULL)
+        return status;
+    attn_open_fail_in(errors, status, "file", attn_open_name(source));
+    if (status == ATTNRUN_E_PARSE)
+        attn_hint("is '%s' an ONNX model, and complete?", attn_quote(source->path));
+    return status;
 }

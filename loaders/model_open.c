@@ -1,22 +1,17 @@
-/* model_open.c - attnrun_model_open(): a file or memory -> scan -> unpack -> graph ->
- * prepare. Packed files, known by their first bytes, go to packed_open.c.
+/* model_open.c - attnrun_model_open(): a file or memory -> model. Packed files, known by their
+ * first bytes, go to packed_open.c, others to onnx_open.c.
  *
  * In: a source of the caller, whose bytes are hostile. Out: a model, or a status with a
- * sentence and nothing left behind. Large tensor data stays in the mapped file. */
+ * sentence and nothing left behind. */
 #include <stdio.h>
 #include <string.h>
 
 #include "../runtime/abi.h"
-#include "../runtime/dim_table.h"
+#include "../runtime/io.h"
 #include "../runtime/poll.h"
-#include "file_kind.h"
-#include "onnx_load.h"
+#include "model_open.h"
 #include "packed_format.h"
 #include "save_onnx.h"
-
-/* Tensors of more bytes stay in the mapped file even where they are not aligned for their
- * elements: runtime/align.h. */
-enum { KEEP_BYTES = 65536 };
 
 enum {
     KNOWN_FLAGS = ATTNRUN_COPY | ATTNRUN_NO_FUSION | ATTNRUN_FORCE_BODIES |
@@ -34,6 +29,9 @@ static attn_status check_source(const attnrun_source *source)
         return attn_fail(ATTNRUN_E_USAGE,
                          "attnrun_model_open: the precision %d is unknown",
                          source->precision);
+    if (source->ragged < ATTNRUN_RAGGED_OFF || source->ragged > ATTNRUN_RAGGED_AUTO)
+        return attn_fail(ATTNRUN_E_USAGE, "attnrun_model_open: ragged is %d",
+                         source->ragged);
     if ((source->path == NULL) == (source->data == NULL))
         return attn_fail(ATTNRUN_E_USAGE,
                          "attnrun_model_open: path or data, one of them");
@@ -85,189 +83,51 @@ static attn_status open_bytes(struct attn_model *model, const attnrun_source *so
     return ATTNRUN_OK;
 }
 
-/* Where external data is looked for, or NULL. */
-static attn_status external_dir(struct attn_pool *pool, const attnrun_source *source,
-                                const char **dir)
-{
-    *dir = NULL;
-    if (source->external_dir != NULL) {
-        *dir = attn_pool_string(pool, source->external_dir);
-        return *dir != NULL ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
-    }
-    if (source->path == NULL)
-        return ATTNRUN_OK;
-    const char *slash = strrchr(source->path, '/');
-    if (slash == NULL)
-        *dir = attn_pool_string(pool, ".");
-    else if (slash == source->path)
-        *dir = attn_pool_string(pool, "/");
-    else
-        *dir = attn_pool_printf(pool, "%.*s", (int)(slash - source->path), source->path);
-    return *dir != NULL ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
-}
-
-static attn_status take_text(struct attn_model *model, const char *text, const char **to)
-{
-    *to = attn_pool_string(&model->pool, pb_text(text));
-    return *to != NULL ? ATTNRUN_OK : ATTNRUN_E_MEMORY;
-}
-
-static attn_status read_header(struct attn_load *load, const PB(ModelProto) * pb)
-{
-    struct attn_model *model = load->model;
-    model->ir_version = pb->ir_version;
-    if (pb->ir_version < 1)
-        return attn_fail(ATTNRUN_E_MODEL, "ir_version %lld, expected 3 to %d",
-                         (long long)pb->ir_version, ATTN_LOAD_IR);
-    bool newer = pb->ir_version > ATTN_LOAD_IR && !(model->flags & ATTNRUN_ALLOW_NEWER);
-    if (pb->ir_version < 3 || newer)
-        return attn_fail(ATTNRUN_E_VERSION, "ir_version is %lld, expected 3 to %d",
-                         (long long)pb->ir_version, ATTN_LOAD_IR);
-    if (pb->graph == NULL)
-        return attn_fail(ATTNRUN_E_MODEL, "the model has no graph");
-    if (pb->n_opset_import == 0)
-        return attn_fail(ATTNRUN_E_MODEL, "the model imports no opset");
-    TRY(take_text(model, pb->producer_name, &model->producer));
-    TRY(take_text(model, pb->producer_version, &model->producer_version));
-    TRY(take_text(model, pb->graph->name, &model->graph_name));
-    TRY(take_text(model, pb->doc_string, &model->doc));
-    model->metadata = attn_pool_alloc(&model->pool, ((int64_t)pb->n_metadata_props + 1) *
-                                                        (int64_t)sizeof *model->metadata);
-    if (model->metadata == NULL)
-        return ATTNRUN_E_MEMORY;
-    for (size_t k = 0; k < pb->n_metadata_props; k++) {
-        TRY(take_text(model, pb->metadata_props[k]->key, &model->metadata[k].key));
-        TRY(take_text(model, pb->metadata_props[k]->value, &model->metadata[k].value));
-    }
-    model->n_metadata = (int32_t)pb->n_metadata_props;
-    return ATTNRUN_OK;
-}
-
-/* E_USAGE where the caller fixes a symbol that the file does not have. */
-static attn_status check_fixed(const struct attn_model *model)
-{
-    enum { MAX = 64 };
-    const char *symbol = attn_dims_unmet(model->dims), *names[MAX];
-    int64_t n = 0;
-    if (symbol == NULL)
-        return ATTNRUN_OK;
-    for (int64_t i = 0; i < model->dims->n_symbols && n < MAX; i++)
-        if (model->dims->symbols[i].kind == SYMBOL_PLAIN &&
-            !model->dims->symbols[i].vague)
-            names[n++] = model->dims->symbols[i].name;
-    attn_fail(ATTNRUN_E_USAGE, "no value of the model has a dimension '%s'",
-              attn_quote(symbol));
-    attn_suggest(symbol, names, n);
-    return ATTNRUN_E_USAGE;
-}
-
-static attn_status build(struct attn_load *load, const PB(ModelProto) * pb)
-{
-    struct attn_model *model = load->model;
-    const struct attn_opset *opsets;
-    TRY(read_header(load, pb));
-    TRY(attn_read_opsets(load, pb->n_opset_import, pb->opset_import, &opsets,
-                         &model->n_opsets));
-    model->opsets = (struct attn_opset *)(uintptr_t)opsets;
-    TRY(attn_load_functions(load, pb));
-    TRY(attn_load_main(load, pb->graph, opsets, model->n_opsets));
-    return check_fixed(model);
-}
-
-/* Errors of the bytes as such name the file; what is no model at all is said in their place. */
-static attn_status fail_bytes(const struct attn_load *load, attn_status status,
-                              const attnrun_source *source, const struct attn_file *file)
-{
-    const char *path = source->path == NULL ? "" : source->path;
-    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
-    struct attn_file_kind kind = { NULL, "" };
-    if (status == ATTNRUN_E_PARSE)
-        kind = attn_file_kind_of(file->data, file->bytes);
-    if (kind.name != NULL) {
-        attn_fail(status, "%s%s%s is %s, expected an ONNX model",
-                  path[0] != 0 ? "'" : "the model", attn_quote(name),
-                  path[0] != 0 ? "'" : "", kind.name);
-        attn_hint("%s", kind.hint);
-        return status;
-    }
-    if (source->path == NULL)
-        return status;
-    attn_load_fail_in(load, status, "file", name);
-    if (status == ATTNRUN_E_PARSE)
-        attn_hint("is '%s' an ONNX model, and complete?", attn_quote(path));
-    return status;
-}
-
 /* Errors of a packed file name it, too. */
-static attn_status load_packed(struct attn_load *load, const attnrun_source *source,
+static attn_status load_packed(struct attn_model *model, const attnrun_source *source,
                                const struct attn_file *file)
 {
-    attn_status status = attn_packed_load(load->model, source, file->data, file->bytes);
+    const uint64_t errors = attn_error_count();
+    attn_status status = attn_packed_load(model, source, file->data, file->bytes);
     if (status == ATTNRUN_OK || source->path == NULL ||
         attnrun_last_error()->op_type[0] != 0)
         return status;
     char hint[sizeof attnrun_last_error()->hint];
-    const char *slash = strrchr(source->path, '/');
     snprintf(hint, sizeof hint, "%s", attnrun_last_error()->hint);
-    attn_load_fail_in(load, status, "file", slash != NULL ? slash + 1 : source->path);
+    attn_open_fail_in(errors, status, "file", attn_open_name(source));
     if (hint[0] != 0)
         attn_hint("%s", hint);
     return status;
 }
 
-/* Scan, unpack, build: what `pool` and `scan` hold ends with the load. */
-static attn_status load_model(struct attn_model *model, const attnrun_source *source,
-                              struct attn_pool *pool, struct attn_scan *scan)
+/* The bytes as a packed file, or as an ONNX model. */
+static attn_status load_bytes(struct attn_model *model, const attnrun_source *source)
 {
     struct attn_file file;
-    struct attn_external external = { .model = model, .by_location = { .pool = pool } };
-    struct attn_load load = { .model = model,
-                              .pool = pool,
-                              .source = source,
-                              .reader = { .pool = &model->weights,
-                                          .limits = &model->limits,
-                                          .scan = scan,
-                                          .external = &external,
-                                          .unaligned_above = KEEP_BYTES },
-                              .by_name = { .pool = pool },
-                              .errors = attn_error_count() };
+    const uint64_t errors = attn_error_count();
     TRY(open_bytes(model, source, &file));
-    TRY(external_dir(pool, source, &external.dir));
     model->file_bytes = file.bytes;
     if (file.bytes == 0)
-        return fail_bytes(&load, attn_fail(ATTNRUN_E_PARSE, "is empty"), source, &file);
-    if (model->origin != NULL && attn_packed_is(file.data, file.bytes))
-        return attn_fail(ATTNRUN_E_UNSUPPORTED,
-                         "'%s' is a packed file, expected an ONNX "
-                         "model",
-                         attn_quote(source->path == NULL ? "" : source->path));
+        return attn_open_fail(errors, attn_fail(ATTNRUN_E_PARSE, "is empty"), source);
+    const bool packed = attn_packed_is(file.data, file.bytes);
+    if (model->origin != NULL && packed)
+        return attn_open_fail(
+            errors,
+            attn_fail(ATTNRUN_E_UNSUPPORTED, "is a packed file, expected an ONNX model"),
+            source);
     if (model->origin != NULL)
         *model->origin = (struct attn_origin){ .data = file.data,
                                                .bytes = file.bytes,
                                                .keep_nodes = model->origin->keep_nodes };
-    if (attn_packed_is(file.data, file.bytes))
-        return load_packed(&load, source, &file);
-    const ProtobufCMessageDescriptor *descriptor =
-        &attnrun__onnx__model_proto__descriptor;
-    ProtobufCMessage *message = NULL;
-    attn_status status =
-        attn_wire_scan(attn_runtime_memory(model->runtime), &model->limits, descriptor,
-                       file.data, file.bytes, scan);
-    if (status == ATTNRUN_OK)
-        status = attn_scan_unpack(scan, pool, descriptor, &message);
-    if (status != ATTNRUN_OK)
-        return fail_bytes(&load, status, source, &file);
-    const PB(ModelProto) *pb = (const PB(ModelProto) *)message;
-    attn_free(scan->memory, ATTN_MEM_MODEL, scan->copy, scan->copy_capacity);
-    scan->copy = NULL;
-    scan->copy_capacity = scan->copy_bytes = 0;
-    return build(&load, pb);
+    return packed ? load_packed(model, source, &file)
+                  : attn_onnx_open(model, source, &file);
 }
 
-/* `origin`: NULL, or of a model that is to be written. */
-static attn_status open_model(attnrun_runtime *runtime, const attnrun_source *source,
-                              const struct attn_origin *origin,
-                              struct attn_model **opened)
+/* `origin`: NULL, or of a model that is to be written. *pass: a rewrite pass that failed for want
+ * of a row, or NULL. */
+static attn_status open_once(attnrun_runtime *runtime, const attnrun_source *source,
+                             const struct attn_origin *origin, const char **pass,
+                             struct attn_model **opened)
 {
     struct attn_model *model;
     TRY(attn_model_create(runtime, source, &model));
@@ -278,18 +138,33 @@ static attn_status open_model(attnrun_runtime *runtime, const attnrun_source *so
             return ATTNRUN_E_MEMORY;
         }
     }
-    struct attn_scan scan = { .memory = attn_runtime_memory(runtime) };
-    struct attn_pool pool;
-    attn_pool_init(&pool, attn_runtime_memory(runtime), ATTN_MEM_MODEL);
-    attn_status status = load_model(model, source, &pool, &scan);
-    attn_scan_free(&scan);
-    attn_pool_free(&pool);
-    if (status == ATTNRUN_OK && !model->rewritten)
-        status = attn_model_prepare(model);
+    attn_status status = load_bytes(model, source);
+    *pass = model->failed_pass;
     if (status == ATTNRUN_OK)
         *opened = model;
     else
         attn_model_destroy(model);
+    return status;
+}
+
+/* In a library with the rows of a list, a pass that would write another one does not run. */
+static attn_status open_model(attnrun_runtime *runtime, const attnrun_source *source,
+                              const struct attn_origin *origin,
+                              struct attn_model **opened)
+{
+    attnrun_source given = *source;
+    const char *pass;
+    struct attn_pool names;
+    attn_pool_init(&names, attn_runtime_memory(runtime), ATTN_MEM_MODEL);
+    attn_status status = open_once(runtime, &given, origin, &pass, opened);
+    while (status == ATTNRUN_E_UNSUPPORTED && pass != NULL) {
+        const char *before = given.disable_passes != NULL ? given.disable_passes : "";
+        given.disable_passes = attn_pool_printf(&names, "%s,%s", before, pass);
+        status = given.disable_passes != NULL
+                     ? open_once(runtime, &given, origin, &pass, opened)
+                     : ATTNRUN_E_MEMORY;
+    }
+    attn_pool_free(&names);
     return status;
 }
 

@@ -143,7 +143,7 @@ const struct attn_function *attn_load_body(const struct attn_load *load,
                                            int32_t n_opsets, const PB(NodeProto) * pb);
 bool attn_load_is_constant(const PB(NodeProto) * pb);
 
-/* load_error.c: the failure `status` once more, with the node, or with another place,
+/* onnx_error.c: the failure `status` once more, with the node, or with another place,
  * named. */
 attn_status attn_load_fail(const struct attn_load *load, attn_status status,
                            const PB(NodeProto) * pb);
@@ -159,7 +159,7 @@ attn_status attn_load_functions(struct attn_load *load, const PB(ModelProto) * p
 /* How many nodes and calls may come out of function bodies. */
 int64_t attn_load_max_expanded(const struct attn_load *load);
 /* function_size.c: sets function->size, for all functions that it calls too; over
- * attn_load_most_expanded() where it is more than that. Calls in a circle count once. */
+ * attn_load_max_expanded() where it is more than that. Calls in a circle count once. */
 attn_status attn_function_count(struct attn_load *load,
                                 const struct attn_function *function);
 /* The function of that name, or NULL. */

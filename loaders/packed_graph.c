@@ -7,8 +7,8 @@
  * node's operands. */
 #include <string.h>
 
+#include "../runtime/graph.h"
 #include "../runtime/poll.h"
-#include "onnx_load.h"
 #include "packed_format.h"
 
 static const char *keep_text(struct attn_packed_reader *r)
@@ -261,7 +261,7 @@ static void take_output(struct attn_packed_reader *r, struct attn_graph *graph,
     if (id < 0)
         return;
     struct attn_value *value = &graph->values[id];
-    if (value->producer >= 0 ||
+    if (value->producer >= 0 || value->data.kind != ATTNRUN_ABSENT ||
         (value->flags & (ATTN_VALUE_INPUT | ATTN_VALUE_CAPTURE | ATTN_VALUE_RELEASED)))
         r->failed = true;
     value->producer = 0; /* attn_graph_add_node() knows better */

@@ -84,6 +84,11 @@ static attn_status check_fit(const struct attn_model *model, const attnrun_sourc
                          "the file was packed for %s, and %s is in use; choose %s "
                          "(ATTNRUN_ISA) or pack the model again here",
                          attn_quote(head->isa), info.isa, attn_quote(head->isa));
+    if (bf16 && attn_runtime_kernels(model->runtime, true) == NULL)
+        return attn_fail(
+            ATTNRUN_E_UNSUPPORTED,
+            "the file was packed with products of bf16, and this library was "
+            "built without (ATTNRUN_BF16=OFF)");
     if (source->precision == ATTNRUN_PRECISION_BF16 && !bf16)
         return attn_fail(ATTNRUN_E_USAGE, "the file was packed with products of f32; "
                                           "pack the model again with precision bf16");
@@ -92,6 +97,10 @@ static attn_status check_fit(const struct attn_model *model, const attnrun_sourc
         return attn_fail(ATTNRUN_E_USAGE,
                          "the file is packed, its graph is rewritten already; give these "
                          "options where it is packed");
+    if (source->ragged != ATTNRUN_RAGGED_OFF)
+        return attn_fail(ATTNRUN_E_USAGE,
+                         "the file is packed, and packed files do not run on the tokens "
+                         "of ragged batches; open the ONNX file");
     if (source->n_fixed_dims > 0)
         return attn_fail(ATTNRUN_E_USAGE,
                          "the file is packed, its dims cannot be fixed any "

@@ -8,8 +8,9 @@
 #include "../runtime/model.h"
 #include "../runtime/poll.h"
 #include "packed_format.h"
+#include "write_all.h"
 
-enum { SEGMENT = 1 << 20 };
+enum { SEGMENT = 1 << 20 }; /* of a hash, between polls */
 
 /* Where the pieces go: to the caller, or, without a function, into a hash. */
 struct sink {
@@ -20,13 +21,11 @@ struct sink {
 
 static attn_status give(struct sink *sink, const void *bytes, int64_t n)
 {
+    if (sink->write != NULL)
+        return attn_write_all(sink->write, sink->user, bytes, n, "packed model");
     for (int64_t at = 0; at < n; at += SEGMENT) {
-        const int64_t segment = n - at < SEGMENT ? n - at : SEGMENT;
-        if (sink->write == NULL)
-            attn_packed_hash_add(&sink->hash, (const char *)bytes + at, segment);
-        else if (sink->write(sink->user, (const char *)bytes + at, (uint64_t)segment) !=
-                 0)
-            return attn_fail(ATTNRUN_E_IO, "the caller could not write the packed model");
+        const int64_t segment = min64(SEGMENT, n - at);
+        attn_packed_hash_add(&sink->hash, (const char *)bytes + at, segment);
         TRY(attn_poll_work(segment));
     }
     return ATTNRUN_OK;
@@ -85,6 +84,10 @@ static attn_status make_head(const struct attn_packed_writer *writer,
 static attn_status save(struct attn_packed_writer *writer, struct sink *sink)
 {
     struct attn_packed_head head;
+    if (writer->model->graph->ragged != NULL)
+        return attn_fail(ATTNRUN_E_UNSUPPORTED,
+                         "a model that runs on the tokens of ragged batches cannot be "
+                         "written to a packed file");
     TRY(attn_model_pack(writer->model));
     TRY(attn_packed_lay_out(writer));
     TRY(attn_packed_write_graph(writer));

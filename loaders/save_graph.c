@@ -13,14 +13,26 @@
 #include "../runtime/poll.h"
 #include "save_onnx.h"
 
-enum {
-    ATTR_TYPE = 20,
-    TENSOR_STRING_DATA = 6,
-    TENSOR_EXTERNAL = 13,
-    TENSOR_LOCATION = 14
-};
+enum { TENSOR_STRING_DATA = 6 };
 
 /* ---- types ---- */
+
+/* The name of a dim: that of the file where it is one name, else the text of the expression. NULL
+ * where a part of that is cut off or escaped, since two dims might get one name. */
+static const char *name_of_dim(const struct attn_dims *dims, attnrun_dim dim,
+                               char text[DIM_TEXT])
+{
+    const struct dim_expression expression = dim_expression_of(dims, dim);
+    const struct dim_term *term = expression.terms;
+    if (expression.n_terms == 1 && term->k == 1 && expression.constant == 0 &&
+        dims->symbols[term->symbol].kind == SYMBOL_PLAIN)
+        return dims->symbols[term->symbol].name;
+    attn_dim_format(dims, dim, text, DIM_TEXT);
+    return strlen(text) < DIM_TEXT - 1 && strstr(text, "...") == NULL &&
+                   !strchr(text, '\\')
+               ? text
+               : NULL;
+}
 
 /* The dims of ONNX: a number, a name, or nothing. */
 static void put_dim(struct wire_buffer *shape, const struct attn_dims *dims,
@@ -29,10 +41,13 @@ static void put_dim(struct wire_buffer *shape, const struct attn_dims *dims,
     enum { DIM = 1, VALUE = 1, PARAM = 2 };
     struct wire_buffer one = wire_beside(shape);
     char text[DIM_TEXT];
+    const char *name = NULL;
     if (dim_is_const(dim))
         wire_int(&one, VALUE, dim.value);
     else if (dim.expr > 0 && !attn_dim_is_vague(dims, dim))
-        wire_text(&one, PARAM, attn_dim_format(dims, dim, text, sizeof text));
+        name = name_of_dim(dims, dim, text);
+    if (name != NULL)
+        wire_text(&one, PARAM, name);
     wire_message(shape, DIM, &one);
 }
 
@@ -185,7 +200,7 @@ static attn_status put_attr(struct wire_buffer *b, const struct attn_graph *grap
             "attribute '%s' holds sparse tensors or a list of types, which "
             "cannot be written",
             attn_quote(from->name));
-    wire_int(&attr, ATTR_TYPE, kind);
+    wire_int(&attr, WIRE_ATTR_TYPE, kind);
     wire_message(b, WIRE_NODE_ATTRIBUTE, &attr);
     return status;
 }

@@ -11,9 +11,10 @@
 #include "../runtime/poll.h"
 #include "onnx_load.h"
 #include "save_onnx.h"
+#include "wire_scan.h"
+#include "write_all.h"
 
 enum {
-    PIECE = 1 << 20,
     APART_BYTES = 1024, /* constants of fewer bytes are copied with their heads */
     EXTERNAL_BYTES = 65536,
     EXTERNAL_ALIGN = 4096,
@@ -86,17 +87,16 @@ static attn_status list_values(const struct attn_graph *graph, const char *const
 }
 
 /* Inputs of the model that nothing needs stay, unless a part was asked for. */
-static attn_status choose_inputs(struct attn_onnx_save *save)
+static void choose_inputs(struct attn_onnx_save *save)
 {
     const struct attn_graph *graph = save->model->graph;
     if (save->edit->n_inputs > 0) {
         save->n_inputs = (int32_t)save->edit->n_inputs;
-        return ATTNRUN_OK;
+        return;
     }
     for (int32_t i = 0; i < graph->n_inputs; i++)
         if (save->edit->n_outputs == 0 || save->cut[graph->inputs[i]])
             save->inputs[save->n_inputs++] = graph->inputs[i];
-    return ATTNRUN_OK;
 }
 
 static attn_status check_type(const struct attn_graph *graph, int32_t id)
@@ -134,7 +134,8 @@ static attn_status choose(struct attn_onnx_save *save)
         save->cut[save->inputs[i]] = true;
     }
     TRY(find_live(save));
-    return choose_inputs(save);
+    choose_inputs(save);
+    return ATTNRUN_OK;
 }
 
 /* ---- constants ---- */
@@ -221,16 +222,11 @@ static attn_status add_constants(struct attn_onnx_save *save)
 
 /* ---- functions of the file ---- */
 
-static uint64_t read_varint(const uint8_t **at, const uint8_t *end)
+static bool take_varint(const uint8_t **at, const uint8_t *end, uint64_t *value)
 {
-    uint64_t x = 0;
-    for (int shift = 0; *at < end && shift < 64; shift += 7) {
-        const uint8_t byte = *(*at)++;
-        x |= (uint64_t)(byte & 127) << shift;
-        if (byte < 128)
-            break;
-    }
-    return x;
+    const int bytes = attn_varint(*at, end, value);
+    *at += bytes;
+    return bytes > 0;
 }
 
 /* The next field of a message that the scan has passed: its number, and its bytes where it
@@ -239,19 +235,18 @@ static bool next_field(const uint8_t **at, const uint8_t *end, int *field,
                        const uint8_t **data, uint64_t *n)
 {
     enum { FIXED_64 = 1, LENGTH = 2, FIXED_32 = 5 };
-    if (*at >= end)
+    uint64_t tag, value;
+    if (*at >= end || !take_varint(at, end, &tag))
         return false;
-    const uint64_t tag = read_varint(at, end);
     const int type = (int)(tag & 7);
     *field = (int)(tag >> 3);
     *data = NULL;
     *n = type == FIXED_64 ? 8 : type == FIXED_32 ? 4 : 0;
-    if (type == LENGTH) {
-        *n = read_varint(at, end);
+    if ((type == LENGTH && !take_varint(at, end, n)) ||
+        (type == 0 && !take_varint(at, end, &value)))
+        return false;
+    if (type == LENGTH)
         *data = *at;
-    } else if (type == 0) {
-        read_varint(at, end);
-    }
     if (*n > (uint64_t)(end - *at))
         return false;
     *at += *n;
@@ -263,29 +258,50 @@ static bool is_text(const uint8_t *data, uint64_t n, const char *text)
     return data != NULL && n == strlen(text) && memcmp(data, text, n) == 0;
 }
 
-/* Whether a live node calls the function. */
-static bool is_called(const struct attn_onnx_save *save, const uint8_t *function,
-                      uint64_t bytes)
+/* What a node is asked for: its domain, and its operator unless that is NULL. */
+struct wanted {
+    const uint8_t *name, *domain;
+    uint64_t name_bytes, domain_bytes;
+};
+
+/* A node that is written is such a one, or one of its subgraphs has one. `live`: the nodes that
+ * are written, NULL: all. */
+static attn_status find_node(const struct attn_graph *graph, const bool *live,
+                             const struct wanted *wanted, bool *found)
+{
+    for (int64_t i = 0; i < graph->n_nodes && !*found; i++) {
+        const struct attn_node *node = graph->nodes[i];
+        if (node == NULL || (live != NULL && !live[i]))
+            continue;
+        *found = is_text(wanted->domain, wanted->domain_bytes, node->pub.domain) &&
+                 (wanted->name == NULL ||
+                  is_text(wanted->name, wanted->name_bytes, node->pub.op_type));
+        for (int32_t g = 0; g < node->n_graphs && !*found; g++)
+            TRY(find_node(node->graphs[g], NULL, wanted, found));
+        TRY(attn_poll_work(16));
+    }
+    return ATTNRUN_OK;
+}
+
+/* Whether a node that is written calls the function. */
+static attn_status is_called(const struct attn_onnx_save *save, const uint8_t *function,
+                             uint64_t bytes, bool *called)
 {
     enum { NAME = 1, DOMAIN = 10 };
-    const struct attn_graph *graph = save->model->graph;
-    const uint8_t *at = function, *data, *name = NULL, *domain = NULL;
-    uint64_t n, name_bytes = 0, domain_bytes = 0;
+    struct wanted wanted = { .name = function }; /* of no bytes: no operator */
+    const uint8_t *at = function, *data;
+    uint64_t n;
     int field;
     while (next_field(&at, function + bytes, &field, &data, &n)) {
         if (field == NAME) {
-            name = data;
-            name_bytes = n;
+            wanted.name = data;
+            wanted.name_bytes = n;
         } else if (field == DOMAIN) {
-            domain = data;
-            domain_bytes = n;
+            wanted.domain = data;
+            wanted.domain_bytes = n;
         }
     }
-    for (int64_t i = 0; i < graph->n_nodes; i++)
-        if (save->live[i] && is_text(name, name_bytes, graph->nodes[i]->pub.op_type) &&
-            is_text(domain, domain_bytes, graph->nodes[i]->pub.domain))
-            return true;
-    return false;
+    return find_node(save->model->graph, save->live, &wanted, called);
 }
 
 /* All functions of the file where one is called, since it may call the others: their bytes as
@@ -294,7 +310,8 @@ static attn_status put_functions(const struct attn_onnx_save *save,
                                  struct wire_buffer *head)
 {
     const struct attn_origin *origin = save->model->origin;
-    for (int pass = 0, called = 0; pass < 2; pass++) {
+    bool called = false;
+    for (int pass = 0; pass < 2; pass++) {
         const uint8_t *at = origin->data, *end = at + origin->bytes, *data;
         uint64_t n;
         int field;
@@ -302,9 +319,9 @@ static attn_status put_functions(const struct attn_onnx_save *save,
             TRY(attn_poll_work(1024));
             if (field != WIRE_MODEL_FUNCTIONS || data == NULL)
                 continue;
-            if (pass == 0)
-                called |= is_called(save, data, n);
-            else if (called)
+            if (pass == 0 && !called)
+                TRY(is_called(save, data, n, &called));
+            else if (pass == 1 && called)
                 wire_bytes(head, field, data, (size_t)n);
         }
     }
@@ -322,21 +339,23 @@ static void put_opset(struct wire_buffer *head, const char *domain, int64_t vers
     wire_message(head, WIRE_MODEL_OPSET_IMPORT, &opset);
 }
 
-/* Domains that nodes have although the file does not import them, and the empty graph's. */
-static void put_opsets(const struct attn_onnx_save *save, struct wire_buffer *head)
+/* The opsets of the file, and the one domain that nodes may have without it. */
+static attn_status put_opsets(const struct attn_onnx_save *save, struct wire_buffer *head)
 {
     static const char implied[] = "com.microsoft";
+    const struct wanted wanted = { .domain = (const uint8_t *)implied,
+                                   .domain_bytes = sizeof implied - 1 };
     const struct attn_model *model = save->model;
     bool found = false, used = false;
     for (int32_t i = 0; i < model->n_opsets; i++) {
         put_opset(head, model->opsets[i].domain, model->opsets[i].version);
         found = found || strcmp(model->opsets[i].domain, implied) == 0;
     }
-    for (int64_t n = 0; n < model->graph->n_nodes; n++)
-        used = used || (save->live[n] &&
-                        strcmp(model->graph->nodes[n]->pub.domain, implied) == 0);
-    if (used && !found)
+    if (!found)
+        TRY(find_node(model->graph, save->live, &wanted, &used));
+    if (used)
         put_opset(head, implied, 1);
+    return ATTNRUN_OK;
 }
 
 static attn_status put_head(const struct attn_onnx_save *save, struct wire_buffer *head)
@@ -352,7 +371,7 @@ static attn_status put_head(const struct attn_onnx_save *save, struct wire_buffe
     const struct attn_model *model = save->model;
     wire_int(head, WIRE_MODEL_IR_VERSION,
              model->ir_version > IR_INITIALIZERS ? model->ir_version : IR_INITIALIZERS);
-    put_opsets(save, head);
+    TRY(put_opsets(save, head));
     wire_text(head, PRODUCER, model->producer);
     wire_text(head, PRODUCER_VERSION, model->producer_version);
     if (model->doc[0] != 0)
@@ -376,12 +395,7 @@ struct sink {
 
 static attn_status give(struct sink *sink, const void *bytes, int64_t n)
 {
-    for (int64_t at = 0; at < n; at += PIECE) {
-        const int64_t piece = n - at < PIECE ? n - at : PIECE;
-        if (sink->write(sink->user, (const char *)bytes + at, (uint64_t)piece) != 0)
-            return attn_fail(ATTNRUN_E_IO, "the caller could not write the model");
-        TRY(attn_poll_work(piece));
-    }
+    TRY(attn_write_all(sink->write, sink->user, bytes, n, "model"));
     sink->bytes += n;
     return ATTNRUN_OK;
 }
@@ -484,6 +498,7 @@ static attn_status open_source(struct attn_onnx_save *save, attnrun_runtime *run
         names[i] = edit->outputs[i];
     for (int64_t i = 0; i < edit->n_inputs; i++)
         names[edit->n_outputs + i] = edit->inputs[i];
+    given.struct_size = sizeof given; /* a copy, of this library's size */
     given.more_outputs = names;
     given.n_more_outputs = n;
     return attn_model_open_to_write(

@@ -33,7 +33,6 @@ struct attn_onnx_save {
     struct wire_buffer graph, heads;
     struct attn_onnx_constant *constants;
     int64_t n_constants, external_bytes, n_nodes;
-    bool functions; /* a node calls one of the file's */
 };
 
 /* save_graph.c: fills `graph` with all of the main graph but its constants. */

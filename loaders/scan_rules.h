@@ -8,7 +8,7 @@
 
 enum scan_kind {
     SCAN_PLAIN, /* copied */
-    SCAN_NAME,  /* a text of at most ATTN_SCAN_NAME bytes */
+    SCAN_NAME,  /* a text within the limit name_bytes */
     SCAN_BULK,  /* tensor data: left in the file where it is large */
     SCAN_DROP   /* checked, not copied: nobody reads it */
 };

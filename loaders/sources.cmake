@@ -1,20 +1,7 @@
-# Sources of loaders/.
+# Sources of loaders/: those of packed files, and those of ONNX.
 set(ATTN_LOADERS
-  loaders/file_kind.c
-  loaders/function_size.c
   loaders/load_error.c
   loaders/model_open.c
-  loaders/name_map.c
-  loaders/onnx_attr.c
-  loaders/onnx_constant.c
-  loaders/onnx_external.c
-  loaders/onnx_function.c
-  loaders/onnx_graph.c
-  loaders/onnx_node.c
-  loaders/onnx_scope.c
-  loaders/onnx_sparse.c
-  loaders/onnx_tensor.c
-  loaders/onnx_type.c
   loaders/packed_graph.c
   loaders/packed_hash.c
   loaders/packed_layout.c
@@ -22,6 +9,23 @@ set(ATTN_LOADERS
   loaders/packed_save.c
   loaders/packed_words.c
   loaders/packed_write.c
+)
+set(ATTN_LOADERS_ONNX
+  loaders/file_kind.c
+  loaders/function_size.c
+  loaders/name_map.c
+  loaders/onnx_attr.c
+  loaders/onnx_constant.c
+  loaders/onnx_error.c
+  loaders/onnx_external.c
+  loaders/onnx_function.c
+  loaders/onnx_graph.c
+  loaders/onnx_node.c
+  loaders/onnx_open.c
+  loaders/onnx_scope.c
+  loaders/onnx_sparse.c
+  loaders/onnx_tensor.c
+  loaders/onnx_type.c
   loaders/save_graph.c
   loaders/save_onnx.c
   loaders/scan_rules.c
@@ -29,3 +33,8 @@ set(ATTN_LOADERS
   loaders/tensor_from_pb.c
   loaders/wire_scan.c
 )
+if(ATTNRUN_ONNX)
+  list(APPEND ATTN_LOADERS ${ATTN_LOADERS_ONNX})
+else()
+  list(APPEND ATTN_LOADERS loaders/no_onnx.c)
+endif()

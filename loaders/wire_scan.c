@@ -26,6 +26,16 @@
 #include "onnx.pb-c.h"
 #include "scan_rules.h"
 
+/* The arrays of this folder have room for what the largest limits let through. */
+#define FITS(id, which, largest, room)                                                   \
+    _Static_assert(ATTN_LIMIT_##id != ATTN_LIMIT_##which || (largest) <= (room), #which);
+#define X(id, member, standard, largest, text)                                           \
+    FITS(id, MESSAGE_DEPTH, largest, ATTN_SCAN_DEPTH)                                    \
+    FITS(id, SUBGRAPH_DEPTH, largest, ATTN_SCAN_SUBGRAPHS)                               \
+    FITS(id, NAME_BYTES, largest, ATTN_SCAN_NAME)
+ATTNRUN_LIMIT_LIST(X)
+#undef X
+
 enum {
     FIELD_BYTES = 64, /* of work for a field, besides its bytes */
     MANY_TIMES = 256  /* of what may be there once: no slip of a writer */

@@ -2,7 +2,7 @@
  *
  * In: sizes and a category. Out: memory, or NULL with a sentence for the caller. A pool
  * hands out parts of blocks, which grow from 1 KiB up to 1 MiB, and gives all of them back at
- * once. */
+ * once. A keeper keeps what is freed for what is asked for next. */
 #include "alloc.h"
 
 #include <inttypes.h>
@@ -26,7 +26,21 @@ enum {
     POOL_HEADER = 64      /* bytes before a block's data: keeps that aligned */
 };
 
+/* What a keeper has to give, and what stands before each of its blocks. */
+struct kept {
+    struct kept *next;
+    int64_t bytes; /* behind this header */
+    uint64_t round;
+};
+enum { KEPT_HEADER = 64 };
+_Static_assert(sizeof(struct kept) <= KEPT_HEADER, "the header must hold a struct kept");
+
 struct attn_memory {
+    struct attn_memory
+        *parent; /* of a keeper, which has the next two, and no more; or NULL */
+    struct kept *kept;
+    uint64_t round; /* of releases */
+    bool missed;    /* in this round something had to be asked for */
     attnrun_allocator allocator;
     uint64_t max_bytes;
     _Atomic uint64_t used, peak, calls;
@@ -73,6 +87,7 @@ struct attn_memory *attn_memory_create(const attnrun_allocator *allocator,
         attn_fail(ATTNRUN_E_MEMORY, "the allocator has no %zu bytes", sizeof *memory);
         return NULL;
     }
+    memory->parent = NULL;
     memory->allocator = use;
     memory->max_bytes = max_bytes == 0 ? default_budget() : max_bytes;
     atomic_init(&memory->used, 0);
@@ -92,6 +107,11 @@ void attn_memory_destroy(struct attn_memory *memory)
 {
     if (memory == NULL)
         return;
+    if (memory->parent != NULL) {
+        attn_keeper_release(memory, true);
+        attn_free(memory->parent, ATTN_MEM_PLAN, memory, (int64_t)sizeof *memory);
+        return;
+    }
     attnrun_allocator allocator = memory->allocator;
     allocator.free(allocator.user, memory, sizeof *memory);
 }
@@ -129,8 +149,77 @@ static const char *kind_word(enum attn_memory_kind kind)
     return words[kind];
 }
 
+/* ---- keepers ---- */
+
+struct attn_memory *attn_keeper_create(struct attn_memory *parent)
+{
+    struct attn_memory *keeper =
+        attn_alloc_zeroed(parent, ATTN_MEM_PLAN, (int64_t)sizeof *keeper);
+    if (keeper != NULL)
+        keeper->parent = parent;
+    return keeper;
+}
+
+/* The smallest block that is large enough. What asks for a set of blocks and then for one of which
+ * each is no larger finds them all, in whatever order it asks. */
+static struct kept *take_kept(struct attn_memory *keeper, int64_t bytes)
+{
+    struct kept **best = NULL;
+    for (struct kept **at = &keeper->kept; *at != NULL; at = &(*at)->next)
+        if ((*at)->bytes >= bytes && (best == NULL || (*at)->bytes < (*best)->bytes))
+            best = at;
+    if (best == NULL)
+        return NULL;
+    struct kept *block = *best;
+    *best = block->next;
+    return block;
+}
+
+static void *keeper_alloc(struct attn_memory *keeper, int64_t bytes)
+{
+    int64_t total;
+    struct kept *block = take_kept(keeper, bytes);
+    if (block == NULL) {
+        if (bytes < 0 || !ck_add(bytes, KEPT_HEADER, &total))
+            total = bytes < 0 ? bytes : INT64_MAX; /* refused below, with a sentence */
+        block = attn_alloc(keeper->parent, ATTN_MEM_PLAN, total);
+        if (block == NULL)
+            return NULL;
+        block->bytes = bytes;
+        keeper->missed = true;
+    }
+    return (char *)block + KEPT_HEADER;
+}
+
+static void keeper_free(struct attn_memory *keeper, void *memory)
+{
+    struct kept *block = (struct kept *)(void *)((char *)memory - KEPT_HEADER);
+    block->round = keeper->round;
+    block->next = keeper->kept;
+    keeper->kept = block;
+}
+
+void attn_keeper_release(struct attn_memory *keeper, bool all)
+{
+    for (struct kept **at = &keeper->kept; *at != NULL && (all || keeper->missed);) {
+        struct kept *block = *at;
+        if (!all && block->round == keeper->round) {
+            at = &block->next;
+            continue;
+        }
+        *at = block->next;
+        attn_free(keeper->parent, ATTN_MEM_PLAN, block, block->bytes + KEPT_HEADER);
+    }
+    keeper->round++;
+    keeper->missed = false;
+}
+
+/* ---- blocks ---- */
+
 void *attn_alloc(struct attn_memory *memory, enum attn_memory_kind kind, int64_t bytes)
 {
+    if (memory->parent != NULL)
+        return keeper_alloc(memory, bytes);
     if (bytes < 0 || (uint64_t)bytes > SIZE_MAX - ALIGNMENT) {
         attn_fail(ATTNRUN_E_MEMORY,
                   "wanted %" PRId64 " bytes: more than can be addressed", bytes);
@@ -179,6 +268,10 @@ void attn_free(struct attn_memory *memory, enum attn_memory_kind kind, void *blo
 {
     if (block == NULL)
         return;
+    if (memory->parent != NULL) {
+        keeper_free(memory, block);
+        return;
+    }
     memory->allocator.free(memory->allocator.user, block, bytes == 0 ? 1 : (size_t)bytes);
     atomic_fetch_sub_explicit(&memory->kinds[kind], (uint64_t)bytes,
                               memory_order_relaxed);
@@ -222,31 +315,9 @@ static char *block_data(struct attn_pool_block *block)
     return (char *)block + POOL_HEADER;
 }
 
-/* The smallest spare block that is large enough, and not much too large: of pools that are filled
- * in one way after the other, each block finds the one of its place. */
-static struct attn_pool_block *spare_block(struct attn_pool *pool, int64_t bytes)
-{
-    struct attn_pool_block **best = NULL;
-    for (struct attn_pool_block **at = pool->spare ? &pool->spare->last : NULL;
-         at != NULL && *at != NULL; at = &(*at)->before)
-        if ((*at)->bytes >= bytes && (*at)->bytes / 2 <= bytes &&
-            (best == NULL || (*at)->bytes < (*best)->bytes))
-            best = at;
-    if (best == NULL)
-        return NULL;
-    struct attn_pool_block *block = *best;
-    *best = block->before;
-    return block;
-}
-
 static struct attn_pool_block *new_block(struct attn_pool *pool, int64_t bytes)
 {
     int64_t total;
-    struct attn_pool_block *spare = spare_block(pool, bytes);
-    if (spare != NULL) {
-        *spare = (struct attn_pool_block){ .bytes = spare->bytes };
-        return spare;
-    }
     if (bytes < 0 || !ck_add(bytes, POOL_HEADER, &total))
         total = bytes < 0 ? bytes : INT64_MAX; /* refused below, with a sentence */
     struct attn_pool_block *block = attn_alloc(pool->memory, pool->kind, total);
@@ -426,11 +497,4 @@ void attn_pool_free(struct attn_pool *pool)
         pool->last = block->before;
         attn_free(pool->memory, pool->kind, block, block->bytes + POOL_HEADER);
     }
-}
-
-void attn_pool_move(struct attn_pool *to, struct attn_pool *from)
-{
-    attn_pool_free(to);
-    to->last = from->last;
-    from->last = NULL;
 }

@@ -36,6 +36,14 @@ void attn_free(struct attn_memory *memory, enum attn_memory_kind kind, void *blo
  * work takes. */
 struct attn_memory *attn_memory_apart(const struct attn_memory *memory);
 
+/* Memory of `parent`, as plans, that keeps what is freed for what is asked for next: planning for
+ * each token asks for the same again. For attn_alloc(), attn_free() and pools alone, from one
+ * thread at a time. Ends with attn_memory_destroy(), when nothing of it is in use. */
+struct attn_memory *attn_keeper_create(struct attn_memory *parent);
+/* Gives back all that is kept; or, where something did not fit since the last call of this, what
+ * was kept at that time already. */
+void attn_keeper_release(struct attn_memory *keeper, bool all);
+
 struct attn_memory_counts {
     uint64_t max_bytes, used_bytes, peak_bytes, calls;
     uint64_t kind_bytes[ATTN_MEM_KINDS];
@@ -49,7 +57,6 @@ struct attn_pool {
     struct attn_memory *memory;
     enum attn_memory_kind kind;
     struct attn_pool_block *last;
-    struct attn_pool *spare; /* whose blocks are taken first; or NULL */
     /* Bytes that it had no memory for, or 0: what was put into it may lack something. */
     int64_t failed;
 };
@@ -75,7 +82,5 @@ struct attn_pool_fill {
 };
 struct attn_pool_fill attn_pool_fill(const struct attn_pool *pool);
 void attn_pool_fill_add(struct attn_pool_fill *fill, int64_t bytes);
-/* All blocks of `from` become those of `to`, whose own are freed. */
-void attn_pool_move(struct attn_pool *to, struct attn_pool *from);
 
 #endif

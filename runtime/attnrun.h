@@ -27,6 +27,7 @@
  *   an input's data                    until the run returns; strings and elements are copied
  *                                      where an output may show them
  *   memory of attnrun_set_output()     until the run returns; again in each run
+ *   memory of attnrun_set_arena()      until the context ends or has another arena
  *   views: attnrun_output(),           until the next run, or call that says that outputs are gone
  *     attnrun_value()
  *   names and strings of a model       as long as the model
@@ -37,6 +38,18 @@
  * Callbacks and operators must not throw, nor leave by longjmp: C is below them and above. They
  * may call what takes no object, and with attnrun_step_ and attnrun_work_ what they were given;
  * not the context that runs them.
+ *
+ * Which bits are the same
+ *   A model, its inputs, the options and the instruction set decide every bit of the outputs:
+ *   no number of threads, no pool, no address, no process and no run before this one does.
+ *   A sample's bits do not depend on the samples beside it either, in these operators (tests/ops/
+ *   check_batch_rows.py): MatMul, Gemm, Conv, pools, norms, Softmax, elementwise operators and
+ *   reductions; Attention, MultiHeadAttention; of domain attnrun AdditiveAttention,
+ *   AttentionPooling, BigBird-, ChunkedLocal-, Compressed-, Halo-, LAMA-, Linear-, Linformer-,
+ *   Local-, Longformer-, Performer-, Reformer-, Routing-, SAGAN-, SingleHead-, Sinkhorn-,
+ *   SparseTransformer-, Synthetic- and TopKAttention, Boom, CBAM, ExternalAttention, FourierMix,
+ *   Involution, SpatialGatingUnit, SqueezeExcite and TokenMixing.
+ *   Another instruction set, another precision and --no-fusion round in other places.
  *
  * Four objects:
  *   runtime  allocator, memory budget, thread pool, log, operators. Thread-safe.
@@ -75,6 +88,7 @@ extern "C" {
 
 #define ATTNRUN_MAX_RANK 8
 #define ATTNRUN_MAX_PHASES 10
+#define ATTNRUN_ARENA_ALIGN 64 /* of memory for attnrun_set_arena() */
 
 /* ---- status -------------------------------------------------------------------------- */
 
@@ -298,6 +312,27 @@ enum {
     ATTNRUN_PRECISION_AUTO = 2
 };
 
+/* attnrun_source.ragged: encoders that are given a mask (batch, tokens) of 0 and 1, of integers or
+ * b8, run on the tokens that are there, so that a batch costs the sum of its lengths. A sample's
+ * tokens are those from the first to the last with a 1: they get what they got before, as far as
+ * padding had no weight for them. Whether the model's own attention mask hides what is left out
+ * is looked at in each run: E_RANGE where it does not. A mask that adds a finite number hides a
+ * token where that is at least 4096 below the scores of a query's other tokens. Plans that are
+ * asked for (attnrun_plan(), attnrun_reserve(), attnrun_model_plan()) are those of all tokens. A
+ * run is planned for its own number of tokens, rounded up. Such models are not saved as packed
+ * files. */
+enum {
+    ATTNRUN_RAGGED_OFF = 0,
+    /* Rows of padding in outputs (batch, tokens, …), and what the rest of the model reads of them,
+     * are 0: without this option they hold numbers of no meaning. E_UNSUPPORTED, and a sentence
+     * why, where the model is no such encoder. */
+    ATTNRUN_RAGGED_ON = 1,
+    /* Where nothing reads rows of padding: the model takes a token from each sample's beginning,
+     * or multiplies by the mask, and has no output of all tokens. All outputs are what they were.
+     * Else as with OFF. */
+    ATTNRUN_RAGGED_AUTO = 2
+};
+
 /* A symbol of the dims of a file, and the constant that takes its place. */
 typedef struct attnrun_fixed_dim {
     const char *symbol;
@@ -363,7 +398,7 @@ typedef struct attnrun_source {
     int64_t timeout_us;
     const int32_t *cancel;
     int32_t precision; /* ATTNRUN_PRECISION_F32 … */
-    int32_t reserved;  /* 0 */
+    int32_t ragged;    /* ATTNRUN_RAGGED_OFF … */
     /* Names of inner values of the main graph that become outputs too, behind those of the file:
      * to look at them. What gives them is not fused with what reads them. E_USAGE where the
      * model has no such value. */
@@ -661,14 +696,14 @@ ATTNRUN_API void attnrun_cancel(attnrun_context *context);
 /* How long each later call that plans or runs may take, where the call has no time of its
  * own (attnrun_run_options). 0: any time. Returns E_USAGE for a negative time. */
 ATTNRUN_API attnrun_status attnrun_set_timeout(attnrun_context *context, int64_t timeout_us);
-/* Gives back the arena, all plans and the side heap. */
+/* Gives back the arena, unless it is the caller's, all plans and the side heap. */
 ATTNRUN_API void attnrun_trim(attnrun_context *context);
 
 typedef struct attnrun_plan_info {
     uint32_t struct_size;
-    /* late: shapes known only at run */
+    /* of dynamic shape: known only at run */
     int32_t n_steps, n_blocks, n_dynamic_steps, peak_step;
-    int64_t arena_bytes;       /* exact, for the steps that are not late */
+    int64_t arena_bytes;       /* exact, for the steps of known shape */
     int64_t lower_bound_bytes; /* largest sum of bytes alive at one step */
     /* Constants in files, packed by the first context, computed at load. */
     int64_t weights_bytes, packed_bytes, folded_bytes;
@@ -689,7 +724,7 @@ typedef struct attnrun_plan_block {
     attnrun_tensor tensor; /* dtype and dims; data NULL */
 } attnrun_plan_block;
 /* Plans for these input shapes, without allocating the arena. Data is not looked at: steps
- * whose shapes depend on it are late. `inputs` has one tensor per model input. `info` may
+ * whose shapes depend on it are dynamic. `inputs` has one tensor per model input. `info` may
  * be NULL. */
 ATTNRUN_API attnrun_status attnrun_plan(attnrun_context *context, const attnrun_tensor *inputs,
                                         attnrun_plan_info *info);
@@ -722,14 +757,25 @@ typedef struct attnrun_plan_step {
 ATTNRUN_API attnrun_status attnrun_plan_get_step(attnrun_context *context, int32_t index,
                                                  attnrun_plan_step *step);
 /* How many plans the context keeps, 1 to 16 (16 at first): those used last. Others are given
- * back. E_USAGE for another number. */
+ * back; where a new one needs the place of another, it takes its memory. With 1, and after
+ * attnrun_reserve() of the longest input and states of that capacity, a decoder that makes its
+ * states longer takes nothing from the allocator. E_USAGE for another number. */
 ATTNRUN_API attnrun_status attnrun_set_max_plans(attnrun_context *context, int32_t n);
+/* The arena of the context is `bytes` bytes of the caller at `memory`, a multiple of
+ * ATTNRUN_ARENA_ALIGN, until the context ends or this is called again; NULL and 0: its own memory
+ * again. Runs write nowhere else within it than the `arena_bytes` that attnrun_plan() or
+ * attnrun_model_plan() says; where that is more than `bytes`, attnrun_run() and attnrun_reserve()
+ * return E_MEMORY, which names both, and more memory may be given. It does not count for
+ * max_memory. Arenas of subgraphs, states and what depends on data are of the allocator as before.
+ * Outputs of the run before are gone. E_USAGE for another address or a negative size. */
+ATTNRUN_API attnrun_status attnrun_set_arena(attnrun_context *context, void *memory,
+                                             int64_t bytes);
 
 /* What a first context of a model takes, and its first run with inputs of these shapes, in
  * bytes. Where the model is packed already, nothing more is for that. */
 typedef struct attnrun_model_need {
     uint32_t struct_size;
-    int32_t n_unbounded_steps; /* of late shapes: what they take is not in the sums */
+    int32_t n_unbounded_steps; /* of dynamic shape: what they take is not in the sums */
     int64_t held_bytes;      /* used_memory now: this model, and all else of the runtime */
     int64_t packed_bytes;    /* weights that will be packed */
     int64_t packing_bytes;   /* the most that packing takes besides while it works */
@@ -765,8 +811,8 @@ ATTNRUN_API attnrun_status attnrun_model_plan_states(attnrun_model *model,
 
 typedef struct attnrun_memory_info {
     uint32_t struct_size;
-    /* Allocated now, with those of subgraphs; the highest byte that the last run's plan
-     * touched; of sizes that depend on data, the most of the last run, subgraphs included. */
+    /* Held now, with those of subgraphs and the caller's; the highest byte that the last run's
+     * plan touched; of sizes that depend on data, the most of the last run, subgraphs included. */
     int64_t arena_bytes, arena_used_bytes, side_heap_bytes;
     int32_t n_plans;
 } attnrun_memory_info;
@@ -978,6 +1024,13 @@ ATTNRUN_API const attnrun_op_def *attnrun_get_op(attnrun_runtime *runtime, int32
 ATTNRUN_API attnrun_status
 attnrun_model_ops(const attnrun_model *model,
                   void (*see)(void *user, const attnrun_op_def *op), void *user);
+
+/* The same of each built-in row that a node of any model of this runtime had since it was created:
+ * in the file, in formulas, between rewrite passes and as it is run; each row once. A library
+ * with these rows alone (ATTNRUN_OPS of CMake) opens and runs the same files. */
+ATTNRUN_API attnrun_status
+attnrun_runtime_ops(attnrun_runtime *runtime,
+                    void (*see)(void *user, const attnrun_op_def *op), void *user);
 
 /* For infer() and run(): records the sentence, returns `status`. */
 ATTNRUN_API attnrun_status attnrun_step_fail(const attnrun_step *step, attnrun_status status,

@@ -248,7 +248,8 @@ public:
     runtime(runtime &&from) noexcept : runtime_(std::exchange(from.runtime_, nullptr)) {}
     runtime &operator=(runtime &&from) noexcept
     {
-        std::swap(runtime_, from.runtime_);
+        runtime old(std::move(from));
+        std::swap(runtime_, old.runtime_);
         return *this;
     }
     runtime(const runtime &) = delete;
@@ -338,14 +339,17 @@ public:
     attnrun_model_need plan(span<const tensor> inputs) const
     {
         auto made = sized<attnrun_model_need>();
-        check(attnrun_model_plan(model_, raw(inputs).data(), &made));
+        check(attnrun_model_plan(model_, inputs_of(inputs).data(), &made));
         return made;
     }
     attnrun_model *get() const noexcept { return model_; }
 
-    static std::vector<attnrun_tensor> raw(span<const tensor> tensors)
+    /* As the C calls want them: one for each input. */
+    std::vector<attnrun_tensor> inputs_of(span<const tensor> tensors) const
     {
         std::vector<attnrun_tensor> made;
+        if (tensors.size() != static_cast<std::size_t>(info().n_inputs))
+            refuse("as many tensors are needed as the model has inputs");
         made.reserve(tensors.size());
         for (const tensor &t : tensors)
             made.push_back(t.raw());
@@ -383,8 +387,9 @@ public:
     }
     context &operator=(context &&from) noexcept
     {
-        std::swap(model_, from.model_);
-        std::swap(context_, from.context_);
+        context old(std::move(from));
+        std::swap(model_, old.model_);
+        std::swap(context_, old.context_);
         return *this;
     }
     context(const context &) = delete;
@@ -419,7 +424,8 @@ public:
     }
     void choose_outputs(span<const std::int32_t> indices)
     {
-        check(attnrun_choose_outputs(context_, indices.data(),
+        static constexpr std::int32_t none = 0; /* nullptr would choose all */
+        check(attnrun_choose_outputs(context_, indices.empty() ? &none : indices.data(),
                                      static_cast<std::int32_t>(indices.size())));
     }
     void choose_all_outputs() { check(attnrun_choose_outputs(context_, nullptr, 0)); }
@@ -452,7 +458,7 @@ public:
     attnrun_plan_info plan(span<const tensor> inputs)
     {
         auto made = sized<attnrun_plan_info>();
-        check(attnrun_plan(context_, model::raw(inputs).data(), &made));
+        check(attnrun_plan(context_, model_.inputs_of(inputs).data(), &made));
         return made;
     }
     /* Dtype and shape of an output in the last plan. */
@@ -464,7 +470,14 @@ public:
     }
     void reserve(span<const tensor> inputs)
     {
-        check(attnrun_reserve(context_, model::raw(inputs).data()));
+        check(attnrun_reserve(context_, model_.inputs_of(inputs).data()));
+    }
+    void set_max_plans(std::int32_t n) { check(attnrun_set_max_plans(context_, n)); }
+    /* `memory` begins at a multiple of ATTNRUN_ARENA_ALIGN, and outlives the context. */
+    void set_arena(span<std::byte> memory)
+    {
+        check(attnrun_set_arena(context_, memory.data(),
+                                static_cast<std::int64_t>(memory.size())));
     }
     attnrun_memory_info memory() const
     {

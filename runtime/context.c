@@ -27,6 +27,13 @@ static void note_outputs(struct attnrun_context *context)
     }
 }
 
+/* Of the tensors that a run is given: inputs, and what is made of them. */
+static int64_t bound_bytes(const struct attn_graph *graph)
+{
+    return ((int64_t)graph->n_inputs + attn_ragged_n(graph) + 1) *
+           (int64_t)sizeof(attnrun_tensor);
+}
+
 static attn_status context_init(struct attnrun_context *context,
                                 struct attn_memory *memory)
 {
@@ -35,8 +42,7 @@ static attn_status context_init(struct attnrun_context *context,
     context->n_outputs = graph->n_outputs;
     context->inputs = attn_alloc_zeroed(
         memory, ATTN_MEM_PLAN, (graph->n_inputs + 1) * (int64_t)sizeof *context->inputs);
-    context->bound = attn_alloc_zeroed(
-        memory, ATTN_MEM_PLAN, (graph->n_inputs + 1) * (int64_t)sizeof *context->bound);
+    context->bound = attn_alloc_zeroed(memory, ATTN_MEM_PLAN, bound_bytes(graph));
     context->outputs =
         attn_alloc_zeroed(memory, ATTN_MEM_PLAN,
                           (graph->n_outputs + 1) * (int64_t)sizeof *context->outputs);
@@ -56,8 +62,9 @@ static attn_status context_init(struct attnrun_context *context,
 int64_t attn_context_own_bytes(const struct attn_graph *graph)
 {
     return (int64_t)sizeof(struct attnrun_context) + 2 * ((int64_t)graph->n_outputs + 1) +
-           (2 * ((int64_t)graph->n_inputs + 1) + graph->n_outputs + 1) *
-               (int64_t)sizeof(attnrun_tensor);
+           ((int64_t)graph->n_inputs + graph->n_outputs + 2) *
+               (int64_t)sizeof(attnrun_tensor) +
+           bound_bytes(graph);
 }
 
 attnrun_status attnrun_context_create(attnrun_model *model, attnrun_context **context)
@@ -94,8 +101,8 @@ void attnrun_context_destroy(attnrun_context *context)
     attn_frame_destroy(context->frame);
     attn_free(memory, ATTN_MEM_PLAN, context->inputs,
               (model->graph->n_inputs + 1) * (int64_t)sizeof *context->inputs);
-    attn_free(memory, ATTN_MEM_PLAN, context->bound,
-              (model->graph->n_inputs + 1) * (int64_t)sizeof *context->bound);
+    attn_free(memory, ATTN_MEM_PLAN, context->bound, bound_bytes(model->graph));
+    attn_ragged_free(memory, &context->ragged);
     attn_free(memory, ATTN_MEM_PLAN, context->outputs,
               (model->graph->n_outputs + 1) * (int64_t)sizeof *context->outputs);
     attn_selection_free(memory, model->graph->n_outputs, &context->selection);
@@ -461,8 +468,11 @@ static attn_status start_clock(struct attnrun_context *context,
     return ATTNRUN_OK;
 }
 
-static attn_status prepare(struct attnrun_context *context, struct attn_plan **plan)
+static attn_status prepare(struct attnrun_context *context, bool whole,
+                           struct attn_plan **plan)
 {
+    TRY(attn_ragged_read(context->model->graph, context->frame->memory, whole,
+                         &context->ragged, context->bound));
     attn_selection_set(context->frame, context->bound);
     TRY(attn_frame_prepare(context->frame, context->bound, plan));
     return attn_selection_check(context->frame, *plan);
@@ -475,12 +485,20 @@ attn_status attn_context_run(struct attnrun_context *context,
     TRY(start_clock(context, options));
     struct attn_meter before = attn_poll_enter(&context->control);
     attn_status status = load_inputs(context);
+    /* A run that changes states cannot be made again: it has all tokens at once. */
+    const bool may_fail = attn_ragged_can_be_whole(context->model->graph),
+               whole = may_fail && context->frame->states != NULL;
     if (status == ATTNRUN_OK)
-        status = prepare(context, &plan);
+        status = prepare(context, whole, &plan);
     if (status == ATTNRUN_OK)
         status = extend_states(context, plan);
     if (status == ATTNRUN_OK)
         status = attn_frame_run_plan(context->frame, plan, context->bound);
+    if (status == ATTNRUN_E_RANGE && may_fail && !whole) {
+        status = prepare(context, true, &plan);
+        if (status == ATTNRUN_OK)
+            status = attn_frame_run_plan(context->frame, plan, context->bound);
+    }
     if (status == ATTNRUN_OK)
         status = finish_outputs(context, context->options.validate != 0);
     if (status == ATTNRUN_OK)
@@ -530,8 +548,12 @@ attn_status attn_context_plan(struct attnrun_context *context,
         TRY(attn_context_check_input(context, i, &inputs[i]));
     start_control(context, context->timeout_us);
     struct attn_meter before = attn_poll_enter(&context->control);
-    attn_selection_set(context->frame, inputs);
-    attn_status status = attn_frame_plan(context->frame, inputs, &plan);
+    if (context->n_inputs > 0)
+        memcpy(context->bound, inputs, (size_t)context->n_inputs * sizeof *inputs);
+    attn_selection_set(context->frame, context->bound);
+    attn_status status = attn_ragged_bound(context->model->graph, context->bound);
+    if (status == ATTNRUN_OK)
+        status = attn_frame_plan(context->frame, context->bound, &plan);
     attn_poll_leave(before);
     TRY(status);
     if (plan != context->frame->current)
@@ -544,6 +566,13 @@ attn_status attn_context_reserve(struct attnrun_context *context,
                                  const attnrun_tensor *inputs)
 {
     TRY(attn_context_plan(context, inputs, NULL));
+    if (context->frame->states != NULL) {
+        struct attn_meter before = attn_poll_enter(&context->control);
+        const attn_status status =
+            attn_frame_rehearse(context->frame, context->bound); /* of the plan */
+        attn_poll_leave(before);
+        TRY(status);
+    }
     TRY(attn_frame_reserve(context->frame, context->frame->shown));
     return reserve_states(context, context->frame->shown);
 }

@@ -5,6 +5,7 @@
 
 #include "frame.h"
 #include "model.h"
+#include "ragged.h"
 #include "selection.h"
 
 struct attnrun_context {
@@ -17,6 +18,7 @@ struct attnrun_context {
     attnrun_tensor *outputs;     /* the caller's memory; kind ABSENT: the context's own */
     struct attn_selection selection;
     struct attn_heap copies;
+    struct attn_ragged_lists ragged;
     struct attn_heap_list owned; /* copies of inputs that outputs may show */
     int32_t n_inputs, n_outputs;
     int64_t sequence;    /* whose states are in place; those of others are parked */
@@ -67,6 +69,8 @@ attn_status attn_context_plan_block(struct attnrun_context *context, int32_t ind
 attn_status attn_context_plan_step(struct attnrun_context *context, int32_t index,
                                    attnrun_plan_step *step);
 attn_status attn_context_set_max_plans(struct attnrun_context *context, int32_t n);
+attn_status attn_context_set_arena(struct attnrun_context *context, void *memory,
+                                   int64_t bytes);
 attn_status attn_context_plan_output(struct attnrun_context *context, int32_t index,
                                      attnrun_tensor *tensor);
 attn_status attn_context_memory(struct attnrun_context *context,

@@ -214,6 +214,12 @@ attnrun_status attnrun_set_max_plans(attnrun_context *context, int32_t n)
     return leave(context, attn_context_set_max_plans(context, n));
 }
 
+attnrun_status attnrun_set_arena(attnrun_context *context, void *memory, int64_t bytes)
+{
+    TRY(enter(context));
+    return leave(context, attn_context_set_arena(context, memory, bytes));
+}
+
 attnrun_status attnrun_context_memory(const attnrun_context *context,
                                       attnrun_memory_info *info)
 {

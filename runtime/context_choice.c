@@ -43,23 +43,16 @@ attn_status attn_context_watch(struct attnrun_context *context, const char *name
     return attn_selection_watch(context->frame->memory, &context->selection, id);
 }
 
-static bool is_watched(const struct attn_selection *selection, int32_t id)
-{
-    for (int32_t i = 0; i < selection->n_watched; i++)
-        if (selection->watched[i] == id)
-            return true;
-    return false;
-}
-
 attn_status attn_context_value(const struct attnrun_context *context, const char *name,
                                attnrun_tensor *tensor)
 {
     int32_t id;
     const struct attn_plan *plan = context->frame->current;
     TRY(find_value(context, name, &id));
-    if (!is_watched(&context->selection, id))
+    const int32_t place = attn_selection_find(&context->selection, id);
+    if (place < 0)
         return attn_fail(ATTNRUN_E_USAGE, "value '%s' is not watched", attn_quote(name));
-    if (plan == NULL || plan->watch_version != context->selection.watch_version ||
+    if (plan == NULL || place >= plan->n_watched ||
         plan->values[id].tensor.kind == ATTNRUN_ABSENT)
         return attn_fail(ATTNRUN_E_USAGE,
                          "there is no successful run since '%s' is watched",

@@ -1,5 +1,6 @@
 /* context_plan.c - a context's last plan as users see it: its blocks, its steps, the shapes of its
- * outputs. In: an index. Out: what the plan says of it; names belong to the model. */
+ * outputs. In: an index. Out: what the plan says of it; names belong to the model. And what users
+ * say of plans: how many are kept, whose memory the arena is. */
 #include "abi.h"
 #include "context.h"
 #include "node_profile.h"
@@ -76,5 +77,19 @@ attn_status attn_context_set_max_plans(struct attnrun_context *context, int32_t 
         return attn_fail(ATTNRUN_E_USAGE, "%d plans to keep, expected 1 to %d", n,
                          ATTN_MAX_PLANS);
     attn_frame_keep_plans(context->frame, n);
+    return ATTNRUN_OK;
+}
+
+attn_status attn_context_set_arena(struct attnrun_context *context, void *memory,
+                                   int64_t bytes)
+{
+    if (bytes < 0 || (memory == NULL && bytes != 0))
+        return attn_fail(ATTNRUN_E_USAGE, "attnrun_set_arena: %lld bytes of no memory",
+                         (long long)bytes);
+    if ((uintptr_t)memory % ATTNRUN_ARENA_ALIGN != 0)
+        return attn_fail(ATTNRUN_E_USAGE,
+                         "attnrun_set_arena: the memory begins at no multiple of %d",
+                         ATTNRUN_ARENA_ALIGN);
+    attn_frame_set_arena(context->frame, memory, bytes);
     return ATTNRUN_OK;
 }

@@ -75,7 +75,7 @@ static int64_t sat_mul(int64_t a, int64_t b)
     return ck_mul(a, b, &product) ? product : (a < 0) != (b < 0) ? INT64_MIN : INT64_MAX;
 }
 
-static void promote(int64_t value, int64_t *min, int64_t *max)
+static void relax_bounds(int64_t value, int64_t *min, int64_t *max)
 {
     if (value < *min)
         *min = value;
@@ -83,13 +83,13 @@ static void promote(int64_t value, int64_t *min, int64_t *max)
         *max = value;
 }
 
-/* [least, most] becomes its product with [from, to]. */
+/* [*min, *max] becomes its product with [from, to]. */
 static void multiply_bounds(int64_t *min, int64_t *max, int64_t from, int64_t to)
 {
     int64_t low = sat_mul(*min, from), high = low;
-    promote(sat_mul(*min, to), &low, &high);
-    promote(sat_mul(*max, from), &low, &high);
-    promote(sat_mul(*max, to), &low, &high);
+    relax_bounds(sat_mul(*min, to), &low, &high);
+    relax_bounds(sat_mul(*max, from), &low, &high);
+    relax_bounds(sat_mul(*max, to), &low, &high);
     *min = low;
     *max = high;
 }
@@ -126,9 +126,9 @@ static void derived_bounds(const struct attn_dims *dims, struct dim_symbol *symb
         symbol->max = INT64_MAX;
         if (b0 >= 1) {
             symbol->min = symbol->max = dim_floor_div(a0, b0);
-            promote(dim_floor_div(a0, b1), &symbol->min, &symbol->max);
-            promote(dim_floor_div(a1, b0), &symbol->min, &symbol->max);
-            promote(dim_floor_div(a1, b1), &symbol->min, &symbol->max);
+            relax_bounds(dim_floor_div(a0, b1), &symbol->min, &symbol->max);
+            relax_bounds(dim_floor_div(a1, b0), &symbol->min, &symbol->max);
+            relax_bounds(dim_floor_div(a1, b1), &symbol->min, &symbol->max);
         }
     }
 }

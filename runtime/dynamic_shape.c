@@ -164,8 +164,8 @@ attn_status attn_frame_run_planned(struct attn_frame *frame, struct attn_plan *p
     return status;
 }
 
-/* Frees late values that this step was the last to read. Strings stay: elements that were
- * moved since then share their bytes. */
+/* Frees values of dynamic shape that this step was the last to read. Strings stay: elements
+ * that were moved since then share their bytes. */
 void attn_frame_release_dynamic(struct attn_frame *frame, struct attn_plan *plan,
                                 const struct attn_step *step)
 {

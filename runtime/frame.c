@@ -32,6 +32,7 @@
 #include "fill.h"
 #include "infer.h"
 #include "node_profile.h"
+#include "ragged.h"
 #include "selection.h"
 
 /* Ranges of tasks shorter than this are not worth handing to another thread. */
@@ -100,9 +101,7 @@ static void drop_plan(struct attn_frame *frame, struct attn_plan **slot)
     if (*slot == frame->shown)
         frame->shown = NULL;
     release_all_dynamic(frame, *slot);
-    attn_pool_move(&frame->spare,
-                   &(*slot)->pool); /* decoding plans anew for each token */
-    attn_plan_destroy(*slot, frame->memory);
+    attn_plan_destroy(*slot, frame->planning);
     *slot = NULL;
 }
 
@@ -121,7 +120,22 @@ void attn_frame_keep_plans(struct attn_frame *frame, int32_t n)
     }
     for (int32_t i = n; i < ATTN_MAX_PLANS; i++)
         drop_plan(frame, &frame->plans[i]);
+    attn_keeper_release(frame->planning, true);
     frame->max_plans = n;
+}
+
+/* The memory of a plan that has to go is that of the new one. Where one had to, as in decoding,
+ * which plans anew for each token, what this planning is done with is kept for the next. */
+static attn_status make_plan(struct attn_frame *frame, const attnrun_tensor *inputs,
+                             struct attn_plan **slot, struct attn_plan **plan)
+{
+    const bool replaces = *slot != NULL;
+    drop_plan(frame, slot);
+    attn_status status =
+        attn_plan_create(frame, inputs, attn_frame_n_inputs(frame), slot);
+    attn_keeper_release(frame->planning, !replaces);
+    *plan = *slot;
+    return status;
 }
 
 attn_status attn_frame_plan(struct attn_frame *frame, const attnrun_tensor *inputs,
@@ -133,18 +147,26 @@ attn_status attn_frame_plan(struct attn_frame *frame, const attnrun_tensor *inpu
             *plan = frame->plans[i];
             return ATTNRUN_OK;
         }
-    struct attn_plan *made;
-    TRY(attn_plan_create(frame, inputs, attn_frame_n_inputs(frame), &made));
-    struct attn_plan **slot = plan_slot(frame);
-    drop_plan(frame, slot);
-    *slot = made;
-    made->last_used = ++frame->clock;
+    TRY(make_plan(frame, inputs, plan_slot(frame), plan));
+    const struct attn_plan *made = *plan;
+    (*plan)->last_used = ++frame->clock;
     attn_log(frame->runtime, ATTN_LOG_PLAN,
-             "plan: %d steps, %lld bytes of arena, %d late, %lld bytes of side heap and "
+             "plan: %d steps, %lld bytes of arena, %d of dynamic shape, %lld bytes of "
+             "side heap and "
              "what %d steps need that have no bound",
              made->n_steps, (long long)made->arena_bytes, made->n_dynamic,
              (long long)made->heap_bytes, made->n_unbounded);
-    *plan = made;
+    return ATTNRUN_OK;
+}
+
+attn_status attn_frame_rehearse(struct attn_frame *frame, const attnrun_tensor *inputs)
+{
+    struct attn_plan **slot = plan_slot(frame), *plan;
+    if (*slot == NULL || *slot != frame->shown)
+        return ATTNRUN_OK;
+    TRY(make_plan(frame, inputs, slot, &plan));
+    plan->last_used = ++frame->clock;
+    frame->shown = plan;
     return ATTNRUN_OK;
 }
 
@@ -162,18 +184,38 @@ static int64_t arena_size(struct attn_frame *frame, int64_t bytes)
     return more;
 }
 
-attn_status attn_frame_reserve(struct attn_frame *frame, const struct attn_plan *plan)
+/* Plans set their pointers again. */
+static void unbind_arena(struct attn_frame *frame)
 {
-    int64_t bytes = plan->arena_bytes > 0 ? plan->arena_bytes : ATTN_ARENA_ALIGN;
-    if (frame->arena != NULL && bytes <= frame->arena_bytes)
-        return ATTNRUN_OK;
-    bytes = arena_size(frame, bytes);
-    attn_free(frame->memory, ATTN_MEM_ARENA, frame->arena, frame->arena_bytes);
+    if (!frame->arena_given)
+        attn_free(frame->memory, ATTN_MEM_ARENA, frame->arena, frame->arena_bytes);
     frame->arena = NULL;
     frame->arena_bytes = 0;
     for (int i = 0; i < ATTN_MAX_PLANS; i++)
         if (frame->plans[i] != NULL)
             frame->plans[i]->bound_arena = NULL;
+}
+
+void attn_frame_set_arena(struct attn_frame *frame, void *memory, int64_t bytes)
+{
+    attn_frame_forget(frame);
+    unbind_arena(frame);
+    frame->arena_given = memory != NULL;
+    frame->arena = memory;
+    frame->arena_bytes = memory != NULL ? bytes : 0;
+}
+
+attn_status attn_frame_reserve(struct attn_frame *frame, const struct attn_plan *plan)
+{
+    if (frame->arena != NULL && plan->arena_bytes <= frame->arena_bytes)
+        return ATTNRUN_OK;
+    if (frame->arena_given)
+        return attn_fail(ATTNRUN_E_MEMORY,
+                         "the arena needs %lld bytes for these shapes, and the one that "
+                         "attnrun_set_arena() was given has %lld",
+                         (long long)plan->arena_bytes, (long long)frame->arena_bytes);
+    const int64_t bytes = arena_size(frame, max64(plan->arena_bytes, ATTN_ARENA_ALIGN));
+    unbind_arena(frame);
     frame->arena = attn_alloc(frame->memory, ATTN_MEM_ARENA, bytes);
     if (frame->arena == NULL)
         return ATTNRUN_E_MEMORY;
@@ -204,12 +246,9 @@ static attn_status run_range(struct attn_frame *frame, struct attn_step *step,
                           .shared = step->own.shared,
                           .cancel = &frame->control->stop,
                           .internal = frame->control };
-    if (frame->profiling == NULL)
-        return attn_step_run(step, &work);
-    const int64_t start = attn_poll_now_ns();
-    attn_status status = attn_step_run(step, &work);
-    attn_profile_tasks(frame->profiling, step, &work, start);
-    return status;
+    return frame->profiling != NULL && frame->profiling->ranges
+               ? attn_profile_tasks(frame->profiling, step, &work)
+               : attn_step_run(step, &work);
 }
 
 static void run_task(void *arg, int64_t begin, int64_t end, int32_t worker)
@@ -456,7 +495,22 @@ attn_status attn_frame_create(attnrun_runtime *runtime, struct attn_memory *memo
     made->heap = (struct attn_heap){ .memory = memory,
                                      .kind = ATTN_MEM_HEAP,
                                      .total = &control->heap };
-    attn_pool_init(&made->spare, memory, ATTN_MEM_PLAN);
+    made->planning = attn_keeper_create(memory);
+    if (made->planning == NULL) {
+        attn_free(memory, ATTN_MEM_PLAN, made, (int64_t)sizeof *made);
+        return ATTNRUN_E_MEMORY;
+    }
+    if (attn_ragged_n(graph) > 0) { /* they come behind the inputs, as captures do */
+        made->capture_ids = attn_alloc_zeroed(
+            memory, ATTN_MEM_PLAN,
+            ATTN_RAGGED_INPUTS * (int64_t)(2 * sizeof *made->capture_ids));
+        if (made->capture_ids == NULL) {
+            attn_frame_destroy(made);
+            return ATTNRUN_E_MEMORY;
+        }
+        memcpy(made->capture_ids, graph->ragged->values, sizeof graph->ragged->values);
+        made->n_captures = ATTN_RAGGED_INPUTS;
+    }
     *frame = made;
     return ATTNRUN_OK;
 }
@@ -474,14 +528,13 @@ void attn_frame_trim(struct attn_frame *frame)
     for (int i = 0; i < ATTN_MAX_PLANS; i++) {
         if (frame->plans[i] != NULL)
             release_all_dynamic(frame, frame->plans[i]);
-        attn_plan_destroy(frame->plans[i], frame->memory);
+        attn_plan_destroy(frame->plans[i], frame->planning);
         frame->plans[i] = NULL;
     }
     frame->current = frame->shown = NULL;
-    attn_pool_free(&frame->spare);
-    attn_free(frame->memory, ATTN_MEM_ARENA, frame->arena, frame->arena_bytes);
-    frame->arena = NULL;
-    frame->arena_bytes = 0;
+    attn_keeper_release(frame->planning, true);
+    if (!frame->arena_given)
+        unbind_arena(frame);
     for (struct attn_frame *child = frame->children; child != NULL; child = child->next)
         attn_frame_trim(child);
 }
@@ -500,5 +553,6 @@ void attn_frame_destroy(struct attn_frame *frame)
               frame->n_captures * (int64_t)(2 * sizeof(int32_t)));
     attn_free(frame->memory, ATTN_MEM_PLAN, frame->call,
               (attn_frame_n_inputs(frame) + 1) * (int64_t)sizeof *frame->call);
+    attn_memory_destroy(frame->planning);
     attn_free(frame->memory, ATTN_MEM_PLAN, frame, (int64_t)sizeof *frame);
 }

@@ -25,15 +25,18 @@ struct attn_frame {
     struct attn_selection *selection; /* of the main graph; else NULL: all outputs */
     const attnrun_tensor *outputs;    /* of the main graph: the caller's memory */
     struct attn_plan *plans[ATTN_MAX_PLANS];
-    int32_t max_plans;         /* that are kept */
-    struct attn_plan *current; /* of the last successful run */
-    struct attn_plan *shown;   /* of the last run or attnrun_plan() */
-    uint64_t clock;            /* for the least recently used plan */
-    struct attn_pool spare;    /* memory of the last plan that was dropped */
+    int32_t max_plans;            /* that are kept */
+    struct attn_plan *current;    /* of the last successful run */
+    struct attn_plan *shown;      /* of the last run or attnrun_plan() */
+    uint64_t clock;               /* for the least recently used plan */
+    struct attn_memory *planning; /* a keeper: what plans are made in */
     char *arena;
     int64_t arena_bytes;
+    bool arena_given; /* it is the caller's */
     struct attn_heap heap;
-    int32_t *capture_ids;   /* subgraphs: capture values, in the order of inputs */
+    int32_t
+        *capture_ids; /* subgraphs: capture values, in the order of inputs; main graph:
+                             * those of ragged.h */
     int32_t *capture_slots; /* where each is among the outer node's x */
     int32_t n_captures;
     attnrun_tensor *call; /* subgraphs: formal inputs and captures of a call */
@@ -50,6 +53,12 @@ int32_t attn_frame_n_inputs(const struct attn_frame *frame);
 /* The plan for these inputs, made where it is new. */
 attn_status attn_frame_plan(struct attn_frame *frame, const attnrun_tensor *inputs,
                             struct attn_plan **plan);
+/* Plans once more where later shapes will take the place of the plan that is shown: what that
+ * takes is then there. */
+attn_status attn_frame_rehearse(struct attn_frame *frame, const attnrun_tensor *inputs);
+/* The arena is the caller's `bytes` bytes at `memory` from now on; NULL: of the allocator, made
+ * when it is needed. Outputs are gone. */
+void attn_frame_set_arena(struct attn_frame *frame, void *memory, int64_t bytes);
 /* Makes the arena at least as large as the plan needs. */
 attn_status attn_frame_reserve(struct attn_frame *frame, const struct attn_plan *plan);
 /* A run begins: the outputs of the one before are gone. */
@@ -83,7 +92,7 @@ attn_status attn_frame_run_planned(struct attn_frame *frame, struct attn_plan *p
 /* Infers a dynamic-shape step, gives it memory of the side heap and runs it. */
 attn_status attn_frame_run_dynamic(struct attn_frame *frame, struct attn_plan *plan,
                                    struct attn_step *step);
-/* Frees late values that this step was the last to read. */
+/* Frees values of dynamic shape that this step was the last to read. */
 void attn_frame_release_dynamic(struct attn_frame *frame, struct attn_plan *plan,
                                 const struct attn_step *step);
 /* Runs all phases of a step whose memory is bound. */

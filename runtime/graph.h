@@ -122,6 +122,8 @@ struct attn_graph {
         *capture_uses; /* of a subgraph: one a value with ATTN_VALUE_CAPTURE */
     int32_t n_captures;
     int64_t n_stale; /* nodes to infer */
+    const struct attn_ragged
+        *ragged; /* the graph runs on the tokens of a batch, or NULL */
     bool edited; /* since the nodes were ordered and those that nobody reads removed */
 };
 
@@ -178,6 +180,7 @@ struct attn_model {
     struct attn_file_list *files; /* mapped or read; closed with the model */
     const char *producer, *producer_version, *graph_name, *doc, *missing;
     const char *disable_passes;
+    const char *failed_pass; /* a pass found no row for what it writes; or NULL */
     int64_t ir_version, n_parameters, weights_bytes, file_bytes, folded_bytes,
         packed_bytes;
     int32_t n_opsets, n_metadata, n_functions, n_passes, n_notes, n_missing;
@@ -185,6 +188,8 @@ struct attn_model {
     uint32_t flags; /* attnrun_source.flags */
     attnrun_limits limits;
     bool products_bf16;
+    uint8_t ragged;         /* attnrun_source.ragged */
+    const char *ragged_why; /* static: why the graph does not run so, or NULL */
     uint8_t precision; /* attnrun_source.precision, or what a packed file was made with */
     const void *stand_in;   /* while it is measured: what nodes show for packed weights */
     bool rewritten;         /* comes out of a packed file: nothing is folded */
@@ -355,8 +360,24 @@ void attn_runtime_release(attnrun_runtime *runtime);
 /* The default runtime, made at first use; retained for the caller. */
 attn_status attn_runtime_default(attnrun_runtime **runtime);
 
+/* A built-in row was found for a node: attnrun_runtime_ops(). */
+void attn_runtime_note_op(attnrun_runtime *runtime, const attnrun_op_def *row);
+
 /* ops/op_list.c: all built-in rows, ends with NULL. */
 extern const attnrun_op_def *const attn_ops[];
+/* ops/op_ends.c: whether the rows are those of a list (ATTNRUN_OPS); versions of operators that
+ * begin where the last row of the list ends, as an operator's next row would say. Ends with a
+ * name NULL. */
+extern const bool attn_ops_listed;
+struct attn_op_end {
+    const char *domain, *name;
+    int32_t since;
+};
+extern const struct attn_op_end attn_op_ends[];
+/* What a sentence says of a row that is not there. */
+#define ATTN_LISTED_HINT                                                                 \
+    "this library has the operators of a list alone (ATTNRUN_OPS of CMake): "            \
+    "attnrun ops --used MODEL... writes such a list"
 /* ops/kernels/table.c: the table of an enum attn_isa, or NULL where it is not built; `bf16`:
  * the one whose products are of bf16. */
 const struct attn_kernels *attn_kernels_for(int isa, bool bf16);

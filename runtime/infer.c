@@ -10,7 +10,7 @@
  *
  *   for each node, in order:
  *     values ──▶ step->in (types), x (constants), known ──▶ infer() of the row
- *     values ◀── step->out, facts: known, view_of, in place ◀──┘
+ *     values ◀── step->out, known_outputs: known, view_of, in place ◀──┘
  *
  * So a chain of Shape, Gather, Concat and Reshape gives a symbolic shape instead of an
  * unknown one. Inferred dims win over declared ones, which may be stale; a declared symbol is

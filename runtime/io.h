@@ -25,19 +25,19 @@ struct attn_io {
 /* The system's calls; tests may replace single entries. */
 extern struct attn_io attn_io;
 
-/* A whole file, mapped or read. */
 /* The bytes that a file may have, and the limit that says so. */
 struct attn_file_limit {
     int64_t bytes;
     enum attn_limit which;
 };
 
+/* A whole file, mapped or read. */
 struct attn_file {
     const uint8_t *data;
     int64_t bytes;
     bool mapped;
 };
-/* max_bytes bounds the file; `copy` reads instead of mapping (into `memory`, kind
+/* `limit` bounds the file; `copy` reads instead of mapping (into `memory`, kind
  * WEIGHTS). Refuses what is no regular file. Handles EINTR and short reads. An empty file
  * is fine. */
 attn_status attn_file_open(struct attn_memory *memory, const char *path,

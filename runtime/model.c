@@ -65,6 +65,11 @@ attn_status attn_model_create(attnrun_runtime *runtime, const attnrun_source *so
     attnrun_limits limits;
     TRY(attn_pass_check_names(source->disable_passes));
     TRY(attn_limits_read(source->limits, &limits));
+    if (source->precision == ATTNRUN_PRECISION_BF16 &&
+        attn_runtime_kernels(runtime, true) == NULL)
+        return attn_fail(ATTNRUN_E_UNSUPPORTED,
+                         "this library was built without products of bf16 "
+                         "(ATTNRUN_BF16=OFF)");
     struct attn_memory *memory = attn_runtime_memory(runtime);
     int64_t bytes =
         (int64_t)(sizeof(struct attn_model) + sizeof(struct attn_model_private));
@@ -78,6 +83,7 @@ attn_status attn_model_create(attnrun_runtime *runtime, const attnrun_source *so
     model->flags = source->flags;
     model->limits = limits;
     model->precision = (uint8_t)source->precision;
+    model->ragged = (uint8_t)source->ragged;
     model->products_bf16 =
         source->precision == ATTNRUN_PRECISION_BF16 ||
         (source->precision == ATTNRUN_PRECISION_AUTO && attn_runtime_has_bf16(runtime));
@@ -200,6 +206,17 @@ static attn_status resolve_graph(struct attn_graph *graph, struct missing *missi
     return ATTNRUN_OK;
 }
 
+static attn_status fail_missing(const struct missing *missing, const char *what,
+                                const char *hint)
+{
+    attn_fail(ATTNRUN_E_UNSUPPORTED, "%d operator%s not %s: %s%s", missing->n,
+              missing->n == 1 ? " is" : "s are",
+              attn_ops_listed ? "in the list of this library (ATTNRUN_OPS)" : what,
+              missing->text, missing->n == 1 ? missing->near : "");
+    attn_hint("%s", attn_ops_listed ? ATTN_LISTED_HINT : hint);
+    return ATTNRUN_E_UNSUPPORTED;
+}
+
 static attn_status no_memory(const struct attn_model *model)
 {
     return attn_fail(ATTNRUN_E_MEMORY, "the model needs %lld bytes more than there are",
@@ -217,18 +234,20 @@ attn_status attn_model_prepare(struct attn_model *model)
     model->missing = attn_pool_string(&model->pool, missing.text);
     if (model->missing == NULL)
         return ATTNRUN_E_MEMORY;
-    if (missing.n > 0 && !(model->flags & ATTNRUN_ALLOW_MISSING)) {
-        attn_fail(ATTNRUN_E_UNSUPPORTED, "%d operator%s not supported: %s%s", missing.n,
-                  missing.n == 1 ? " is" : "s are", missing.text,
-                  missing.n == 1 ? missing.near : "");
-        attn_hint("attnrun inspect --coverage lists every node");
-        return ATTNRUN_E_UNSUPPORTED;
-    }
+    if (missing.n > 0 && !(model->flags & ATTNRUN_ALLOW_MISSING))
+        return fail_missing(&missing, "supported",
+                            "attnrun inspect --coverage lists every node");
     TRY(attn_graph_infer(model->graph));
     if (missing.n == 0 && model->origin == NULL)
         TRY(attn_graph_promote(model->graph));
     if (missing.n == 0 && (model->origin == NULL || !model->origin->keep_nodes))
         TRY(attn_graph_rewrite(model->graph));
+    if (model->ragged == ATTNRUN_RAGGED_ON && model->origin == NULL &&
+        model->graph->ragged == NULL)
+        return attn_fail(ATTNRUN_E_UNSUPPORTED,
+                         "the model cannot run on the tokens of ragged batches: %s",
+                         model->ragged_why != NULL ? model->ragged_why
+                                                   : "the rewrite pass is switched off");
     attn_log(model->runtime, ATTN_LOG_INFO, "model: %d nodes in the file, %lld to run",
              model->n_file_nodes, (long long)model->graph->n_nodes);
     return ATTNRUN_OK;
@@ -252,13 +271,10 @@ attn_status attn_model_resume(struct attn_model *model)
     if (model->pool.failed != 0)
         return no_memory(model);
     TRY(resolve_graph(model->graph, &missing));
-    if (missing.n > 0) {
-        attn_fail(ATTNRUN_E_UNSUPPORTED, "%d operator%s not there: %s%s", missing.n,
-                  missing.n == 1 ? " is" : "s are", missing.text,
-                  missing.n == 1 ? missing.near : "");
-        attn_hint("register the operators, or load the plugin, that it was packed with");
-        return ATTNRUN_E_UNSUPPORTED;
-    }
+    if (missing.n > 0)
+        return fail_missing(
+            &missing, "there",
+            "register the operators, or load the plugin, that it was packed with");
     TRY(attn_graph_finish(model->graph));
     TRY(attn_graph_infer(model->graph));
     const int64_t n_nodes = model->graph->n_nodes;

@@ -264,7 +264,7 @@ static void see_rows(const struct attn_graph *graph,
             continue;
         see(user, node->pub.op);
         for (int32_t g = 0; g < node->n_graphs;
-             g++) /* as deep as SUBGRAPH_DEPTH allows */
+             g++) /* as deep as the limit subgraph_depth */
             see_rows(node->graphs[g], see, user);
     }
 }

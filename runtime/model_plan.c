@@ -19,6 +19,7 @@ struct measuring {
     struct attn_model *model;
     const attnrun_tensor *inputs;
     struct attn_memory *memory; /* counts the frame and its plan */
+    int64_t ragged_bytes;       /* of the lists of tokens */
     int64_t planning_bytes;     /* the most that is held while it is planned */
     const attnrun_state_pair *states;
     int64_t n_states;
@@ -65,12 +66,33 @@ static attn_status count_states(struct measuring *m, const struct attn_frame *fr
     return ATTNRUN_OK;
 }
 
+/* A plan that holds for every mask, where the graph runs on the tokens of a batch. */
+static attn_status plan_inputs(struct measuring *m, struct attn_frame *frame,
+                               struct attn_plan **plan)
+{
+    struct attn_memory *memory = m->model->pool.memory;
+    const int64_t n = frame->graph->n_inputs;
+    const int64_t bytes = (n + ATTN_RAGGED_INPUTS) * (int64_t)sizeof(attnrun_tensor);
+    if (frame->graph->ragged == NULL)
+        return attn_frame_plan(frame, m->inputs, plan);
+    attnrun_tensor *inputs = attn_alloc(memory, ATTN_MEM_PLAN, bytes);
+    if (inputs == NULL)
+        return ATTNRUN_E_MEMORY;
+    memcpy(inputs, m->inputs, (size_t)n * sizeof *inputs);
+    attn_status status = attn_ragged_bound(frame->graph, inputs);
+    if (status == ATTNRUN_OK)
+        status = attn_frame_plan(frame, inputs, plan);
+    attn_free(memory, ATTN_MEM_PLAN, inputs, bytes);
+    m->ragged_bytes = attn_ragged_bytes(frame->graph, m->inputs);
+    return status;
+}
+
 static attn_status plan_frame(struct measuring *m, struct attn_frame *frame)
 {
     struct attn_plan *plan;
     struct attn_memory_counts counts;
     TRY(add_states(m, frame));
-    TRY(attn_frame_plan(frame, m->inputs, &plan));
+    TRY(plan_inputs(m, frame, &plan));
     attn_memory_counts(m->memory, &counts);
     m->planning_bytes = (int64_t)counts.peak_bytes;
     m->need.context_bytes = (int64_t)counts.used_bytes;
@@ -149,7 +171,8 @@ static attn_status measure(struct measuring *m, bool packed)
     TRY(packed ? plan_model(m) : attn_pack_measure(m->model, &pack, plan_model, m));
     m->need.packed_bytes = pack.packed_bytes;
     m->need.constants_bytes = pack.aligned_bytes - pack.released_bytes;
-    add_up(m, pack.working_bytes, attn_context_own_bytes(m->model->graph));
+    add_up(m, pack.working_bytes,
+           attn_context_own_bytes(m->model->graph) + m->ragged_bytes);
     return ATTNRUN_OK;
 }
 

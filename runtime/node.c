@@ -314,6 +314,17 @@ static int64_t opset_of(const struct attn_model *model, const char *domain)
     return domain[0] == 0 ? INT32_MAX : 1;
 }
 
+static attn_status fail_missing(const struct attn_node *node)
+{
+    attn_fail_node(ATTNRUN_E_UNSUPPORTED, &node->pub,
+                   "there is no operator %s%s%s for opset %d",
+                   attn_quote(node->pub.domain), node->pub.domain[0] ? "." : "",
+                   attn_quote(node->pub.op_type), node->pub.opset);
+    if (attn_ops_listed)
+        attn_hint(ATTN_LISTED_HINT);
+    return ATTNRUN_E_UNSUPPORTED;
+}
+
 attn_status attn_node_resolve(struct attn_graph *graph, struct attn_node *node)
 {
     struct attn_model *model = graph->model;
@@ -327,10 +338,9 @@ attn_status attn_node_resolve(struct attn_graph *graph, struct attn_node *node)
                                               node->pub.op_type, node->pub.opset);
     node->built_in = node->pub.op == built_in;
     if (node->pub.op == NULL)
-        return attn_fail_node(
-            ATTNRUN_E_UNSUPPORTED, &node->pub, "there is no operator %s%s%s for opset %d",
-            attn_quote(node->pub.domain), node->pub.domain[0] ? "." : "",
-            attn_quote(node->pub.op_type), node->pub.opset);
+        return fail_missing(node);
+    if (node->built_in)
+        attn_runtime_note_op(model->runtime, built_in);
     node->row = attn_row_read(&model->rows, &model->pool, node->pub.op);
     if (node->row == NULL)
         return ATTNRUN_E_MEMORY;
@@ -346,6 +356,7 @@ struct type_variables {
     struct {
         char type_variable[16];
         int32_t dtype;
+        int in; /* the first input of it */
         bool promoted;
     } seen[MAX_TYPE_VARIABLES];
     int n;
@@ -408,14 +419,16 @@ static attn_status check_input(const attnrun_step *step, int in,
         return ATTNRUN_OK;
     int i = find_type_variable(type_variables, operand->type_variable);
     if (i >= 0 && type_variables->seen[i].dtype != type->dtype)
-        return op_fail_input(step, in, ATTNRUN_E_DTYPE,
-                             "expected %s as in the inputs before",
-                             attnrun_dtype_name(type_variables->seen[i].dtype));
+        return op_fail_input(step, in, ATTNRUN_E_DTYPE, "expected %s as input %d '%s' is",
+                             attnrun_dtype_name(type_variables->seen[i].dtype),
+                             type_variables->seen[i].in,
+                             attn_quote(step->node->inputs[type_variables->seen[i].in]));
     if (i < 0 && type_variables->n < MAX_TYPE_VARIABLES) {
         i = type_variables->n++;
         memcpy(type_variables->seen[i].type_variable, operand->type_variable,
                sizeof operand->type_variable);
         type_variables->seen[i].dtype = type->dtype;
+        type_variables->seen[i].in = in;
         type_variables->seen[i].promoted = *promote;
     }
     return ATTNRUN_OK;

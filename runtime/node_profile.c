@@ -1,8 +1,8 @@
 /* node_profile.c - the profile of a run, as it goes; see node_profile.h.
  *
  * In: steps and ranges of tasks, with the times at which they began. Out: calls of the caller's
- * functions. Cost: two looks at the clock for a step, and for a range where on_node or on_tasks
- * is set; nothing where none is. */
+ * functions. Cost: two looks at the clock for a step, and for a range where on_tasks is set;
+ * nothing where none is. */
 #include "node_profile.h"
 
 void attn_profile_begin(struct attn_profiling *profiling, struct attn_frame *frame)
@@ -14,6 +14,7 @@ void attn_profile_begin(struct attn_profiling *profiling, struct attn_frame *fra
          options->on_tasks == NULL))
         return;
     profiling->options = options;
+    profiling->ranges = options->on_node != NULL || options->on_tasks != NULL;
     profiling->start_ns = attn_poll_now_ns();
     for (int i = 0; i < ATTN_PROFILE_WORDS; i++)
         atomic_init(&profiling->workers[i], 0);
@@ -94,15 +95,17 @@ void attn_profile_step_end(struct attn_profiling *profiling, const struct attn_s
         report_node(profiling, step, start_ns, ns);
 }
 
-void attn_profile_tasks(struct attn_profiling *profiling, const struct attn_step *step,
-                        const attnrun_work *work, int64_t start_ns)
+attn_status attn_profile_tasks(struct attn_profiling *profiling,
+                               const struct attn_step *step, attnrun_work *work)
 {
     const attnrun_run_options *options = profiling->options;
     const uint32_t worker = (uint32_t)work->worker % (64 * ATTN_PROFILE_WORDS);
     atomic_fetch_or_explicit(&profiling->workers[worker / 64], UINT64_C(1) << worker % 64,
                              memory_order_relaxed);
     if (options->on_tasks == NULL)
-        return;
+        return attn_step_run(step, work);
+    const int64_t start_ns = attn_poll_now_ns();
+    const attn_status status = attn_step_run(step, work);
     const attnrun_tasks_profile report = { .struct_size = sizeof report,
                                            .node_index = step->pub.node->index,
                                            .phase = work->phase,
@@ -112,4 +115,5 @@ void attn_profile_tasks(struct attn_profiling *profiling, const struct attn_step
                                            .start_ns = start_ns - profiling->start_ns,
                                            .ns = attn_poll_now_ns() - start_ns };
     options->on_tasks(options->profile_user, &report);
+    return status;
 }

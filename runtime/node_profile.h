@@ -13,6 +13,7 @@ enum { ATTN_PROFILE_WORDS = 16 }; /* a bit for each of 1,024 workers */
 struct attn_profiling {
     const attnrun_run_options *options;
     int64_t start_ns;
+    bool ranges; /* on_node or on_tasks is set: ranges of tasks count, too */
     _Atomic uint64_t
         workers[ATTN_PROFILE_WORDS]; /* that ran tasks of the step under way */
 };
@@ -26,8 +27,8 @@ int64_t attn_step_written_bytes(const struct attn_step *step);
 int64_t attn_profile_step_begin(struct attn_profiling *profiling);
 void attn_profile_step_end(struct attn_profiling *profiling, const struct attn_step *step,
                            int64_t start_ns);
-/* After a range of tasks, in the thread that ran it. */
-void attn_profile_tasks(struct attn_profiling *profiling, const struct attn_step *step,
-                        const attnrun_work *work, int64_t start_ns);
+/* A range of tasks, in the thread that runs it: with `ranges`. */
+attn_status attn_profile_tasks(struct attn_profiling *profiling,
+                               const struct attn_step *step, attnrun_work *work);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "alloc.h"
 
-enum { ATTN_ARENA_ALIGN = 64 };
+enum { ATTN_ARENA_ALIGN = ATTNRUN_ARENA_ALIGN };
 
 /* Alive from step `first` to step `last`, both included. */
 struct attn_block {

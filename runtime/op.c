@@ -60,6 +60,28 @@ attn_status op_fail_input(const attnrun_step *step, int in, attn_status status,
     return status;
 }
 
+/* "input 1 B 'k' is f32[2,511], 511 in dim 1" */
+static void put_dim(const attnrun_step *step, struct op_dim at, char *text, size_t bytes)
+{
+    char name[48];
+    operand_name(step->node->op->inputs, at.in, name, sizeof name);
+    snprintf(text, bytes, "input %d %s '%s' is %s, %lld in dim %d", at.in, name,
+             attn_quote(step->node->inputs[at.in]),
+             attn_type_format(step_of(step)->dims, &step->in[at.in]),
+             (long long)step->in[at.in].dims[at.axis].value, at.axis);
+}
+
+attn_status op_fail_dims(const attnrun_step *step, const char *what, struct op_dim a,
+                         struct op_dim b)
+{
+    char first[480], second[480];
+    put_dim(step, a, first, sizeof first);
+    put_dim(step, b, second, sizeof second);
+    attn_fail_node(ATTNRUN_E_SHAPE, step->node, "%s: %s; %s", what, first, second);
+    attn_fail_tensor(step->node->inputs[b.in]);
+    return ATTNRUN_E_SHAPE;
+}
+
 attnrun_status attnrun_step_fail(const attnrun_step *step, attnrun_status status,
                                  const char *message)
 {
@@ -213,6 +235,23 @@ attn_status op_out_like(attnrun_step *step, int out, int in)
     return ATTNRUN_OK;
 }
 
+/* Dim `axis` of input `in` is not that of an input before: which is it? */
+static attn_status fail_broadcast(const attnrun_step *step, int first, int in, int axis)
+{
+    const int from_end = step->in[in].rank - axis;
+    const int64_t size = step->in[in].dims[axis].value;
+    for (int i = first; i < in; i++) {
+        const attnrun_type *type = &step->in[i];
+        const int at = type->rank - from_end;
+        if (op_has_in(step, i) && at >= 0 && dim_is_const(type->dims[at]) &&
+            type->dims[at].value != 1 && type->dims[at].value != size)
+            return op_fail_dims(step, "the shapes cannot be broadcast",
+                                (struct op_dim){ i, at }, (struct op_dim){ in, axis });
+    }
+    return op_fail_input(step, in, ATTNRUN_E_SHAPE,
+                         "dim %d cannot be broadcast to the other inputs", axis);
+}
+
 attn_status op_broadcast(const attnrun_step *step, int first, int n, int *rank,
                          attnrun_dim *dims)
 {
@@ -238,9 +277,7 @@ attn_status op_broadcast(const attnrun_step *step, int first, int n, int *rank,
             attnrun_dim a = dims[shift + d], b = step->in[i].dims[d];
             if (dim_is_const(a) && dim_is_const(b) && a.value != b.value &&
                 a.value != 1 && b.value != 1)
-                return op_fail_input(step, i, ATTNRUN_E_SHAPE,
-                                     "dim %d cannot be broadcast to %lld", d,
-                                     (long long)a.value);
+                return fail_broadcast(step, first, i, d);
             dims[shift + d] = attn_dim_combine(table, DIM_BROADCAST, a, b);
         }
     }
@@ -390,7 +427,7 @@ bool op_may_use_blas(const attnrun_step *step)
     return attn_runtime_may_use_blas(step_of(step)->graph->model->runtime);
 }
 
-/* ---- late outputs ---- */
+/* ---- outputs of dynamic shape ---- */
 
 static struct attn_heap_list *dynamic_list(const attnrun_step *step, int out)
 {

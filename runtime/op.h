@@ -102,6 +102,14 @@ attn_status op_fail(const attnrun_step *step, attn_status status, const char *fo
 attn_status op_fail_input(const attnrun_step *step, int in, attn_status status,
                           const char *format, ...) ATTN_PRINTF(4, 5);
 
+/* E_SHAPE "<what>: input 0 A 'a' is f32[2,3], 3 in dim 1; input 1 B 'b' is f32[4,5], 4 in dim 0":
+ * two dims that are known and do not fit each other. */
+struct op_dim {
+    int in, axis;
+};
+attn_status op_fail_dims(const attnrun_step *step, const char *what, struct op_dim a,
+                         struct op_dim b);
+
 /* ---- what is there ---- */
 static inline bool op_has_in(const attnrun_step *step, int in)
 {
@@ -222,17 +230,19 @@ attn_status op_graph_run(const attnrun_step *step, const attnrun_work *work, int
                          int n_inputs, const attnrun_tensor *inputs, int n_outputs,
                          attnrun_tensor *outputs);
 
-/* ---- run of late operators ---- */
-/* What each block costs besides its bytes, for attnrun_step_heap_bound(); of one block
- * for each output the runtime knows. */
-enum { OP_HEAP_BLOCK = 64 };
-/* Memory of the output's lifetime, for elements of sequences and for strings; NULL with
- * the error recorded. */
+/* ---- limits ---- */
 /* E_LIMIT where `bytes` of an output, or -1: of scratch memory, are more than the step may make of
  * its inputs: growth.c. */
 attn_status op_check_growth(const attnrun_step *step, int32_t out, int64_t bytes);
 /* The iterations that a Loop may take. */
 int64_t op_iterations_limit(const attnrun_step *step);
+
+/* ---- run of operators with dynamic shapes ---- */
+/* What each block costs besides its bytes, for attnrun_step_heap_bound(); of one block
+ * for each output the runtime knows. */
+enum { OP_HEAP_BLOCK = 64 };
+/* Memory of the output's lifetime, for elements of sequences and for strings; NULL with
+ * the error recorded. */
 void *op_heap(const attnrun_step *step, int out, int64_t bytes);
 /* Makes output `out` a sequence of n tensors, all absent at first; step->y[out].data is
  * the array to fill. Elements come from op_heap_tensor(). */

@@ -421,7 +421,7 @@ static attn_status make_blocks(struct planning *planning)
     }
     for (int32_t s = 0; s < plan->n_steps; s++)
         TRY(add_scratch(planning, plan->steps[s]));
-    return attn_pack_offsets(planning->frame->memory, plan->blocks, plan->n_blocks,
+    return attn_pack_offsets(planning->frame->planning, plan->blocks, plan->n_blocks,
                              plan->n_steps + 1, &plan->arena_bytes, &plan->lower_bound,
                              &plan->peak_step);
 }
@@ -452,12 +452,11 @@ attn_status attn_plan_create(struct attn_frame *frame, const attnrun_tensor *inp
 {
     struct attn_graph *graph = frame->graph;
     struct attn_plan *made =
-        attn_alloc_zeroed(frame->memory, ATTN_MEM_PLAN, (int64_t)sizeof *made);
+        attn_alloc_zeroed(frame->planning, ATTN_MEM_PLAN, (int64_t)sizeof *made);
     if (made == NULL)
         return ATTNRUN_E_MEMORY;
-    attn_pool_init(&made->pool, frame->memory, ATTN_MEM_PLAN);
-    made->pool.spare = &frame->spare;
-    made->heap = (struct attn_heap){ .memory = frame->memory, .kind = ATTN_MEM_PLAN };
+    attn_pool_init(&made->pool, frame->planning, ATTN_MEM_PLAN);
+    made->heap = (struct attn_heap){ .memory = frame->planning, .kind = ATTN_MEM_PLAN };
     made->graph = graph;
     made->n_key = n_inputs;
     made->key = attn_pool_alloc(&made->pool, (n_inputs + 1) * (int64_t)sizeof *made->key);
@@ -475,10 +474,9 @@ attn_status attn_plan_create(struct attn_frame *frame, const attnrun_tensor *inp
     if (made->key && made->values && made->steps && made->input_copies && made->appends)
         status = plan_graph(&planning, inputs);
     if (status != ATTNRUN_OK) {
-        attn_plan_destroy(made, frame->memory);
+        attn_plan_destroy(made, frame->planning);
         return status;
     }
-    made->pool.spare = NULL;
     *plan = made;
     return ATTNRUN_OK;
 }

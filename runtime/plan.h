@@ -111,7 +111,7 @@ struct attn_plan {
     struct attn_append *appends; /* per input */
     int32_t states_version;      /* of the frame's states */
     uint8_t *modes;              /* per graph output: an attn_output_mode */
-    int32_t watch_version;       /* of the frame's selection */
+    int32_t n_watched;           /* values of the frame's selection that it keeps */
     struct attn_heap heap;       /* values computed while planning */
     struct attn_heap_list folded;
     char *bound_arena; /* the arena that the patches were made for */

@@ -110,11 +110,12 @@ static attn_status ask_types(struct promotion *p, struct attn_node *node,
 {
     struct attn_step *step = attn_step_create(&p->scratch, p->graph, node,
                                               attn_model_kernels(p->graph->model));
-    if (step == NULL)
-        return ATTNRUN_E_MEMORY;
-    step->dims = p->graph->model->dims;
-    attn_step_load_inputs(step);
-    attn_status status = attn_node_check_types(&step->pub, operands);
+    attn_status status = ATTNRUN_E_MEMORY;
+    if (step != NULL) {
+        step->dims = p->graph->model->dims;
+        attn_step_load_inputs(step);
+        status = attn_node_check_types(&step->pub, operands);
+    }
     attn_pool_free(&p->scratch);
     return status;
 }

@@ -56,7 +56,8 @@ attn_status attn_graph_note(struct attn_graph *graph, const struct attn_node *no
             notes[k] = notes[--model->n_notes];
         return ATTNRUN_OK;
     }
-    if (k < model->n_notes || k == MAX_NOTES) /* later rounds see what late passes left */
+    /* Later rounds see what the last passes left. */
+    if (k < model->n_notes || k == MAX_NOTES)
         return ATTNRUN_OK;
     if (notes == NULL) {
         notes = attn_pool_alloc(&model->pool, MAX_NOTES * (int64_t)sizeof *notes);
@@ -93,7 +94,10 @@ static attn_status run_pass(struct attn_graph *graph, int32_t index, bool *chang
     int32_t applied = 0;
     if (is_disabled(graph->model, pass))
         return ATTNRUN_OK;
-    TRY(pass->run(graph, &applied));
+    attn_status status = pass->run(graph, &applied);
+    if (status == ATTNRUN_E_UNSUPPORTED && attn_ops_listed)
+        graph->model->failed_pass = pass->name;
+    TRY(status);
     TRY(attn_poll());
     if (applied == 0)
         return ATTNRUN_OK;

@@ -73,7 +73,7 @@ static uint32_t dtype_list(const char *text, size_t length)
     return set;
 }
 
-/* The set that `types` gives for a letter; 0 where the letter is not there. */
+/* The set that `types` gives for a type variable; 0 where that is not there. */
 static uint32_t type_set(const char *types, struct word type_variable)
 {
     struct word word;

@@ -37,6 +37,7 @@ struct attnrun_runtime {
     int32_t log_level;
     pthread_mutex_t lock;    /* of the registry */
     struct rows built_in;    /* what the library brings; never changes */
+    atomic_uchar *used;      /* of each of them: a node had it */
     struct rows ops;         /* with what was registered in addition or instead */
     struct attn_pool copies; /* of rows that are shorter than this header's */
     void **plugins;
@@ -77,13 +78,23 @@ static int64_t lower_bound(const struct rows *rows, const char *domain, const ch
     return low;
 }
 
+/* A later version, which the library was built without, begins up to `version`. */
+static bool ends_before(const attnrun_op_def *row, int64_t version)
+{
+    for (const struct attn_op_end *end = attn_op_ends; end->name != NULL; end++)
+        if (end->since > row->since && end->since <= version &&
+            compare_key(row, end->domain, end->name) == 0)
+            return true;
+    return false;
+}
+
 static const attnrun_op_def *find_row(const struct rows *rows, const char *domain,
                                       const char *name, int64_t version)
 {
     int64_t i =
         lower_bound(rows, domain, name, version < INT64_MAX ? version + 1 : version);
     bool found = i > 0 && compare_key(rows->v[i - 1], domain, name) == 0;
-    return found ? rows->v[i - 1] : NULL;
+    return found && !ends_before(rows->v[i - 1], version) ? rows->v[i - 1] : NULL;
 }
 
 const attnrun_op_def *attn_runtime_find_op(attnrun_runtime *runtime, const char *domain,
@@ -100,6 +111,26 @@ const attnrun_op_def *attn_runtime_find_builtin(attnrun_runtime *runtime,
                                                 int64_t version)
 {
     return find_row(&runtime->built_in, domain, name, version);
+}
+
+void attn_runtime_note_op(attnrun_runtime *runtime, const attnrun_op_def *row)
+{
+    const struct rows *rows = &runtime->built_in;
+    const int64_t i = lower_bound(rows, row->domain, row->name, row->since);
+    if (i < rows->n && rows->v[i] == row)
+        atomic_store_explicit(&runtime->used[i], 1, memory_order_relaxed);
+}
+
+attnrun_status attnrun_runtime_ops(attnrun_runtime *runtime,
+                                   void (*see)(void *user, const attnrun_op_def *op),
+                                   void *user)
+{
+    if (runtime == NULL || see == NULL)
+        return attn_fail(ATTNRUN_E_USAGE, "attnrun_runtime_ops: runtime or see is NULL");
+    for (int64_t i = 0; i < runtime->built_in.n; i++)
+        if (atomic_load_explicit(&runtime->used[i], memory_order_relaxed) != 0)
+            see(user, runtime->built_in.v[i]);
+    return ATTNRUN_OK;
 }
 
 static attn_status reserve_rows(struct attn_memory *memory, struct rows *rows,
@@ -188,6 +219,10 @@ static attn_status add_builtin(attnrun_runtime *runtime)
         n++;
     TRY(reserve_rows(runtime->memory, rows, n));
     TRY(reserve_rows(runtime->memory, ops, n + 16));
+    runtime->used = attn_alloc_zeroed(runtime->memory, ATTN_MEM_MODEL, n + 1);
+    if (runtime->used == NULL)
+        return ATTNRUN_E_MEMORY;
+    runtime->built_in.n = n; /* also the size of `used` */
     for (int64_t i = 0; i < n; i++)
         rows->v[i] = attn_ops[i];
     qsort(rows->v, (size_t)n, sizeof *rows->v, compare_rows);
@@ -310,6 +345,8 @@ static void runtime_end(attnrun_runtime *runtime)
                   runtime->n_plugins * (int64_t)sizeof(void *));
         attn_pool_free(&runtime->copies);
         free_rows(runtime->memory, &runtime->ops);
+        attn_free(runtime->memory, ATTN_MEM_MODEL, (void *)runtime->used,
+                  runtime->built_in.n + 1);
         free_rows(runtime->memory, &runtime->built_in);
         attn_memory_destroy(runtime->memory);
     }
@@ -442,7 +479,7 @@ const struct attn_kernels *attn_runtime_kernels(attnrun_runtime *runtime, bool b
 
 bool attn_runtime_has_bf16(const attnrun_runtime *runtime)
 {
-    return attn_isa_has_bf16(runtime->isa);
+    return runtime->kernels_bf16 != NULL && attn_isa_has_bf16(runtime->isa);
 }
 
 bool attn_runtime_has_dots(const attnrun_runtime *runtime)

@@ -35,13 +35,20 @@ void attn_selection_free(struct attn_memory *memory, int32_t n,
               watched_bytes(selection->n_watched));
 }
 
+int32_t attn_selection_find(const struct attn_selection *selection, int32_t id)
+{
+    int32_t i = selection->n_watched - 1;
+    while (i >= 0 && selection->watched[i] != id)
+        i--;
+    return i;
+}
+
 attn_status attn_selection_watch(struct attn_memory *memory,
                                  struct attn_selection *selection, int32_t id)
 {
     const int32_t n = selection->n_watched;
-    for (int32_t i = 0; i < n; i++)
-        if (selection->watched[i] == id)
-            return ATTNRUN_OK;
+    if (attn_selection_find(selection, id) >= 0)
+        return ATTNRUN_OK;
     if (n % ATTN_WATCH_STEP == 0) {
         int32_t *grown = attn_alloc(memory, ATTN_MEM_PLAN, watched_bytes(n + 1));
         if (grown == NULL)
@@ -53,7 +60,6 @@ attn_status attn_selection_watch(struct attn_memory *memory,
     }
     selection->watched[n] = id;
     selection->n_watched = n + 1;
-    selection->watch_version++;
     return ATTNRUN_OK;
 }
 
@@ -173,7 +179,7 @@ attn_status attn_selection_read(const struct attn_frame *frame, struct attn_plan
     if (selection == NULL)
         return ATTNRUN_OK;
     memcpy(plan->modes, selection->modes, (size_t)n);
-    plan->watch_version = selection->watch_version;
+    plan->n_watched = selection->n_watched;
     if (memchr(plan->modes, ATTN_OUTPUT_SKIPPED, (size_t)n) == NULL)
         return ATTNRUN_OK;
     flags = attn_pool_alloc(&plan->pool,
@@ -189,7 +195,7 @@ bool attn_selection_fits(const struct attn_frame *frame, const struct attn_plan 
 {
     const struct attn_selection *selection = frame->selection;
     return selection == NULL ||
-           (plan->watch_version == selection->watch_version &&
+           (plan->n_watched == selection->n_watched &&
             memcmp(plan->modes, selection->modes, (size_t)frame->graph->n_outputs) == 0);
 }
 

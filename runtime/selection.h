@@ -18,8 +18,7 @@ struct attn_selection {
     uint8_t *modes;   /* per output of the graph, an attn_output_mode: of the next plan */
     uint8_t *chosen;  /* per output: the caller wants it */
     int32_t *watched; /* values that are kept until the next run */
-    int32_t n_watched;     /* room for so many more comes in steps of ATTN_WATCH_STEP */
-    int32_t watch_version; /* counts changes to them */
+    int32_t n_watched; /* it only grows; room comes in steps of ATTN_WATCH_STEP */
 };
 enum { ATTN_WATCH_STEP = 16 };
 
@@ -28,6 +27,8 @@ attn_status attn_selection_create(struct attn_memory *memory, int32_t n,
                                   struct attn_selection *selection);
 void attn_selection_free(struct attn_memory *memory, int32_t n,
                          struct attn_selection *selection);
+/* Where `id` is among the watched values; -1: it is not. */
+int32_t attn_selection_find(const struct attn_selection *selection, int32_t id);
 /* Value `id` is kept from the next run on. */
 attn_status attn_selection_watch(struct attn_memory *memory,
                                  struct attn_selection *selection, int32_t id);

@@ -50,6 +50,7 @@ set(ATTN_RUNTIME
   runtime/plan_heap.c
   runtime/poll.c
   runtime/promote.c
+  runtime/ragged.c
   runtime/rewrite.c
   runtime/row.c
   runtime/runtime.c

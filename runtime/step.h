@@ -33,15 +33,15 @@ struct attn_step {
     struct attn_node *node;
     struct attn_graph *graph;
     struct attn_dims *dims; /* NULL in plans */
-    struct attn_pool *pool; /* where infer's facts go; NULL at run: nowhere */
+    struct attn_pool *pool; /* where what infer knows goes; NULL at run: nowhere */
     struct attn_out_known *known_outputs;
     const attnrun_dim **known; /* per input: symbolic elements, or NULL */
     int64_t *n_known;
     struct attn_frame *frame; /* plans: for subgraphs and the side heap; else NULL */
     attnrun_type *types;      /* for op_types(): of the values of its subgraphs */
     int64_t n_types, types_taken;
-    struct attn_heap *heap;       /* late outputs */
-    struct attn_heap_list *lists; /* per output, where it is late */
+    struct attn_heap *heap;       /* outputs of dynamic shape */
+    struct attn_heap_list *lists; /* per output, where its shape is dynamic */
     int32_t index;                /* in the plan */
     bool dynamic;                 /* shapes are known only at run */
     bool waits;                   /* infer() asked for values that were not known */
@@ -62,18 +62,18 @@ struct attn_step {
 struct attn_step *attn_step_create(struct attn_pool *pool, struct attn_graph *graph,
                                    struct attn_node *node,
                                    const struct attn_kernels *kernels);
-/* Calls infer() and checks what it says: sizes in range, dtypes set, facts consistent.
+/* Calls infer() and checks what it says: sizes in range, dtypes set, what it knows consistent.
  * E_MEMORY, whatever it says, where there was none for what it states: dims and known
  * values are stated by calls that return no status. */
 attn_status attn_step_infer(struct attn_step *step);
-/* E_MEMORY where the pools that its facts and dims are in had none. */
+/* E_MEMORY where the pools of what it knows and of its dims had none. */
 attn_status attn_step_check_memory(const struct attn_step *step);
 /* E_INTERNAL where infer() stated a number of tasks below 0. */
 attn_status attn_step_check_tasks(const struct attn_step *step, int32_t phase);
 /* Calls run(); a failure has a sentence and is a status. */
 attn_status attn_step_run(const struct attn_step *step, const attnrun_work *work);
-/* Allocates outputs (not late ones, unless data is set already) and scratch from `heap`,
- * and runs the step on this thread. For folding; infer() must have been called with
+/* Allocates outputs (not those of dynamic shape, unless data is set already) and scratch from
+ * `heap`, and runs the step on this thread. For folding; infer() must have been called with
  * concrete dims. Outputs stay in `lists`. */
 attn_status attn_step_execute(struct attn_step *step, struct attn_heap *heap);
 /* Every wanted output already is a view into its input: nothing to run. */

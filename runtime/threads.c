@@ -29,7 +29,7 @@ enum { LINE = 64, SPIN_NS = 50000, STACK_BYTES = 2 << 20, MAX_THREADS = 1024 };
 struct loop {
     attnrun_task_fn fn;
     void *arg;
-    int64_t n, grain, max; /* tasks; the least and the most of a range */
+    int64_t n, grain, max; /* tasks; the smallest and the largest range */
     int32_t workers;
     struct attn_control *control; /* that the caller polls; its workers do so too */
 };
@@ -94,12 +94,12 @@ static void relax(void)
 static uint32_t spin(_Atomic uint32_t *word, uint32_t seen, int64_t spin_ns)
 {
     int64_t start = spin_ns > 0 ? now_ns() : 0;
-    for (unsigned spin = 1;; spin++) {
+    for (unsigned round = 1;; round++) {
         uint32_t value = atomic_load_explicit(word, memory_order_acquire);
         if (value != seen || spin_ns == 0)
             return value;
         relax();
-        if (spin % 32 == 0 && now_ns() - start > spin_ns)
+        if (round % 32 == 0 && now_ns() - start > spin_ns)
             return value;
     }
 }

@@ -18,7 +18,7 @@ file(CONFIGURE OUTPUT ${generated}/bodies.def CONTENT "${bodies}" @ONLY)
 
 # The names of the operators' rows, for `attnrun compile`.
 file(CONFIGURE OUTPUT ${generated}/op_rows.def
-  CONTENT "#include \"${CMAKE_CURRENT_SOURCE_DIR}/ops/op_list.def\"\n" @ONLY)
+  CONTENT "#include \"${op_rows}\"\n" @ONLY)
 
 include(tools/report/report.cmake)
 add_executable(attnrun ${ATTN_TOOLS})

@@ -16,8 +16,8 @@
 #define FOR_EACH_TEMPLATE "elementwise/binary_template.h"
 #include "../for_each_dtype.h"
 
-static void equal_string(void *to, const char *pa, int64_t a_step, const char *pb,
-                         int64_t b_step, int64_t n, const struct binary_args *args)
+static void equal_strings(void *to, const char *pa, int64_t a_step, const char *pb,
+                          int64_t b_step, int64_t n, const struct binary_args *args)
 {
     uint8_t *z = to;
     (void)args;
@@ -171,13 +171,13 @@ static void apply_kernel(const struct nd_iter *it, const struct attn_kernels *ke
 {
     if (to_bool) {
         void (*compare)(uint8_t *, const float *, size_t, const float *, size_t, size_t);
-        memcpy(&compare, (const char *)kernels + at, sizeof compare);
+        elementwise_kernel(kernels, at, &compare, sizeof compare);
         compare((uint8_t *)it->p[0], (const float *)(void *)it->p[1], it->step[1] != 0,
                 (const float *)(void *)it->p[2], it->step[2] != 0, (size_t)it->n);
         return;
     }
     void (*kernel)(float *, const float *, size_t, const float *, size_t, size_t);
-    memcpy(&kernel, (const char *)kernels + at, sizeof kernel);
+    elementwise_kernel(kernels, at, &kernel, sizeof kernel);
     kernel((float *)(void *)it->p[0], (const float *)(void *)it->p[1], it->step[1] != 0,
            (const float *)(void *)it->p[2], it->step[2] != 0, (size_t)it->n);
 }
@@ -266,10 +266,10 @@ static const attnrun_attr_def bit_shift_attrs[] = { { .name = "direction",
                                                       .text = "LEFT|RIGHT" },
                                                     ATTR_END };
 
-#define LOOPS_EQ(f)    LOOPS_ALL(f), [ATTNRUN_STRING] = f##_string
+#define LOOPS_EQ(f)    LOOPS_ALL(f), [ATTNRUN_STRING] = equal_strings
 #define TYPES_EQ       TYPES_ALL ",string"
 #define LOOPS_K_NUM(f) LOOPS_F64(f), LOOPS_INT(f)
-#define LOOPS_K_EQ(f)  LOOPS_K_NUM(f), LOOPS_B8(f), [ATTNRUN_STRING] = f##_string
+#define LOOPS_K_EQ(f)  LOOPS_K_NUM(f), LOOPS_B8(f), [ATTNRUN_STRING] = equal_strings
 #define OUT_SAME       "T"
 #define OUT_B8         "b8"
 #define IS_SAME        false
@@ -291,17 +291,17 @@ static const attnrun_attr_def bit_shift_attrs[] = { { .name = "direction",
     };
 #define BINARY(name, Name, since, group, attrs, out, known, cost, f)                     \
     const struct binary attn_binary_##name = {                                           \
-        { LOOPS_##group(name) }, 0, cost, IS_##out, known                                \
+        { LOOPS_##group(name##_loop) }, 0, cost, IS_##out, known                         \
     };                                                                                   \
     BINARY_ROW(name, Name, since, TYPES_##group, OUT_##out, attrs, binary_infer)
 #define BINARY_K(name, Name, since, group, attrs, out, known, cost, f)                   \
     const struct binary attn_binary_##name = {                                           \
-        { LOOPS_K_##group(name) }, KERNEL_AT(name##_f32), cost, IS_##out, known          \
+        { LOOPS_K_##group(name##_loop) }, KERNEL_AT(name##_f32), cost, IS_##out, known   \
     };                                                                                   \
     BINARY_ROW(name, Name, since, TYPES_##group, OUT_##out, attrs, binary_infer)
 #define BINARY_LOOPS(name, group, known, f)                                              \
     const struct binary attn_binary_##name = {                                           \
-        { LOOPS_K_##group(name) }, KERNEL_AT(name##_f32), 100, false, known              \
+        { LOOPS_K_##group(name##_loop) }, KERNEL_AT(name##_f32), 100, false, known       \
     };
 #define BINARY_OLD(name, Name, group, out)                                               \
     BINARY_ROW(name, Name, 1, TYPES_##group, OUT_##out, old_attrs, binary_old_infer)

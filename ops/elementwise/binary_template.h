@@ -70,8 +70,9 @@ static bool N(any_zero)(const char *b, int64_t step, int64_t n)
 #endif
 
 #define BINARY_LOOP(name, to_type, f)                                                    \
-    static void N(name)(void *to, const char *pa, int64_t a_step, const char *pb,        \
-                        int64_t b_step, int64_t n, const struct binary_args *args)       \
+    static void N(name##_loop)(void *to, const char *pa, int64_t a_step, const char *pb, \
+                               int64_t b_step, int64_t n,                                \
+                               const struct binary_args *args)                           \
     {                                                                                    \
         to_type *z = to;                                                                 \
         (void)args;                                                                      \

@@ -194,7 +194,9 @@ static attn_status cast_to_text(const attnrun_step *step, const attnrun_work *wo
     int64_t count = tensor_count(x), width = text_width(x->dtype), bytes;
     char text[TEXT_NUMBER_BYTES];
     if (!ck_mul(count, width, &bytes))
-        return op_fail(step, ATTNRUN_E_MEMORY, "text of %lld numbers", (long long)count);
+        return op_fail(step, ATTNRUN_E_MEMORY,
+                       "the text of %lld numbers takes too much memory",
+                       (long long)count);
     char *room = op_heap(step, 0, bytes);
     if (room == NULL)
         return ATTNRUN_E_MEMORY;

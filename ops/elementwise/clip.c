@@ -29,7 +29,7 @@ typedef void clip_loop(void *y, const void *x, int64_t n, const void *low,
 #define FOR_EACH_UINT     1
 #define FOR_EACH_TEMPLATE "elementwise/clip_template.h"
 #include "../for_each_dtype.h"
-static clip_loop *const clip_loops[ATTNRUN_DTYPE_COUNT] = { LOOPS_NUM(clip) };
+static clip_loop *const clip_loops[ATTNRUN_DTYPE_COUNT] = { LOOPS_NUM(clip_loop) };
 
 static attn_status clip_infer(attnrun_step *step)
 {

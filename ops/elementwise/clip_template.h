@@ -1,6 +1,6 @@
 /* clip_template.h - the loop of Clip for one element type; see for_each_dtype.h. */
-static void N(clip)(void *to, const void *from, int64_t n, const void *low_at,
-                    const void *high_at)
+static void N(clip_loop)(void *to, const void *from, int64_t n, const void *low_at,
+                         const void *high_at)
 {
     T *y = to;
     const T *x = from;

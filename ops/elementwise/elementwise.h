@@ -31,8 +31,23 @@
 #define TYPES_B8   "b8"
 #define TYPES_ALL  TYPES_NUM ",b8"
 
-/* Position of a kernel in struct attn_kernels; 0, where no kernel is, means none. */
+/* Place of a kernel in any struct attn_kernels; 0 means none, for no kernel is there. */
+#ifdef ATTN_KERNELS_BY_USE
+#define KERNEL_AT(name) ((size_t)(uintptr_t)attn_kernel_##name)
+#else
 #define KERNEL_AT(name) offsetof(struct attn_kernels, name)
+#endif
+
+/* *kernel, a pointer of `bytes` bytes, becomes the kernel of that place. */
+static inline void elementwise_kernel(const struct attn_kernels *kernels, size_t at,
+                                      void *kernel, size_t bytes)
+{
+#ifdef ATTN_KERNELS_BY_USE
+    memcpy(kernel, (const char *)(uintptr_t)at + (size_t)kernels->set * bytes, bytes);
+#else
+    memcpy(kernel, (const char *)kernels + at, bytes);
+#endif
+}
 
 /* Tasks of OP_CHUNK elements of output 0, at `cost` nanoseconds per 1000 elements. */
 static inline void elementwise_tasks(attnrun_step *step, int64_t cost)

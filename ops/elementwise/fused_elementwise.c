@@ -314,12 +314,11 @@ static void run_instruction(const struct fused_elementwise_tile *tile,
 {
     const attnrun_step *step = tile->step;
     const struct fused_args *args = step->args;
-    const char *table = (const char *)step->kernels;
     const size_t n = (size_t)tile->n;
     struct fused_elementwise_operand a = find_operand(tile, word[1]);
     if (word[0] < FUSED_UNARY_END) {
         void (*kernel)(float *, const float *, size_t, const float *);
-        memcpy(&kernel, table + kernel_at[word[0]], sizeof kernel);
+        elementwise_kernel(step->kernels, kernel_at[word[0]], &kernel, sizeof kernel);
         kernel(y, a.at, n, args->numbers.v + word[2]);
         return;
     }
@@ -330,7 +329,7 @@ static void run_instruction(const struct fused_elementwise_tile *tile,
         return;
     }
     void (*kernel)(float *, const float *, size_t, const float *, size_t, size_t);
-    memcpy(&kernel, table + kernel_at[word[0]], sizeof kernel);
+    elementwise_kernel(step->kernels, kernel_at[word[0]], &kernel, sizeof kernel);
     kernel(y, a.at, a.each, b.at, b.each, n);
 }
 

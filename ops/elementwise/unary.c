@@ -111,7 +111,7 @@ static attn_status unary_run(const attnrun_step *step, const attnrun_work *work)
         const char *from = (const char *)x->data + k * size;
         if (x->dtype == ATTNRUN_F32 && at != 0) {
             unary_kernel *kernel;
-            memcpy(&kernel, (const char *)step->kernels + at, sizeof kernel);
+            elementwise_kernel(step->kernels, at, &kernel, sizeof kernel);
             kernel((float *)(void *)to, (const float *)(const void *)from, (size_t)n,
                    args->p);
         } else {
@@ -144,11 +144,13 @@ static attn_status unary_run(const attnrun_step *step, const attnrun_work *work)
 #define LOOPS_K_SGN(f) LOOPS_F64(f), LOOPS_SINT(f)
 #define LOOPS_K_NUM(f) LOOPS_F64(f), LOOPS_INT(f)
 #define UNARY(name, Name, since, group, attributes, cost, f)                             \
-    static const struct unary unary_##name = { { LOOPS_##group(name) }, 0, cost };       \
+    static const struct unary unary_##name = { { LOOPS_##group(name##_loop) },           \
+                                               0,                                        \
+                                               cost };                                   \
     UNARY_ROW(unary_##name, op_##name##_##since, "", #Name, since, TYPES_##group,        \
               attributes)
 #define UNARY_K(name, Name, since, group, attributes, cost, f)                           \
-    static const struct unary unary_##name = { { LOOPS_K_##group(name) },                \
+    static const struct unary unary_##name = { { LOOPS_K_##group(name##_loop) },         \
                                                KERNEL_AT(name##_f32),                    \
                                                cost };                                   \
     UNARY_ROW(unary_##name, op_##name##_##since, "", #Name, since, TYPES_##group,        \

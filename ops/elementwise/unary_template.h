@@ -29,8 +29,8 @@ static inline T N(gelu_of)(T x, bool with_tanh)
 
 #define P(attribute) ((T)a->attribute)
 #define UNARY_LOOP(name, f)                                                              \
-    static void N(name)(void *to, const void *from, int64_t n,                           \
-                        const struct unary_args *a)                                      \
+    static void N(name##_loop)(void *to, const void *from, int64_t n,                    \
+                               const struct unary_args *a)                               \
     {                                                                                    \
         T *y = to;                                                                       \
         const T *px = from;                                                              \

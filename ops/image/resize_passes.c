@@ -107,7 +107,7 @@ struct line {
 
 /* Element `to` of the result: the taps of one position. */
 #define LINE(name, T)                                                                    \
-    static int64_t sum_##name(const struct line *l, int64_t at)                          \
+    static int64_t sum_##name##_taps(const struct line *l, int64_t at)                   \
     {                                                                                    \
         const T *x = (const T *)l->from + l->base + at;                                  \
         int64_t sum = INT64_C(1) << (WEIGHT_BITS - 1);                                   \
@@ -132,10 +132,10 @@ static void run_position(const struct line *l, int64_t to)
 {
     for (int64_t i = 0; i < l->inner; i++) {
         if (l->x->dtype == ATTNRUN_U8) {
-            int64_t v = sum_u8(l, i);
+            int64_t v = sum_u8_taps(l, i);
             ((uint8_t *)l->to)[to + i] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
         } else if (l->x->dtype == ATTNRUN_I8) {
-            int64_t v = sum_i8(l, i);
+            int64_t v = sum_i8_taps(l, i);
             ((int8_t *)l->to)[to + i] = (int8_t)(v < -128 ? -128 : v > 127 ? 127 : v);
         } else {
             attn_resize_put_int(l->x->dtype, l->to, to + i, sum_real(l, i));

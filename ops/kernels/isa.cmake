@@ -24,6 +24,13 @@ function(add_isa name parent texts bytes registers f32_rows i8_rows)
     ATTN_ISA_SUFFIX=${name} ATTN_ISA_FLOATS=${floats} ATTN_ISA_VERBS="isa/${name}.h"
     VEC_BYTES=${bytes} ATTN_REGISTERS=${registers} ATTN_F32_ROWS=${f32_rows}
     ATTN_I8_ROWS=${i8_rows})
+  if(ATTNRUN_OPS)
+    list(LENGTH isa_names place)
+    math(EXPR place "2 * ${place}")
+    target_compile_definitions(attn_kernels_${name} PRIVATE ATTN_KERNELS_BY_USE=1
+      ATTN_ISA_SET=${place})
+    target_include_directories(attn_kernels_${name} PRIVATE ${generated})
+  endif()
   target_compile_options(attn_kernels_${name} PRIVATE
     ${kernel_level} -ffp-contract=fast -Wno-psabi ${isa_flags_${name}})
 endfunction()
@@ -62,3 +69,43 @@ foreach(name IN LISTS ATTNRUN_ISAS)
       "parent is not in the list: ${isa_names} of \"${ATTNRUN_ISAS}\" are there")
   endif()
 endforeach()
+
+# The arrays of kernels.h in a library with the operators of a list.
+if(ATTNRUN_OPS)
+  # A row is a name behind KERNEL(type, KERNEL_DOT( or KERNEL_PRODUCT(, or in a list of its own.
+  set(names_text ${CMAKE_CURRENT_BINARY_DIR}/generated/kernel_names.c)
+  file(WRITE ${names_text}
+    "#define KERNEL(type, name, arguments) @name@\n#include \"kernels.def\"\n")
+  execute_process(COMMAND ${CMAKE_C_COMPILER} -E -P -I${CMAKE_CURRENT_SOURCE_DIR}/ops/kernels
+    ${names_text} OUTPUT_VARIABLE kernel_rows COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "@[a-z0-9_ ]+@" kernel_rows "${kernel_rows}")
+  set(names "/* Made by ops/kernels/isa.cmake: see kernels.h. */\n")
+  foreach(row IN LISTS kernel_rows)
+    string(REGEX REPLACE "[@ ]" "" row "${row}")
+    string(APPEND names "#define ${row} set[attn_kernel_${row}]\n")
+  endforeach()
+  file(CONFIGURE OUTPUT ${generated}/kernel_names.h CONTENT "${names}" @ONLY)
+  set(texts "")
+  foreach(isa IN LISTS isa_names)
+    set(own "attn_##name##_${isa}")
+    set(floats "attn_##name##_${isa_floats_${isa}}")
+    set(bf16 "attn_##bf16##_${isa}")
+    if(NOT ATTNRUN_BF16)
+      set(bf16 NULL)
+    endif()
+    list(APPEND all_own "${own}, ${own}")
+    list(APPEND all_floats "${floats}, ${floats}")
+    list(APPEND all_products "${own}, ${bf16}")
+    string(APPEND texts " type ${own} arguments;")
+  endforeach()
+  list(JOIN all_own ", " all_own)
+  list(JOIN all_floats ", " all_floats)
+  list(JOIN all_products ", " all_products)
+  file(CONFIGURE OUTPUT ${generated}/kernel_sets.h CONTENT
+"/* Made by ops/kernels/isa.cmake: see by_use.c. */
+#define TEXTS(type, name, arguments)${texts}
+#define OWN(name) ${all_own}
+#define FLOATS(name) ${all_floats}
+#define PRODUCTS(name, bf16) ${all_products}
+" @ONLY)
+endif()

@@ -8,13 +8,21 @@
 #define SHARED(name)      CAT4(attn_, name, _, ATTN_ISA_FLOATS)
 #define OWN(name)         CAT4(attn_, name, _, ATTN_ISA_SUFFIX)
 
+#define TABLE      CAT4(attn_, table, _, ATTN_ISA_SUFFIX)
+#define TABLE_BF16 CAT4(attn_, table_bf16, _, ATTN_ISA_SUFFIX)
+extern const struct attn_kernels TABLE, TABLE_BF16;
+
+#ifdef ATTN_KERNELS_BY_USE
+const struct attn_kernels TABLE = { .vec_bytes = VEC_BYTES, .set = ATTN_ISA_SET };
+const struct attn_kernels TABLE_BF16 = { .vec_bytes = VEC_BYTES,
+                                         .products_bf16 = true,
+                                         .set = ATTN_ISA_SET + 1 };
+#else
 #define KERNEL(type, name, arguments)     type SHARED(name) arguments;
 #define KERNEL_DOT(type, name, arguments) type OWN(name) arguments;
 #include "kernels.def"
 #undef KERNEL
 
-#define TABLE CAT4(attn_, table, _, ATTN_ISA_SUFFIX)
-extern const struct attn_kernels TABLE;
 const struct attn_kernels TABLE = {
     .vec_bytes = VEC_BYTES,
 #define KERNEL(type, name, arguments)     .name = SHARED(name),
@@ -24,8 +32,6 @@ const struct attn_kernels TABLE = {
 };
 
 /* The same for a model whose products are computed in bf16. */
-#define TABLE_BF16 CAT4(attn_, table_bf16, _, ATTN_ISA_SUFFIX)
-extern const struct attn_kernels TABLE_BF16;
 const struct attn_kernels TABLE_BF16 = {
     .vec_bytes = VEC_BYTES,
     .products_bf16 = true,
@@ -35,3 +41,4 @@ const struct attn_kernels TABLE_BF16 = {
 #include "kernels.def"
 #undef KERNEL
 };
+#endif

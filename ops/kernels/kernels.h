@@ -1,6 +1,12 @@
 /* kernels.h - the kernel table: one struct of function pointers per instruction set,
  * chosen once by the runtime. Rows are in kernels.def. Kernels see pointers, counts and
- * strides; no shapes, nodes or threads. */
+ * strides; no shapes, nodes or threads.
+ *
+ * A library with the operators of a list (ATTN_KERNELS_BY_USE) must not have the kernels that none
+ * of them calls, and a table would keep all. There each kernel has an array of its own, with a
+ * pointer for each set, and the table is the place of a set in these arrays: the member that an
+ * operator names is a macro of kernel_names.h, which the build writes, for `set[the array]`. A
+ * linker that drops what nobody refers to (--gc-sections) then drops arrays and kernels. */
 #ifndef ATTN_KERNELS_H
 #define ATTN_KERNELS_H
 
@@ -10,6 +16,17 @@
 
 #include "kernel_types.h"
 
+#ifdef ATTN_KERNELS_BY_USE
+struct attn_kernels {
+    int vec_bytes;
+    bool products_bf16;
+    int set; /* place in each array */
+};
+#define KERNEL(type, name, arguments) extern type(*const attn_kernel_##name[]) arguments;
+#include "kernels.def"
+#undef KERNEL
+#include "kernel_names.h"
+#else
 struct attn_kernels {
     int vec_bytes;
     bool products_bf16; /* KERNEL_PRODUCT rows: those of bf16 */
@@ -17,5 +34,6 @@ struct attn_kernels {
 #include "kernels.def"
 #undef KERNEL
 };
+#endif
 
 #endif

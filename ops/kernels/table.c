@@ -1,5 +1,6 @@
 /* table.c - which table of kernels an instruction set has: isa_table.c makes them. In go the
- * rows of isa.def and, from the build, ATTN_HAVE_<name>: 1 where a set is in it, else 0. */
+ * rows of isa.def and, from the build, ATTN_HAVE_<name>: 1 where a set is in it, else 0; and
+ * ATTN_BF16: whether models may have their products computed in bf16. */
 #include "kernels.h"
 
 #define CAT_(a, b) a##b
@@ -22,5 +23,9 @@ const struct attn_kernels *attn_kernels_for(int isa, bool bf16);
 
 const struct attn_kernels *attn_kernels_for(int isa, bool bf16)
 {
+#if !ATTN_BF16
+    if (bf16)
+        return NULL;
+#endif
     return tables[isa][bf16];
 }

@@ -18,6 +18,12 @@ static void matrix_dims(const attnrun_type *type, bool left, bool trans,
     }
 }
 
+/* The axis that the product sums over. */
+static int inner_axis(const attnrun_type *type, bool left, bool trans)
+{
+    return type->rank == 1 ? 0 : type->rank - (left != trans ? 1 : 2);
+}
+
 static attn_status batch_dims(const attnrun_step *step, int a, int b, int n,
                               attnrun_dim *dims)
 {
@@ -27,9 +33,8 @@ static attn_status batch_dims(const attnrun_step *step, int a, int b, int n,
         attnrun_dim x = ia >= 0 ? ta->dims[ia] : dim_of(1);
         attnrun_dim y = ib >= 0 ? tb->dims[ib] : dim_of(1);
         if (!dim_may_equal(x, y) && !dim_is(x, 1) && !dim_is(y, 1))
-            return op_fail_input(step, b, ATTNRUN_E_SHAPE,
-                                 "dim %d cannot be broadcast to %lld of input %d", ib,
-                                 (long long)x.value, a);
+            return op_fail_dims(step, "the batches cannot be broadcast",
+                                (struct op_dim){ a, ia }, (struct op_dim){ b, ib });
         dims[i] = op_broadcast_dim(step, x, y);
     }
     return ATTNRUN_OK;
@@ -48,10 +53,10 @@ attn_status attn_matmul_dims(const attnrun_step *step, int a, int b, unsigned tr
     matrix_dims(ta, true, (trans & ATTN_TRANS_A) != 0, &m, &ka);
     matrix_dims(tb, false, (trans & ATTN_TRANS_B) != 0, &kb, &n);
     if (!dim_may_equal(ka, kb))
-        return op_fail_input(step, b, ATTNRUN_E_SHAPE,
-                             "inner sizes differ: %lld here, %lld in input %d '%s'",
-                             (long long)kb.value, (long long)ka.value, a,
-                             attn_quote(step->node->inputs[a]));
+        return op_fail_dims(
+            step, "the inner sizes differ",
+            (struct op_dim){ a, inner_axis(ta, true, (trans & ATTN_TRANS_A) != 0) },
+            (struct op_dim){ b, inner_axis(tb, false, (trans & ATTN_TRANS_B) != 0) });
     int max = ta->rank > tb->rank ? ta->rank : tb->rank, n_batch = max > 2 ? max - 2 : 0;
     TRY(batch_dims(step, a, b, n_batch, dims));
     *rank = n_batch;

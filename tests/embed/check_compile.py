@@ -42,7 +42,7 @@ def network(path):
 def check(folder, name, model, sizes):
     compiled, program, expected = folder / f"{name}.c", folder / name, folder / f"{name}.npy"
     subprocess.run([ATTNRUN, "compile", model, "-o", compiled, "-q"], check=True)
-    subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", f"-DMODEL={name}",
+    subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", f"-DMODEL=model_{name}",
                     f"-I{SOURCE}/runtime", "-o", program, f"{SOURCE}/tools/examples/compiled.c",
                     compiled, LIBRARY, *FLAGS, "-lpthread", "-ldl", "-lm"], check=True)
     ones = [word for i in sizes for word in ("-i", f"{i}=ones")]
@@ -63,6 +63,16 @@ def check(folder, name, model, sizes):
     print(f"{name}: {len(named)} operators, {program.stat().st_size} bytes")
 
 
+def check_name(folder, name, model):
+    """A file may be called as a keyword, a type or a name that the C file has for itself."""
+    compiled = folder / f"{name}.c"
+    said = subprocess.run([ATTNRUN, "compile", model, "-o", compiled], capture_output=True,
+                          text=True, check=True).stdout
+    assert said.endswith(f", as model_{name}\n"), said
+    subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{SOURCE}/runtime", "-c",
+                    "-o", folder / "name.o", compiled], check=True)
+
+
 def sizes_of(model):
     return {d.dim_param for v in onnx.load(model).graph.input
             for d in v.type.tensor_type.shape.dim} - {""}
@@ -73,6 +83,8 @@ with tempfile.TemporaryDirectory() as made:
     check(folder, "net", network(folder / "net.onnx"), ["x"])
     check(folder, "embedding", cli_models.embedding(folder / "embedding.onnx"),
           ["ids", "attention_mask"])
+    for name in ("int", "words", "attn_ops", "uint64_t"):
+        check_name(folder, name, cli_models.relu(folder / "relu.onnx"))
     failed = subprocess.run([ATTNRUN, "compile", folder / "net.onnx"], capture_output=True,
                             text=True)
     assert failed.returncode == 2 and "-o says where" in failed.stderr, failed

@@ -84,6 +84,9 @@ void test_a_run(const attnrun::model &model)
     context.watch("r");
     context.run();
     EXPECT(context.value("r").data<float>()[1] == 0.5f);
+    context.choose_outputs(std::vector<std::int32_t>()); /* none, whatever its data() is */
+    context.run();
+    THROWS(ATTNRUN_E_USAGE, "was not chosen", context.output(0));
     context.choose_all_outputs();
     context.forget_output(0);
     context.run();
@@ -106,6 +109,19 @@ void test_plans(const attnrun::model &model)
     EXPECT(context.plan_output(0).shape()[0] == 7);
     EXPECT(model.plan(inputs).total_bytes > 0);
     context.reserve(inputs);
+    alignas(ATTNRUN_ARENA_ALIGN) static std::byte arena[4096];
+    context.set_max_plans(1);
+    context.set_arena({arena, sizeof arena});
+    EXPECT(context.memory().arena_bytes == sizeof arena);
+    context.reserve(inputs);
+    context.set_arena({arena, ATTNRUN_ARENA_ALIGN});
+    THROWS(ATTNRUN_E_MEMORY, "attnrun_set_arena() was given has 64", context.reserve(inputs));
+    context.set_arena({});
+    context.reserve(inputs);
+    const std::vector<attnrun::tensor> none;
+    THROWS(ATTNRUN_E_USAGE, "as many tensors", context.reserve(none));
+    THROWS(ATTNRUN_E_USAGE, "as many tensors", context.plan(none));
+    THROWS(ATTNRUN_E_USAGE, "as many tensors", model.plan(none));
 }
 
 void test_errors(const attnrun::model &model)
@@ -136,6 +152,10 @@ void test_owners(const std::vector<unsigned char> &bytes)
     attnrun::model copy = model;
     held.reset(); /* the model holds it */
     attnrun::context context(copy), other = std::move(context);
+    attnrun::context third(copy);
+    third = std::move(other);
+    THROWS(ATTNRUN_E_USAGE, "NULL", other.run()); // NOLINT: it gave away what it had
+    other = std::move(third);
     copy = attnrun::model();
     EXPECT(model.info().n_inputs == 1 && other.of().find_output("y") == 0);
     std::vector<float> x(2);

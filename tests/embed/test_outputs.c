@@ -235,6 +235,9 @@ static void test_inner_values_are_read_by_name(void **state)
     OK(attnrun_value(context, "m", &tensor));
     assert_int_equal(tensor.rank, 2);
     assert_memory_equal(tensor.data, ((float[]){ 2, 3 }), 8);
+    OK(attnrun_watch(context, "y")); /* what was kept stays readable */
+    OK(attnrun_value(context, "m", &tensor));
+    FAILS(ATTNRUN_E_USAGE, "no successful run", attnrun_value(context, "y", &tensor));
     OK(attnrun_choose_outputs(context, NULL, 0));
     const int32_t output = 0;
     float y[2];

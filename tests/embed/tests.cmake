@@ -1,5 +1,5 @@
 # What programs that embed the library use, from the public header alone.
-foreach(name memory outputs profile)
+foreach(name arena memory outputs profile)
   add_executable(test_embed_${name} tests/embed/test_${name}.c)
   target_link_libraries(test_embed_${name} PRIVATE attn_runtime_harness)
   add_test(NAME embed.${name} COMMAND test_embed_${name})
@@ -10,7 +10,7 @@ if(NOT ATTNRUN_ASAN AND NOT ATTNRUN_TSAN AND NOT CMAKE_CROSSCOMPILING)
     ${CMAKE_CURRENT_SOURCE_DIR} $<TARGET_FILE:attnrun_static> ${PROTOBUF_C_LDFLAGS}
     ${OPENBLAS_LDFLAGS})
 endif()
-set_tests_properties(embed.memory embed.outputs embed.profile PROPERTIES LABELS threads)
+set_tests_properties(embed.arena embed.memory embed.outputs embed.profile PROPERTIES LABELS threads)
 
 # The example server, where Debian's libcpp-httplib-dev is installed; its load test is small here
 # and long in a full run.

@@ -29,6 +29,32 @@ def linear(weights):
         [numpy_helper.from_array(weights, "w")])
 
 
+def encoder(dim):
+    """y = x and attention over the tokens of x (B, S, dim) that the mask shows."""
+    def cut(name, perm):
+        return [helper.make_node("Reshape", ["x", "heads"], [f"{name}1"]),
+                helper.make_node("Transpose", [f"{name}1"], [name], perm=perm)]
+
+    return serialized(
+        [*cut("q", [0, 2, 1, 3]), *cut("k", [0, 2, 3, 1]), *cut("v", [0, 2, 1, 3]),
+         helper.make_node("Cast", ["mask"], ["kept"], to=FLOAT),
+         helper.make_node("Unsqueeze", ["kept", "axes"], ["kept4"]),
+         helper.make_node("Sub", ["kept4", "one"], ["left"]),
+         helper.make_node("Mul", ["left", "far"], ["added"]),
+         helper.make_node("MatMul", ["q", "k"], ["scores"]),
+         helper.make_node("Add", ["scores", "added"], ["masked"]),
+         helper.make_node("Softmax", ["masked"], ["p"], axis=-1),
+         helper.make_node("MatMul", ["p", "v"], ["y1"]),
+         helper.make_node("Transpose", ["y1"], ["y2"], perm=[0, 2, 1, 3]),
+         helper.make_node("Reshape", ["y2", "flat"], ["y3"]),
+         helper.make_node("Add", ["x", "y3"], ["y"])],
+        [value("x", FLOAT, ["B", "S", dim]), value("mask", TensorProto.INT64, ["B", "S"])],
+        [value("y", FLOAT, ["B", "S", dim])],
+        [numpy_helper.from_array(np.array(v), name) for name, v in
+         (("heads", [0, 0, 2, dim // 2]), ("flat", [0, 0, dim]), ("axes", [1, 2]),
+          ("one", np.float32(1)), ("far", np.float32(1e4)))])
+
+
 def identity(dtype, shape=("N",)):
     return serialized([helper.make_node("Identity", ["x"], ["y"])],
                       [value("x", dtype, list(shape))], [value("y", dtype, list(shape))])

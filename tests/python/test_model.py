@@ -53,6 +53,26 @@ class Inputs(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "'f16', expected one of f32, bf16, auto"):
             attnrun.Model(source, precision="f16")
 
+    def test_ragged(self):
+        source = models.encoder(8)
+        x = np.random.default_rng(4).standard_normal((3, 6, 8)).astype("f")
+        mask = (np.arange(6) < np.array([[6], [2], [0]])).astype(np.int64)
+        want = attnrun.Model(source)(x=x, mask=mask)["y"]
+        got = attnrun.Model(source, ragged=True)(x=x, mask=mask)["y"]
+        np.testing.assert_allclose(got[mask != 0], want[mask != 0], rtol=1e-5, atol=1e-5)
+        self.assertFalse(got[mask == 0].any())
+        self.assertTrue(want[mask == 0].any())
+        padded = attnrun.Model(source, ragged="auto")(x=x, mask=mask)["y"]
+        np.testing.assert_array_equal(padded, want)  # the output has rows of padding
+        with self.assertRaisesRegex(attnrun.Error, "expected 0 or 1"):
+            attnrun.Model(source, ragged=True)(x=x, mask=2 * mask)
+        with self.assertRaisesRegex(attnrun.Error, "cannot run on the tokens"):
+            attnrun.Model(models.linear(x[0]), ragged=True)
+        with self.assertRaisesRegex(attnrun.Error, "cannot be written to a packed file"):
+            attnrun.Model(source, ragged=True).pack(os.devnull)
+        with self.assertRaisesRegex(ValueError, "'on', expected True, False or 'auto'"):
+            attnrun.Model(source, ragged="on")
+
     def test_packed_file(self):
         x = rows(5)
         with tempfile.TemporaryDirectory() as folder:

@@ -11,6 +11,7 @@ import unittest
 
 import attnrun
 import numpy as np
+import onnx
 from attnrun import _shared, _workers
 from onnx import TensorProto, helper, numpy_helper
 
@@ -142,13 +143,52 @@ class Shared(unittest.TestCase):
         self.check(_shared.open_shared(self.path, folder=self.folder, precision="bf16"), 0.5)
         self.assertEqual(len(self.packed()), 2)
 
+    def write_beside(self, weights, location):
+        """The model with its weights in a file of its own."""
+        self.write(weights)
+        model = onnx.load(self.path)
+        tensor = model.graph.initializer[0]
+        beside = os.path.join(os.path.dirname(self.path), location)
+        os.makedirs(os.path.dirname(beside), exist_ok=True)
+        with open(beside, "wb") as file:
+            file.write(tensor.raw_data)
+        onnx.external_data_helper.set_external_data(tensor, location)
+        tensor.ClearField("raw_data")
+        with open(self.path, "wb") as file:
+            file.write(model.SerializeToString())
+        return beside
+
     def test_weights_beside_the_model_count(self):
+        for location in ("w.bin", "below/w.bin", "w" * 200 + ".bin"):
+            weights = np.random.default_rng(3).standard_normal((64, 48)).astype("f")
+            beside = self.write_beside(weights, location)
+            self.check(_shared.open_shared(self.path, folder=self.folder))
+            first = self.packed()
+            # What is none of its files does not count, and need not be there.
+            with open(self.path + ".new", "wb") as file:
+                file.write(b"x")
+            os.symlink("nowhere", self.path + ".link")
+            os.mkfifo(self.path + ".fifo")
+            self.check(_shared.open_shared(self.path, folder=self.folder))
+            self.assertEqual(self.packed(), first)
+            self.weights = 2 * weights
+            with open(beside, "wb") as file:
+                file.write(self.weights.tobytes())
+            os.utime(beside, ns=(1, 1))
+            self.check(_shared.open_shared(self.path, folder=self.folder))
+            self.assertNotEqual(self.packed(), first)
+            for suffix in (".new", ".link", ".fifo"):
+                os.unlink(self.path + suffix)
+
+    def test_files_that_the_model_does_not_name_plainly(self):
+        """Where the names of its files are not all found, every file below its folder counts."""
+        size = os.path.getsize(self.path)
+        os.symlink("nowhere", self.path + ".link")
         with open(self.path + ".data", "wb") as file:
-            file.write(b"x")
-        plain = _shared._prints(self.path, os.path.getsize(self.path))
-        self.assertEqual([name for name, *_ in plain], [self.path])
-        with_data = _shared._prints(self.path, os.path.getsize(self.path) + 1)
-        self.assertIn(self.path + ".data", [name for name, *_ in with_data])
+            file.write(b"xyz")
+        for more, names in ((0, [self.path]), (1, [self.path, self.path + ".data"])):
+            prints = _shared._prints(self.path, size + more)
+            self.assertEqual([name for name, *_ in prints], names)
 
     def test_a_folder_that_cannot_be_written(self):
         with open(self.folder, "wb"):

@@ -93,12 +93,30 @@ static void bind_folded(attnrun_context *context, int shape)
     set_input(context, 0, ATTNRUN_F32, shape ? "2,8" : "3,8", x);
 }
 
+/* Numbers of 16 bits, computed in floats. */
+static struct onnx_writer *write_halves(void)
+{
+    struct onnx_writer *w = onnx_begin(17);
+    onnx_input(w, "x", ATTNRUN_F32, "N,8");
+    onnx_node(w, "Cast", "x", "half");
+    onnx_attr_int(w, "to", ATTNRUN_F16);
+    onnx_node(w, "Sin", "half", "sine");
+    onnx_node(w, "MatMul", "sine,weight", "product");
+    static const uint16_t weight[64] = { 0x3c00, 0x3800, 0x3400 };
+    onnx_constant(w, "weight", ATTNRUN_F16, "8,8", weight);
+    onnx_node(w, "Cast", "product", "y");
+    onnx_attr_int(w, "to", ATTNRUN_F32);
+    onnx_output(w, "y", ATTNRUN_F32, "N,8");
+    return w;
+}
+
 static const struct subject subjects[] = {
     { "encoder", write_encoder_1, bind_encoder, 2 },
     { "convnet", write_convnet, bind_convnet, 1 },
     { "late", write_dynamic, bind_dynamic, 3 },
     { "loop", write_loop, bind_loop, 2 },
     { "folded", write_folded, bind_folded, 1 },
+    { "halves", write_halves, bind_folded, 1 },
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 

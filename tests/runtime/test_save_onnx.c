@@ -85,6 +85,39 @@ static void test_what_is_written_opens_again(void **state)
     free(w);
 }
 
+/* Structs of programs that were built with an older or a newer header. */
+static void test_sources_of_other_sizes(void **state)
+{
+    static const char *const folded[] = { "minus" };
+    struct {
+        attnrun_source source;
+        uint64_t more;
+    } given = { .more = 0 };
+    const size_t sizes[] = { offsetof(attnrun_source, more_outputs), sizeof given.source,
+                             sizeof given };
+    size_t bytes;
+    uint8_t *data = sample(&bytes);
+    struct written *w = calloc(1, sizeof *w);
+    attnrun_runtime *runtime = make_runtime(NULL, 1);
+    const attnrun_onnx_edit edit = { .struct_size = sizeof edit,
+                                     .outputs = folded,
+                                     .n_outputs = 1 };
+    attnrun_onnx_saved saved = { .struct_size = sizeof saved };
+    (void)state;
+    w->fail_at = -1;
+    given.source.data = data;
+    given.source.bytes = bytes;
+    for (int i = 0; i < 3; i++) {
+        given.source.struct_size = (uint32_t)sizes[i];
+        w->n = 0;
+        OK(attnrun_save_onnx(runtime, &given.source, &edit, write_piece, w, &saved));
+        assert_int_equal(saved.n_nodes, 1); /* Neg */
+    }
+    attnrun_runtime_destroy(runtime);
+    free(data);
+    free(w);
+}
+
 static void test_misuse_is_refused(void **state)
 {
     static const char *const twice[] = { "p", "p" };
@@ -171,6 +204,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_written_opens_again),
+        cmocka_unit_test(test_sources_of_other_sizes),
         cmocka_unit_test(test_misuse_is_refused),
         cmocka_unit_test(test_a_writer_may_fail_at_each_piece),
         cmocka_unit_test(test_memory_may_run_out_anywhere),

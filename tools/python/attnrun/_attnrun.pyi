@@ -18,7 +18,7 @@ class Model:
     outputs: tuple[tuple[str, int, int, tuple[int | str, ...] | None], ...]
     info: dict[str, Any]
     def __new__(cls, path: Any, data: Any, runtime: Runtime | None, flags: int,
-                external_dir: str | None, disable_passes: str | None, precision: int,
+                external_dir: str | None, disable_passes: str | None, precision: int, ragged: int,
                 /) -> Model: ...
     def _save(self, write: Callable[[memoryview], object], /) -> None: ...
 

@@ -58,6 +58,7 @@ def _microseconds(timeout: float | None) -> int:
     return 0 if timeout is None else max(1, int(timeout * 1e6))
 
 
+RAGGED = (False, True, "auto")  # the numbers of attnrun_source.ragged
 PRECISIONS = ("f32", "bf16", "auto")  # the numbers of attnrun_source.precision
 
 
@@ -82,11 +83,15 @@ class Model(_attnrun.Pool):
                  runtime: Runtime | None = None, threads: int | None = None,
                  fusion: bool = True, external_dir: str | None = None,
                  disable_passes: Sequence[str] = (), flags: int = 0,
-                 precision: str = "f32") -> None:
+                 precision: str = "f32", ragged: bool | str = False) -> None:
         """threads: a runtime of its own with so many; else `runtime`, else the default one.
         external_dir: where external data lie, if not beside the file.
         precision: of products, "f32", "bf16" (operands rounded to 8 bits, sums in f32, half
-        the packed weights) or "auto" (bf16 where the CPU has its products)."""
+        the packed weights) or "auto" (bf16 where the CPU has its products).
+        ragged: True: an encoder that is given a mask of its batch runs on the tokens that are
+        there, and rows of padding in its outputs are 0; "auto": only where nothing reads these."""
+        if ragged not in RAGGED:
+            raise ValueError(f"ragged is {ragged!r}, expected True, False or 'auto'")
         if precision not in PRECISIONS:
             raise ValueError(f"precision is {precision!r}, expected one of "
                              f"{', '.join(PRECISIONS)}")
@@ -98,7 +103,8 @@ class Model(_attnrun.Pool):
         self._loaded = _attnrun.Model(
             None if in_memory else source, source if in_memory else None, runtime,
             flags | (0 if fusion else NO_FUSION), external_dir,
-            ",".join(disable_passes) or None, PRECISIONS.index(precision))
+            ",".join(disable_passes) or None, PRECISIONS.index(precision),
+            RAGGED.index(ragged))
         super().__init__(self._loaded)
         self.inputs = _describe(self._loaded.inputs)
         self.outputs = _describe(self._loaded.outputs)

@@ -7,8 +7,12 @@ precision changes."""
 import fcntl
 import glob
 import hashlib
+import mmap
 import os
+import re
+import stat
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 from . import _attnrun
@@ -26,19 +30,47 @@ def cache_folder() -> str:
     return os.path.join(base, "attnrun", "packed")
 
 
-def _print_of(path: str) -> tuple[str, int, int]:
-    found = os.stat(path)
-    return path, found.st_size, found.st_mtime_ns
+_Print = tuple[str, int, int]  # name, size and time of a file
 
 
-def _prints(path: str, file_bytes: int) -> list[tuple[str, int, int]]:
-    """Name, size and time of the model, and of all files beside it where some of them hold its
-    weights."""
-    prints = [_print_of(path)]
-    if file_bytes > prints[0][1]:
-        for folder, _, names in os.walk(os.path.dirname(path)):
-            prints += [_print_of(os.path.join(folder, name)) for name in names]
-    return sorted(set(prints))
+def _prints_of(paths: Iterable[str]) -> list[_Print]:
+    """Of those that are regular files and still there: no others can hold weights."""
+    prints = []
+    for path in paths:
+        try:
+            found = os.lstat(path)
+        except OSError:
+            continue
+        if stat.S_ISREG(found.st_mode):
+            prints.append((path, found.st_size, found.st_mtime_ns))
+    return prints
+
+
+def _locations(path: str) -> set[bytes]:
+    """Names of files in the entries of the model's tensors: key "location", and its value."""
+    found = set()
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        for entry in re.finditer(rb"\x0a\x08location\x12([\x80-\xff]?)([\x00-\x7f])", data):
+            low, high = entry[1], entry[2][0]  # the length, in one byte or two
+            size = (low[0] & 0x7f) + (high << 7) if low else high
+            found.add(data[entry.end():entry.end() + size])
+    return found
+
+
+def _prints(path: str, file_bytes: int) -> list[_Print]:
+    """Of the model, and of the files that hold its weights: those that it names, where they have
+    as many bytes as were read of it; else all files below its folder."""
+    prints = _prints_of([path])
+    size = sum(size for _, size, _ in prints)
+    if file_bytes <= size:
+        return prints
+    folder = os.path.dirname(path)
+    named = _prints_of(os.path.join(folder, os.fsdecode(name)) for name in _locations(path)
+                       if b"\0" not in name)
+    if size + sum(size for _, size, _ in named) != file_bytes:
+        named = _prints_of(os.path.join(at, name) for at, _, names in os.walk(folder)
+                           for name in names)
+    return sorted({*prints, *named})
 
 
 def _digest(value: Any) -> str:
@@ -76,8 +108,8 @@ def open_shared(path: str | os.PathLike[str], *, threads: int = 1, folder: str |
     if model.info["packed_for"]:
         return model
     folder = os.path.abspath(folder or cache_folder())
-    place, others = place_of(model, path, folder, precision, runtime.info()["isa"])
     try:
+        place, others = place_of(model, path, folder, precision, runtime.info()["isa"])
         os.makedirs(folder, 0o700, exist_ok=True)
         return _opened(place, runtime) or _packed(model, place, others, runtime)
     except OSError as error:

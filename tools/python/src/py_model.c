@@ -242,9 +242,9 @@ static PyObject *model_create(PyTypeObject *type, PyObject *args, PyObject *keyw
     PyObject *path, *bytes, *runtime;
     attnrun_source source = { .struct_size = sizeof source };
     int flags;
-    if (!PyArg_ParseTuple(args, "OOOizzi", &path, &bytes, &runtime, &flags,
-                          &source.external_dir, &source.disable_passes,
-                          &source.precision))
+    if (!PyArg_ParseTuple(args, "OOOizzii", &path, &bytes, &runtime, &flags,
+                          &source.external_dir, &source.disable_passes, &source.precision,
+                          &source.ragged))
         return NULL;
     if (runtime != Py_None && Py_TYPE(runtime) != (PyTypeObject *)runtime_type)
         return PyErr_Format(PyExc_TypeError, "runtime must be an attnrun.Runtime");
