@@ -359,7 +359,7 @@ static struct number value_of(const struct reader *r, const struct entry *e,
 static int added_at(const struct reader *r, const struct entry *e, const struct pair *p)
 {
     const attnrun_tensor *t = &r->graph->values[e->value].data;
-    const float x = ((const float *)t->data)[element_at(r, e, p)];
+    const float x = match_f32_at(t, element_at(r, e, p));
     return x >= 0 && x <= 0 ? NEVER : x <= ATTN_BLOCK_LOST ? ALWAYS : OPEN;
 }
 

@@ -36,6 +36,7 @@ static bool read_pad(const struct attn_graph *graph, const struct attn_node *pad
     const attnrun_tensor *t = &graph->values[pad->in[1]].data;
     const int rank = type_of(graph, pad->in[0])->rank;
     window->source = pad->in[0];
+    window->padded = pad->out[0];
     if (t->dtype != ATTNRUN_I64 || tensor_count(t) != 2 * (int64_t)rank)
         return false;
     for (int i = 0; i < rank; i++) {

@@ -9,8 +9,8 @@
 /* A value (…, blocks, (before + 1 + after) chunk, …) that repeats each block of `source`
  * (…, blocks, chunk, …) beside its neighbours; blocks outside hold `pad`. */
 struct attn_block_window {
-    int32_t source;
-    int axis; /* of the blocks; the next one is within them */
+    int32_t source, padded; /* without and with the blocks outside */
+    int axis;               /* of the blocks; the next one is within them */
     int64_t before, after;
     double pad;
 };
@@ -34,6 +34,7 @@ struct attn_block_mask {
     int32_t value;
     bool drops; /* the mask says where the score goes */
     bool added;
+    double fill; /* of Where */
 };
 
 /* Which keys a query sees, beside those that there are: all of the window, those up to its

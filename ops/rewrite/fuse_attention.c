@@ -38,16 +38,6 @@ struct found {
     bool by_dim; /* V and the result are (…, dim, tokens): V' P' */
 };
 
-static bool is_rank(const struct attn_graph *graph, int32_t value, int rank)
-{
-    return attn_match_is_f32(graph, value) && graph->values[value].type.rank == rank;
-}
-
-static bool is_rank4(const struct attn_graph *graph, int32_t value)
-{
-    return is_rank(graph, value, 4);
-}
-
 static attnrun_dim dim_at(const struct attn_graph *graph, int32_t value, int axis)
 {
     return graph->values[value].type.dims[axis];
@@ -109,7 +99,8 @@ static int32_t reshaped_k(const struct attn_graph *graph, int32_t value)
     struct attn_node *transpose = attn_match_in(graph, node, 0, "Transpose");
     struct attn_node *flat =
         transpose ? attn_match_in(graph, transpose, 0, "Reshape") : NULL;
-    if (flat == NULL || !has_perm(transpose, 3, swap3) || !is_rank4(graph, flat->in[0]) ||
+    if (flat == NULL || !has_perm(transpose, 3, swap3) ||
+        !attn_match_is_f32_of(graph, flat->in[0], 4) ||
         graph->values[flat->out[0]].type.rank != 3)
         return -1;
     int32_t from = flat->in[0];
@@ -179,7 +170,8 @@ static bool read_scores(const struct attn_graph *graph, int32_t value,
         found->k = untransposed(graph, found->k, &found->k_form);
     found->k = strip_scalars(graph, found->k, &found->scale, false);
     return (found->rank == 3 || found->rank == 4) &&
-           is_rank(graph, found->q, found->rank) && is_rank(graph, found->k, found->rank);
+           attn_match_is_f32_of(graph, found->q, found->rank) &&
+           attn_match_is_f32_of(graph, found->k, found->rank);
 }
 
 /* Scores, Where(keep, scores, filling) or Where(drop, filling, scores). */
@@ -275,7 +267,7 @@ static bool read_transposed_product(const struct attn_graph *graph,
     found->v = product->in[0];
     found->result = product->out[0];
     found->by_dim = true;
-    return is_rank(graph, found->v, found->rank);
+    return attn_match_is_f32_of(graph, found->v, found->rank);
 }
 
 /* Behind the Softmax: what zeroes NaN rows, and the product with V. */
@@ -302,7 +294,7 @@ static bool read_product(const struct attn_graph *graph, struct found *found)
         return false;
     found->v = user->in[1];
     found->result = user->out[0];
-    return is_rank(graph, found->v, found->rank);
+    return attn_match_is_f32_of(graph, found->v, found->rank);
 }
 
 /* A node in front of the Softmax; *out is its only output. */
@@ -483,11 +475,13 @@ static attn_status write_program(const struct attn_graph *graph,
                                  struct attn_mask_written *program, bool *done)
 {
     const struct attn_mask_source source = {
-        .keep = found->keep,
+        .keep = { found->keep, -1 },
         .add = { found->mask, found->mask2 },
         .fill = found->keep >= 0 ? (float)found->fill : 0.0f,
-        .drops = found->drops,
-        .dims = { dim_of_4(graph, found->q, 0), dim_of_4(graph, found->q, 1),
+        .drops = { found->drops },
+        .axes = attn_mask_axes_of_heads,
+        .rank = 4,
+        .dims = { dim_of(1), dim_of_4(graph, found->q, 0), dim_of_4(graph, found->q, 1),
                   dim_of_4(graph, found->q, 2), k_dim(graph, found, 2) }
     };
     *done = false;
@@ -498,22 +492,81 @@ static attn_status write_program(const struct attn_graph *graph,
     return ATTNRUN_OK;
 }
 
+static bool multiplies(const struct attn_node *node)
+{
+    return node_is(node, "MatMul") || node_is(node, "Einsum") ||
+           node_is_of(node, "com.microsoft", "FusedMatMul");
+}
+
+/* A softmax between two products, beside scalars and masks: someone's attention. */
+static bool is_candidate(const struct attn_graph *graph, const struct attn_node *softmax)
+{
+    static const char *const steps[] = { "Add", "Sub", "Mul", "Div", "Where" };
+    const struct attn_use *use = graph->values[softmax->out[0]].uses;
+    while (use != NULL && !multiplies(use->node))
+        use = use->next;
+    int32_t value = softmax->in[0];
+    const int32_t rank = graph->values[value].type.rank;
+    if (rank != 3 && rank != 4)
+        return false;
+    for (int k = 0; use != NULL && k < 8; k++) {
+        const struct attn_node *node = attn_graph_producer(graph, value);
+        bool step = false;
+        if (multiplies(node))
+            return true;
+        for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+            step = step || node_is(node, steps[i]);
+        if (!step)
+            return false;
+        value =
+            -1; /* what is computed of the last operand on, or of the product itself */
+        for (int32_t in = 0; in < node->pub.n_in; in++) {
+            const struct attn_node *from = attn_graph_producer(graph, node->in[in]);
+            if (from != NULL && (value < 0 || multiplies(from)))
+                value = node->in[in];
+        }
+        if (value < 0)
+            return false;
+    }
+    return false;
+}
+
+/* What of an attention there is; NULL, or the first condition that failed. */
+static const char *read_all(const struct attn_graph *graph, struct found *found)
+{
+    if (!last_axis(graph, found->softmax))
+        return "its softmax is not over the last axis";
+    if (!read_masked(graph, found->softmax->in[0], found))
+        return "its scores are no product that is scaled and masked, or are read "
+               "elsewhere";
+    if (!read_product(graph, found))
+        return "its weights are read elsewhere, or are no factor of values";
+    return operands_fit(graph, found)
+               ? NULL
+               : "the sizes of its operands are not known to be equal";
+}
+
 static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softmax,
                                int32_t *applied)
 {
     struct found found = { .softmax = softmax };
     struct attn_mask_written program;
     bool done;
-    if (!attn_match_is_f32(graph, softmax->in[0]) || !last_axis(graph, softmax) ||
-        !read_masked(graph, softmax->in[0], &found) || !read_product(graph, &found))
+    if (!attn_match_is_f32(graph, softmax->in[0]))
         return ATTNRUN_OK;
-    if (!operands_fit(graph, &found))
-        return ATTNRUN_OK;
-    const bool fit = masks_fit(graph, &found);
-    TRY(write_program(graph, &found, &program, &done));
-    done = done && (fit || program.fits);
-    if (!done && (!fit || (found.keep >= 0 && (found.drops || found.fill > -1e4))))
-        return ATTNRUN_OK;
+    const char *why = read_all(graph, &found);
+    if (why == NULL) {
+        const bool fit = masks_fit(graph, &found);
+        TRY(write_program(graph, &found, &program, &done));
+        done = done && (fit || program.fits);
+        if (!done && (!fit || (found.keep >= 0 && (found.drops || found.fill > -1e4))))
+            why = "its mask is not known to take scores away, or to be of their size";
+    }
+    if (why != NULL)
+        return is_candidate(graph, softmax)
+                   ? attn_graph_note(graph, softmax, "attention", why)
+                   : ATTNRUN_OK;
+    TRY(attn_graph_note(graph, softmax, "attention", NULL));
     if (found.k_form == K_AS_GIVEN && found.rank == 4 && !found.by_dim)
         attn_match_share_heads(graph, &found.k, &found.v);
     TRY(replace_attention(graph, &found, done ? &program : NULL));

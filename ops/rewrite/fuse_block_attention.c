@@ -10,12 +10,15 @@
  * or looked at as a whole (block_mask.c): whole blocks, causal, or a band within the window;
  * keys outside must not be seen. What is put in the place of scores is ATTN_BLOCK_LOST or less, and
  * BoundedScores refuses queries and keys whose scores could come near it.
+ * Other masks, also those that are data (paddings) or biases, become a program of
+ * FusedBlockAttention (write_mask.h), which reads the keys that Pad gave and needs no such bound.
  * A chunk that the file computes from the length is that of the last axis of its masks; a view
  * of the queries refuses others, as the mask of the file does. */
 #include <math.h>
 
 #include "../../runtime/poll.h"
 #include "block_window.h"
+#include "write_mask.h"
 
 enum { MAX_MASKS = 4 };
 
@@ -25,18 +28,14 @@ struct found {
     struct attn_block_scores scores;
     struct attn_block_mask masks[MAX_MASKS];
     int n_masks;
+    struct attn_labelled product; /* scores before masks and scale */
+    bool lost;                    /* what masks put in the place of scores is */
     double scale;
     char dim, v_dim, blocks, query, key;
     bool by_token; /* heads behind the tokens */
     int n_batch;   /* axes before the blocks */
     struct attn_block_pattern pattern;
 };
-
-static attnrun_dim dim_of_label(const struct attn_graph *graph,
-                                const struct attn_labelled *x, char label)
-{
-    return graph->values[x->value].type.dims[attn_labelled_place(x, label)];
-}
 
 static bool read_once(const struct attn_graph *graph, int32_t value)
 {
@@ -46,10 +45,8 @@ static bool read_once(const struct attn_graph *graph, int32_t value)
 
 /* ---- the scores ---- */
 
-/* A step towards the product: a scalar, Where, or Add; false where there is none. *lost: what
- * is put in the place of scores is. */
-static bool step_back(const struct attn_graph *graph, int32_t *value, struct found *found,
-                      bool *lost)
+/* A step towards the product: a scalar, Where, or Add; false where there is none. */
+static bool step_back(const struct attn_graph *graph, int32_t *value, struct found *found)
 {
     double x;
     int32_t other;
@@ -66,10 +63,15 @@ static bool step_back(const struct attn_graph *graph, int32_t *value, struct fou
         mask.value = node->in[0];
         if (!mask.drops && !attn_value_scalar(graph, node->in[2], &x))
             return false;
-        *lost = *lost && x <= (double)ATTN_BLOCK_LOST;
+        mask.fill = x;
+        found->lost = found->lost && x <= (double)ATTN_BLOCK_LOST;
         *value = node->in[mask.drops ? 2 : 1];
     } else if (node_is(node, "Add")) {
-        const int side = match_is_constant(graph, node->in[0]) ? 0 : 1;
+        struct attn_product p;
+        const int side = match_is_constant(graph, node->in[0]) ||
+                                 attn_product_read(graph, node->in[1], &p)
+                             ? 0
+                             : 1;
         mask.added = true;
         mask.value = node->in[side];
         *value = node->in[1 - side];
@@ -85,17 +87,18 @@ static bool step_back(const struct attn_graph *graph, int32_t *value, struct fou
 static const char *read_scores(const struct attn_graph *graph, int32_t value,
                                struct attn_product *p, struct found *found)
 {
-    bool lost = true;
+    found->lost = true;
     found->scale = 1;
     while (!attn_product_read(graph, value, p) || p->n_in != 2) {
         if (!read_once(graph, value))
             return "its scores are read elsewhere";
-        if (!step_back(graph, &value, found, &lost))
+        if (!step_back(graph, &value, found))
             return "its scores are no product that is masked and scaled";
     }
     if (!read_once(graph, value))
         return "its scores are read elsewhere";
-    return lost ? NULL : "what its mask puts in the place of scores may count";
+    found->product = p->out;
+    return NULL;
 }
 
 /* ---- labels ---- */
@@ -236,7 +239,8 @@ static bool read_order(struct found *found)
 static bool equal_at(const struct attn_graph *graph, const struct attn_labelled *x,
                      char label, const struct attn_labelled *y, char other)
 {
-    return dim_equal(dim_of_label(graph, x, label), dim_of_label(graph, y, other));
+    return dim_equal(attn_labelled_dim(graph, x, label),
+                     attn_labelled_dim(graph, y, other));
 }
 
 /* Nothing is broadcast, and all have the same chunk. */
@@ -252,9 +256,9 @@ static bool dims_fit(const struct attn_graph *graph, const struct found *found)
     return equal_at(graph, &found->q, found->query, &found->k, found->key) &&
            equal_at(graph, &found->q, found->query, &found->v, found->key) &&
            equal_at(graph, &found->q, found->dim, &found->k, found->dim) &&
-           dim_is_const(dim_of_label(graph, &found->q, found->dim)) &&
-           dim_is_const(dim_of_label(graph, &found->v, found->v_dim)) &&
-           (!found->by_token || dim_is_const(dim_of_label(
+           dim_is_const(attn_labelled_dim(graph, &found->q, found->dim)) &&
+           dim_is_const(attn_labelled_dim(graph, &found->v, found->v_dim)) &&
+           (!found->by_token || dim_is_const(attn_labelled_dim(
                                     graph, &found->q, found->q.labels[found->q.n - 2])));
 }
 
@@ -263,10 +267,10 @@ static bool read_chunk(const struct attn_graph *graph, int32_t masked,
                        struct found *found)
 {
     struct attn_block_scores *s = &found->scores;
-    const attnrun_dim own = dim_of_label(graph, &found->q, found->query);
+    const attnrun_dim own = attn_labelled_dim(graph, &found->q, found->query);
     const attnrun_type *t = &graph->values[masked].type;
     const int64_t n = s->before + 1 + s->after;
-    s->n_blocks = dim_of_label(graph, &found->q, found->blocks);
+    s->n_blocks = attn_labelled_dim(graph, &found->q, found->blocks);
     if (dim_is_const(own)) {
         s->chunk = own.value;
         return s->chunk > 0;
@@ -323,7 +327,7 @@ static const char *read_all(const struct attn_graph *graph,
 
 static int64_t heads_of(const struct attn_graph *graph, const struct found *found)
 {
-    return dim_of_label(graph, &found->q, found->q.labels[found->q.n - 2]).value;
+    return attn_labelled_dim(graph, &found->q, found->q.labels[found->q.n - 2]).value;
 }
 
 /* (…, blocks, chunk, …) as the operators take tokens. */
@@ -375,8 +379,8 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *softmax,
 {
     const struct attn_block_scores *s = &found->scores;
     const struct attn_block_pattern *pattern = &found->pattern;
-    const int64_t dim = dim_of_label(graph, &found->q, found->dim).value,
-                  v_dim = dim_of_label(graph, &found->v, found->v_dim).value;
+    const int64_t dim = attn_labelled_dim(graph, &found->q, found->dim).value,
+                  v_dim = attn_labelled_dim(graph, &found->v, found->v_dim).value;
     const bool band = pattern->kind == BLOCK_BAND;
     const int64_t left = band ? -pattern->first : 0, right = band ? pattern->last : 0,
                   after = pattern->kind == BLOCK_CAUSAL ? 0 : s->after;
@@ -387,7 +391,7 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *softmax,
         return ATTNRUN_E_MEMORY;
     window[0] = left;
     window[1] = right;
-    if (!dim_is_const(dim_of_label(graph, &found->q, found->query)))
+    if (!dim_is_const(attn_labelled_dim(graph, &found->q, found->query)))
         TRY(split_tokens(graph, softmax, found, 0, dim, &in[0]));
     for (int i = 0; i < 3; i++)
         TRY(join_tokens(graph, softmax, found, i == 2 ? v_dim : dim, &in[i]));
@@ -418,6 +422,104 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *softmax,
     return ATTNRUN_OK;
 }
 
+/* ---- masks that are no pattern ---- */
+
+/* Which axis of pairs each axis of the scores is. */
+static void read_axes(const struct found *found, int8_t *axes)
+{
+    const struct attn_labelled *q = &found->q;
+    for (int i = 0; i < found->product.n; i++) {
+        const char label = found->product.labels[i];
+        axes[i] = i == found->scores.blocks  ? MASK_BLOCK
+                  : i == found->scores.query ? MASK_QUERY
+                  : i == found->scores.key   ? MASK_KEY
+                  : label == q->labels[0]    ? MASK_BATCH
+                                             : MASK_HEAD;
+    }
+}
+
+/* The masks as the program takes them: those of Where, then those that are added, or the other
+ * way round. */
+static bool order_masks(const struct found *found, struct attn_mask_source *source)
+{
+    int n_keep = 0, n_add = 0;
+    source->keep[0] = source->keep[1] = source->add[0] = source->add[1] = -1;
+    for (int m = 0; m < found->n_masks; m++) {
+        const struct attn_block_mask *mask = &found->masks[m];
+        const bool changed = m > 0 && mask->added != found->masks[m - 1].added;
+        if ((changed && m > 1 && mask->added == found->masks[0].added) ||
+            (mask->added ? n_add : n_keep) == 2)
+            return false;
+        if (mask->added) {
+            source->add[n_add++] = mask->value;
+            continue;
+        }
+        const float fill = (float)mask->fill;
+        if (isnan(fill) || (n_keep > 0 && (fill < source->fill || fill > source->fill)))
+            return false;
+        source->fill = fill;
+        source->drops[n_keep] = mask->drops;
+        source->keep[n_keep++] = mask->value;
+    }
+    source->filled_last = n_keep > 0 && n_add > 0 && !found->masks[0].added;
+    return true;
+}
+
+/* *done: the masks are a program, and the scores are none but those of the product. */
+static attn_status write_program(const struct attn_graph *graph,
+                                 const struct attn_node *softmax,
+                                 const struct found *found,
+                                 struct attn_mask_written *program, bool *done)
+{
+    int8_t axes[PRODUCT_RANK];
+    const struct attn_block_scores *s = &found->scores;
+    const attnrun_dim *q = graph->values[found->q.value].type.dims;
+    const int64_t keys = s->before + 1 + s->after;
+    struct attn_mask_source source = { .axes = axes,
+                                       .rank = found->product.n,
+                                       .dims = { [MASK_BLOCK] = s->n_blocks,
+                                                 [MASK_BATCH] = q[0],
+                                                 [MASK_HEAD] =
+                                                     found->by_token ? q[found->q.n - 2]
+                                                     : found->n_batch > 1 ? q[1]
+                                                                          : dim_of(1),
+                                                 [MASK_QUERY] = dim_of(s->chunk),
+                                                 [MASK_KEY] = dim_of(keys * s->chunk) } };
+    *done = false;
+    if (found->n_batch < 1 || keys > (1 << 12) || s->chunk > (1 << 20) ||
+        !order_masks(found, &source))
+        return ATTNRUN_OK;
+    read_axes(found, axes);
+    TRY(attn_mask_write(graph, &source, program, done));
+    *done = *done && (program->fits ||
+                      attn_match_same_shape(graph, found->product.value, softmax->in[0]));
+    return ATTNRUN_OK;
+}
+
+static attn_status replace_by_program(struct attn_graph *graph, struct attn_node *softmax,
+                                      const struct found *found,
+                                      const struct attn_mask_written *program)
+{
+    const int64_t dim = attn_labelled_dim(graph, &found->q, found->dim).value;
+    int32_t in[3 + MASK_MAX_LEAVES] = { found->q.value, found->k_window.padded,
+                                        found->v_window.padded };
+    struct attn_attr attrs[3 + MASK_ATTRS] = {
+        MATCH_FLOAT("scale", (float)found->scale),
+        MATCH_INT("window", found->scores.before + 1 + found->scores.after),
+        MATCH_INT("by_token", found->by_token),
+    };
+    struct attn_node *made;
+    TRY(attn_mask_attrs(graph, program, attrs + 3));
+    if (!dim_is_const(attn_labelled_dim(graph, &found->q, found->query)))
+        TRY(split_tokens(graph, softmax, found, 0, dim, &in[0]));
+    memcpy(in + 3, program->leaves, (size_t)program->n_leaves * sizeof *in);
+    TRY(attn_match_make(graph, softmax, "attnrun.fused", "FusedBlockAttention",
+                        3 + program->n_leaves, in, found->y.value, 3 + MASK_ATTRS, attrs,
+                        &made));
+    attn_match_replace(graph, found->y.value, made);
+    return ATTNRUN_OK;
+}
+
 /* The product of keys beside their neighbours: what makes a softmax a candidate. */
 static bool is_candidate(const struct attn_graph *graph, const struct attn_node *user)
 {
@@ -441,18 +543,27 @@ static attn_status try_softmax(struct attn_graph *graph, struct attn_node *softm
         attn_match_int(softmax, "axis", softmax->pub.opset < 13 ? 1 : -1);
     struct attn_node *user = attn_graph_only_user(graph, softmax->out[0]);
     struct found found = { .n_masks = 0 };
+    struct attn_mask_written program;
+    bool done = false;
     const char *why;
     if (rank < 3 || rank > PRODUCT_RANK || (axis != -1 && axis != rank - 1) ||
         !is_candidate(graph, user))
         return ATTNRUN_OK;
     why = read_all(graph, softmax, user, &found);
-    if (why == NULL)
+    if (why != NULL)
+        return attn_graph_note(graph, softmax, "block_attention", why);
+    if (!found.lost)
+        why = "what its mask puts in the place of scores may count";
+    else
         TRY(attn_block_mask_read(graph, &found.scores, found.masks, found.n_masks,
                                  &found.pattern, &why));
     if (why != NULL)
+        TRY(write_program(graph, softmax, &found, &program, &done));
+    if (why != NULL && !done)
         return attn_graph_note(graph, softmax, "block_attention", why);
     TRY(attn_graph_note(graph, softmax, "block_attention", NULL));
-    TRY(replace(graph, softmax, &found));
+    TRY(done ? replace_by_program(graph, softmax, &found, &program)
+             : replace(graph, softmax, &found));
     ++*applied;
     return ATTNRUN_OK;
 }

@@ -22,17 +22,13 @@ static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value
     return &graph->values[value].type;
 }
 
-static bool is_rank(const struct attn_graph *graph, int32_t value, int rank)
-{
-    return attn_match_is_f32(graph, value) && type_of(graph, value)->rank == rank;
-}
-
 /* A product of *x and a constant along the channels, `node` or an Add of a vector behind it. */
 static bool read_linear(const struct attn_graph *graph, const struct attn_node *node,
                         bool by_dim, struct attn_dense_found *linear, int32_t *x)
 {
     if (!node_is(node, by_dim ? "Conv" : "MatMul") ||
-        !match_is_constant(graph, node->in[1]) || !is_rank(graph, node->in[0], 3))
+        !match_is_constant(graph, node->in[1]) ||
+        !attn_match_is_f32_of(graph, node->in[0], 3))
         return false;
     const attnrun_tensor *w = &graph->values[node->in[1]].data;
     if (w->dtype != ATTNRUN_F32 || w->rank != (by_dim ? 3 : 2))
@@ -45,8 +41,8 @@ static bool read_linear(const struct attn_graph *graph, const struct attn_node *
                                          .transposed = !by_dim };
     if (!by_dim)
         return true;
-    linear->bias = node->pub.n_in > 2 ? node->in[2] : -1;
-    return w->dims[2] == 1 && attn_conv_is_dense(node);
+    return w->dims[2] == 1 && attn_conv_is_dense(node) &&
+           attn_dense_takes_bias(graph, node, linear);
 }
 
 /* The softmax over tokens whose sum over slots divides it. */
@@ -58,7 +54,8 @@ static const struct attn_node *read_weights(const struct attn_graph *graph,
     int32_t sum = div->in[1];
     const struct attn_node *softmax = attn_match_in(graph, div, 0, "Softmax");
     const struct attn_node *add = attn_graph_producer(graph, sum);
-    if (softmax == NULL || !is_rank(graph, div->in[0], 3) || softmax->pub.opset < 13)
+    if (softmax == NULL || !attn_match_is_f32_of(graph, div->in[0], 3) ||
+        softmax->pub.opset < 13)
         return NULL;
     found->epsilon = 0;
     if (node_is(add, "Add") &&
@@ -83,7 +80,8 @@ static void take_maps(const struct attn_graph *graph, struct found *found)
     const struct attn_node *before = attn_graph_producer(graph, found->x);
     const struct attn_node *behind = attn_graph_only_user(graph, found->result);
     if (!found->by_dim || !node_is(before, "Reshape") || !node_is(behind, "Reshape") ||
-        !is_rank(graph, before->in[0], 4) || !is_rank(graph, behind->out[0], 4))
+        !attn_match_is_f32_of(graph, before->in[0], 4) ||
+        !attn_match_is_f32_of(graph, behind->out[0], 4))
         return;
     const attnrun_dim *from = type_of(graph, before->in[0])->dims,
                       *to = type_of(graph, behind->out[0])->dims,
@@ -119,7 +117,7 @@ static bool read_all(const struct attn_graph *graph, struct attn_node *div,
     if (!found->by_dim && node_is(add, "Add")) {
         const int32_t bias = attn_match_other(add, found->result);
         if (bias >= 0 && attn_match_vector(graph, bias, &n) && n == found->mv.rows &&
-            is_rank(graph, add->out[0], 3)) {
+            attn_match_is_f32_of(graph, add->out[0], 3)) {
             found->mv.bias = bias;
             found->result = add->out[0];
         }
@@ -162,19 +160,20 @@ static attn_status replace(struct attn_graph *graph, struct attn_node *before,
     return ATTNRUN_OK;
 }
 
+static attn_status try_div(struct attn_graph *graph, struct attn_node *div,
+                           int32_t *applied)
+{
+    struct found found = { .x = -1 };
+    if (!read_all(graph, div, &found))
+        return ATTNRUN_OK;
+    TRY(replace(graph, div, &found));
+    ++*applied;
+    return ATTNRUN_OK;
+}
+
 static attn_status run(struct attn_graph *graph, int32_t *applied)
 {
-    int64_t n_nodes = graph->n_nodes;
-    for (int64_t n = 0; n < n_nodes && !attn_stops_node(n); n++) {
-        struct attn_node *node = graph->nodes[n];
-        struct found found = { .x = -1 };
-        if (!node_is(node, "Div") || graph->values[node->out[0]].n_uses == 0 ||
-            !read_all(graph, node, &found))
-            continue;
-        TRY(replace(graph, node, &found));
-        ++*applied;
-    }
-    return ATTNRUN_OK;
+    return attn_match_each(graph, "Div", try_div, applied);
 }
 
 const struct attn_pass attn_pass_external_attention = { .name = "external_attention",

@@ -22,11 +22,6 @@ static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value
     return &graph->values[value].type;
 }
 
-static bool is_map(const struct attn_graph *graph, int32_t value, int rank)
-{
-    return attn_match_is_f32(graph, value) && type_of(graph, value)->rank == rank;
-}
-
 /* What Reshape and Unsqueeze made of a value of that rank: its elements in order; -1. */
 static int32_t before_reshapes(const struct attn_graph *graph, int32_t value, int rank)
 {
@@ -35,7 +30,7 @@ static int32_t before_reshapes(const struct attn_graph *graph, int32_t value, in
         if (!node_is(node, "Reshape") && !node_is(node, "Unsqueeze"))
             break;
         value = node->in[0];
-        if (is_map(graph, value, rank))
+        if (attn_match_is_f32_of(graph, value, rank))
             return value;
     }
     return -1;
@@ -102,7 +97,7 @@ static bool read_unfold(const struct attn_graph *graph, int32_t value,
     if (found->stride < 1 ||
         stride_of(graph, columns->in[1], &size, &n[1]) != found->stride ||
         size != found->size || size % 2 == 0 || size > 31 ||
-        !pads_by(graph, pad, (size - 1) / 2) || !is_map(graph, found->x, 4))
+        !pads_by(graph, pad, (size - 1) / 2) || !attn_match_is_f32_of(graph, found->x, 4))
         return false;
     const attnrun_dim *x = type_of(graph, found->x)->dims;
     return dim_is(x[2], n[0] * found->stride) && dim_is(x[3], n[1] * found->stride);
@@ -140,6 +135,14 @@ static bool sizes_fit(const struct attn_graph *graph, int32_t neighbours, int32_
            dim_equal(y[3], u[5]);
 }
 
+/* Rows and columns that are gathered into windows. */
+static bool is_candidate(const struct attn_graph *graph, int32_t windows)
+{
+    const struct attn_node *transpose = attn_graph_producer(graph, windows);
+    return node_is(transpose, "Transpose") &&
+           attn_match_in(graph, transpose, 0, "Gather") != NULL;
+}
+
 static bool sums_taps(const struct attn_graph *graph, const struct attn_node *sum)
 {
     double axis = -1;
@@ -157,17 +160,25 @@ static attn_status try_sum(struct attn_graph *graph, struct attn_node *sum,
     struct attn_node *times = attn_match_sole_in(graph, sum, 0, "Mul");
     struct attn_node *reshape = attn_match_user(graph, sum, "Reshape");
     struct found found = { .x = -1 };
+    const char *why = NULL;
     if (times == NULL || reshape == NULL || !sums_taps(graph, sum) ||
-        !is_map(graph, times->in[0], 6) || !is_map(graph, times->in[1], 6) ||
-        !is_map(graph, reshape->out[0], 4))
+        !attn_match_is_f32_of(graph, times->in[0], 6) ||
+        !attn_match_is_f32_of(graph, times->in[1], 6) ||
+        !attn_match_is_f32_of(graph, reshape->out[0], 4))
         return ATTNRUN_OK;
     found.result = reshape->out[0];
     for (int side = 0; side < 2; side++) {
         const int32_t neighbours = times->in[side], kernel = times->in[1 - side];
         const int32_t unfolded = before_reshapes(graph, neighbours, 6);
-        if (unfolded < 0 || !read_unfold(graph, unfolded, &found) ||
-            !read_kernel(graph, kernel, &found) ||
-            !sizes_fit(graph, neighbours, kernel, &found))
+        if (unfolded < 0 || !is_candidate(graph, unfolded))
+            continue;
+        why = !read_unfold(graph, unfolded, &found)
+                  ? "its windows are no dense ones of an odd size around each pixel"
+              : !read_kernel(graph, kernel, &found) ||
+                      !sizes_fit(graph, neighbours, kernel, &found)
+                  ? "its kernel is none of groups and taps at each pixel"
+                  : NULL;
+        if (why != NULL)
             continue;
         const int32_t in[6] = { found.x, -1, -1, -1, -1, found.kernel };
         const struct attn_attr attrs[] = { MATCH_INT("kernel_size", found.size),
@@ -178,9 +189,9 @@ static attn_status try_sum(struct attn_graph *graph, struct attn_node *sum,
                             attrs, &made));
         attn_match_replace(graph, found.result, made);
         ++*applied;
-        return ATTNRUN_OK;
+        return attn_graph_note(graph, sum, "involution", NULL);
     }
-    return ATTNRUN_OK;
+    return why != NULL ? attn_graph_note(graph, sum, "involution", why) : ATTNRUN_OK;
 }
 
 static attn_status run_fuse_involution(struct attn_graph *graph, int32_t *applied)

@@ -23,31 +23,7 @@ struct found {
     int32_t result;
 };
 
-static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value)
-{
-    return &graph->values[value].type;
-}
-
-static bool is_rank(const struct attn_graph *graph, int32_t value, int rank)
-{
-    return attn_match_is_f32(graph, value) && type_of(graph, value)->rank == rank;
-}
-
 /* ---- sums over keys ---- */
-
-static bool one_axis(const struct attn_graph *graph, const struct attn_node *sum,
-                     int rank, int *axis)
-{
-    double x = 0;
-    const struct attn_attr *axes = attn_node_attr(sum, "axes");
-    if (axes != NULL && axes->kind == ATTN_ATTR_INTS && axes->ints.n == 1)
-        x = (double)axes->ints.v[0];
-    else if (axes != NULL || sum->pub.n_in < 2 ||
-             !attn_value_scalar(graph, sum->in[1], &x))
-        return false;
-    *axis = (int)(x < 0 ? x + rank : x);
-    return *axis >= 0 && *axis < rank;
-}
 
 /* `value` is the sum over keys of f(K), without that axis or with one of 1 in its place (or,
  * `at` -1, in any place): labels as those of K. */
@@ -71,7 +47,7 @@ static bool is_key_sum(const struct attn_graph *graph, const struct found *found
     }
     int axis;
     if (!node_is(node, "ReduceSum") || node->in[0] != found->k.value ||
-        !one_axis(graph, node, RANK, &axis) || found->k.labels[axis] != found->key)
+        !attn_match_axis(graph, node, &axis) || found->k.labels[axis] != found->key)
         return false;
     const bool keeps = attn_match_int(node, "keepdims", 1) != 0;
     if (x.n != (keeps ? RANK : RANK - 1))
@@ -96,14 +72,15 @@ static bool is_weight_sum(const struct attn_graph *graph, const struct found *fo
     if (node_is(node, "ReduceSum")) { /* of f(Q) times the sum, over dim */
         int axis;
         struct attn_node *times = attn_match_in(graph, node, 0, "Mul");
-        if (times == NULL || !one_axis(graph, node, RANK, &axis) ||
+        if (times == NULL || !attn_match_axis(graph, node, &axis) ||
             found->q.labels[axis] != found->dim ||
             attn_match_int(node, "keepdims", 1) == 0 || x.n != RANK ||
-            !is_rank(graph, times->out[0], RANK))
+            !attn_match_is_f32_of(graph, times->out[0], RANK))
             return false;
         for (int side = 0; side < 2; side++) {
             struct attn_labelled sum = { .value = times->in[1 - side], .n = RANK };
-            if (times->in[side] != found->q.value || !is_rank(graph, sum.value, RANK))
+            if (times->in[side] != found->q.value ||
+                !attn_match_is_f32_of(graph, sum.value, RANK))
                 continue;
             for (int i = 0; i < RANK; i++) /* places of f(Q), queries for keys */
                 sum.labels[i] =
@@ -175,7 +152,7 @@ static bool read_denominator(const struct attn_graph *graph, struct found *found
     found->epsilon = 0;
     if (node_is(node, "Add") &&
         attn_match_scalar(graph, node, true, &found->epsilon, &other)) {
-        if (!(found->epsilon >= 0) || !is_rank(graph, other, x.n))
+        if (!(found->epsilon >= 0) || !attn_match_is_f32_of(graph, other, x.n))
             return false;
         x.value = other;
     }
@@ -290,12 +267,6 @@ static int order_of(const struct found *found, const struct attn_labelled *x, ch
     return -1;
 }
 
-static attnrun_dim dim_at(const struct attn_graph *graph, const struct attn_labelled *x,
-                          char label)
-{
-    return type_of(graph, x->value)->dims[attn_labelled_place(x, label)];
-}
-
 /* All of one order, and no dim is broadcast. */
 static int common_order(const struct attn_graph *graph, struct found *found)
 {
@@ -313,15 +284,15 @@ static int common_order(const struct attn_graph *graph, struct found *found)
         order_of(found, &found->y, found->query, found->v_dim) != order)
         return -1;
     for (int i = 0; i < 4; i++)
-        if (!dim_equal(dim_at(graph, operands[i], found->batch),
-                       dim_at(graph, &found->q, found->batch)) ||
-            !dim_equal(dim_at(graph, operands[i], found->head),
-                       dim_at(graph, &found->q, found->head)))
+        if (!dim_equal(attn_labelled_dim(graph, operands[i], found->batch),
+                       attn_labelled_dim(graph, &found->q, found->batch)) ||
+            !dim_equal(attn_labelled_dim(graph, operands[i], found->head),
+                       attn_labelled_dim(graph, &found->q, found->head)))
             return -1;
-    const bool fits =
-        dim_equal(dim_at(graph, &found->q, found->dim),
-                  dim_at(graph, &found->k, found->dim)) &&
-        dim_equal(dim_at(graph, &found->k, SUMMED), dim_at(graph, &found->v, SUMMED));
+    const bool fits = dim_equal(attn_labelled_dim(graph, &found->q, found->dim),
+                                attn_labelled_dim(graph, &found->k, found->dim)) &&
+                      dim_equal(attn_labelled_dim(graph, &found->k, SUMMED),
+                                attn_labelled_dim(graph, &found->v, SUMMED));
     return fits ? order : -1;
 }
 
@@ -350,15 +321,15 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *node,
                             int32_t *applied)
 {
     struct found found = { .result = node->out[0] };
-    if (!is_rank(graph, node->out[0], RANK) ||
+    if (!attn_match_is_f32_of(graph, node->out[0], RANK) ||
         !attn_quotient_read(graph, node, read_quotient, &found))
         return ATTNRUN_OK;
     found.y.value = found.result;
     const int order = common_order(graph, &found);
-    if (order < 0 || !dim_is_const(dim_at(graph, &found.q, found.head)) ||
-        !dim_is_const(dim_at(graph, &found.q, found.dim)) ||
-        !dim_is_const(dim_at(graph, &found.v, found.v_dim)) ||
-        dim_at(graph, &found.q, found.head).value < 1)
+    if (order < 0 || !dim_is_const(attn_labelled_dim(graph, &found.q, found.head)) ||
+        !dim_is_const(attn_labelled_dim(graph, &found.q, found.dim)) ||
+        !dim_is_const(attn_labelled_dim(graph, &found.v, found.v_dim)) ||
+        attn_labelled_dim(graph, &found.q, found.head).value < 1)
         return ATTNRUN_OK;
     struct attn_linear linear = { .in = { found.q.value, found.k.value, found.v.value },
                                   .epsilon = found.epsilon,

@@ -20,19 +20,14 @@ struct found {
     struct attn_pixel_gate pixel;
 };
 
-static bool is_map(const struct attn_graph *graph, int32_t value)
-{
-    return attn_match_is_f32(graph, value) && graph->values[value].type.rank == 4 &&
-           !match_is_constant(graph, value);
-}
-
 /* A product of a map and a gate of pixels; *v: the map. */
 static bool read_pixels(const struct attn_graph *graph, const struct attn_node *times,
                         struct found *found, int32_t *v)
 {
     for (int side = 0; side < 2; side++) {
         *v = times->in[side];
-        if (is_map(graph, *v) && attn_match_same_shape(graph, *v, times->out[0]) &&
+        if (attn_match_is_map(graph, *v) &&
+            attn_match_same_shape(graph, *v, times->out[0]) &&
             attn_pixel_gate_read(graph, *v, times->in[1 - side], &found->pixel))
             return true;
     }
@@ -44,7 +39,7 @@ static bool read_channels(const struct attn_graph *graph, const struct attn_node
 {
     for (int side = 0; side < 2; side++) {
         found->x = times->in[side];
-        if (is_map(graph, found->x) &&
+        if (attn_match_is_map(graph, found->x) &&
             attn_match_same_shape(graph, found->x, times->out[0]) &&
             attn_channel_gate_read(graph, found->x, times->in[1 - side], &found->channel))
             return true;
@@ -154,7 +149,7 @@ static attn_status try_node(struct attn_graph *graph, struct attn_node *times,
     struct found found = { .x = -1, .result = times->out[0] };
     struct attn_node *made;
     int32_t v = -1;
-    if (times->pub.n_in != 2 || !is_map(graph, times->out[0]))
+    if (times->pub.n_in != 2 || !attn_match_is_map(graph, times->out[0]))
         return ATTNRUN_OK;
     found.pixels = read_pixels(graph, times, &found, &v);
     const struct attn_node *inner = found.pixels ? attn_graph_producer(graph, v) : times;

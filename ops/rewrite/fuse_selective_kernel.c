@@ -29,18 +29,6 @@ static const attnrun_type *type_of(const struct attn_graph *graph, int32_t value
     return &graph->values[value].type;
 }
 
-/* The one axis of a reduction or an Unsqueeze, or -1. */
-static int one_axis(const struct attn_graph *graph, const struct attn_node *node)
-{
-    uint32_t axes;
-    int axis = 0;
-    if (!attn_match_axes(graph, node, &axes) || (axes & (axes - 1)) != 0)
-        return -1;
-    while (axes >> axis != 1)
-        axis++;
-    return axis;
-}
-
 /* What Concat and Unsqueeze along `axis` stack, of values of the rank; false: nothing. */
 static bool read_stack(const struct attn_graph *graph, int32_t value, int axis, int rank,
                        int32_t *parts, int *n)
@@ -77,36 +65,35 @@ static bool read_maps(const struct attn_graph *graph, struct found *found)
     return attn_match_same_shape(graph, found->f[0], found->result);
 }
 
+/* Whether `value` is a branch that is not seen yet; it is then. */
+static bool see_branch(const struct found *found, int32_t value, bool *seen)
+{
+    for (int i = 0; i < found->n; i++)
+        if (found->f[i] == value && !seen[i])
+            return seen[i] = true;
+    return false;
+}
+
 /* The sum of all branches, each once. */
 static bool is_sum(const struct attn_graph *graph, const struct found *found,
                    int32_t value)
 {
+    int axis;
     bool seen[MAX_MAPS] = { false };
     const struct attn_node *node = attn_graph_producer(graph, value);
     if (node_is(node, "ReduceSum"))
-        return node->in[0] == found->stack && one_axis(graph, node) == found->axis &&
-               attn_match_int(node, "keepdims", 1) == 0;
-    for (int left = found->n; left > 0; left--) {
-        int32_t term = value;
+        return node->in[0] == found->stack && attn_match_axis(graph, node, &axis) &&
+               axis == found->axis && attn_match_int(node, "keepdims", 1) == 0;
+    for (int left = found->n; left > 1; left--) {
         node = attn_graph_producer(graph, value);
-        int m = -1;
-        for (int i = 0; i < found->n; i++)
-            m = found->f[i] == value && !seen[i] ? i : m;
-        if (m < 0 && node_is(node, "Add") && node->pub.n_in == 2)
-            for (int side = 0; side < 2 && m < 0; side++)
-                for (int i = 0; i < found->n; i++)
-                    if (node->in[side] == found->f[i] && !seen[i] && m < 0) {
-                        m = i;
-                        term = node->in[1 - side];
-                    }
-        if (m < 0)
+        if (!node_is(node, "Add") || node->pub.n_in != 2)
             return false;
-        seen[m] = true;
-        value = term;
-        if (left == 1)
-            return found->f[m] == value;
+        const int side = see_branch(found, node->in[0], seen) ? 0 : 1;
+        if (side == 1 && !see_branch(found, node->in[1], seen))
+            return false;
+        value = node->in[1 - side];
     }
-    return false;
+    return see_branch(found, value, seen);
 }
 
 /* The logits of all branches as one product, or as one for each; *z: what they are of. */
@@ -129,7 +116,7 @@ static bool read_select(const struct attn_graph *graph, int32_t value,
                attn_dense_read(graph,
                                attn_before_views(graph, node->in[0], found->batch, rows),
                                found->batch, &found->select[0], z) &&
-               found->select[0].rows == rows && !found->select[0].transposed;
+               found->select[0].rows == rows;
     }
     if (!read_stack(graph, value, found->axis, 4, parts, &n) || n != found->n)
         return false;
@@ -186,9 +173,10 @@ static bool read_all(const struct attn_graph *graph, const struct attn_node *sum
         attn_match_int(sum, "keepdims", 1) != 0 ||
         type_of(graph, times->out[0])->rank != 5)
         return false;
-    found->axis = one_axis(graph, sum);
+    if (!attn_match_axis(graph, sum, &found->axis) || found->axis > 1)
+        return false;
     found->result = sum->out[0];
-    for (int side = 0; side < 2 && found->axis >= 0 && found->axis <= 1; side++) {
+    for (int side = 0; side < 2; side++) {
         const struct attn_node *softmax = attn_match_in(graph, times, side, "Softmax");
         found->stack = times->in[1 - side];
         if (softmax == NULL || softmax->pub.opset < 13 ||

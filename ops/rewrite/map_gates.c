@@ -46,32 +46,16 @@ static bool is_constant_f32(const struct attn_graph *graph, int32_t value, int r
            graph->values[value].data.rank == rank;
 }
 
-/* All numbers of an attribute are x; also where it is absent. */
-static bool all_are(const struct attn_node *node, const char *name, int64_t x)
-{
-    const struct attn_attr *attr = attn_node_attr(node, name);
-    for (int64_t i = 0; attr != NULL && i < attr->ints.n; i++)
-        if (attr->kind != ATTN_ATTR_INTS || attr->ints.v[i] != x)
-            return false;
-    return true;
-}
-
-static bool pads_by_numbers(const struct attn_node *node)
-{
-    return attn_node_attr(node, "auto_pad") == NULL ||
-           attn_match_string(node, "auto_pad", "NOTSET");
-}
-
 /* ---- products ---- */
 
 bool attn_conv_is_dense(const struct attn_node *conv)
 {
-    return attn_match_int(conv, "group", 1) == 1 && all_are(conv, "pads", 0) &&
-           all_are(conv, "strides", 1) && pads_by_numbers(conv);
+    return attn_match_int(conv, "group", 1) == 1 && attn_match_all(conv, "pads", 0) &&
+           attn_match_all(conv, "strides", 1) && attn_match_explicit_pads(conv);
 }
 
-static bool takes_bias(const struct attn_graph *graph, const struct attn_node *node,
-                       struct attn_dense_found *dense)
+bool attn_dense_takes_bias(const struct attn_graph *graph, const struct attn_node *node,
+                           struct attn_dense_found *dense)
 {
     int64_t n;
     dense->bias = node->pub.n_in > 2 ? node->in[2] : -1;
@@ -84,14 +68,15 @@ static bool read_conv(const struct attn_graph *graph, const struct attn_node *no
                       struct attn_dense_found *dense)
 {
     if (!is_constant_f32(graph, node->in[1], 4) ||
-        attn_match_int(node, "group", 1) != 1 || !all_are(node, "pads", 0) ||
-        !pads_by_numbers(node))
+        attn_match_int(node, "group", 1) != 1 || !attn_match_all(node, "pads", 0) ||
+        !attn_match_explicit_pads(node))
         return false;
     const attnrun_tensor *w = &graph->values[node->in[1]].data;
     *dense = (struct attn_dense_found){ .w = node->in[1],
                                         .rows = w->dims[0],
                                         .columns = w->dims[1] };
-    return w->dims[2] == 1 && w->dims[3] == 1 && takes_bias(graph, node, dense);
+    return w->dims[2] == 1 && w->dims[3] == 1 &&
+           attn_dense_takes_bias(graph, node, dense);
 }
 
 static bool read_matrix(const struct attn_graph *graph, const struct attn_node *node,
@@ -117,7 +102,7 @@ static bool read_gemm(const struct attn_graph *graph, const struct attn_node *no
            is_one(attn_match_float(node, "alpha", 1)) &&
            is_one(attn_match_float(node, "beta", 1)) &&
            read_matrix(graph, node, attn_match_int(node, "transB", 0) == 0, dense) &&
-           takes_bias(graph, node, dense);
+           attn_dense_takes_bias(graph, node, dense);
 }
 
 bool attn_dense_read(const struct attn_graph *graph, int32_t value, attnrun_dim batch,
@@ -209,8 +194,8 @@ static bool is_whole(const struct attn_graph *graph, const struct attn_node *nod
     const attnrun_dim *dims = type_of(graph, x)->dims;
     return kernel != NULL && kernel->kind == ATTN_ATTR_INTS && kernel->ints.n == 2 &&
            dim_is(dims[2], kernel->ints.v[0]) && dim_is(dims[3], kernel->ints.v[1]) &&
-           all_are(node, "pads", 0) && all_are(node, "dilations", 1) &&
-           pads_by_numbers(node);
+           attn_match_all(node, "pads", 0) && attn_match_all(node, "dilations", 1) &&
+           attn_match_explicit_pads(node);
 }
 
 /* Over height and width, at once or one after the other. */
@@ -444,10 +429,10 @@ bool attn_pixel_gate_read(const struct attn_graph *graph, int32_t x, int32_t val
     gate->w = conv->in[1];
     gate->bias = conv->pub.n_in > 2 ? conv->in[2] : -1;
     if (w->dims[0] != 1 || w->dims[1] != 2 || kernel != w->dims[3] || kernel % 2 == 0 ||
-        kernel > MAX_KERNEL || !pads_by_numbers(conv) ||
+        kernel > MAX_KERNEL || !attn_match_explicit_pads(conv) ||
         (kernel > 1 && attn_node_attr(conv, "pads") == NULL) ||
-        !all_are(conv, "pads", kernel / 2) || !all_are(conv, "strides", 1) ||
-        !all_are(conv, "dilations", 1) ||
+        !attn_match_all(conv, "pads", kernel / 2) ||
+        !attn_match_all(conv, "strides", 1) || !attn_match_all(conv, "dilations", 1) ||
         (gate->bias >= 0 && !is_constant_f32(graph, gate->bias, 1)))
         return false;
     const struct attn_node *concat = attn_match_in(graph, conv, 0, "Concat");
@@ -464,12 +449,6 @@ bool attn_pixel_gate_read(const struct attn_graph *graph, int32_t x, int32_t val
 }
 
 /* ---- maps of convolutions ---- */
-
-static bool is_map(const struct attn_graph *graph, int32_t value)
-{
-    return attn_match_is_f32(graph, value) && graph->values[value].type.rank == 4 &&
-           !match_is_constant(graph, value);
-}
 
 bool attn_is_map_conv(const struct attn_graph *graph, const struct attn_node *node)
 {
@@ -503,7 +482,8 @@ const struct attn_node *attn_conv_before(const struct attn_graph *graph, int32_t
             return node;
         if (node == NULL || node->pub.n_in < 1 || !attn_keeps_blocks(node))
             return NULL;
-        value = is_map(graph, node->in[0]) ? node->in[0] : node->in[node->pub.n_in - 1];
+        value = attn_match_is_map(graph, node->in[0]) ? node->in[0]
+                                                      : node->in[node->pub.n_in - 1];
     }
     return NULL;
 }

@@ -15,7 +15,7 @@ struct attn_dense_found {
     bool transposed; /* w is (columns, rows) */
 };
 
-/* gate(sum over pools of (second act(first pool(x))), or of first pool(x) alone. */
+/* gate(sum over pools of second(act(first(pool(x))))), or of first(pool(x)) alone. */
 struct attn_channel_gate {
     struct attn_dense_found first, second;
     bool deep;                     /* there is a second one */
@@ -46,6 +46,9 @@ bool attn_conv_is_dense(const struct attn_node *conv);
 /* `value` as a product of a constant and *z, vectors as attn_is_vectors() says. */
 bool attn_dense_read(const struct attn_graph *graph, int32_t value, attnrun_dim batch,
                      struct attn_dense_found *dense, int32_t *z);
+/* Input 2 of a Conv or Gemm as the bias: none, or a constant of as many f32 as rows. */
+bool attn_dense_takes_bias(const struct attn_graph *graph, const struct attn_node *node,
+                           struct attn_dense_found *dense);
 /* w as a constant of rank 2 (rows, columns), and the bias as one of rank 1. */
 attn_status attn_dense_make(struct attn_graph *graph,
                             const struct attn_dense_found *dense, int32_t *w,

@@ -84,32 +84,6 @@ int32_t attn_match_other(const struct attn_node *node, int32_t value)
     return node->in[0] == value ? node->in[1] : node->in[0];
 }
 
-static bool one_axis(const struct attn_graph *graph, const struct attn_node *node,
-                     int64_t *axis)
-{
-    const struct attn_attr *attr = attn_node_attr(node, "axes");
-    if (attr != NULL && attr->kind == ATTN_ATTR_INTS && attr->ints.n == 1) {
-        *axis = attr->ints.v[0];
-        return true;
-    }
-    if (attr != NULL || node->pub.n_in < 2 || !match_is_constant(graph, node->in[1]))
-        return false;
-    const attnrun_tensor *axes = &graph->values[node->in[1]].data;
-    if (axes->dtype != ATTNRUN_I64 || tensor_count(axes) != 1)
-        return false;
-    *axis = tensor_get_int(axes, 0);
-    return true;
-}
-
-bool attn_match_reduces_last(const struct attn_graph *graph, const struct attn_node *node)
-{
-    int64_t axis;
-    int rank = graph->values[node->in[0]].type.rank;
-    return one_axis(graph, node, &axis) &&
-           (axis == -1 || (rank > 0 && axis == rank - 1)) &&
-           attn_match_int(node, "keepdims", 1) == 1;
-}
-
 bool attn_match_axes(const struct attn_graph *graph, const struct attn_node *node,
                      uint32_t *axes)
 {
@@ -131,6 +105,26 @@ bool attn_match_axes(const struct attn_graph *graph, const struct attn_node *nod
         *axes |= 1u << axis;
     }
     return *axes != 0;
+}
+
+bool attn_match_axis(const struct attn_graph *graph, const struct attn_node *node,
+                     int *axis)
+{
+    uint32_t axes;
+    if (!attn_match_axes(graph, node, &axes) || (axes & (axes - 1)) != 0)
+        return false;
+    *axis = 0;
+    while (axes >> *axis != 1)
+        ++*axis;
+    return true;
+}
+
+bool attn_match_reduces_last(const struct attn_graph *graph, const struct attn_node *node)
+{
+    int axis;
+    return attn_match_axis(graph, node, &axis) &&
+           axis == graph->values[node->in[0]].type.rank - 1 &&
+           attn_match_int(node, "keepdims", 1) == 1;
 }
 
 bool attn_match_vector(const struct attn_graph *graph, int32_t value, int64_t *n)
@@ -179,6 +173,16 @@ bool attn_match_is_f32(const struct attn_graph *graph, int32_t value)
            graph->values[value].type.dtype == ATTNRUN_F32;
 }
 
+bool attn_match_is_f32_of(const struct attn_graph *graph, int32_t value, int rank)
+{
+    return attn_match_is_f32(graph, value) && graph->values[value].type.rank == rank;
+}
+
+bool attn_match_is_map(const struct attn_graph *graph, int32_t value)
+{
+    return attn_match_is_f32_of(graph, value, 4) && !match_is_constant(graph, value);
+}
+
 int64_t attn_match_int(const struct attn_node *node, const char *name, int64_t otherwise)
 {
     const struct attn_attr *attr = attn_node_attr(node, name);
@@ -197,6 +201,21 @@ bool attn_match_string(const struct attn_node *node, const char *name, const cha
     return attr != NULL && attr->kind == ATTN_ATTR_STRING &&
            attr->s.n == (int64_t)strlen(text) &&
            memcmp(attr->s.data, text, strlen(text)) == 0;
+}
+
+bool attn_match_all(const struct attn_node *node, const char *name, int64_t x)
+{
+    const struct attn_attr *attr = attn_node_attr(node, name);
+    bool all = attr == NULL || attr->kind == ATTN_ATTR_INTS;
+    for (int64_t i = 0; all && attr != NULL && i < attr->ints.n; i++)
+        all = attr->ints.v[i] == x;
+    return all;
+}
+
+bool attn_match_explicit_pads(const struct attn_node *node)
+{
+    return attn_node_attr(node, "auto_pad") == NULL ||
+           attn_match_string(node, "auto_pad", "NOTSET");
 }
 
 bool attn_match_pads(const struct attn_graph *graph, const struct attn_node *pad,

@@ -39,6 +39,9 @@ bool attn_match_reduces_last(const struct attn_graph *graph,
  * known or none. */
 bool attn_match_axes(const struct attn_graph *graph, const struct attn_node *node,
                      uint32_t *axes);
+/* The same where it is one axis alone. */
+bool attn_match_axis(const struct attn_graph *graph, const struct attn_node *node,
+                     int *axis);
 /* A constant f32 of n elements along the last axis: dims all 1 but the last. */
 bool attn_match_vector(const struct attn_graph *graph, int32_t value, int64_t *n);
 /* Makes of the value a constant of rank 1: itself, or a view of its data. */
@@ -49,14 +52,28 @@ bool attn_match_same_rank(const struct attn_graph *graph, int32_t a, int32_t b);
 /* Both types known, of the same rank and provably equal dims. */
 bool attn_match_same_shape(const struct attn_graph *graph, int32_t a, int32_t b);
 bool attn_match_is_f32(const struct attn_graph *graph, int32_t value);
+bool attn_match_is_f32_of(const struct attn_graph *graph, int32_t value, int rank);
+/* (batch, channels, height, width) of f32, and no constant. */
+bool attn_match_is_map(const struct attn_graph *graph, int32_t value);
 static inline bool match_is_constant(const struct attn_graph *graph, int32_t value)
 {
     return value >= 0 && graph->values[value].data.data != NULL;
+}
+/* Element i of a constant of f32, which a file may have at any address. */
+static inline float match_f32_at(const attnrun_tensor *constant, int64_t i)
+{
+    float x;
+    memcpy(&x, (const char *)constant->data + i * (int64_t)sizeof x, sizeof x);
+    return x;
 }
 /* An int attribute, or `otherwise`. */
 int64_t attn_match_int(const struct attn_node *node, const char *name, int64_t otherwise);
 float attn_match_float(const struct attn_node *node, const char *name, float otherwise);
 bool attn_match_string(const struct attn_node *node, const char *name, const char *text);
+/* All numbers of an attribute are x, or it is absent. */
+bool attn_match_all(const struct attn_node *node, const char *name, int64_t x);
+/* Pads are those of the attribute `pads`. */
+bool attn_match_explicit_pads(const struct attn_node *node);
 
 /* Where the heads of both keys and values (batch, heads, tokens, dim) were repeated by
  * Unsqueeze, Expand, Reshape: what they were before. */

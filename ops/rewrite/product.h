@@ -36,5 +36,10 @@ static inline int attn_labelled_place(const struct attn_labelled *x, char label)
 {
     return (int)((const char *)memchr(x->labels, label, (size_t)x->n) - x->labels);
 }
+static inline attnrun_dim attn_labelled_dim(const struct attn_graph *graph,
+                                            const struct attn_labelled *x, char label)
+{
+    return graph->values[x->value].type.dims[attn_labelled_place(x, label)];
+}
 
 #endif

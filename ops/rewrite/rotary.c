@@ -11,11 +11,6 @@ static attnrun_dim last_dim(const struct attn_graph *graph, int32_t value)
     return t->dims[t->rank - 1];
 }
 
-static bool is_rank4(const struct attn_graph *graph, int32_t value)
-{
-    return attn_match_is_f32(graph, value) && graph->values[value].type.rank == 4;
-}
-
 /* A constant of one integer, or an input that is not there. */
 static bool is_number(const struct attn_graph *graph, const struct attn_node *node,
                       int in, int64_t a, int64_t b)
@@ -32,11 +27,12 @@ static bool is_number(const struct attn_graph *graph, const struct attn_node *no
 static int32_t half_of(const struct attn_graph *graph, int32_t value, int half)
 {
     struct attn_node *node = attn_graph_producer(graph, value);
-    if (node == NULL || !is_rank4(graph, value) || !dim_is_const(last_dim(graph, value)))
+    if (node == NULL || !attn_match_is_f32_of(graph, value, 4) ||
+        !dim_is_const(last_dim(graph, value)))
         return -1;
     const int32_t from = node->in[0];
     const int64_t n = last_dim(graph, value).value;
-    if (!is_rank4(graph, from) || !dim_is(last_dim(graph, from), 2 * n))
+    if (!attn_match_is_f32_of(graph, from, 4) || !dim_is(last_dim(graph, from), 2 * n))
         return -1;
     if (node_is(node, "Split")) {
         int64_t axis = attn_match_int(node, "axis", 0);
@@ -56,7 +52,8 @@ static int32_t half_of(const struct attn_graph *graph, int32_t value, int half)
 static int32_t rotated(const struct attn_graph *graph, int32_t value)
 {
     struct attn_node *join = attn_graph_producer(graph, value);
-    if (!node_is(join, "Concat") || join->pub.n_in != 2 || !is_rank4(graph, value))
+    if (!node_is(join, "Concat") || join->pub.n_in != 2 ||
+        !attn_match_is_f32_of(graph, value, 4))
         return -1;
     int64_t axis = attn_match_int(join, "axis", 0);
     struct attn_node *neg = attn_match_in(graph, join, 0, "Neg");
@@ -85,9 +82,9 @@ static bool is_angle(const struct attn_graph *graph, int32_t angle, int32_t x)
 static bool read_sum(const struct attn_graph *graph, const struct attn_node *add,
                      int32_t *in)
 {
-    for (int transposed = 0; transposed < 2; transposed++) {
-        struct attn_node *with_sine = attn_match_in(graph, add, transposed, "Mul");
-        struct attn_node *with_cosine = attn_match_in(graph, add, 1 - transposed, "Mul");
+    for (int side = 0; side < 2; side++) {
+        struct attn_node *with_sine = attn_match_in(graph, add, side, "Mul");
+        struct attn_node *with_cosine = attn_match_in(graph, add, 1 - side, "Mul");
         for (int i = 0; with_sine != NULL && with_cosine != NULL && i < 2; i++) {
             in[0] = rotated(graph, with_sine->in[i]);
             in[2] = with_sine->in[1 - i];
@@ -112,7 +109,7 @@ static attn_status try_add(struct attn_graph *graph, struct attn_node *add,
                            int32_t *applied)
 {
     int32_t in[3];
-    if (!is_rank4(graph, add->out[0]) || !read_sum(graph, add, in))
+    if (!attn_match_is_f32_of(graph, add->out[0], 4) || !read_sum(graph, add, in))
         return ATTNRUN_OK;
     struct attn_node *transpose = attn_graph_producer(graph, in[0]);
     bool by_token = makes_heads(transpose);
@@ -151,7 +148,8 @@ static attn_status try_operator(struct attn_graph *graph, struct attn_node *node
                                 int32_t *applied)
 {
     struct attn_node *transpose = attn_graph_producer(graph, node->in[0]), *made;
-    if (!is_rank4(graph, node->in[0]) || !makes_heads(transpose) || node->n_attrs > 3)
+    if (!attn_match_is_f32_of(graph, node->in[0], 4) || !makes_heads(transpose) ||
+        node->n_attrs > 3)
         return ATTNRUN_OK;
     if (node_is(attn_graph_only_user(graph, node->out[0]), "Concat"))
         return ATTNRUN_OK; /* a cache by heads follows */

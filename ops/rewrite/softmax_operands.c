@@ -164,7 +164,10 @@ static attn_status replace_einsum(struct attn_graph *graph, struct attn_node *ei
         !read_matrices(&p, &m))
         return ATTNRUN_OK;
     const struct attn_labelled *left = &p.in[m.left], *right = &p.in[1 - m.left];
-    if (!attn_labelled_has(left, m.row) || !attn_labelled_has(right, m.column))
+    /* Einsum broadcasts an axis of 1 that is summed, MatMul does not. */
+    if (!attn_labelled_has(left, m.row) || !attn_labelled_has(right, m.column) ||
+        !dim_equal(attn_labelled_dim(graph, left, m.summed),
+                   attn_labelled_dim(graph, right, m.summed)))
         return ATTNRUN_OK;
     char order[RANK + 1];
     memcpy(order, m.shared, sizeof order);

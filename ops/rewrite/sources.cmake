@@ -31,6 +31,7 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/residual_relu.c
   ops/rewrite/linear_quotient.c
   ops/rewrite/map_gates.c
+  ops/rewrite/mask_attrs.c
   ops/rewrite/mask_band.c
   ops/rewrite/mask_opcode.c
   ops/rewrite/match.c

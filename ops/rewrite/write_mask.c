@@ -9,8 +9,8 @@
  * Elementwise nodes, Trilu and what moves axes are followed; Expand is left out, since the mask
  * is broadcast anyway; a constant matrix that is a band (mask_band.c), also where it is cut to
  * the queries and keys that there are, becomes a comparison of positions, and the program
- * holds for as many as the constant has. Each axis of a value is one of batch, heads, queries
- * and keys, or has one element. A stack in place of recursion. */
+ * holds for as many as the constant has. Each axis of a value is one of blocks, batch, heads,
+ * queries and keys, or has one element. A stack in place of recursion. */
 #include "write_mask.h"
 
 #include <math.h>
@@ -461,7 +461,7 @@ static attn_status step(struct writer *w)
     return ATTNRUN_OK;
 }
 
-/* The operand of a value of rank up to 4, whose last dim is of keys. */
+/* The operand of a value that is broadcast to the scores. */
 static attn_status write_value(struct writer *w, int32_t value, int64_t *operand)
 {
     struct request r = { .value = value };
@@ -469,12 +469,12 @@ static attn_status write_value(struct writer *w, int32_t value, int64_t *operand
     if (value < 0)
         return ATTNRUN_OK;
     const int32_t rank = type_of(w, value)->rank;
-    if (!is_known_type(w, value) || rank > MASK_AXES) {
+    if (!is_known_type(w, value) || rank > w->source->rank) {
         w->failed = true;
         return ATTNRUN_OK;
     }
     for (int32_t i = 0; i < rank; i++)
-        r.axes[i] = (int8_t)(MASK_AXES - rank + i);
+        r.axes[i] = w->source->axes[w->source->rank - rank + i];
     w->stack[w->n_stack++] = r;
     for (int64_t n = 0; w->n_stack > 0 && !w->failed; n++) {
         TRY(attn_poll_work(1024));
@@ -482,6 +482,19 @@ static attn_status write_value(struct writer *w, int32_t value, int64_t *operand
     }
     if (!w->failed && !find(w, &r, operand))
         w->failed = true;
+    return ATTNRUN_OK;
+}
+
+/* Where scores stay, as keep[i] says, too. */
+static attn_status write_keep(struct writer *w, int i, int64_t *keep)
+{
+    int64_t own;
+    TRY(write_value(w, w->source->keep[i], &own));
+    if (w->failed || own < 0)
+        return ATTNRUN_OK;
+    if (w->source->drops[i])
+        own = put(w, MASK_NOT, own, 0, 0);
+    *keep = *keep < 0 ? own : put(w, MASK_AND, *keep, own, 0);
     return ATTNRUN_OK;
 }
 
@@ -526,16 +539,15 @@ attn_status attn_mask_write(const struct attn_graph *graph,
     struct writer w = {
         .graph = graph, .source = source, .out = out, .max = { -1, -1 }, .fits = true
     };
-    int64_t keep, add[2];
+    int64_t keep = -1, add[2];
     *out = (struct attn_mask_written){ .n_leaves = 0 };
     *done = false;
-    TRY(write_value(&w, source->keep, &keep));
+    for (int i = 0; i < 2 && !w.failed; i++)
+        TRY(write_keep(&w, i, &keep));
     for (int i = 0; i < 2 && !w.failed; i++)
         TRY(write_value(&w, source->add[i], &add[i]));
     if (w.failed)
         return ATTNRUN_OK;
-    if (keep >= 0 && source->drops)
-        keep = put(&w, MASK_NOT, keep, 0, 0);
     if (source->causal) {
         const int64_t seen =
             put(&w, MASK_LESS_EQUAL, put_distance(&w), put_int(&w, 0, ATTNRUN_I64), 0);
@@ -545,6 +557,8 @@ attn_status attn_mask_write(const struct attn_graph *graph,
         add[0] = add[1];
     else if (add[1] >= 0)
         add[0] = put(&w, MASK_ADD, add[0], add[1], 0);
+    if (source->filled_last && keep >= 0 && add[0] >= 0)
+        add[0] = put(&w, MASK_WHERE, keep, add[0], put(&w, MASK_FLOAT, 0, 0, 0));
     uint32_t bits;
     memcpy(&bits, &source->fill, sizeof bits);
     out->mask[MASK_FACT_KEEP] = keep;
@@ -557,33 +571,4 @@ attn_status attn_mask_write(const struct attn_graph *graph,
     out->trivial = is_trivial(&w);
     *done = !w.failed;
     return ATTNRUN_OK;
-}
-
-attn_status attn_mask_attrs(struct attn_graph *graph, const struct attn_mask_written *w,
-                            struct attn_attr *attrs)
-{
-    static const char *const names[MASK_ATTRS] = { "code", "mask", "axes" };
-    const int64_t *const from[MASK_ATTRS] = { w->code, w->mask, w->axes };
-    const int64_t n[MASK_ATTRS] = { (int64_t)w->n_code * MASK_WORDS, MASK_CONSTANTS,
-                                    (int64_t)w->n_leaves * MASK_AXES };
-    for (int i = 0; i < MASK_ATTRS; i++) {
-        int64_t *v =
-            attn_pool_alloc(&graph->model->pool, (n[i] + 1) * (int64_t)sizeof *v);
-        if (v == NULL)
-            return ATTNRUN_E_MEMORY;
-        memcpy(v, from[i], (size_t)n[i] * sizeof *v);
-        attrs[i] = (struct attn_attr){ .name = names[i],
-                                       .kind = ATTN_ATTR_INTS,
-                                       .ints = { v, n[i] } };
-    }
-    return ATTNRUN_OK;
-}
-
-int32_t attn_mask_inputs(const struct attn_mask_written *w, int32_t *in)
-{
-    for (int32_t i = 3; i < MASK_LEAF; i++)
-        in[i] = -1;
-    for (int32_t l = 0; l < w->n_leaves; l++)
-        in[MASK_LEAF + l] = w->leaves[l];
-    return w->n_leaves > 0 ? MASK_LEAF + w->n_leaves : 3;
 }

@@ -6,15 +6,20 @@
 #include "../attention/core/mask_code.h"
 #include "match.h"
 
-/* score where(keep, score, fill) + add[0] + add[1]; values of the graph, -1: absent. They are
- * broadcast to `dims`: batch, heads, queries, keys. */
+/* score where(keep[0] and keep[1], score, fill) + add[0] + add[1], or `fill` without what is added
+ * where it is `filled_last`; values of the graph, -1: absent. They are broadcast to the scores. */
 struct attn_mask_source {
-    int32_t keep, add[2];
+    int32_t keep[2], add[2];
     float fill;
-    bool drops;  /* `keep` is where the score does not stay */
-    bool causal; /* and only keys up to the query's own position */
-    attnrun_dim dims[MASK_AXES];
+    bool drops[2]; /* `keep` is where the score does not stay */
+    bool filled_last;
+    bool causal;                 /* and only keys up to the query's own position */
+    attnrun_dim dims[MASK_AXES]; /* blocks (1: none), batch, heads, queries, keys */
+    const int8_t *axes;          /* of the scores, `rank` of them: which one each is */
+    int32_t rank;
 };
+/* Scores (batch, heads, queries, keys). */
+extern const int8_t attn_mask_axes_of_heads[4];
 
 struct attn_mask_written {
     int32_t leaves[MASK_MAX_LEAVES], n_leaves;

@@ -273,6 +273,8 @@ HOSTILE = [  # operator, inputs, attributes, constants, exit code, a word of the
     ("CausalConvWithState", [("x", normal(1, 2, 3)), ("w", normal(2, 1, 2))],
      {"dilation": -2**62}, (), 5, "dilation"),
     ("CausalConvWithState", [("x", normal(1, 2, 3)), ("w", normal(2, 1, 2))],
+     {"dilation": 0}, (), 5, "dilation"),
+    ("CausalConvWithState", [("x", normal(1, 2, 3)), ("w", normal(2, 1, 2))],
      {"channels_last": 1}, (), 5, "channels"),
     ("CausalConvWithState", [("x", normal(1, 2, 3)), ("w", normal(2, 1, 2)), ("b", None),
                              ("p", normal(1, 2, 1))], {"dilation": 2}, (), 5, "dilation"),

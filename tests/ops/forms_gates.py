@@ -89,10 +89,10 @@ class Slots(nn.Module):
     """External attention over maps, as MenghaoGuo/EANet has it; `tokens`: over tokens."""
 
     def __init__(self, channels=16, slots=6, epsilon=1e-9, tokens=False, softmax=-1, total=1,
-                 bias=False, keep=False):
+                 bias=False, keep=False, moves=False):
         super().__init__()
         self.tokens, self.epsilon, self.softmax, self.total = tokens, epsilon, softmax, total
-        self.keep = keep
+        self.keep, self.moves = keep, moves
         if tokens:
             self.first = nn.Linear(channels, slots, bias=bias)
             self.second = nn.Linear(slots, channels)
@@ -104,15 +104,18 @@ class Slots(nn.Module):
         shape = x.shape
         a = self.first(x if self.tokens or x.dim() == 3 else x.flatten(2)).softmax(self.softmax)
         b = a / (self.epsilon + a.sum(self.total, keepdim=True))
-        y = self.second(b).view(shape)
+        y = self.second(b).view(shape) if not self.moves else functional.conv1d(
+            b, self.second.weight, self.second.weight[:, 0, 0] * x.mean()).view(shape)
         return y + a.mean() if self.keep else y
 
 
 class Branches(nn.Module):
     """Selective kernels; what a near miss changes is a setting."""
 
-    def __init__(self, maps=3, axis=1, bias=True, factor=1.0, softmax=None, pooled="sum"):
+    def __init__(self, maps=3, axis=1, bias=True, factor=1.0, softmax=None, pooled="sum",
+                 product=False):
         super().__init__()
+        self.product = nn.Parameter(torch.randn(5, maps * 16) / 4) if product else None
         self.maps = nn.ModuleList(nn.Conv2d(16, 16, 1) for _ in range(maps))
         self.first = nn.Linear(16, 5, bias=bias)
         self.select = nn.ModuleList(nn.Linear(5, 16, bias=bias) for _ in range(maps))
@@ -122,9 +125,13 @@ class Branches(nn.Module):
     def forward(self, x):
         f = [one(x) for one in self.maps]
         stack = torch.stack(f, self.axis)
-        s = {"sum": sum(f), "two": f[0] + f[1], "twice": f[0] + sum(f)}[self.pooled]
+        s = {"sum": sum(f), "two": f[0] + f[1], "twice": f[0] + sum(f),
+             "last_twice": f[0] + (f[1] + f[1])}[self.pooled]
         z = torch.relu(self.first(s.mean((2, 3))))
-        logits = torch.stack([one(z)[:, :, None, None] for one in self.select], self.axis)
+        if self.product is None:
+            logits = torch.stack([one(z)[:, :, None, None] for one in self.select], self.axis)
+        else:
+            logits = (z @ self.product).view(-1, len(f), 16, 1, 1)
         return (self.factor * logits.softmax(self.softmax) * stack).sum(self.axis)
 
 
@@ -179,12 +186,14 @@ FORMS = {
     "sk_fightingcv": on_maps(behind(SKAttention(channel=16, reduction=4)), SK),
     "sk_forms": on_maps(behind(Branches()), SK),
     "sk_before_batch": on_maps(behind(Branches(2, axis=0, bias=False)), SK),
+    "sk_product": on_maps(behind(Branches(product=True)), SK),
     "sk_alone": on_maps(SKAttention(channel=16, reduction=4), None),
     # near misses
     "se_of_conv": on_maps(behind(Gate(pixels=False, sums=False, linear=True)), None),
     "softmax_of_channels": on_maps(behind(Branches(softmax=2)), None),
     "two_of_three": on_maps(behind(Branches(pooled="two")), None),
     "one_twice": on_maps(behind(Branches(pooled="twice")), None),
+    "last_twice": on_maps(behind(Branches(2, pooled="last_twice")), None),
     "own_weights": on_maps(Gate(pixels=False, own=True), None),
     "factor": on_maps(Gate(pixels=False, factor=2.0), None),
     "other_map": on_maps(Apart(pixels=False), None),
@@ -195,6 +204,7 @@ FORMS = {
     "over_slots": on_tokens(Slots(tokens=True, softmax=2, total=2), None),
     "over_tokens": on_tokens(Slots(tokens=True, softmax=1, total=1), None),
     "bias_of_slots": on_maps(Slots(bias=True), None),
+    "bias_of_data": on_tokens(Slots(moves=True), None, (2, 16, 40), 2),
     "weights_read": on_maps(Slots(keep=True), None),
 }
 SHORT = {name: "sd"[i % 2] for i, name in enumerate(FORMS) if i % 3 == 0}

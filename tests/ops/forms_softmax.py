@@ -126,6 +126,11 @@ def minus_mean(q, k, v):
     return einsum("bhij,bhjd->bhid", scores.softmax(-1), v)
 
 
+def one_dim_of_keys(q, k, v):
+    """Einsum repeats it for every one of the queries."""
+    return heads(q, k[..., :1], v)
+
+
 def diagonal(q, k, v):
     """Sums over heads, too."""
     return einsum("bij,bhjd->bhid", einsum("bhid,bhjd->bij", q, k).softmax(-1), v)
@@ -168,6 +173,7 @@ FORMS = {
     "scores_read": on_heads(scores_read, None),
     "minus_mean": on_heads(minus_mean, None),
     "minus_log_sum_of_queries": on_heads(minus_log_sum_of_queries, None),
+    "one_dim_of_keys": on_heads(one_dim_of_keys, None),
     "diagonal": on_heads(diagonal, None),
 }
 SHORT = {name: "sd"[i % 2] for i, name in enumerate(FORMS) if i % 2 == 0}

@@ -1,11 +1,13 @@
 """Attention in blocks of queries against neighbouring blocks of keys, as modules of q, k, v (batch,
 heads, tokens, dim): stock ones (PyPI local-attention) and forms as others write them, with what
-they become; near misses become None."""
+they become. Masks that are no pattern for all lengths, as paddings, biases and strides, become
+FusedBlockAttention with a program; near misses become None."""
 import torch
 from local_attention import LocalAttention
 from torch import nn
+from transformers import LongT5Config, LongT5EncoderModel
 
-LOCAL, CHUNKED = "LocalAttention", "ChunkedLocalAttention"
+LOCAL, CHUNKED, ANY = "LocalAttention", "ChunkedLocalAttention", "FusedBlockAttention"
 LEAST = torch.finfo(torch.float32).min
 
 
@@ -82,6 +84,76 @@ class Added(Blocks):
         return (s.softmax(-1) @ v).reshape(b, h, n, d)
 
 
+class Padded(Blocks):
+    """Keys that data says are padding are hidden: before, behind or together with the others."""
+
+    def __init__(self, order="behind", queries=False, padding_fill=None, **settings):
+        super().__init__(**settings)
+        self.order, self.queries = order, queries
+        self.padding_fill = self.fill if padding_fill is None else padding_fill
+
+    def forward(self, q, k, v):
+        b, h, n, d = q.shape
+        padding = (k[:, 0, :, 0] > 0.8).float().reshape(b, -1, self.chunk)
+        keys = slices(padding, self.before, self.after, 1, 1)[:, None, :, None, :] > 0.5
+        hidden = self.hidden(n)
+        q, k, v = (x.reshape(b, h, -1, self.chunk, d) for x in (q, k, v))
+        k, v = self.window(k, 2), self.window(v, 2)
+        s = q @ k.transpose(-1, -2) * d ** -0.5
+        if self.queries:
+            keys = keys | (padding[:, None, :, :, None] > 0.5)
+        if self.order == "together":
+            s = s.masked_fill(hidden | keys, self.fill)
+        elif self.order == "added":
+            s = s + torch.where(keys, -10000.0, 0.0)
+            s = s.masked_fill(hidden, self.fill)
+        else:
+            both = (keys, self.padding_fill), (hidden, self.fill)
+            for one, fill in both if self.order == "before" else both[::-1]:
+                s = s.masked_fill(one, fill)
+        return (s.softmax(-1) @ v).reshape(b, h, n, d)
+
+
+class Biased(Blocks):
+    """A learned bias of each head and distance."""
+
+    def __init__(self, heads=3, **settings):
+        super().__init__(**settings)
+        width = self.before + 1 + self.after
+        self.bias = nn.Parameter(torch.zeros(heads, 1, self.chunk, width * self.chunk))
+
+    def forward(self, q, k, v):
+        b, h, n, d = q.shape
+        q, k, v = (x.reshape(b, h, -1, self.chunk, d) for x in (q, k, v))
+        k, v = self.window(k, 2), self.window(v, 2)
+        s = (q @ k.transpose(-1, -2) + self.bias).masked_fill(self.hidden(n), self.fill)
+        return (s.softmax(-1) @ v).reshape(b, h, n, d)
+
+
+class LongT5(nn.Module):
+    """transformers' encoder with local attention, on embeddings whose first number says which
+    tokens are padding."""
+
+    def __init__(self, **settings):
+        super().__init__()
+        config = LongT5Config(vocab_size=8, d_model=32, d_kv=8, d_ff=16, num_layers=2, num_heads=4,
+                              local_radius=7, encoder_attention_type="local",
+                              relative_attention_num_buckets=8,
+                              relative_attention_max_distance=16, **settings)
+        self.encoder = LongT5EncoderModel(config).encoder
+
+    def forward(self, x):
+        mask = (x[:, :, 0] < 0.8).long()
+        return self.encoder(inputs_embeds=x, attention_mask=mask)[0]
+
+
+class Long(LongT5):
+    """Without padding."""
+
+    def forward(self, x):
+        return self.encoder(inputs_embeds=x, attention_mask=torch.ones(x.shape[:2]).long())[0]
+
+
 class OtherValues(Blocks):
     """Values of other windows than keys."""
 
@@ -111,9 +183,10 @@ def farther(distance):
 
 SHAPE = (2, 3, 48, 8)
 MANY = (8, 16, 104)
-KNOWN = (LOCAL, CHUNKED, "FusedAttention")
+KNOWN = (LOCAL, CHUNKED, ANY, "FusedAttention")
 SHORT = {"stock_exact": "d", "blocks_joined": "d", "band": "s", "causal_band": "s",
-         "too_wide": "s", "read_twice": "s", "small_fill": "d"}
+         "too_wide": "s", "read_twice": "s", "small_fill": "d", "longt5": "sd", "padded": "s",
+         "padded_added": "d", "biased": "s", "two_fills": "s"}
 
 
 def form(module, operator, exporters="sd", lengths=MANY, shape=SHAPE):
@@ -145,12 +218,23 @@ FORMS = {
     "causal_blocks": form(Blocks(hides=lambda q, k: k > q), CHUNKED),
     "added": form(Added(hides=farther(6)), LOCAL, lengths=()),
     "one_sided": form(Blocks(before=0, after=1, hides=lambda q, k: (k < q) | (k > q + 8)), LOCAL),
+    "longt5": (LongT5(), "x", (2, 48, 32), 1, MANY, "sd", ANY),
+    "longt5_fixed": (LongT5(), "x", (2, 48, 32), 1, (), "sd", ANY),
+    "longt5_whole": (Long(), "x", (2, 48, 32), 1, MANY, "sd", ANY),
+    "padded": form(Padded(), ANY),
+    "padded_before": form(Padded(order="before", hides=farther(5)), ANY),
+    "padded_together": form(Padded(order="together", queries=True, hides=farther(8)), ANY),
+    "padded_added": form(Padded(order="added", queries=True, before=2, after=0), ANY),
+    "padded_causal": form(Padded(fill=-1e9, hides=lambda q, k: k > q), ANY),
+    "biased": form(Biased(), ANY),
+    "biased_band": form(Biased(hides=farther(6), before=1, after=0), ANY),
+    "small_fill": form(Blocks(fill=-30.0), ANY),
+    "unmasked_ends": form(Added(fill=0.0), ANY, lengths=()),
+    "not_itself": form(Blocks(hides=lambda q, k: (k == q)), ANY),
+    "too_wide": form(Blocks(hides=farther(12)), ANY),
+    "strided": form(Blocks(hides=lambda q, k: (k - q) % 2 == 1), ANY),
     # near misses
-    "small_fill": form(Blocks(fill=-30.0), None),
-    "unmasked_ends": form(Added(fill=0.0), None, lengths=()),
-    "not_itself": form(Blocks(hides=lambda q, k: (k == q)), None),
-    "too_wide": form(Blocks(hides=farther(12)), None),
-    "strided": form(Blocks(hides=lambda q, k: (k - q) % 2 == 1), None),
+    "two_fills": form(Padded(padding_fill=-30.0), None),
     "other_values": form(OtherValues(), None, "s"),
     "read_twice": form(ReadTwice(), None),
 }

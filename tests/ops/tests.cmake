@@ -25,6 +25,7 @@ target_link_libraries(test_mask_program PRIVATE attn_flags attnrun_static Thread
 target_include_directories(test_mask_program PRIVATE runtime)
 add_test(NAME ops.mask_program COMMAND test_mask_program)
 add_python_test(ops.masks ops/check_masks.py $<TARGET_FILE:attnrun>)
+add_python_test(ops.block_masks ops/check_block_masks.py $<TARGET_FILE:attnrun>)
 add_python_test(ops.window_scores ops/check_window_scores.py $<TARGET_FILE:attnrun>)
 # What exporters write of a mechanism and what it becomes; all forms with ATTNRUN_TESTS_FULL.
 set(all_forms)

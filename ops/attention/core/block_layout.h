@@ -34,7 +34,7 @@ static inline int64_t layout_index(const attnrun_tensor *x, int64_t i)
                                    : ((const int32_t *)x->data)[i];
 }
 
-/* Rows rise within the entries, and entries of rows are least … blocks - 1. work: for its
+/* Rows rise within the entries, and entries of rows are min … blocks - 1. work: for its
  * cancel flag, or NULL. */
 static inline attn_status layout_check(const attnrun_step *step,
                                        const struct attn_layout *l, int64_t min,

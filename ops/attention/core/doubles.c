@@ -19,18 +19,17 @@ struct block {
     double *sums, *scores; /* (ROWS, v_dim), (KEYS) */
 };
 
-attn_status attn_doubles_plan(attnrun_step *step, struct attn_sdpa *s, int phase,
-                              bool wanted)
+/* Blocks of queries, their cost and scratch; no tasks where nothing is to be done. */
+static attn_status plan_blocks(const attnrun_step *step, struct attn_sdpa *s)
 {
     int64_t sums;
     s->blocks = s->parts = 1;
-    op_tasks(step, phase, 0, 0);
-    op_tasks(step, phase + 1, 0, 0);
+    s->n_tasks = 0;
     if (s->batch == 0 || s->q_heads == 0 || s->q_len == 0 || s->v_dim == 0)
         return ATTNRUN_OK;
     s->heads = s->q_heads;
     s->block = min64(ROWS, s->q_len);
-    s->blocks = s->q_len / s->block + (s->q_len % s->block != 0);
+    s->blocks = ceil_div(s->q_len, s->block);
     if (!ck_mul(s->batch, s->heads, &s->n_tasks) ||
         !ck_mul(s->n_tasks, s->blocks, &s->n_tasks) || !ck_mul(ROWS, s->v_dim, &sums) ||
         !ck_add(sums, 2 * ROWS + KEYS, &sums) ||
@@ -39,7 +38,17 @@ attn_status attn_doubles_plan(attnrun_step *step, struct attn_sdpa *s, int phase
     const double cost = (double)s->block * (double)s->kv_len *
                         ((double)s->head_dim + (double)s->v_dim + 32);
     s->task_cost = cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15;
-    step->phases[phase] = (attnrun_phase){ wanted ? s->n_tasks : 0, s->task_cost };
+    return ATTNRUN_OK;
+}
+
+attn_status attn_doubles_plan(attnrun_step *step, struct attn_sdpa *s, int phase,
+                              bool wanted)
+{
+    TRY(plan_blocks(step, s));
+    op_tasks(step, phase, wanted ? s->n_tasks : 0, s->task_cost);
+    op_tasks(step, phase + 1, 0, 0);
+    if (s->n_tasks == 0)
+        return ATTNRUN_OK;
     step->scratch_bytes = s->scratch_bytes;
     op_flops(step, 2.0 * (double)s->batch * (double)s->q_heads * (double)s->q_len *
                        (double)s->kv_len * (double)(s->head_dim + s->v_dim));

@@ -63,7 +63,7 @@ static attn_status check_heads(const attnrun_step *step,
                        (long long)kv, (long long)q);
     if (q % kv != 0)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "q_num_heads is %lld, no multiple of kv_num_heads, %lld",
+                       "q_num_heads is %lld, expected a multiple of kv_num_heads, %lld",
                        (long long)q, (long long)kv);
     return ATTNRUN_OK;
 }
@@ -77,10 +77,12 @@ static attn_status check_rank(const attnrun_step *step,
                        "q_num_heads is missing; inputs of rank 3 need it");
     if (rank == 4 && args->q_num_heads != OP_INT_ABSENT)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "q_num_heads is not for inputs of rank 4: dim 1 says it");
+                       "q_num_heads is given, expected none with inputs of rank 4: dim 1 "
+                       "is the number of heads");
     if (rank == 4 && args->kv_num_heads != OP_INT_ABSENT)
         return op_fail(step, ATTNRUN_E_ATTR,
-                       "kv_num_heads is not for inputs of rank 4: dim 1 says it");
+                       "kv_num_heads is given, expected none with inputs of rank 4: dim "
+                       "1 is the number of heads");
     return ATTNRUN_OK;
 }
 
@@ -116,7 +118,8 @@ static attn_status split(const attnrun_step *step, int in, int rank, int64_t hea
     o->tokens = t->dims[1];
     if (dim_is_const(t->dims[2]) && t->dims[2].value % heads != 0)
         return op_fail_input(step, in, ATTNRUN_E_SHAPE,
-                             "dim 2 is no multiple of %lld heads", (long long)heads);
+                             "expected a multiple of %lld heads in dim 2",
+                             (long long)heads);
     o->dim = attnrun_dim_div(step, t->dims[2], dim_of(heads));
     return ATTNRUN_OK;
 }
@@ -156,7 +159,8 @@ static attn_status check_operands(const attnrun_step *step, int k, int v, unsign
         TRY(attn_need_equal(step, v, o[2].tokens, o[0].tokens, "length"));
     }
     if (dim_is(o[0].dim, 0) || dim_is(o[1].dim, 0))
-        return op_fail_input(step, k, ATTNRUN_E_SHAPE, "its head size is 0");
+        return op_fail_input(step, k, ATTNRUN_E_SHAPE,
+                             "its head size is 0, expected 1 or more");
     return check_groups(step, k, o[0].heads, o[1].heads, flags);
 }
 

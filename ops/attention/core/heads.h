@@ -80,7 +80,7 @@ bool attn_scale_given(float scale);
 /* Fails unless `value` is finite, and not 0 where `nonzero`. */
 attn_status attn_need_finite(const attnrun_step *step, const char *attribute, float value,
                              bool nonzero);
-/* Fails unless least <= value <= most. */
+/* Fails unless min <= value <= max. */
 attn_status attn_need_int(const attnrun_step *step, const char *attribute, int64_t value,
                           int64_t min, int64_t max);
 /* Fails with "its <what> is <found>, expected <expected>" where both are constants and

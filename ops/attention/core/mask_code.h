@@ -40,7 +40,9 @@ enum attn_mask_fact {
     MASK_CONSTANTS
 };
 
-enum { MASK_BATCH, MASK_HEAD, MASK_QUERY, MASK_KEY, MASK_AXES };
+/* Axes of pairs. Blocks are those of attention in blocks (masked.h), where queries and keys are
+ * counted within theirs; else there is one. */
+enum { MASK_BLOCK, MASK_BATCH, MASK_HEAD, MASK_QUERY, MASK_KEY, MASK_AXES };
 
 enum { MASK_WORDS = 4, MASK_MAX_CODE = 40, MASK_MAX_LEAVES = 10 };
 

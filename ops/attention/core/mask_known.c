@@ -114,7 +114,9 @@ static struct attn_mask_known leaf_known(const struct attn_mask_place *place, in
     const struct attn_mask_leaf *leaf = &place->program->leaf[l];
     if (leaf->axis < 0 || leaf->entries == 0)
         return mask_anything(leaf->dtype);
-    const int64_t o = (leaf->batches > 1 ? place->b : 0) * leaf->heads +
+    const int64_t o = ((leaf->windows > 1 ? place->w : 0) * leaf->batches +
+                       (leaf->batches > 1 ? place->b : 0)) *
+                          leaf->heads +
                       (leaf->heads > 1 ? place->h : 0);
     const struct attn_mask_entry *e = place->table + leaf->table + o * leaf->entries;
     if (leaf->axis == MASK_QUERY)
@@ -253,15 +255,22 @@ static struct attn_mask_seen conclude(const struct attn_mask_known *keep,
     return seen;
 }
 
+void attn_mask_know(const struct attn_mask_place *place,
+                    const struct attn_mask_tile *tile, struct attn_mask_known *known)
+{
+    const struct attn_mask_program *p = place->program;
+    for (int32_t l = 0; l < p->n_leaves; l++)
+        known[l] = leaf_known(place, l, tile);
+    for (int32_t k = 0; k < p->n_code; k++)
+        known[p->n_leaves + k] = instruction(p, k, known, tile);
+}
+
 struct attn_mask_seen attn_mask_look(const struct attn_mask_place *place,
                                      const struct attn_mask_tile *tile)
 {
     const struct attn_mask_program *p = place->program;
     struct attn_mask_known known[MASK_MAX_LEAVES + MASK_MAX_CODE];
-    for (int32_t l = 0; l < p->n_leaves; l++)
-        known[l] = leaf_known(place, l, tile);
-    for (int32_t k = 0; k < p->n_code; k++)
-        known[p->n_leaves + k] = instruction(p, k, known, tile);
+    attn_mask_know(place, tile, known);
     const struct attn_mask_known yes = mask_number(1.0), zero = mask_number(0.0);
     const struct attn_mask_known *keep = p->keep >= 0 ? &known[p->keep] : &yes,
                                  *add = p->add >= 0 ? &known[p->add] : &zero;

@@ -67,6 +67,9 @@ struct attn_mask_pair {
     int32_t dtype;
     const struct attn_mask_tile *tile;
 };
+/* What is known of each operand of a program on a tile. */
+void attn_mask_know(const struct attn_mask_place *place,
+                    const struct attn_mask_tile *tile, struct attn_mask_known *known);
 struct attn_mask_known attn_mask_binary(const struct attn_mask_pair *p,
                                         const struct attn_mask_known *a,
                                         const struct attn_mask_known *b);

@@ -68,11 +68,6 @@ static int32_t result_type(const struct attn_mask_program *p, int32_t k)
     }
 }
 
-static int32_t n_operands(int64_t opcode)
-{
-    return opcode < MASK_NEG ? 0 : opcode < MASK_ADD ? 1 : opcode == MASK_WHERE ? 3 : 2;
-}
-
 static attn_status plan_code(const attnrun_step *step, struct attn_mask_program *p)
 {
     for (int32_t k = 0; k < p->n_code; k++) {
@@ -83,7 +78,7 @@ static attn_status plan_code(const attnrun_step *step, struct attn_mask_program 
             return op_fail(step, ATTNRUN_E_ATTR, "instruction %d of its mask is wrong",
                            k);
         p->by_query[own] = word[0] == MASK_AT_QUERY;
-        for (int32_t i = 1; i <= n_operands(word[0]); i++)
+        for (int32_t i = 1; i <= attn_mask_operands(word[0]); i++)
             p->by_query[own] = p->by_query[own] || p->by_query[word[i]];
     }
     return ATTNRUN_OK;
@@ -101,7 +96,7 @@ static attn_status plan_leaf(const attnrun_step *step, int in, const int64_t *ax
         strides[a] = stride;
         stride *= t->dims[a].value > 0 ? t->dims[a].value : 1;
     }
-    *leaf = (struct attn_mask_leaf){ .dtype = t->dtype, .batches = 1, .heads = 1 };
+    *leaf = (struct attn_mask_leaf){ .dtype = t->dtype };
     for (int k = 0; k < MASK_AXES; k++) {
         const int64_t axis = axes[k];
         if (axis < -1 || axis >= t->rank || (axis >= 0 && (used >> axis & 1)))
@@ -128,9 +123,15 @@ static void plan_table(struct attn_mask_program *p, struct attn_mask_leaf *leaf,
 {
     const bool query = leaf->stride[MASK_QUERY] != 0, key = leaf->stride[MASK_KEY] != 0;
     leaf->axis = query && key ? -1 : query ? MASK_QUERY : key ? MASK_KEY : MASK_AXES;
+    leaf->windows = leaf->stride[MASK_BLOCK] != 0 ? sizes[MASK_BLOCK] : 1;
     leaf->batches = leaf->stride[MASK_BATCH] != 0 ? sizes[MASK_BATCH] : 1;
     leaf->heads = leaf->stride[MASK_HEAD] != 0 ? sizes[MASK_HEAD] : 1;
     leaf->table = p->entries;
+    /* A bias that all blocks share is read once for each of them, and once more to bound it. */
+    leaf->pairs = leaf->axis < 0 && leaf->windows == 1 && leaf->batches == 1 &&
+                  sizes[MASK_BLOCK] > 1;
+    if (leaf->pairs)
+        leaf->axis = MASK_AXES;
     if (leaf->axis < 0)
         return;
     const int64_t n = leaf->axis == MASK_AXES ? 1 : sizes[leaf->axis];
@@ -140,7 +141,7 @@ static void plan_table(struct attn_mask_program *p, struct attn_mask_leaf *leaf,
         if (blocks == 1)
             break;
     }
-    p->entries += leaf->entries * leaf->batches * leaf->heads;
+    p->entries += leaf->entries * leaf->windows * leaf->batches * leaf->heads;
 }
 
 static bool may_be_soft(const struct attn_mask_program *p)
@@ -277,6 +278,23 @@ static void fill_levels(const struct attn_mask_leaf *leaf, struct attn_mask_entr
     }
 }
 
+/* All pairs of a head. */
+static attn_status summarize_pairs(const struct attn_mask_program *p,
+                                   const struct attn_mask_leaf *leaf,
+                                   const attnrun_tensor *x, int64_t at,
+                                   struct attn_mask_entry *e)
+{
+    *e = (struct attn_mask_entry){ .low = HUGE_VAL, .high = -HUGE_VAL };
+    for (int64_t i = 0; i < p->queries; i++, at += leaf->stride[MASK_QUERY]) {
+        const struct attn_mask_entry row =
+            summary(x, at, leaf->stride[MASK_KEY], 0, p->keys);
+        *e = i == 0 ? row : both(e, &row);
+        TRY(attn_poll_work(p->keys * 8));
+    }
+    e->line = false;
+    return ATTNRUN_OK;
+}
+
 attn_status attn_mask_summarize(const struct attn_mask_program *p, int32_t l,
                                 const attnrun_tensor *x, struct attn_mask_entry *table)
 {
@@ -286,10 +304,17 @@ attn_status attn_mask_summarize(const struct attn_mask_program *p, int32_t l,
     const int64_t n = leaf->axis == MASK_QUERY ? p->queries
                       : leaf->axis == MASK_KEY ? p->keys
                                                : 1;
-    for (int64_t o = 0; leaf->axis >= 0 && o < leaf->batches * leaf->heads; o++) {
+    const int64_t places = leaf->windows * leaf->batches * leaf->heads;
+    for (int64_t o = 0; leaf->axis >= 0 && o < places; o++) {
         struct attn_mask_entry *e = table + leaf->table + o * leaf->entries;
-        const int64_t at = o / leaf->heads * leaf->stride[MASK_BATCH] +
+        const int64_t b = o / leaf->heads;
+        const int64_t at = b / leaf->batches * leaf->stride[MASK_BLOCK] +
+                           b % leaf->batches * leaf->stride[MASK_BATCH] +
                            o % leaf->heads * leaf->stride[MASK_HEAD];
+        if (leaf->pairs) {
+            TRY(summarize_pairs(p, leaf, x, at, e));
+            continue;
+        }
         for (int64_t i = 0, t = 0; i < leaf->blocks; i++, t += ATTN_MASK_BLOCK) {
             const int64_t end = n - t < ATTN_MASK_BLOCK ? n : t + ATTN_MASK_BLOCK;
             e[i] = summary(x, at + t * stride, stride, t, end);

@@ -5,7 +5,8 @@
  * Attributes of FusedAttention:
  *   code   MASK_WORDS numbers an instruction: opcode, operand, operand, operand
  *   mask   MASK_FACTS numbers: see enum attn_mask_fact
- *   axes   MASK_AXES numbers a leaf: its axis along batch, heads, queries, keys (-1: none)
+ *   axes   MASK_AXES numbers a leaf: its axis along blocks, batch, heads, queries, keys (-1:
+ *          none)
  *
  * An operand is a leaf (an input of the node, from 0 on), or the result of an instruction
  * before (counted on behind the leaves). A number has the type of its operand: b8, i32, i64
@@ -16,7 +17,7 @@
  *   plan:  attn_mask_plan(), tables of attn_mask_table_bytes()
  *   run:   attn_mask_summarize() for each leaf, once; then
  *          attn_mask_look(): what is proved of a tile of pairs, without a look at each pair
- *          attn_mask_row(): a row of a tile, element by element
+ *          attn_mask_rows(): a tile, element by element
  *
  * What attn_mask_look() says holds for every pair of the tile: it follows lines (a query's
  * or a key's position), intervals and bands through the program, and takes the values of
@@ -31,11 +32,12 @@
 struct attn_mask_leaf {
     int64_t stride[MASK_AXES]; /* elements; 0: broadcast */
     int32_t dtype;
-    int32_t axis;           /* MASK_QUERY or MASK_KEY where it goes along that alone, else
+    int32_t axis; /* MASK_QUERY or MASK_KEY where it goes along that alone, else
                              * MASK_AXES (a number) or -1 (both: nothing is summarized) */
-    int64_t batches, heads; /* that it tells apart */
-    int64_t blocks, entries; /* of 64 elements along the axis; of all levels */
-    int64_t table;           /* first entry */
+    bool pairs;   /* it has both, which one entry bounds (axis MASK_AXES) */
+    int64_t windows, batches, heads; /* that it tells apart */
+    int64_t blocks, entries;         /* of 64 elements along the axis; of all levels */
+    int64_t table;                   /* first entry */
 };
 
 struct attn_mask_program {
@@ -58,9 +60,9 @@ struct attn_mask_entry {
     bool line, nan;
 };
 
-enum { ATTN_MASK_BLOCK = 64, ATTN_MASK_KEYS = 256 };
+enum { ATTN_MASK_BLOCK = 64 };
 
-/* sizes: batch, heads, queries, keys. `first`: the input that is leaf 0. */
+/* sizes: blocks, batch, heads, queries, keys. `first`: the input that is leaf 0. */
 attn_status attn_mask_plan(const attnrun_step *step, int first, attnrun_ints code,
                            attnrun_ints known_outputs, attnrun_ints axes,
                            const int64_t *sizes, struct attn_mask_program *program);
@@ -69,12 +71,13 @@ int64_t attn_mask_table_bytes(const struct attn_mask_program *program);
 attn_status attn_mask_summarize(const struct attn_mask_program *program, int32_t leaf,
                                 const attnrun_tensor *x, struct attn_mask_entry *table);
 
-/* Where one asks: of sample b and head h. x: the leaves. */
+/* Where one asks: of block w of sample b and head h. x: the leaves. */
 struct attn_mask_place {
+    const struct attn_kernels *kernels;
     const struct attn_mask_program *program;
     const attnrun_tensor *x;
     const struct attn_mask_entry *table;
-    int64_t b, h;
+    int64_t b, h, w;
 };
 /* Queries and keys first … end - 1; those of queries within one block of 64, those of keys
  * a whole level: a power of two times 64, and a multiple of that from. */
@@ -96,11 +99,18 @@ struct attn_mask_seen {
 struct attn_mask_seen attn_mask_look(const struct attn_mask_place *place,
                                      const struct attn_mask_tile *tile);
 
-/* Memory for attn_mask_row(). */
+/* Memory for attn_mask_rows(). */
 int64_t attn_mask_row_bytes(const struct attn_mask_program *program);
-/* The mask of keys key … key + n - 1, n <= ATTN_MASK_KEYS, applied to the scores of a
- * query. `again`: the call before was for the same keys, sample and head, with this memory. */
-void attn_mask_row(const struct attn_mask_place *place, int64_t query, int64_t key,
-                   int64_t n, bool again, void *memory, float *scores);
+/* The mask of a tile, whose keys are within one block of 64, applied to scores: row_step floats
+ * from a query to the next. `literally`: nothing is taken from what attn_mask_look() knows. */
+void attn_mask_rows(const struct attn_mask_place *place,
+                    const struct attn_mask_tile *tile, bool literally, void *memory,
+                    float *scores, int64_t row_step);
+
+/* How many operands an instruction has. */
+static inline int32_t attn_mask_operands(int64_t opcode)
+{
+    return opcode < MASK_NEG ? 0 : opcode < MASK_ADD ? 1 : opcode == MASK_WHERE ? 3 : 2;
+}
 
 #endif

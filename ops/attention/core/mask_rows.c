@@ -1,11 +1,13 @@
-/* mask_rows.c - a mask program on a row of a tile, element by element: see mask_program.h.
+/* mask_rows.c - a mask program on a tile, element by element: see mask_program.h.
  *
- * In: a query, up to ATTN_MASK_KEYS keys, their scores. Out: the scores with the mask. Each
+ * In: queries, up to ATTN_MASK_BLOCK keys, their scores. Out: the scores with the mask. Each
  * operand has a vector of 8 bytes a key; those that no query has a part in are kept from one
- * query of a tile to the next. */
+ * query of the tile to the next. What is known of an operand on all of the tile (mask_known.c),
+ * so that it is a number or a band, is not computed. */
 #include <math.h>
 
-#include "mask_program.h"
+#include "../../kernels/kernels.h"
+#include "mask_known.h"
 
 union lane {
     int64_t *i;
@@ -13,17 +15,9 @@ union lane {
     uint8_t *b;
 };
 
-static union lane lane_of(const struct attn_mask_program *p, void *memory,
-                          int64_t operand)
-{
-    if (operand < 0 || operand >= p->n) /* a word that is no operand */
-        return (union lane){ .i = NULL };
-    return (union lane){ .i = (int64_t *)memory + operand * ATTN_MASK_KEYS };
-}
-
 int64_t attn_mask_row_bytes(const struct attn_mask_program *p)
 {
-    return (int64_t)p->n * ATTN_MASK_KEYS * (int64_t)sizeof(int64_t);
+    return (int64_t)p->n * ATTN_MASK_BLOCK * (int64_t)sizeof(int64_t);
 }
 
 /* ---- leaves ---- */
@@ -39,15 +33,22 @@ int64_t attn_mask_row_bytes(const struct attn_mask_program *p)
                 (to)[j] = from[j * stride];                                              \
     } while (0)
 
+static int64_t element_at(const struct attn_mask_place *place, int32_t l, int64_t query,
+                          int64_t key)
+{
+    const struct attn_mask_leaf *leaf = &place->program->leaf[l];
+    return place->w * leaf->stride[MASK_BLOCK] + place->b * leaf->stride[MASK_BATCH] +
+           place->h * leaf->stride[MASK_HEAD] + query * leaf->stride[MASK_QUERY] +
+           key * leaf->stride[MASK_KEY];
+}
+
 static void read_leaf(const struct attn_mask_place *place, int32_t l, int64_t query,
                       int64_t key, int64_t n, union lane y)
 {
     const struct attn_mask_leaf *leaf = &place->program->leaf[l];
     const attnrun_tensor *x = &place->x[l];
     const int64_t stride = leaf->stride[MASK_KEY];
-    const int64_t at = place->b * leaf->stride[MASK_BATCH] +
-                       place->h * leaf->stride[MASK_HEAD] +
-                       query * leaf->stride[MASK_QUERY] + key * stride;
+    const int64_t at = element_at(place, l, query, key);
     switch (leaf->dtype) {
     case ATTNRUN_I64:
         READ(int64_t, y.i);
@@ -115,9 +116,6 @@ static void floats(int64_t opcode, float *y, const float *a, const float *b, int
         break;
     case MASK_ABS:
         EACH(y[j] = fabsf(a[j]);)
-        break;
-    case MASK_ADD:
-        EACH(y[j] = a[j] + b[j];)
         break;
     case MASK_SUB:
         EACH(y[j] = a[j] - b[j];)
@@ -228,13 +226,17 @@ static void put_number(union lane y, const int64_t *word, int32_t dtype, int64_t
         EACH(y.i[j] = word[1];)
 }
 
-static void instruction(const struct attn_mask_program *p, int32_t k, void *memory,
-                        int64_t query, int64_t key, int64_t n)
+/* Instruction k; x: where the operands are. */
+static void instruction(const struct attn_mask_place *place, int32_t k,
+                        const union lane *x, int64_t query, int64_t key, int64_t n)
 {
+    const struct attn_mask_program *p = place->program;
     const int64_t *word = p->code + (int64_t)k * MASK_WORDS;
     const int32_t own = p->n_leaves + k, dtype = p->dtype[own];
-    const union lane y = lane_of(p, memory, own), a = lane_of(p, memory, word[1]),
-                     b = lane_of(p, memory, word[2]);
+    const int32_t operands = attn_mask_operands(word[0]);
+    const union lane none = { .i = NULL }, y = x[own],
+                     a = operands > 0 ? x[word[1]] : none,
+                     b = operands > 1 ? x[word[2]] : none;
     const int64_t opcode = word[0];
     if (opcode == MASK_INT || opcode == MASK_FLOAT)
         put_number(y, word, dtype, n);
@@ -243,35 +245,166 @@ static void instruction(const struct attn_mask_program *p, int32_t k, void *memo
     else if (opcode == MASK_AT_KEY)
         EACH(y.i[j] = key + j;)
     else if (opcode == MASK_WHERE)
-        choose(y, dtype, a.b, b, lane_of(p, memory, word[3]), n);
+        choose(y, dtype, a.b, b, x[word[3]], n);
     else if (opcode == MASK_CAST)
         cast(y, dtype, a, p->dtype[word[1]], n);
     else if (opcode >= MASK_LESS && opcode <= MASK_EQUAL)
         compare(opcode, p->dtype[word[1]], y.b, a, b, n);
     else if (opcode >= MASK_AND || opcode == MASK_NOT)
         conditions(opcode, y.b, a.b, b.b, n);
+    else if (dtype == ATTNRUN_F32 && opcode == MASK_ADD)
+        place->kernels->add_f32(y.f, a.f, 1, b.f, 1, (size_t)n);
     else if (dtype == ATTNRUN_F32)
         floats(opcode, y.f, a.f, b.f, n);
     else
         integers(opcode, y.i, a.i, b.i, n, dtype == ATTNRUN_I32);
 }
 
-void attn_mask_row(const struct attn_mask_place *place, int64_t query, int64_t key,
-                   int64_t n, bool again, void *memory, float *scores)
+/* ---- what must be computed ---- */
+
+enum { MASK_OPERANDS = MASK_MAX_LEAVES + MASK_MAX_CODE };
+
+/* Of each operand: whether it is read, where it is, and what is known of it: what has the form
+ * of a number or of a band is written down without a look at its own operands. */
+struct work {
+    bool read[MASK_OPERANDS];
+    int32_t same[MASK_OPERANDS]; /* the operand that it equals; -1: none */
+    struct attn_mask_known known[MASK_OPERANDS];
+    union lane at[MASK_OPERANDS];
+};
+
+static bool is_written_down(const struct attn_mask_known *k)
+{
+    return mask_is_number(k) || (k->form == BAND && !k->nan);
+}
+
+static bool is_known_as(const struct work *w, int64_t operand, double x)
+{
+    const struct attn_mask_known *k = &w->known[operand];
+    return mask_is_number(k) && k->low >= x && k->low <= x;
+}
+
+/* The operand that instruction k gives as it is, but for the sign of a zero. */
+static int32_t same_as(const struct attn_mask_program *p, int32_t k, const struct work *w)
+{
+    const int64_t *word = p->code + (int64_t)k * MASK_WORDS;
+    const int32_t dtype = p->dtype[p->n_leaves + k];
+    if (word[0] == MASK_WHERE && mask_is_number(&w->known[word[1]]))
+        return (int32_t)(is_known_as(w, word[1], 0.0) ? word[3] : word[2]);
+    if (word[0] == MASK_CAST && p->dtype[word[1]] == dtype)
+        return (int32_t)word[1];
+    const double x = word[0] == MASK_AND ? 1.0 : 0.0;
+    if ((word[0] == MASK_ADD && dtype == ATTNRUN_F32) || word[0] == MASK_AND ||
+        word[0] == MASK_OR)
+        return (int32_t)(is_known_as(w, word[1], x)   ? word[2]
+                         : is_known_as(w, word[2], x) ? word[1]
+                                                      : -1);
+    return -1;
+}
+
+static void find_needs(const struct attn_mask_place *place,
+                       const struct attn_mask_tile *tile, bool literally, void *memory,
+                       struct work *w)
 {
     const struct attn_mask_program *p = place->program;
-    for (int32_t l = 0; l < p->n_leaves; l++)
-        if (!again || p->by_query[l])
-            read_leaf(place, l, query, key, n, lane_of(p, memory, l));
-    for (int32_t k = 0; k < p->n_code; k++)
-        if (!again || p->by_query[p->n_leaves + k])
-            instruction(p, k, memory, query, key, n);
+    if (!literally)
+        attn_mask_know(place, tile, w->known);
+    for (int32_t k = 0; k < p->n; k++) {
+        if (literally)
+            w->known[k] = mask_anything(p->dtype[k]);
+        w->read[k] = k == p->keep || k == p->add;
+        w->same[k] = -1;
+        w->at[k].i = (int64_t *)memory + (int64_t)k * ATTN_MASK_BLOCK;
+    }
+    for (int32_t k = p->n - 1; k >= p->n_leaves; k--) {
+        const int64_t *word = p->code + (int64_t)(k - p->n_leaves) * MASK_WORDS;
+        const int32_t n = attn_mask_operands(word[0]);
+        if (!w->read[k] || is_written_down(&w->known[k]))
+            continue;
+        w->same[k] = literally ? -1 : same_as(p, k - p->n_leaves, w);
+        if (w->same[k] >= 0)
+            w->read[w->same[k]] = true;
+        for (int32_t i = 1; w->same[k] < 0 && i <= n; i++)
+            w->read[word[i]] = true;
+    }
+}
+
+static void put_constant(union lane y, int32_t dtype, double x, int64_t from, int64_t to)
+{
+    const float f = (float)x;
+    const uint8_t truth = (uint8_t)(x < 0 || x > 0);
+    if (dtype == ATTNRUN_F32)
+        for (int64_t j = from; j < to; j++)
+            y.f[j] = f;
+    else if (dtype == ATTNRUN_BOOL)
+        for (int64_t j = from; j < to; j++)
+            y.b[j] = truth;
+    else
+        for (int64_t j = from; j < to; j++)
+            y.i[j] = (int64_t)x;
+}
+
+static void put_band(union lane y, int32_t dtype, const struct attn_mask_known *k,
+                     int64_t query, int64_t key, int64_t n)
+{
+    const int64_t from = min64(n, max64(0, query + k->first - key)),
+                  to = max64(from, min64(n, query + k->last + 1 - key));
+    put_constant(y, dtype, k->outside, 0, from);
+    put_constant(y, dtype, k->inside, from, to);
+    put_constant(y, dtype, k->outside, to, n);
+}
+
+/* Operand k of a query. `again`: the query before had these keys. */
+static void put_operand(const struct attn_mask_place *place, int32_t k, int64_t query,
+                        const struct attn_mask_tile *tile, bool again, struct work *w)
+{
+    const struct attn_mask_program *p = place->program;
+    const struct attn_mask_known *known = &w->known[k];
+    const int64_t n = tile->key_end - tile->key;
+    if (known->form == BAND && is_written_down(known))
+        put_band(w->at[k], p->dtype[k], known, query, tile->key, n);
+    else if (w->same[k] >= 0)
+        w->at[k] = w->at[w->same[k]];
+    else if (again && (is_written_down(known) || !p->by_query[k]))
+        return;
+    else if (is_written_down(known))
+        put_constant(w->at[k], p->dtype[k], known->low, 0, n);
+    else if (k >= p->n_leaves)
+        instruction(place, k - p->n_leaves, w->at, query, tile->key, n);
+    else if (p->dtype[k] == ATTNRUN_F32 && p->leaf[k].stride[MASK_KEY] == 1)
+        w->at[k].f = (float *)place->x[k].data + element_at(place, k, query, tile->key);
+    else
+        read_leaf(place, k, query, tile->key, n, w->at[k]);
+}
+
+static void apply(const struct attn_mask_place *place, const struct work *w, int64_t n,
+                  float *scores)
+{
+    const struct attn_mask_program *p = place->program;
     if (p->keep >= 0) {
-        const uint8_t *keep = lane_of(p, memory, p->keep).b;
+        const uint8_t *keep = w->at[p->keep].b;
         EACH(scores[j] = keep[j] ? scores[j] : p->fill;)
     }
-    if (p->add >= 0) { /* what gets -inf is masked, whatever its score is */
-        const float *add = lane_of(p, memory, p->add).f;
+    if (p->add < 0)
+        return;
+    const float *add = w->at[p->add].f;
+    if (w->known[p->add].low > -HUGE_VAL && !w->known[p->add].nan)
+        place->kernels->add_f32(scores, scores, 1, add, 1, (size_t)n);
+    else /* what gets -inf is masked, whatever its score is */
         EACH(scores[j] = add[j] == -INFINITY ? -INFINITY : scores[j] + add[j];)
+}
+
+void attn_mask_rows(const struct attn_mask_place *place,
+                    const struct attn_mask_tile *tile, bool literally, void *memory,
+                    float *scores, int64_t row_step)
+{
+    const struct attn_mask_program *p = place->program;
+    struct work work;
+    find_needs(place, tile, literally, memory, &work);
+    for (int64_t i = tile->query; i < tile->query_end; i++, scores += row_step) {
+        for (int32_t k = 0; k < p->n; k++)
+            if (work.read[k])
+                put_operand(place, k, i, tile, i > tile->query, &work);
+        apply(place, &work, tile->key_end - tile->key, scores);
     }
 }

@@ -4,7 +4,10 @@
  * longest key of each head. In phase 1 a task is a block of queries of a head, in groups of
  * 64. Each group has a list of spans of keys, made as it goes: what is not seen is passed
  * over, in steps of up to all keys; the others come as tiles of up to 256 keys, whole, with a
- * band, or with the mask. */
+ * band, or with the mask.
+ *
+ * In a ragged batch a sample's tokens end within a block of 64 keys, of which little is known as
+ * a whole: phase 0 computes the mask of that block, once for all heads. */
 #include "masked.h"
 
 #include <math.h>
@@ -18,6 +21,21 @@ enum {
     ENOUGH_TASKS = 16 /* keep several threads busy before blocks grow */
 };
 enum { SUMMARIZE, ATTEND };
+
+/* Of a sample of a ragged batch: what all its queries get for the keys of the blocks in which its
+ * tokens begin and end. */
+struct masked_edge {
+    double hidden; /* the most that keys get that are not there */
+    bool seen;     /* the last keys that are there are seen, and nothing is added */
+};
+
+/* The tokens of a sample that are there: all of them where the batch is not ragged. */
+static struct attn_ragged_sample
+tokens_of(const struct attn_masked *m, const struct attn_masked_operands *o, int64_t b)
+{
+    return m->ragged > 0 ? o->samples[b]
+                         : (struct attn_ragged_sample){ 0, 0, m->s.q_len };
+}
 
 /* ---- plan ---- */
 
@@ -53,12 +71,23 @@ attn_status attn_masked_plan(attnrun_step *step, struct attn_masked *m)
         return op_fail(step, ATTNRUN_E_LIMIT, "the attention is too large");
     m->stream_bytes = round_up(m->stream_bytes, 64);
     step->scratch_bytes = m->stream_bytes + m->row_bytes;
-    step->shared_bytes = m->norms + s->batch * s->kv_heads * (int64_t)sizeof(double);
+    m->edges = round_up(m->norms + s->batch * s->kv_heads * (int64_t)sizeof(double), 64);
+    step->shared_bytes = m->edges;
     const int64_t keys = m->program.soft ? s->batch * s->kv_heads : 0;
-    op_tasks(step, SUMMARIZE, m->program.n_leaves + keys,
+    int64_t edges = 0;
+    if (m->ragged > 0) {
+        edges = s->batch + 1; /* and the rows behind the last sample */
+        step->shared_bytes += s->batch * (int64_t)sizeof(struct masked_edge);
+        m->distinct_heads = 1;
+        for (int32_t l = 0; l < m->program.n_leaves; l++)
+            m->distinct_heads = max64(m->distinct_heads, m->program.leaf[l].heads);
+    }
+    op_tasks(step, SUMMARIZE, m->program.n_leaves + keys + edges,
              s->kv_len * (keys > 0 ? s->head_dim : 8) / 16 + 1);
-    const double cost = 2.0 * (double)m->block * (double)s->kv_len *
-                        (double)(s->head_dim + s->v_dim + 32) / 100.0;
+    double cost = 2.0 * (double)m->block * (double)s->kv_len *
+                  (double)(s->head_dim + s->v_dim + 32) / 100.0;
+    if (m->ragged > 0) /* as if all samples were of the mean length */
+        cost *= pow((double)m->ragged / ((double)s->batch * (double)s->q_len), 2);
     op_tasks(step, ATTEND, tasks, cost < 1e15 ? (int64_t)cost + 500 : (int64_t)1e15);
     return ATTNRUN_OK;
 }
@@ -71,10 +100,14 @@ static attn_status longest_key(const attnrun_step *step, const struct attn_maske
                                double *longest)
 {
     const struct attn_sdpa *s = &m->s;
-    const float *k =
-        o->k + head / s->kv_heads * s->k.batch + head % s->kv_heads * s->k.head;
+    const int64_t block = head / s->kv_heads;
+    const struct attn_ragged_sample tokens = tokens_of(m, o, block);
+    const int64_t keys = m->ragged > 0 ? tokens.last - tokens.first : s->kv_len;
+    const float *k = o->k + block / m->windows * s->k.batch +
+                     block % m->windows * m->k_window + head % s->kv_heads * s->k.head +
+                     tokens.start * s->k.row;
     *longest = 0;
-    for (int64_t j = 0; j < s->kv_len; j++, k += s->k.row) {
+    for (int64_t j = 0; j < keys; j++, k += s->k.row) {
         const double x = step->kernels->sum_square_f32(k, (size_t)s->head_dim);
         if (!(x <= *longest))
             *longest = x;
@@ -83,6 +116,66 @@ static attn_status longest_key(const attnrun_step *step, const struct attn_maske
         TRY(attn_poll_work(s->head_dim * (int64_t)sizeof *k));
     }
     return ATTNRUN_OK;
+}
+
+/* The mask of keys from … to - 1, at most 64, for one query: the most of it into *most, and whether
+ * it is none. */
+static bool look_at_row(const struct attn_mask_place *place, int64_t query, int64_t from,
+                        int64_t to, void *memory, double *most)
+{
+    const struct attn_mask_tile tile = { query, query + 1, from, to };
+    bool none = true;
+    for (int probe = 0; probe < 2 && from < to; probe++) {
+        float scores[GROUP];
+        for (int64_t j = 0; j < to - from; j++)
+            scores[j] = (float)probe;
+        attn_mask_rows(place, &tile, true, memory, scores, GROUP);
+        for (int64_t j = 0; j < to - from; j++) {
+            none = none && scores[j] == (float)probe;
+            if (probe == 0)
+                *most = isnan(scores[j]) ? HUGE_VAL : fmax(*most, (double)scores[j]);
+        }
+    }
+    return none;
+}
+
+/* The edges of a sample, element by element. */
+static attn_status look_at_edges(const attnrun_step *step, const struct attn_masked *m,
+                                 const struct attn_masked_operands *o, int64_t b,
+                                 const attnrun_work *work, struct masked_edge *edge)
+{
+    const struct attn_ragged_sample at = tokens_of(m, o, b);
+    const int64_t block = at.last / GROUP * GROUP, keys = m->s.kv_len;
+    const int64_t ranges[3][2] = { { at.first / GROUP * GROUP, at.first },
+                                   { at.last, min64(keys, round_up(at.last, GROUP)) },
+                                   { max64(block, at.first), at.last } };
+    *edge = (struct masked_edge){ .hidden = -HUGE_VAL, .seen = true };
+    for (int64_t h = 0; h < m->distinct_heads; h++) {
+        const struct attn_mask_place place = {
+            step->kernels, &m->program, o->leaves, NULL, b, h, 0
+        };
+        for (int range = 0; range < 3; range++)
+            for (int64_t q = at.first; q < at.last; q++) {
+                double ignored = -HUGE_VAL;
+                const bool none =
+                    look_at_row(&place, q, ranges[range][0], ranges[range][1],
+                                (char *)work->scratch + m->stream_bytes,
+                                range < 2 ? &edge->hidden : &ignored);
+                edge->seen = edge->seen && (range < 2 || none);
+                TRY(attn_poll_work(GROUP * m->program.n));
+            }
+    }
+    return ATTNRUN_OK;
+}
+
+/* Rows behind the last sample: they take part in what follows, and must be numbers. */
+static attn_status clear_rest(const struct attn_masked *m,
+                              const struct attn_masked_operands *o)
+{
+    const struct attn_ragged_sample *last = &o->samples[m->s.batch - 1];
+    const int64_t end = last->start + last->last - last->first;
+    return attn_poll_fill(o->y + end * m->s.y.row, 0,
+                          (m->ragged - end) * m->s.y.row * (int64_t)sizeof *o->y);
 }
 
 static attn_status summarize(const attnrun_step *step, const struct attn_masked *m,
@@ -94,7 +187,15 @@ static attn_status summarize(const attnrun_step *step, const struct attn_masked 
         return attn_mask_summarize(&m->program, (int32_t)task, &o->leaves[task],
                                    work->shared);
     task -= m->program.n_leaves;
-    return longest_key(step, m, o, task, &norms[task]);
+    const int64_t keys = m->program.soft ? m->s.batch * m->s.kv_heads : 0;
+    if (task < keys)
+        return longest_key(step, m, o, task, &norms[task]);
+    task -= keys;
+    if (task < m->s.batch)
+        return look_at_edges(
+            step, m, o, task, work,
+            (struct masked_edge *)(void *)((char *)work->shared + m->edges) + task);
+    return clear_rest(m, o);
 }
 
 /* ---- phase 1 ---- */
@@ -110,10 +211,14 @@ struct masked_walk {
     const struct attn_masked_operands *o;
     struct attn_mask_place place;
     struct attn_stream stream;
-    int64_t query; /* of row 0 */
+    int64_t query; /* of row 0; a multiple of 64, or that of the block */
+    struct attn_ragged_sample tokens;
+    int64_t absent; /* rows in front of the first token, which are nobody's */
+    int64_t keys;   /* those from there on are not there */
+    const struct masked_edge *edge; /* of a ragged batch, or NULL */
     struct span span[MAX_GROUPS];
     double soft[MAX_GROUPS]; /* the most that keys get that were passed over */
-    void *memory;            /* of attn_mask_row() */
+    void *memory;            /* of attn_mask_rows() */
     int64_t first;           /* key of the tile in work */
 };
 
@@ -123,18 +228,22 @@ static struct attn_mask_seen look(const struct masked_walk *t, int64_t group, in
                                   int64_t *end)
 {
     const int64_t query = t->query + group * GROUP, keys = t->m->s.kv_len;
+    const int64_t last = t->keys;
     int64_t wide = GROUP;
     while (key % (2 * wide) == 0 && key + wide < keys)
         wide *= 2;
     for (;; wide /= 2) {
-        *end = min64(keys, key + wide);
         const struct attn_mask_tile tile = {
             .query = query,
             .query_end = min64(query + GROUP, t->query + t->stream.n),
             .key = key,
-            .key_end = *end,
+            .key_end = min64(keys, key + wide),
         };
         const struct attn_mask_seen seen = attn_mask_look(&t->place, &tile);
+        *end = min64(tile.key_end, last);
+        if (seen.form == ATTN_MASK_SOME && wide == GROUP && t->edge != NULL &&
+            key + GROUP > last && key < last && t->edge->seen)
+            return (struct attn_mask_seen){ ATTN_MASK_ALL_SEEN, 0, 0, -HUGE_VAL };
         if (seen.form != ATTN_MASK_SOME || wide == GROUP)
             return seen;
     }
@@ -143,7 +252,7 @@ static struct attn_mask_seen look(const struct masked_walk *t, int64_t group, in
 /* The next span of a group, from key `from` on; empty behind the last one. */
 static void next_span(struct masked_walk *t, int64_t group, int64_t from)
 {
-    const int64_t keys = t->m->s.kv_len, query = t->query + group * GROUP;
+    const int64_t keys = t->keys, query = t->query + group * GROUP;
     struct span *span = &t->span[group];
     while (from < keys) {
         int64_t end;
@@ -166,9 +275,12 @@ static struct attn_keys tile_at(const struct masked_walk *t, int64_t first, int6
 {
     const struct attn_sdpa *s = &t->m->s;
     const int64_t head = t->place.h / (s->q_heads / s->kv_heads);
+    const int64_t row = t->tokens.start + first - t->tokens.first;
     return (struct attn_keys){
-        .k = t->o->k + t->place.b * s->k.batch + head * s->k.head + first * s->k.row,
-        .v = t->o->v + t->place.b * s->v.batch + head * s->v.head + first * s->v.row,
+        .k = t->o->k + t->place.b * s->k.batch + t->place.w * t->m->k_window +
+             head * s->k.head + row * s->k.row,
+        .v = t->o->v + t->place.b * s->v.batch + t->place.w * t->m->v_window +
+             head * s->v.head + row * s->v.row,
         .k_row = s->k.row,
         .v_row = s->v.row,
         .n = n,
@@ -180,9 +292,19 @@ static void prepare(void *arg, float *scores, int64_t row, int64_t rows, int64_t
                     int64_t to)
 {
     const struct masked_walk *t = arg;
-    for (int64_t r = 0; r < rows; r++)
-        attn_mask_row(&t->place, t->query + row + r, t->first + from, to - from, r > 0,
-                      t->memory, scores + r * ATTN_STREAM_SCORES);
+    const int64_t begin = t->first + from, end = t->first + to;
+    for (int64_t key = begin, next; key < end; key = next) {
+        next = min64(end, (key / GROUP + 1) * GROUP);
+        for (int64_t r = 0; r < rows; r += GROUP) {
+            const int64_t query = t->query + row + r;
+            const struct attn_mask_tile tile = { query,
+                                                 min64(query + GROUP, query - r + rows),
+                                                 key, next };
+            attn_mask_rows(&t->place, &tile, false, t->memory,
+                           scores + r * ATTN_STREAM_SCORES + key - begin,
+                           ATTN_STREAM_SCORES);
+        }
+    }
 }
 
 /* Keys from … to - 1 of the tile for the rows of a group. */
@@ -223,10 +345,10 @@ static void give_spans(struct masked_walk *t, int64_t group, const struct attn_k
 static attn_status walk_keys(struct masked_walk *t, int64_t groups,
                              const attnrun_work *work)
 {
-    const int64_t keys = t->m->s.kv_len;
+    const int64_t keys = t->keys;
     for (int64_t g = 0; g < groups; g++) {
         t->soft[g] = -HUGE_VAL;
-        next_span(t, g, 0);
+        next_span(t, g, t->tokens.first);
     }
     for (;;) {
         t->first = keys;
@@ -250,7 +372,7 @@ static bool is_lost(const struct masked_walk *t, int64_t group, double longest)
     const int64_t row = group * GROUP, end = min64(t->stream.n, row + GROUP);
     if (t->soft[group] == -HUGE_VAL)
         return true;
-    for (int64_t r = row; r < end; r++) {
+    for (int64_t r = max64(row, t->absent); r < end; r++) {
         const double q = t->stream.kernels->sum_square_f32(t->stream.q + r * s->head_dim,
                                                            (size_t)s->head_dim);
         /* More than what rounding adds, also of operands that are rounded to bf16. */
@@ -274,14 +396,77 @@ static attn_status walk_literally(struct masked_walk *t, int64_t group,
     memset(t->stream.sums + row * s->v_dim, 0, (size_t)(rows * s->v_dim) * sizeof(float));
     for (int64_t r = row; r < row + rows; r++)
         t->stream.state[r] = (struct attn_softmax_row){ .max = -INFINITY };
-    for (t->first = 0; t->first < s->kv_len; t->first += KEYS) {
+    for (t->first = t->tokens.first; t->first < t->keys; t->first += KEYS) {
         if (OP_CANCELLED(work))
             return ATTNRUN_E_CANCELLED;
         const struct attn_keys tile =
-            tile_at(t, t->first, min64(KEYS, s->kv_len - t->first));
+            tile_at(t, t->first, min64(KEYS, t->keys - t->first));
         attn_stream_pack(&t->stream, &tile);
         give(t, group, &tile, 0, tile.n, &some);
     }
+    return ATTNRUN_OK;
+}
+
+/* The most that queries of a group get for keys that are not there. */
+static attn_status most_hidden(struct masked_walk *t, int64_t group, double *most)
+{
+    const int64_t query = t->query + group * GROUP, keys = t->m->s.kv_len;
+    const int64_t end = min64(query + GROUP, t->query + t->stream.n);
+    const int64_t low = t->tokens.first / GROUP * GROUP,
+                  high = round_up(t->tokens.last, GROUP);
+    *most = t->edge->hidden;
+    for (int64_t key = 0; key < keys; key += GROUP) {
+        const struct attn_mask_tile tile = { query, end, key, min64(keys, key + GROUP) };
+        if (key >= low && key < high)
+            continue;
+        const struct attn_mask_seen seen = attn_mask_look(&t->place, &tile);
+        if (seen.form == ATTN_MASK_NONE_SEEN) {
+            *most = fmax(*most, seen.soft);
+            TRY(attn_poll_work(t->m->program.n));
+            continue;
+        }
+        for (int64_t q = query; q < end; q++) {
+            look_at_row(&t->place, q, key, tile.key_end, t->memory, most);
+            TRY(attn_poll_work(GROUP * t->m->program.n));
+        }
+    }
+    return ATTNRUN_OK;
+}
+
+/* Keys that are not there would have no weight: FAR is more than scores differ by. */
+static attn_status check_hidden(const attnrun_step *step, struct masked_walk *t,
+                                int64_t groups)
+{
+    const double far = 4096;
+    if (t->tokens.last - t->tokens.first == t->m->s.kv_len)
+        return ATTNRUN_OK;
+    for (int64_t g = 0; g < groups; g++) {
+        double most;
+        TRY(most_hidden(t, g, &most));
+        for (int64_t r = max64(g * GROUP, t->absent);
+             r < min64(t->stream.n, (g + 1) * GROUP); r++)
+            if (most != -HUGE_VAL && !(most + far <= (double)t->stream.state[r].max))
+                return op_fail(step, ATTNRUN_E_RANGE,
+                               "token %lld of sample %lld sees tokens that the mask of "
+                               "the ragged batch leaves out",
+                               (long long)(t->query + r), (long long)t->place.b);
+    }
+    return ATTNRUN_OK;
+}
+
+/* All keys for all groups: their sums and maxima. */
+static attn_status walk(struct masked_walk *t, int64_t groups, const double *norms,
+                        const attnrun_work *work)
+{
+    const struct attn_sdpa *s = &t->m->s;
+    const int64_t kv_head = t->place.h / (s->q_heads / s->kv_heads),
+                  block = t->place.b * t->m->windows + t->place.w;
+    const bool literally = t->tokens.first % GROUP != 0; /* no tile is a whole block */
+    if (!literally)
+        TRY(walk_keys(t, groups, work));
+    for (int64_t g = 0; (literally || t->m->program.soft) && g < groups; g++)
+        if (literally || !is_lost(t, g, norms[block * s->kv_heads + kv_head]))
+            TRY(walk_literally(t, g, work));
     return ATTNRUN_OK;
 }
 
@@ -292,27 +477,40 @@ static attn_status attend(const attnrun_step *step, const struct attn_masked *m,
     const struct attn_sdpa *s = &m->s;
     const double *norms = (const double *)(void *)((char *)work->shared + m->norms);
     struct masked_walk t = { .m = m, .o = o };
-    const int64_t head = task / m->blocks;
-    t.query = task % m->blocks * m->block;
-    t.place = (struct attn_mask_place){ &m->program, o->leaves, work->shared,
-                                        head / s->q_heads, head % s->q_heads };
+    const int64_t head = task / m->blocks, query = task % m->blocks * m->block;
+    const int64_t block = head / s->q_heads;
+    t.place = (struct attn_mask_place){ step->kernels,      &m->program,
+                                        o->leaves,          work->shared,
+                                        block / m->windows, head % s->q_heads,
+                                        block % m->windows };
+    t.tokens = tokens_of(m, o, t.place.b);
+    t.keys = m->ragged > 0 ? t.tokens.last : s->kv_len;
+    if (m->ragged > 0)
+        t.edge = (const struct masked_edge *)(void *)((char *)work->shared + m->edges) +
+                 t.place.b;
+    t.query = max64(query, t.tokens.first / GROUP * GROUP);
+    t.absent = max64(0, t.tokens.first - t.query);
+    const int64_t n = min64(query + m->block, t.tokens.last) - t.query,
+                  there = n - t.absent;
+    if (there <= 0)
+        return ATTNRUN_OK;
     t.memory = (char *)work->scratch + m->stream_bytes;
     attn_stream_begin(&t.stream, step->kernels, m->block, s->head_dim, s->v_dim,
                       work->scratch);
-    attn_stream_reset(&t.stream, min64(m->block, s->q_len - t.query));
-    attn_stream_load(&t.stream, 0,
-                     o->q + t.place.b * s->q.batch + t.place.h * s->q.head +
-                         t.query * s->q.row,
-                     s->q.row, t.stream.n, s->scale);
-    const int64_t groups = (t.stream.n + GROUP - 1) / GROUP;
-    TRY(walk_keys(&t, groups, work));
-    const int64_t kv_head = t.place.h / (s->q_heads / s->kv_heads);
-    for (int64_t g = 0; m->program.soft && g < groups; g++)
-        if (!is_lost(&t, g, norms[t.place.b * s->kv_heads + kv_head]))
-            TRY(walk_literally(&t, g, work));
-    attn_stream_store_rows(&t.stream, 0, t.stream.n,
-                           o->y + t.place.b * s->y.batch + t.place.h * s->y.head +
-                               t.query * s->y.row,
+    attn_stream_reset(&t.stream, n);
+    const int64_t row = t.tokens.start + t.query + t.absent - t.tokens.first;
+    memset(t.stream.q, 0, (size_t)(t.absent * s->head_dim) * sizeof *t.stream.q);
+    attn_stream_load(&t.stream, t.absent,
+                     o->q + t.place.b * s->q.batch + t.place.w * m->q_window +
+                         t.place.h * s->q.head + row * s->q.row,
+                     s->q.row, there, s->scale);
+    const int64_t groups = ceil_div(n, GROUP);
+    TRY(walk(&t, groups, norms, work));
+    if (m->ragged > 0)
+        TRY(check_hidden(step, &t, groups));
+    attn_stream_store_rows(&t.stream, t.absent, there,
+                           o->y + t.place.b * s->y.batch + t.place.w * m->y_window +
+                               t.place.h * s->y.head + row * s->y.row,
                            s->y.row, s->nan_rows && s->kv_len > 0 ? NAN : 0.0f);
     return ATTNRUN_OK;
 }

@@ -5,28 +5,45 @@
  *           which states tasks of phases 0 and 1, scratch and shared memory
  *   run:    attn_masked_run() for both phases
  *
+ * Attention in blocks: each sample's queries are `windows` blocks, and a block sees as many keys
+ * from its own first one on, which lie in blocks as the queries do; samples of s are the blocks
+ * of all samples then.
+ *
  * Scores that get a finite number, as float's least one, are left out only where they are
  * lost beside those that are seen: |q k| <= |q| |k| bounds them. Where a query sees nothing
- * else, its tile is computed element by element, as the file says. */
+ * else, its tile is computed element by element, as the file says.
+ *
+ * Ragged: of sample b only tokens first … last - 1 are there, at rows start … of Q, K, V and
+ * Y, which have no batch. Queries and keys keep their places in the mask. What it gives to
+ * keys that are not there is looked at, too: it must leave them no weight (E_RANGE). */
 #ifndef ATTN_MASKED_H
 #define ATTN_MASKED_H
 
+#include "../../../runtime/ragged_sample.h"
 #include "mask_program.h"
 #include "sdpa.h"
 
 struct attn_masked {
     struct attn_sdpa s; /* sizes, strides, scale, nan_rows */
     struct attn_mask_program program;
+    int64_t windows;                                /* blocks of a sample; 1: one */
+    int64_t q_window, k_window, v_window, y_window; /* elements from one to the next */
     /* By attn_masked_plan(): */
     int64_t block, blocks; /* queries of a task */
     int64_t norms;         /* offset in the shared memory */
     int64_t stream_bytes, row_bytes;
+    int64_t
+        edges; /* of a ragged batch: offset of struct masked_edge in the shared memory */
+    /* Of a ragged batch: rows of Q, K, V and Y; 0: it is none. */
+    int64_t ragged;
+    int64_t distinct_heads; /* that the mask tells apart: 1 or all */
 };
 
 struct attn_masked_operands {
     const float *q, *k, *v;
     float *y;
     const attnrun_tensor *leaves;
+    const struct attn_ragged_sample *samples; /* of a ragged batch, which fit; or NULL */
 };
 
 attn_status attn_masked_plan(attnrun_step *step, struct attn_masked *m);

@@ -39,16 +39,21 @@ static attn_status check_args(const attnrun_step *step,
     if (sizes->v == NULL)
         return ATTNRUN_OK;
     if (sizes->n != 3)
-        return op_fail(step, ATTNRUN_E_ATTR, "qkv_hidden_sizes has %lld numbers, not 3",
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "qkv_hidden_sizes has %lld numbers, expected 3",
                        (long long)sizes->n);
     for (int i = 0; i < 3; i++)
         if (sizes->v[i] < 1 || sizes->v[i] > ATTN_MAX_DIM ||
             sizes->v[i] % args->num_heads != 0)
             return op_fail(step, ATTNRUN_E_ATTR,
-                           "qkv_hidden_sizes holds %lld, no multiple of num_heads",
-                           (long long)sizes->v[i]);
+                           "qkv_hidden_sizes holds %lld, expected a multiple of "
+                           "num_heads, %lld, from 1 to 2^47",
+                           (long long)sizes->v[i], (long long)args->num_heads);
     if (sizes->v[0] != sizes->v[1])
-        return op_fail(step, ATTNRUN_E_ATTR, "qkv_hidden_sizes differ for query and key");
+        return op_fail(step, ATTNRUN_E_ATTR,
+                       "qkv_hidden_sizes holds %lld for the query and %lld for the key, "
+                       "expected the same",
+                       (long long)sizes->v[0], (long long)sizes->v[1]);
     return ATTNRUN_OK;
 }
 
@@ -69,7 +74,7 @@ static attn_status find_widths(const attnrun_step *step, attnrun_dim *hidden,
     }
     if (dim_is_const(width) && width.value % (3 * args->num_heads) != 0)
         return op_fail_input(step, WEIGHTS, ATTNRUN_E_SHAPE,
-                             "dim 1 is no multiple of 3 * %lld heads",
+                             "expected a multiple of 3 * %lld heads in dim 1",
                              (long long)args->num_heads);
     *hidden = *v_hidden = attnrun_dim_div(step, width, dim_of(3));
     return ATTNRUN_OK;

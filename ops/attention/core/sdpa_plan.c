@@ -82,7 +82,8 @@ attn_status attn_sdpa_phases(attnrun_step *step, struct attn_sdpa *s, int phase,
 {
     TRY(attn_sdpa_plan(step, s));
     int64_t bytes = 0;
-    if (s->n_tasks > 0 && s->blocks == 1 && s->heads < ENOUGH_TASKS / 2 && s->left < 0)
+    if (s->n_tasks > 0 && s->rows <= QUERIES && s->heads < ENOUGH_TASKS / 2 &&
+        s->left < 0)
         s->parts = max64(1, min64(ENOUGH_TASKS / s->heads, s->kv_len / PART_KEYS));
     s->sum_phase = phase + 1;
     s->parts_at = round_up(step->shared_bytes, 64);

@@ -253,7 +253,7 @@ static bool fits_tile(const struct attn_stream *s, int64_t rows)
     return rows >= MIN_TILE && !s->packed && !s->linear && s->k_col == 1;
 }
 
-/* Queries row … row + rows - 1, up to CELL, see all of n segments. */
+/* Queries row … row + rows - 1, up to TILE, see all of n segments. */
 static void run_tile(struct attn_stream *s, const struct attn_keys *segments, int n,
                      int64_t row, int64_t rows)
 {

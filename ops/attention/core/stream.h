@@ -3,8 +3,8 @@
  * added to the sums so far. The caller says which keys come, and in which order; a key
  * that comes twice counts twice. Nothing here grows with the number of keys.
  *
- *   infer:  bytes = attn_stream_bytes(most, dim, v_dim)      scratch of a worker
- *   run:    attn_stream_begin(&s, kernels, most, dim, v_dim, scratch);
+ *   infer:  bytes = attn_stream_bytes(max, dim, v_dim)      scratch of a worker
+ *   run:    attn_stream_begin(&s, kernels, max, dim, v_dim, scratch);
  *           for each block of queries:
  *               attn_stream_reset(&s, n); attn_stream_load(&s, 0, q, q_row, n, scale);
  *               for each tile of keys: attn_stream_tile(&s, &keys, mask, arg);
@@ -38,7 +38,7 @@ struct attn_stream {
     /* max + log(sum) is a row's log-sum-exp; sum is 0 where a row saw no key. */
     struct attn_softmax_row *state;
     float *scores, *gemm;
-    float *tile; /* queries cell_row … cell_row + cell_rows - 1 as panels */
+    float *tile; /* queries tile_row … tile_row + tile_rows - 1 as panels */
     int64_t tile_row, tile_rows;
     float *keys, *values; /* panels of a tile; not used for up to ROWS queries */
     /* To be set after attn_stream_begin(), where they differ. */

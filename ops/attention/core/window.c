@@ -85,9 +85,10 @@ attn_status attn_window_plan(const attnrun_step *step, struct attn_window *w)
         return ATTNRUN_OK;
     }
     bool fits = ck_mul(s->batch, s->q_heads, &heads);
-    int64_t queries = ROWS;
-    while (fits && queries < MAX &&
-           s->q_len / (2 * queries) >= (ENOUGH_TASKS - 1) / heads + 1)
+    int64_t queries =
+        ROWS; /* not by the batch: where a block begins is where its tiles do */
+    while (queries < MAX &&
+           s->q_len / (2 * queries) >= (ENOUGH_TASKS - 1) / s->q_heads + 1)
         queries *= 2;
     w->blocks = s->q_len / queries + (s->q_len % queries != 0);
     w->block = s->q_len / w->blocks + (s->q_len % w->blocks != 0);

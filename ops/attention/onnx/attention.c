@@ -269,11 +269,11 @@ static attn_status plan_masked(attnrun_step *step, const struct attn_sdpa *s,
                                struct attn_masked *m)
 {
     const struct attention_args *args = step->args;
-    const int64_t sizes[] = { s->batch, s->q_heads, s->q_len, s->kv_len };
+    const int64_t sizes[MASK_AXES] = { 1, s->batch, s->q_heads, s->q_len, s->kv_len };
     if (op_has_in(step, MASK) || s->causal || s->left >= 0 || s->right >= 0 ||
         s->softcap > 0)
         return op_fail(step, ATTNRUN_E_ATTR, "a mask program is all the mask there is");
-    m->s = *s;
+    *m = (struct attn_masked){ .s = *s, .windows = 1 };
     TRY(attn_mask_plan(step, LEAVES, args->code, args->mask, args->axes, sizes,
                        &m->program));
     return attn_masked_plan(step, m);

@@ -28,8 +28,8 @@
  * state_update                  (batch, state_update_capacity, channels): the first tokens of
  *                               each sequence, capture_count of them at most, then zeros
  * Deltas of the kernel (kernel_delta, previous_mask) have no kernel for CPUs there either.
- Source: ONNX CausalConvWithState-27; ONNX Runtime contrib
- * operators, compared with onnxruntime 1.32.0. */
+ * Source: ONNX CausalConvWithState-27; ONNX Runtime contrib operators, compared with
+ * onnxruntime 1.32.0. */
 #include "../../../runtime/op.h"
 #include "../../kernels/kernels.h"
 #include "../../move/strided_copy.h"
@@ -46,7 +46,7 @@ static const attnrun_attr_def conv_attrs[] = {
 };
 static const attnrun_attr_def ms_conv_attrs[] = {
     ATTR_ENUM(struct conv_args, activation, "none|silu|swish", 0),
-    ATTR_INT(struct conv_args, dilation, 1),
+    ATTR_CHOICE(struct conv_args, dilation, "1..2147483647", 1),
     ATTR_FLAG(struct conv_args, channels_last, 0),
     ATTR_CHOICE(struct conv_args, state_window, "0..8", 0),
     ATTR_CHOICE(struct conv_args, ndim, "1..3", 1),
@@ -60,7 +60,7 @@ static const attnrun_attr_def ms_conv_attrs[] = {
 
 static const attnrun_attr_def varlen_attrs[] = {
     ATTR_ENUM(struct conv_args, activation, "none|silu|swish", 0),
-    ATTR_INT(struct conv_args, dilation, 1),
+    ATTR_CHOICE(struct conv_args, dilation, "1..2147483647", 1),
     ATTR_CHOICE(struct conv_args, state_update_capacity, "0..8", 0),
     ATTR_INT(struct conv_args, delta_offset, 0),
     ATTR_INT(struct conv_args, group_size, 1),
@@ -89,9 +89,6 @@ static int64_t dilation_of(const struct conv_args *args)
 static attn_status check_options(const attnrun_step *step)
 {
     const struct conv_args *args = step->args;
-    if (args->dilation < 0 || args->dilation > INT32_MAX)
-        return op_fail(step, ATTNRUN_E_ATTR, "dilation is %lld, expected 1 or more",
-                       (long long)args->dilation);
     if (args->ndim > 1 || args->state_update_capacity != 0 || args->state_length != 0 ||
         args->input_channel_offset != 0 || args->input_channels != 0 ||
         (args->ndim == 1 && args->state_channels_last != -1))
@@ -129,31 +126,76 @@ static attn_status check_past(const attnrun_step *step, attnrun_dim carried)
     return op_need_dim(step, PAST, at, carried, "the kernel size - 1, times dilation");
 }
 
+/* The weight, and the bias that is input `bias`, both of as many channels as input 0. */
+static attn_status check_kernel(const attnrun_step *step, int bias, attnrun_dim *carried)
+{
+    const int of_channels[] = { WEIGHT, bias };
+    const attnrun_type *w = &step->in[WEIGHT];
+    TRY(op_need_rank(step, WEIGHT, 3));
+    if (op_has_in(step, bias))
+        TRY(op_need_rank(step, bias, 1));
+    for (int i = 0; i < 2 && step->in[INPUT].rank >= 0; i++)
+        if (op_has_in(step, of_channels[i]) && op_rank_known(step, of_channels[i]))
+            TRY(op_need_dim(step, of_channels[i], 0, channels_of(step), "the channels"));
+    *carried = attnrun_dim_unknown(step);
+    if (w->rank < 0)
+        return ATTNRUN_OK;
+    TRY(op_need_dim(step, WEIGHT, 1, dim_of(1), "channels of one group"));
+    if (dim_is(w->dims[2], 0))
+        return op_fail_input(step, WEIGHT, ATTNRUN_E_SHAPE,
+                             "expected a kernel of at least 1");
+    *carried = attnrun_dim_sub(step, w->dims[2], dim_of(1));
+    *carried = attnrun_dim_mul(step, *carried, dim_of(dilation_of(step->args)));
+    return ATTNRUN_OK;
+}
+
 static attn_status conv_check(const attnrun_step *step, attnrun_dim *carried)
 {
     const struct conv_args *args = step->args;
-    const attnrun_type *x = &step->in[INPUT], *w = &step->in[WEIGHT];
     TRY(check_options(step));
     TRY(op_need_rank_between(step, INPUT, 3,
                              args->channels_last ? ATTNRUN_MAX_RANK - 1 : 3));
-    TRY(op_need_rank(step, WEIGHT, 3));
-    *carried = attnrun_dim_unknown(step);
-    if (w->rank >= 0) {
-        TRY(op_need_dim(step, WEIGHT, 1, dim_of(1), "channels of one group"));
-        if (dim_is(w->dims[2], 0))
-            return op_fail_input(step, WEIGHT, ATTNRUN_E_SHAPE,
-                                 "expected a kernel of at least 1");
-        *carried = attnrun_dim_sub(step, w->dims[2], dim_of(1));
-        *carried = attnrun_dim_mul(step, *carried, dim_of(dilation_of(args)));
-        if (x->rank >= 0)
-            TRY(op_need_dim(step, WEIGHT, 0, channels_of(step), "the channels"));
-    }
-    if (op_has_in(step, BIAS)) {
-        TRY(op_need_rank(step, BIAS, 1));
-        if (op_rank_known(step, BIAS) && x->rank >= 0)
-            TRY(op_need_dim(step, BIAS, 0, channels_of(step), "the channels"));
-    }
+    TRY(check_kernel(step, BIAS, carried));
     return check_past(step, *carried);
+}
+
+/* Offsets of the taps and a line of a row; *bytes: of all rows, within what a tensor has. */
+static attn_status plan_scratch(attnrun_step *step, const struct conv_state *state,
+                                int64_t *bytes)
+{
+    int64_t line;
+    if (!ck_mul(state->rows, state->length, bytes) || *bytes > ATTN_MAX_ELEMENTS ||
+        !ck_add(state->carried, BLOCK + VECTOR, &line) ||
+        !ck_mul(line, (int64_t)sizeof(float), &line) ||
+        !ck_mul(state->taps, (int64_t)sizeof(int64_t), &step->scratch_bytes) ||
+        !ck_add(step->scratch_bytes, line, &step->scratch_bytes))
+        return op_fail(step, ATTNRUN_E_LIMIT, "the tensor is too large");
+    *bytes *= (int64_t)sizeof(float);
+    return ATTNRUN_OK;
+}
+
+/* (batch, length, channels) becomes lines of channels in shared memory, and y again from there. */
+static void plan_lines(attnrun_step *step, struct conv_state *state, int64_t batch,
+                       int64_t bytes)
+{
+    op_copy_plan_exchange(&state->to_lines, ATTNRUN_F32, batch, state->length,
+                          state->channels);
+    op_copy_plan_exchange(&state->from_lines, ATTNRUN_F32, batch, state->channels,
+                          state->length);
+    state->y_at = bytes;
+    step->shared_bytes = 2 * bytes;
+    op_copy_tasks(step, TO_LINES, &state->to_lines);
+    op_copy_tasks(step, FROM_LINES, &state->from_lines);
+}
+
+/* row_length: elements of a row and what it costs besides them. */
+static void plan_tasks(attnrun_step *step, const struct conv_state *state, int phase,
+                       double row_length)
+{
+    const double cost =
+        (double)state->rows_per_task * row_length * (double)(state->taps + 4) * 0.1;
+    op_tasks(step, phase, ceil_div(state->rows, state->rows_per_task),
+             cost < 1e15 ? (int64_t)cost : INT64_C(1) << 50);
 }
 
 static attn_status plan_causal_conv_with_state(attnrun_step *step, int64_t carried)
@@ -163,39 +205,19 @@ static attn_status plan_causal_conv_with_state(attnrun_step *step, int64_t carri
     struct conv_state *state = step->state;
     const int64_t batch = x->dims[0].value;
     const bool last = args->channels_last != 0;
-    int64_t line, all;
+    int64_t bytes;
     state->channels = last ? op_count(x, 2, x->rank) : x->dims[1].value;
     state->length = x->dims[last ? 1 : 2].value;
     state->taps = step->in[WEIGHT].dims[2].value;
     state->carried = carried;
-    state->slots = args->state_window > 0 ? args->state_window : 1;
-    state->rows_per_task = TASK_ELEMENTS / (state->length + 1);
-    if (state->rows_per_task < 1)
-        state->rows_per_task = 1;
-    if (!ck_mul(batch, state->channels, &state->rows) ||
-        !ck_mul(state->rows, state->length, &all) || all > ATTN_MAX_ELEMENTS ||
-        !ck_add(state->carried, BLOCK + VECTOR, &line) ||
-        !ck_mul(line, (int64_t)sizeof(float), &line) ||
-        !ck_mul(state->taps, (int64_t)sizeof(int64_t), &step->scratch_bytes) ||
-        !ck_add(step->scratch_bytes, line, &step->scratch_bytes))
+    state->slots = max64(1, args->state_window);
+    state->rows_per_task = max64(1, TASK_ELEMENTS / (state->length + 1));
+    if (!ck_mul(batch, state->channels, &state->rows))
         return op_fail(step, ATTNRUN_E_LIMIT, "the tensor is too large");
-    if (last) {
-        op_copy_plan_exchange(&state->to_lines, ATTNRUN_F32, batch, state->length,
-                              state->channels);
-        op_copy_plan_exchange(&state->from_lines, ATTNRUN_F32, batch, state->channels,
-                              state->length);
-        state->y_at = all * (int64_t)sizeof(float);
-        step->shared_bytes = 2 * state->y_at;
-        op_copy_tasks(step, TO_LINES, &state->to_lines);
-    }
-    const double cost = (double)state->rows_per_task * (double)(state->length + 20) *
-                        (double)(state->taps + 4) * 0.1;
-    op_tasks(step, last ? CONVOLVE : 0,
-             state->rows / state->rows_per_task +
-                 (state->rows % state->rows_per_task != 0),
-             cost < 1e15 ? (int64_t)cost : INT64_C(1) << 50);
+    TRY(plan_scratch(step, state, &bytes));
     if (last)
-        op_copy_tasks(step, FROM_LINES, &state->from_lines);
+        plan_lines(step, state, batch, bytes);
+    plan_tasks(step, state, last ? CONVOLVE : 0, (double)state->length + 20);
     return ATTNRUN_OK;
 }
 
@@ -319,6 +341,7 @@ static attn_status run_rows(const attnrun_step *step, const attnrun_work *work,
                          op_in_data(step, BIAS), past, x + row * state->length,
                          y + row * state->length));
         store_states(step, row, past, x + row * state->length);
+        TRY(attn_poll_work((state->slots + 1) * state->carried + 64));
     }
     return ATTNRUN_OK;
 }
@@ -376,35 +399,15 @@ const attnrun_op_def op_ms_causal_conv_with_state_1 = {
 static attn_status check_varlen(const attnrun_step *step, attnrun_dim *carried)
 {
     const struct conv_args *args = step->args;
-    const attnrun_type *x = &step->in[INPUT], *w = &step->in[WEIGHT];
-    const int channels_of[] = { WEIGHT, VARLEN_BIAS };
-    if (args->dilation < 1 || args->dilation > INT32_MAX)
-        return op_fail(step, ATTNRUN_E_ATTR, "dilation is %lld, expected 1 or more",
-                       (long long)args->dilation);
     if (op_has_in(step, DELTA) || op_has_in(step, MASK))
         return op_fail(step, ATTNRUN_E_UNSUPPORTED, "only kernels without deltas");
     if (op_has_in(step, COUNTS) != (args->state_update_capacity > 0))
         return op_fail(step, ATTNRUN_E_INPUT,
                        "capture_count goes with state_update_capacity over 0");
     TRY(op_need_rank(step, INPUT, 2));
-    TRY(op_need_rank(step, WEIGHT, 3));
     TRY(op_need_rank(step, STARTS, 1));
     TRY(op_need_rank(step, INITIAL, 3));
-    *carried = attnrun_dim_unknown(step);
-    if (w->rank >= 0) {
-        TRY(op_need_dim(step, WEIGHT, 1, dim_of(1), "channels of one group"));
-        if (dim_is(w->dims[2], 0))
-            return op_fail_input(step, WEIGHT, ATTNRUN_E_SHAPE,
-                                 "expected a kernel of at least 1");
-        *carried = attnrun_dim_sub(step, w->dims[2], dim_of(1));
-        *carried = attnrun_dim_mul(step, *carried, dim_of(args->dilation));
-    }
-    if (op_has_in(step, VARLEN_BIAS))
-        TRY(op_need_rank(step, VARLEN_BIAS, 1));
-    for (int i = 0; i < 2 && x->rank >= 0; i++)
-        if (op_has_in(step, channels_of[i]) && op_rank_known(step, channels_of[i]))
-            TRY(op_need_dim(step, channels_of[i], 0, x->dims[1], "the channels"));
-    return ATTNRUN_OK;
+    return check_kernel(step, VARLEN_BIAS, carried);
 }
 
 /* The states and what is captured, for `batch` sequences. */
@@ -431,32 +434,16 @@ static attn_status plan_varlen(attnrun_step *step, int64_t batch, int64_t carrie
 {
     const attnrun_type *x = &step->in[INPUT];
     struct conv_state *state = step->state;
-    int64_t all, line;
+    int64_t bytes;
     state->length = x->dims[0].value;
     state->rows = state->channels = x->dims[1].value;
     state->taps = step->in[WEIGHT].dims[2].value;
     state->carried = carried;
     state->batch = batch;
     state->rows_per_task = max64(1, TASK_ELEMENTS / (state->length + 20 * batch + 1));
-    if (!ck_mul(state->rows, state->length, &all) || all > ATTN_MAX_ELEMENTS ||
-        !ck_add(carried, BLOCK + VECTOR, &line) ||
-        !ck_mul(line, (int64_t)sizeof(float), &line) ||
-        !ck_mul(state->taps, (int64_t)sizeof(int64_t), &step->scratch_bytes) ||
-        !ck_add(step->scratch_bytes, line, &step->scratch_bytes))
-        return op_fail(step, ATTNRUN_E_LIMIT, "the tensor is too large");
-    op_copy_plan_exchange(&state->to_lines, ATTNRUN_F32, 1, state->length,
-                          state->channels);
-    op_copy_plan_exchange(&state->from_lines, ATTNRUN_F32, 1, state->channels,
-                          state->length);
-    state->y_at = all * (int64_t)sizeof(float);
-    step->shared_bytes = 2 * state->y_at;
-    op_copy_tasks(step, TO_LINES, &state->to_lines);
-    const double cost = (double)state->rows_per_task *
-                        ((double)state->length + 20 * (double)batch) *
-                        (double)(state->taps + 4) * 0.1;
-    op_tasks(step, CONVOLVE, ceil_div(state->rows, state->rows_per_task),
-             cost < 1e15 ? (int64_t)cost : INT64_C(1) << 50);
-    op_copy_tasks(step, FROM_LINES, &state->from_lines);
+    TRY(plan_scratch(step, state, &bytes));
+    plan_lines(step, state, 1, bytes);
+    plan_tasks(step, state, CONVOLVE, (double)state->length + 20 * (double)batch);
     return ATTNRUN_OK;
 }
 

@@ -1,0 +1,34 @@
+/* mask_attrs.c - a mask program as the attributes and inputs of a node. In: what write_mask.c
+ * wrote. Out: attributes in the model's memory, the leaves behind the operands. */
+#include "write_mask.h"
+
+const int8_t attn_mask_axes_of_heads[4] = { MASK_BATCH, MASK_HEAD, MASK_QUERY, MASK_KEY };
+
+attn_status attn_mask_attrs(struct attn_graph *graph, const struct attn_mask_written *w,
+                            struct attn_attr *attrs)
+{
+    static const char *const names[MASK_ATTRS] = { "code", "mask", "axes" };
+    const int64_t *const from[MASK_ATTRS] = { w->code, w->mask, w->axes };
+    const int64_t n[MASK_ATTRS] = { (int64_t)w->n_code * MASK_WORDS, MASK_CONSTANTS,
+                                    (int64_t)w->n_leaves * MASK_AXES };
+    for (int i = 0; i < MASK_ATTRS; i++) {
+        int64_t *v =
+            attn_pool_alloc(&graph->model->pool, (n[i] + 1) * (int64_t)sizeof *v);
+        if (v == NULL)
+            return ATTNRUN_E_MEMORY;
+        memcpy(v, from[i], (size_t)n[i] * sizeof *v);
+        attrs[i] = (struct attn_attr){ .name = names[i],
+                                       .kind = ATTN_ATTR_INTS,
+                                       .ints = { v, n[i] } };
+    }
+    return ATTNRUN_OK;
+}
+
+int32_t attn_mask_inputs(const struct attn_mask_written *w, int32_t *in)
+{
+    for (int32_t i = 3; i < MASK_LEAF; i++)
+        in[i] = -1;
+    for (int32_t l = 0; l < w->n_leaves; l++)
+        in[MASK_LEAF + l] = w->leaves[l];
+    return w->n_leaves > 0 ? MASK_LEAF + w->n_leaves : 3;
+}
