@@ -31,6 +31,19 @@ static inline int64_t blocked_pairs(int64_t channels, int64_t kernel_columns)
     return kernel_columns > 1 ? ATTN_BLOCK / 2 : (channels + 1) / 2;
 }
 
+/* Of n pixels of `unit` words of two bf16, `left` inputs of each are channels. Lanes beyond the
+ * channels may hold anything, NaN too, which a weight of 0 does not take away: they become 0. */
+static inline void blocked_clear_words(uint32_t *pixel, int64_t n, int64_t unit,
+                                       int64_t left)
+{
+    for (int64_t i = 0; i < n; i++, pixel += unit) {
+        if (left % 2 != 0)
+            pixel[left / 2] &= 0xffff;
+        for (int64_t word = (left + 1) / 2; word < unit; word++)
+            pixel[word] = 0;
+    }
+}
+
 /* A convolution of a blocked map, or with `plain` of X[N, C, H, W], to a blocked one. By
  * itself: each channel alone; winograd: in tiles of 2 x 2. */
 struct blocked_shape {
@@ -38,7 +51,11 @@ struct blocked_shape {
     int64_t batch, channels, rows; /* of X and Y, without what fills up blocks */
     int64_t groups;
     bool plain, by_itself, winograd;
-    bool bytes; /* X, Y: u8; plain: [N, ceil(C / 4), H, W, 4] with C <= 4 */
+    bool bytes;          /* X, Y: u8; plain: [N, ceil(C / 4), H, W, 4] with C <= 4 */
+    bool x_bf16, y_bf16; /* X, Y: bf16, two of which are a word of the products */
+    /* A pixel of the sums becomes spread[0] x spread[1] pixels of Y, of rows / their number
+     * channels each; `line`: pixels of a line of X. 1, 1: it stays one. */
+    int64_t spread[2], line;
 };
 /* How it is cut into tasks. Pixels of one task are `block_h` lines of `block_w` columns of the
  * output, of several lines only where they are whole; columns of one task are panels. */
@@ -56,22 +73,22 @@ struct blocked_plan {
         x_plane; /* of X or the copy: elements from a line, a block to the next */
     int64_t n_tasks, task_cost, scratch_bytes, shared_bytes;
     const struct attn_kernels *kernels;
-    int64_t sums_at; /* of bytes: sums of inputs, in scratch */
+    int64_t sums_at; /* in scratch: of bytes sums of inputs, else results to be rounded */
 };
 /* packed: bias by columns, then the weights. */
 struct blocked_operands {
     const float *x, *packed, *z, *gate;
-    float *y;
+    float *y; /* x, y: of the types of X and Y */
     const struct attn_epilogue *activation;
     int n_activation;
     float min, max;
-    bool clipped; /* least and most are all of the activation */
+    bool clipped; /* min and max are all of the activation */
 };
 
 /* What BlockedConv and BlockedQLinearConv share: attributes, and inputs X, W, B, Z. */
 struct blocked_conv_args {
     struct window_attrs window;
-    int64_t group, channels, plain, winograd;
+    int64_t group, channels, plain, winograd, transposed, to_bf16, spread_h, spread_w;
     int32_t activation;
     float alpha, beta;
 };
@@ -140,6 +157,8 @@ struct blocked_weights {
     const float *bias;
     int64_t groups;
     bool plain, by_itself, winograd;
+    bool transposed;    /* w is [channels, rows, 1, 1] */
+    const float *scale; /* of each row of W and of the bias; or NULL */
     const struct attn_kernels *kernels;
 };
 int64_t attn_blocked_packed_floats(const struct blocked_weights *weights);

@@ -1,13 +1,19 @@
 /* blocked_conv.c - BlockedConv: Conv of blocked maps, with what may follow it:
  *
- *   y = activation(conv(x, W) + B + Z)
+ *   y = activation(S (conv(x, W) + B) + Z)
  *
  * X     [N, ceil(C / 16), H, W, 16], or with plain = 1 [N, C, H, W]
- * W     [M, C / group, height, width], B [M]: constants
+ * W     [M, C / group, height, width], B [M]: constants; with transposed = 1 W is [C, M, 1, 1]
+ * S     [16 ceil(M / 16)], a constant, of dense convolutions by no tiles
  * Y, Z  [N, ceil(M / 16), H', W', 16], see blocked.h; the sizes are in sliding_window.c
+ *
+ * With spread_h, spread_w a pixel becomes as many pixels of Y, those of column j of line i from
+ * rows (i spread_w + j) M / (spread_h spread_w) on: a ConvTranspose whose strides are its kernel.
  *
  * With winograd = 1 3 x 3 taps are computed by tiles of 2 x 2 outputs (blocked_winograd.c).
  * group is 1, or C and M (each channel by itself), or divides both into multiples of 16.
+ * With products of bf16 X may be bf16, if C is a multiple of 16; with to_bf16 = 1 Y is. Both are
+ * what dense convolutions round anyway, and of those Y takes no Z.
  * Written by the pass blocked_layout. Cost: 2 N M C / group pixels taps FLOPs. */
 #include <math.h>
 
@@ -16,6 +22,10 @@
 static const attnrun_attr_def blocked_conv_attrs[] = {
     BLOCKED_CONV_ATTRS,
     ATTR_FLAG(struct blocked_conv_args, winograd, 0),
+    ATTR_FLAG(struct blocked_conv_args, transposed, 0),
+    ATTR_FLAG(struct blocked_conv_args, to_bf16, 0),
+    ATTR_INT(struct blocked_conv_args, spread_h, 1),
+    ATTR_INT(struct blocked_conv_args, spread_w, 1),
     ATTR_ENUM(struct blocked_conv_args, activation, CONV_ACTIVATIONS, 0),
     ATTR_FLOAT(struct blocked_conv_args, alpha, 0.0f),
     ATTR_FLOAT(struct blocked_conv_args, beta, 0.0f),
@@ -49,6 +59,57 @@ static attn_status check_winograd(const attnrun_step *step,
     return ATTNRUN_OK;
 }
 
+static int64_t rows_of(const attnrun_step *step, const struct blocked_conv_args *args)
+{
+    return step->in[1].dims[args->transposed != 0 ? 1 : 0].value;
+}
+
+static int64_t spread_of(const struct blocked_conv_args *args)
+{
+    return max64(args->spread_h, 1) * max64(args->spread_w, 1);
+}
+
+/* Pixels are spread from transposed weights, in whole blocks of each. */
+static attn_status check_spread(const attnrun_step *step,
+                                const struct blocked_conv_args *args)
+{
+    enum { MAX_SPREAD = 64 };
+    if (args->spread_h == 1 && args->spread_w == 1)
+        return ATTNRUN_OK;
+    if (args->spread_h < 1 || args->spread_w < 1 || args->spread_h > MAX_SPREAD ||
+        args->spread_w > MAX_SPREAD || args->transposed == 0 || args->to_bf16 != 0 ||
+        op_has_in(step, 3) || rows_of(step, args) % (spread_of(args) * ATTN_BLOCK) != 0)
+        return op_fail(step, ATTNRUN_E_ATTR, "pixels cannot be spread like that");
+    return ATTNRUN_OK;
+}
+
+/* What only dense convolutions by no tiles take. */
+static attn_status check_dense(const attnrun_step *step,
+                               const struct blocked_conv_args *args)
+{
+    const attnrun_dim *w = step->in[1].dims;
+    const int64_t rows = rows_of(step, args);
+    const bool x_bf16 = step->in[0].dtype == ATTNRUN_BF16;
+    const bool dense = args->winograd == 0 && !blocked_by_itself(args, rows);
+    if (args->transposed != 0 && (!dense || args->group != 1 || args->plain != 0 ||
+                                  w[2].value != 1 || w[3].value != 1))
+        return op_fail(step, ATTNRUN_E_ATTR, "transposed takes one tap of one group");
+    if ((x_bf16 || args->to_bf16 != 0) && !dense)
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "bf16 is of dense convolutions");
+    if (x_bf16 && (args->plain != 0 || args->channels % ATTN_BLOCK != 0))
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "bf16 takes whole blocks");
+    if (args->to_bf16 != 0 && op_has_in(step, 3))
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "a rounded result takes no Z");
+    TRY(check_spread(step, args));
+    if (!op_has_in(step, 4))
+        return ATTNRUN_OK;
+    if (!dense)
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "S is of dense convolutions");
+    TRY(op_need_rank(step, 4, 1));
+    return op_need_dim(step, 4, 0, dim_of(blocked_count(rows) * ATTN_BLOCK),
+                       "output channels");
+}
+
 /* W and the attributes fit each other: all that packing needs to know. */
 static attn_status check_weights(const attnrun_step *step,
                                  const struct blocked_conv_args *args)
@@ -57,19 +118,23 @@ static attn_status check_weights(const attnrun_step *step,
     TRY(op_need_rank(step, 1, 4));
     for (int i = 0; i < 4; i++)
         if (!dim_is_const(w->dims[i]) || w->dims[i].value < 1)
-            return op_fail_input(step, 1, ATTNRUN_E_SHAPE, "constant dims over 0");
-    const int64_t rows = w->dims[0].value, group = args->group;
+            return op_fail_input(step, 1, ATTNRUN_E_SHAPE,
+                                 "expected constant dims over 0");
+    const int64_t rows = rows_of(step, args), group = args->group;
+    const int64_t inputs = w->dims[args->transposed != 0 ? 0 : 1].value;
     if (group < 1 || rows % group != 0 || args->channels % group != 0 ||
-        args->channels / group != w->dims[1].value)
+        args->channels / group != inputs)
         return op_fail(step, ATTNRUN_E_SHAPE,
                        "%lld channels in %lld groups do not fit the weights",
                        (long long)args->channels, (long long)group);
-    const bool whole = rows / group % ATTN_BLOCK == 0 &&
-                       w->dims[1].value % ATTN_BLOCK == 0 && args->plain == 0;
+    const bool whole =
+        rows / group % ATTN_BLOCK == 0 && inputs % ATTN_BLOCK == 0 && args->plain == 0;
     if (group > 1 && !whole && (!blocked_by_itself(args, rows) || args->plain != 0))
         return op_fail(step, ATTNRUN_E_UNSUPPORTED,
                        "groups of channels that are no multiple of 16");
     TRY(check_winograd(step, args));
+    if (step->in[0].dtype != ATTNRUN_U8) /* BlockedQLinearConv has other inputs there */
+        TRY(check_dense(step, args));
     if (!op_has_in(step, 2))
         return ATTNRUN_OK;
     TRY(op_need_rank(step, 2, 1));
@@ -101,22 +166,26 @@ static attn_status check_sizes(attnrun_step *step, const struct blocked_conv_arg
     int64_t in, out, blocks;
     s->batch = step->in[0].dims[0].value;
     s->channels = args->channels;
-    s->rows = step->in[1].dims[0].value;
+    s->rows = rows_of(step, args);
     s->groups = args->group;
     s->plain = args->plain != 0;
     s->by_itself = blocked_by_itself(args, s->rows);
     s->winograd = args->winograd != 0;
     s->bytes = step->in[0].dtype == ATTNRUN_U8;
+    s->x_bf16 = step->in[0].dtype == ATTNRUN_BF16;
+    s->y_bf16 = args->to_bf16 != 0;
+    s->spread[0] = max64(args->spread_h, 1);
+    s->spread[1] = max64(args->spread_w, 1);
+    s->line = w->out[2];
     in = op_count(&step->in[0], 0, step->in[0].rank);
     out = op_count(&step->out[0], 0, 5);
     if (in < 0 || out < 0 || in > ATTN_MAX_ELEMENTS || out > ATTN_MAX_ELEMENTS ||
         !ck_mul(w->kernel[1] * w->kernel[2], s->rows, &blocks) ||
-        !ck_mul(blocks, step->in[1].dims[1].value, &blocks) || blocks > ATTN_MAX_ELEMENTS)
+        !ck_mul(blocks, s->channels / s->groups, &blocks) || blocks > ATTN_MAX_ELEMENTS)
         return op_fail(step, ATTNRUN_E_LIMIT, "the image or the kernel is too large");
     *empty = out == 0;
-    op_flops(step, 2.0 * (double)s->batch * (double)blocks *
-                       (double)step->out[0].dims[2].value *
-                       (double)step->out[0].dims[3].value);
+    op_flops(step, 2.0 * (double)s->batch * (double)blocks * (double)w->out[1] *
+                       (double)w->out[2]);
     if (*empty) {
         op_tasks(step, 0, 0, 0);
         op_tasks(step, 1, 0, 0);
@@ -128,13 +197,16 @@ attn_status attn_blocked_conv_shape(attnrun_step *step,
                                     const struct blocked_conv_args *args,
                                     struct blocked_plan *plan, bool *empty)
 {
+    const int32_t dtype = step->in[0].dtype == ATTNRUN_U8 ? ATTNRUN_U8
+                          : args->to_bf16 != 0            ? ATTNRUN_BF16
+                                                          : ATTNRUN_F32;
     *empty = true;
     if (!op_rank_known(step, 1))
-        return op_out(step, 0, step->in[0].dtype, -1, NULL);
+        return op_out(step, 0, dtype, -1, NULL);
     TRY(check_weights(step, args)); /* all that packing reads, before X is known */
     TRY(attn_window_check(step, &args->window, 2));
     if (!op_rank_known(step, 0))
-        return op_out(step, 0, step->in[0].dtype, -1, NULL);
+        return op_out(step, 0, dtype, -1, NULL);
     TRY(check_x(step, args));
     const attnrun_dim *x = step->in[0].dims, *w = step->in[1].dims;
     attnrun_dim out[2];
@@ -145,7 +217,13 @@ attn_status attn_blocked_conv_shape(attnrun_step *step,
         TRY(attn_window_out(step, &args->window, 2, i, x[i + 2], w[i + 2], false,
                             &out[i]));
     }
-    TRY(attn_blocked_out(step, x[0], dim_of(blocked_count(w[0].value)), out[0], out[1]));
+    const attnrun_dim y[5] = {
+        x[0], dim_of(blocked_count(rows_of(step, args)) / spread_of(args)),
+        attnrun_dim_mul(step, out[0], dim_of(max64(args->spread_h, 1))),
+        attnrun_dim_mul(step, out[1], dim_of(max64(args->spread_w, 1))),
+        dim_of(ATTN_BLOCK)
+    };
+    TRY(op_out(step, 0, dtype, 5, y));
     if (op_has_in(step, 3)) {
         TRY(op_need_rank(step, 3, 5));
         for (int i = 0; i < 5; i++)
@@ -182,36 +260,40 @@ static attn_status blocked_conv_infer(attnrun_step *step)
     return ATTNRUN_OK;
 }
 
-/* Forms of packed weights: blocked, plain, each channel by itself, for Winograd. */
-static const char packed_forms[4];
+/* Forms of packed weights: blocked, plain, each channel by itself, for Winograd, transposed. */
+static const char packed_forms[5];
 
 static attn_status blocked_conv_pack(attnrun_pack *pack, int64_t *bytes, void *packed)
 {
     const struct blocked_conv_args *args = pack->args;
     const attnrun_tensor *w = &pack->x[1];
     const bool has_bias = pack->n_in > 2 && pack->in[2].kind != ATTNRUN_ABSENT;
+    const bool has_scale = pack->n_in > 4 && pack->in[4].kind != ATTNRUN_ABSENT;
     *bytes = 0;
     if (w->data == NULL || w->dtype != ATTNRUN_F32 || w->rank != 4 ||
-        (has_bias && pack->x[2].data == NULL))
+        (has_bias && pack->x[2].data == NULL) || (has_scale && pack->x[4].data == NULL))
         return ATTNRUN_OK;
     const struct blocked_weights weights = {
         .w = w,
         .bias = has_bias ? pack->x[2].data : NULL,
         .groups = args->group,
         .plain = args->plain != 0,
-        .by_itself = blocked_by_itself(args, w->dims[0]),
+        .by_itself = args->transposed == 0 && blocked_by_itself(args, w->dims[0]),
         .winograd = args->winograd != 0,
+        .transposed = args->transposed != 0,
+        .scale = has_scale ? pack->x[4].data : NULL,
         .kernels = pack->kernels,
     };
     const int64_t floats = attn_blocked_packed_floats(&weights);
     if (floats < 0)
         return ATTNRUN_OK;
     *bytes = floats * (int64_t)sizeof(float);
-    pack->sources = has_bias ? 6 : 2;
+    pack->sources = (has_bias ? 6u : 2u) | (has_scale ? 16u : 0u);
     if (weights.by_itself || args->group == 1)
-        pack->form = &packed_forms[weights.by_itself  ? 2
-                                   : weights.winograd ? 3
-                                                      : weights.plain];
+        pack->form = &packed_forms[weights.by_itself    ? 2
+                                   : weights.winograd   ? 3
+                                   : weights.transposed ? 4
+                                                        : weights.plain];
     pack->replaces |= pack->sources;
     if (packed != NULL)
         attn_blocked_pack(packed, &weights);
@@ -225,6 +307,8 @@ static attn_status blocked_conv_run(const attnrun_step *step, const attnrun_work
     struct attn_epilogue steps[3];
     if (step->node->packed == NULL)
         return op_fail(step, ATTNRUN_E_UNSUPPORTED, "the weights must be constants");
+    if (plan->shape.x_bf16 && !plan->words) /* infer at load knows no products of bf16 */
+        return op_fail(step, ATTNRUN_E_UNSUPPORTED, "X is bf16, the products are not");
     if (work->phase == 0) {
         if (plan->shape.winograd)
             attn_blocked_winograd_prepare(plan, work->shared);
@@ -258,9 +342,9 @@ const attnrun_op_def op_blocked_conv_1 = {
     .since = 1,
     .args_bytes = sizeof(struct blocked_conv_args),
     .state_bytes = sizeof(struct blocked_plan),
-    .inputs = "X:T W:T B:T? Z:T?",
-    .outputs = "Y:T",
-    .types = "T=f32",
+    .inputs = "X:V W:T B:T? Z:T? S:T?",
+    .outputs = "Y:U",
+    .types = "T=f32 V=f32,bf16 U=f32,bf16",
     .attrs = blocked_conv_attrs,
     .infer = blocked_conv_infer,
     .pack = blocked_conv_pack,

@@ -12,9 +12,10 @@ enum {
     WEIGHT_BYTES = 1 << 18, /* more are read as seldom as can be */
     TASKS = 32,             /* that a long step has; a short one those of TASK_NS */
     TASK_NS = 6000,
-    MIN_PIXELS = 14, /* the largest tile of the kernels */
-    FEW_PIXELS = 56, /* for which the weights of a panel are read once */
-    MAX_PIXELS = 784 /* the offsets of which are in L1 */
+    MIN_PIXELS = 14,  /* the largest tile of the kernels */
+    FEW_PIXELS = 56,  /* for which the weights of a panel are read once */
+    MAX_PIXELS = 784, /* the offsets of which are in L1 */
+    NEAR_PIXELS = 140 /* whose results stay in L1 until more is done to them */
 };
 
 struct tables {
@@ -68,9 +69,20 @@ static int64_t line_of(const struct window *w, int a, int64_t n, bool copy, int6
     return i * w->stride[a] + k * w->dilation[a];
 }
 
+/* Results go through scratch. */
+static bool is_near(const struct blocked_shape *s)
+{
+    return s->y_bf16 || s->spread[0] * s->spread[1] > 1;
+}
+
 static int64_t element(const struct blocked_plan *p)
 {
     return p->shape.bytes ? 1 : (int64_t)sizeof(float);
+}
+/* Bytes of a pixel's inputs in X. */
+static int64_t pixel_bytes(const struct blocked_plan *p)
+{
+    return p->inputs * (p->shape.x_bf16 ? (int64_t)sizeof(uint16_t) : element(p));
 }
 /* Elements of a pixel's inputs where the kernel finds them. */
 static int64_t unit(const struct blocked_plan *p)
@@ -168,7 +180,7 @@ static void lay_out(struct blocked_plan *p)
     const struct window *w = &p->shape.w;
     int64_t rows = w->in[1], columns = w->in[2];
     p->strip_h = p->strip_w = 0;
-    if (padded(w) || p->words) {
+    if (padded(w) || (p->words && !p->shape.x_bf16)) {
         rows = p->strip_h = copied(w, 1, p->block_h);
         columns = p->strip_w = copied(w, 2, p->block_w);
     }
@@ -203,7 +215,9 @@ attn_status attn_blocked_dense_plan(const attnrun_step *step, struct blocked_pla
                 ck_mul(p->n_tasks, p->column_blocks, &p->n_tasks);
     if (!fits)
         return op_fail(step, ATTNRUN_E_LIMIT, "the image or the kernel is too large");
-    p->scratch_bytes = (strip + 16) * element(p);
+    p->sums_at = ceil_div((strip + 16) * element(p), 64) * 64;
+    p->scratch_bytes =
+        p->sums_at + (is_near(s) ? min64(pixels, NEAR_PIXELS) * 2 * ATTN_BLOCK * 4 : 0);
     p->shared_bytes = p->taps * (int64_t)sizeof(struct attn_blocked_tap) + pixels * 4;
     p->task_cost = window_cost(
         task_ns(p, (double)p->block_h * (double)p->block_w, p->block_columns) + 200.0);
@@ -240,11 +254,11 @@ void attn_blocked_dense_prepare(const struct blocked_plan *p, void *shared)
 
 static void copy_pixels(const struct blocked_plan *p, char *to, const char *x, int64_t n)
 {
-    if (p->words)
+    if (p->words && !p->shape.x_bf16)
         p->kernels->words_bf16((uint32_t *)(void *)to, (const float *)(const void *)x,
                                (size_t)(n * unit(p)));
     else
-        memcpy(to, x, (size_t)(n * p->inputs * element(p)));
+        memcpy(to, x, (size_t)(n * pixel_bytes(p)));
 }
 
 /* n columns of the copy, of which the first shows column `first` of the map, and the others
@@ -252,7 +266,7 @@ static void copy_pixels(const struct blocked_plan *p, char *to, const char *x, i
 static void copy_line(char *to, const char *x, const struct blocked_plan *p,
                       int64_t first, int64_t n, int64_t step, int padding)
 {
-    const int64_t in = p->inputs * element(p), put = unit(p) * element(p);
+    const int64_t in = pixel_bytes(p), put = unit(p) * element(p);
     const int64_t width = p->shape.w.in[2];
     int64_t from = first < 0 ? min64(ceil_div(-first, step), n) : 0;
     int64_t end = first < width ? min64(ceil_div(width - first, step), n) : 0;
@@ -287,7 +301,7 @@ static void copy_strip(const struct blocked_plan *p, const struct blocked_part *
                        char *to, const char *x, int padding)
 {
     const struct window *w = &p->shape.w;
-    const int64_t pixel = p->inputs * element(p), n = p->block_h;
+    const int64_t pixel = pixel_bytes(p), n = p->block_h;
     const int64_t planes = planes_in(p), plane = w->in[1] * w->in[2] * pixel;
     const int64_t top = part->h * w->stride[1] - w->before[1];
     const bool taps = by_taps(w, 1, n);
@@ -300,19 +314,6 @@ static void copy_strip(const struct blocked_plan *p, const struct blocked_part *
             copy_columns(p, part, to, inside ? x + line * w->in[2] * pixel : NULL,
                          padding);
         }
-}
-
-/* Lanes beyond the channels may hold anything, and words of them meet weights of 0. */
-static void clear_lanes(const struct blocked_plan *p, uint32_t *strip)
-{
-    const int64_t left = p->shape.channels / p->shape.groups % ATTN_BLOCK, n = unit(p);
-    uint32_t *pixel = strip + (planes_in(p) - 1) * p->x_plane;
-    for (int64_t i = 0; left > 0 && i < p->strip_h * p->strip_w; i++, pixel += n) {
-        if (left % 2 != 0)
-            pixel[left / 2] &= 0xffff;
-        for (int64_t word = (left + 1) / 2; word < n; word++)
-            pixel[word] = 0;
-    }
 }
 
 void attn_blocked_find_part(const struct blocked_plan *p, int64_t strip,
@@ -334,42 +335,119 @@ const void *attn_blocked_find_x(const struct blocked_plan *p,
                                 void *strip, int padding)
 {
     const struct window *w = &p->shape.w;
-    const int64_t plane = w->in[1] * w->in[2] * p->inputs * element(p);
+    const int64_t plane = w->in[1] * w->in[2] * pixel_bytes(p);
     const char *from = x;
     from += (part->image * p->shape.groups + part->group) * planes_in(p) * plane;
     if (p->strip_h == 0)
         return from +
-               (part->h * w->stride[1] * p->x_row + part->w * w->stride[2] * p->inputs) *
+               (part->h * w->stride[1] * p->x_row + part->w * w->stride[2] * unit(p)) *
                    element(p);
     copy_strip(p, part, strip, from, padding);
-    if (p->words)
-        clear_lanes(p, strip);
+    const int64_t left = p->shape.channels / p->shape.groups % ATTN_BLOCK;
+    if (p->words && left > 0)
+        blocked_clear_words((uint32_t *)strip + (planes_in(p) - 1) * p->x_plane,
+                            p->strip_h * p->strip_w, unit(p), left);
     return strip;
 }
 
-/* One panel after the other: what the kernel does not apply itself is applied near. */
+/* Where results in scratch belong: `column` and `pixel` of an image, the first of them. */
+struct near {
+    float *sums, *y;
+    int64_t column, pixel;
+};
+
+/* n pixels of the block of columns from `column` on go to those of Y that they become. */
+static void spread_pixels(const struct blocked_shape *s, const struct near *near,
+                          int64_t column, const float *from, int64_t n)
+{
+    const int64_t across = s->spread[1], blocks = s->rows / ATTN_BLOCK;
+    const int64_t of_tap = blocks / (s->spread[0] * across);
+    const int64_t tap = column / ATTN_BLOCK / of_tap,
+                  block = column / ATTN_BLOCK % of_tap;
+    const int64_t pixels = s->w.out[1] * s->w.out[2] * s->spread[0] * across;
+    float *const y = near->y + block * pixels * ATTN_BLOCK;
+    int64_t h = near->pixel / s->line, w = near->pixel % s->line;
+    for (int64_t i = 0; i < n; i++, from += ATTN_BLOCK) {
+        const int64_t row = h * s->spread[0] + tap / across;
+        memcpy(y + (row * s->line * across + w * across + tap % across) * ATTN_BLOCK,
+               from, ATTN_BLOCK * sizeof *from);
+        if (++w == s->line) {
+            w = 0;
+            h++;
+        }
+    }
+}
+
+/* A panel of some pixels: what the kernel does not apply itself is applied near, and results
+ * that are rounded or spread go through scratch. */
+static void run_near(const attnrun_step *step, const struct blocked_plan *p,
+                     const struct blocked_operands *o, struct attn_blocked_conv c,
+                     const struct near *near, int64_t pixel)
+{
+    const int64_t n = min64(c.n_pixels - pixel, NEAR_PIXELS), y_block = c.y_block;
+    uint16_t *const words = (uint16_t *)(void *)c.y + pixel * ATTN_BLOCK;
+    c.n_pixels = n;
+    c.pixels += pixel;
+    c.y += pixel * ATTN_BLOCK;
+    c.z += c.z != NULL ? pixel * ATTN_BLOCK : 0;
+    if (is_near(&p->shape)) {
+        c.y = near->sums;
+        c.y_block = n * ATTN_BLOCK;
+    }
+    if (p->words)
+        step->kernels->blocked_conv_bf16(&c);
+    else
+        step->kernels->blocked_conv_f32(&c);
+    for (int64_t b = 0; b < c.columns / ATTN_BLOCK; b++) {
+        float *const y = c.y + b * c.y_block;
+        if (!o->clipped)
+            attn_conv_apply(step->kernels, o->activation, o->n_activation, y,
+                            n * ATTN_BLOCK);
+        if (p->shape.y_bf16)
+            step->kernels->words_bf16((uint32_t *)(void *)(words + b * y_block), y,
+                                      (size_t)(n * ATTN_BLOCK / 2));
+        else if (is_near(&p->shape))
+            spread_pixels(&p->shape, near, near->column + b * ATTN_BLOCK, y, n);
+    }
+}
+
+static void run_panel(const attnrun_step *step, const struct blocked_plan *p,
+                      const struct blocked_operands *o, const struct attn_blocked_conv *c,
+                      struct near near)
+{
+    const int64_t first = near.pixel;
+    for (int64_t i = 0; i < c->n_pixels; i += NEAR_PIXELS) {
+        near.pixel = first + i;
+        run_near(step, p, o, *c, &near, i);
+    }
+}
+
+/* One panel after the other, or all at once. */
 static attn_status run_columns(const attnrun_step *step, const struct blocked_plan *p,
                                const struct blocked_operands *o,
-                               struct attn_blocked_conv *c, int64_t columns)
+                               struct attn_blocked_conv *c, int64_t columns,
+                               struct near place)
 {
     const int64_t panel = attn_blocked_panel(step->kernels->vec_bytes);
-    const int64_t max = o->clipped ? columns : panel;
+    const bool near = !o->clipped || is_near(&p->shape);
     for (int64_t done = 0; done < columns; done += c->columns) {
-        c->columns = min64(columns - done, max);
-        if (p->words)
+        c->columns = min64(columns - done, near ? panel : columns);
+        if (near)
+            run_panel(step, p, o, c, place);
+        else if (p->words)
             step->kernels->blocked_conv_bf16(c);
         else
             step->kernels->blocked_conv_f32(c);
         if (attn_poll() != ATTNRUN_OK)
             return ATTNRUN_E_CANCELLED;
-        for (int64_t b = 0; !o->clipped && b < c->columns / ATTN_BLOCK; b++)
-            attn_conv_apply(step->kernels, o->activation, o->n_activation,
-                            c->y + b * c->y_block, c->n_pixels * ATTN_BLOCK);
+        const int64_t put = c->columns / ATTN_BLOCK * c->y_block;
+        place.column += c->columns;
         c->w += c->columns * p->weight_rows;
         c->bias += c->columns;
-        c->y += c->columns / ATTN_BLOCK * c->y_block;
+        c->y = p->shape.y_bf16 ? (float *)(void *)((uint16_t *)(void *)c->y + put)
+                               : c->y + put;
         if (c->z != NULL)
-            c->z += c->columns / ATTN_BLOCK * c->y_block;
+            c->z += put;
     }
     return ATTNRUN_OK;
 }
@@ -402,7 +480,7 @@ attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work 
             .z = o->z != NULL ? o->z + at : NULL,
             .pixels = (const int32_t *)(const void *)(taps + p->taps),
             .taps = taps,
-            .y = o->y + at,
+            .y = s->y_bf16 ? (float *)(void *)((uint16_t *)(void *)o->y + at) : o->y + at,
             .n_taps = p->taps,
             .rows = p->weight_rows,
             .n_pixels = part.rows * part.columns,
@@ -410,7 +488,14 @@ attn_status attn_blocked_dense_run(const attnrun_step *step, const attnrun_work 
             .min = o->min,
             .max = o->max,
         };
-        TRY(run_columns(step, p, o, &c, min64(p->columns - first, p->block_columns)));
+        const struct near place = {
+            .sums = (float *)(void *)((char *)work->scratch + p->sums_at),
+            .y = o->y + part.image * all / ATTN_BLOCK * y_block,
+            .column = column,
+            .pixel = part.h * s->w.out[2] + part.w,
+        };
+        TRY(run_columns(step, p, o, &c, min64(p->columns - first, p->block_columns),
+                        place));
     }
     return ATTNRUN_OK;
 }

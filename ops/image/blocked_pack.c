@@ -19,15 +19,16 @@ static bool is_words(const struct blocked_weights *p)
 
 int64_t attn_blocked_packed_floats(const struct blocked_weights *p)
 {
-    const int64_t *dims = p->w->dims;
-    int64_t taps, rows, all, inputs = p->by_itself ? 1 : dims[1];
+    const int64_t *dims = p->w->dims, channels = dims[p->transposed ? 0 : 1];
+    int64_t taps, rows, all, inputs = p->by_itself ? 1 : channels;
     if (is_words(p))
-        inputs = dims[1] / ATTN_BLOCK * (ATTN_BLOCK / 2) +
-                 (dims[1] % ATTN_BLOCK > 0
-                      ? blocked_pairs(dims[1] % ATTN_BLOCK, p->winograd ? 1 : dims[3])
+        inputs = channels / ATTN_BLOCK * (ATTN_BLOCK / 2) +
+                 (channels % ATTN_BLOCK > 0
+                      ? blocked_pairs(channels % ATTN_BLOCK, p->winograd ? 1 : dims[3])
                       : 0);
+    const int64_t of_w = dims[p->transposed ? 1 : 0];
     const int64_t columns =
-        p->by_itself || p->groups == 1 ? blocked_count(dims[0]) * ATTN_BLOCK : dims[0];
+        p->by_itself || p->groups == 1 ? blocked_count(of_w) * ATTN_BLOCK : of_w;
     if (!ck_mul(dims[2], dims[3], &taps) ||
         !ck_mul(p->winograd ? PLACES : taps, inputs, &rows) ||
         !ck_mul(rows, columns, &all) || all > ATTN_MAX_ELEMENTS)
@@ -47,20 +48,21 @@ static void pack_by_itself(float *to, const attnrun_tensor *w)
 
 /* Column `column` of a panel of `width`, from the weights of one output channel. */
 static void pack_column(float *to, int64_t width, const float *from, int64_t channels,
-                        int64_t taps, bool plain)
+                        int64_t taps, bool plain, float scale)
 {
     const int64_t block = plain ? 1 : ATTN_BLOCK;
     for (int64_t first = 0; first < channels; first += block) {
         const int64_t n = min64(channels - first, block);
         for (int64_t t = 0; t < taps; t++)
             for (int64_t c = 0; c < n; c++, to += width)
-                *to = from[(first + c) * taps + t];
+                *to = from[(first + c) * taps + t] * scale;
     }
 }
 
 /* The same as words of two channels. */
 static void pack_words(const struct attn_kernels *kernels, float *to, int64_t width,
-                       const float *from, int64_t channels, const int64_t *kernel)
+                       const float *from, int64_t channels, const int64_t *kernel,
+                       float scale)
 {
     const int64_t taps = kernel[0] * kernel[1];
     for (int64_t first = 0; first < channels; first += ATTN_BLOCK) {
@@ -70,7 +72,7 @@ static void pack_words(const struct attn_kernels *kernels, float *to, int64_t wi
             float tap[ATTN_BLOCK] = { 0 };
             uint32_t pairs[ATTN_BLOCK / 2];
             for (int64_t c = 0; c < n; c++)
-                tap[c] = from[(first + c) * taps + t];
+                tap[c] = from[(first + c) * taps + t] * scale;
             kernels->words_bf16(pairs, tap, ATTN_BLOCK / 2);
             for (int64_t c = 0; c < words; c++, to += width)
                 memcpy(to, &pairs[c], sizeof *to);
@@ -138,34 +140,69 @@ static void pack_winograd(float *packed, const struct blocked_weights *p,
     }
 }
 
+/* Of W[channels, rows], whose rows lie as those of a panel do. */
+static void pack_transposed(float *packed, const struct blocked_weights *p)
+{
+    const int64_t channels = p->w->dims[0], rows = p->w->dims[1];
+    const int64_t columns = blocked_count(rows) * ATTN_BLOCK;
+    const int64_t panel = attn_blocked_panel(p->kernels->vec_bytes);
+    const int step = is_words(p) ? 2 : 1;
+    const float *w = p->w->data;
+    for (int64_t first = 0; first < columns; first += panel) {
+        const int64_t width = min64(columns - first, panel),
+                      n = min64(rows - first, width);
+        for (int64_t c = 0; c < channels; c += step, packed += width) {
+            if (attn_poll_work(2 * step * width * (int64_t)sizeof *w) != ATTNRUN_OK)
+                return; /* who called sees it at the next poll */
+            float pairs[8 * ATTN_BLOCK] = { 0 };
+            for (int64_t k = 0; k < step && c + k < channels; k++)
+                for (int64_t i = 0; i < n; i++)
+                    pairs[step * i + k] = w[(c + k) * rows + first + i] *
+                                          (p->scale != NULL ? p->scale[first + i] : 1.0f);
+            if (step == 1)
+                memcpy(packed, pairs, (size_t)width * sizeof *packed);
+            else
+                p->kernels->words_bf16((uint32_t *)(void *)packed, pairs, (size_t)width);
+        }
+    }
+}
+
+static void pack_bias(float *packed, const struct blocked_weights *p, int64_t rows)
+{
+    for (int64_t row = 0; p->bias != NULL && row < rows && !attn_stops(row); row++)
+        packed[row] = p->bias[row] * (p->scale != NULL ? p->scale[row] : 1.0f);
+}
+
 void attn_blocked_pack(float *packed, const struct blocked_weights *p)
 {
     const attnrun_tensor *w = p->w;
-    const int64_t taps = w->dims[2] * w->dims[3], rows = w->dims[0];
+    const int64_t taps = w->dims[2] * w->dims[3], rows = w->dims[p->transposed ? 1 : 0];
     const int64_t of_row = w->dims[1] * taps,
                   panel = attn_blocked_panel(p->kernels->vec_bytes);
     const int64_t columns = blocked_count(rows) * ATTN_BLOCK;
     const int64_t of_group = p->by_itself || p->groups == 1 ? columns : rows / p->groups;
     const int64_t weight_rows = (attn_blocked_packed_floats(p) - columns) / columns;
     memset(packed, 0, (size_t)attn_blocked_packed_floats(p) * sizeof(float));
-    if (p->bias != NULL)
-        memcpy(packed, p->bias, (size_t)rows * sizeof(float));
+    pack_bias(packed, p, rows);
     packed += columns;
-    if (p->by_itself)
+    if (p->transposed)
+        pack_transposed(packed, p);
+    else if (p->by_itself)
         pack_by_itself(packed, w);
     else if (p->winograd)
         pack_winograd(packed, p, weight_rows / PLACES);
-    if (p->by_itself || p->winograd)
+    if (p->by_itself || p->winograd || p->transposed)
         return;
     for (int64_t row = 0; row < rows && !attn_stops_node(row); row++) {
         const int64_t group = row / of_group, column = row % of_group;
         const int64_t first = column / panel * panel;
         const int64_t width = min64(of_group - first, panel);
         const float *from = (const float *)w->data + row * of_row;
+        const float scale = p->scale != NULL ? p->scale[row] : 1.0f;
         float *to = packed + (group * of_group + first) * weight_rows + column - first;
         if (is_words(p))
-            pack_words(p->kernels, to, width, from, w->dims[1], w->dims + 2);
+            pack_words(p->kernels, to, width, from, w->dims[1], w->dims + 2, scale);
         else
-            pack_column(to, width, from, w->dims[1], taps, p->plain);
+            pack_column(to, width, from, w->dims[1], taps, p->plain, scale);
     }
 }

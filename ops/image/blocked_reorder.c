@@ -105,116 +105,27 @@ static struct blocked_reorder_place find_place(const struct reorder_state *s,
     return p;
 }
 
-/* 16 vectors of 16 bytes: each of four rounds interleaves those of the first half with those
- * of the second one, which transposes them. */
-typedef uint8_t v_bytes __attribute__((vector_size(ATTN_BLOCK)));
-
-static v_bytes load_bytes(const uint8_t *x)
-{
-    v_bytes v;
-    memcpy(&v, x, sizeof v);
-    return v;
-}
-static v_bytes low_of(v_bytes a, v_bytes b)
-{
-    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22,
-                                   7, 23);
-}
-static v_bytes high_of(v_bytes a, v_bytes b)
-{
-    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14,
-                                   30, 15, 31);
-}
-static void transpose_bytes(v_bytes v[ATTN_BLOCK])
-{
-    v_bytes w[ATTN_BLOCK];
-    for (int round = 0; round < 4; round++) {
-        for (int i = 0; i < 8; i++) {
-            w[2 * i] = low_of(v[i], v[i + 8]);
-            w[2 * i + 1] = high_of(v[i], v[i + 8]);
-        }
-        memcpy(v, w, sizeof w);
-    }
-}
-
-/* Pixels by 16, of blocks of 16 channels; returns how many. */
-static int64_t whole_to_blocked(const struct reorder_state *s,
-                                const struct blocked_reorder_place *p, uint8_t *y,
-                                const uint8_t *x)
-{
-    int64_t i = 0;
-    for (; s->block == ATTN_BLOCK && i + ATTN_BLOCK <= p->pixels; i += ATTN_BLOCK) {
-        v_bytes v[ATTN_BLOCK] = { { 0 } };
-        for (int64_t c = 0; c < p->channels; c++)
-            v[c] = load_bytes(x + c * s->plane + i) ^ s->flip;
-        transpose_bytes(v);
-        memcpy(y + i * ATTN_BLOCK, v, sizeof v);
-    }
-    return i;
-}
-
-/* The same of blocks of 4 channels. */
-static int64_t quarters_to_blocked(const struct reorder_state *s,
-                                   const struct blocked_reorder_place *p, uint8_t *y,
-                                   const uint8_t *x)
-{
-    int64_t i = 0;
-    for (; s->block == 4 && i + ATTN_BLOCK <= p->pixels; i += ATTN_BLOCK) {
-        v_bytes v[4] = { { 0 } }, w[4];
-        for (int64_t c = 0; c < p->channels; c++)
-            v[c] = load_bytes(x + c * s->plane + i) ^ s->flip;
-        for (int half = 0; half < 2; half++) {
-            const v_bytes even = half == 0 ? low_of(v[0], v[2]) : high_of(v[0], v[2]),
-                          odd = half == 0 ? low_of(v[1], v[3]) : high_of(v[1], v[3]);
-            w[2 * half] = low_of(even, odd);
-            w[2 * half + 1] = high_of(even, odd);
-        }
-        memcpy(y + i * 4, w, sizeof w);
-    }
-    return i;
-}
-
-static int64_t whole_from_blocked(const struct reorder_state *s,
-                                  const struct blocked_reorder_place *p, uint8_t *y,
-                                  const uint8_t *x)
-{
-    int64_t i = 0;
-    for (; i + ATTN_BLOCK <= p->pixels; i += ATTN_BLOCK) {
-        v_bytes v[ATTN_BLOCK];
-        memcpy(v, x + i * ATTN_BLOCK, sizeof v);
-        transpose_bytes(v);
-        for (int64_t c = 0; c < p->channels; c++) {
-            const v_bytes line = v[c] ^ s->flip;
-            memcpy(y + c * s->plane + i, &line, sizeof line);
-        }
-    }
-    return i;
-}
-
 /* The two ways of bytes; x and y: those of the whole maps. */
-static void bytes_to_blocked(const struct reorder_state *s,
+static void bytes_to_blocked(const attnrun_step *step,
                              const struct blocked_reorder_place *p, uint8_t *y,
                              const uint8_t *x)
 {
+    const struct reorder_state *s = step->state;
     x += (p->image * s->channels + p->block * s->block) * s->plane + p->pixel;
     y += ((p->image * s->blocks + p->block) * s->plane + p->pixel) * s->block;
-    const int64_t done = whole_to_blocked(s, p, y, x) + quarters_to_blocked(s, p, y, x);
-    if (p->channels < s->block)
-        memset(y + done * s->block, 0, (size_t)((p->pixels - done) * s->block));
-    for (int64_t c = 0; c < p->channels; c++, x += s->plane)
-        for (int64_t i = done; i < p->pixels; i++)
-            y[i * s->block + c] = x[i] ^ s->flip;
+    step->kernels->transpose_u8(y, s->block, x, s->plane, (size_t)p->channels,
+                                (size_t)p->pixels, (size_t)(s->block - p->channels),
+                                s->flip);
 }
-static void bytes_from_blocked(const struct reorder_state *s,
+static void bytes_from_blocked(const attnrun_step *step,
                                const struct blocked_reorder_place *p, uint8_t *y,
                                const uint8_t *x)
 {
+    const struct reorder_state *s = step->state;
     y += (p->image * s->channels + p->block * s->block) * s->plane + p->pixel;
     x += ((p->image * s->blocks + p->block) * s->plane + p->pixel) * s->block;
-    const int64_t done = whole_from_blocked(s, p, y, x);
-    for (int64_t c = 0; c < p->channels; c++, y += s->plane)
-        for (int64_t i = done; i < p->pixels; i++)
-            y[i] = x[i * s->block + c] ^ s->flip;
+    step->kernels->transpose_u8(y, s->plane, x, s->block, (size_t)p->pixels,
+                                (size_t)p->channels, 0, s->flip);
 }
 
 static attn_status to_blocked_run(const attnrun_step *step, const attnrun_work *work)
@@ -225,7 +136,7 @@ static attn_status to_blocked_run(const attnrun_step *step, const attnrun_work *
             return ATTNRUN_E_CANCELLED;
         const struct blocked_reorder_place p = find_place(s, task);
         if (step->in[0].dtype != ATTNRUN_F32) {
-            bytes_to_blocked(s, &p, step->y[0].data, step->x[0].data);
+            bytes_to_blocked(step, &p, step->y[0].data, step->x[0].data);
             continue;
         }
         const float *x = (const float *)step->x[0].data + p.pixel +
@@ -248,7 +159,7 @@ static attn_status from_blocked_run(const attnrun_step *step, const attnrun_work
             return ATTNRUN_E_CANCELLED;
         const struct blocked_reorder_place p = find_place(s, task);
         if (step->in[0].dtype != ATTNRUN_F32) {
-            bytes_from_blocked(s, &p, step->y[0].data, step->x[0].data);
+            bytes_from_blocked(step, &p, step->y[0].data, step->x[0].data);
             continue;
         }
         float *y = (float *)step->y[0].data + p.pixel +

@@ -14,10 +14,12 @@
 enum {
     PLACES = ATTN_WINOGRAD_PLACES,
     TILE = 2,
-    SCRATCH_FLOATS = 7 << 14, /* of transformed inputs */
-    MIN_TILES = 48,           /* the weights are read once for so many */
+    SCRATCH_FLOATS = 7 << 14,            /* of transformed inputs */
+    MIN_TILES = 48,                      /* the weights are read once for so many, */
+    MAX_SCRATCH = (2 << 20) - (1 << 16), /* but no more scratch than this, in bytes */
     MAX_TILES = 112,
-    TASKS = 8
+    TASKS = 8,
+    MIN_TASKS = 4 /* two for each of two threads, even where a task has few tiles */
 };
 
 /* Floats, or words of two bf16, of a tile's place in a block of channels. */
@@ -26,7 +28,8 @@ static int64_t unit(const struct blocked_plan *p)
     return p->words ? ATTN_BLOCK / 2 : ATTN_BLOCK;
 }
 
-/* Scratch in floats: the inputs; the sums of a panel; with words a block of inputs. */
+/* Scratch in floats: the inputs; the sums of a panel, whose place holds the floats of one block of
+ * inputs at a time while these become words. */
 static int64_t inputs_size(const struct blocked_plan *p)
 {
     return p->taps * PLACES * p->block_w * unit(p);
@@ -50,8 +53,12 @@ attn_status attn_blocked_winograd_plan(const attnrun_step *step, struct blocked_
     p->h_blocks = 1;
     p->block_h = ceil_div(s->w.out[1], TILE);
     bool fits = ck_mul(p->block_h, ceil_div(s->w.out[2], TILE), &tiles);
-    const int64_t max = max64(SCRATCH_FLOATS / (PLACES * channels), MIN_TILES);
-    p->w_blocks = ceil_div(tiles, min64(max, MAX_TILES));
+    const int64_t of_tile = PLACES * (p->taps * unit(p) + 2 * ATTN_BLOCK) * 4;
+    const int64_t max = min64(max64(SCRATCH_FLOATS / (PLACES * channels), MIN_TILES),
+                              max64(MAX_SCRATCH / of_tile, 1));
+    const int64_t parts = s->batch * ceil_div(p->columns, 2 * ATTN_BLOCK);
+    p->w_blocks = max64(ceil_div(tiles, min64(max, MAX_TILES)),
+                        ceil_div(MIN_TASKS, max64(parts, 1)));
     p->block_w = ceil_div(tiles, p->w_blocks);
     p->w_blocks = ceil_div(tiles, p->block_w);
     int64_t n = ceil_div(TASKS, max64(p->w_blocks * s->batch, 1));
@@ -60,12 +67,11 @@ attn_status attn_blocked_winograd_plan(const attnrun_step *step, struct blocked_
     p->column_blocks = ceil_div(p->columns, p->block_columns);
     fits = fits && ck_mul(p->w_blocks, s->batch, &p->n_tasks) &&
            ck_mul(p->n_tasks, p->column_blocks, &p->n_tasks) &&
-           ck_mul(PLACES * p->block_w, channels + 3 * ATTN_BLOCK, &floats) &&
+           ck_mul(PLACES * p->block_w, channels + 2 * ATTN_BLOCK, &floats) &&
            floats < INT32_MAX;
     if (!fits)
         return op_fail(step, ATTNRUN_E_LIMIT, "the image is too large");
-    floats = inputs_size(p) + sums_size(p) * (p->words ? 2 : 1);
-    p->scratch_bytes = floats * (int64_t)sizeof(float);
+    p->scratch_bytes = (inputs_size(p) + sums_size(p)) * (int64_t)sizeof(float);
     p->shared_bytes = p->taps * (int64_t)sizeof(struct attn_blocked_tap) + p->block_w * 4;
     p->task_cost = window_cost(2.0 * PLACES * (double)p->block_w *
                                    (double)p->block_columns * (double)channels / 100.0 +
@@ -93,8 +99,7 @@ void attn_blocked_winograd_prepare(const struct blocked_plan *p, void *shared)
         *pixel++ = (int32_t)(i * unit(p));
 }
 
-/* Words of the places of a block; a lane beyond the channels may be anything, and its word
- * meets a weight of 0. */
+/* Words of the places of a block. */
 static void round_places(const attnrun_step *step, const struct blocked_plan *p,
                          const struct attn_winograd *t, int64_t block, float *to)
 {
@@ -102,8 +107,8 @@ static void round_places(const attnrun_step *step, const struct blocked_plan *p,
     uint32_t *words = (uint32_t *)(void *)to;
     for (int64_t i = 0; i < PLACES; i++, words += p->block_w * n) {
         step->kernels->words_bf16(words, t->places + i * t->plane, (size_t)(t->n * n));
-        for (int64_t k = 0; left < ATTN_BLOCK && left % 2 != 0 && k < t->n; k++)
-            words[k * n + left / 2] &= 0xffff;
+        if (left < ATTN_BLOCK)
+            blocked_clear_words(words, t->n, n, left);
     }
 }
 
@@ -111,7 +116,7 @@ static void round_places(const attnrun_step *step, const struct blocked_plan *p,
 static void transform_inputs(const attnrun_step *step, const struct blocked_plan *p,
                              struct attn_winograd t, const float *x, float *places)
 {
-    float *const one = places + inputs_size(p) + sums_size(p);
+    float *const one = places + inputs_size(p);
     for (int64_t block = 0; block < p->taps; block++) {
         float *const to = places + block * PLACES * p->block_w * unit(p);
         t.x = x + block * t.in[0] * t.in[1] * ATTN_BLOCK;

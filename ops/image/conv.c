@@ -43,10 +43,11 @@ static attn_status check_kernel(const attnrun_step *step,
                        "attribute group is %lld, expected 1 or more", (long long)group);
     if (dim_is_const(w[0]) && w[0].value % group != 0)
         return op_fail(step, ATTNRUN_E_SHAPE,
-                       "%lld output channels cannot be split into %lld groups",
+                       "it has %lld output channels, expected a multiple of group, %lld",
                        (long long)w[0].value, (long long)group);
     if (dim_is(w[1], 0))
-        return op_fail_input(step, w_in, ATTNRUN_E_SHAPE, "at least one channel");
+        return op_fail_input(step, w_in, ATTNRUN_E_SHAPE,
+                             "expected at least one channel");
     attnrun_dim channels = attnrun_dim_mul(step, w[1], dim_of(group));
     return op_need_dim(step, 0, window_channel(n, channels_last), channels,
                        "channels of the weights times groups");

@@ -98,7 +98,7 @@ void attn_conv_strip_prepare(const struct conv_plan *plan, int64_t *offsets);
 attn_status attn_conv_strip_run(const attnrun_step *step, const attnrun_work *work,
                                 const struct conv_plan *plan,
                                 const struct conv_operands *operands);
-/* [*least, *most] is what relu or clip leaves, everything for none of them; false where
+/* [*min, *max] is what relu or clip leaves, everything for none of them; false where
  * there is another activation. */
 bool attn_conv_limits(const struct conv_operands *o, float *min, float *max);
 

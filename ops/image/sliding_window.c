@@ -62,8 +62,10 @@ attn_status attn_window_out(const attnrun_step *step, const struct window_attrs 
     attnrun_dim stride = dim_of(window_attr(attrs->strides, axis, 1));
     attnrun_dim up = dim_of(stride.value - 1);
     if (dim_is_const(kernel) && (kernel.value < 1 || kernel.value > INT32_MAX))
-        return op_fail(step, ATTNRUN_E_SHAPE, "the kernel is %lld wide along axis %d",
-                       (long long)kernel.value, axis);
+        return op_fail(
+            step, ATTNRUN_E_SHAPE,
+            "the kernel is %lld wide along spatial axis %d, expected 1 to 2147483647",
+            (long long)kernel.value, axis);
     if (attrs->auto_pad == WINDOW_SAME_UPPER || attrs->auto_pad == WINDOW_SAME_LOWER) {
         *out = attnrun_dim_div(step, attnrun_dim_add(step, in, up), stride);
         return ATTNRUN_OK;

@@ -19,6 +19,7 @@ set(ATTN_OPS_IMAGE
   ops/image/blocked_pool.c
   ops/image/blocked_reorder.c
   ops/image/blocked_gate.c
+  ops/image/blocked_norm.c
   ops/image/conv_transpose.c
   ops/image/crop_and_resize.c
   ops/image/pool.c

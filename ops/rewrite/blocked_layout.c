@@ -4,10 +4,13 @@
  *
  *   Conv, FusedConv with constant weights          BlockedConv
  *   MaxPool, AveragePool                           BlockedPool
+ *   ConvTranspose whose strides are its kernel     BlockedConv, see blocked_spread.c
  *   GlobalAveragePool, ReduceMean over the pixels  BlockedMean
  *   Mul of a map and a factor for each channel     BlockedGate
  *   Slice, Split into whole blocks                 Slice of blocks
  *   Concat of whole blocks; elementwise nodes      the same node
+ *   Transpose to channels that are last, and what  see blocked_last.c
+ *   follows it up to the one back
  *   the same on quantized bytes                    see blocked_quantized.c
  *
  * A first walk finds out which nodes can be members of runs: every convolution of the forms
@@ -43,6 +46,8 @@ static int32_t first_of(struct layout *l, int32_t node)
 /* What a convolution saves; measured on AVX-512, with products of long sums the least. */
 static double conv_gain(const struct layout *l, const struct attn_node *node)
 {
+    if (l->member[node->pub.index] == MEMBER_PRODUCT)
+        return elements_of(l, node->out[0]) * 0.1;
     const int32_t weights = node->in[l->member[node->pub.index] == MEMBER_QCONV ? 3 : 1];
     const attnrun_tensor *w = &l->graph->values[weights].data;
     const double outputs = elements_of(l, node->out[0]);
@@ -70,7 +75,8 @@ static void enter_member(struct layout *l, struct attn_node *node)
 {
     const int32_t n = node->pub.index;
     const bool bytes = l->member[n] == MEMBER_QCONV;
-    const bool conv = l->member[n] == MEMBER_CONV || bytes;
+    const bool conv =
+        l->member[n] == MEMBER_CONV || l->member[n] == MEMBER_PRODUCT || bytes;
     for (int32_t i = 0; i < node->pub.n_in; i++) {
         const int32_t from = layout_giver(l, node->in[i]);
         if (from >= 0) {
@@ -85,6 +91,9 @@ static void enter_member(struct layout *l, struct attn_node *node)
             l->gain[first_of(l, n)] -= border(l, node->in[i]);
         }
     }
+    if (l->member[n] == MEMBER_SPREAD || l->member[n] == MEMBER_TO_LAST ||
+        l->member[n] == MEMBER_TO_FIRST)
+        l->gain[first_of(l, n)] += border(l, node->out[0]);
     if (!conv)
         return;
     l->convs[first_of(l, n)]++;
@@ -103,14 +112,27 @@ static bool leaves(const struct layout *l, int32_t value)
     return inside < v->n_uses;
 }
 
+/* Whether the channels of a member's result are last. */
+static void note_last(struct layout *l, const struct attn_node *node)
+{
+    const enum member kind = l->member[node->pub.index];
+    bool last = kind == MEMBER_TO_LAST;
+    for (int32_t i = 0; kind != MEMBER_TO_FIRST && i < node->pub.n_in; i++)
+        last = last || layout_is_last(l, node->in[i]);
+    if (last)
+        l->last[node->out[0]] = 1;
+}
+
 static void find_runs(struct layout *l)
 {
     for (int64_t n = 0; n < l->n_nodes && !attn_stops_node(n); n++) {
         l->run[n] = (int32_t)n;
         l->member[n] = MEMBER_NONE;
         l->member[n] = (uint8_t)attn_blocked_member(l, l->graph->nodes[n]);
-        if (l->member[n] != MEMBER_NONE)
-            enter_member(l, l->graph->nodes[n]);
+        if (l->member[n] == MEMBER_NONE)
+            continue;
+        note_last(l, l->graph->nodes[n]);
+        enter_member(l, l->graph->nodes[n]);
     }
     for (int64_t n = 0; n < l->n_nodes && !attn_stops_node(n); n++) {
         const struct attn_node *node = l->graph->nodes[n];
@@ -151,15 +173,6 @@ attn_status attn_layout_blocked(struct layout *l, struct attn_node *node, int32_
     return ATTNRUN_OK;
 }
 
-static bool all_ones(const struct attn_node *node, const char *name)
-{
-    const struct attn_attr *attr = attn_node_attr(node, name);
-    bool ones = attr == NULL || attr->kind == ATTN_ATTR_INTS;
-    for (int64_t i = 0; ones && attr != NULL && i < attr->ints.n; i++)
-        ones = attr->ints.v[i] == 1;
-    return ones;
-}
-
 /* Tiles of 2 x 2 outputs pay where there are many channels, and tiles enough to read the
  * weights for, which are 16 / 9 times as many. */
 static bool pays_winograd(const struct layout *l, const struct attn_node *node)
@@ -178,7 +191,7 @@ static bool pays_winograd(const struct layout *l, const struct attn_node *node)
     }
     return w->dims[2] == 3 && w->dims[3] == 3 && w->dims[0] >= MIN_WINOGRAD &&
            w->dims[1] >= MIN_WINOGRAD && attn_match_int(node, "group", 1) == 1 &&
-           all_ones(node, "strides") && all_ones(node, "dilations") &&
+           attn_match_all(node, "strides", 1) && attn_match_all(node, "dilations", 1) &&
            tiles >= MIN_TILES && pixels > 3.0 * tiles;
 }
 
@@ -264,7 +277,7 @@ static attn_status keep_node(struct layout *l, struct attn_node *node, int32_t o
 {
     for (int32_t i = 0; i < node->pub.n_in; i++) {
         int32_t in = node->in[i];
-        if (!layout_is_map(l, in))
+        if (!layout_is_map(l, in) && !layout_is_last(l, in))
             continue;
         TRY(attn_layout_blocked(l, node, in, &in));
         attn_node_set_input(l->graph, node, i, in);
@@ -279,6 +292,11 @@ static attn_status rewrite_member(struct layout *l, struct attn_node *node,
 {
     const int32_t value = node->out[0];
     int32_t out, in;
+    if (kind == MEMBER_TO_LAST || kind == MEMBER_TO_FIRST) {
+        TRY(attn_layout_blocked(l, node, node->in[0], &l->blocked[value]));
+        attn_graph_remove(l->graph, node);
+        return ATTNRUN_OK;
+    }
     TRY(attn_graph_add_value(l->graph, NULL, &out));
     switch (kind) {
     case MEMBER_CONV:
@@ -305,6 +323,14 @@ static attn_status rewrite_member(struct layout *l, struct attn_node *node,
         TRY(make_split(l, node, out));
         attn_graph_remove(l->graph, node);
         return ATTNRUN_OK;
+    case MEMBER_SPREAD:
+        TRY(attn_spread_rewrite(l, node, out));
+        break;
+    case MEMBER_SCALE:
+    case MEMBER_NORM:
+    case MEMBER_PRODUCT:
+        TRY(attn_last_rewrite(l, node, kind, out));
+        break;
     case MEMBER_QCONV:
     case MEMBER_QADD:
     case MEMBER_QMUL:
@@ -323,6 +349,17 @@ static attn_status rewrite_member(struct layout *l, struct attn_node *node,
     return ATTNRUN_OK;
 }
 
+static attn_status make_last(struct layout *l, int32_t map, int32_t last)
+{
+    static const int64_t perm[4] = { 0, 2, 3, 1 };
+    const struct attn_attr attr = { .name = "perm",
+                                    .kind = ATTN_ATTR_INTS,
+                                    .ints = { perm, 4 } };
+    struct attn_node *made;
+    return attn_graph_insert(l->graph, NULL, "", "Transpose", 1, &map, 1, &last, 1, &attr,
+                             &made);
+}
+
 /* Gives the plain maps of members that are still read. */
 static attn_status close_borders(struct layout *l)
 {
@@ -339,8 +376,13 @@ static attn_status close_borders(struct layout *l)
             MATCH_INT("channels", layout_channels(l, value)),
             MATCH_INT("is_signed", layout_type(l, value)->dtype == ATTNRUN_I8)
         };
-        TRY(attn_layout_insert(l, NULL, "FromBlocked", 1, &l->blocked[value], value, 2,
+        int32_t first = value;
+        if (layout_is_last(l, value))
+            TRY(attn_graph_add_value(l->graph, NULL, &first));
+        TRY(attn_layout_insert(l, NULL, "FromBlocked", 1, &l->blocked[value], first, 2,
                                attrs));
+        if (first != value)
+            TRY(make_last(l, first, value));
     }
     return ATTNRUN_OK;
 }
@@ -362,8 +404,9 @@ static attn_status rewrite_runs(struct layout *l, int32_t *applied)
 
 static attn_status run_blocked_layout(struct attn_graph *graph, int32_t *applied)
 {
-    struct layout l = { graph, graph->n_nodes, graph->n_values, NULL, NULL, NULL, NULL,
-                        NULL };
+    struct layout l = { .graph = graph,
+                        .n_nodes = graph->n_nodes,
+                        .n_values = graph->n_values };
     struct attn_pool pool;
     attn_status status = ATTNRUN_E_MEMORY;
     bool any = false;
@@ -378,8 +421,10 @@ static attn_status run_blocked_layout(struct attn_graph *graph, int32_t *applied
     l.convs = attn_pool_alloc(&pool, l.n_nodes * (int64_t)sizeof *l.convs);
     l.gain = attn_pool_alloc(&pool, l.n_nodes * (int64_t)sizeof *l.gain);
     l.blocked = attn_pool_alloc(&pool, l.n_values * (int64_t)sizeof *l.blocked);
+    l.last = attn_pool_alloc(&pool, l.n_values);
     if (l.member != NULL && l.run != NULL && l.convs != NULL && l.gain != NULL &&
-        l.blocked != NULL) {
+        l.blocked != NULL && l.last != NULL) {
+        memset(l.last, 0, (size_t)l.n_values);
         memset(l.member, 0, (size_t)l.n_nodes);
         memset(l.convs, 0, (size_t)l.n_nodes * sizeof *l.convs);
         for (int64_t n = 0; n < l.n_nodes; n++)

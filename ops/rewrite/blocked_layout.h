@@ -1,4 +1,4 @@
-/* blocked_layout.h - what the two files of the pass blocked_layout share: the walk's state, and
+/* blocked_layout.h - what the files of the pass blocked_layout share: the walk's state, and
  * which nodes can go to maps in blocks of 16 channels. */
 #ifndef ATTN_BLOCKED_LAYOUT_H
 #define ATTN_BLOCKED_LAYOUT_H
@@ -16,6 +16,13 @@ enum member {
     MEMBER_CONCAT, /* axis 1 */
     MEMBER_SLICE,  /* of axis 1 */
     MEMBER_SPLIT,  /* of axis 1: several outputs */
+    MEMBER_SPREAD, /* ConvTranspose (blocked_spread.c) */
+    MEMBER_SCALE,  /* Mul by constants, one for each channel */
+    /* on maps whose channels are last (blocked_last.c) */
+    MEMBER_TO_LAST, /* Transpose of a map, and back: the same blocks */
+    MEMBER_TO_FIRST,
+    MEMBER_NORM,    /* LayerNormalization of each pixel */
+    MEMBER_PRODUCT, /* MatMul by constants: a convolution of one tap */
     /* on bytes, u8 in blocks (blocked_quantized.c) */
     MEMBER_QCONV,
     MEMBER_QADD,
@@ -35,6 +42,7 @@ struct layout {
     int32_t *convs;   /* of a run's first node */
     double *gain;     /* nanoseconds, less those of borders */
     int32_t *blocked; /* of each value: the blocked one, or -1 */
+    uint8_t *last;    /* of each value: a map of a member whose channels are last */
 };
 
 static inline const attnrun_type *layout_type(const struct layout *l, int32_t value)
@@ -49,7 +57,14 @@ static inline bool layout_is_map(const struct layout *l, int32_t value)
         return false;
     const attnrun_type *t = layout_type(l, value);
     return t->rank == 4 && dim_is_const(t->dims[1]) && t->dims[1].value > 0 &&
-           !match_is_constant(l->graph, value);
+           !match_is_constant(l->graph, value) &&
+           !(value < l->n_values && l->last[value] != 0);
+}
+
+/* [N, H, W, C] of a member. */
+static inline bool layout_is_last(const struct layout *l, int32_t value)
+{
+    return value >= 0 && value < l->n_values && l->last[value] != 0;
 }
 
 /* The same of bytes. */
@@ -83,7 +98,7 @@ static inline bool layout_is_member_map(const struct layout *l, int32_t value)
 
 static inline int64_t layout_channels(const struct layout *l, int32_t value)
 {
-    return layout_type(l, value)->dims[1].value;
+    return layout_type(l, value)->dims[layout_is_last(l, value) ? 3 : 1].value;
 }
 
 static inline bool layout_is_member_bytes(const struct layout *l, int32_t value)
@@ -103,6 +118,16 @@ attn_status attn_layout_insert(struct layout *l, struct attn_node *node,
 bool attn_blocked_groups(const attnrun_tensor *w, int64_t group, int64_t channels,
                          bool *by_itself);
 bool attn_blocked_pool(const struct attn_node *node);
+
+/* Members whose channels are last: what a node can be, and what takes its place and gives
+ * `out`; MEMBER_SCALE is of either kind of maps. */
+enum member attn_last_member(const struct layout *l, const struct attn_node *node);
+attn_status attn_last_rewrite(struct layout *l, struct attn_node *node, enum member kind,
+                              int32_t out);
+
+/* A ConvTranspose whose tiles of outputs do not overlap, and what takes its place. */
+bool attn_spread_is(const struct layout *l, const struct attn_node *node);
+attn_status attn_spread_rewrite(struct layout *l, struct attn_node *node, int32_t out);
 
 bool attn_quantized_is_conv(const struct attn_node *node);
 /* Members on bytes: what a node can be, and what takes its place and gives `out`. */

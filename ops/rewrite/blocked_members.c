@@ -80,22 +80,25 @@ static bool can_binary(const struct layout *l, const struct attn_node *node)
 {
     static const char *const names[] = { "Add", "Sub", "Mul", "Div", "Max", "Min" };
     bool known = false;
-    int maps = 0;
+    int maps = 0, lasts = 0, firsts = 0;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         known = known || node_is(node, names[i]);
     if (!known || node->pub.n_in != 2 || node->pub.opset < 8)
         return false;
     for (int i = 0; i < 2; i++) {
         double x;
-        const bool same = layout_is_map(l, node->in[i]) &&
+        const bool last = layout_is_last(l, node->in[i]);
+        const bool same = (last || layout_is_map(l, node->in[i])) &&
                           attn_match_same_shape(l->graph, node->in[i], node->out[0]);
+        lasts += same && last;
+        firsts += same && !last;
         if (same)
-            maps += layout_is_member_map(l, node->in[i]);
+            maps += last || layout_is_member_map(l, node->in[i]);
         else if (!attn_value_scalar(l->graph, node->in[i], &x) ||
                  layout_type(l, node->in[i])->rank > 4)
             return false;
     }
-    return maps > 0;
+    return maps > 0 && (lasts == 0 || firsts == 0);
 }
 
 static bool can_gate(const struct layout *l, const struct attn_node *node)
@@ -212,10 +215,21 @@ enum member attn_blocked_member(const struct layout *l, const struct attn_node *
         return MEMBER_NONE;
     if (layout_is_bytes(l, node->out[0]))
         return attn_quantized_member(l, node);
+    const enum member last = attn_last_member(l, node);
+    if (last != MEMBER_NONE)
+        return last;
+    if (layout_is_last(l, node->in[0]) && is_elementwise(node) &&
+        attn_match_same_shape(l->graph, node->in[0], node->out[0]))
+        return MEMBER_AS_IS;
+    if (layout_is_last(l, node->in[0]) ||
+        (node->pub.n_in > 1 && layout_is_last(l, node->in[1])))
+        return can_binary(l, node) ? MEMBER_AS_IS : MEMBER_NONE;
     if (!layout_is_map(l, node->out[0]))
         return MEMBER_NONE;
     if (can_conv(l, node))
         return MEMBER_CONV;
+    if (attn_spread_is(l, node))
+        return MEMBER_SPREAD;
     if (can_concat(l, node))
         return MEMBER_CONCAT;
     if (can_binary(l, node))

@@ -3,9 +3,12 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/attention_heads.c
   ops/rewrite/block_mask.c
   ops/rewrite/block_window.c
+  ops/rewrite/blocked_epilogue.c
+  ops/rewrite/blocked_last.c
   ops/rewrite/blocked_layout.c
   ops/rewrite/blocked_members.c
   ops/rewrite/blocked_quantized.c
+  ops/rewrite/blocked_spread.c
   ops/rewrite/common_subexpression.c
   ops/rewrite/constant_if.c
   ops/rewrite/conv_batch_norm.c

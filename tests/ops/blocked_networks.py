@@ -90,6 +90,14 @@ def operators(folder):
     return [op["op_type"] for op in json.loads(inspected.stdout)["ops"]]
 
 
+def scratch(folder, *options):
+    """The bytes of scratch of the step of net.onnx there that needs the most."""
+    plan = subprocess.run([sys.argv[1], "plan", "--json", f"{folder}/net.onnx", *options],
+                          capture_output=True, text=True, check=True)
+    return max(block["bytes"] for block in json.loads(plan.stdout)["blocks"]
+               if block["name"] == "scratch")
+
+
 def check_named(cases, folder):
     """Files that name an operator of the passes: (op, inputs, attributes, exit code). An input is
     a constant, None, or dtype and shape, "?" where the file states none: it is run as the dims

@@ -4,6 +4,7 @@ pooling, Concat, and nodes in between that know no blocks of channels. All numbe
 give the same bits.
 Usage: check_blocked.py ATTNRUN [SEED]"""
 import os
+import subprocess
 import sys
 import tempfile
 
@@ -127,6 +128,52 @@ class Network(blocked_networks.Maps):
         op = ("Add", "Mul", "Sub", "Div")[between(0, 3)]
         return self.add(op, [x, self.constant(np.float32([[[1.5]]]))], self.sizes[x])
 
+    def mlp(self, x):
+        """A block with channels that are last, as ConvNeXt has."""
+        c, *pixels = self.sizes[x]
+        wide, vector = between(1, 70), lambda n: self.constant(
+            random.standard_normal(n).astype("f4"))
+        y = self.depthwise_same(x) if chance(0.5) else x
+        last = (*pixels, c)
+        y = self.add("Transpose", [y], last, perm=[0, 2, 3, 1])
+        if chance(0.8):
+            y = self.add("LayerNormalization", [y, vector(c)] + [vector(c)] * between(0, 1),
+                         last, epsilon=1e-3, axis=(-1, 3)[between(0, 1)])
+        for n, m in ((c, wide), (wide, c)):
+            w = random.standard_normal((n, m)).astype("f4") / np.sqrt(n)
+            y = self.add("MatMul", [y, self.constant(w.astype("f4"))], (*pixels, m))
+            if chance(0.7):
+                y = self.add("Add", [y, vector(m)], (*pixels, m))
+            if m == wide and chance(0.8):
+                y = self.add(("Relu", "Sigmoid", "HardSwish")[between(0, 2)], [y], (*pixels, m))
+            if chance(0.2):
+                y = self.add("Softmax", [y], (*pixels, m), axis=-1)
+        if chance(0.5):
+            y = self.add("Mul", [vector(c), y] if chance(0.5) else [y, vector(c)], last)
+        y = self.add("Transpose", [y], (c, *pixels), perm=[0, 3, 1, 2])
+        if chance(0.3):
+            y = self.add("Mul", [y, self.constant(random.standard_normal(
+                (c, 1, 1)).astype("f4"))], (c, *pixels))
+        return self.add("Add", [y, x], (c, *pixels)) if chance(0.7) else y
+
+    def up(self, x):
+        """ConvTranspose, mostly one whose tiles of outputs do not overlap."""
+        c, h, w = self.sizes[x]
+        if h * w > 1600:
+            return x
+        channels, k = [16, 32, between(1, 40)][between(0, 2)], [between(1, 3), between(1, 3)]
+        strides = k if chance(0.8) else [1, 1]
+        weights = random.standard_normal((c, channels, *k)) / np.sqrt(c)
+        inputs = [x, self.constant(weights.astype("f4"))]
+        if chance(0.7):
+            inputs.append(self.constant(random.standard_normal(channels).astype("f4")))
+        size = [(n - 1) * s + m for n, s, m in zip((h, w), strides, k)]
+        y = self.add("ConvTranspose", inputs, (channels, *size), strides=strides)
+        return self.activation(y) if chance(0.5) else y
+
+    def depthwise_same(self, x):
+        return self.conv(x, self.sizes[x][0], (7, 7), self.sizes[x][0], True, True)
+
     def outside(self, x):
         return self.add("Softmax", [x], self.sizes[x], axis=1)
 
@@ -134,7 +181,7 @@ class Network(blocked_networks.Maps):
         x = "x"
         layers = (self.conv, self.conv, self.conv, self.depthwise, self.depthwise, self.residual,
                   self.residual, self.gate, self.pool, self.concat, self.parts, self.grouped,
-                  self.number, self.outside)
+                  self.number, self.outside, self.mlp, self.mlp, self.up, self.up)
         for _ in range(between(4, 9)):
             x = layers[between(0, len(layers) - 1)](x)
         outputs = {x, f"v{between(0, len(self.nodes) - 1)}"} if self.nodes else {x}
@@ -195,7 +242,8 @@ def rounded(x):
 
 def check_winograd(folder):
     """Products of bf16 in tiles of 2 x 2: the error is at most twice that of operands that are
-    rounded as they are, and lanes beyond the channels, which hold infinities here, stay apart."""
+    rounded as they are, and lanes beyond the channels, which hold infinities here, stay apart.
+    Inputs in words of bf16 need two thirds of the scratch of floats, or less."""
     wrong = 0
     for channels, columns in ((64, 64), (71, 80), (96, 67)):
         shape = (1, channels, 20, between(17, 30))
@@ -204,12 +252,13 @@ def check_winograd(folder):
         before = np.zeros((channels, channels, 1, 1), "f4")
         before[np.arange(channels), np.arange(channels)] = 1
         nodes = [helper.make_node("Conv", ["x", "before"], ["c"]),
-                 helper.make_node("Reciprocal", ["c"], ["r"]),
+                 helper.make_node("Div", ["one", "c"], ["r"]),
                  helper.make_node("Conv", ["r", "w"], ["y"], pads=[1] * 4)]
         graph = helper.make_graph(
             nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
             [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-            [numpy_helper.from_array(before, "before"), numpy_helper.from_array(w, "w")])
+            [numpy_helper.from_array(array, name)
+             for array, name in ((before, "before"), (w, "w"), (np.float32(1), "one"))])
         onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)],
                                     ir_version=9), f"{folder}/net.onnx")
         np.save(f"{folder}/x.npy", x)
@@ -227,7 +276,104 @@ def check_winograd(folder):
             wrong += 1
             print(f"seed {SEED}, tiles of bf16, {channels} to {columns} channels: error {error}, "
                   f"direct {direct}: {got.get('failed', '')}")
+        words, floats = (blocked_networks.scratch(folder, "--threads", "1", "--precision", p)
+                         for p in ("bf16", "f32"))
+        fewer = "avx512_bf16" in blocked_networks.isas()
+        if "BlockedConv" not in blocked_networks.operators(folder) or (
+                fewer and words > 0.7 * floats):
+            wrong += 1
+            print(f"seed {SEED}, tiles of {channels} channels: {words} bytes of scratch with bf16, "
+                  f"{floats} of floats, {blocked_networks.operators(folder)}")
     return wrong
+
+
+def check_rounded(folder):
+    """Maps that dense convolutions alone read are bf16, and so are the bits that they get."""
+    wrong = 0
+    for channels, kernel in ((32, 1), (48, 3), (16, 3)):
+        network = Network()
+        network.shape = [2, between(1, 3), between(20, 40), between(20, 40)]
+        network.sizes["x"] = tuple(network.shape[1:])
+        x = network.conv("x", 32, (3, 3))
+        x = network.add("Relu", [network.conv(x, channels, (3, 3), 1, True)],
+                        (channels, *network.sizes[x][1:]))
+        x = network.conv(x, 40, (kernel, kernel), 1, False)
+        graph = helper.make_graph(
+            network.nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT,
+                                                                 network.shape)],
+            [helper.make_tensor_value_info(x, TensorProto.FLOAT, None)], network.constants)
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)],
+                                    ir_version=9), f"{folder}/net.onnx")
+        np.save(f"{folder}/x.npy", random.standard_normal(network.shape, dtype=np.float32))
+        plain = run([*BF16, "--disable-pass", "blocked_epilogue"], folder)
+        got = run(BF16, folder)
+        same = "failed" not in got and np.array_equal(got[x].view("i4"), plain[x].view("i4"))
+        inspected = subprocess.run([sys.argv[1], "inspect", *BF16, f"{folder}/net.onnx"],
+                                   capture_output=True, text=True, check=True)
+        if not same or "blocked_epilogue" not in inspected.stdout:
+            wrong += 1
+            print(f"seed {SEED}, maps of bf16, {channels} channels: {got.get('failed', '')} "
+                  f"{inspected.stdout}")
+    return wrong
+
+
+def check_last(folder, shape):
+    """A block with channels that are last, between two convolutions: one run of blocked maps,
+    with no copy inside, the factors in the weights and the sums in the convolutions."""
+    network = Network()
+    network.shape, c = shape, 40
+    network.sizes["x"] = (3, 20, 24)
+    x = network.conv("x", c, (3, 3), 1, True, True)
+    vector = lambda n: network.constant(random.standard_normal(n).astype("f4"))
+    y = network.add("Transpose", [network.depthwise_same(x)], (20, 24, c), perm=[0, 2, 3, 1])
+    y = normed = network.add("LayerNormalization", [y, vector(c), vector(c)], (20, 24, c))
+    for n, m in ((c, 4 * c), (4 * c, c)):
+        y = network.add("MatMul", [y, vector((n, m))], (20, 24, m))
+        y = network.add("Add", [y, vector(m)], (20, 24, m))
+        y = network.add("Relu", [y], (20, 24, m)) if n == c else y
+    y = network.add("Add", [network.add("Mul", [y, vector(c)], (20, 24, c)), normed],
+                    (20, 24, c))
+    y = network.add("Transpose", [y], (c, 20, 24), perm=[0, 3, 1, 2])
+    y = network.add("Add", [y, x], (c, 20, 24))
+    graph = helper.make_graph(
+        network.nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT,
+                                                             network.shape)],
+        [helper.make_tensor_value_info(y, TensorProto.FLOAT, None)], network.constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)],
+                                ir_version=9), f"{folder}/net.onnx")
+    found = sorted(blocked_networks.operators(folder))
+    if found == ["Add", "BlockedConv", "BlockedNorm", "FromBlocked"]:
+        return 0
+    print(f"seed {SEED}, channels that are last, {shape}: {found}")
+    return 1
+
+
+def check_spread(folder):
+    """A spread convolution with strides, which the pass does not write but a file may hold: map
+    lines of its result are no lines of its input."""
+    x = random.standard_normal((1, 1, 64, 64, 16)).astype("f4")
+    w = random.standard_normal((16, 64, 1, 1)).astype("f4")
+    node = helper.make_node("BlockedConv", ["x", "w"], ["y"], domain="attnrun.fused", channels=16,
+                            transposed=1, spread_h=2, spread_w=2, strides=[2, 2])
+    graph = helper.make_graph(
+        [node], "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(w, "w")])
+    onnx.save(helper.make_model(graph, ir_version=9, opset_imports=[
+        helper.make_opsetid("", 18), helper.make_opsetid("attnrun.fused", 1)]),
+        f"{folder}/net.onnx")
+    np.savez(f"{folder}/x.npz", x=x)
+    subprocess.run([sys.argv[1], "run", f"{folder}/net.onnx", "-q", "-i", f"{folder}/x.npz", "-o",
+                    f"{folder}/y.npz"], check=True)
+    sums = np.einsum("bkhwc,cm->hwm", x[:, :, ::2, ::2], w[:, :, 0, 0])
+    want = np.zeros_like(x)
+    for tap in range(4):
+        want[0, 0, tap // 2::2, tap % 2::2] = sums[..., 16 * tap:16 * tap + 16]
+    with np.load(f"{folder}/y.npz") as got:
+        wrong = abs(got["y"] - want).max()
+    if wrong > 1e-4:
+        print(f"seed {SEED}, a spread convolution with strides: off by {wrong}")
+    return wrong > 1e-4
 
 
 def named_by_file():
@@ -246,6 +392,24 @@ def named_by_file():
     yield "BlockedConv", [x, w, np.ones(15, "f4")], few, 5
     yield "BlockedConv", [x, ("f4", 16, 16, 3, 3)], few, 4  # weights that are no constant
     yield "BlockedConv", [x, np.ones((32, 8, 3, 3), "f4")], {"channels": 16, "group": 2}, 4
+    one, some = np.ones((16, 32, 1, 1), "f4"), np.ones(32, "f4")
+    yield "BlockedConv", [x, one, some, None, some], {"channels": 16, "transposed": 1}, 0
+    yield "BlockedConv", [x, one, some, None, some[:31]], {"channels": 16, "transposed": 1}, 5
+    yield "BlockedConv", [x, w], {"channels": 16, "transposed": 1}, 5
+    yield "BlockedConv", [x, one], {"channels": 16}, 5
+    yield "BlockedConv", [x, w, None, None, some[:16]], {"channels": 16, "winograd": 1}, 4
+    yield "BlockedConv", [x, w, None, x], {"channels": 16, "to_bf16": 1}, 4
+    yield "BlockedConv", [late, w], {"channels": 16, "to_bf16": 1, "winograd": 1}, 4
+    four = {"channels": 16, "transposed": 1, "spread_h": 2}
+    yield "BlockedConv", [x, one], four, 0
+    yield "BlockedConv", [x, one], {**four, "spread_w": 2}, 5
+    yield "BlockedConv", [x, one], {**four, "spread_h": -2}, 5
+    yield "BlockedConv", [x, one], {**four, "spread_h": 2**62}, 5
+    yield "BlockedConv", [x, one, None, x], four, 5
+    yield "BlockedNorm", [x, some[:16], some[:16]], {}, 0
+    yield "BlockedNorm", [x, some], {}, 5
+    yield "BlockedNorm", [late, some[:9], some[:10]], {}, 5
+    yield "BlockedNorm", [x, np.ones((16, 1), "f4")], {}, 5
     yield "BlockedPool", [x], {"kernel_shape": [3]}, 5
     yield "BlockedPool", [x], {"kernel_shape": []}, 5
     yield "BlockedPool", [x], {"kernel_shape": [9, 9]}, 5
@@ -268,6 +432,8 @@ def main():
     failed = blocked = 0
     with tempfile.TemporaryDirectory() as folder:
         failed += blocked_networks.check_named(named_by_file(), folder) + check_winograd(folder)
+        failed += check_rounded(folder) + check_last(folder, [1, 3, 20, 24])
+        failed += check_last(folder, ["N", 3, "H", "W"]) + check_spread(folder)
         for number in range(NETWORKS):
             wrong, used = check_network(number, folder, isas)
             failed, blocked = failed + wrong, blocked + used

@@ -1,0 +1,191 @@
+/* blocked_epilogue.c - what stands behind a convolution of blocked maps and nobody else reads:
+ *
+ *   BlockedConv, BlockedGate by constants    BlockedConv with S
+ *   BlockedConv, Add of a map                BlockedConv with Z
+ *
+ * and with products of bf16 the maps that dense convolutions alone read become bf16: they would
+ * round them anyway, to the same bits. conv_epilogue does the first two on plain maps; here it
+ * is what had other channels, or channels that are last, on its way.
+ *
+ * In: what blocked_layout.c has written. Out: fewer nodes, and maps of half the size. */
+#include "../../runtime/poll.h"
+#include "../kernels/kernel_types.h"
+#include "match.h"
+
+enum { MAX_IN = 5, MAX_ATTRS = 22, Z = 3, S = 4 };
+
+static bool is_conv(const struct attn_node *node)
+{
+    return node_is_of(node, "attnrun.fused", "BlockedConv");
+}
+
+static bool has_in(const struct attn_node *node, int in)
+{
+    return node->pub.n_in > in && node->in[in] >= 0;
+}
+
+static int64_t rows_of(const struct attn_graph *graph, const struct attn_node *conv)
+{
+    const bool transposed = attn_match_int(conv, "transposed", 0) != 0;
+    return graph->values[conv->in[1]].data.dims[transposed ? 1 : 0];
+}
+
+/* Not each channel by itself, and not by tiles. */
+static bool is_dense(const struct attn_graph *graph, const struct attn_node *conv)
+{
+    const int64_t group = attn_match_int(conv, "group", 1);
+    const bool by_itself = group > 1 && group == attn_match_int(conv, "channels", 0) &&
+                           group == rows_of(graph, conv);
+    return !by_itself && attn_match_int(conv, "winograd", 0) == 0;
+}
+
+/* A ConvTranspose: its blocks of columns are not those of its result. */
+static bool spreads(const struct attn_node *conv)
+{
+    return attn_match_int(conv, "spread_h", 1) * attn_match_int(conv, "spread_w", 1) != 1;
+}
+
+/* The convolution that gives input `in` of a node for it alone, and does no more to its sums
+ * than add a bias and multiply; or NULL. */
+static struct attn_node *linear_conv(const struct attn_graph *graph,
+                                     const struct attn_node *node, int in)
+{
+    struct attn_node *conv = attn_graph_producer(graph, node->in[in]);
+    const struct attn_attr *activation;
+    if (conv == NULL || !is_conv(conv) || has_in(conv, Z) || spreads(conv) ||
+        attn_graph_only_user(graph, node->in[in]) != node ||
+        conv->n_attrs > MAX_ATTRS - 1)
+        return NULL;
+    activation = attn_node_attr(conv, "activation");
+    return activation == NULL || attn_match_string(conv, "activation", "none") ? conv
+                                                                               : NULL;
+}
+
+/* A convolution like `conv`, with another input, that gives what `node` gave. */
+static attn_status take_place(struct attn_graph *graph, struct attn_node *conv,
+                              struct attn_node *node, int in, int32_t value)
+{
+    const int32_t old = node->out[0];
+    const int32_t n_in = conv->pub.n_in > in ? conv->pub.n_in : in + 1;
+    const bool named = (graph->values[old].flags & ATTN_VALUE_OUTPUT) != 0;
+    int32_t inputs[MAX_IN] = { -1, -1, -1, -1, -1 }, out;
+    struct attn_node *made;
+    for (int32_t i = 0; i < conv->pub.n_in; i++)
+        inputs[i] = conv->in[i];
+    inputs[in] = value;
+    TRY(attn_graph_add_value(graph, NULL, &out));
+    TRY(attn_graph_insert(graph, node, "attnrun.fused", "BlockedConv", n_in, inputs, 1,
+                          &out, conv->n_attrs, conv->attrs, &made));
+    attn_graph_replace(graph, old, out);
+    attn_graph_remove(graph, node);
+    attn_graph_remove(graph, conv);
+    if (!named) /* else it has the name already */
+        attn_graph_swap_names(graph, old, out);
+    return ATTNRUN_OK;
+}
+
+static attn_status try_scale(struct attn_graph *graph, struct attn_node *gate,
+                             int32_t *applied)
+{
+    if (!match_is_constant(graph, gate->in[1]))
+        return ATTNRUN_OK;
+    const attnrun_tensor *t = &graph->values[gate->in[1]].data;
+    struct attn_node *conv = linear_conv(graph, gate, 0);
+    if (conv == NULL || has_in(conv, S) || !is_dense(graph, conv) ||
+        t->dtype != ATTNRUN_F32 || t->rank != 5 || t->dims[0] != 1)
+        return ATTNRUN_OK;
+    int32_t scale = gate->in[1];
+    TRY(attn_match_as_vector(graph, &scale));
+    ++*applied;
+    return take_place(graph, conv, gate, S, scale);
+}
+
+static attn_status try_residual(struct attn_graph *graph, struct attn_node *add,
+                                int32_t *applied)
+{
+    for (int i = 0; i < 2; i++) {
+        struct attn_node *conv = linear_conv(graph, add, i);
+        const int32_t other = add->in[1 - i];
+        if (conv == NULL || other == add->in[i] || !attn_match_is_f32(graph, other) ||
+            match_is_constant(graph, other) ||
+            !attn_match_same_shape(graph, other, add->out[0]))
+            continue;
+        ++*applied;
+        return take_place(graph, conv, add, Z, other);
+    }
+    return ATTNRUN_OK;
+}
+
+/* ---- maps of bf16 ---- */
+
+static bool rounds(const struct attn_graph *graph, const struct attn_use *use,
+                   int32_t value)
+{
+    const struct attn_node *conv = use->node;
+    if (conv == NULL || use->inner != NULL || !is_conv(conv) || conv->in[0] != value ||
+        !is_dense(graph, conv) || attn_match_int(conv, "plain", 0) != 0)
+        return false;
+    for (int32_t i = 1; i < conv->pub.n_in; i++)
+        if (conv->in[i] == value)
+            return false;
+    return attn_match_int(conv, "channels", 0) % ATTN_BLOCK == 0;
+}
+
+static bool gives_words(const struct attn_graph *graph, const struct attn_node *node)
+{
+    if (attn_match_int(node, "to_bf16", 0) != 0 || node->n_attrs > MAX_ATTRS - 1)
+        return false;
+    if (node_is_of(node, "attnrun.fused", "BlockedNorm"))
+        return true;
+    return is_conv(node) && !has_in(node, Z) && !spreads(node) && is_dense(graph, node);
+}
+
+static attn_status try_words(struct attn_graph *graph, struct attn_node *node,
+                             int32_t *applied)
+{
+    const int32_t value = node->out[0];
+    const struct attn_value *v = &graph->values[value];
+    if (!gives_words(graph, node) || v->n_uses == 0 || (v->flags & ATTN_VALUE_OUTPUT))
+        return ATTNRUN_OK;
+    for (const struct attn_use *use = v->uses; use != NULL; use = use->next)
+        if (!rounds(graph, use, value))
+            return ATTNRUN_OK;
+    struct attn_attr attrs[MAX_ATTRS];
+    struct attn_node *made;
+    int32_t words;
+    for (int32_t i = 0; i < node->n_attrs; i++)
+        attrs[i] = node->attrs[i];
+    attrs[node->n_attrs] = (struct attn_attr)MATCH_INT("to_bf16", 1);
+    TRY(attn_graph_add_value(graph, NULL, &words));
+    TRY(attn_graph_insert(graph, node, "attnrun.fused", node->pub.op_type, node->pub.n_in,
+                          node->in, 1, &words, node->n_attrs + 1, attrs, &made));
+    attn_graph_replace(graph, value, words);
+    attn_graph_remove(graph, node);
+    attn_graph_swap_names(graph, value, words);
+    ++*applied;
+    return ATTNRUN_OK;
+}
+
+static attn_status run_blocked_epilogue(struct attn_graph *graph, int32_t *applied)
+{
+    const int64_t before = graph->n_nodes;
+    for (int64_t n = 0; n < before && !attn_stops_node(n); n++) {
+        struct attn_node *node = graph->nodes[n];
+        if (node == NULL || node->pub.n_in < 2 || node->out[0] < 0)
+            continue;
+        if (node_is_of(node, "attnrun.fused", "BlockedGate"))
+            TRY(try_scale(graph, node, applied));
+        else if (node_is(node, "Add") && node->pub.opset >= 7)
+            TRY(try_residual(graph, node, applied));
+    }
+    const int64_t then = graph->model->products_bf16 ? graph->n_nodes : 0;
+    for (int64_t n = 0; n < then && !attn_stops_node(n); n++)
+        if (graph->nodes[n] != NULL && graph->nodes[n]->pub.n_out > 0 &&
+            graph->nodes[n]->out[0] >= 0)
+            TRY(try_words(graph, graph->nodes[n], applied));
+    return ATTNRUN_OK;
+}
+
+const struct attn_pass attn_pass_blocked_epilogue = { .name = "blocked_epilogue",
+                                                      .run = run_blocked_epilogue,
+                                                      .last = true };
