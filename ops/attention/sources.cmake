@@ -22,6 +22,7 @@ set(ATTN_OPS_ATTENTION
   ops/attention/core/softmax_pooling.c
   ops/attention/onnx/ms_longformer_attention.c
   ops/attention/onnx/attention.c
+  ops/attention/onnx/ragged_attention.c
   ops/attention/onnx/rotary_embedding.c
   ops/attention/onnx/fused_block_attention.c
   ops/attention/onnx/fused_rotary.c

@@ -19,6 +19,7 @@ set(ATTN_OPS_MOVE
   ops/move/one_hot.c
   ops/move/pad.c
   ops/move/padding.c
+  ops/move/ragged_rows.c
   ops/move/range.c
   ops/move/reshape.c
   ops/move/reverse_sequence.c

@@ -31,6 +31,8 @@ set(ATTN_OPS_REWRITE
   ops/rewrite/gelu.c
   ops/rewrite/head_groups.c
   ops/rewrite/layer_norm.c
+  ops/rewrite/ragged_pass.c
+  ops/rewrite/ragged_members.c
   ops/rewrite/residual_relu.c
   ops/rewrite/linear_quotient.c
   ops/rewrite/map_gates.c

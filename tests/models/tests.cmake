@@ -11,6 +11,7 @@ add_python_test(models.export models/make_families.py ${families} ${full})
 add_python_test(models.families models/run_models.py $<TARGET_FILE:attnrun> ${families})
 add_python_test(models.twins models/run_twins.py $<TARGET_FILE:attnrun> ${families}
   ${ATTNRUN_TEST_DATA}/twins)
+add_python_test(models.ragged models/check_ragged.py $<TARGET_FILE:attnrun> ${families})
 add_python_test(models.build ../models/build.py ${systems})
 add_python_test(models.systems models/test_systems.py ${CMAKE_CURRENT_SOURCE_DIR}
   $<TARGET_FILE:attnrun> ${systems})
@@ -53,7 +54,7 @@ if(ATTNRUN_PYTHON)
     ${CMAKE_CURRENT_BINARY_DIR}/steps.attnpack)
   set_tests_properties(models.export PROPERTIES FIXTURES_SETUP model_families
     PROCESSORS 2)
-  set_tests_properties(models.families models.twins PROPERTIES
+  set_tests_properties(models.families models.twins models.ragged PROPERTIES
     FIXTURES_REQUIRED model_families)
   set_tests_properties(models.build PROPERTIES FIXTURES_SETUP systems PROCESSORS 2)
   set_tests_properties(models.systems models.check models.onnxruntime models.c_api
